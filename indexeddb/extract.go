@@ -169,7 +169,7 @@ func (x *Index) Keys(v value.Value, objects []ExternalObject) []Key {
 		part, ok := at(v, x.KeyPath.Paths[0], objects)
 		if a, isArray := part.(*value.Array); ok && isArray {
 			var keys []Key
-			for _, e := range a.Elements {
+			for e := range a.All() {
 				if k, ok := KeyOf(e); ok {
 					keys = append(keys, k)
 				}

@@ -207,6 +207,16 @@ func TestMultiEntry(t *testing.T) {
 	wants(t, "A 1000 entry multiEntry array", have[int64](t)(x.Count(ctx, nil)), "1005")
 	have[indexeddb.Key](t)(s.Put(ctx, object("name", array("Rita", "Odin")), 2))
 	wants(t, "changed", have[[]indexeddb.Key](t)(x.GetAllKeys(ctx, idb.UpperBound("S", false), 0)), "[3 3 1 2 2]")
+	sparse := &value.Array{Length: 9, Properties: value.Properties{{Name: "1", Value: "first"}, {Name: "7", Value: "last"}, {Name: "x", Value: "none"}}}
+	inner := &value.Array{Length: 2, Elements: []value.Value{"Rita", "Odin"}, Sparse: true} // as V8 writes it when a script has read it
+	read := &value.Array{Length: 2, Elements: []value.Value{"Rita", inner}, Sparse: true}
+	have[indexeddb.Key](t)(s.Put(ctx, object("name", sparse), 7))
+	have[indexeddb.Key](t)(s.Put(ctx, object("name", read), 8))
+	got = ""
+	for _, key := range []any{"first", "last", "none", "Rita", []any{"Rita", "Odin"}} {
+		got += fmt.Sprint(have[[]indexeddb.Key](t)(x.GetAllKeys(ctx, key, 0)))
+	}
+	wants(t, "sparse arrays", got, "[7][7][][2 8][8]")
 	commit(t, s)
 	clean(t, rows)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ledgerd/ledger/indexeddb/profile"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/ordered"
 )
 
@@ -61,6 +62,56 @@ await end;
 const two = await open('second \u0434\u0431', 1, db => { const s = db.createObjectStore('s', {keyPath: ''}); s.put('v'); });
 two.close(); db.close();
 return keys.length;
+`
+
+// live does what apps do over months, drawn from the seed of a number: records come, change
+// and go in many transactions, of which some are aborted; upgrades create, rename and delete object
+// stores and indexes, and databases are deleted. What is written is some MB, so that the browser
+// makes tables of it.
+const live = `
+let state = %d; const rnd = n => { state = (Math.imul(state, 1103515245) + 12345) >>> 0; return (state >>> 8) %% n; };
+const pick = a => a[rnd(a.length)];
+const bytes = n => Uint8Array.from({length: n}, () => rnd(256));
+const key = depth => { switch (rnd(depth > 2 ? 6 : 8)) {
+  case 0: return rnd(40); case 1: return rnd(40) - 20.5; case 2: return new Date(rnd(9)); case 3: return 's' + rnd(30); case 4: return bytes(rnd(3));
+  case 5: return pick(['', '\ud800', '\uffff', '\ud83d\ude00', 'long'.repeat(700) + rnd(3), -Infinity]);
+  default: return Array.from({length: rnd(3)}, () => key(depth + 1)); } };
+const val = () => { const o = {k: key(0), n: rnd(50), t: Array.from({length: rnd(5)}, () => key(1)), a: {b: key(1)}, note: 'n'.repeat(rnd(300))};
+  if (!rnd(3)) delete o.k; if (!rnd(9)) o.self = o; if (!rnd(9)) o.blob = pick([new Blob([bytes(rnd(999))]), new File(['f'.repeat(rnd(99))], 'f' + rnd(9), {lastModified: rnd(1e6)})]);
+  if (!rnd(40)) o.big = bytes(60000 + rnd(9000)); if (!rnd(40)) o.text = 'text '.repeat(20000); if (!rnd(9)) o.id = key(0); return o; };
+const paths = [['k', {}], ['n', {}], ['t', {multiEntry: true}], ['u', {unique: true}], [['n', 'a.b'], {}], ['blob.size', {}], ['note.length', {}]];
+let version = 1, serial = 0;
+const upgrade = (db, tx) => {
+  for (let i = 0; i < 2; i++) if (db.objectStoreNames.length < 5) {
+    const s = db.createObjectStore('store ' + serial++, pick([{}, {autoIncrement: true}, {keyPath: 'id', autoIncrement: true}, {keyPath: 'n'}, {keyPath: ['n', 'a.b']}]));
+    s.createIndex('n' + serial++, 'n');
+  }
+  for (const name of [...db.objectStoreNames]) { const s = tx.objectStore(name);
+    if (!rnd(8)) { db.deleteObjectStore(name); continue; }
+    if (!rnd(4)) s.name = 'renamed ' + serial++;
+    for (const i of [...s.indexNames]) { if (!rnd(5)) s.deleteIndex(i); else if (!rnd(5)) s.index(i).name = 'index ' + serial++; }
+    if (s.indexNames.length < 5) { const [p, o] = pick(paths); s.createIndex('i' + serial++, p, o); }
+  }
+};
+const quiet = r => { r.onerror = e => { e.preventDefault(); e.stopPropagation(); }; };
+let db = await open('life', version, upgrade);
+for (let round = 0; round < 120; round++) {
+  if (round %% 12 == 11) { db.close(); db = await open('life', ++version, upgrade); }
+  if (round %% 40 == 20) { (await open('short ' + round, 1, d => d.createObjectStore('s').put(new Blob(['gone']), 1))).close(); await done(indexedDB.deleteDatabase('short ' + round)); }
+  const names = [...db.objectStoreNames]; if (!names.length) continue;
+  const tx = db.transaction(names, 'readwrite'); const end = finished(tx).catch(() => {});
+  for (let i = 0; i < 60; i++) { const s = tx.objectStore(pick(names));
+    try { switch (rnd(12)) {
+      case 0: quiet(s.delete(key(0))); break;
+      case 1: if (!rnd(20)) quiet(s.clear()); break;
+      case 2: quiet(s.delete(IDBKeyRange.bound(rnd(20), 20 + rnd(3)))); break;
+      case 3: { const c = s.openCursor(); quiet(c); let n = rnd(5); c.onsuccess = () => { const at = c.result; if (!at || !n--) return; try { if (rnd(2)) quiet(at.update({...at.value, n2: rnd(5)})); else quiet(at.delete()); at.continue(); } catch (e) { } }; break; }
+      default: { const v = val(); const k = s.keyPath === null && (!s.autoIncrement || rnd(2)) ? [key(0)] : []; quiet(rnd(3) ? s.put(v, ...k) : s.add(v, ...k)); } } } catch (e) { if (!(e instanceof DOMException)) throw e; } }
+  if (!rnd(10)) setTimeout(() => { try { tx.abort(); } catch (e) { } }, 0);
+  await end;
+}
+db.close();
+return serial;
 `
 
 // dump returns all that a script can see of all databases.
@@ -117,6 +168,57 @@ func (b *browser) levelDir() string {
 	return found[0].Path
 }
 
+// TestBrowserLives: after long use, too, a page has what the browser shows, and gives it back.
+func TestBrowserLives(t *testing.T) {
+	for seed := range tier.Of(2, 4, 12) {
+		sqlite, clean := seed%2 == 1, seed%4 > 1
+		t.Run(fmt.Sprintf("%d sqlite=%t clean=%t", seed, sqlite, clean), func(t *testing.T) {
+			b := newBrowser(t)
+			b.sqlite = sqlite
+			b.run(fmt.Sprintf(live, 7*seed+1), clean, nil)
+			page, checked := importPage(t, b.levelDir())
+			t.Logf("%+v", checked)
+			if checked.Records < 100 || (checked.StaleIndexRows == 0) != sqlite || checked.Opaque > 0 {
+				t.Errorf("%+v", checked)
+			}
+			b.exchanged(page)
+		})
+	}
+}
+
+// exchanged puts what is exported from a page in place of the directory, in which the browser has
+// to read the same then.
+func (b *browser) exchanged(page ordered.Reader) {
+	b.t.Helper()
+	var before, after json.RawMessage
+	b.run(dump, true, &before)
+	dir := b.levelDir()
+	remove := []error{os.RemoveAll(dir)}
+	if !b.sqlite {
+		remove = append(remove, os.RemoveAll(blobsOf(dir)))
+	}
+	if err := errors.Join(remove...); err != nil {
+		b.t.Fatal(err)
+	}
+	exported, err := profile.Export(b.t.Context(), page, b.indexedDB(), nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if exported.Path != dir && !b.sqlite {
+		b.t.Errorf("exported to %s, the browser has %s", exported.Path, dir)
+	}
+	b.sqlite = false
+	again, _ := importPage(b.t, b.levelDir())
+	comparePages(b.t, page, again)
+	b.run(dump, true, &after)
+	if len(before) < 1000 {
+		b.t.Errorf("the browser says only %s", before)
+	}
+	if diff := cmp.Diff(string(before), string(after)); diff != "" {
+		b.t.Error(diff)
+	}
+}
+
 // TestBrowserRoundTrip: what a browser wrote comes to a page, and from there to a directory in
 // which the browser reads the same. That holds after a clean end, and after the browser was killed.
 func TestBrowserRoundTrip(t *testing.T) {
@@ -128,28 +230,7 @@ func TestBrowserRoundTrip(t *testing.T) {
 			if checked.Opaque != 0 || checked.Blobs < 7 || checked.StaleIndexRows == 0 || checked.Records < 90 {
 				t.Errorf("%+v", checked)
 			}
-			var before, after json.RawMessage
-			b.run(dump, true, &before)
-			dir := b.levelDir()
-			if err := errors.Join(os.RemoveAll(dir), os.RemoveAll(blobsOf(dir))); err != nil {
-				t.Fatal(err)
-			}
-			exported, err := profile.Export(t.Context(), page, b.indexedDB(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if exported.Path != dir {
-				t.Errorf("exported to %s, the browser has %s", exported.Path, dir)
-			}
-			again, _ := importPage(t, b.levelDir())
-			comparePages(t, page, again)
-			b.run(dump, true, &after)
-			if len(before) < 1000 {
-				t.Errorf("the browser says only %s", before)
-			}
-			if diff := cmp.Diff(string(before), string(after)); diff != "" {
-				t.Error(diff)
-			}
+			b.exchanged(page)
 			b.run(`const db = await open('main'); const tx = db.transaction(['people', 'auto', 'files'], 'readwrite'); const end = finished(tx);
 				tx.objectStore('people').put({name: 'New', email: 'new@x', tags: ['n']}); tx.objectStore('auto').add('next'); tx.objectStore('files').put({k: 9, f: {n: 1}, b: new Blob(['new'])});
 				await end; db.close();`, true, nil)

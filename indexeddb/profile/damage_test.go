@@ -1,11 +1,13 @@
 package profile_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/syndtr/goleveldb/leveldb"
 	"github.com/syndtr/goleveldb/leveldb/comparer"
+	"github.com/syndtr/goleveldb/leveldb/journal"
 	"github.com/syndtr/goleveldb/leveldb/opt"
 	"github.com/syndtr/goleveldb/leveldb/util"
 
@@ -222,6 +225,87 @@ func TestTornTail(t *testing.T) {
 	}
 	if _, err := contents(t.Context(), dir); err != nil {
 		t.Errorf("with space that was reserved: %v", err)
+	}
+}
+
+// TestSequenceAhead: the manifest has a sequence number from the midst of the journal, as a browser
+// writes it when it makes a table while it goes on with the next journal.
+func TestSequenceAhead(t *testing.T) {
+	dir := fixtureDir(t)
+	want, err := contents(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "MANIFEST-000001")
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all bytes.Buffer
+	w, r := journal.NewWriter(&all), journal.NewReader(bytes.NewReader(good), nil, true, true)
+	for {
+		record, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(copyRecord(w, record), copyRecord(w, strings.NewReader("\x04\xc0\x84\x3d"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), os.WriteFile(path, all.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := contents(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func copyRecord(w *journal.Writer, record io.Reader) error {
+	to, err := w.Next()
+	if err == nil {
+		_, err = io.Copy(to, record)
+	}
+	return err
+}
+
+// TestOrphanedObjects: a browser leaves the external objects of a record that one transaction has
+// put and deleted, also when it has deleted the object store. They belong to nothing, and are no
+// damage.
+func TestOrphanedObjects(t *testing.T) {
+	dir := fixtureDir(t)
+	want, err := contents(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := indexeddb.AppendExternalObjects(nil, []indexeddb.ExternalObject{{Type: indexeddb.ObjectBlob, Number: 3, Size: 5}})
+	edit(t, dir, func(db *leveldb.DB) error {
+		for _, store := range []int64{1, 2, 999} {
+			for _, n := range []float64{-1e9, 77.5, 1e9} {
+				k, err := indexeddb.NumberKey(n)
+				if err != nil {
+					return err
+				}
+				row := indexeddb.Row{Kind: indexeddb.KindExternal, Database: 1, Store: store, Primary: k}
+				if err := db.Put(row.Append(nil), objects, nil); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	got, err := contents(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -60,13 +60,17 @@ func openLevelDB(dir string) (l *levelDB, err error) {
 	if l.unlock, err = lock(filepath.Join(dir, "LOCK")); err != nil {
 		return l, err
 	}
-	if err := checkManifest(dir); err != nil {
+	m, err := checkManifest(dir)
+	if err != nil {
 		return l, err
 	}
 	if l.above, err = os.MkdirTemp("", "ledger-indexeddb-"); err != nil {
 		return l, err
 	}
 	files := newOverlay(dir, l.above)
+	if err := m.rewind(files); err != nil {
+		return l, err
+	}
 	if err := recoverFiles(files); err != nil {
 		return l, err
 	}

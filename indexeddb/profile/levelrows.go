@@ -82,8 +82,8 @@ func (s *levelSource) survey(ctx context.Context, report func(error) error) erro
 // records.
 func (s *levelSource) place(r indexeddb.Row) error {
 	switch r.Kind {
-	case indexeddb.KindRecord, indexeddb.KindExists, indexeddb.KindExternal, indexeddb.KindIndexRow:
-	default:
+	case indexeddb.KindRecord, indexeddb.KindExists, indexeddb.KindIndexRow:
+	default: // of external objects, see recordWalk.skip
 		return nil
 	}
 	var store *indexeddb.Store
@@ -158,7 +158,10 @@ func (s *levelSource) records(ctx context.Context, id storeID, report func(error
 			return err
 		}
 	}
-	return w.end()
+	if w.records.err != nil {
+		return w.records.err
+	}
+	return w.skip(func(*rows) bool { return true })
 }
 
 // recordWalk is a walk over the records of a store.
@@ -181,10 +184,8 @@ func (w *recordWalk) close() {
 // join makes a record of the present rows. It returns none when it is damaged.
 func (w *recordWalk) join() (*record, error) {
 	row := w.records.row
-	if err := w.skip(w.exists, &w.moreExists); err != nil {
-		return nil, err
-	}
-	if err := w.skip(w.external, &w.moreExternal); err != nil {
+	before := func(s *rows) bool { return s.row.Primary.Compare(row.Primary) < 0 }
+	if err := w.skip(before); err != nil {
 		return nil, err
 	}
 	version, value, err := indexeddb.DecodeRecord(w.records.value)
@@ -214,37 +215,21 @@ func (w *recordWalk) join() (*record, error) {
 	return r, nil
 }
 
-// skip reports rows that stand before the present record, and so belong to none.
-func (w *recordWalk) skip(s *rows, more *bool) error {
-	for *more && s.row.Primary.Compare(w.records.row.Primary) < 0 {
-		if err := w.report(damaged(s.row.Describe(), "it has no record")); err != nil {
+// skip goes on as long as rows stand where there is no record. Exists entries are reported.
+// External objects are not: a browser writes those of a record at the end of the transaction that
+// has put it, also when it has deleted the record again, and leaves them there. Nothing can read
+// them.
+func (w *recordWalk) skip(orphan func(*rows) bool) error {
+	for w.moreExists && orphan(w.exists) {
+		if err := w.report(damaged(w.exists.row.Describe(), "it has no record")); err != nil {
 			return err
 		}
-		*more = s.next(w.report)
+		w.moreExists = w.exists.next(w.report)
 	}
-	return s.err
-}
-
-// end reports rows that stand behind the last record.
-func (w *recordWalk) end() error {
-	if w.records.err != nil {
-		return w.records.err
+	for w.moreExternal && orphan(w.external) {
+		w.moreExternal = w.external.next(w.report)
 	}
-	for _, s := range []struct {
-		rows *rows
-		more bool
-	}{{w.exists, w.moreExists}, {w.external, w.moreExternal}} {
-		for s.more {
-			if err := w.report(damaged(s.rows.row.Describe(), "it has no record")); err != nil {
-				return err
-			}
-			s.more = s.rows.next(w.report)
-		}
-		if s.rows.err != nil {
-			return s.rows.err
-		}
-	}
-	return nil
+	return errors.Join(w.exists.err, w.external.err)
 }
 
 // objects decodes external objects, and looks whether their files are there and as long as they

@@ -1,13 +1,16 @@
 package profile
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"github.com/syndtr/goleveldb/leveldb/journal"
 	"github.com/syndtr/goleveldb/leveldb/storage"
 
 	"github.com/ledgerd/ledger/indexeddb"
@@ -27,58 +30,111 @@ const (
 
 // manifest is which files make up a LevelDB directory.
 type manifest struct {
+	fd       storage.FileDesc
 	name     string
 	comparer string
 	journal  uint64
+	sequence uint64            // of the last change, as far as the manifest knows
 	tables   map[uint64]uint64 // the size of each
+	next     uint64            // the number of the first change in journals, 0 when there is none
 }
 
 // checkManifest reads the manifest of a directory, and looks whether the files that it names are
 // there and as long as it says.
-func checkManifest(dir string) error {
+func checkManifest(dir string) (*manifest, error) {
 	fd, err := currentManifest(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return damaged("CURRENT", "it is missing")
+		return nil, damaged("CURRENT", "it is missing")
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	m := &manifest{name: fd.String(), tables: map[uint64]uint64{}}
-	if err := m.read(dir); err != nil {
-		return err
+	m := &manifest{fd: fd, name: fd.String(), tables: map[uint64]uint64{}}
+	if err := forFile(dir, fd, m.edit); err != nil {
+		return nil, err
 	}
 	if m.comparer != indexeddb.ComparatorName {
-		return damaged(m.name, "the directory has the order %q, that of IndexedDB is %q", m.comparer, indexeddb.ComparatorName)
+		return nil, damaged(m.name, "the directory has the order %q, that of IndexedDB is %q", m.comparer, indexeddb.ComparatorName)
 	}
 	for n, size := range m.tables {
 		f, err := openBelow(dir, storage.FileDesc{Type: storage.TypeTable, Num: int64(n)})
 		if err != nil {
-			return missing(fmt.Sprintf("%06d.ldb", n), err)
+			return nil, missing(fmt.Sprintf("%06d.ldb", n), err)
 		}
 		info, err := f.Stat()
 		if err := errors.Join(err, f.Close()); err != nil {
-			return err
+			return nil, err
 		}
 		if uint64(info.Size()) != size {
-			return damaged(filepath.Base(f.Name()), "it has %d bytes and had %d", info.Size(), size)
+			return nil, damaged(filepath.Base(f.Name()), "it has %d bytes and had %d", info.Size(), size)
 		}
 	}
-	return m.checkJournal(dir)
+	return m, m.readJournals(dir)
 }
 
-// checkJournal looks for the journal that is written now, which is always there: that of the
-// manifest or, where the manifest was not written since, a later one.
-func (m *manifest) checkJournal(dir string) error {
+// readJournals looks for the journal that is written now, which is always there: that of the
+// manifest or, where the manifest was not written since, a later one. In the first one that has a
+// change it looks for the number of that.
+func (m *manifest) readJournals(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
+	var journals []storage.FileDesc
 	for _, e := range entries {
 		if fd, ok := parseName(e.Name()); ok && fd.Type == storage.TypeJournal && uint64(fd.Num) >= m.journal {
-			return nil
+			journals = append(journals, fd)
 		}
 	}
-	return damaged(fmt.Sprintf("%06d.log", m.journal), "it is missing")
+	if len(journals) == 0 {
+		return damaged(fmt.Sprintf("%06d.log", m.journal), "it is missing")
+	}
+	slices.SortFunc(journals, func(a, b storage.FileDesc) int { return cmp.Compare(a.Num, b.Num) })
+	found := errors.New("found")
+	for _, fd := range journals {
+		err := forFile(dir, fd, func(batch []byte) error {
+			if len(batch) < 8 {
+				return damaged(fd.String(), "a batch is cut")
+			}
+			m.next = binary.LittleEndian.Uint64(batch)
+			return found
+		})
+		if errors.Is(err, found) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rewind makes the manifest in the overlay say a sequence number before that of the first change in
+// the journals. A browser writes a table, and then the manifest, while it goes on with the next
+// journal, so that the manifest may have a number from the midst of that. goleveldb takes the
+// changes before it for damage; to the browser, each has its own number, whatever the manifest
+// says.
+func (m *manifest) rewind(files *overlay) error {
+	if m.next == 0 || m.next > m.sequence {
+		return nil
+	}
+	out, err := files.Create(m.fd)
+	if err != nil {
+		return err
+	}
+	w := journal.NewWriter(out)
+	add := func(b []byte) error {
+		record, err := w.Next()
+		if err == nil {
+			_, err = record.Write(b)
+		}
+		return err
+	}
+	err = forFile(files.below, m.fd, add)
+	if err == nil {
+		err = add(binary.AppendUvarint([]byte{editSequence}, m.next-1)) // of several, the last one counts
+	}
+	return errors.Join(err, w.Close(), out.Close())
 }
 
 // missing makes the error of a file that cannot be opened.
@@ -89,21 +145,23 @@ func missing(name string, err error) error {
 	return err
 }
 
-func (m *manifest) read(dir string) error {
-	f, err := os.Open(filepath.Join(dir, m.name))
+// forFile calls fn with each record of a journal or manifest, as forRecords does.
+func forFile(dir string, fd storage.FileDesc, fn func([]byte) error) error {
+	name := fd.String()
+	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
-		return missing(m.name, err)
+		return missing(name, err)
 	}
 	defer f.Close() // only read
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	end, err := recordsEnd(f, info.Size(), m.name)
+	end, err := recordsEnd(f, info.Size(), name)
 	if err != nil {
 		return err
 	}
-	return forRecords(f, end, m.name, m.edit)
+	return forRecords(f, end, name, fn)
 }
 
 // edit takes one record: what changed.
@@ -115,7 +173,9 @@ func (m *manifest) edit(b []byte) error {
 			m.comparer = string(r.bytes())
 		case editJournal:
 			m.journal = r.uint()
-		case editNextFile, editSequence, editPrevJournal:
+		case editSequence:
+			m.sequence = r.uint()
+		case editNextFile, editPrevJournal:
 			r.uint()
 		case editCompaction:
 			r.uint()

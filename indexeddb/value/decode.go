@@ -470,10 +470,30 @@ func (d *decoder) array(tag byte, depth int) Value {
 		}
 	}
 	a.Properties = d.properties(end, depth)
+	if tag == 'a' {
+		a.fill()
+	}
 	if got := d.uint32(); got != a.Length {
 		d.corrupt("an array of two lengths")
 	}
 	return a
+}
+
+// fill makes elements of the properties that are, when all are there.
+func (a *Array) fill() {
+	if a.Sparse = true; uint64(a.Length) > uint64(len(a.Properties)) {
+		return
+	}
+	for i := range int(a.Length) {
+		if a.Properties[i].Name != strconv.Itoa(i) {
+			return
+		}
+	}
+	a.Elements = make([]Value, a.Length)
+	for i := range a.Elements {
+		a.Elements[i] = a.Properties[i].Value
+	}
+	a.Properties = slices.Clone(a.Properties[a.Length:])
 }
 
 // views are the classes of views by their tags, with the length of an element in bytes.

@@ -379,10 +379,16 @@ func (e *encoder) array(v *Array, depth int) {
 		e.fail("an array of the length %d with %d elements", v.Length, len(v.Elements))
 		return
 	}
-	if v.Length > 0 && len(v.Elements) == 0 {
+	if v.Sparse || v.Length > 0 && len(v.Elements) == 0 {
+		all := make(Properties, 0, len(v.Elements)+len(v.Properties))
+		for i, element := range v.Elements {
+			if _, hole := element.(Hole); !hole {
+				all = append(all, Property{strconv.Itoa(i), element})
+			}
+		}
 		e.tag('a')
 		e.uint(uint64(v.Length))
-		e.properties(v.Properties, '@', depth)
+		e.properties(append(all, v.Properties...), '@', depth)
 		e.uint(uint64(v.Length))
 		return
 	}

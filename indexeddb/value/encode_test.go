@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 
@@ -305,10 +306,15 @@ func (g *graph) container(t *rapid.T, depth int) value.Value {
 		if n > 0 && rapid.Bool().Draw(t, "hole") {
 			a.Elements[0] = value.Hole{}
 		}
+		if a.Sparse = rapid.IntRange(0, 2).Draw(t, "sparse") == 0; a.Sparse {
+			a.Elements = slices.DeleteFunc(a.Elements, func(v value.Value) bool { return v == value.Hole{} })
+			a.Length = uint32(len(a.Elements))
+			return a
+		}
 		a.Properties = g.properties(t, rapid.IntRange(0, 2).Draw(t, "properties"), depth)
 		return a
 	case 2:
-		a := &value.Array{Length: rapid.Uint32Range(1, math.MaxUint32).Draw(t, "sparse length")}
+		a := &value.Array{Length: rapid.Uint32Range(5, math.MaxUint32).Draw(t, "sparse length")}
 		g.add(a)
 		a.Properties = g.properties(t, n, depth)
 		return a

@@ -1,5 +1,10 @@
 package value
 
+import (
+	"iter"
+	"strconv"
+)
+
 // Value is a script value. The package comment lists its types.
 type Value any
 
@@ -45,12 +50,37 @@ func (p *Properties) Set(name string, v Value) {
 // Object is a plain object.
 type Object struct{ Properties }
 
-// Array is an array. Elements are those from 0 on; of a sparse array there are none, and elements
-// are properties that have an index as name.
+// Array is an array. Elements are all of it, or, of one that lacks some, none: elements are
+// properties then that have an index as name.
 type Array struct {
 	Length   uint32
 	Elements []Value
 	Properties
+	// Sparse is set when the elements are serialized as properties. V8 does so with every array
+	// that it has read itself: those of a record that a script has read, changed and written.
+	Sparse bool
+}
+
+// All yields the elements that are there, in order.
+func (a *Array) All() iter.Seq[Value] {
+	return func(yield func(Value) bool) {
+		for _, v := range a.Elements {
+			if _, hole := v.(Hole); !hole && !yield(v) {
+				return
+			}
+		}
+		for i := range a.Properties {
+			if p := &a.Properties[i]; isIndex(p.Name, a.Length) && !yield(p.Value) {
+				return
+			}
+		}
+	}
+}
+
+// isIndex reports whether name is that of an element of an array.
+func isIndex(name string, length uint32) bool {
+	n, err := strconv.ParseUint(name, 10, 32)
+	return err == nil && n < uint64(length) && strconv.FormatUint(n, 10) == name
 }
 
 // Date is a date in milliseconds since 1970; NaN is an invalid one.

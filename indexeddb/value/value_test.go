@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"math/big"
 	"os"
@@ -297,6 +298,37 @@ func TestSparseArrayOfGreatLength(t *testing.T) {
 	}
 	if x, ok := v.(*value.Array).Get("1"); !ok || x != "x" || v.(*value.Array).Length != math.MaxUint32 {
 		t.Errorf("%+v", v)
+	}
+}
+
+// TestSparseArray: an array that V8 has read itself is written with its elements as properties. It
+// has elements all the same, and stays what it is.
+func TestSparseArray(t *testing.T) {
+	for script, want := range map[string]string{
+		"a\x02I\x00\"\x01aI\x02\"\x01b@\x02\x02":   "[a b] []",
+		"a\x01I\x00\"\x01a\"\x01x\"\x01b@\x02\x01": "[a] [{x b}]",
+		"a\x00@\x00\x00": "[] []",
+		"a\x03I\x00\"\x01aI\x04\"\x01cI\x06\"\x01d@\x03\x03": "[] [{0 a} {2 c} {3 d}]",
+	} {
+		v, err := value.Decode([]byte(envelope + script))
+		if err != nil {
+			t.Fatalf("%q: %v", script, err)
+		}
+		a := v.(*value.Array)
+		if got := fmt.Sprint(a.Elements, a.Properties); got != want || !a.Sparse {
+			t.Errorf("%q is %s, sparse %t", script, got, a.Sparse)
+		}
+		if again, err := value.Encode(v); err != nil || string(again) != envelope+script {
+			t.Errorf("%q becomes %q, %v", script, again, err)
+		}
+	}
+	a := &value.Array{Length: 3, Properties: value.Properties{{Name: "0", Value: "a"}, {Name: "2", Value: "c"}, {Name: "3", Value: "d"}, {Name: "01", Value: "e"}}}
+	if got := slices.Collect(a.All()); len(got) != 2 || got[0] != "a" || got[1] != "c" {
+		t.Errorf("the elements are %v", got)
+	}
+	a = value.NewArray("a", value.Hole{}, "c")
+	if got := slices.Collect(a.All()); len(got) != 2 || got[0] != "a" || got[1] != "c" {
+		t.Errorf("the elements are %v", got)
 	}
 }
 
