@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/ledgerd/ledger"
@@ -337,9 +338,20 @@ empty, which is told. A repository is never created among other files: see init.
 	return cmd
 }
 
+// An import reads what it has and writes nodes that it does not read again: a small cache does.
+// With that, the heap in use is some 80 MB from about a million records on, and importHeap is what
+// the process may take for it before it collects its garbage more often.
+const importCache, importHeap = 8 << 20, 96 << 20
+
 func (a *app) importProfile(ctx context.Context, cmd *cobra.Command, args []string, f writeFlags, message string, lazy bool) error {
-	if _, err := parsePageName(cmd, args[0]); err != nil {
+	name, err := parsePageName(cmd, args[0])
+	if err != nil {
 		return err
+	}
+	if a.process.served == nil {
+		before := debug.SetMemoryLimit(-1)
+		debug.SetMemoryLimit(min(before, importHeap))
+		defer debug.SetMemoryLimit(before)
 	}
 	path := a.path(args[1])
 	if message == "" {
@@ -359,7 +371,7 @@ func (a *app) importProfile(ctx context.Context, cmd *cobra.Command, args []stri
 		if created {
 			a.tell("created a repository in %s", quoted(a.dir))
 		}
-		return a.page(ctx, cmd, args[0], creates, func(page *ledger.Page) error {
+		put := func(page *ledger.Page) error {
 			var result profile.Result
 			before, after, err := a.write(ctx, page, f, func(tx *ledger.Tx) (err error) {
 				if err := tx.SetMessage(message); err != nil {
@@ -387,6 +399,9 @@ func (a *app) importProfile(ctx context.Context, cmd *cobra.Command, args []stri
 				}{done, newProfileJSON(result), created})
 			}
 			return a.committed(page, before, after, resultText(result), merged)
+		}
+		return a.with(ctx, ledger.Options{MustExist: true, CacheBytes: importCache}, func(repo *ledger.Repository) error {
+			return a.pageIn(ctx, repo, name, creates, put)
 		})
 	})
 }
