@@ -83,11 +83,14 @@ func (s *sqlSource) open(ctx context.Context, path string) (*indexeddb.Database,
 	if err := errors.Join(err, unlock()); err != nil {
 		return nil, err
 	}
-	db, err := sql.Open("sqlite", "file:"+to+"?_pragma=cache_size(-1024)&_pragma=trusted_schema(0)&_pragma=cell_size_check(1)")
+	db, err := sql.Open("sqlite", "file:"+to+sqlPragmas)
 	if err != nil {
 		return nil, err
 	}
 	s.files[id] = db
+	if err := plainSchema(ctx, db); err != nil {
+		return nil, err
+	}
 	var verdict string
 	if err := scanRow(ctx, db.QueryRowContext(ctx, "PRAGMA integrity_check(1)"), &verdict); err != nil {
 		return nil, err
@@ -96,6 +99,25 @@ func (s *sqlSource) open(ctx context.Context, path string) (*indexeddb.Database,
 		return nil, damaged(filepath.Base(path), "%.200s", verdict)
 	}
 	return s.database(ctx, id, db)
+}
+
+// sqlPragmas bound what a hostile file can do.
+const sqlPragmas = "?_pragma=cache_size(-1024)&_pragma=trusted_schema(0)&_pragma=cell_size_check(1)&_pragma=ignore_check_constraints(1)"
+
+// plainSchema refuses a file in which something is to be calculated when it is read, which may take
+// any time: a browser has tables with columns that are stored, and indexes of these.
+func plainSchema(ctx context.Context, db *sql.DB) error {
+	var name string
+	err := scanRow(ctx, db.QueryRowContext(ctx, `SELECT name FROM sqlite_schema WHERE type NOT IN ('table', 'index', 'trigger') OR sql LIKE 'CREATE VIRTUAL%'
+		OR type = 'index' AND (sql LIKE '%(%(%' OR sql LIKE '%LIKE%' OR sql LIKE '%GLOB%')
+		OR type = 'table' AND EXISTS (SELECT 1 FROM pragma_table_xinfo(sqlite_schema.name) WHERE hidden != 0) LIMIT 1`), &name)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err == nil:
+		return damaged("schema", "%.100q is to be calculated", name)
+	}
+	return err
 }
 
 func copyFile(from, to string) error {

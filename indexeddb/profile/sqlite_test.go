@@ -1,10 +1,12 @@
 package profile_test
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/ledgerd/ledger/internal/base"
@@ -25,6 +27,41 @@ func TestSQLiteToLevelDB(t *testing.T) {
 			}
 			b.exchanged(page)
 		})
+	}
+}
+
+// TestHostileSQLite: a file in which reading is a calculation without end is refused.
+func TestHostileSQLite(t *testing.T) {
+	for name, statements := range map[string][]string{
+		"a view": {
+			"ALTER TABLE records RENAME TO r",
+			`CREATE VIEW records AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)
+				SELECT x AS row_id, 1 AS object_store_id, x AS key, 0 AS compression_type, x AS value FROM c`,
+		},
+		"a column": {"ALTER TABLE records ADD COLUMN v AS (substr(hex(zeroblob(300000000)), 1, 50))"},
+		"an index": {"CREATE INDEX i ON records (substr(hex(zeroblob(compression_type)), 1, 50))"},
+		"a part":   {"CREATE INDEX i ON records (row_id) WHERE value GLOB '*a*a*a*a*'"},
+		"a table":  {"CREATE VIRTUAL TABLE v USING fts5(a)"},
+	} {
+		dir := filepath.Join(t.TempDir(), "http_127.0.0.1_1")
+		if err := os.CopyFS(dir, os.DirFS("testdata/sqlite-156")); err != nil {
+			t.Fatal(err)
+		}
+		db, err := sql.Open("sqlite", "file:"+files(t, dir)[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range statements {
+			if _, err := db.ExecContext(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := contents(t.Context(), dir); !errors.Is(err, base.ErrCorrupt) || !strings.Contains(err.Error(), "calculated") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

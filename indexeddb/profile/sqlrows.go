@@ -22,8 +22,13 @@ const (
 	sqlSnappy = 2
 )
 
-// recordColumns are what join reads. A value that is longer than maxBlock is not read.
-var recordColumns = fmt.Sprintf("row_id, key, compression_type, CASE WHEN length(value) <= %d THEN value END", maxBlock)
+// recordColumns are what join reads.
+var recordColumns = "row_id, " + bounded("key") + ", compression_type, " + bounded("value")
+
+// bounded reads a column, NULL when it is longer than maxBlock.
+func bounded(column string) string {
+	return fmt.Sprintf("CASE WHEN length(%s) <= %d THEN %s END", column, maxBlock, column)
+}
 
 // records implements source.
 func (s *sqlSource) records(ctx context.Context, id storeID, report func(error) error, fn func(*record) error) error {
@@ -180,7 +185,7 @@ func (s *sqlSource) indexRows(ctx context.Context, x indexeddb.Row, report func(
 			return report(err)
 		}
 		return fn(row)
-	}, `SELECT i.key, i.record_key, (SELECT COUNT(*) FROM records r WHERE r.row_id = i.record_row_id AND r.object_store_id = i.object_store_id AND r.key = i.record_key)
+	}, "SELECT "+bounded("i.key")+", "+bounded("i.record_key")+`, (SELECT COUNT(*) FROM records r WHERE r.row_id = i.record_row_id AND r.object_store_id = i.object_store_id AND r.key = i.record_key)
 		FROM index_references i WHERE i.object_store_id = ? AND i.index_id = ? ORDER BY i.key, i.record_key`, x.Store, x.Index)
 }
 
