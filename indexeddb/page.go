@@ -2,8 +2,10 @@ package indexeddb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/ordered"
 )
 
@@ -12,19 +14,21 @@ import (
 // ctx.
 func PageSchema(ctx context.Context, r ordered.Reader, report func(error) error) (*Schema, error) {
 	s := &Schema{}
-	if err := addRows(ctx, r, s, Row{Kind: KindGlobal}, report); err != nil {
+	if err := s.AddPage(ctx, r, Row{Kind: KindGlobal}, report); err != nil {
 		return nil, err
 	}
 	for _, d := range s.Databases {
-		if err := addRows(ctx, r, s, Row{Kind: KindDatabase, Database: d.ID}, report); err != nil {
+		if err := s.AddPage(ctx, r, Row{Kind: KindDatabase, Database: d.ID}, report); err != nil {
 			return nil, err
 		}
 	}
 	return s, s.Finish(report)
 }
 
-// addRows adds the rows of a family to the schema.
-func addRows(ctx context.Context, r ordered.Reader, s *Schema, family Row, report func(error) error) error {
+// AddPage adds the rows of a family of metadata on a page, those of all databases before those of
+// one. report gets each damage, and ends the reading when it returns an error. Errors: those of
+// report, r and ctx.
+func (s *Schema) AddPage(ctx context.Context, r ordered.Reader, family Row, report func(error) error) error {
 	for row, err := range ordered.Rows(ctx, r, ordered.Prefix(PageFamily(family))) {
 		if err != nil {
 			return fmt.Errorf("read %s: %w", family.Describe(), err)
@@ -40,4 +44,21 @@ func addRows(ctx context.Context, r ordered.Reader, s *Schema, family Row, repor
 		}
 	}
 	return nil
+}
+
+// PageObjects returns the external objects in the row of a page with the key given, none when there
+// is no such row. Errors: base.ErrCorrupt, those of r and ctx.
+func PageObjects(ctx context.Context, r ordered.Reader, key []byte) ([]ExternalObject, error) {
+	pageValue, err := r.Get(ctx, key)
+	if errors.Is(err, base.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, value, err := DecodePageRow(key, pageValue)
+	if err != nil {
+		return nil, err
+	}
+	return DecodeExternalObjects(value, MaxSchemaVersion)
 }

@@ -75,36 +75,19 @@ func (f *Factory) originIn(s *indexeddb.Schema) string {
 
 // load reads the metadata of a database, of which the Schema then has no other one, or none.
 func (f *Factory) load(ctx context.Context, r ordered.Reader, name string) (*indexeddb.Schema, string, error) {
-	all, err := readSchema(ctx, r, indexeddb.Row{Kind: indexeddb.KindGlobal}, &indexeddb.Schema{})
-	if err != nil {
+	all, fail := &indexeddb.Schema{}, func(err error) error { return err }
+	if err := all.AddPage(ctx, r, indexeddb.Row{Kind: indexeddb.KindGlobal}, fail); err != nil {
 		return nil, "", err
 	}
 	slices.SortFunc(all.Databases, func(a, b *indexeddb.Database) int { return int(a.ID - b.ID) })
 	origin := f.originIn(all)
 	all.Databases = slices.DeleteFunc(all.Databases, func(d *indexeddb.Database) bool { return d.Name != name || d.Origin != origin })
 	for _, d := range all.Databases {
-		if _, err := readSchema(ctx, r, indexeddb.Row{Kind: indexeddb.KindDatabase, Database: d.ID}, all); err != nil {
+		if err := all.AddPage(ctx, r, indexeddb.Row{Kind: indexeddb.KindDatabase, Database: d.ID}, fail); err != nil {
 			return nil, "", err
 		}
 	}
-	return all, origin, all.Finish(func(err error) error { return err })
-}
-
-// readSchema adds the rows of a family of metadata to a Schema.
-func readSchema(ctx context.Context, r ordered.Reader, family indexeddb.Row, s *indexeddb.Schema) (*indexeddb.Schema, error) {
-	for row, err := range ordered.Rows(ctx, r, ordered.Prefix(indexeddb.PageFamily(family))) {
-		if err != nil {
-			return nil, err
-		}
-		decoded, value, err := indexeddb.DecodePageRow(row.Key, row.Value)
-		if err == nil {
-			err = s.Add(decoded, value)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
+	return all, origin, all.Finish(fail)
 }
 
 // maxVersion is the greatest version of a database.

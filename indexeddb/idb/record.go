@@ -213,17 +213,5 @@ func (s *ObjectStore) serialized(ctx context.Context, r *stored) ([]byte, []inde
 
 // externals returns the external objects of a record, none when it has no row of them.
 func (s *ObjectStore) externals(ctx context.Context, part []byte) ([]indexeddb.ExternalObject, error) {
-	pageValue, err := s.tx.r.Get(ctx, append(s.external[:len(s.external):len(s.external)], part...))
-	if errors.Is(err, base.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if indexeddb.ShortPagePart(part) {
-		if _, pageValue, err = indexeddb.DecodePageRow(append(s.external[:len(s.external):len(s.external)], part...), pageValue); err != nil {
-			return nil, err
-		}
-	}
-	return indexeddb.DecodeExternalObjects(pageValue, indexeddb.MaxSchemaVersion)
+	return indexeddb.PageObjects(ctx, s.tx.r, append(s.external[:len(s.external):len(s.external)], part...))
 }

@@ -368,12 +368,10 @@ func (rec *record) renumber(ctx context.Context, r ordered.Reader, id storeID, p
 			return false, err
 		}
 		if rec.own {
-			if plain, err := value.Decode(rec.script); err != nil {
-				return false, nil
-			} else if _, wrapped := plain.(*value.Wrapped); wrapped || !indexeddb.Inject(rec.value, s.KeyPath.Paths[0], to) {
+			w, err := value.Unwrap(rec.script)
+			if err != nil || w != nil || !indexeddb.Inject(rec.value, s.KeyPath.Paths[0], to) {
 				return false, nil
 			}
-			var err error
 			if rec.script, err = value.EncodeFor(rec.value, len(rec.objects)); err != nil {
 				return false, nil
 			}

@@ -54,17 +54,7 @@ func read(ctx context.Context, r ordered.Reader, id storeID, part []byte) (*reco
 	if out.version, out.script, err = indexeddb.DecodeRecord(raw); err != nil {
 		return nil, err
 	}
-	key = id.key(indexeddb.KindExternal, part)
-	page, err = r.Get(ctx, key)
-	if errors.Is(err, base.ErrNotFound) {
-		return out, nil
-	}
-	if err == nil {
-		_, raw, err = indexeddb.DecodePageRow(key, page)
-	}
-	if err == nil {
-		out.objects, err = indexeddb.DecodeExternalObjects(raw, indexeddb.MaxSchemaVersion)
-	}
+	out.objects, err = indexeddb.PageObjects(ctx, r, id.key(indexeddb.KindExternal, part))
 	return out, err
 }
 

@@ -154,11 +154,8 @@ func (s *pageSource) join(ctx context.Context, row indexeddb.Row, value []byte) 
 	}
 	external := row
 	external.Kind = indexeddb.KindExternal
-	value, err = s.get(ctx, external)
-	if err != nil || value == nil {
-		return r, err
-	}
-	if r.objects, err = indexeddb.DecodeExternalObjects(value, indexeddb.MaxSchemaVersion); err != nil {
+	key, _ := indexeddb.PageKey(nil, external)
+	if r.objects, err = indexeddb.PageObjects(ctx, s.r, key); err != nil {
 		return nil, fmt.Errorf("%s: %w", external.Describe(), err)
 	}
 	r.open = func(o int) (io.ReadCloser, error) {
