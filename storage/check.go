@@ -115,7 +115,7 @@ type checker struct {
 	build     *rebuilder
 	folded    bool             // all that was durable when the check began is in page.db, so that no fold has ended half way
 	ahead     bool             // see compareRows
-	compacted bool             // garbage was taken out of the log
+	compacted bool             // segments were retired: the log may give garbage that page.db does not have
 	heads     []*commit.Commit // durable when the check began
 	known     bitset           // numbers of nodes and pieces of values that have been verified
 }
@@ -147,16 +147,19 @@ func (c *checker) run() error {
 	s.foldTurn.lock() // nothing is folded while rows are compared
 	defer s.foldTurn.release()
 	reflected := s.state.position.Number
-	if c.compacted, err = s.log.Compacted(); err != nil {
-		return c.problem(err)
-	}
+	c.compacted = s.log.Compacted()
 	compared := false
 	compare := func(ahead bool) error {
 		compared = true
-		if err := c.build.flush(c.ctx); err != nil {
+		if err := c.build.end(c.ctx); err != nil {
 			return err
 		}
 		return c.compareRows(ahead)
+	}
+	if c.compacted {
+		if err := c.survey(reflected); err != nil {
+			return c.problem(err)
+		}
 	}
 	for _, g := range s.log.Segments() {
 		c.report.Bytes += int64(g.SyncedEnd)
@@ -178,7 +181,7 @@ func (c *checker) run() error {
 		err = compare(false)
 	}
 	if err == nil {
-		err = c.build.flush(c.ctx)
+		err = c.build.end(c.ctx)
 	}
 	if err != nil {
 		// Without the whole log there is nothing to compare with: what was found says where it is
@@ -188,6 +191,22 @@ func (c *checker) run() error {
 	return c.fresh.View(func(tx index.Tx) error {
 		c.tx = tx
 		return c.history()
+	})
+}
+
+// survey looks for all nodes, and for the checkpoint from which page.db would be made anew.
+func (c *checker) survey(reflected uint64) error {
+	return c.build.survey(c.ctx, func(fn func(segment.BatchInfo, []op) error) error {
+		return c.s.log.Verify(c.ctx, func(info segment.BatchInfo, records []segment.Record) error {
+			if info.Number > reflected {
+				return nil
+			}
+			ops, err := parseRecords(records, info)
+			if err != nil {
+				return err
+			}
+			return fn(info, ops)
+		})
 	})
 }
 
@@ -586,6 +605,8 @@ func (c *checker) noteSync(ops []op) {
 		switch ops[i].kind {
 		case recPlaces, recUnplaced, recMetadata, recForgotten:
 			c.report.synced = true
+		case recRows:
+			c.report.synced = c.report.synced || ops[i].ofSync
 		}
 	}
 }

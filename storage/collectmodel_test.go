@@ -68,9 +68,6 @@ func newGarden(tb testing.TB, t *rapid.T) *garden {
 
 func (g *garden) open1() {
 	g.world.open()
-	if g.rng.IntN(2) == 0 {
-		storage.SetMinDeletions(g.s, 1)
-	}
 	g.c = g.s.NewCollector(storage.CollectOptions{Numbers: 1 + g.rng.IntN(600), Candidates: 1 + g.rng.IntN(300), Deletions: 1 + g.rng.IntN(60)})
 }
 

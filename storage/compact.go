@@ -3,12 +3,10 @@ package storage
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 
-	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
 	"github.com/ledgerd/ledger/storage/segment"
 )
@@ -72,13 +70,15 @@ const (
 	// baseShare is which part of the page bases must be for those to decide the order.
 	baseShare = 50
 	// maxRounds bounds how often segments are chosen anew, because of what the round before has
-	// made garbage: bases that what was written whole needed, and deletions of what is not there
-	// any more.
+	// made garbage: bases that what was written whole needed.
 	maxRounds = 4
 	// maxPurgeRounds is far more than it takes: each round writes whole what needs a base, and is
 	// done with bases that nothing needs any more.
 	maxPurgeRounds = 100
 )
+
+// emptyBytes is the length of a segment without batches.
+const emptyBytes = 32
 
 // Compact gives space back that deleted, dropped or replaced records take in segments. It rewrites
 // segments of which a part is garbage, a few at a time, and takes one half of page.db's length for
@@ -114,28 +114,26 @@ type compaction struct {
 	o    CompactOptions
 	r    *CompactReport
 	todo []segmentCandidate
-	done int64
-	all  int64
-	know map[uint32]segment.Description
 	// newestFirst is the order of this round.
 	newestFirst bool
-	baseBytes   int64  // of dead nodes that are kept as bases
-	wholeBytes  int64  // what a node takes that is stored whole, on average
-	deletions   int64  // bytes of deletions that were seen to stay, of what is not there
-	looked      bool   // whether the log has it none the less
-	last        uint32 // the last segment that a purge began with
-	stale       *staleNames
+	baseBytes   int64           // of dead nodes that are kept as bases
+	wholeBytes  int64           // what a node takes that is stored whole, on average
+	last        uint32          // the last segment that a purge began with
+	fresh       bool            // a checkpoint is to be written in this round
+	wrote       bool            // it was
+	stream      *segment.Stream // for what is copied in this round
+	number      uint64          // of the last batch that was appended to it
 }
 
-// segmentCandidate is a segment that may be worth rewriting.
+// segmentCandidate is a segment that may be worth retiring.
 type segmentCandidate struct {
-	id    uint32
-	bytes int64
-	dead  int64 // at most; once it was examined, as it is
-	bases int64 // in dead: of nodes that stay until what needs them has been written whole
-	grows int64 // by how much differences are longer when they are written whole
-	whole bool  // whether there are such
-	small bool
+	id       uint32
+	bytes    int64
+	dead     int64 // at most; once it was examined, as it is
+	metadata int64 // what counts until there is another checkpoint
+	grows    int64 // by how much differences are longer when they are written whole
+	whole    bool  // whether there are such
+	small    bool
 }
 
 func (c *compaction) run(ctx context.Context) (err error) {
@@ -161,35 +159,39 @@ func (c *compaction) run(ctx context.Context) (err error) {
 		rounds = maxPurgeRounds
 	}
 	for round := range rounds {
-		if err := c.find(ctx, round); err != nil {
+		written := c.r.Written
+		if err := c.round(ctx, round); err != nil {
 			return err
 		}
-		c.r.Left = 0
-		written, looked := c.r.Written, c.looked
-		for len(c.todo) > 0 {
-			if err := c.step(ctx); err != nil {
-				return err
-			}
-			if c.wantsLook() && !c.newestFirst {
-				if err := c.lookForStale(ctx); err != nil {
-					return err
-				}
-			}
-		}
-		if c.o.DryRun {
-			break
-		}
-		if c.wantsLook() {
-			if err := c.lookForStale(ctx); err != nil {
-				return err
-			}
-		}
-		if c.r.Written == written && c.looked == looked {
+		if c.o.DryRun || c.r.Written == written {
 			break
 		}
 	}
 	c.r.IndexBefore, c.r.IndexAfter, err = c.s.shrinkIndex(ctx, c.o.DryRun)
 	return err
+}
+
+// round chooses segments and retires them.
+func (c *compaction) round(ctx context.Context, round int) error {
+	defer func() {
+		if c.stream != nil {
+			c.stream.Release()
+			c.stream = nil
+		}
+	}()
+	c.r.Left, c.wrote = 0, false
+	if err := c.find(ctx, round); err != nil {
+		return err
+	}
+	if err := c.choose(ctx); err != nil {
+		return err
+	}
+	for len(c.todo) > 0 {
+		if err := c.step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // diskBytes is what the segments and page.db take.
@@ -205,6 +207,7 @@ func (c *compaction) find(ctx context.Context, round int) error {
 	if err != nil {
 		return err
 	}
+	c.todo = nil
 	var small []segmentCandidate
 	for _, g := range c.s.log.Segments() {
 		k := segmentCandidate{id: g.ID, bytes: int64(g.SyncedEnd), dead: int64(g.SyncedEnd) - live[g.ID]}
@@ -212,7 +215,6 @@ func (c *compaction) find(ctx context.Context, round int) error {
 		case k.bytes <= emptyBytes:
 		case c.worth(&k):
 			c.todo = append(c.todo, k)
-			c.all += k.bytes
 		case !g.Open && k.bytes < c.s.segmentBytes()/smallShare:
 			k.small = true
 			small = append(small, k)
@@ -220,13 +222,9 @@ func (c *compaction) find(ctx context.Context, round int) error {
 	}
 	if len(small) > maxSmall {
 		c.todo = append(c.todo, small...)
-		for _, k := range small {
-			c.all += k.bytes
-		}
 	}
-	// Oldest first: what takes something away can go when nothing older is left. But where there
-	// are many bases, newest first the first time: a base goes when what needs it has been written
-	// whole, and is older than that.
+	// Where there are many bases, newest first the first time: a base goes when what needs it has
+	// been written whole, and is older than that.
 	c.newestFirst = round == 0 && c.baseBytes > c.r.Before/baseShare
 	slices.SortFunc(c.todo, func(a, b segmentCandidate) int {
 		if c.newestFirst {
@@ -236,25 +234,6 @@ func (c *compaction) find(ctx context.Context, round int) error {
 	})
 	return nil
 }
-
-// wantsLook reports whether many deletions stay, and it is not known for what.
-func (c *compaction) wantsLook() bool { return c.deletions >= c.s.minDeletions && !c.looked }
-
-// lookForStale finds out what deletions must stay for.
-func (c *compaction) lookForStale(ctx context.Context) (err error) {
-	s := c.s
-	if err := s.foldTurn.take(ctx); err != nil {
-		return err
-	}
-	upTo := s.state.position.Number
-	s.foldTurn.release()
-	c.looked = true
-	c.stale, err = s.findStale(ctx, upTo)
-	return err
-}
-
-// emptyBytes is the length of a segment without batches.
-const emptyBytes = 32
 
 func (c *compaction) worth(k *segmentCandidate) bool {
 	if c.o.Purge {
@@ -291,57 +270,80 @@ func (c *compaction) liveBytes(ctx context.Context) (map[uint32]int64, error) {
 	return live, err
 }
 
-// step examines segments until some are found that are to be rewritten together, and rewrites them.
-func (c *compaction) step(ctx context.Context) error {
+// choose examines the segments, decides whether another checkpoint is worth its length, and keeps
+// those that are worth retiring.
+func (c *compaction) choose(ctx context.Context) error {
 	s := c.s
-	if err := s.foldTurn.take(ctx); err != nil {
-		return err
+	done, all := int64(0), int64(0)
+	for _, t := range c.todo {
+		all += t.bytes
 	}
-	defer s.foldTurn.release()
-	if err := s.writable(); err != nil {
-		return err
-	}
-	if err := s.foldAll(ctx); err != nil {
-		return err
-	}
-	if err := s.finishMoves(ctx); err != nil {
-		return err
-	}
-	k := c.judge()
-	var inputs []uint32
-	live, dead, small := int64(0), int64(0), 0
-	busy := s.busySegments()
-	for len(c.todo) > 0 {
-		t := c.todo[0]
-		if busy[t.id] || !s.covered(t.id) {
-			c.todo = c.todo[1:]
-			c.leave(t.id)
-			continue
-		}
-		if err := c.examine(ctx, k, &t); err != nil {
+	gain := int64(0)
+	for i := range c.todo {
+		t := &c.todo[i]
+		if err := c.examineInTurn(ctx, t); err != nil {
 			return err
 		}
-		if c.wantsLook() && !c.newestFirst { // what is older has been rewritten
-			if len(inputs) > 0 {
-				break
+		if with := *t; t.metadata > 0 {
+			with.dead += t.metadata
+			if with.small || c.worth(&with) {
+				gain += with.dead - with.grows
 			}
-			return nil
 		}
-		if !t.small && !c.worth(&t) {
-			c.pass(&t)
-			continue
+		if done += t.bytes; c.o.Progress != nil {
+			c.o.Progress(done, all)
 		}
-		more := t.bytes - t.dead + t.bases + t.grows // the bases are there for a while
+	}
+	if c.fresh = c.o.Purge; gain > 0 && !c.fresh {
+		size := int64(0)
+		err := s.view(func(tx index.Tx) (err error) {
+			size, err = checkpointSize(tx)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		size += size/64 + checkpointOverhead
+		c.fresh = gain-size > size/checkpointShare
+	}
+	c.todo = slices.DeleteFunc(c.todo, func(t segmentCandidate) bool {
+		if t.metadata > 0 && !c.fresh {
+			return true
+		}
+		t.dead += t.metadata
+		return !t.small && !c.worth(&t)
+	})
+	for i := range c.todo {
+		c.todo[i].dead += c.todo[i].metadata
+	}
+	return nil
+}
+
+const (
+	// checkpointOverhead is more than a checkpoint takes beside its rows.
+	checkpointOverhead = 1 << 10
+	// checkpointShare is the part of its length that a checkpoint must give back.
+	checkpointShare = 8
+)
+
+// step retires some of the segments together.
+func (c *compaction) step(ctx context.Context) error {
+	s := c.s
+	var inputs []uint32
+	live, dead, small := int64(0), int64(0), 0
+	for len(c.todo) > 0 {
+		t := &c.todo[0]
+		more := t.bytes - t.dead + t.grows
 		if len(inputs) > 0 && live+more > c.o.MaxBytes {
 			break
 		}
 		if t.small {
 			small++
 		}
-		c.pass(&t)
 		inputs, live, dead = append(inputs, t.id), live+more, dead+t.dead-t.grows
+		c.todo = c.todo[1:]
 	}
-	if len(inputs) == 0 || small == 1 && len(inputs) == 1 {
+	if small == 1 && len(inputs) == 1 {
 		return nil
 	}
 	if c.o.DryRun {
@@ -350,35 +352,42 @@ func (c *compaction) step(ctx context.Context) error {
 		c.r.Freed += dead
 		return nil
 	}
-	can, err := c.finish(ctx, slices.Clone(inputs))
-	if err != nil {
+	if err := s.foldTurn.take(ctx); err != nil {
 		return err
 	}
+	defer s.foldTurn.release()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	if c.stream == nil { // from here on nothing is appended to what is there
+		if err := s.finishOpen(ctx); err != nil {
+			return err
+		}
+		c.stream = s.log.NewStream()
+	}
+	if err := s.foldAll(ctx); err != nil {
+		return err
+	}
+	if c.fresh && !c.wrote {
+		if err := c.checkpoint(ctx); err != nil {
+			return err
+		}
+		c.wrote = true
+	}
+	open, busy := map[uint32]bool{}, s.busySegments()
+	for _, g := range s.log.Segments() {
+		open[g.ID] = g.Open
+	}
+	can := slices.DeleteFunc(slices.Clone(inputs), func(id uint32) bool { return open[id] || busy[id] || !s.covered(id) })
 	for _, id := range inputs {
-		if !slices.Contains(can, id) {
-			c.leave(id)
+		if !slices.Contains(can, id) && id <= c.last {
+			c.r.Left++
 		}
 	}
 	if len(can) == 0 {
 		return nil
 	}
-	return c.rewrite(ctx, can)
-}
-
-// leave counts a segment that cannot be rewritten now.
-func (c *compaction) leave(id uint32) {
-	if id <= c.last {
-		c.r.Left++
-	}
-}
-
-// pass takes the first candidate off the list.
-func (c *compaction) pass(t *segmentCandidate) {
-	c.todo = c.todo[1:]
-	c.done += t.bytes
-	if c.o.Progress != nil {
-		c.o.Progress(c.done, c.all)
-	}
+	return c.retire(ctx, can)
 }
 
 // busySegments are those in which journals have written that are not over: the collector knows
@@ -401,110 +410,137 @@ func (s *Store) covered(id uint32) bool {
 	return false
 }
 
-// judge prepares a judgement on segments that are not named yet.
-func (c *compaction) judge() *judgement {
-	return &judgement{s: c.s, inputs: map[uint32]bool{}, used: map[uint64]bool{}, bases: map[uint64]bool{}, stale: c.stale}
+// use is what becomes of a record.
+type use struct {
+	o        op
+	for_     byte // what it is to be copied for; 0: it is dead
+	whole    bool // a difference that is to be written whole
+	free     bool // a base that can go when the differences in its segment are whole
+	metadata bool // it counts until there is another checkpoint
 }
 
-// killBefore is the number of C2 for a judgement on some segments.
-func (c *compaction) killBefore(inputs map[uint32]bool) (uint64, error) {
-	before := uint64(1<<64 - 1)
-	for _, g := range c.s.log.Segments() {
-		if inputs[g.ID] || g.SyncedEnd <= emptyBytes {
-			continue
-		}
-		d, ok := c.know[g.ID]
-		if !ok {
-			var err error
-			if d, err = c.s.log.Describe(g.ID); err != nil {
-				return 0, err
-			}
-			if c.know == nil {
-				c.know = map[uint32]segment.Description{}
-			}
-			if d.First != 0 {
-				c.know[g.ID] = d
-			}
-		}
-		if d.First != 0 {
-			before = min(before, max(d.First, d.Judged))
-		}
-	}
-	return before, nil
-}
-
-// examine finds out how much of a segment is live.
-func (c *compaction) examine(ctx context.Context, k *judgement, t *segmentCandidate) (err error) {
-	k.deletions = 0
-	k.inputs, k.used, k.bases = map[uint32]bool{t.id: true}, map[uint64]bool{}, map[uint64]bool{}
-	if k.killBefore, err = c.killBefore(k.inputs); err != nil {
-		return err
-	}
-	if k.lastTag, err = c.lastTags(ctx, []uint32{t.id}); err != nil {
-		return err
-	}
-	c.r.Examined++
-	t.dead, t.bases, t.grows, t.whole = 0, 0, 0, false
-	empty := int64(0) // what the batch before takes if nothing of it is live
-	err = c.s.log.Scan(ctx, t.id, func(info segment.BatchInfo, recs []segment.Record) error {
-		verdicts, err := k.batch(info, recs)
-		if err != nil {
-			return err
-		}
-		t.dead += empty // a last batch stays, be it empty
-		empty = 0
-		size := func(r *segment.Record) int64 {
-			return 1 + int64(len(binary.AppendUvarint(nil, uint64(len(r.Payload))))) + int64(len(r.Payload))
-		}
-		before, after := int64(0), int64(0)
-		for i := range recs {
-			before += size(&recs[i])
-		}
-		for i := range verdicts {
-			v := &verdicts[i]
-			n := size(&v.as)
-			switch {
-			case v.whole:
-				t.whole = true
-				t.grows += max(0, c.wholeBytes-n)
-			case v.free:
-				t.bases += n
-			}
-			after += n
-		}
-		t.dead += before - after
-		if len(verdicts) == 0 {
-			empty = int64(info.End-info.Start) - before
-		}
-		return nil
-	})
-	t.dead += t.bases
-	c.deletions += k.deletions
-	return err
-}
-
-// lastTags finds the last batches that set tags.
-func (c *compaction) lastTags(ctx context.Context, inputs []uint32) (map[string]uint64, error) {
-	last := map[string]uint64{}
-	for _, id := range inputs {
-		err := c.s.log.Scan(ctx, id, func(info segment.BatchInfo, recs []segment.Record) error {
-			for _, r := range recs {
-				if r.Kind != recTag {
-					continue
-				}
-				o, err := parseRecord(r)
-				if err != nil {
-					return err
-				}
-				last[o.tag.name] = max(last[o.tag.name], info.Number)
-			}
-			return nil
-		})
-		if err != nil {
+// judge says what becomes of the records of a batch.
+func (s *Store) judge(info segment.BatchInfo, recs []segment.Record, free map[uint64]bool) (out []use, err error) {
+	out = make([]use, len(recs))
+	for i, r := range recs {
+		if out[i].o, err = parseRecord(r); err != nil {
 			return nil, err
 		}
 	}
-	return last, nil
+	err = s.viewOnce(func(tx index.Tx) error {
+		for i := range out {
+			u := &out[i]
+			var err error
+			switch cp := &s.state.checkpoint; u.o.kind {
+			case recPiece, recNode, recDelta, recSplitNode:
+				err = u.judge(tx, info.Segment, free)
+			case recRows, recComplete:
+				u.metadata = cp.first <= info.Number && info.Number <= cp.last
+			default:
+				u.metadata = info.Number > cp.upTo
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+func (u *use) judge(tx index.Tx, segment uint32, free map[uint64]bool) error {
+	o := &u.o
+	row, ok, err := readObjectRow(tx, &o.digest)
+	if err != nil || !ok {
+		return err
+	}
+	here := row.place == o.place && row.kind == o.kind
+	switch {
+	case o.kind == recSplitNode:
+		if row.held {
+			u.for_ = copiedHeld
+		}
+	case row.dead && here:
+		u.for_ = copiedBase
+		u.free, err = frees(tx, row.number, segment, free)
+	case row.held && here:
+		u.for_ = copiedHeld
+		switch {
+		case o.kind == recDelta:
+			var to objectRow
+			to, _, err = readObjectRow(tx, o.base)
+			u.whole = to.dead
+		case o.journal != 0 && (!hasKey(tx.Bucket(bucketTransient), transientKey(o.journal, row.number)) || hasStatus(tx, row.number)):
+			o.journal = 0
+		}
+	case !row.held && o.kind == recPiece && o.digest.Kind() == object.IndexBit:
+		u.for_ = copiedDropped // what it refers to is known by the record only
+	}
+	return err
+}
+
+// hasStatus reports whether a piece is local or synced: some journal that stores or uses it was
+// committed, or it was fetched.
+func hasStatus(tx index.Tx, number uint64) bool {
+	key := appendNumber(nil, number)
+	return hasKey(tx.Bucket(bucketLocal), key) || hasKey(tx.Bucket(bucketCloud), key)
+}
+
+// frees reports whether all differences to a base are in one segment: then it can go when they have
+// been written whole. known has what was found out before.
+func frees(tx index.Tx, base uint64, segment uint32, known map[uint64]bool) (bool, error) {
+	if free, ok := known[base]; ok {
+		return free, nil
+	}
+	known[base] = false // should the rows be damaged and run in a circle
+	sources, err := objectSources(tx, base, refBase)
+	if err != nil || len(sources) == 0 {
+		return false, err
+	}
+	for i := range sources {
+		row, _, err := readObjectRow(tx, &sources[i])
+		if err != nil {
+			return false, err
+		}
+		free := row.place.Segment == segment && (row.held || row.dead)
+		if free && row.dead {
+			free, err = frees(tx, row.number, segment, known)
+		}
+		if err != nil || !free {
+			return false, err
+		}
+	}
+	known[base] = true
+	return true, nil
+}
+
+// examineInTurn finds out how much of a segment is live.
+func (c *compaction) examineInTurn(ctx context.Context, t *segmentCandidate) error {
+	if err := c.s.foldTurn.take(ctx); err != nil {
+		return err
+	}
+	defer c.s.foldTurn.release()
+	c.r.Examined++
+	t.dead, t.metadata, t.grows, t.whole = 0, 0, 0, false
+	free := map[uint64]bool{}
+	return c.s.log.Scan(ctx, t.id, func(info segment.BatchInfo, recs []segment.Record) error {
+		uses, err := c.s.judge(info, recs, free)
+		if err != nil {
+			return err
+		}
+		for i := range uses {
+			switch u, n := &uses[i], int64(len(recs[i].Payload)); {
+			case u.metadata:
+				t.metadata += n
+			case u.for_ == 0 || u.free:
+				t.dead += n
+			case u.whole:
+				t.whole = true
+				t.grows += max(0, c.wholeBytes-n)
+			}
+		}
+		return nil
+	})
 }
 
 // finishOpen lets what comes next begin a new segment.
@@ -521,69 +557,195 @@ func (s *Store) finishOpen(ctx context.Context) error {
 	return nil
 }
 
-// finish makes the segments ones that are not appended to, and folds what came to them meanwhile.
-// It returns those that can be rewritten.
-func (c *compaction) finish(ctx context.Context, inputs []uint32) ([]uint32, error) {
+// append appends a batch of copies, or of a checkpoint. Its records are pending then.
+func (c *compaction) append(b *segment.Batch, ops []op) (number uint64, err error) {
 	s := c.s
-	open := map[uint32]bool{}
-	for _, g := range s.log.Segments() {
-		open[g.ID] = g.Open
+	done, err := c.stream.Append(b)
+	if err != nil {
+		s.mu.Lock()
+		s.noteFailureLocked(err)
+		s.mu.Unlock()
+		return 0, err
 	}
-	if slices.ContainsFunc(inputs, func(id uint32) bool { return open[id] }) {
-		if err := s.finishOpen(ctx); err != nil {
-			return nil, err
-		}
-		if err := s.foldAll(ctx); err != nil {
-			return nil, err
-		}
-	}
-	for _, g := range s.log.Segments() {
-		open[g.ID] = g.Open
-	}
-	busy := s.busySegments()
-	return slices.DeleteFunc(inputs, func(id uint32) bool { return open[id] || busy[id] || !s.covered(id) }), nil
+	setPlaces(ops, done)
+	s.over.add(ops, segment.BatchInfo{Number: done.Number, Segment: done.Segment, Start: done.Start, End: done.End, CRC: done.CRC})
+	c.r.Freed -= int64(done.End - done.Start)
+	c.number = done.Number
+	return done.Number, nil
 }
 
-// rewrite replaces segments. The caller holds the fold turn.
-func (c *compaction) rewrite(ctx context.Context, inputs []uint32) error {
+// checkpoint writes a checkpoint. The caller holds the fold turn, and the index reflects what is
+// durable.
+func (c *compaction) checkpoint(ctx context.Context) error {
 	s := c.s
-	k := c.judge()
-	for _, id := range inputs {
-		k.inputs[id] = true
-	}
-	var err error
-	if k.killBefore, err = c.killBefore(k.inputs); err != nil {
-		return err
-	}
-	if k.lastTag, err = c.lastTags(ctx, inputs); err != nil {
-		return err
-	}
-	w, err := s.log.Rewrite(ctx, inputs, s.state.position.Number, func(info segment.BatchInfo, recs []segment.Record, out *segment.Batch) error {
-		return k.write(ctx, info, recs, out)
+	err := s.viewOnce(func(tx index.Tx) error {
+		return writeCheckpoint(tx, s.state.position.Number, s.state.journal, c.append)
 	})
+	if err != nil {
+		return fmt.Errorf("write a checkpoint: %w", err)
+	}
+	return c.fold(ctx)
+}
+
+// fold folds what was appended. Another append that is under way may hold that up.
+func (c *compaction) fold(ctx context.Context) error {
+	s := c.s
+	if err := s.foldAll(ctx); err != nil || s.state.position.Number >= c.number {
+		return err
+	}
+	release, err := s.holdAppends(ctx)
+	if err == nil {
+		release()
+	}
+	return err
+}
+
+// copyBytes is how much is copied with one batch.
+const copyBytes = 1 << 20
+
+// copying copies what is live in some segments.
+type copying struct {
+	c      *compaction
+	b      *segment.Batch
+	ops    []op
+	copied []object.Digest        // by rows that must point elsewhere in the end
+	once   map[object.Digest]bool // of which one record is enough
+	bases  bool                   // there are bases that something needs
+	blocks map[uint32]bool        // segments that have metadata that counts
+}
+
+func (y *copying) flush() error {
+	if len(y.ops) == 0 {
+		return nil
+	}
+	_, err := y.c.append(y.b, y.ops)
+	y.b, y.ops = segment.NewBatch(), nil
+	return err
+}
+
+// segment copies what is live in one, or the bases that are left.
+func (y *copying) segment(ctx context.Context, id uint32, bases bool) error {
+	s := y.c.s
+	err := s.log.Scan(ctx, id, func(info segment.BatchInfo, recs []segment.Record) error {
+		uses, err := s.judge(info, recs, map[uint64]bool{})
+		if err != nil {
+			return err
+		}
+		for i := range uses {
+			u := &uses[i]
+			if u.metadata {
+				y.blocks[id] = true
+			}
+			if u.for_ == copiedBase && !bases {
+				y.bases = true
+			}
+			if u.for_ == 0 || (u.for_ == copiedBase) != bases {
+				continue
+			}
+			if err := y.record(ctx, u); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return cmp.Or(err, y.flush())
+}
+
+func (y *copying) record(ctx context.Context, u *use) error {
+	o := &u.o
+	switch {
+	case o.kind == recSplitNode || u.for_ == copiedDropped:
+		if y.once[o.digest] {
+			return nil
+		}
+		y.once[o.digest] = true
+	default:
+		y.copied = append(y.copied, o.digest)
+	}
+	if u.whole {
+		n, err := y.c.s.loadNode(ctx, o.digest, foldLocator{y.c.s}, 0)
+		if err != nil {
+			return fmt.Errorf("write node %s whole: %w", o.digest.Short(), err)
+		}
+		*o = op{kind: recNode, digest: o.digest, content: n.Bytes()}
+	}
+	y.ops = append(y.ops, addCopy(y.b, o, u.for_, append(o.appendHeader(nil), o.content...)))
+	if y.b.Bytes() < copyBytes {
+		return nil
+	}
+	return y.flush()
+}
+
+// retire copies what is live in segments, and retires them. The caller holds the fold turn.
+func (c *compaction) retire(ctx context.Context, inputs []uint32) error {
+	s := c.s
+	y := &copying{c: c, b: segment.NewBatch(), once: map[object.Digest]bool{}, blocks: map[uint32]bool{}}
+	freed := len(s.freed)
+	for _, id := range inputs {
+		if err := y.segment(ctx, id, false); err != nil {
+			return err
+		}
+	}
+	if err := c.fold(ctx); err != nil {
+		return err
+	}
+	if err := c.deleteBases(ctx, freed); err != nil {
+		return err
+	}
+	if y.bases {
+		for _, id := range inputs {
+			if err := y.segment(ctx, id, true); err != nil {
+				return err
+			}
+		}
+		if err := c.fold(ctx); err != nil {
+			return err
+		}
+	}
+	if err := y.verify(inputs); err != nil {
+		return err
+	}
+	inputs = slices.DeleteFunc(inputs, func(id uint32) bool { return y.blocks[id] })
+	if len(inputs) == 0 {
+		return nil
+	}
+	before := s.Stats().SegmentBytes
+	release, err := s.holdAppends(ctx)
 	if err != nil {
 		return err
 	}
-	if k.keepsDead {
-		w.KeepsDead()
+	info, err := s.log.Retire(inputs, s.state.position.Number)
+	if err == nil {
+		s.over.add(nil, info)
+	} else {
+		s.mu.Lock()
+		s.noteFailureLocked(err)
+		s.mu.Unlock()
 	}
-	before, after := w.Bytes()
-	if err := w.Install(); err != nil {
-		if errors.Is(err, base.ErrReadOnly) {
-			s.mu.Lock()
-			s.noteFailureLocked(err)
-			s.mu.Unlock()
-		}
+	release()
+	if err != nil {
 		return err
 	}
 	c.r.Replaced += len(inputs)
 	c.r.Written++
-	c.r.Freed += int64(before) - int64(after)
-	freed := len(s.freed)
-	if err := s.finishMoves(context.WithoutCancel(ctx)); err != nil { // short, and what it gives back is why we are here
-		return err
-	}
-	return c.deleteBases(ctx, freed)
+	c.r.Freed += before - s.Stats().SegmentBytes
+	return s.foldAll(context.WithoutCancel(ctx)) // short, and what it gives back is why we are here
+}
+
+// verify makes sure that no row points to what is to be retired.
+func (y *copying) verify(inputs []uint32) error {
+	return y.c.s.viewOnce(func(tx index.Tx) error {
+		for i := range y.copied {
+			row, ok, err := readObjectRow(tx, &y.copied[i])
+			if err != nil {
+				return err
+			}
+			if ok && (row.held || row.dead) && slices.Contains(inputs, row.place.Segment) {
+				return badRow(bucketObjects, y.copied[i].String(), "a place that did not follow a copy")
+			}
+		}
+		return nil
+	})
 }
 
 // deleteBases deletes dead bases that were left by what is stored whole now: the numbers that

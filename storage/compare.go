@@ -114,8 +114,7 @@ func (c *checker) compareObjects(have, want index.Tx) error {
 }
 
 // saysNothing reports whether a row only gives a number to a piece that is not held and to which
-// nothing refers. Compaction takes records away that mentioned such pieces, or the deletion of
-// their mention.
+// nothing refers. Compaction takes records away that mentioned such pieces.
 func (c *checker) saysNothing(tx index.Tx, k []byte) bool {
 	d, ok := digestOf(k)
 	if !ok || !c.compacted {
@@ -131,8 +130,8 @@ func (c *checker) compareObject(k, wantRow []byte, have, want index.Tx) error {
 		return c.problemRow(bucketObjects, hex.EncodeToString(k), "no digest")
 	}
 	haveRow := have.Bucket(bucketObjects).Get(k)
-	if haveRow == nil && c.saysNothing(want, k) {
-		return nil
+	if haveRow == nil && c.compacted {
+		return c.compareGarbage(d, have, want)
 	}
 	if haveRow == nil {
 		return c.problemRow(bucketObjects, d.String(), "the row is missing")
@@ -149,6 +148,9 @@ func (c *checker) compareObject(k, wantRow []byte, have, want index.Tx) error {
 	if c.ahead && h.held && !w.held {
 		return c.compareRefs(d, have, want, h.number, w.number)
 	}
+	if c.compacted {
+		return c.compareCompacted(d, &h, &w, have, want)
+	}
 	if h.held != w.held || h.dead != w.dead || h.kind != w.kind || h.place != w.place || h.depth != w.depth {
 		return c.problemRow(bucketObjects, d.String(), "a place that is not what the log gives")
 	}
@@ -162,11 +164,77 @@ func (c *checker) compareObject(k, wantRow []byte, have, want index.Tx) error {
 	return c.compareRefs(d, have, want, h.number, w.number)
 }
 
+// compareGarbage compares a piece that page.db does not know with what the log gives: records of
+// garbage stay until their segment is retired, and what had said that it is garbage is gone.
+func (c *checker) compareGarbage(d object.Digest, have, want index.Tx) error {
+	w, _, err := readObjectRow(want, &d)
+	if err != nil {
+		return err
+	}
+	wanted := len(commitSources(want, w.number)) > 0
+	for _, typ := range []byte{refEager, refLazy} {
+		sources, err := objectSources(want, w.number, typ)
+		if err != nil {
+			return err
+		}
+		wanted = wanted || slices.ContainsFunc(sources, func(s object.Digest) bool { return holds(have, &s) })
+	}
+	if wanted {
+		return c.problemRow(bucketObjects, d.String(), "the row is missing")
+	}
+	return nil
+}
+
+func holds(tx index.Tx, d *object.Digest) bool {
+	row, _, err := readObjectRow(tx, d)
+	return err == nil && row.held
+}
+
+// compareCompacted compares a piece in a log of which segments were retired. Of several records of a
+// piece any may count, and one that was dropped or deleted may be there again.
+func (c *checker) compareCompacted(d object.Digest, h, w *objectRow, have, want index.Tx) error {
+	stored := h.held || h.dead
+	switch {
+	case h.held && !w.held, h.dead && !w.held && !w.dead:
+		return c.problemRow(bucketObjects, d.String(), "a piece that the log does not give")
+	case !h.held && w.held && d.Kind().IsNode() && !h.dead:
+		if err := c.compareGarbage(d, have, want); err != nil {
+			return err
+		}
+	case stored && (h.place != w.place || h.kind != w.kind):
+		l, err := locatedRow(have, h)
+		if err == nil {
+			_, err = c.s.stored(&d, &l)
+		}
+		if err != nil {
+			if err := c.problemRow(bucketObjects, d.String(), "a place that is not what the log gives"); err != nil {
+				return err
+			}
+			return nil
+		}
+	}
+	if stored && h.kind == recDelta {
+		base, ok := numberDigest(have, h.base)
+		if !ok {
+			return c.problemRow(bucketObjects, d.String(), "a base that is not what the log gives")
+		}
+		sources, err := objectSources(have, h.base, refBase)
+		if err != nil {
+			return c.problem(err)
+		}
+		to, _, err := readObjectRow(have, &base)
+		if _, found := slices.BinarySearchFunc(sources, d, object.Digest.Compare); err != nil || !found || !to.held && !to.dead {
+			return c.problemRow(bucketRefs+"/"+base.String()+"/object", "", "references that are not what the objects give")
+		}
+	}
+	return c.compareRefs(d, have, want, h.number, w.number)
+}
+
 // checkState finds rows beside the state that nothing has put there.
 func (c *checker) checkState(have index.Tx) error {
 	for k, v := range rowsOf(have, bucketState) {
 		c.report.Rows++
-		known := bytes.Equal(k, stateKey) || len(v) == 0 && (bytes.Equal(k, movingKey) || bytes.Equal(k, straysKey))
+		known := bytes.Equal(k, stateKey) || len(v) == 0 && bytes.Equal(k, straysKey)
 		if known {
 			continue
 		}
@@ -229,6 +297,9 @@ func (c *checker) compareRefs(d object.Digest, have, want index.Tx, hn, wn uint6
 		}
 	}
 	for _, typ := range []byte{refBase, refEager, refLazy} {
+		if typ == refBase && c.compacted {
+			continue // see compareCompacted
+		}
 		hs, err := objectSources(have, hn, typ)
 		if err != nil {
 			return c.problem(err)
@@ -241,6 +312,12 @@ func (c *checker) compareRefs(d object.Digest, have, want index.Tx, hn, wn uint6
 			hs = slices.DeleteFunc(hs, func(d object.Digest) bool {
 				_, given := slices.BinarySearchFunc(ws, d, object.Digest.Compare)
 				return !given
+			})
+		}
+		if c.compacted {
+			ws = slices.DeleteFunc(ws, func(s object.Digest) bool {
+				_, given := slices.BinarySearchFunc(hs, s, object.Digest.Compare)
+				return !given && !holds(have, &s)
 			})
 		}
 		if !slices.Equal(hs, ws) {
@@ -280,7 +357,18 @@ func (c *checker) compareStatus(family string, have, want index.Tx) error {
 			}
 		}
 	}
-	for range rowsWith(wb, nil) {
+	for k := range rowsWith(wb, nil) {
+		if c.compacted && len(k) >= numberSize {
+			if d, ok := numberDigest(want, readNumber(k[len(k)-numberSize:])); ok && !holds(have, &d) {
+				row, _, err := readObjectRow(have, &d)
+				if err != nil {
+					return err
+				}
+				if !hasKey(have.Bucket(family), appendNumber(bytes.Clone(k[:len(k)-numberSize]), row.number)) {
+					continue
+				}
+			}
+		}
 		m++
 	}
 	if n != m {
@@ -337,10 +425,32 @@ func (c *checker) compareRefCounts(have, want index.Tx) error {
 		}
 		return n
 	}
-	h, w := count(have), count(want)
+	h, w := count(have), 0
 	c.report.Rows += h
+	if c.compacted {
+		return c.checkDestinations(have)
+	}
+	w = count(want)
 	if h != w && !(c.ahead && h > w) {
 		return c.problemRow(bucketRefs, "", "references of other destinations than the log gives")
+	}
+	return nil
+}
+
+// checkDestinations finds references to what no row of objects stands for, and from what is no
+// difference to the destination.
+func (c *checker) checkDestinations(have index.Tx) error {
+	for k := range rowsOf(have, bucketRefs) {
+		if len(k) <= numberSize {
+			return c.problem(badRow(bucketRefs, hex.EncodeToString(k), "bad key"))
+		}
+		d, ok := numberDigest(have, readNumber(k))
+		row, _, err := readObjectRow(have, &d)
+		if !ok || err != nil || row.number != readNumber(k) {
+			if err := c.problemRow(bucketRefs, hex.EncodeToString(k), "references of other destinations than the log gives"); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -94,6 +94,7 @@ func wanted(tx index.Tx, number uint64, journals []uint64) bool {
 func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numbers *numberCache, st *state, parts [][]op) error {
 	var gone []doomed
 	known := map[object.Digest][]target{}
+	anew, _ := from.(*rebuilder)
 	err := db.View(func(tx index.Tx) error {
 		gone = gone[:0]
 		journals, err := transientJournals(tx)
@@ -108,7 +109,7 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numb
 						return err
 					}
 					if ok && !wanted(tx, row.number, journals) {
-						gone = append(gone, doomed{digest: d, row: row, bury: ops[i].kind == recBuried})
+						gone = append(gone, doomed{digest: d, row: row, bury: ops[i].kind == recBuried || anew != nil && anew.surveyed && d.Kind().IsNode()})
 					}
 				}
 				for d, t := range ops[i].sync.known {
@@ -148,7 +149,7 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numb
 		numbers.forget(&d.gone[i])
 	}
 	if _, live := from.(foldLocator); live {
-		s.freed = append(s.freed, d.freed[:min(len(d.freed), maxFreed-min(len(s.freed), maxFreed))]...)
+		s.noteFreed(d.freed)
 	}
 	return nil
 }
@@ -192,11 +193,7 @@ func (s *Store) pieceTargets(ctx context.Context, d object.Digest, from locator)
 	}
 	// A part that is missing was garbage and compacted away, or was damaged: then the node was
 	// never folded.
-	compacted, err := s.log.Compacted()
-	if err != nil {
-		return out, err
-	}
-	if compacted {
+	if s.log.Compacted() {
 		if lacks, err := s.partMissing(&d, from, 0); err != nil || lacks {
 			return out, err
 		}
@@ -286,7 +283,7 @@ func (d *deletion) remove(tx index.Tx, g *doomed) error {
 	if !g.bury && !neededAsBase(tx, g.row.number) {
 		return d.removeRows(tx, g)
 	}
-	if g.row.held && g.digest.Kind() == object.NodeBit && g.row.kind != recPiece {
+	if g.row.held && g.digest.Kind().IsNode() && (g.bury || g.row.kind != recPiece) {
 		g.row.held, g.row.dead = false, true
 		return tx.Bucket(bucketObjects).Put(g.digest[:], g.row.append(nil))
 	}

@@ -5,14 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"slices"
 	"sync/atomic"
 
 	"github.com/ledgerd/ledger/storage/index"
 )
-
-// SetMinDeletions makes compaction look sooner for what deletions are about. Nobody may use the
-// page meanwhile.
-func SetMinDeletions(s *Store, n int64) { s.minDeletions = n }
 
 // SetFoldTxRows makes folds write so many rows in one transaction.
 func SetFoldTxRows(s *Store, n int) {
@@ -80,8 +77,17 @@ func SetIndexVersion(db index.DB, version byte) error {
 	return db.Update(func(tx index.Tx) error {
 		b := tx.Bucket(bucketState)
 		v := bytes.Clone(b.Get(stateKey))
+		st, err := parseState(v)
+		if err != nil {
+			return err
+		}
 		v[0] = version
 		n := len(v) - 4
+		if version < 6 { // these had no checkpoint, which is three zeros before the position
+			at := n - len(st.position.Encode()) - 3
+			v = slices.Delete(v, at, at+3)
+			n -= 3
+		}
 		if version == 1 {
 			if err := tx.DeleteBucket(bucketConflicts); err != nil {
 				return err

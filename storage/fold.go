@@ -149,7 +149,20 @@ func (s *Store) foldInto(
 		return err
 	}
 	st.journal = max(st.journal, p.journal)
-	return p.write(ctx, st)
+	if o := p.complete; o != nil {
+		st.checkpoint = o.sync.checkpoint
+		st.checkpoint.last = o.number
+	}
+	err := p.write(ctx, st)
+	if err == nil && !p.anew() {
+		s.noteFreed(p.freed)
+	}
+	return err
+}
+
+// noteFreed tells the collector of numbers.
+func (s *Store) noteFreed(numbers []uint64) {
+	s.freed = append(s.freed, numbers[:min(len(numbers), maxFreed-min(len(s.freed), maxFreed))]...)
 }
 
 // write brings the plan to the index. Small plans take one transaction. In large ones the rows of
@@ -162,6 +175,7 @@ func (p *plan) write(ctx context.Context, st *state) error {
 	w := &planWriter{ctx: ctx, db: p.db, most: p.s.foldTxRows, next: p.next}
 	w.addNumbers(p, firstNew)
 	w.addObjects(p, firstNew)
+	w.addCopies(p)
 	w.addRefs(p, firstNew)
 	w.addStatuses(p)
 	if w.err != nil {

@@ -38,7 +38,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		turn: newToken(), joined: make(chan struct{}, 1), appendTurn: newToken(),
 		unsettled: map[commit.ID]*group{}, appenders: map[*appender]uint64{}, journals: map[*Journal]struct{}{}, pins: map[commit.ID]int{},
 		foldTurn: newToken(), compactTurn: newToken(), foldWanted: make(chan struct{}, 1), released: make(chan struct{}), foldDone: newBroadcast(), pruneTurn: newToken(), numbers: &numberCache{},
-		foldTxRows: foldTxRows, maxTouches: maxTouches, minDeletions: minDeletions,
+		foldTxRows: foldTxRows, maxTouches: maxTouches,
 	}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.release())
@@ -61,7 +61,6 @@ func (s *Store) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.replaying = true
 	if err := s.openLog(ctx, from); err != nil {
 		return err
 	}
@@ -70,10 +69,6 @@ func (s *Store) open(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.openCompacted(ctx); err != nil {
-		return err
-	}
-	s.replaying = false
 	heads, err := s.readHeads()
 	if err != nil {
 		// The rows of the heads are few and checked together: make them anew when they do not
@@ -101,29 +96,11 @@ func (s *Store) open(ctx context.Context) error {
 	return nil
 }
 
-// openCompacted finishes a compaction that a crash has ended, and folds what was replayed if some
-// of that was compacted: only then it is known what of it counts.
+// openCompacted makes the index of a log of which segments were retired.
 func (s *Store) openCompacted(ctx context.Context) error {
-	if !s.indexWritable() {
-		return nil
-	}
-	if rows, _ := s.over.pending(); rows > 0 {
-		compacted, err := s.log.Compacted()
-		if err != nil {
-			return err
-		}
-		if compacted {
-			if err := s.foldAll(ctx); err != nil {
-				return err
-			}
-		}
-	}
-	err := s.finishMoves(ctx)
-	if errors.Is(err, base.ErrNoSpace) { // both are there to read: the next compaction tries again
-		s.o.Logger.Warn("a compaction could not be finished", "page", fmt.Sprintf("%x", s.o.Page), "error", err)
-		return nil
-	}
-	return err
+	s.indexMu.Lock()
+	defer s.indexMu.Unlock()
+	return s.rebuild(ctx, s.recovery.IndexRebuilt, s.log.Complete())
 }
 
 // replaceOutdated makes an index of an older version anew. Its position was believed, which says
@@ -350,13 +327,11 @@ func (s *Store) lostBatches(ctx context.Context, from *segment.Position) error {
 func (s *Store) replayLog(ctx context.Context, from *segment.Position) (batches int, err error) {
 	o := s.o.segmentOptions()
 	o.Opened = func(l *segment.Log) { s.log = l }
-	if from != nil {
-		if o.Moving, err = isMoving(s.index); err != nil {
-			return 0, err
-		}
-	}
 	log, rec, err := segment.Open(ctx, o, from, func(info segment.BatchInfo, records []segment.Record) error {
 		batches++
+		if from == nil && s.log.Compacted() {
+			return nil // see openCompacted
+		}
 		ops, err := parseRecords(records, info)
 		if err != nil {
 			return err
@@ -376,6 +351,9 @@ func (s *Store) replayLog(ctx context.Context, from *segment.Position) (batches 
 	}
 	s.log = log
 	s.recovery.Torn, s.recovery.RewrittenBatches = rec.Torn, rec.Rewritten
+	if from == nil && log.Compacted() {
+		return batches, s.openCompacted(ctx)
+	}
 	return batches, nil
 }
 

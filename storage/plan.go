@@ -29,6 +29,8 @@ type plan struct {
 
 	order     []object.Digest // that got numbers from this plan, in order; the first has number next-len(order)
 	objects   []plannedObject
+	copies    []plannedObject
+	freed     []uint64 // bases that copies need no more
 	refs      []plannedRef
 	transient map[uint64][]uint64 // journal -> numbers
 	local     []uint64
@@ -37,6 +39,7 @@ type plan struct {
 	explained []plannedExplanation
 	tags      []*op
 	metadata  []*op
+	complete  *op    // the last end of a checkpoint
 	journal   uint64 // greatest journal number seen
 
 	// nodes are those that were read last. Most are differences to one of an earlier commit in the
@@ -87,7 +90,7 @@ const planChunk = 256
 type mention struct {
 	o       *op
 	targets []target
-	absent  bool // the record counts for nothing else: what it needs was garbage and compacted away
+	absent  bool // the record counts for nothing else: what it needs was garbage and is gone
 }
 
 type target struct {
@@ -105,14 +108,14 @@ func (p *plan) add(ctx context.Context, parts [][]op) error {
 		for i := range ops {
 			m := mention{o: &ops[i]}
 			var err error
-			if m.absent, err = p.s.lacks(&ops[i], p.from); err == nil && !m.absent {
+			if b, ok := p.from.(*rebuilder); ok {
+				m.absent, err = b.lacks(&ops[i])
+			}
+			if err == nil && !m.absent {
 				m.targets, err = p.targets(ctx, &ops[i])
 			}
 			if err != nil {
 				return err
-			}
-			if m.absent && p.s.absent != nil {
-				p.s.absent(m.o)
 			}
 			chunk = append(chunk, m)
 			if len(chunk) == planChunk {
@@ -129,7 +132,7 @@ func (p *plan) add(ctx context.Context, parts [][]op) error {
 // targets returns what the piece that o stores refers to.
 func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 	switch {
-	case o.bare:
+	case o.bare, o.copied == copiedBase, o.copied != 0 && !p.anew():
 		return nil, nil
 	case o.kind == recUse && o.digest.Kind().IsNode():
 		return p.revivedTargets(ctx, o)
@@ -156,6 +159,12 @@ func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 		return out, nil
 	}
 	return nil, nil
+}
+
+// anew reports whether the plan is of an index that is made anew.
+func (p *plan) anew() bool {
+	_, ok := p.from.(*rebuilder)
+	return ok
 }
 
 // nodeTargets returns the children of a node and the values that its entries refer to.
@@ -215,8 +224,11 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 		return nil
 	case recPlaces, recUnplaced, recDropped:
 		return p.addTouches(tx, o)
-	case recForgotten:
-		return nil // see foldForgotten
+	case recForgotten, recRows:
+		return nil // see foldForgotten, and restoring
+	case recComplete:
+		p.complete = o
+		return nil
 	case recCommit:
 		root, err := p.number(tx, &o.commit.Root)
 		if err != nil {
@@ -236,8 +248,12 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 	if err != nil {
 		return err
 	}
-	if t := p.touched[o.digest]; t != nil {
+	if o.copied != 0 {
+		p.addCopied(o, n)
+	} else if t := p.touched[o.digest]; t != nil {
 		p.addToTouched(t, o, n)
+	} else if o.quiet {
+		// the checkpoint says
 	} else if (o.kind == recPiece || o.kind == recUse) && o.journal != 0 && !o.digest.Kind().IsNode() {
 		p.transient[o.journal] = append(p.transient[o.journal], n)
 	} else if o.kind == recUse && o.journal == 0 && !o.digest.Kind().IsNode() {
@@ -251,7 +267,7 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 			return err
 		}
 	}
-	if o.stored() && p.touched[o.digest] == nil {
+	if o.stored() && o.copied == 0 && p.touched[o.digest] == nil {
 		if err := p.addObject(tx, o, n); err != nil {
 			return err
 		}

@@ -1,11 +1,16 @@
 package storage
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage/index"
 	"github.com/ledgerd/ledger/storage/segment"
 )
@@ -70,18 +75,26 @@ func (s *Store) rebuild(ctx context.Context, reason string, upTo uint64) (err er
 	}
 	st := s.state.clone()
 	b := newRebuilder(s, s.index, &st)
-	err = s.log.Verify(ctx, func(info segment.BatchInfo, records []segment.Record) error {
-		if info.Number > upTo {
-			return nil
-		}
-		ops, err := parseRecords(records, info)
-		if err != nil {
-			return err
-		}
-		return b.add(ctx, ops, info)
-	})
+	each := func(fn func(segment.BatchInfo, []op) error) error {
+		return s.log.Verify(ctx, func(info segment.BatchInfo, records []segment.Record) error {
+			if info.Number > upTo {
+				return nil
+			}
+			ops, err := parseRecords(records, info)
+			if err != nil {
+				return err
+			}
+			return fn(info, ops)
+		})
+	}
+	if s.log.Compacted() {
+		err = b.survey(ctx, each)
+	}
 	if err == nil {
-		err = b.flush(ctx)
+		err = each(func(info segment.BatchInfo, ops []op) error { return b.add(ctx, ops, info) })
+	}
+	if err == nil {
+		err = b.end(ctx)
 	}
 	if err == nil {
 		s.state = st
@@ -101,6 +114,22 @@ type rebuilder struct {
 	rows      int
 	touches   int
 	pieces    map[object.Digest]*op // stored by parts
+
+	// surveyed says that survey has found all nodes of the log; what is not among them is gone.
+	surveyed bool
+	waiting  []nodeRecord // differences whose bases have not been found
+	// baseRows are the rows from which the index begins, nil for none or once they are in it. What
+	// batches up to baseUpTo say beside pieces and nodes is void.
+	baseRows func(put func(family string, k, v []byte) error) error
+	baseUpTo uint64
+	rowsAt   []numberedPlace // of rows of checkpoints
+	complete *op             // the end of the last one
+}
+
+// numberedPlace is the place of a record and the number of its batch.
+type numberedPlace struct {
+	number uint64
+	place  segment.Place
 }
 
 func newRebuilder(s *Store, db index.DB, st *state) *rebuilder {
@@ -108,6 +137,15 @@ func newRebuilder(s *Store, db index.DB, st *state) *rebuilder {
 }
 
 func (b *rebuilder) add(ctx context.Context, ops []op, info segment.BatchInfo) error {
+	if b.baseRows != nil {
+		if info.Number > b.baseUpTo {
+			if err := b.restore(ctx); err != nil {
+				return err
+			}
+		} else {
+			ops = contentOnly(ops)
+		}
+	}
 	alone := aloneKind([][]op{ops}) != 0
 	if alone && len(b.parts) > 0 {
 		if err := b.flush(ctx); err != nil {
@@ -139,14 +177,250 @@ func (b *rebuilder) flush(ctx context.Context) error {
 	return nil
 }
 
+// end ends the rebuild.
+func (b *rebuilder) end(ctx context.Context) error {
+	if b.baseRows != nil {
+		if err := b.restore(ctx); err != nil {
+			return err
+		}
+	}
+	return b.flush(ctx)
+}
+
+// contentOnly leaves of the records of a batch before a checkpoint what stores pieces and nodes.
+func contentOnly(ops []op) (out []op) {
+	for i := range ops {
+		if o := ops[i]; o.stored() || o.kind == recSplitNode || o.copied == copiedDropped {
+			o.quiet = true
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// restore puts the rows of the base into the index.
+func (b *rebuilder) restore(ctx context.Context) error {
+	if err := b.flush(ctx); err != nil {
+		return err
+	}
+	rows := b.baseRows
+	b.baseRows = nil
+	type row struct {
+		family string
+		k, v   []byte
+	}
+	var some []row
+	flush := func() error {
+		err := writeIndex(b.db, func(tx index.Tx) error {
+			r := restoring{tx, b.st}
+			if err := r.begin(); err != nil {
+				return err
+			}
+			for _, w := range some {
+				if err := r.put(w.family, w.k, w.v); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		some = some[:0]
+		return err
+	}
+	err := rows(func(family string, k, v []byte) error {
+		if some = append(some, row{family, bytes.Clone(k), bytes.Clone(v)}); len(some) < max(1, b.s.foldTxRows/4) {
+			return nil
+		}
+		return flush()
+	})
+	if err == nil {
+		err = flush()
+	}
+	if err != nil {
+		return fmt.Errorf("restore rows as of batch %d: %w", b.baseUpTo, err)
+	}
+	return nil
+}
+
+// nodeRecord is a record that stores a node, or a part of one.
+type nodeRecord struct {
+	digest, base object.Digest
+	kind         byte
+	place        segment.Place
+}
+
+// survey finds all nodes of a log of which segments were retired, and the last checkpoint. What was
+// copied stands behind what relies on it; so nodes get rows first as if they were bases that nothing
+// else refers to, whole ones before differences.
+func (b *rebuilder) survey(ctx context.Context, each func(func(segment.BatchInfo, []op) error) error) error {
+	b.surveyed = true
+	var some []nodeRecord
+	err := each(func(info segment.BatchInfo, ops []op) error {
+		some = append(some, b.nodesOf(info, ops)...)
+		if len(some) < b.s.foldTxRows {
+			return ctx.Err()
+		}
+		err := b.noteNodes(some)
+		some = some[:0]
+		return err
+	})
+	if err == nil {
+		err = b.noteNodes(some)
+	}
+	if err == nil {
+		err = b.settleWaiting()
+	}
+	if err == nil && b.complete != nil && b.baseRows == nil {
+		b.useCheckpoint(b.complete)
+	}
+	return err
+}
+
+// nodesOf returns the records of a batch that store nodes, or parts of them, and notes those of
+// checkpoints.
+func (b *rebuilder) nodesOf(info segment.BatchInfo, ops []op) (nodes []nodeRecord) {
+	for i := range ops {
+		switch o := &ops[i]; {
+		case o.kind == recRows:
+			b.rowsAt = append(b.rowsAt, numberedPlace{info.Number, o.place})
+		case o.kind == recComplete && (b.complete == nil || b.complete.number < o.number):
+			b.complete = o
+		case (o.kind == recPiece || o.kind == recNode || o.kind == recDelta) && o.digest.Kind().IsNode():
+			r := nodeRecord{digest: o.digest, kind: o.kind, place: o.place}
+			if o.base != nil {
+				r.base = *o.base
+			}
+			nodes = append(nodes, r)
+		}
+	}
+	return nodes
+}
+
+// settleWaiting gives rows to the differences that wait, as long as there are some whose base has
+// come.
+func (b *rebuilder) settleWaiting() error {
+	for before := -1; before != len(b.waiting) && len(b.waiting) > 0; {
+		before = len(b.waiting)
+		waiting := b.waiting
+		b.waiting = nil
+		for len(waiting) > 0 {
+			n := min(len(waiting), b.s.foldTxRows)
+			if err := b.noteNodes(waiting[:n]); err != nil {
+				return err
+			}
+			waiting = waiting[n:]
+		}
+	}
+	return nil
+}
+
+// useCheckpoint lets the index begin from a checkpoint.
+func (b *rebuilder) useCheckpoint(end *op) {
+	c := end.sync.checkpoint
+	b.baseUpTo = c.upTo
+	b.st.journal = max(b.st.journal, end.journal)
+	b.baseRows = func(put func(string, []byte, []byte) error) error {
+		for _, r := range b.rowsAt {
+			if r.number < c.first || r.number > end.number {
+				continue
+			}
+			p, err := b.s.log.Read(r.place, nil)
+			if err != nil {
+				return err
+			}
+			if ok, err := eachRowOf(p, put); err != nil || !ok {
+				return cmp.Or(err, error(&base.CorruptError{Where: placeString(r.place), Got: "bad rows of a checkpoint"}))
+			}
+		}
+		return nil
+	}
+}
+
+// noteNodes gives rows to nodes, unless they have them. Differences to what has none wait.
+func (b *rebuilder) noteNodes(some []nodeRecord) error {
+	slices.SortStableFunc(some, func(a, c nodeRecord) int {
+		return cmp.Or(cmp.Compare(isDelta(a.kind), isDelta(c.kind)), a.digest.Compare(c.digest))
+	})
+	return writeIndex(b.db, func(tx index.Tx) error {
+		for left := some; len(left) > 0; {
+			var wait []nodeRecord
+			for i := range left {
+				done, err := b.noteNode(tx, &left[i])
+				if err != nil {
+					return err
+				}
+				if !done {
+					wait = append(wait, left[i])
+				}
+			}
+			if len(wait) == len(left) {
+				b.waiting = append(b.waiting, wait...)
+				break
+			}
+			left = wait
+		}
+		return tx.Bucket(bucketState).Put(stateKey, b.st.encode())
+	})
+}
+
+func isDelta(kind byte) int {
+	if kind == recDelta {
+		return 1
+	}
+	return 0
+}
+
+func (b *rebuilder) noteNode(tx index.Tx, r *nodeRecord) (done bool, err error) {
+	row, ok, err := readObjectRow(tx, &r.digest)
+	if err != nil || ok && (row.held || row.dead) {
+		return true, err
+	}
+	next := objectRow{dead: true, kind: r.kind, place: r.place}
+	if r.kind == recDelta {
+		to, _, err := readObjectRow(tx, &r.base)
+		if err != nil || !to.held && !to.dead || to.depth >= maxReadDepth-1 {
+			return false, err
+		}
+		next.base, next.depth = to.number, to.depth+1
+	}
+	if next.number, err = (restoring{tx, b.st}).number(&r.digest); err != nil {
+		return false, err
+	}
+	if err := tx.Bucket(bucketObjects).Put(r.digest[:], next.append(nil)); err != nil || r.kind != recDelta {
+		return true, err
+	}
+	sum, err := addSources(tx.Bucket(bucketRefs), refKey{next.base, refBase}, []uint64{next.number})
+	if err != nil {
+		return true, err
+	}
+	return true, addSum(tx, blockOf(next.base), sum)
+}
+
+// lacks reports whether a record stores a node that cannot be made because something that it needs
+// is gone.
+func (b *rebuilder) lacks(o *op) (bool, error) {
+	if !b.surveyed || !o.digest.Kind().IsNode() || o.kind != recPiece && o.kind != recNode && o.kind != recDelta && o.kind != recSplitNode {
+		return false, nil
+	}
+	if o.kind == recSplitNode {
+		return b.s.partMissing(&o.digest, b, 0)
+	}
+	_, ok, err := b.locate(&o.digest)
+	return !ok, err
+}
+
+// locate finds pieces that parts store, or that the index has. What survey has found is where it
+// says, held or not.
 func (b *rebuilder) locate(d *object.Digest) (located, bool, error) {
-	if o := b.pieces[*d]; o != nil {
+	find := locateIn
+	if b.surveyed && d.Kind().IsNode() {
+		find = baseIn
+	} else if o := b.pieces[*d]; o != nil {
 		return o.located(), true, nil
 	}
 	var l located
 	var ok bool
 	err := b.db.View(func(tx index.Tx) (err error) {
-		l, ok, err = locateIn(tx, d)
+		l, ok, err = find(tx, d)
 		return err
 	})
 	return l, ok, err
@@ -162,4 +436,26 @@ func (b *rebuilder) base(d *object.Digest) (located, bool, error) {
 		return err
 	})
 	return l, ok, err
+}
+
+// partMissing reports whether a part of a node that is stored in several pieces is gone.
+func (s *Store) partMissing(d *object.Digest, from locator, depth int) (bool, error) {
+	l, ok, err := from.locate(d)
+	if err != nil || !ok || !d.Kind().IsIndex() || depth > maxIndexDepth {
+		return !ok, err
+	}
+	content, err := s.content(d, &l)
+	if err != nil {
+		return false, err
+	}
+	children, err := split.Children(*d, content)
+	if err != nil {
+		return false, err
+	}
+	for i := range children {
+		if missing, err := s.partMissing(&children[i], from, depth+1); err != nil || missing {
+			return missing, err
+		}
+	}
+	return false, nil
 }

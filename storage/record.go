@@ -29,8 +29,8 @@ import (
 //	explain    merge commit id 32, digest 33 of the root node of the tree that tells what was
 //	           decided in the merge
 //
-// The kinds of sync are in syncrecord.go, those of deleting in collectrecord.go, that of compaction
-// in compactrecord.go.
+// The kinds of sync are in syncrecord.go, those of deleting in collectrecord.go, those of compaction
+// in copied.go and checkpoint.go.
 const (
 	recPiece     = 1
 	recUse       = 2
@@ -65,6 +65,9 @@ type op struct {
 	depth   uint8         // of a delta
 	origin  byte          // of a commit
 	bare    bool          // of a node: it is known to refer to nothing
+	copied  byte          // of a record that was copied forward: what it is for, else 0
+	ofSync  bool          // of rows of a checkpoint: sync has written them
+	quiet   bool          // what it says of the status of a piece is void, since a checkpoint came
 	digest  object.Digest // of the piece; of an explanation the root
 	ord     uint32        // which record of its batch it is
 	number  uint64        // of its batch; 0 while the batch is not durable
@@ -81,7 +84,9 @@ type op struct {
 }
 
 // stored reports whether o puts a piece into the log.
-func (o *op) stored() bool { return o.kind == recPiece || o.kind == recNode || o.kind == recDelta }
+func (o *op) stored() bool {
+	return (o.kind == recPiece || o.kind == recNode || o.kind == recDelta) && (o.copied == 0 || o.copied == copiedHeld)
+}
 
 // pieceWeight is how much more a piece of a value counts than other records when it is decided
 // whether to fold: its row lies anywhere in the index, so that a transaction keeps a whole leaf in
@@ -143,6 +148,10 @@ func (o *op) appendHeader(b []byte) []byte {
 		b = append(b, o.digest[:]...)
 	case recSummary:
 		b = o.appendSummary(b)
+	case recComplete:
+		for _, n := range []uint64{o.sync.checkpoint.upTo, o.sync.checkpoint.first, o.journal} {
+			b = binary.AppendUvarint(b, n)
+		}
 	default:
 		b = o.sync.append(b, o.kind)
 	}
@@ -217,6 +226,10 @@ func parseRecord(r segment.Record) (op, error) {
 		return parseDeleting(o, p, bad)
 	case recSummary:
 		return parseSummary(o, p, bad)
+	case recCopied:
+		return parseCopied(r, bad)
+	case recRows, recComplete:
+		return parseCheckpoint(o, p, bad)
 	case recExplain:
 		return parseExplain(o, p, bad)
 	default:

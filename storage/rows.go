@@ -25,7 +25,7 @@ import (
 //	bucket            key                                    value
 //	state             "state"                                version, page id, position, next
 //	                                                         number, ... (see state)
-//	state             "moving", "strays"                     empty, see movingKey and straysKey
+//	state             "strays"                               empty, see straysKey
 //	objects           digest 33                              number; when held: place, kind,
 //	                                                         base's number, delta depth
 //	numbers           number                                 digest 33
@@ -84,8 +84,8 @@ var allBuckets = []string{
 // indexVersion is the version of the rows of page.db. Rows of an older version are made anew from
 // the log: version 1 had no bucket conflicts, version 2 none of what sync knows, version 3 no sums
 // of references, no references to bases and nothing of what was deleted, version 4 had lost bases
-// that no record had deleted.
-const indexVersion = 5
+// that no record had deleted, version 5 no checkpoint.
+const indexVersion = 6
 
 // errOldIndex marks an index with rows of an older version.
 var errOldIndex = errors.New("rows of an older version")
@@ -141,7 +141,7 @@ func badRow(family, key, what string) error {
 type objectRow struct {
 	number uint64
 	held   bool
-	dead   bool // not held: a node that was deleted and whose bytes others are differences to
+	dead   bool // not held: a node that was deleted and whose bytes others are differences to, or a part of one
 	kind   byte // recPiece, recNode or recDelta
 	place  segment.Place
 	base   uint64 // number of the base of a delta
@@ -197,18 +197,20 @@ func parseObjectRow(v []byte) (r objectRow, ok bool) {
 		}
 		r.depth, v = v[0], v[1:]
 	}
-	good := n == 0 && len(v) == 0 && segmentID <= 1<<32-1 && length <= 1<<32-1 && (r.kind == recPiece && !r.dead || r.kind == recNode || r.kind == recDelta)
+	good := n == 0 && len(v) == 0 && segmentID <= 1<<32-1 && length <= 1<<32-1 && (r.kind == recPiece || r.kind == recNode || r.kind == recDelta)
 	return r, good
 }
 
 // state is the one row that says what the index reflects (I3).
 type state struct {
-	page     [16]byte
-	next     uint64 // next piece number
-	journal  uint64 // greatest journal number seen
-	heads    [32]byte
-	nHeads   uint64
-	position segment.Position
+	page    [16]byte
+	next    uint64 // next piece number
+	journal uint64 // greatest journal number seen
+	heads   [32]byte
+	nHeads  uint64
+	// checkpoint is the last one that the log has.
+	checkpoint checkpoint
+	position   segment.Position
 }
 
 // clone returns a copy that shares nothing.
@@ -227,6 +229,9 @@ func (st *state) encode() []byte {
 	b = binary.AppendUvarint(b, st.journal)
 	b = append(b, st.heads[:]...)
 	b = binary.AppendUvarint(b, st.nHeads)
+	for _, n := range []uint64{st.checkpoint.upTo, st.checkpoint.first, st.checkpoint.last} {
+		b = binary.AppendUvarint(b, n)
+	}
 	return withSum(nil, append(b, st.position.Encode()...))
 }
 
@@ -264,7 +269,16 @@ func parseState(v []byte) (state, error) {
 	if st.nHeads, n = uvarint(v); n <= 0 {
 		return bad("bad count of heads")
 	}
-	p, err := segment.DecodePosition(v[n:])
+	v = v[n:]
+	if version == indexVersion {
+		for _, c := range []*uint64{&st.checkpoint.upTo, &st.checkpoint.first, &st.checkpoint.last} {
+			if *c, n = uvarint(v); n <= 0 {
+				return bad("bad checkpoint")
+			}
+			v = v[n:]
+		}
+	}
+	p, err := segment.DecodePosition(v)
 	if err != nil {
 		return bad("bad position")
 	}

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -36,8 +37,7 @@ type SalvageReport struct {
 	// Damage are the damaged parts, by segment and offset. With none nothing was done, and the rest
 	// is empty.
 	Damage []segment.Damage
-	// Restored counts records that were written anew from page.db: commits, tags, statuses, places
-	// and metadata.
+	// Restored counts rows that came from page.db: commits, tags, statuses, places and metadata.
 	Restored int
 	// Pieces are pieces of values that are not here any more and that something refers to. Those
 	// with Placed set are in the bucket.
@@ -74,14 +74,14 @@ type LostPiece struct {
 	Key    []byte
 }
 
-// Salvage repairs the log of a page that nobody has open. What is whole stays, byte for byte. Of
-// damaged batches it keeps each record that proves itself; commits, tags, statuses, places and
-// metadata come from page.db, as far as that reflects them. All of that goes to one new segment
-// that takes the place of the damaged ones in one step, so that a crash leaves the page as it was
-// or repaired; the damaged bytes are set aside in torn/. What could not be saved is marked: pieces
-// in the bucket can be fetched, commits with holes in their trees count as treeless, so that
-// BuildTree of package cloudsync mends them, and what is gone for good is told. A page that was
-// repaired passes Check.
+// Salvage repairs the log of a page that nobody has open. Whole segments stay as they are. Of
+// damaged ones it copies forward each record that proves itself. Commits, tags, statuses, places and
+// metadata come from page.db, as far as that reflects them, else from the last checkpoint, and from
+// whole batches behind. A new checkpoint has them, and then the damaged segments are retired in one
+// step, so that a crash leaves the page as it was or repaired; the damaged bytes are set aside in
+// torn/. What could not be saved is marked: pieces in the bucket can be fetched, commits with holes
+// in their trees count as treeless, so that BuildTree of package cloudsync mends them, and what is
+// gone for good is told. A page that was repaired passes Check.
 //
 // page.db is made anew by the next Open. Errors: base.ErrNotFound for a page that is not there,
 // base.ErrUnsupported, those of the disk and of ctx.
@@ -93,7 +93,7 @@ func Salvage(ctx context.Context, o Options, so SalvageOptions) (report *Salvage
 		}
 		return nil, fmt.Errorf("repair page %x: %w", o.Page, err)
 	}
-	v := &salvage{o: o, so: so, report: &SalvageReport{}, kept: map[uint64][]segment.Record{}}
+	v := &salvage{o: o, so: so, report: &SalvageReport{}}
 	if err := v.run(ctx); err != nil {
 		return nil, fmt.Errorf("repair page %x: %w", o.Page, err)
 	}
@@ -109,15 +109,10 @@ type salvage struct {
 	s      *Store // reads records of the damaged log
 	old    *oldIndex
 
-	kept     map[uint64][]segment.Record   // what stays of damaged batches, without payloads, by number
-	useless  map[segment.Place]bool        // records of nodes in whole batches that cannot be made any more: were they to stay, they might be one day, and places would depend on when
-	explains map[commit.ID][]segment.Place // records of explanations in whole batches
-	known    map[commit.ID]bool            // commits that whole batches name
-	restored []op                          // from the old index
-	at       uint64                        // number of the batch to which they go
-	slot     bool                          // that is a damaged one
-	final    []op                          // that mark what is gone
-	prune    []op                          // each in a batch of its own
+	kept  map[uint64][]segment.Record // what stays of damaged batches, without payloads, by number
+	known map[commit.ID]bool          // commits that whole batches name
+	final []op                        // that mark what is gone
+	prune []op                        // each in a batch of its own
 }
 
 func (v *salvage) run(ctx context.Context) (err error) {
@@ -129,36 +124,18 @@ func (v *salvage) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, v.log.Close()) }()
 	if v.report.Damage = v.log.Damage(); len(v.report.Damage) == 0 {
-		if v.so.DryRun {
-			return nil
-		}
-		return v.log.Replace(ctx, nil, nil)
+		return nil
 	}
 	v.s = &Store{o: v.o, log: v.log.Log(), cache: NewNodeCache(4 << 20), cacheSalt: nextSalt.Add(1) * 0x9e3779b97f4a7c15, over: newOverlay(), numbers: &numberCache{},
-		foldTxRows: foldTxRows, maxTouches: maxTouches, minDeletions: minDeletions}
+		foldTxRows: foldTxRows, maxTouches: maxTouches}
 	if err := v.findKnown(ctx); err != nil {
 		return err
 	}
-	if v.old != nil {
-		if err := v.fold(ctx, v.old.st.position.Number, v.compareOld); err != nil {
-			return err
-		}
+	err = v.fold(ctx, v.old != nil)
+	if err != nil && v.old != nil && errors.Is(err, base.ErrCorrupt) { // page.db is damaged, too
+		err = v.fold(ctx, false)
 	}
-	v.useless, v.explains = map[segment.Place]bool{}, map[commit.ID][]segment.Place{}
-	v.s.absent = func(o *op) {
-		if o.place.Length > 0 {
-			v.useless[o.place] = true
-		}
-	}
-	if err := v.fold(ctx, 0, func(b *rebuilder) error { return v.survey(ctx, b) }); err != nil || v.so.DryRun {
-		return err
-	}
-	for place := range v.useless {
-		if err := v.log.Rewrite(place.Segment); err != nil {
-			return err
-		}
-	}
-	return v.replace(ctx)
+	return err
 }
 
 // provesItself reports whether a record of a whole batch is what it says.
@@ -175,16 +152,7 @@ func provesItself(r segment.Record) bool {
 func (v *salvage) findKnown(ctx context.Context) error {
 	v.known = map[commit.ID]bool{}
 	for _, d := range v.report.Damage {
-		if !v.old.reflects(d) {
-			v.report.Unknown = true
-		} else if d.Number != 0 && d.Number <= v.old.st.position.Number && d.Number > v.at {
-			v.at, v.slot = d.Number, true
-		}
-	}
-	if v.old != nil { // all that is gone came no later than this
-		if free := v.log.Free(v.old.st.position.Number); free > v.at {
-			v.at, v.slot = free, false
-		}
+		v.report.Unknown = v.report.Unknown || !v.old.reflects(d)
 	}
 	return v.log.Each(ctx, func(p segment.Part) error {
 		if p.Damaged {
@@ -210,102 +178,229 @@ func (v *salvage) findKnown(ctx context.Context) error {
 	})
 }
 
-// errEnoughBatches ends a fold.
-var errEnoughBatches = errors.New("enough batches")
-
-// fold folds what is left of the log into an empty index, up to a number if that is not 0, and
-// calls then with it. The restored records are in it once there are such.
-func (v *salvage) fold(ctx context.Context, upTo uint64, then func(*rebuilder) error) error {
+// fold makes the index of what is left of the log, beginning with the metadata of page.db if that is
+// of use, finds what is gone, and writes what the log is to have.
+func (v *salvage) fold(ctx context.Context, useOld bool) error {
 	db, remove, err := v.s.scratchIndex()
 	if err != nil {
 		return err
 	}
 	defer remove()
-	err = v.foldTo(ctx, db, upTo, then)
-	return errors.Join(err, db.Close())
+	v.final, v.prune, v.kept = nil, nil, map[uint64][]segment.Record{}
+	*v.report = SalvageReport{Damage: v.report.Damage, Unknown: v.report.Unknown}
+	return errors.Join(v.foldInto(ctx, db, useOld), db.Close())
 }
 
-func (v *salvage) foldTo(ctx context.Context, db index.DB, upTo uint64, then func(*rebuilder) error) error {
+func (v *salvage) foldInto(ctx context.Context, db index.DB, useOld bool) error {
 	st, err := initIndex(db, v.o.Page)
 	if err != nil {
 		return err
 	}
 	b := newRebuilder(v.s, db, &st)
-	waiting := len(v.restored) > 0
-	err = v.log.Each(ctx, func(p segment.Part) error {
-		if upTo > 0 && p.Info.Number > upTo {
-			return errEnoughBatches
-		}
-		if waiting && !v.slot && v.at > 0 && p.Info.Number > v.at {
-			waiting = false
-			if err := b.add(ctx, slices.Clone(v.restored), freeBatch(v.at)); err != nil {
+	each := func(skip bool, fn func(segment.BatchInfo, []op) error) error {
+		return v.log.Each(ctx, func(p segment.Part) error {
+			if p.Damaged == skip && skip {
+				return nil
+			}
+			ops, err := v.ops(ctx, b, p)
+			if err != nil || p.Damaged && len(ops) == 0 {
 				return err
 			}
+			return fn(p.Info, ops)
+		})
+	}
+	if useOld {
+		b.baseUpTo = v.old.st.position.Number
+		st.journal = v.old.st.journal
+		b.baseRows = func(put func(string, []byte, []byte) error) error {
+			return v.old.rows(func(family string, k, v2 []byte) error {
+				v.report.Restored++
+				return put(family, k, v2)
+			})
 		}
-		ops, err := v.ops(ctx, b, p)
-		if err != nil {
+	}
+	// What proves itself by others in damaged batches is looked at when these are known.
+	if err := b.survey(ctx, func(fn func(segment.BatchInfo, []op) error) error { return each(true, fn) }); err != nil {
+		return err
+	}
+	if err := v.log.Each(ctx, func(p segment.Part) error { return v.keepOf(ctx, b, p) }); err != nil {
+		return err
+	}
+	if err := b.settleWaiting(); err != nil {
+		return err
+	}
+	if b.baseRows == nil && len(b.rowsAt) > 0 { // the end of the checkpoint is damaged
+		first := b.rowsAt[0].number
+		b.useCheckpoint(&op{number: v.log.Last(), sync: &syncOp{checkpoint: checkpoint{upTo: first - 1, first: first}}})
+	}
+	if err := each(false, func(info segment.BatchInfo, ops []op) error { return b.add(ctx, ops, info) }); err != nil {
+		return err
+	}
+	if err := b.end(ctx); err != nil {
+		return err
+	}
+	if err := v.survey(ctx, b); err != nil {
+		return err
+	}
+	if v.so.DryRun {
+		return nil
+	}
+	if err := v.mark(ctx, b); err != nil {
+		return err
+	}
+	return v.write(ctx, db, &st)
+}
+
+// mark notes in the index what is gone.
+func (v *salvage) mark(ctx context.Context, b *rebuilder) error {
+	next := v.log.Last()
+	batches := [][]op{v.final}
+	for i := range v.prune {
+		batches = append(batches, v.prune[i:i+1])
+	}
+	for _, ops := range batches {
+		if next++; len(ops) == 0 {
+			continue
+		}
+		info := segment.BatchInfo{Number: next, Segment: 1<<32 - 1, Start: emptyBytes, End: 2 * emptyBytes} // it lies nowhere
+		if err := b.add(ctx, ops, info); err != nil {
 			return err
 		}
-		if waiting && v.slot && p.Damaged && p.Info.Number == v.at {
-			waiting = false
-			ops = append(ops, v.restored...)
-		}
-		if p.Damaged && len(ops) == 0 {
-			return nil
-		}
-		return b.add(ctx, ops, p.Info)
-	})
-	if err == nil && waiting {
-		err = b.add(ctx, slices.Clone(v.restored), freeBatch(v.log.Last()+1))
-	}
-	if err != nil && !errors.Is(err, errEnoughBatches) {
-		return err
 	}
 	if err := b.flush(ctx); err != nil {
 		return err
 	}
-	return then(b)
+	// What is not held has no status but its place.
+	return writeIndex(b.db, func(tx index.Tx) error {
+		for _, family := range []string{bucketLocal, bucketTransient} {
+			for k := range rowsOf(tx, family) {
+				d, err := keyDigest(tx, family, k[len(k)-numberSize:])
+				if err != nil {
+					return err
+				}
+				if holds(tx, &d) {
+					continue
+				}
+				if err := tx.Bucket(family).Delete(bytes.Clone(k)); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
 }
 
-// freeBatch describes a batch that lies nowhere yet.
-func freeBatch(number uint64) segment.BatchInfo {
-	return segment.BatchInfo{Number: number, Segment: 1<<32 - 1, Start: emptyBytes, End: 2 * emptyBytes}
+// write copies what damaged segments still have, writes a checkpoint, and retires them.
+func (v *salvage) write(ctx context.Context, db index.DB, st *state) error {
+	last := v.log.Last()
+	if err := v.log.Begin(); err != nil {
+		return err
+	}
+	stream := v.log.Log().Main()
+	add := func(b *segment.Batch, _ []op) (uint64, error) {
+		done, err := stream.Append(b)
+		return done.Number, err
+	}
+	err := db.View(func(tx index.Tx) error {
+		b, once := segment.NewBatch(), map[object.Digest]bool{}
+		err := v.log.Each(ctx, func(p segment.Part) error {
+			if !p.Leaves {
+				return nil
+			}
+			recs := p.Records
+			if p.Damaged {
+				var err error
+				if recs, err = v.load(v.kept[p.Info.Number]); err != nil {
+					return err
+				}
+			}
+			for _, r := range recs {
+				if err := v.copy(tx, b, r, once); err != nil {
+					return err
+				}
+			}
+			if b.Bytes() < copyBytes {
+				return nil
+			}
+			_, err := add(b, nil)
+			b.Reset()
+			return err
+		})
+		if err == nil && b.Len() > 0 {
+			_, err = add(b, nil)
+		}
+		if err != nil {
+			return err
+		}
+		return writeCheckpoint(tx, last, st.journal, add)
+	})
+	if err == nil {
+		err = v.log.End()
+	}
+	if err != nil {
+		return fmt.Errorf("write what was salvaged: %w", err)
+	}
+	return v.removeOldIndex()
+}
+
+// copy copies a record that the index points to.
+func (v *salvage) copy(tx index.Tx, b *segment.Batch, r segment.Record, once map[object.Digest]bool) error {
+	u := use{}
+	var err error
+	if u.o, err = parseRecord(r); err != nil {
+		return err
+	}
+	switch u.o.kind {
+	case recPiece, recNode, recDelta, recSplitNode:
+	default:
+		return nil
+	}
+	if err := u.judge(tx, r.Place.Segment, map[uint64]bool{}); err != nil || u.for_ == 0 || once[u.o.digest] && u.for_ == copiedDropped {
+		return err
+	}
+	if u.for_ == copiedBase {
+		row, _, err := readObjectRow(tx, &u.o.digest)
+		if err != nil || !neededAsBase(tx, row.number) && u.o.kind != recPiece {
+			return err
+		}
+	}
+	once[u.o.digest] = true
+	addCopy(b, &u.o, u.for_, append(u.o.appendHeader(nil), u.o.content...))
+	return nil
 }
 
 // ops returns the records of a batch, or those that stay of a damaged one.
 func (v *salvage) ops(ctx context.Context, b *rebuilder, p segment.Part) ([]op, error) {
 	if !p.Damaged {
-		return v.parse(p.Records, p.Info)
+		return parseRecords(p.Records, p.Info)
 	}
-	recs, done := v.kept[p.Info.Number]
-	if !done {
-		if err := b.flush(ctx); err != nil {
-			return nil, err
-		}
-		k := &keeping{v: v, b: b, mine: map[object.Digest]op{}, covered: v.old.reflects(segment.Damage{Segment: p.Info.Segment, End: p.Info.End})}
-		kept, err := k.choose(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		v.kept[p.Info.Number] = kept
-		recs = kept
-	}
-	full, err := v.load(recs)
+	full, err := v.load(v.kept[p.Info.Number])
 	if err != nil {
 		return nil, err
 	}
-	return v.parse(full, p.Info)
+	return parseRecords(full, p.Info)
 }
 
-// parse parses records, and notes where explanations are.
-func (v *salvage) parse(recs []segment.Record, info segment.BatchInfo) ([]op, error) {
-	ops, err := parseRecords(recs, info)
-	for i := range ops {
-		if o := &ops[i]; o.kind == recExplain && v.explains != nil {
-			v.explains[*o.merge] = append(v.explains[*o.merge], o.place)
-		}
+// keepOf finds what stays of a damaged batch.
+func (v *salvage) keepOf(ctx context.Context, b *rebuilder, p segment.Part) error {
+	if !p.Damaged {
+		return nil
 	}
-	return ops, err
+	k := &keeping{v: v, b: b, mine: map[object.Digest]op{}, covered: v.old.reflects(segment.Damage{Segment: p.Info.Segment, End: p.Info.End})}
+	kept, err := k.choose(ctx, p)
+	if err != nil {
+		return err
+	}
+	v.kept[p.Info.Number] = kept
+	full, err := v.load(kept)
+	if err != nil {
+		return err
+	}
+	ops, err := parseRecords(full, p.Info)
+	if err != nil {
+		return err
+	}
+	return b.noteNodes(b.nodesOf(p.Info, ops))
 }
 
 // load reads the payloads of records that are kept.
@@ -386,7 +481,8 @@ func (k *keeping) choose(ctx context.Context, p segment.Part) ([]segment.Record,
 		if !ok {
 			continue
 		}
-		if c.o.stored() {
+		switch c.o.kind {
+		case recPiece, recNode, recDelta:
 			o := c.o
 			o.content = slices.Clone(o.content)
 			k.mine[o.digest] = o
@@ -422,6 +518,8 @@ func (k *keeping) keep(ctx context.Context, o *op, explained bool) (bool, error)
 			return false, err
 		}
 		return explained || k.v.known[o.commit.ID], nil
+	case recRows, recComplete:
+		return explained, nil
 	case recTag, recTagReceived, recTagSynced, recExplain, recPlaces, recUnplaced, recStatus, recMetadata:
 		return explained && !k.covered, nil
 	}
@@ -434,81 +532,6 @@ func passDamage(err error) error {
 		return nil
 	}
 	return err
-}
-
-// maxRestoredBytes bounds what is written to one batch.
-const maxRestoredBytes = 16 << 20
-
-// replace writes the new segment.
-func (v *salvage) replace(ctx context.Context) error {
-	first := segment.NewBatch()
-	rest := addOps(first, v.restored)
-	here := v.restored[:len(v.restored)-len(rest)]
-	var ahead []segment.Ahead
-	next := v.log.Last() + 1
-	append1 := func(b *segment.Batch) {
-		ahead = append(ahead, segment.Ahead{Number: next, Batch: b})
-		next++
-	}
-	if !v.slot && first.Len() > 0 {
-		if v.at > 0 {
-			ahead = append(ahead, segment.Ahead{Number: v.at, Batch: first})
-		} else {
-			append1(first)
-		}
-	}
-	for rest = append(slices.Clone(rest), v.final...); len(rest) > 0; {
-		b := segment.NewBatch()
-		rest = addOps(b, rest)
-		append1(b)
-	}
-	for i := range v.prune {
-		b := segment.NewBatch()
-		addOps(b, v.prune[i:i+1])
-		append1(b)
-	}
-	append1(segment.NewBatch()) // the log goes on from here, whatever was lost at its end
-	err := v.log.Replace(ctx, func(p segment.Part, out *segment.Batch) error {
-		if !p.Damaged {
-			for _, r := range p.Records {
-				if !v.useless[r.Place] {
-					out.Add(r.Kind, r.Payload)
-				}
-			}
-			return nil
-		}
-		recs, err := v.load(v.kept[p.Info.Number])
-		if err != nil {
-			return err
-		}
-		for _, r := range recs {
-			if !v.useless[r.Place] {
-				out.Add(r.Kind, r.Payload)
-			}
-		}
-		if v.slot && p.Info.Number == v.at {
-			addOps(out, here)
-		}
-		return nil
-	}, ahead)
-	if err != nil {
-		return err
-	}
-	return v.removeOldIndex()
-}
-
-// addOps adds records to a batch, and returns those for which there is no room.
-func addOps(b *segment.Batch, ops []op) []op {
-	for len(ops) > 0 && b.Bytes() < maxRestoredBytes && b.Len() < segment.MaxBatchRecords/2 {
-		o := &ops[0]
-		content := o.content
-		if o.kind == recCommit {
-			content = o.commit.Encode()
-		}
-		addRecord(b, o, content)
-		ops = ops[1:]
-	}
-	return ops
 }
 
 // removeOldIndex removes page.db, which points into what was replaced.

@@ -128,28 +128,25 @@ type Store struct {
 
 	lastUnsynced unsyncedCommits
 
-	indexMu      sync.RWMutex     // held for writing while the index is replaced
-	index        index.DB         // guarded by indexMu
-	rebuilt      bool             // guarded by indexMu; at most once while open
-	absent       func(*op)        // set by Salvage only: told the records that count for nothing, since what they need is not there
-	replaying    bool             // set by Open only: what is folded may be a log from which garbage was compacted away
-	outdated     string           // set by Open only: why the index is to be made anew when the log is open
-	state        state            // guarded by foldTurn
-	tried        segment.Position // guarded by foldTurn; what the last fold was about to reflect: the index may hold rows of it
-	numbers      *numberCache     // guarded by foldTurn
-	freed        []uint64         // guarded by foldTurn; destinations that deletions have left, for the collector
-	indexes      atomic.Uint64    // counts indexes that were begun: numbers of one mean nothing in another
-	foldTurn     token
-	compactTurn  token
-	foldTxRows   int   // guarded by foldTurn; rows of one transaction
-	maxTouches   int   // pieces that sync may touch in one batch and one fold; see maxTouches
-	minDeletions int64 // see minDeletions
-	foldWanted   chan struct{}
-	foldDone     *broadcast
-	released     chan struct{} // closed at the end of Close
-	stop         context.CancelFunc
-	wg           sync.WaitGroup
-	counters     counters
+	indexMu     sync.RWMutex     // held for writing while the index is replaced
+	index       index.DB         // guarded by indexMu
+	rebuilt     bool             // guarded by indexMu; at most once while open
+	outdated    string           // set by Open only: why the index is to be made anew when the log is open
+	state       state            // guarded by foldTurn
+	tried       segment.Position // guarded by foldTurn; what the last fold was about to reflect: the index may hold rows of it
+	numbers     *numberCache     // guarded by foldTurn
+	freed       []uint64         // guarded by foldTurn; destinations that deletions have left, for the collector
+	indexes     atomic.Uint64    // counts indexes that were begun: numbers of one mean nothing in another
+	foldTurn    token
+	compactTurn token
+	foldTxRows  int // guarded by foldTurn; rows of one transaction
+	maxTouches  int // pieces that sync may touch in one batch and one fold; see maxTouches
+	foldWanted  chan struct{}
+	foldDone    *broadcast
+	released    chan struct{} // closed at the end of Close
+	stop        context.CancelFunc
+	wg          sync.WaitGroup
+	counters    counters
 }
 
 // appender marks a call of Append on the log whose batch is not in the overlay yet.

@@ -88,13 +88,6 @@ func (y *surveyor) run(ctx context.Context) error {
 		return err
 	}
 	y.prune(gone)
-	for id, places := range y.v.explains {
-		if y.gone(id) {
-			for _, place := range places {
-				y.v.useless[place] = true
-			}
-		}
-	}
 	if err := y.keepHead(all); err != nil {
 		return err
 	}

@@ -73,9 +73,10 @@ type syncOp struct {
 	value   []byte // of metadata
 	removed bool   // the row of metadata
 
-	children []commit.ID                // of pruned commits
-	journals []uint64                   // that are abandoned
-	known    map[object.Digest][]target // what deleted pieces refer to, as far as the collector has read them
+	children   []commit.ID                // of pruned commits
+	journals   []uint64                   // that are abandoned
+	checkpoint checkpoint                 // that is complete; last is not in the record
+	known      map[object.Digest][]target // what deleted pieces refer to, as far as the collector has read them
 }
 
 // touches returns of how many pieces o changes what is known beside where they are stored.
@@ -83,7 +84,7 @@ func (o *op) touches() int {
 	if o.sync != nil {
 		return len(o.sync.places) + len(o.sync.digests)
 	}
-	if o.kind == recPiece && o.journal == 0 && !o.digest.Kind().IsNode() {
+	if o.kind == recPiece && o.journal == 0 && o.copied == 0 && !o.quiet && !o.digest.Kind().IsNode() {
 		return 1
 	}
 	return 0

@@ -74,6 +74,7 @@ func (b *Batch) check() error {
 // encode completes the batch for its place and returns all its bytes, which are valid until the
 // next call. The batch itself stays as it is, so that it can be appended again after a failure.
 func (b *Batch) encode(page [16]byte, info *BatchInfo, ends []End) []byte {
+	ends = allEnds(ends, info.retirement)
 	if len(b.buf) == 0 {
 		b.buf = append(b.buf, make([]byte, frameBytes)...)
 	}

@@ -1,10 +1,12 @@
 package segment
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/ledgerd/ledger/internal/base"
@@ -25,7 +27,7 @@ const (
 )
 
 const (
-	headerBytes   = 32 // of a plain segment; the same in every version
+	headerBytes   = 32 // of a segment; the same in every version
 	frameBytes    = 28 // of a batch before its records
 	endBytes      = 12
 	crcBytes      = 4
@@ -66,6 +68,7 @@ type BatchInfo struct {
 	Segment    uint32
 	Start, End uint64
 	CRC        uint32
+	retirement
 }
 
 // FileName returns the name of the file of a segment.
@@ -150,6 +153,26 @@ func parseFrame(b []byte, seed uint32) (frame, bool) {
 	return f, ok
 }
 
+// retiredBit in the offset of an end says that the other bits are the last of a range of segments
+// which were retired, and that the segment of the end is the first.
+const retiredBit = 1 << 63
+
+// allEnds returns ends and what stands among them for a retirement, in their order.
+func allEnds(ends []End, r retirement) []End {
+	if len(r.retired) == 0 {
+		return ends
+	}
+	all := slices.DeleteFunc(slices.Clone(ends), func(e End) bool { return r.retired.has(e.Segment) })
+	for _, g := range r.retired {
+		all = append(all, End{g.first, retiredBit | uint64(g.last)})
+	}
+	slices.SortFunc(all, func(a, b End) int { return cmp.Compare(a.Segment, b.Segment) })
+	if r.reflect != 0 {
+		all = append(all, End{noSegment, r.reflect})
+	}
+	return all
+}
+
 func appendEnds(b []byte, ends []End) []byte {
 	for _, e := range ends {
 		b = binary.BigEndian.AppendUint32(b, e.Segment)
@@ -158,22 +181,39 @@ func appendEnds(b []byte, ends []End) []byte {
 	return b
 }
 
-// parseEnds reads ends that fill b and appends them to ends. It reports false when they do not
-// ascend strictly, or one is no end of a segment.
-func parseEnds(ends []End, b []byte) ([]End, bool) {
+// parseEnds reads ends that fill b, appends them to ends, and returns the retirement that stands
+// among them. It reports false when they do not ascend strictly, or one is no end of a segment.
+func parseEnds(ends []End, b []byte) (_ []End, r retirement, ok bool) {
 	if len(b)%endBytes != 0 {
-		return ends, false
+		return ends, r, false
 	}
 	last := uint32(0)
 	for ; len(b) > 0; b = b[endBytes:] {
 		e := End{binary.BigEndian.Uint32(b), binary.BigEndian.Uint64(b[4:])}
-		if e.Segment <= last || e.Segment == noSegment || e.Offset < headerBytes || e.Offset > maxOffset {
-			return ends, false
+		to := e.Offset &^ retiredBit
+		switch {
+		case e.Segment <= last || r.reflect != 0:
+			return ends, r, false
+		case e.Segment == noSegment:
+			if r.reflect = e.Offset; len(r.retired) == 0 || e.Offset == 0 || e.Offset > maxBatchNumber {
+				return ends, r, false
+			}
+		case e.Offset != to:
+			n := len(r.retired)
+			if to < uint64(e.Segment) || to >= noSegment || n > 0 && e.Segment == r.retired[n-1].last+1 {
+				return ends, r, false
+			}
+			r.retired = append(r.retired, idRange{e.Segment, uint32(to)})
+			last = uint32(to)
+			continue
+		case to < headerBytes || to > maxOffset:
+			return ends, r, false
+		default:
+			ends = append(ends, e)
 		}
 		last = e.Segment
-		ends = append(ends, e)
 	}
-	return ends, true
+	return ends, r, true
 }
 
 // maxOffset bounds offsets so that sums with lengths fit in an int64.
@@ -231,7 +271,7 @@ func (d *batch) decode(b []byte, page [16]byte, segment uint32, start uint64) er
 		return corrupt(segment, start, fmt.Sprintf("a wrong checksum in batch %d", f.number))
 	}
 	endsAt := frameBytes + int(f.recordsBytes)
-	if d.ends, ok = parseEnds(d.ends[:0], body[endsAt:]); !ok {
+	if d.ends, d.info.retirement, ok = parseEnds(d.ends[:0], body[endsAt:]); !ok {
 		return corrupt(segment, start+uint64(endsAt), fmt.Sprintf("a wrong list of ends in batch %d", f.number))
 	}
 	var err error

@@ -93,7 +93,7 @@ func (c *handles) open(id uint32) (vfs.File, error) {
 	}
 	whole := false
 	if err == nil {
-		_, whole, err = checkFixed(b, c.page, id)
+		whole, err = checkHeader(b, c.page, id)
 	}
 	if err == nil && !whole {
 		err = corrupt(id, 0, "no header of a segment")

@@ -37,10 +37,6 @@ type Options struct {
 	// SegmentBytes is the length at which a stream goes on in a new segment; 0 is
 	// DefaultSegmentBytes. A segment is longer by at most one batch.
 	SegmentBytes int64
-	// Moving says that the position may name both replacements and what they replace (see
-	// Log.Install). Else Open takes what the position names for current when there are no other
-	// segments.
-	Moving bool
 	// Opened, if not nil, is told the log before the first call of replay, which may read from it.
 	Opened func(*Log)
 }
@@ -64,20 +60,17 @@ type Log struct {
 	syncs, batches, written atomic.Uint64
 	inflight                sync.WaitGroup // appends; Add under mu
 
-	mu                    sync.RWMutex
-	segs                  map[uint32]*segment  // all segments but replaced ones; guarded by mu, with what they point to
-	old                   map[uint32]*segment  // replaced ones that can still be read; guarded by mu
-	retired               ids                  // those that cannot; guarded by mu
-	doomed                []uint32             // retired ones whose files are kept for a copy; guarded by mu
-	copies                int                  // calls of CopyTo; guarded by mu
-	headsKnown, compacted bool                 // see Compacted; guarded by mu
-	work                  *Rewrite             // the replacement that is being made; guarded by mu
-	live                  []*segment           // those that a batch lists, ascending; guarded by mu
-	nextSeg               uint32               // guarded by mu
-	numbers               numbers              // guarded by mu
-	streams               map[*Stream]vfs.File // those that hold a file; guarded by mu
-	poison                error                // why nothing is appended any more; guarded by mu
-	closed                bool                 // guarded by mu
+	mu      sync.RWMutex
+	segs    map[uint32]*segment  // all segments but retired ones; guarded by mu, with what they point to
+	retired ids                  // ever; guarded by mu
+	doomed  []uint32             // retired ones whose files are kept for a copy; guarded by mu
+	copies  int                  // calls of CopyTo; guarded by mu
+	live    []*segment           // those that a batch lists, ascending; guarded by mu
+	nextSeg uint32               // guarded by mu
+	numbers numbers              // guarded by mu
+	streams map[*Stream]vfs.File // those that hold a file; guarded by mu
+	poison  error                // why nothing is appended any more; guarded by mu
+	closed  bool                 // guarded by mu
 }
 
 // segment is what a log knows of a segment.
@@ -114,15 +107,12 @@ func (l *Log) NewStream() *Stream { return &Stream{l: l} }
 
 // Read appends the payload at p to dst and returns it; dst itself after an error. The content is
 // not checked beyond its bounds: a payload proves itself by its digest. Errors: ErrRetired when the
-// segment was replaced, or the batch was taken back: the index has another place by now, or none;
+// segment was retired, or the batch was taken back: the index has another place by now, or none;
 // *base.CorruptError for a place that is none or a file that is too short, base.ErrClosed, and
 // those of the file system.
 func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
 	l.mu.RLock()
 	seg, closed, synced := l.segs[p.Segment], l.closed, uint64(0)
-	if seg == nil {
-		seg = l.old[p.Segment]
-	}
 	if seg != nil {
 		synced = seg.synced
 	}
@@ -151,8 +141,8 @@ func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
 	return out, nil
 }
 
-// goneLocked reports whether a place has become none: its segment was replaced and retired, or its
-// batch was taken back.
+// goneLocked reports whether a place has become none: its segment was retired, or its batch was
+// taken back.
 func (l *Log) goneLocked(p Place) bool {
 	seg := l.segs[p.Segment]
 	return l.retired.has(p.Segment) || seg != nil && seg.cut && p.Offset+uint64(p.Length) > seg.synced
@@ -208,18 +198,13 @@ func (l *Log) Stats() Stats {
 // memory for one batch. Errors: *base.CorruptError at the first damage, what fn returns, ctx,
 // base.ErrClosed.
 func (l *Log) Verify(ctx context.Context, fn func(BatchInfo, []Record) error) error {
-	ends := l.Ends()
+	l.mu.RLock()
+	ends, retired := l.endsLocked(), l.retired
+	l.mu.RUnlock()
 	extents := make([]extent, len(ends))
-	var last Position
-	var replaced ids
-	last.Ends = ends
+	last := Position{Ends: ends}
 	for i, e := range ends {
-		h, err := l.header(e.Segment)
-		if err != nil {
-			return fmt.Errorf("verify log: %w", err)
-		}
-		extents[i] = extent{e.Segment, h.bytes, e.Offset}
-		replaced = replaced.with(h.replaces...)
+		extents[i] = extent{e.Segment, headerBytes, e.Offset}
 	}
 	m, err := newMerger(l.files, l.o.Page, extents)
 	if err != nil {
@@ -227,7 +212,7 @@ func (l *Log) Verify(ctx context.Context, fn func(BatchInfo, []Record) error) er
 	}
 	err = m.each(ctx, func(b *batch) error {
 		for _, e := range b.ends {
-			if have := last.end(e.Segment); have < e.Offset && !replaced.has(e.Segment) {
+			if have := last.end(e.Segment); have < e.Offset && !retired.has(e.Segment) {
 				return corrupt(e.Segment, have, fmt.Sprintf("the end of the segment, which batch %d names at %d", b.info.Number, e.Offset))
 			}
 		}
@@ -242,8 +227,29 @@ func (l *Log) Verify(ctx context.Context, fn func(BatchInfo, []Record) error) er
 	return nil
 }
 
+// Scan reads the batches of one segment, in order; what fn gets is valid during the call. Errors:
+// *base.CorruptError at the first damage, what fn returns, ctx, base.ErrClosed, those of the file
+// system.
+func (l *Log) Scan(ctx context.Context, id uint32, fn func(BatchInfo, []Record) error) error {
+	l.mu.RLock()
+	s := l.segs[id]
+	end := uint64(0)
+	if s != nil {
+		end = s.synced
+	}
+	l.mu.RUnlock()
+	m, err := newMerger(l.files, l.o.Page, []extent{{id, headerBytes, end}})
+	if err == nil {
+		err = m.each(ctx, func(b *batch) error { return fn(b.info, b.recs) })
+	}
+	if err != nil {
+		return fmt.Errorf("scan segment %s: %w", FileName(id), err)
+	}
+	return nil
+}
+
 // CopyTo copies the segments up to their synced ends at one moment. create is called for each with
-// the name of its file and its length; CopyTo closes what it returns. What is replaced meanwhile
+// the name of its file and its length; CopyTo closes what it returns. What is retired meanwhile
 // keeps its file until the copy is made. Errors: those of create and of its writers, ctx,
 // base.ErrClosed.
 func (l *Log) CopyTo(ctx context.Context, create func(name string, size int64) (io.WriteCloser, error)) error {

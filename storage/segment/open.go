@@ -10,7 +10,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
@@ -45,13 +44,11 @@ type opener struct {
 	sizes map[uint32]uint64
 	scans map[uint32]*scanned
 	named map[uint32]uint64 // largest named end of each segment
-	heads map[uint32]header // that were read
 	rec   Recovery
 
-	replaced ids               // known once heads of all segments were read
-	allRead  bool              // they were
-	old      map[uint32]uint64 // sizes of segments that are replaced and that from names
-	left     []uint32          // files of replaced segments that nothing needs
+	short   []End    // that from names and that files do not reach
+	retired ids      // as from says, and once all was scanned as the log says
+	left    []uint32 // files of retired segments
 }
 
 // Open opens the log in o.Dir. from is the position that an index reflects, nil for none. replay,
@@ -76,8 +73,6 @@ func Open(ctx context.Context, o Options, from *Position, replay func(BatchInfo,
 		sizes: map[uint32]uint64{},
 		scans: map[uint32]*scanned{},
 		named: map[uint32]uint64{},
-		heads: map[uint32]header{},
-		old:   map[uint32]uint64{},
 	}
 	if from != nil {
 		op.from = from.Clone()
@@ -93,10 +88,9 @@ func (op *opener) open(ctx context.Context, replay func(BatchInfo, []Record) err
 	if err := op.list(); err != nil {
 		return nil, err
 	}
+	op.retired = op.from.retired
+	op.dropRetired()
 	if err := op.checkFrom(); err != nil {
-		return nil, err
-	}
-	if err := op.dropReplaced(); err != nil {
 		return nil, err
 	}
 	if err := op.scanAll(ctx); err != nil {
@@ -110,10 +104,7 @@ func (op *opener) open(ctx context.Context, replay func(BatchInfo, []Record) err
 			return nil, err
 		}
 	}
-	l, err := op.log()
-	if err != nil {
-		return nil, err
-	}
+	l := op.log()
 	if op.o.Opened != nil {
 		op.o.Opened(l)
 	}
@@ -135,10 +126,6 @@ func (op *opener) list() error {
 	for _, i := range infos {
 		if id, ok := parseFileName(i.Name); ok && !i.Dir {
 			op.sizes[id] = uint64(i.Size)
-		} else if id, ok := parseFileName(strings.TrimSuffix(i.Name, newSuffix)); ok && !i.Dir && !op.o.ReadOnly && id > 0 {
-			if err := op.o.FS.Remove(filepath.Join(op.o.Dir, i.Name)); err != nil {
-				return fmt.Errorf("remove a replacement that was not finished: %w", err)
-			}
 		}
 	}
 	if len(op.sizes) > 0 || op.o.ReadOnly {
@@ -161,26 +148,58 @@ func (op *opener) checkFrom() error {
 		return err
 	}
 	for _, e := range op.from.Ends {
-		size, ok := op.sizes[e.Segment]
-		if !ok || size < e.Offset {
-			replaced, err := op.isReplaced(e.Segment)
-			if err != nil {
-				return err
-			}
-			if replaced {
-				return fmt.Errorf("segment %s, which the index reflects, was replaced: %w", FileName(e.Segment), ErrIndexMismatch)
-			}
+		if size, ok := op.sizes[e.Segment]; !ok || size < e.Offset {
+			op.short = append(op.short, e)
+		} else {
+			op.named[e.Segment] = e.Offset
 		}
-		if !ok || size < e.Offset {
-			if op.from.Number == 0 {
-				return fmt.Errorf("segment %s of %d bytes, index reflects %d: %w", FileName(e.Segment), size, e.Offset, ErrIndexMismatch)
-			}
-			return &base.CorruptError{
-				Where: "segment " + FileName(e.Segment), Err: ErrIndexMismatch,
-				Want: fmt.Sprintf("%d bytes, as the index reflects", e.Offset), Got: fmt.Sprintf("%d", size),
-			}
+	}
+	for _, e := range op.short {
+		if _, ok := op.sizes[e.Segment]; ok { // it must have been retired since, or is damaged
+			op.left = append(op.left, e.Segment)
+			delete(op.sizes, e.Segment)
 		}
-		op.named[e.Segment] = e.Offset
+	}
+	return nil
+}
+
+// dropRetired leaves retired segments out.
+func (op *opener) dropRetired() {
+	for _, id := range op.ids() {
+		if op.retired.has(id) {
+			op.left = append(op.left, id)
+			delete(op.sizes, id)
+			delete(op.scans, id)
+			delete(op.named, id)
+		}
+	}
+}
+
+// applyRetirement leaves out what the log says is retired, and refuses an index that may point
+// there. Segments that are shorter than the index knows them must be among it.
+func (op *opener) applyRetirement(r retirement) error {
+	if len(r.retired) > 0 {
+		op.retired = r.retired
+		op.dropRetired()
+		if op.from.Number > 0 && op.from.Number < r.reflect {
+			return fmt.Errorf("segments were retired that an index of batch %d may point to: %w", op.from.Number, ErrIndexMismatch)
+		}
+	}
+	for _, e := range op.short {
+		if op.retired.has(e.Segment) {
+			continue
+		}
+		size := uint64(0)
+		if info, err := op.o.FS.Stat(filepath.Join(op.o.Dir, FileName(e.Segment))); err == nil {
+			size = uint64(info.Size)
+		}
+		if op.from.Number == 0 {
+			return fmt.Errorf("segment %s of %d bytes, index reflects %d: %w", FileName(e.Segment), size, e.Offset, ErrIndexMismatch)
+		}
+		return &base.CorruptError{
+			Where: "segment " + FileName(e.Segment), Err: ErrIndexMismatch,
+			Want: fmt.Sprintf("%d bytes, as the index reflects", e.Offset), Got: fmt.Sprintf("%d", size),
+		}
 	}
 	return nil
 }
@@ -224,24 +243,15 @@ func (op *opener) scanAll(ctx context.Context) error {
 	for _, id := range op.ids() {
 		from := op.from.end(id)
 		sc := &scanned{id: id, size: op.sizes[id], from: from, end: from, proved: from}
-		var err error
-		switch moved := op.replacesOld(id); {
-		case from == 0 && !moved && op.from.Number > 0 && len(op.heads[id].replaces) > 0:
-			// It stands for batches that the index does not reflect, and has less than they had:
-			// rows that a fold which did not end has left may point there.
-			return fmt.Errorf("segment %s replaces others that the index does not know: %w", FileName(id), ErrIndexMismatch)
-		case from == 0 && moved:
-			err = op.scanMoved(ctx, sc)
-		case from == 0 || sc.size > from:
-			err = op.scan(ctx, s, sc)
-		}
-		if err != nil {
-			return err
+		if from == 0 || sc.size > from {
+			if err := op.scan(ctx, s, sc); err != nil {
+				return err
+			}
 		}
 		op.scans[id] = sc
-		op.named[id] = max(op.named[id], sc.proved, sc.head.size)
+		op.named[id] = max(op.named[id], sc.proved)
 	}
-	return nil
+	return op.applyRetirement(s.retirement)
 }
 
 // ids returns the ids of the segment files, ascending.
@@ -261,17 +271,8 @@ func (op *opener) scan(ctx context.Context, s *scanner, sc *scanned) (err error)
 func (op *opener) judge() error {
 	for _, id := range slices.Sorted(maps.Keys(op.named)) {
 		named, sc := op.named[id], op.scans[id]
-		if sc == nil && named > 0 {
-			replaced, err := op.isReplaced(id)
-			if err != nil {
-				return err
-			}
-			if replaced {
-				continue
-			}
-		}
 		switch {
-		case named == 0:
+		case named == 0 || op.retired.has(id):
 		case sc == nil:
 			return &base.CorruptError{Where: "segment " + FileName(id), Want: fmt.Sprintf("%d bytes", named), Got: "no file"}
 		case named > sc.end:
@@ -289,12 +290,12 @@ func (op *opener) judge() error {
 }
 
 // log makes the Log of what the scans and the recovery have left.
-func (op *opener) log() (*Log, error) {
+func (op *opener) log() *Log {
 	l := &Log{
 		o:       op.o,
 		files:   op.files,
 		segs:    map[uint32]*segment{},
-		old:     map[uint32]*segment{},
+		retired: op.retired,
 		nextSeg: op.nextID(),
 		streams: map[*Stream]vfs.File{},
 	}
@@ -307,21 +308,11 @@ func (op *opener) log() (*Log, error) {
 		}
 		s := &segment{id: id, size: sc.size, synced: sc.end, named: min(op.named[id], sc.end)}
 		if s.open = !op.o.ReadOnly && idle < maxIdle && !l.fullLocked(s); s.open {
-			h, err := op.header(id)
-			if err != nil {
-				return nil, err
-			}
-			s.open = !h.replacement()
-		}
-		if s.open {
 			idle++
 		}
 		l.addLocked(s)
 	}
-	for id, size := range op.old {
-		l.old[id] = &segment{id: id, size: size, synced: size, named: size}
-	}
-	return l, nil
+	return l
 }
 
 // nextID returns an id that no segment has or had, as far as is known.
@@ -333,8 +324,8 @@ func (op *opener) nextID() uint32 {
 	for id := range op.named {
 		next = max(next, id+1)
 	}
-	for id := range op.old {
-		next = max(next, id+1)
+	for _, r := range op.retired {
+		next = max(next, r.last+1)
 	}
 	return next
 }
@@ -344,7 +335,7 @@ func (op *opener) replay(ctx context.Context, l *Log, fn func(BatchInfo, []Recor
 	var extents []extent
 	for _, id := range op.ids() {
 		sc := op.scans[id]
-		extents = append(extents, extent{id, max(sc.from, sc.head.bytes, headerBytes), sc.end})
+		extents = append(extents, extent{id, max(sc.from, headerBytes), sc.end})
 	}
 	m, err := newMerger(op.files, op.o.Page, extents)
 	if err != nil {

@@ -27,6 +27,8 @@ type Position struct {
 	// Ends are the ends of all segments, ascending: batches before them have numbers up to Number,
 	// those behind have greater ones.
 	Ends []End
+	// retired are the segments that those batches have retired: they have no ends.
+	retired ids
 }
 
 const (
@@ -39,6 +41,10 @@ const (
 func (p *Position) Add(b BatchInfo) {
 	p.Number, p.CRC, p.Segment, p.Start = b.Number, b.CRC, b.Segment, b.Start
 	p.setEnd(End{b.Segment, b.End})
+	if len(b.retired) > 0 {
+		p.retired = b.retired
+		p.Ends = slices.DeleteFunc(p.Ends, func(e End) bool { return b.retired.has(e.Segment) })
+	}
 }
 
 func (p *Position) setEnd(e End) {
@@ -76,17 +82,18 @@ func (p Position) Clone() Position {
 //	13    4  its segment
 //	17    8  its offset there
 //	25    4  count of ends, e
-//	29  12e  ends as in a batch
+//	29  12e  ends and ranges of retired segments, as in a batch
 //	      4  CRC-32C of all before
 func (p Position) Encode() []byte {
-	b := make([]byte, 0, positionBytes+endBytes*len(p.Ends)+crcBytes)
+	ends := allEnds(p.Ends, retirement{retired: p.retired})
+	b := make([]byte, 0, positionBytes+endBytes*len(ends)+crcBytes)
 	b = append(b, positionVersion)
 	b = binary.BigEndian.AppendUint64(b, p.Number)
 	b = binary.BigEndian.AppendUint32(b, p.CRC)
 	b = binary.BigEndian.AppendUint32(b, p.Segment)
 	b = binary.BigEndian.AppendUint64(b, p.Start)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(p.Ends)))
-	b = appendEnds(b, p.Ends)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(ends)))
+	b = appendEnds(b, ends)
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
@@ -122,9 +129,11 @@ func DecodePosition(b []byte) (Position, error) {
 		p.Ends = make([]End, 0, count)
 	}
 	var ok bool
-	if p.Ends, ok = parseEnds(p.Ends, body[positionBytes:]); !ok {
+	var r retirement
+	if p.Ends, r, ok = parseEnds(p.Ends, body[positionBytes:]); !ok || r.reflect != 0 {
 		return bad("a wrong list of ends")
 	}
+	p.retired = r.retired
 	if !p.valid() {
 		return bad("a last batch that cannot be")
 	}

@@ -32,16 +32,9 @@ func (op *opener) recover() error {
 	if err := op.syncUnsynced(); err != nil {
 		return err
 	}
-	if len(op.old)+len(op.left) > 0 {
-		// Who has renamed a replacement may not have got to syncing that. From here on what it
-		// replaces is given up.
-		if err := op.o.FS.SyncDir(op.o.Dir); err != nil {
-			return fmt.Errorf("sync the names of replacements: %w", err)
-		}
-	}
 	for _, id := range op.left {
 		if err := op.o.FS.Remove(filepath.Join(op.o.Dir, FileName(id))); err != nil {
-			return fmt.Errorf("remove replaced segment %s: %w", FileName(id), err)
+			return fmt.Errorf("remove retired segment %s: %w", FileName(id), err)
 		}
 	}
 	return nil
@@ -118,7 +111,7 @@ func (op *opener) remake() error {
 			return fmt.Errorf("remake segment %s: %w", FileName(id), err)
 		}
 		sc := op.scans[id]
-		sc.size, sc.end, sc.head = headerBytes, headerBytes, header{bytes: headerBytes}
+		sc.size, sc.end = headerBytes, headerBytes
 		op.named[id] = headerBytes
 		remade = true
 	}

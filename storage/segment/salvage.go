@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"path/filepath"
 	"slices"
@@ -14,10 +13,6 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
 )
-
-// judgedByRepair stands in the header of a replacement that repair has made: what it replaces was
-// damaged, so that an index which points there is of no use.
-const judgedByRepair = math.MaxUint64
 
 // Damage is a part of a segment that is not what was written: from Start to before End. Number is
 // that of the batch that lay there, as far as that is known or can be told from the others, or 0.
@@ -40,13 +35,13 @@ type Part struct {
 	// Damaged says that the batch is damaged: Records are what can be told apart there, and prove
 	// nothing but by themselves. A batch of which nothing is left has none.
 	Damaged bool
-	// Rewritten says that the batch lies in a segment that will be replaced.
-	Rewritten bool
-	Records   []Record
+	// Leaves says that the batch lies in a segment that will be retired.
+	Leaves  bool
+	Records []Record
 }
 
-// Salvage reads what is left of a log that may be damaged, and can put one segment in the place of
-// those that are. Nobody else may have the log open. It is not safe for concurrent use.
+// Salvage reads what is left of a log that may be damaged, and can retire the segments that are.
+// Nobody else may have the log open. It is not safe for concurrent use.
 type Salvage struct {
 	l       *Log
 	o       Options
@@ -57,7 +52,7 @@ type Salvage struct {
 	all     []uint64 // numbers of batches that are whole, ascending
 	known   uint64   // number of the position that was given
 	nextSeg uint32
-	left    []uint32 // files of segments that were replaced
+	left    []uint32 // files of segments that were retired before
 	verify  func(Record) bool
 }
 
@@ -65,7 +60,6 @@ type Salvage struct {
 type remains struct {
 	id      uint32
 	size    uint64
-	head    header
 	extents []extent
 	regions []region
 	end     uint64 // of the last whole batch, or of the header
@@ -91,40 +85,18 @@ type region struct {
 func OpenSalvage(ctx context.Context, o Options, known *Position, verify func(Record) bool) (*Salvage, error) {
 	o = o.withDefaults()
 	s := &Salvage{o: o, bad: map[uint32]*remains{}, named: map[uint32]uint64{}, nextSeg: 1, verify: verify}
-	s.l = &Log{o: o, files: newHandles(o.FS, o.Dir, o.Page), segs: map[uint32]*segment{}, old: map[uint32]*segment{}, streams: map[*Stream]vfs.File{}}
+	s.l = &Log{o: o, files: newHandles(o.FS, o.Dir, o.Page), segs: map[uint32]*segment{}, streams: map[*Stream]vfs.File{}}
 	s.l.files.anyHeader = true
-	s.l.headsKnown, s.l.compacted = true, true // what is salvaged may rely on what is gone
 	if err := s.open(ctx, known); err != nil {
 		return nil, errors.Join(fmt.Errorf("salvage log: %w", err), s.Close())
 	}
 	return s, nil
 }
 
-// Rewrite says that a segment is to be replaced though it is not damaged, since something in it is
-// of no use any more. One that is not there is passed over.
-func (s *Salvage) Rewrite(id uint32) error {
-	if s.bad[id] != nil || s.l.segs[id] == nil {
-		return nil
-	}
-	h, err := s.header(id)
-	if err != nil {
-		return err
-	}
-	r := &remains{id: id, size: s.l.segs[id].size, head: h}
-	s.good = slices.DeleteFunc(s.good, func(e extent) bool {
-		if e.segment == id {
-			r.extents = append(r.extents, e)
-		}
-		return e.segment == id
-	})
-	s.bad[id] = r
-	return nil
-}
-
 // Close releases the files.
 func (s *Salvage) Close() error { return s.l.Close() }
 
-// Log returns a log of which only Read and Compacted are of use: it reads any place in any file.
+// Log returns a log of which only Read is of use before Begin: it reads any place in any file.
 func (s *Salvage) Log() *Log { return s.l }
 
 // Damage returns what is damaged, by segment and offset. The slice is the caller's.
@@ -148,38 +120,34 @@ func (s *Salvage) open(ctx context.Context, known *Position) error {
 		return err
 	}
 	all := make([]*remains, 0, len(sizes))
-	var replaced ids
-	heads := map[uint32]header{}
+	if known != nil {
+		s.known, s.l.retired = known.Number, known.retired
+		for _, e := range known.Ends {
+			s.name(e)
+		}
+	}
 	for id, size := range sizes {
 		s.nextSeg = max(s.nextSeg, id+1)
 		s.l.segs[id] = &segment{id: id, size: size, synced: size}
-		h, err := s.header(id)
-		if err != nil {
-			return err
-		}
-		heads[id] = h
-		replaced = replaced.with(h.replaces...)
-	}
-	for id, size := range sizes {
-		if replaced.has(id) {
-			s.left = append(s.left, id)
-			delete(s.l.segs, id)
-			continue
-		}
-		r := &remains{id: id, size: size, head: heads[id]}
+		r := &remains{id: id, size: size}
 		if err := s.scan(ctx, r); err != nil {
 			return err
 		}
 		all = append(all, r)
 	}
-	if known != nil {
-		s.known = known.Number
-		for _, e := range known.Ends {
-			s.name(e)
-		}
+	for _, r := range s.l.retired {
+		s.nextSeg = max(s.nextSeg, r.last+1)
 	}
+	all = slices.DeleteFunc(all, func(r *remains) bool {
+		gone := s.l.retired.has(r.id)
+		if gone {
+			s.left = append(s.left, r.id)
+			delete(s.l.segs, r.id)
+		}
+		return gone
+	})
 	for id := range s.named {
-		if replaced.has(id) {
+		if s.l.retired.has(id) {
 			delete(s.named, id)
 		}
 		s.nextSeg = max(s.nextSeg, id+1)
@@ -206,23 +174,30 @@ func (s *Salvage) list() (map[uint32]uint64, error) {
 	return sizes, nil
 }
 
-// header reads the header of a segment; one that is damaged, or of something else, says nothing.
-func (s *Salvage) header(id uint32) (h header, err error) {
+// header reports whether a segment has a header; one that is damaged, or of something else, is none.
+func (s *Salvage) header(id uint32) (whole bool, err error) {
 	f, err := s.o.FS.OpenRead(filepath.Join(s.o.Dir, FileName(id)))
 	if err != nil {
-		return h, fmt.Errorf("open segment: %w", err)
+		return false, fmt.Errorf("open segment: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	h, whole, err := readHeader(f, s.o.Page, id)
-	if errors.Is(err, base.ErrCorrupt) || err == nil && !whole {
-		return header{}, nil
+	if whole, err = readHeader(f, s.o.Page, id); errors.Is(err, base.ErrCorrupt) {
+		return false, nil
 	}
-	return h, err
+	return whole, err
 }
 
 // scan finds the whole batches of a segment.
 func (s *Salvage) scan(ctx context.Context, r *remains) error {
-	at := r.head.bytes
+	whole, err := s.header(r.id)
+	if err != nil {
+		return err
+	}
+	at := uint64(0)
+	if whole {
+		at = headerBytes
+	}
+	begin := at
 	var buf []byte
 	var b batch
 	open := false // a region is
@@ -275,6 +250,7 @@ func (s *Salvage) scan(ctx context.Context, r *remains) error {
 			s.name(e)
 		}
 		s.all = append(s.all, f.number)
+		s.l.retired = s.l.retired.with(b.info.retired...)
 		if n := len(r.extents); n > 0 && r.extents[n-1].to == at {
 			r.extents[n-1].to = end
 		} else {
@@ -285,7 +261,7 @@ func (s *Salvage) scan(ctx context.Context, r *remains) error {
 	if open {
 		r.regions[len(r.regions)-1].end = r.size
 	}
-	r.end = max(r.end, r.head.bytes)
+	r.end = max(r.end, begin)
 	return nil
 }
 
@@ -330,7 +306,7 @@ func (s *Salvage) nextFrame(ctx context.Context, r *remains, from uint64) (uint6
 // judge tells damage from torn tails, and damaged segments from others.
 func (s *Salvage) judge(all []*remains, sizes map[uint32]uint64) {
 	for _, r := range all {
-		named := max(s.named[r.id], r.head.size)
+		named := s.named[r.id]
 		if n := len(r.regions); n > 0 && r.regions[n-1].end == r.size && named <= r.regions[n-1].start {
 			r.regions = r.regions[:n-1] // it was torn, or never named
 		}
@@ -406,24 +382,6 @@ func (s *Salvage) badIDs() []uint32 {
 	return out
 }
 
-// Free returns the greatest number up to upTo that neither a whole batch nor a damaged one has, 0
-// when there is none.
-func (s *Salvage) Free(upTo uint64) uint64 {
-	used := map[uint64]bool{}
-	for _, d := range s.damage {
-		used[d.Number] = true
-	}
-	for n := upTo; n > 0; n-- {
-		if _, ok := slices.BinarySearch(s.all, n); !ok && !used[n] {
-			return n
-		}
-		if upTo-n > uint64(len(s.all)+len(used)) {
-			break
-		}
-	}
-	return 0
-}
-
 // Each calls fn with every batch in the order of their numbers, and with what is left of damaged
 // ones in their places. What fn gets is valid during the call. Errors: what fn returns, those of
 // ctx and of reading.
@@ -438,7 +396,7 @@ func (s *Salvage) Each(ctx context.Context, fn func(Part) error) error {
 			if g.number == 0 {
 				continue
 			}
-			lost = append(lost, Part{Damaged: true, Rewritten: true, Info: BatchInfo{Number: g.number, Segment: id, Start: g.start, End: max(g.end, g.start+minBatchBytes)}})
+			lost = append(lost, Part{Damaged: true, Leaves: true, Info: BatchInfo{Number: g.number, Segment: id, Start: g.start, End: max(g.end, g.start+minBatchBytes)}})
 		}
 	}
 	slices.SortFunc(lost, func(a, b Part) int { return cmp.Compare(a.Info.Number, b.Info.Number) })
@@ -463,7 +421,7 @@ func (s *Salvage) Each(ctx context.Context, fn func(Part) error) error {
 		if err := emit(b.info.Number); err != nil {
 			return err
 		}
-		return fn(Part{Info: b.info, Records: b.recs, Rewritten: s.bad[b.info.Segment] != nil})
+		return fn(Part{Info: b.info, Records: b.recs, Leaves: s.bad[b.info.Segment] != nil})
 	})
 	if err != nil {
 		return err
@@ -500,60 +458,36 @@ func (s *Salvage) carve(p *Part) (recs []Record, err error) {
 	return recs, nil
 }
 
-// Ahead are records to be written as a batch of their own.
-type Ahead struct {
-	Number uint64
-	Batch  *Batch
-}
-
-// Replace puts one new segment in the place of all that are damaged. choose adds to out, which is
-// empty, what is to stay of a batch in one of them, whole or damaged; it is called in the order of
-// Each. last are further batches, with ascending numbers that no other has and, but for those at
-// free numbers, above Last; there is at least one. The damaged parts are set aside first, as torn
-// tails are. When Replace returns nil the log is whole; before the new segment has its name it is
-// what it was. An index from before is of no use then.
-func (s *Salvage) Replace(ctx context.Context, choose func(p Part, out *Batch) error, last []Ahead) (err error) {
-	if len(s.damage) == 0 {
-		return s.removeLeft()
-	}
+// Begin sets the damaged bytes aside, as torn tails are, and makes Log one that can be appended to.
+// What is appended stands behind all that is or was there, in segments of its own; until End the
+// damaged segments are part of the log.
+func (s *Salvage) Begin() error {
 	for _, d := range s.damage {
 		if err := s.setAside(d); err != nil {
 			return fmt.Errorf("set damaged bytes of segment %s aside: %w", FileName(d.Segment), err)
 		}
 	}
-	w := &replacementFile{o: &s.o, head: header{judged: judgedByRepair}}
-	if w.id, err = takeID(&s.nextSeg); err != nil {
-		return err
-	}
-	for _, id := range s.badIDs() {
-		w.head.replaces = ids(w.head.replaces).with(idRange{id, id})
-		w.head.replaces = ids(w.head.replaces).with(s.bad[id].head.replaces...)
-	}
-	if len(w.head.replaces) > maxRanges {
-		return fmt.Errorf("%d ranges of segments: %w", len(w.head.replaces), base.ErrTooLarge)
-	}
-	if err := s.write(ctx, w, choose, last); err != nil {
-		return fmt.Errorf("write what was salvaged: %w", err)
-	}
-	s.left = append(s.left, s.badIDs()...)
-	return s.removeLeft()
+	s.l.numbers = numbers{last: s.Last(), complete: s.Last()}
+	s.l.nextSeg = s.nextSeg
+	s.l.main = &Stream{l: s.l}
+	return nil
 }
 
-// removeLeft removes the files of replaced segments. A crash before that leaves them to the next
-// open, or the next Replace.
-func (s *Salvage) removeLeft() error {
-	if err := s.l.files.close(); err != nil || len(s.left) == 0 {
-		return err
+// End retires the damaged segments, so that the log is whole, and removes their files. An index
+// from before is of no use then. A crash before that leaves the damage, and one behind it files that
+// the next Open removes.
+func (s *Salvage) End() error {
+	retired := s.l.retired
+	for id := range s.bad {
+		retired = retired.with(idRange{id, id})
 	}
-	if err := s.o.FS.SyncDir(s.o.Dir); err != nil { // the name of what replaces them may not be durable
+	if _, err := s.l.retire(s.badIDs(), retirement{retired, s.l.Complete()}); err != nil {
 		return err
 	}
 	for _, id := range s.left {
-		if err := s.o.FS.Remove(s.l.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove replaced segment %s: %w", FileName(id), err)
-		}
+		s.l.remove(id)
 	}
-	return s.o.FS.SyncDir(s.o.Dir)
+	return nil
 }
 
 // setAside saves the bytes of a damaged part.
@@ -569,68 +503,4 @@ func (s *Salvage) setAside(d Damage) (err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	_, err = saveBytes(s.o.FS, s.o.Dir, f, &Torn{Segment: d.Segment, Offset: d.Start, Bytes: min(d.End, size) - d.Start})
 	return err
-}
-
-// write writes the segment that takes the place of damaged ones.
-func (s *Salvage) write(ctx context.Context, w *replacementFile, choose func(Part, *Batch) error, last []Ahead) error {
-	if err := s.o.FS.Remove(w.path() + newSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := w.create(); err != nil {
-		return err
-	}
-	err := s.writeBatches(ctx, w, choose, last)
-	if err == nil {
-		err = w.sync()
-	}
-	if err != nil {
-		return errors.Join(err, w.discard())
-	}
-	if err := w.close(); err != nil {
-		return err
-	}
-	return w.name()
-}
-
-func (s *Salvage) writeBatches(ctx context.Context, w *replacementFile, choose func(Part, *Batch) error, last []Ahead) error {
-	out := NewBatch()
-	before := func(number uint64) error {
-		for len(last) > 1 && last[0].Number < number {
-			if err := w.append(last[0].Number, last[0].Batch, nil); err != nil {
-				return err
-			}
-			last = last[1:]
-		}
-		return nil
-	}
-	err := s.Each(ctx, func(p Part) error {
-		if !p.Rewritten {
-			return nil
-		}
-		out.Reset()
-		if err := choose(p, out); err != nil || out.Len() == 0 {
-			return err
-		}
-		if err := before(p.Info.Number); err != nil {
-			return err
-		}
-		return w.append(p.Info.Number, out, nil)
-	})
-	if err == nil {
-		err = before(math.MaxUint64)
-	}
-	if err != nil {
-		return err
-	}
-	var ends []End
-	for id, off := range s.named {
-		if s.bad[id] == nil {
-			ends = append(ends, End{id, off})
-		}
-	}
-	slices.SortFunc(ends, func(a, b End) int { return cmp.Compare(a.Segment, b.Segment) })
-	if err := w.append(last[0].Number, last[0].Batch, ends[max(0, len(ends)-maxBatchEnds):]); err != nil {
-		return err
-	}
-	return w.flush()
 }

@@ -49,7 +49,6 @@ func (w *window) at(off uint64, n int) ([]byte, error) {
 type scanned struct {
 	id   uint32
 	size uint64    // of the file
-	head header    // as far as the scan read it
 	from uint64    // where the scan began; what is before is known to be synced
 	end  uint64    // of the last valid batch, of the header, or 0
 	last BatchInfo // the last valid batch behind from; its number is 0 when there is none
@@ -60,10 +59,11 @@ type scanned struct {
 
 // scanner scans segments of one page.
 type scanner struct {
-	page  [16]byte
-	after uint64      // numbers of batches are greater; the number of the Position
-	named func(e End) // called for every end in the list of a valid batch
-	ends  []End
+	page       [16]byte
+	after      uint64      // numbers of batches are greater; the number of the Position
+	named      func(e End) // called for every end in the list of a valid batch
+	ends       []End
+	retirement // what valid batches say together
 }
 
 // scan reads the segment id from the offset from, which is 0 or follows a batch or the header, up
@@ -73,11 +73,13 @@ func (s *scanner) scan(ctx context.Context, r io.ReaderAt, id uint32, size, from
 	w := &window{r: r, size: size}
 	out := scanned{id: id, size: size, from: from, end: from, proved: from}
 	if from == 0 {
-		var err error
-		if out.head, _, err = readHeader(io.NewSectionReader(r, 0, int64(size)), s.page, id); err != nil {
+		whole, err := readHeader(io.NewSectionReader(r, 0, int64(size)), s.page, id)
+		if err != nil {
 			return out, err
 		}
-		out.end = out.head.bytes
+		if whole {
+			out.end = headerBytes
+		}
 	}
 	if out.end > 0 {
 		if err := s.batches(ctx, w, &out); err != nil {
@@ -152,11 +154,14 @@ func (s *scanner) batch(w *window, out *scanned, last uint64) (info BatchInfo, o
 	if info.CRC != sum {
 		return info, false, nil
 	}
-	if s.ends, ok = parseEnds(s.ends[:0], ends); !ok {
+	if s.ends, info.retirement, ok = parseEnds(s.ends[:0], ends); !ok {
 		return info, false, corrupt(out.id, endsAt, fmt.Sprintf("a wrong list of ends in batch %d", f.number))
 	}
 	for _, e := range s.ends {
 		s.named(e)
+	}
+	if len(info.retired) > 0 {
+		s.retired, s.reflect = s.retired.with(info.retired...), max(s.reflect, info.reflect)
 	}
 	return info, true, nil
 }

@@ -42,36 +42,45 @@ type Appended struct {
 // and wraps the cause. Other errors: base.ErrTooLarge, base.ErrNoSpace, base.ErrClosed,
 // base.ErrInvalid for a stream that is in use or was released.
 func (s *Stream) Append(b *Batch) (Appended, error) {
-	if !s.busy.CompareAndSwap(false, true) {
-		return Appended{}, fmt.Errorf("append to a stream in use: %w", base.ErrInvalid)
-	}
-	defer s.busy.Store(false)
-	if s.gone {
-		return Appended{}, fmt.Errorf("append to a released stream: %w", base.ErrInvalid)
-	}
-	if err := b.check(); err != nil {
-		return Appended{}, err
-	}
-	if err := s.l.begin(); err != nil {
-		return Appended{}, err
-	}
-	defer s.l.inflight.Done()
-	if err := s.prepare(); err != nil {
-		return Appended{}, err
-	}
-	info, err := s.assign()
+	info, err := s.append(b, retirement{})
 	if err != nil {
 		return Appended{}, err
 	}
-	frame := b.encode(s.l.o.Page, &info, s.ends)
-	if err := s.write(frame, info); err != nil {
-		return Appended{}, err
-	}
-	s.publish(info)
 	return Appended{
 		Number: info.Number, Segment: info.Segment, Start: info.Start, End: info.End, CRC: info.CRC,
 		Places: b.placesAt(info),
 	}, nil
+}
+
+// append writes b as one batch that also says what is retired.
+func (s *Stream) append(b *Batch, r retirement) (info BatchInfo, err error) {
+	if !s.busy.CompareAndSwap(false, true) {
+		return info, fmt.Errorf("append to a stream in use: %w", base.ErrInvalid)
+	}
+	defer s.busy.Store(false)
+	if s.gone {
+		return info, fmt.Errorf("append to a released stream: %w", base.ErrInvalid)
+	}
+	if err := b.check(); err != nil {
+		return info, err
+	}
+	if err := s.l.begin(); err != nil {
+		return info, err
+	}
+	defer s.l.inflight.Done()
+	if err := s.prepare(); err != nil {
+		return info, err
+	}
+	if info, err = s.assign(); err != nil {
+		return info, err
+	}
+	info.retirement = r
+	frame := b.encode(s.l.o.Page, &info, s.ends)
+	if err := s.write(frame, info); err != nil {
+		return info, err
+	}
+	s.publish(info)
+	return info, nil
 }
 
 // Release gives the segment of the stream back, for the next stream that needs one. The stream must
@@ -208,7 +217,7 @@ func (s *Stream) assign() (BatchInfo, error) {
 		return BatchInfo{}, l.poison
 	}
 	s.ends = s.ends[:0]
-	for _, seg := range l.live[:min(len(l.live), maxBatchEnds)] {
+	for _, seg := range l.live[:min(len(l.live), maxBatchEnds/2-1)] {
 		s.ends = append(s.ends, End{seg.id, seg.synced})
 	}
 	return BatchInfo{Number: l.numbers.next(), Segment: s.seg.id, Start: s.seg.synced}, nil

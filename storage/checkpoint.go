@@ -1,0 +1,274 @@
+package storage
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
+	"github.com/ledgerd/ledger/storage/segment"
+)
+
+// A checkpoint has the metadata of the page, the rows of checkpointFamilies, as they were when the
+// index reflected all batches up to a number. With it an index can be made anew without the records
+// before that number, but for those that store pieces and nodes. So compaction need not keep them.
+//
+//	kind      payload
+//	rows      number of the family in checkpointFamilies, 1 byte; rows, 1 or more: length of the
+//	          key uvarint, key, length of the value uvarint, value. A piece number at the end of a
+//	          key is written as its digest. The rows of one checkpoint stand in one run of batches.
+//	complete  number uvarint: the checkpoint is as of this batch; number of its first batch uvarint;
+//	          greatest journal uvarint. The checkpoint ends with this record.
+const (
+	recRows     = 23
+	recComplete = 24
+)
+
+// checkpointFamilies are the families of a checkpoint. The order is part of the format. What other
+// rows say follows from these and from pieces and nodes.
+var checkpointFamilies = []string{
+	bucketCommits, bucketHeads, bucketMerges, bucketConflicts, bucketUnsynced, bucketTreeless, bucketShallow, bucketTags, bucketNewTags, bucketMetadata,
+	bucketTransient, bucketLocal, bucketCloud,
+}
+
+// checkpointBytes is about how long a record of rows is, and a batch of such records.
+const (
+	checkpointRecordBytes = 64 << 10
+	checkpointBatchBytes  = 1 << 20
+)
+
+// endsWithNumber reports whether the keys of a family end with a piece number.
+func endsWithNumber(family string) bool {
+	return family == bucketTransient || family == bucketLocal || family == bucketCloud
+}
+
+// checkpoint says where a checkpoint stands in the log: its batches have numbers from first to last,
+// and it is as of the batch upTo. All are 0 when there is none.
+type checkpoint struct{ upTo, first, last uint64 }
+
+// eachCheckpointRow calls fn with the rows of a checkpoint.
+func eachCheckpointRow(tx index.Tx, fn func(family int, k, v []byte) error) error {
+	for i, family := range checkpointFamilies {
+		for k, v := range rowsOf(tx, family) {
+			if endsWithNumber(family) {
+				at := len(k) - numberSize
+				if at < 0 {
+					return badRow(family, hex.EncodeToString(k), "bad key")
+				}
+				d, err := keyDigest(tx, family, k[at:])
+				if err != nil {
+					return err
+				}
+				k = append(slices.Clone(k[:at]), d[:]...)
+			}
+			if err := fn(i, k, v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkpointSize returns about how many bytes a checkpoint takes.
+func checkpointSize(tx index.Tx) (bytes int64, err error) {
+	err = eachCheckpointRow(tx, func(_ int, k, v []byte) error {
+		bytes += int64(2 + len(k) + len(v))
+		return nil
+	})
+	return bytes, err
+}
+
+// writeCheckpoint writes a checkpoint of the rows of an index that reflects all batches up to a
+// number. add appends a batch of records and returns its number.
+func writeCheckpoint(tx index.Tx, upTo, journal uint64, add func(b *segment.Batch, ops []op) (uint64, error)) error {
+	first := uint64(0)
+	b, rows, family := segment.NewBatch(), []byte(nil), -1
+	flush := func(most int) error {
+		if len(rows) > 0 {
+			b.Add(recRows, []byte{byte(family)}, rows)
+			rows = rows[:0]
+		}
+		if b.Bytes() <= most {
+			return nil
+		}
+		number, err := add(b, nil)
+		if first == 0 {
+			first = number
+		}
+		b = segment.NewBatch()
+		return err
+	}
+	err := eachCheckpointRow(tx, func(f int, k, v []byte) error {
+		if f != family || len(rows) > checkpointRecordBytes {
+			if err := flush(checkpointBatchBytes); err != nil {
+				return err
+			}
+			family = f
+		}
+		rows = append(binary.AppendUvarint(rows, uint64(len(k))), k...)
+		rows = append(binary.AppendUvarint(rows, uint64(len(v))), v...)
+		return nil
+	})
+	if err == nil {
+		err = flush(0)
+	}
+	if err != nil {
+		return err
+	}
+	o := op{kind: recComplete, journal: journal, sync: &syncOp{checkpoint: checkpoint{upTo: upTo, first: first}}}
+	addRecord(b, &o, nil)
+	_, err = add(b, []op{o})
+	return err
+}
+
+// eachRowOf calls fn with the rows of a record, and reports whether it is well formed.
+func eachRowOf(p []byte, fn func(family string, k, v []byte) error) (ok bool, err error) {
+	if len(p) < 2 || int(p[0]) >= len(checkpointFamilies) {
+		return false, nil
+	}
+	family := checkpointFamilies[p[0]]
+	cut := func() []byte {
+		n, size := uvarint(p)
+		if size <= 0 || n > uint64(len(p)-size) {
+			ok = false
+			return nil
+		}
+		b := p[size : size+int(n)]
+		p = p[size+int(n):]
+		return b
+	}
+	ok = true
+	for p = p[1:]; len(p) > 0; {
+		k := cut()
+		v := cut()
+		if !ok || endsWithNumber(family) && len(k) < object.DigestSize {
+			return false, nil
+		}
+		if fn != nil {
+			if err := fn(family, k, v); err != nil {
+				return true, err
+			}
+		}
+	}
+	return true, nil
+}
+
+func parseCheckpoint(o op, p []byte, bad func(string) (op, error)) (op, error) {
+	if o.kind == recRows {
+		if ok, _ := eachRowOf(p, nil); !ok {
+			return bad("bad rows of a checkpoint")
+		}
+		family := checkpointFamilies[p[0]]
+		o.ofSync = family == bucketMetadata || family == bucketCloud
+		return o, nil
+	}
+	var n [3]uint64
+	for i := range n {
+		size := 0
+		if n[i], size = uvarint(p); size <= 0 {
+			return bad("a bad end of a checkpoint")
+		}
+		p = p[size:]
+	}
+	if len(p) > 0 || n[2] > maxJournal {
+		return bad("a bad end of a checkpoint")
+	}
+	o.journal, o.sync = n[2], &syncOp{checkpoint: checkpoint{upTo: n[0], first: n[1]}}
+	return o, nil
+}
+
+// restoring puts rows of a checkpoint into an index that is made anew.
+type restoring struct {
+	tx index.Tx
+	st *state
+}
+
+// begin takes away what an empty index has.
+func (r restoring) begin() error {
+	first := commit.First().ID
+	if !hasKey(r.tx.Bucket(bucketHeads), first[:]) {
+		return nil
+	}
+	return dropHeads(r.tx, r.st, []commit.ID{first})
+}
+
+func (r restoring) put(family string, k, v []byte) error {
+	bad := func() error { return badRow(family, hex.EncodeToString(k), "a bad row in a checkpoint") }
+	k, v = slices.Clone(k), slices.Clone(v)
+	if endsWithNumber(family) {
+		at := len(k) - object.DigestSize
+		d, ok := digestOf(k[at:])
+		if !ok {
+			return bad()
+		}
+		number, err := r.number(&d)
+		if err != nil {
+			return err
+		}
+		k = appendNumber(k[:at], number)
+		if family == bucketCloud {
+			p, err := parseCloudRow(&d, v)
+			if err != nil {
+				return err
+			}
+			if err := r.tx.Bucket(bucketSynced).Put(k, binary.AppendUvarint(nil, uint64(p.KeyIndex))); err != nil {
+				return err
+			}
+		}
+	}
+	switch family {
+	case bucketCommits:
+		c, err := parseCommitRow(k, v)
+		if err != nil {
+			return err
+		}
+		if err := r.refer(&c.Root, c.ID); err != nil {
+			return err
+		}
+	case bucketConflicts:
+		root, err := parseConflictRow(k, v)
+		if err != nil {
+			return err
+		}
+		if err := r.refer(&root, commit.ID(k)); err != nil {
+			return err
+		}
+	case bucketHeads:
+		if len(k) != commit.IDSize {
+			return bad()
+		}
+		if !hasKey(r.tx.Bucket(bucketHeads), k) {
+			r.st.addHead(commit.ID(k))
+		}
+	}
+	return r.tx.Bucket(family).Put(k, v)
+}
+
+// refer notes that a commit refers to a root.
+func (r restoring) refer(root *object.Digest, id commit.ID) error {
+	n, err := r.number(root)
+	if err != nil {
+		return err
+	}
+	return putCommitRef(r.tx, n, id)
+}
+
+// number returns the number of a piece, and gives it one at its first mention.
+func (r restoring) number(d *object.Digest) (uint64, error) {
+	row, ok, err := readObjectRow(r.tx, d)
+	if err != nil || ok {
+		return row.number, err
+	}
+	n := r.st.next
+	if n > maxNumber {
+		return 0, fmt.Errorf("number piece %s: the page has too many pieces", d.Short())
+	}
+	r.st.next++
+	if err := r.tx.Bucket(bucketNumbers).Put(appendNumber(nil, n), d[:]); err != nil {
+		return 0, err
+	}
+	return n, r.tx.Bucket(bucketObjects).Put(d[:], (&objectRow{number: n}).append(nil))
+}

@@ -1,0 +1,146 @@
+package storage
+
+import (
+	"slices"
+
+	"github.com/ledgerd/ledger/storage/index"
+	"github.com/ledgerd/ledger/storage/segment"
+)
+
+// recCopied is the kind of a record that compaction or repair has copied forward: from here on this
+// is where the piece, or the node, is stored.
+//
+//	kind    payload
+//	copied  what for, 1 byte (see below); kind of the record, 1 byte: a piece, a node, a delta or a
+//	        split node; its payload. A piece of journal 0 is local if it has no place and was not
+//	        held.
+const recCopied = 25
+
+// What a record was copied for.
+const (
+	copiedHeld    = 1 // the piece is held
+	copiedBase    = 2 // a node that was deleted: differences need its bytes
+	copiedDropped = 3 // an index piece that is not held: it says what it refers to
+)
+
+// copiedHeader is the length of what stands before the payload of a record that was copied.
+const copiedHeader = 2
+
+// parseCopied returns the record that was copied, at its own place.
+func parseCopied(r segment.Record, bad func(string) (op, error)) (op, error) {
+	p := r.Payload
+	if len(p) < copiedHeader || p[0] < copiedHeld || p[0] > copiedDropped {
+		return bad("a bad copy")
+	}
+	inner := segment.Record{Kind: p[1], Payload: p[copiedHeader:], Place: copiedPlace(r.Place)}
+	switch inner.Kind {
+	case recPiece, recNode, recDelta, recSplitNode:
+	default:
+		return bad("a copy of a record that cannot be copied")
+	}
+	o, err := parseRecord(inner)
+	if err != nil {
+		return o, err
+	}
+	o.copied = p[0]
+	node, index := o.digest.Kind().IsNode(), o.digest.Kind().IsIndex()
+	if o.copied == copiedBase && (!node || o.kind == recSplitNode) || o.copied == copiedDropped && (node || !index) {
+		return bad("a copy for what cannot be")
+	}
+	return o, nil
+}
+
+// copiedPlace is the place of the payload in that of a copy.
+func copiedPlace(p segment.Place) segment.Place {
+	p.Offset += copiedHeader
+	p.Length -= copiedHeader
+	return p
+}
+
+// addCopied notes a record that was copied.
+func (p *plan) addCopied(o *op, n uint64) {
+	t := p.touched[o.digest]
+	switch {
+	case o.kind == recSplitNode || o.copied == copiedDropped:
+	case t != nil && o.copied == copiedHeld:
+		t.number, t.stored = n, o
+		t.held, t.at = true, o.located()
+		if o.journal == 0 && !t.placed {
+			t.local = true
+		}
+	default:
+		p.copies = append(p.copies, plannedObject{digest: &o.digest, stored: o, number: n})
+	}
+}
+
+// addCopies makes rows point to copies.
+func (w *planWriter) addCopies(p *plan) {
+	slices.SortStableFunc(p.copies, func(a, b plannedObject) int { return a.digest.Compare(*b.digest) })
+	for i := range p.copies {
+		c := &p.copies[i]
+		w.addWeight(pieceWeight, func(tx index.Tx) error { return p.moveRow(tx, c) })
+	}
+}
+
+// moveRow makes a row point to a copy. A node that was a difference and was copied whole needs its
+// base no more.
+func (p *plan) moveRow(tx index.Tx, c *plannedObject) error {
+	o := c.stored
+	row, ok, err := readObjectRow(tx, c.digest)
+	switch {
+	case err != nil || !ok && o.copied == copiedBase:
+		return err
+	case row.dead && o.copied == copiedHeld: // where it is was found out before (see rebuilder)
+		row.dead, row.held = false, true
+		return tx.Bucket(bucketObjects).Put(c.digest[:], row.append(nil))
+	case !row.held && o.copied == copiedBase && !row.dead:
+		return nil
+	case !row.held && !row.dead:
+		return p.holdCopy(tx, c)
+	case p.anew() && o.digest.Kind().IsNode():
+		return nil
+	case o.kind == recDelta && row.kind != recDelta: // it has come whole meanwhile
+		return nil
+	}
+	if row.kind == recDelta && o.kind == recNode {
+		if err := dropBaseRef(tx, row.base, row.number); err != nil {
+			return err
+		}
+		p.freed = append(p.freed, row.base)
+		row.kind, row.base, row.depth = recNode, 0, 0
+	}
+	row.place = o.place
+	return tx.Bucket(bucketObjects).Put(c.digest[:], row.append(nil))
+}
+
+// holdCopy makes a piece of a value held that is not: it was dropped, or nothing before the copy is
+// left of it in the log.
+func (p *plan) holdCopy(tx index.Tx, c *plannedObject) error {
+	o := c.stored
+	if o.digest.Kind().IsNode() {
+		return nil // one that cannot be made
+	}
+	row := objectRow{number: c.number, held: true, kind: o.kind, place: o.place}
+	if err := tx.Bucket(bucketObjects).Put(c.digest[:], row.append(nil)); err != nil || o.journal != 0 {
+		return err
+	}
+	return putLocal(tx, c.number)
+}
+
+// addCopy adds a copy of a record to a batch, and returns it as an op without a place.
+func addCopy(b *segment.Batch, o *op, for_ byte, payload []byte) op {
+	b.Add(recCopied, []byte{for_, o.kind}, payload)
+	c := *o
+	c.copied, c.content = for_, nil
+	return c
+}
+
+// setPlaces gives records the places that they got.
+func setPlaces(ops []op, done segment.Appended) {
+	for i := range ops {
+		if ops[i].place = done.Places[i]; ops[i].copied != 0 {
+			ops[i].place = copiedPlace(done.Places[i])
+		}
+		ops[i].number, ops[i].ord = done.Number, uint32(i)
+	}
+}
