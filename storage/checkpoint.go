@@ -186,15 +186,6 @@ type restoring struct {
 	st *state
 }
 
-// begin takes away what an empty index has.
-func (r restoring) begin() error {
-	first := commit.First().ID
-	if !hasKey(r.tx.Bucket(bucketHeads), first[:]) {
-		return nil
-	}
-	return dropHeads(r.tx, r.st, []commit.ID{first})
-}
-
 func (r restoring) put(family string, k, v []byte) error {
 	bad := func() error { return badRow(family, hex.EncodeToString(k), "a bad row in a checkpoint") }
 	k, v = slices.Clone(k), slices.Clone(v)

@@ -183,7 +183,7 @@ func (c *compaction) round(ctx context.Context, round int) error {
 	if err := c.find(ctx, round); err != nil {
 		return err
 	}
-	if err := c.choose(ctx); err != nil {
+	if err := c.choose(ctx, round); err != nil {
 		return err
 	}
 	for len(c.todo) > 0 {
@@ -272,13 +272,13 @@ func (c *compaction) liveBytes(ctx context.Context) (map[uint32]int64, error) {
 
 // choose examines the segments, decides whether another checkpoint is worth its length, and keeps
 // those that are worth retiring.
-func (c *compaction) choose(ctx context.Context) error {
+func (c *compaction) choose(ctx context.Context, round int) error {
 	s := c.s
 	done, all := int64(0), int64(0)
 	for _, t := range c.todo {
 		all += t.bytes
 	}
-	gain := int64(0)
+	gain, garbage := int64(0), round == 0
 	for i := range c.todo {
 		t := &c.todo[i]
 		if err := c.examineInTurn(ctx, t); err != nil {
@@ -289,12 +289,13 @@ func (c *compaction) choose(ctx context.Context) error {
 			if with.small || c.worth(&with) {
 				gain += with.dead - with.grows
 			}
+			garbage = garbage || t.dead > 0 || t.whole
 		}
 		if done += t.bytes; c.o.Progress != nil {
 			c.o.Progress(done, all)
 		}
 	}
-	if c.fresh = c.o.Purge; gain > 0 && !c.fresh {
+	if c.fresh = c.o.Purge && garbage; gain > 0 && !c.o.Purge {
 		size := int64(0)
 		err := s.view(func(tx index.Tx) (err error) {
 			size, err = checkpointSize(tx)
@@ -306,22 +307,22 @@ func (c *compaction) choose(ctx context.Context) error {
 		size += size/64 + checkpointOverhead
 		c.fresh = gain-size > size/checkpointShare
 	}
-	c.todo = slices.DeleteFunc(c.todo, func(t segmentCandidate) bool {
-		if t.metadata > 0 && !c.fresh {
-			return true
+	var worth []segmentCandidate
+	for _, t := range c.todo {
+		if t.metadata > 0 && (!c.fresh || c.o.Purge && round > 0 && t.dead == 0 && !t.whole) {
+			continue
 		}
-		t.dead += t.metadata
-		return !t.small && !c.worth(&t)
-	})
-	for i := range c.todo {
-		c.todo[i].dead += c.todo[i].metadata
+		if t.dead += t.metadata; t.small || c.worth(&t) {
+			worth = append(worth, t)
+		}
 	}
+	c.todo = worth
 	return nil
 }
 
 const (
 	// checkpointOverhead is more than a checkpoint takes beside its rows.
-	checkpointOverhead = 1 << 10
+	checkpointOverhead = 1 << 7
 	// checkpointShare is the part of its length that a checkpoint must give back.
 	checkpointShare = 8
 )
@@ -465,13 +466,12 @@ func (u *use) judge(tx index.Tx, segment uint32, free map[uint64]bool) error {
 		u.free, err = frees(tx, row.number, segment, free)
 	case row.held && here:
 		u.for_ = copiedHeld
-		switch {
-		case o.kind == recDelta:
+		if o.kind == recDelta {
 			var to objectRow
 			to, _, err = readObjectRow(tx, o.base)
 			u.whole = to.dead
-		case o.journal != 0 && (!hasKey(tx.Bucket(bucketTransient), transientKey(o.journal, row.number)) || hasStatus(tx, row.number)):
-			o.journal = 0
+		} else if !o.digest.Kind().IsNode() && hasStatus(tx, row.number) {
+			u.for_ = copiedLocal
 		}
 	case !row.held && o.kind == recPiece && o.digest.Kind() == object.IndexBit:
 		u.for_ = copiedDropped // what it refers to is known by the record only
@@ -583,6 +583,9 @@ func (c *compaction) checkpoint(ctx context.Context) error {
 	})
 	if err != nil {
 		return fmt.Errorf("write a checkpoint: %w", err)
+	}
+	if err := c.stream.Finish(); err != nil { // it goes at another time than what is copied
+		return err
 	}
 	return c.fold(ctx)
 }

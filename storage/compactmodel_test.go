@@ -29,7 +29,9 @@ func (g *garden) compact() storage.CompactReport {
 	if g.rng.IntN(2) == 0 {
 		o.MaxBytes = 1 + g.rng.Int64N(20<<10)
 	}
-	r, err := g.s.Compact(context.Background(), o)
+	purge := o
+	purge.Purge = g.rng.IntN(3) == 0
+	r, err := g.s.Compact(context.Background(), purge)
 	g.check(err)
 	g.check(checkClean(g.s))
 	if len(g.open) == 0 && g.rng.IntN(4) == 0 {

@@ -12,15 +12,15 @@ import (
 //
 //	kind    payload
 //	copied  what for, 1 byte (see below); kind of the record, 1 byte: a piece, a node, a delta or a
-//	        split node; its payload. A piece of journal 0 is local if it has no place and was not
-//	        held.
+//	        split node; its payload
 const recCopied = 25
 
 // What a record was copied for.
 const (
 	copiedHeld    = 1 // the piece is held
-	copiedBase    = 2 // a node that was deleted: differences need its bytes
-	copiedDropped = 3 // an index piece that is not held: it says what it refers to
+	copiedLocal   = 2 // as before, and it is local if it has no place and was not held
+	copiedBase    = 3 // a node that was deleted: differences need its bytes
+	copiedDropped = 4 // an index piece that is not held: it says what it refers to
 )
 
 // copiedHeader is the length of what stands before the payload of a record that was copied.
@@ -44,7 +44,7 @@ func parseCopied(r segment.Record, bad func(string) (op, error)) (op, error) {
 	}
 	o.copied = p[0]
 	node, index := o.digest.Kind().IsNode(), o.digest.Kind().IsIndex()
-	if o.copied == copiedBase && (!node || o.kind == recSplitNode) || o.copied == copiedDropped && (node || !index) {
+	if o.copied == copiedBase && (!node || o.kind == recSplitNode) || o.copied == copiedLocal && node || o.copied == copiedDropped && (node || !index) {
 		return bad("a copy for what cannot be")
 	}
 	return o, nil
@@ -62,12 +62,10 @@ func (p *plan) addCopied(o *op, n uint64) {
 	t := p.touched[o.digest]
 	switch {
 	case o.kind == recSplitNode || o.copied == copiedDropped:
-	case t != nil && o.copied == copiedHeld:
+	case t != nil:
+		t.local = t.local || !t.held && !t.placed && o.copied == copiedLocal
 		t.number, t.stored = n, o
 		t.held, t.at = true, o.located()
-		if o.journal == 0 && !t.placed {
-			t.local = true
-		}
 	default:
 		p.copies = append(p.copies, plannedObject{digest: &o.digest, stored: o, number: n})
 	}
@@ -90,14 +88,14 @@ func (p *plan) moveRow(tx index.Tx, c *plannedObject) error {
 	switch {
 	case err != nil || !ok && o.copied == copiedBase:
 		return err
-	case row.dead && o.copied == copiedHeld: // where it is was found out before (see rebuilder)
+	case row.dead && o.copied != copiedBase: // where it is was found out before (see rebuilder)
 		row.dead, row.held = false, true
 		return tx.Bucket(bucketObjects).Put(c.digest[:], row.append(nil))
 	case !row.held && o.copied == copiedBase && !row.dead:
 		return nil
 	case !row.held && !row.dead:
 		return p.holdCopy(tx, c)
-	case p.anew() && o.digest.Kind().IsNode():
+	case p.surveyed() && o.digest.Kind().IsNode():
 		return nil
 	case o.kind == recDelta && row.kind != recDelta: // it has come whole meanwhile
 		return nil
@@ -121,7 +119,7 @@ func (p *plan) holdCopy(tx index.Tx, c *plannedObject) error {
 		return nil // one that cannot be made
 	}
 	row := objectRow{number: c.number, held: true, kind: o.kind, place: o.place}
-	if err := tx.Bucket(bucketObjects).Put(c.digest[:], row.append(nil)); err != nil || o.journal != 0 {
+	if err := tx.Bucket(bucketObjects).Put(c.digest[:], row.append(nil)); err != nil || o.copied != copiedLocal || o.quiet {
 		return err
 	}
 	return putLocal(tx, c.number)

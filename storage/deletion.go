@@ -94,7 +94,7 @@ func wanted(tx index.Tx, number uint64, journals []uint64) bool {
 func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numbers *numberCache, st *state, parts [][]op) error {
 	var gone []doomed
 	known := map[object.Digest][]target{}
-	anew, _ := from.(*rebuilder)
+	b, anew := from.(*rebuilder)
 	err := db.View(func(tx index.Tx) error {
 		gone = gone[:0]
 		journals, err := transientJournals(tx)
@@ -109,7 +109,7 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numb
 						return err
 					}
 					if ok && !wanted(tx, row.number, journals) {
-						gone = append(gone, doomed{digest: d, row: row, bury: ops[i].kind == recBuried || anew != nil && anew.surveyed && d.Kind().IsNode()})
+						gone = append(gone, doomed{digest: d, row: row, bury: ops[i].kind == recBuried || anew && b.surveyed && d.Kind().IsNode()})
 					}
 				}
 				for d, t := range ops[i].sync.known {

@@ -154,7 +154,7 @@ func (s *Store) foldInto(
 		st.checkpoint.last = o.number
 	}
 	err := p.write(ctx, st)
-	if err == nil && !p.anew() {
+	if _, anew := from.(*rebuilder); err == nil && !anew {
 		s.noteFreed(p.freed)
 	}
 	return err

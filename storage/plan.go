@@ -132,7 +132,7 @@ func (p *plan) add(ctx context.Context, parts [][]op) error {
 // targets returns what the piece that o stores refers to.
 func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 	switch {
-	case o.bare, o.copied == copiedBase, o.copied != 0 && !p.anew():
+	case o.bare, o.copied == copiedBase, o.copied != 0 && !p.surveyed():
 		return nil, nil
 	case o.kind == recUse && o.digest.Kind().IsNode():
 		return p.revivedTargets(ctx, o)
@@ -161,10 +161,11 @@ func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 	return nil, nil
 }
 
-// anew reports whether the plan is of an index that is made anew.
-func (p *plan) anew() bool {
-	_, ok := p.from.(*rebuilder)
-	return ok
+// surveyed reports whether the plan is of an index that is made anew from a log of which segments
+// were retired.
+func (p *plan) surveyed() bool {
+	b, ok := p.from.(*rebuilder)
+	return ok && b.surveyed
 }
 
 // nodeTargets returns the children of a node and the values that its entries refer to.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
@@ -209,13 +210,14 @@ func (b *rebuilder) restore(ctx context.Context) error {
 		family string
 		k, v   []byte
 	}
+	err := writeIndex(b.db, func(tx index.Tx) error { return dropHeads(tx, b.st, []commit.ID{commit.First().ID}) })
+	if err != nil {
+		return err
+	}
 	var some []row
 	flush := func() error {
 		err := writeIndex(b.db, func(tx index.Tx) error {
 			r := restoring{tx, b.st}
-			if err := r.begin(); err != nil {
-				return err
-			}
 			for _, w := range some {
 				if err := r.put(w.family, w.k, w.v); err != nil {
 					return err
@@ -226,7 +228,7 @@ func (b *rebuilder) restore(ctx context.Context) error {
 		some = some[:0]
 		return err
 	}
-	err := rows(func(family string, k, v []byte) error {
+	err = rows(func(family string, k, v []byte) error {
 		if some = append(some, row{family, bytes.Clone(k), bytes.Clone(v)}); len(some) < max(1, b.s.foldTxRows/4) {
 			return nil
 		}

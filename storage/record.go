@@ -85,7 +85,7 @@ type op struct {
 
 // stored reports whether o puts a piece into the log.
 func (o *op) stored() bool {
-	return (o.kind == recPiece || o.kind == recNode || o.kind == recDelta) && (o.copied == 0 || o.copied == copiedHeld)
+	return (o.kind == recPiece || o.kind == recNode || o.kind == recDelta) && o.copied != copiedBase && o.copied != copiedDropped
 }
 
 // pieceWeight is how much more a piece of a value counts than other records when it is decided
