@@ -119,6 +119,7 @@ type rebuilder struct {
 	// surveyed says that survey has found all nodes of the log; what is not among them is gone.
 	surveyed bool
 	waiting  []nodeRecord // differences whose bases have not been found
+	useless  []uint32     // segments of other records of nodes that cannot be made
 	// baseRows are the rows from which the index begins, nil for none or once they are in it. What
 	// batches up to baseUpTo say beside pieces and nodes is void.
 	baseRows func(put func(family string, k, v []byte) error) error
@@ -404,7 +405,11 @@ func (b *rebuilder) lacks(o *op) (bool, error) {
 		return false, nil
 	}
 	if o.kind == recSplitNode {
-		return b.s.partMissing(&o.digest, b, 0)
+		missing, err := b.s.partMissing(&o.digest, b, 0)
+		if missing {
+			b.useless = append(b.useless, o.place.Segment)
+		}
+		return missing, err
 	}
 	_, ok, err := b.locate(&o.digest)
 	return !ok, err

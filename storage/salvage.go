@@ -248,7 +248,14 @@ func (v *salvage) foldInto(ctx context.Context, db index.DB, useOld bool) error 
 	if err := v.mark(ctx, b); err != nil {
 		return err
 	}
-	return v.write(ctx, db, &st)
+	// Were nodes to stay that cannot be made, they might be one day: what is held would depend on when.
+	for i := range b.waiting {
+		v.log.Leave(b.waiting[i].place.Segment)
+	}
+	for _, id := range b.useless {
+		v.log.Leave(id)
+	}
+	return v.write(ctx, b)
 }
 
 // mark notes in the index what is gone.
@@ -291,7 +298,7 @@ func (v *salvage) mark(ctx context.Context, b *rebuilder) error {
 }
 
 // write copies what damaged segments still have, writes a checkpoint, and retires them.
-func (v *salvage) write(ctx context.Context, db index.DB, st *state) error {
+func (v *salvage) write(ctx context.Context, rebuilt *rebuilder) error {
 	last := v.log.Last()
 	if err := v.log.Begin(); err != nil {
 		return err
@@ -301,7 +308,7 @@ func (v *salvage) write(ctx context.Context, db index.DB, st *state) error {
 		done, err := stream.Append(b)
 		return done.Number, err
 	}
-	err := db.View(func(tx index.Tx) error {
+	err := rebuilt.db.View(func(tx index.Tx) error {
 		b, once := segment.NewBatch(), map[object.Digest]bool{}
 		err := v.log.Each(ctx, func(p segment.Part) error {
 			if !p.Leaves {
@@ -315,7 +322,7 @@ func (v *salvage) write(ctx context.Context, db index.DB, st *state) error {
 				}
 			}
 			for _, r := range recs {
-				if err := v.copy(tx, b, r, once); err != nil {
+				if err := v.copy(tx, rebuilt, b, r, once); err != nil {
 					return err
 				}
 			}
@@ -332,7 +339,7 @@ func (v *salvage) write(ctx context.Context, db index.DB, st *state) error {
 		if err != nil {
 			return err
 		}
-		return writeCheckpoint(tx, last, st.journal, add)
+		return writeCheckpoint(tx, last, rebuilt.st.journal, add)
 	})
 	if err == nil {
 		err = v.log.End()
@@ -344,14 +351,18 @@ func (v *salvage) write(ctx context.Context, db index.DB, st *state) error {
 }
 
 // copy copies a record that the index points to.
-func (v *salvage) copy(tx index.Tx, b *segment.Batch, r segment.Record, once map[object.Digest]bool) error {
+func (v *salvage) copy(tx index.Tx, rebuilt *rebuilder, b *segment.Batch, r segment.Record, once map[object.Digest]bool) error {
 	u := use{}
 	var err error
 	if u.o, err = parseRecord(r); err != nil {
 		return err
 	}
 	switch u.o.kind {
-	case recPiece, recNode, recDelta, recSplitNode:
+	case recPiece, recNode, recDelta:
+	case recSplitNode:
+		if missing, err := v.s.partMissing(&u.o.digest, rebuilt, 0); err != nil || missing {
+			return err
+		}
 	default:
 		return nil
 	}

@@ -40,6 +40,3 @@ func (l *Log) PositionOf(upTo uint64) (p Position, err error) {
 	}
 	return p, err
 }
-
-// Segment returns the id of the replacement.
-func (r *Rewrite) Segment() uint32 { return r.id }

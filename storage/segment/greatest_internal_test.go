@@ -78,9 +78,6 @@ func TestNoSegmentIsLeft(t *testing.T) {
 			t.Fatalf("segment %x, %v", a.Segment, err)
 		}
 	}
-	if _, err := l.Rewrite(t.Context(), []uint32{noSegment - 1}, l.Complete(), func(BatchInfo, []Record, *Batch) error { return nil }); !errors.Is(err, base.ErrTooLarge) {
-		t.Errorf("rewrite: %v", err)
-	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}

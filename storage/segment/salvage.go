@@ -93,6 +93,22 @@ func OpenSalvage(ctx context.Context, o Options, known *Position, verify func(Re
 	return s, nil
 }
 
+// Leave says that a segment is to be retired though it is not damaged, since something in it is of no
+// use any more. One that is not there is passed over.
+func (s *Salvage) Leave(id uint32) {
+	if s.bad[id] != nil || s.l.segs[id] == nil {
+		return
+	}
+	r := &remains{id: id, size: s.l.segs[id].size}
+	s.good = slices.DeleteFunc(s.good, func(e extent) bool {
+		if e.segment == id {
+			r.extents = append(r.extents, e)
+		}
+		return e.segment == id
+	})
+	s.bad[id] = r
+}
+
 // Close releases the files.
 func (s *Salvage) Close() error { return s.l.Close() }
 

@@ -71,10 +71,9 @@ func (s *Stream) append(b *Batch, r retirement) (info BatchInfo, err error) {
 	if err := s.prepare(); err != nil {
 		return info, err
 	}
-	if info, err = s.assign(); err != nil {
+	if info, err = s.assign(r); err != nil {
 		return info, err
 	}
-	info.retirement = r
 	frame := b.encode(s.l.o.Page, &info, s.ends)
 	if err := s.write(frame, info); err != nil {
 		return info, err
@@ -208,8 +207,9 @@ func (l *Log) create(id uint32) (vfs.File, error) {
 	return f, nil
 }
 
-// assign gives the batch its number and place, and sets the ends that it lists (I3).
-func (s *Stream) assign() (BatchInfo, error) {
+// assign gives the batch its number and place, and sets the ends that it lists (I3): all, when it
+// retires segments, whose batches may have been the only ones that named some.
+func (s *Stream) assign(r retirement) (BatchInfo, error) {
 	l := s.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -217,10 +217,15 @@ func (s *Stream) assign() (BatchInfo, error) {
 		return BatchInfo{}, l.poison
 	}
 	s.ends = s.ends[:0]
-	for _, seg := range l.live[:min(len(l.live), maxBatchEnds/2-1)] {
-		s.ends = append(s.ends, End{seg.id, seg.synced})
+	if r.reflect != 0 {
+		s.ends = append(s.ends, l.endsLocked()...)
+	} else {
+		for _, seg := range l.live {
+			s.ends = append(s.ends, End{seg.id, seg.synced})
+		}
 	}
-	return BatchInfo{Number: l.numbers.next(), Segment: s.seg.id, Start: s.seg.synced}, nil
+	s.ends = s.ends[max(0, len(s.ends)-maxBatchEnds/2+1):]
+	return BatchInfo{Number: l.numbers.next(), Segment: s.seg.id, Start: s.seg.synced, retirement: r}, nil
 }
 
 // write makes the batch durable.
