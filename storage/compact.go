@@ -569,7 +569,9 @@ func (c *compaction) append(b *segment.Batch, ops []op) (number uint64, err erro
 	}
 	setPlaces(ops, done)
 	s.over.add(ops, segment.BatchInfo{Number: done.Number, Segment: done.Segment, Start: done.Start, End: done.End, CRC: done.CRC})
-	c.r.Freed -= int64(done.End - done.Start)
+	if c.r.Freed -= int64(done.End - done.Start); done.Start == emptyBytes {
+		c.r.Freed -= emptyBytes
+	}
 	c.number = done.Number
 	return done.Number, nil
 }
