@@ -19,9 +19,9 @@ import (
 //	kind      payload
 //	rows      number of the family in checkpointFamilies, 1 byte; rows, 1 or more: length of the
 //	          key uvarint, key, length of the value uvarint, value. A piece number at the end of a
-//	          key is written as its digest. The rows of one checkpoint stand in one run of batches.
-//	complete  number uvarint: the checkpoint is as of this batch; number of its first batch uvarint;
-//	          greatest journal uvarint. The checkpoint ends with this record.
+//	          key is written as its digest.
+//	complete  number uvarint: the checkpoint is as of this batch; number of its first batch
+//	          uvarint; greatest journal uvarint. The checkpoint ends with this record.
 const (
 	recRows     = 23
 	recComplete = 24
@@ -45,8 +45,8 @@ func endsWithNumber(family string) bool {
 	return family == bucketTransient || family == bucketLocal || family == bucketCloud
 }
 
-// checkpoint says where a checkpoint stands in the log: its batches have numbers from first to last,
-// and it is as of the batch upTo. All are 0 when there is none.
+// checkpoint says where a checkpoint stands in the log: its batches have numbers from first to
+// last, and it is as of the batch upTo. All are 0 when there is none.
 type checkpoint struct{ upTo, first, last uint64 }
 
 // eachCheckpointRow calls fn with the rows of a checkpoint.

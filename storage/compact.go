@@ -13,7 +13,7 @@ import (
 
 // CompactOptions say how Compact goes about it. The zero values are replaced by defaults.
 type CompactOptions struct {
-	// MinDeadShare is which part of a segment must be garbage for it to be rewritten, above 0 and
+	// MinDeadShare is which part of a segment must be garbage for it to be retired, above 0 and
 	// at most 1; 0: one half. With a very small one nothing that was deleted stays.
 	MinDeadShare float64
 	// MaxBytes bounds what is live in the segments that are rewritten together, and so the disk

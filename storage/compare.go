@@ -190,8 +190,8 @@ func holds(tx index.Tx, d *object.Digest) bool {
 	return err == nil && row.held
 }
 
-// compareCompacted compares a piece in a log of which segments were retired. Of several records of a
-// piece any may count, and one that was dropped or deleted may be there again.
+// compareCompacted compares a piece in a log of which segments were retired. Of several records of
+// a piece any may count, and one that was dropped or deleted may be there again.
 func (c *checker) compareCompacted(d object.Digest, h, w *objectRow, have, want index.Tx) error {
 	stored := h.held || h.dead
 	switch {

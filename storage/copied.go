@@ -11,8 +11,8 @@ import (
 // is where the piece, or the node, is stored.
 //
 //	kind    payload
-//	copied  what for, 1 byte (see below); kind of the record, 1 byte: a piece, a node, a delta or a
-//	        split node; its payload
+//	copied  what for, 1 byte (see below); kind of the record, 1 byte: a piece, a node, a delta or
+//	        a split node; its payload
 const recCopied = 25
 
 // What a record was copied for.

@@ -252,8 +252,8 @@ type nodeRecord struct {
 }
 
 // survey finds all nodes of a log of which segments were retired, and the last checkpoint. What was
-// copied stands behind what relies on it; so nodes get rows first as if they were bases that nothing
-// else refers to, whole ones before differences.
+// copied stands behind what relies on it; so nodes get rows first as if they were bases that
+// nothing else refers to, whole ones before differences.
 func (b *rebuilder) survey(ctx context.Context, each func(func(segment.BatchInfo, []op) error) error) error {
 	b.surveyed = true
 	var some []nodeRecord

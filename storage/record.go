@@ -29,8 +29,8 @@ import (
 //	explain    merge commit id 32, digest 33 of the root node of the tree that tells what was
 //	           decided in the merge
 //
-// The kinds of sync are in syncrecord.go, those of deleting in collectrecord.go, those of compaction
-// in copied.go and checkpoint.go.
+// The kinds of sync are in syncrecord.go, those of deleting in collectrecord.go, those of
+// compaction in copied.go and checkpoint.go.
 const (
 	recPiece     = 1
 	recUse       = 2

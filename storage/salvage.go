@@ -75,13 +75,13 @@ type LostPiece struct {
 }
 
 // Salvage repairs the log of a page that nobody has open. Whole segments stay as they are. Of
-// damaged ones it copies forward each record that proves itself. Commits, tags, statuses, places and
-// metadata come from page.db, as far as that reflects them, else from the last checkpoint, and from
-// whole batches behind. A new checkpoint has them, and then the damaged segments are retired in one
-// step, so that a crash leaves the page as it was or repaired; the damaged bytes are set aside in
-// torn/. What could not be saved is marked: pieces in the bucket can be fetched, commits with holes
-// in their trees count as treeless, so that BuildTree of package cloudsync mends them, and what is
-// gone for good is told. A page that was repaired passes Check.
+// damaged ones it copies forward each record that proves itself. Commits, tags, statuses, places
+// and metadata come from page.db, as far as that reflects them, else from the last checkpoint, and
+// from whole batches behind. A new checkpoint has them, and then the damaged segments are retired
+// in one step, so that a crash leaves the page as it was or repaired; the damaged bytes are set
+// aside in torn/. What could not be saved is marked: pieces in the bucket can be fetched, commits
+// with holes in their trees count as treeless, so that BuildTree of package cloudsync mends them,
+// and what is gone for good is told. A page that was repaired passes Check.
 //
 // page.db is made anew by the next Open. Errors: base.ErrNotFound for a page that is not there,
 // base.ErrUnsupported, those of the disk and of ctx.
@@ -178,8 +178,8 @@ func (v *salvage) findKnown(ctx context.Context) error {
 	})
 }
 
-// fold makes the index of what is left of the log, beginning with the metadata of page.db if that is
-// of use, finds what is gone, and writes what the log is to have.
+// fold makes the index of what is left of the log, beginning with the metadata of page.db if that
+// is of use, finds what is gone, and writes what the log is to have.
 func (v *salvage) fold(ctx context.Context, useOld bool) error {
 	db, remove, err := v.s.scratchIndex()
 	if err != nil {
@@ -248,7 +248,8 @@ func (v *salvage) foldInto(ctx context.Context, db index.DB, useOld bool) error 
 	if err := v.mark(ctx, b); err != nil {
 		return err
 	}
-	// Were nodes to stay that cannot be made, they might be one day: what is held would depend on when.
+	// Were nodes to stay that cannot be made, they might be one day: what is held would depend on
+	// when.
 	for i := range b.waiting {
 		v.log.Leave(b.waiting[i].place.Segment)
 	}
@@ -545,7 +546,7 @@ func passDamage(err error) error {
 	return err
 }
 
-// removeOldIndex removes page.db, which points into what was replaced.
+// removeOldIndex removes page.db, which points into what was retired.
 func (v *salvage) removeOldIndex() error {
 	if err := v.old.close(); err != nil {
 		return err

@@ -7,6 +7,8 @@
 // aside, syncs what may never have been synced, and replays the batches in the order of their
 // numbers.
 //
+// A segment whose live records were copied forward is retired (see Log.Retire).
+//
 // The package knows nothing about the meaning of records. It imports internal/base, internal/vfs
 // and the standard library, and must not import storage, the index, or anything about pieces and
 // commits.
@@ -18,8 +20,7 @@
 // digits, and ".seg"; ids start at 1 and are never used again.
 //
 //	header      0   4  "LSEG"
-//	            4   4  format version: 1, 2 for a replacement, whose header goes on (see
-//	                   header.encode)
+//	            4   4  format version: 1
 //	            8  16  page id
 //	           24   4  segment id
 //	           28   4  CRC-32C of bytes 0 to 27; these 32 bytes are the same in every version
@@ -31,7 +32,8 @@
 //	           20   4  count of the ends, e
 //	           24   4  CRC-32C of the seed and bytes 0 to 23
 //	           28   r  records
-//	         28+r 12e  ends, ascending: segment id (4), its synced end (8)
+//	         28+r 12e  ends, ascending: segment id (4), its synced end (8); ranges of retired
+//	                   segments (see allEnds)
 //	     28+r+12e   4  CRC-32C of the seed and all bytes of the batch before
 //
 //	record      0   1  kind
@@ -60,9 +62,9 @@
 //	    this is done before anything is appended.
 //	I6: a batch whose sync failed may or may not be there after the next Open. Complete stops
 //	    before it.
-//	I7: a file with the name of a replacement is whole and durable, and nothing is appended to it.
-//	    What it replaces counts no more from the moment at which it has its name, and is kept
-//	    until the index that points there was told (see Rewrite, Install, Retire).
+//	I7: a segment is retired by a batch that says so, and its file is removed afterwards. An index
+//	    that reflects less than the batch asks for is refused. The batch names the ends of all
+//	    other segments.
 //
 //	I8: durable batches are taken back only from the ends of segments, and only when no durable
 //	    batch that stays and no Position names an end behind their beginning (see Forget). A power

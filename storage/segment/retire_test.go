@@ -56,8 +56,8 @@ func copyLive(ctx context.Context, l *segment.Log, s *segment.Stream, ids ...uin
 	return a, live, err
 }
 
-// TestRetire copies what is live and retires segments: they are gone, for an index that has followed
-// and for who replays all. An index that has not is refused.
+// TestRetire copies what is live and retires segments: they are gone, for an index that has
+// followed and for who replays all. An index that has not is refused.
 func TestRetire(t *testing.T) {
 	m := vfstest.NewMem()
 	l, _, _ := open(t, options(m), nil)

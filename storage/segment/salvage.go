@@ -93,8 +93,8 @@ func OpenSalvage(ctx context.Context, o Options, known *Position, verify func(Re
 	return s, nil
 }
 
-// Leave says that a segment is to be retired though it is not damaged, since something in it is of no
-// use any more. One that is not there is passed over.
+// Leave says that a segment is to be retired though it is not damaged, since something in it is of
+// no use any more. One that is not there is passed over.
 func (s *Salvage) Leave(id uint32) {
 	if s.bad[id] != nil || s.l.segs[id] == nil {
 		return
@@ -190,7 +190,8 @@ func (s *Salvage) list() (map[uint32]uint64, error) {
 	return sizes, nil
 }
 
-// header reports whether a segment has a header; one that is damaged, or of something else, is none.
+// header reports whether a segment has a header; one that is damaged, or of something else, is
+// none.
 func (s *Salvage) header(id uint32) (whole bool, err error) {
 	f, err := s.o.FS.OpenRead(filepath.Join(s.o.Dir, FileName(id)))
 	if err != nil {
@@ -490,8 +491,8 @@ func (s *Salvage) Begin() error {
 }
 
 // End retires the damaged segments, so that the log is whole, and removes their files. An index
-// from before is of no use then. A crash before that leaves the damage, and one behind it files that
-// the next Open removes.
+// from before is of no use then. A crash before that leaves the damage, and one behind it files
+// that the next Open removes.
 func (s *Salvage) End() error {
 	retired := s.l.retired
 	for id := range s.bad {
