@@ -23,8 +23,8 @@ import (
 //	complete  number uvarint: the checkpoint is as of this batch; number of its first batch
 //	          uvarint; greatest journal uvarint. The checkpoint ends with this record.
 const (
-	recRows     = 23
-	recComplete = 24
+	recRows     = 21
+	recComplete = 22
 )
 
 // checkpointFamilies are the families of a checkpoint. The order is part of the format. What other
@@ -162,7 +162,7 @@ func parseCheckpoint(o op, p []byte, bad func(string) (op, error)) (op, error) {
 			return bad("bad rows of a checkpoint")
 		}
 		family := checkpointFamilies[p[0]]
-		o.ofSync = family == bucketMetadata || family == bucketCloud
+		o.ofSync, o.content = family == bucketMetadata || family == bucketCloud, p
 		return o, nil
 	}
 	var n [3]uint64

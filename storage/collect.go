@@ -104,7 +104,6 @@ type quiet struct {
 type candidate struct {
 	digest object.Digest
 	number uint64
-	base   bool // a node to which there are differences, so that its bytes stay
 }
 
 // NewCollector returns a collector that begins with a first cycle.
@@ -568,32 +567,21 @@ func (c *Collector) batches(some []candidate, known map[object.Digest][]target) 
 	if loses {
 		batches = append(batches, []op{{kind: recMetadata, sync: &syncOp{typ: MetadataAdopted, value: []byte{1}}}})
 	}
-	return append(batches, deletedOps(some, known)...), nil
-}
-
-// deletedOps returns the records of one or two batches.
-func deletedOps(some []candidate, known map[object.Digest][]target) (batches [][]op) {
-	var buried, deleted []object.Digest
+	digests := make([]object.Digest, len(some))
 	for i := range some {
-		if some[i].base {
-			buried = append(buried, some[i].digest)
-		} else {
-			deleted = append(deleted, some[i].digest)
-		}
+		digests[i] = some[i].digest
 	}
-	for _, ops := range [][]op{digestOps(nil, recBuried, buried), digestOps(nil, recDeleted, deleted)} {
-		if len(ops) > 0 {
-			ops[0].sync.known = known
-			batches = append(batches, ops)
-		}
+	if ops := digestOps(nil, recDeleted, digests); len(ops) > 0 {
+		ops[0].sync.known = known
+		batches = append(batches, ops)
 	}
-	return batches
+	return batches, nil
 }
 
 func (c *Collector) count(some []candidate, rows []objectRow) {
 	for i := range some {
 		if rows[i].dead {
-			continue // counted when it was buried
+			continue // counted when it was deleted
 		}
 		if some[i].digest.Kind().IsNode() {
 			c.stats.Nodes++

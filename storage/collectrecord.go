@@ -1,11 +1,8 @@
 package storage
 
 import (
-	"slices"
-
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
@@ -18,15 +15,12 @@ import (
 //	pruned     count uvarint, so many commit ids 32 that are gone from here on, at most
 //	           maxRecordEntries; then the ids of commits that stay and have one of them as parent,
 //	           at most maxPrunedChildren
-//	buried     as deleted: nodes that are gone from here on, and whose bytes stay as bases of
-//	           differences until they are deleted
 //	abandoned  journal uvarints, ascending, 1 to maxRecordEntries: they will never be committed,
 //	           and their transient pieces are theirs no more
 const (
 	recDeleted   = 18
 	recPruned    = 19
 	recAbandoned = 20
-	recBuried    = 22 // 21 is in compactrecord.go
 )
 
 // maxPrunedChildren bounds the commits that stay and are named by one record of pruned ones.
@@ -34,7 +28,7 @@ const maxPrunedChildren = 1 << 14
 
 // standsAlone reports whether records of a kind share their batch with no other kind.
 func standsAlone(kind byte) bool {
-	return kind == recForgotten || kind >= recDeleted && kind <= recAbandoned || kind == recBuried
+	return kind == recForgotten || kind >= recDeleted && kind <= recAbandoned
 }
 
 // checkAlone refuses a batch in which records stand together that must not.
@@ -56,10 +50,6 @@ func parseDeleting(o op, p []byte, bad func(string) (op, error)) (op, error) {
 	case recDeleted:
 		if !y.parseDigests(p, true) {
 			return bad("a bad list of deleted pieces")
-		}
-	case recBuried:
-		if !y.parseDigests(p, true) || slices.ContainsFunc(y.digests, func(d object.Digest) bool { return d.Kind() != object.NodeBit }) {
-			return bad("a bad list of deleted nodes")
 		}
 	case recPruned:
 		if !y.parsePruned(p) {

@@ -674,7 +674,7 @@ func (y *copying) record(ctx context.Context, u *use) error {
 		}
 		*o = op{kind: recNode, digest: o.digest, content: n.Bytes()}
 	}
-	y.ops = append(y.ops, addCopy(y.b, o, u.for_, append(o.appendHeader(nil), o.content...)))
+	y.ops = append(y.ops, addCopy(y.b, o, u.for_))
 	if y.b.Bytes() < copyBytes {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 //	kind    payload
 //	copied  what for, 1 byte (see below); kind of the record, 1 byte: a piece, a node, a delta or
 //	        a split node; its payload
-const recCopied = 25
+const recCopied = 23
 
 // What a record was copied for.
 const (
@@ -126,10 +126,10 @@ func (p *plan) holdCopy(tx index.Tx, c *plannedObject) error {
 }
 
 // addCopy adds a copy of a record to a batch, and returns it as an op without a place.
-func addCopy(b *segment.Batch, o *op, for_ byte, payload []byte) op {
-	b.Add(recCopied, []byte{for_, o.kind}, payload)
+func addCopy(b *segment.Batch, o *op, for_ byte) op {
 	c := *o
 	c.copied, c.content = for_, nil
+	b.Add(recCopied, c.appendHeader(nil), o.content)
 	return c
 }
 

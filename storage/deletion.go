@@ -73,7 +73,7 @@ type doomed struct {
 	digest  object.Digest
 	row     objectRow
 	targets []target
-	bury    bool // its bytes stay as a base
+	keep    bool // its bytes stay: a later record may store it that is passed over
 }
 
 // wanted reports whether something in the rows wants a piece: a reference, or a journal that is not
@@ -88,9 +88,8 @@ func wanted(tx index.Tx, number uint64, journals []uint64) bool {
 }
 
 // foldDeleted takes pieces out of the index that nothing refers to, with the references that they
-// hold. Others stay: a record of deletion is about garbage only. Which nodes stay as bases the
-// records say: what needs them may have been compacted away when the log is folded from the
-// beginning. It is one transaction, whose size the collector bounds.
+// hold. Others stay: a record of deletion is about garbage only. Nodes whose bytes differences need
+// stay as bases. It is one transaction, whose size the collector bounds.
 func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numbers *numberCache, st *state, parts [][]op) error {
 	var gone []doomed
 	known := map[object.Digest][]target{}
@@ -109,7 +108,7 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numb
 						return err
 					}
 					if ok && !wanted(tx, row.number, journals) {
-						gone = append(gone, doomed{digest: d, row: row, bury: ops[i].kind == recBuried || anew && b.surveyed && d.Kind().IsNode()})
+						gone = append(gone, doomed{digest: d, row: row, keep: anew && b.surveyed && d.Kind().IsNode()})
 					}
 				}
 				for d, t := range ops[i].sync.known {
@@ -280,10 +279,10 @@ func (d *deletion) unrefer(tx index.Tx, refs []plannedRef) error {
 
 // remove removes the rows of a piece, or keeps its bytes as a base.
 func (d *deletion) remove(tx index.Tx, g *doomed) error {
-	if !g.bury && !neededAsBase(tx, g.row.number) {
+	if !g.keep && !neededAsBase(tx, g.row.number) {
 		return d.removeRows(tx, g)
 	}
-	if g.row.held && g.digest.Kind().IsNode() && (g.bury || g.row.kind != recPiece) {
+	if g.row.held && g.digest.Kind().IsNode() && (g.keep || g.row.kind != recPiece) {
 		g.row.held, g.row.dead = false, true
 		return tx.Bucket(bucketObjects).Put(g.digest[:], g.row.append(nil))
 	}

@@ -137,7 +137,7 @@ func (s *Store) foldInto(
 	switch aloneKind(parts) {
 	case recForgotten:
 		return s.foldForgotten(ctx, db, st)
-	case recDeleted, recBuried:
+	case recDeleted:
 		return s.foldDeleted(ctx, db, from, numbers, st, parts)
 	case recPruned:
 		return foldPruned(db, st, parts)

@@ -187,9 +187,11 @@ func (p *plan) writeHistory(tx index.Tx, st *state) error {
 			if h.o.sync.status == statusUnexplained {
 				continue // once explanations are written
 			}
-			err = writeStatus(tx, h.o.sync)
-		case recSummary:
-			err = dropHeads(tx, st, h.o.sync.ids)
+			if h.o.sync.status == statusInner {
+				err = dropHeads(tx, st, h.o.sync.ids)
+			} else {
+				err = writeStatus(tx, h.o.sync)
+			}
 		default:
 			err = writeCommit(tx, st, h.o, h.root)
 		}

@@ -198,7 +198,7 @@ func (k *judge) number(b *block, number, at uint64, v []byte) error {
 	if k.inJournal(number) {
 		return nil
 	}
-	k.garbage = append(k.garbage, candidate{d, number, row.held && b.base[at] && d.Kind() == object.NodeBit})
+	k.garbage = append(k.garbage, candidate{d, number})
 	if k.keepRows {
 		k.rows = append(k.rows, row)
 	}

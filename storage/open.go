@@ -86,8 +86,12 @@ func (s *Store) open(ctx context.Context) error {
 			if o.origin != originAhead {
 				heads = withCommit(heads, o.commit)
 			}
-		case recPruned, recSummary:
+		case recPruned:
 			heads = withoutCommits(heads, o.sync.ids)
+		case recStatus:
+			if o.sync.status == statusInner {
+				heads = withoutCommits(heads, o.sync.ids)
+			}
 		}
 		s.nextJourn = max(s.nextJourn, o.journal)
 	})

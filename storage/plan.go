@@ -220,7 +220,7 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 	case recMetadata:
 		p.metadata = append(p.metadata, o)
 		return nil
-	case recStatus, recSummary:
+	case recStatus:
 		p.history = append(p.history, plannedStep{o: o})
 		return nil
 	case recPlaces, recUnplaced, recDropped:

@@ -121,6 +121,9 @@ func (o *op) weight() int {
 
 // appendHeader appends what precedes the content of a record.
 func (o *op) appendHeader(b []byte) []byte {
+	if o.copied != 0 {
+		b = append(b, o.copied, o.kind)
+	}
 	switch o.kind {
 	case recPiece, recUse:
 		b = binary.AppendUvarint(b, o.journal)
@@ -146,8 +149,6 @@ func (o *op) appendHeader(b []byte) []byte {
 	case recExplain:
 		b = append(b, o.merge[:]...)
 		b = append(b, o.digest[:]...)
-	case recSummary:
-		b = o.appendSummary(b)
 	case recComplete:
 		for _, n := range []uint64{o.sync.checkpoint.upTo, o.sync.checkpoint.first, o.journal} {
 			b = binary.AppendUvarint(b, n)
@@ -222,10 +223,8 @@ func parseRecord(r segment.Record) (op, error) {
 		return parseTag(o, p, bad)
 	case recPlaces, recUnplaced, recDropped, recStatus, recMetadata, recForgotten:
 		return parseSync(o, p, bad)
-	case recDeleted, recBuried, recPruned, recAbandoned:
+	case recDeleted, recPruned, recAbandoned:
 		return parseDeleting(o, p, bad)
-	case recSummary:
-		return parseSummary(o, p, bad)
 	case recCopied:
 		return parseCopied(r, bad)
 	case recRows, recComplete:

@@ -68,14 +68,23 @@ func sampleRecords(t testing.TB) []segment.Record {
 		{kind: recPruned, sync: &syncOp{ids: []commit.ID{merge}}},
 		{kind: recPruned, sync: &syncOp{ids: []commit.ID{merge, {1}}, children: []commit.ID{{2}}}},
 		{kind: recAbandoned, sync: &syncOp{journals: []uint64{1, 300}}},
-		{kind: recSummary, journal: 300, sync: &syncOp{ids: []commit.ID{merge, {}}}},
-		{kind: recSummary, sync: &syncOp{ids: []commit.ID{}}},
+		{kind: recStatus, sync: &syncOp{status: statusInner, ids: []commit.ID{merge, {}}}},
 		{kind: recUse, digest: node},
-		{kind: recBuried, sync: &syncOp{digests: []object.Digest{node}}},
+		{kind: recRows, content: append([]byte{7, 1, 't', 3}, "row"...)},
+		{kind: recRows, content: append([]byte{11, object.DigestSize}, append(leaf[:], 0)...)},
+		{kind: recComplete, journal: 300, sync: &syncOp{checkpoint: checkpoint{upTo: 1000, first: 1001}}},
+		{kind: recPiece, copied: copiedHeld, journal: 7, digest: leaf, content: []byte("leaf")},
+		{kind: recPiece, copied: copiedLocal, digest: leaf, content: []byte("leaf")},
+		{kind: recDelta, copied: copiedBase, digest: node, base: &node, depth: 3, content: []byte("script")},
+		{kind: recPiece, copied: copiedDropped, digest: index, content: []byte("index")},
+		{kind: recSplitNode, copied: copiedHeld, digest: split},
 	}
 	out := make([]segment.Record, len(ops))
 	for i, o := range ops {
 		out[i] = segment.Record{Kind: o.kind, Payload: append(o.appendHeader(nil), o.content...)}
+		if o.copied != 0 {
+			out[i].Kind = recCopied
+		}
 	}
 	return out
 }
@@ -228,7 +237,7 @@ func TestSyncRecordsAreStrict(t *testing.T) {
 		"part of a digest":   {Kind: recDropped, Payload: leaf[:32]},
 		"unplaced node":      {Kind: recUnplaced, Payload: node[:]},
 		"too many":           {Kind: recDropped, Payload: bytes.Repeat(leaf[:], maxRecordEntries+1)},
-		"unknown status":     {Kind: recStatus, Payload: append([]byte{6}, make([]byte, 32)...)},
+		"unknown status":     {Kind: recStatus, Payload: append([]byte{7}, make([]byte, 32)...)},
 		"status of nothing":  {Kind: recStatus, Payload: []byte{1}},
 		"part of an id":      {Kind: recStatus, Payload: append([]byte{1}, make([]byte, 33)...)},
 		"no type":            {Kind: recMetadata, Payload: []byte{1, 0, 1}},
@@ -237,8 +246,20 @@ func TestSyncRecordsAreStrict(t *testing.T) {
 		"long value":         {Kind: recMetadata, Payload: append([]byte{1, 1, 'a'}, make([]byte, maxMetadataBytes+1)...)},
 		"forgotten and more": {Kind: recForgotten, Payload: []byte{0}},
 		"unknown origin":     {Kind: recCommit, Payload: []byte{4}},
-		"nothing buried":     {Kind: recBuried},
-		"buried piece":       {Kind: recBuried, Payload: leaf[:]},
+		"no rows":            {Kind: recRows, Payload: []byte{1}},
+		"unknown family":     {Kind: recRows, Payload: []byte{byte(len(checkpointFamilies)), 0, 0}},
+		"half a row":         {Kind: recRows, Payload: []byte{1, 1, 'a'}},
+		"long row":           {Kind: recRows, Payload: []byte{1, 1, 'a', 2, 'b'}},
+		"row of no piece":    {Kind: recRows, Payload: []byte{11, 1, 'a', 0}},
+		"end of nothing":     {Kind: recComplete, Payload: []byte{1, 2}},
+		"end and more":       {Kind: recComplete, Payload: []byte{1, 2, 3, 4}},
+		"copy of nothing":    {Kind: recCopied, Payload: []byte{1}},
+		"copy for nothing":   {Kind: recCopied, Payload: append([]byte{0, recNode}, node[:]...)},
+		"copy of a use":      {Kind: recCopied, Payload: append([]byte{1, recUse, 0}, leaf[:]...)},
+		"copy of a copy":     {Kind: recCopied, Payload: append([]byte{1, recCopied, 1, recNode}, node[:]...)},
+		"piece as a base":    {Kind: recCopied, Payload: append([]byte{copiedBase, recPiece, 0}, leaf[:]...)},
+		"leaf as dropped":    {Kind: recCopied, Payload: append([]byte{copiedDropped, recPiece, 0}, leaf[:]...)},
+		"local node":         {Kind: recCopied, Payload: append([]byte{copiedLocal, recNode}, node[:]...)},
 	} {
 		if _, err := parseRecord(r); !errors.Is(err, base.ErrCorrupt) {
 			t.Errorf("%s: got %v, want ErrCorrupt", name, err)

@@ -377,7 +377,7 @@ func (v *salvage) copy(tx index.Tx, rebuilt *rebuilder, b *segment.Batch, r segm
 		}
 	}
 	once[u.o.digest] = true
-	addCopy(b, &u.o, u.for_, append(u.o.appendHeader(nil), u.o.content...))
+	addCopy(b, &u.o, u.for_)
 	return nil
 }
 

@@ -22,7 +22,7 @@ import (
 //	unplaced     digests 33 of pieces whose place is gone
 //	dropped      digests 33 of pieces whose content is given up, as far as they have a place
 //	status       1: synced, 2: unsynced, 3: the tree is here now, 4: a part of it is not, 5: the
-//	             explanation of the merge is gone; then ids 32 of commits
+//	             explanation of the merge is gone, 6: no heads; then ids 32 of commits
 //	tagReceived  as tag: from elsewhere, unless it was changed here and that is unsynced
 //	tagSynced    as tag: this change of a tag is in the bucket
 //	metadata     1 (0: the row is removed), length of the type (1 byte), type, value
@@ -48,6 +48,8 @@ const (
 	// gone.
 	statusHoles       = 4
 	statusUnexplained = 5
+	// What is built on the commits came ahead of them, or was given up before: they are no heads.
+	statusInner = 6
 )
 
 // The containers of places.
@@ -98,7 +100,7 @@ func (y *syncOp) append(b []byte, kind byte) []byte {
 			b = append(b, y.places[i].Digest[:]...)
 			b = appendSpot(b, &y.places[i].Place)
 		}
-	case recUnplaced, recDropped, recDeleted, recBuried:
+	case recUnplaced, recDropped, recDeleted:
 		for i := range y.digests {
 			b = append(b, y.digests[i][:]...)
 		}
@@ -238,7 +240,7 @@ func parseSync(o op, p []byte, bad func(string) (op, error)) (op, error) {
 			return bad("a bad list of pieces")
 		}
 	case recStatus:
-		if len(p) == 0 || p[0] < statusSynced || p[0] > statusUnexplained || !y.parseIDs(p[1:]) {
+		if len(p) == 0 || p[0] < statusSynced || p[0] > statusInner || !y.parseIDs(p[1:]) {
 			return bad("bad statuses of commits")
 		}
 		y.status = p[0]

@@ -74,7 +74,7 @@ func (st *pieceState) apply(events []pieceEvent, behind uint64) {
 			st.unplace()
 		case recDropped:
 			st.drop()
-		case recDeleted, recBuried:
+		case recDeleted:
 			*st = pieceState{}
 		}
 	}

@@ -123,7 +123,7 @@ func innerOf(rs []ReceivedCommit) (ids []commit.ID) {
 func (s *Store) dropInnerLocked(g *group, ids []commit.ID) (ops []op) {
 	g.inner = append(g.inner, ids...)
 	s.chained = withoutCommits(s.chained, ids)
-	return g.add(nil, idOps(nil, recSummary, ids))
+	return g.add(nil, statusOps(nil, statusInner, ids))
 }
 
 func commitsOf(rs []ReceivedCommit) []*commit.Commit {
