@@ -121,8 +121,11 @@ func (p *Page) push(ctx context.Context, proved bool) error {
 	}
 	p.succeeded(ctx)
 	if p.s.o.Manual {
-		p.upkeep(ctx)
-		return nil
+		in := p.ses.log.Position().Epoch
+		if p.upkeep(ctx); p.ses.log.Position().Epoch != in { // the bucket may lack what was sent into that
+			_, err = p.upload(ctx)
+		}
+		return err
 	}
 	p.mu.Lock()
 	p.wantUpkeep = true

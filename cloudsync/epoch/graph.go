@@ -2,6 +2,7 @@ package epoch
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -175,7 +176,9 @@ func (g Graph) Reduce(keep Set) Graph {
 				inherited = inherited.Union(near[j])
 			}
 		}
-		inherited = g.highest(inherited)
+		if !slices.Equal(inherited, g[i].Near) {
+			inherited = g.highest(inherited)
+		}
 		if !keep.Has(g[i].ID) {
 			near[i] = inherited
 			continue
@@ -188,10 +191,31 @@ func (g Graph) Reduce(keep Set) Graph {
 	return out
 }
 
-// highest returns the commits of s from which no other of them descends.
+// highest returns the commits of s from which no other of them descends. It goes no deeper than the
+// least generation of these.
 func (g Graph) highest(s Set) Set {
 	if len(s) < 2 {
 		return s
 	}
-	return s.Without(g.proper(s))
+	least := uint64(math.MaxUint64)
+	for _, c := range s {
+		if i, ok := g.Index(c); ok {
+			least = min(least, g[i].Generation)
+		}
+	}
+	below := map[Commit]bool{}
+	for todo := slices.Clone(s); len(todo) > 0; {
+		i, ok := g.Index(todo[len(todo)-1])
+		todo = todo[:len(todo)-1]
+		if !ok || g[i].Generation <= least {
+			continue
+		}
+		for _, p := range g[i].Near {
+			if !below[p] {
+				below[p] = true
+				todo = append(todo, p)
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(s), func(c Commit) bool { return below[c] })
 }

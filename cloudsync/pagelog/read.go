@@ -22,6 +22,7 @@ func (l *Log) CatchUp(ctx context.Context) (came bool, err error) {
 		}
 		came = before != l.at.Epoch
 	}
+	l.forget() // a call that was cut short may have found nothing where there is something now
 	for stood := 0; ; {
 		if err := ctx.Err(); err != nil {
 			return came, context.Cause(ctx)

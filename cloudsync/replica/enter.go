@@ -209,16 +209,13 @@ func checkGeneration(c *commit.Commit, generations map[epoch.Commit]uint64) erro
 
 // kept returns the commits of the log that the page has and that are not given up now.
 func (e *entering) kept() (nodes []epoch.Node) {
-	not, here := e.p.notInLog(e.unsynced).Union(e.st.Gone), e.view.Set()
-	for _, n := range e.view {
-		if !not.Has(n.ID) {
-			near := n.Near.And(here).Without(not)
-			if _, ok := e.p.state.Near[n.ID]; ok || len(near) < len(n.Near) {
-				e.near[n.ID] = near
-			}
-			n.Near = near
-			nodes = append(nodes, n)
+	not := e.p.notInLog(e.unsynced).Union(e.st.Gone)
+	for _, n := range e.view.Reduce(e.view.Set().Without(not)) {
+		i, _ := e.view.Index(n.ID)
+		if _, ok := e.p.state.Near[n.ID]; ok || !slices.Equal(n.Near, e.view[i].Near) {
+			e.near[n.ID] = n.Near
 		}
+		nodes = append(nodes, n)
 	}
 	return nodes
 }

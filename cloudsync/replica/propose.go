@@ -115,12 +115,9 @@ func (e *proposing) keep(ctx context.Context, seen epoch.Looked) error {
 	}
 	aside := unsynced.Union(setOf(p.state.GiveUp))
 	r := p.state.Retention
-	st := epoch.State{Retention: epoch.Retention{Last: int(min(r.Last, 1<<31-1)), Within: r.Within}}
-	for _, n := range g {
-		if !aside.Has(n.ID) {
-			n.Near = n.Near.Without(aside)
-			st.Kept = append(st.Kept, n)
-		}
+	st := epoch.State{
+		Kept:      g.Reduce(g.Set().Without(aside)),
+		Retention: epoch.Retention{Last: int(min(r.Last, 1<<31-1)), Within: r.Within},
 	}
 	for _, t := range e.h.Tags {
 		st.Tags = append(st.Tags, epoch.Tag{Name: t.Name, Commit: short(t.Commit)})

@@ -176,5 +176,20 @@ func TestKnownGivenUp(t *testing.T) {
 			{Kind: sim.End},
 			{Kind: sim.Merge},
 		}}},
+		{"a snapshot holds a commit between the head and the tag below it", sim.History{Seed: 9545069, Disagree: true, Gossip: true, Sweep: true, Devices: four, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 3, Changes: set("l25", "216", 0)},
+			{Kind: sim.Sync, Device: 3, Base: 8},
+			{Kind: sim.Edit, Device: 1, Changes: set("l00", "265", 0)},
+			{Kind: sim.Edit, Changes: set("f02", "16024", 0)},
+			{Kind: sim.Checkpoint, Device: 1},
+			{Kind: sim.Collect},
+			{Kind: sim.Edit, Changes: set("m01", "416", 0)},
+			{Kind: sim.Pin, Base: 2},
+			{Kind: sim.Tag, Device: 3, Peer: 1, Base: 4},
+			{Kind: sim.Checkpoint, Device: 3, Base: 8},
+			{Kind: sim.Retain, Device: 1, Base: 1},
+			{Kind: sim.Collect, Device: 2, Base: 12},
+			{Kind: sim.Collect, Base: 10},
+		}}},
 	})
 }

@@ -706,6 +706,33 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Clone},
 			{Kind: sim.SweepCrash, Base: 2, Apart: true, At: 13},
 		}}},
+		{"a cut finds that the bucket was rolled back below what was just sent", sim.History{Seed: 9548212, Devices: four, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 2, Changes: set("l10", "136", 0)},
+			{Kind: sim.Sync, Device: 2, Base: 7},
+			{Kind: sim.Keep, Device: 1},
+			{Kind: sim.Reupload, Device: 3, Base: 6},
+			{Kind: sim.Rollback, Apart: true},
+			{Kind: sim.Edit, Device: 3, Changes: set("l00", "467", 490240)},
+			{Kind: sim.Sync, Device: 3, Base: 6},
+		}}},
+		{"a call that is cut short has read ahead to where an entry comes later", sim.History{Seed: 9549302, Gossip: true, Cloud: &sim.Cloud{Plain: true, Faults: mem.Faults{Conflict: 0.1}}, Devices: four, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 3, Changes: set("l01", "16", 0)},
+			{Kind: sim.Edit, Device: 2, Changes: set("l01", "33", 0)},
+			{Kind: sim.Sync, Device: 3, Base: 26},
+			{Kind: sim.Edit, Device: 3, Changes: set("l06", "104", 0)},
+			{Kind: sim.Evict, Device: 1},
+			{Kind: sim.Sync, Base: 11},
+			{Kind: sim.Edit, Changes: set("l00", "136", 0)},
+			{Kind: sim.Sync, Device: 1, Base: 11},
+			{Kind: sim.Sync, Device: 2, Base: 16},
+			{Kind: sim.Sync, Base: 29},
+			{Kind: sim.Fetch, Device: 1, Base: 12},
+			{Kind: sim.Sync, Device: 3, Base: 13},
+			{Kind: sim.Sync, Device: 1, Base: 6, Stop: 9},
+			{Kind: sim.Edit, Device: 2, Changes: set("l05", "288", 0)},
+			{Kind: sim.Sync, Device: 2, Base: 9},
+			{Kind: sim.Sync, Device: 1, Base: 6},
+		}}},
 	})
 }
 
