@@ -44,8 +44,8 @@ type CheckReport struct {
 	// many more there are that are not named.
 	Damaged []DamagedObject
 	More    int
-	// Newer are objects that say that a newer version has written them. That may be damage too, of
-	// the byte that says it: they are left as they are.
+	// Newer are objects of which what is sealed says that a newer version has written it, or that
+	// are sealed with a key that is not known. They are left as they are.
 	Newer []DamagedObject
 	// Repaired says that a new epoch does without them.
 	Repaired bool

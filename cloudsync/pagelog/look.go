@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
@@ -51,7 +52,7 @@ func (l *Log) lookAnd(ctx context.Context, force bool) error {
 				return fmt.Errorf("look for %s: %w", l.o.Names.Epoch(l.at.K), ErrRolledBack)
 			}
 			if err := l.enter(ctx, seen.Newest, seen.At); err != nil {
-				return err
+				return l.enterBelow(ctx, seen.Newest, err)
 			}
 		}
 	}
@@ -182,6 +183,59 @@ func (l *Log) enter(ctx context.Context, k uint64, looked epoch.Time) error {
 		return nil // there is a newer one, which the next look enters
 	}
 	return err
+}
+
+// enterBelow is for a page without a position that could not enter the newest epoch, k, as err says.
+// Where that is damage it enters the newest one below that it can, and applies its log: so one
+// object that anybody has put there hides nothing, and the renewal that is due keeps what the
+// bucket has. It returns err, or what else went wrong.
+func (l *Log) enterBelow(ctx context.Context, k uint64, err error) error {
+	var bad *DamageError
+	if l.at.Joined() || !errors.As(err, &bad) {
+		return err
+	}
+	var below []uint64
+	listErr := l.list(ctx, "", l.o.Names.Epochs(), func(info bucket.Info) bool {
+		if name, ok := l.o.Names.Parse(info.Name); ok && name.Number < k {
+			below = append(below, name.Number)
+		}
+		return true
+	})
+	if listErr != nil {
+		return listErr
+	}
+	for _, n := range slices.Backward(below) {
+		x, epochErr := l.epoch(ctx, n)
+		if epochErr == nil {
+			epochErr = l.join(ctx, x, 0)
+		}
+		if epochErr == nil {
+			break
+		}
+		if other := new(DamageError); !errors.As(epochErr, &other) {
+			return epochErr
+		}
+	}
+	if !l.at.Joined() || l.at.Deleted {
+		return err
+	}
+	seen, seenErr := l.seen(ctx) // for the time: nothing of the epoch can have been deleted yet
+	if seenErr != nil {
+		return seenErr
+	}
+	next := l.at
+	next.Looked = seen.At
+	more, stepErr := true, l.keep(ctx, next)
+	for more && stepErr == nil {
+		more, _, stepErr = l.step(ctx)
+	}
+	if stepErr != nil && !errors.As(stepErr, &bad) {
+		return stepErr
+	}
+	if next = l.at; !next.Deleted {
+		next.Looked = 0 // no look has found it the newest: the next call looks
+	}
+	return errors.Join(l.keep(ctx, next), err)
 }
 
 // join takes the page into an epoch.

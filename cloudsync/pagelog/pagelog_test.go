@@ -1,6 +1,7 @@
 package pagelog_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -363,6 +364,50 @@ func TestHostile(t *testing.T) {
 			}
 			if err := fresh.sync(ctx); err != nil || fmt.Sprint(fresh.state.Kept) != fmt.Sprint(old.state.Kept) {
 				t.Errorf("%s %s: after a renewal: %v, %v %v", name, what, err, fresh.state.Kept, old.state.Kept)
+			}
+		}
+	}
+}
+
+// TestGarbageAboveTheNewestEpoch puts what is no epoch above the newest one: a device that has
+// nothing gets what the bucket has all the same, also after a cut, and its repair keeps it.
+func TestGarbageAboveTheNewestEpoch(t *testing.T) {
+	for what, garbage := range map[string][]byte{
+		"short": []byte("junk"), "other version": bytes.Repeat([]byte{69}, 512), "like an epoch": append([]byte{2, 1, 1, 0, 0, 0, 0, 0}, make([]byte, 504)...),
+	} {
+		for _, above := range []uint64{1, 7} {
+			for _, cuts := range []int{0, 2} {
+				t.Run(fmt.Sprint(what, above, cuts), func(t *testing.T) {
+					ctx := t.Context()
+					w := newWorld(4, 1)
+					d := w.devices[0]
+					for i := range 6 {
+						d.commit(d.heads(), nil)
+						must(d.sync(ctx))
+						if i < 2*cuts && i%2 == 1 {
+							must(d.log.Cut(ctx))
+						}
+					}
+					w.bucket.Replace(w.names.Epoch(d.at.K+above), garbage)
+					fresh := &device{w: w, name: "fresh"}
+					fresh.open()
+					for which, do := range []func(context.Context) error{fresh.sync, fresh.log.Look} {
+						if err := do(ctx); !errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrUnsupported) || !strings.Contains(err.Error(), w.names.Epoch(d.at.K+above)) {
+							t.Errorf("call %d of a new device: %v", which, err)
+						}
+						if fmt.Sprint(fresh.state.Kept) != fmt.Sprint(d.state.Kept) {
+							t.Errorf("a new device has %v, want %v", fresh.state.Kept, d.state.Kept)
+						}
+					}
+					must(fresh.log.Renew(ctx, false))
+					another := &device{w: w, name: "another"}
+					for _, o := range []*device{d, another} {
+						o.open()
+						if err := o.sync(ctx); err != nil || fmt.Sprint(o.state.Kept) != fmt.Sprint(fresh.state.Kept) {
+							t.Errorf("%s, after the repair: %v, %v, want %v", o.name, err, o.state.Kept, fresh.state.Kept)
+						}
+					}
+				})
 			}
 		}
 	}

@@ -10,8 +10,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-
-	"github.com/ledgerd/ledger/internal/base"
 )
 
 const (
@@ -80,11 +78,8 @@ func parseHeader(l Label, b []byte) (h header, err error) {
 	if len(b) < headerBytes {
 		return h, l.corrupt(fmt.Sprintf("a header of %d bytes", headerBytes), fmt.Sprint(len(b)), nil)
 	}
-	if b[0] == 0 {
-		return h, l.corrupt("a format version", "0", nil)
-	}
-	if b[0] != objectVersion {
-		return h, fmt.Errorf("open %s %s: %w", l.Role, printable(l.Name), &base.FormatError{What: "sealed object", Found: uint64(b[0]), Supported: objectVersion})
+	if b[0] != objectVersion { // not "newer", which rings say: whoever writes into a bucket could have it said
+		return h, l.corrupt(fmt.Sprintf("format version %d", objectVersion), fmt.Sprint(b[0]), nil)
 	}
 	h = header{algorithm: Algorithm(b[1]), shape: b[2], keyIndex: binary.BigEndian.Uint32(b[4:]), id: ID(b[8:headerBytes])}
 	if h.algorithm > AES256GCM {

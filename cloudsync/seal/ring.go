@@ -77,11 +77,11 @@ func ParseRing(b []byte) (*Ring, error) {
 	if len(b) < least || len(b) > MaxKeyringBytes {
 		return nil, corruptRing(fmt.Sprintf("%d to %d bytes", least, MaxKeyringBytes), fmt.Sprint(len(b)))
 	}
-	if b[0] > ringVersion {
-		return nil, fmt.Errorf("open keyring: %w", &base.FormatError{What: "keyring", Found: uint64(b[0]), Supported: ringVersion})
-	}
 	if sum := sha256.Sum256(b[:len(b)-sumBytes]); !bytes.Equal(sum[:], b[len(b)-sumBytes:]) {
 		return nil, corruptRing("", "checksum differs")
+	}
+	if b[0] > ringVersion {
+		return nil, fmt.Errorf("open keyring: %w", &base.FormatError{What: "keyring", Found: uint64(b[0]), Supported: ringVersion})
 	}
 	if b[0] == oldRingVersion {
 		return nil, fmt.Errorf("open keyring: %w", ErrOldFormat)

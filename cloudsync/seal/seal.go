@@ -221,8 +221,7 @@ func (s *Sealer) Seal(l Label, plain []byte, f Form) ([]byte, ID, error) {
 //
 // Errors: *base.CorruptError for bytes that are not what Seal gave for l with these keys, also for
 // a plaintext object where the bucket is sealed and for a plaintext beyond limit; with
-// ErrUnknownKey in it when the key index is beyond the keyring. *base.FormatError for another
-// version. base.ErrInvalid.
+// ErrUnknownKey in it when the key index is beyond the keyring. base.ErrInvalid.
 func (s *Sealer) Open(l Label, sealed []byte, limit int) ([]byte, ID, error) {
 	o, err := s.openObject(l, sealed, shapeSingle)
 	if err != nil {
@@ -241,7 +240,7 @@ type Ref struct {
 }
 
 // Inspect returns the Ref and algorithm that the first bytes of an object claim, without proof:
-// only opening it with a label proves them. Errors: *base.CorruptError, *base.FormatError.
+// only opening it with a label proves them. Errors: *base.CorruptError.
 func Inspect(l Label, sealed []byte) (Ref, Algorithm, error) {
 	h, err := parseHeader(l, sealed)
 	return Ref{ID: h.id, KeyIndex: h.keyIndex}, h.algorithm, err
