@@ -45,11 +45,14 @@ func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only .
 	if err != nil {
 		return nil, fmt.Errorf("check the bucket: %w", err)
 	}
-	if o.Repair {
-		err = r.inCloudTurn(ctx, r.restoreKeyring)
-	} else {
-		_, err = r.connect(ctx)
-	}
+	var errs []error
+	err = r.inCloudTurn(ctx, func(ctx context.Context) error {
+		err := r.checkKeyring(ctx, o.Repair)
+		if !o.Repair && errors.Is(err, ErrCorrupt) {
+			errs, err = append(errs, fmt.Errorf("check the bucket: %w", err)), nil
+		}
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("check the bucket: %w", err)
 	}
@@ -59,7 +62,6 @@ func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only .
 		}
 	}
 	var all []CloudCheckReport
-	var errs []error
 	var objects int
 	var bytes int64
 	for _, k := range keys {

@@ -42,7 +42,7 @@ func (r *Repository) rejoin(ctx context.Context) error {
 	if file == nil {
 		return ErrNoCloud
 	}
-	if err := r.restoreKeyring(ctx); err != nil {
+	if err := r.checkKeyring(ctx, true); err != nil {
 		return err
 	}
 	r.cloud.mu.Lock()
@@ -63,10 +63,12 @@ func (r *Repository) rejoin(ctx context.Context) error {
 // ringReads is how often a ring is found damaged before it is believed.
 const ringReads = 3
 
-// restoreKeyring puts back the rings that are remembered, where one in the bucket is damaged, or is
-// not there though pages of this repository are. The caller has the cloud's turn. The error matches
+// checkKeyring looks whether the rings that are remembered are in the bucket, in which pages of this
+// repository are, and none behind them that is not what was written. With repair it puts back those
+// that are damaged or missing, and deletes one behind them: a device that knows better puts it back.
+// The caller has the cloud's turn. The error matches ErrCorrupt for what is not repaired, and
 // ErrCloudReplaced when the bucket has another ring in the place of one.
-func (r *Repository) restoreKeyring(ctx context.Context) error {
+func (r *Repository) checkKeyring(ctx context.Context, repair bool) error {
 	link, err := r.connectInTurn(ctx)
 	if err != nil {
 		return err
@@ -98,6 +100,9 @@ func (r *Repository) restoreKeyring(ctx context.Context) error {
 				return err
 			}
 		}
+		if !repair {
+			return &CorruptError{Where: "bucket", Key: name, Got: "a ring of the keyring that is damaged or missing"}
+		}
 		r.o.Logger.Warn("a ring of the keyring of the bucket is damaged or missing, and is put back", "bucket", file.url, "ring", i)
 		if damaged {
 			if err := b.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
@@ -109,7 +114,38 @@ func (r *Repository) restoreKeyring(ctx context.Context) error {
 			return fmt.Errorf("put the ring back: %w", err)
 		}
 	}
-	return nil
+	return r.checkNextRing(ctx, b, link.syncer.Keyring(), repair)
+}
+
+// checkNextRing is checkKeyring for what stands behind the rings that are remembered. One that
+// follows is right, whether this device may use it or not.
+func (r *Repository) checkNextRing(ctx context.Context, b bucket.Bucket, known *seal.Keyring, repair bool) error {
+	for {
+		name := format.RingName(format.ID(known.BucketID()), known.Number()+1)
+		next, err := known, error(nil)
+		for range ringReads {
+			var raw []byte
+			if raw, err = readObject(ctx, b, name, seal.MaxKeyringBytes); err == nil {
+				next, err = known.Accept(raw)
+			}
+			if !errors.Is(err, ErrCorrupt) {
+				break
+			}
+		}
+		switch {
+		case errors.Is(err, ErrNotFound), errors.Is(err, ErrShutOut), errors.Is(err, ErrUnsupported): // who connects next is told
+			return nil
+		case errors.Is(err, ErrCorrupt) && repair:
+			r.o.Logger.Warn("what stands in the place of the next ring of the keyring is none, and is deleted", "object", name, "error", err)
+			if err := b.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
+				return fmt.Errorf("delete what is no ring: %w", err)
+			}
+			return nil
+		case err != nil:
+			return fmt.Errorf("read the next ring of the keyring, %s: %w", name, err)
+		}
+		known = next
+	}
 }
 
 // readRing returns a ring of the keyring; nil when it is not there or, which damaged says, not what
