@@ -53,7 +53,7 @@ func openClone(ctx context.Context, dir string, o *Options, c *Cloud) (*Reposito
 	j := &joining{openers: bucketsOf(&open), clock: clockOf(&open), stall: stallOf(&open), file: file, pass: pass}
 	ring, err := j.join(ctx, false)
 	if errors.Is(err, ErrNotFound) {
-		return nil, fmt.Errorf("there is nothing of Ledger's in %s: %w", file.url, err)
+		return nil, fmt.Errorf("there is nothing of Ledger's at %s: %w", file.url, err)
 	}
 	if err != nil {
 		return nil, err

@@ -364,6 +364,9 @@ func (j *joining) join(ctx context.Context, create bool) (*seal.Keyring, error) 
 // existing opens the keyring of the bucket. The error matches ErrNotFound when it has none.
 func (j *joining) existing(ctx context.Context) (*seal.Keyring, error) {
 	chain, err := cloudsync.ReadKeys(ctx, j.b)
+	if errors.Is(err, ErrNotFound) {
+		return nil, fmt.Errorf("it has no keyring: %w", ErrNotFound)
+	}
 	if err == nil {
 		err = j.file.checkPin(chain.Newest().BucketID)
 	}

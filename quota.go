@@ -64,9 +64,35 @@ func (r *Repository) pokeQuota() {
 	}
 }
 
+// KeepSpace does at once what is done from time to time by itself: it evicts pages, and drops
+// values that the cloud has, until Options.Quota, FreeSpaceFloor and ValueBytes are kept. Without
+// these it does nothing. Errors: ErrNoSpace when more would have to go than may, ErrReadOnly,
+// ErrClosed, those of the file system and of ctx.
+func (r *Repository) KeepSpace(ctx context.Context) error {
+	if err := r.enter(); err != nil {
+		return err
+	}
+	defer r.gate.leave()
+	if r.o.ReadOnly {
+		return fmt.Errorf("keep space: the repository is open for reading: %w", ErrReadOnly)
+	}
+	call := r.gate.context(ctx)
+	defer call.release()
+	if err := r.keepQuota(call); err != nil {
+		return call.explain(fmt.Errorf("keep space: %w", err))
+	}
+	return nil
+}
+
 // keepQuota drops values until their bound is kept, and evicts pages until the quota and the floor
 // are kept. When no page may go any more, values of open pages go.
 func (r *Repository) keepQuota(ctx context.Context) error {
+	select {
+	case r.quotaTurn <- struct{}{}: // two that count at once would let twice as much go
+		defer func() { <-r.quotaTurn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	if r.o.ValueBytes > 0 {
 		if _, err := r.dropOpen(ctx, EvictOptions{KeepBytes: r.o.ValueBytes}); err != nil {
 			return err
@@ -83,7 +109,7 @@ func (r *Repository) keepQuota(ctx context.Context) error {
 		report.FreedBytes += freed
 	}
 	if err == nil && report.FreedBytes < over {
-		err = fmt.Errorf("%d bytes too many, and the %d pages that are closed may not go", over-report.FreedBytes, len(report.Kept))
+		err = fmt.Errorf("pages take %d bytes too many, and the %d that are closed may not go: %w", over-report.FreedBytes, len(report.Kept), ErrNoSpace)
 		if len(report.Kept) > 0 {
 			err = fmt.Errorf("%w: the first one: %s", err, report.Kept[0].Reason)
 		}

@@ -43,6 +43,7 @@ type Repository struct {
 
 	quota     sync.WaitGroup // the goroutine that keeps it
 	quotaWake chan struct{}
+	quotaTurn chan struct{} // held by who keeps the quota
 
 	once     sync.Once
 	closeErr error
@@ -109,7 +110,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 		return nil, fmt.Errorf("open repository: %w", err)
 	}
 	r := &Repository{
-		o: o.withDefaults(), fs: vfs.OS, gate: newGate(), quotaWake: make(chan struct{}, 1),
+		o: o.withDefaults(), fs: vfs.OS, gate: newGate(), quotaWake: make(chan struct{}, 1), quotaTurn: make(chan struct{}, 1),
 		indexes: map[pageKey]*index.Memory{}, ledgerDirs: map[string]bool{}, listed: make(chan struct{}), ledgerRules: map[string]*MergeRules{}, pageRules: map[pageKey]*MergeRules{},
 	}
 	r.clock = clockOf(&r.o)
@@ -139,6 +140,18 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 	r.startKeeper()
 	r.startCollecting()
 	return r, nil
+}
+
+// tighten takes the rights of others to the directory away. Where that is not allowed it is told:
+// the files are private all the same.
+func (r *Repository) tighten() {
+	had, err := layout.Tighten(r.dir)
+	switch {
+	case err != nil:
+		r.o.Logger.Warn("the directory is open to others", "directory", r.dir, "mode", had, "error", err)
+	case had != 0:
+		r.o.Logger.Warn("the directory was open to others, and is private now", "directory", r.dir, "mode", had)
+	}
 }
 
 func (r *Repository) open(ctx context.Context) error {
@@ -171,6 +184,9 @@ func (r *Repository) open(ctx context.Context) error {
 			return err
 		}
 		r.lock = l
+		if !r.o.ReadOnly {
+			r.tighten()
+		}
 		usageDir = r.disk.File(layout.UsageName)
 		// Another opener may have gone to a newer format while this one waited.
 		if err := r.disk.CheckVersions(); err != nil {

@@ -63,11 +63,11 @@ func (r *Repository) rejoin(ctx context.Context) error {
 // ringReads is how often a ring is found damaged before it is believed.
 const ringReads = 3
 
-// checkKeyring looks whether the rings that are remembered are in the bucket, in which pages of this
-// repository are, and none behind them that is not what was written. With repair it puts back those
-// that are damaged or missing, and deletes one behind them: a device that knows better puts it back.
-// The caller has the cloud's turn. The error matches ErrCorrupt for what is not repaired, and
-// ErrCloudReplaced when the bucket has another ring in the place of one.
+// checkKeyring looks whether the rings that are remembered are in the bucket, in which pages of
+// this repository are, and none behind them that is not what was written. With repair it puts back
+// those that are damaged or missing, and deletes one behind them: a device that knows better puts
+// it back. The caller has the cloud's turn. The error matches ErrCorrupt for what is not repaired,
+// and ErrCloudReplaced when the bucket has another ring in the place of one.
 func (r *Repository) checkKeyring(ctx context.Context, repair bool) error {
 	link, err := r.connectInTurn(ctx)
 	if err != nil {

@@ -185,9 +185,9 @@ func (l *Log) enter(ctx context.Context, k uint64, looked epoch.Time) error {
 	return err
 }
 
-// enterBelow is for a page without a position that could not enter the newest epoch, k, as err says.
-// Where that is damage it enters the newest one below that it can, and applies its log: so one
-// object that anybody has put there hides nothing, and the renewal that is due keeps what the
+// enterBelow is for a page without a position that could not enter the newest epoch, k, as err
+// says. Where that is damage it enters the newest one below that it can, and applies its log: so
+// one object that anybody has put there hides nothing, and the renewal that is due keeps what the
 // bucket has. It returns err, or what else went wrong.
 func (l *Log) enterBelow(ctx context.Context, k uint64, err error) error {
 	var bad *DamageError

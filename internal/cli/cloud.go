@@ -99,7 +99,7 @@ func (a *app) passphrase(file string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read passphrase: %w", err)
 	}
-	a.cautionModes("passphrase file", a.path(file))
+	a.cautionModes("passphrase file", a.path(file), 0)
 	line := strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
 	if line == "" || strings.Contains(line, "\n") {
 		return nil, fmt.Errorf("read passphrase: %s does not hold one line: %w", quoted(file), ledger.ErrInvalid)

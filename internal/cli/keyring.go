@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/ledgerd/ledger"
@@ -180,7 +181,7 @@ func (a *app) keyPair(ctx context.Context) error {
 		case info.Passphrase:
 			words = append(words, "--passphrase")
 		default:
-			words = append(words, "--key-file", "COPY-OF-"+info.KeyFile)
+			words = append(words, "--key-file", "COPY-OF-"+filepath.Base(info.KeyFile))
 		}
 		a.printf("\nOn another device, with its own --dir:\n\n  %s %s\n", a.process.Program, shellWords(words))
 		return nil
@@ -430,7 +431,12 @@ them with key rm when somebody may have seen them.`,
 			}
 		}
 		info, err := ledger.RecoverKey(ctx, &c, words, label, &ledger.Options{Buckets: a.process.Buckets})
-		if err != nil {
+		switch {
+		case errors.Is(err, ledger.ErrShutOut):
+			return withHint(err, "these words were removed: take others, or a key file or passphrase that opens the cloud")
+		case errors.Is(err, ledger.ErrWrongKey):
+			return withHint(err, "the words are those of another cloud: give those that were printed for this one")
+		case err != nil:
 			return err
 		}
 		if err := a.printKeyring(info); err != nil || a.json {
@@ -463,7 +469,7 @@ func (a *app) recoveryWords(ctx context.Context, cmd *cobra.Command, file string
 		return "", fmt.Errorf("read recovery words: %w", err)
 	}
 	defer f.Close() // only read: nothing is lost when it fails
-	a.cautionModes("file of recovery words", a.path(file))
+	a.cautionModes("file of recovery words", a.path(file), 0)
 	b, err := io.ReadAll(io.LimitReader(f, maxSecret))
 	return string(b), err
 }

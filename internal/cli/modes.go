@@ -2,31 +2,43 @@ package cli
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 )
 
-// cautionModes warns, once in a run, when others than its owner may read or write a file or
-// directory that is meant to be private. What cannot be looked at is told by the error of its use.
-func (a *app) cautionModes(what, path string) {
-	if runtime.GOOS == "windows" || a.cautioned[path] {
-		return
-	}
+// looseMode returns the mode of a file or directory to which others than its owner have any right,
+// 0 for another one.
+func looseMode(path string) fs.FileMode {
 	info, err := os.Stat(path)
-	if err != nil || !info.IsDir() && !info.Mode().IsRegular() || info.Mode().Perm()&0o077 == 0 {
+	if runtime.GOOS == "windows" || err != nil || !info.IsDir() && !info.Mode().IsRegular() || info.Mode().Perm()&0o077 == 0 {
+		return 0
+	}
+	return info.Mode().Perm()
+}
+
+// cautionModes warns, once in a run, when others than its owner may read or write a file or
+// directory that is meant to be private. had is the mode of a directory before it was opened, which
+// takes their rights away. What cannot be looked at is told by the error of its use.
+func (a *app) cautionModes(what, path string, had fs.FileMode) {
+	mode := looseMode(path)
+	if mode == 0 && had == 0 || a.cautioned[path] {
 		return
 	}
 	if a.cautioned == nil {
 		a.cautioned = map[string]bool{}
 	}
 	a.cautioned[path] = true
-	rights, private := "read", "600"
-	if info.IsDir() {
-		private = "700"
-	}
-	if info.Mode().Perm()&0o022 != 0 {
+	rights := "read"
+	if (mode|had)&0o022 != 0 {
 		rights = "read or write"
 	}
-	a.printWarning(fmt.Sprintf("%s %s is not private: others may %s it (mode %04o)", what, quoted(path), rights, info.Mode().Perm()),
-		"chmod "+private+" "+shellQuote(path))
+	switch {
+	case mode == 0:
+		a.printWarning(fmt.Sprintf("%s %s was not private: others might %s it (mode %04o); they may no longer", what, quoted(path), rights, had), "")
+	case had != 0:
+		a.printWarning(fmt.Sprintf("%s %s is not private: others may %s it (mode %04o)", what, quoted(path), rights, mode), "chmod 700 "+shellQuote(path))
+	default:
+		a.printWarning(fmt.Sprintf("%s %s is not private: others may %s it (mode %04o)", what, quoted(path), rights, mode), "chmod 600 "+shellQuote(path))
+	}
 }

@@ -126,11 +126,12 @@ func (a *app) open(ctx context.Context, o ledger.Options) (*ledger.Repository, e
 	began, left := a.process.Clock.Now(), a.lockTimeout
 	for pause := socketSoon; ; pause = min(2*pause, socketEvery) {
 		o.LockTimeout = min(pause, left)
+		had := looseMode(a.dir)
 		repo, err := ledger.Open(ctx, a.dir, &o)
 		locked, ok := errors.AsType[*ledger.LockedError](err)
 		if !ok {
 			if err == nil {
-				a.cautionModes("directory", a.dir)
+				a.cautionModes("directory", a.dir, had)
 			}
 			return repo, err
 		}

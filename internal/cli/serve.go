@@ -38,7 +38,7 @@ type serveFlags struct {
 	uploadKiB, downloadKiB int64
 	minPoll, maxPoll       time.Duration
 	noGC                   bool
-	quota, free, values    string
+	space                  spaceFlags
 }
 
 // bounds reads the flags about space and pace.
@@ -49,17 +49,7 @@ func (f *serveFlags) bounds(cmd *cobra.Command, o *ledger.Options) error {
 	case f.minPoll < 0 || f.maxPoll < 0:
 		return usagef(cmd, "--min-poll and --max-poll want 0 or more")
 	}
-	for _, b := range []struct {
-		name, text string
-		to         *int64
-	}{{"quota", f.quota, &o.Quota}, {"keep-free", f.free, &o.FreeSpaceFloor}, {"keep-values", f.values, &o.ValueBytes}} {
-		n, err := parseSize(b.text)
-		if err != nil {
-			return usagef(cmd, "--%s %q: %w", b.name, b.text, err)
-		}
-		*b.to = n
-	}
-	return nil
+	return f.space.options(cmd, o)
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -95,9 +85,7 @@ only its owner can use: they work as they do without it.`,
 	flags.DurationVar(&f.minPoll, "min-poll", 0, "look for changes of others at most this often (default 2s)")
 	flags.DurationVar(&f.maxPoll, "max-poll", 0, "look for changes of others at least this often, also when nothing happens (default 5m)")
 	flags.BoolVar(&f.noGC, "no-gc", false, "leave garbage to gc")
-	flags.StringVar(&f.quota, "quota", "", "what the pages may take, such as 20G (default: no bound)")
-	flags.StringVar(&f.free, "keep-free", "", "what stays free on the disk, such as 5G (default: no bound)")
-	flags.StringVar(&f.values, "keep-values", "", "how much stays of the values that the cloud has, such as 10G (default: all)")
+	f.space.add(cmd)
 	return cmd
 }
 
@@ -121,11 +109,12 @@ func (a *app) serve(ctx context.Context, cmd *cobra.Command, f serveFlags) error
 	if err := f.bounds(cmd, &o); err != nil {
 		return err
 	}
+	had := looseMode(a.dir)
 	repo, err := ledger.Open(ctx, a.dir, &o)
 	if err != nil {
 		return err
 	}
-	a.cautionModes("directory", a.dir)
+	a.cautionModes("directory", a.dir, had)
 	return errors.Join(a.serveRepository(ctx, repo), repo.Close())
 }
 

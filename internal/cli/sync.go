@@ -12,6 +12,7 @@ type syncFlags struct {
 	passphraseFile          string
 	reupload, pause, resume bool
 	uploadKiB, downloadKiB  int64
+	space                   spaceFlags
 }
 
 func (a *app) syncCommand() *cobra.Command {
@@ -27,7 +28,8 @@ arguments all pages are synced. On a terminal a line shows how many of the value
 that are on their way.
 
 A page that cannot be synced does not keep the others: it is told, and the exit code is 3. An interrupted
-sync loses nothing: the next one goes on.
+sync loses nothing: the next one goes on. With --quota or --keep-free pages that the cloud has are evicted when
+pages take too much, and with --keep-values long values go; the exit code is 3 when more would have to go than may.
 
 --reupload is for a bucket that was emptied, restored from an older copy, or replaced, and for packs that
 are missing: the device begins a new epoch with what it has, or enters the one that is there, and
@@ -46,6 +48,7 @@ nothing by itself until --resume; sync itself works all the same.`,
 	flags.BoolVar(&f.resume, "resume", false, "end the pause")
 	flags.Int64Var(&f.uploadKiB, "upload-limit", 0, "KiB a second at most (0: no limit)")
 	flags.Int64Var(&f.downloadKiB, "download-limit", 0, "KiB a second at most (0: no limit)")
+	f.space.add(cmd)
 	cmd.MarkFlagsMutuallyExclusive("reupload", "pause", "resume")
 	return cmd
 }
@@ -59,6 +62,9 @@ func (a *app) sync(ctx context.Context, cmd *cobra.Command, args []string, f syn
 		return err
 	}
 	o := ledger.Options{MustExist: true}
+	if err := f.space.options(cmd, &o); err != nil {
+		return err
+	}
 	o.Sync.Limits.UploadBytesPerSecond, o.Sync.Limits.DownloadBytesPerSecond = f.uploadKiB<<10, f.downloadKiB<<10
 	return a.with(ctx, o, func(repo *ledger.Repository) error {
 		switch {
@@ -77,7 +83,7 @@ func (a *app) sync(ctx context.Context, cmd *cobra.Command, args []string, f syn
 		pages, err := sync(ctx, only...)
 		stop()
 		p.finish()
-		return a.synced(repo, before, pages, err)
+		return errors.Join(a.synced(repo, before, pages, err), f.space.keep(ctx, repo))
 	})
 }
 
@@ -197,6 +203,7 @@ func (a *app) syncedPage(p ledger.PageSync) error {
 
 func (a *app) cloneCommand() *cobra.Command {
 	var f cloudFlags
+	var space spaceFlags
 	cmd := &cobra.Command{
 		Use:     "clone URL",
 		GroupID: groupCloud,
@@ -205,23 +212,25 @@ func (a *app) cloneCommand() *cobra.Command {
 with their newest content come here. Values that were stored as lazy come when they are read,
 or with prefetch, and the content of older versions when it is asked for. With the wrong key nothing is made.
 
-A clone that was interrupted is begun again with the same command, and goes on.`,
+A clone that was interrupted is begun again with the same command, and goes on. With --quota or --keep-free pages are
+evicted again, as by serve, when they take too much: they come back when they are used.`,
 		Example: `  ledgerd --dir data clone gs://my-bucket/notes --key-file ~/ledger.key
   ledgerd --dir data clone dir:/mnt/nas/ledger --key-file ~/ledger.key`,
 		Args: cobra.ExactArgs(1),
 	}
 	f.add(cmd)
+	space.add(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		c, err := f.options(ctx, a, cmd, args[0])
 		if err != nil {
 			return err
 		}
-		return a.clone(ctx, c)
+		return a.clone(ctx, cmd, c, space)
 	})
 	return cmd
 }
 
-func (a *app) clone(ctx context.Context, c *ledger.Cloud) error {
+func (a *app) clone(ctx context.Context, cmd *cobra.Command, c *ledger.Cloud, space spaceFlags) error {
 	if a.dir == "" {
 		return a.noDirectory()
 	}
@@ -229,14 +238,30 @@ func (a *app) clone(ctx context.Context, c *ledger.Cloud) error {
 		return err
 	}
 	var o ledger.Options
+	if err := space.options(cmd, &o); err != nil {
+		return err
+	}
 	a.complete(&o)
 	p := a.startProgress(ctx, "cloning", "pages")
 	repo, first, err := ledger.Clone(ctx, a.dir, &o, c)
 	p.finish()
 	if err != nil {
-		return err
+		return a.cloneHint(err)
 	}
-	return errors.Join(a.synced(repo, ledger.SyncMetrics{}, first.Pages, first.Err), repo.Close())
+	err = errors.Join(a.synced(repo, ledger.SyncMetrics{}, first.Pages, first.Err), space.keep(ctx, repo))
+	return errors.Join(err, repo.Close())
+}
+
+// cloneHint says what to try where the bucket is not the one that is meant.
+func (a *app) cloneHint(err error) error {
+	switch {
+	case errors.Is(err, ledger.ErrNotFound):
+		return withHint(err, "take the URL that %s key show prints on a device that has synced, and mount its disk; an empty bucket begins with %s, %s and %s",
+			a.process.Program, a.command("init"), a.command("cloud", "set", "URL"), a.command("sync"))
+	case errors.Is(err, ledger.ErrCloudReplaced):
+		return withHint(err, "take the URL and the id that %s key show prints on another device; it may be another bucket of the same key", a.process.Program)
+	}
+	return err
 }
 
 // prefetchJSON is the result of prefetch.
