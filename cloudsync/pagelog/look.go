@@ -186,12 +186,12 @@ func (l *Log) enter(ctx context.Context, k uint64, looked epoch.Time) error {
 }
 
 // enterBelow is for a page without a position that could not enter the newest epoch, k, as err
-// says. Where that is damage it enters the newest one below that it can, and applies its log: so
-// one object that anybody has put there hides nothing, and the renewal that is due keeps what the
+// says. Where that is none, it enters the newest below that is one, and applies its log: so an
+// object that anybody has put there hides nothing, and the renewal that is due keeps what the
 // bucket has. It returns err, or what else went wrong.
 func (l *Log) enterBelow(ctx context.Context, k uint64, err error) error {
 	var bad *DamageError
-	if l.at.Joined() || !errors.As(err, &bad) {
+	if l.at.Joined() || !errors.As(err, &bad) || bad.Object != l.o.Names.Epoch(k) {
 		return err
 	}
 	var below []uint64
@@ -206,36 +206,41 @@ func (l *Log) enterBelow(ctx context.Context, k uint64, err error) error {
 	}
 	for _, n := range slices.Backward(below) {
 		x, epochErr := l.epoch(ctx, n)
+		if errors.As(epochErr, &bad) {
+			continue
+		}
 		if epochErr == nil {
 			epochErr = l.join(ctx, x, 0)
 		}
-		if epochErr == nil {
-			break
+		if epochErr == nil && !l.at.Deleted {
+			epochErr = l.applyAll(ctx)
 		}
-		if other := new(DamageError); !errors.As(epochErr, &other) {
+		if epochErr != nil && !errors.As(epochErr, &bad) {
 			return epochErr
 		}
+		break
 	}
-	if !l.at.Joined() || l.at.Deleted {
+	return err
+}
+
+// applyAll applies the log of an epoch that no look has found to be the newest.
+func (l *Log) applyAll(ctx context.Context) error {
+	seen, err := l.seen(ctx) // for the time: nothing of the epoch can have been deleted yet
+	if err != nil {
 		return err
-	}
-	seen, seenErr := l.seen(ctx) // for the time: nothing of the epoch can have been deleted yet
-	if seenErr != nil {
-		return seenErr
 	}
 	next := l.at
 	next.Looked = seen.At
-	more, stepErr := true, l.keep(ctx, next)
-	for more && stepErr == nil {
-		more, _, stepErr = l.step(ctx)
+	err = l.keep(ctx, next)
+	for more := true; more && err == nil; {
+		more, _, err = l.step(ctx)
 	}
-	if stepErr != nil && !errors.As(stepErr, &bad) {
-		return stepErr
+	if l.at.Epoch != next.Epoch {
+		return err // another device has made one of the closing entry
 	}
-	if next = l.at; !next.Deleted {
-		next.Looked = 0 // no look has found it the newest: the next call looks
-	}
-	return errors.Join(l.keep(ctx, next), err)
+	next = l.at
+	next.Looked = 0 // the next call looks
+	return errors.Join(err, l.keep(ctx, next))
 }
 
 // join takes the page into an epoch.

@@ -169,9 +169,9 @@ func TestWithheld(t *testing.T) {
 	}
 }
 
-// TestNewerVersion has each kind of object say that it is of a later version: that too is no reason
-// to keep other pages, nor to begin an epoch without it, as it may be true. The user who knows
-// better uploads anew, on a device that has what was in it.
+// TestNewerVersion has each kind of object say that it is of a later version, as anybody can have
+// it who writes into the bucket: that is damage as any other, for which a user can upload anew on a
+// device that has what was in it.
 func TestNewerVersion(t *testing.T) {
 	for i, g := range targets(t, 1) {
 		c := bytes.Clone(g.s.content[g.name])
