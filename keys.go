@@ -101,7 +101,7 @@ func keyringInfo(k *seal.Keyring) KeyringInfo {
 // ErrWrongKey, ErrShutOut, ErrCloudRolledBack, ErrCloudReplaced, ErrCloudDamaged, ErrNetwork,
 // ErrReadOnly, ErrClosed, those of ctx.
 func (r *Repository) Keys(ctx context.Context) (KeyringInfo, error) {
-	return r.withKeys(ctx, "read the keyring", func(context.Context, *cloudsync.Syncer) error { return nil })
+	return r.withKeys(ctx, "read the keyring", (*cloudsync.Syncer).CheckKeys)
 }
 
 // KeyChange says how the keyring of a cloud is to change. The zero value changes nothing.
@@ -119,31 +119,57 @@ type KeyChange struct {
 	AddWords string
 	// Label is what is added is called, at most 128 bytes of printable UTF-8.
 	Label string
-	// Without are the ids of slots that no longer open the keyring: whoever has nothing else does
-	// not read what is written from now on. He still reads what was written before, if he has it or
-	// the bucket gives it to him. The slot that is used here cannot be removed here.
+	// Without are slots that no longer open the keyring, each by its id, at least the first four
+	// digits of that, or its label: whoever has nothing else does not read what is written from now
+	// on. He still reads what was written before, if he has it or the bucket gives it to him. The
+	// slot that is used here cannot be removed here.
 	Without []string
 }
 
 // ChangeKeys changes the keyring of the cloud, with three requests. Other devices take it over when
 // they look next: within six hours, and an hour before they write. Errors: ErrInvalid for what is
-// wrong in the change, ErrUnsupported in a plaintext cloud, those of Keys and of reading a key
-// file.
+// wrong in the change, and for a text of Without that means several slots, ErrNotFound for one that
+// means none, ErrUnsupported in a plaintext cloud, those of Keys and of reading a key file.
 func (r *Repository) ChangeKeys(ctx context.Context, c KeyChange) (KeyringInfo, error) {
 	change, err := c.change()
 	if err != nil {
 		return KeyringInfo{}, fmt.Errorf("change the keyring: %w", err)
 	}
-	return r.withKeys(ctx, "change the keyring", func(ctx context.Context, s *cloudsync.Syncer) error {
+	return r.withKeys(ctx, "change the keyring", func(s *cloudsync.Syncer, ctx context.Context) error {
 		if s.Keyring().Algorithm() == seal.Plain {
 			return fmt.Errorf("the cloud is plaintext and has no keys: %w", ErrUnsupported)
 		}
-		return s.ChangeKeys(ctx, func(*seal.Keyring) (seal.Change, error) { return change, nil })
+		return s.ChangeKeys(ctx, func(k *seal.Keyring) (seal.Change, error) {
+			var err error
+			change.RemoveSlots, err = findSlots(c.Without, k)
+			return change, err
+		})
 	})
 }
 
-// withKeys calls fn with a syncer that knows the newest keyring, and returns what is known then.
-func (r *Repository) withKeys(ctx context.Context, what string, fn func(context.Context, *cloudsync.Syncer) error) (info KeyringInfo, err error) {
+// findSlots returns the slots of a keyring whose ids begin with the texts, or that are called so.
+func findSlots(texts []string, k *seal.Keyring) (ids []seal.ID, err error) {
+	for _, text := range texts {
+		var found []seal.ID
+		for _, s := range k.Slots() {
+			if len(text) >= 4 && strings.HasPrefix(s.ID.String(), strings.ToLower(text)) || text != "" && s.Label == text {
+				found = append(found, s.ID)
+			}
+		}
+		switch len(found) {
+		case 1:
+			ids = append(ids, found[0])
+		case 0:
+			return nil, fmt.Errorf("there is no slot %q: %w", text, ErrNotFound)
+		default:
+			return nil, fmt.Errorf("slot %q is %d: name it by its id: %w", text, len(found), ErrInvalid)
+		}
+	}
+	return ids, nil
+}
+
+// withKeys has fn look at the keyring in the bucket, or change it, and returns what is known then.
+func (r *Repository) withKeys(ctx context.Context, what string, fn func(*cloudsync.Syncer, context.Context) error) (info KeyringInfo, err error) {
 	if err := r.enter(); err != nil {
 		return info, err
 	}
@@ -152,10 +178,7 @@ func (r *Repository) withKeys(ctx context.Context, what string, fn func(context.
 	defer call.release()
 	link, err := r.connect(call)
 	if err == nil {
-		err = r.checkBucket(call, link)
-	}
-	if err == nil {
-		err = fn(call, link.syncer)
+		err = r.ofBucket(fn(link.syncer, call))
 	}
 	if err != nil {
 		return info, fmt.Errorf("%s: %w", what, call.explain(err))
@@ -163,7 +186,7 @@ func (r *Repository) withKeys(ctx context.Context, what string, fn func(context.
 	return keyringInfo(link.syncer.Keyring()), nil
 }
 
-// change reads what is to be added, and the ids.
+// change reads what is to be added.
 func (c *KeyChange) change() (seal.Change, error) {
 	out := seal.Change{NewDataKey: c.NewDataKey}
 	if c.AddKeyFile != "" {
@@ -190,13 +213,6 @@ func (c *KeyChange) change() (seal.Change, error) {
 			return out, err
 		}
 		out.AddSlots = append(out.AddSlots, seal.NewSlot{Master: m, Label: c.Label})
-	}
-	for _, text := range c.Without {
-		id, err := seal.ParseID(text)
-		if err != nil {
-			return out, err
-		}
-		out.RemoveSlots = append(out.RemoveSlots, id)
 	}
 	return out, nil
 }

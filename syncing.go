@@ -335,14 +335,17 @@ func (r *Repository) noteFailure(ctx context.Context, link *cloudLink, err error
 // checkBucket proves that the bucket is the one whose keyring is remembered, and takes over newer
 // rings of that.
 func (r *Repository) checkBucket(ctx context.Context, link *cloudLink) error {
+	return r.ofBucket(link.syncer.CheckKeys(ctx))
+}
+
+// ofBucket says of which bucket an error is that a look at its keyring has given.
+func (r *Repository) ofBucket(err error) error {
 	file, _ := r.cloud.get()
-	if file == nil {
-		return ErrNoCloud
-	}
-	err := link.syncer.CheckKeys(ctx)
 	switch {
-	case err == nil:
-		return nil
+	case file == nil:
+		return ErrNoCloud
+	case err == nil, errors.Is(err, ErrInvalid), errors.Is(err, ErrNotFound), errors.Is(err, ErrUnsupported):
+		return err
 	case errors.Is(err, cloudsync.ErrBucketWiped):
 		return fmt.Errorf("bucket %s is empty or was never one of Ledger's: %w", file.url, ErrCloudRolledBack)
 	case errors.Is(err, ErrCloudReplaced):

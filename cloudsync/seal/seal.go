@@ -40,15 +40,6 @@ type ID [IDBytes]byte
 // String returns the ID as 32 lower-case hexadecimal digits.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// ParseID reads what String wrote; letters may be capitals. Errors: base.ErrInvalid.
-func ParseID(s string) (id ID, err error) {
-	b, err := hex.DecodeString(s)
-	if err != nil || len(b) != IDBytes {
-		return ID{}, fmt.Errorf("id %q is not %d hexadecimal digits: %w", s, 2*IDBytes, base.ErrInvalid)
-	}
-	return ID(b), nil
-}
-
 // Algorithm says how a bucket's objects are protected. The numbers are part of the format and
 // append-only.
 type Algorithm uint8

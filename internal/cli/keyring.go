@@ -315,39 +315,14 @@ func (a *app) printAddition(c ledger.KeyChange, info ledger.KeyringInfo) error {
 	return nil
 }
 
-// findSlots returns the ids of slots whose ids begin with the texts, or that are called so.
-func findSlots(texts []string, among []ledger.KeySlot) (ids []string, err error) {
-	for _, text := range texts {
-		var found []string
-		for _, s := range among {
-			if len(text) >= 4 && strings.HasPrefix(s.ID, strings.ToLower(text)) || text != "" && s.Label == text {
-				found = append(found, s.ID)
-			}
-		}
-		switch len(found) {
-		case 1:
-			ids = append(ids, found[0])
-		case 0:
-			return nil, classedf(ledger.ErrNotFound, "there is no slot %s: key ls has the list", quoted(text))
-		default:
-			return nil, classedf(ledger.ErrInvalid, "slot %s is %d: name it by its id", quoted(text), len(found))
-		}
-	}
-	return ids, nil
-}
-
 // rotateKeys draws a new data key, without the slots that are named, and says what that means.
 func (a *app) rotateKeys(ctx context.Context, f passphraseFlag, without []string) error {
 	return a.keyring(ctx, f, func(repo *ledger.Repository) error {
-		before, err := repo.Keys(ctx)
-		if err != nil {
-			return err
-		}
-		c := ledger.KeyChange{NewDataKey: true}
-		if c.Without, err = findSlots(without, before.Slots); err != nil {
-			return err
-		}
+		c := ledger.KeyChange{NewDataKey: true, Without: without}
 		info, err := repo.ChangeKeys(ctx, c)
+		if errors.Is(err, ledger.ErrNotFound) {
+			return withHint(err, "%s lists the slots", a.command("key", "ls"))
+		}
 		if err != nil {
 			return err
 		}
