@@ -9,9 +9,9 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 )
 
-// TestCloneOfAReadOnlyBucket clones a bucket into which the device may not write, after the data key
-// was rotated: it reads all and follows what others write. What it writes waits for the right to
-// send it, which is told, and it needs nothing else then.
+// TestCloneOfAReadOnlyBucket clones a bucket into which the device may not write, after the data
+// key was rotated: it reads all and follows what others write. What it writes waits for the right
+// to send it, which is told, and it needs nothing else then.
 func TestCloneOfAReadOnlyBucket(t *testing.T) {
 	w := newCloudWorld(t)
 	a := w.device(w.options())

@@ -2,6 +2,8 @@ package secrecy_test
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,7 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/dir"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/secret"
 	"github.com/ledgerd/ledger/internal/tier"
 )
 
@@ -207,5 +215,68 @@ func TestBucketsHaveNothingInCommon(t *testing.T) {
 		if total < 2<<20 || chi > 430 || chi < 130 { // 255 degrees of freedom: a chance of less than one in 10 billion for either bound
 			t.Errorf("chi-square of %d sealed bytes is %.0f", total, chi)
 		}
+	}
+}
+
+// TestANewBucketHasNothingOfTheOld has one repository go from a sealed bucket to another one with
+// the same key file, and to a plaintext one: each has a chunking secret of its own and another key
+// of the device, and the plaintext one shows no secret of the others.
+func TestANewBucketHasNothingOfTheOld(t *testing.T) {
+	w := newWorld(t, "key", 5)
+	ctx := t.Context()
+	r := w.open("a")
+	defer func() { w.must(r.Close()) }()
+	text, err := os.ReadFile(w.cloud.KeyFile)
+	w.must(err)
+	master, err := seal.ParseKeyFile(text, secret.Bytes{})
+	w.must(err)
+	var secrets []canary
+	devices := map[string]bool{}
+	for i, plain := range []bool{false, false, true} {
+		c := ledger.Cloud{URL: fmt.Sprint("dir:", w.bucket, i), KeyFile: w.cloud.KeyFile}
+		if plain {
+			c, master = ledger.Cloud{URL: c.URL, Plaintext: true}, seal.MasterKey{}
+		}
+		info, err := r.SetCloud(ctx, &c)
+		w.must(err)
+		if devices[info.Device] {
+			t.Errorf("the device has the key of another bucket in bucket %d", i)
+		}
+		devices[info.Device] = true
+		w.store(r, i, "", noiseOf(uint64(i), 100_000))
+		w.sync(r)
+		b, err := dir.Open(ctx, fmt.Sprint(w.bucket, i), dir.Options{MustExist: true})
+		w.must(err)
+		chain, err := cloudsync.ReadKeys(ctx, b)
+		w.must(errors.Join(err, bucket.Close(b)))
+		ring, err := chain.Open(master)
+		w.must(err)
+		chunking := canaryOf(fmt.Sprint("chunking secret ", i), bytes.Clone(ring.ChunkingSecret().Expose()))
+		for _, other := range secrets {
+			if bytes.Equal(other.text, chunking.text) {
+				t.Errorf("%s is that of bucket %d too", other.what, i)
+			}
+		}
+		if !plain {
+			secrets = append(secrets, chunking)
+		}
+	}
+	for id := range devices {
+		secrets = append(secrets, canaryOf("device "+id, []byte(id)))
+	}
+	files := 0
+	w.files(fmt.Sprint(w.bucket, 2), func(path string, content []byte) {
+		files++
+		for _, u := range unpacked(t, content) {
+			if found := find(u, append(slices.Clone(w.keys), secrets[:2]...)); found != nil {
+				t.Errorf("%s shows %v", path, found)
+			}
+		}
+		if found := find([]byte(path), secrets); found != nil {
+			t.Errorf("the name %s shows %v", path, found)
+		}
+	})
+	if files < 5 {
+		t.Errorf("%d objects", files)
 	}
 }
