@@ -293,9 +293,7 @@ func (g *gatherer) upload(q inlinePiece) error {
 			return err
 		}
 	}
-	// What lists the pieces of a LAZY value comes to all devices, so that a range needs no other
-	// requests than those for its content: 0.2 % of the value, as the table of its packs.
-	return g.up.Add(q.digest, q.content, q.eager || q.digest.Kind().IsIndex(), !q.plain)
+	return g.up.Add(q.digest, q.content, q.eager, !q.plain)
 }
 
 // flush waits until all that was given to packs is in the bucket, and known to be.

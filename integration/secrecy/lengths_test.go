@@ -86,7 +86,7 @@ func (w *world) store(r *ledger.Repository, page int, prefix string, value []byt
 	p, err := l.Page(ctx, fmt.Sprintf("page %05d", page))
 	w.must(err)
 	_, err = p.Update(ctx, func(tx *ledger.Tx) error {
-		return tx.PutReader(ctx, []byte(prefix+"file"), bytes.NewReader(value), -1, ledger.Eager)
+		return tx.PutReader(ctx, []byte(prefix+"file"), bytes.NewReader(value), -1, w.priority)
 	})
 	w.must(err)
 	w.must(p.Sync(ctx))
@@ -100,9 +100,14 @@ func (w *world) store(r *ledger.Repository, page int, prefix string, value []byt
 // all of them.
 func TestLengthsDoNotTellFilesApart(t *testing.T) {
 	const files = 20
-	for _, size := range []int{60_000, 1_100_000} {
-		t.Run(fmt.Sprint(size), func(t *testing.T) {
+	for _, kind := range []struct {
+		size     int
+		priority ledger.Priority
+	}{{60_000, ledger.Eager}, {1_100_000, ledger.Eager}, {1_100_000, ledger.Lazy}} {
+		t.Run(fmt.Sprint(kind.size, kind.priority), func(t *testing.T) {
+			size := kind.size
 			w := newWorld(t, "key", 1)
+			w.priority = kind.priority
 			r := w.repository()
 			known := map[string][]int{}
 			var seen []string

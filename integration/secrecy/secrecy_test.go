@@ -26,19 +26,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is two devices with secrets in everything that they are given.
 type world struct {
-	upload ledger.UploadOptions
-	t      testing.TB
-	way    string // how the bucket is sealed: key, passphrase, plaintext
-	dir    string
-	bucket string
-	cloud  ledger.Cloud
-	pass   canary
-	keys   []canary // what opens the bucket: must be nowhere
-	inside []canary // values and messages: must leave a device sealed, and be in no log or error
-	names  []canary // what things are called: must leave a device sealed
-	out    transcript
-	calm   bool   // nothing goes wrong
-	tmp    string // where temporary files go
+	upload   ledger.UploadOptions
+	priority ledger.Priority // of what store stores
+	t        testing.TB
+	way      string // how the bucket is sealed: key, passphrase, plaintext
+	dir      string
+	bucket   string
+	cloud    ledger.Cloud
+	pass     canary
+	keys     []canary // what opens the bucket: must be nowhere
+	inside   []canary // values and messages: must leave a device sealed, and be in no log or error
+	names    []canary // what things are called: must leave a device sealed
+	out      transcript
+	calm     bool   // nothing goes wrong
+	tmp      string // where temporary files go
 }
 
 // transcript collects everything that a device says, but to its bucket.
@@ -74,7 +75,7 @@ func newWorld(t testing.TB, way string, seed uint64) *world {
 	rng := rand.New(rand.NewPCG(seed, 20))
 	w.bucket, w.tmp = filepath.Join(w.dir, "bucket"), filepath.Join(w.dir, "tmp")
 	w.must(os.Mkdir(w.tmp, 0o700))
-	w.cloud = ledger.Cloud{URL: "dir:" + w.bucket}
+	w.cloud, w.priority = ledger.Cloud{URL: "dir:" + w.bucket}, ledger.Eager
 	for _, what := range []string{"short value", "value", "compressible value", "long value", "lazy value", "message"} {
 		w.inside = append(w.inside, newCanary(rng, what))
 	}
