@@ -22,7 +22,7 @@ const smallPack = 1 << 20
 
 // gathering is a pack whose blocks are being made. Runs of blocks of about format.RunBytes stay
 // together; in which order the runs stand is drawn when the pack is full, so that where something
-// stands says nothing about what it is.
+// stands says nothing about what it is. What lists pieces of LAZY values stands behind them.
 type gathering struct {
 	sort   int
 	order  int
@@ -30,6 +30,7 @@ type gathering struct {
 	lent   [][]byte // memory of all other blocks
 	stored int      // bytes of blocks
 	runs   []run
+	lists  []gathered
 	pieces int
 }
 
@@ -47,7 +48,7 @@ type gathered struct {
 
 // room returns how many bytes of a pack are left for blocks.
 func (p *gathering) room() int {
-	blocks := 0
+	blocks := len(p.lists)
 	for i := range p.runs {
 		blocks += len(p.runs[i].blocks)
 	}
@@ -68,7 +69,7 @@ type sealed struct {
 // are no more blocks, or with the context.
 func (u *Uploader) runSealing() {
 	defer close(u.uploader.packs)
-	var open [2]*gathering
+	var open [sorts]*gathering
 	for b := range u.blocks {
 		if u.ctx.Err() != nil {
 			continue // Close has made the channel end, or will
@@ -173,14 +174,18 @@ func (u *Uploader) add(p *gathering, b block, lend bool) (added, lent bool) {
 		p.copied.add(stored)
 		stored = p.copied.b[from:]
 	}
+	p.stored += len(stored)
+	p.pieces += len(b.pieces)
+	if b.list {
+		p.lists = append(p.lists, gathered{stored, b.pieces})
+		return true, lent
+	}
 	if n := len(p.runs); n == 0 || p.runs[n-1].plain >= format.RunBytes && room-len(stored) >= format.RunBytes {
 		p.runs = append(p.runs, run{})
 	}
 	r := &p.runs[len(p.runs)-1]
 	r.plain += len(b.plain())
 	r.blocks = append(r.blocks, gathered{stored, b.pieces})
-	p.stored += len(stored)
-	p.pieces += len(b.pieces)
 	return true, lent
 }
 
@@ -221,8 +226,8 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 	}
 	var all [][]byte
 	at := 0
-	for _, i := range rnd.Perm(len(p.runs)) {
-		for _, g := range p.runs[i].blocks {
+	put := func(blocks []gathered) {
+		for _, g := range blocks {
 			for _, piece := range g.pieces {
 				piece.Block = uint32(len(s.blocks))
 				s.pieces = append(s.pieces, piece)
@@ -231,6 +236,10 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 			all, at = append(all, g.stored), at+len(g.stored)
 		}
 	}
+	for _, i := range rnd.Perm(len(p.runs)) {
+		put(p.runs[i].blocks)
+	}
+	put(p.lists)
 	t := format.PackTable{Blocks: s.blocks, Pieces: s.pieces}
 	if err := w.SetTable(t.Encode()); err != nil { // first, so that the id depends on all of it
 		return nil, err

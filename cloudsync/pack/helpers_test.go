@@ -84,6 +84,15 @@ func pieces(seed uint64, n, most int) []piece {
 	return ps
 }
 
+// chunks is pieces of which none lists others.
+func chunks(seed uint64, n, most int) []piece {
+	ps := pieces(seed, n, most)
+	for i := range ps {
+		ps[i].d = object.Sum(object.Chunk, ps[i].content)
+	}
+	return ps
+}
+
 // uploaded is what Uploaded was told.
 type uploaded struct {
 	mu     sync.Mutex

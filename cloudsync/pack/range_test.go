@@ -5,6 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/object"
 )
@@ -14,7 +15,7 @@ import (
 func TestRangeOfAValue(t *testing.T) {
 	const length = 1 << 20
 	w := newWorld(t, seal.AES256GCM)
-	ps := pieces(11, 3000, 32<<10)
+	ps := chunks(11, 3000, 32<<10)
 	refs, places := w.upload(ps)
 	if len(refs) < 2 {
 		t.Fatalf("%d packs", len(refs))
@@ -40,4 +41,42 @@ func TestRangeOfAValue(t *testing.T) {
 		}
 	})
 	t.Logf("at most %d requests and %d bytes", requests, most)
+}
+
+// TestListsOfAValue has what lists the chunks of LAZY values stand together behind all else of a
+// pack, so that one request brings it; EAGER ones stand where they were added.
+func TestListsOfAValue(t *testing.T) {
+	for _, isEager := range []bool{false, true} {
+		w := newWorld(t, seal.AES256GCM)
+		u := pack.NewUploader(t.Context(), w.options(new(uploaded)))
+		ps := chunks(12, 900, 16<<10)
+		lists := 0
+		for i := range ps {
+			if i%100 == 99 {
+				ps[i].content = ps[i].content[:1+len(ps[i].content)/8]
+				ps[i].d = object.Sum(object.IndexBit, ps[i].content)
+				lists += len(ps[i].content)
+			}
+			if err := u.Add(ps[i].d, ps[i].content, isEager, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		refs, err := u.Finish()
+		u.Close()
+		if err != nil || len(refs) != 1 {
+			t.Fatalf("%d packs, %v", len(refs), err)
+		}
+		got, places, err := w.stream(refs[0])
+		if err != nil || !equalPieces(ps, got) {
+			t.Fatalf("%d pieces, %v", len(got), err)
+		}
+		behind, blocks := 0, map[uint32]bool{}
+		for i := len(got) - 1; i >= 0 && got[i].d.Kind().IsIndex(); i-- {
+			behind += len(got[i].content)
+			blocks[places[i].Place.Block] = true
+		}
+		if !isEager && (behind != lists || len(blocks) != 1) || isEager && behind == lists {
+			t.Errorf("eager %v: %d bytes of %d stand at the end, in %d blocks", isEager, behind, lists, len(blocks))
+		}
+	}
 }

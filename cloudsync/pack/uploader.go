@@ -20,7 +20,7 @@ const (
 	// queuedBlocks is how many full blocks may wait to be compressed.
 	queuedBlocks = 8
 	// freeBlocks is how much memory of blocks is kept: that of all that can be in use.
-	freeBlocks = queuedBlocks + 3 + 2*format.PackBytes/format.BlockBytes
+	freeBlocks = queuedBlocks + 4 + 2*format.PackBytes/format.BlockBytes
 )
 
 // Uploader makes packs of the pieces that it is given and uploads them, several at a time: pieces
@@ -44,8 +44,8 @@ type Uploader struct {
 	spare      []byte // memory of the blocks of a pack
 	begun      int    // packs
 
-	filling  [2]block // by sort; the caller's, as all below
-	recent   [2]recent
+	filling  [fillings]block // the caller's, as all below
+	recent   [sorts]recent
 	finished bool
 }
 
@@ -67,11 +67,22 @@ type UploadOptions struct {
 const (
 	lazy = iota
 	eager
+	sorts
+)
+
+// fillings are the blocks that are filled at once: one of each sort, and one of what lists the
+// pieces of LAZY values. These blocks stand behind all others of a pack, so that one request brings
+// most of what a reader needs before he can ask for a range. In a pack of their own their length
+// would show how many pieces there are.
+const (
+	lists    = sorts
+	fillings = sorts + 1
 )
 
 // block is the plaintext of a block on its way to be compressed.
 type block struct {
 	sort     int
+	list     bool   // has what lists pieces of LAZY values
 	room     []byte // seal.BlockOverhead bytes of room, and the plaintext; lies in memory
 	memory   []byte
 	pieces   []format.PackPiece
@@ -98,8 +109,8 @@ func NewUploader(ctx context.Context, o UploadOptions) *Uploader {
 // Cut ends the blocks that are being filled: what was added before is not compressed together with
 // what comes after. Errors: as Add.
 func (u *Uploader) Cut() error {
-	for sort := range u.filling {
-		if err := u.endBlock(sort); err != nil {
+	for i := range u.filling {
+		if err := u.endBlock(i); err != nil {
 			return err
 		}
 	}
@@ -124,14 +135,18 @@ func (u *Uploader) Add(d object.Digest, content []byte, isEager, compress bool) 
 	if isEager {
 		sort = eager
 	}
-	b := &u.filling[sort]
+	at := sort
+	if sort == lazy && d.Kind().IsIndex() {
+		at = lists
+	}
+	b := &u.filling[at]
 	if len(b.room)+len(content) > seal.BlockOverhead+format.BlockBytes || b.compress != compress {
-		if err := u.endBlock(sort); err != nil {
+		if err := u.endBlock(at); err != nil {
 			return err
 		}
 	}
 	if b.room == nil {
-		b.room, b.compress, b.sort = u.newRoom(), compress, sort
+		b.room, b.compress, b.sort, b.list = u.newRoom(), compress, sort, at == lists
 	}
 	b.pieces = append(b.pieces, format.PackPiece{Digest: d, At: uint32(len(b.plain())), Bytes: uint32(len(content))})
 	b.room = append(b.room, content...)
@@ -166,10 +181,10 @@ func (u *Uploader) newRoom() []byte {
 	}
 }
 
-// endBlock gives the present block of a sort to who compresses it.
-func (u *Uploader) endBlock(sort int) error {
-	b := u.filling[sort]
-	u.filling[sort] = block{}
+// endBlock gives a block that is being filled to who compresses it.
+func (u *Uploader) endBlock(i int) error {
+	b := u.filling[i]
+	u.filling[i] = block{}
 	if b.room == nil {
 		return nil
 	}
@@ -190,9 +205,9 @@ func (u *Uploader) Finish() ([]format.PackRef, error) {
 		return nil, fmt.Errorf("finish packs: %w", base.ErrClosed)
 	}
 	var err error
-	for sort := range u.filling {
+	for i := range u.filling {
 		if err == nil {
-			err = u.endBlock(sort)
+			err = u.endBlock(i)
 		}
 	}
 	u.end()
@@ -220,7 +235,7 @@ func (u *Uploader) end() {
 		close(u.blocks)
 	}
 	u.wg.Wait()
-	u.filling = [2]block{}
+	u.filling = [fillings]block{}
 }
 
 // recent is a set of digests that forgets old ones: it has at least the last recentPieces of those

@@ -100,7 +100,7 @@ func sortPlaced(ps []storage.PlacedPiece) {
 // little more than their content.
 func TestPacks(t *testing.T) {
 	w := newWorld(t, seal.AES256GCM)
-	ps := pieces(3, 6000, 16<<10)
+	ps := chunks(3, 6000, 16<<10)
 	var content int64
 	for _, p := range ps {
 		content += int64(len(p.content))
