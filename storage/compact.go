@@ -16,9 +16,8 @@ type CompactOptions struct {
 	// MinDeadShare is which part of a segment must be garbage for it to be retired, above 0 and
 	// at most 1; 0: one half. With a very small one nothing that was deleted stays.
 	MinDeadShare float64
-	// MaxBytes bounds what is live in the segments that are rewritten together, and so the disk
-	// space that is taken before any is given back, if one segment does not have more; 0: the
-	// length of a segment.
+	// MaxBytes bounds what is live in what is rewritten together, segments or a part of one, and so
+	// the disk space that is taken before any is given back; 0: the length of a segment.
 	MaxBytes int64
 	// Purge leaves nothing of what was deleted, whatever that costs: segments are rewritten also
 	// when they become longer, and what was set aside lately goes too.
@@ -388,7 +387,55 @@ func (c *compaction) step(ctx context.Context) error {
 	if len(can) == 0 {
 		return nil
 	}
-	return c.retire(ctx, can)
+	if len(can) > 1 {
+		_, err := c.retire(ctx, wholeSegments(can))
+		return err
+	}
+	parts, err := c.parts(ctx, can[0])
+	if err != nil {
+		return err
+	}
+	for _, e := range parts {
+		if more, err := c.retire(ctx, []segment.End{e}); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// parts returns where the parts of a segment begin that are retired one after the other, the last
+// one first: what is live in each is at most MaxBytes, if one batch does not have more.
+func (c *compaction) parts(ctx context.Context, id uint32) ([]segment.End, error) {
+	var starts []uint64
+	var live []int64
+	err := c.s.log.Scan(ctx, id, 0, func(info segment.BatchInfo, recs []segment.Record) error {
+		uses, err := c.s.judge(info, recs, map[uint64]bool{})
+		if err != nil {
+			return err
+		}
+		bytes := int64(0)
+		for i := range uses {
+			if u := &uses[i]; u.for_ != 0 {
+				bytes += int64(len(recs[i].Payload))
+			}
+			if uses[i].whole {
+				bytes += c.wholeBytes
+			}
+		}
+		starts, live = append(starts, info.Start), append(live, bytes)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []segment.End
+	sum := int64(0)
+	for i := len(starts) - 1; i > 0; i-- {
+		if sum += live[i]; sum+live[i-1] > c.o.MaxBytes {
+			out, sum = append(out, segment.End{Segment: id, Offset: starts[i]}), 0
+		}
+	}
+	return append(out, segment.End{Segment: id}), nil
 }
 
 // busySegments are those in which journals have written that are not over: the collector knows
@@ -523,7 +570,7 @@ func (c *compaction) examineInTurn(ctx context.Context, t *segmentCandidate) err
 	c.r.Examined++
 	t.dead, t.metadata, t.grows, t.whole = 0, 0, 0, false
 	free := map[uint64]bool{}
-	return c.s.log.Scan(ctx, t.id, func(info segment.BatchInfo, recs []segment.Record) error {
+	return c.s.log.Scan(ctx, t.id, 0, func(info segment.BatchInfo, recs []segment.Record) error {
 		uses, err := c.s.judge(info, recs, free)
 		if err != nil {
 			return err
@@ -616,7 +663,7 @@ type copying struct {
 	copied []object.Digest        // by rows that must point elsewhere in the end
 	once   map[object.Digest]bool // of which one record is enough
 	bases  bool                   // there are bases that something needs
-	blocks map[uint32]bool        // segments that have metadata that counts
+	blocks map[uint32]bool        // segments that have metadata that counts, in what is copied
 }
 
 func (y *copying) flush() error {
@@ -628,10 +675,10 @@ func (y *copying) flush() error {
 	return err
 }
 
-// segment copies what is live in one, or the bases that are left.
-func (y *copying) segment(ctx context.Context, id uint32, bases bool) error {
-	s := y.c.s
-	err := s.log.Scan(ctx, id, func(info segment.BatchInfo, recs []segment.Record) error {
+// segment copies what is live in one from an offset on, or the bases that are left.
+func (y *copying) segment(ctx context.Context, from segment.End, bases bool) error {
+	s, id := y.c.s, from.Segment
+	err := s.log.Scan(ctx, id, from.Offset, func(info segment.BatchInfo, recs []segment.Record) error {
 		uses, err := s.judge(info, recs, map[uint64]bool{})
 		if err != nil {
 			return err
@@ -681,43 +728,44 @@ func (y *copying) record(ctx context.Context, u *use) error {
 	return y.flush()
 }
 
-// retire copies what is live in segments, and retires them. The caller holds the fold turn.
-func (c *compaction) retire(ctx context.Context, inputs []uint32) error {
+// retire copies what is live in segments from some offsets on, and retires that. It reports false
+// for what has metadata that counts, and stays. The caller holds the fold turn.
+func (c *compaction) retire(ctx context.Context, inputs []segment.End) (done bool, err error) {
 	s := c.s
 	y := &copying{c: c, b: segment.NewBatch(), once: map[object.Digest]bool{}, blocks: map[uint32]bool{}}
 	freed := len(s.freed)
-	for _, id := range inputs {
-		if err := y.segment(ctx, id, false); err != nil {
-			return err
+	for _, e := range inputs {
+		if err := y.segment(ctx, e, false); err != nil {
+			return false, err
 		}
 	}
 	if err := c.fold(ctx); err != nil {
-		return err
+		return false, err
 	}
 	if err := c.deleteBases(ctx, freed); err != nil {
-		return err
+		return false, err
 	}
 	if y.bases {
-		for _, id := range inputs {
-			if err := y.segment(ctx, id, true); err != nil {
-				return err
+		for _, e := range inputs {
+			if err := y.segment(ctx, e, true); err != nil {
+				return false, err
 			}
 		}
 		if err := c.fold(ctx); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if err := y.verify(inputs); err != nil {
-		return err
+		return false, err
 	}
-	inputs = slices.DeleteFunc(inputs, func(id uint32) bool { return y.blocks[id] })
+	inputs = slices.DeleteFunc(inputs, func(e segment.End) bool { return y.blocks[e.Segment] })
 	if len(inputs) == 0 {
-		return nil
+		return false, nil
 	}
 	before := s.Stats().SegmentBytes
 	release, err := s.holdAppends(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	info, err := s.log.Retire(inputs, s.state.position.Number)
 	if err == nil {
@@ -729,23 +777,36 @@ func (c *compaction) retire(ctx context.Context, inputs []uint32) error {
 	}
 	release()
 	if err != nil {
-		return err
+		return false, err
 	}
-	c.r.Replaced += len(inputs)
+	for _, e := range inputs {
+		if e.Offset == 0 {
+			c.r.Replaced++
+		}
+	}
 	c.r.Written++
 	c.r.Freed += before - s.Stats().SegmentBytes
-	return s.foldAll(context.WithoutCancel(ctx)) // short, and what it gives back is why we are here
+	return true, s.foldAll(context.WithoutCancel(ctx)) // short, and what it gives back is why we are here
+}
+
+func wholeSegments(ids []uint32) []segment.End {
+	out := make([]segment.End, len(ids))
+	for i, id := range ids {
+		out[i].Segment = id
+	}
+	return out
 }
 
 // verify makes sure that no row points to what is to be retired.
-func (y *copying) verify(inputs []uint32) error {
+func (y *copying) verify(inputs []segment.End) error {
 	return y.c.s.viewOnce(func(tx index.Tx) error {
 		for i := range y.copied {
 			row, ok, err := readObjectRow(tx, &y.copied[i])
 			if err != nil {
 				return err
 			}
-			if ok && (row.held || row.dead) && slices.Contains(inputs, row.place.Segment) {
+			gone := func(e segment.End) bool { return row.place.Segment == e.Segment && row.place.Offset >= e.Offset }
+			if ok && (row.held || row.dead) && slices.ContainsFunc(inputs, gone) {
 				return badRow(bucketObjects, y.copied[i].String(), "a place that did not follow a copy")
 			}
 		}

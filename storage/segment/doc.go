@@ -62,9 +62,9 @@
 //	    this is done before anything is appended.
 //	I6: a batch whose sync failed may or may not be there after the next Open. Complete stops
 //	    before it.
-//	I7: a segment is retired by a batch that says so, and its file is removed afterwards. An index
-//	    that reflects less than the batch asks for is refused. The batch names the ends of all
-//	    other segments.
+//	I7: a segment, or the end of one, is retired by a batch that says so, and its file is removed
+//	    or cut afterwards. An index that reflects less than the batch asks for is refused. The
+//	    batch names the ends of all other segments. Nothing is appended to what was cut.
 //
 //	I8: durable batches are taken back only from the ends of segments, and only when no durable
 //	    batch that stays and no Position names an end behind their beginning (see Forget). A power

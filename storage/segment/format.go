@@ -157,14 +157,20 @@ func parseFrame(b []byte, seed uint32) (frame, bool) {
 // which were retired, and that the segment of the end is the first.
 const retiredBit = 1 << 63
 
+// cutBit in the offset of an end says that the segment counts up to the other bits only.
+const cutBit = 1 << 62
+
 // allEnds returns ends and what stands among them for a retirement, in their order.
 func allEnds(ends []End, r retirement) []End {
-	if len(r.retired) == 0 {
+	if r.none() {
 		return ends
 	}
-	all := slices.DeleteFunc(slices.Clone(ends), func(e End) bool { return r.retired.has(e.Segment) })
+	all := slices.DeleteFunc(slices.Clone(ends), func(e End) bool { return r.retired.has(e.Segment) || r.cuts[e.Segment] != 0 })
 	for _, g := range r.retired {
 		all = append(all, End{g.first, retiredBit | uint64(g.last)})
+	}
+	for id, offset := range r.cuts {
+		all = append(all, End{id, cutBit | offset})
 	}
 	slices.SortFunc(all, func(a, b End) int { return cmp.Compare(a.Segment, b.Segment) })
 	if r.reflect != 0 {
@@ -195,7 +201,7 @@ func parseEnds(ends []End, b []byte) (_ []End, r retirement, ok bool) {
 		case e.Segment <= last || r.reflect != 0:
 			return ends, r, false
 		case e.Segment == noSegment:
-			if r.reflect = e.Offset; len(r.retired) == 0 || e.Offset == 0 || e.Offset > maxBatchNumber {
+			if r.reflect = e.Offset; r.none() || e.Offset == 0 || e.Offset > maxBatchNumber {
 				return ends, r, false
 			}
 		case e.Offset != to:
@@ -206,8 +212,10 @@ func parseEnds(ends []End, b []byte) (_ []End, r retirement, ok bool) {
 			r.retired = append(r.retired, idRange{e.Segment, uint32(to)})
 			last = uint32(to)
 			continue
-		case to < headerBytes || to > maxOffset:
+		case to&^cutBit < headerBytes || to == cutBit|headerBytes:
 			return ends, r, false
+		case to != to&^cutBit:
+			r.cuts = r.cuts.with(cuts{e.Segment: to &^ cutBit})
 		default:
 			ends = append(ends, e)
 		}
@@ -216,7 +224,7 @@ func parseEnds(ends []End, b []byte) (_ []End, r retirement, ok bool) {
 	return ends, r, true
 }
 
-// maxOffset bounds offsets so that sums with lengths fit in an int64.
+// maxOffset bounds offsets so that sums with lengths fit in an int64. It is cutBit, too.
 const maxOffset = 1 << 62
 
 // parseRecords reads count records that fill b, which begins at offset of the segment, and appends

@@ -152,7 +152,7 @@ func replayAll(m *vfstest.Mem, readOnly bool) (out []string, err error) {
 func FuzzDecodePosition(f *testing.F) {
 	f.Add(Position{}.Encode())
 	f.Add(Position{Number: 9, CRC: 8, Segment: 2, Start: 50, Ends: []End{{1, 32}, {2, 99}}}.Encode())
-	f.Add(Position{Number: 9, CRC: 8, Segment: 2, Start: 50, Ends: []End{{2, 99}, {7, 32}}, retired: ids{{1, 1}, {3, 6}}}.Encode())
+	f.Add(Position{Number: 9, CRC: 8, Segment: 2, Start: 50, Ends: []End{{2, 99}, {7, 32}}, gone: retirement{retired: ids{{1, 1}, {3, 6}}, cuts: cuts{7: 32, 2: 99}}}.Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		b = bytes.Clone(b)
 		if len(b) >= crcBytes {

@@ -62,8 +62,8 @@ type Log struct {
 
 	mu      sync.RWMutex
 	segs    map[uint32]*segment  // all segments but retired ones; guarded by mu, with what they point to
-	retired ids                  // ever; guarded by mu
-	doomed  []uint32             // retired ones whose files are kept for a copy; guarded by mu
+	gone    retirement           // all that was retired ever; guarded by mu
+	doomed  []End                // retired parts that are kept in files for a copy; guarded by mu
 	copies  int                  // calls of CopyTo; guarded by mu
 	live    []*segment           // those that a batch lists, ascending; guarded by mu
 	nextSeg uint32               // guarded by mu
@@ -116,12 +116,12 @@ func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
 	if seg != nil {
 		synced = seg.synced
 	}
-	retired := l.goneLocked(p)
+	gone := l.goneLocked(p)
 	l.mu.RUnlock()
 	switch {
 	case closed:
 		return dst, fmt.Errorf("read segment %s: %w", FileName(p.Segment), base.ErrClosed)
-	case retired:
+	case gone:
 		return dst, fmt.Errorf("read segment %s: %w", FileName(p.Segment), ErrRetired)
 	case seg == nil:
 		return dst, corrupt(p.Segment, p.Offset, "no such segment")
@@ -145,7 +145,7 @@ func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
 // taken back.
 func (l *Log) goneLocked(p Place) bool {
 	seg := l.segs[p.Segment]
-	return l.retired.has(p.Segment) || seg != nil && seg.cut && p.Offset+uint64(p.Length) > seg.synced
+	return l.gone.retired.has(p.Segment) || seg != nil && seg.cut && p.Offset+uint64(p.Length) > seg.synced
 }
 
 // Complete returns the greatest N such that each batch with a number up to N is durable, or has
@@ -199,7 +199,7 @@ func (l *Log) Stats() Stats {
 // base.ErrClosed.
 func (l *Log) Verify(ctx context.Context, fn func(BatchInfo, []Record) error) error {
 	l.mu.RLock()
-	ends, retired := l.endsLocked(), l.retired
+	ends, gone := l.endsLocked(), l.gone
 	l.mu.RUnlock()
 	extents := make([]extent, len(ends))
 	last := Position{Ends: ends}
@@ -212,7 +212,7 @@ func (l *Log) Verify(ctx context.Context, fn func(BatchInfo, []Record) error) er
 	}
 	err = m.each(ctx, func(b *batch) error {
 		for _, e := range b.ends {
-			if have := last.end(e.Segment); have < e.Offset && !retired.has(e.Segment) {
+			if have := last.end(e.Segment); have < gone.end(e.Segment, e.Offset) && !gone.retired.has(e.Segment) {
 				return corrupt(e.Segment, have, fmt.Sprintf("the end of the segment, which batch %d names at %d", b.info.Number, e.Offset))
 			}
 		}
@@ -227,10 +227,10 @@ func (l *Log) Verify(ctx context.Context, fn func(BatchInfo, []Record) error) er
 	return nil
 }
 
-// Scan reads the batches of one segment, in order; what fn gets is valid during the call. Errors:
-// *base.CorruptError at the first damage, what fn returns, ctx, base.ErrClosed, those of the file
-// system.
-func (l *Log) Scan(ctx context.Context, id uint32, fn func(BatchInfo, []Record) error) error {
+// Scan reads the batches of one segment, in order, from the offset of one on, or from 0; what fn
+// gets is valid during the call. Errors: *base.CorruptError at the first damage, what fn returns,
+// ctx, base.ErrClosed, those of the file system.
+func (l *Log) Scan(ctx context.Context, id uint32, from uint64, fn func(BatchInfo, []Record) error) error {
 	l.mu.RLock()
 	s := l.segs[id]
 	end := uint64(0)
@@ -238,7 +238,7 @@ func (l *Log) Scan(ctx context.Context, id uint32, fn func(BatchInfo, []Record) 
 		end = s.synced
 	}
 	l.mu.RUnlock()
-	m, err := newMerger(l.files, l.o.Page, []extent{{id, headerBytes, end}})
+	m, err := newMerger(l.files, l.o.Page, []extent{{id, max(from, headerBytes), end}})
 	if err == nil {
 		err = m.each(ctx, func(b *batch) error { return fn(b.info, b.recs) })
 	}

@@ -46,9 +46,10 @@ type opener struct {
 	named map[uint32]uint64 // largest named end of each segment
 	rec   Recovery
 
-	short   []End    // that from names and that files do not reach
-	retired ids      // as from says, and once all was scanned as the log says
-	left    []uint32 // files of retired segments
+	short  []End      // that from names and that files do not reach
+	gone   retirement // as from says, and once all was scanned as the log says
+	left   []uint32   // files of retired segments
+	longer []End      // where files are to be cut of which a part was retired
 }
 
 // Open opens the log in o.Dir. from is the position that an index reflects, nil for none. replay,
@@ -88,7 +89,7 @@ func (op *opener) open(ctx context.Context, replay func(BatchInfo, []Record) err
 	if err := op.list(); err != nil {
 		return nil, err
 	}
-	op.retired = op.from.retired
+	op.gone = op.from.gone
 	op.dropRetired()
 	if err := op.checkFrom(); err != nil {
 		return nil, err
@@ -154,23 +155,20 @@ func (op *opener) checkFrom() error {
 			op.named[e.Segment] = e.Offset
 		}
 	}
-	for _, e := range op.short {
-		if _, ok := op.sizes[e.Segment]; ok { // it must have been retired since, or is damaged
-			op.left = append(op.left, e.Segment)
-			delete(op.sizes, e.Segment)
-		}
-	}
 	return nil
 }
 
-// dropRetired leaves retired segments out.
+// dropRetired leaves out what was retired.
 func (op *opener) dropRetired() {
 	for _, id := range op.ids() {
-		if op.retired.has(id) {
+		if op.gone.retired.has(id) {
 			op.left = append(op.left, id)
 			delete(op.sizes, id)
 			delete(op.scans, id)
 			delete(op.named, id)
+		} else if offset := op.gone.end(id, op.sizes[id]); op.sizes[id] > offset {
+			op.longer = append(op.longer, End{id, offset})
+			op.sizes[id] = offset
 		}
 	}
 }
@@ -178,20 +176,20 @@ func (op *opener) dropRetired() {
 // applyRetirement leaves out what the log says is retired, and refuses an index that may point
 // there. Segments that are shorter than the index knows them must be among it.
 func (op *opener) applyRetirement(r retirement) error {
-	if len(r.retired) > 0 {
-		op.retired = r.retired
+	if r.reflect != 0 {
+		op.gone = op.gone.with(r)
 		op.dropRetired()
+		for id, offset := range op.gone.cuts {
+			op.cut(id, offset)
+		}
 		if op.from.Number > 0 && op.from.Number < r.reflect {
 			return fmt.Errorf("segments were retired that an index of batch %d may point to: %w", op.from.Number, ErrIndexMismatch)
 		}
 	}
 	for _, e := range op.short {
-		if op.retired.has(e.Segment) {
+		size := op.sizes[e.Segment]
+		if op.gone.retired.has(e.Segment) || size >= op.gone.end(e.Segment, e.Offset) {
 			continue
-		}
-		size := uint64(0)
-		if info, err := op.o.FS.Stat(filepath.Join(op.o.Dir, FileName(e.Segment))); err == nil {
-			size = uint64(info.Size)
 		}
 		if op.from.Number == 0 {
 			return fmt.Errorf("segment %s of %d bytes, index reflects %d: %w", FileName(e.Segment), size, e.Offset, ErrIndexMismatch)
@@ -202,6 +200,17 @@ func (op *opener) applyRetirement(r retirement) error {
 		}
 	}
 	return nil
+}
+
+// cut leaves out what is retired of a segment. What comes before was synced.
+func (op *opener) cut(id uint32, offset uint64) {
+	op.named[id] = offset
+	if sc := op.scans[id]; sc != nil {
+		sc.size, sc.from = op.sizes[id], min(sc.from, offset)
+		if sc.end >= offset {
+			sc.end, sc.last = offset, BatchInfo{}
+		}
+	}
 }
 
 // checkLast compares the last batch of the position with what lies at its place, by its frame and
@@ -243,7 +252,7 @@ func (op *opener) scanAll(ctx context.Context) error {
 	for _, id := range op.ids() {
 		from := op.from.end(id)
 		sc := &scanned{id: id, size: op.sizes[id], from: from, end: from, proved: from}
-		if from == 0 || sc.size > from {
+		if from == 0 || sc.size > from { // else it is short, or nothing is behind
 			if err := op.scan(ctx, s, sc); err != nil {
 				return err
 			}
@@ -272,7 +281,7 @@ func (op *opener) judge() error {
 	for _, id := range slices.Sorted(maps.Keys(op.named)) {
 		named, sc := op.named[id], op.scans[id]
 		switch {
-		case named == 0 || op.retired.has(id):
+		case named == 0 || op.gone.retired.has(id):
 		case sc == nil:
 			return &base.CorruptError{Where: "segment " + FileName(id), Want: fmt.Sprintf("%d bytes", named), Got: "no file"}
 		case named > sc.end:
@@ -295,10 +304,11 @@ func (op *opener) log() *Log {
 		o:       op.o,
 		files:   op.files,
 		segs:    map[uint32]*segment{},
-		retired: op.retired,
+		gone:    op.gone,
 		nextSeg: op.nextID(),
 		streams: map[*Stream]vfs.File{},
 	}
+	l.gone.reflect = 0
 	l.main = &Stream{l: l}
 	idle := 0
 	for _, id := range op.ids() {
@@ -307,7 +317,7 @@ func (op *opener) log() *Log {
 			continue // read-only: a file that was never named
 		}
 		s := &segment{id: id, size: sc.size, synced: sc.end, named: min(op.named[id], sc.end)}
-		if s.open = !op.o.ReadOnly && idle < maxIdle && !l.fullLocked(s); s.open {
+		if s.open = !op.o.ReadOnly && idle < maxIdle && !l.fullLocked(s) && l.gone.cuts[id] == 0; s.open {
 			idle++
 		}
 		l.addLocked(s)
@@ -324,7 +334,7 @@ func (op *opener) nextID() uint32 {
 	for id := range op.named {
 		next = max(next, id+1)
 	}
-	for _, r := range op.retired {
+	for _, r := range op.gone.retired {
 		next = max(next, r.last+1)
 	}
 	return next

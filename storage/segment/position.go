@@ -27,8 +27,9 @@ type Position struct {
 	// Ends are the ends of all segments, ascending: batches before them have numbers up to Number,
 	// those behind have greater ones.
 	Ends []End
-	// retired are the segments that those batches have retired: they have no ends.
-	retired ids
+	// gone is what those batches have retired. Retired segments have no ends, and those that were cut
+	// end there.
+	gone retirement
 }
 
 const (
@@ -41,9 +42,12 @@ const (
 func (p *Position) Add(b BatchInfo) {
 	p.Number, p.CRC, p.Segment, p.Start = b.Number, b.CRC, b.Segment, b.Start
 	p.setEnd(End{b.Segment, b.End})
-	if len(b.retired) > 0 {
-		p.retired = b.retired
+	if b.reflect != 0 {
+		p.gone = retirement{retired: b.retired, cuts: b.cuts}
 		p.Ends = slices.DeleteFunc(p.Ends, func(e End) bool { return b.retired.has(e.Segment) })
+		for i := range p.Ends {
+			p.Ends[i].Offset = b.end(p.Ends[i].Segment, p.Ends[i].Offset)
+		}
 	}
 }
 
@@ -82,10 +86,10 @@ func (p Position) Clone() Position {
 //	13    4  its segment
 //	17    8  its offset there
 //	25    4  count of ends, e
-//	29  12e  ends and ranges of retired segments, as in a batch
+//	29  12e  ends, and what was retired, as in a batch
 //	      4  CRC-32C of all before
 func (p Position) Encode() []byte {
-	ends := allEnds(p.Ends, retirement{retired: p.retired})
+	ends := allEnds(p.Ends, p.gone)
 	b := make([]byte, 0, positionBytes+endBytes*len(ends)+crcBytes)
 	b = append(b, positionVersion)
 	b = binary.BigEndian.AppendUint64(b, p.Number)
@@ -133,7 +137,10 @@ func DecodePosition(b []byte) (Position, error) {
 	if p.Ends, r, ok = parseEnds(p.Ends, body[positionBytes:]); !ok || r.reflect != 0 {
 		return bad("a wrong list of ends")
 	}
-	p.retired = r.retired
+	p.gone = r
+	for id, offset := range r.cuts {
+		p.setEnd(End{id, offset})
+	}
 	if !p.valid() {
 		return bad("a last batch that cannot be")
 	}

@@ -32,6 +32,11 @@ func (op *opener) recover() error {
 	if err := op.syncUnsynced(); err != nil {
 		return err
 	}
+	for _, e := range op.longer {
+		if err := cutFile(op.o.FS, filepath.Join(op.o.Dir, FileName(e.Segment)), e.Offset); err != nil {
+			return fmt.Errorf("cut what is retired off segment %s: %w", FileName(e.Segment), err)
+		}
+	}
 	for _, id := range op.left {
 		if err := op.o.FS.Remove(filepath.Join(op.o.Dir, FileName(id))); err != nil {
 			return fmt.Errorf("remove retired segment %s: %w", FileName(id), err)
@@ -61,6 +66,14 @@ func (op *opener) cutTail(t *Torn) (err error) {
 	}
 	sc.size = sc.end
 	return err
+}
+
+func cutFile(fsys vfs.FS, name string, size uint64) error {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(cut(f, size), f.Close())
 }
 
 func cut(f vfs.File, size uint64) error {

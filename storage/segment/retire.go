@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/ledgerd/ledger/internal/base"
@@ -39,80 +40,149 @@ func (s ids) with(more ...idRange) ids {
 	return out
 }
 
-// retirement is what a batch says of segments that count no more.
+// cuts says up to which offsets segments count of which a part was retired.
+type cuts map[uint32]uint64
+
+// with returns c and more, of two offsets the smaller.
+func (c cuts) with(more cuts) cuts {
+	if len(more) == 0 {
+		return c
+	}
+	out := maps.Clone(c)
+	if out == nil {
+		out = cuts{}
+	}
+	for id, offset := range more {
+		if have := out[id]; have == 0 || offset < have {
+			out[id] = offset
+		}
+	}
+	return out
+}
+
+// retirement is what a batch says of segments that count no more, or up to some offset only. Nobody
+// changes its parts.
 type retirement struct {
 	retired ids    // all that were retired ever, those of the batch among them
+	cuts    cuts   // of others, of all that were ever cut
 	reflect uint64 // an index that reflects less may point into them; 0: the batch retires nothing
 }
 
-// Retire gives segments up: from then on they are no part of the log, and their files are removed
-// when nobody reads them any more. A durable batch says so, which Retire returns. Before that the
-// caller has copied what is live in them, and has an index that durably reflects all batches up to
-// reflect, the copies among them: an index that reflects less is made anew (ErrIndexMismatch).
+func (r *retirement) none() bool { return len(r.retired) == 0 && len(r.cuts) == 0 }
+
+// with returns r and what was retired besides. Of the numbers it has the greater one.
+func (r retirement) with(more retirement) retirement {
+	r.retired, r.cuts, r.reflect = r.retired.with(more.retired...), r.cuts.with(more.cuts), max(r.reflect, more.reflect)
+	for id := range r.cuts {
+		if r.retired.has(id) {
+			r.cuts = maps.Clone(r.cuts)
+			maps.DeleteFunc(r.cuts, func(id uint32, _ uint64) bool { return r.retired.has(id) })
+			break
+		}
+	}
+	return r
+}
+
+// end returns up to where a segment counts that has an end without r.
+func (r *retirement) end(id uint32, end uint64) uint64 {
+	if offset := r.cuts[id]; offset != 0 {
+		return min(end, offset)
+	}
+	return end
+}
+
+// Retire gives segments up from the given offsets on, at which batches begin; with an offset of 0
+// wholly. What lies there is no part of the log from then on. Files are cut, or removed when nobody
+// reads them any more. A durable batch says so, which Retire returns. Before that the caller has
+// copied what is live there, and has an index that durably reflects all batches up to reflect, the
+// copies among them: an index that reflects less is made anew (ErrIndexMismatch).
 //
 // It appends to the main stream. The segments must not be appended to (see Finish); else the error
 // matches base.ErrInvalid. Other errors are those of Stream.Append; unless they match
 // base.ErrReadOnly, nothing was retired.
-func (l *Log) Retire(segments []uint32, reflect uint64) (BatchInfo, error) {
+func (l *Log) Retire(from []End, reflect uint64) (BatchInfo, error) {
 	l.mu.RLock()
-	retired := l.retired
-	for _, id := range segments {
-		if s := l.segs[id]; s == nil || s.open || s.used {
+	r := l.gone
+	r.reflect = reflect
+	for _, e := range from {
+		s := l.segs[e.Segment]
+		if s == nil || s.open || s.used || e.Offset >= s.synced || e.Offset > 0 && e.Offset < headerBytes {
 			l.mu.RUnlock()
-			return BatchInfo{}, fmt.Errorf("retire segment %s: %w", FileName(id), base.ErrInvalid)
+			return BatchInfo{}, fmt.Errorf("retire segment %s from offset %d: %w", FileName(e.Segment), e.Offset, base.ErrInvalid)
 		}
-		retired = retired.with(idRange{id, id})
+		if e.Offset <= headerBytes {
+			r = r.with(retirement{retired: ids{{e.Segment, e.Segment}}})
+		} else {
+			r = r.with(retirement{cuts: cuts{e.Segment: e.Offset}})
+		}
 	}
 	l.mu.RUnlock()
-	return l.retire(segments, retirement{retired, reflect})
+	return l.retire(from, r)
 }
 
-func (l *Log) retire(segments []uint32, r retirement) (BatchInfo, error) {
-	if len(r.retired) > maxBatchEnds/2 {
-		return BatchInfo{}, fmt.Errorf("retire segments of %d ranges: %w", len(r.retired), base.ErrTooLarge)
+func (l *Log) retire(from []End, r retirement) (BatchInfo, error) {
+	if n := len(r.retired) + len(r.cuts); n > maxBatchEnds/2 {
+		return BatchInfo{}, fmt.Errorf("retire segments of %d ranges: %w", n, base.ErrTooLarge)
 	}
 	info, err := l.main.append(NewBatch(), r)
 	if err != nil {
 		return info, fmt.Errorf("retire segments: %w", err)
 	}
 	l.mu.Lock()
-	l.retired = r.retired
-	for _, id := range segments {
-		if s := l.segs[id]; s != nil {
+	l.gone = r
+	l.gone.reflect = 0
+	for _, e := range from {
+		if s := l.segs[e.Segment]; s != nil && r.retired.has(e.Segment) {
 			s.named = s.synced
 			l.listLocked(s)
-			delete(l.segs, id)
+			delete(l.segs, e.Segment)
+		} else if s != nil {
+			s.synced, s.size, s.named, s.cut = e.Offset, e.Offset, e.Offset, true
+			l.listLocked(s)
 		}
 	}
 	l.mu.Unlock()
-	for _, id := range segments {
-		_ = l.files.retire(id, func() error { l.remove(id); return nil }) // what could not be closed was only read
+	for _, e := range from {
+		l.dispose(e)
 	}
 	return info, nil
 }
 
-// remove removes the file of a retired segment, or leaves that to the last copy.
-func (l *Log) remove(id uint32) {
+// dispose cuts a file, or removes it when nobody reads it any more, or leaves that to the last copy.
+// What could not be closed was only read, and what is left the next Open disposes of.
+func (l *Log) dispose(e End) {
+	if e.Offset > headerBytes {
+		l.remove(e)
+		return
+	}
+	_ = l.files.retire(e.Segment, func() error { l.remove(e); return nil })
+}
+
+func (l *Log) remove(e End) {
 	l.mu.Lock()
 	keep := l.copies > 0
 	if keep {
-		l.doomed = append(l.doomed, id)
+		l.doomed = append(l.doomed, e)
 	}
 	l.mu.Unlock()
-	if !keep {
-		_ = l.o.FS.Remove(l.path(id)) // the next Open removes what stays
+	switch {
+	case keep:
+	case e.Offset <= headerBytes:
+		_ = l.o.FS.Remove(l.path(e.Segment))
+	default:
+		_ = cutFile(l.o.FS, l.path(e.Segment), e.Offset)
 	}
 }
 
 func (l *Log) endCopy() {
 	l.mu.Lock()
-	var doomed []uint32
+	var doomed []End
 	if l.copies--; l.copies == 0 {
 		doomed, l.doomed = l.doomed, nil
 	}
 	l.mu.Unlock()
-	for _, id := range doomed {
-		_ = l.files.retire(id, func() error { l.remove(id); return nil })
+	for _, e := range doomed {
+		l.dispose(e)
 	}
 }
 
@@ -121,7 +191,7 @@ func (l *Log) endCopy() {
 func (l *Log) Compacted() bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return len(l.retired) > 0
+	return !l.gone.none()
 }
 
 // FinishIdle makes the segments that no stream uses and that have batches ones that are not

@@ -28,6 +28,15 @@ func finished(l *segment.Log) (ids []uint32) {
 	return ids
 }
 
+// whole are segments that are retired from their beginnings on.
+func whole(ids ...uint32) []segment.End {
+	out := make([]segment.End, len(ids))
+	for i, id := range ids {
+		out[i].Segment = id
+	}
+	return out
+}
+
 // finishAll makes all segments ones that are not appended to.
 func finishAll(t testing.TB, l *segment.Log) {
 	t.Helper()
@@ -40,7 +49,7 @@ func finishAll(t testing.TB, l *segment.Log) {
 func copyLive(ctx context.Context, l *segment.Log, s *segment.Stream, ids ...uint32) (segment.Appended, []rec, error) {
 	var live []rec
 	for _, id := range ids {
-		err := l.Scan(ctx, id, func(_ segment.BatchInfo, recs []segment.Record) error {
+		err := l.Scan(ctx, id, 0, func(_ segment.BatchInfo, recs []segment.Record) error {
 			for _, r := range recs {
 				if !strings.HasPrefix(string(r.Payload), "dead") {
 					live = append(live, rec{r.Kind, string(r.Payload)})
@@ -67,7 +76,7 @@ func TestRetire(t *testing.T) {
 	appendTo(t, bulk, rec{1, "live 3"}, rec{1, "live 3b"})
 	appendTo(t, l.Main(), rec{1, "dead 4"})
 	bulk.Release()
-	_, err := l.Retire([]uint32{first.Segment}, 4)
+	_, err := l.Retire(whole(first.Segment), 4)
 	wantIs(t, err, base.ErrInvalid)
 	finishAll(t, l)
 	old := finished(l)
@@ -75,9 +84,9 @@ func TestRetire(t *testing.T) {
 	c, _, err := copyLive(t.Context(), l, l.Main(), old...)
 	must(t, err)
 	after := l.Position(c.Number)
-	info, err := l.Retire(old, c.Number)
+	info, err := l.Retire(whole(old...), c.Number)
 	must(t, err)
-	_, err = l.Retire(old, c.Number)
+	_, err = l.Retire(whole(old...), c.Number)
 	wantIs(t, err, base.ErrInvalid)
 	_, err = l.Read(first.Places[0], nil)
 	wantIs(t, err, segment.ErrRetired)
@@ -138,7 +147,7 @@ func TestRetireAgain(t *testing.T) {
 	for i := range 5 {
 		appendTo(t, l.Main(), rec{1, fmt.Sprint("dead ", i)})
 		finishAll(t, l)
-		_, err := l.Retire(finished(l), l.Complete())
+		_, err := l.Retire(whole(finished(l)...), l.Complete())
 		must(t, err)
 		if n := len(l.Segments()); n != 1 {
 			t.Fatalf("%d segments", n)
@@ -160,7 +169,7 @@ func TestMissingSegment(t *testing.T) {
 		appendTo(t, l.Main(), rec{1, "live"})
 		finishAll(t, l)
 	}
-	_, err := l.Retire([]uint32{1}, l.Complete())
+	_, err := l.Retire(whole(1), l.Complete())
 	must(t, err)
 	pos := l.Position(l.Complete())
 	must(t, l.Close())
@@ -204,7 +213,7 @@ func TestCopyPins(t *testing.T) {
 			replaced = true
 			_, _, err := copyLive(t.Context(), l, l.Main(), 1)
 			must(t, err)
-			_, err = l.Retire([]uint32{1}, 3)
+			_, err = l.Retire(whole(1), 3)
 			must(t, err)
 			if _, err := m.Stat("page/00000001.seg"); err != nil {
 				t.Fatal("a file that is copied was removed")
@@ -253,7 +262,7 @@ func TestReadersOutliveRetire(t *testing.T) {
 		must(t, err)
 		<-places
 		places <- a.Places[0]
-		_, err = l.Retire(ids, a.Number)
+		_, err = l.Retire(whole(ids...), a.Number)
 		must(t, err)
 	}
 	stop()
@@ -304,8 +313,14 @@ func (h *retirer) step(l *segment.Log, streams []*segment.Stream) bool {
 	}
 	ids = ids[:1+h.r.IntN(len(ids))]
 	var live []rec
-	for _, id := range ids {
-		err := l.Scan(context.Background(), id, func(_ segment.BatchInfo, recs []segment.Record) error {
+	from := whole(ids...)
+	for i := range from {
+		if h.r.IntN(2) == 0 {
+			if from[i].Offset = h.anyBatch(l, ids[i]); from[i].Offset == 0 {
+				return false
+			}
+		}
+		err := l.Scan(context.Background(), ids[i], from[i].Offset, func(_ segment.BatchInfo, recs []segment.Record) error {
 			for _, r := range recs {
 				if strings.HasPrefix(string(r.Payload), "live") {
 					live = append(live, rec{r.Kind, string(r.Payload)})
@@ -331,11 +346,32 @@ func (h *retirer) step(l *segment.Log, streams []*segment.Stream) bool {
 		}
 	}
 	h.trying = append(h.trying, nil)
-	info, err := l.Retire(ids, p.Number)
-	if err == nil {
-		h.acked[info.Number] = nil
+	info, err := l.Retire(from, p.Number)
+	if err != nil {
+		return false
 	}
-	return err == nil
+	h.acked[info.Number] = nil
+	if h.r.IntN(2) == 0 {
+		followed, err := l.PositionOf(l.Complete())
+		if err != nil {
+			return false
+		}
+		h.pos = &followed
+	}
+	return true
+}
+
+// anyBatch returns where some batch of a segment begins, 0 after an error.
+func (h *retirer) anyBatch(l *segment.Log, id uint32) uint64 {
+	var starts []uint64
+	err := l.Scan(context.Background(), id, 0, func(b segment.BatchInfo, _ []segment.Record) error {
+		starts = append(starts, b.Start)
+		return nil
+	})
+	if err != nil {
+		return 0
+	}
+	return starts[h.r.IntN(len(starts))]
 }
 
 // session opens the log and does some steps; it reports false after an error.
@@ -467,7 +503,7 @@ func TestRetireGolden(t *testing.T) {
 	must(t, l.Main().Finish())
 	_, _, err := copyLive(t.Context(), l, l.Main(), 1)
 	must(t, err)
-	_, err = l.Retire([]uint32{1}, 3)
+	_, err = l.Retire(whole(1), 3)
 	must(t, err)
 	got, err := vfs.ReadFile(m, "page/00000003.seg", 1<<20)
 	must(t, err)
@@ -486,7 +522,7 @@ func TestEndsOfRetired(t *testing.T) {
 	appendTo(t, l.Main(), rec{1, "dead: names the end of the bulk segment"})
 	appendTo(t, l.Main(), rec{1, "dead: does not"})
 	must(t, l.Main().Finish())
-	_, err := l.Retire(slices.DeleteFunc(finished(l), func(id uint32) bool { return id == b.Segment }), 3)
+	_, err := l.Retire(whole(slices.DeleteFunc(finished(l), func(id uint32) bool { return id == b.Segment })...), 3)
 	must(t, err)
 	must(t, l.Close())
 	f, err := m.Open("page/" + segment.FileName(b.Segment))

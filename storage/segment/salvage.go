@@ -52,7 +52,7 @@ type Salvage struct {
 	all     []uint64 // numbers of batches that are whole, ascending
 	known   uint64   // number of the position that was given
 	nextSeg uint32
-	left    []uint32 // files of segments that were retired before
+	left    []End // what was retired before and is there still
 	verify  func(Record) bool
 }
 
@@ -137,7 +137,7 @@ func (s *Salvage) open(ctx context.Context, known *Position) error {
 	}
 	all := make([]*remains, 0, len(sizes))
 	if known != nil {
-		s.known, s.l.retired = known.Number, known.retired
+		s.known, s.l.gone = known.Number, known.gone
 		for _, e := range known.Ends {
 			s.name(e)
 		}
@@ -151,20 +151,26 @@ func (s *Salvage) open(ctx context.Context, known *Position) error {
 		}
 		all = append(all, r)
 	}
-	for _, r := range s.l.retired {
+	s.l.gone.reflect = 0
+	for _, r := range s.l.gone.retired {
 		s.nextSeg = max(s.nextSeg, r.last+1)
 	}
 	all = slices.DeleteFunc(all, func(r *remains) bool {
-		gone := s.l.retired.has(r.id)
+		gone := s.l.gone.retired.has(r.id)
 		if gone {
-			s.left = append(s.left, r.id)
+			s.left = append(s.left, End{Segment: r.id})
 			delete(s.l.segs, r.id)
+		} else if offset := s.l.gone.end(r.id, r.size); offset < r.size {
+			s.left = append(s.left, End{r.id, offset})
+			s.cut(r, offset)
 		}
 		return gone
 	})
 	for id := range s.named {
-		if s.l.retired.has(id) {
+		if s.l.gone.retired.has(id) {
 			delete(s.named, id)
+		} else if offset := s.l.gone.cuts[id]; offset != 0 {
+			s.named[id] = offset
 		}
 		s.nextSeg = max(s.nextSeg, id+1)
 	}
@@ -172,6 +178,20 @@ func (s *Salvage) open(ctx context.Context, known *Position) error {
 	s.judge(all, sizes)
 	s.assign(all)
 	return nil
+}
+
+// cut leaves out what was retired of a segment.
+func (s *Salvage) cut(r *remains, offset uint64) {
+	r.size, r.end = offset, min(r.end, offset)
+	s.l.segs[r.id] = &segment{id: r.id, size: offset, synced: offset}
+	r.regions = slices.DeleteFunc(r.regions, func(g region) bool { return g.start >= offset })
+	for i := range r.regions {
+		r.regions[i].end = min(r.regions[i].end, offset)
+	}
+	r.extents = slices.DeleteFunc(r.extents, func(e extent) bool { return e.from >= offset })
+	for i := range r.extents {
+		r.extents[i].to = min(r.extents[i].to, offset)
+	}
 }
 
 func (s *Salvage) name(e End) { s.named[e.Segment] = max(s.named[e.Segment], e.Offset) }
@@ -267,7 +287,7 @@ func (s *Salvage) scan(ctx context.Context, r *remains) error {
 			s.name(e)
 		}
 		s.all = append(s.all, f.number)
-		s.l.retired = s.l.retired.with(b.info.retired...)
+		s.l.gone = s.l.gone.with(b.info.retirement)
 		if n := len(r.extents); n > 0 && r.extents[n-1].to == at {
 			r.extents[n-1].to = end
 		} else {
@@ -494,15 +514,19 @@ func (s *Salvage) Begin() error {
 // from before is of no use then. A crash before that leaves the damage, and one behind it files
 // that the next Open removes.
 func (s *Salvage) End() error {
-	retired := s.l.retired
-	for id := range s.bad {
-		retired = retired.with(idRange{id, id})
+	r, bad := s.l.gone, make([]End, 0, len(s.bad))
+	for _, id := range s.badIDs() {
+		r = r.with(retirement{retired: ids{{id, id}}})
+		bad = append(bad, End{Segment: id})
 	}
-	if _, err := s.l.retire(s.badIDs(), retirement{retired, s.l.Complete()}); err != nil {
+	r.reflect = s.l.Complete()
+	if _, err := s.l.retire(bad, r); err != nil {
 		return err
 	}
-	for _, id := range s.left {
-		s.l.remove(id)
+	for _, e := range s.left {
+		if !r.retired.has(e.Segment) || e.Offset == 0 {
+			s.l.remove(e)
+		}
 	}
 	return nil
 }

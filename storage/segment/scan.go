@@ -160,8 +160,8 @@ func (s *scanner) batch(w *window, out *scanned, last uint64) (info BatchInfo, o
 	for _, e := range s.ends {
 		s.named(e)
 	}
-	if len(info.retired) > 0 {
-		s.retired, s.reflect = s.retired.with(info.retired...), max(s.reflect, info.reflect)
+	if info.reflect != 0 {
+		s.retirement = s.with(info.retirement)
 	}
 	return info, true, nil
 }

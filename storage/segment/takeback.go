@@ -1,9 +1,6 @@
 package segment
 
-import (
-	"errors"
-	"fmt"
-)
+import "fmt"
 
 // Forget takes back the durable batches that the stream has appended from starts on, but for those
 // whose ends a batch names that stays. starts has the segments of these batches in the order in
@@ -49,11 +46,7 @@ func (s *Stream) Forget(starts []End) (cut []End) {
 // the batches that are left may be there then. Errors match base.ErrReadOnly and wrap the cause.
 func (l *Log) Cut(ends []End) error {
 	for _, e := range ends {
-		f, err := l.o.FS.Open(l.path(e.Segment))
-		if err == nil {
-			err = errors.Join(cut(f, e.Offset), f.Close())
-		}
-		if err != nil {
+		if err := cutFile(l.o.FS, l.path(e.Segment), e.Offset); err != nil {
 			return l.fail(fmt.Sprintf("cut batches off segment %s", FileName(e.Segment)), err)
 		}
 		l.syncs.Add(1)
