@@ -2,9 +2,11 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -127,12 +129,22 @@ func (c *Collector) Settled() bool { return c.settled }
 // account, and Check says more; base.ErrClosed, base.ErrReadOnly, or are those of the disk or of
 // ctx. After an error the next step goes on.
 func (c *Collector) Step(ctx context.Context) (more bool, err error) {
-	s := c.s
-	if err := s.writable(); err != nil {
+	if err := c.s.writable(); err != nil {
 		return false, fmt.Errorf("collect: %w", err)
 	}
-	if err := s.Fold(ctx); err != nil {
-		return false, fmt.Errorf("collect: %w", err)
+	err = c.s.sparing(ctx, func(bool) (err error) {
+		more, err = c.stepAndFold(ctx)
+		return err
+	})
+	if err != nil {
+		return more, fmt.Errorf("collect: %w", err)
+	}
+	return more, nil
+}
+
+func (c *Collector) stepAndFold(ctx context.Context) (more bool, err error) {
+	if err := c.s.Fold(ctx); err != nil {
+		return false, err
 	}
 	if !c.started {
 		err = c.lookAtTrees(ctx)
@@ -143,10 +155,7 @@ func (c *Collector) Step(ctx context.Context) (more bool, err error) {
 	if err == nil {
 		err = c.dropIdle(ctx)
 	}
-	if err != nil {
-		return true, fmt.Errorf("collect: %w", err)
-	}
-	return more, nil
+	return more || err != nil, err
 }
 
 // dropIdle drops what the walk has found that may be garbage and that the bucket has.
@@ -176,8 +185,10 @@ func (c *Collector) stepInTurn(ctx context.Context) (more bool, err error) {
 		*c = Collector{s: s, o: c.o, stats: c.stats, indexes: made}
 	}
 	if more, err = c.step(ctx); err != nil {
-		c.pending, c.idle = nil, nil
-		c.again = true
+		c.idle, c.again = nil, true
+		if !errors.Is(err, base.ErrNoSpace) { // else they are looked at once more
+			c.pending = nil
+		}
 		return true, err
 	}
 	return more, nil
@@ -425,8 +436,13 @@ func (c *Collector) lookAgain(w *wantedNow, of []candidate) (garbage []candidate
 
 // delete deletes some of the candidates. It looks at each again, reads what nodes and index pieces
 // refer to, and, while nothing is appended, looks whether a journal has come to rely on it.
-func (c *Collector) delete(ctx context.Context) error {
-	s := c.s
+func (c *Collector) delete(ctx context.Context) (err error) {
+	s, all := c.s, c.pending
+	defer func() {
+		if err != nil {
+			c.pending = all
+		}
+	}()
 	n := min(len(c.pending), c.o.Deletions)
 	w := s.wantedNow()
 	some, rows, err := c.lookAgain(&w, c.pending[:n])
@@ -475,11 +491,8 @@ func (c *Collector) delete(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.foldAll(ctx); err != nil {
-		return err
-	}
 	c.count(some, rows)
-	return nil
+	return s.foldAll(ctx)
 }
 
 // readTargets reads what candidates refer to, until there are as many references as a transaction

@@ -134,15 +134,25 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numb
 		g.targets = t
 	}
 	d := deletion{numbers: numbers}
-	err = writeIndex(db, func(tx index.Tx) error {
-		d.freed, d.gone = d.freed[:0], d.gone[:0]
-		if err := d.run(tx, gone); err != nil {
+	for more := true; more; { // what was deleted when that is cut off is passed over the next time
+		n, weight := 0, 0
+		for n < len(gone) && (n == 0 || weight < s.foldTxRows) {
+			weight += 1 + len(gone[n].targets)
+			n++
+		}
+		freed, deleted := len(d.freed), len(d.gone)
+		more = n < len(gone)
+		err = writeIndex(db, func(tx index.Tx) error {
+			d.freed, d.gone = d.freed[:freed], d.gone[:deleted]
+			if err := d.run(tx, gone[:n]); err != nil || more {
+				return err
+			}
+			return tx.Bucket(bucketState).Put(stateKey, st.encode())
+		})
+		if err != nil {
 			return err
 		}
-		return tx.Bucket(bucketState).Put(stateKey, st.encode())
-	})
-	if err != nil {
-		return err
+		gone = gone[n:]
 	}
 	for i := range d.gone {
 		numbers.forget(&d.gone[i])

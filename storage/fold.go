@@ -36,8 +36,12 @@ func (s *Store) Fold(ctx context.Context) error {
 		if err != nil && errors.Is(err, base.ErrCorrupt) && s.reindexInTurn(ctx, err.Error()) {
 			continue
 		}
-		if err != nil || !more {
+		if err != nil {
 			return err
+		}
+		if !more {
+			s.keepReserve()
+			return nil
 		}
 	}
 }

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/ledgerd/ledger/internal/base"
@@ -33,11 +34,14 @@ func (s *Store) runFolder(ctx context.Context) {
 }
 
 // noteFoldFailure makes writers fail who would wait for a fold that cannot be done. The log has
-// everything, so that readers go on, and the next open folds again.
+// everything, so that readers go on, and the next open folds again. After a full disk the next
+// writer does.
 func (s *Store) noteFoldFailure(err error) {
 	s.o.Logger.Error("fold failed", "page", fmt.Sprintf("%x", s.o.Page), "error", err)
 	s.mu.Lock()
-	if s.poisoned == nil {
+	if errors.Is(err, base.ErrNoSpace) {
+		s.unfolded = err
+	} else if s.poisoned == nil {
 		s.poisoned = fmt.Errorf("page is read-only until it is opened again: %w: fold: %w", base.ErrReadOnly, err)
 	}
 	s.mu.Unlock()
@@ -54,6 +58,19 @@ func (s *Store) waitRoom(ctx context.Context) error {
 		}
 		if err := s.writable(); err != nil {
 			return err
+		}
+		s.mu.Lock()
+		full := s.unfolded != nil
+		s.unfolded = nil
+		s.mu.Unlock()
+		if full {
+			if err := s.Fold(ctx); err != nil {
+				if ctx.Err() == nil {
+					s.noteFoldFailure(err)
+				}
+				return fmt.Errorf("bring the index up to date: %w", err)
+			}
+			continue
 		}
 		s.wantFold()
 		select {

@@ -44,14 +44,17 @@ func (s *Store) Prune(ctx context.Context, ids []commit.ID) (kept []commit.ID, e
 	ids = slices.SortedFunc(maps.Keys(asked), commit.ID.Compare)
 	for len(ids) > 0 {
 		n := min(len(ids), maxRecordEntries)
-		more, err := s.pruneSome(ctx, ids[:n], asked)
-		kept = append(kept, more...)
+		err := s.sparing(ctx, func(bool) error {
+			more, err := s.pruneSome(ctx, ids[:n], asked)
+			kept = append(kept, more...)
+			return err
+		})
 		if err != nil {
 			return kept, fmt.Errorf("prune commits: %w", err)
 		}
 		ids = ids[n:]
 	}
-	if err := s.Fold(ctx); err != nil {
+	if err := s.sparing(ctx, func(bool) error { return s.Fold(ctx) }); err != nil {
 		return kept, fmt.Errorf("prune commits: %w", err)
 	}
 	if len(kept) > 0 {

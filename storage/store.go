@@ -107,6 +107,7 @@ type Store struct {
 	appenders map[*appender]uint64  // guarded by mu; see foldLimit
 	epoch     uint64                // guarded by mu; counts failed groups
 	failure   error                 // guarded by mu; of the newest failed group
+	unfolded  error                 // guarded by mu; why the last fold in the background had no room, else nil
 	poisoned  error                 // guarded by mu; why nothing can be written any more
 	closed    bool                  // guarded by mu
 	nextJourn uint64                // guarded by mu
@@ -139,6 +140,7 @@ type Store struct {
 	indexes     atomic.Uint64    // counts indexes that were begun: numbers of one mean nothing in another
 	foldTurn    token
 	compactTurn token
+	reserve     reserve
 	foldTxRows  int // guarded by foldTurn; rows of one transaction
 	maxTouches  int // pieces that sync may touch in one batch and one fold; see maxTouches
 	foldWanted  chan struct{}

@@ -27,8 +27,8 @@ type Position struct {
 	// Ends are the ends of all segments, ascending: batches before them have numbers up to Number,
 	// those behind have greater ones.
 	Ends []End
-	// gone is what those batches have retired. Retired segments have no ends, and those that were cut
-	// end there.
+	// gone is what those batches have retired. Retired segments have no ends, and those that were
+	// cut end there.
 	gone retirement
 }
 

@@ -148,8 +148,8 @@ func (l *Log) retire(from []End, r retirement) (BatchInfo, error) {
 	return info, nil
 }
 
-// dispose cuts a file, or removes it when nobody reads it any more, or leaves that to the last copy.
-// What could not be closed was only read, and what is left the next Open disposes of.
+// dispose cuts a file, or removes it when nobody reads it any more, or leaves that to the last
+// copy. What could not be closed was only read, and what is left the next Open disposes of.
 func (l *Log) dispose(e End) {
 	if e.Offset > headerBytes {
 		l.remove(e)

@@ -1,0 +1,147 @@
+package ledger_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ledgerd/ledger"
+)
+
+// fullDisk names the directory of a small file system of its own, for a process of this test.
+const fullDisk = "LEDGER_TEST_FULL_DISK"
+
+// onSmallDisk runs the test in a process of its own, in which dir is a file system of so many
+// bytes. It returns "" in the test that has started that process.
+func onSmallDisk(t *testing.T, bytes int64) (dir string) {
+	t.Helper()
+	if dir := os.Getenv(fullDisk); dir != "" {
+		return dir
+	}
+	dir = t.TempDir()
+	const script = `mount -t tmpfs -o size="$1" none "$2" || exit 77; shift; shift; exec "$@"`
+	args := []string{"--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", fmt.Sprint(bytes), dir}
+	c := exec.CommandContext(t.Context(), "unshare", append(args, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")...)
+	c.Env = append(os.Environ(), fullDisk+"="+dir)
+	out, err := c.CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); errors.Is(err, exec.ErrNotFound) || ok && exit.ExitCode() == 77 || strings.Contains(string(out), "unshare:") {
+		t.Skipf("no file system can be mounted here: %v: %s", err, out)
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+	return ""
+}
+
+// fill takes all room that is left on the disk.
+func fill(t *testing.T, name string) {
+	t.Helper()
+	f, err := os.Create(name)
+	must(t, err)
+	for block := make([]byte, 4096); err == nil; {
+		_, err = f.Write(block)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	must(t, f.Close())
+}
+
+// TestFullDiskLargeValues collects and compacts a page of one segment, half of which is garbage, on
+// a disk without a free byte.
+func TestFullDiskLargeValues(t *testing.T) {
+	testFullDisk(t, 10, 2<<20, 10)
+}
+
+// TestFullDiskSmallValues is TestFullDiskLargeValues for a page of many small values.
+func TestFullDiskSmallValues(t *testing.T) {
+	testFullDisk(t, 40_000, 400, 200)
+}
+
+// testFullDisk makes a page of some values with so many commits, and replaces all of them.
+func testFullDisk(t *testing.T, values, size, commits int) {
+	disk := onSmallDisk(t, 100<<20)
+	if disk == "" {
+		return
+	}
+	ctx, dir, full := t.Context(), filepath.Join(disk, "repository"), filepath.Join(disk, "full")
+	r := open(t, dir, nil)
+	p := page(t, r, "notes", "inbox")
+	want := map[string][]byte{}
+	put := func(from, to, round int) error {
+		tx, err := p.Begin(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		for i := from; i < to; i++ {
+			if err := tx.Put(ctx, fmt.Appendf(nil, "key %06d", i), pseudo(uint64(round*values+i), size)); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Commit(ctx); err != nil {
+			return err
+		}
+		for i := from; i < to; i++ {
+			want[fmt.Sprintf("key %06d", i)] = pseudo(uint64(round*values+i), size)
+		}
+		return nil
+	}
+	check := func() {
+		t.Helper()
+		for k, v := range want {
+			if got, err := p.Get(ctx, []byte(k)); err != nil || !bytes.Equal(got, v) {
+				t.Fatalf("%s: %d bytes, %v", k, len(got), err)
+			}
+		}
+	}
+	each := values / commits
+	for i := range commits {
+		must(t, put(i*each, (i+1)*each, 0))
+	}
+	for i := range commits {
+		must(t, put(i*each, (i+1)*each, 1))
+	}
+	must(t, r.Close())
+	fill(t, full)
+	r = open(t, dir, nil)
+	p = page(t, r, "notes", "inbox")
+	before := pageFiles(t, dir)
+	for i := 0; ; i++ { // the last of the room, if there is some
+		if err := put(0, each, 2+i); err != nil {
+			if !errors.Is(err, ledger.ErrNoSpace) {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	check()
+	collected, err := r.Collect(ctx, ledger.CollectOptions{Retention: &ledger.Retention{Commits: 1}})
+	must(t, err)
+	compacted, err := r.Compact(ctx, ledger.CompactOptions{})
+	must(t, err)
+	t.Logf("collected %+v, compacted %+v", collected, compacted)
+	if after := pageFiles(t, dir); after > before*7/10 {
+		t.Errorf("%d bytes before, %d after", before, after)
+	}
+	check()
+	must(t, put(0, each, 1000)) // there is room
+	check()
+	must(t, r.Close())
+	r = open(t, dir, nil)
+	p = page(t, r, "notes", "inbox")
+	check()
+	report, err := r.Check(ctx, ledger.CheckOptions{})
+	must(t, err)
+	if !report.OK() {
+		t.Errorf("check: %+v", report)
+	}
+	must(t, r.Close())
+}

@@ -1,0 +1,137 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"sync"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+// reserve is a file in the page's directory that takes room which nobody needs. On a full disk it
+// is removed while garbage is collected and compacted: both need some room before they give any
+// back.
+type reserve struct {
+	mu    sync.Mutex
+	bytes int64 // of the file; guarded by mu
+	known bool  // bytes is what is there; guarded by mu
+	lent  bool  // guarded by mu
+}
+
+const (
+	reserveName = "reserve"
+	// Pages whose segments take largePage or more have a reserve of maxReserve: room for what is
+	// live in the longest batch that a journal streams to the log, and for the index. That of
+	// smaller pages is the part reserveShare of the segments, which does for those without large
+	// values. Below minReserve there is none.
+	largePage    = 32 << 20
+	maxReserve   = streamBytes + 2<<20
+	reserveShare = 32
+	minReserve   = 64 << 10
+	// spareBytes is how much Compact copies on a full disk before it gives something back, and
+	// spareTxRows what one transaction of a fold writes then.
+	spareBytes  = 256 << 10
+	spareTxRows = 128
+)
+
+// sparing calls fn, and when the disk is full once more, without the reserve and with small
+// transactions. The caller does not hold the fold turn.
+func (s *Store) sparing(ctx context.Context, fn func(spare bool) error) error {
+	err := fn(false)
+	if err == nil || !errors.Is(err, base.ErrNoSpace) || !s.lendReserve() {
+		return err
+	}
+	defer s.returnReserve()
+	if err := s.foldTurn.take(ctx); err != nil {
+		return err
+	}
+	rows := s.foldTxRows
+	s.foldTxRows = min(rows, spareTxRows)
+	s.foldTurn.release()
+	defer func() {
+		s.foldTurn.lock()
+		s.foldTxRows = rows
+		s.foldTurn.release()
+	}()
+	return fn(true)
+}
+
+// lendReserve removes the reserve. It reports false when somebody else has it.
+func (s *Store) lendReserve() bool {
+	r := &s.reserve
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lent {
+		return false
+	}
+	r.lent, r.bytes, r.known = true, 0, true
+	_ = s.o.FS.Remove(s.reservePath()) // there is none, or it is of no use
+	return true
+}
+
+func (s *Store) returnReserve() {
+	s.reserve.mu.Lock()
+	s.reserve.lent = false
+	s.reserve.mu.Unlock()
+	s.keepReserve()
+}
+
+func (s *Store) reservePath() string { return filepath.Join(s.o.Dir, reserveName) }
+
+// keepReserve makes the reserve as long as it should be, or as there is room for. A page does
+// without one where that cannot be done.
+func (s *Store) keepReserve() {
+	segments := int64(0)
+	for _, g := range s.log.Segments() {
+		segments += int64(g.SyncedEnd)
+	}
+	want := segments / reserveShare
+	if segments >= largePage {
+		want = maxReserve
+	}
+	r := &s.reserve
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lent || want < minReserve && r.bytes == 0 {
+		return
+	}
+	name := s.reservePath()
+	if !r.known {
+		r.known = true
+		if info, err := s.o.FS.Stat(name); err == nil {
+			r.bytes = info.Size
+		}
+	}
+	if r.bytes >= want/2 && r.bytes <= 2*want {
+		return
+	}
+	if err := s.o.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	for r.bytes = 0; want >= minReserve; want -= want / 8 {
+		err := allocate(s.o.FS, name, want)
+		if err == nil {
+			r.bytes = want
+			return
+		}
+		_ = s.o.FS.Remove(name)
+		if !errors.Is(err, base.ErrNoSpace) {
+			return
+		}
+	}
+}
+
+// allocate makes a file that takes so much room, where files can be made so without being written.
+func allocate(fsys vfs.FS, name string, bytes int64) error {
+	f, err := fsys.Create(name)
+	if err != nil {
+		return err
+	}
+	if err = f.Preallocate(bytes); err == nil {
+		err = f.Truncate(bytes)
+	}
+	return errors.Join(err, f.Close())
+}

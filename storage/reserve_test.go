@@ -1,0 +1,167 @@
+package storage_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// TestFoldWithoutRoom commits until the index must catch up, which there is no room for. The page
+// goes on when there is room again.
+func TestFoldWithoutRoom(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{FoldRows: 64})
+	var full atomic.Bool
+	w.before = func() error {
+		if full.Load() {
+			return base.ErrNoSpace
+		}
+		return nil
+	}
+	w.open()
+	full.Store(true)
+	for i := 0; ; i++ {
+		_, err := w.tryCommit(nil, many(i*10, 10), 0)
+		if errors.Is(err, base.ErrNoSpace) {
+			break
+		}
+		if w.must(err); i > 1000 {
+			t.Fatal("nobody waits for the index")
+		}
+	}
+	w.must(w.verify(w.s, w.promise(), w.rng))
+	full.Store(false)
+	w.commit(small(5))
+	w.must(w.verify(w.s, w.promise(), w.rng))
+	w.must(checkClean(w.s))
+	w.close()
+}
+
+// TestReserve compacts one long segment on a disk with hardly any room but the reserve: the segment
+// is given back part by part, and nothing is lost when there is no room even for that.
+func TestReserve(t *testing.T) {
+	for _, kib := range []int64{0, 100, 1 << 10, 4 << 10} { // beside the reserve
+		t.Run(fmt.Sprint(kib), func(t *testing.T) {
+			w := newWorld(t, 1, storage.Options{SegmentBytes: 64 << 20})
+			q := &quota{FS: w.mem, left: 1 << 40}
+			w.o.FS = q
+			w.open()
+			whole := func() {
+				for _, c := range w.s.Heads() {
+					w.must(w.verifyContent(w.s, c))
+				}
+			}
+			for i := range 20 {
+				w.commit(edit{fmt.Sprint("old ", i): noise(w.rng, 1<<20), fmt.Sprint("key ", i): noise(w.rng, 1<<20)})
+			}
+			for i := range 20 {
+				w.commit(edit{fmt.Sprint("old ", i): nil})
+			}
+			w.pruneAll()
+			cycles(t, w.s.NewCollector(storage.CollectOptions{}), 3)
+			w.must(w.s.Fold(t.Context()))
+			before := w.s.Stats()
+			if n := q.taken("reserve"); n != 6<<20 {
+				t.Fatalf("a reserve of %d bytes", n)
+			}
+			q.left = kib << 10
+			_, err := w.s.Compact(t.Context(), storage.CompactOptions{MinDeadShare: 0.3})
+			w.must(err)
+			if after := w.s.Stats().SegmentBytes; after > before.SegmentBytes*6/10 {
+				t.Errorf("segments of %d bytes before, %d after", before.SegmentBytes, after)
+			}
+			whole()
+			w.commit(edit{"more": noise(w.rng, 1<<20)})
+			w.must(checkClean(w.s))
+			w.reopen()
+			whole()
+			w.must(checkClean(w.s))
+			w.close()
+		})
+	}
+}
+
+// quota is a file system with so many bytes left.
+type quota struct {
+	vfs.FS
+
+	mu    sync.Mutex
+	left  int64
+	files map[string]int64 // by the last element of their paths
+}
+
+// resize makes a file take so many bytes.
+func (q *quota) resize(name string, bytes int64) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	name = filepath.Base(name)
+	more := bytes - q.files[name]
+	if more > max(q.left, 0) {
+		return base.WithClass(syscall.ENOSPC, base.ErrNoSpace)
+	}
+	if q.files == nil {
+		q.files = map[string]int64{}
+	}
+	q.left, q.files[name] = q.left-more, bytes
+	return nil
+}
+
+func (q *quota) taken(name string) int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.files[name]
+}
+
+func (q *quota) Create(name string) (vfs.File, error) {
+	f, err := q.FS.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	return &quotaFile{f, q, name}, nil
+}
+
+func (q *quota) Open(name string) (vfs.File, error) {
+	f, err := q.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return &quotaFile{f, q, name}, nil
+}
+
+func (q *quota) Remove(name string) error {
+	err := q.FS.Remove(name)
+	if err == nil {
+		err = q.resize(name, 0)
+	}
+	return err
+}
+
+// quotaFile is a file of a quota.
+type quotaFile struct {
+	vfs.File
+	q    *quota
+	name string
+}
+
+func (f *quotaFile) WriteAt(b []byte, off int64) (int, error) {
+	if err := f.q.resize(f.name, max(f.q.taken(f.name), off+int64(len(b)))); err != nil {
+		return 0, err
+	}
+	return f.File.WriteAt(b, off)
+}
+
+func (f *quotaFile) Preallocate(size int64) error { return f.q.resize(f.name, size) }
+
+func (f *quotaFile) Truncate(size int64) error {
+	if err := f.q.resize(f.name, size); err != nil {
+		return err
+	}
+	return f.File.Truncate(size)
+}
