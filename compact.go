@@ -38,8 +38,9 @@ type PageCompaction struct {
 // Compact gives the space of what was deleted back to the system: it writes those segments of the
 // pages anew of which a fifth or more is garbage, a few at a time, and page.db when more than half
 // of it is free. Readers and writers go on. It takes room for what is live in one segment, or half
-// of page.db, before it gives any back; on a full disk what the page's reserve has. A crash at any moment loses nothing; what is left over goes
-// when the page is opened next. ctx may end it at any time: what was done stays done.
+// of page.db, before it gives any back; on a full disk what the page's reserve has. A crash at any
+// moment loses nothing; what is left over goes when the page is opened next. ctx may end it at any
+// time: what was done stays done.
 //
 // A page that cannot be compacted does not keep the others from it. The result has the pages that
 // were, also with an error. Errors match ErrClosed, ErrReadOnly, ErrNotFound (of a page that is
