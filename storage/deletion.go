@@ -89,7 +89,7 @@ func wanted(tx index.Tx, number uint64, journals []uint64) bool {
 
 // foldDeleted takes pieces out of the index that nothing refers to, with the references that they
 // hold. Others stay: a record of deletion is about garbage only. Nodes whose bytes differences need
-// stay as bases. It is one transaction, whose size the collector bounds.
+// stay as bases. Its transactions are of bounded size.
 func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numbers *numberCache, st *state, parts [][]op) error {
 	var gone []doomed
 	known := map[object.Digest][]target{}
