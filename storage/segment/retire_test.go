@@ -510,6 +510,77 @@ func TestRetireGolden(t *testing.T) {
 	golden(t, "retired.seg", got)
 }
 
+// cutLog makes a log in which a part of a segment was retired, and returns its files as they were
+// before that part was cut off, and after.
+func cutLog(t *testing.T) (longer, m *vfstest.Mem) {
+	t.Helper()
+	m = vfstest.NewMem()
+	l, _, _ := open(t, options(m), nil)
+	appendTo(t, l.Main(), rec{1, "live 1"})
+	cut := appendTo(t, l.Main(), rec{1, "live 2"}, rec{2, "dead"})
+	appendTo(t, l.Main(), rec{1, "live 3"})
+	finishAll(t, l)
+	appendTo(t, l.Main(), rec{1, "live 2"}, rec{1, "live 3"})
+	longer = m.CrashClone(vfstest.KeepAll)
+	_, err := l.Retire([]segment.End{{Segment: cut.Segment, Offset: cut.Start}}, l.Complete())
+	must(t, err)
+	must(t, l.Close())
+	name := "page/" + segment.FileName(cut.Segment)
+	old, err := vfs.ReadFile(longer, name, 1<<20)
+	must(t, err)
+	longer = m.CrashClone(vfstest.KeepAll)
+	must(t, longer.Remove(name))
+	must(t, vfs.WriteFile(longer, name, old))
+	return longer, m
+}
+
+// TestRetireGoldenPart keeps the bytes of a retirement of a part.
+func TestRetireGoldenPart(t *testing.T) {
+	_, m := cutLog(t)
+	got, err := vfs.ReadFile(m, "page/00000002.seg", 1<<20)
+	must(t, err)
+	golden(t, "retiredpart.seg", got)
+}
+
+// TestSalvageCut damages every byte of a log in which a part of a segment was retired, also while
+// its file still has that part: what was retired does not come back.
+func TestSalvageCut(t *testing.T) {
+	longer, m := cutLog(t)
+	for what, m := range map[string]*vfstest.Mem{"longer": longer, "cut": m} {
+		if damage := salvage(t, m.CrashClone(vfstest.KeepAll), nil); len(damage) > 0 {
+			t.Fatalf("%s: damage %v", what, damage)
+		}
+		for id := range uint32(2) {
+			name := "page/" + segment.FileName(id+1)
+			content, err := vfs.ReadFile(m, name, 1<<20)
+			must(t, err)
+			for off := range content {
+				c := m.CrashClone(vfstest.KeepAll)
+				bad := slices.Clone(content)
+				bad[off] ^= 0x40
+				must(t, c.Remove(name))
+				must(t, vfs.WriteFile(c, name, bad))
+				salvage(t, c, nil)
+				l, _, s := open(t, options(c), nil)
+				must(t, l.Verify(t.Context(), nil))
+				must(t, l.Close())
+				lost := 0
+				for _, want := range []string{"live 1", "live 2", "live 3"} {
+					if !slices.Contains(s.all(), want) {
+						lost++
+					}
+				}
+				if id == 0 && lost > 1 || lost > 2 || id == 0 && slices.Contains(s.all(), "dead") {
+					t.Fatalf("%s, %s, flip at %d: left is %q", what, name, off, s.all())
+				}
+				if again := salvage(t, c, nil); len(again) > 0 {
+					t.Fatalf("%s, %s, flip at %d: damage after repair: %v", what, name, off, again)
+				}
+			}
+		}
+	}
+}
+
 // TestEndsOfRetired damages a segment behind an end that only a retired segment has named.
 func TestEndsOfRetired(t *testing.T) {
 	m := vfstest.NewMem()

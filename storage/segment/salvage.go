@@ -345,7 +345,12 @@ func (s *Salvage) judge(all []*remains, sizes map[uint32]uint64) {
 	for _, r := range all {
 		named := s.named[r.id]
 		if n := len(r.regions); n > 0 && r.regions[n-1].end == r.size && named <= r.regions[n-1].start {
-			r.regions = r.regions[:n-1] // it was torn, or never named
+			r.regions = r.regions[:n-1] // it was torn, or never named: no batch that End writes may name it
+			if g := s.l.segs[r.id]; r.end >= headerBytes {
+				g.synced, g.size = r.end, r.end
+			} else {
+				delete(s.l.segs, r.id)
+			}
 		}
 		if end := max(r.size, r.end); named > end {
 			if n := len(r.regions); n > 0 && r.regions[n-1].end == r.size {
