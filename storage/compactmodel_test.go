@@ -89,6 +89,7 @@ func (g *garden) replant() {
 
 // meanwhile compacts, and reads everything and makes a commit in between.
 func (g *garden) meanwhile() {
+	g.check(g.s.Fold(context.Background()))
 	at, n := g.rng.IntN(30), 0
 	g.boundary = func(string) {
 		if n++; n == at {
@@ -111,6 +112,7 @@ func (g *garden) meanwhile() {
 func (g *garden) giveUpCompaction() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	g.check(g.s.Fold(ctx)) // none in the background, which would be told of, too
 	at, n := g.rng.IntN(40), 0
 	full := g.rng.IntN(2) == 0
 	g.boundary = func(string) {
@@ -198,6 +200,7 @@ func (g *garden) hooked(mem *vfstest.Mem) vfs.FS {
 
 // crashIn cuts the power at some change of the files or the index, while fn runs.
 func (g *garden) crashIn(fn func()) (crashed bool) {
+	g.check(g.s.Fold(context.Background()))
 	at, n := g.rng.IntN(60), 0
 	var mem *vfstest.Mem
 	var ix *index.Memory

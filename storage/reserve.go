@@ -29,7 +29,7 @@ const (
 	// values. Below minReserve there is none.
 	largePage    = 32 << 20
 	maxReserve   = streamBytes + 2<<20
-	reserveShare = 32
+	reserveShare = 8
 	minReserve   = 64 << 10
 	// spareBytes is how much Compact copies on a full disk before it gives something back, and
 	// spareTxRows what one transaction of a fold writes then.

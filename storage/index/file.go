@@ -300,7 +300,7 @@ func (f *File) caught(err *error, im *image) {
 }
 
 func spaceError(err error) error {
-	if errors.Is(err, syscall.ENOSPC) && !errors.Is(err, base.ErrNoSpace) {
+	if (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && !errors.Is(err, base.ErrNoSpace) {
 		return base.WithClass(err, base.ErrNoSpace)
 	}
 	return err
