@@ -44,12 +44,12 @@ func (f *Fetcher) FetchAll(ctx context.Context, pieces []object.Digest) (int64, 
 	var tasks []func(context.Context) error
 	for _, s := range planSpans(inPacks) {
 		tasks = append(tasks, func(ctx context.Context) error {
-			return f.fetchSpan(ctx, &s, &came)
+			return packSource(f.o.Bucket, f.o.Names, s.pack).located(f.fetchSpan(ctx, &s, &came))
 		})
 	}
 	for number, wanted := range inEntries {
 		tasks = append(tasks, func(ctx context.Context) error {
-			return f.fetchEntry(ctx, number, wanted, &came)
+			return f.entrySource(number).located(f.fetchEntry(ctx, number, wanted, &came))
 		})
 	}
 	if err := runSome(ctx, fetchWorkers, tasks); err != nil {

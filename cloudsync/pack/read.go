@@ -69,6 +69,14 @@ func (s *source) wrap(err error) error {
 	return fmt.Errorf("read %s %s: %w", s.kind, s.name, err)
 }
 
+// located has an error about the object say where in the bucket that is.
+func (s *source) located(err error) error {
+	if !Damaged(err) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", s.name, err)
+}
+
 // open opens n bytes of the object from off on, fewer where it ends before that, and all up to the
 // end when n is negative. It returns the length of the object too, which is at most limit. The
 // caller closes the body.

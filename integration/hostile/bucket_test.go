@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"strings"
 	"sync"
 
@@ -15,11 +16,11 @@ import (
 // for.
 type owner struct {
 	mu    sync.Mutex
-	b     *mem.Bucket    // guarded by mu
-	lies  lies           // guarded by mu
-	gets  map[string]int // guarded by mu: requests by name since the last reset
-	lists int            // guarded by mu
-	log   bytes.Buffer   // guarded by mu: of the devices
+	b     *mem.Bucket       // guarded by mu
+	lies  lies              // guarded by mu
+	gets  map[string][]part // guarded by mu: what was asked for by name since the last reset
+	lists int               // guarded by mu
+	log   bytes.Buffer      // guarded by mu: of the devices
 }
 
 // Write implements io.Writer for the log of a device.
@@ -62,26 +63,34 @@ func (o *owner) show(s mem.State, l lies) {
 	b.Rollback(s)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.b, o.lies, o.gets, o.lists = b, l, map[string]int{}, 0
+	o.b, o.lies, o.gets, o.lists = b, l, map[string][]part{}, 0
 	o.log.Reset()
 }
 
-// all returns the names that were asked for.
-func (o *owner) all() map[string]bool {
+// part is a part of an object that is asked for: n bytes, or all when n is negative.
+type part struct{ off, n int64 }
+
+// of returns the part of an object's content.
+func (p part) of(content []byte) []byte {
+	content = content[min(p.off, int64(len(content))):]
+	if p.n >= 0 {
+		content = content[:min(p.n, int64(len(content)))]
+	}
+	return content
+}
+
+// all returns what was asked for, by name.
+func (o *owner) all() map[string][]part {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	names := map[string]bool{}
-	for n := range o.gets {
-		names[n] = true
-	}
-	return names
+	return maps.Clone(o.gets)
 }
 
 // asked returns how often an object was asked for.
 func (o *owner) asked(name string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.gets[name]
+	return len(o.gets[name])
 }
 
 func (o *owner) now() (bucket.Bucket, lies) {
@@ -102,7 +111,7 @@ func (o *owner) PutIfAbsent(ctx context.Context, name string, size int64, conten
 // Get implements bucket.Bucket.
 func (o *owner) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
 	o.mu.Lock()
-	o.gets[name]++
+	o.gets[name] = append(o.gets[name], part{off, n})
 	o.mu.Unlock()
 	b, l := o.now()
 	if l.get != nil {

@@ -42,7 +42,7 @@ type scene struct {
 	heads    map[string][]ledger.CommitID        // at the end, by page
 	values   map[string]map[string][32]byte      // at the end, by page and key
 	lazy     map[string]bool                     // packs without eager pieces, by name
-	read     map[string]bool                     // objects that a new device or one of the middle asks for
+	read     map[string][]part                   // what a new device or one of the middle asks for of objects
 }
 
 const (
@@ -111,7 +111,7 @@ func makeScene(t testing.TB, name, key string, write func(g *stage, mid func()))
 	for _, n := range s.names {
 		s.findLazy(n)
 	}
-	s.read = map[string]bool{}
+	s.read = map[string][]part{}
 	g.note(s.mid, s.end)
 	g.note(s.end)
 	return s
@@ -129,7 +129,9 @@ func (g *stage) note(first mem.State, others ...mem.State) {
 	}
 	_, err = valuesOf(context.Background(), g.page(r, targetLedger, targetName))
 	g.must(err)
-	maps.Copy(g.s.read, o.all())
+	for name, parts := range o.all() {
+		g.s.read[name] = append(g.s.read[name], parts...)
+	}
 	g.must(r.Close())
 }
 
