@@ -82,8 +82,11 @@ func (s *Store) returnReserve() {
 func (s *Store) reservePath() string { return filepath.Join(s.o.Dir, reserveName) }
 
 // keepReserve makes the reserve as long as it should be, or as there is room for. A page does
-// without one where that cannot be done.
+// without one where that cannot be done, and in memory.
 func (s *Store) keepReserve() {
+	if _, memory := s.o.FS.(*vfs.Mem); memory {
+		return
+	}
 	segments := int64(0)
 	for _, g := range s.log.Segments() {
 		segments += int64(g.SyncedEnd)
