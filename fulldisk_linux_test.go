@@ -62,7 +62,7 @@ func TestFullDiskLargeValues(t *testing.T) {
 
 // TestFullDiskSmallValues is TestFullDiskLargeValues for a page of many small values.
 func TestFullDiskSmallValues(t *testing.T) {
-	testFullDisk(t, 24_000, 400, 120)
+	testFullDisk(t, 36_000, 400, 180)
 }
 
 // testFullDisk makes a page of some values with so many commits, and replaces all of them.

@@ -18,7 +18,10 @@ type reserve struct {
 	mu    sync.Mutex
 	bytes int64 // of the file; guarded by mu
 	known bool  // bytes is what is there; guarded by mu
-	lent  bool  // guarded by mu
+	// scarce says that there was no room for all of it since it was removed.
+	scarce bool // guarded by mu
+	lent   int  // how many callers do without it; guarded by mu
+	txRows int  // Store.foldTxRows before; guarded by mu
 }
 
 const (
@@ -38,45 +41,52 @@ const (
 )
 
 // sparing calls fn, and when the disk is full once more, without the reserve and with small
-// transactions. The caller does not hold the fold turn.
+// transactions. Where the reserve could not be made as long as it should be, it does so at once: a
+// large transaction that fails leaves the index longer. The caller does not hold the fold turn.
 func (s *Store) sparing(ctx context.Context, fn func(spare bool) error) error {
-	err := fn(false)
-	if err == nil || !errors.Is(err, base.ErrNoSpace) || !s.lendReserve() {
-		return err
+	s.reserve.mu.Lock()
+	scarce := s.reserve.scarce
+	s.reserve.mu.Unlock()
+	if !scarce {
+		if err := fn(false); err == nil || !errors.Is(err, base.ErrNoSpace) {
+			return err
+		}
 	}
-	defer s.returnReserve()
 	if err := s.foldTurn.take(ctx); err != nil {
 		return err
 	}
-	rows := s.foldTxRows
-	s.foldTxRows = min(rows, spareTxRows)
+	s.lendReserve()
 	s.foldTurn.release()
 	defer func() {
 		s.foldTurn.lock()
-		s.foldTxRows = rows
+		s.returnReserve()
 		s.foldTurn.release()
+		s.keepReserve()
 	}()
 	return fn(true)
 }
 
-// lendReserve removes the reserve. It reports false when somebody else has it.
-func (s *Store) lendReserve() bool {
+// lendReserve removes the reserve. The caller holds the fold turn.
+func (s *Store) lendReserve() {
 	r := &s.reserve
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.lent {
-		return false
+	if r.lent++; r.lent > 1 {
+		return
 	}
-	r.lent, r.bytes, r.known = true, 0, true
+	r.bytes, r.known, r.scarce, r.txRows = 0, true, true, s.foldTxRows
+	s.foldTxRows = min(s.foldTxRows, spareTxRows)
 	_ = s.o.FS.Remove(s.reservePath()) // there is none, or it is of no use
-	return true
 }
 
+// returnReserve ends what lendReserve has begun. The caller holds the fold turn.
 func (s *Store) returnReserve() {
-	s.reserve.mu.Lock()
-	s.reserve.lent = false
-	s.reserve.mu.Unlock()
-	s.keepReserve()
+	r := &s.reserve
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lent--; r.lent == 0 {
+		s.foldTxRows = r.txRows
+	}
 }
 
 func (s *Store) reservePath() string { return filepath.Join(s.o.Dir, reserveName) }
@@ -98,7 +108,11 @@ func (s *Store) keepReserve() {
 	r := &s.reserve
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.lent || want < minReserve && r.bytes == 0 {
+	if r.lent > 0 {
+		return
+	}
+	if want < minReserve && r.bytes == 0 {
+		r.scarce = false
 		return
 	}
 	name := s.reservePath()
@@ -108,16 +122,18 @@ func (s *Store) keepReserve() {
 			r.bytes = info.Size
 		}
 	}
-	if r.bytes >= want/2 && r.bytes <= 2*want {
+	if r.bytes >= want-want/8 && r.bytes <= 2*want && !r.scarce {
 		return
 	}
 	if err := s.o.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return
 	}
+	full := want
 	for r.bytes = 0; want >= minReserve; want -= want / 8 {
 		err := allocate(s.o.FS, name, want)
 		if err == nil {
 			r.bytes = want
+			r.scarce = r.scarce && want < full
 			return
 		}
 		_ = s.o.FS.Remove(name)
