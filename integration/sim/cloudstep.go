@@ -286,9 +286,12 @@ func (d *device) fetch(ctx context.Context, stop int) error {
 }
 
 // unsent returns with what reading a value may end that others have and the bucket has lost, until
-// they send it again.
+// they send it again, or that only versions had on which the device stands and which others gave up
+// a month ago.
 func (d *device) unsent() []error {
-	if d.w.cloud.epoch == 0 {
+	w := d.w
+	below := d.heads[len(d.heads)-1].above.and(w.pruned)
+	if w.cloud.epoch == 0 && (below.last() <= 0 || w.now.Load() <= int64(30*24*time.Hour)) {
 		return nil
 	}
 	return []error{base.ErrGone}
