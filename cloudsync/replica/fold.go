@@ -89,13 +89,7 @@ func (p *Page) refolded(ctx context.Context) (map[epoch.Commit]epoch.Set, *Fold,
 	if err != nil {
 		return nil, nil, err
 	}
-	giveUp := setOf(p.state.GiveUp)
-	st := epoch.State{Gone: p.state.memory().Without(p.state.Send)}
-	for _, n := range g {
-		if !unsynced.Has(n.ID) && !giveUp.Has(n.ID) {
-			st.Kept = append(st.Kept, n)
-		}
-	}
+	st := epoch.State{Kept: g.Reduce(g.Set().Without(unsynced.Union(setOf(p.state.GiveUp)))), Gone: p.state.memory().Without(p.state.Send)}
 	j := epoch.Join(epoch.Local{View: g, Memory: p.state.memory()}, st)
 	var heads []commit.ID
 	for _, c := range st.Heads().Without(p.state.Send) {
@@ -268,7 +262,7 @@ func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
 // unfold ends a fold: unsynced commits get near edges in the place of parents that were given up,
 // and near edges to what was given up go.
 func (p *Page) unfold(ctx context.Context) error {
-	g, unsynced, err := p.graph(ctx)
+	g, _, err := p.graph(ctx)
 	if err != nil {
 		return err
 	}
@@ -279,9 +273,7 @@ func (p *Page) unfold(ctx context.Context) error {
 	}
 	for _, n := range g.Reduce(g.Set().Without(giveUp)) {
 		i, _ := g.Index(n.ID)
-		if _, ok := near[n.ID]; ok && !unsynced.Has(n.ID) {
-			near[n.ID] = near[n.ID].Without(giveUp)
-		} else if len(g[i].Near.And(giveUp)) > 0 {
+		if len(g[i].Near.And(giveUp)) > 0 {
 			near[n.ID] = n.Near
 		}
 	}
