@@ -134,6 +134,7 @@ func (e *proposing) keep(ctx context.Context, seen epoch.Looked) error {
 		e.x.Erased = erase
 	}
 	e.kept, e.given = next.Kept, next.Gone.Union(p.state.Left)
+	e.whole = e.x.Kind != epoch.Renewal && !e.erase && len(e.given) == 0
 	if e.heads, err = e.load(ctx, next.Heads()); err != nil { // as who enters the epoch sees them
 		return err
 	}
@@ -358,9 +359,6 @@ func (e *proposing) load(ctx context.Context, ids epoch.Set) (out []*commit.Comm
 // changed returns the commits in the runs whose record does not hold any more: a nearest ancestor
 // or the base is given up, or the difference is lost. It notes which differences the others use.
 func (e *proposing) changed(ctx context.Context) (out []epoch.Commit, err error) {
-	if len(e.given) == 0 && e.shown == nil && !e.erase {
-		return nil, nil
-	}
 	err = e.p.runs.Each(ctx, e.h, wire.Commits, func(rec wire.Record) error {
 		r := rec.(*wire.Commit)
 		id := short(r.Commit.ID)
