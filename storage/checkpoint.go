@@ -130,21 +130,9 @@ func eachRowOf(p []byte, fn func(family string, k, v []byte) error) (ok bool, er
 		return false, nil
 	}
 	family := checkpointFamilies[p[0]]
-	cut := func() []byte {
-		n, size := uvarint(p)
-		if size <= 0 || n > uint64(len(p)-size) {
-			ok = false
-			return nil
-		}
-		b := p[size : size+int(n)]
-		p = p[size+int(n):]
-		return b
-	}
-	ok = true
-	for p = p[1:]; len(p) > 0; {
-		k := cut()
-		v := cut()
-		if !ok || endsWithNumber(family) && len(k) < object.DigestSize {
+	for c := (coder{p: p[1:], reading: true}); len(c.p) > 0; {
+		k, v := c.cut(), c.cut()
+		if c.bad || endsWithNumber(family) && len(k) < object.DigestSize {
 			return false, nil
 		}
 		if fn != nil {
@@ -154,30 +142,6 @@ func eachRowOf(p []byte, fn func(family string, k, v []byte) error) (ok bool, er
 		}
 	}
 	return true, nil
-}
-
-func parseCheckpoint(o op, p []byte, bad func(string) (op, error)) (op, error) {
-	if o.kind == recRows {
-		if ok, _ := eachRowOf(p, nil); !ok {
-			return bad("bad rows of a checkpoint")
-		}
-		family := checkpointFamilies[p[0]]
-		o.ofSync, o.content = family == bucketMetadata || family == bucketCloud, p
-		return o, nil
-	}
-	var n [3]uint64
-	for i := range n {
-		size := 0
-		if n[i], size = uvarint(p); size <= 0 {
-			return bad("a bad end of a checkpoint")
-		}
-		p = p[size:]
-	}
-	if len(p) > 0 || n[2] > maxJournal {
-		return bad("a bad end of a checkpoint")
-	}
-	o.journal, o.sync = n[2], &syncOp{checkpoint: checkpoint{upTo: n[0], first: n[1]}}
-	return o, nil
 }
 
 // restoring puts rows of a checkpoint into an index that is made anew.

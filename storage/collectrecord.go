@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/storage/segment"
 )
@@ -40,54 +39,4 @@ func checkAlone(records []segment.Record) error {
 		}
 	}
 	return nil
-}
-
-// parseDeleting reads the payload of a record of deleting.
-func parseDeleting(o op, p []byte, bad func(string) (op, error)) (op, error) {
-	y := &syncOp{}
-	o.sync = y
-	switch o.kind {
-	case recDeleted:
-		if !y.parseDigests(p, true) {
-			return bad("a bad list of deleted pieces")
-		}
-	case recPruned:
-		if !y.parsePruned(p) {
-			return bad("a bad list of pruned commits")
-		}
-	case recAbandoned:
-		for last := uint64(0); len(p) > 0; {
-			j, n := uvarint(p)
-			if n <= 0 || j <= last || j > maxJournal || len(y.journals) == maxRecordEntries {
-				return bad("a bad list of journals")
-			}
-			y.journals, last, p = append(y.journals, j), j, p[n:]
-		}
-		if len(y.journals) == 0 {
-			return bad("an empty list of journals")
-		}
-	}
-	return o, nil
-}
-
-func (y *syncOp) parsePruned(p []byte) bool {
-	count, n := uvarint(p)
-	if n <= 0 || count == 0 || count > maxRecordEntries {
-		return false
-	}
-	p = p[n:]
-	size := int(count) * commit.IDSize
-	if len(p) < size || (len(p)-size)%commit.IDSize != 0 || (len(p)-size)/commit.IDSize > maxPrunedChildren {
-		return false
-	}
-	y.ids, y.children = cutIDs(p[:size]), cutIDs(p[size:])
-	return true
-}
-
-func cutIDs(p []byte) []commit.ID {
-	ids := make([]commit.ID, len(p)/commit.IDSize)
-	for i := range ids {
-		copy(ids[i][:], p[i*commit.IDSize:])
-	}
-	return ids
 }

@@ -26,30 +26,6 @@ const (
 // copiedHeader is the length of what stands before the payload of a record that was copied.
 const copiedHeader = 2
 
-// parseCopied returns the record that was copied, at its own place.
-func parseCopied(r segment.Record, bad func(string) (op, error)) (op, error) {
-	p := r.Payload
-	if len(p) < copiedHeader || p[0] < copiedHeld || p[0] > copiedDropped {
-		return bad("a bad copy")
-	}
-	inner := segment.Record{Kind: p[1], Payload: p[copiedHeader:], Place: copiedPlace(r.Place)}
-	switch inner.Kind {
-	case recPiece, recNode, recDelta, recSplitNode:
-	default:
-		return bad("a copy of a record that cannot be copied")
-	}
-	o, err := parseRecord(inner)
-	if err != nil {
-		return o, err
-	}
-	o.copied = p[0]
-	node, index := o.digest.Kind().IsNode(), o.digest.Kind().IsIndex()
-	if o.copied == copiedBase && (!node || o.kind == recSplitNode) || o.copied == copiedLocal && node || o.copied == copiedDropped && (node || !index) {
-		return bad("a copy for what cannot be")
-	}
-	return o, nil
-}
-
 // copiedPlace is the place of the payload in that of a copy.
 func copiedPlace(p segment.Place) segment.Place {
 	p.Offset += copiedHeader

@@ -40,7 +40,9 @@ type Journal struct {
 	err   error         // of the last append; valid once wait is closed
 	used  bool          // a record in the log names the journal, or will
 	over  bool
-	out   *segment.Stream // released when the journal is over
+	// header has the memory in which the heads of records are made.
+	header []byte
+	out    *segment.Stream // released when the journal is over
 
 	explained []op // of kind recExplain
 
@@ -86,8 +88,8 @@ func (j *Journal) filling() *journalPart {
 // add appends a record to the part that is being filled.
 func (j *Journal) add(o op, content []byte) {
 	p := j.filling()
-	var buf [2*object.DigestSize + 16]byte
-	header := o.appendHeader(buf[:0])
+	header := o.appendHeader(j.header[:0])
+	j.header = header
 	switch n := p.batch.Bytes(); {
 	case n == 0:
 		p.batch.Grow(smallBytes)

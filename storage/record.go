@@ -1,13 +1,11 @@
 package storage
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/segment"
 )
@@ -119,137 +117,6 @@ func (o *op) weight() int {
 	return 1
 }
 
-// appendHeader appends what precedes the content of a record.
-func (o *op) appendHeader(b []byte) []byte {
-	if o.copied != 0 {
-		b = append(b, o.copied, o.kind)
-	}
-	switch o.kind {
-	case recPiece, recUse:
-		b = binary.AppendUvarint(b, o.journal)
-		b = append(b, o.digest[:]...)
-	case recNode, recSplitNode:
-		b = append(b, o.digest[:]...)
-	case recDelta:
-		b = append(b, o.digest[:]...)
-		b = append(b, o.base[:]...)
-		b = append(b, o.depth)
-	case recCommit:
-		b = append(b, o.origin)
-	case recJournal:
-		b = binary.AppendUvarint(b, o.journal)
-	case recTag, recTagReceived, recTagSynced:
-		if o.tag.deleted {
-			b = append(b, 0)
-		} else {
-			b = append(b, 1)
-			b = append(b, o.tag.id[:]...)
-		}
-		b = append(b, o.tag.name...)
-	case recExplain:
-		b = append(b, o.merge[:]...)
-		b = append(b, o.digest[:]...)
-	case recComplete:
-		for _, n := range []uint64{o.sync.checkpoint.upTo, o.sync.checkpoint.first, o.journal} {
-			b = binary.AppendUvarint(b, n)
-		}
-	default:
-		b = o.sync.append(b, o.kind)
-	}
-	return b
-}
-
-// parseRecord reads a record strictly. The content of the result borrows r.Payload. Errors are
-// *base.CorruptError, or match base.ErrUnsupported for a kind of a newer format.
-func parseRecord(r segment.Record) (op, error) {
-	o := op{kind: r.Kind, place: r.Place}
-	p := r.Payload
-	bad := func(what string) (op, error) {
-		return op{}, &base.CorruptError{Where: placeString(r.Place), Got: "record with " + what}
-	}
-	var ok bool
-	switch r.Kind {
-	case recPiece, recUse, recJournal:
-		j, n := uvarint(p)
-		if n <= 0 || j > maxJournal {
-			return bad("a bad journal number")
-		}
-		o.journal, p = j, p[n:]
-		if r.Kind == recJournal {
-			if len(p) != 0 {
-				return bad("bytes behind a journal number")
-			}
-			return o, nil
-		}
-		if o.digest, p, ok = cutDigest(p); !ok {
-			return bad("a bad digest")
-		}
-		if r.Kind == recUse && len(p) != 0 {
-			return bad("bytes behind a use")
-		}
-		if len(p) > limits.MaxPieceBytes {
-			return bad("a piece that is too large")
-		}
-		o.content = p
-	case recNode, recDelta, recSplitNode:
-		if o.digest, p, ok = cutDigest(p); !ok || !o.digest.Kind().IsNode() || o.digest.Kind().IsIndex() != (r.Kind == recSplitNode) {
-			return bad("a bad node digest")
-		}
-		if r.Kind == recDelta {
-			var b object.Digest
-			if b, p, ok = cutDigest(p); !ok || b.Kind() != object.NodeBit || len(p) == 0 || p[0] == 0 || p[0] > maxDeltaDepth {
-				return bad("a bad base or depth of a delta")
-			}
-			o.base, o.depth, p = &b, p[0], p[1:]
-		}
-		if r.Kind == recSplitNode && len(p) != 0 {
-			return bad("bytes behind a split node")
-		}
-		if len(p) > limits.MaxPieceBytes {
-			return bad("a node that is too large")
-		}
-		o.content = p
-	case recCommit:
-		if len(p) == 0 || p[0] > originAhead {
-			return bad("an unknown origin of a commit")
-		}
-		o.origin = p[0]
-		c, err := commit.Parse(p[1:])
-		if err != nil {
-			return op{}, &base.CorruptError{Where: placeString(r.Place), Got: "a bad commit", Err: err}
-		}
-		o.commit = c
-	case recTag, recTagReceived, recTagSynced:
-		return parseTag(o, p, bad)
-	case recPlaces, recUnplaced, recDropped, recStatus, recMetadata, recForgotten:
-		return parseSync(o, p, bad)
-	case recDeleted, recPruned, recAbandoned:
-		return parseDeleting(o, p, bad)
-	case recCopied:
-		return parseCopied(r, bad)
-	case recRows, recComplete:
-		return parseCheckpoint(o, p, bad)
-	case recExplain:
-		return parseExplain(o, p, bad)
-	default:
-		return op{}, fmt.Errorf("read record of kind %d at %s: %w", r.Kind, placeString(r.Place), base.ErrUnsupported)
-	}
-	return o, nil
-}
-
-func parseExplain(o op, p []byte, bad func(string) (op, error)) (op, error) {
-	var id commit.ID
-	if len(p) != len(id)+object.DigestSize {
-		return bad("an explanation of another length")
-	}
-	d, _, ok := cutDigest(p[copy(id[:], p):])
-	if !ok || checkExplanation(id, &d) != nil {
-		return bad("a bad explanation")
-	}
-	o.merge, o.digest = &id, d
-	return o, nil
-}
-
 // checkExplanation refuses what cannot be the explanation of a merge: no root node, or that of an
 // empty tree, by which nothing was decided.
 func checkExplanation(merge commit.ID, root *object.Digest) error {
@@ -260,23 +127,6 @@ func checkExplanation(merge commit.ID, root *object.Digest) error {
 		return fmt.Errorf("explanation of merge %s: the tree is empty: %w", merge, base.ErrInvalid)
 	}
 	return nil
-}
-
-func cutDigest(p []byte) (object.Digest, []byte, bool) {
-	if len(p) < object.DigestSize {
-		return object.Digest{}, nil, false
-	}
-	d, err := object.ParseDigest(p[:object.DigestSize])
-	return d, p[object.DigestSize:], err == nil
-}
-
-// uvarint reads a minimal uvarint: there is one encoding for each number.
-func uvarint(p []byte) (uint64, int) {
-	v, n := binary.Uvarint(p)
-	if n > 1 && p[n-1] == 0 {
-		return 0, -1
-	}
-	return v, n
 }
 
 func placeString(p segment.Place) string {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"iter"
+	"math"
 	"slices"
 
 	"github.com/ledgerd/ledger/commit"
@@ -223,66 +224,50 @@ func (st *state) clone() state {
 var stateKey = []byte("state")
 
 func (st *state) encode() []byte {
-	b := binary.AppendUvarint(nil, indexVersion)
-	b = append(b, st.page[:]...)
-	b = binary.AppendUvarint(b, st.next)
-	b = binary.AppendUvarint(b, st.journal)
-	b = append(b, st.heads[:]...)
-	b = binary.AppendUvarint(b, st.nHeads)
-	for _, n := range []uint64{st.checkpoint.upTo, st.checkpoint.first, st.checkpoint.last} {
-		b = binary.AppendUvarint(b, n)
+	c, version := coder{}, uint64(indexVersion)
+	c.number(&version, indexVersion)
+	st.code(&c, version)
+	return withSum(nil, append(c.p, st.position.Encode()...))
+}
+
+// code is what stands between the version and the position.
+func (st *state) code(c *coder, version uint64) {
+	c.fixed(st.page[:])
+	c.number(&st.next, maxNumber+1)
+	c.refuse(st.next == 0)
+	c.number(&st.journal, maxJournal)
+	c.fixed(st.heads[:])
+	c.number(&st.nHeads, math.MaxUint64)
+	if version == indexVersion {
+		c.number(&st.checkpoint.upTo, math.MaxUint64)
+		c.number(&st.checkpoint.first, math.MaxUint64)
+		c.number(&st.checkpoint.last, math.MaxUint64)
 	}
-	return withSum(nil, append(b, st.position.Encode()...))
 }
 
 // parseState reads the state row. It fails with a *base.CorruptError, with a *base.FormatError for
 // a newer version, or with an error that matches errOldIndex for an older one: then the state is
 // that of the older version.
-func parseState(v []byte) (state, error) {
-	var st state
+func parseState(v []byte) (st state, err error) {
 	bad := func(what string) (state, error) { return state{}, badRow(bucketState, "state", what) }
 	v, ok := cutSum(nil, v)
 	if !ok {
 		return bad("bad checksum")
 	}
-	version, n := uvarint(v)
-	if n <= 0 || version == 0 {
+	c, version := coder{p: v, reading: true}, uint64(0)
+	c.number(&version, math.MaxUint64)
+	switch {
+	case version > indexVersion:
+		return state{}, &base.FormatError{What: "page.db", Found: version, Supported: indexVersion}
+	case version == 0:
 		return bad("bad version")
 	}
-	if version > indexVersion {
-		return state{}, &base.FormatError{What: "page.db", Found: version, Supported: indexVersion}
+	if st.code(&c, version); c.bad {
+		return bad("bad value")
 	}
-	v = v[n:]
-	if len(v) < len(st.page) {
-		return bad("too short")
-	}
-	v = v[copy(st.page[:], v):]
-	if st.next, n = uvarint(v); n <= 0 || st.next == 0 || st.next > maxNumber+1 {
-		return bad("bad next number")
-	}
-	v = v[n:]
-	if st.journal, n = uvarint(v); n <= 0 || st.journal > maxJournal || len(v[n:]) < len(st.heads) {
-		return bad("bad journal number")
-	}
-	v = v[n:]
-	v = v[copy(st.heads[:], v):]
-	if st.nHeads, n = uvarint(v); n <= 0 {
-		return bad("bad count of heads")
-	}
-	v = v[n:]
-	if version == indexVersion {
-		for _, c := range []*uint64{&st.checkpoint.upTo, &st.checkpoint.first, &st.checkpoint.last} {
-			if *c, n = uvarint(v); n <= 0 {
-				return bad("bad checkpoint")
-			}
-			v = v[n:]
-		}
-	}
-	p, err := segment.DecodePosition(v)
-	if err != nil {
+	if st.position, err = segment.DecodePosition(c.p); err != nil {
 		return bad("bad position")
 	}
-	st.position = p
 	if version < indexVersion {
 		return st, fmt.Errorf("page.db of version %d: %w", version, errOldIndex)
 	}

@@ -239,10 +239,12 @@ func (s *Store) aloneGroupLocked(ops []op) *group {
 	return g
 }
 
+// headerRoom holds what precedes the content of a record, but for lists.
+const headerRoom = 2*object.DigestSize + 16
+
 // addRecord adds o with its content to a batch.
 func addRecord(b *segment.Batch, o *op, content []byte) {
-	var buf [2*object.DigestSize + 16]byte
-	b.Add(o.kind, o.appendHeader(buf[:0]), content)
+	b.Add(o.kind, o.appendHeader(make([]byte, 0, headerRoom)), content)
 }
 
 // add adds records that have no content to the batch, and to ops.

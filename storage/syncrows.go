@@ -12,7 +12,10 @@ import (
 // cloudRow is the value of a row of bucket cloud: container, key index and spot as in a record of
 // places, and a checksum.
 func cloudRow(d *object.Digest, p *CloudPlace) []byte {
-	return withSum(d[:], appendSpot(appendContainer(nil, p), p))
+	var c coder
+	p.codeContainer(&c)
+	p.codeSpot(&c)
+	return withSum(d[:], c.p)
 }
 
 func parseCloudRow(d *object.Digest, v []byte) (CloudPlace, error) {
@@ -21,12 +24,10 @@ func parseCloudRow(d *object.Digest, v []byte) (CloudPlace, error) {
 	if !ok {
 		return p, badRow(bucketCloud, d.String(), "bad checksum")
 	}
-	r := placeReader{p: b}
-	r.container(&p)
-	if !r.bad {
-		r.spot(&p)
-	}
-	if r.bad || len(r.p) > 0 {
+	c := coder{p: b, reading: true}
+	p.codeContainer(&c)
+	p.codeSpot(&c)
+	if c.bad || len(c.p) > 0 {
 		return CloudPlace{}, badRow(bucketCloud, d.String(), "bad place")
 	}
 	return p, nil

@@ -176,27 +176,6 @@ func tagOps(ops []op, kind byte, tags []TagChange) []op {
 	return ops
 }
 
-func parseTag(o op, p []byte, bad func(string) (op, error)) (op, error) {
-	if len(p) == 0 || p[0] > 1 {
-		return bad("a bad tag")
-	}
-	t := &tagChange{deleted: p[0] == 0}
-	p = p[1:]
-	if !t.deleted {
-		if len(p) < len(t.id) {
-			return bad("a short tag")
-		}
-		copy(t.id[:], p)
-		p = p[len(t.id):]
-	}
-	if len(p) == 0 || len(p) > limits.MaxTagBytes {
-		return bad("a bad tag name")
-	}
-	t.name = string(p)
-	o.tag = t
-	return o, nil
-}
-
 func tagRow(name string, id commit.ID) []byte {
 	return withSum([]byte(name), id[:])
 }
@@ -211,21 +190,16 @@ func parseTagRow(name string, v []byte) (commit.ID, error) {
 
 // newTagRow is the value of a row of bucket unsynced/tags.
 func newTagRow(t *tagChange) []byte {
-	v := []byte{0}
-	if !t.deleted {
-		v = append([]byte{1}, t.id[:]...)
-	}
-	return withSum([]byte(t.name), v)
+	var c coder
+	t.codeTarget(&c)
+	return withSum([]byte(t.name), c.p)
 }
 
 func parseNewTagRow(name string, v []byte) (*tagChange, error) {
 	b, ok := cutSum([]byte(name), v)
-	t := &tagChange{name: name, deleted: len(b) == 1 && b[0] == 0}
-	if !ok || !t.deleted && (len(b) != 1+len(commit.ID{}) || b[0] != 1) {
+	c, t := coder{p: b, reading: true}, &tagChange{name: name}
+	if t.codeTarget(&c); !ok || c.bad || len(c.p) > 0 {
 		return nil, badRow(bucketNewTags, "", "bad value or checksum")
-	}
-	if !t.deleted {
-		copy(t.id[:], b[1:])
 	}
 	return t, nil
 }

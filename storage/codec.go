@@ -1,0 +1,347 @@
+package storage
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/segment"
+)
+
+// coder writes the fields of a record or a row one after the other, or reads them: both go through
+// one description of each kind. Reading is strict: what was read is written as the same bytes.
+type coder struct {
+	p       []byte // what was written, or what is left to read
+	reading bool
+	bad     bool // what is read is malformed; nothing is left of it
+}
+
+// refuse makes what is read malformed.
+func (c *coder) refuse(when bool) {
+	if c.reading && when {
+		c.bad, c.p = true, nil
+	}
+}
+
+// number is a minimal uvarint.
+func (c *coder) number(v *uint64, most uint64) {
+	if !c.reading {
+		c.p = binary.AppendUvarint(c.p, *v)
+		return
+	}
+	x, n := uvarint(c.p)
+	if c.refuse(n <= 0 || x > most); !c.bad {
+		*v, c.p = x, c.p[n:]
+	}
+}
+
+// number is coder.number for a field of another type.
+func number[T uint32 | int64](c *coder, v *T, most uint64) {
+	x := uint64(*v)
+	c.number(&x, most)
+	*v = T(x)
+}
+
+func (c *coder) byte(v *byte, least, most byte) {
+	if !c.reading {
+		c.p = append(c.p, *v)
+		return
+	}
+	if c.refuse(len(c.p) == 0 || c.p[0] < least || c.p[0] > most); !c.bad {
+		*v, c.p = c.p[0], c.p[1:]
+	}
+}
+
+// flag is a byte that is 0 or 1.
+func (c *coder) flag(v *bool) {
+	b := byte(0)
+	if *v {
+		b = 1
+	}
+	c.byte(&b, 0, 1)
+	*v = b == 1
+}
+
+// fixed is as many bytes as b has.
+func (c *coder) fixed(b []byte) {
+	if !c.reading {
+		c.p = append(c.p, b...)
+		return
+	}
+	if c.refuse(len(c.p) < len(b)); !c.bad {
+		c.p = c.p[copy(b, c.p):]
+	}
+}
+
+func (c *coder) digest(d *object.Digest) {
+	c.fixed(d[:])
+	if c.reading && !c.bad {
+		_, err := object.ParseDigest(d[:])
+		c.refuse(err != nil)
+	}
+}
+
+// rest is everything up to the end of a record.
+func rest[T string | []byte](c *coder, v *T) {
+	if !c.reading {
+		c.p = append(c.p, *v...)
+		return
+	}
+	*v, c.p = T(append([]byte{}, c.p...)), nil
+}
+
+// cut reads bytes behind their length. They borrow from what is read.
+func (c *coder) cut() (b []byte) {
+	n := uint64(0)
+	if c.number(&n, uint64(len(c.p))); !c.bad {
+		c.refuse(n > uint64(len(c.p)))
+	}
+	if !c.bad {
+		b, c.p = c.p[:n], c.p[n:]
+	}
+	return b
+}
+
+// list is a list of items, up to the end of a record.
+func list[T any](c *coder, l *[]T, least, most int, item func(*T)) {
+	for i := 0; !c.reading && i < len(*l) || c.reading && len(c.p) > 0; i++ {
+		if c.reading {
+			var zero T
+			*l = append(*l, zero)
+		}
+		item(&(*l)[i])
+		c.refuse(i == most)
+	}
+	c.refuse(len(*l) < least)
+}
+
+// code is what precedes the content of a record of each kind but recCopied: the tables beside the
+// kinds say it in words. What it reads it copies.
+func (o *op) code(c *coder) {
+	switch o.kind {
+	case recPiece, recUse:
+		c.number(&o.journal, maxJournal)
+		c.digest(&o.digest)
+	case recNode, recDelta, recSplitNode:
+		c.digest(&o.digest)
+		c.refuse(!o.digest.Kind().IsNode() || o.digest.Kind().IsIndex() != (o.kind == recSplitNode))
+		if o.kind == recDelta {
+			if c.reading {
+				o.base = new(object.Digest)
+			}
+			c.digest(o.base)
+			c.refuse(o.base.Kind() != object.NodeBit)
+			c.byte(&o.depth, 1, maxDeltaDepth)
+		}
+	case recCommit:
+		c.byte(&o.origin, originLocal, originAhead)
+	case recJournal:
+		c.number(&o.journal, maxJournal)
+	case recTag, recTagReceived, recTagSynced:
+		if c.reading {
+			o.tag = &tagChange{}
+		}
+		o.tag.code(c)
+	case recExplain:
+		if c.reading {
+			o.merge = new(commit.ID)
+		}
+		c.fixed(o.merge[:])
+		c.digest(&o.digest)
+		c.refuse(checkExplanation(*o.merge, &o.digest) != nil)
+	case recRows:
+	default:
+		if c.reading {
+			o.sync = &syncOp{}
+		}
+		o.sync.code(c, o.kind)
+		if o.kind == recComplete {
+			c.number(&o.journal, maxJournal)
+		}
+	}
+}
+
+func (t *tagChange) code(c *coder) {
+	t.codeTarget(c)
+	rest(c, &t.name)
+	c.refuse(t.name == "" || len(t.name) > limits.MaxTagBytes)
+}
+
+// codeTarget is what a tag points to.
+func (t *tagChange) codeTarget(c *coder) {
+	there := !t.deleted
+	c.flag(&there)
+	if t.deleted = !there; there {
+		c.fixed(t.id[:])
+	}
+}
+
+func (y *syncOp) code(c *coder, kind byte) {
+	id := func(id *commit.ID) { c.fixed(id[:]) }
+	switch kind {
+	case recPlaces:
+		var in CloudPlace
+		if !c.reading {
+			in = y.places[0].Place
+		}
+		in.codeContainer(c)
+		list(c, &y.places, 1, maxRecordEntries, func(p *PlacedPiece) {
+			c.digest(&p.Digest)
+			c.refuse(p.Digest.Kind().IsNode())
+			if c.reading {
+				p.Place = in
+			}
+			p.Place.codeSpot(c)
+		})
+	case recUnplaced, recDropped, recDeleted:
+		list(c, &y.digests, 1, maxRecordEntries, func(d *object.Digest) {
+			c.digest(d)
+			c.refuse(kind != recDeleted && d.Kind().IsNode())
+		})
+	case recStatus:
+		c.byte(&y.status, statusSynced, statusInner)
+		list(c, &y.ids, 1, maxRecordEntries, id)
+	case recPruned:
+		n := uint64(len(y.ids))
+		c.number(&n, maxRecordEntries)
+		c.refuse(n == 0 || uint64(len(c.p)) < n*commit.IDSize)
+		if c.reading && !c.bad {
+			y.ids = make([]commit.ID, n)
+		}
+		for i := range y.ids {
+			id(&y.ids[i])
+		}
+		list(c, &y.children, 0, maxPrunedChildren, id)
+	case recAbandoned:
+		last := uint64(0)
+		list(c, &y.journals, 1, maxRecordEntries, func(j *uint64) {
+			c.number(j, maxJournal)
+			c.refuse(*j <= last)
+			last = *j
+		})
+	case recMetadata:
+		there, n := !y.removed, byte(len(y.typ))
+		c.flag(&there)
+		c.byte(&n, 1, maxMetadataTypeBytes)
+		typ := []byte(y.typ)
+		if c.reading {
+			typ = make([]byte, n)
+		}
+		c.fixed(typ)
+		y.typ, y.removed = string(typ), !there
+		rest(c, &y.value)
+		c.refuse(checkMetadata(y.typ, y.value) != nil || y.removed && len(y.value) > 0)
+		if y.removed {
+			y.value = nil
+		}
+	case recComplete:
+		c.number(&y.checkpoint.upTo, math.MaxUint64)
+		c.number(&y.checkpoint.first, math.MaxUint64)
+	}
+}
+
+// codeContainer is what places in one container have in common.
+func (p *CloudPlace) codeContainer(c *coder) {
+	typ := byte(inPack)
+	if p.Entry != 0 {
+		typ = inEntry
+	}
+	if c.byte(&typ, inPack, inEntry); typ == inPack {
+		c.fixed(p.Pack[:])
+	} else {
+		c.number(&p.Entry, math.MaxUint64)
+	}
+	number(c, &p.KeyIndex, math.MaxUint32)
+}
+
+// codeSpot is where in its container a piece is.
+func (p *CloudPlace) codeSpot(c *coder) {
+	number(c, &p.Block, math.MaxUint32)
+	if p.Entry == 0 {
+		number(c, &p.Offset, math.MaxInt64)
+		number(c, &p.StoredBytes, math.MaxUint32)
+	}
+	number(c, &p.At, math.MaxUint32)
+	number(c, &p.Bytes, math.MaxUint32)
+	c.refuse(checkPlace(p) != nil)
+}
+
+// appendHeader appends what precedes the content of a record.
+func (o *op) appendHeader(b []byte) []byte {
+	c := coder{p: b}
+	if o.copied != 0 {
+		c.p = append(c.p, o.copied, o.kind)
+	}
+	o.code(&c)
+	return c.p
+}
+
+// parseRecord reads a record strictly. The content of the result borrows r.Payload. Errors are
+// *base.CorruptError, or match base.ErrUnsupported for a kind of a newer format.
+func parseRecord(r segment.Record) (op, error) {
+	if r.Kind == 0 || r.Kind > recCopied {
+		return op{}, fmt.Errorf("read record of kind %d at %s: %w", r.Kind, placeString(r.Place), base.ErrUnsupported)
+	}
+	o := op{kind: r.Kind, place: r.Place}
+	c := coder{p: r.Payload, reading: true}
+	if r.Kind == recCopied {
+		c.byte(&o.copied, copiedHeld, copiedDropped)
+		c.byte(&o.kind, recPiece, recSplitNode)
+		c.refuse(o.kind == recUse)
+		o.place = copiedPlace(r.Place)
+	}
+	if !c.bad {
+		o.code(&c)
+	}
+	var err error
+	if !c.bad {
+		err = o.parseContent(&c)
+	}
+	if c.bad || err != nil {
+		return op{}, &base.CorruptError{Where: placeString(r.Place), Got: fmt.Sprintf("a malformed record of kind %d", r.Kind), Err: err}
+	}
+	return o, nil
+}
+
+// parseContent reads what stands behind what code has read.
+func (o *op) parseContent(c *coder) (err error) {
+	switch o.kind {
+	case recPiece, recNode, recDelta:
+		o.content = c.p
+		c.refuse(len(c.p) > limits.MaxPieceBytes)
+	case recCommit:
+		o.commit, err = commit.Parse(c.p)
+	case recRows:
+		o.content = c.p
+		ok, _ := eachRowOf(c.p, nil)
+		if c.refuse(!ok); ok {
+			family := checkpointFamilies[c.p[0]]
+			o.ofSync = family == bucketMetadata || family == bucketCloud
+		}
+	default:
+		c.refuse(len(c.p) > 0)
+	}
+	node := o.digest.Kind().IsNode()
+	switch o.copied {
+	case copiedLocal:
+		c.refuse(node)
+	case copiedBase:
+		c.refuse(!node || o.kind == recSplitNode)
+	case copiedDropped:
+		c.refuse(node || !o.digest.Kind().IsIndex())
+	}
+	return err
+}
+
+// uvarint reads a minimal uvarint: there is one encoding for each number.
+func uvarint(p []byte) (uint64, int) {
+	v, n := binary.Uvarint(p)
+	if n > 1 && p[n-1] == 0 {
+		return 0, -1
+	}
+	return v, n
+}
