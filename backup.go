@@ -140,15 +140,15 @@ func (r *Repository) backupPage(ctx context.Context, t backupTarget, info PageIn
 		return err
 	}
 	defer p.leave()
-	call := p.gate.context(ctx)
-	defer call.release()
+	call := p.gate.Call(ctx)
+	defer call.Release()
 	err = p.store.CopyTo(call, func(name string, size int64) (io.WriteCloser, error) {
 		return t.create(path.Join(dir, name), size)
 	})
 	if err != nil {
 		p.note(err)
 	}
-	return call.explain(err)
+	return call.Explain(err)
 }
 
 // backupUsage writes a page_usage_db in which all pages are closed.

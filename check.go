@@ -243,11 +243,11 @@ func (c *pageCheck) check(ctx context.Context) (report PageReport, err error) {
 		return report, err
 	}
 	defer p.leave()
-	call := p.gate.context(ctx)
-	defer call.release()
+	call := p.gate.Call(ctx)
+	defer call.Release()
 	found, err := p.store.Check(call, storage.CheckOptions{Progress: c.progress})
 	if err != nil {
-		return report, call.explain(err)
+		return report, call.Explain(err)
 	}
 	if file, _ := c.repo.cloud.get(); file != nil {
 		at, err := cloudsync.StandingOf(call, p.store)
@@ -268,7 +268,7 @@ func (c *pageCheck) check(ctx context.Context) (report PageReport, err error) {
 		report.Holes = append(report.Holes, CommitID(id))
 	}
 	c.holed, err = c.holedHeads(call, p.store, found.Holes)
-	return report, call.explain(err)
+	return report, call.Explain(err)
 }
 
 // holedHeads tells of the heads among commits with holes: the newest content cannot be read wholly.

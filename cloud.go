@@ -232,15 +232,15 @@ func (r *Repository) inCloudTurn(ctx context.Context, fn func(context.Context) e
 	if err := r.enter(); err != nil {
 		return err
 	}
-	defer r.gate.leave()
+	defer r.gate.Leave()
 	if r.o.ReadOnly {
 		return fmt.Errorf("the repository is open for reading: %w", ErrReadOnly)
 	}
-	call := r.gate.context(ctx)
-	defer call.release()
+	call := r.gate.Call(ctx)
+	defer call.Release()
 	release, err := r.cloud.take(call)
 	if err != nil {
-		return call.explain(err)
+		return call.Explain(err)
 	}
 	defer release()
 	if err = fn(call); err != nil {
@@ -250,7 +250,7 @@ func (r *Repository) inCloudTurn(ctx context.Context, fn func(context.Context) e
 			r.o.Logger.Warn("pages cannot be synced", "error", err)
 		}
 	}
-	return call.explain(err)
+	return call.Explain(err)
 }
 
 func (r *Repository) setCloud(ctx context.Context, file *cloudFile, pass secret.Bytes) error {

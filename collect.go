@@ -71,7 +71,7 @@ func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageColle
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
-	defer r.gate.leave()
+	defer r.gate.Leave()
 	switch {
 	case r.o.ReadOnly:
 		return nil, fmt.Errorf("collect garbage: the repository is open for reading: %w", ErrReadOnly)

@@ -297,7 +297,7 @@ func (r *Repository) runCollecting() {
 		tick, release := r.clock.After(r.o.Collection.Interval)
 		select {
 		case <-tick:
-		case <-r.gate.open.Done():
+		case <-r.gate.Life().Done():
 			release()
 			return
 		}
@@ -318,7 +318,7 @@ func (r *Repository) collectRound(round uint64, bytes int64) (left int64) {
 	for pages := r.toCollect(); len(pages) > 0; {
 		var again []*pageCollector
 		for _, c := range pages {
-			if r.gate.closed() || left <= 0 || !r.clock.Now().Before(end) {
+			if r.gate.Closed() || left <= 0 || !r.clock.Now().Before(end) {
 				return max(left, 0)
 			}
 			c.mu.Lock()
@@ -337,7 +337,7 @@ func (r *Repository) collectRound(round uint64, bytes int64) (left int64) {
 // compactRound compacts a page of which much is garbage. It returns how many bytes that has
 // written.
 func (r *Repository) compactRound() int64 {
-	if r.o.Collection.NoCompact || r.gate.closed() {
+	if r.o.Collection.NoCompact || r.gate.Closed() {
 		return 0
 	}
 	for _, c := range r.openCollectors() {

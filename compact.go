@@ -49,7 +49,7 @@ func (r *Repository) Compact(ctx context.Context, o CompactOptions) ([]PageCompa
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
-	defer r.gate.leave()
+	defer r.gate.Leave()
 	if r.o.ReadOnly {
 		return nil, fmt.Errorf("compact: the repository is open for reading: %w", ErrReadOnly)
 	}

@@ -95,14 +95,14 @@ func (r *Repository) deleting(ctx context.Context, o DeleteOptions, fn func(cont
 	if err := r.enter(); err != nil {
 		return err
 	}
-	defer r.gate.leave()
+	defer r.gate.Leave()
 	if r.o.ReadOnly && !o.DryRun {
 		return fmt.Errorf("delete: the repository is open for reading: %w", ErrReadOnly)
 	}
-	call := r.gate.context(ctx)
-	defer call.release()
+	call := r.gate.Call(ctx)
+	defer call.Release()
 	if err := fn(call); err != nil {
-		return call.explain(fmt.Errorf("delete: %w", err))
+		return call.Explain(fmt.Errorf("delete: %w", err))
 	}
 	return nil
 }

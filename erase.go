@@ -53,7 +53,7 @@ func (r *Repository) EraseFromHistory(ctx context.Context, page PageRef, key []b
 	if err := r.enter(); err != nil {
 		return e, err
 	}
-	defer r.gate.leave()
+	defer r.gate.Leave()
 	if r.o.ReadOnly {
 		return e, fmt.Errorf("erase from history: the repository is open for reading: %w", ErrReadOnly)
 	}

@@ -168,14 +168,14 @@ func (e *evictor) evictAll(ctx context.Context) (EvictReport, error) {
 	if err := r.enter(); err != nil {
 		return e.report, err
 	}
-	defer r.gate.leave()
+	defer r.gate.Leave()
 	if r.o.ReadOnly && !o.DryRun {
 		return e.report, fmt.Errorf("evict: the repository is open for reading: %w", ErrReadOnly)
 	}
-	call := r.gate.context(ctx)
-	defer call.release()
+	call := r.gate.Call(ctx)
+	defer call.Release()
 	if err := e.run(call); err != nil {
-		return e.report, call.explain(fmt.Errorf("evict: %w", err))
+		return e.report, call.Explain(fmt.Errorf("evict: %w", err))
 	}
 	return e.report, nil
 }

@@ -328,12 +328,12 @@ func (p *Page) restoreAll(ctx context.Context, target *commit.Commit, message st
 		return CommitID{}, err
 	}
 	defer p.leave()
-	call := p.gate.context(ctx)
-	defer call.release()
+	call := p.gate.Call(ctx)
+	defer call.Release()
 	var started time.Time
 	head, c, pending, err := p.submitRoot(call, target.Root, message)
 	if err != nil {
-		return CommitID{}, call.explain(fmt.Errorf("restore: %w", err))
+		return CommitID{}, call.Explain(fmt.Errorf("restore: %w", err))
 	}
 	if c == nil {
 		return p.seen(head)

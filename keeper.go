@@ -44,9 +44,9 @@ func (r *Repository) startKeeper() {
 	}
 	k := r.keeper
 	if !r.o.Sync.OnlyOpen {
-		k.running.Go(func() { k.hold(r.gate.open) })
+		k.running.Go(func() { k.hold(r.gate.Life()) })
 	}
-	k.running.Go(func() { k.rounds(r.gate.open) })
+	k.running.Go(func() { k.rounds(r.gate.Life()) })
 }
 
 func newKeeper(r *Repository) *keeper {
@@ -102,11 +102,11 @@ func (k *keeper) holdPage(ctx context.Context, held []*Page, key pageKey) []*Pag
 	r := k.repo
 	p := (*Page)(nil)
 	held = slices.DeleteFunc(held, func(h *Page) bool {
-		mine := h.shared.key == key && !h.gate.closed()
+		mine := h.shared.key == key && !h.gate.Closed()
 		if mine {
 			p = h
 		}
-		return mine || h.gate.closed() // Evict, DeletePage or the quota has taken that one
+		return mine || h.gate.Closed() // Evict, DeletePage or the quota has taken that one
 	})
 	if file, _ := r.cloud.get(); file == nil {
 		return held

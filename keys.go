@@ -173,15 +173,15 @@ func (r *Repository) withKeys(ctx context.Context, what string, fn func(*cloudsy
 	if err := r.enter(); err != nil {
 		return info, err
 	}
-	defer r.gate.leave()
-	call := r.gate.context(ctx)
-	defer call.release()
+	defer r.gate.Leave()
+	call := r.gate.Call(ctx)
+	defer call.Release()
 	link, err := r.connect(call)
 	if err == nil {
 		err = r.ofBucket(fn(link.syncer, call))
 	}
 	if err != nil {
-		return info, fmt.Errorf("%s: %w", what, call.explain(err))
+		return info, fmt.Errorf("%s: %w", what, call.Explain(err))
 	}
 	return keyringInfo(link.syncer.Keyring()), nil
 }

@@ -68,7 +68,7 @@ func (l *Ledger) HasPage(_ context.Context, id PageID) (bool, error) {
 	if err := l.repo.enter(); err != nil {
 		return false, err
 	}
-	defer l.repo.gate.leave()
+	defer l.repo.gate.Leave()
 	where, _, err := l.repo.pages.Where(pageKey{Ledger: l.name, ID: id})
 	return where != presence.Absent, err
 }

@@ -66,7 +66,7 @@ func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
-	defer r.gate.leave()
+	defer r.gate.Leave()
 	infos, err := r.pagesHere(ctx)
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (r *Repository) herePages(ctx context.Context) ([]PageInfo, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
-	defer r.gate.leave()
+	defer r.gate.Leave()
 	return r.pagesHere(ctx)
 }
 
@@ -166,7 +166,7 @@ func (r *Repository) WatchPages(ctx context.Context) iter.Seq2[PageChange, error
 					continue
 				case <-ctx.Done():
 					err = ctx.Err()
-				case <-r.gate.open.Done():
+				case <-r.gate.Life().Done():
 					err = fmt.Errorf("repository: %w", ErrClosed)
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/gate"
 )
 
 // A merge that failed is tried again after minBackoff, and after twice the time at each further
@@ -51,7 +52,7 @@ func newMerger(s *pageStore) *merger {
 		s: s, automatic: !r.o.Merge.Manual && !r.o.ReadOnly, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		jitter: randomBits, waiters: map[chan error]struct{}{},
 		page: &Page{
-			ledger: &Ledger{repo: r, name: s.key.Ledger}, shared: s, store: s.store, gate: newGate(),
+			ledger: &Ledger{repo: r, name: s.key.Ledger}, shared: s, store: s.store, gate: gate.New(),
 			txs: map[*Tx]struct{}{}, snapshots: map[*snapshotState]struct{}{},
 		},
 	}
@@ -77,7 +78,7 @@ func (m *merger) close() {
 	m.mu.Unlock()
 	m.stop()
 	m.wg.Wait()
-	m.page.gate.close()
+	m.page.gate.Close()
 }
 
 // want has heads merged in the background when there are several. remote says that they came from

@@ -69,13 +69,13 @@ func (p *Page) Merge(ctx context.Context) ([]MergeResult, error) {
 		return nil, err
 	}
 	defer p.leave()
-	call := p.gate.context(ctx)
-	defer call.release()
+	call := p.gate.Call(ctx)
+	defer call.Release()
 	if err := call.Err(); err != nil {
-		return nil, call.explain(fmt.Errorf("merge: %w", err))
+		return nil, call.Explain(fmt.Errorf("merge: %w", err))
 	}
 	results, err := p.shared.merger.attempt(call)
-	return results, call.explain(err)
+	return results, call.Explain(err)
 }
 
 // WaitForMerge waits until the page has one durable head. It has a merge that failed before tried
@@ -88,11 +88,11 @@ func (p *Page) WaitForMerge(ctx context.Context) error {
 		return err
 	}
 	defer p.leave()
-	call := p.gate.context(ctx)
-	defer call.release()
+	call := p.gate.Call(ctx)
+	defer call.Release()
 	for {
 		if err := call.Err(); err != nil {
-			return call.explain(fmt.Errorf("wait for merge: %w", err))
+			return call.Explain(fmt.Errorf("wait for merge: %w", err))
 		}
 		changed := p.store.HeadsChanged()
 		heads := len(p.store.Heads())

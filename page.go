@@ -15,6 +15,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
@@ -31,7 +32,7 @@ type Page struct {
 	ledger *Ledger
 	shared *pageStore
 	store  *storage.Store // of shared
-	gate   *gate
+	gate   *gate.Gate
 	kind   presence.Kind
 
 	once     sync.Once
@@ -68,7 +69,7 @@ func (p *Page) Close() error {
 
 func (p *Page) close() (leaks, error) {
 	p.once.Do(func() {
-		p.gate.close()
+		p.gate.Close()
 		var errs []error
 		p.leaked, errs = p.endAll()
 		p.closeErr = errors.Join(append(errs, p.shared.drop(p))...)
@@ -110,14 +111,14 @@ var errPageClosed = fmt.Errorf("page: %w", ErrClosed)
 
 // enter lets a call in that must then leave.
 func (p *Page) enter() error {
-	if !p.gate.enter() {
+	if !p.gate.Enter() {
 		return errPageClosed
 	}
 	return nil
 }
 
-func (p *Page) leave()               { p.gate.leave() }
-func (p *Page) closing() *gate       { return p.gate }
+func (p *Page) leave()               { p.gate.Leave() }
+func (p *Page) closing() *gate.Gate  { return p.gate }
 func (p *Page) pieces() split.Source { return p.store }
 func (p *Page) note(err error)       { p.shared.note(err) }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/storage"
@@ -57,13 +58,13 @@ func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name 
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
-	defer r.gate.leave()
-	call := r.gate.context(ctx)
-	defer call.release()
+	defer r.gate.Leave()
+	call := r.gate.Call(ctx)
+	defer call.Release()
 	key := pageKey{Ledger: l.name, ID: id}
 	p, err := r.pages.Open(call, key, name, kind)
 	if err != nil {
-		return nil, call.explain(fmt.Errorf("open page %s: %w", key.Text(name), err))
+		return nil, call.Explain(fmt.Errorf("open page %s: %w", key.Text(name), err))
 	}
 	s := p.shared
 	if kind == presence.ForUse {
@@ -89,7 +90,7 @@ func (r *Repository) keepPage(ctx context.Context, page PageRef) (*Page, error) 
 // newHandle returns a handle of an open page.
 func (s *pageStore) newHandle(kind presence.Kind) *Page {
 	p := &Page{
-		ledger: &Ledger{repo: s.repo, name: s.key.Ledger}, shared: s, store: s.store, gate: newGate(), kind: kind,
+		ledger: &Ledger{repo: s.repo, name: s.key.Ledger}, shared: s, store: s.store, gate: gate.New(), kind: kind,
 		txs: map[*Tx]struct{}{}, snapshots: map[*snapshotState]struct{}{},
 	}
 	heads := s.store.Heads()

@@ -158,10 +158,10 @@ func (p *Page) withSync(ctx context.Context, what string, fn func(context.Contex
 		return err
 	}
 	defer p.leave()
-	call := p.gate.context(ctx)
-	defer call.release()
+	call := p.gate.Call(ctx)
+	defer call.Release()
 	err := p.shared.trySync(call, fn)
-	for n := 0; n < changesOfCloud && errors.Is(err, ErrClosed) && !p.gate.closed(); n++ {
+	for n := 0; n < changesOfCloud && errors.Is(err, ErrClosed) && !p.gate.Closed(); n++ {
 		// Not the page has ended, but its syncing with a cloud that is being changed for another,
 		// or for none.
 		release, turnErr := p.ledger.repo.cloud.take(call)
@@ -177,7 +177,7 @@ func (p *Page) withSync(ctx context.Context, what string, fn func(context.Contex
 		if what != "" {
 			err = fmt.Errorf("%s: %w", what, err)
 		}
-		return call.explain(err)
+		return call.Explain(err)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (r *Repository) runQuota() {
 	told := ""
 	for {
 		said := ""
-		if err := r.keepQuota(r.gate.open); err != nil && !r.gate.closed() {
+		if err := r.keepQuota(r.gate.Life()); err != nil && !r.gate.Closed() {
 			if said = err.Error(); said != told { // once, not every few minutes
 				r.o.Logger.Warn("pages take more space than they may", "error", err)
 			}
@@ -48,7 +48,7 @@ func (r *Repository) runQuota() {
 		select {
 		case <-tick:
 		case <-r.quotaWake:
-		case <-r.gate.open.Done():
+		case <-r.gate.Life().Done():
 			release()
 			return
 		}
@@ -72,14 +72,14 @@ func (r *Repository) KeepSpace(ctx context.Context) error {
 	if err := r.enter(); err != nil {
 		return err
 	}
-	defer r.gate.leave()
+	defer r.gate.Leave()
 	if r.o.ReadOnly {
 		return fmt.Errorf("keep space: the repository is open for reading: %w", ErrReadOnly)
 	}
-	call := r.gate.context(ctx)
-	defer call.release()
+	call := r.gate.Call(ctx)
+	defer call.Release()
 	if err := r.keepQuota(call); err != nil {
-		return call.explain(fmt.Errorf("keep space: %w", err))
+		return call.Explain(fmt.Errorf("keep space: %w", err))
 	}
 	return nil
 }

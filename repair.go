@@ -28,7 +28,7 @@ func (r *Repository) alone(ctx context.Context, k pageKey, fn func() error) (ok 
 	if err := r.enter(); err != nil {
 		return false, err
 	}
-	defer r.gate.leave()
+	defer r.gate.Leave()
 	err = r.pages.Take(ctx, k, func(*presence.Alone[*pageStore, *Page]) error { return fn() })
 	if errors.Is(err, presence.ErrInUse) {
 		return false, nil
@@ -263,9 +263,9 @@ func (c *pageCheck) withStore(ctx context.Context, fn func(context.Context, *sto
 			return err
 		}
 		defer p.leave()
-		call := p.gate.context(ctx)
-		defer call.release()
-		return call.explain(fn(call, p.store))
+		call := p.gate.Call(ctx)
+		defer call.Release()
+		return call.Explain(fn(call, p.store))
 	})
 }
 

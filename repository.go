@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/split"
@@ -34,7 +35,7 @@ type Repository struct {
 	recency  *storage.Recency
 	lock     *layout.Lock
 	usage    *usageDB
-	gate     *gate
+	gate     *gate.Gate
 	cloud    *cloud
 	keeper   *keeper
 	pages    *openPages
@@ -110,7 +111,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 		return nil, fmt.Errorf("open repository: %w", err)
 	}
 	r := &Repository{
-		o: o.withDefaults(), fs: vfs.OS, gate: newGate(), quotaWake: make(chan struct{}, 1), quotaTurn: make(chan struct{}, 1),
+		o: o.withDefaults(), fs: vfs.OS, gate: gate.New(), quotaWake: make(chan struct{}, 1), quotaTurn: make(chan struct{}, 1),
 		indexes: map[pageKey]*index.Memory{}, ledgerDirs: map[string]bool{}, listed: make(chan struct{}), ledgerRules: map[string]*MergeRules{}, pageRules: map[pageKey]*MergeRules{},
 	}
 	r.clock = clockOf(&r.o)
@@ -261,7 +262,7 @@ func (r *Repository) Close() error {
 }
 
 func (r *Repository) close() error {
-	r.gate.close()
+	r.gate.Close()
 	r.quota.Wait()
 	r.background.Wait()
 	r.keeper.running.Wait()
@@ -295,7 +296,7 @@ func (r *Repository) ReadOnly() bool { return r.o.ReadOnly }
 
 // enter lets a call in that must then call r.gate.leave.
 func (r *Repository) enter() error {
-	if !r.gate.enter() {
+	if !r.gate.Enter() {
 		return fmt.Errorf("repository: %w", ErrClosed)
 	}
 	return nil
@@ -307,7 +308,7 @@ func (r *Repository) Ledger(name string) (*Ledger, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
-	defer r.gate.leave()
+	defer r.gate.Leave()
 	if err := checkName("ledger", name); err != nil {
 		return nil, err
 	}

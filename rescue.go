@@ -34,15 +34,15 @@ func (c *pageCheck) rescueHeads(ctx context.Context) error {
 			return err
 		}
 		defer p.leave()
-		call := p.gate.context(ctx)
-		defer call.release()
+		call := p.gate.Call(ctx)
+		defer call.Release()
 		for _, h := range p.store.Heads() {
 			whole, err := p.store.TreeWhole(call, h)
 			if err == nil && !whole {
 				err = c.rescue(call, p, h)
 			}
 			if err != nil {
-				return call.explain(fmt.Errorf("rescue what is left of commit %s: %w", h.ID.Short(), err))
+				return call.Explain(fmt.Errorf("rescue what is left of commit %s: %w", h.ID.Short(), err))
 			}
 		}
 		return nil

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/merge"
 	"github.com/ledgerd/ledger/split"
 )
@@ -110,7 +111,7 @@ type mergeOrigin struct {
 var errMergeOver = fmt.Errorf("read a value of a merge that has gone on: %w", ErrTxDone)
 
 func (o *mergeOrigin) enter() error {
-	if !o.page.gate.enter() {
+	if !o.page.gate.Enter() {
 		return errPageClosed
 	}
 	if o.over.Load() {
@@ -121,7 +122,7 @@ func (o *mergeOrigin) enter() error {
 }
 
 func (o *mergeOrigin) leave()               { o.page.leave() }
-func (o *mergeOrigin) closing() *gate       { return o.page.gate }
+func (o *mergeOrigin) closing() *gate.Gate  { return o.page.gate }
 func (o *mergeOrigin) pieces() split.Source { return o.values }
 func (o *mergeOrigin) note(err error)       { o.page.note(err) }
 

@@ -200,15 +200,15 @@ func (p *Page) reupload(ctx context.Context, out *PageSync) error {
 		return err
 	}
 	defer p.leave()
-	call := p.gate.context(ctx)
-	defer call.release()
+	call := p.gate.Call(ctx)
+	defer call.Release()
 	link, err := p.ledger.repo.connect(call)
 	if err != nil {
-		return call.explain(err)
+		return call.Explain(err)
 	}
 	var synced *cloudsync.Page
 	if synced, err = p.shared.attach(call, link, true); err == nil {
 		out.Missing, err = synced.Reupload(call)
 	}
-	return call.explain(err)
+	return call.Explain(err)
 }

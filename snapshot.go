@@ -10,6 +10,7 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/split"
 )
 
@@ -67,7 +68,7 @@ func (s *snapshotState) enter() error {
 }
 
 func (s *snapshotState) leave()               { s.page.leave() }
-func (s *snapshotState) closing() *gate       { return s.page.gate }
+func (s *snapshotState) closing() *gate.Gate  { return s.page.gate }
 func (s *snapshotState) pieces() split.Source { return s.values }
 func (s *snapshotState) note(err error)       { s.page.note(err) }
 

@@ -173,7 +173,7 @@ func (r *Repository) WatchSync(ctx context.Context) iter.Seq2[[]SyncState, error
 	return func(yield func([]SyncState, error) bool) {
 		for {
 			err := ctx.Err()
-			if r.gate.closed() {
+			if r.gate.Closed() {
 				err = fmt.Errorf("repository: %w", ErrClosed)
 			}
 			if err != nil {
@@ -188,7 +188,7 @@ func (r *Repository) WatchSync(ctx context.Context) iter.Seq2[[]SyncState, error
 			case <-changed[0]:
 			case <-changed[1]:
 			case <-ctx.Done():
-			case <-r.gate.open.Done():
+			case <-r.gate.Life().Done():
 			}
 		}
 	}
@@ -279,22 +279,22 @@ func (r *Repository) syncPages(ctx context.Context, only []PageRef, kind presenc
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
-	defer r.gate.leave()
-	call := r.gate.context(ctx)
-	defer call.release()
+	defer r.gate.Leave()
+	call := r.gate.Call(ctx)
+	defer call.Release()
 	link, err := r.connect(call)
 	if err != nil {
 		r.noteFailure(call, nil, err)
-		return nil, call.explain(fmt.Errorf("sync: %w", err))
+		return nil, call.Explain(fmt.Errorf("sync: %w", err))
 	}
 	if err := r.checkBucket(call, link); err != nil {
 		r.noteFailure(call, link, err)
-		return nil, call.explain(fmt.Errorf("sync: %w", err))
+		return nil, call.Explain(fmt.Errorf("sync: %w", err))
 	}
 	r.cloud.set(func(c *cloud) { c.failed = failure{} })
 	work, bad, err := r.pagesToSync(call, link, only)
 	if err != nil {
-		return nil, call.explain(fmt.Errorf("sync: %w", err))
+		return nil, call.Explain(fmt.Errorf("sync: %w", err))
 	}
 	done := r.runSyncs(call, work, kind, fn)
 	errs := []error{bad}
@@ -310,7 +310,7 @@ func (r *Repository) syncPages(ctx context.Context, only []PageRef, kind presenc
 		r.cloud.mu.Unlock()
 	}
 	r.remember(link)
-	return done, call.explain(err)
+	return done, call.Explain(err)
 }
 
 // noteFailure lets the states and Status tell, of all pages that are here, why the last sync did

@@ -35,7 +35,7 @@ func (s *pageStore) unattachedState() SyncState {
 		return out
 	}
 	out.Paused = file.paused
-	ctx := s.repo.gate.open
+	ctx := s.repo.gate.Life()
 	if unsynced, err := s.store.Unsynced(ctx); err == nil { // else the page is being closed, or damaged: who reads it is told
 		_ = out.setUnsynced(ctx, s.store, unsynced)
 	}

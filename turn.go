@@ -94,8 +94,8 @@ func (h *heldTurn) drop() {
 // turn for some time. It returns nil when the turn does not come within turnLimit, as in a closure
 // of Update. The caller has entered the page.
 func (p *Page) beginInTurn(ctx context.Context, hold time.Duration) (*Tx, error) {
-	call := p.gate.context(ctx)
-	defer call.release()
+	call := p.gate.Call(ctx)
+	defer call.Release()
 	wait, cancel := context.WithTimeout(call, turnLimit)
 	defer cancel()
 	unlock, err := p.store.Lock(wait)
@@ -103,14 +103,14 @@ func (p *Page) beginInTurn(ctx context.Context, hold time.Duration) (*Tx, error)
 		return nil, nil
 	}
 	if err != nil {
-		return nil, call.explain(fmt.Errorf("begin transaction: %w", err))
+		return nil, call.Explain(fmt.Errorf("begin transaction: %w", err))
 	}
 	j := p.store.NewJournal() // before the head: see beginUpdate
 	head, err := p.chainedHead(call)
 	if err != nil {
 		j.Rollback()
 		unlock()
-		return nil, call.explain(fmt.Errorf("begin transaction: %w", err))
+		return nil, call.Explain(fmt.Errorf("begin transaction: %w", err))
 	}
 	t := p.newTx(head, j, p.store.Pin(head.ID))
 	t.nodes = &completedNodes{p.store, p, head}

@@ -12,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
@@ -111,7 +112,7 @@ func (p *Page) newTx(base *commit.Commit, j *storage.Journal, release func()) *T
 }
 
 func (t *Tx) enter() error {
-	if !t.page.gate.enter() {
+	if !t.page.gate.Enter() {
 		return errPageClosed
 	}
 	if t.over.Load() {
@@ -124,7 +125,7 @@ func (t *Tx) enter() error {
 var errTxDone = fmt.Errorf("use transaction: %w", ErrTxDone)
 
 func (t *Tx) leave()               { t.page.leave() }
-func (t *Tx) closing() *gate       { return t.page.gate }
+func (t *Tx) closing() *gate.Gate  { return t.page.gate }
 func (t *Tx) pieces() split.Source { return t.sink }
 func (t *Tx) note(err error)       { t.page.note(err) }
 

@@ -58,14 +58,14 @@ func (p *Page) beginUpdate(ctx context.Context) (*Tx, func(), error) {
 		return nil, nil, err
 	}
 	defer p.leave()
-	call := p.gate.context(ctx)
-	defer call.release()
+	call := p.gate.Call(ctx)
+	defer call.Release()
 	if err := call.Err(); err != nil {
-		return nil, nil, call.explain(fmt.Errorf("update: %w", err))
+		return nil, nil, call.Explain(fmt.Errorf("update: %w", err))
 	}
 	unlock, err := p.store.Lock(call)
 	if err != nil {
-		return nil, nil, call.explain(fmt.Errorf("update: %w", err))
+		return nil, nil, call.Explain(fmt.Errorf("update: %w", err))
 	}
 	// The journal comes first: should the disk fail in between, the commit fails too and does not
 	// rely on what is lost.
@@ -74,7 +74,7 @@ func (p *Page) beginUpdate(ctx context.Context) (*Tx, func(), error) {
 	if err != nil {
 		j.Rollback()
 		unlock()
-		return nil, nil, call.explain(fmt.Errorf("update: %w", err))
+		return nil, nil, call.Explain(fmt.Errorf("update: %w", err))
 	}
 	t := p.newTx(head, j, func() {}) // a head is not pruned, and it stays one in this turn
 	t.managed = true
@@ -132,15 +132,15 @@ func (t *Tx) commitUpdate(ctx context.Context, unlock func()) (CommitID, error) 
 // submit applies the changes, hands the new commit to the disk and ends the transaction. It returns
 // no commit when nothing changes. The caller has entered and holds the page's write turn.
 func (t *Tx) submit(ctx context.Context, parent *commit.Commit) (*commit.Commit, *storage.Pending, error) {
-	call := t.page.gate.context(ctx)
-	defer call.release()
+	call := t.page.gate.Call(ctx)
+	defer call.Release()
 	root, err := t.apply(call)
 	if err != nil {
-		return nil, nil, call.explain(t.fail(err))
+		return nil, nil, call.Explain(t.fail(err))
 	}
 	c, pending, err := t.page.submit(call, t.sink.j, root, parent, t.message)
 	if err != nil {
-		return nil, nil, call.explain(t.fail(err))
+		return nil, nil, call.Explain(t.fail(err))
 	}
 	_, err = t.end()
 	t.page.warn(err)
@@ -309,11 +309,11 @@ func (t *Tx) Commit(ctx context.Context) (CommitID, error) {
 	}
 	defer t.leave()
 	started, changes := t.now(), t.journal.count
-	call := t.page.gate.context(ctx)
-	defer call.release()
+	call := t.page.gate.Call(ctx)
+	defer call.Release()
 	c, pending, err := t.commit(call)
 	if err != nil {
-		return CommitID{}, call.explain(t.fail(err))
+		return CommitID{}, call.Explain(t.fail(err))
 	}
 	_, err = t.end()
 	t.page.warn(err)

@@ -88,9 +88,9 @@ func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64,
 		return err
 	}
 	defer t.leave()
-	call := t.page.gate.context(ctx)
-	defer call.release()
-	return call.explain(t.putReader(call, key, &sizedReader{r: r, left: size, want: size}, p))
+	call := t.page.gate.Call(ctx)
+	defer call.Release()
+	return call.Explain(t.putReader(call, key, &sizedReader{r: r, left: size, want: size}, p))
 }
 
 func (t *Tx) putReader(ctx context.Context, key []byte, r *sizedReader, p Priority) error {

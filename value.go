@@ -9,6 +9,7 @@ import (
 	"math"
 
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 )
@@ -20,7 +21,7 @@ type origin interface {
 	enter() error
 	leave()
 	// closing returns the gate whose closing ends reads that wait for the network.
-	closing() *gate
+	closing() *gate.Gate
 	// pieces returns where the pieces of values are read. The caller has entered.
 	pieces() split.Source
 	// find returns the entry of key. The caller has entered.
@@ -194,13 +195,13 @@ func (p enteredPieces) call(ctx context.Context, fn func(context.Context, split.
 		return err
 	}
 	defer p.from.leave()
-	call := p.from.closing().context(ctx)
-	defer call.release()
+	call := p.from.closing().Call(ctx)
+	defer call.Release()
 	err := fn(call, p.from.pieces())
 	if err != nil && errors.Is(err, ErrCorrupt) {
 		p.from.note(err)
 	}
-	return call.explain(err)
+	return call.Explain(err)
 }
 
 // Size returns the length of the value in bytes.

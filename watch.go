@@ -218,7 +218,7 @@ func (w *watcher) wait(ctx context.Context) (*commit.Commit, func(), error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-		case <-w.page.gate.open.Done():
+		case <-w.page.gate.Life().Done():
 		}
 	}
 }
@@ -231,16 +231,16 @@ func (w *watcher) look(ctx context.Context) (next *commit.Commit, release func()
 		return nil, nil, nil, err
 	}
 	defer p.leave()
-	call := p.gate.context(ctx)
-	defer call.release()
+	call := p.gate.Call(ctx)
+	defer call.Release()
 	for {
 		if err := call.Err(); err != nil {
-			return nil, nil, nil, call.explain(err)
+			return nil, nil, nil, call.Explain(err)
 		}
 		changed = p.store.HeadsChanged() // before the heads are read: what comes after them is not missed
 		next, err := p.follow(call, w.at)
 		if err != nil {
-			return nil, nil, nil, call.explain(fmt.Errorf("follow the branch of commit %s: %w", w.at.ID.Short(), err))
+			return nil, nil, nil, call.Explain(fmt.Errorf("follow the branch of commit %s: %w", w.at.ID.Short(), err))
 		}
 		if next.ID == w.at.ID {
 			return nil, nil, changed, nil
@@ -254,7 +254,7 @@ func (w *watcher) look(ctx context.Context) (next *commit.Commit, release func()
 		release()
 		if !errors.Is(err, ErrNotFound) {
 			p.note(err)
-			return nil, nil, nil, call.explain(err)
+			return nil, nil, nil, call.Explain(err)
 		}
 	}
 }
@@ -297,7 +297,7 @@ func changeBytes(d *btree.DiffEntry) int {
 // deliver yields a part. It reports whether the loop goes on.
 func (w *watcher) deliver(ctx context.Context, next *commit.Commit, changes []Change, kind PartKind) bool {
 	err := ctx.Err()
-	if w.page.gate.closed() {
+	if w.page.gate.Closed() {
 		err = errPageClosed
 	}
 	if err != nil {
