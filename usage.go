@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/pageusage"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -48,13 +47,10 @@ func (u *usageDB) reconcile(exist []pageKey, now time.Time) error {
 	return err
 }
 
-// named records the names of a ledger and of its page, unless that is "".
+// named records the name of a page, unless that is "".
 func (u *usageDB) named(ledger string, id PageID, name string) error {
-	if u.readOnly {
+	if u.readOnly || name == "" {
 		return nil
-	}
-	if err := u.db.SetLedgerName(layout.LedgerDirName(ledger), ledger); err != nil || name == "" {
-		return err
 	}
 	return u.db.SetPageName(pageusage.Page{Ledger: ledger, ID: id}, name)
 }

@@ -1,6 +1,6 @@
 // Package pageusage remembers when each page of a repository was last closed, which is the order in
-// which eviction takes them, and the names of ledgers and pages, so that an evicted page keeps its
-// name. It decides nothing: it gives the order, storage executes.
+// which eviction takes them, and the names of pages, so that an evicted page keeps its name. It
+// decides nothing.
 //
 // It may import storage/index, internal/base and internal/limits, and nothing else of the module.
 //
@@ -12,8 +12,6 @@
 //	                                       big-endian; 0 while the page is open
 //	sizes     ledger name, page id (16 B)  what the page took on disk when it was last closed, 8
 //	                                       bytes big-endian, at most 2^63-1; a hint
-//	ledgers   directory name               CRC-32C of key and name, 4 bytes big-endian; ledger
-//	                                       name
 //	pages     ledger name, page id (16 B)  CRC-32C of key and name, 4 bytes big-endian; page name
 //
 // The id has a fixed length and stands last, so ledger name and id cannot be mistaken.

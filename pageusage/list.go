@@ -2,30 +2,24 @@ package pageusage
 
 import (
 	"bytes"
-	"cmp"
-	"container/heap"
 	"fmt"
 	"iter"
 
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-const (
-	// stepRows is how many rows an iterator reads in one transaction.
-	stepRows = 256
-	// heapPages bounds the memory of LeastRecent.
-	heapPages = 1024
-)
+// stepRows is how many rows an iterator reads in one transaction.
+const stepRows = 256
 
 // rows yields copies of the rows of a bucket in order. It holds no transaction while the loop body
 // runs.
-func (d *DB) rows(bucket string, prefix []byte) iter.Seq2[[2][]byte, error] {
+func (d *DB) rows(bucket string) iter.Seq2[[2][]byte, error] {
 	return func(yield func([2][]byte, error) bool) {
 		if err := d.usable(); err != nil {
 			yield([2][]byte{}, err)
 			return
 		}
-		from := bytes.Clone(prefix)
+		var from []byte
 		for {
 			var step [][2][]byte
 			err := d.db.View(func(tx index.Tx) error {
@@ -35,7 +29,7 @@ func (d *DB) rows(bucket string, prefix []byte) iter.Seq2[[2][]byte, error] {
 				}
 				c := b.Cursor()
 				k, v := c.Seek(from)
-				for ; k != nil && bytes.HasPrefix(k, prefix) && len(step) < stepRows; k, v = c.Next() {
+				for ; k != nil && len(step) < stepRows; k, v = c.Next() {
 					step = append(step, [2][]byte{bytes.Clone(k), bytes.Clone(v)})
 				}
 				return nil
@@ -74,7 +68,7 @@ func (d *DB) List() iter.Seq2[Usage, error] {
 			yield(Usage{}, err)
 			return
 		}
-		for kv, err := range d.rows(openedBucket, nil) {
+		for kv, err := range d.rows(openedBucket) {
 			var u Usage
 			if err == nil {
 				u, err = decodeUsage(kv[0], kv[1])
@@ -91,77 +85,4 @@ func (d *DB) List() iter.Seq2[Usage, error] {
 			}
 		}
 	}
-}
-
-// LeastRecent yields the closed pages, the one that was closed longest ago first; of pages closed
-// at the same time, in the order of List. Its memory does not grow with the number of pages. A page
-// that is marked meanwhile may come in its new place, its old one, or both: check before evicting.
-// At most one error comes, last: those of List.
-func (d *DB) LeastRecent() iter.Seq2[Usage, error] {
-	return func(yield func(Usage, error) bool) {
-		var after Usage
-		for {
-			batch, err := d.oldest(after)
-			if err != nil {
-				yield(Usage{}, err)
-				return
-			}
-			for _, u := range batch {
-				if !yield(u, nil) {
-					return
-				}
-			}
-			if len(batch) < heapPages {
-				return
-			}
-			after = batch[len(batch)-1]
-		}
-	}
-}
-
-// older is the order of LeastRecent.
-func older(a, b Usage) int {
-	return cmp.Or(a.Closed.Compare(b.Closed), bytes.Compare(a.Page.key(), b.Page.key()))
-}
-
-// newestFirst is a heap of the oldest pages seen, with the newest of them on top.
-type newestFirst []Usage
-
-func (h newestFirst) Len() int           { return len(h) }
-func (h newestFirst) Less(i, j int) bool { return older(h[i], h[j]) > 0 }
-func (h newestFirst) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-
-// Push is for package heap.
-func (h *newestFirst) Push(x any) { *h = append(*h, x.(Usage)) }
-
-// Pop is for package heap.
-func (h *newestFirst) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
-}
-
-// oldest returns the oldest closed pages after one, sorted, at most heapPages.
-func (d *DB) oldest(after Usage) ([]Usage, error) {
-	var h newestFirst
-	for u, err := range d.List() {
-		if err != nil {
-			return nil, err
-		}
-		if u.Open || after.Page.Ledger != "" && older(u, after) <= 0 {
-			continue
-		}
-		switch {
-		case len(h) < heapPages:
-			heap.Push(&h, u)
-		case older(u, h[0]) < 0:
-			h[0] = u
-			heap.Fix(&h, 0)
-		}
-	}
-	sorted := make([]Usage, len(h))
-	for i := len(h) - 1; i >= 0; i-- {
-		sorted[i] = heap.Pop(&h).(Usage)
-	}
-	return sorted, nil
 }

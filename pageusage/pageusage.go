@@ -190,7 +190,7 @@ func New(db index.DB, now time.Time) (d *DB, closed int, err error) {
 
 // prepare makes the buckets and closes pages.
 func prepare(tx index.Tx, left []Page, now time.Time) error {
-	for _, name := range []string{ledgersBucket, pagesBucket, sizesBucket} {
+	for _, name := range []string{pagesBucket, sizesBucket} {
 		if _, err := tx.CreateBucket(name); err != nil {
 			return err
 		}
@@ -222,7 +222,7 @@ func scan(tx index.Tx, open func(Page)) error {
 	if err := checkFormat(tx); err != nil {
 		return err
 	}
-	for _, name := range []string{openedBucket, ledgersBucket, pagesBucket, sizesBucket} {
+	for _, name := range []string{openedBucket, pagesBucket, sizesBucket} {
 		b := tx.Bucket(name)
 		if b == nil && name == sizesBucket {
 			continue // older programs made none
@@ -252,7 +252,7 @@ func scanRow(bucket string, k, v []byte, open func(Page)) error {
 		}
 		return err
 	}
-	_, err := decodeName(bucket, k, v)
+	_, err := decodeName(k, v)
 	return err
 }
 

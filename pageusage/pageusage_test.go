@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,7 +80,6 @@ func TestUsage(t *testing.T) {
 	must(t, d.MarkClosed(page("ab", 1), at(40)))
 	must(t, d.MarkClosed(page("b", 1), at(50)))
 	equal(t, "list", list(t, d.List()), []string{"a/1@open", "a/2@50", "ab/1@40", "b/1@50"})
-	equal(t, "least recent", list(t, d.LeastRecent()), []string{"ab/1@40", "a/2@50", "b/1@50"})
 	must(t, d.Remove(page("ab", 1)))
 	must(t, d.Remove(page("none", 1)))
 	if _, err := d.Get(page("ab", 1)); !errors.Is(err, base.ErrNotFound) {
@@ -103,7 +101,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%s after close: %v", what, err)
 		}
 	}
-	for _, err := range d.LeastRecent() {
+	for _, err := range d.List() {
 		if !errors.Is(err, base.ErrClosed) {
 			t.Errorf("list after close: %v", err)
 		}
@@ -229,8 +227,6 @@ func (c *counting) Update(fn func(index.Tx) error) error {
 func TestNames(t *testing.T) {
 	dir := t.TempDir()
 	d, _ := open(t, dir, 1)
-	must(t, d.SetLedgerName("c4o0", "a"))
-	must(t, d.SetLedgerName("c5o0", "ab"))
 	for _, p := range []pageusage.Page{page("a", 2), page("a", 1), page("ab", 1)} {
 		must(t, d.SetPageName(p, fmt.Sprintf("page %d of %s", p.ID[15], p.Ledger)))
 	}
@@ -242,37 +238,16 @@ func TestNames(t *testing.T) {
 	if name, err := d.PageName(page("a", 1)); err != nil || name != "page 1 of a" {
 		t.Errorf("an evicted page's name: %q %v", name, err)
 	}
-	if name, err := d.LedgerName("c5o0"); err != nil || name != "ab" {
-		t.Errorf("ledger: %q %v", name, err)
-	}
-	names := func(ledger string) (got []string) {
-		for n, err := range d.PageNames(ledger) {
-			must(t, err)
-			got = append(got, n.Name)
-		}
-		return got
-	}
-	equal(t, "pages of a", names("a"), []string{"page 1 of a", "page 2 of a"})
-	equal(t, "all pages", names(""), []string{"page 1 of a", "page 2 of a", "page 1 of ab"})
 	must(t, d.Forget(page("a", 2)))
-	equal(t, "after forgetting a page", names("a"), []string{"page 1 of a"})
-	must(t, d.ForgetLedger("c4o0"))
-	must(t, d.ForgetLedger("c4o0"))
-	equal(t, "after forgetting a ledger", names(""), []string{"page 1 of ab"})
-	var ledgers []string
-	for l, err := range d.Ledgers() {
-		must(t, err)
-		ledgers = append(ledgers, l.Dir+"="+l.Name)
+	if name, err := d.PageName(page("a", 2)); !errors.Is(err, base.ErrNotFound) {
+		t.Errorf("a forgotten page's name: %q %v", name, err)
 	}
-	equal(t, "ledgers", ledgers, []string{"c5o0=ab"})
 	long := strings.Repeat("x", limits.MaxLedgerNameBytes+1)
 	for what, c := range map[string]struct{ got, want error }{
 		"empty ledger":    {d.MarkOpened(page("", 1)), base.ErrInvalid},
 		"long ledger":     {d.MarkClosed(page(long, 1), at(1)), base.ErrTooLarge},
 		"empty page name": {d.SetPageName(page("a", 1), ""), base.ErrInvalid},
 		"long page name":  {d.SetPageName(page("a", 1), long), base.ErrTooLarge},
-		"empty directory": {d.SetLedgerName("", "a"), base.ErrInvalid},
-		"no ledger":       {second(d.LedgerName("")), base.ErrNotFound},
 		"no page":         {second(d.PageName(page("q", 1))), base.ErrNotFound},
 		"bad page":        {second(d.PageName(page("", 1))), base.ErrNotFound},
 	} {
@@ -301,36 +276,6 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// TestLeastRecent compares the order with sorting, over more pages than fit the heap, with a body
-// that changes rows.
-func TestLeastRecent(t *testing.T) {
-	d, _, err := pageusage.New(index.NewMemory(), at(1))
-	must(t, err)
-	rng := uint64(1)
-	var want []string
-	for i := range 3000 {
-		rng = rng*6364136223846793005 + 1442695040888963407
-		p := pageusage.Page{Ledger: "l"}
-		p.ID[0], p.ID[1] = byte(i>>8), byte(i)
-		when := int64(rng>>54) + 1
-		must(t, d.MarkClosed(p, at(when)))
-		want = append(want, fmt.Sprintf("%08d %x", when, p.ID))
-	}
-	slices.Sort(want)
-	var got []string
-	for u, err := range d.LeastRecent() {
-		must(t, err)
-		got = append(got, fmt.Sprintf("%08d %x", u.Closed.UnixNano(), u.Page.ID))
-		if len(got)%100 == 0 {
-			must(t, d.Remove(u.Page)) // no deadlock, and no disturbance
-		}
-	}
-	equal(t, "order", got, want)
-	for range d.LeastRecent() {
-		break
-	}
-}
-
 // TestDamaged is U4, for damage of the file and of a row.
 func TestDamaged(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
@@ -338,14 +283,13 @@ func TestDamaged(t *testing.T) {
 		"no database": func(path string) error {
 			return os.WriteFile(path, bytes.Repeat([]byte("x"), 20000), 0o600)
 		},
-		"short row":     put("opened", []byte("a0123456789abcdef"), []byte{1}),
-		"short key":     put("opened", []byte("0123456789abcdef"), make([]byte, 8)),
-		"time":          put("opened", []byte("a0123456789abcdef"), bytes.Repeat([]byte{0xff}, 8)),
-		"name":          put("pages", []byte("a0123456789abcdef"), []byte("\x00\x00\x00\x00name")),
-		"name's key":    put("pages", []byte("a"), []byte("\x00\x00\x00\x00name")),
-		"size":          put("sizes", []byte("a0123456789abcdef"), bytes.Repeat([]byte{0xff}, 8)),
-		"ledger's name": put("ledgers", []byte("dir"), []byte("abc")),
-		"version":       put("format", []byte("version"), []byte{0}),
+		"short row":  put("opened", []byte("a0123456789abcdef"), []byte{1}),
+		"short key":  put("opened", []byte("0123456789abcdef"), make([]byte, 8)),
+		"time":       put("opened", []byte("a0123456789abcdef"), bytes.Repeat([]byte{0xff}, 8)),
+		"name":       put("pages", []byte("a0123456789abcdef"), []byte("\x00\x00\x00\x00name")),
+		"name's key": put("pages", []byte("a"), []byte("\x00\x00\x00\x00name")),
+		"size":       put("sizes", []byte("a0123456789abcdef"), bytes.Repeat([]byte{0xff}, 8)),
+		"version":    put("format", []byte("version"), []byte{0}),
 		"no bucket": func(path string) error {
 			return update(path, func(tx index.Tx) error { return tx.DeleteBucket("pages") })
 		},

@@ -13,11 +13,10 @@ import (
 )
 
 const (
-	formatBucket  = "format"
-	openedBucket  = "opened"
-	ledgersBucket = "ledgers"
-	pagesBucket   = "pages"
-	sizesBucket   = "sizes"
+	formatBucket = "format"
+	openedBucket = "opened"
+	pagesBucket  = "pages"
+	sizesBucket  = "sizes"
 
 	versionKey = "version"
 )
@@ -106,18 +105,16 @@ func encodeName(k []byte, name string) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, nameSum(k, name)), name...)
 }
 
-func decodeName(bucket string, k, v []byte) (string, error) {
-	if bucket == pagesBucket {
-		if _, err := decodePage(bucket, k); err != nil {
-			return "", err
-		}
+func decodeName(k, v []byte) (string, error) {
+	if _, err := decodePage(pagesBucket, k); err != nil {
+		return "", err
 	}
 	if len(v) <= 4 || len(v) > 4+limits.MaxLedgerNameBytes {
-		return "", damage(bucket, shown(k), "checksum and name", "%d bytes", len(v))
+		return "", damage(pagesBucket, shown(k), "checksum and name", "%d bytes", len(v))
 	}
 	name := string(v[4:])
 	if want, got := binary.BigEndian.Uint32(v), nameSum(k, name); want != got {
-		return "", damage(bucket, shown(k), fmt.Sprintf("checksum %08x", want), "%08x", got)
+		return "", damage(pagesBucket, shown(k), fmt.Sprintf("checksum %08x", want), "%08x", got)
 	}
 	return name, nil
 }
