@@ -17,6 +17,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/pageusage"
 )
 
 // Backup writes a consistent copy of the repository into the directory dir, while it is in use. dir
@@ -82,7 +83,7 @@ func (r *Repository) backup(ctx context.Context, t backupTarget) error {
 		}
 		ledger = info.Ledger
 		if err := r.backupPage(ctx, t, info, path.Join(dir, layout.PageDirName(info.ID))); err != nil {
-			if r.hasLeft(pageKey{Ledger: info.Ledger, ID: info.ID}, err) {
+			if r.hasLeft(info.key(), err) {
 				continue
 			}
 			return fmt.Errorf("copy page %s: %w", base.PageName(info.Ledger, info.Name, info.ID), err)
@@ -159,13 +160,13 @@ func (r *Repository) backupUsage(t backupTarget, infos []PageInfo, dir string) (
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 	now := r.clock.Now()
-	u, _, err := openUsage(tmp, false, now, r.o.Logger)
+	u, _, err := pageusage.Open(tmp, pageusage.Options{Now: now})
 	if err != nil {
 		return err
 	}
 	files, err := openAll(tmp)
 	if err != nil {
-		return errors.Join(err, u.close())
+		return errors.Join(err, u.Close())
 	}
 	defer func() {
 		for _, f := range files {
@@ -178,11 +179,15 @@ func (r *Repository) backupUsage(t backupTarget, infos []PageInfo, dir string) (
 		if at.IsZero() {
 			at = now
 		}
-		if err := errors.Join(u.named(info.Ledger, info.ID, info.Name), u.closed(info.Ledger, info.ID, at)); err != nil {
-			return errors.Join(err, u.close())
+		k := info.key()
+		if err = u.MarkClosed(k, at); err == nil && info.Name != "" {
+			err = u.SetPageName(k, info.Name)
+		}
+		if err != nil {
+			return errors.Join(err, u.Close())
 		}
 	}
-	if err := u.close(); err != nil {
+	if err := u.Close(); err != nil {
 		return err
 	}
 	for _, f := range files {

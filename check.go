@@ -162,7 +162,7 @@ func (r *Repository) Check(ctx context.Context, o CheckOptions) (*CheckReport, e
 	for i, info := range chosen {
 		c := pageCheck{repo: r, o: o, ledger: &Ledger{repo: r, name: info.Ledger}, info: info, index: i, pages: len(chosen)}
 		if err := c.run(ctx); err != nil {
-			if o.Page == nil && r.hasLeft(pageKey{Ledger: info.Ledger, ID: info.ID}, err) {
+			if o.Page == nil && r.hasLeft(info.key(), err) {
 				continue
 			}
 			return nil, fmt.Errorf("check page %s: %w", base.PageName(info.Ledger, info.Name, info.ID), err)
@@ -309,7 +309,7 @@ func (r *Repository) vanished(k pageKey, blank bool, size int64) (had int64, err
 	} else if err != nil {
 		return 0, err
 	}
-	if had, err = r.usage.size(k.Ledger, k.ID); had <= size {
+	if had, err = r.usage.Size(k); had <= size {
 		had = 0
 	}
 	return had, err
@@ -317,7 +317,7 @@ func (r *Repository) vanished(k pageKey, blank bool, size int64) (had int64, err
 
 // vanished reports a page whose files are all gone, or have nothing in them.
 func (c *pageCheck) vanished(report *PageReport, store *storage.Store) error {
-	key := pageKey{Ledger: c.info.Ledger, ID: c.info.ID}
+	key := c.info.key()
 	size, err := c.repo.disk.PageSize(key)
 	if err != nil {
 		return err
@@ -339,11 +339,11 @@ func (c *pageCheck) forgetVanished() error {
 	if !told || c.report.CloudErr != nil || c.report.InUse {
 		return nil
 	}
-	size, err := c.repo.disk.PageSize(pageKey{Ledger: c.info.Ledger, ID: c.info.ID})
+	size, err := c.repo.disk.PageSize(c.info.key())
 	if err != nil {
 		return err
 	}
-	return c.repo.usage.noteSize(c.info.Ledger, c.info.ID, size)
+	return c.repo.usage.NoteSize(c.info.key(), size)
 }
 
 func (c *pageCheck) progress(done, total int64) {

@@ -57,8 +57,8 @@ func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only .
 		return nil, fmt.Errorf("check the bucket: %w", err)
 	}
 	for _, ref := range only {
-		if !slices.Contains(keys, pageKey{Ledger: ref.Ledger, ID: ref.ID}) {
-			return nil, fmt.Errorf("check the bucket: page %s: %w", r.pageText(ref), ErrNotFound)
+		if !slices.Contains(keys, ref.key()) {
+			return nil, fmt.Errorf("check the bucket: page %s: %w", r.usage.Text(ref.key()), ErrNotFound)
 		}
 	}
 	var all []CloudCheckReport

@@ -41,7 +41,7 @@ func (r *Repository) leaveOthers(ctx context.Context, id format.ID) error {
 			return p.fetchEverything(ctx)
 		})
 		if err != nil {
-			return fmt.Errorf("leave the former cloud of page %s: %w", r.pageText(PageRef{k.Ledger, k.ID}), err)
+			return fmt.Errorf("leave the former cloud of page %s: %w", r.usage.Text(k), err)
 		}
 	}
 	if len(foreign) == 0 {
@@ -52,7 +52,7 @@ func (r *Repository) leaveOthers(ctx context.Context, id format.ID) error {
 	}
 	for _, k := range foreign {
 		if err := r.withPage(ctx, k, func(p *Page) error { return p.store.ForgetCloud(ctx, true) }); err != nil {
-			return fmt.Errorf("forget the former cloud of page %s: %w", r.pageText(PageRef{k.Ledger, k.ID}), err)
+			return fmt.Errorf("forget the former cloud of page %s: %w", r.usage.Text(k), err)
 		}
 	}
 	return nil

@@ -85,8 +85,8 @@ func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageColle
 		return nil, fmt.Errorf("collect garbage: %w", err)
 	}
 	for _, ref := range o.Pages {
-		if !slices.Contains(keys, pageKey{Ledger: ref.Ledger, ID: ref.ID}) {
-			return nil, fmt.Errorf("collect garbage: page %s is not on this device: %w", r.pageText(ref), ErrNotFound)
+		if !slices.Contains(keys, ref.key()) {
+			return nil, fmt.Errorf("collect garbage: page %s is not on this device: %w", r.usage.Text(ref.key()), ErrNotFound)
 		}
 	}
 	var all []PageCollection

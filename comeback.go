@@ -65,7 +65,7 @@ func (r *Repository) fillFrom(ctx context.Context, link *cloudLink, k pageKey, d
 	defer func() { err = errors.Join(err, store.Close()) }()
 	name := away.Name
 	if name == "" {
-		if name, _, err = r.usage.page(k.Ledger, k.ID); err != nil {
+		if name, _, err = r.usage.Page(k); err != nil {
 			return err
 		}
 	}

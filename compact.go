@@ -59,8 +59,8 @@ func (r *Repository) Compact(ctx context.Context, o CompactOptions) ([]PageCompa
 	}
 	if o.Pages != nil {
 		for _, ref := range o.Pages {
-			if !slices.Contains(keys, pageKey{Ledger: ref.Ledger, ID: ref.ID}) {
-				return nil, fmt.Errorf("compact: page %s is not on this device: %w", r.pageText(ref), ErrNotFound)
+			if !slices.Contains(keys, ref.key()) {
+				return nil, fmt.Errorf("compact: page %s is not on this device: %w", r.usage.Text(ref.key()), ErrNotFound)
 			}
 		}
 		keys = slices.DeleteFunc(keys, func(k pageKey) bool { return !slices.Contains(o.Pages, PageRef{k.Ledger, k.ID}) })

@@ -128,7 +128,7 @@ func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOpt
 				d.Name, err = a.Name, nil
 			}
 		}
-		_, a, absenceErr := r.pages.Where(pageKey{Ledger: d.Ledger, ID: d.ID})
+		_, a, absenceErr := r.pages.Where(d.key())
 		if absenceErr == nil && a != nil && a.Number > 0 { // deleted here before
 			d.Name, err = a.Name, nil
 		}
@@ -143,29 +143,29 @@ func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOpt
 		err = link.syncer.DeleteEverywhere(ctx, d.Ledger, d.ID)
 	}
 	if err != nil {
-		return fmt.Errorf("page %s is deleted here, and not yet for all: %w", r.pageText(d.PageRef), err)
+		return fmt.Errorf("page %s is deleted here, and not yet for all: %w", r.usage.Text(d.PageRef.key()), err)
 	}
 	d.InCloud, d.Everywhere = false, true
 	return nil
 }
 
 func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOptions) error {
-	k := pageKey{Ledger: d.Ledger, ID: d.ID}
+	k := d.key()
 	where, absence, err := r.pages.Where(k)
 	if err != nil {
 		return err
 	}
-	if d.Name, _, err = r.usage.page(k.Ledger, k.ID); err != nil {
+	if d.Name, _, err = r.usage.Page(k); err != nil {
 		return err
 	}
 	switch {
 	case where == presence.Away || where == presence.Coming:
 		return r.deleteAway(ctx, k, absence, d, o)
 	case where == presence.Absent:
-		return fmt.Errorf("page %s: %w", r.pageText(d.PageRef), ErrNotFound)
+		return fmt.Errorf("page %s: %w", r.usage.Text(d.PageRef.key()), ErrNotFound)
 	}
 	if d.Bytes, err = r.disk.PageSize(k); err != nil {
-		return fmt.Errorf("measure page %s: %w", r.pageText(d.PageRef), err)
+		return fmt.Errorf("measure page %s: %w", r.usage.Text(d.PageRef.key()), err)
 	}
 	dep := departure{kind: layout.Deleted, sizeBytes: d.Bytes, name: d.Name, discard: o.DiscardUnsynced, dry: o.DryRun}
 	if file, _ := r.cloud.get(); file != nil && !o.DiscardUnsynced && !o.DryRun {
@@ -173,7 +173,7 @@ func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOpt
 	}
 	res, err := r.depart(ctx, k, dep)
 	if err != nil {
-		return fmt.Errorf("page %s: %w", r.pageText(d.PageRef), err)
+		return fmt.Errorf("page %s: %w", r.usage.Text(d.PageRef.key()), err)
 	}
 	if res.bar != EvictFree {
 		return &EvictError{d.PageRef, d.Name, res.bar, res.reason}

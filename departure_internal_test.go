@@ -167,7 +167,7 @@ func TestFaultInBatch(t *testing.T) {
 			t.Fatalf("operation %d: failed %v, error %v, report %+v", at, failed.Load(), err, report)
 		}
 		for _, e := range report.Evicted {
-			if where, _, err := r.pages.Where(pageKey{Ledger: e.Ledger, ID: e.ID}); err != nil || where != presence.Away {
+			if where, _, err := r.pages.Where(e.key()); err != nil || where != presence.Away {
 				t.Fatalf("operation %d: reported as evicted and it is in state %v, %v", at, where, err)
 			}
 		}

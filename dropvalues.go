@@ -84,7 +84,7 @@ func (e *evictor) dropValues(ctx context.Context, pages []*EvictResult, want int
 
 // withValues calls fn with a page whose values may be dropped.
 func (e *evictor) withValues(ctx context.Context, c *EvictResult, fn func(*Page) error) error {
-	err := e.repo.withPage(ctx, pageKey{Ledger: c.Ledger, ID: c.ID}, func(p *Page) error {
+	err := e.repo.withPage(ctx, c.key(), func(p *Page) error {
 		if err := p.enter(); err != nil {
 			return err
 		}
@@ -94,14 +94,14 @@ func (e *evictor) withValues(ctx context.Context, c *EvictResult, fn func(*Page)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("drop values of page %s: %w", e.repo.pageText(c.PageRef), err)
+		return fmt.Errorf("drop values of page %s: %w", e.repo.usage.Text(c.PageRef.key()), err)
 	}
 	return nil
 }
 
 // measureValues reports whether values of a page may be dropped, and how many bytes there are.
 func (e *evictor) measureValues(ctx context.Context, c *EvictResult) (ok bool, held int64, err error) {
-	if e.openOnly && e.repo.pages.UseOf(pageKey{Ledger: c.Ledger, ID: c.ID}) == presence.Nobody {
+	if e.openOnly && e.repo.pages.UseOf(c.key()) == presence.Nobody {
 		return false, 0, nil
 	}
 	err = e.withValues(ctx, c, func(p *Page) error {

@@ -57,7 +57,7 @@ func (r *Repository) EraseFromHistory(ctx context.Context, page PageRef, key []b
 	if r.o.ReadOnly {
 		return e, fmt.Errorf("erase from history: the repository is open for reading: %w", ErrReadOnly)
 	}
-	k := pageKey{Ledger: page.Ledger, ID: page.ID}
+	k := page.key()
 	here, err := r.disk.HasPage(k)
 	if err == nil && !here {
 		err = ErrNotFound
@@ -69,7 +69,11 @@ func (r *Repository) EraseFromHistory(ctx context.Context, page PageRef, key []b
 		})
 	}
 	if err != nil {
-		return e, fmt.Errorf("erase from the history: %w", r.pageError(page, err))
+		name, _, usageErr := r.usage.Page(k)
+		if usageErr != nil {
+			name = "" // the id does as well
+		}
+		return e, fmt.Errorf("erase from the history: %w", &PageError{page, name, err})
 	}
 	return e, nil
 }

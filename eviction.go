@@ -219,7 +219,7 @@ func (e *evictor) removeUsage() {
 	if len(gone) == 0 || e.o.DryRun {
 		return
 	}
-	if err := e.repo.usage.db.RemoveClosed(gone); err != nil {
+	if err := e.repo.usage.RemoveClosed(gone); err != nil {
 		e.repo.o.Logger.Warn("the usage of pages that are away stays listed", "pages", len(gone), "error", err)
 	}
 }
@@ -259,7 +259,7 @@ func (e *evictor) candidates(ctx context.Context) ([]EvictResult, error) {
 
 func (e *evictor) candidate(k pageKey) (c EvictResult, err error) {
 	c.PageRef = PageRef{k.Ledger, k.ID}
-	c.Name, c.LastClosed, err = e.repo.usage.page(k.Ledger, k.ID)
+	c.Name, c.LastClosed, err = e.repo.usage.Page(k)
 	return c, err
 }
 
@@ -270,14 +270,14 @@ func (e *evictor) named(context.Context) ([]EvictResult, error) {
 		if slices.ContainsFunc(out, func(c EvictResult) bool { return c.PageRef == ref }) {
 			continue
 		}
-		k := pageKey{Ledger: ref.Ledger, ID: ref.ID}
+		k := ref.key()
 		c, err := e.candidate(k)
 		if err != nil {
 			return nil, err
 		}
 		where, _, err := e.repo.pages.Where(k)
 		if err == nil && where == presence.Absent {
-			err = fmt.Errorf("page %s: %w", e.repo.pageText(ref), ErrNotFound)
+			err = fmt.Errorf("page %s: %w", e.repo.usage.Text(ref.key()), ErrNotFound)
 		}
 		if err != nil {
 			return nil, err
@@ -343,7 +343,7 @@ func (e *evictor) measure(candidates []EvictResult) ([]EvictResult, error) {
 			return candidates[:i], nil
 		}
 		c := &candidates[i]
-		k := pageKey{Ledger: c.Ledger, ID: c.ID}
+		k := c.key()
 		var err error
 		if c.Bytes, err = e.repo.disk.PageSize(k); err != nil {
 			return nil, fmt.Errorf("measure page %s: %w", k.Text(c.Name), err)
@@ -354,7 +354,7 @@ func (e *evictor) measure(candidates []EvictResult) ([]EvictResult, error) {
 }
 
 func (e *evictor) depart(ctx context.Context, c *EvictResult) (departed, error) {
-	k := pageKey{Ledger: c.Ledger, ID: c.ID}
+	k := c.key()
 	came, err := e.repo.depart(ctx, k, departure{
 		kind: layout.Evicted, sizeBytes: c.Bytes, name: c.Name, unproved: e.unproved,
 		dry: e.o.DryRun, discard: e.o.DiscardUnsynced, blank: e.o.Blank,

@@ -142,9 +142,9 @@ func TestQuotaMeasures(t *testing.T) {
 	for _, noted := range []int64{1 << 50, math.MaxInt64} {
 		w := newEvictWorld(t)
 		r, ref := w.device(w.mem)
-		size, err := r.disk.PageSize(pageKey{Ledger: ref.Ledger, ID: ref.ID})
+		size, err := r.disk.PageSize(ref.key())
 		if err == nil {
-			err = r.usage.noteSize(ref.Ledger, ref.ID, noted)
+			err = r.usage.NoteSize(ref.key(), noted)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -290,7 +290,7 @@ func TestOpenAndEvictAtRandom(t *testing.T) {
 			if _, ok := errors.AsType[*EvictError](err); err != nil && !ok {
 				t.Error(err)
 			}
-			where, _, err := r.pages.Where(pageKey{Ledger: ref.Ledger, ID: ref.ID})
+			where, _, err := r.pages.Where(ref.key())
 			fail(err)
 			evicted = done && (len(report.Evicted) > 0 || where == presence.Away)
 		}
@@ -494,7 +494,7 @@ func TestPageComesWhileItsCloudIsLeft(t *testing.T) {
 		opened <- err
 	}()
 	for where := presence.Away; where != presence.Coming; runtime.Gosched() {
-		if where, _, err = r.pages.Where(pageKey{Ledger: ref.Ledger, ID: ref.ID}); err != nil || ctx.Err() != nil {
+		if where, _, err = r.pages.Where(ref.key()); err != nil || ctx.Err() != nil {
 			t.Fatal(err, ctx.Err())
 		}
 	}

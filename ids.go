@@ -55,6 +55,14 @@ func (id PageID) IsRoot() bool { return id == PageID{} }
 // Compare orders ids by their bytes.
 func (id PageID) Compare(other PageID) int { return bytes.Compare(id[:], other[:]) }
 
+// PageRef names a page of a repository.
+type PageRef struct {
+	Ledger string
+	ID     PageID
+}
+
+func (p PageRef) key() pageKey { return pageKey{Ledger: p.Ledger, ID: p.ID} }
+
 // ParsePageID reads the 32 hexadecimal digits of a page id. Errors: ErrInvalid.
 func ParsePageID(s string) (PageID, error) {
 	var id PageID

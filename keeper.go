@@ -156,7 +156,7 @@ func (k *keeper) troubles(open func(pageKey) bool) (all []SyncState) {
 		if open(key) {
 			continue
 		}
-		name, _, _ := k.repo.usage.page(key.Ledger, key.ID) // without it the id does
+		name, _, _ := k.repo.usage.Page(key) // without it the id does
 		activity := activityOf(err)
 		all = append(all, SyncState{Ledger: key.Ledger, Page: key.ID, Name: name, Upload: activity, Download: activity, UploadErr: err, DownloadErr: err})
 	}
@@ -278,7 +278,7 @@ func (k *keeper) round(ctx context.Context, list bool) error {
 	for _, p := range pages {
 		failed = failed || p.Err != nil
 		if !errors.Is(p.Err, ErrClosed) { // it has given way
-			k.note(pageKey{Ledger: p.Ledger, ID: p.ID}, p.Err)
+			k.note(p.key(), p.Err)
 		}
 	}
 	if failed || ctx.Err() != nil {
@@ -300,7 +300,7 @@ func (k *keeper) closed() ([]pageKey, error) {
 	at := map[pageKey]time.Time{}
 	keys = slices.DeleteFunc(keys, func(key pageKey) bool { return r.pages.UseOf(key) != presence.Nobody })
 	for _, key := range keys {
-		if _, at[key], err = r.usage.page(key.Ledger, key.ID); err != nil {
+		if _, at[key], err = r.usage.Page(key); err != nil {
 			return nil, err
 		}
 	}

@@ -68,7 +68,7 @@ func (r *Repository) Devices(ctx context.Context) ([]DeviceInfo, error) {
 	known := map[string]DeviceInfo{}
 	var bad []error
 	for _, info := range pages {
-		err := r.withPage(ctx, pageKey{Ledger: info.Ledger, ID: info.ID}, func(p *Page) error {
+		err := r.withPage(ctx, info.key(), func(p *Page) error {
 			devices, err := cloudsync.DevicesOf(ctx, p.store)
 			for id, k := range devices {
 				d := DeviceInfo{ID: id.String(), Name: k.Name, Last: time.Unix(0, int64(k.Last)).UTC(), Own: id.String() == cloud.Device}

@@ -88,7 +88,7 @@ func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
 			info.EvictedAt = time.Unix(0, p.Since).UTC()
 		}
 		if info.Name == "" {
-			if info.Name, _, err = r.usage.page(p.Page.Ledger, p.Page.ID); err != nil {
+			if info.Name, _, err = r.usage.Page(p.Page); err != nil {
 				return nil, err
 			}
 		}
@@ -115,7 +115,7 @@ func (r *Repository) pagesHere(ctx context.Context) ([]PageInfo, error) {
 		if r.pages.UseOf(k) > presence.Syncs {
 			info.State = PageOpen
 		}
-		if info.Name, info.LastClosed, err = r.usage.page(k.Ledger, k.ID); err != nil {
+		if info.Name, info.LastClosed, err = r.usage.Page(k); err != nil {
 			return nil, err
 		}
 		if info.SizeBytes, err = r.disk.PageSize(k); err != nil {

@@ -105,9 +105,9 @@ func (s *pageStore) noteUse() error {
 	defer func() { <-s.useTurn }()
 	r := s.repo
 	if r.pages.UseOf(s.key) == presence.Apps {
-		return r.usage.opened(s.key.Ledger, s.key.ID)
+		return r.usage.MarkOpened(s.key)
 	}
-	return r.usage.closed(s.key.Ledger, s.key.ID, r.clock.Now())
+	return r.usage.MarkClosed(s.key, r.clock.Now())
 }
 
 // openStore opens the store of a page.
@@ -120,7 +120,7 @@ func (r *Repository) openStore(ctx context.Context, key pageKey, name string) (*
 	}
 	s.merger, s.collector = newMerger(s), newPageCollector(s)
 	if s.name == "" {
-		if s.name, _, err = r.usage.page(key.Ledger, key.ID); err != nil {
+		if s.name, _, err = r.usage.Page(key); err != nil {
 			r.o.Logger.Warn("the name of a page cannot be read", "page", PageID(key.ID).String(), "error", err)
 		}
 	}
@@ -135,8 +135,10 @@ func (r *Repository) enroll(key pageKey, name string) error {
 	if r.o.ReadOnly {
 		return nil
 	}
-	if err := r.usage.named(key.Ledger, key.ID, name); err != nil {
-		return err
+	if name != "" {
+		if err := r.usage.SetPageName(key, name); err != nil {
+			return err
+		}
 	}
 	return r.makeLedgerDir(key.Ledger)
 }
@@ -160,7 +162,7 @@ func (r *Repository) pageLeft(key pageKey, a *layout.Absence) {
 	if a == nil || a.Kind != layout.Deleted {
 		return
 	}
-	if err := r.usage.removed(key.Ledger, key.ID, true); err != nil {
+	if err := r.usage.Forget(key); err != nil {
 		r.o.Logger.Warn("the usage of a page that is away stays listed", "ledger", key.Ledger, "page", PageID(key.ID).String(), "error", err)
 	}
 }
@@ -255,7 +257,7 @@ func (s *pageStore) noteSize(blank bool) error {
 	if gone, err := s.repo.vanished(s.key, blank, n); err != nil || gone > 0 { // what was noted last tells a check
 		return err
 	}
-	return s.repo.usage.noteSize(s.key.Ledger, s.key.ID, n)
+	return s.repo.usage.NoteSize(s.key, n)
 }
 
 func (s *pageStore) log() *slog.Logger {

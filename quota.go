@@ -181,7 +181,7 @@ func sumSizes(ctx context.Context, keys []pageKey, sizeOf func(pageKey) (int64, 
 // sizeOf returns what a page takes: what was noted when it was closed, or what is there now.
 func (r *Repository) sizeOf(k pageKey) (int64, error) {
 	if r.pages.UseOf(k) == presence.Nobody {
-		if n, err := r.usage.size(k.Ledger, k.ID); err != nil || n > 0 {
+		if n, err := r.usage.Size(k); err != nil || n > 0 {
 			return n, err
 		}
 	}

@@ -38,7 +38,7 @@ func (r *Repository) alone(ctx context.Context, k pageKey, fn func() error) (ok 
 
 // salvage repairs the log of a page, or says what that would be.
 func (c *pageCheck) salvage(ctx context.Context, dry bool) (found *storage.SalvageReport, err error) {
-	key := pageKey{Ledger: c.info.Ledger, ID: c.info.ID}
+	key := c.info.key()
 	ok, err := c.repo.alone(ctx, key, func() error {
 		file, _ := c.repo.cloud.get()
 		found, err = storage.Salvage(ctx, c.repo.storageOptions(key), storage.SalvageOptions{DryRun: dry, Resync: []string{cloudsync.MetadataPosition}, Again: file != nil})
@@ -284,7 +284,7 @@ func (c *pageCheck) rebuildIndex(ctx context.Context) (done bool, err error) {
 	if c.repo.o.InMemory {
 		return false, nil
 	}
-	key := pageKey{Ledger: c.info.Ledger, ID: c.info.ID}
+	key := c.info.key()
 	ok, err := c.repo.alone(ctx, key, func() error {
 		path := filepath.Join(c.repo.disk.PageDir(key), indexFile)
 		if err := os.Rename(path, path+oldIndexSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -15,6 +15,7 @@ import (
 	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/pageusage"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
@@ -34,7 +35,7 @@ type Repository struct {
 	cache    *storage.NodeCache
 	recency  *storage.Recency
 	lock     *layout.Lock
-	usage    *usageDB
+	usage    *pageusage.DB
 	gate     *gate.Gate
 	cloud    *cloud
 	keeper   *keeper
@@ -226,28 +227,33 @@ func (r *Repository) open(ctx context.Context) error {
 	return r.openCloud(ctx)
 }
 
+// openUsage opens the page usage in dir. Where nothing was known before, the pages that exist are told.
 func (r *Repository) openUsage(dir string) error {
 	now := r.clock.Now()
-	u, fresh, err := openUsage(dir, r.o.ReadOnly, now, r.o.Logger)
+	u, rec, err := pageusage.Open(dir, pageusage.Options{Now: now, ReadOnly: r.o.ReadOnly})
 	if err != nil {
 		return err
 	}
 	r.usage = u
-	if !fresh {
+	if rec.Damage != nil {
+		r.o.Logger.Warn("page usage is damaged and is begun anew", "error", rec.Damage, "savedAs", rec.SavedAs)
+	}
+	if r.o.ReadOnly || rec.Damage == nil && !rec.Created {
 		return nil
 	}
 	pages, err := r.disk.Pages()
 	if err != nil || len(pages) == 0 {
 		return err
 	}
-	return u.reconcile(pages, now)
+	_, _, err = u.Reconcile(pages, now)
+	return err
 }
 
 // release gives back what open took.
 func (r *Repository) release() error {
 	var err error
 	if r.usage != nil {
-		err = r.usage.close()
+		err = r.usage.Close()
 	}
 	return errors.Join(err, r.lock.Release())
 }

@@ -88,7 +88,7 @@ func (r *Repository) Usage(ctx context.Context) (Usage, error) {
 		if err := ctx.Err(); err != nil {
 			return Usage{}, fmt.Errorf("usage: %w", err)
 		}
-		if r.hasLeft(pageKey{Ledger: info.Ledger, ID: info.ID}, p.Err) {
+		if r.hasLeft(info.key(), p.Err) {
 			continue
 		}
 		u.Pages = append(u.Pages, p)
@@ -104,7 +104,7 @@ func (r *Repository) Usage(ctx context.Context) (Usage, error) {
 
 func (r *Repository) pageUsage(ctx context.Context, info PageInfo) PageUsage {
 	u := PageUsage{PageInfo: info}
-	err := r.withPage(ctx, pageKey{Ledger: info.Ledger, ID: info.ID}, func(p *Page) error {
+	err := r.withPage(ctx, info.key(), func(p *Page) error {
 		if err := p.enter(); err != nil {
 			return err
 		}

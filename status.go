@@ -101,7 +101,7 @@ func (r *Repository) Status(ctx context.Context) (Status, error) {
 		if err := ctx.Err(); err != nil {
 			return Status{}, fmt.Errorf("status: %w", err)
 		}
-		if r.hasLeft(pageKey{Ledger: info.Ledger, ID: info.ID}, ps.Err) {
+		if r.hasLeft(info.key(), ps.Err) {
 			continue
 		}
 		st.Pages = append(st.Pages, ps)

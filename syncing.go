@@ -232,12 +232,6 @@ func (r *Repository) setPaused(ctx context.Context, paused bool) error {
 	return nil
 }
 
-// PageRef names a page of a repository.
-type PageRef struct {
-	Ledger string
-	ID     PageID
-}
-
 // PageSync is what Sync did about one page.
 type PageSync struct {
 	PageRef
@@ -379,7 +373,7 @@ func (r *Repository) pagesToSync(ctx context.Context, link *cloudLink, only []Pa
 	wanted := func(k pageKey) bool { return len(only) == 0 || slices.Contains(only, PageRef{k.Ledger, k.ID}) }
 	lookUp := len(only) == 0
 	for _, ref := range only {
-		lookUp = lookUp || all[pageKey{Ledger: ref.Ledger, ID: ref.ID}] == nil
+		lookUp = lookUp || all[ref.key()] == nil
 	}
 	if lookUp {
 		announced, err := link.syncer.Announced(ctx)
@@ -403,8 +397,8 @@ func (r *Repository) pagesToSync(ctx context.Context, link *cloudLink, only []Pa
 		}
 	}
 	for _, ref := range only {
-		if all[pageKey{Ledger: ref.Ledger, ID: ref.ID}] == nil {
-			return nil, nil, fmt.Errorf("page %s is neither here nor in the bucket: %w", r.pageText(ref), ErrNotFound)
+		if all[ref.key()] == nil {
+			return nil, nil, fmt.Errorf("page %s is neither here nor in the bucket: %w", r.usage.Text(ref.key()), ErrNotFound)
 		}
 	}
 	slices.SortFunc(work, func(a, b PageSync) int {
@@ -466,7 +460,7 @@ func (r *Repository) syncPage(ctx context.Context, work *PageSync, kind presence
 	}
 	p, err := r.openHandle(ctx, &Ledger{repo: r, name: work.Ledger}, work.ID, work.Name, kind)
 	if errors.Is(err, ErrNotFound) && !work.Created {
-		if where, _, _ := r.pages.Where(pageKey{Ledger: work.Ledger, ID: work.ID}); where == presence.Away {
+		if where, _, _ := r.pages.Where(work.key()); where == presence.Away {
 			return nil // evicted since the pages were listed, so the bucket has all of it
 		}
 	}

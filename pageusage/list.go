@@ -74,7 +74,7 @@ func (d *DB) List() iter.Seq2[Usage, error] {
 				u, err = decodeUsage(kv[0], kv[1])
 			}
 			if err == nil {
-				u.SizeBytes, err = d.size(u.Page)
+				u.SizeBytes, err = d.Size(u.Page)
 			}
 			if err != nil {
 				yield(Usage{}, err)

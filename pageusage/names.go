@@ -22,7 +22,7 @@ func checkName(name string) error {
 // durable when it returns, and costs no write when it is so already. Errors: base.ErrInvalid,
 // base.ErrTooLarge, base.ErrReadOnly, those of Flush.
 func (d *DB) SetPageName(p Page, name string) error {
-	if err := p.check(); err != nil {
+	if err := check(p); err != nil {
 		return err
 	}
 	if err := checkName(name); err != nil {
@@ -40,7 +40,7 @@ func (d *DB) SetPageName(p Page, name string) error {
 		if err != nil {
 			return err
 		}
-		return b.Put(p.key(), encodeName(p.key(), name))
+		return b.Put(rowKey(p), encodeName(rowKey(p), name))
 	})
 }
 
@@ -54,8 +54,8 @@ func (d *DB) name(p Page) (name string, err error) {
 		if b == nil {
 			return nil
 		}
-		if v := b.Get(p.key()); v != nil {
-			name, err = decodeName(p.key(), v)
+		if v := b.Get(rowKey(p)); v != nil {
+			name, err = decodeName(rowKey(p), v)
 			return err
 		}
 		return nil

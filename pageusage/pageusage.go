@@ -25,13 +25,8 @@ const (
 	formatVersion = 1
 )
 
-// Page names a page.
-type Page struct {
-	// Ledger is the full name of its ledger, 1 to limits.MaxLedgerNameBytes bytes.
-	Ledger string
-	// ID is the page's id.
-	ID [16]byte
-}
+// Page names a page. The name of its ledger has 1 to limits.MaxLedgerNameBytes bytes.
+type Page = base.Page
 
 // Usage is what is known of the use of a page.
 type Usage struct {
@@ -79,8 +74,8 @@ type DB struct {
 }
 
 // Open opens the database in dir, {repository}/page_usage_db, and makes both when they do not
-// exist. It reads every row. A damaged database is set aside (U4). It waits for the file's lock at
-// most as long as index.OpenFile does.
+// exist; "" means one in memory. It reads every row. A damaged database is set aside (U4). It waits
+// for the file's lock at most as long as index.OpenFile does.
 //
 // Errors: base.ErrInvalid without Options.Now; base.ErrLocked; *base.FormatError for a database of
 // a newer program, which is left alone; what the file system says.
@@ -89,6 +84,10 @@ func Open(dir string, o Options) (*DB, *Recovery, error) {
 		return nil, nil, fmt.Errorf("open page usage: no time: %w", base.ErrInvalid)
 	}
 	rec := &Recovery{}
+	if dir == "" {
+		d, _, err := New(index.NewMemory(), o.Now)
+		return d, rec, err
+	}
 	if o.ReadOnly {
 		return openReadOnly(dir, rec)
 	}
@@ -207,7 +206,7 @@ func prepare(tx index.Tx, left []Page, now time.Time) error {
 		return err
 	}
 	for _, p := range left {
-		if err := b.Put(p.key(), encodeTime(stamp(now))); err != nil {
+		if err := b.Put(rowKey(p), encodeTime(stamp(now))); err != nil {
 			return err
 		}
 	}
@@ -265,7 +264,7 @@ func (d *DB) MarkOpened(p Page) error { return d.mark(p, 0) }
 func (d *DB) MarkClosed(p Page, t time.Time) error { return d.mark(p, stamp(t)) }
 
 func (d *DB) mark(p Page, t uint64) error {
-	if err := p.check(); err != nil {
+	if err := check(p); err != nil {
 		return err
 	}
 	now, known, err := d.get(p)
@@ -285,13 +284,13 @@ func (d *DB) mark(p Page, t uint64) error {
 // NoteSize notes what the copy of p takes on disk, in bytes, 0 or more. Errors and durability are
 // those of MarkOpened.
 func (d *DB) NoteSize(p Page, sizeBytes int64) error {
-	if err := p.check(); err != nil {
+	if err := check(p); err != nil {
 		return err
 	}
 	if sizeBytes < 0 {
 		return fmt.Errorf("note size: %d bytes: %w", sizeBytes, base.ErrInvalid)
 	}
-	now, err := d.size(p)
+	now, err := d.Size(p)
 	if err != nil || now == sizeBytes || d.readOnly {
 		return err
 	}
@@ -305,8 +304,9 @@ func (d *DB) NoteSize(p Page, sizeBytes int64) error {
 	return nil
 }
 
-// size returns the present size of p, whether it is written or not; 0 when there is none.
-func (d *DB) size(p Page) (n int64, err error) {
+// Size returns what NoteSize was told last of p, 0 when it was told nothing. Errors: base.ErrClosed,
+// *base.CorruptError.
+func (d *DB) Size(p Page) (n int64, err error) {
 	d.mu.Lock()
 	n, known := d.sizes[p]
 	closed := d.closed
@@ -318,7 +318,7 @@ func (d *DB) size(p Page) (n int64, err error) {
 		return n, nil
 	}
 	err = d.db.View(func(tx index.Tx) error {
-		n, err = sizeIn(tx, p.key())
+		n, err = sizeIn(tx, rowKey(p))
 		return err
 	})
 	if err != nil {
@@ -358,7 +358,7 @@ func (d *DB) get(p Page) (t uint64, known bool, err error) {
 		if b == nil {
 			return nil
 		}
-		k := p.key()
+		k := rowKey(p)
 		v := b.Get(k)
 		if v == nil {
 			return nil
@@ -390,10 +390,32 @@ func (d *DB) Get(p Page) (Usage, error) {
 		return Usage{}, fmt.Errorf("read page usage: %w", base.ErrNotFound)
 	}
 	u := usage(p, t)
-	if u.SizeBytes, err = d.size(p); err != nil {
+	if u.SizeBytes, err = d.Size(p); err != nil {
 		return Usage{}, err
 	}
 	return u, nil
+}
+
+// Page returns the name of p and when it was last closed: "" and the zero time where nothing is known,
+// the zero time also while p is open. Errors: base.ErrClosed, *base.CorruptError.
+func (d *DB) Page(p Page) (name string, closed time.Time, err error) {
+	if name, err = d.name(p); err != nil {
+		return "", time.Time{}, err
+	}
+	t, known, err := d.get(p)
+	if err != nil || !known {
+		return name, time.Time{}, err
+	}
+	return name, usage(p, t).Closed, nil
+}
+
+// Text names p for people, with its human name when that is known.
+func (d *DB) Text(p Page) string {
+	name, err := d.name(p)
+	if err != nil {
+		name = "" // the id does as well
+	}
+	return p.Text(name)
 }
 
 // Flush makes all marks durable. Errors: base.ErrClosed, base.ErrNoSpace, base.ErrReadOnly after a
@@ -452,7 +474,7 @@ func putMarks(tx index.Tx, marks map[Page]uint64, sizes map[Page]int64) error {
 		return err
 	}
 	for p, t := range marks {
-		if err := b.Put(p.key(), encodeTime(t)); err != nil {
+		if err := b.Put(rowKey(p), encodeTime(t)); err != nil {
 			return err
 		}
 	}
@@ -460,7 +482,7 @@ func putMarks(tx index.Tx, marks map[Page]uint64, sizes map[Page]int64) error {
 		return err
 	}
 	for p, n := range sizes {
-		if err := b.Put(p.key(), encodeSize(n)); err != nil {
+		if err := b.Put(rowKey(p), encodeSize(n)); err != nil {
 			return err
 		}
 	}
@@ -475,7 +497,7 @@ func (d *DB) Remove(p Page) error { return d.remove(p, false) }
 // its Usage says: a page that was opened since is there again. Errors: those of Remove.
 func (d *DB) RemoveClosed(gone []Usage) error {
 	for i := range gone {
-		if err := gone[i].Page.check(); err != nil {
+		if err := check(gone[i].Page); err != nil {
 			return err
 		}
 	}
@@ -485,7 +507,7 @@ func (d *DB) RemoveClosed(gone []Usage) error {
 			return nil
 		}
 		for i := range gone {
-			key := gone[i].Page.key()
+			key := rowKey(gone[i].Page)
 			if gone[i].Open || !bytes.Equal(b.Get(key), encodeTime(uint64(gone[i].Closed.UnixNano()))) {
 				continue
 			}
@@ -501,14 +523,14 @@ func (d *DB) RemoveClosed(gone []Usage) error {
 func (d *DB) Forget(p Page) error { return d.remove(p, true) }
 
 func (d *DB) remove(p Page, name bool) error {
-	if err := p.check(); err != nil {
+	if err := check(p); err != nil {
 		return err
 	}
 	return d.update("remove page usage", func(tx index.Tx) error {
-		if err := errors.Join(deleteRow(tx, openedBucket, p.key()), deleteRow(tx, sizesBucket, p.key())); err != nil || !name {
+		if err := errors.Join(deleteRow(tx, openedBucket, rowKey(p)), deleteRow(tx, sizesBucket, rowKey(p))); err != nil || !name {
 			return err
 		}
-		return deleteRow(tx, pagesBucket, p.key())
+		return deleteRow(tx, pagesBucket, rowKey(p))
 	})
 }
 
@@ -518,7 +540,7 @@ func (d *DB) remove(p Page, name bool) error {
 func (d *DB) Reconcile(exist []Page, now time.Time) (added, removed int, err error) {
 	missing := make(map[Page]bool, len(exist))
 	for _, p := range exist {
-		if err := p.check(); err != nil {
+		if err := check(p); err != nil {
 			return 0, 0, err
 		}
 		missing[p] = true
@@ -538,13 +560,13 @@ func (d *DB) Reconcile(exist []Page, now time.Time) (added, removed int, err err
 				delete(missing, u.Page)
 				continue
 			}
-			if err := errors.Join(b.Delete(k), deleteRow(tx, sizesBucket, u.Page.key())); err != nil {
+			if err := errors.Join(b.Delete(k), deleteRow(tx, sizesBucket, rowKey(u.Page))); err != nil {
 				return err
 			}
 			removed++
 		}
 		for p := range missing {
-			if err := b.Put(p.key(), encodeTime(stamp(now))); err != nil {
+			if err := b.Put(rowKey(p), encodeTime(stamp(now))); err != nil {
 				return err
 			}
 			added++
@@ -583,7 +605,7 @@ func deleteRow(tx index.Tx, bucket string, k []byte) error {
 	return nil
 }
 
-func (p Page) check() error {
+func check(p Page) error {
 	switch n := len(p.Ledger); {
 	case n == 0:
 		return fmt.Errorf("check ledger name: empty: %w", base.ErrInvalid)

@@ -54,8 +54,8 @@ func usage(p Page, t uint64) Usage {
 
 func encodeTime(t uint64) []byte { return binary.BigEndian.AppendUint64(nil, t) }
 
-// key is the ledger's name and the id, whose length is fixed.
-func (p Page) key() []byte { return append([]byte(p.Ledger), p.ID[:]...) }
+// rowKey is the ledger's name and the id, whose length is fixed.
+func rowKey(p Page) []byte { return append([]byte(p.Ledger), p.ID[:]...) }
 
 func decodePage(bucket string, k []byte) (p Page, err error) {
 	n := len(k) - len(p.ID)

@@ -1,12 +1,28 @@
 package base
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
+
+// Page names a page within a repository.
+type Page struct {
+	Ledger string // the full name of its ledger
+	ID     [16]byte
+}
+
+// Text names the page for people; name is its human name, "" when that is not known.
+func (p Page) Text(name string) string { return PageName(p.Ledger, name, p.ID) }
+
+// Compare orders pages by their ledger, then by id.
+func (p Page) Compare(other Page) int {
+	return cmp.Or(strings.Compare(p.Ledger, other.Ledger), bytes.Compare(p.ID[:], other.ID[:]))
+}
 
 // PageName names a page for people as the command line does: LEDGER for the root page, whose id is
 // zero, LEDGER/PAGE for a page with a human name, and LEDGER/ID else. A byte that would be read

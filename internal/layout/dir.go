@@ -168,7 +168,7 @@ func (d Dir) pages(parse func(vfs.Info) ([16]byte, bool)) (pages []Page, err err
 				}
 			}
 			first = false
-			pages = append(pages, Page{name, id})
+			pages = append(pages, Page{Ledger: name, ID: id})
 		}
 		return nil
 	})

@@ -1,27 +1,14 @@
 package layout
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
-	"strings"
 
 	"github.com/ledgerd/ledger/internal/base"
 )
 
 // Page names a page within a repository.
-type Page struct {
-	Ledger string
-	ID     [16]byte
-}
-
-// Text names the page for people; name is its human name, "" when that is not known.
-func (p Page) Text(name string) string { return base.PageName(p.Ledger, name, p.ID) }
-
-// Compare orders pages by their ledger, then by id.
-func (p Page) Compare(other Page) int {
-	return cmp.Or(strings.Compare(p.Ledger, other.Ledger), strings.Compare(string(p.ID[:]), string(other.ID[:])))
-}
+type Page = base.Page
 
 // lowerHex32 is the base32hex alphabet in lower case: no two names differ in case alone, and order
 // is kept.
