@@ -131,25 +131,14 @@ func (r *Repository) backupAway(ctx context.Context, t backupTarget, infos []Pag
 	return nil
 }
 
-func (r *Repository) backupPage(ctx context.Context, t backupTarget, info PageInfo, dir string) (err error) {
-	p, err := r.openPage(ctx, &Ledger{repo: r, name: info.Ledger}, info.ID, "", false)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.Close()) }()
-	if err := p.enter(); err != nil {
-		return err
-	}
-	defer p.leave()
-	call := p.gate.Call(ctx)
-	defer call.Release()
-	err = p.store.CopyTo(call, func(name string, size int64) (io.WriteCloser, error) {
-		return t.create(path.Join(dir, name), size)
-	})
-	if err != nil {
+func (r *Repository) backupPage(ctx context.Context, t backupTarget, info PageInfo, dir string) error {
+	return r.visit(ctx, info.key(), func(ctx context.Context, p *Page) error {
+		err := p.store.CopyTo(ctx, func(name string, size int64) (io.WriteCloser, error) {
+			return t.create(path.Join(dir, name), size)
+		})
 		p.note(err)
-	}
-	return call.Explain(err)
+		return err
+	})
 }
 
 // backupUsage writes a page_usage_db in which all pages are closed.

@@ -230,27 +230,21 @@ func (p *Problem) ofIndex() bool { return strings.HasPrefix(p.Where, "page.db") 
 // check checks the page once.
 func (c *pageCheck) check(ctx context.Context) (report PageReport, err error) {
 	report = PageReport{Ledger: c.info.Ledger, Name: c.info.Name, ID: c.info.ID}
-	p, err := c.repo.openPage(ctx, c.ledger, c.info.ID, "", false)
-	if isDamage(err) {
-		report.Problems = []Problem{newProblem(err)}
-		return report, nil
+	err = c.repo.visit(ctx, c.info.key(), func(ctx context.Context, p *Page) error { return c.look(ctx, p, &report) })
+	if len(report.Problems) == 0 && isDamage(err) {
+		report.Problems, err = []Problem{newProblem(err)}, nil
 	}
+	return report, err
+}
+
+// look is check for a page that is open.
+func (c *pageCheck) look(ctx context.Context, p *Page, report *PageReport) error {
+	found, err := p.store.Check(ctx, storage.CheckOptions{Progress: c.progress})
 	if err != nil {
-		return report, err
-	}
-	defer func() { err = errors.Join(err, p.Close()) }()
-	if err := p.enter(); err != nil {
-		return report, err
-	}
-	defer p.leave()
-	call := p.gate.Call(ctx)
-	defer call.Release()
-	found, err := p.store.Check(call, storage.CheckOptions{Progress: c.progress})
-	if err != nil {
-		return report, call.Explain(err)
+		return err
 	}
 	if file, _ := c.repo.cloud.get(); file != nil {
-		at, err := cloudsync.StandingOf(call, p.store)
+		at, err := cloudsync.StandingOf(ctx, p.store)
 		c.adrift = err == nil && !at.At.Joined()
 	}
 	report.Commits, report.Nodes, report.Pieces = int64(found.Commits), int64(found.Nodes), int64(found.Pieces)
@@ -261,14 +255,14 @@ func (c *pageCheck) check(ctx context.Context) (report PageReport, err error) {
 		report.Problems = append(report.Problems, newProblem(e))
 	}
 	report.More, report.MissingPieces, report.AwayPieces = found.More, found.Missing, found.Away
-	if err := c.vanished(&report, p.store); err != nil {
-		return report, err
+	if err := c.vanished(report, p.store); err != nil {
+		return err
 	}
 	for _, id := range found.Holes {
 		report.Holes = append(report.Holes, CommitID(id))
 	}
-	c.holed, err = c.holedHeads(call, p.store, found.Holes)
-	return report, call.Explain(err)
+	c.holed, err = c.holedHeads(ctx, p.store, found.Holes)
+	return err
 }
 
 // holedHeads tells of the heads among commits with holes: the newest content cannot be read wholly.
@@ -365,4 +359,12 @@ func newProblem(err error) Problem {
 		p.Where, p.Key = e.Where, e.Key
 	}
 	return p
+}
+
+func tornTails(rec storage.Recovery) []TornTail {
+	var out []TornTail
+	for _, t := range rec.Torn {
+		out = append(out, TornTail(t))
+	}
+	return out
 }

@@ -62,7 +62,7 @@ func openClone(ctx context.Context, dir string, o *Options, c *Cloud) (*Reposito
 	if err != nil {
 		return nil, err
 	}
-	err = r.inCloudTurn(ctx, func(ctx context.Context) error {
+	err = r.inCloudTurn(ctx, "set the cloud", func(ctx context.Context) error {
 		if err := r.fitForClone(ctx, hexOf(ring.BucketID())); err != nil {
 			return err
 		}

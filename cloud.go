@@ -217,40 +217,34 @@ func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 // ErrReadOnly, ErrClosed, those of the file system and of ctx.
 func (r *Repository) SetCloud(ctx context.Context, o *Cloud) (CloudInfo, error) {
 	file, err := o.file()
-	if err == nil {
-		err = r.inCloudTurn(ctx, func(ctx context.Context) error { return r.setCloud(ctx, file, o.pass()) })
-	}
 	if err != nil {
 		return CloudInfo{}, fmt.Errorf("set cloud: %w", err)
+	}
+	err = r.inCloudTurn(ctx, "set cloud", func(ctx context.Context) error { return r.setCloud(ctx, file, o.pass()) })
+	if err != nil {
+		return CloudInfo{}, err
 	}
 	info, _ := r.Cloud()
 	return info, nil
 }
 
 // inCloudTurn calls fn for a call that changes which cloud there is, one at a time.
-func (r *Repository) inCloudTurn(ctx context.Context, fn func(context.Context) error) error {
-	if err := r.enter(); err != nil {
-		return err
-	}
-	defer r.gate.Leave()
-	if r.o.ReadOnly {
-		return fmt.Errorf("the repository is open for reading: %w", ErrReadOnly)
-	}
-	call := r.gate.Call(ctx)
-	defer call.Release()
-	release, err := r.cloud.take(call)
-	if err != nil {
-		return call.Explain(err)
-	}
-	defer release()
-	if err = fn(call); err != nil {
-		// Pages that were taken from a cloud go on with the one that is remembered, also when it
-		// was ctx that ended the change.
-		if err := r.attachAll(context.WithoutCancel(ctx), false); err != nil {
-			r.o.Logger.Warn("pages cannot be synced", "error", err)
+func (r *Repository) inCloudTurn(ctx context.Context, what string, fn func(context.Context) error) error {
+	return r.change(ctx, what, false, func(ctx context.Context) error {
+		release, err := r.cloud.take(ctx)
+		if err != nil {
+			return err
 		}
-	}
-	return call.Explain(err)
+		defer release()
+		if err = fn(ctx); err != nil {
+			// Pages that were taken from a cloud go on with the one that is remembered, also when it
+			// was ctx that ended the change.
+			if err := r.attachAll(context.WithoutCancel(ctx), false); err != nil {
+				r.o.Logger.Warn("pages cannot be synced", "error", err)
+			}
+		}
+		return err
+	})
 }
 
 func (r *Repository) setCloud(ctx context.Context, file *cloudFile, pass secret.Bytes) error {
@@ -413,7 +407,7 @@ func (j *joining) probe(ctx context.Context) error {
 // until then. Without a cloud it does nothing. Errors: ErrReadOnly, ErrClosed, those of the file
 // system and of ctx.
 func (r *Repository) UnsetCloud(ctx context.Context) error {
-	err := r.inCloudTurn(ctx, func(context.Context) error {
+	return r.inCloudTurn(ctx, "unset cloud", func(context.Context) error {
 		if err := r.disconnect(); err != nil {
 			return err
 		}
@@ -425,10 +419,6 @@ func (r *Repository) UnsetCloud(ctx context.Context) error {
 		r.cloud.set(func(c *cloud) { c.file, c.wanted, c.err, c.record = nil, nil, nil, &syncRecord{} })
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("unset cloud: %w", err)
-	}
-	return nil
 }
 
 // ProbePoint is one promise of a bucket that was put to the test: Err says how it was broken, nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync"
 )
@@ -40,60 +39,48 @@ type CloudCheckReport struct {
 //
 // Damage is no error. A page that cannot be checked keeps no other from it: its report has the
 // error, which comes with the reports too. Errors: those of Sync.
-func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only ...PageRef) ([]CloudCheckReport, error) {
-	keys, err := r.disk.Pages()
-	if err != nil {
+func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only ...PageRef) (all []CloudCheckReport, err error) {
+	if len(only) == 0 {
+		only = nil
+	}
+	if _, err := r.chosen(only); err != nil {
 		return nil, fmt.Errorf("check the bucket: %w", err)
 	}
-	var errs []error
-	err = r.inCloudTurn(ctx, func(ctx context.Context) error {
+	var damage error
+	err = r.inCloudTurn(ctx, "check the bucket", func(ctx context.Context) error {
 		err := r.checkKeyring(ctx, o.Repair)
 		if !o.Repair && errors.Is(err, ErrCorrupt) {
-			errs, err = append(errs, fmt.Errorf("check the bucket: %w", err)), nil
+			damage, err = err, nil
 		}
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("check the bucket: %w", err)
+		return nil, err
 	}
-	for _, ref := range only {
-		if !slices.Contains(keys, ref.key()) {
-			return nil, fmt.Errorf("check the bucket: page %s: %w", r.usage.Text(ref.key()), ErrNotFound)
-		}
-	}
-	var all []CloudCheckReport
 	var objects int
 	var bytes int64
-	for _, k := range keys {
-		report := CloudCheckReport{PageRef: PageRef{k.Ledger, k.ID}}
-		if len(only) > 0 && !slices.Contains(only, report.PageRef) {
-			continue
-		}
-		page := cloudsync.CheckOptions{Repair: o.Repair}
-		if o.Progress != nil {
-			page.Progress = func(n int, size int64) { o.Progress(objects+n, bytes+size) }
-		}
-		report.Err = r.withPage(ctx, k, func(p *Page) error {
-			report.Name = p.Name()
-			return p.withSync(ctx, "check the bucket", func(ctx context.Context, s *cloudsync.Page) error {
-				got, err := s.Check(ctx, page)
-				if got != nil {
-					report.CheckReport = *got
-				}
-				return err
-			})
+	page := cloudsync.CheckOptions{Repair: o.Repair}
+	if o.Progress != nil {
+		page.Progress = func(n int, size int64) { o.Progress(objects+n, bytes+size) }
+	}
+	err = r.visitAll(ctx, only, func(ctx context.Context, p *Page) error {
+		report := CloudCheckReport{PageRef: p.ref(), Name: p.Name()}
+		report.Err = p.withSync(ctx, "", func(ctx context.Context, s *cloudsync.Page) error {
+			got, err := s.Check(ctx, page)
+			if got != nil {
+				report.CheckReport = *got
+			}
+			return err
 		})
 		objects, bytes = objects+report.Objects, bytes+report.Bytes
 		all = append(all, report)
-		if report.Err != nil {
-			errs = append(errs, &PageError{report.PageRef, report.Name, report.Err})
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
+		return report.Err
+	})
 	if _, link := r.cloud.get(); link != nil {
 		r.remember(link)
 	}
-	return all, errors.Join(errs...)
+	if err = errors.Join(damage, err); err != nil {
+		err = fmt.Errorf("check the bucket: %w", err)
+	}
+	return all, err
 }

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/internal/layout"
@@ -25,37 +24,33 @@ type CloudGCReport struct {
 // CollectCloud gives up in the bucket what its retention does not keep, for all devices, and
 // deletes what the pages have not needed for 30 days by the bucket's own clock, for the pages that
 // are here. Other devices may write meanwhile. Errors: those of Sync.
-func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) ([]CloudGCReport, error) {
-	keys, err := r.disk.Pages()
-	if err != nil {
-		return nil, fmt.Errorf("collect the garbage of the bucket: %w", err)
-	}
-	var all []CloudGCReport
-	for _, k := range keys {
-		report := CloudGCReport{PageRef: PageRef{k.Ledger, k.ID}}
-		err := r.withPage(ctx, k, func(p *Page) error {
-			report.Name = p.Name()
-			return p.withSync(ctx, "collect the garbage of the bucket", func(ctx context.Context, s *cloudsync.Page) error {
+func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) (all []CloudGCReport, err error) {
+	err = r.call(ctx, "collect the garbage of the bucket", func(ctx context.Context) error {
+		err := r.visitAll(ctx, nil, func(ctx context.Context, p *Page) error {
+			report := CloudGCReport{PageRef: p.ref(), Name: p.Name()}
+			err := p.withSync(ctx, "", func(ctx context.Context, s *cloudsync.Page) error {
 				got, err := s.CollectGarbage(ctx, cloudsync.GCOptions{DryRun: o.DryRun})
 				if got != nil {
 					report.GCReport = *got
 				}
 				return err
 			})
+			if err == nil {
+				all = append(all, report)
+			}
+			return err
 		})
 		if err != nil {
-			return all, &PageError{report.PageRef, report.Name, err}
+			return err
 		}
-		all = append(all, report)
-	}
-	gone, err := r.collectDeleted(ctx, o)
-	if all = append(all, gone...); err != nil {
-		return all, err
-	}
-	if _, link := r.cloud.get(); link != nil {
+		gone, err := r.collectDeleted(ctx, o)
+		all = append(all, gone...)
+		return err
+	})
+	if _, link := r.cloud.get(); link != nil && err == nil {
 		r.remember(link)
 	}
-	return all, nil
+	return all, err
 }
 
 // collectDeleted collects what pages have left in the bucket that are deleted for all devices and
@@ -63,7 +58,7 @@ func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) ([]Clou
 func (r *Repository) collectDeleted(ctx context.Context, o CloudGCOptions) (all []CloudGCReport, err error) {
 	away, err := r.pages.Gone(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("collect the garbage of the bucket: %w", err)
+		return nil, err
 	}
 	for _, p := range away {
 		if p.Kind != layout.Deleted {
@@ -71,14 +66,14 @@ func (r *Repository) collectDeleted(ctx context.Context, o CloudGCOptions) (all 
 		}
 		link, err := r.connect(ctx)
 		if err != nil {
-			return all, fmt.Errorf("collect the garbage of the bucket: %w", err)
+			return all, err
 		}
 		got, err := link.syncer.SweepDeleted(ctx, p.Page.Ledger, p.Page.ID, cloudsync.GCOptions{DryRun: o.DryRun})
 		if err != nil {
-			return all, &PageError{PageRef{p.Page.Ledger, p.Page.ID}, p.Name, err}
+			return all, &PageError{refOf(p.Page), p.Name, err}
 		}
 		if got != nil {
-			all = append(all, CloudGCReport{PageRef: PageRef{p.Page.Ledger, p.Page.ID}, Name: p.Name, GCReport: *got})
+			all = append(all, CloudGCReport{PageRef: refOf(p.Page), Name: p.Name, GCReport: *got})
 		}
 	}
 	return all, nil

@@ -32,7 +32,7 @@ func (r *Repository) leaveOthers(ctx context.Context, id format.ID) error {
 	}
 	var foreign []pageKey
 	for _, k := range keys {
-		err := r.withPage(ctx, k, func(p *Page) error {
+		err := r.visit(ctx, k, func(ctx context.Context, p *Page) error {
 			other, err := p.shared.knowsOther(ctx, id)
 			if err != nil || !other {
 				return err
@@ -51,20 +51,11 @@ func (r *Repository) leaveOthers(ctx context.Context, id format.ID) error {
 		return err
 	}
 	for _, k := range foreign {
-		if err := r.withPage(ctx, k, func(p *Page) error { return p.store.ForgetCloud(ctx, true) }); err != nil {
+		if err := r.visit(ctx, k, func(ctx context.Context, p *Page) error { return p.store.ForgetCloud(ctx, true) }); err != nil {
 			return fmt.Errorf("forget the former cloud of page %s: %w", r.usage.Text(k), err)
 		}
 	}
 	return nil
-}
-
-// withPage calls fn with a handle of a page that exists here.
-func (r *Repository) withPage(ctx context.Context, k pageKey, fn func(*Page) error) error {
-	p, err := r.openPage(ctx, &Ledger{repo: r, name: k.Ledger}, k.ID, "", false)
-	if err != nil {
-		return err
-	}
-	return errors.Join(fn(p), p.Close())
 }
 
 // knowsOther reports whether the page has been synced with another bucket than id.

@@ -359,6 +359,40 @@ func (r *Repository) newLink(file *cloudFile) (*cloudLink, error) {
 	return &cloudLink{bucket: b, own: bucket.NewMeter(patient(b, r.clock, stallOf(&r.o))), ring: ring, syncer: syncer}, nil
 }
 
+// keepRing remembers a ring of the keyring that follows those which are remembered.
+func (r *Repository) keepRing(ring []byte) error {
+	return r.changeCloudFile(func(f *cloudFile) error {
+		c, err := f.chain()
+		if err != nil {
+			return err
+		}
+		if c, err = c.Append(ring); err != nil {
+			return err
+		}
+		f.keys = c.Rings()
+		return nil
+	})
+}
+
+// changeCloudFile replaces the file `cloud` by a changed copy.
+func (r *Repository) changeCloudFile(change func(*cloudFile) error) error {
+	r.cloud.writing.Lock()
+	defer r.cloud.writing.Unlock()
+	file, _ := r.cloud.get()
+	if file == nil {
+		return ErrNoCloud
+	}
+	next := *file
+	if err := change(&next); err != nil {
+		return err
+	}
+	if err := r.writeCloudFile(&next); err != nil {
+		return err
+	}
+	r.cloud.set(func(c *cloud) { c.file = &next })
+	return nil
+}
+
 // masterKey returns the key of a slot of the chain, or one for the slot of a new keyring when it is
 // nil.
 func (r *Repository) masterKey(file *cloudFile, chain *seal.Chain) (seal.MasterKey, error) {

@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/gc"
-	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -62,55 +60,28 @@ type PageCollection struct {
 // transactions have left that did not come to an end. With a retention it prunes commits first.
 // Readers, writers and open snapshots go on meanwhile and keep what they see; what they hold is
 // collected later. Space comes back to the system with Compact. It returns what was done also with
-// an error; the last page is then the one that failed, if something was done there. Errors:
-// ErrClosed, ErrReadOnly, ErrInvalid, ErrNotFound (of a page that is named and not on this device),
-// ErrCorrupt (then Check says more, and nothing is deleted on account of what is damaged), those of
-// the disk and of ctx; with a cloud and a retention those of Sync. With a cloud, history is given
-// up in the bucket, for all devices, so a retention needs the network there.
-func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageCollection, error) {
-	if err := r.enter(); err != nil {
-		return nil, err
-	}
-	defer r.gate.Leave()
-	switch {
-	case r.o.ReadOnly:
-		return nil, fmt.Errorf("collect garbage: the repository is open for reading: %w", ErrReadOnly)
-	case o.Retention != nil:
-		if err := o.Retention.policy().Check(); err != nil {
-			return nil, fmt.Errorf("collect garbage: %w", err)
+// an error, which joins a *PageError for each page that failed. Errors: ErrClosed, ErrReadOnly,
+// ErrInvalid, ErrNotFound (of a page that is named and not on this device), ErrCorrupt (then Check
+// says more, and nothing is deleted on account of what is damaged), those of the disk and of ctx;
+// with a cloud and a retention those of Sync. With a cloud, history is given up in the bucket, for
+// all devices, so a retention needs the network there.
+func (r *Repository) Collect(ctx context.Context, o CollectOptions) (all []PageCollection, err error) {
+	err = r.change(ctx, "collect garbage", false, func(ctx context.Context) error {
+		if o.Retention != nil {
+			if err := o.Retention.policy().Check(); err != nil {
+				return err
+			}
 		}
-	}
-	keys, err := r.disk.Pages()
-	if err != nil {
-		return nil, fmt.Errorf("collect garbage: %w", err)
-	}
-	for _, ref := range o.Pages {
-		if !slices.Contains(keys, ref.key()) {
-			return nil, fmt.Errorf("collect garbage: page %s is not on this device: %w", r.usage.Text(ref.key()), ErrNotFound)
-		}
-	}
-	var all []PageCollection
-	for _, k := range keys {
-		ref := PageRef{k.Ledger, k.ID}
-		if o.Pages != nil && !slices.Contains(o.Pages, ref) {
-			continue
-		}
-		c := PageCollection{PageRef: ref}
-		err := r.withPage(ctx, k, func(p *Page) error {
-			c.Name = p.Name()
-			return p.collect(ctx, o, &c)
+		return r.visitAll(ctx, o.Pages, func(ctx context.Context, p *Page) error {
+			c := PageCollection{PageRef: p.ref(), Name: p.Name()}
+			err := p.collect(ctx, o, &c)
+			if err == nil || c.Pruned > 0 && !o.DryRun || c.Pieces+c.Nodes > 0 {
+				all = append(all, c)
+			}
+			return err
 		})
-		if o.Pages == nil && r.hasLeft(k, err) {
-			continue
-		}
-		if err == nil || c.Pruned > 0 && !o.DryRun || c.Pieces+c.Nodes > 0 {
-			all = append(all, c)
-		}
-		if err != nil {
-			return all, fmt.Errorf("collect garbage: %w", &PageError{c.PageRef, c.Name, err})
-		}
-	}
-	return all, nil
+	})
+	return all, err
 }
 
 func (r Retention) policy() gc.Policy { return gc.Policy{Commits: r.Commits, Age: r.Age} }
@@ -194,29 +165,4 @@ func (p *Page) countGone(ctx context.Context, ids []commit.ID) (n int) {
 		}
 	}
 	return n
-}
-
-// positions returns where the handles of the page stand, but for those that only keep it, which
-// nobody reads through.
-func (s *pageStore) positions() []commit.ID {
-	var at []commit.ID
-	for _, p := range s.repo.pages.Handles(s.key) {
-		if p.kind != presence.ForSync {
-			at = append(at, p.position.Load().ID)
-		}
-	}
-	return at
-}
-
-// transactions returns those that are open, of all handles.
-func (s *pageStore) transactions() map[*Tx]bool {
-	all := map[*Tx]bool{}
-	for _, p := range s.repo.pages.Handles(s.key) {
-		p.mu.Lock()
-		for t := range p.txs {
-			all[t] = true
-		}
-		p.mu.Unlock()
-	}
-	return all
 }

@@ -12,43 +12,6 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Defaults of CollectionOptions.
-const (
-	// DefaultCollectInterval is the pause between two rounds of collection.
-	DefaultCollectInterval = time.Minute
-	// DefaultCollectTime is how long a round takes.
-	DefaultCollectTime = 500 * time.Millisecond
-	// DefaultCollectBytes is what a round deletes.
-	DefaultCollectBytes = 64 << 20
-)
-
-// CollectionOptions say how garbage is collected by itself: in rounds, in the pages that are open,
-// when something may have left garbage there, such as a transaction that was rolled back, or
-// history that was given up. A page that is closed is collected when it is opened again, or by
-// Repository.Collect.
-type CollectionOptions struct {
-	// Off leaves it to Repository.Collect.
-	Off bool
-	// Interval is the pause between two rounds; 0 means DefaultCollectInterval.
-	Interval time.Duration
-	// Time bounds a round: no step is begun later, and a step takes some milliseconds. 0 means
-	// DefaultCollectTime.
-	Time time.Duration
-	// Bytes bounds what a round deletes, to the step; 0 means DefaultCollectBytes. When much of a
-	// page is garbage its files are compacted, and what is written by that counts too: further
-	// rounds do less for it.
-	Bytes int64
-	// NoCompact leaves compaction to Repository.Compact.
-	NoCompact bool
-}
-
-func (o CollectionOptions) withDefaults() CollectionOptions {
-	o.Interval = cmp.Or(o.Interval, DefaultCollectInterval)
-	o.Time = cmp.Or(o.Time, DefaultCollectTime)
-	o.Bytes = cmp.Or(o.Bytes, DefaultCollectBytes)
-	return o
-}
-
 // A page in which commits were made and nothing is known to have left garbage is looked through
 // after sweepEvery none the less: a value that a transaction puts twice is garbage that nobody
 // tells of.

@@ -2,9 +2,6 @@ package ledger
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 
 	"github.com/ledgerd/ledger/storage"
 )
@@ -45,66 +42,32 @@ type PageCompaction struct {
 // A page that cannot be compacted does not keep the others from it. The result has the pages that
 // were, also with an error. Errors match ErrClosed, ErrReadOnly, ErrNotFound (of a page that is
 // named and not on this device), ErrNoSpace or ErrCorrupt, or are those of the disk and of ctx.
-func (r *Repository) Compact(ctx context.Context, o CompactOptions) ([]PageCompaction, error) {
-	if err := r.enter(); err != nil {
-		return nil, err
-	}
-	defer r.gate.Leave()
-	if r.o.ReadOnly {
-		return nil, fmt.Errorf("compact: the repository is open for reading: %w", ErrReadOnly)
-	}
-	keys, err := r.disk.Pages()
-	if err != nil {
-		return nil, fmt.Errorf("compact: %w", err)
-	}
-	if o.Pages != nil {
-		for _, ref := range o.Pages {
-			if !slices.Contains(keys, ref.key()) {
-				return nil, fmt.Errorf("compact: page %s is not on this device: %w", r.usage.Text(ref.key()), ErrNotFound)
+func (r *Repository) Compact(ctx context.Context, o CompactOptions) (all []PageCompaction, err error) {
+	err = r.change(ctx, "compact", false, func(ctx context.Context) error {
+		return r.visitAll(ctx, o.Pages, func(ctx context.Context, p *Page) error {
+			c, err := p.compact(ctx, o)
+			if err == nil || c.Freed != 0 {
+				all = append(all, c)
 			}
-		}
-		keys = slices.DeleteFunc(keys, func(k pageKey) bool { return !slices.Contains(o.Pages, PageRef{k.Ledger, k.ID}) })
-	}
-	var all []PageCompaction
-	var errs []error
-	for _, k := range keys {
-		c := PageCompaction{PageRef: PageRef{k.Ledger, k.ID}}
-		err := r.withPage(ctx, k, func(p *Page) error {
-			if err := p.enter(); err != nil {
-				return err
-			}
-			defer p.leave()
-			return p.compact(ctx, o, &c)
+			return err
 		})
-		if o.Pages == nil && r.hasLeft(k, err) {
-			continue
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("compact page %s: %w", k.Text(c.Name), err))
-		}
-		if err == nil || c.Freed != 0 {
-			all = append(all, c)
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return all, errors.Join(errs...)
+	})
+	return all, err
 }
 
 // compactShare is which part of a segment must be garbage for it to be written anew when that is
 // asked for: what stays is less than a quarter of what is live.
 const compactShare = 0.2
 
-func (p *Page) compact(ctx context.Context, o CompactOptions, c *PageCompaction) error {
-	c.Name = p.Name()
+func (p *Page) compact(ctx context.Context, o CompactOptions) (PageCompaction, error) {
+	c := PageCompaction{PageRef: p.ref(), Name: p.Name()}
 	so := storage.CompactOptions{DryRun: o.DryRun, MinDeadShare: compactShare}
 	if o.Progress != nil {
-		so.Progress = func(done, total int64) { o.Progress(*c, done, total) }
+		so.Progress = func(done, total int64) { o.Progress(c, done, total) }
 	}
 	r, err := p.store.Compact(ctx, so)
 	c.Before, c.After, c.Segments = r.Before, r.After, r.Replaced
 	c.Freed = r.Freed + r.IndexBefore - r.IndexAfter
 	p.note(err)
-	return err
+	return c, err
 }

@@ -47,7 +47,7 @@ type DeletedPage struct {
 // ctx.
 func (r *Repository) DeletePage(ctx context.Context, page PageRef, o DeleteOptions) (DeletedPage, error) {
 	d := DeletedPage{PageRef: page}
-	err := r.deleting(ctx, o, func(ctx context.Context) error { return r.deletePage(ctx, &d, o) })
+	err := r.change(ctx, "delete", o.DryRun, func(ctx context.Context) error { return r.deletePage(ctx, &d, o) })
 	return d, err
 }
 
@@ -56,7 +56,7 @@ func (r *Repository) DeletePage(ctx context.Context, page PageRef, o DeleteOptio
 // ErrNotFound when it has no page.
 func (r *Repository) DeleteLedger(ctx context.Context, ledger string, o DeleteOptions) ([]DeletedPage, error) {
 	var all []DeletedPage
-	err := r.deleting(ctx, o, func(ctx context.Context) error {
+	err := r.change(ctx, "delete", o.DryRun, func(ctx context.Context) error {
 		keys, err := r.disk.Pages()
 		if err != nil {
 			return err
@@ -76,7 +76,7 @@ func (r *Repository) DeleteLedger(ctx context.Context, ledger string, o DeleteOp
 				continue
 			}
 			found = true
-			d := DeletedPage{PageRef: PageRef{k.Ledger, k.ID}}
+			d := DeletedPage{PageRef: refOf(k)}
 			if err := r.deletePage(ctx, &d, o); err != nil {
 				return err
 			}
@@ -88,23 +88,6 @@ func (r *Repository) DeleteLedger(ctx context.Context, ledger string, o DeleteOp
 		return nil
 	})
 	return all, err
-}
-
-// deleting lets a call in that deletes.
-func (r *Repository) deleting(ctx context.Context, o DeleteOptions, fn func(context.Context) error) error {
-	if err := r.enter(); err != nil {
-		return err
-	}
-	defer r.gate.Leave()
-	if r.o.ReadOnly && !o.DryRun {
-		return fmt.Errorf("delete: the repository is open for reading: %w", ErrReadOnly)
-	}
-	call := r.gate.Call(ctx)
-	defer call.Release()
-	if err := fn(call); err != nil {
-		return call.Explain(fmt.Errorf("delete: %w", err))
-	}
-	return nil
 }
 
 // deletePage deletes a page here and, when that is asked for, for all. Here comes first, as that

@@ -65,7 +65,7 @@ func (r *Repository) depart(ctx context.Context, k pageKey, d departure) (out de
 // lookAtOpen looks whether an open page may leave.
 func (r *Repository) lookAtOpen(ctx context.Context, k pageKey, d departure) (departed, error) {
 	st := &standing{}
-	err := r.withPage(ctx, k, func(p *Page) error { return r.look(ctx, p.store, st) })
+	err := r.visit(ctx, k, func(ctx context.Context, p *Page) error { return r.look(ctx, p.store, st) })
 	switch {
 	case ctx.Err() != nil:
 		return departed{}, ctx.Err()

@@ -65,7 +65,7 @@ func (e *evictor) dropValues(ctx context.Context, pages []*EvictResult, want int
 			if e.o.DryRun && cold > 0 {
 				continue // all that is counted below would be counted twice
 			}
-			err := e.withValues(ctx, c, func(p *Page) error {
+			err := e.withValues(ctx, c, func(ctx context.Context, p *Page) error {
 				n, err := p.store.DropCold(ctx, storage.DropOptions{Bytes: left, NotReadFor: cold, DryRun: e.o.DryRun})
 				c.Bytes += n
 				e.report.FreedBytes += n
@@ -83,18 +83,14 @@ func (e *evictor) dropValues(ctx context.Context, pages []*EvictResult, want int
 }
 
 // withValues calls fn with a page whose values may be dropped.
-func (e *evictor) withValues(ctx context.Context, c *EvictResult, fn func(*Page) error) error {
-	err := e.repo.withPage(ctx, c.key(), func(p *Page) error {
-		if err := p.enter(); err != nil {
-			return err
-		}
-		defer p.leave()
-		err := fn(p)
+func (e *evictor) withValues(ctx context.Context, c *EvictResult, fn func(context.Context, *Page) error) error {
+	err := e.repo.visit(ctx, c.key(), func(ctx context.Context, p *Page) error {
+		err := fn(ctx, p)
 		p.note(err)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("drop values of page %s: %w", e.repo.usage.Text(c.PageRef.key()), err)
+		return fmt.Errorf("drop values of page %s: %w", e.repo.usage.Text(c.key()), err)
 	}
 	return nil
 }
@@ -104,7 +100,7 @@ func (e *evictor) measureValues(ctx context.Context, c *EvictResult) (ok bool, h
 	if e.openOnly && e.repo.pages.UseOf(c.key()) == presence.Nobody {
 		return false, 0, nil
 	}
-	err = e.withValues(ctx, c, func(p *Page) error {
+	err = e.withValues(ctx, c, func(ctx context.Context, p *Page) error {
 		bar, reason, err := e.barOfValues(ctx, p.store)
 		if err != nil {
 			return err

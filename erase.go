@@ -50,32 +50,13 @@ type EraseOptions struct {
 // Sync and of the disk.
 func (r *Repository) EraseFromHistory(ctx context.Context, page PageRef, key []byte, o EraseOptions) (Erasure, error) {
 	e := Erasure{PageRef: page}
-	if err := r.enter(); err != nil {
-		return e, err
-	}
-	defer r.gate.Leave()
-	if r.o.ReadOnly {
-		return e, fmt.Errorf("erase from history: the repository is open for reading: %w", ErrReadOnly)
-	}
-	k := page.key()
-	here, err := r.disk.HasPage(k)
-	if err == nil && !here {
-		err = ErrNotFound
-	}
-	if err == nil {
-		err = r.withPage(ctx, k, func(p *Page) error {
+	err := r.change(ctx, "erase from the history", false, func(ctx context.Context) error {
+		return r.visitAll(ctx, []PageRef{page}, func(ctx context.Context, p *Page) error {
 			e.Name = p.Name()
 			return p.erase(ctx, key, o, &e)
 		})
-	}
-	if err != nil {
-		name, _, usageErr := r.usage.Page(k)
-		if usageErr != nil {
-			name = "" // the id does as well
-		}
-		return e, fmt.Errorf("erase from the history: %w", &PageError{page, name, err})
-	}
-	return e, nil
+	})
+	return e, err
 }
 
 func (p *Page) erase(ctx context.Context, key []byte, o EraseOptions, e *Erasure) error {

@@ -161,23 +161,11 @@ func (r *Repository) Evict(ctx context.Context, o EvictOptions) (EvictReport, er
 }
 
 func (e *evictor) evictAll(ctx context.Context) (EvictReport, error) {
-	r, o := e.repo, &e.o
-	if err := o.check(); err != nil {
+	if err := e.o.check(); err != nil {
 		return e.report, fmt.Errorf("evict: %w", err)
 	}
-	if err := r.enter(); err != nil {
-		return e.report, err
-	}
-	defer r.gate.Leave()
-	if r.o.ReadOnly && !o.DryRun {
-		return e.report, fmt.Errorf("evict: the repository is open for reading: %w", ErrReadOnly)
-	}
-	call := r.gate.Call(ctx)
-	defer call.Release()
-	if err := e.run(call); err != nil {
-		return e.report, call.Explain(fmt.Errorf("evict: %w", err))
-	}
-	return e.report, nil
+	err := e.repo.change(ctx, "evict", e.o.DryRun, e.run)
+	return e.report, err
 }
 
 // evictor is one call of Evict.

@@ -68,7 +68,7 @@ func (r *Repository) Devices(ctx context.Context) ([]DeviceInfo, error) {
 	known := map[string]DeviceInfo{}
 	var bad []error
 	for _, info := range pages {
-		err := r.withPage(ctx, info.key(), func(p *Page) error {
+		err := r.visit(ctx, info.key(), func(ctx context.Context, p *Page) error {
 			devices, err := cloudsync.DevicesOf(ctx, p.store)
 			for id, k := range devices {
 				d := DeviceInfo{ID: id.String(), Name: k.Name, Last: time.Unix(0, int64(k.Last)).UTC(), Own: id.String() == cloud.Device}
@@ -170,20 +170,17 @@ func findSlots(texts []string, k *seal.Keyring) (ids []seal.ID, err error) {
 
 // withKeys has fn look at the keyring in the bucket, or change it, and returns what is known then.
 func (r *Repository) withKeys(ctx context.Context, what string, fn func(*cloudsync.Syncer, context.Context) error) (info KeyringInfo, err error) {
-	if err := r.enter(); err != nil {
-		return info, err
-	}
-	defer r.gate.Leave()
-	call := r.gate.Call(ctx)
-	defer call.Release()
-	link, err := r.connect(call)
-	if err == nil {
-		err = r.ofBucket(fn(link.syncer, call))
-	}
-	if err != nil {
-		return info, fmt.Errorf("%s: %w", what, call.Explain(err))
-	}
-	return keyringInfo(link.syncer.Keyring()), nil
+	err = r.call(ctx, what, func(ctx context.Context) error {
+		link, err := r.connect(ctx)
+		if err == nil {
+			err = r.ofBucket(fn(link.syncer, ctx))
+		}
+		if err == nil {
+			info = keyringInfo(link.syncer.Keyring())
+		}
+		return err
+	})
+	return info, err
 }
 
 // change reads what is to be added.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/presence"
@@ -258,6 +259,31 @@ func (s *pageStore) noteSize(blank bool) error {
 		return err
 	}
 	return s.repo.usage.NoteSize(s.key, n)
+}
+
+// positions returns where the handles of the page stand, but for those that only keep it, which
+// nobody reads through.
+func (s *pageStore) positions() []commit.ID {
+	var at []commit.ID
+	for _, p := range s.repo.pages.Handles(s.key) {
+		if p.kind != presence.ForSync {
+			at = append(at, p.position.Load().ID)
+		}
+	}
+	return at
+}
+
+// transactions returns those that are open, of all handles.
+func (s *pageStore) transactions() map[*Tx]bool {
+	all := map[*Tx]bool{}
+	for _, p := range s.repo.pages.Handles(s.key) {
+		p.mu.Lock()
+		for t := range p.txs {
+			all[t] = true
+		}
+		p.mu.Unlock()
+	}
+	return all
 }
 
 func (s *pageStore) log() *slog.Logger {

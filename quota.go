@@ -69,19 +69,7 @@ func (r *Repository) pokeQuota() {
 // these it does nothing. Errors: ErrNoSpace when more would have to go than may, ErrReadOnly,
 // ErrClosed, those of the file system and of ctx.
 func (r *Repository) KeepSpace(ctx context.Context) error {
-	if err := r.enter(); err != nil {
-		return err
-	}
-	defer r.gate.Leave()
-	if r.o.ReadOnly {
-		return fmt.Errorf("keep space: the repository is open for reading: %w", ErrReadOnly)
-	}
-	call := r.gate.Call(ctx)
-	defer call.Release()
-	if err := r.keepQuota(call); err != nil {
-		return call.Explain(fmt.Errorf("keep space: %w", err))
-	}
-	return nil
+	return r.change(ctx, "keep space", false, r.keepQuota)
 }
 
 // keepQuota drops values until their bound is kept, and evicts pages until the quota and the floor

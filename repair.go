@@ -208,7 +208,7 @@ func (c *pageCheck) repair(ctx context.Context) error {
 			err = c.rescueHeads(ctx)
 		}
 		if err == nil && c.again {
-			err = c.noteCloud(ctx, c.withPage(ctx, func(ctx context.Context, p *Page) error { return p.Sync(ctx) }))
+			err = c.noteCloud(ctx, c.visit(ctx, func(ctx context.Context, p *Page) error { return p.Sync(ctx) }))
 		}
 		if err != nil {
 			return err
@@ -243,8 +243,8 @@ func (c *pageCheck) settle(ctx context.Context, before []Problem, losses []loss)
 		n := slices.IndexFunc(losses, func(l loss) bool { return l.problem == p })
 		p.Repaired = true
 		if n >= 0 && losses[n].here != nil {
-			err := c.withStore(ctx, func(ctx context.Context, s *storage.Store) (err error) {
-				p.Repaired, err = losses[n].here(ctx, s)
+			err := c.visit(ctx, func(ctx context.Context, page *Page) (err error) {
+				p.Repaired, err = losses[n].here(ctx, page.store)
 				return err
 			})
 			if err != nil && !isDamage(err) {
@@ -256,26 +256,8 @@ func (c *pageCheck) settle(ctx context.Context, before []Problem, losses []loss)
 	return nil
 }
 
-// withStore calls fn with the page's store.
-func (c *pageCheck) withStore(ctx context.Context, fn func(context.Context, *storage.Store) error) error {
-	return c.withPage(ctx, func(ctx context.Context, p *Page) error {
-		if err := p.enter(); err != nil {
-			return err
-		}
-		defer p.leave()
-		call := p.gate.Call(ctx)
-		defer call.Release()
-		return call.Explain(fn(call, p.store))
-	})
-}
-
-func (c *pageCheck) withPage(ctx context.Context, fn func(context.Context, *Page) error) (err error) {
-	p, err := c.repo.openPage(ctx, c.ledger, c.info.ID, "", false)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.Close()) }()
-	return fn(ctx, p)
+func (c *pageCheck) visit(ctx context.Context, fn func(context.Context, *Page) error) error {
+	return c.repo.visit(ctx, c.info.key(), fn)
 }
 
 // rebuildIndex makes page.db anew from the log. The old one stays until the new one is whole. It
@@ -327,7 +309,7 @@ func (c *pageCheck) fetch(ctx context.Context, losses []loss) error {
 	if file, _ := c.repo.cloud.get(); file == nil {
 		return nil
 	}
-	err := c.withPage(ctx, func(ctx context.Context, p *Page) error {
+	err := c.visit(ctx, func(ctx context.Context, p *Page) error {
 		err := p.Sync(ctx) // commits, places, and what others have sent meanwhile
 		if c.again = errors.Is(err, ErrNeedsFetch); err != nil && !c.again {
 			return err
@@ -408,10 +390,6 @@ func (c *pageCheck) fetchTrees(ctx context.Context, p *Page, losses []loss) erro
 // brokenTrees returns the commits whose trees are to be built: heads and those with tags, and
 // others, newest first.
 func (c *pageCheck) brokenTrees(ctx context.Context, p *Page, losses []loss) (first, others []*commit.Commit, err error) {
-	if err := p.enter(); err != nil {
-		return nil, nil, err
-	}
-	defer p.leave()
 	ids, err := p.store.Holes(ctx)
 	if err != nil {
 		return nil, nil, err

@@ -29,20 +29,14 @@ func (c *pageCheck) rescueHeads(ctx context.Context) error {
 	if file, _ := c.repo.cloud.get(); file != nil && !c.compared {
 		return nil // what is missing may come yet
 	}
-	return c.withPage(ctx, func(ctx context.Context, p *Page) error {
-		if err := p.enter(); err != nil {
-			return err
-		}
-		defer p.leave()
-		call := p.gate.Call(ctx)
-		defer call.Release()
+	return c.visit(ctx, func(ctx context.Context, p *Page) error {
 		for _, h := range p.store.Heads() {
-			whole, err := p.store.TreeWhole(call, h)
+			whole, err := p.store.TreeWhole(ctx, h)
 			if err == nil && !whole {
-				err = c.rescue(call, p, h)
+				err = c.rescue(ctx, p, h)
 			}
 			if err != nil {
-				return call.Explain(fmt.Errorf("rescue what is left of commit %s: %w", h.ID.Short(), err))
+				return fmt.Errorf("rescue what is left of commit %s: %w", h.ID.Short(), err)
 			}
 		}
 		return nil

@@ -6,22 +6,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ledgerd/ledger/commit"
 )
 
-const (
-	headRevision = "HEAD"
-	// noRevision is what tools call the state before the first commit.
-	noRevision = "none"
-	// minPrefix is the least number of digits that may stand for a commit id.
-	minPrefix = 4
-	// maxCandidates is how many commits the error about an ambiguous prefix lists.
-	maxCandidates = 10
-)
+// maxCandidates is how many commits the error about an ambiguous prefix lists.
+const maxCandidates = 10
 
 // Resolve finds the commit that a revision names:
 //
@@ -56,27 +48,6 @@ func (p *Page) Resolve(ctx context.Context, revision string) (CommitID, error) {
 		}
 	}
 	return CommitID(c.ID), nil
-}
-
-// parseRevision splits a revision into its name and the number of steps back.
-func parseRevision(revision string) (name string, steps uint64, err error) {
-	name, rest, found := strings.Cut(revision, "~")
-	if name == "" {
-		return "", 0, fmt.Errorf("revision %q has no name; try HEAD, a tag, digits of a commit id, or a date: %w", revision, ErrInvalid)
-	}
-	if !found {
-		return name, 0, nil
-	}
-	for _, s := range strings.Split(rest, "~") {
-		n := uint64(1)
-		if s != "" {
-			if n, err = strconv.ParseUint(s, 10, 32); err != nil {
-				return "", 0, fmt.Errorf("revision %q: %q behind '~' is no number: %w", revision, s, ErrInvalid)
-			}
-		}
-		steps += n
-	}
-	return name, steps, nil
 }
 
 func (p *Page) resolveName(ctx context.Context, name string) (*commit.Commit, error) {
@@ -154,17 +125,6 @@ func (p *Page) resolvePrefix(ctx context.Context, digits string) (*commit.Commit
 		list = append(list, "...")
 	}
 	return nil, fmt.Errorf("revision %q is ambiguous, it may be %s: %w", digits, strings.Join(list, ", "), ErrInvalid)
-}
-
-// parseRevisionTime reads a time, or a date, which means its last nanosecond in UTC.
-func parseRevisionTime(s string) (time.Time, bool) {
-	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
-		return t, true
-	}
-	if t, err := time.Parse(time.DateOnly, s); err == nil {
-		return t.AddDate(0, 0, 1).Add(-1), true
-	}
-	return time.Time{}, false
 }
 
 // resolveTime finds the newest of the commits that are not younger than at, that head descends from

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -23,9 +22,8 @@ import (
 //
 // After a crash it is called again. Errors: those of Sync.
 func (r *Repository) Reupload(ctx context.Context, only ...PageRef) ([]PageSync, error) {
-	err := r.inCloudTurn(ctx, func(ctx context.Context) error { return r.rejoin(ctx) })
-	if err != nil {
-		return nil, fmt.Errorf("upload anew: %w", err)
+	if err := r.inCloudTurn(ctx, "upload anew", r.rejoin); err != nil {
+		return nil, err
 	}
 	return r.syncPages(ctx, only, presence.ForLook, func(p *Page, ctx context.Context, out *PageSync) error {
 		if err := p.reupload(ctx, out); err != nil {
@@ -196,19 +194,15 @@ func (r *Repository) announcedHere(ctx context.Context, b bucket.Bucket, link *c
 
 // reupload is for a page that may have been synced with another bucket, which is gone.
 func (p *Page) reupload(ctx context.Context, out *PageSync) error {
-	if err := p.enter(); err != nil {
+	return p.call(ctx, func(ctx context.Context) error {
+		link, err := p.ledger.repo.connect(ctx)
+		if err != nil {
+			return err
+		}
+		synced, err := p.shared.attach(ctx, link, true)
+		if err == nil {
+			out.Missing, err = synced.Reupload(ctx)
+		}
 		return err
-	}
-	defer p.leave()
-	call := p.gate.Call(ctx)
-	defer call.Release()
-	link, err := p.ledger.repo.connect(call)
-	if err != nil {
-		return call.Explain(err)
-	}
-	var synced *cloudsync.Page
-	if synced, err = p.shared.attach(call, link, true); err == nil {
-		out.Missing, err = synced.Reupload(call)
-	}
-	return call.Explain(err)
+	})
 }

@@ -104,11 +104,7 @@ func (r *Repository) Usage(ctx context.Context) (Usage, error) {
 
 func (r *Repository) pageUsage(ctx context.Context, info PageInfo) PageUsage {
 	u := PageUsage{PageInfo: info}
-	err := r.withPage(ctx, info.key(), func(p *Page) error {
-		if err := p.enter(); err != nil {
-			return err
-		}
-		defer p.leave()
+	err := r.visit(ctx, info.key(), func(ctx context.Context, p *Page) error {
 		err := u.fill(ctx, r, p.store)
 		p.note(err)
 		return err

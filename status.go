@@ -117,23 +117,11 @@ func (r *Repository) Status(ctx context.Context) (Status, error) {
 
 func (r *Repository) pageStatus(ctx context.Context, info PageInfo) PageStatus {
 	ps := PageStatus{PageInfo: info}
-	p, err := r.openPage(ctx, &Ledger{repo: r, name: info.Ledger}, info.ID, "", false)
-	if err != nil {
-		ps.Err = err
-		return ps
-	}
-	ps.Err = ps.fill(ctx, p)
-	if err := p.Close(); err != nil && ps.Err == nil {
-		ps.Err = err
-	}
+	ps.Err = r.visit(ctx, info.key(), ps.fill)
 	return ps
 }
 
 func (ps *PageStatus) fill(ctx context.Context, p *Page) error {
-	if err := p.enter(); err != nil {
-		return err
-	}
-	defer p.leave()
 	heads := p.store.Heads()
 	ps.Heads, ps.Newest = len(heads), newCommit(heads[len(heads)-1])
 	if now := p.ledger.repo.clock.Now(); ps.Newest.Time.After(now) {
@@ -211,12 +199,4 @@ func (s *SyncState) fillStored(ctx context.Context, store *storage.Store) error 
 		s.ServerTime = time.Unix(0, int64(at.EntryTime)).UTC()
 	}
 	return nil
-}
-
-func tornTails(rec storage.Recovery) []TornTail {
-	var out []TornTail
-	for _, t := range rec.Torn {
-		out = append(out, TornTail(t))
-	}
-	return out
 }

@@ -203,7 +203,7 @@ func (r *Repository) PauseSync(ctx context.Context) error { return r.setPaused(c
 func (r *Repository) ResumeSync(ctx context.Context) error { return r.setPaused(ctx, false) }
 
 func (r *Repository) setPaused(ctx context.Context, paused bool) error {
-	err := r.inCloudTurn(ctx, func(context.Context) error {
+	return r.inCloudTurn(ctx, "pause or resume sync", func(context.Context) error {
 		file, link := r.cloud.get()
 		if file == nil {
 			return ErrNoCloud
@@ -226,10 +226,6 @@ func (r *Repository) setPaused(ctx context.Context, paused bool) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("pause or resume sync: %w", err)
-	}
-	return nil
 }
 
 // PageSync is what Sync did about one page.
@@ -269,42 +265,38 @@ func (p *Page) SyncState() SyncState { return p.shared.syncState() }
 
 // syncPages calls fn with pages in bounded parallelism, with handles of a kind for those that are
 // here.
-func (r *Repository) syncPages(ctx context.Context, only []PageRef, kind presence.Kind, fn func(*Page, context.Context, *PageSync) error) ([]PageSync, error) {
-	if err := r.enter(); err != nil {
-		return nil, err
-	}
-	defer r.gate.Leave()
-	call := r.gate.Call(ctx)
-	defer call.Release()
-	link, err := r.connect(call)
-	if err != nil {
-		r.noteFailure(call, nil, err)
-		return nil, call.Explain(fmt.Errorf("sync: %w", err))
-	}
-	if err := r.checkBucket(call, link); err != nil {
-		r.noteFailure(call, link, err)
-		return nil, call.Explain(fmt.Errorf("sync: %w", err))
-	}
-	r.cloud.set(func(c *cloud) { c.failed = failure{} })
-	work, bad, err := r.pagesToSync(call, link, only)
-	if err != nil {
-		return nil, call.Explain(fmt.Errorf("sync: %w", err))
-	}
-	done := r.runSyncs(call, work, kind, fn)
-	errs := []error{bad}
-	for _, d := range done {
-		if d.Err != nil {
-			errs = append(errs, &PageError{d.PageRef, d.Name, d.Err})
+func (r *Repository) syncPages(ctx context.Context, only []PageRef, kind presence.Kind, fn func(*Page, context.Context, *PageSync) error) (done []PageSync, err error) {
+	err = r.call(ctx, "sync", func(ctx context.Context) error {
+		link, err := r.connect(ctx)
+		if err == nil {
+			err = r.checkBucket(ctx, link)
 		}
-	}
-	err = errors.Join(errs...)
-	if len(only) == 0 && err == nil {
-		r.cloud.mu.Lock()
-		r.cloud.record.Success = r.clock.Now().UTC()
-		r.cloud.mu.Unlock()
-	}
-	r.remember(link)
-	return done, call.Explain(err)
+		if err != nil {
+			r.noteFailure(ctx, link, err)
+			return err
+		}
+		r.cloud.set(func(c *cloud) { c.failed = failure{} })
+		work, bad, err := r.pagesToSync(ctx, link, only)
+		if err != nil {
+			return err
+		}
+		done = r.runSyncs(ctx, work, kind, fn)
+		errs := []error{bad}
+		for _, d := range done {
+			if d.Err != nil {
+				errs = append(errs, &PageError{d.PageRef, d.Name, d.Err})
+			}
+		}
+		err = errors.Join(errs...)
+		if len(only) == 0 && err == nil {
+			r.cloud.mu.Lock()
+			r.cloud.record.Success = r.clock.Now().UTC()
+			r.cloud.mu.Unlock()
+		}
+		r.remember(link)
+		return err
+	})
+	return done, err
 }
 
 // noteFailure lets the states and Status tell, of all pages that are here, why the last sync did

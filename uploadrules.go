@@ -57,7 +57,7 @@ func (r *Repository) UploadRules() []PageUploadRule {
 // ErrTooLarge for a prefix of more than 65,535 bytes or more than 65,536 of them, ErrReadOnly,
 // ErrClosed, those of the file system and of ctx.
 func (r *Repository) SetUploadRules(ctx context.Context, all []PageUploadRule) error {
-	err := r.inCloudTurn(ctx, func(ctx context.Context) error {
+	return r.inCloudTurn(ctx, "set rules of uploads", func(ctx context.Context) error {
 		for _, u := range all {
 			if err := ValidateName(u.Page.Ledger); err != nil {
 				return err
@@ -83,10 +83,6 @@ func (r *Repository) SetUploadRules(ctx context.Context, all []PageUploadRule) e
 		}
 		return r.attachAll(ctx, false)
 	})
-	if err != nil {
-		return fmt.Errorf("set rules of uploads: %w", err)
-	}
-	return nil
 }
 
 func cloneRules(all []PageUploadRule) []PageUploadRule {

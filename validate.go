@@ -6,7 +6,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/limits"
 )
 
@@ -65,19 +64,4 @@ func ValidateTag(name string) error {
 		return fmt.Errorf("tag %q reads like a time: %w", name, ErrInvalid)
 	}
 	return nil
-}
-
-// isIDPrefix reports whether name may stand for a commit by its id.
-func isIDPrefix(name string) bool {
-	if len(name) < minPrefix || len(name) > 2*commit.IDSize {
-		return false
-	}
-	return !strings.ContainsFunc(name, func(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'f') && (r < 'A' || r > 'F') })
-}
-
-// ValidateRevision verifies that a revision has the form that Page.Resolve reads. Errors:
-// ErrInvalid.
-func ValidateRevision(revision string) error {
-	_, _, err := parseRevision(revision)
-	return err
 }
