@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
-	"strings"
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
@@ -99,36 +97,6 @@ type PageReport struct {
 	More bool
 }
 
-// Problem is one thing that is not as it should be.
-type Problem struct {
-	// Where is the place: a file with an offset, or a row family.
-	Where string
-	// Key names the row or object, or is "".
-	Key string
-	// Message says what is wrong.
-	Message string
-	// Fetchable reports that the cloud has what is damaged, as far as is known here.
-	Fetchable bool
-	// Repaired reports whether it was mended.
-	Repaired bool
-}
-
-// String returns the problem as one line.
-func (p Problem) String() string {
-	s := p.Where
-	if p.Key != "" {
-		s += " " + p.Key
-	}
-	s += ": " + p.Message
-	switch {
-	case p.Repaired:
-		s += " (repaired)"
-	case p.Fetchable:
-		s += " (the cloud has it)"
-	}
-	return s
-}
-
 // Check reads every byte of every page, verifies all that can be verified, recomputes what is
 // derived, and reports what differs. It runs beside readers and writers, but a page is repaired,
 // and all of a damaged log is told, only while nothing else of this process has it open. A problem
@@ -170,14 +138,6 @@ func (r *Repository) Check(ctx context.Context, o CheckOptions) (*CheckReport, e
 		report.Pages = append(report.Pages, c.report)
 	}
 	return report, nil
-}
-
-// problemText says what is wrong with a file that is named already.
-func problemText(err error) string {
-	if e, ok := errors.AsType[*CorruptError](err); ok && e.Got != "" {
-		return e.Got
-	}
-	return err.Error()
 }
 
 // pageCheck is the check of one page.
@@ -223,9 +183,6 @@ func (c *pageCheck) checkAndRepair(ctx context.Context) error {
 	}
 	return nil
 }
-
-// ofIndex reports whether a problem is about the index, which is derived from the log.
-func (p *Problem) ofIndex() bool { return strings.HasPrefix(p.Where, "page.db") }
 
 // check checks the page once.
 func (c *pageCheck) check(ctx context.Context) (report PageReport, err error) {
@@ -290,25 +247,6 @@ const whereTree = "tree of commit"
 // more.
 const allGone = "files of the page"
 
-// vanished returns how much a page took when it was closed last whose log has nothing any more, nor
-// its index, and 0 for others. Nothing in its directory, which takes size bytes, tells such a page
-// from one that nobody has written to. blank says that the store knows of nothing that was ever
-// written.
-func (r *Repository) vanished(k pageKey, blank bool, size int64) (had int64, err error) {
-	if !blank {
-		return 0, nil
-	}
-	if _, err := r.fs.Stat(r.disk.PageDir(k)); errors.Is(err, fs.ErrNotExist) { // it was deleted
-		return 0, nil
-	} else if err != nil {
-		return 0, err
-	}
-	if had, err = r.usage.Size(k); had <= size {
-		had = 0
-	}
-	return had, err
-}
-
 // vanished reports a page whose files are all gone, or have nothing in them.
 func (c *pageCheck) vanished(report *PageReport, store *storage.Store) error {
 	key := c.info.key()
@@ -346,19 +284,6 @@ func (c *pageCheck) progress(done, total int64) {
 			Ledger: c.info.Ledger, Page: c.info.ID, Index: c.index, Pages: c.pages, Step: "segments", Done: done, Total: total,
 		})
 	}
-}
-
-func isDamage(err error) bool {
-	return errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnsupported)
-}
-
-// newProblem describes an error of a check.
-func newProblem(err error) Problem {
-	p := Problem{Where: "page", Message: err.Error()}
-	if e, ok := errors.AsType[*CorruptError](err); ok {
-		p.Where, p.Key = e.Where, e.Key
-	}
-	return p
 }
 
 func tornTails(rec storage.Recovery) []TornTail {

@@ -1,0 +1,249 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/gate"
+	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/pageusage"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// recencyPieces is of how many pieces of values it is remembered when they were read: about 1 GiB
+// of values, with 512 KiB of memory.
+const recencyPieces = 1 << 16
+
+// funcClock is the machine's clock with another idea of the time.
+type funcClock struct {
+	clock.Clock
+	now func() time.Time
+}
+
+func (c funcClock) Now() time.Time { return c.now() }
+
+// clockOf returns the clock that options ask for.
+func clockOf(o *Options) clock.Clock {
+	c := clock.System
+	if o.testing != nil && o.testing.clock != nil {
+		c = o.testing.clock
+	}
+	if o.Now != nil {
+		c = funcClock{c, o.Now}
+	}
+	return c
+}
+
+// Open opens the repository in dir, and creates it when it is absent. o may be nil.
+//
+// One opener at a time may write. When another holds the repository, Open waits Options.LockTimeout
+// and then fails with a *LockedError that names the holder's process; that may be this process
+// itself. ctx governs the waiting only; the Repository outlives it. Close must be called.
+//
+// A repository with a cloud is opened whether that can be reached or not, also without its key; see
+// Cloud.
+//
+// Errors: ErrLocked, ErrNoRepository (with MustExist or ReadOnly), ErrUnsupported (a newer format),
+// ErrCorrupt, ErrInvalid, ErrTooLarge, those of ctx and of the file system.
+func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("open repository: %w", err)
+	}
+	r := &Repository{
+		o: o.withDefaults(), fs: vfs.OS, gate: gate.New(), quotaWake: make(chan struct{}, 1), quotaTurn: make(chan struct{}, 1),
+		indexes: map[pageKey]*index.Memory{}, ledgerDirs: map[string]bool{}, listed: make(chan struct{}), ledgerRules: map[string]*MergeRules{}, pageRules: map[pageKey]*MergeRules{},
+	}
+	r.clock = clockOf(&r.o)
+	var err error
+	if r.cloud, err = newCloud(&r.o); err != nil {
+		return nil, fmt.Errorf("open repository: %w", err)
+	}
+	r.keeper = newKeeper(r)
+	r.cache, r.recency = storage.NewNodeCache(r.o.CacheBytes), storage.NewRecency(recencyPieces)
+	if r.o.InMemory {
+		r.fs = vfs.NewMem()
+		if r.o.testing != nil && r.o.testing.fs != nil {
+			r.fs = r.o.testing.fs
+		}
+	} else {
+		if dir == "" {
+			return nil, fmt.Errorf("open repository: the directory has no name: %w", ErrInvalid)
+		}
+		r.dir = dir
+	}
+	r.disk = layout.Dir{FS: r.fs, Path: cmp.Or(r.dir, "/repository")}
+	r.pages = newPages(r)
+	if err := r.open(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open repository %s: %w", dir, err), r.release())
+	}
+	r.startQuota()
+	r.startKeeper()
+	r.startCollecting()
+	return r, nil
+}
+
+// tighten takes the rights of others to the directory away. Where that is not allowed it is told:
+// the files are private all the same.
+func (r *Repository) tighten() {
+	had, err := layout.Tighten(r.dir)
+	switch {
+	case err != nil:
+		r.o.Logger.Warn("the directory is open to others", "directory", r.dir, "mode", had, "error", err)
+	case had != 0:
+		r.o.Logger.Warn("the directory was open to others, and is private now", "directory", r.dir, "mode", had)
+	}
+}
+
+func (r *Repository) open(ctx context.Context) error {
+	if err := r.disk.CheckVersions(); err != nil {
+		return err
+	}
+	if r.o.ReadOnly || r.o.MustExist {
+		there, err := r.disk.HasIdentity()
+		if err == nil && !there {
+			if err = r.disk.IdentityLost(); err == nil {
+				return ErrNoRepository
+			}
+			if r.o.Mend && errors.Is(err, ErrCorrupt) { // once the lock is held
+				err = nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	usageDir := ""
+	if !r.o.InMemory {
+		if !r.o.ReadOnly {
+			if err := r.fs.MkdirAll(r.dir); err != nil {
+				return err
+			}
+		}
+		l, err := layout.TakeLock(ctx, r.dir, r.o.ReadOnly, r.o.LockTimeout, r.clock)
+		if err != nil {
+			return err
+		}
+		r.lock = l
+		if !r.o.ReadOnly {
+			r.tighten()
+		}
+		usageDir = r.disk.File(layout.UsageName)
+		// Another opener may have gone to a newer format while this one waited.
+		if err := r.disk.CheckVersions(); err != nil {
+			return err
+		}
+	}
+	i, err := r.disk.ReadIdentity()
+	if errors.Is(err, fs.ErrNotExist) {
+		if lost := r.disk.IdentityLost(); lost != nil {
+			err = lost
+		}
+	}
+	switch {
+	case errors.Is(err, ErrCorrupt) && r.o.Mend:
+		r.mended = &Problem{Where: "file " + layout.IdentityName, Message: problemText(err), Repaired: true}
+		i = layout.NewIdentity()
+		err = r.disk.WriteIdentity(i)
+	case errors.Is(err, fs.ErrNotExist) && !r.o.ReadOnly && !r.o.MustExist:
+		i, err = r.disk.CreateIdentity()
+	case err == nil && !r.o.ReadOnly:
+		err = r.disk.SettleIdentity()
+	}
+	if err != nil {
+		return err
+	}
+	r.identity.Store(i)
+	r.table.Store(split.NewTable(i.Secret[:]))
+	if !r.o.ReadOnly {
+		if err := r.disk.RemoveLeftovers(); err != nil {
+			return err
+		}
+	}
+	if err := r.openUsage(usageDir); err != nil {
+		return err
+	}
+	return r.openCloud(ctx)
+}
+
+// openUsage opens the page usage in dir. Where nothing was known before, the pages that exist are told.
+func (r *Repository) openUsage(dir string) error {
+	now := r.clock.Now()
+	u, rec, err := pageusage.Open(dir, pageusage.Options{Now: now, ReadOnly: r.o.ReadOnly})
+	if err != nil {
+		return err
+	}
+	r.usage = u
+	if rec.Damage != nil {
+		r.o.Logger.Warn("page usage is damaged and is begun anew", "error", rec.Damage, "savedAs", rec.SavedAs)
+	}
+	if r.o.ReadOnly || rec.Damage == nil && !rec.Created {
+		return nil
+	}
+	pages, err := r.disk.Pages()
+	if err != nil || len(pages) == 0 {
+		return err
+	}
+	_, _, err = u.Reconcile(pages, now)
+	return err
+}
+
+// release gives back what open took.
+func (r *Repository) release() error {
+	var err error
+	if r.usage != nil {
+		err = r.usage.Close()
+	}
+	return errors.Join(err, r.lock.Release())
+}
+
+// Close closes all pages, waits for the calls that run, rolls open transactions back, and releases
+// the lock. A bucket that does not answer keeps it for two seconds at most. It is idempotent: later
+// calls return what the first one did. Transactions and snapshots that were still open are closed
+// too; the error then says how many, since that is a defect of the caller.
+func (r *Repository) Close() error {
+	r.once.Do(func() { r.closeErr = r.close() })
+	return r.closeErr
+}
+
+func (r *Repository) close() error {
+	r.gate.Close()
+	r.quota.Wait()
+	r.background.Wait()
+	r.keeper.running.Wait()
+	if _, link := r.cloud.get(); link != nil {
+		_ = link.syncer.Close() // always nil; all pages say farewell to the bucket at once, not each in its turn
+	}
+	var sum leaks
+	var errs []error
+	for _, p := range r.pages.AllHandles() {
+		l, err := p.close()
+		sum.add(l)
+		errs = append(errs, err)
+	}
+	r.pages.Wait()
+	errs = append(errs, r.disconnect(), sum.err(), r.release())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close repository: %w", err)
+	}
+	return nil
+}
+
+// newPages returns the pages of r.
+func newPages(r *Repository) *openPages {
+	return presence.New(presence.Host[*pageStore, *Page]{
+		Dir: r.disk, Logger: r.o.Logger, Fill: r.fillPage, Enroll: r.enroll, Create: r.createPage, Start: r.openStore,
+		Stop: (*pageStore).close, Handle: (*pageStore).newHandle, GiveUp: (*Page).Close, Left: r.pageLeft,
+	})
+}

@@ -1,0 +1,148 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// openStore opens the store of a page.
+func (r *Repository) openStore(ctx context.Context, key pageKey, name string) (*pageStore, error) {
+	s := &pageStore{repo: r, key: key, name: name, syncTurn: make(chan struct{}, 1), useTurn: make(chan struct{}, 1)}
+	var err error
+	if s.store, err = storage.Open(ctx, r.storageOptions(key)); err != nil {
+		s.note(err)
+		return nil, err
+	}
+	s.merger, s.collector = newMerger(s), newPageCollector(s)
+	if s.name == "" {
+		if s.name, _, err = r.usage.Page(key); err != nil {
+			r.o.Logger.Warn("the name of a page cannot be read", "page", PageID(key.ID).String(), "error", err)
+		}
+	}
+	s.logRecovery()
+	s.openedForSync(ctx)
+	s.observe(Event{Kind: EventPageOpened})
+	return s, nil
+}
+
+// enroll notes the names of a page, and makes the directory of its ledger.
+func (r *Repository) enroll(key pageKey, name string) error {
+	if r.o.ReadOnly {
+		return nil
+	}
+	if name != "" {
+		if err := r.usage.SetPageName(key, name); err != nil {
+			return err
+		}
+	}
+	return r.makeLedgerDir(key.Ledger)
+}
+
+// createPage makes an empty page.
+func (r *Repository) createPage(ctx context.Context, key pageKey) error {
+	if r.o.ReadOnly {
+		return ErrNotFound
+	}
+	defer r.pagesChanged() // it has its name
+	return storage.Create(ctx, r.storageOptions(key))
+}
+
+// pageLeft ends what is in memory of a page that has left. The usage of one that was evicted is
+// removed by Evict, for many pages together.
+func (r *Repository) pageLeft(key pageKey, a *layout.Absence) {
+	r.mu.Lock()
+	delete(r.indexes, key)
+	r.mu.Unlock()
+	r.pagesChanged()
+	if a == nil || a.Kind != layout.Deleted {
+		return
+	}
+	if err := r.usage.Forget(key); err != nil {
+		r.o.Logger.Warn("the usage of a page that is away stays listed", "ledger", key.Ledger, "page", PageID(key.ID).String(), "error", err)
+	}
+}
+
+// makeLedgerDir makes the directory of a ledger. It lists it once in the life of r: a ledger may
+// have many pages.
+func (r *Repository) makeLedgerDir(ledger string) error {
+	r.mu.Lock()
+	made := r.ledgerDirs[ledger]
+	r.mu.Unlock()
+	if made {
+		if there, err := r.disk.HasLedger(ledger); err != nil || there {
+			return err
+		}
+	}
+	if err := r.disk.MakeLedger(ledger); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.ledgerDirs[ledger] = true
+	r.mu.Unlock()
+	return nil
+}
+
+// logRecovery reports what Open mended, which is returned to no caller.
+func (s *pageStore) logRecovery() {
+	log := s.log()
+	rec := s.store.Recovery()
+	for _, t := range rec.Torn {
+		log.Info("the torn end of a segment was set aside", "segment", t.Segment, "offset", t.Offset, "bytes", t.Bytes, "savedAs", t.SavedAs)
+	}
+	if rec.IndexRebuilt != "" {
+		log.Warn("the index of a page was made anew", "reason", rec.IndexRebuilt)
+	}
+}
+
+// close closes the store behind the last handle.
+func (s *pageStore) close(p *Page) error {
+	err := s.endSync(true)
+	s.merger.close()
+	s.collector.close()
+	st := s.store.Stats()
+	blank := s.store.Blank()
+	err = errors.Join(err, s.store.Close(), s.noteSize(blank))
+	if p.kind == presence.ForUse {
+		err = errors.Join(err, s.noteUse())
+	}
+	s.observe(Event{Kind: EventPageClosed, Syncs: st.Syncs, WrittenBytes: st.BytesWritten})
+	return err
+}
+
+// noteSize notes what the page takes on disk, once it is closed; blank says what its store said
+// before.
+func (s *pageStore) noteSize(blank bool) error {
+	n, err := s.repo.disk.PageSize(s.key)
+	if err != nil {
+		return fmt.Errorf("measure page: %w", err)
+	}
+	if gone, err := s.repo.vanished(s.key, blank, n); err != nil || gone > 0 { // what was noted last tells a check
+		return err
+	}
+	return s.repo.usage.NoteSize(s.key, n)
+}
+
+// vanished returns how much a page took when it was closed last whose log has nothing any more, nor
+// its index, and 0 for others. Nothing in its directory, which takes size bytes, tells such a page
+// from one that nobody has written to. blank says that the store knows of nothing that was ever
+// written.
+func (r *Repository) vanished(k pageKey, blank bool, size int64) (had int64, err error) {
+	if !blank {
+		return 0, nil
+	}
+	if _, err := r.fs.Stat(r.disk.PageDir(k)); errors.Is(err, fs.ErrNotExist) { // it was deleted
+		return 0, nil
+	} else if err != nil {
+		return 0, err
+	}
+	if had, err = r.usage.Size(k); had <= size {
+		had = 0
+	}
+	return had, err
+}
