@@ -11,6 +11,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/gc"
+	"github.com/ledgerd/ledger/internal/reclaim"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -99,7 +100,7 @@ func (p *Page) collect(ctx context.Context, o CollectOptions, c *PageCollection)
 	if o.DryRun {
 		return nil
 	}
-	return p.shared.collector.all(ctx, func(st storage.CollectStats) {
+	return p.shared.collector.All(ctx, func(st storage.CollectStats) {
 		c.Pieces, c.Nodes, c.Bytes = st.Pieces, st.Nodes, st.Bytes
 		if o.Progress != nil {
 			o.Progress(*c)
@@ -165,4 +166,29 @@ func (p *Page) countGone(ctx context.Context, ids []commit.ID) (n int) {
 		}
 	}
 	return n
+}
+
+// collecting returns what collects garbage in the background.
+func (r *Repository) collecting() *reclaim.Background {
+	o := &r.o.Collection
+	return &reclaim.Background{Clock: r.clock, Interval: o.Interval, Time: o.Time, Bytes: o.Bytes, NoCompact: o.NoCompact, Open: func() (open []*reclaim.Collector) {
+		for _, s := range r.pages.Stores(false) {
+			open = append(open, s.collector)
+		}
+		return open
+	}}
+}
+
+// GarbageState says what was collected of a page since it was opened.
+type GarbageState struct {
+	// Due reports that the next round will look for garbage.
+	Due bool
+	// Last is when a collection last came to its end, zero when none has.
+	Last time.Time
+	// Pieces and Nodes count what was deleted, Bytes what that takes in the segments until they are
+	// compacted.
+	Pieces, Nodes int
+	Bytes         int64
+	// Err says why the last collection failed; nil when it did not.
+	Err error
 }

@@ -70,7 +70,7 @@ func (e *evictor) dropValues(ctx context.Context, pages []*EvictResult, want int
 				c.Bytes += n
 				e.report.FreedBytes += n
 				if n > 0 && !e.o.DryRun {
-					p.shared.collector.dropped(n)
+					p.shared.collector.Dropped(n)
 				}
 				return err
 			})

@@ -130,7 +130,7 @@ func (p *Page) erase(ctx context.Context, key []byte, o EraseOptions, e *Erasure
 // aside of damage. Errors: ErrConflict while a transaction is open that may keep something of it.
 func (p *Page) clearFiles(ctx context.Context) error {
 	open := p.shared.transactions()
-	if err := p.shared.collector.all(ctx, func(storage.CollectStats) {}); err != nil {
+	if err := p.shared.collector.All(ctx, nil); err != nil {
 		return err
 	}
 	r, err := p.store.Compact(ctx, storage.CompactOptions{Purge: true})

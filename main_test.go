@@ -5,9 +5,10 @@ import (
 	"os"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/ledgerd/ledger/cloudsync/seal/sealtest"
 	"github.com/ledgerd/ledger/internal/tier"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {

@@ -62,7 +62,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 		return nil, fmt.Errorf("open repository: %w", err)
 	}
 	r := &Repository{
-		o: o.withDefaults(), fs: vfs.OS, gate: gate.New(), quotaWake: make(chan struct{}, 1), quotaTurn: make(chan struct{}, 1),
+		o: o.withDefaults(), fs: vfs.OS, gate: gate.New(),
 		indexes: map[pageKey]*index.Memory{}, ledgerDirs: map[string]bool{}, listed: make(chan struct{}), ledgerRules: map[string]*MergeRules{}, pageRules: map[pageKey]*MergeRules{},
 	}
 	r.clock = clockOf(&r.o)
@@ -84,13 +84,17 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 		r.dir = dir
 	}
 	r.disk = layout.Dir{FS: r.fs, Path: cmp.Or(r.dir, "/repository")}
-	r.pages = newPages(r)
+	r.pages, r.quota = newPages(r), newQuota(r)
 	if err := r.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open repository %s: %w", dir, err), r.release())
 	}
-	r.startQuota()
 	r.startKeeper()
-	r.startCollecting()
+	if !r.o.ReadOnly {
+		r.background.Go(func() { r.quota.Run(r.gate.Life()) })
+	}
+	if !r.o.ReadOnly && !r.o.Collection.Off {
+		r.background.Go(func() { r.collecting().Run(r.gate.Life()) })
+	}
 	return r, nil
 }
 
@@ -219,7 +223,6 @@ func (r *Repository) Close() error {
 
 func (r *Repository) close() error {
 	r.gate.Close()
-	r.quota.Wait()
 	r.background.Wait()
 	r.keeper.running.Wait()
 	if _, link := r.cloud.get(); link != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/internal/reclaim"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -19,7 +20,11 @@ func (r *Repository) openStore(ctx context.Context, key pageKey, name string) (*
 		s.note(err)
 		return nil, err
 	}
-	s.merger, s.collector = newMerger(s), newPageCollector(s)
+	s.merger = newMerger(s)
+	s.collector = reclaim.NewCollector(reclaim.Page{
+		Key: key, Store: s.store, Clock: r.clock, Log: s.log(), Damaged: s.note,
+		Collected: func(n int, bytes int64) { s.observe(Event{Kind: EventCollect, Changes: n, Bytes: bytes}) },
+	})
 	if s.name == "" {
 		if s.name, _, err = r.usage.Page(key); err != nil {
 			r.o.Logger.Warn("the name of a page cannot be read", "page", PageID(key.ID).String(), "error", err)
@@ -104,7 +109,7 @@ func (s *pageStore) logRecovery() {
 func (s *pageStore) close(p *Page) error {
 	err := s.endSync(true)
 	s.merger.close()
-	s.collector.close()
+	s.collector.Close()
 	st := s.store.Stats()
 	blank := s.store.Blank()
 	err = errors.Join(err, s.store.Close(), s.noteSize(blank))

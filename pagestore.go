@@ -11,6 +11,7 @@ import (
 	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/internal/reclaim"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -25,7 +26,7 @@ type pageStore struct {
 	name      string
 	store     *storage.Store
 	merger    *merger
-	collector *pageCollector
+	collector *reclaim.Collector
 
 	syncTurn  chan struct{}   // holds one token: guards what follows
 	sync      *cloudsync.Page // nil while it is not synced
@@ -131,7 +132,7 @@ func (s *pageStore) drop(p *Page) error {
 		r.keeper.use(s.key)
 	}
 	if last || unused {
-		r.pokeQuota()
+		r.quota.Poke()
 	}
 	return err
 }

@@ -114,7 +114,7 @@ func (s *pageStore) forgetOther(ctx context.Context, id format.ID) error {
 func (s *pageStore) syncOptions() cloudsync.PageOptions {
 	o := &s.repo.o
 	p := cloudsync.PageOptions{Store: s.store, Ledger: s.key.Ledger, Name: s.name, Arrived: func() { s.merger.want(true) }, InUse: s.positions,
-		Collect: func(ctx context.Context) error { return s.collector.all(ctx, func(storage.CollectStats) {}) }}
+		Collect: func(ctx context.Context) error { return s.collector.All(ctx, nil) }}
 	p.Plain, p.Again = s.repo.keysUnder(s.key, UploadRule.compressionOff), s.repo.keysUnder(s.key, UploadRule.dedupOff)
 	if !o.Merge.Manual || o.Sync.Merge {
 		p.Merge = func(ctx context.Context, _ []commit.ID) error {

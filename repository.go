@@ -10,6 +10,7 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/reclaim"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/pageusage"
 	"github.com/ledgerd/ledger/split"
@@ -37,11 +38,9 @@ type Repository struct {
 	keeper   *keeper
 	pages    *openPages
 
-	background sync.WaitGroup // the goroutine that collects garbage
+	quota *reclaim.Quota
 
-	quota     sync.WaitGroup // the goroutine that keeps it
-	quotaWake chan struct{}
-	quotaTurn chan struct{} // held by who keeps the quota
+	background sync.WaitGroup // what collects garbage, and what keeps the quota
 
 	once     sync.Once
 	closeErr error

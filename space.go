@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/ledgerd/ledger/storage"
@@ -141,6 +140,3 @@ func (u *PageUsage) fill(ctx context.Context, r *Repository, store *storage.Stor
 	u.Kinds.Other = max(0, u.SizeBytes-s.SegmentBytes-s.IndexBytes)
 	return nil
 }
-
-// errUnknown reports that the free space of the disk is not known.
-var errUnknown = errors.New("the free space is not known")

@@ -127,7 +127,7 @@ func (ps *PageStatus) fill(ctx context.Context, p *Page) error {
 	if now := p.ledger.repo.clock.Now(); ps.Newest.Time.After(now) {
 		ps.Ahead = ps.Newest.Time.Sub(now)
 	}
-	ps.Garbage = p.shared.collector.garbage(p.ledger.repo.clock.Now())
+	ps.Garbage = GarbageState(p.shared.collector.Garbage())
 	rec := p.store.Recovery()
 	ps.Torn, ps.IndexRebuilt = tornTails(rec), rec.IndexRebuilt
 	unsynced, err := p.store.Unsynced(ctx)

@@ -1,14 +1,17 @@
-package ledger
+package reclaim
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/clock"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -34,8 +37,8 @@ var backgroundSteps = storage.CollectOptions{Numbers: 1 << 14, Candidates: 1 << 
 // A step on request is larger, and small enough for those who commit meanwhile.
 var requestedSteps = storage.CollectOptions{Numbers: 1 << 16, Candidates: 1 << 16, Deletions: 2048}
 
-// GarbageState says what was collected of a page since it was opened.
-type GarbageState struct {
+// Garbage says what was collected of a page since it was opened.
+type Garbage struct {
 	// Due reports that the next round will look for garbage.
 	Due bool
 	// Last is when a collection last came to its end, zero when none has.
@@ -48,9 +51,22 @@ type GarbageState struct {
 	Err error
 }
 
-// pageCollector collects the garbage of an open page. Its pageStore owns it.
-type pageCollector struct {
-	s    *pageStore
+// Page is an open page as a Collector needs it. Its functions may be called on any goroutine.
+type Page struct {
+	Key   base.Page
+	Store *storage.Store
+	Clock clock.Clock
+	Log   *slog.Logger
+	// Collected is told of each step that deleted something.
+	Collected func(pieces int, bytes int64)
+	// Damaged is told of errors, some of which report damage.
+	Damaged func(error)
+}
+
+// Collector collects the garbage of an open page: in the background, by the rounds of a Background,
+// and on request. It is safe for concurrent use.
+type Collector struct {
+	page Page
 	turn chan struct{}   // holds one token: who has it collects
 	ctx  context.Context // ends when the store closes; of steps in the background, not of a call
 	stop context.CancelFunc
@@ -59,35 +75,36 @@ type pageCollector struct {
 	begun collectMark        // guarded by turn; when run began
 
 	mu    sync.Mutex
-	seen  collectMark  // guarded by mu; up to where the last collection has seen everything
-	known bool         // guarded by mu; there was one
-	state GarbageState // guarded by mu
-	dead  int64        // guarded by mu; what was deleted and dropped since the page was compacted
-	round uint64       // guarded by mu; in which it was last its turn
+	seen  collectMark // guarded by mu; up to where the last collection has seen everything
+	known bool        // guarded by mu; there was one
+	state Garbage     // guarded by mu
+	dead  int64       // guarded by mu; what was deleted and dropped since the page was compacted
+	round uint64      // guarded by mu; in which it was last its turn
 }
 
 // collectMark is a moment in the life of a store.
 type collectMark struct{ wastes, written uint64 }
 
-func newPageCollector(s *pageStore) *pageCollector {
-	c := &pageCollector{s: s, turn: make(chan struct{}, 1)}
+// NewCollector returns the collector of a page. Close must be called before the store is closed.
+func NewCollector(p Page) *Collector {
+	c := &Collector{page: p, turn: make(chan struct{}, 1)}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
 
-// close ends what runs in the background and waits for it. No call collects any more.
-func (c *pageCollector) close() {
+// Close ends what runs in the background and waits for it. No call collects any more.
+func (c *Collector) Close() {
 	c.stop()
 	c.turn <- struct{}{} // for good
 }
 
-func (c *pageCollector) mark() collectMark {
-	st := c.s.store.Stats()
+func (c *Collector) mark() collectMark {
+	st := c.page.Store.Stats()
 	return collectMark{st.Wastes, st.BytesWritten}
 }
 
 // due reports whether it is time to look for garbage.
-func (c *pageCollector) due(now time.Time) bool {
+func (c *Collector) due(now time.Time) bool {
 	m := c.mark()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,9 +117,9 @@ func (c *pageCollector) due(now time.Time) bool {
 	return false
 }
 
-// garbage returns what was done.
-func (c *pageCollector) garbage(now time.Time) GarbageState {
-	due := c.due(now)
+// Garbage returns what was done.
+func (c *Collector) Garbage() Garbage {
+	due := c.due(c.page.Clock.Now())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st := c.state
@@ -111,15 +128,15 @@ func (c *pageCollector) garbage(now time.Time) GarbageState {
 }
 
 // ended notes the end of a collection that began at a mark.
-func (c *pageCollector) ended(begun collectMark, err error) {
-	now := c.s.repo.clock.Now()
+func (c *Collector) ended(begun collectMark, err error) {
+	now := c.page.Clock.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen, c.known, c.state.Last, c.state.Err = begun, true, now, err
 }
 
 // add notes what steps have deleted.
-func (c *pageCollector) add(pieces, nodes int, bytes int64) {
+func (c *Collector) add(pieces, nodes int, bytes int64) {
 	if pieces+nodes == 0 {
 		return
 	}
@@ -129,12 +146,12 @@ func (c *pageCollector) add(pieces, nodes int, bytes int64) {
 	c.state.Bytes += bytes
 	c.dead += bytes
 	c.mu.Unlock()
-	c.s.observe(Event{Kind: EventCollect, Changes: pieces + nodes, Bytes: bytes})
+	c.page.Collected(pieces+nodes, bytes)
 }
 
-// all collects everything that is garbage when it is called, on the goroutine of the caller.
-// progress is told what was done so far.
-func (c *pageCollector) all(ctx context.Context, progress func(storage.CollectStats)) error {
+// All collects everything that is garbage when it is called, on the goroutine of the caller.
+// progress, when not nil, is told what was done so far. Errors: those of the store and of ctx.
+func (c *Collector) All(ctx context.Context, progress func(storage.CollectStats)) error {
 	select {
 	case c.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -142,7 +159,7 @@ func (c *pageCollector) all(ctx context.Context, progress func(storage.CollectSt
 	}
 	defer func() { <-c.turn }()
 	c.run = nil
-	begun, run := c.mark(), c.s.store.NewCollector(requestedSteps)
+	begun, run := c.mark(), c.page.Store.NewCollector(requestedSteps)
 	for !run.Settled() && run.Stats().Cycles < maxCycles {
 		was := run.Stats()
 		_, err := run.Step(ctx)
@@ -151,7 +168,9 @@ func (c *pageCollector) all(ctx context.Context, progress func(storage.CollectSt
 		if err != nil {
 			return err
 		}
-		progress(st)
+		if progress != nil {
+			progress(st)
+		}
 	}
 	c.ended(begun, nil)
 	return nil
@@ -159,7 +178,7 @@ func (c *pageCollector) all(ctx context.Context, progress func(storage.CollectSt
 
 // step does a step in the background. It reports false when the collection has come to its end, or
 // somebody else collects.
-func (c *pageCollector) step() (more bool, bytes int64) {
+func (c *Collector) step() (more bool, bytes int64) {
 	select {
 	case c.turn <- struct{}{}:
 	default:
@@ -167,13 +186,13 @@ func (c *pageCollector) step() (more bool, bytes int64) {
 	}
 	defer func() { <-c.turn }()
 	if c.run == nil {
-		c.run, c.begun = c.s.store.NewCollector(backgroundSteps), c.mark()
+		c.run, c.begun = c.page.Store.NewCollector(backgroundSteps), c.mark()
 	}
 	was := c.run.Stats()
 	_, err := c.run.Step(c.ctx)
 	st := c.run.Stats()
 	bytes = st.Bytes - was.Bytes
-	c.dropped(st.DroppedBytes - was.DroppedBytes)
+	c.Dropped(st.DroppedBytes - was.DroppedBytes)
 	c.add(st.Pieces-was.Pieces, st.Nodes-was.Nodes, bytes)
 	switch {
 	case c.ctx.Err() != nil:
@@ -183,7 +202,7 @@ func (c *pageCollector) step() (more bool, bytes int64) {
 	case !c.run.Settled() && st.Cycles < maxCycles:
 		return true, bytes
 	case st.Pieces+st.Nodes > 0:
-		c.s.log().Info("garbage was collected", "pieces", st.Pieces, "nodes", st.Nodes, "bytes", st.Bytes)
+		c.page.Log.Info("garbage was collected", "pieces", st.Pieces, "nodes", st.Nodes, "bytes", st.Bytes)
 	}
 	c.run = nil
 	c.ended(c.begun, err)
@@ -192,15 +211,15 @@ func (c *pageCollector) step() (more bool, bytes int64) {
 
 // wantsCompaction reports whether much of the page's segments is garbage that this process has
 // made.
-func (c *pageCollector) wantsCompaction() bool {
+func (c *Collector) wantsCompaction() bool {
 	c.mu.Lock()
 	dead := c.dead
 	c.mu.Unlock()
-	return dead >= compactBytes && dead*compactPart >= c.s.store.Stats().SegmentBytes
+	return dead >= compactBytes && dead*compactPart >= c.page.Store.Stats().SegmentBytes
 }
 
 // compact compacts the page in the background. It returns how many bytes that may have written.
-func (c *pageCollector) compact() (written int64) {
+func (c *Collector) compact() (written int64) {
 	select {
 	case c.turn <- struct{}{}:
 	default:
@@ -210,78 +229,84 @@ func (c *pageCollector) compact() (written int64) {
 	c.mu.Lock()
 	c.dead = 0 // what stays is spread over segments that are not worth it
 	c.mu.Unlock()
-	was := c.s.store.Stats().BytesWritten
-	r, err := c.s.store.Compact(c.ctx, storage.CompactOptions{})
-	st := c.s.store.Stats()
+	was := c.page.Store.Stats().BytesWritten
+	r, err := c.page.Store.Compact(c.ctx, storage.CompactOptions{})
+	st := c.page.Store.Stats()
 	c.mu.Lock()
 	c.seen.written += st.BytesWritten - was // that leaves no garbage
 	c.mu.Unlock()
 	switch {
 	case c.ctx.Err() != nil:
 	case err != nil:
-		c.s.note(err)
-		c.s.log().Warn("a page cannot be compacted", "error", err)
+		c.page.Damaged(err)
+		c.page.Log.Warn("a page cannot be compacted", "error", err)
 	case r.Replaced > 0:
-		c.s.log().Info("a page was compacted", "segments", r.Replaced, "freed", r.Freed+r.IndexBefore-r.IndexAfter)
+		c.page.Log.Info("a page was compacted", "segments", r.Replaced, "freed", r.Freed+r.IndexBefore-r.IndexAfter)
 	}
 	return int64(st.BytesWritten-was) + r.IndexAfter
 }
 
-// dropped notes that values were dropped, which leaves dead bytes in the segments.
-func (c *pageCollector) dropped(bytes int64) {
+// Dropped notes that values were dropped, which leaves dead bytes in the segments.
+func (c *Collector) Dropped(bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dead += bytes
 }
 
 // failed tells of an error, once.
-func (c *pageCollector) failed(err error) {
+func (c *Collector) failed(err error) {
 	c.mu.Lock()
 	told := c.state.Err != nil && c.state.Err.Error() == err.Error()
 	c.mu.Unlock()
-	if told || errors.Is(err, ErrClosed) {
+	if told || errors.Is(err, base.ErrClosed) {
 		return
 	}
-	c.s.note(err)
-	c.s.log().Warn("garbage cannot be collected", "error", err)
+	c.page.Damaged(err)
+	c.page.Log.Warn("garbage cannot be collected", "error", err)
 }
 
-// startCollecting starts the goroutine that collects garbage. It ends when the gate closes.
-func (r *Repository) startCollecting() {
-	if r.o.ReadOnly || r.o.Collection.Off {
-		return
-	}
-	r.background.Go(r.runCollecting)
+// Background has garbage collected in rounds, in the pages that are open.
+type Background struct {
+	Clock clock.Clock
+	// Interval is the pause between two rounds. No step of a round begins after Time, and a round
+	// deletes at most Bytes, to the step.
+	Interval, Time time.Duration
+	Bytes          int64
+	// NoCompact lets rounds compact nothing.
+	NoCompact bool
+	// Open returns the collectors of the pages that are open, in any order.
+	Open func() []*Collector
 }
 
-func (r *Repository) runCollecting() {
+// Run has rounds run until ctx ends.
+func (b *Background) Run(ctx context.Context) {
 	debt := int64(0) // what compaction has written beyond what a round may
 	for round := uint64(1); ; round++ {
-		tick, release := r.clock.After(r.o.Collection.Interval)
+		tick, release := b.Clock.After(b.Interval)
 		select {
 		case <-tick:
-		case <-r.gate.Life().Done():
+		case <-ctx.Done():
 			release()
 			return
 		}
 		release()
-		if debt -= r.o.Collection.Bytes; debt < 0 {
-			left := r.collectRound(round, -debt)
-			debt = r.compactRound() - left
+		if debt -= b.Bytes; debt < 0 {
+			left := b.collect(ctx, round, -debt)
+			debt = b.compact(ctx) - left
 		}
 		debt = max(debt, 0)
 	}
 }
 
-// collectRound collects garbage of open pages, step by step in turn, within the budget of a round.
-// Those go first that have waited longest. It returns what is left of the bytes.
-func (r *Repository) collectRound(round uint64, bytes int64) (left int64) {
-	end := r.clock.Now().Add(r.o.Collection.Time)
+// collect collects garbage of open pages, step by step in turn, within the budget of a round. Those
+// go first that have waited longest. It returns what is left of the bytes.
+func (b *Background) collect(ctx context.Context, round uint64, bytes int64) (left int64) {
+	end := b.Clock.Now().Add(b.Time)
 	left = bytes
-	for pages := r.toCollect(); len(pages) > 0; {
-		var again []*pageCollector
+	for pages := b.due(); len(pages) > 0; {
+		var again []*Collector
 		for _, c := range pages {
-			if r.gate.Closed() || left <= 0 || !r.clock.Now().Before(end) {
+			if ctx.Err() != nil || left <= 0 || !b.Clock.Now().Before(end) {
 				return max(left, 0)
 			}
 			c.mu.Lock()
@@ -297,13 +322,12 @@ func (r *Repository) collectRound(round uint64, bytes int64) (left int64) {
 	return max(left, 0)
 }
 
-// compactRound compacts a page of which much is garbage. It returns how many bytes that has
-// written.
-func (r *Repository) compactRound() int64 {
-	if r.o.Collection.NoCompact || r.gate.Closed() {
+// compact compacts a page of which much is garbage. It returns how many bytes that has written.
+func (b *Background) compact(ctx context.Context) int64 {
+	if b.NoCompact || ctx.Err() != nil {
 		return 0
 	}
-	for _, c := range r.openCollectors() {
+	for _, c := range b.Open() {
 		if c.wantsCompaction() {
 			return c.compact()
 		}
@@ -311,28 +335,18 @@ func (r *Repository) compactRound() int64 {
 	return 0
 }
 
-// openCollectors returns the collectors of the pages that are open, in any order.
-func (r *Repository) openCollectors() (open []*pageCollector) {
-	for _, s := range r.pages.Stores(false) {
-		open = append(open, s.collector)
-	}
-	return open
-}
-
-// toCollect returns the collectors of open pages that may have garbage, that which waits longest
-// first.
-func (r *Repository) toCollect() []*pageCollector {
-	open := r.openCollectors()
-	now := r.clock.Now()
-	rounds := map[*pageCollector]uint64{}
-	open = slices.DeleteFunc(open, func(c *pageCollector) bool { return !c.due(now) })
+// due returns the collectors of open pages that may have garbage, that which waits longest first.
+func (b *Background) due() []*Collector {
+	now := b.Clock.Now()
+	rounds := map[*Collector]uint64{}
+	open := slices.DeleteFunc(b.Open(), func(c *Collector) bool { return !c.due(now) })
 	for _, c := range open {
 		c.mu.Lock()
 		rounds[c] = c.round
 		c.mu.Unlock()
 	}
-	slices.SortFunc(open, func(a, b *pageCollector) int {
-		return cmp.Or(cmp.Compare(rounds[a], rounds[b]), a.s.key.Compare(b.s.key))
+	slices.SortFunc(open, func(a, b *Collector) int {
+		return cmp.Or(cmp.Compare(rounds[a], rounds[b]), a.page.Key.Compare(b.page.Key))
 	})
 	return open
 }
