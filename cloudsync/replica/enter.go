@@ -378,7 +378,7 @@ func (e *entering) settle(ctx context.Context) error {
 	}
 	n.addGone(e.j.Memory)
 	n.setSend(e.j.Send)
-	f, err := e.p.foldOf(ctx, &e.j, e.st, e.p.state.Fold, e.near, e.headIDs())
+	f, err := e.p.foldOf(ctx, &e.j, e.st, e.p.state.Fold, e.near, e.headIDs(), e.view, setOf(n.GiveUp))
 	if err != nil {
 		return err
 	}

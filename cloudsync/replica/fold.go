@@ -14,11 +14,21 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// foldOf returns the fold that a join asks for, nil for none, and has near edges lead to its bases
-// where the log has one head. heads are those of the log.
-func (p *Page) foldOf(ctx context.Context, j *epoch.Joined, st epoch.State, before *Fold, near map[epoch.Commit]epoch.Set, heads []commit.ID) (*Fold, error) {
+// foldOf returns the fold that a join asks for, nil for none. Meanwhile near edges lead to what is
+// given up: from each commit of view that is known to stand on it, and to the bases of the fold
+// from the head of the log, where that has one. heads are those of the log.
+func (p *Page) foldOf(ctx context.Context, j *epoch.Joined, st epoch.State, before *Fold, near map[epoch.Commit]epoch.Set, heads []commit.ID, view epoch.Graph, giveUp epoch.Set) (*Fold, error) {
 	if len(j.Folds) == 0 && before == nil {
 		return nil, nil
+	}
+	for _, n := range st.Kept {
+		i, ok := view.Index(n.ID)
+		if !ok {
+			continue
+		}
+		if down := view[i].Near.And(giveUp); len(down) > 0 {
+			near[n.ID] = n.Near.Union(down)
+		}
 	}
 	f := &Fold{Heads: heads}
 	if before != nil {
@@ -39,7 +49,7 @@ func (p *Page) foldOf(ctx context.Context, j *epoch.Joined, st epoch.State, befo
 	}
 	head := short(heads[0])
 	if i, ok := st.Kept.Index(head); ok {
-		near[head] = st.Kept[i].Near.Union(f.Bases)
+		near[head] = near[head].Union(st.Kept[i].Near).Union(f.Bases)
 	}
 	return f, nil
 }
@@ -105,7 +115,7 @@ func (p *Page) refolded(ctx context.Context) (map[epoch.Commit]epoch.Set, *Fold,
 	if near == nil {
 		near = map[epoch.Commit]epoch.Set{}
 	}
-	f, err := p.foldOf(ctx, &j, st, nil, near, heads)
+	f, err := p.foldOf(ctx, &j, st, nil, near, heads, g, setOf(p.state.GiveUp))
 	if err != nil {
 		return nil, nil, err
 	}
