@@ -213,7 +213,12 @@ func (d *device) entry(ctx context.Context, j *storage.Journal, key, v string) (
 }
 
 // merge merges heads as a page store does it, and once more for each tree that is found to be lost.
+// Where the epoch asks for a merge before all others, it makes that one alone.
 func (d *device) merge(ctx context.Context, heads []*node) error {
+	heads, err := d.first(ctx, heads)
+	if err != nil || len(heads) < 2 {
+		return err
+	}
 	if d.lacksBases(heads) {
 		d.w.forgetful = true
 	}
@@ -222,6 +227,25 @@ func (d *device) merge(ctx context.Context, heads []*node) error {
 			return err
 		}
 	}
+}
+
+// first returns those of some heads that may be merged now.
+func (d *device) first(ctx context.Context, heads []*node) (now []*node, err error) {
+	cloud, err := cloudsync.StandingOf(ctx, d.s)
+	if err != nil {
+		return nil, err
+	}
+	var commits []*commit.Commit
+	for _, h := range heads {
+		commits = append(commits, h.c)
+	}
+	if commits, err = cloud.First(ctx, d.s, commits); err != nil {
+		return nil, err
+	}
+	for _, c := range commits {
+		now = append(now, d.w.graph.byID[c.ID])
+	}
+	return now, nil
 }
 
 // lacksBases reports whether a common ancestor of heads is gone since it was pruned when nobody had
