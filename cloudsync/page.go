@@ -462,7 +462,7 @@ func (p *Page) BuildTree(ctx context.Context, id commit.ID) error {
 // BuildTrees makes the trees of several commits, as BuildTree does. Errors: those of BuildTree;
 // when one is gone, all others that are not have been built.
 func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
-	return p.withTurn(ctx, buildWhat(ids), func(ctx context.Context) error {
+	return p.withTurn(ctx, fmt.Sprintf("build %d trees", len(ids)), func(ctx context.Context) error {
 		at := p.ses.log.Position()
 		err := p.withNewerKeys(ctx, func() error { return p.rep.Load().BuildTrees(ctx, ids) })
 		if !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) && !isDamage(err) {
@@ -477,13 +477,6 @@ func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 		}
 		return p.withNewerKeys(ctx, func() error { return p.rep.Load().BuildTrees(ctx, ids) })
 	})
-}
-
-func buildWhat(ids []commit.ID) string {
-	if len(ids) == 1 {
-		return "build the tree of " + ids[0].Short()
-	}
-	return fmt.Sprintf("build the trees of %d commits", len(ids))
 }
 
 // withNewerKeys is that of the Syncer.

@@ -31,18 +31,15 @@ type session struct {
 	retryAt   time.Time    // when a cut that failed is tried again
 	holdUntil time.Time    // see held
 
-	audited  bool      // the log was once read to its end, and audited
 	auditAt  time.Time // when the next audit is due; zero: now
 	appended bool      // this session has appended
 
 	completed bool // the heads have trees, as far as the bucket has them
 }
 
-// Rows of metadata that only this package knows.
-const (
-	metadataAnnounced = "announced" // the id of the bucket that has the page's announcement
-	metadataAudited   = "audited"   // there when the log was once read to its end, and audited
-)
+// metadataAnnounced is the type of the metadata row with the id of the bucket that has the page's
+// announcement.
+const metadataAnnounced = "announced"
 
 const day = 24 * time.Hour
 
@@ -72,13 +69,8 @@ func (p *Page) load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read whether the page is announced: %w", err)
 	}
-	row, err := p.store.Metadata(ctx, metadataAudited)
-	if err != nil {
-		return fmt.Errorf("read whether the log was audited: %w", err)
-	}
 	id := p.s.o.Keyring.BucketID()
 	p.ses.announced = string(announced) == string(id[:])
-	p.ses.audited = row != nil
 	p.ses.log = pagelog.New(pagelog.Options{
 		Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Page: incoming{rep, p}, NewID: p.s.newID, Tombstone: rep.Tombstone(), Head: rep.Head(),
 	}, rep.Position())
@@ -405,11 +397,7 @@ func (p *Page) audit(ctx context.Context) error {
 			"first", p.names.Entry(p.ses.log.Position().Epoch, holes[0]), "entries", len(holes))
 		return p.explain(ctx, p.renew(ctx, false))
 	}
-	if p.ses.audited {
-		return nil
-	}
-	p.ses.audited = true
-	return p.keep(ctx, storage.Metadata{Type: metadataAudited, Value: []byte{1}})
+	return nil
 }
 
 // nextAudit returns when the next audit is due: in a day, or some hours less, so that no hour has

@@ -98,9 +98,6 @@ func (g Graph) Heads() Set {
 	return g.Set().Without(SetOf(below...))
 }
 
-// Above reports whether a descends from b, or is b.
-func (g Graph) Above(a, b Commit) bool { return g.Ancestors(a).Has(b) }
-
 // Bases returns the latest common ancestors of a and b: those from which no other common one
 // descends.
 func (g Graph) Bases(a, b Commit) Set {

@@ -103,7 +103,7 @@ func equalGraphs(a, b epoch.Graph) bool {
 
 func descendants(g epoch.Graph, c epoch.Commit) (all epoch.Set) {
 	for _, n := range g {
-		if n.ID != c && g.Above(n.ID, c) {
+		if n.ID != c && g.Ancestors(n.ID).Has(c) {
 			all = append(all, n.ID)
 		}
 	}

@@ -1,26 +1,15 @@
 package replica_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
 
+	"github.com/ledgerd/ledger/cloudsync/replica"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/merge"
-	"github.com/ledgerd/ledger/storage"
 )
-
-// nearGetter gives merging what the page knows of ancestors.
-type nearGetter struct {
-	*storage.Store
-	d *member
-}
-
-func (g nearGetter) Near(ctx context.Context, id commit.ID) ([]commit.ID, bool, error) {
-	return g.d.page.NearEdges(ctx, id)
-}
 
 // TestFold: a device that comes back with commits on what was given up meanwhile merges them with
 // the true base, with one head of the log and with two. Then it gives up what the others have given
@@ -28,7 +17,7 @@ func (g nearGetter) Near(ctx context.Context, id commit.ID) ([]commit.ID, bool, 
 func TestFold(t *testing.T) {
 	for _, heads := range []int{1, 2} {
 		t.Run(fmt.Sprint(heads), func(t *testing.T) {
-			ctx := context.Background()
+			ctx := t.Context()
 			w := newFleet(t, 4, 2)
 			a, b := w.devices[0], w.devices[1]
 			a.commit(puts{"a": {content: []byte("1")}})
@@ -69,7 +58,11 @@ func TestFold(t *testing.T) {
 			if len(h) != 2 || b.page.State().Fold == nil {
 				t.Fatalf("%d heads, fold %v", len(h), b.page.State().Fold)
 			}
-			r, err := merge.Relate(ctx, nearGetter{b.store, b}, h[0], h[1])
+			st, err := replica.StandingOf(ctx, b.store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := merge.Relate(ctx, st.Over(b.store, b.store), h[0], h[1])
 			if err != nil || len(r.Bases) != 1 || r.Bases[0].ID != on.ID {
 				t.Fatalf("bases %v of %s, want %s: %v", r.Bases, mine.ID.Short(), on.ID.Short(), err)
 			}

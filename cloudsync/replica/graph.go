@@ -81,19 +81,3 @@ func (p *Page) find(ctx context.Context, c epoch.Commit) (commit.ID, bool, error
 	}
 	return ids[0], true, nil
 }
-
-// NearEdges returns the nearest ancestors of a commit of which a parent was given up, as merging
-// needs them to find a base; ok is false where its parents say it.
-func (p *Page) NearEdges(ctx context.Context, id commit.ID) (near []commit.ID, ok bool, err error) {
-	set, ok := p.state.Near[short(id)]
-	for _, c := range set {
-		id, here, err := p.find(ctx, c)
-		if err != nil {
-			return nil, false, err
-		}
-		if here {
-			near = append(near, id)
-		}
-	}
-	return near, ok, nil
-}
