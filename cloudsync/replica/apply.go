@@ -439,7 +439,7 @@ func (b *bodyStep) nears(context.Context) error {
 // come all at once.
 func (b *bodyStep) leavePending() {
 	p := b.next.Pending
-	if len(p.Packs) == 0 && len(p.Sent) == 0 && len(p.Diffs) == 0 && len(p.Explanations) == 0 {
+	if len(p.Packs) == 0 && len(p.Sent) == 0 {
 		return
 	}
 	var left []wire.Pack
@@ -453,11 +453,6 @@ func (b *bodyStep) leavePending() {
 	}
 	if p.Packs, p.Sent = left, sent; b.own {
 		p.Sent = nil
-	}
-	p.Diffs, p.Explanations = maps.Clone(p.Diffs), maps.Clone(p.Explanations)
-	for _, c := range b.short {
-		delete(p.Diffs, c.ID)
-		delete(p.Explanations, c.ID)
 	}
 	b.next.setPending(p)
 }

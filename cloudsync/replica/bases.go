@@ -179,22 +179,3 @@ func (p *Page) addHeld(ctx context.Context, to []candidate, c *commit.Commit) ([
 	}
 	return to, nil
 }
-
-// uploaded returns the tree from which an uploaded difference leads, if it can be used still.
-func (b *bases) uploaded(ctx context.Context, id commit.ID) (k candidate, ok bool, err error) {
-	if id.IsZero() {
-		return candidate{tree: b.p.tree(btree.EmptyRoot)}, true, nil
-	}
-	c, err := b.p.o.Store.Commit(ctx, id)
-	if isPruned(err) || err == nil && b.outside(id) && !b.body[id] {
-		return k, false, nil
-	}
-	if err != nil {
-		return k, false, fmt.Errorf("read base of a difference: %w", err)
-	}
-	found, err := b.p.addHeld(ctx, nil, c)
-	if err != nil || len(found) == 0 {
-		return k, false, err
-	}
-	return found[0], true, nil
-}

@@ -27,6 +27,9 @@ type outgoing struct {
 	// looked says that in the epoch in there were no local pieces of synced commits left.
 	looked bool
 	in     epoch.ID
+	// long are the differences that were uploaded into the epoch since ProvePending, by the trees
+	// from which and to which they lead.
+	long map[[2]object.Digest]*delta
 }
 
 // Outgoing is a body that is ready to be appended.
@@ -48,7 +51,8 @@ func (p *Page) Resend() { p.out.looked = false }
 // So many packs are announced by a body of their own that a body has at most some ten of them. It
 // returns nil when there is nothing to send, and while a fold has to be merged first.
 //
-// It waits for the bucket. When it fails, what it has uploaded is known, and is not uploaded again.
+// It waits for the bucket. When it fails, the packs that it has uploaded are known, and are not
+// uploaded again.
 // It holds 300 bytes for each unsynced commit, and else little: the rest streams through memory or
 // a temporary file. Errors match base.ErrNeedsFetch when the tree of an unsynced head is not here,
 // or are those of the bucket, the store and ctx.
@@ -306,7 +310,7 @@ func (m *maker) add(ctx context.Context, c *commit.Commit) error {
 	if err != nil || !ok || root == btree.EmptyRoot {
 		return err
 	}
-	if d, err = m.explanation(ctx, c, root); err != nil {
+	if d, err = m.explanation(ctx, root); err != nil {
 		return fmt.Errorf("explanation: %w", err)
 	}
 	m.hold(d)
@@ -399,75 +403,42 @@ func (p *Page) dropTags(ctx context.Context) error {
 	return p.write(ctx, nil, b, p.state.Next())
 }
 
-// delta makes the difference of a commit, or takes the one that was uploaded.
+// delta makes the difference of a commit.
 func (m *maker) delta(ctx context.Context, c *commit.Commit) (*delta, error) {
-	p, to := m.p, m.p.tree(c.Root)
-	if w, ok := p.state.Pending.Diffs[c.ID]; ok {
-		k, ok, err := m.from.uploaded(ctx, w.Base)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			d := &delta{base: k.base, from: k.tree, to: to, place: w.Diff.Place, bytes: w.Diff.Place.Bytes}
-			_, d.tally, err = p.encodeDiff(ctx, d.from, to, io.Discard)
-			return d, err
-		}
-	}
 	ks, err := m.from.of(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	d, long, err := p.shortest(ctx, ks, to)
+	return m.shortest(ctx, ks, c.Root)
+}
+
+// explanation makes the difference of the explanation of a merge.
+func (m *maker) explanation(ctx context.Context, root object.Digest) (*delta, error) {
+	return m.shortest(ctx, []candidate{{tree: m.p.tree(btree.EmptyRoot)}}, root)
+}
+
+// shortest makes the shortest of the differences that lead from candidates to a tree. One that is
+// too long for a body is uploaded, once for all bodies that are made until one lands.
+func (m *maker) shortest(ctx context.Context, ks []candidate, to object.Digest) (*delta, error) {
+	p := m.p
+	d, long, err := p.shortest(ctx, ks, p.tree(to))
 	if err != nil || !long {
 		return d, err
+	}
+	way := [2]object.Digest{d.from.Root, to}
+	if up := p.out.long[way]; up != nil {
+		again := *up
+		again.base = d.base
+		return &again, nil
 	}
 	if err := p.uploadDiff(ctx, p.state.At.Epoch, d); err != nil {
 		return nil, err
 	}
-	return d, p.recordPending(ctx, func(q *Pending) {
-		if q.Diffs = maps.Clone(q.Diffs); q.Diffs == nil {
-			q.Diffs = map[commit.ID]wire.Commit{}
-		}
-		q.Diffs[c.ID] = wire.Commit{Base: d.base, Diff: wire.Diff{Place: d.place}}
-	})
-}
-
-// explanation makes the difference of the explanation of a merge, or takes the one that was
-// uploaded.
-func (m *maker) explanation(ctx context.Context, c *commit.Commit, root object.Digest) (*delta, error) {
-	p, to := m.p, m.p.tree(root)
-	k := candidate{tree: p.tree(btree.EmptyRoot)}
-	if x, ok := p.state.Pending.Explanations[c.ID]; ok && x.Root == root {
-		d := &delta{from: k.tree, to: to, place: x.Diff.Place, bytes: x.Diff.Place.Bytes}
-		var err error
-		_, d.tally, err = p.encodeDiff(ctx, d.from, to, io.Discard)
-		return d, err
+	if p.out.long == nil {
+		p.out.long = map[[2]object.Digest]*delta{}
 	}
-	d, long, err := p.shortest(ctx, []candidate{k}, to)
-	if err != nil || !long {
-		return d, err
-	}
-	if err := p.uploadDiff(ctx, p.state.At.Epoch, d); err != nil {
-		return nil, err
-	}
-	return d, p.recordPending(ctx, func(q *Pending) {
-		if q.Explanations = maps.Clone(q.Explanations); q.Explanations == nil {
-			q.Explanations = map[commit.ID]wire.Explanation{}
-		}
-		q.Explanations[c.ID] = wire.Explanation{Root: root, Diff: wire.Diff{Place: d.place}}
-	})
-}
-
-// recordPending makes durable what was uploaded.
-func (p *Page) recordPending(ctx context.Context, change func(*Pending)) error {
-	n := p.state.Next()
-	q := n.Pending
-	change(&q)
-	n.setPending(q)
-	if err := p.write(context.WithoutCancel(ctx), nil, &storage.SyncBatch{}, n); err != nil {
-		return fmt.Errorf("record what was uploaded: %w", err)
-	}
-	return nil
+	p.out.long[way] = d
+	return d, nil
 }
 
 // isEmpty reports whether there is nothing to send but pieces.

@@ -84,15 +84,11 @@ type Fold struct {
 	Bases epoch.Set
 }
 
-// Pending is what was uploaded for the next body.
+// Pending are packs that were uploaded for the next body.
 type Pending struct {
 	Packs []wire.Pack
 	// Sent are packs that were announced ahead of the commits for which they were uploaded.
 	Sent []epoch.ID
-	// Diffs are differences that are objects of their own, by the commits to which they lead.
-	Diffs map[commit.ID]wire.Commit
-	// Explanations are those of merges.
-	Explanations map[commit.ID]wire.Explanation
 }
 
 // The types of the rows of sync_metadata in which State stands. A value longer than a row may be
@@ -355,7 +351,7 @@ func (s *State) encode(row string) ([]byte, error) {
 		return encodeGob(s.GiveUp)
 	case row == rowPlaced && len(s.Placed) > 0:
 		return encodeGob(encodedCommits(s.Placed))
-	case row == rowPending && (len(s.Pending.Packs) > 0 || len(s.Pending.Sent) > 0 || len(s.Pending.Diffs) > 0 || len(s.Pending.Explanations) > 0):
+	case row == rowPending && (len(s.Pending.Packs) > 0 || len(s.Pending.Sent) > 0):
 		return encodeGob(s.Pending)
 	case row == rowMissing && len(s.Missing) > 0:
 		return encodeGob(s.Missing)
