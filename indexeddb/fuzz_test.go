@@ -50,6 +50,9 @@ func FuzzDecodeValue(f *testing.F) {
 }
 
 func FuzzDecodeSortable(f *testing.F) {
+	for _, s := range []string{"\x30\x80\x7f\xff\xd8\x3d\x00", "\x40\x09\xee\xee\xee\xee\xee\xee\xee\xee\x08", "\x50\x30\x00\x40\x00\x00"} {
+		f.Add([]byte(s))
+	}
 	for _, row := range fixtureRows(f) {
 		if r, err := indexeddb.DecodeRow(row.key); err == nil && !r.Primary.IsZero() {
 			f.Add(r.Primary.AppendSortable(nil))

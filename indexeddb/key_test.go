@@ -3,6 +3,7 @@ package indexeddb_test
 import (
 	"bytes"
 	"cmp"
+	"encoding/hex"
 	"errors"
 	"math"
 	"slices"
@@ -36,7 +37,7 @@ func keysOfDepth(depth int) *rapid.Generator[indexeddb.Key] {
 		case 2:
 			return indexeddb.StringKey(rapid.OneOf(rapid.String(), texts()).Draw(t, "string"))
 		case 3, 4:
-			return indexeddb.BinaryKey(rapid.SliceOfN(rapid.Byte(), 0, 4).Draw(t, "binary"))
+			return indexeddb.BinaryKey(rapid.SliceOfN(rapid.OneOf(rapid.Byte(), rapid.SampledFrom([]byte{0, 1, 8, 9, 0xff})), 0, 18).Draw(t, "binary"))
 		}
 		return must(indexeddb.ArrayKey(rapid.SliceOfN(keysOfDepth(depth-1), 0, 3).Draw(t, "array")...))
 	})
@@ -45,7 +46,7 @@ func keysOfDepth(depth int) *rapid.Generator[indexeddb.Key] {
 // texts draws strings of code units that meet at the edges of surrogates.
 func texts() *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
-		units := rapid.SliceOfN(rapid.SampledFrom([]uint16{0, 'a', 0xd7ff, 0xd800, 0xd83d, 0xde00, 0xdfff, 0xe000, 0xffff}), 0, 4).Draw(t, "units")
+		units := rapid.SliceOfN(rapid.SampledFrom([]uint16{0, 'a', 0x7e, 0x7f, 0x80, 0xff, 0x100, 0x3fff, 0x4000, 0xd7ff, 0xd800, 0xd83d, 0xde00, 0xdfff, 0xe000, 0xffff}), 0, 4).Draw(t, "units")
 		var b []byte
 		for _, u := range units {
 			b = append(b, byte(u>>8), byte(u))
@@ -86,6 +87,52 @@ func TestKeyLaws(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestSortableKeys has keys as Chromium writes them into SQLite files.
+func TestSortableKeys(t *testing.T) {
+	must := func(k indexeddb.Key, err error) indexeddb.Key {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	binary := func(n int) indexeddb.Key { return indexeddb.BinaryKey(bytes.Repeat([]byte{0xee}, n)) }
+	for want, k := range map[string]indexeddb.Key{
+		"10bff0000000000000": must(indexeddb.NumberKey(1)), "20400fffffffffffff": must(indexeddb.DateKey(-1)), "3000": indexeddb.StringKey(""), "306200": indexeddb.StringKey("a"),
+		"300100": indexeddb.StringKey("\x00"), "307f00": indexeddb.StringKey("\x7e"), "30807f00": indexeddb.StringKey("\x7f"), "30bfff00": indexeddb.StringKey("\u3fff"),
+		"30ff400000": indexeddb.StringKey("\u4000"), "30ffffff00": indexeddb.StringKey("\uffff"), "30ffd83dffde0000": indexeddb.StringKey("\U0001F600"),
+		"4000": binary(0), "4009ee0000000000000001": binary(1), "4009eeeeeeeeeeeeeeee08": binary(8), "4009eeeeeeeeeeeeeeee09ee0000000000000001": binary(9),
+		"5000": must(indexeddb.ArrayKey()), "50306200400900000000000000000900000000000000000100": must(indexeddb.ArrayKey(indexeddb.StringKey("a"), indexeddb.BinaryKey(make([]byte, 9)))),
+	} {
+		if got := hex.EncodeToString(k.AppendSortable(nil)); got != want {
+			t.Errorf("%s is %s, want %s", k, got, want)
+		}
+		b, err := hex.DecodeString(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := indexeddb.DecodeWholeSortable(b); err != nil || back != k {
+			t.Errorf("%s is %s, error %v", want, back, err)
+		}
+	}
+}
+
+// TestSortableKeysThatAreRefused are bytes that AppendSortable does not write, though some of them
+// sort between those that it does write.
+func TestSortableKeysThatAreRefused(t *testing.T) {
+	for name, b := range map[string]string{
+		"empty": "", "cut number": "\x10\xbf", "NaN": "\x10\xff\xf8\x00\x00\x00\x00\x00\x00", "-0": "\x10\x7f\xff\xff\xff\xff\xff\xff\xff", "unknown type": "\x60\x00",
+		"string without end": "\x30b", "pair without end": "\x30\x80\x7f", "pair that is cut": "\x30\x80", "long unit that is cut": "\x30\xff\x40", "pair of a short unit": "\x30\x80\x7e\x00",
+		"pair of a long unit": "\x30\xc0\x00\x00", "long unit of a pair": "\x30\xff\x3f\xff\x00", "binary without end": "\x40\x09\xee\x00\x00\x00\x00\x00\x00\x00",
+		"binary without its count": "\x40\x09\xee\xee\xee\xee\xee\xee\xee\xee", "count of 0": "\x40\x09\xee\x00\x00\x00\x00\x00\x00\x00\x00", "count without a group": "\x40\x01",
+		"count of 10": "\x40\x09\xee\xee\xee\xee\xee\xee\xee\xee\x0a", "filled with 1": "\x40\x09\xee\x00\x00\x00\x00\x00\x00\x01\x01", "array without end": "\x50\x30\x00", "end alone": "\x00",
+		"bytes behind it": "\x30\x00\x00",
+	} {
+		if k, err := indexeddb.DecodeWholeSortable([]byte(b)); !errors.Is(err, base.ErrCorrupt) {
+			t.Errorf("%s: %v, error %v", name, k, err)
+		}
+	}
 }
 
 // TestOrderOfTypes has keys in the order that the specification of IndexedDB gives.

@@ -24,7 +24,7 @@ func (k Key) AppendPagePart(dst []byte) []byte {
 }
 
 // sortableSize returns about how long the sortable form of k is.
-func (k Key) sortableSize() int { return 2*len(k.enc) + 2 }
+func (k Key) sortableSize() int { return len(k.enc) + len(k.enc)/2 }
 
 // CutPagePart returns what AppendPagePart appended at the beginning of b, what is behind it, and
 // whether it was shortened. Both share memory with b. Errors: base.ErrCorrupt.

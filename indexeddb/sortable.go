@@ -7,24 +7,33 @@ import (
 	"slices"
 )
 
-// Types in the sortable form. They are greater than the mark that ends a string, binary or array.
+// Types and marks in the sortable form. Types are greater than the mark that ends a string or array.
 const (
 	sortableEnd    = 0x00
-	sortableUnit   = 0x01
 	sortableNumber = 0x10
 	sortableDate   = 0x20
 	sortableString = 0x30
 	sortableBinary = 0x40
 	sortableArray  = 0x50
+
+	unitPair = 0x80 // two bytes of a code unit begin with it or more
+	unitLong = 0xff // two bytes of a code unit follow
+	lastByte = 0x7e // the last code unit of one byte
+	lastPair = 0x3fff
+
+	group      = 0x09 // groupBytes follow
+	groupBytes = 8
 )
 
 // AppendSortable appends k in a form whose bytewise order is the order of keys, and of which none
-// begins another. -0 becomes 0.
+// begins another. It is that of Chromium's SQLite files. -0 becomes 0.
 //
 //	number  10 | 8 bytes, IEEE 754 big-endian; the sign bit is inverted, of negative ones all bits
 //	date    20 | the same
-//	string  30 | for each code unit 01 and two bytes | 00
-//	binary  40 | for each byte 01 and the byte | 00
+//	string  30 | for each code unit to 7e its number + 1, to 3fff two bytes with 8000 added, else
+//	        ff and two bytes | 00
+//	binary  40 | for each 8 bytes 09 and these, the last ones filled with 00 | how many of the
+//	        last 8 count, 00 for none
 //	array   50 | elements | 00
 func (k Key) AppendSortable(dst []byte) []byte {
 	dst, _ = appendSortable(dst, []byte(k.enc))
@@ -42,17 +51,9 @@ func appendSortable(dst, enc []byte) ([]byte, []byte) {
 	case KeyDate:
 		return binary.BigEndian.AppendUint64(append(dst, sortableDate), sortableBits(body)), rest
 	case KeyString:
-		at := len(dst) + 1
-		dst = append(slices.Grow(dst, len(body)/2*3+2), sortableString)[:at+len(body)/2*3]
-		for ; len(body) >= 2; body, at = body[2:], at+3 {
-			unit := dst[at : at+3]
-			unit[0], unit[1], unit[2] = sortableUnit, body[0], body[1]
-		}
+		dst = appendUnits(append(dst, sortableString), body)
 	case KeyBinary:
-		dst = append(dst, sortableBinary)
-		for _, c := range body {
-			dst = append(dst, sortableUnit, c)
-		}
+		return appendGroups(append(dst, sortableBinary), body), rest
 	case KeyArray:
 		dst = append(dst, sortableArray)
 		count, _, _ := varInt(enc[1:])
@@ -61,6 +62,38 @@ func appendSortable(dst, enc []byte) ([]byte, []byte) {
 		}
 	}
 	return append(dst, sortableEnd), rest
+}
+
+// appendUnits appends code units, which are big-endian.
+func appendUnits(dst, units []byte) []byte {
+	at := len(dst)
+	dst = slices.Grow(dst, len(units)/2*3)
+	dst = dst[:cap(dst)]
+	for ; len(units) >= 2; units = units[2:] {
+		switch u := binary.BigEndian.Uint16(units); {
+		case u <= lastByte:
+			dst[at] = byte(u) + 1
+			at++
+		case u <= lastPair:
+			binary.BigEndian.PutUint16(dst[at:], unitPair<<8|u)
+			at += 2
+		default:
+			dst[at] = unitLong
+			binary.BigEndian.PutUint16(dst[at+1:], u)
+			at += 3
+		}
+	}
+	return dst[:at]
+}
+
+func appendGroups(dst, content []byte) []byte {
+	last := 0
+	for ; len(content) > 0; content = content[last:] {
+		last = min(groupBytes, len(content))
+		dst = append(append(dst, group), content[:last]...)
+		dst = append(dst, make([]byte, groupBytes-last)...)
+	}
+	return append(dst, byte(last))
 }
 
 // sortableBits returns the bits of a little-endian double such that greater numbers have greater
@@ -92,6 +125,15 @@ func DecodeSortable(b []byte) (k Key, rest []byte, err error) {
 	return Key{string(enc)}, rest, nil
 }
 
+// DecodeWholeSortable decodes a key that takes all of b. Errors: as DecodeSortable.
+func DecodeWholeSortable(b []byte) (Key, error) {
+	k, rest, err := DecodeSortable(b)
+	if err == nil && len(rest) > 0 {
+		err = malformed("sortable key", "%d bytes behind it", len(rest))
+	}
+	return k, err
+}
+
 func decodeSortable(dst, b []byte, depth int) (enc, rest []byte, err error) {
 	if len(b) > 0 && b[0] == sortableArray && depth < MaxDepth {
 		return decodeSortableArray(append(dst, byte(KeyArray)), b[1:], depth)
@@ -110,9 +152,9 @@ func decodeSortableScalar(dst, b []byte) (enc, rest []byte, err error) {
 	case sortableDate:
 		return decodeSortableDouble(append(dst, byte(KeyDate)), rest)
 	case sortableString:
-		return decodeSortableBytes(append(dst, byte(KeyString)), rest, 2)
+		return decodeUnits(append(dst, byte(KeyString)), rest)
 	case sortableBinary:
-		return decodeSortableBytes(append(dst, byte(KeyBinary)), rest, 1)
+		return decodeGroups(append(dst, byte(KeyBinary)), rest)
 	}
 	return nil, nil, malformed("sortable key", "an unknown type, or arrays more than %d deep", MaxDepth)
 }
@@ -133,20 +175,81 @@ func decodeSortableDouble(dst, b []byte) (enc, rest []byte, err error) {
 	return binary.LittleEndian.AppendUint64(dst, bits), b[8:], nil
 }
 
-// decodeSortableBytes decodes units of size bytes up to the mark of the end.
-func decodeSortableBytes(dst, b []byte, size int) (enc, rest []byte, err error) {
-	n := 0
-	for n < len(b) && b[n] == sortableUnit {
-		n += 1 + size
+// unitsLen returns how many code units stand at the beginning of b, and the length of them and of
+// the mark of the end. It is not ok when there is none.
+func unitsLen(b []byte) (units, n int, ok bool) {
+	for n < len(b) {
+		switch c := b[n]; {
+		case c == sortableEnd:
+			return units, n + 1, true
+		case c < unitPair:
+			n++
+		case c < unitLong:
+			n += 2
+		default:
+			n += 3
+		}
+		units++
 	}
-	if n >= len(b) || b[n] != sortableEnd {
-		return nil, nil, malformed("sortable key", "a string or binary without end")
+	return 0, 0, false
+}
+
+func decodeUnits(dst, b []byte) (enc, rest []byte, err error) {
+	units, n, ok := unitsLen(b)
+	if !ok {
+		return nil, nil, malformed("sortable key", "a string without end")
 	}
-	dst = AppendVarInt(dst, int64(n/(1+size)))
-	for i := 0; i < n; i += 1 + size {
-		dst = append(dst, b[i+1:i+1+size]...)
+	dst, rest = AppendVarInt(dst, int64(units)), b[n:]
+	for b = b[:n-1]; len(b) > 0; {
+		c, u := b[0], uint16(b[0])-1
+		switch {
+		case c < unitPair:
+			b = b[1:]
+		case c < unitLong:
+			u = binary.BigEndian.Uint16(b) &^ (unitPair << 8)
+			b = b[2:]
+		default:
+			u = binary.BigEndian.Uint16(b[1:])
+			b = b[3:]
+		}
+		if c >= unitPair && u <= lastByte || (c == unitLong) != (u > lastPair) {
+			return nil, nil, malformed("sortable key", "a code unit that is longer than need be")
+		}
+		dst = binary.BigEndian.AppendUint16(dst, u)
 	}
-	return dst, b[n+1:], nil
+	return dst, rest, nil
+}
+
+// groupsLen returns how long the bytes at the beginning of b are with the mark of their end. It is
+// not ok when there is none.
+func groupsLen(b []byte) (n int, ok bool) {
+	for n < len(b) && b[n] == group {
+		n += 1 + groupBytes
+	}
+	return n + 1, n < len(b)
+}
+
+func decodeGroups(dst, b []byte) (enc, rest []byte, err error) {
+	n, ok := groupsLen(b)
+	if !ok {
+		return nil, nil, malformed("sortable key", "a binary without end")
+	}
+	last, rest, count := int(b[n-1]), b[n:], n/(1+groupBytes)
+	if last > groupBytes || (last == 0) != (count == 0) {
+		return nil, nil, malformed("sortable key", "a binary with %d bytes in the last of %d groups", last, count)
+	}
+	size := max(0, count-1)*groupBytes + last
+	dst = AppendVarInt(dst, int64(size))
+	end := len(dst) + size
+	for b = b[:n-1]; len(b) > 0; b = b[1+groupBytes:] {
+		dst = append(dst, b[1:1+groupBytes]...)
+	}
+	for _, filling := range dst[end:] {
+		if filling != 0 {
+			return nil, nil, malformed("sortable key", "a binary that is filled with other bytes than 0")
+		}
+	}
+	return dst[:end], rest, nil
 }
 
 func decodeSortableArray(dst, b []byte, depth int) (enc, rest []byte, err error) {
@@ -201,15 +304,18 @@ func sortableLen(b []byte) (n int, ok bool) {
 		switch t {
 		case sortableNumber, sortableDate:
 			n += 8
-		case sortableString, sortableBinary:
-			size := 3
-			if t == sortableBinary {
-				size = 2
+		case sortableString:
+			_, size, ok := unitsLen(b[n:])
+			if !ok {
+				return 0, false
 			}
-			for n < len(b) && b[n] == sortableUnit {
-				n += size
+			n += size
+		case sortableBinary:
+			size, ok := groupsLen(b[n:])
+			if !ok {
+				return 0, false
 			}
-			n++
+			n += size
 		case sortableArray:
 			depth++
 		case sortableEnd:

@@ -154,18 +154,9 @@ func (s *ObjectStore) decodeStored(part []byte, primary indexeddb.Key, pageValue
 func (r *stored) primaryKey() (indexeddb.Key, error) {
 	var err error
 	if r.primary.IsZero() {
-		r.primary, err = decodePart(r.part)
+		r.primary, err = indexeddb.DecodeWholeSortable(r.part)
 	}
 	return r.primary, err
-}
-
-// decodePart decodes the key that a part is, which was not shortened.
-func decodePart(part []byte) (indexeddb.Key, error) {
-	k, rest, err := indexeddb.DecodeSortable(part)
-	if err == nil && len(rest) > 0 {
-		err = damaged("row of a page", "%d bytes behind its key", len(rest))
-	}
-	return k, err
 }
 
 // decode returns the value of a record with its key injected, and its external objects.

@@ -49,7 +49,7 @@ func (s *sqlSource) record(ctx context.Context, id storeID, primary indexeddb.Ke
 	err = query(ctx, s.files[id.database], func(scan func(...any) error) error {
 		r, err = s.join(ctx, id, scan)
 		return err
-	}, "SELECT "+recordColumns+" FROM records WHERE object_store_id = ? AND key = ?", id.store, encodeSQLKey(nil, primary))
+	}, "SELECT "+recordColumns+" FROM records WHERE object_store_id = ? AND key = ?", id.store, primary.AppendSortable(nil))
 	return r, err
 }
 
@@ -60,9 +60,9 @@ func (s *sqlSource) join(ctx context.Context, id storeID, scan func(...any) erro
 	if err := scan(&rowID, &key, &compression, &value); err != nil {
 		return nil, err
 	}
-	primary, err := decodeSQLKey(key)
+	primary, err := indexeddb.DecodeWholeSortable(key)
 	if err != nil {
-		return nil, fmt.Errorf("record %d/%d: %w", id.database, id.store, err)
+		return nil, fmt.Errorf("record %d/%d with the key %s: %w", id.database, id.store, shortHex(key), err)
 	}
 	r := &record{row: id.row(indexeddb.KindRecord, primary), version: sqlRecordVersion}
 	if r.value, err = decompressSQL(value, compression); err != nil {
@@ -191,10 +191,10 @@ func (s *sqlSource) indexRows(ctx context.Context, x indexeddb.Row, report func(
 
 func sqlIndexRow(x indexeddb.Row, key, primary []byte) (indexeddb.Row, error) {
 	var err, primaryErr error
-	x.Key, err = decodeSQLKey(key)
-	x.Primary, primaryErr = decodeSQLKey(primary)
+	x.Key, err = indexeddb.DecodeWholeSortable(key)
+	x.Primary, primaryErr = indexeddb.DecodeWholeSortable(primary)
 	if err := errors.Join(err, primaryErr); err != nil {
-		return x, fmt.Errorf("index row %d/%d/%d: %w", x.Database, x.Store, x.Index, err)
+		return x, fmt.Errorf("index row %d/%d/%d %s of %s: %w", x.Database, x.Store, x.Index, shortHex(key), shortHex(primary), err)
 	}
 	return x, nil
 }
@@ -203,7 +203,7 @@ func sqlIndexRow(x indexeddb.Row, key, primary []byte) (indexeddb.Row, error) {
 func (s *sqlSource) hasIndexRow(ctx context.Context, r indexeddb.Row) (bool, error) {
 	n := 0
 	err := scanRow(ctx, s.files[r.Database].QueryRowContext(ctx, "SELECT COUNT(*) FROM index_references WHERE object_store_id = ? AND index_id = ? AND key = ? AND record_key = ?",
-		r.Store, r.Index, encodeSQLKey(nil, r.Key), encodeSQLKey(nil, r.Primary)), &n)
+		r.Store, r.Index, r.Key.AppendSortable(nil), r.Primary.AppendSortable(nil)), &n)
 	return n > 0, err
 }
 
@@ -211,12 +211,12 @@ func (s *sqlSource) hasIndexRow(ctx context.Context, r indexeddb.Row) (bool, err
 func (s *sqlSource) holder(ctx context.Context, r indexeddb.Row) (indexeddb.Key, error) {
 	var primary []byte
 	err := scanRow(ctx, s.files[r.Database].QueryRowContext(ctx, "SELECT record_key FROM index_references WHERE object_store_id = ? AND index_id = ? AND key = ? AND record_key != ? LIMIT 1",
-		r.Store, r.Index, encodeSQLKey(nil, r.Key), encodeSQLKey(nil, r.Primary)), &primary)
+		r.Store, r.Index, r.Key.AppendSortable(nil), r.Primary.AppendSortable(nil)), &primary)
 	if errors.Is(err, sql.ErrNoRows) {
 		return indexeddb.Key{}, nil
 	}
 	if err != nil {
 		return indexeddb.Key{}, err
 	}
-	return decodeSQLKey(primary)
+	return indexeddb.DecodeWholeSortable(primary)
 }
