@@ -392,24 +392,28 @@ func (d *decoder) properties(end byte, depth int) Properties {
 			return nil
 		}
 		v := d.value(depth + 1)
+		at := first
 		if len(d.open)-first < fewProperties {
-			own := d.open[first:]
-			own.Set(name, v)
-			d.open = append(d.open[:first], own...)
-			continue
-		}
-		if index == nil {
-			index = make(map[string]int, 2*fewProperties)
-			for i := first; i < len(d.open); i++ {
-				index[d.open[i].Name] = i
+			for at < len(d.open) && d.open[at].Name != name {
+				at++
+			}
+		} else {
+			if index == nil {
+				index = make(map[string]int, 2*fewProperties)
+				for i := first; i < len(d.open); i++ {
+					index[d.open[i].Name] = i
+				}
+			}
+			if at, ok = index[name]; !ok {
+				at = len(d.open)
+				index[name] = at
 			}
 		}
-		if i, ok := index[name]; ok {
-			d.open[i].Value = v
-			continue
+		if at < len(d.open) {
+			d.open[at].Value = v
+		} else {
+			d.open = append(d.open, Property{name, v})
 		}
-		index[name] = len(d.open)
-		d.open = append(d.open, Property{name, v})
 	}
 	d.count(n)
 	own := slices.Clone(d.open[first:])

@@ -2,6 +2,7 @@ package wtf8
 
 import (
 	"encoding/binary"
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -64,9 +65,14 @@ func IsASCII(b []byte) bool {
 // U+FFFD.
 func AppendUTF16(dst []byte, s string) []byte {
 	for i := 0; i < len(s); {
-		if s[i] < utf8.RuneSelf {
-			dst = append(dst, 0, s[i])
-			i++
+		if n := asciiLen(s[i:]); n > 0 {
+			at := len(dst)
+			dst = slices.Grow(dst, 2*n)[:at+2*n]
+			for _, c := range []byte(s[i : i+n]) {
+				dst[at], dst[at+1] = 0, c
+				at += 2
+			}
+			i += n
 			continue
 		}
 		r, n := decode(s[i:])
@@ -81,6 +87,16 @@ func AppendUTF16(dst []byte, s string) []byte {
 	return dst
 }
 
+// asciiLen returns how many bytes at the beginning of s are ASCII.
+func asciiLen(s string) int {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return i
+		}
+	}
+	return len(s)
+}
+
 // decode returns the first code point of s, which is not empty, and its length in bytes.
 func decode(s string) (rune, int) {
 	r, n := utf8.DecodeRuneInString(s)
@@ -92,13 +108,10 @@ func decode(s string) (rune, int) {
 
 // Len returns the number of code units of s.
 func Len(s string) (units int) {
-	for i := 0; i < len(s); units++ {
-		if s[i] < utf8.RuneSelf {
-			i++
-			continue
-		}
-		r, n := decode(s[i:])
-		i += n
+	units = asciiLen(s)
+	for s = s[units:]; s != ""; units++ {
+		r, n := decode(s)
+		s = s[n:]
 		if r > 0xffff {
 			units++
 		}
