@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -144,13 +145,9 @@ func TestLostClientEndsCommand(t *testing.T) {
 		close(ended)
 		return 0
 	})
-	c, err := net.Dial("unix", SocketPath(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := (&wire{w: c}).send(frameRequest, fmt.Appendf(nil, `{"Version":%d}`, version)); err != nil {
-		t.Fatal(err)
-	}
+	rest, end := io.Pipe()
+	defer end.Close()
+	c := begin(t, dir, io.MultiReader(strings.NewReader("half"), rest))
 	<-began
 	_ = c.Close()
 	<-ended
@@ -169,7 +166,7 @@ func TestNoServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.listener.SetUnlinkOnClose(false) // as a process that was killed leaves it
+	s.listener.(sameUser).SetUnlinkOnClose(false) // as a process that was killed leaves it
 	_ = s.Close()
 	check()
 	again, err := Listen(dir)
@@ -216,19 +213,39 @@ func TestServerRefusesWhatItDoesNotUnderstand(t *testing.T) {
 		t.Error("a handler ran")
 		return 0
 	})
-	for name, send := range map[string][]byte{
-		"another version": append([]byte{frameRequest, 0, 0, 0, 13}, `{"Version":9}`...),
-		"a long frame":    {frameRequest, 0xff, 0xff, 0xff, 0xff},
-		"another frame":   {frameInput, 0, 0, 0, 0},
-		"no JSON":         {frameRequest, 0, 0, 0, 1, '{'},
+	for name, q := range map[string]struct{ path, request string }{
+		"another version": {"/3/run", "e30="},
+		"no request":      {runPath, ""},
+		"no base64":       {runPath, "{}"},
+		"no JSON":         {runPath, "eyI="},
+		"a long request":  {runPath, strings.Repeat("A", 3*maxRequest)},
+	} {
+		c, err := connect(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, origin+q.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(requestHeader, q.request)
+		if a, err := c.RoundTrip(r); err == nil && a.StatusCode == http.StatusOK {
+			t.Errorf("%s: %s", name, a.Status)
+		}
+		_ = c.Close()
+	}
+	for name, send := range map[string]string{
+		"frames of before": "R\x00\x00\x00\x0d{\"Version\":3}",
+		"HTTP/1.1":         "POST /4/run HTTP/1.1\r\nHost: x\r\nLedger-Request: e30=\r\n\r\n",
 	} {
 		c, err := net.Dial("unix", SocketPath(dir))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Write(send); err != nil {
+		if _, err := io.WriteString(c, send); err != nil {
 			t.Fatal(err)
 		}
+		_ = c.(*net.UnixConn).CloseWrite()
 		if _, err := io.Copy(io.Discard, c); err != nil && !strings.Contains(err.Error(), "reset") {
 			t.Errorf("%s: %v", name, err)
 		}

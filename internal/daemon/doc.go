@@ -3,17 +3,25 @@
 // its standard streams.
 //
 // The socket lies in a directory of mode 0700 and has mode 0600 itself, and the server asks the
-// system who is at the other end: anybody but its own user is turned away before a byte is read. A
-// socket whose server has ended is removed by the next one, who can tell because he holds the
-// repository's lock.
+// system for the user at the other end: any other user is turned away before a byte is read. The
+// socket of a server that was killed is removed by the next one, which holds the repository's lock.
 //
-// A connection carries one command. Both sides send frames: a kind, a length, and up to 64 KiB. The
-// client begins with a Request; the server says when it begins with it, so that a client whom a
-// stopping server leaves without a word may run the command himself. Standard input is sent only as
-// the command reads it, a few frames ahead, so that a command that does not leaves the terminal's
-// input alone, and nothing stands before an interrupt. When the client goes away, the command's
-// context ends; a client who takes nothing holds up a server that stops for two seconds.
+// The protocol is HTTP/2 in clear text, which brings flow control, cancellation, and the notice
+// that a client is gone. A connection carries one command:
 //
-// The package imports internal/base and golang.org/x/sys/unix and knows no commands: those are the
+//	POST /4/run    the command. The header Ledger-Request has a Request as JSON in base64. The
+//	               answer begins with the command; a client without an answer may run the
+//	               command itself. The body of the answer is a sequence of parts: one byte for
+//	               the kind, four for the length, big-endian, and that many bytes. Kind 1 is
+//	               standard output, 2 is standard error, and 3, without bytes, says that the
+//	               command reads standard input. Then the client sends it as the body of the
+//	               request: the input of a terminal stays where it is until then. The trailer
+//	               Exit-Code ends the answer.
+//	POST /4/stop   ends the command of the connection, as an interrupt does
+//
+// A change of the protocol changes the number in the paths. When a client goes away, the context of
+// its command ends. A client that takes nothing holds up a server that stops for two seconds.
+//
+// The package imports internal/base and golang.org/x/sys/unix. It knows no commands: those are the
 // Handler's. It may change with any release.
 package daemon

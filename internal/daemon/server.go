@@ -2,15 +2,18 @@ package daemon
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/ledgerd/ledger/internal/base"
@@ -19,8 +22,6 @@ import (
 
 // Request is a command to be run.
 type Request struct {
-	// Version is that of the protocol; Run sets it.
-	Version int
 	// Program is how the client was called, and Args are its arguments.
 	Program string
 	Args    []string
@@ -45,23 +46,36 @@ const (
 // maxSocketPath is what every system takes as the path of a socket, with the zero behind it.
 const maxSocketPath = 103
 
+// The paths of the protocol, with its version.
+const (
+	runPath  = "/4/run"
+	stopPath = "/4/stop"
+)
+
+// The header of a request and the trailer of an answer.
+const (
+	requestHeader = "Ledger-Request"
+	codeTrailer   = "Exit-Code"
+)
+
+// maxRequest bounds a Request as JSON.
+const maxRequest = 4 << 20
+
+// window bounds what is on its way in one direction of a command and was not taken yet.
+const window = 256 << 10
+
 // requestTime is how long a client may take for its request.
 const requestTime = 10 * time.Second
 
-// farewell is for how long a client is waited for that does not take what a command writes, when
-// the server stops.
+// farewell is how long a server that stops waits for a client that does not take the output of its
+// command.
 const farewell = 2 * time.Second
-
-// acceptPause is how long the server waits when there is not enough of something for one more
-// connection.
-const acceptPause = 100 * time.Millisecond
 
 // Server answers on the socket of a repository.
 type Server struct {
 	path     string
-	listener *net.UnixListener
-	accept   func() (*net.UnixConn, error) // of the listener
-	wg       sync.WaitGroup
+	listener net.Listener
+	commands sync.RWMutex // read-locked by each command; locked for ever by a server that has stopped
 }
 
 // SocketPath returns the path of the socket of the repository in dir.
@@ -97,194 +111,130 @@ func Listen(dir string) (*Server, error) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return &Server{path: path, listener: l, accept: l.AcceptUnix}, nil
+	return &Server{path: path, listener: sameUser{l}}, nil
 }
 
 // Path returns the path of the socket.
 func (s *Server) Path() string { return s.path }
 
-// Serve runs the commands of clients until ctx ends, lets those that run end, and removes the
-// socket. It returns nil then, and else the error for which it can take no more.
-func (s *Server) Serve(ctx context.Context, h Handler) error {
-	running, stop := context.WithCancel(ctx)
-	defer s.wg.Wait()
-	defer stop()
-	unhook := context.AfterFunc(ctx, func() { _ = s.listener.Close() })
-	defer unhook()
-	for {
-		c, err := s.accept()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			if passes(err) && pause(ctx) {
-				continue
-			}
-			return errors.Join(fmt.Errorf("accept at %s: %w", s.path, err), s.listener.Close())
-		}
-		s.wg.Go(func() {
-			defer c.Close()
-			serve(running, c, h)
-		})
-	}
-}
-
-// passes reports whether err says that there is not enough of something for one more connection:
-// who is served gives some back.
-func passes(err error) bool {
-	for _, target := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
-}
-
-// pause waits a while, and reports false when ctx ends.
-func pause(ctx context.Context) bool {
-	due, release := clock.System.After(acceptPause)
-	defer release()
-	select {
-	case <-due:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // Close removes the socket of a server that does not serve.
 func (s *Server) Close() error { return s.listener.Close() }
 
-// serve runs the command of one client. What goes wrong with the connection is the client's to
-// tell.
-func serve(ctx context.Context, c *net.UnixConn, h Handler) {
-	if !samePeer(c) {
-		return
-	}
-	_ = c.SetReadDeadline(clock.System.Now().Add(requestTime)) // deadlines of connections are kept by the system
-	kind, payload, err := receive(c, maxRequest)
-	if err != nil || kind != frameRequest {
-		return
-	}
-	_ = c.SetReadDeadline(time.Time{})
-	out := &wire{w: c}
-	var r Request
-	if err := json.Unmarshal(payload, &r); err != nil || r.Version != version {
-		_, _ = fmt.Fprintf(out.stream(frameErr), "ledgerd: the server of this repository speaks another version: stop it, and start it anew\n")
-		_ = out.send(frameExit, []byte{1})
-		return
-	}
-	if ctx.Err() != nil || out.send(frameBegun, nil) != nil {
-		return // the client sees that nothing was done
-	}
-	stopping := context.AfterFunc(ctx, func() { _ = c.SetWriteDeadline(clock.System.Now().Add(farewell)) })
-	defer stopping()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	in := newInput(out)
-	read := make(chan struct{})
-	go func() { // ends when the connection is closed, below
-		defer close(read)
-		in.readFrames(c, cancel)
-	}()
-	unhook := context.AfterFunc(ctx, func() { in.end(context.Cause(ctx)) })
-	code := h(ctx, r, in, out.stream(frameOut), out.stream(frameErr))
-	unhook()
-	_ = out.send(frameExit, []byte{byte(code)})
-	_ = c.Close()
-	<-read
-}
+// sameUser accepts only connections of the user of this process.
+type sameUser struct{ *net.UnixListener }
 
-// input is standard input as it comes in frames. It asks for it when it is first read, and for more
-// when it has given something out.
-type input struct {
-	out   *wire
-	parts chan []byte // those that were asked for and came
-	done  chan struct{}
-
-	mu   sync.Mutex
-	err  error // guarded by mu; set before done is closed
-	over bool  // guarded by mu
-
-	asked bool
-	rest  []byte
-}
-
-func newInput(out *wire) *input {
-	return &input{out: out, parts: make(chan []byte, window), done: make(chan struct{})}
-}
-
-// end has reads return err once what came before is read.
-func (in *input) end(err error) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if !in.over {
-		in.over, in.err = true, err
-		close(in.done)
-	}
-}
-
-// readFrames takes what the client sends until the connection ends, and then ends the command.
-func (in *input) readFrames(c io.Reader, cancel context.CancelFunc) {
-	defer cancel()
+// Accept implements net.Listener.
+func (l sameUser) Accept() (net.Conn, error) {
 	for {
-		kind, payload, err := receive(c, maxFrame)
-		switch {
-		case err != nil || kind == frameStop:
-			return
-		case kind == frameEnd:
-			in.end(io.EOF)
-		case kind == frameInput:
-			select {
-			case in.parts <- payload:
-			default:
-				return // nobody has asked for so much
+		c, err := l.AcceptUnix()
+		if err != nil || samePeer(c) {
+			return c, err
+		}
+		_ = c.Close()
+	}
+}
+
+// Serve runs the commands of clients until ctx ends. It ends their contexts then, waits for them,
+// and removes the socket. It returns nil then, and else the error for which it can take no more.
+func (s *Server) Serve(ctx context.Context, h Handler) error {
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			if running.Err() != nil {
+				panic(http.ErrAbortHandler) // the client sees that nothing was done
 			}
-		}
+			s.answer(w, q, h)
+		}),
+		Protocols:         clearText(),
+		HTTP2:             &http.HTTP2Config{MaxReceiveBufferPerStream: window, MaxReadFrameSize: maxPart},
+		MaxHeaderBytes:    2 * maxRequest, // base64, and the other headers
+		ReadHeaderTimeout: requestTime,
+		IdleTimeout:       requestTime,
+		ErrorLog:          log.New(io.Discard, "", 0), // what goes wrong with a connection is the client's to tell
+		BaseContext:       func(net.Listener) context.Context { return running },
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+			ctx, interrupt := context.WithCancel(ctx)
+			return context.WithValue(ctx, interruptKey{}, interrupt)
+		},
 	}
+	unhook := context.AfterFunc(ctx, func() { _ = s.listener.Close() })
+	defer unhook()
+	err := server.Serve(s.listener)
+	stop()
+	s.commands.Lock()
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	defer cancel()
+	_ = errors.Join(server.Shutdown(leaving), server.Close()) // a client that has not taken its exit code by then has gone
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("accept at %s: %w", s.path, err)
 }
 
-// Read implements io.Reader.
+// clearText is HTTP/2 without TLS alone.
+func clearText() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
+// interruptKey is the key under which the context of a connection has the function that ends its
+// command.
+type interruptKey struct{}
+
+// answer runs the command of one client.
+func (s *Server) answer(w http.ResponseWriter, q *http.Request, h Handler) {
+	var r Request
+	text, err := base64.StdEncoding.DecodeString(q.Header.Get(requestHeader))
+	switch {
+	case q.URL.Path == stopPath:
+		q.Context().Value(interruptKey{}).(context.CancelFunc)()
+		return
+	case q.URL.Path != runPath || err != nil || json.Unmarshal(text, &r) != nil:
+		w.WriteHeader(http.StatusNotFound)
+		return
+	case !s.commands.TryRLock():
+		panic(http.ErrAbortHandler)
+	}
+	defer s.commands.RUnlock()
+	control := http.NewResponseController(w)
+	w.Header().Set("Trailer", codeTrailer)
+	if control.Flush() != nil { // the answer begins
+		panic(http.ErrAbortHandler)
+	}
+	ctx := q.Context()
+	out := &answer{w: w, control: control}
+	ended := make(chan int, 1)
+	go func() { // a panic there ends the process, as anywhere else
+		ended <- h(ctx, r, &input{ctx, sync.OnceValue(out.want), q.Body}, out.stream(partOut), out.stream(partErr))
+	}()
+	var code int
+	select {
+	case code = <-ended:
+	case <-ctx.Done():
+		now := clock.System.Now() // deadlines of connections are kept by the system
+		_ = errors.Join(control.SetReadDeadline(now), control.SetWriteDeadline(now.Add(farewell)))
+		code = <-ended
+	}
+	w.Header().Set(codeTrailer, strconv.Itoa(code))
+}
+
+// input is the standard input of a command.
+type input struct {
+	ctx  context.Context // of the command
+	want func() error    // has the client send it
+	body io.Reader
+}
+
+// Read implements io.Reader. Where the context has ended, its cause says why no more comes.
 func (in *input) Read(p []byte) (int, error) {
-	for want := window; !in.asked && want > 0; want-- {
-		if err := in.out.send(frameWant, nil); err != nil {
-			return 0, err
-		}
+	if err := in.want(); err != nil {
+		return 0, err
 	}
-	in.asked = true
-	for len(in.rest) == 0 {
-		if err := in.next(); err != nil {
-			return 0, err
-		}
+	n, err := in.body.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) && in.ctx.Err() != nil {
+		err = context.Cause(in.ctx)
 	}
-	n := copy(p, in.rest)
-	in.rest = in.rest[n:]
-	return n, nil
-}
-
-// next waits for a part, and asks for another one.
-func (in *input) next() error {
-	select {
-	case in.rest = <-in.parts:
-		return in.more()
-	case <-in.done:
-	}
-	select { // what came before the end
-	case in.rest = <-in.parts:
-		return nil
-	default:
-	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.err
-}
-
-// more asks for another part, unless the end has come: then nobody listens.
-func (in *input) more() error {
-	select {
-	case <-in.done:
-		return nil
-	default:
-		return in.out.send(frameWant, nil)
-	}
+	return n, err
 }
