@@ -16,6 +16,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/progress"
 	"github.com/ledgerd/ledger/cloudsync/wire"
+	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
@@ -55,6 +56,12 @@ type gatherer struct {
 	queue  []object.Digest        // pieces on their way to be taken, in order
 	queued map[object.Digest]bool // whether they go up again
 	looked map[object.Digest]bool // index pieces below which all was looked at; whether to go up again
+	// passed is what was gone through. What is queued counts when it is taken: walked, and the
+	// portion under way as far as at says.
+	passed  *passed
+	walked  []passedPiece
+	portion portion
+	at      reach
 	// missing are pieces that are not held and have no place.
 	missing map[object.Digest]struct{}
 
@@ -87,7 +94,7 @@ type waitingPiece struct {
 func (p *Page) newGatherer(ctx context.Context) *gatherer {
 	return &gatherer{
 		p: p, ctx: ctx, pending: len(p.state.Pending.Packs), queued: map[object.Digest]bool{}, looked: map[object.Digest]bool{},
-		missing: map[object.Digest]struct{}{}, inlined: map[object.Digest]struct{}{},
+		passed: newPassed(), missing: map[object.Digest]struct{}{}, inlined: map[object.Digest]struct{}{},
 		flight: map[object.Digest]uint64{}, waiting: map[object.Digest]waitingPiece{},
 	}
 }
@@ -114,7 +121,13 @@ func (g *gatherer) deltas(ds []*delta) error {
 
 // values takes what the values that a difference puts with a priority are made of.
 func (g *gatherer) values(d *delta, priority object.Priority) error {
-	for e, err := range btree.Diff(g.ctx, d.from, d.to, nil) {
+	g.portion = portionOf(d, priority)
+	g.at = g.passed.portions[g.portion]
+	g.progress.Advance(g.at.values, g.at.bytes)
+	if g.at.all {
+		return nil
+	}
+	for e, err := range btree.Diff(g.ctx, d.from, d.to, g.at.behind()) {
 		if err != nil {
 			return fmt.Errorf("compare trees: %w", err)
 		}
@@ -126,8 +139,10 @@ func (g *gatherer) values(d *delta, priority object.Priority) error {
 			return err
 		}
 		g.progress.Advance(1, 0)
+		g.at.add(&e)
 	}
 	g.again = false
+	g.at.all, g.at.key = true, nil // the key borrows from a node
 	return g.takeQueued(priority == object.Eager)
 }
 
@@ -160,6 +175,10 @@ func (g *gatherer) walk(d object.Digest, eager bool, depth int) error {
 		clear(g.looked)
 	}
 	g.looked[d] = g.again
+	if q, ok := g.passed.pieces[d]; ok && (q.again || !g.again) {
+		g.progress.Advance(0, q.bytes)
+		return nil
+	}
 	st, err := g.p.o.Store.PieceState(d)
 	if err != nil {
 		return fmt.Errorf("look at piece %s: %w", d.Short(), err)
@@ -178,12 +197,18 @@ func (g *gatherer) walk(d object.Digest, eager bool, depth int) error {
 	if err != nil {
 		return fmt.Errorf("read index piece %s: %w", d.Short(), err)
 	}
+	x, err := fb.ParseIndex(content)
+	if err != nil {
+		return fmt.Errorf("read index piece %s: %w", d.Short(), err)
+	}
 	for _, c := range children {
 		if err := g.walk(c, eager, depth+1); err != nil {
 			return err
 		}
 	}
-	return g.enqueue(d, eager)
+	err = g.enqueue(d, eager)
+	g.walked = append(g.walked, passedPiece{d, g.again, int64(x.Size())})
+	return err
 }
 
 // enqueue queues a piece, which is looked up and read together with others: those of one index
@@ -220,6 +245,13 @@ func (g *gatherer) takeQueued(eager bool) error {
 	}, func(i int, content []byte) error { return g.take(ds[i], content, eager) })
 	g.queue = g.queue[:0]
 	clear(g.queued)
+	if err == nil && len(g.missing) == 0 { // the body lists what is missing, so it has to be found again
+		for _, q := range g.walked {
+			g.passed.note(q)
+		}
+		g.passed.portions[g.portion] = g.at
+	}
+	g.walked = g.walked[:0]
 	return err
 }
 

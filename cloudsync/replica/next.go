@@ -30,6 +30,8 @@ type outgoing struct {
 	// long are the differences that were uploaded into the epoch since ProvePending, by the trees
 	// from which and to which they lead.
 	long map[[2]object.Digest]*delta
+	// passed is how far the call before came, which ended with packs to be announced.
+	passed *passed
 }
 
 // Outgoing is a body that is ready to be appended.
@@ -43,7 +45,7 @@ type Outgoing struct {
 
 // Resend has Next look for pieces that are held, belong to synced commits and have no place. In
 // each epoch, and in each life of the process, it looks once unasked.
-func (p *Page) Resend() { p.out.looked = false }
+func (p *Page) Resend() { p.out = outgoing{in: p.out.in} }
 
 // Next returns the next body: all unsynced commits, with the pieces that they bring, which are
 // uploaded to packs first when they are more than 128 KiB; changes of tags; commits that were given
@@ -89,6 +91,9 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 	}
 	g := p.newGatherer(ctx)
 	defer g.close()
+	if p.out.passed != nil {
+		g.passed, p.out.passed = p.out.passed, nil
+	}
 	g.progress = p.expect(m.deltas)
 	err = g.deltas(m.deltas)
 	if err == nil && m.isEmpty() {
@@ -96,6 +101,7 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 	}
 	if errors.Is(err, errAnnounce) {
 		if err = g.flush(); err == nil {
+			p.out.passed = g.passed
 			return p.announcePacks(ctx)
 		}
 	}

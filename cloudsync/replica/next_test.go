@@ -9,6 +9,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/tier"
+	"github.com/ledgerd/ledger/object"
 )
 
 func TestTwoDevicesSync(t *testing.T) {
@@ -139,6 +140,31 @@ func TestPacksAreAnnouncedAhead(t *testing.T) {
 	a.mustSync()
 	if _, bytes := w.objects(wire.KindPack); bytes < 640<<20 || bytes > 660<<20 || len(a.page.State().Pending.Sent) > 0 {
 		t.Fatalf("%d bytes of packs, state %+v", bytes, a.page.State().Pending)
+	}
+	// A call behind an announcement goes on about where the one before ended.
+	a.close()
+	asked := map[string]int{}
+	a.again = func(key []byte) bool {
+		asked[string(key)]++
+		return false
+	}
+	a.open()
+	e := edit{}
+	for i := range 20 {
+		e[fmt.Sprint("one of many ", i)] = text(noise(uint64(100+i), 16<<20))
+	}
+	a.commit(e)
+	a.mustSync()
+	twice := 0
+	for _, n := range asked {
+		twice += n - 1
+	}
+	if len(asked) != len(e) || twice > 5 { // those whose pieces were read together
+		t.Errorf("%d keys were looked at again: %v", twice, asked)
+	}
+	err = a.s.LocalPieces(t.Context(), func(d object.Digest) error { return fmt.Errorf("%s has no place", d) })
+	if err != nil {
+		t.Error(err)
 	}
 }
 
