@@ -12,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/changes"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/merge"
 	"github.com/ledgerd/ledger/split"
@@ -153,7 +154,7 @@ type groupMerge struct {
 	*groupOwner
 	*Merge
 	name    string
-	changed txJournal // a row for each changed key, see groupRow
+	changed changes.Journal // a row for each changed key, see groupRow
 	over    atomic.Bool
 	maker   *conflictMaker
 	ended   []func()
@@ -168,7 +169,7 @@ func (o *groupOwner) Own(ctx context.Context, p *merge.Pair, prefix []byte) iter
 			yield(btree.Change{}, &MergeError{Left: CommitID(p.Left.ID), Right: CommitID(p.Right.ID), Err: err})
 			return
 		}
-		for c, err := range g.Result.journal.all() {
+		for c, err := range g.Result.journal.All() {
 			if !yield(c, err) || err != nil {
 				return
 			}
@@ -194,10 +195,9 @@ func (o *groupOwner) begin(p *merge.Pair, prefix []byte) *groupMerge {
 		page: page, base: p.Left, managed: true, release: func() {}, root: p.LeftTree.Root, sink: o.run.sink, nodes: o.run.sink,
 		within: &namespace{prefix, o.others},
 	}
-	for _, j := range []*txJournal{&g.Result.journal, &g.changed} {
-		j.limit = page.ledger.repo.o.JournalBytes
-		j.newRun = func() (*run, error) { return newRun(page.store.TempDir()) }
-		g.ended = append(g.ended, func() { page.warn(j.clear()) })
+	for _, j := range []*changes.Journal{&g.Result.journal, &g.changed} {
+		j.Init(page.ledger.repo.o.JournalBytes, page.store.TempDir())
+		g.ended = append(g.ended, func() { page.warn(j.Clear()) })
 	}
 	return g
 }
@@ -267,10 +267,10 @@ func (g *groupMerge) collect(ctx context.Context) error {
 		if c.BaseUnknown {
 			known = baseUnknown
 		}
-		if err := g.changed.put(append(groupRow(name), c.Key...), known); err != nil {
+		if err := g.changed.Put(append(groupRow(name), c.Key...), known); err != nil {
 			return err
 		}
-		if err := g.Result.journal.setTo(c.Key, &c.Base, c.HasBase); err != nil {
+		if err := g.Result.journal.SetTo(c.Key, &c.Base, c.HasBase); err != nil {
 			return err
 		}
 	}
@@ -317,9 +317,9 @@ func parseGroupRow(row []byte) (name []byte, key int, err error) {
 // groups yields the groups in order of their names.
 func (g *groupMerge) groups() iter.Seq2[*Group, error] {
 	return func(yield func(*Group, error) bool) {
-		var from position
+		var from changes.Position
 		for {
-			rows, err := g.changed.batch(nil, from, false, 1)
+			rows, err := g.changed.Batch(nil, from, false, 1)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -336,7 +336,7 @@ func (g *groupMerge) groups() iter.Seq2[*Group, error] {
 			if !yield(&Group{Name: name, owner: g, prefix: bytes.Clone(row[:n])}, nil) {
 				return
 			}
-			from = position{key: prefixEnd(row[:n]), set: true, inclusive: true} // the prefix ends with 0x01
+			from = changes.Position{Key: prefixEnd(row[:n]), Set: true, Inclusive: true} // the prefix ends with 0x01
 		}
 	}
 }
@@ -344,9 +344,9 @@ func (g *groupMerge) groups() iter.Seq2[*Group, error] {
 // rows yields the changed keys of the group, and whether the bases do not agree about each.
 func (g *Group) rows() iter.Seq2[btree.Change, error] {
 	return func(yield func(btree.Change, error) bool) {
-		from := position{key: g.prefix, set: true, inclusive: true}
-		for n := minCursorBatch; ; n = min(2*n, applyBatch) {
-			rows, err := g.owner.changed.batch(nil, from, false, n)
+		from := changes.Position{Key: g.prefix, Set: true, Inclusive: true}
+		for n := minCursorBatch; ; n = min(2*n, maxCursorBatch) {
+			rows, err := g.owner.changed.Batch(nil, from, false, n)
 			if err != nil {
 				yield(btree.Change{}, err)
 				return
@@ -359,7 +359,7 @@ func (g *Group) rows() iter.Seq2[btree.Change, error] {
 			if len(rows) < n {
 				return
 			}
-			from = position{key: rows[len(rows)-1].Entry.Key, set: true}
+			from = changes.Position{Key: rows[len(rows)-1].Entry.Key, Set: true}
 		}
 	}
 }
@@ -446,7 +446,7 @@ func (g *Group) TakeThose(ctx context.Context, s Side, want func(key []byte) boo
 			e   *fb.Entry
 			has bool
 		}{{&c.Base, c.HasBase}, {&c.Left, c.HasLeft}, {&c.Right, c.HasRight}}
-		if err := g.owner.Result.journal.setTo(c.Key, sides[s].e, sides[s].has); err != nil {
+		if err := g.owner.Result.journal.SetTo(c.Key, sides[s].e, sides[s].has); err != nil {
 			return fmt.Errorf("take a side of a group: %w", err)
 		}
 		lost := false

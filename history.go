@@ -374,7 +374,7 @@ func (t *Tx) restore(ctx context.Context, target *commit.Commit, prefix []byte) 
 		}
 		c := btree.Change{Delete: !d.HasRight, Entry: d.Right}
 		c.Entry.Key = d.Key
-		if err := t.journal.set(&c); err != nil {
+		if err := t.journal.Set(&c); err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
 	}

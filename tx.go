@@ -12,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/changes"
 	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
@@ -36,7 +37,7 @@ type Tx struct {
 	message        string
 
 	root    object.Digest // of the tree that the changes apply to: the base's, or EmptyRoot after Clear
-	journal txJournal
+	journal changes.Journal
 	sink    *txSink
 	nodes   btree.Source // of the tree
 	within  *namespace   // where a GroupStrategy may write; nil for transactions that are none's
@@ -103,8 +104,7 @@ func (k *txSink) rollback() {
 // page.
 func (p *Page) newTx(base *commit.Commit, j *storage.Journal, release func()) *Tx {
 	t := &Tx{page: p, base: base, root: base.Root, release: release, sink: &txSink{j: j}, nodes: p.store}
-	t.journal.limit = p.ledger.repo.o.JournalBytes
-	t.journal.newRun = func() (*run, error) { return newRun(p.store.TempDir()) }
+	t.journal.Init(p.ledger.repo.o.JournalBytes, p.store.TempDir())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.txs[t] = struct{}{}
@@ -135,7 +135,7 @@ func (t *Tx) tree() btree.Tree {
 
 // find returns the entry of key as the transaction sees it.
 func (t *Tx) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {
-	c, ok, err := t.journal.get(key)
+	c, ok, err := t.journal.Get(key)
 	if err != nil {
 		return fb.Entry{}, false, err
 	}
@@ -159,7 +159,7 @@ func (t *Tx) end() (bool, error) {
 	delete(t.page.txs, t)
 	t.page.mu.Unlock()
 	t.sink.rollback()
-	err := t.journal.clear()
+	err := t.journal.Clear()
 	t.release()
 	t.turn.drop()
 	return true, err

@@ -117,7 +117,7 @@ func (t *Tx) commitUpdate(ctx context.Context, unlock func()) (CommitID, error) 
 	}
 	defer t.leave()
 	started := t.now()
-	changes := t.journal.count
+	changes := t.journal.Count()
 	c, pending, err := t.submit(ctx, t.base)
 	unlock()
 	if err != nil {
@@ -149,7 +149,7 @@ func (t *Tx) submit(ctx context.Context, parent *commit.Commit) (*commit.Commit,
 
 // apply returns the root of the tree with the changes.
 func (t *Tx) apply(ctx context.Context) (object.Digest, error) {
-	if t.journal.empty() {
+	if t.journal.Empty() {
 		return t.root, nil
 	}
 	t.sink.mu.Lock()
@@ -159,7 +159,7 @@ func (t *Tx) apply(ctx context.Context) (object.Digest, error) {
 		nodes = &completedNodes{nodes, t.page, t.base}
 	}
 	tree := btree.Tree{Page: t.page.shared.key.ID, Source: nodes, Root: t.root}
-	root, err := tree.Apply(ctx, t.sink.j, t.journal.all())
+	root, err := tree.Apply(ctx, t.sink.j, t.journal.All())
 	if err != nil {
 		t.note(err)
 		return root, fmt.Errorf("apply changes: %w", err)
@@ -308,7 +308,7 @@ func (t *Tx) Commit(ctx context.Context) (CommitID, error) {
 		return CommitID{}, err
 	}
 	defer t.leave()
-	started, changes := t.now(), t.journal.count
+	started, changes := t.now(), t.journal.Count()
 	call := t.page.gate.Call(ctx)
 	defer call.Release()
 	c, pending, err := t.commit(call)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/changes"
 	"github.com/ledgerd/ledger/object"
 )
 
@@ -22,7 +23,7 @@ const (
 type txCursor struct {
 	t       *Tx
 	reverse bool
-	at      position // behind which the next entry is looked for; at.key is the cursor's own
+	at      changes.Position // behind which the next entry is looked for; at.Key is the cursor's own
 	current fb.Entry
 
 	tree    *btree.Cursor
@@ -42,12 +43,12 @@ func newTxCursor(t *Tx, reverse bool) *txCursor {
 func (c *txCursor) entry() fb.Entry { return c.current }
 
 func (c *txCursor) first(ctx context.Context, lo []byte) (bool, error) {
-	c.at = position{key: bytes.Clone(lo), set: true, inclusive: true}
+	c.at = changes.Position{Key: bytes.Clone(lo), Set: true, Inclusive: true}
 	return c.advance(ctx)
 }
 
 func (c *txCursor) last(ctx context.Context, hi []byte) (bool, error) {
-	c.at = position{key: bytes.Clone(hi), set: hi != nil}
+	c.at = changes.Position{Key: bytes.Clone(hi), Set: hi != nil}
 	return c.advance(ctx)
 }
 
@@ -105,7 +106,7 @@ func (c *txCursor) give(e fb.Entry) {
 }
 
 func (c *txCursor) setAt(key []byte) {
-	c.at = position{key: append(c.at.key[:0], key...), set: true}
+	c.at = changes.Position{Key: append(c.at.Key[:0], key...), Set: true}
 }
 
 // refresh makes both sides stand behind at, after changes of the transaction too.
@@ -121,7 +122,7 @@ func (c *txCursor) refresh(ctx context.Context) error {
 		}
 	}
 	c.stale = false
-	if c.batch == 0 || c.version != c.t.journal.version {
+	if c.batch == 0 || c.version != c.t.journal.Version() {
 		c.batch = minCursorBatch
 		return c.read()
 	}
@@ -131,15 +132,15 @@ func (c *txCursor) refresh(ctx context.Context) error {
 func (c *txCursor) seekTree(ctx context.Context) error {
 	ok, err := false, error(nil)
 	switch {
-	case !c.at.set && c.reverse:
+	case !c.at.Set && c.reverse:
 		_, err = c.tree.Last(ctx)
-	case !c.at.set:
+	case !c.at.Set:
 		_, err = c.tree.First(ctx)
 	case c.reverse:
-		_, err = c.tree.SeekBefore(ctx, c.at.key)
+		_, err = c.tree.SeekBefore(ctx, c.at.Key)
 	default:
-		ok, err = c.tree.Seek(ctx, c.at.key)
-		if ok && err == nil && !c.at.inclusive && bytes.Equal(c.tree.Key(), c.at.key) {
+		ok, err = c.tree.Seek(ctx, c.at.Key)
+		if ok && err == nil && !c.at.Inclusive && bytes.Equal(c.tree.Key(), c.at.Key) {
 			_, err = c.tree.Next(ctx)
 		}
 	}
@@ -161,7 +162,7 @@ func (c *txCursor) head() (btree.Change, bool, error) {
 	if c.passed == len(c.changes) && c.more {
 		c.batch = min(2*c.batch, maxCursorBatch)
 		if n := len(c.changes); n > 0 {
-			from := position{key: c.changes[n-1].Entry.Key, set: true}
+			from := changes.Position{Key: c.changes[n-1].Entry.Key, Set: true}
 			if err := c.readFrom(from); err != nil {
 				return btree.Change{}, false, err
 			}
@@ -175,11 +176,11 @@ func (c *txCursor) head() (btree.Change, bool, error) {
 
 func (c *txCursor) read() error { return c.readFrom(c.at) }
 
-func (c *txCursor) readFrom(from position) error {
-	changes, err := c.t.journal.batch(c.changes, from, c.reverse, c.batch)
+func (c *txCursor) readFrom(from changes.Position) error {
+	changes, err := c.t.journal.Batch(c.changes, from, c.reverse, c.batch)
 	if err != nil {
 		return err
 	}
-	c.changes, c.passed, c.more, c.version = changes, 0, len(changes) == c.batch, c.t.journal.version
+	c.changes, c.passed, c.more, c.version = changes, 0, len(changes) == c.batch, c.t.journal.Version()
 	return nil
 }

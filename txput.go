@@ -54,7 +54,7 @@ func (t *Tx) enterPut(ctx context.Context, key []byte, p Priority) error {
 // put is PutPriority for a caller who has entered.
 func (t *Tx) put(ctx context.Context, key, value []byte, p Priority) error {
 	if len(value) <= btree.InlineLimit {
-		return t.journal.put(key, value)
+		return t.journal.Put(key, value)
 	}
 	root, err := split.SplitBytes(ctx, t.table(), object.Chunk, value, t.emit)
 	if err != nil {
@@ -70,7 +70,7 @@ func (t *Tx) emit(ctx context.Context, p split.Piece) error {
 }
 
 func (t *Tx) setObject(key []byte, root object.Digest, size uint64, p Priority) error {
-	return t.journal.set(&btree.Change{Entry: fb.Entry{Key: key, Digest: root, Size: size, Priority: p}})
+	return t.journal.Set(&btree.Change{Entry: fb.Entry{Key: key, Digest: root, Size: size, Priority: p}})
 }
 
 // PutReader stores what r gives until io.EOF under key. size is its length, or -1 when that is not
@@ -99,7 +99,7 @@ func (t *Tx) putReader(ctx context.Context, key []byte, r *sizedReader, p Priori
 		return fmt.Errorf("put: %w", err)
 	}
 	if len(head) <= btree.InlineLimit {
-		return t.journal.put(key, head)
+		return t.journal.Put(key, head)
 	}
 	root, n, err := split.Split(ctx, t.table(), object.Chunk, io.MultiReader(bytes.NewReader(head), r), t.emit)
 	if err != nil {
@@ -253,7 +253,7 @@ func (t *Tx) Delete(ctx context.Context, key []byte) error {
 
 // delete records a deletion.
 func (t *Tx) delete(key []byte) error {
-	return t.journal.set(&btree.Change{Delete: true, Entry: fb.Entry{Key: key}})
+	return t.journal.Set(&btree.Change{Delete: true, Entry: fb.Entry{Key: key}})
 }
 
 // deleteBatch is how many keys DeleteRange collects before it deletes them.
@@ -330,7 +330,7 @@ func (t *Tx) Clear(ctx context.Context) error {
 	}
 	// The sink stays: its pieces go to the log with the commit and are collected later. A new one
 	// would not know whether the base has been taken back since by a failure of the disk.
-	if err := t.journal.clear(); err != nil {
+	if err := t.journal.Clear(); err != nil {
 		t.page.log().Warn("a temporary file stays until the page is opened again", "error", err)
 	}
 	t.root = btree.EmptyRoot

@@ -208,5 +208,5 @@ func (t *Tx) record(c btree.Change) error {
 		return err
 	}
 	defer t.leave()
-	return t.journal.set(&c)
+	return t.journal.Set(&c)
 }

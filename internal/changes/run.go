@@ -1,4 +1,4 @@
-package ledger
+package changes
 
 import (
 	"bytes"
@@ -111,7 +111,7 @@ func appendRowValue(b []byte, c *btree.Change) []byte {
 		return append(b, rowDelete)
 	case e.Inline:
 		return append(append(b, rowInline), e.Value...)
-	case e.Priority == Lazy:
+	case e.Priority == object.Lazy:
 		b = append(b, rowLazy)
 	default:
 		b = append(b, rowEager)
@@ -135,7 +135,7 @@ func parseRow(key, v []byte) (c btree.Change, ok bool) {
 		e.Value, e.Inline, e.Size = rest, true, uint64(len(rest))
 		return c, true
 	case rowLazy:
-		e.Priority = Lazy
+		e.Priority = object.Lazy
 	case rowEager:
 	default:
 		return c, false
@@ -176,7 +176,7 @@ func (r *run) get(key []byte) (c btree.Change, ok bool, err error) {
 }
 
 // batch returns up to n changes from a position on, in order.
-func (r *run) batch(from position, reverse bool, n int) ([]btree.Change, error) {
+func (r *run) batch(from Position, reverse bool, n int) ([]btree.Change, error) {
 	var out []btree.Change
 	err := r.db.View(func(tx index.Tx) error {
 		b := tx.Bucket(runBucket)
@@ -207,14 +207,14 @@ func (r *run) batch(from position, reverse bool, n int) ([]btree.Change, error) 
 }
 
 // seekRow moves to the first row that may lie at or behind the position.
-func seekRow(c index.Cursor, from position, reverse bool) (k, v []byte) {
+func seekRow(c index.Cursor, from Position, reverse bool) (k, v []byte) {
 	switch {
-	case !from.set && reverse:
+	case !from.Set && reverse:
 		return c.Last()
-	case !from.set:
+	case !from.Set:
 		return c.First()
 	}
-	k, v = c.Seek(runKey(from.key))
+	k, v = c.Seek(runKey(from.Key))
 	if k == nil && reverse {
 		return c.Last()
 	}

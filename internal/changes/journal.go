@@ -1,4 +1,4 @@
-package ledger
+package changes
 
 import (
 	"bytes"
@@ -17,25 +17,30 @@ const changeOverhead = 80
 // journalArena is the greatest room that is made at once for the rows of changes.
 const journalArena = 64 << 10
 
-// txJournal holds the changes of one transaction as rows, sorted by key: the newest in memory, and
+// Journal holds the changes of one transaction as rows, sorted by key: the newest in memory, and
 // once they take more than limit bytes, the older ones in a run on disk. Where both know a key,
 // memory counts. It belongs to one goroutine.
 //
 // Millions of rows may be in memory. They lie beside each other in large pieces without pointers,
 // since an object of the heap for each would take most of the time to record it.
-type txJournal struct {
+type Journal struct {
 	mem     mapbtree.Map[string, []byte] // rows: each is the key, as in the map, and the value
 	arena   []byte                       // of the last rows, with room for more
 	bytes   int64                        // that rows have taken, about; those that were replaced count
 	limit   int64
-	newRun  func() (*run, error)
-	run     *run // nil until the first spill
+	dir     string // of the run; "" is memory
+	run     *run   // nil until the first spill
 	version uint64
 	count   int // changes recorded, a key counted again after a spill
 }
 
-// set records a change, of which it copies everything. When it fails, the journal is as it was.
-func (j *txJournal) set(c *btree.Change) error {
+// Init makes a journal, which is zero, hold up to about limit bytes in memory, and the rest in a
+// file in dir. With dir "" all is in memory. It must end with Clear.
+func (j *Journal) Init(limit int64, dir string) { j.limit, j.dir = limit, dir }
+
+// Set records a change, of which it copies everything. When it fails, the journal is as it was.
+// Errors: those of the file system.
+func (j *Journal) Set(c *btree.Change) error {
 	if j.bytes >= j.limit {
 		if err := j.spill(); err != nil {
 			return err
@@ -57,26 +62,27 @@ func (j *txJournal) set(c *btree.Change) error {
 	return nil
 }
 
-// put records an inline value.
-func (j *txJournal) put(key, value []byte) error {
-	return j.set(&btree.Change{Entry: fb.Entry{Key: key, Value: value, Inline: true}})
+// Put records an inline value, which is copied. Errors: as Set.
+func (j *Journal) Put(key, value []byte) error {
+	return j.Set(&btree.Change{Entry: fb.Entry{Key: key, Value: value, Inline: true}})
 }
 
-// setTo records the change that makes a key have an entry, or none.
-func (j *txJournal) setTo(key []byte, e *fb.Entry, has bool) error {
+// SetTo records the change that makes a key have an entry, or none. Errors: as Set.
+func (j *Journal) SetTo(key []byte, e *fb.Entry, has bool) error {
 	c := btree.Change{Delete: !has, Entry: *e}
 	c.Entry.Key = key
-	return j.set(&c)
+	return j.Set(&c)
 }
 
 // change returns what a row in memory says, borrowed.
-func (j *txJournal) change(key string, row []byte) btree.Change {
+func (j *Journal) change(key string, row []byte) btree.Change {
 	c, _ := parseRow(row[:len(key):len(key)], row[len(key):]) // it is as set has made it
 	return c
 }
 
-// get returns the change of key, and whether there is one.
-func (j *txJournal) get(key []byte) (btree.Change, bool, error) {
+// Get returns the change of key, borrowed, and whether there is one. Errors: base.ErrCorrupt, those
+// of the file system.
+func (j *Journal) Get(key []byte) (btree.Change, bool, error) {
 	if row, ok := j.mem.Get(string(key)); ok {
 		return j.change(string(key), row), true, nil
 	}
@@ -87,9 +93,9 @@ func (j *txJournal) get(key []byte) (btree.Change, bool, error) {
 }
 
 // spill moves what is in memory to the run.
-func (j *txJournal) spill() error {
+func (j *Journal) spill() error {
 	if j.run == nil {
-		r, err := j.newRun()
+		r, err := newRun(j.dir)
 		if err != nil {
 			return err
 		}
@@ -103,23 +109,31 @@ func (j *txJournal) spill() error {
 }
 
 // forget forgets what is in memory.
-func (j *txJournal) forget() {
+func (j *Journal) forget() {
 	j.mem.Clear()
 	j.arena, j.bytes = nil, 0
 }
 
 // rows returns keys and values of the rows in memory.
-func (j *txJournal) rows() iter.Seq2[string, []byte] {
+func (j *Journal) rows() iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		j.mem.Scan(func(key string, row []byte) bool { return yield(key, row[len(key):]) })
 	}
 }
 
-// empty reports whether no change was recorded.
-func (j *txJournal) empty() bool { return j.mem.Len() == 0 && j.run == nil }
+// Empty reports whether no change was recorded.
+func (j *Journal) Empty() bool { return j.mem.Len() == 0 && j.run == nil }
 
-// clear forgets all changes. The run is removed.
-func (j *txJournal) clear() error {
+// Count returns how many changes were recorded since Clear. A key counts again after what is in
+// memory has gone to the file.
+func (j *Journal) Count() int { return j.count }
+
+// Version returns a number that grows with each change.
+func (j *Journal) Version() uint64 { return j.version }
+
+// Clear forgets all changes and removes the file. Errors: those of the file system; the changes are
+// forgotten anyhow.
+func (j *Journal) Clear() error {
 	j.forget()
 	j.count = 0
 	j.version++
@@ -131,29 +145,29 @@ func (j *txJournal) clear() error {
 	return r.remove()
 }
 
-// position is where a batch of changes begins: behind the key, or with it when inclusive. Without a
+// Position is where a batch of changes begins: behind the key, or with it when Inclusive. Without a
 // key it begins at the end that the direction starts from.
-type position struct {
-	key       []byte
-	set       bool
-	inclusive bool
+type Position struct {
+	Key       []byte
+	Set       bool // there is a key
+	Inclusive bool
 }
 
 // admits reports whether a key lies at or behind the position.
-func (p *position) admits(key []byte, reverse bool) bool {
-	if !p.set {
+func (p *Position) admits(key []byte, reverse bool) bool {
+	if !p.Set {
 		return true
 	}
-	c := bytes.Compare(key, p.key)
+	c := bytes.Compare(key, p.Key)
 	if reverse {
 		c = -c
 	}
-	return c > 0 || c == 0 && p.inclusive
+	return c > 0 || c == 0 && p.Inclusive
 }
 
-// batch appends up to n changes from a position on to dst, in order. Entries are shared with the
-// journal.
-func (j *txJournal) batch(dst []btree.Change, from position, reverse bool, n int) ([]btree.Change, error) {
+// Batch returns up to n changes from a position on, in order, in the memory of dst. Entries are
+// shared with the journal. Errors: as Get.
+func (j *Journal) Batch(dst []btree.Change, from Position, reverse bool, n int) ([]btree.Change, error) {
 	dst = dst[:0]
 	visit := func(key string, row []byte) bool {
 		if from.admits(row[:len(key)], reverse) {
@@ -162,14 +176,14 @@ func (j *txJournal) batch(dst []btree.Change, from position, reverse bool, n int
 		return len(dst) < n
 	}
 	switch {
-	case !from.set && reverse:
+	case !from.Set && reverse:
 		j.mem.Reverse(visit)
-	case !from.set:
+	case !from.Set:
 		j.mem.Scan(visit)
 	case reverse:
-		j.mem.Descend(string(from.key), visit)
+		j.mem.Descend(string(from.Key), visit)
 	default:
-		j.mem.Ascend(string(from.key), visit)
+		j.mem.Ascend(string(from.Key), visit)
 	}
 	if j.run == nil {
 		return dst, nil
@@ -213,17 +227,17 @@ func mergeChanges(newer, older []btree.Change, reverse bool, n int) []btree.Chan
 // applyBatch is how many changes of a spilled journal are read at a time.
 const applyBatch = 1024
 
-// all returns the changes in ascending order, for btree.Tree.Apply. The journal must not change
-// meanwhile.
-func (j *txJournal) all() iter.Seq2[btree.Change, error] {
+// All returns the changes in ascending order, for btree.Tree.Apply. The journal must not change
+// meanwhile. Errors, as the last element: as Get.
+func (j *Journal) All() iter.Seq2[btree.Change, error] {
 	return func(yield func(btree.Change, error) bool) {
 		if j.run == nil {
 			j.mem.Scan(func(key string, row []byte) bool { return yield(j.change(key, row), nil) })
 			return
 		}
-		var from position
+		var from Position
 		for {
-			cs, err := j.batch(nil, from, false, applyBatch)
+			cs, err := j.Batch(nil, from, false, applyBatch)
 			if err != nil {
 				yield(btree.Change{}, err)
 				return
@@ -236,7 +250,7 @@ func (j *txJournal) all() iter.Seq2[btree.Change, error] {
 			if len(cs) < applyBatch {
 				return
 			}
-			from = position{key: cs[len(cs)-1].Entry.Key, set: true}
+			from = Position{Key: cs[len(cs)-1].Entry.Key, Set: true}
 		}
 	}
 }
