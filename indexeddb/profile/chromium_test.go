@@ -178,7 +178,8 @@ func TestBrowserLives(t *testing.T) {
 			b.run(fmt.Sprintf(live, 7*seed+1), clean, nil)
 			page, checked := importPage(t, b.levelDir())
 			t.Logf("%+v", checked)
-			if checked.Records < 100 || (checked.StaleIndexRows == 0) != sqlite || checked.Opaque > 0 {
+			// A browser that is killed may lose what it wrote last.
+			if checked.Records < 50 || (checked.StaleIndexRows == 0) != sqlite || checked.Opaque > 0 {
 				t.Errorf("%+v", checked)
 			}
 			b.exchanged(page)
