@@ -237,8 +237,8 @@ func (r *Repository) inCloudTurn(ctx context.Context, what string, fn func(conte
 		}
 		defer release()
 		if err = fn(ctx); err != nil {
-			// Pages that were taken from a cloud go on with the one that is remembered, also when it
-			// was ctx that ended the change.
+			// Pages that were taken from a cloud go on with the one that is remembered, also when
+			// it was ctx that ended the change.
 			if err := r.attachAll(context.WithoutCancel(ctx), false); err != nil {
 				r.o.Logger.Warn("pages cannot be synced", "error", err)
 			}

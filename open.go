@@ -181,7 +181,8 @@ func (r *Repository) open(ctx context.Context) error {
 	return r.openCloud(ctx)
 }
 
-// openUsage opens the page usage in dir. Where nothing was known before, the pages that exist are told.
+// openUsage opens the page usage in dir. Where nothing was known before, the pages that exist are
+// told.
 func (r *Repository) openUsage(dir string) error {
 	now := r.clock.Now()
 	u, rec, err := pageusage.Open(dir, pageusage.Options{Now: now, ReadOnly: r.o.ReadOnly})

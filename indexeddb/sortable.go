@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// Types and marks in the sortable form. Types are greater than the mark that ends a string or array.
+// Types and marks in the sortable form. Types are greater than the mark that ends a string or
+// array.
 const (
 	sortableEnd    = 0x00
 	sortableNumber = 0x10

@@ -18,8 +18,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// SetPageName records the human name of p, which is 1 to limits.MaxLedgerNameBytes bytes long. It is
-// durable when it returns, and costs no write when it is so already. Errors: base.ErrInvalid,
+// SetPageName records the human name of p, which is 1 to limits.MaxLedgerNameBytes bytes long. It
+// is durable when it returns, and costs no write when it is so already. Errors: base.ErrInvalid,
 // base.ErrTooLarge, base.ErrReadOnly, those of Flush.
 func (d *DB) SetPageName(p Page, name string) error {
 	if err := check(p); err != nil {

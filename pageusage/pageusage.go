@@ -304,8 +304,8 @@ func (d *DB) NoteSize(p Page, sizeBytes int64) error {
 	return nil
 }
 
-// Size returns what NoteSize was told last of p, 0 when it was told nothing. Errors: base.ErrClosed,
-// *base.CorruptError.
+// Size returns what NoteSize was told last of p, 0 when it was told nothing. Errors:
+// base.ErrClosed, *base.CorruptError.
 func (d *DB) Size(p Page) (n int64, err error) {
 	d.mu.Lock()
 	n, known := d.sizes[p]
@@ -396,8 +396,8 @@ func (d *DB) Get(p Page) (Usage, error) {
 	return u, nil
 }
 
-// Page returns the name of p and when it was last closed: "" and the zero time where nothing is known,
-// the zero time also while p is open. Errors: base.ErrClosed, *base.CorruptError.
+// Page returns the name of p and when it was last closed: "" and the zero time where nothing is
+// known, the zero time also while p is open. Errors: base.ErrClosed, *base.CorruptError.
 func (d *DB) Page(p Page) (name string, closed time.Time, err error) {
 	if name, err = d.name(p); err != nil {
 		return "", time.Time{}, err

@@ -46,7 +46,8 @@
 // A device that comes from behind may have unsynced commits on commits that are given up. These
 // stay here until the unsynced heads are merged with the log's (State.Fold). Meanwhile near edges
 // lead to them, so that merges find their bases: from the log's head, and from each commit that is
-// known to stand on one of them, also when the device enters another epoch. Nothing goes out before.
+// known to stand on one of them, also when the device enters another epoch. Nothing goes out
+// before.
 //
 // Memory is bounded by constants and by 100 bytes for each commit of a checkpoint, but for State.
 // Of the module the package imports bucket, checkpoint, epoch, pack, pagelog, progress, seal and

@@ -226,7 +226,8 @@ func (c *Cursor) PrimaryKey() indexeddb.Key {
 	return c.primary
 }
 
-// decodeKey decodes a part, which was not shortened. What is wrong with it is told when the cursor goes on.
+// decodeKey decodes a part, which was not shortened. What is wrong with it is told when the cursor
+// goes on.
 func (c *Cursor) decodeKey(part []byte) indexeddb.Key {
 	k, err := indexeddb.DecodeWholeSortable(part)
 	if err != nil {

@@ -43,8 +43,8 @@ func (g *Gate) Leave() {
 	}
 }
 
-// Close refuses further calls, ends the contexts of those that are inside, and waits for them. It is
-// called once.
+// Close refuses further calls, ends the contexts of those that are inside, and waits for them. It
+// is called once.
 func (g *Gate) Close() {
 	g.shut()
 	g.n.Add(1)
@@ -59,8 +59,8 @@ func (g *Gate) Closed() bool { return g.life.Err() != nil }
 // Life returns a context that ends when the gate closes.
 func (g *Gate) Life() context.Context { return g.life }
 
-// Call is the context of a call together with the gate that it has passed: it ends when either ends.
-// What the gate adds costs nothing until somebody waits on it.
+// Call is the context of a call together with the gate that it has passed: it ends when either
+// ends. What the gate adds costs nothing until somebody waits on it.
 type Call struct {
 	context.Context
 	gate   *Gate

@@ -13,7 +13,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestClose: Close ends the contexts of the calls that are inside, waits for them, and lets none in.
+// TestClose: Close ends the contexts of the calls that are inside, waits for them, and lets none
+// in.
 func TestClose(t *testing.T) {
 	g := gate.New()
 	for range 2 {
