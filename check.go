@@ -9,6 +9,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -125,7 +126,7 @@ func (r *Repository) Check(ctx context.Context, o CheckOptions) (*CheckReport, e
 		report.Repository = append(report.Repository, *r.mended)
 	}
 	if info, ok := r.Cloud(); ok && info.URL == "" && errors.Is(info.Err, ErrCorrupt) { // setting it again mends it
-		report.Repository = append(report.Repository, Problem{Where: "file " + cloudName, Message: problemText(info.Err)})
+		report.Repository = append(report.Repository, Problem{Where: "file " + cloudlink.FileName, Message: problemText(info.Err)})
 	}
 	for i, info := range chosen {
 		c := pageCheck{repo: r, o: o, ledger: &Ledger{repo: r, name: info.Ledger}, info: info, index: i, pages: len(chosen)}
@@ -200,7 +201,7 @@ func (c *pageCheck) look(ctx context.Context, p *Page, report *PageReport) error
 	if err != nil {
 		return err
 	}
-	if file, _ := c.repo.cloud.get(); file != nil {
+	if c.repo.cloud.Has() {
 		at, err := cloudsync.StandingOf(ctx, p.store)
 		c.adrift = err == nil && !at.At.Joined()
 	}
@@ -228,12 +229,11 @@ func (c *pageCheck) holedHeads(ctx context.Context, store *storage.Store, holes 
 	if err != nil {
 		return nil, err
 	}
-	file, _ := c.repo.cloud.get()
 	for _, h := range store.Heads() {
 		if slices.Contains(holes, h.ID) {
 			all = append(all, Problem{
 				Where: whereTree, Key: h.ID.String(), Message: "a part of it is not here, and this is the newest version",
-				Fetchable: file != nil && !slices.Contains(local, h.ID),
+				Fetchable: c.repo.cloud.Has() && !slices.Contains(local, h.ID),
 			})
 		}
 	}
@@ -258,9 +258,8 @@ func (c *pageCheck) vanished(report *PageReport, store *storage.Store) error {
 	if err != nil || had == 0 {
 		return err
 	}
-	file, _ := c.repo.cloud.get()
 	report.Problems = append(report.Problems, Problem{
-		Where: allGone, Message: fmt.Sprintf("all are gone or empty: they had %d bytes when the page was closed last", had), Fetchable: file != nil,
+		Where: allGone, Message: fmt.Sprintf("all are gone or empty: they had %d bytes when the page was closed last", had), Fetchable: c.repo.cloud.Has(),
 	})
 	return nil
 }

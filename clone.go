@@ -1,10 +1,11 @@
 package ledger
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/ledgerd/ledger/internal/cloudlink"
 )
 
 // FirstSync says what the first sync of a Clone has brought.
@@ -41,32 +42,24 @@ func Clone(ctx context.Context, dir string, o *Options, c *Cloud) (*Repository, 
 
 // openClone opens the repository of a clone with its cloud set.
 func openClone(ctx context.Context, dir string, o *Options, c *Cloud) (*Repository, error) {
-	file, err := c.file()
-	if err != nil {
-		return nil, err
-	}
 	open := o.withDefaults()
 	open.Cloud = nil // it is c
-	pass := c.pass()
-	open.Sync.Passphrase = bytes.Clone(pass.Expose())
 	// Nothing is made before the key is known to fit.
-	j := &joining{openers: bucketsOf(&open), clock: clockOf(&open), stall: stallOf(&open), file: file, pass: pass}
-	ring, err := j.join(ctx, false)
-	if errors.Is(err, ErrNotFound) {
-		return nil, fmt.Errorf("there is nothing of Ledger's at %s: %w", file.url, err)
-	}
+	named := cloudlink.Cloud(*c)
+	joined, err := cloudlink.Join(ctx, &named, open.openers(), clockOf(&open), open.stall())
 	if err != nil {
 		return nil, err
 	}
+	open.Sync.Passphrase = joined.Passphrase()
 	r, err := Open(ctx, dir, &open)
 	if err != nil {
 		return nil, err
 	}
 	err = r.inCloudTurn(ctx, "set the cloud", func(ctx context.Context) error {
-		if err := r.fitForClone(ctx, hexOf(ring.BucketID())); err != nil {
+		if err := r.fitForClone(ctx, joined.BucketID()); err != nil {
 			return err
 		}
-		return r.adopt(ctx, file, pass, ring, false)
+		return r.cloud.Adopt(ctx, joined)
 	})
 	if err != nil {
 		return nil, errors.Join(err, r.Close())

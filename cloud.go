@@ -1,21 +1,14 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
-	"github.com/ledgerd/ledger/internal/clock"
-	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/secret"
 	"github.com/ledgerd/ledger/split"
 )
@@ -79,65 +72,6 @@ type Cloud struct {
 	CredentialsFile string
 }
 
-// file returns what o has for the file `cloud`, with absolute paths.
-func (o *Cloud) file() (*cloudFile, error) {
-	ways := 0
-	f := &cloudFile{url: o.URL, shared: o.SharedKeyFile, pin: strings.ToLower(o.BucketID)}
-	if id, err := hex.DecodeString(f.pin); err != nil || len(id) != 0 && len(id) != seal.IDBytes {
-		return nil, fmt.Errorf("name a cloud: bucket id %q is not %d hexadecimal digits: %w", o.BucketID, 2*seal.IDBytes, ErrInvalid)
-	}
-	if o.KeyFile != "" {
-		ways, f.source = ways+1, keyInFile
-	}
-	if len(o.Passphrase) > 0 {
-		ways, f.source = ways+1, keyPassphrase
-	}
-	if o.Plaintext {
-		ways++
-	}
-	if ways != 1 {
-		return nil, fmt.Errorf("name a cloud: want exactly one of a key file, a passphrase, and plaintext: %w", ErrInvalid)
-	}
-	var err error
-	if f.url, err = absoluteURL(o.URL); err != nil {
-		return nil, err
-	}
-	for _, p := range []struct {
-		from string
-		to   *string
-	}{{o.KeyFile, &f.keyFile}, {o.CredentialsFile, &f.credentials}} {
-		if p.from == "" {
-			continue
-		}
-		if *p.to, err = filepath.Abs(p.from); err != nil {
-			return nil, fmt.Errorf("name a cloud: %w", err)
-		}
-	}
-	return f, f.check()
-}
-
-// pass returns the passphrase of the cloud or of its key file.
-func (o *Cloud) pass() secret.Bytes {
-	if len(o.KeyFilePassphrase) > 0 {
-		return secret.New(o.KeyFilePassphrase)
-	}
-	return secret.New(o.Passphrase)
-}
-
-// absoluteURL makes the path of a dir URL absolute, so that it means the same wherever the process
-// is started.
-func absoluteURL(url string) (string, error) {
-	scheme, err := bucket.Scheme(url)
-	if err != nil || scheme != "dir" {
-		return url, err
-	}
-	path, err := filepath.Abs(strings.TrimPrefix(url, "dir:"))
-	if err != nil {
-		return "", fmt.Errorf("name a cloud: %w", err)
-	}
-	return "dir:" + path, nil
-}
-
 // CloudInfo describes the cloud of a repository.
 type CloudInfo struct {
 	// URL names the bucket; the path of a dir URL is absolute.
@@ -174,31 +108,11 @@ type CloudInfo struct {
 // Cloud describes the cloud of the repository, the one of Options.Cloud before it was reached, too;
 // ok is false when it has none. It asks the bucket for nothing.
 func (r *Repository) Cloud() (info CloudInfo, ok bool) {
-	r.cloud.mu.Lock()
-	file, wanted, err := r.cloud.file, r.cloud.wanted, r.cloud.err
-	r.cloud.mu.Unlock()
-	switch {
-	case file == nil && wanted != nil:
-		file = wanted
-	case file == nil:
-		return CloudInfo{Err: err}, err != nil
-	}
-	info = CloudInfo{
-		URL: file.url, KeyFile: file.keyFile, Passphrase: file.source == keyPassphrase, Plaintext: file.source == keyNone,
-		CredentialsFile: file.credentials, Paused: file.paused, Err: err,
-	}
-	if file != wanted { // which gets a key of the device with the keyring
-		info.Device = file.key.ID().String()
-		if w, err := file.ring(); err != nil {
-			info.Err = cmp.Or(info.Err, err)
-		} else {
-			info.BucketID, info.Algorithm = hexOf(w.BucketID), w.Algorithm.String()
-		}
-	}
-	r.keeper.mu.Lock()
-	info.ListErr = r.keeper.listErr
-	r.keeper.mu.Unlock()
-	return info, true
+	known, ok := r.cloud.Info()
+	return CloudInfo{
+		URL: known.URL, BucketID: known.BucketID, Algorithm: known.Algorithm, Plaintext: known.Plaintext, KeyFile: known.KeyFile, Passphrase: known.Passphrase,
+		CredentialsFile: known.CredentialsFile, Device: known.Device, Paused: known.Paused, Err: known.Err, ListErr: r.keeper.ListErr(),
+	}, ok
 }
 
 // SetCloud makes the repository one of the devices that share a bucket. The bucket is proved first
@@ -216,11 +130,8 @@ func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 // Errors: ErrInvalid, ErrWrongKey, ErrUnsupported (scheme or bucket), ErrNeedsFetch, ErrNetwork,
 // ErrReadOnly, ErrClosed, those of the file system and of ctx.
 func (r *Repository) SetCloud(ctx context.Context, o *Cloud) (CloudInfo, error) {
-	file, err := o.file()
-	if err != nil {
-		return CloudInfo{}, fmt.Errorf("set cloud: %w", err)
-	}
-	err = r.inCloudTurn(ctx, "set cloud", func(ctx context.Context) error { return r.setCloud(ctx, file, o.pass()) })
+	c := cloudlink.Cloud(*o)
+	err := r.inCloudTurn(ctx, "set cloud", func(ctx context.Context) error { return r.cloud.Set(ctx, &c) })
 	if err != nil {
 		return CloudInfo{}, err
 	}
@@ -230,73 +141,7 @@ func (r *Repository) SetCloud(ctx context.Context, o *Cloud) (CloudInfo, error) 
 
 // inCloudTurn calls fn for a call that changes which cloud there is, one at a time.
 func (r *Repository) inCloudTurn(ctx context.Context, what string, fn func(context.Context) error) error {
-	return r.change(ctx, what, false, func(ctx context.Context) error {
-		release, err := r.cloud.take(ctx)
-		if err != nil {
-			return err
-		}
-		defer release()
-		if err = fn(ctx); err != nil {
-			// Pages that were taken from a cloud go on with the one that is remembered, also when
-			// it was ctx that ended the change.
-			if err := r.attachAll(context.WithoutCancel(ctx), false); err != nil {
-				r.o.Logger.Warn("pages cannot be synced", "error", err)
-			}
-		}
-		return err
-	})
-}
-
-func (r *Repository) setCloud(ctx context.Context, file *cloudFile, pass secret.Bytes) error {
-	ring, err := r.join(ctx, file, pass)
-	if err != nil {
-		return err
-	}
-	if err := r.leaveOthers(ctx, format.ID(ring.BucketID())); err != nil {
-		return err
-	}
-	return r.adopt(ctx, file, pass, ring, false)
-}
-
-// adopt makes file the cloud of the repository. anyhow: see attach. The caller has the cloud's
-// turn.
-func (r *Repository) adopt(ctx context.Context, file *cloudFile, pass secret.Bytes, ring *seal.Keyring, anyhow bool) error {
-	if err := r.takeCloud(file, pass, ring); err != nil {
-		return err
-	}
-	return r.attachAll(ctx, anyhow)
-}
-
-// takeCloud is adopt without the pages.
-func (r *Repository) takeCloud(file *cloudFile, pass secret.Bytes, ring *seal.Keyring) error {
-	if err := r.disconnect(); err != nil {
-		return err
-	}
-	r.cloud.writing.Lock()
-	defer r.cloud.writing.Unlock()
-	old, _ := r.cloud.get()
-	var err error
-	if file.key, err = seal.NewDeviceKey(nil); err != nil { // of this bucket: no two show that they have a device in common
-		return err
-	}
-	if old != nil {
-		file.paused, file.rules = old.paused, old.rules
-		if there, err := old.ring(); err == nil && there.BucketID == ring.BucketID() {
-			file.key = old.key
-		}
-	}
-	file.tie, file.pin = layout.Tie(r.dir), ""
-	if err := r.takeSecret(ring.ChunkingSecret()); err != nil {
-		return err
-	}
-	if err := r.writeCloudFile(file); err != nil {
-		return err
-	}
-	rec := r.readRecord(hexOf(ring.BucketID()))
-	r.cloud.set(func(c *cloud) {
-		c.file, c.wanted, c.pass, c.record, c.err = file, nil, pass, rec, nil
-	})
-	return nil
+	return r.change(ctx, what, false, func(ctx context.Context) error { return r.cloud.Turn(ctx, fn) })
 }
 
 // takeSecret has values that are written from now on cut with another secret.
@@ -316,109 +161,12 @@ func (r *Repository) takeSecret(s secret.Bytes) error {
 	return nil
 }
 
-// join becomes a device of the bucket of file; see joining.join.
-func (r *Repository) join(ctx context.Context, file *cloudFile, pass secret.Bytes) (*seal.Keyring, error) {
-	j := &joining{openers: r.buckets(), clock: r.clock, stall: stallOf(&r.o), file: file, pass: pass}
-	return j.join(ctx, true)
-}
-
-// joining is an attempt to become a device of a bucket.
-type joining struct {
-	openers bucket.Openers
-	clock   clock.Clock
-	stall   time.Duration
-	file    *cloudFile
-	pass    secret.Bytes
-	bare, b bucket.Bucket // while join runs
-}
-
-// join opens the bucket of the file, makes or opens its keyring, and sets what the file remembers
-// of it. With create, the bucket is proved to be fit, and gets a keyring when it has none.
-func (j *joining) join(ctx context.Context, create bool) (*seal.Keyring, error) {
-	b, err := openBucket(ctx, j.openers, j.file.url, bucket.OpenOptions{CredentialsFile: j.file.credentials, MustExist: !create}, j.stall)
-	if err != nil {
-		return nil, err
-	}
-	defer bucket.Close(b) // it was only asked: nothing is lost when that fails
-	j.bare = patient(b, j.clock, j.stall)
-	j.b = bucket.NewRetry(j.bare, bucket.RetryOptions{Clock: j.clock})
-	ring, err := j.existing(ctx)
-	if errors.Is(err, ErrNotFound) && create && j.file.pin == "" {
-		return j.first(ctx)
-	}
-	if err == nil && create {
-		err = j.probe(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return ring, nil
-}
-
-// existing opens the keyring of the bucket. The error matches ErrNotFound when it has none.
-func (j *joining) existing(ctx context.Context) (*seal.Keyring, error) {
-	chain, err := cloudsync.ReadKeys(ctx, j.b)
-	if errors.Is(err, ErrNotFound) {
-		return nil, fmt.Errorf("it has no keyring: %w", ErrNotFound)
-	}
-	if err == nil {
-		err = j.file.checkPin(chain.Newest().BucketID)
-	}
-	if err != nil {
-		return nil, err
-	}
-	master, err := masterKey(j.file, j.pass, chain)
-	if err != nil {
-		return nil, err
-	}
-	ring, err := chain.Open(master)
-	if err != nil {
-		return nil, keyError(err)
-	}
-	j.file.keys = chain.Rings()
-	return ring, nil
-}
-
-// first makes the keyring of a bucket that is fit for one. Another device may be quicker.
-func (j *joining) first(ctx context.Context) (*seal.Keyring, error) {
-	master, err := masterKey(j.file, j.pass, nil)
-	if err != nil {
-		return nil, err
-	}
-	if err := j.probe(ctx); err != nil {
-		return nil, err
-	}
-	if _, _, err := cloudsync.Connect(ctx, j.bare, master, true, nil); err != nil && !errors.Is(err, seal.ErrWrongKey) {
-		return nil, fmt.Errorf("make the keys of the bucket: %w", keyError(err))
-	}
-	return j.existing(ctx) // with a passphrase, the quicker device's salt counts
-}
-
-func (j *joining) probe(ctx context.Context) error {
-	report, err := bucket.Probe(ctx, j.bare, "")
-	if err != nil {
-		return fmt.Errorf("prove the bucket: %w", err)
-	}
-	return report.Err()
-}
-
 // UnsetCloud forgets the cloud. Nothing is deleted here or there: pages keep what they know of the
 // bucket, so that setting it again goes on where it was. What was not fetched yet cannot be read
 // until then. Without a cloud it does nothing. Errors: ErrReadOnly, ErrClosed, those of the file
 // system and of ctx.
 func (r *Repository) UnsetCloud(ctx context.Context) error {
-	return r.inCloudTurn(ctx, "unset cloud", func(context.Context) error {
-		if err := r.disconnect(); err != nil {
-			return err
-		}
-		r.cloud.writing.Lock()
-		defer r.cloud.writing.Unlock()
-		if err := r.writeCloudFile(nil); err != nil {
-			return err
-		}
-		r.cloud.set(func(c *cloud) { c.file, c.wanted, c.err, c.record = nil, nil, nil, &syncRecord{} })
-		return nil
-	})
+	return r.inCloudTurn(ctx, "unset cloud", r.cloud.Unset)
 }
 
 // ProbePoint is one promise of a bucket that was put to the test: Err says how it was broken, nil
@@ -429,17 +177,26 @@ type ProbePoint = bucket.ProbePoint
 // stands on, in names of its own that it removes. o may be nil. It needs no repository and no key.
 // The points are those that were looked at; the error is a *BucketUnfitError when the bucket is
 // unfit.
-func ProbeCloud(ctx context.Context, url, credentialsFile string, o *Options) ([]ProbePoint, error) {
-	b, err := openBucket(ctx, bucketsOf(o), url, bucket.OpenOptions{CredentialsFile: credentialsFile}, bucket.DefaultStall)
+func ProbeCloud(ctx context.Context, url, credentialsFile string, o *Options) (points []ProbePoint, err error) {
+	err = cloudlink.WithBucket(ctx, o.openers(), url, bucket.OpenOptions{CredentialsFile: credentialsFile}, func(b bucket.Bucket) error {
+		report, err := bucket.Probe(ctx, b, "")
+		if points = report.Points; err == nil {
+			err = report.Err()
+		}
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("probe: %w", err)
+		err = fmt.Errorf("probe: %w", err)
 	}
-	defer bucket.Close(b) // see join
-	report, err := bucket.Probe(ctx, patient(b, clock.System, bucket.DefaultStall), "")
-	if err == nil {
-		err = report.Err()
+	return points, err
+}
+
+// openers returns the openers of buckets; o may be nil.
+func (o *Options) openers() bucket.Openers {
+	if o == nil {
+		return cloudlink.Openers(nil)
 	}
-	return report.Points, err
+	return cloudlink.Openers(o.Buckets)
 }
 
 // CreateKeyFile makes a new master key and writes it to a new file that only its owner can read,

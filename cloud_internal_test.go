@@ -12,78 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-	"pgregory.net/rapid"
-
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/mem"
-	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
-
-func anyCloudFile(t *rapid.T) *cloudFile {
-	f := &cloudFile{
-		source: keySource(rapid.IntRange(0, 2).Draw(t, "source")), paused: rapid.Bool().Draw(t, "paused"), shared: rapid.Bool().Draw(t, "shared"),
-		url: rapid.StringN(0, -1, maxCloudText).Draw(t, "url"), keyFile: rapid.String().Draw(t, "keyFile"), credentials: rapid.String().Draw(t, "credentials"),
-		keys: rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 1, 300), 1, 3).Draw(t, "keys"),
-	}
-	f.rules = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) PageUploadRule {
-		k := PageUploadRule{Page: PageRef{Ledger: rapid.StringN(0, -1, 300).Draw(t, "ledger")}, UploadRule: UploadRule{
-			Prefix: rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "prefix"), CompressionOff: rapid.Bool().Draw(t, "compression"), DedupOff: rapid.Bool().Draw(t, "dedup"),
-		}}
-		copy(k.Page.ID[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "page"))
-		return k
-	}), 0, 3).Draw(t, "rules")
-	copy(f.tie[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "tie"))
-	key, err := seal.ParseDeviceKey(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "key"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.key = key
-	return f
-}
-
-func sameKey(a, b seal.DeviceKey) bool { return a.Bytes().Equal(b.Bytes()) }
-
-// TestCloudFile: what was written is read, and nothing else is.
-func TestCloudFile(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		f := anyCloudFile(t)
-		b := f.encode()
-		got, err := parseCloudFile(b)
-		if err != nil || !cmp.Equal(f, got, cmp.AllowUnexported(cloudFile{}), cmpopts.EquateEmpty(), cmp.Comparer(sameKey)) {
-			t.Fatalf("read %+v, %v; wrote %+v", got, err, f)
-		}
-		i := rapid.IntRange(0, 8*len(b)-1).Draw(t, "bit")
-		b[i/8] ^= 1 << (i % 8)
-		if got, err := parseCloudFile(b); err == nil {
-			t.Fatalf("with bit %d changed read %+v", i, got)
-		}
-		b[i/8] ^= 1 << (i % 8)
-		if got, err := parseCloudFile(b[:rapid.IntRange(0, len(b)-1).Draw(t, "length")]); err == nil {
-			t.Fatalf("cut short read %+v", got)
-		}
-	})
-}
-
-func FuzzParseCloudFile(f *testing.F) {
-	f.Add((&cloudFile{url: "dir:/x", keyFile: "/k", source: keyInFile, keys: [][]byte{[]byte("ring"), []byte("next")}}).encode())
-	f.Add([]byte(cloudMagic))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		c, err := parseCloudFile(b)
-		if err != nil {
-			if KindOf(err) != KindCorrupt && KindOf(err) != KindUnsupported {
-				t.Errorf("error of kind %d: %v", KindOf(err), err)
-			}
-			return
-		}
-		if !bytes.Equal(c.encode(), b) {
-			t.Error("read what encode would not write")
-		}
-	})
-}
 
 // historyWorld has a bucket with a checkpoint, so that new devices know older commits as history
 // only.
@@ -157,7 +92,7 @@ func TestOlderTreesAreFetched(t *testing.T) {
 		ids = append(ids, w.put(a, "k", fmt.Sprint("v", i+1)))
 	}
 	w.sync(a)
-	if err := a.shared.sync.Checkpoint(t.Context()); err != nil {
+	if err := a.shared.cloud.Do(t.Context(), func(ctx context.Context, s *cloudsync.Page) error { return s.Checkpoint(ctx) }); err != nil {
 		t.Fatal(err)
 	}
 
@@ -247,7 +182,7 @@ func TestCloudThatCannotBeRemembered(t *testing.T) {
 	ctx, boom := t.Context(), errors.New("boom")
 	var armed atomic.Bool
 	files := vfstest.NewFaulty(vfstest.NewMem(), func(op vfstest.Op) error {
-		if armed.Load() && strings.HasSuffix(op.Name, cloudName+".new") {
+		if armed.Load() && strings.HasSuffix(op.Name, cloudlink.FileName+".new") {
 			return boom
 		}
 		return nil

@@ -48,7 +48,7 @@ func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only .
 	}
 	var damage error
 	err = r.inCloudTurn(ctx, "check the bucket", func(ctx context.Context) error {
-		err := r.checkKeyring(ctx, o.Repair)
+		err := r.cloud.CheckKeyring(ctx, o.Repair)
 		if !o.Repair && errors.Is(err, ErrCorrupt) {
 			damage, err = err, nil
 		}
@@ -76,9 +76,7 @@ func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only .
 		all = append(all, report)
 		return report.Err
 	})
-	if _, link := r.cloud.get(); link != nil {
-		r.remember(link)
-	}
+	r.cloud.Remember()
 	if err = errors.Join(damage, err); err != nil {
 		err = fmt.Errorf("check the bucket: %w", err)
 	}

@@ -47,8 +47,8 @@ func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) (all []
 		all = append(all, gone...)
 		return err
 	})
-	if _, link := r.cloud.get(); link != nil && err == nil {
-		r.remember(link)
+	if err == nil {
+		r.cloud.Remember()
 	}
 	return all, err
 }
@@ -64,11 +64,11 @@ func (r *Repository) collectDeleted(ctx context.Context, o CloudGCOptions) (all 
 		if p.Kind != layout.Deleted {
 			continue
 		}
-		link, err := r.connect(ctx)
+		conn, err := r.cloud.Connect(ctx)
 		if err != nil {
 			return all, err
 		}
-		got, err := link.syncer.SweepDeleted(ctx, p.Page.Ledger, p.Page.ID, cloudsync.GCOptions{DryRun: o.DryRun})
+		got, err := conn.Syncer.SweepDeleted(ctx, p.Page.Ledger, p.Page.ID, cloudsync.GCOptions{DryRun: o.DryRun})
 		if err != nil {
 			return all, &PageError{refOf(p.Page), p.Name, err}
 		}

@@ -96,16 +96,16 @@ func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOpt
 	if !o.Everywhere {
 		return r.deleteHere(ctx, d, o)
 	}
-	link, err := r.connect(ctx)
+	conn, err := r.cloud.Connect(ctx)
 	if err == nil {
-		err = r.checkBucket(ctx, link)
+		err = r.cloud.Check(ctx, conn)
 	}
 	if err != nil {
 		return err
 	}
 	err = r.deleteHere(ctx, d, o)
 	if errors.Is(err, ErrNotFound) { // it may be in the bucket alone
-		announced, listErr := link.syncer.Announced(ctx)
+		announced, listErr := conn.Syncer.Announced(ctx)
 		for _, a := range announced {
 			if a.Ledger == d.Ledger && a.Page == d.ID {
 				d.Name, err = a.Name, nil
@@ -123,7 +123,7 @@ func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOpt
 		return err
 	}
 	if !o.DryRun {
-		err = link.syncer.DeleteEverywhere(ctx, d.Ledger, d.ID)
+		err = conn.Syncer.DeleteEverywhere(ctx, d.Ledger, d.ID)
 	}
 	if err != nil {
 		return fmt.Errorf("page %s is deleted here, and not yet for all: %w", r.usage.Text(d.PageRef.key()), err)
@@ -151,8 +151,8 @@ func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOpt
 		return fmt.Errorf("measure page %s: %w", r.usage.Text(d.PageRef.key()), err)
 	}
 	dep := departure{kind: layout.Deleted, sizeBytes: d.Bytes, name: d.Name, discard: o.DiscardUnsynced, dry: o.DryRun}
-	if file, _ := r.cloud.get(); file != nil && !o.DiscardUnsynced && !o.DryRun {
-		dep.unproved = r.proveBucket(ctx)
+	if r.cloud.Has() && !o.DiscardUnsynced && !o.DryRun {
+		dep.unproved = r.cloud.Prove(ctx)
 	}
 	res, err := r.depart(ctx, k, dep)
 	if err != nil {

@@ -171,32 +171,26 @@ func (r *Repository) look(ctx context.Context, store *storage.Store, st *standin
 }
 
 // judge finds what bars the eviction of a page that is not blank.
-func (r *Repository) judge(st *standing) error {
-	if err := r.judgeBucket(st); err != nil || st.bar != EvictFree {
-		return err
-	}
-	if st.unsynced+st.tags > 0 || st.local || st.at.At.Number == 0 {
+func (r *Repository) judge(st *standing) (err error) {
+	st.bar, st.reason, err = r.barOfBucket(&st.at)
+	if err == nil && st.bar == EvictFree && (st.unsynced+st.tags > 0 || st.local || st.at.At.Number == 0) {
 		st.bars(EvictUnsynced, "%s", st.missing())
-		return nil
-	}
-	return nil
-}
-
-// judgeBucket finds out whether the page was synced with the present bucket, if at all.
-func (r *Repository) judgeBucket(st *standing) error {
-	file, _ := r.cloud.get()
-	if file == nil {
-		if err := r.cloud.broken(); err != nil {
-			return fmt.Errorf("look which bucket has it: %w", err)
-		}
-		st.bars(EvictNoCloud, "no cloud is set, so what it has is here only")
-		return nil
-	}
-	w, err := file.ring()
-	if err == nil && st.at.At.Number > 0 && st.at.Bucket != w.BucketID {
-		st.bars(EvictOtherCloud, "it was synced with bucket %s, and the present one is %s", hexOf(st.at.Bucket), hexOf(w.BucketID))
 	}
 	return err
+}
+
+// barOfBucket says why the present bucket cannot have what a page was synced with, if at all.
+func (r *Repository) barOfBucket(at *cloudsync.Standing) (EvictBar, string, error) {
+	id, ok, err := r.cloud.Bucket()
+	switch {
+	case err != nil:
+		return EvictFree, "", fmt.Errorf("look which bucket has it: %w", err)
+	case !ok:
+		return EvictNoCloud, "no cloud is set, so what it has is here only", nil
+	case at.At.Number > 0 && at.Bucket != id:
+		return EvictOtherCloud, fmt.Sprintf("it was synced with bucket %s, and the present one is %s", at.Bucket, id), nil
+	}
+	return EvictFree, "", nil
 }
 
 // missing says what the bucket does not have.

@@ -37,7 +37,7 @@ func (e *evictor) runValues(ctx context.Context, candidates []EvictResult) error
 		want = min(want, e.o.FreeBytes)
 	}
 	if want > 0 && !e.o.DryRun {
-		if err := e.repo.proveBucket(ctx); err != nil {
+		if err := e.repo.cloud.Prove(ctx); err != nil {
 			for _, c := range free {
 				e.keep(c, EvictUnproved, "the bucket cannot be asked: "+err.Error())
 			}
@@ -119,17 +119,13 @@ func (e *evictor) measureValues(ctx context.Context, c *EvictResult) (ok bool, h
 // barOfValues says why the values of a page may not be dropped: they would not come back. Those
 // that the bucket does not have stay anyway.
 func (e *evictor) barOfValues(ctx context.Context, store *storage.Store) (EvictBar, string, error) {
-	file, _ := e.repo.cloud.get()
-	if file == nil {
-		return EvictNoCloud, "no cloud is set, so its values could not come back", nil
-	}
 	at, err := cloudsync.StandingOf(ctx, store)
-	if err != nil || !at.At.Joined() {
-		return EvictUnsynced, "it was never synced", err
+	if err != nil {
+		return EvictFree, "", err
 	}
-	w, err := file.ring()
-	if err == nil && at.Bucket != w.BucketID {
-		return EvictOtherCloud, fmt.Sprintf("it was synced with bucket %s, and the present one is %s", hexOf(at.Bucket), hexOf(w.BucketID)), nil
+	bar, reason, err := e.repo.barOfBucket(at)
+	if err == nil && bar == EvictFree && !at.At.Joined() {
+		bar, reason = EvictUnsynced, "it was never synced"
 	}
-	return EvictFree, "", err
+	return bar, reason, err
 }

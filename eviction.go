@@ -187,8 +187,8 @@ func (e *evictor) run(ctx context.Context) error {
 		err := e.runValues(ctx, candidates)
 		return errors.Join(append(e.refused, err)...)
 	}
-	if file, _ := e.repo.cloud.get(); file != nil && !e.o.DryRun {
-		e.unproved = e.repo.proveBucket(ctx)
+	if e.repo.cloud.Has() && !e.o.DryRun {
+		e.unproved = e.repo.cloud.Prove(ctx)
 	}
 	defer e.removeUsage()
 	if err := e.evict(ctx, candidates); err != nil {
@@ -210,15 +210,6 @@ func (e *evictor) removeUsage() {
 	if err := e.repo.usage.RemoveClosed(gone); err != nil {
 		e.repo.o.Logger.Warn("the usage of pages that are away stays listed", "pages", len(gone), "error", err)
 	}
-}
-
-// proveBucket asks the bucket whether it is the one that is remembered.
-func (r *Repository) proveBucket(ctx context.Context) error {
-	link, err := r.connect(ctx)
-	if err != nil {
-		return err
-	}
-	return r.checkBucket(ctx, link)
 }
 
 // candidates returns the pages to look at, in order.

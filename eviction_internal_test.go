@@ -474,11 +474,11 @@ func TestPageComesWhileItsCloudIsLeft(t *testing.T) {
 	defer r.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // against a test that hangs
 	defer cancel()
-	release, err := r.cloud.take(ctx)
+	release, err := r.cloud.Take(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, link := r.cloud.get(); link != nil {
+	if r.cloud.Connected() != nil {
 		t.Fatal("there is a link already")
 	}
 	opened := make(chan error, 1)
@@ -494,7 +494,7 @@ func TestPageComesWhileItsCloudIsLeft(t *testing.T) {
 			t.Fatal(err, ctx.Err())
 		}
 	}
-	err = r.bringBackOthers(ctx, format.ID{1})
+	err = r.cloud.BringBackOthers(ctx, format.ID{1})
 	release()
 	if err := errors.Join(err, <-opened); err != nil {
 		t.Fatal(err)

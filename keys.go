@@ -3,18 +3,18 @@ package ledger
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/seal"
-	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
@@ -171,12 +171,12 @@ func findSlots(texts []string, k *seal.Keyring) (ids []seal.ID, err error) {
 // withKeys has fn look at the keyring in the bucket, or change it, and returns what is known then.
 func (r *Repository) withKeys(ctx context.Context, what string, fn func(*cloudsync.Syncer, context.Context) error) (info KeyringInfo, err error) {
 	err = r.call(ctx, what, func(ctx context.Context) error {
-		link, err := r.connect(ctx)
+		conn, err := r.cloud.Connect(ctx)
 		if err == nil {
-			err = r.ofBucket(fn(link.syncer, ctx))
+			err = r.cloud.OfBucket(fn(conn.Syncer, ctx))
 		}
 		if err == nil {
-			info = keyringInfo(link.syncer.Keyring())
+			info = keyringInfo(conn.Syncer.Keyring())
 		}
 		return err
 	})
@@ -233,58 +233,26 @@ func NewRecoveryWords() (string, error) {
 // another bucket, ErrShutOut, ErrNotFound, fs.ErrExist for a file that is there, ErrNetwork, those
 // of ctx.
 func RecoverKey(ctx context.Context, c *Cloud, words, label string, o *Options) (KeyringInfo, error) {
-	info, err := recoverKey(ctx, c, words, label, o)
+	named := cloudlink.Cloud(*c)
+	ring, err := cloudlink.Recover(ctx, &named, o.openers(), words, label)
 	if err != nil {
-		return info, fmt.Errorf("recover: %w", err)
+		return KeyringInfo{}, fmt.Errorf("recover: %w", err)
 	}
-	return info, nil
-}
-
-func recoverKey(ctx context.Context, c *Cloud, words, label string, o *Options) (info KeyringInfo, err error) {
-	file, err := c.file()
-	if err != nil {
-		return info, err
-	}
-	recovered, err := seal.ParseRecoveryWords([]byte(words))
-	if err != nil {
-		return info, err
-	}
-	b, err := openBucket(ctx, bucketsOf(o), file.url, bucket.OpenOptions{CredentialsFile: file.credentials, MustExist: true}, bucket.DefaultStall)
-	if err != nil {
-		return info, err
-	}
-	defer bucket.Close(b) // see join
-	chain, err := cloudsync.ReadKeys(ctx, bucket.NewRetry(patient(b, clock.System, bucket.DefaultStall), bucket.RetryOptions{}))
-	if err != nil {
-		return info, err
-	}
-	if err := file.checkPin(chain.Newest().BucketID); err != nil {
-		return info, err
-	}
-	ring, err := chain.Open(recovered)
-	if err != nil {
-		return info, keyError(err)
-	}
-	m, err := seal.NewMasterKey(nil)
-	if err != nil {
-		return info, err
-	}
-	if err := seal.CreateKeyFile(file.keyFile, m, secret.New(c.KeyFilePassphrase)); err != nil {
-		return info, err
-	}
-	s := cloudsync.New(cloudsync.Options{Bucket: b, Keyring: ring, Manual: true})
-	err = s.ChangeKeys(ctx, func(*seal.Keyring) (seal.Change, error) {
-		return seal.Change{AddSlots: []seal.NewSlot{{Master: m, Label: label}}}, nil
-	})
-	err = errors.Join(err, s.Close())
-	if err != nil {
-		return info, errors.Join(err, os.Remove(file.keyFile))
-	}
-	return keyringInfo(s.Keyring()), nil
+	return keyringInfo(ring), nil
 }
 
 // NeedsPassphrase reports whether a key file is under a passphrase. What cannot be read is not.
 func NeedsPassphrase(keyFile string) bool {
 	_, err := seal.ReadKeyFile(keyFile, true, secret.Bytes{})
 	return errors.Is(err, ErrKeyFilePassphrase)
+}
+
+// keyID returns digits that tell a key from others.
+func keyID(m seal.MasterKey) (string, error) {
+	text, err := seal.FormatKeyFile(m)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(append([]byte("ledger key id\x00"), text.Expose()...))
+	return hex.EncodeToString(sum[:8]), nil
 }

@@ -281,7 +281,7 @@ func (f fetchingNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, err
 	if !ok || f.run.inTurn {
 		return nil, err
 	}
-	synced, err := f.run.m.s.synced(ctx)
+	synced, err := f.run.m.s.cloud.Synced(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNeedsFetch, err)
 	}

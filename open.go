@@ -8,10 +8,14 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/internal/secret"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/pageusage"
 	"github.com/ledgerd/ledger/split"
@@ -67,10 +71,6 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 	}
 	r.clock = clockOf(&r.o)
 	var err error
-	if r.cloud, err = newCloud(&r.o); err != nil {
-		return nil, fmt.Errorf("open repository: %w", err)
-	}
-	r.keeper = newKeeper(r)
 	r.cache, r.recency = storage.NewNodeCache(r.o.CacheBytes), storage.NewRecency(recencyPieces)
 	if r.o.InMemory {
 		r.fs = vfs.NewMem()
@@ -85,10 +85,14 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 	}
 	r.disk = layout.Dir{FS: r.fs, Path: cmp.Or(r.dir, "/repository")}
 	r.pages, r.quota = newPages(r), newQuota(r)
+	if r.cloud, err = newCloud(r); err != nil {
+		return nil, fmt.Errorf("open repository: %w", err)
+	}
+	r.keeper = newKeeper(r)
 	if err := r.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open repository %s: %w", dir, err), r.release())
 	}
-	r.startKeeper()
+	r.keeper.Start(r.gate.Life())
 	if !r.o.ReadOnly {
 		r.background.Go(func() { r.quota.Run(r.gate.Life()) })
 	}
@@ -178,7 +182,7 @@ func (r *Repository) open(ctx context.Context) error {
 	if err := r.openUsage(usageDir); err != nil {
 		return err
 	}
-	return r.openCloud(ctx)
+	return r.cloud.Open(ctx)
 }
 
 // openUsage opens the page usage in dir. Where nothing was known before, the pages that exist are
@@ -225,19 +229,18 @@ func (r *Repository) Close() error {
 func (r *Repository) close() error {
 	r.gate.Close()
 	r.background.Wait()
-	r.keeper.running.Wait()
-	if _, link := r.cloud.get(); link != nil {
-		_ = link.syncer.Close() // always nil; all pages say farewell to the bucket at once, not each in its turn
-	}
+	r.keeper.Wait()
 	var sum leaks
 	var errs []error
-	for _, p := range r.pages.AllHandles() {
-		l, err := p.close()
-		sum.add(l)
-		errs = append(errs, err)
-	}
-	r.pages.Wait()
-	errs = append(errs, r.disconnect(), sum.err(), r.release())
+	err := r.cloud.Close(func() {
+		for _, p := range r.pages.AllHandles() {
+			l, err := p.close()
+			sum.add(l)
+			errs = append(errs, err)
+		}
+		r.pages.Wait()
+	})
+	errs = append(errs, err, sum.err(), r.release())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close repository: %w", err)
 	}
@@ -251,3 +254,79 @@ func newPages(r *Repository) *openPages {
 		Stop: (*pageStore).close, Handle: (*pageStore).newHandle, GiveUp: (*Page).Close, Left: r.pageLeft,
 	})
 }
+
+// fillPage makes a page of what the bucket has; see presence.Host.
+func (r *Repository) fillPage(ctx context.Context, k pageKey, dir string, a *layout.Absence) error {
+	return r.cloud.Fill(ctx, k, dir, a)
+}
+
+// newCloud returns the link to the cloud. It takes the cloud and the passphrases out of the
+// options: where these are kept, fmt would print them. Errors: those of what Options.Cloud says.
+func newCloud(r *Repository) (*cloudlink.Link, error) {
+	o := &r.o.Sync
+	pass := secret.New(o.Passphrase)
+	clear(o.Passphrase)
+	var want *cloudlink.Cloud
+	if r.o.Cloud != nil {
+		named := cloudlink.Cloud(*r.o.Cloud)
+		want = &named
+	}
+	o.Passphrase, r.o.Cloud = nil, nil
+	return cloudlink.New(cloudlink.Options{
+		Disk: r.disk, Dir: r.dir, ReadOnly: r.o.ReadOnly, Clock: r.clock, Logger: r.o.Logger, Openers: r.o.openers(), Stall: r.o.stall(),
+		Manual: o.Manual, Paused: o.Paused, Limits: cloudsync.Limits(o.Limits), MinPoll: o.MinPoll, MaxPoll: o.MaxPoll,
+		Rules: r.o.Upload.rules, TakeSecret: r.takeSecret, Gone: r.pages.Gone, Fetch: r.pages.Fetch,
+		Name: func(k pageKey) (string, error) {
+			name, _, err := r.usage.Page(k)
+			return name, err
+		},
+		Open: func() (open []*cloudlink.Page) {
+			for _, s := range r.pages.Stores(true) { // opening waits for nothing that the caller may hold
+				open = append(open, s.cloud)
+			}
+			return open
+		},
+		Visit: func(ctx context.Context, k pageKey, fn func(context.Context, *cloudlink.Page) error) error {
+			return r.visit(ctx, k, func(ctx context.Context, p *Page) error { return fn(ctx, p.shared.cloud) })
+		},
+		Fresh: func(k pageKey) storage.Options {
+			r.mu.Lock()
+			delete(r.indexes, k)
+			r.mu.Unlock()
+			return r.storageOptions(k)
+		},
+	}, pass, want)
+}
+
+// stall returns for how long, up to twice that, a bucket may let nothing happen; 0: for ever, since
+// it is a test that makes the time.
+func (o *Options) stall() time.Duration {
+	if o.testing != nil && o.testing.clock != nil {
+		return 0
+	}
+	return bucket.DefaultStall
+}
+
+func newKeeper(r *Repository) *cloudlink.Keeper {
+	return cloudlink.NewKeeper(r.cloud, cloudlink.KeeperOptions{
+		OnlyOpen: r.o.Sync.OnlyOpen, Pages: r.o.Sync.OpenPages, Sync: r.syncHeld,
+		Hold: func(ctx context.Context, k pageKey) (cloudlink.Held, error) {
+			p, err := r.keepPage(ctx, refOf(k))
+			if err != nil {
+				return nil, err
+			}
+			return heldPage{p}, nil
+		},
+		Closed: func(k pageKey) bool { return r.pages.UseOf(k) == presence.Nobody },
+		LastClosed: func(k pageKey) (time.Time, error) {
+			_, at, err := r.usage.Page(k)
+			return at, err
+		},
+	})
+}
+
+// heldPage is a handle that the keeper holds.
+type heldPage struct{ *Page }
+
+// Closed reports whether the handle was closed.
+func (p heldPage) Closed() bool { return p.gate.Closed() }

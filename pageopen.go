@@ -14,7 +14,7 @@ import (
 
 // openStore opens the store of a page.
 func (r *Repository) openStore(ctx context.Context, key pageKey, name string) (*pageStore, error) {
-	s := &pageStore{repo: r, key: key, name: name, syncTurn: make(chan struct{}, 1), useTurn: make(chan struct{}, 1)}
+	s := &pageStore{repo: r, key: key, name: name, useTurn: make(chan struct{}, 1)}
 	var err error
 	if s.store, err = storage.Open(ctx, r.storageOptions(key)); err != nil {
 		s.note(err)
@@ -31,7 +31,8 @@ func (r *Repository) openStore(ctx context.Context, key pageKey, name string) (*
 		}
 	}
 	s.logRecovery()
-	s.openedForSync(ctx)
+	s.cloud = s.cloudPage()
+	s.cloud.Begin(ctx)
 	s.observe(Event{Kind: EventPageOpened})
 	return s, nil
 }
@@ -107,7 +108,7 @@ func (s *pageStore) logRecovery() {
 
 // close closes the store behind the last handle.
 func (s *pageStore) close(p *Page) error {
-	err := s.endSync(true)
+	err := s.cloud.End()
 	s.merger.close()
 	s.collector.Close()
 	st := s.store.Stats()

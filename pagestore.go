@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/presence"
@@ -28,10 +28,7 @@ type pageStore struct {
 	merger    *merger
 	collector *reclaim.Collector
 
-	syncTurn  chan struct{}   // holds one token: guards what follows
-	sync      *cloudsync.Page // nil while it is not synced
-	syncLink  *cloudLink      // with which it is synced
-	syncEnded bool            // it is about to close
+	cloud *cloudlink.Page
 
 	useTurn chan struct{} // holds one token: one at a time notes the use of the page
 }
@@ -65,7 +62,7 @@ func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name 
 		if err := s.noteUse(); err != nil {
 			return nil, errors.Join(fmt.Errorf("open page %s: %w", key.Text(name), err), p.Close())
 		}
-		r.keeper.use(key)
+		r.keeper.Use(key)
 	}
 	if kind != presence.ForLook {
 		s.merger.want(false)
@@ -129,7 +126,7 @@ func (s *pageStore) drop(p *Page) error {
 	case unused && !last:
 		err = errors.Join(err, s.noteUse())
 	case unused:
-		r.keeper.use(s.key)
+		r.keeper.Use(s.key)
 	}
 	if last || unused {
 		r.quota.Poke()

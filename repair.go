@@ -40,8 +40,7 @@ func (r *Repository) alone(ctx context.Context, k pageKey, fn func() error) (ok 
 func (c *pageCheck) salvage(ctx context.Context, dry bool) (found *storage.SalvageReport, err error) {
 	key := c.info.key()
 	ok, err := c.repo.alone(ctx, key, func() error {
-		file, _ := c.repo.cloud.get()
-		found, err = storage.Salvage(ctx, c.repo.storageOptions(key), storage.SalvageOptions{DryRun: dry, Resync: []string{cloudsync.MetadataPosition}, Again: file != nil})
+		found, err = storage.Salvage(ctx, c.repo.storageOptions(key), storage.SalvageOptions{DryRun: dry, Resync: []string{cloudsync.MetadataPosition}, Again: c.repo.cloud.Has()})
 		return err
 	})
 	if err == nil && !ok {
@@ -89,7 +88,6 @@ type loss struct {
 
 // losses lists what was damaged.
 func (c *pageCheck) losses(found *storage.SalvageReport) []loss {
-	file, _ := c.repo.cloud.get()
 	var all []loss
 	for _, d := range found.Damage {
 		all = append(all, loss{problem: Problem{Where: d.Where(), Message: d.Got}})
@@ -98,7 +96,7 @@ func (c *pageCheck) losses(found *storage.SalvageReport) []loss {
 		all = append(all, loss{
 			piece: &p.Digest,
 			problem: Problem{
-				Where: "piece", Key: p.Digest.String(), Fetchable: p.Placed && file != nil,
+				Where: "piece", Key: p.Digest.String(), Fetchable: p.Placed && c.repo.cloud.Has(),
 				Message: fmt.Sprintf("damaged, of the value of %s in commit %s", keyText(p.Key), p.Commit.Short()),
 			},
 			here: func(_ context.Context, s *storage.Store) (bool, error) {
@@ -108,7 +106,7 @@ func (c *pageCheck) losses(found *storage.SalvageReport) []loss {
 		})
 	}
 	for _, t := range found.Trees {
-		fetchable := !t.Unsynced && file != nil
+		fetchable := !t.Unsynced && c.repo.cloud.Has()
 		all = append(all, loss{
 			tree:    &t.Commit,
 			problem: Problem{Where: whereTree, Key: t.Commit.String(), Message: "a part of it is damaged", Fetchable: fetchable},
@@ -306,7 +304,7 @@ const (
 // fetch brings from the cloud what was damaged, as far as that has it. That the cloud cannot be
 // asked is noted in the report.
 func (c *pageCheck) fetch(ctx context.Context, losses []loss) error {
-	if file, _ := c.repo.cloud.get(); file == nil {
+	if !c.repo.cloud.Has() {
 		return nil
 	}
 	err := c.visit(ctx, func(ctx context.Context, p *Page) error {

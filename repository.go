@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/reclaim"
@@ -34,8 +35,8 @@ type Repository struct {
 	lock     *layout.Lock
 	usage    *pageusage.DB
 	gate     *gate.Gate
-	cloud    *cloud
-	keeper   *keeper
+	cloud    *cloudlink.Link
+	keeper   *cloudlink.Keeper
 	pages    *openPages
 
 	quota *reclaim.Quota

@@ -26,7 +26,7 @@ type Rescue struct {
 // rescueHeads makes commits on heads with holes that nobody can fill: on such a head nothing could
 // be built.
 func (c *pageCheck) rescueHeads(ctx context.Context) error {
-	if file, _ := c.repo.cloud.get(); file != nil && !c.compared {
+	if c.repo.cloud.Has() && !c.compared {
 		return nil // what is missing may come yet
 	}
 	return c.visit(ctx, func(ctx context.Context, p *Page) error {

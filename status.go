@@ -2,14 +2,10 @@ package ledger
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/layout"
-	"github.com/ledgerd/ledger/storage"
 )
 
 // Status is the state of a repository at one moment. Status opens each page for a moment that is
@@ -136,7 +132,9 @@ func (ps *PageStatus) fill(ctx context.Context, p *Page) error {
 		return fmt.Errorf("count unsynced commits: %w", err)
 	}
 	ps.Unsynced = len(unsynced)
-	return ps.fillSync(ctx, p, unsynced)
+	state, err := p.shared.cloud.Remembered(ctx, unsynced)
+	ps.Sync = newSyncState(&state)
+	return err
 }
 
 // cloudStatus returns the state of the cloud, nil when there is none.
@@ -145,58 +143,9 @@ func (r *Repository) cloudStatus() *CloudStatus {
 	if !ok {
 		return nil
 	}
-	if _, link := r.cloud.get(); link != nil {
-		r.remember(link)
-	}
-	r.cloud.mu.Lock()
-	defer r.cloud.mu.Unlock()
-	rec := r.cloud.record
-	t := rec.Totals
+	f := r.cloud.Figures()
 	return &CloudStatus{
-		CloudInfo: info, LastSuccess: rec.Success, Since: rec.Since, ClassA: t.A, ClassB: t.B, Free: t.Free, UpBytes: t.Up, DownBytes: t.Down,
-		Retries: t.Retries, Entries: t.Entries, Applied: t.Applied, Checkpoints: t.Points,
+		CloudInfo: info, LastSuccess: f.LastSuccess, Since: f.Since, ClassA: f.ClassA, ClassB: f.ClassB, Free: f.Free, UpBytes: f.UpBytes, DownBytes: f.DownBytes,
+		Retries: f.Retries, Entries: f.Entries, Applied: f.Applied, Checkpoints: f.Checkpoints,
 	}
-}
-
-// fillSync sets the state of sync, of what runs and of what is remembered.
-func (ps *PageStatus) fillSync(ctx context.Context, p *Page, unsynced []commit.ID) error {
-	r := p.ledger.repo
-	file, _ := r.cloud.get()
-	if file == nil {
-		r.cloud.explain(&ps.Sync)
-		return nil
-	}
-	s := p.SyncState()
-	s.Paused = s.Paused || file.paused
-	if err := s.setUnsynced(ctx, p.store, unsynced); err != nil {
-		return err
-	}
-	if err := s.fillStored(ctx, p.store); err != nil {
-		return err
-	}
-	r.cloud.mu.Lock()
-	defer r.cloud.mu.Unlock()
-	if rec := r.cloud.record.find(p.shared.key.Ledger, p.shared.key.ID); rec != nil {
-		if rec.Success.After(s.LastSuccess) {
-			s.LastSuccess = rec.Success
-		}
-		if rec.Err != "" && s.UploadErr == nil && s.DownloadErr == nil {
-			s.Upload, s.UploadErr = SyncFailing, errors.New(rec.Err)
-		}
-	}
-	ps.Sync = s
-	return nil
-}
-
-// fillStored sets what the page remembers of the bucket's log.
-func (s *SyncState) fillStored(ctx context.Context, store *storage.Store) error {
-	at, err := cloudsync.StandingOf(ctx, store)
-	if err != nil {
-		return fmt.Errorf("read the position in the cloud: %w", err)
-	}
-	s.Position = at.At.Number
-	if at.EntryTime != 0 {
-		s.ServerTime = time.Unix(0, int64(at.EntryTime)).UTC()
-	}
-	return nil
 }

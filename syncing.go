@@ -1,24 +1,16 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/presence"
 )
-
-// syncParallel is how many pages Sync works on at once.
-const syncParallel = 4
 
 // SyncActivity is what a direction of sync is doing. Values are only ever added.
 type SyncActivity uint8
@@ -121,13 +113,9 @@ type SyncMetrics struct {
 
 // SyncMetrics returns the figures; all zero while nothing was synced.
 func (r *Repository) SyncMetrics() SyncMetrics {
-	_, link := r.cloud.get()
-	if link == nil {
-		return SyncMetrics{}
-	}
-	m, own := link.syncer.Metrics(), link.own.Counts()
+	m := r.cloud.Metrics()
 	return SyncMetrics{
-		ClassA: m.A + own.A, ClassB: m.B + own.B, Free: m.Free + own.Free, UpBytes: m.Up + own.Up, DownBytes: m.Down + own.Down,
+		ClassA: m.A, ClassB: m.B, Free: m.Free, UpBytes: m.Up, DownBytes: m.Down,
 		Retries: m.Retries, Entries: m.Entries, Applied: m.Applied, Checkpoints: m.Checkpoints,
 		OldestUnsynced: m.OldestUnsynced, LastSuccess: m.LastSuccess,
 	}
@@ -142,27 +130,11 @@ func (r *Repository) SyncStates() []SyncState {
 }
 
 // syncStates returns the states, and channels of which one is closed when they change.
-func (r *Repository) syncStates() ([]SyncState, [2]<-chan struct{}) {
-	r.cloud.mu.Lock()
-	link, changed := r.cloud.link, [2]<-chan struct{}{r.cloud.watch}
-	none := r.cloud.file == nil && r.cloud.err == nil
-	r.cloud.mu.Unlock()
-	if link != nil {
-		changed[1] = link.syncer.Changed() // before the states are read: what comes after them is not missed
+func (r *Repository) syncStates() (out []SyncState, changed [2]<-chan struct{}) {
+	states, changed := r.keeper.States(r.gate.Life())
+	for i := range states {
+		out = append(out, newSyncState(&states[i]))
 	}
-	var out []SyncState
-	if none {
-		return nil, changed
-	}
-	open := map[pageKey]bool{}
-	for _, s := range r.openStores() {
-		open[s.key] = true
-		out = append(out, s.syncState())
-	}
-	out = append(out, r.keeper.troubles(func(k pageKey) bool { return open[k] })...)
-	slices.SortFunc(out, func(a, b SyncState) int {
-		return cmp.Or(strings.Compare(a.Ledger, b.Ledger), a.Page.Compare(b.Page))
-	})
 	return out, changed
 }
 
@@ -203,29 +175,7 @@ func (r *Repository) PauseSync(ctx context.Context) error { return r.setPaused(c
 func (r *Repository) ResumeSync(ctx context.Context) error { return r.setPaused(ctx, false) }
 
 func (r *Repository) setPaused(ctx context.Context, paused bool) error {
-	return r.inCloudTurn(ctx, "pause or resume sync", func(context.Context) error {
-		file, link := r.cloud.get()
-		if file == nil {
-			return ErrNoCloud
-		}
-		if file.paused != paused {
-			err := r.changeCloudFile(func(f *cloudFile) error {
-				f.paused = paused
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-		}
-		switch {
-		case link == nil:
-		case paused:
-			link.syncer.Pause()
-		default:
-			link.syncer.Resume()
-		}
-		return nil
-	})
+	return r.inCloudTurn(ctx, "pause or resume sync", func(context.Context) error { return r.cloud.SetPaused(paused) })
 }
 
 // PageSync is what Sync did about one page.
@@ -251,276 +201,66 @@ type PageSync struct {
 // The result has an element for each page that was tried, sorted by ledger and id. The error joins
 // those of the pages; see Page.Sync.
 func (r *Repository) Sync(ctx context.Context, only ...PageRef) ([]PageSync, error) {
-	return r.syncPages(ctx, only, presence.ForLook, (*Page).syncOne)
-}
-
-func (p *Page) syncOne(ctx context.Context, out *PageSync) error {
-	err := p.Sync(ctx)
-	out.State = p.SyncState()
-	return err
+	return r.syncPages(ctx, only, r.syncOpened)
 }
 
 // SyncState returns the state of sync of the page; without a cloud it is zero but for the name.
-func (p *Page) SyncState() SyncState { return p.shared.syncState() }
+func (p *Page) SyncState() SyncState {
+	state := p.shared.cloud.State(p.ledger.repo.gate.Life())
+	return newSyncState(&state)
+}
 
-// syncPages calls fn with pages in bounded parallelism, with handles of a kind for those that are
-// here.
-func (r *Repository) syncPages(ctx context.Context, only []PageRef, kind presence.Kind, fn func(*Page, context.Context, *PageSync) error) (done []PageSync, err error) {
+// syncOpened syncs a page, opened for that.
+func (r *Repository) syncOpened(ctx context.Context, w *cloudlink.Work) error {
+	return r.syncPage(ctx, w, presence.ForLook, func(ctx context.Context, p *Page) error { return p.syncOne(ctx, w) })
+}
+
+// syncHeld is syncOpened for the background: Evict can have the page meanwhile.
+func (r *Repository) syncHeld(ctx context.Context, w *cloudlink.Work) error {
+	return r.syncPage(ctx, w, presence.ForSync, func(ctx context.Context, p *Page) error { return p.syncOne(ctx, w) })
+}
+
+func (p *Page) syncOne(ctx context.Context, w *cloudlink.Work) error {
+	err := p.Sync(ctx)
+	w.State = p.shared.cloud.State(ctx)
+	return err
+}
+
+// syncPages calls fn with pages; see cloudlink.Link.Sync.
+func (r *Repository) syncPages(ctx context.Context, only []PageRef, fn func(context.Context, *cloudlink.Work) error) (done []PageSync, err error) {
 	err = r.call(ctx, "sync", func(ctx context.Context) error {
-		link, err := r.connect(ctx)
-		if err == nil {
-			err = r.checkBucket(ctx, link)
+		var keys []pageKey
+		for _, ref := range only {
+			keys = append(keys, ref.key())
 		}
-		if err != nil {
-			r.noteFailure(ctx, link, err)
-			return err
-		}
-		r.cloud.set(func(c *cloud) { c.failed = failure{} })
-		work, bad, err := r.pagesToSync(ctx, link, only)
-		if err != nil {
-			return err
-		}
-		done = r.runSyncs(ctx, work, kind, fn)
+		all, bad := r.cloud.Sync(ctx, keys, fn)
 		errs := []error{bad}
-		for _, d := range done {
-			if d.Err != nil {
-				errs = append(errs, &PageError{d.PageRef, d.Name, d.Err})
+		for i := range all {
+			w := &all[i]
+			done = append(done, PageSync{PageRef: refOf(w.Page), Name: w.Name, Created: w.Created, Missing: w.Missing, State: newSyncState(&w.State), Err: w.Err})
+			if w.Err != nil {
+				errs = append(errs, &PageError{refOf(w.Page), w.Name, w.Err})
 			}
 		}
-		err = errors.Join(errs...)
-		if len(only) == 0 && err == nil {
-			r.cloud.mu.Lock()
-			r.cloud.record.Success = r.clock.Now().UTC()
-			r.cloud.mu.Unlock()
-		}
-		r.remember(link)
-		return err
+		return errors.Join(errs...)
 	})
 	return done, err
 }
 
-// noteFailure lets the states and Status tell, of all pages that are here, why the last sync did
-// not begin. link is nil when there is none.
-func (r *Repository) noteFailure(ctx context.Context, link *cloudLink, err error) {
-	file, _ := r.cloud.get()
-	keys, listErr := r.disk.Pages()
-	if file == nil || listErr != nil || ctx.Err() != nil {
-		return // whoever wants to know syncs again
-	}
-	if link != nil {
-		r.cloud.set(func(c *cloud) { c.failed = failure{err, r.clock.Now()} })
-	}
-	r.cloud.mu.Lock()
-	for _, k := range keys {
-		r.cloud.record.page(k.Ledger, k.ID).Err = err.Error()
-	}
-	r.cloud.mu.Unlock()
-	r.remember(link)
-}
-
-// checkBucket proves that the bucket is the one whose keyring is remembered, and takes over newer
-// rings of that.
-func (r *Repository) checkBucket(ctx context.Context, link *cloudLink) error {
-	return r.ofBucket(link.syncer.CheckKeys(ctx))
-}
-
-// ofBucket says of which bucket an error is that a look at its keyring has given.
-func (r *Repository) ofBucket(err error) error {
-	file, _ := r.cloud.get()
-	switch {
-	case file == nil:
-		return ErrNoCloud
-	case err == nil, errors.Is(err, ErrInvalid), errors.Is(err, ErrNotFound), errors.Is(err, ErrUnsupported):
-		return err
-	case errors.Is(err, cloudsync.ErrBucketWiped):
-		return fmt.Errorf("bucket %s is empty or was never one of Ledger's: %w", file.url, ErrCloudRolledBack)
-	case errors.Is(err, ErrCloudReplaced):
-		return fmt.Errorf("bucket %s was made anew: %w", file.url, err)
-	}
-	return fmt.Errorf("look at bucket %s: %w", file.url, err)
-}
-
-// pagesToSync returns the pages of a Sync. bad tells of pages in the bucket that are announced by
-// bytes which are not what was written; it keeps no other.
-func (r *Repository) pagesToSync(ctx context.Context, link *cloudLink, only []PageRef) (work []PageSync, bad, err error) {
-	here, err := r.disk.Pages()
-	if err != nil {
-		return nil, nil, err
-	}
-	all := map[pageKey]*PageSync{}
-	for _, k := range here {
-		all[k] = &PageSync{PageRef: PageRef{k.Ledger, k.ID}}
-	}
-	away, err := r.pages.Gone(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	isAway := map[pageKey]bool{}
-	for _, p := range away { // they come when they are named
-		isAway[p.Page] = true
-		if slices.Contains(only, PageRef{p.Page.Ledger, p.Page.ID}) && p.Kind == layout.Evicted {
-			all[p.Page] = &PageSync{PageRef: PageRef{p.Page.Ledger, p.Page.ID}, Name: p.Name, Created: true}
-		}
-	}
-	wanted := func(k pageKey) bool { return len(only) == 0 || slices.Contains(only, PageRef{k.Ledger, k.ID}) }
-	lookUp := len(only) == 0
-	for _, ref := range only {
-		lookUp = lookUp || all[ref.key()] == nil
-	}
-	if lookUp {
-		announced, err := link.syncer.Announced(ctx)
-		if err != nil {
-			bad = fmt.Errorf("list the pages of the bucket: %w", err)
-		}
-		if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrUnsupported) {
-			return nil, nil, bad
-		}
-		for _, a := range announced {
-			k := pageKey{Ledger: a.Ledger, ID: PageID(a.Page)}
-			named := slices.Contains(only, PageRef{k.Ledger, k.ID})
-			if all[k] == nil && (named || !isAway[k]) {
-				all[k] = &PageSync{PageRef: PageRef{k.Ledger, k.ID}, Name: a.Name, Created: true}
-			}
-		}
-	}
-	for k, p := range all {
-		if wanted(k) {
-			work = append(work, *p)
-		}
-	}
-	for _, ref := range only {
-		if all[ref.key()] == nil {
-			return nil, nil, fmt.Errorf("page %s is neither here nor in the bucket: %w", r.usage.Text(ref.key()), ErrNotFound)
-		}
-	}
-	slices.SortFunc(work, func(a, b PageSync) int {
-		return cmp.Or(strings.Compare(a.Ledger, b.Ledger), a.ID.Compare(b.ID))
-	})
-	return work, bad, nil
-}
-
-// runSyncs calls fn with the pages and returns those that were tried.
-func (r *Repository) runSyncs(call context.Context, work []PageSync, kind presence.Kind, fn func(*Page, context.Context, *PageSync) error) []PageSync {
-	ctx, giveUp := context.WithCancel(call)
-	defer giveUp()
-	next := make(chan *PageSync)
-	tried := make([]bool, len(work))
-	var workers sync.WaitGroup
-	for range min(syncParallel, len(work)) {
-		workers.Go(func() {
-			for p := range next {
-				if p.Err = r.syncPage(ctx, p, kind, fn); hopeless(p.Err) {
-					giveUp()
-				}
-			}
-		})
-	}
-	for i := range work {
-		if ctx.Err() != nil {
-			break
-		}
-		select {
-		case next <- &work[i]:
-			tried[i] = true
-		case <-ctx.Done():
-		}
-	}
-	close(next)
-	workers.Wait()
-	done := make([]PageSync, 0, len(work))
-	for i, p := range work {
-		gaveUp := errors.Is(p.Err, context.Canceled) && call.Err() == nil
-		if tried[i] && !gaveUp {
-			done = append(done, p)
-		}
-	}
-	return done
-}
-
-// hopeless reports an error of the bucket that other pages would meet too.
-func hopeless(err error) bool {
-	if e, ok := errors.AsType[*bucket.Error](err); ok {
-		return e.Class.NeedsUser() || errors.Is(err, ErrNetwork)
-	}
-	return errors.Is(err, ErrNetwork)
-}
-
-// syncPage opens a page for fn.
-func (r *Repository) syncPage(ctx context.Context, work *PageSync, kind presence.Kind, fn func(*Page, context.Context, *PageSync) error) error {
-	if work.Created {
+// syncPage opens a page for fn, with a handle of a kind when it is here.
+func (r *Repository) syncPage(ctx context.Context, w *cloudlink.Work, kind presence.Kind, fn func(context.Context, *Page) error) error {
+	if w.Created {
 		kind = presence.ForUse
 	}
-	p, err := r.openHandle(ctx, &Ledger{repo: r, name: work.Ledger}, work.ID, work.Name, kind)
-	if errors.Is(err, ErrNotFound) && !work.Created {
-		if where, _, _ := r.pages.Where(work.key()); where == presence.Away {
+	p, err := r.openHandle(ctx, &Ledger{repo: r, name: w.Page.Ledger}, w.Page.ID, w.Name, kind)
+	if errors.Is(err, ErrNotFound) && !w.Created {
+		if where, _, _ := r.pages.Where(w.Page); where == presence.Away {
 			return nil // evicted since the pages were listed, so the bucket has all of it
 		}
 	}
 	if err != nil {
 		return err
 	}
-	work.Name = p.Name()
-	return errors.Join(fn(p, ctx, work), p.Close())
-}
-
-// attachAll connects and begins to sync the open pages, unless nothing is to sync by itself: then
-// reads of what is not here do. The caller has the cloud's turn. anyhow: see attach.
-func (r *Repository) attachAll(ctx context.Context, anyhow bool) error {
-	file, _ := r.cloud.get()
-	if file == nil || r.o.ReadOnly {
-		return nil
-	}
-	if r.o.Sync.Manual {
-		for _, s := range r.openStores() {
-			s.store.SetFetcher(lateFetcher{s})
-		}
-		return nil
-	}
-	link, err := r.connectInTurn(ctx)
-	if err != nil {
-		return err
-	}
-	for _, s := range r.openStores() { // behind connecting: a page that is opened from now on sees the link
-		if _, err := s.attach(ctx, link, anyhow); err != nil {
-			return fmt.Errorf("begin to sync page %s: %w", s.key.Text(s.name), err)
-		}
-	}
-	return nil
-}
-
-// openCloud reads what is remembered of the cloud and, unless nothing is to sync by itself,
-// connects. Neither a damaged file nor that it cannot connect keeps anybody from the pages: Cloud
-// tells.
-func (r *Repository) openCloud(ctx context.Context) error {
-	file, err := r.readCloudFile()
-	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnsupported) {
-		r.o.Logger.Warn("what is remembered of the cloud cannot be read", "error", err)
-		r.cloud.err = err
-		if errors.Is(err, ErrUnsupported) { // what another version has written is not overwritten
-			r.cloud.wanted = nil
-		}
-		return nil
-	}
-	if err != nil || file == nil {
-		return err
-	}
-	if file, err = r.settleWanted(file); err != nil {
-		return err
-	}
-	if !r.o.ReadOnly {
-		if err := r.settleDevice(file); err != nil {
-			return err
-		}
-	}
-	r.cloud.file = file
-	if w, err := file.ring(); err == nil {
-		r.cloud.record = r.readRecord(hexOf(w.BucketID))
-	}
-	if r.o.Sync.Manual || r.o.ReadOnly {
-		return nil
-	}
-	if _, err := r.connectInTurn(ctx); err != nil {
-		r.o.Logger.Warn("the cloud cannot be connected", "error", err)
-	}
-	return nil
+	w.Name = p.Name()
+	return errors.Join(fn(ctx, p), p.Close())
 }

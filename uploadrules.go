@@ -3,9 +3,8 @@ package ledger
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"math"
-	"slices"
+
+	"github.com/ledgerd/ledger/internal/cloudlink"
 )
 
 // UploadRule says what the lengths in a bucket must not tell of some keys. Each switch costs
@@ -40,12 +39,11 @@ type PageUploadRule struct {
 }
 
 // UploadRules returns what SetUploadRules has set. The slices are the caller's.
-func (r *Repository) UploadRules() []PageUploadRule {
-	file, _ := r.cloud.get()
-	if file == nil {
-		return nil
+func (r *Repository) UploadRules() (all []PageUploadRule) {
+	for _, u := range r.cloud.Rules() {
+		all = append(all, PageUploadRule{refOf(u.Page), UploadRule{bytes.Clone(u.Prefix), u.CompressionOff, u.DedupOff}})
 	}
-	return cloneRules(file.rules)
+	return all
 }
 
 // SetUploadRules sets how keys go to the cloud, beside the rules that Options.Upload has, in place
@@ -58,66 +56,28 @@ func (r *Repository) UploadRules() []PageUploadRule {
 // ErrClosed, those of the file system and of ctx.
 func (r *Repository) SetUploadRules(ctx context.Context, all []PageUploadRule) error {
 	return r.inCloudTurn(ctx, "set rules of uploads", func(ctx context.Context) error {
+		var rules []cloudlink.Rule
 		for _, u := range all {
 			if err := ValidateName(u.Page.Ledger); err != nil {
 				return err
 			}
-			if len(u.Prefix) > math.MaxUint16 || len(all) > maxUploadRules {
-				return fmt.Errorf("a prefix of %d bytes, one of %d: %w", len(u.Prefix), len(all), ErrTooLarge)
-			}
-			if !u.CompressionOff && !u.DedupOff {
-				return fmt.Errorf("a rule for prefix %q switches nothing off: %w", u.Prefix, ErrInvalid)
-			}
+			rules = append(rules, u.rule(u.Page.key()))
 		}
-		err := r.changeCloudFile(func(f *cloudFile) error {
-			f.rules = cloneRules(all)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		for _, s := range r.openStores() {
-			if err := s.detach(); err != nil {
-				return err
-			}
-		}
-		return r.attachAll(ctx, false)
+		return r.cloud.SetRules(ctx, rules)
 	})
 }
 
-func cloneRules(all []PageUploadRule) []PageUploadRule {
-	all = slices.Clone(all)
-	for i := range all {
-		all[i].Prefix = bytes.Clone(all[i].Prefix)
-	}
-	return all
+func (u *UploadRule) rule(k pageKey) cloudlink.Rule {
+	return cloudlink.Rule{Page: k, Prefix: bytes.Clone(u.Prefix), CompressionOff: u.CompressionOff, DedupOff: u.DedupOff}
 }
 
-func (u UploadRule) compressionOff() bool { return u.CompressionOff }
-func (u UploadRule) dedupOff() bool       { return u.DedupOff }
-
-// keysUnder returns whether a key of a page is under a rule that has a switch; nil: none is.
-func (r *Repository) keysUnder(k pageKey, has func(UploadRule) bool) func(key []byte) bool {
-	var prefixes [][]byte
-	add := func(u UploadRule) {
-		if has(u) {
-			prefixes = append(prefixes, bytes.Clone(u.Prefix))
-		}
-	}
-	if rules := r.o.Upload.Rules; rules != nil {
-		for _, u := range rules(k.Ledger, k.ID) {
-			add(u)
-		}
-	}
-	for _, u := range r.UploadRules() {
-		if u.Page.Ledger == k.Ledger && u.Page.ID == k.ID {
-			add(u.UploadRule)
-		}
-	}
-	if len(prefixes) == 0 {
+// rules returns what Options.Upload says of a page.
+func (o *UploadOptions) rules(k pageKey) (all []cloudlink.Rule) {
+	if o.Rules == nil {
 		return nil
 	}
-	return func(key []byte) bool {
-		return slices.ContainsFunc(prefixes, func(p []byte) bool { return bytes.HasPrefix(key, p) })
+	for _, u := range o.Rules(k.Ledger, k.ID) {
+		all = append(all, u.rule(k))
 	}
+	return all
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/presence"
 )
 
@@ -68,7 +69,7 @@ func (r *Repository) visitAll(ctx context.Context, only []PageRef, fn func(conte
 			continue
 		}
 		errs = append(errs, r.pageError(k, err))
-		if ctx.Err() != nil || hopeless(err) || errors.Is(err, ErrNoCloud) {
+		if ctx.Err() != nil || cloudlink.Hopeless(err) || errors.Is(err, ErrNoCloud) {
 			break
 		}
 	}

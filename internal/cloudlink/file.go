@@ -1,4 +1,4 @@
-package ledger
+package cloudlink
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/layout"
@@ -25,7 +26,7 @@ const (
 	keyPassphrase                  // derived from a passphrase that the app gives each time
 )
 
-// cloudFile is the content of the file `cloud`, which remembers the bucket, all integers
+// file is the content of the file `cloud`, which remembers the bucket, all integers
 // big-endian. Neither a master key nor a passphrase is in it, but the device's own key is; the
 // rings of the keyring are as they are in the bucket, so that a device that is offline can open
 // what it has, and nobody can take back the newest one that it has seen.
@@ -49,7 +50,7 @@ const (
 //	        2+n    name of its ledger, likewise
 //	        2+n    what its keys begin with, likewise
 //	        4      CRC-32C of all before
-type cloudFile struct {
+type file struct {
 	source      keySource
 	paused      bool
 	shared      bool
@@ -59,12 +60,14 @@ type cloudFile struct {
 	keyFile     string
 	credentials string
 	keys        [][]byte
-	rules       []PageUploadRule
+	rules       []Rule
 	pin         string // the bucket id that is asked for; not remembered
 }
 
+// FileName is the name of the file that remembers the cloud.
+const FileName = "cloud"
+
 const (
-	cloudName     = "cloud"
 	cloudMagic    = "ledgclud"
 	cloudVersion  = 3
 	cloudFixed    = 78
@@ -77,7 +80,6 @@ const (
 
 	maxCloudText   = 4096
 	maxCloudFile   = 64 << 20
-	maxUploadRules = 1 << 16
 	cloudStateName = "cloud-state"
 )
 
@@ -86,7 +88,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // hexOf returns an id as hexadecimal digits.
 func hexOf[ID ~[16]byte](id ID) string { return hex.EncodeToString(id[:]) }
 
-func (f *cloudFile) encode() []byte {
+func (f *file) encode() []byte {
 	b := binary.BigEndian.AppendUint32([]byte(cloudMagic), cloudVersion)
 	var flags byte
 	if f.paused {
@@ -130,22 +132,22 @@ func (f *cloudFile) encode() []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// parseCloudFile reads the file `cloud`. It is strict: only what encode writes is accepted.
-func parseCloudFile(b []byte) (*cloudFile, error) {
-	damaged := func(got string) error { return &base.CorruptError{Where: "file " + cloudName, Got: got} }
+// parseFile reads the file `cloud`. It is strict: only what encode writes is accepted.
+func parseFile(b []byte) (*file, error) {
+	damaged := func(got string) error { return &base.CorruptError{Where: "file " + FileName, Got: got} }
 	if len(b) < len(cloudMagic)+4 || string(b[:len(cloudMagic)]) != cloudMagic {
 		return nil, damaged("another file")
 	}
 	if version := binary.BigEndian.Uint32(b[8:]); version > cloudVersion {
-		return nil, &base.FormatError{What: "file " + cloudName, Found: uint64(version), Supported: cloudVersion}
+		return nil, &base.FormatError{What: "file " + FileName, Found: uint64(version), Supported: cloudVersion}
 	}
 	if version := binary.BigEndian.Uint32(b[8:]); version < cloudVersion {
-		return nil, fmt.Errorf("file %s was written by an older version: set the cloud anew, to an empty place: %w", cloudName, ErrUnsupported)
+		return nil, fmt.Errorf("file %s was written by an older version: set the cloud anew, to an empty place: %w", FileName, base.ErrUnsupported)
 	}
 	if len(b) < cloudFixed {
 		return nil, damaged(fmt.Sprintf("%d bytes", len(b)))
 	}
-	f := &cloudFile{source: keySource(b[12]), paused: b[13]&flagPaused != 0, shared: b[13]&flagSharedKey != 0}
+	f := &file{source: keySource(b[12]), paused: b[13]&flagPaused != 0, shared: b[13]&flagSharedKey != 0}
 	var err error
 	if f.key, err = seal.ParseDeviceKey(b[14:46]); err != nil {
 		return nil, err
@@ -184,8 +186,8 @@ func parseCloudFile(b []byte) (*cloudFile, error) {
 		return nil
 	}
 	if b[13]&flagRules != 0 {
-		for range min(number(), maxUploadRules) {
-			var u PageUploadRule
+		for range min(number(), maxRules) {
+			var u Rule
 			copy(u.Page.ID[:], take(len(u.Page.ID)))
 			if off := take(1); off != nil {
 				u.CompressionOff, u.DedupOff = off[0]&ruleCompressionOff != 0, off[0]&ruleDedupOff != 0
@@ -201,16 +203,16 @@ func parseCloudFile(b []byte) (*cloudFile, error) {
 }
 
 // chain returns the keyring, which is not open: its id is proved only when it is opened.
-func (f *cloudFile) chain() (*seal.Chain, error) {
+func (f *file) chain() (*seal.Chain, error) {
 	c, err := seal.ParseChain(f.keys)
 	if err != nil {
-		return nil, fmt.Errorf("read the keyring in file %s: %w", cloudName, err)
+		return nil, fmt.Errorf("read the keyring in file %s: %w", FileName, err)
 	}
 	return c, nil
 }
 
 // ring returns the newest ring, which has the bucket's id.
-func (f *cloudFile) ring() (*seal.Ring, error) {
+func (f *file) ring() (*seal.Ring, error) {
 	c, err := f.chain()
 	if err != nil {
 		return nil, err
@@ -219,57 +221,57 @@ func (f *cloudFile) ring() (*seal.Ring, error) {
 }
 
 // checkPin refuses another bucket than the one that is asked for.
-func (f *cloudFile) checkPin(id seal.ID) error {
+func (f *file) checkPin(id seal.ID) error {
 	if f.pin != "" && f.pin != id.String() {
-		return fmt.Errorf("the bucket at %s is %s, and %s is asked for: %w", f.url, id, f.pin, ErrCloudReplaced)
+		return fmt.Errorf("the bucket at %s is %s, and %s is asked for: %w", f.url, id, f.pin, cloudsync.ErrBucketReplaced)
 	}
 	return nil
 }
 
 // check refuses what does not fit into the file.
-func (f *cloudFile) check() error {
+func (f *file) check() error {
 	for _, text := range []string{f.url, f.keyFile, f.credentials} {
 		if len(text) > maxCloudText {
-			return fmt.Errorf("remember the cloud: a name of %d bytes, limit %d: %w", len(text), maxCloudText, ErrTooLarge)
+			return fmt.Errorf("remember the cloud: a name of %d bytes, limit %d: %w", len(text), maxCloudText, base.ErrTooLarge)
 		}
 	}
 	return nil
 }
 
-// readCloudFile returns the file `cloud`, nil when there is none.
-func (r *Repository) readCloudFile() (*cloudFile, error) {
-	b, err := vfs.ReadFile(r.fs, r.disk.File(cloudName), maxCloudFile)
+// readFile returns the file `cloud`, nil when there is none.
+func (l *Link) readFile() (*file, error) {
+	b, err := vfs.ReadFile(l.o.Disk.FS, l.o.Disk.File(FileName), maxCloudFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if errors.Is(err, ErrTooLarge) {
-		return nil, &base.CorruptError{Where: "file " + cloudName, Err: err}
+	if errors.Is(err, base.ErrTooLarge) {
+		return nil, &base.CorruptError{Where: "file " + FileName, Err: err}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read file %s: %w", cloudName, err)
+		return nil, fmt.Errorf("read file %s: %w", FileName, err)
 	}
-	return parseCloudFile(b)
+	return parseFile(b)
 }
 
-// writeCloudFile replaces the file `cloud`; nil removes it. It is durable when it returns nil.
-func (r *Repository) writeCloudFile(f *cloudFile) error {
-	path := r.disk.File(cloudName)
+// writeFile replaces the file `cloud`; nil removes it. It is durable when it returns nil.
+func (l *Link) writeFile(f *file) error {
+	path := l.o.Disk.File(FileName)
 	if f == nil {
-		if err := r.fs.RemoveAll(path); err != nil {
-			return fmt.Errorf("remove file %s: %w", cloudName, err)
+		if err := l.o.Disk.FS.RemoveAll(path); err != nil {
+			return fmt.Errorf("remove file %s: %w", FileName, err)
 		}
-		return r.fs.SyncDir(filepath.Dir(path))
+		return l.o.Disk.FS.SyncDir(filepath.Dir(path))
 	}
-	if err := r.disk.Replace(path, f.encode()); err != nil {
-		return fmt.Errorf("write file %s: %w", cloudName, err)
+	if err := l.o.Disk.Replace(path, f.encode()); err != nil {
+		return fmt.Errorf("write file %s: %w", FileName, err)
 	}
 	return nil
 }
 
 // settleDevice gives a copied directory a key of its own. A copy that kept the key would do no harm
 // to any page: the two would only be taken for one device.
-func (r *Repository) settleDevice(f *cloudFile) error {
-	tie := layout.Tie(r.dir)
+func (l *Link) settleDevice(f *file) error {
+	tie := layout.Tie(l.o.Dir)
 	if f.tie == tie {
 		return nil
 	}
@@ -278,5 +280,5 @@ func (r *Repository) settleDevice(f *cloudFile) error {
 		return err
 	}
 	f.key, f.tie = key, tie
-	return r.writeCloudFile(f)
+	return l.writeFile(f)
 }

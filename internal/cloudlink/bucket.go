@@ -1,0 +1,170 @@
+package cloudlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/dir"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/clock"
+)
+
+// Openers returns the openers of all schemes that the app has linked, and of dir.
+func Openers(linked map[string]bucket.Opener) bucket.Openers {
+	all := bucket.Openers{"dir": openDir}
+	maps.Copy(all, linked)
+	return all
+}
+
+// patient returns b with that bound.
+func patient(b bucket.Bucket, c clock.Clock, stall time.Duration) bucket.Bucket {
+	if stall <= 0 {
+		return b
+	}
+	return bucket.NewPatient(b, c, stall)
+}
+
+// errNoAnswer ends the opening of a bucket that takes too long.
+var errNoAnswer = fmt.Errorf("the store does not answer: %w", base.ErrNetwork)
+
+// openBucket opens a bucket, which may take up to twice stall: what a store has to be asked for
+// that is little.
+func openBucket(ctx context.Context, openers bucket.Openers, url string, o bucket.OpenOptions, stall time.Duration) (bucket.Bucket, error) {
+	bounded := ctx
+	if stall > 0 {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeoutCause(ctx, 2*stall, errNoAnswer)
+		defer cancel()
+	}
+	b, err := openers.Open(bounded, url, o)
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil && !errors.Is(err, errNoAnswer) {
+		err = fmt.Errorf("%w: %w", errNoAnswer, err)
+	}
+	return b, err
+}
+
+// WithBucket calls fn with a bucket that is opened for that, and may let nothing happen for up to
+// twice bucket.DefaultStall. Errors: those of the opener and of fn.
+func WithBucket(ctx context.Context, openers bucket.Openers, url string, o bucket.OpenOptions, fn func(bucket.Bucket) error) error {
+	b, err := openBucket(ctx, openers, url, o, bucket.DefaultStall)
+	if err != nil {
+		return err
+	}
+	defer bucket.Close(b) // it was only asked: nothing is lost when that fails
+	return fn(patient(b, clock.System, bucket.DefaultStall))
+}
+
+// openDir opens a bucket in a directory.
+func openDir(ctx context.Context, url string, o bucket.OpenOptions) (bucket.Bucket, error) {
+	return dir.Open(ctx, url[len("dir:"):], dir.Options{MustExist: o.MustExist})
+}
+
+// lateBucket opens its bucket when it is first used: that the network, a disk or credentials are
+// missing is then trouble of a request, which is tried again, and none of opening a repository.
+type lateBucket struct {
+	url  string
+	open func(context.Context) (bucket.Bucket, error)
+	turn chan struct{}
+
+	mu     sync.Mutex
+	b      bucket.Bucket // guarded by mu
+	closed bool          // guarded by mu
+}
+
+func newLateBucket(url string, open func(context.Context) (bucket.Bucket, error)) *lateBucket {
+	return &lateBucket{url: url, open: open, turn: make(chan struct{}, 1)}
+}
+
+func (l *lateBucket) opened() (bucket.Bucket, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b, l.closed
+}
+
+// get returns the bucket, opened. The error is a *bucket.Error.
+func (l *lateBucket) get(ctx context.Context, op bucket.Op, name string) (bucket.Bucket, error) {
+	b, closed := l.opened()
+	if b != nil && !closed {
+		return b, nil
+	}
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassCanceled, Err: context.Cause(ctx)}
+	}
+	if b, closed = l.opened(); closed {
+		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassOther, Err: base.ErrClosed}
+	}
+	if b != nil {
+		return b, nil
+	}
+	b, err := l.open(ctx)
+	if errors.Is(err, base.ErrNotFound) {
+		// A disk that is not there may come back: that is no answer about the object.
+		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassRetryable, Err: base.WithClass(errors.New(err.Error()), fs.ErrNotExist)}
+	}
+	if err != nil {
+		return nil, bucket.NewError(ctx, op, name, false, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b = b
+	return b, nil
+}
+
+// PutIfAbsent implements bucket.Bucket.
+func (l *lateBucket) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
+	b, err := l.get(ctx, bucket.OpPut, name)
+	if err != nil {
+		return err
+	}
+	return b.PutIfAbsent(ctx, name, size, content)
+}
+
+// Get implements bucket.Bucket.
+func (l *lateBucket) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
+	b, err := l.get(ctx, bucket.OpGet, name)
+	if err != nil {
+		return bucket.Object{}, err
+	}
+	return b.Get(ctx, name, off, n)
+}
+
+// List implements bucket.Bucket.
+func (l *lateBucket) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
+	b, err := l.get(ctx, bucket.OpList, prefix)
+	if err != nil {
+		return nil, err
+	}
+	return b.List(ctx, after, prefix, limit)
+}
+
+// Delete implements bucket.Bucket.
+func (l *lateBucket) Delete(ctx context.Context, name string) error {
+	b, err := l.get(ctx, bucket.OpDelete, name)
+	if err != nil {
+		return err
+	}
+	return b.Delete(ctx, name)
+}
+
+// String implements bucket.Bucket.
+func (l *lateBucket) String() string { return l.url }
+
+// Close closes the bucket, if it was opened. Later requests fail.
+func (l *lateBucket) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	b := l.b
+	l.b = nil
+	return bucket.Close(b)
+}

@@ -1,0 +1,111 @@
+package cloudlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// awayError says why an evicted page could not be brought back. It matches base.ErrNeedsFetch.
+type awayError struct{ err error }
+
+func (e *awayError) Error() string {
+	return "bring the page back, which is in the cloud only: " + e.err.Error()
+}
+func (e *awayError) Unwrap() error        { return e.err }
+func (e *awayError) Is(target error) bool { return target == base.ErrNeedsFetch }
+
+// Fill makes a page in dir of what the bucket has (A3). Errors: base.ErrNeedsFetch, with why the
+// bucket does not give it; cloudsync.ErrBucketRolledBack; those of syncing.
+func (l *Link) Fill(ctx context.Context, k base.Page, dir string, a *layout.Absence) error {
+	return l.fillBy(ctx, l.Connect, k, dir, a)
+}
+
+// fillInTurn is Fill for a caller that has the cloud's turn.
+func (l *Link) fillInTurn(ctx context.Context, k base.Page, dir string, a *layout.Absence) error {
+	return l.fillBy(ctx, l.connectInTurn, k, dir, a)
+}
+
+func (l *Link) fillBy(ctx context.Context, connect func(context.Context) (*Conn, error), k base.Page, dir string, a *layout.Absence) error {
+	if l.o.ReadOnly {
+		return &awayError{fmt.Errorf("the repository is open for reading: %w", base.ErrReadOnly)}
+	}
+	conn, err := connect(ctx)
+	if err == nil {
+		err = l.o.Disk.FS.RemoveAll(dir)
+	}
+	if err == nil {
+		err = l.fillFrom(ctx, conn, k, dir, a)
+	}
+	if err != nil {
+		return &awayError{errors.Join(err, l.o.Disk.FS.RemoveAll(dir))}
+	}
+	l.o.Logger.Info("an evicted page came back", "ledger", k.Ledger, "page", hexOf(k.ID))
+	return nil
+}
+
+func (l *Link) fillFrom(ctx context.Context, conn *Conn, k base.Page, dir string, away *layout.Absence) (err error) {
+	o := l.o.Fresh(k)
+	o.Dir = dir
+	if err := storage.Create(ctx, o); err != nil {
+		return err
+	}
+	store, err := storage.Open(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	name := away.Name
+	if name == "" {
+		if name, err = l.o.Name(k); err != nil {
+			return err
+		}
+	}
+	synced := conn.Syncer.OpenPage(l.opened(k, name, store))
+	if err := errors.Join(synced.Sync(ctx), synced.Close()); err != nil {
+		return err
+	}
+	return provedBack(ctx, away, store, conn.id())
+}
+
+// provedBack returns an error when what came from a bucket is less than what was evicted.
+func provedBack(ctx context.Context, a *layout.Absence, store *storage.Store, bucket format.ID) error {
+	at, err := cloudsync.StandingOf(ctx, store)
+	if err != nil {
+		return err
+	}
+	switch {
+	case at.At.Number == 0:
+		return fmt.Errorf("bucket %s has nothing of the page, which bucket %s had: %w", hexOf(bucket), hexOf(a.Bucket), cloudsync.ErrBucketRolledBack)
+	case a.Bucket == bucket && at.At.Number < a.Number:
+		return fmt.Errorf("the page's log in the bucket ends with entry %d, and had entry %d when the page was evicted: %w", at.At.Number, a.Number, cloudsync.ErrBucketRolledBack)
+	}
+	return nil
+}
+
+// BringBackOthers brings back the pages that were evicted to another bucket than id, before that
+// one is left. The caller has the cloud's turn.
+func (l *Link) BringBackOthers(ctx context.Context, id format.ID) error {
+	away, err := l.o.Gone(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range away {
+		if p.Kind != layout.Evicted || p.Bucket == id {
+			continue
+		}
+		if _, err := l.connectInTurn(ctx); err != nil { // also for those who fetch the page already
+			return fmt.Errorf("page %s was evicted: %w", p.Page.Text(p.Name), err)
+		}
+		if err := l.o.Fetch(ctx, p.Page, l.fillInTurn); err != nil {
+			return fmt.Errorf("page %s was evicted: %w", p.Page.Text(p.Name), err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+package cloudlink
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/secret"
+)
+
+// absoluteURL makes the path of a dir URL absolute, so that it means the same wherever the process
+// is started.
+func absoluteURL(url string) (string, error) {
+	scheme, err := bucket.Scheme(url)
+	if err != nil || scheme != "dir" {
+		return url, err
+	}
+	path, err := filepath.Abs(strings.TrimPrefix(url, "dir:"))
+	if err != nil {
+		return "", fmt.Errorf("name a cloud: %w", err)
+	}
+	return "dir:" + path, nil
+}
+
+// Joined is a bucket of which the keyring was opened, for Link.Adopt.
+type Joined struct {
+	file *file
+	pass secret.Bytes
+	ring *seal.Keyring
+}
+
+// BucketID returns the id of the bucket, 32 hexadecimal digits.
+func (j *Joined) BucketID() string { return j.ring.BucketID().String() }
+
+// Passphrase returns a copy of the passphrase with which the keyring was opened; empty for none.
+func (j *Joined) Passphrase() []byte { return bytes.Clone(j.pass.Expose()) }
+
+// Join opens the keyring of the bucket that c names. Nothing is made or changed. Errors:
+// base.ErrNotFound (it has none), base.ErrWrongKey, cloudsync.ErrBucketReplaced, those of the
+// bucket and of ctx.
+func Join(ctx context.Context, c *Cloud, openers bucket.Openers, clock clock.Clock, stall time.Duration) (*Joined, error) {
+	f, err := c.file()
+	if err != nil {
+		return nil, err
+	}
+	j := &joining{openers: openers, clock: clock, stall: stall, file: f, pass: c.pass()}
+	ring, err := j.join(ctx, false)
+	if errors.Is(err, base.ErrNotFound) {
+		return nil, fmt.Errorf("there is nothing of Ledger's at %s: %w", f.url, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Joined{f, j.pass, ring}, nil
+}
+
+// Adopt makes a bucket that was joined the cloud of the repository. The caller has the cloud's
+// turn.
+func (l *Link) Adopt(ctx context.Context, j *Joined) error {
+	return l.adopt(ctx, j.file, j.pass, j.ring, false)
+}
+
+// join becomes a device of the bucket of f; see joining.join.
+func (l *Link) join(ctx context.Context, f *file, pass secret.Bytes) (*seal.Keyring, error) {
+	j := &joining{openers: l.o.Openers, clock: l.o.Clock, stall: l.o.Stall, file: f, pass: pass}
+	return j.join(ctx, true)
+}
+
+// joining is an attempt to become a device of a bucket.
+type joining struct {
+	openers bucket.Openers
+	clock   clock.Clock
+	stall   time.Duration
+	file    *file
+	pass    secret.Bytes
+	bare, b bucket.Bucket // while join runs
+}
+
+// join opens the bucket of the file, makes or opens its keyring, and sets what the file remembers
+// of it. With create, the bucket is proved to be fit, and gets a keyring when it has none.
+func (j *joining) join(ctx context.Context, create bool) (*seal.Keyring, error) {
+	b, err := openBucket(ctx, j.openers, j.file.url, bucket.OpenOptions{CredentialsFile: j.file.credentials, MustExist: !create}, j.stall)
+	if err != nil {
+		return nil, err
+	}
+	defer bucket.Close(b) // it was only asked: nothing is lost when that fails
+	j.bare = patient(b, j.clock, j.stall)
+	j.b = bucket.NewRetry(j.bare, bucket.RetryOptions{Clock: j.clock})
+	ring, err := j.existing(ctx)
+	if errors.Is(err, base.ErrNotFound) && create && j.file.pin == "" {
+		return j.first(ctx)
+	}
+	if err == nil && create {
+		err = j.probe(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ring, nil
+}
+
+// existing opens the keyring of the bucket. The error matches base.ErrNotFound when it has none.
+func (j *joining) existing(ctx context.Context) (*seal.Keyring, error) {
+	chain, err := cloudsync.ReadKeys(ctx, j.b)
+	if errors.Is(err, base.ErrNotFound) {
+		return nil, fmt.Errorf("it has no keyring: %w", base.ErrNotFound)
+	}
+	if err == nil {
+		err = j.file.checkPin(chain.Newest().BucketID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	master, err := masterKey(j.file, j.pass, chain)
+	if err != nil {
+		return nil, err
+	}
+	ring, err := chain.Open(master)
+	if err != nil {
+		return nil, keyError(err)
+	}
+	j.file.keys = chain.Rings()
+	return ring, nil
+}
+
+// first makes the keyring of a bucket that is fit for one. Another device may be quicker.
+func (j *joining) first(ctx context.Context) (*seal.Keyring, error) {
+	master, err := masterKey(j.file, j.pass, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.probe(ctx); err != nil {
+		return nil, err
+	}
+	if _, _, err := cloudsync.Connect(ctx, j.bare, master, true, nil); err != nil && !errors.Is(err, seal.ErrWrongKey) {
+		return nil, fmt.Errorf("make the keys of the bucket: %w", keyError(err))
+	}
+	return j.existing(ctx) // with a passphrase, the quicker device's salt counts
+}
+
+func (j *joining) probe(ctx context.Context) error {
+	report, err := bucket.Probe(ctx, j.bare, "")
+	if err != nil {
+		return fmt.Errorf("prove the bucket: %w", err)
+	}
+	return report.Err()
+}
+
+// masterKey returns the key of a slot of the chain, or one for the slot of a new keyring when it is
+// nil.
+func masterKey(f *file, pass secret.Bytes, chain *seal.Chain) (seal.MasterKey, error) {
+	switch f.source {
+	case keyInFile:
+		return seal.ReadKeyFile(f.keyFile, f.shared, pass)
+	case keyPassphrase:
+		if pass.IsZero() {
+			return seal.MasterKey{}, fmt.Errorf("the key of the cloud comes from a passphrase, and none is given: %w", base.ErrWrongKey)
+		}
+		if chain == nil {
+			kdf, err := seal.NewKDF(nil)
+			if err != nil {
+				return seal.MasterKey{}, err
+			}
+			return kdf.Derive(pass)
+		}
+		m, err := chain.Derive(pass)
+		return m, keyError(err)
+	}
+	return seal.MasterKey{}, nil
+}
+
+// keyError makes errors about keys match base.ErrWrongKey.
+func keyError(err error) error {
+	if errors.Is(err, seal.ErrPlaintext) {
+		return fmt.Errorf("%w: a key is given: %w", base.ErrWrongKey, err)
+	}
+	return err
+}
+
+// Recover opens the keyring of the bucket that c names with recovery words, and adds a key to it
+// that it writes to the new file c.KeyFile. It returns the keyring as it is then. Errors: those of
+// ledger.RecoverKey.
+func Recover(ctx context.Context, c *Cloud, openers bucket.Openers, words, label string) (ring *seal.Keyring, err error) {
+	f, err := c.file()
+	if err != nil {
+		return nil, err
+	}
+	recovered, err := seal.ParseRecoveryWords([]byte(words))
+	if err != nil {
+		return nil, err
+	}
+	o := bucket.OpenOptions{CredentialsFile: f.credentials, MustExist: true}
+	err = WithBucket(ctx, openers, f.url, o, func(b bucket.Bucket) error {
+		ring, err = f.addKey(ctx, b, recovered, secret.New(c.KeyFilePassphrase), label)
+		return err
+	})
+	return ring, err
+}
+
+// addKey makes the key file and adds its key to the keyring of the bucket, which another key opens.
+func (f *file) addKey(ctx context.Context, b bucket.Bucket, with seal.MasterKey, pass secret.Bytes, label string) (*seal.Keyring, error) {
+	chain, err := cloudsync.ReadKeys(ctx, bucket.NewRetry(b, bucket.RetryOptions{}))
+	if err == nil {
+		err = f.checkPin(chain.Newest().BucketID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ring, err := chain.Open(with)
+	if err != nil {
+		return nil, keyError(err)
+	}
+	m, err := seal.NewMasterKey(nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := seal.CreateKeyFile(f.keyFile, m, pass); err != nil {
+		return nil, err
+	}
+	s := cloudsync.New(cloudsync.Options{Bucket: b, Keyring: ring, Manual: true})
+	err = s.ChangeKeys(ctx, func(*seal.Keyring) (seal.Change, error) {
+		return seal.Change{AddSlots: []seal.NewSlot{{Master: m, Label: label}}}, nil
+	})
+	if err = errors.Join(err, s.Close()); err != nil {
+		return nil, errors.Join(err, os.Remove(f.keyFile))
+	}
+	return s.Keyring(), nil
+}

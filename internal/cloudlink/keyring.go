@@ -1,0 +1,185 @@
+package cloudlink
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// Rejoin makes or takes over the keyring of the bucket when it is another than the one that is
+// remembered. The caller has the cloud's turn.
+func (l *Link) Rejoin(ctx context.Context) error {
+	f, _ := l.get()
+	if f == nil {
+		return base.ErrNoCloud
+	}
+	if err := l.CheckKeyring(ctx, true); err != nil {
+		return err
+	}
+	pass := l.passphrase()
+	next := *f
+	ring, err := l.join(ctx, &next, pass)
+	if err != nil {
+		return err
+	}
+	w, err := f.ring()
+	if err == nil && w.BucketID == ring.BucketID() {
+		return nil
+	}
+	return l.adopt(ctx, &next, pass, ring, true)
+}
+
+// ringReads is how often a ring is found damaged before it is believed.
+const ringReads = 3
+
+// CheckKeyring looks whether the rings that are remembered are in the bucket, in which pages of
+// this repository are, and none behind them that is not what was written. With repair it puts back
+// those that are damaged or missing, and deletes one behind them: a device that knows better puts
+// it back. The caller has the cloud's turn. The error matches base.ErrCorrupt for what is not
+// repaired, and cloudsync.ErrBucketReplaced when the bucket has another ring in the place of one.
+func (l *Link) CheckKeyring(ctx context.Context, repair bool) error {
+	conn, err := l.connectInTurn(ctx)
+	if err != nil {
+		return err
+	}
+	f, _ := l.get()
+	chain, err := f.chain()
+	if err != nil {
+		return err
+	}
+	id := format.ID(chain.Newest().BucketID)
+	b := bucket.NewRetry(conn.own, bucket.RetryOptions{Clock: l.o.Clock})
+	ours := false
+	for i, ring := range chain.Rings() {
+		name := format.RingName(id, uint64(i))
+		there, damaged, err := readRing(ctx, b, name)
+		switch {
+		case err != nil:
+			return err
+		case there != nil && bytes.Equal(there.Bytes(), ring):
+			ours = true
+			continue
+		case there != nil && there.BucketID == seal.ID(id):
+			return fmt.Errorf("ring %d of the keyring of bucket %s is another one than this device has seen: %w", i, f.url, cloudsync.ErrBucketReplaced)
+		case there != nil:
+			return nil // it is another bucket
+		}
+		if !ours {
+			if ours, err = l.announcedHere(ctx, b, conn); err != nil || !ours {
+				return err
+			}
+		}
+		if !repair {
+			return &base.CorruptError{Where: "bucket", Key: name, Got: "a ring of the keyring that is damaged or missing"}
+		}
+		l.o.Logger.Warn("a ring of the keyring of the bucket is damaged or missing, and is put back", "bucket", f.url, "ring", i)
+		if damaged {
+			if err := b.Delete(ctx, name); err != nil && !errors.Is(err, base.ErrNotFound) {
+				return fmt.Errorf("delete the damaged ring: %w", err)
+			}
+		}
+		err = b.PutIfAbsent(ctx, name, int64(len(ring)), bytes.NewReader(ring))
+		if err != nil && !errors.Is(err, bucket.ErrExists) {
+			return fmt.Errorf("put the ring back: %w", err)
+		}
+	}
+	return l.checkNextRing(ctx, b, conn.Syncer.Keyring(), repair)
+}
+
+// checkNextRing is CheckKeyring for what stands behind the rings that are remembered. One that
+// follows is right, whether this device may use it or not.
+func (l *Link) checkNextRing(ctx context.Context, b bucket.Bucket, known *seal.Keyring, repair bool) error {
+	for {
+		name := format.RingName(format.ID(known.BucketID()), known.Number()+1)
+		next, err := known, error(nil)
+		for range ringReads {
+			var raw []byte
+			if raw, err = readObject(ctx, b, name, seal.MaxKeyringBytes); err == nil {
+				next, err = known.Accept(raw)
+			}
+			if !errors.Is(err, base.ErrCorrupt) {
+				break
+			}
+		}
+		switch {
+		case errors.Is(err, base.ErrNotFound), errors.Is(err, base.ErrShutOut), errors.Is(err, base.ErrUnsupported): // who connects next is told
+			return nil
+		case errors.Is(err, base.ErrCorrupt) && repair:
+			l.o.Logger.Warn("what stands in the place of the next ring of the keyring is none, and is deleted", "object", name, "error", err)
+			if err := b.Delete(ctx, name); err != nil && !errors.Is(err, base.ErrNotFound) {
+				return fmt.Errorf("delete what is no ring: %w", err)
+			}
+			return nil
+		case err != nil:
+			return fmt.Errorf("read the next ring of the keyring, %s: %w", name, err)
+		}
+		known = next
+	}
+}
+
+// readRing returns a ring of the keyring; nil when it is not there or, which damaged says, not what
+// was written.
+func readRing(ctx context.Context, b bucket.Bucket, name string) (ring *seal.Ring, damaged bool, err error) {
+	for range ringReads {
+		raw, err := readObject(ctx, b, name, seal.MaxKeyringBytes)
+		if errors.Is(err, base.ErrNotFound) {
+			return nil, false, nil
+		}
+		if err == nil {
+			ring, err = seal.ParseRing(raw)
+		}
+		if !errors.Is(err, base.ErrCorrupt) { // it is good, or nothing is known of it
+			return ring, false, err
+		}
+	}
+	return nil, true, nil
+}
+
+// announcedHere reports whether the bucket has an announcement of a page that is here, by the name
+// that the keyring gives it: then it is the bucket of that.
+func (l *Link) announcedHere(ctx context.Context, b bucket.Bucket, conn *Conn) (bool, error) {
+	keys, err := l.o.Disk.Pages()
+	if err != nil {
+		return false, err
+	}
+	names := map[string]bool{}
+	for _, k := range keys {
+		names[format.AnnouncementName(conn.ring, k.Ledger, k.ID)] = true
+	}
+	for after := ""; ; {
+		infos, err := b.List(ctx, after, format.PagesPrefix, bucket.MaxList)
+		if err != nil {
+			return false, fmt.Errorf("look whose the bucket is: %w", err)
+		}
+		for _, info := range infos {
+			if names[info.Name] {
+				return true, nil
+			}
+		}
+		if len(infos) < bucket.MaxList || infos[len(infos)-1].Name <= after {
+			return false, nil
+		}
+		after = infos[len(infos)-1].Name
+	}
+}
+
+// readObject returns a whole object of at most limit bytes.
+func readObject(ctx context.Context, b bucket.Bucket, name string, limit int64) ([]byte, error) {
+	o, err := b.Get(ctx, name, 0, -1)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Body.Close() // only read: nothing is lost when it fails
+	if o.Size > limit {
+		return nil, &base.CorruptError{Where: "object " + name, Got: fmt.Sprintf("%d bytes, limit %d", o.Size, limit)}
+	}
+	return io.ReadAll(io.LimitReader(o.Body, limit+1))
+}

@@ -1,0 +1,148 @@
+package cloudlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// leaveOthers has every page forget what it knows of other buckets than id, after it has fetched
+// what is only there. The caller has the cloud's turn. A crash in between leaves pages that have
+// forgotten a cloud which is still set: they join it again.
+func (l *Link) leaveOthers(ctx context.Context, id format.ID) error {
+	if err := l.BringBackOthers(ctx, id); err != nil {
+		return err
+	}
+	keys, err := l.o.Disk.Pages()
+	if err != nil {
+		return err
+	}
+	var foreign []base.Page
+	for _, k := range keys {
+		err := l.o.Visit(ctx, k, func(ctx context.Context, p *Page) error {
+			other, err := p.knowsOther(ctx, id)
+			if err != nil || !other {
+				return err
+			}
+			foreign = append(foreign, k)
+			return p.fetchEverything(ctx)
+		})
+		if err != nil {
+			return fmt.Errorf("leave the former cloud of page %s: %w", l.text(k), err)
+		}
+	}
+	if len(foreign) == 0 {
+		return nil
+	}
+	if err := l.disconnect(); err != nil {
+		return err
+	}
+	for _, k := range foreign {
+		if err := l.o.Visit(ctx, k, func(ctx context.Context, p *Page) error { return p.Store.ForgetCloud(ctx, true) }); err != nil {
+			return fmt.Errorf("forget the former cloud of page %s: %w", l.text(k), err)
+		}
+	}
+	return nil
+}
+
+// knowsOther reports whether the page has been synced with another bucket than id.
+func (s *Page) knowsOther(ctx context.Context, id format.ID) (bool, error) {
+	at, err := cloudsync.StandingOf(ctx, s.Store)
+	if err != nil || !at.At.Joined() {
+		return false, err
+	}
+	return format.ID(at.Bucket) != id, nil
+}
+
+// fetchEverything brings here what the page has in its cloud only: trees of older commits and
+// pieces of values. What nobody has any more does not keep it. The caller has the cloud's turn. The
+// error matches base.ErrNeedsFetch when the cloud is not the one that has them.
+func (s *Page) fetchEverything(ctx context.Context) error {
+	trees, err := s.treeless(ctx)
+	if err != nil {
+		return err
+	}
+	pieces, err := s.onlyInCloud(ctx)
+	if err != nil || len(trees)+len(pieces) == 0 {
+		return err
+	}
+	synced, err := s.syncedInTurn(ctx)
+	if err != nil {
+		return fmt.Errorf("%d older versions and %d pieces of values are in the former cloud only, which cannot be reached: %w: %w", len(trees), len(pieces), base.ErrNeedsFetch, err)
+	}
+	if len(trees) > 0 {
+		err := synced.BuildTrees(ctx, trees)
+		if errors.Is(err, base.ErrGone) {
+			s.link.o.Logger.Warn("older versions are gone in the former cloud", "ledger", s.Page.Ledger, "page", hexOf(s.Page.ID), "error", err)
+		} else if err != nil {
+			return fmt.Errorf("fetch the trees of %d commits: %w", len(trees), err)
+		}
+		if pieces, err = s.onlyInCloud(ctx); err != nil { // with the trees it became known where their values are
+			return err
+		}
+	}
+	for part := range slices.Chunk(pieces, fetchedAtOnce) {
+		if _, err := synced.Fetch(ctx, part); err != nil {
+			return fmt.Errorf("fetch %d pieces of values: %w", len(pieces), err)
+		}
+	}
+	return nil
+}
+
+// fetchedAtOnce is how many pieces are asked for at once.
+const fetchedAtOnce = 1024
+
+// stored reads commits that are known here.
+type stored struct{ store *storage.Store }
+
+// Commit implements commit.Getter.
+func (g stored) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	return g.store.Known(ctx, id)
+}
+
+// treeless returns the commits whose trees are not here.
+func (s *Page) treeless(ctx context.Context) (ids []commit.ID, err error) {
+	var heads []commit.ID
+	for _, h := range s.Store.Heads() {
+		heads = append(heads, h.ID)
+	}
+	for c, err := range commit.Walk(ctx, stored{s.Store}, heads) {
+		if err != nil {
+			return nil, err
+		}
+		held, err := s.Store.TreeHeld(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		if !held {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids, nil
+}
+
+// onlyInCloud returns the pieces that are in the cloud and not here.
+func (s *Page) onlyInCloud(ctx context.Context) (pieces []object.Digest, err error) {
+	placed, err := s.Store.PlacedIn(ctx, func(storage.CloudPlace) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	for _, piece := range placed {
+		st, err := s.Store.PieceState(piece.Digest)
+		if err != nil {
+			return nil, err
+		}
+		if !st.Held {
+			pieces = append(pieces, piece.Digest)
+		}
+	}
+	return pieces, nil
+}

@@ -1,0 +1,366 @@
+package cloudlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/internal/secret"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// Options are what a Link needs. All fields are required, unless they say otherwise.
+type Options struct {
+	// Disk is where the files are, and Dir the directory of the repository, "" in memory.
+	Disk     layout.Dir
+	Dir      string
+	ReadOnly bool
+	Clock    clock.Clock
+	Logger   *slog.Logger
+	// Openers open buckets, and Stall is for how long, up to twice that, a bucket may let nothing
+	// happen; 0: for ever.
+	Openers bucket.Openers
+	Stall   time.Duration
+	// Manual lets nothing sync by itself, Paused begins in pause. Zero limits are none, zero pauses
+	// are those of cloudsync.
+	Manual, Paused   bool
+	Limits           cloudsync.Limits
+	MinPoll, MaxPoll time.Duration
+	// Rules returns the rules for uploads of a page that are not remembered. It may be nil.
+	Rules func(base.Page) []Rule
+	// TakeSecret has values cut by the secret of a bucket from now on.
+	TakeSecret func(secret.Bytes) error
+	// Name returns the human name of a page, "" when that is not known.
+	Name func(base.Page) (string, error)
+	// Open returns the pages whose store is open, and waits for those that are being opened.
+	Open func() []*Page
+	// Visit calls fn with a page that is here, opened for that.
+	Visit func(ctx context.Context, page base.Page, fn func(context.Context, *Page) error) error
+	// Gone returns the pages that are known and not here. Fetch brings one back with fill, unless
+	// that is under way.
+	Gone  func(context.Context) ([]presence.Gone, error)
+	Fetch func(ctx context.Context, page base.Page, fill presence.Fill) error
+	// Fresh says how the store of a page is opened that comes: nothing is known of it.
+	Fresh func(base.Page) storage.Options
+}
+
+// Link is what a repository has of its cloud. It is safe for concurrent use.
+type Link struct {
+	o      Options
+	turn   chan struct{} // holds one token: one at a time connects, sets, forgets or uploads anew
+	saving chan struct{} // holds one token: one at a time writes the record
+
+	writing sync.Mutex // held by who replaces the file, with mu for as long as it is replaced here
+
+	mu     sync.Mutex
+	file   *file          // guarded by mu; nil without a cloud, else not changed but replaced
+	wanted *file          // guarded by mu; the cloud that the options name, nil once the repository is a device of it
+	conn   *Conn          // guarded by mu; nil while not connected
+	record *syncRecord    // guarded by mu; what is remembered from one run to the next
+	err    error          // guarded by mu; why it could not be connected the last time
+	failed failure        // guarded by mu; of the last sync that did not come to any page
+	pass   secret.Bytes   // guarded by mu; the passphrase, where the key comes from one
+	watch  chan struct{}  // guarded by mu; closed at the next change of file, conn or err
+	saver  sync.WaitGroup // the goroutine that saves the record
+}
+
+// failure is why something failed, and when; zero: it has not.
+type failure struct {
+	err error
+	at  time.Time
+}
+
+// New returns the link of a repository that knows nothing of a cloud; see Open. pass is the
+// passphrase of the cloud that is remembered. want, when not nil, is the cloud that the repository
+// is to become a device of. Errors: those of what want says.
+func New(o Options, pass secret.Bytes, want *Cloud) (*Link, error) {
+	l := &Link{o: o, pass: pass, turn: make(chan struct{}, 1), saving: make(chan struct{}, 1), record: &syncRecord{}, watch: make(chan struct{})}
+	if want == nil {
+		return l, nil
+	}
+	var err error
+	if l.wanted, err = want.file(); err != nil {
+		return nil, err
+	}
+	if pass := want.pass(); !pass.IsZero() {
+		l.pass = pass
+	}
+	return l, nil
+}
+
+// Open reads what is remembered of the cloud and, unless nothing is to sync by itself, connects.
+// Neither a damaged file nor that it cannot connect keeps anybody from the pages: Info tells.
+func (l *Link) Open(ctx context.Context) error {
+	f, err := l.readFile()
+	if errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrUnsupported) {
+		l.o.Logger.Warn("what is remembered of the cloud cannot be read", "error", err)
+		l.err = err
+		if errors.Is(err, base.ErrUnsupported) { // what another version has written is not overwritten
+			l.wanted = nil
+		}
+		return nil
+	}
+	if err != nil || f == nil {
+		return err
+	}
+	if f, err = l.settleWanted(f); err != nil {
+		return err
+	}
+	if !l.o.ReadOnly {
+		if err := l.settleDevice(f); err != nil {
+			return err
+		}
+	}
+	l.file = f
+	if w, err := f.ring(); err == nil {
+		l.record = l.readRecord(w.BucketID.String())
+	}
+	if l.o.Manual || l.o.ReadOnly {
+		return nil
+	}
+	if _, err := l.connectInTurn(ctx); err != nil {
+		l.o.Logger.Warn("the cloud cannot be connected", "error", err)
+	}
+	return nil
+}
+
+// Close ends syncing. pages closes the pages meanwhile: all say farewell to the bucket at once. No
+// call uses the link any more.
+func (l *Link) Close(pages func()) error {
+	if _, conn := l.get(); conn != nil {
+		_ = conn.Syncer.Close() // always nil
+	}
+	pages()
+	return l.disconnect()
+}
+
+// Conn is the connection to a bucket whose keyring is open.
+type Conn struct {
+	// Syncer syncs pages with the bucket.
+	Syncer *cloudsync.Syncer
+	bucket *lateBucket
+	own    *bucket.Meter // counts the requests that are not the syncer's
+	ring   *seal.Keyring
+	saved  cloudsync.Metrics // guarded by Link.mu; what of the figures is in the record
+}
+
+// id returns the bucket's id.
+func (c *Conn) id() format.ID { return format.ID(c.ring.BucketID()) }
+
+// Has reports whether the repository is a device of a cloud.
+func (l *Link) Has() bool {
+	f, _ := l.get()
+	return f != nil
+}
+
+// Connected returns the connection, nil when there is none.
+func (l *Link) Connected() *Conn {
+	_, conn := l.get()
+	return conn
+}
+
+func (l *Link) get() (*file, *Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.file, l.conn
+}
+
+func (l *Link) passphrase() secret.Bytes {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pass
+}
+
+// Bucket returns the id of the bucket; ok is false without a cloud. It asks the bucket for nothing.
+// Errors: why the file that says which cloud there is cannot be used.
+func (l *Link) Bucket() (id seal.ID, ok bool, err error) {
+	l.mu.Lock()
+	f, err := l.file, l.err
+	l.mu.Unlock()
+	if f == nil {
+		return id, false, err
+	}
+	w, err := f.ring()
+	if err != nil {
+		return id, true, err
+	}
+	return w.BucketID, true, nil
+}
+
+// set changes what is guarded and tells who watches.
+func (l *Link) set(fn func(*Link)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fn(l)
+	close(l.watch)
+	l.watch = make(chan struct{})
+}
+
+// Take waits for the cloud's turn, which release gives back: nobody else changes which cloud there
+// is until then.
+func (l *Link) Take(ctx context.Context) (release func(), err error) {
+	select {
+	case l.turn <- struct{}{}:
+		return func() { <-l.turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Turn calls fn with the cloud's turn. When fn fails, pages that were taken from a cloud go on with
+// the one that is remembered, also when it was ctx that ended the change.
+func (l *Link) Turn(ctx context.Context, fn func(context.Context) error) error {
+	release, err := l.Take(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err = fn(ctx); err != nil {
+		if err := l.attachAll(context.WithoutCancel(ctx), false); err != nil {
+			l.o.Logger.Warn("pages cannot be synced", "error", err)
+		}
+	}
+	return err
+}
+
+// Connect returns the connection to the bucket, making it when there is none. It asks the bucket
+// for nothing, unless the repository has yet to become a device of it. Errors: those of Set then;
+// base.ErrNoCloud, base.ErrReadOnly, base.ErrWrongKey, base.ErrCorrupt, those of ctx and of reading
+// the key file.
+func (l *Link) Connect(ctx context.Context) (*Conn, error) {
+	for {
+		l.mu.Lock()
+		conn, changed := l.conn, l.watch
+		l.mu.Unlock()
+		if conn != nil {
+			return conn, nil
+		}
+		select {
+		case l.turn <- struct{}{}:
+			defer func() { <-l.turn }()
+			return l.connectInTurn(ctx)
+		case <-changed: // who has the turn may have made a link, and wait for what the caller does
+		case <-ctx.Done():
+			return nil, fmt.Errorf("connect to the cloud: %w", ctx.Err())
+		}
+	}
+}
+
+// connectInTurn is Connect for who has the cloud's turn.
+func (l *Link) connectInTurn(ctx context.Context) (*Conn, error) {
+	l.mu.Lock()
+	f, wanted, conn, broken := l.file, l.wanted, l.conn, l.err
+	l.mu.Unlock()
+	switch {
+	case conn != nil:
+		return conn, nil
+	case f == nil && wanted != nil && !l.o.ReadOnly:
+		if err := l.joinWanted(ctx, wanted); err != nil {
+			return nil, fmt.Errorf("connect to the cloud %s: %w", wanted.url, err)
+		}
+		return l.connectInTurn(ctx)
+	case f == nil && broken != nil:
+		return nil, fmt.Errorf("connect to the cloud: %w", broken)
+	case f == nil:
+		return nil, fmt.Errorf("connect to the cloud: %w", base.ErrNoCloud)
+	case l.o.ReadOnly:
+		return nil, fmt.Errorf("connect to the cloud: the repository is open for reading: %w", base.ErrReadOnly)
+	}
+	conn, err := l.open(f)
+	l.set(func(l *Link) { l.conn, l.err = conn, err })
+	if err != nil {
+		return nil, fmt.Errorf("connect to the cloud %s: %w", f.url, err)
+	}
+	if !l.o.Manual {
+		l.startSaving(conn)
+	}
+	return conn, nil
+}
+
+// open opens the keyring that the file remembers, and makes the syncer.
+func (l *Link) open(f *file) (*Conn, error) {
+	chain, err := f.chain()
+	if err != nil {
+		return nil, err
+	}
+	master, err := masterKey(f, l.passphrase(), chain)
+	if err != nil {
+		return nil, err
+	}
+	ring, err := chain.Open(master)
+	if err != nil {
+		return nil, keyError(err)
+	}
+	if err := l.o.TakeSecret(ring.ChunkingSecret()); err != nil { // Options.Mend has made another
+		return nil, err
+	}
+	b := newLateBucket(f.url, func(ctx context.Context) (bucket.Bucket, error) {
+		return l.o.Openers.Open(ctx, f.url, bucket.OpenOptions{CredentialsFile: f.credentials, MustExist: true})
+	})
+	syncer := cloudsync.New(cloudsync.Options{
+		Bucket: b, Keyring: ring, KeepKeys: l.keepRing, Key: f.key, Clock: l.o.Clock, Logger: l.o.Logger, Limits: l.o.Limits,
+		MinPoll: l.o.MinPoll, MaxPoll: l.o.MaxPoll, Paused: l.o.Paused || f.paused, Manual: l.o.Manual, Stall: l.o.Stall,
+	})
+	return &Conn{bucket: b, own: bucket.NewMeter(patient(b, l.o.Clock, l.o.Stall)), ring: ring, Syncer: syncer}, nil
+}
+
+// keepRing remembers a ring of the keyring that follows those which are remembered.
+func (l *Link) keepRing(ring []byte) error {
+	return l.changeFile(func(f *file) error {
+		c, err := f.chain()
+		if err != nil {
+			return err
+		}
+		if c, err = c.Append(ring); err != nil {
+			return err
+		}
+		f.keys = c.Rings()
+		return nil
+	})
+}
+
+// changeFile replaces the file `cloud` by a changed copy.
+func (l *Link) changeFile(change func(*file) error) error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	f, _ := l.get()
+	if f == nil {
+		return base.ErrNoCloud
+	}
+	next := *f
+	if err := change(&next); err != nil {
+		return err
+	}
+	if err := l.writeFile(&next); err != nil {
+		return err
+	}
+	l.set(func(l *Link) { l.file = &next })
+	return nil
+}
+
+// disconnect ends the syncing of all pages and closes the link. The caller has the cloud's turn.
+func (l *Link) disconnect() error {
+	_, conn := l.get()
+	if conn == nil {
+		return nil
+	}
+	errs := []error{conn.Syncer.Close()} // before the pages: it ends them all at once
+	for _, s := range l.o.Open() {
+		errs = append(errs, s.end(false))
+	}
+	l.remember(conn)
+	l.set(func(l *Link) { l.conn = nil })
+	l.saver.Wait()
+	return errors.Join(append(errs, conn.bucket.Close())...)
+}

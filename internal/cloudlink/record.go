@@ -1,0 +1,211 @@
+package cloudlink
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+// syncRecord is the content of the file `cloud-state`, as JSON: figures of earlier runs for Status.
+// It proves nothing and nothing depends on it; one that cannot be read is begun anew.
+type syncRecord struct {
+	Version int          `json:"version"`
+	Bucket  string       `json:"bucket"` // id; figures of another bucket are forgotten
+	Since   time.Time    `json:"since"`
+	Totals  syncTotals   `json:"totals"`
+	Success time.Time    `json:"success"` // of a Sync of all pages
+	Pages   []pageRecord `json:"pages"`
+
+	index map[base.Page]int // of Pages; nil until it is needed
+}
+
+// syncTotals are sums over all runs.
+type syncTotals struct {
+	A       int64 `json:"a"`
+	B       int64 `json:"b"`
+	Free    int64 `json:"free"`
+	Up      int64 `json:"up"`
+	Down    int64 `json:"down"`
+	Retries int64 `json:"retries"`
+	Entries int64 `json:"entries"`
+	Applied int64 `json:"applied"`
+	Points  int64 `json:"checkpoints"`
+}
+
+// pageRecord is what is remembered of a page.
+type pageRecord struct {
+	Ledger  []byte    `json:"ledger"`
+	Page    []byte    `json:"page"`
+	Success time.Time `json:"success"`
+	Err     string    `json:"error,omitempty"` // of the last attempt, "" when that succeeded
+}
+
+const (
+	recordVersion   = 1
+	maxRecordBytes  = 64 << 20
+	saveRecordEvery = time.Minute
+)
+
+// readRecord returns the record of a bucket, a new one when there is none.
+func (l *Link) readRecord(bucket string) *syncRecord {
+	fresh := &syncRecord{Version: recordVersion, Bucket: bucket, Since: l.o.Clock.Now().UTC()}
+	b, err := vfs.ReadFile(l.o.Disk.FS, l.o.Disk.File(cloudStateName), maxRecordBytes)
+	if err != nil {
+		return fresh
+	}
+	var rec syncRecord
+	if json.Unmarshal(b, &rec) != nil || rec.Version != recordVersion || rec.Bucket != bucket {
+		return fresh
+	}
+	return &rec
+}
+
+// Remember adds what happened since the last time to the figures that are remembered. What goes
+// wrong is logged: nobody needs the figures to go on.
+func (l *Link) Remember() { l.remember(l.Connected()) }
+
+// remember adds what happened since the last time to the record and writes that. conn is nil when
+// there is none. What goes wrong is logged: nobody needs the figures to go on.
+func (l *Link) remember(conn *Conn) {
+	if l.o.ReadOnly {
+		return
+	}
+	l.saving <- struct{}{}
+	defer func() { <-l.saving }()
+	var states []cloudsync.PageState
+	var now cloudsync.Metrics
+	if conn != nil {
+		states, now = conn.Syncer.States(), conn.metrics()
+	}
+	l.mu.Lock()
+	rec := l.record
+	if conn != nil {
+		rec.Totals.add(&now, &conn.saved)
+		conn.saved = now
+	}
+	for i := range states {
+		rec.note(&states[i])
+	}
+	b, err := json.Marshal(rec)
+	l.mu.Unlock()
+	if err == nil {
+		err = l.o.Disk.Replace(l.o.Disk.File(cloudStateName), b)
+	}
+	if err != nil {
+		l.o.Logger.Warn("figures of sync could not be saved", "error", err)
+	}
+}
+
+// add adds what was counted since some figures were saved.
+func (t *syncTotals) add(now, saved *cloudsync.Metrics) {
+	t.A += now.A - saved.A
+	t.B += now.B - saved.B
+	t.Free += now.Free - saved.Free
+	t.Up += now.Up - saved.Up
+	t.Down += now.Down - saved.Down
+	t.Retries += now.Retries - saved.Retries
+	t.Entries += now.Entries - saved.Entries
+	t.Applied += now.Applied - saved.Applied
+	t.Points += now.Checkpoints - saved.Checkpoints
+}
+
+// note takes over the state of a page.
+func (rec *syncRecord) note(s *cloudsync.PageState) {
+	p := rec.page(s.Ledger, s.Page)
+	if s.LastSuccess.After(p.Success) {
+		p.Success = s.LastSuccess.UTC()
+	}
+	p.Err = ""
+	for _, err := range []error{s.UploadErr, s.DownloadErr} {
+		if err != nil {
+			p.Err = err.Error()
+		}
+	}
+}
+
+// page returns the record of a page, making it when there is none.
+func (rec *syncRecord) page(ledger string, id [16]byte) *pageRecord {
+	if p := rec.find(ledger, id); p != nil {
+		return p
+	}
+	rec.index[base.Page{Ledger: ledger, ID: id}] = len(rec.Pages)
+	rec.Pages = append(rec.Pages, pageRecord{Ledger: []byte(ledger), Page: id[:]})
+	return &rec.Pages[len(rec.Pages)-1]
+}
+
+// find returns the record of a page, nil when there is none.
+func (rec *syncRecord) find(ledger string, id [16]byte) *pageRecord {
+	if rec.index == nil {
+		rec.index = make(map[base.Page]int, len(rec.Pages))
+		for i, p := range rec.Pages {
+			if len(p.Page) == len(id) {
+				rec.index[base.Page{Ledger: string(p.Ledger), ID: [16]byte(p.Page)}] = i
+			}
+		}
+	}
+	if i, ok := rec.index[base.Page{Ledger: ledger, ID: id}]; ok {
+		return &rec.Pages[i]
+	}
+	return nil
+}
+
+// startSaving starts the goroutine that writes the record now and then, so that a process that is
+// killed leaves one. It ends when the connection does.
+func (l *Link) startSaving(conn *Conn) {
+	l.saver.Go(func() {
+		for {
+			l.mu.Lock()
+			current, changed := l.conn == conn, l.watch
+			l.mu.Unlock()
+			if !current {
+				return
+			}
+			tick, release := l.o.Clock.After(saveRecordEvery)
+			select {
+			case <-tick:
+				l.remember(conn)
+			case <-changed:
+			}
+			release()
+		}
+	})
+}
+
+// Figures are sums over all runs since the cloud was set, as ledger.CloudStatus tells them.
+type Figures struct {
+	LastSuccess, Since                                         time.Time
+	ClassA, ClassB, Free                                       int64
+	UpBytes, DownBytes, Retries, Entries, Applied, Checkpoints int64
+}
+
+// Figures returns what is remembered of all runs.
+func (l *Link) Figures() Figures {
+	if conn := l.Connected(); conn != nil {
+		l.remember(conn)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := &l.record.Totals
+	return Figures{
+		LastSuccess: l.record.Success, Since: l.record.Since, ClassA: t.A, ClassB: t.B, Free: t.Free, UpBytes: t.Up, DownBytes: t.Down,
+		Retries: t.Retries, Entries: t.Entries, Applied: t.Applied, Checkpoints: t.Points,
+	}
+}
+
+// Metrics returns the figures of this run; all zero while not connected.
+func (l *Link) Metrics() cloudsync.Metrics {
+	if conn := l.Connected(); conn != nil {
+		return conn.metrics()
+	}
+	return cloudsync.Metrics{}
+}
+
+// metrics returns the figures of the syncer and of other requests.
+func (c *Conn) metrics() cloudsync.Metrics {
+	m, own := c.Syncer.Metrics(), c.own.Counts()
+	m.A, m.B, m.Free, m.Up, m.Down = m.A+own.A, m.B+own.B, m.Free+own.Free, m.Up+own.Up, m.Down+own.Down
+	return m
+}
