@@ -1,0 +1,318 @@
+package backup
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/pageusage"
+)
+
+// Source is a repository that is copied.
+type Source struct {
+	// Identity is the content of the file that makes a repository of a directory, and Now the time.
+	Identity []byte
+	Now      time.Time
+	// Pages are those that are here, sorted. Away returns those that are not, and is called after
+	// these were copied.
+	Pages []Page
+	Away  func(context.Context) ([]presence.Gone, error)
+	// Copy copies the files of a page, as of one moment. It reports false for a page that has left
+	// since the pages were listed.
+	Copy func(ctx context.Context, page base.Page, create Create) (here bool, err error)
+}
+
+// Page is a page of a Source.
+type Page struct {
+	base.Page
+	Name       string    // human, "" when there is none
+	LastClosed time.Time // zero when that is not known
+}
+
+// Create begins a file of size bytes, which ends with Close; one at a time.
+type Create func(name string, size int64) (io.WriteCloser, error)
+
+// ToDir writes a copy into the directory dir, which is absent or empty. When it returns nil the copy
+// is on disk; after an error dir holds no repository that opens. Errors: base.ErrInvalid, those of the
+// Source, of ctx and of the file system.
+func ToDir(ctx context.Context, dir string, s Source) error {
+	infos, err := vfs.OS.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if len(infos) > 0 {
+		return fmt.Errorf("the directory is not empty: %w", base.ErrInvalid)
+	}
+	t := &dirTarget{dir: dir, dirs: map[string]bool{}}
+	if err := writeTo(t, t.mark(), nil); err != nil {
+		return err
+	}
+	return s.copyTo(ctx, t)
+}
+
+// ToTar writes a copy to w as a tar stream. Errors: those of the Source, of ctx and of w.
+func ToTar(ctx context.Context, w io.Writer, s Source) error {
+	return s.copyTo(ctx, &tarTarget{w: tar.NewWriter(w), at: s.Now})
+}
+
+// target takes the files of a backup. Names are slash-separated and relative to the
+// repository's directory.
+type target interface {
+	// create begins a file of size bytes, which ends with Close; one at a time.
+	create(name string, size int64) (io.WriteCloser, error)
+	// sync makes what was created durable.
+	sync() error
+	// finish makes the end of the backup durable.
+	finish() error
+}
+
+// top is the directory of the format.
+var top = strconv.Itoa(layout.FormatVersion)
+
+func (s *Source) copyTo(ctx context.Context, t target) error {
+	named := map[string]bool{} // ledgers of which the name is written
+	for _, p := range s.Pages {
+		dir, err := ledgerDir(t, p.Ledger, named)
+		if err != nil {
+			return err
+		}
+		dir = path.Join(dir, layout.PageDirName(p.ID))
+		here, err := s.Copy(ctx, p.Page, func(name string, size int64) (io.WriteCloser, error) {
+			return t.create(path.Join(dir, name), size)
+		})
+		if err != nil && here {
+			return fmt.Errorf("copy page %s: %w", p.Text(p.Name), err)
+		}
+	}
+	// What is known of the pages that are in the cloud only: with the same cloud the copy can fetch
+	// them.
+	away, err := s.Away(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range away {
+		dir, err := ledgerDir(t, p.Page.Ledger, named)
+		if err == nil {
+			err = writeTo(t, path.Join(dir, layout.AwayName(p.Page.ID)), p.Encode())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := s.copyUsage(t); err != nil {
+		return err
+	}
+	// The file that makes a repository of the directory comes last.
+	if err := t.sync(); err != nil {
+		return err
+	}
+	if err := writeTo(t, path.Join(top, layout.IdentityName), s.Identity); err != nil {
+		return err
+	}
+	return t.finish()
+}
+
+// ledgerDir returns the directory of a ledger, and writes the file with its name where one is needed.
+func ledgerDir(t target, ledger string, named map[string]bool) (string, error) {
+	dir := path.Join(top, layout.LedgersName, layout.LedgerDirName(ledger))
+	if named[ledger] || layout.SpelledOut(ledger) {
+		return dir, nil
+	}
+	named[ledger] = true
+	return dir, writeTo(t, path.Join(dir, layout.LedgerName), []byte(ledger))
+}
+
+// copyUsage writes a page_usage_db in which all pages are closed.
+func (s *Source) copyUsage(t target) (err error) {
+	tmp, err := os.MkdirTemp("", "ledger-backup-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	u, _, err := pageusage.Open(tmp, pageusage.Options{Now: s.Now})
+	if err != nil {
+		return err
+	}
+	files, err := openAll(tmp)
+	if err != nil {
+		return errors.Join(err, u.Close())
+	}
+	defer func() {
+		for _, f := range files {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	_ = os.RemoveAll(tmp) // where the system allows that of open files: then nothing stays when the process is killed
+	for _, p := range s.Pages {
+		at := p.LastClosed
+		if at.IsZero() {
+			at = s.Now
+		}
+		if err = u.MarkClosed(p.Page, at); err == nil && p.Name != "" {
+			err = u.SetPageName(p.Page, p.Name)
+		}
+		if err != nil {
+			return errors.Join(err, u.Close())
+		}
+	}
+	if err := u.Close(); err != nil {
+		return err
+	}
+	for _, f := range files {
+		b, err := io.ReadAll(f)
+		if err == nil {
+			err = writeTo(t, path.Join(top, layout.UsageName, filepath.Base(f.Name())), b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openAll opens the files of a directory for reading.
+func openAll(dir string) (files []*os.File, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		f, err := os.Open(filepath.Join(dir, e.Name()))
+		if err != nil {
+			for _, f := range files {
+				err = errors.Join(err, f.Close())
+			}
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+func writeTo(t target, name string, content []byte) error {
+	w, err := t.create(name, int64(len(content)))
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(content)
+	return errors.Join(err, w.Close())
+}
+
+// dirTarget is a backup in a directory.
+type dirTarget struct {
+	dir  string
+	dirs map[string]bool // made or written to
+}
+
+func (t *dirTarget) create(name string, size int64) (io.WriteCloser, error) {
+	path := filepath.Join(t.dir, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	for d := filepath.Dir(path); ; d = filepath.Dir(d) {
+		t.dirs[d] = true
+		if d == filepath.Clean(t.dir) || d == filepath.Dir(d) {
+			break
+		}
+	}
+	f, err := vfs.OS.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Preallocate(size); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &diskFile{f: f}, nil
+}
+
+// diskFile writes a file from its beginning and syncs it at its end.
+type diskFile struct {
+	f   vfs.File
+	off int64
+	err error
+}
+
+// Write implements io.Writer.
+func (b *diskFile) Write(p []byte) (int, error) {
+	n, err := b.f.WriteAt(p, b.off)
+	b.off += int64(n)
+	b.err = errors.Join(b.err, err)
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *diskFile) Close() error {
+	if b.err != nil {
+		return b.f.Close()
+	}
+	return errors.Join(b.f.Sync(), b.f.Close())
+}
+
+func (t *dirTarget) sync() error {
+	dirs := make([]string, 0, len(t.dirs))
+	for d := range t.dirs {
+		dirs = append(dirs, d)
+	}
+	slices.SortFunc(dirs, func(a, b string) int { return len(b) - len(a) })
+	for _, d := range dirs {
+		if err := vfs.OS.SyncDir(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mark is the file that tells a backup that did not come to its end from a repository that has lost
+// its own file.
+func (t *dirTarget) mark() string {
+	return path.Join(top, layout.IncompleteName)
+}
+
+func (t *dirTarget) finish() error {
+	if err := t.sync(); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(t.dir, filepath.FromSlash(t.mark()))); err != nil {
+		return err
+	}
+	return vfs.OS.SyncDir(filepath.Dir(filepath.Clean(t.dir)))
+}
+
+// tarTarget is a backup in a tar stream.
+type tarTarget struct {
+	w  *tar.Writer
+	at time.Time
+}
+
+func (t *tarTarget) create(name string, size int64) (io.WriteCloser, error) {
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o600, ModTime: t.at, Format: tar.FormatPAX}
+	if err := t.w.WriteHeader(h); err != nil {
+		return nil, fmt.Errorf("write tar: %w", err)
+	}
+	return tarFile{t.w}, nil
+}
+
+// tarFile is the present file of a tar stream.
+type tarFile struct{ w *tar.Writer }
+
+// Write implements io.Writer.
+func (f tarFile) Write(b []byte) (int, error) { return f.w.Write(b) }
+
+// Close implements io.Closer. It fails when less was written than declared.
+func (f tarFile) Close() error { return f.w.Flush() }
+
+func (t *tarTarget) sync() error   { return nil }
+func (t *tarTarget) finish() error { return t.w.Close() }
