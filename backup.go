@@ -17,10 +17,7 @@ func (r *Repository) Backup(ctx context.Context, dir string) error {
 	if dir == "" {
 		return fmt.Errorf("back up: the directory has no name: %w", ErrInvalid)
 	}
-	source, err := r.backupSource(ctx)
-	if err == nil {
-		err = backup.ToDir(ctx, dir, source)
-	}
+	err := backup.ToDir(ctx, dir, r.backupSource())
 	if err != nil {
 		return fmt.Errorf("back up to %s: %w", dir, err)
 	}
@@ -30,29 +27,30 @@ func (r *Repository) Backup(ctx context.Context, dir string) error {
 // BackupTo writes the same copy as Backup to w as a tar stream. Unpacked into an empty directory it
 // is a repository that Open opens. Errors: as Backup, and those of w.
 func (r *Repository) BackupTo(ctx context.Context, w io.Writer) error {
-	source, err := r.backupSource(ctx)
-	if err == nil {
-		err = backup.ToTar(ctx, w, source)
-	}
+	err := backup.ToTar(ctx, w, r.backupSource())
 	if err != nil {
 		return fmt.Errorf("back up: %w", err)
 	}
 	return nil
 }
 
-func (r *Repository) backupSource(ctx context.Context) (backup.Source, error) {
-	infos, err := r.herePages(ctx)
-	s := backup.Source{Identity: r.identity.Load().Encode(), Now: r.clock.Now(), Away: r.pages.Gone}
-	for _, info := range infos {
-		s.Pages = append(s.Pages, backup.Page{Page: info.key(), Name: info.Name, LastClosed: info.LastClosed})
+func (r *Repository) backupSource() backup.Source {
+	return backup.Source{
+		Identity: r.identity.Load().Encode(), Now: r.clock.Now(), Away: r.pages.Gone,
+		Pages: func(ctx context.Context) (all []backup.Page, err error) {
+			infos, err := r.herePages(ctx)
+			for _, info := range infos {
+				all = append(all, backup.Page{Page: info.key(), Name: info.Name, LastClosed: info.LastClosed})
+			}
+			return all, err
+		},
+		Copy: func(ctx context.Context, k pageKey, create backup.Create) (bool, error) {
+			err := r.visit(ctx, k, func(ctx context.Context, p *Page) error {
+				err := p.store.CopyTo(ctx, create)
+				p.note(err)
+				return err
+			})
+			return !r.hasLeft(k, err), err
+		},
 	}
-	s.Copy = func(ctx context.Context, k pageKey, create backup.Create) (bool, error) {
-		err := r.visit(ctx, k, func(ctx context.Context, p *Page) error {
-			err := p.store.CopyTo(ctx, create)
-			p.note(err)
-			return err
-		})
-		return !r.hasLeft(k, err), err
-	}
-	return s, err
 }

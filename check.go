@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"iter"
 
+	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
-	"github.com/ledgerd/ledger/internal/base"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/checkup"
 	"github.com/ledgerd/ledger/internal/cloudlink"
+	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -129,160 +133,88 @@ func (r *Repository) Check(ctx context.Context, o CheckOptions) (*CheckReport, e
 		report.Repository = append(report.Repository, Problem{Where: "file " + cloudlink.FileName, Message: problemText(info.Err)})
 	}
 	for i, info := range chosen {
-		c := pageCheck{repo: r, o: o, ledger: &Ledger{repo: r, name: info.Ledger}, info: info, index: i, pages: len(chosen)}
-		if err := c.run(ctx); err != nil {
+		at := CheckProgress{Ledger: info.Ledger, Page: info.ID, Index: i, Pages: len(chosen), Step: "segments"}
+		found, err := checkup.Run(ctx, r.checkOf(info.key(), &o, at))
+		if err != nil {
 			if o.Page == nil && r.hasLeft(info.key(), err) {
 				continue
 			}
-			return nil, fmt.Errorf("check page %s: %w", base.PageName(info.Ledger, info.Name, info.ID), err)
+			return nil, fmt.Errorf("check page %s: %w", info.key().Text(info.Name), err)
 		}
-		report.Pages = append(report.Pages, c.report)
+		report.Pages = append(report.Pages, pageReport(info, found))
 	}
 	return report, nil
 }
 
-// pageCheck is the check of one page.
-type pageCheck struct {
-	repo         *Repository
-	o            CheckOptions
-	ledger       *Ledger
-	info         PageInfo
-	index, pages int
-	report       PageReport
-	compared     bool // with what the cloud has
-	adrift       bool // there is a cloud, and no position in it: a repair before may not have come to asking it
-	again        bool // something can be sent only after heads were rescued
-	rescued      []Rescue
-	holed        []Problem          // heads of which a part of the tree is not here
-	gone         map[commit.ID]bool // commits of which the cloud does not have the tree
+// checkOf says how a page is checked.
+func (r *Repository) checkOf(k pageKey, o *CheckOptions, at CheckProgress) checkup.Options {
+	return checkup.Options{
+		Repair: o.Repair, Cloud: r.cloud.Has(), InMemory: r.o.InMemory, Log: r.o.Logger.With("ledger", k.Ledger, "page", PageID(k.ID).String()),
+		Disk: r.disk, Page: k, Usage: r.usage,
+		Store: func() storage.Options { return r.storageOptions(k) },
+		Visit: func(ctx context.Context, fn func(context.Context, *checkup.Page) error) error {
+			return r.visit(ctx, k, func(ctx context.Context, p *Page) error { return fn(ctx, p.checked()) })
+		},
+		Alone: func(ctx context.Context, fn func() error) (bool, error) { return r.alone(ctx, k, fn) },
+		Progress: func(done, total int64) {
+			if at.Done, at.Total = done, total; o.Progress != nil {
+				o.Progress(at)
+			}
+		},
+	}
 }
 
-func (c *pageCheck) run(ctx context.Context) error {
-	if err := c.checkAndRepair(ctx); err != nil {
-		return err
+// checked returns the page as a check needs it.
+func (p *Page) checked() *checkup.Page {
+	return &checkup.Page{
+		Store: p.store, Damaged: p.note, Sync: p.Sync, Complete: p.ensureTree, Tree: p.tree, Commit: p.commitEntries,
+		Fetch: func(ctx context.Context, ds []object.Digest) error {
+			return p.withSync(ctx, "fetch damaged pieces", func(ctx context.Context, s *cloudsync.Page) error {
+				_, err := s.Fetch(ctx, ds)
+				return err
+			})
+		},
 	}
-	for _, p := range c.holed {
-		told := func(q Problem) bool { return q.Where == p.Where && q.Key == p.Key && !q.Repaired }
-		if !slices.ContainsFunc(c.report.Problems, told) {
-			c.report.Problems = append(c.report.Problems, p)
-		}
-	}
-	return nil
 }
 
-func (c *pageCheck) checkAndRepair(ctx context.Context) error {
-	found, err := c.check(ctx)
-	if err != nil {
-		return err
-	}
-	c.report = found
-	switch {
-	case c.o.Repair && (len(found.Problems) > 0 || len(found.Holes) > 0 || found.MissingPieces > 0 || c.adrift):
-		return c.repair(ctx)
-	case !c.o.Repair && slices.ContainsFunc(found.Problems, func(p Problem) bool { return !p.ofIndex() }):
-		return c.detail(ctx)
-	}
-	return nil
-}
-
-// check checks the page once.
-func (c *pageCheck) check(ctx context.Context) (report PageReport, err error) {
-	report = PageReport{Ledger: c.info.Ledger, Name: c.info.Name, ID: c.info.ID}
-	err = c.repo.visit(ctx, c.info.key(), func(ctx context.Context, p *Page) error { return c.look(ctx, p, &report) })
-	if len(report.Problems) == 0 && isDamage(err) {
-		report.Problems, err = []Problem{newProblem(err)}, nil
-	}
-	return report, err
-}
-
-// look is check for a page that is open.
-func (c *pageCheck) look(ctx context.Context, p *Page, report *PageReport) error {
-	found, err := p.store.Check(ctx, storage.CheckOptions{Progress: c.progress})
-	if err != nil {
-		return err
-	}
-	if c.repo.cloud.Has() {
-		at, err := cloudsync.StandingOf(ctx, p.store)
-		c.adrift = err == nil && !at.At.Joined()
-	}
-	report.Commits, report.Nodes, report.Pieces = int64(found.Commits), int64(found.Nodes), int64(found.Pieces)
-	report.Rows, report.Bytes = int64(found.Rows), found.Bytes
-	report.Torn, report.IndexRebuilt = tornTails(found.Recovery), found.Recovery.IndexRebuilt
-	for _, e := range found.Problems {
-		p.note(e)
-		report.Problems = append(report.Problems, newProblem(e))
-	}
-	report.More, report.MissingPieces, report.AwayPieces = found.More, found.Missing, found.Away
-	if err := c.vanished(report, p.store); err != nil {
-		return err
-	}
-	for _, id := range found.Holes {
-		report.Holes = append(report.Holes, CommitID(id))
-	}
-	c.holed, err = c.holedHeads(ctx, p.store, found.Holes)
-	return err
-}
-
-// holedHeads tells of the heads among commits with holes: the newest content cannot be read wholly.
-func (c *pageCheck) holedHeads(ctx context.Context, store *storage.Store, holes []commit.ID) (all []Problem, err error) {
-	local, err := store.Unsynced(ctx)
+// commitEntries makes a durable commit on head of entries, sorted by key; nil when head has the
+// same.
+func (p *Page) commitEntries(ctx context.Context, head *commit.Commit, message string, entries iter.Seq2[fb.Entry, error]) (*commit.Commit, error) {
+	unlock, err := p.store.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, h := range store.Heads() {
-		if slices.Contains(holes, h.ID) {
-			all = append(all, Problem{
-				Where: whereTree, Key: h.ID.String(), Message: "a part of it is not here, and this is the newest version",
-				Fetchable: c.repo.cloud.Has() && !slices.Contains(local, h.ID),
-			})
-		}
-	}
-	return all, nil
-}
-
-// whereTree is where a problem is told to be of a tree of which a part is not here.
-const whereTree = "tree of commit"
-
-// allGone is where a problem is told to be of a page of whose content no file has anything any
-// more.
-const allGone = "files of the page"
-
-// vanished reports a page whose files are all gone, or have nothing in them.
-func (c *pageCheck) vanished(report *PageReport, store *storage.Store) error {
-	key := c.info.key()
-	size, err := c.repo.disk.PageSize(key)
+	defer unlock()
+	j := p.store.NewJournal()
+	defer j.Rollback()
+	root, err := btree.Build(ctx, p.ID(), &txSink{j: j}, entries)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	had, err := c.repo.vanished(key, store.Blank(), size)
-	if err != nil || had == 0 {
-		return err
+	next, pending, err := p.submit(ctx, j, root, head, message)
+	if err == nil && pending != nil {
+		err = pending.Wait()
 	}
-	report.Problems = append(report.Problems, Problem{
-		Where: allGone, Message: fmt.Sprintf("all are gone or empty: they had %d bytes when the page was closed last", had), Fetchable: c.repo.cloud.Has(),
-	})
-	return nil
+	return next, err
 }
 
-// forgetVanished has a page whose files are gone for good told once.
-func (c *pageCheck) forgetVanished() error {
-	told := slices.ContainsFunc(c.report.Problems, func(p Problem) bool { return p.Where == allGone && !p.Repaired })
-	if !told || c.report.CloudErr != nil || c.report.InUse {
-		return nil
+func pageReport(info PageInfo, found *checkup.Report) PageReport {
+	c := &found.Check
+	out := PageReport{
+		Ledger: info.Ledger, Name: info.Name, ID: info.ID, Commits: int64(c.Commits), Nodes: int64(c.Nodes), Pieces: int64(c.Pieces), Rows: int64(c.Rows),
+		Bytes: c.Bytes, Torn: tornTails(c.Recovery), IndexRebuilt: c.Recovery.IndexRebuilt, MissingPieces: c.Missing, AwayPieces: c.Away,
+		CloudErr: found.CloudErr, InUse: found.InUse, More: found.More,
 	}
-	size, err := c.repo.disk.PageSize(c.info.key())
-	if err != nil {
-		return err
+	for _, p := range found.Problems {
+		out.Problems = append(out.Problems, Problem(p))
 	}
-	return c.repo.usage.NoteSize(c.info.key(), size)
-}
-
-func (c *pageCheck) progress(done, total int64) {
-	if c.o.Progress != nil {
-		c.o.Progress(CheckProgress{
-			Ledger: c.info.Ledger, Page: c.info.ID, Index: c.index, Pages: c.pages, Step: "segments", Done: done, Total: total,
-		})
+	for _, id := range c.Holes {
+		out.Holes = append(out.Holes, CommitID(id))
 	}
+	for _, r := range found.Rescued {
+		out.Rescued = append(out.Rescued, Rescue{CommitID(r.Head), CommitID(r.Commit), CommitID(r.Older), r.Entries, r.FromOlder})
+	}
+	return out
 }
 
 func tornTails(rec storage.Recovery) []TornTail {
@@ -291,4 +223,28 @@ func tornTails(rec storage.Recovery) []TornTail {
 		out = append(out, TornTail(t))
 	}
 	return out
+}
+
+// alone calls fn while nobody has a page open, nor can open it; who only keeps it gives way. It
+// reports false when somebody uses the page.
+func (r *Repository) alone(ctx context.Context, k pageKey, fn func() error) (ok bool, err error) {
+	if err := r.enter(); err != nil {
+		return false, err
+	}
+	defer r.gate.Leave()
+	err = r.pages.Take(ctx, k, func(*presence.Alone[*pageStore, *Page]) error { return fn() })
+	if errors.Is(err, presence.ErrInUse) {
+		return false, nil
+	}
+	return true, err
+}
+
+// Rescue says what was made of a head of which a part is gone for good.
+type Rescue struct {
+	// Head has holes. Commit is a new commit on it, with all entries of Head that can be read;
+	// where they cannot, it has what Older had there: the newest version found that is whole, zero
+	// when there is none.
+	Head, Commit, Older CommitID
+	// Entries are all that Commit has, FromOlder those of them that Older gave.
+	Entries, FromOlder int64
 }

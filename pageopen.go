@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 
+	"github.com/ledgerd/ledger/internal/checkup"
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/reclaim"
@@ -128,27 +128,8 @@ func (s *pageStore) noteSize(blank bool) error {
 	if err != nil {
 		return fmt.Errorf("measure page: %w", err)
 	}
-	if gone, err := s.repo.vanished(s.key, blank, n); err != nil || gone > 0 { // what was noted last tells a check
+	if gone, err := checkup.Vanished(s.repo.disk, s.repo.usage, s.key, blank, n); err != nil || gone > 0 { // what was noted last tells a check
 		return err
 	}
 	return s.repo.usage.NoteSize(s.key, n)
-}
-
-// vanished returns how much a page took when it was closed last whose log has nothing any more, nor
-// its index, and 0 for others. Nothing in its directory, which takes size bytes, tells such a page
-// from one that nobody has written to. blank says that the store knows of nothing that was ever
-// written.
-func (r *Repository) vanished(k pageKey, blank bool, size int64) (had int64, err error) {
-	if !blank {
-		return 0, nil
-	}
-	if _, err := r.fs.Stat(r.disk.PageDir(k)); errors.Is(err, fs.ErrNotExist) { // it was deleted
-		return 0, nil
-	} else if err != nil {
-		return 0, err
-	}
-	if had, err = r.usage.Size(k); had <= size {
-		had = 0
-	}
-	return had, err
 }

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"errors"
-	"strings"
 )
 
 // Problem is one thing that is not as it should be.
@@ -41,20 +40,4 @@ func problemText(err error) string {
 		return e.Got
 	}
 	return err.Error()
-}
-
-// ofIndex reports whether a problem is about the index, which is derived from the log.
-func (p *Problem) ofIndex() bool { return strings.HasPrefix(p.Where, "page.db") }
-
-func isDamage(err error) bool {
-	return errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnsupported)
-}
-
-// newProblem describes an error of a check.
-func newProblem(err error) Problem {
-	p := Problem{Where: "page", Message: err.Error()}
-	if e, ok := errors.AsType[*CorruptError](err); ok {
-		p.Where, p.Key = e.Where, e.Key
-	}
-	return p
 }

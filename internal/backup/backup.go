@@ -26,9 +26,9 @@ type Source struct {
 	// Identity is the content of the file that makes a repository of a directory, and Now the time.
 	Identity []byte
 	Now      time.Time
-	// Pages are those that are here, sorted. Away returns those that are not, and is called after
-	// these were copied.
-	Pages []Page
+	// Pages returns those that are here, sorted. Away returns those that are not, and is called
+	// after these were copied.
+	Pages func(context.Context) ([]Page, error)
 	Away  func(context.Context) ([]presence.Gone, error)
 	// Copy copies the files of a page, as of one moment. It reports false for a page that has left
 	// since the pages were listed.
@@ -45,9 +45,9 @@ type Page struct {
 // Create begins a file of size bytes, which ends with Close; one at a time.
 type Create func(name string, size int64) (io.WriteCloser, error)
 
-// ToDir writes a copy into the directory dir, which is absent or empty. When it returns nil the copy
-// is on disk; after an error dir holds no repository that opens. Errors: base.ErrInvalid, those of the
-// Source, of ctx and of the file system.
+// ToDir writes a copy into the directory dir, which is absent or empty. When it returns nil the
+// copy is on disk; after an error dir holds no repository that opens. Errors: base.ErrInvalid,
+// those of the Source, of ctx and of the file system.
 func ToDir(ctx context.Context, dir string, s Source) error {
 	infos, err := vfs.OS.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -83,8 +83,12 @@ type target interface {
 var top = strconv.Itoa(layout.FormatVersion)
 
 func (s *Source) copyTo(ctx context.Context, t target) error {
+	pages, err := s.Pages(ctx)
+	if err != nil {
+		return err
+	}
 	named := map[string]bool{} // ledgers of which the name is written
-	for _, p := range s.Pages {
+	for _, p := range pages {
 		dir, err := ledgerDir(t, p.Ledger, named)
 		if err != nil {
 			return err
@@ -112,7 +116,7 @@ func (s *Source) copyTo(ctx context.Context, t target) error {
 			return err
 		}
 	}
-	if err := s.copyUsage(t); err != nil {
+	if err := s.copyUsage(t, pages); err != nil {
 		return err
 	}
 	// The file that makes a repository of the directory comes last.
@@ -125,7 +129,8 @@ func (s *Source) copyTo(ctx context.Context, t target) error {
 	return t.finish()
 }
 
-// ledgerDir returns the directory of a ledger, and writes the file with its name where one is needed.
+// ledgerDir returns the directory of a ledger, and writes the file with its name where one is
+// needed.
 func ledgerDir(t target, ledger string, named map[string]bool) (string, error) {
 	dir := path.Join(top, layout.LedgersName, layout.LedgerDirName(ledger))
 	if named[ledger] || layout.SpelledOut(ledger) {
@@ -136,7 +141,7 @@ func ledgerDir(t target, ledger string, named map[string]bool) (string, error) {
 }
 
 // copyUsage writes a page_usage_db in which all pages are closed.
-func (s *Source) copyUsage(t target) (err error) {
+func (s *Source) copyUsage(t target, pages []Page) (err error) {
 	tmp, err := os.MkdirTemp("", "ledger-backup-")
 	if err != nil {
 		return err
@@ -156,7 +161,7 @@ func (s *Source) copyUsage(t target) (err error) {
 		}
 	}()
 	_ = os.RemoveAll(tmp) // where the system allows that of open files: then nothing stays when the process is killed
-	for _, p := range s.Pages {
+	for _, p := range pages {
 		at := p.LastClosed
 		if at.IsZero() {
 			at = s.Now

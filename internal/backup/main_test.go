@@ -27,7 +27,9 @@ var errCut = errors.New("cut")
 func source(cut bool) backup.Source {
 	return backup.Source{
 		Identity: []byte("identity"), Now: time.Unix(9, 0),
-		Pages: []backup.Page{{Page: base.Page{Ledger: "l", ID: [16]byte{1}}, Name: "one"}, {Page: base.Page{Ledger: "l", ID: [16]byte{2}}}},
+		Pages: func(context.Context) ([]backup.Page, error) {
+			return []backup.Page{{Page: base.Page{Ledger: "l", ID: [16]byte{1}}, Name: "one"}, {Page: base.Page{Ledger: "l", ID: [16]byte{2}}}}, nil
+		},
 		Away: func(context.Context) ([]presence.Gone, error) {
 			if cut {
 				return nil, errCut

@@ -28,7 +28,7 @@ func (l *Link) leaveOthers(ctx context.Context, id format.ID) error {
 	var foreign []base.Page
 	for _, k := range keys {
 		err := l.o.Visit(ctx, k, func(ctx context.Context, p *Page) error {
-			other, err := p.knowsOther(ctx, id)
+			_, other, err := p.otherBucket(ctx, id)
 			if err != nil || !other {
 				return err
 			}
@@ -53,13 +53,13 @@ func (l *Link) leaveOthers(ctx context.Context, id format.ID) error {
 	return nil
 }
 
-// knowsOther reports whether the page has been synced with another bucket than id.
-func (s *Page) knowsOther(ctx context.Context, id format.ID) (bool, error) {
+// otherBucket reports whether the page has been synced with another bucket than id, and with which.
+func (s *Page) otherBucket(ctx context.Context, id format.ID) (format.ID, bool, error) {
 	at, err := cloudsync.StandingOf(ctx, s.Store)
 	if err != nil || !at.At.Joined() {
-		return false, err
+		return format.ID{}, false, err
 	}
-	return format.ID(at.Bucket) != id, nil
+	return format.ID(at.Bucket), format.ID(at.Bucket) != id, nil
 }
 
 // fetchEverything brings here what the page has in its cloud only: trees of older commits and

@@ -130,12 +130,12 @@ func (s *Page) attach(ctx context.Context, conn *Conn, anyhow bool) (*cloudsync.
 
 // forgetOther makes a page that has been synced with another bucket one that has not.
 func (s *Page) forgetOther(ctx context.Context, id format.ID) error {
-	at, err := cloudsync.StandingOf(ctx, s.Store)
-	if err != nil || !at.At.Joined() || format.ID(at.Bucket) == id {
+	was, other, err := s.otherBucket(ctx, id)
+	if err != nil || !other {
 		return err
 	}
 	if err := s.Store.ForgetCloud(ctx, true); err != nil {
-		return fmt.Errorf("the page was synced with bucket %s, and the present one is %s: %w: %w", hexOf(at.Bucket), hexOf(id), cloudsync.ErrBucketReplaced, err)
+		return fmt.Errorf("the page was synced with bucket %s, and the present one is %s: %w: %w", hexOf(was), hexOf(id), cloudsync.ErrBucketReplaced, err)
 	}
 	return nil
 }

@@ -1,17 +1,16 @@
-package ledger
+package checkup
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
-	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -22,25 +21,10 @@ const indexFile = "page.db"
 // oldIndexSuffix stands behind the name of an index while another is made.
 const oldIndexSuffix = ".old"
 
-// alone calls fn while nobody has a page open, nor can open it; who only keeps it gives way. It
-// reports false when somebody uses the page.
-func (r *Repository) alone(ctx context.Context, k pageKey, fn func() error) (ok bool, err error) {
-	if err := r.enter(); err != nil {
-		return false, err
-	}
-	defer r.gate.Leave()
-	err = r.pages.Take(ctx, k, func(*presence.Alone[*pageStore, *Page]) error { return fn() })
-	if errors.Is(err, presence.ErrInUse) {
-		return false, nil
-	}
-	return true, err
-}
-
 // salvage repairs the log of a page, or says what that would be.
-func (c *pageCheck) salvage(ctx context.Context, dry bool) (found *storage.SalvageReport, err error) {
-	key := c.info.key()
-	ok, err := c.repo.alone(ctx, key, func() error {
-		found, err = storage.Salvage(ctx, c.repo.storageOptions(key), storage.SalvageOptions{DryRun: dry, Resync: []string{cloudsync.MetadataPosition}, Again: c.repo.cloud.Has()})
+func (c *check) salvage(ctx context.Context, dry bool) (found *storage.SalvageReport, err error) {
+	ok, err := c.o.Alone(ctx, func() error {
+		found, err = storage.Salvage(ctx, c.o.Store(), storage.SalvageOptions{DryRun: dry, Resync: []string{cloudsync.MetadataPosition}, Again: c.o.Cloud})
 		return err
 	})
 	if err == nil && !ok {
@@ -49,13 +33,13 @@ func (c *pageCheck) salvage(ctx context.Context, dry bool) (found *storage.Salva
 	return found, err
 }
 
-func (c *pageCheck) inUse() {
-	c.repo.o.Logger.Warn("a page is not repaired while it is in use", "ledger", c.info.Ledger, "page", c.info.ID.String())
+func (c *check) inUse() {
+	c.o.Log.Warn("a page is not repaired while it is in use")
 	c.report.InUse = true
 }
 
 // detail says all that is damaged in a log of which the check has only met the first damage.
-func (c *pageCheck) detail(ctx context.Context) error {
+func (c *check) detail(ctx context.Context) error {
 	found, err := c.salvage(ctx, true)
 	if isDamage(err) { // the check has said so
 		return nil
@@ -68,7 +52,7 @@ func (c *pageCheck) detail(ctx context.Context) error {
 }
 
 // takeDamage puts what is damaged in a log in the place of the problems that a check has met there.
-func (c *pageCheck) takeDamage(found *storage.SalvageReport) []loss {
+func (c *check) takeDamage(found *storage.SalvageReport) []loss {
 	c.report.Problems = slices.DeleteFunc(c.report.Problems, func(p Problem) bool { return !p.ofIndex() })
 	losses := c.losses(found)
 	for i := range losses {
@@ -87,7 +71,7 @@ type loss struct {
 }
 
 // losses lists what was damaged.
-func (c *pageCheck) losses(found *storage.SalvageReport) []loss {
+func (c *check) losses(found *storage.SalvageReport) []loss {
 	var all []loss
 	for _, d := range found.Damage {
 		all = append(all, loss{problem: Problem{Where: d.Where(), Message: d.Got}})
@@ -96,7 +80,7 @@ func (c *pageCheck) losses(found *storage.SalvageReport) []loss {
 		all = append(all, loss{
 			piece: &p.Digest,
 			problem: Problem{
-				Where: "piece", Key: p.Digest.String(), Fetchable: p.Placed && c.repo.cloud.Has(),
+				Where: "piece", Key: p.Digest.String(), Fetchable: p.Placed && c.o.Cloud,
 				Message: fmt.Sprintf("damaged, of the value of %s in commit %s", keyText(p.Key), p.Commit.Short()),
 			},
 			here: func(_ context.Context, s *storage.Store) (bool, error) {
@@ -106,7 +90,7 @@ func (c *pageCheck) losses(found *storage.SalvageReport) []loss {
 		})
 	}
 	for _, t := range found.Trees {
-		fetchable := !t.Unsynced && c.repo.cloud.Has()
+		fetchable := !t.Unsynced && c.o.Cloud
 		all = append(all, loss{
 			tree:    &t.Commit,
 			problem: Problem{Where: whereTree, Key: t.Commit.String(), Message: "a part of it is damaged", Fetchable: fetchable},
@@ -115,7 +99,7 @@ func (c *pageCheck) losses(found *storage.SalvageReport) []loss {
 					return true, nil
 				}
 				h, err := s.Commit(ctx, t.Commit)
-				if errors.Is(err, ErrNotFound) || errors.Is(err, ErrGone) {
+				if errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrGone) {
 					return false, nil
 				}
 				if err != nil {
@@ -130,7 +114,7 @@ func (c *pageCheck) losses(found *storage.SalvageReport) []loss {
 			problem: Problem{Where: "commit", Key: id.String(), Message: "damaged"},
 			here: func(ctx context.Context, s *storage.Store) (bool, error) {
 				_, err := s.Commit(ctx, id)
-				if errors.Is(err, ErrNotFound) || errors.Is(err, ErrGone) {
+				if errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrGone) {
 					return false, nil
 				}
 				return err == nil, err
@@ -178,7 +162,7 @@ func keyText(key []byte) string {
 }
 
 // repair mends a page in which the check has found something.
-func (c *pageCheck) repair(ctx context.Context) error {
+func (c *check) repair(ctx context.Context) error {
 	found := c.report
 	var losses []loss
 	if len(found.Problems) > 0 {
@@ -200,19 +184,19 @@ func (c *pageCheck) repair(ctx context.Context) error {
 			return err
 		}
 	}
-	if len(losses) > 0 || len(found.Holes) > 0 || found.MissingPieces > 0 || c.adrift {
+	if len(losses) > 0 || len(found.Check.Holes) > 0 || found.Check.Missing > 0 || c.adrift {
 		err := c.fetch(ctx, losses)
 		if err == nil {
 			err = c.rescueHeads(ctx)
 		}
 		if err == nil && c.again {
-			err = c.noteCloud(ctx, c.visit(ctx, func(ctx context.Context, p *Page) error { return p.Sync(ctx) }))
+			err = c.noteCloud(ctx, c.o.Visit(ctx, func(ctx context.Context, p *Page) error { return p.Sync(ctx) }))
 		}
 		if err != nil {
 			return err
 		}
 	}
-	again, err := c.check(ctx)
+	again, err := c.once(ctx)
 	if err != nil {
 		return err
 	}
@@ -222,14 +206,14 @@ func (c *pageCheck) repair(ctx context.Context) error {
 }
 
 // observeRepair logs what was damaged.
-func (c *pageCheck) observeRepair(damage *storage.SalvageReport) {
-	c.repo.o.Logger.Warn("a damaged log was repaired", "ledger", c.info.Ledger, "page", c.info.ID.String(), "places", len(damage.Damage),
+func (c *check) observeRepair(damage *storage.SalvageReport) {
+	c.o.Log.Warn("a damaged log was repaired", "places", len(damage.Damage),
 		"restored", damage.Restored, "pieces", len(damage.Pieces), "trees", len(damage.Trees), "commits", len(damage.Commits))
 }
 
 // settle adds the problems that were found before to what the last check says: those that are
 // mended, and those that will never be.
-func (c *pageCheck) settle(ctx context.Context, before []Problem, losses []loss) error {
+func (c *check) settle(ctx context.Context, before []Problem, losses []loss) error {
 	remaining := map[Problem]bool{}
 	for _, p := range c.report.Problems {
 		remaining[p] = true
@@ -241,8 +225,8 @@ func (c *pageCheck) settle(ctx context.Context, before []Problem, losses []loss)
 		n := slices.IndexFunc(losses, func(l loss) bool { return l.problem == p })
 		p.Repaired = true
 		if n >= 0 && losses[n].here != nil {
-			err := c.visit(ctx, func(ctx context.Context, page *Page) (err error) {
-				p.Repaired, err = losses[n].here(ctx, page.store)
+			err := c.o.Visit(ctx, func(ctx context.Context, page *Page) (err error) {
+				p.Repaired, err = losses[n].here(ctx, page.Store)
 				return err
 			})
 			if err != nil && !isDamage(err) {
@@ -254,36 +238,31 @@ func (c *pageCheck) settle(ctx context.Context, before []Problem, losses []loss)
 	return nil
 }
 
-func (c *pageCheck) visit(ctx context.Context, fn func(context.Context, *Page) error) error {
-	return c.repo.visit(ctx, c.info.key(), fn)
-}
-
 // rebuildIndex makes page.db anew from the log. The old one stays until the new one is whole. It
 // reports false when the page is in use.
-func (c *pageCheck) rebuildIndex(ctx context.Context) (done bool, err error) {
-	if c.repo.o.InMemory {
+func (c *check) rebuildIndex(ctx context.Context) (done bool, err error) {
+	if c.o.InMemory {
 		return false, nil
 	}
-	key := c.info.key()
-	ok, err := c.repo.alone(ctx, key, func() error {
-		path := filepath.Join(c.repo.disk.PageDir(key), indexFile)
-		if err := os.Rename(path, path+oldIndexSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	ok, err := c.o.Alone(ctx, func() error {
+		path := filepath.Join(c.o.Disk.PageDir(c.o.Page), indexFile)
+		if err := c.o.Disk.FS.Rename(path, path+oldIndexSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("repair: %w", err)
 		}
-		store, err := storage.Open(ctx, c.repo.storageOptions(key))
+		store, err := storage.Open(ctx, c.o.Store())
 		if err == nil {
 			err = store.Close()
 		}
 		if err != nil { // the old one knows what was durable
-			if back := os.Rename(path+oldIndexSuffix, path); back != nil && !errors.Is(back, fs.ErrNotExist) {
+			if back := c.o.Disk.FS.Rename(path+oldIndexSuffix, path); back != nil && !errors.Is(back, fs.ErrNotExist) {
 				err = errors.Join(err, back)
 			}
 			return fmt.Errorf("repair: %w", err)
 		}
-		if err := os.Remove(path + oldIndexSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := c.o.Disk.FS.Remove(path + oldIndexSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("repair: %w", err)
 		}
-		return c.repo.fs.SyncDir(filepath.Dir(path))
+		return c.o.Disk.FS.SyncDir(filepath.Dir(path))
 	})
 	if err == nil && !ok {
 		c.inUse()
@@ -303,13 +282,13 @@ const (
 
 // fetch brings from the cloud what was damaged, as far as that has it. That the cloud cannot be
 // asked is noted in the report.
-func (c *pageCheck) fetch(ctx context.Context, losses []loss) error {
-	if !c.repo.cloud.Has() {
+func (c *check) fetch(ctx context.Context, losses []loss) error {
+	if !c.o.Cloud {
 		return nil
 	}
-	err := c.visit(ctx, func(ctx context.Context, p *Page) error {
+	err := c.o.Visit(ctx, func(ctx context.Context, p *Page) error {
 		err := p.Sync(ctx) // commits, places, and what others have sent meanwhile
-		if c.again = errors.Is(err, ErrNeedsFetch); err != nil && !c.again {
+		if c.again = errors.Is(err, base.ErrNeedsFetch); err != nil && !c.again {
 			return err
 		}
 		c.compared = true // what came is here; what could not be sent for want of its tree goes once there is one
@@ -322,30 +301,27 @@ func (c *pageCheck) fetch(ctx context.Context, losses []loss) error {
 }
 
 // noteCloud notes that the cloud could not be asked.
-func (c *pageCheck) noteCloud(ctx context.Context, err error) error {
+func (c *check) noteCloud(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if err != nil {
-		c.repo.o.Logger.Warn("what was damaged could not be fetched", "ledger", c.info.Ledger, "page", c.info.ID.String(), "error", err)
+		c.o.Log.Warn("what was damaged could not be fetched", "error", err)
 		c.report.CloudErr = err
 	}
 	return nil
 }
 
 // fetchPieces fetches those pieces that were damaged and that the cloud has.
-func (c *pageCheck) fetchPieces(ctx context.Context, p *Page, losses []loss) error {
+func (c *check) fetchPieces(ctx context.Context, p *Page, losses []loss) error {
 	var wanted []object.Digest
 	flush := func() error {
 		if len(wanted) == 0 {
 			return nil
 		}
-		err := p.withSync(ctx, "fetch damaged pieces", func(ctx context.Context, s *cloudsync.Page) error {
-			_, err := s.Fetch(ctx, wanted)
-			return err
-		})
+		err := p.Fetch(ctx, wanted)
 		wanted = wanted[:0]
-		if errors.Is(err, ErrGone) {
+		if errors.Is(err, base.ErrGone) {
 			return nil // it stays a problem
 		}
 		return err
@@ -366,15 +342,15 @@ func (c *pageCheck) fetchPieces(ctx context.Context, p *Page, losses []loss) err
 // fetchTrees builds trees anew that are not whole: those of the heads and of tags, and then those
 // of other versions, as far as they are not too many. What is built for one version often mends
 // others.
-func (c *pageCheck) fetchTrees(ctx context.Context, p *Page, losses []loss) error {
+func (c *check) fetchTrees(ctx context.Context, p *Page, losses []loss) error {
 	first, others, err := c.brokenTrees(ctx, p, losses)
 	if err != nil {
 		return err
 	}
 	c.gone = map[commit.ID]bool{}
 	for _, h := range append(first, others[:min(len(others), maxOldTrees)]...) {
-		err := p.ensureTree(ctx, h)
-		if errors.Is(err, ErrGone) || errors.Is(err, ErrNotFound) {
+		err := p.Complete(ctx, h)
+		if errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNotFound) {
 			c.gone[h.ID] = true // the cloud does not have it
 			continue
 		}
@@ -387,12 +363,12 @@ func (c *pageCheck) fetchTrees(ctx context.Context, p *Page, losses []loss) erro
 
 // brokenTrees returns the commits whose trees are to be built: heads and those with tags, and
 // others, newest first.
-func (c *pageCheck) brokenTrees(ctx context.Context, p *Page, losses []loss) (first, others []*commit.Commit, err error) {
-	ids, err := p.store.Holes(ctx)
+func (c *check) brokenTrees(ctx context.Context, p *Page, losses []loss) (first, others []*commit.Commit, err error) {
+	ids, err := p.Store.Holes(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	tags, err := p.store.Tags(ctx)
+	tags, err := p.Store.Tags(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -402,8 +378,8 @@ func (c *pageCheck) brokenTrees(ctx context.Context, p *Page, losses []loss) (fi
 			return nil
 		}
 		seen[id] = true
-		h, err := p.store.Commit(ctx, id)
-		if errors.Is(err, ErrGone) || errors.Is(err, ErrNotFound) {
+		h, err := p.Store.Commit(ctx, id)
+		if errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNotFound) {
 			return nil
 		}
 		if err == nil {
@@ -411,7 +387,7 @@ func (c *pageCheck) brokenTrees(ctx context.Context, p *Page, losses []loss) (fi
 		}
 		return err
 	}
-	for _, h := range p.store.Heads() {
+	for _, h := range p.Store.Heads() {
 		err = errors.Join(err, take(&first, h.ID))
 	}
 	for _, id := range tags {

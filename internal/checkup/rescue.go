@@ -1,4 +1,4 @@
-package ledger
+package checkup
 
 import (
 	"bytes"
@@ -7,31 +7,21 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 )
 
-// Rescue says what was made of a head of which a part is gone for good.
-type Rescue struct {
-	// Head has holes. Commit is a new commit on it, with all entries of Head that can be read;
-	// where they cannot, it has what Older had there: the newest version found that is whole, zero
-	// when there is none.
-	Head, Commit, Older CommitID
-	// Entries are all that Commit has, FromOlder those of them that Older gave.
-	Entries, FromOlder int64
-}
-
 // rescueHeads makes commits on heads with holes that nobody can fill: on such a head nothing could
 // be built.
-func (c *pageCheck) rescueHeads(ctx context.Context) error {
-	if c.repo.cloud.Has() && !c.compared {
+func (c *check) rescueHeads(ctx context.Context) error {
+	if c.o.Cloud && !c.compared {
 		return nil // what is missing may come yet
 	}
-	return c.visit(ctx, func(ctx context.Context, p *Page) error {
-		for _, h := range p.store.Heads() {
-			whole, err := p.store.TreeWhole(ctx, h)
+	return c.o.Visit(ctx, func(ctx context.Context, p *Page) error {
+		for _, h := range p.Store.Heads() {
+			whole, err := p.Store.TreeWhole(ctx, h)
 			if err == nil && !whole {
 				err = c.rescue(ctx, p, h)
 			}
@@ -43,49 +33,38 @@ func (c *pageCheck) rescueHeads(ctx context.Context) error {
 	})
 }
 
-func (c *pageCheck) rescue(ctx context.Context, p *Page, head *commit.Commit) error {
-	older, err := p.wholeAncestor(ctx, head)
+func (c *check) rescue(ctx context.Context, p *Page, head *commit.Commit) error {
+	older, err := wholeAncestor(ctx, p, head)
 	if err != nil {
 		return err
 	}
-	unlock, err := p.store.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	j := p.store.NewJournal()
-	defer j.Rollback()
 	r := &reader{page: p, older: older}
-	root, err := btree.Build(ctx, p.ID(), &txSink{j: j}, func(yield func(fb.Entry, error) bool) {
+	next, err := p.Commit(ctx, head, "repaired: what is left of "+head.ID.Short(), func(yield func(fb.Entry, error) bool) {
 		if err := r.walk(ctx, head.Root, nil, nil, yield); err != nil && !errors.Is(err, errStopped) {
 			yield(fb.Entry{}, err)
 		}
 	})
-	if err != nil {
-		return err
-	}
-	next, pending, err := p.submit(ctx, j, root, head, "repaired: what is left of "+head.ID.Short())
-	if err == nil && pending != nil {
-		err = pending.Wait()
-	}
 	if err != nil || next == nil {
 		return err
 	}
-	c.rescued = append(c.rescued, Rescue{Head: CommitID(head.ID), Commit: CommitID(next.ID), Older: CommitID(older.ID), Entries: r.entries, FromOlder: r.fromOlder})
+	c.rescued = append(c.rescued, Rescue{Head: head.ID, Commit: next.ID, Older: older.ID, Entries: r.entries, FromOlder: r.fromOlder})
 	return nil
 }
 
+// errStopped ends a walk whose caller wants no more.
+var errStopped = errors.New("stopped")
+
 // wholeAncestor returns a commit before c whose tree is whole, as new a one as a few looks find; at
 // last the first commit. The tree of the newest one that the cloud has is fetched.
-func (p *Page) wholeAncestor(ctx context.Context, c *commit.Commit) (*commit.Commit, error) {
-	local, err := p.store.Unsynced(ctx)
+func wholeAncestor(ctx context.Context, p *Page, c *commit.Commit) (*commit.Commit, error) {
+	local, err := p.Store.Unsynced(ctx)
 	if err != nil {
 		return nil, err
 	}
 	asked := false
 	for n, next := 1, 1; !c.IsFirst(); n++ {
-		up, err := p.store.Commit(ctx, c.Parents[0])
-		if errors.Is(err, ErrGone) || errors.Is(err, ErrNotFound) {
+		up, err := p.Store.Commit(ctx, c.Parents[0])
+		if errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNotFound) {
 			return commit.First(), nil
 		}
 		if err != nil {
@@ -94,14 +73,14 @@ func (p *Page) wholeAncestor(ctx context.Context, c *commit.Commit) (*commit.Com
 		c = up
 		if ask := !asked && !slices.Contains(local, c.ID); ask {
 			asked = true
-			if err := p.ensureTree(ctx, c); ctx.Err() != nil {
+			if err := p.Complete(ctx, c); ctx.Err() != nil {
 				return nil, err
 			}
 		} else if n < next {
 			continue
 		}
 		next = 2 * n
-		if whole, err := p.store.TreeWhole(ctx, c); whole || err != nil {
+		if whole, err := p.Store.TreeWhole(ctx, c); whole || err != nil {
 			return c, err
 		}
 	}
@@ -117,8 +96,8 @@ type reader struct {
 
 // walk yields the entries of a subtree whose keys lie between low and high, both nil for no bound.
 func (r *reader) walk(ctx context.Context, d object.Digest, low, high []byte, yield func(fb.Entry, error) bool) error {
-	n, err := r.page.store.Node(ctx, d)
-	if isDamage(err) || errors.Is(err, ErrNeedsFetch) {
+	n, err := r.page.Store.Node(ctx, d)
+	if isDamage(err) || errors.Is(err, base.ErrNeedsFetch) {
 		return r.fill(ctx, low, high, yield)
 	}
 	if err != nil {
@@ -154,7 +133,7 @@ func (r *reader) walk(ctx context.Context, d object.Digest, low, high []byte, yi
 
 // fill yields the entries that the older version has between two keys.
 func (r *reader) fill(ctx context.Context, low, high []byte, yield func(fb.Entry, error) bool) error {
-	cur := r.page.tree(r.older).Cursor()
+	cur := r.page.Tree(r.older).Cursor()
 	ok, err := cur.Seek(ctx, low)
 	for ; ok && err == nil; ok, err = cur.Next(ctx) {
 		e := cur.Entry()

@@ -1,0 +1,252 @@
+package checkup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/pageusage"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// Options say what is checked. All fields are required.
+type Options struct {
+	// Repair mends what can be mended. Cloud says that there is one. InMemory says that the page
+	// has no files.
+	Repair, Cloud, InMemory bool
+	Log                     *slog.Logger
+	Disk                    layout.Dir
+	Page                    base.Page
+	Usage                   *pageusage.DB
+	// Store says how the store is opened.
+	Store func() storage.Options
+	// Visit calls fn with the page, opened for that. Alone calls fn while nobody has it open, nor
+	// can open it, and reports false when somebody uses it.
+	Visit func(ctx context.Context, fn func(context.Context, *Page) error) error
+	Alone func(ctx context.Context, fn func() error) (ok bool, err error)
+	// Progress is told how many bytes of the segments were read, and of how many.
+	Progress func(done, total int64)
+}
+
+// Page is a page that is open.
+type Page struct {
+	Store *storage.Store
+	// Damaged is told of each damage.
+	Damaged func(error)
+	// Sync syncs the page, and Fetch brings pieces here. Complete makes the tree of a commit
+	// readable. Tree returns that tree, of which parts are fetched when they are read.
+	Sync     func(context.Context) error
+	Fetch    func(context.Context, []object.Digest) error
+	Complete func(context.Context, *commit.Commit) error
+	Tree     func(*commit.Commit) btree.Tree
+	// Commit makes a durable commit on head of entries, sorted by key; nil when head has the same.
+	Commit func(ctx context.Context, head *commit.Commit, message string, entries iter.Seq2[fb.Entry, error]) (*commit.Commit, error)
+}
+
+// Report is what was found in a page.
+type Report struct {
+	// Check is what the store has found, but for its problems.
+	Check    storage.CheckReport
+	Problems []Problem
+	Rescued  []Rescue
+	// CloudErr says why the cloud could not be asked. InUse reports that not all could be done,
+	// since the page is open. More reports that there are more problems than are listed.
+	CloudErr    error
+	InUse, More bool
+}
+
+// Problem is one thing that is not as it should be; see ledger.Problem.
+type Problem struct {
+	Where, Key, Message string
+	Fetchable, Repaired bool
+}
+
+// ofIndex reports whether a problem is about the index, which is derived from the log.
+func (p *Problem) ofIndex() bool { return strings.HasPrefix(p.Where, "page.db") }
+
+// Rescue is a commit that was made on a head of which a part is gone; see ledger.Rescue.
+type Rescue struct {
+	Head, Commit, Older commit.ID
+	Entries, FromOlder  int64
+}
+
+// Run checks a page, and repairs it when that is asked for. A problem found is no error. Errors:
+// those of the functions of Options, of ctx and of the disk.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	c := check{o: o}
+	err := c.run(ctx)
+	return &c.report, err
+}
+
+// check is the check of one page.
+type check struct {
+	o        Options
+	report   Report
+	compared bool // with what the cloud has
+	adrift   bool // there is a cloud, and no position in it: a repair before may not have come to asking it
+	again    bool // something can be sent only after heads were rescued
+	rescued  []Rescue
+	holed    []Problem          // heads of which a part of the tree is not here
+	gone     map[commit.ID]bool // commits of which the cloud does not have the tree
+}
+
+func (c *check) run(ctx context.Context) error {
+	if err := c.checkAndRepair(ctx); err != nil {
+		return err
+	}
+	for _, p := range c.holed {
+		told := func(q Problem) bool { return q.Where == p.Where && q.Key == p.Key && !q.Repaired }
+		if !slices.ContainsFunc(c.report.Problems, told) {
+			c.report.Problems = append(c.report.Problems, p)
+		}
+	}
+	return nil
+}
+
+func (c *check) checkAndRepair(ctx context.Context) error {
+	found, err := c.once(ctx)
+	if err != nil {
+		return err
+	}
+	c.report = found
+	switch {
+	case c.o.Repair && (found.bad() || c.adrift):
+		return c.repair(ctx)
+	case !c.o.Repair && slices.ContainsFunc(found.Problems, func(p Problem) bool { return !p.ofIndex() }):
+		return c.detail(ctx)
+	}
+	return nil
+}
+
+// bad reports whether something may be repaired.
+func (r *Report) bad() bool {
+	return len(r.Problems) > 0 || len(r.Check.Holes) > 0 || r.Check.Missing > 0
+}
+
+// once checks the page once.
+func (c *check) once(ctx context.Context) (report Report, err error) {
+	err = c.o.Visit(ctx, func(ctx context.Context, p *Page) error { return c.look(ctx, p, &report) })
+	if len(report.Problems) == 0 && isDamage(err) {
+		report.Problems, err = []Problem{newProblem(err)}, nil
+	}
+	return report, err
+}
+
+// look is once for a page that is open.
+func (c *check) look(ctx context.Context, p *Page, report *Report) error {
+	found, err := p.Store.Check(ctx, storage.CheckOptions{Progress: c.o.Progress})
+	if err != nil {
+		return err
+	}
+	if c.o.Cloud {
+		at, err := cloudsync.StandingOf(ctx, p.Store)
+		c.adrift = err == nil && !at.At.Joined()
+	}
+	report.Check, report.More = *found, found.More
+	for _, e := range found.Problems {
+		p.Damaged(e)
+		report.Problems = append(report.Problems, newProblem(e))
+	}
+	if err := c.vanished(report, p.Store); err != nil {
+		return err
+	}
+	c.holed, err = c.holedHeads(ctx, p.Store, found.Holes)
+	return err
+}
+
+// holedHeads tells of the heads among commits with holes: the newest content cannot be read wholly.
+func (c *check) holedHeads(ctx context.Context, store *storage.Store, holes []commit.ID) (all []Problem, err error) {
+	local, err := store.Unsynced(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range store.Heads() {
+		if slices.Contains(holes, h.ID) {
+			all = append(all, Problem{
+				Where: whereTree, Key: h.ID.String(), Message: "a part of it is not here, and this is the newest version",
+				Fetchable: c.o.Cloud && !slices.Contains(local, h.ID),
+			})
+		}
+	}
+	return all, nil
+}
+
+// whereTree is where a problem is told to be of a tree of which a part is not here.
+const whereTree = "tree of commit"
+
+// allGone is where a problem is told to be of a page of whose content no file has anything any
+// more.
+const allGone = "files of the page"
+
+// vanished reports a page whose files are all gone, or have nothing in them.
+func (c *check) vanished(report *Report, store *storage.Store) error {
+	size, err := c.o.Disk.PageSize(c.o.Page)
+	if err != nil {
+		return err
+	}
+	had, err := Vanished(c.o.Disk, c.o.Usage, c.o.Page, store.Blank(), size)
+	if err != nil || had == 0 {
+		return err
+	}
+	report.Problems = append(report.Problems, Problem{
+		Where: allGone, Message: fmt.Sprintf("all are gone or empty: they had %d bytes when the page was closed last", had), Fetchable: c.o.Cloud,
+	})
+	return nil
+}
+
+// Vanished returns how much a page took when it was closed last whose log has nothing any more, nor
+// its index, and 0 for others. Nothing in its directory, which takes sizeBytes, tells such a page
+// from one that nobody has written to. blank says that the store knows of nothing that was ever
+// written. Errors: those of the file system and of usage.
+func Vanished(disk layout.Dir, usage *pageusage.DB, k base.Page, blank bool, sizeBytes int64) (had int64, err error) {
+	if !blank {
+		return 0, nil
+	}
+	if _, err := disk.FS.Stat(disk.PageDir(k)); errors.Is(err, fs.ErrNotExist) { // it was deleted
+		return 0, nil
+	} else if err != nil {
+		return 0, err
+	}
+	if had, err = usage.Size(k); had <= sizeBytes {
+		had = 0
+	}
+	return had, err
+}
+
+// forgetVanished has a page whose files are gone for good told once.
+func (c *check) forgetVanished() error {
+	told := slices.ContainsFunc(c.report.Problems, func(p Problem) bool { return p.Where == allGone && !p.Repaired })
+	if !told || c.report.CloudErr != nil || c.report.InUse {
+		return nil
+	}
+	size, err := c.o.Disk.PageSize(c.o.Page)
+	if err != nil {
+		return err
+	}
+	return c.o.Usage.NoteSize(c.o.Page, size)
+}
+
+func isDamage(err error) bool {
+	return errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrUnsupported)
+}
+
+// newProblem describes an error of a check.
+func newProblem(err error) Problem {
+	p := Problem{Where: "page", Message: err.Error()}
+	if e, ok := errors.AsType[*base.CorruptError](err); ok {
+		p.Where, p.Key = e.Where, e.Key
+	}
+	return p
+}
