@@ -68,6 +68,9 @@ func TestReceivedAhead(t *testing.T) {
 	pending, err := w.s.Submit(t.Context(), nil, merge)
 	w.must(err)
 	w.must(pending.Wait())
+	if unsynced, err := w.s.Unsynced(t.Context()); err != nil || len(unsynced) != 1 { // as once it is folded
+		t.Errorf("%d commits are unsynced while the merge is pending: %v", len(unsynced), err)
+	}
 	heads(merge)
 	if unsynced, err := w.s.Unsynced(t.Context()); err != nil || len(unsynced) != 1 {
 		t.Errorf("%d commits are unsynced: %v", len(unsynced), err)

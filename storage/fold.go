@@ -153,10 +153,6 @@ func (s *Store) foldInto(
 		return err
 	}
 	st.journal = max(st.journal, p.journal)
-	if o := p.complete; o != nil {
-		st.checkpoint = o.sync.checkpoint
-		st.checkpoint.last = o.number
-	}
 	err := p.write(ctx, st)
 	if _, anew := from.(*rebuilder); err == nil && !anew {
 		s.noteFreed(p.freed)
@@ -189,17 +185,10 @@ func (p *plan) write(ctx context.Context, st *state) error {
 		return err
 	}
 	return w.finish(func(tx index.Tx) error {
-		if err := p.writeHistory(tx, st); err != nil {
-			return err
-		}
-		if err := p.writeExplanations(tx); err != nil {
-			return err
-		}
-		if err := p.writeTags(tx); err != nil {
-			return err
-		}
-		if err := p.writeMetadata(tx); err != nil {
-			return err
+		for i := range p.history {
+			if err := p.history[i].apply(tx, st); err != nil {
+				return err
+			}
 		}
 		if err := p.writeTouched(tx); err != nil {
 			return err

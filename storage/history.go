@@ -178,28 +178,26 @@ func (s *Store) Explanation(_ context.Context, merge commit.ID) (root object.Dig
 	return root, ok, nil
 }
 
-// writeHistory brings commits and their statuses to the index.
-func (p *plan) writeHistory(tx index.Tx, st *state) error {
-	for _, h := range p.history {
-		var err error
-		switch h.o.kind {
-		case recStatus:
-			if h.o.sync.status == statusUnexplained {
-				continue // once explanations are written
-			}
-			if h.o.sync.status == statusInner {
-				err = dropHeads(tx, st, h.o.sync.ids)
-			} else {
-				err = writeStatus(tx, h.o.sync)
-			}
-		default:
-			err = writeCommit(tx, st, h.o, h.root)
-		}
-		if err != nil {
-			return err
-		}
+// apply lets the rows of commits, tags and metadata follow a record. Readers
+// look at what is pending by applyStatus and tagState.
+func (h *plannedStep) apply(tx index.Tx, st *state) error {
+	o := h.o
+	switch o.kind {
+	case recCommit:
+		return writeCommit(tx, st, o, h.root)
+	case recExplain:
+		return writeExplanation(tx, o, h.root)
+	case recStatus:
+		return writeStatus(tx, st, o.sync)
+	case recMetadata:
+		return setRow(tx.Bucket(bucketMetadata), []byte(o.sync.typ), !o.sync.removed, metadataRow(o.sync.typ, o.sync.value))
+	case recComplete:
+		st.checkpoint = o.sync.checkpoint
+		st.checkpoint.last = o.number
+		return nil
+	default:
+		return writeTag(tx, o)
 	}
-	return nil
 }
 
 func writeCommit(tx index.Tx, st *state, o *op, root uint64) error {
@@ -274,37 +272,20 @@ func addCommit(tx index.Tx, o *op, root uint64) error {
 
 func unsyncedRow(c *commit.Commit) []byte { return binary.BigEndian.AppendUint64(nil, c.Generation) }
 
-// writeExplanations gives each merge the first of its explanations. That the merge is there is for
-// Check to say: what the log holds decides about the rows, however it is parted.
-func (p *plan) writeExplanations(tx index.Tx) error {
+// writeExplanation gives a merge its explanation: the first one counts. That the merge is there is
+// for Check to say: what the log holds decides about the rows, however it is parted.
+func writeExplanation(tx index.Tx, o *op, root uint64) error {
 	b := tx.Bucket(bucketConflicts)
-	for _, e := range p.explained {
-		merge := *e.o.merge
-		if b.Get(merge[:]) != nil {
-			continue
-		}
-		if err := b.Put(merge[:], conflictRow(merge, &e.o.digest)); err != nil {
-			return err
-		}
-		if err := putCommitRef(tx, e.root, merge); err != nil {
-			return err
-		}
+	if b.Get(o.merge[:]) != nil {
+		return nil
 	}
-	for _, h := range p.history {
-		if h.o.kind != recStatus || h.o.sync.status != statusUnexplained {
-			continue
-		}
-		for _, id := range h.o.sync.ids {
-			if err := dropExplanation(tx, id); err != nil {
-				return err
-			}
-		}
+	if err := b.Put(o.merge[:], conflictRow(*o.merge, &o.digest)); err != nil {
+		return err
 	}
-	return nil
+	return putCommitRef(tx, root, *o.merge)
 }
 
-// dropExplanation takes the explanation of a merge out of the index. Repair writes so behind all
-// explanations that it knows of.
+// dropExplanation takes the explanation of a merge out of the index.
 func dropExplanation(tx index.Tx, merge commit.ID) error {
 	b := tx.Bucket(bucketConflicts)
 	v := b.Get(merge[:])

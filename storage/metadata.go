@@ -94,13 +94,3 @@ func parseMetadataRow(typ string, v []byte) ([]byte, error) {
 	}
 	return b, nil
 }
-
-func (p *plan) writeMetadata(tx index.Tx) error {
-	b := tx.Bucket(bucketMetadata)
-	for _, o := range p.metadata {
-		if err := setRow(b, []byte(o.sync.typ), !o.sync.removed, metadataRow(o.sync.typ, o.sync.value)); err != nil {
-			return err
-		}
-	}
-	return nil
-}

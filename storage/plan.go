@@ -34,13 +34,9 @@ type plan struct {
 	refs      []plannedRef
 	transient map[uint64][]uint64 // journal -> numbers
 	local     []uint64
-	settled   []uint64 // journals whose pieces become local
-	history   []plannedStep
-	explained []plannedExplanation
-	tags      []*op
-	metadata  []*op
-	complete  *op    // the last end of a checkpoint
-	journal   uint64 // greatest journal number seen
+	settled   []uint64      // journals whose pieces become local
+	history   []plannedStep // what records say of commits, tags and metadata, in order
+	journal   uint64        // greatest journal number seen
 
 	// nodes are those that were read last. Most are differences to one of an earlier commit in the
 	// plan; the cache of the store has what was made last, which is in later ones.
@@ -61,14 +57,8 @@ type plannedObject struct {
 	old    *objectRow // of a node that was kept as a base only: it is held again, where it was; nil for others
 }
 
-// plannedStep is a record of a commit, with the number of its root, or of statuses of commits.
+// plannedStep is a record that apply carries out, with the number of the root that it names.
 type plannedStep struct {
-	o    *op
-	root uint64
-}
-
-// plannedExplanation is the explanation of a merge with the number of its root.
-type plannedExplanation struct {
 	o    *op
 	root uint64
 }
@@ -214,36 +204,20 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 		delete(p.transient, o.journal)
 		p.settled = append(p.settled, o.journal)
 		return nil
-	case recTag, recTagReceived, recTagSynced:
-		p.tags = append(p.tags, o)
-		return nil
-	case recMetadata:
-		p.metadata = append(p.metadata, o)
-		return nil
-	case recStatus:
-		p.history = append(p.history, plannedStep{o: o})
-		return nil
 	case recPlaces, recUnplaced, recDropped:
 		return p.addTouches(tx, o)
 	case recForgotten, recRows:
 		return nil // see foldForgotten, and restoring
-	case recComplete:
-		p.complete = o
-		return nil
-	case recCommit:
-		root, err := p.number(tx, &o.commit.Root)
-		if err != nil {
-			return err
+	case recTag, recTagReceived, recTagSynced, recMetadata, recStatus, recComplete, recCommit, recExplain:
+		step := plannedStep{o: o}
+		var err error
+		if o.kind == recCommit {
+			step.root, err = p.number(tx, &o.commit.Root)
+		} else if o.kind == recExplain {
+			step.root, err = p.number(tx, &o.digest)
 		}
-		p.history = append(p.history, plannedStep{o, root})
-		return nil
-	case recExplain:
-		root, err := p.number(tx, &o.digest)
-		if err != nil {
-			return err
-		}
-		p.explained = append(p.explained, plannedExplanation{o, root})
-		return nil
+		p.history = append(p.history, step)
+		return err
 	}
 	n, err := p.number(tx, &o.digest)
 	if err != nil {

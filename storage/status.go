@@ -55,7 +55,15 @@ func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
 			}
 			unsynced[commit.ID(k)] = true
 		}
-		return s.applyStatuses(tx, pending, unsynced)
+		of, err := statusesIn(tx, pending)
+		for id, st := range of {
+			if st.unsynced {
+				unsynced[id] = true
+			} else {
+				delete(unsynced, id)
+			}
+		}
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -90,132 +98,137 @@ func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
 	return slices.Clone(ids), nil
 }
 
-// applyStatuses lets the set of unsynced commits follow pending records.
-func (s *Store) applyStatuses(tx index.Tx, pending []pendingOp, unsynced map[commit.ID]bool) error {
-	rows := tx.Bucket(bucketCommits)
-	come := map[commit.ID]bool{} // by pending records
-	for _, o := range pending {
-		switch {
-		case o.kind == recCommit:
-			id := o.commit.ID
-			if o.origin != originLocal {
-				delete(unsynced, id)
-			} else if !come[id] && rows.Get(id[:]) == nil {
-				unsynced[id] = true
-			}
-			come[id] = true
-		case o.kind == recStatus && o.sync.status == statusSynced:
-			for _, id := range o.sync.ids {
-				delete(unsynced, id)
-			}
-		case o.kind == recStatus && o.sync.status == statusUnsynced:
-			for _, id := range o.sync.ids {
-				if come[id] || rows.Get(id[:]) != nil {
-					unsynced[id] = true
-				}
-			}
-		case o.kind == recPruned:
-			for _, id := range o.sync.ids {
-				delete(unsynced, id)
-				delete(come, id)
-			}
-		case o.kind == recForgotten:
-			for k := range rowsWith(rows, nil) {
-				if len(k) != len(commit.ID{}) {
-					return badRow(bucketCommits, hex.EncodeToString(k), "bad key")
-				}
-				if !s.over.isPruned(commit.ID(k)) {
-					unsynced[commit.ID(k)] = true
-				}
-			}
-			for id := range come {
-				unsynced[id] = true
-			}
-		}
+// commitStatus is what is known of a commit beside what it says. A commit that is not here has
+// none.
+type commitStatus struct{ here, unsynced, treeless, ahead bool }
+
+// statusIn returns what the rows say of a commit.
+func statusIn(tx index.Tx, id commit.ID) commitStatus {
+	v := tx.Bucket(bucketTreeless).Get(id[:])
+	return commitStatus{
+		here: tx.Bucket(bucketCommits).Get(id[:]) != nil, unsynced: tx.Bucket(bucketUnsynced).Get(id[:]) != nil,
+		treeless: v != nil, ahead: bytes.Equal(v, aheadRow),
 	}
-	return nil
 }
 
-// commitStatus is what is known of a commit beside what it says.
-type commitStatus struct{ unsynced, treeless, ahead bool }
-
-// statuses returns those of commits that are there, durable or submitted.
-func (s *Store) statuses(ids []commit.ID) (map[commit.ID]commitStatus, error) {
-	var out map[commit.ID]commitStatus
-	err := s.viewPending(true, ofCommits, func(tx index.Tx, pending []pendingOp) error {
-		out = make(map[commit.ID]commitStatus, len(ids))
+// statuses returns those of commits, durable or submitted.
+func (s *Store) statuses(ids []commit.ID) (of map[commit.ID]commitStatus, err error) {
+	err = s.viewPending(true, ofCommits, func(tx index.Tx, pending []pendingOp) error {
+		of = make(map[commit.ID]commitStatus, len(ids))
 		for _, id := range ids {
-			v := tx.Bucket(bucketTreeless).Get(id[:])
-			out[id] = commitStatus{unsynced: tx.Bucket(bucketUnsynced).Get(id[:]) != nil, treeless: v != nil, ahead: bytes.Equal(v, aheadRow)}
+			of[id] = statusIn(tx, id)
 		}
 		for _, o := range pending {
-			applyStatus(o.op, out)
+			applyStatus(o.op, of)
 		}
 		return nil
 	})
-	return out, err
+	return of, err
 }
 
-// applyStatus lets the statuses of some commits follow a record. A commit that is there and is said
-// to come again was there, for the index or for an earlier record.
+// statusesIn returns those of all commits of which pending records say something.
+func statusesIn(tx index.Tx, pending []pendingOp) (map[commit.ID]commitStatus, error) {
+	of := map[commit.ID]commitStatus{}
+	for _, o := range pending {
+		switch o.kind {
+		case recCommit:
+			of[o.commit.ID] = statusIn(tx, o.commit.ID)
+		case recForgotten:
+			for k := range rowsOf(tx, bucketCommits) {
+				if len(k) != len(commit.ID{}) {
+					return nil, badRow(bucketCommits, hex.EncodeToString(k), "bad key")
+				}
+				of[commit.ID(k)] = statusIn(tx, commit.ID(k))
+			}
+		default:
+			for _, id := range o.sync.ids {
+				of[id] = statusIn(tx, id)
+			}
+		}
+	}
+	for _, o := range pending {
+		applyStatus(o.op, of)
+	}
+	return of, nil
+}
+
+// applyStatus lets the statuses of some commits follow a record, as a fold lets the rows.
 func applyStatus(o *op, of map[commit.ID]commitStatus) {
+	change := func(id commit.ID, change func(st *commitStatus)) {
+		if st, ok := of[id]; ok && st.here {
+			change(&st)
+			of[id] = st
+		}
+	}
 	switch o.kind {
 	case recCommit:
-		if st, ok := of[o.commit.ID]; ok {
-			promoted := st.ahead && o.origin != originAhead
-			of[o.commit.ID] = commitStatus{unsynced: o.origin == originLocal, treeless: st.treeless && !promoted || o.origin >= originTreeless, ahead: o.origin == originAhead}
+		id := o.commit.ID
+		st, ok := of[id]
+		switch {
+		case !ok:
+		case !st.here:
+			of[id] = commitStatus{here: true, unsynced: o.origin == originLocal, treeless: o.origin >= originTreeless, ahead: o.origin == originAhead}
+		case st.ahead && o.origin != originAhead: // see promoteCommit
+			st.treeless, st.ahead = o.origin == originTreeless, false
+			of[id] = st
 		}
 	case recStatus:
 		for _, id := range o.sync.ids {
-			st, ok := of[id]
-			if !ok {
-				continue
-			}
-			switch o.sync.status {
-			case statusSynced:
-				st.unsynced = false
-			case statusUnsynced:
-				st.unsynced = true
-			case statusTree:
-				st.treeless, st.ahead = false, false
-			case statusHoles:
-				st.treeless, st.ahead = true, false
-			}
-			of[id] = st
+			change(id, func(st *commitStatus) {
+				switch o.sync.status {
+				case statusSynced:
+					st.unsynced = false
+				case statusUnsynced:
+					st.unsynced = true
+				case statusTree:
+					st.treeless, st.ahead = false, false
+				case statusHoles:
+					st.treeless, st.ahead = true, false
+				}
+			})
+		}
+	case recPruned:
+		for _, id := range o.sync.ids {
+			change(id, func(st *commitStatus) { *st = commitStatus{} })
 		}
 	case recForgotten:
-		for id, st := range of {
-			st.unsynced = true
-			of[id] = st
+		for id := range of {
+			change(id, func(st *commitStatus) { st.unsynced = true })
 		}
 	}
 }
 
 // writeStatus gives commits a status. Commits that are not there have none.
-func writeStatus(tx index.Tx, y *syncOp) error {
+func writeStatus(tx index.Tx, st *state, y *syncOp) error {
+	if y.status == statusInner {
+		return dropHeads(tx, st, y.ids)
+	}
 	for _, id := range y.ids {
-		v := tx.Bucket(bucketCommits).Get(id[:])
-		if v == nil {
-			continue
-		}
-		var err error
-		switch y.status {
-		case statusSynced:
-			err = tx.Bucket(bucketUnsynced).Delete(id[:])
-		case statusTree:
-			err = tx.Bucket(bucketTreeless).Delete(id[:])
-		case statusHoles:
-			err = tx.Bucket(bucketTreeless).Put(bytes.Clone(id[:]), nil)
-		case statusUnsynced:
-			c, perr := parseCommitRow(id[:], v)
-			if perr != nil {
-				return perr
-			}
-			err = tx.Bucket(bucketUnsynced).Put(c.ID[:], unsyncedRow(c))
-		}
-		if err != nil {
+		if err := writeStatusOf(tx, id, y.status); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func writeStatusOf(tx index.Tx, id commit.ID, status byte) error {
+	v := tx.Bucket(bucketCommits).Get(id[:])
+	if v == nil {
+		return nil
+	}
+	switch status {
+	case statusSynced:
+		return tx.Bucket(bucketUnsynced).Delete(id[:])
+	case statusTree:
+		return tx.Bucket(bucketTreeless).Delete(id[:])
+	case statusHoles:
+		return tx.Bucket(bucketTreeless).Put(bytes.Clone(id[:]), nil)
+	case statusUnexplained:
+		return dropExplanation(tx, id)
+	}
+	c, err := parseCommitRow(id[:], v)
+	if err != nil {
+		return err
+	}
+	return tx.Bucket(bucketUnsynced).Put(c.ID[:], unsyncedRow(c))
 }

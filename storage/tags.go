@@ -204,16 +204,7 @@ func parseNewTagRow(name string, v []byte) (*tagChange, error) {
 	return t, nil
 }
 
-// writeTags lets the tags follow the records about them, as tagState.apply does.
-func (p *plan) writeTags(tx index.Tx) error {
-	for _, o := range p.tags {
-		if err := writeTag(tx, o); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
+// writeTag lets the rows of tags follow a record, as tagState.apply does.
 func writeTag(tx index.Tx, o *op) error {
 	tags, news, t := tx.Bucket(bucketTags), tx.Bucket(bucketNewTags), o.tag
 	name := []byte(t.name)
