@@ -157,7 +157,7 @@ func (c *checker) run() error {
 		return c.compareRows(ahead)
 	}
 	if c.compacted {
-		if err := c.survey(reflected); err != nil {
+		if err := c.build.survey(c.ctx, s.eachBatch(c.ctx, reflected)); err != nil {
 			return c.problem(err)
 		}
 	}
@@ -191,22 +191,6 @@ func (c *checker) run() error {
 	return c.fresh.View(func(tx index.Tx) error {
 		c.tx = tx
 		return c.history()
-	})
-}
-
-// survey looks for all nodes, and for the checkpoint from which page.db would be made anew.
-func (c *checker) survey(reflected uint64) error {
-	return c.build.survey(c.ctx, func(fn func(segment.BatchInfo, []op) error) error {
-		return c.s.log.Verify(c.ctx, func(info segment.BatchInfo, records []segment.Record) error {
-			if info.Number > reflected {
-				return nil
-			}
-			ops, err := parseRecords(records, info)
-			if err != nil {
-				return err
-			}
-			return fn(info, ops)
-		})
 	})
 }
 
@@ -481,7 +465,7 @@ func (c *checker) piece(d *object.Digest, size uint64, depth int) error {
 	if err != nil {
 		return err
 	}
-	l, ok, err := c.build.locate(d)
+	l, ok, err := c.build.locate(d, false)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ type CollectOptions struct {
 	// in order, without their content.
 	Numbers int
 	// Candidates is how many pieces that look like garbage are kept in memory, and so are deleted
-	// sorted; about 64 bytes each. 0: 65536.
+	// sorted; about 100 bytes each. 0: 65536.
 	Candidates int
 	// Deletions is how many pieces a step deletes, at most, with one batch of the log and one
 	// transaction of the index; 0: 4096, of which nodes and index pieces count for the references
@@ -102,10 +102,11 @@ type quiet struct {
 	journal uint64
 }
 
-// candidate is a piece that looks like garbage.
+// candidate is a piece that looks like garbage, with its row when it was looked at last.
 type candidate struct {
 	digest object.Digest
 	number uint64
+	row    objectRow
 }
 
 // NewCollector returns a collector that begins with a first cycle.
@@ -392,9 +393,8 @@ func (c *Collector) dropStrays(strays []uint64) error {
 	return runSteps(db, steps)
 }
 
-// lookAgain looks at candidates once more. It returns those that are garbage, sorted by digest, and
-// their rows.
-func (c *Collector) lookAgain(w *wantedNow, of []candidate) (garbage []candidate, rows []objectRow, err error) {
+// lookAgain looks at candidates once more. It returns those that are garbage, sorted by digest.
+func (c *Collector) lookAgain(w *wantedNow, of []candidate) (garbage []candidate, err error) {
 	numbers := make([]uint64, len(of))
 	for i := range of {
 		numbers[i] = of[i].number
@@ -405,7 +405,6 @@ func (c *Collector) lookAgain(w *wantedNow, of []candidate) (garbage []candidate
 			return err
 		}
 		k := c.judge(tx, w)
-		k.keepRows = true
 		for rest := numbers; len(rest) > 0; {
 			n := 1
 			for n < len(rest) && blockOf(rest[n]) == blockOf(rest[0]) {
@@ -416,22 +415,11 @@ func (c *Collector) lookAgain(w *wantedNow, of []candidate) (garbage []candidate
 			}
 			rest = rest[n:]
 		}
-		garbage, rows = k.garbage, k.rows
+		garbage = k.garbage
 		return nil
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	order := make([]int, len(garbage))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return garbage[a].digest.Compare(garbage[b].digest) })
-	g, r := make([]candidate, len(order)), make([]objectRow, len(order))
-	for i, at := range order {
-		g[i], r[i] = garbage[at], rows[at]
-	}
-	return g, r, nil
+	slices.SortFunc(garbage, func(a, b candidate) int { return a.digest.Compare(b.digest) })
+	return garbage, err
 }
 
 // delete deletes some of the candidates. It looks at each again, reads what nodes and index pieces
@@ -445,17 +433,17 @@ func (c *Collector) delete(ctx context.Context) (err error) {
 	}()
 	n := min(len(c.pending), c.o.Deletions)
 	w := s.wantedNow()
-	some, rows, err := c.lookAgain(&w, c.pending[:n])
+	some, err := c.lookAgain(&w, c.pending[:n])
 	if err != nil {
 		return err
 	}
-	known, taken, err := c.readTargets(ctx, some, rows)
+	known, taken, err := c.readTargets(ctx, some)
 	if err != nil {
 		return err
 	}
 	if taken < len(some) { // the others come with the next step
 		rest := append(slices.Clone(some[taken:]), c.pending[n:]...)
-		c.pending, some, rows = rest, some[:taken], rows[:taken]
+		c.pending, some = rest, some[:taken]
 	} else {
 		c.pending = c.pending[n:]
 	}
@@ -473,13 +461,13 @@ func (c *Collector) delete(ctx context.Context) (err error) {
 	if s.state.position.Number != reflected { // something was folded since
 		w = s.wantedNow()
 		asked := len(some)
-		if some, rows, err = c.lookAgain(&w, some); err != nil {
+		if some, err = c.lookAgain(&w, some); err != nil {
 			release()
 			return err
 		}
 		c.stats.Aborted += asked - len(some)
 	}
-	some, rows = c.doom(some, rows)
+	some = c.doom(some)
 	batches, err := c.batches(some, known)
 	for _, ops := range batches {
 		if err = s.appendAloneOps(ops); err != nil {
@@ -491,13 +479,13 @@ func (c *Collector) delete(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	c.count(some, rows)
+	c.count(some)
 	return s.foldAll(ctx)
 }
 
 // readTargets reads what candidates refer to, until there are as many references as a transaction
 // may change. It returns how many of the candidates it got to.
-func (c *Collector) readTargets(ctx context.Context, some []candidate, rows []objectRow) (map[object.Digest][]target, int, error) {
+func (c *Collector) readTargets(ctx context.Context, some []candidate) (map[object.Digest][]target, int, error) {
 	known := map[object.Digest][]target{}
 	weight := 0
 	for i := range some {
@@ -505,7 +493,7 @@ func (c *Collector) readTargets(ctx context.Context, some []candidate, rows []ob
 			return known, i, nil
 		}
 		d := some[i].digest
-		if !rows[i].held || d.Kind() == object.Chunk {
+		if !some[i].row.held || d.Kind() == object.Chunk {
 			continue
 		}
 		t, err := c.s.pieceTargets(ctx, d, foldLocator{c.s})
@@ -522,7 +510,7 @@ func (c *Collector) readTargets(ctx context.Context, some []candidate, rows []ob
 const targetWeight = 4
 
 // doom makes candidates not held for journals, but for those on which one relies, which stay.
-func (c *Collector) doom(some []candidate, rows []objectRow) ([]candidate, []objectRow) {
+func (c *Collector) doom(some []candidate) []candidate {
 	s := c.s
 	s.mu.Lock()
 	var relies []*reliance
@@ -546,10 +534,10 @@ func (c *Collector) doom(some []candidate, rows []objectRow) ([]candidate, []obj
 			continue
 		}
 		s.wants.doomed[d] = struct{}{}
-		some[n], rows[n] = some[i], rows[i]
+		some[n] = some[i]
 		n++
 	}
-	return some[:n], rows[:n]
+	return some[:n]
 }
 
 func (c *Collector) undoom() {
@@ -591,9 +579,9 @@ func (c *Collector) batches(some []candidate, known map[object.Digest][]target) 
 	return batches, nil
 }
 
-func (c *Collector) count(some []candidate, rows []objectRow) {
+func (c *Collector) count(some []candidate) {
 	for i := range some {
-		if rows[i].dead {
+		if some[i].row.dead {
 			continue // counted when it was deleted
 		}
 		if some[i].digest.Kind().IsNode() {
@@ -601,8 +589,8 @@ func (c *Collector) count(some []candidate, rows []objectRow) {
 		} else {
 			c.stats.Pieces++
 		}
-		if rows[i].held {
-			c.stats.Bytes += int64(rows[i].place.Length)
+		if some[i].row.held {
+			c.stats.Bytes += int64(some[i].row.place.Length)
 		}
 	}
 }

@@ -170,7 +170,7 @@ const maxFreed = 1 << 16
 func (s *Store) pieceTargets(ctx context.Context, d object.Digest, from locator) ([]target, error) {
 	switch {
 	case d.Kind() == object.NodeBit:
-		l, ok, err := from.locate(&d)
+		l, ok, err := from.locate(&d, false)
 		if err != nil || !ok {
 			return nil, cmp.Or(err, missing(&d))
 		}

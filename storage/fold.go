@@ -50,17 +50,13 @@ func (s *Store) Fold(ctx context.Context) error {
 // to be made anew.
 type foldLocator struct{ s *Store }
 
-func (f foldLocator) locate(d *object.Digest) (located, bool, error) { return f.find(d, false) }
-
-func (f foldLocator) base(d *object.Digest) (located, bool, error) { return f.find(d, true) }
-
-// find returns where a piece is that is held as far as the log was folded, or will be: by the first
-// record behind that. With dead it also finds a node whose bytes stay as a base only.
+// locate returns where a piece is that is held as far as the log was folded, or will be: by the
+// first record behind that. With dead it also finds a node whose bytes stay as a base only.
 //
 // A pending record may delete a node that the index has, and a later one store it again, as a
 // difference to one that a record between them stores as a difference to it. There are no such
 // circles among what is held at one point of the log. So what the index has counts there.
-func (f foldLocator) find(d *object.Digest, dead bool) (l located, ok bool, err error) {
+func (f foldLocator) locate(d *object.Digest, dead bool) (l located, ok bool, err error) {
 	o, stored := f.s.over.piece(d)
 	if stored && !(d.Kind().IsNode() && f.s.over.isTouched(d)) {
 		return o.located(), true, nil

@@ -69,13 +69,13 @@ func (g *garbageCount) walk(tx index.Tx, from uint64) (next uint64, err error) {
 	g.end = st.next
 	k := &judge{
 		tx: tx, refs: tx.Bucket(bucketRefs).Cursor(), numbers: tx.Bucket(bucketNumbers).Cursor(), w: &w,
-		local: true, placed: true, blind: true, keepRows: true,
+		local: true, placed: true, blind: true,
 	}
 	if next, err = k.walk(from, g.end); err != nil {
 		return 0, err
 	}
-	for i := range k.rows {
-		g.add(&k.rows[i])
+	for i := range k.garbage {
+		g.add(&k.garbage[i].row)
 	}
 	return next, nil
 }

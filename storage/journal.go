@@ -353,7 +353,7 @@ func (j *Journal) depthOf(d *object.Digest) (uint8, bool, error) {
 			return known, true, nil
 		}
 	}
-	l, ok, err := j.s.locate(d)
+	l, ok, err := j.s.locate(d, false)
 	ok = ok && err == nil && l.kind != recPiece
 	if e != nil && ok && l.content == nil {
 		e.setDepth(made, int32(l.depth))

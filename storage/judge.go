@@ -53,20 +53,18 @@ func (k *judge) isLive(number uint64) (bool, error) {
 
 // judge decides by the rows what is garbage.
 type judge struct {
-	c        *Collector
-	tx       index.Tx
-	refs     index.Cursor
-	numbers  index.Cursor
-	w        *wantedNow
-	local    bool // pieces of commits may go: nothing unknown refers to them, as far as this collector knows
-	placed   bool // and those that the bucket has
-	drop     bool // of those that the bucket has, chunks may be dropped if they must not go
-	idle     []object.Digest
-	garbage  []candidate
-	rows     []objectRow // of garbage
-	strays   []uint64
-	blind    bool
-	keepRows bool
+	c       *Collector
+	tx      index.Tx
+	refs    index.Cursor
+	numbers index.Cursor
+	w       *wantedNow
+	local   bool // pieces of commits may go: nothing unknown refers to them, as far as this collector knows
+	placed  bool // and those that the bucket has
+	drop    bool // of those that the bucket has, chunks may be dropped if they must not go
+	idle    []object.Digest
+	garbage []candidate
+	strays  []uint64
+	blind   bool
 }
 
 func (c *Collector) judge(tx index.Tx, w *wantedNow) *judge {
@@ -198,10 +196,7 @@ func (k *judge) number(b *block, number, at uint64, v []byte) error {
 	if k.inJournal(number) {
 		return nil
 	}
-	k.garbage = append(k.garbage, candidate{d, number})
-	if k.keepRows {
-		k.rows = append(k.rows, row)
-	}
+	k.garbage = append(k.garbage, candidate{d, number, row})
 	return nil
 }
 

@@ -290,10 +290,10 @@ func (p *plan) revive(tx index.Tx, o *op, n uint64) error {
 
 // revivedTargets returns what a node refers to that is kept as a base only and is used again.
 func (p *plan) revivedTargets(ctx context.Context, o *op) ([]target, error) {
-	if _, ok, err := p.from.locate(&o.digest); ok || err != nil {
+	if _, ok, err := p.from.locate(&o.digest, false); ok || err != nil {
 		return nil, err
 	}
-	if _, ok, err := p.from.base(&o.digest); !ok || err != nil {
+	if _, ok, err := p.from.locate(&o.digest, true); !ok || err != nil {
 		return nil, err
 	}
 	n, err := p.s.loadNodeBeside(ctx, o.digest, p.from, 1, p.nodes)

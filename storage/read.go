@@ -26,26 +26,29 @@ type located struct {
 	content []byte // when the piece is in memory only
 }
 
-// locator finds stored pieces. It returns false for a piece that is not held.
+// locator finds stored pieces. It returns false for a piece that is not held. With dead it also
+// finds a node that was deleted and whose bytes a difference needs.
 type locator interface {
-	locate(d *object.Digest) (located, bool, error)
-	// base is locate for a node whose bytes a difference needs: it also finds one that was deleted.
-	base(d *object.Digest) (located, bool, error)
+	locate(d *object.Digest, dead bool) (located, bool, error)
 }
 
 // locate looks into the overlay, then into the index.
-func (s *Store) locate(d *object.Digest) (located, bool, error) {
+func (s *Store) locate(d *object.Digest, dead bool) (l located, ok bool, err error) {
 	o, ok, touched := s.over.look(d)
 	if ok {
 		return o.located(), true, nil
 	}
 	if touched {
 		st, err := s.stateOf(d)
-		return st.at, st.held, err
+		if err != nil || st.held || !dead {
+			return st.at, st.held, err
+		}
+		if o, ok := s.over.lastPiece(d); ok { // which is deleted there, too
+			return o.located(), true, nil
+		}
 	}
-	var l located
-	err := s.view(func(tx index.Tx) (err error) {
-		l, ok, err = locateIn(tx, d)
+	err = s.view(func(tx index.Tx) (err error) {
+		l, ok, err = locateIn(tx, d, dead)
 		return err
 	})
 	return l, ok, err
@@ -62,8 +65,8 @@ func (o *op) located() located {
 // locate looks into the page before it looks into the journal. A node that the page has may stand
 // in the journal once more until dropHeld, as a difference to one that the page has as a difference
 // to it: each place alone has no circles.
-func (j *Journal) locate(d *object.Digest) (located, bool, error) {
-	if l, ok, err := j.s.locate(d); ok || err != nil {
+func (j *Journal) locate(d *object.Digest, dead bool) (located, bool, error) {
+	if l, ok, err := j.s.locate(d, dead); ok || err != nil {
 		return l, ok, err
 	}
 	if o, ok := j.find(d); ok {
@@ -74,44 +77,10 @@ func (j *Journal) locate(d *object.Digest) (located, bool, error) {
 	return located{}, false, nil
 }
 
-// base looks into the overlay, then into the index.
-func (s *Store) base(d *object.Digest) (located, bool, error) {
-	l, ok, err := s.locate(d)
-	if ok || err != nil {
-		return l, ok, err
-	}
-	if o, ok := s.over.lastPiece(d); ok { // which is deleted there, too
-		return o.located(), true, nil
-	}
-	err = s.view(func(tx index.Tx) (err error) {
-		l, ok, err = baseIn(tx, d)
-		return err
-	})
-	return l, ok, err
-}
-
-// base looks into the page first, as locate does.
-func (j *Journal) base(d *object.Digest) (located, bool, error) {
-	if l, ok, err := j.s.base(d); ok || err != nil {
-		return l, ok, err
-	}
-	return j.locate(d)
-}
-
 // locateIn finds a piece by the rows of the index.
-func locateIn(tx index.Tx, d *object.Digest) (located, bool, error) {
+func locateIn(tx index.Tx, d *object.Digest, dead bool) (located, bool, error) {
 	row, ok, err := readObjectRow(tx, d)
-	if err != nil || !ok || !row.held {
-		return located{}, false, err
-	}
-	l, err := locatedRow(tx, &row)
-	return l, err == nil, err
-}
-
-// baseIn is locateIn that also finds nodes that were deleted and are kept as bases.
-func baseIn(tx index.Tx, d *object.Digest) (located, bool, error) {
-	row, ok, err := readObjectRow(tx, d)
-	if err != nil || !ok || !row.held && !row.dead {
+	if err != nil || !ok || !row.held && !(dead && row.dead) {
 		return located{}, false, err
 	}
 	l, err := locatedRow(tx, &row)
@@ -183,7 +152,7 @@ func (s *Store) piece(ctx context.Context, d object.Digest, far bool) ([]byte, e
 	if s.o.Recency != nil {
 		s.o.Recency.note(&d, s.o.Clock.Now())
 	}
-	l, ok, err := s.locate(&d)
+	l, ok, err := s.locate(&d, false)
 	if err == nil && !ok {
 		var place *CloudPlace
 		l, place, err = s.search(&d)
@@ -215,7 +184,7 @@ func (s *Store) piece(ctx context.Context, d object.Digest, far bool) ([]byte, e
 
 // find locates a piece that must be there, as search does when the page is where it looks.
 func (s *Store) find(d *object.Digest, from locator) (located, error) {
-	l, ok, err := from.locate(d)
+	l, ok, err := from.locate(d, false)
 	if ok || err != nil {
 		return l, err
 	}
@@ -241,7 +210,7 @@ func (s *Store) find(d *object.Digest, from locator) (located, error) {
 func (s *Store) search(d *object.Digest) (l located, place *CloudPlace, err error) {
 	for again := true; ; again = false {
 		if d.Kind().IsNode() {
-			l, ok, err := s.locate(d)
+			l, ok, err := s.locate(d, false)
 			if ok || err != nil {
 				return l, nil, err
 			}
@@ -281,7 +250,7 @@ func (s *Store) content(d *object.Digest, l *located) ([]byte, error) {
 		if !errors.Is(err, segment.ErrRetired) {
 			return content, err
 		}
-		again, ok, err := s.base(d)
+		again, ok, err := s.locate(d, true)
 		if err != nil {
 			return nil, err
 		}
@@ -415,7 +384,7 @@ func (s *Store) loadLocated(ctx context.Context, d object.Digest, from locator, 
 	}
 	ok := false
 	if depth > 0 {
-		l, ok, err = from.base(&d)
+		l, ok, err = from.locate(&d, true)
 	}
 	if !ok && err == nil {
 		l, err = s.find(&d, from)

@@ -76,18 +76,7 @@ func (s *Store) rebuild(ctx context.Context, reason string, upTo uint64) (err er
 	}
 	st := s.state.clone()
 	b := newRebuilder(s, s.index, &st)
-	each := func(fn func(segment.BatchInfo, []op) error) error {
-		return s.log.Verify(ctx, func(info segment.BatchInfo, records []segment.Record) error {
-			if info.Number > upTo {
-				return nil
-			}
-			ops, err := parseRecords(records, info)
-			if err != nil {
-				return err
-			}
-			return fn(info, ops)
-		})
-	}
+	each := s.eachBatch(ctx, upTo)
 	if s.log.Compacted() {
 		err = b.survey(ctx, each)
 	}
@@ -101,6 +90,22 @@ func (s *Store) rebuild(ctx context.Context, reason string, upTo uint64) (err er
 		s.state = st
 	}
 	return err
+}
+
+// eachBatch returns what calls a function with the records of the batches up to a number.
+func (s *Store) eachBatch(ctx context.Context, upTo uint64) func(fn func(segment.BatchInfo, []op) error) error {
+	return func(fn func(segment.BatchInfo, []op) error) error {
+		return s.log.Verify(ctx, func(info segment.BatchInfo, records []segment.Record) error {
+			if info.Number > upTo {
+				return nil
+			}
+			ops, err := parseRecords(records, info)
+			if err != nil {
+				return err
+			}
+			return fn(info, ops)
+		})
+	}
 }
 
 // rebuilder folds batches into an index that readers do not use yet.
@@ -411,35 +416,20 @@ func (b *rebuilder) lacks(o *op) (bool, error) {
 		}
 		return missing, err
 	}
-	_, ok, err := b.locate(&o.digest)
+	_, ok, err := b.locate(&o.digest, false)
 	return !ok, err
 }
 
 // locate finds pieces that parts store, or that the index has. What survey has found is where it
 // says, held or not.
-func (b *rebuilder) locate(d *object.Digest) (located, bool, error) {
-	find := locateIn
+func (b *rebuilder) locate(d *object.Digest, dead bool) (l located, ok bool, err error) {
 	if b.surveyed && d.Kind().IsNode() {
-		find = baseIn
+		dead = true
 	} else if o := b.pieces[*d]; o != nil {
 		return o.located(), true, nil
 	}
-	var l located
-	var ok bool
-	err := b.db.View(func(tx index.Tx) (err error) {
-		l, ok, err = find(tx, d)
-		return err
-	})
-	return l, ok, err
-}
-
-func (b *rebuilder) base(d *object.Digest) (located, bool, error) {
-	l, ok, err := b.locate(d)
-	if ok || err != nil {
-		return l, ok, err
-	}
 	err = b.db.View(func(tx index.Tx) (err error) {
-		l, ok, err = baseIn(tx, d)
+		l, ok, err = locateIn(tx, d, dead)
 		return err
 	})
 	return l, ok, err
@@ -447,7 +437,7 @@ func (b *rebuilder) base(d *object.Digest) (located, bool, error) {
 
 // partMissing reports whether a part of a node that is stored in several pieces is gone.
 func (s *Store) partMissing(d *object.Digest, from locator, depth int) (bool, error) {
-	l, ok, err := from.locate(d)
+	l, ok, err := from.locate(d, false)
 	if err != nil || !ok || !d.Kind().IsIndex() || depth > maxIndexDepth {
 		return !ok, err
 	}

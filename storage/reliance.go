@@ -123,7 +123,7 @@ func (j *Journal) relyOn(p *journalPart, made uint64, held map[int]uint8, dead m
 		if dead[i] = true; !j.want(d) {
 			continue
 		}
-		l, ok, err := j.s.locate(d)
+		l, ok, err := j.s.locate(d, false)
 		if err != nil {
 			return err
 		}

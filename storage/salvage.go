@@ -435,19 +435,12 @@ type keeping struct {
 	covered bool                 // by the old index: what proves nothing by itself comes from there
 }
 
-// locate and base find what stays of the batch, and what the log has before it.
-func (k *keeping) locate(d *object.Digest) (located, bool, error) {
+// locate finds what stays of the batch, and what the log has before it.
+func (k *keeping) locate(d *object.Digest, dead bool) (located, bool, error) {
 	if o, ok := k.mine[*d]; ok {
 		return o.located(), true, nil
 	}
-	return k.b.locate(d)
-}
-
-func (k *keeping) base(d *object.Digest) (located, bool, error) {
-	if l, ok, err := k.locate(d); ok || err != nil {
-		return l, ok, err
-	}
-	return k.b.base(d)
+	return k.b.locate(d, dead)
 }
 
 func (k *keeping) choose(ctx context.Context, p segment.Part) ([]segment.Record, error) {
@@ -526,7 +519,7 @@ func (k *keeping) keep(ctx context.Context, o *op, explained bool) (bool, error)
 		if k.covered {
 			return false, nil
 		}
-		if _, held, err := k.locate(&o.commit.Root); err != nil || !held && o.commit.Root != btree.EmptyRoot {
+		if _, held, err := k.locate(&o.commit.Root, false); err != nil || !held && o.commit.Root != btree.EmptyRoot {
 			return false, err
 		}
 		return explained || k.v.known[o.commit.ID], nil
