@@ -328,7 +328,7 @@ func (c *Collector) abandon(ctx context.Context) error {
 		for some := range slices.Chunk(stale, maxRecordEntries) {
 			ops = append(ops, op{kind: recAbandoned, sync: &syncOp{journals: some}})
 		}
-		err = c.s.appendAloneOps(ops)
+		err = c.s.appendAloneOps(func() []op { return ops })
 	}
 	release()
 	if err != nil {
@@ -470,7 +470,7 @@ func (c *Collector) delete(ctx context.Context) (err error) {
 	some = c.doom(some)
 	batches, err := c.batches(some, known)
 	for _, ops := range batches {
-		if err = s.appendAloneOps(ops); err != nil {
+		if err = s.appendAloneOps(func() []op { return ops }); err != nil {
 			break
 		}
 	}

@@ -81,20 +81,14 @@ func (s *Store) tryForget(ctx context.Context, keep bool, syncs uint64) (done bo
 	}
 	defer s.appendTurn.release()
 	s.appendGroup() // what was submitted before counts before
-	s.mu.Lock()
-	if err := s.writableLocked(); err != nil {
-		s.mu.Unlock()
-		return true, err
-	}
-	if keep && s.syncs != syncs {
-		s.mu.Unlock()
-		return false, nil
-	}
-	g := s.aloneGroupLocked([]op{{kind: recForgotten, sync: &syncOp{}}})
-	g.news = true
-	s.mu.Unlock()
-	s.appendTaken(g)
-	return true, g.err
+	done = true
+	err = s.appendAloneOps(func() []op {
+		if done = !keep || s.syncs == syncs; !done {
+			return nil
+		}
+		return []op{{kind: recForgotten, sync: &syncOp{}}}
+	})
+	return done, err
 }
 
 // allHeld returns an error that matches base.ErrNeedsFetch when there is a synced piece that is not

@@ -110,44 +110,38 @@ func (s *Store) pruneSome(ctx context.Context, ids []commit.ID, children map[com
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	if err := s.writableLocked(); err != nil {
-		s.mu.Unlock()
-		return nil, err
-	}
-	used := s.usedCommitsLocked()
-	for _, id := range ts.tags {
-		used[id] = true
-	}
-	maps.Copy(used, s.parents) // they have children that were not found
-	y := &syncOp{}
-	named := map[commit.ID]bool{}
-	for _, id := range ids {
-		n := len(y.children) + len(children[id])
-		if used[id] || s.pins[id] > 0 || n > maxPrunedChildren {
-			kept = append(kept, id)
-			continue
+	err = s.appendAloneOps(func() []op {
+		used := s.usedCommitsLocked()
+		for _, id := range ts.tags {
+			used[id] = true
 		}
-		y.ids = append(y.ids, id)
-		for _, c := range children[id] {
-			if !named[c] {
-				named[c] = true
-				y.children = append(y.children, c)
+		maps.Copy(used, s.parents) // they have children that were not found
+		y := &syncOp{}
+		named := map[commit.ID]bool{}
+		for _, id := range ids {
+			n := len(y.children) + len(children[id])
+			if used[id] || s.pins[id] > 0 || n > maxPrunedChildren {
+				kept = append(kept, id)
+				continue
+			}
+			y.ids = append(y.ids, id)
+			for _, c := range children[id] {
+				if !named[c] {
+					named[c] = true
+					y.children = append(y.children, c)
+				}
 			}
 		}
-	}
-	if len(y.ids) == 0 {
-		s.mu.Unlock()
-		return kept, nil
-	}
-	s.prunes++
-	s.counters.wastes.Add(1)
-	ops := []op{{kind: recPruned, sync: y}}
-	s.over.show(ops) // who submits a child from here on does not find it any more
-	g := s.aloneGroupLocked(ops)
-	s.mu.Unlock()
-	s.appendTaken(g)
-	return kept, g.err
+		if len(y.ids) == 0 {
+			return nil
+		}
+		s.prunes++
+		s.counters.wastes.Add(1)
+		ops := []op{{kind: recPruned, sync: y}}
+		s.over.show(ops) // who submits a child from here on does not find it any more
+		return ops
+	})
+	return kept, err
 }
 
 // usedCommitsLocked returns the commits that something in memory needs.

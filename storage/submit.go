@@ -228,17 +228,6 @@ func (s *Store) groupLocked() *group {
 	return s.group
 }
 
-// aloneGroupLocked makes a group of its own and takes it, for the holder of the append turn.
-func (s *Store) aloneGroupLocked(ops []op) *group {
-	g := newGroup()
-	for i := range ops {
-		addRecord(g.batch, &ops[i], nil)
-	}
-	g.parts = [][]op{ops} // the very records that readers see, so that a failure can hide them
-	s.appending = g
-	return g
-}
-
 // headerRoom holds what precedes the content of a record, but for lists.
 const headerRoom = 2*object.DigestSize + 16
 
@@ -482,14 +471,26 @@ func (s *Store) holdAppends(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
-// appendAloneOps writes records as a batch of their own. The caller has called holdAppends.
-func (s *Store) appendAloneOps(ops []op) error {
+// appendAloneOps writes the records that build returns under mu as a batch of their own, if there
+// are any. The caller holds the append turn, and has called holdAppends or appendGroup.
+func (s *Store) appendAloneOps(build func() []op) error {
 	s.mu.Lock()
-	if err := s.writableLocked(); err != nil {
+	var ops []op
+	err := s.writableLocked()
+	if err == nil {
+		ops = build()
+	}
+	if len(ops) == 0 {
 		s.mu.Unlock()
 		return err
 	}
-	g := s.aloneGroupLocked(ops)
+	g := newGroup()
+	for i := range ops {
+		addRecord(g.batch, &ops[i], nil)
+	}
+	g.parts = [][]op{ops} // the very records that readers see, so that a failure can hide them
+	g.news = ops[0].kind == recForgotten
+	s.appending = g
 	s.mu.Unlock()
 	s.appendTaken(g)
 	return g.err
