@@ -3,7 +3,6 @@ package storage
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -351,47 +350,22 @@ func (p *plan) number(tx index.Tx, d *object.Digest) (uint64, error) {
 }
 
 // numberCache remembers the numbers of digests: all that the plan in the making has asked for, and
-// of plans before as many as maxNumbers. Digests are random, so that eight of their bytes tell them
-// apart; those that are alike there, by somebody's work, are in more.
-type numberCache struct {
-	of   map[uint64]numbered
-	more map[object.Digest]uint64
-}
-
-type numbered struct {
-	digest object.Digest
-	number uint64
-}
+// of plans before as many as maxNumbers.
+type numberCache struct{ of map[object.Digest]uint64 }
 
 const maxNumbers = 1 << 15
 
-func shortDigest(d *object.Digest) uint64 { return binary.LittleEndian.Uint64(d[1:]) }
-
-func (c *numberCache) get(d *object.Digest) uint64 {
-	if e, ok := c.of[shortDigest(d)]; ok && e.digest == *d {
-		return e.number
-	}
-	return c.more[*d]
-}
+func (c *numberCache) get(d *object.Digest) uint64 { return c.of[*d] }
 
 func (c *numberCache) put(d *object.Digest, n uint64) {
 	if c.of == nil {
-		c.of, c.more = map[uint64]numbered{}, map[object.Digest]uint64{}
+		c.of = map[object.Digest]uint64{}
 	}
-	if e, ok := c.of[shortDigest(d)]; ok && e.digest != *d {
-		c.more[*d] = n
-		return
-	}
-	c.of[shortDigest(d)] = numbered{*d, n}
+	c.of[*d] = n
 }
 
 // forget forgets the number of a digest that has none any more.
-func (c *numberCache) forget(d *object.Digest) {
-	delete(c.more, *d)
-	if c.of[shortDigest(d)].digest == *d {
-		delete(c.of, shortDigest(d))
-	}
-}
+func (c *numberCache) forget(d *object.Digest) { delete(c.of, *d) }
 
 // trim forgets everything when that is much. A plan calls it that gives no more numbers.
 func (c *numberCache) trim() {
