@@ -24,6 +24,12 @@ const foldTxRows = 4096
 // base.ErrReadOnly, base.ErrClosed, or are those of the disk; after one the log still has
 // everything.
 func (s *Store) Fold(ctx context.Context) error {
+	return s.foldWhile(ctx, func() bool { return true })
+}
+
+// foldWhile is Fold that ends when less than what is durable is folded and going on is not worth
+// it: a small fold writes nearly as many pages as one of many more rows.
+func (s *Store) foldWhile(ctx context.Context, worth func() bool) error {
 	if !s.foldable() {
 		return fmt.Errorf("fold: %w", base.ErrReadOnly)
 	}
@@ -39,7 +45,7 @@ func (s *Store) Fold(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !more {
+		if !more || !worth() {
 			s.keepReserve()
 			return nil
 		}

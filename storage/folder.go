@@ -8,9 +8,15 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// wantFold wakes the folder when enough is pending.
+// foldDue reports whether enough is pending for a fold.
+func (s *Store) foldDue() bool {
+	rows, bytes := s.over.pending()
+	return rows >= s.o.FoldRows || bytes >= s.o.FoldBytes
+}
+
+// wantFold wakes the folder when a fold is due.
 func (s *Store) wantFold() {
-	if rows, bytes := s.over.pending(); rows >= s.o.FoldRows || bytes >= s.o.FoldBytes {
+	if s.foldDue() {
 		select {
 		case s.foldWanted <- struct{}{}:
 		default:
@@ -27,7 +33,7 @@ func (s *Store) runFolder(ctx context.Context) {
 			return
 		case <-s.foldWanted:
 		}
-		if err := s.Fold(ctx); err != nil && ctx.Err() == nil {
+		if err := s.foldWhile(ctx, s.foldDue); err != nil && ctx.Err() == nil {
 			s.noteFoldFailure(err)
 		}
 	}
@@ -48,12 +54,12 @@ func (s *Store) noteFoldFailure(err error) {
 	s.foldDone.tell()
 }
 
-// waitRoom waits while twice as much is pending as makes a fold begin.
+// waitRoom waits while half as much again is pending as makes a fold begin.
 func (s *Store) waitRoom(ctx context.Context) error {
 	for {
 		told := s.foldDone.wait()
 		rows, bytes := s.over.pending()
-		if rows < 2*s.o.FoldRows && bytes < 2*s.o.FoldBytes {
+		if rows < s.o.FoldRows+s.o.FoldRows/2 && bytes < s.o.FoldBytes+s.o.FoldBytes/2 {
 			return nil
 		}
 		if err := s.writable(); err != nil {

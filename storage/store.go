@@ -35,8 +35,9 @@ type Options struct {
 	// SegmentBytes is where a new segment is begun; 0: 64 MiB.
 	SegmentBytes int64
 	// FoldRows and FoldBytes say how many rows, or bytes of records that are not pieces of values,
-	// may be pending before the index is brought up to date; writers wait at twice that. A piece of
-	// a value counts six times: its rows are spread over the whole index. 0: 98304 and 128 MiB.
+	// may be pending before the index is brought up to date; writers wait at half as much again.
+	// A piece of a value counts six times: its rows are spread over the whole index. 0: 131072 and
+	// 128 MiB.
 	FoldRows  int
 	FoldBytes int64
 	// MemoryIndex replaces page.db, for repositories in memory and for crash tests.
@@ -58,7 +59,7 @@ func (o Options) withDefaults() Options {
 		o.Cache = NewNodeCache(0)
 	}
 	if o.FoldRows <= 0 {
-		o.FoldRows = 98304
+		o.FoldRows = 131072
 	}
 	if o.FoldBytes <= 0 {
 		o.FoldBytes = 128 << 20
