@@ -7,6 +7,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/internal/reclaim"
 )
 
 // DeleteOptions say how pages are deleted.
@@ -150,18 +151,18 @@ func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOpt
 	if d.Bytes, err = r.disk.PageSize(k); err != nil {
 		return fmt.Errorf("measure page %s: %w", r.usage.Text(d.PageRef.key()), err)
 	}
-	dep := departure{kind: layout.Deleted, sizeBytes: d.Bytes, name: d.Name, discard: o.DiscardUnsynced, dry: o.DryRun}
+	dep := reclaim.Departure{Kind: layout.Deleted, SizeBytes: d.Bytes, Name: d.Name, Discard: o.DiscardUnsynced, Dry: o.DryRun}
 	if r.cloud.Has() && !o.DiscardUnsynced && !o.DryRun {
-		dep.unproved = r.cloud.Prove(ctx)
+		dep.Unproved = r.cloud.Prove(ctx)
 	}
-	res, err := r.depart(ctx, k, dep)
+	res, err := r.reclaimer().Depart(ctx, k, dep)
 	if err != nil {
 		return fmt.Errorf("page %s: %w", r.usage.Text(d.PageRef.key()), err)
 	}
-	if res.bar != EvictFree {
-		return &EvictError{d.PageRef, d.Name, res.bar, res.reason}
+	if res.Bar != reclaim.Free {
+		return &EvictError{d.PageRef, d.Name, EvictBar(res.Bar), res.Reason}
 	}
-	d.Discarded, d.InCloud = res.discarded, res.inCloud
+	d.Discarded, d.InCloud = res.Discarded, res.InCloud
 	return nil
 }
 

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/presence"
-	"github.com/ledgerd/ledger/pageusage"
+	"github.com/ledgerd/ledger/internal/reclaim"
 )
 
 // EvictOptions say which pages lose their local copy. Pages are named, or chosen by FreeBytes and
@@ -65,24 +63,24 @@ type EvictBar uint8
 // The bars.
 const (
 	// EvictFree: nothing does.
-	EvictFree EvictBar = iota
+	EvictFree = EvictBar(reclaim.Free)
 	// EvictOpen: somebody has the page open.
-	EvictOpen
+	EvictOpen = EvictBar(reclaim.InUse)
 	// EvictNoCloud: no cloud is set, so it could not come back.
-	EvictNoCloud
+	EvictNoCloud = EvictBar(reclaim.NoCloud)
 	// EvictUnsynced: it has commits, tags or pieces of values that the bucket does not have.
-	EvictUnsynced
+	EvictUnsynced = EvictBar(reclaim.Unsynced)
 	// EvictOtherCloud: it was synced with another bucket than the present one.
-	EvictOtherCloud
+	EvictOtherCloud = EvictBar(reclaim.OtherCloud)
 	// EvictDamaged: it cannot be opened.
-	EvictDamaged
+	EvictDamaged = EvictBar(reclaim.Damaged)
 	// EvictAway: it is in the cloud only already.
-	EvictAway
+	EvictAway = EvictBar(reclaim.Away)
 	// EvictUnproved: the bucket could not be asked whether it is there and the right one.
-	EvictUnproved
+	EvictUnproved = EvictBar(reclaim.Unproved)
 	// EvictBlank: nothing was ever put into it, so no cloud has anything from which it could come
 	// back.
-	EvictBlank
+	EvictBlank = EvictBar(reclaim.Blank)
 )
 
 var evictBars = [...]string{"none", "open", "no cloud", "unsynced", "other cloud", "only here", "damaged", "in the cloud only", "cloud out of reach", "blank"}
@@ -96,13 +94,7 @@ func (b EvictBar) String() string {
 }
 
 // Discardable reports whether EvictOptions.DiscardUnsynced lifts the bar.
-func (b EvictBar) Discardable() bool {
-	switch b {
-	case EvictNoCloud, EvictUnsynced, EvictOtherCloud, EvictUnproved, EvictBlank:
-		return true
-	}
-	return false
-}
+func (b EvictBar) Discardable() bool { return reclaim.Bar(b).Discardable() }
 
 // EvictResult is what became of one page.
 type EvictResult struct {
@@ -157,189 +149,57 @@ type EvictReport struct {
 // Errors: ErrInvalid, ErrNotFound (a page that is named), ErrConflict (*EvictError), ErrReadOnly,
 // ErrClosed, those of the file system and of ctx.
 func (r *Repository) Evict(ctx context.Context, o EvictOptions) (EvictReport, error) {
-	return (&evictor{repo: r, o: o}).evictAll(ctx)
+	return r.evict(ctx, &o, false)
 }
 
-func (e *evictor) evictAll(ctx context.Context) (EvictReport, error) {
-	if err := e.o.check(); err != nil {
-		return e.report, fmt.Errorf("evict: %w", err)
+// evict is Evict; with openOnly values of pages go that somebody has open.
+func (r *Repository) evict(ctx context.Context, o *EvictOptions, openOnly bool) (report EvictReport, err error) {
+	if err := o.check(); err != nil {
+		return report, fmt.Errorf("evict: %w", err)
 	}
-	err := e.repo.change(ctx, "evict", e.o.DryRun, e.run)
-	return e.report, err
-}
-
-// evictor is one call of Evict.
-type evictor struct {
-	repo     *Repository
-	o        EvictOptions
-	report   EvictReport
-	openOnly bool  // leave pages alone that nobody has open
-	unproved error // why the bucket could not be asked
-	refused  []error
-}
-
-func (e *evictor) run(ctx context.Context) error {
-	candidates, err := e.candidates(ctx)
-	if err != nil || len(candidates) == 0 {
-		return errors.Join(append(e.refused, err)...)
+	eo := reclaim.EvictOptions{
+		FreeBytes: o.FreeBytes, OlderThan: o.OlderThan, Values: o.Values, KeepBytes: o.KeepBytes, DryRun: o.DryRun,
+		DiscardUnsynced: o.DiscardUnsynced, Blank: o.Blank, OpenOnly: openOnly,
 	}
-	if e.o.Values {
-		err := e.runValues(ctx, candidates)
-		return errors.Join(append(e.refused, err)...)
+	for _, ref := range o.Pages {
+		eo.Pages = append(eo.Pages, ref.key())
 	}
-	if e.repo.cloud.Has() && !e.o.DryRun {
-		e.unproved = e.repo.cloud.Prove(ctx)
-	}
-	defer e.removeUsage()
-	if err := e.evict(ctx, candidates); err != nil {
-		return err
-	}
-	return errors.Join(e.refused...)
-}
-
-// removeUsage forgets the use of the pages that are away now: in one transaction, since each is two
-// syncs. After a crash the next start does it.
-func (e *evictor) removeUsage() {
-	gone := make([]pageusage.Usage, 0, len(e.report.Evicted))
-	for _, c := range e.report.Evicted {
-		gone = append(gone, pageusage.Usage{Page: pageusage.Page{Ledger: c.Ledger, ID: c.ID}, Closed: c.LastClosed})
-	}
-	if len(gone) == 0 || e.o.DryRun {
-		return
-	}
-	if err := e.repo.usage.RemoveClosed(gone); err != nil {
-		e.repo.o.Logger.Warn("the usage of pages that are away stays listed", "pages", len(gone), "error", err)
-	}
-}
-
-// candidates returns the pages to look at, in order.
-func (e *evictor) candidates(ctx context.Context) ([]EvictResult, error) {
-	if len(e.o.Pages) > 0 {
-		return e.named(ctx)
-	}
-	keys, err := e.repo.disk.Pages()
-	if err != nil {
-		return nil, err
-	}
-	var out []EvictResult
-	for _, k := range keys {
-		c, err := e.candidate(k)
-		if err != nil {
-			return nil, err
+	err = r.change(ctx, "evict", o.DryRun, func(ctx context.Context) error {
+		got, err := r.reclaimer().Evict(ctx, eo)
+		errs := []error{err}
+		report.FreedBytes = got.FreedBytes
+		for i := range got.Evicted {
+			report.Evicted = append(report.Evicted, evictResult(&got.Evicted[i]))
 		}
-		if e.o.OlderThan > 0 && e.repo.clock.Now().Sub(c.LastClosed) < e.o.OlderThan {
-			continue
-		}
-		out = append(out, c)
-	}
-	slices.SortStableFunc(out, func(a, b EvictResult) int { return a.LastClosed.Compare(b.LastClosed) })
-	return out, ctx.Err()
-}
-
-func (e *evictor) candidate(k pageKey) (c EvictResult, err error) {
-	c.PageRef = PageRef{k.Ledger, k.ID}
-	c.Name, c.LastClosed, err = e.repo.usage.Page(k)
-	return c, err
-}
-
-// named returns the pages that were named. Those that are away already are refused.
-func (e *evictor) named(context.Context) ([]EvictResult, error) {
-	var out []EvictResult
-	for _, ref := range e.o.Pages {
-		if slices.ContainsFunc(out, func(c EvictResult) bool { return c.PageRef == ref }) {
-			continue
-		}
-		k := ref.key()
-		c, err := e.candidate(k)
-		if err != nil {
-			return nil, err
-		}
-		where, _, err := e.repo.pages.Where(k)
-		if err == nil && where == presence.Absent {
-			err = fmt.Errorf("page %s: %w", e.repo.usage.Text(ref.key()), ErrNotFound)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if !where.OnDisk() {
-			e.keep(&c, EvictAway, "it is in the cloud only already")
-			continue
-		}
-		out = append(out, c)
-	}
-	return out, nil
-}
-
-// keep notes that a page stays.
-func (e *evictor) keep(c *EvictResult, bar EvictBar, reason string) {
-	c.Bar, c.Reason = bar, reason
-	e.report.Kept = append(e.report.Kept, *c)
-	if len(e.o.Pages) > 0 {
-		e.refused = append(e.refused, &EvictError{c.PageRef, c.Name, bar, reason})
-	}
-}
-
-// evictTogether is how many pages leave at the same time: they share syncs.
-const evictTogether = 64
-
-// evict evicts pages in their order, several at a time, unless something bars that. Errors end it.
-func (e *evictor) evict(ctx context.Context, candidates []EvictResult) error {
-	for len(candidates) > 0 && (e.o.FreeBytes == 0 || e.report.FreedBytes < e.o.FreeBytes) {
-		batch, err := e.measure(candidates)
-		if err != nil {
-			return err
-		}
-		candidates = candidates[len(batch):]
-		came, errs := make([]departed, len(batch)), make([]error, len(batch))
-		var leaving sync.WaitGroup
-		for i := range batch {
-			leaving.Go(func() { came[i], errs[i] = e.depart(ctx, &batch[i]) })
-		}
-		leaving.Wait()
-		for i := range batch {
-			switch c := &batch[i]; {
-			case errs[i] != nil:
-			case came[i].bar != EvictFree:
-				e.keep(c, came[i].bar, came[i].reason)
-			default:
-				c.Discarded = came[i].discarded
-				e.report.Evicted = append(e.report.Evicted, *c)
-				e.report.FreedBytes += c.Bytes
+		for i := range got.Kept {
+			c := evictResult(&got.Kept[i])
+			report.Kept = append(report.Kept, c)
+			if len(o.Pages) > 0 {
+				errs = append(errs, &EvictError{c.PageRef, c.Name, c.Bar, c.Reason})
 			}
 		}
-		if err := errors.Join(errs...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// measure returns those of the candidates that are to leave next: no more than are needed.
-func (e *evictor) measure(candidates []EvictResult) ([]EvictResult, error) {
-	expected := e.report.FreedBytes
-	for i := range candidates {
-		if i == evictTogether || i > 0 && e.o.FreeBytes > 0 && expected >= e.o.FreeBytes {
-			return candidates[:i], nil
-		}
-		c := &candidates[i]
-		k := c.key()
-		var err error
-		if c.Bytes, err = e.repo.disk.PageSize(k); err != nil {
-			return nil, fmt.Errorf("measure page %s: %w", k.Text(c.Name), err)
-		}
-		expected += c.Bytes
-	}
-	return candidates, nil
-}
-
-func (e *evictor) depart(ctx context.Context, c *EvictResult) (departed, error) {
-	k := c.key()
-	came, err := e.repo.depart(ctx, k, departure{
-		kind: layout.Evicted, sizeBytes: c.Bytes, name: c.Name, unproved: e.unproved,
-		dry: e.o.DryRun, discard: e.o.DiscardUnsynced, blank: e.o.Blank,
+		return errors.Join(errs...)
 	})
-	if err != nil {
-		err = fmt.Errorf("page %s: %w", k.Text(c.Name), err)
+	return report, err
+}
+
+func evictResult(c *reclaim.Evicted) EvictResult {
+	return EvictResult{refOf(c.Page), c.Name, c.Bytes, c.LastClosed, EvictBar(c.Bar), c.Reason, c.Discarded}
+}
+
+// reclaimer returns the repository as its pages are evicted.
+func (r *Repository) reclaimer() *reclaim.Host {
+	return &reclaim.Host{
+		Disk: r.disk, Usage: r.usage, Clock: r.clock, Log: r.o.Logger, Prove: r.cloud.Prove, Where: r.pages.Where, UseOf: r.pages.UseOf, Store: r.storageOptions,
+		Bucket: func() ([16]byte, bool, error) {
+			id, ok, err := r.cloud.Bucket()
+			return id, ok, err
+		},
+		Alone: func(ctx context.Context, k pageKey, fn func(func(context.Context, *layout.Absence) error) error) error {
+			return r.pages.Take(ctx, k, func(a *presence.Alone[*pageStore, *Page]) error { return fn(a.Leave) })
+		},
+		Visit: func(ctx context.Context, k pageKey, fn func(context.Context, *reclaim.Collector) error) error {
+			return r.visit(ctx, k, func(ctx context.Context, p *Page) error { return fn(ctx, p.shared.collector) })
+		},
 	}
-	return came, err
 }

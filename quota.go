@@ -45,7 +45,7 @@ func (r *Repository) evictBytes(ctx context.Context, bytes int64) (freed int64, 
 
 // dropOpen drops values of open pages, and compacts the pages.
 func (r *Repository) dropOpen(ctx context.Context, bytes, keep int64) (freed int64, err error) {
-	report, err := (&evictor{repo: r, o: EvictOptions{Values: true, FreeBytes: bytes, KeepBytes: keep}, openOnly: true}).evictAll(ctx)
+	report, err := r.evict(ctx, &EvictOptions{Values: true, FreeBytes: bytes, KeepBytes: keep}, true)
 	var pages []PageRef
 	for _, c := range report.Evicted {
 		pages = append(pages, c.PageRef)

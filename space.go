@@ -118,12 +118,12 @@ func (r *Repository) pageUsage(ctx context.Context, info PageInfo) PageUsage {
 }
 
 func (u *PageUsage) fill(ctx context.Context, r *Repository, store *storage.Store) error {
-	st := &standing{}
-	if err := r.look(ctx, store, st); err != nil {
+	st, err := r.reclaimer().Look(ctx, store)
+	if err != nil {
 		return err
 	}
-	u.Unsynced, u.UnsyncedTags, u.LocalValues = st.unsynced, st.tags, st.local
-	u.Bar, u.Reason = st.bar, st.reason
+	u.Unsynced, u.UnsyncedTags, u.LocalValues = st.Unsynced, st.Tags, st.Local
+	u.Bar, u.Reason = EvictBar(st.Bar), st.Reason
 	s, err := store.Space(ctx)
 	if err != nil {
 		return err

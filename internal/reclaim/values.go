@@ -1,4 +1,4 @@
-package ledger
+package reclaim
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 var coldness = [...]time.Duration{24 * time.Hour, time.Hour, 0}
 
 // runValues drops values of the candidates that the bucket has.
-func (e *evictor) runValues(ctx context.Context, candidates []EvictResult) error {
-	var free []*EvictResult
+func (e *evictor) runValues(ctx context.Context, candidates []Evicted) error {
+	var free []*Evicted
 	held := int64(0)
 	for i := range candidates {
 		c := &candidates[i]
@@ -37,9 +37,9 @@ func (e *evictor) runValues(ctx context.Context, candidates []EvictResult) error
 		want = min(want, e.o.FreeBytes)
 	}
 	if want > 0 && !e.o.DryRun {
-		if err := e.repo.cloud.Prove(ctx); err != nil {
+		if err := e.host.Prove(ctx); err != nil {
 			for _, c := range free {
-				e.keep(c, EvictUnproved, "the bucket cannot be asked: "+err.Error())
+				e.keep(c, Unproved, "the bucket cannot be asked: "+err.Error())
 			}
 			return ctx.Err()
 		}
@@ -55,7 +55,7 @@ func (e *evictor) runValues(ctx context.Context, candidates []EvictResult) error
 
 // dropValues drops so many bytes of values of pages from which some may be dropped, the coldest
 // first.
-func (e *evictor) dropValues(ctx context.Context, pages []*EvictResult, want int64) error {
+func (e *evictor) dropValues(ctx context.Context, pages []*Evicted, want int64) error {
 	for _, cold := range coldness {
 		for _, c := range pages {
 			left := want - e.report.FreedBytes
@@ -65,12 +65,12 @@ func (e *evictor) dropValues(ctx context.Context, pages []*EvictResult, want int
 			if e.o.DryRun && cold > 0 {
 				continue // all that is counted below would be counted twice
 			}
-			err := e.withValues(ctx, c, func(ctx context.Context, p *Page) error {
-				n, err := p.store.DropCold(ctx, storage.DropOptions{Bytes: left, NotReadFor: cold, DryRun: e.o.DryRun})
+			err := e.withValues(ctx, c, func(ctx context.Context, p *Collector) error {
+				n, err := p.page.Store.DropCold(ctx, storage.DropOptions{Bytes: left, NotReadFor: cold, DryRun: e.o.DryRun})
 				c.Bytes += n
 				e.report.FreedBytes += n
 				if n > 0 && !e.o.DryRun {
-					p.shared.collector.Dropped(n)
+					p.Dropped(n)
 				}
 				return err
 			})
@@ -83,34 +83,34 @@ func (e *evictor) dropValues(ctx context.Context, pages []*EvictResult, want int
 }
 
 // withValues calls fn with a page whose values may be dropped.
-func (e *evictor) withValues(ctx context.Context, c *EvictResult, fn func(context.Context, *Page) error) error {
-	err := e.repo.visit(ctx, c.key(), func(ctx context.Context, p *Page) error {
-		err := fn(ctx, p)
-		p.note(err)
+func (e *evictor) withValues(ctx context.Context, c *Evicted, fn func(context.Context, *Collector) error) error {
+	err := e.host.Visit(ctx, c.Page, func(ctx context.Context, open *Collector) error {
+		err := fn(ctx, open)
+		open.page.Damaged(err)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("drop values of page %s: %w", e.repo.usage.Text(c.key()), err)
+		return fmt.Errorf("drop values of page %s: %w", e.host.Usage.Text(c.Page), err)
 	}
 	return nil
 }
 
 // measureValues reports whether values of a page may be dropped, and how many bytes there are.
-func (e *evictor) measureValues(ctx context.Context, c *EvictResult) (ok bool, held int64, err error) {
-	if e.openOnly && e.repo.pages.UseOf(c.key()) == presence.Nobody {
+func (e *evictor) measureValues(ctx context.Context, c *Evicted) (ok bool, held int64, err error) {
+	if e.o.OpenOnly && e.host.UseOf(c.Page) == presence.Nobody {
 		return false, 0, nil
 	}
-	err = e.withValues(ctx, c, func(ctx context.Context, p *Page) error {
-		bar, reason, err := e.barOfValues(ctx, p.store)
+	err = e.withValues(ctx, c, func(ctx context.Context, p *Collector) error {
+		bar, reason, err := e.barOfValues(ctx, p.page.Store)
 		if err != nil {
 			return err
 		}
-		if bar != EvictFree {
+		if bar != Free {
 			e.keep(c, bar, reason)
 			return nil
 		}
 		ok = true
-		held, err = p.store.DropCold(ctx, storage.DropOptions{DryRun: true})
+		held, err = p.page.Store.DropCold(ctx, storage.DropOptions{DryRun: true})
 		return err
 	})
 	return ok, held, err
@@ -118,14 +118,14 @@ func (e *evictor) measureValues(ctx context.Context, c *EvictResult) (ok bool, h
 
 // barOfValues says why the values of a page may not be dropped: they would not come back. Those
 // that the bucket does not have stay anyway.
-func (e *evictor) barOfValues(ctx context.Context, store *storage.Store) (EvictBar, string, error) {
+func (e *evictor) barOfValues(ctx context.Context, store *storage.Store) (Bar, string, error) {
 	at, err := cloudsync.StandingOf(ctx, store)
 	if err != nil {
-		return EvictFree, "", err
+		return Free, "", err
 	}
-	bar, reason, err := e.repo.barOfBucket(at)
-	if err == nil && bar == EvictFree && !at.At.Joined() {
-		bar, reason = EvictUnsynced, "it was never synced"
+	bar, reason, err := e.host.barOfBucket(at)
+	if err == nil && bar == Free && !at.At.Joined() {
+		bar, reason = Unsynced, "it was never synced"
 	}
 	return bar, reason, err
 }

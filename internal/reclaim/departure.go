@@ -1,0 +1,220 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// Departure says how a page leaves.
+type Departure struct {
+	Kind      layout.AbsenceKind
+	SizeBytes int64
+	Name      string
+	Unproved  error // why the bucket could not be asked
+	Dry       bool
+	Discard   bool // what only this device has
+	Blank     bool // also a page that has nothing
+}
+
+// Departed says what came of it.
+type Departed struct {
+	Bar       Bar
+	Reason    string
+	Discarded bool
+	InCloud   bool // the bucket with which it was synced has it
+}
+
+// Depart removes the local copy of a page, unless something bars it. Who opens the page while it is
+// looked at gets it, and it stays; who opens it later waits until it is gone. A page that is only
+// held to be synced is given up for it, unless it is known before that it stays.
+func (h *Host) Depart(ctx context.Context, k base.Page, d Departure) (out Departed, err error) {
+	if h.UseOf(k) == presence.Syncs {
+		out, err = h.lookAtOpen(ctx, k, d)
+		if err != nil || out.Bar != Free || d.Dry {
+			return out, err
+		}
+	}
+	err = h.Alone(ctx, k, func(leave func(context.Context, *layout.Absence) error) error {
+		st, err := h.standing(ctx, k)
+		if err != nil {
+			return err
+		}
+		if out = d.judge(st); out.Bar != Free || d.Dry {
+			return ctx.Err()
+		}
+		return leave(ctx, d.absence(st, h.Clock.Now()))
+	})
+	switch {
+	case errors.Is(err, presence.ErrInUse):
+		return Departed{Bar: InUse, Reason: "it is open"}, nil
+	case errors.Is(err, base.ErrNotFound):
+		return Departed{Bar: Away, Reason: "it is not here any more"}, nil
+	}
+	return out, err
+}
+
+// lookAtOpen looks whether an open page may leave.
+func (h *Host) lookAtOpen(ctx context.Context, k base.Page, d Departure) (Departed, error) {
+	st := &Standing{}
+	err := h.Visit(ctx, k, func(ctx context.Context, c *Collector) (err error) {
+		st, err = h.Look(ctx, c.page.Store)
+		return err
+	})
+	switch {
+	case ctx.Err() != nil:
+		return Departed{}, ctx.Err()
+	case errors.Is(err, base.ErrNotFound), errors.Is(err, base.ErrClosed):
+		return Departed{}, nil // it has left, or was closed meanwhile
+	case err != nil:
+		st.damaged(err)
+	}
+	return d.judge(st), nil
+}
+
+// absence is what stays of a page that leaves. One that is evicted and that nobody has leaves
+// nothing. One that is deleted always leaves something: a bucket may have an older page of this id,
+// or get one from another device, and that is not wanted here.
+func (d *Departure) absence(st *Standing, now time.Time) *layout.Absence {
+	if st.At.At.Number == 0 && d.Kind != layout.Deleted {
+		return nil
+	}
+	return &layout.Absence{
+		Kind: d.Kind, Bucket: [16]byte(st.At.Bucket), Number: st.At.At.Number, Since: max(now.UnixNano(), 0),
+		SizeBytes: d.SizeBytes, Name: d.Name,
+	}
+}
+
+// judge says what becomes of a page that stands as st says.
+func (d *Departure) judge(st *Standing) Departed {
+	done := Departed{Bar: st.Bar, Reason: st.Reason}
+	if done.Bar == Blank && (d.Blank || d.Discard || d.Kind == layout.Deleted) {
+		done = Departed{}
+	}
+	if done.Bar == Free && !st.blank && d.Unproved != nil {
+		done.Bar, done.Reason = Unproved, "the bucket cannot be asked: "+d.Unproved.Error()
+	}
+	if d.Discard && done.Bar.Discardable() || d.Discard && d.Kind == layout.Deleted && done.Bar == Damaged {
+		done = Departed{Discarded: true}
+	}
+	done.InCloud = st.At.At.Number > 0
+	return done
+}
+
+// Standing is how a page stands to the cloud.
+type Standing struct {
+	// Bar and Reason say what keeps it from leaving, as far as is known without asking the bucket.
+	Bar    Bar
+	Reason string
+	// At is where it stands in its log in the bucket; its number is 0 when it was never synced or
+	// that cannot be read.
+	At cloudsync.Standing
+	// Unsynced and Tags count commits and tags that the bucket does not have. Local reports that
+	// there are pieces of values that it does not have.
+	Unsynced, Tags int
+	Local          bool
+
+	blank bool // nothing was ever in it
+}
+
+// damaged notes that the page cannot be read.
+func (st *Standing) damaged(err error) {
+	st.Bar, st.Reason = Damaged, fmt.Sprintf("it cannot be read: %v", err)
+}
+
+// standing opens the store of a page that the caller has alone. A page that cannot be opened has a
+// bar and no error.
+func (h *Host) standing(ctx context.Context, k base.Page) (*Standing, error) {
+	st := &Standing{}
+	store, err := storage.Open(ctx, h.Store(k))
+	if err == nil {
+		st, err = h.Look(ctx, store)
+		err = errors.Join(err, store.Close())
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		st.damaged(err)
+	}
+	return st, nil
+}
+
+// errSome ends a walk that has found what it looked for.
+var errSome = errors.New("there is one")
+
+// Look returns how the page of a store stands to the cloud, with an error what is known. Errors:
+// those of the store, and why the file that says which cloud there is cannot be used.
+func (h *Host) Look(ctx context.Context, store *storage.Store) (*Standing, error) {
+	st := &Standing{}
+	at, err := cloudsync.StandingOf(ctx, store)
+	if err != nil {
+		return st, err
+	}
+	st.At = *at
+	unsynced, err := store.Unsynced(ctx)
+	if err != nil {
+		return st, err
+	}
+	tags, err := store.UnsyncedTags(ctx)
+	if err != nil {
+		return st, err
+	}
+	err = store.LocalPieces(ctx, func(object.Digest) error { return errSome })
+	if err != nil && !errors.Is(err, errSome) {
+		return st, err
+	}
+	st.Unsynced, st.Tags, st.Local = len(unsynced), len(tags), err != nil
+	heads := store.Heads()
+	if st.blank = len(heads) == 1 && heads[0].ID == commit.First().ID && st.Tags == 0 && at.At.Number == 0; st.blank {
+		st.Bar, st.Reason = Blank, "nothing was ever put into it, so the cloud has nothing from which it could come back"
+		return st, nil
+	}
+	st.Bar, st.Reason, err = h.barOfBucket(at)
+	if err == nil && st.Bar == Free && (st.Unsynced+st.Tags > 0 || st.Local || at.At.Number == 0) {
+		st.Bar, st.Reason = Unsynced, st.missing()
+	}
+	return st, err
+}
+
+// barOfBucket says why the present bucket cannot have what a page was synced with, if at all.
+func (h *Host) barOfBucket(at *cloudsync.Standing) (Bar, string, error) {
+	id, ok, err := h.Bucket()
+	switch {
+	case err != nil:
+		return Free, "", fmt.Errorf("look which bucket has it: %w", err)
+	case !ok:
+		return NoCloud, "no cloud is set, so what it has is here only", nil
+	case at.At.Number > 0 && at.Bucket != id:
+		return OtherCloud, fmt.Sprintf("it was synced with bucket %x, and the present one is %x", at.Bucket, id), nil
+	}
+	return Free, "", nil
+}
+
+// missing says what the bucket does not have.
+func (st *Standing) missing() string {
+	what := func(n int, one string) string {
+		if n == 1 {
+			return "1 " + one + " is"
+		}
+		return fmt.Sprintf("%d %ss are", n, one)
+	}
+	switch {
+	case st.Unsynced > 0:
+		return what(st.Unsynced, "commit") + " not in the cloud"
+	case st.Tags > 0:
+		return what(st.Tags, "tag") + " not in the cloud"
+	case st.Local:
+		return "pieces of values are not in the cloud"
+	}
+	return "it was never synced"
+}

@@ -1,0 +1,266 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/pageusage"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// Bar says what keeps a page from being evicted; see ledger.Bar.
+type Bar uint8
+
+// The bars.
+const (
+	Free Bar = iota
+	InUse
+	NoCloud
+	Unsynced
+	OtherCloud
+	Damaged
+	Away
+	Unproved
+	Blank
+)
+
+// Discardable reports whether the bar is lifted by leave to lose what only this device has.
+func (b Bar) Discardable() bool {
+	switch b {
+	case NoCloud, Unsynced, OtherCloud, Unproved, Blank:
+		return true
+	}
+	return false
+}
+
+// Host is a repository of which pages are evicted.
+type Host struct {
+	Disk  layout.Dir
+	Usage *pageusage.DB
+	Clock clock.Clock
+	Log   *slog.Logger
+	// Bucket returns the id of the bucket; ok is false without a cloud. Prove asks the bucket
+	// whether it is that one.
+	Bucket func() (id [16]byte, ok bool, err error)
+	Prove  func(context.Context) error
+	// Where and UseOf say where a page is and who has it open. Alone calls fn while nobody has it;
+	// leave then has it leave. Errors: presence.ErrInUse, base.ErrNotFound (it is not here).
+	Where func(base.Page) (presence.State, *layout.Absence, error)
+	UseOf func(base.Page) presence.Use
+	Alone func(ctx context.Context, page base.Page, fn func(leave func(context.Context, *layout.Absence) error) error) error
+	// Visit calls fn with a page that is here, opened for that. Store says how a page is opened
+	// that nobody has.
+	Visit func(ctx context.Context, page base.Page, fn func(context.Context, *Collector) error) error
+	Store func(base.Page) storage.Options
+}
+
+// EvictOptions are those of ledger.Evict.
+type EvictOptions struct {
+	Pages                          []base.Page
+	FreeBytes                      int64
+	OlderThan                      time.Duration
+	Values                         bool
+	KeepBytes                      int64
+	DryRun, DiscardUnsynced, Blank bool
+	OpenOnly                       bool // leave pages alone that nobody has open; for values
+}
+
+// Evicted is what became of one page; see ledger.Evicted.
+type Evicted struct {
+	Page       base.Page
+	Name       string
+	Bytes      int64
+	LastClosed time.Time
+	Bar        Bar
+	Reason     string
+	Discarded  bool
+}
+
+// EvictReport says what was evicted, and what stays.
+type EvictReport struct {
+	Evicted, Kept []Evicted
+	FreedBytes    int64
+}
+
+// Evict evicts pages, or drops values. The report comes also with an error. Errors:
+// base.ErrNotFound (a page that is named), those of the file system and of ctx.
+func (h *Host) Evict(ctx context.Context, o EvictOptions) (EvictReport, error) {
+	e := evictor{host: h, o: o}
+	err := e.run(ctx)
+	return e.report, err
+}
+
+// evictor is one call of Evict.
+type evictor struct {
+	host     *Host
+	o        EvictOptions
+	report   EvictReport
+	unproved error // why the bucket could not be asked
+}
+
+func (e *evictor) run(ctx context.Context) error {
+	candidates, err := e.candidates(ctx)
+	if err != nil || len(candidates) == 0 {
+		return err
+	}
+	if e.o.Values {
+		return e.runValues(ctx, candidates)
+	}
+	if _, ok, _ := e.host.Bucket(); ok && !e.o.DryRun {
+		e.unproved = e.host.Prove(ctx)
+	}
+	defer e.removeUsage()
+	return e.evict(ctx, candidates)
+}
+
+// removeUsage forgets the use of the pages that are away now: in one transaction, since each is two
+// syncs. After a crash the next start does it.
+func (e *evictor) removeUsage() {
+	gone := make([]pageusage.Usage, 0, len(e.report.Evicted))
+	for _, c := range e.report.Evicted {
+		gone = append(gone, pageusage.Usage{Page: c.Page, Closed: c.LastClosed})
+	}
+	if len(gone) == 0 || e.o.DryRun {
+		return
+	}
+	if err := e.host.Usage.RemoveClosed(gone); err != nil {
+		e.host.Log.Warn("the usage of pages that are away stays listed", "pages", len(gone), "error", err)
+	}
+}
+
+// candidates returns the pages to look at, in order.
+func (e *evictor) candidates(ctx context.Context) ([]Evicted, error) {
+	if len(e.o.Pages) > 0 {
+		return e.named(ctx)
+	}
+	keys, err := e.host.Disk.Pages()
+	if err != nil {
+		return nil, err
+	}
+	var out []Evicted
+	for _, k := range keys {
+		c, err := e.candidate(k)
+		if err != nil {
+			return nil, err
+		}
+		if e.o.OlderThan > 0 && e.host.Clock.Now().Sub(c.LastClosed) < e.o.OlderThan {
+			continue
+		}
+		out = append(out, c)
+	}
+	slices.SortStableFunc(out, func(a, b Evicted) int { return a.LastClosed.Compare(b.LastClosed) })
+	return out, ctx.Err()
+}
+
+func (e *evictor) candidate(k base.Page) (c Evicted, err error) {
+	c.Page = k
+	c.Name, c.LastClosed, err = e.host.Usage.Page(k)
+	return c, err
+}
+
+// named returns the pages that were named. Those that are away already are refused.
+func (e *evictor) named(context.Context) ([]Evicted, error) {
+	var out []Evicted
+	for _, k := range e.o.Pages {
+		if slices.ContainsFunc(out, func(c Evicted) bool { return c.Page == k }) {
+			continue
+		}
+		c, err := e.candidate(k)
+		if err != nil {
+			return nil, err
+		}
+		where, _, err := e.host.Where(k)
+		if err == nil && where == presence.Absent {
+			err = fmt.Errorf("page %s: %w", e.host.Usage.Text(k), base.ErrNotFound)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !where.OnDisk() {
+			e.keep(&c, Away, "it is in the cloud only already")
+			continue
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// keep notes that a page stays.
+func (e *evictor) keep(c *Evicted, bar Bar, reason string) {
+	c.Bar, c.Reason = bar, reason
+	e.report.Kept = append(e.report.Kept, *c)
+}
+
+// evictTogether is how many pages leave at the same time: they share syncs.
+const evictTogether = 64
+
+// evict evicts pages in their order, several at a time, unless something bars that. Errors end it.
+func (e *evictor) evict(ctx context.Context, candidates []Evicted) error {
+	for len(candidates) > 0 && (e.o.FreeBytes == 0 || e.report.FreedBytes < e.o.FreeBytes) {
+		batch, err := e.measure(candidates)
+		if err != nil {
+			return err
+		}
+		candidates = candidates[len(batch):]
+		came, errs := make([]Departed, len(batch)), make([]error, len(batch))
+		var leaving sync.WaitGroup
+		for i := range batch {
+			leaving.Go(func() { came[i], errs[i] = e.depart(ctx, &batch[i]) })
+		}
+		leaving.Wait()
+		for i := range batch {
+			switch c := &batch[i]; {
+			case errs[i] != nil:
+			case came[i].Bar != Free:
+				e.keep(c, came[i].Bar, came[i].Reason)
+			default:
+				c.Discarded = came[i].Discarded
+				e.report.Evicted = append(e.report.Evicted, *c)
+				e.report.FreedBytes += c.Bytes
+			}
+		}
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure returns those of the candidates that are to leave next: no more than are needed.
+func (e *evictor) measure(candidates []Evicted) ([]Evicted, error) {
+	expected := e.report.FreedBytes
+	for i := range candidates {
+		if i == evictTogether || i > 0 && e.o.FreeBytes > 0 && expected >= e.o.FreeBytes {
+			return candidates[:i], nil
+		}
+		c := &candidates[i]
+		k := c.Page
+		var err error
+		if c.Bytes, err = e.host.Disk.PageSize(k); err != nil {
+			return nil, fmt.Errorf("measure page %s: %w", k.Text(c.Name), err)
+		}
+		expected += c.Bytes
+	}
+	return candidates, nil
+}
+
+func (e *evictor) depart(ctx context.Context, c *Evicted) (Departed, error) {
+	k := c.Page
+	came, err := e.host.Depart(ctx, k, Departure{
+		Kind: layout.Evicted, SizeBytes: c.Bytes, Name: c.Name, Unproved: e.unproved,
+		Dry: e.o.DryRun, Discard: e.o.DiscardUnsynced, Blank: e.o.Blank,
+	})
+	if err != nil {
+		err = fmt.Errorf("page %s: %w", k.Text(c.Name), err)
+	}
+	return came, err
+}
