@@ -83,7 +83,7 @@ const (
 	EvictBlank = EvictBar(reclaim.Blank)
 )
 
-var evictBars = [...]string{"none", "open", "no cloud", "unsynced", "other cloud", "only here", "damaged", "in the cloud only", "cloud out of reach", "blank"}
+var evictBars = [...]string{"none", "open", "no cloud", "unsynced", "other cloud", "damaged", "in the cloud only", "cloud out of reach", "blank"}
 
 // String returns a few words, such as "unsynced".
 func (b EvictBar) String() string {

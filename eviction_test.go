@@ -558,3 +558,16 @@ func TestValuesGoByThemselves(t *testing.T) {
 		})
 	}
 }
+
+// TestBarsHaveWords: each bar has words of its own.
+func TestBarsHaveWords(t *testing.T) {
+	for bar, want := range map[ledger.EvictBar]string{
+		ledger.EvictFree: "none", ledger.EvictOpen: "open", ledger.EvictNoCloud: "no cloud", ledger.EvictUnsynced: "unsynced",
+		ledger.EvictOtherCloud: "other cloud", ledger.EvictDamaged: "damaged", ledger.EvictAway: "in the cloud only",
+		ledger.EvictUnproved: "cloud out of reach", ledger.EvictBlank: "blank", ledger.EvictBlank + 1: "bar 9",
+	} {
+		if got := bar.String(); got != want {
+			t.Errorf("bar %d is %q, want %q", uint8(bar), got, want)
+		}
+	}
+}
