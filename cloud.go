@@ -109,10 +109,8 @@ type CloudInfo struct {
 // ok is false when it has none. It asks the bucket for nothing.
 func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 	known, ok := r.cloud.Info()
-	return CloudInfo{
-		URL: known.URL, BucketID: known.BucketID, Algorithm: known.Algorithm, Plaintext: known.Plaintext, KeyFile: known.KeyFile, Passphrase: known.Passphrase,
-		CredentialsFile: known.CredentialsFile, Device: known.Device, Paused: known.Paused, Err: known.Err, ListErr: r.keeper.ListErr(),
-	}, ok
+	known.ListErr = r.keeper.ListErr()
+	return CloudInfo(known), ok
 }
 
 // SetCloud makes the repository one of the devices that share a bucket. The bucket is proved first

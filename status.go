@@ -143,9 +143,9 @@ func (r *Repository) cloudStatus() *CloudStatus {
 	if !ok {
 		return nil
 	}
-	f := r.cloud.Figures()
+	t, since, success := r.cloud.Figures()
 	return &CloudStatus{
-		CloudInfo: info, LastSuccess: f.LastSuccess, Since: f.Since, ClassA: f.ClassA, ClassB: f.ClassB, Free: f.Free, UpBytes: f.UpBytes, DownBytes: f.DownBytes,
-		Retries: f.Retries, Entries: f.Entries, Applied: f.Applied, Checkpoints: f.Checkpoints,
+		CloudInfo: info, LastSuccess: success, Since: since, ClassA: t.A, ClassB: t.B, Free: t.Free, UpBytes: t.Up, DownBytes: t.Down,
+		Retries: t.Retries, Entries: t.Entries, Applied: t.Applied, Checkpoints: t.Checkpoints,
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// settleWanted takes over what Options.Cloud says of the cloud that is remembered: where its key is
+// settleWanted takes over what the options say of the cloud that is remembered: where its key is
 // now. Errors: base.ErrConflict and cloudsync.ErrBucketReplaced for another cloud, those of writing
-// the f.
+// the file.
 func (l *Link) settleWanted(f *file) (*file, error) {
 	want := l.wanted
 	if want == nil {

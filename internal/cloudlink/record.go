@@ -12,27 +12,14 @@ import (
 // syncRecord is the content of the file `cloud-state`, as JSON: figures of earlier runs for Status.
 // It proves nothing and nothing depends on it; one that cannot be read is begun anew.
 type syncRecord struct {
-	Version int          `json:"version"`
-	Bucket  string       `json:"bucket"` // id; figures of another bucket are forgotten
-	Since   time.Time    `json:"since"`
-	Totals  syncTotals   `json:"totals"`
-	Success time.Time    `json:"success"` // of a Sync of all pages
-	Pages   []pageRecord `json:"pages"`
+	Version int               `json:"version"`
+	Bucket  string            `json:"bucket"` // id; figures of another bucket are forgotten
+	Since   time.Time         `json:"since"`
+	Totals  cloudsync.Metrics `json:"totals"`  // counts alone, over all runs
+	Success time.Time         `json:"success"` // of a Sync of all pages
+	Pages   []pageRecord      `json:"pages"`
 
 	index map[base.Page]int // of Pages; nil until it is needed
-}
-
-// syncTotals are sums over all runs.
-type syncTotals struct {
-	A       int64 `json:"a"`
-	B       int64 `json:"b"`
-	Free    int64 `json:"free"`
-	Up      int64 `json:"up"`
-	Down    int64 `json:"down"`
-	Retries int64 `json:"retries"`
-	Entries int64 `json:"entries"`
-	Applied int64 `json:"applied"`
-	Points  int64 `json:"checkpoints"`
 }
 
 // pageRecord is what is remembered of a page.
@@ -83,7 +70,7 @@ func (l *Link) remember(conn *Conn) {
 	l.mu.Lock()
 	rec := l.record
 	if conn != nil {
-		rec.Totals.add(&now, &conn.saved)
+		addCounts(&rec.Totals, &now, &conn.saved)
 		conn.saved = now
 	}
 	for i := range states {
@@ -99,8 +86,8 @@ func (l *Link) remember(conn *Conn) {
 	}
 }
 
-// add adds what was counted since some figures were saved.
-func (t *syncTotals) add(now, saved *cloudsync.Metrics) {
+// addCounts adds what was counted since some figures were saved.
+func addCounts(t, now, saved *cloudsync.Metrics) {
 	t.A += now.A - saved.A
 	t.B += now.B - saved.B
 	t.Free += now.Free - saved.Free
@@ -109,7 +96,7 @@ func (t *syncTotals) add(now, saved *cloudsync.Metrics) {
 	t.Retries += now.Retries - saved.Retries
 	t.Entries += now.Entries - saved.Entries
 	t.Applied += now.Applied - saved.Applied
-	t.Points += now.Checkpoints - saved.Checkpoints
+	t.Checkpoints += now.Checkpoints - saved.Checkpoints
 }
 
 // note takes over the state of a page.
@@ -174,25 +161,15 @@ func (l *Link) startSaving(conn *Conn) {
 	})
 }
 
-// Figures are sums over all runs since the cloud was set, as ledger.CloudStatus tells them.
-type Figures struct {
-	LastSuccess, Since                                         time.Time
-	ClassA, ClassB, Free                                       int64
-	UpBytes, DownBytes, Retries, Entries, Applied, Checkpoints int64
-}
-
-// Figures returns what is remembered of all runs.
-func (l *Link) Figures() Figures {
+// Figures returns the counts of all runs since the cloud was set, when that was, and when a sync of
+// all pages succeeded last.
+func (l *Link) Figures() (total cloudsync.Metrics, since, success time.Time) {
 	if conn := l.Connected(); conn != nil {
 		l.remember(conn)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := &l.record.Totals
-	return Figures{
-		LastSuccess: l.record.Success, Since: l.record.Since, ClassA: t.A, ClassB: t.B, Free: t.Free, UpBytes: t.Up, DownBytes: t.Down,
-		Retries: t.Retries, Entries: t.Entries, Applied: t.Applied, Checkpoints: t.Points,
-	}
+	return l.record.Totals, l.record.Since, l.record.Success
 }
 
 // Metrics returns the figures of this run; all zero while not connected.

@@ -184,15 +184,18 @@ type Rule struct {
 	CompressionOff, DedupOff bool
 }
 
-// Info describes the cloud, as ledger.CloudInfo does but for ListErr.
+// Info describes the cloud, as ledger.CloudInfo does. ListErr is a Keeper's.
 type Info struct {
-	URL, BucketID, Algorithm string
-	Plaintext                bool
-	KeyFile                  string
-	Passphrase               bool
-	CredentialsFile, Device  string
-	Paused                   bool
-	Err                      error
+	URL             string
+	BucketID        string
+	Algorithm       string
+	Plaintext       bool
+	KeyFile         string
+	Passphrase      bool
+	CredentialsFile string
+	Device          string
+	Paused          bool
+	ListErr, Err    error
 }
 
 // Info describes the cloud of the repository, the one that it is to become a device of before it
