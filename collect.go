@@ -2,14 +2,9 @@ package ledger
 
 import (
 	"context"
-	"errors"
-	"maps"
-	"math"
-	"slices"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/gc"
 	"github.com/ledgerd/ledger/internal/reclaim"
 	"github.com/ledgerd/ledger/storage"
@@ -93,7 +88,9 @@ func (p *Page) collect(ctx context.Context, o CollectOptions, c *PageCollection)
 			return err
 		}
 	} else if o.Retention != nil {
-		if err := p.giveUp(ctx, o, c); err != nil {
+		var err error
+		c.Pruned, err = reclaim.Prune(ctx, p.store, o.Retention.policy(), p.shared.positions(), p.ledger.repo.clock.Now(), o.DryRun)
+		if err != nil {
 			return err
 		}
 	}
@@ -123,49 +120,6 @@ func (p *Page) followBucket(ctx context.Context, o CollectOptions, c *PageCollec
 		}
 		return err
 	})
-}
-
-// giveUp applies a retention to the history of a page without a cloud.
-func (p *Page) giveUp(ctx context.Context, o CollectOptions, c *PageCollection) error {
-	tags, err := p.store.Tags(ctx)
-	if err != nil {
-		return err
-	}
-	all, err := p.store.FindCommits(ctx, nil, false, math.MaxInt)
-	if err != nil {
-		return err
-	}
-	page := gc.Page{History: p.store, Heads: p.store.Heads(), All: all, Keep: slices.Concat(slices.Collect(maps.Values(tags)), p.shared.positions())}
-	ids, err := gc.Prune(ctx, page, o.Retention.policy(), p.ledger.repo.clock.Now())
-	if err != nil || len(ids) == 0 {
-		return err
-	}
-	c.Pruned = len(ids)
-	if o.DryRun {
-		return nil
-	}
-	if err := cloudsync.Forget(ctx, p.store); err != nil { // a cloud that it had knows nothing of this
-		return err
-	}
-	kept, err := cloudsync.Prune(ctx, p.store, ids)
-	c.Pruned -= len(kept)
-	if errors.Is(err, ErrConflict) {
-		return nil // what is in use stays for the next time
-	}
-	if err != nil {
-		c.Pruned = p.countGone(context.WithoutCancel(ctx), ids)
-	}
-	return err
-}
-
-// countGone returns how many of the commits are not here any more.
-func (p *Page) countGone(ctx context.Context, ids []commit.ID) (n int) {
-	for _, id := range ids {
-		if _, err := p.store.Commit(ctx, id); errors.Is(err, ErrNotFound) || errors.Is(err, ErrGone) {
-			n++
-		}
-	}
-	return n
 }
 
 // collecting returns what collects garbage in the background.

@@ -3,7 +3,7 @@
 // A Collector deletes the garbage of one open page and compacts its files, step by step. A
 // Background has the collectors of all open pages take turns, within a budget. A Quota keeps bounds
 // of what pages take. A Host evicts pages of which the bucket has everything, and drops values that
-// it has.
+// it has. Prune gives history up.
 //
 // The package decides what may go; package presence has it go, and storage drops. It may import
 // storage and what is below it, what cloudsync keeps in a page, pageusage, and of internal what
