@@ -2,6 +2,7 @@ package indexeddb
 
 import (
 	"math"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,8 @@ func appendKeyOf(dst []byte, v value.Value, in []*value.Array) ([]byte, bool) {
 		k = BinaryKey(v.Bytes)
 	case *value.View:
 		k = BinaryKey(v.Bytes())
+	case *value.Extended:
+		return appendKeyOf(dst, v.Object, in)
 	case *value.Array:
 		if len(dst) > maxKeyBytes || len(in) >= MaxDepth || slices.Contains(in, v) || uint64(v.Length) != uint64(len(v.Elements)) {
 			return nil, false
@@ -96,6 +99,12 @@ func at(v value.Value, path string, objects []ExternalObject) (value.Value, bool
 }
 
 func step(v value.Value, name string, objects []ExternalObject) (value.Value, bool) {
+	if extended, ok := v.(*value.Extended); ok {
+		if part, ok := extended.Get(name); ok {
+			return part, true
+		}
+		v = extended.Object
+	}
 	switch v := v.(type) {
 	case string:
 		return float64(wtf8.Len(v)), name == "length"
@@ -184,27 +193,44 @@ func (x *Index) Keys(v value.Value, objects []ExternalObject) []Key {
 	return nil
 }
 
-// Inject puts a generated key into a value at a path of property names, making objects on the way.
-// It reports whether that can be done: all on the way has to be an object or array.
-func Inject(v value.Value, path string, k Key) bool {
+// Inject returns a value with a generated key in it, at a path of property names, making objects on
+// the way. v is changed. Objects without room for the key come to stand in a value.Extended. It is
+// not ok when that cannot be done: all on the way has to be an object.
+func Inject(v value.Value, path string, k Key) (out value.Value, ok bool) {
+	out = v
+	replace := func(extended value.Value) { out = extended } // v, where it stands
 	names := strings.Split(path, ".")
 	for i, name := range names {
 		properties := propertiesOf(v)
 		if properties == nil {
-			return false
+			if !isObject(v) {
+				return nil, false
+			}
+			extended := &value.Extended{Object: v}
+			properties = &extended.Properties
+			replace(extended)
 		}
 		if i == len(names)-1 {
 			properties.Set(name, ValueOf(k))
-			return true
+			break
 		}
 		next, ok := properties.Get(name)
 		if !ok {
 			next = &value.Object{}
 			properties.Set(name, next)
 		}
-		v = next
+		v, replace = next, func(extended value.Value) { properties.Set(name, extended) }
 	}
-	return false
+	return out, true
+}
+
+// isObject reports whether a value is an object that a script can give properties.
+func isObject(v value.Value) bool {
+	switch v.(type) {
+	case nil, value.Undefined, value.Null, value.Hole, bool, float64, string, *big.Int, *value.Wrapped:
+		return false
+	}
+	return true
 }
 
 func propertiesOf(v value.Value) *value.Properties {
@@ -212,6 +238,8 @@ func propertiesOf(v value.Value) *value.Properties {
 	case *value.Object:
 		return &v.Properties
 	case *value.Array:
+		return &v.Properties
+	case *value.Extended:
 		return &v.Properties
 	}
 	return nil

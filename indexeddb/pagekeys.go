@@ -115,7 +115,8 @@ func continuesIdentifier(r rune) bool {
 // object.
 func AppendPageUint(dst []byte, n int64) []byte { return appendUint(dst, n) }
 
-// Injectable reports whether Inject can put a key at a path, without doing it.
+// Injectable reports whether Inject can put a key at a path so that an encoded value has it: into
+// an object or array. The specification asks for that when a value is put; Chromium does not.
 func Injectable(v value.Value, path string) bool {
 	for name := range strings.SplitSeq(path, ".") {
 		properties := propertiesOf(v)

@@ -134,6 +134,63 @@ func TestKeyIsInjected(t *testing.T) {
 	}
 }
 
+// TestKeyInOtherObjects: a browser gives generated keys to all objects, also to those for which the
+// specification does not have it.
+func TestKeyInOtherObjects(t *testing.T) {
+	ctx := t.Context()
+	shared := &value.Buffer{Bytes: []byte{1, 2, 3}, MaxLength: -1}
+	for name, v := range map[string]value.Value{
+		"Map": &value.Map{Entries: [][2]value.Value{{1.0, "a"}}}, "Set": &value.Set{}, "Date": &value.Date{Milliseconds: 5}, "RegExp": &value.RegExp{Pattern: "x"},
+		"Number": &value.Boxed{Value: 1.0}, "ArrayBuffer": shared, "Uint8Array": &value.View{Kind: "Uint8Array", Buffer: shared, Length: 3}, "Error": &value.Error{Name: "Error"},
+		"DOMRect": &value.Shape{Kind: "DOMRect", Numbers: []float64{1, 2, 3, 4}}, "in an object": object("a", &value.Date{Milliseconds: 5}),
+	} {
+		rows, db := opened(t, func(_ context.Context, u *idb.Upgrade) {
+			have[*idb.ObjectStore](t)(u.CreateObjectStore("store", &idb.StoreOptions{AutoIncrement: true}))
+		})
+		s := begin(t, db, idb.ReadWrite, "store")
+		have[indexeddb.Key](t)(s.Put(ctx, v, nil))
+		commit(t, s)
+		path := "id"
+		if name == "in an object" {
+			path = "a.id"
+		}
+		// An object store of a browser has a key path, and no such value is refused.
+		tx := have[idb.RowsTx](t)(rows.Begin(ctx))
+		for property, b := range map[byte][]byte{indexeddb.StoreKeyPath: idb.Path(path).Append(nil), indexeddb.StoreHasKeyPath: indexeddb.AppendBool(nil, true)} {
+			key, b := indexeddb.PageRow(indexeddb.Row{Kind: indexeddb.KindStore, Database: 1, Store: 1, Property: property}, b)
+			must(t, tx.Put(ctx, key, b))
+		}
+		must(t, tx.Commit(ctx))
+		db = have[*idb.DB](t)(idb.New(rows, nil).Open(ctx, "db", 2, func(ctx context.Context, u *idb.Upgrade) error {
+			s := have[*idb.ObjectStore](t)(u.ObjectStore("store"))
+			have[*idb.Index](t)(s.CreateIndex(ctx, "id", idb.Path(path), nil))
+			have[*idb.Index](t)(s.CreateIndex(ctx, "both", idb.Paths(path, path), nil))
+			have[*idb.Index](t)(s.CreateIndex(ctx, "a", idb.Path("a"), nil))
+			return nil
+		}))
+		clean(t, rows)
+		s = begin(t, db, idb.ReadWrite, "store")
+		got := have[value.Value](t)(s.Get(ctx, 1))
+		id, there := indexeddb.At(got, path, nil)
+		if !there || id != 1.0 {
+			t.Errorf("%s: %#v", name, got)
+		}
+		x := have[*idb.Index](t)(s.Index("both"))
+		wants(t, name+": index of two paths", have[indexeddb.Key](t)(x.GetKey(ctx, []any{1, 1})), "1")
+		x = have[*idb.Index](t)(s.Index("a"))
+		want := "no key"
+		if path == "a.id" { // a date is a key, whatever was put into it
+			want = "1"
+		}
+		wants(t, name+": index of the object", have[indexeddb.Key](t)(x.GetKey(ctx, &value.Date{Milliseconds: 5})), want)
+		wants(t, name+": what was read is put again", have[indexeddb.Key](t)(s.Put(ctx, got, nil)), "1")
+		commit(t, s)
+		if r := clean(t, rows); r.Opaque != 0 || r.Records != 1 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
 // TestKeyGeneratorIsReverted: wpt transaction-abort-generator-revert.
 func TestKeyGeneratorIsReverted(t *testing.T) {
 	rows, db := opened(t, func(ctx context.Context, u *idb.Upgrade) {

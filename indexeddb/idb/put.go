@@ -149,7 +149,7 @@ func (s *ObjectStore) put(ctx context.Context, p *put) (none indexeddb.Key, err 
 			if v, err = value.Decode(p.serialized); err != nil { // a copy, which has the key
 				return none, newError(ErrDataClone, p.op, "%w", err)
 			}
-			indexeddb.Inject(v, s.meta.KeyPath.Paths[0], p.key)
+			v, _ = indexeddb.Inject(v, s.meta.KeyPath.Paths[0], p.key) // it was looked at before
 		}
 	case s.meta.AutoIncrement && p.key.Type() == indexeddb.KeyNumber && p.key.Number() >= float64(generator):
 		generator = int64(math.Min(math.Floor(p.key.Number()), lastKey)) + 1

@@ -174,7 +174,8 @@ func (s *ObjectStore) decode(ctx context.Context, r *stored) (value.Value, []ind
 		if err != nil {
 			return nil, nil, err
 		}
-		if !indexeddb.Inject(v, s.meta.KeyPath.Paths[0], k) {
+		var ok bool
+		if v, ok = indexeddb.Inject(v, s.meta.KeyPath.Paths[0], k); !ok {
 			return nil, nil, damaged("record", "its value cannot have its key")
 		}
 	}

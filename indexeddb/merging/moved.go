@@ -369,10 +369,11 @@ func (rec *record) renumber(ctx context.Context, r ordered.Reader, id storeID, p
 		}
 		if rec.own {
 			w, err := value.Unwrap(rec.script)
-			if err != nil || w != nil || !indexeddb.Inject(rec.value, s.KeyPath.Paths[0], to) {
+			if err != nil || w != nil || !indexeddb.Injectable(rec.value, s.KeyPath.Paths[0]) {
 				return false, nil
 			}
-			if rec.script, err = value.EncodeFor(rec.value, len(rec.objects)); err != nil {
+			v, _ := indexeddb.Inject(rec.value, s.KeyPath.Paths[0], to)
+			if rec.script, err = value.EncodeFor(v, len(rec.objects)); err != nil {
 				return false, nil
 			}
 		}

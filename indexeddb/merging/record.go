@@ -77,7 +77,10 @@ func (rec *record) decode(ctx context.Context, r ordered.Reader, id storeID, par
 	if s.Injects() {
 		path := s.KeyPath.Paths[0]
 		_, rec.own = indexeddb.At(v, path, rec.objects)
-		if !rec.own && !indexeddb.Inject(v, path, rec.row.Primary) {
+		if !rec.own {
+			if v, ok := indexeddb.Inject(v, path, rec.row.Primary); ok {
+				rec.value = v
+			}
 			return nil
 		}
 	}

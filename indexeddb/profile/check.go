@@ -138,8 +138,10 @@ func (c *checker) decode(s *indexeddb.Store, r *record) (v value.Value, ok bool,
 	case err != nil:
 		return nil, false, err
 	}
-	if s.Injects() && !indexeddb.Inject(v, s.KeyPath.Paths[0], r.row.Primary) {
-		return nil, false, damaged("value", "it cannot have the key of the record at %q", s.KeyPath.Paths[0])
+	if s.Injects() {
+		if v, ok = indexeddb.Inject(v, s.KeyPath.Paths[0], r.row.Primary); !ok {
+			return nil, false, damaged("value", "it cannot have the key of the record at %q", s.KeyPath.Paths[0])
+		}
 	}
 	return v, true, nil
 }

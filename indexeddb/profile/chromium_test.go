@@ -26,11 +26,12 @@ const db = await open('main', 3, (db, tx) => {
   p.createIndex('byTag', 'tags', {multiEntry: true}); p.createIndex('byBoth', ['name', 'addr.city']);
   p.createIndex('byId', 'id'); p.createIndex('byLength', 'name.length');
   db.createObjectStore('auto', {autoIncrement: true});
+  const g = db.createObjectStore('given', {keyPath: 'a.id', autoIncrement: true}); g.createIndex('id', 'a.id'); g.createIndex('both', ['a.id', 'n']); g.createIndex('a', 'a');
   const f = db.createObjectStore('files', {keyPath: ['k', 'f.n']}); f.createIndex('bySize', 'b.size'); f.createIndex('byFileName', 'b.name');
   db.createObjectStore('gone').createIndex('i', 'a'); db.deleteObjectStore('gone');
   db.createObjectStore('\ud83d \u00e9 name'); db.createObjectStore('vals'); db.createObjectStore('empty');
 });
-const tx = db.transaction(['outline', 'people', 'auto', 'files', 'vals'], 'readwrite');
+const tx = db.transaction(['outline', 'people', 'auto', 'given', 'files', 'vals'], 'readwrite');
 const end = finished(tx);
 const o = tx.objectStore('outline');
 const keys = [-Infinity, -1, -0.5, 0, 1, 1.5, 1e308, Infinity, new Date(0), new Date(-1), new Date(8.64e15), '', 'a', 'ab', '\u0000', '\ud83d', '\ud83d\ude00', '\uffff',
@@ -42,6 +43,7 @@ p.put({name: 'Bob', email: 'b@x', tags: 'single'});
 p.put({name: 'Cid', tags: []}); p.put({id: 50, name: 'Fifty', addr: {city: 'Oslo'}, email: '50@x'}); p.put({name: 'long'.repeat(2000)});
 p.put({id: 1, name: 'Anna', email: 'anna@x', tags: ['c']}); p.delete(2); p.put({id: 'text'});
 const a = tx.objectStore('auto'); for (let i = 0; i < 20; i++) a.add('v' + i); a.delete(3);
+const g = tx.objectStore('given'); for (const a of [new Map([[1, 2]]), new Date(0), new ArrayBuffer(3), new Blob(['x']), new Error('m'), /x/, new Number(5), [1], {}, new DOMRect()]) g.put({a, n: 1});
 const f = tx.objectStore('files');
 f.put({k: 1, f: {n: 1}, b: new Blob(['hello blob'], {type: 'text/plain'})});
 f.put({k: 2, f: {n: 'x'}, b: new File(['file content'], 'n\u00e4me.txt', {type: 'text/x', lastModified: 1600000000123})});

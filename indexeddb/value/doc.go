@@ -17,6 +17,9 @@
 //	Array                 *Array                 handles of files        *Handle
 //	other objects         *Object                ImageData, DOMRect, ... *ImageData, *Shape
 //
+// A generated key may have been put into any object. Those that have no room for it, all but
+// *Object and *Array, are in an *Extended then. Encode writes it as the object alone, as V8 does.
+//
 // What is shared in the script is the same pointer here, and cycles are kept: whoever walks over a
 // Value remembers which pointers it has seen. A number that the script keeps as an integer is a
 // float64 too.

@@ -136,6 +136,8 @@ func (e *encoder) value(v Value, depth int) {
 		e.bigint(v)
 	case *View:
 		e.view(v)
+	case *Extended:
+		e.extended(v, depth)
 	default:
 		e.object(v, depth)
 	}
@@ -207,6 +209,15 @@ func (e *encoder) string(s string) {
 	for i := 0; i < len(units); i += 2 {
 		e.b = append(e.b, units[i+1], units[i])
 	}
+}
+
+// extended writes an object without the properties that V8 does not write.
+func (e *encoder) extended(v *Extended, depth int) {
+	if v == nil {
+		e.fail("an extended object that is nil")
+		return
+	}
+	e.value(v.Object, depth+1)
 }
 
 // object writes what has an identity.

@@ -83,6 +83,13 @@ func isIndex(name string, length uint32) bool {
 	return err == nil && n < uint64(length) && strconv.FormatUint(n, 10) == name
 }
 
+// Extended is an object of another type with properties of its own. V8 writes none of these; it
+// comes of a generated key that was put into the object. Object stands nowhere else in the value.
+type Extended struct {
+	Object Value
+	Properties
+}
+
 // Date is a date in milliseconds since 1970; NaN is an invalid one.
 type Date struct{ Milliseconds float64 }
 
