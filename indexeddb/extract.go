@@ -80,9 +80,11 @@ func ValueOf(k Key) value.Value {
 	return a
 }
 
-// at returns what stands at a path in a value: properties that the value has itself, the length of
-// strings and arrays, and what objects say of blobs and files.
-func at(v value.Value, path string, objects []ExternalObject) (value.Value, bool) {
+// At returns what stands at a path of property names in a value; objects are the external objects
+// of the record. It is not ok when there is nothing, or undefined. Package value lists what has
+// properties beside objects: the length of strings and arrays, size and type of blobs, name and
+// lastModified of files.
+func At(v value.Value, path string, objects []ExternalObject) (part value.Value, ok bool) {
 	if path == "" {
 		return v, true
 	}
@@ -147,7 +149,7 @@ func blobStep(b *value.Blob, name string, o ExternalObject) (value.Value, bool) 
 func (p KeyPath) Key(v value.Value, objects []ExternalObject) (Key, bool) {
 	switch p.Type {
 	case StringKeyPath:
-		part, ok := at(v, p.Paths[0], objects)
+		part, ok := At(v, p.Paths[0], objects)
 		if !ok {
 			return Key{}, false
 		}
@@ -155,7 +157,7 @@ func (p KeyPath) Key(v value.Value, objects []ExternalObject) (Key, bool) {
 	case ArrayKeyPath:
 		var keys []Key
 		for _, path := range p.Paths {
-			part, ok := at(v, path, objects)
+			part, ok := At(v, path, objects)
 			if !ok {
 				return Key{}, false
 			}
@@ -175,7 +177,7 @@ func (p KeyPath) Key(v value.Value, objects []ExternalObject) (Key, bool) {
 // value with its key injected, objects are the external objects of the record.
 func (x *Index) Keys(v value.Value, objects []ExternalObject) []Key {
 	if x.MultiEntry && x.KeyPath.Type == StringKeyPath {
-		part, ok := at(v, x.KeyPath.Paths[0], objects)
+		part, ok := At(v, x.KeyPath.Paths[0], objects)
 		if a, isArray := part.(*value.Array); ok && isArray {
 			var keys []Key
 			for e := range a.All() {
@@ -222,6 +224,23 @@ func Inject(v value.Value, path string, k Key) (out value.Value, ok bool) {
 		v, replace = next, func(extended value.Value) { properties.Set(name, extended) }
 	}
 	return out, true
+}
+
+// Injectable reports whether Inject can put a key at a path so that an encoded value has it: into
+// an object or array. The specification asks for that when a value is put; Chromium does not.
+func Injectable(v value.Value, path string) bool {
+	for name := range strings.SplitSeq(path, ".") {
+		properties := propertiesOf(v)
+		if properties == nil {
+			return false
+		}
+		next, ok := properties.Get(name)
+		if !ok {
+			return true // objects are made from there on
+		}
+		v = next
+	}
+	return true
 }
 
 // isObject reports whether a value is an object that a script can give properties.

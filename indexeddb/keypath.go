@@ -1,8 +1,12 @@
 package indexeddb
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+
+	"github.com/ledgerd/ledger/internal/base"
 )
 
 // KeyPathType says what a key path is. Its numbers are those that Chromium writes.
@@ -85,4 +89,40 @@ func DecodeKeyPath(b []byte) (KeyPath, error) {
 		return KeyPath{}, malformed("key path", "%d bytes behind it", len(rest))
 	}
 	return p, nil
+}
+
+// Check tells whether p is a valid key path: an empty string, names of properties with dots between
+// them, or a list of one or more such. Errors: base.ErrInvalid.
+func (p KeyPath) Check() error {
+	if p.Type == ArrayKeyPath && len(p.Paths) == 0 {
+		return fmt.Errorf("key path without paths: %w", base.ErrInvalid)
+	}
+	for _, path := range p.Paths {
+		if !validPath(path) {
+			return fmt.Errorf("key path %.100q: %w", path, base.ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// validPath reports whether a path is empty or consists of identifiers as scripts have them.
+func validPath(path string) bool {
+	begins := path != ""
+	for _, r := range path {
+		switch {
+		case r == '.' && begins, !begins && r != '.' && !continuesIdentifier(r), begins && !beginsIdentifier(r):
+			return false
+		}
+		begins = r == '.'
+	}
+	return !begins
+}
+
+func beginsIdentifier(r rune) bool {
+	return r == '$' || r == '_' || unicode.In(r, unicode.L, unicode.Nl, unicode.Other_ID_Start) && !unicode.In(r, unicode.Pattern_Syntax, unicode.Pattern_White_Space)
+}
+
+func continuesIdentifier(r rune) bool {
+	const nonJoiner, joiner = '\u200c', '\u200d'
+	return beginsIdentifier(r) || r == nonJoiner || r == joiner || unicode.In(r, unicode.Mn, unicode.Mc, unicode.Nd, unicode.Pc, unicode.Other_ID_Continue)
 }

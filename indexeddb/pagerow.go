@@ -20,38 +20,38 @@ func PageKey(dst []byte, r Row) (key []byte, short bool) {
 	start := len(dst)
 	dst = pagePrefix(dst, r)
 	part := func(k Key) {
-		sortable := k.AppendSortable(nil)
-		short = short || len(sortable) > maxPart
-		dst = appendPart(dst, sortable)
+		at := len(dst)
+		dst = k.AppendPagePart(dst)
+		short = short || ShortPagePart(dst[at:])
 	}
 	switch r.Kind {
 	case KindGlobal, KindDatabase:
 		dst = append(dst, r.Property)
 	case KindDatabaseFree:
-		dst = appendUint(append(dst, typeDatabaseFree), r.Database)
+		dst = AppendPageUint(append(dst, typeDatabaseFree), r.Database)
 	case KindDatabaseName:
 		dst = append(dst, typeDatabaseName)
 		part(StringKey(r.Origin))
 		part(StringKey(r.Name))
 	case KindStore:
-		dst = append(appendUint(append(dst, typeStore), r.Store), r.Property)
+		dst = append(AppendPageUint(append(dst, typeStore), r.Store), r.Property)
 	case KindIndex:
-		dst = append(appendUint(appendUint(append(dst, typeIndex), r.Store), r.Index), r.Property)
+		dst = append(AppendPageUint(AppendPageUint(append(dst, typeIndex), r.Store), r.Index), r.Property)
 	case KindStoreFree:
-		dst = appendUint(append(dst, typeStoreFree), r.Store)
+		dst = AppendPageUint(append(dst, typeStoreFree), r.Store)
 	case KindIndexFree:
-		dst = appendUint(appendUint(append(dst, typeIndexFree), r.Store), r.Index)
+		dst = AppendPageUint(AppendPageUint(append(dst, typeIndexFree), r.Store), r.Index)
 	case KindStoreName:
 		dst = append(dst, typeStoreName)
 		part(StringKey(r.Name))
 	case KindIndexName:
-		dst = appendUint(append(dst, typeIndexName), r.Store)
+		dst = AppendPageUint(append(dst, typeIndexName), r.Store)
 		part(StringKey(r.Name))
 	case KindRecord, KindExternal:
 		part(r.Primary)
 	case KindContent, KindMoved:
 		part(r.Primary)
-		dst = appendUint(dst, r.Sequence)
+		dst = AppendPageUint(dst, r.Sequence)
 	case KindIndexRow:
 		part(r.Key)
 		part(r.Primary)
@@ -67,7 +67,7 @@ func PageFamily(r Row) []byte { return pagePrefix(nil, r) }
 
 func pagePrefix(dst []byte, r Row) []byte {
 	database, store, index := r.prefix()
-	return appendUint(appendUint(appendUint(append(dst, namespace...), database), store), index)
+	return AppendPageUint(AppendPageUint(AppendPageUint(append(dst, namespace...), database), store), index)
 }
 
 // PageRow returns key and value of the row on a page. value is the one that Chromium's LevelDB has.
@@ -190,7 +190,7 @@ func (d *pageDecoder) byte() byte {
 
 // key returns the next key, none when it was shortened.
 func (d *pageDecoder) key() Key {
-	part, rest, short, err := cutPart(d.b)
+	part, rest, short, err := CutPagePart(d.b)
 	if err != nil {
 		d.fail("a key that is cut")
 		return Key{}
@@ -270,14 +270,13 @@ func RowGroup(key []byte) ([]byte, error) {
 	rest := d.b
 	if index >= MinIndexID {
 		var err error
-		if _, rest, _, err = cutPart(rest); err != nil {
+		if _, rest, _, err = CutPagePart(rest); err != nil {
 			return nil, err
 		}
 	}
-	primary, _, _, err := cutPart(rest)
+	primary, _, _, err := CutPagePart(rest)
 	if err != nil {
 		return nil, err
 	}
-	group := appendUint(appendUint(append([]byte{}, namespace...), database), store)
-	return append(appendUint(group, indexRecord), primary...), nil
+	return append(AppendPageUint(PageStore(database, store), indexRecord), primary...), nil
 }

@@ -21,8 +21,9 @@ func unsupported(what string, found, supported int64) error {
 	return &base.FormatError{What: "IndexedDB " + what, Found: uint64(found), Supported: uint64(supported)}
 }
 
-// appendInt appends the digits of n, the lowest first, at least one. n is not negative.
-func appendInt(dst []byte, n int64) []byte {
+// AppendInt appends n, which is not negative, as an Int of as few bytes as it needs: its digits,
+// the lowest first, at least one.
+func AppendInt(dst []byte, n int64) []byte {
 	for dst = append(dst, byte(n)); n > 0xff; dst = append(dst, byte(n)) {
 		n >>= 8
 	}
@@ -44,9 +45,6 @@ func DecodeInt(b []byte) (int64, error) {
 	}
 	return int64(n), nil
 }
-
-// AppendInt appends n, which is not negative, as an Int of as few bytes as it needs.
-func AppendInt(dst []byte, n int64) []byte { return appendInt(dst, n) }
 
 // AppendVarInt appends n, which is not negative, with 7 bits a byte, the lowest first.
 func AppendVarInt(dst []byte, n int64) []byte { return binary.AppendUvarint(dst, uint64(n)) }
@@ -140,9 +138,9 @@ func AppendBool(dst []byte, v bool) []byte {
 	return append(dst, 0)
 }
 
-// appendUint appends n so that bytewise order is numeric order: a byte with the length, and the
-// digits.
-func appendUint(dst []byte, n int64) []byte {
+// AppendPageUint appends a number as it stands in keys of a page, so that bytewise order is numeric
+// order: a byte with the length, and the digits.
+func AppendPageUint(dst []byte, n int64) []byte {
 	length := (bits.Len64(uint64(n)) + 7) / 8
 	dst = append(dst, byte(length))
 	for i := length - 1; i >= 0; i-- {

@@ -231,7 +231,7 @@ func AppendPrefix(dst []byte, r Row) []byte {
 	database, store, index := r.prefix()
 	d, s, i := intLen(database), intLen(store), intLen(index)
 	dst = append(dst, byte((d-1)<<5|(s-1)<<2|(i-1)))
-	return appendInt(appendInt(appendInt(dst, database), store), index)
+	return AppendInt(AppendInt(AppendInt(dst, database), store), index)
 }
 
 // intLen returns how many bytes an Int takes.

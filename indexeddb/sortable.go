@@ -1,7 +1,6 @@
 package indexeddb
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"math"
 	"slices"
@@ -268,65 +267,4 @@ func decodeSortableArray(dst, b []byte, depth int) (enc, rest []byte, err error)
 	copy(dst[start+len(head):], dst[start:len(dst)-len(head)])
 	copy(dst[start:], head)
 	return dst, b[1:], nil
-}
-
-// maxPart is the greatest length of a sortable key that stands in a row of a page as it is. Two
-// longer ones fit, shortened, into limits.MaxKeyBytes together with what stands before them.
-const maxPart = 1984
-
-// appendPart appends a sortable key, shortened when it is long (X4).
-func appendPart(dst, sortable []byte) []byte {
-	if len(sortable) <= maxPart {
-		return append(dst, sortable...)
-	}
-	sum := sha256.Sum256(sortable)
-	return append(append(dst, sortable[:maxPart]...), sum[:]...)
-}
-
-// cutPart returns what appendPart appended at the beginning of b, and whether it was shortened.
-func cutPart(b []byte) (part, rest []byte, short bool, err error) {
-	n, ok := sortableLen(b)
-	switch {
-	case ok:
-		return b[:n], b[n:], false, nil
-	case len(b) >= maxPart+sha256.Size:
-		return b[:maxPart+sha256.Size], b[maxPart+sha256.Size:], true, nil
-	}
-	return nil, nil, false, malformed("row of a page", "a key in it is cut")
-}
-
-// sortableLen returns the length of the sortable key at the beginning of b, if it is one of at most
-// maxPart bytes.
-func sortableLen(b []byte) (n int, ok bool) {
-	b = b[:min(len(b), maxPart)]
-	for depth := 0; n < len(b); {
-		t := b[n]
-		n++
-		switch t {
-		case sortableNumber, sortableDate:
-			n += 8
-		case sortableString:
-			_, size, ok := unitsLen(b[n:])
-			if !ok {
-				return 0, false
-			}
-			n += size
-		case sortableBinary:
-			size, ok := groupsLen(b[n:])
-			if !ok {
-				return 0, false
-			}
-			n += size
-		case sortableArray:
-			depth++
-		case sortableEnd:
-			depth--
-		default:
-			return 0, false
-		}
-		if depth <= 0 {
-			return n, depth == 0 && n <= len(b)
-		}
-	}
-	return 0, false
 }

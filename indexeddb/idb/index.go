@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/indexeddb"
-	"github.com/ledgerd/ledger/indexeddb/value"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/ordered"
 )
@@ -15,6 +14,7 @@ import (
 // Index is an index of an object store in a transaction. Its records are in the order of their keys
 // in the index, and of their primary keys where those are equal. Errors: as ObjectStore has them.
 type Index struct {
+	queries
 	store   *ObjectStore
 	meta    *indexeddb.Index
 	deleted bool
@@ -23,6 +23,7 @@ type Index struct {
 
 func newIndex(s *ObjectStore, meta *indexeddb.Index) *Index {
 	x := &Index{store: s, meta: meta}
+	x.queries.from = x
 	x.prefix = indexeddb.PageFamily(x.row())
 	return x
 }
@@ -57,16 +58,6 @@ func (x *Index) enter(op string) error {
 	return x.store.enter(op)
 }
 
-// Get returns the value of the first record that query has, nil when there is none.
-func (x *Index) Get(ctx context.Context, query any) (value.Value, error) {
-	return getValue(ctx, x, query)
-}
-
-// Record returns the first record that query has, nil when there is none.
-func (x *Index) Record(ctx context.Context, query any) (*Record, error) {
-	return getRecord(ctx, x, query)
-}
-
 func (x *Index) get(ctx context.Context, k indexeddb.Key) (stored, bool, error) {
 	row, err := x.firstRow(ctx, k)
 	if err != nil || row == nil {
@@ -96,55 +87,6 @@ func (x *Index) firstRow(ctx context.Context, k indexeddb.Key) (row []byte, err 
 	}
 	s.row = append(append(s.row[:0], s.records...), part...)
 	return s.row, nil
-}
-
-// GetKey returns the primary key of the first record that query has, the zero Key when there is
-// none.
-func (x *Index) GetKey(ctx context.Context, query any) (indexeddb.Key, error) {
-	const op = "get a key by an index"
-	if err := x.enter(op); err != nil {
-		return indexeddb.Key{}, err
-	}
-	rg, err := needRange(query, op)
-	if err != nil {
-		return indexeddb.Key{}, err
-	}
-	c, err := x.walk(ctx, op, rg, Next, true)
-	if err != nil {
-		return indexeddb.Key{}, err
-	}
-	defer c.Close()
-	return c.PrimaryKey(), nil
-}
-
-// GetAll returns the values of the first records that query has, at most limit of them, or all when
-// limit is 0.
-func (x *Index) GetAll(ctx context.Context, query any, limit int) ([]value.Value, error) {
-	return getAll(ctx, x, query, limit, Next, false, func(c *Cursor) (value.Value, error) { return c.Value(ctx) })
-}
-
-// GetAllKeys is GetAll for primary keys.
-func (x *Index) GetAllKeys(ctx context.Context, query any, limit int) ([]indexeddb.Key, error) {
-	return getAll(ctx, x, query, limit, Next, true, func(c *Cursor) (indexeddb.Key, error) { return c.PrimaryKey(), c.err })
-}
-
-// GetAllRecords is GetAll for records, in an order.
-func (x *Index) GetAllRecords(ctx context.Context, query any, limit int, d Direction) ([]*Record, error) {
-	return getAll(ctx, x, query, limit, d, false, func(c *Cursor) (*Record, error) { return c.Record(ctx) })
-}
-
-// Count returns how many records query has. One with several keys counts several times.
-func (x *Index) Count(ctx context.Context, query any) (int64, error) { return count(ctx, x, query) }
-
-// OpenCursor returns a cursor at the first record that query has in a direction; see Cursor.
-// Errors: also ErrType for a direction that is none.
-func (x *Index) OpenCursor(ctx context.Context, query any, d Direction) (*Cursor, error) {
-	return openCursor(ctx, x, query, d, false)
-}
-
-// OpenKeyCursor is OpenCursor for a cursor without values.
-func (x *Index) OpenKeyCursor(ctx context.Context, query any, d Direction) (*Cursor, error) {
-	return openCursor(ctx, x, query, d, true)
 }
 
 // rowKey returns the key of an index row, and the length of what stands before the primary key.

@@ -157,6 +157,14 @@ func toRange(query any, op string) (KeyRange, error) {
 	return KeyRange{Lower: k, Upper: k}, nil
 }
 
+// needRange is toRange for requests that need a query.
+func needRange(query any, op string) (KeyRange, error) {
+	if query == nil {
+		return KeyRange{}, newError(ErrData, op, "without a key or key range")
+	}
+	return toRange(query, op)
+}
+
 // Path returns the key path that is one path: names of properties with dots between them, or "" for
 // the value.
 func Path(path string) indexeddb.KeyPath {

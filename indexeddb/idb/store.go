@@ -20,6 +20,7 @@ import (
 // ErrTransactionInactive when the transaction is over, ErrData for a query, ErrUnknown, and with
 // ErrDataClone when a stored value is of a form that is not known.
 type ObjectStore struct {
+	queries
 	tx      *Tx
 	meta    *indexeddb.Store
 	indexes []*Index
@@ -33,6 +34,7 @@ type ObjectStore struct {
 
 func newObjectStore(tx *Tx, meta *indexeddb.Store) *ObjectStore {
 	s := &ObjectStore{tx: tx, meta: meta}
+	s.queries.from = s
 	row := indexeddb.Row{Database: tx.meta.ID, Store: meta.ID}
 	for kind, prefix := range map[indexeddb.Kind]*[]byte{
 		indexeddb.KindRecord: &s.records, indexeddb.KindExternal: &s.external, indexeddb.KindContent: &s.contents,
@@ -109,77 +111,6 @@ func (s *ObjectStore) enter(op string) error {
 	return s.tx.enter(op)
 }
 
-// Get returns the value of the first record that query has, nil when there is none.
-func (s *ObjectStore) Get(ctx context.Context, query any) (value.Value, error) {
-	return getValue(ctx, s, query)
-}
-
-// Record returns the first record that query has, nil when there is none.
-func (s *ObjectStore) Record(ctx context.Context, query any) (*Record, error) {
-	return getRecord(ctx, s, query)
-}
-
-const opGet = "get a record"
-
-func getValue(ctx context.Context, from source, query any) (value.Value, error) {
-	_, r, c, err := first(ctx, from, query)
-	if c != nil {
-		defer c.Close()
-	}
-	if err != nil || r.part == nil {
-		return nil, err
-	}
-	return from.of().value(ctx, opGet, &r)
-}
-
-func getRecord(ctx context.Context, from source, query any) (*Record, error) {
-	k, r, c, err := first(ctx, from, query)
-	if c != nil {
-		defer c.Close()
-	}
-	if err != nil || r.part == nil {
-		return nil, err
-	}
-	return from.of().record(ctx, opGet, &r, k)
-}
-
-// first returns the first record that query has, without a part when there is none, and the key by
-// which it was found. It is read by a cursor if there is one, which the caller closes.
-func first(ctx context.Context, from source, query any) (k indexeddb.Key, r stored, c *Cursor, err error) {
-	if err := from.enter(opGet); err != nil {
-		return k, r, nil, err
-	}
-	rg, err := needRange(query, opGet)
-	if err != nil {
-		return k, r, nil, err
-	}
-	if k, ok := rg.only(); ok {
-		r, _, err = from.get(ctx, k)
-		return k, r, nil, from.of().tx.failRead(opGet, err)
-	}
-	if c, err = from.walk(ctx, opGet, rg, Next, false); err == nil && !c.Done() {
-		k = c.Key()
-		r, err = c.current(ctx, opGet)
-	}
-	return k, r, c, err
-}
-
-// needRange is toRange for requests that need a query.
-func needRange(query any, op string) (KeyRange, error) {
-	if query == nil {
-		return KeyRange{}, newError(ErrData, op, "without a key or key range")
-	}
-	return toRange(query, op)
-}
-
-// failRead notes the error of a request that reads, if there is one.
-func (tx *Tx) failRead(op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return tx.fail(op, err, false)
-}
-
 func (s *ObjectStore) of() *ObjectStore { return s }
 
 // get returns the record with a primary key. Its part is valid until the next get.
@@ -216,121 +147,6 @@ func (s *ObjectStore) record(ctx context.Context, op string, r *stored, k indexe
 		return nil, s.tx.fail(op, err, false)
 	}
 	return &Record{Key: k, PrimaryKey: r.primary, Value: v, Objects: objects, store: s, part: bytes.Clone(r.part)}, nil
-}
-
-// GetKey returns the primary key of the first record that query has, the zero Key when there is
-// none.
-func (s *ObjectStore) GetKey(ctx context.Context, query any) (indexeddb.Key, error) {
-	const op = "get a key"
-	if err := s.enter(op); err != nil {
-		return indexeddb.Key{}, err
-	}
-	rg, err := needRange(query, op)
-	if err != nil {
-		return indexeddb.Key{}, err
-	}
-	c, err := s.walk(ctx, op, rg, Next, true)
-	if err != nil {
-		return indexeddb.Key{}, err
-	}
-	defer c.Close()
-	return c.PrimaryKey(), nil
-}
-
-// GetAll returns the values of the first records that query has, at most limit of them, or all when
-// limit is 0.
-func (s *ObjectStore) GetAll(ctx context.Context, query any, limit int) ([]value.Value, error) {
-	return getAll(ctx, s, query, limit, Next, false, func(c *Cursor) (value.Value, error) { return c.Value(ctx) })
-}
-
-// GetAllKeys is GetAll for primary keys.
-func (s *ObjectStore) GetAllKeys(ctx context.Context, query any, limit int) ([]indexeddb.Key, error) {
-	return getAll(ctx, s, query, limit, Next, true, func(c *Cursor) (indexeddb.Key, error) { return c.PrimaryKey(), c.err })
-}
-
-// GetAllRecords is GetAll for records, in an order.
-func (s *ObjectStore) GetAllRecords(ctx context.Context, query any, limit int, d Direction) ([]*Record, error) {
-	return getAll(ctx, s, query, limit, d, false, func(c *Cursor) (*Record, error) { return c.Record(ctx) })
-}
-
-// Count returns how many records query has.
-func (s *ObjectStore) Count(ctx context.Context, query any) (int64, error) {
-	return count(ctx, s, query)
-}
-
-// source is what a cursor walks over: an object store or an index.
-type source interface {
-	enter(op string) error
-	of() *ObjectStore
-	// get returns the first record with a key, and whether there is one.
-	get(ctx context.Context, k indexeddb.Key) (stored, bool, error)
-	walk(ctx context.Context, op string, rg KeyRange, d Direction, keysOnly bool) (*Cursor, error)
-}
-
-func getAll[T any](ctx context.Context, from source, query any, limit int, d Direction, keysOnly bool, get func(*Cursor) (T, error)) ([]T, error) {
-	const op = "get records"
-	if err := from.enter(op); err != nil {
-		return nil, err
-	}
-	rg, err := toRange(query, op)
-	if err != nil {
-		return nil, err
-	}
-	if limit < 0 || d > PrevUnique {
-		return nil, newError(ErrType, op, "limit %d, direction %d", limit, d)
-	}
-	c, err := from.walk(ctx, op, rg, d, keysOnly)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	all := []T{}
-	for !c.Done() {
-		one, err := get(c)
-		if err != nil {
-			return nil, err
-		}
-		if all = append(all, one); len(all) == limit {
-			break
-		}
-		if err := c.next(ctx); err != nil {
-			return nil, c.store.tx.fail(op, err, false)
-		}
-	}
-	return all, nil
-}
-
-func count(ctx context.Context, from source, query any) (n int64, err error) {
-	const op = "count records"
-	if err := from.enter(op); err != nil {
-		return 0, err
-	}
-	rg, err := toRange(query, op)
-	if err != nil {
-		return 0, err
-	}
-	c, err := from.walk(ctx, op, rg, Next, true)
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	for ; !c.Done(); n++ {
-		if err := c.next(ctx); err != nil {
-			return 0, c.store.tx.fail(op, err, false)
-		}
-	}
-	return n, nil
-}
-
-// OpenCursor returns a cursor at the first record that query has in a direction; see Cursor.
-// Errors: also ErrType for a direction that is none.
-func (s *ObjectStore) OpenCursor(ctx context.Context, query any, d Direction) (*Cursor, error) {
-	return openCursor(ctx, s, query, d, false)
-}
-
-// OpenKeyCursor is OpenCursor for a cursor without values.
-func (s *ObjectStore) OpenKeyCursor(ctx context.Context, query any, d Direction) (*Cursor, error) {
-	return openCursor(ctx, s, query, d, true)
 }
 
 // bounds returns the range of the rows of a family whose keys are in a range. It is not exact when

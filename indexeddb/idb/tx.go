@@ -149,6 +149,14 @@ func (tx *Tx) fail(op string, err error, broken bool) error {
 	return err
 }
 
+// failRead notes the error of a request that reads, if there is one.
+func (tx *Tx) failRead(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return tx.fail(op, err, false)
+}
+
 // Commit ends the transaction. Its changes are visible, and durable, when it returns nil; else
 // nothing has changed. Errors: ErrAbort when a request has failed and that was not prevented, or
 // when somebody else has committed meanwhile (base.ErrConflict: begin again); ErrInvalidState when
