@@ -47,6 +47,7 @@ func (a *app) completeProfile(cmd *cobra.Command, args []string, toComplete stri
 // withProfile calls fn with the directory or page that text names: what is a directory is one.
 func (a *app) withProfile(ctx context.Context, cmd *cobra.Command, text string, o *profile.Options, fn func(*profile.Profile) error) error {
 	if info, err := os.Stat(a.path(text)); err == nil && info.IsDir() || strings.HasSuffix(text, ".leveldb") {
+		defer a.limitHeap(readHeap)()
 		return a.openProfile(ctx, a.path(text), o, fn)
 	}
 	return a.page(ctx, cmd, text, fetches, func(page *ledger.Page) error {
@@ -339,20 +340,27 @@ empty, which is told. A repository is never created among other files: see init.
 }
 
 // An import reads what it has and writes nodes that it does not read again: a small cache does.
-// With that, the heap in use is some 80 MB from about a million records on, and importHeap is what
-// the process may take for it before it collects its garbage more often.
-const importCache, importHeap = 8 << 20, 96 << 20
+// With that, the heap in use is some 80 MB from about a million records on. readHeap and importHeap
+// are what the process may take before it collects its garbage more often.
+const importCache, readHeap, importHeap = 8 << 20, 48 << 20, 96 << 20
+
+// limitHeap has garbage collected more often from so many bytes on, until restore is called. A
+// process that serves others keeps its own limit.
+func (a *app) limitHeap(limit int64) (restore func()) {
+	if a.process.served != nil {
+		return func() {}
+	}
+	before := debug.SetMemoryLimit(-1)
+	debug.SetMemoryLimit(min(before, limit))
+	return func() { debug.SetMemoryLimit(before) }
+}
 
 func (a *app) importProfile(ctx context.Context, cmd *cobra.Command, args []string, f writeFlags, message string, lazy bool) error {
 	name, err := parsePageName(cmd, args[0])
 	if err != nil {
 		return err
 	}
-	if a.process.served == nil {
-		before := debug.SetMemoryLimit(-1)
-		debug.SetMemoryLimit(min(before, importHeap))
-		defer debug.SetMemoryLimit(before)
-	}
+	defer a.limitHeap(importHeap)()
 	path := a.path(args[1])
 	if message == "" {
 		message = importMessage(path)
