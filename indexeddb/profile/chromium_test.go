@@ -242,22 +242,29 @@ func TestBrowserRoundTrip(t *testing.T) {
 	}
 }
 
-// TestLockedByBrowser: a directory that a browser has open is refused.
+// TestLockedByBrowser: a directory that a browser has open is refused, and is no damage.
 func TestLockedByBrowser(t *testing.T) {
-	b := newBrowser(t)
-	b.during = func() {
-		_, err := profile.Open(t.Context(), b.levelDir(), nil)
-		if locked, ok := errors.AsType[*base.LockedError](err); !ok || locked.PID == 0 {
-			t.Errorf("%v", err)
+	for _, sqlite := range []bool{false, true} {
+		b := newBrowser(t)
+		b.sqlite = sqlite
+		goOn := &profile.Options{Damage: func(err error) error {
+			t.Errorf("sqlite=%t: damage: %v", sqlite, err)
+			return nil
+		}}
+		b.during = func() {
+			_, err := profile.Open(t.Context(), b.levelDir(), goOn)
+			if locked, ok := errors.AsType[*base.LockedError](err); !ok || locked.PID == 0 {
+				t.Errorf("sqlite=%t: %v", sqlite, err)
+			}
 		}
-	}
-	b.run(`window.db = await open('held', 1, db => db.createObjectStore('s'));`, true, nil)
-	p, err := profile.Open(t.Context(), b.levelDir(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
+		b.run(`window.db = await open('held', 1, db => db.createObjectStore('s'));`, true, nil)
+		p, err := profile.Open(t.Context(), b.levelDir(), goOn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -137,7 +137,13 @@ func (e *exporter) write(dir string) error {
 }
 
 func (e *exporter) rows() error {
-	e.result.Databases = int64(len(e.schema.Databases))
+	for _, d := range e.schema.Databases {
+		e.result.Databases++
+		e.result.Stores += int64(len(d.Stores))
+		for _, s := range d.Stores {
+			e.result.Indexes += int64(len(s.Indexes))
+		}
+	}
 	it := e.r.Iter(ordered.Prefix(indexeddb.PagePrefix()))
 	err := e.walk(it)
 	if err := errors.Join(err, it.Close()); err != nil {

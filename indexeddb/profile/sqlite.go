@@ -58,7 +58,13 @@ func openSQLite(ctx context.Context, dir string, report func(error) error) (_ *s
 		if err == nil {
 			d.Origin = filepath.Base(dir) + "@1"
 			s.meta.Databases = append(s.meta.Databases, d)
-		} else if err = report(classifySQL("database in "+e.Name(), err)); err != nil {
+			continue
+		}
+		err = classifySQL("database in "+e.Name(), err)
+		if errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrUnsupported) {
+			err = report(err)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
