@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 
-	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/commit"
-	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/checkup"
 	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/presence"
@@ -167,7 +163,7 @@ func (r *Repository) checkOf(k pageKey, o *CheckOptions, at CheckProgress) check
 // checked returns the page as a check needs it.
 func (p *Page) checked() *checkup.Page {
 	return &checkup.Page{
-		Store: p.store, Damaged: p.note, Sync: p.Sync, Complete: p.ensureTree, Tree: p.tree, Commit: p.commitEntries,
+		Store: p.store, Damaged: p.note, Sync: p.Sync, Complete: p.in.EnsureTree, Tree: p.in.Tree, Commit: p.in.Replace,
 		Fetch: func(ctx context.Context, ds []object.Digest) error {
 			return p.withSync(ctx, "fetch damaged pieces", func(ctx context.Context, s *cloudsync.Page) error {
 				_, err := s.Fetch(ctx, ds)
@@ -175,27 +171,6 @@ func (p *Page) checked() *checkup.Page {
 			})
 		},
 	}
-}
-
-// commitEntries makes a durable commit on head of entries, sorted by key; nil when head has the
-// same.
-func (p *Page) commitEntries(ctx context.Context, head *commit.Commit, message string, entries iter.Seq2[fb.Entry, error]) (*commit.Commit, error) {
-	unlock, err := p.store.Lock(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	j := p.store.NewJournal()
-	defer j.Rollback()
-	root, err := btree.Build(ctx, p.ID(), &txSink{j: j}, entries)
-	if err != nil {
-		return nil, err
-	}
-	next, pending, err := p.submit(ctx, j, root, head, message)
-	if err == nil && pending != nil {
-		err = pending.Wait()
-	}
-	return next, err
 }
 
 func pageReport(info PageInfo, found *checkup.Report) PageReport {

@@ -99,7 +99,7 @@ func TestOlderTreesAreFetched(t *testing.T) {
 	fresh := func() *Page {
 		n := w.page(w.device(true))
 		w.sync(n)
-		c, err := n.durableCommit(t.Context(), commit.ID(ids[2]))
+		c, err := n.in.Commit(t.Context(), commit.ID(ids[2]))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -87,10 +87,11 @@
 //
 // # Inside
 //
-// The package composes storage, btree, split, commit, merge, pageusage and cloudsync and holds no
-// format but those of the files `repository`, `cloud` and `cloud-state`. It must not import server,
-// cmd or cloudsync/gcs. Locks: Repository.mu, cloud.mu, merger.mu and Page.mu are not taken within
-// each other nor held during I/O; the cloud's turn is taken before a page's sync turn, and both are
-// held during I/O; the lock of a transaction's sink is held during I/O, and belongs to one caller.
-// Who has the token of a page's merger may wait for the page's write turn, not the other way round.
+// The package composes the engines below internal/, storage, merge, pageusage and cloudsync, and
+// holds no format but that of the files `cloud` and `cloud-state`. A Page is a handle:
+// internal/session does its work, and internal/merging has its heads come together. It must not
+// import server, cmd or cloudsync/gcs. Locks: Repository.mu and cloud.mu are not taken within each
+// other nor held during I/O; the cloud's turn is taken before a page's sync turn, and both are held
+// during I/O. Who merges a page's heads may wait for the page's write turn, not the other way
+// round.
 package ledger

@@ -169,11 +169,11 @@ func (p *Page) holders(ctx context.Context, key []byte) (ids []commit.ID, values
 		if isHead[id] {
 			continue
 		}
-		c, err := p.durableCommit(ctx, id)
+		c, err := p.in.Commit(ctx, id)
 		if err != nil {
 			return nil, nil, err
 		}
-		e, has, err := p.tree(c).Get(ctx, key)
+		e, has, err := p.in.Tree(c).Get(ctx, key)
 		switch {
 		case errors.Is(err, ErrGone): // nobody can tell what it had
 			ids = append(ids, id)
@@ -185,7 +185,7 @@ func (p *Page) holders(ctx context.Context, key []byte) (ids []commit.ID, values
 		}
 		now := true
 		for _, h := range heads {
-			is, err := same(p.tree(h), has, e.Value, e.Digest)
+			is, err := same(p.in.Tree(h), has, e.Value, e.Digest)
 			if err != nil {
 				return nil, nil, err
 			}

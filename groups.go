@@ -1,21 +1,10 @@
 package ledger
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"iter"
-	"slices"
-	"sync/atomic"
 
-	"github.com/ledgerd/ledger/btree"
-	"github.com/ledgerd/ledger/commit"
-	fb "github.com/ledgerd/ledger/flatbuffers"
-	"github.com/ledgerd/ledger/internal/changes"
-	"github.com/ledgerd/ledger/internal/limits"
-	"github.com/ledgerd/ledger/merge"
-	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/internal/merging"
 )
 
 // GroupStrategy merges a namespace as a whole, for keys that belong together, such as a record and
@@ -62,17 +51,18 @@ type Merge struct {
 	// nil at first.
 	State any
 
-	pair *merge.Pair
+	in    *merging.Merge
+	maker *conflictMaker
 }
 
 // Side names what a group or key is taken from.
-type Side uint8
+type Side = merging.Side
 
 // The sides of a merge.
 const (
-	SideBase Side = iota
-	SideLeft
-	SideRight
+	SideBase  = merging.SideBase
+	SideLeft  = merging.SideLeft
+	SideRight = merging.SideRight
 )
 
 // Report records that a rule has decided about a key, for Page.Conflicts: for side, or with
@@ -80,38 +70,31 @@ const (
 // replaces an earlier one. Group.Take reports by itself. Errors: ErrInvalid, ErrTooLarge, those of
 // ctx.
 func (m *Merge) Report(ctx context.Context, key []byte, rule string, side Side) error {
-	if err := checkRuleName(rule); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	if err := m.Result.within.check(key); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	c := merge.Conflict{Key: bytes.Clone(key), Rule: rule}
-	switch side {
-	case SideLeft:
-		c.Outcome = merge.TakeLeft
-	case SideRight:
-		c.Outcome = merge.TakeRight
-	case SideBase:
-		c.Outcome = merge.TakeNone
-		if err := m.Result.enter(); err != nil {
-			return err
+	return m.in.Report(ctx, key, rule, side)
+}
+
+// groupStrategy is a GroupStrategy as the driver of merges calls it.
+type groupStrategy struct{ GroupStrategy }
+
+func (g groupStrategy) MergeGroup(ctx context.Context, m *merging.Merge, group *merging.Group) error {
+	merge := mergeOf(m)
+	return g.GroupStrategy.MergeGroup(ctx, merge, &Group{Name: group.Name, in: group, maker: merge.maker})
+}
+
+func (g groupStrategy) Finish(ctx context.Context, m *merging.Merge) error {
+	return g.GroupStrategy.Finish(ctx, mergeOf(m))
+}
+
+// mergeOf returns the Merge of m, which has it in its State.
+func mergeOf(m *merging.Merge) *Merge {
+	if m.State == nil {
+		maker := newConflictMaker(m.Pair)
+		m.State = &Merge{
+			Prefix: m.Prefix, Base: (*Snapshot)(m.Base), Left: (*Snapshot)(m.Left), Right: (*Snapshot)(m.Right), Result: (*Tx)(m.Result),
+			LeftCommit: maker.left, RightCommit: maker.right, in: m, maker: maker,
 		}
-		e, ok, err := m.Result.find(ctx, key)
-		m.Result.leave()
-		if err != nil {
-			return fmt.Errorf("report: %w", err)
-		}
-		if ok {
-			c.Outcome, c.New = merge.TakeNew, e
-		}
-	default:
-		return fmt.Errorf("report for side %d: %w", side, ErrInvalid)
 	}
-	if err := m.pair.Report(ctx, &c); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	return nil
+	return m.State.(*Merge)
 }
 
 // Group are the changed keys of which a GroupStrategy says that they belong together.
@@ -119,389 +102,35 @@ type Group struct {
 	// Name is what GroupStrategy.Group returned.
 	Name []byte
 
-	owner  *groupMerge
-	prefix []byte // of the group's rows in owner.changed
-}
-
-// groupOwner has a GroupStrategy merge a namespace.
-type groupOwner struct {
-	run      *mergeRun
-	strategy GroupStrategy
-	others   [][]byte // longer prefixes that have rules of their own
-}
-
-// namespace are the keys that a rule counts for.
-type namespace struct {
-	prefix []byte
-	others [][]byte // longer prefixes
-}
-
-// holds reports whether key is in the namespace. A nil namespace holds all keys.
-func (n *namespace) holds(key []byte) bool {
-	return n == nil || bytes.HasPrefix(key, n.prefix) &&
-		!slices.ContainsFunc(n.others, func(o []byte) bool { return bytes.HasPrefix(key, o) })
-}
-
-func (n *namespace) check(key []byte) error {
-	if n.holds(key) {
-		return nil
-	}
-	return fmt.Errorf("the key is outside of the namespace that is merged: %w", ErrInvalid)
-}
-
-// groupMerge is the merge of one namespace in one merge of two commits.
-type groupMerge struct {
-	*groupOwner
-	*Merge
-	name    string
-	changed changes.Journal // a row for each changed key, see groupRow
-	over    atomic.Bool
-	maker   *conflictMaker
-	ended   []func()
-}
-
-// Own implements merge.Owner.
-func (o *groupOwner) Own(ctx context.Context, p *merge.Pair, prefix []byte) iter.Seq2[btree.Change, error] {
-	return func(yield func(btree.Change, error) bool) {
-		g := o.begin(p, bytes.Clone(prefix))
-		defer g.end()
-		if err := g.merge(ctx); err != nil {
-			yield(btree.Change{}, &MergeError{Left: CommitID(p.Left.ID), Right: CommitID(p.Right.ID), Err: err})
-			return
-		}
-		for c, err := range g.Result.journal.All() {
-			if !yield(c, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-// begin makes what the strategy reads and writes.
-func (o *groupOwner) begin(p *merge.Pair, prefix []byte) *groupMerge {
-	g := &groupMerge{groupOwner: o, Merge: &Merge{
-		Prefix: prefix, LeftCommit: newCommit(p.Left), RightCommit: newCommit(p.Right), pair: p,
-	}}
-	g.maker = o.run.newConflictMaker(p, &g.over)
-	base := &commit.Commit{Root: p.Base.Root}
-	if len(p.Bases) == 1 {
-		base = p.Bases[0]
-	}
-	g.Base = g.snapshot(base, p.Base, o.run.baseValues(p))
-	g.Left = g.snapshot(p.Left, p.LeftTree, o.run.sink)
-	g.Right = g.snapshot(p.Right, p.RightTree, o.run.sink)
-	page := o.run.m.page
-	g.Result = &Tx{
-		page: page, base: p.Left, managed: true, release: func() {}, root: p.LeftTree.Root, sink: o.run.sink, nodes: o.run.sink,
-		within: &namespace{prefix, o.others},
-	}
-	for _, j := range []*changes.Journal{&g.Result.journal, &g.changed} {
-		j.Init(page.ledger.repo.o.JournalBytes, page.store.TempDir())
-		g.ended = append(g.ended, func() { page.warn(j.Clear()) })
-	}
-	return g
-}
-
-// snapshot returns a snapshot that ends with g.
-func (g *groupMerge) snapshot(c *commit.Commit, t btree.Tree, values split.Source) *Snapshot {
-	s := &snapshotState{page: g.run.m.page, commit: c, tree: t, values: values, release: func() {}, managed: true}
-	g.ended = append(g.ended, func() { s.end() })
-	return &Snapshot{snapshotState: s}
-}
-
-// end makes all that was handed out unusable.
-func (g *groupMerge) end() {
-	g.over.Store(true)
-	g.Result.over.Store(true)
-	for _, end := range g.ended {
-		end()
-	}
-}
-
-// merge has the strategy write the result.
-func (g *groupMerge) merge(ctx context.Context) error {
-	if err := g.call(func() error { g.name = g.strategy.Name(); return checkRuleName(g.name) }); err != nil {
-		return err
-	}
-	if err := g.collect(ctx); err != nil {
-		return fmt.Errorf("collect the changes of group strategy %s: %w", g.name, err)
-	}
-	for group, err := range g.groups() {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err == nil {
-			err = g.call(func() error { return g.strategy.MergeGroup(ctx, g.Merge, group) })
-		}
-		if err != nil {
-			return fmt.Errorf("merge a group by strategy %s: %w", g.name, err)
-		}
-	}
-	if err := g.call(func() error { return g.strategy.Finish(ctx, g.Merge) }); err != nil {
-		return fmt.Errorf("finish group strategy %s: %w", g.name, err)
-	}
-	g.Result.over.Store(true) // what is yielded next must not change
-	return nil
-}
-
-func (g *groupMerge) call(fn func() error) error {
-	return g.run.protect("group strategy", fn)
-}
-
-// collect puts the changed keys in order of their groups and makes the result have what the base
-// has for them.
-func (g *groupMerge) collect(ctx context.Context) error {
-	for c, err := range g.pair.Changes(ctx, g.Prefix) {
-		if err != nil {
-			return err
-		}
-		var name []byte
-		err := g.call(func() error { name = g.strategy.Group(c.Key); return nil })
-		if err != nil {
-			return err
-		}
-		if len(name) > limits.MaxKeyBytes {
-			return fmt.Errorf("name of a group has %d bytes, at most %d are allowed: %w", len(name), limits.MaxKeyBytes, ErrTooLarge)
-		}
-		var known []byte
-		if c.BaseUnknown {
-			known = baseUnknown
-		}
-		if err := g.changed.Put(append(groupRow(name), c.Key...), known); err != nil {
-			return err
-		}
-		if err := g.Result.journal.SetTo(c.Key, &c.Base, c.HasBase); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// baseUnknown is the value of the row of a key about which the bases do not agree.
-var baseUnknown = []byte{1}
-
-// A row of the changed keys is the name of the group, in which 0x00 is 0x00 0xff, then 0x00 0x01,
-// and the key; so rows are in order of names, then keys. They never outlive a merge.
-
-// groupRow returns what the rows of a group begin with.
-func groupRow(name []byte) []byte {
-	row := make([]byte, 0, len(name)+2+limits.MaxKeyBytes/16)
-	for _, b := range name {
-		row = append(row, b)
-		if b == 0 {
-			row = append(row, 0xff)
-		}
-	}
-	return append(row, 0, 1)
-}
-
-var errBadRow = errors.New("a row of a group has no end")
-
-// parseGroupRow returns the name of a row's group, and where the key begins.
-func parseGroupRow(row []byte) (name []byte, key int, err error) {
-	name = make([]byte, 0, len(row))
-	for i := 0; i < len(row); i++ {
-		switch {
-		case row[i] != 0:
-			name = append(name, row[i])
-		case i+1 < len(row) && row[i+1] == 0xff:
-			name = append(name, 0)
-			i++
-		default:
-			return name, min(i+2, len(row)), nil
-		}
-	}
-	return nil, 0, errBadRow
-}
-
-// groups yields the groups in order of their names.
-func (g *groupMerge) groups() iter.Seq2[*Group, error] {
-	return func(yield func(*Group, error) bool) {
-		var from changes.Position
-		for {
-			rows, err := g.changed.Batch(nil, from, false, 1)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if len(rows) == 0 {
-				return
-			}
-			row := rows[0].Entry.Key
-			name, n, err := parseGroupRow(row)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if !yield(&Group{Name: name, owner: g, prefix: bytes.Clone(row[:n])}, nil) {
-				return
-			}
-			from = changes.Position{Key: prefixEnd(row[:n]), Set: true, Inclusive: true} // the prefix ends with 0x01
-		}
-	}
-}
-
-// rows yields the changed keys of the group, and whether the bases do not agree about each.
-func (g *Group) rows() iter.Seq2[btree.Change, error] {
-	return func(yield func(btree.Change, error) bool) {
-		from := changes.Position{Key: g.prefix, Set: true, Inclusive: true}
-		for n := minCursorBatch; ; n = min(2*n, maxCursorBatch) {
-			rows, err := g.owner.changed.Batch(nil, from, false, n)
-			if err != nil {
-				yield(btree.Change{}, err)
-				return
-			}
-			for _, r := range rows {
-				if !bytes.HasPrefix(r.Entry.Key, g.prefix) || !yield(r, nil) {
-					return
-				}
-			}
-			if len(rows) < n {
-				return
-			}
-			from = changes.Position{Key: rows[len(rows)-1].Entry.Key, Set: true}
-		}
-	}
-}
-
-// changes yields the changed keys of the group with their entries.
-func (g *Group) changes(ctx context.Context) iter.Seq2[merge.Conflict, error] {
-	return func(yield func(merge.Conflict, error) bool) {
-		p := g.owner.pair
-		for r, err := range g.rows() {
-			c := merge.Conflict{BaseUnknown: len(r.Entry.Value) > 0}
-			if err == nil {
-				c.Key = r.Entry.Key[len(g.prefix):]
-				c.Base, c.HasBase, err = p.Base.Get(ctx, c.Key)
-			}
-			if err == nil {
-				c.Left, c.HasLeft, err = p.LeftTree.Get(ctx, c.Key)
-			}
-			if err == nil {
-				c.Right, c.HasRight, err = p.RightTree.Get(ctx, c.Key)
-			}
-			if err != nil {
-				yield(merge.Conflict{}, fmt.Errorf("read the changes of a group: %w", err))
-				return
-			}
-			if !yield(c, nil) {
-				return
-			}
-		}
-	}
+	in    *merging.Group
+	maker *conflictMaker
 }
 
 // Changes yields the keys of the group that a side has changed, in order. Their values can be read
 // until the merge ends. The last pair has the error, if there is one: ErrTxDone, ErrClosed,
 // ErrCorrupt, those of ctx.
 func (g *Group) Changes(ctx context.Context) iter.Seq2[MergeConflict, error] {
-	return func(yield func(MergeConflict, error) bool) {
-		if err := g.owner.usable(); err != nil {
-			yield(MergeConflict{}, err)
-			return
-		}
-		for c, err := range g.changes(ctx) {
-			if err != nil {
-				yield(MergeConflict{}, err)
-				return
-			}
-			if !yield(g.owner.maker.conflict(&c), nil) {
-				return
-			}
-		}
-	}
-}
-
-func (g *groupMerge) usable() error {
-	if g.over.Load() {
-		return errMergeOver
-	}
-	return nil
+	return each(g.in.Changes(ctx), func(c merging.Conflict) MergeConflict { return g.maker.conflict(&c) })
 }
 
 // Take makes the changed keys of the group what they are on a side, with their priorities; no value
 // is read. It reports, under the name of the strategy, the keys whose change on another side is
 // lost by that. Errors: ErrInvalid, ErrTxDone, ErrClosed, ErrCorrupt, those of ctx.
-func (g *Group) Take(ctx context.Context, s Side) error {
-	return g.TakeThose(ctx, s, func([]byte) bool { return true })
-}
+func (g *Group) Take(ctx context.Context, s Side) error { return g.in.Take(ctx, s) }
 
 // TakeThose is Take for those changed keys of the group for which want returns true. The key is
 // borrowed. Errors: as Take.
 func (g *Group) TakeThose(ctx context.Context, s Side, want func(key []byte) bool) error {
-	if s > SideRight {
-		return fmt.Errorf("take side %d: %w", s, ErrInvalid)
-	}
-	if err := g.owner.usable(); err != nil {
-		return err
-	}
-	for c, err := range g.changes(ctx) {
-		if err != nil {
-			return err
-		}
-		if !want(c.Key) {
-			continue
-		}
-		sides := [...]struct {
-			e   *fb.Entry
-			has bool
-		}{{&c.Base, c.HasBase}, {&c.Left, c.HasLeft}, {&c.Right, c.HasRight}}
-		if err := g.owner.Result.journal.SetTo(c.Key, sides[s].e, sides[s].has); err != nil {
-			return fmt.Errorf("take a side of a group: %w", err)
-		}
-		lost := false
-		for _, o := range []Side{SideLeft, SideRight} {
-			changed := c.BaseUnknown || !sameEntry(sides[o].e, sides[o].has, &c.Base, c.HasBase)
-			lost = lost || changed && !sameEntry(sides[o].e, sides[o].has, sides[s].e, sides[s].has)
-		}
-		if !lost {
-			continue
-		}
-		if err := g.owner.Report(ctx, c.Key, g.owner.name, s); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// sameEntry reports whether two entries of a key say the same.
-func sameEntry(a *fb.Entry, hasA bool, b *fb.Entry, hasB bool) bool {
-	if !hasA || !hasB {
-		return hasA == hasB
-	}
-	return btree.EqualValues(a, b)
+	return g.in.TakeThose(ctx, s, want)
 }
 
 // Newest returns SideLeft or SideRight for the side that wrote one of the changed keys of the group
 // last, by the rule of LastOneWins. It holds the keys of the group in memory. Errors: as Take.
-func (g *Group) Newest(ctx context.Context) (Side, error) {
-	if err := g.owner.usable(); err != nil {
-		return SideBase, err
-	}
-	var keys [][]byte
-	for r, err := range g.rows() {
-		if err != nil {
-			return SideBase, fmt.Errorf("read the changes of a group: %w", err)
-		}
-		keys = append(keys, bytes.Clone(r.Entry.Key[len(g.prefix):]))
-	}
-	return newestSide(ctx, g.owner.pair, keys)
-}
+func (g *Group) Newest(ctx context.Context) (Side, error) { return g.in.Newest(ctx) }
 
 // Newest returns SideLeft or SideRight for the side that wrote one of keys last, by the rule of
 // LastOneWins. Keys are in ascending order, and a side has changed one of them. Errors: ErrCorrupt,
 // those of ctx.
 func (m *Merge) Newest(ctx context.Context, keys [][]byte) (Side, error) {
-	return newestSide(ctx, m.pair, keys)
-}
-
-func newestSide(ctx context.Context, p *merge.Pair, keys [][]byte) (Side, error) {
-	o, err := p.Newest(ctx, keys)
-	if err != nil {
-		return SideBase, fmt.Errorf("find the newest side: %w", err)
-	}
-	if o == merge.TakeLeft {
-		return SideLeft, nil
-	}
-	return SideRight, nil
+	return m.in.Newest(ctx, keys)
 }

@@ -12,24 +12,13 @@ import (
 )
 
 // CommitID names a commit: the SHA-256 of its canonical bytes. The zero CommitID names none and
-// stands for "the handle's head" where a doc comment says so.
-type CommitID [32]byte
-
-// String returns the id as 64 lower-case hexadecimal digits.
-func (id CommitID) String() string { return hex.EncodeToString(id[:]) }
-
-// Short returns the first 12 hexadecimal digits, for people.
-func (id CommitID) Short() string { return hex.EncodeToString(id[:6]) }
-
-// IsZero reports whether id names no commit.
-func (id CommitID) IsZero() bool { return id == CommitID{} }
-
-// Compare orders ids by their bytes.
-func (id CommitID) Compare(other CommitID) int { return bytes.Compare(id[:], other[:]) }
+// stands for "the handle's head" where a doc comment says so. String gives it as 64 hexadecimal
+// digits, Short as 12.
+type CommitID = commit.ID
 
 // FirstCommit returns the id of the first commit, which every page has: it is empty and has no
 // parents. It can be read for ever, also when history was given up.
-func FirstCommit() CommitID { return CommitID(commit.First().ID) }
+func FirstCommit() CommitID { return commit.First().ID }
 
 // ParseCommitID reads the 64 hexadecimal digits of a commit id. Errors: ErrInvalid.
 func ParseCommitID(s string) (CommitID, error) {

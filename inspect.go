@@ -11,6 +11,7 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/session"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
@@ -82,10 +83,9 @@ func (p *Page) Stats(context.Context) (PageStats, error) {
 		Segments: st.Segments, SegmentBytes: st.SegmentBytes, IndexBytes: st.IndexBytes, PendingRows: st.PendingRows, CacheMisses: st.CacheMisses,
 	}
 	for _, h := range p.ledger.repo.pages.Handles(p.shared.key) {
-		h.mu.Lock()
-		out.OpenSnapshots += len(h.snapshots)
-		out.OpenTransactions += len(h.txs)
-		h.mu.Unlock()
+		open := h.in.Open()
+		out.OpenSnapshots += open.Snapshots
+		out.OpenTransactions += open.Transactions
 	}
 	return out, nil
 }
@@ -115,14 +115,14 @@ type TreeStats struct {
 // TreeStats reads the whole tree of a commit, verifying it, and describes it. The zero id means the
 // newest durable head. Errors: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) TreeStats(ctx context.Context, id CommitID) (TreeStats, error) {
-	c, release, err := p.pinOutside(ctx, id)
+	c, release, err := p.in.Pin(ctx, id)
 	if err != nil {
 		return TreeStats{}, fmt.Errorf("describe tree: %w", err)
 	}
 	defer release()
 	d := treeDescriber{levels: map[int]*LevelStats{}}
 	d.stats.Root = c.Root.String()
-	if err := btree.Verify(ctx, p.tree(c), d.visit); err != nil {
+	if err := btree.Verify(ctx, p.in.Tree(c), d.visit); err != nil {
 		return TreeStats{}, fmt.Errorf("describe tree: %w", err)
 	}
 	return d.result(), nil
@@ -206,7 +206,7 @@ func (t *treeDescriber) result() TreeStats {
 // ErrCorrupt, those of ctx.
 func (p *Page) Nodes(ctx context.Context, id CommitID) iter.Seq2[NodeInfo, error] {
 	return func(yield func(NodeInfo, error) bool) {
-		c, release, err := p.pinOutside(ctx, id)
+		c, release, err := p.in.Pin(ctx, id)
 		if err != nil {
 			yield(NodeInfo{}, fmt.Errorf("list nodes: %w", err))
 			return
@@ -216,7 +216,7 @@ func (p *Page) Nodes(ctx context.Context, id CommitID) iter.Seq2[NodeInfo, error
 			yield(NodeInfo{Digest: c.Root.String()}, nil)
 			return
 		}
-		err = btree.Verify(ctx, p.tree(c), func(n *fb.Node, d object.Digest) (bool, error) {
+		err = btree.Verify(ctx, p.in.Tree(c), func(n *fb.Node, d object.Digest) (bool, error) {
 			if !yield(newNodeInfo(n, d), nil) {
 				return false, errStopped
 			}
@@ -242,9 +242,9 @@ type PieceInfo struct {
 // those of ctx.
 func (s *Snapshot) Pieces(ctx context.Context, key []byte) iter.Seq2[PieceInfo, error] {
 	return func(yield func(PieceInfo, error) bool) {
-		e, err := s.lookup(ctx, key)
+		e, err := s.in().Lookup(ctx, key)
 		if err == nil && !e.Inline {
-			err = split.Walk(ctx, enteredPieces{s.snapshotState}, e.Digest, func(d object.Digest, size uint64, _ bool) error {
+			err = split.Walk(ctx, session.PiecesOf(s.in().Origin()), e.Digest, func(d object.Digest, size uint64, _ bool) error {
 				if d == e.Digest {
 					size = e.Size
 				}

@@ -21,7 +21,7 @@ func wantGone(t *testing.T, k *Page, want bool) {
 	t.Helper()
 	gone := false
 	select {
-	case <-k.gate.Life().Done():
+	case <-k.in.Gate().Life().Done():
 		gone = true
 	default:
 	}
@@ -126,7 +126,7 @@ func TestKeepAndEvictAtRandom(t *testing.T) {
 					return
 				}
 				select {
-				case <-k.gate.Life().Done():
+				case <-k.in.Gate().Life().Done():
 				case <-ctx.Done():
 				}
 				if err := k.Close(); err != nil {

@@ -19,6 +19,12 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
+// A merge that failed is tried again after minBackoff at first, and after maxBackoff at last.
+const (
+	minBackoff = 10 * time.Millisecond
+	maxBackoff = time.Hour
+)
+
 // handClock is a clock whose timers end when the test says so. Short ones, with which commits wait
 // for each other, end at once.
 type handClock struct {
@@ -153,68 +159,11 @@ func TestFailedMergesBackOff(t *testing.T) {
 	}
 }
 
-// computed returns a run that has merged two heads and not submitted that.
-func computed(t *testing.T, p *Page, rules *MergeRules) (run *mergeRun, left, right CommitID) {
-	t.Helper()
-	base := putOn(t, p, CommitID{}, "k", "0")
-	left, right = putOn(t, p, base, "k", "1"), putOn(t, p, base, "k", "2")
-	run = &mergeRun{m: p.shared.merger, rules: rules}
-	t.Cleanup(run.rollback)
-	run.begin()
-	check(t, run.take(t.Context(), p.store.Heads()))
-	check(t, run.compute(t.Context()))
-	return run, left, right
-}
-
 func headCount(t *testing.T, p *Page) int {
 	t.Helper()
 	heads, err := p.Heads(t.Context())
 	check(t, err)
 	return len(heads)
-}
-
-// A merge that finds the page changed is made anew while nobody can commit, so that it catches up
-// with a busy page; but not with code of the app, for which the writers would have to wait.
-func TestMergesCatchUp(t *testing.T) {
-	appRule := &MergeRules{Default: ByValue("mine", func(_, _, right []byte) ([]byte, bool) { return right, true })}
-	for rules, want := range map[*MergeRules]int{nil: 1, {Default: Counter()}: 1, appRule: 2} {
-		p, _ := onHand(t, Options{Merge: MergeOptions{Manual: true}})
-		run, left, right := computed(t, p, rules)
-		newer := putOn(t, p, left, "other", "")
-		pending, err := run.submit(t.Context())
-		check(t, err)
-		check(t, pending.Wait())
-		if n := headCount(t, p); n != want {
-			t.Errorf("%d heads, want %d", n, want)
-		}
-		if c := run.results()[0].Commit; want == 1 && !cmp.Equal(c.Parents, sortedIDs(newer, right)) {
-			t.Errorf("the merge is %+v", c)
-		}
-	}
-}
-
-func TestMergesThatCameTooLate(t *testing.T) {
-	p, _ := onHand(t, Options{Merge: MergeOptions{Manual: true}})
-	run, _, _ := computed(t, p, nil)
-	if _, err := p.Merge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if pending, err := run.submit(t.Context()); pending != nil || err != nil {
-		t.Errorf("nothing is left to be done: got %v, %v", pending, err)
-	}
-	run, _, _ = computed(t, p, nil)
-	p.SetMergeRules(nil)
-	if _, err := run.submit(t.Context()); !errors.Is(err, errRulesChanged) {
-		t.Errorf("got %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := run.submit(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
-	if n := headCount(t, p); n != 2 {
-		t.Errorf("%d heads", n)
-	}
 }
 
 // When the disk fails, the heads stay as they are, and nothing relies on what was lost.
@@ -288,8 +237,8 @@ func TestWaitForMergeObeysItsContext(t *testing.T) {
 	}
 }
 
-// mergeOf adds a merge commit with some root.
-func mergeOf(t *testing.T, p *Page, root object.Digest, a, b CommitID) CommitID {
+// mergeCommit adds a merge commit with some root.
+func mergeCommit(t *testing.T, p *Page, root object.Digest, a, b CommitID) CommitID {
 	t.Helper()
 	left, err := p.store.Commit(t.Context(), commit.ID(a))
 	check(t, err)
@@ -339,74 +288,12 @@ func TestResolverEndsItsGoroutine(t *testing.T) {
 	}
 }
 
-// B2: what is told late does not take a handle back.
-func TestHandlesDoNotGoBack(t *testing.T) {
-	p, _ := onHand(t, Options{Merge: MergeOptions{Manual: true}})
-	base := putOn(t, p, CommitID{}, "k", "0")
-	older := putOn(t, p, base, "k", "1")
-	newer := putOn(t, p, older, "k", "2")
-	for _, heads := range []int{1, 2} {
-		if n := headCount(t, p); n != heads {
-			t.Fatalf("%d heads, want %d", n, heads)
-		}
-		for _, id := range []CommitID{older, base} {
-			c, err := p.store.Commit(t.Context(), commit.ID(id))
-			check(t, err)
-			p.advance(c)
-			if got := CommitID(p.position.Load().ID); got != newer {
-				t.Fatalf("with %d heads the handle went back to %s", heads, got.Short())
-			}
-		}
-		if heads == 2 {
-			return
-		}
-		q, err := p.ledger.Page(t.Context(), "page")
-		check(t, err)
-		putOn(t, q, base, "k", "3")
-		check(t, q.Close())
-	}
-}
-
-// Merges that came from elsewhere are left alone for a while: their devices may be about to merge
-// them too.
-func TestMergesOfOthersAreMergedLater(t *testing.T) {
-	p, c := onHand(t, Options{})
-	base := putOn(t, p, CommitID{}, "k", "0")
-	for round := range 3 {
-		p.shared.merger.automatic = false // as if the commits came all at once
-		a, b := putOn(t, p, base, "k", fmt.Sprint(round, "a")), putOn(t, p, base, "k", fmt.Sprint(round, "b"))
-		x := mergeOf(t, p, rootOf(t, p, a), a, b)
-		y := mergeOf(t, p, rootOf(t, p, b), a, b)
-		p.shared.merger.automatic = true
-		p.shared.merger.want(true)
-		timer := <-c.timers
-		if want := minBackoff / 2 << round; timer.d != want {
-			t.Errorf("round %d: merged after %s, want %s", round, timer.d, want)
-		}
-		timer.fire <- time.Time{}
-		check(t, p.WaitForMerge(t.Context()))
-		heads, err := p.Heads(t.Context())
-		check(t, err)
-		if len(heads) != 1 || !cmp.Equal(sortedIDs(x, y), heads[0].Parents) || heads[0].Root != rootOf(t, p, max2(x, y)).String() {
-			t.Fatalf("heads %+v", heads)
-		}
-		base = heads[0].ID
-	}
-	putOn(t, p, base, "k", "own")
-	if p.shared.merger.hesitation() != 0 || p.shared.merger.comity != 0 {
-		t.Error("a usual commit waits")
-	}
-}
-
 func sortedIDs(a, b CommitID) []CommitID {
 	if a.Compare(b) > 0 {
 		a, b = b, a
 	}
 	return []CommitID{a, b}
 }
-
-// max2 returns the greater of two merges of the same commits, whose timestamps are equal.
-func max2(a, b CommitID) CommitID { return sortedIDs(a, b)[1] }
 
 // In a criss-cross history the base is made of several. A rule on values is asked for it, and what
 // it made can be read by a group strategy and goes nowhere else.
@@ -415,8 +302,8 @@ func TestGroupsOverAVirtualBase(t *testing.T) {
 	long := func(s string) string { return strings.Repeat(s, 3000) }
 	base := putOn(t, p, CommitID{}, "rule", long("0"))
 	a, b := putOn(t, p, base, "rule", long("a")), putOn(t, p, base, "rule", long("b"))
-	x := mergeOf(t, p, rootOf(t, p, a), a, b)
-	y := mergeOf(t, p, rootOf(t, p, b), a, b)
+	x := mergeCommit(t, p, rootOf(t, p, a), a, b)
+	y := mergeCommit(t, p, rootOf(t, p, b), a, b)
 	x = putOn(t, p, x, "g/k", "x")
 	y = putOn(t, p, y, "g/k", "y")
 	asked := 0
@@ -473,30 +360,4 @@ func (v virtualBase) MergeGroup(ctx context.Context, m *Merge, g *Group) error {
 		}
 	}
 	return m.Result.Put(ctx, []byte("g/base"), b)
-}
-
-// TestRootOfLostCommit has two commits with one root, of which the first has lost its tree: who
-// needs the root asks for that of the other.
-func TestRootOfLostCommit(t *testing.T) {
-	var commits []*commit.Commit
-	for i := range 2 {
-		c, err := commit.New(commit.Params{Now: time.Unix(int64(i+1), 0), Root: object.Sum(object.NodeBit, []byte("root")), Parents: []*commit.Commit{commit.First()}})
-		check(t, err)
-		commits = append(commits, c)
-	}
-	m := &merger{}
-	for _, lose := range []bool{false, true} {
-		want := commits[0]
-		if lose {
-			m.lose(commits[0].ID)
-			want = commits[1]
-		}
-		r := newRootsOf(nil)
-		r.lost = m.isLost
-		r.add(commits[0])
-		r.add(commits[1])
-		if id, ok := r.of(commits[0].Root); !ok || id != want.ID {
-			t.Errorf("lost %v: the root is that of %s, %v, want %s", lose, id, ok, want.ID)
-		}
-	}
 }

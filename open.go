@@ -16,6 +16,7 @@ import (
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/secret"
+	"github.com/ledgerd/ledger/internal/session"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/pageusage"
 	"github.com/ledgerd/ledger/split"
@@ -67,9 +68,10 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 	}
 	r := &Repository{
 		o: o.withDefaults(), fs: vfs.OS, gate: gate.New(),
-		indexes: map[pageKey]*index.Memory{}, ledgerDirs: map[string]bool{}, listed: make(chan struct{}), ledgerRules: map[string]*MergeRules{}, pageRules: map[pageKey]*MergeRules{},
+		indexes: map[pageKey]*index.Memory{}, ledgerDirs: map[string]bool{}, listed: make(chan struct{}),
 	}
 	r.clock = clockOf(&r.o)
+	r.rules.Other = r.o.otherRules
 	var err error
 	r.cache, r.recency = storage.NewNodeCache(r.o.CacheBytes), storage.NewRecency(recencyPieces)
 	if r.o.InMemory {
@@ -230,17 +232,17 @@ func (r *Repository) close() error {
 	r.gate.Close()
 	r.background.Wait()
 	r.keeper.Wait()
-	var sum leaks
+	var sum session.Leaks
 	var errs []error
 	err := r.cloud.Close(func() {
 		for _, p := range r.pages.AllHandles() {
 			l, err := p.close()
-			sum.add(l)
+			sum.Add(l)
 			errs = append(errs, err)
 		}
 		r.pages.Wait()
 	})
-	errs = append(errs, err, sum.err(), r.release())
+	errs = append(errs, err, sum.Err(), r.release())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close repository: %w", err)
 	}
@@ -329,4 +331,4 @@ func newKeeper(r *Repository) *cloudlink.Keeper {
 type heldPage struct{ *Page }
 
 // Closed reports whether the handle was closed.
-func (p heldPage) Closed() bool { return p.gate.Closed() }
+func (p heldPage) Closed() bool { return p.in.Gate().Closed() }

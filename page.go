@@ -4,20 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/seal"
-	"github.com/ledgerd/ledger/commit"
-	fb "github.com/ledgerd/ledger/flatbuffers"
-	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/presence"
-	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/internal/session"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -32,19 +26,12 @@ type Page struct {
 	ledger *Ledger
 	shared *pageStore
 	store  *storage.Store // of shared
-	gate   *gate.Gate
+	in     *session.Page
 	kind   presence.Kind
 
 	once     sync.Once
-	leaked   leaks
+	leaked   session.Leaks
 	closeErr error
-
-	position atomic.Pointer[commit.Commit] // see branch.go
-	refused  refusals
-
-	mu        sync.Mutex
-	txs       map[*Tx]struct{}            // guarded by mu
-	snapshots map[*snapshotState]struct{} // guarded by mu
 }
 
 // ID returns the page's id.
@@ -61,114 +48,24 @@ func (p *Page) Ledger() *Ledger { return p.ledger }
 // the last handle.
 func (p *Page) Close() error {
 	l, err := p.close()
-	if err := errors.Join(l.err(), err); err != nil {
+	if err := errors.Join(l.Err(), err); err != nil {
 		return fmt.Errorf("close page %s: %w", p.shared.key.Text(p.shared.name), err)
 	}
 	return nil
 }
 
-func (p *Page) close() (leaks, error) {
+func (p *Page) close() (session.Leaks, error) {
 	p.once.Do(func() {
-		p.gate.Close()
-		var errs []error
-		p.leaked, errs = p.endAll()
-		p.closeErr = errors.Join(append(errs, p.shared.drop(p))...)
+		p.leaked, p.closeErr = p.in.Close()
+		p.closeErr = errors.Join(p.closeErr, p.shared.drop(p))
 	})
 	return p.leaked, p.closeErr
 }
 
-// endAll ends what was taken from the handle and counts what its caller should have ended. The gate
-// is closed.
-func (p *Page) endAll() (leaks, []error) {
-	p.mu.Lock()
-	var txs []*Tx
-	for t := range p.txs {
-		txs = append(txs, t)
-	}
-	var snapshots []*snapshotState
-	for s := range p.snapshots {
-		snapshots = append(snapshots, s)
-	}
-	p.mu.Unlock()
-	var l leaks
-	var errs []error
-	for _, t := range txs {
-		open, err := t.end()
-		if open && !t.managed {
-			l.transactions++
-		}
-		errs = append(errs, err)
-	}
-	for _, s := range snapshots {
-		if s.end() && !s.managed {
-			l.snapshots++
-		}
-	}
-	return l, errs
-}
-
-var errPageClosed = fmt.Errorf("page: %w", ErrClosed)
-
 // enter lets a call in that must then leave.
-func (p *Page) enter() error {
-	if !p.gate.Enter() {
-		return errPageClosed
-	}
-	return nil
-}
-
-func (p *Page) leave()               { p.gate.Leave() }
-func (p *Page) closing() *gate.Gate  { return p.gate }
-func (p *Page) pieces() split.Source { return p.store }
-func (p *Page) note(err error)       { p.shared.note(err) }
-
-// find makes a Page the origin of the entries of a Diff, which hold their inline values.
-func (p *Page) find(context.Context, []byte) (fb.Entry, bool, error) { return fb.Entry{}, false, nil }
-
-func (p *Page) log() *slog.Logger {
-	return p.shared.log()
-}
-
-// warn logs an error that is of no consequence for the call that met it.
-func (p *Page) warn(err error) {
-	if err != nil {
-		p.log().Warn("a temporary file stays until the page is opened again", "error", err)
-	}
-}
-
-// pin returns a commit, zero meaning the handle's head, and keeps it from being pruned until
-// release is called.
-func (p *Page) pin(ctx context.Context, id CommitID) (c *commit.Commit, release func(), err error) {
-	if !id.IsZero() {
-		release := p.store.Pin(commit.ID(id))
-		c, err := p.store.Commit(ctx, commit.ID(id))
-		if err == nil {
-			// Somebody may have seen the id before its sync returned.
-			err = p.store.WaitDurable(c)
-		}
-		if err != nil {
-			release()
-			p.note(err)
-			return nil, nil, err
-		}
-		return c, release, nil
-	}
-	for {
-		c, err := p.head(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		release := p.store.Pin(c.ID)
-		// It may have become an ancestor in between, and have been pruned.
-		if slices.Contains(p.store.Heads(), c) {
-			return c, release, nil
-		}
-		release()
-		if err := ctx.Err(); err != nil {
-			return nil, nil, err
-		}
-	}
-}
+func (p *Page) enter() error   { return p.in.Enter() }
+func (p *Page) leave()         { p.in.Leave() }
+func (p *Page) note(err error) { p.shared.note(err) }
 
 // View calls fn with a snapshot of the handle's head and closes it when fn returns. It returns what
 // fn returns. Errors: ErrClosed, ErrCorrupt.
@@ -176,108 +73,86 @@ func (p *Page) View(ctx context.Context, fn func(*Snapshot) error) error {
 	if fn == nil {
 		return fmt.Errorf("view: there is no function: %w", ErrInvalid)
 	}
-	s, err := p.snapshot(ctx, CommitID{}, true)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = s.Close() }() // always nil
-	return fn(s)
+	return p.in.View(ctx, func(s *session.Snapshot) error { return fn((*Snapshot)(s)) })
 }
 
 // Snapshot returns the page as of the handle's head. It must be closed. Errors: ErrClosed,
 // ErrCorrupt.
-func (p *Page) Snapshot(ctx context.Context) (*Snapshot, error) {
-	return p.snapshot(ctx, CommitID{}, false)
-}
+func (p *Page) Snapshot(ctx context.Context) (*Snapshot, error) { return p.At(ctx, CommitID{}) }
 
 // At returns the page as of a commit; the zero id means the handle's head. It must be closed. With
 // a cloud it may fetch the commit's tree; see FetchHistory. Errors: ErrNotFound, ErrNeedsFetch,
 // ErrNetwork, ErrClosed, ErrCorrupt.
 func (p *Page) At(ctx context.Context, id CommitID) (*Snapshot, error) {
-	return p.snapshot(ctx, id, false)
+	s, err := p.in.At(ctx, id)
+	return (*Snapshot)(s), err
 }
 
-func (p *Page) snapshot(ctx context.Context, id CommitID, managed bool) (*Snapshot, error) {
-	if err := p.enter(); err != nil {
-		return nil, err
+// Update calls fn with a transaction on the handle's head and commits it when fn returns nil. The
+// closures of one page run one after another: none sees a head that another is about to replace. fn
+// must not call Update, Commit, Merge or WaitForMerge of the same page, which would wait for
+// itself.
+//
+// It returns the id of the new commit, or of the head when fn changed nothing. When it returns nil,
+// the commit survives a crash. When fn fails, nothing changes and Update returns fn's error as it
+// is; when fn panics, nothing changes and the panic goes on. ctx governs the waiting for the turn;
+// once the batch is being written it is finished. Errors: ErrClosed, ErrReadOnly, ErrNoSpace,
+// ErrCorrupt, those of ctx and fn.
+func (p *Page) Update(ctx context.Context, fn func(*Tx) error) (CommitID, error) {
+	if fn == nil {
+		return CommitID{}, fmt.Errorf("update: there is no function: %w", ErrInvalid)
 	}
-	defer p.leave()
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("take snapshot: %w", err)
-	}
-	c, release, err := p.pin(ctx, id)
-	if err != nil {
-		return nil, fmt.Errorf("take snapshot: %w", err)
-	}
-	if !id.IsZero() {
-		if err := p.ensureTree(ctx, c); err != nil {
-			release()
-			return nil, fmt.Errorf("take snapshot: %w", err)
-		}
-	}
-	return p.newSnapshot(c, release, managed), nil
+	return p.in.Update(ctx, func(t *session.Tx) error { return fn((*Tx)(t)) })
 }
 
-func (p *Page) closeSnapshot(s *snapshotState) error {
-	p.mu.Lock()
-	delete(p.snapshots, s)
-	p.mu.Unlock()
-	s.end()
-	return nil
+// TxOptions say how a transaction begins. Nil and the zero value mean: on the handle's head, and
+// siblings are allowed.
+type TxOptions struct {
+	// Base is the commit to build on; zero means the handle's head.
+	Base CommitID
+	// FailOnConflict makes Commit fail with ErrConflict when Base is no longer a head, instead of
+	// making a second head. After such an error the next Begin with FailOnConflict, and without
+	// Base, of the same handle waits for the page's write turn, at most for a second, and the
+	// transaction holds the turn: other writers wait for it. It holds the turn for 10 ms and twice
+	// as long as the refused one had run, at most for a second, and then goes on without.
+	FailOnConflict bool
 }
 
-// Commit is an immutable version of a page. It is a copy; its slices belong to the caller.
-type Commit struct {
-	ID CommitID
-	// Time is Timestamp as a time in UTC.
-	Time time.Time
-	// Timestamp is when the commit was made, in nanoseconds since 1970, by the clock of the device
-	// that made it; where a parent is less than a day ahead of that clock, it is 1 ns after the
-	// parent. A merge commit has that of its later parent. Where clocks were wrong it may be less
-	// than that of a parent; Generation never is.
-	Timestamp int64
-	// Generation is the longest path to the first commit, which has 0.
-	Generation uint64
-	// Root is the digest of the tree's root node, 66 hexadecimal digits. Equal content has the
-	// equal root.
-	Root string
-	// Parents has no id for the first commit, one for a usual commit, two for a merge.
-	Parents []CommitID
-	// Device and Message are what was recorded, often "".
-	Device, Message string
+// Begin starts a transaction on a base that stays fixed; other commits go on meanwhile. The
+// transaction must end with Commit or Rollback. o may be nil. Errors: ErrClosed, ErrReadOnly,
+// ErrNotFound (no such base), ErrCorrupt.
+func (p *Page) Begin(ctx context.Context, o *TxOptions) (*Tx, error) {
+	t, err := p.in.Begin(ctx, session.TxOptions(given(o)))
+	return (*Tx)(t), err
 }
 
-// IsFirst reports whether c is the implied first commit of every page: empty, without parents.
-func (c Commit) IsFirst() bool { return c.Generation == 0 }
-
-func newCommit(c *commit.Commit) Commit {
-	out := Commit{
-		ID: CommitID(c.ID), Time: time.Unix(0, c.Timestamp).UTC(), Timestamp: c.Timestamp, Generation: c.Generation,
-		Root: c.Root.String(), Device: c.Device, Message: c.Message,
-	}
-	for _, p := range c.Parents {
-		out.Parents = append(out.Parents, CommitID(p))
+// given returns options that may be nil.
+func given[O any](o *O) (out O) {
+	if o != nil {
+		out = *o
 	}
 	return out
 }
 
+// Refresh moves the handle to the newest durable head of the page, whatever branch that is on, and
+// returns it. Without it a handle goes on with its own branch until the branches are merged.
+// Errors: ErrClosed, those of ctx.
+func (p *Page) Refresh(ctx context.Context) (CommitID, error) { return p.in.Refresh(ctx) }
+
 // Heads returns the commits without children that are durable, oldest first by (timestamp, id):
 // never none, and one unless siblings wait to be merged. Errors: ErrClosed.
 func (p *Page) Heads(context.Context) ([]Commit, error) {
-	if err := p.enter(); err != nil {
-		return nil, err
+	heads, err := p.in.Heads()
+	out := make([]Commit, len(heads))
+	for i, h := range heads {
+		out[i] = newCommit(h)
 	}
-	defer p.leave()
-	var heads []Commit
-	for _, h := range p.store.Heads() {
-		heads = append(heads, newCommit(h))
-	}
-	return heads, nil
+	return out, err
 }
 
 // Commit returns the commit with the given id. Errors: ErrNotFound, ErrClosed, ErrCorrupt.
 func (p *Page) Commit(ctx context.Context, id CommitID) (Commit, error) {
-	c, err := p.durableCommit(ctx, commit.ID(id))
+	c, err := p.in.Commit(ctx, id)
 	if err != nil {
 		return Commit{}, fmt.Errorf("read commit: %w", err)
 	}
@@ -298,42 +173,21 @@ type Sender struct {
 // unless another one has sent it again, where a bucket had lost it. Errors: ErrNotFound, ErrClosed,
 // ErrCorrupt.
 func (p *Page) Sender(ctx context.Context, id CommitID) (out Sender, err error) {
-	if _, err = p.durableCommit(ctx, commit.ID(id)); err == nil {
-		err = p.enter()
+	var s cloudsync.Sender
+	if _, err = p.in.Commit(ctx, id); err == nil {
+		err = p.in.Call(ctx, func(ctx context.Context) error {
+			s, err = cloudsync.SenderOf(ctx, p.store, id)
+			p.note(err)
+			return err
+		})
 	}
 	if err != nil {
-		return out, fmt.Errorf("read who sent a commit: %w", err)
-	}
-	defer p.leave()
-	s, err := cloudsync.SenderOf(ctx, p.store, commit.ID(id))
-	if err != nil {
-		p.note(err)
 		return out, fmt.Errorf("read who sent a commit: %w", err)
 	}
 	if s.Device != (seal.ID{}) {
 		out = Sender{Device: s.Device.String(), Verified: s.Verified}
 	}
 	return out, nil
-}
-
-// durableCommit returns a commit once it is durable. Somebody asks for it by its id, who may be
-// wrong.
-func (p *Page) durableCommit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
-	return p.commitBy(ctx, id, p.store.Commit)
-}
-
-// commitBy returns a commit once it is durable, read with a method of the store.
-func (p *Page) commitBy(ctx context.Context, id commit.ID, read func(context.Context, commit.ID) (*commit.Commit, error)) (*commit.Commit, error) {
-	if err := p.enter(); err != nil {
-		return nil, err
-	}
-	defer p.leave()
-	c, err := read(ctx, id)
-	if err != nil {
-		p.note(err)
-		return nil, err
-	}
-	return c, p.store.WaitDurable(c)
 }
 
 // Tag is a name for a commit. A tagged commit is kept.
@@ -349,54 +203,21 @@ type Tag struct {
 // it survives a crash. Errors: ErrNotFound (no such commit), ErrInvalid, ErrTooLarge, ErrClosed,
 // ErrReadOnly.
 func (p *Page) Tag(ctx context.Context, name string, id CommitID) error {
-	if err := ValidateTag(name); err != nil {
-		return err
-	}
-	c, release, err := p.pinFor(ctx, id)
-	if err != nil {
-		return fmt.Errorf("tag %q: %w", name, err)
-	}
-	defer release()
-	defer p.leave()
-	return p.store.SetTag(ctx, name, c.ID)
-}
-
-// pinFor enters the page and pins a commit; on nil the caller must release and leave.
-func (p *Page) pinFor(ctx context.Context, id CommitID) (*commit.Commit, func(), error) {
-	if err := p.enter(); err != nil {
-		return nil, nil, err
-	}
-	c, release, err := p.pin(ctx, id)
-	if err != nil {
-		p.leave()
-		return nil, nil, err
-	}
-	return c, release, nil
+	return p.in.Tag(ctx, name, id)
 }
 
 // DeleteTag takes a name away. Errors: ErrNotFound, ErrClosed, ErrReadOnly.
-func (p *Page) DeleteTag(ctx context.Context, name string) error {
-	if err := p.enter(); err != nil {
-		return err
-	}
-	defer p.leave()
-	return p.store.DeleteTag(ctx, name)
-}
+func (p *Page) DeleteTag(ctx context.Context, name string) error { return p.in.DeleteTag(ctx, name) }
 
 // Tags returns all tags sorted by name. Errors: ErrClosed, ErrCorrupt.
 func (p *Page) Tags(ctx context.Context) ([]Tag, error) {
-	if err := p.enter(); err != nil {
-		return nil, err
-	}
-	defer p.leave()
-	m, err := p.store.Tags(ctx)
+	m, err := p.in.Tags(ctx)
 	if err != nil {
-		p.note(err)
-		return nil, fmt.Errorf("read tags: %w", err)
+		return nil, err
 	}
 	tags := make([]Tag, 0, len(m))
 	for name, id := range m {
-		tags = append(tags, Tag{Name: name, Commit: CommitID(id)})
+		tags = append(tags, Tag{Name: name, Commit: id})
 	}
 	slices.SortFunc(tags, func(a, b Tag) int { return strings.Compare(a.Name, b.Name) })
 	return tags, nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/checkup"
 	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/merging"
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/reclaim"
 	"github.com/ledgerd/ledger/storage"
@@ -20,7 +21,8 @@ func (r *Repository) openStore(ctx context.Context, key pageKey, name string) (*
 		s.note(err)
 		return nil, err
 	}
-	s.merger = newMerger(s)
+	s.env = s.sessionEnv()
+	s.merger = merging.New(s.mergingEnv())
 	s.collector = reclaim.NewCollector(reclaim.Page{
 		Key: key, Store: s.store, Clock: r.clock, Log: s.log(), Damaged: s.note,
 		Collected: func(n int, bytes int64) { s.observe(Event{Kind: EventCollect, Changes: n, Bytes: bytes}) },
@@ -109,7 +111,7 @@ func (s *pageStore) logRecovery() {
 // close closes the store behind the last handle.
 func (s *pageStore) close(p *Page) error {
 	err := s.cloud.End()
-	s.merger.close()
+	s.merger.Close()
 	s.collector.Close()
 	st := s.store.Stats()
 	blank := s.store.Blank()

@@ -8,10 +8,11 @@ import (
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/cloudlink"
-	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/merging"
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/reclaim"
+	"github.com/ledgerd/ledger/internal/session"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -25,7 +26,8 @@ type pageStore struct {
 	key       pageKey
 	name      string
 	store     *storage.Store
-	merger    *merger
+	env       *session.Env // of its sessions
+	merger    *merging.Driver
 	collector *reclaim.Collector
 
 	cloud *cloudlink.Page
@@ -65,7 +67,7 @@ func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name 
 		r.keeper.Use(key)
 	}
 	if kind != presence.ForLook {
-		s.merger.want(false)
+		s.merger.Want(false)
 	}
 	return p, nil
 }
@@ -80,13 +82,7 @@ func (r *Repository) keepPage(ctx context.Context, page PageRef) (*Page, error) 
 
 // newHandle returns a handle of an open page.
 func (s *pageStore) newHandle(kind presence.Kind) *Page {
-	p := &Page{
-		ledger: &Ledger{repo: s.repo, name: s.key.Ledger}, shared: s, store: s.store, gate: gate.New(), kind: kind,
-		txs: map[*Tx]struct{}{}, snapshots: map[*snapshotState]struct{}{},
-	}
-	heads := s.store.Heads()
-	p.position.Store(heads[len(heads)-1])
-	return p
+	return &Page{ledger: &Ledger{repo: s.repo, name: s.key.Ledger}, shared: s, store: s.store, in: session.New(s.env), kind: kind}
 }
 
 // noteUse has page usage say whether the app has the page open. Looks of the repository's own, such
@@ -140,21 +136,19 @@ func (s *pageStore) positions() []commit.ID {
 	var at []commit.ID
 	for _, p := range s.repo.pages.Handles(s.key) {
 		if p.kind != presence.ForSync {
-			at = append(at, p.position.Load().ID)
+			at = append(at, p.in.Position().ID)
 		}
 	}
 	return at
 }
 
 // transactions returns those that are open, of all handles.
-func (s *pageStore) transactions() map[*Tx]bool {
-	all := map[*Tx]bool{}
+func (s *pageStore) transactions() map[*session.Tx]bool {
+	all := map[*session.Tx]bool{}
 	for _, p := range s.repo.pages.Handles(s.key) {
-		p.mu.Lock()
-		for t := range p.txs {
+		for _, t := range p.in.Transactions() {
 			all[t] = true
 		}
-		p.mu.Unlock()
 	}
 	return all
 }
@@ -176,19 +170,4 @@ func (s *pageStore) note(err error) {
 	if s.repo.o.Observer != nil && errors.Is(err, ErrCorrupt) {
 		s.observe(Event{Kind: EventCorruption, Err: err})
 	}
-}
-
-// leaks counts what was open when its page was closed.
-type leaks struct{ transactions, snapshots int }
-
-func (l *leaks) add(m leaks) {
-	l.transactions += m.transactions
-	l.snapshots += m.snapshots
-}
-
-func (l leaks) err() error {
-	if l == (leaks{}) {
-		return nil
-	}
-	return fmt.Errorf("%d transactions and %d snapshots were left open", l.transactions, l.snapshots)
 }

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/ledgerd/ledger/cloudsync"
@@ -13,12 +12,12 @@ import (
 // cloudPage returns what a page that was opened has of the cloud.
 func (s *pageStore) cloudPage() *cloudlink.Page {
 	p := cloudlink.PageOptions{
-		Page: s.key, Name: s.name, Store: s.store, Arrived: func() { s.merger.want(true) }, InUse: s.positions,
+		Page: s.key, Name: s.name, Store: s.store, Arrived: func() { s.merger.Want(true) }, InUse: s.positions,
 		Collect: func(ctx context.Context) error { return s.collector.All(ctx, nil) },
 	}
 	if o := &s.repo.o; !o.Merge.Manual || o.Sync.Merge {
 		p.Merge = func(ctx context.Context, _ []commit.ID) error {
-			_, err := s.merger.attempt(ctx) // which merges alone what the store says
+			_, err := s.merger.Merge(ctx) // which merges alone what the store says
 			return err
 		}
 	}
@@ -28,14 +27,17 @@ func (s *pageStore) cloudPage() *cloudlink.Page {
 // withSync calls fn with what syncs the page, for a call on p. what is the work for the text of an
 // error, "" where the error says it. What fn waits for ends when p closes.
 func (p *Page) withSync(ctx context.Context, what string, fn func(context.Context, *cloudsync.Page) error) error {
-	return p.call(ctx, func(ctx context.Context) error {
-		err := p.shared.cloud.Do(ctx, fn)
-		p.note(err)
-		if err != nil && what != "" {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-		return err
-	})
+	return p.in.Call(ctx, func(ctx context.Context) error { return p.shared.withSync(ctx, what, fn) })
+}
+
+// withSync is Page.withSync for a call that has entered, whose context ends with its handle.
+func (s *pageStore) withSync(ctx context.Context, what string, fn func(context.Context, *cloudsync.Page) error) error {
+	err := s.cloud.Do(ctx, fn)
+	s.note(err)
+	if err != nil && what != "" {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return err
 }
 
 // Sync returns when everything that was committed to the page before the call is in the bucket, and
@@ -53,11 +55,11 @@ func (p *Page) Sync(ctx context.Context) error {
 // Sync, it gets there. Errors: ErrNotFound (no such commit), ErrNoCloud, ErrWrongKey, ErrReadOnly,
 // ErrClosed, those of ctx.
 func (p *Page) WaitSynced(ctx context.Context, id CommitID) error {
-	if _, err := p.durableCommit(ctx, commit.ID(id)); err != nil {
+	if _, err := p.in.Commit(ctx, id); err != nil {
 		return fmt.Errorf("wait for commit %s to be synced: %w", id.Short(), err)
 	}
 	return p.withSync(ctx, "wait for a commit to be synced", func(ctx context.Context, s *cloudsync.Page) error {
-		return s.WaitSynced(ctx, commit.ID(id))
+		return s.WaitSynced(ctx, id)
 	})
 }
 
@@ -67,36 +69,5 @@ func (p *Page) WaitSynced(ctx context.Context, id CommitID) error {
 // (no such commit), ErrNeedsFetch (there is no cloud, or the repository is open for reading),
 // ErrGone, ErrNetwork, those of Sync.
 func (p *Page) FetchHistory(ctx context.Context, id CommitID) error {
-	c, err := p.durableCommit(ctx, commit.ID(id))
-	if err != nil {
-		return fmt.Errorf("fetch history: %w", err)
-	}
-	return p.ensureTree(ctx, c)
-}
-
-// ensureTree makes the tree of a commit readable.
-func (p *Page) ensureTree(ctx context.Context, c *commit.Commit) error {
-	if !p.ledger.repo.cloud.Has() {
-		return nil
-	}
-	if err := p.enter(); err != nil {
-		return err
-	}
-	held, err := p.store.TreeHeld(ctx, c)
-	p.leave()
-	if err != nil || held {
-		return err
-	}
-	return p.fetchTree(ctx, c.ID)
-}
-
-// fetchTree rebuilds a tree that is not here.
-func (p *Page) fetchTree(ctx context.Context, id commit.ID) error {
-	err := p.withSync(ctx, "fetch the tree of commit "+id.Short(), func(ctx context.Context, s *cloudsync.Page) error {
-		return s.BuildTree(ctx, id)
-	})
-	if errors.Is(err, ErrReadOnly) || errors.Is(err, ErrNoCloud) {
-		return fmt.Errorf("%w: %w", ErrNeedsFetch, err)
-	}
-	return err
+	return p.in.FetchHistory(ctx, id)
 }

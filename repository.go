@@ -11,6 +11,7 @@ import (
 	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/merging"
 	"github.com/ledgerd/ledger/internal/reclaim"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/pageusage"
@@ -38,6 +39,7 @@ type Repository struct {
 	cloud    *cloudlink.Link
 	keeper   *cloudlink.Keeper
 	pages    *openPages
+	rules    merging.Book
 
 	quota *reclaim.Quota
 
@@ -51,10 +53,6 @@ type Repository struct {
 	indexes    map[pageKey]*index.Memory // guarded by mu; of the pages of a repository in memory
 
 	listed chan struct{} // guarded by mu; closed when a page was made or deleted
-
-	ledgerRules map[string]*MergeRules  // guarded by mu; those that SetMergeRules has set
-	addRule     sync.Mutex              // held while rules are read, changed and set
-	pageRules   map[pageKey]*MergeRules // guarded by mu; likewise
 }
 
 // testHooks replace what stands below a repository.

@@ -22,7 +22,7 @@ func (r *Repository) Reupload(ctx context.Context, only ...PageRef) ([]PageSync,
 	}
 	return r.syncPages(ctx, only, func(ctx context.Context, w *cloudlink.Work) error {
 		return r.syncPage(ctx, w, presence.ForLook, func(ctx context.Context, p *Page) error {
-			err := p.call(ctx, func(ctx context.Context) (err error) {
+			err := p.in.Call(ctx, func(ctx context.Context) (err error) {
 				w.Missing, err = p.shared.cloud.Reupload(ctx)
 				return err
 			})

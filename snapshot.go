@@ -1,17 +1,10 @@
 package ledger
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"iter"
-	"sync/atomic"
 
-	"github.com/ledgerd/ledger/btree"
-	"github.com/ledgerd/ledger/commit"
-	fb "github.com/ledgerd/ledger/flatbuffers"
-	"github.com/ledgerd/ledger/internal/gate"
-	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/internal/session"
 )
 
 // Reader is what a Snapshot and a Tx have in common: ordered reading of one version of a page.
@@ -31,181 +24,52 @@ var (
 
 // Snapshot is an immutable version of a page. Its commit is kept from being pruned until Close. It
 // is safe for concurrent use.
-type Snapshot struct {
-	*snapshotState
-	prefix  []byte
-	nothing bool // prefixes that exclude each other
-}
+type Snapshot session.Snapshot
 
-// snapshotState is what a snapshot and its views by prefix share.
-type snapshotState struct {
-	page    *Page
-	commit  *commit.Commit
-	nodes   completedNodes
-	tree    btree.Tree
-	values  split.Source
-	release func()
-	managed bool // by View, which closes it
-	over    atomic.Bool
-}
-
-// newSnapshot makes a snapshot of a commit that is pinned until release. The caller has entered the
-// page.
-func (p *Page) newSnapshot(c *commit.Commit, release func(), managed bool) *Snapshot {
-	s := &snapshotState{page: p, commit: c, nodes: completedNodes{p.store, p, c}, values: p.store, release: release, managed: managed}
-	s.tree = btree.Tree{Page: p.shared.key.ID, Source: &s.nodes, Root: c.Root}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.snapshots[s] = struct{}{}
-	return &Snapshot{snapshotState: s}
-}
-
-func (s *snapshotState) enter() error {
-	if s.over.Load() {
-		return fmt.Errorf("snapshot: %w", ErrClosed)
-	}
-	return s.page.enter()
-}
-
-func (s *snapshotState) leave()               { s.page.leave() }
-func (s *snapshotState) closing() *gate.Gate  { return s.page.gate }
-func (s *snapshotState) pieces() split.Source { return s.values }
-func (s *snapshotState) note(err error)       { s.page.note(err) }
-
-func (s *snapshotState) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {
-	e, ok, err := s.tree.Get(ctx, key)
-	if err != nil {
-		s.note(err)
-	}
-	return e, ok, err
-}
-
-// end releases the commit and reports whether this call did so.
-func (s *snapshotState) end() bool {
-	if s.over.Swap(true) {
-		return false
-	}
-	s.release()
-	return true
-}
+func (s *Snapshot) in() *session.Snapshot { return (*session.Snapshot)(s) }
 
 // Commit returns the commit that the snapshot shows.
-func (s *Snapshot) Commit() Commit { return newCommit(s.commit) }
+func (s *Snapshot) Commit() Commit { return newCommit(s.in().Commit()) }
 
 // Prefix returns the same snapshot limited to the keys that begin with prefix, which it copies,
 // within the limit that s has: when the two exclude each other, nothing is left. Keys are not
 // stripped; a key outside the limit is not found. Closing either closes both.
-func (s *Snapshot) Prefix(prefix []byte) *Snapshot {
-	limited := &Snapshot{snapshotState: s.snapshotState, prefix: bytes.Clone(prefix), nothing: s.nothing}
-	switch {
-	case bytes.HasPrefix(prefix, s.prefix):
-	case bytes.HasPrefix(s.prefix, prefix):
-		limited.prefix = s.prefix
-	default:
-		limited.nothing = true
-	}
-	return limited
-}
+func (s *Snapshot) Prefix(prefix []byte) *Snapshot { return (*Snapshot)(s.in().Prefix(prefix)) }
 
 // Close releases the commit. It is idempotent and always returns nil. Reads that come later fail
 // with ErrClosed.
-func (s *Snapshot) Close() error { return s.page.closeSnapshot(s.snapshotState) }
+func (s *Snapshot) Close() error {
+	s.in().Close()
+	return nil
+}
 
 // Get returns the value of key, which belongs to the caller. A value is read into memory wholly;
 // see Open for long ones. Errors: ErrNotFound, ErrNeedsFetch, ErrTooLarge (it does not fit into
 // memory), ErrClosed, ErrCorrupt, those of ctx.
-func (s *Snapshot) Get(ctx context.Context, key []byte) ([]byte, error) {
-	n, i, err := s.locate(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	if n.Inline(i) {
-		return ownedBytes(n.Value(i)), nil
-	}
-	e := n.Entry(i)
-	return readValue(ctx, s.snapshotState, &e)
-}
+func (s *Snapshot) Get(ctx context.Context, key []byte) ([]byte, error) { return s.in().Get(ctx, key) }
 
 // Stat returns the entry of key without reading its value. Errors: ErrNotFound, ErrClosed,
 // ErrCorrupt, those of ctx.
 func (s *Snapshot) Stat(ctx context.Context, key []byte) (Entry, error) {
-	e, err := s.lookup(ctx, key)
+	e, err := s.in().Lookup(ctx, key)
 	if err != nil {
 		return Entry{}, err
 	}
-	return newEntry(s.snapshotState, &e, true), nil
+	return newEntry(s.in().Origin(), &e, true), nil
 }
 
 // Open returns a reader of the value of key. Memory does not depend on the value's size. ctx
 // governs all reads of the Value. Errors: as Stat.
 func (s *Snapshot) Open(ctx context.Context, key []byte) (*Value, error) {
-	e, err := s.lookup(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	return openValue(ctx, s.snapshotState, &e), nil
-}
-
-func (s *Snapshot) lookup(ctx context.Context, key []byte) (fb.Entry, error) {
-	n, i, err := s.locate(ctx, key)
-	if err != nil {
-		return fb.Entry{}, err
-	}
-	return n.Entry(i), nil
+	v, err := s.in().Open(ctx, key)
+	return (*Value)(v), err
 }
 
 // Seek returns the first key that is not below key; it belongs to the caller. It is what an Iter
 // from key on gives first, in the time of a Get. Errors: as Get; ErrNotFound when no key follows.
 func (s *Snapshot) Seek(ctx context.Context, key []byte) ([]byte, error) {
-	if err := s.enter(); err != nil {
-		return nil, err
-	}
-	defer s.leave()
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("seek: %w", err)
-	}
-	if s.nothing {
-		return nil, errNoEntry
-	}
-	if bytes.Compare(key, s.prefix) < 0 {
-		key = s.prefix
-	}
-	found, err := s.tree.Seek(ctx, key)
-	if err != nil {
-		s.note(err)
-		return nil, fmt.Errorf("seek: %w", err)
-	}
-	if found == nil || !bytes.HasPrefix(found, s.prefix) {
-		return nil, errNoEntry
-	}
-	return ownedBytes(found), nil
+	return s.in().Seek(ctx, key)
 }
-
-// locate returns the node that has the entry of key, and its number there.
-func (s *Snapshot) locate(ctx context.Context, key []byte) (*fb.Node, int, error) {
-	if err := s.enter(); err != nil {
-		return nil, 0, err
-	}
-	defer s.leave()
-	if err := ctx.Err(); err != nil {
-		return nil, 0, fmt.Errorf("get: %w", err)
-	}
-	if s.nothing || !bytes.HasPrefix(key, s.prefix) {
-		return nil, 0, errNoEntry
-	}
-	n, i, err := s.tree.Find(ctx, key)
-	if err != nil {
-		s.note(err)
-		return nil, 0, fmt.Errorf("get: %w", err)
-	}
-	if n == nil {
-		return nil, 0, errNoEntry
-	}
-	return n, i, nil
-}
-
-// errNoEntry is made once: a look-up that finds nothing is no rare thing.
-var errNoEntry = fmt.Errorf("get: no such key: %w", ErrNotFound)
 
 // Scan returns the entries that o selects, in order of their keys, with keys and inline values that
 // belong to the caller. Errors, as the last element: ErrClosed, ErrCorrupt, ErrInvalid (negative
@@ -216,15 +80,4 @@ func (s *Snapshot) Scan(ctx context.Context, o ScanOptions) iter.Seq2[Entry, err
 
 // Iter returns an iterator over the entries that o selects, which allocates nothing for each of
 // them. It must be closed.
-func (s *Snapshot) Iter(o ScanOptions) *Iter {
-	t := s.tree
-	if s.nothing {
-		t.Root = btree.EmptyRoot
-	}
-	walk := &struct {
-		Iter
-		cursor btree.Cursor
-	}{cursor: *t.Cursor()} // one allocation: many an iterator gives one entry only
-	walk.open(s.snapshotState, treeCursor{&walk.cursor}, o, s.prefix)
-	return &walk.Iter
-}
+func (s *Snapshot) Iter(o ScanOptions) *Iter { return (*Iter)(s.in().Iter(session.ScanOptions(o))) }

@@ -2,21 +2,10 @@ package ledger
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"io"
 	"iter"
-	"sync"
-	"sync/atomic"
-	"time"
 
-	"github.com/ledgerd/ledger/btree"
-	"github.com/ledgerd/ledger/commit"
-	fb "github.com/ledgerd/ledger/flatbuffers"
-	"github.com/ledgerd/ledger/internal/changes"
-	"github.com/ledgerd/ledger/internal/gate"
-	"github.com/ledgerd/ledger/object"
-	"github.com/ledgerd/ledger/split"
-	"github.com/ledgerd/ledger/storage"
+	"github.com/ledgerd/ledger/internal/session"
 )
 
 // Tx is a transaction: a base commit and the changes made on it, which its reads see. Nobody else
@@ -26,192 +15,30 @@ import (
 //
 // After Commit, Rollback or the end of an Update closure all methods fail with ErrTxDone, and with
 // ErrClosed after Close of the page.
-type Tx struct {
-	page           *Page
-	base           *commit.Commit
-	managed        bool // by Update, which commits it
-	failOnConflict bool
-	began          time.Time // when failOnConflict
-	turn           *heldTurn // the write turn, of a transaction that was refused before; nil for others
-	release        func()    // lets go of the base
-	message        string
+type Tx session.Tx
 
-	root    object.Digest // of the tree that the changes apply to: the base's, or EmptyRoot after Clear
-	journal changes.Journal
-	sink    *txSink
-	nodes   btree.Source // of the tree
-	within  *namespace   // where a GroupStrategy may write; nil for transactions that are none's
-	over    atomic.Bool
-}
-
-// txSink is the storage journal of a transaction, guarded for values that are read while others are
-// written.
-type txSink struct {
-	mu sync.Mutex
-	j  *storage.Journal // guarded by mu
-}
-
-// PutPiece implements btree.Sink and takes the pieces of values.
-func (k *txSink) PutPiece(ctx context.Context, d object.Digest, content []byte) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.j.PutPiece(ctx, d, content)
-}
-
-// PutNode implements btree.Sink.
-func (k *txSink) PutNode(ctx context.Context, n btree.NewNode) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.j.PutNode(ctx, n)
-}
-
-// Node implements btree.Source.
-func (k *txSink) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.j.Node(ctx, d)
-}
-
-// Piece implements split.Source.
-func (k *txSink) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.j.Piece(ctx, d)
-}
-
-// Near implements split.Far.
-func (k *txSink) Near(ctx context.Context, d object.Digest) ([]byte, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.j.Near(ctx, d)
-}
-
-// Bring implements split.Far.
-func (k *txSink) Bring(ctx context.Context, ds []object.Digest) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.j.Bring(ctx, ds)
-}
-
-func (k *txSink) rollback() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.j.Rollback()
-}
-
-// newTx makes a transaction on base. j was made before base was looked up, so that a failure of the
-// disk in between makes the commit fail and not rely on what was lost. The caller has entered the
-// page.
-func (p *Page) newTx(base *commit.Commit, j *storage.Journal, release func()) *Tx {
-	t := &Tx{page: p, base: base, root: base.Root, release: release, sink: &txSink{j: j}, nodes: p.store}
-	t.journal.Init(p.ledger.repo.o.JournalBytes, p.store.TempDir())
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.txs[t] = struct{}{}
-	return t
-}
-
-func (t *Tx) enter() error {
-	if !t.page.gate.Enter() {
-		return errPageClosed
-	}
-	if t.over.Load() {
-		t.page.leave()
-		return errTxDone
-	}
-	return nil
-}
-
-var errTxDone = fmt.Errorf("use transaction: %w", ErrTxDone)
-
-func (t *Tx) leave()               { t.page.leave() }
-func (t *Tx) closing() *gate.Gate  { return t.page.gate }
-func (t *Tx) pieces() split.Source { return t.sink }
-func (t *Tx) note(err error)       { t.page.note(err) }
-
-func (t *Tx) tree() btree.Tree {
-	return btree.Tree{Page: t.page.shared.key.ID, Source: t.nodes, Root: t.root}
-}
-
-// find returns the entry of key as the transaction sees it.
-func (t *Tx) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {
-	c, ok, err := t.journal.Get(key)
-	if err != nil {
-		return fb.Entry{}, false, err
-	}
-	if ok {
-		return c.Entry, !c.Delete, nil
-	}
-	e, ok, err := t.tree().Get(ctx, key)
-	if err != nil {
-		t.note(err)
-	}
-	return e, ok, err
-}
-
-// end forgets everything. The caller has entered the page, or has closed its gate. It reports
-// whether the transaction was open.
-func (t *Tx) end() (bool, error) {
-	if t.over.Swap(true) {
-		return false, nil
-	}
-	t.page.mu.Lock()
-	delete(t.page.txs, t)
-	t.page.mu.Unlock()
-	t.sink.rollback()
-	err := t.journal.Clear()
-	t.release()
-	t.turn.drop()
-	return true, err
-}
+func (t *Tx) in() *session.Tx { return (*session.Tx)(t) }
 
 // Base returns the commit that the transaction builds on.
-func (t *Tx) Base() Commit { return newCommit(t.base) }
+func (t *Tx) Base() Commit { return newCommit(t.in().Base()) }
 
 // Get returns the value of key as the transaction sees it. See Snapshot.Get.
-func (t *Tx) Get(ctx context.Context, key []byte) ([]byte, error) {
-	e, err := t.lookup(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	return readValue(ctx, t, &e)
-}
+func (t *Tx) Get(ctx context.Context, key []byte) ([]byte, error) { return t.in().Get(ctx, key) }
 
 // Stat returns the entry of key as the transaction sees it. See Snapshot.Stat.
 func (t *Tx) Stat(ctx context.Context, key []byte) (Entry, error) {
-	e, err := t.lookup(ctx, key)
+	e, err := t.in().Lookup(ctx, key)
 	if err != nil {
 		return Entry{}, err
 	}
-	return newEntry(t, &e, true), nil
+	return newEntry(t.in().Origin(), &e, true), nil
 }
 
 // Open returns a reader of the value that key has now; later changes do not change it. It ends with
 // the transaction. See Snapshot.Open.
 func (t *Tx) Open(ctx context.Context, key []byte) (*Value, error) {
-	e, err := t.lookup(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	return openValue(ctx, t, &e), nil
-}
-
-func (t *Tx) lookup(ctx context.Context, key []byte) (fb.Entry, error) {
-	if err := t.enter(); err != nil {
-		return fb.Entry{}, err
-	}
-	defer t.leave()
-	if err := ctx.Err(); err != nil {
-		return fb.Entry{}, fmt.Errorf("get: %w", err)
-	}
-	e, ok, err := t.find(ctx, key)
-	if err != nil {
-		return fb.Entry{}, fmt.Errorf("get: %w", err)
-	}
-	if !ok {
-		return fb.Entry{}, errNoEntry
-	}
-	return e, nil
+	v, err := t.in().Open(ctx, key)
+	return (*Value)(v), err
 }
 
 // Scan returns the entries that o selects as the transaction sees them. The loop may change the
@@ -221,43 +48,81 @@ func (t *Tx) Scan(ctx context.Context, o ScanOptions) iter.Seq2[Entry, error] {
 }
 
 // Iter returns an iterator as Scan does. See Snapshot.Iter.
-func (t *Tx) Iter(o ScanOptions) *Iter {
-	it := new(Iter)
-	it.open(t, newTxCursor(t, o.Reverse), o, nil)
-	return it
-}
+func (t *Tx) Iter(o ScanOptions) *Iter { return (*Iter)(t.in().Iter(session.ScanOptions(o))) }
 
 // Seek returns the first key that is not below key as the transaction sees it. See Snapshot.Seek.
-func (t *Tx) Seek(ctx context.Context, key []byte) ([]byte, error) {
-	it := t.Iter(ScanOptions{Start: key, Limit: 1, KeysOnly: true})
-	defer it.Close()
-	if !it.Next(ctx) {
-		if it.Err() != nil {
-			return nil, it.Err()
-		}
-		return nil, errNoEntry
-	}
-	return ownedBytes(it.Key()), nil
+func (t *Tx) Seek(ctx context.Context, key []byte) ([]byte, error) { return t.in().Seek(ctx, key) }
+
+// Put stores value under key with priority Eager. key is 0 to 4096 bytes. Neither is retained.
+// Errors: ErrTooLarge, ErrTxDone, ErrClosed, ErrNoSpace, those of ctx; the transaction is then as
+// it was.
+func (t *Tx) Put(ctx context.Context, key, value []byte) error {
+	return t.in().Put(ctx, key, value, Eager)
 }
+
+// PutPriority is Put with a priority. A value that is short enough to be inline is always Eager.
+// Errors: as Put, and ErrInvalid.
+func (t *Tx) PutPriority(ctx context.Context, key, value []byte, p Priority) error {
+	return t.in().Put(ctx, key, value, p)
+}
+
+// PutReader stores what r gives until io.EOF under key. size is its length, or -1 when that is not
+// known; a different length is ErrInvalid. Memory does not depend on the length. r is not closed.
+// When PutReader fails, also because r failed, the transaction is as it was. A Read of r that
+// blocks is not interrupted by ctx. Errors: as PutPriority, and those of r.
+func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64, p Priority) error {
+	return t.in().PutReader(ctx, key, r, size, p)
+}
+
+// Condition is what PutIf asks of the present entry; see IfAbsent, IfPresent and IfEqual. The zero
+// Condition asks nothing.
+type Condition = session.Condition
+
+// IfAbsent asks that the key has no entry.
+func IfAbsent() Condition { return session.IfAbsent() }
+
+// IfPresent asks that the key has an entry.
+func IfPresent() Condition { return session.IfPresent() }
+
+// IfEqual asks that the key has an entry of exactly this value, which must not be changed before
+// PutIf returns.
+func IfEqual(value []byte) Condition { return session.IfEqual(value) }
+
+// PutIf is Put when the entry that the transaction sees meets the condition, and fails with
+// ErrConflict otherwise. Errors: as Put, ErrConflict, and those of reading the present value.
+func (t *Tx) PutIf(ctx context.Context, key, value []byte, c Condition) error {
+	return t.in().PutIf(ctx, key, value, c)
+}
+
+// Delete removes key. It is no error when key has no entry. Errors: as Put.
+func (t *Tx) Delete(ctx context.Context, key []byte) error { return t.in().Delete(ctx, key) }
+
+// DeleteRange removes all keys k with from <= k < to; nil means no limit on that side. It costs
+// what it removes, and no more than Clear when both are nil. In a merge it leaves the keys that are
+// not of the namespace. Errors: as Put, ErrCorrupt. When it fails, some of the keys may have been
+// removed from the transaction.
+func (t *Tx) DeleteRange(ctx context.Context, from, to []byte) error {
+	return t.in().DeleteRange(ctx, from, to)
+}
+
+// Clear removes all keys at once and forgets the changes made so far; its cost does not depend on
+// their number. In a merge it removes the keys of the namespace, one by one. Errors: ErrTxDone,
+// ErrClosed, those of ctx.
+func (t *Tx) Clear(ctx context.Context) error { return t.in().Clear(ctx) }
+
+// SetMessage gives the commit a message of at most 16 KiB of UTF-8. It is no change by itself.
+// Errors: ErrTooLarge, ErrInvalid, ErrTxDone, ErrClosed.
+func (t *Tx) SetMessage(message string) error { return t.in().SetMessage(message) }
 
 // Rollback ends the transaction and forgets its changes. After Commit or Rollback it does nothing
 // and returns nil, so that it can be deferred. Within Update it fails with ErrInvalid: return an
 // error instead.
-func (t *Tx) Rollback() error {
-	if t.managed {
-		return fmt.Errorf("roll back a transaction of Update: %w", ErrInvalid)
-	}
-	err := t.enter()
-	if errors.Is(err, ErrTxDone) || errors.Is(err, ErrClosed) {
-		return nil // Close of the page has rolled it back
-	}
-	if err != nil {
-		return err
-	}
-	defer t.leave()
-	_, err = t.end()
-	if t.turn != nil { // what it has read may not have been durable
-		err = errors.Join(err, t.page.waitDurable(t.base))
-	}
-	return err
-}
+func (t *Tx) Rollback() error { return t.in().Rollback() }
+
+// Commit ends the transaction and makes its changes durable. It returns the id of the new commit,
+// or of the base when nothing has changed. It is for transactions from Begin; within Update it
+// fails with ErrInvalid. After an error the transaction is over and nothing has changed, except
+// that with an error of the disk (ErrReadOnly until the page is reopened) it is open whether the
+// commit is there: it is wholly or not at all. Errors: ErrConflict (with FailOnConflict),
+// ErrTxDone, ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
+func (t *Tx) Commit(ctx context.Context) (CommitID, error) { return t.in().Commit(ctx) }

@@ -2,11 +2,9 @@ package ledger
 
 import (
 	"fmt"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/internal/session"
 )
 
 // ValidateName verifies the name of a ledger or a page, which has 1 to 1024 bytes. Errors:
@@ -25,43 +23,15 @@ func checkName(what, name string) error {
 }
 
 // ValidateKey verifies a key of a page, which has up to 4096 bytes. Errors: ErrTooLarge.
-func ValidateKey(key []byte) error {
-	if len(key) > limits.MaxKeyBytes {
-		return fmt.Errorf("key has %d bytes, at most %d are allowed: %w", len(key), limits.MaxKeyBytes, ErrTooLarge)
-	}
-	return nil
-}
+func ValidateKey(key []byte) error { return session.ValidateKey(key) }
 
 // ValidateMessage verifies the message of a commit, which has up to 16 KiB of UTF-8. Errors:
 // ErrInvalid, ErrTooLarge.
-func ValidateMessage(message string) error {
-	if len(message) > limits.MaxMessageBytes {
-		return fmt.Errorf("message has %d bytes, at most %d are allowed: %w", len(message), limits.MaxMessageBytes, ErrTooLarge)
-	}
-	if !utf8.ValidString(message) {
-		return fmt.Errorf("message is not UTF-8: %w", ErrInvalid)
-	}
-	return nil
-}
+func ValidateMessage(message string) error { return session.ValidateMessage(message) }
 
 // ValidateTag verifies the name of a tag; see Page.Tag. Errors: ErrInvalid, ErrTooLarge.
-func ValidateTag(name string) error {
-	switch {
-	case name == "" || name == headRevision:
-		return fmt.Errorf("tag %q: that name is reserved or empty: %w", name, ErrInvalid)
-	case len(name) > limits.MaxTagBytes:
-		return fmt.Errorf("tag of %d bytes, at most %d are allowed: %w", len(name), limits.MaxTagBytes, ErrTooLarge)
-	case !utf8.ValidString(name):
-		return fmt.Errorf("tag %q is not UTF-8: %w", name, ErrInvalid)
-	case strings.ContainsFunc(name, func(r rune) bool { return r == '~' || unicode.IsSpace(r) || unicode.IsControl(r) }):
-		return fmt.Errorf("tag %q contains a '~', a space or a control character: %w", name, ErrInvalid)
-	case name == noRevision:
-		return fmt.Errorf("tag %q: that name stands for no commit: %w", name, ErrInvalid)
-	case isIDPrefix(name):
-		return fmt.Errorf("tag %q reads like the id of a commit: %w", name, ErrInvalid)
-	}
-	if _, ok := parseRevisionTime(name); ok {
-		return fmt.Errorf("tag %q reads like a time: %w", name, ErrInvalid)
-	}
-	return nil
-}
+func ValidateTag(name string) error { return session.ValidateTag(name) }
+
+// ValidateRevision verifies that a revision has the form that Page.Resolve reads. Errors:
+// ErrInvalid.
+func ValidateRevision(revision string) error { return session.ValidateRevision(revision) }

@@ -3,32 +3,13 @@ package ledger
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"math"
 
 	fb "github.com/ledgerd/ledger/flatbuffers"
-	"github.com/ledgerd/ledger/internal/gate"
+	"github.com/ledgerd/ledger/internal/session"
 	"github.com/ledgerd/ledger/object"
-	"github.com/ledgerd/ledger/split"
 )
-
-// origin is where an entry comes from: a snapshot, a transaction, or a page. It says whether its
-// values may still be read.
-type origin interface {
-	// enter lets a call in that must then leave, or says why not.
-	enter() error
-	leave()
-	// closing returns the gate whose closing ends reads that wait for the network.
-	closing() *gate.Gate
-	// pieces returns where the pieces of values are read. The caller has entered.
-	pieces() split.Source
-	// find returns the entry of key. The caller has entered.
-	find(ctx context.Context, key []byte) (fb.Entry, bool, error)
-	// note tells the observer of an error that matches ErrCorrupt.
-	note(err error)
-}
 
 // Entry is one key of a page with what is known of its value. It may be copied. Its value may be
 // read as long as that what it came from is open: the snapshot or transaction, and after a Diff the
@@ -44,14 +25,14 @@ type Entry struct {
 	// Object is the digest of the value's root piece, 66 hexadecimal digits; "" when Inline.
 	Object string
 
-	from   origin
+	from   session.Origin
 	digest object.Digest
 	value  []byte // when Inline and held
 	held   bool
 }
 
 // newEntry makes an Entry that shares nothing with e.
-func newEntry(from origin, e *fb.Entry, withValue bool) Entry {
+func newEntry(from session.Origin, e *fb.Entry, withValue bool) Entry {
 	out := Entry{
 		Key: bytes.Clone(e.Key), Size: int64(e.Size), Priority: e.Priority, Inline: e.Inline, from: from, digest: e.Digest,
 	}
@@ -73,7 +54,7 @@ func (e Entry) Value(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readValue(ctx, e.from, &f)
+	return session.ReadValue(ctx, e.from, &f)
 }
 
 // Open returns a reader of the value. ctx governs all its reads. Errors: as Value.
@@ -82,7 +63,7 @@ func (e Entry) Open(ctx context.Context) (*Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openValue(ctx, e.from, &f), nil
+	return (*Value)(session.OpenValue(ctx, e.from, &f)), nil
 }
 
 // load returns e as the tree has it.
@@ -94,34 +75,11 @@ func (e Entry) load(ctx context.Context) (fb.Entry, error) {
 	if !e.Inline || e.held {
 		return f, nil
 	}
-	if err := e.from.enter(); err != nil {
-		return f, err
-	}
-	defer e.from.leave()
-	found, ok, err := e.from.find(ctx, e.Key)
+	found, ok, err := session.Find(ctx, e.from, e.Key)
 	if err == nil && !ok {
 		err = fmt.Errorf("read value: the transaction has deleted the entry since: %w", ErrNotFound)
 	}
 	return found, err
-}
-
-// ownedBytes returns a copy of b, never nil.
-func ownedBytes(b []byte) []byte { return append(make([]byte, 0, len(b)), b...) }
-
-// readValue returns a copy of the value of e.
-func readValue(ctx context.Context, from origin, e *fb.Entry) ([]byte, error) {
-	if e.Inline {
-		return ownedBytes(e.Value), nil
-	}
-	if e.Size > math.MaxInt-bytes.MinRead {
-		return nil, fmt.Errorf("read value of %d bytes into memory: %w", e.Size, ErrTooLarge)
-	}
-	buf := bytes.NewBuffer(make([]byte, 0, min(e.Size, 1<<20)))
-	v := openValue(ctx, from, e)
-	if _, err := v.WriteTo(buf); err != nil {
-		return nil, err
-	}
-	return buf.Bytes(), nil
 }
 
 // Value reads the value of one entry. It holds a few pieces in memory, whatever the value's size.
@@ -130,13 +88,7 @@ func readValue(ctx context.Context, from origin, e *fb.Entry) ([]byte, error) {
 // ErrClosed or ErrTxDone. A piece that is in the cloud only is fetched. Reads fail with
 // ErrNeedsFetch where there is none or the repository is open for reading, with ErrNetwork where it
 // cannot be reached, and with ErrCorrupt where a piece is damaged.
-type Value struct {
-	from   origin
-	size   int64
-	inline *bytes.Reader // nil when the value consists of pieces
-	closed bool
-	r      *split.Reader
-}
+type Value session.Value
 
 var (
 	_ io.ReadSeekCloser = (*Value)(nil)
@@ -144,135 +96,23 @@ var (
 	_ io.WriterTo       = (*Value)(nil)
 )
 
-func openValue(ctx context.Context, from origin, e *fb.Entry) *Value {
-	v := &Value{from: from, size: int64(e.Size)}
-	if e.Inline {
-		v.inline = bytes.NewReader(bytes.Clone(e.Value))
-	} else {
-		v.r = split.NewReader(ctx, enteredPieces{from}, e.Digest, e.Size)
-	}
-	return v
-}
-
-// enteredPieces reads pieces of values one call at a time, so that a Close waits for no more than
-// one of them.
-type enteredPieces struct{ from origin }
-
-// Piece implements split.Source.
-func (p enteredPieces) Piece(ctx context.Context, d object.Digest) (b []byte, err error) {
-	err = p.call(ctx, func(ctx context.Context, src split.Source) error {
-		b, err = src.Piece(ctx, d)
-		return err
-	})
-	return b, err
-}
-
-// Near implements split.Far.
-func (p enteredPieces) Near(ctx context.Context, d object.Digest) (b []byte, err error) {
-	err = p.call(ctx, func(ctx context.Context, src split.Source) error {
-		if far, ok := src.(split.Far); ok {
-			b, err = far.Near(ctx, d)
-		} else {
-			b, err = src.Piece(ctx, d)
-		}
-		return err
-	})
-	return b, err
-}
-
-// Bring implements split.Far.
-func (p enteredPieces) Bring(ctx context.Context, ds []object.Digest) error {
-	return p.call(ctx, func(ctx context.Context, src split.Source) error {
-		if far, ok := src.(split.Far); ok {
-			return far.Bring(ctx, ds)
-		}
-		return nil
-	})
-}
-
-func (p enteredPieces) call(ctx context.Context, fn func(context.Context, split.Source) error) error {
-	if err := p.from.enter(); err != nil {
-		return err
-	}
-	defer p.from.leave()
-	call := p.from.closing().Call(ctx)
-	defer call.Release()
-	err := fn(call, p.from.pieces())
-	if err != nil && errors.Is(err, ErrCorrupt) {
-		p.from.note(err)
-	}
-	return call.Explain(err)
-}
+func (v *Value) in() *session.Value { return (*session.Value)(v) }
 
 // Size returns the length of the value in bytes.
-func (v *Value) Size() int64 { return v.size }
-
-// usable says why an inline value can no longer be read.
-func (v *Value) usable() error {
-	if v.closed {
-		return fmt.Errorf("read value: %w", ErrClosed)
-	}
-	if err := v.from.enter(); err != nil {
-		return err
-	}
-	v.from.leave()
-	return nil
-}
+func (v *Value) Size() int64 { return v.in().Size() }
 
 // Read implements io.Reader.
-func (v *Value) Read(b []byte) (int, error) {
-	if v.inline == nil {
-		return v.r.Read(b)
-	}
-	if err := v.usable(); err != nil {
-		return 0, err
-	}
-	return v.inline.Read(b)
-}
+func (v *Value) Read(b []byte) (int, error) { return v.in().Read(b) }
 
 // ReadAt implements io.ReaderAt. Only the pieces that the range touches are read. Errors:
 // ErrInvalid for a negative offset, and those of the type.
-func (v *Value) ReadAt(b []byte, off int64) (int, error) {
-	if v.inline == nil {
-		return v.r.ReadAt(b, off)
-	}
-	if err := v.usable(); err != nil {
-		return 0, err
-	}
-	if off < 0 {
-		return 0, fmt.Errorf("read value at offset %d: %w", off, ErrInvalid)
-	}
-	return v.inline.ReadAt(b, off)
-}
+func (v *Value) ReadAt(b []byte, off int64) (int, error) { return v.in().ReadAt(b, off) }
 
 // Seek implements io.Seeker. A position behind the end is allowed. Errors: ErrInvalid.
-func (v *Value) Seek(offset int64, whence int) (int64, error) {
-	if v.inline == nil {
-		return v.r.Seek(offset, whence)
-	}
-	n, err := v.inline.Seek(offset, whence)
-	if err != nil {
-		return n, fmt.Errorf("seek in value: %v: %w", err, ErrInvalid)
-	}
-	return n, nil
-}
+func (v *Value) Seek(offset int64, whence int) (int64, error) { return v.in().Seek(offset, whence) }
 
 // WriteTo implements io.WriterTo: it writes what remains, piece by piece.
-func (v *Value) WriteTo(w io.Writer) (int64, error) {
-	if v.inline == nil {
-		return v.r.WriteTo(w)
-	}
-	if err := v.usable(); err != nil {
-		return 0, err
-	}
-	return v.inline.WriteTo(w)
-}
+func (v *Value) WriteTo(w io.Writer) (int64, error) { return v.in().WriteTo(w) }
 
 // Close releases the value. It is idempotent and always returns nil.
-func (v *Value) Close() error {
-	v.closed = true
-	if v.r != nil {
-		return v.r.Close()
-	}
-	return nil
-}
+func (v *Value) Close() error { return v.in().Close() }

@@ -33,24 +33,13 @@ func (r *Repository) call(ctx context.Context, what string, fn func(context.Cont
 	return nil
 }
 
-// call is a call on the page: fn's context ends when the page closes.
-func (p *Page) call(ctx context.Context, fn func(context.Context) error) error {
-	if err := p.enter(); err != nil {
-		return err
-	}
-	defer p.leave()
-	call := p.gate.Call(ctx)
-	defer call.Release()
-	return call.Explain(fn(call))
-}
-
 // visit calls fn with a page that is here, opened for a look.
 func (r *Repository) visit(ctx context.Context, k pageKey, fn func(context.Context, *Page) error) error {
 	p, err := r.openHandle(ctx, &Ledger{repo: r, name: k.Ledger}, k.ID, "", presence.ForLook)
 	if err != nil {
 		return err
 	}
-	return errors.Join(p.call(ctx, func(ctx context.Context) error { return fn(ctx, p) }), p.Close())
+	return errors.Join(p.in.Call(ctx, func(ctx context.Context) error { return fn(ctx, p) }), p.Close())
 }
 
 // visitAll visits pages one after another: those that are named, or all that are here. A page that

@@ -3,12 +3,10 @@ package ledger
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 
-	"github.com/ledgerd/ledger/btree"
-	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/session"
 )
 
 // Defaults of WatchOptions.
@@ -136,172 +134,21 @@ func (n *Notification) Resume() CommitID {
 // not here, or no more), ErrClosed (the page was closed), ErrInvalid, ErrCorrupt, those of ctx,
 // which governs the whole loop, and those of the disk.
 func (p *Page) Watch(ctx context.Context, o *WatchOptions) iter.Seq2[Notification, error] {
-	limits, err := o.withDefaults(), o.Validate()
-	if err == nil && limits.From.IsZero() {
-		limits.From, err = p.watchStart(ctx)
+	if err := o.Validate(); err != nil {
+		return func(yield func(Notification, error) bool) { yield(Notification{}, fmt.Errorf("watch: %w", err)) }
 	}
-	return func(yield func(Notification, error) bool) {
-		if err != nil {
-			yield(Notification{}, fmt.Errorf("watch: %w", err))
-			return
-		}
-		w := watcher{page: p, o: limits, yield: yield}
-		if err := w.start(ctx); err != nil {
-			yield(Notification{}, fmt.Errorf("watch: %w", err))
-			return
-		}
-		defer func() { w.release() }()
-		for w.step(ctx) {
-		}
-	}
+	return each(session.Watch(ctx, p.in, session.WatchOptions(o.withDefaults()), p.newChange), newNotification)
 }
 
-// watchStart returns the handle's head.
-func (p *Page) watchStart(ctx context.Context) (CommitID, error) {
-	if err := ctx.Err(); err != nil {
-		return CommitID{}, err
-	}
-	c, release, err := p.pinOutside(ctx, CommitID{})
-	if err != nil {
-		return CommitID{}, err
-	}
-	release()
-	return CommitID(c.ID), nil
-}
-
-// watcher is one loop of a Watch. All that it remembers between notifications is a commit.
-type watcher struct {
-	page    *Page
-	o       WatchOptions
-	yield   func(Notification, error) bool
-	at      *commit.Commit // what has been told
-	release func()         // of at
-}
-
-// start goes to the commit where the watch begins.
-func (w *watcher) start(ctx context.Context) error {
-	c, release, err := w.page.pinOutside(ctx, w.o.From)
-	if errors.Is(err, ErrNotFound) {
-		return fmt.Errorf("commit %s is not here, or no more: %w", w.o.From.Short(), ErrGone)
-	}
-	w.at, w.release = c, release
-	return err
-}
-
-// step waits for a newer commit and tells it. It reports whether the loop goes on.
-func (w *watcher) step(ctx context.Context) bool {
-	next, release, err := w.wait(ctx)
-	if err != nil {
-		return w.fail(err)
-	}
-	defer func() { release() }() // of next, or of what it replaces
-	if !w.tell(ctx, next) {
-		return false
-	}
-	w.at, w.release, release = next, release, w.release
-	return true
-}
-
-func (w *watcher) fail(err error) bool {
-	w.yield(Notification{}, fmt.Errorf("watch: %w", err))
-	return false
-}
-
-// wait returns the newest durable head that descends from where the watch is, pinned, once there is
-// one.
-func (w *watcher) wait(ctx context.Context) (*commit.Commit, func(), error) {
-	for {
-		next, release, changed, err := w.look(ctx)
-		if err != nil || next != nil {
-			return next, release, err
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-		case <-w.page.gate.Life().Done():
-		}
-	}
-}
-
-// look returns the newest durable head that descends from where the watch is, pinned, or else nil
-// and what to wait for before looking again.
-func (w *watcher) look(ctx context.Context) (next *commit.Commit, release func(), changed <-chan struct{}, err error) {
-	p := w.page
-	if err := p.enter(); err != nil {
-		return nil, nil, nil, err
-	}
-	defer p.leave()
-	call := p.gate.Call(ctx)
-	defer call.Release()
-	for {
-		if err := call.Err(); err != nil {
-			return nil, nil, nil, call.Explain(err)
-		}
-		changed = p.store.HeadsChanged() // before the heads are read: what comes after them is not missed
-		next, err := p.follow(call, w.at)
-		if err != nil {
-			return nil, nil, nil, call.Explain(fmt.Errorf("follow the branch of commit %s: %w", w.at.ID.Short(), err))
-		}
-		if next.ID == w.at.ID {
-			return nil, nil, changed, nil
-		}
-		release := p.store.Pin(next.ID)
-		// It may have become an ancestor in between, and have been pruned.
-		_, err = p.store.Commit(call, next.ID)
-		if err == nil {
-			return next, release, nil, nil
-		}
-		release()
-		if !errors.Is(err, ErrNotFound) {
-			p.note(err)
-			return nil, nil, nil, call.Explain(err)
-		}
-	}
-}
-
-// tell yields what differs between where the watch is and next, in parts. It reports whether the
-// loop goes on.
-func (w *watcher) tell(ctx context.Context, next *commit.Commit) bool {
-	var changes []Change
-	size := 0
-	kind := First // of a part that is not the last one
-	for d, err := range diffTrees(ctx, w.page.tree(w.at), w.page.tree(next), DiffOptions{Prefix: w.o.Prefix}) {
-		if err != nil {
-			return w.fail(fmt.Errorf("find the changes of commit %s since %s: %w", next.ID.Short(), w.at.ID.Short(), err))
-		}
-		n := changeBytes(&d)
-		// A part is full only when there is one more change: so the last one is never empty.
-		if len(changes) == w.o.PageEntries || len(changes) > 0 && size+n > w.o.PageBytes {
-			if !w.deliver(ctx, next, changes, kind) {
-				return false
-			}
-			changes, size, kind = nil, 0, Middle
-		}
-		changes = append(changes, w.page.newChange(&d))
-		size += n
-	}
+func newNotification(p session.Part[Change]) Notification {
+	n := Notification{Commit: newCommit(p.Commit), Base: p.Base.ID, Changes: p.Changes, Part: Middle}
 	switch {
-	case len(changes) == 0:
-		return true
-	case kind == First:
-		return w.deliver(ctx, next, changes, Whole)
+	case p.First && p.Last:
+		n.Part = Whole
+	case p.First:
+		n.Part = First
+	case p.Last:
+		n.Part = Last
 	}
-	return w.deliver(ctx, next, changes, Last)
-}
-
-// changeBytes is what a change counts for WatchOptions.PageBytes.
-func changeBytes(d *btree.DiffEntry) int {
-	return len(d.Key) + len(d.Left.Value) + len(d.Right.Value)
-}
-
-// deliver yields a part. It reports whether the loop goes on.
-func (w *watcher) deliver(ctx context.Context, next *commit.Commit, changes []Change, kind PartKind) bool {
-	err := ctx.Err()
-	if w.page.gate.Closed() {
-		err = errPageClosed
-	}
-	if err != nil {
-		return w.fail(err)
-	}
-	return w.yield(Notification{Commit: newCommit(next), Base: CommitID(w.at.ID), Changes: changes, Part: kind}, nil)
+	return n
 }

@@ -3,10 +3,8 @@ package ledger
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"iter"
 
-	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/merge"
 )
@@ -55,27 +53,7 @@ type LostValue struct {
 // commit), ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Why(ctx context.Context, at CommitID, key []byte) iter.Seq2[Step, error] {
 	key = bytes.Clone(key)
-	return func(yield func(Step, error) bool) {
-		head, release, err := p.pinOutside(ctx, at)
-		if err != nil {
-			yield(Step{}, fmt.Errorf("explain a key: %w", err))
-			return
-		}
-		defer release()
-		if err := p.ensureTree(ctx, head); err != nil {
-			yield(Step{}, fmt.Errorf("explain a key: %w", err))
-			return
-		}
-		for s, err := range merge.Why(ctx, p.mergeView(), head, key) {
-			if err != nil {
-				yield(Step{}, fmt.Errorf("explain a key: %w", err))
-				return
-			}
-			if !yield(p.newStep(key, &s), nil) {
-				return
-			}
-		}
-	}
+	return each(p.in.Why(ctx, at, key), func(s merge.Step) Step { return p.newStep(key, &s) })
 }
 
 func (p *Page) newStep(key []byte, s *merge.Step) Step {
@@ -93,19 +71,7 @@ func (p *Page) newStep(key []byte, s *merge.Step) Step {
 
 // entryOf returns the entry of key, nil when it has none.
 func (p *Page) entryOf(key []byte, e *fb.Entry, has bool) *Entry {
-	if !has {
-		return nil
-	}
 	named := *e
 	named.Key = key
-	out := newEntry(p, &named, true)
-	return &out
-}
-
-func commitOf(c *commit.Commit) *Commit {
-	if c == nil {
-		return nil
-	}
-	out := newCommit(c)
-	return &out
+	return p.entry(&named, has)
 }

@@ -1,4 +1,4 @@
-package ledger
+package merging
 
 import (
 	"cmp"
@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/commit"
-	"github.com/ledgerd/ledger/internal/gate"
+	"github.com/ledgerd/ledger/internal/session"
+	"github.com/ledgerd/ledger/merge"
+	"github.com/ledgerd/ledger/storage"
 )
 
 // A merge that failed is tried again after minBackoff, and after twice the time at each further
@@ -21,15 +23,32 @@ const (
 	maxBackoff = time.Hour
 )
 
-// merger merges the heads of an open page: in the background, as long as there are several, and for
-// callers who ask for it. Its pageStore owns it.
-type merger struct {
-	s         *pageStore
-	page      *Page // a handle for what merges read; it is among no one's handles
-	automatic bool
-	turn      chan struct{} // holds one token: one merge at a time
-	wake      chan struct{} // holds one token: try again at once
-	jitter    func() uint64
+// Env is what a Driver needs of the repository around it. All fields but Merged and Failed are set.
+type Env struct {
+	// Session is the environment of the page's sessions.
+	Session *session.Env
+	// Automatic has heads merged in the background.
+	Automatic bool
+	// Jitter returns random bits, which keep devices from merging in step.
+	Jitter func() uint64
+	// Rules returns the rules of the page, which may be nil. It may run code of the app.
+	Rules func() *Rules
+	// Fetch makes the tree of a commit readable here. It may be called while the cloud waits for
+	// the merge.
+	Fetch func(ctx context.Context, id commit.ID) error
+	// Merged is told of each merge that is durable, and how long all of them took, and Failed of
+	// heads that could not be merged. Nil means that nobody asks.
+	Merged func(m merge.Merged, took time.Duration)
+	Failed func(err error)
+}
+
+// Driver merges the heads of an open page: in the background, as long as there are several, and for
+// callers who ask for it. It must be closed.
+type Driver struct {
+	env  Env
+	page *session.Page // for what merges read
+	turn chan struct{} // holds one token: one merge at a time
+	wake chan struct{} // holds one token: try again at once
 
 	ctx  context.Context // ends when the store closes; of the goroutine, not of a call
 	stop context.CancelFunc
@@ -46,45 +65,40 @@ type merger struct {
 	lost    map[commit.ID]struct{}  // guarded by mu; commits whose trees are nowhere any more
 }
 
-func newMerger(s *pageStore) *merger {
-	r := s.repo
-	m := &merger{
-		s: s, automatic: !r.o.Merge.Manual && !r.o.ReadOnly, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
-		jitter: randomBits, waiters: map[chan error]struct{}{},
-		page: &Page{
-			ledger: &Ledger{repo: r, name: s.key.Ledger}, shared: s, store: s.store, gate: gate.New(),
-			txs: map[*Tx]struct{}{}, snapshots: map[*snapshotState]struct{}{},
-		},
-	}
-	if t := r.o.testing; t != nil && t.jitter != nil {
-		m.jitter = t.jitter
+// New returns the driver of a page.
+func New(env Env) *Driver {
+	m := &Driver{
+		env: env, page: session.New(env.Session), turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), waiters: map[chan error]struct{}{},
 	}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	return m
 }
 
-func randomBits() uint64 {
+// RandomBits is the Env.Jitter of devices.
+func RandomBits() uint64 {
 	var b [8]byte
 	// crypto/rand never fails: it ends the process when the system has no randomness.
 	_, _ = rand.Read(b[:])
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// close ends the goroutine and waits for it, and for a resolver that runs. No call uses the merger
+func (m *Driver) store() *storage.Store { return m.env.Session.Store }
+
+// Close ends the goroutine and waits for it, and for a resolver that runs. No call uses the driver
 // any more.
-func (m *merger) close() {
+func (m *Driver) Close() {
 	m.mu.Lock()
 	m.closed = true
 	m.mu.Unlock()
 	m.stop()
 	m.wg.Wait()
-	m.page.gate.Close()
+	_, _ = m.page.Close() // nothing was taken from it
 }
 
-// want has heads merged in the background when there are several. remote says that they came from
+// Want has heads merged in the background when there are several. remote says that they came from
 // another device.
-func (m *merger) want(remote bool) {
-	if !m.automatic || len(m.s.store.Heads()) == 1 {
+func (m *Driver) Want(remote bool) {
+	if !m.env.Automatic || len(m.store().Heads()) == 1 {
 		return
 	}
 	m.mu.Lock()
@@ -93,7 +107,7 @@ func (m *merger) want(remote bool) {
 	m.startLocked()
 }
 
-func (m *merger) startLocked() {
+func (m *Driver) startLocked() {
 	if m.running || m.closed {
 		return
 	}
@@ -102,7 +116,7 @@ func (m *merger) startLocked() {
 }
 
 // lose notes that the tree of a commit is nowhere any more, and reports whether that is news.
-func (m *merger) lose(id commit.ID) bool {
+func (m *Driver) lose(id commit.ID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.lost == nil {
@@ -114,7 +128,7 @@ func (m *merger) lose(id commit.ID) bool {
 }
 
 // isLost reports whether lose was told of a commit.
-func (m *merger) isLost(id commit.ID) bool {
+func (m *Driver) isLost(id commit.ID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, ok := m.lost[id]
@@ -122,7 +136,7 @@ func (m *merger) isLost(id commit.ID) bool {
 }
 
 // poke has the goroutine try again at once.
-func (m *merger) poke() {
+func (m *Driver) poke() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
@@ -131,7 +145,7 @@ func (m *merger) poke() {
 
 // request asks for an attempt at once and returns what will tell its outcome, and a function that
 // gives up waiting for it.
-func (m *merger) request() (outcome <-chan error, forget func()) {
+func (m *Driver) request() (outcome <-chan error, forget func()) {
 	c := make(chan error, 1)
 	m.mu.Lock()
 	m.waiters[c] = struct{}{}
@@ -145,8 +159,8 @@ func (m *merger) request() (outcome <-chan error, forget func()) {
 	}
 }
 
-// rulesChanged calls a run with the old rules off and has one with the new ones begin.
-func (m *merger) rulesChanged() {
+// RulesChanged calls a run with the old rules off and has one with the new ones begin.
+func (m *Driver) RulesChanged() {
 	m.mu.Lock()
 	m.version++
 	if m.cancel != nil {
@@ -154,7 +168,7 @@ func (m *merger) rulesChanged() {
 	}
 	m.mu.Unlock()
 	m.poke()
-	m.want(false)
+	m.Want(false)
 }
 
 // runContext is the context of a run. It says at once that the call's has ended, whose end comes to
@@ -169,7 +183,7 @@ func (c *runContext) Err() error { return cmp.Or(c.call.Err(), c.Context.Err()) 
 
 // beginRun returns the context of a run, which ends when the rules change, and their version. done
 // must be called.
-func (m *merger) beginRun(ctx context.Context) (run context.Context, version uint64, done func()) {
+func (m *Driver) beginRun(ctx context.Context) (run context.Context, version uint64, done func()) {
 	run, cancel := context.WithCancelCause(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -183,7 +197,7 @@ func (m *merger) beginRun(ctx context.Context) (run context.Context, version uin
 }
 
 // check fails when the rules are no longer those of a version.
-func (m *merger) check(version uint64) error {
+func (m *Driver) check(version uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.version != version {
@@ -193,7 +207,7 @@ func (m *merger) check(version uint64) error {
 }
 
 // run merges while there are several heads.
-func (m *merger) run() {
+func (m *Driver) run() {
 	left := false
 	var waiters map[chan error]struct{}
 	var version uint64 // of the rules, at the last attempt
@@ -205,7 +219,7 @@ func (m *merger) run() {
 	}()
 	var delay time.Duration
 	for {
-		changed := m.s.store.HeadsChanged() // before the heads are looked at
+		changed := m.store().HeadsChanged() // before the heads are looked at
 		if left = m.finish(); left {
 			return
 		}
@@ -213,7 +227,7 @@ func (m *merger) run() {
 			m.pause(m.spread(d), changed)
 		}
 		waiters, version = m.takeWaiters()
-		_, err := m.attempt(m.ctx)
+		_, err := m.Merge(m.ctx)
 		tell(waiters, err)
 		waiters = nil
 		if err == nil {
@@ -224,15 +238,15 @@ func (m *merger) run() {
 			continue
 		}
 		delay = nextBackoff(delay)
-		m.page.log().Warn("the heads of a page could not be merged", "error", err, "nextAttempt", delay)
+		m.env.Session.Logger.Warn("the heads of a page could not be merged", "error", err, "nextAttempt", delay)
 		m.pause(m.spread(delay), changed)
 	}
 }
 
 // finish reports whether the goroutine is to end, and notes that.
-func (m *merger) finish() bool {
+func (m *Driver) finish() bool {
 	m.mu.Lock()
-	if m.ctx.Err() == nil && len(m.s.store.Heads()) > 1 {
+	if m.ctx.Err() == nil && len(m.store().Heads()) > 1 {
 		m.mu.Unlock()
 		return false
 	}
@@ -245,7 +259,7 @@ func (m *merger) finish() bool {
 
 // ended notes that the goroutine has been ended within an attempt with rules of a version. For
 // those who have asked since that began, and for other rules, there is another one.
-func (m *merger) ended(version uint64) {
+func (m *Driver) ended(version uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.running = false
@@ -256,7 +270,7 @@ func (m *merger) ended(version uint64) {
 
 // takeWaiters returns who wants to know what comes of the next attempt, and the version of the
 // rules.
-func (m *merger) takeWaiters() (waiters map[chan error]struct{}, version uint64) {
+func (m *Driver) takeWaiters() (waiters map[chan error]struct{}, version uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	w := m.waiters
@@ -277,8 +291,8 @@ func tell(waiters map[chan error]struct{}, err error) {
 // hesitation returns how long to wait before a merge, which grows while all heads are merges and
 // some came from elsewhere: devices with different rules may be merging each other's merges then,
 // and each had better see whether the other comes first. It is 0 for other merges.
-func (m *merger) hesitation() time.Duration {
-	merges := !slices.ContainsFunc(m.s.store.Heads(), func(h *commit.Commit) bool { return len(h.Parents) < 2 })
+func (m *Driver) hesitation() time.Duration {
+	merges := !slices.ContainsFunc(m.store().Heads(), func(h *commit.Commit) bool { return len(h.Parents) < 2 })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !merges || !m.remote {
@@ -293,13 +307,13 @@ func (m *merger) hesitation() time.Duration {
 func nextBackoff(d time.Duration) time.Duration { return min(max(minBackoff, 2*d), maxBackoff) }
 
 // spread returns a time between half of d and d, so that devices do not keep step.
-func (m *merger) spread(d time.Duration) time.Duration {
-	return d/2 + time.Duration(m.jitter()%uint64(d/2+1))
+func (m *Driver) spread(d time.Duration) time.Duration {
+	return d/2 + time.Duration(m.env.Jitter()%uint64(d/2+1))
 }
 
 // pause waits for d, a token in wake, the end of the merger, or for changed to be closed.
-func (m *merger) pause(d time.Duration, changed <-chan struct{}) {
-	timer, release := m.s.repo.clock.After(d)
+func (m *Driver) pause(d time.Duration, changed <-chan struct{}) {
+	timer, release := m.env.Session.Clock.After(d)
 	defer release()
 	select {
 	case <-timer:

@@ -1,4 +1,4 @@
-package ledger
+package session
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/merge"
 )
 
@@ -16,7 +17,7 @@ import (
 type UndoOptions struct {
 	// Parent is the parent against which the commit's changes are taken. It must be named for a
 	// merge, whose changes against that parent are what the other side brought.
-	Parent CommitID
+	Parent commit.ID
 	// Message is recorded in the new commit; "" means "undo" and the short id of the commit.
 	Message string
 	// DryRun only finds out what Undo would do: no commit is made, and the result has the head.
@@ -26,7 +27,7 @@ type UndoOptions struct {
 // UndoResult says what Undo has done.
 type UndoResult struct {
 	// Commit is the new commit, or the head when there was nothing to change.
-	Commit CommitID
+	Commit commit.ID
 	// Changed counts the keys that are as if the commit had not been; Kept those that it changed,
 	// too, but that were written again since and stay as they are.
 	Changed, Kept int
@@ -44,12 +45,9 @@ type UndoResult struct {
 // error names its parents), ErrNotFound, ErrGone (its parent, or the history above it, was given
 // up), ErrNeedsFetch (a tree is not here, and there is no cloud), ErrTooLarge (message), ErrClosed,
 // ErrReadOnly, ErrNoSpace, ErrCorrupt, those of Sync and of ctx.
-func (p *Page) Undo(ctx context.Context, c CommitID, o *UndoOptions) (UndoResult, error) {
-	if o == nil {
-		o = &UndoOptions{}
-	}
+func (p *Page) Undo(ctx context.Context, c commit.ID, o UndoOptions) (UndoResult, error) {
 	if c.IsZero() {
-		return UndoResult{}, fmt.Errorf("undo: no commit is named: %w", ErrInvalid)
+		return UndoResult{}, fmt.Errorf("undo: no commit is named: %w", base.ErrInvalid)
 	}
 	message := o.Message
 	if message == "" {
@@ -58,7 +56,7 @@ func (p *Page) Undo(ctx context.Context, c CommitID, o *UndoOptions) (UndoResult
 	if err := ValidateMessage(message); err != nil {
 		return UndoResult{}, fmt.Errorf("undo: %w", err)
 	}
-	target, release, err := p.pinOutside(ctx, c)
+	target, release, err := p.Pin(ctx, c)
 	if err != nil {
 		return UndoResult{}, fmt.Errorf("undo: %w", err)
 	}
@@ -71,9 +69,9 @@ func (p *Page) Undo(ctx context.Context, c CommitID, o *UndoOptions) (UndoResult
 	var fetched commit.ID // the head for which all trees were fetched
 	for {
 		var r UndoResult
-		var base commit.ID
+		var head commit.ID
 		r.Commit, err = p.Update(ctx, func(t *Tx) error {
-			t.message, base = message, t.base.ID
+			t.message, head = message, t.base.ID
 			r = UndoResult{} // of a run before that was not taken
 			if err := t.undo(ctx, target, parent, &r); err != nil {
 				return fmt.Errorf("undo: %w", err)
@@ -84,16 +82,16 @@ func (p *Page) Undo(ctx context.Context, c CommitID, o *UndoOptions) (UndoResult
 			return nil
 		})
 		if errors.Is(err, errDryRun) {
-			r.Commit, err = CommitID(base), nil
+			r.Commit, err = head, nil
 		}
 		if err == nil {
 			return r, nil
 		}
 		// Nothing can be fetched within an Update.
-		if !errors.Is(err, ErrNeedsFetch) || base == fetched {
+		if !errors.Is(err, base.ErrNeedsFetch) || head == fetched {
 			return UndoResult{}, err
 		}
-		fetched = base
+		fetched = head
 		if err := p.fetchForUndo(ctx, target, parent); err != nil {
 			return UndoResult{}, fmt.Errorf("undo: %w", err)
 		}
@@ -105,13 +103,13 @@ var errDryRun = errors.New("dry run")
 
 // fetchForUndo fetches all trees that are needed to undo c in the handle's head.
 func (p *Page) fetchForUndo(ctx context.Context, c, parent *commit.Commit) error {
-	head, release, err := p.pinOutside(ctx, CommitID{})
+	head, release, err := p.Pin(ctx, commit.ID{})
 	if err != nil {
 		return err
 	}
 	defer release()
 	for _, known := range []*commit.Commit{head, c, parent} { // the others are read, and fetched, on the way
-		if err := p.ensureTree(ctx, known); err != nil {
+		if err := p.EnsureTree(ctx, known); err != nil {
 			return err
 		}
 	}
@@ -125,22 +123,22 @@ func (p *Page) fetchForUndo(ctx context.Context, c, parent *commit.Commit) error
 
 // undoParent returns the parent of c against which its changes are taken, pinned. named is what the
 // caller asks for.
-func (p *Page) undoParent(ctx context.Context, c *commit.Commit, named CommitID) (*commit.Commit, func(), error) {
-	id := commit.ID(named)
+func (p *Page) undoParent(ctx context.Context, c *commit.Commit, named commit.ID) (*commit.Commit, func(), error) {
+	id := named
 	switch {
 	case c.IsFirst():
-		return nil, nil, fmt.Errorf("commit %s is the first one, which has changed nothing: %w", c.ID.Short(), ErrInvalid)
+		return nil, nil, fmt.Errorf("commit %s is the first one, which has changed nothing: %w", c.ID.Short(), base.ErrInvalid)
 	case named.IsZero() && len(c.Parents) == 1:
 		id = c.Parents[0]
 	case named.IsZero():
-		return nil, nil, fmt.Errorf("commit %s is a merge: name the parent whose content is to stay, one of %s: %w", c.ID.Short(), parentList(c), ErrInvalid)
+		return nil, nil, fmt.Errorf("commit %s is a merge: name the parent whose content is to stay, one of %s: %w", c.ID.Short(), parentList(c), base.ErrInvalid)
 	case !slices.Contains(c.Parents, id):
-		return nil, nil, fmt.Errorf("commit %s is no parent of %s, which has %s: %w", named.Short(), c.ID.Short(), parentList(c), ErrInvalid)
+		return nil, nil, fmt.Errorf("commit %s is no parent of %s, which has %s: %w", named.Short(), c.ID.Short(), parentList(c), base.ErrInvalid)
 	}
-	release := p.store.Pin(id)
+	release := p.env.Store.Pin(id)
 	parent, err := enteredCommits{p}.Commit(ctx, id)
-	if errors.Is(err, ErrGone) {
-		err = fmt.Errorf("its parent %s was given up, so that nobody knows what it has changed: %w", id.String()[:12], ErrGone)
+	if errors.Is(err, base.ErrGone) {
+		err = fmt.Errorf("its parent %s was given up, so that nobody knows what it has changed: %w", id.String()[:12], base.ErrGone)
 	}
 	if err != nil {
 		release()
@@ -175,14 +173,14 @@ func (g chainedCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commi
 func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, r *UndoResult) error {
 	commits := chainedCommits{t.page}
 	below, err := commit.IsAncestor(ctx, commits, c, t.base)
-	if errors.Is(err, ErrGone) {
-		return fmt.Errorf("the history between commit %s and the head %s was given up, so that nobody knows whether one is built on the other: %w", c.ID.Short(), t.base.ID.Short(), ErrGone)
+	if errors.Is(err, base.ErrGone) {
+		return fmt.Errorf("the history between commit %s and the head %s was given up, so that nobody knows whether one is built on the other: %w", c.ID.Short(), t.base.ID.Short(), base.ErrGone)
 	}
 	if err != nil {
 		return err
 	}
 	if !below {
-		return fmt.Errorf("commit %s is no ancestor of the head %s: %w", c.ID.Short(), t.base.ID.Short(), ErrInvalid)
+		return fmt.Errorf("commit %s is no ancestor of the head %s: %w", c.ID.Short(), t.base.ID.Short(), base.ErrInvalid)
 	}
 	view := t.page.mergeView()
 	view.Commits, view.Nodes = commits, enteredNodes{t.page}

@@ -1,14 +1,17 @@
-package ledger
+package session
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -23,13 +26,10 @@ import (
 // is; when fn panics, nothing changes and the panic goes on. ctx governs the waiting for the turn;
 // once the batch is being written it is finished. Errors: ErrClosed, ErrReadOnly, ErrNoSpace,
 // ErrCorrupt, those of ctx and fn.
-func (p *Page) Update(ctx context.Context, fn func(*Tx) error) (CommitID, error) {
-	if fn == nil {
-		return CommitID{}, fmt.Errorf("update: there is no function: %w", ErrInvalid)
-	}
+func (p *Page) Update(ctx context.Context, fn func(*Tx) error) (commit.ID, error) {
 	t, unlock, err := p.beginUpdate(ctx)
 	if err != nil {
-		return CommitID{}, err
+		return commit.ID{}, err
 	}
 	returned := false
 	defer func() {
@@ -44,9 +44,9 @@ func (p *Page) Update(ctx context.Context, fn func(*Tx) error) (CommitID, error)
 		unlockErr := t.abandon()
 		unlock()
 		if werr := p.waitDurable(t.base); werr != nil || unlockErr != nil {
-			return CommitID{}, errors.Join(err, werr, unlockErr)
+			return commit.ID{}, errors.Join(err, werr, unlockErr)
 		}
-		return CommitID{}, err
+		return commit.ID{}, err
 	}
 	return t.commitUpdate(ctx, unlock)
 }
@@ -63,13 +63,13 @@ func (p *Page) beginUpdate(ctx context.Context) (*Tx, func(), error) {
 	if err := call.Err(); err != nil {
 		return nil, nil, call.Explain(fmt.Errorf("update: %w", err))
 	}
-	unlock, err := p.store.Lock(call)
+	unlock, err := p.env.Store.Lock(call)
 	if err != nil {
 		return nil, nil, call.Explain(fmt.Errorf("update: %w", err))
 	}
 	// The journal comes first: should the disk fail in between, the commit fails too and does not
 	// rely on what is lost.
-	j := p.store.NewJournal()
+	j := p.env.Store.NewJournal()
 	head, err := p.chainedHead(call)
 	if err != nil {
 		j.Rollback()
@@ -93,7 +93,7 @@ func (t *Tx) abandon() error {
 
 // waitDurable waits until a head that a caller has seen is durable, or has failed.
 func (p *Page) waitDurable(head *commit.Commit) error {
-	if err := p.store.WaitDurable(head); err != nil {
+	if err := p.env.Store.WaitDurable(head); err != nil {
 		return fmt.Errorf("the commit that was read could not be made durable: %w", err)
 	}
 	return nil
@@ -101,27 +101,27 @@ func (p *Page) waitDurable(head *commit.Commit) error {
 
 // seen waits until a head that a caller has seen is durable and moves the handle there. The caller
 // has entered the page.
-func (p *Page) seen(head *commit.Commit) (CommitID, error) {
+func (p *Page) seen(head *commit.Commit) (commit.ID, error) {
 	if err := p.waitDurable(head); err != nil {
-		return CommitID{}, err
+		return commit.ID{}, err
 	}
 	p.advance(head)
-	return CommitID(head.ID), nil
+	return head.ID, nil
 }
 
 // commitUpdate commits a transaction of Update and gives the write turn back before the sync.
-func (t *Tx) commitUpdate(ctx context.Context, unlock func()) (CommitID, error) {
+func (t *Tx) commitUpdate(ctx context.Context, unlock func()) (commit.ID, error) {
 	if err := t.enter(); err != nil {
 		unlock()
-		return CommitID{}, err
+		return commit.ID{}, err
 	}
 	defer t.leave()
-	started := t.now()
+	started := t.page.env.now()
 	changes := t.journal.Count()
 	c, pending, err := t.submit(ctx, t.base)
 	unlock()
 	if err != nil {
-		return CommitID{}, err
+		return commit.ID{}, err
 	}
 	if c == nil {
 		return t.page.seen(t.base)
@@ -143,7 +143,7 @@ func (t *Tx) submit(ctx context.Context, parent *commit.Commit) (*commit.Commit,
 		return nil, nil, call.Explain(t.fail(err))
 	}
 	_, err = t.end()
-	t.page.warn(err)
+	t.page.env.Warn(err)
 	return c, pending, nil
 }
 
@@ -158,7 +158,7 @@ func (t *Tx) apply(ctx context.Context) (object.Digest, error) {
 	if !t.managed { // else it holds the write turn, for which sync may wait
 		nodes = &completedNodes{nodes, t.page, t.base}
 	}
-	tree := btree.Tree{Page: t.page.shared.key.ID, Source: nodes, Root: t.root}
+	tree := btree.Tree{Page: t.page.env.Store.Page(), Source: nodes, Root: t.root}
 	root, err := tree.Apply(ctx, t.sink.j, t.journal.All())
 	if err != nil {
 		t.note(err)
@@ -170,15 +170,8 @@ func (t *Tx) apply(ctx context.Context) (object.Digest, error) {
 // fail ends the transaction because of err.
 func (t *Tx) fail(err error) error {
 	_, e := t.end()
-	t.page.warn(e)
+	t.page.env.Warn(e)
 	return fmt.Errorf("commit: %w", err)
-}
-
-func (t *Tx) now() time.Time {
-	if t.page.ledger.repo.o.Observer == nil {
-		return time.Time{}
-	}
-	return t.page.ledger.repo.clock.Now()
 }
 
 // submit makes the commit with the given root and hands it to the disk with the pieces of j, which
@@ -191,51 +184,59 @@ func (p *Page) submit(ctx context.Context, j *storage.Journal, root object.Diges
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	r := p.ledger.repo
 	c, err := commit.New(commit.Params{
-		Now: r.clock.Now(), Root: root, Parents: []*commit.Commit{parent}, Device: r.o.Device, Message: message,
+		Now: p.env.Clock.Now(), Root: root, Parents: []*commit.Commit{parent}, Device: p.env.Device, Message: message,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	pending, err := p.store.Submit(ctx, j, c)
+	pending, err := p.env.Store.Submit(ctx, j, c)
 	if err != nil {
 		return nil, nil, err
 	}
 	return c, pending, nil
 }
 
-// settle waits until a commit is durable, and moves the handle to it.
-func (p *Page) settle(c *commit.Commit, pending *storage.Pending, changes int, started time.Time) (CommitID, error) {
-	err := pending.Wait()
-	p.observeCommit(c, changes, started, err)
+// Replace makes a durable commit on head of entries, sorted by key; nil when head has the same.
+// Errors: base.ErrReadOnly, base.ErrNoSpace, base.ErrCorrupt, those of entries and of ctx.
+func (p *Page) Replace(ctx context.Context, head *commit.Commit, message string, entries iter.Seq2[fb.Entry, error]) (*commit.Commit, error) {
+	unlock, err := p.env.Store.Lock(ctx)
 	if err != nil {
-		return CommitID{}, fmt.Errorf("commit: %w", err)
+		return nil, err
 	}
-	p.advance(c)
-	p.shared.merger.want(false)
-	return CommitID(c.ID), nil
+	defer unlock()
+	j := p.env.Store.NewJournal()
+	defer j.Rollback()
+	root, err := btree.Build(ctx, p.env.Store.Page(), NewSink(j), entries)
+	if err != nil {
+		return nil, err
+	}
+	next, pending, err := p.submit(ctx, j, root, head, message)
+	if err == nil && pending != nil {
+		err = pending.Wait()
+	}
+	return next, err
 }
 
-func (p *Page) observeCommit(c *commit.Commit, changes int, started time.Time, err error) {
-	r := p.ledger.repo
-	if r.o.Observer == nil {
-		return
+// settle waits until a commit is durable, and moves the handle to it.
+func (p *Page) settle(c *commit.Commit, pending *storage.Pending, changes int, started time.Time) (commit.ID, error) {
+	err := pending.Wait()
+	if p.env.Committed != nil {
+		p.env.Committed(c, changes, p.env.Clock.Now().Sub(started), err)
 	}
-	e := Event{Kind: EventCommit, Commit: CommitID(c.ID), Changes: changes, Duration: r.clock.Now().Sub(started)}
-	st := p.store.Stats()
-	e.Syncs, e.WrittenBytes = st.Syncs, st.BytesWritten
 	if err != nil {
-		e.Kind, e.Err = EventCommitFailed, err
+		return commit.ID{}, fmt.Errorf("commit: %w", err)
 	}
-	p.shared.observe(e)
+	p.advance(c)
+	p.env.WantMerge()
+	return c.ID, nil
 }
 
 // TxOptions say how a transaction begins. Nil and the zero value mean: on the handle's head, and
 // siblings are allowed.
 type TxOptions struct {
 	// Base is the commit to build on; zero means the handle's head.
-	Base CommitID
+	Base commit.ID
 	// FailOnConflict makes Commit fail with ErrConflict when Base is no longer a head, instead of
 	// making a second head. After such an error the next Begin with FailOnConflict, and without
 	// Base, of the same handle waits for the page's write turn, at most for a second, and the
@@ -247,16 +248,13 @@ type TxOptions struct {
 // Begin starts a transaction on a base that stays fixed; other commits go on meanwhile. The
 // transaction must end with Commit or Rollback. o may be nil. Errors: ErrClosed, ErrReadOnly,
 // ErrNotFound (no such base), ErrCorrupt.
-func (p *Page) Begin(ctx context.Context, o *TxOptions) (*Tx, error) {
+func (p *Page) Begin(ctx context.Context, o TxOptions) (*Tx, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
 	}
 	defer p.leave()
-	if p.ledger.repo.o.ReadOnly {
-		return nil, fmt.Errorf("begin transaction: the repository is open for reading: %w", ErrReadOnly)
-	}
-	if o == nil {
-		o = &TxOptions{}
+	if p.env.ReadOnly {
+		return nil, fmt.Errorf("begin transaction: the repository is open for reading: %w", base.ErrReadOnly)
 	}
 	if o.FailOnConflict && o.Base.IsZero() {
 		if hold, ok := p.refused.take(); ok {
@@ -265,21 +263,21 @@ func (p *Page) Begin(ctx context.Context, o *TxOptions) (*Tx, error) {
 			}
 		}
 	}
-	j := p.store.NewJournal()
+	j := p.env.Store.NewJournal()
 	base, release, err := p.pin(ctx, o.Base)
 	if err != nil {
 		j.Rollback()
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
 	if !o.Base.IsZero() {
-		if err := p.ensureTree(ctx, base); err != nil {
+		if err := p.EnsureTree(ctx, base); err != nil {
 			release()
 			j.Rollback()
 			return nil, fmt.Errorf("begin transaction: %w", err)
 		}
 	}
 	t := p.newTx(base, j, release)
-	t.nodes = &completedNodes{p.store, p, base}
+	t.nodes = &completedNodes{p.env.Store, p, base}
 	if o.FailOnConflict {
 		t.strict()
 	}
@@ -289,7 +287,7 @@ func (p *Page) Begin(ctx context.Context, o *TxOptions) (*Tx, error) {
 // strict makes a transaction, which may be nil, fail when its base is no head.
 func (t *Tx) strict() *Tx {
 	if t != nil {
-		t.failOnConflict, t.began = true, t.page.ledger.repo.clock.Now()
+		t.failOnConflict, t.began = true, t.page.env.Clock.Now()
 	}
 	return t
 }
@@ -300,28 +298,28 @@ func (t *Tx) strict() *Tx {
 // that with an error of the disk (ErrReadOnly until the page is reopened) it is open whether the
 // commit is there: it is wholly or not at all. Errors: ErrConflict (with FailOnConflict),
 // ErrTxDone, ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
-func (t *Tx) Commit(ctx context.Context) (CommitID, error) {
+func (t *Tx) Commit(ctx context.Context) (commit.ID, error) {
 	if t.managed {
-		return CommitID{}, fmt.Errorf("commit a transaction of Update: %w", ErrInvalid)
+		return commit.ID{}, fmt.Errorf("commit a transaction of Update: %w", base.ErrInvalid)
 	}
 	if err := t.enter(); err != nil {
-		return CommitID{}, err
+		return commit.ID{}, err
 	}
 	defer t.leave()
-	started, changes := t.now(), t.journal.Count()
+	started, changes := t.page.env.now(), t.journal.Count()
 	call := t.page.gate.Call(ctx)
 	defer call.Release()
 	c, pending, err := t.commit(call)
 	if err != nil {
-		return CommitID{}, call.Explain(t.fail(err))
+		return commit.ID{}, call.Explain(t.fail(err))
 	}
 	_, err = t.end()
-	t.page.warn(err)
+	t.page.env.Warn(err)
 	switch {
 	case c == nil && t.turn != nil:
 		return t.page.seen(t.base)
 	case c == nil:
-		return CommitID(t.base.ID), nil
+		return t.base.ID, nil
 	}
 	return t.page.settle(c, pending, changes, started)
 }
@@ -336,7 +334,7 @@ func (t *Tx) commit(ctx context.Context) (*commit.Commit, *storage.Pending, erro
 	if t.turn.claim() {
 		defer t.turn.unlock()
 	} else {
-		unlock, err := t.page.store.Lock(ctx)
+		unlock, err := t.page.env.Store.Lock(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -344,7 +342,7 @@ func (t *Tx) commit(ctx context.Context) (*commit.Commit, *storage.Pending, erro
 	}
 	if t.failOnConflict && !t.page.isHead(t.base) {
 		t.page.refused.add(took)
-		return nil, nil, fmt.Errorf("another commit was made on %s meanwhile: %w", t.base.ID.Short(), ErrConflict)
+		return nil, nil, fmt.Errorf("another commit was made on %s meanwhile: %w", t.base.ID.Short(), base.ErrConflict)
 	}
 	return t.page.submit(ctx, t.sink.j, root, t.base, t.message)
 }
@@ -354,11 +352,11 @@ func (t *Tx) ran() time.Duration {
 	if !t.failOnConflict {
 		return 0
 	}
-	return t.page.ledger.repo.clock.Now().Sub(t.began)
+	return t.page.env.Clock.Now().Sub(t.began)
 }
 
 // isHead reports whether c, which is durable, has no child, not even one on its way to the disk.
 // The caller holds the write turn.
 func (p *Page) isHead(c *commit.Commit) bool {
-	return slices.ContainsFunc(p.store.ChainedHeads(), func(h *commit.Commit) bool { return h.ID == c.ID })
+	return slices.ContainsFunc(p.env.Store.ChainedHeads(), func(h *commit.Commit) bool { return h.ID == c.ID })
 }

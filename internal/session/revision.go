@@ -1,4 +1,4 @@
-package ledger
+package session
 
 import (
 	"container/heap"
@@ -6,14 +6,23 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
 )
 
-// maxCandidates is how many commits the error about an ambiguous prefix lists.
-const maxCandidates = 10
+const (
+	headRevision = "HEAD"
+	// noRevision is what tools call the state before the first commit.
+	noRevision = "none"
+	// minPrefix is the least number of digits that may stand for a commit id.
+	minPrefix = 4
+	// maxCandidates is how many commits the error about an ambiguous prefix lists.
+	maxCandidates = 10
+)
 
 // Resolve finds the commit that a revision names:
 //
@@ -27,27 +36,48 @@ const maxCandidates = 10
 //
 // They are tried in this order. Errors: ErrNotFound, ErrInvalid (an ambiguous prefix; the error
 // lists the candidates), ErrClosed, ErrCorrupt, those of ctx.
-func (p *Page) Resolve(ctx context.Context, revision string) (CommitID, error) {
+func (p *Page) Resolve(ctx context.Context, revision string) (commit.ID, error) {
 	name, steps, err := parseRevision(revision)
 	if err != nil {
-		return CommitID{}, err
+		return commit.ID{}, err
 	}
 	c, err := p.resolveName(ctx, name)
 	if err != nil {
-		return CommitID{}, err
+		return commit.ID{}, err
 	}
 	if steps > c.Generation {
-		return CommitID{}, fmt.Errorf("revision %q: commit %s has at most %d ancestors in a row: %w", revision, c.ID.Short(), c.Generation, ErrNotFound)
+		return commit.ID{}, fmt.Errorf("revision %q: commit %s has at most %d ancestors in a row: %w", revision, c.ID.Short(), c.Generation, base.ErrNotFound)
 	}
 	for range steps {
 		if c.IsFirst() {
-			return CommitID{}, fmt.Errorf("revision %q goes beyond the first commit: %w", revision, ErrNotFound)
+			return commit.ID{}, fmt.Errorf("revision %q goes beyond the first commit: %w", revision, base.ErrNotFound)
 		}
 		if c, err = p.firstParent(ctx, c); err != nil {
-			return CommitID{}, fmt.Errorf("revision %q: %w", revision, err)
+			return commit.ID{}, fmt.Errorf("revision %q: %w", revision, err)
 		}
 	}
-	return CommitID(c.ID), nil
+	return c.ID, nil
+}
+
+// parseRevision splits a revision into its name and the number of steps back.
+func parseRevision(revision string) (name string, steps uint64, err error) {
+	name, rest, found := strings.Cut(revision, "~")
+	if name == "" {
+		return "", 0, fmt.Errorf("revision %q has no name; try HEAD, a tag, digits of a commit id, or a date: %w", revision, base.ErrInvalid)
+	}
+	if !found {
+		return name, 0, nil
+	}
+	for _, s := range strings.Split(rest, "~") {
+		n := uint64(1)
+		if s != "" {
+			if n, err = strconv.ParseUint(s, 10, 32); err != nil {
+				return "", 0, fmt.Errorf("revision %q: %q behind '~' is no number: %w", revision, s, base.ErrInvalid)
+			}
+		}
+		steps += n
+	}
+	return name, steps, nil
 }
 
 func (p *Page) resolveName(ctx context.Context, name string) (*commit.Commit, error) {
@@ -62,7 +92,7 @@ func (p *Page) resolveName(ctx context.Context, name string) (*commit.Commit, er
 	if name == headRevision {
 		return head, nil
 	}
-	tags, err := p.store.Tags(ctx)
+	tags, err := p.env.Store.Tags(ctx)
 	if err != nil {
 		p.note(err)
 		return nil, fmt.Errorf("revision %q: %w", name, err)
@@ -70,19 +100,19 @@ func (p *Page) resolveName(ctx context.Context, name string) (*commit.Commit, er
 	if id, ok := tags[name]; ok {
 		return p.known(ctx, name, id)
 	}
-	if c, err := p.resolvePrefix(ctx, name); err == nil || !errors.Is(err, ErrNotFound) {
+	if c, err := p.resolvePrefix(ctx, name); err == nil || !errors.Is(err, base.ErrNotFound) {
 		return c, err
 	}
 	if at, ok := parseRevisionTime(name); ok {
 		return p.resolveTime(ctx, head, at)
 	}
-	return nil, fmt.Errorf("revision %q is no tag, no commit id and no time: %w", name, ErrNotFound)
+	return nil, fmt.Errorf("revision %q is no tag, no commit id and no time: %w", name, base.ErrNotFound)
 }
 
 func (p *Page) known(ctx context.Context, name string, id commit.ID) (*commit.Commit, error) {
-	c, err := p.store.Known(ctx, id)
+	c, err := p.env.Store.Known(ctx, id)
 	if err == nil {
-		err = p.store.WaitDurable(c)
+		err = p.env.Store.WaitDurable(c)
 	}
 	if err != nil {
 		p.note(err)
@@ -93,7 +123,7 @@ func (p *Page) known(ctx context.Context, name string, id commit.ID) (*commit.Co
 
 // resolvePrefix finds the commit whose id begins with the digits.
 func (p *Page) resolvePrefix(ctx context.Context, digits string) (*commit.Commit, error) {
-	notFound := fmt.Errorf("revision %q: no commit id begins so: %w", digits, ErrNotFound)
+	notFound := fmt.Errorf("revision %q: no commit id begins so: %w", digits, base.ErrNotFound)
 	if len(digits) < minPrefix || len(digits) > 2*commit.IDSize {
 		return nil, notFound
 	}
@@ -106,7 +136,7 @@ func (p *Page) resolvePrefix(ctx context.Context, digits string) (*commit.Commit
 	if err != nil {
 		return nil, notFound
 	}
-	ids, err := p.store.FindCommits(ctx, prefix, half, maxCandidates+1)
+	ids, err := p.env.Store.FindCommits(ctx, prefix, half, maxCandidates+1)
 	if err != nil {
 		p.note(err)
 		return nil, fmt.Errorf("revision %q: %w", digits, err)
@@ -124,7 +154,18 @@ func (p *Page) resolvePrefix(ctx context.Context, digits string) (*commit.Commit
 	if len(ids) > maxCandidates {
 		list = append(list, "...")
 	}
-	return nil, fmt.Errorf("revision %q is ambiguous, it may be %s: %w", digits, strings.Join(list, ", "), ErrInvalid)
+	return nil, fmt.Errorf("revision %q is ambiguous, it may be %s: %w", digits, strings.Join(list, ", "), base.ErrInvalid)
+}
+
+// parseRevisionTime reads a time, or a date, which means its last nanosecond in UTC.
+func parseRevisionTime(s string) (time.Time, bool) {
+	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
+		return t, true
+	}
+	if t, err := time.Parse(time.DateOnly, s); err == nil {
+		return t.AddDate(0, 0, 1).Add(-1), true
+	}
+	return time.Time{}, false
 }
 
 // resolveTime finds the newest of the commits that are not younger than at, that head descends from
@@ -151,7 +192,7 @@ func (p *Page) resolveTime(ctx context.Context, head *commit.Commit, at time.Tim
 			if held[id] {
 				continue
 			}
-			parent, err := p.store.Known(ctx, id)
+			parent, err := p.env.Store.Known(ctx, id)
 			if err != nil {
 				p.note(err)
 				return nil, fmt.Errorf("look for a commit at %s: %w", at, err)
@@ -161,7 +202,7 @@ func (p *Page) resolveTime(ctx context.Context, head *commit.Commit, at time.Tim
 		}
 	}
 	if newest == nil {
-		return nil, fmt.Errorf("no commit is as old as %s: %w", at, ErrNotFound)
+		return nil, fmt.Errorf("no commit is as old as %s: %w", at, base.ErrNotFound)
 	}
 	return newest, nil
 }
@@ -188,7 +229,7 @@ func (q *byGeneration) Pop() any {
 func (p *Page) firstParent(ctx context.Context, c *commit.Commit) (*commit.Commit, error) {
 	var first *commit.Commit
 	for _, id := range c.Parents {
-		parent, err := p.durableCommit(ctx, id)
+		parent, err := p.Commit(ctx, id)
 		if err != nil {
 			return nil, err
 		}

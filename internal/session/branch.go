@@ -1,17 +1,18 @@
-package ledger
+package session
 
 import (
 	"context"
 	"fmt"
 
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
 )
 
-// A Page handle follows its own branch. Its position is the commit that it saw last; a reader sees
+// A session follows its own branch. Its position is the commit that it saw last; a reader sees
 // the newest head that is that commit or descends from it. Invariants:
 //
 //	B1: the position is durable.
-//	B2: it moves to descendants only, except to commits of the handle itself, and by Refresh.
+//	B2: it moves to descendants only, except to commits of the session itself, and by Refresh.
 //	B3: with one head, everything is an ancestor of that: no commit is read.
 
 // storedCommits reads commits for a caller who has entered the page.
@@ -19,18 +20,22 @@ type storedCommits struct{ p *Page }
 
 // Commit implements commit.Getter.
 func (g storedCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
-	c, err := g.p.store.Known(ctx, id)
+	c, err := g.p.env.Store.Known(ctx, id)
 	if err != nil {
 		g.p.note(err)
 	}
 	return c, err
 }
 
+// Commits returns a getter of commits for a caller who has entered, and whose ids heads and commits
+// name.
+func (p *Page) Commits() commit.Getter { return storedCommits{p} }
+
 // follow returns the newest durable head that is from or descends from it. The caller has entered
 // the page. Errors match ErrNotFound when no head does, which is so only for a commit that this
 // page does not have.
 func (p *Page) follow(ctx context.Context, from *commit.Commit) (*commit.Commit, error) {
-	heads := p.store.Heads()
+	heads := p.env.Store.Heads()
 	if len(heads) == 1 {
 		return heads[0], nil
 	}
@@ -53,10 +58,10 @@ func (p *Page) newestAbove(ctx context.Context, from *commit.Commit, heads []*co
 			return heads[i], nil
 		}
 	}
-	return nil, fmt.Errorf("no head descends from commit %s: %w", from.ID.Short(), ErrNotFound)
+	return nil, fmt.Errorf("no head descends from commit %s: %w", from.ID.Short(), base.ErrNotFound)
 }
 
-// head returns the newest durable head of the handle's branch and moves the position there. The
+// head returns the newest durable head of the session's branch and moves the position there. The
 // caller has entered the page.
 func (p *Page) head(ctx context.Context) (*commit.Commit, error) {
 	for {
@@ -74,17 +79,17 @@ func (p *Page) head(ctx context.Context) (*commit.Commit, error) {
 	}
 }
 
-// chainedHead returns the newest head of the handle's branch, counting commits that are on their
+// chainedHead returns the newest head of the session's branch, counting commits that are on their
 // way to the disk. The caller has entered the page and holds its write turn.
 func (p *Page) chainedHead(ctx context.Context) (*commit.Commit, error) {
-	heads := p.store.ChainedHeads()
+	heads := p.env.Store.ChainedHeads()
 	if len(heads) == 1 {
 		return heads[0], nil
 	}
 	return p.newestAbove(ctx, p.position.Load(), heads)
 }
 
-// advance moves the position to a durable commit that this handle has made or seen, unless it has
+// advance moves the position to a durable commit that this session has made or seen, unless it has
 // come further on that branch already. The caller has entered the page.
 func (p *Page) advance(c *commit.Commit) {
 	for {
@@ -101,31 +106,31 @@ func (p *Page) advance(c *commit.Commit) {
 // descends reports whether c has a, which is a durable commit, among its ancestors. Where that
 // cannot be read it says no.
 func (p *Page) descends(c, a *commit.Commit) bool {
-	if len(p.store.Heads()) == 1 {
+	if len(p.env.Store.Heads()) == 1 {
 		return true // or the next reader goes to the head anyway
 	}
-	// The walk is as long as what this handle has done meanwhile, and the commit is made: nothing
+	// The walk is as long as what this session has done meanwhile, and the commit is made: nothing
 	// may call it off.
 	above, err := commit.IsAncestor(context.Background(), storedCommits{p}, a, c)
 	return err == nil && above
 }
 
-// Refresh moves the handle to the newest durable head of the page, whatever branch that is on, and
-// returns it. Without it a handle goes on with its own branch until the branches are merged.
+// Refresh moves the session to the newest durable head of the page, whatever branch that is on, and
+// returns it. Without it a session goes on with its own branch until the branches are merged.
 // Errors: ErrClosed, those of ctx.
-func (p *Page) Refresh(ctx context.Context) (CommitID, error) {
+func (p *Page) Refresh(ctx context.Context) (commit.ID, error) {
 	if err := p.enter(); err != nil {
-		return CommitID{}, err
+		return commit.ID{}, err
 	}
 	defer p.leave()
 	if err := ctx.Err(); err != nil {
-		return CommitID{}, fmt.Errorf("refresh: %w", err)
+		return commit.ID{}, fmt.Errorf("refresh: %w", err)
 	}
 	for {
 		from := p.position.Load()
-		heads := p.store.Heads()
+		heads := p.env.Store.Heads()
 		if c := heads[len(heads)-1]; p.position.CompareAndSwap(from, c) {
-			return CommitID(c.ID), nil
+			return c.ID, nil
 		}
 	}
 }

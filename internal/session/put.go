@@ -1,4 +1,4 @@
-package ledger
+package session
 
 import (
 	"bytes"
@@ -9,20 +9,16 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 )
 
-// Put stores value under key with priority Eager. key is 0 to 4096 bytes. Neither is retained.
-// Errors: ErrTooLarge, ErrTxDone, ErrClosed, ErrNoSpace, those of ctx; the transaction is then as
-// it was.
-func (t *Tx) Put(ctx context.Context, key, value []byte) error {
-	return t.PutPriority(ctx, key, value, Eager)
-}
-
-// PutPriority is Put with a priority. A value that is short enough to be inline is always Eager.
-// Errors: as Put, and ErrInvalid.
-func (t *Tx) PutPriority(ctx context.Context, key, value []byte, p Priority) error {
+// Put stores value under key with a priority. A value that is short enough to be inline is always
+// Eager. key is 0 to 4096 bytes. Neither is retained. After an error the transaction is as it was.
+// Errors: base.ErrTooLarge, base.ErrInvalid, base.ErrTxDone, base.ErrClosed, base.ErrNoSpace, those
+// of ctx.
+func (t *Tx) Put(ctx context.Context, key, value []byte, p object.Priority) error {
 	if err := t.enterPut(ctx, key, p); err != nil {
 		return err
 	}
@@ -31,14 +27,14 @@ func (t *Tx) PutPriority(ctx context.Context, key, value []byte, p Priority) err
 }
 
 // enterPut lets a change in that must then leave.
-func (t *Tx) enterPut(ctx context.Context, key []byte, p Priority) error {
+func (t *Tx) enterPut(ctx context.Context, key []byte, p object.Priority) error {
 	if err := ValidateKey(key); err != nil {
 		return fmt.Errorf("put: %w", err)
 	}
-	if p > Lazy {
-		return fmt.Errorf("put: %s: %w", p, ErrInvalid)
+	if p > object.Lazy {
+		return fmt.Errorf("put: %s: %w", p, base.ErrInvalid)
 	}
-	if err := t.within.check(key); err != nil {
+	if err := t.within.Check(key); err != nil {
 		return fmt.Errorf("put: %w", err)
 	}
 	if err := t.enter(); err != nil {
@@ -51,8 +47,8 @@ func (t *Tx) enterPut(ctx context.Context, key []byte, p Priority) error {
 	return nil
 }
 
-// put is PutPriority for a caller who has entered.
-func (t *Tx) put(ctx context.Context, key, value []byte, p Priority) error {
+// put is Put for a caller who has entered.
+func (t *Tx) put(ctx context.Context, key, value []byte, p object.Priority) error {
 	if len(value) <= btree.InlineLimit {
 		return t.journal.Put(key, value)
 	}
@@ -63,13 +59,13 @@ func (t *Tx) put(ctx context.Context, key, value []byte, p Priority) error {
 	return t.setObject(key, root, uint64(len(value)), p)
 }
 
-func (t *Tx) table() *split.Table { return t.page.ledger.repo.table.Load() }
+func (t *Tx) table() *split.Table { return t.page.env.Table() }
 
 func (t *Tx) emit(ctx context.Context, p split.Piece) error {
 	return t.sink.PutPiece(ctx, p.Digest, p.Content)
 }
 
-func (t *Tx) setObject(key []byte, root object.Digest, size uint64, p Priority) error {
+func (t *Tx) setObject(key []byte, root object.Digest, size uint64, p object.Priority) error {
 	return t.journal.Set(&btree.Change{Entry: fb.Entry{Key: key, Digest: root, Size: size, Priority: p}})
 }
 
@@ -77,12 +73,12 @@ func (t *Tx) setObject(key []byte, root object.Digest, size uint64, p Priority) 
 // known; a different length is ErrInvalid. Memory does not depend on the length. r is not closed.
 // When PutReader fails, also because r failed, the transaction is as it was. A Read of r that
 // blocks is not interrupted by ctx. Errors: as PutPriority, and those of r.
-func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64, p Priority) error {
+func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64, p object.Priority) error {
 	if r == nil {
-		return fmt.Errorf("put reader: there is none: %w", ErrInvalid)
+		return fmt.Errorf("put reader: there is none: %w", base.ErrInvalid)
 	}
 	if size < -1 {
-		return fmt.Errorf("put reader of %d bytes: %w", size, ErrInvalid)
+		return fmt.Errorf("put reader of %d bytes: %w", size, base.ErrInvalid)
 	}
 	if err := t.enterPut(ctx, key, p); err != nil {
 		return err
@@ -90,10 +86,10 @@ func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64,
 	defer t.leave()
 	call := t.page.gate.Call(ctx)
 	defer call.Release()
-	return call.Explain(t.putReader(call, key, &sizedReader{r: r, left: size, want: size}, p))
+	return call.Explain(t.putReader(call, key, NewSizedReader(r, size), p))
 }
 
-func (t *Tx) putReader(ctx context.Context, key []byte, r *sizedReader, p Priority) error {
+func (t *Tx) putReader(ctx context.Context, key []byte, r *SizedReader, p object.Priority) error {
 	head, err := readHead(ctx, r, btree.InlineLimit+1)
 	if err != nil {
 		return fmt.Errorf("put: %w", err)
@@ -133,28 +129,33 @@ func readHead(ctx context.Context, r io.Reader, n int) ([]byte, error) {
 	return b, nil
 }
 
-// sizedReader fails where r does not have the length that was declared; -1 stands for any.
-type sizedReader struct {
+// SizedReader fails where r does not have the length that was declared; -1 stands for any.
+type SizedReader struct {
 	r    io.Reader
 	left int64 // -1: no length was declared
 	want int64
 }
 
+// NewSizedReader returns a reader of r, of which size bytes are expected; -1 stands for any number.
+func NewSizedReader(r io.Reader, size int64) *SizedReader {
+	return &SizedReader{r: r, left: size, want: size}
+}
+
 // Read implements io.Reader.
-func (s *sizedReader) Read(b []byte) (int, error) {
+func (s *SizedReader) Read(b []byte) (int, error) {
 	n, err := s.r.Read(b)
 	if n < 0 || n > len(b) {
-		return 0, fmt.Errorf("reader says that it read %d bytes into %d: %w", n, len(b), ErrInvalid)
+		return 0, fmt.Errorf("reader says that it read %d bytes into %d: %w", n, len(b), base.ErrInvalid)
 	}
 	if s.left < 0 {
 		return n, err
 	}
 	if int64(n) > s.left {
-		return 0, fmt.Errorf("reader gives more than the declared %d bytes: %w", s.want, ErrInvalid)
+		return 0, fmt.Errorf("reader gives more than the declared %d bytes: %w", s.want, base.ErrInvalid)
 	}
 	s.left -= int64(n)
 	if err == io.EOF && s.left > 0 {
-		return n, fmt.Errorf("reader ends after %d of the declared %d bytes: %w", s.want-s.left, s.want, ErrInvalid)
+		return n, fmt.Errorf("reader ends after %d of the declared %d bytes: %w", s.want-s.left, s.want, base.ErrInvalid)
 	}
 	return n, err
 }
@@ -187,7 +188,7 @@ func IfEqual(value []byte) Condition { return Condition{kind: ifEqual, value: va
 // PutIf is Put when the entry that the transaction sees meets the condition, and fails with
 // ErrConflict otherwise. Errors: as Put, ErrConflict, and those of reading the present value.
 func (t *Tx) PutIf(ctx context.Context, key, value []byte, c Condition) error {
-	if err := t.enterPut(ctx, key, Eager); err != nil {
+	if err := t.enterPut(ctx, key, object.Eager); err != nil {
 		return err
 	}
 	defer t.leave()
@@ -197,19 +198,19 @@ func (t *Tx) PutIf(ctx context.Context, key, value []byte, c Condition) error {
 	}
 	switch {
 	case c.kind == ifAbsent && ok:
-		return fmt.Errorf("put if absent: the key has an entry: %w", ErrConflict)
+		return fmt.Errorf("put if absent: the key has an entry: %w", base.ErrConflict)
 	case (c.kind == ifPresent || c.kind == ifEqual) && !ok:
-		return fmt.Errorf("put if present: the key has no entry: %w", ErrConflict)
+		return fmt.Errorf("put if present: the key has no entry: %w", base.ErrConflict)
 	case c.kind == ifEqual:
 		equal, err := t.holds(ctx, &e, c.value)
 		if err != nil {
 			return fmt.Errorf("put if equal: %w", err)
 		}
 		if !equal {
-			return fmt.Errorf("put if equal: the entry has another value: %w", ErrConflict)
+			return fmt.Errorf("put if equal: the entry has another value: %w", base.ErrConflict)
 		}
 	}
-	return t.put(ctx, key, value, Eager)
+	return t.put(ctx, key, value, object.Eager)
 }
 
 // holds reports whether an entry has a value, without reading the entry's value into memory.
@@ -221,7 +222,7 @@ func (t *Tx) holds(ctx context.Context, e *fb.Entry, value []byte) (bool, error)
 		return bytes.Equal(e.Value, value), nil
 	}
 	rest := &comparer{rest: value}
-	_, err := openValue(ctx, t, e).WriteTo(rest)
+	_, err := OpenValue(ctx, t, e).WriteTo(rest)
 	if errors.Is(err, errDiffers) {
 		return false, nil
 	}
@@ -244,7 +245,7 @@ func (c *comparer) Write(b []byte) (int, error) {
 
 // Delete removes key. It is no error when key has no entry. Errors: as Put.
 func (t *Tx) Delete(ctx context.Context, key []byte) error {
-	if err := t.enterPut(ctx, key, Eager); err != nil {
+	if err := t.enterPut(ctx, key, object.Eager); err != nil {
 		return err
 	}
 	defer t.leave()
@@ -272,10 +273,10 @@ func (t *Tx) DeleteRange(ctx context.Context, from, to []byte) error {
 
 func (t *Tx) deleteRange(ctx context.Context, from, to []byte) error {
 	if t.within != nil { // the rest would only be looked at
-		if bytes.Compare(from, t.within.prefix) < 0 {
-			from = t.within.prefix
+		if bytes.Compare(from, t.within.Prefix) < 0 {
+			from = t.within.Prefix
 		}
-		if end := prefixEnd(t.within.prefix); end != nil && (to == nil || bytes.Compare(end, to) < 0) {
+		if end := PrefixEnd(t.within.Prefix); end != nil && (to == nil || bytes.Compare(end, to) < 0) {
 			to = end
 		}
 	}
@@ -304,7 +305,7 @@ func (t *Tx) deleteAll(keys [][]byte) error {
 	}
 	defer t.leave()
 	for _, k := range keys {
-		if !t.within.holds(k) {
+		if !t.within.Holds(k) {
 			continue
 		}
 		if err := t.delete(k); err != nil {
@@ -319,7 +320,7 @@ func (t *Tx) deleteAll(keys [][]byte) error {
 // ErrClosed, those of ctx.
 func (t *Tx) Clear(ctx context.Context) error {
 	if t.within != nil {
-		return t.deleteRange(ctx, t.within.prefix, prefixEnd(t.within.prefix))
+		return t.deleteRange(ctx, t.within.Prefix, PrefixEnd(t.within.Prefix))
 	}
 	if err := t.enter(); err != nil {
 		return err
@@ -330,9 +331,7 @@ func (t *Tx) Clear(ctx context.Context) error {
 	}
 	// The sink stays: its pieces go to the log with the commit and are collected later. A new one
 	// would not know whether the base has been taken back since by a failure of the disk.
-	if err := t.journal.Clear(); err != nil {
-		t.page.log().Warn("a temporary file stays until the page is opened again", "error", err)
-	}
+	t.page.env.Warn(t.journal.Clear())
 	t.root = btree.EmptyRoot
 	return nil
 }
@@ -341,7 +340,7 @@ func (t *Tx) Clear(ctx context.Context) error {
 // Errors: ErrTooLarge, ErrInvalid, ErrTxDone, ErrClosed.
 func (t *Tx) SetMessage(message string) error {
 	if t.within != nil {
-		return fmt.Errorf("set the message of a merge: %w", ErrInvalid)
+		return fmt.Errorf("set the message of a merge: %w", base.ErrInvalid)
 	}
 	if err := ValidateMessage(message); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package ledger
+package session
 
 import (
 	"context"
@@ -90,7 +90,7 @@ func (h *heldTurn) drop() {
 	h.wg.Wait()
 }
 
-// beginInTurn begins a transaction on the newest head of the handle's branch and holds the write
+// beginInTurn begins a transaction on the newest head of the session's branch and holds the write
 // turn for some time. It returns nil when the turn does not come within turnLimit, as in a closure
 // of Update. The caller has entered the page.
 func (p *Page) beginInTurn(ctx context.Context, hold time.Duration) (*Tx, error) {
@@ -98,22 +98,22 @@ func (p *Page) beginInTurn(ctx context.Context, hold time.Duration) (*Tx, error)
 	defer call.Release()
 	wait, cancel := context.WithTimeout(call, turnLimit)
 	defer cancel()
-	unlock, err := p.store.Lock(wait)
+	unlock, err := p.env.Store.Lock(wait)
 	if err != nil && call.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, call.Explain(fmt.Errorf("begin transaction: %w", err))
 	}
-	j := p.store.NewJournal() // before the head: see beginUpdate
+	j := p.env.Store.NewJournal() // before the head: see beginUpdate
 	head, err := p.chainedHead(call)
 	if err != nil {
 		j.Rollback()
 		unlock()
 		return nil, call.Explain(fmt.Errorf("begin transaction: %w", err))
 	}
-	t := p.newTx(head, j, p.store.Pin(head.ID))
-	t.nodes = &completedNodes{p.store, p, head}
-	t.turn = holdTurn(p.ledger.repo.clock, hold, unlock)
+	t := p.newTx(head, j, p.env.Store.Pin(head.ID))
+	t.nodes = &completedNodes{p.env.Store, p, head}
+	t.turn = holdTurn(p.env.Clock, hold, unlock)
 	return t, nil
 }

@@ -1,0 +1,459 @@
+package merging
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync/atomic"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/changes"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/internal/session"
+	"github.com/ledgerd/ledger/merge"
+)
+
+// GroupStrategy merges a namespace as a whole. A merge calls Group for every key of the namespace
+// that a side has changed, then MergeGroup for every group, in bytewise order of the groups' names,
+// and at last Finish, all on one goroutine.
+type GroupStrategy interface {
+	Name() string
+	Group(key []byte) []byte
+	MergeGroup(ctx context.Context, m *Merge, g *Group) error
+	Finish(ctx context.Context, m *Merge) error
+}
+
+// Merge is a merge of a namespace by a GroupStrategy. It and what is taken from it end with Finish.
+type Merge struct {
+	// Prefix is what the keys of the namespace begin with.
+	Prefix []byte
+	// Base, Left and Right are the whole page in the common ancestor and on both sides. Where there
+	// are several common ancestors, Base is made of them, and its commit has the zero id.
+	Base, Left, Right *session.Snapshot
+	// Result takes what the strategy writes. It begins with what Left has, but with what Base has
+	// for each key that a side has changed.
+	Result *session.Tx
+	// Pair are the commits that are merged.
+	Pair *merge.Pair
+	// State is the strategy's own: what it keeps from one group to the next. It is nil at first.
+	State any
+
+	within session.Namespace
+}
+
+// Side names what a group or key is taken from.
+type Side uint8
+
+// The sides of a merge.
+const (
+	SideBase Side = iota
+	SideLeft
+	SideRight
+)
+
+// Report records that a rule has decided about a key, for Page.Conflicts: for side, or with
+// SideBase for none of the two, so that the key has what Result has now. A later report of a key
+// replaces an earlier one. Group.Take reports by itself. Errors: ErrInvalid, ErrTooLarge, those of
+// ctx.
+func (m *Merge) Report(ctx context.Context, key []byte, rule string, side Side) error {
+	if err := checkRuleName(rule); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	if err := m.within.Check(key); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	c := merge.Conflict{Key: bytes.Clone(key), Rule: rule}
+	switch side {
+	case SideLeft:
+		c.Outcome = merge.TakeLeft
+	case SideRight:
+		c.Outcome = merge.TakeRight
+	case SideBase:
+		c.Outcome = merge.TakeNone
+		e, ok, err := session.Find(ctx, m.Result.Origin(), key)
+		if err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+		if ok {
+			c.Outcome, c.New = merge.TakeNew, e
+		}
+	default:
+		return fmt.Errorf("report for side %d: %w", side, base.ErrInvalid)
+	}
+	if err := m.Pair.Report(ctx, &c); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return nil
+}
+
+// The sizes of the batches in which the rows of a group are read.
+const (
+	minBatch = 8
+	maxBatch = 512
+)
+
+var errOver = fmt.Errorf("use a group of a merge that has gone on: %w", base.ErrTxDone)
+
+// Group are the changed keys of which a GroupStrategy says that they belong together.
+type Group struct {
+	// Name is what GroupStrategy.Group returned.
+	Name []byte
+
+	owner  *groupMerge
+	prefix []byte // of the group's rows in owner.changed
+}
+
+// groupOwner has a GroupStrategy merge a namespace.
+type groupOwner struct {
+	run      *run
+	strategy GroupStrategy
+	others   [][]byte // longer prefixes that have rules of their own
+}
+
+// groupMerge is the merge of one namespace in one merge of two commits.
+type groupMerge struct {
+	*groupOwner
+	*Merge
+	name    string
+	changed changes.Journal // a row for each changed key, see groupRow
+	over    atomic.Bool
+	origins *origins
+	ended   []func()
+}
+
+// Own implements merge.Owner.
+func (o *groupOwner) Own(ctx context.Context, p *merge.Pair, prefix []byte) iter.Seq2[btree.Change, error] {
+	return func(yield func(btree.Change, error) bool) {
+		g := o.begin(p, bytes.Clone(prefix))
+		defer g.end()
+		if err := g.merge(ctx); err != nil {
+			yield(btree.Change{}, &merge.Error{Left: p.Left.ID, Right: p.Right.ID, Err: err})
+			return
+		}
+		for c, err := range g.Result.Changes() {
+			if !yield(c, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// begin makes what the strategy reads and writes.
+func (o *groupOwner) begin(p *merge.Pair, prefix []byte) *groupMerge {
+	g := &groupMerge{groupOwner: o, Merge: &Merge{Prefix: prefix, Pair: p, within: session.Namespace{Prefix: prefix, Others: o.others}}}
+	g.origins = o.run.origins(p, &g.over)
+	base := &commit.Commit{Root: p.Base.Root}
+	if len(p.Bases) == 1 {
+		base = p.Bases[0]
+	}
+	page, env := o.run.m.page, o.run.m.env.Session
+	var ends [3]func()
+	g.Base, ends[0] = page.Version(base, p.Base, o.run.baseValues(p))
+	g.Left, ends[1] = page.Version(p.Left, p.LeftTree, o.run.sink)
+	g.Right, ends[2] = page.Version(p.Right, p.RightTree, o.run.sink)
+	g.Result = page.Draft(p.Left, p.LeftTree.Root, o.run.sink, &g.within)
+	g.changed.Init(env.JournalBytes, env.Store.TempDir())
+	g.ended = append(ends[:], g.Result.Forget, func() { env.Warn(g.changed.Clear()) })
+	return g
+}
+
+// end makes all that was handed out unusable.
+func (g *groupMerge) end() {
+	g.over.Store(true)
+	for _, end := range g.ended {
+		end()
+	}
+}
+
+// merge has the strategy write the result.
+func (g *groupMerge) merge(ctx context.Context) error {
+	if err := g.call(func() error { g.name = g.strategy.Name(); return checkRuleName(g.name) }); err != nil {
+		return err
+	}
+	if err := g.collect(ctx); err != nil {
+		return fmt.Errorf("collect the changes of group strategy %s: %w", g.name, err)
+	}
+	for group, err := range g.groups() {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err == nil {
+			err = g.call(func() error { return g.strategy.MergeGroup(ctx, g.Merge, group) })
+		}
+		if err != nil {
+			return fmt.Errorf("merge a group by strategy %s: %w", g.name, err)
+		}
+	}
+	if err := g.call(func() error { return g.strategy.Finish(ctx, g.Merge) }); err != nil {
+		return fmt.Errorf("finish group strategy %s: %w", g.name, err)
+	}
+	g.Result.Freeze() // what is yielded next must not change
+	return nil
+}
+
+func (g *groupMerge) call(fn func() error) error {
+	return g.run.protect("group strategy", fn)
+}
+
+// collect puts the changed keys in order of their groups and makes the result have what the base
+// has for them.
+func (g *groupMerge) collect(ctx context.Context) error {
+	for c, err := range g.Pair.Changes(ctx, g.Prefix) {
+		if err != nil {
+			return err
+		}
+		var name []byte
+		err := g.call(func() error { name = g.strategy.Group(c.Key); return nil })
+		if err != nil {
+			return err
+		}
+		if len(name) > limits.MaxKeyBytes {
+			return fmt.Errorf("name of a group has %d bytes, at most %d are allowed: %w", len(name), limits.MaxKeyBytes, base.ErrTooLarge)
+		}
+		var known []byte
+		if c.BaseUnknown {
+			known = baseUnknown
+		}
+		if err := g.changed.Put(append(groupRow(name), c.Key...), known); err != nil {
+			return err
+		}
+		if err := g.Result.Record(c.Key, &c.Base, c.HasBase); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// baseUnknown is the value of the row of a key about which the bases do not agree.
+var baseUnknown = []byte{1}
+
+// A row of the changed keys is the name of the group, in which 0x00 is 0x00 0xff, then 0x00 0x01,
+// and the key; so rows are in order of names, then keys. They never outlive a merge.
+
+// groupRow returns what the rows of a group begin with.
+func groupRow(name []byte) []byte {
+	row := make([]byte, 0, len(name)+2+limits.MaxKeyBytes/16)
+	for _, b := range name {
+		row = append(row, b)
+		if b == 0 {
+			row = append(row, 0xff)
+		}
+	}
+	return append(row, 0, 1)
+}
+
+var errBadRow = errors.New("a row of a group has no end")
+
+// parseGroupRow returns the name of a row's group, and where the key begins.
+func parseGroupRow(row []byte) (name []byte, key int, err error) {
+	name = make([]byte, 0, len(row))
+	for i := 0; i < len(row); i++ {
+		switch {
+		case row[i] != 0:
+			name = append(name, row[i])
+		case i+1 < len(row) && row[i+1] == 0xff:
+			name = append(name, 0)
+			i++
+		default:
+			return name, min(i+2, len(row)), nil
+		}
+	}
+	return nil, 0, errBadRow
+}
+
+// groups yields the groups in order of their names.
+func (g *groupMerge) groups() iter.Seq2[*Group, error] {
+	return func(yield func(*Group, error) bool) {
+		var from changes.Position
+		for {
+			rows, err := g.changed.Batch(nil, from, false, 1)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if len(rows) == 0 {
+				return
+			}
+			row := rows[0].Entry.Key
+			name, n, err := parseGroupRow(row)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(&Group{Name: name, owner: g, prefix: bytes.Clone(row[:n])}, nil) {
+				return
+			}
+			from = changes.Position{Key: session.PrefixEnd(row[:n]), Set: true, Inclusive: true} // the prefix ends with 0x01
+		}
+	}
+}
+
+// rows yields the changed keys of the group, and whether the bases do not agree about each.
+func (g *Group) rows() iter.Seq2[btree.Change, error] {
+	return func(yield func(btree.Change, error) bool) {
+		from := changes.Position{Key: g.prefix, Set: true, Inclusive: true}
+		for n := minBatch; ; n = min(2*n, maxBatch) {
+			rows, err := g.owner.changed.Batch(nil, from, false, n)
+			if err != nil {
+				yield(btree.Change{}, err)
+				return
+			}
+			for _, r := range rows {
+				if !bytes.HasPrefix(r.Entry.Key, g.prefix) || !yield(r, nil) {
+					return
+				}
+			}
+			if len(rows) < n {
+				return
+			}
+			from = changes.Position{Key: rows[len(rows)-1].Entry.Key, Set: true}
+		}
+	}
+}
+
+// changes yields the changed keys of the group with their entries.
+func (g *Group) changes(ctx context.Context) iter.Seq2[merge.Conflict, error] {
+	return func(yield func(merge.Conflict, error) bool) {
+		p := g.owner.Pair
+		for r, err := range g.rows() {
+			c := merge.Conflict{BaseUnknown: len(r.Entry.Value) > 0}
+			if err == nil {
+				c.Key = r.Entry.Key[len(g.prefix):]
+				c.Base, c.HasBase, err = p.Base.Get(ctx, c.Key)
+			}
+			if err == nil {
+				c.Left, c.HasLeft, err = p.LeftTree.Get(ctx, c.Key)
+			}
+			if err == nil {
+				c.Right, c.HasRight, err = p.RightTree.Get(ctx, c.Key)
+			}
+			if err != nil {
+				yield(merge.Conflict{}, fmt.Errorf("read the changes of a group: %w", err))
+				return
+			}
+			if !yield(c, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Changes yields the keys of the group that a side has changed, in order. Their values can be read
+// until the merge ends. The last pair has the error, if there is one: ErrTxDone, ErrClosed,
+// ErrCorrupt, those of ctx.
+func (g *Group) Changes(ctx context.Context) iter.Seq2[Conflict, error] {
+	return func(yield func(Conflict, error) bool) {
+		if err := g.owner.usable(); err != nil {
+			yield(Conflict{}, err)
+			return
+		}
+		for c, err := range g.changes(ctx) {
+			if err != nil {
+				yield(Conflict{}, err)
+				return
+			}
+			if !yield(g.owner.origins.conflict(&c), nil) {
+				return
+			}
+		}
+	}
+}
+
+func (g *groupMerge) usable() error {
+	if g.over.Load() {
+		return errOver
+	}
+	return nil
+}
+
+// Take makes the changed keys of the group what they are on a side, with their priorities; no value
+// is read. It reports, under the name of the strategy, the keys whose change on another side is
+// lost by that. Errors: ErrInvalid, ErrTxDone, ErrClosed, ErrCorrupt, those of ctx.
+func (g *Group) Take(ctx context.Context, s Side) error {
+	return g.TakeThose(ctx, s, func([]byte) bool { return true })
+}
+
+// TakeThose is Take for those changed keys of the group for which want returns true. The key is
+// borrowed. Errors: as Take.
+func (g *Group) TakeThose(ctx context.Context, s Side, want func(key []byte) bool) error {
+	if s > SideRight {
+		return fmt.Errorf("take side %d: %w", s, base.ErrInvalid)
+	}
+	if err := g.owner.usable(); err != nil {
+		return err
+	}
+	for c, err := range g.changes(ctx) {
+		if err != nil {
+			return err
+		}
+		if !want(c.Key) {
+			continue
+		}
+		sides := [...]struct {
+			e   *fb.Entry
+			has bool
+		}{{&c.Base, c.HasBase}, {&c.Left, c.HasLeft}, {&c.Right, c.HasRight}}
+		if err := g.owner.Result.Record(c.Key, sides[s].e, sides[s].has); err != nil {
+			return fmt.Errorf("take a side of a group: %w", err)
+		}
+		lost := false
+		for _, o := range []Side{SideLeft, SideRight} {
+			changed := c.BaseUnknown || !sameEntry(sides[o].e, sides[o].has, &c.Base, c.HasBase)
+			lost = lost || changed && !sameEntry(sides[o].e, sides[o].has, sides[s].e, sides[s].has)
+		}
+		if !lost {
+			continue
+		}
+		if err := g.owner.Report(ctx, c.Key, g.owner.name, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameEntry reports whether two entries of a key say the same.
+func sameEntry(a *fb.Entry, hasA bool, b *fb.Entry, hasB bool) bool {
+	if !hasA || !hasB {
+		return hasA == hasB
+	}
+	return btree.EqualValues(a, b)
+}
+
+// Newest returns SideLeft or SideRight for the side that wrote one of the changed keys of the group
+// last, by the rule of LastOneWins. It holds the keys of the group in memory. Errors: as Take.
+func (g *Group) Newest(ctx context.Context) (Side, error) {
+	if err := g.owner.usable(); err != nil {
+		return SideBase, err
+	}
+	var keys [][]byte
+	for r, err := range g.rows() {
+		if err != nil {
+			return SideBase, fmt.Errorf("read the changes of a group: %w", err)
+		}
+		keys = append(keys, bytes.Clone(r.Entry.Key[len(g.prefix):]))
+	}
+	return newestSide(ctx, g.owner.Pair, keys)
+}
+
+// Newest returns SideLeft or SideRight for the side that wrote one of keys last, by the rule of
+// LastOneWins. Keys are in ascending order, and a side has changed one of them. Errors: ErrCorrupt,
+// those of ctx.
+func (m *Merge) Newest(ctx context.Context, keys [][]byte) (Side, error) {
+	return newestSide(ctx, m.Pair, keys)
+}
+
+func newestSide(ctx context.Context, p *merge.Pair, keys [][]byte) (Side, error) {
+	o, err := p.Newest(ctx, keys)
+	if err != nil {
+		return SideBase, fmt.Errorf("find the newest side: %w", err)
+	}
+	if o == merge.TakeLeft {
+		return SideLeft, nil
+	}
+	return SideRight, nil
+}

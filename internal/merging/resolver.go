@@ -1,0 +1,145 @@
+package merging
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/session"
+	"github.com/ledgerd/ledger/merge"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+)
+
+// Resolver decides about one key. It must return soon when ctx ends. When it fails or panics,
+// nothing is merged.
+type Resolver func(ctx context.Context, c *Conflict) (Resolution, error)
+
+// Conflict is a key of a merge. The values of its entries can be read as long as the call lasts to
+// which it was given; of Changes of a Group, until the merge of the namespace ends.
+type Conflict struct {
+	*merge.Conflict
+	// Pair are the commits that are merged.
+	Pair *merge.Pair
+	// BaseOrigin reads the value of the base, and SideOrigin those of both sides.
+	BaseOrigin, SideOrigin session.Origin
+}
+
+// Resolution is what becomes of a key. The zero Resolution is none: it makes the merge fail.
+type Resolution struct {
+	Outcome merge.Outcome
+	// Value is the new value, or Reader gives it: Size bytes, with -1 any number. A Reader that is
+	// an io.Closer is closed.
+	Value    []byte
+	Reader   io.Reader
+	Size     int64
+	Priority object.Priority
+	// Rule is recorded for what decided; "" means "resolver".
+	Rule string
+}
+
+// origins make the Conflicts of one merge of two commits.
+type origins struct {
+	pair       *merge.Pair
+	base, side session.Origin
+}
+
+// origins returns those whose entries can be read until over is set.
+func (r *run) origins(p *merge.Pair, over *atomic.Bool) *origins {
+	return &origins{pair: p, base: r.m.page.Borrow(r.baseValues(p), over), side: r.m.page.Borrow(r.sink, over)}
+}
+
+// baseValues returns where the values of the base are read: a virtual one has a place of its own.
+func (r *run) baseValues(p *merge.Pair) split.Source {
+	if s, ok := p.Base.Source.(split.Source); ok {
+		return s
+	}
+	return r.sink
+}
+
+func (o *origins) conflict(c *merge.Conflict) Conflict {
+	return Conflict{Conflict: c, Pair: o.pair, BaseOrigin: o.base, SideOrigin: o.side}
+}
+
+// resolverDecider has a Resolver decide.
+type resolverDecider struct {
+	run      *run
+	resolver Resolver
+}
+
+// defaultRule is recorded for what a Resolver has decided.
+const defaultRule = "resolver"
+
+// Decide implements merge.Decider.
+func (d *resolverDecider) Decide(ctx context.Context, p *merge.Pair, cs []merge.Conflict) error {
+	for i := range cs {
+		err := ctx.Err()
+		if err == nil {
+			err = d.decide(ctx, p, &cs[i])
+		}
+		if err != nil {
+			return &merge.Error{Left: p.Left.ID, Right: p.Right.ID, Err: err}
+		}
+	}
+	return nil
+}
+
+func (d *resolverDecider) decide(ctx context.Context, p *merge.Pair, c *merge.Conflict) error {
+	var over atomic.Bool
+	conflict := d.run.origins(p, &over).conflict(c)
+	var r Resolution
+	err := d.run.protect("resolver", func() (err error) {
+		r, err = d.resolver(ctx, &conflict)
+		return err
+	})
+	if err == nil {
+		// The new value may come from the values of the conflict.
+		err = d.run.protect("reader of a resolution", func() error { return r.apply(ctx, p, c) })
+	}
+	over.Store(true)
+	if err != nil {
+		return fmt.Errorf("resolve a conflict: %w", err)
+	}
+	return nil
+}
+
+// apply makes r the outcome of c.
+func (r *Resolution) apply(ctx context.Context, p *merge.Pair, c *merge.Conflict) (err error) {
+	if closer, ok := r.Reader.(io.Closer); ok {
+		defer func() { err = errors.Join(err, closer.Close()) }()
+	}
+	rule := r.Rule
+	if rule == "" {
+		rule = defaultRule
+	}
+	if err := checkRuleName(rule); err != nil {
+		return err
+	}
+	c.Outcome, c.Rule = r.Outcome, rule
+	switch r.Outcome {
+	case merge.TakeLeft, merge.TakeRight, merge.TakeNone:
+		return nil
+	case merge.TakeNew:
+	default:
+		return fmt.Errorf("the resolution is none: %w", base.ErrInvalid)
+	}
+	switch {
+	case r.Priority > object.Lazy:
+		return fmt.Errorf("new value: %s: %w", r.Priority, base.ErrInvalid)
+	case r.Reader == nil:
+		c.New, err = p.Store(ctx, r.Value, r.Priority)
+	case r.Size < -1:
+		return fmt.Errorf("new value of %d bytes: %w", r.Size, base.ErrInvalid)
+	default:
+		c.New, err = p.StoreReader(ctx, session.NewSizedReader(r.Reader, r.Size), r.Priority)
+	}
+	if err != nil {
+		return fmt.Errorf("store the new value: %w", err)
+	}
+	c.New.Key = bytes.Clone(c.Key)
+	return nil
+}

@@ -1,0 +1,232 @@
+package merging
+
+import (
+	"bytes"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/merge"
+)
+
+// Rules say who decides about keys. The strategy of the longest prefix of a key counts. Nil, and
+// the zero Rules, are LastOneWins for all.
+type Rules struct {
+	// Default is for the keys of which no namespace has a prefix.
+	Default Strategy
+	// Namespaces are in any order; of equal prefixes the last one counts.
+	Namespaces []Namespace
+}
+
+// Namespace gives the keys that begin with Prefix a strategy.
+type Namespace struct {
+	Prefix   []byte
+	Strategy Strategy
+}
+
+// Strategy decides about conflicts. The zero Strategy is LastOneWins.
+type Strategy struct {
+	Kind     Kind
+	Name     string          // of ByValue
+	Value    merge.ValueRule // of ByValue
+	Decider  merge.Decider   // of BuiltIn
+	Resolver Resolver        // of Automatic and Custom
+	Group    GroupStrategy   // of Grouped
+}
+
+// Kind says how a Strategy decides.
+type Kind uint8
+
+// The kinds of strategies.
+const (
+	// LastOneWins takes the side that wrote the key last.
+	LastOneWins Kind = iota
+	// Automatic has the resolver asked about conflicts, and Custom about every key that a side has
+	// changed.
+	Automatic
+	Custom
+	// ByValue applies a function of the app to three values.
+	ByValue
+	// BuiltIn applies a rule of package merge.
+	BuiltIn
+	// Grouped has a namespace merged as a whole by the app.
+	Grouped
+)
+
+// quick reports whether s runs no code of the app, so that it may run while the page's writers
+// wait.
+func (s *Strategy) quick() bool { return s.Kind == LastOneWins || s.Kind == BuiltIn }
+
+// namespaces returns a rule for each prefix, the default's first.
+func (r *Rules) namespaces() []Namespace {
+	all := []Namespace{{}}
+	if r == nil {
+		return all
+	}
+	all[0].Strategy = r.Default
+	for _, n := range r.Namespaces {
+		at := slices.IndexFunc(all, func(o Namespace) bool { return bytes.Equal(o.Prefix, n.Prefix) })
+		if at < 0 {
+			all = append(all, n)
+			continue
+		}
+		all[at].Strategy = n.Strategy
+	}
+	return all
+}
+
+// quick reports whether no rule runs code of the app.
+func (r *Rules) quick() bool {
+	return !slices.ContainsFunc(r.namespaces(), func(n Namespace) bool { return !n.Strategy.quick() })
+}
+
+// compile returns the rules for one run. Errors match ErrInvalid.
+func (rules *Rules) compile(r *run) (merge.Rules, error) {
+	var out merge.Rules
+	all := rules.namespaces()
+	for _, n := range all {
+		rule, err := n.compile(r, all)
+		if err != nil {
+			return out, fmt.Errorf("merge rule for the keys that begin with %q: %w", n.Prefix, err)
+		}
+		rule.Prefix = n.Prefix
+		out.Rules = append(out.Rules, rule)
+	}
+	return out, nil
+}
+
+func (n *Namespace) compile(r *run, all []Namespace) (merge.Rule, error) {
+	s := &n.Strategy
+	switch s.Kind {
+	case Automatic, Custom:
+		if s.Resolver == nil {
+			return merge.Rule{}, fmt.Errorf("no resolver: %w", base.ErrInvalid)
+		}
+		return merge.Rule{Decider: &resolverDecider{run: r, resolver: s.Resolver}, All: s.Kind == Custom}, nil
+	case ByValue:
+		if s.Value == nil {
+			return merge.Rule{}, fmt.Errorf("no function: %w", base.ErrInvalid)
+		}
+		if err := checkRuleName(s.Name); err != nil {
+			return merge.Rule{}, err
+		}
+		return merge.Rule{Decider: merge.ByValue(s.Name, r.guard(s.Name, s.Value), merge.LastOneWins())}, nil
+	case BuiltIn:
+		return merge.Rule{Decider: s.Decider}, nil
+	case Grouped:
+		if s.Group == nil {
+			return merge.Rule{}, fmt.Errorf("no group strategy: %w", base.ErrInvalid)
+		}
+		o := &groupOwner{run: r, strategy: s.Group}
+		for _, other := range all {
+			if len(other.Prefix) > len(n.Prefix) && bytes.HasPrefix(other.Prefix, n.Prefix) {
+				o.others = append(o.others, other.Prefix)
+			}
+		}
+		return merge.Rule{Owner: o}, nil
+	}
+	return merge.Rule{Decider: merge.LastOneWins()}, nil
+}
+
+// checkRuleName verifies what is to be recorded as a rule.
+func checkRuleName(name string) error {
+	switch {
+	case name == "" || !utf8.ValidString(name):
+		return fmt.Errorf("name of a rule %q is empty or not UTF-8: %w", name, base.ErrInvalid)
+	case len(name) > merge.MaxRuleBytes:
+		return fmt.Errorf("name of a rule has %d bytes, at most %d are allowed: %w", len(name), merge.MaxRuleBytes, base.ErrTooLarge)
+	}
+	return nil
+}
+
+// guard makes a panic of rule an error of the run.
+func (r *run) guard(name string, rule merge.ValueRule) merge.ValueRule {
+	return func(base, left, right []byte) (value []byte, ok bool) {
+		err := r.protect("rule "+name, func() error {
+			value, ok = rule(base, left, right)
+			return nil
+		})
+		if err != nil {
+			r.fail(err)
+			return nil, false
+		}
+		return value, ok
+	}
+}
+
+// protect calls code of the app and makes a panic in it an error.
+func (r *run) protect(what string, call func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.m.env.Session.Logger.Error("code of the app panicked in a merge", "what", what, "panic", v, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%s panicked: %v", what, v)
+		}
+	}()
+	return call()
+}
+
+// Book has the rules of the pages of a repository. It is safe for concurrent use.
+type Book struct {
+	// Other returns the rules of a page for which none are set; nil means LastOneWins.
+	Other func(page layout.Page) *Rules
+
+	adding  sync.Mutex // held while rules are read, changed and set
+	mu      sync.Mutex
+	ledgers map[string]*Rules      // guarded by mu
+	pages   map[layout.Page]*Rules // guarded by mu
+}
+
+// SetLedger sets the rules of the pages of a ledger that have none of their own; nil takes them
+// away.
+func (b *Book) SetLedger(ledger string, r *Rules) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	setOrDelete(&b.ledgers, ledger, r)
+}
+
+// SetPage sets the rules of a page; nil takes them away.
+func (b *Book) SetPage(page layout.Page, r *Rules) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	setOrDelete(&b.pages, page, r)
+}
+
+func setOrDelete[K comparable](m *map[K]*Rules, key K, r *Rules) {
+	if *m == nil {
+		*m = map[K]*Rules{}
+	}
+	if (*m)[key] = r; r == nil {
+		delete(*m, key)
+	}
+}
+
+// Add adds a rule to those that a page has, in place of one with the same prefix. n is not changed
+// any more.
+func (b *Book) Add(page layout.Page, n Namespace) {
+	b.adding.Lock()
+	defer b.adding.Unlock()
+	var all Rules
+	if old := b.Of(page); old != nil {
+		all.Default, all.Namespaces = old.Default, slices.Clone(old.Namespaces)
+	}
+	all.Namespaces = append(all.Namespaces, n)
+	b.SetPage(page, &Rules{Default: all.Default, Namespaces: all.namespaces()[1:]})
+}
+
+// Of returns the rules of a page, which nobody changes; nil is LastOneWins for all.
+func (b *Book) Of(page layout.Page) *Rules {
+	b.mu.Lock()
+	rules := b.pages[page]
+	if rules == nil {
+		rules = b.ledgers[page.Ledger]
+	}
+	b.mu.Unlock()
+	if rules == nil && b.Other != nil {
+		rules = b.Other(page)
+	}
+	return rules
+}

@@ -1,0 +1,337 @@
+package merging
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/session"
+	"github.com/ledgerd/ledger/merge"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// Wait waits until the page has one durable head. It has a merge that failed before tried again at
+// once, and returns the error of an attempt that is made during the call. Errors: *merge.Error,
+// base.ErrConflict (there are several heads, and nothing merges them by itself), base.ErrReadOnly,
+// base.ErrNoSpace, base.ErrCorrupt, those of ctx.
+func (m *Driver) Wait(ctx context.Context) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("wait for merge: %w", err)
+		}
+		changed := m.store().HeadsChanged()
+		heads := len(m.store().Heads())
+		if heads == 1 {
+			return nil
+		}
+		if !m.env.Automatic {
+			return fmt.Errorf("wait for merge: the page has %d heads, and nothing merges them by itself: %w", heads, base.ErrConflict)
+		}
+		outcome, forget := m.request()
+		select {
+		case err := <-outcome:
+			if err != nil {
+				return fmt.Errorf("wait for merge: %w", err)
+			}
+		case <-changed:
+		case <-ctx.Done():
+		}
+		forget()
+	}
+}
+
+// run is one attempt to merge the heads of a page.
+type run struct {
+	m       *Driver
+	rules   *Rules
+	version uint64 // of the rules
+	sink    *session.Sink
+	heads   []*commit.Commit
+	cloud   *cloudsync.Standing // as of the heads or later
+	merged  []merge.Merged
+	inTurn  bool                  // it has the write turn: nothing can be fetched
+	failure atomic.Pointer[error] // of code that cannot return one
+}
+
+// fail makes the run fail, unless it has failed already.
+func (r *run) fail(err error) { r.failure.CompareAndSwap(nil, &err) }
+
+// errAgain ends a run that is made again at once: its rules are no longer those of the page, or it
+// would have to fetch a tree while it keeps others from writing, or the tree of a common ancestor
+// is nowhere any more, so that the next run does without it.
+var errAgain = errors.New("the merge begins again")
+
+var errRulesChanged = fmt.Errorf("the rules have changed: %w", errAgain)
+
+// Merge merges the durable heads until there is one, with the rules that the page has then, and
+// returns the merges in order; with an error, those before it. One at a time does so, the others
+// wait. Errors: *merge.Error, base.ErrReadOnly, base.ErrNoSpace, base.ErrCorrupt, those of ctx.
+func (m *Driver) Merge(ctx context.Context) ([]merge.Merged, error) {
+	if m.env.Session.ReadOnly {
+		if len(m.store().Heads()) > 1 {
+			return nil, fmt.Errorf("merge: the repository is open for reading: %w", base.ErrReadOnly)
+		}
+		return nil, nil
+	}
+	select {
+	case m.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("merge: %w", ctx.Err())
+	}
+	defer func() { <-m.turn }()
+	var all []merge.Merged
+	for {
+		started := m.env.Session.Clock.Now()
+		results, err := m.once(ctx)
+		if errors.Is(err, errAgain) && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				if m.env.Failed != nil {
+					m.env.Failed(err)
+				}
+				m.env.Session.Note(err)
+			}
+			return all, err
+		}
+		if len(results) == 0 {
+			return all, nil
+		}
+		all = append(all, results...)
+		if m.env.Merged == nil {
+			continue
+		}
+		took := m.env.Session.Clock.Now().Sub(started)
+		for _, merged := range results {
+			m.env.Merged(merged, took)
+		}
+	}
+}
+
+// once merges the durable heads with the rules that the page has now. It returns no results when
+// there is one head.
+func (m *Driver) once(ctx context.Context) ([]merge.Merged, error) {
+	ctx, version, done := m.beginRun(ctx)
+	defer done()
+	r := &run{m: m, version: version}
+	defer r.rollback()
+	if err := r.protect("Options.Merge.Rules", func() error {
+		r.rules = m.env.Rules()
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("merge: %w", err)
+	}
+	r.begin()
+	if err := r.take(ctx, m.store().Heads()); err != nil || len(r.heads) <= 1 {
+		return nil, err
+	}
+	if err := r.compute(ctx); err != nil {
+		return nil, err
+	}
+	pending, err := r.submit(ctx)
+	if err != nil || pending == nil {
+		return nil, r.explain(ctx, err)
+	}
+	if err := pending.Wait(); err != nil {
+		return nil, r.explain(ctx, err)
+	}
+	return r.merged, nil
+}
+
+// begin makes a new journal. It comes before the heads: should the disk fail in between, the merge
+// fails too and does not rely on what is lost.
+func (r *run) begin() {
+	r.rollback()
+	r.sink = session.NewSink(r.m.store().NewJournal())
+}
+
+func (r *run) rollback() {
+	if r.sink != nil {
+		r.sink.Rollback()
+	}
+}
+
+// take takes the heads that are to be merged. Where the bucket has begun an epoch without commits
+// on which something here stands, those of its log are merged first.
+func (r *run) take(ctx context.Context, heads []*commit.Commit) (err error) {
+	if r.cloud, err = cloudsync.StandingOf(ctx, r.m.store()); err != nil {
+		return fmt.Errorf("merge: %w", err)
+	}
+	if r.heads, err = r.cloud.First(ctx, r.m.store(), heads); err != nil {
+		return fmt.Errorf("merge: %w", err)
+	}
+	return nil
+}
+
+// compute makes the merges of r.heads in the journal.
+func (r *run) compute(ctx context.Context) error {
+	rules, err := r.rules.compile(r)
+	if err != nil {
+		return r.explain(ctx, err)
+	}
+	r.merged, err = merge.Heads(ctx, r.env(), rules, r.heads)
+	if failure := r.failure.Load(); failure != nil {
+		err = *failure
+	}
+	return r.explain(ctx, err)
+}
+
+// env returns the page for package merge.
+func (r *run) env() *merge.Env {
+	store := r.m.store()
+	commits := session.NewRoots(r.m.page.Commits())
+	commits.Lost = r.m.isLost
+	for _, h := range r.heads {
+		commits.Add(h)
+	}
+	return &merge.Env{
+		View: merge.View{
+			Page: store.Page(), Commits: r.cloud.Over(commits, store), Nodes: fetchingNodes{r, commits}, Pieces: r.sink, Explanation: store.Explanation,
+			Lost: r.m.isLost,
+		},
+		Sink: r.sink,
+		Scratch: func() (merge.Sink, func()) {
+			k := session.NewSink(store.NewJournal())
+			return k, k.Rollback
+		},
+		Table: r.m.env.Session.Table(),
+		Known: r.m.mergesOf,
+	}
+}
+
+// fetchingNodes reads nodes for a merge, which may need the tree of a common ancestor that is known
+// as history only.
+type fetchingNodes struct {
+	run     *run
+	commits *session.Roots
+}
+
+// Node implements btree.Source.
+func (f fetchingNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	n, err := f.run.sink.Node(ctx, d)
+	if err == nil || !errors.Is(err, base.ErrNeedsFetch) {
+		return n, err
+	}
+	id, ok := f.commits.Of(d)
+	if !ok || f.run.inTurn {
+		return nil, err
+	}
+	err = f.run.m.env.Fetch(ctx, id)
+	if errors.Is(err, base.ErrGone) && f.run.m.lose(id) {
+		return nil, fmt.Errorf("fetch the tree of commit %s: %w: %w", id.Short(), errAgain, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fetch the tree of commit %s: %w", id.Short(), err)
+	}
+	return f.run.sink.Node(ctx, d)
+}
+
+// mergesOf returns the commits that merge exactly a and b.
+func (m *Driver) mergesOf(ctx context.Context, a, b commit.ID) ([]*commit.Commit, error) {
+	ids, err := m.store().Merges(ctx, a, b)
+	if err != nil {
+		return nil, err
+	}
+	cs := make([]*commit.Commit, 0, len(ids))
+	for _, id := range ids {
+		c, err := m.store().Known(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		cs = append(cs, c)
+	}
+	return cs, nil
+}
+
+// submit hands the merges to the disk. It returns nil when nothing is left to be done.
+func (r *run) submit(ctx context.Context) (pending *storage.Pending, err error) {
+	store := r.m.store()
+	unlock, err := store.Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	moved, err := r.moved(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if moved {
+		if len(store.ChainedHeads()) == 1 {
+			return nil, nil
+		}
+		// With code of the app the merge stands as it is, and what is new is merged next.
+		// Otherwise, on a busy page, it might never catch up: nobody commits in this turn.
+		if r.rules.quick() {
+			if err := r.again(ctx); err != nil {
+				if errors.Is(err, base.ErrNeedsFetch) {
+					err = fmt.Errorf("%w: %w", errAgain, err)
+				}
+				return nil, err
+			}
+		}
+	}
+	err = r.sink.Use(func(j *storage.Journal) (err error) { // a resolver may have left readers behind
+		var cs []*commit.Commit
+		for i := range r.merged {
+			m := &r.merged[i]
+			if m.Conflicts > 0 {
+				j.Explain(m.Commit.ID, m.Explanation)
+			}
+			cs = append(cs, m.Commit)
+		}
+		if err := cmp.Or(ctx.Err(), r.m.check(r.version)); err != nil {
+			return err
+		}
+		pending, err = store.Submit(ctx, j, cs...)
+		return err
+	})
+	return pending, err
+}
+
+// moved reports whether there are other heads than those that have been merged. The caller holds
+// the write turn.
+func (r *run) moved(ctx context.Context) (bool, error) {
+	heads, err := r.cloud.First(ctx, r.m.store(), r.m.store().ChainedHeads())
+	if err != nil {
+		return false, fmt.Errorf("merge: %w", err)
+	}
+	return !slices.EqualFunc(heads, r.heads, func(a, b *commit.Commit) bool { return a.ID == b.ID }), nil
+}
+
+// again merges the heads anew while nobody can commit.
+func (r *run) again(ctx context.Context) error {
+	r.begin()
+	r.inTurn = true
+	if err := r.take(ctx, r.m.store().ChainedHeads()); err != nil {
+		return err
+	}
+	for _, h := range r.heads {
+		if err := r.m.store().WaitDurable(h); err != nil {
+			return err
+		}
+	}
+	return r.compute(ctx)
+}
+
+// explain says which heads an error is about, and what ended the run where its context did.
+func (r *run) explain(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ended := ctx.Err(); ended != nil {
+		return fmt.Errorf("merge: %w", cmp.Or(context.Cause(ctx), ended))
+	}
+	if _, ok := errors.AsType[*merge.Error](err); ok {
+		return err
+	}
+	return &merge.Error{Left: r.heads[0].ID, Right: r.heads[1].ID, Err: err}
+}

@@ -1,0 +1,133 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/merge"
+	"github.com/ledgerd/ledger/object"
+)
+
+// Decision is what a merge decided about a key.
+type Decision struct {
+	merge.Decision
+	// Left, Right and Result are the entries of the merge's parents, Left of the lesser one, and of
+	// the merge; nil where the key is absent.
+	Left, Right, Result *fb.Entry
+}
+
+// Conflicts yields what a merge commit decided about the keys that begin with prefix, in order of
+// keys; nothing for a merge without conflicts. The slices are borrowed. Errors, as the last
+// element: base.ErrNotFound, base.ErrInvalid (the commit is no merge), base.ErrClosed,
+// base.ErrCorrupt, those of ctx.
+func (p *Page) Conflicts(ctx context.Context, id commit.ID, prefix []byte) iter.Seq2[Decision, error] {
+	return func(yield func(Decision, error) bool) {
+		fail := func(err error) { yield(Decision{}, fmt.Errorf("read the conflicts of merge %s: %w", id.Short(), err)) }
+		c, release, err := p.Pin(ctx, id)
+		if err != nil {
+			fail(err)
+			return
+		}
+		defer release()
+		left, right, err := p.sides(ctx, c)
+		if err != nil {
+			fail(err)
+			return
+		}
+		root, ok, err := p.explanation(ctx, c.ID)
+		if err != nil {
+			fail(err)
+			return
+		}
+		if !ok {
+			return
+		}
+		trees := [3]btree.Tree{p.Tree(left), p.Tree(right), p.Tree(c)}
+		for d, err := range merge.Decisions(ctx, p.mergeView(), root, prefix) {
+			out := Decision{Decision: d}
+			if err == nil {
+				err = out.read(ctx, &trees)
+			}
+			if err != nil {
+				fail(err)
+				return
+			}
+			if !yield(out, nil) {
+				return
+			}
+		}
+	}
+}
+
+// read finds the entries of the key in the three trees.
+func (d *Decision) read(ctx context.Context, trees *[3]btree.Tree) error {
+	for i, to := range []**fb.Entry{&d.Left, &d.Right, &d.Result} {
+		e, ok, err := trees[i].Get(ctx, d.Key)
+		if err != nil {
+			return err
+		}
+		if ok {
+			*to = &e
+		}
+	}
+	return nil
+}
+
+// explanation returns the root of the decisions of a merge, for callers who do not stay entered.
+func (p *Page) explanation(ctx context.Context, id commit.ID) (root object.Digest, ok bool, err error) {
+	if err := p.enter(); err != nil {
+		return root, false, err
+	}
+	defer p.leave()
+	root, ok, err = p.env.Store.Explanation(ctx, id)
+	if err != nil {
+		p.note(err)
+	}
+	return root, ok, err
+}
+
+// mergeView returns the page for package merge, for callers who do not stay entered.
+func (p *Page) mergeView() *merge.View {
+	commits := NewRoots(enteredCommits{p})
+	return &merge.View{
+		Page: p.env.Store.Page(), Commits: nearCommits{commits, p}, Nodes: fetchedRoots{enteredNodes{p}, commits.Of}, Pieces: Pieces{p}, Explanation: p.explanation,
+	}
+}
+
+// nearCommits gives the nearest ancestors of a commit of which a parent was given up, for callers
+// who do not stay entered.
+type nearCommits struct {
+	commit.Getter
+	p *Page
+}
+
+// Near implements merge.NearGetter.
+func (n nearCommits) Near(ctx context.Context, id commit.ID) ([]commit.ID, bool, error) {
+	if err := n.p.enter(); err != nil {
+		return nil, false, err
+	}
+	defer n.p.leave()
+	return n.p.env.Near(ctx, id)
+}
+
+// sides returns the parents of a merge commit, the lesser first.
+func (p *Page) sides(ctx context.Context, c *commit.Commit) (left, right *commit.Commit, err error) {
+	if len(c.Parents) != 2 {
+		return nil, nil, fmt.Errorf("the commit has %d parents: %w", len(c.Parents), base.ErrInvalid)
+	}
+	if left, err = p.Commit(ctx, c.Parents[0]); err != nil {
+		return nil, nil, err
+	}
+	if right, err = p.Commit(ctx, c.Parents[1]); err != nil {
+		return nil, nil, err
+	}
+	if commit.Compare(left, right) > 0 {
+		left, right = right, left
+	}
+	return left, right, nil
+}

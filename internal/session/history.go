@@ -1,0 +1,343 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// enteredCommits reads commits that heads and commits name, one call at a time, so that a Close
+// waits for no more than one of them.
+type enteredCommits struct{ p *Page }
+
+// Commit implements commit.Getter.
+func (g enteredCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	return g.p.commitBy(ctx, id, g.p.env.Store.Known)
+}
+
+// enteredNodes reads tree nodes one call at a time.
+type enteredNodes struct{ p *Page }
+
+// Node implements btree.Source.
+func (s enteredNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	if err := s.p.enter(); err != nil {
+		return nil, err
+	}
+	defer s.p.leave()
+	n, err := s.p.env.Store.Node(ctx, d)
+	if err != nil {
+		s.p.note(err)
+	}
+	return n, err
+}
+
+// fetchedRoots reads tree nodes one call at a time. of tells which commit has a root that is not
+// here, so that its tree is fetched.
+type fetchedRoots struct {
+	enteredNodes
+	of func(root object.Digest) (commit.ID, bool)
+}
+
+// Node implements btree.Source.
+func (s fetchedRoots) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	n, err := s.enteredNodes.Node(ctx, d)
+	if err == nil || !errors.Is(err, base.ErrNeedsFetch) {
+		return n, err
+	}
+	id, ok := s.of(d)
+	if !ok {
+		return nil, err
+	}
+	if err := s.p.fetchTree(ctx, id); err != nil {
+		return nil, err
+	}
+	return s.enteredNodes.Node(ctx, d)
+}
+
+// completedNodes reads the nodes of one commit's tree. A tree of which a part is not here is
+// fetched when that part is read: that of a commit that is known as history only, or one that was
+// damaged and could not be fetched by the repair.
+type completedNodes struct {
+	btree.Source
+	page   *Page
+	commit *commit.Commit
+}
+
+// Node implements btree.Source.
+func (s *completedNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	n, err := s.Source.Node(ctx, d)
+	if err == nil || !errors.Is(err, base.ErrNeedsFetch) && !errors.Is(err, base.ErrCorrupt) {
+		return n, err
+	}
+	fetchErr := s.page.EnsureTree(ctx, s.commit)
+	if errors.Is(fetchErr, base.ErrGone) {
+		return nil, fmt.Errorf("%w: %w", err, fetchErr)
+	}
+	if fetchErr != nil {
+		return nil, fetchErr
+	}
+	return s.Source.Node(ctx, d)
+}
+
+// Tree returns the tree of a commit for callers who do not stay entered.
+func (p *Page) Tree(c *commit.Commit) btree.Tree {
+	return btree.Tree{Page: p.env.Store.Page(), Source: &completedNodes{enteredNodes{p}, p, c}, Root: c.Root}
+}
+
+// Roots remembers which of the commits that were read last has which root: a tree is read soon
+// after its commit.
+type Roots struct {
+	commit.Getter
+	Lost   func(commit.ID) bool // whose trees are nowhere any more: another commit may have the same root, and its tree; nil: none
+	mu     sync.Mutex
+	roots  map[object.Digest]commit.ID // guarded by mu
+	recent []object.Digest             // guarded by mu; a ring
+	next   int                         // guarded by mu
+}
+
+// maxRoots is how many roots are remembered.
+const maxRoots = 4096
+
+// NewRoots returns a getter that reads commits with g. It is safe for concurrent use.
+func NewRoots(g commit.Getter) *Roots {
+	return &Roots{Getter: g, roots: map[object.Digest]commit.ID{}}
+}
+
+// Commit implements commit.Getter.
+func (r *Roots) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	c, err := r.Getter.Commit(ctx, id)
+	if err == nil {
+		r.Add(c)
+	}
+	return c, err
+}
+
+// Add remembers the root of c.
+func (r *Roots) Add(c *commit.Commit) {
+	if r.Lost != nil && r.Lost(c.ID) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.roots[c.Root]; known {
+		return
+	}
+	r.roots[c.Root] = c.ID
+	if len(r.recent) < maxRoots {
+		r.recent = append(r.recent, c.Root)
+		return
+	}
+	delete(r.roots, r.recent[r.next])
+	r.recent[r.next] = c.Root
+	r.next = (r.next + 1) % maxRoots
+}
+
+// Of returns the commit that has a root.
+func (r *Roots) Of(root object.Digest) (commit.ID, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id, ok := r.roots[root]
+	return id, ok
+}
+
+// Log returns the given commits and all their ancestors, each once, from the greatest generation to
+// the first commit; equal generations newest first. The zero id means the handle's head. Without
+// arguments it starts from all heads. Errors, as the last element: ErrNotFound, ErrClosed,
+// ErrCorrupt, those of ctx.
+func (p *Page) Log(ctx context.Context, from ...commit.ID) iter.Seq2[*commit.Commit, error] {
+	return func(yield func(*commit.Commit, error) bool) {
+		var ids []commit.ID
+		for _, id := range from {
+			c, release, err := p.Pin(ctx, id)
+			if err != nil {
+				yield(nil, fmt.Errorf("read log: %w", err))
+				return
+			}
+			release()
+			ids = append(ids, c.ID)
+		}
+		if len(ids) == 0 {
+			if err := p.enter(); err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, h := range p.env.Store.Heads() {
+				ids = append(ids, h.ID)
+			}
+			p.leave()
+		}
+		for c, err := range commit.Walk(ctx, enteredCommits{p}, ids) {
+			if err != nil {
+				yield(nil, fmt.Errorf("read log: %w", err))
+				return
+			}
+			if !yield(c, nil) {
+				return
+			}
+		}
+	}
+}
+
+// DiffOptions limit a Diff. Nil means everything.
+type DiffOptions struct {
+	// Prefix limits the keys to those that begin with it.
+	Prefix []byte
+	// Start is the first key of interest.
+	Start []byte
+}
+
+// Diff returns the keys whose entries differ between two commits, in ascending order; a zero id
+// means the handle's head. Equal subtrees are skipped, so that the cost follows the number of
+// changes. Both commits are kept from being pruned while the loop runs; the values of its entries
+// may be read until the page is closed. o may be nil. Errors, as the last element: ErrNotFound,
+// ErrClosed, ErrCorrupt, those of ctx.
+func (p *Page) Diff(ctx context.Context, from, to commit.ID, o DiffOptions) iter.Seq2[btree.DiffEntry, error] {
+	return func(yield func(btree.DiffEntry, error) bool) {
+		old, releaseOld, err := p.Pin(ctx, from)
+		if err != nil {
+			yield(btree.DiffEntry{}, fmt.Errorf("diff: %w", err))
+			return
+		}
+		defer releaseOld()
+		cur, releaseCur, err := p.Pin(ctx, to)
+		if err != nil {
+			yield(btree.DiffEntry{}, fmt.Errorf("diff: %w", err))
+			return
+		}
+		defer releaseCur()
+		limits := DiffOptions{Prefix: bytes.Clone(o.Prefix), Start: bytes.Clone(o.Start)}
+		for d, err := range diffTrees(ctx, p.Tree(old), p.Tree(cur), limits) {
+			if err != nil {
+				yield(btree.DiffEntry{}, fmt.Errorf("diff: %w", err))
+				return
+			}
+			if !yield(d, nil) {
+				return
+			}
+		}
+	}
+}
+
+// diffTrees is btree.Diff within limits.
+func diffTrees(ctx context.Context, left, right btree.Tree, o DiffOptions) iter.Seq2[btree.DiffEntry, error] {
+	start := o.Start
+	if bytes.Compare(o.Prefix, start) > 0 {
+		start = o.Prefix
+	}
+	return func(yield func(btree.DiffEntry, error) bool) {
+		for d, err := range btree.Diff(ctx, left, right, start) {
+			if err == nil && !bytes.HasPrefix(d.Key, o.Prefix) {
+				return
+			}
+			if !yield(d, err) {
+				return
+			}
+		}
+	}
+}
+
+// RestoreOptions say what Restore restores.
+type RestoreOptions struct {
+	// Prefix limits it to the keys that begin with it; others stay as they are.
+	Prefix []byte
+	// Message is recorded in the new commit; "" means "restore" and the short id of the commit.
+	Message string
+}
+
+// Restore makes a new commit on the handle's head with the content of an old one. It returns the id
+// of the new commit, or of the head when nothing differs. o may be nil. Like Update it waits for
+// the page's write turn, and survives a crash when it returns nil. Errors: ErrNotFound, ErrInvalid
+// (the zero id), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
+func (p *Page) Restore(ctx context.Context, id commit.ID, o RestoreOptions) (commit.ID, error) {
+	if id.IsZero() {
+		return commit.ID{}, fmt.Errorf("restore: no commit is named: %w", base.ErrInvalid)
+	}
+	message := o.Message
+	if message == "" {
+		message = "restore " + id.Short()
+	}
+	if err := ValidateMessage(message); err != nil {
+		return commit.ID{}, fmt.Errorf("restore: %w", err)
+	}
+	target, release, err := p.Pin(ctx, id)
+	if err != nil {
+		return commit.ID{}, fmt.Errorf("restore: %w", err)
+	}
+	defer release()
+	if err := p.EnsureTree(ctx, target); err != nil {
+		return commit.ID{}, fmt.Errorf("restore: %w", err)
+	}
+	if len(o.Prefix) == 0 {
+		return p.restoreAll(ctx, target, message)
+	}
+	prefix := bytes.Clone(o.Prefix)
+	return p.Update(ctx, func(t *Tx) error {
+		t.message = message
+		return t.restore(ctx, target, prefix)
+	})
+}
+
+// restoreAll makes a commit with the root of target.
+func (p *Page) restoreAll(ctx context.Context, target *commit.Commit, message string) (commit.ID, error) {
+	if err := p.enter(); err != nil {
+		return commit.ID{}, err
+	}
+	defer p.leave()
+	call := p.gate.Call(ctx)
+	defer call.Release()
+	head, c, pending, err := p.submitRoot(call, target.Root, message)
+	if err != nil {
+		return commit.ID{}, call.Explain(fmt.Errorf("restore: %w", err))
+	}
+	if c == nil {
+		return p.seen(head)
+	}
+	return p.settle(c, pending, 0, p.env.now())
+}
+
+// submitRoot hands a commit with an old root on the handle's head to the disk.
+func (p *Page) submitRoot(ctx context.Context, root object.Digest, message string) (head, c *commit.Commit, pending *storage.Pending, err error) {
+	unlock, err := p.env.Store.Lock(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer unlock()
+	// The journal says whether the disk failed after the head was looked up.
+	j := p.env.Store.NewJournal()
+	defer j.Rollback()
+	if head, err = p.chainedHead(ctx); err != nil {
+		return nil, nil, nil, err
+	}
+	c, pending, err = p.submit(ctx, j, root, head, message)
+	return head, c, pending, err
+}
+
+// restore records the changes that make the keys with a prefix what they are in target.
+func (t *Tx) restore(ctx context.Context, target *commit.Commit, prefix []byte) error {
+	if err := t.enter(); err != nil {
+		return err
+	}
+	defer t.leave()
+	want := btree.Tree{Page: t.page.env.Store.Page(), Source: t.page.env.Store, Root: target.Root}
+	for d, err := range diffTrees(ctx, t.tree(), want, DiffOptions{Prefix: prefix}) {
+		if err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+		c := btree.Change{Delete: !d.HasRight, Entry: d.Right}
+		c.Entry.Key = d.Key
+		if err := t.journal.Set(&c); err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+	}
+	return nil
+}

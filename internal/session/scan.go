@@ -1,0 +1,289 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/ledgerd/ledger/btree"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// ScanOptions select entries. The zero value selects all of them, in ascending order.
+type ScanOptions struct {
+	// Prefix limits the keys to those that begin with it.
+	Prefix []byte
+	// Start is the first key that may come, and End the first that may not; nil means no limit.
+	// They keep their meaning when Reverse is set: Start is the lower limit.
+	Start, End []byte
+	// Reverse gives the entries in descending order.
+	Reverse bool
+	// KeysOnly says that the caller copies no inline values.
+	KeysOnly bool
+	// Limit is the greatest number of entries; 0 means no limit.
+	Limit int
+}
+
+// Iter walks over entries with borrowed memory. It is for one goroutine at a time. It allocates
+// nothing for each entry.
+type Iter struct {
+	from     Origin
+	src      entryCursor
+	lo, hi   []byte // nil: no limit
+	reverse  bool
+	keysOnly bool
+	limit    int
+	n        int // entries given so far
+	moves    int // of src
+	entry    fb.Entry
+	started  bool
+
+	// The run of entries that lie beside each other in one node of a tree: they are given without
+	// moving src.
+	tree *btree.Cursor // nil when src is not a tree
+	node *fb.Node      // nil outside of a run
+	i    int           // the present entry of node
+	left int           // entries of the run behind it
+	done bool
+	err  error
+}
+
+// entryCursor walks over the entries of a version of a page. After first it is moved by next only,
+// after last by prev.
+type entryCursor interface {
+	// first moves to the first entry whose key is not below lo.
+	first(ctx context.Context, lo []byte) (bool, error)
+	// last moves to the last entry whose key is below hi; nil: to the last of all.
+	last(ctx context.Context, hi []byte) (bool, error)
+	next(ctx context.Context) (bool, error)
+	prev(ctx context.Context) (bool, error)
+	// entry is borrowed until the next move.
+	entry() fb.Entry
+}
+
+// treeCursor is the entryCursor of a tree.
+type treeCursor struct{ *btree.Cursor }
+
+// startRun notes the entries beside the present one that are wanted too.
+func (it *Iter) startRun() {
+	if it.tree == nil {
+		return
+	}
+	n, first, i, last := it.tree.Run()
+	if it.reverse {
+		if first < i && it.lo != nil {
+			k, _ := n.Search(it.lo)
+			first = max(first, k)
+		}
+		it.left = max(i-first, 0)
+	} else {
+		if last > i && it.hi != nil {
+			k, _ := n.Search(it.hi)
+			last = min(last, k-1)
+		}
+		it.left = max(last-i, 0)
+	}
+	if it.limit > 0 {
+		it.left = min(it.left, it.limit-it.n)
+	}
+	it.node, it.i = n, i
+}
+
+// endRun moves the cursor to where the run has come.
+func (it *Iter) endRun() {
+	if it.node != nil {
+		it.tree.Jump(it.i)
+		it.node = nil
+	}
+}
+
+func (c treeCursor) first(ctx context.Context, lo []byte) (bool, error) { return c.Seek(ctx, lo) }
+func (c treeCursor) next(ctx context.Context) (bool, error)             { return c.Next(ctx) }
+func (c treeCursor) prev(ctx context.Context) (bool, error)             { return c.Prev(ctx) }
+func (c treeCursor) entry() fb.Entry                                    { return c.Entry() }
+
+func (c treeCursor) last(ctx context.Context, hi []byte) (bool, error) {
+	if hi == nil {
+		return c.Last(ctx)
+	}
+	return c.SeekBefore(ctx, hi)
+}
+
+// open makes it, which is zero, an iterator over what o selects within the keys that begin with
+// prefix.
+func (it *Iter) open(from Origin, src entryCursor, o ScanOptions, prefix []byte) {
+	it.from, it.src, it.reverse, it.keysOnly, it.limit = from, src, o.Reverse, o.KeysOnly, o.Limit
+	if o.Limit < 0 {
+		it.fail(fmt.Errorf("scan with a limit of %d entries: %w", o.Limit, base.ErrInvalid))
+		return
+	}
+	lo, hi := o.Start, o.End
+	for _, p := range [][]byte{o.Prefix, prefix} {
+		if bytes.Compare(p, lo) > 0 {
+			lo = p
+		}
+		if end := PrefixEnd(p); end != nil && (hi == nil || bytes.Compare(end, hi) < 0) {
+			hi = end
+		}
+	}
+	it.lo, it.hi = bytes.Clone(lo), bytes.Clone(hi)
+	if c, ok := src.(treeCursor); ok {
+		it.tree = c.Cursor
+	}
+}
+
+// PrefixEnd returns the first key behind all that begin with p, nil when there is none.
+func PrefixEnd(p []byte) []byte {
+	for i := len(p) - 1; i >= 0; i-- {
+		if p[i] != 0xff {
+			end := bytes.Clone(p[:i+1])
+			end[i]++
+			return end
+		}
+	}
+	return nil
+}
+
+// checkEvery is after how many moves between nodes an iterator looks at its context.
+const checkEvery = 16
+
+// Next moves to the next entry, at first to the first one. It returns false at the end and on an
+// error; see Err. Whether what the entries come from is still open, and ctx, are looked at between
+// nodes of the tree, not at each entry.
+func (it *Iter) Next(ctx context.Context) bool {
+	if it.left > 0 {
+		it.left--
+		it.n++
+		if it.reverse {
+			it.i--
+		} else {
+			it.i++
+		}
+		return true
+	}
+	return it.nextRun(ctx)
+}
+
+func (it *Iter) nextRun(ctx context.Context) bool {
+	if it.done {
+		return false
+	}
+	it.endRun()
+	if it.limit > 0 && it.n == it.limit {
+		it.end()
+		return false
+	}
+	if err := it.from.enter(); err != nil {
+		return it.fail(err)
+	}
+	defer it.from.leave()
+	if it.moves++; it.moves%checkEvery == 1 {
+		if err := ctx.Err(); err != nil {
+			return it.fail(fmt.Errorf("scan: %w", err))
+		}
+	}
+	ok, err := it.move(ctx)
+	if err != nil {
+		return it.fail(fmt.Errorf("scan: %w", err))
+	}
+	if ok && it.tree != nil {
+		ok = it.within(it.tree.Key())
+	} else if ok {
+		it.entry = it.src.entry()
+		ok = it.within(it.entry.Key)
+	}
+	if !ok {
+		it.end()
+		return false
+	}
+	it.n++
+	it.startRun()
+	return true
+}
+
+func (it *Iter) move(ctx context.Context) (bool, error) {
+	started := it.started
+	it.started = true
+	switch {
+	case started && it.reverse:
+		return it.src.prev(ctx)
+	case started:
+		return it.src.next(ctx)
+	case it.reverse:
+		return it.src.last(ctx, it.hi)
+	}
+	return it.src.first(ctx, it.lo)
+}
+
+func (it *Iter) within(key []byte) bool {
+	if it.reverse {
+		return bytes.Compare(key, it.lo) >= 0
+	}
+	return it.hi == nil || bytes.Compare(key, it.hi) < 0
+}
+
+func (it *Iter) fail(err error) bool {
+	it.err = err
+	it.end()
+	return false
+}
+
+func (it *Iter) end() {
+	it.done, it.entry, it.node, it.left = true, fb.Entry{}, nil, 0
+}
+
+// Key returns the entry's key, borrowed until the next call of Next or Close.
+func (it *Iter) Key() []byte {
+	if it.node != nil {
+		return it.node.Key(it.i)
+	}
+	return it.entry.Key
+}
+
+// Value reads the entry's value into memory, whatever its length. It belongs to the caller;
+// InlineValue spares the copy of a short one. Errors: as Entry.Value; ErrInvalid before the first
+// Next and after the last.
+func (it *Iter) Value(ctx context.Context) ([]byte, error) {
+	if !it.started || it.done {
+		return nil, fmt.Errorf("read the value of an iterator that stands at no entry: %w", base.ErrInvalid)
+	}
+	e := it.Current()
+	return ReadValue(ctx, it.from, &e)
+}
+
+// InlineValue returns the entry's value, borrowed until the next call of Next or Close, when it is
+// inline: at most 256 bytes that stand in the tree entry itself. Of any other value ok is false,
+// and Value reads it.
+func (it *Iter) InlineValue() (value []byte, ok bool) {
+	if it.node == nil {
+		return it.entry.Value, it.entry.Inline
+	}
+	if !it.node.Inline(it.i) {
+		return nil, false
+	}
+	return it.node.Value(it.i), true
+}
+
+// Size returns the length of the entry's value in bytes.
+func (it *Iter) Size() int64 { return int64(it.Current().Size) }
+
+// Current returns the present entry, borrowed.
+func (it *Iter) Current() fb.Entry {
+	if it.node != nil {
+		return it.node.Entry(it.i)
+	}
+	return it.entry
+}
+
+// Origin returns what the entries come from.
+func (it *Iter) Origin() Origin { return it.from }
+
+// KeysOnly reports what ScanOptions said.
+func (it *Iter) KeysOnly() bool { return it.keysOnly }
+
+// Err returns the error that ended the walk, nil at a regular end.
+func (it *Iter) Err() error { return it.err }
+
+// Close ends the walk. It is idempotent.
+func (it *Iter) Close() { it.end() }

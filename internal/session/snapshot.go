@@ -1,0 +1,207 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/gate"
+	"github.com/ledgerd/ledger/split"
+)
+
+// Snapshot is an immutable version of a page. Its commit is kept from being pruned until Close. It
+// is safe for concurrent use.
+type Snapshot struct {
+	*state
+	prefix  []byte
+	nothing bool // prefixes that exclude each other
+}
+
+// state is what a snapshot and its views by prefix share.
+type state struct {
+	page    *Page
+	commit  *commit.Commit
+	nodes   completedNodes
+	tree    btree.Tree
+	values  split.Source
+	release func()
+	managed bool // by View, which closes it
+	over    atomic.Bool
+}
+
+// newSnapshot makes a snapshot of a commit that is pinned until release. The caller has entered the
+// page.
+func (p *Page) newSnapshot(c *commit.Commit, release func(), managed bool) *Snapshot {
+	s := &state{page: p, commit: c, nodes: completedNodes{p.env.Store, p, c}, values: p.env.Store, release: release, managed: managed}
+	s.tree = btree.Tree{Page: p.env.Store.Page(), Source: &s.nodes, Root: c.Root}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.snapshots[s] = struct{}{}
+	return &Snapshot{state: s}
+}
+
+func (s *state) enter() error {
+	if s.over.Load() {
+		return fmt.Errorf("snapshot: %w", base.ErrClosed)
+	}
+	return s.page.enter()
+}
+
+func (s *state) leave()               { s.page.leave() }
+func (s *state) closing() *gate.Gate  { return s.page.gate }
+func (s *state) pieces() split.Source { return s.values }
+func (s *state) note(err error)       { s.page.note(err) }
+
+func (s *state) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {
+	e, ok, err := s.tree.Get(ctx, key)
+	if err != nil {
+		s.note(err)
+	}
+	return e, ok, err
+}
+
+// end releases the commit and reports whether this call did so.
+func (s *state) end() bool {
+	if s.over.Swap(true) {
+		return false
+	}
+	s.release()
+	return true
+}
+
+// Commit returns the commit that the snapshot shows.
+func (s *Snapshot) Commit() *commit.Commit { return s.commit }
+
+// Origin returns what reads the values of the snapshot.
+func (s *Snapshot) Origin() Origin { return s.state }
+
+// Prefix returns the same snapshot limited to the keys that begin with prefix, which it copies,
+// within the limit that s has: when the two exclude each other, nothing is left. Keys are not
+// stripped; a key outside the limit is not found. Closing either closes both.
+func (s *Snapshot) Prefix(prefix []byte) *Snapshot {
+	limited := &Snapshot{state: s.state, prefix: bytes.Clone(prefix), nothing: s.nothing}
+	switch {
+	case bytes.HasPrefix(prefix, s.prefix):
+	case bytes.HasPrefix(s.prefix, prefix):
+		limited.prefix = s.prefix
+	default:
+		limited.nothing = true
+	}
+	return limited
+}
+
+// Close releases the commit. It is idempotent. Reads that come later fail with base.ErrClosed.
+func (s *Snapshot) Close() {
+	s.page.mu.Lock()
+	delete(s.page.snapshots, s.state)
+	s.page.mu.Unlock()
+	s.end()
+}
+
+// Get returns the value of key, which belongs to the caller. A value is read into memory wholly;
+// see Open for long ones. Errors: ErrNotFound, ErrNeedsFetch, ErrTooLarge (it does not fit into
+// memory), ErrClosed, ErrCorrupt, those of ctx.
+func (s *Snapshot) Get(ctx context.Context, key []byte) ([]byte, error) {
+	n, i, err := s.locate(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if n.Inline(i) {
+		return ownedBytes(n.Value(i)), nil
+	}
+	e := n.Entry(i)
+	return ReadValue(ctx, s.state, &e)
+}
+
+// Open returns a reader of the value of key. Memory does not depend on the value's size. ctx
+// governs all reads of the Value. Errors: as Stat.
+func (s *Snapshot) Open(ctx context.Context, key []byte) (*Value, error) {
+	e, err := s.Lookup(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return OpenValue(ctx, s.state, &e), nil
+}
+
+// Lookup returns the entry of key, borrowed. Errors: base.ErrNotFound, base.ErrClosed,
+// base.ErrCorrupt, those of ctx.
+func (s *Snapshot) Lookup(ctx context.Context, key []byte) (fb.Entry, error) {
+	n, i, err := s.locate(ctx, key)
+	if err != nil {
+		return fb.Entry{}, err
+	}
+	return n.Entry(i), nil
+}
+
+// Seek returns the first key that is not below key; it belongs to the caller. It is what an Iter
+// from key on gives first, in the time of a Get. Errors: as Get; ErrNotFound when no key follows.
+func (s *Snapshot) Seek(ctx context.Context, key []byte) ([]byte, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("seek: %w", err)
+	}
+	if s.nothing {
+		return nil, errNoEntry
+	}
+	if bytes.Compare(key, s.prefix) < 0 {
+		key = s.prefix
+	}
+	found, err := s.tree.Seek(ctx, key)
+	if err != nil {
+		s.note(err)
+		return nil, fmt.Errorf("seek: %w", err)
+	}
+	if found == nil || !bytes.HasPrefix(found, s.prefix) {
+		return nil, errNoEntry
+	}
+	return ownedBytes(found), nil
+}
+
+// locate returns the node that has the entry of key, and its number there.
+func (s *Snapshot) locate(ctx context.Context, key []byte) (*fb.Node, int, error) {
+	if err := s.enter(); err != nil {
+		return nil, 0, err
+	}
+	defer s.leave()
+	if err := ctx.Err(); err != nil {
+		return nil, 0, fmt.Errorf("get: %w", err)
+	}
+	if s.nothing || !bytes.HasPrefix(key, s.prefix) {
+		return nil, 0, errNoEntry
+	}
+	n, i, err := s.tree.Find(ctx, key)
+	if err != nil {
+		s.note(err)
+		return nil, 0, fmt.Errorf("get: %w", err)
+	}
+	if n == nil {
+		return nil, 0, errNoEntry
+	}
+	return n, i, nil
+}
+
+// errNoEntry is made once: a look-up that finds nothing is no rare thing.
+var errNoEntry = fmt.Errorf("get: no such key: %w", base.ErrNotFound)
+
+// Iter returns an iterator over the entries that o selects, which allocates nothing for each of
+// them. It must be closed.
+func (s *Snapshot) Iter(o ScanOptions) *Iter {
+	t := s.tree
+	if s.nothing {
+		t.Root = btree.EmptyRoot
+	}
+	walk := &struct {
+		Iter
+		cursor btree.Cursor
+	}{cursor: *t.Cursor()} // one allocation: many an iterator gives one entry only
+	walk.open(s.state, treeCursor{&walk.cursor}, o, s.prefix)
+	return &walk.Iter
+}
