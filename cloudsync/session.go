@@ -430,15 +430,11 @@ func (p *Page) complete(ctx context.Context) error {
 	return nil
 }
 
-// tidy does what an epoch that was entered leaves to do: it takes note of merges that it asks for,
-// and prunes what was given up.
+// tidy prunes what was given up, unless it is needed for merges first.
 func (p *Page) tidy(ctx context.Context) error {
-	if _, err := p.fold(ctx); err != nil {
-		return err
-	}
 	rep := p.rep.Load()
-	if len(rep.State().GiveUp) == 0 && !p.folding() {
-		return nil
+	if folding, err := p.folding(ctx); err != nil || folding || len(rep.State().GiveUp) == 0 {
+		return err
 	}
 	pruned, err := rep.Prune(ctx)
 	if err != nil {
@@ -465,17 +461,14 @@ func (p *Page) collect(ctx context.Context) error {
 }
 
 // folding reports whether the page has unsynced commits on what was given up. Nothing is sent until
-// their heads are merged with those of the log.
-func (p *Page) folding() bool { return p.rep.Load().State().Fold != nil }
-
-// fold takes note of the commit that merges what is merged first, once there is one, and reports
-// whether there was.
-func (p *Page) fold(ctx context.Context) (noted bool, err error) {
-	if noted, err = p.rep.Load().Folded(ctx); err != nil {
+// their heads are merged with those of the log, which the page's owner is told.
+func (p *Page) folding(ctx context.Context) (bool, error) {
+	first, err := p.rep.Load().Folding(ctx)
+	if err != nil {
 		return false, fmt.Errorf("look for the merge that the epoch asks for: %w", err)
 	}
-	p.ses.arrived = p.ses.arrived || noted // there is more to merge
-	return noted, nil
+	p.ses.arrived = p.ses.arrived || len(first) > 0
+	return len(first) > 0, nil
 }
 
 // tellArrived tells the page's owner of heads that came.

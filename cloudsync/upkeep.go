@@ -61,8 +61,8 @@ func (p *Page) cutIfDue(ctx context.Context) error {
 // its own measure, so that one is usually first.
 func (p *Page) cutDue(ctx context.Context) (bool, error) {
 	st := p.rep.Load().State()
-	if p.ses.log.Position().Deleted || p.folding() {
-		return false, nil
+	if folding, err := p.folding(ctx); err != nil || folding || p.ses.log.Position().Deleted {
+		return false, err
 	}
 	late := 1 + p.ses.slack/20
 	if st.Entries >= uint64(cutEntries*late) {

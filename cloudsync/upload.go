@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
@@ -56,6 +57,7 @@ func (p *Page) several() bool { return p.o.Merge != nil && len(p.store.Heads()) 
 
 // merge merges the heads, first those that the epoch asks for.
 func (p *Page) merge(ctx context.Context) error {
+	var before []commit.ID
 	for p.several() {
 		held, err := p.lock(ctx)
 		if err != nil {
@@ -73,17 +75,13 @@ func (p *Page) merge(ctx context.Context) error {
 		for _, h := range first {
 			only = append(only, h.ID)
 		}
+		if slices.Equal(only, before) {
+			return nil // they are not merged now
+		}
 		if err := p.o.Merge(ctx, only); err != nil {
 			return err
 		}
-		if held, err = p.lock(ctx); err != nil {
-			return err
-		}
-		noted, err := p.fold(held)
-		p.unlock()
-		if err != nil || !noted {
-			return err
-		}
+		before = only
 	}
 	return nil
 }
@@ -193,10 +191,8 @@ func (p *Page) send(ctx context.Context) (sent int, err error) {
 		return 0, err
 	}
 	for lost := 0; lost < maxOvertaken; {
-		if p.folding() {
-			if err := p.tidy(ctx); err != nil || p.folding() {
-				return sent, err
-			}
+		if folding, err := p.folding(ctx); err != nil || folding {
+			return sent, err
 		}
 		o, err := p.rep.Load().Next(ctx)
 		if err != nil || o == nil {

@@ -426,10 +426,7 @@ func (b *bodyStep) nears(context.Context) error {
 	if len(b.near) == 0 {
 		return nil
 	}
-	near := maps.Clone(b.next.Near)
-	if near == nil {
-		near = map[epoch.Commit]epoch.Set{}
-	}
+	near := cloned(b.next.Near)
 	maps.Copy(near, b.near)
 	b.next.setNear(near)
 	return nil
@@ -557,7 +554,7 @@ func (b *bodyStep) giveUpGone(ctx context.Context) error {
 		}
 	}
 	n.setGiveUp(giveUp)
-	return b.reduce(ctx, gone)
+	return nil
 }
 
 // addGoneIn notes commits that an entry gives up.
@@ -572,42 +569,12 @@ func (s *State) addGoneIn(gone epoch.Set) {
 	}
 }
 
-// reduce notes the nearest ancestors of the commits that stand on what is given up now. Of those
-// that are unsynced refold does: they may have to be merged by what is given up.
-func (b *bodyStep) reduce(ctx context.Context, gone epoch.Set) error {
-	g, unsynced, err := b.p.graph(ctx)
-	if err != nil {
-		return err
-	}
-	var nodes []epoch.Node
-	for _, c := range b.short {
-		nodes = append(nodes, b.next.node(c))
-	}
-	g = g.With(nodes...)
-	near := maps.Clone(b.next.Near)
-	if near == nil {
-		near = map[epoch.Commit]epoch.Set{}
-	}
-	for _, n := range g.Reduce(g.Set().Without(setOf(b.next.GiveUp))) {
-		i, _ := g.Index(n.ID)
-		if len(g[i].Near.And(gone)) == 0 || unsynced.Has(n.ID) && b.short[n.ID] == nil {
-			continue
-		}
-		near[n.ID] = n.Near
-	}
-	b.next.setNear(near)
-	return nil
-}
-
 // finishAdopted makes the step durable as commits that have to be sent.
 func (b *bodyStep) finishAdopted(ctx context.Context) error {
 	if len(b.adopted) == 0 {
 		return nil
 	}
-	near := maps.Clone(b.next.Near)
-	if near == nil {
-		near = map[epoch.Commit]epoch.Set{}
-	}
+	near := cloned(b.next.Near)
 	for id := range b.near {
 		if b.short[id] != nil {
 			near[id] = b.near[id]

@@ -18,24 +18,9 @@ const maxBases = 8
 // ancestors that are, but for what is an ancestor of another one. It reads no further down than
 // that.
 func (p *Page) logHeads(ctx context.Context, tips []*commit.Commit, outside func(commit.ID) bool) ([]*commit.Commit, error) {
-	var tops []*commit.Commit
-	seen := map[commit.ID]bool{}
-	for queue := tips; len(queue) > 0; {
-		c := queue[0]
-		queue = queue[1:]
-		if c.IsFirst() || seen[c.ID] {
-			continue
-		}
-		seen[c.ID] = true
-		if !outside(c.ID) {
-			tops = append(tops, c)
-			continue
-		}
-		near, err := p.nearest(ctx, c)
-		if err != nil {
-			return nil, fmt.Errorf("look for the heads of the log: %w", err)
-		}
-		queue = append(queue, near...)
+	tops, err := p.passing(ctx, tips, outside)
+	if err != nil {
+		return nil, fmt.Errorf("look for the heads of the log: %w", err)
 	}
 	if len(tops) < 2 {
 		return tops, nil
@@ -62,6 +47,30 @@ func (p *Page) logHeads(ctx context.Context, tips []*commit.Commit, outside func
 	}
 	slices.SortFunc(heads, commit.Compare)
 	return heads, nil
+}
+
+// passing returns commits without those that outside reports: their nearest ancestors stand for
+// these. The first commit is left out.
+func (p *Page) passing(ctx context.Context, cs []*commit.Commit, outside func(commit.ID) bool) (out []*commit.Commit, err error) {
+	seen := map[commit.ID]bool{}
+	for queue := cs; len(queue) > 0; {
+		c := queue[0]
+		queue = queue[1:]
+		if c.IsFirst() || seen[c.ID] {
+			continue
+		}
+		seen[c.ID] = true
+		if !outside(c.ID) {
+			out = append(out, c)
+			continue
+		}
+		near, err := p.nearest(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		queue = append(queue, near...)
+	}
+	return out, nil
 }
 
 // nearest returns the nearest ancestors of a commit that are here, but for the first commit.

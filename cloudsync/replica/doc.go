@@ -11,11 +11,11 @@
 // # What is where
 //
 // The log state of package epoch stands in storage. A commit of storage that is neither unsynced
-// nor waiting to be pruned (State.GiveUp) is a commit of the log. Its nearest kept ancestors are
-// its parents, but for those commits that State.Near names. Pieces have their places in storage. A
-// place in a pack counts as long as the manifest or an entry of the epoch names the pack, and a
-// place in an entry counts within the epoch. The rest is State: rows of sync_metadata, written in
-// the batch with what they stand for.
+// nor waiting to be pruned (State.GiveUp) is a commit of the log. Its nearest ancestors that are
+// here are its parents, but for those commits that State.Near names. Pieces have their places in
+// storage. A place in a pack counts as long as the manifest or an entry of the epoch names the
+// pack, and a place in an entry counts within the epoch. The rest is State: rows of sync_metadata,
+// written in the batch with what they stand for.
 //
 // # Verification
 //
@@ -44,10 +44,11 @@
 // # Folds
 //
 // A device that comes from behind may have unsynced commits on commits that are given up. These
-// stay here until the unsynced heads are merged with the log's (State.Fold). Meanwhile near edges
-// lead to them, so that merges find their bases: from the log's head, and from each commit that is
-// known to stand on one of them, also when the device enters another epoch. Nothing goes out
-// before.
+// stay here until the unsynced heads are merged with the log's: first the heads of the log with
+// each other, then the result with one unsynced head after the other (Folding). Nothing is kept of
+// that, as it follows from the graph: State.Near leads to what is given up as long as it is here.
+// Only the edges that say that the log's head descends from it are added. What goes out is reduced
+// to what the log keeps. Before the merges nothing goes out.
 //
 // Memory is bounded by constants and by 100 bytes for each commit of a checkpoint, but for State.
 // Of the module the package imports bucket, checkpoint, epoch, pack, pagelog, progress, seal and

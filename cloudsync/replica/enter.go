@@ -77,7 +77,8 @@ func (p *Page) enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position)
 			return err
 		}
 	}
-	return p.refold(ctx)
+	_, err = p.folding(ctx)
+	return err
 }
 
 // read reads the checkpoint: what the epoch begins with.
@@ -378,11 +379,6 @@ func (e *entering) settle(ctx context.Context) error {
 	}
 	n.addGone(e.j.Memory)
 	n.setSend(e.j.Send)
-	f, err := e.p.foldOf(ctx, &e.j, e.st, e.p.state.Fold, e.near, e.headIDs(), e.view, setOf(n.GiveUp))
-	if err != nil {
-		return err
-	}
-	n.setFold(f)
 	n.setNear(e.near)
 	n.setHeader(e.h)
 	n.setPlaced(nil)
@@ -445,11 +441,6 @@ func (e *entering) giveUpGone(ctx context.Context, kept epoch.Set) error {
 		}
 	}
 	e.step.next.setGiveUp(giveUp)
-	for _, id := range giveUp { // a fold has what was given up before below what is given up now
-		if near, ok := e.p.state.Near[short(id)]; ok {
-			e.near[short(id)] = near
-		}
-	}
 	logHeads := e.logHeads()
 	for id, c := range heads {
 		if kept.Has(id) && !logHeads.Has(id) || e.j.GivenUp.Has(id) {
@@ -476,13 +467,6 @@ func (e *entering) ids(ctx context.Context, of epoch.Set) (ids []commit.ID, err 
 	return ids, nil
 }
 
-func (e *entering) headIDs() (ids []commit.ID) {
-	for _, id := range e.logHeads() {
-		ids = append(ids, e.heads[id].ID)
-	}
-	return ids
-}
-
 // sendAgain has commits be unsynced that the epoch does not have.
 func (e *entering) sendAgain(ctx context.Context) error {
 	ids, err := e.ids(ctx, e.j.Unsynced.Set())
@@ -497,26 +481,23 @@ func (e *entering) sendAgain(ctx context.Context) error {
 	return nil
 }
 
-// setNear notes the nearest ancestors of unsynced commits of which a parent was given up. Those
-// that wait for a fold have their parents.
-func (e *entering) setNear(ctx context.Context) error {
-	all := e.j.View.Set()
-	for _, n := range e.j.Unsynced {
-		i, _ := e.view.Index(n.ID)
-		before := e.view[i].Near
-		if before.Within(all) || len(e.j.Folds) > 0 && before.Within(e.view.Set()) {
-			if near, ok := e.p.state.Near[n.ID]; ok {
-				e.near[n.ID] = near
+// setNear notes the nearest ancestors that the commits have of which the epoch knows no parents:
+// those that it says, and what is given up now and still here.
+func (e *entering) setNear(ctx context.Context) (err error) {
+	giveUp, here := setOf(e.step.next.GiveUp), e.view.Set()
+	for _, n := range e.view {
+		if i, kept := e.st.Kept.Index(n.ID); !kept {
+			if near, ok := e.p.state.Near[n.ID]; ok || !n.Near.Within(here) {
+				e.near[n.ID] = near.Union(n.Near.And(here))
 			}
-			continue
+		} else if down := n.Near.And(giveUp); len(down) > 0 {
+			e.near[n.ID] = e.st.Kept[i].Near.Union(down)
 		}
-		e.near[n.ID] = n.Near
 	}
 	fresh := map[commit.ID]bool{}
 	for i := range e.b.Commits {
 		fresh[e.b.Commits[i].Commit.ID] = true
 	}
-	near, _, err := e.rejoin(ctx, e.near, fresh)
-	e.near = near
+	e.near, _, err = e.rejoin(ctx, e.near, fresh)
 	return err
 }

@@ -55,8 +55,8 @@ func TestFold(t *testing.T) {
 				}
 			}
 			h := b.store.Heads()
-			if len(h) != 2 || b.page.State().Fold == nil {
-				t.Fatalf("%d heads, fold %v", len(h), b.page.State().Fold)
+			if first, err := b.page.Folding(ctx); err != nil || len(h) != 2 || len(first) != 2 {
+				t.Fatalf("%d heads, of which %d are merged first, %v", len(h), len(first), err)
 			}
 			st, err := replica.StandingOf(ctx, b.store)
 			if err != nil {
@@ -71,8 +71,8 @@ func TestFold(t *testing.T) {
 				w.must(d.sync(ctx))
 			}
 			w.check()
-			if _, err := b.store.Commit(ctx, on.ID); err == nil || b.page.State().Fold != nil || len(b.page.State().GiveUp) > 0 {
-				t.Errorf("the base is still here: %v, %v, %d are to be given up", err, b.page.State().Fold, len(b.page.State().GiveUp))
+			if _, err := b.store.Commit(ctx, on.ID); err == nil || len(b.page.State().GiveUp) > 0 {
+				t.Errorf("the base is still here: %v, %d are to be given up", err, len(b.page.State().GiveUp))
 			}
 		})
 	}

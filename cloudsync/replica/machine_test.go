@@ -250,9 +250,6 @@ func (d *device) merge() {
 			h = first
 		}
 		d.commitOn(edit{}, nil, h[0], h[1])
-		if _, err := d.page.Folded(d.t.Context()); err != nil {
-			d.t.Fatal(err)
-		}
 	}
 }
 

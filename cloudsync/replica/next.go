@@ -62,11 +62,8 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 	if !p.state.At.Joined() || p.state.At.Deleted {
 		return nil, nil
 	}
-	if err := p.refold(ctx); err != nil {
-		return nil, fmt.Errorf("look for what stands on what was given up: %w", err)
-	}
-	if p.state.Fold != nil {
-		return nil, nil
+	if v, err := p.folding(ctx); err != nil || v != nil {
+		return nil, err
 	}
 	if p.out.in != p.state.At.Epoch {
 		p.out = outgoing{in: p.state.At.Epoch}
@@ -364,25 +361,11 @@ var errBarren = errors.New("the tree is nowhere, and what stands on it is in the
 // giveUp gives up, for all devices, an unsynced commit that has no tree. Its bucket was lost after
 // the page had let the tree go: nobody could read it.
 func (p *Page) giveUp(ctx context.Context, id commit.ID) error {
-	g, _, err := p.graph(ctx)
-	if err != nil {
-		return err
-	}
 	one := epoch.Set{short(id)}
-	near := maps.Clone(p.state.Near)
-	if near == nil {
-		near = map[epoch.Commit]epoch.Set{}
-	}
-	for _, n := range g.Reduce(g.Set().Without(one).Without(setOf(p.state.GiveUp))) {
-		if i, _ := g.Index(n.ID); len(g[i].Near.And(one)) > 0 {
-			near[n.ID] = n.Near
-		}
-	}
 	n := p.state.Next()
 	n.addGone(one)
 	n.setSend(n.Send.Union(one))
 	n.setGiveUp(append(slices.Clone(n.GiveUp), id))
-	n.setNear(near)
 	return p.write(ctx, nil, &storage.SyncBatch{Synced: []commit.ID{id}}, n)
 }
 

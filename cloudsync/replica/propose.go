@@ -321,7 +321,7 @@ func (e *proposing) todo(ctx context.Context) ([]*commit.Commit, error) {
 	if carried {
 		from = e.p.state.From
 	}
-	all, err := e.p.since(ctx, e.heads, from)
+	all, err := e.p.since(ctx, e.heads, from, e.outside)
 	if err != nil || e.whole {
 		return all, err
 	}
@@ -428,7 +428,11 @@ func (e *proposing) build(ctx context.Context, todo []*commit.Commit) error {
 // near returns the nearest kept ancestors of a commit.
 func (e *proposing) near(ctx context.Context, c *commit.Commit) ([]*commit.Commit, error) {
 	if e.whole {
-		return e.p.nearest(ctx, c)
+		near, err := e.p.nearest(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		return e.p.passing(ctx, near, e.outside)
 	}
 	i, ok := e.kept.Index(short(c.ID))
 	if !ok {

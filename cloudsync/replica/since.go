@@ -9,8 +9,8 @@ import (
 )
 
 // since returns the commits of the log that are heads or below them, and not below one of from. It
-// reads little more than these.
-func (p *Page) since(ctx context.Context, heads []*commit.Commit, from epoch.Set) (out []*commit.Commit, err error) {
+// passes over those that outside reports, and reads little more than what it returns.
+func (p *Page) since(ctx context.Context, heads []*commit.Commit, from epoch.Set, outside func(commit.ID) bool) (out []*commit.Commit, err error) {
 	w := &descent{by: map[commit.ID]*reached{}}
 	for _, h := range heads {
 		w.reach(h, false)
@@ -36,6 +36,9 @@ func (p *Page) since(ctx context.Context, heads []*commit.Commit, from epoch.Set
 			out = append(out, r.c)
 		}
 		near, err := p.nearest(ctx, r.c)
+		if err == nil {
+			near, err = p.passing(ctx, near, outside)
+		}
 		if err != nil {
 			return nil, err
 		}

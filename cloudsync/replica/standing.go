@@ -26,7 +26,7 @@ type Standing struct {
 	// Retention is the bucket's; that of the one before where the page was never synced with it.
 	Retention wire.Retention
 	near      map[epoch.Commit]epoch.Set
-	fold      *Fold
+	view      *view // nil: nothing is merged first
 }
 
 // StandingOf reads the Standing of a store. Errors: *base.CorruptError for a bad row; those of the
@@ -42,7 +42,7 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 		if err := s.parsePosition(b); err != nil {
 			return nil, err
 		}
-		rows[rowFold], rows[rowGiveUp] = &s.Fold, &s.GiveUp
+		rows[rowGiveUp] = &s.GiveUp
 	}
 	for row, to := range rows {
 		b, err := readRow(ctx, store, row)
@@ -56,25 +56,36 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 			return nil, badRow(row, err)
 		}
 	}
-	p := &Page{o: Options{Store: store}, state: &s}
-	stands, err := p.stands(ctx)
-	if err == nil && stands { // no Page has noted it yet
-		if p.state, err = loadState(ctx, store, s.Bucket); err == nil {
-			s.Near, s.Fold, err = p.refolded(ctx)
-		}
+	st := &Standing{Bucket: s.Bucket, At: s.At, EntryTime: s.EntryTime, Retention: s.Retention, near: s.Near}
+	if len(s.GiveUp) == 0 {
+		return st, nil
 	}
+	p := &Page{o: Options{Store: store}}
+	if p.state, err = loadState(ctx, store, s.Bucket); err != nil {
+		return nil, err
+	}
+	v, err := p.view(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &Standing{Bucket: s.Bucket, At: s.At, EntryTime: s.EntryTime, Retention: s.Retention, near: s.Near, fold: s.Fold}, nil
+	st.near = map[epoch.Commit]epoch.Set{}
+	for _, n := range v.graph {
+		st.near[n.ID] = n.Near
+	}
+	if v.on != nil {
+		st.view = v
+	}
+	return st, nil
 }
 
 // First returns those of some heads of a store that are merged into one before anything else is
 // merged, as an epoch has given up what unsynced heads stand on: heads, where there is no need. It
 // keeps no slice. Errors are those of the store.
 func (s *Standing) First(ctx context.Context, store *storage.Store, heads []*commit.Commit) ([]*commit.Commit, error) {
-	first, _, err := s.fold.first(ctx, store, heads)
-	return first, err
+	if s.view == nil {
+		return heads, nil
+	}
+	return s.view.first(ctx, store, heads)
 }
 
 // readRow returns the value of a row with all its parts, nil for none.

@@ -42,15 +42,14 @@ type State struct {
 	Announced map[uint64][]wire.Pack
 	// Retention is what the log says, with the entries.
 	Retention wire.Retention
-	// Near are the nearest kept ancestors of commits of which a parent was given up, synced or not.
+	// Near are the nearest ancestors that are here of commits of which a parent was given up, synced
+	// or not. They may be commits of GiveUp.
 	Near map[epoch.Commit]epoch.Set
 	// Gone are all commits of which the page ever learned that they were given up, in parts of
 	// which the later ones are shorter: see addGone.
 	Gone []epoch.Set
 	// Send are those of Gone that the log does not list. They go up with the next body.
 	Send epoch.Set
-	// Fold is there while unsynced heads stand on what was given up.
-	Fold *Fold
 	// GiveUp are commits that the log has given up and that storage still has. None is a head.
 	GiveUp []commit.ID
 	// Placed says where long differences of commits stand that entries of the epoch have brought.
@@ -73,17 +72,6 @@ type State struct {
 	dirty map[string]bool
 }
 
-// Fold says how unsynced heads that stand on given-up commits become part of the log's history.
-type Fold struct {
-	// Heads are the heads of the log at the join. They are merged into one first.
-	Heads []commit.ID
-	// Waiting are the unsynced heads that are merged with that one next, each by itself: no other
-	// commit is known to descend from what they stand on.
-	Waiting []commit.ID
-	// Bases are the given-up commits that the one head descends from. They become near edges of it.
-	Bases epoch.Set
-}
-
 // Pending are packs that were uploaded for the next body.
 type Pending struct {
 	Packs []wire.Pack
@@ -102,7 +90,6 @@ const (
 	rowNear      = storage.MetadataGivenUp + "-near"
 	rowGone      = storage.MetadataGivenUp // with /{number of the part}
 	rowSend      = "send"
-	rowFold      = "fold"
 	rowGiveUp    = "giveup"
 	rowPlaced    = "placed"
 	rowPending   = "pending"
@@ -143,7 +130,6 @@ func (s *State) setHeader(h *checkpoint.Header) {
 func (s *State) setRetention(r wire.Retention)            { s.Retention = r; s.touch(rowRetention) }
 func (s *State) setNear(m map[epoch.Commit]epoch.Set)     { s.Near = m; s.touch(rowNear) }
 func (s *State) setSend(g epoch.Set)                      { s.Send = g; s.touch(rowSend) }
-func (s *State) setFold(f *Fold)                          { s.Fold = f; s.touch(rowFold) }
 func (s *State) setGiveUp(ids []commit.ID)                { s.GiveUp = ids; s.touch(rowGiveUp) }
 func (s *State) setPlaced(m map[epoch.Commit]wire.Commit) { s.Placed = m; s.touch(rowPlaced) }
 func (s *State) setPending(p Pending)                     { s.Pending = p; s.touch(rowPending) }
@@ -345,8 +331,6 @@ func (s *State) encode(row string) ([]byte, error) {
 		return encodeGob(s.Near)
 	case row == rowSend && len(s.Send) > 0:
 		return encodeGob(s.Send)
-	case row == rowFold && s.Fold != nil:
-		return encodeGob(s.Fold)
 	case row == rowGiveUp && len(s.GiveUp) > 0:
 		return encodeGob(s.GiveUp)
 	case row == rowPlaced && len(s.Placed) > 0:
@@ -467,7 +451,7 @@ func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*Stat
 		return nil, err
 	}
 	for row, to := range map[string]any{
-		rowHeader: &s.Header, rowRetention: &s.Retention, rowSend: &s.Send, rowFold: &s.Fold,
+		rowHeader: &s.Header, rowRetention: &s.Retention, rowSend: &s.Send,
 		rowGiveUp: &s.GiveUp, rowPlaced: &s.Placed, rowPending: &s.Pending, rowMissing: &s.Missing,
 		rowFrom: &s.From, rowLeft: &s.Left, rowDevices: &s.Devices,
 	} {

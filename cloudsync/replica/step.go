@@ -154,7 +154,7 @@ func (s *step) rejoin(ctx context.Context, near map[epoch.Commit]epoch.Set, fres
 				continue
 			}
 			_, err := s.p.o.Store.Commit(ctx, parent)
-			if lacks = lacks || isPruned(err) || s.giveUp[parent]; err != nil && !isPruned(err) {
+			if lacks = lacks || isPruned(err); err != nil && !isPruned(err) {
 				return nil, false, fmt.Errorf("read commit %s: %w", parent.Short(), err)
 			}
 		}
