@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"slices"
 	"sync"
 
@@ -72,10 +71,9 @@ type gatherer struct {
 	up      *pack.Uploader
 
 	mu      sync.Mutex
-	pending int                            // guarded by mu; packs that wait for an entry
-	next    uint64                         // guarded by mu
-	flight  map[object.Digest]uint64       // guarded by mu; given to up and not in the bucket, in the order in which they were given
-	waiting map[object.Digest]waitingPiece // guarded by mu; index pieces in the bucket that may list pieces in flight
+	pending int                        // guarded by mu; packs that wait for an entry
+	flight  map[object.Digest]struct{} // guarded by mu; given to up, and the page does not know the place
+	indexes []storage.PlacedPiece      // guarded by mu; index pieces in the bucket, for which flush waits
 }
 
 type inlinePiece struct {
@@ -86,16 +84,11 @@ type inlinePiece struct {
 	apart   bool
 }
 
-type waitingPiece struct {
-	order uint64
-	place storage.CloudPlace
-}
-
 func (p *Page) newGatherer(ctx context.Context) *gatherer {
 	return &gatherer{
 		p: p, ctx: ctx, pending: len(p.state.Pending.Packs), queued: map[object.Digest]bool{}, looked: map[object.Digest]bool{},
 		passed: newPassed(), missing: map[object.Digest]struct{}{}, inlined: map[object.Digest]struct{}{},
-		flight: map[object.Digest]uint64{}, waiting: map[object.Digest]waitingPiece{},
+		flight: map[object.Digest]struct{}{},
 	}
 }
 
@@ -236,8 +229,9 @@ func (g *gatherer) takeQueued(eager bool) error {
 		switch {
 		case st.Held && (!st.Synced || g.queued[ds[i]] && !g.p.isSent(&st.Place)):
 			return true
+		case st.Synced && !ds[i].Kind().IsIndex():
+			g.progress.Advance(0, int64(st.Place.Bytes))
 		case st.Synced:
-			g.progress.Advance(0, contentBytes(ds[i], st.Place.Bytes))
 		default:
 			g.missing[ds[i]] = struct{}{}
 		}
@@ -263,8 +257,7 @@ func (g *gatherer) taken(d object.Digest) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	_, flies := g.flight[d]
-	_, waits := g.waiting[d]
-	return flies || waits
+	return flies
 }
 
 // take takes a piece. content is lent.
@@ -317,8 +310,7 @@ func (g *gatherer) upload(q inlinePiece) error {
 		})
 	}
 	g.mu.Lock()
-	g.flight[q.digest] = g.next
-	g.next++
+	g.flight[q.digest] = struct{}{}
 	g.mu.Unlock()
 	if q.apart {
 		if err := g.up.Cut(); err != nil {
@@ -328,7 +320,9 @@ func (g *gatherer) upload(q inlinePiece) error {
 	return g.up.Add(q.digest, q.content, q.eager, !q.plain)
 }
 
-// flush waits until all that was given to packs is in the bucket, and known to be.
+// flush waits until all that was given to packs is in the bucket, and known to be. Places of index
+// pieces become durable last: a reader takes an index piece that has a place for one whose pieces
+// have some.
 func (g *gatherer) flush() error {
 	if g.up == nil {
 		return nil
@@ -336,7 +330,15 @@ func (g *gatherer) flush() error {
 	_, err := g.up.Finish()
 	g.up.Close()
 	g.up = nil
-	return err
+	if err != nil || len(g.indexes) == 0 {
+		return err
+	}
+	if err := g.p.submitAlone(context.WithoutCancel(g.ctx), &storage.SyncBatch{Places: g.indexes}); err != nil {
+		return fmt.Errorf("record what was uploaded: %w", err)
+	}
+	g.indexes = nil
+	clear(g.flight)
+	return nil
 }
 
 // close gives up what is under way.
@@ -347,26 +349,27 @@ func (g *gatherer) close() {
 	}
 }
 
-// uploaded makes the places of a pack durable, but for those of index pieces that may list pieces
-// in flight: these wait for a later pack, since a reader takes an index piece that has a place for
-// one whose pieces have some.
+// uploaded makes a pack durable, and the places in it but for those of index pieces.
 func (g *gatherer) uploaded(ctx context.Context, ref format.PackRef, pieces []storage.PlacedPiece) error {
-	places := g.arrived(pieces)
+	var places, indexes []storage.PlacedPiece
+	for _, q := range pieces {
+		if q.Digest.Kind().IsIndex() {
+			indexes = append(indexes, q)
+		} else {
+			places = append(places, q)
+		}
+	}
 	w := wire.Pack{Epoch: g.p.state.At.Epoch, ID: epoch.ID(ref.ID), Bytes: ref.Bytes, Pieces: ref.Pieces, Eager: ref.Eager}
 	if err := g.p.recordPack(ctx, w, places); err != nil {
 		return err
 	}
-	for i := range pieces {
-		g.progress.Advance(0, contentBytes(pieces[i].Digest, pieces[i].Place.Bytes))
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.pending++
-	for i := range pieces {
-		delete(g.flight, pieces[i].Digest)
-	}
+	g.indexes = append(g.indexes, indexes...)
 	for i := range places {
-		delete(g.waiting, places[i].Digest)
+		delete(g.flight, places[i].Digest)
+		g.progress.Advance(0, int64(places[i].Place.Bytes))
 	}
 	return nil
 }
@@ -390,41 +393,4 @@ func (p *Page) recordPack(ctx context.Context, w wire.Pack, places []storage.Pla
 		return fmt.Errorf("record what was uploaded: %w", err)
 	}
 	return nil
-}
-
-// contentBytes is how much of a value a piece of a length holds itself.
-func contentBytes(d object.Digest, bytes uint32) int64 {
-	if d.Kind().IsIndex() {
-		return 0
-	}
-	return int64(bytes)
-}
-
-// arrived returns the places that can count from now on.
-func (g *gatherer) arrived(pieces []storage.PlacedPiece) (places []storage.PlacedPiece) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	here := make(map[object.Digest]struct{}, len(pieces))
-	for i := range pieces {
-		q := &pieces[i]
-		here[q.Digest] = struct{}{}
-		if q.Digest.Kind().IsIndex() {
-			g.waiting[q.Digest] = waitingPiece{g.flight[q.Digest], q.Place}
-			continue
-		}
-		places = append(places, *q)
-	}
-	oldest := uint64(math.MaxUint64)
-	for d, order := range g.flight {
-		if _, ok := here[d]; !ok {
-			oldest = min(oldest, order)
-		}
-	}
-	for d, w := range g.waiting {
-		if w.order < oldest {
-			places = append(places, storage.PlacedPiece{Digest: d, Place: w.place})
-		}
-	}
-	slices.SortFunc(places, func(a, b storage.PlacedPiece) int { return a.Digest.Compare(b.Digest) })
-	return places
 }
