@@ -1,7 +1,6 @@
 package cloudsync
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
@@ -376,21 +376,15 @@ func (c *checkRun) entries(ctx context.Context, from uint64) error {
 
 // body reads the body of an entry.
 func (c *checkRun) body(ctx context.Context, e *wire.Entry) error {
-	var stream io.Reader = bytes.NewReader(e.Body)
-	switch n := c.p.names; {
-	case e.Closing != nil:
+	if e.Closing != nil {
 		return nil
-	case e.Long != (epoch.ID{}):
-		o, err := c.p.b.Get(ctx, n.Pack(e.Epoch, e.Long), 0, -1)
-		if err != nil {
-			return fmt.Errorf("read its body: %w", err)
-		}
-		defer o.Body.Close()
-		if stream, err = c.p.s.sealer.NewStream(o.Body, n.LongBodyLabel(e.Epoch, e.Long), (*seal.Sum)(&e.LongHash)); err != nil {
-			return fmt.Errorf("open its body: %w", err)
-		}
 	}
-	for r := wire.NewReader(stream, wire.Body); ; {
+	r, closer, err := pagelog.OpenBody(ctx, c.p.b, c.p.s.sealer, c.p.names, e)
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	for {
 		rec, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return nil

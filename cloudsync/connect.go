@@ -148,20 +148,8 @@ func putRing(ctx context.Context, b bucket.Bucket, name string, ring []byte) (bo
 	return bytes.Equal(there, ring), nil
 }
 
-// readAll returns the content of an object of at most limit bytes. Errors: *base.CorruptError for a
-// longer one, those of the bucket.
+// readAll is bucket.Read for the content alone.
 func readAll(ctx context.Context, b bucket.Bucket, name string, limit int64) ([]byte, error) {
-	o, err := b.Get(ctx, name, 0, -1)
-	if err != nil {
-		return nil, err
-	}
-	defer o.Body.Close()
-	if o.Size < 0 || o.Size > limit {
-		return nil, &base.CorruptError{Where: "bucket", Key: name, Want: fmt.Sprintf("at most %d bytes", limit), Got: fmt.Sprint(o.Size)}
-	}
-	content := make([]byte, o.Size)
-	if _, err := io.ReadFull(o.Body, content); err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	return content, nil
+	content, _, err := bucket.Read(ctx, b, name, limit)
+	return content, err
 }

@@ -3,6 +3,7 @@ package bucket
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/ledgerd/ledger/internal/base"
@@ -55,4 +56,22 @@ func Each(ctx context.Context, b Bucket, after, prefix string, fn func(Info) boo
 			return nil
 		}
 	}
+}
+
+// Read returns the content of an object of at most limit bytes, and what its answer says of the
+// object, whose Body is closed. Errors: *base.CorruptError for a longer one; as Bucket.Get.
+func Read(ctx context.Context, b Bucket, name string, limit int64) ([]byte, Object, error) {
+	o, err := b.Get(ctx, name, 0, -1)
+	if err != nil {
+		return nil, o, err
+	}
+	defer o.Body.Close()
+	if o.Size < 0 || o.Size > limit {
+		return nil, o, &base.CorruptError{Where: "bucket", Key: name, Want: fmt.Sprintf("at most %d bytes", limit), Got: fmt.Sprint(o.Size)}
+	}
+	content := make([]byte, o.Size)
+	if _, err := io.ReadFull(o.Body, content); err != nil {
+		return nil, o, fmt.Errorf("read %s: %w", name, err)
+	}
+	return content, o, nil
 }

@@ -42,28 +42,35 @@ type Entry struct {
 	log     *Log
 }
 
-// Body opens the stream of the body, from its object where it is one. The caller reads it to io.EOF
-// before it believes any of it, and closes it. Errors of opening and reading name the object, and
-// match base.ErrCorrupt when it is bad or missing.
+// Body is OpenBody for the entry.
 func (e *Entry) Body(ctx context.Context) (*wire.Reader, io.Closer, error) {
-	if e.Long == (epoch.ID{}) {
-		return wire.NewReader(bytes.NewReader(e.Entry.Body), wire.Body), io.NopCloser(nil), nil
+	return OpenBody(ctx, e.log.o.Bucket, e.log.o.Sealer, e.log.o.Names, &e.Entry)
+}
+
+// OpenBody opens the stream of the body of an entry, from its object where it is one. The caller
+// reads it to io.EOF before it believes any of it, and closes it. Errors of opening and reading name
+// the object, and match base.ErrCorrupt when it is bad or missing.
+func OpenBody(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n wire.Names, e *wire.Entry) (*wire.Reader, io.Closer, error) {
+	if e.Closing != nil {
+		return nil, nil, &base.CorruptError{Where: "log", Got: "a closing entry, which has no body"}
 	}
-	n := e.log.o.Names
+	if e.Long == (epoch.ID{}) {
+		return wire.NewReader(bytes.NewReader(e.Body), wire.Body), io.NopCloser(nil), nil
+	}
 	name := n.Pack(e.Epoch, e.Long)
-	o, err := e.log.o.Bucket.Get(ctx, name, 0, -1)
+	o, err := b.Get(ctx, name, 0, -1)
 	if errors.Is(err, base.ErrNotFound) {
 		err = &base.CorruptError{Where: name, Err: err}
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read body of log entry %d: %w", e.Number, err)
 	}
-	s, err := e.log.o.Sealer.NewStream(o.Body, n.LongBodyLabel(e.Epoch, e.Long), (*seal.Sum)(&e.LongHash))
+	stream, err := s.NewStream(o.Body, n.LongBodyLabel(e.Epoch, e.Long), (*seal.Sum)(&e.LongHash))
 	if err != nil {
 		o.Body.Close()
 		return nil, nil, fmt.Errorf("open %s: %w", name, err)
 	}
-	return wire.NewReader(named{s, name}, wire.Body), o.Body, nil
+	return wire.NewReader(named{stream, name}, wire.Body), o.Body, nil
 }
 
 // named is the stream of an object, which its errors name.
@@ -195,24 +202,11 @@ type fetched struct {
 
 // fetch reads an object of at most limit bytes. err matches base.ErrCorrupt for a longer one.
 func (l *Log) fetch(ctx context.Context, name string, limit int64) (f fetched) {
-	o, err := l.o.Bucket.Get(ctx, name, 0, -1)
+	stored, o, err := bucket.Read(ctx, l.o.Bucket, name, limit)
 	if errors.Is(err, base.ErrNotFound) {
 		return fetched{missing: true}
 	}
-	if err != nil {
-		return fetched{err: err}
-	}
-	defer o.Body.Close()
-	f = fetched{created: timeOf(o.Created), now: timeOf(o.ServerTime)}
-	if o.Size > limit {
-		f.err = &base.CorruptError{Where: name, Err: fmt.Errorf("%d bytes, at most %d", o.Size, limit)}
-		return f
-	}
-	f.stored = make([]byte, o.Size)
-	if _, err := io.ReadFull(o.Body, f.stored); err != nil {
-		f.err = fmt.Errorf("read %s: %w", name, err)
-	}
-	return f
+	return fetched{stored: stored, created: timeOf(o.Created), now: timeOf(o.ServerTime), err: err}
 }
 
 // list calls each with the names behind after that begin with prefix, until it returns false.

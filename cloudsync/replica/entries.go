@@ -1,16 +1,15 @@
 package replica
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/wire"
-	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -36,7 +35,7 @@ func (p *Page) EntryPieces(ctx context.Context, number uint64) (map[object.Diges
 // one.
 func (p *Page) readEntry(ctx context.Context, e epoch.ID, number uint64, fn func(wire.Record, storage.CloudPlace) error) error {
 	name := p.o.Names.Entry(e, number)
-	stored, err := p.get(ctx, name, wire.MaxEntryBytes)
+	stored, _, err := bucket.Read(ctx, p.o.Bucket, name, wire.MaxEntryBytes)
 	if err != nil {
 		return badObject(name, fmt.Errorf("read log entry %d: %w", number, err))
 	}
@@ -44,45 +43,12 @@ func (p *Page) readEntry(ctx context.Context, e epoch.ID, number uint64, fn func
 	if err != nil {
 		return badObject(name, err)
 	}
-	if x.Closing != nil {
-		return &fault{name, errors.New("a closing entry has no body")}
-	}
-	body := io.ReadCloser(io.NopCloser(bytes.NewReader(x.Body)))
-	if x.Long != (epoch.ID{}) {
-		name = p.o.Names.Pack(e, x.Long)
-		o, err := p.o.Bucket.Get(ctx, name, 0, -1)
-		if err != nil {
-			return badObject(name, fmt.Errorf("read body of log entry %d: %w", number, err))
-		}
-		s, err := p.o.Sealer.NewStream(o.Body, p.o.Names.LongBodyLabel(e, x.Long), (*seal.Sum)(&x.LongHash))
-		if err != nil {
-			o.Body.Close()
-			return badObject(name, err)
-		}
-		body = struct {
-			io.Reader
-			io.Closer
-		}{s, o.Body}
-	}
-	defer body.Close()
-	return eachRecord(name, wire.NewReader(body, wire.Body), number, x.KeyIndex, fn)
-}
-
-// get reads an object of at most limit bytes.
-func (p *Page) get(ctx context.Context, name string, limit int64) ([]byte, error) {
-	o, err := p.o.Bucket.Get(ctx, name, 0, -1)
+	r, closer, err := pagelog.OpenBody(ctx, p.o.Bucket, p.o.Sealer, p.o.Names, x)
 	if err != nil {
-		return nil, err
+		return badObject(name, err)
 	}
-	defer o.Body.Close()
-	if o.Size > limit {
-		return nil, &base.CorruptError{Where: name, Err: fmt.Errorf("%d bytes, at most %d", o.Size, limit)}
-	}
-	b := make([]byte, o.Size)
-	if _, err := io.ReadFull(o.Body, b); err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	return b, nil
+	defer closer.Close()
+	return eachRecord(name, r, number, x.KeyIndex, fn)
 }
 
 // eachRecord gives the records of the body of an entry to fn, up to the proved end, pieces with
