@@ -170,7 +170,7 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 		b.near[id] = r.Near
 	}
 	if r.Diff.Place != nil {
-		b.placed[id] = *r
+		b.placed[id] = wire.Commit{Base: r.Base, Diff: r.Diff}
 		b.stored += r.Diff.Place.Stored
 	}
 	if here {

@@ -1,10 +1,8 @@
 package replica
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"maps"
@@ -55,14 +53,8 @@ func (s *State) sees(device seal.ID, name string, at epoch.Time) {
 // DevicesOf returns the devices of which a store knows that they have put commits into the log of
 // its bucket. Errors: *base.CorruptError for a bad row; those of the store.
 func DevicesOf(ctx context.Context, store *storage.Store) (m map[seal.ID]Known, err error) {
-	b, err := readRow(ctx, store, rowDevices)
-	if err != nil || b == nil {
-		return nil, err
-	}
-	if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&m); err != nil {
-		return nil, badRow(rowDevices, err)
-	}
-	return m, nil
+	_, err = readPart(ctx, store, rowDevices, &m)
+	return m, err
 }
 
 // The value of the row of a commit is the id of the device, and a byte more where a checkpoint says

@@ -1,9 +1,7 @@
 package replica
 
 import (
-	"bytes"
 	"context"
-	"encoding/gob"
 	"fmt"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
@@ -37,23 +35,16 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows := map[string]any{rowRetention: &s.Retention, rowNear: &s.Near}
+	rows := []string{rowRetention, rowNear}
 	if b != nil {
 		if err := s.parsePosition(b); err != nil {
 			return nil, err
 		}
-		rows[rowGiveUp] = &s.GiveUp
+		rows = append(rows, rowGiveUp)
 	}
-	for row, to := range rows {
-		b, err := readRow(ctx, store, row)
-		if err != nil {
+	for _, row := range rows {
+		if _, err := readPart(ctx, store, row, s.part(row)); err != nil {
 			return nil, err
-		}
-		if b == nil {
-			continue
-		}
-		if err := gob.NewDecoder(bytes.NewReader(b)).Decode(to); err != nil {
-			return nil, badRow(row, err)
 		}
 	}
 	st := &Standing{Bucket: s.Bucket, At: s.At, EntryTime: s.EntryTime, Retention: s.Retention, near: s.Near}
@@ -86,19 +77,6 @@ func (s *Standing) First(ctx context.Context, store *storage.Store, heads []*com
 		return heads, nil
 	}
 	return s.view.first(ctx, store, heads)
-}
-
-// readRow returns the value of a row with all its parts, nil for none.
-func readRow(ctx context.Context, store *storage.Store, row string) (all []byte, err error) {
-	for i := 0; ; i++ {
-		b, err := store.Metadata(ctx, partRow(row, i))
-		if err != nil {
-			return nil, fmt.Errorf("read row %s: %w", row, err)
-		}
-		if all = append(all, b...); len(b) < maxRowBytes {
-			return all, nil
-		}
-	}
 }
 
 // Near returns the nearest ancestors of a commit of which a parent was given up, as merging needs

@@ -7,8 +7,8 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/checkpoint"
@@ -316,57 +316,64 @@ func partRow(row string, i int) string {
 	return fmt.Sprintf("%s/part%d", row, i)
 }
 
-// encode returns the value of a row, nil for none.
-func (s *State) encode(row string) ([]byte, error) {
-	var n uint64
-	var i int
-	switch {
-	case row == rowHeader && s.Header != nil:
-		return encodeGob(s.Header)
-	case row == rowManifest && len(s.Manifest) > 0:
-		return encodePacks(s.Manifest)
-	case row == rowRetention && s.Retention != (wire.Retention{}):
-		return encodeGob(s.Retention)
-	case row == rowNear && len(s.Near) > 0:
-		return encodeGob(s.Near)
-	case row == rowSend && len(s.Send) > 0:
-		return encodeGob(s.Send)
-	case row == rowGiveUp && len(s.GiveUp) > 0:
-		return encodeGob(s.GiveUp)
-	case row == rowPlaced && len(s.Placed) > 0:
-		return encodeGob(encodedCommits(s.Placed))
-	case row == rowPending && (len(s.Pending.Packs) > 0 || len(s.Pending.Sent) > 0):
-		return encodeGob(s.Pending)
-	case row == rowMissing && len(s.Missing) > 0:
-		return encodeGob(s.Missing)
-	case row == rowFrom && len(s.From) > 0:
-		return encodeGob(s.From)
-	case row == rowLeft && len(s.Left) > 0:
-		return encodeGob(s.Left)
-	case row == rowHead && len(s.Head) > 0:
-		return s.Head, nil
-	case row == rowDevices && len(s.Devices) > 0:
-		return encodeGob(s.Devices)
-	case row == rowTombstone && len(s.Tombstone) > 0:
-		return s.Tombstone, nil
-	}
-	if _, err := fmt.Sscanf(row, rowAnnounced+"/%016x", &n); err == nil && len(s.Announced[n]) > 0 {
-		return encodePacks(s.Announced[n])
-	}
-	if _, err := fmt.Sscanf(row, rowGone+"/%d", &i); err == nil && i < len(s.Gone) {
-		return encodeGob(s.Gone[i])
-	}
-	return nil, nil
+// parts are the parts of State that are rows, but for the position, Announced and Gone.
+var parts = map[string]func(*State) any{
+	rowHeader:    func(s *State) any { return &s.Header },
+	rowManifest:  func(s *State) any { return &s.Manifest },
+	rowRetention: func(s *State) any { return &s.Retention },
+	rowNear:      func(s *State) any { return &s.Near },
+	rowSend:      func(s *State) any { return &s.Send },
+	rowGiveUp:    func(s *State) any { return &s.GiveUp },
+	rowPlaced:    func(s *State) any { return &s.Placed },
+	rowPending:   func(s *State) any { return &s.Pending },
+	rowMissing:   func(s *State) any { return &s.Missing },
+	rowFrom:      func(s *State) any { return &s.From },
+	rowLeft:      func(s *State) any { return &s.Left },
+	rowHead:      func(s *State) any { return &s.Head },
+	rowDevices:   func(s *State) any { return &s.Devices },
+	rowTombstone: func(s *State) any { return &s.Tombstone },
 }
 
-// encodedCommits leaves the commits themselves out, which storage has.
-func encodedCommits(m map[epoch.Commit]wire.Commit) map[epoch.Commit]wire.Commit {
-	out := make(map[epoch.Commit]wire.Commit, len(m))
-	for id, c := range m {
-		c.Commit = nil
-		out[id] = c
+// part returns where the part of a State is that is a row.
+func (s *State) part(row string) any {
+	if of := parts[row]; of != nil {
+		return of(s)
 	}
-	return out
+	var n uint64
+	if _, err := fmt.Sscanf(row, rowAnnounced+"/%016x", &n); err == nil {
+		packs := s.Announced[n]
+		return &packs
+	}
+	var gone epoch.Set
+	if _, err := fmt.Sscanf(row, rowGone+"/%d", &n); err == nil && n < uint64(len(s.Gone)) {
+		gone = s.Gone[n]
+	}
+	return &gone
+}
+
+// encode returns the value of a row, nil for none.
+func (s *State) encode(row string) ([]byte, error) {
+	part := s.part(row)
+	if isEmpty(reflect.ValueOf(part).Elem()) {
+		return nil, nil
+	}
+	return encodeGob(part)
+}
+
+// isEmpty reports whether nothing needs to be kept of a part.
+func isEmpty(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Slice, reflect.Map:
+		return v.Len() == 0
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if !isEmpty(v.Field(i)) {
+				return false
+			}
+		}
+		return true
+	}
+	return v.IsZero()
 }
 
 func encodeGob(v any) ([]byte, error) {
@@ -375,66 +382,41 @@ func encodeGob(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-func encodePacks(packs []wire.Pack) ([]byte, error) {
-	var b bytes.Buffer
-	w := wire.NewWriter(&b, wire.RunOf(wire.Packs))
-	for i := range packs {
-		if err := w.Write(&packs[i]); err != nil {
-			return nil, err
-		}
+// readPart reads a row into the part of a State. It reports false where there is none.
+func readPart(ctx context.Context, store *storage.Store, row string, part any) (bool, error) {
+	b, err := readRow(ctx, store, row)
+	if err != nil || b == nil {
+		return false, err
 	}
-	return b.Bytes(), nil
+	if err := gob.NewDecoder(bytes.NewReader(b)).Decode(part); err != nil {
+		return false, badRow(row, err)
+	}
+	return true, nil
 }
 
-func decodePacks(b []byte) (packs []wire.Pack, err error) {
-	if len(b) == 0 {
-		return nil, nil
-	}
-	r := wire.NewReader(bytes.NewReader(b), wire.RunOf(wire.Packs))
-	for {
-		rec, err := r.Next()
-		if err == io.EOF {
-			return packs, nil
-		}
+// readRow returns the value of a row, nil for none.
+func readRow(ctx context.Context, store *storage.Store, row string) (all []byte, err error) {
+	for i := 0; ; i++ {
+		b, err := store.Metadata(ctx, partRow(row, i))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("read row %s: %w", row, err)
 		}
-		packs = append(packs, *rec.(*wire.Pack))
+		if all = append(all, b...); len(b) < maxRowBytes {
+			return all, nil
+		}
 	}
 }
 
 // loadState reads the rows of a store.
 func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*State, error) {
 	s := &State{Bucket: bucket}
-	value := func(row string) ([]byte, error) {
-		var all []byte
-		for i := 0; ; i++ {
-			b, err := store.Metadata(ctx, partRow(row, i))
-			if err != nil {
-				return nil, fmt.Errorf("read row %s: %w", row, err)
-			}
-			if all = append(all, b...); len(b) < maxRowBytes {
-				return all, nil
-			}
-		}
-	}
-	part := func(row string, to any) (bool, error) {
-		b, err := value(row)
-		if err != nil || b == nil {
-			return false, err
-		}
-		if err := gob.NewDecoder(bytes.NewReader(b)).Decode(to); err != nil {
-			return false, badRow(row, err)
-		}
-		return true, nil
-	}
 	// What was given up is known for good, whatever the bucket.
-	if _, err := part(rowNear, &s.Near); err != nil {
+	if _, err := readPart(ctx, store, rowNear, &s.Near); err != nil {
 		return nil, err
 	}
 	for i := 0; ; i++ {
 		var g epoch.Set
-		ok, err := part(goneRow(i), &g)
+		ok, err := readPart(ctx, store, goneRow(i), &g)
 		if err != nil {
 			return nil, err
 		}
@@ -443,45 +425,26 @@ func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*Stat
 		}
 		s.Gone = append(s.Gone, g)
 	}
-	b, err := value(rowPosition)
+	b, err := readRow(ctx, store, rowPosition)
 	if err != nil || b == nil {
 		return s, err
 	}
 	if err := s.parsePosition(b); err != nil {
 		return nil, err
 	}
-	for row, to := range map[string]any{
-		rowHeader: &s.Header, rowRetention: &s.Retention, rowSend: &s.Send,
-		rowGiveUp: &s.GiveUp, rowPlaced: &s.Placed, rowPending: &s.Pending, rowMissing: &s.Missing,
-		rowFrom: &s.From, rowLeft: &s.Left, rowDevices: &s.Devices,
-	} {
-		if _, err := part(row, to); err != nil {
+	for row, of := range parts {
+		if _, err := readPart(ctx, store, row, of(s)); err != nil {
 			return nil, err
 		}
-	}
-	if s.Tombstone, err = value(rowTombstone); err != nil {
-		return nil, err
-	}
-	if s.Head, err = value(rowHead); err != nil {
-		return nil, err
-	}
-	if b, err = value(rowManifest); err != nil {
-		return nil, err
-	}
-	if s.Manifest, err = decodePacks(b); err != nil {
-		return nil, badRow(rowManifest, err)
 	}
 	s.indexManifest()
 	for n := s.At.Number - s.Entries + 1; n <= s.At.Number; n++ {
-		b, err := value(announcedRow(n))
+		var packs []wire.Pack
+		ok, err := readPart(ctx, store, announcedRow(n), &packs)
 		if err != nil {
 			return nil, err
 		}
-		packs, err := decodePacks(b)
-		if err != nil {
-			return nil, badRow(announcedRow(n), err)
-		}
-		if len(packs) > 0 {
+		if ok {
 			if s.Announced == nil {
 				s.Announced = map[uint64][]wire.Pack{}
 			}
