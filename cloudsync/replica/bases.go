@@ -75,20 +75,10 @@ func (p *Page) passing(ctx context.Context, cs []*commit.Commit, outside func(co
 
 // nearest returns the nearest ancestors of a commit that are here, but for the first commit.
 func (p *Page) nearest(ctx context.Context, c *commit.Commit) (out []*commit.Commit, err error) {
-	ids := c.Parents
-	if set, ok := p.state.Near[short(c.ID)]; ok {
-		ids = nil
-		for _, s := range set {
-			id, here, err := p.find(ctx, s)
-			if err != nil {
-				return nil, err
-			}
-			if here {
-				ids = append(ids, id)
-			}
-		}
+	if near, ok := p.state.Near[short(c.ID)]; ok {
+		return p.load(ctx, near)
 	}
-	for _, id := range ids {
+	for _, id := range c.Parents {
 		a, err := p.o.Store.Commit(ctx, id)
 		switch {
 		case isPruned(err):

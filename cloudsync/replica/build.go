@@ -12,7 +12,6 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
-	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -276,28 +275,19 @@ func (b *builder) step(ctx context.Context, r *wire.Commit) error {
 // the log leads to them, and pieces that are not held and whose places lost says do not count any
 // more.
 func (p *Page) rescue(ctx context.Context, unsynced epoch.Graph, lost func(storage.CloudPlace) bool) error {
-	var cs []*commit.Commit
+	cs, err := p.load(ctx, unsynced.Set())
+	if err != nil {
+		return err
+	}
 	var treeless []commit.ID
-	for _, n := range unsynced {
-		id, ok, err := p.find(ctx, n.ID)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			continue
-		}
-		c, err := p.o.Store.Commit(ctx, id)
-		if err != nil {
-			return err
-		}
+	for _, c := range cs {
 		held, err := p.o.Store.TreeHeld(ctx, c)
 		if err != nil {
-			return fmt.Errorf("look for the tree of commit %s: %w", id, err)
+			return fmt.Errorf("look for the tree of commit %s: %w", c.ID, err)
 		}
 		if !held {
-			treeless = append(treeless, id)
+			treeless = append(treeless, c.ID)
 		}
-		cs = append(cs, c)
 	}
 	if len(treeless) > 0 {
 		if err := p.BuildTrees(ctx, treeless); err != nil && !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrCorrupt) {
@@ -308,7 +298,11 @@ func (p *Page) rescue(ctx context.Context, unsynced epoch.Graph, lost func(stora
 	r := &rescuer{p: p, lost: lost, seen: map[object.Digest]bool{}}
 	for _, c := range cs {
 		i, _ := unsynced.Index(short(c.ID))
-		if err := r.commit(ctx, c, unsynced[i].Near); err != nil {
+		near, err := p.load(ctx, unsynced[i].Near) // the log keeps these, or they are unsynced too
+		if err == nil {
+			_, err = p.values(ctx, c, near, r.piece)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -323,82 +317,27 @@ type rescuer struct {
 	want []object.Digest
 }
 
-// commit looks for pieces of the values that a commit has and a nearest ancestor has not: the log
-// keeps this one, or it is unsynced, too.
-func (r *rescuer) commit(ctx context.Context, c *commit.Commit, near epoch.Set) error {
-	held, err := r.p.o.Store.TreeHeld(ctx, c)
-	if err != nil || !held {
-		return err
-	}
-	left := btree.EmptyRoot
-	for _, n := range near {
-		id, ok, err := r.p.find(ctx, n)
-		if err != nil || !ok {
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		a, err := r.p.o.Store.Commit(ctx, id)
-		if err == nil {
-			held, err = r.p.o.Store.TreeHeld(ctx, a)
-		}
-		if err != nil {
-			return err
-		}
-		if held {
-			left = a.Root
-			break
-		}
-	}
-	tree := btree.Tree{Page: r.p.o.Store.Page(), Source: r.p.o.Store, Root: left}
-	right := tree
-	right.Root = c.Root
-	for d, err := range btree.Diff(ctx, tree, right, nil) {
-		if err == nil && d.HasRight && !d.Right.Inline {
-			err = r.piece(ctx, d.Right.Digest, 0)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// piece looks for a piece, and what it lists.
-func (r *rescuer) piece(ctx context.Context, d object.Digest, level int) error {
-	if r.seen[d] || level > maxIndexLevels {
-		return nil
+// piece looks for a piece. It reports whether to go on with what that lists.
+func (r *rescuer) piece(ctx context.Context, d object.Digest) (bool, error) {
+	if r.seen[d] {
+		return false, nil
 	}
 	if len(r.seen) >= maxKnown {
 		clear(r.seen)
 	}
 	r.seen[d] = true
 	st, err := r.p.o.Store.PieceState(d)
-	if err != nil {
-		return err
+	if err != nil || st.Held || !st.Synced || !r.lost(st.Place) {
+		return st.Held, err
 	}
-	if !st.Held {
-		if !st.Synced || !r.lost(st.Place) {
-			return nil
-		}
-		if r.want = append(r.want, d); len(r.want) >= maxMissing || d.Kind().IsIndex() {
-			if err := r.fetch(ctx); err != nil {
-				return err
-			}
-		}
+	if r.want = append(r.want, d); len(r.want) < maxMissing && !d.Kind().IsIndex() {
+		return false, nil
 	}
-	if !d.Kind().IsIndex() {
-		return nil
+	if err := r.fetch(ctx); err != nil {
+		return false, err
 	}
-	if st, err = r.p.o.Store.PieceState(d); err != nil || !st.Held {
-		return err
-	}
-	content, err := r.p.o.Store.Piece(ctx, d)
-	if err != nil {
-		return err
-	}
-	return r.children(ctx, d, content, level)
+	st, err = r.p.o.Store.PieceState(d)
+	return st.Held, err
 }
 
 // fetch fetches what is wanted, as far as it is there.
@@ -423,17 +362,4 @@ func (r *rescuer) fetchSome(ctx context.Context, ds []object.Digest) error {
 		return err
 	}
 	return r.fetchSome(ctx, ds[len(ds)/2:])
-}
-
-func (r *rescuer) children(ctx context.Context, d object.Digest, content []byte, level int) error {
-	ds, err := split.Children(d, content)
-	if err != nil {
-		return err
-	}
-	for _, child := range ds {
-		if err := r.piece(ctx, child, level+1); err != nil {
-			return err
-		}
-	}
-	return nil
 }

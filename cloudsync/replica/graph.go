@@ -81,3 +81,22 @@ func (p *Page) find(ctx context.Context, c epoch.Commit) (commit.ID, bool, error
 	}
 	return ids[0], true, nil
 }
+
+// load returns those of some commits that are here.
+func (p *Page) load(ctx context.Context, of epoch.Set) (out []*commit.Commit, err error) {
+	for _, s := range of {
+		id, ok, err := p.find(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
+		}
+		c, err := p.o.Store.Commit(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("read commit %s: %w", id.Short(), err)
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}

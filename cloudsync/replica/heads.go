@@ -56,16 +56,12 @@ func (e *entering) loadHeads(ctx context.Context) error {
 			e.heads[id] = c.Commit
 		}
 	}
-	for _, id := range heads {
-		full, ok, err := e.p.find(ctx, id)
-		if err != nil {
-			return err
-		}
-		if ok {
-			if e.heads[id], err = e.p.o.Store.Commit(ctx, full); err != nil {
-				return err
-			}
-		}
+	here, err := e.p.load(ctx, heads)
+	if err != nil {
+		return err
+	}
+	for _, c := range here {
+		e.heads[short(c.ID)] = c
 	}
 	if !e.many {
 		return nil

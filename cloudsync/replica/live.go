@@ -92,77 +92,92 @@ func (l *live) usage(at *storage.CloudPlace) *usage {
 // find goes through the values of all kept commits.
 func (l *live) find(ctx context.Context, e *proposing) error {
 	for _, n := range e.kept {
-		cs, err := e.load(ctx, epoch.Set{n.ID})
+		cs, err := e.p.load(ctx, epoch.Set{n.ID})
+		held := len(cs) > 0
 		for _, c := range cs {
-			if err == nil {
-				err = l.commit(ctx, e, c)
+			var near []*commit.Commit
+			if near, err = e.near(ctx, c); err == nil {
+				held, err = l.p.values(ctx, c, near, l.piece)
 			}
 		}
-		if l.all = l.all || len(cs) == 0; err != nil || l.all {
+		if l.all = !held; err != nil || l.all {
 			return err
 		}
 	}
 	return nil
 }
 
-// commit finds the values that a commit has and a nearest ancestor has not.
-func (l *live) commit(ctx context.Context, e *proposing, c *commit.Commit) error {
-	held, err := l.p.o.Store.TreeHeld(ctx, c)
-	if l.all = l.all || !held; err != nil || !held {
-		return err
-	}
-	near, err := e.near(ctx, c)
-	if err != nil {
-		return err
-	}
-	ks := []candidate{{tree: l.p.tree(btree.EmptyRoot)}}
-	for _, n := range near {
-		if ks, err = l.p.addHeld(ctx, ks, n); err != nil {
-			return err
-		}
-	}
-	for d, err := range btree.Diff(ctx, ks[len(ks)-1].tree, l.p.tree(c.Root), nil) {
-		if err != nil {
-			return fmt.Errorf("compare trees: %w", err)
-		}
-		if d.HasRight && !d.Right.Inline {
-			if err := l.piece(ctx, d.Right.Digest, 0); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// piece counts a piece, and those below it.
-func (l *live) piece(ctx context.Context, d object.Digest, depth int) error {
+// piece counts a piece. It reports whether those below it count too.
+func (l *live) piece(_ context.Context, d object.Digest) (bool, error) {
 	if _, ok := l.looked[d]; ok {
-		return nil
+		return false, nil
 	}
 	st, err := l.p.o.Store.PieceState(d)
 	if err != nil {
-		return fmt.Errorf("look at piece %s: %w", d.Short(), err)
+		return false, fmt.Errorf("look at piece %s: %w", d.Short(), err)
 	}
 	if st.Synced {
 		l.usage(&st.Place).add(&st.Place)
 	}
 	if !d.Kind().IsIndex() || !st.Held && !st.Synced {
-		return nil
+		return false, nil
 	}
 	if len(l.looked) >= maxKnown {
 		clear(l.looked)
 	}
 	l.looked[d] = struct{}{}
-	children, err := l.p.below(ctx, d, depth)
-	if err != nil {
-		return err
+	return true, nil
+}
+
+// values calls each for the pieces of the values that a commit has and one of its nearest ancestors
+// has not, and, where that returns true, for those that the piece lists. It reports false where the
+// tree of the commit is not here.
+func (p *Page) values(ctx context.Context, c *commit.Commit, near []*commit.Commit, each func(context.Context, object.Digest) (bool, error)) (held bool, err error) {
+	if held, err = p.o.Store.TreeHeld(ctx, c); err != nil || !held {
+		return false, err
 	}
-	for _, c := range children {
-		if err := l.piece(ctx, c, depth+1); err != nil {
-			return err
+	from, err := p.from(ctx, near)
+	if err != nil {
+		return false, err
+	}
+	for d, err := range btree.Diff(ctx, from, p.tree(c.Root), nil) {
+		if err != nil {
+			return false, fmt.Errorf("compare trees: %w", err)
+		}
+		if d.HasRight && !d.Right.Inline {
+			if err := p.walk(ctx, d.Right.Digest, 0, each); err != nil {
+				return false, err
+			}
 		}
 	}
-	return nil
+	return true, nil
+}
+
+// from returns the tree of one of some commits, the empty one where none is here.
+func (p *Page) from(ctx context.Context, of []*commit.Commit) (btree.Tree, error) {
+	ks := []candidate{{tree: p.tree(btree.EmptyRoot)}}
+	for _, c := range of {
+		var err error
+		if ks, err = p.addHeld(ctx, ks, c); err != nil {
+			return btree.Tree{}, err
+		}
+	}
+	return ks[len(ks)-1].tree, nil
+}
+
+// walk calls each for a piece and, where that returns true, for those that it lists.
+func (p *Page) walk(ctx context.Context, d object.Digest, depth int, each func(context.Context, object.Digest) (bool, error)) error {
+	on, err := each(ctx, d)
+	if err != nil || !on || !d.Kind().IsIndex() {
+		return err
+	}
+	children, err := p.below(ctx, d, depth)
+	for _, c := range children {
+		if err == nil {
+			err = p.walk(ctx, c, depth+1, each)
+		}
+	}
+	return err
 }
 
 // below returns what an index piece lists, which is fetched when it is not held.
@@ -276,31 +291,21 @@ func (e *proposing) erased(ctx context.Context, l *live, packs map[epoch.ID]wire
 	if !e.erase {
 		return all, nil
 	}
-	var walk func(d object.Digest, depth int) error
-	walk = func(d object.Digest, depth int) error {
+	find := func(_ context.Context, d object.Digest) (bool, error) {
 		if all[d] {
-			return nil
+			return false, nil
 		}
 		st, err := e.p.o.Store.PieceState(d)
 		if err != nil {
-			return fmt.Errorf("look at piece %s: %w", d.Short(), err)
+			return false, fmt.Errorf("look at piece %s: %w", d.Short(), err)
 		}
 		if u := l.of[holderOf(&st.Place)]; l.all || !st.Synced || u == nil || !u.has(&st.Place) {
 			all[d] = true
 		}
-		if !d.Kind().IsIndex() || !st.Held && !st.Synced {
-			return nil
-		}
-		children, err := e.p.below(ctx, d, depth)
-		for _, c := range children {
-			if err == nil {
-				err = walk(c, depth+1)
-			}
-		}
-		return err
+		return st.Held || st.Synced, nil
 	}
 	for _, d := range e.p.erase.Values {
-		if err := walk(d, 0); err != nil {
+		if err := e.p.walk(ctx, d, 0, find); err != nil {
 			return nil, fmt.Errorf("erase value %s: %w", d.Short(), err)
 		}
 	}

@@ -496,16 +496,12 @@ func (p *Page) resend(ctx context.Context, g *gatherer, outside func(commit.ID) 
 			ds = append(ds, &delta{from: d.from, to: p.tree(root), tally: d.tally})
 		}
 		near, err := p.nearest(ctx, c)
+		if err == nil {
+			near = slices.DeleteFunc(near, func(n *commit.Commit) bool { return outside(n.ID) })
+			d.from, err = p.from(ctx, near)
+		}
 		if err != nil {
 			return err
-		}
-		for _, n := range near {
-			if ks, err = p.addHeld(ctx, nil, n); err != nil {
-				return err
-			}
-			if len(ks) > 0 && !outside(n.ID) {
-				d.from = ks[0].tree
-			}
 		}
 		ds = append(ds, d)
 	}

@@ -135,7 +135,7 @@ func (e *proposing) keep(ctx context.Context, seen epoch.Looked) error {
 	}
 	e.kept, e.given = next.Kept, next.Gone.Union(p.state.Left)
 	e.whole = e.x.Kind != epoch.Renewal && !e.erase && len(e.given) == 0
-	if e.heads, err = e.load(ctx, next.Heads()); err != nil { // as who enters the epoch sees them
+	if e.heads, err = e.p.load(ctx, next.Heads()); err != nil { // as who enters the epoch sees them
 		return err
 	}
 	slices.SortFunc(e.heads, commit.Compare)
@@ -315,7 +315,7 @@ func (e *proposing) rewritten(ctx context.Context, h *checkpoint.Header, fresh i
 func (e *proposing) todo(ctx context.Context) ([]*commit.Commit, error) {
 	carried := slices.ContainsFunc(e.h.Runs, func(r wire.Run) bool { return r.Kind == wire.Commits })
 	if !carried && !e.whole {
-		return e.load(ctx, e.kept.Set())
+		return e.p.load(ctx, e.kept.Set())
 	}
 	var from epoch.Set
 	if carried {
@@ -335,25 +335,7 @@ func (e *proposing) todo(ctx context.Context) ([]*commit.Commit, error) {
 	if err != nil {
 		return nil, err
 	}
-	return e.load(ctx, epoch.SetOf(append(todo, changed...)...))
-}
-
-func (e *proposing) load(ctx context.Context, ids epoch.Set) (out []*commit.Commit, err error) {
-	for _, s := range ids {
-		id, ok, err := e.p.find(ctx, s)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			continue
-		}
-		c, err := e.p.o.Store.Commit(ctx, id)
-		if err != nil {
-			return nil, fmt.Errorf("read commit %s: %w", id.Short(), err)
-		}
-		out = append(out, c)
-	}
-	return out, nil
+	return e.p.load(ctx, epoch.SetOf(append(todo, changed...)...))
 }
 
 // changed returns the commits in the runs whose record does not hold any more: a nearest ancestor
@@ -438,7 +420,7 @@ func (e *proposing) near(ctx context.Context, c *commit.Commit) ([]*commit.Commi
 	if !ok {
 		return nil, nil
 	}
-	return e.load(ctx, e.kept[i].Near)
+	return e.p.load(ctx, e.kept[i].Near)
 }
 
 // placed returns the record of a commit whose difference an entry of the epoch has brought as an

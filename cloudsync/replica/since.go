@@ -15,18 +15,11 @@ func (p *Page) since(ctx context.Context, heads []*commit.Commit, from epoch.Set
 	for _, h := range heads {
 		w.reach(h, false)
 	}
-	for _, s := range from {
-		id, ok, err := p.find(ctx, s)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			continue
-		}
-		c, err := p.o.Store.Commit(ctx, id)
-		if err != nil {
-			return nil, err
-		}
+	old, err := p.load(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range old {
 		w.reach(c, true)
 	}
 	for w.fresh > 0 {

@@ -157,7 +157,7 @@ func kept(chain []wire.Snapshot, fresh, whole uint64) int {
 // holds reports whether the tree of the last snapshot is here: it is that of a head of the
 // checkpoint.
 func (e *proposing) holds(ctx context.Context, root object.Digest) (bool, error) {
-	cs, err := e.load(ctx, e.p.state.From)
+	cs, err := e.p.load(ctx, e.p.state.From)
 	if err != nil {
 		return false, err
 	}
