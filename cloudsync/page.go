@@ -86,8 +86,7 @@ type Page struct {
 	stopRound   context.CancelCauseFunc // ends the round of the background, nil when there is none
 	wantUpload  bool                    // there may be something to send
 	wantUpkeep  bool                    // a barrier has left it to the background
-	holding     bool                    // what is to be sent waits for a merge, until holdUntil or a change
-	holdUntil   time.Time
+	holdUntil   time.Time               // what is to be sent waits for a merge until then, or a change; zero: it does not
 	nextPoll    time.Time
 	interval    time.Duration
 	barriers    barriers

@@ -50,7 +50,7 @@ func (p *Page) follow() {
 		}
 		changed = p.store.SyncChanged() // before the round that may see what has changed
 		p.change(func() {
-			p.wantUpload, p.holding = true, false // it may be the merge that is waited for
+			p.wantUpload, p.holdUntil = true, time.Time{} // it may be the merge that is waited for
 			if p.up.activity == Idle {
 				p.up.activity = Pending
 			}
@@ -66,7 +66,7 @@ func (p *Page) follow() {
 func (p *Page) taken() bool {
 	for {
 		p.mu.Lock()
-		known, moved := p.wantUpload && !p.holding && p.up.activity != Idle, p.moved
+		known, moved := p.wantUpload && p.holdUntil.IsZero() && p.up.activity != Idle, p.moved
 		p.mu.Unlock()
 		if !known {
 			return true
@@ -84,7 +84,7 @@ func (p *Page) wake(again bool) {
 	if again {
 		p.mu.Lock()
 		p.up.notBefore, p.down.notBefore = time.Time{}, time.Time{}
-		p.wantUpload, p.holding = true, false
+		p.wantUpload, p.holdUntil = true, time.Time{}
 		if p.down.err != nil {
 			p.nextPoll = time.Time{}
 		}
@@ -115,11 +115,8 @@ func (p *Page) due(now time.Time) (agenda, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	poll := max(p.until(p.nextPoll, now), p.until(p.down.notBefore, now))
-	send := p.until(p.up.notBefore, now)
+	send := max(p.until(p.up.notBefore, now), p.until(p.holdUntil, now))
 	a := agenda{poll: poll == 0, upkeep: p.wantUpkeep}
-	if p.holding {
-		send = max(send, p.until(p.holdUntil, now))
-	}
 	if p.wantUpload && p.down.err == nil {
 		a.send = send == 0
 		return a, min(poll, send)
@@ -198,14 +195,17 @@ func (p *Page) round(ctx context.Context, a agenda) error {
 // hold reports whether what is to be sent waits for a merge, and has the background wait for that,
 // or for the end of the time.
 func (p *Page) hold() bool {
-	held := p.held()
-	p.mu.Lock()
-	same := p.holding == held
-	p.mu.Unlock()
-	if !same || held {
-		p.change(func() { p.holding, p.holdUntil = held, p.ses.holdUntil })
+	var until time.Time
+	if u := p.ses.holdUntil; p.several() && p.until(u, p.s.o.Clock.Now()) > 0 {
+		until = u
 	}
-	return held
+	p.mu.Lock()
+	same := p.holdUntil.Equal(until)
+	p.mu.Unlock()
+	if !same {
+		p.change(func() { p.holdUntil = until })
+	}
+	return !until.IsZero()
 }
 
 // takeUpload reports whether there may be something to send that may be sent now, and takes it

@@ -29,7 +29,7 @@ type session struct {
 	slack     float64      // of this device, by which it cuts later than others
 	content   uint64       // how long the page was when it was last measured
 	retryAt   time.Time    // when a cut that failed is tried again
-	holdUntil time.Time    // see held
+	holdUntil time.Time    // until when what is sent waits for a merge
 
 	auditAt  time.Time // when the next audit is due; zero: now
 	appended bool      // this session has appended
@@ -279,11 +279,6 @@ func (p *Page) explain(ctx context.Context, err error) error {
 // holdBack is how long the background leaves what is to be sent until the heads are merged, when
 // the page has entered an epoch: then it goes up in one entry with the merge.
 const holdBack = 10 * time.Minute
-
-// held reports whether what is to be sent waits for a merge.
-func (p *Page) held() bool {
-	return p.several() && !p.ses.holdUntil.IsZero() && p.until(p.ses.holdUntil, p.s.o.Clock.Now()) > 0
-}
 
 // fresh reports whether the log had nothing new a short while ago, so that sending without a look
 // is worth it.
