@@ -14,6 +14,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
+	"github.com/ledgerd/ledger/cloudsync/replica"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
@@ -419,7 +420,7 @@ func (c *checkRun) stored(ctx context.Context, name string, o placedObject) erro
 		})
 	}
 	return c.object(ctx, name, bad, func(ctx context.Context) (int64, error) {
-		r, err := pack.OpenWhole(ctx, c.p.b, c.p.s.sealer, inEpoch{c.p.names, o.epoch}, format.PackRef{ID: format.ID(o.id)})
+		r, err := pack.OpenWhole(ctx, c.p.b, c.p.s.sealer, replica.PacksIn(c.p.names, o.epoch), format.PackRef{ID: format.ID(o.id)})
 		if err != nil {
 			return 0, err
 		}
@@ -427,18 +428,6 @@ func (c *checkRun) stored(ctx context.Context, name string, o placedObject) erro
 		return int64(r.Ref().Bytes), r.Each(ctx, nil, func(storage.PlacedPiece, []byte) error { return nil })
 	})
 }
-
-// inEpoch are the names of the packs of one epoch.
-type inEpoch struct {
-	names wire.Names
-	epoch epoch.ID
-}
-
-// Pack implements pack.Names.
-func (n inEpoch) Pack(id format.ID) string { return n.names.Pack(n.epoch, epoch.ID(id)) }
-
-// PackLabelOf implements pack.Names.
-func (n inEpoch) PackLabelOf(format.ID) seal.Label { return n.names.PackLabel(n.epoch) }
 
 // drop fetches what can be read of the damaged packs, and deletes these, so that a renewal does not
 // name them, and what else is damaged and of no use.

@@ -383,9 +383,7 @@ func (b *bodyStep) finish(ctx context.Context, next epoch.Position) error {
 	if len(b.bare) > 0 {
 		return bad("%d commits without trees have no children", len(b.bare))
 	}
-	if err := b.nears(ctx); err != nil {
-		return err
-	}
+	b.next.addNear(b.near)
 	if err := b.giveUpGone(ctx); err != nil {
 		return err
 	}
@@ -395,12 +393,8 @@ func (b *bodyStep) finish(ctx context.Context, next epoch.Position) error {
 	n := b.next
 	b.leavePending()
 	if len(b.placed) > 0 {
-		placed := maps.Clone(n.Placed)
-		if placed == nil {
-			placed = b.placed
-		} else {
-			maps.Copy(placed, b.placed)
-		}
+		placed := cloned(n.Placed)
+		maps.Copy(placed, b.placed)
 		n.setPlaced(placed)
 	}
 	if err := b.lacks(); err != nil {
@@ -419,17 +413,6 @@ func (b *bodyStep) finish(ctx context.Context, next epoch.Position) error {
 		return &fault{err: err}
 	}
 	return err
-}
-
-// nears notes the nearest ancestors that the entry brings.
-func (b *bodyStep) nears(context.Context) error {
-	if len(b.near) == 0 {
-		return nil
-	}
-	near := cloned(b.next.Near)
-	maps.Copy(near, b.near)
-	b.next.setNear(near)
-	return nil
 }
 
 // leavePending takes out of State.Pending what the entry has brought to the log. Unsynced commits
@@ -459,10 +442,7 @@ func (b *bodyStep) lacks() error {
 	if len(b.missing) == 0 {
 		return nil
 	}
-	missing := maps.Clone(b.next.Missing)
-	if missing == nil {
-		missing = map[object.Digest]bool{}
-	}
+	missing := cloned(b.next.Missing)
 	for d := range b.missing {
 		st, err := b.look(d)
 		if err != nil {
@@ -574,13 +554,7 @@ func (b *bodyStep) finishAdopted(ctx context.Context) error {
 	if len(b.adopted) == 0 {
 		return nil
 	}
-	near := cloned(b.next.Near)
-	for id := range b.near {
-		if b.short[id] != nil {
-			near[id] = b.near[id]
-		}
-	}
-	b.next.setNear(near)
+	b.next.addNear(b.near)
 	if err := b.covered(ctx); err != nil {
 		return err
 	}

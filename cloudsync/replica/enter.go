@@ -102,7 +102,7 @@ func (e *entering) read(ctx context.Context) (err error) {
 			return badObject(name, err)
 		}
 	}
-	e.st.Retention = epoch.Retention{Last: int(e.h.Retention.Last), Within: e.h.Retention.Within}
+	e.st.Retention = retentionOf(e.h.Retention)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/storage"
@@ -38,7 +39,8 @@ func (p *Page) view(ctx context.Context) (*view, error) {
 	}
 	giveUp, memory := setOf(p.state.GiveUp), p.state.memory()
 	v := &view{graph: g.Reduce(g.Set().Without(giveUp))}
-	st := epoch.State{Kept: v.graph.Reduce(v.graph.Set().Without(unsynced)), Gone: memory.Without(p.state.Send)}
+	st := p.logState(g, unsynced, wire.Retention{})
+	st.Gone = memory.Without(p.state.Send)
 	j := epoch.Join(epoch.Local{View: g, Memory: memory}, st)
 	if len(j.Folds) == 0 {
 		return v, nil
@@ -100,9 +102,7 @@ func (p *Page) folding(ctx context.Context) (*view, error) {
 		return v, nil
 	}
 	n := p.state.Next()
-	near := cloned(n.Near)
-	near[v.top.ID] = v.top.Near
-	n.setNear(near)
+	n.addNear(map[epoch.Commit]epoch.Set{v.top.ID: v.top.Near})
 	return v, p.write(ctx, nil, &storage.SyncBatch{}, n)
 }
 
@@ -141,14 +141,6 @@ func (p *Page) Folding(ctx context.Context) ([]*commit.Commit, error) {
 		return nil, err
 	}
 	return v.first(ctx, p.o.Store, p.o.Store.Heads())
-}
-
-// cloned returns a copy of a map that can be changed.
-func cloned[K comparable, V any](m map[K]V) map[K]V {
-	if m == nil {
-		return map[K]V{}
-	}
-	return maps.Clone(m)
 }
 
 // Prune takes commits of State.GiveUp out of storage, as far as nothing needs them, and returns how

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 )
 
@@ -63,6 +65,16 @@ func (p *Page) graph(ctx context.Context) (g epoch.Graph, unsynced epoch.Set, er
 		return nil, nil, fmt.Errorf("list what is unsynced: %w", err)
 	}
 	return epoch.Graph(nil).With(nodes...), setOf(mine), nil
+}
+
+// logState returns the commits of the log with a retention: those of a graph that are neither
+// unsynced nor given up.
+func (p *Page) logState(g epoch.Graph, unsynced epoch.Set, r wire.Retention) epoch.State {
+	return epoch.State{Kept: g.Reduce(g.Set().Without(unsynced.Union(setOf(p.state.GiveUp)))), Retention: retentionOf(r)}
+}
+
+func retentionOf(r wire.Retention) epoch.Retention {
+	return epoch.Retention{Last: int(min(r.Last, math.MaxInt32)), Within: r.Within}
 }
 
 func setOf(ids []commit.ID) epoch.Set {

@@ -313,7 +313,7 @@ func (e *proposing) erased(ctx context.Context, l *live, packs map[epoch.ID]wire
 		return all, nil
 	}
 	for id, w := range packs { // a piece may stand in more packs than the page knows
-		names := packNames{names: e.p.o.Names, state: func() *State { return &State{} }, into: w.Epoch}
+		names := PacksIn(e.p.o.Names, w.Epoch)
 		r, err := pack.Open(ctx, e.p.o.Bucket, e.p.o.Sealer, names, format.PackRef{ID: format.ID(w.ID), Bytes: w.Bytes, Pieces: w.Pieces})
 		if err != nil {
 			return nil, err
@@ -334,8 +334,7 @@ func (e *proposing) move(ctx context.Context, placed []storage.PlacedPiece, pack
 			cmp.Compare(a.Place.Block, b.Place.Block), cmp.Compare(a.Place.At, b.Place.At))
 	})
 	up := pack.NewUploader(ctx, pack.UploadOptions{
-		Bucket: e.p.o.Bucket, Sealer: e.p.o.Sealer, Parallel: e.p.o.Parallel,
-		Names: packNames{names: e.p.o.Names, state: func() *State { return &State{} }, into: e.x.ID},
+		Bucket: e.p.o.Bucket, Sealer: e.p.o.Sealer, Parallel: e.p.o.Parallel, Names: PacksIn(e.p.o.Names, e.x.ID),
 	})
 	defer up.Close()
 	for some := range slices.Chunk(placed, queuedPieces) {

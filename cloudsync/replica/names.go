@@ -9,7 +9,7 @@ import (
 )
 
 // packNames says where packs are: those that the state knows in the directories of their epochs,
-// new ones in that of into.
+// others in that of into. The state may be nil.
 type packNames struct {
 	names wire.Names
 	state func() *State
@@ -19,8 +19,10 @@ type packNames struct {
 var _ pack.Names = packNames{}
 
 func (n packNames) dir(id format.ID) epoch.ID {
-	if p, ok := n.state().pack(epoch.ID(id)); ok && id != (format.ID{}) {
-		return p.Epoch
+	if n.state != nil && id != (format.ID{}) {
+		if p, ok := n.state().pack(epoch.ID(id)); ok {
+			return p.Epoch
+		}
 	}
 	return n.into
 }
@@ -36,3 +38,6 @@ func (n packNames) PackLabelOf(id format.ID) seal.Label { return n.names.PackLab
 func (p *Page) PackNames() pack.Names {
 	return packNames{names: p.o.Names, state: p.shared.Load}
 }
+
+// PacksIn says where the packs of one epoch are.
+func PacksIn(n wire.Names, e epoch.ID) pack.Names { return packNames{names: n, into: e} }

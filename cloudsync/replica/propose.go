@@ -113,12 +113,7 @@ func (e *proposing) keep(ctx context.Context, seen epoch.Looked) error {
 	if err != nil {
 		return err
 	}
-	aside := unsynced.Union(setOf(p.state.GiveUp))
-	r := p.state.Retention
-	st := epoch.State{
-		Kept:      g.Reduce(g.Set().Without(aside)),
-		Retention: epoch.Retention{Last: int(min(r.Last, 1<<31-1)), Within: r.Within},
-	}
+	st := p.logState(g, unsynced, p.state.Retention)
 	for _, t := range e.h.Tags {
 		st.Tags = append(st.Tags, epoch.Tag{Name: t.Name, Commit: short(t.Commit)})
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
@@ -41,10 +40,7 @@ func (s *State) sees(device seal.ID, name string, at epoch.Time) {
 	if ok && k.Name == old.Name && k.Last < old.Last+knownFor {
 		return
 	}
-	m := maps.Clone(s.Devices)
-	if m == nil {
-		m = map[seal.ID]Known{}
-	}
+	m := cloned(s.Devices)
 	m[device] = k
 	s.Devices = m
 	s.touch(rowDevices)

@@ -123,13 +123,7 @@ func (p *Page) Surplus(ctx context.Context, r wire.Retention) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the tags: %w", err)
 	}
-	s := epoch.State{Retention: epoch.Retention{Last: int(r.Last), Within: r.Within}}
-	aside := unsynced.Union(setOf(p.state.GiveUp))
-	for _, n := range g {
-		if !aside.Has(n.ID) {
-			s.Kept = append(s.Kept, n)
-		}
-	}
+	s := p.logState(g, unsynced, r)
 	for name, id := range tags {
 		s.Tags = append(s.Tags, epoch.Tag{Name: name, Commit: short(id)})
 	}

@@ -159,10 +159,7 @@ func (s *State) announce(n uint64, packs []wire.Pack) {
 	if len(packs) == 0 {
 		return
 	}
-	m := maps.Clone(s.Announced)
-	if m == nil {
-		m = map[uint64][]wire.Pack{}
-	}
+	m := cloned(s.Announced)
 	m[n] = packs
 	s.Announced = m
 	s.touch(announcedRow(n))
@@ -174,6 +171,23 @@ func (s *State) forgetAnnounced() {
 		s.touch(announcedRow(n))
 	}
 	s.Announced = nil
+}
+
+// addNear adds nearest ancestors of commits.
+func (s *State) addNear(of map[epoch.Commit]epoch.Set) {
+	if len(of) > 0 {
+		near := cloned(s.Near)
+		maps.Copy(near, of)
+		s.setNear(near)
+	}
+}
+
+// cloned returns a copy of a map that can be changed.
+func cloned[K comparable, V any](m map[K]V) map[K]V {
+	if m == nil {
+		return map[K]V{}
+	}
+	return maps.Clone(m)
 }
 
 // addGone adds commits that were given up. Parts become one as the runs of a checkpoint do, so that

@@ -300,7 +300,7 @@ func (s *step) pack(ctx context.Context, w *wire.Pack, whole, local bool) error 
 	if whole {
 		open = pack.OpenWhole
 	}
-	names := packNames{names: s.p.o.Names, state: func() *State { return &State{} }, into: w.Epoch}
+	names := PacksIn(s.p.o.Names, w.Epoch)
 	r, err := open(ctx, s.p.o.Bucket, s.p.o.Sealer, names, format.PackRef{ID: format.ID(w.ID), Bytes: w.Bytes, Pieces: w.Pieces, Eager: w.Eager})
 	if err != nil {
 		return badObject(name, fmt.Errorf("read pack: %w", err))
