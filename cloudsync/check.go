@@ -425,7 +425,7 @@ func (c *checkRun) stored(ctx context.Context, name string, o placedObject) erro
 			return 0, err
 		}
 		defer r.Close()
-		return int64(r.Ref().Bytes), r.Each(ctx, nil, func(storage.PlacedPiece, []byte) error { return nil })
+		return int64(r.Ref().Bytes), r.Each(ctx, func(storage.PlacedPiece, []byte) error { return nil })
 	})
 }
 

@@ -27,9 +27,6 @@ type PackRef struct {
 	Eager  bool // holds pieces of EAGER values
 }
 
-// BlockSpan is a run of blocks of a pack: Count of them, at least one, from number First on.
-type BlockSpan struct{ First, Count uint32 }
-
 // MaxPackPieces bounds the pieces of a pack, so that its table is not longer than
 // seal.MaxTableBytes.
 const MaxPackPieces = 100_000

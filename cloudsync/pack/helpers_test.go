@@ -136,7 +136,7 @@ func (w *world) stream(ref format.PackRef) (ps []piece, places []storage.PlacedP
 		return nil, nil, err
 	}
 	defer r.Close()
-	err = r.Each(w.t.Context(), nil, func(p storage.PlacedPiece, content []byte) error {
+	err = r.Each(w.t.Context(), func(p storage.PlacedPiece, content []byte) error {
 		ps, places = append(ps, piece{p.Digest, bytes.Clone(content)}), append(places, p)
 		return nil
 	})

@@ -176,63 +176,29 @@ func (r *Reader) Places() []storage.PlacedPiece {
 	return place(&r.ref, r.c.keyIndex, r.c.blocks, r.c.pieces)
 }
 
-// Each gives the pieces of the pack, verified, with their places, to fn in the order in which they
-// stand. With spans only those come with content that stand in their blocks, which Each reads with
-// a request for each span, unless all of the pack was read; without spans all do. A piece that
-// comes late may still turn out to be damaged. content is lent until fn returns. Each can be called
-// once. Errors are those of Open and of fn.
-func (r *Reader) Each(ctx context.Context, spans []format.BlockSpan, fn func(p storage.PlacedPiece, content []byte) error) error {
-	if spans == nil {
-		spans = []format.BlockSpan{{Count: uint32(len(r.c.blocks))}}
-	}
-	g := &giver{src: r.src, places: r.Places(), fn: fn}
-	next := uint32(0)
-	for _, s := range spans {
-		if int64(s.First) >= int64(len(r.c.blocks)) {
-			break
-		}
-		if err := g.pass(r.piecesBetween(next, s.First)); err != nil {
-			return err
-		}
-		next = min(s.First+s.Count, uint32(len(r.c.blocks)))
-		if err := r.span(ctx, s.First, next, g); err != nil {
-			return err
-		}
-	}
-	return g.pass(r.piecesBetween(next, uint32(len(r.c.blocks))))
-}
-
-// piecesBetween returns how many pieces the blocks from from up to to hold.
-func (r *Reader) piecesBetween(from, to uint32) (n int) {
-	for i := from; i < to; i++ {
-		n += len(r.c.in(i))
-	}
-	return n
-}
-
-// span gives the pieces of the blocks from from up to to.
-func (r *Reader) span(ctx context.Context, from, to uint32, g *giver) error {
-	f, release, err := r.frames(ctx, from, to)
+// Each gives the pieces of a pack of which all was read, verified, with their places, to fn in the
+// order in which they stand. A piece that comes late may still turn out to be damaged. content is
+// lent until fn returns. Each can be called once. Errors are those of Open and of fn.
+func (r *Reader) Each(ctx context.Context, fn func(p storage.PlacedPiece, content []byte) error) error {
+	f, err := r.r.Whole(*r.whole)
 	if err != nil {
 		return r.src.wrap(err)
 	}
-	defer release()
-	for i := from; i < to; i++ {
+	g := &giver{src: r.src, places: r.Places(), fn: fn}
+	for i := range uint32(len(r.c.blocks)) {
 		if err := ctx.Err(); err != nil {
 			return r.src.wrap(context.Cause(ctx))
 		}
-		o, err := r.block(f, i)
+		plain, err := openBlock(r.label, f, r.c.blocks[i])
 		if err != nil {
 			return r.src.wrap(err)
 		}
-		if err := g.add(o); err != nil {
+		if err := g.add(opened{plain, r.c.in(i)}); err != nil {
 			return err
 		}
 	}
-	if r.whole != nil && f.Offset() == 0 && int(to) == len(r.c.blocks) {
-		if err := r.proveRest(f); err != nil {
-			return r.src.wrap(err)
-		}
+	if err := r.proveRest(f); err != nil {
+		return r.src.wrap(err)
 	}
 	return g.flush() // what was read is lent
 }
@@ -250,52 +216,6 @@ func (r *Reader) proveRest(f *seal.Frames) error {
 	}
 }
 
-// frames returns the frames that hold the blocks from from up to to.
-func (r *Reader) frames(ctx context.Context, from, to uint32) (f *seal.Frames, release func(), err error) {
-	release = func() {}
-	switch {
-	case r.whole != nil && from == 0 && int(to) == len(r.c.blocks):
-		f, err = r.r.Whole(*r.whole)
-		return f, release, err
-	case r.whole != nil:
-		f, err = r.part(from, to)
-		return f, release, err
-	}
-	first, at, length := r.cover(from, to)
-	buf := wholePool.Get().(*[]byte)
-	release = func() { wholePool.Put(buf) }
-	sealed, _, err := r.src.read(ctx, at, length, int64(r.ref.Bytes), *buf)
-	if err == nil {
-		*buf = sealed
-		f, err = r.r.Frames(first, sealed)
-	}
-	if err != nil {
-		release()
-		release = func() {}
-	}
-	return f, release, err
-}
-
-// part returns the frames that hold the blocks from from up to to of a pack of which all was read:
-// a copy, so that the pack stays as it is.
-func (r *Reader) part(from, to uint32) (*seal.Frames, error) {
-	first, at, length := r.cover(from, to)
-	return r.r.Frames(first, bytes.Clone((*r.whole)[at:at+length]))
-}
-
-// cover returns where the frames stand that hold the blocks from from up to to.
-func (r *Reader) cover(from, to uint32) (first, at, length int64) {
-	off, last := r.c.blocks[from].Offset, r.c.blocks[to-1]
-	first, at, length = seal.Cover(off, last.Offset+int64(last.StoredBytes)-off)
-	return first, at, min(length, int64(r.ref.Bytes)-at)
-}
-
-// block opens a block. Its plaintext may share memory with the frames.
-func (r *Reader) block(f *seal.Frames, i uint32) (opened, error) {
-	plain, err := openBlock(r.label, f, r.c.blocks[i])
-	return opened{plain, r.c.in(i)}, err
-}
-
 // openBlock opens a block, which stands in f.
 func openBlock(l seal.Label, f *seal.Frames, b seal.Block) ([]byte, error) {
 	end := b.Offset + int64(b.StoredBytes)
@@ -303,33 +223,6 @@ func openBlock(l seal.Label, f *seal.Frames, b seal.Block) ([]byte, error) {
 		return nil, err
 	}
 	return seal.OpenBlock(l, f.Plain()[b.Offset-f.Offset():end-f.Offset()])
-}
-
-// Readable gives fn the pieces of a pack of which all was read, passing over blocks that are
-// damaged. Errors are those of fn and of ctx.
-func (r *Reader) Readable(ctx context.Context, fn func(d object.Digest) error) error {
-	for i := range uint32(len(r.c.blocks)) {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		f, err := r.part(i, i+1)
-		var o opened
-		if err == nil {
-			o, err = r.block(f, i)
-		}
-		if err == nil {
-			err = verify(r.src, o)
-		}
-		if err != nil {
-			continue
-		}
-		for _, p := range o.pieces {
-			if err := fn(p.Digest); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // blocksTogether is how many blocks are verified at once: one has too few pieces to hash as many
@@ -371,17 +264,6 @@ func (g *giver) flush() error {
 		g.places = g.places[len(f.pieces):]
 	}
 	g.blocks = g.blocks[:0]
-	return nil
-}
-
-// pass gives the next n pieces without content.
-func (g *giver) pass(n int) error {
-	for k := range n {
-		if err := g.fn(g.places[k], nil); err != nil {
-			return err
-		}
-	}
-	g.places = g.places[n:]
 	return nil
 }
 

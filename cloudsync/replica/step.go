@@ -316,7 +316,7 @@ func (s *step) pack(ctx context.Context, w *wire.Pack, whole, local bool) error 
 	}
 	var disk error
 	var places []storage.PlacedPiece
-	err = r.Each(ctx, nil, func(p storage.PlacedPiece, content []byte) error {
+	err = r.Each(ctx, func(p storage.PlacedPiece, content []byte) error {
 		if err := checkPiece(p.Digest, content); err != nil {
 			return err
 		}

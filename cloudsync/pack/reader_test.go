@@ -1,0 +1,73 @@
+package pack_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// TestPacksThatAreOthers reads a pack that is damaged, cut, or not what was announced.
+func TestPacksThatAreOthers(t *testing.T) {
+	w := newWorld(t, seal.AES256GCM)
+	refs, places := w.upload(pieces(1, 300, 17_000))
+	if len(refs) != 1 {
+		t.Fatalf("%d packs", len(refs))
+	}
+	ref := refs[0]
+	table := func() error {
+		r, err := pack.Open(t.Context(), w.b, w.sealer, w.names, ref)
+		if err == nil {
+			r.Close()
+		}
+		return err
+	}
+	whole := func(fn func(storage.PlacedPiece, []byte) error) error {
+		r, err := pack.OpenWhole(t.Context(), w.b, w.sealer, w.names, ref)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		return r.Each(t.Context(), fn)
+	}
+	pass := func(storage.PlacedPiece, []byte) error { return nil }
+	before := w.b.Counts()
+	if err := errors.Join(table(), whole(pass)); err != nil {
+		t.Error(err)
+	}
+	if n := w.b.Counts().B - before.B; n != 2 {
+		t.Errorf("%d requests", n)
+	}
+	stored, _ := w.mem.Content(w.names.Pack(ref.ID))
+	damaged := bytes.Clone(stored)
+	damaged[24+places[len(places)/2].Place.Offset+100] ^= 1 // in the middle
+	w.mem.Replace(w.names.Pack(ref.ID), damaged)
+	if err := table(); err != nil {
+		t.Errorf("damage in a block that is not read: %v", err)
+	}
+	if err := whole(pass); !errors.Is(err, base.ErrCorrupt) {
+		t.Errorf("a damaged block: %v", err)
+	}
+	w.mem.Replace(w.names.Pack(ref.ID), stored[:len(stored)-1])
+	for _, err := range []error{table(), whole(pass)} {
+		if !errors.Is(err, base.ErrCorrupt) {
+			t.Errorf("a pack that was cut: %v", err)
+		}
+	}
+	w.mem.Replace(w.names.Pack(ref.ID), stored)
+	ref.Pieces--
+	for _, err := range []error{table(), whole(pass)} {
+		if !errors.Is(err, base.ErrCorrupt) {
+			t.Errorf("a pack with more pieces than were announced: %v", err)
+		}
+	}
+	ref.Pieces++
+	failed := errors.New("failed")
+	if err := whole(func(storage.PlacedPiece, []byte) error { return failed }); !errors.Is(err, failed) {
+		t.Errorf("a callback that fails: %v", err)
+	}
+}
