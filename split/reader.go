@@ -158,20 +158,14 @@ func (s *stretch) part(c *cursor, at uint64) ([]byte, error) {
 	return c.at(r.ctx, r.src, r.root, at)
 }
 
-// maxNear bounds the index pieces of a level that come beside those that are needed: about 300 KiB.
-const maxNear = 128
-
 // bring brings the pieces of an object that hold something of its bytes from from to to: the index
-// pieces level by level, and then all chunks, of which upper levels may list some too. Index pieces
-// beside those that are needed come along, if they can: they stand beside them, and the next range
-// needs them.
+// pieces level by level, and then all chunks, of which upper levels may list some too.
 func bring(ctx context.Context, src Far, root span, from, to uint64) error {
 	type placed struct {
 		span
 		start uint64
 	}
 	level, chunks := []placed{{root, 0}}, []object.Digest(nil)
-	var near []object.Digest
 	for depth := 0; len(level) > 0; depth++ {
 		if depth > maxDepth {
 			return tooDeep(root.digest)
@@ -185,28 +179,22 @@ func bring(ctx context.Context, src Far, root span, from, to uint64) error {
 			}
 			indexes, ds = append(indexes, p), append(ds, p.digest)
 		}
-		err := src.Bring(ctx, append(ds, near...))
-		if err != nil && len(near) > 0 { // they may be gone
-			err = src.Bring(ctx, ds)
-		}
-		if err != nil {
+		if err := src.Bring(ctx, ds); err != nil {
 			return err
 		}
-		level, near = nil, nil
+		level = nil
 		for _, p := range indexes {
 			_, x, err := load(ctx, src, p.span)
 			if err != nil {
 				return err
 			}
-			for i, start := 0, p.start; i < x.Len(); i++ {
+			for i, start := 0, p.start; i < x.Len() && start < to; i++ {
 				child := childSpan(x, i, p.last)
 				if child.size < MinChunkBytes && !child.last {
 					return corrupt(child.digest, "at least 4 KiB of content", sizeText(child.size))
 				}
-				if start < to && start+child.size > from {
+				if start+child.size > from {
 					level = append(level, placed{child, start})
-				} else if child.digest.Kind().IsIndex() && len(near) < maxNear {
-					near = append(near, child.digest)
 				}
 				start += child.size
 			}

@@ -537,7 +537,7 @@ func TestReadFar(t *testing.T) {
 			return nil
 		}))
 		for _, d := range f.brought {
-			if before[d] || !needed[d] && !d.Kind().IsIndex() { // those that list others come for the next range
+			if before[d] || !needed[d] {
 				t.Fatalf("piece %s was brought in vain", d.Short())
 			}
 		}

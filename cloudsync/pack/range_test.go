@@ -1,10 +1,12 @@
 package pack_test
 
 import (
+	"bytes"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/object"
@@ -43,8 +45,22 @@ func TestRangeOfAValue(t *testing.T) {
 	t.Logf("at most %d requests and %d bytes", requests, most)
 }
 
+func listsOf(w *world, ref format.PackRef) map[object.Digest][]byte {
+	w.t.Helper()
+	r, err := pack.Open(w.t.Context(), w.b, w.sealer, w.names, ref)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer r.Close()
+	lists, err := r.Lists()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return lists
+}
+
 // TestListsOfAValue has what lists the chunks of LAZY values stand together behind all else of a
-// pack, so that one request brings it; EAGER ones stand where they were added.
+// pack, so that the request for the table brings it; EAGER ones stand where they were added.
 func TestListsOfAValue(t *testing.T) {
 	for _, isEager := range []bool{false, true} {
 		w := newWorld(t, seal.AES256GCM)
@@ -77,6 +93,25 @@ func TestListsOfAValue(t *testing.T) {
 		}
 		if !isEager && (behind != lists || len(blocks) != 1) || isEager && behind == lists {
 			t.Errorf("eager %v: %d bytes of %d stand at the end, in %d blocks", isEager, behind, lists, len(blocks))
+		}
+		before := w.b.Counts().B
+		came := listsOf(w, refs[0])
+		if n := w.b.Counts().B - before; n != 1 {
+			t.Errorf("eager %v: %d requests for table and lists", isEager, n)
+		}
+		for _, q := range ps {
+			content, ok := came[q.d]
+			if ok != (!isEager && q.d.Kind().IsIndex()) || ok && !bytes.Equal(content, q.content) {
+				t.Errorf("eager %v: piece %s came: %v, with %d bytes", isEager, q.d, ok, len(content))
+			}
+		}
+		stored, _ := w.mem.Content(w.names.Pack(refs[0].ID))
+		damaged := bytes.Clone(stored)
+		_, at, _ := seal.Cover(places[len(places)-1].Place.Offset+200, 1)
+		damaged[at] ^= 1
+		w.mem.Replace(w.names.Pack(refs[0].ID), damaged)
+		if came := listsOf(w, refs[0]); len(came) > 0 {
+			t.Errorf("eager %v: %d pieces of a damaged block", isEager, len(came))
 		}
 	}
 }

@@ -21,6 +21,8 @@ const (
 	// A table takes at most pieceTableBytes for a piece, blockTableBytes for a block, and tableRoom
 	// for all else, the footer included.
 	pieceTableBytes, blockTableBytes, tableRoom = 36, 6, 64
+	// listBytes is about how much an index piece takes for each piece that it lists.
+	listBytes = 48
 )
 
 // contents is the verified table of a pack. It is immutable.
@@ -63,10 +65,10 @@ type Reader struct {
 // wholePool has buffers for whole packs.
 var wholePool = sync.Pool{New: func() any { return new([]byte) }}
 
-// Open reads the table of a pack: with one request, two for a table that is much longer than its
-// pieces explain, and one more for who knows nothing of the pack but its id, so that ref.Bytes and
-// ref.Pieces are 0. That the pieces are what the table says is seen when they are read. The caller
-// closes the Reader.
+// Open reads the table of a pack, and of one with LAZY values about as much as Lists gives: with
+// one request, two for a table that is much longer than its pieces explain, and one more for who
+// knows nothing of the pack but its id, so that ref.Bytes and ref.Pieces are 0. That the pieces are
+// what the table says is seen when they are read. The caller closes the Reader.
 //
 // Errors: *base.CorruptError naming the pack for an object that is not what ref says,
 // base.ErrNotFound, base.ErrNetwork, and others of the bucket; *base.FormatError.
@@ -104,6 +106,9 @@ func (r *Reader) openTable(ctx context.Context, s *seal.Sealer) error {
 	guess := int64(tailBytes)
 	if r.ref.Bytes > 0 {
 		guess = tableRoom + pieceTableBytes*int64(r.ref.Pieces) + blockTableBytes*int64(format.PackBytes/format.BlockBytes)
+		if !r.ref.Eager { // lists and padding stand before the table
+			guess += listBytes*int64(r.ref.Pieces) + seal.MaxPadding(seal.StreamBytes(int64(r.ref.Bytes))-1)
+		}
 	} else {
 		body, size, err := r.src.open(ctx, 0, 0, format.MaxPackObjectBytes)
 		if err != nil {
@@ -117,6 +122,43 @@ func (r *Reader) openTable(ctx context.Context, s *seal.Sealer) error {
 	c, err := r.contents(s, &tail{ctx: ctx, s: r.src, size: int64(r.ref.Bytes), guess: guess})
 	r.c = c
 	return err
+}
+
+// Lists returns the index pieces of LAZY values, verified, which stand behind all else of a pack.
+// It holds them, of at most 4 MiB. What is damaged is not among them: that is noticed when it is
+// fetched. Most came with the table; a value that begins in an earlier pack may take another
+// request, within the context of Open. Errors are those of the bucket.
+func (r *Reader) Lists() (map[object.Digest][]byte, error) {
+	n := len(r.c.blocks)
+	from, held := n, 0
+	for !r.ref.Eager && from > 0 {
+		ps := r.c.in(uint32(from - 1))
+		last := &ps[len(ps)-1]
+		if held += int(last.At + last.Bytes); held > maxSpanBytes || !ps[0].Digest.Kind().IsIndex() {
+			break
+		}
+		from--
+	}
+	if from == n {
+		return nil, nil
+	}
+	first, last := r.c.blocks[from], r.c.blocks[n-1]
+	f, err := r.r.Frames(first.Offset, last.Offset+int64(last.StoredBytes)-first.Offset)
+	if err != nil {
+		return nil, r.src.wrap(err)
+	}
+	lists := map[object.Digest][]byte{}
+	for i := from; i < n; i++ {
+		plain, err := openBlock(r.label, f, r.c.blocks[i])
+		o := opened{plain, r.c.in(uint32(i))}
+		if err != nil || verify(r.src, o) != nil {
+			continue
+		}
+		for _, p := range o.pieces {
+			lists[p.Digest] = o.plain[p.At : p.At+p.Bytes : p.At+p.Bytes]
+		}
+	}
+	return lists, nil
 }
 
 func (r *Reader) openWhole(ctx context.Context, s *seal.Sealer) error {

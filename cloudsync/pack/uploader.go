@@ -71,9 +71,9 @@ const (
 )
 
 // fillings are the blocks that are filled at once: one of each sort, and one of what lists the
-// pieces of LAZY values. These blocks stand behind all others of a pack, so that one request brings
-// most of what a reader needs before he can ask for a range. In a pack of their own their length
-// would show how many pieces there are.
+// pieces of LAZY values. These blocks stand behind all others of a pack, next to its table, so that
+// the request for that brings what a reader needs before he can ask for a range. In a pack of their
+// own their length would show how many pieces there are.
 const (
 	lists    = sorts
 	fillings = sorts + 1

@@ -289,8 +289,8 @@ func (s *step) piece(ctx context.Context, x *wire.Piece, at storage.CloudPlace) 
 	return s.place(ctx, storage.PlacedPiece{Digest: x.Digest, Place: at}, true)
 }
 
-// pack takes what a pack brings: all its pieces, or only where they stand. Without local its places
-// are recorded.
+// pack takes what a pack brings: all its pieces, or only where they stand, and what lists those of
+// LAZY values. Without local its places are recorded.
 func (s *step) pack(ctx context.Context, w *wire.Pack, whole, local bool) error {
 	if w.Pieces == 0 { // a difference
 		return nil
@@ -307,8 +307,21 @@ func (s *step) pack(ctx context.Context, w *wire.Pack, whole, local bool) error 
 	}
 	defer r.Close()
 	if !whole {
+		lists, err := r.Lists()
+		if err != nil {
+			return badObject(name, fmt.Errorf("read pack: %w", err))
+		}
 		for _, p := range r.Places() {
-			if err := s.place(ctx, p, false); err != nil {
+			content, ok := lists[p.Digest]
+			if ok {
+				if err := checkPiece(p.Digest, content); err != nil {
+					return badObject(name, err)
+				}
+				if err := s.j.PutPiece(ctx, p.Digest, content); err != nil {
+					return err
+				}
+			}
+			if err := s.place(ctx, p, ok); err != nil {
 				return err
 			}
 		}

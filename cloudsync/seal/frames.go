@@ -233,7 +233,7 @@ func (s *Sealer) NewReader(r io.ReaderAt, size int64, l Label) (*Reader, error) 
 	if plain == 0 {
 		return nil, s.oddLength(r, size, l)
 	}
-	_, at, _ := Cover(plain-footerBytes, footerBytes)
+	first, at, _ := Cover(plain-footerBytes, footerBytes)
 	tail, err := readRange(r, l, at, int(size-at))
 	if err != nil {
 		return nil, err
@@ -243,7 +243,11 @@ func (s *Sealer) NewReader(r io.ReaderAt, size int64, l Label) (*Reader, error) 
 		return nil, s.notCut(r, l, err)
 	}
 	rd := &Reader{r: r, o: o, size: size}
-	b, err := rd.open(plain-footerBytes, footerBytes, tail)
+	f, err := o.frames(size, first, tail)
+	if err != nil {
+		return nil, err
+	}
+	b, err := f.part(plain-footerBytes, footerBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -287,21 +291,26 @@ func (r *Reader) read(off, n int64) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	_, at, length := Cover(off, n)
+	f, err := r.Frames(off, n)
+	if err != nil {
+		return nil, err
+	}
+	return f.part(off, n)
+}
+
+// Frames reads the frames that hold n bytes of the stream, at least 1, from off on, with one range.
+// Errors: as NewReader.
+func (r *Reader) Frames(off, n int64) (*Frames, error) {
+	first, at, length := Cover(off, n)
 	sealed, err := readRange(r.r, r.o.label, at, int(min(length, r.size-headerBytes-at)))
 	if err != nil {
 		return nil, err
 	}
-	return r.open(off, n, sealed)
+	return r.o.frames(r.size, first, sealed)
 }
 
-// open returns n bytes of the stream from off on, given the frames that have them.
-func (r *Reader) open(off, n int64, sealed []byte) ([]byte, error) {
-	first, _, _ := Cover(off, n)
-	f, err := r.o.frames(r.size, first, sealed)
-	if err != nil {
-		return nil, err
-	}
+// part returns n bytes of the stream from off on.
+func (f *Frames) part(off, n int64) ([]byte, error) {
 	if err := f.OpenTo(off + n); err != nil {
 		return nil, err
 	}
@@ -316,11 +325,6 @@ func (r *Reader) Table() []byte { return r.table }
 
 // BlockBytes returns where in the stream the blocks end: the sum of their stored lengths.
 func (r *Reader) BlockBytes() int64 { return r.foot.padding - blockHead }
-
-// Frames is Sealer.OpenFrames for frames of this object.
-func (r *Reader) Frames(first int64, sealed []byte) (*Frames, error) {
-	return r.o.frames(r.size, first, sealed)
-}
 
 // Whole returns the frames of the object, given all of it, which belongs to them from then on. It
 // proves the object's head.

@@ -6,13 +6,18 @@ import "math/bits"
 // Leakage from Encrypted Files and Communication with PURBs", PETS 2019): at most 12 % more, and
 // lengths below 2^64 show no more than 11 bits of themselves.
 func Padme(n int64) int64 {
+	most := MaxPadding(n)
+	return (n + most) &^ most
+}
+
+// MaxPadding returns how many bytes Padme adds at the most to lengths of the size of n.
+func MaxPadding(n int64) int64 {
 	if n < 2 {
-		return n
+		return 0
 	}
 	e := bits.Len64(uint64(n)) - 1
 	s := bits.Len(uint(e))
-	mask := int64(1)<<max(0, e-s) - 1
-	return (n + mask) &^ mask
+	return int64(1)<<max(0, e-s) - 1
 }
 
 // leastQuarter and mostQuarter are the shortest and the longest length that Quarters gives in
