@@ -23,10 +23,10 @@
 // # Requests
 //
 // An uploaded pack costs one put. A pack that is read whole costs one get, a table one (two when it
-// is longer than was to be expected), with the index pieces of LAZY values. A fetched piece costs one get for the frames of its block
-// and, once for each pack, one for the pack's table, by which the other pieces of the block are
-// stored as well. FetchAll reads blocks that stand side by side with one get: a range of 1 MiB of a
-// value lies in at most two runs.
+// is longer than was to be expected), with the index pieces of LAZY values. A fetched piece costs
+// one get for the frames of its block and, once for each pack, one for the pack's table, by which
+// the other pieces of the block are stored as well. FetchAll reads blocks that stand side by side
+// with one get: a range of 1 MiB of a value lies in at most two runs.
 //
 // # Invariants
 //

@@ -175,12 +175,12 @@ func (p *Page) seal(ctx context.Context, o *Outgoing, values int64, write func(*
 	return o, nil
 }
 
-// putLong uploads a body as an object of its own.
+// putLong uploads a body as an object of its own, without compression, since it has many commits.
 func (p *Page) putLong(ctx context.Context, e, id epoch.ID, r io.Reader) (*wire.SealedBody, error) {
 	out := spool.New(p.o.Store.TempDir(), "upload-*", spillBytes)
 	defer out.Close()
 	sum := sha256.New()
-	w, err := p.o.Sealer.NewWriter(io.MultiWriter(out, sum), p.o.Names.LongBodyLabel(e, id), p.o.Plain == nil)
+	w, err := p.o.Sealer.NewWriter(io.MultiWriter(out, sum), p.o.Names.LongBodyLabel(e, id), false)
 	if err == nil {
 		_, err = io.Copy(w, r)
 	}

@@ -2,6 +2,7 @@ package replica_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
@@ -165,6 +166,26 @@ func TestPacksAreAnnouncedAhead(t *testing.T) {
 	err = a.s.LocalPieces(t.Context(), func(d object.Digest) error { return fmt.Errorf("%s has no place", d) })
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLongBodiesAreNotCompressed: a body that is an object of its own has many commits, and what is
+// from different commits is not compressed together.
+func TestLongBodiesAreNotCompressed(t *testing.T) {
+	const commits, keys, length = 620, 60, 250
+	w := newWorld(t)
+	a := w.device()
+	a.mustSync()
+	for i := range commits {
+		e := edit{}
+		for k := range keys {
+			e[fmt.Sprint("key ", (i*keys+k)%1000)] = text(strings.Repeat(string(rune('a'+i%26)), length))
+		}
+		a.commit(e)
+	}
+	a.mustSync()
+	if _, bytes := w.objects(wire.KindPack); bytes < commits*keys*length {
+		t.Errorf("%d bytes went up for %d", bytes, commits*keys*length)
 	}
 }
 
