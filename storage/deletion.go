@@ -269,10 +269,7 @@ func (d *deletion) unrefer(tx index.Tx, refs []plannedRef) error {
 		for n < len(refs) && blockOf(refs[n].dest()) == blockOf(refs[0].dest()) {
 			n++
 		}
-		err := eachKey(tx, refs[:n], func(b index.Bucket, k refKey, sources []uint64) (uint64, error) {
-			sum, err := removeSources(b, k, sources)
-			return -sum, err
-		})
+		err := eachKey(tx, refs[:n], removeSources)
 		if err != nil {
 			return err
 		}

@@ -105,7 +105,7 @@ func dropBaseRef(tx index.Tx, dest, source uint64) error {
 	if err != nil {
 		return err
 	}
-	return addSum(tx, blockOf(dest), -sum)
+	return addSum(tx, blockOf(dest), sum)
 }
 
 // rowHash is what a row of refcounts adds to the sum of its block. Its key begins with a number and
@@ -185,9 +185,24 @@ func neededAsBase(tx index.Tx, dest uint64) bool {
 	return hasPrefix(tx.Bucket(bucketRefs).Cursor(), refPrefix(dest, refBase))
 }
 
-// removeSources takes sources, which ascend, out of the reference rows of one destination. It
-// returns what that takes from the sum.
+// addSources adds sources, which ascend, to the reference rows of one destination. It returns what
+// that adds to the sum.
+func addSources(b index.Bucket, k refKey, sources []uint64) (sum uint64, err error) {
+	return changeSources(b, k, sources, func(row, more []uint64) []uint64 {
+		all := slices.Concat(row, more)
+		slices.Sort(all)
+		return slices.Compact(all)
+	})
+}
+
+// removeSources takes sources, which ascend, out of the rows. It returns what that adds to the sum.
 func removeSources(b index.Bucket, k refKey, sources []uint64) (sum uint64, err error) {
+	return changeSources(b, k, sources, without)
+}
+
+// changeSources calls change with each row of one destination to which some of the sources belong,
+// and with these, and writes what it returns in place of the row.
+func changeSources(b index.Bucket, k refKey, sources []uint64, change func(row, some []uint64) []uint64) (sum uint64, err error) {
 	prefix := refPrefix(k.dest, k.typ)
 	for len(sources) > 0 {
 		chunk, next, err := sourceChunk(b, prefix, sources[0])
@@ -198,22 +213,20 @@ func removeSources(b index.Bucket, k refKey, sources []uint64) (sum uint64, err 
 		if next != 0 {
 			n, _ = slices.BinarySearch(sources, next)
 		}
-		if left := without(chunk, sources[:n]); len(left) < len(chunk) {
-			for _, s := range sources[:n] {
-				if _, ok := slices.BinarySearch(chunk, s); ok {
-					sum += refHash(k, s)
-				}
-			}
-			if len(left) == 0 || left[0] != chunk[0] {
-				if err := b.Delete(appendNumber(slices.Clone(prefix), chunk[0])); err != nil {
-					return 0, err
-				}
-			}
-			if err := putSources(b, prefix, left); err != nil {
+		row := change(chunk, sources[:n])
+		sources = sources[n:]
+		if len(row) == len(chunk) {
+			continue
+		}
+		sum += sumOf(k, row) - sumOf(k, chunk)
+		if len(chunk) > 0 && (len(row) == 0 || row[0] != chunk[0]) {
+			if err := b.Delete(appendNumber(bytes.Clone(prefix), chunk[0])); err != nil {
 				return 0, err
 			}
 		}
-		sources = sources[n:]
+		if err := putSources(b, prefix, row); err != nil {
+			return 0, err
+		}
 	}
 	return sum, nil
 }
@@ -276,36 +289,6 @@ func sumOf(k refKey, sources []uint64) (sum uint64) {
 		sum += refHash(k, s)
 	}
 	return sum
-}
-
-// addSources adds sources, which ascend, to the reference rows of one destination. It returns what
-// that adds to the sum.
-func addSources(b index.Bucket, k refKey, sources []uint64) (sum uint64, err error) {
-	prefix := refPrefix(k.dest, k.typ)
-	for len(sources) > 0 {
-		chunk, next, err := sourceChunk(b, prefix, sources[0])
-		if err != nil {
-			return 0, err
-		}
-		n := len(sources)
-		if next != 0 {
-			n, _ = slices.BinarySearch(sources, next)
-		}
-		sum += sumOf(k, without(sources[:n], chunk))
-		merged := slices.Concat(chunk, sources[:n])
-		slices.Sort(merged)
-		merged = slices.Compact(merged)
-		if len(chunk) > 0 && merged[0] != chunk[0] {
-			if err := b.Delete(appendNumber(bytes.Clone(prefix), chunk[0])); err != nil {
-				return 0, err
-			}
-		}
-		if err := putSources(b, prefix, merged); err != nil {
-			return 0, err
-		}
-		sources = sources[n:]
-	}
-	return sum, nil
 }
 
 // putSources writes sources in rows of at most maxSources.
