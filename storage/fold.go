@@ -20,6 +20,27 @@ import (
 // however large the index is.
 const foldTxRows = 4096
 
+// folding is how far the index reflects the log.
+type folding struct {
+	foldTurn   token
+	state      state            // guarded by foldTurn
+	tried      segment.Position // guarded by foldTurn; what the last fold was about to reflect: the index may hold rows of it
+	numbers    *numberCache     // guarded by foldTurn
+	freed      []uint64         // guarded by foldTurn; destinations that deletions have left, for the collector
+	foldTxRows int              // guarded by foldTurn; rows of one transaction
+	maxTouches int              // pieces that sync may touch in one batch and one fold; see maxTouches
+	foldWanted chan struct{}
+	foldDone   *broadcast
+	unfolded   error // guarded by mu; why the last fold in the background had no room, else nil
+}
+
+func newFolding() folding {
+	return folding{
+		foldTurn: newToken(), numbers: &numberCache{}, foldTxRows: foldTxRows, maxTouches: maxTouches,
+		foldWanted: make(chan struct{}, 1), foldDone: newBroadcast(),
+	}
+}
+
 // Fold brings the index up to date with what is durable. It waits for the disk. Errors match
 // base.ErrReadOnly, base.ErrClosed, or are those of the disk; after one the log still has
 // everything.

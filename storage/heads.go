@@ -11,6 +11,22 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
+// notices are channels that are closed when something changes, nil while nobody has asked for them.
+type notices struct {
+	headsChanged chan struct{} // guarded by mu; the heads
+	syncChanged  chan struct{} // guarded by mu; what is to be uploaded
+}
+
+// tellClosedLocked wakes who waits for the heads to change, or for something to upload.
+func (s *Store) tellClosedLocked() {
+	for _, c := range []*chan struct{}{&s.headsChanged, &s.syncChanged} {
+		if *c != nil {
+			close(*c)
+			*c = nil
+		}
+	}
+}
+
 // Heads returns the durable heads, sorted by (timestamp, id). There is always one: a page without
 // commits has the implied first one. The slice is the caller's.
 func (s *Store) Heads() []*commit.Commit {

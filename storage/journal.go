@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
@@ -24,6 +25,14 @@ const (
 	commitBytes = 1 << 20
 	smallBytes  = 4 << 10 // holds a commit of one key
 )
+
+// journaling is what the page knows of its journals.
+type journaling struct {
+	journals  map[*Journal]struct{} // guarded by mu; open ones
+	nextJourn uint64                // guarded by mu
+	wants     wants                 // what journals rely on and what is being deleted
+	bulk      sync.RWMutex          // held for reading by who appends to a bulk segment, for writing while pieces are deleted; also across I/O
+}
 
 // Journal collects the new pieces of one transaction. What is small stays in memory and goes to the
 // log together with the commit; beyond that it streams to a segment of its own as transient pieces.

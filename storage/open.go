@@ -20,6 +20,9 @@ const indexName = "page.db"
 
 var nextSalt atomic.Uint64
 
+// newSalt tells the nodes of one open page from those of others in a cache.
+func newSalt() uint64 { return nextSalt.Add(1) * 0x9e3779b97f4a7c15 }
+
 // Open opens a page. It mends what a crash left (Recovery says what), makes page.db anew from the
 // log when it is missing or damaged, and starts the folder. Errors match base.ErrNotFound when
 // there is no such page, base.ErrCorrupt when bytes that were durable are damaged,
@@ -34,11 +37,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		o: o, cache: o.Cache, cacheSalt: nextSalt.Add(1) * 0x9e3779b97f4a7c15, over: newOverlay(),
-		turn: newToken(), joined: make(chan struct{}, 1), appendTurn: newToken(),
-		unsettled: map[commit.ID]*group{}, appenders: map[*appender]uint64{}, journals: map[*Journal]struct{}{}, pins: map[commit.ID]int{},
-		foldTurn: newToken(), compactTurn: newToken(), foldWanted: make(chan struct{}, 1), released: make(chan struct{}), foldDone: newBroadcast(), pruneTurn: newToken(), numbers: &numberCache{},
-		foldTxRows: foldTxRows, maxTouches: maxTouches,
+		o: o, cache: o.Cache, cacheSalt: newSalt(), over: newOverlay(), folding: newFolding(), compactTurn: newToken(),
+		committing: committing{turn: newToken(), joined: make(chan struct{}, 1), appendTurn: newToken(), unsettled: map[commit.ID]*group{}, appenders: map[*appender]uint64{}},
+		journaling: journaling{journals: map[*Journal]struct{}{}}, pruning: pruning{pruneTurn: newToken(), pins: map[commit.ID]int{}},
+		lifetime: lifetime{released: make(chan struct{})},
 	}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.release())

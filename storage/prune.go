@@ -14,6 +14,14 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
+// pruning is what keeps commits from being pruned.
+type pruning struct {
+	pruneTurn token
+	parents   map[commit.ID]bool // guarded by mu; of commits that have become durable while Prune looks, else nil
+	prunes    uint64             // guarded by mu; counts what was pruned: who relies on a parent looks again when it has changed
+	pins      map[commit.ID]int  // guarded by mu
+}
+
 // Prune takes commits out of the history. What only they reach is garbage then (see Collector). A
 // commit whose parent is pruned stays: for the parent, Commit and Known give an error that matches
 // base.ErrGone. Passed over and returned, in any order, are heads, commits that a tag or a Pin

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -15,6 +17,15 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 	"github.com/ledgerd/ledger/storage/segment"
 )
+
+// indexing is the index and how often it was made anew.
+type indexing struct {
+	indexMu  sync.RWMutex  // held for writing while the index is replaced
+	index    index.DB      // guarded by indexMu
+	rebuilt  bool          // guarded by indexMu; at most once while open
+	outdated string        // set by Open only: why the index is to be made anew when the log is open
+	indexes  atomic.Uint64 // counts indexes that were begun: numbers of one mean nothing in another
+}
 
 // reindex makes the index anew from the log because of what is wrong with it, at most once while
 // the page is open, and reports whether it did (or somebody else just has).

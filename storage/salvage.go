@@ -126,8 +126,7 @@ func (v *salvage) run(ctx context.Context) (err error) {
 	if v.report.Damage = v.log.Damage(); len(v.report.Damage) == 0 {
 		return nil
 	}
-	v.s = &Store{o: v.o, log: v.log.Log(), cache: NewNodeCache(4 << 20), cacheSalt: nextSalt.Add(1) * 0x9e3779b97f4a7c15, over: newOverlay(), numbers: &numberCache{},
-		foldTxRows: foldTxRows, maxTouches: maxTouches}
+	v.s = &Store{o: v.o, log: v.log.Log(), cache: NewNodeCache(4 << 20), cacheSalt: newSalt(), over: newOverlay(), folding: newFolding()}
 	if err := v.findKnown(ctx); err != nil {
 		return err
 	}

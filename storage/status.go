@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -25,26 +24,21 @@ func (s *Store) Unsynced(ctx context.Context) ([]commit.ID, error) {
 	return ids, err
 }
 
-// unsyncedCommits remembers what Unsynced has found.
+// unsyncedCommits remembers what Unsynced has found. Store.mu guards it.
 type unsyncedCommits struct {
-	mu          sync.Mutex
-	found       bool                 // guarded by mu, as all below
+	found       bool
 	changes     uint64               // of the overlay, when it was looked
 	ids         []commit.ID          // not changed but replaced
 	generations map[commit.ID]uint64 // of ids
 }
 
-// at returns a copy of what was found when the overlay had that number of changes.
-func (u *unsyncedCommits) at(changes uint64) ([]commit.ID, bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return slices.Clone(u.ids), u.found && u.changes == changes
-}
-
 func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
 	changes := s.over.changesNow() // before anything is read
-	if ids, ok := s.lastUnsynced.at(changes); ok {
-		return ids, s.viewOnce(func(index.Tx) error { return nil }) // the page may be closed
+	s.mu.Lock()
+	last := s.lastUnsynced // what it points to is not changed any more
+	s.mu.Unlock()
+	if last.found && last.changes == changes {
+		return slices.Clone(last.ids), s.viewOnce(func(index.Tx) error { return nil }) // the page may be closed
 	}
 	var unsynced map[commit.ID]bool
 	err := s.viewPending(false, ofCommits, func(tx index.Tx, pending []pendingOp) error {
@@ -68,14 +62,10 @@ func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &s.lastUnsynced
-	u.mu.Lock()
-	known := u.generations
-	u.mu.Unlock()
-	generations := make(map[commit.ID]uint64, len(unsynced)) // known is not changed any more
+	generations := make(map[commit.ID]uint64, len(unsynced))
 	ids := make([]commit.ID, 0, len(unsynced))
 	for id := range unsynced {
-		generation, ok := known[id]
+		generation, ok := last.generations[id]
 		if !ok {
 			c, err := s.Commit(ctx, id)
 			if errors.Is(err, base.ErrNotFound) {
@@ -92,9 +82,9 @@ func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
 	slices.SortFunc(ids, func(a, b commit.ID) int {
 		return cmp.Or(cmp.Compare(generations[a], generations[b]), a.Compare(b))
 	})
-	u.mu.Lock()
-	u.found, u.changes, u.ids, u.generations = true, changes, ids, generations
-	u.mu.Unlock()
+	s.mu.Lock()
+	s.lastUnsynced = unsyncedCommits{true, changes, ids, generations}
+	s.mu.Unlock()
 	return slices.Clone(ids), nil
 }
 

@@ -85,7 +85,8 @@ type Recovery struct {
 	IndexRebuilt string
 }
 
-// Store is an open page. Use Open; Close releases it.
+// Store is an open page. Use Open; Close releases it. What belongs together, and is mostly guarded
+// by one lock, is in structs beside the functions that use it.
 type Store struct {
 	o         Options
 	log       *segment.Log
@@ -93,67 +94,35 @@ type Store struct {
 	cacheSalt uint64
 	over      *overlay
 	recovery  Recovery
+	fetcher   atomic.Pointer[Fetcher] // nil: there is none
+	counters  counters
 
-	turn       token         // the page's write turn
-	joiners    atomic.Int32  // callers between Lock and Submit, who are about to join the group
-	joined     chan struct{} // told when joiners may have become fewer or the group greater
-	appendTurn token         // who holds it appends a group
+	mu sync.Mutex
+	committing
+	journaling
+	pruning
+	notices
+	lifetime
+	heads []*commit.Commit       // guarded by mu; durable heads, sorted
+	whole map[object.Digest]bool // guarded by mu; roots of trees that were found whole, see treeWhole
+	syncs uint64                 // guarded by mu; counts submissions that change which pieces are held or placed
 
-	mu        sync.Mutex
-	group     *group                // guarded by mu; being collected, nil when there is none
-	appending *group                // guarded by mu; being appended, nil when there is none
-	heads     []*commit.Commit      // guarded by mu; durable heads, sorted
-	chained   []*commit.Commit      // guarded by mu; heads including commits that are not durable yet
-	unsettled map[commit.ID]*group  // guarded by mu; commits that are not durable yet, and what they wait for
-	appenders map[*appender]uint64  // guarded by mu; see foldLimit
-	epoch     uint64                // guarded by mu; counts failed groups
-	failure   error                 // guarded by mu; of the newest failed group
-	unfolded  error                 // guarded by mu; why the last fold in the background had no room, else nil
-	poisoned  error                 // guarded by mu; why nothing can be written any more
-	closed    bool                  // guarded by mu
-	nextJourn uint64                // guarded by mu
-	journals  map[*Journal]struct{} // guarded by mu; open ones
-	pins      map[commit.ID]int     // guarded by mu
+	lastUnsynced unsyncedCommits // guarded by mu
 
-	whole        map[object.Digest]bool // guarded by mu; roots of trees that were found whole, see treeWhole
-	headsChanged chan struct{}          // guarded by mu; closed when heads change, nil while nobody has asked for it
-	syncChanged  chan struct{}          // guarded by mu; closed when there is something to upload, nil while nobody has asked for it
-	syncs        uint64                 // guarded by mu; counts submissions that change which pieces are held or placed
-
-	parents   map[commit.ID]bool // guarded by mu; of commits that have become durable while Prune looks, else nil
-	pruneTurn token
-	prunes    uint64       // guarded by mu; counts what was pruned: who relies on a parent looks again when it has changed
-	wants     wants        // what journals rely on and what is being deleted
-	bulk      sync.RWMutex // held for reading by who appends to a bulk segment, for writing while pieces are deleted; also across I/O
-
-	fetcher atomic.Pointer[Fetcher] // nil: there is none
-
-	lastUnsynced unsyncedCommits
-
-	indexMu     sync.RWMutex     // held for writing while the index is replaced
-	index       index.DB         // guarded by indexMu
-	rebuilt     bool             // guarded by indexMu; at most once while open
-	outdated    string           // set by Open only: why the index is to be made anew when the log is open
-	state       state            // guarded by foldTurn
-	tried       segment.Position // guarded by foldTurn; what the last fold was about to reflect: the index may hold rows of it
-	numbers     *numberCache     // guarded by foldTurn
-	freed       []uint64         // guarded by foldTurn; destinations that deletions have left, for the collector
-	indexes     atomic.Uint64    // counts indexes that were begun: numbers of one mean nothing in another
-	foldTurn    token
+	indexing
+	folding
 	compactTurn token
 	reserve     reserve
-	foldTxRows  int // guarded by foldTurn; rows of one transaction
-	maxTouches  int // pieces that sync may touch in one batch and one fold; see maxTouches
-	foldWanted  chan struct{}
-	foldDone    *broadcast
-	released    chan struct{} // closed at the end of Close
-	stop        context.CancelFunc
-	wg          sync.WaitGroup
-	counters    counters
 }
 
-// appender marks a call of Append on the log whose batch is not in the overlay yet.
-type appender struct{ _ byte }
+// lifetime is how the page ends.
+type lifetime struct {
+	poisoned error         // guarded by mu; why nothing can be written any more
+	closed   bool          // guarded by mu
+	released chan struct{} // closed at the end of Close
+	stop     context.CancelFunc
+	wg       sync.WaitGroup
+}
 
 // Create makes the directory of a page, whole or not at all: it is built under a temporary name and
 // renamed. A directory that is there already is left as it is.
@@ -194,16 +163,6 @@ func (s *Store) Blank() bool {
 	s.foldTurn.lock()
 	defer s.foldTurn.release()
 	return s.state.position.Number == 0 && !slices.ContainsFunc(s.log.Segments(), func(g segment.SegmentInfo) bool { return g.SyncedEnd > emptyBytes })
-}
-
-// tellClosedLocked wakes who waits for the heads to change, or for something to upload.
-func (s *Store) tellClosedLocked() {
-	for _, c := range []*chan struct{}{&s.headsChanged, &s.syncChanged} {
-		if *c != nil {
-			close(*c)
-			*c = nil
-		}
-	}
 }
 
 // WaitDurable waits until c, which NewestHead gave, is durable. It returns the error of the disk

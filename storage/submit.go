@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/ledgerd/ledger/commit"
@@ -43,6 +44,25 @@ type group struct {
 	done     chan struct{}    // closed when the batch is durable or has failed
 	err      error            // valid once done is closed
 }
+
+// committing is how commits get into the log.
+type committing struct {
+	turn       token         // the page's write turn
+	joiners    atomic.Int32  // callers between Lock and Submit, who are about to join the group
+	joined     chan struct{} // told when joiners may have become fewer or the group greater
+	appendTurn token         // who holds it appends a group
+
+	group     *group               // guarded by mu; being collected, nil when there is none
+	appending *group               // guarded by mu; being appended, nil when there is none
+	chained   []*commit.Commit     // guarded by mu; heads including commits that are not durable yet
+	unsettled map[commit.ID]*group // guarded by mu; commits that are not durable yet, and what they wait for
+	appenders map[*appender]uint64 // guarded by mu; see foldLimit
+	epoch     uint64               // guarded by mu; counts failed groups
+	failure   error                // guarded by mu; of the newest failed group
+}
+
+// appender marks a call of Append on the log whose batch is not in the overlay yet.
+type appender struct{ _ byte }
 
 func newGroup() *group { return &group{batch: segment.NewBatch(), done: make(chan struct{})} }
 
