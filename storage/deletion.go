@@ -13,7 +13,6 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
-	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage/index"
 )
 
@@ -189,13 +188,9 @@ func (s *Store) pieceTargets(ctx context.Context, d object.Digest, from locator)
 	if err != nil {
 		return nil, err
 	}
-	children, err := split.Children(d, content)
+	out, err := childTargets(&d, content)
 	if err != nil {
 		return nil, err
-	}
-	out := make([]target, len(children), 2*len(children))
-	for i, c := range children {
-		out[i] = target{c, refEager}
 	}
 	if !d.Kind().IsNode() {
 		return out, nil

@@ -367,40 +367,25 @@ func (w *planWriter) addNumbers(p *plan, first uint64) {
 // addObjects writes a row for each piece that is held and for each that was mentioned for the first
 // time, in the order of their digests.
 func (w *planWriter) addObjects(p *plan, firstNew uint64) {
-	objects := make([]uint32, len(p.objects)) // in p.objects, which are larger and slower to sort
-	for i := range objects {
-		objects[i] = uint32(i)
+	all := p.objects
+	for i := range p.order { // behind those that are stored, which count
+		all = append(all, plannedObject{digest: &p.order[i], number: firstNew + uint64(i)})
 	}
-	slices.SortFunc(objects, func(a, b uint32) int {
-		return cmp.Or(p.objects[a].digest.Compare(*p.objects[b].digest), cmp.Compare(a, b))
+	order := make([]uint32, len(all)) // in all, whose elements are larger and slower to sort
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	slices.SortFunc(order, func(a, b uint32) int {
+		return cmp.Or(all[a].digest.Compare(*all[b].digest), cmp.Compare(a, b))
 	})
-	mentioned := make([]uint32, len(p.order))
-	for i := range mentioned {
-		mentioned[i] = uint32(i)
-	}
-	slices.SortFunc(mentioned, func(a, b uint32) int { return p.order[a].Compare(p.order[b]) })
-	mention := func() {
-		i := mentioned[0]
-		w.addObject(&plannedObject{digest: &p.order[i], number: firstNew + uint64(i)})
-		mentioned = mentioned[1:]
-	}
 	var last *object.Digest
-	for _, i := range objects {
-		o := &p.objects[i]
-		for len(mentioned) > 0 && p.order[mentioned[0]].Compare(*o.digest) < 0 {
-			mention()
-		}
-		if len(mentioned) > 0 && p.order[mentioned[0]] == *o.digest {
-			mentioned = mentioned[1:]
-		}
+	for _, i := range order {
+		o := &all[i]
 		if last == nil || *last != *o.digest {
 			w.addObject(o)
 			p.addBase(o)
 		}
 		last = o.digest
-	}
-	for len(mentioned) > 0 {
-		mention()
 	}
 }
 

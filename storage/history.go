@@ -133,7 +133,7 @@ func (s *Store) Merges(_ context.Context, a, b commit.ID) ([]commit.ID, error) {
 	if a.Compare(b) > 0 {
 		a, b = b, a
 	}
-	pending := s.over.mergesOf(parentPair{a, b}) // read before the rows: a fold may move them there meanwhile
+	pending := s.over.mergesOf(a, b) // read before the rows: a fold may move them there meanwhile
 	var ids []commit.ID
 	prefix := mergeKey(a, b, commit.ID{})[:2*len(a)]
 	err := s.view(func(tx index.Tx) error {

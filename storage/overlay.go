@@ -16,7 +16,6 @@ type overlay struct {
 	mu      sync.RWMutex
 	pieces  opTable                      // guarded by mu
 	commits map[commit.ID]*commit.Commit // guarded by mu; durable and chained ones
-	merges  map[parentPair][]commit.ID   // guarded by mu; the merges among commits
 	parents map[commit.ID]int            // guarded by mu; how many of commits have it as parent
 	explain map[commit.ID]*op            // guarded by mu; explanations of merges, durable and chained ones
 	more    map[object.Digest][]*op      // guarded by mu; further records that store a piece in pieces
@@ -29,9 +28,6 @@ type overlay struct {
 	folds   uint64                       // guarded by mu; how often drop has been called
 	changes uint64                       // guarded by mu; counts batches that may change which commits are unsynced
 }
-
-// parentPair are the parents of a merge, the smaller id first, as commits list them.
-type parentPair [2]commit.ID
 
 // pendingBatch is a durable batch that the index does not reflect yet.
 type pendingBatch struct {
@@ -51,7 +47,7 @@ type pendingBatch struct {
 func newOverlay() *overlay {
 	return &overlay{
 		commits: map[commit.ID]*commit.Commit{},
-		merges:  map[parentPair][]commit.ID{}, parents: map[commit.ID]int{}, explain: map[commit.ID]*op{},
+		parents: map[commit.ID]int{}, explain: map[commit.ID]*op{},
 		more: map[object.Digest][]*op{}, touched: map[object.Digest]*touch{}, pruned: map[commit.ID]*op{},
 	}
 }
@@ -119,11 +115,16 @@ func (ov *overlay) commitOrParent(id commit.ID) (c *commit.Commit, isParent bool
 	return ov.commits[id], ov.parents[id] > 0
 }
 
-// mergesOf returns the merges of two commits. The slice is the caller's.
-func (ov *overlay) mergesOf(p parentPair) []commit.ID {
+// mergesOf returns the merges of two commits.
+func (ov *overlay) mergesOf(a, b commit.ID) (ids []commit.ID) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
-	return slices.Clone(ov.merges[p])
+	for id, c := range ov.commits {
+		if slices.Equal(c.Parents, []commit.ID{a, b}) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // explanation returns the root of the explanation of a merge.
@@ -155,10 +156,6 @@ func (ov *overlay) showLocked(ops []op) {
 				ov.commits[c.ID] = c
 				for _, p := range c.Parents {
 					ov.parents[p]++
-				}
-				if len(c.Parents) == 2 {
-					p := parentPair(c.Parents)
-					ov.merges[p] = append(ov.merges[p], c.ID)
 				}
 			}
 		case o.kind == recExplain:
@@ -231,9 +228,6 @@ func (ov *overlay) hideLocked(ops []op) {
 						delete(ov.parents, p)
 					}
 				}
-				if len(c.Parents) == 2 {
-					ov.forgetMergeLocked(c)
-				}
 			}
 		case o.kind == recExplain:
 			if ov.explain[*o.merge] == o {
@@ -242,16 +236,6 @@ func (ov *overlay) hideLocked(ops []op) {
 		case o.sync != nil:
 			ov.hideSyncLocked(o)
 		}
-	}
-}
-
-func (ov *overlay) forgetMergeLocked(c *commit.Commit) {
-	p := parentPair(c.Parents)
-	left := slices.DeleteFunc(ov.merges[p], func(id commit.ID) bool { return id == c.ID })
-	if len(left) > 0 {
-		ov.merges[p] = left
-	} else {
-		delete(ov.merges, p)
 	}
 }
 

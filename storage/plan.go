@@ -137,13 +137,9 @@ func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 		if err != nil {
 			return nil, fmt.Errorf("fold index piece %s: %w", o.digest.Short(), err)
 		}
-		children, err := split.Children(o.digest, content)
+		out, err := childTargets(&o.digest, content)
 		if err != nil {
 			return nil, fmt.Errorf("fold index piece %s: %w", o.digest.Short(), err)
-		}
-		out := make([]target, len(children))
-		for i, c := range children {
-			out[i] = target{c, refEager}
 		}
 		return out, nil
 	}
@@ -155,6 +151,16 @@ func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 func (p *plan) surveyed() bool {
 	b, ok := p.from.(*rebuilder)
 	return ok && b.surveyed
+}
+
+// childTargets returns what an index piece lists.
+func childTargets(d *object.Digest, content []byte) ([]target, error) {
+	children, err := split.Children(*d, content)
+	out := make([]target, len(children))
+	for i, c := range children {
+		out[i] = target{c, refEager}
+	}
+	return out, err
 }
 
 // nodeTargets returns the children of a node and the values that its entries refer to.
