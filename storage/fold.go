@@ -306,7 +306,7 @@ func (w *planWriter) finish(last func(index.Tx) error) error {
 
 // spreadFill is how full pages are made that a fold splits in families into which it puts rows all
 // over: as many come to one page at once, halves would stay half empty.
-const spreadFill = 0.8
+const spreadFill = 0.85
 
 var spreadFamilies = []string{bucketCommits, bucketUnsynced, bucketObjects, bucketRefs}
 
