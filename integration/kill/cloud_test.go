@@ -200,7 +200,7 @@ func TestInterrupt(t *testing.T) {
 	for range tier.Of(1, 3, 3) {
 		var out bytes.Buffer
 		before := w.sent("bucket")
-		cmd := exec.Command(ledgerd(t), w.on("a", "sync", "--upload-limit", "256")...) // so it takes a minute
+		cmd := exec.Command(ledgerd(t), w.on("a", "sync", "--upload-limit", "256K")...) // so it takes a minute
 		cmd.Stdout, cmd.Stderr = &out, &out
 		w.must(cmd.Start())
 		ended := make(chan error, 1)

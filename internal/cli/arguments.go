@@ -23,6 +23,7 @@ var flagRules = map[string]func(string) error{
 	"at":      ledger.ValidateRevision,
 	"from":    ledger.ValidateRevision,
 	"parent":  ledger.ValidateRevision,
+	"to":      ledger.ValidateRevision,
 	"device":  func(name string) error { return (&ledger.Options{Device: name}).Validate() },
 }
 
@@ -53,6 +54,22 @@ func flagError(err error) error {
 	return err
 }
 
+// unknownFlag makes a usage error of what is wrong with a flag, and says what takes its place where
+// it had another name once.
+func unknownFlag(cmd *cobra.Command, err error) error {
+	wrong := &usageError{flagError(err), cmd.CommandPath()}
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		name := "--" + e.GetSpecifiedName()
+		if e.GetSpecifiedShortnames() != "" {
+			name = name[1:]
+		}
+		if now := movedHint(cmd, name); now != "" {
+			return withHint(wrong, "%s", now)
+		}
+	}
+	return wrong
+}
+
 // exclusiveFlags finds in an error of cobra the flags that exclude each other and were set.
 var exclusiveFlags = regexp.MustCompile(`^if any flags in the group .*; \[(.*)\] were all set$`)
 
@@ -65,6 +82,12 @@ func flagWants(f *pflag.Flag) string {
 		return "a time such as 30s"
 	case "int", "int64", "uint64":
 		return "a whole number"
+	case "size":
+		return "a size such as 500M or 2G"
+	case "rate":
+		return "a size with its unit, such as 512K or 2M"
+	case "age":
+		return "a time above 0, such as 12h, 30d, 8w or 1y"
 	}
 	return ""
 }

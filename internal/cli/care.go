@@ -6,110 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/ledgerd/ledger"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
-
-func (a *app) pagesCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "pages [LEDGER]",
-		GroupID: groupCare,
-		Short:   "List the pages of a repository",
-		Long: `List the pages of the repository, or of one ledger, with their ids, what they take on disk, and
-when they were last closed; pages that were evicted too, which come back when they are used. The first column is the name by which other verbs know the page.`,
-		Example: `  ledgerd pages
-  ledgerd pages notes --json`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: a.completePages,
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			only, err := ledgerArgument(cmd, args)
-			if err != nil {
-				return err
-			}
-			return a.read(ctx, func(repo *ledger.Repository) error { return a.pages(ctx, repo, only) })
-		}),
-	}
-}
-
-// ledgerArgument reads an optional name of a ledger.
-func ledgerArgument(cmd *cobra.Command, args []string) (string, error) {
-	if len(args) == 0 {
-		return "", nil
-	}
-	name, err := parsePageName(cmd, args[0])
-	if err != nil {
-		return "", err
-	}
-	if name.page != "" || name.id != nil {
-		return "", usagef(cmd, "%q names a page, want a ledger", args[0])
-	}
-	return name.ledger, nil
-}
-
-// noLedger is the error of verbs that list the pages of one ledger when it has none.
-func noLedger(name string) error {
-	return classedf(ledger.ErrNotFound, "ledger %q has no pages in this repository", name)
-}
-
-// pageJSON is a page as pages --json prints it.
-type pageJSON struct {
-	Page       string     `json:"page"`
-	Ledger     jsonBytes  `json:"ledger"`
-	Name       *jsonBytes `json:"name,omitempty"`
-	ID         string     `json:"id"`
-	Size       int64      `json:"size"`
-	LastClosed string     `json:"lastClosed,omitempty"`
-	Away       bool       `json:"inCloudOnly,omitempty"`
-}
-
-func newPageJSON(p ledger.PageInfo) pageJSON {
-	j := pageJSON{Page: nameOf(p.Ledger, p.Name, p.ID), Ledger: jsonBytes(p.Ledger), ID: p.ID.String(), Size: p.SizeBytes, Away: p.State == ledger.PageEvicted}
-	if p.Name != "" {
-		name := jsonBytes(p.Name)
-		j.Name = &name
-	}
-	if !p.LastClosed.IsZero() {
-		j.LastClosed = timeText(p.LastClosed)
-	}
-	return j
-}
-
-func (a *app) pages(ctx context.Context, repo *ledger.Repository, only string) error {
-	pages, err := repo.Pages(ctx)
-	if err != nil {
-		return fmt.Errorf("list pages: %w", err)
-	}
-	if only != "" && !slices.ContainsFunc(pages, func(p ledger.PageInfo) bool { return p.Ledger == only }) {
-		return noLedger(only)
-	}
-	width := 0
-	for _, p := range pages {
-		width = max(width, len(nameOf(p.Ledger, p.Name, p.ID)))
-	}
-	for _, p := range pages {
-		if only != "" && p.Ledger != only {
-			continue
-		}
-		if a.json {
-			if err := a.emit(newPageJSON(p)); err != nil {
-				return err
-			}
-			continue
-		}
-		closed := "-"
-		switch {
-		case p.State == ledger.PageEvicted:
-			closed = "in the cloud only"
-		case !p.LastClosed.IsZero():
-			closed = p.LastClosed.UTC().Format("2006-01-02 15:04:05")
-		}
-		a.printf("%-*s  %s  %10s  %s\n", width, nameOf(p.Ledger, p.Name, p.ID), p.ID, sizeText(p.SizeBytes), closed)
-	}
-	return nil
-}
 
 func (a *app) statusCommand() *cobra.Command {
 	return &cobra.Command{
@@ -279,43 +180,42 @@ func tornText(t ledger.TornTail) string {
 func (a *app) checkCommand() *cobra.Command {
 	var repair bool
 	cmd := &cobra.Command{
-		Use:     "check [LEDGER[/PAGE]]",
+		Use:     "check [LEDGER/PAGE | LEDGER/]",
 		GroupID: groupCare,
 		Short:   "Verify everything that is stored",
-		Long: `Read every byte of every page, or of one ledger or page, and verify it: every digest, every tree,
-every commit, head, status and reference, and that the index says what the log says. Every
-problem is printed with the row or object that it is about.
+		Long: `Read every byte of every page, or of one page, or of those of one ledger, and verify it: every
+digest, every tree, every commit, head, status and reference, and that the index says what the log
+says. Every problem is printed with the row or object that it is about.
 
 The exit code is 20 when there is a problem. What a crash has left, and an index that was made anew,
 is told and is no problem.
 
 --repair mends a page. The index is made anew. What is whole in damaged files is kept; what is not
-comes from the index, or from the cloud when one is set. The damaged bytes are moved to the directory
-torn of the page. Intact data is never dropped.
+comes from the index, or from the cloud when one is set. The damaged bytes are moved to the
+directory torn of the page. Intact data is never dropped.
 
-The exit code is 0 when everything was mended. It is 20 when something is gone for good, or the cloud
-could not be asked; the report says what. A check behind a repair finds no problem: what is gone is
-noted, and reading it gives an error. What the cloud was not asked for comes with the next --repair,
-with sync, or when it is read. Until then the exit code is 20 if the newest version cannot be read.
+The exit code is 0 when everything was mended. It is 20 when something is gone for good, or the
+cloud could not be asked; the report says what. A check behind a repair finds no problem: what is
+gone is noted, and reading it gives an error. What the cloud was not asked for comes with the next
+--repair, with sync, or when it is read. Until then the exit code is 20 if the newest version cannot
+be read.
 
 A page that an app has open is not repaired; serve gives its pages up for that.`,
 		Example: `  ledgerd check
   ledgerd check src
-  ledgerd check --repair`,
+  ledgerd check notes/ --repair`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completePages,
 		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			o := ledger.CheckOptions{Repair: repair}
-			if len(args) == 1 {
-				name, err := parsePageName(cmd, args[0])
-				if err != nil {
-					return err
-				}
-				o.Ledger, a.named = name.ledger, []pageName{name}
-				if name.page != "" || name.id != nil {
-					id := name.pageID()
-					o.Page = &id
-				}
+			set, err := a.parsePageSet(cmd, args)
+			if err != nil {
+				return err
+			}
+			o.Ledger = set.name.ledger
+			if !set.all && !set.ledger {
+				id := set.name.pageID()
+				o.Page = &id
 			}
 			open := ledger.Options{ReadOnly: !repair, Mend: repair, MustExist: true}
 			return a.with(ctx, open, func(repo *ledger.Repository) error { return a.check(ctx, repo, o) })
@@ -340,7 +240,7 @@ func (a *app) check(ctx context.Context, repo *ledger.Repository, o ledger.Check
 	if err != nil {
 		err = fmt.Errorf("check: %w", err)
 		if errors.Is(err, ledger.ErrNotFound) {
-			return withHint(err, "%s", a.command("pages"))
+			return withHint(err, "%s", a.command("ls"))
 		}
 		return err
 	}

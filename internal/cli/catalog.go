@@ -48,7 +48,7 @@ func (a *app) catalogCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.catalogAdd(), a.catalogFind(), a.catalogLock(), a.catalogRm(), a.catalogLs(), a.catalogVerify(), a.catalogImport(), a.catalogExport())
+	cmd.AddCommand(a.catalogAdd(), a.catalogFind(), a.catalogLock(), a.catalogRm(), a.catalogLs(), a.catalogCheck(), a.catalogImport(), a.catalogExport())
 	return cmd
 }
 
@@ -271,7 +271,7 @@ func (a *app) catalogLock() *cobra.Command {
 		Use:   "lock LEDGER/PAGE ID...",
 		Short: "Keep objects from being removed",
 		Long: `Add an object of type LOCK that keeps the objects ID from being removed. Its id is printed. With
---free the objects ID are locks, and what they alone lock is free again; the locks themselves
+--release the objects ID are locks, and what they alone lock is free again; the locks themselves
 are removed.
 
 ` + writeHelp,
@@ -292,9 +292,9 @@ are removed.
 		})
 	})
 	f.containerFlag(cmd)
-	cmd.Flags().BoolVar(&f.free, "free", false, "free what the locks ID lock")
+	cmd.Flags().BoolVar(&f.free, "release", false, "free what the locks ID lock")
 	cmd.Flags().Uint64Var(&f.expires, "expires", 0, "last epoch of the lock (default: until it is freed)")
-	cmd.MarkFlagsMutuallyExclusive("free", "expires")
+	cmd.MarkFlagsMutuallyExclusive("release", "expires")
 	return f.common(a, cmd, true)
 }
 

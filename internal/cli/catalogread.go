@@ -25,7 +25,7 @@ type objectJSON struct {
 type catalogFindFlags struct {
 	catalogFlags
 	attributes []string
-	count      int
+	limit      int
 	cursor     string
 }
 
@@ -49,15 +49,15 @@ $Object: as above. The first filter decides where to look, so the one that fewes
 meet comes first. The result is sorted by its attribute when --attributes begins with that,
 by id otherwise.
 
-All objects are printed, or with --count a page of them; the cursor behind it, which --cursor
+All objects are printed, or with --limit a page of them; the cursor behind it, which --cursor
 takes, is told on the standard error, or as the last line with --json.`,
 		Example: `  ledgerd catalog find things 'Kind=photo' 'Year>=2020' --attributes Kind,FileName
   ledgerd catalog find things '$Object:payloadLength>1000000' --json`,
 		Args: cobra.MinimumNArgs(1),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		q := metabase.Query{Attributes: f.attributes, Cursor: f.cursor, Count: f.count}
-		if f.count == 0 {
+		q := metabase.Query{Attributes: f.attributes, Cursor: f.cursor, Count: f.limit}
+		if f.limit == 0 {
 			q.Count = metabase.MaxCount
 		}
 		for _, text := range args[1:] {
@@ -72,7 +72,7 @@ takes, is told on the standard error, or as the last line with --json.`,
 			if q.Container, err = f.containerOf(ctx, cmd, v); err != nil {
 				return err
 			}
-			err = a.find(ctx, v, q, f.count == 0)
+			err = a.find(ctx, v, q, f.limit == 0)
 			if _, ok := errors.AsType[*metabase.QueryError](err); ok || errors.Is(err, metabase.ErrInvalidCursor) {
 				return wrong(cmd, err) // of what was asked for, not of what is stored
 			}
@@ -81,7 +81,7 @@ takes, is told on the standard error, or as the last line with --json.`,
 	})
 	f.containerFlag(cmd)
 	cmd.Flags().StringSliceVar(&f.attributes, "attributes", nil, "attributes to print, beginning with that of the first filter")
-	cmd.Flags().IntVar(&f.count, "count", 0, "print no more than this many, up to 1000 (default: all)")
+	addLimit(cmd, &f.limit, "print no more than this many, up to 1000 (default: all)")
 	cmd.Flags().StringVar(&f.cursor, "cursor", "", "go on behind the page that gave this cursor")
 	return f.common(a, cmd, false)
 }
@@ -285,12 +285,12 @@ func (a *app) lsGarbage(ctx context.Context, v *metabase.View) error {
 	return nil
 }
 
-func (a *app) catalogVerify() *cobra.Command {
+func (a *app) catalogCheck() *cobra.Command {
 	var f catalogFlags
 	var repair bool
 	cmd := &cobra.Command{
-		Use:   "verify LEDGER/PAGE",
-		Short: "Verify that all rows of a catalogue fit together",
+		Use:   "check LEDGER/PAGE",
+		Short: "Check that all rows of a catalogue fit together",
 		Long: `Decode every object, derive from it every row by which it is found, and compare. Each difference
 is a line. The exit code is 20 when there is one. With --repair what follows from objects is made
 what it should be; objects that cannot be decoded stay as they are.`,
@@ -306,14 +306,14 @@ what it should be; objects that cannot be decoded stay as they are.`,
 				return err
 			}
 		}
-		return a.readCatalog(ctx, cmd, args[0], &f, func(v *metabase.View) error { return a.verifyCatalog(ctx, v) })
+		return a.readCatalog(ctx, cmd, args[0], &f, func(v *metabase.View) error { return a.checkCatalog(ctx, v) })
 	})
 	cmd.Flags().BoolVar(&repair, "repair", false, "make the rows that follow from objects what they should be")
 	f.addNoMerge(cmd)
 	return f.common(a, cmd, false)
 }
 
-// issueJSON is a difference as verify --json prints it.
+// issueJSON is a difference as check --json prints it.
 type issueJSON struct {
 	Bucket  string `json:"bucket"`
 	Key     string `json:"key"`
@@ -321,7 +321,7 @@ type issueJSON struct {
 	Derived bool   `json:"derived,omitempty"`
 }
 
-func (a *app) verifyCatalog(ctx context.Context, v *metabase.View) error {
+func (a *app) checkCatalog(ctx context.Context, v *metabase.View) error {
 	n := 0
 	for issue, err := range v.Verify(ctx) {
 		if err != nil {
@@ -350,9 +350,9 @@ func (a *app) catalogImport() *cobra.Command {
 		Use:   "import LEDGER/PAGE FILE",
 		Short: "Add what a metabase file of a node has",
 		Long: `Add the objects, locks, graves and marks of a metabase file of version 2, 3 or 4 to a catalogue, in
-one commit. The file is only read, and verified as a whole before. The rows by which objects are found
-are derived again. Counters, storage ids and the id of the shard are the node's and stay there.
-Graves of version 2, which have no epoch, are kept for five epochs from --epoch.
+one commit. The file is only read, and verified as a whole before. The rows by which objects are
+found are derived again. Counters, storage ids and the id of the shard are the node's and stay
+there. Graves of version 2, which have no epoch, are kept for five epochs from --epoch.
 
 ` + writeHelp,
 		Args: cobra.ExactArgs(2),
@@ -384,8 +384,9 @@ func (a *app) catalogExport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export LEDGER/PAGE FILE",
 		Short: "Write a catalogue to a metabase file",
-		Long:  `Write a catalogue to the new file FILE, a metabase of version 4 as nodes have it. FILE must not exist.`,
-		Args:  cobra.ExactArgs(2),
+		Long: `Write a catalogue to the new file FILE, a metabase of version 4 as nodes have it. FILE must not
+exist.`,
+		Args: cobra.ExactArgs(2),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		path := a.path(args[1])

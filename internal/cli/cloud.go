@@ -115,7 +115,7 @@ func (a *app) cloudCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.cloudSetCommand(), a.cloudShowCommand(), a.cloudProbeCommand(), a.cloudCheckCommand(), a.cloudLeakCommand(), a.cloudGCCommand(), a.cloudUnsetCommand())
+	cmd.AddCommand(a.cloudSetCommand(), a.cloudShowCommand(), a.cloudProbeCommand(), a.cloudCheckCommand(), a.cloudLeakCommand(), a.cloudGCCommand(), a.cloudPauseCommand(), a.cloudResumeCommand(), a.cloudUnsetCommand())
 	for _, c := range ruleCommands {
 		cmd.AddCommand(a.cloudRuleCommand(c))
 	}
@@ -221,7 +221,7 @@ func (a *app) printCloud(c ledger.CloudInfo) error {
 		a.printf("credentials %s\n", quoted(c.CredentialsFile))
 	}
 	if c.Paused {
-		a.printf("paused      nothing is synced in the background; %s\n", a.command("sync", "--resume"))
+		a.printf("paused      nothing is synced in the background; %s\n", a.command("cloud", "resume"))
 	}
 	return nil
 }
@@ -249,9 +249,9 @@ func (a *app) cloudProbeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "probe URL",
 		Short: "Prove that a bucket is fit to share",
-		Long: `Prove with about 70 requests and 1 MiB that the bucket at URL keeps the promises that sync stands on, first of all
-that of any number of devices which create one name at once exactly one succeeds. There are
-stores that accept that condition and ignore it. The names used are removed at the end. No
+		Long: `Prove with about 70 requests and 1 MiB that the bucket at URL keeps the promises that sync stands
+on, first of all that of any number of devices which create one name at once exactly one succeeds.
+There are stores that accept that condition and ignore it. The names used are removed at the end. No
 repository and no key is needed. The exit code is 1 when the bucket is unfit.`,
 		Example: "  ledgerd cloud probe gs://my-bucket/notes",
 		Args:    cobra.ExactArgs(1),
@@ -304,25 +304,26 @@ type cloudGCJSON struct {
 }
 
 func (a *app) cloudGCCommand() *cobra.Command {
-	var dry bool
+	var dry dryRun
 	cmd := &cobra.Command{
 		Use:   "gc",
 		Short: "Remove from the bucket what no version needs",
-		Long: `Give up what the retention of each page does not keep, for all devices, and delete what past epochs have left, 30 days after
-the first epoch began that does not need it, by the bucket's own clock. Other devices may write
-meanwhile. What a device has not synced yet it keeps, also when it comes back years later.
+		Long: `Give up what the retention of each page does not keep, for all devices, and delete what past epochs
+have left, 30 days after the first epoch began that does not need it, by the bucket's own clock.
+Other devices may write meanwhile. What a device has not synced yet it keeps, also when it comes
+back years later.
 
-Which history is kept gc --keep-last and gc --keep-within say. Where some is given up, a new epoch of
-the page begins, with a checkpoint that costs about what changed since the last one. Of pages that
-were deleted for all devices everything goes after 30 days.`,
+Which history is kept gc --keep-last and gc --keep-within say. Where some is given up, a new epoch
+of the page begins, with a checkpoint that costs about what changed since the last one. Of pages
+that were deleted for all devices everything goes after 30 days.`,
 		Example: `  ledgerd cloud gc --dry-run
   ledgerd cloud gc`,
 		Args: cobra.NoArgs,
 		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
-				reports, err := repo.CollectCloud(ctx, ledger.CloudGCOptions{DryRun: dry})
+				reports, err := repo.CollectCloud(ctx, ledger.CloudGCOptions{DryRun: dry.dry})
 				for _, r := range reports {
-					if err := a.printCloudGC(r, dry); err != nil {
+					if err := a.printCloudGC(r, dry.dry); err != nil {
 						return err
 					}
 				}
@@ -330,7 +331,7 @@ were deleted for all devices everything goes after 30 days.`,
 			})
 		}),
 	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "only tell what would be done")
+	dry.add(cmd)
 	return cmd
 }
 
@@ -351,13 +352,33 @@ func (a *app) printCloudGC(r ledger.CloudGCReport, dry bool) error {
 	return nil
 }
 
+func (a *app) cloudPauseCommand() *cobra.Command {
+	return a.cloudSwitch("pause", "Sync nothing in the background from now on",
+		`Have serve, and programs, sync nothing by themselves until ledgerd cloud resume. The repository
+remembers it. ledgerd sync works all the same.`, (*ledger.Repository).PauseSync)
+}
+
+func (a *app) cloudResumeCommand() *cobra.Command {
+	return a.cloudSwitch("resume", "Sync in the background again", "End what ledgerd cloud pause has begun.", (*ledger.Repository).ResumeSync)
+}
+
+// cloudSwitch is a verb without arguments that calls do.
+func (a *app) cloudSwitch(name, short, long string, do func(*ledger.Repository, context.Context) error) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Short: short, Long: long, Args: cobra.NoArgs,
+		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error { return do(repo, ctx) })
+		}),
+	}
+}
+
 func (a *app) cloudUnsetCommand() *cobra.Command {
 	var f dryRun
 	cmd := &cobra.Command{
 		Use:   "unset",
 		Short: "Share a repository no longer",
-		Long: `Forget the cloud. Nothing is deleted, here or there, and setting the same one again goes on where it was. Values that were
-not fetched yet cannot be read until then: prefetch brings them here before.`,
+		Long: `Forget the cloud. Nothing is deleted, here or there, and setting the same one again goes on where it
+was. Values that were not fetched yet cannot be read until then: fetch brings them here before.`,
 		Args: cobra.NoArgs,
 		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error { return a.cloudUnset(ctx, repo, f.dry) })

@@ -13,11 +13,12 @@ func (a *app) cloudLeakCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "leak [URL]",
 		Short: "Say what the owner of the bucket can tell from it",
-		Long: `List the bucket of this repository, or the one at URL, and say what its owner can tell from names, lengths and times:
-how many pages there are and how large they are, when they are written. Nothing
+		Long: `List the bucket of this repository, or the one at URL, and say what its owner can tell from names,
+lengths and times: how many pages there are and how large they are, when they are written. Nothing
 is opened, and no key is needed: the owner has none. Objects whose lengths are not padded are named.
 
-What he can tell besides, by watching requests: from where they come, and which parts of packs are read.`,
+What he can tell besides, by watching requests: from where they come, and which parts of packs are
+read.`,
 		Example: `  ledgerd cloud leak
   ledgerd cloud leak gs://my-bucket/notes`,
 		Args: cobra.MaximumNArgs(1),

@@ -15,12 +15,13 @@ func (a *app) compactCommand() *cobra.Command {
 		Use:     "compact [LEDGER/PAGE...]",
 		GroupID: groupCare,
 		Short:   "Give the space of what was deleted back to the system",
-		Long: `Write those files of pages anew of which at least a fifth is garbage: what gc or evict --values deleted, and what newer
-records have replaced. Without arguments all pages are compacted. Nothing is lost by it, and a page that is in use stays
-so. It needs free disk for the live part of one file, at most about 64 MiB, or for the new index (page.db) of a page when more than
-half of that is free.
+		Long: `Write those files of pages anew of which at least a fifth is garbage: what gc or evict --values
+deleted, and what newer records have replaced. Without arguments all pages are compacted. Nothing is
+lost by it, and a page that is in use stays so. It needs free disk for the live part of one file, at
+most about 64 MiB, or for the new index (page.db) of a page when more than half of that is free.
 
-gc decides what is garbage, so it comes first. What transactions that have not ended have written stays.`,
+gc decides what is garbage, so it comes first. What transactions that have not ended have written
+stays.`,
 		Example: `  ledgerd gc --keep-last 1 --yes && ledgerd compact
   ledgerd compact notes --dry-run`,
 		ValidArgsFunction: a.completePages,

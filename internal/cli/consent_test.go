@@ -72,7 +72,7 @@ func TestDestructiveVerbsAsk(t *testing.T) {
 				if out, errs := ask(0, "Yes\n"); !strings.Contains(errs, verb.state) || out == "" {
 					t.Fatalf("said %q and %q", out, errs)
 				}
-				if pages := run(0, "pages"); strings.Contains(pages, "notes") && run(0, "log", "notes")+run(0, "ls", "notes") == before {
+				if pages := run(0, "ls"); strings.Contains(pages, "notes") && run(0, "log", "notes")+run(0, "ls", "notes") == before {
 					t.Error("nothing was done after yes")
 				}
 			})

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/ledgerd/ledger"
 	"github.com/spf13/cobra"
@@ -21,23 +20,24 @@ func (a *app) deleteCommand() *cobra.Command {
 		Use:     "delete LEDGER/PAGE | LEDGER/",
 		GroupID: groupCare,
 		Short:   "Delete a page, or all pages of a ledger, on this device or for all",
-		Long: `Delete a page on this device with all its history, or with a slash behind the name all pages of a ledger. LEDGER alone is the ledger's
-root page. What would be deleted is said first. On a terminal the verb then asks; elsewhere it wants --yes.
---dry-run only says it.
+		Long: `Delete a page on this device with all its history, or with a slash behind the name all pages of a
+ledger. LEDGER alone is the ledger's root page. What would be deleted is said first. On a terminal
+the verb then asks; elsewhere it wants --yes. --dry-run only says it.
 
-What the cloud has of it stays there, for other devices; here the page is in no list any more, and sync brings it
-back only when it is named. What only this device has is not deleted without --discard-unsynced;
-without a cloud that is everything. A page that is open, in serve for instance, is refused.
+What the cloud has of it stays there, for other devices; here the page is in no list any more, and
+sync brings it back only when it is named. What only this device has is not deleted without
+--discard-unsynced; without a cloud that is everything. A page that is open, in serve for instance,
+is refused.
 
-With --everywhere the page is deleted for all devices that share the bucket. They keep what they have, and sync it no
-more; cloud gc, on any of them, empties the bucket of it 30 days later. A page of that name cannot be synced
-through this bucket any more.
+With --everywhere the page is deleted for all devices that share the bucket. They keep what they
+have, and sync it no more; cloud gc, on any of them, empties the bucket of it 30 days later. A page
+of that name cannot be synced through this bucket any more.
 
 With --from-history KEY the page stays, and what KEY had before is erased, such as a password. Every
 version in which KEY has another value than now is given up, with all that only it had; so is every
-older version, unless it is tagged. The page's files are written anew at once, without the value. With
-a cloud other devices follow with their next sync, and cloud gc removes it from the bucket 30 days
-later. What KEY has now is not erased: rm KEY first.`,
+older version, unless it is tagged. The page's files are written anew at once, without the value.
+With a cloud other devices follow with their next sync, and cloud gc removes it from the bucket 30
+days later. What KEY has now is not erased: rm KEY first.`,
 		Example: `  ledgerd delete notes/old --yes
   ledgerd delete scratch/ --yes --discard-unsynced
   ledgerd delete notes/old --everywhere --yes
@@ -67,18 +67,11 @@ type deleteJSON struct {
 }
 
 func (a *app) delete(ctx context.Context, cmd *cobra.Command, arg string, f deleteFlags) error {
-	text, whole := strings.CutSuffix(arg, "/")
-	name, err := parsePageName(cmd, text)
+	set, err := a.parsePageSet(cmd, []string{arg})
 	if err != nil {
 		return err
 	}
-	if whole && (name.page != "" || name.id != nil) {
-		return usagef(cmd, "%q names a page, want LEDGER/ for all pages of a ledger", arg)
-	}
-	ref := name.ref()
-	if !whole {
-		a.named = []pageName{name}
-	}
+	ref, whole := set.name.ref(), set.ledger
 	if f.history != "" {
 		if whole || f.everywhere || f.discard {
 			return usagef(cmd, "--from-history wants one page, and no other flag than --yes and --dry-run")

@@ -53,7 +53,7 @@ func TestDryRunsDoNothing(t *testing.T) {
 		"restore some":  {[]string{"restore", "notes", "v1", "a"}, "notes: 0 keys would be added, 1 changed, 0 removed to be as at v1\n", "restored v1"},
 		"undo":          {[]string{"undo", "notes", "v2"}, "notes: 1 key would be changed, 0 kept that were changed since\n", "1 key changed"},
 		"tag delete":    {[]string{"tag", "notes", "-d", "v1"}, "tag v1 would be taken away from commit ", ""},
-		"tag move":      {[]string{"tag", "notes", "v1", "--force"}, "tag v1 would be given to commit ", " v1\n"},
+		"tag move":      {[]string{"tag", "notes", "v1", "--move"}, "tag v1 would be given to commit ", " v1\n"},
 		"cloud unset":   {[]string{"cloud", "unset"}, "would leave the cloud dir:", "left the cloud dir:"},
 		"export":        {[]string{"export", "src", "out"}, "would export 4 entries, 12 B to ", "exported 4 entries, 12 B to "},
 		"export over":   {[]string{"export", "src", "B", "--overwrite"}, "would export 4 entries, 12 B to B, and replace 3 files\n", "exported 4 entries, 12 B to B\n"},

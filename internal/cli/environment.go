@@ -74,13 +74,3 @@ func (a *app) defaultDir() string {
 	}
 	return filepath.Join(base, "ledger")
 }
-
-func defaultDirText() string {
-	switch runtime.GOOS {
-	case "windows":
-		return `%LocalAppData%\ledger`
-	case "darwin", "ios":
-		return "~/Library/Application Support/ledger"
-	}
-	return "$XDG_DATA_HOME/ledger or ~/.local/share/ledger"
-}

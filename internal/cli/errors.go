@@ -111,6 +111,9 @@ func (a *app) unknownVerb(of *cobra.Command, args []string, err error) error {
 	first, _, _ := strings.Cut(err.Error(), "\n") // what follows are the suggestions of cobra
 	err = &usageError{errors.New(first), of.CommandPath()}
 	if i := slices.IndexFunc(args, func(arg string) bool { return strings.Contains(first, strconv.Quote(arg)) }); i >= 0 {
+		if now := movedHint(of, args[i]); now != "" {
+			return withHint(&usageError{fmt.Errorf("there is no verb %s any more", args[i]), of.CommandPath()}, "%s", now)
+		}
 		of.SuggestionsMinimumDistance = 1
 		near := of.SuggestionsFor(args[i])
 		if len(near) == 0 {

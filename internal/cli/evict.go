@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
+	"time"
 
 	"github.com/ledgerd/ledger"
 	"github.com/spf13/cobra"
@@ -14,8 +13,9 @@ import (
 
 type evictFlags struct {
 	consent
-	free, olderThan, keep string
-	discard, values       bool
+	free, keep      sizeFlag
+	olderThan       ageFlag
+	discard, values bool
 }
 
 func (a *app) evictCommand() *cobra.Command {
@@ -24,32 +24,33 @@ func (a *app) evictCommand() *cobra.Command {
 		Use:     "evict [LEDGER/PAGE...]",
 		GroupID: groupCare,
 		Short:   "Remove local copies of pages that are in the cloud",
-		Long: `Remove the copies that this device has of pages of which the cloud has everything. Nothing is lost: such a page stays in the lists, and the
-next verb that needs it brings it back. A page that is open in a program stays; serve gives up the pages that it keeps.
+		Long: `Remove the copies that this device has of pages of which the cloud has everything. Nothing is lost:
+such a page stays in the lists, and the next verb that needs it brings it back. A page that is open
+in a program stays; serve gives up the pages that it keeps.
 
-The pages are named; or --free SIZE takes the one that was closed longest ago first until SIZE (such as 500M or 2G) is
-free, and --older-than D those that were closed longer than D (such as 12h, 30d, 8w) ago. What is not in the
-cloud stays, and each page that was named and stays is told with the reason. --discard-unsynced evicts
-pages that are named also when that loses what only this device has: on a terminal it asks before, elsewhere it
-wants --yes.
+The pages are named; or --free SIZE takes the one that was closed longest ago first until SIZE (such
+as 500M or 2G) is free, and --older-than D those that were closed longer than D (such as 12h, 30d,
+8w) ago. What is not in the cloud stays, and each page that was named and stays is told with the
+reason. --discard-unsynced evicts pages that are named also when that loses what only this device
+has: on a terminal it asks before, elsewhere it wants --yes.
 
 --values keeps the pages and drops long values that the cloud has: they come back when they are
-read. With --keep SIZE so much of them stays, in all the pages together; serve knows what was read lately, which
-goes last. Their bytes come back with compact.`,
+read. With --keep-values SIZE so much of them stays, in all the pages together; serve knows what was
+read lately, which goes last. Their bytes come back with compact.`,
 		Example: `  ledgerd evict src
   ledgerd evict --free 2G --dry-run
   ledgerd evict --older-than 30d
   ledgerd evict media/films --values
-  ledgerd evict --values --keep 10G`,
+  ledgerd evict --values --keep-values 10G`,
 		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.evict(ctx, cmd, args, f) })
 	flags := cmd.Flags()
-	flags.StringVar(&f.free, "free", "", "evict until so much is free that was not, such as 500M or 2G")
-	flags.StringVar(&f.olderThan, "older-than", "", "evict what was closed longer ago, such as 12h, 30d or 8w")
+	flags.Var(&f.free, "free", "evict until so much is free that was not, such as 500M or 2G")
+	flags.Var(&f.olderThan, "older-than", "evict what was closed longer ago, such as 12h, 30d or 8w")
 	f.add(cmd)
 	flags.BoolVar(&f.discard, "discard-unsynced", false, "lose what only this device has, of the pages that are named")
-	flags.StringVar(&f.keep, "keep", "", "with --values: so much of them stays, such as 500M or 2G")
+	flags.Var(&f.keep, "keep-values", "with --values: how much of them stays, such as 500M or 2G")
 	flags.BoolVar(&f.values, "values", false, "drop values that the cloud has, and keep the pages")
 	return cmd
 }
@@ -66,23 +67,16 @@ type evictJSON struct {
 }
 
 func (a *app) evict(ctx context.Context, cmd *cobra.Command, args []string, f evictFlags) error {
-	o := ledger.EvictOptions{DiscardUnsynced: f.discard, Values: f.values}
+	o := ledger.EvictOptions{
+		DiscardUnsynced: f.discard, Values: f.values, OlderThan: time.Duration(f.olderThan), FreeBytes: int64(f.free), KeepBytes: int64(f.keep),
+	}
 	var err error
 	if o.Pages, err = a.pageRefs(cmd, args); err != nil {
 		return err
 	}
-	if o.OlderThan, err = parseAge(f.olderThan); err != nil {
-		return usagef(cmd, "--older-than %q: %w", f.olderThan, err)
-	}
-	if o.FreeBytes, err = parseSize(f.free); err != nil {
-		return usagef(cmd, "--free %q: %w", f.free, err)
-	}
-	if o.KeepBytes, err = parseSize(f.keep); err != nil {
-		return usagef(cmd, "--keep %q: %w", f.keep, err)
-	}
 	switch {
 	case o.KeepBytes > 0 && !f.values:
-		return usagef(cmd, "--keep is for --values")
+		return usagef(cmd, "--keep-values is for --values")
 	case len(args) == 0 && f.discard:
 		return usagef(cmd, "--discard-unsynced is for pages that are named")
 	case len(args) == 0 && o.FreeBytes == 0 && o.OlderThan == 0 && !f.values:
@@ -209,33 +203,4 @@ func (a *app) evictRefused(e *ledger.EvictResult) error {
 		return withHint(err, "%s, or lose it with --discard-unsynced", a.command("sync", name))
 	}
 	return err
-}
-
-// parseSize reads a number of bytes with a unit: K, M, G or T, which are powers of 1024, with or
-// without iB. "" is 0.
-func parseSize(text string) (int64, error) {
-	if text == "" {
-		return 0, nil
-	}
-	upper := strings.ToUpper(strings.TrimSpace(text))
-	number := strings.TrimRight(upper, "KMGTIB ")
-	factor := 1.0
-	switch strings.TrimSpace(upper[len(number):]) {
-	case "", "B":
-	case "K", "KIB":
-		factor = 1 << 10
-	case "M", "MIB":
-		factor = 1 << 20
-	case "G", "GIB":
-		factor = 1 << 30
-	case "T", "TIB":
-		factor = 1 << 40
-	default:
-		return 0, errors.New("the unit is none of K, M, G, T")
-	}
-	n, err := strconv.ParseFloat(number, 64)
-	if err != nil || !(n*factor >= 1) || n*factor > 1<<62 || strings.ContainsAny(number, "EXPN_") {
-		return 0, errors.New("want a number and a unit, such as 500M")
-	}
-	return int64(n * factor), nil
 }

@@ -2,10 +2,7 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +13,7 @@ import (
 type gcFlags struct {
 	consent
 	keepLast   int
-	keepWithin string
+	keepWithin ageFlag
 }
 
 func (a *app) gcCommand() *cobra.Command {
@@ -48,7 +45,7 @@ Before history is given up, gc says how much. On a terminal it then asks; elsewh
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.gc(ctx, cmd, args, f) })
 	flags := cmd.Flags()
 	flags.IntVar(&f.keepLast, "keep-last", 0, "keep the newest so many commits of each page")
-	flags.StringVar(&f.keepWithin, "keep-within", "", "keep the commits of this time, such as 12h, 30d, 8w or 1y")
+	flags.Var(&f.keepWithin, "keep-within", "keep the commits of this time, such as 12h, 30d, 8w or 1y")
 	f.add(cmd)
 	return cmd
 }
@@ -70,16 +67,12 @@ func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFla
 	if o.Pages, err = a.pageRefs(cmd, args); err != nil {
 		return err
 	}
-	age, err := parseAge(f.keepWithin)
-	if err != nil {
-		return usagef(cmd, "--keep-within %q: %w", f.keepWithin, err)
-	}
 	if f.keepLast < 0 || f.keepLast == 0 && cmd.Flags().Changed("keep-last") {
 		return usagef(cmd, "--keep-last is %d, want 1 or more", f.keepLast)
 	}
 	danger := ""
-	if f.keepLast > 0 || age > 0 {
-		o.Retention = &ledger.Retention{Commits: f.keepLast, Age: age}
+	if f.keepLast > 0 || f.keepWithin > 0 {
+		o.Retention = &ledger.Retention{Commits: f.keepLast, Age: time.Duration(f.keepWithin)}
 		danger = "history that is given up cannot be brought back"
 	}
 	return a.destroy(ctx, cmd, f.consent, danger, func(dry bool) error {
@@ -130,22 +123,4 @@ func (a *app) collected(c ledger.PageCollection, dry bool) error {
 	}
 	a.printf("%s: %s\n", printable(name), strings.Join(what, ", "))
 	return nil
-}
-
-// parseAge reads a duration with units that time.ParseDuration does not know: d for days, w for
-// weeks, y for years of 365 days. "" is 0.
-func parseAge(text string) (time.Duration, error) {
-	if text == "" {
-		return 0, nil
-	}
-	const day = 24 * time.Hour
-	unit := map[byte]time.Duration{'d': day, 'w': 7 * day, 'y': 365 * day}[text[len(text)-1]]
-	if unit == 0 {
-		if d, err := time.ParseDuration(text); err == nil && d > 0 {
-			return d, nil
-		}
-	} else if n, err := strconv.ParseUint(text[:len(text)-1], 10, 32); err == nil && n > 0 && n <= uint64(math.MaxInt64/unit) {
-		return time.Duration(n) * unit, nil
-	}
-	return 0, errors.New("want a time above 0, such as 12h, 30d, 8w or 1y")
 }

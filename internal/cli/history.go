@@ -64,7 +64,7 @@ func (a *app) diffCommand() *cobra.Command {
 	var stat bool
 	var prefix string
 	cmd := &cobra.Command{
-		Use:     "diff LEDGER/PAGE REV [REV] [PREFIX]",
+		Use:     "diff LEDGER/PAGE REV [REV]",
 		GroupID: groupHistory,
 		Short:   "List the keys that differ between two commits",
 		Long: `List the keys that differ between two commits, in order; the second is HEAD when it is not
@@ -76,18 +76,12 @@ given. The cost follows the number of changes, not the size of the page.
 
 --stat adds sizes and a summary. Keys are printed as by ls.`,
 		Example: `  ledgerd diff src HEAD~1
-  ledgerd diff src v1 v2 docs/
+  ledgerd diff src v1 v2
   ledgerd diff src 2024-05-01 --prefix docs/ --stat`,
-		Args:              cobra.RangeArgs(2, 4),
+		Args:              cobra.RangeArgs(2, 3),
 		ValidArgsFunction: a.completeRevisions,
 		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			revisions := append(args, "HEAD")[1:3]
-			if len(args) == 4 {
-				if prefix != "" {
-					return usagef(cmd, "the prefix is given twice, as PREFIX and with --prefix")
-				}
-				prefix = args[3]
-			}
 			key, err := a.key(cmd, prefix)
 			if err != nil {
 				return err
@@ -188,21 +182,21 @@ func changeText(before, after *ledger.Entry) string {
 
 func (a *app) tagCommand() *cobra.Command {
 	var remove string
-	var removing, force bool
+	var removing, move bool
 	var f dryRun
 	cmd := &cobra.Command{
 		Use:     "tag LEDGER/PAGE [NAME [REV]]",
 		GroupID: groupHistory,
 		Short:   "Name a commit, or list names",
 		Long: `Without NAME list the tags of a page. With NAME give the commit REV (default HEAD) that
-name. A name that another commit has stays there, unless --force moves it. -d NAME takes a name away.
+name. A name that another commit has stays there, unless --move moves it. -d NAME takes a name away.
 
 A tagged commit is kept whatever the history keeps otherwise. A name has no space, no
 control character and no ~, and means nothing else: it is not HEAD or none, no time, and not 4 or
 more hexadecimal digits, which may be the id of a commit.`,
 		Example: `  ledgerd tag src v1
   ledgerd tag src before-cleanup HEAD~2
-  ledgerd tag src stable --force
+  ledgerd tag src stable --move
   ledgerd tag src
   ledgerd tag src -d v1`,
 		Args:              cobra.RangeArgs(1, 3),
@@ -221,13 +215,13 @@ more hexadecimal digits, which may be the id of a commit.`,
 			return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error { return a.listTags(ctx, page) })
 		}
 		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
-			return a.setTag(ctx, page, args[1], append(args, "HEAD")[2], force, f.dry)
+			return a.setTag(ctx, page, args[1], append(args, "HEAD")[2], move, f.dry)
 		})
 	})
 	cmd.Flags().StringVarP(&remove, "delete", "d", "", "take this name away")
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "move a name that another commit has")
+	cmd.Flags().BoolVar(&move, "move", false, "move a name that another commit has")
 	f.add(cmd)
-	cmd.MarkFlagsMutuallyExclusive("delete", "force")
+	cmd.MarkFlagsMutuallyExclusive("delete", "move")
 	return cmd
 }
 
@@ -260,7 +254,7 @@ func (a *app) printTag(name string, id ledger.CommitID) error {
 	return nil
 }
 
-func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision string, force, dry bool) error {
+func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision string, move, dry bool) error {
 	id, err := a.resolve(ctx, page, revision)
 	if err != nil {
 		return err
@@ -270,8 +264,8 @@ func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision stri
 		return err
 	}
 	for _, t := range tags {
-		if t.Name == name && t.Commit != id && !force {
-			return withHint(fmt.Errorf("tag %s: commit %s has this name: %w", quoted(name), t.Commit.Short(), ledger.ErrConflict), "--force moves it")
+		if t.Name == name && t.Commit != id && !move {
+			return withHint(fmt.Errorf("tag %s: commit %s has this name: %w", quoted(name), t.Commit.Short(), ledger.ErrConflict), "--move moves it")
 		}
 	}
 	if dry {

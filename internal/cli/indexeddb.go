@@ -21,11 +21,12 @@ func (a *app) indexeddbCommand() *cobra.Command {
 		Use:     "indexeddb",
 		GroupID: groupFiles,
 		Short:   "Take IndexedDB databases out of browser profiles, and write them back",
-		Long: `Work with the databases that web and desktop apps keep in a browser, as Chromium and programs made with
-it store them: a directory for each origin, such as .../IndexedDB/https_app.example_0.indexeddb.leveldb.
-PATH is such a directory, or one above it (the directory IndexedDB, a profile, the directory of all
-profiles) when there is only one origin in it. It is never written to. The browser has to be
-closed: a directory that it has open is refused with exit code 11.
+		Long: `Work with the databases that web and desktop apps keep in a browser, as Chromium and programs made
+with it store them: a directory for each origin, such as
+.../IndexedDB/https_app.example_0.indexeddb.leveldb. PATH is such a directory, or one above it (the
+directory IndexedDB, a profile, the directory of all profiles) when there is only one origin in it.
+It is never written to. The browser has to be closed: a directory that it has open is refused with
+exit code 11.
 
 docs/indexeddb.md says what is supported.`,
 		Args: cobra.NoArgs,
@@ -85,8 +86,9 @@ func (a *app) indexeddbLsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls {PATH | LEDGER/PAGE}",
 		Short: "List databases, object stores and indexes",
-		Long: `List the databases of a directory or of a page that was imported from one, with their versions, object
-stores, key paths, numbers of records, and indexes. What is not a directory is taken as a page.`,
+		Long: `List the databases of a directory or of a page that was imported from one, with their versions,
+object stores, key paths, numbers of records, and indexes. What is not a directory is taken as a
+page.`,
 		Example: `  ledgerd indexeddb ls ~/.config/chromium/Default/IndexedDB/https_app.example_0.indexeddb.leveldb
   ledgerd indexeddb ls app/db --json`,
 		Args:              cobra.ExactArgs(1),
@@ -186,14 +188,14 @@ func (a *app) indexeddbCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check {PATH | LEDGER/PAGE}",
 		Short: "Verify all rows of a directory or page",
-		Long: `Read all rows and blobs of a directory, or of a page that was imported from one, and verify them: that each
-row can be decoded and belongs to something, that records have their exists entries, that the
-rows of each index are those that the values of the records give, that unique ones have each
-key once, and that blobs are there. Each problem is printed with the row that it is about.
+		Long: `Read all rows and blobs of a directory, or of a page that was imported from one, and verify them:
+that each row can be decoded and belongs to something, that records have their exists entries, that
+the rows of each index are those that the values of the records give, that unique ones have each key
+once, and that blobs are there. Each problem is printed with the row that it is about.
 
-The exit code is 20 when there is a problem. Records that a unique index leaves out are listed and are no
-problem: merges do that when another record has the key. Rows of an index that count no longer, which a browser
-leaves until it sweeps, are no problem, and their number is told.`,
+The exit code is 20 when there is a problem. Records that a unique index leaves out are listed and
+are no problem: merges do that when another record has the key. Rows of an index that count no
+longer, which a browser leaves until it sweeps, are no problem, and their number is told.`,
 		Example: `  ledgerd indexeddb check ~/.config/chromium/Default/IndexedDB/https_app.example_0.indexeddb.leveldb
   ledgerd indexeddb check app/db`,
 		Args:              cobra.ExactArgs(1),
@@ -314,12 +316,13 @@ func (a *app) indexeddbImportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import LEDGER/PAGE PATH",
 		Short: "Bring the databases of a browser to a page",
-		Long: `Bring all databases of a directory to a page, in one commit: metadata, records, index rows, blobs. What the
-page has of IndexedDB is replaced, so that importing again makes a commit of what has changed.
-Other keys of the page stay. Any damage ends it, and nothing is changed.
+		Long: `Bring all databases of a directory to a page, in one commit: metadata, records, index rows, blobs.
+What the page has of IndexedDB is replaced, so that importing again makes a commit of what has
+changed. Other keys of the page stay. Any damage ends it, and nothing is changed.
 
-A browser that got its data by export does not know what other devices have committed since. --parent names the
-commit that was exported: what the browser has changed is merged with the rest then, record by record.
+A browser that got its data by export does not know what other devices have committed since.
+--parent names the commit that was exported: what the browser has changed is merged with the rest
+then, record by record.
 
 The page is created when it does not exist, and so is the repository when its directory is absent or
 empty, which is told. A repository is never created among other files: see init.
@@ -419,10 +422,10 @@ func (a *app) indexeddbExportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export LEDGER/PAGE DIR",
 		Short: "Write the databases of a page for a browser",
-		Long: `Write the databases of a page as a directory that a browser opens, with the blobs in a directory beside it.
-Both are made in DIR, which is PROFILE/IndexedDB for a browser to find them, and are named by the
-origin to which the databases belong. They must not exist there; the browser has to be closed.
-When DIR itself ends in .indexeddb.leveldb, it is what is made.`,
+		Long: `Write the databases of a page as a directory that a browser opens, with the blobs in a directory
+beside it. Both are made in DIR, which is PROFILE/IndexedDB for a browser to find them, and are
+named by the origin to which the databases belong. They must not exist there; the browser has to be
+closed. When DIR itself ends in .indexeddb.leveldb, it is what is made.`,
 		Example: `  ledgerd indexeddb export app/db ~/.config/chromium/Default/IndexedDB
   ledgerd indexeddb export app/db out --at HEAD~1`,
 		Args:              cobra.ExactArgs(2),

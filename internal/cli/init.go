@@ -22,8 +22,8 @@ func (a *app) initCommand() *cobra.Command {
 		Long: `Create an empty repository in the directory of --dir, which must be absent or empty. Where there is
 a repository already, nothing happens.
 
-The first import into a directory that is absent or empty creates one too, and says so, and
-clone makes one of what a bucket has. No other verb creates a repository, so that a directory that was
+The first import into a directory that is absent or empty creates one too, and says so, and clone
+makes one of what a bucket has. No other verb creates a repository, so that a directory that was
 mistyped is an error.`,
 		Example: `  ledgerd init
   ledgerd --dir data init`,

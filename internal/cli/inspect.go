@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/filetree"
 	"github.com/spf13/cobra"
 )
 
@@ -16,17 +17,18 @@ type inspectFlags struct {
 }
 
 // views are what inspect shows.
-var views = []string{"rows", "commits", "tree", "pieces", "refs"}
+var views = []string{"key", "rows", "commits", "tree", "pieces", "refs"}
 
 func (a *app) inspectCommand() *cobra.Command {
 	var f inspectFlags
 	cmd := &cobra.Command{
-		Use:     "inspect LEDGER/PAGE [rows [FAMILY] | commits | tree | pieces [KEY] | refs]",
+		Use:     "inspect LEDGER/PAGE [key KEY | rows [FAMILY] | commits | tree | pieces [KEY] | refs]",
 		GroupID: groupCare,
 		Short:   "Look inside a page",
 		Long: `Show how a page is stored.
 
-    (nothing)  what it takes on disk, and a summary of its tree
+    (nothing)  its id, newest commit, heads, tags, what it takes on disk, and a summary of its tree
+    key        size, priority and object of the value under KEY, and the attributes of an imported file
     rows       the rows of its index, as KEY and VALUE, all or of one FAMILY:
                ` + familiesText() + `
     commits    the newest commits: what each changed, its tree, and what it shares with its parent's
@@ -37,6 +39,7 @@ func (a *app) inspectCommand() *cobra.Command {
 Rows are printed as the format describes them, such as heads/{commit_id}; binary parts are
 hexadecimal.`,
 		Example: `  ledgerd inspect src
+  ledgerd inspect src key README.md --at HEAD~3
   ledgerd inspect src rows heads
   ledgerd inspect src tree --at HEAD~1
   ledgerd inspect src pieces big.iso`,
@@ -46,8 +49,8 @@ hexadecimal.`,
 			return a.inspect(ctx, cmd, args, f)
 		}),
 	}
-	cmd.Flags().StringVar(&f.at, "at", "", "revision to look at (default HEAD); for tree and pieces")
-	cmd.Flags().IntVarP(&f.limit, "limit", "n", 0, "show no more than this many rows or commits (default: all rows, 20 commits)")
+	cmd.Flags().StringVar(&f.at, "at", "", "revision to look at (default HEAD); for key, tree and pieces")
+	addLimit(cmd, &f.limit, "show no more than this many rows or commits (default: all rows, 20 commits)")
 	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }
@@ -59,7 +62,9 @@ func (a *app) inspect(ctx context.Context, cmd *cobra.Command, args []string, f 
 	switch {
 	case view != "" && !slices.Contains(views, view):
 		return usagef(cmd, "cannot inspect %q, want one of %s", view, strings.Join(views, ", "))
-	case len(args) == 3 && view != "rows" && view != "pieces":
+	case view == "key" && len(args) < 3:
+		return usagef(cmd, "inspect key wants a KEY")
+	case len(args) == 3 && view != "rows" && view != "pieces" && view != "key":
 		return usagef(cmd, "inspect %s takes no further argument", view)
 	case f.limit < 0:
 		return usagef(cmd, "--limit is %d, want 0 or more", f.limit)
@@ -77,17 +82,97 @@ func (a *app) inspect(ctx context.Context, cmd *cobra.Command, args []string, f 
 			switch {
 			case view == "tree":
 				return a.inspectTree(ctx, page, snap.Commit().ID)
-			case view == "pieces" && len(args) == 3:
-				return a.inspectValue(ctx, cmd, page, snap, args[2], f.at)
+			case len(args) == 3:
+				key, err := a.key(cmd, args[2])
+				if err != nil {
+					return err
+				}
+				if view == "key" {
+					return a.statKey(ctx, page, snap, key, f.at)
+				}
+				return a.inspectValue(ctx, page, snap, key, f.at)
 			case view == "pieces":
 				return a.inspectPieces(ctx, snap)
 			}
-			if err := a.statPage(ctx, cmd, page, ""); err != nil {
+			if err := a.statPage(ctx, page); err != nil {
 				return err
 			}
 			return a.inspectTree(ctx, page, snap.Commit().ID)
 		})
 	})
+}
+
+func (a *app) statKey(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot, key []byte, at string) error {
+	item, err := filetree.Stat(ctx, snap, key)
+	if err != nil {
+		return a.noKey(page, key, at, err)
+	}
+	if item.Problem != nil {
+		a.warn(fmt.Errorf("attributes of %s: %w", a.shortKey(key), item.Problem))
+	}
+	if a.json {
+		return a.emit(newEntryJSON(item))
+	}
+	e := item.Entry
+	a.printf("key       %s\nsize      %d\npriority  %s\n", a.keyText(e.Key), e.Size, e.Priority)
+	if e.Inline {
+		a.printf("object    inline in the tree\n")
+	} else {
+		a.printf("object    %s\n", e.Object)
+	}
+	if at := item.Attributes; at != nil {
+		a.printf("type      %s\nmode      %s\n", at.Type, at)
+		if at.Type != filetree.Directory {
+			a.printf("modified  %s\n", timeText(at.ModTime))
+		}
+	}
+	return nil
+}
+
+// pageStatJSON is a page as inspect --json prints it.
+type pageStatJSON struct {
+	Page         string     `json:"page"`
+	Ledger       jsonBytes  `json:"ledger"`
+	Name         *jsonBytes `json:"name,omitempty"`
+	ID           string     `json:"id"`
+	Heads        []string   `json:"heads"`
+	Newest       commitJSON `json:"newest"`
+	Segments     int        `json:"segments"`
+	SegmentBytes int64      `json:"segmentBytes"`
+	IndexBytes   int64      `json:"indexBytes"`
+}
+
+func (a *app) statPage(ctx context.Context, page *ledger.Page) error {
+	heads, err := page.Heads(ctx)
+	if err != nil {
+		return err
+	}
+	stats, err := page.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	n, err := namesOf(ctx, page)
+	if err != nil {
+		return err
+	}
+	newest := heads[len(heads)-1]
+	if a.json {
+		j := pageStatJSON{
+			Page: pageText(page), Ledger: jsonBytes(page.Ledger().Name()), ID: page.ID().String(), Newest: newCommitJSON(newest, n),
+			Segments: stats.Segments, SegmentBytes: stats.SegmentBytes, IndexBytes: stats.IndexBytes,
+		}
+		if name := jsonBytes(page.Name()); len(name) > 0 {
+			j.Name = &name
+		}
+		for _, h := range heads {
+			j.Heads = append(j.Heads, h.ID.String())
+		}
+		return a.emit(j)
+	}
+	a.printf("page        %s\nid          %s\nnewest      %s (%s, generation %d)\n", pageText(page), page.ID(), newest.ID, timeText(newest.Time), newest.Generation)
+	a.printf("heads       %d\ntags        %d\n", len(heads), n.count)
+	a.printf("log         %s in %s\nindex       %s\n", sizeText(stats.SegmentBytes), countText(stats.Segments, "segment"), sizeText(stats.IndexBytes))
+	return nil
 }
 
 // rowJSON is a row of the index as --json prints it.
@@ -271,11 +356,7 @@ type pieceJSON struct {
 	Size  int64  `json:"size"`
 }
 
-func (a *app) inspectValue(ctx context.Context, cmd *cobra.Command, page *ledger.Page, snap *ledger.Snapshot, text, at string) error {
-	key, err := a.key(cmd, text)
-	if err != nil {
-		return err
-	}
+func (a *app) inspectValue(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot, key []byte, at string) error {
 	entry, err := snap.Stat(ctx, key)
 	if err != nil {
 		return a.noKey(page, key, at, err)
@@ -449,7 +530,7 @@ func (a *app) completeViews(cmd *cobra.Command, args []string, toComplete string
 		return views, cobra.ShellCompDirectiveNoFileComp
 	case args[1] == "rows":
 		return ledger.RowFamilies(), cobra.ShellCompDirectiveNoFileComp
-	case args[1] == "pieces":
+	case args[1] == "pieces", args[1] == "key":
 		return a.completeKeys(cmd, args[:1], toComplete)
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp

@@ -58,9 +58,9 @@ func (a *app) keyShowCommand() *cobra.Command {
 		Use:   "show [PATH]",
 		Short: "Verify a key file and show which key it holds, or how to pair a device",
 		Long: `Verify the key file PATH and print an id that tells its key from others and nothing else about it:
-files with the same id hold the same key. Without PATH it is the key file of the repository's cloud, and what to
-type on another device follows, with the id of the bucket: that tells this bucket from another one
-with the same key.`,
+files with the same id hold the same key. Without PATH it is the key file of the repository's cloud,
+and what to type on another device follows, with the id of the bucket: that tells this bucket from
+another one with the same key.`,
 		Example: `  ledgerd key show ~/ledger.key
   ledgerd key show`,
 		Args: cobra.MaximumNArgs(1),

@@ -203,7 +203,8 @@ func (a *app) keyListCommand() *cobra.Command {
 		Use:   "ls",
 		Short: "List what opens the cloud, and its devices",
 		Long: `List the slots that open the cloud, and the devices that have put commits into it: each with an id
-that follows from its key, about when it did so last, and what it called itself. Devices are those that the pages here know of.`,
+that follows from its key, about when it did so last, and what it called itself. Devices are those
+that the pages here know of.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
@@ -244,12 +245,12 @@ func (a *app) keyAddCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add file PATH | passphrase | words",
 		Short: "Add a key file, a passphrase or recovery words that open the cloud",
-		Long: `Add what opens the cloud beside what does so already: the key file PATH (see key init), a passphrase,
-which is asked for, or recovery words. Words are 24 English words with a checksum, printed once and kept
-nowhere: write them down. Two requests are made; nothing is uploaded again.
+		Long: `Add what opens the cloud beside what does so already: the key file PATH (see key init), a
+passphrase, which is asked for, or recovery words. Words are 24 English words with a checksum,
+printed once and kept nowhere: write them down. Two requests are made; nothing is uploaded again.
 
-A passphrase is changed by adding the new one, setting the cloud with it on each device, and removing
-the old one with key rm.`,
+A passphrase is changed by adding the new one, setting the cloud with it on each device, and
+removing the old one with key rm.`,
 		Example: `  ledgerd key add words --label 'paper in the safe'
   ledgerd key add passphrase
   ledgerd key add file ~/phone.key --label phone`,
@@ -343,9 +344,9 @@ func (a *app) keyRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm SLOT...",
 		Short: "Remove what opens the cloud",
-		Long: `Remove slots: whoever has nothing else does not read what is written from now on, which is sealed with a
-new key. It is the same as key rotate --without. SLOT is the id, its beginning, or the label. The slot that is used here cannot be removed
-here: set the cloud with another one first.`,
+		Long: `Remove slots: whoever has nothing else does not read what is written from now on, which is sealed
+with a new key. It is the same as key rotate --without. SLOT is the id, its beginning, or the label.
+The slot that is used here cannot be removed here: set the cloud with another one first.`,
 		Example: "  ledgerd key rm 5f3a90c1",
 		Args:    cobra.MinimumNArgs(1),
 	}
@@ -362,11 +363,11 @@ func (a *app) keyRotateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "Seal what is written from now on with a new key, without a lost device",
-		Long: `Make a new data key: what is written from now on is sealed with it. What is there stays as it is. It takes
-three requests, however much there is.
+		Long: `Make a new data key: what is written from now on is sealed with it. What is there stays as it is. It
+takes three requests, however much there is.
 
-With --without the slot no longer opens the cloud, so that a device that has nothing else is shut out of
-all that is written from now on.`,
+With --without the slot no longer opens the cloud, so that a device that has nothing else is shut
+out of all that is written from now on.`,
 		Example: `  ledgerd key rotate
   ledgerd key rotate --without phone`,
 		Args: cobra.NoArgs,
@@ -385,9 +386,9 @@ func (a *app) keyRecoverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover URL PATH",
 		Short: "Open a cloud with recovery words, and make a new key file for it",
-		Long: `Open the keyring of the bucket at URL with recovery words, which are asked for, make the new key file PATH, and add
-it to the keyring. Then clone, or cloud set, takes that file. No repository is needed. The words stay good: remove
-them with key rm when somebody may have seen them.`,
+		Long: `Open the keyring of the bucket at URL with recovery words, which are asked for, make the new key
+file PATH, and add it to the keyring. Then clone, or cloud set, takes that file. No repository is
+needed. The words stay good: remove them with key rm when somebody may have seen them.`,
 		Example: "  ledgerd key recover gs://my-bucket/notes ~/ledger.key",
 		Args:    cobra.ExactArgs(2),
 	}

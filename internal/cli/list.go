@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
@@ -23,40 +24,124 @@ type lsFlags struct {
 func (a *app) lsCommand() *cobra.Command {
 	var f lsFlags
 	cmd := &cobra.Command{
-		Use:     "ls LEDGER/PAGE [PREFIX]",
+		Use:     "ls [LEDGER/PAGE [PREFIX] | LEDGER/]",
 		GroupID: groupKeys,
-		Short:   "List keys",
-		Long: `List the keys of a page in the order of their bytes, one a line. PREFIX limits them to those
-that begin with it.
+		Short:   "List pages, or the keys of a page",
+		Long: `List the pages of the repository, or with a slash behind the name those of one ledger, as other
+verbs know them. With -l each line has the id, what the page takes on disk, and when it was last
+closed. Pages that were evicted are listed too: they come back when they are used.
 
-With -l each line has the mode (of imported files), the size in bytes, the modification
+With LEDGER/PAGE list the keys of that page in the order of their bytes, one a line; LEDGER alone is
+the root page of a ledger. PREFIX limits the keys to those that begin with it.
+
+With -l the line of a key has the mode (of imported files), the size in bytes, the modification
 time, and the target of a link; a size followed by z is of a value with priority lazy.
 An imported file is two entries of the page, content and attributes, and one line here;
 --raw shows every entry by itself.
 
 A key that is not printable is quoted as in Go or JSON; --hex and --json give every key exactly.`,
-		Example: `  ledgerd ls src
+		Example: `  ledgerd ls
+  ledgerd ls notes/ -l
+  ledgerd ls src
   ledgerd ls src docs/ -l
   ledgerd ls src --at 2024-05-01
   ledgerd ls events --reverse --limit 10
   ledgerd ls src --json | jq -r .key`,
-		Args:              cobra.RangeArgs(1, 2),
+		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		f.hasStart = cmd.Flags().Changed("start")
+		if len(args) == 0 || len(args) == 1 && strings.HasSuffix(args[0], "/") {
+			return a.lsPages(ctx, cmd, args, f.long)
+		}
 		return a.ls(ctx, cmd, args, f)
 	})
 	flags := cmd.Flags()
 	flags.StringVar(&f.at, "at", "", "revision to read (default HEAD)")
 	flags.StringVar(&f.start, "start", "", "first key to list; with --reverse too, going down from it")
-	flags.BoolVarP(&f.long, "long", "l", false, "show mode, size, time and target")
+	flags.BoolVarP(&f.long, "long", "l", false, "show mode, size, time and target; of a page id, size and time")
 	flags.BoolVar(&f.raw, "raw", false, "list every entry, attributes by themselves")
 	flags.BoolVar(&f.reverse, "reverse", false, "from the last key to the first")
 	flags.BoolVar(&f.keysOnly, "keys-only", false, "with --json print the keys alone")
-	flags.IntVar(&f.limit, "limit", 0, "list no more than this many (default: all)")
+	addLimit(cmd, &f.limit, "list no more than this many (default: all)")
 	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
+}
+
+// lsPages lists the pages of the repository or of a ledger.
+func (a *app) lsPages(ctx context.Context, cmd *cobra.Command, args []string, long bool) error {
+	for _, name := range []string{"at", "start", "raw", "reverse", "keys-only", "limit"} {
+		if cmd.Flags().Changed(name) {
+			return usagef(cmd, "--%s is for the keys of a page: name one", name)
+		}
+	}
+	set, err := a.parsePageSet(cmd, args)
+	if err != nil {
+		return err
+	}
+	return a.read(ctx, func(repo *ledger.Repository) error {
+		pages, err := repo.Pages(ctx)
+		if err != nil {
+			return fmt.Errorf("list pages: %w", err)
+		}
+		pages = slices.DeleteFunc(pages, func(p ledger.PageInfo) bool { return !set.has(p.PageRef) })
+		if len(pages) == 0 && !set.all {
+			return a.none(&set)
+		}
+		width := 0
+		for _, p := range pages {
+			width = max(width, len(nameOf(p.Ledger, p.Name, p.ID)))
+		}
+		for _, p := range pages {
+			name := nameOf(p.Ledger, p.Name, p.ID)
+			switch {
+			case a.json:
+				if err := a.emit(newPageJSON(p)); err != nil {
+					return err
+				}
+			case !long:
+				a.printf("%s\n", name)
+			default:
+				a.printf("%-*s  %s  %10s  %s\n", width, name, p.ID, sizeText(p.SizeBytes), closedText(p))
+			}
+		}
+		return nil
+	})
+}
+
+// closedText is when a page was last closed, for people.
+func closedText(p ledger.PageInfo) string {
+	switch {
+	case p.State == ledger.PageEvicted:
+		return "in the cloud only"
+	case p.LastClosed.IsZero():
+		return "-"
+	}
+	return p.LastClosed.UTC().Format("2006-01-02 15:04:05")
+}
+
+// pageJSON is a page as ls --json prints it.
+type pageJSON struct {
+	Page       string     `json:"page"`
+	Ledger     jsonBytes  `json:"ledger"`
+	Name       *jsonBytes `json:"name,omitempty"`
+	ID         string     `json:"id"`
+	Size       int64      `json:"size"`
+	LastClosed string     `json:"lastClosed,omitempty"`
+	Away       bool       `json:"inCloudOnly,omitempty"`
+}
+
+func newPageJSON(p ledger.PageInfo) pageJSON {
+	j := pageJSON{Page: nameOf(p.Ledger, p.Name, p.ID), Ledger: jsonBytes(p.Ledger), ID: p.ID.String(), Size: p.SizeBytes, Away: p.State == ledger.PageEvicted}
+	if p.Name != "" {
+		name := jsonBytes(p.Name)
+		j.Name = &name
+	}
+	if !p.LastClosed.IsZero() {
+		j.LastClosed = timeText(p.LastClosed)
+	}
+	return j
 }
 
 func (a *app) ls(ctx context.Context, cmd *cobra.Command, args []string, f lsFlags) error {
@@ -161,116 +246,6 @@ func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
 // keyJSON is a key by itself as --json prints it.
 type keyJSON struct {
 	Key jsonBytes `json:"key"`
-}
-
-func (a *app) statCommand() *cobra.Command {
-	var at string
-	cmd := &cobra.Command{
-		Use:     "stat LEDGER/PAGE [KEY]",
-		GroupID: groupKeys,
-		Short:   "Describe a key or a page",
-		Long: `Describe a key without reading its value: size, priority, the object that holds the value, and
-the attributes of an imported file. Without KEY describe the page: its id, newest
-commit, heads, tags, and what it takes on disk.`,
-		Example: `  ledgerd stat src README.md
-  ledgerd stat src README.md --at HEAD~3
-  ledgerd stat src`,
-		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: a.completeKeys,
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
-				if len(args) == 2 {
-					return a.statKey(ctx, cmd, page, args[1], at)
-				}
-				return a.statPage(ctx, cmd, page, at)
-			})
-		}),
-	}
-	cmd.Flags().StringVar(&at, "at", "", "revision to read (default HEAD)")
-	a.completeFlag(cmd, "at", a.completeRevisionFlag)
-	return cmd
-}
-
-func (a *app) statKey(ctx context.Context, cmd *cobra.Command, page *ledger.Page, text, at string) error {
-	key, err := a.key(cmd, text)
-	if err != nil {
-		return err
-	}
-	return a.snapshot(ctx, page, at, func(snap *ledger.Snapshot) error {
-		item, err := filetree.Stat(ctx, snap, key)
-		if err != nil {
-			return a.noKey(page, key, at, err)
-		}
-		if item.Problem != nil {
-			a.warn(fmt.Errorf("attributes of %s: %w", a.shortKey(key), item.Problem))
-		}
-		if a.json {
-			return a.emit(newEntryJSON(item))
-		}
-		e := item.Entry
-		a.printf("key       %s\nsize      %d\npriority  %s\n", a.keyText(e.Key), e.Size, e.Priority)
-		if e.Inline {
-			a.printf("object    inline in the tree\n")
-		} else {
-			a.printf("object    %s\n", e.Object)
-		}
-		if at := item.Attributes; at != nil {
-			a.printf("type      %s\nmode      %s\n", at.Type, at)
-			if at.Type != filetree.Directory {
-				a.printf("modified  %s\n", timeText(at.ModTime))
-			}
-		}
-		return nil
-	})
-}
-
-// pageStatJSON is a page as stat --json prints it.
-type pageStatJSON struct {
-	Page         string     `json:"page"`
-	Ledger       jsonBytes  `json:"ledger"`
-	Name         *jsonBytes `json:"name,omitempty"`
-	ID           string     `json:"id"`
-	Heads        []string   `json:"heads"`
-	Newest       commitJSON `json:"newest"`
-	Segments     int        `json:"segments"`
-	SegmentBytes int64      `json:"segmentBytes"`
-	IndexBytes   int64      `json:"indexBytes"`
-}
-
-func (a *app) statPage(ctx context.Context, cmd *cobra.Command, page *ledger.Page, at string) error {
-	if at != "" {
-		return usagef(cmd, "--at needs a KEY; show describes a commit")
-	}
-	heads, err := page.Heads(ctx)
-	if err != nil {
-		return err
-	}
-	stats, err := page.Stats(ctx)
-	if err != nil {
-		return err
-	}
-	n, err := namesOf(ctx, page)
-	if err != nil {
-		return err
-	}
-	newest := heads[len(heads)-1]
-	if a.json {
-		j := pageStatJSON{
-			Page: pageText(page), Ledger: jsonBytes(page.Ledger().Name()), ID: page.ID().String(), Newest: newCommitJSON(newest, n),
-			Segments: stats.Segments, SegmentBytes: stats.SegmentBytes, IndexBytes: stats.IndexBytes,
-		}
-		if name := jsonBytes(page.Name()); len(name) > 0 {
-			j.Name = &name
-		}
-		for _, h := range heads {
-			j.Heads = append(j.Heads, h.ID.String())
-		}
-		return a.emit(j)
-	}
-	a.printf("page        %s\nid          %s\nnewest      %s (%s, generation %d)\n", pageText(page), page.ID(), newest.ID, timeText(newest.Time), newest.Generation)
-	a.printf("heads       %d\ntags        %d\n", len(heads), n.count)
-	a.printf("log         %s in %s\nindex       %s\n", sizeText(stats.SegmentBytes), countText(stats.Segments, "segment"), sizeText(stats.IndexBytes))
-	return nil
 }
 
 // names are what commits of a page are called.

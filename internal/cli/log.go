@@ -17,9 +17,9 @@ const (
 )
 
 type logFlags struct {
-	from, format     string
+	at, format       string
 	limit            int
-	all, oneline     bool
+	heads, oneline   bool
 	graph, conflicts bool
 }
 
@@ -29,11 +29,11 @@ func (a *app) logCommand() *cobra.Command {
 		Use:     "log LEDGER/PAGE",
 		GroupID: groupHistory,
 		Short:   "List the commits of a page",
-		Long: `List the commits of a page, newest first, from HEAD or --from REV back to the first. With
---all it starts from every head: there is more than one when siblings wait to be merged.
+		Long: `List the commits of a page, newest first, from HEAD or --at REV back to the first. With
+--heads it starts from every head: there is more than one when siblings wait to be merged.
 The implied first commit of every page, which is empty, is not listed.
 
-With --graph the lines between the commits are drawn, from every head unless --from is given:
+With --graph the lines between the commits are drawn, from every head unless --at is given:
 
     *      3b1c5d1a0c7e (HEAD) 2024-05-01 12:00:09 merge
     |\
@@ -55,7 +55,7 @@ default) everything.`,
   ledgerd log src --graph --oneline
   ledgerd log src --conflicts
   ledgerd log src --format id -n 1           the id of HEAD, for scripts
-  ledgerd log src --from v1
+  ledgerd log src --at v1
   ledgerd log src --json | jq -r .message`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePages,
@@ -64,15 +64,15 @@ default) everything.`,
 		return a.log(ctx, cmd, args[0], f)
 	})
 	flags := cmd.Flags()
-	flags.IntVarP(&f.limit, "limit", "n", 0, "list no more than this many (default: all)")
-	flags.StringVar(&f.from, "from", "", "revision to start from (default HEAD)")
-	flags.BoolVar(&f.all, "all", false, "start from every head")
+	addLimit(cmd, &f.limit, "list no more than this many (default: all)")
+	flags.StringVar(&f.at, "at", "", "revision to start from (default HEAD)")
+	flags.BoolVar(&f.heads, "heads", false, "start from every head")
 	flags.BoolVar(&f.graph, "graph", false, "draw the lines between commits; starts from every head")
 	flags.BoolVar(&f.conflicts, "conflicts", false, "show what merges have decided")
 	flags.BoolVar(&f.oneline, "oneline", false, "the same as --format oneline")
 	flags.StringVar(&f.format, "format", formatFull, "id, oneline or full")
-	cmd.MarkFlagsMutuallyExclusive("from", "all")
-	a.completeFlag(cmd, "from", a.completeRevisionFlag)
+	cmd.MarkFlagsMutuallyExclusive("at", "heads")
+	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	a.completeFlag(cmd, "format", words(formatID, formatOneline, formatFull))
 	return cmd
 }
@@ -109,11 +109,11 @@ func (a *app) log(ctx context.Context, cmd *cobra.Command, name string, f logFla
 		}
 		from := []ledger.CommitID{n.newest}
 		switch {
-		case f.from != "":
-			if from[0], err = a.resolve(ctx, page, f.from); err != nil {
+		case f.at != "":
+			if from[0], err = a.resolve(ctx, page, f.at); err != nil {
 				return err
 			}
-		case f.all, f.graph:
+		case f.heads, f.graph:
 			from = nil
 		}
 		p := a.newLogPrinter(page, n, f)

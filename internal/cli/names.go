@@ -79,6 +79,46 @@ func (a *app) pageRefs(cmd *cobra.Command, args []string) ([]ledger.PageRef, err
 	return refs, nil
 }
 
+// pageSet is a page, all pages of a ledger, or all pages of the repository.
+type pageSet struct {
+	all    bool // of the repository
+	ledger bool // of the ledger of name
+	name   pageName
+}
+
+// parsePageSet reads LEDGER/PAGE, LEDGER for the root page, or LEDGER/ for all pages of a ledger.
+// Without an argument it is all pages.
+func (a *app) parsePageSet(cmd *cobra.Command, args []string) (pageSet, error) {
+	if len(args) == 0 {
+		return pageSet{all: true}, nil
+	}
+	text, whole := strings.CutSuffix(args[0], "/")
+	name, err := parsePageName(cmd, text)
+	if err != nil {
+		return pageSet{}, err
+	}
+	if whole && (name.page != "" || name.id != nil) {
+		return pageSet{}, usagef(cmd, "%q names a page, want LEDGER/ for all pages of a ledger", args[0])
+	}
+	if !whole {
+		a.named = []pageName{name}
+	}
+	return pageSet{ledger: whole, name: name}, nil
+}
+
+// has reports whether a page is in the set.
+func (s *pageSet) has(page ledger.PageRef) bool {
+	return s.all || s.ledger && page.Ledger == s.name.ledger || !s.ledger && page == s.name.ref()
+}
+
+// none is the error of verbs that list pages when the set has none.
+func (a *app) none(s *pageSet) error {
+	if s.ledger {
+		return withHint(classedf(ledger.ErrNotFound, "ledger %q has no pages in this repository", s.name.ledger), "%s", a.command("ls"))
+	}
+	return a.noPage(s.name)
+}
+
 var errEscape = errors.New("a percent sign must be followed by two hexadecimal digits; the sign itself is written %25")
 
 // unescape replaces %XX by the byte with that number.

@@ -27,6 +27,7 @@ const rootExample = `  ledgerd --dir data init                    create a repos
   ledgerd --dir data log src                 its history
   ledgerd --dir data export src out          write the tree back
   ledgerd --dir data put notes greeting hi   one key
+  ledgerd --dir data ls                      the pages
   ledgerd --dir data get notes greeting
   ledgerd --dir data check                   verify everything`
 
@@ -48,14 +49,15 @@ func (a *app) root() *cobra.Command {
 		},
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.dir, "dir", "", "directory of the repository (default: $LEDGER_DIR, else "+defaultDirText()+")")
+	flags.StringVar(&a.dir, "dir", "", "directory of the repository (default: $LEDGER_DIR, else one of the platform, see: ledgerd help environment)")
 	flags.BoolVar(&a.json, "json", false, "print one JSON object a line (see: ledgerd help json)")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print results and errors only")
 	flags.BoolVar(&a.noProgress, "no-progress", false, "show no progress on a terminal")
 	flags.BoolVar(&a.hex, "hex", false, "keys and prefixes are hexadecimal digits, as arguments and in the output")
 	flags.StringVar(&a.device, "device", "", "name of this device, recorded in commits")
+	root.Flags().Bool("version", false, "print the version of ledgerd") // no -v, which others mean otherwise
 	flags.DurationVar(&a.lockTimeout, "lock-timeout", defaultLockTimeout, "how long to wait while another process holds the repository")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{flagError(err), cmd.CommandPath()} })
+	root.SetFlagErrorFunc(unknownFlag)
 	root.SetHelpCommand(helpCommand())
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 
@@ -67,12 +69,13 @@ func (a *app) root() *cobra.Command {
 		&cobra.Group{ID: groupCare, Title: "Repository:"},
 	)
 	root.AddCommand(
-		a.putCommand(), a.getCommand(), a.lsCommand(), a.rmCommand(), a.statCommand(), a.catalogCommand(),
+		a.putCommand(), a.getCommand(), a.lsCommand(), a.rmCommand(), a.catalogCommand(), a.permazenCommand(),
 		a.importCommand(), a.exportCommand(), a.indexeddbCommand(),
 		a.logCommand(), a.showCommand(), a.diffCommand(), a.tagCommand(), a.restoreCommand(),
 		a.mergeCommand(), a.whyCommand(), a.undoCommand(), a.watchCommand(),
-		a.keyCommand(), a.serveCommand(), a.cloudCommand(), a.syncCommand(), a.cloneCommand(), a.prefetchCommand(),
-		a.initCommand(), a.pagesCommand(), a.inspectCommand(), a.checkCommand(), a.jsckCommand(), a.statusCommand(), a.usageCommand(), a.gcCommand(), a.compactCommand(), a.evictCommand(), a.deleteCommand(), a.backupCommand(), a.completionCommand(),
+		a.keyCommand(), a.serveCommand(), a.cloudCommand(), a.syncCommand(), a.cloneCommand(), a.fetchCommand(),
+		a.initCommand(), a.inspectCommand(), a.checkCommand(), a.statusCommand(), a.usageCommand(), a.gcCommand(), a.compactCommand(), a.evictCommand(),
+		a.deleteCommand(), a.backupCommand(), a.completionCommand(),
 	)
 	root.AddCommand(topics()...)
 	return root
@@ -211,7 +214,7 @@ func (a *app) noPage(name pageName) error {
 	if a.verb.Name() == "sync" {
 		where = ", nor in the bucket"
 	}
-	return withHint(classedf(errNoPage, "page %s does not exist in %s%s", quoted(name.text), quoted(a.dir), where), "%s", a.command("pages"))
+	return withHint(classedf(errNoPage, "page %s does not exist in %s%s", quoted(name.text), quoted(a.dir), where), "%s", a.command("ls"))
 }
 
 // access says what a verb does with its page.

@@ -34,22 +34,11 @@ func runsHere(cmd *cobra.Command) bool {
 }
 
 type serveFlags struct {
-	passphraseFile         string
-	uploadKiB, downloadKiB int64
-	minPoll, maxPoll       time.Duration
-	noGC                   bool
-	space                  spaceFlags
-}
-
-// bounds reads the flags about space and pace.
-func (f *serveFlags) bounds(cmd *cobra.Command, o *ledger.Options) error {
-	switch {
-	case f.uploadKiB < 0 || f.downloadKiB < 0:
-		return usagef(cmd, "--upload-limit and --download-limit want 0 or more")
-	case f.minPoll < 0 || f.maxPoll < 0:
-		return usagef(cmd, "--min-poll and --max-poll want 0 or more")
-	}
-	return f.space.options(cmd, o)
+	passphraseFile   string
+	minPoll, maxPoll time.Duration
+	noGC             bool
+	space            spaceFlags
+	pace             paceFlags
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -58,38 +47,42 @@ func (a *app) serveCommand() *cobra.Command {
 		Use:     "serve",
 		GroupID: groupCloud,
 		Short:   "Keep the repository in step with the cloud until it is stopped",
-		Long: `Hold the repository and sync all its pages in the background, in both directions, until an interrupt. Heads
-that stand beside each other are merged as they come. Pages of other devices are created. Garbage is
-collected a little at a time. A repository is not created: see init, import and clone.
+		Long: `Hold the repository and sync all its pages in the background, in both directions, until an
+interrupt. Heads that stand beside each other are merged as they come. Pages of other devices are
+created. Garbage is collected a little at a time. A repository is not created: see init, import and
+clone.
 
-When sync of a page fails, a line on the standard error says so, with the time and what to do. The line comes
-again after a minute while that lasts, then after twice as long each time, up to 4 hours. Where nothing can be
-synced at all, as without the key, serve ends with an error.
+When sync of a page fails, a line on the standard error says so, with the time and what to do. The
+line comes again after a minute while that lasts, then after twice as long each time, up to 4 hours.
+Where nothing can be synced at all, as without the key, serve ends with an error.
 
-With --quota and --keep-free pages that the cloud has are evicted by themselves when the pages take more, or
-less is free on the disk: the one that was closed longest ago first. --keep-values lets long values go that the
-cloud has and that were not read for longest. They come back when they are used.
+With --quota and --keep-free pages that the cloud has are evicted by themselves when the pages take
+more, or less is free on the disk: the one that was closed longest ago first. --keep-values lets
+long values go that the cloud has and that were not read for longest. They come back when they are
+used.
 
-While serve runs, all other verbs on this repository go through it, over a socket in the repository that
-only its owner can use: they work as they do without it.`,
+While serve runs, all other verbs on this repository go through it, over a socket in the repository
+that only its owner can use: they work as they do without it.`,
 		Example: `  ledgerd --dir data serve
-  ledgerd serve --upload-limit 512 --max-poll 30s
+  ledgerd serve --upload-limit 512K --max-poll 30s
   ledgerd serve --quota 20G --keep-free 5G`,
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, _ []string) error { return a.serve(ctx, cmd, f) })
 	flags := cmd.Flags()
 	flags.StringVar(&f.passphraseFile, "passphrase-file", "", "file with the passphrase of the cloud, one line")
-	flags.Int64Var(&f.uploadKiB, "upload-limit", 0, "KiB a second at most (0: no limit)")
-	flags.Int64Var(&f.downloadKiB, "download-limit", 0, "KiB a second at most (0: no limit)")
 	flags.DurationVar(&f.minPoll, "min-poll", 0, "look for changes of others at most this often (default 2s)")
 	flags.DurationVar(&f.maxPoll, "max-poll", 0, "look for changes of others at least this often, also when nothing happens (default 5m)")
 	flags.BoolVar(&f.noGC, "no-gc", false, "leave garbage to gc")
 	f.space.add(cmd)
+	f.pace.add(cmd)
 	return cmd
 }
 
 func (a *app) serve(ctx context.Context, cmd *cobra.Command, f serveFlags) error {
+	if f.minPoll < 0 || f.maxPoll < 0 {
+		return usagef(cmd, "--min-poll and --max-poll want 0 or more")
+	}
 	if a.dir == "" {
 		return a.noDirectory()
 	}
@@ -103,12 +96,10 @@ func (a *app) serve(ctx context.Context, cmd *cobra.Command, f serveFlags) error
 	o := ledger.Options{MustExist: true} // as sync: a directory that was mistyped must not be taken for one without pages
 	a.complete(&o)
 	o.Merge.Manual, o.Sync.Manual = false, false
-	o.Sync.Limits.UploadBytesPerSecond, o.Sync.Limits.DownloadBytesPerSecond = f.uploadKiB<<10, f.downloadKiB<<10
 	o.Sync.MinPoll, o.Sync.MaxPoll, o.Sync.OpenPages = f.minPoll, f.maxPoll, servedPages
 	o.Collection.Off = f.noGC
-	if err := f.bounds(cmd, &o); err != nil {
-		return err
-	}
+	f.space.options(&o)
+	f.pace.options(&o)
 	had := looseMode(a.dir)
 	repo, err := ledger.Open(ctx, a.dir, &o)
 	if err != nil {

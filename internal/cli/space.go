@@ -8,28 +8,18 @@ import (
 )
 
 // spaceFlags bound what pages take on this disk.
-type spaceFlags struct{ quota, free, values string }
+type spaceFlags struct{ quota, free, values sizeFlag }
 
 func (f *spaceFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.quota, "quota", "", "what the pages may take, such as 20G (default: no bound)")
-	flags.StringVar(&f.free, "keep-free", "", "what stays free on the disk, such as 5G (default: no bound)")
-	flags.StringVar(&f.values, "keep-values", "", "how much stays of the values that the cloud has, such as 10G (default: all)")
+	flags.Var(&f.quota, "quota", "what the pages may take, such as 20G (default: no bound)")
+	flags.Var(&f.free, "keep-free", "what stays free on the disk, such as 5G (default: no bound)")
+	flags.Var(&f.values, "keep-values", "how much stays of the values that the cloud has, such as 10G (default: all)")
 }
 
-// options reads the flags.
-func (f *spaceFlags) options(cmd *cobra.Command, o *ledger.Options) error {
-	for _, b := range []struct {
-		name, text string
-		to         *int64
-	}{{"quota", f.quota, &o.Quota}, {"keep-free", f.free, &o.FreeSpaceFloor}, {"keep-values", f.values, &o.ValueBytes}} {
-		n, err := parseSize(b.text)
-		if err != nil {
-			return usagef(cmd, "--%s %q: %w", b.name, b.text, err)
-		}
-		*b.to = n
-	}
-	return nil
+// options puts the bounds into o.
+func (f *spaceFlags) options(o *ledger.Options) {
+	o.Quota, o.FreeSpaceFloor, o.ValueBytes = int64(f.quota), int64(f.free), int64(f.values)
 }
 
 // keep has the bounds kept that the repository was opened with, before a verb ends.
@@ -38,4 +28,18 @@ func (f *spaceFlags) keep(ctx context.Context, repo *ledger.Repository) error {
 		return nil
 	}
 	return partly(repo.KeepSpace(ctx), true)
+}
+
+// paceFlags bound how fast sync is.
+type paceFlags struct{ up, down rateFlag }
+
+func (f *paceFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.Var(&f.up, "upload-limit", "what goes up in a second at most, such as 512K (default: no limit)")
+	flags.Var(&f.down, "download-limit", "what comes down in a second at most, such as 2M (default: no limit)")
+}
+
+// options puts the bounds into o.
+func (f *paceFlags) options(o *ledger.Options) {
+	o.Sync.Limits.UploadBytesPerSecond, o.Sync.Limits.DownloadBytesPerSecond = int64(f.up), int64(f.down)
 }

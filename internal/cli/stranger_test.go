@@ -35,7 +35,7 @@ func TestNothingIsMadeOfNothing(t *testing.T) {
 		}
 	}
 	fails(t, 1, "--dir", repo, "import", "p", empty, "--dry-run")
-	if pages := do(t, 0, "", "--dir", repo, "pages"); strings.Contains(pages, "p ") {
+	if pages := do(t, 0, "", "--dir", repo, "ls", "-l"); strings.Contains(pages, "p ") {
 		t.Errorf("pages are %q", pages)
 	}
 	out, lines := filepath.Join(dir, "out"), filepath.Join(dir, "out.jsonl")

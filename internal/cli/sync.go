@@ -9,10 +9,10 @@ import (
 )
 
 type syncFlags struct {
-	passphraseFile          string
-	reupload, pause, resume bool
-	uploadKiB, downloadKiB  int64
-	space                   spaceFlags
+	passphraseFile string
+	reupload       bool
+	space          spaceFlags
+	pace           paceFlags
 }
 
 func (a *app) syncCommand() *cobra.Command {
@@ -21,20 +21,20 @@ func (a *app) syncCommand() *cobra.Command {
 		Use:     "sync [LEDGER/PAGE...]",
 		GroupID: groupCloud,
 		Short:   "Bring pages and the cloud in step",
-		Long: `Bring pages in step with the cloud, and return when everything that was committed here is in the bucket and
-everything that was in the bucket is here. Pages of other devices are created. Heads that then
-stand beside each other are merged, and the merge goes up too: see ledgerd help merging. Without
-arguments all pages are synced. On a terminal a line shows how many of the values and bytes are done
-that are on their way.
+		Long: `Bring pages in step with the cloud, and return when everything that was committed here is in the
+bucket and everything that was in the bucket is here. Pages of other devices are created. Heads that
+then stand beside each other are merged, and the merge goes up too: see ledgerd help merging.
+Without arguments all pages are synced. On a terminal a line shows how many of the values and bytes
+are done that are on their way.
 
-A page that cannot be synced does not keep the others: it is told, and the exit code is 3. An interrupted
-sync loses nothing: the next one goes on. With --quota or --keep-free pages that the cloud has are evicted when
-pages take too much, and with --keep-values long values go; the exit code is 3 when more would have to go than may.
+A page that cannot be synced does not keep the others: it is told, and the exit code is 3. An
+interrupted sync loses nothing: the next one goes on. With --quota or --keep-free pages that the
+cloud has are evicted when pages take too much, and with --keep-values long values go; the exit code
+is 3 when more would have to go than may.
 
---reupload is for a bucket that was emptied, restored from an older copy, or replaced, and for packs that
-are missing: the device begins a new epoch with what it has, or enters the one that is there, and
-sends everything that the bucket lacks. Run it on each device that says so. --pause has serve sync
-nothing by itself until --resume; sync itself works all the same.`,
+--reupload is for a bucket that was emptied, restored from an older copy, or replaced, and for packs
+that are missing: the device begins a new epoch with what it has, or enters the one that is there,
+and sends everything that the bucket lacks. Run it on each device that says so.`,
 		Example: `  ledgerd sync
   ledgerd sync notes media/films
   ledgerd sync --reupload`,
@@ -44,12 +44,8 @@ nothing by itself until --resume; sync itself works all the same.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.passphraseFile, "passphrase-file", "", "file with the passphrase of the cloud, one line")
 	flags.BoolVar(&f.reupload, "reupload", false, "send everything that the bucket lacks")
-	flags.BoolVar(&f.pause, "pause", false, "sync nothing in the background from now on")
-	flags.BoolVar(&f.resume, "resume", false, "end the pause")
-	flags.Int64Var(&f.uploadKiB, "upload-limit", 0, "KiB a second at most (0: no limit)")
-	flags.Int64Var(&f.downloadKiB, "download-limit", 0, "KiB a second at most (0: no limit)")
 	f.space.add(cmd)
-	cmd.MarkFlagsMutuallyExclusive("reupload", "pause", "resume")
+	f.pace.add(cmd)
 	return cmd
 }
 
@@ -62,17 +58,9 @@ func (a *app) sync(ctx context.Context, cmd *cobra.Command, args []string, f syn
 		return err
 	}
 	o := ledger.Options{MustExist: true}
-	if err := f.space.options(cmd, &o); err != nil {
-		return err
-	}
-	o.Sync.Limits.UploadBytesPerSecond, o.Sync.Limits.DownloadBytesPerSecond = f.uploadKiB<<10, f.downloadKiB<<10
+	f.space.options(&o)
+	f.pace.options(&o)
 	return a.with(ctx, o, func(repo *ledger.Repository) error {
-		switch {
-		case f.pause:
-			return repo.PauseSync(ctx)
-		case f.resume:
-			return repo.ResumeSync(ctx)
-		}
 		p := a.startProgress(ctx, "syncing", "values")
 		before := repo.SyncMetrics() // of a serve that runs the verb, since it began
 		stop := p.followSync(ctx, repo)
@@ -208,12 +196,14 @@ func (a *app) cloneCommand() *cobra.Command {
 		Use:     "clone URL",
 		GroupID: groupCloud,
 		Short:   "Make a repository of what a bucket has",
-		Long: `Make a repository in the directory of --dir of what the bucket at URL has, so that this becomes one of its devices: all pages
-with their newest content come here. Values that were stored as lazy come when they are read,
-or with prefetch, and the content of older versions when it is asked for. With the wrong key nothing is made.
+		Long: `Make a repository in the directory of --dir of what the bucket at URL has, so that this becomes one
+of its devices: all pages with their newest content come here. Values that were stored as lazy come
+when they are read, or with fetch, and the content of older versions when it is asked for. With the
+wrong key nothing is made.
 
-A clone that was interrupted is begun again with the same command, and goes on. With --quota or --keep-free pages are
-evicted again, as by serve, when they take too much: they come back when they are used.`,
+A clone that was interrupted is begun again with the same command, and goes on. With --quota or
+--keep-free pages are evicted again, as by serve, when they take too much: they come back when they
+are used.`,
 		Example: `  ledgerd --dir data clone gs://my-bucket/notes --key-file ~/ledger.key
   ledgerd --dir data clone dir:/mnt/nas/ledger --key-file ~/ledger.key`,
 		Args: cobra.ExactArgs(1),
@@ -225,12 +215,12 @@ evicted again, as by serve, when they take too much: they come back when they ar
 		if err != nil {
 			return err
 		}
-		return a.clone(ctx, cmd, c, space)
+		return a.clone(ctx, c, space)
 	})
 	return cmd
 }
 
-func (a *app) clone(ctx context.Context, cmd *cobra.Command, c *ledger.Cloud, space spaceFlags) error {
+func (a *app) clone(ctx context.Context, c *ledger.Cloud, space spaceFlags) error {
 	if a.dir == "" {
 		return a.noDirectory()
 	}
@@ -238,9 +228,7 @@ func (a *app) clone(ctx context.Context, cmd *cobra.Command, c *ledger.Cloud, sp
 		return err
 	}
 	var o ledger.Options
-	if err := space.options(cmd, &o); err != nil {
-		return err
-	}
+	space.options(&o)
 	a.complete(&o)
 	p := a.startProgress(ctx, "cloning", "pages")
 	repo, first, err := ledger.Clone(ctx, a.dir, &o, c)
@@ -264,24 +252,25 @@ func (a *app) cloneHint(err error) error {
 	return err
 }
 
-// prefetchJSON is the result of prefetch.
-type prefetchJSON struct {
+// fetchJSON is the result of fetch.
+type fetchJSON struct {
 	Page   string `json:"page"`
 	Values int64  `json:"values"`
 	Pieces int64  `json:"pieces"`
 	Bytes  int64  `json:"bytes"`
 }
 
-func (a *app) prefetchCommand() *cobra.Command {
+func (a *app) fetchCommand() *cobra.Command {
 	var at, passphraseFile string
 	cmd := &cobra.Command{
-		Use:     "prefetch LEDGER/PAGE [PREFIX]",
+		Use:     "fetch LEDGER/PAGE [PREFIX]",
 		GroupID: groupCloud,
-		Short:   "Fetch values that are only in the cloud",
-		Long: `Fetch all values of a page, or those whose keys begin with PREFIX, that are only in the cloud, so that reading them
-needs no network: values that were stored as lazy come down when they are first read, or so.`,
-		Example: `  ledgerd prefetch media/films
-  ledgerd prefetch photos/2024 07/`,
+		Short:   "Bring a page and its values back that are only in the cloud",
+		Long: `Bring a page here that was evicted, and all its values, or those whose keys begin with PREFIX, that
+are only in the cloud: reading them needs no network then. Without fetch a page comes back when it
+is used, and a value that was stored as lazy comes when it is first read. See also: evict.`,
+		Example: `  ledgerd fetch media/films
+  ledgerd fetch photos/2024 07/`,
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: a.completeKeys,
 	}
@@ -302,12 +291,12 @@ needs no network: values that were stored as lazy come down when they are first 
 		}
 		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
 			return a.snapshot(ctx, page, at, func(snap *ledger.Snapshot) error {
-				r, err := a.prefetch(ctx, snap, prefix)
+				r, err := a.fetch(ctx, snap, prefix)
 				if err != nil {
 					return err
 				}
 				if a.json {
-					return a.emit(prefetchJSON{pageText(page), r.Values, r.Pieces, r.Bytes})
+					return a.emit(fetchJSON{pageText(page), r.Values, r.Pieces, r.Bytes})
 				}
 				if !a.quiet {
 					a.printf("%s looked at, %s fetched\n", countText(r.Values, "long value"), sizeText(r.Bytes))
@@ -322,8 +311,8 @@ needs no network: values that were stored as lazy come down when they are first 
 	return cmd
 }
 
-// prefetch fetches what is missing of the values below a prefix, and shows how far it is.
-func (a *app) prefetch(ctx context.Context, snap *ledger.Snapshot, prefix []byte) (ledger.PrefetchResult, error) {
+// fetch fetches what is missing of the values below a prefix, and shows how far it is.
+func (a *app) fetch(ctx context.Context, snap *ledger.Snapshot, prefix []byte) (ledger.PrefetchResult, error) {
 	p := a.startProgress(ctx, "fetching", "values")
 	defer p.finish()
 	return snap.Prefetch(ctx, prefix, func(r ledger.PrefetchResult) {

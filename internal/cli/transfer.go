@@ -40,12 +40,12 @@ func (a *app) importCommand() *cobra.Command {
 		Short:   "Store a directory tree, a file or JSON lines as a page",
 		Long: `Store files as keys of a page, all in one commit.
 
-Of a directory, the path of every file and symbolic link below it becomes a key, and that of
-a directory only when it is empty. Contents, modes, link targets and modification times are
-kept, of directories the modes; owners, extended attributes and the times of directories are not. Importing again
-makes one commit of exactly what has changed since: files whose type, size, mode and
-modification time are as they were are not read, unless --checksum is given, and paths
-that are gone are removed. Keys that were put by hand stay. When nothing has changed there is no commit.
+Of a directory, the path of every file and symbolic link below it becomes a key, and that of a
+directory only when it is empty. Contents, modes, link targets and modification times are kept, of
+directories the modes; owners, extended attributes and the times of directories are not. Importing
+again makes one commit of exactly what has changed since: files whose type, size, mode and
+modification time are as they were are not read, unless --checksum is given, and paths that are gone
+are removed. Keys that were put by hand stay. When nothing has changed there is no commit.
 
 A page remembers the directory that it was imported from. An import is refused, and says what would
 go, when it is probably a mistake:
@@ -418,14 +418,14 @@ func (a *app) exportCommand() *cobra.Command {
 		Use:     "export LEDGER/PAGE PATH [PREFIX]",
 		GroupID: groupFiles,
 		Short:   "Write a page as a directory tree or JSON lines",
-		Long: `Write the keys of a page as files below the directory PATH, which must be absent or empty. What
-was imported comes back byte for byte, with modes, link targets and modification times; keys
-that were put by hand become files of mode 0644. With PREFIX only keys that begin with it are written;
-files keep their whole path. --at exports an older commit.
+		Long: `Write the keys of a page as files below the directory PATH, which must be absent or empty. What was
+imported comes back byte for byte, with modes, link targets and modification times; keys that were
+put by hand become files of mode 0644. With PREFIX only keys that begin with it are written; files
+keep their whole path. --at exports an older commit.
 
-Modes are those of the import, less the umask and the bits setuid, setgid and sticky. --preserve gives
-the very modes that the files had: use it for pages that you trust, since a page of somebody else
-may hold a program with setuid.
+Modes are those of the import, less the umask and the bits setuid, setgid and sticky. --preserve
+gives the very modes that the files had: use it for pages that you trust, since a page of somebody
+else may hold a program with setuid.
 
 With --overwrite PATH need not be empty. Files and links in it that have the path of a key are
 replaced, and so are those that stand where a key needs a directory. Everything else stays. A
@@ -486,7 +486,7 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 				return err
 			}
 			if _, ok := page.Ledger().Repository().Cloud(); ok && !f.dry && !page.Ledger().Repository().ReadOnly() {
-				if _, err := a.prefetch(ctx, snap, o.Prefix); err != nil {
+				if _, err := a.fetch(ctx, snap, o.Prefix); err != nil {
 					return err
 				}
 			}

@@ -28,13 +28,13 @@ has, also when that commit, maybe an undo, gave it the same value. Commits after
 so does COMMIT itself in the history.
 
 Name the commit that wrote what is to go, as log prints it; below a merge, that is one of those that
-it brought together. To undo a merge itself, --parent says which of its two parents is the state to
+it brought together. To undo a merge itself, --to says which of its two parents is the state to
 go back to, so that what came in from the other one is taken back.
 
 restore makes the whole page as it was at a commit; undo takes one commit out.`,
 		Example: `  ledgerd undo src HEAD
   ledgerd undo notes 3f2a9c -m 'that was wrong'
-  ledgerd undo notes 88e10b --parent 77d0b2    a merge`,
+  ledgerd undo notes 88e10b --to 77d0b2    a merge`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeRevisions,
 	}
@@ -42,11 +42,11 @@ restore makes the whole page as it was at a commit; undo takes one commit out.`,
 		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error { return a.undo(ctx, page, args[1], f) })
 	})
 	flags := cmd.Flags()
-	flags.StringVar(&f.parent, "parent", "", "of a merge, the parent to go back to")
+	flags.StringVar(&f.parent, "to", "", "of a merge, the parent to go back to")
 	flags.StringVarP(&f.message, "message", "m", "", "message of the commit (default: undo and the short id)")
 	f.addNoMerge(cmd)
 	f.dryRun.add(cmd)
-	a.completeFlag(cmd, "parent", a.completeRevisionFlag)
+	a.completeFlag(cmd, "to", a.completeRevisionFlag)
 	return cmd
 }
 
@@ -76,7 +76,7 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f un
 	}
 	if len(c.Parents) > 1 && f.parent == "" {
 		return withHint(usagef(a.verb, "undo %s: it is a merge of %s and %s", quoted(revision), c.Parents[0].Short(), c.Parents[1].Short()),
-			"name the parent to go back to: %s; or undo one of the commits that it has merged", a.command("undo", pageText(page), revision, "--parent", c.Parents[0].Short()))
+			"name the parent to go back to: %s; or undo one of the commits that it has merged", a.command("undo", pageText(page), revision, "--to", c.Parents[0].Short()))
 	}
 	if c.IsFirst() {
 		return usagef(a.verb, "undo %s: commit %s is the first one, which has changed nothing", quoted(revision), id.Short())

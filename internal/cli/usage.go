@@ -12,28 +12,28 @@ import (
 func (a *app) usageCommand() *cobra.Command {
 	var bars bool
 	cmd := &cobra.Command{
-		Use:     "usage [LEDGER]",
+		Use:     "usage [LEDGER/PAGE | LEDGER/]",
 		GroupID: groupCare,
 		Short:   "Show what takes space, page by page",
-		Long: `Show what each page takes on this device, when it was closed last, and whether it could be evicted; and of the whole
-what the values, the trees of all versions, the commits, the index and the rest take. The rest is
-what was deleted, which compact gives back, and small records; other are files of transactions, and what was set
-aside of damage, which compact removes after a week. Garbage, which counts among the values and
-trees too, is what gc or the next round of serve will delete.
+		Long: `Show what each page takes on this device, when it was closed last, and whether it could be evicted;
+and of the whole what the values, the trees of all versions, the commits, the index and the rest
+take. The rest is what was deleted, which compact gives back, and small records; other are files of
+transactions, and what was set aside of damage, which compact removes after a week. Garbage, which
+counts among the values and trees too, is what gc or the next round of serve will delete.
 
 --bars draws the pages as bars, the largest first.`,
 		Example: `  ledgerd usage
-  ledgerd usage notes --bars
+  ledgerd usage notes/ --bars
   ledgerd usage --json`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		only, err := ledgerArgument(cmd, args)
+		set, err := a.parsePageSet(cmd, args)
 		if err != nil {
 			return err
 		}
-		return a.read(ctx, func(repo *ledger.Repository) error { return a.usageOf(ctx, repo, only, bars) })
+		return a.read(ctx, func(repo *ledger.Repository) error { return a.usageOf(ctx, repo, &set, bars) })
 	})
 	cmd.Flags().BoolVar(&bars, "bars", false, "draw the pages as bars")
 	return cmd
@@ -88,14 +88,14 @@ func newPageUsageJSON(p *ledger.PageUsage) pageUsageJSON {
 	return j
 }
 
-func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, only string, bars bool) error {
+func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, set *pageSet, bars bool) error {
 	u, err := repo.Usage(ctx)
 	if err != nil {
 		return err
 	}
 	var pages []ledger.PageUsage
 	for _, p := range u.Pages {
-		if only == "" || p.Ledger == only {
+		if set.has(p.PageRef) {
 			pages = append(pages, p)
 		}
 		if p.Err != nil {
@@ -103,8 +103,8 @@ func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, only string,
 		}
 	}
 	switch {
-	case only != "" && len(pages) == 0:
-		return noLedger(only)
+	case !set.all && len(pages) == 0:
+		return a.none(set)
 	case a.json:
 		return a.usageJSON(&u, pages)
 	case bars:
@@ -112,7 +112,7 @@ func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, only string,
 		return nil
 	}
 	a.usageTable(pages)
-	if only == "" {
+	if set.all {
 		a.usageSums(&u)
 	}
 	return nil

@@ -37,19 +37,20 @@ func (a *app) watchCommand() *cobra.Command {
 from the commit before it, each as diff prints it. It goes on until it is interrupted, which is
 its regular end with exit code 0, or until -n N notifications were printed.
 
-Every change is printed exactly once, in order. Commits that follow each other closely may come
-as one notification, which then tells what all of them together have changed; a commit never
-comes in part. --from REV begins behind an older commit: with the last commit that was printed, a
-watch goes on where another has ended. --from none begins with the empty page: all that the page holds is
-printed, also when history was given up.
---prefix leaves out other keys. A page that does not exist yet is waited for, a repository not.
-A watch that runs through serve ends with exit code 1 when serve stops.
+Every change is printed exactly once, in order. Commits that follow each other closely may come as
+one notification, which then tells what all of them together have changed; a commit never comes in
+part. --from REV begins behind an older commit: with the last commit that was printed, a watch goes
+on where another has ended. --from none begins with the empty page: all that the page holds is
+printed, also when history was given up. --prefix leaves out other keys. A page that does not exist
+yet is waited for, a repository not. A watch that runs through serve ends with exit code 1 when
+serve stops.
 
 While a page has several heads, watch goes on from its last commit towards the heads that
 descend from it; what others have comes with the merge.
 
-watch holds no lock while it waits or prints: it looks at the files of the page five times a second. A verb
-that writes in that moment waits for it, see --lock-timeout; watch waits for writers as long as it takes.
+watch holds no lock while it waits or prints: it looks at the files of the page five times a second.
+A verb that writes in that moment waits for it, see --lock-timeout; watch waits for writers as long
+as it takes.
 
 With --json a change has the value itself when it is short, and an imported file is two
 changes, content and attributes. A long notification comes in parts ("first", "middle", "last"):
@@ -67,7 +68,7 @@ one that was interrupted begins anew with --from and its "base".`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.prefix, "prefix", "", "only keys that begin with this")
 	flags.StringVar(&f.from, "from", "", "revision to begin behind, or none (default: HEAD)")
-	flags.IntVarP(&f.limit, "limit", "n", 0, "end after this many notifications (default: never)")
+	addLimit(cmd, &f.limit, "end after this many notifications (default: never)")
 	a.completeFlag(cmd, "from", a.completeRevisionFlag)
 	return cmd
 }

@@ -27,15 +27,15 @@ func TestWrongArgumentsAreUsageErrors(t *testing.T) {
 		{"put", "p", "k", "w", "-m", message}, {"put", "p", "k", "w", "-m", "\xff"}, {"rm", "p", "--all", "--yes", "-m", "\xff"},
 		{"import", "p", top, "-m", "\xff"}, {"restore", "p", "HEAD~1", "-m", message}, {"undo", "p", "HEAD~1", "-m", message},
 		{"tag", "p", "a b"}, {"tag", "p", "~"}, {"tag", "p", "HEAD"}, {"tag", "p", ""}, {"tag", "p", strings.Repeat("t", 257)}, {"tag", "p", "\xff"},
-		{"get", "p", "k", "--at", "HEAD~x"}, {"get", "p", "k", "--at", "~1"}, {"diff", "p", "HEAD~x"}, {"log", "p", "--from", "HEAD~x"},
+		{"get", "p", "k", "--at", "HEAD~x"}, {"get", "p", "k", "--at", "~1"}, {"diff", "p", "HEAD~x"}, {"log", "p", "--at", "HEAD~x"},
 		{"put", "p", "k", "w", "--parent", "HEAD~x"}, {"restore", "p", "~"}, {"undo", "p", "HEAD~x"},
-		{"undo", "p", "HEAD"}, {"undo", "p", "HEAD", "--parent", "HEAD"}, {"undo", "p", base, "--parent", "HEAD"}, {"undo", "p", base + "~1"},
+		{"undo", "p", "HEAD"}, {"undo", "p", "HEAD", "--to", "HEAD"}, {"undo", "p", base, "--to", "HEAD"}, {"undo", "p", base + "~1"},
 		{"--lock-timeout", "-1s", "get", "p", "k"}, {"--device", strings.Repeat("d", 257), "put", "p", "k", "w"}, {"--device", "\xff", "put", "p", "k", "w"},
-		{"serve", "--max-poll", "-1s"}, {"serve", "--upload-limit", "-1"},
+		{"serve", "--max-poll", "-1s"}, {"serve", "--upload-limit", "-1"}, {"sync", "--download-limit", "512"},
 		{"backup", filepath.Join(dir, "copy")}, {"export", "p", filepath.Join(dir, "x")}, {"import", "p", dir},
 		{"put", "p", "k", "-f", dir}, {"import", "p", os.DevNull},
 		{"catalog", "find", "p", "$Object:ROOT=1"}, {"catalog", "find", "p", "Kind=photo", "--attributes", "Kind", "--cursor", "AAAA"},
-		{"catalog", "find", "p", "Kind=photo", "--count", "1001"},
+		{"catalog", "find", "p", "Kind=photo", "--limit", "1001"},
 	} {
 		_, errs, code := run(t, dir, "", args...)
 		if code != cli.ExitUsage || !strings.HasPrefix(errs, "ledgerd: ") || !strings.Contains(errs, "\n   try: ") {

@@ -16,12 +16,23 @@ type jsckFlags struct {
 	repair, removeSchemas bool
 }
 
-func (a *app) jsckCommand() *cobra.Command {
+func (a *app) permazenCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "permazen",
+		GroupID: groupKeys,
+		Short:   "Check typed objects in the Permazen layout",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.permazenCheck())
+	return cmd
+}
+
+func (a *app) permazenCheck() *cobra.Command {
 	var f jsckFlags
 	cmd := &cobra.Command{
-		Use:     "jsck LEDGER/PAGE",
-		GroupID: groupCare,
-		Short:   "Check and repair typed objects in the Permazen layout",
+		Use:   "check LEDGER/PAGE",
+		Short: "Check and repair typed objects in the Permazen layout",
 		Long: `Check every row of a database of typed objects in a page: the tables of schemas and storage ids, all
 objects by their schemas, references, and that all index rows follow from objects. --prefix says
 what the keys of the database begin with. Each problem is printed with its row.
@@ -32,8 +43,8 @@ removed. The exit code is then 0, unless it is not certain what the schemas are:
 nothing is changed. The commit before it keeps what was there.
 
 --remove-schemas removes schemas that no object has, too. Heads of the page are not merged.`,
-		Example: `  ledgerd jsck app/objects
-  ledgerd jsck app/objects --prefix db/ --repair`,
+		Example: `  ledgerd permazen check app/objects
+  ledgerd permazen check app/objects --prefix db/ --repair`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePages,
 	}
@@ -55,8 +66,8 @@ nothing is changed. The commit before it keeps what was there.
 	return cmd
 }
 
-// jsckIssueJSON is a problem as jsck --json prints it. Rows are hexadecimal digits; values that are
-// missing, or that a repair removes, are absent.
+// jsckIssueJSON is a problem as permazen check --json prints it. Rows are hexadecimal digits;
+// values that are missing, or that a repair removes, are absent.
 type jsckIssueJSON struct {
 	Issue    string  `json:"issue"`
 	Key      string  `json:"key"`
@@ -138,7 +149,7 @@ func (a *app) jsckDone(done jsckJSON, r jsck.Result, f jsckFlags) error {
 		return withHint(fmt.Errorf("%s found, by which it is not certain what the schemas are: %w", countText(int(r.Issues), "problem"), ledger.ErrCorrupt),
 			"nothing was changed; an older commit may have what is missing: %s", a.command("log", done.Page))
 	case r.Issues > 0:
-		return withHint(fmt.Errorf("%s found: %w", countText(int(r.Issues), "problem"), ledger.ErrCorrupt), "%s repairs them", a.command("jsck", done.Page, "--repair"))
+		return withHint(fmt.Errorf("%s found: %w", countText(int(r.Issues), "problem"), ledger.ErrCorrupt), "%s repairs them", a.command("permazen", "check", done.Page, "--repair"))
 	}
 	return nil
 }
