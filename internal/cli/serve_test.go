@@ -4,6 +4,7 @@ package cli_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -22,10 +23,11 @@ import (
 type announced struct {
 	once  sync.Once
 	ready chan struct{}
+	text  string // "" for what serve says
 }
 
 func (a *announced) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte("until an interrupt")) {
+	if bytes.Contains(p, []byte(cmp.Or(a.text, "until an interrupt"))) {
 		a.once.Do(func() { close(a.ready) })
 	}
 	return len(p), nil
@@ -295,6 +297,47 @@ func TestWatchGoesOnThroughServe(t *testing.T) {
 		t.Errorf("watch ended with %d", code)
 	}
 	stop()
+}
+
+// TestWatchThroughServeIsExact is TestWatchIsExact beside serve.
+func TestWatchThroughServeIsExact(t *testing.T) {
+	_, repo, run := forServe(t)
+	run(0, "init")
+	startServe(t, repo)
+	watchIsExact(t, repo)
+}
+
+// TestWatchThroughServeWaits has a watch wait for a page, and then for a key while others change
+// and history is given up: it tells the key alone.
+func TestWatchThroughServeWaits(t *testing.T) {
+	_, repo, run := forServe(t)
+	run(0, "init")
+	startServe(t, repo)
+	told, errs := make(chan string, 100), &announced{ready: make(chan struct{}), text: "waiting for page notes/new"}
+	out := &lines{line: func(line []byte) { told <- string(line) }}
+	ended := make(chan int, 1)
+	go func() {
+		ended <- cli.Main(t.Context(), process([]string{"--dir", repo, "watch", "notes/new", "--prefix", "a", "-n", "2"}, nil, out, errs))
+	}()
+	<-errs.ready
+	run(0, "put", "notes", "a", "of another page")
+	want := func(what, key string) {
+		t.Helper()
+		if commit, change := <-told, <-told; !strings.HasPrefix(commit, "commit ") || change != what+" "+key {
+			t.Fatalf("told %q, %q, want %s %s", commit, change, what, key)
+		}
+	}
+	run(0, "put", "notes/new", "a", "1")
+	want("+", "a")
+	for i := range 3 {
+		run(0, "put", "notes/new", "b", fmt.Sprint(i))
+		run(0, "gc", "notes/new", "--keep-last", "1", "--yes")
+	}
+	run(0, "put", "notes/new", "a", "2")
+	want("~", "a")
+	if code := <-ended; code != 0 {
+		t.Errorf("watch ended with %d", code)
+	}
 }
 
 // TestServeCreatesNothing refuses a directory that has no repository, one that is not there among

@@ -12,12 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// lookEvery is how often watch looks at the files of a page.
+// lookEvery is how often watch looks at the files of a page that no serve holds.
 const lookEvery = 200 * time.Millisecond
-
-// looksAgain is how many more looks a change is worth in the process that serves. The files change
-// before the commit can be seen there, so that a look may come too early.
-const looksAgain = 10
 
 // fromNone is the --from of watch that means the empty page.
 const fromNone = "none"
@@ -48,9 +44,10 @@ serve stops.
 While a page has several heads, watch goes on from its last commit towards the heads that
 descend from it; what others have comes with the merge.
 
-watch holds no lock while it waits or prints: it looks at the files of the page five times a second.
-A verb that writes in that moment waits for it, see --lock-timeout; watch waits for writers as long
-as it takes.
+Through serve a watch learns of each commit at once, and keeps its page open, so that the page is not
+evicted or deleted meanwhile. Without serve watch holds no lock while it waits or prints: it looks at
+the files of the page five times a second. A verb that writes in that moment waits for it, see
+--lock-timeout; watch waits for writers as long as it takes.
 
 With --json a change has the value itself when it is short, and an imported file is two
 changes, content and attributes. A long notification comes in parts ("first", "middle", "last"):
@@ -133,18 +130,16 @@ func (w *watcher) cutOff() error {
 	return withHint(fmt.Errorf("watch page %s: %w", w.name.text, errServeStops), "%s goes on", w.app.command(words...))
 }
 
-// watch looks at the page whenever its files have changed.
+// watch looks at the page whenever its files have changed. Where this process serves the
+// repository, the library says when there is something new.
 func (w *watcher) watch(ctx context.Context) error {
+	if repo := w.app.process.served; repo != nil {
+		return w.follow(ctx, repo)
+	}
 	files := pageFiles{dir: pageDir(w.app.dir, w.name)}
 	files.forget() // the first look is at what is there
-	for looks := 0; ; looks-- {
-		if files.changed() {
-			looks = 1
-			if w.app.process.served != nil {
-				looks += looksAgain
-			}
-		}
-		for look := looks > 0; look; {
+	for {
+		for look := files.changed(); look; {
 			files.note() // before the page is read: what comes later is a change again
 			more, err := w.look(ctx)
 			if errors.Is(err, ledger.ErrLocked) {
@@ -160,6 +155,66 @@ func (w *watcher) watch(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// follow tells what changes in a page of the repository that this process serves, and keeps the
+// page open for that.
+func (w *watcher) follow(ctx context.Context, repo *ledger.Repository) error {
+	if err := w.await(ctx, repo); err != nil {
+		return err
+	}
+	page, err := w.app.openPage(ctx, repo, w.name, reads)
+	if err != nil {
+		return err
+	}
+	err = w.start(ctx, page)
+	for err == nil && !w.enough() {
+		var more bool
+		if more, err = w.news(ctx, page); err == nil && !more && !w.enough() {
+			err = errors.Join(w.print(), w.waitFor(ctx, page))
+		}
+		err = errors.Join(err, w.print())
+	}
+	return errors.Join(err, page.Close())
+}
+
+// await waits until the page is there.
+func (w *watcher) await(ctx context.Context, repo *ledger.Repository) error {
+	l, err := repo.Ledger(w.name.ledger)
+	if err != nil {
+		return err
+	}
+	has, err := l.HasPage(ctx, w.name.pageID())
+	if err != nil || has {
+		return err
+	}
+	w.waiting()
+	for change, err := range repo.WatchPages(ctx) {
+		if err != nil || !change.Deleted && change.PageRef == w.name.ref() {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitFor waits until the page has something new behind what was told, below the prefix. It takes
+// note of how far there is nothing.
+func (w *watcher) waitFor(ctx context.Context, page *ledger.Page) error {
+	for n, err := range page.Watch(ctx, &ledger.WatchOptions{From: w.from, Prefix: w.prefix, PageEntries: 1}) {
+		if err == nil {
+			w.from = n.Base
+		}
+		return err
+	}
+	return nil
+}
+
+// waiting says that the page is not there.
+func (w *watcher) waiting() {
+	if !w.absent {
+		w.app.tell("waiting for page %s", w.name.text)
+	}
+	w.absent = true
 }
 
 // print prints what was found.
@@ -203,10 +258,7 @@ func (w *watcher) look(ctx context.Context) (more bool, err error) {
 	err = w.app.read(ctx, func(repo *ledger.Repository) error {
 		page, err := w.app.openPage(ctx, repo, w.name, reads)
 		if errors.Is(err, ledger.ErrNotFound) && !w.started {
-			if !w.absent {
-				w.app.tell("waiting for page %s", w.name.text)
-			}
-			w.absent = true
+			w.waiting()
 			return nil
 		}
 		if err != nil {

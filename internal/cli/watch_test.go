@@ -45,6 +45,11 @@ func (w *lines) Write(p []byte) (int, error) {
 func TestWatchIsExact(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "repo")
 	runs(t, dir, "", "init")
+	watchIsExact(t, dir)
+}
+
+func watchIsExact(t *testing.T, dir string) {
+	t.Helper()
 	runs(t, dir, "", "put", "p", "first", "0")
 	written, seen := make(chan struct{}), make(chan struct{}, 1)
 	go func() {
