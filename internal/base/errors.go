@@ -120,7 +120,7 @@ func (e *LockedError) Error() string {
 	}
 	s := fmt.Sprintf("repository is locked by %s (%s)", who, e.Path)
 	if e.Waited > 0 {
-		s += fmt.Sprintf(" after waiting %s", e.Waited)
+		s += fmt.Sprintf(" after waiting %s", e.Waited.Round(time.Millisecond))
 	}
 	return s
 }

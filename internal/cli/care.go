@@ -436,7 +436,7 @@ func (a *app) backup(ctx context.Context, cmd *cobra.Command, to string) error {
 		stop()
 		p.finish()
 		if errors.Is(err, ledger.ErrInvalid) {
-			return withHint(err, "%s", "name another directory, or remove what a backup has left there that did not come to its end")
+			return withHint(&classed{bareText(err), err}, "%s", "name another directory, or remove what a backup has left there that did not come to its end")
 		}
 		if err != nil {
 			return err

@@ -309,7 +309,7 @@ func (a *app) objects(ctx context.Context, cmd *cobra.Command, t *metabase.Tx, a
 		if _, parts := errors.AsType[*metabase.SplitInfoError](err); !parts && err != nil {
 			return nil, err
 		} else if !parts && !exists {
-			return nil, withHint(fmt.Errorf("the catalogue has no object %s: %w", id, ledger.ErrNotFound), "%s", a.command("catalog", "ls", args[0]))
+			return nil, withHint(classedf(ledger.ErrNotFound, "the catalogue has no object %s", id), "%s", a.command("catalog", "ls", args[0]))
 		}
 		all = append(all, id)
 	}

@@ -391,7 +391,7 @@ exist.`,
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		path := a.path(args[1])
 		if _, err := os.Lstat(path); err == nil {
-			return fmt.Errorf("export to %s: a file is there and is not overwritten: %w", quoted(args[1]), ledger.ErrInvalid)
+			return withHint(classedf(ledger.ErrInvalid, "export to %s: a file is there and is not overwritten", quoted(args[1])), "name another file")
 		}
 		return a.readCatalog(ctx, cmd, args[0], &f, func(v *metabase.View) error {
 			return exportCatalog(ctx, v, path)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -79,6 +80,36 @@ func TestFlagErrorsAreWords(t *testing.T) {
 		if errs := failsWith(t, 2, map[string]string{name: "perhaps"}, "--dir", repo, "ls", "p"); !strings.HasPrefix(errs, "ledgerd: "+name+" wants "+want+", not \"perhaps\"\n") {
 			t.Errorf("%s: said %q", name, errs)
 		}
+	}
+}
+
+// TestErrorsEndWithTheirCause: what is wrong stands at the end of a message once, not followed by
+// the name of its class.
+func TestErrorsEndWithTheirCause(t *testing.T) {
+	dir := t.TempDir()
+	repo, full := filepath.Join(dir, "r"), filepath.Join(dir, "full")
+	do(t, 0, "", "--dir", repo, "init")
+	do(t, 0, "", "--dir", repo, "put", "p", "k", "1")
+	do(t, 0, "", "--dir", repo, "tag", "p", "v1")
+	do(t, 0, "", "--dir", repo, "put", "p", "k", "2")
+	do(t, 0, "", "--dir", repo, "backup", full)
+	for want, args := range map[string][]string{
+		"restore 2001-01-01: the page had no commit then":     {"restore", "p", "2001-01-01"},
+		"back up to " + full + ": the directory is not empty": {"backup", full},
+		"check a database: database is not initialized":       {"permazen", "check", "p"},
+		"page p has no key nothing":                           {"get", "p", "nothing"},
+		"ledger \"nope\" has no pages in this repository":     {"usage", "nope/"},
+	} {
+		errs := fails(t, 1, append([]string{"--dir", repo}, args...)...)
+		if !strings.HasPrefix(errs, "ledgerd: "+want+"\n   try: ") {
+			t.Errorf("%q: said %q, want %q", args, errs, want)
+		}
+	}
+	if errs := fails(t, 1, "--dir", repo, "tag", "p", "v1"); !regexp.MustCompile(`^ledgerd: tag v1: commit [0-9a-f]{12} has this name\n   try: --move`).MatchString(errs) {
+		t.Errorf("said %q", errs)
+	}
+	if errs := fails(t, 2, "--dir", repo, "status", "x"); !strings.Contains(errs, "the number of arguments is wrong, want: ledgerd status\n") {
+		t.Errorf("said %q", errs)
 	}
 }
 

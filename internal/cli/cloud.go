@@ -102,7 +102,7 @@ func (a *app) passphrase(file string) ([]byte, error) {
 	a.cautionModes("passphrase file", a.path(file), 0)
 	line := strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
 	if line == "" || strings.Contains(line, "\n") {
-		return nil, fmt.Errorf("read passphrase: %s does not hold one line: %w", quoted(file), ledger.ErrInvalid)
+		return nil, classedf(ledger.ErrInvalid, "read passphrase: %s does not hold one line", quoted(file))
 	}
 	return []byte(line), nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,10 +98,11 @@ func (a *app) usage(root *cobra.Command, err error) error {
 	if findErr != nil || cmd == nil {
 		cmd = root
 	}
-	if strings.HasPrefix(err.Error(), "unknown command") {
+	unknown := strings.HasPrefix(err.Error(), "unknown command")
+	if unknown && cmd.HasSubCommands() {
 		return a.unknownVerb(cmd, rest, err)
 	}
-	if strings.Contains(err.Error(), "arg(s)") {
+	if unknown || strings.Contains(err.Error(), "arg(s)") {
 		err = fmt.Errorf("the number of arguments is wrong, want: %s", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 	}
 	return &usageError{flagError(err), cmd.CommandPath()}
@@ -197,7 +199,7 @@ func (a *app) hintOf(err error) string {
 		err  error
 		hint string
 	}{
-		{ledger.ErrNoRepository, "create one with ledgerd init, or name another directory with --dir or LEDGER_DIR"},
+		{ledger.ErrNoRepository, "create one with " + a.process.Program + " init, or name another directory with --dir or LEDGER_DIR"},
 		{ledger.ErrShutOut, "set the cloud with another key file or passphrase that opens it: " + a.command("cloud", "set", "URL", "--key-file", "FILE") + "; nothing here is lost"},
 		{ledger.ErrKeyFilePassphrase, "give the passphrase of the key file in " + passphraseVariable + " or with --passphrase-file"},
 		{ledger.ErrWrongKey, "give the key of that bucket with --key-file or in " + passphraseVariable + "; cloud set changes which key file is remembered"},
@@ -253,7 +255,10 @@ func (a *app) permissionHint(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		if in, err := inside(e.Path, a.dir); a.dir != "" && err == nil && in {
 			what := "write in"
-			if e.Path == a.dir {
+			switch {
+			case e.Op == "mkdir":
+				return "check who may write in " + shellQuote(filepath.Dir(e.Path))
+			case e.Path == a.dir:
 				what = "read"
 			}
 			return fmt.Sprintf("this user may not %s the directory of the repository: run it as its owner, whom ls -ld %s tells", what, shellQuote(a.dir))

@@ -265,7 +265,7 @@ func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision stri
 	}
 	for _, t := range tags {
 		if t.Name == name && t.Commit != id && !move {
-			return withHint(fmt.Errorf("tag %s: commit %s has this name: %w", quoted(name), t.Commit.Short(), ledger.ErrConflict), "--move moves it")
+			return withHint(classedf(ledger.ErrConflict, "tag %s: commit %s has this name", quoted(name), t.Commit.Short()), "--move moves it")
 		}
 	}
 	if dry {
@@ -357,7 +357,7 @@ func (a *app) restore(ctx context.Context, page *ledger.Page, revision string, p
 		return err
 	}
 	if target.IsFirst() { // every page has it, and nothing in it
-		return withHint(fmt.Errorf("restore %s: the page had no commit then: %w", quoted(revision), ledger.ErrNotFound),
+		return withHint(classedf(ledger.ErrNotFound, "restore %s: the page had no commit then", quoted(revision)),
 			"%s lists the commits; rm --all empties a page", a.command("log", pageText(page)))
 	}
 	heads, err := page.Heads(ctx)

@@ -270,7 +270,7 @@ func (a *app) getJSON(ctx context.Context, entry ledger.Entry, offset, length in
 		}
 	} else {
 		if length > maxRangeJSON {
-			return fmt.Errorf("range of %s is too long for --json, at most %s: %w", sizeText(length), sizeText(maxRangeJSON), ledger.ErrTooLarge)
+			return classedf(ledger.ErrTooLarge, "range of %s is too long for --json, at most %s", sizeText(length), sizeText(maxRangeJSON))
 		}
 		var b bytes.Buffer
 		if err := copyRange(ctx, &b, entry, offset, length); err != nil {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 
 	"github.com/ledgerd/ledger"
@@ -122,6 +123,9 @@ func (a *app) jsck(ctx context.Context, page *ledger.Page, prefix []byte, f jsck
 			result, err = jsck.Check(ctx, pages.Reader(s, prefix), o)
 			return err
 		})
+	}
+	if errors.Is(err, ledger.ErrNotFound) {
+		return withHint(&classed{bareText(err), err}, "--prefix says what the keys of the database begin with")
 	}
 	if err != nil {
 		return err // it says what was being done

@@ -144,7 +144,7 @@ func (a *app) open(ctx context.Context, o ledger.Options) (*ledger.Repository, e
 		waited := a.process.Clock.Now().Sub(began)
 		if left = a.lockTimeout - waited; left <= 0 {
 			if a.lockTimeout > 0 {
-				locked.Waited = waited.Round(time.Millisecond)
+				locked.Waited = waited
 			}
 			return nil, locked // not err: its text has the last of several waits
 		}
@@ -349,7 +349,7 @@ func (a *app) snapshot(ctx context.Context, page *ledger.Page, revision string, 
 
 // resolve finds the commit that a revision names.
 func (a *app) resolve(ctx context.Context, page *ledger.Page, revision string) (ledger.CommitID, error) {
-	hint := a.command("log", pageText(page)) + " lists the commits; ledgerd help revisions tells how they are named"
+	hint := a.command("log", pageText(page)) + " lists the commits; " + a.process.Program + " help revisions tells how they are named"
 	if err := ledger.ValidateRevision(revision); err != nil {
 		return ledger.CommitID{}, withHint(wrong(a.verb, err), "%s", hint)
 	}

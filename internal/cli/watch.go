@@ -349,7 +349,7 @@ func descendant(ctx context.Context, page *ledger.Page, from ledger.CommitID) (l
 			}
 		}
 	}
-	return ledger.Commit{}, fmt.Errorf("no head descends from commit %s: %w", from.Short(), ledger.ErrNotFound)
+	return ledger.Commit{}, classedf(ledger.ErrNotFound, "no head descends from commit %s", from.Short())
 }
 
 // enough reports whether everything was printed that was asked for.
