@@ -47,6 +47,7 @@ func flagError(err error) error {
 		if want := flagWants(e.GetFlag()); want != "" {
 			return fmt.Errorf("--%s wants %s, not %q", e.GetFlag().Name, want, e.GetValue())
 		}
+		return fmt.Errorf("--%s %q: %w", e.GetFlag().Name, e.GetValue(), errors.Unwrap(e)) // the flag's own words
 	}
 	if set := exclusiveFlags.FindStringSubmatch(err.Error()); set != nil {
 		return fmt.Errorf("--%s exclude each other", strings.Join(strings.Fields(set[1]), " and --"))
@@ -82,12 +83,6 @@ func flagWants(f *pflag.Flag) string {
 		return "a time such as 30s"
 	case "int", "int64", "uint64":
 		return "a whole number"
-	case "size":
-		return "a size such as 500M or 2G"
-	case "rate":
-		return "a size with its unit, such as 512K or 2M"
-	case "age":
-		return "a time above 0, such as 12h, 30d, 8w or 1y"
 	}
 	return ""
 }

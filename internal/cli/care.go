@@ -77,9 +77,7 @@ func newGarbageJSON(g ledger.GarbageState) *garbageJSON {
 		return nil
 	}
 	j := &garbageJSON{Due: g.Due, Last: timeText(g.Last), Pieces: g.Pieces, Nodes: g.Nodes, Bytes: g.Bytes}
-	if g.Err != nil {
-		j.Error = g.Err.Error()
-	}
+	j.Error = errText(g.Err)
 	return j
 }
 
@@ -339,9 +337,7 @@ func (a *app) printReport(r ledger.PageReport) error {
 		for _, s := range r.Rescued {
 			j.Rescued = append(j.Rescued, rescueJSON{s.Head.String(), s.Commit.String(), s.Older.String(), s.Entries, s.FromOlder})
 		}
-		if r.CloudErr != nil {
-			j.CloudError = r.CloudErr.Error()
-		}
+		j.CloudError = errText(r.CloudErr)
 		for _, t := range r.Torn {
 			j.Torn = append(j.Torn, tornText(t))
 		}
@@ -445,13 +441,7 @@ func (a *app) backup(ctx context.Context, cmd *cobra.Command, to string) error {
 		if err != nil {
 			return fmt.Errorf("look at backup: %w", err)
 		}
-		if a.json {
-			return a.emit(backupJSON{to, size})
-		}
-		if !a.quiet {
-			a.printf("backed up %s to %s\n", sizeText(size), quoted(to))
-		}
-		return nil
+		return a.result(backupJSON{to, size}, "backed up %s to %s\n", sizeText(size), quoted(to))
 	})
 }
 

@@ -202,9 +202,7 @@ type cloudJSON struct {
 
 func newCloudJSON(c ledger.CloudInfo) cloudJSON {
 	j := cloudJSON{c.URL, c.BucketID, c.Algorithm, c.Plaintext, c.KeyFile, c.Passphrase, c.CredentialsFile, c.Device, c.Paused, ""}
-	if c.Err != nil {
-		j.Error = c.Err.Error()
-	}
+	j.Error = errText(c.Err)
 	return j
 }
 
@@ -278,9 +276,7 @@ repository and no key is needed. The exit code is 1 when the bucket is unfit.`,
 func (a *app) printPoint(p ledger.ProbePoint) error {
 	if a.json {
 		j := probeJSON{Promise: p.Name, OK: p.Err == nil}
-		if p.Err != nil {
-			j.Error = p.Err.Error()
-		}
+		j.Error = errText(p.Err)
 		return a.emit(j)
 	}
 	switch {

@@ -118,9 +118,7 @@ func (a *app) printCloudCheck(r ledger.CloudCheckReport) error {
 		for _, d := range r.Newer {
 			j.Newer = append(j.Newer, damagedObjectJSON{d.Name, d.Err.Error()})
 		}
-		if r.Err != nil {
-			j.Error = r.Err.Error()
-		}
+		j.Error = errText(r.Err)
 		return a.emit(j)
 	}
 	done := ""

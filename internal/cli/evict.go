@@ -13,8 +13,8 @@ import (
 
 type evictFlags struct {
 	consent
-	free, keep      sizeFlag
-	olderThan       ageFlag
+	free, keep      int64
+	olderThan       time.Duration
 	discard, values bool
 }
 
@@ -46,11 +46,11 @@ read lately, which goes last. Their bytes come back with compact.`,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.evict(ctx, cmd, args, f) })
 	flags := cmd.Flags()
-	flags.Var(&f.free, "free", "evict until so much is free that was not, such as 500M or 2G")
-	flags.Var(&f.olderThan, "older-than", "evict what was closed longer ago, such as 12h, 30d or 8w")
+	addParsed(cmd, &f.free, "free", "evict until this `size` is free that was not, such as 500M or 2G", parseSize)
+	addParsed(cmd, &f.olderThan, "older-than", "evict what was closed longer ago than this `time`, such as 12h, 30d or 8w", parseAge)
 	f.add(cmd)
 	flags.BoolVar(&f.discard, "discard-unsynced", false, "lose what only this device has, of the pages that are named")
-	flags.Var(&f.keep, "keep-values", "with --values: how much of them stays, such as 500M or 2G")
+	addParsed(cmd, &f.keep, "keep-values", "with --values: how much of them stays, a `size` such as 500M or 2G", parseSize)
 	flags.BoolVar(&f.values, "values", false, "drop values that the cloud has, and keep the pages")
 	return cmd
 }
@@ -68,7 +68,7 @@ type evictJSON struct {
 
 func (a *app) evict(ctx context.Context, cmd *cobra.Command, args []string, f evictFlags) error {
 	o := ledger.EvictOptions{
-		DiscardUnsynced: f.discard, Values: f.values, OlderThan: time.Duration(f.olderThan), FreeBytes: int64(f.free), KeepBytes: int64(f.keep),
+		DiscardUnsynced: f.discard, Values: f.values, OlderThan: f.olderThan, FreeBytes: f.free, KeepBytes: f.keep,
 	}
 	var err error
 	if o.Pages, err = a.pageRefs(cmd, args); err != nil {

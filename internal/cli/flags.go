@@ -10,74 +10,28 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// sizeFlag is a number of bytes as parseSize reads it; 0 where the flag is not given.
-type sizeFlag int64
-
-// String implements pflag.Value.
-func (f *sizeFlag) String() string { return orNone(int64(*f), sizeText) }
-
-// Set implements pflag.Value.
-func (f *sizeFlag) Set(text string) error {
-	n, err := parseSize(text)
-	*f = sizeFlag(n)
-	return err
-}
-
-// Type implements pflag.Value.
-func (f *sizeFlag) Type() string { return "size" }
-
-// rateFlag is a number of bytes a second, written as a size with its unit, or 0 for no limit.
-type rateFlag int64
-
-// String implements pflag.Value.
-func (f *rateFlag) String() string { return orNone(int64(*f), sizeText) }
-
-// Set implements pflag.Value.
-func (f *rateFlag) Set(text string) error {
-	if text == "0" {
-		*f = 0
-		return nil
-	}
-	if strings.Trim(text, "0123456789.") == "" { // such flags were numbers of KiB once
-		return errors.New("the unit is missing")
-	}
-	n, err := parseSize(text)
-	*f = rateFlag(n)
-	return err
-}
-
-// Type implements pflag.Value.
-func (f *rateFlag) Type() string { return "rate" }
-
-// ageFlag is a time above 0 as parseAge reads it; 0 where the flag is not given.
-type ageFlag time.Duration
-
-// String implements pflag.Value.
-func (f *ageFlag) String() string {
-	return orNone(int64(*f), func(n int64) string { return time.Duration(n).String() })
-}
-
-// Set implements pflag.Value.
-func (f *ageFlag) Set(text string) error {
-	d, err := parseAge(text)
-	*f = ageFlag(d)
-	return err
-}
-
-// Type implements pflag.Value.
-func (f *ageFlag) Type() string { return "age" }
-
-// orNone is the text of a number, "" for 0.
-func orNone(n int64, text func(int64) string) string {
-	if n == 0 {
-		return ""
-	}
-	return text(n)
+// addParsed adds a flag whose value parse reads. Its usage names in back quotes what it takes.
+func addParsed[T any](cmd *cobra.Command, to *T, name, usage string, parse func(string) (T, error)) {
+	cmd.Flags().Func(name, usage, func(text string) (err error) {
+		*to, err = parse(text)
+		return err
+	})
 }
 
 // addLimit adds the flag that bounds how many results a verb prints.
 func addLimit(cmd *cobra.Command, limit *int, usage string) {
 	cmd.Flags().IntVarP(limit, "limit", "n", 0, usage)
+}
+
+// parseRate reads a number of bytes a second, a size with its unit, or 0 for no limit.
+func parseRate(text string) (int64, error) {
+	switch {
+	case text == "0":
+		return 0, nil
+	case strings.Trim(text, "0123456789.") == "": // such flags were numbers of KiB once
+		return 0, errors.New("want a number and a unit, such as 512K")
+	}
+	return parseSize(text)
 }
 
 // parseSize reads a number of bytes with a unit: K, M, G or T, which are powers of 1024, with or

@@ -13,7 +13,7 @@ import (
 type gcFlags struct {
 	consent
 	keepLast   int
-	keepWithin ageFlag
+	keepWithin time.Duration
 }
 
 func (a *app) gcCommand() *cobra.Command {
@@ -45,7 +45,7 @@ Before history is given up, gc says how much. On a terminal it then asks; elsewh
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.gc(ctx, cmd, args, f) })
 	flags := cmd.Flags()
 	flags.IntVar(&f.keepLast, "keep-last", 0, "keep the newest so many commits of each page")
-	flags.Var(&f.keepWithin, "keep-within", "keep the commits of this time, such as 12h, 30d, 8w or 1y")
+	addParsed(cmd, &f.keepWithin, "keep-within", "keep the commits of this `time`, such as 12h, 30d, 8w or 1y", parseAge)
 	f.add(cmd)
 	return cmd
 }
@@ -72,7 +72,7 @@ func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFla
 	}
 	danger := ""
 	if f.keepLast > 0 || f.keepWithin > 0 {
-		o.Retention = &ledger.Retention{Commits: f.keepLast, Age: time.Duration(f.keepWithin)}
+		o.Retention = &ledger.Retention{Commits: f.keepLast, Age: f.keepWithin}
 		danger = "history that is given up cannot be brought back"
 	}
 	return a.destroy(ctx, cmd, f.consent, danger, func(dry bool) error {

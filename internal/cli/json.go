@@ -24,6 +24,25 @@ func (a *app) emit(v any) error {
 	return a.out.WriteByte('\n')
 }
 
+// errText is the text of an error, "" for none.
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// result prints what a verb has done: j with --json, else the text, which --quiet leaves out.
+func (a *app) result(j any, format string, args ...any) error {
+	switch {
+	case a.json:
+		return a.emit(j)
+	case !a.quiet:
+		a.printf(format, args...)
+	}
+	return nil
+}
+
 // commitJSON is a commit as --json prints it.
 type commitJSON struct {
 	Commit     string   `json:"commit"`

@@ -104,11 +104,5 @@ func (a *app) keyShow(path, done string, pass []byte) error {
 	if err != nil {
 		return fmt.Errorf("read key: %w", err)
 	}
-	if a.json {
-		return a.emit(keyFileJSON{path, id})
-	}
-	if !a.quiet {
-		a.printf("%skey %s in %s\n", done, id, quoted(path))
-	}
-	return nil
+	return a.result(keyFileJSON{path, id}, "%skey %s in %s\n", done, id, quoted(path))
 }

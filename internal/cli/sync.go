@@ -174,9 +174,7 @@ func (a *app) syncedPage(p ledger.PageSync) error {
 	name := nameOf(p.Ledger, p.Name, p.ID)
 	if a.json {
 		j := syncedPageJSON{Page: name, ID: p.ID.String(), Created: p.Created, Position: p.State.Position, Unsynced: p.State.Unsynced, Missing: p.Missing}
-		if p.Err != nil {
-			j.Error = p.Err.Error()
-		}
+		j.Error = errText(p.Err)
 		return a.emit(j)
 	}
 	switch {
@@ -295,13 +293,8 @@ is used, and a value that was stored as lazy comes when it is first read. See al
 				if err != nil {
 					return err
 				}
-				if a.json {
-					return a.emit(fetchJSON{pageText(page), r.Values, r.Pieces, r.Bytes})
-				}
-				if !a.quiet {
-					a.printf("%s looked at, %s fetched\n", countText(r.Values, "long value"), sizeText(r.Bytes))
-				}
-				return nil
+				return a.result(fetchJSON{pageText(page), r.Values, r.Pieces, r.Bytes},
+					"%s looked at, %s fetched\n", countText(r.Values, "long value"), sizeText(r.Bytes))
 			})
 		})
 	})

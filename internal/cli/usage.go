@@ -39,16 +39,25 @@ counts among the values and trees too, is what gc or the next round of serve wil
 	return cmd
 }
 
+// kindsJSON is what takes space, in usage --json.
+type kindsJSON struct {
+	Values  int64 `json:"values"`
+	Nodes   int64 `json:"nodes"`
+	Commits int64 `json:"commits"`
+	Rest    int64 `json:"rest"`
+	Index   int64 `json:"index"`
+	Other   int64 `json:"other"`
+	Garbage int64 `json:"garbage"`
+}
+
+func newKindsJSON(k ledger.SpaceKinds, garbage int64) kindsJSON {
+	return kindsJSON{k.Values, k.Nodes, k.Commits, k.Rest, k.Index, k.Other, garbage}
+}
+
 // usageJSON is the repository as usage --json prints it, before its pages.
 type usageJSON struct {
 	Size      int64  `json:"size"`
-	Values    int64  `json:"values"`
-	Nodes     int64  `json:"nodes"`
-	Commits   int64  `json:"commits"`
-	Rest      int64  `json:"rest"`
-	Index     int64  `json:"index"`
-	Other     int64  `json:"other"`
-	Garbage   int64  `json:"garbage"`
+	kindsJSON
 	Evictable int64  `json:"evictable"`
 	Free      *int64 `json:"diskFree,omitempty"`
 }
@@ -56,13 +65,7 @@ type usageJSON struct {
 // pageUsageJSON is one page of usage --json.
 type pageUsageJSON struct {
 	pageJSON
-	Values    int64  `json:"values"`
-	Nodes     int64  `json:"nodes"`
-	Commits   int64  `json:"commits"`
-	Rest      int64  `json:"rest"`
-	Index     int64  `json:"index"`
-	Other     int64  `json:"other"`
-	Garbage   int64  `json:"garbage"`
+	kindsJSON
 	Open      bool   `json:"open,omitempty"`
 	Away      bool   `json:"inCloudOnly,omitempty"` // beside sizeBefore
 	AwaySize  int64  `json:"sizeBefore,omitempty"`
@@ -75,15 +78,12 @@ type pageUsageJSON struct {
 
 func newPageUsageJSON(p *ledger.PageUsage) pageUsageJSON {
 	j := pageUsageJSON{
-		pageJSON: newPageJSON(p.PageInfo), Values: p.Kinds.Values, Nodes: p.Kinds.Nodes, Commits: p.Kinds.Commits, Rest: p.Kinds.Rest,
-		Index: p.Kinds.Index, Other: p.Kinds.Other, Garbage: p.Garbage, Open: p.State == ledger.PageOpen, Away: p.State == ledger.PageEvicted, AwaySize: p.EvictedBytes, Unsynced: p.Unsynced,
-		Evictable: p.Bar == ledger.EvictFree, Reason: p.Reason,
+		pageJSON: newPageJSON(p.PageInfo), kindsJSON: newKindsJSON(p.Kinds, p.Garbage), Open: p.State == ledger.PageOpen,
+		Away: p.State == ledger.PageEvicted, AwaySize: p.EvictedBytes, Unsynced: p.Unsynced,
+		Evictable: p.Bar == ledger.EvictFree, Reason: p.Reason, Error: errText(p.Err),
 	}
 	if p.Bar != ledger.EvictFree {
 		j.Bar = p.Bar.String()
-	}
-	if p.Err != nil {
-		j.Error = p.Err.Error()
 	}
 	return j
 }
@@ -119,10 +119,7 @@ func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, set *pageSet
 }
 
 func (a *app) usageJSON(u *ledger.Usage, pages []ledger.PageUsage) error {
-	j := usageJSON{
-		Size: u.SizeBytes, Values: u.Kinds.Values, Nodes: u.Kinds.Nodes, Commits: u.Kinds.Commits, Rest: u.Kinds.Rest, Index: u.Kinds.Index,
-		Other: u.Kinds.Other, Garbage: u.Garbage, Evictable: u.EvictableBytes,
-	}
+	j := usageJSON{Size: u.SizeBytes, kindsJSON: newKindsJSON(u.Kinds, u.Garbage), Evictable: u.EvictableBytes}
 	if u.FreeBytes >= 0 {
 		j.Free = &u.FreeBytes
 	}
