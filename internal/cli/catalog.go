@@ -36,7 +36,7 @@ type catalogFlags struct {
 }
 
 func (a *app) catalogCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:     "catalog",
 		GroupID: groupKeys,
 		Short:   "Keep a catalogue of objects that are found by their attributes",
@@ -45,11 +45,7 @@ func (a *app) catalogCommand() *cobra.Command {
   ledgerd catalog find things 'Kind=photo' 'Year>=2020' --attributes Kind,FileName
   ledgerd catalog import things metabase.db
   ledgerd catalog ls things`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.catalogAdd(), a.catalogFind(), a.catalogLock(), a.catalogRm(), a.catalogLs(), a.catalogCheck(), a.catalogImport(), a.catalogExport())
-	return cmd
+	}, a.catalogAdd(), a.catalogFind(), a.catalogLock(), a.catalogRm(), a.catalogLs(), a.catalogCheck(), a.catalogImport(), a.catalogExport())
 }
 
 // common adds the flags that verbs of catalogues share.

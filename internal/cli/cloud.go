@@ -108,18 +108,13 @@ func (a *app) passphrase(file string) ([]byte, error) {
 }
 
 func (a *app) cloudCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:     "cloud",
 		GroupID: groupCloud,
 		Short:   "Set, show, prove, check and clean the bucket that devices share",
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.cloudSetCommand(), a.cloudShowCommand(), a.cloudProbeCommand(), a.cloudCheckCommand(), a.cloudLeakCommand(), a.cloudGCCommand(), a.cloudPauseCommand(), a.cloudResumeCommand(), a.cloudUnsetCommand())
-	for _, c := range ruleCommands {
-		cmd.AddCommand(a.cloudRuleCommand(c))
-	}
-	return cmd
+	},
+		a.cloudSetCommand(), a.cloudShowCommand(), a.cloudProbeCommand(), a.cloudCheckCommand(), a.cloudLeakCommand(), a.cloudGCCommand(),
+		a.cloudPauseCommand(), a.cloudResumeCommand(), a.cloudRuleCommand(compressionRule), a.cloudRuleCommand(dedupRule), a.cloudUnsetCommand())
 }
 
 func (a *app) cloudSetCommand() *cobra.Command {

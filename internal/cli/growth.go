@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/ledgerd/ledger"
@@ -42,37 +41,19 @@ func ignoreAbsent(err error) error {
 // watch shows how dir grows towards the size of the pages of repo. The function returned ends it
 // and waits.
 func (p *progress) watch(ctx context.Context, dir string, repo *ledger.Repository) (stop func()) {
-	if p == nil {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() { p.runWatch(ctx, dir, repo) })
-	return func() {
-		cancel()
-		watching.Wait()
-	}
-}
-
-func (p *progress) runWatch(ctx context.Context, dir string, repo *ledger.Repository) {
-	if pages, err := repo.Pages(ctx); err == nil { // without it the time left is not shown
-		var total int64
-		for _, page := range pages {
-			total += page.SizeBytes
+	return p.measure(ctx, func(ctx context.Context, _ func(files, bytes int64)) error {
+		if pages, err := repo.Pages(ctx); err == nil { // without it the time left is not shown
+			var total int64
+			for _, page := range pages {
+				total += page.SizeBytes
+			}
+			p.update(func(c *counters) { c.totalBytes = total })
 		}
-		p.update(func(c *counters) { c.totalBytes = total })
-	}
-	for {
-		tick, release := p.clock.After(watchEvery)
-		select {
-		case <-tick:
-			release()
+		for pause(ctx, p.clock, watchEvery) == nil {
 			if bytes, files, err := directorySize(os.DirFS(dir)); err == nil { // else it is shown as it was
 				p.update(func(c *counters) { c.bytes, c.files = bytes, files })
 			}
-		case <-ctx.Done():
-			release()
-			return
 		}
-	}
+		return ctx.Err()
+	})
 }

@@ -17,7 +17,7 @@ import (
 )
 
 func (a *app) indexeddbCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:     "indexeddb",
 		GroupID: groupFiles,
 		Short:   "Take IndexedDB databases out of browser profiles, and write them back",
@@ -29,11 +29,7 @@ It is never written to. The browser has to be closed: a directory that it has op
 exit code 11.
 
 docs/indexeddb.md says what is supported.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.indexeddbLsCommand(), a.indexeddbCheckCommand(), a.indexeddbImportCommand(), a.indexeddbExportCommand())
-	return cmd
+	}, a.indexeddbLsCommand(), a.indexeddbCheckCommand(), a.indexeddbImportCommand(), a.indexeddbExportCommand())
 }
 
 // completeProfile completes what ls and check take.

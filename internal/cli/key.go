@@ -11,18 +11,14 @@ import (
 )
 
 func (a *app) keyCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:     "key",
 		GroupID: groupCloud,
 		Short:   "Make keys of clouds, and change what opens a cloud",
 		Long: `A cloud is sealed, and its keyring is opened by one or several slots: key files, passphrases, and
 recovery words. Every device of the cloud needs one of them, and nobody can read the cloud without:
 not its owner, and not you if you lose all. Add recovery words and keep them on paper.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.keyInitCommand(), a.keyShowCommand(), a.keyListCommand(), a.keyAddCommand(), a.keyRemoveCommand(), a.keyRotateCommand(), a.keyRecoverCommand())
-	return cmd
+	}, a.keyInitCommand(), a.keyShowCommand(), a.keyListCommand(), a.keyAddCommand(), a.keyRemoveCommand(), a.keyRotateCommand(), a.keyRecoverCommand())
 }
 
 func (a *app) keyInitCommand() *cobra.Command {

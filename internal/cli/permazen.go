@@ -18,15 +18,11 @@ type jsckFlags struct {
 }
 
 func (a *app) permazenCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:     "permazen",
 		GroupID: groupKeys,
 		Short:   "Check typed objects in the Permazen layout",
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.permazenCheck())
-	return cmd
+	}, a.permazenCheck())
 }
 
 func (a *app) permazenCheck() *cobra.Command {

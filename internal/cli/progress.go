@@ -64,16 +64,20 @@ func newProgress(ctx context.Context, w io.Writer, c clock.Clock, width func() i
 }
 
 func (p *progress) runDrawing(ctx context.Context) {
-	for {
-		tick, release := p.clock.After(progressEvery)
-		select {
-		case <-tick:
-			p.draw()
-			release()
-		case <-ctx.Done():
-			release()
-			return
-		}
+	for pause(ctx, p.clock, progressEvery) == nil {
+		p.draw()
+	}
+}
+
+// pause waits for d, or less when ctx ends, whose error it returns then.
+func pause(ctx context.Context, c clock.Clock, d time.Duration) error {
+	due, release := c.After(d)
+	defer release()
+	select {
+	case <-due:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

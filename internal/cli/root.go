@@ -81,6 +81,13 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
+// group makes of cmd a command that only holds others.
+func group(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
+	cmd.Args, cmd.RunE = cobra.NoArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(verbs...)
+	return cmd
+}
+
 // defaultLockTimeout is long enough for a verb that runs for a moment, such as the looks of watch,
 // and short enough for a person to wait.
 const defaultLockTimeout = 3 * time.Second

@@ -34,7 +34,7 @@ func runsHere(cmd *cobra.Command) bool {
 }
 
 type serveFlags struct {
-	passphraseFile   string
+	pass             passphraseFlag
 	minPoll, maxPoll time.Duration
 	noGC             bool
 	space            spaceFlags
@@ -70,7 +70,7 @@ that only its owner can use: they work as they do without it.`,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, _ []string) error { return a.serve(ctx, cmd, f) })
 	flags := cmd.Flags()
-	flags.StringVar(&f.passphraseFile, "passphrase-file", "", "file with the passphrase of the cloud, one line")
+	f.pass.add(cmd)
 	flags.DurationVar(&f.minPoll, "min-poll", 0, "look for changes of others at most this often (default 2s)")
 	flags.DurationVar(&f.maxPoll, "max-poll", 0, "look for changes of others at least this often, also when nothing happens (default 5m)")
 	flags.BoolVar(&f.noGC, "no-gc", false, "leave garbage to gc")
@@ -86,12 +86,8 @@ func (a *app) serve(ctx context.Context, cmd *cobra.Command, f serveFlags) error
 	if a.dir == "" {
 		return a.noDirectory()
 	}
-	if f.passphraseFile != "" {
-		pass, err := a.passphrase(f.passphraseFile)
-		if err != nil {
-			return err
-		}
-		a.pass = pass
+	if err := f.pass.ofCloud(ctx, a); err != nil {
+		return err
 	}
 	o := ledger.Options{MustExist: true} // as sync: a directory that was mistyped must not be taken for one without pages
 	a.complete(&o)
@@ -147,19 +143,16 @@ func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) erro
 // synced.
 func (a *app) report(ctx context.Context, repo *ledger.Repository, stop func(error)) {
 	log := newServeLog(a)
-	for ctx.Err() == nil {
+	for {
 		c, ok := repo.Cloud()
 		if ok && c.Err != nil { // the bucket was not even asked: nothing here will change by waiting
 			stop(fmt.Errorf("nothing can be synced: %w", c.Err))
 			return
 		}
 		log.look(repo.SyncStates(), c.ListErr)
-		tick, release := a.process.Clock.After(reportEvery)
-		select {
-		case <-tick:
-		case <-ctx.Done():
+		if pause(ctx, a.process.Clock, reportEvery) != nil {
+			return
 		}
-		release()
 	}
 }
 

@@ -9,10 +9,10 @@ import (
 )
 
 type syncFlags struct {
-	passphraseFile string
-	reupload       bool
-	space          spaceFlags
-	pace           paceFlags
+	pass     passphraseFlag
+	reupload bool
+	space    spaceFlags
+	pace     paceFlags
 }
 
 func (a *app) syncCommand() *cobra.Command {
@@ -41,9 +41,8 @@ and sends everything that the bucket lacks. Run it on each device that says so.`
 		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.sync(ctx, cmd, args, f) })
-	flags := cmd.Flags()
-	flags.StringVar(&f.passphraseFile, "passphrase-file", "", "file with the passphrase of the cloud, one line")
-	flags.BoolVar(&f.reupload, "reupload", false, "send everything that the bucket lacks")
+	f.pass.add(cmd)
+	cmd.Flags().BoolVar(&f.reupload, "reupload", false, "send everything that the bucket lacks")
 	f.space.add(cmd)
 	f.pace.add(cmd)
 	return cmd
@@ -54,7 +53,7 @@ func (a *app) sync(ctx context.Context, cmd *cobra.Command, args []string, f syn
 	if err != nil {
 		return err
 	}
-	if err := (&passphraseFlag{f.passphraseFile}).ofCloud(ctx, a); err != nil {
+	if err := f.pass.ofCloud(ctx, a); err != nil {
 		return err
 	}
 	o := ledger.Options{MustExist: true}
@@ -79,19 +78,11 @@ func (a *app) sync(ctx context.Context, cmd *cobra.Command, args []string, f syn
 func (p *progress) followSync(ctx context.Context, repo *ledger.Repository) (stop func()) {
 	total := syncTotal{}
 	return p.measure(ctx, func(ctx context.Context, _ func(files, bytes int64)) error {
-		for {
-			tick, release := p.clock.After(progressEvery)
-			select {
-			case <-tick:
-			case <-ctx.Done():
-			}
-			release()
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+		for pause(ctx, p.clock, progressEvery) == nil {
 			now := total.add(repo.SyncStates())
 			p.update(func(c *counters) { *c = now })
 		}
+		return ctx.Err()
 	})
 }
 
@@ -259,7 +250,8 @@ type fetchJSON struct {
 }
 
 func (a *app) fetchCommand() *cobra.Command {
-	var at, passphraseFile string
+	var at string
+	var pass passphraseFlag
 	cmd := &cobra.Command{
 		Use:     "fetch LEDGER/PAGE [PREFIX]",
 		GroupID: groupCloud,
@@ -280,12 +272,8 @@ is used, and a value that was stored as lazy comes when it is first read. See al
 				return err
 			}
 		}
-		if passphraseFile != "" {
-			pass, err := a.passphrase(passphraseFile)
-			if err != nil {
-				return err
-			}
-			a.pass = pass
+		if err := pass.ofCloud(ctx, a); err != nil {
+			return err
 		}
 		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
 			return a.snapshot(ctx, page, at, func(snap *ledger.Snapshot) error {
@@ -299,7 +287,7 @@ is used, and a value that was stored as lazy comes when it is first read. See al
 		})
 	})
 	cmd.Flags().StringVar(&at, "at", "", "revision (default HEAD)")
-	cmd.Flags().StringVar(&passphraseFile, "passphrase-file", "", "file with the passphrase of the cloud, one line")
+	pass.add(cmd)
 	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }

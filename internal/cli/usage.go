@@ -56,7 +56,7 @@ func newKindsJSON(k ledger.SpaceKinds, garbage int64) kindsJSON {
 
 // usageJSON is the repository as usage --json prints it, before its pages.
 type usageJSON struct {
-	Size      int64  `json:"size"`
+	Size int64 `json:"size"`
 	kindsJSON
 	Evictable int64  `json:"evictable"`
 	Free      *int64 `json:"diskFree,omitempty"`

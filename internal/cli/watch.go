@@ -151,7 +151,7 @@ func (w *watcher) watch(ctx context.Context) error {
 			}
 			look = more
 		}
-		if err := w.wait(ctx); err != nil {
+		if err := pause(ctx, w.app.process.Clock, lookEvery); err != nil {
 			return err
 		}
 	}
@@ -223,17 +223,6 @@ func (w *watcher) print() error {
 		return err
 	}
 	return w.app.out.Flush()
-}
-
-func (w *watcher) wait(ctx context.Context) error {
-	tick, release := w.app.process.Clock.After(lookEvery)
-	defer release()
-	select {
-	case <-tick:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // again returns the flags with which a serve that has begun in the meantime goes on, behind what
