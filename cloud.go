@@ -7,7 +7,6 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/secret"
 	"github.com/ledgerd/ledger/split"
@@ -195,30 +194,4 @@ func (o *Options) openers() bucket.Openers {
 		return cloudlink.Openers(nil)
 	}
 	return cloudlink.Openers(o.Buckets)
-}
-
-// CreateKeyFile makes a new master key and writes it to a new file that only its owner can read,
-// durable when it returns nil. A file that is there is never overwritten (fs.ErrExist). Whoever has
-// the file can read the cloud; without it nobody can.
-func CreateKeyFile(path string) error { return CreateProtectedKeyFile(path, nil) }
-
-// CreateProtectedKeyFile is CreateKeyFile for a file of which the key is sealed with a passphrase:
-// Cloud.KeyFilePassphrase and SyncOptions.Passphrase are to have it. An empty one seals nothing.
-func CreateProtectedKeyFile(path string, passphrase []byte) error {
-	m, err := seal.NewMasterKey(nil)
-	if err != nil {
-		return fmt.Errorf("make key: %w", err)
-	}
-	return seal.CreateKeyFile(path, m, secret.New(passphrase))
-}
-
-// KeyFileID returns 16 hexadecimal digits that tell the key in a key file from others and nothing
-// else about it. passphrase is that of the file, nil for none. Errors: ErrCorrupt, ErrUnsupported,
-// ErrKeyFilePassphrase, ErrWrongKey, those of the file system.
-func KeyFileID(path string, shared bool, passphrase []byte) (string, error) {
-	m, err := seal.ReadKeyFile(path, shared, secret.New(passphrase))
-	if err != nil {
-		return "", err
-	}
-	return keyID(m)
 }

@@ -214,6 +214,32 @@ func (c *KeyChange) change() (seal.Change, error) {
 	return out, nil
 }
 
+// CreateKeyFile makes a new master key and writes it to a new file that only its owner can read,
+// durable when it returns nil. A file that is there is never overwritten (fs.ErrExist). Whoever has
+// the file can read the cloud; without it nobody can.
+func CreateKeyFile(path string) error { return CreateProtectedKeyFile(path, nil) }
+
+// CreateProtectedKeyFile is CreateKeyFile for a file of which the key is sealed with a passphrase:
+// Cloud.KeyFilePassphrase and SyncOptions.Passphrase are to have it. An empty one seals nothing.
+func CreateProtectedKeyFile(path string, passphrase []byte) error {
+	m, err := seal.NewMasterKey(nil)
+	if err != nil {
+		return fmt.Errorf("make key: %w", err)
+	}
+	return seal.CreateKeyFile(path, m, secret.New(passphrase))
+}
+
+// KeyFileID returns 16 hexadecimal digits that tell the key in a key file from others and nothing
+// else about it. passphrase is that of the file, nil for none. Errors: ErrCorrupt, ErrUnsupported,
+// ErrKeyFilePassphrase, ErrWrongKey, those of the file system.
+func KeyFileID(path string, shared bool, passphrase []byte) (string, error) {
+	m, err := seal.ReadKeyFile(path, shared, secret.New(passphrase))
+	if err != nil {
+		return "", err
+	}
+	return keyID(m)
+}
+
 // NewRecoveryWords returns 24 English words that stand for a new key, with a checksum, by BIP-39.
 // They open a cloud once they are added to its keyring; whoever has them can read it. They are to
 // be written down, and not kept on a device.

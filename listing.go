@@ -100,6 +100,20 @@ func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
 	return infos, nil
 }
 
+// Ledgers returns the names of all ledgers that have pages, evicted ones too, sorted. Errors:
+// ErrClosed, ErrCorrupt.
+func (r *Repository) Ledgers(ctx context.Context) ([]string, error) {
+	pages, err := r.Pages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, p := range pages {
+		names = append(names, p.Ledger)
+	}
+	return slices.Compact(names), nil
+}
+
 // pagesHere returns the pages that have a directory, sorted. The caller has entered.
 func (r *Repository) pagesHere(ctx context.Context) ([]PageInfo, error) {
 	dirs, err := r.disk.Pages()

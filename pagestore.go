@@ -1,9 +1,7 @@
 package ledger
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"github.com/ledgerd/ledger/commit"
@@ -37,48 +35,6 @@ type pageStore struct {
 
 // openPages are the pages of a repository, with what stands behind those that are open.
 type openPages = presence.Pages[*pageStore, *Page]
-
-// openPage returns a new handle of a page, for the app with create, else for a look.
-func (r *Repository) openPage(ctx context.Context, l *Ledger, id PageID, name string, create bool) (*Page, error) {
-	if create {
-		return r.openHandle(ctx, l, id, name, presence.ForUse)
-	}
-	return r.openHandle(ctx, l, id, name, presence.ForLook)
-}
-
-// openHandle returns a new handle of a page, and begins what it is for.
-func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name string, kind presence.Kind) (*Page, error) {
-	if err := r.enter(); err != nil {
-		return nil, err
-	}
-	defer r.gate.Leave()
-	call := r.gate.Call(ctx)
-	defer call.Release()
-	key := pageKey{Ledger: l.name, ID: id}
-	p, err := r.pages.Open(call, key, name, kind)
-	if err != nil {
-		return nil, call.Explain(fmt.Errorf("open page %s: %w", key.Text(name), err))
-	}
-	s := p.shared
-	if kind == presence.ForUse {
-		if err := s.noteUse(); err != nil {
-			return nil, errors.Join(fmt.Errorf("open page %s: %w", key.Text(name), err), p.Close())
-		}
-		r.keeper.Use(key)
-	}
-	if kind != presence.ForLook {
-		s.merger.Want(false)
-	}
-	return p, nil
-}
-
-// keepPage holds a page open that is here, so that it is synced and its heads are merged in the
-// background. That is no use of the page: it does not count as open for Pages, Usage and Evict.
-// When nobody else has it open, Evict, DeletePage and the quota close the handle. The caller closes
-// it, too. Errors: ErrNotFound (also of a page that was evicted), those of opening a page.
-func (r *Repository) keepPage(ctx context.Context, page PageRef) (*Page, error) {
-	return r.openHandle(ctx, &Ledger{repo: r, name: page.Ledger}, page.ID, "", presence.ForSync)
-}
 
 // newHandle returns a handle of an open page.
 func (s *pageStore) newHandle(kind presence.Kind) *Page {

@@ -1,9 +1,7 @@
 package ledger
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -92,18 +90,4 @@ func (r *Repository) Ledger(name string) (*Ledger, error) {
 		return nil, err
 	}
 	return &Ledger{repo: r, name: name}, nil
-}
-
-// Ledgers returns the names of all ledgers that have pages, evicted ones too, sorted. Errors:
-// ErrClosed, ErrCorrupt.
-func (r *Repository) Ledgers(ctx context.Context) ([]string, error) {
-	pages, err := r.Pages(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, p := range pages {
-		names = append(names, p.Ledger)
-	}
-	return slices.Compact(names), nil
 }

@@ -48,8 +48,8 @@ func (e *Entry) Body(ctx context.Context) (*wire.Reader, io.Closer, error) {
 }
 
 // OpenBody opens the stream of the body of an entry, from its object where it is one. The caller
-// reads it to io.EOF before it believes any of it, and closes it. Errors of opening and reading name
-// the object, and match base.ErrCorrupt when it is bad or missing.
+// reads it to io.EOF before it believes any of it, and closes it. Errors of opening and reading
+// name the object, and match base.ErrCorrupt when it is bad or missing.
 func OpenBody(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n wire.Names, e *wire.Entry) (*wire.Reader, io.Closer, error) {
 	if e.Closing != nil {
 		return nil, nil, &base.CorruptError{Where: "log", Got: "a closing entry, which has no body"}

@@ -22,9 +22,9 @@ type view struct {
 	// devices, unless a merge needs it as base.
 	graph epoch.Graph
 	// on is not nil while unsynced commits stand on what was given up, and are not merged with the
-	// log. The heads above one of on are merged into one before anything else is: first the heads of
-	// the log, then the one that these have become with one unsynced head after the other, since no
-	// other commit is known to descend from what that one stands on.
+	// log. The heads above one of on are merged into one before anything else is: first the heads
+	// of the log, then the one that these have become with one unsynced head after the other, since
+	// no other commit is known to descend from what that one stands on.
 	on epoch.Set
 	// top is the commit that descends from all that was given up, with the edges that say so, where
 	// graph has those.

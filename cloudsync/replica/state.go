@@ -42,8 +42,8 @@ type State struct {
 	Announced map[uint64][]wire.Pack
 	// Retention is what the log says, with the entries.
 	Retention wire.Retention
-	// Near are the nearest ancestors that are here of commits of which a parent was given up, synced
-	// or not. They may be commits of GiveUp.
+	// Near are the nearest ancestors that are here of commits of which a parent was given up,
+	// synced or not. They may be commits of GiveUp.
 	Near map[epoch.Commit]epoch.Set
 	// Gone are all commits of which the page ever learned that they were given up, in parts of
 	// which the later ones are shorter: see addGone.

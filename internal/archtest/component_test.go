@@ -16,23 +16,16 @@ import (
 	"testing"
 )
 
-// filesInOneComponent is how many files of the root package there may be in its largest component
-// of mutual calls. It only ever falls.
-const filesInOneComponent = 3
-
-// TestRootFilesCallEachOther counts the files of the root package of which each reaches each other
-// by calls: the largest strongly connected component of the graph that has an edge from a file to
-// another when it uses a function or method that is declared there. Calls through interfaces do
-// not count.
+// TestRootFilesCallEachOther asks that no two files of the root package reach each other by calls,
+// where a file calls another when it uses a function or method that is declared there. Calls
+// through interfaces do not count.
 func TestRootFilesCallEachOther(t *testing.T) {
 	graph := callsBetweenFiles(t)
-	component := largestComponent(graph)
-	t.Logf("%d of %d files: %v", len(component), len(graph), component)
-	switch n := len(component); {
-	case n > filesInOneComponent:
-		t.Errorf("%d files of the root call each other in one component, at most %d may: %v", n, filesInOneComponent, component)
-	case n < filesInOneComponent:
-		t.Errorf("%d files of the root call each other in one component: lower the bound of %d", n, filesInOneComponent)
+	if len(graph) < 20 {
+		t.Errorf("%d files of the root were found, which cannot be all", len(graph))
+	}
+	if component := largestComponent(graph); len(component) > 0 {
+		t.Errorf("%d files of the root call each other in one component: %v", len(component), component)
 	}
 }
 
