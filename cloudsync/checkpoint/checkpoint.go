@@ -253,13 +253,12 @@ func (s *Store) Gone(ctx context.Context, h *Header) (all epoch.Set, err error) 
 }
 
 // Add writes a run with the records that are fresh, ordered by key, into the directory of epoch e,
-// and puts it into h. Some older runs may become part of it: of their records, and the fresh ones,
-// stays says which are written. oldest says that there are no older runs, so that a record which
-// only hides others need not stay. It returns the bytes of the object, 0 when there was nothing to
-// write. When it fails, h is as it was, and an object may be left that nobody names. Errors: as
-// Each; those of fresh and of the disk; base.ErrInvalid for records out of order.
-func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKind, fresh iter.Seq2[wire.Record, error],
-	stays func(r wire.Record, oldest bool) bool) (int64, error) {
+// and puts it into h. Some older runs may become part of it, with whole all of them: of their
+// records, and the fresh ones, stays says which are written; nil: all. It returns the bytes of the
+// object, 0 when there was nothing to write. When it fails, h is as it was, and an object may be
+// left that nobody names. Errors: as Each; those of fresh and of the disk; base.ErrInvalid for
+// records out of order.
+func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKind, fresh iter.Seq2[wire.Record, error], whole bool, stays func(wire.Record) bool) (int64, error) {
 	first := spool.New(s.o.Dir, "run-*", spoolBytes)
 	defer first.Close()
 	w := wire.NewWriter(first, wire.RunOf(kind))
@@ -271,15 +270,18 @@ func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKin
 			return 0, fmt.Errorf("collect the records of a run: %w", err)
 		}
 	}
-	if w.Bytes() == 0 {
+	runs := h.of(kind)
+	if w.Bytes() == 0 && !(whole && len(runs) > 0) {
 		return 0, nil
 	}
-	runs := h.of(kind)
 	var sizes []uint64
 	for _, r := range slices.Backward(runs) {
 		sizes = append(sizes, r.Bytes)
 	}
 	rest := len(runs) - wire.MergeRuns(sizes, w.Bytes())
+	if whole {
+		rest = 0
+	}
 	in, err := first.Reader()
 	if err != nil {
 		return 0, err
@@ -288,8 +290,11 @@ func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKin
 	if err != nil {
 		return 0, err
 	}
-	sources := append([]*source{{r: wire.NewReader(in, wire.RunOf(kind))}}, older...)
-	run, err := s.write(ctx, e, kind, sources, func(r wire.Record) bool { return stays(r, rest == 0) })
+	sources := older
+	if w.Bytes() > 0 {
+		sources = append([]*source{{r: wire.NewReader(in, wire.RunOf(kind))}}, older...)
+	}
+	run, err := s.write(ctx, e, kind, sources, stays)
 	if err != nil {
 		return 0, fmt.Errorf("write a run: %w", err)
 	}
@@ -306,7 +311,7 @@ func (s *Store) write(ctx context.Context, e epoch.ID, kind wire.RunKind, source
 	run := wire.Run{Kind: kind, Epoch: e, ID: s.o.NewID()}
 	object, err := s.put(ctx, s.o.Names.Checkpoint(e, run.ID), s.o.Names.RunLabel(e, run.ID), wire.RunOf(kind), func(w *wire.Writer) (bool, error) {
 		out := func(r wire.Record) error {
-			if !stays(r) {
+			if stays != nil && !stays(r) {
 				return nil
 			}
 			run.Records++

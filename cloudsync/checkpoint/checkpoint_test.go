@@ -59,8 +59,6 @@ func all(records []wire.Record) iter.Seq2[wire.Record, error] {
 	}
 }
 
-func always(wire.Record, bool) bool { return true }
-
 func read(t *rapid.T, s *checkpoint.Store, h *checkpoint.Header, kind wire.RunKind) (out []wire.Record) {
 	if err := s.Each(context.Background(), h, kind, func(r wire.Record) error {
 		out = append(out, r)
@@ -93,11 +91,15 @@ func TestRuns(t *testing.T) {
 				records = append(records, p)
 			}
 			slices.SortFunc(records, wire.Compare)
-			n, err := s.Add(ctx, epoch.ID{byte(i + 1)}, h, wire.Packs, all(records), func(r wire.Record, oldest bool) bool {
-				return !oldest || r.(*wire.Pack).Dropped == epoch.ID{}
+			whole := rapid.IntRange(0, 9).Draw(rt, "whole") == 0
+			n, err := s.Add(ctx, epoch.ID{byte(i + 1)}, h, wire.Packs, all(records), whole, func(r wire.Record) bool {
+				return !whole || r.(*wire.Pack).Dropped == epoch.ID{}
 			})
-			if err != nil || (n == 0) != (len(fresh) == 0) && len(h.Runs) > 0 {
+			if err != nil || !whole && (n == 0) != (len(fresh) == 0) && len(h.Runs) > 0 {
 				rt.Fatalf("%d bytes: %v", n, err)
+			}
+			if whole && len(h.Runs) > 1 {
+				rt.Fatalf("%d runs", len(h.Runs))
 			}
 		}
 		x := &epoch.Proposal{ID: epoch.ID{5}}
@@ -144,7 +146,7 @@ func TestGone(t *testing.T) {
 			}
 			set = epoch.SetOf(set...)
 			want = want.Union(set)
-			if _, err := s.Add(ctx, epoch.ID{1}, h, wire.GivenUp, all([]wire.Record{&wire.Gone{Commits: set}}), always); err != nil {
+			if _, err := s.Add(ctx, epoch.ID{1}, h, wire.GivenUp, all([]wire.Record{&wire.Gone{Commits: set}}), false, nil); err != nil {
 				rt.Fatal(err)
 			}
 		}
@@ -179,7 +181,7 @@ func TestBytesPerCommit(t *testing.T) {
 	records := history(t, 200*cut)
 	var written int64
 	for i := 0; i < len(records); i += cut {
-		n, err := s.Add(ctx, epoch.ID{1}, h, wire.Commits, all(records[i:i+cut]), always)
+		n, err := s.Add(ctx, epoch.ID{1}, h, wire.Commits, all(records[i:i+cut]), false, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +207,7 @@ func TestDamage(t *testing.T) {
 	write := func(s *checkpoint.Store, records []wire.Record) (*epoch.Proposal, *checkpoint.Header) {
 		x, h := &epoch.Proposal{ID: epoch.ID{1}}, &checkpoint.Header{Base: wire.Base{Number: 1, Hash: epoch.Hash{1}}}
 		for _, r := range records {
-			if _, err := s.Add(ctx, epoch.ID{1}, h, wire.Commits, all([]wire.Record{r}), always); err != nil {
+			if _, err := s.Add(ctx, epoch.ID{1}, h, wire.Commits, all([]wire.Record{r}), false, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -253,17 +255,17 @@ func TestDamage(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := s.Add(ctx, epoch.ID{2}, h, wire.Commits, all(records[3:]), always); !errors.Is(err, base.ErrNoSpace) || fmt.Sprint(h) != before {
+	if _, err := s.Add(ctx, epoch.ID{2}, h, wire.Commits, all(records[3:]), false, nil); !errors.Is(err, base.ErrNoSpace) || fmt.Sprint(h) != before {
 		t.Errorf("%v, %v", err, h)
 	}
 	b.SetBefore(nil)
 	failing := func(yield func(wire.Record, error) bool) {
 		_ = yield(records[3], nil) && yield(nil, io.ErrUnexpectedEOF)
 	}
-	if _, err := s.Add(ctx, epoch.ID{2}, h, wire.Commits, failing, always); !errors.Is(err, io.ErrUnexpectedEOF) || fmt.Sprint(h) != before {
+	if _, err := s.Add(ctx, epoch.ID{2}, h, wire.Commits, failing, false, nil); !errors.Is(err, io.ErrUnexpectedEOF) || fmt.Sprint(h) != before {
 		t.Errorf("%v, %v", err, h)
 	}
-	if _, err := s.Add(ctx, epoch.ID{2}, h, wire.Commits, all([]wire.Record{records[5], records[4]}), always); !errors.Is(err, base.ErrInvalid) {
+	if _, err := s.Add(ctx, epoch.ID{2}, h, wire.Commits, all([]wire.Record{records[5], records[4]}), false, nil); !errors.Is(err, base.ErrInvalid) {
 		t.Error(err)
 	}
 }

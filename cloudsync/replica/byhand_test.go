@@ -276,8 +276,8 @@ func all[T wire.Record](rs []T) iter.Seq2[wire.Record, error] {
 	}
 }
 
-func (c *proposal) add(kind wire.RunKind, fresh iter.Seq2[wire.Record, error], stays func(wire.Record, bool) bool) error {
-	_, err := c.runs.Add(c.ctx, c.x.ID, c.h, kind, fresh, stays)
+func (c *proposal) add(kind wire.RunKind, fresh iter.Seq2[wire.Record, error], stays func(wire.Record) bool) error {
+	_, err := c.runs.Add(c.ctx, c.x.ID, c.h, kind, fresh, false, stays)
 	return err
 }
 
@@ -290,7 +290,7 @@ func (c *proposal) gone() error {
 	for some := range slices.Chunk(c.next.Gone.Without(before), wire.MaxGone) {
 		rs = append(rs, &wire.Gone{Commits: some})
 	}
-	return c.add(wire.GivenUp, all(rs), func(wire.Record, bool) bool { return true })
+	return c.add(wire.GivenUp, all(rs), nil)
 }
 
 func (c *proposal) commits() error {
@@ -315,7 +315,7 @@ func (c *proposal) commits() error {
 		rs = append(rs, c.d.record(h, c.next.Kept, keep, h.commits[n.ID]))
 	}
 	slices.SortFunc(rs, func(a, b *wire.Commit) int { return wire.Compare(a, b) })
-	return c.add(wire.Commits, all(rs), func(r wire.Record, oldest bool) bool {
+	return c.add(wire.Commits, all(rs), func(r wire.Record) bool {
 		return keep.Has(short(r.(*wire.Commit).Commit.ID))
 	})
 }
@@ -395,13 +395,13 @@ func (c *proposal) packs() error {
 		rs = append(rs, &made[i])
 	}
 	slices.SortFunc(rs, func(a, b *wire.Pack) int { return wire.Compare(a, b) })
-	if err := c.add(wire.Packs, all(rs), func(r wire.Record, oldest bool) bool { return !oldest || r.(*wire.Pack).Dropped == epoch.ID{} }); err != nil {
+	if err := c.add(wire.Packs, all(rs), nil); err != nil {
 		return err
 	}
 	slices.SortFunc(lost, func(a, b *wire.Missing) int { return wire.Compare(a, b) })
 	lost = slices.CompactFunc(lost, func(a, b *wire.Missing) bool { return a.Piece == b.Piece })
 	c.h.Runs = slices.DeleteFunc(c.h.Runs, func(r wire.Run) bool { return r.Kind == wire.NotStored })
-	return c.add(wire.NotStored, all(lost), func(wire.Record, bool) bool { return true })
+	return c.add(wire.NotStored, all(lost), nil)
 }
 
 func (d *member) exists(ctx context.Context, name string) bool {

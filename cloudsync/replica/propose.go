@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -248,62 +247,12 @@ func (e *proposing) commits(ctx context.Context) error {
 			}
 		}
 	}
-	if e.erase { // no run may have what is erased
-		fresh = e.rewritten(ctx, e.h, fresh)
-		e.h = e.without(wire.Commits)
-	}
-	_, err = e.p.runs.Add(ctx, e.x.ID, e.h, wire.Commits, fresh, func(r wire.Record, _ bool) bool {
-		return e.keeps(short(r.(*wire.Commit).Commit.ID))
-	})
+	// Where something is erased, no run may have it.
+	_, err = e.p.runs.Add(ctx, e.x.ID, e.h, wire.Commits, fresh, e.erase, func(r wire.Record) bool { return e.keeps(short(r.(*wire.Commit).Commit.ID)) })
 	if err != nil {
 		return err
 	}
 	return e.finishDiffs(ctx)
-}
-
-// without returns the new header without the runs of a kind.
-func (e *proposing) without(kind wire.RunKind) *checkpoint.Header {
-	h := *e.h
-	h.Runs = slices.DeleteFunc(slices.Clone(h.Runs), func(r wire.Run) bool { return r.Kind == kind })
-	return &h
-}
-
-// rewritten gives the records of the runs of h that are kept, with fresh ones among them.
-func (e *proposing) rewritten(ctx context.Context, h *checkpoint.Header, fresh iter.Seq2[wire.Record, error]) iter.Seq2[wire.Record, error] {
-	return func(yield func(wire.Record, error) bool) {
-		next, stop := iter.Pull2(fresh)
-		defer stop()
-		r, err, ok := next()
-		upTo := func(key wire.Record) (same bool, fail error) {
-			for ok && (key == nil || err != nil || wire.Compare(r, key) <= 0) {
-				if err != nil {
-					return false, err
-				}
-				same = key != nil && wire.Compare(r, key) == 0
-				if !yield(r, nil) {
-					return same, errEnough
-				}
-				r, err, ok = next()
-			}
-			return same, nil
-		}
-		fail := e.p.runs.Each(ctx, h, wire.Commits, func(old wire.Record) error {
-			same, err := upTo(old)
-			if err != nil || same || !e.keeps(short(old.(*wire.Commit).Commit.ID)) {
-				return err
-			}
-			if !yield(old, nil) {
-				return errEnough
-			}
-			return nil
-		})
-		if fail == nil {
-			_, fail = upTo(nil)
-		}
-		if fail != nil && !errors.Is(fail, errEnough) {
-			yield(nil, fail)
-		}
-	}
 }
 
 // todo returns the commits that need a record.
@@ -580,7 +529,7 @@ func (e *proposing) gone(ctx context.Context) error {
 			}
 		}
 	}
-	_, err := e.p.runs.Add(ctx, e.x.ID, e.h, wire.GivenUp, fresh, func(wire.Record, bool) bool { return true })
+	_, err := e.p.runs.Add(ctx, e.x.ID, e.h, wire.GivenUp, fresh, false, nil)
 	return err
 }
 
@@ -606,14 +555,16 @@ func (e *proposing) missing(ctx context.Context) error {
 	if err != nil || slices.Equal(all, before) {
 		return err
 	}
-	e.h = e.without(wire.NotStored)
 	_, err = e.p.runs.Add(ctx, e.x.ID, e.h, wire.NotStored, func(yield func(wire.Record, error) bool) {
 		for _, d := range all {
 			if !yield(&wire.Missing{Piece: d}, nil) {
 				return
 			}
 		}
-	}, func(wire.Record, bool) bool { return true })
+	}, true, func(r wire.Record) bool {
+		_, ok := slices.BinarySearchFunc(all, r.(*wire.Missing).Piece, object.Digest.Compare)
+		return ok
+	})
 	return err
 }
 
@@ -647,7 +598,7 @@ func (e *proposing) packs(ctx context.Context) error {
 			}
 		}
 	}
-	_, err := e.p.runs.Add(ctx, e.x.ID, e.h, wire.Packs, fresh, func(wire.Record, bool) bool { return true })
+	_, err := e.p.runs.Add(ctx, e.x.ID, e.h, wire.Packs, fresh, false, nil)
 	return err
 }
 
