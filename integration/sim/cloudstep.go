@@ -641,7 +641,7 @@ type valueSource struct {
 // Piece implements split.Source.
 func (v valueSource) Piece(ctx context.Context, id object.Digest) ([]byte, error) {
 	b, err := v.Source.Piece(ctx, id)
-	if w := v.d.w; errors.Is(err, base.ErrGone) && (w.lossy() || w.dropped && w.retained) {
+	if w := v.d.w; errors.Is(err, base.ErrGone) && (w.lossy() || (w.dropped || w.forsook) && w.retained) {
 		w.forgetful = true
 	}
 	return b, err

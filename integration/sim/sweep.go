@@ -243,6 +243,7 @@ func (d *device) forsake(ctx context.Context) error {
 		return err
 	}
 	err := cloudsync.Forget(ctx, d.s)
+	d.w.forsook = true
 	d.join()
 	return err
 }
@@ -564,9 +565,9 @@ func (r *reach) value(ctx context.Context, d object.Digest) error {
 // absent is called for a piece that is neither held nor known to be in the bucket. It may be there
 // where the page does not know the places of all: see readUnplaced. A device that dropped a value,
 // and was away while others gave up the versions that had it, may make a commit that has it still:
-// then it is gone.
+// then it is gone. So it is where a device that never read it forgot its bucket meanwhile.
 func (r *reach) absent(ctx context.Context, d object.Digest) error {
-	if r.d.w.dropped && r.d.w.retained && r.d.w.now.Load() > int64(30*24*time.Hour) {
+	if w := r.d.w; w.retained && (w.forsook || w.dropped && w.now.Load() > int64(30*24*time.Hour)) {
 		return nil
 	}
 	adopted, err := r.d.s.Metadata(ctx, storage.MetadataAdopted)

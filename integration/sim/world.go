@@ -93,6 +93,7 @@ type World struct {
 	retained     bool         // somebody has said how much history the bucket keeps
 	forgetful    bool         // devices have merged without trees that are lost with the bucket: how follows from what each has
 	dropped      bool         // devices have given up what the bucket had
+	forsook      bool         // devices have forgotten their bucket, as before history is given up without one
 	cache        *storage.NodeCache
 	devices      []*device
 	graph        *graph
