@@ -114,7 +114,7 @@ func (a *app) statKey(ctx context.Context, page *ledger.Page, snap *ledger.Snaps
 		return a.emit(newEntryJSON(item))
 	}
 	e := item.Entry
-	a.printf("key       %s\nsize      %d\npriority  %s\n", a.keyText(e.Key), e.Size, e.Priority)
+	a.printf("key       %s\nsize      %s\npriority  %s\n", a.keyText(e.Key), sizeText(e.Size), e.Priority)
 	if e.Inline {
 		a.printf("object    inline in the tree\n")
 	} else {
@@ -374,7 +374,7 @@ func (a *app) inspectValue(ctx context.Context, page *ledger.Page, snap *ledger.
 			}
 			continue
 		}
-		a.printf("%s  %-5s  %10d  %s\n", p.Digest, p.Kind, p.Size, shareText(p.Size, entry.Size))
+		a.printf("%s  %-5s  %10s  %s\n", p.Digest, p.Kind, sizeText(p.Size), shareText(p.Size, entry.Size))
 	}
 	return nil
 }

@@ -34,12 +34,13 @@ closed. Pages that were evicted are listed too: they come back when they are use
 With LEDGER/PAGE list the keys of that page in the order of their bytes, one a line; LEDGER alone is
 the root page of a ledger. PREFIX limits the keys to those that begin with it.
 
-With -l the line of a key has the mode (of imported files), the size in bytes, the modification
+With -l the line of a key has the mode (of imported files), the size, the modification
 time, and the target of a link; a size followed by z is of a value with priority lazy.
 An imported file is two entries of the page, content and attributes, and one line here;
 --raw shows every entry by itself.
 
-A key that is not printable is quoted as in Go or JSON; --hex and --json give every key exactly.`,
+A key that is not printable is quoted as in Go or JSON; --hex and --json give every key exactly, and
+--json every size.`,
 		Example: `  ledgerd ls
   ledgerd ls notes/ -l
   ledgerd ls src
@@ -235,7 +236,7 @@ func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
 	if item.Entry.Priority == ledger.Lazy {
 		lazy = 'z'
 	}
-	a.printf("%-10s %12d%c %19s  %s", mode, item.Entry.Size, lazy, time, a.keyText(item.Entry.Key))
+	a.printf("%-10s %12s%c %19s  %s", mode, sizeText(item.Entry.Size), lazy, time, a.keyText(item.Entry.Key))
 	if target != nil {
 		a.printf(" -> %s", quoted(string(target)))
 	}
