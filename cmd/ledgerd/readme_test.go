@@ -168,7 +168,7 @@ func TestReadme(t *testing.T) {
 		} else if err := r.run(command); err == nil || !strings.Contains(r.errs, "shut out") {
 			t.Errorf("%s: %v, %s", command, err, r.errs)
 		}
-		if last := r.out; strings.Contains(command, "key rotate --without") {
+		if last := r.out; strings.Contains(command, "key rm phone2") {
 			r.mustRun(t, `test "$(ledgerd --dir $T/a key ls | grep -c phone)" = 0`)
 			r.out = last
 		}

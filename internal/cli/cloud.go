@@ -131,7 +131,7 @@ Only the paths of key and credentials are remembered. A passphrase is not: later
 network want it in ` + passphraseVariable + ` or --passphrase-file.
 
 A repository that has another cloud leaves it: what is only there is fetched, and everything goes to the new
-one under new keys. A device that was lost is shut out with key rotate --without; a new cloud is for who must not
+one under new keys. A device that was lost is shut out with key rm; a new cloud is for who must not
 even see the old names.`,
 		Example: `  ledgerd cloud set gs://my-bucket/notes --key-file ~/ledger.key
   ledgerd cloud set dir:/mnt/nas/ledger --key-file ~/ledger.key

@@ -344,9 +344,9 @@ func (a *app) keyRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm SLOT...",
 		Short: "Remove what opens the cloud",
-		Long: `Remove slots: whoever has nothing else does not read what is written from now on, which is sealed
-with a new key. It is the same as key rotate --without. SLOT is the id, its beginning, or the label.
-The slot that is used here cannot be removed here: set the cloud with another one first.`,
+		Long: `Remove slots, and make a new data key as key rotate does: a device that has nothing else, such as one
+that was lost, is shut out of all that is written from now on. SLOT is the id, its beginning, or the
+label. The slot that is used here cannot be removed here: set the cloud with another one first.`,
 		Example: "  ledgerd key rm 5f3a90c1",
 		Args:    cobra.MinimumNArgs(1),
 	}
@@ -359,22 +359,16 @@ The slot that is used here cannot be removed here: set the cloud with another on
 
 func (a *app) keyRotateCommand() *cobra.Command {
 	var f passphraseFlag
-	var without []string
 	cmd := &cobra.Command{
 		Use:   "rotate",
-		Short: "Seal what is written from now on with a new key, without a lost device",
+		Short: "Seal what is written from now on with a new key",
 		Long: `Make a new data key: what is written from now on is sealed with it. What is there stays as it is. It
-takes three requests, however much there is.
-
-With --without the slot no longer opens the cloud, so that a device that has nothing else is shut
-out of all that is written from now on.`,
-		Example: `  ledgerd key rotate
-  ledgerd key rotate --without phone`,
-		Args: cobra.NoArgs,
+takes three requests, however much there is. key rm does the same and shuts a lost device out.`,
+		Example: "  ledgerd key rotate",
+		Args:    cobra.NoArgs,
 	}
-	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error { return a.rotateKeys(ctx, f, without) })
+	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error { return a.rotateKeys(ctx, f, nil) })
 	f.add(cmd)
-	cmd.Flags().StringArrayVar(&without, "without", nil, "slot that no longer opens the cloud, by id, its beginning, or label")
 	return cmd
 }
 

@@ -16,6 +16,7 @@ var moved = map[string]string{
 	"catalog find --count": "--limit",
 	"catalog lock --free":  "--release",
 	"evict --keep":         "--keep-values",
+	"key rotate --without": "key rm",
 	"log --all":            "--heads starts from every head",
 	"log --from":           "--at starts from a revision",
 	"sync --pause":         "cloud pause",
