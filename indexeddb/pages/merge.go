@@ -93,36 +93,18 @@ func (g group) Changes(ctx context.Context) iter.Seq2[merging.Change, error] {
 			sides := [2]*ledger.Entry{c.Left, c.Right}
 			for i, e := range sides {
 				out.In[i] = e != nil
-				differs, err := differ(ctx, c.Base, e)
+				differs, err := pages.Differ(ctx, c.Base, e)
 				if err != nil {
 					yield(out, err)
 					return
 				}
 				out.By[i] = differs || c.BaseUnknown
 			}
-			differs, err := differ(ctx, c.Left, c.Right)
+			differs, err := pages.Differ(ctx, c.Left, c.Right)
 			out.Same = !differs
 			if !yield(out, err) || err != nil {
 				return
 			}
 		}
 	}
-}
-
-// differ reports whether two entries of a key say different things.
-func differ(ctx context.Context, a, b *ledger.Entry) (bool, error) {
-	switch {
-	case a == nil || b == nil:
-		return a != b, nil
-	case a.Size != b.Size || a.Object != b.Object:
-		return true, nil
-	case !a.Inline:
-		return false, nil
-	}
-	x, err := a.Value(ctx)
-	if err != nil {
-		return false, err
-	}
-	y, err := b.Value(ctx)
-	return !bytes.Equal(x, y), err
 }

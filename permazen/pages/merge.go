@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/ordered/pages"
 	"github.com/ledgerd/ledger/permazen/encoding"
 	"github.com/ledgerd/ledger/permazen/layout"
 	"github.com/ledgerd/ledger/permazen/merging"
@@ -67,7 +68,7 @@ func (s strategy) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Gro
 			if changed[i] {
 				continue
 			}
-			d, err := differ(ctx, c.Base, e)
+			d, err := pages.Differ(ctx, c.Base, e)
 			if err != nil {
 				return err
 			}
@@ -81,24 +82,6 @@ func (s strategy) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Gro
 	side, err := g.Newest(ctx)
 	run.leftNewer[id] = side == ledger.SideLeft
 	return err
-}
-
-// differ reports whether two entries of a key say different things.
-func differ(ctx context.Context, a, b *ledger.Entry) (bool, error) {
-	switch {
-	case a == nil || b == nil:
-		return a != b, nil
-	case a.Size != b.Size || a.Object != b.Object:
-		return true, nil
-	case !a.Inline:
-		return false, nil
-	}
-	x, err := a.Value(ctx)
-	if err != nil {
-		return false, err
-	}
-	y, err := b.Value(ctx)
-	return !bytes.Equal(x, y), err
 }
 
 // takeLast takes the side that wrote a row last.
