@@ -183,11 +183,9 @@ func pageReport(info PageInfo, found *checkup.Report) PageReport {
 	for _, p := range found.Problems {
 		out.Problems = append(out.Problems, Problem(p))
 	}
-	for _, id := range c.Holes {
-		out.Holes = append(out.Holes, CommitID(id))
-	}
+	out.Holes = append(out.Holes, c.Holes...)
 	for _, r := range found.Rescued {
-		out.Rescued = append(out.Rescued, Rescue{CommitID(r.Head), CommitID(r.Commit), CommitID(r.Older), r.Entries, r.FromOlder})
+		out.Rescued = append(out.Rescued, Rescue(r))
 	}
 	return out
 }

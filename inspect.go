@@ -30,22 +30,22 @@ func RowFamilies() []string { return slices.Clone(storage.RowFamilies) }
 // ErrNotFound (no such family), ErrClosed, ErrCorrupt.
 func (p *Page) Rows(ctx context.Context, family string) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
-		if err := p.enter(); err != nil {
+		if err := p.in.Enter(); err != nil {
 			yield(Row{}, err)
 			return
 		}
-		p.leave()
+		p.in.Leave()
 		for r, err := range p.store.Rows(ctx, family) {
 			// Only what is between two rows counts as a call: the caller's loop does not.
 			if err == nil {
-				err = p.enter()
+				err = p.in.Enter()
 			}
 			if err != nil {
 				p.note(err)
 				yield(Row{}, fmt.Errorf("read rows: %w", err))
 				return
 			}
-			p.leave()
+			p.in.Leave()
 			if !yield(Row(r), nil) {
 				return
 			}
@@ -73,10 +73,10 @@ type PageStats struct {
 
 // Stats returns the counters of the page. Errors: ErrClosed.
 func (p *Page) Stats(context.Context) (PageStats, error) {
-	if err := p.enter(); err != nil {
+	if err := p.in.Enter(); err != nil {
 		return PageStats{}, err
 	}
-	defer p.leave()
+	defer p.in.Leave()
 	st := p.store.Stats()
 	out := PageStats{
 		Syncs: st.Syncs, Batches: st.Groups + st.BulkBatches, Commits: st.Commits, Folds: st.Folds, WrittenBytes: st.BytesWritten,

@@ -62,9 +62,6 @@ func (p *Page) close() (session.Leaks, error) {
 	return p.leaked, p.closeErr
 }
 
-// enter lets a call in that must then leave.
-func (p *Page) enter() error   { return p.in.Enter() }
-func (p *Page) leave()         { p.in.Leave() }
 func (p *Page) note(err error) { p.shared.note(err) }
 
 // View calls fn with a snapshot of the handle's head and closes it when fn returns. It returns what
