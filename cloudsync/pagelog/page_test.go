@@ -249,7 +249,7 @@ func (d *device) node(c *wire.Commit) epoch.Node {
 }
 
 func (d *device) read(ctx context.Context, e *pagelog.Entry) (b epoch.Body, err error) {
-	r, closer, err := e.Body(ctx)
+	r, closer, err := pagelog.OpenBody(ctx, d.w.retry, d.w.sealer, d.w.names, &e.Entry)
 	if err != nil {
 		return b, err
 	}

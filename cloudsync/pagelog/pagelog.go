@@ -39,12 +39,6 @@ type Entry struct {
 	wire.Entry
 	// Created is when the bucket got it.
 	Created epoch.Time
-	log     *Log
-}
-
-// Body is OpenBody for the entry.
-func (e *Entry) Body(ctx context.Context) (*wire.Reader, io.Closer, error) {
-	return OpenBody(ctx, e.log.o.Bucket, e.log.o.Sealer, e.log.o.Names, &e.Entry)
 }
 
 // OpenBody opens the stream of the body of an entry, from its object where it is one. The caller

@@ -169,7 +169,7 @@ func (l *Log) open(n uint64, f fetched) (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Entry{Entry: *e, Created: f.created, log: l}, nil
+	return &Entry{Entry: *e, Created: f.created}, nil
 }
 
 // fetchAhead reads entry n and some behind it at once: more of them, the more were there. A long

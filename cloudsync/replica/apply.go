@@ -73,7 +73,7 @@ func (p *Page) take(ctx context.Context, e *pagelog.Entry, adopts bool, finish f
 		near: map[epoch.Commit]epoch.Set{}, placed: map[epoch.Commit]wire.Commit{}, bare: map[commit.ID]bool{},
 		below: map[commit.ID]bool{}, explained: map[commit.ID]bool{},
 	}
-	r, closer, err := e.Body(ctx)
+	r, closer, err := pagelog.OpenBody(ctx, p.o.Bucket, p.o.Sealer, p.o.Names, &e.Entry)
 	if err != nil {
 		return badObject("", err)
 	}

@@ -43,10 +43,6 @@ type Outgoing struct {
 	More bool
 }
 
-// Resend has Next look for pieces that are held, belong to synced commits and have no place. In
-// each epoch, and in each life of the process, it looks once unasked.
-func (p *Page) Resend() { p.out = outgoing{in: p.out.in} }
-
 // Next returns the next body: all unsynced commits, with the pieces that they bring, which are
 // uploaded to packs first when they are more than 128 KiB; changes of tags; commits that were given
 // up elsewhere. When there are none of these, it brings packs with local pieces of synced commits.

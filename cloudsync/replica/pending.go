@@ -46,7 +46,7 @@ func (p *Page) ProvePending(ctx context.Context) error {
 	if err := p.write(ctx, nil, b, n); err != nil {
 		return fmt.Errorf("forget what the bucket has lost: %w", err)
 	}
-	p.Resend()
+	p.out = outgoing{in: p.out.in} // what has lost its place goes up again
 	return nil
 }
 
