@@ -2,15 +2,11 @@ package ledger
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 
-	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/commit"
-	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/internal/reclaim"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -69,8 +65,9 @@ func (p *Page) erase(ctx context.Context, key []byte, o EraseOptions, e *Erasure
 	if _, err := p.Refresh(ctx); err != nil { // what came down is newer than where this handle stands
 		return err
 	}
-	ids, values, err := p.holders(ctx, key)
+	ids, values, err := reclaim.Holders(ctx, p.store, p.in.Tree, key)
 	if err != nil {
+		p.note(err)
 		return err
 	}
 	begun, err := cloudsync.Erasing(ctx, p.store) // and was interrupted
@@ -147,65 +144,4 @@ func (p *Page) clearFiles(ctx context.Context) error {
 		return fmt.Errorf("a transaction is open that may need what is to go: erase once more when it has ended: %w", ErrConflict)
 	}
 	return nil
-}
-
-// holders returns the commits that have something else under a key than the heads, and the roots of
-// what they have. Errors: ErrConflict for one that is tagged.
-func (p *Page) holders(ctx context.Context, key []byte) (ids []commit.ID, values []object.Digest, err error) {
-	heads := p.store.Heads()
-	same := func(t btree.Tree, has bool, value []byte, d object.Digest) (bool, error) {
-		e, ok, err := t.Get(ctx, key)
-		return err == nil && ok == has && (!ok || e.Digest == d && string(e.Value) == string(value)), err
-	}
-	isHead := map[commit.ID]bool{commit.First().ID: true}
-	for _, h := range heads {
-		isHead[h.ID] = true
-	}
-	all, err := p.store.FindCommits(ctx, nil, false, math.MaxInt)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, id := range all {
-		if isHead[id] {
-			continue
-		}
-		c, err := p.in.Commit(ctx, id)
-		if err != nil {
-			return nil, nil, err
-		}
-		e, has, err := p.in.Tree(c).Get(ctx, key)
-		switch {
-		case errors.Is(err, ErrGone): // nobody can tell what it had
-			ids = append(ids, id)
-			continue
-		case err != nil:
-			return nil, nil, err
-		case !has:
-			continue
-		}
-		now := true
-		for _, h := range heads {
-			is, err := same(p.in.Tree(h), has, e.Value, e.Digest)
-			if err != nil {
-				return nil, nil, err
-			}
-			now = now && is
-		}
-		if now {
-			continue
-		}
-		if ids = append(ids, id); !e.Inline && !slices.Contains(values, e.Digest) {
-			values = append(values, e.Digest)
-		}
-	}
-	tags, err := p.store.Tags(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	for name, id := range tags {
-		if slices.Contains(ids, id) {
-			return nil, nil, fmt.Errorf("tag %q keeps commit %s, in which the key has what is to be erased: %w", name, id.Short(), ErrConflict)
-		}
-	}
-	return ids, values, nil
 }

@@ -66,7 +66,7 @@ var rules = []rule{
 	{"internal/changes", []string{"internal/base", "object", "flatbuffers", "btree", "storage/index"}, []string{"github.com/tidwall/btree"}, "what a transaction changes, wherever it is applied"},
 	{"internal/layout", []string{"internal/base", "internal/clock", "internal/limits", "internal/vfs"}, []string{"github.com/gofrs/flock"}, "where a repository keeps its files, and the formats of the small ones"},
 	{"internal/presence", []string{"internal/base", "internal/layout", "internal/vfs"}, nil, "where a page is and who has it, whatever is in it"},
-	{"internal/reclaim", []string{"internal/base", "internal/clock", "internal/layout", "internal/presence", "object", "commit", "gc", "storage", "pageusage", "cloudsync"}, nil, "how space comes back, whoever has pages open"},
+	{"internal/reclaim", []string{"internal/base", "internal/clock", "internal/layout", "internal/presence", "object", "btree", "commit", "gc", "storage", "pageusage", "cloudsync"}, nil, "how space comes back, whoever has pages open"},
 	{"internal/cloudlink", []string{"internal/base", "internal/clock", "internal/layout", "internal/presence", "internal/secret", "internal/vfs", "object", "commit", "storage", "cloudsync", "cloudsync/bucket", "cloudsync/dir", "cloudsync/format", "cloudsync/seal"}, nil, "the cloud of a repository, whoever has pages open"},
 	{"internal/backup", []string{"internal/base", "internal/layout", "internal/presence", "internal/vfs", "pageusage"}, nil, "copies of a repository"},
 	{"internal/checkup", []string{"internal/base", "internal/layout", "object", "flatbuffers", "btree", "commit", "storage", "pageusage", "cloudsync"}, nil, "checks and repairs, whoever has pages open"},
