@@ -28,7 +28,7 @@ func (l *Ledger) Page(ctx context.Context, name string) (*Page, error) {
 	if err := checkName("page", name); err != nil {
 		return nil, err
 	}
-	return l.repo.openPage(ctx, l, DerivePageID(l.name, name), name, true)
+	return l.repo.openHandle(ctx, l, DerivePageID(l.name, name), name, presence.ForUse)
 }
 
 // Page opens the page with a human name in a ledger, and creates it when it is absent. It is Ledger
@@ -43,12 +43,12 @@ func (r *Repository) Page(ctx context.Context, ledger, name string) (*Page, erro
 
 // PageByID opens the page with the given id and creates it when it is absent. Errors: as Page.
 func (l *Ledger) PageByID(ctx context.Context, id PageID) (*Page, error) {
-	return l.repo.openPage(ctx, l, id, "", true)
+	return l.repo.openHandle(ctx, l, id, "", presence.ForUse)
 }
 
 // RootPage opens the ledger's root page and creates it when it is absent. Errors: as Page.
 func (l *Ledger) RootPage(ctx context.Context) (*Page, error) {
-	return l.repo.openPage(ctx, l, PageID{}, "", true)
+	return l.repo.openHandle(ctx, l, PageID{}, "", presence.ForUse)
 }
 
 // NewPage creates and opens a page with a new random id. Errors: as Page, and ErrReadOnly.
@@ -59,7 +59,7 @@ func (l *Ledger) NewPage(ctx context.Context) (*Page, error) {
 	var id PageID
 	// crypto/rand never fails: it ends the process when the system has no randomness.
 	_, _ = rand.Read(id[:])
-	return l.repo.openPage(ctx, l, id, "", true)
+	return l.repo.openHandle(ctx, l, id, "", presence.ForUse)
 }
 
 // HasPage reports whether the page exists here, or was evicted and comes from the cloud when it is

@@ -8,14 +8,6 @@ import (
 	"github.com/ledgerd/ledger/internal/presence"
 )
 
-// openPage returns a new handle of a page, for the app with create, else for a look.
-func (r *Repository) openPage(ctx context.Context, l *Ledger, id PageID, name string, create bool) (*Page, error) {
-	if create {
-		return r.openHandle(ctx, l, id, name, presence.ForUse)
-	}
-	return r.openHandle(ctx, l, id, name, presence.ForLook)
-}
-
 // openHandle returns a new handle of a page, and begins what it is for.
 func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name string, kind presence.Kind) (*Page, error) {
 	if err := r.enter(); err != nil {
