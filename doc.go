@@ -87,11 +87,13 @@
 //
 // # Inside
 //
-// The package composes the engines below internal/, storage, merge, pageusage and cloudsync, and
-// holds no format but that of the files `cloud` and `cloud-state`. A Page is a handle:
-// internal/session does its work, and internal/merging has its heads come together. It must not
-// import server, cmd or cloudsync/gcs. Locks: Repository.mu and cloud.mu are not taken within each
-// other nor held during I/O; the cloud's turn is taken before a page's sync turn, and both are held
-// during I/O. Who merges a page's heads may wait for the page's write turn, not the other way
-// round.
+// The package is a facade: a method converts its arguments and hands the work to an engine below
+// internal/. A [Page] is a handle of package session; merging has the heads of a page come
+// together, cloudlink keeps pages and the cloud in step, reclaim gives space back, checkup verifies
+// and repairs, and presence says where each page is. The package holds no format. It must not
+// import cmd, cloudsync/gcs or cloudsync/s3.
+//
+// Repository.mu is not held during I/O. The cloud's turn is taken before a page's sync turn, and
+// both are held during I/O. A run of merges may wait for the page's write turn; whoever has that
+// turn must not wait for a merge.
 package ledger
