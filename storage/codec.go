@@ -42,8 +42,9 @@ func (c *coder) number(v *uint64, most uint64) {
 // number is coder.number for a field of another type.
 func number[T uint32 | int64](c *coder, v *T, most uint64) {
 	x := uint64(*v)
-	c.number(&x, most)
-	*v = T(x)
+	if c.number(&x, most); c.reading {
+		*v = T(x)
+	}
 }
 
 func (c *coder) byte(v *byte, least, most byte) {
@@ -62,8 +63,9 @@ func (c *coder) flag(v *bool) {
 	if *v {
 		b = 1
 	}
-	c.byte(&b, 0, 1)
-	*v = b == 1
+	if c.byte(&b, 0, 1); c.reading {
+		*v = b == 1
+	}
 }
 
 // fixed is as many bytes as b has.
@@ -174,8 +176,10 @@ func (t *tagChange) code(c *coder) {
 // codeTarget is what a tag points to.
 func (t *tagChange) codeTarget(c *coder) {
 	there := !t.deleted
-	c.flag(&there)
-	if t.deleted = !there; there {
+	if c.flag(&there); c.reading {
+		t.deleted = !there
+	}
+	if there {
 		c.fixed(t.id[:])
 	}
 }
@@ -231,11 +235,12 @@ func (y *syncOp) code(c *coder, kind byte) {
 		if c.reading {
 			typ = make([]byte, n)
 		}
-		c.fixed(typ)
-		y.typ, y.removed = string(typ), !there
+		if c.fixed(typ); c.reading {
+			y.typ, y.removed = string(typ), !there
+		}
 		rest(c, &y.value)
 		c.refuse(checkMetadata(y.typ, y.value) != nil || y.removed && len(y.value) > 0)
-		if y.removed {
+		if c.reading && y.removed {
 			y.value = nil
 		}
 	case recComplete:

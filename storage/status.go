@@ -122,7 +122,10 @@ func statusesIn(tx index.Tx, pending []pendingOp) (map[commit.ID]commitStatus, e
 	for _, o := range pending {
 		switch o.kind {
 		case recCommit:
-			of[o.commit.ID] = statusIn(tx, o.commit.ID)
+			of[o.commit.ID] = commitStatus{}
+			if tx.Bucket(bucketCommits).Get(o.commit.ID[:]) != nil { // mostly it is new: one look-up tells
+				of[o.commit.ID] = statusIn(tx, o.commit.ID)
+			}
 		case recForgotten:
 			for k := range rowsOf(tx, bucketCommits) {
 				if len(k) != len(commit.ID{}) {
