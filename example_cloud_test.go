@@ -16,10 +16,9 @@ func Example_sync() {
 	home, err := os.MkdirTemp("", "ledger-example-")
 	check(err)
 	defer os.RemoveAll(home)
-	key := filepath.Join(home, "key") // made once, and copied to each device
-	check(ledger.CreateKeyFile(key))
-	dir, bucket := filepath.Join(home, "repository"), filepath.Join(home, "bucket")
+	key, dir, bucket := filepath.Join(home, "key"), filepath.Join(home, "repository"), filepath.Join(home, "bucket")
 
+	check(ledger.CreateKeyFile(key)) // once: copy the file to each device
 	repo, err := ledger.Open(ctx, dir, &ledger.Options{Cloud: &ledger.Cloud{URL: "dir:" + bucket, KeyFile: key}})
 	check(err)
 	defer repo.Close()

@@ -87,8 +87,8 @@ func (p *Page) At(ctx context.Context, id CommitID) (*Snapshot, error) {
 
 // Update calls fn with a transaction on the handle's head and commits it when fn returns nil. The
 // closures of one page run one after another: none sees a head that another is about to replace. fn
-// must not call Update, Commit, Merge or WaitForMerge of the same page, which would wait for
-// itself.
+// must not call Update, Put, Delete, Commit, Merge or WaitForMerge of the same page, which would
+// wait for itself: it has the transaction.
 //
 // It returns the id of the new commit, or of the head when fn changed nothing. When it returns nil,
 // the commit survives a crash. When fn fails, nothing changes and Update returns fn's error as it

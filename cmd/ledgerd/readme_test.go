@@ -82,6 +82,7 @@ func (r *reader) run(command string) error {
 	r.out, r.errs = out.String(), errs.String()
 	if sets {
 		r.variables = append(r.variables, variable+"="+strings.TrimSpace(r.out))
+		r.out = ""
 	}
 	return err
 }

@@ -63,7 +63,7 @@ behind --, as in: ledgerd get notes -- -key
 
 An imported file is two entries: its path with the content, and 0x00 attr 0x00 and its path
 with type, mode and modification time. A directory that is not empty has the second alone.
-ls, stat, diff, rm, restore and export take both as one.`
+ls, inspect, diff, rm, restore and export take both as one.`
 
 const revisionsTopic = `    HEAD                   the newest commit
     NAME                   a tag
