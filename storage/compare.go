@@ -48,7 +48,7 @@ func (c *checker) compareRows(ahead bool) error {
 			if err := c.checkSums(have); err != nil {
 				return err
 			}
-			return c.checkDestinations(have)
+			return c.compareRefCounts(have, want)
 		})
 	})
 }
@@ -117,7 +117,7 @@ func (c *checker) compareObjects(have, want index.Tx) error {
 // nothing refers. Compaction takes records away that mentioned such pieces.
 func (c *checker) saysNothing(tx index.Tx, k []byte) bool {
 	d, ok := digestOf(k)
-	if !ok {
+	if !ok || !c.compacted {
 		return false
 	}
 	row, _, err := readObjectRow(tx, &d)
@@ -130,8 +130,11 @@ func (c *checker) compareObject(k, wantRow []byte, have, want index.Tx) error {
 		return c.problemRow(bucketObjects, hex.EncodeToString(k), "no digest")
 	}
 	haveRow := have.Bucket(bucketObjects).Get(k)
-	if haveRow == nil {
+	if haveRow == nil && c.compacted {
 		return c.compareGarbage(d, have, want)
+	}
+	if haveRow == nil {
+		return c.problemRow(bucketObjects, d.String(), "the row is missing")
 	}
 	h, hok := parseObjectRow(haveRow)
 	w, wok := parseObjectRow(wantRow)
@@ -145,7 +148,20 @@ func (c *checker) compareObject(k, wantRow []byte, have, want index.Tx) error {
 	if c.ahead && h.held && !w.held {
 		return c.compareRefs(d, have, want, h.number, w.number)
 	}
-	return c.compareStored(d, &h, &w, have, want)
+	if c.compacted {
+		return c.compareCompacted(d, &h, &w, have, want)
+	}
+	if h.held != w.held || h.dead != w.dead || h.kind != w.kind || h.place != w.place || h.depth != w.depth {
+		return c.problemRow(bucketObjects, d.String(), "a place that is not what the log gives")
+	}
+	if h.kind == recDelta {
+		hb, hok := numberDigest(have, h.base)
+		wb, wok := numberDigest(want, w.base)
+		if !hok || !wok || hb != wb {
+			return c.problemRow(bucketObjects, d.String(), "a base that is not what the log gives")
+		}
+	}
+	return c.compareRefs(d, have, want, h.number, w.number)
 }
 
 // compareGarbage compares a piece that page.db does not know with what the log gives: records of
@@ -174,9 +190,9 @@ func holds(tx index.Tx, d *object.Digest) bool {
 	return err == nil && row.held
 }
 
-// compareStored compares where a piece is. Of several records of a piece any may count, and in a
-// log of which segments were retired one that was dropped or deleted may be there again.
-func (c *checker) compareStored(d object.Digest, h, w *objectRow, have, want index.Tx) error {
+// compareCompacted compares a piece in a log of which segments were retired. Of several records of
+// a piece any may count, and one that was dropped or deleted may be there again.
+func (c *checker) compareCompacted(d object.Digest, h, w *objectRow, have, want index.Tx) error {
 	stored := h.held || h.dead
 	switch {
 	case h.held && !w.held, h.dead && !w.held && !w.dead:
@@ -185,8 +201,6 @@ func (c *checker) compareStored(d object.Digest, h, w *objectRow, have, want ind
 		if err := c.compareGarbage(d, have, want); err != nil {
 			return err
 		}
-	case stored && !c.compacted && h.depth != w.depth:
-		return c.problemRow(bucketObjects, d.String(), "a depth that is not what the log gives")
 	case stored && (h.place != w.place || h.kind != w.kind):
 		l, err := locatedRow(have, h)
 		if err == nil {
@@ -282,7 +296,10 @@ func (c *checker) compareRefs(d object.Digest, have, want index.Tx, hn, wn uint6
 			return err
 		}
 	}
-	for _, typ := range []byte{refEager, refLazy} { // for others see compareStored
+	for _, typ := range []byte{refBase, refEager, refLazy} {
+		if typ == refBase && c.compacted {
+			continue // see compareCompacted
+		}
 		hs, err := objectSources(have, hn, typ)
 		if err != nil {
 			return c.problem(err)
@@ -297,10 +314,12 @@ func (c *checker) compareRefs(d object.Digest, have, want index.Tx, hn, wn uint6
 				return !given
 			})
 		}
-		ws = slices.DeleteFunc(ws, func(s object.Digest) bool {
-			_, given := slices.BinarySearchFunc(hs, s, object.Digest.Compare)
-			return !given && !holds(have, &s)
-		})
+		if c.compacted {
+			ws = slices.DeleteFunc(ws, func(s object.Digest) bool {
+				_, given := slices.BinarySearchFunc(hs, s, object.Digest.Compare)
+				return !given && !holds(have, &s)
+			})
+		}
 		if !slices.Equal(hs, ws) {
 			if err := c.problemRow(family+"object", "", "references that are not what the objects give"); err != nil {
 				return err
@@ -339,7 +358,7 @@ func (c *checker) compareStatus(family string, have, want index.Tx) error {
 		}
 	}
 	for k := range rowsWith(wb, nil) {
-		if len(k) >= numberSize {
+		if c.compacted && len(k) >= numberSize {
 			if d, ok := numberDigest(want, readNumber(k[len(k)-numberSize:])); ok && !holds(have, &d) {
 				row, _, err := readObjectRow(have, &d)
 				if err != nil {
@@ -393,11 +412,35 @@ func (c *checker) checkSums(have index.Tx) error {
 	return nil
 }
 
+// compareRefCounts finds rows of destinations that no row of objects stands for.
+func (c *checker) compareRefCounts(have, want index.Tx) error {
+	count := func(tx index.Tx) (n int) {
+		cur := tx.Bucket(bucketRefs).Cursor()
+		var last []byte
+		for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
+			if len(k) > numberSize && (k[numberSize] == refCommit || !bytes.Equal(last, k[:numberSize+1])) {
+				n++
+				last = append(last[:0], k[:numberSize+1]...)
+			}
+		}
+		return n
+	}
+	h, w := count(have), 0
+	c.report.Rows += h
+	if c.compacted {
+		return c.checkDestinations(have)
+	}
+	w = count(want)
+	if h != w && !(c.ahead && h > w) {
+		return c.problemRow(bucketRefs, "", "references of other destinations than the log gives")
+	}
+	return nil
+}
+
 // checkDestinations finds references to what no row of objects stands for, and from what is no
 // difference to the destination.
 func (c *checker) checkDestinations(have index.Tx) error {
 	for k := range rowsOf(have, bucketRefs) {
-		c.report.Rows++
 		if len(k) <= numberSize {
 			return c.problem(badRow(bucketRefs, hex.EncodeToString(k), "bad key"))
 		}
