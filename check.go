@@ -212,7 +212,7 @@ func (r *Repository) alone(ctx context.Context, k pageKey, fn func() error) (ok 
 	return true, err
 }
 
-// Rescue says what was made of a head of which a part is gone for good.
+// Rescue describes the commit that a repair made of a head with a part that is gone for good.
 type Rescue struct {
 	// Head has holes. Commit is a new commit on it, with all entries of Head that can be read;
 	// where they cannot, it has what Older had there: the newest version found that is whole, zero

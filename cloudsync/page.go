@@ -86,7 +86,7 @@ type Page struct {
 	stopRound   context.CancelCauseFunc // ends the round of the background, nil when there is none
 	wantUpload  bool                    // there may be something to send
 	wantUpkeep  bool                    // a barrier has left it to the background
-	holdUntil   time.Time               // what is to be sent waits for a merge until then, or a change; zero: it does not
+	holdUntil   time.Time               // an upload waits for a merge until then, or for a change; zero: it does not wait
 	nextPoll    time.Time
 	interval    time.Duration
 	barriers    barriers

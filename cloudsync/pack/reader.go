@@ -125,8 +125,8 @@ func (r *Reader) openTable(ctx context.Context, s *seal.Sealer) error {
 }
 
 // Lists returns the index pieces of LAZY values, verified, which stand behind all else of a pack.
-// It holds them, of at most 4 MiB. What is damaged is not among them: that is noticed when it is
-// fetched. Most came with the table; a value that begins in an earlier pack may take another
+// It holds them, of at most 4 MiB. A damaged one is not among them: the damage is noticed when it
+// is fetched. Most came with the table; a value that begins in an earlier pack may take another
 // request, within the context of Open. Errors are those of the bucket.
 func (r *Reader) Lists() (map[object.Digest][]byte, error) {
 	n := len(r.c.blocks)

@@ -11,7 +11,7 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// TestPacksThatAreOthers reads a pack that is damaged, cut, or not what was announced.
+// TestPacksThatAreOthers reads packs that are damaged, cut, or others than those announced.
 func TestPacksThatAreOthers(t *testing.T) {
 	w := newWorld(t, seal.AES256GCM)
 	refs, places := w.upload(pieces(1, 300, 17_000))

@@ -481,8 +481,8 @@ func (e *entering) sendAgain(ctx context.Context) error {
 	return nil
 }
 
-// setNear notes the nearest ancestors that the commits have of which the epoch knows no parents:
-// those that it says, and what is given up now and still here.
+// setNear notes the nearest ancestors of the commits whose parents the epoch does not know: those
+// that the epoch names, and given-up commits that are still here.
 func (e *entering) setNear(ctx context.Context) (err error) {
 	giveUp, here := setOf(e.step.next.GiveUp), e.view.Set()
 	for _, n := range e.view {

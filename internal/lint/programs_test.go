@@ -8,6 +8,24 @@ import (
 	"testing"
 )
 
+// filesOf returns the files of the repository whose names end so.
+func filesOf(t *testing.T, suffix string) (paths []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() && strings.HasPrefix(e.Name(), ".") && path != root {
+			return filepath.SkipDir
+		}
+		if err == nil && strings.HasSuffix(path, suffix) {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}
+
 // code returns the lines of a program text that say something, with single spaces.
 func code(text string) (lines []string) {
 	for line := range strings.SplitSeq(text, "\n") {
@@ -22,27 +40,16 @@ func code(text string) (lines []string) {
 // stands, line by line, in an example or another file of the repository. A line of three dots
 // stands for any others.
 func TestProgramTextsAreCompiled(t *testing.T) {
-	var sources, documents []string
-	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case e.IsDir() && strings.HasPrefix(e.Name(), ".") && path != root:
-			return filepath.SkipDir
-		case strings.HasSuffix(path, ".go"):
-			text, err := os.ReadFile(path)
-			sources = append(sources, "\n"+strings.Join(code(string(text)), "\n")+"\n")
-			return err
-		case strings.HasSuffix(path, ".md"):
-			documents = append(documents, path)
+	var sources []string
+	for _, path := range filesOf(t, ".go") {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+		sources = append(sources, "\n"+strings.Join(code(string(text)), "\n")+"\n")
 	}
 	blocks := 0
-	for _, path := range documents {
+	for _, path := range filesOf(t, ".md") {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

@@ -1,9 +1,7 @@
 package lint
 
 import (
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -12,20 +10,10 @@ import (
 // TestDocumentWidth holds the text of documents to the width of comments. Tables and programs may
 // be wider, and docs/cli.md, which is made from the help of the tool.
 func TestDocumentWidth(t *testing.T) {
-	var documents []string
-	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
-		if err == nil && e.IsDir() && strings.HasPrefix(e.Name(), ".") && path != root {
-			return filepath.SkipDir
+	for _, path := range filesOf(t, ".md") {
+		if strings.HasSuffix(path, "docs/cli.md") {
+			continue
 		}
-		if err == nil && strings.HasSuffix(path, ".md") && !strings.HasSuffix(path, "docs/cli.md") {
-			documents = append(documents, path)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range documents {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
