@@ -404,7 +404,7 @@ func (c *checkRun) framed(ctx context.Context, name string, label seal.Label, su
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, o.Body.Close()) }()
-	stream, err := c.p.s.sealer.NewStream(o.Body, label, sum)
+	stream, err := c.p.s.sealer.NewStream(o.Body, o.Size, label, sum)
 	if err != nil {
 		return 0, err
 	}

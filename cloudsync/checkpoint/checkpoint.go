@@ -140,7 +140,7 @@ func (s *Store) open(ctx context.Context, name string, l seal.Label, sum seal.Su
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	stream, err := s.o.Sealer.NewStream(o.Body, l, &sum)
+	stream, err := s.o.Sealer.NewStream(o.Body, o.Size, l, &sum)
 	if err != nil {
 		o.Body.Close()
 		return nil, fmt.Errorf("open %s: %w", name, err)

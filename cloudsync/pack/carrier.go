@@ -245,7 +245,7 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 		return nil, err
 	}
 	for _, b := range all {
-		if _, err := w.AddBlocks(b); err != nil {
+		if err := w.AddBlocks(b); err != nil {
 			return nil, err
 		}
 	}

@@ -23,7 +23,10 @@ func (w *world) forge(n names, blocks [][]piece, table []byte) (format.PackRef, 
 	var places []storage.PlacedPiece
 	for i, block := range blocks {
 		stored := storedBlock(block)
-		at, err := sw.AddBlocks(stored)
+		at, err := sw.Flush()
+		if err == nil {
+			err = sw.AddBlocks(stored)
+		}
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -222,7 +222,7 @@ func (d *device) download(ctx context.Context, name string, l seal.Label, hash e
 		return err
 	}
 	defer o.Body.Close()
-	r, err := d.w.sealer.NewStream(o.Body, l, (*seal.Sum)(&hash))
+	r, err := d.w.sealer.NewStream(o.Body, o.Size, l, (*seal.Sum)(&hash))
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func OpenBody(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n wire.Names
 	if err != nil {
 		return nil, nil, fmt.Errorf("read body of log entry %d: %w", e.Number, err)
 	}
-	stream, err := s.NewStream(o.Body, n.LongBodyLabel(e.Epoch, e.Long), (*seal.Sum)(&e.LongHash))
+	stream, err := s.NewStream(o.Body, o.Size, n.LongBodyLabel(e.Epoch, e.Long), (*seal.Sum)(&e.LongHash))
 	if err != nil {
 		o.Body.Close()
 		return nil, nil, fmt.Errorf("open %s: %w", name, err)

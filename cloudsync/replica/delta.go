@@ -207,26 +207,24 @@ func (p *Page) uploadDiff(ctx context.Context, e epoch.ID, d *delta) error {
 	if _, d.tally, err = p.encodeDiff(ctx, d.from, d.to, w); err != nil {
 		return err
 	}
-	d.place, err = w.finish(ctx)
-	d.bytes = d.place.Bytes
+	if d.place, err = w.finish(ctx); err == nil {
+		d.bytes = d.place.Bytes
+	}
 	return err
 }
 
-// diffWriter writes a difference as an object: blocks of which each is compressed by itself.
+// diffWriter writes differences as an object: each of blocks of its own.
 type diffWriter struct {
-	p      *Page
-	place  wire.Place
-	out    *spool.Spool
-	w      *seal.Writer
-	blocks seal.Compressor
-	held   []byte // what is no block yet
-	block  []byte // memory
+	p     *Page
+	place wire.Place // of all that was ended
+	out   *spool.Spool
+	w     *seal.Writer
 }
 
 func (p *Page) newDiffWriter(e epoch.ID) (*diffWriter, error) {
 	w := &diffWriter{p: p, place: wire.Place{Epoch: e, Pack: p.o.NewID()}, out: spool.New(p.o.Store.TempDir(), "upload-*", spillBytes)}
 	var err error
-	if w.w, err = p.o.Sealer.NewWriter(w.out, p.o.Names.DiffLabel(e, w.place.Pack), false); err != nil {
+	if w.w, err = p.o.Sealer.NewWriter(w.out, p.o.Names.DiffLabel(e, w.place.Pack), p.o.Plain == nil); err != nil {
 		w.close()
 		return nil, fmt.Errorf("seal a difference: %w", err)
 	}
@@ -235,40 +233,33 @@ func (p *Page) newDiffWriter(e epoch.ID) (*diffWriter, error) {
 
 // Write implements io.Writer.
 func (w *diffWriter) Write(b []byte) (int, error) {
-	for rest := b; len(rest) > 0; {
-		n := min(len(rest), seal.MaxBlockBytes-len(w.held))
-		w.held, rest = append(w.held, rest[:n]...), rest[n:]
-		if len(w.held) == seal.MaxBlockBytes {
-			if err := w.flush(); err != nil {
-				return 0, err
-			}
-		}
-	}
-	return len(b), nil
+	n, err := w.w.Write(b)
+	w.place.Bytes += uint64(n)
+	return n, err
 }
 
-func (w *diffWriter) flush() error {
-	if len(w.held) == 0 {
-		return nil
-	}
-	w.block = w.blocks.AppendBlock(w.block[:0], w.held, w.p.o.Plain == nil)
-	w.place.Bytes += uint64(len(w.held))
-	w.place.Stored += uint64(len(w.block))
-	w.held = w.held[:0]
-	_, err := w.w.AddBlocks(w.block)
-	return err
-}
-
-// finish uploads what was written, and returns where it stands.
-func (w *diffWriter) finish(ctx context.Context) (*wire.Place, error) {
-	err := w.flush()
-	if err == nil {
-		err = w.w.Close()
-	}
+// end ends a difference, and returns where it stands.
+func (w *diffWriter) end(begun wire.Place) (*wire.Place, error) {
+	at, err := w.w.Flush()
 	if err != nil {
-		return &wire.Place{}, fmt.Errorf("seal a difference: %w", err)
+		return nil, fmt.Errorf("seal a difference: %w", err)
 	}
-	return &w.place, w.p.putSpool(ctx, w.p.o.Names.Pack(w.place.Epoch, w.place.Pack), w.out)
+	w.place.Stored = uint64(at)
+	here := w.place
+	here.Offset, here.Stored, here.Bytes = begun.Stored, here.Stored-begun.Stored, here.Bytes-begun.Bytes
+	return &here, nil
+}
+
+// finish uploads what was written, and returns where all of it stands.
+func (w *diffWriter) finish(ctx context.Context) (*wire.Place, error) {
+	at, err := w.end(wire.Place{})
+	if err != nil {
+		return nil, err
+	}
+	if err := w.w.Close(); err != nil {
+		return nil, fmt.Errorf("seal a difference: %w", err)
+	}
+	return at, w.p.putSpool(ctx, w.p.o.Names.Pack(at.Epoch, at.Pack), w.out)
 }
 
 func (w *diffWriter) close() { w.out.Close() }

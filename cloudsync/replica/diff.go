@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -149,29 +148,18 @@ func (p *Page) counted(of iter.Seq2[btree.Change, error]) iter.Seq2[btree.Change
 	}
 }
 
-// placeFrames is how many frames of a pack are opened at once.
-const placeFrames = 16
-
-// placeReader reads what stands at a place, block by block.
-type placeReader struct {
-	p     *Page
-	label seal.Label
-	ref   seal.Ref
-	body  io.ReadCloser
-	size  int64  // of the object
-	frame int64  // the next one that comes from body
-	open  []byte // of the stream, opened and not used
-	left  int64  // of the place, that is not in open
-	from  int64  // where in the stream it begins
-	rest  []byte // of the present block
-}
-
 // nearPlace is the offset up to which a place is read together with the head of its object.
 const nearPlace = 256 << 10
 
+// place is what stands at a place of an object. Its reader closes it.
+type place struct {
+	*seal.Stream
+	io.Closer
+}
+
 // openPlace opens what stands at a place. Errors are those of the bucket and of opening.
-func (p *Page) openPlace(ctx context.Context, name string, at *wire.Place) (*placeReader, error) {
-	r := &placeReader{p: p, label: p.o.Names.DiffLabel(at.Epoch, at.Pack), from: int64(at.Offset), left: int64(at.Stored)}
+func (p *Page) openPlace(ctx context.Context, name string, at *wire.Place) (*place, error) {
+	label := p.o.Names.DiffLabel(at.Epoch, at.Pack)
 	first, from, length := seal.Cover(int64(at.Offset), int64(at.Stored))
 	_, headBytes, _ := seal.Cover(0, 1)
 	head, near := headBytes, at.Offset <= nearPlace
@@ -182,101 +170,29 @@ func (p *Page) openPlace(ctx context.Context, name string, at *wire.Place) (*pla
 	if err != nil {
 		return nil, err
 	}
-	r.body, r.size, r.frame = o.Body, o.Size, first
 	b := make([]byte, headBytes)
-	if _, err := io.ReadFull(o.Body, b); err != nil {
-		o.Body.Close()
-		return nil, r.cut(err)
-	}
-	if r.ref, _, err = seal.Inspect(r.label, b); err != nil {
-		o.Body.Close()
-		return nil, err
-	}
-	if near {
-		return r, nil
-	}
-	o.Body.Close()
-	if o, err = p.o.Bucket.Get(ctx, name, from, length); err != nil {
-		return nil, err
-	}
-	r.body = o.Body
-	return r, nil
-}
-
-// cut returns the error for an object that ends too early.
-func (r *placeReader) cut(err error) error {
+	n, err := io.ReadFull(o.Body, b)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return &base.CorruptError{Where: r.label.Role, Key: r.label.Name, Got: "an object that ends before what stands in it"}
+		err = nil // the head says that it is too short
 	}
-	return err
-}
-
-// Close ends the reading.
-func (r *placeReader) Close() error { return r.body.Close() }
-
-// Read implements io.Reader. It returns io.EOF behind the last block of the place.
-func (r *placeReader) Read(p []byte) (int, error) {
-	for len(r.rest) == 0 {
-		if r.left+int64(len(r.open)) == 0 {
-			return 0, io.EOF
-		}
-		if err := r.block(); err != nil {
-			return 0, err
-		}
+	var ref seal.Ref
+	if err == nil {
+		ref, _, err = seal.Inspect(label, b[:n])
 	}
-	n := copy(p, r.rest)
-	r.rest = r.rest[n:]
-	return n, nil
-}
-
-// block opens the next block.
-func (r *placeReader) block() error {
-	if err := r.want(4); err != nil {
-		return err
+	if err == nil && !near {
+		o.Body.Close()
+		o, err = p.o.Bucket.Get(ctx, name, from, length)
 	}
-	n := seal.StoredBytes(r.open)
-	if n > seal.MaxBlockBytes+seal.BlockOverhead {
-		return &base.CorruptError{Where: r.label.Role, Key: r.label.Name, Got: "something else than a block"}
+	if err != nil {
+		if o.Body != nil {
+			o.Body.Close()
+		}
+		return nil, err
 	}
-	if err := r.want(n); err != nil {
-		return err
+	stream, err := p.o.Sealer.NewPart(o.Body, o.Size, label, ref, first, int64(at.Offset), int64(at.Stored))
+	if err != nil {
+		o.Body.Close()
+		return nil, err
 	}
-	plain, err := seal.OpenBlock(r.label, bytes.Clone(r.open[:n]))
-	r.open, r.rest = r.open[n:], plain
-	return err
-}
-
-// want opens frames until n bytes of the place are there.
-func (r *placeReader) want(n int) error {
-	for len(r.open) < n {
-		if r.left == 0 {
-			return r.cut(io.EOF)
-		}
-		sealed := make([]byte, placeFrames*seal.FrameBytes)
-		got, err := io.ReadFull(r.body, sealed)
-		if err != nil && (!errors.Is(err, io.ErrUnexpectedEOF) || got == 0) {
-			return r.cut(err)
-		}
-		f, err := r.p.o.Sealer.OpenFrames(r.label, r.ref, r.size, r.frame, sealed[:got])
-		if err != nil {
-			return err
-		}
-		r.frame += placeFrames
-		for {
-			if err := f.Next(); err == io.EOF {
-				break
-			} else if err != nil {
-				return err
-			}
-		}
-		plain := f.Plain()
-		if len(plain) == 0 {
-			return r.cut(io.EOF)
-		}
-		plain = plain[min(max(0, r.from-f.Offset()), int64(len(plain))):]
-		plain = plain[:min(r.left, int64(len(plain)))]
-		r.left -= int64(len(plain))
-		r.open = append(r.open[:len(r.open):len(r.open)], plain...)
-	}
-	return nil
+	return &place{stream, o.Body}, nil
 }

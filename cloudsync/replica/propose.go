@@ -444,16 +444,11 @@ func (e *proposing) share(ctx context.Context, d *delta) (at *wire.Place, err er
 			return nil, err
 		}
 	}
-	before := e.diffs.place
-	if _, err = e.diffs.Write(d.kept); err == nil {
-		err = e.diffs.flush()
-	}
-	if err != nil {
+	begun := e.diffs.place
+	if _, err = e.diffs.Write(d.kept); err != nil {
 		return nil, err
 	}
-	place := e.diffs.place
-	place.Offset, place.Stored, place.Bytes = before.Stored, place.Stored-before.Stored, place.Bytes-before.Bytes
-	return &place, nil
+	return e.diffs.end(begun)
 }
 
 // finishDiffs uploads the object with short differences.

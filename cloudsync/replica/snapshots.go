@@ -131,11 +131,14 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 		return nil, err
 	}
 	place, err := w.finish(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if rest == 0 {
 		whole = int64(place.Bytes)
 	}
 	s.Diff, s.Values, s.Whole = *place, uint64(t.puts), uint64(whole)
-	return append(slices.Clip(chain[:rest]), s), err
+	return append(slices.Clip(chain[:rest]), s), nil
 }
 
 // kept returns how many snapshots of a chain stay when one of so many bytes comes behind them, and

@@ -100,7 +100,7 @@ func BenchmarkStream(b *testing.B) {
 			b.SetBytes(int64(len(plain)))
 			b.ReportAllocs()
 			for b.Loop() {
-				st, err := s.NewStream(bytes.NewReader(sealed), pack, nil)
+				st, err := s.NewStream(bytes.NewReader(sealed), int64(len(sealed)), pack, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

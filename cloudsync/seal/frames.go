@@ -87,15 +87,20 @@ type Frames struct {
 // What stands behind the object's last frame is passed over. So a part of an object whose place is
 // known costs one range. Errors: as Open.
 func (s *Sealer) OpenFrames(l Label, ref Ref, size, first int64, sealed []byte) (*Frames, error) {
-	if err := l.check(); err != nil {
-		return nil, err
-	}
-	ring := s.ring.Load()
-	o, err := ring.object(l, header{algorithm: ring.algorithm, shape: shapeFramed, keyIndex: ref.KeyIndex, id: ref.ID})
+	o, err := s.refObject(l, ref)
 	if err != nil {
 		return nil, err
 	}
 	return o.frames(size, first, sealed)
+}
+
+// refObject derives the key of the framed object that l and ref say.
+func (s *Sealer) refObject(l Label, ref Ref) (*object, error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	ring := s.ring.Load()
+	return ring.object(l, header{algorithm: ring.algorithm, shape: shapeFramed, keyIndex: ref.KeyIndex, id: ref.ID})
 }
 
 func (o *object) frames(size, first int64, sealed []byte) (*Frames, error) {
@@ -163,9 +168,6 @@ func (o *object) openFrame(kind byte, number uint64, sealed []byte) ([]byte, err
 	}
 	return plain, nil
 }
-
-// StoredBytes returns the length of a block as stored, of which the first 4 bytes are given.
-func StoredBytes(head []byte) int { return blockHead + int(binary.BigEndian.Uint32(head)) }
 
 // OpenBlock returns the plaintext of a block of the object that l says. stored is the whole of it,
 // head included. The plaintext may share memory with it. Errors: *base.CorruptError.

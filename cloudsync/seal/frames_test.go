@@ -35,7 +35,7 @@ func framed(t testing.TB, s *seal.Sealer, l seal.Label, table []byte, parts ...[
 	}
 	var c seal.Compressor
 	for _, p := range parts {
-		if _, err := w.AddBlocks(c.AppendBlock(nil, p, true)); err != nil {
+		if err := w.AddBlocks(c.AppendBlock(nil, p, true)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,7 +97,7 @@ func readFrames(s *seal.Sealer, l seal.Label, sealed []byte) (plain, table []byt
 }
 
 func readStream(s *seal.Sealer, l seal.Label, sealed []byte) (plain []byte, err error) {
-	st, err := s.NewStream(iotest.HalfReader(bytes.NewReader(sealed)), l, nil)
+	st, err := s.NewStream(iotest.HalfReader(bytes.NewReader(sealed)), int64(len(sealed)), l, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +128,54 @@ func TestFramesRoundTrip(t *testing.T) {
 				rt.Fatalf("a table in a stream: %v", err)
 			}
 		})
+	})
+}
+
+// Blocks that stand together are read with one range, and no more of the object.
+func TestPartsAreReadAlone(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a seal.Algorithm) {
+		s := newSealer(t, a, 34)
+		parts := [][]byte{noise(1, 100_000), noise(2, 10), noise(3, 200_000), noise(4, framePlain)}
+		ends := []int64{0}
+		for _, p := range parts {
+			ends = append(ends, ends[len(ends)-1]+int64(len(p)+seal.BlockOverhead))
+		}
+		sealed := framed(t, s, pack, nil, parts...)
+		ref, _, err := seal.Inspect(pack, sealed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := func(from, first, off, n int64) ([]byte, error) {
+			st, err := s.NewPart(iotest.HalfReader(bytes.NewReader(sealed[from:])), int64(len(sealed)), pack, ref, first, off, n)
+			if err != nil {
+				return nil, err
+			}
+			return io.ReadAll(st)
+		}
+		for i := range parts {
+			for j := i; j <= len(parts); j++ {
+				off, n := ends[i], ends[j]-ends[i]
+				first, at, _ := seal.Cover(off, max(n, 1))
+				want := bytes.Join(parts[i:j], nil)
+				if got, err := read(at, first, off, n); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("%d bytes from %d on: %d of %d, %v", n, off, len(got), len(want), err)
+				}
+				_, begin, _ := seal.Cover(0, 1)
+				if got, err := read(begin, 0, off, n); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("%d bytes from %d on, read from the beginning: %d of %d, %v", n, off, len(got), len(want), err)
+				}
+			}
+		}
+		first, at, _ := seal.Cover(ends[1], 1)
+		for what, c := range map[string][4]int64{
+			"other frame": {at, first + 1, ends[1] + framePlain, ends[2] - ends[1]}, "within a block": {at, first, ends[1] + 1, ends[2] - ends[1]},
+			"cut block": {at, first, ends[1], ends[2] - ends[1] - 1}, "too long": {at, first, ends[1], int64(len(sealed))},
+			"before": {at, first, -1, 1}, "none": {at, first, ends[1], -1}, "far": {at, first, 1 << 62, 1 << 62},
+		} {
+			if _, err := read(c[0], c[1], c[2], c[3]); !errors.Is(err, base.ErrCorrupt) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
 	})
 }
 
@@ -350,7 +398,7 @@ func TestErrorsOfTheReaderBelowAreNoCorruption(t *testing.T) {
 	for _, broken := range []error{errBroken, io.ErrUnexpectedEOF} {
 		for n := range sealed {
 			r := io.MultiReader(bytes.NewReader(sealed[:n]), iotest.ErrReader(broken))
-			st, err := s.NewStream(r, pack, nil)
+			st, err := s.NewStream(r, int64(len(sealed)), pack, nil)
 			if err == nil {
 				_, err = io.ReadAll(st)
 			}

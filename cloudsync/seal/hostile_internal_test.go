@@ -219,7 +219,7 @@ func TestStreamsOfAHostileMember(t *testing.T) {
 		if !errors.Is(err, base.ErrCorrupt) {
 			t.Errorf("%s: by ranges: %v", what, err)
 		}
-		st, err := s.NewStream(bytes.NewReader(sealed), hostile, nil)
+		st, err := s.NewStream(bytes.NewReader(sealed), int64(len(sealed)), hostile, nil)
 		if err == nil {
 			_, err = io.Copy(io.Discard, st)
 		}
@@ -236,7 +236,7 @@ func TestAStreamOfPaddingTakesLittleMemory(t *testing.T) {
 	var err error
 	sealed := sealStream(t, s, make([]byte, 64<<20))
 	got := allocated(func() {
-		if st, err = s.NewStream(bytes.NewReader(sealed), hostile, nil); err == nil {
+		if st, err = s.NewStream(bytes.NewReader(sealed), int64(len(sealed)), hostile, nil); err == nil {
 			_, err = io.Copy(io.Discard, st)
 		}
 	})

@@ -13,16 +13,21 @@ import (
 // Sum is the SHA-256 of all bytes of an object.
 type Sum = [sha256.Size]byte
 
-// Stream reads a framed object that has no table from front to end, with the memory of a block and
-// some frames. It may not be used concurrently.
+// Stream reads blocks of a framed object from front to back, with the memory of a block and some
+// frames: those of a whole object that has no table, or those of a part of one. It may not be used
+// concurrently.
 //
-// Each block is proved before it is given out; that there are no more and no fewer is proved when
-// io.EOF comes, and not before: who acts on a part must be able to take it back.
+// Each block is proved before it is given out. That a whole object has no more and no fewer is
+// proved when io.EOF comes, and not before: a caller that acts on a part must be able to take it
+// back.
 type Stream struct {
 	r      *bufio.Reader
 	o      *object
-	number uint64
-	last   bool   // the last frame has been read
+	plain  int64  // length of the stream of the whole object
+	number int64  // of the next frame
+	skip   int64  // bytes of the stream before the first block that are still to come
+	left   int64  // bytes of the stream behind them that are not opened yet
+	whole  bool   // the blocks are all that the object has
 	frame  []byte // memory of a frame
 	memory []byte // memory of open
 	open   []byte // of the stream, opened and not used yet
@@ -33,10 +38,11 @@ type Stream struct {
 	err    error // sticks
 }
 
-// NewStream reads the header of the framed object that l says from r, and returns a Stream of it.
-// named is what the object that names it says of it, so that who has the keys cannot put another
-// one in its place. It is retained, and nil where nothing says it. Errors: as NewReader.
-func (s *Sealer) NewStream(r io.Reader, l Label, named *Sum) (*Stream, error) {
+// NewStream reads the header of the framed object that l says, of size bytes, from r, and returns a
+// Stream of all its blocks. named is what the object that names it says of it, so that a holder of
+// the keys cannot put another one in its place. It is retained, and nil where nothing says it.
+// Errors: as NewReader.
+func (s *Sealer) NewStream(r io.Reader, size int64, l Label, named *Sum) (*Stream, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
@@ -45,8 +51,7 @@ func (s *Sealer) NewStream(r io.Reader, l Label, named *Sum) (*Stream, error) {
 		sum = sha256.New()
 		r = io.TeeReader(r, sum)
 	}
-	// One byte more than a full frame and the trailer says that the frame is not the last one.
-	st := &Stream{r: bufio.NewReaderSize(r, FrameBytes+headerBytes+1), o: &object{label: l}, named: named, hash: sum}
+	st := &Stream{r: newFrameReader(r), o: &object{label: l}, whole: true, named: named, hash: sum}
 	head, err := st.r.Peek(headerBytes)
 	if err != nil {
 		return nil, st.broken(err, len(head))
@@ -54,16 +59,35 @@ func (s *Sealer) NewStream(r io.Reader, l Label, named *Sum) (*Stream, error) {
 	if st.o, err = s.openObject(l, head, shapeFramed); err != nil {
 		return nil, err
 	}
+	if st.plain = StreamBytes(size); st.plain == 0 {
+		return nil, l.corrupt("the length of a framed object", fmt.Sprint(size), nil)
+	}
+	st.left = st.plain
 	_, err = st.r.Discard(headerBytes)
 	return st, err
 }
 
-// Ref returns the object's id and key index.
-func (s *Stream) Ref() Ref { return Ref{ID: s.o.id, KeyIndex: s.o.index} }
+// NewPart returns a Stream of some blocks of the framed object that l and ref say, which has size
+// bytes: of those that fill n bytes of its stream, from off on. r begins with frame number first of
+// the object: see Cover. Errors: as NewReader.
+func (s *Sealer) NewPart(r io.Reader, size int64, l Label, ref Ref, first, off, n int64) (*Stream, error) {
+	o, err := s.refObject(l, ref)
+	if err != nil {
+		return nil, err
+	}
+	st := &Stream{r: newFrameReader(r), o: o, plain: StreamBytes(size), number: first, skip: off - first*framePlain, left: n, at: off}
+	if off < 0 || n < 0 || st.skip < 0 || n > st.plain || off > st.plain-n {
+		return nil, l.corrupt(fmt.Sprintf("a stream with %d bytes from %d on", n, off), fmt.Sprint(st.plain), nil)
+	}
+	return st, nil
+}
 
-// Next returns the plaintext of the next block, which is the caller's. After the last one it reads
-// whatever is behind, and returns io.EOF if all is as it was sealed. Errors: as NewReader; they
-// stick.
+// newFrameReader returns r with room for a frame and a trailer.
+func newFrameReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, FrameBytes+headerBytes) }
+
+// Next returns the plaintext of the next block, which is the caller's. Behind the last one of a
+// whole object it reads what follows, and returns io.EOF if all is as it was sealed. Errors: as
+// NewReader; they stick.
 func (s *Stream) Next() ([]byte, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -74,11 +98,14 @@ func (s *Stream) Next() ([]byte, error) {
 }
 
 func (s *Stream) next() ([]byte, error) {
+	if !s.whole && s.left+int64(len(s.open)) == 0 {
+		return nil, io.EOF
+	}
 	if err := s.want(blockHead); err != nil {
 		return nil, err
 	}
 	n := int(binary.BigEndian.Uint32(s.open))
-	if n == 0 {
+	if n == 0 && s.whole {
 		return nil, s.finish()
 	}
 	if n > 1+MaxBlockBytes {
@@ -95,7 +122,7 @@ func (s *Stream) next() ([]byte, error) {
 // want opens frames until there are n bytes of the stream.
 func (s *Stream) want(n int) error {
 	for len(s.open) < n {
-		if s.last {
+		if s.left == 0 {
 			return s.o.label.corrupt("a block", "the end of the stream", nil)
 		}
 		if err := s.more(); err != nil {
@@ -108,29 +135,32 @@ func (s *Stream) want(n int) error {
 // pass goes on behind n bytes.
 func (s *Stream) pass(n int) { s.open, s.at = s.open[n:], s.at+int64(n) }
 
-// more opens a frame.
+// more opens a frame, and proves the trailer behind the last one of a whole object.
 func (s *Stream) more() error {
-	b, err := s.r.Peek(FrameBytes + headerBytes + 1)
-	kind, n := byte(kindFrame), FrameBytes
+	kind, n, behind := byte(kindFrame), FrameBytes, 0
+	if s.number == (s.plain-1)/framePlain {
+		if kind, n = kindLast, int(s.plain-s.number*framePlain)+tagBytes; s.whole {
+			behind = headerBytes
+		}
+	}
+	b, err := s.r.Peek(n + behind)
 	if err != nil {
-		if !errors.Is(err, io.EOF) {
-			return s.broken(err, len(b))
-		}
-		kind, n = kindLast, len(b)-headerBytes
-		if n <= tagBytes || n > FrameBytes {
-			return s.o.label.corrupt("a frame and a trailer", fmt.Sprintf("%d bytes at the end", len(b)), nil)
-		}
-		if string(b[n:]) != string(s.o.header()) {
-			return s.o.label.corrupt("", "trailer differs", nil)
-		}
-		s.last = true
+		return s.broken(err, len(b))
+	}
+	if behind > 0 && string(b[n:]) != string(s.o.header()) {
+		return s.o.label.corrupt("", "trailer differs", nil)
 	}
 	s.frame = append(s.frame[:0], b[:n]...)
-	plain, err := s.o.openFrame(kind, s.number, s.frame)
+	plain, err := s.o.openFrame(kind, uint64(s.number), s.frame)
 	if err != nil {
 		return err
 	}
 	s.number++
+	passed := min(s.skip, int64(len(plain)))
+	s.skip -= passed
+	plain = plain[passed:]
+	plain = plain[:min(s.left, int64(len(plain)))]
+	s.left -= int64(len(plain))
 	if n := len(s.open) + len(plain); n > cap(s.open) {
 		if cap(s.memory) < 2*n {
 			s.memory = make([]byte, 0, 2*n)
@@ -138,9 +168,6 @@ func (s *Stream) more() error {
 		s.open = append(s.memory[:0], s.open...)
 	}
 	s.open = append(s.open, plain...)
-	if s.last {
-		return nil
-	}
 	_, err = s.r.Discard(n)
 	return err
 }
@@ -148,29 +175,23 @@ func (s *Stream) more() error {
 // finish proves what stands behind the blocks, and returns io.EOF.
 func (s *Stream) finish() error {
 	padding := s.at + blockHead
-	for {
-		keep := footerBytes
-		if !s.last {
-			keep = 2 * footerBytes // more comes, of which nothing is known
-		}
-		if n := len(s.open) - keep; n > 0 {
+	for s.left > 0 || len(s.open) > footerBytes {
+		if n := len(s.open) - int(max(0, footerBytes-s.left)); n > 0 {
 			if !isZero(s.open[:n]) {
 				return s.o.label.corrupt("", "padding that is not zero", nil)
 			}
 			s.pass(n)
 		}
-		if s.last {
-			break
-		}
-		if err := s.more(); err != nil {
-			return err
+		if s.left > 0 {
+			if err := s.more(); err != nil {
+				return err
+			}
 		}
 	}
 	if len(s.open) < footerBytes {
 		return s.o.label.corrupt("a footer", "the end of the stream", nil)
 	}
-	plain := s.at + footerBytes
-	f, err := s.o.parseFooter(s.open, plain)
+	f, err := s.o.parseFooter(s.open, s.plain)
 	if err != nil {
 		return err
 	}

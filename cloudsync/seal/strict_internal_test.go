@@ -35,7 +35,7 @@ func TestLengthsAreComparedBeforeAllocating(t *testing.T) {
 	block := sealStream(t, s, append([]byte{0x7f, 0xff, 0xff, 0xff}, make([]byte, 100)...))
 	got := allocated(func() {
 		var st *Stream
-		if st, err = s.NewStream(bytes.NewReader(block), hostile, nil); err == nil {
+		if st, err = s.NewStream(bytes.NewReader(block), int64(len(block)), hostile, nil); err == nil {
 			_, err = st.Next()
 		}
 	})

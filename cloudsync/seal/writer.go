@@ -84,13 +84,19 @@ func (w *Writer) endHeld() {
 	w.add(w.block)
 }
 
-// AddBlocks adds blocks that a Compressor has made, laid end to end, and returns where in the
-// stream they begin. They are not retained. Errors: as Write.
-func (w *Writer) AddBlocks(blocks []byte) (offset int64, err error) {
+// Flush ends the block that is being written, and returns where in the stream the next one begins.
+// The end of the block may stay in memory. Errors: as Write.
+func (w *Writer) Flush() (offset int64, err error) {
 	w.endHeld()
-	offset = w.plain
+	return w.plain, w.err
+}
+
+// AddBlocks adds blocks that a Compressor has made, laid end to end. They are not retained. Errors:
+// as Write.
+func (w *Writer) AddBlocks(blocks []byte) error {
+	w.endHeld()
 	w.add(blocks)
-	return offset, w.err
+	return w.err
 }
 
 // SetTable gives what Reader.Table returns: at most MaxTableBytes that are sealed at the end. table

@@ -31,7 +31,7 @@ func (g target) labelOf() (l seal.Label, ok bool) {
 // plain returns the plaintext of a framed object.
 func (g target) plain(t testing.TB, l seal.Label) []byte {
 	t.Helper()
-	r, err := seal.NewSealer(g.s.ring, nil).NewStream(bytes.NewReader(g.s.content[g.name]), l, nil)
+	r, err := seal.NewSealer(g.s.ring, nil).NewStream(bytes.NewReader(g.s.content[g.name]), int64(len(g.s.content[g.name])), l, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

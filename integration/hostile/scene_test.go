@@ -500,7 +500,7 @@ func (s *scene) kindOf(name string) string {
 
 // opens reports whether an object is the one that a label says.
 func (s *scene) opens(name string, l seal.Label) bool {
-	r, err := seal.NewSealer(s.ring, nil).NewStream(bytes.NewReader(s.content[name]), l, nil)
+	r, err := seal.NewSealer(s.ring, nil).NewStream(bytes.NewReader(s.content[name]), int64(len(s.content[name])), l, nil)
 	if err == nil {
 		_, err = io.Copy(io.Discard, r)
 	}
@@ -520,7 +520,8 @@ func (s *scene) findLazy(name string) {
 	}
 	var body io.Reader = bytes.NewReader(e.Body)
 	if e.Long != [16]byte{} {
-		body, err = sealer.NewStream(bytes.NewReader(s.content[s.target.Pack(n.Epoch, e.Long)]), s.target.LongBodyLabel(n.Epoch, e.Long), (*seal.Sum)(&e.LongHash))
+		long := s.content[s.target.Pack(n.Epoch, e.Long)]
+		body, err = sealer.NewStream(bytes.NewReader(long), int64(len(long)), s.target.LongBodyLabel(n.Epoch, e.Long), (*seal.Sum)(&e.LongHash))
 	}
 	for r := wire.NewReader(body, wire.Body); err == nil; {
 		var record wire.Record
