@@ -18,8 +18,8 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/bucket/buckettest"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
@@ -325,7 +325,7 @@ func TestSetCloudProvesTheBucket(t *testing.T) {
 			w.wrap = liar.Wrap
 			_, err := open(t, "", w.options()).SetCloud(t.Context(), w.cloud())
 			wantErr(t, err, ledger.ErrUnsupported)
-			if slices.Contains(w.bucket.Names(), format.FirstRing) {
+			if slices.Contains(w.bucket.Names(), wire.FirstRing) {
 				t.Error("keys were made in it")
 			}
 		})
@@ -483,7 +483,7 @@ func TestCloneReturnsOneOrTheOther(t *testing.T) {
 		t.Errorf("an error and %v, %+v", r, first)
 	}
 	w.bucket.SetBefore(func(_ bucket.Op, name string) error { // the keyring can be read, and no page
-		if strings.HasPrefix(name, format.KeysPrefix) {
+		if strings.HasPrefix(name, wire.KeysPrefix) {
 			return nil
 		}
 		return &bucket.Error{Class: bucket.ClassOther, Err: base.ErrNetwork}

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
@@ -494,7 +494,7 @@ func TestPageComesWhileItsCloudIsLeft(t *testing.T) {
 			t.Fatal(err, ctx.Err())
 		}
 	}
-	err = r.cloud.BringBackOthers(ctx, format.ID{1})
+	err = r.cloud.BringBackOthers(ctx, seal.ID{1})
 	release()
 	if err := errors.Join(err, <-opened); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ledgerd/ledger"
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 )
 
 func ref(p *ledger.Page) ledger.PageRef {
@@ -327,7 +327,7 @@ func TestEvictedFromARolledBackBucket(t *testing.T) {
 	infos, err := w.bucket.List(t.Context(), "", "", 1000)
 	must(t, err)
 	for _, i := range infos {
-		if !strings.HasPrefix(i.Name, format.KeysPrefix) {
+		if !strings.HasPrefix(i.Name, wire.KeysPrefix) {
 			logs = append(logs, i.Name)
 			must(t, w.bucket.Delete(t.Context(), i.Name))
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/checkpoint"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/replica"
@@ -226,11 +225,11 @@ func (c *checkRun) announcement(ctx context.Context) error {
 	if c.at.Number == 0 {
 		return nil
 	}
-	name := format.AnnouncementName(c.p.s.o.Keyring, c.p.o.Ledger, c.p.store.Page())
+	name := wire.AnnouncementName(c.p.s.o.Keyring, c.p.o.Ledger, c.p.store.Page())
 	return c.object(ctx, name, func() { c.spare = append(c.spare, name) }, func(ctx context.Context) (int64, error) {
 		stored, err := readAll(ctx, c.p.b, name, maxAnnouncementBytes)
 		if err == nil {
-			_, err = format.OpenAnnouncement(c.p.s.sealer, name, stored)
+			_, err = wire.OpenAnnouncement(c.p.s.sealer, name, stored)
 		}
 		return int64(len(stored)), err
 	})
@@ -420,7 +419,7 @@ func (c *checkRun) stored(ctx context.Context, name string, o placedObject) erro
 		})
 	}
 	return c.object(ctx, name, bad, func(ctx context.Context) (int64, error) {
-		r, err := pack.OpenWhole(ctx, c.p.b, c.p.s.sealer, replica.PacksIn(c.p.names, o.epoch), format.PackRef{ID: format.ID(o.id)})
+		r, err := pack.OpenWhole(ctx, c.p.b, c.p.s.sealer, replica.PacksIn(c.p.names, o.epoch), wire.PackRef{ID: o.id})
 		if err != nil {
 			return 0, err
 		}
@@ -467,7 +466,7 @@ func (c *checkRun) delete(ctx context.Context, names ...string) error {
 // salvage fetches the pieces that are not here from damaged packs, block by block, as far as these
 // can be read.
 func (c *checkRun) salvage(ctx context.Context) error {
-	placed, err := c.p.store.PlacedIn(ctx, func(at storage.CloudPlace) bool { return at.Entry == 0 && c.packs[epoch.ID(at.Pack)] != "" })
+	placed, err := c.p.store.PlacedIn(ctx, func(at storage.CloudPlace) bool { return at.Entry == 0 && c.packs[at.Pack] != "" })
 	if err != nil {
 		return fmt.Errorf("look what stands in damaged packs: %w", err)
 	}

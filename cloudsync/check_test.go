@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/tier"
 )
 
@@ -193,7 +193,7 @@ func TestCheckTellsOfNewerObjects(t *testing.T) {
 		if strings.Contains(n, "/packs/") {
 			continue
 		}
-		label := format.AnnouncementLabel(n)
+		label := wire.AnnouncementLabel(n)
 		plain, _, err := s.Open(label, good, seal.MaxObjectBytes)
 		if err != nil {
 			t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"io"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
@@ -59,9 +59,9 @@ const ringReads = 3
 
 // readChain reads all rings.
 func readChain(ctx context.Context, b bucket.Bucket) (*seal.Chain, error) {
-	first, err := readRing(ctx, b, format.FirstRing)
+	first, err := readRing(ctx, b, wire.FirstRing)
 	if errors.Is(err, base.ErrNotFound) {
-		if o, oldErr := b.Get(ctx, format.OldFormatName, 0, 0); oldErr == nil {
+		if o, oldErr := b.Get(ctx, wire.OldFormatName, 0, 0); oldErr == nil {
 			return nil, errors.Join(ErrOldFormat, o.Body.Close())
 		}
 	}
@@ -72,13 +72,13 @@ func readChain(ctx context.Context, b bucket.Bucket) (*seal.Chain, error) {
 	if err != nil {
 		return nil, damagedIf(err)
 	}
-	id := format.ID(chain.Newest().BucketID)
-	infos, err := listAll(ctx, b, format.KeysPrefix, format.FirstRing)
+	id := chain.Newest().BucketID
+	infos, err := listAll(ctx, b, wire.KeysPrefix, wire.FirstRing)
 	if err != nil {
 		return nil, fmt.Errorf("list the keyring: %w", err)
 	}
 	for _, info := range infos {
-		number, ok := format.ParseRingName(id, info.Name)
+		number, ok := wire.ParseRingName(id, info.Name)
 		if !ok {
 			continue
 		}
@@ -125,7 +125,7 @@ func makeKeyring(ctx context.Context, b bucket.Bucket, master seal.MasterKey, ra
 	if err != nil {
 		return false, err
 	}
-	return putRing(ctx, b, format.FirstRing, raw)
+	return putRing(ctx, b, wire.FirstRing, raw)
 }
 
 // putRing puts a ring, unless there is one of that name. It reports whether the one that is there

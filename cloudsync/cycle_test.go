@@ -11,8 +11,8 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
@@ -241,7 +241,7 @@ func TestPagesAreAnnounced(t *testing.T) {
 	}
 	other := w.newDevice()
 	list, err := other.s.Announced(t.Context())
-	if err != nil || len(list) != 2 || list[0] != (format.Announcement{Ledger: "apple", Name: "my apple", Page: testPage}) || list[1].Ledger != "zebra" {
+	if err != nil || len(list) != 2 || list[0] != (wire.Announcement{Ledger: "apple", Name: "my apple", Page: testPage}) || list[1].Ledger != "zebra" {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	before := other.m.Counts()
@@ -336,7 +336,7 @@ func TestConnect(t *testing.T) {
 		t.Errorf("an empty bucket: %v", err)
 	}
 	old := mem.New(mem.Options{})
-	old.Replace(format.OldFormatName, []byte("keys of an older version"))
+	old.Replace(wire.OldFormatName, []byte("keys of an older version"))
 	if _, _, err := cloudsync.Connect(ctx, old, w.master, true, nil); !errors.Is(err, cloudsync.ErrOldFormat) || !errors.Is(err, base.ErrUnsupported) {
 		t.Errorf("a bucket of an older version: %v", err)
 	}
@@ -379,7 +379,7 @@ func TestConnect(t *testing.T) {
 	lost := mem.New(mem.Options{})
 	lost.SetFaults(mem.Faults{LostAnswer: 1})
 	go func() { // once the write has landed
-		for _, there := lost.Content(format.FirstRing); !there; _, there = lost.Content(format.FirstRing) {
+		for _, there := lost.Content(wire.FirstRing); !there; _, there = lost.Content(wire.FirstRing) {
 		}
 		lost.SetFaults(mem.Faults{})
 	}()

@@ -7,7 +7,6 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 )
@@ -30,7 +29,7 @@ func (p *Page) DeleteEverywhere(ctx context.Context) error {
 
 // withdraw deletes the announcement of a page.
 func (s *Syncer) withdraw(ctx context.Context, b bucket.Bucket, ledger string, page [16]byte) error {
-	if err := b.Delete(ctx, format.AnnouncementName(s.o.Keyring, ledger, page)); err != nil {
+	if err := b.Delete(ctx, wire.AnnouncementName(s.o.Keyring, ledger, page)); err != nil {
 		return fmt.Errorf("delete the announcement: %w", err)
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 )
 
 // TestDeleteEverywhere deletes a page for all devices: nothing local goes, nothing is sent any
@@ -59,7 +59,7 @@ func TestDeleteEverywhere(t *testing.T) {
 		}
 	}
 	for _, n := range w.b.Names() {
-		if !strings.HasPrefix(n, format.KeysPrefix) && !strings.Contains(n, "/epochs/") {
+		if !strings.HasPrefix(n, wire.KeysPrefix) && !strings.Contains(n, "/epochs/") {
 			t.Errorf("the bucket still has %s", n)
 		}
 	}

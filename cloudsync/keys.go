@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
@@ -72,7 +72,7 @@ func (s *Syncer) takeKeys(ctx context.Context, b bucket.Bucket, whole bool) erro
 	}
 	for {
 		known := s.Keyring()
-		ring, err := readRing(ctx, b, format.RingName(format.ID(known.BucketID()), known.Number()+1))
+		ring, err := readRing(ctx, b, wire.RingName(known.BucketID(), known.Number()+1))
 		if errors.Is(err, base.ErrNotFound) {
 			return nil
 		}
@@ -103,7 +103,7 @@ func (s *Syncer) takeRing(ring []byte) error {
 // proveKeys proves that the newest ring that is known is there.
 func (s *Syncer) proveKeys(ctx context.Context, b bucket.Bucket) error {
 	known := s.Keyring()
-	raw, err := readRing(ctx, b, format.RingName(format.ID(known.BucketID()), known.Number()))
+	raw, err := readRing(ctx, b, wire.RingName(known.BucketID(), known.Number()))
 	switch {
 	case errors.Is(err, base.ErrNotFound):
 		return s.lostKeys(ctx, b)
@@ -125,7 +125,7 @@ func (s *Syncer) proveKeys(ctx context.Context, b bucket.Bucket) error {
 // lostKeys says what a bucket is in which the newest ring that is known is not there.
 func (s *Syncer) lostKeys(ctx context.Context, b bucket.Bucket) error {
 	known := s.Keyring()
-	raw, err := readRing(ctx, b, format.FirstRing)
+	raw, err := readRing(ctx, b, wire.FirstRing)
 	if errors.Is(err, base.ErrNotFound) {
 		return ErrBucketWiped
 	}
@@ -170,7 +170,7 @@ func (s *Syncer) changeKeys(ctx context.Context, b bucket.Bucket, change func(*s
 		if err != nil {
 			return err
 		}
-		put, err := putRing(ctx, b, format.RingName(format.ID(next.BucketID()), next.Number()), ring)
+		put, err := putRing(ctx, b, wire.RingName(next.BucketID(), next.Number()), ring)
 		if err != nil {
 			return fmt.Errorf("put ring %d of the keyring: %w", next.Number(), err)
 		}

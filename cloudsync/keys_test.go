@@ -10,8 +10,8 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/tier"
 )
 
@@ -57,7 +57,7 @@ func testRotation(t *testing.T, entries int) {
 			more = append(more, name)
 		}
 	}
-	if len(more) != 1 || !strings.HasPrefix(more[0], format.KeysPrefix) {
+	if len(more) != 1 || !strings.HasPrefix(more[0], wire.KeysPrefix) {
 		t.Errorf("new objects %v", more)
 	}
 	a.commit(edit{"after": []byte("rotation")})
@@ -125,7 +125,7 @@ func TestKeyringIsTakenBack(t *testing.T) {
 	old := w.b.State()
 	a.changeKeys(seal.Change{NewDataKey: true})
 	ring := a.d.s.Keyring()
-	name := format.RingName(format.ID(ring.BucketID()), ring.Number())
+	name := wire.RingName(ring.BucketID(), ring.Number())
 	now := w.b.State()
 	check := func(what string, want error) {
 		t.Helper()
@@ -147,7 +147,7 @@ func TestKeyringIsTakenBack(t *testing.T) {
 	w.b.Rollback(other.b.State())
 	check("another bucket", cloudsync.ErrBucketReplaced)
 	// The owner puts something in the place of the next ring.
-	w.b.Replace(format.RingName(format.ID(ring.BucketID()), ring.Number()+1), []byte("nonsense"))
+	w.b.Replace(wire.RingName(ring.BucketID(), ring.Number()+1), []byte("nonsense"))
 	check("a ring that is none", cloudsync.ErrBucketDamaged)
 }
 

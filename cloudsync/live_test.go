@@ -13,7 +13,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -120,7 +120,7 @@ func testStateOfWhoLeftEnds(t *testing.T) {
 	var looked atomic.Int64 // when it was looked whether the bucket is the right one
 	var leaves atomic.Bool
 	w.b.SetBefore(func(_ bucket.Op, name string) error {
-		if !strings.HasPrefix(name, format.KeysPrefix) {
+		if !strings.HasPrefix(name, wire.KeysPrefix) {
 			return nil
 		}
 		if looked.Store(w.clock.Now().UnixNano()); leaves.Load() {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/progress"
 	"github.com/ledgerd/ledger/cloudsync/replica"
@@ -169,7 +168,7 @@ func (n places) page() *replica.Page {
 }
 
 // Pack implements pack.Names.
-func (n places) Pack(id format.ID) string {
+func (n places) Pack(id epoch.ID) string {
 	if r := n.page(); r != nil {
 		return r.PackNames().Pack(id)
 	}
@@ -177,7 +176,7 @@ func (n places) Pack(id format.ID) string {
 }
 
 // PackLabelOf implements pack.Names.
-func (n places) PackLabelOf(id format.ID) seal.Label {
+func (n places) PackLabelOf(id epoch.ID) seal.Label {
 	if r := n.page(); r != nil {
 		return r.PackNames().PackLabelOf(id)
 	}

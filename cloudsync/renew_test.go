@@ -14,7 +14,6 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
@@ -471,13 +470,13 @@ func anyLoss(t *testing.T, seed uint64) {
 	}
 	if r.IntN(2) == 0 {
 		w.b.Rollback(old)
-		if _, ok := w.b.Content(format.FirstRing); !ok {
+		if _, ok := w.b.Content(wire.FirstRing); !ok {
 			t.Skip("all is gone")
 		}
 	}
 	share := r.IntN(4)
 	for _, n := range w.b.Names() {
-		if n == format.FirstRing || r.IntN(8) >= share {
+		if n == wire.FirstRing || r.IntN(8) >= share {
 			continue
 		}
 		if content, _ := w.b.Content(n); len(content) > 0 && r.IntN(2) == 0 && !strings.Contains(n, "/packs/") {

@@ -14,7 +14,7 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -325,7 +325,7 @@ func TestErase(t *testing.T) {
 	collectBucket(t, b, cloudsync.GCOptions{})
 	left := w.packs()
 	for _, id := range before {
-		if strings.Contains(id, format.ID(st.Place.Pack).String()) && slices.Contains(left, id) {
+		if strings.Contains(id, epoch.ID(st.Place.Pack).String()) && slices.Contains(left, id) {
 			t.Error("the pack with the value is still there")
 		}
 	}

@@ -16,8 +16,8 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/clock"
 )
@@ -105,18 +105,18 @@ type Syncer struct {
 	keysSeen time.Time     // when the newest was last the one that is known; guarded by keysTurn
 
 	mu        sync.Mutex
-	paused    bool                           // guarded by mu
-	closed    bool                           // guarded by mu
-	pages     map[*Page]bool                 // guarded by mu
-	changed   chan struct{}                  // guarded by mu
-	announced map[string]format.Announcement // by name of the object; guarded by mu
+	paused    bool                         // guarded by mu
+	closed    bool                         // guarded by mu
+	pages     map[*Page]bool               // guarded by mu
+	changed   chan struct{}                // guarded by mu
+	announced map[string]wire.Announcement // by name of the object; guarded by mu
 }
 
 // New returns a Syncer. It asks the bucket for nothing.
 func New(o Options) *Syncer {
 	o = o.withDefaults()
 	s := &Syncer{o: o, sealer: seal.NewSealer(o.Keyring, o.Random), paused: o.Paused, pages: map[*Page]bool{}, changed: make(chan struct{}),
-		keysTurn: make(chan struct{}, 1), announced: map[string]format.Announcement{}}
+		keysTurn: make(chan struct{}, 1), announced: map[string]wire.Announcement{}}
 	if !o.Key.IsZero() {
 		s.sealer.SignAs(o.Key)
 	}
@@ -225,13 +225,13 @@ const (
 // bad are left out: then there is an error that names them, matches base.ErrCorrupt or
 // base.ErrUnsupported, and comes with the good ones. What was read once is not read again. Other
 // errors: base.ErrClosed, those of the bucket.
-func (s *Syncer) Announced(ctx context.Context) ([]format.Announcement, error) {
+func (s *Syncer) Announced(ctx context.Context) ([]wire.Announcement, error) {
 	b := scoped{s.b, s.ctx}
-	infos, err := listAll(ctx, b, format.PagesPrefix, "")
+	infos, err := listAll(ctx, b, wire.PagesPrefix, "")
 	if err != nil {
 		return nil, fmt.Errorf("list pages: %w", s.outward(err))
 	}
-	read := make([]format.Announcement, len(infos))
+	read := make([]wire.Announcement, len(infos))
 	errs := make([]error, len(infos))
 	err = inParallel(ctx, announcementReaders, len(infos), func(ctx context.Context, i int) error {
 		read[i], errs[i] = s.announcement(ctx, b, infos[i].Name)
@@ -243,7 +243,7 @@ func (s *Syncer) Announced(ctx context.Context) ([]format.Announcement, error) {
 	if err != nil {
 		return nil, s.outward(err)
 	}
-	var all []format.Announcement
+	var all []wire.Announcement
 	var bad []error
 	for i, err := range errs {
 		switch {
@@ -253,7 +253,7 @@ func (s *Syncer) Announced(ctx context.Context) ([]format.Announcement, error) {
 			bad = append(bad, damagedIf(fmt.Errorf("read announcement %s: %w", infos[i].Name, err)))
 		}
 	}
-	slices.SortFunc(all, func(a, b format.Announcement) int {
+	slices.SortFunc(all, func(a, b wire.Announcement) int {
 		if c := strings.Compare(a.Ledger, b.Ledger); c != 0 {
 			return c
 		}
@@ -283,7 +283,7 @@ func inParallel(ctx context.Context, most, n int, fn func(ctx context.Context, i
 }
 
 // announcement returns the announcement of a name, from the bucket if it was not read yet.
-func (s *Syncer) announcement(ctx context.Context, b bucket.Bucket, name string) (format.Announcement, error) {
+func (s *Syncer) announcement(ctx context.Context, b bucket.Bucket, name string) (wire.Announcement, error) {
 	s.mu.Lock()
 	a, ok := s.announced[name]
 	s.mu.Unlock()
@@ -294,7 +294,7 @@ func (s *Syncer) announcement(ctx context.Context, b bucket.Bucket, name string)
 	if err != nil {
 		return a, err
 	}
-	if a, err = format.OpenAnnouncement(s.sealer, name, stored); err != nil {
+	if a, err = wire.OpenAnnouncement(s.sealer, name, stored); err != nil {
 		return a, err
 	}
 	s.mu.Lock()

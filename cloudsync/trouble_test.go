@@ -15,7 +15,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
@@ -195,7 +194,7 @@ func (p *page) badEntry() (name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	diff, err := format.AppendChange(nil, &format.Change{Key: []byte("k"), Inline: []byte("v")})
+	diff, err := wire.AppendChange(nil, &wire.Change{Key: []byte("k"), Inline: []byte("v")})
 	if err != nil {
 		t.Fatal(err)
 	}

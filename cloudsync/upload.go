@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/replica"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/storage"
@@ -259,11 +259,11 @@ func (p *Page) announce(ctx context.Context) error {
 		return nil
 	}
 	ring := p.s.o.Keyring
-	sealed, err := format.SealAnnouncement(p.s.sealer, format.Announcement{Ledger: p.o.Ledger, Name: p.o.Name, Page: p.store.Page()})
+	sealed, err := wire.SealAnnouncement(p.s.sealer, wire.Announcement{Ledger: p.o.Ledger, Name: p.o.Name, Page: p.store.Page()})
 	if err != nil {
 		return fmt.Errorf("announce the page: %w", err)
 	}
-	name := format.AnnouncementName(ring, p.o.Ledger, p.store.Page())
+	name := wire.AnnouncementName(ring, p.o.Ledger, p.store.Page())
 	if err := p.b.PutIfAbsent(ctx, name, int64(len(sealed)), bytes.NewReader(sealed)); err != nil && !errors.Is(err, bucket.ErrExists) {
 		return fmt.Errorf("announce the page: %w", err)
 	}

@@ -1,9 +1,15 @@
 package epoch
 
-import "time"
+import (
+	"encoding/hex"
+	"time"
+)
 
 // ID is a random id: of an epoch, a pack or a checkpoint. The zero ID stands for none.
 type ID [16]byte
+
+// String returns the id as 32 lower-case hexadecimal digits.
+func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
 // Hash is the hash of all bytes of an object. The zero Hash stands for none.
 type Hash [32]byte

@@ -13,9 +13,9 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/dir"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/clock"
 	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/object"
@@ -180,7 +180,7 @@ func BenchmarkOverhead(b *testing.B) {
 			var packs, blocks, content int64
 			for b.Loop() {
 				u := pack.NewUploader(b.Context(), pack.UploadOptions{Bucket: nowhere{}, Sealer: seal.NewSealer(ring, nil), Names: names("l/p"),
-					Uploaded: func(_ context.Context, ref format.PackRef, pieces []storage.PlacedPiece) error {
+					Uploaded: func(_ context.Context, ref wire.PackRef, pieces []storage.PlacedPiece) error {
 						packs += int64(ref.Bytes)
 						seen := map[uint32]bool{}
 						for _, p := range pieces {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 )
 
 // cachedPieces bounds the tables that are remembered, but for the newest one: 48 bytes for each
@@ -14,13 +14,13 @@ const cachedPieces = 64 << 10
 // tableCache remembers the tables of the packs that were used last.
 type tableCache struct {
 	mu     sync.Mutex
-	order  []format.ID // least recently used first; guarded by mu
-	tables map[format.ID]*contents
+	order  []epoch.ID // least recently used first; guarded by mu
+	tables map[epoch.ID]*contents
 	pieces int
 }
 
 // get returns the table of a pack, or nil.
-func (t *tableCache) get(id format.ID) *contents {
+func (t *tableCache) get(id epoch.ID) *contents {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.tables[id]
@@ -32,11 +32,11 @@ func (t *tableCache) get(id format.ID) *contents {
 }
 
 // add remembers a table.
-func (t *tableCache) add(id format.ID, c *contents) {
+func (t *tableCache) add(id epoch.ID, c *contents) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.tables == nil {
-		t.tables = make(map[format.ID]*contents)
+		t.tables = make(map[epoch.ID]*contents)
 	}
 	if t.tables[id] != nil {
 		return

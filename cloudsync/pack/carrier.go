@@ -7,20 +7,21 @@ import (
 	"sync"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/storage"
 )
 
 // packRoom is the length of a full pack, whose buffer need not grow again, and of a block that does
 // not fit any more.
-var packRoom = int(seal.ObjectBytes(format.PackBytes)) + format.BlockBytes + seal.BlockOverhead
+var packRoom = int(seal.ObjectBytes(wire.PackBytes)) + wire.BlockBytes + seal.BlockOverhead
 
 // smallPack is the length beyond which the buffer of a pack gets packRoom at once.
 const smallPack = 1 << 20
 
-// gathering is a pack whose blocks are being made. Runs of blocks of about format.RunBytes stay
+// gathering is a pack whose blocks are being made. Runs of blocks of about wire.StretchBytes stay
 // together; in which order the runs stand is drawn when the pack is full, so that where something
 // stands says nothing about what it is. What lists pieces of LAZY values stands behind them.
 type gathering struct {
@@ -43,7 +44,7 @@ type run struct {
 // gathered is a block and what stands in it.
 type gathered struct {
 	stored []byte
-	pieces []format.PackPiece // Block is set when the order is known
+	pieces []wire.PackPiece // Block is set when the order is known
 }
 
 // room returns how many bytes of a pack are left for blocks.
@@ -52,16 +53,16 @@ func (p *gathering) room() int {
 	for i := range p.runs {
 		blocks += len(p.runs[i].blocks)
 	}
-	return format.PackBytes - tableRoom - p.stored - pieceTableBytes*p.pieces - blockTableBytes*blocks
+	return wire.PackBytes - tableRoom - p.stored - pieceTableBytes*p.pieces - blockTableBytes*blocks
 }
 
 // sealed is a pack in memory, on its way to the bucket.
 type sealed struct {
-	ref    format.PackRef
+	ref    wire.PackRef
 	order  int
 	index  uint32 // of the key
 	blocks []seal.Block
-	pieces []format.PackPiece
+	pieces []wire.PackPiece
 	b      *buffer
 }
 
@@ -180,7 +181,7 @@ func (u *Uploader) add(p *gathering, b block, lend bool) (added, lent bool) {
 		p.lists = append(p.lists, gathered{stored, b.pieces})
 		return true, lent
 	}
-	if n := len(p.runs); n == 0 || p.runs[n-1].plain >= format.RunBytes && room-len(stored) >= format.RunBytes {
+	if n := len(p.runs); n == 0 || p.runs[n-1].plain >= wire.StretchBytes && room-len(stored) >= wire.StretchBytes {
 		p.runs = append(p.runs, run{})
 	}
 	r := &p.runs[len(p.runs)-1]
@@ -220,7 +221,7 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := c.o.Sealer.NewWriter(s.b, c.o.Names.PackLabelOf(format.ID{}), false)
+	w, err := c.o.Sealer.NewWriter(s.b, c.o.Names.PackLabelOf(epoch.ID{}), false)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +241,7 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 		put(p.runs[i].blocks)
 	}
 	put(p.lists)
-	t := format.PackTable{Blocks: s.blocks, Pieces: s.pieces}
+	t := wire.PackTable{Blocks: s.blocks, Pieces: s.pieces}
 	if err := w.SetTable(t.Encode()); err != nil { // first, so that the id depends on all of it
 		return nil, err
 	}
@@ -253,7 +254,7 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 		return nil, err
 	}
 	s.index = w.Ref().KeyIndex
-	s.ref = format.PackRef{ID: format.ID(w.Ref().ID), Eager: p.sort == eager, Bytes: uint64(w.Size()), Pieces: uint32(len(s.pieces))}
+	s.ref = wire.PackRef{ID: epoch.ID(w.Ref().ID), Eager: p.sort == eager, Bytes: uint64(w.Size()), Pieces: uint32(len(s.pieces))}
 	return s, nil
 }
 
@@ -267,13 +268,13 @@ type carrier struct {
 	told   chan struct{} // holds a token while Uploaded runs
 
 	mu   sync.Mutex
-	refs map[int]format.PackRef // by order; guarded by mu
+	refs map[int]wire.PackRef // by order; guarded by mu
 }
 
 func newCarrier(ctx context.Context, cancel context.CancelCauseFunc, o UploadOptions) *carrier {
 	return &carrier{
 		o: o, ctx: ctx, cancel: cancel, packs: make(chan *sealed), free: make(chan *buffer, o.Parallel+2),
-		told: make(chan struct{}, 1), refs: make(map[int]format.PackRef),
+		told: make(chan struct{}, 1), refs: make(map[int]wire.PackRef),
 	}
 }
 
@@ -315,7 +316,7 @@ func (c *carrier) upload(p *sealed) error {
 
 // verify looks whether the object that took the name of a pack can be the pack: nobody else knows
 // its random name, so an earlier try has stored it, whole.
-func (c *carrier) verify(id format.ID, sizeBytes int64) error {
+func (c *carrier) verify(id epoch.ID, sizeBytes int64) error {
 	o, err := c.o.Bucket.Get(c.ctx, c.o.Names.Pack(id), 0, 0)
 	if err != nil {
 		return err
@@ -345,10 +346,10 @@ func (c *carrier) tell(p *sealed) error {
 }
 
 // sorted returns the refs of n packs in order.
-func (c *carrier) sorted(n int) []format.PackRef {
+func (c *carrier) sorted(n int) []wire.PackRef {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	refs := make([]format.PackRef, 0, n)
+	refs := make([]wire.PackRef, 0, n)
 	for i := range n {
 		refs = append(refs, c.refs[i])
 	}
@@ -356,7 +357,7 @@ func (c *carrier) sorted(n int) []format.PackRef {
 }
 
 // place returns the places of pieces in a pack.
-func place(ref *format.PackRef, keyIndex uint32, blocks []seal.Block, pieces []format.PackPiece) []storage.PlacedPiece {
+func place(ref *wire.PackRef, keyIndex uint32, blocks []seal.Block, pieces []wire.PackPiece) []storage.PlacedPiece {
 	placed := make([]storage.PlacedPiece, len(pieces))
 	for i, p := range pieces {
 		b := blocks[p.Block]

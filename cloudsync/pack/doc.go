@@ -42,7 +42,7 @@
 // which ends when it is done or when all who wait for it have left. No mutex is held across I/O or
 // a callback, and no two are held at once.
 //
-// The package imports cloudsync/bucket, cloudsync/format, cloudsync/seal, object and storage of the
-// module, and must not import anything that knows of commits, entries' meaning or the worker. It
-// may change with any release.
+// The package imports bucket, epoch, seal and wire of cloudsync, object and storage of the module,
+// and must not import anything that knows what entries mean, or the worker. It may change with any
+// release.
 package pack

@@ -8,8 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -158,12 +159,12 @@ func (f *Fetcher) fetchSpan(ctx context.Context, s *span, came *atomic.Int64) (e
 
 // openFrames reads the frames of a pack that hold n bytes of its stream from off on, with one
 // request, into buf.
-func (f *Fetcher) openFrames(ctx context.Context, src *source, pack format.ID, keyIndex uint32, off, n int64, buf *[]byte) (*seal.Frames, error) {
-	if off < 0 || n < 1 || n > maxSpanBytes || off > format.MaxPackObjectBytes {
+func (f *Fetcher) openFrames(ctx context.Context, src *source, pack epoch.ID, keyIndex uint32, off, n int64, buf *[]byte) (*seal.Frames, error) {
+	if off < 0 || n < 1 || n > maxSpanBytes || off > wire.MaxPackBytes {
 		return nil, src.corrupt("a block", fmt.Sprintf("a place of %d bytes at %d", n, off))
 	}
 	first, at, length := seal.Cover(off, n)
-	sealed, size, err := src.readSome(ctx, at, length, format.MaxPackObjectBytes, *buf)
+	sealed, size, err := src.readSome(ctx, at, length, wire.MaxPackBytes, *buf)
 	if err != nil {
 		return nil, err
 	}

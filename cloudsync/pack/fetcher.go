@@ -8,8 +8,9 @@ import (
 	"sync"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -40,7 +41,7 @@ type Fetcher struct {
 	memory budget
 	blocks flights[blockKey, blockContent]
 	caught flights[blockKey, struct{}]
-	tables flights[format.ID, *contents]
+	tables flights[epoch.ID, *contents]
 	known  tableCache
 
 	mu     sync.Mutex
@@ -73,7 +74,7 @@ type FetchOptions struct {
 
 // blockKey names what one request brings: a block of a pack, or an entry of the log.
 type blockKey struct {
-	pack  format.ID
+	pack  epoch.ID
 	block uint32
 	entry uint64
 }
@@ -267,7 +268,7 @@ func (f *Fetcher) cost(p storage.CloudPlace) int64 {
 	if p.Entry != 0 {
 		return f.o.MemoryBytes
 	}
-	return int64(p.StoredBytes) + 2*seal.FrameBytes + max(int64(p.StoredBytes), format.BlockBytes)
+	return int64(p.StoredBytes) + 2*seal.FrameBytes + max(int64(p.StoredBytes), wire.BlockBytes)
 }
 
 // readPackBlock reads and verifies the block of a place.
@@ -302,7 +303,7 @@ func (f *Fetcher) readPackBlock(ctx context.Context, p storage.CloudPlace) (bloc
 }
 
 // contents returns the table of a pack of size bytes, which is read once while it is remembered.
-func (f *Fetcher) contents(ctx context.Context, src *source, id format.ID, size int64) (*contents, error) {
+func (f *Fetcher) contents(ctx context.Context, src *source, id epoch.ID, size int64) (*contents, error) {
 	if c := f.known.get(id); c != nil {
 		return c, nil
 	}
@@ -310,7 +311,7 @@ func (f *Fetcher) contents(ctx context.Context, src *source, id format.ID, size 
 		if c := f.known.get(id); c != nil { // read by a flight that has just ended
 			return c, nil
 		}
-		r := &Reader{src: src, label: f.o.Names.PackLabelOf(id), ref: format.PackRef{ID: id, Bytes: uint64(size)}}
+		r := &Reader{src: src, label: f.o.Names.PackLabelOf(id), ref: wire.PackRef{ID: id, Bytes: uint64(size)}}
 		c, err := r.contents(f.o.Sealer, &tail{ctx: ctx, s: src, size: size, guess: tailBytes})
 		if err == nil {
 			f.known.add(id, c)

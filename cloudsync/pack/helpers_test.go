@@ -14,11 +14,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/seal/sealtest"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -35,10 +36,10 @@ func TestMain(m *testing.M) {
 type names string
 
 // Pack implements pack.Names.
-func (n names) Pack(id format.ID) string { return string(n) + "/packs/" + id.String() }
+func (n names) Pack(id epoch.ID) string { return string(n) + "/packs/" + id.String() }
 
 // PackLabelOf implements pack.Names.
-func (n names) PackLabelOf(format.ID) seal.Label { return seal.Label{Role: "pack", Name: string(n)} }
+func (n names) PackLabelOf(epoch.ID) seal.Label { return seal.Label{Role: "pack", Name: string(n)} }
 
 // world is a bucket with one page in it.
 type world struct {
@@ -96,11 +97,11 @@ func chunks(seed uint64, n, most int) []piece {
 // uploaded is what Uploaded was told.
 type uploaded struct {
 	mu     sync.Mutex
-	refs   []format.PackRef
+	refs   []wire.PackRef
 	places []storage.PlacedPiece
 }
 
-func (u *uploaded) record(_ context.Context, ref format.PackRef, places []storage.PlacedPiece) error {
+func (u *uploaded) record(_ context.Context, ref wire.PackRef, places []storage.PlacedPiece) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.refs, u.places = append(u.refs, ref), append(u.places, places...)
@@ -112,7 +113,7 @@ func (w *world) options(u *uploaded) pack.UploadOptions {
 }
 
 // upload uploads pieces into lazy packs.
-func (w *world) upload(ps []piece) ([]format.PackRef, []storage.PlacedPiece) {
+func (w *world) upload(ps []piece) ([]wire.PackRef, []storage.PlacedPiece) {
 	w.t.Helper()
 	var told uploaded
 	u := pack.NewUploader(w.t.Context(), w.options(&told))
@@ -130,7 +131,7 @@ func (w *world) upload(ps []piece) ([]format.PackRef, []storage.PlacedPiece) {
 }
 
 // stream returns the pieces of a pack and their places.
-func (w *world) stream(ref format.PackRef) (ps []piece, places []storage.PlacedPiece, err error) {
+func (w *world) stream(ref wire.PackRef) (ps []piece, places []storage.PlacedPiece, err error) {
 	r, err := pack.OpenWhole(w.t.Context(), w.b, w.sealer, w.names, ref)
 	if err != nil {
 		return nil, nil, err
@@ -144,7 +145,7 @@ func (w *world) stream(ref format.PackRef) (ps []piece, places []storage.PlacedP
 }
 
 // table returns the places that the table of a pack gives.
-func (w *world) table(ref format.PackRef) ([]storage.PlacedPiece, error) {
+func (w *world) table(ref wire.PackRef) ([]storage.PlacedPiece, error) {
 	r, err := pack.Open(w.t.Context(), w.b, w.sealer, w.names, ref)
 	if err != nil {
 		return nil, err
@@ -240,7 +241,7 @@ func equalPieces(a, b []piece) bool {
 }
 
 // wantCorrupt looks whether err is a *base.CorruptError that names a pack.
-func wantCorrupt(t testing.TB, err error, id format.ID) {
+func wantCorrupt(t testing.TB, err error, id epoch.ID) {
 	t.Helper()
 	c, ok := errors.AsType[*base.CorruptError](err)
 	if !ok || c.Where != "pack" || c.Key != id.String() || !errors.Is(err, base.ErrCorrupt) {

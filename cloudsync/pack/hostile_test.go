@@ -5,18 +5,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
 
 // forge seals blocks and a table as a pack of a page, as who has the keys can, and anybody in a
 // plaintext bucket. It returns what an honest table of the blocks would give as ref and places.
-func (w *world) forge(n names, blocks [][]piece, table []byte) (format.PackRef, []storage.PlacedPiece) {
+func (w *world) forge(n names, blocks [][]piece, table []byte) (wire.PackRef, []storage.PlacedPiece) {
 	w.t.Helper()
 	var b bytes.Buffer
-	sw, err := w.sealer.NewWriter(&b, n.PackLabelOf(format.ID{}), false)
+	sw, err := w.sealer.NewWriter(&b, n.PackLabelOf(epoch.ID{}), false)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func (w *world) forge(n names, blocks [][]piece, table []byte) (format.PackRef, 
 	for i := range places {
 		places[i].Place.KeyIndex, places[i].Place.Pack = sw.Ref().KeyIndex, sw.Ref().ID
 	}
-	ref := format.PackRef{ID: format.ID(sw.Ref().ID), Bytes: uint64(b.Len()), Pieces: uint32(len(places))}
+	ref := wire.PackRef{ID: epoch.ID(sw.Ref().ID), Bytes: uint64(b.Len()), Pieces: uint32(len(places))}
 	w.mem.Replace(w.names.Pack(ref.ID), b.Bytes())
 	return ref, places
 }
@@ -60,14 +61,14 @@ func storedBlock(ps []piece) []byte {
 
 // tableOf is the table of a pack with the given pieces, as many in each block as stand there.
 func tableOf(blocks [][]piece, ps ...piece) []byte {
-	var t format.PackTable
+	var t wire.PackTable
 	for i, block := range blocks {
 		n := min(len(block), len(ps))
 		if i == len(blocks)-1 {
 			n = len(ps)
 		}
 		for _, p := range ps[:n] {
-			t.Pieces = append(t.Pieces, format.PackPiece{Digest: p.d, Block: uint32(i), Bytes: uint32(len(p.content))})
+			t.Pieces = append(t.Pieces, wire.PackPiece{Digest: p.d, Block: uint32(i), Bytes: uint32(len(p.content))})
 		}
 		t.Blocks = append(t.Blocks, seal.Block{StoredBytes: len(storedBlock(block))})
 		ps = ps[n:]
@@ -87,7 +88,7 @@ func TestHostile(t *testing.T) {
 	blocks := [][]piece{ps[:2], ps[2:4], ps[4:]}
 	liar := piece{other.d, ps[2].content}
 	type made struct {
-		ref    format.PackRef
+		ref    wire.PackRef
 		places []storage.PlacedPiece
 	}
 	forged := func(blocks [][]piece, table ...piece) func(*world) made {

@@ -5,7 +5,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -20,7 +20,7 @@ const (
 
 // span is one request: neighbouring blocks of a pack.
 type span struct {
-	pack      format.ID
+	pack      epoch.ID
 	off, size int64         // in the pack's stream
 	blocks    []wantedBlock // in order
 	bytes     int64         // of the pieces wanted

@@ -10,7 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -131,17 +132,17 @@ func second[T any](_ T, err error) error { return err }
 // Caches forget what was not used for long, and keep within their bounds.
 func TestCaches(t *testing.T) {
 	var tables tableCache
-	big := &contents{pieces: make([]format.PackPiece, cachedPieces/3)}
+	big := &contents{pieces: make([]wire.PackPiece, cachedPieces/3)}
 	for i := range byte(4) {
-		tables.get(format.ID{1}) // stays
-		tables.add(format.ID{i + 1}, big)
-		tables.add(format.ID{i + 1}, big)
+		tables.get(epoch.ID{1}) // stays
+		tables.add(epoch.ID{i + 1}, big)
+		tables.add(epoch.ID{i + 1}, big)
 	}
-	if tables.get(format.ID{1}) == nil || tables.get(format.ID{2}) != nil || tables.get(format.ID{4}) == nil || tables.pieces > cachedPieces || len(tables.order) != len(tables.tables) {
+	if tables.get(epoch.ID{1}) == nil || tables.get(epoch.ID{2}) != nil || tables.get(epoch.ID{4}) == nil || tables.pieces > cachedPieces || len(tables.order) != len(tables.tables) {
 		t.Errorf("%d tables of %d pieces", len(tables.tables), tables.pieces)
 	}
-	tables.add(format.ID{9}, &contents{pieces: make([]format.PackPiece, 2*cachedPieces)})
-	if len(tables.tables) != 1 || tables.get(format.ID{9}) == nil {
+	tables.add(epoch.ID{9}, &contents{pieces: make([]wire.PackPiece, 2*cachedPieces)})
+	if len(tables.tables) != 1 || tables.get(epoch.ID{9}) == nil {
 		t.Errorf("%d tables beside a large one", len(tables.tables))
 	}
 }

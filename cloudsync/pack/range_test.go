@@ -6,9 +6,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/object"
 )
 
@@ -45,7 +45,7 @@ func TestRangeOfAValue(t *testing.T) {
 	t.Logf("at most %d requests and %d bytes", requests, most)
 }
 
-func listsOf(w *world, ref format.PackRef) map[object.Digest][]byte {
+func listsOf(w *world, ref wire.PackRef) map[object.Digest][]byte {
 	w.t.Helper()
 	r, err := pack.Open(w.t.Context(), w.b, w.sealer, w.names, ref)
 	if err != nil {

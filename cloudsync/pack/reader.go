@@ -9,8 +9,9 @@ import (
 	"sync"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -29,11 +30,11 @@ const (
 type contents struct {
 	keyIndex uint32
 	blocks   []seal.Block
-	pieces   []format.PackPiece
+	pieces   []wire.PackPiece
 }
 
 // in returns the pieces of a block.
-func (c *contents) in(block uint32) []format.PackPiece {
+func (c *contents) in(block uint32) []wire.PackPiece {
 	from := sort.Search(len(c.pieces), func(i int) bool { return c.pieces[i].Block >= block })
 	to := from + sort.Search(len(c.pieces)-from, func(i int) bool { return c.pieces[from+i].Block > block })
 	return c.pieces[from:to]
@@ -42,13 +43,13 @@ func (c *contents) in(block uint32) []format.PackPiece {
 // Names says where the packs of a page are.
 type Names interface {
 	// Pack returns the name of a pack. An id that is not known is that of a new one.
-	Pack(id format.ID) string
+	Pack(id epoch.ID) string
 	// PackLabelOf says what the frames of a pack are. That of the zero id is for new packs.
-	PackLabelOf(id format.ID) seal.Label
+	PackLabelOf(id epoch.ID) seal.Label
 }
 
 // packSource returns the source of a pack.
-func packSource(b bucket.Bucket, n Names, id format.ID) *source {
+func packSource(b bucket.Bucket, n Names, id epoch.ID) *source {
 	return &source{b: b, kind: kindPack, short: id.String(), name: n.Pack(id)}
 }
 
@@ -56,7 +57,7 @@ func packSource(b bucket.Bucket, n Names, id format.ID) *source {
 type Reader struct {
 	src   *source
 	label seal.Label
-	ref   format.PackRef
+	ref   wire.PackRef
 	r     *seal.Reader
 	c     *contents
 	whole *[]byte // the object as stored, which is given back to wholePool; nil when only the table was read
@@ -72,7 +73,7 @@ var wholePool = sync.Pool{New: func() any { return new([]byte) }}
 //
 // Errors: *base.CorruptError naming the pack for an object that is not what ref says,
 // base.ErrNotFound, base.ErrNetwork, and others of the bucket; *base.FormatError.
-func Open(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n Names, ref format.PackRef) (*Reader, error) {
+func Open(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n Names, ref wire.PackRef) (*Reader, error) {
 	r := &Reader{src: packSource(b, n, ref.ID), label: n.PackLabelOf(ref.ID), ref: ref}
 	if err := r.openTable(ctx, s); err != nil {
 		return nil, r.src.wrap(err)
@@ -81,8 +82,8 @@ func Open(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n Names, ref for
 }
 
 // OpenWhole is Open for who reads all of a pack, with one request. It holds the object, at most
-// format.MaxPackObjectBytes.
-func OpenWhole(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n Names, ref format.PackRef) (*Reader, error) {
+// wire.MaxPackBytes.
+func OpenWhole(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n Names, ref wire.PackRef) (*Reader, error) {
 	r := &Reader{src: packSource(b, n, ref.ID), label: n.PackLabelOf(ref.ID), ref: ref, whole: wholePool.Get().(*[]byte)}
 	if err := r.openWhole(ctx, s); err != nil {
 		r.Close()
@@ -105,12 +106,12 @@ func (r *Reader) openTable(ctx context.Context, s *seal.Sealer) error {
 	}
 	guess := int64(tailBytes)
 	if r.ref.Bytes > 0 {
-		guess = tableRoom + pieceTableBytes*int64(r.ref.Pieces) + blockTableBytes*int64(format.PackBytes/format.BlockBytes)
+		guess = tableRoom + pieceTableBytes*int64(r.ref.Pieces) + blockTableBytes*int64(wire.PackBytes/wire.BlockBytes)
 		if !r.ref.Eager { // lists and padding stand before the table
 			guess += listBytes*int64(r.ref.Pieces) + seal.MaxPadding(seal.StreamBytes(int64(r.ref.Bytes))-1)
 		}
 	} else {
-		body, size, err := r.src.open(ctx, 0, 0, format.MaxPackObjectBytes)
+		body, size, err := r.src.open(ctx, 0, 0, wire.MaxPackBytes)
 		if err != nil {
 			return err
 		}
@@ -165,7 +166,7 @@ func (r *Reader) openWhole(ctx context.Context, s *seal.Sealer) error {
 	if err := r.checkRef(); err != nil {
 		return err
 	}
-	limit := int64(format.MaxPackObjectBytes)
+	limit := int64(wire.MaxPackBytes)
 	if r.ref.Bytes > 0 {
 		limit = int64(r.ref.Bytes)
 	}
@@ -184,8 +185,8 @@ func (r *Reader) openWhole(ctx context.Context, s *seal.Sealer) error {
 
 // checkRef looks whether a pack can be as long as it is said to be.
 func (r *Reader) checkRef() error {
-	if r.ref.Bytes > format.MaxPackObjectBytes {
-		return r.src.corrupt(fmt.Sprintf("at most %d bytes", format.MaxPackObjectBytes), fmt.Sprintf("an announcement of %d", r.ref.Bytes))
+	if r.ref.Bytes > wire.MaxPackBytes {
+		return r.src.corrupt(fmt.Sprintf("at most %d bytes", wire.MaxPackBytes), fmt.Sprintf("an announcement of %d", r.ref.Bytes))
 	}
 	return nil
 }
@@ -196,10 +197,10 @@ func (r *Reader) contents(s *seal.Sealer, at io.ReaderAt) (*contents, error) {
 	if r.r, err = s.NewReader(at, int64(r.ref.Bytes), r.label); err != nil {
 		return nil, err
 	}
-	if format.ID(r.r.Ref().ID) != r.ref.ID {
+	if epoch.ID(r.r.Ref().ID) != r.ref.ID {
 		return nil, r.src.corrupt("", "pack "+r.r.Ref().ID.String()+" under this name")
 	}
-	t, err := format.ParsePackTable(r.r.Table(), r.r.BlockBytes())
+	t, err := wire.ParsePackTable(r.r.Table(), r.r.BlockBytes())
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +212,7 @@ func (r *Reader) contents(s *seal.Sealer, at io.ReaderAt) (*contents, error) {
 }
 
 // Ref describes the pack: how long it is, and how many pieces it has.
-func (r *Reader) Ref() format.PackRef { return r.ref }
+func (r *Reader) Ref() wire.PackRef { return r.ref }
 
 // Places returns where the pieces of the pack stand, in their order.
 func (r *Reader) Places() []storage.PlacedPiece {
@@ -274,7 +275,7 @@ const blocksTogether = 8
 // opened is a block that was opened, and what is said to stand in it.
 type opened struct {
 	plain  []byte
-	pieces []format.PackPiece
+	pieces []wire.PackPiece
 }
 
 // giver verifies the pieces of blocks, several at a time, and gives them to fn.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
@@ -150,11 +150,11 @@ func commitValue(t *testing.T, s *storage.Store, value []byte) object.Digest {
 }
 
 // uploadLocal uploads what the bucket does not have of a page.
-func uploadLocal(t *testing.T, w *world, s *storage.Store) []format.PackRef {
+func uploadLocal(t *testing.T, w *world, s *storage.Store) []wire.PackRef {
 	t.Helper()
 	ctx := t.Context()
 	o := w.options(nil)
-	o.Uploaded = func(ctx context.Context, _ format.PackRef, places []storage.PlacedPiece) error {
+	o.Uploaded = func(ctx context.Context, _ wire.PackRef, places []storage.PlacedPiece) error {
 		p, err := s.SubmitSync(ctx, nil, &storage.SyncBatch{Places: places})
 		if err != nil {
 			return err

@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
@@ -20,7 +20,7 @@ const (
 	// queuedBlocks is how many full blocks may wait to be compressed.
 	queuedBlocks = 8
 	// freeBlocks is how much memory of blocks is kept: that of all that can be in use.
-	freeBlocks = queuedBlocks + 4 + 2*format.PackBytes/format.BlockBytes
+	freeBlocks = queuedBlocks + 4 + 2*wire.PackBytes/wire.BlockBytes
 )
 
 // Uploader makes packs of the pieces that it is given and uploads them, several at a time: pieces
@@ -60,7 +60,7 @@ type UploadOptions struct {
 	// in the bucket, with the places of its pieces; when it returns nil they are durable here. An
 	// error ends the Uploader. It may be nil. ctx ends when the Uploader does. pieces are
 	// Uploaded's.
-	Uploaded func(ctx context.Context, ref format.PackRef, pieces []storage.PlacedPiece) error
+	Uploaded func(ctx context.Context, ref wire.PackRef, pieces []storage.PlacedPiece) error
 }
 
 // The sorts of packs.
@@ -85,7 +85,7 @@ type block struct {
 	list     bool   // has what lists pieces of LAZY values
 	room     []byte // seal.BlockOverhead bytes of room, and the plaintext; lies in memory
 	memory   []byte
-	pieces   []format.PackPiece
+	pieces   []wire.PackPiece
 	compress bool
 }
 
@@ -140,7 +140,7 @@ func (u *Uploader) Add(d object.Digest, content []byte, isEager, compress bool) 
 		at = lists
 	}
 	b := &u.filling[at]
-	if len(b.room)+len(content) > seal.BlockOverhead+format.BlockBytes || b.compress != compress {
+	if len(b.room)+len(content) > seal.BlockOverhead+wire.BlockBytes || b.compress != compress {
 		if err := u.endBlock(at); err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func (u *Uploader) Add(d object.Digest, content []byte, isEager, compress bool) 
 	if b.room == nil {
 		b.room, b.compress, b.sort, b.list = u.newRoom(), compress, sort, at == lists
 	}
-	b.pieces = append(b.pieces, format.PackPiece{Digest: d, At: uint32(len(b.plain())), Bytes: uint32(len(content))})
+	b.pieces = append(b.pieces, wire.PackPiece{Digest: d, At: uint32(len(b.plain())), Bytes: uint32(len(content))})
 	b.room = append(b.room, content...)
 	u.recent[sort].add(d)
 	return nil
@@ -177,7 +177,7 @@ func (u *Uploader) newRoom() []byte {
 	case b := <-u.free:
 		return b[:seal.BlockOverhead]
 	default:
-		return make([]byte, seal.BlockOverhead, seal.BlockOverhead+format.BlockBytes)
+		return make([]byte, seal.BlockOverhead, seal.BlockOverhead+wire.BlockBytes)
 	}
 }
 
@@ -200,7 +200,7 @@ func (u *Uploader) endBlock(i int) error {
 // Finish uploads what is left and waits for everything. The refs are those of all packs, in the
 // order in which they were begun. After it Add returns base.ErrClosed. Errors are those of Add;
 // then there may be packs in the bucket all the same, of which Uploaded was told.
-func (u *Uploader) Finish() ([]format.PackRef, error) {
+func (u *Uploader) Finish() ([]wire.PackRef, error) {
 	if u.finished {
 		return nil, fmt.Errorf("finish packs: %w", base.ErrClosed)
 	}

@@ -15,10 +15,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -120,7 +121,7 @@ func TestPacks(t *testing.T) {
 			t.Errorf("pack %d does not go on where the one before ended", i)
 		}
 		begun += int64(len(got))
-		if want := uint64(seal.ObjectBytes(format.PackBytes)); i < len(refs)-1 && ref.Bytes != want || ref.Bytes > want {
+		if want := uint64(seal.ObjectBytes(wire.PackBytes)); i < len(refs)-1 && ref.Bytes != want || ref.Bytes > want {
 			t.Errorf("pack %d has %d bytes", i, ref.Bytes)
 		}
 	}
@@ -156,7 +157,7 @@ func TestUploadErrors(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			o := w.options(nil)
-			o.Uploaded = func(context.Context, format.PackRef, []storage.PlacedPiece) error { return test.told }
+			o.Uploaded = func(context.Context, wire.PackRef, []storage.PlacedPiece) error { return test.told }
 			u := pack.NewUploader(ctx, o)
 			defer u.Close()
 			ps := pieces(1, 4, 60<<10)
@@ -284,7 +285,7 @@ func TestParallel(t *testing.T) {
 		<-both
 		under.Add(-1)
 	}}
-	o.Uploaded = func(context.Context, format.PackRef, []storage.PlacedPiece) error {
+	o.Uploaded = func(context.Context, wire.PackRef, []storage.PlacedPiece) error {
 		overlap.CompareAndSwap(false, telling.Add(1) > 1)
 		telling.Add(-1)
 		return nil
@@ -361,7 +362,7 @@ func (repeated) Read(b []byte) (int, error) {
 // last piece only have other ids.
 func TestRepeatedRandomness(t *testing.T) {
 	w := newWorld(t, seal.AES256GCM)
-	ids := map[format.ID]bool{}
+	ids := map[epoch.ID]bool{}
 	for last := range uint64(3) {
 		w.sealer = seal.NewSealer(w.sealer.Keyring(), repeated{})
 		refs, _ := w.upload(append(pieces(1, 40, 16<<10), pieces(2+last, 1, 16<<10)...))

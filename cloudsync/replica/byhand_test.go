@@ -12,7 +12,6 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/checkpoint"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/replica"
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -35,8 +34,8 @@ type packNames struct {
 	e epoch.ID
 }
 
-func (p packNames) Pack(id format.ID) string         { return p.n.Pack(p.e, epoch.ID(id)) }
-func (p packNames) PackLabelOf(format.ID) seal.Label { return p.n.PackLabel(p.e) }
+func (p packNames) Pack(id epoch.ID) string         { return p.n.Pack(p.e, id) }
+func (p packNames) PackLabelOf(epoch.ID) seal.Label { return p.n.PackLabel(p.e) }
 
 // upload makes packs of pieces in the directory of an epoch.
 func (d *member) upload(ctx context.Context, e epoch.ID, ds []object.Digest, eager func(object.Digest) bool) ([]wire.Pack, error) {
@@ -54,7 +53,7 @@ func (d *member) upload(ctx context.Context, e epoch.ID, ds []object.Digest, eag
 	refs, err := u.Finish()
 	var packs []wire.Pack
 	for _, r := range refs {
-		packs = append(packs, wire.Pack{Epoch: e, ID: epoch.ID(r.ID), Bytes: r.Bytes, Pieces: r.Pieces, Eager: r.Eager})
+		packs = append(packs, wire.Pack{Epoch: e, ID: r.ID, Bytes: r.Bytes, Pieces: r.Pieces, Eager: r.Eager})
 	}
 	slices.SortFunc(packs, func(a, b wire.Pack) int { return wire.Compare(&a, &b) })
 	return packs, err

@@ -10,7 +10,6 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
@@ -42,7 +41,7 @@ type tally struct {
 }
 
 // add counts a change. plain is Options.Plain.
-func (t *tally) add(c *format.Change, plain func(key []byte) bool) {
+func (t *tally) add(c *wire.Change, plain func(key []byte) bool) {
 	t.plain = t.plain || plain != nil && plain(c.Key)
 	if c.Removed {
 		return
@@ -77,8 +76,8 @@ func (p *Page) tree(root object.Digest) btree.Tree {
 }
 
 // changeOf says what a difference is in a stream of changes. It borrows from d.
-func changeOf(d *btree.DiffEntry, c *format.Change) {
-	*c = format.Change{Key: d.Key, Removed: !d.HasRight}
+func changeOf(d *btree.DiffEntry, c *wire.Change) {
+	*c = wire.Change{Key: d.Key, Removed: !d.HasRight}
 	switch e := &d.Right; {
 	case c.Removed:
 	case e.Inline:
@@ -101,8 +100,8 @@ func changeBytes(key []byte, has bool, e *fb.Entry) int64 {
 
 // encodeDiff writes the difference of two trees to w.
 func (p *Page) encodeDiff(ctx context.Context, from, to btree.Tree, w io.Writer) (bytes uint64, t tally, err error) {
-	cw := format.NewChangeWriter(w)
-	var c format.Change
+	cw := wire.NewChangeWriter(w)
+	var c wire.Change
 	for d, err := range btree.Diff(ctx, from, to, nil) {
 		if err != nil {
 			return 0, t, fmt.Errorf("compare trees: %w", err)
@@ -129,7 +128,7 @@ type runner struct {
 	candidate
 	next  func() (btree.DiffEntry, error, bool)
 	stop  func()
-	w     *format.ChangeWriter
+	w     *wire.ChangeWriter
 	kept  []byte
 	long  bool // kept is not all
 	tally tally
@@ -139,7 +138,7 @@ type runner struct {
 func (p *Page) newRunner(ctx context.Context, k candidate, to btree.Tree) *runner {
 	r := &runner{candidate: k, plain: p.o.Plain}
 	r.next, r.stop = iter.Pull2(btree.Diff(ctx, k.tree, to, nil))
-	r.w = format.NewChangeWriter(r)
+	r.w = wire.NewChangeWriter(r)
 	return r
 }
 
@@ -162,7 +161,7 @@ func (r *runner) step() (more bool, err error) {
 	if !ok {
 		return false, nil
 	}
-	var c format.Change
+	var c wire.Change
 	changeOf(&d, &c)
 	r.tally.add(&c, r.plain)
 	return true, r.w.Write(&c)

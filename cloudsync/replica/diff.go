@@ -8,7 +8,6 @@ import (
 	"iter"
 
 	"github.com/ledgerd/ledger/btree"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	fb "github.com/ledgerd/ledger/flatbuffers"
@@ -19,7 +18,7 @@ import (
 // diffReader reads the changes of a difference. Its end need not be proved: the tree that it leads
 // to is.
 type diffReader struct {
-	*format.ChangeReader
+	*wire.ChangeReader
 	name string // of the object; empty for a difference in a record
 	body io.Closer
 }
@@ -27,18 +26,18 @@ type diffReader struct {
 // openDiff opens a difference. The caller closes it.
 func (p *Page) openDiff(ctx context.Context, d *wire.Diff) (*diffReader, error) {
 	if d.Place == nil {
-		return &diffReader{ChangeReader: format.ChangesOf(d.Inline)}, nil
+		return &diffReader{ChangeReader: wire.ChangesOf(d.Inline)}, nil
 	}
 	name := p.o.Names.Pack(d.Place.Epoch, d.Place.Pack)
 	r, err := p.openPlace(ctx, name, d.Place)
 	if err != nil {
 		return nil, badObject(name, fmt.Errorf("read difference: %w", err))
 	}
-	return &diffReader{ChangeReader: format.NewChangeReader(r, int64(d.Place.Bytes)), name: name, body: r}, nil
+	return &diffReader{ChangeReader: wire.NewChangeReader(r, int64(d.Place.Bytes)), name: name, body: r}, nil
 }
 
 // next returns the next change, and io.EOF at the end.
-func (r *diffReader) next() (*format.Change, error) {
+func (r *diffReader) next() (*wire.Change, error) {
 	c, err := r.Next()
 	switch {
 	case err == nil:
@@ -59,7 +58,7 @@ func (r *diffReader) close() {
 
 // checkChange verifies of a change what its reader does not know: from which length on a value is
 // an object.
-func checkChange(c *format.Change) error {
+func checkChange(c *wire.Change) error {
 	switch {
 	case c.Removed:
 		return nil
@@ -72,7 +71,7 @@ func checkChange(c *format.Change) error {
 }
 
 // entryOf returns the tree entry that a change puts.
-func entryOf(c *format.Change) fb.Entry {
+func entryOf(c *wire.Change) fb.Entry {
 	if c.Object.IsZero() {
 		return fb.Entry{Key: c.Key, Value: c.Inline, Inline: true, Size: uint64(len(c.Inline))}
 	}
@@ -81,7 +80,7 @@ func entryOf(c *format.Change) fb.Entry {
 
 // changes yields the changes of a difference. want, if not nil, is called for each value that is an
 // object.
-func changes(r *diffReader, want func(*format.Change) error) iter.Seq2[btree.Change, error] {
+func changes(r *diffReader, want func(*wire.Change) error) iter.Seq2[btree.Change, error] {
 	return func(yield func(btree.Change, error) bool) {
 		for {
 			c, err := r.next()
@@ -118,7 +117,7 @@ func treeError(err error) error {
 
 // applyDiff applies a difference to the tree of a root, as sink, source and want say, and verifies
 // that it leads to another one.
-func (p *Page) applyDiff(ctx context.Context, from, to object.Digest, d *wire.Diff, source btree.Source, sink btree.Sink, want func(*format.Change) error) error {
+func (p *Page) applyDiff(ctx context.Context, from, to object.Digest, d *wire.Diff, source btree.Source, sink btree.Sink, want func(*wire.Change) error) error {
 	r, err := p.openDiff(ctx, d)
 	if err != nil {
 		return err

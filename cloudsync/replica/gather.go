@@ -10,8 +10,6 @@ import (
 	"sync"
 
 	"github.com/ledgerd/ledger/btree"
-	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/progress"
 	"github.com/ledgerd/ledger/cloudsync/wire"
@@ -350,7 +348,7 @@ func (g *gatherer) close() {
 }
 
 // uploaded makes a pack durable, and the places in it but for those of index pieces.
-func (g *gatherer) uploaded(ctx context.Context, ref format.PackRef, pieces []storage.PlacedPiece) error {
+func (g *gatherer) uploaded(ctx context.Context, ref wire.PackRef, pieces []storage.PlacedPiece) error {
 	var places, indexes []storage.PlacedPiece
 	for _, q := range pieces {
 		if q.Digest.Kind().IsIndex() {
@@ -359,7 +357,7 @@ func (g *gatherer) uploaded(ctx context.Context, ref format.PackRef, pieces []st
 			places = append(places, q)
 		}
 	}
-	w := wire.Pack{Epoch: g.p.state.At.Epoch, ID: epoch.ID(ref.ID), Bytes: ref.Bytes, Pieces: ref.Pieces, Eager: ref.Eager}
+	w := wire.Pack{Epoch: g.p.state.At.Epoch, ID: ref.ID, Bytes: ref.Bytes, Pieces: ref.Pieces, Eager: ref.Eager}
 	if err := g.p.recordPack(ctx, w, places); err != nil {
 		return err
 	}

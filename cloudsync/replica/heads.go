@@ -11,7 +11,6 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/checkpoint"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
@@ -304,9 +303,9 @@ func (p *Page) heldRoots(ctx context.Context, of map[object.Digest]wire.Snapshot
 
 // composed yields the changes of differences that follow each other as those of one: of each key
 // the last.
-func composed(readers []*diffReader, want func(*format.Change) error) iter.Seq2[btree.Change, error] {
+func composed(readers []*diffReader, want func(*wire.Change) error) iter.Seq2[btree.Change, error] {
 	return func(yield func(btree.Change, error) bool) {
-		at := make([]*format.Change, len(readers))
+		at := make([]*wire.Change, len(readers))
 		advance := func(i int) (err error) {
 			if at[i], err = readers[i].next(); err == io.EOF {
 				at[i], err = nil, nil

@@ -15,7 +15,6 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
@@ -410,11 +409,11 @@ func (d *member) logState() epoch.State {
 func (d *member) diff(from, to object.Digest) []byte {
 	d.t.Helper()
 	var buf bytes.Buffer
-	w := format.NewChangeWriter(&buf)
+	w := wire.NewChangeWriter(&buf)
 	left, right := btree.Tree{Page: fleetPage, Source: d.store, Root: from}, btree.Tree{Page: fleetPage, Source: d.store, Root: to}
 	for x, err := range btree.Diff(context.Background(), left, right, nil) {
 		d.must(err)
-		c := format.Change{Key: x.Key, Removed: !x.HasRight}
+		c := wire.Change{Key: x.Key, Removed: !x.HasRight}
 		switch {
 		case x.HasRight && x.Right.Inline:
 			c.Inline = x.Right.Value

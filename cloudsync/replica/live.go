@@ -9,7 +9,6 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
@@ -314,7 +313,7 @@ func (e *proposing) erased(ctx context.Context, l *live, packs map[epoch.ID]wire
 	}
 	for id, w := range packs { // a piece may stand in more packs than the page knows
 		names := PacksIn(e.p.o.Names, w.Epoch)
-		r, err := pack.Open(ctx, e.p.o.Bucket, e.p.o.Sealer, names, format.PackRef{ID: format.ID(w.ID), Bytes: w.Bytes, Pieces: w.Pieces})
+		r, err := pack.Open(ctx, e.p.o.Bucket, e.p.o.Sealer, names, wire.PackRef{ID: w.ID, Bytes: w.Bytes, Pieces: w.Pieces})
 		if err != nil {
 			return nil, err
 		}
@@ -361,7 +360,7 @@ func (e *proposing) move(ctx context.Context, placed []storage.PlacedPiece, pack
 	}
 	refs, err := up.Finish()
 	for _, r := range refs {
-		e.fresh = append(e.fresh, wire.Pack{Epoch: e.x.ID, ID: epoch.ID(r.ID), Bytes: r.Bytes, Pieces: r.Pieces, Eager: r.Eager})
+		e.fresh = append(e.fresh, wire.Pack{Epoch: e.x.ID, ID: r.ID, Bytes: r.Bytes, Pieces: r.Pieces, Eager: r.Eager})
 	}
 	return err
 }

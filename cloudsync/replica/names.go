@@ -2,7 +2,6 @@ package replica
 
 import (
 	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
@@ -18,9 +17,9 @@ type packNames struct {
 
 var _ pack.Names = packNames{}
 
-func (n packNames) dir(id format.ID) epoch.ID {
-	if n.state != nil && id != (format.ID{}) {
-		if p, ok := n.state().pack(epoch.ID(id)); ok {
+func (n packNames) dir(id epoch.ID) epoch.ID {
+	if n.state != nil && id != (epoch.ID{}) {
+		if p, ok := n.state().pack(id); ok {
 			return p.Epoch
 		}
 	}
@@ -28,10 +27,10 @@ func (n packNames) dir(id format.ID) epoch.ID {
 }
 
 // Pack implements pack.Names.
-func (n packNames) Pack(id format.ID) string { return n.names.Pack(n.dir(id), epoch.ID(id)) }
+func (n packNames) Pack(id epoch.ID) string { return n.names.Pack(n.dir(id), id) }
 
 // PackLabelOf implements pack.Names.
-func (n packNames) PackLabelOf(id format.ID) seal.Label { return n.names.PackLabel(n.dir(id)) }
+func (n packNames) PackLabelOf(id epoch.ID) seal.Label { return n.names.PackLabel(n.dir(id)) }
 
 // PackNames says where the packs of the log are, for a Fetcher. It may be used concurrently with
 // the calls of the Page.

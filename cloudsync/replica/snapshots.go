@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/btree"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/spool"
@@ -125,7 +124,7 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 		_, t, err = e.p.encodeDiff(ctx, e.p.tree(btree.EmptyRoot), e.p.tree(to), w)
 	default:
 		s.From = chain[rest].From
-		t.puts, err = e.compose(ctx, chain[rest:], format.NewChangeReader(r, int64(bytes)), w)
+		t.puts, err = e.compose(ctx, chain[rest:], wire.NewChangeReader(r, int64(bytes)), w)
 	}
 	if err != nil {
 		return nil, err
@@ -177,7 +176,7 @@ func (e *proposing) holds(ctx context.Context, root object.Digest) (bool, error)
 
 // compose writes snapshots, and the changes that come last, as one. It returns how many keys get a
 // value.
-func (e *proposing) compose(ctx context.Context, chain []wire.Snapshot, last *format.ChangeReader, w io.Writer) (puts int64, err error) {
+func (e *proposing) compose(ctx context.Context, chain []wire.Snapshot, last *wire.ChangeReader, w io.Writer) (puts int64, err error) {
 	var readers []*diffReader
 	defer func() {
 		for _, r := range readers {
@@ -192,13 +191,13 @@ func (e *proposing) compose(ctx context.Context, chain []wire.Snapshot, last *fo
 		readers = append(readers, r)
 	}
 	readers = append(readers, &diffReader{ChangeReader: last})
-	cw := format.NewChangeWriter(w)
-	nothing := func(*format.Change) error { return nil }
+	cw := wire.NewChangeWriter(w)
+	nothing := func(*wire.Change) error { return nil }
 	for c, err := range composed(readers, nothing) {
 		if err != nil {
 			return 0, err
 		}
-		x := format.Change{Key: c.Entry.Key, Removed: c.Delete}
+		x := wire.Change{Key: c.Entry.Key, Removed: c.Delete}
 		switch {
 		case c.Delete:
 		case c.Entry.Inline:

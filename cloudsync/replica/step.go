@@ -9,7 +9,6 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
@@ -301,7 +300,7 @@ func (s *step) pack(ctx context.Context, w *wire.Pack, whole, local bool) error 
 		open = pack.OpenWhole
 	}
 	names := PacksIn(s.p.o.Names, w.Epoch)
-	r, err := open(ctx, s.p.o.Bucket, s.p.o.Sealer, names, format.PackRef{ID: format.ID(w.ID), Bytes: w.Bytes, Pieces: w.Pieces, Eager: w.Eager})
+	r, err := open(ctx, s.p.o.Bucket, s.p.o.Sealer, names, wire.PackRef{ID: w.ID, Bytes: w.Bytes, Pieces: w.Pieces, Eager: w.Eager})
 	if err != nil {
 		return badObject(name, fmt.Errorf("read pack: %w", err))
 	}
@@ -356,8 +355,8 @@ func (s *step) pack(ctx context.Context, w *wire.Pack, whole, local bool) error 
 }
 
 // want is for applyDiff.
-func (s *step) want(ctx context.Context) func(*format.Change) error {
-	return func(c *format.Change) error { return s.values.want(ctx, c.Object, c.Size, c.Priority) }
+func (s *step) want(ctx context.Context) func(*wire.Change) error {
+	return func(c *wire.Change) error { return s.values.want(ctx, c.Object, c.Size, c.Priority) }
 }
 
 // haveTree makes the tree of a commit that is here, unless it is here too.

@@ -44,6 +44,15 @@ type decoder struct {
 	err   error
 }
 
+// decode returns a decoder of b that stands behind the version byte.
+func decode(where string, b []byte) *decoder {
+	d := &decoder{where: where, b: b}
+	if v := d.byte(); d.err == nil {
+		d.err = checkVersion(where, v)
+	}
+	return d
+}
+
 func (d *decoder) failf(format string, args ...any) {
 	if d.err == nil {
 		d.err = corrupt(d.where, fmt.Errorf(format, args...))
@@ -111,6 +120,17 @@ func (d *decoder) uint64() uint64 {
 		return binary.BigEndian.Uint64(b)
 	}
 	return 0
+}
+
+// count reads the length of a list whose members have at least each bytes, so that what is left
+// bounds it.
+func (d *decoder) count(what string, least uint64, each int) int {
+	n := d.uvarint("number of "+what, least, 1<<62)
+	if n > uint64(len(d.b)/each) {
+		d.failf("%d %s in %d bytes", n, what, len(d.b))
+		return 0
+	}
+	return int(n)
 }
 
 // sized reads a length from least to most, and as many bytes.

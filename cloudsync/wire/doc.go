@@ -1,9 +1,12 @@
-// Package wire has the names and the bytes of what sync puts into a bucket for a page, as package
-// epoch means it. What is sealed, and how, is package seal's; what an object means to a page is not
-// known here.
+// Package wire has the names and the bytes of what sync puts into a bucket: for a page, as package
+// epoch means it, and beside the pages the names of the keyring's rings and the announcements. What
+// is sealed, and how, is package seal's; what an object means to a page is not known here.
+// docs/cloud-format.md describes the bytes for a second implementation.
 //
 // # Objects
 //
+//	keys/...                      a ring of the keyring: its name alone, see package seal
+//	pages/...                     the announcement of a page
 //	{dir}/epochs/{k}              an epoch: AppendEpoch
 //	{dir}/log/{E}/{n}             an entry: a head, and the stream of a body or the sealed epoch
 //	                              that a closing entry proposes

@@ -142,7 +142,7 @@ func ClosingBody(sealed []byte) *SealedBody {
 // base.ErrInvalid; those of the source of randomness.
 func SealEntry(s *seal.Sealer, n Names, e epoch.ID, number uint64, previous epoch.Hash, body *SealedBody) ([]byte, epoch.Hash, error) {
 	if number == 0 || number > MaxNumber || previous == (epoch.Hash{}) || (body.kind == entryClosing) != (body.id == epoch.ID{}) {
-		return nil, epoch.Hash{}, invalid(entryWhere, fmt.Errorf("number %d, previous hash %x, id %x", number, previous[:4], body.id))
+		return nil, epoch.Hash{}, invalid(entryWhere, fmt.Errorf("number %d, previous hash %x, id %s", number, previous[:4], body.id))
 	}
 	plain := append([]byte{version, body.kind}, previous[:]...)
 	plain = append(plain, body.id[:]...)
@@ -234,10 +234,7 @@ func OpenHead(s *seal.Sealer, n Names, e epoch.ID, number uint64, stored []byte)
 	if err != nil {
 		return h, err
 	}
-	d := &decoder{where: entryWhere, b: plain}
-	if v := d.byte(); d.err == nil {
-		d.err = checkVersion(entryWhere, v)
-	}
+	d := decode(entryWhere, plain)
 	h.kind = d.byte()
 	h.Previous, h.id, h.sum = d.hash(), d.id(), d.hash()
 	if err := d.end(); err != nil {

@@ -34,7 +34,7 @@ func checkEpoch(x *epoch.Proposal) error {
 	none := epoch.ID{}
 	switch {
 	case x.ID == none || x.Base > MaxNumber || x.Behind > MaxNumber:
-		return fmt.Errorf("id %x, base %d, behind %d", x.ID, x.Base, x.Behind)
+		return fmt.Errorf("id %s, base %d, behind %d", x.ID, x.Base, x.Behind)
 	case x.Kind < epoch.Found || x.Kind > epoch.Deleted:
 		return fmt.Errorf("kind %d", x.Kind)
 	case x.Kind == epoch.Found && x.Parent != none || x.Parent == x.ID:
@@ -42,11 +42,11 @@ func checkEpoch(x *epoch.Proposal) error {
 	case x.Parent == none && x.Kind != epoch.Found && x.Kind != epoch.Renewal:
 		return fmt.Errorf("kind %d without a parent", x.Kind)
 	case (x.Parent == none) != (x.BaseHash == epoch.Hash{}) || x.Parent == none && x.Base > 0:
-		return fmt.Errorf("an epoch with the parent %x begins behind entry %d", x.Parent, x.Base)
+		return fmt.Errorf("an epoch with the parent %s begins behind entry %d", x.Parent, x.Base)
 	case (x.Kind == epoch.Cut || x.Kind == epoch.Renewal) != (x.Checkpoint != none):
-		return fmt.Errorf("checkpoint %x for kind %d", x.Checkpoint, x.Kind)
+		return fmt.Errorf("checkpoint %s for kind %d", x.Checkpoint, x.Kind)
 	case (x.Checkpoint == none) != (x.CheckpointHash == epoch.Hash{}):
-		return fmt.Errorf("checkpoint %x with hash %x", x.Checkpoint, x.CheckpointHash[:4])
+		return fmt.Errorf("checkpoint %s with hash %x", x.Checkpoint, x.CheckpointHash[:4])
 	case (x.Kind == epoch.Renewal) != (x.Renewed == x.ID) || x.Kind == epoch.Found && x.Renewed != none:
 		return errors.New("last renewal is another one")
 	case x.Kind != epoch.Renewal && x.Behind != 0:
@@ -78,10 +78,7 @@ func EncodeEpoch(x *epoch.Proposal) ([]byte, error) {
 
 // ParseEpoch reads what EncodeEpoch wrote. Errors: *base.CorruptError, *base.FormatError.
 func ParseEpoch(b []byte) (*epoch.Proposal, error) {
-	d := &decoder{where: epochWhere, b: b}
-	if v := d.byte(); d.err == nil {
-		d.err = checkVersion(epochWhere, v)
-	}
+	d := decode(epochWhere, b)
 	x := &epoch.Proposal{Kind: epoch.Kind(d.byte())}
 	x.ID, x.Parent, x.Renewed, x.Checkpoint = d.id(), d.id(), d.id(), d.id()
 	x.CheckpointHash = d.hash()

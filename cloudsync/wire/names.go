@@ -51,22 +51,22 @@ func (n Names) Epochs() string { return n.Dir + epochsDir }
 func (n Names) Epoch(k uint64) string { return n.Epochs() + digits(k) }
 
 // Log returns what the names of all entries of an epoch begin with.
-func (n Names) Log(e epoch.ID) string { return n.Dir + logDir + text(e) + "/" }
+func (n Names) Log(e epoch.ID) string { return n.Dir + logDir + e.String() + "/" }
 
 // Entry returns the name of an entry.
 func (n Names) Entry(e epoch.ID, number uint64) string { return n.Log(e) + digits(number) }
 
 // Packs returns what the names of all packs of an epoch begin with.
-func (n Names) Packs(e epoch.ID) string { return n.Dir + packsDir + text(e) + "/" }
+func (n Names) Packs(e epoch.ID) string { return n.Dir + packsDir + e.String() + "/" }
 
 // Pack returns the name of a pack.
-func (n Names) Pack(e, id epoch.ID) string { return n.Packs(e) + text(id) }
+func (n Names) Pack(e, id epoch.ID) string { return n.Packs(e) + id.String() }
 
 // Checkpoints returns what the names of all checkpoints and runs of an epoch begin with.
-func (n Names) Checkpoints(e epoch.ID) string { return n.Dir + checkpointsDir + text(e) + "/" }
+func (n Names) Checkpoints(e epoch.ID) string { return n.Dir + checkpointsDir + e.String() + "/" }
 
 // Checkpoint returns the name of a checkpoint, or of a run.
-func (n Names) Checkpoint(e, id epoch.ID) string { return n.Checkpoints(e) + text(id) }
+func (n Names) Checkpoint(e, id epoch.ID) string { return n.Checkpoints(e) + id.String() }
 
 // Name is what the name of an object says.
 type Name struct {
@@ -146,7 +146,7 @@ func (n Names) HeadLabel(e epoch.ID, number uint64) seal.Label {
 // BodyLabel says what the body of an entry is. It has no number, so that a body that came too late
 // for one goes to the next.
 func (n Names) BodyLabel(e, entry epoch.ID) seal.Label {
-	return seal.Label{Role: roleBody, Name: n.Log(e) + text(entry)}
+	return seal.Label{Role: roleBody, Name: n.Log(e) + entry.String()}
 }
 
 // LongBodyLabel says what the body of an entry is that is an object of its own.
@@ -186,15 +186,12 @@ func parseDigits(s string) (uint64, bool) {
 	return v, err == nil && v <= MaxNumber
 }
 
-// text returns an id as it stands in names: 32 lower-case hexadecimal digits.
-func text(id epoch.ID) string { return hex.EncodeToString(id[:]) }
-
-// parseID reads what text writes. The zero ID is none.
+// parseID reads what ID.String writes. The zero ID is none.
 func parseID(s string) (id epoch.ID, ok bool) {
 	if len(s) != idDigits {
 		return epoch.ID{}, false
 	}
-	if _, err := hex.Decode(id[:], []byte(s)); err != nil || text(id) != s {
+	if _, err := hex.Decode(id[:], []byte(s)); err != nil || id.String() != s {
 		return epoch.ID{}, false
 	}
 	return id, id != epoch.ID{}

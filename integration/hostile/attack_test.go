@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 )
 
 // maxRequests is how often one bad object may be asked for by one call of Sync.
@@ -200,7 +200,7 @@ func (s *scene) complete(t testing.TB, state mem.State) mem.State {
 // othersGoOn reports whether an error leaves other pages alone: all do but those about the bucket
 // itself.
 func (a *attack) othersGoOn(err error) bool {
-	return !strings.HasPrefix(a.object, format.KeysPrefix) && !errors.Is(err, ledger.ErrNetwork) && !errors.Is(err, fs.ErrPermission) && a.lies.list == nil
+	return !strings.HasPrefix(a.object, wire.KeysPrefix) && !errors.Is(err, ledger.ErrNetwork) && !errors.Is(err, fs.ErrPermission) && a.lies.list == nil
 }
 
 // judgeError wants an error that names the object and says in which state it is.
@@ -217,11 +217,11 @@ func (a *attack) judgeError(t testing.TB, what string, err error) {
 	if a.object == "" {
 		return
 	}
-	if errors.Is(err, ledger.ErrNetwork) || errors.Is(err, ledger.ErrNotFound) && !a.withheld && !strings.HasPrefix(a.object, format.KeysPrefix) {
+	if errors.Is(err, ledger.ErrNetwork) || errors.Is(err, ledger.ErrNotFound) && !a.withheld && !strings.HasPrefix(a.object, wire.KeysPrefix) {
 		t.Errorf("%s: an error that is none of the object: %v", what, err)
 	}
 	named := strings.Contains(err.Error(), a.object)
-	if strings.HasPrefix(a.object, format.KeysPrefix) {
+	if strings.HasPrefix(a.object, wire.KeysPrefix) {
 		named = named || strings.Contains(err.Error(), "keyring") || errors.Is(err, ledger.ErrCloudReplaced) || errors.Is(err, ledger.ErrCloudRolledBack) || errors.Is(err, ledger.ErrWrongKey) || errors.Is(err, ledger.ErrNotFound)
 	}
 	if !named {

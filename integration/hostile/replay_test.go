@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 )
@@ -155,7 +154,7 @@ func TestKeyringOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeIt(t, r)
-	o.show(s.with(format.FirstRing, other.content[format.FirstRing]), lies{})
+	o.show(s.with(wire.FirstRing, other.content[wire.FirstRing]), lies{})
 	if _, err := r.Sync(t.Context()); !errors.Is(err, ledger.ErrCloudReplaced) {
 		t.Errorf("sync: %v", err)
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
@@ -462,11 +461,11 @@ const (
 // kindOf says which kind of object a name stands for.
 func (s *scene) kindOf(name string) string {
 	switch {
-	case name == format.FirstRing:
+	case name == wire.FirstRing:
 		return kindKeys
-	case strings.HasPrefix(name, format.KeysPrefix):
+	case strings.HasPrefix(name, wire.KeysPrefix):
 		return kindRing
-	case strings.HasPrefix(name, format.PagesPrefix):
+	case strings.HasPrefix(name, wire.PagesPrefix):
 		return kindAnnouncement
 	}
 	names := wire.Names{Dir: strings.Join(strings.Split(name, "/")[:2], "/")}
@@ -536,9 +535,9 @@ func (s *scene) findLazy(name string) {
 // byKind returns the target's objects, and those of the whole bucket, by kind.
 func (s *scene) byKind() map[string][]string {
 	all := map[string][]string{}
-	own := format.AnnouncementName(s.ring, targetLedger, ledger.DerivePageID(targetLedger, targetName))
+	own := wire.AnnouncementName(s.ring, targetLedger, ledger.DerivePageID(targetLedger, targetName))
 	for _, n := range s.names {
-		if strings.HasPrefix(n, format.KeysPrefix) || n == own || strings.HasPrefix(n, s.target.Dir+"/") {
+		if strings.HasPrefix(n, wire.KeysPrefix) || n == own || strings.HasPrefix(n, s.target.Dir+"/") {
 			k := s.kindOf(n)
 			all[k] = append(all[k], n)
 		}

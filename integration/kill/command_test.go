@@ -22,7 +22,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/dir"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/clock"
@@ -323,7 +322,7 @@ func (w *world) packs(bucketDir, ledgerName string, page ledger.PageID) (announc
 		announced++
 		r, err := sealer.NewReader(bytes.NewReader(content), int64(len(content)), names.PackLabel(name.Epoch))
 		w.must(err)
-		table, err := format.ParsePackTable(r.Table(), r.BlockBytes())
+		table, err := wire.ParsePackTable(r.Table(), r.BlockBytes())
 		w.must(err)
 		for _, p := range table.Pieces {
 			if other, twice := where[p.Digest.String()]; twice && !p.Digest.Kind().IsIndex() {

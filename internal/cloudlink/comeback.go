@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/storage"
@@ -75,7 +75,7 @@ func (l *Link) fillFrom(ctx context.Context, conn *Conn, k base.Page, dir string
 }
 
 // provedBack returns an error when what came from a bucket is less than what was evicted.
-func provedBack(ctx context.Context, a *layout.Absence, store *storage.Store, bucket format.ID) error {
+func provedBack(ctx context.Context, a *layout.Absence, store *storage.Store, bucket seal.ID) error {
 	at, err := cloudsync.StandingOf(ctx, store)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func provedBack(ctx context.Context, a *layout.Absence, store *storage.Store, bu
 
 // BringBackOthers brings back the pages that were evicted to another bucket than id, before that
 // one is left. The caller has the cloud's turn.
-func (l *Link) BringBackOthers(ctx context.Context, id format.ID) error {
+func (l *Link) BringBackOthers(ctx context.Context, id seal.ID) error {
 	away, err := l.o.Gone(ctx)
 	if err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
@@ -55,11 +55,11 @@ func (l *Link) CheckKeyring(ctx context.Context, repair bool) error {
 	if err != nil {
 		return err
 	}
-	id := format.ID(chain.Newest().BucketID)
+	id := chain.Newest().BucketID
 	b := bucket.NewRetry(conn.own, bucket.RetryOptions{Clock: l.o.Clock})
 	ours := false
 	for i, ring := range chain.Rings() {
-		name := format.RingName(id, uint64(i))
+		name := wire.RingName(id, uint64(i))
 		there, damaged, err := readRing(ctx, b, name)
 		switch {
 		case err != nil:
@@ -67,7 +67,7 @@ func (l *Link) CheckKeyring(ctx context.Context, repair bool) error {
 		case there != nil && bytes.Equal(there.Bytes(), ring):
 			ours = true
 			continue
-		case there != nil && there.BucketID == seal.ID(id):
+		case there != nil && there.BucketID == id:
 			return fmt.Errorf("ring %d of the keyring of bucket %s is another one than this device has seen: %w", i, f.url, cloudsync.ErrBucketReplaced)
 		case there != nil:
 			return nil // it is another bucket
@@ -98,7 +98,7 @@ func (l *Link) CheckKeyring(ctx context.Context, repair bool) error {
 // follows is right, whether this device may use it or not.
 func (l *Link) checkNextRing(ctx context.Context, b bucket.Bucket, known *seal.Keyring, repair bool) error {
 	for {
-		name := format.RingName(format.ID(known.BucketID()), known.Number()+1)
+		name := wire.RingName(known.BucketID(), known.Number()+1)
 		next, err := known, error(nil)
 		for range ringReads {
 			var raw []byte
@@ -152,10 +152,10 @@ func (l *Link) announcedHere(ctx context.Context, b bucket.Bucket, conn *Conn) (
 	}
 	names := map[string]bool{}
 	for _, k := range keys {
-		names[format.AnnouncementName(conn.ring, k.Ledger, k.ID)] = true
+		names[wire.AnnouncementName(conn.ring, k.Ledger, k.ID)] = true
 	}
 	for after := ""; ; {
-		infos, err := b.List(ctx, after, format.PagesPrefix, bucket.MaxList)
+		infos, err := b.List(ctx, after, wire.PagesPrefix, bucket.MaxList)
 		if err != nil {
 			return false, fmt.Errorf("look whose the bucket is: %w", err)
 		}

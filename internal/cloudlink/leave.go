@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
@@ -17,7 +17,7 @@ import (
 // leaveOthers has every page forget what it knows of other buckets than id, after it has fetched
 // what is only there. The caller has the cloud's turn. A crash in between leaves pages that have
 // forgotten a cloud which is still set: they join it again.
-func (l *Link) leaveOthers(ctx context.Context, id format.ID) error {
+func (l *Link) leaveOthers(ctx context.Context, id seal.ID) error {
 	if err := l.BringBackOthers(ctx, id); err != nil {
 		return err
 	}
@@ -54,12 +54,12 @@ func (l *Link) leaveOthers(ctx context.Context, id format.ID) error {
 }
 
 // otherBucket reports whether the page has been synced with another bucket than id, and with which.
-func (s *Page) otherBucket(ctx context.Context, id format.ID) (format.ID, bool, error) {
+func (s *Page) otherBucket(ctx context.Context, id seal.ID) (seal.ID, bool, error) {
 	at, err := cloudsync.StandingOf(ctx, s.Store)
 	if err != nil || !at.At.Joined() {
-		return format.ID{}, false, err
+		return seal.ID{}, false, err
 	}
-	return format.ID(at.Bucket), format.ID(at.Bucket) != id, nil
+	return at.Bucket, at.Bucket != id, nil
 }
 
 // fetchEverything brings here what the page has in its cloud only: trees of older commits and

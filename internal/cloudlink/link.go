@@ -10,7 +10,6 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/clock"
@@ -156,7 +155,7 @@ type Conn struct {
 }
 
 // id returns the bucket's id.
-func (c *Conn) id() format.ID { return format.ID(c.ring.BucketID()) }
+func (c *Conn) id() seal.ID { return c.ring.BucketID() }
 
 // Has reports whether the repository is a device of a cloud.
 func (l *Link) Has() bool {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
@@ -129,7 +129,7 @@ func (s *Page) attach(ctx context.Context, conn *Conn, anyhow bool) (*cloudsync.
 }
 
 // forgetOther makes a page that has been synced with another bucket one that has not.
-func (s *Page) forgetOther(ctx context.Context, id format.ID) error {
+func (s *Page) forgetOther(ctx context.Context, id seal.ID) error {
 	was, other, err := s.otherBucket(ctx, id)
 	if err != nil || !other {
 		return err

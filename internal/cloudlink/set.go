@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/layout"
@@ -70,7 +69,7 @@ func (l *Link) setFile(ctx context.Context, f *file, pass secret.Bytes) error {
 	if err != nil {
 		return err
 	}
-	if err := l.leaveOthers(ctx, format.ID(ring.BucketID())); err != nil {
+	if err := l.leaveOthers(ctx, ring.BucketID()); err != nil {
 		return err
 	}
 	return l.adopt(ctx, f, pass, ring, false)

@@ -1,4 +1,4 @@
-package format_test
+package wire_test
 
 import (
 	"bytes"
@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
@@ -50,10 +50,10 @@ var (
 )
 
 // diffOf returns the bytes of a diff.
-func diffOf(t testing.TB, changes ...format.Change) []byte {
+func diffOf(t testing.TB, changes ...wire.Change) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	w := format.NewChangeWriter(&b)
+	w := wire.NewChangeWriter(&b)
 	for i := range changes {
 		if err := w.Write(&changes[i]); err != nil {
 			t.Fatal(err)
@@ -65,8 +65,8 @@ func diffOf(t testing.TB, changes ...format.Change) []byte {
 	return b.Bytes()
 }
 
-func inline(key string, value []byte) format.Change {
-	return format.Change{Key: []byte(key), Inline: value, Size: uint64(len(value))}
+func inline(key string, value []byte) wire.Change {
+	return wire.Change{Key: []byte(key), Inline: value, Size: uint64(len(value))}
 }
 
 // mustRefuse checks that err is one that damaged or foreign bytes may give, and that it names what

@@ -1,4 +1,4 @@
-package format
+package wire
 
 import (
 	"bytes"
@@ -66,16 +66,13 @@ func (c *Change) check() error {
 		return nil
 	case len(c.Inline) > 0:
 		return errors.New("a value is both inline and an object")
-	case !isValuePiece(c.Object):
+	case !isValue(c.Object):
 		return fmt.Errorf("value %s is no chunk and no index", c.Object.Short())
 	case c.Size == 0 || c.Size > math.MaxInt64 || c.Priority > object.Lazy:
 		return fmt.Errorf("object of %d bytes, priority %d", c.Size, c.Priority)
 	}
 	return nil
 }
-
-// isValuePiece reports whether d can name a piece of a value.
-func isValuePiece(d object.Digest) bool { return d.Valid() && !d.Kind().IsNode() && !d.IsZero() }
 
 // AppendChange appends the encoding of c to b. That keys ascend is its caller's concern. Errors:
 // base.ErrInvalid, base.ErrTooLarge.
@@ -94,7 +91,7 @@ func AppendChange(b []byte, c *Change) ([]byte, error) {
 	b = append(b, c.Key...)
 	switch kind {
 	case changeInline:
-		b = appendLengthAndBytes(b, c.Inline)
+		b = appendSized(b, c.Inline)
 	case changeEager, changeLazy:
 		b = append(b, c.Object[:]...)
 		b = binary.AppendUvarint(b, c.Size)
@@ -207,18 +204,18 @@ func parseChange(b []byte, c *Change) (int, error) {
 	case changeRemoved:
 		c.Removed = true
 	case changeInline:
-		c.Inline = d.lengthAndBytes("an inline value", 0, MaxInlineBytes)
+		c.Inline = d.sized("an inline value", 0, MaxInlineBytes)
 		c.Size = uint64(len(c.Inline))
 	case changeEager, changeLazy:
 		c.Priority = object.Priority(v&3 - changeEager)
 		c.Object = d.digest()
 		c.Size = d.uvarint("size of a value", 1, math.MaxInt64)
-		if d.err == nil && !isValuePiece(c.Object) {
+		if d.err == nil && !isValue(c.Object) {
 			d.failf("value %s is no chunk and no index", c.Object.Short())
 		}
 	}
 	if d.err != nil {
 		return 0, errors.Unwrap(d.err)
 	}
-	return d.at, nil
+	return len(b) - len(d.b), nil
 }

@@ -1,4 +1,4 @@
-package format
+package wire
 
 import (
 	"bytes"
@@ -6,30 +6,26 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
 )
 
-// The aims of a writer of packs, and the bound of a reader.
+// The aims of a writer of packs.
 const (
-	PackBytes          = 16 << 20  // stream of a pack: blocks, table and all
-	BlockBytes         = 128 << 10 // plaintext at which a block of a pack ends
-	RunBytes           = 9 << 17   // plaintext of the blocks that stay together in a pack; a range of 1 MiB touches two runs
-	MaxPackObjectBytes = 64 << 20  // a pack as stored
+	PackBytes    = 16 << 20  // stream of a pack: blocks, table and all
+	BlockBytes   = 128 << 10 // plaintext at which a block of a pack ends
+	StretchBytes = 9 << 17   // plaintext of the blocks that stay together in a pack; a range of 1 MiB touches two stretches
 )
 
 // PackRef names a pack.
 type PackRef struct {
-	ID     ID
+	ID     epoch.ID
 	Bytes  uint64 // of the object
 	Pieces uint32
 	Eager  bool // holds pieces of EAGER values
 }
-
-// MaxPackPieces bounds the pieces of a pack, so that its table is not longer than
-// seal.MaxTableBytes.
-const MaxPackPieces = 100_000
 
 // PackTable is the table of contents of a pack: its blocks in the order in which they stand, from
 // the beginning of its stream on and without a gap, and the pieces that each of them holds.
@@ -61,7 +57,7 @@ const packTableWhere = "table of pack"
 // pieces must ascend.
 func (t *PackTable) Encode() []byte {
 	b := make([]byte, 0, 8+8*len(t.Blocks)+len(t.Pieces)*(object.DigestSize+3))
-	b = append(b, formatVersion)
+	b = append(b, version)
 	b = binary.AppendUvarint(b, uint64(len(t.Blocks)))
 	rest := t.Pieces
 	for i := range t.Blocks {
@@ -134,7 +130,7 @@ func (t *PackTable) check(end, blockBytes int64) error {
 	}
 	digests := make([]object.Digest, len(t.Pieces))
 	for i := range t.Pieces {
-		if digests[i] = t.Pieces[i].Digest; !isValuePiece(digests[i]) {
+		if digests[i] = t.Pieces[i].Digest; !isValue(digests[i]) {
 			return fmt.Errorf("piece %s is no chunk and no index", digests[i].Short())
 		}
 	}

@@ -1,4 +1,4 @@
-package format_test
+package wire_test
 
 import (
 	"bytes"
@@ -14,20 +14,20 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
 )
 
 // changes generates diffs.
-func changes() *rapid.Generator[[]format.Change] {
-	return rapid.Custom(func(t *rapid.T) []format.Change {
+func changes() *rapid.Generator[[]wire.Change] {
+	return rapid.Custom(func(t *rapid.T) []wire.Change {
 		keys := rapid.SliceOfNDistinct(rapid.OneOf(rapid.StringN(0, 8, 8), rapid.StringN(0, 600, 3000)), 0, 30, rapid.ID[string]).Draw(t, "keys")
 		slices.Sort(keys)
-		list := make([]format.Change, len(keys))
+		list := make([]wire.Change, len(keys))
 		for i, key := range keys {
-			c := format.Change{Key: []byte(key)}
+			c := wire.Change{Key: []byte(key)}
 			switch rapid.IntRange(0, 3).Draw(t, "kind") {
 			case 0:
 				c.Removed = true
@@ -46,7 +46,7 @@ func changes() *rapid.Generator[[]format.Change] {
 	})
 }
 
-func readChanges(r *format.ChangeReader) (list []format.Change, err error) {
+func readChanges(r *wire.ChangeReader) (list []wire.Change, err error) {
 	for {
 		c, err := r.Next()
 		if err == io.EOF {
@@ -65,7 +65,7 @@ func TestChangesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := changes().Draw(t, "changes")
 		var b bytes.Buffer
-		w := format.NewChangeWriter(&b)
+		w := wire.NewChangeWriter(&b)
 		for i := range list {
 			if err := w.Write(&list[i]); err != nil {
 				t.Fatal(err)
@@ -73,12 +73,12 @@ func TestChangesRoundTrip(t *testing.T) {
 		}
 		behind := "behind"
 		stream := bytes.NewReader(append(b.Bytes(), behind...))
-		fromSlice, err1 := readChanges(format.ChangesOf(b.Bytes()))
-		fromStream, err2 := readChanges(format.NewChangeReader(iotest.HalfReader(stream), int64(b.Len())))
+		fromSlice, err1 := readChanges(wire.ChangesOf(b.Bytes()))
+		fromStream, err2 := readChanges(wire.NewChangeReader(iotest.HalfReader(stream), int64(b.Len())))
 		if err1 != nil || err2 != nil {
 			t.Fatal(err1, err2)
 		}
-		for _, got := range [][]format.Change{fromSlice, fromStream} {
+		for _, got := range [][]wire.Change{fromSlice, fromStream} {
 			if diff := cmp.Diff(list, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Fatal(diff)
 			}
@@ -92,17 +92,17 @@ func TestChangesRoundTrip(t *testing.T) {
 // TestLongDiffStreams reads a diff that is longer than what the reader holds.
 func TestLongDiffStreams(t *testing.T) {
 	var b bytes.Buffer
-	w := format.NewChangeWriter(&b)
+	w := wire.NewChangeWriter(&b)
 	for i := range 500 {
-		c := inline(strings.Repeat(string(rune('a'+i/26/26))+string(rune('a'+i/26%26))+string(rune('a'+i%26)), limits.MaxKeyBytes/3), noise(uint64(i), format.MaxInlineBytes))
+		c := inline(strings.Repeat(string(rune('a'+i/26/26))+string(rune('a'+i/26%26))+string(rune('a'+i%26)), limits.MaxKeyBytes/3), noise(uint64(i), wire.MaxInlineBytes))
 		if err := w.Write(&c); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r := format.NewChangeReader(iotest.OneByteReader(bytes.NewReader(b.Bytes())), int64(b.Len()))
+	r := wire.NewChangeReader(iotest.OneByteReader(bytes.NewReader(b.Bytes())), int64(b.Len()))
 	if got := allocated(func() {
 		for i := range 500 {
-			if c, err := r.Next(); err != nil || !bytes.Equal(c.Inline, noise(uint64(i), format.MaxInlineBytes)) {
+			if c, err := r.Next(); err != nil || !bytes.Equal(c.Inline, noise(uint64(i), wire.MaxInlineBytes)) {
 				t.Fatalf("change %d: %v", i, err)
 			}
 		}
@@ -117,9 +117,9 @@ func TestLongDiffStreams(t *testing.T) {
 func TestChangesThatNobodyWrites(t *testing.T) {
 	d := object.Sum(object.Chunk, []byte("x"))
 	node := object.Sum(object.NodeBit, []byte("x"))
-	for name, c := range map[string]format.Change{
+	for name, c := range map[string]wire.Change{
 		"key too long":       {Key: make([]byte, limits.MaxKeyBytes+1)},
-		"inline too long":    {Inline: make([]byte, format.MaxInlineBytes+1)},
+		"inline too long":    {Inline: make([]byte, wire.MaxInlineBytes+1)},
 		"removed with value": {Removed: true, Inline: []byte("x")},
 		"removed object":     {Removed: true, Object: d, Size: 1},
 		"removed size":       {Removed: true, Size: 1},
@@ -132,7 +132,7 @@ func TestChangesThatNobodyWrites(t *testing.T) {
 		"size":               {Object: d, Size: 1 << 63},
 		"priority":           {Object: d, Size: 1, Priority: 2},
 	} {
-		w := format.NewChangeWriter(io.Discard)
+		w := wire.NewChangeWriter(io.Discard)
 		err := w.Write(&c)
 		if !errors.Is(err, base.ErrInvalid) && !errors.Is(err, base.ErrTooLarge) || w.Bytes() != 0 {
 			t.Errorf("%s: %v", name, err)
@@ -143,7 +143,7 @@ func TestChangesThatNobodyWrites(t *testing.T) {
 		}
 	}
 	for _, keys := range [][2]string{{"b", "a"}, {"a", "a"}, {"a", ""}, {"", ""}, {"ab", "a"}} {
-		w := format.NewChangeWriter(io.Discard)
+		w := wire.NewChangeWriter(io.Discard)
 		a, b := inline(keys[0], nil), inline(keys[1], nil)
 		if err := w.Write(&a); err != nil {
 			t.Fatal(err)
@@ -157,8 +157,8 @@ func TestChangesThatNobodyWrites(t *testing.T) {
 func TestBadDiffs(t *testing.T) {
 	d := object.Sum(object.Chunk, []byte("x"))
 	node := object.Sum(object.NodeBit, []byte("x"))
-	good := diffOf(t, inline("a", []byte("value")), format.Change{Key: []byte("b"), Object: d, Size: 200}, format.Change{Key: []byte("c"), Removed: true})
-	two := func(a, b format.Change) []byte { return append(diffOf(t, a), diffOf(t, b)...) }
+	good := diffOf(t, inline("a", []byte("value")), wire.Change{Key: []byte("b"), Object: d, Size: 200}, wire.Change{Key: []byte("c"), Removed: true})
+	two := func(a, b wire.Change) []byte { return append(diffOf(t, a), diffOf(t, b)...) }
 	for name, b := range map[string][]byte{
 		"descending":         two(inline("b", nil), inline("a", nil)),
 		"twice":              two(inline("a", nil), inline("a", nil)),
@@ -173,7 +173,7 @@ func TestBadDiffs(t *testing.T) {
 		"size 2^63":          append(append([]byte{0x02}, d[:]...), 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01),
 		"size 2^64":          append(append([]byte{0x02}, d[:]...), 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x02),
 	} {
-		for source, r := range map[string]*format.ChangeReader{"slice": format.ChangesOf(b), "stream": format.NewChangeReader(bytes.NewReader(b), int64(len(b)))} {
+		for source, r := range map[string]*wire.ChangeReader{"slice": wire.ChangesOf(b), "stream": wire.NewChangeReader(bytes.NewReader(b), int64(len(b)))} {
 			_, err := readChanges(r)
 			mustRefuse(t, name+" from "+source, "diff", err)
 			if _, again := r.Next(); !errors.Is(again, base.ErrCorrupt) {
@@ -182,19 +182,19 @@ func TestBadDiffs(t *testing.T) {
 		}
 	}
 	for n := range len(good) {
-		_, err := readChanges(format.NewChangeReader(bytes.NewReader(good[:n]), int64(len(good))))
+		_, err := readChanges(wire.NewChangeReader(bytes.NewReader(good[:n]), int64(len(good))))
 		mustRefuse(t, "cut stream", "diff", err)
 	}
-	_, err := readChanges(format.NewChangeReader(bytes.NewReader(good), -1))
+	_, err := readChanges(wire.NewChangeReader(bytes.NewReader(good), -1))
 	mustRefuse(t, "negative length", "diff", err)
 	broken := errors.New("broken")
-	if _, err := readChanges(format.NewChangeReader(iotest.ErrReader(broken), 10)); !errors.Is(err, broken) || errors.Is(err, base.ErrCorrupt) {
+	if _, err := readChanges(wire.NewChangeReader(iotest.ErrReader(broken), 10)); !errors.Is(err, broken) || errors.Is(err, base.ErrCorrupt) {
 		t.Errorf("a broken reader gives %v", err)
 	}
-	if err := format.NewChangeWriter(brokenWriter{broken}).Write(&format.Change{}); !errors.Is(err, broken) {
+	if err := wire.NewChangeWriter(brokenWriter{broken}).Write(&wire.Change{}); !errors.Is(err, broken) {
 		t.Errorf("a broken writer gives %v", err)
 	}
-	if err := format.NewChangeWriter(brokenWriter{}).Write(&format.Change{}); !errors.Is(err, io.ErrShortWrite) {
+	if err := wire.NewChangeWriter(brokenWriter{}).Write(&wire.Change{}); !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("a short writer gives %v", err)
 	}
 }
@@ -205,13 +205,13 @@ func (w brokenWriter) Write(p []byte) (int, error) { return 0, w.err }
 
 func FuzzDecodeDiff(f *testing.F) {
 	d := object.Sum(object.IndexBit, []byte("x"))
-	f.Add(diffOf(f, inline("", nil), inline("a", []byte("value")), format.Change{Key: []byte("b"), Object: d, Size: 200, Priority: object.Lazy}, format.Change{Key: []byte("c"), Removed: true}))
+	f.Add(diffOf(f, inline("", nil), inline("a", []byte("value")), wire.Change{Key: []byte("b"), Object: d, Size: 200, Priority: object.Lazy}, wire.Change{Key: []byte("c"), Removed: true}))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var list []format.Change
+		var list []wire.Change
 		var err error
-		bounded(t, 2*len(b), func() { list, err = readChanges(format.NewChangeReader(bytes.NewReader(b), int64(len(b)))) })
-		if _, err2 := readChanges(format.ChangesOf(b)); (err == nil) != (err2 == nil) {
+		bounded(t, 2*len(b), func() { list, err = readChanges(wire.NewChangeReader(bytes.NewReader(b), int64(len(b)))) })
+		if _, err2 := readChanges(wire.ChangesOf(b)); (err == nil) != (err2 == nil) {
 			t.Errorf("stream %v, slice %v", err, err2)
 		}
 		if err != nil {

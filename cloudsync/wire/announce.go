@@ -1,4 +1,4 @@
-package format
+package wire
 
 import (
 	"fmt"
@@ -39,15 +39,26 @@ func (a *Announcement) check() error {
 	return nil
 }
 
+// RolePage is the role of announcements, which is part of the format.
+const RolePage = "page"
+
+// AnnouncementName returns the name of the announcement of a page.
+func AnnouncementName(k *seal.Keyring, ledger string, page [16]byte) string {
+	return PagesPrefix + k.Name("announcement", []byte(ledger), page[:])
+}
+
+// AnnouncementLabel says what the announcement of the given name is.
+func AnnouncementLabel(name string) seal.Label { return seal.Label{Role: RolePage, Name: name} }
+
 // SealAnnouncement returns the object with the name that AnnouncementName gives. Errors:
 // base.ErrInvalid, base.ErrTooLarge, those of the source of randomness.
 func SealAnnouncement(s *seal.Sealer, a Announcement) ([]byte, error) {
 	if err := a.check(); err != nil {
 		return nil, fmt.Errorf("encode %s: %w", announcementWhere, err)
 	}
-	b := append([]byte{formatVersion}, a.Page[:]...)
-	b = appendLengthAndBytes(b, a.Ledger)
-	b = appendLengthAndBytes(b, a.Name)
+	b := append([]byte{version}, a.Page[:]...)
+	b = appendSized(b, a.Ledger)
+	b = appendSized(b, a.Name)
 	return sealSmall(s, AnnouncementLabel(AnnouncementName(s.Keyring(), a.Ledger, a.Page)), b)
 }
 
@@ -61,8 +72,8 @@ func OpenAnnouncement(s *seal.Sealer, name string, stored []byte) (Announcement,
 	var a Announcement
 	err := openSmall(s, l, announcementWhere, stored, maxAnnouncementBytes, func(d *decoder) error {
 		a.Page = d.id()
-		a.Ledger = string(d.lengthAndBytes("name of the ledger", 1, limits.MaxLedgerNameBytes))
-		a.Name = string(d.lengthAndBytes("name of the page", 0, limits.MaxLedgerNameBytes))
+		a.Ledger = string(d.sized("name of the ledger", 1, limits.MaxLedgerNameBytes))
+		a.Name = string(d.sized("name of the page", 0, limits.MaxLedgerNameBytes))
 		if err := d.end(); err != nil {
 			return err
 		}

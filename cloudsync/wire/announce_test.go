@@ -1,4 +1,4 @@
-package format_test
+package wire_test
 
 import (
 	"bytes"
@@ -6,38 +6,38 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
 func TestAnnouncement(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, s *seal.Sealer) {
 		long := strings.Repeat("é", 512)
-		for _, a := range []format.Announcement{{Ledger: "l"}, {Ledger: long, Name: long, Page: pageID}, {Ledger: "\xff\x00", Name: "name"}} {
-			name := format.AnnouncementName(s.Keyring(), a.Ledger, a.Page)
-			stored, err := format.SealAnnouncement(s, a)
+		for _, a := range []wire.Announcement{{Ledger: "l"}, {Ledger: long, Name: long, Page: pageID}, {Ledger: "\xff\x00", Name: "name"}} {
+			name := wire.AnnouncementName(s.Keyring(), a.Ledger, a.Page)
+			stored, err := wire.SealAnnouncement(s, a)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := format.OpenAnnouncement(s, name, stored); err != nil || got != a {
+			if got, err := wire.OpenAnnouncement(s, name, stored); err != nil || got != a {
 				t.Errorf("%v is %v, %v", a, got, err)
 			}
-			_, err = format.OpenAnnouncement(s, name+"0", stored)
+			_, err = wire.OpenAnnouncement(s, name+"0", stored)
 			mustRefuse(t, "other name", name+"0", err)
 			// A member may seal the announcement of a page under the name of another one.
-			other := format.AnnouncementName(s.Keyring(), a.Ledger+"2", a.Page)
-			plain, _, err := s.Open(format.AnnouncementLabel(name), stored, 4096)
+			other := wire.AnnouncementName(s.Keyring(), a.Ledger+"2", a.Page)
+			plain, _, err := s.Open(wire.AnnouncementLabel(name), stored, 4096)
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = format.OpenAnnouncement(s, other, sealAs(t, s, format.AnnouncementLabel(other), plain))
+			_, err = wire.OpenAnnouncement(s, other, sealAs(t, s, wire.AnnouncementLabel(other), plain))
 			mustRefuse(t, "other page", other, err)
-			_, err = format.OpenAnnouncement(s, strings.Repeat("x", 5000), stored)
+			_, err = wire.OpenAnnouncement(s, strings.Repeat("x", 5000), stored)
 			mustRefuse(t, "long name", "announcement", err)
 		}
-		for _, a := range []format.Announcement{{}, {Ledger: long + "x"}, {Ledger: "l", Name: long + "x"}} {
-			if _, err := format.SealAnnouncement(s, a); !errors.Is(err, base.ErrInvalid) && !errors.Is(err, base.ErrTooLarge) {
+		for _, a := range []wire.Announcement{{}, {Ledger: long + "x"}, {Ledger: "l", Name: long + "x"}} {
+			if _, err := wire.SealAnnouncement(s, a); !errors.Is(err, base.ErrInvalid) && !errors.Is(err, base.ErrTooLarge) {
 				t.Errorf("%d bytes of ledger, %d of page: %v", len(a.Ledger), len(a.Name), err)
 			}
 		}
@@ -57,7 +57,7 @@ func sealAs(t testing.TB, s *seal.Sealer, l seal.Label, plain []byte) []byte {
 // FuzzDecodeAnnouncement has announcements behind the seal.
 func FuzzDecodeAnnouncement(f *testing.F) {
 	s := newSealer(f, seal.Plain, 1)
-	name := format.AnnouncementName(s.Keyring(), "l", [16]byte{})
+	name := wire.AnnouncementName(s.Keyring(), "l", [16]byte{})
 	f.Add([]byte{1})
 	f.Add(append(make([]byte, 17), 1, 'l', 0))
 	f.Add(append(append([]byte{1}, make([]byte, 16)...), 1, 'l', 0))
@@ -66,13 +66,13 @@ func FuzzDecodeAnnouncement(f *testing.F) {
 		if len(plain) > seal.MaxObjectBytes {
 			return
 		}
-		l := format.AnnouncementLabel(name)
-		a, err := format.OpenAnnouncement(s, name, sealAs(t, s, l, plain))
+		l := wire.AnnouncementLabel(name)
+		a, err := wire.OpenAnnouncement(s, name, sealAs(t, s, l, plain))
 		if err != nil {
 			mustRefuse(t, "announcement", name, err)
 			return
 		}
-		stored, err := format.SealAnnouncement(s, a)
+		stored, err := wire.SealAnnouncement(s, a)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package format_test
+package wire_test
 
 import (
 	"bytes"
@@ -8,18 +8,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/object"
 )
 
 // packBytes is where the blocks of packTable end.
 const packBytes = 100 + (64<<10 + 5) + 306
 
-func packTable() *format.PackTable {
-	return &format.PackTable{
+func packTable() *wire.PackTable {
+	return &wire.PackTable{
 		Blocks: []seal.Block{{Offset: 0, StoredBytes: 100}, {Offset: 100, StoredBytes: 64<<10 + 5}, {Offset: 100 + 64<<10 + 5, StoredBytes: 306}},
-		Pieces: []format.PackPiece{
+		Pieces: []wire.PackPiece{
 			{Digest: object.Sum(object.Chunk, []byte("a")), Block: 0, At: 0, Bytes: 400},
 			{Digest: object.Sum(object.IndexBit, []byte("b")), Block: 0, At: 400, Bytes: 300},
 			{Digest: object.Sum(object.Chunk, []byte("c")), Block: 1, At: 0, Bytes: 64 << 10},
@@ -31,7 +31,7 @@ func packTable() *format.PackTable {
 
 func TestPackTableRoundTrip(t *testing.T) {
 	b := packTable().Encode()
-	got, err := format.ParsePackTable(b, packBytes)
+	got, err := wire.ParsePackTable(b, packBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestPackTableRoundTrip(t *testing.T) {
 
 // TestGoldenPackTable has the bytes of a table as they were released.
 func TestGoldenPackTable(t *testing.T) {
-	want, err := os.ReadFile("testdata/golden/v2/packtable")
+	want, err := os.ReadFile("testdata/packtable.golden")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestGoldenPackTable(t *testing.T) {
 
 func TestBadPackTables(t *testing.T) {
 	good := packTable().Encode()
-	spoilt := func(spoil func(t *format.PackTable)) []byte {
+	spoilt := func(spoil func(t *wire.PackTable)) []byte {
 		table := packTable()
 		spoil(table)
 		return table.Encode()
@@ -68,31 +68,31 @@ func TestBadPackTables(t *testing.T) {
 		"no blocks":         {[]byte{1, 0}, 0},
 		"no pieces":         {[]byte{1, 1, 100, 0}, 100},
 		"more":              {append(bytes.Clone(good), 0), packBytes},
-		"too many":          {append(binary.AppendUvarint([]byte{1, 1, 100}, format.MaxPackPieces+1), make([]byte, 35*(format.MaxPackPieces+1))...), 100},
+		"too many":          {append(binary.AppendUvarint([]byte{1, 1, 100}, wire.MaxPackPieces+1), make([]byte, 35*(wire.MaxPackPieces+1))...), 100},
 		"too many blocks":   {binary.AppendUvarint([]byte{1}, 1<<40), packBytes},
 		"blocks end before": {good, packBytes + 1},
 		"blocks end behind": {good, packBytes - 1},
-		"longer block":      {spoilt(func(t *format.PackTable) { t.Blocks[2].StoredBytes++ }), packBytes + 1},
-		"block of 4":        {spoilt(func(t *format.PackTable) { t.Blocks[0].StoredBytes = 4 }), packBytes - 96},
-		"twice":             {spoilt(func(t *format.PackTable) { t.Pieces[3].Digest = t.Pieces[0].Digest }), packBytes},
-		"node":              {spoilt(func(t *format.PackTable) { t.Pieces[0].Digest[0] = byte(object.NodeBit) }), packBytes},
-		"reserved digest":   {spoilt(func(t *format.PackTable) { t.Pieces[0].Digest[0] = 4 }), packBytes},
-		"zero digest":       {spoilt(func(t *format.PackTable) { t.Pieces[0].Digest = object.Digest{} }), packBytes},
-		"piece of 0":        {spoilt(func(t *format.PackTable) { t.Pieces[0].Bytes = 0 }), packBytes},
-		"piece too long":    {spoilt(func(t *format.PackTable) { t.Pieces[2].Bytes = 64<<10 + 1 }), packBytes},
+		"longer block":      {spoilt(func(t *wire.PackTable) { t.Blocks[2].StoredBytes++ }), packBytes + 1},
+		"block of 4":        {spoilt(func(t *wire.PackTable) { t.Blocks[0].StoredBytes = 4 }), packBytes - 96},
+		"twice":             {spoilt(func(t *wire.PackTable) { t.Pieces[3].Digest = t.Pieces[0].Digest }), packBytes},
+		"node":              {spoilt(func(t *wire.PackTable) { t.Pieces[0].Digest[0] = byte(object.NodeBit) }), packBytes},
+		"reserved digest":   {spoilt(func(t *wire.PackTable) { t.Pieces[0].Digest[0] = 4 }), packBytes},
+		"zero digest":       {spoilt(func(t *wire.PackTable) { t.Pieces[0].Digest = object.Digest{} }), packBytes},
+		"piece of 0":        {spoilt(func(t *wire.PackTable) { t.Pieces[0].Bytes = 0 }), packBytes},
+		"piece too long":    {spoilt(func(t *wire.PackTable) { t.Pieces[2].Bytes = 64<<10 + 1 }), packBytes},
 	} {
-		_, err := format.ParsePackTable(c.b, c.end)
+		_, err := wire.ParsePackTable(c.b, c.end)
 		mustRefuse(t, name, "pack", err)
 	}
 	for n := range good {
-		_, err := format.ParsePackTable(good[:n], packBytes)
+		_, err := wire.ParsePackTable(good[:n], packBytes)
 		mustRefuse(t, "cut", "pack", err)
 	}
 }
 
 // TestFullPackTableFits: I3, and that the greatest table can be sealed.
 func TestFullPackTableFits(t *testing.T) {
-	table := &format.PackTable{Pieces: make([]format.PackPiece, format.MaxPackPieces)}
+	table := &wire.PackTable{Pieces: make([]wire.PackPiece, wire.MaxPackPieces)}
 	for i := range table.Pieces {
 		binary.BigEndian.PutUint32(table.Pieces[i].Digest[1:], uint32(i+1))
 		table.Pieces[i].Bytes, table.Pieces[i].Block = 64<<10, uint32(i)
@@ -100,10 +100,10 @@ func TestFullPackTableFits(t *testing.T) {
 	}
 	b := table.Encode()
 	if len(b) > seal.MaxTableBytes {
-		t.Errorf("a table of %d pieces has %d bytes", format.MaxPackPieces, len(b))
+		t.Errorf("a table of %d pieces has %d bytes", wire.MaxPackPieces, len(b))
 	}
 	bounded(t, len(b), func() {
-		if _, err := format.ParsePackTable(b, 1000*format.MaxPackPieces); err != nil {
+		if _, err := wire.ParsePackTable(b, 1000*wire.MaxPackPieces); err != nil {
 			t.Error(err)
 		}
 	})
@@ -113,9 +113,9 @@ func FuzzDecodePackTable(f *testing.F) {
 	f.Add(packTable().Encode(), int64(packBytes))
 	f.Add([]byte{1, 0xff, 0xff, 0x03}, int64(1))
 	f.Fuzz(func(t *testing.T, b []byte, end int64) {
-		var table *format.PackTable
+		var table *wire.PackTable
 		var err error
-		bounded(t, len(b), func() { table, err = format.ParsePackTable(b, end) })
+		bounded(t, len(b), func() { table, err = wire.ParsePackTable(b, end) })
 		if err != nil {
 			mustRefuse(t, "table", "pack", err)
 			return
