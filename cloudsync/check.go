@@ -13,7 +13,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
-	"github.com/ledgerd/ledger/cloudsync/replica"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
@@ -419,7 +418,7 @@ func (c *checkRun) stored(ctx context.Context, name string, o placedObject) erro
 		})
 	}
 	return c.object(ctx, name, bad, func(ctx context.Context) (int64, error) {
-		r, err := pack.OpenWhole(ctx, c.p.b, c.p.s.sealer, replica.PacksIn(c.p.names, o.epoch), wire.PackRef{ID: o.id})
+		r, err := pack.OpenWhole(ctx, c.p.b, c.p.s.sealer, c.p.names, wire.Pack{Epoch: o.epoch, ID: o.id})
 		if err != nil {
 			return 0, err
 		}

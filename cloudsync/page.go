@@ -13,7 +13,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/progress"
 	"github.com/ledgerd/ledger/cloudsync/replica"
-	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -110,7 +109,7 @@ func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p.ctx, p.cancel = context.WithCancelCause(s.ctx)
 	p.b = scoped{s.b, p.ctx}
 	p.connect()
-	f := pack.FetchOptions{Bucket: p.b, Sealer: s.sealer, Names: places{p}, Store: p.store, Entries: places{p}.entry}
+	f := pack.FetchOptions{Bucket: p.b, Sealer: s.sealer, Names: p.names, Epoch: places{p}.epoch, Store: p.store, Entries: places{p}.entry}
 	p.quiet = pack.NewFetcher(f)
 	f.Gone = p.gone
 	p.fetcher = pack.NewFetcher(f)
@@ -167,20 +166,12 @@ func (n places) page() *replica.Page {
 	return r
 }
 
-// Pack implements pack.Names.
-func (n places) Pack(id epoch.ID) string {
+// epoch is the Epoch of a Fetcher.
+func (n places) epoch(pack epoch.ID) epoch.ID {
 	if r := n.page(); r != nil {
-		return r.PackNames().Pack(id)
+		return r.PackEpoch(pack)
 	}
-	return n.p.names.Pack(epoch.ID{}, epoch.ID(id))
-}
-
-// PackLabelOf implements pack.Names.
-func (n places) PackLabelOf(id epoch.ID) seal.Label {
-	if r := n.page(); r != nil {
-		return r.PackNames().PackLabelOf(id)
-	}
-	return n.p.names.PackLabel(epoch.ID{})
+	return epoch.ID{}
 }
 
 // entry is the Entries of a Fetcher.

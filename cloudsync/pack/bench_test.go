@@ -13,6 +13,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/dir"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
@@ -75,7 +76,7 @@ func BenchmarkUpload(b *testing.B) {
 }
 
 func uploadAll(b *testing.B, to bucket.Bucket, s *seal.Sealer, digests []object.Digest, content []byte) (stored uint64) {
-	u := pack.NewUploader(b.Context(), pack.UploadOptions{Bucket: to, Sealer: s, Names: names("l/p")})
+	u := pack.NewUploader(b.Context(), pack.UploadOptions{Bucket: to, Sealer: s, Names: wire.Names{Dir: "l/p"}, Epoch: epoch.ID{1}})
 	defer u.Close()
 	pieceBytes := len(content) / len(digests)
 	for i, d := range digests {
@@ -179,8 +180,8 @@ func BenchmarkOverhead(b *testing.B) {
 			}
 			var packs, blocks, content int64
 			for b.Loop() {
-				u := pack.NewUploader(b.Context(), pack.UploadOptions{Bucket: nowhere{}, Sealer: seal.NewSealer(ring, nil), Names: names("l/p"),
-					Uploaded: func(_ context.Context, ref wire.PackRef, pieces []storage.PlacedPiece) error {
+				u := pack.NewUploader(b.Context(), pack.UploadOptions{Bucket: nowhere{}, Sealer: seal.NewSealer(ring, nil), Names: wire.Names{Dir: "l/p"}, Epoch: epoch.ID{1},
+					Uploaded: func(_ context.Context, ref wire.Pack, pieces []storage.PlacedPiece) error {
 						packs += int64(ref.Bytes)
 						seen := map[uint32]bool{}
 						for _, p := range pieces {

@@ -58,7 +58,7 @@ func (p *gathering) room() int {
 
 // sealed is a pack in memory, on its way to the bucket.
 type sealed struct {
-	ref    wire.PackRef
+	ref    wire.Pack
 	order  int
 	index  uint32 // of the key
 	blocks []seal.Block
@@ -221,7 +221,7 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := c.o.Sealer.NewWriter(s.b, c.o.Names.PackLabelOf(epoch.ID{}), false)
+	w, err := c.o.Sealer.NewWriter(s.b, c.o.Names.PackLabel(c.o.Epoch), false)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +254,7 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 		return nil, err
 	}
 	s.index = w.Ref().KeyIndex
-	s.ref = wire.PackRef{ID: epoch.ID(w.Ref().ID), Eager: p.sort == eager, Bytes: uint64(w.Size()), Pieces: uint32(len(s.pieces))}
+	s.ref = wire.Pack{Epoch: c.o.Epoch, ID: epoch.ID(w.Ref().ID), Eager: p.sort == eager, Bytes: uint64(w.Size()), Pieces: uint32(len(s.pieces))}
 	return s, nil
 }
 
@@ -268,13 +268,13 @@ type carrier struct {
 	told   chan struct{} // holds a token while Uploaded runs
 
 	mu   sync.Mutex
-	refs map[int]wire.PackRef // by order; guarded by mu
+	refs map[int]wire.Pack // by order; guarded by mu
 }
 
 func newCarrier(ctx context.Context, cancel context.CancelCauseFunc, o UploadOptions) *carrier {
 	return &carrier{
 		o: o, ctx: ctx, cancel: cancel, packs: make(chan *sealed), free: make(chan *buffer, o.Parallel+2),
-		told: make(chan struct{}, 1), refs: make(map[int]wire.PackRef),
+		told: make(chan struct{}, 1), refs: make(map[int]wire.Pack),
 	}
 }
 
@@ -292,7 +292,7 @@ func (c *carrier) runUploads() {
 
 // upload stores a pack in the bucket and tells of it.
 func (c *carrier) upload(p *sealed) error {
-	name := c.o.Names.Pack(p.ref.ID)
+	name := c.o.Names.Pack(c.o.Epoch, p.ref.ID)
 	content := bucket.NewContent(p.b.b)
 	err := c.o.Bucket.PutIfAbsent(c.ctx, name, int64(len(p.b.b)), content)
 	if errors.Is(err, bucket.ErrExists) && bucket.Ambiguous(err) {
@@ -317,7 +317,7 @@ func (c *carrier) upload(p *sealed) error {
 // verify looks whether the object that took the name of a pack can be the pack: nobody else knows
 // its random name, so an earlier try has stored it, whole.
 func (c *carrier) verify(id epoch.ID, sizeBytes int64) error {
-	o, err := c.o.Bucket.Get(c.ctx, c.o.Names.Pack(id), 0, 0)
+	o, err := c.o.Bucket.Get(c.ctx, c.o.Names.Pack(c.o.Epoch, id), 0, 0)
 	if err != nil {
 		return err
 	}
@@ -346,10 +346,10 @@ func (c *carrier) tell(p *sealed) error {
 }
 
 // sorted returns the refs of n packs in order.
-func (c *carrier) sorted(n int) []wire.PackRef {
+func (c *carrier) sorted(n int) []wire.Pack {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	refs := make([]wire.PackRef, 0, n)
+	refs := make([]wire.Pack, 0, n)
 	for i := range n {
 		refs = append(refs, c.refs[i])
 	}
@@ -357,7 +357,7 @@ func (c *carrier) sorted(n int) []wire.PackRef {
 }
 
 // place returns the places of pieces in a pack.
-func place(ref *wire.PackRef, keyIndex uint32, blocks []seal.Block, pieces []wire.PackPiece) []storage.PlacedPiece {
+func place(ref *wire.Pack, keyIndex uint32, blocks []seal.Block, pieces []wire.PackPiece) []storage.PlacedPiece {
 	placed := make([]storage.PlacedPiece, len(pieces))
 	for i, p := range pieces {
 		b := blocks[p.Block]

@@ -45,7 +45,7 @@ func (f *Fetcher) FetchAll(ctx context.Context, pieces []object.Digest) (int64, 
 	var tasks []func(context.Context) error
 	for _, s := range planSpans(inPacks) {
 		tasks = append(tasks, func(ctx context.Context) error {
-			return packSource(f.o.Bucket, f.o.Names, s.pack).located(f.fetchSpan(ctx, &s, &came))
+			return f.packSource(s.pack).located(f.fetchSpan(ctx, &s, &came))
 		})
 	}
 	for number, wanted := range inEntries {
@@ -130,7 +130,7 @@ func (f *Fetcher) fetchEntry(ctx context.Context, number uint64, wanted []object
 
 // fetchSpan fetches what is wanted of a span, block by block, and stores it in bounded batches.
 func (f *Fetcher) fetchSpan(ctx context.Context, s *span, came *atomic.Int64) (err error) {
-	src := packSource(f.o.Bucket, f.o.Names, s.pack)
+	src := f.packSource(s.pack)
 	release, err := f.memory.take(ctx, s.size+min(s.bytes, storeBytes)+2*seal.FrameBytes)
 	if err != nil {
 		return err
@@ -169,13 +169,13 @@ func (f *Fetcher) openFrames(ctx context.Context, src *source, pack epoch.ID, ke
 		return nil, err
 	}
 	*buf = sealed
-	return f.o.Sealer.OpenFrames(f.o.Names.PackLabelOf(pack), seal.Ref{ID: seal.ID(pack), KeyIndex: keyIndex}, size, first, sealed)
+	return f.o.Sealer.OpenFrames(src.label, seal.Ref{ID: seal.ID(pack), KeyIndex: keyIndex}, size, first, sealed)
 }
 
 // openWanted opens a block and adds what is wanted of it to a batch. That it is what its digests
 // say is seen when the batch is stored, many pieces at once (I1, I2).
 func (f *Fetcher) openWanted(src *source, w *wantedBlock, frames *seal.Frames, b *batch) error {
-	plain, err := openBlock(f.o.Names.PackLabelOf(w.place.Pack), frames, w.block())
+	plain, err := openBlock(src.label, frames, w.block())
 	if err != nil {
 		return err
 	}

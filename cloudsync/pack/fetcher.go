@@ -54,8 +54,10 @@ var _ storage.Fetcher = (*Fetcher)(nil)
 type FetchOptions struct {
 	Bucket bucket.Bucket
 	Sealer *seal.Sealer
-	Names  Names
-	Store  Store
+	Names  wire.Names
+	// Epoch says in the directory of which epoch a pack is; zero where that is not known.
+	Epoch func(pack epoch.ID) epoch.ID
+	Store Store
 	// Entries returns the pieces that stand in an entry of the log, each with its digest. Errors
 	// name the entry, and match base.ErrNotFound where there is none. nil: no piece stands in an
 	// entry.
@@ -226,7 +228,11 @@ func (f *Fetcher) source(p storage.CloudPlace) *source {
 	if p.Entry != 0 {
 		return f.entrySource(p.Entry)
 	}
-	return packSource(f.o.Bucket, f.o.Names, p.Pack)
+	return f.packSource(p.Pack)
+}
+
+func (f *Fetcher) packSource(id epoch.ID) *source {
+	return packSource(f.o.Bucket, f.o.Names, f.o.Epoch(id), id)
 }
 
 // fetchBlock reads all pieces of the block, or log entry, of a place, verifies them, and stores
@@ -273,14 +279,14 @@ func (f *Fetcher) cost(p storage.CloudPlace) int64 {
 
 // readPackBlock reads and verifies the block of a place.
 func (f *Fetcher) readPackBlock(ctx context.Context, p storage.CloudPlace) (blockContent, error) {
-	src := packSource(f.o.Bucket, f.o.Names, p.Pack)
+	src := f.packSource(p.Pack)
 	var buf []byte
 	frames, err := f.openFrames(ctx, src, p.Pack, p.KeyIndex, p.Offset, int64(p.StoredBytes), &buf)
 	if err != nil {
 		return nil, err
 	}
 	b := seal.Block{Offset: p.Offset, StoredBytes: int(p.StoredBytes)}
-	plain, err := openBlock(f.o.Names.PackLabelOf(p.Pack), frames, b)
+	plain, err := openBlock(src.label, frames, b)
 	if err != nil {
 		return nil, err
 	}
@@ -311,7 +317,7 @@ func (f *Fetcher) contents(ctx context.Context, src *source, id epoch.ID, size i
 		if c := f.known.get(id); c != nil { // read by a flight that has just ended
 			return c, nil
 		}
-		r := &Reader{src: src, label: f.o.Names.PackLabelOf(id), ref: wire.PackRef{ID: id, Bytes: uint64(size)}}
+		r := &Reader{src: src, ref: wire.Pack{ID: id, Bytes: uint64(size)}}
 		c, err := r.contents(f.o.Sealer, &tail{ctx: ctx, s: src, size: size, guess: tailBytes})
 		if err == nil {
 			f.known.add(id, c)

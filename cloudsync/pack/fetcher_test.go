@@ -399,7 +399,7 @@ func TestFetchFromLog(t *testing.T) {
 	}
 	asked, gone := 0, false
 	store := newPage(places...)
-	f := pack.NewFetcher(pack.FetchOptions{Bucket: w.b, Sealer: w.sealer, Names: w.names, Store: store,
+	f := pack.NewFetcher(pack.FetchOptions{Bucket: w.b, Sealer: w.sealer, Names: w.names, Epoch: epochOf, Store: store,
 		Entries: func(_ context.Context, number uint64) (map[object.Digest][]byte, error) {
 			asked++
 			if gone {

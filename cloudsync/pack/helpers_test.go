@@ -32,14 +32,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// names are those of the packs of a page, by its directory.
-type names string
+// inEpoch is the epoch in whose directory all packs are.
+var inEpoch = epoch.ID{1}
 
-// Pack implements pack.Names.
-func (n names) Pack(id epoch.ID) string { return string(n) + "/packs/" + id.String() }
-
-// PackLabelOf implements pack.Names.
-func (n names) PackLabelOf(epoch.ID) seal.Label { return seal.Label{Role: "pack", Name: string(n)} }
+func epochOf(epoch.ID) epoch.ID { return inEpoch }
 
 // world is a bucket with one page in it.
 type world struct {
@@ -47,7 +43,7 @@ type world struct {
 	mem    *mem.Bucket
 	b      *bucket.Meter
 	sealer *seal.Sealer
-	names  names
+	names  wire.Names
 }
 
 func newWorld(t testing.TB, algorithm seal.Algorithm) *world {
@@ -57,7 +53,7 @@ func newWorld(t testing.TB, algorithm seal.Algorithm) *world {
 		t.Fatal(err)
 	}
 	m := mem.New(mem.Options{})
-	return &world{t: t, mem: m, b: bucket.NewMeter(m), sealer: seal.NewSealer(ring, nil), names: names("l/p")}
+	return &world{t: t, mem: m, b: bucket.NewMeter(m), sealer: seal.NewSealer(ring, nil), names: wire.Names{Dir: "l/p"}}
 }
 
 // piece is a piece with its content.
@@ -97,11 +93,11 @@ func chunks(seed uint64, n, most int) []piece {
 // uploaded is what Uploaded was told.
 type uploaded struct {
 	mu     sync.Mutex
-	refs   []wire.PackRef
+	refs   []wire.Pack
 	places []storage.PlacedPiece
 }
 
-func (u *uploaded) record(_ context.Context, ref wire.PackRef, places []storage.PlacedPiece) error {
+func (u *uploaded) record(_ context.Context, ref wire.Pack, places []storage.PlacedPiece) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.refs, u.places = append(u.refs, ref), append(u.places, places...)
@@ -109,11 +105,11 @@ func (u *uploaded) record(_ context.Context, ref wire.PackRef, places []storage.
 }
 
 func (w *world) options(u *uploaded) pack.UploadOptions {
-	return pack.UploadOptions{Bucket: w.b, Sealer: w.sealer, Names: w.names, Uploaded: u.record}
+	return pack.UploadOptions{Bucket: w.b, Sealer: w.sealer, Names: w.names, Epoch: inEpoch, Uploaded: u.record}
 }
 
 // upload uploads pieces into lazy packs.
-func (w *world) upload(ps []piece) ([]wire.PackRef, []storage.PlacedPiece) {
+func (w *world) upload(ps []piece) ([]wire.Pack, []storage.PlacedPiece) {
 	w.t.Helper()
 	var told uploaded
 	u := pack.NewUploader(w.t.Context(), w.options(&told))
@@ -131,7 +127,7 @@ func (w *world) upload(ps []piece) ([]wire.PackRef, []storage.PlacedPiece) {
 }
 
 // stream returns the pieces of a pack and their places.
-func (w *world) stream(ref wire.PackRef) (ps []piece, places []storage.PlacedPiece, err error) {
+func (w *world) stream(ref wire.Pack) (ps []piece, places []storage.PlacedPiece, err error) {
 	r, err := pack.OpenWhole(w.t.Context(), w.b, w.sealer, w.names, ref)
 	if err != nil {
 		return nil, nil, err
@@ -145,7 +141,7 @@ func (w *world) stream(ref wire.PackRef) (ps []piece, places []storage.PlacedPie
 }
 
 // table returns the places that the table of a pack gives.
-func (w *world) table(ref wire.PackRef) ([]storage.PlacedPiece, error) {
+func (w *world) table(ref wire.Pack) ([]storage.PlacedPiece, error) {
 	r, err := pack.Open(w.t.Context(), w.b, w.sealer, w.names, ref)
 	if err != nil {
 		return nil, err
@@ -229,7 +225,7 @@ func (p *page) drop(ds ...object.Digest) {
 }
 
 func (w *world) fetcher(p pack.Store, gone func(context.Context, object.Digest) error) *pack.Fetcher {
-	f := pack.NewFetcher(pack.FetchOptions{Bucket: w.b, Sealer: w.sealer, Names: w.names, Store: p, Gone: gone})
+	f := pack.NewFetcher(pack.FetchOptions{Bucket: w.b, Sealer: w.sealer, Names: w.names, Epoch: epochOf, Store: p, Gone: gone})
 	w.t.Cleanup(f.Close)
 	return f
 }
@@ -251,12 +247,12 @@ func wantCorrupt(t testing.TB, err error, id epoch.ID) {
 
 // newFetcherOn returns a Fetcher of another bucket, which the caller closes.
 func newFetcherOn(w *world, b bucket.Bucket, p pack.Store) *pack.Fetcher {
-	return pack.NewFetcher(pack.FetchOptions{Bucket: b, Sealer: w.sealer, Names: w.names, Store: p})
+	return pack.NewFetcher(pack.FetchOptions{Bucket: b, Sealer: w.sealer, Names: w.names, Epoch: epochOf, Store: p})
 }
 
 // newSmallFetcher returns a Fetcher that may hold 100 KiB.
 func newSmallFetcher(w *world, p pack.Store) *pack.Fetcher {
-	f := pack.NewFetcher(pack.FetchOptions{Bucket: w.b, Sealer: w.sealer, Names: w.names, Store: p, MemoryBytes: 100 << 10})
+	f := pack.NewFetcher(pack.FetchOptions{Bucket: w.b, Sealer: w.sealer, Names: w.names, Epoch: epochOf, Store: p, MemoryBytes: 100 << 10})
 	w.t.Cleanup(f.Close)
 	return f
 }

@@ -14,10 +14,10 @@ import (
 
 // forge seals blocks and a table as a pack of a page, as who has the keys can, and anybody in a
 // plaintext bucket. It returns what an honest table of the blocks would give as ref and places.
-func (w *world) forge(n names, blocks [][]piece, table []byte) (wire.PackRef, []storage.PlacedPiece) {
+func (w *world) forge(n wire.Names, blocks [][]piece, table []byte) (wire.Pack, []storage.PlacedPiece) {
 	w.t.Helper()
 	var b bytes.Buffer
-	sw, err := w.sealer.NewWriter(&b, n.PackLabelOf(epoch.ID{}), false)
+	sw, err := w.sealer.NewWriter(&b, n.PackLabel(inEpoch), false)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -45,8 +45,8 @@ func (w *world) forge(n names, blocks [][]piece, table []byte) (wire.PackRef, []
 	for i := range places {
 		places[i].Place.KeyIndex, places[i].Place.Pack = sw.Ref().KeyIndex, sw.Ref().ID
 	}
-	ref := wire.PackRef{ID: epoch.ID(sw.Ref().ID), Bytes: uint64(b.Len()), Pieces: uint32(len(places))}
-	w.mem.Replace(w.names.Pack(ref.ID), b.Bytes())
+	ref := wire.Pack{Epoch: inEpoch, ID: epoch.ID(sw.Ref().ID), Bytes: uint64(b.Len()), Pieces: uint32(len(places))}
+	w.mem.Replace(w.names.Pack(ref.Epoch, ref.ID), b.Bytes())
 	return ref, places
 }
 
@@ -88,7 +88,7 @@ func TestHostile(t *testing.T) {
 	blocks := [][]piece{ps[:2], ps[2:4], ps[4:]}
 	liar := piece{other.d, ps[2].content}
 	type made struct {
-		ref    wire.PackRef
+		ref    wire.Pack
 		places []storage.PlacedPiece
 	}
 	forged := func(blocks [][]piece, table ...piece) func(*world) made {
@@ -101,8 +101,8 @@ func TestHostile(t *testing.T) {
 		return func(w *world) made {
 			ref, places := w.forge(w.names, blocks, tableOf(blocks, ps...))
 			m := made{ref, places}
-			b, _ := w.mem.Content(w.names.Pack(ref.ID))
-			w.mem.Replace(w.names.Pack(ref.ID), edit(w, &m, b))
+			b, _ := w.mem.Content(w.names.Pack(ref.Epoch, ref.ID))
+			w.mem.Replace(w.names.Pack(ref.Epoch, ref.ID), edit(w, &m, b))
 			return m
 		}
 	}
@@ -126,12 +126,12 @@ func TestHostile(t *testing.T) {
 		"no table":       {make: func(w *world) made { r, p := w.forge(w.names, blocks, nil); return made{r, p} }},
 		"another digest": {make: forged([][]piece{ps[:2], {liar, ps[3]}, ps[4:]}, ps[0], ps[1], liar, ps[3], ps[4], ps[5])},
 		"pack of another page": {make: func(w *world) made {
-			r, p := w.forge(names("l/other"), blocks, tableOf(blocks, ps...))
+			r, p := w.forge(wire.Names{Dir: "l/other"}, blocks, tableOf(blocks, ps...))
 			return made{r, p}
 		}},
 		"another pack": {make: edited(func(w *world, m *made, _ []byte) []byte {
 			ref, _ := w.forge(w.names, blocks, tableOf(blocks, ps...))
-			b, _ := w.mem.Content(w.names.Pack(ref.ID))
+			b, _ := w.mem.Content(w.names.Pack(ref.Epoch, ref.ID))
 			return b
 		})},
 		"cut":           {make: edited(func(_ *world, _ *made, b []byte) []byte { return b[:len(b)-1] })},

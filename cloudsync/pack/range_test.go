@@ -45,7 +45,7 @@ func TestRangeOfAValue(t *testing.T) {
 	t.Logf("at most %d requests and %d bytes", requests, most)
 }
 
-func listsOf(w *world, ref wire.PackRef) map[object.Digest][]byte {
+func listsOf(w *world, ref wire.Pack) map[object.Digest][]byte {
 	w.t.Helper()
 	r, err := pack.Open(w.t.Context(), w.b, w.sealer, w.names, ref)
 	if err != nil {
@@ -105,11 +105,11 @@ func TestListsOfAValue(t *testing.T) {
 				t.Errorf("eager %v: piece %s came: %v, with %d bytes", isEager, q.d, ok, len(content))
 			}
 		}
-		stored, _ := w.mem.Content(w.names.Pack(refs[0].ID))
+		stored, _ := w.mem.Content(w.names.Pack(refs[0].Epoch, refs[0].ID))
 		damaged := bytes.Clone(stored)
 		_, at, _ := seal.Cover(places[len(places)-1].Place.Offset+200, 1)
 		damaged[at] ^= 1
-		w.mem.Replace(w.names.Pack(refs[0].ID), damaged)
+		w.mem.Replace(w.names.Pack(refs[0].Epoch, refs[0].ID), damaged)
 		if came := listsOf(w, refs[0]); len(came) > 0 {
 			t.Errorf("eager %v: %d pieces of a damaged block", isEager, len(came))
 		}

@@ -48,6 +48,7 @@ type source struct {
 	kind  string // one of those above
 	short string // id or number
 	name  string
+	label seal.Label // of a pack
 }
 
 // corrupt returns an error that names the object.

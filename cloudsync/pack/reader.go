@@ -40,24 +40,15 @@ func (c *contents) in(block uint32) []wire.PackPiece {
 	return c.pieces[from:to]
 }
 
-// Names says where the packs of a page are.
-type Names interface {
-	// Pack returns the name of a pack. An id that is not known is that of a new one.
-	Pack(id epoch.ID) string
-	// PackLabelOf says what the frames of a pack are. That of the zero id is for new packs.
-	PackLabelOf(id epoch.ID) seal.Label
-}
-
-// packSource returns the source of a pack.
-func packSource(b bucket.Bucket, n Names, id epoch.ID) *source {
-	return &source{b: b, kind: kindPack, short: id.String(), name: n.Pack(id)}
+// packSource returns the source of a pack, which is in the directory of epoch e.
+func packSource(b bucket.Bucket, n wire.Names, e, id epoch.ID) *source {
+	return &source{b: b, kind: kindPack, short: id.String(), name: n.Pack(e, id), label: n.PackLabel(e)}
 }
 
 // Reader reads one pack. It may not be used concurrently.
 type Reader struct {
 	src   *source
-	label seal.Label
-	ref   wire.PackRef
+	ref   wire.Pack
 	r     *seal.Reader
 	c     *contents
 	whole *[]byte // the object as stored, which is given back to wholePool; nil when only the table was read
@@ -68,13 +59,13 @@ var wholePool = sync.Pool{New: func() any { return new([]byte) }}
 
 // Open reads the table of a pack, and of one with LAZY values about as much as Lists gives: with
 // one request, two for a table that is much longer than its pieces explain, and one more for who
-// knows nothing of the pack but its id, so that ref.Bytes and ref.Pieces are 0. That the pieces are
-// what the table says is seen when they are read. The caller closes the Reader.
+// knows nothing of the pack but where it is, so that ref.Bytes and ref.Pieces are 0. That the
+// pieces are what the table says is seen when they are read. The caller closes the Reader.
 //
 // Errors: *base.CorruptError naming the pack for an object that is not what ref says,
 // base.ErrNotFound, base.ErrNetwork, and others of the bucket; *base.FormatError.
-func Open(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n Names, ref wire.PackRef) (*Reader, error) {
-	r := &Reader{src: packSource(b, n, ref.ID), label: n.PackLabelOf(ref.ID), ref: ref}
+func Open(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n wire.Names, ref wire.Pack) (*Reader, error) {
+	r := &Reader{src: packSource(b, n, ref.Epoch, ref.ID), ref: ref}
 	if err := r.openTable(ctx, s); err != nil {
 		return nil, r.src.wrap(err)
 	}
@@ -83,8 +74,8 @@ func Open(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n Names, ref wir
 
 // OpenWhole is Open for who reads all of a pack, with one request. It holds the object, at most
 // wire.MaxPackBytes.
-func OpenWhole(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n Names, ref wire.PackRef) (*Reader, error) {
-	r := &Reader{src: packSource(b, n, ref.ID), label: n.PackLabelOf(ref.ID), ref: ref, whole: wholePool.Get().(*[]byte)}
+func OpenWhole(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n wire.Names, ref wire.Pack) (*Reader, error) {
+	r := &Reader{src: packSource(b, n, ref.Epoch, ref.ID), ref: ref, whole: wholePool.Get().(*[]byte)}
 	if err := r.openWhole(ctx, s); err != nil {
 		r.Close()
 		return nil, r.src.wrap(err)
@@ -150,7 +141,7 @@ func (r *Reader) Lists() (map[object.Digest][]byte, error) {
 	}
 	lists := map[object.Digest][]byte{}
 	for i := from; i < n; i++ {
-		plain, err := openBlock(r.label, f, r.c.blocks[i])
+		plain, err := openBlock(r.src.label, f, r.c.blocks[i])
 		o := opened{plain, r.c.in(uint32(i))}
 		if err != nil || verify(r.src, o) != nil {
 			continue
@@ -194,7 +185,7 @@ func (r *Reader) checkRef() error {
 // contents opens and checks the table.
 func (r *Reader) contents(s *seal.Sealer, at io.ReaderAt) (*contents, error) {
 	var err error
-	if r.r, err = s.NewReader(at, int64(r.ref.Bytes), r.label); err != nil {
+	if r.r, err = s.NewReader(at, int64(r.ref.Bytes), r.src.label); err != nil {
 		return nil, err
 	}
 	if epoch.ID(r.r.Ref().ID) != r.ref.ID {
@@ -212,7 +203,7 @@ func (r *Reader) contents(s *seal.Sealer, at io.ReaderAt) (*contents, error) {
 }
 
 // Ref describes the pack: how long it is, and how many pieces it has.
-func (r *Reader) Ref() wire.PackRef { return r.ref }
+func (r *Reader) Ref() wire.Pack { return r.ref }
 
 // Places returns where the pieces of the pack stand, in their order.
 func (r *Reader) Places() []storage.PlacedPiece {
@@ -232,7 +223,7 @@ func (r *Reader) Each(ctx context.Context, fn func(p storage.PlacedPiece, conten
 		if err := ctx.Err(); err != nil {
 			return r.src.wrap(context.Cause(ctx))
 		}
-		plain, err := openBlock(r.label, f, r.c.blocks[i])
+		plain, err := openBlock(r.src.label, f, r.c.blocks[i])
 		if err != nil {
 			return r.src.wrap(err)
 		}

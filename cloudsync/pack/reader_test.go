@@ -42,23 +42,23 @@ func TestPacksThatAreOthers(t *testing.T) {
 	if n := w.b.Counts().B - before.B; n != 2 {
 		t.Errorf("%d requests", n)
 	}
-	stored, _ := w.mem.Content(w.names.Pack(ref.ID))
+	stored, _ := w.mem.Content(w.names.Pack(ref.Epoch, ref.ID))
 	damaged := bytes.Clone(stored)
 	damaged[24+places[len(places)/2].Place.Offset+100] ^= 1 // in the middle
-	w.mem.Replace(w.names.Pack(ref.ID), damaged)
+	w.mem.Replace(w.names.Pack(ref.Epoch, ref.ID), damaged)
 	if err := table(); err != nil {
 		t.Errorf("damage in a block that is not read: %v", err)
 	}
 	if err := whole(pass); !errors.Is(err, base.ErrCorrupt) {
 		t.Errorf("a damaged block: %v", err)
 	}
-	w.mem.Replace(w.names.Pack(ref.ID), stored[:len(stored)-1])
+	w.mem.Replace(w.names.Pack(ref.Epoch, ref.ID), stored[:len(stored)-1])
 	for _, err := range []error{table(), whole(pass)} {
 		if !errors.Is(err, base.ErrCorrupt) {
 			t.Errorf("a pack that was cut: %v", err)
 		}
 	}
-	w.mem.Replace(w.names.Pack(ref.ID), stored)
+	w.mem.Replace(w.names.Pack(ref.Epoch, ref.ID), stored)
 	ref.Pieces--
 	for _, err := range []error{table(), whole(pass)} {
 		if !errors.Is(err, base.ErrCorrupt) {

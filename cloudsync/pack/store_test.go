@@ -150,11 +150,11 @@ func commitValue(t *testing.T, s *storage.Store, value []byte) object.Digest {
 }
 
 // uploadLocal uploads what the bucket does not have of a page.
-func uploadLocal(t *testing.T, w *world, s *storage.Store) []wire.PackRef {
+func uploadLocal(t *testing.T, w *world, s *storage.Store) []wire.Pack {
 	t.Helper()
 	ctx := t.Context()
 	o := w.options(nil)
-	o.Uploaded = func(ctx context.Context, _ wire.PackRef, places []storage.PlacedPiece) error {
+	o.Uploaded = func(ctx context.Context, _ wire.Pack, places []storage.PlacedPiece) error {
 		p, err := s.SubmitSync(ctx, nil, &storage.SyncBatch{Places: places})
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
@@ -53,14 +54,16 @@ type Uploader struct {
 type UploadOptions struct {
 	Bucket bucket.Bucket
 	Sealer *seal.Sealer
-	Names  Names
+	// Names are those of the page, and Epoch is the one in whose directory the packs go.
+	Names wire.Names
+	Epoch epoch.ID
 	// Parallel is the number of packs under way at once; 0: 2.
 	Parallel int
 	// Uploaded is called, one call at a time and on a goroutine of the Uploader, after each pack is
 	// in the bucket, with the places of its pieces; when it returns nil they are durable here. An
 	// error ends the Uploader. It may be nil. ctx ends when the Uploader does. pieces are
 	// Uploaded's.
-	Uploaded func(ctx context.Context, ref wire.PackRef, pieces []storage.PlacedPiece) error
+	Uploaded func(ctx context.Context, ref wire.Pack, pieces []storage.PlacedPiece) error
 }
 
 // The sorts of packs.
@@ -200,7 +203,7 @@ func (u *Uploader) endBlock(i int) error {
 // Finish uploads what is left and waits for everything. The refs are those of all packs, in the
 // order in which they were begun. After it Add returns base.ErrClosed. Errors are those of Add;
 // then there may be packs in the bucket all the same, of which Uploaded was told.
-func (u *Uploader) Finish() ([]wire.PackRef, error) {
+func (u *Uploader) Finish() ([]wire.Pack, error) {
 	if u.finished {
 		return nil, fmt.Errorf("finish packs: %w", base.ErrClosed)
 	}

@@ -157,7 +157,7 @@ func TestUploadErrors(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			o := w.options(nil)
-			o.Uploaded = func(context.Context, wire.PackRef, []storage.PlacedPiece) error { return test.told }
+			o.Uploaded = func(context.Context, wire.Pack, []storage.PlacedPiece) error { return test.told }
 			u := pack.NewUploader(ctx, o)
 			defer u.Close()
 			ps := pieces(1, 4, 60<<10)
@@ -285,7 +285,7 @@ func TestParallel(t *testing.T) {
 		<-both
 		under.Add(-1)
 	}}
-	o.Uploaded = func(context.Context, wire.PackRef, []storage.PlacedPiece) error {
+	o.Uploaded = func(context.Context, wire.Pack, []storage.PlacedPiece) error {
 		overlap.CompareAndSwap(false, telling.Add(1) > 1)
 		telling.Add(-1)
 		return nil

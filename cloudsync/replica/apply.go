@@ -121,7 +121,7 @@ func (b *bodyStep) record(ctx context.Context, r wire.Record, at storage.CloudPl
 
 // pack takes a pack that the entry announces. Its places are known when it was uploaded here.
 func (b *bodyStep) pack(ctx context.Context, w *wire.Pack) error {
-	if w.Epoch != b.e.Epoch || w.Since != 0 || w.Live != nil || w.Dropped != (epoch.ID{}) {
+	if w.Epoch != b.e.Epoch || w.Since != 0 || w.Dropped != (epoch.ID{}) {
 		return bad("pack %s is not announced as a new one", w.ID)
 	}
 	if w.Eager { // of others a new device reads what it needs

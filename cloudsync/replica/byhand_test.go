@@ -28,18 +28,9 @@ type byHand struct {
 	d *member
 }
 
-// packNames puts all packs into the directory of an epoch.
-type packNames struct {
-	n wire.Names
-	e epoch.ID
-}
-
-func (p packNames) Pack(id epoch.ID) string         { return p.n.Pack(p.e, id) }
-func (p packNames) PackLabelOf(epoch.ID) seal.Label { return p.n.PackLabel(p.e) }
-
 // upload makes packs of pieces in the directory of an epoch.
 func (d *member) upload(ctx context.Context, e epoch.ID, ds []object.Digest, eager func(object.Digest) bool) ([]wire.Pack, error) {
-	u := pack.NewUploader(ctx, pack.UploadOptions{Bucket: d.bucket, Sealer: d.sealer, Names: packNames{d.names, e}})
+	u := pack.NewUploader(ctx, pack.UploadOptions{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Epoch: e})
 	defer u.Close()
 	for _, digest := range ds {
 		content, err := d.store.Piece(ctx, digest)
@@ -50,11 +41,7 @@ func (d *member) upload(ctx context.Context, e epoch.ID, ds []object.Digest, eag
 			return nil, err
 		}
 	}
-	refs, err := u.Finish()
-	var packs []wire.Pack
-	for _, r := range refs {
-		packs = append(packs, wire.Pack{Epoch: e, ID: r.ID, Bytes: r.Bytes, Pieces: r.Pieces, Eager: r.Eager})
-	}
+	packs, err := u.Finish()
 	slices.SortFunc(packs, func(a, b wire.Pack) int { return wire.Compare(&a, &b) })
 	return packs, err
 }
@@ -386,7 +373,7 @@ func (c *proposal) packs() error {
 		case there[p.ID] && (fresh[p.ID] || c.x.Kind == epoch.Renewal):
 			rs = append(rs, p)
 		case !there[p.ID] && p.Dropped == (epoch.ID{}):
-			p.Dropped, p.Since, p.Live = c.x.ID, 0, nil
+			p.Dropped, p.Since = c.x.ID, 0
 			rs = append(rs, p)
 		}
 	}

@@ -14,6 +14,13 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
+// PackEpoch returns the epoch in whose directory a pack is that the log names, zero for another:
+// see pack.FetchOptions.Epoch. It may be called concurrently with the calls of the Page.
+func (p *Page) PackEpoch(id epoch.ID) epoch.ID {
+	w, _ := p.shared.Load().pack(id)
+	return w.Epoch
+}
+
 // EntryPieces returns the pieces that stand in an entry of the epoch: see
 // pack.FetchOptions.Entries. It may be called concurrently with the calls of the Page.
 func (p *Page) EntryPieces(ctx context.Context, number uint64) (map[object.Digest][]byte, error) {

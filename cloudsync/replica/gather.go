@@ -304,7 +304,7 @@ func (g *gatherer) upload(q inlinePiece) error {
 		p := g.p
 		g.up = pack.NewUploader(g.ctx, pack.UploadOptions{
 			Bucket: p.o.Bucket, Sealer: p.o.Sealer, Parallel: p.o.Parallel, Uploaded: g.uploaded,
-			Names: packNames{names: p.o.Names, state: p.shared.Load, into: p.state.At.Epoch},
+			Names: p.o.Names, Epoch: p.state.At.Epoch,
 		})
 	}
 	g.mu.Lock()
@@ -348,7 +348,7 @@ func (g *gatherer) close() {
 }
 
 // uploaded makes a pack durable, and the places in it but for those of index pieces.
-func (g *gatherer) uploaded(ctx context.Context, ref wire.PackRef, pieces []storage.PlacedPiece) error {
+func (g *gatherer) uploaded(ctx context.Context, w wire.Pack, pieces []storage.PlacedPiece) error {
 	var places, indexes []storage.PlacedPiece
 	for _, q := range pieces {
 		if q.Digest.Kind().IsIndex() {
@@ -357,7 +357,6 @@ func (g *gatherer) uploaded(ctx context.Context, ref wire.PackRef, pieces []stor
 			places = append(places, q)
 		}
 	}
-	w := wire.Pack{Epoch: g.p.state.At.Epoch, ID: ref.ID, Bytes: ref.Bytes, Pieces: ref.Pieces, Eager: ref.Eager}
 	if err := g.p.recordPack(ctx, w, places); err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func (d *member) open() {
 	d.must(err)
 	d.page, err = replica.Open(ctx, replica.Options{Store: d.store, Bucket: d.bucket, Sealer: d.sealer, Names: d.names, NewID: d.fleet.id})
 	d.must(err)
-	d.fetcher = pack.NewFetcher(pack.FetchOptions{Bucket: d.bucket, Sealer: d.sealer, Names: d.page.PackNames(), Store: d.store, Entries: d.page.EntryPieces})
+	d.fetcher = pack.NewFetcher(pack.FetchOptions{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Epoch: d.page.PackEpoch, Store: d.store, Entries: d.page.EntryPieces})
 	d.page.SetFetcher(d.fetcher)
 	d.store.SetFetcher(d.fetcher)
 	var page pagelog.Page = d.page

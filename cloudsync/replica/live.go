@@ -312,8 +312,7 @@ func (e *proposing) erased(ctx context.Context, l *live, packs map[epoch.ID]wire
 		return all, nil
 	}
 	for id, w := range packs { // a piece may stand in more packs than the page knows
-		names := PacksIn(e.p.o.Names, w.Epoch)
-		r, err := pack.Open(ctx, e.p.o.Bucket, e.p.o.Sealer, names, wire.PackRef{ID: w.ID, Bytes: w.Bytes, Pieces: w.Pieces})
+		r, err := pack.Open(ctx, e.p.o.Bucket, e.p.o.Sealer, e.p.o.Names, w)
 		if err != nil {
 			return nil, err
 		}
@@ -333,7 +332,7 @@ func (e *proposing) move(ctx context.Context, placed []storage.PlacedPiece, pack
 			cmp.Compare(a.Place.Block, b.Place.Block), cmp.Compare(a.Place.At, b.Place.At))
 	})
 	up := pack.NewUploader(ctx, pack.UploadOptions{
-		Bucket: e.p.o.Bucket, Sealer: e.p.o.Sealer, Parallel: e.p.o.Parallel, Names: PacksIn(e.p.o.Names, e.x.ID),
+		Bucket: e.p.o.Bucket, Sealer: e.p.o.Sealer, Parallel: e.p.o.Parallel, Names: e.p.o.Names, Epoch: e.x.ID,
 	})
 	defer up.Close()
 	for some := range slices.Chunk(placed, queuedPieces) {
@@ -358,9 +357,7 @@ func (e *proposing) move(ctx context.Context, placed []storage.PlacedPiece, pack
 			return fmt.Errorf("move pieces to packs of a new epoch: %w", err)
 		}
 	}
-	refs, err := up.Finish()
-	for _, r := range refs {
-		e.fresh = append(e.fresh, wire.Pack{Epoch: e.x.ID, ID: r.ID, Bytes: r.Bytes, Pieces: r.Pieces, Eager: r.Eager})
-	}
+	moved, err := up.Finish()
+	e.fresh = append(e.fresh, moved...)
 	return err
 }

@@ -134,7 +134,7 @@ func (d *device) open() {
 		d.t.Fatal(err)
 	}
 	d.fetcher = pack.NewFetcher(pack.FetchOptions{
-		Bucket: d.m, Sealer: d.seal, Names: d.page.PackNames(), Store: d.s, Entries: d.page.EntryPieces,
+		Bucket: d.m, Sealer: d.seal, Names: d.names, Epoch: d.page.PackEpoch, Store: d.s, Entries: d.page.EntryPieces,
 	})
 	d.page.SetFetcher(d.fetcher)
 	d.s.SetFetcher(d.fetcher)

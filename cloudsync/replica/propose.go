@@ -599,7 +599,7 @@ func (e *proposing) packs(ctx context.Context) error {
 
 // drop has the manifest say that an object is not named any more.
 func (e *proposing) drop(w wire.Pack) {
-	w.Since, w.Live, w.Dropped = 0, nil, e.x.ID
+	w.Since, w.Dropped = 0, e.x.ID
 	e.fresh = append(e.fresh, w)
 }
 

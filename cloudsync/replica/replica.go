@@ -82,7 +82,7 @@ func Open(ctx context.Context, o Options) (*Page, error) {
 }
 
 // SetFetcher says who fetches pieces of EAGER values that have a place and are not held: one with
-// PackNames and EntryPieces. Only its FetchAll is called. It is called before any call that takes
+// PackEpoch and EntryPieces. Only its FetchAll is called. It is called before any call that takes
 // what the bucket has.
 func (p *Page) SetFetcher(f *pack.Fetcher) { p.o.Fetcher = f }
 

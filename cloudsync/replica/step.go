@@ -299,8 +299,7 @@ func (s *step) pack(ctx context.Context, w *wire.Pack, whole, local bool) error 
 	if whole {
 		open = pack.OpenWhole
 	}
-	names := PacksIn(s.p.o.Names, w.Epoch)
-	r, err := open(ctx, s.p.o.Bucket, s.p.o.Sealer, names, wire.PackRef{ID: w.ID, Bytes: w.Bytes, Pieces: w.Pieces, Eager: w.Eager})
+	r, err := open(ctx, s.p.o.Bucket, s.p.o.Sealer, s.p.o.Names, *w)
 	if err != nil {
 		return badObject(name, fmt.Errorf("read pack: %w", err))
 	}

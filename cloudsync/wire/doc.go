@@ -36,12 +36,11 @@
 //
 // A checkpoint is made of immutable runs, which pass from checkpoint to checkpoint, so that a cut
 // costs what changed. Runs of one type are read from the newest to the oldest, and the first record
-// of a key counts: a commit whose nearest ancestors have changed and a pack that has lost live
-// frames are written again in a newer run. A commit that a run of type Gone lists is not kept, and
-// a Pack with Dropped is not used any more. MergeRuns says when runs become one, as the
-// levels of a log-structured merge tree do (O'Neil et al., 1996). In the same way the tree of the
-// heads is a chain of snapshots, each a difference from the one before, and the first one from the
-// empty tree.
+// of a key counts: a commit whose nearest ancestors have changed and a pack that is not named any
+// more are written again in a newer run. A commit that a run of type Gone lists is not kept, and a
+// Pack with Dropped is not used any more. MergeRuns says when runs become one, as the levels of a
+// log-structured merge tree do (O'Neil et al., 1996). In the same way the tree of the heads is a
+// chain of snapshots, each a difference from the one before, and the first one from the empty tree.
 //
 // # Authors
 //

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
@@ -18,14 +17,6 @@ const (
 	BlockBytes   = 128 << 10 // plaintext at which a block of a pack ends
 	StretchBytes = 9 << 17   // plaintext of the blocks that stay together in a pack; a range of 1 MiB touches two stretches
 )
-
-// PackRef names a pack.
-type PackRef struct {
-	ID     epoch.ID
-	Bytes  uint64 // of the object
-	Pieces uint32
-	Eager  bool // holds pieces of EAGER values
-}
 
 // PackTable is the table of contents of a pack: its blocks in the order in which they stand, from
 // the beginning of its stream on and without a gap, and the pieces that each of them holds.

@@ -32,8 +32,6 @@ const (
 	MaxPackBytes = 64 << 20
 	// MaxPackPieces bounds the pieces of a pack.
 	MaxPackPieces = 100_000
-	// MaxLiveBytes bounds the bitmap of the live frames of a pack.
-	MaxLiveBytes = 8 << 10
 )
 
 // Record is one of Size, Gone, Pack, Piece, Missing, Commit, Explanation, Base, Run, Snapshot,
@@ -339,7 +337,7 @@ func (r *Gone) check() error {
 func (r *Gone) read(d *decoder)          { r.Commits = d.commits(1) }
 func (r *Gone) appendTo(b []byte) []byte { return appendCommits(b, r.Commits) }
 
-// Pack announces a pack in a body, and says in a run what of the pack is live.
+// Pack announces a pack in a body, and names it in a run.
 type Pack struct {
 	// Epoch is the one in whose directory it is.
 	Epoch, ID epoch.ID
@@ -351,9 +349,6 @@ type Pack struct {
 	Eager bool
 	// Since is, in a run, when the pack was announced, as long as no commit needs it; else 0.
 	Since epoch.Time
-	// Live has a bit for each frame, the lowest bit of a byte first, without zero bytes at the end.
-	// Nil: all frames are live.
-	Live []byte
 	// Dropped is, in a run, the first epoch that does not name the pack any more, else zero.
 	// Nothing of the pack is live then.
 	Dropped epoch.ID
@@ -361,10 +356,9 @@ type Pack struct {
 
 // The flags of a Pack.
 const (
-	packEager = 1 << iota
-	packSince
-	packLive
-	packDropped
+	packEager   = 1 << 0
+	packSince   = 1 << 1
+	packDropped = 1 << 3
 )
 
 func (*Pack) tag() byte { return tagPack }
@@ -378,11 +372,9 @@ func (r *Pack) check() error {
 	switch {
 	case r.Bytes == 0 || r.Bytes > MaxPackBytes || r.Pieces > MaxPackPieces:
 		return fmt.Errorf("pack of %d bytes and %d pieces", r.Bytes, r.Pieces)
-	case len(r.Live) > MaxLiveBytes || len(r.Live) > 0 && r.Live[len(r.Live)-1] == 0:
-		return fmt.Errorf("live frames of a pack in %d bytes", len(r.Live))
 	case r.Since < 0:
 		return errors.New("a pack was announced before 1970")
-	case r.Dropped != (epoch.ID{}) && (r.Since != 0 || r.Live != nil):
+	case r.Dropped != (epoch.ID{}) && r.Since != 0:
 		return errors.New("a pack that is not named any more is needed")
 	}
 	return errors.Join(notZero("epoch of a pack", r.Epoch), notZero("id of a pack", r.ID))
@@ -392,13 +384,10 @@ func (r *Pack) read(d *decoder) {
 	r.Epoch, r.ID = d.id(), d.id()
 	r.Bytes = d.uvarint("length of a pack", 1, MaxPackBytes)
 	r.Pieces = uint32(d.uvarint("number of pieces", 0, MaxPackPieces))
-	flags := d.flags(packEager | packSince | packLive | packDropped)
+	flags := d.flags(packEager | packSince | packDropped)
 	r.Eager = flags&packEager != 0
 	if flags&packSince != 0 {
 		r.Since = epoch.Time(d.uvarint("when a pack was announced", 1, math.MaxInt64))
-	}
-	if flags&packLive != 0 {
-		r.Live = append([]byte{}, d.sized("live frames", 0, MaxLiveBytes)...)
 	}
 	if flags&packDropped != 0 {
 		if r.Dropped = d.id(); r.Dropped == (epoch.ID{}) {
@@ -417,18 +406,12 @@ func (r *Pack) appendTo(b []byte) []byte {
 	if r.Since != 0 {
 		flags |= packSince
 	}
-	if r.Live != nil {
-		flags |= packLive
-	}
 	if r.Dropped != (epoch.ID{}) {
 		flags |= packDropped
 	}
 	b = append(b, flags)
 	if r.Since != 0 {
 		b = binary.AppendUvarint(b, uint64(r.Since))
-	}
-	if r.Live != nil {
-		b = appendSized(b, r.Live)
 	}
 	if r.Dropped != (epoch.ID{}) {
 		b = append(b, r.Dropped[:]...)

@@ -116,9 +116,6 @@ func aRecord(t *rapid.T, tag byte) Record {
 		if rapid.Bool().Draw(t, "unused") {
 			r.Since = epoch.Time(rapid.Int64Range(1, 1<<62).Draw(t, "since"))
 		}
-		if rapid.Bool().Draw(t, "part") {
-			r.Live = append([]byte{}, rapid.SliceOfN(rapid.ByteRange(1, 255), 0, 4).Draw(t, "live")...)
-		}
 		return r
 	case tagPiece:
 		content := rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, "content")
@@ -662,7 +659,7 @@ func golden(t testing.TB) map[string][]byte {
 		r []Record
 	}{
 		"body": {Body, body}, "checkpoint": {Checkpoint, checkpoint}, "commits": {RunOf(Commits), commits},
-		"packs": {RunOf(Packs), []Record{&Pack{Epoch: epoch.ID{1}, ID: epoch.ID{2}, Bytes: 1000, Since: 5, Live: []byte{0, 1}},
+		"packs": {RunOf(Packs), []Record{&Pack{Epoch: epoch.ID{1}, ID: epoch.ID{2}, Bytes: 1000, Since: 5},
 			&Pack{Epoch: epoch.ID{1}, ID: epoch.ID{3}, Bytes: 1000, Dropped: epoch.ID{4}}}},
 		"gone": {RunOf(GivenUp), []Record{&Gone{epoch.Set{1, 2}}, &Gone{epoch.Set{3}}}},
 	} {
