@@ -142,7 +142,7 @@ func (c *checkRun) run(ctx context.Context) error {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	return inParallel(ctx, checkReaders, len(names), func(ctx context.Context, i int) error { return c.stored(ctx, names[i], c.named[names[i]]) })
+	return bucket.InParallel(ctx, checkReaders, len(names), func(ctx context.Context, i int) error { return c.stored(ctx, names[i], c.named[names[i]]) })
 }
 
 // begin reads the log to its end, and returns how many entries the epoch has.
@@ -244,7 +244,7 @@ func (c *checkRun) epochs(ctx context.Context) (own *epoch.Proposal, err error) 
 	if !slices.ContainsFunc(infos, func(i bucket.Info) bool { return i.Name == n.Epoch(c.at.K) }) {
 		infos = append(infos, bucket.Info{Name: n.Epoch(c.at.K)})
 	}
-	err = inParallel(ctx, checkReaders, len(infos), func(ctx context.Context, i int) error {
+	err = bucket.InParallel(ctx, checkReaders, len(infos), func(ctx context.Context, i int) error {
 		name, ok := n.Parse(infos[i].Name)
 		if !ok {
 			return nil
@@ -356,7 +356,7 @@ func (c *checkRun) entries(ctx context.Context, from uint64) error {
 			last = max(last, name.Number)
 		}
 	}
-	return inParallel(ctx, checkReaders, int(last-from), func(ctx context.Context, i int) error {
+	return bucket.InParallel(ctx, checkReaders, int(last-from), func(ctx context.Context, i int) error {
 		number := from + 1 + uint64(i)
 		name := n.Entry(e, number)
 		return c.object(ctx, name, func() {}, func(ctx context.Context) (int64, error) {

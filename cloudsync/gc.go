@@ -72,19 +72,6 @@ func DevicesOf(ctx context.Context, store *storage.Store) (map[seal.ID]KnownDevi
 	return replica.DevicesOf(ctx, store)
 }
 
-// RetentionOf returns what the store of a page knows of its bucket's retention, zero where nothing
-// is given up. Errors: those of the store and of ctx.
-func RetentionOf(ctx context.Context, store *storage.Store) (Retention, error) {
-	st, err := replica.StandingOf(ctx, store)
-	if err == nil && st.Retention == (Retention{}) {
-		st.Retention, err = carriedOf(ctx, store)
-	}
-	if err != nil {
-		return Retention{}, fmt.Errorf("read the retention: %w", err)
-	}
-	return st.Retention, nil
-}
-
 // metadataCarried is the type of the row with the retention of another bucket, as long as the
 // present one does not say it: number 8, nanoseconds 8.
 const metadataCarried = "carried"

@@ -233,7 +233,7 @@ func (s *Syncer) Announced(ctx context.Context) ([]wire.Announcement, error) {
 	}
 	read := make([]wire.Announcement, len(infos))
 	errs := make([]error, len(infos))
-	err = inParallel(ctx, announcementReaders, len(infos), func(ctx context.Context, i int) error {
+	err = bucket.InParallel(ctx, announcementReaders, len(infos), func(ctx context.Context, i int) error {
 		read[i], errs[i] = s.announcement(ctx, b, infos[i].Name)
 		if errs[i] == nil || errors.Is(errs[i], base.ErrNotFound) || errors.Is(errs[i], base.ErrCorrupt) || errors.Is(errs[i], base.ErrUnsupported) {
 			return nil
@@ -260,26 +260,6 @@ func (s *Syncer) Announced(ctx context.Context) ([]wire.Announcement, error) {
 		return slices.Compare(a.Page[:], b.Page[:])
 	})
 	return all, errors.Join(bad...)
-}
-
-// inParallel calls fn with 0 to n-1, for at most so many at a time, and waits for all. It returns
-// the first error, after which no other begins and the context of those under way ends.
-func inParallel(ctx context.Context, most, n int, fn func(ctx context.Context, i int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(most, n) {
-		wg.Go(func() {
-			for i := int(next.Add(1)); i <= n && ctx.Err() == nil; i = int(next.Add(1)) {
-				if err := fn(ctx, i-1); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return context.Cause(ctx)
 }
 
 // announcement returns the announcement of a name, from the bucket if it was not read yet.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -74,4 +76,24 @@ func Read(ctx context.Context, b Bucket, name string, limit int64) ([]byte, Obje
 		return nil, o, fmt.Errorf("read %s: %w", name, err)
 	}
 	return content, o, nil
+}
+
+// InParallel calls fn with 0 to n-1, for at most so many at a time, and waits for all. It returns
+// the first error, after which no other begins and the context of those under way ends.
+func InParallel(ctx context.Context, most, n int, fn func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(most, n) {
+		wg.Go(func() {
+			for i := int(next.Add(1)); i <= n && ctx.Err() == nil; i = int(next.Add(1)) {
+				if err := fn(ctx, i-1); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
 }

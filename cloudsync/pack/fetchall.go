@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
@@ -53,7 +53,8 @@ func (f *Fetcher) FetchAll(ctx context.Context, pieces []object.Digest) (int64, 
 			return f.entrySource(number).located(f.fetchEntry(ctx, number, wanted, &came))
 		})
 	}
-	if err := runSome(ctx, fetchWorkers, tasks); err != nil {
+	err = bucket.InParallel(ctx, fetchWorkers, len(tasks), func(ctx context.Context, i int) error { return tasks[i](ctx) })
+	if err != nil {
 		if errors.Is(err, base.ErrNotFound) {
 			err = fmt.Errorf("%w: %w", base.ErrGone, err)
 		}
@@ -82,26 +83,6 @@ func (f *Fetcher) lookUp(pieces []object.Digest) (inPacks []storage.PlacedPiece,
 		}
 	}
 	return inPacks, inEntries, nil
-}
-
-// runSome runs tasks, at most n at a time, and returns the first error, after which no other begins
-// and those under way are cancelled.
-func runSome(ctx context.Context, n int, tasks []func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(n, len(tasks)) {
-		wg.Go(func() {
-			for i := next.Add(1); i <= int64(len(tasks)) && ctx.Err() == nil; i = next.Add(1) {
-				if err := tasks[i-1](ctx); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return context.Cause(ctx)
 }
 
 // fetchEntry fetches pieces of a log entry, and stores those of them.
