@@ -13,6 +13,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
+	"github.com/ledgerd/ledger/cloudsync/replica"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
@@ -129,12 +130,10 @@ func (c *checkRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if x != nil && x.Checkpoint != (epoch.ID{}) {
-		if err := c.checkpoint(ctx, x); err != nil {
-			return err
-		}
+	if err := c.checkpoint(ctx, x, st.Header); err != nil {
+		return err
 	}
-	if err := c.entries(ctx, c.at.Number-st); err != nil {
+	if err := c.entries(ctx, c.at.Number-st.Entries); err != nil {
 		return err
 	}
 	names := make([]string, 0, len(c.named))
@@ -145,26 +144,32 @@ func (c *checkRun) run(ctx context.Context) error {
 	return bucket.InParallel(ctx, checkReaders, len(names), func(ctx context.Context, i int) error { return c.stored(ctx, names[i], c.named[names[i]]) })
 }
 
-// begin reads the log to its end, and returns how many entries the epoch has.
-func (c *checkRun) begin(ctx context.Context) (entries uint64, err error) {
+// begin reads the log to its end, and returns what the page knows of it: so all that the epoch
+// names is checked, also where the objects that name it cannot be read any more.
+func (c *checkRun) begin(ctx context.Context) (*replica.State, error) {
 	p := c.p
 	held, err := p.lock(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer p.unlock()
 	if err := p.begin(held); err != nil {
-		return 0, err
+		return nil, err
 	}
 	_, err = p.ses.log.CatchUp(held)
 	if c.at = p.ses.log.Position(); err != nil && !(isDamage(err) && c.at.Joined()) { // the check says what it is
-		return 0, p.explain(held, err)
+		return nil, p.explain(held, err)
 	}
 	st := p.rep.Load().State()
-	for i := range st.Manifest { // also where the checkpoint cannot be read
-		c.note(c.at.Epoch, &st.Manifest[i])
+	for i := range st.Manifest {
+		c.note(&st.Manifest[i])
 	}
-	return st.Entries, nil
+	if st.Header != nil {
+		for _, snap := range st.Header.Snapshots {
+			c.wants(snap.Diff.Epoch, snap.Diff.Pack, true)
+		}
+	}
+	return st, nil
 }
 
 // object checks an object with read, which returns how much it has read, until it is good or was
@@ -275,60 +280,36 @@ func (c *checkRun) epochs(ctx context.Context) (own *epoch.Proposal, err error) 
 	return own, err
 }
 
-// checkpoint checks that of the epoch, with its runs.
-func (c *checkRun) checkpoint(ctx context.Context, x *epoch.Proposal) error {
-	n, s := c.p.names, c.p.s.sealer
-	store := checkpoint.New(checkpoint.Options{Bucket: c.p.b, Sealer: s, Names: n, NewID: c.p.s.newID})
-	var h *checkpoint.Header
-	name := n.Checkpoint(x.ID, x.Checkpoint)
-	err := c.object(ctx, name, func() {}, func(ctx context.Context) (size int64, err error) {
-		if size, err = c.framed(ctx, name, n.CheckpointLabel(x.ID, x.Checkpoint), (*seal.Sum)(&x.CheckpointHash)); err == nil {
-			h, err = store.Read(ctx, x)
-		}
-		return size, err
-	})
-	if err != nil || h == nil {
-		return err
-	}
-	for _, snap := range h.Snapshots {
-		c.wants(snap.Diff.Epoch, snap.Diff.Pack, true)
-	}
-	whole := map[wire.RunKind]bool{wire.Commits: true, wire.Packs: true}
-	for _, r := range h.Runs {
-		name := n.Checkpoint(r.Epoch, r.ID)
-		bad := func() { whole[r.Kind] = false }
-		err := c.object(ctx, name, bad, func(ctx context.Context) (int64, error) {
-			return c.framed(ctx, name, n.RunLabel(r.Epoch, r.ID), (*seal.Sum)(&r.Hash))
+// checkpoint checks that of the epoch x, nil for one that is damaged, and the runs of its header.
+func (c *checkRun) checkpoint(ctx context.Context, x *epoch.Proposal, h *checkpoint.Header) error {
+	n := c.p.names
+	check := func(e, id epoch.ID, l seal.Label, sum epoch.Hash) error {
+		return c.object(ctx, n.Checkpoint(e, id), func() {}, func(ctx context.Context) (int64, error) {
+			return c.framed(ctx, n.Checkpoint(e, id), l, (*seal.Sum)(&sum))
 		})
-		if err != nil {
+	}
+	if x != nil && x.Checkpoint != (epoch.ID{}) {
+		if err := check(x.ID, x.Checkpoint, n.CheckpointLabel(x.ID, x.Checkpoint), x.CheckpointHash); err != nil {
 			return err
 		}
 	}
-	for kind, ok := range whole {
-		if !ok {
-			continue
-		}
-		err := store.Each(ctx, h, kind, func(r wire.Record) error {
-			c.note(x.ID, r)
-			return nil
-		})
-		if err != nil && !isDamage(err) {
+	if h == nil {
+		return nil
+	}
+	for _, r := range h.Runs {
+		if err := check(r.Epoch, r.ID, n.RunLabel(r.Epoch, r.ID), r.Hash); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// note takes note of what a record names. A pack without an epoch is in that of the entry, and one
-// without pieces is a difference.
-func (c *checkRun) note(in epoch.ID, r wire.Record) {
+// note takes note of what a record names. A pack without pieces is a difference.
+func (c *checkRun) note(r wire.Record) {
 	switch r := r.(type) {
 	case *wire.Pack:
-		if e := r.Epoch; r.Dropped == (epoch.ID{}) {
-			if e == (epoch.ID{}) {
-				e = in
-			}
-			c.wants(e, r.ID, r.Pieces == 0)
+		if r.Dropped == (epoch.ID{}) {
+			c.wants(r.Epoch, r.ID, r.Pieces == 0)
 		}
 	case *wire.Commit:
 		if at := r.Diff.Place; at != nil {
@@ -391,7 +372,7 @@ func (c *checkRun) body(ctx context.Context, e *wire.Entry) error {
 		if err != nil {
 			return err
 		}
-		c.note(e.Epoch, rec)
+		c.note(rec)
 	}
 }
 
@@ -462,33 +443,18 @@ func (c *checkRun) delete(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// salvage fetches the pieces that are not here from damaged packs, block by block, as far as these
-// can be read.
+// salvage fetches the pieces that are not here from damaged packs, as far as these can be read.
 func (c *checkRun) salvage(ctx context.Context) error {
-	placed, err := c.p.store.PlacedIn(ctx, func(at storage.CloudPlace) bool { return at.Entry == 0 && c.packs[at.Pack] != "" })
+	placed, err := c.p.store.PlacedIn(ctx, func(at storage.CloudPlace) bool { return at.Entry == 0 && c.packs[epoch.ID(at.Pack)] != "" })
 	if err != nil {
 		return fmt.Errorf("look what stands in damaged packs: %w", err)
 	}
-	type block struct {
-		pack   [16]byte
-		number uint32
+	ds := make([]object.Digest, len(placed))
+	for i := range placed {
+		ds[i] = placed[i].Digest
 	}
-	blocks := map[block][]object.Digest{}
-	for _, q := range placed {
-		st, err := c.p.store.PieceState(q.Digest)
-		if err != nil {
-			return fmt.Errorf("look for piece %s: %w", q.Digest.Short(), err)
-		}
-		if !st.Held {
-			b := block{q.Place.Pack, q.Place.Block}
-			blocks[b] = append(blocks[b], q.Digest)
-		}
-	}
-	for _, ds := range blocks {
-		_, err := c.p.quiet.FetchAll(ctx, ds)
-		if err != nil && !pack.Damaged(err) && !errors.Is(err, base.ErrGone) && bucket.ClassOf(err) != bucket.ClassCorrupt {
-			return fmt.Errorf("fetch what can be read of damaged packs: %w", err)
-		}
+	if err := c.p.rep.Load().Salvage(ctx, ds); err != nil {
+		return fmt.Errorf("fetch what can be read of damaged packs: %w", err)
 	}
 	return nil
 }

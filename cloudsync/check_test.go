@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -81,6 +82,36 @@ func scene(t *testing.T) (w *world, a, b, behind *page) {
 	}
 	sync(t, a, b)
 	return w, a, b, behind
+}
+
+// TestCheckWhereHistoryWasGivenUp checks a bucket that has deleted the differences of commits which
+// are given up: records of these stand in its runs still, and name them.
+func TestCheckWhereHistoryWasGivenUp(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	for i := range 24 {
+		e := edit{}
+		for k := range 20 {
+			e[key(k)] = noise(uint64(100*i+k), 60)
+		}
+		a.commit(e)
+		sync(t, a)
+		if i%6 == 5 {
+			if err := a.Checkpoint(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	before := len(w.packs())
+	collectBucket(t, a, cloudsync.GCOptions{Retention: &cloudsync.Retention{Last: 2}})
+	w.clock.Advance(31 * 24 * time.Hour)
+	collectBucket(t, a, cloudsync.GCOptions{})
+	if left := len(w.packs()); left >= before {
+		t.Fatalf("%d packs and differences are left of %d", left, before)
+	}
+	if r, err := a.Check(t.Context(), cloudsync.CheckOptions{}); err != nil || len(r.Damaged) > 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
 }
 
 // TestCheckNamesAndRepairs spoils one object of each kind in each way. Check names it and nothing

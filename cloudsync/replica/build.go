@@ -344,22 +344,43 @@ func (r *rescuer) piece(ctx context.Context, d object.Digest) (bool, error) {
 func (r *rescuer) fetch(ctx context.Context) error {
 	want := r.want
 	r.want = nil
-	return r.fetchSome(ctx, want)
+	return r.p.Salvage(ctx, want)
 }
 
-func (r *rescuer) fetchSome(ctx context.Context, ds []object.Digest) error {
-	if len(ds) == 0 {
-		return nil
+// Salvage fetches pieces, as far as they can be read where they stand: block by block where not all
+// of them can. Errors are those of the bucket and of the disk, but for what says that something is
+// lost.
+func (p *Page) Salvage(ctx context.Context, ds []object.Digest) error {
+	fetch := func(ds []object.Digest) (whole bool, err error) {
+		_, err = p.o.Fetcher.FetchAll(ctx, ds)
+		if errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrCorrupt) {
+			return false, nil
+		}
+		return true, err
 	}
-	_, err := r.p.o.Fetcher.FetchAll(ctx, ds)
-	if err == nil || !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrCorrupt) {
+	if whole, err := fetch(ds); whole || err != nil {
 		return err
 	}
-	if len(ds) == 1 {
-		return nil // it is lost
+	type block struct {
+		pack   epoch.ID
+		number uint32
+		entry  uint64
 	}
-	if err := r.fetchSome(ctx, ds[:len(ds)/2]); err != nil {
-		return err
+	blocks := map[block][]object.Digest{}
+	for _, d := range ds {
+		st, err := p.o.Store.PieceState(d)
+		if err != nil {
+			return fmt.Errorf("look for piece %s: %w", d.Short(), err)
+		}
+		if st.Synced && !st.Held {
+			b := block{st.Place.Pack, st.Place.Block, st.Place.Entry}
+			blocks[b] = append(blocks[b], d)
+		}
 	}
-	return r.fetchSome(ctx, ds[len(ds)/2:])
+	for _, some := range blocks {
+		if _, err := fetch(some); err != nil {
+			return err
+		}
+	}
+	return nil
 }
