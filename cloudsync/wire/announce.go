@@ -56,10 +56,14 @@ func SealAnnouncement(s *seal.Sealer, a Announcement) ([]byte, error) {
 	if err := a.check(); err != nil {
 		return nil, fmt.Errorf("encode %s: %w", announcementWhere, err)
 	}
-	b := append([]byte{version}, a.Page[:]...)
-	b = appendSized(b, a.Ledger)
-	b = appendSized(b, a.Name)
-	return sealSmall(s, AnnouncementLabel(AnnouncementName(s.Keyring(), a.Ledger, a.Page)), b)
+	c := encode(announcementWhere)
+	a.code(c)
+	l := AnnouncementLabel(AnnouncementName(s.Keyring(), a.Ledger, a.Page))
+	stored, _, err := s.Seal(l, c.b, seal.Form{Pad: seal.Quarters})
+	if err != nil {
+		return nil, fmt.Errorf("seal %s %s: %w", l.Role, l.Name, err)
+	}
+	return stored, nil
 }
 
 // OpenAnnouncement opens and checks that the name of the object is that of the page which it
@@ -70,45 +74,36 @@ func OpenAnnouncement(s *seal.Sealer, name string, stored []byte) (Announcement,
 		return Announcement{}, corrupt(announcementWhere, fmt.Errorf("its name has %d bytes", len(name)))
 	}
 	var a Announcement
-	err := openSmall(s, l, announcementWhere, stored, maxAnnouncementBytes, func(d *decoder) error {
-		a.Page = d.id()
-		a.Ledger = string(d.sized("name of the ledger", 1, limits.MaxLedgerNameBytes))
-		a.Name = string(d.sized("name of the page", 0, limits.MaxLedgerNameBytes))
-		if err := d.end(); err != nil {
-			return err
-		}
-		if want := AnnouncementName(s.Keyring(), a.Ledger, a.Page); want != name {
-			return corrupt(announcementWhere, fmt.Errorf("it announces another page than its name says, which would be %s", want))
-		}
-		return nil
-	})
-	if err != nil {
-		return Announcement{}, err
+	if err := a.open(s, l, stored); err != nil {
+		return Announcement{}, fmt.Errorf("open %s: %w", l.Name, err)
 	}
 	return a, nil
 }
 
-// sealSmall seals a single object.
-func sealSmall(s *seal.Sealer, l seal.Label, plain []byte) ([]byte, error) {
-	stored, _, err := s.Seal(l, plain, seal.Form{Pad: seal.Quarters})
+func (a *Announcement) open(s *seal.Sealer, l seal.Label, stored []byte) error {
+	if most := seal.MaxSealed(maxAnnouncementBytes); len(stored) > most {
+		return corrupt(announcementWhere, fmt.Errorf("%d bytes, at most %d", len(stored), most))
+	}
+	plain, _, err := s.Open(l, stored, maxAnnouncementBytes)
 	if err != nil {
-		return nil, fmt.Errorf("seal %s %s: %w", l.Role, l.Name, err)
+		return err
 	}
-	return stored, nil
-}
-
-// openSmall opens a single object of at most limit bytes, and lets read read it behind its version.
-// Errors have the object's name.
-func openSmall(s *seal.Sealer, l seal.Label, where string, stored []byte, limit int, read func(d *decoder) error) error {
-	if most := seal.MaxSealed(limit); len(stored) > most {
-		return fmt.Errorf("open %s: %w", l.Name, corrupt(where, fmt.Errorf("%d bytes, at most %d", len(stored), most)))
+	c := decode(announcementWhere, plain)
+	a.code(c)
+	if err := c.end(); err != nil {
+		return err
 	}
-	plain, _, err := s.Open(l, stored, limit)
-	if err == nil {
-		err = read(decode(where, plain))
-	}
-	if err != nil {
-		return fmt.Errorf("open %s: %w", l.Name, err)
+	if want := AnnouncementName(s.Keyring(), a.Ledger, a.Page); want != l.Name {
+		return corrupt(announcementWhere, fmt.Errorf("it announces another page than its name says, which would be %s", want))
 	}
 	return nil
+}
+
+func (a *Announcement) code(c *coder) {
+	ledger, name := []byte(a.Ledger), []byte(a.Name)
+	c.fixed(a.Page[:])
+	c.sized(&ledger, "name of the ledger", 1, limits.MaxLedgerNameBytes)
+	if c.sized(&name, "name of the page", 0, limits.MaxLedgerNameBytes); c.reading {
+		a.Ledger, a.Name = string(ledger), string(name)
+	}
 }

@@ -197,19 +197,19 @@ func (r *ChangeReader) next() error {
 
 // parseChange reads the change that b begins with into c, and returns its length. c borrows b.
 func parseChange(b []byte, c *Change) (int, error) {
-	d := &decoder{where: changesWhere, b: b}
+	d := &coder{where: changesWhere, b: b, reading: true}
 	v := d.uvarint("length of a key", 0, limits.MaxKeyBytes<<2|3)
 	*c = Change{Key: d.bytes(v >> 2)}
 	switch v & 3 {
 	case changeRemoved:
 		c.Removed = true
 	case changeInline:
-		c.Inline = d.sized("an inline value", 0, MaxInlineBytes)
+		d.sized(&c.Inline, "an inline value", 0, MaxInlineBytes)
 		c.Size = uint64(len(c.Inline))
 	case changeEager, changeLazy:
 		c.Priority = object.Priority(v&3 - changeEager)
-		c.Object = d.digest()
-		c.Size = d.uvarint("size of a value", 1, math.MaxInt64)
+		d.digest(&c.Object)
+		d.number(&c.Size, "size of a value", 1, math.MaxInt64)
 		if d.err == nil && !isValue(c.Object) {
 			d.failf("value %s is no chunk and no index", c.Object.Short())
 		}

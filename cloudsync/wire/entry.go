@@ -144,9 +144,9 @@ func SealEntry(s *seal.Sealer, n Names, e epoch.ID, number uint64, previous epoc
 	if number == 0 || number > MaxNumber || previous == (epoch.Hash{}) || (body.kind == entryClosing) != (body.id == epoch.ID{}) {
 		return nil, epoch.Hash{}, invalid(entryWhere, fmt.Errorf("number %d, previous hash %x, id %s", number, previous[:4], body.id))
 	}
-	plain := append([]byte{version, body.kind}, previous[:]...)
-	plain = append(plain, body.id[:]...)
-	plain, err := sign(s, entryWhere, n, entryPlace(e, number), append(plain, body.hash[:]...))
+	c := encode(entryWhere)
+	(&Head{Previous: previous, kind: body.kind, id: body.id, sum: body.hash}).code(c)
+	plain, err := sign(s, entryWhere, n, entryPlace(e, number), c.b)
 	if err != nil {
 		return nil, epoch.Hash{}, fmt.Errorf("seal log entry %d: %w", number, err)
 	}
@@ -203,6 +203,12 @@ type Head struct {
 	sum  epoch.Hash
 }
 
+// code is the plaintext of the head but its author.
+func (h *Head) code(c *coder) {
+	c.byte(&h.kind)
+	c.fixed(h.Previous[:], h.id[:], h.sum[:])
+}
+
 // InspectHead returns what the head of an entry, as Head.Bytes, shows without a key. Errors:
 // *base.CorruptError, *base.FormatError.
 func InspectHead(n Names, e epoch.ID, number uint64, head []byte) (seal.Ref, error) {
@@ -234,10 +240,9 @@ func OpenHead(s *seal.Sealer, n Names, e epoch.ID, number uint64, stored []byte)
 	if err != nil {
 		return h, err
 	}
-	d := decode(entryWhere, plain)
-	h.kind = d.byte()
-	h.Previous, h.id, h.sum = d.hash(), d.id(), d.hash()
-	if err := d.end(); err != nil {
+	c := decode(entryWhere, plain)
+	h.code(c)
+	if err := c.end(); err != nil {
 		return h, err
 	}
 	if h.Previous == (epoch.Hash{}) || (h.kind == entryClosing) != (h.id == epoch.ID{}) {

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -57,19 +56,24 @@ func checkEpoch(x *epoch.Proposal) error {
 	return checkCommits(x.Erased)
 }
 
+func codeEpoch(c *coder, x *epoch.Proposal) {
+	c.byte((*byte)(&x.Kind))
+	c.fixed(x.ID[:], x.Parent[:], x.Renewed[:], x.Checkpoint[:], x.CheckpointHash[:])
+	c.number(&x.Base, "number of an entry", 0, MaxNumber)
+	c.fixed(x.BaseHash[:])
+	c.number(&x.Behind, "number of an epoch", 0, MaxNumber)
+	c.commits(&x.Erased, 0)
+}
+
 // EncodeEpoch returns the plaintext of an epoch; Hash is not part of it. Errors: base.ErrInvalid,
 // base.ErrTooLarge.
 func EncodeEpoch(x *epoch.Proposal) ([]byte, error) {
 	if err := checkEpoch(x); err != nil {
 		return nil, invalid(epochWhere, err)
 	}
-	b := []byte{version, byte(x.Kind)}
-	for _, id := range []epoch.ID{x.ID, x.Parent, x.Renewed, x.Checkpoint} {
-		b = append(b, id[:]...)
-	}
-	b = append(b, x.CheckpointHash[:]...)
-	b = append(binary.AppendUvarint(b, x.Base), x.BaseHash[:]...)
-	b = appendCommits(binary.AppendUvarint(b, x.Behind), x.Erased)
+	c := encode(epochWhere)
+	codeEpoch(c, x)
+	b := c.b
 	if len(b) > MaxEpochBytes {
 		return nil, fmt.Errorf("encode %s of %d bytes, at most %d: %w", epochWhere, len(b), MaxEpochBytes, base.ErrTooLarge)
 	}
@@ -78,15 +82,10 @@ func EncodeEpoch(x *epoch.Proposal) ([]byte, error) {
 
 // ParseEpoch reads what EncodeEpoch wrote. Errors: *base.CorruptError, *base.FormatError.
 func ParseEpoch(b []byte) (*epoch.Proposal, error) {
-	d := decode(epochWhere, b)
-	x := &epoch.Proposal{Kind: epoch.Kind(d.byte())}
-	x.ID, x.Parent, x.Renewed, x.Checkpoint = d.id(), d.id(), d.id(), d.id()
-	x.CheckpointHash = d.hash()
-	x.Base = d.uvarint("number of an entry", 0, MaxNumber)
-	x.BaseHash = d.hash()
-	x.Behind = d.uvarint("number of an epoch", 0, MaxNumber)
-	x.Erased = d.commits(0)
-	if err := d.end(); err != nil {
+	c := decode(epochWhere, b)
+	x := &epoch.Proposal{}
+	codeEpoch(c, x)
+	if err := c.end(); err != nil {
 		return nil, err
 	}
 	if err := checkEpoch(x); err != nil {

@@ -70,22 +70,22 @@ func (t *PackTable) Encode() []byte {
 // ParsePackTable reads what Encode wrote, of a pack whose blocks end at blockBytes of its stream.
 // It proves nothing of the pieces. Errors: *base.CorruptError, *base.FormatError.
 func ParsePackTable(b []byte, blockBytes int64) (*PackTable, error) {
-	d := decode(packTableWhere, b)
-	t := &PackTable{Blocks: make([]seal.Block, d.count("blocks", 1, 1+1+object.DigestSize+1))}
+	c := decode(packTableWhere, b)
+	t := &PackTable{Blocks: make([]seal.Block, c.count("blocks", 1, 1+1+object.DigestSize+1))}
 	at := int64(0)
 	for i := range t.Blocks {
-		stored := d.uvarint("length of a block", seal.BlockOverhead, seal.BlockOverhead+seal.MaxBlockBytes)
+		stored := c.uvarint("length of a block", seal.BlockOverhead, seal.BlockOverhead+seal.MaxBlockBytes)
 		t.Blocks[i] = seal.Block{Offset: at, StoredBytes: int(stored)}
 		at += int64(stored)
-		plain := d.packPieces(t, uint32(i))
-		if d.err == nil && (plain > seal.MaxBlockBytes || stored > plain+seal.BlockOverhead) {
-			d.failf("block %d of %d bytes for %d of pieces", i, stored, plain)
+		plain := c.packPieces(t, uint32(i))
+		if c.err == nil && (plain > seal.MaxBlockBytes || stored > plain+seal.BlockOverhead) {
+			c.failf("block %d of %d bytes for %d of pieces", i, stored, plain)
 		}
-		if d.err != nil {
-			return nil, d.err
+		if c.err != nil {
+			return nil, c.err
 		}
 	}
-	if err := d.end(); err != nil {
+	if err := c.end(); err != nil {
 		return nil, err
 	}
 	if err := t.check(at, blockBytes); err != nil {
@@ -94,18 +94,19 @@ func ParsePackTable(b []byte, blockBytes int64) (*PackTable, error) {
 	return t, nil
 }
 
-// pieces reads the pieces of a block, and returns how long they are.
-func (d *decoder) packPieces(t *PackTable, block uint32) (plain uint64) {
-	n := d.count("pieces", 1, object.DigestSize+1)
+// packPieces reads the pieces of a block, and returns how long they are.
+func (c *coder) packPieces(t *PackTable, block uint32) (plain uint64) {
+	n := c.count("pieces", 1, object.DigestSize+1)
 	if n+len(t.Pieces) > MaxPackPieces {
-		d.failf("more than %d pieces", MaxPackPieces)
+		c.failf("more than %d pieces", MaxPackPieces)
 	}
-	if d.err != nil {
+	if c.err != nil {
 		return 0
 	}
 	for range n {
-		p := PackPiece{Digest: d.digest(), Block: block, At: uint32(plain)}
-		p.Bytes = uint32(d.uvarint("length of a piece", 1, limits.MaxPieceBytes))
+		p := PackPiece{Block: block, At: uint32(plain)}
+		c.digest(&p.Digest)
+		p.Bytes = uint32(c.uvarint("length of a piece", 1, limits.MaxPieceBytes))
 		if plain += uint64(p.Bytes); plain > seal.MaxBlockBytes {
 			break
 		}

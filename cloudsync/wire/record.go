@@ -3,10 +3,10 @@ package wire
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -41,10 +41,8 @@ type Record interface {
 	tag() byte
 	// check returns what is wrong with its fields.
 	check() error
-	// appendTo appends its fields to b.
-	appendTo(b []byte) []byte
-	// read reads its fields. Slices may borrow what is read.
-	read(d *decoder)
+	// code writes its fields, or reads them. Slices may borrow what is read.
+	code(c *coder)
 	// compare compares its key with that of a record of the same type.
 	compare(Record) int
 }
@@ -73,35 +71,20 @@ const (
 	tagRetention
 )
 
-// newRecord returns a zero record of a type, nil for none.
-func newRecord(tag byte) Record {
-	switch tag {
-	case tagSize:
-		return new(Size)
-	case tagBase:
-		return new(Base)
-	case tagRun:
-		return new(Run)
-	case tagSnapshot:
-		return new(Snapshot)
-	case tagGone:
-		return new(Gone)
-	case tagPack:
-		return new(Pack)
-	case tagPiece:
-		return new(Piece)
-	case tagMissing:
-		return new(Missing)
-	case tagCommit:
-		return new(Commit)
-	case tagExplanation:
-		return new(Explanation)
-	case tagTag:
-		return new(Tag)
-	case tagRetention:
-		return new(Retention)
-	}
-	return nil
+// newRecords make zero records, by their types.
+var newRecords = [...]func() Record{
+	tagSize:        func() Record { return new(Size) },
+	tagBase:        func() Record { return new(Base) },
+	tagRun:         func() Record { return new(Run) },
+	tagSnapshot:    func() Record { return new(Snapshot) },
+	tagGone:        func() Record { return new(Gone) },
+	tagPack:        func() Record { return new(Pack) },
+	tagPiece:       func() Record { return new(Piece) },
+	tagMissing:     func() Record { return new(Missing) },
+	tagCommit:      func() Record { return new(Commit) },
+	tagExplanation: func() Record { return new(Explanation) },
+	tagTag:         func() Record { return new(Tag) },
+	tagRetention:   func() Record { return new(Retention) },
 }
 
 // Size begins a body. Values is how many keys get a value, and Bytes how long the eager packs are:
@@ -112,12 +95,9 @@ func (*Size) tag() byte          { return tagSize }
 func (*Size) compare(Record) int { return 0 }
 func (r *Size) check() error     { return errors.Join(display(r.Values), display(r.Bytes)) }
 
-func (r *Size) read(d *decoder) {
-	r.Values, r.Bytes = d.uvarint("number of values", 0, maxDisplay), d.uvarint("bytes of packs", 0, maxDisplay)
-}
-
-func (r *Size) appendTo(b []byte) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(b, r.Values), r.Bytes)
+func (r *Size) code(c *coder) {
+	c.number(&r.Values, "number of values", 0, maxDisplay)
+	c.number(&r.Bytes, "bytes of packs", 0, maxDisplay)
 }
 
 // maxDisplay bounds figures on which nothing depends, so that sums of them do not overflow.
@@ -147,13 +127,9 @@ func (r *Base) check() error {
 	return nil
 }
 
-func (r *Base) read(d *decoder) {
-	r.Number = d.uvarint("number of an entry", 0, MaxNumber)
-	r.Hash = d.hash()
-}
-
-func (r *Base) appendTo(b []byte) []byte {
-	return append(binary.AppendUvarint(b, r.Number), r.Hash[:]...)
+func (r *Base) code(c *coder) {
+	c.number(&r.Number, "number of an entry", 0, MaxNumber)
+	c.fixed(r.Hash[:])
 }
 
 // RunKind says of which records a run is made.
@@ -201,21 +177,13 @@ func (r *Run) check() error {
 	return errors.Join(notZero("epoch of a run", r.Epoch), notZero("id of a run", r.ID))
 }
 
-func (r *Run) read(d *decoder) {
-	r.Kind = RunKind(d.byte())
-	r.Age = uint32(d.uvarint("age of a run", 0, math.MaxUint32))
-	r.Epoch, r.ID = d.id(), d.id()
-	r.Bytes = d.uvarint("length of a run", 1, math.MaxInt64)
-	r.Records = d.uvarint("number of records", 1, math.MaxInt64)
-	r.Hash = d.hash()
-}
-
-func (r *Run) appendTo(b []byte) []byte {
-	b = append(b, byte(r.Kind))
-	b = binary.AppendUvarint(b, uint64(r.Age))
-	b = append(append(b, r.Epoch[:]...), r.ID[:]...)
-	b = binary.AppendUvarint(binary.AppendUvarint(b, r.Bytes), r.Records)
-	return append(b, r.Hash[:]...)
+func (r *Run) code(c *coder) {
+	c.byte((*byte)(&r.Kind))
+	number(c, &r.Age, "age of a run", 0, math.MaxUint32)
+	c.fixed(r.Epoch[:], r.ID[:])
+	c.number(&r.Bytes, "length of a run", 1, math.MaxInt64)
+	c.number(&r.Records, "number of records", 1, math.MaxInt64)
+	c.fixed(r.Hash[:])
 }
 
 // Place says where a difference stands: from Offset on, Stored bytes of the stream of a pack, which
@@ -232,17 +200,11 @@ func (p *Place) check() error {
 	return errors.Join(notZero("epoch of a pack", p.Epoch), notZero("id of a pack", p.Pack))
 }
 
-func (p *Place) read(d *decoder) {
-	p.Epoch, p.Pack = d.id(), d.id()
-	p.Offset = d.uvarint("offset in a pack", 0, math.MaxInt64)
-	p.Stored = d.uvarint("length in a pack", 1, math.MaxInt64)
-	p.Bytes = d.uvarint("length of a difference", 1, math.MaxInt64)
-}
-
-func (p *Place) appendTo(b []byte) []byte {
-	b = append(append(b, p.Epoch[:]...), p.Pack[:]...)
-	b = binary.AppendUvarint(b, p.Offset)
-	return binary.AppendUvarint(binary.AppendUvarint(b, p.Stored), p.Bytes)
+func (p *Place) code(c *coder) {
+	c.fixed(p.Epoch[:], p.Pack[:])
+	c.number(&p.Offset, "offset in a pack", 0, math.MaxInt64)
+	c.number(&p.Stored, "length in a pack", 1, math.MaxInt64)
+	c.number(&p.Bytes, "length of a difference", 1, math.MaxInt64)
 }
 
 // Diff is the difference between two trees: as changes, or where these stand. It is empty when it
@@ -264,20 +226,16 @@ func (f *Diff) check() error {
 	return nil
 }
 
-func (f *Diff) read(d *decoder, placed bool) {
+// code codes a difference of which the record says whether it has a place.
+func (f *Diff) code(c *coder, placed bool) {
 	if !placed {
-		f.Inline = d.sized("a difference", 0, MaxInlineDiff)
+		c.sized(&f.Inline, "a difference", 0, MaxInlineDiff)
 		return
 	}
-	f.Place = new(Place)
-	f.Place.read(d)
-}
-
-func (f *Diff) appendTo(b []byte) []byte {
-	if f.Place != nil {
-		return f.Place.appendTo(b)
+	if c.reading {
+		f.Place = new(Place)
 	}
-	return appendSized(b, f.Inline)
+	f.Place.code(c)
 }
 
 // Snapshot is a part of the way to the trees of the heads: it leads from the tree of an earlier
@@ -303,17 +261,13 @@ func (r *Snapshot) check() error {
 	return errors.Join(r.Diff.check(), display(r.Values), display(r.Whole))
 }
 
-func (r *Snapshot) read(d *decoder) {
-	r.Order = uint32(d.uvarint("order of a snapshot", 0, math.MaxUint32))
-	r.From, r.To = d.digest(), d.digest()
-	r.Diff.read(d)
-	r.Values, r.Whole = d.uvarint("number of values", 0, maxDisplay), d.uvarint("length of a page", 0, maxDisplay)
-}
-
-func (r *Snapshot) appendTo(b []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(r.Order))
-	b = r.Diff.appendTo(append(append(b, r.From[:]...), r.To[:]...))
-	return binary.AppendUvarint(binary.AppendUvarint(b, r.Values), r.Whole)
+func (r *Snapshot) code(c *coder) {
+	number(c, &r.Order, "order of a snapshot", 0, math.MaxUint32)
+	c.digest(&r.From)
+	c.digest(&r.To)
+	r.Diff.code(c)
+	c.number(&r.Values, "number of values", 0, maxDisplay)
+	c.number(&r.Whole, "length of a page", 0, maxDisplay)
 }
 
 // Gone are commits that are given up. Each Gone of a stream begins behind the end of the one
@@ -334,8 +288,7 @@ func (r *Gone) check() error {
 	return checkCommits(r.Commits)
 }
 
-func (r *Gone) read(d *decoder)          { r.Commits = d.commits(1) }
-func (r *Gone) appendTo(b []byte) []byte { return appendCommits(b, r.Commits) }
+func (r *Gone) code(c *coder) { c.commits(&r.Commits, 1) }
 
 // Pack announces a pack in a body, and names it in a run.
 type Pack struct {
@@ -380,43 +333,23 @@ func (r *Pack) check() error {
 	return errors.Join(notZero("epoch of a pack", r.Epoch), notZero("id of a pack", r.ID))
 }
 
-func (r *Pack) read(d *decoder) {
-	r.Epoch, r.ID = d.id(), d.id()
-	r.Bytes = d.uvarint("length of a pack", 1, MaxPackBytes)
-	r.Pieces = uint32(d.uvarint("number of pieces", 0, MaxPackPieces))
-	flags := d.flags(packEager | packSince | packDropped)
-	r.Eager = flags&packEager != 0
+func (r *Pack) code(c *coder) {
+	c.fixed(r.Epoch[:], r.ID[:])
+	c.number(&r.Bytes, "length of a pack", 1, MaxPackBytes)
+	number(c, &r.Pieces, "number of pieces", 0, MaxPackPieces)
+	flags := bit(r.Eager, packEager) | bit(r.Since != 0, packSince) | bit(r.Dropped != epoch.ID{}, packDropped)
+	c.flags(&flags, packEager|packSince|packDropped)
+	if c.reading {
+		r.Eager = flags&packEager != 0
+	}
 	if flags&packSince != 0 {
-		r.Since = epoch.Time(d.uvarint("when a pack was announced", 1, math.MaxInt64))
+		number(c, &r.Since, "when a pack was announced", 1, math.MaxInt64)
 	}
 	if flags&packDropped != 0 {
-		if r.Dropped = d.id(); r.Dropped == (epoch.ID{}) {
-			d.failf("a pack is not named any more by no epoch")
+		if c.fixed(r.Dropped[:]); r.Dropped == (epoch.ID{}) {
+			c.failf("a pack is not named any more by no epoch")
 		}
 	}
-}
-
-func (r *Pack) appendTo(b []byte) []byte {
-	b = append(append(b, r.Epoch[:]...), r.ID[:]...)
-	b = binary.AppendUvarint(binary.AppendUvarint(b, r.Bytes), uint64(r.Pieces))
-	var flags byte
-	if r.Eager {
-		flags |= packEager
-	}
-	if r.Since != 0 {
-		flags |= packSince
-	}
-	if r.Dropped != (epoch.ID{}) {
-		flags |= packDropped
-	}
-	b = append(b, flags)
-	if r.Since != 0 {
-		b = binary.AppendUvarint(b, uint64(r.Since))
-	}
-	if r.Dropped != (epoch.ID{}) {
-		b = append(b, r.Dropped[:]...)
-	}
-	return b
 }
 
 // Piece is a piece of a value that stands in a body.
@@ -438,25 +371,21 @@ func (r *Piece) check() error {
 	return nil
 }
 
-func (r *Piece) read(d *decoder) {
-	kind := object.Kind(d.byte())
-	r.Content, d.b = d.b, nil
-	if d.err == nil && isValue(object.Digest{byte(kind), 1}) {
-		r.Digest = object.Sum(kind, r.Content)
+func (r *Piece) code(c *coder) {
+	kind := byte(r.Digest.Kind())
+	c.byte(&kind)
+	c.rest(&r.Content)
+	if c.reading && c.err == nil && isValue(object.Digest{kind, 1}) {
+		r.Digest = object.Sum(object.Kind(kind), r.Content)
 	}
-}
-
-func (r *Piece) appendTo(b []byte) []byte {
-	return append(append(b, byte(r.Digest.Kind())), r.Content...)
 }
 
 // Missing is a piece that a commit needs and that no device has sent.
 type Missing struct{ Piece object.Digest }
 
-func (*Missing) tag() byte                  { return tagMissing }
-func (r *Missing) compare(o Record) int     { return r.Piece.Compare(o.(*Missing).Piece) }
-func (r *Missing) read(d *decoder)          { r.Piece = d.digest() }
-func (r *Missing) appendTo(b []byte) []byte { return append(b, r.Piece[:]...) }
+func (*Missing) tag() byte              { return tagMissing }
+func (r *Missing) compare(o Record) int { return r.Piece.Compare(o.(*Missing).Piece) }
+func (r *Missing) code(c *coder)        { c.digest(&r.Piece) }
 
 func (r *Missing) check() error {
 	if !isValue(r.Piece) {
@@ -520,80 +449,64 @@ func (r *Commit) check() error {
 	return r.Diff.check()
 }
 
-func (r *Commit) read(d *decoder) {
-	flags := d.flags(baseBits | commitNear | commitPlaced | commitTreeless | commitSender)
-	encoded := d.sized("a commit", 1, MaxRecordBytes)
-	if d.err != nil {
-		return
+func (r *Commit) code(c *coder) {
+	var flags byte
+	var encoded []byte
+	if !c.reading {
+		flags, encoded = r.flags(), r.Commit.Encode()
 	}
-	c, err := commit.Parse(encoded)
-	if err != nil {
-		d.err = err
-		return
+	c.flags(&flags, baseBits|commitNear|commitPlaced|commitTreeless|commitSender)
+	if c.sized(&encoded, "a commit", 1, MaxRecordBytes); c.reading {
+		r.Treeless = flags&commitTreeless != 0
+		r.parse(c, encoded, flags&baseBits)
 	}
-	r.Commit, r.Treeless = c, flags&commitTreeless != 0
-	switch of := flags & baseBits; {
-	case of == baseOther:
-		r.Base = d.commitID()
-		if of, _ := r.base(); of != baseOther {
-			d.failf("a parent is named as another commit")
+	if flags&baseBits == baseOther {
+		if c.commitID(&r.Base); c.err == nil && r.base() != baseOther {
+			c.failf("a parent is named as another commit")
 		}
-	case int(of) > len(c.Parents):
-		d.failf("parent %d of a commit with %d", of, len(c.Parents))
-	case of != baseEmpty:
-		r.Base = c.Parents[of-1]
 	}
 	if flags&commitNear != 0 {
-		if r.Near = d.commits(0); r.Near == nil {
+		if c.commits(&r.Near, 0); c.reading && r.Near == nil {
 			r.Near = epoch.Set{}
 		}
 	}
 	if flags&commitSender != 0 {
-		if r.Sender = seal.ID(d.id()); r.Sender == (seal.ID{}) {
-			d.failf("a commit was sent by nobody")
+		if c.fixed(r.Sender[:]); r.Sender == (seal.ID{}) {
+			c.failf("a commit was sent by nobody")
 		}
 	}
-	r.Diff.read(d, flags&commitPlaced != 0)
+	r.Diff.code(c, flags&commitPlaced != 0)
 }
 
-// base returns how the base is written, and whether its id follows.
-func (r *Commit) base() (of byte, named bool) {
+// parse reads the commit, and its base where that is a parent.
+func (r *Commit) parse(c *coder, encoded []byte, of byte) {
+	if c.err != nil {
+		return
+	}
+	if r.Commit, c.err = commit.Parse(encoded); c.err != nil || of == baseEmpty || of == baseOther {
+		return
+	}
+	if int(of) > len(r.Commit.Parents) {
+		c.failf("parent %d of a commit with %d", of, len(r.Commit.Parents))
+		return
+	}
+	r.Base = r.Commit.Parents[of-1]
+}
+
+// base returns how the base is written.
+func (r *Commit) base() byte {
 	if r.Base.IsZero() {
-		return baseEmpty, false
+		return baseEmpty
 	}
-	for i, id := range r.Commit.Parents {
-		if id == r.Base {
-			return byte(baseFirst + i), false
-		}
+	if i := slices.Index(r.Commit.Parents, r.Base); i >= 0 {
+		return byte(baseFirst + i)
 	}
-	return baseOther, true
+	return baseOther
 }
 
-func (r *Commit) appendTo(b []byte) []byte {
-	flags, named := r.base()
-	if r.Near != nil {
-		flags |= commitNear
-	}
-	if r.Diff.Place != nil {
-		flags |= commitPlaced
-	}
-	if r.Treeless {
-		flags |= commitTreeless
-	}
-	if r.Sender != (seal.ID{}) {
-		flags |= commitSender
-	}
-	b = appendSized(append(b, flags), r.Commit.Encode())
-	if named {
-		b = append(b, r.Base[:]...)
-	}
-	if r.Near != nil {
-		b = appendCommits(b, r.Near)
-	}
-	if r.Sender != (seal.ID{}) {
-		b = append(b, r.Sender[:]...)
-	}
-	return r.Diff.appendTo(b)
+func (r *Commit) flags() byte {
+	return r.base() | bit(r.Near != nil, commitNear) | bit(r.Diff.Place != nil, commitPlaced) |
+		bit(r.Treeless, commitTreeless) | bit(r.Sender != seal.ID{}, commitSender)
 }
 
 // Explanation is the tree of decisions of the merge before it, as a difference from the empty tree.
@@ -612,18 +525,11 @@ func (r *Explanation) check() error {
 	return r.Diff.check()
 }
 
-func (r *Explanation) read(d *decoder) {
-	placed := d.flags(1) != 0
-	r.Root = d.digest()
-	r.Diff.read(d, placed)
-}
-
-func (r *Explanation) appendTo(b []byte) []byte {
-	var placed byte
-	if r.Diff.Place != nil {
-		placed = 1
-	}
-	return r.Diff.appendTo(append(append(b, placed), r.Root[:]...))
+func (r *Explanation) code(c *coder) {
+	placed := bit(r.Diff.Place != nil, 1)
+	c.flags(&placed, 1)
+	c.digest(&r.Root)
+	r.Diff.code(c, placed != 0)
 }
 
 // Tag names a commit. Commit is zero where the name is removed, which a checkpoint does not say.
@@ -642,12 +548,13 @@ func (r *Tag) check() error {
 	return nil
 }
 
-func (r *Tag) read(d *decoder) {
-	copy(r.Commit[:], d.bytes(uint64(len(r.Commit))))
-	r.Name, d.b = string(d.b), nil
+func (r *Tag) code(c *coder) {
+	c.fixed(r.Commit[:])
+	name := []byte(r.Name)
+	if c.rest(&name); c.reading {
+		r.Name = string(name)
+	}
 }
-
-func (r *Tag) appendTo(b []byte) []byte { return append(append(b, r.Commit[:]...), r.Name...) }
 
 // Retention says which history a cut keeps. The zero value keeps all.
 type Retention struct {
@@ -666,13 +573,9 @@ func (r *Retention) check() error {
 	return nil
 }
 
-func (r *Retention) read(d *decoder) {
-	r.Last = d.uvarint("number of commits to keep", 0, math.MaxInt64)
-	r.Within = time.Duration(d.uvarint("age of commits to keep", 0, math.MaxInt64))
-}
-
-func (r *Retention) appendTo(b []byte) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(b, r.Last), uint64(r.Within))
+func (r *Retention) code(c *coder) {
+	c.number(&r.Last, "number of commits to keep", 0, math.MaxInt64)
+	number(c, &r.Within, "age of commits to keep", 0, math.MaxInt64)
 }
 
 func notZero(what string, id epoch.ID) error {

@@ -124,15 +124,15 @@ func (w *Writer) write(r Record) error {
 	if err := behindExplanation(&w.commit, r); err != nil {
 		return invalid("record", err)
 	}
-	fields := r.appendTo(nil)
-	if len(fields) > MaxRecordBytes {
-		return fmt.Errorf("record of %d bytes, at most %d: %w", len(fields), MaxRecordBytes, base.ErrTooLarge)
+	fields := &coder{}
+	if r.code(fields); len(fields.b) > MaxRecordBytes {
+		return fmt.Errorf("record of %d bytes, at most %d: %w", len(fields.b), MaxRecordBytes, base.ErrTooLarge)
 	}
 	w.buf = w.buf[:0]
 	if w.n == 0 {
 		w.buf = append(w.buf, version)
 	}
-	w.buf = appendSized(append(w.buf, r.tag()), fields)
+	w.buf = appendSized(append(w.buf, r.tag()), fields.b)
 	if p, ok := r.(*Piece); ok {
 		p.At = w.n + uint64(len(w.buf)-len(p.Content))
 	}
@@ -203,17 +203,17 @@ func (r *Reader) next() (Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	rec := newRecord(tag)
-	if rec == nil {
+	if int(tag) >= len(newRecords) || newRecords[tag] == nil {
 		return nil, r.corrupt(fmt.Errorf("a record of type %d", tag))
 	}
+	rec := newRecords[tag]()
 	fields, err := r.fields()
 	if err != nil {
 		return nil, err
 	}
-	d := &decoder{where: r.order.s.name, b: fields}
-	rec.read(d)
-	if err := d.end(); err != nil {
+	c := &coder{where: r.order.s.name, b: fields, reading: true}
+	rec.code(c)
+	if err := c.end(); err != nil {
 		return nil, err
 	}
 	if err := r.order.next(rec); err != nil {

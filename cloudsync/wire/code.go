@@ -1,0 +1,233 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+)
+
+// version is the first byte of whatever this package encodes.
+const version = 1
+
+// checkVersion verifies a version byte.
+func checkVersion(where string, v byte) error {
+	if v > version {
+		return &base.FormatError{What: where, Found: uint64(v), Supported: version}
+	}
+	if v < version {
+		return corrupt(where, fmt.Errorf("format version %d", v))
+	}
+	return nil
+}
+
+// corrupt returns the error for bytes that no encoder writes.
+func corrupt(where string, err error) error { return &base.CorruptError{Where: where, Err: err} }
+
+// invalid returns the error for a value that cannot be encoded.
+func invalid(what string, err error) error {
+	if errors.Is(err, base.ErrTooLarge) {
+		return fmt.Errorf("encode %s: %w", what, err)
+	}
+	return fmt.Errorf("encode %s: %v: %w", what, err, base.ErrInvalid)
+}
+
+// coder writes fields one after the other, or reads them from the front of b: both go through one
+// description. What is written is only read, as others may read it too. The first error of reading
+// stays, and zero values follow it. Slices that are read borrow b.
+type coder struct {
+	where   string
+	b       []byte // what was written, or what is left to read
+	reading bool
+	err     error
+}
+
+// encode returns a coder that has written the version byte.
+func encode(where string) *coder { return &coder{where: where, b: []byte{version}} }
+
+// decode returns a coder of b that stands behind the version byte.
+func decode(where string, b []byte) *coder {
+	c := &coder{where: where, b: b, reading: true}
+	var v byte
+	if c.byte(&v); c.err == nil {
+		c.err = checkVersion(where, v)
+	}
+	return c
+}
+
+func (c *coder) failf(format string, args ...any) {
+	if c.reading && c.err == nil {
+		c.err = corrupt(c.where, fmt.Errorf(format, args...))
+	}
+}
+
+// end returns the first error, or one for bytes that are left.
+func (c *coder) end() error {
+	if len(c.b) > 0 {
+		c.failf("%d bytes behind the end", len(c.b))
+	}
+	return c.err
+}
+
+// bytes reads n bytes, without capacity beyond them.
+func (c *coder) bytes(n uint64) []byte {
+	if n > uint64(len(c.b)) {
+		c.failf("a field of %d bytes, and %d are left", n, len(c.b))
+	}
+	if c.err != nil {
+		return nil
+	}
+	out := c.b[:n:n]
+	c.b = c.b[n:]
+	return out
+}
+
+// byte is one byte.
+func (c *coder) byte(v *byte) {
+	if !c.reading {
+		c.b = append(c.b, *v)
+		return
+	}
+	*v = 0
+	if b := c.bytes(1); b != nil {
+		*v = b[0]
+	}
+}
+
+// flags is a byte that has no other bits than those of known.
+func (c *coder) flags(v *byte, known byte) {
+	if c.byte(v); *v&^known != 0 {
+		c.failf("flags %#02x, known are %#02x", *v, known)
+	}
+}
+
+// bit returns a flag where it is set.
+func bit(set bool, flag byte) byte {
+	if set {
+		return flag
+	}
+	return 0
+}
+
+// fixed is as many bytes as the slices have.
+func (c *coder) fixed(all ...[]byte) {
+	for _, b := range all {
+		if !c.reading {
+			c.b = append(c.b, b...)
+		} else if n := copy(b, c.bytes(uint64(len(b)))); n < len(b) {
+			clear(b)
+		}
+	}
+}
+
+// rest is everything up to the end.
+func (c *coder) rest(b *[]byte) {
+	if !c.reading {
+		c.b = append(c.b, *b...)
+		return
+	}
+	*b, c.b = c.b, nil
+}
+
+// number is a number from least to most in its shortest form.
+func (c *coder) number(v *uint64, what string, least, most uint64) {
+	if !c.reading {
+		c.b = binary.AppendUvarint(c.b, *v)
+		return
+	}
+	*v = c.uvarint(what, least, most)
+}
+
+// number is coder.number for a field of another type.
+func number[T ~uint32 | ~int64](c *coder, v *T, what string, least, most uint64) {
+	x := uint64(*v)
+	if c.number(&x, what, least, most); c.reading {
+		*v = T(x)
+	}
+}
+
+// uvarint reads a number from least to most in its shortest form.
+func (c *coder) uvarint(what string, least, most uint64) uint64 {
+	if c.err != nil {
+		return 0
+	}
+	v, n := binary.Uvarint(c.b)
+	if n <= 0 || n > 1 && c.b[n-1] == 0 {
+		c.failf("%s is no number in its shortest form", what)
+		return 0
+	}
+	if v < least || v > most {
+		c.failf("%s is %d, not %d to %d", what, v, least, most)
+		return 0
+	}
+	c.b = c.b[n:]
+	return v
+}
+
+// count reads the length of a list whose members have at least each bytes, so that what is left
+// bounds it.
+func (c *coder) count(what string, least uint64, each int) int {
+	n := c.uvarint("number of "+what, least, 1<<62)
+	if n > uint64(len(c.b)/each) {
+		c.failf("%d %s in %d bytes", n, what, len(c.b))
+		return 0
+	}
+	return int(n)
+}
+
+// sized is a length from least to most, and as many bytes.
+func (c *coder) sized(b *[]byte, what string, least, most uint64) {
+	if !c.reading {
+		c.b = appendSized(c.b, *b)
+		return
+	}
+	*b = c.bytes(c.uvarint("length of "+what, least, most))
+}
+
+func (c *coder) commitID(id *commit.ID) {
+	if c.fixed(id[:]); id.IsZero() {
+		c.failf("id of a commit is zero")
+	}
+}
+
+func (c *coder) digest(g *object.Digest) {
+	if c.fixed(g[:]); !g.Valid() {
+		c.failf("a digest has the kind %d", g[0])
+	}
+}
+
+// commits is a set of commits of which there are at least so many.
+func (c *coder) commits(set *epoch.Set, least uint64) {
+	n := uint64(len(*set))
+	if c.number(&n, "number of commits", least, uint64(len(c.b)/8)); c.reading && n > 0 {
+		*set = make(epoch.Set, n)
+	}
+	for i, id := range *set {
+		if !c.reading {
+			c.b = binary.BigEndian.AppendUint64(c.b, uint64(id))
+		} else if b := c.bytes(8); b != nil {
+			(*set)[i] = epoch.Commit(binary.BigEndian.Uint64(b))
+		}
+	}
+	if err := checkCommits(*set); err != nil {
+		c.failf("%w", err)
+	}
+}
+
+func appendSized[T string | []byte](b []byte, v T) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
+}
+
+// checkCommits returns what is wrong with a set of commits.
+func checkCommits(set epoch.Set) error {
+	for i, c := range set {
+		if c == 0 || i > 0 && set[i-1] >= c {
+			return errors.New("commits are not ascending, or one is zero")
+		}
+	}
+	return nil
+}
