@@ -166,28 +166,6 @@ func (r *Repository) UnsetCloud(ctx context.Context) error {
 	return r.inCloudTurn(ctx, "unset cloud", r.cloud.Unset)
 }
 
-// ProbePoint is one promise of a bucket that was put to the test: Err says how it was broken, nil
-// that it was kept.
-type ProbePoint = bucket.ProbePoint
-
-// ProbeCloud proves with about 70 requests that the bucket at a URL keeps the promises that sync
-// stands on, in names of its own that it removes. o may be nil. It needs no repository and no key.
-// The points are those that were looked at; the error is a *BucketUnfitError when the bucket is
-// unfit.
-func ProbeCloud(ctx context.Context, url, credentialsFile string, o *Options) (points []ProbePoint, err error) {
-	err = cloudlink.WithBucket(ctx, o.openers(), url, bucket.OpenOptions{CredentialsFile: credentialsFile}, func(b bucket.Bucket) error {
-		report, err := bucket.Probe(ctx, b, "")
-		if points = report.Points; err == nil {
-			err = report.Err()
-		}
-		return err
-	})
-	if err != nil {
-		err = fmt.Errorf("probe: %w", err)
-	}
-	return points, err
-}
-
 // openers returns the openers of buckets; o may be nil.
 func (o *Options) openers() bucket.Openers {
 	if o == nil {

@@ -258,12 +258,12 @@ func TestRangeOfALazyValue(t *testing.T) {
 		part := make([]byte, length)
 		ranges, requests := 0, int64(0)
 		for at := int64(stride / 3); at+length <= int64(len(long)); at += stride {
-			before := b.SyncMetrics()
+			before := b.cloud.Metrics()
 			if _, err := v.ReadAt(part, at); err != nil || !bytes.Equal(part, long[at:at+length]) {
 				t.Fatalf("read other bytes at %d, %v", at, err)
 			}
-			after := b.SyncMetrics()
-			n, down := after.ClassB-before.ClassB, after.DownBytes-before.DownBytes
+			after := b.cloud.Metrics()
+			n, down := after.B-before.B, after.Down-before.Down
 			ranges, requests = ranges+1, requests+n
 			if n > 2 || down > length*3/2 {
 				t.Errorf("%d requests and %d bytes for the range at %d", n, down, at)

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/bucket/buckettest"
 	"github.com/ledgerd/ledger/cloudsync/mem"
@@ -185,7 +186,7 @@ func TestLazyValues(t *testing.T) {
 	})
 	syncAll(t, a, b)
 	p := page(t, b, "films", "f")
-	down := b.SyncMetrics().DownBytes
+	down := admin.Metrics(b).Down
 	if down > 1<<20 {
 		t.Errorf("%d bytes came down with the commit", down)
 	}
@@ -206,7 +207,7 @@ func TestLazyValues(t *testing.T) {
 		}
 		return errors.Join(err, v.Close())
 	}))
-	if n := b.SyncMetrics().DownBytes - down; n > 1<<20 {
+	if n := admin.Metrics(b).Down - down; n > 1<<20 {
 		t.Errorf("%d bytes came down for a range of 1000", n)
 	}
 	r, err := p.Prefetch(t.Context(), []byte("o"))
@@ -373,9 +374,9 @@ func TestCloudIsRemembered(t *testing.T) {
 	put(t, page(t, r, "l", "p"), "k", "offline")
 	_, err = r.Sync(t.Context())
 	wantErr(t, err, ledger.ErrNetwork)
-	s, err := r.Status(t.Context())
+	s, err := admin.Status(t.Context(), r)
 	must(t, err)
-	if s.Cloud == nil || s.Cloud.LastSuccess.IsZero() || s.Cloud.ClassA == 0 || s.Cloud.OldestUnsynced.IsZero() || s.Pages[0].Sync.Position != 1 {
+	if s.Cloud == nil || s.Cloud.LastSuccess.IsZero() || s.Cloud.A == 0 || s.Cloud.OldestUnsynced.IsZero() || s.Pages[0].Sync.Position != 1 {
 		t.Errorf("status %+v %+v", s.Cloud, s.Pages)
 	}
 	closeIt(t, r)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 )
 
@@ -34,7 +35,7 @@ func TestStoreThatNeverAnswers(t *testing.T) {
 			return err
 		},
 		"probe": func(ctx context.Context, _ *testing.T, o *ledger.Options) error {
-			_, err := ledger.ProbeCloud(ctx, "mem:x", "", o)
+			_, err := admin.ProbeCloud(ctx, "mem:x", "", o)
 			return err
 		},
 		"sync": func(ctx context.Context, t *testing.T, o *ledger.Options) error {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 func TestCollectGivesHistoryUp(t *testing.T) {
@@ -33,13 +34,13 @@ func TestCollectGivesHistoryUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := ledger.CollectOptions{Retention: &ledger.Retention{Commits: 1}}
+	last := admin.CollectOptions{Retention: &admin.Retention{Commits: 1}}
 	dry := last
 	dry.DryRun = true
-	if got, err := r.Collect(ctx, dry); err != nil || got[0].Pruned != 18 || got[0].Pieces != 0 {
+	if got, err := admin.Collect(ctx, r, &dry); err != nil || got[0].Pruned != 18 || got[0].Pieces != 0 {
 		t.Fatalf("dry run: %+v, %v", got, err)
 	}
-	got, err := r.Collect(ctx, last)
+	got, err := admin.Collect(ctx, r, &last)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func TestCollectGivesHistoryUp(t *testing.T) {
 	if err := snap.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got, err = r.Collect(ctx, last); err != nil || got[0].Pruned != 1 {
+	if got, err = admin.Collect(ctx, r, &last); err != nil || got[0].Pruned != 1 {
 		t.Errorf("after the snapshot: %+v, %v", got, err)
 	}
 	if _, err := p.At(ctx, old); !errors.Is(err, ledger.ErrGone) && !errors.Is(err, ledger.ErrNotFound) {
@@ -80,7 +81,7 @@ func TestCollectGivesHistoryUp(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d commits in the history", n)
 	}
-	report, err := r.Check(ctx, ledger.CheckOptions{})
+	report, err := admin.Check(ctx, r, nil)
 	if err != nil || !report.OK() {
 		t.Errorf("%+v, %v", report, err)
 	}
@@ -88,8 +89,8 @@ func TestCollectGivesHistoryUp(t *testing.T) {
 
 func TestCollectRefuses(t *testing.T) {
 	r := open(t, t.TempDir(), nil)
-	for _, bad := range []ledger.Retention{{Commits: -1}, {Age: -time.Second}} {
-		if _, err := r.Collect(t.Context(), ledger.CollectOptions{Retention: &bad}); !errors.Is(err, ledger.ErrInvalid) {
+	for _, bad := range []admin.Retention{{Commits: -1}, {Age: -time.Second}} {
+		if _, err := admin.Collect(t.Context(), r, &admin.CollectOptions{Retention: &bad}); !errors.Is(err, ledger.ErrInvalid) {
 			t.Error(err)
 		}
 	}

@@ -13,7 +13,9 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/gc"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/reclaim"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -84,24 +86,13 @@ func (w *collectWorld) giveUp(p *Page, sizeBytes int) {
 	}
 }
 
-func (w *collectWorld) state(p *Page) GarbageState {
-	w.t.Helper()
-	st, err := w.r.Status(w.t.Context())
-	check(w.t, err)
-	for _, s := range st.Pages {
-		if s.ID == p.ID() {
-			return s.Garbage
-		}
-	}
-	w.t.Fatal("the page is not listed")
-	return GarbageState{}
-}
+func (w *collectWorld) state(p *Page) reclaim.Garbage { return p.shared.collector.Garbage() }
 
 func (w *collectWorld) garbage() int64 {
 	w.t.Helper()
-	u, err := w.r.Usage(w.t.Context())
+	_, n, err := admin.Usage(w.t.Context(), w.r)
 	check(w.t, err)
-	return u.Garbage
+	return n
 }
 
 // TestGarbageGoesByItself: what a transaction that was rolled back has left, and what pruned
@@ -153,7 +144,7 @@ func TestGarbageGoesByItself(t *testing.T) {
 	}
 	old, err := p.At(t.Context(), CommitID(p.store.Heads()[0].Parents[0]))
 	check(t, err)
-	_, err = w.r.Collect(t.Context(), CollectOptions{Retention: &Retention{Commits: 1}, DryRun: true})
+	_, err = admin.Collect(t.Context(), w.r, &gc.Policy{Commits: 1}, true)
 	check(t, err)
 	var ids []commit.ID
 	for c, err := range commit.Walk(t.Context(), p.store, []commit.ID{p.store.Heads()[0].ID}) {
@@ -265,7 +256,7 @@ func TestCollectingBesideAll(t *testing.T) {
 				}
 			}
 			if err == nil && i%4 == 3 {
-				_, err = r.Collect(ctx, CollectOptions{})
+				_, err = admin.Collect(ctx, r, nil, false)
 			}
 			if err = errors.Join(err, p.Close()); err != nil {
 				return err
@@ -352,11 +343,11 @@ func hasValue(p *Page) error {
 
 // collectNow gives all history up that may go, and collects everything.
 func collectNow(ctx context.Context, r *Repository) error {
-	o := CollectOptions{}
+	var keep *gc.Policy
 	if _, ok := r.Cloud(); !ok {
-		o.Retention = &Retention{Commits: 1}
+		keep = &gc.Policy{Commits: 1}
 	}
-	_, err := r.Collect(ctx, o)
+	_, err := admin.Collect(ctx, r, keep, false)
 	return err
 }
 

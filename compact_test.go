@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 // pageFiles returns what the segments and indexes below a directory take.
@@ -36,7 +37,7 @@ func TestCompactGivesSpaceBack(t *testing.T) {
 	for i := range 10 {
 		update(t, p, func(tx *ledger.Tx) error { return tx.Put(ctx, []byte("long"), pseudo(uint64(i), 1<<20)) })
 	}
-	if got, err := r.Compact(ctx, ledger.CompactOptions{}); err != nil || len(got) != 1 || got[0].Freed != 0 || got[0].Segments != 0 {
+	if got, err := admin.Compact(ctx, r, nil); err != nil || len(got) != 1 || got[0].Freed != 0 || got[0].Segments != 0 {
 		t.Fatalf("nothing is dead: %+v, %v", got, err)
 	}
 	snap, err := p.Snapshot(ctx)
@@ -46,18 +47,18 @@ func TestCompactGivesSpaceBack(t *testing.T) {
 	first := make([]byte, 1<<19)
 	_, err = io.ReadFull(value, first)
 	must(t, err)
-	_, err = r.Collect(ctx, ledger.CollectOptions{Retention: &ledger.Retention{Commits: 1}})
+	_, err = admin.Collect(ctx, r, &admin.CollectOptions{Retention: &admin.Retention{Commits: 1}})
 	must(t, err)
 	before := pageFiles(t, dir)
-	dry, err := r.Compact(ctx, ledger.CompactOptions{DryRun: true})
+	dry, err := admin.Compact(ctx, r, &admin.CompactOptions{DryRun: true})
 	must(t, err)
 	if n := pageFiles(t, dir); n != before {
 		t.Errorf("a dry run made %d bytes of %d", n, before)
 	}
 	told := false
-	got, err := r.Compact(ctx, ledger.CompactOptions{
+	got, err := admin.Compact(ctx, r, &admin.CompactOptions{
 		Pages:    []ledger.PageRef{{Ledger: "notes", ID: p.ID()}},
-		Progress: func(c ledger.PageCompaction, done, total int64) { told = done <= total && c.Name == "inbox" },
+		Progress: func(c admin.PageCompaction, done, total int64) { told = done <= total && c.Name == "inbox" },
 	})
 	must(t, err)
 	after := pageFiles(t, dir)
@@ -74,7 +75,7 @@ func TestCompactGivesSpaceBack(t *testing.T) {
 		t.Error("a value that was open reads as another")
 	}
 	must(t, errors.Join(value.Close(), snap.Close()))
-	if got, err = r.Compact(ctx, ledger.CompactOptions{}); err != nil || got[0].Freed != 0 || got[0].Segments != 0 {
+	if got, err = admin.Compact(ctx, r, nil); err != nil || got[0].Freed != 0 || got[0].Segments != 0 {
 		t.Errorf("a second time: %+v, %v", got, err)
 	}
 	must(t, r.Close())
@@ -88,7 +89,7 @@ func TestCompactGivesSpaceBack(t *testing.T) {
 	if b, err := snap.Get(ctx, []byte("long")); err != nil || !bytes.Equal(b, pseudo(9, 1<<20)) {
 		t.Errorf("from an index made anew: %d bytes, %v", len(b), err)
 	}
-	report, err := r.Check(ctx, ledger.CheckOptions{})
+	report, err := admin.Check(ctx, r, nil)
 	if err != nil || !report.OK() {
 		t.Errorf("check: %v, %v", report, err)
 	}
@@ -111,21 +112,21 @@ func TestCompactRefusals(t *testing.T) {
 	r := open(t, dir, nil)
 	p := page(t, r, "notes", "inbox")
 	update(t, p, func(tx *ledger.Tx) error { return tx.Put(ctx, []byte("k"), []byte("v")) })
-	if _, err := r.Compact(ctx, ledger.CompactOptions{Pages: []ledger.PageRef{{Ledger: "notes"}}}); !errors.Is(err, ledger.ErrNotFound) {
+	if _, err := admin.Compact(ctx, r, &admin.CompactOptions{Pages: []ledger.PageRef{{Ledger: "notes"}}}); !errors.Is(err, ledger.ErrNotFound) {
 		t.Errorf("a page that is not here: %v", err)
 	}
 	ended, end := context.WithCancel(ctx)
 	end()
-	if _, err := r.Compact(ended, ledger.CompactOptions{}); !errors.Is(err, context.Canceled) {
+	if _, err := admin.Compact(ended, r, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("a call that was given up: %v", err)
 	}
 	must(t, r.Close())
-	if _, err := r.Compact(ctx, ledger.CompactOptions{}); !errors.Is(err, ledger.ErrClosed) {
+	if _, err := admin.Compact(ctx, r, nil); !errors.Is(err, ledger.ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
 	r = open(t, dir, &ledger.Options{ReadOnly: true})
 	defer func() { must(t, r.Close()) }()
-	if _, err := r.Compact(ctx, ledger.CompactOptions{}); !errors.Is(err, ledger.ErrReadOnly) {
+	if _, err := admin.Compact(ctx, r, nil); !errors.Is(err, ledger.ErrReadOnly) {
 		t.Errorf("read-only: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 func TestUpdatesOfManyGoroutinesMakeAChain(t *testing.T) {
@@ -60,7 +61,7 @@ func TestUpdatesOfManyGoroutinesMakeAChain(t *testing.T) {
 			}
 		}
 	}
-	st, err := p.Stats(t.Context())
+	st, err := admin.Stats(p)
 	must(t, err)
 	if st.Commits != workers*each || st.Batches >= workers*each {
 		t.Errorf("%d commits in %d batches: no sync was shared", st.Commits, st.Batches)
@@ -130,8 +131,8 @@ func TestCloseCountsWhatWasLeftOpen(t *testing.T) {
 
 	l, lerr := r.Ledger("app")
 	_, pages := r.Pages(t.Context())
-	_, status := r.Status(t.Context())
-	_, check := r.Check(t.Context(), ledger.CheckOptions{})
+	_, status := admin.Status(t.Context(), r)
+	_, check := admin.Check(t.Context(), r, nil)
 	_, open := p.Ledger().Page(t.Context(), "one")
 	_, get := s.Get(t.Context(), []byte("k"))
 	_, txGet := tx.Get(t.Context(), []byte("k"))
@@ -145,13 +146,13 @@ func TestCloseCountsWhatWasLeftOpen(t *testing.T) {
 	var diff, rows, log error
 	for _, diff = range p.Diff(t.Context(), ledger.CommitID{}, ledger.CommitID{}, nil) {
 	}
-	for _, rows = range p.Rows(t.Context(), "") {
+	for _, rows = range admin.Rows(t.Context(), p, "") {
 	}
 	for _, log = range p.Log(t.Context()) {
 	}
 	for i, err := range []error{
 		lerr, pages, status, check, open, get, txGet, commit, up, heads, tags, resolve, restore, it.Err(), diff, rows, log,
-		tx.Put(t.Context(), nil, nil), r.Backup(t.Context(), t.TempDir()), r.BackupTo(t.Context(), io.Discard),
+		tx.Put(t.Context(), nil, nil), admin.Backup(t.Context(), r, t.TempDir()), admin.BackupTo(t.Context(), r, io.Discard),
 		p.Tag(t.Context(), "x", ledger.CommitID{}), p.View(t.Context(), func(*ledger.Snapshot) error { return nil }),
 	} {
 		if !errors.Is(err, ledger.ErrClosed) {

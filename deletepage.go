@@ -14,9 +14,10 @@ import (
 type DeleteOptions struct {
 	// DiscardUnsynced deletes also what only this device has.
 	DiscardUnsynced bool
-	// Everywhere deletes the page for all devices: the bucket says so from now on, CollectCloud
-	// empties it after 30 days, and other devices keep what they have but sync the page no more. A
-	// page with the same name can never again be synced through this bucket. It needs the network.
+	// Everywhere deletes the page for all devices: the bucket says so from now on,
+	// admin.CollectCloud empties it after 30 days, and other devices keep what they have but sync
+	// the page no more. A page with the same name can never again be synced through this bucket. It
+	// needs the network.
 	Everywhere bool
 	// DryRun changes nothing: the result says what would be deleted, and the error why it would
 	// not.
@@ -46,49 +47,10 @@ type DeletedPage struct {
 // the page whole or gone. With DeleteOptions.Everywhere the page need not be here. Errors:
 // ErrNotFound, ErrConflict (*EvictError), ErrReadOnly, ErrClosed, those of the file system and of
 // ctx.
-func (r *Repository) DeletePage(ctx context.Context, page PageRef, o DeleteOptions) (DeletedPage, error) {
-	d := DeletedPage{PageRef: page}
-	err := r.change(ctx, "delete", o.DryRun, func(ctx context.Context) error { return r.deletePage(ctx, &d, o) })
+func (r *Repository) DeletePage(ctx context.Context, page PageRef, o *DeleteOptions) (DeletedPage, error) {
+	d, how := DeletedPage{PageRef: page}, given(o)
+	err := r.change(ctx, "delete", how.DryRun, func(ctx context.Context) error { return r.deletePage(ctx, &d, how) })
 	return d, err
-}
-
-// DeleteLedger deletes all pages of a ledger on this device, as DeletePage does. The first page
-// that is refused ends it; those before are deleted and returned. Errors: as DeletePage;
-// ErrNotFound when it has no page.
-func (r *Repository) DeleteLedger(ctx context.Context, ledger string, o DeleteOptions) ([]DeletedPage, error) {
-	var all []DeletedPage
-	err := r.change(ctx, "delete", o.DryRun, func(ctx context.Context) error {
-		keys, err := r.disk.Pages()
-		if err != nil {
-			return err
-		}
-		away, err := r.pages.Gone(ctx)
-		if err != nil {
-			return err
-		}
-		for _, p := range away {
-			if p.Kind == layout.Evicted {
-				keys = append(keys, p.Page)
-			}
-		}
-		found := false
-		for _, k := range keys {
-			if k.Ledger != ledger {
-				continue
-			}
-			found = true
-			d := DeletedPage{PageRef: refOf(k)}
-			if err := r.deletePage(ctx, &d, o); err != nil {
-				return err
-			}
-			all = append(all, d)
-		}
-		if !found {
-			return fmt.Errorf("ledger %q: %w", ledger, ErrNotFound)
-		}
-		return nil
-	})
-	return all, err
 }
 
 // deletePage deletes a page here and, when that is asked for, for all. Here comes first, as that
@@ -160,7 +122,7 @@ func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOpt
 		return fmt.Errorf("page %s: %w", r.usage.Text(d.PageRef.key()), err)
 	}
 	if res.Bar != reclaim.Free {
-		return &EvictError{d.PageRef, d.Name, EvictBar(res.Bar), res.Reason}
+		return &EvictError{d.PageRef, d.Name, res.Bar, res.Reason}
 	}
 	d.Discarded, d.InCloud = res.Discarded, res.InCloud
 	return nil

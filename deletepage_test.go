@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 func TestDeletePage(t *testing.T) {
@@ -17,14 +18,14 @@ func TestDeletePage(t *testing.T) {
 	ctx := t.Context()
 	at := evictable(t, r, "l", "p", "k", "v")
 	p := page(t, r, "l", "p")
-	_, err := r.DeletePage(ctx, at, ledger.DeleteOptions{DiscardUnsynced: true})
+	_, err := r.DeletePage(ctx, at, &ledger.DeleteOptions{DiscardUnsynced: true})
 	wantErr(t, err, ledger.ErrConflict) // it is open
 	put(t, p, "k", "mine")
 	closeIt(t, p)
-	_, err = r.DeletePage(ctx, at, ledger.DeleteOptions{})
+	_, err = r.DeletePage(ctx, at, nil)
 	wantErr(t, err, ledger.ErrConflict)
 	syncAll(t, r)
-	d, err := r.DeletePage(ctx, at, ledger.DeleteOptions{})
+	d, err := r.DeletePage(ctx, at, nil)
 	must(t, err)
 	if !d.InCloud || d.Discarded || d.Bytes == 0 || d.Name != "p" {
 		t.Errorf("%+v", d)
@@ -38,7 +39,7 @@ func TestDeletePage(t *testing.T) {
 	if names := namesHere(t, r); len(names)+len(away) != 0 || has {
 		t.Errorf("%v here, %v away, %t", names, away, has)
 	}
-	_, err = r.DeletePage(ctx, at, ledger.DeleteOptions{})
+	_, err = r.DeletePage(ctx, at, nil)
 	wantErr(t, err, ledger.ErrNotFound)
 	// Who opens it begins with an empty page, offline too, and gets what the bucket has with the
 	// next sync.
@@ -54,14 +55,14 @@ func TestDeletePage(t *testing.T) {
 
 	// One that was evicted.
 	must(t, errorOf(r.Sync(ctx)))
-	_, err = r.Evict(ctx, ledger.EvictOptions{Pages: []ledger.PageRef{at}})
+	_, err = admin.Evict(ctx, r, &admin.EvictOptions{Pages: []ledger.PageRef{at}})
 	must(t, err)
-	all, err := r.DeleteLedger(ctx, "l", ledger.DeleteOptions{})
+	all, err := admin.DeleteLedger(ctx, r, "l", nil)
 	must(t, err)
 	if len(all) != 1 || !all[0].InCloud || all[0].Bytes != 0 {
 		t.Errorf("%+v", all)
 	}
-	_, err = r.DeleteLedger(ctx, "l", ledger.DeleteOptions{})
+	_, err = admin.DeleteLedger(ctx, r, "l", nil)
 	wantErr(t, err, ledger.ErrNotFound)
 	done, err := r.Sync(ctx, at)
 	must(t, err)
@@ -80,12 +81,12 @@ func TestDeleteWithoutACloud(t *testing.T) {
 		put(t, p, "k", "v")
 		closeIt(t, p)
 	}
-	_, err := r.DeleteLedger(t.Context(), "l", ledger.DeleteOptions{})
+	_, err := admin.DeleteLedger(t.Context(), r, "l", nil)
 	wantErr(t, err, ledger.ErrConflict)
 	if len(namesHere(t, r)) != 2 {
 		t.Error("a page is gone")
 	}
-	all, err := r.DeleteLedger(t.Context(), "l", ledger.DeleteOptions{DiscardUnsynced: true})
+	all, err := admin.DeleteLedger(t.Context(), r, "l", &ledger.DeleteOptions{DiscardUnsynced: true})
 	must(t, err)
 	if len(all) != 2 || !all[0].Discarded || all[0].InCloud || len(namesHere(t, r)) != 0 {
 		t.Errorf("%+v", all)
@@ -112,12 +113,12 @@ func TestDeletedPageStaysDeleted(t *testing.T) {
 	w := newCloudWorld(t)
 	r := w.device(w.options())
 	at := evictable(t, r, "l", "p", "k", "v")
-	_, err := r.DeletePage(t.Context(), at, ledger.DeleteOptions{})
+	_, err := r.DeletePage(t.Context(), at, nil)
 	must(t, err)
 	p := page(t, r, "l", "p")
 	put(t, p, "k", "w")
 	closeIt(t, p)
-	d, err := r.DeletePage(t.Context(), at, ledger.DeleteOptions{DiscardUnsynced: true})
+	d, err := r.DeletePage(t.Context(), at, &ledger.DeleteOptions{DiscardUnsynced: true})
 	must(t, err)
 	if d.InCloud || !d.Discarded {
 		t.Errorf("%+v", d)
@@ -138,7 +139,7 @@ func TestDeletedBeforeTheCloud(t *testing.T) {
 	p := page(t, r, "l", "p")
 	put(t, p, "k", "mine")
 	closeIt(t, p)
-	_, err := r.DeletePage(t.Context(), at, ledger.DeleteOptions{DiscardUnsynced: true})
+	_, err := r.DeletePage(t.Context(), at, &ledger.DeleteOptions{DiscardUnsynced: true})
 	must(t, err)
 	must(t, errorOf(r.SetCloud(t.Context(), w.cloud())))
 	syncAll(t, r)
@@ -170,7 +171,7 @@ func TestDeletedUntilNamed(t *testing.T) {
 			},
 			"delete": func(rt *rapid.T) {
 				discard := rapid.Bool().Draw(rt, "discard")
-				_, err := r.DeletePage(ctx, at, ledger.DeleteOptions{DiscardUnsynced: discard})
+				_, err := r.DeletePage(ctx, at, &ledger.DeleteOptions{DiscardUnsynced: discard})
 				switch {
 				case err == nil:
 					listed, deleted = false, true
@@ -179,7 +180,7 @@ func TestDeletedUntilNamed(t *testing.T) {
 				}
 			},
 			"evict": func(rt *rapid.T) {
-				_, err := r.Evict(ctx, ledger.EvictOptions{Pages: []ledger.PageRef{at}})
+				_, err := admin.Evict(ctx, r, &admin.EvictOptions{Pages: []ledger.PageRef{at}})
 				if err != nil && !errors.Is(err, ledger.ErrNotFound) && !errors.Is(err, ledger.ErrConflict) {
 					rt.Fatal(err)
 				}
@@ -223,16 +224,18 @@ func TestPagesThatLeaveMeanwhile(t *testing.T) {
 	ctx := t.Context()
 	for name, all := range map[string]func(r *ledger.Repository, first func()) error{
 		"check": func(r *ledger.Repository, first func()) error {
-			_, err := r.Check(ctx, ledger.CheckOptions{Progress: func(ledger.CheckProgress) { first() }})
+			_, err := admin.Check(ctx, r, &admin.CheckOptions{Progress: func(admin.CheckProgress) { first() }})
 			return err
 		},
 		"collect": func(r *ledger.Repository, first func()) error {
-			_, err := r.Collect(ctx, ledger.CollectOptions{Progress: func(ledger.PageCollection) { first() }})
+			_, err := admin.Collect(ctx, r, &admin.CollectOptions{Progress: func(admin.PageCollection) { first() }})
 			return err
 		},
-		"backup": func(r *ledger.Repository, first func()) error { return r.BackupTo(ctx, writerFunc(func() { first() })) },
+		"backup": func(r *ledger.Repository, first func()) error {
+			return admin.BackupTo(ctx, r, writerFunc(func() { first() }))
+		},
 		"compact": func(r *ledger.Repository, first func()) error {
-			_, err := r.Compact(ctx, ledger.CompactOptions{Progress: func(ledger.PageCompaction, int64, int64) { first() }})
+			_, err := admin.Compact(ctx, r, &admin.CompactOptions{Progress: func(admin.PageCompaction, int64, int64) { first() }})
 			return err
 		},
 	} {
@@ -247,13 +250,13 @@ func TestPagesThatLeaveMeanwhile(t *testing.T) {
 			closeIt(t, p)
 		}
 		if name == "compact" {
-			_, err := r.Collect(ctx, ledger.CollectOptions{Retention: &ledger.Retention{Commits: 1}})
+			_, err := admin.Collect(ctx, r, &admin.CollectOptions{Retention: &admin.Retention{Commits: 1}})
 			must(t, err)
 		}
 		deleted := 0
 		err := all(r, sync.OnceFunc(func() {
 			for id := range refs { // the one that is being looked at is open, and stays
-				if _, err := r.DeletePage(ctx, ledger.PageRef{Ledger: "app", ID: id}, ledger.DeleteOptions{DiscardUnsynced: true}); err == nil {
+				if _, err := r.DeletePage(ctx, ledger.PageRef{Ledger: "app", ID: id}, &ledger.DeleteOptions{DiscardUnsynced: true}); err == nil {
 					deleted++
 				}
 			}

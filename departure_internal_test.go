@@ -62,7 +62,7 @@ func (w *evictWorld) wholeOrAway(fs *vfstest.Mem, n int) (away int, err error) {
 			return 0, fmt.Errorf("what is known of %+v is lost", e)
 		}
 	}
-	pages, err := r.herePages(ctx)
+	pages, err := r.pagesHere(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -132,7 +132,7 @@ func TestCrashOfBatch(t *testing.T) {
 	}
 	r, refs := w.devices(vfstest.NewHooked(w.mem, boundary), n)
 	armed.Store(true)
-	_, err := r.Evict(t.Context(), EvictOptions{Pages: refs})
+	_, _, err := admin.Evict(t.Context(), r, false, refs...)
 	armed.Store(false)
 	if err != nil {
 		t.Fatal(err)
@@ -161,17 +161,17 @@ func TestFaultInBatch(t *testing.T) {
 		})
 		r, refs := w.devices(fs, n)
 		armed.Store(true)
-		report, err := r.Evict(t.Context(), EvictOptions{Pages: refs})
+		left, _, err := admin.Evict(t.Context(), r, false, refs...)
 		armed.Store(false)
-		if failed.Load() == (err == nil && len(report.Evicted) == n) {
-			t.Fatalf("operation %d: failed %v, error %v, report %+v", at, failed.Load(), err, report)
+		if failed.Load() == (err == nil && len(left) == n) {
+			t.Fatalf("operation %d: failed %v, error %v, report %+v", at, failed.Load(), err, left)
 		}
-		for _, e := range report.Evicted {
+		for _, e := range left {
 			if where, _, err := r.pages.Where(e.key()); err != nil || where != presence.Away {
 				t.Fatalf("operation %d: reported as evicted and it is in state %v, %v", at, where, err)
 			}
 		}
-		if len(report.Evicted) > 0 && failed.Load() {
+		if len(left) > 0 && failed.Load() {
 			partly++
 		}
 		for i := range n { // in the same process
@@ -213,7 +213,7 @@ func TestBatchesOfOneRepository(t *testing.T) {
 				for i, j := range random.Perm(n) {
 					pages[i] = refs[j]
 				}
-				_, err := r.Evict(t.Context(), EvictOptions{Pages: pages})
+				_, _, err := admin.Evict(t.Context(), r, false, pages...)
 				if _, ok := errors.AsType[*EvictError](err); err != nil && !ok {
 					t.Error(err)
 				}

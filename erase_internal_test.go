@@ -84,8 +84,8 @@ func TestCrashOfErase(t *testing.T) {
 		if err := p.Close(); err != nil {
 			t.Fatal(err)
 		}
-		e, err := r.EraseFromHistory(ctx, ref, []byte("password"), EraseOptions{})
-		if err == nil && e.Commits == 0 {
+		commits, err := admin.Erase(ctx, r, ref, []byte("password"))
+		if err == nil && commits == 0 {
 			finished++
 		}
 		if err != nil && (begun || !errors.Is(err, ErrNotFound)) {
@@ -94,8 +94,8 @@ func TestCrashOfErase(t *testing.T) {
 		if f := has(t, mem, "", secret); f != "" {
 			t.Errorf("after crash %d, and erasing again (%v), %s has it", crashes, err, f)
 		}
-		if report, err := r.Check(ctx, CheckOptions{}); err != nil || !report.OK() {
-			t.Errorf("check: %+v, %v", report, err)
+		if err := admin.Check(ctx, r); err != nil {
+			t.Error(err)
 		}
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -118,7 +118,7 @@ func TestCrashOfErase(t *testing.T) {
 	}
 	ref = PageRef{Ledger: "notes", ID: p.ID()}
 	armed = true
-	if _, err := r.EraseFromHistory(ctx, ref, []byte("password"), EraseOptions{}); err != nil {
+	if _, err := admin.Erase(ctx, r, ref, []byte("password")); err != nil {
 		t.Fatal(err)
 	}
 	armed = false
@@ -155,14 +155,14 @@ func TestErasedBytesAreGone(t *testing.T) {
 		some()
 		put("password", "none")
 		some()
-		if _, err := r.EraseFromHistory(ctx, PageRef{Ledger: "notes", ID: p.ID()}, []byte("password"), EraseOptions{}); err != nil {
+		if _, err := admin.Erase(ctx, r, PageRef{Ledger: "notes", ID: p.ID()}, []byte("password")); err != nil {
 			t.Fatal(err)
 		}
 		if f := has(t, mem, "", secret); f != "" {
 			t.Errorf("seed %d: %s has it", seed, f)
 		}
-		if report, err := r.Check(ctx, CheckOptions{}); err != nil || !report.OK() {
-			t.Errorf("seed %d: check: %+v, %v", seed, report, err)
+		if err := admin.Check(ctx, r); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
 		}
 		if err := errors.Join(p.Close(), r.Close()); err != nil {
 			t.Fatal(err)
@@ -207,7 +207,7 @@ func TestEraseBesideATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	ref := PageRef{Ledger: "notes", ID: p.ID()}
-	_, err = r.EraseFromHistory(ctx, ref, []byte("password"), EraseOptions{})
+	_, err = admin.Erase(ctx, r, ref, []byte("password"))
 	if has(t, mem, "", mark) != "" && !errors.Is(err, ErrConflict) {
 		t.Errorf("the value is still there, and: %v", err)
 	}
@@ -215,8 +215,8 @@ func TestEraseBesideATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err != nil {
-		if e, err := r.EraseFromHistory(ctx, ref, []byte("password"), EraseOptions{}); err != nil || e.Commits != 0 {
-			t.Errorf("%+v, %v", e, err)
+		if commits, err := admin.Erase(ctx, r, ref, []byte("password")); err != nil || commits != 0 {
+			t.Errorf("%+v, %v", commits, err)
 		}
 	}
 	if f := has(t, mem, "", mark); f != "" {

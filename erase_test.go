@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 // holds returns a file below dir that has text in it, "" when none has.
@@ -47,19 +48,19 @@ func TestEraseFromHistory(t *testing.T) {
 	put(t, p, "b", "1")
 	put(t, p, "password", long)
 	put(t, p, "c", "1")
-	_, err := r.EraseFromHistory(ctx, pageRef(p), []byte("a"), ledger.EraseOptions{})
+	_, err := admin.Erase(ctx, r, pageRef(p), []byte("a"), nil)
 	wantErr(t, err, ledger.ErrNotFound)
 	tagged, err := p.Resolve(ctx, "HEAD~1")
 	must(t, err)
 	put(t, p, "password", "none")
 	must(t, p.Tag(ctx, "release", tagged))
-	_, err = r.EraseFromHistory(ctx, pageRef(p), []byte("password"), ledger.EraseOptions{})
+	_, err = admin.Erase(ctx, r, pageRef(p), []byte("password"), nil)
 	if wantErr(t, err, ledger.ErrConflict); !strings.Contains(err.Error(), "release") {
 		t.Error(err)
 	}
 	must(t, p.DeleteTag(ctx, "release"))
 	put(t, p, "d", "1")
-	e, err := r.EraseFromHistory(ctx, pageRef(p), []byte("password"), ledger.EraseOptions{})
+	e, err := admin.Erase(ctx, r, pageRef(p), []byte("password"), nil)
 	must(t, err)
 	if e.Commits != 4 || e.Bytes < int64(len(long))/2 || e.InBucket {
 		t.Errorf("%+v", e)
@@ -92,7 +93,7 @@ func TestEraseFromTheBucket(t *testing.T) {
 	put(t, pa, "k", "3")
 	closeIt(t, pb)
 	syncAll(t, a, b)
-	e, err := a.EraseFromHistory(ctx, pageRef(pa), []byte("password"), ledger.EraseOptions{})
+	e, err := admin.Erase(ctx, a, pageRef(pa), []byte("password"), nil)
 	must(t, err)
 	if e.Commits != 2 || !e.InBucket {
 		t.Errorf("%+v", e)
@@ -106,7 +107,7 @@ func TestEraseFromTheBucket(t *testing.T) {
 		wantContent(t, p, map[string]string{"k": "3", "password": "none"})
 	}
 	now.Advance(31 * 24 * time.Hour)
-	if _, err := a.CollectCloud(ctx, ledger.CloudGCOptions{}); err != nil {
+	if _, err := admin.CollectCloud(ctx, a, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range w.bucket.Names() {
@@ -135,7 +136,7 @@ func TestEraseOnWhoIsBehind(t *testing.T) {
 	defer func() { must(t, kept.Close()) }()
 	put(t, pa, "password", "none")
 	must(t, pa.Sync(ctx))
-	e, err := b.EraseFromHistory(ctx, pageRef(pa), []byte("password"), ledger.EraseOptions{})
+	e, err := admin.Erase(ctx, b, pageRef(pa), []byte("password"), nil)
 	must(t, err)
 	if e.Commits != 1 {
 		t.Errorf("%+v", e)

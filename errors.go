@@ -57,14 +57,14 @@ var (
 	// ErrNoCloud reports that the repository has no cloud; see Repository.SetCloud.
 	ErrNoCloud = base.ErrNoCloud
 	// ErrCloudRolledBack reports a bucket that is in an older state than this device has seen:
-	// something in it was deleted, or it was restored from a copy. See Repository.Reupload. It
+	// something in it was deleted, or it was restored from a copy. See admin.Reupload. It
 	// matches ErrConflict.
 	ErrCloudRolledBack = cloudsync.ErrBucketRolledBack
 	// ErrCloudReplaced reports a bucket with another history than this device has seen. It matches
 	// ErrConflict.
 	ErrCloudReplaced = cloudsync.ErrBucketReplaced
 	// ErrCloudDamaged reports that something in the bucket is missing or damaged without which a
-	// page cannot be synced; the error names it. See Repository.Reupload. It comes with ErrCorrupt,
+	// page cannot be synced; the error names it. See admin.Reupload. It comes with ErrCorrupt,
 	// ErrGone or ErrNotFound.
 	ErrCloudDamaged = cloudsync.ErrBucketDamaged
 	// ErrDeleted reports a page that was deleted for all devices; see DeleteOptions.Everywhere.

@@ -18,6 +18,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/internal/reclaim"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
@@ -186,9 +187,9 @@ func openBeforeEviction(t *testing.T) {
 		}()
 		synctest.Wait() // until the opener waits
 	})
-	report, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}})
-	if e, ok := errors.AsType[*EvictError](err); !ok || e.Bar != EvictOpen || len(report.Evicted) != 0 {
-		t.Errorf("evicted: %+v, %v", report, err)
+	left, _, err := admin.Evict(t.Context(), r, false, ref)
+	if e, ok := errors.AsType[*EvictError](err); !ok || e.Bar != reclaim.InUse || len(left) != 0 {
+		t.Errorf("evicted: %+v, %v", left, err)
 	}
 	w.bucket.SetBefore(func(bucket.Op, string) error { return errDeath })
 	if err := <-opened; err != nil {
@@ -232,7 +233,7 @@ func openAfterEviction(t *testing.T, at string) {
 			synctest.Wait() // until somebody waits
 		}
 	})
-	if _, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}}); err != nil {
+	if _, _, err := admin.Evict(t.Context(), r, false, ref); err != nil {
 		t.Error(err)
 	}
 	fetched.Wait()
@@ -282,13 +283,13 @@ func TestOpenAndEvictAtRandom(t *testing.T) {
 				done = true
 			default:
 			}
-			report, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}})
+			left, _, err := admin.Evict(t.Context(), r, false, ref)
 			if _, ok := errors.AsType[*EvictError](err); err != nil && !ok {
 				t.Error(err)
 			}
 			where, _, err := r.pages.Where(ref.key())
 			fail(err)
-			evicted = done && (len(report.Evicted) > 0 || where == presence.Away)
+			evicted = done && (len(left) > 0 || where == presence.Away)
 		}
 		<-wrote
 	}
@@ -326,7 +327,7 @@ func TestCrashOfEviction(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		pages, err := r.herePages(ctx)
+		pages, err := r.pagesHere(ctx)
 		if err != nil {
 			return err
 		}
@@ -370,7 +371,7 @@ func TestCrashOfEviction(t *testing.T) {
 	r, ref := w.device(vfstest.NewHooked(w.mem, boundary))
 	for range 2 {
 		armed = true
-		_, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}})
+		_, _, err := admin.Evict(t.Context(), r, false, ref)
 		armed = false
 		if err != nil {
 			t.Fatal(err)
@@ -409,7 +410,7 @@ func TestDeathDuringEviction(t *testing.T) {
 		})
 		r, ref := w.device(fs)
 		armed = true
-		_, evictErr := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}})
+		_, _, evictErr := admin.Evict(t.Context(), r, false, ref)
 		var openErr error
 		if evictErr == nil {
 			var p *Page
@@ -461,7 +462,7 @@ func TestPageComesWhileItsCloudIsLeft(t *testing.T) {
 	w := newEvictWorld(t)
 	fs := vfstest.NewMem()
 	r, ref := w.device(fs)
-	if _, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}}); err != nil {
+	if _, _, err := admin.Evict(t.Context(), r, false, ref); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Close(); err != nil {

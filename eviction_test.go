@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 )
 
@@ -31,7 +32,7 @@ func evictable(t testing.TB, r *ledger.Repository, ledgerName, name string, pair
 	return ref(p)
 }
 
-func wantKept(t testing.TB, err error, report ledger.EvictReport, bar ledger.EvictBar) {
+func wantKept(t testing.TB, err error, report admin.EvictReport, bar admin.EvictBar) {
 	t.Helper()
 	e, ok := errors.AsType[*ledger.EvictError](err)
 	if !ok || e.Bar != bar || e.Reason == "" || !errors.Is(err, ledger.ErrConflict) {
@@ -67,14 +68,14 @@ func TestEvictAndComeBack(t *testing.T) {
 	r := w.device(w.options())
 	long := string(pseudo(1, 300000))
 	at := evictable(t, r, "notes", "inbox", "a", "1", "long", long)
-	evict := ledger.EvictOptions{Pages: []ledger.PageRef{at}, DryRun: true}
-	dry, err := r.Evict(t.Context(), evict)
+	evict := admin.EvictOptions{Pages: []ledger.PageRef{at}, DryRun: true}
+	dry, err := admin.Evict(t.Context(), r, &evict)
 	must(t, err)
 	if len(dry.Evicted) != 1 || dry.FreedBytes < 300000 || len(namesHere(t, r)) != 1 {
 		t.Errorf("dry run: %+v", dry)
 	}
 	evict.DryRun = false
-	report, err := r.Evict(t.Context(), evict)
+	report, err := admin.Evict(t.Context(), r, &evict)
 	must(t, err)
 	if diff := cmp.Diff(dry, report); diff != "" {
 		t.Errorf("not what the dry run said (-dry +run):\n%s", diff)
@@ -86,8 +87,8 @@ func TestEvictAndComeBack(t *testing.T) {
 	if len(away) != 1 || away[0].Name != "inbox" || away[0].PageRef != at || away[0].EvictedBytes != report.FreedBytes || away[0].EvictedAt.IsZero() {
 		t.Errorf("evicted pages %+v", away)
 	}
-	report, err = r.Evict(t.Context(), evict)
-	wantKept(t, err, report, ledger.EvictAway)
+	report, err = admin.Evict(t.Context(), r, &evict)
+	wantKept(t, err, report, admin.EvictAway)
 
 	syncAll(t, r) // does not bring it back
 	if names := namesHere(t, r); len(names) != 0 {
@@ -113,7 +114,7 @@ func TestEvictAndComeBack(t *testing.T) {
 	checkClean(t, r)
 	// By name, and by a Sync that names it.
 	for range 2 {
-		_, err = r.Evict(t.Context(), evict)
+		_, err = admin.Evict(t.Context(), r, &evict)
 		must(t, err)
 		done, err := r.Sync(t.Context(), at)
 		must(t, err)
@@ -128,25 +129,25 @@ func TestEvictRefuses(t *testing.T) {
 	w := newCloudWorld(t)
 	r := w.device(w.options())
 	ctx := t.Context()
-	evict := func(o ledger.EvictOptions, refs ...ledger.PageRef) (ledger.EvictReport, error) {
+	evict := func(o admin.EvictOptions, refs ...ledger.PageRef) (admin.EvictReport, error) {
 		o.Pages = refs
-		return r.Evict(ctx, o)
+		return admin.Evict(ctx, r, &o)
 	}
 	p := page(t, r, "l", "p")
 	put(t, p, "k", "v")
-	report, err := evict(ledger.EvictOptions{}, ref(p))
-	wantKept(t, err, report, ledger.EvictOpen)
-	report, err = evict(ledger.EvictOptions{DiscardUnsynced: true}, ref(p))
-	wantKept(t, err, report, ledger.EvictOpen)
+	report, err := evict(admin.EvictOptions{}, ref(p))
+	wantKept(t, err, report, admin.EvictOpen)
+	report, err = evict(admin.EvictOptions{DiscardUnsynced: true}, ref(p))
+	wantKept(t, err, report, admin.EvictOpen)
 	closeIt(t, p)
-	report, err = evict(ledger.EvictOptions{}, ref(p))
-	wantKept(t, err, report, ledger.EvictUnsynced)
-	if ledger.EvictUnsynced.Discardable() != true || ledger.EvictOpen.Discardable() {
+	report, err = evict(admin.EvictOptions{}, ref(p))
+	wantKept(t, err, report, admin.EvictUnsynced)
+	if admin.EvictUnsynced.Discardable() != true || admin.EvictOpen.Discardable() {
 		t.Error("discardable")
 	}
 	must(t, r.UnsetCloud(ctx))
-	report, err = evict(ledger.EvictOptions{}, ref(p))
-	wantKept(t, err, report, ledger.EvictNoCloud)
+	report, err = evict(admin.EvictOptions{}, ref(p))
+	wantKept(t, err, report, admin.EvictNoCloud)
 	_, err = r.SetCloud(ctx, w.cloud())
 	must(t, err)
 	syncAll(t, r)
@@ -154,25 +155,25 @@ func TestEvictRefuses(t *testing.T) {
 	p = page(t, r, "l", "p")
 	must(t, p.Tag(ctx, "mine", ledger.CommitID{}))
 	closeIt(t, p)
-	report, err = evict(ledger.EvictOptions{}, ref(p))
-	wantKept(t, err, report, ledger.EvictUnsynced)
+	report, err = evict(admin.EvictOptions{}, ref(p))
+	wantKept(t, err, report, admin.EvictUnsynced)
 	syncAll(t, r)
 
 	w.offline(true)
-	report, err = evict(ledger.EvictOptions{}, ref(p))
-	wantKept(t, err, report, ledger.EvictUnproved)
+	report, err = evict(admin.EvictOptions{}, ref(p))
+	wantKept(t, err, report, admin.EvictUnproved)
 	w.offline(false)
 
-	_, err = evict(ledger.EvictOptions{}, ledger.PageRef{Ledger: "l"})
+	_, err = evict(admin.EvictOptions{}, ledger.PageRef{Ledger: "l"})
 	wantErr(t, err, ledger.ErrNotFound)
-	for _, o := range []ledger.EvictOptions{{}, {FreeBytes: -1}, {OlderThan: -1}, {FreeBytes: 1, DiscardUnsynced: true}, {Values: true, DiscardUnsynced: true, Pages: []ledger.PageRef{ref(p)}}} {
-		_, err = r.Evict(ctx, o)
+	for _, o := range []admin.EvictOptions{{}, {FreeBytes: -1}, {OlderThan: -1}, {FreeBytes: 1, DiscardUnsynced: true}, {Values: true, DiscardUnsynced: true, Pages: []ledger.PageRef{ref(p)}}} {
+		_, err = admin.Evict(ctx, r, &o)
 		wantErr(t, err, ledger.ErrInvalid)
 	}
 	if len(namesHere(t, r)) != 1 {
 		t.Error("the page is gone")
 	}
-	_, err = evict(ledger.EvictOptions{}, ref(p))
+	_, err = evict(admin.EvictOptions{}, ref(p))
 	must(t, err)
 	p = page(t, r, "l", "p")
 	if tags, err := p.Tags(ctx); err != nil || len(tags) != 1 {
@@ -192,7 +193,7 @@ func TestEvictDiscards(t *testing.T) {
 	never := page(t, r, "l", "never")
 	put(t, never, "k", "v")
 	closeIt(t, never)
-	report, err := r.Evict(t.Context(), ledger.EvictOptions{Pages: []ledger.PageRef{at, ref(never)}, DiscardUnsynced: true})
+	report, err := admin.Evict(t.Context(), r, &admin.EvictOptions{Pages: []ledger.PageRef{at, ref(never)}, DiscardUnsynced: true})
 	must(t, err)
 	if len(report.Evicted) != 2 || !report.Evicted[0].Discarded || !report.Evicted[1].Discarded {
 		t.Errorf("%+v", report)
@@ -207,18 +208,18 @@ func TestEvictBlank(t *testing.T) {
 	r := open(t, t.TempDir(), nil)
 	blank := page(t, r, "l", "blank")
 	closeIt(t, blank)
-	_, err := r.Evict(t.Context(), ledger.EvictOptions{Pages: []ledger.PageRef{ref(blank)}})
-	if e, ok := errors.AsType[*ledger.EvictError](err); !ok || e.Bar != ledger.EvictBlank {
+	_, err := admin.Evict(t.Context(), r, &admin.EvictOptions{Pages: []ledger.PageRef{ref(blank)}})
+	if e, ok := errors.AsType[*ledger.EvictError](err); !ok || e.Bar != admin.EvictBlank {
 		t.Errorf("evicted with %v", err)
 	}
-	if kept, err := r.Evict(t.Context(), ledger.EvictOptions{FreeBytes: 1 << 40}); err != nil || len(kept.Evicted) != 0 {
+	if kept, err := admin.Evict(t.Context(), r, &admin.EvictOptions{FreeBytes: 1 << 40}); err != nil || len(kept.Evicted) != 0 {
 		t.Errorf("evicted %+v, %v", kept, err)
 	}
 	emptied := page(t, r, "l", "emptied")
 	put(t, emptied, "k", "v")
 	update(t, emptied, func(tx *ledger.Tx) error { return tx.Delete(t.Context(), []byte("k")) })
 	closeIt(t, emptied)
-	report, err := r.Evict(t.Context(), ledger.EvictOptions{FreeBytes: 1 << 40, Blank: true})
+	report, err := admin.Evict(t.Context(), r, &admin.EvictOptions{FreeBytes: 1 << 40, Blank: true})
 	must(t, err)
 	if len(report.Evicted) != 1 || report.Evicted[0].Name != "blank" || len(report.Kept) != 1 {
 		t.Errorf("%+v", report)
@@ -243,26 +244,26 @@ func TestEvictLeastRecent(t *testing.T) {
 		step(time.Hour)
 	}
 	closeIt(t, page(t, r, "l", "1")) // used again
-	for _, err := range []error{errorOf(r.Usage(t.Context())), errorOf(r.Status(t.Context())), errorOf(r.Sync(t.Context()))} {
+	for _, err := range []error{errorOf(admin.Usage(t.Context(), r)), errorOf(admin.Status(t.Context(), r)), errorOf(r.Sync(t.Context()))} {
 		must(t, err) // are no use of any page
 	}
 	step(30 * time.Minute)
-	evicted := func(o ledger.EvictOptions) (names []string) {
+	evicted := func(o admin.EvictOptions) (names []string) {
 		t.Helper()
-		report, err := r.Evict(t.Context(), o)
+		report, err := admin.Evict(t.Context(), r, &o)
 		must(t, err)
 		for _, e := range report.Evicted {
 			names = append(names, e.Name)
 		}
 		return names
 	}
-	if got := evicted(ledger.EvictOptions{OlderThan: 3 * time.Hour, DryRun: true}); !cmp.Equal(got, []string{"0", "2"}) {
+	if got := evicted(admin.EvictOptions{OlderThan: 3 * time.Hour, DryRun: true}); !cmp.Equal(got, []string{"0", "2"}) {
 		t.Errorf("older than 3 hours: %v", got)
 	}
-	if got := evicted(ledger.EvictOptions{FreeBytes: 60000}); !cmp.Equal(got, []string{"0", "2"}) {
+	if got := evicted(admin.EvictOptions{FreeBytes: 60000}); !cmp.Equal(got, []string{"0", "2"}) {
 		t.Errorf("60000 bytes: %v", got)
 	}
-	if got := evicted(ledger.EvictOptions{OlderThan: time.Hour}); !cmp.Equal(got, []string{"3", "4"}) {
+	if got := evicted(admin.EvictOptions{OlderThan: time.Hour}); !cmp.Equal(got, []string{"3", "4"}) {
 		t.Errorf("older than an hour: %v", got)
 	}
 	if names := namesHere(t, r); !cmp.Equal(names, []string{"l/1"}) {
@@ -278,7 +279,7 @@ func TestEvictedNeedsTheCloud(t *testing.T) {
 	r := w.device(w.options())
 	ctx := t.Context()
 	at := evictable(t, r, "l", "p", "k", "v")
-	_, err := r.Evict(ctx, ledger.EvictOptions{Pages: []ledger.PageRef{at}})
+	_, err := admin.Evict(ctx, r, &admin.EvictOptions{Pages: []ledger.PageRef{at}})
 	must(t, err)
 	l, err := r.Ledger("l")
 	must(t, err)
@@ -319,7 +320,7 @@ func TestEvictedFromARolledBackBucket(t *testing.T) {
 	w := newCloudWorld(t)
 	r := w.device(w.options())
 	at := evictable(t, r, "l", "p", "k", "v")
-	_, err := r.Evict(t.Context(), ledger.EvictOptions{Pages: []ledger.PageRef{at}})
+	_, err := admin.Evict(t.Context(), r, &admin.EvictOptions{Pages: []ledger.PageRef{at}})
 	must(t, err)
 	l, err := r.Ledger("l")
 	must(t, err)
@@ -347,21 +348,21 @@ func TestEvictValues(t *testing.T) {
 	put(t, p, "long", long)
 	must(t, p.Sync(t.Context()))
 	put(t, p, "other", other)
-	o := ledger.EvictOptions{Pages: []ledger.PageRef{ref(p)}, Values: true, DryRun: true}
-	dry, err := r.Evict(t.Context(), o)
+	o := admin.EvictOptions{Pages: []ledger.PageRef{ref(p)}, Values: true, DryRun: true}
+	dry, err := admin.Evict(t.Context(), r, &o)
 	must(t, err)
 	o.DryRun = false
-	report, err := r.Evict(t.Context(), o)
+	report, err := admin.Evict(t.Context(), r, &o)
 	must(t, err)
 	if report.FreedBytes < 390000 || report.FreedBytes > 410000 || dry.FreedBytes < report.FreedBytes*9/10 || dry.FreedBytes > report.FreedBytes*11/10 {
 		t.Errorf("%d bytes were dropped, %d of a dry run", report.FreedBytes, dry.FreedBytes)
 	}
-	if again, err := r.Evict(t.Context(), o); err != nil || again.FreedBytes != 0 {
+	if again, err := admin.Evict(t.Context(), r, &o); err != nil || again.FreedBytes != 0 {
 		t.Errorf("again: %+v, %v", again, err)
 	}
 	o.KeepBytes = 1
-	for _, bad := range []ledger.EvictOptions{{Values: true, KeepBytes: -1}, {KeepBytes: 1, FreeBytes: 1}} {
-		_, err := r.Evict(t.Context(), bad)
+	for _, bad := range []admin.EvictOptions{{Values: true, KeepBytes: -1}, {KeepBytes: 1, FreeBytes: 1}} {
+		_, err := admin.Evict(t.Context(), r, &bad)
 		wantErr(t, err, ledger.ErrInvalid)
 	}
 	w.offline(true)
@@ -377,25 +378,25 @@ func TestEvictValues(t *testing.T) {
 	wantContent(t, p, map[string]string{"long": long, "other": other})
 	must(t, p.Sync(t.Context()))
 	o.KeepBytes = 600000
-	report, err = r.Evict(t.Context(), o)
+	report, err = admin.Evict(t.Context(), r, &o)
 	if must(t, err); report.FreedBytes != 0 {
 		t.Errorf("%d bytes were dropped of what was to be kept", report.FreedBytes)
 	}
 	o.KeepBytes = 300000
-	report, err = r.Evict(t.Context(), o)
+	report, err = admin.Evict(t.Context(), r, &o)
 	if must(t, err); report.FreedBytes < 290000 || report.FreedBytes > 300000+64<<10 { // pieces are dropped whole
 		t.Errorf("%d bytes were dropped", report.FreedBytes)
 	}
 	o.KeepBytes = 0
 	w.offline(true)
-	_, err = r.Evict(t.Context(), o)
-	if e, ok := errors.AsType[*ledger.EvictError](err); !ok || e.Bar != ledger.EvictUnproved {
+	_, err = admin.Evict(t.Context(), r, &o)
+	if e, ok := errors.AsType[*ledger.EvictError](err); !ok || e.Bar != admin.EvictUnproved {
 		t.Errorf("without a network: %v", err)
 	}
 	w.offline(false)
 	must(t, r.UnsetCloud(t.Context()))
-	report, err = r.Evict(t.Context(), o)
-	wantKept(t, err, report, ledger.EvictNoCloud)
+	report, err = admin.Evict(t.Context(), r, &o)
+	wantKept(t, err, report, admin.EvictNoCloud)
 }
 
 func TestQuota(t *testing.T) {
@@ -420,7 +421,7 @@ func TestUsageReport(t *testing.T) {
 	w := newCloudWorld(t)
 	r := w.device(w.options())
 	at := evictable(t, r, "l", "away", "k", "v")
-	_, err := r.Evict(t.Context(), ledger.EvictOptions{Pages: []ledger.PageRef{at}})
+	_, err := admin.Evict(t.Context(), r, &admin.EvictOptions{Pages: []ledger.PageRef{at}})
 	must(t, err)
 	evictable(t, r, "l", "synced", "k", string(pseudo(1, 100000)))
 	p := page(t, r, "l", "unsynced")
@@ -428,12 +429,12 @@ func TestUsageReport(t *testing.T) {
 	must(t, p.Tag(t.Context(), "t", ledger.CommitID{}))
 	closeIt(t, p)
 	opened := page(t, r, "m", "open")
-	u, err := r.Usage(t.Context())
+	u, err := admin.Usage(t.Context(), r)
 	must(t, err)
-	got := map[string]ledger.EvictBar{}
+	got := map[string]admin.EvictBar{}
 	for _, p := range u.Pages {
 		got[p.Name] = p.Bar
-		if p.Err != nil || (p.Reason == "") != (p.Bar == ledger.EvictFree) {
+		if p.Err != nil || (p.Reason == "") != (p.Bar == admin.EvictFree) {
 			t.Errorf("%+v", p)
 		}
 		switch p.Name {
@@ -450,7 +451,7 @@ func TestUsageReport(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	want := map[string]ledger.EvictBar{"away": ledger.EvictAway, "synced": ledger.EvictFree, "unsynced": ledger.EvictUnsynced, "open": ledger.EvictOpen}
+	want := map[string]admin.EvictBar{"away": admin.EvictAway, "synced": admin.EvictFree, "unsynced": admin.EvictUnsynced, "open": admin.EvictOpen}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("bars (-want +got):\n%s", diff)
 	}
@@ -475,7 +476,7 @@ func BenchmarkEvict1000(b *testing.B) {
 			evictable(b, r, "l", fmt.Sprint(i), "k", "v")
 		}
 		b.StartTimer()
-		report, err := r.Evict(b.Context(), ledger.EvictOptions{FreeBytes: 1 << 40})
+		report, err := admin.Evict(b.Context(), r, &admin.EvictOptions{FreeBytes: 1 << 40})
 		b.StopTimer()
 		must(b, err)
 		if len(report.Evicted) != 1000 {
@@ -543,7 +544,7 @@ func TestValuesGoByThemselves(t *testing.T) {
 			}
 			must(t, p.Sync(t.Context()))
 			values := func() (held, size int64) {
-				u, err := r.Usage(t.Context())
+				u, err := admin.Usage(t.Context(), r)
 				must(t, err)
 				return u.Kinds.Values, u.SizeBytes
 			}
@@ -561,10 +562,10 @@ func TestValuesGoByThemselves(t *testing.T) {
 
 // TestBarsHaveWords: each bar has words of its own.
 func TestBarsHaveWords(t *testing.T) {
-	for bar, want := range map[ledger.EvictBar]string{
-		ledger.EvictFree: "none", ledger.EvictOpen: "open", ledger.EvictNoCloud: "no cloud", ledger.EvictUnsynced: "unsynced",
-		ledger.EvictOtherCloud: "other cloud", ledger.EvictDamaged: "damaged", ledger.EvictAway: "in the cloud only",
-		ledger.EvictUnproved: "cloud out of reach", ledger.EvictBlank: "blank", ledger.EvictBlank + 1: "bar 9",
+	for bar, want := range map[admin.EvictBar]string{
+		admin.EvictFree: "none", admin.EvictOpen: "open", admin.EvictNoCloud: "no cloud", admin.EvictUnsynced: "unsynced",
+		admin.EvictOtherCloud: "other cloud", admin.EvictDamaged: "damaged", admin.EvictAway: "in the cloud only",
+		admin.EvictUnproved: "cloud out of reach", admin.EvictBlank: "blank", admin.EvictBlank + 1: "bar 9",
 	} {
 		if got := bar.String(); got != want {
 			t.Errorf("bar %d is %q, want %q", uint8(bar), got, want)

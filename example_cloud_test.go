@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 // Hello with sync. What is put reaches the bucket by itself; Sync is for a program that wants to
@@ -91,7 +92,7 @@ func Example_twoDevices() {
 }
 
 // A page that the cloud has leaves the device, and comes back when it is opened.
-func ExampleRepository_Evict() {
+func Example_evict() {
 	ctx := context.Background()
 	home, err := os.MkdirTemp("", "ledger-example-")
 	check(err)
@@ -107,7 +108,7 @@ func ExampleRepository_Evict() {
 	ref := ledger.PageRef{Ledger: "notes", ID: page.ID()}
 	check(page.Close())
 
-	_, err = repo.Evict(ctx, ledger.EvictOptions{Pages: []ledger.PageRef{ref}})
+	_, err = admin.Evict(ctx, repo, &admin.EvictOptions{Pages: []ledger.PageRef{ref}})
 	check(err)
 	infos, err := repo.Pages(ctx)
 	check(err)

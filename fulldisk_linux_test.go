@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 // fullDisk names the directory of a small file system of its own, for a process of this test.
@@ -123,9 +124,9 @@ func testFullDisk(t *testing.T, values, size, commits int) {
 		}
 	}
 	check()
-	collected, err := r.Collect(ctx, ledger.CollectOptions{Retention: &ledger.Retention{Commits: 1}})
+	collected, err := admin.Collect(ctx, r, &admin.CollectOptions{Retention: &admin.Retention{Commits: 1}})
 	must(t, err)
-	compacted, err := r.Compact(ctx, ledger.CompactOptions{})
+	compacted, err := admin.Compact(ctx, r, nil)
 	must(t, err)
 	t.Logf("collected %+v, compacted %+v", collected, compacted)
 	if after := pageFiles(t, dir); after > before*7/10 {
@@ -138,7 +139,7 @@ func testFullDisk(t *testing.T, values, size, commits int) {
 	r = open(t, dir, nil)
 	p = page(t, r, "notes", "inbox")
 	check()
-	report, err := r.Check(ctx, ledger.CheckOptions{})
+	report, err := admin.Check(ctx, r, nil)
 	must(t, err)
 	if !report.OK() {
 		t.Errorf("check: %+v", report)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 // TestHistoryThatWasGivenUp asks a page with a shallow history for what is left, and for what is
@@ -25,7 +26,7 @@ func TestHistoryThatWasGivenUp(t *testing.T) {
 		ids = append(ids, put(t, p, kv...))
 	}
 	must(t, p.Tag(ctx, "release", ids[0]))
-	if _, err := r.Collect(ctx, ledger.CollectOptions{Retention: &ledger.Retention{Commits: 2}}); err != nil {
+	if _, err := admin.Collect(ctx, r, &admin.CollectOptions{Retention: &admin.Retention{Commits: 2}}); err != nil {
 		t.Fatal(err)
 	}
 	var log []ledger.CommitID
@@ -103,19 +104,19 @@ func TestRetentionOfTheBucket(t *testing.T) {
 		}
 		return n
 	}
-	last := ledger.CollectOptions{Retention: &ledger.Retention{Commits: 1}}
+	last := admin.CollectOptions{Retention: &admin.Retention{Commits: 1}}
 	dry := last
 	dry.DryRun = true
-	got, err := a.Collect(ctx, dry)
+	got, err := admin.Collect(ctx, a, &dry)
 	must(t, err)
 	if got[0].Pruned < 9 || !got[0].InBucket || length(pa) != 12 {
 		t.Errorf("dry run: %+v, %d commits", got[0], length(pa))
 	}
 	w.offline(true)
-	_, err = a.Collect(ctx, last)
+	_, err = admin.Collect(ctx, a, &last)
 	wantErr(t, err, ledger.ErrNetwork)
 	w.offline(false)
-	got, err = a.Collect(ctx, last)
+	got, err = admin.Collect(ctx, a, &last)
 	must(t, err)
 	if got[0].Pruned < 9 || !got[0].InBucket || length(pa) > 3 {
 		t.Errorf("%+v, %d commits", got[0], length(pa))
@@ -123,7 +124,7 @@ func TestRetentionOfTheBucket(t *testing.T) {
 	put(t, pb, "own", "1")
 	put(t, pb, "own", "2")
 	w.offline(true)
-	got, err = b.Collect(ctx, ledger.CollectOptions{})
+	got, err = admin.Collect(ctx, b, nil)
 	must(t, err)
 	if got[0].Pruned != 0 || length(pb) < 14 {
 		t.Errorf("before it has come: %+v, %d commits", got[0], length(pb))
@@ -136,7 +137,7 @@ func TestRetentionOfTheBucket(t *testing.T) {
 	}
 	syncAll(t, b, a)
 	wantContent(t, pa, map[string]string{"n": string(key(9)), "m": "1", "own": "3"})
-	reports, err := a.CollectCloud(ctx, ledger.CloudGCOptions{})
+	reports, err := admin.CollectCloud(ctx, a, nil)
 	must(t, err)
 	if len(reports) != 1 || reports[0].Commits == 0 || !reports[0].Cut || reports[0].WaitingObjects == 0 {
 		t.Errorf("%+v", reports)
@@ -171,22 +172,22 @@ func TestDeletePageEverywhere(t *testing.T) {
 	p := page(t, a, "l", "one")
 	put(t, p, "k", "only here")
 	closeIt(t, p)
-	_, err := a.DeletePage(ctx, refs["one"], everywhere)
+	_, err := a.DeletePage(ctx, refs["one"], &everywhere)
 	wantErr(t, err, ledger.ErrConflict)
 	must(t, errorOf(a.Sync(ctx)))
 	w.offline(true)
-	_, err = a.DeletePage(ctx, refs["one"], everywhere)
+	_, err = a.DeletePage(ctx, refs["one"], &everywhere)
 	wantErr(t, err, ledger.ErrNetwork)
 	w.offline(false)
-	d, err := a.DeletePage(ctx, refs["one"], everywhere)
+	d, err := a.DeletePage(ctx, refs["one"], &everywhere)
 	must(t, err)
 	if !d.Everywhere || d.InCloud || d.Bytes == 0 {
 		t.Errorf("%+v", d)
 	}
-	if d, err = a.DeletePage(ctx, refs["one"], everywhere); err != nil || !d.Everywhere {
+	if d, err = a.DeletePage(ctx, refs["one"], &everywhere); err != nil || !d.Everywhere {
 		t.Errorf("once more: %+v, %v", d, err)
 	}
-	_, err = a.DeletePage(ctx, ledger.PageRef{Ledger: "l", ID: ledger.PageID{7}}, everywhere)
+	_, err = a.DeletePage(ctx, ledger.PageRef{Ledger: "l", ID: ledger.PageID{7}}, &everywhere)
 	wantErr(t, err, ledger.ErrNotFound)
 	done, err := a.Sync(ctx)
 	must(t, err)
@@ -194,7 +195,7 @@ func TestDeletePageEverywhere(t *testing.T) {
 		t.Errorf("%d pages are synced", len(done))
 	}
 	c := w.device(w.options())
-	d, err = c.DeletePage(ctx, refs["two"], everywhere) // it never was there
+	d, err = c.DeletePage(ctx, refs["two"], &everywhere) // it never was there
 	must(t, err)
 	if !d.Everywhere || d.Name != "two" {
 		t.Errorf("%+v", d)
@@ -202,16 +203,16 @@ func TestDeletePageEverywhere(t *testing.T) {
 	if names := namesHere(t, b); len(names) != 2 {
 		t.Errorf("the other device has %v", names)
 	}
-	_, err = a.DeletePage(ctx, refs["two"], ledger.DeleteOptions{DiscardUnsynced: true})
+	_, err = a.DeletePage(ctx, refs["two"], &ledger.DeleteOptions{DiscardUnsynced: true})
 	must(t, err)
 	wantErr(t, errorOf(b.Sync(ctx, refs["one"])), ledger.ErrDeleted)
 	objects := len(w.bucket.Names())
-	reports, err := a.CollectCloud(ctx, ledger.CloudGCOptions{})
+	reports, err := admin.CollectCloud(ctx, a, nil)
 	if err != nil || len(w.bucket.Names()) != objects {
 		t.Errorf("%+v, %v", reports, err)
 	}
 	now.Advance(31 * 24 * time.Hour)
-	if _, err = a.CollectCloud(ctx, ledger.CloudGCOptions{}); err != nil {
+	if _, err = admin.CollectCloud(ctx, a, nil); err != nil {
 		t.Error(err)
 	}
 	for _, n := range w.bucket.Names() {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 // testContext is for what runs outside a test.
@@ -139,7 +140,7 @@ func wantErr(t testing.TB, err, want error) {
 
 func checkClean(t testing.TB, r *ledger.Repository) {
 	t.Helper()
-	report, err := r.Check(context.Background(), ledger.CheckOptions{})
+	report, err := admin.Check(context.Background(), r, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 // steppedClock is a time that moves only when told.
@@ -123,7 +124,7 @@ func TestTimestampsAndTheClock(t *testing.T) {
 	p := memoryPage(t, ledger.Options{Now: c.Now})
 	ahead := func() time.Duration {
 		t.Helper()
-		st, err := p.Ledger().Repository().Status(t.Context())
+		st, err := admin.Status(t.Context(), p.Ledger().Repository())
 		must(t, err)
 		return st.Pages[0].Ahead
 	}
@@ -252,13 +253,13 @@ func TestInspect(t *testing.T) {
 		}
 		return tx.PutPriority(t.Context(), []byte("long"), pseudo(1, 500_000), ledger.Lazy)
 	})
-	st, err := p.TreeStats(t.Context(), ledger.CommitID{})
+	st, err := admin.Tree(t.Context(), p, ledger.CommitID{})
 	must(t, err)
 	if st.Entries != 501 || st.InlineEntries != 500 || st.ValueBytes != 500_000 || st.LazyEntries != 1 || st.Depth < 2 || st.InlineBytes != 2500 {
 		t.Errorf("%+v", st)
 	}
 	nodes, entries := int64(0), 0
-	for n, err := range p.Nodes(t.Context(), ledger.CommitID{}) {
+	for n, err := range admin.Nodes(t.Context(), p, ledger.CommitID{}) {
 		must(t, err)
 		nodes++
 		entries += n.Entries
@@ -268,7 +269,7 @@ func TestInspect(t *testing.T) {
 	}
 	must(t, p.View(t.Context(), func(s *ledger.Snapshot) error {
 		var sum int64
-		for piece, err := range s.Pieces(t.Context(), []byte("long")) {
+		for piece, err := range admin.Pieces(t.Context(), s, []byte("long")) {
 			must(t, err)
 			if piece.Kind == "chunk" {
 				sum += piece.Size
@@ -280,14 +281,14 @@ func TestInspect(t *testing.T) {
 		return nil
 	}))
 	rows := map[string]int{}
-	for r, err := range p.Rows(t.Context(), "") {
+	for r, err := range admin.Rows(t.Context(), p, "") {
 		must(t, err)
 		rows[strings.SplitN(r.Key, "/", 2)[0]]++
 	}
 	if rows["commits"] == 0 || rows["objects"] == 0 || rows["heads"] != 1 {
 		t.Errorf("rows %v", rows)
 	}
-	for _, err := range p.Rows(t.Context(), "nonsense") {
+	for _, err := range admin.Rows(t.Context(), p, "nonsense") {
 		wantErr(t, err, ledger.ErrNotFound)
 	}
 }

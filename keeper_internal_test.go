@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+
+	"github.com/ledgerd/ledger/internal/reclaim"
 )
 
 func keep(t *testing.T, r *Repository, ref PageRef) *Page {
@@ -37,31 +39,28 @@ func TestKeptPageGivesWay(t *testing.T) {
 	r, ref := w.device(w.mem)
 	ctx := t.Context()
 	k := keep(t, r, ref)
-	u, err := r.Usage(ctx)
-	if err != nil || len(u.Pages) != 1 || u.Pages[0].State == PageOpen || u.Pages[0].Bar != EvictFree || u.Pages[0].LastClosed.IsZero() {
-		t.Errorf("usage %+v, %v", u.Pages, err)
+	u, _, err := admin.Usage(ctx, r)
+	if err != nil || len(u) != 1 || u[0].State == PageOpen || u[0].Bar != reclaim.Free || u[0].LastClosed.IsZero() {
+		t.Errorf("usage %+v, %v", u, err)
 	}
-	named := EvictOptions{Pages: []PageRef{ref}}
-	dry := named
-	dry.DryRun = true
-	if report, err := r.Evict(ctx, dry); err != nil || len(report.Evicted) != 1 {
-		t.Errorf("dry run: %+v, %v", report, err)
+	if left, _, err := admin.Evict(ctx, r, true, ref); err != nil || len(left) != 1 {
+		t.Errorf("dry run: %+v, %v", left, err)
 	}
 	wantGone(t, k, false)
 
 	// Open for an app, and with something that only this device has.
 	p := w.page(r)
-	if _, err := r.Evict(ctx, named); !isBar(err, EvictOpen) {
+	if _, _, err := admin.Evict(ctx, r, false, ref); !isBar(err, reclaim.InUse) {
 		t.Errorf("open: %v", err)
 	}
 	_, err = p.Update(ctx, func(tx *Tx) error { return tx.Put(ctx, []byte("new"), []byte("x")) })
 	if err = errors.Join(err, p.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Evict(ctx, named); !isBar(err, EvictUnsynced) {
+	if _, _, err := admin.Evict(ctx, r, false, ref); !isBar(err, reclaim.Unsynced) {
 		t.Errorf("unsynced: %v", err)
 	}
-	if _, err := r.DeletePage(ctx, ref, DeleteOptions{}); !isBar(err, EvictUnsynced) {
+	if _, err := r.DeletePage(ctx, ref, nil); !isBar(err, reclaim.Unsynced) {
 		t.Errorf("unsynced: %v", err)
 	}
 	wantGone(t, k, false)
@@ -70,8 +69,8 @@ func TestKeptPageGivesWay(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if report, err := r.Evict(ctx, named); err != nil || report.FreedBytes == 0 {
-		t.Errorf("evict: %+v, %v", report, err)
+	if _, freed, err := admin.Evict(ctx, r, false, ref); err != nil || freed == 0 {
+		t.Errorf("evict: %+v, %v", freed, err)
 	}
 	wantGone(t, k, true)
 	if err := k.Close(); err != nil {
@@ -85,7 +84,7 @@ func TestKeptPageGivesWay(t *testing.T) {
 		t.Error(err)
 	}
 	k = keep(t, r, ref)
-	if _, err := r.Evict(ctx, EvictOptions{FreeBytes: 1}); err != nil {
+	if _, err := r.evict(ctx, reclaim.EvictOptions{FreeBytes: 1}); err != nil {
 		t.Error(err)
 	}
 	wantGone(t, k, true)
@@ -94,13 +93,13 @@ func TestKeptPageGivesWay(t *testing.T) {
 		t.Error(err)
 	}
 	k = keep(t, r, ref)
-	if _, err := r.DeletePage(ctx, ref, DeleteOptions{}); err != nil {
+	if _, err := r.DeletePage(ctx, ref, nil); err != nil {
 		t.Error(err)
 	}
 	wantGone(t, k, true)
 }
 
-func isBar(err error, bar EvictBar) bool {
+func isBar(err error, bar reclaim.Bar) bool {
 	e, ok := errors.AsType[*EvictError](err)
 	return ok && e.Bar == bar
 }
@@ -137,11 +136,11 @@ func TestKeepAndEvictAtRandom(t *testing.T) {
 	}
 	for i := range 6 {
 		for evicted := false; !evicted && !t.Failed(); {
-			report, err := r.Evict(ctx, EvictOptions{Pages: []PageRef{ref}})
-			if err != nil && !isBar(err, EvictOpen) {
+			left, _, err := admin.Evict(ctx, r, false, ref)
+			if err != nil && !isBar(err, reclaim.InUse) {
 				t.Error(err)
 			}
-			evicted = len(report.Evicted) > 0
+			evicted = len(left) > 0
 		}
 		p, err := openIt(ctx, r)
 		if err != nil {

@@ -1,16 +1,12 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -41,52 +37,6 @@ type KeySlot struct {
 	Label string
 	// Own says that this device uses it.
 	Own bool
-}
-
-// DeviceInfo is a device that has put commits into the cloud.
-type DeviceInfo struct {
-	// ID follows from the key with which the device signs, 32 hexadecimal digits.
-	ID string
-	// Name is what the device called itself in the last commits that it has put there, "" for
-	// nothing: a claim.
-	Name string
-	// Last is about when it did so last.
-	Last time.Time
-	// Own says that it is this device.
-	Own bool
-}
-
-// Devices lists the devices that have put commits into the cloud, as far as the pages that are here
-// know of them, sorted by id. It asks the cloud for nothing. Pages that cannot be read are left
-// out: then there is an error beside the list. Other errors: ErrClosed, those of ctx.
-func (r *Repository) Devices(ctx context.Context) ([]DeviceInfo, error) {
-	pages, err := r.herePages(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list devices: %w", err)
-	}
-	cloud, _ := r.Cloud()
-	known := map[string]DeviceInfo{}
-	var bad []error
-	for _, info := range pages {
-		err := r.visit(ctx, info.key(), func(ctx context.Context, p *Page) error {
-			devices, err := cloudsync.DevicesOf(ctx, p.store)
-			for id, k := range devices {
-				d := DeviceInfo{ID: id.String(), Name: k.Name, Last: time.Unix(0, int64(k.Last)).UTC(), Own: id.String() == cloud.Device}
-				if old, ok := known[d.ID]; !ok || old.Last.Before(d.Last) {
-					d.Name = cmp.Or(d.Name, old.Name)
-					known[d.ID] = d
-				}
-			}
-			return err
-		})
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("list devices: %w", context.Cause(ctx))
-		}
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			bad = append(bad, fmt.Errorf("list devices: %w", err))
-		}
-	}
-	return slices.SortedFunc(maps.Values(known), func(a, b DeviceInfo) int { return strings.Compare(a.ID, b.ID) }), errors.Join(bad...)
 }
 
 func keyringInfo(k *seal.Keyring) KeyringInfo {

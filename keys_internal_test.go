@@ -22,13 +22,13 @@ func TestChangeKeysRequests(t *testing.T) {
 	var info KeyringInfo
 	change := func(c KeyChange) {
 		t.Helper()
-		before := r.SyncMetrics()
+		before := r.cloud.Metrics()
 		var err error
 		if info, err = r.ChangeKeys(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
-		after := r.SyncMetrics()
-		if n := after.ClassA + after.ClassB - before.ClassA - before.ClassB; n != 3 {
+		after := r.cloud.Metrics()
+		if n := after.A + after.B - before.A - before.B; n != 3 {
 			t.Errorf("%d requests", n)
 		}
 	}

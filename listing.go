@@ -3,7 +3,6 @@ package ledger
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -140,15 +139,6 @@ func (r *Repository) pagesHere(ctx context.Context) ([]PageInfo, error) {
 	return infos, nil
 }
 
-// herePages is pagesHere for a call that has not entered.
-func (r *Repository) herePages(ctx context.Context) ([]PageInfo, error) {
-	if err := r.enter(); err != nil {
-		return nil, err
-	}
-	defer r.gate.Leave()
-	return r.pagesHere(ctx)
-}
-
 // PageChange is a page that is new, or was deleted on this device.
 type PageChange struct {
 	PageInfo
@@ -217,14 +207,4 @@ func (r *Repository) pagesChanged() {
 	defer r.mu.Unlock()
 	close(r.listed)
 	r.listed = make(chan struct{})
-}
-
-// hasLeft reports whether err, of a page that was here when the pages were listed, says that it has
-// left since: by the quota, or because somebody has evicted or deleted it.
-func (r *Repository) hasLeft(k pageKey, err error) bool {
-	if !errors.Is(err, ErrNotFound) {
-		return false
-	}
-	here, err := r.disk.HasPage(k)
-	return err == nil && !here
 }

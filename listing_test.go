@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 // TestWatchPages tells the pages that are there, those that another device makes, and those that
@@ -18,13 +19,13 @@ func TestWatchPages(t *testing.T) {
 	steps := []func(){
 		func() {},
 		func() {
-			_, err := b.Evict(t.Context(), ledger.EvictOptions{Pages: []ledger.PageRef{first}})
+			_, err := admin.Evict(t.Context(), b, &admin.EvictOptions{Pages: []ledger.PageRef{first}})
 			must(t, err)
 			evictable(t, a, "notes", "theirs", "k", "v")
 			syncAll(t, b)
 		},
 		func() {
-			_, err := b.DeletePage(t.Context(), first, ledger.DeleteOptions{})
+			_, err := b.DeletePage(t.Context(), first, nil)
 			must(t, err)
 		},
 	}

@@ -204,9 +204,8 @@ func TestMergeOnAFailingDisk(t *testing.T) {
 	if _, err := p.Merge(t.Context()); err != nil {
 		t.Error(err)
 	}
-	report, err := r.Check(t.Context(), CheckOptions{})
-	if err != nil || !report.OK() {
-		t.Errorf("check: %+v, %v", report, err)
+	if err := admin.Check(t.Context(), r); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -325,11 +324,7 @@ func TestGroupsOverAVirtualBase(t *testing.T) {
 		}
 		return err
 	}))
-	report, err := p.ledger.repo.Check(t.Context(), CheckOptions{})
-	check(t, err)
-	for _, q := range report.Pages[0].Problems {
-		t.Error(q)
-	}
+	check(t, admin.Check(t.Context(), p.ledger.repo))
 }
 
 // virtualBase is a GroupStrategy that looks at the base and copies a value from it.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 func oneHead(t testing.TB, p *ledger.Page) ledger.Commit {
@@ -103,11 +104,11 @@ func TestManyHeadsComeTogetherAtOnce(t *testing.T) {
 		sibling(t, p, base, "k", fmt.Sprint(i), k, "x")
 		want[k] = "x"
 	}
-	before, err := p.Stats(t.Context())
+	before, err := admin.Stats(p)
 	must(t, err)
 	results, err := p.Merge(t.Context())
 	must(t, err)
-	after, err := p.Stats(t.Context())
+	after, err := admin.Stats(p)
 	must(t, err)
 	if len(results) != 6 || after.Batches-before.Batches != 1 || events.count(ledger.EventMerge) != 6 {
 		t.Errorf("%d merges in %d batches, %d events", len(results), after.Batches-before.Batches, events.count(ledger.EventMerge))
@@ -174,7 +175,7 @@ func TestAPageOpenedWithSeveralHeadsMerges(t *testing.T) {
 
 	merged := make(merges, 10)
 	r = open(t, dir, &ledger.Options{Observer: merged})
-	st, err := r.Status(t.Context())
+	st, err := admin.Status(t.Context(), r)
 	must(t, err)
 	if st.Heads != 2 {
 		t.Errorf("status merges: %d heads", st.Heads)
@@ -195,7 +196,7 @@ func TestTheSameHeadsMergeToTheSameCommit(t *testing.T) {
 	for i := range 3 {
 		sibling(t, p, base, "k", fmt.Sprint(i), "n", fmt.Sprint(10*i), fmt.Sprint(i), strings.Repeat("x", 5000))
 	}
-	must(t, r.Backup(t.Context(), copied))
+	must(t, admin.Backup(t.Context(), r, copied))
 	other := open(t, copied, &ledger.Options{Merge: manual, Device: "two"})
 	q := page(t, other, "app", "page")
 	rules := &ledger.MergeRules{Namespaces: []ledger.NamespaceRule{{Prefix: []byte("n"), Strategy: ledger.Counter()}}}

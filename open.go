@@ -10,6 +10,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/internal/checkup"
 	"github.com/ledgerd/ledger/internal/clock"
 	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/gate"
@@ -163,7 +164,9 @@ func (r *Repository) open(ctx context.Context) error {
 	}
 	switch {
 	case errors.Is(err, ErrCorrupt) && r.o.Mend:
-		r.mended = &Problem{Where: "file " + layout.IdentityName, Message: problemText(err), Repaired: true}
+		mended := checkup.ProblemOfFile(layout.IdentityName, err)
+		mended.Repaired = true
+		r.mended = &mended
 		i = layout.NewIdentity()
 		err = r.disk.WriteIdentity(i)
 	case errors.Is(err, fs.ErrNotExist) && !r.o.ReadOnly && !r.o.MustExist:

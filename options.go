@@ -70,14 +70,14 @@ type Options struct {
 	// background.
 	Sync SyncOptions
 	// Quota is how many bytes the pages may take on disk: when they take more, closed pages that
-	// the cloud has are evicted, the one that was closed longest ago first (see Repository.Evict).
+	// the cloud has are evicted, the one that was closed longest ago first (see admin.Evict).
 	// It is looked at when a page is closed and every few minutes. 0 means no bound.
 	Quota int64
 	// FreeSpaceFloor is how many bytes stay free on the disk, in the same way. 0 means none.
 	FreeSpaceFloor int64
 	// ValueBytes is how many bytes of values that the cloud has stay in the pages that are open: of
 	// more, those are dropped that were not read for longest, and come back when they are read (see
-	// EvictOptions.Values). It is looked at every few minutes. 0 means no bound.
+	// admin.EvictOptions). It is looked at every few minutes. 0 means no bound.
 	ValueBytes int64
 	// Collection says how garbage is collected by itself. The zero value collects it, a little at a
 	// time.
@@ -122,9 +122,9 @@ const (
 // CollectionOptions say how garbage is collected by itself: in rounds, in the pages that are open,
 // when something may have left garbage there, such as a transaction that was rolled back, or
 // history that was given up. A page that is closed is collected when it is opened again, or by
-// Repository.Collect.
+// admin.Collect.
 type CollectionOptions struct {
-	// Off leaves it to Repository.Collect.
+	// Off leaves it to admin.Collect.
 	Off bool
 	// Interval is the pause between two rounds; 0 means DefaultCollectInterval.
 	Interval time.Duration
@@ -135,7 +135,7 @@ type CollectionOptions struct {
 	// page is garbage its files are compacted, and what is written by that counts too: further
 	// rounds do less for it.
 	Bytes int64
-	// NoCompact leaves compaction to Repository.Compact.
+	// NoCompact leaves compaction to admin.Compact.
 	NoCompact bool
 }
 

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/session"
 	"github.com/ledgerd/ledger/storage"
@@ -61,8 +59,6 @@ func (p *Page) close() (session.Leaks, error) {
 	})
 	return p.leaked, p.closeErr
 }
-
-func (p *Page) note(err error) { p.shared.note(err) }
 
 // View calls fn with a snapshot of the handle's head and closes it when fn returns. It returns what
 // fn returns. Errors: ErrClosed, ErrCorrupt.
@@ -154,37 +150,6 @@ func (p *Page) Commit(ctx context.Context, id CommitID) (Commit, error) {
 		return Commit{}, fmt.Errorf("read commit: %w", err)
 	}
 	return newCommit(c), nil
-}
-
-// Sender is the device that put a commit into the log of the cloud.
-type Sender struct {
-	// Device is the id of the device, as CloudInfo.Device has it: 32 hexadecimal digits, "" where
-	// nobody knows, as of a commit that is not synced.
-	Device string
-	// Verified says that this device has read the entry of the log with the commit, which the other
-	// one has signed. Else the device says so that made the checkpoint with which this one began.
-	Verified bool
-}
-
-// Sender returns who put a commit into the log of the cloud. That is the device that made it,
-// unless another one has sent it again, where a bucket had lost it. Errors: ErrNotFound, ErrClosed,
-// ErrCorrupt.
-func (p *Page) Sender(ctx context.Context, id CommitID) (out Sender, err error) {
-	var s cloudsync.Sender
-	if _, err = p.in.Commit(ctx, id); err == nil {
-		err = p.in.Call(ctx, func(ctx context.Context) error {
-			s, err = cloudsync.SenderOf(ctx, p.store, id)
-			p.note(err)
-			return err
-		})
-	}
-	if err != nil {
-		return out, fmt.Errorf("read who sent a commit: %w", err)
-	}
-	if s.Device != (seal.ID{}) {
-		out = Sender{Device: s.Device.String(), Verified: s.Verified}
-	}
-	return out, nil
 }
 
 // Tag is a name for a commit. A tagged commit is kept.

@@ -2,19 +2,12 @@ package ledger
 
 import (
 	"context"
+	"errors"
 
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/reclaim"
 	"github.com/ledgerd/ledger/internal/vfs"
 )
-
-// KeepSpace does at once what is done from time to time by itself: it evicts pages, and drops
-// values that the cloud has, until Options.Quota, FreeSpaceFloor and ValueBytes are kept. Without
-// these it does nothing. Errors: ErrNoSpace when more would have to go than may, ErrReadOnly,
-// ErrClosed, those of the file system and of ctx.
-func (r *Repository) KeepSpace(ctx context.Context) error {
-	return r.change(ctx, "keep space", false, r.quota.Keep)
-}
 
 func newQuota(r *Repository) *reclaim.Quota {
 	return reclaim.NewQuota(reclaim.QuotaOptions{
@@ -36,28 +29,36 @@ func (r *Repository) freeBytes() (int64, error) {
 
 // evictBytes evicts pages, whichever may go.
 func (r *Repository) evictBytes(ctx context.Context, bytes int64) (freed int64, kept int, reason string, err error) {
-	report, err := r.Evict(ctx, EvictOptions{FreeBytes: bytes})
+	report, err := r.evict(ctx, reclaim.EvictOptions{FreeBytes: bytes})
 	if len(report.Kept) > 0 {
 		reason = report.Kept[0].Reason
 	}
 	return report.FreedBytes, len(report.Kept), reason, err
 }
 
+func (r *Repository) evict(ctx context.Context, o reclaim.EvictOptions) (report reclaim.EvictReport, err error) {
+	err = r.change(ctx, "evict", false, func(ctx context.Context) error {
+		report, err = r.reclaimer().Evict(ctx, o)
+		return err
+	})
+	return report, err
+}
+
 // dropOpen drops values of open pages, and compacts the pages.
 func (r *Repository) dropOpen(ctx context.Context, bytes, keep int64) (freed int64, err error) {
-	report, err := r.evict(ctx, &EvictOptions{Values: true, FreeBytes: bytes, KeepBytes: keep}, true)
-	var pages []PageRef
-	for _, c := range report.Evicted {
-		pages = append(pages, c.PageRef)
-	}
-	if err != nil || len(pages) == 0 {
+	report, err := r.evict(ctx, reclaim.EvictOptions{Values: true, FreeBytes: bytes, KeepBytes: keep, OpenOnly: true})
+	if err != nil {
 		return 0, err
 	}
-	done, err := r.Compact(ctx, CompactOptions{Pages: pages})
-	for i := range done {
-		freed += max(done[i].Freed, 0)
+	var errs []error
+	for _, c := range report.Evicted {
+		errs = append(errs, r.visit(ctx, c.Page, func(ctx context.Context, p *Page) error {
+			done, err := p.shared.collector.Compact(ctx, false, nil)
+			freed += max(done.Freed+done.IndexBefore-done.IndexAfter, 0)
+			return err
+		}))
 	}
-	return freed, err
+	return freed, errors.Join(errs...)
 }
 
 // sizeOf returns what a page takes: what was noted when it was closed, or what is there now.

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/storage/index"
@@ -85,18 +86,18 @@ func (s *sickPage) restore() {
 }
 
 // check checks the page once.
-func (s *sickPage) check(o ledger.CheckOptions) ledger.PageReport {
+func (s *sickPage) check(o admin.CheckOptions) admin.PageReport {
 	s.t.Helper()
 	r := open(s.t, s.dir, s.o)
 	defer closeIt(s.t, r)
-	report, err := r.Check(s.t.Context(), o)
+	report, err := admin.Check(s.t.Context(), r, &o)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return report.Pages[0]
 }
 
-func remaining(r ledger.PageReport) (all []string) {
+func remaining(r admin.PageReport) (all []string) {
 	for _, p := range r.Problems {
 		if !p.Repaired && p.Where != "explanation of merge" { // which no bucket has
 			all = append(all, p.String())
@@ -162,16 +163,16 @@ func TestRepairRows(t *testing.T) {
 			}
 			filled++
 			name := family + ", " + what
-			found := s.check(ledger.CheckOptions{})
+			found := s.check(admin.CheckOptions{})
 			told := strings.Join(remaining(found), "; ") + found.IndexRebuilt
 			if told == "" {
 				t.Errorf("%s: a check finds nothing", name)
 			}
-			mended := s.check(ledger.CheckOptions{Repair: true})
+			mended := s.check(admin.CheckOptions{Repair: true})
 			if left := remaining(mended); len(left) > 0 {
 				t.Errorf("%s: told %q, not mended: %q", name, told, left)
 			}
-			if again := s.check(ledger.CheckOptions{}); len(again.Problems) > 0 || again.IndexRebuilt != "" {
+			if again := s.check(admin.CheckOptions{}); len(again.Problems) > 0 || again.IndexRebuilt != "" {
 				t.Errorf("%s: a second check: %q %s", name, remaining(again), again.IndexRebuilt)
 			}
 		}
@@ -252,15 +253,15 @@ func (s *sickPage) mend(what string, local bool) (lost int) {
 		what += ", no page.db"
 		must(s.t, os.Remove(filepath.Join(s.page, "page.db")))
 	}
-	if found := s.check(ledger.CheckOptions{}); indexed && len(found.Problems) == 0 {
+	if found := s.check(admin.CheckOptions{}); indexed && len(found.Problems) == 0 {
 		s.t.Fatalf("%s: no damage is found", what)
 	}
-	report := s.check(ledger.CheckOptions{Repair: true})
+	report := s.check(admin.CheckOptions{Repair: true})
 	left := remaining(report)
 	if report.CloudErr != nil || !local && (len(left) > 0 || len(report.Rescued) > 0) {
 		s.t.Fatalf("%s: not mended: %q, %+v", what, left, report)
 	}
-	again := s.check(ledger.CheckOptions{})
+	again := s.check(admin.CheckOptions{})
 	if len(again.Problems) > 0 || len(left) == 0 && again.MissingPieces+len(again.Holes) > 0 {
 		s.t.Fatalf("%s: a second check: %+v\nREPAIR %+v", what, again, report)
 	}
@@ -296,11 +297,11 @@ func TestRepairOffline(t *testing.T) {
 		s.restore()
 		must(t, os.Remove(name))
 		s.offline(true)
-		first := s.check(ledger.CheckOptions{Repair: true})
+		first := s.check(admin.CheckOptions{Repair: true})
 		if len(remaining(first)) == 0 || first.CloudErr == nil && i == 0 {
 			t.Fatalf("%s: offline: %+v", name, first)
 		}
-		again := s.check(ledger.CheckOptions{})
+		again := s.check(admin.CheckOptions{})
 		for _, p := range again.Problems {
 			if p.Where != "tree of commit" {
 				t.Fatalf("%s: a second check: %+v", name, again)
@@ -312,13 +313,13 @@ func TestRepairOffline(t *testing.T) {
 			closeIt(t, r)
 		}
 		s.offline(false)
-		second := s.check(ledger.CheckOptions{Repair: true})
+		second := s.check(admin.CheckOptions{Repair: true})
 		if len(remaining(second)) > 0 || second.CloudErr != nil {
 			t.Fatalf("%s: online: %+v", name, second)
 		}
 		r := open(t, s.dir, s.o)
 		syncAll(t, r)
-		if _, err := r.Collect(t.Context(), ledger.CollectOptions{}); err != nil {
+		if _, err := admin.Collect(t.Context(), r, nil); err != nil {
 			t.Fatal(err)
 		}
 		p := page(t, r, "app", "page")
@@ -389,8 +390,8 @@ func TestReadingFetchesWhatARepairOfflineLacks(t *testing.T) {
 			must(t, os.Remove(n))
 		}
 		s.offline(true)
-		s.check(ledger.CheckOptions{Repair: true})
-		if again := s.check(ledger.CheckOptions{}); len(again.Problems) != 1 || !again.Problems[0].Fetchable {
+		s.check(admin.CheckOptions{Repair: true})
+		if again := s.check(admin.CheckOptions{}); len(again.Problems) != 1 || !again.Problems[0].Fetchable {
 			t.Errorf("%s: the newest version cannot be read, and a check says %+v", name, again)
 		}
 		s.offline(false)
@@ -400,7 +401,7 @@ func TestReadingFetchesWhatARepairOfflineLacks(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		closeIt(t, r)
-		if again := s.check(ledger.CheckOptions{}); len(again.Problems) > 0 {
+		if again := s.check(admin.CheckOptions{}); len(again.Problems) > 0 {
 			t.Errorf("%s, and a check says %+v", name, again)
 		}
 	}
@@ -430,7 +431,7 @@ func TestAllFilesAreGone(t *testing.T) {
 				}
 			}
 			for range 2 {
-				if found := s.check(ledger.CheckOptions{}); len(found.Problems) != 1 || found.Problems[0].Fetchable != cloud || !strings.Contains(found.Problems[0].Message, "gone") {
+				if found := s.check(admin.CheckOptions{}); len(found.Problems) != 1 || found.Problems[0].Fetchable != cloud || !strings.Contains(found.Problems[0].Message, "gone") {
 					t.Errorf("found %+v", found)
 				}
 			}
@@ -438,11 +439,11 @@ func TestAllFilesAreGone(t *testing.T) {
 			p := page(t, r, "app", "page") // who looks at it does not hide that
 			closeIt(t, p)
 			closeIt(t, r)
-			mended := s.check(ledger.CheckOptions{Repair: true})
+			mended := s.check(admin.CheckOptions{Repair: true})
 			if len(mended.Problems) != 1 || mended.Problems[0].Repaired != cloud {
 				t.Errorf("repaired %+v", mended)
 			}
-			if again := s.check(ledger.CheckOptions{}); len(again.Problems) > 0 {
+			if again := s.check(admin.CheckOptions{}); len(again.Problems) > 0 {
 				t.Errorf("again %+v", again)
 			}
 			r = open(t, s.dir, s.o)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ledgerd/ledger/internal/checkup"
 	"github.com/ledgerd/ledger/internal/clock"
 	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/gate"
@@ -27,7 +28,7 @@ type Repository struct {
 	disk     layout.Dir
 	clock    clock.Clock
 	identity atomic.Pointer[layout.Identity]
-	mended   *Problem // what Options.Mend has mended; set by open
+	mended   *checkup.Problem // what Options.Mend has mended; set by open
 	table    atomic.Pointer[split.Table]
 	cache    *storage.NodeCache
 	recency  *storage.Recency

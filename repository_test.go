@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 func TestReopenKeepsEverything(t *testing.T) {
@@ -235,7 +236,7 @@ func TestInterruptedBackupIsNoRepository(t *testing.T) {
 	p := page(t, r, "app", "page")
 	put(t, p, "k", string(pseudo(1, 300_000)))
 	dir := filepath.Join(t.TempDir(), "b")
-	must(t, r.Backup(t.Context(), dir))
+	must(t, admin.Backup(t.Context(), r, dir))
 	if _, err := os.Stat(filepath.Join(dir, "1", "incomplete")); err == nil {
 		t.Error("a whole backup is marked as one that is not")
 	}
@@ -248,7 +249,7 @@ func TestInterruptedBackupIsNoRepository(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	dir = filepath.Join(t.TempDir(), "c")
-	if err := r.Backup(ctx, dir); err == nil {
+	if err := admin.Backup(ctx, r, dir); err == nil {
 		t.Fatal("a backup came to its end although its context had ended")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "1", "incomplete")); err != nil {
@@ -285,7 +286,7 @@ func TestMendRepositoryFile(t *testing.T) {
 		_, err := ledger.Open(ctx, dir, o)
 		wantErr(t, err, ledger.ErrCorrupt)
 		r = open(t, dir, &mend)
-		report, err := r.Check(ctx, ledger.CheckOptions{Repair: true})
+		report, err := admin.Check(ctx, r, &admin.CheckOptions{Repair: true})
 		must(t, err)
 		if !report.OK() || len(report.Repository) != 1 || !report.Repository[0].Repaired {
 			t.Errorf("%+v", report)
@@ -320,7 +321,7 @@ func TestCheckTellsOfTheCloudFile(t *testing.T) {
 	closeIt(t, r)
 	must(t, os.Truncate(filepath.Join(dir, "1", "cloud"), 20))
 	r = open(t, dir, o)
-	report, err := r.Check(t.Context(), ledger.CheckOptions{})
+	report, err := admin.Check(t.Context(), r, nil)
 	must(t, err)
 	if report.OK() || len(report.Repository) != 1 || report.Repository[0].Where != "file cloud" {
 		t.Errorf("%+v", report)
@@ -366,7 +367,7 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 	wantErr(t, err, ledger.ErrNotFound)
 	_, err = l.NewPage(t.Context())
 	wantErr(t, err, ledger.ErrReadOnly)
-	_, err = r.Check(t.Context(), ledger.CheckOptions{Repair: true})
+	_, err = admin.Check(t.Context(), r, &admin.CheckOptions{Repair: true})
 	wantErr(t, err, ledger.ErrReadOnly)
 	checkClean(t, r)
 	closeIt(t, r)
@@ -454,12 +455,12 @@ func TestBackup(t *testing.T) {
 	put(t, page(t, r, "app", "other"), "k", "v")
 
 	target := filepath.Join(t.TempDir(), "copy")
-	if err := r.Backup(t.Context(), target); err != nil {
+	if err := admin.Backup(t.Context(), r, target); err != nil {
 		t.Fatal(err)
 	}
-	wantErr(t, r.Backup(t.Context(), target), ledger.ErrInvalid)
+	wantErr(t, admin.Backup(t.Context(), r, target), ledger.ErrInvalid)
 	var b bytes.Buffer
-	if err := r.BackupTo(t.Context(), &b); err != nil {
+	if err := admin.BackupTo(t.Context(), r, &b); err != nil {
 		t.Fatal(err)
 	}
 	unpacked := t.TempDir()
@@ -533,7 +534,7 @@ func TestStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	st, err := r.Status(t.Context())
+	st, err := admin.Status(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -567,14 +568,14 @@ func TestCheckTellsWhatTheLogHasLost(t *testing.T) {
 	}
 	var events recorder
 	r = open(t, dir, &ledger.Options{Observer: &events})
-	report, err := r.Check(t.Context(), ledger.CheckOptions{Repair: true})
+	report, err := admin.Check(t.Context(), r, &admin.CheckOptions{Repair: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if report.OK() || report.Remaining() == 0 || len(report.Pages) != 1 {
 		t.Fatalf("damage was not found: %+v", report)
 	}
-	report, err = r.Check(t.Context(), ledger.CheckOptions{})
+	report, err = admin.Check(t.Context(), r, nil)
 	if err != nil || !report.OK() || report.Pages[0].MissingPieces+len(report.Pages[0].Holes) == 0 {
 		t.Fatalf("a second check: %+v, %v", report, err)
 	}
@@ -601,12 +602,12 @@ func TestCheckTellsWhatTheLogHasLost(t *testing.T) {
 		}
 	}
 	r = open(t, dir, nil)
-	report, err = r.Check(t.Context(), ledger.CheckOptions{Ledger: "app"})
+	report, err = admin.Check(t.Context(), r, &admin.CheckOptions{Ledger: "app"})
 	if err != nil || !report.OK() {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	wantContent(t, page(t, r, "app", "page"), want)
-	_, err = r.Check(t.Context(), ledger.CheckOptions{Ledger: "other"})
+	_, err = admin.Check(t.Context(), r, &admin.CheckOptions{Ledger: "other"})
 	wantErr(t, err, ledger.ErrNotFound)
 }
 
@@ -643,11 +644,11 @@ func TestDamagedIndexIsMended(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := open(t, dir, nil)
-		if _, err := r.Check(t.Context(), ledger.CheckOptions{Repair: true}); err != nil {
+		if _, err := admin.Check(t.Context(), r, &admin.CheckOptions{Repair: true}); err != nil {
 			t.Fatalf("damage at %d: %v", at, err)
 		}
 		wantContent(t, page(t, r, "app", "page"), want)
-		report, err := r.Check(t.Context(), ledger.CheckOptions{})
+		report, err := admin.Check(t.Context(), r, nil)
 		if err != nil || !report.OK() {
 			t.Fatalf("damage at %d: %+v, %v", at, report, err)
 		}

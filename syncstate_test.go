@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 )
 
@@ -84,7 +85,7 @@ func testObstacle(t *testing.T, what obstacle, background bool) {
 		closeIt(t, r)
 		r = open(t, dir, o)
 		p = page(t, r, "l", "p")
-		status, err := r.Status(t.Context())
+		status, err := admin.Status(t.Context(), r)
 		must(t, err)
 		if s := status.Pages[0].Sync; s.UploadErr == nil || s.Upload != ledger.SyncFailing {
 			t.Errorf("in another process: %+v", s)
@@ -116,7 +117,7 @@ func waitForTrouble(t *testing.T, r *ledger.Repository) {
 // statesOf returns all that is said of the sync of p, the only page.
 func statesOf(t *testing.T, r *ledger.Repository, p *ledger.Page) []ledger.SyncState {
 	t.Helper()
-	status, err := r.Status(t.Context())
+	status, err := admin.Status(t.Context(), r)
 	must(t, err)
 	return append(r.SyncStates(), p.SyncState(), status.Pages[0].Sync)
 }

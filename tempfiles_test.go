@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 // TestTemporaryFilesHaveNoNames looks into the system's directory for temporary files while a
@@ -28,12 +28,12 @@ func TestTemporaryFilesHaveNoNames(t *testing.T) {
 			t.Errorf("%v is there, %v", entries, err)
 		}
 	}
-	_, err := r.Check(t.Context(), ledger.CheckOptions{Progress: func(ledger.CheckProgress) { look() }})
+	_, err := admin.Check(t.Context(), r, &admin.CheckOptions{Progress: func(admin.CheckProgress) { look() }})
 	if err != nil || looks == 0 {
 		t.Fatalf("%d looks, %v", looks, err)
 	}
 	looks = 0
-	if err := r.BackupTo(t.Context(), writerFunc(look)); err != nil || looks == 0 {
+	if err := admin.BackupTo(t.Context(), r, writerFunc(look)); err != nil || looks == 0 {
 		t.Fatalf("%d looks, %v", looks, err)
 	}
 	closeIt(t, r)

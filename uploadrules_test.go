@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 // TestUncompressedKeys: what a device is told not to compress is as long in the bucket as it is, at
@@ -18,10 +19,10 @@ func TestUncompressedKeys(t *testing.T) {
 	o.InMemory = false
 	dir := t.TempDir()
 	r := open(t, dir, o)
-	keys := []ledger.PageUploadRule{{
+	keys := []admin.PageUploadRule{{
 		Page: ledger.PageRef{Ledger: "notes", ID: ledger.DerivePageID("notes", "n")}, UploadRule: ledger.UploadRule{Prefix: []byte("secret/"), CompressionOff: true},
 	}}
-	wantErr(t, r.SetUploadRules(t.Context(), keys), ledger.ErrNoCloud)
+	wantErr(t, admin.SetUploadRules(t.Context(), r, keys), ledger.ErrNoCloud)
 	if _, err := r.SetCloud(t.Context(), w.cloud()); err != nil {
 		t.Fatal(err)
 	}
@@ -33,9 +34,9 @@ func TestUncompressedKeys(t *testing.T) {
 			fmt.Fprintf(&value, "%s %08d\n", key, i)
 		}
 		put(t, page(t, r, "notes", "n"), key, value.String())
-		before := r.SyncMetrics().UpBytes
+		before := admin.Metrics(r).Up
 		syncAll(t, r)
-		return r.SyncMetrics().UpBytes - before
+		return admin.Metrics(r).Up - before
 	}
 	want := func(when, key string, whole bool) {
 		t.Helper()
@@ -44,7 +45,7 @@ func TestUncompressedKeys(t *testing.T) {
 		}
 	}
 	want("before", "secret/1", false)
-	if err := r.SetUploadRules(t.Context(), keys); err != nil {
+	if err := admin.SetUploadRules(t.Context(), r, keys); err != nil {
 		t.Fatal(err)
 	}
 	want("after", "secret/2", true)
@@ -53,7 +54,7 @@ func TestUncompressedKeys(t *testing.T) {
 	r = open(t, dir, o)
 	want("opened again", "secret/3", true)
 	want("opened again", "other/2", false)
-	if err := r.SetUploadRules(t.Context(), nil); err != nil {
+	if err := admin.SetUploadRules(t.Context(), r, nil); err != nil {
 		t.Fatal(err)
 	}
 	want("at the end", "secret/4", false)
@@ -109,9 +110,9 @@ func TestValuesGoUpWhole(t *testing.T) {
 			}
 		}
 	}
-	before := a.SyncMetrics().UpBytes
+	before := admin.Metrics(a).Up
 	syncAll(t, a, b, a)
-	if n := a.SyncMetrics().UpBytes - before; n > 0 {
+	if n := admin.Metrics(a).Up - before; n > 0 {
 		t.Errorf("%d bytes went up when there was nothing to send", n)
 	}
 	read := func(rs ...*ledger.Repository) {
@@ -129,7 +130,7 @@ func TestValuesGoUpWhole(t *testing.T) {
 		put(t, p, "cut", fmt.Sprint(i))
 		want["cut"] = fmt.Sprint(i)
 		syncAll(t, a)
-		if _, err := a.Collect(t.Context(), ledger.CollectOptions{Retention: &ledger.Retention{Commits: 1}}); err != nil {
+		if _, err := admin.Collect(t.Context(), a, &admin.CollectOptions{Retention: &admin.Retention{Commits: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		syncAll(t, b, a)

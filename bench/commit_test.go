@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 // BenchmarkCommitOneKey changes one key of a million in a commit of its own, durable, in a warm
@@ -65,7 +66,7 @@ func BenchmarkCommitOneKey(b *testing.B) {
 			bolt.theirs.add(bolts().median())
 		}
 	}
-	stats, err := page.Stats(b.Context())
+	stats, err := admin.Stats(page)
 	must(b, err)
 	closePage(b, repo, page)
 	must(b, db.Close())
@@ -123,7 +124,7 @@ func BenchmarkCommits10000(b *testing.B) {
 		before := writtenSoFar(b)
 		used := processorTime(b)
 		d := timed(func() { mixedCommits(b, page, n, generator(5)) })
-		stats, err := page.Stats(b.Context())
+		stats, err := admin.Stats(page)
 		must(b, err)
 		closePage(b, repo, page)
 		processor = append(processor, us(processorTime(b)-used)/float64(n))
@@ -203,10 +204,10 @@ func BenchmarkGroupCommit64(b *testing.B) {
 	for b.Loop() {
 		for range 5 {
 			single := commitRate(b, page, 1, period)
-			before, err := page.Stats(b.Context())
+			before, err := admin.Stats(page)
 			must(b, err)
 			group := commitRate(b, page, 64, period)
-			after, err := page.Stats(b.Context())
+			after, err := admin.Stats(page)
 			must(b, err)
 			commits, syncs = commits+after.Commits-before.Commits, syncs+after.Syncs-before.Syncs
 			ratios, many, one = append(ratios, group/single), append(many, group), append(one, single)

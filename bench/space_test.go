@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 // BenchmarkSpaceAfterRewrites writes the whole content of a page of 64 MiB anew a hundred times,
@@ -66,9 +67,9 @@ func rewritten(b *testing.B, dir string, total, size, changed, times int) (conte
 	for range times {
 		write(changed)
 	}
-	_, err = repo.Collect(ctx, ledger.CollectOptions{Retention: &ledger.Retention{Commits: 1}})
+	_, err = admin.Collect(ctx, repo, &admin.CollectOptions{Retention: &admin.Retention{Commits: 1}})
 	must(b, err)
-	r, err := repo.Compact(ctx, ledger.CompactOptions{})
+	r, err := admin.Compact(ctx, repo, nil)
 	must(b, err)
 	must(b, p.Close())
 	must(b, repo.Close())

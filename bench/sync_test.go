@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 )
 
@@ -242,12 +243,12 @@ func BenchmarkSyncUpload1GiB(b *testing.B) {
 		closePage(b, repo, page) // so that the index knows that the new bucket has nothing
 		repo, page = openPage(b, filepath.Join(dir, "repo"), options)
 		command(b, ".", "sync", "-f", dir)
-		before, used := repo.SyncMetrics(), processorTime(b)
+		before, used := admin.Metrics(repo), processorTime(b)
 		d := settled(func() { must(b, page.Sync(b.Context())) })
 		processor.add(processorTime(b) - used)
-		after := repo.SyncMetrics()
-		uploaded = append(uploaded, float64(after.UpBytes-before.UpBytes)/float64(len(data)))
-		puts = append(puts, float64(after.ClassA-before.ClassA))
+		after := admin.Metrics(repo)
+		uploaded = append(uploaded, float64(after.Up-before.Up)/float64(len(data)))
+		puts = append(puts, float64(after.A-before.A))
 		must(b, os.RemoveAll(filepath.Join(to, "bucket")))
 		return d
 	}

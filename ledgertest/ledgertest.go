@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 // Open returns a repository in a new directory that is gone when the test ends. At the end of the
@@ -35,7 +36,7 @@ func OpenWith(t testing.TB, o ledger.Options) *ledger.Repository {
 // finish checks and closes a repository at the end of a test.
 func finish(ctx context.Context, t testing.TB, r *ledger.Repository, dir string, o *ledger.Options) {
 	t.Helper()
-	report, err := r.Check(ctx, ledger.CheckOptions{})
+	report, err := admin.Check(ctx, r, nil)
 	closed := ledger.KindOf(err) == ledger.KindClosed
 	if err := r.Close(); err != nil {
 		t.Errorf("close repository: %v", err)
@@ -58,12 +59,12 @@ func finish(ctx context.Context, t testing.TB, r *ledger.Repository, dir string,
 }
 
 // checkAgain checks a repository that the test has closed.
-func checkAgain(ctx context.Context, dir string, o *ledger.Options) (*ledger.CheckReport, error) {
+func checkAgain(ctx context.Context, dir string, o *ledger.Options) (*admin.CheckReport, error) {
 	r, err := ledger.Open(ctx, dir, o)
 	if err != nil {
 		return nil, err
 	}
-	report, err := r.Check(ctx, ledger.CheckOptions{})
+	report, err := admin.Check(ctx, r, nil)
 	if cerr := r.Close(); err == nil {
 		err = cerr
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
@@ -218,7 +219,7 @@ func (g *golden) read(ctx context.Context, dir string) (err error) {
 	if len(infos) != len(g.values) {
 		return fmt.Errorf("%d pages are listed: %w", len(infos), errWrong)
 	}
-	r, err := repo.Check(ctx, ledger.CheckOptions{})
+	r, err := admin.Check(ctx, repo, nil)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 )
@@ -149,7 +150,7 @@ func (a *attack) heal(t testing.TB, what string, o *owner, r *ledger.Repository,
 		if !errors.Is(err, ledger.ErrCloudRolledBack) {
 			t.Errorf("%s: the epoch of the device is gone: %v", what, err)
 		}
-		_, err = r.Reupload(ctx)
+		_, err = admin.Reupload(ctx, r)
 	}
 	if err != nil {
 		t.Errorf("%s: sync with a healed bucket: %v, before: %v", what, err, before)
@@ -252,7 +253,7 @@ func (a *attack) content(t testing.TB, what string, r *ledger.Repository, whole 
 			}
 		}
 	}
-	report, err := r.Check(ctx, ledger.CheckOptions{})
+	report, err := admin.Check(ctx, r, nil)
 	if err != nil || !report.OK() {
 		t.Errorf("%s: check: %+v, %v", what, report, err)
 	}

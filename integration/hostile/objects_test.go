@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 // damage is a change of an object's bytes.
@@ -209,9 +210,9 @@ func (a *attack) reupload(t *testing.T) {
 	_ = p.Close() // it was only read
 	o.show(a.state, lies{})
 	if a.s.kindOf(a.object) == kindPack { // an epoch goes on to name what is there
-		_, err = r.CheckCloud(t.Context(), ledger.CloudCheckOptions{Repair: true})
+		_, err = admin.CheckCloud(t.Context(), r, &admin.CloudCheckOptions{Repair: true})
 	} else {
-		_, err = r.Reupload(t.Context())
+		_, err = admin.Reupload(t.Context(), r)
 	}
 	if err != nil {
 		t.Errorf("upload anew: %v", err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 )
@@ -229,7 +230,7 @@ func comeBack(ctx context.Context, r *ledger.Repository, mended bool) error {
 	if !errors.Is(err, ledger.ErrCloudRolledBack) {
 		return fmt.Errorf("the epoch of the device is gone: %w", err)
 	}
-	_, err = r.Reupload(ctx)
+	_, err = admin.Reupload(ctx, r)
 	return err
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/mem"
@@ -406,7 +407,7 @@ func writeCheckpoints(g *stage, mid func()) {
 		case 9:
 			g.sync(g.a)
 			g.record()
-			_, err := g.a.CollectCloud(context.Background(), ledger.CloudGCOptions{})
+			_, err := admin.CollectCloud(context.Background(), g.a, nil)
 			g.must(err)
 		}
 		g.sync(g.a)
@@ -415,7 +416,7 @@ func writeCheckpoints(g *stage, mid func()) {
 
 // retain gives history up, which begins an epoch.
 func (g *stage) retain() error {
-	_, err := g.a.Collect(context.Background(), ledger.CollectOptions{Retention: &ledger.Retention{Commits: 3}})
+	_, err := admin.Collect(context.Background(), g.a, &admin.CollectOptions{Retention: &admin.Retention{Commits: 3}})
 	return err
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/clock"
@@ -410,7 +411,7 @@ func TestSuccessThenAbsent(t *testing.T) {
 	if read(t, r, "long") != long || read(t, r, "after") != "x" {
 		t.Error("what was written is not here any more")
 	}
-	if done, err := r.Reupload(t.Context()); err != nil {
+	if done, err := admin.Reupload(t.Context(), r); err != nil {
 		t.Fatalf("upload anew of %d pages: %v", len(done), err)
 	}
 	a.wantFresh(t, o, map[string]string{"long": long, "after": "x"})

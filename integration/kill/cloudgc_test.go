@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 // month makes everything in a bucket 31 days older by the bucket's clock, which is that of the
@@ -78,7 +79,7 @@ func TestKillCloudGC(t *testing.T) {
 	}
 	look := func(n int) {
 		w.inside(device(n), func(ctx context.Context, r *ledger.Repository) { // as it was left
-			report, err := r.Check(ctx, ledger.CheckOptions{})
+			report, err := admin.Check(ctx, r, nil)
 			w.must(err)
 			if !report.OK() {
 				t.Errorf("check of %s: %+v", device(n), report)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/dir"
@@ -190,7 +191,7 @@ func (w *world) look(device string) map[string]state {
 	r, err := ledger.Open(ctx, w.path(device), &ledger.Options{LockTimeout: 5 * time.Minute, MustExist: true, Sync: ledger.SyncOptions{Manual: true}})
 	w.must(err)
 	defer func() { w.must(r.Close()) }()
-	report, err := r.Check(ctx, ledger.CheckOptions{})
+	report, err := admin.Check(ctx, r, nil)
 	w.must(err)
 	if !report.OK() {
 		w.t.Errorf("check of %s: %+v", device, report)

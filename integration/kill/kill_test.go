@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/internal/tier"
 )
 
@@ -217,7 +218,7 @@ func look(t *testing.T, dir string, acked []int, check bool) {
 	if !check {
 		return
 	}
-	r, err := repo.Check(ctx, ledger.CheckOptions{})
+	r, err := admin.Check(ctx, repo, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

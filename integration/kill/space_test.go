@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/internal/tier"
 )
 
@@ -63,7 +64,7 @@ func (w *world) overwrite(r *ledger.Repository, page string, commits int) {
 	w.must(p.Close())
 }
 
-var lastOnly = ledger.CollectOptions{Retention: &ledger.Retention{Commits: 1}}
+var lastOnly = admin.CollectOptions{Retention: &admin.Retention{Commits: 1}}
 
 // killing kills what a command does, at moments within the time that it takes alone, until it has
 // been often enough.
@@ -115,11 +116,11 @@ func TestKillGC(t *testing.T) {
 func (w *world) small(device string) {
 	w.t.Helper()
 	w.inside(device, func(ctx context.Context, r *ledger.Repository) {
-		_, err := r.Collect(ctx, lastOnly)
+		_, err := admin.Collect(ctx, r, &lastOnly)
 		w.must(err)
-		_, err = r.Compact(ctx, ledger.CompactOptions{})
+		_, err = admin.Compact(ctx, r, nil)
 		w.must(err)
-		u, err := r.Usage(ctx)
+		u, err := admin.Usage(ctx, r)
 		w.must(err)
 		if k := u.Kinds; k.Values+k.Nodes+k.Rest > 400<<10 || k.Index > 1<<20 {
 			w.t.Errorf("100 KiB of values take %+v", k)
@@ -135,7 +136,7 @@ func TestKillCompact(t *testing.T) {
 	write := func() {
 		w.inside("a", func(ctx context.Context, r *ledger.Repository) {
 			w.overwrite(r, "notes", 8)
-			_, err := r.Collect(ctx, lastOnly)
+			_, err := admin.Collect(ctx, r, &lastOnly)
 			w.must(err)
 		})
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/internal/cli"
 	"go.uber.org/goleak"
 )
@@ -239,10 +240,10 @@ func (w *world) sync(rs ...*ledger.Repository) {
 // tell says everything that a repository can be asked for without reading pages.
 func (w *world) tell(r *ledger.Repository) {
 	w.t.Helper()
-	st, err := r.Status(context.Background())
+	st, err := admin.Status(context.Background(), r)
 	w.must(err)
 	info, _ := r.Cloud()
-	w.out.say(st, st.Cloud, info, r.SyncStates(), r.SyncMetrics(), r, w.options().Sync.Limits)
+	w.out.say(st, st.Cloud, info, r.SyncStates(), admin.Metrics(r), r, w.options().Sync.Limits)
 }
 
 // run has two devices do all that there is to do with a bucket.
@@ -271,7 +272,7 @@ func (w *world) run() {
 	w.sync(a, b)
 	w.must(w.forget(b))
 	for range 2 {
-		report, err := a.CollectCloud(ctx, ledger.CloudGCOptions{})
+		report, err := admin.CollectCloud(ctx, a, nil)
 		w.must(err)
 		w.out.say(report)
 		w.age(w.bucket, 31*24*time.Hour)

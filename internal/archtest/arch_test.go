@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -71,9 +73,11 @@ var rules = []rule{
 	{"internal/checkup", []string{"internal/base", "internal/layout", "object", "flatbuffers", "btree", "commit", "storage", "pageusage", "cloudsync"}, nil, "checks and repairs, whoever has pages open"},
 	{"internal/session", []string{"internal/base", "internal/changes", "internal/clock", "internal/gate", "internal/limits", "object", "flatbuffers", "split", "btree", "commit", "merge", "storage"}, nil, "the work on one open page, without knowledge of what is around it"},
 	{"internal/merging", []string{"internal/base", "internal/changes", "internal/layout", "internal/limits", "internal/session", "object", "flatbuffers", "split", "btree", "commit", "merge", "storage", "cloudsync"}, nil, "when the heads of an open page come together"},
-	{"", []string{"btree", "cloudsync", "cloudsync/bucket", "cloudsync/leak", "cloudsync/seal", "commit", "flatbuffers", "gc", "internal/backup", "internal/base", "internal/changes", "internal/checkup", "internal/clock", "internal/cloudlink", "internal/gate", "internal/layout", "internal/limits", "internal/merging", "internal/presence", "internal/reclaim", "internal/secret", "internal/session", "internal/vfs", "merge", "object", "pageusage", "split", "storage", "storage/index"}, nil, "the embedding API and composition root"},
+	{"internal/bridge", []string{"internal/base", "internal/checkup", "internal/clock", "internal/cloudlink", "internal/layout", "internal/presence", "internal/reclaim", "internal/session", "commit", "storage", "pageusage", "cloudsync"}, nil, "how packages beside the root reach the engines of what it opened"},
+	{"", []string{"btree", "cloudsync", "cloudsync/bucket", "cloudsync/progress", "cloudsync/seal", "commit", "flatbuffers", "internal/base", "internal/bridge", "internal/changes", "internal/checkup", "internal/clock", "internal/cloudlink", "internal/gate", "internal/layout", "internal/limits", "internal/merging", "internal/presence", "internal/reclaim", "internal/secret", "internal/session", "internal/vfs", "merge", "object", "pageusage", "split", "storage", "storage/index"}, nil, "the embedding API and composition root"},
+	{"admin", []string{"", "btree", "cloudsync", "cloudsync/bucket", "cloudsync/leak", "cloudsync/seal", "flatbuffers", "gc", "internal/backup", "internal/base", "internal/bridge", "internal/checkup", "internal/cloudlink", "internal/layout", "internal/reclaim", "internal/session", "object", "split", "storage", "storage/segment"}, nil, "what only administrators need, on the engines of a repository"},
 	{"internal/daemon", []string{"internal/base", "internal/clock"}, []string{"golang.org/x/sys/unix"}, "commands run by the process that holds a repository"},
-	{"ledgertest", []string{""}, nil, "help for tests of apps"},
+	{"ledgertest", []string{"", "admin"}, nil, "help for tests of apps"},
 	{"ordered", []string{"internal/base"}, []string{"github.com/tidwall/btree"}, "sorted rows as record layers see them, wherever they are"},
 	{"ordered/pages", []string{"", "ordered"}, nil, "pages as sorted rows"},
 	{"metabase", []string{"internal/base", "internal/boltpage", "keyspace", "ordered"}, []string{"go.etcd.io/bbolt", "go.etcd.io/bbolt/errors", "google.golang.org/protobuf/encoding/protowire"}, "catalogues of objects, in sorted rows and in the bbolt files of others"},
@@ -99,7 +103,7 @@ var rules = []rule{
 	{"records", []string{""}, nil, "typed collections, through the API that apps have"},
 	{"examples/notes", []string{"", "records"}, nil, "what an app looks like"},
 	{"filetree", []string{"", "internal/base", "internal/clock"}, []string{"golang.org/x/sys/unix"}, "directory trees as pages, through the API that apps have"},
-	{"internal/cli", []string{"", "internal/daemon", "filetree", "metabase", "metabase/catalog", "permazen/jsck", "permazen/pages", "indexeddb", "indexeddb/pages", "indexeddb/profile", "ordered/pages", "internal/base", "internal/clock"}, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}, "the commands: parse, call, print"},
+	{"internal/cli", []string{"", "admin", "internal/daemon", "filetree", "metabase", "metabase/catalog", "permazen/jsck", "permazen/pages", "indexeddb", "indexeddb/pages", "indexeddb/profile", "ordered/pages", "internal/base", "internal/clock"}, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}, "the commands: parse, call, print"},
 	{"cmd/ledgerd", []string{"internal/cli", "cloudsync/bucket", "cloudsync/gcs", "cloudsync/s3"}, nil, "main, which says what buckets there are, and nothing else"},
 }
 
@@ -130,6 +134,31 @@ func TestImportsFollowTheTable(t *testing.T) {
 				}
 			} else if strings.Contains(strings.Split(imp, "/")[0], ".") && !slices.Contains(r.extern, imp) {
 				t.Errorf("%q (%s) imports %q, which its row does not allow", name, r.reason, imp)
+			}
+		}
+	}
+}
+
+// TestBridge asks that only the root and the packages beside it reach the engines by the bridge,
+// and that the root alone connects it.
+func TestBridge(t *testing.T) {
+	for _, r := range rules {
+		if slices.Contains(r.allow, "internal/bridge") && !slices.Contains([]string{"", "admin", "keys"}, r.pkg) {
+			t.Errorf("%q may import the bridge", r.pkg)
+		}
+	}
+	for _, dir := range []string{"admin", "keys"} {
+		files, err := filepath.Glob("../../" + dir + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(text), "bridge.Connect") {
+				t.Errorf("%s connects the bridge, as the root alone may", f)
 			}
 		}
 	}

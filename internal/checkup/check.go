@@ -67,19 +67,56 @@ type Report struct {
 	InUse, More bool
 }
 
-// Problem is one thing that is not as it should be; see ledger.Problem.
+// Problem is one thing that is not as it should be.
 type Problem struct {
-	Where, Key, Message string
-	Fetchable, Repaired bool
+	// Where is the place: a file with an offset, or a row family.
+	Where string
+	// Key names the row or object, or is "".
+	Key string
+	// Message says what is wrong.
+	Message string
+	// Fetchable reports that the cloud has what is damaged, as far as is known here.
+	Fetchable bool
+	// Repaired reports whether it was mended.
+	Repaired bool
+}
+
+// String returns the problem as one line.
+func (p Problem) String() string {
+	s := p.Where
+	if p.Key != "" {
+		s += " " + p.Key
+	}
+	s += ": " + p.Message
+	switch {
+	case p.Repaired:
+		s += " (repaired)"
+	case p.Fetchable:
+		s += " (the cloud has it)"
+	}
+	return s
+}
+
+// ProblemOfFile says what is wrong with a file of the repository.
+func ProblemOfFile(name string, err error) Problem {
+	p := Problem{Where: "file " + name, Message: err.Error()}
+	if e, ok := errors.AsType[*base.CorruptError](err); ok && e.Got != "" {
+		p.Message = e.Got
+	}
+	return p
 }
 
 // ofIndex reports whether a problem is about the index, which is derived from the log.
 func (p *Problem) ofIndex() bool { return strings.HasPrefix(p.Where, "page.db") }
 
-// Rescue is a commit that was made on a head of which a part is gone; see ledger.Rescue.
+// Rescue describes the commit that a repair made of a head with a part that is gone for good.
 type Rescue struct {
+	// Head has holes. Commit is a new commit on it, with all entries of Head that can be read;
+	// where they cannot, it has what Older had there: the newest version found that is whole, zero
+	// when there is none.
 	Head, Commit, Older commit.ID
-	Entries, FromOlder  int64
+	// Entries are all that Commit has, FromOlder those of them that Older gave.
+	Entries, FromOlder int64
 }
 
 // Run checks a page, and repairs it when that is asked for. A problem found is no error. Errors:

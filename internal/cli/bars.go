@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 const (
@@ -18,7 +19,7 @@ const (
 
 // barLines draws pages as bars, the largest first, in lines of at most width columns. A page that
 // is in the cloud only is drawn, as what it took, with part.
-func barLines(pages []ledger.PageUsage, width int, full, part string) []string {
+func barLines(pages []admin.PageUsage, width int, full, part string) []string {
 	type bar struct {
 		name  string
 		bytes int64

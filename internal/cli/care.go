@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
@@ -72,7 +73,7 @@ type garbageJSON struct {
 	Error  string `json:"error,omitempty"`
 }
 
-func newGarbageJSON(g ledger.GarbageState) *garbageJSON {
+func newGarbageJSON(g admin.GarbageState) *garbageJSON {
 	if g.Last.IsZero() {
 		return nil
 	}
@@ -81,7 +82,7 @@ func newGarbageJSON(g ledger.GarbageState) *garbageJSON {
 	return j
 }
 
-func (a *app) garbage(g ledger.GarbageState) {
+func (a *app) garbage(g admin.GarbageState) {
 	if g.Last.IsZero() {
 		return
 	}
@@ -92,7 +93,7 @@ func (a *app) garbage(g ledger.GarbageState) {
 }
 
 func (a *app) status(ctx context.Context, repo *ledger.Repository) error {
-	s, err := repo.Status(ctx)
+	s, err := admin.Status(ctx, repo)
 	if err != nil {
 		return fmt.Errorf("read status: %w", err)
 	}
@@ -119,7 +120,7 @@ func (a *app) status(ctx context.Context, repo *ledger.Repository) error {
 	return bad
 }
 
-func (a *app) pageStatus(p ledger.PageStatus, cloud bool) error {
+func (a *app) pageStatus(p admin.PageStatus, cloud bool) error {
 	if a.json {
 		j := pageStatusJSON{pageJSON: newPageJSON(p.PageInfo), Heads: p.Heads, Unsynced: p.Unsynced, AheadSeconds: p.Ahead.Seconds(), IndexRebuilt: p.IndexRebuilt}
 		for _, t := range p.Torn {
@@ -158,7 +159,7 @@ func (a *app) pageStatus(p ledger.PageStatus, cloud bool) error {
 }
 
 // printRecovery says what was mended when a page was opened.
-func (a *app) printRecovery(torn []ledger.TornTail, rebuilt string) {
+func (a *app) printRecovery(torn []admin.TornTail, rebuilt string) {
 	for _, t := range torn {
 		a.printf("  torn      %s\n", printable(tornText(t)))
 	}
@@ -167,7 +168,7 @@ func (a *app) printRecovery(torn []ledger.TornTail, rebuilt string) {
 	}
 }
 
-func tornText(t ledger.TornTail) string {
+func tornText(t admin.TornTail) string {
 	s := fmt.Sprintf("segment %d from byte %d: %s of an unfinished batch set aside", t.Segment, t.Offset, sizeText(int64(t.Bytes)))
 	if t.SavedAs != "" {
 		s += " as " + t.SavedAs
@@ -205,7 +206,7 @@ A page that an app has open is not repaired; serve gives its pages up for that.`
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completePages,
 		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			o := ledger.CheckOptions{Repair: repair}
+			o := admin.CheckOptions{Repair: repair}
 			set, err := a.parsePageSet(cmd, args)
 			if err != nil {
 				return err
@@ -223,17 +224,17 @@ A page that an app has open is not repaired; serve gives its pages up for that.`
 	return cmd
 }
 
-func (a *app) check(ctx context.Context, repo *ledger.Repository, o ledger.CheckOptions) error {
+func (a *app) check(ctx context.Context, repo *ledger.Repository, o admin.CheckOptions) error {
 	p := a.startProgress(ctx, "checking", "pages")
 	if p != nil {
-		o.Progress = func(now ledger.CheckProgress) {
+		o.Progress = func(now admin.CheckProgress) {
 			p.update(func(c *counters) {
 				c.files, c.totalFiles, c.bytes, c.totalBytes = int64(now.Index), int64(now.Pages), now.Done, now.Total
 				c.what = nameOf(now.Ledger, "", now.Page) + " " + now.Step
 			})
 		}
 	}
-	report, err := repo.Check(ctx, o)
+	report, err := admin.Check(ctx, repo, &o)
 	p.finish()
 	if err != nil {
 		err = fmt.Errorf("check: %w", err)
@@ -268,7 +269,7 @@ func (a *app) check(ctx context.Context, repo *ledger.Repository, o ledger.Check
 	return nil
 }
 
-func (a *app) repairHint(o ledger.CheckOptions, report *ledger.CheckReport) string {
+func (a *app) repairHint(o admin.CheckOptions, report *admin.CheckReport) string {
 	for _, q := range report.Repository {
 		if !q.Repaired {
 			return a.command("cloud", "set", "URL", "--key-file", "FILE") + ", with the cloud that it had"
@@ -324,7 +325,7 @@ type problemJSON struct {
 	Repaired  bool   `json:"repaired"`
 }
 
-func (a *app) printReport(r ledger.PageReport) error {
+func (a *app) printReport(r admin.PageReport) error {
 	name := nameOf(r.Ledger, r.Name, r.ID)
 	if a.json {
 		j := reportJSON{
@@ -416,7 +417,7 @@ func (a *app) backup(ctx context.Context, cmd *cobra.Command, to string) error {
 		return a.read(ctx, func(repo *ledger.Repository) error {
 			p := a.startProgress(ctx, "writing backup", "pages")
 			defer p.finish()
-			return repo.BackupTo(ctx, writerFunc(func(b []byte) (int, error) {
+			return admin.BackupTo(ctx, repo, writerFunc(func(b []byte) (int, error) {
 				p.update(func(c *counters) { c.bytes += int64(len(b)) })
 				return a.out.Write(b)
 			}))
@@ -428,7 +429,7 @@ func (a *app) backup(ctx context.Context, cmd *cobra.Command, to string) error {
 	return a.read(ctx, func(repo *ledger.Repository) error {
 		p := a.startProgress(ctx, "writing backup", "files")
 		stop := p.watch(ctx, to, repo)
-		err := repo.Backup(ctx, to)
+		err := admin.Backup(ctx, repo, to)
 		stop()
 		p.finish()
 		if errors.Is(err, ledger.ErrInvalid) {
@@ -450,7 +451,7 @@ type writerFunc func([]byte) (int, error)
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 // verifiedText says what a check without problems has verified.
-func verifiedText(report *ledger.CheckReport) string {
+func verifiedText(report *admin.CheckReport) string {
 	away := 0
 	for _, page := range report.Pages {
 		away += page.AwayPieces

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/spf13/cobra"
 )
 
@@ -252,7 +253,7 @@ repository and no key is needed. The exit code is 1 when the bucket is unfit.`,
 			if err := a.knownURL(cmd, args[0]); err != nil {
 				return err
 			}
-			points, err := ledger.ProbeCloud(ctx, args[0], credentials, &ledger.Options{Buckets: a.process.Buckets})
+			points, err := admin.ProbeCloud(ctx, args[0], credentials, &ledger.Options{Buckets: a.process.Buckets})
 			for _, p := range points {
 				if err := a.printPoint(p); err != nil {
 					return err
@@ -268,7 +269,7 @@ repository and no key is needed. The exit code is 1 when the bucket is unfit.`,
 	return cmd
 }
 
-func (a *app) printPoint(p ledger.ProbePoint) error {
+func (a *app) printPoint(p admin.ProbePoint) error {
 	if a.json {
 		j := probeJSON{Promise: p.Name, OK: p.Err == nil}
 		j.Error = errText(p.Err)
@@ -312,7 +313,7 @@ that were deleted for all devices everything goes after 30 days.`,
 		Args: cobra.NoArgs,
 		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
-				reports, err := repo.CollectCloud(ctx, ledger.CloudGCOptions{DryRun: dry.dry})
+				reports, err := admin.CollectCloud(ctx, repo, &admin.CloudGCOptions{DryRun: dry.dry})
 				for _, r := range reports {
 					if err := a.printCloudGC(r, dry.dry); err != nil {
 						return err
@@ -326,7 +327,7 @@ that were deleted for all devices everything goes after 30 days.`,
 	return cmd
 }
 
-func (a *app) printCloudGC(r ledger.CloudGCReport, dry bool) error {
+func (a *app) printCloudGC(r admin.CloudGCReport, dry bool) error {
 	name := nameOf(r.Ledger, r.Name, r.ID)
 	if a.json {
 		return a.emit(cloudGCJSON{name, r.Commits, r.Cut, r.DeletedObjects, r.DeletedBytes, r.WaitingObjects, r.WaitingBytes})

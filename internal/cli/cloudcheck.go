@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/spf13/cobra"
 )
 
@@ -41,14 +42,14 @@ ledgerd check verifies.`,
 }
 
 func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, repair bool, only []ledger.PageRef) error {
-	o := ledger.CloudCheckOptions{Repair: repair}
+	o := admin.CloudCheckOptions{Pages: only, Repair: repair}
 	p := a.startProgress(ctx, "checking", "objects")
 	if p != nil {
 		o.Progress = func(objects int, bytes int64) {
 			p.update(func(c *counters) { c.files, c.bytes = int64(objects), bytes })
 		}
 	}
-	reports, err := repo.CheckCloud(ctx, o, only...)
+	reports, err := admin.CheckCloud(ctx, repo, &o)
 	p.finish()
 	objects, bytes, left, newer, repaired := 0, int64(0), 0, 0, false
 	for _, r := range reports {
@@ -61,7 +62,7 @@ func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, repair bo
 			left += len(r.Damaged) + r.More
 		}
 	}
-	differs := func(r ledger.CloudCheckReport) bool { return r.Err == nil || r.Err.Error() != reports[0].Err.Error() }
+	differs := func(r admin.CloudCheckReport) bool { return r.Err == nil || r.Err.Error() != reports[0].Err.Error() }
 	if len(reports) > 1 && reports[0].Err != nil && !slices.ContainsFunc(reports, differs) {
 		return reports[0].Err // it is not about a page
 	}
@@ -108,7 +109,7 @@ type damagedObjectJSON struct {
 	Message string `json:"message"`
 }
 
-func (a *app) printCloudCheck(r ledger.CloudCheckReport) error {
+func (a *app) printCloudCheck(r admin.CloudCheckReport) error {
 	name := nameOf(r.Ledger, r.Name, r.ID)
 	if a.json {
 		j := cloudCheckJSON{Page: name, Objects: r.Objects, Bytes: r.Bytes, Damaged: []damagedObjectJSON{}, More: r.More, Repaired: r.Repaired, Missing: r.Missing}

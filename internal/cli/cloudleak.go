@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/spf13/cobra"
 )
 
@@ -40,7 +41,7 @@ read.`,
 		}); err != nil {
 			return err
 		}
-		seen, err := ledger.LookAtCloud(ctx, url, key, &ledger.Options{Buckets: a.process.Buckets})
+		seen, err := admin.LookAtCloud(ctx, url, key, &ledger.Options{Buckets: a.process.Buckets})
 		if err != nil {
 			return err
 		}
@@ -75,7 +76,7 @@ type leakPageJSON struct {
 	Hours       [24]int `json:"hours"`
 }
 
-func (a *app) printLeak(l *ledger.CloudLeak) error {
+func (a *app) printLeak(l *admin.CloudLeak) error {
 	if a.json {
 		j := leakJSON{Ledgers: l.Ledgers, Objects: l.Objects, Bytes: l.Bytes, Pages: []leakPageJSON{}, Odd: append([]string{}, l.Odd...), MoreOdd: l.MoreOdd}
 		for _, p := range l.Pages {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/spf13/cobra"
 )
 
@@ -69,14 +70,14 @@ func (a *app) cloudRuleCommand(c ruleCommand) *cobra.Command {
 			return usagef(cmd, "--off and --on are for the keys of a page: name it")
 		}
 		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
-			all := repo.UploadRules()
+			all := admin.UploadRules(repo)
 			for _, p := range on {
 				all = switchRule(all, pages[0], p, c.of, false)
 			}
 			for _, p := range off {
 				all = switchRule(all, pages[0], p, c.of, true)
 			}
-			if err := repo.SetUploadRules(ctx, all); err != nil {
+			if err := admin.SetUploadRules(ctx, repo, all); err != nil {
 				return err
 			}
 			return a.printRules(ctx, repo, c, pages)
@@ -86,11 +87,11 @@ func (a *app) cloudRuleCommand(c ruleCommand) *cobra.Command {
 }
 
 // switchRule sets a switch for a prefix of a page. A rule without a switch goes.
-func switchRule(all []ledger.PageUploadRule, page ledger.PageRef, prefix string, of func(*ledger.UploadRule) *bool, off bool) []ledger.PageUploadRule {
-	i := slices.IndexFunc(all, func(u ledger.PageUploadRule) bool { return u.Page == page && string(u.Prefix) == prefix })
+func switchRule(all []admin.PageUploadRule, page ledger.PageRef, prefix string, of func(*ledger.UploadRule) *bool, off bool) []admin.PageUploadRule {
+	i := slices.IndexFunc(all, func(u admin.PageUploadRule) bool { return u.Page == page && string(u.Prefix) == prefix })
 	if i < 0 {
 		i = len(all)
-		all = append(all, ledger.PageUploadRule{Page: page, UploadRule: ledger.UploadRule{Prefix: []byte(prefix)}})
+		all = append(all, admin.PageUploadRule{Page: page, UploadRule: ledger.UploadRule{Prefix: []byte(prefix)}})
 	}
 	if *of(&all[i].UploadRule) = off; !all[i].CompressionOff && !all[i].DedupOff {
 		return slices.Delete(all, i, i+1)
@@ -110,7 +111,7 @@ func (a *app) printRules(ctx context.Context, repo *ledger.Repository, c ruleCom
 	if err != nil {
 		return err
 	}
-	for _, u := range repo.UploadRules() {
+	for _, u := range admin.UploadRules(repo) {
 		if !*c.of(&u.UploadRule) || len(pages) > 0 && !slices.Contains(pages, u.Page) {
 			continue
 		}

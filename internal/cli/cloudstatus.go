@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 // Prices in US dollars of Google Cloud Storage, standard class, one region, for the estimate of
@@ -16,8 +17,8 @@ const (
 )
 
 // costOf estimates what the figures cost, in US dollars.
-func costOf(c *ledger.CloudStatus) float64 {
-	return float64(c.ClassA)*priceClassA + float64(c.ClassB)*priceClassB + float64(c.DownBytes)/(1<<30)*priceDownGiB
+func costOf(c *admin.CloudStatus) float64 {
+	return float64(c.A)*priceClassA + float64(c.B)*priceClassB + float64(c.Down)/(1<<30)*priceDownGiB
 }
 
 // cloudStatusJSON is the cloud in status --json.
@@ -46,13 +47,13 @@ func timeOrNone(t time.Time) string {
 	return timeText(t)
 }
 
-func newCloudStatusJSON(c *ledger.CloudStatus) *cloudStatusJSON {
+func newCloudStatusJSON(c *admin.CloudStatus) *cloudStatusJSON {
 	if c == nil {
 		return nil
 	}
 	return &cloudStatusJSON{
-		newCloudJSON(c.CloudInfo), timeOrNone(c.LastSuccess), timeOrNone(c.OldestUnsynced), timeOrNone(c.Since), c.ClassA, c.ClassB, c.Free,
-		c.UpBytes, c.DownBytes, c.Retries, c.Entries, c.Applied, c.Checkpoints, costOf(c),
+		newCloudJSON(c.CloudInfo), timeOrNone(c.LastSuccess), timeOrNone(c.OldestUnsynced), timeOrNone(c.Since), c.A, c.B, c.Free,
+		c.Up, c.Down, c.Retries, c.Entries, c.Applied, c.Checkpoints, costOf(c),
 	}
 }
 
@@ -69,7 +70,7 @@ func (a *app) agoText(t time.Time) string {
 }
 
 // cloudStatus prints the state of the cloud.
-func (a *app) cloudStatus(c *ledger.CloudStatus) error {
+func (a *app) cloudStatus(c *admin.CloudStatus) error {
 	if c == nil {
 		a.printf("cloud       none\n")
 		return nil
@@ -85,8 +86,8 @@ func (a *app) cloudStatus(c *ledger.CloudStatus) error {
 		return nil // what is remembered of it is damaged
 	}
 	a.printf("requests    %d of class A (put, list), %d of class B (get), %d free, %d repeated, since %s\n",
-		c.ClassA, c.ClassB, c.Free, c.Retries, c.Since.UTC().Format("2006-01-02"))
-	a.printf("bytes       %s up, %s down\n", sizeText(c.UpBytes), sizeText(c.DownBytes))
+		c.A, c.B, c.Free, c.Retries, c.Since.UTC().Format("2006-01-02"))
+	a.printf("bytes       %s up, %s down\n", sizeText(c.Up), sizeText(c.Down))
 	a.printf("cost        about $%.6f at the prices of Google Cloud Storage, without storing\n", costOf(c))
 	return nil
 }

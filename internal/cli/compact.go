@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/spf13/cobra"
 )
 
@@ -44,19 +45,19 @@ type compactJSON struct {
 }
 
 func (a *app) compact(ctx context.Context, cmd *cobra.Command, args []string, dry bool) error {
-	o := ledger.CompactOptions{DryRun: dry}
+	o := admin.CompactOptions{DryRun: dry}
 	var err error
 	if o.Pages, err = a.pageRefs(cmd, args); err != nil {
 		return err
 	}
 	return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
 		p := a.startProgress(ctx, "compacting", "pages")
-		o.Progress = func(c ledger.PageCompaction, done, total int64) {
+		o.Progress = func(c admin.PageCompaction, done, total int64) {
 			p.update(func(n *counters) { n.bytes, n.totalBytes, n.what = done, total, nameOf(c.Ledger, c.Name, c.ID) })
 		}
-		pages, err := repo.Compact(ctx, o)
+		pages, err := admin.Compact(ctx, repo, &o)
 		p.finish()
-		freed := slices.ContainsFunc(pages, func(c ledger.PageCompaction) bool { return c.Freed > 0 })
+		freed := slices.ContainsFunc(pages, func(c admin.PageCompaction) bool { return c.Freed > 0 })
 		if err != nil && len(pages) == 0 {
 			return err
 		}
@@ -65,7 +66,7 @@ func (a *app) compact(ctx context.Context, cmd *cobra.Command, args []string, dr
 }
 
 // compacted prints what Compact has done.
-func (a *app) compacted(pages []ledger.PageCompaction, dry bool) error {
+func (a *app) compacted(pages []admin.PageCompaction, dry bool) error {
 	came, anew := "came back", "written anew"
 	if dry {
 		came, anew = "would come back", "to be written anew"

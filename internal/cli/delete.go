@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/spf13/cobra"
 )
 
@@ -90,10 +91,10 @@ func (a *app) deletePages(ctx context.Context, repo *ledger.Repository, ref ledg
 	var pages []ledger.DeletedPage
 	var err error
 	if whole {
-		pages, err = repo.DeleteLedger(ctx, ref.Ledger, o)
+		pages, err = admin.DeleteLedger(ctx, repo, ref.Ledger, &o)
 	} else {
 		var p ledger.DeletedPage
-		if p, err = repo.DeletePage(ctx, ref, o); err == nil {
+		if p, err = repo.DeletePage(ctx, ref, &o); err == nil {
 			pages = append(pages, p)
 		}
 	}
@@ -121,7 +122,7 @@ func (a *app) erase(ctx context.Context, cmd *cobra.Command, page ledger.PageRef
 	}
 	return a.destroy(ctx, cmd, f.consent, "what is erased from history cannot be brought back", func(dry bool) error {
 		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
-			e, err := repo.EraseFromHistory(ctx, page, key, ledger.EraseOptions{DryRun: dry})
+			e, err := admin.Erase(ctx, repo, page, key, &admin.EraseOptions{DryRun: dry})
 			if err != nil {
 				return err
 			}
@@ -130,7 +131,7 @@ func (a *app) erase(ctx context.Context, cmd *cobra.Command, page ledger.PageRef
 	})
 }
 
-func (a *app) erased(e *ledger.Erasure, dry bool) error {
+func (a *app) erased(e *admin.Erasure, dry bool) error {
 	name := nameOf(e.Ledger, e.Name, e.ID)
 	switch {
 	case a.json:
@@ -185,11 +186,11 @@ func (a *app) deleteRefused(err error) error {
 	name := nameOf(e.Page.Ledger, e.Name, e.Page.ID)
 	told := classedf(ledger.ErrConflict, "page %s stays: %s", name, e.Reason)
 	switch {
-	case e.Bar == ledger.EvictOpen:
+	case e.Bar == admin.EvictOpen:
 		return withHint(told, "close it: end serve, or wait for the command that uses it")
-	case e.Bar == ledger.EvictDamaged:
+	case e.Bar == admin.EvictDamaged:
 		return withHint(told, "%s, or delete it all the same with --discard-unsynced", a.command("check", name))
-	case e.Bar == ledger.EvictNoCloud:
+	case e.Bar == admin.EvictNoCloud:
 		return withHint(told, "delete it all the same with --discard-unsynced")
 	}
 	return withHint(told, "%s, or lose it with --discard-unsynced", a.command("sync", name))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/spf13/cobra"
 )
 
@@ -67,7 +68,7 @@ type evictJSON struct {
 }
 
 func (a *app) evict(ctx context.Context, cmd *cobra.Command, args []string, f evictFlags) error {
-	o := ledger.EvictOptions{
+	o := admin.EvictOptions{
 		DiscardUnsynced: f.discard, Values: f.values, OlderThan: f.olderThan, FreeBytes: f.free, KeepBytes: f.keep,
 	}
 	var err error
@@ -91,14 +92,14 @@ func (a *app) evict(ctx context.Context, cmd *cobra.Command, args []string, f ev
 	return a.destroy(ctx, cmd, f.consent, danger, func(dry bool) error {
 		o.DryRun = dry
 		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
-			report, err := repo.Evict(ctx, o)
+			report, err := admin.Evict(ctx, repo, &o)
 			return a.evicted(report, o, err)
 		})
 	})
 }
 
 // evicted prints what Evict has done, and what stays.
-func (a *app) evicted(r ledger.EvictReport, o ledger.EvictOptions, err error) error {
+func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) error {
 	for i := range r.Evicted {
 		if printErr := a.evictLine(&r.Evicted[i], o); printErr != nil {
 			return errors.Join(err, printErr)
@@ -107,14 +108,14 @@ func (a *app) evicted(r ledger.EvictReport, o ledger.EvictOptions, err error) er
 	_, refused := errors.AsType[*ledger.EvictError](err)
 	if refused { // what is away already is as it was wanted
 		for i := range r.Kept {
-			if r.Kept[i].Bar != ledger.EvictAway {
+			if r.Kept[i].Bar != admin.EvictAway {
 				continue
 			}
 			if printErr := a.evictLine(&r.Kept[i], o); printErr != nil {
 				return errors.Join(err, printErr)
 			}
 		}
-		r.Kept = slices.DeleteFunc(r.Kept, func(e ledger.EvictResult) bool { return e.Bar == ledger.EvictAway })
+		r.Kept = slices.DeleteFunc(r.Kept, func(e admin.EvictResult) bool { return e.Bar == admin.EvictAway })
 		if refused = len(r.Kept) > 0; !refused {
 			err = nil
 		}
@@ -155,10 +156,10 @@ func (a *app) evicted(r ledger.EvictReport, o ledger.EvictOptions, err error) er
 	return nil
 }
 
-func (a *app) evictLine(e *ledger.EvictResult, o ledger.EvictOptions) error {
+func (a *app) evictLine(e *admin.EvictResult, o admin.EvictOptions) error {
 	name := nameOf(e.Ledger, e.Name, e.ID)
 	if a.json {
-		j := evictJSON{Page: name, Evicted: e.Bar == ledger.EvictFree, Bytes: e.Bytes, Reason: e.Reason, Discarded: e.Discarded, DryRun: o.DryRun}
+		j := evictJSON{Page: name, Evicted: e.Bar == admin.EvictFree, Bytes: e.Bytes, Reason: e.Reason, Discarded: e.Discarded, DryRun: o.DryRun}
 		if !j.Evicted {
 			j.Bar = e.Bar.String()
 		}
@@ -169,7 +170,7 @@ func (a *app) evictLine(e *ledger.EvictResult, o ledger.EvictOptions) error {
 	}
 	verb := "evicted"
 	switch {
-	case e.Bar == ledger.EvictAway:
+	case e.Bar == admin.EvictAway:
 		a.printf("%s: %s\n", name, e.Reason)
 		return nil
 	case o.Values && o.DryRun:
@@ -187,17 +188,17 @@ func (a *app) evictLine(e *ledger.EvictResult, o ledger.EvictOptions) error {
 }
 
 // evictRefused says why a page that was named stays, and what helps.
-func (a *app) evictRefused(e *ledger.EvictResult) error {
+func (a *app) evictRefused(e *admin.EvictResult) error {
 	name := nameOf(e.Ledger, e.Name, e.ID)
 	err := classedf(ledger.ErrConflict, "page %s stays: %s", name, e.Reason)
 	switch {
-	case e.Bar == ledger.EvictOpen:
+	case e.Bar == admin.EvictOpen:
 		return withHint(err, "wait for the command that uses it, or end the program that has it open")
-	case e.Bar == ledger.EvictDamaged:
+	case e.Bar == admin.EvictDamaged:
 		return withHint(err, "%s", a.command("check", "--repair", name))
-	case e.Bar == ledger.EvictBlank:
+	case e.Bar == admin.EvictBlank:
 		return withHint(err, "%s removes it", a.command("delete", name))
-	case e.Bar == ledger.EvictNoCloud:
+	case e.Bar == admin.EvictNoCloud:
 		return withHint(err, "%s, or lose it with --discard-unsynced", a.command("cloud", "set", "URL", "--key-file", "FILE"))
 	case e.Bar.Discardable():
 		return withHint(err, "%s, or lose it with --discard-unsynced", a.command("sync", name))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/spf13/cobra"
 )
 
@@ -62,7 +63,7 @@ type gcJSON struct {
 }
 
 func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFlags) error {
-	var o ledger.CollectOptions
+	var o admin.CollectOptions
 	var err error
 	if o.Pages, err = a.pageRefs(cmd, args); err != nil {
 		return err
@@ -72,7 +73,7 @@ func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFla
 	}
 	danger := ""
 	if f.keepLast > 0 || f.keepWithin > 0 {
-		o.Retention = &ledger.Retention{Commits: f.keepLast, Age: f.keepWithin}
+		o.Retention = &admin.Retention{Commits: f.keepLast, Age: f.keepWithin}
 		danger = "history that is given up cannot be brought back"
 	}
 	return a.destroy(ctx, cmd, f.consent, danger, func(dry bool) error {
@@ -81,12 +82,12 @@ func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFla
 	})
 }
 
-func (a *app) collect(ctx context.Context, repo *ledger.Repository, o ledger.CollectOptions) error {
+func (a *app) collect(ctx context.Context, repo *ledger.Repository, o admin.CollectOptions) error {
 	p := a.startProgress(ctx, "collecting", "pages")
-	o.Progress = func(c ledger.PageCollection) {
+	o.Progress = func(c admin.PageCollection) {
 		p.update(func(n *counters) { n.bytes, n.what = c.Bytes, nameOf(c.Ledger, c.Name, c.ID) })
 	}
-	pages, err := repo.Collect(ctx, o)
+	pages, err := admin.Collect(ctx, repo, &o)
 	p.finish()
 	for _, c := range pages {
 		if err := a.collected(c, o.DryRun); err != nil {
@@ -96,7 +97,7 @@ func (a *app) collect(ctx context.Context, repo *ledger.Repository, o ledger.Col
 	return partly(err, len(pages) > 0 && !o.DryRun)
 }
 
-func (a *app) collected(c ledger.PageCollection, dry bool) error {
+func (a *app) collected(c admin.PageCollection, dry bool) error {
 	name := nameOf(c.Ledger, c.Name, c.ID)
 	switch {
 	case a.json:

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/filetree"
 	"github.com/spf13/cobra"
 )
@@ -55,7 +56,7 @@ hexadecimal.`,
 	return cmd
 }
 
-func familiesText() string { return strings.Join(ledger.RowFamilies(), ", ") }
+func familiesText() string { return strings.Join(admin.RowFamilies(), ", ") }
 
 func (a *app) inspect(ctx context.Context, cmd *cobra.Command, args []string, f inspectFlags) error {
 	view := append(args, "")[1]
@@ -147,7 +148,7 @@ func (a *app) statPage(ctx context.Context, page *ledger.Page) error {
 	if err != nil {
 		return err
 	}
-	stats, err := page.Stats(ctx)
+	stats, err := admin.Stats(page)
 	if err != nil {
 		return err
 	}
@@ -182,11 +183,11 @@ type rowJSON struct {
 }
 
 func (a *app) inspectRows(ctx context.Context, cmd *cobra.Command, page *ledger.Page, family string, limit int) error {
-	if family != "" && !slices.Contains(ledger.RowFamilies(), family) {
+	if family != "" && !slices.Contains(admin.RowFamilies(), family) {
 		return usagef(cmd, "there are no rows %q, want one of %s", family, familiesText())
 	}
 	n := 0
-	for row, err := range page.Rows(ctx, family) {
+	for row, err := range admin.Rows(ctx, page, family) {
 		if err != nil {
 			return fmt.Errorf("read rows: %w", err)
 		}
@@ -278,13 +279,13 @@ func commitStats(ctx context.Context, page *ledger.Page, c ledger.Commit) (commi
 		}
 	}
 	old := map[string]bool{}
-	for n, err := range page.Nodes(ctx, parent) {
+	for n, err := range admin.Nodes(ctx, page, parent) {
 		if err != nil {
 			return s, err
 		}
 		old[n.Digest] = true
 	}
-	for n, err := range page.Nodes(ctx, c.ID) {
+	for n, err := range admin.Nodes(ctx, page, c.ID) {
 		if err != nil {
 			return s, err
 		}
@@ -324,7 +325,7 @@ type levelJSON struct {
 }
 
 func (a *app) inspectTree(ctx context.Context, page *ledger.Page, id ledger.CommitID) error {
-	t, err := page.TreeStats(ctx, id)
+	t, err := admin.Tree(ctx, page, id)
 	if err != nil {
 		return fmt.Errorf("read tree: %w", err)
 	}
@@ -364,7 +365,7 @@ func (a *app) inspectValue(ctx context.Context, page *ledger.Page, snap *ledger.
 	if entry.Inline && !a.json {
 		a.printf("inline in the tree, %s\n", sizeText(entry.Size))
 	}
-	for p, err := range snap.Pieces(ctx, key) {
+	for p, err := range admin.Pieces(ctx, snap, key) {
 		if err != nil {
 			return fmt.Errorf("read pieces of %s: %w", a.shortKey(key), err)
 		}
@@ -395,7 +396,7 @@ func (a *app) inspectPieces(ctx context.Context, snap *ledger.Snapshot) error {
 			return fmt.Errorf("list values: %w", err)
 		}
 		var pieces int64
-		for _, err := range snap.Pieces(ctx, entry.Key) {
+		for _, err := range admin.Pieces(ctx, snap, entry.Key) {
 			if err != nil {
 				return fmt.Errorf("read pieces of %s: %w", a.shortKey(entry.Key), err)
 			}
@@ -461,7 +462,7 @@ func (a *app) inspectRefs(ctx context.Context, page *ledger.Page) error {
 		counts[kind][bucket].References += n
 	}
 	at, of := "", map[string]int64{}
-	for row, err := range page.Rows(ctx, "refcounts") {
+	for row, err := range admin.Rows(ctx, page, "refcounts") {
 		if err != nil {
 			return fmt.Errorf("read references: %w", err)
 		}
@@ -529,7 +530,7 @@ func (a *app) completeViews(cmd *cobra.Command, args []string, toComplete string
 	case len(args) == 1:
 		return views, cobra.ShellCompDirectiveNoFileComp
 	case args[1] == "rows":
-		return ledger.RowFamilies(), cobra.ShellCompDirectiveNoFileComp
+		return admin.RowFamilies(), cobra.ShellCompDirectiveNoFileComp
 	case args[1] == "pieces", args[1] == "key":
 		return a.completeKeys(cmd, args[:1], toComplete)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
@@ -213,7 +214,7 @@ that the pages here know of.`,
 			if err != nil {
 				return err
 			}
-			devices, bad := repo.Devices(ctx)
+			devices, bad := admin.Devices(ctx, repo)
 			if a.json {
 				j := newKeyringJSON(info)
 				for _, d := range devices {

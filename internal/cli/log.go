@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/spf13/cobra"
 )
 
@@ -206,7 +207,7 @@ func (a *app) printCommit(c ledger.Commit, n names) error {
 	if a.json {
 		return a.emit(newCommitJSON(c, n))
 	}
-	for _, line := range commitText(c, ledger.Sender{}, n) {
+	for _, line := range commitText(c, admin.Sender{}, n) {
 		a.printf("%s\n", line)
 	}
 	return nil
@@ -239,7 +240,7 @@ func title(c ledger.Commit) string {
 }
 
 // senderText names the device that put a commit into the log of the cloud.
-func senderText(s ledger.Sender) string {
+func senderText(s admin.Sender) string {
 	if s.Verified {
 		return s.Device[:shortID]
 	}
@@ -247,7 +248,7 @@ func senderText(s ledger.Sender) string {
 }
 
 // commitText describes a commit in full.
-func commitText(c ledger.Commit, s ledger.Sender, n names) []string {
+func commitText(c ledger.Commit, s admin.Sender, n names) []string {
 	text := []string{"commit " + c.ID.String() + decoration(c.ID, n)}
 	if len(c.Parents) > 1 {
 		text = append(text, fmt.Sprintf("Merge:  %s %s", c.Parents[0].Short(), c.Parents[1].Short()))

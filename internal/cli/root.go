@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/spf13/cobra"
 )
@@ -271,7 +272,7 @@ func (a *app) pageIn(ctx context.Context, repo *ledger.Repository, name pageName
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
 	ref := ledger.PageRef{Ledger: name.ledger, ID: name.pageID()}
-	_, dropErr := repo.Evict(ctx, ledger.EvictOptions{Pages: []ledger.PageRef{ref}, Blank: true})
+	_, dropErr := admin.Evict(ctx, repo, &admin.EvictOptions{Pages: []ledger.PageRef{ref}, Blank: true})
 	if errors.Is(dropErr, ledger.ErrConflict) || errors.Is(dropErr, ledger.ErrNotFound) { // somebody has put something there
 		return err
 	}

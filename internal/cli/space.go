@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/spf13/cobra"
 )
 
@@ -26,7 +27,7 @@ func (f *spaceFlags) keep(ctx context.Context, repo *ledger.Repository) error {
 	if *f == (spaceFlags{}) {
 		return nil
 	}
-	return partly(repo.KeepSpace(ctx), true)
+	return partly(admin.KeepSpace(ctx, repo), true)
 }
 
 // paceFlags bound how fast sync is.

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 )
 
 func TestParseSize(t *testing.T) {
@@ -25,14 +26,14 @@ func TestParseSize(t *testing.T) {
 }
 
 func TestBarLines(t *testing.T) {
-	page := func(name string, size, away int64) ledger.PageUsage {
+	page := func(name string, size, away int64) admin.PageUsage {
 		info := ledger.PageInfo{PageRef: ledger.PageRef{Ledger: name}, SizeBytes: size, EvictedBytes: away}
 		if away > 0 {
 			info.State = ledger.PageEvicted
 		}
-		return ledger.PageUsage{PageInfo: info}
+		return admin.PageUsage{PageInfo: info}
 	}
-	pages := []ledger.PageUsage{page("a", 100, 0), page("little", 1, 0), page("much", 2000, 0), page("away", 0, 1000), page("none", 0, 0)}
+	pages := []admin.PageUsage{page("a", 100, 0), page("little", 1, 0), page("much", 2000, 0), page("away", 0, 1000), page("none", 0, 0)}
 	want := []string{
 		"much        2.0 KiB ###################",
 		"away         1000 B ---------",

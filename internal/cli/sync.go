@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/spf13/cobra"
 )
 
@@ -61,13 +62,14 @@ func (a *app) sync(ctx context.Context, cmd *cobra.Command, args []string, f syn
 	f.pace.options(&o)
 	return a.with(ctx, o, func(repo *ledger.Repository) error {
 		p := a.startProgress(ctx, "syncing", "values")
-		before := repo.SyncMetrics() // of a serve that runs the verb, since it began
+		before := admin.Metrics(repo) // of a serve that runs the verb, since it began
 		stop := p.followSync(ctx, repo)
-		sync := repo.Sync
+		var pages []ledger.PageSync
 		if f.reupload {
-			sync = repo.Reupload
+			pages, err = admin.Reupload(ctx, repo, only...)
+		} else {
+			pages, err = repo.Sync(ctx, only...)
 		}
-		pages, err := sync(ctx, only...)
 		stop()
 		p.finish()
 		return errors.Join(a.synced(repo, before, pages, err), f.space.keep(ctx, repo))
@@ -130,7 +132,7 @@ type syncJSON struct {
 }
 
 // synced prints what was synced. err is that of all pages.
-func (a *app) synced(repo *ledger.Repository, before ledger.SyncMetrics, pages []ledger.PageSync, err error) error {
+func (a *app) synced(repo *ledger.Repository, before admin.SyncMetrics, pages []ledger.PageSync, err error) error {
 	failed := 0
 	for _, p := range pages {
 		if p.Err != nil {
@@ -140,8 +142,8 @@ func (a *app) synced(repo *ledger.Repository, before ledger.SyncMetrics, pages [
 			return err
 		}
 	}
-	m := repo.SyncMetrics()
-	up, down, classA, classB := m.UpBytes-before.UpBytes, m.DownBytes-before.DownBytes, m.ClassA-before.ClassA, m.ClassB-before.ClassB
+	m := admin.Metrics(repo)
+	up, down, classA, classB := m.Up-before.Up, m.Down-before.Down, m.A-before.A, m.B-before.B
 	switch {
 	case a.json:
 		if err := a.emit(syncJSON{len(pages), failed, up, down, classA, classB, m.Retries - before.Retries}); err != nil {
@@ -225,7 +227,7 @@ func (a *app) clone(ctx context.Context, c *ledger.Cloud, space spaceFlags) erro
 	if err != nil {
 		return a.cloneHint(err)
 	}
-	err = errors.Join(a.synced(repo, ledger.SyncMetrics{}, first.Pages, first.Err), space.keep(ctx, repo))
+	err = errors.Join(a.synced(repo, admin.SyncMetrics{}, first.Pages, first.Err), space.keep(ctx, repo))
 	return errors.Join(err, repo.Close())
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
@@ -50,7 +51,7 @@ type kindsJSON struct {
 	Garbage int64 `json:"garbage"`
 }
 
-func newKindsJSON(k ledger.SpaceKinds, garbage int64) kindsJSON {
+func newKindsJSON(k admin.SpaceKinds, garbage int64) kindsJSON {
 	return kindsJSON{k.Values, k.Nodes, k.Commits, k.Rest, k.Index, k.Other, garbage}
 }
 
@@ -76,24 +77,24 @@ type pageUsageJSON struct {
 	Error     string `json:"error,omitempty"`
 }
 
-func newPageUsageJSON(p *ledger.PageUsage) pageUsageJSON {
+func newPageUsageJSON(p *admin.PageUsage) pageUsageJSON {
 	j := pageUsageJSON{
 		pageJSON: newPageJSON(p.PageInfo), kindsJSON: newKindsJSON(p.Kinds, p.Garbage), Open: p.State == ledger.PageOpen,
 		Away: p.State == ledger.PageEvicted, AwaySize: p.EvictedBytes, Unsynced: p.Unsynced,
-		Evictable: p.Bar == ledger.EvictFree, Reason: p.Reason, Error: errText(p.Err),
+		Evictable: p.Bar == admin.EvictFree, Reason: p.Reason, Error: errText(p.Err),
 	}
-	if p.Bar != ledger.EvictFree {
+	if p.Bar != admin.EvictFree {
 		j.Bar = p.Bar.String()
 	}
 	return j
 }
 
 func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, set *pageSet, bars bool) error {
-	u, err := repo.Usage(ctx)
+	u, err := admin.Usage(ctx, repo)
 	if err != nil {
 		return err
 	}
-	var pages []ledger.PageUsage
+	var pages []admin.PageUsage
 	for _, p := range u.Pages {
 		if set.has(p.PageRef) {
 			pages = append(pages, p)
@@ -118,7 +119,7 @@ func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, set *pageSet
 	return nil
 }
 
-func (a *app) usageJSON(u *ledger.Usage, pages []ledger.PageUsage) error {
+func (a *app) usageJSON(u *admin.RepositoryUsage, pages []admin.PageUsage) error {
 	j := usageJSON{Size: u.SizeBytes, kindsJSON: newKindsJSON(u.Kinds, u.Garbage), Evictable: u.EvictableBytes}
 	if u.FreeBytes >= 0 {
 		j.Free = &u.FreeBytes
@@ -134,7 +135,7 @@ func (a *app) usageJSON(u *ledger.Usage, pages []ledger.PageUsage) error {
 	return nil
 }
 
-func (a *app) usageTable(pages []ledger.PageUsage) {
+func (a *app) usageTable(pages []admin.PageUsage) {
 	width := len("page")
 	for _, p := range pages {
 		width = max(width, len(nameOf(p.Ledger, p.Name, p.ID)))
@@ -156,17 +157,17 @@ func (a *app) usageTable(pages []ledger.PageUsage) {
 }
 
 // evictText says in a few words whether a page could be evicted.
-func evictText(p *ledger.PageUsage) string {
+func evictText(p *admin.PageUsage) string {
 	switch {
 	case p.State == ledger.PageEvicted:
 		return "in the cloud only, was " + sizeText(p.EvictedBytes)
-	case p.Bar == ledger.EvictFree:
+	case p.Bar == admin.EvictFree:
 		return "yes"
 	}
 	return "no: " + printable(p.Reason)
 }
 
-func (a *app) usageSums(u *ledger.Usage) {
+func (a *app) usageSums(u *admin.RepositoryUsage) {
 	k := &u.Kinds
 	a.printf("\n%-10s  %10s\n", "total", sizeText(u.SizeBytes))
 	for _, row := range []struct {
@@ -191,7 +192,7 @@ const plainWidth = 80
 
 // drawBars draws the pages as bars that fill the width of the terminal; in ASCII when the output is
 // none.
-func (a *app) drawBars(pages []ledger.PageUsage) {
+func (a *app) drawBars(pages []admin.PageUsage) {
 	width, full, part := plainWidth, "#", "-"
 	if f, ok := isTerminal(a.process.Stdout, term.IsTerminal); ok {
 		full, part = "█", "░"

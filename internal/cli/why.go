@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/spf13/cobra"
 )
 
@@ -122,10 +123,10 @@ func signedText(ctx context.Context, page *ledger.Page, c ledger.Commit) (string
 }
 
 // senderOf returns who put a commit into the log of the cloud; nobody for one that was given up.
-func senderOf(ctx context.Context, page *ledger.Page, id ledger.CommitID) (ledger.Sender, error) {
-	s, err := page.Sender(ctx, id)
+func senderOf(ctx context.Context, page *ledger.Page, id ledger.CommitID) (admin.Sender, error) {
+	s, err := admin.SenderOf(ctx, page, id)
 	if errors.Is(err, ledger.ErrNotFound) || errors.Is(err, ledger.ErrGone) {
-		return ledger.Sender{}, nil
+		return admin.Sender{}, nil
 	}
 	return s, err
 }

@@ -246,6 +246,18 @@ func (c *Collector) compact() (written int64) {
 	return int64(st.BytesWritten-was) + r.IndexAfter
 }
 
+// requestedShare is which part of a segment must be garbage for it to be written anew on request:
+// what stays is less than a quarter of what is live.
+const requestedShare = 0.2
+
+// Compact compacts the page on request. progress, when not nil, is told how many bytes of its files
+// were looked at, and of how many. Errors: those of the store and of ctx.
+func (c *Collector) Compact(ctx context.Context, dry bool, progress func(done, total int64)) (storage.CompactReport, error) {
+	r, err := c.page.Store.Compact(ctx, storage.CompactOptions{DryRun: dry, MinDeadShare: requestedShare, Progress: progress})
+	c.page.Damaged(err)
+	return r, err
+}
+
 // Dropped notes that values were dropped, which leaves dead bytes in the segments.
 func (c *Collector) Dropped(bytes int64) {
 	c.mu.Lock()

@@ -17,7 +17,7 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Bar says what keeps a page from being evicted; see ledger.Bar.
+// Bar says what keeps a page from being evicted.
 type Bar uint8
 
 // The bars.
@@ -32,6 +32,16 @@ const (
 	Unproved
 	Blank
 )
+
+var barTexts = [...]string{"none", "open", "no cloud", "unsynced", "other cloud", "damaged", "in the cloud only", "cloud out of reach", "blank"}
+
+// String returns a few words, such as "unsynced".
+func (b Bar) String() string {
+	if int(b) < len(barTexts) {
+		return barTexts[b]
+	}
+	return fmt.Sprintf("bar %d", uint8(b))
+}
 
 // Discardable reports whether the bar is lifted by leave to lose what only this device has.
 func (b Bar) Discardable() bool {
@@ -63,7 +73,7 @@ type Host struct {
 	Store func(base.Page) storage.Options
 }
 
-// EvictOptions are those of ledger.Evict.
+// EvictOptions are those of admin.Evict.
 type EvictOptions struct {
 	Pages                          []base.Page
 	FreeBytes                      int64
@@ -74,7 +84,7 @@ type EvictOptions struct {
 	OpenOnly                       bool // leave pages alone that nobody has open; for values
 }
 
-// Evicted is what became of one page; see ledger.Evicted.
+// Evicted is what became of one page; see admin.EvictResult.
 type Evicted struct {
 	Page       base.Page
 	Name       string

@@ -1,15 +1,19 @@
-package ledger
+package admin
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
+	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/internal/bridge"
 )
 
 // CloudCheckOptions say how CheckCloud goes about it.
 type CloudCheckOptions struct {
+	// Pages are the pages, nil all that are here.
+	Pages []ledger.PageRef
 	// Repair uploads anew what is damaged or missing in the bucket, as far as this device has it,
 	// and deletes damaged packs.
 	Repair bool
@@ -20,7 +24,7 @@ type CloudCheckOptions struct {
 
 // CloudCheckReport says what the bucket has of one page, and what is wrong with it.
 type CloudCheckReport struct {
-	PageRef
+	ledger.PageRef
 	// Name is the page's human name, "" when there is none.
 	Name string
 	cloudsync.CheckReport
@@ -39,17 +43,15 @@ type CloudCheckReport struct {
 //
 // Damage is no error. A page that cannot be checked keeps no other from it: its report has the
 // error, which comes with the reports too. Errors: those of Sync.
-func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only ...PageRef) (all []CloudCheckReport, err error) {
-	if len(only) == 0 {
-		only = nil
-	}
-	if _, err := r.chosen(only); err != nil {
+func CheckCloud(ctx context.Context, repo *ledger.Repository, o *CloudCheckOptions) (all []CloudCheckReport, err error) {
+	how, r := given(o), of(repo)
+	if _, err := r.chosen(how.Pages); err != nil {
 		return nil, fmt.Errorf("check the bucket: %w", err)
 	}
 	var damage error
-	err = r.inCloudTurn(ctx, "check the bucket", func(ctx context.Context) error {
-		err := r.cloud.CheckKeyring(ctx, o.Repair)
-		if !o.Repair && errors.Is(err, ErrCorrupt) {
+	err = r.CloudTurn(ctx, "check the bucket", func(ctx context.Context) error {
+		err := r.Cloud.CheckKeyring(ctx, how.Repair)
+		if !how.Repair && errors.Is(err, ledger.ErrCorrupt) {
 			damage, err = err, nil
 		}
 		return err
@@ -59,14 +61,14 @@ func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only .
 	}
 	var objects int
 	var bytes int64
-	page := cloudsync.CheckOptions{Repair: o.Repair}
-	if o.Progress != nil {
-		page.Progress = func(n int, size int64) { o.Progress(objects+n, bytes+size) }
+	one := cloudsync.CheckOptions{Repair: how.Repair}
+	if how.Progress != nil {
+		one.Progress = func(n int, size int64) { how.Progress(objects+n, bytes+size) }
 	}
-	err = r.visitAll(ctx, only, func(ctx context.Context, p *Page) error {
-		report := CloudCheckReport{PageRef: p.ref(), Name: p.Name()}
-		report.Err = p.withSync(ctx, "", func(ctx context.Context, s *cloudsync.Page) error {
-			got, err := s.Check(ctx, page)
+	err = r.visitAll(ctx, how.Pages, func(ctx context.Context, p *bridge.Page) error {
+		report := CloudCheckReport{PageRef: refOf(p.Key), Name: p.Name}
+		report.Err = p.WithSync(ctx, "", func(ctx context.Context, s *cloudsync.Page) error {
+			got, err := s.Check(ctx, one)
 			if got != nil {
 				report.CheckReport = *got
 			}
@@ -76,7 +78,7 @@ func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only .
 		all = append(all, report)
 		return report.Err
 	})
-	r.cloud.Remember()
+	r.Cloud.Remember()
 	if err = errors.Join(damage, err); err != nil {
 		err = fmt.Errorf("check the bucket: %w", err)
 	}

@@ -1,23 +1,27 @@
-package ledger
+package admin
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/bridge"
 	"github.com/ledgerd/ledger/internal/checkup"
 	"github.com/ledgerd/ledger/internal/cloudlink"
-	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
+	"github.com/ledgerd/ledger/storage/segment"
 )
 
 // CheckOptions say what Check does. The zero value checks everything and repairs nothing.
 type CheckOptions struct {
 	// Ledger limits the check to one ledger, and Page to one of its pages. Empty and nil mean all.
 	Ledger string
-	Page   *PageID
+	Page   *ledger.PageID
 	// Repair mends what can be mended: the index is made anew from the log; of a damaged log all
 	// that is whole is kept, and what is not comes from the cloud, if there is one and it has it.
 	// It never drops intact data, and takes the page from whoever only keeps it.
@@ -30,7 +34,7 @@ type CheckOptions struct {
 type CheckProgress struct {
 	// Ledger and Page are being checked: page number Index of Pages, counted from 0.
 	Ledger       string
-	Page         PageID
+	Page         ledger.PageID
 	Index, Pages int
 	// Step is what is being done, such as "segments".
 	Step string
@@ -70,7 +74,7 @@ func (r *CheckReport) Remaining() int {
 // PageReport is what Check found in one page.
 type PageReport struct {
 	Ledger, Name string
-	ID           PageID
+	ID           ledger.PageID
 	// Commits, Nodes, Pieces and Rows are how many were checked, Bytes the size of the segments
 	// read.
 	Commits, Nodes, Pieces, Rows, Bytes int64
@@ -86,7 +90,7 @@ type PageReport struct {
 	// AwayPieces counts pieces of values that only the cloud has. Check does not verify them, and
 	// without the network these values cannot be read.
 	AwayPieces int
-	Holes      []CommitID
+	Holes      []ledger.CommitID
 	// Rescued are heads that Repair has put a commit on, since a part of them is gone.
 	Rescued []Rescue
 	// CloudErr says why Repair could not ask the cloud; nil when it could, or there was no need.
@@ -104,38 +108,38 @@ type PageReport struct {
 // found is in the report, not an error; so is a cloud that cannot be reached. Errors: ErrClosed,
 // ErrReadOnly (Repair on a read-only repository), ErrNotFound (no such page), those of ctx and of
 // the disk.
-func (r *Repository) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
-	if o.Repair && r.o.ReadOnly {
-		return nil, fmt.Errorf("repair: the repository is open for reading: %w", ErrReadOnly)
+func Check(ctx context.Context, repo *ledger.Repository, o *CheckOptions) (*CheckReport, error) {
+	how := given(o)
+	if how.Repair && repo.ReadOnly() {
+		return nil, fmt.Errorf("repair: the repository is open for reading: %w", ledger.ErrReadOnly)
 	}
-	infos, err := r.herePages(ctx)
+	infos, err := herePages(ctx, repo)
 	if err != nil {
 		return nil, fmt.Errorf("check: %w", err)
 	}
-	var chosen []PageInfo
-	for _, info := range infos {
-		if (o.Ledger == "" || o.Ledger == info.Ledger) && (o.Page == nil || *o.Page == info.ID) {
-			chosen = append(chosen, info)
-		}
+	infos = slices.DeleteFunc(infos, func(p ledger.PageInfo) bool {
+		return how.Ledger != "" && how.Ledger != p.Ledger || how.Page != nil && *how.Page != p.ID
+	})
+	if len(infos) == 0 && (how.Ledger != "" || how.Page != nil) {
+		return nil, fmt.Errorf("no such page: %w", ledger.ErrNotFound)
 	}
-	if len(chosen) == 0 && (o.Ledger != "" || o.Page != nil) {
-		return nil, fmt.Errorf("no such page: %w", ErrNotFound)
-	}
+	r := of(repo)
 	report := &CheckReport{}
-	if r.mended != nil {
-		report.Repository = append(report.Repository, *r.mended)
+	if r.Mended != nil {
+		report.Repository = append(report.Repository, *r.Mended)
 	}
-	if info, ok := r.Cloud(); ok && info.URL == "" && errors.Is(info.Err, ErrCorrupt) { // setting it again mends it
-		report.Repository = append(report.Repository, Problem{Where: "file " + cloudlink.FileName, Message: problemText(info.Err)})
+	if info, ok := repo.Cloud(); ok && info.URL == "" && errors.Is(info.Err, ledger.ErrCorrupt) { // setting it again mends it
+		report.Repository = append(report.Repository, checkup.ProblemOfFile(cloudlink.FileName, info.Err))
 	}
-	for i, info := range chosen {
-		at := CheckProgress{Ledger: info.Ledger, Page: info.ID, Index: i, Pages: len(chosen), Step: "segments"}
-		found, err := checkup.Run(ctx, r.checkOf(info.key(), &o, at))
+	for i, info := range infos {
+		at := CheckProgress{Ledger: info.Ledger, Page: info.ID, Index: i, Pages: len(infos), Step: "segments"}
+		k := keyOf(info.PageRef)
+		found, err := checkup.Run(ctx, r.checkOf(k, &how, at))
 		if err != nil {
-			if o.Page == nil && r.hasLeft(info.key(), err) {
+			if how.Page == nil && r.hasLeft(k, err) {
 				continue
 			}
-			return nil, fmt.Errorf("check page %s: %w", info.key().Text(info.Name), err)
+			return nil, fmt.Errorf("check page %s: %w", k.Text(info.Name), err)
 		}
 		report.Pages = append(report.Pages, pageReport(info, found))
 	}
@@ -143,15 +147,15 @@ func (r *Repository) Check(ctx context.Context, o CheckOptions) (*CheckReport, e
 }
 
 // checkOf says how a page is checked.
-func (r *Repository) checkOf(k pageKey, o *CheckOptions, at CheckProgress) checkup.Options {
+func (r engines) checkOf(k base.Page, o *CheckOptions, at CheckProgress) checkup.Options {
 	return checkup.Options{
-		Repair: o.Repair, Cloud: r.cloud.Has(), InMemory: r.o.InMemory, Log: r.o.Logger.With("ledger", k.Ledger, "page", PageID(k.ID).String()),
-		Disk: r.disk, Page: k, Usage: r.usage,
-		Store: func() storage.Options { return r.storageOptions(k) },
+		Repair: o.Repair, Cloud: r.Cloud.Has(), InMemory: r.InMemory, Log: r.Log.With("ledger", k.Ledger, "page", at.Page.String()),
+		Disk: r.Disk, Page: k, Usage: r.Usage,
+		Store: func() storage.Options { return r.Store(k) },
 		Visit: func(ctx context.Context, fn func(context.Context, *checkup.Page) error) error {
-			return r.visit(ctx, k, func(ctx context.Context, p *Page) error { return fn(ctx, p.checked()) })
+			return r.Visit(ctx, k, func(ctx context.Context, p *bridge.Page) error { return fn(ctx, checked(p)) })
 		},
-		Alone: func(ctx context.Context, fn func() error) (bool, error) { return r.alone(ctx, k, fn) },
+		Alone: func(ctx context.Context, fn func() error) (bool, error) { return r.Alone(ctx, k, fn) },
 		Progress: func(done, total int64) {
 			if at.Done, at.Total = done, total; o.Progress != nil {
 				o.Progress(at)
@@ -161,11 +165,12 @@ func (r *Repository) checkOf(k pageKey, o *CheckOptions, at CheckProgress) check
 }
 
 // checked returns the page as a check needs it.
-func (p *Page) checked() *checkup.Page {
+func checked(p *bridge.Page) *checkup.Page {
 	return &checkup.Page{
-		Store: p.store, Damaged: p.note, Sync: p.Sync, Complete: p.in.EnsureTree, Tree: p.in.Tree, Commit: p.in.Replace,
+		Store: p.Store, Damaged: p.Note, Complete: p.Session.EnsureTree, Tree: p.Session.Tree, Commit: p.Session.Replace,
+		Sync: func(ctx context.Context) error { return p.WithSync(ctx, "", syncPage) },
 		Fetch: func(ctx context.Context, ds []object.Digest) error {
-			return p.withSync(ctx, "fetch damaged pieces", func(ctx context.Context, s *cloudsync.Page) error {
+			return p.WithSync(ctx, "fetch damaged pieces", func(ctx context.Context, s *cloudsync.Page) error {
 				_, err := s.Fetch(ctx, ds)
 				return err
 			})
@@ -173,51 +178,28 @@ func (p *Page) checked() *checkup.Page {
 	}
 }
 
-func pageReport(info PageInfo, found *checkup.Report) PageReport {
+func syncPage(ctx context.Context, s *cloudsync.Page) error { return s.Sync(ctx) }
+
+func pageReport(info ledger.PageInfo, found *checkup.Report) PageReport {
 	c := &found.Check
-	out := PageReport{
+	return PageReport{
 		Ledger: info.Ledger, Name: info.Name, ID: info.ID, Commits: int64(c.Commits), Nodes: int64(c.Nodes), Pieces: int64(c.Pieces), Rows: int64(c.Rows),
-		Bytes: c.Bytes, Torn: tornTails(c.Recovery), IndexRebuilt: c.Recovery.IndexRebuilt, MissingPieces: c.Missing, AwayPieces: c.Away,
-		CloudErr: found.CloudErr, InUse: found.InUse, More: found.More,
+		Bytes: c.Bytes, Torn: c.Recovery.Torn, IndexRebuilt: c.Recovery.IndexRebuilt, MissingPieces: c.Missing, AwayPieces: c.Away,
+		CloudErr: found.CloudErr, InUse: found.InUse, More: found.More, Problems: found.Problems, Holes: c.Holes, Rescued: found.Rescued,
 	}
-	for _, p := range found.Problems {
-		out.Problems = append(out.Problems, Problem(p))
-	}
-	out.Holes = append(out.Holes, c.Holes...)
-	for _, r := range found.Rescued {
-		out.Rescued = append(out.Rescued, Rescue(r))
-	}
-	return out
 }
 
-func tornTails(rec storage.Recovery) []TornTail {
-	var out []TornTail
-	for _, t := range rec.Torn {
-		out = append(out, TornTail(t))
-	}
-	return out
-}
+// Problem is one thing that is not as it should be. Its fields are Where (a file with an offset, or
+// a row family), Key (of the row or object, or ""), Message, Fetchable (the cloud has what is
+// damaged, as far as is known here) and Repaired. String gives it as one line.
+type Problem = checkup.Problem
 
-// alone calls fn while nobody has a page open, nor can open it; who only keeps it gives way. It
-// reports false when somebody uses the page.
-func (r *Repository) alone(ctx context.Context, k pageKey, fn func() error) (ok bool, err error) {
-	if err := r.enter(); err != nil {
-		return false, err
-	}
-	defer r.gate.Leave()
-	err = r.pages.Take(ctx, k, func(*presence.Alone[*pageStore, *Page]) error { return fn() })
-	if errors.Is(err, presence.ErrInUse) {
-		return false, nil
-	}
-	return true, err
-}
+// Rescue describes the commit that a repair made of a head with a part that is gone for good. Head
+// has holes. Commit is a new commit on it, with all entries of Head that can be read; where they
+// cannot, it has what Older had there: the newest version found that is whole, zero when there is
+// none. Entries are all that Commit has, FromOlder those of them that Older gave.
+type Rescue = checkup.Rescue
 
-// Rescue describes the commit that a repair made of a head with a part that is gone for good.
-type Rescue struct {
-	// Head has holes. Commit is a new commit on it, with all entries of Head that can be read;
-	// where they cannot, it has what Older had there: the newest version found that is whole, zero
-	// when there is none.
-	Head, Commit, Older CommitID
-	// Entries are all that Commit has, FromOlder those of them that Older gave.
-	Entries, FromOlder int64
-}
+// TornTail is the unfinished end of a segment file that a crash left behind. It was set aside, not
+// lost: SavedAs is the file that keeps the bytes.
+type TornTail = segment.Torn

@@ -1,9 +1,11 @@
-package ledger
+package admin
 
 import (
 	"context"
 
+	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/internal/bridge"
 	"github.com/ledgerd/ledger/internal/layout"
 )
 
@@ -15,7 +17,7 @@ type CloudGCOptions struct {
 
 // CloudGCReport says what was given up and deleted in the bucket for one page.
 type CloudGCReport struct {
-	PageRef
+	ledger.PageRef
 	// Name is the page's human name, "" when there is none.
 	Name string
 	cloudsync.GCReport
@@ -24,12 +26,13 @@ type CloudGCReport struct {
 // CollectCloud gives up in the bucket what its retention does not keep, for all devices, and
 // deletes what the pages have not needed for 30 days by the bucket's own clock, for the pages that
 // are here. Other devices may write meanwhile. Errors: those of Sync.
-func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) (all []CloudGCReport, err error) {
-	err = r.call(ctx, "collect the garbage of the bucket", func(ctx context.Context) error {
-		err := r.visitAll(ctx, nil, func(ctx context.Context, p *Page) error {
-			report := CloudGCReport{PageRef: p.ref(), Name: p.Name()}
-			err := p.withSync(ctx, "", func(ctx context.Context, s *cloudsync.Page) error {
-				got, err := s.CollectGarbage(ctx, cloudsync.GCOptions{DryRun: o.DryRun})
+func CollectCloud(ctx context.Context, repo *ledger.Repository, o *CloudGCOptions) (all []CloudGCReport, err error) {
+	r, how := of(repo), cloudsync.GCOptions{DryRun: given(o).DryRun}
+	err = r.Call(ctx, "collect the garbage of the bucket", func(ctx context.Context) error {
+		err := r.visitAll(ctx, nil, func(ctx context.Context, p *bridge.Page) error {
+			report := CloudGCReport{PageRef: refOf(p.Key), Name: p.Name}
+			err := p.WithSync(ctx, "", func(ctx context.Context, s *cloudsync.Page) error {
+				got, err := s.CollectGarbage(ctx, how)
 				if got != nil {
 					report.GCReport = *got
 				}
@@ -43,20 +46,20 @@ func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) (all []
 		if err != nil {
 			return err
 		}
-		gone, err := r.collectDeleted(ctx, o)
+		gone, err := r.collectDeleted(ctx, how)
 		all = append(all, gone...)
 		return err
 	})
 	if err == nil {
-		r.cloud.Remember()
+		r.Cloud.Remember()
 	}
 	return all, err
 }
 
 // collectDeleted collects what pages have left in the bucket that are deleted for all devices and
 // not here any more.
-func (r *Repository) collectDeleted(ctx context.Context, o CloudGCOptions) (all []CloudGCReport, err error) {
-	away, err := r.pages.Gone(ctx)
+func (r engines) collectDeleted(ctx context.Context, how cloudsync.GCOptions) (all []CloudGCReport, err error) {
+	away, err := r.Gone(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -64,13 +67,13 @@ func (r *Repository) collectDeleted(ctx context.Context, o CloudGCOptions) (all 
 		if p.Kind != layout.Deleted {
 			continue
 		}
-		conn, err := r.cloud.Connect(ctx)
+		conn, err := r.Cloud.Connect(ctx)
 		if err != nil {
 			return all, err
 		}
-		got, err := conn.Syncer.SweepDeleted(ctx, p.Page.Ledger, p.Page.ID, cloudsync.GCOptions{DryRun: o.DryRun})
+		got, err := conn.Syncer.SweepDeleted(ctx, p.Page.Ledger, p.Page.ID, how)
 		if err != nil {
-			return all, &PageError{refOf(p.Page), p.Name, err}
+			return all, &ledger.PageError{Page: refOf(p.Page), Name: p.Name, Err: err}
 		}
 		if got != nil {
 			all = append(all, CloudGCReport{PageRef: refOf(p.Page), Name: p.Name, GCReport: *got})

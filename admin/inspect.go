@@ -1,4 +1,4 @@
-package ledger
+package admin
 
 import (
 	"bytes"
@@ -9,18 +9,18 @@ import (
 	"math"
 	"slices"
 
+	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/btree"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/bridge"
 	"github.com/ledgerd/ledger/internal/session"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Row is one row of a page's index as the tools print it.
-type Row struct {
-	Key, Value string
-}
+// Row is one row of a page's index, with Key and Value as the tools print them.
+type Row = storage.Row
 
 // RowFamilies lists the families that Rows knows.
 func RowFamilies() []string { return slices.Clone(storage.RowFamilies) }
@@ -28,25 +28,26 @@ func RowFamilies() []string { return slices.Clone(storage.RowFamilies) }
 // Rows returns the rows of one family of the page's index, for tools; "" means all. What is pending
 // is folded into the index first, unless the repository is read-only. Errors, as the last element:
 // ErrNotFound (no such family), ErrClosed, ErrCorrupt.
-func (p *Page) Rows(ctx context.Context, family string) iter.Seq2[Row, error] {
+func Rows(ctx context.Context, page *ledger.Page, family string) iter.Seq2[Row, error] {
+	p := bridge.OfPage(page)
 	return func(yield func(Row, error) bool) {
-		if err := p.in.Enter(); err != nil {
+		if err := p.Session.Enter(); err != nil {
 			yield(Row{}, err)
 			return
 		}
-		p.in.Leave()
-		for r, err := range p.store.Rows(ctx, family) {
+		p.Session.Leave()
+		for r, err := range p.Store.Rows(ctx, family) {
 			// Only what is between two rows counts as a call: the caller's loop does not.
 			if err == nil {
-				err = p.in.Enter()
+				err = p.Session.Enter()
 			}
 			if err != nil {
-				p.note(err)
+				p.Note(err)
 				yield(Row{}, fmt.Errorf("read rows: %w", err))
 				return
 			}
-			p.in.Leave()
-			if !yield(Row(r), nil) {
+			p.Session.Leave()
+			if !yield(r, nil) {
 				return
 			}
 		}
@@ -72,18 +73,19 @@ type PageStats struct {
 }
 
 // Stats returns the counters of the page. Errors: ErrClosed.
-func (p *Page) Stats(context.Context) (PageStats, error) {
-	if err := p.in.Enter(); err != nil {
+func Stats(page *ledger.Page) (PageStats, error) {
+	p := bridge.OfPage(page)
+	if err := p.Session.Enter(); err != nil {
 		return PageStats{}, err
 	}
-	defer p.in.Leave()
-	st := p.store.Stats()
+	defer p.Session.Leave()
+	st := p.Store.Stats()
 	out := PageStats{
 		Syncs: st.Syncs, Batches: st.Groups + st.BulkBatches, Commits: st.Commits, Folds: st.Folds, WrittenBytes: st.BytesWritten,
 		Segments: st.Segments, SegmentBytes: st.SegmentBytes, IndexBytes: st.IndexBytes, PendingRows: st.PendingRows, CacheMisses: st.CacheMisses,
 	}
-	for _, h := range p.ledger.repo.pages.Handles(p.shared.key) {
-		open := h.in.Open()
+	for _, h := range p.Handles() {
+		open := h.Open()
 		out.OpenSnapshots += open.Snapshots
 		out.OpenTransactions += open.Transactions
 	}
@@ -112,17 +114,18 @@ type TreeStats struct {
 	KeyBytes                                            int64
 }
 
-// TreeStats reads the whole tree of a commit, verifying it, and describes it. The zero id means the
+// Tree reads the whole tree of a commit, verifying it, and describes it. The zero id means the
 // newest durable head. Errors: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
-func (p *Page) TreeStats(ctx context.Context, id CommitID) (TreeStats, error) {
-	c, release, err := p.in.Pin(ctx, id)
+func Tree(ctx context.Context, page *ledger.Page, id ledger.CommitID) (TreeStats, error) {
+	p := bridge.OfPage(page)
+	c, release, err := p.Session.Pin(ctx, id)
 	if err != nil {
 		return TreeStats{}, fmt.Errorf("describe tree: %w", err)
 	}
 	defer release()
 	d := treeDescriber{levels: map[int]*LevelStats{}}
 	d.stats.Root = c.Root.String()
-	if err := btree.Verify(ctx, p.in.Tree(c), d.visit); err != nil {
+	if err := btree.Verify(ctx, p.Session.Tree(c), d.visit); err != nil {
 		return TreeStats{}, fmt.Errorf("describe tree: %w", err)
 	}
 	return d.result(), nil
@@ -186,7 +189,7 @@ func (t *treeDescriber) visit(n *fb.Node, _ object.Digest) (bool, error) {
 		} else if s.ValueBytes <= math.MaxInt64-int64(e.Size) {
 			s.ValueBytes += int64(e.Size)
 		}
-		if e.Priority == Lazy {
+		if e.Priority == ledger.Lazy {
 			s.LazyEntries++
 		}
 	}
@@ -204,9 +207,10 @@ func (t *treeDescriber) result() TreeStats {
 // Nodes returns the nodes of a commit's tree, a parent before its children and those in key order.
 // The zero id means the newest durable head. Errors, as the last element: ErrNotFound, ErrClosed,
 // ErrCorrupt, those of ctx.
-func (p *Page) Nodes(ctx context.Context, id CommitID) iter.Seq2[NodeInfo, error] {
+func Nodes(ctx context.Context, page *ledger.Page, id ledger.CommitID) iter.Seq2[NodeInfo, error] {
+	p := bridge.OfPage(page)
 	return func(yield func(NodeInfo, error) bool) {
-		c, release, err := p.in.Pin(ctx, id)
+		c, release, err := p.Session.Pin(ctx, id)
 		if err != nil {
 			yield(NodeInfo{}, fmt.Errorf("list nodes: %w", err))
 			return
@@ -216,7 +220,7 @@ func (p *Page) Nodes(ctx context.Context, id CommitID) iter.Seq2[NodeInfo, error
 			yield(NodeInfo{Digest: c.Root.String()}, nil)
 			return
 		}
-		err = btree.Verify(ctx, p.in.Tree(c), func(n *fb.Node, d object.Digest) (bool, error) {
+		err = btree.Verify(ctx, p.Session.Tree(c), func(n *fb.Node, d object.Digest) (bool, error) {
 			if !yield(newNodeInfo(n, d), nil) {
 				return false, errStopped
 			}
@@ -240,11 +244,12 @@ type PieceInfo struct {
 // Pieces returns the pieces of the value under key, an index before what it lists; none for an
 // inline value. Errors, as the last element: ErrNotFound, ErrNeedsFetch, ErrClosed, ErrCorrupt,
 // those of ctx.
-func (s *Snapshot) Pieces(ctx context.Context, key []byte) iter.Seq2[PieceInfo, error] {
+func Pieces(ctx context.Context, snapshot *ledger.Snapshot, key []byte) iter.Seq2[PieceInfo, error] {
 	return func(yield func(PieceInfo, error) bool) {
-		e, err := s.in().Lookup(ctx, key)
+		s := (*session.Snapshot)(snapshot)
+		e, err := s.Lookup(ctx, key)
 		if err == nil && !e.Inline {
-			err = split.Walk(ctx, session.PiecesOf(s.in().Origin()), e.Digest, func(d object.Digest, size uint64, _ bool) error {
+			err = split.Walk(ctx, session.PiecesOf(s.Origin()), e.Digest, func(d object.Digest, size uint64, _ bool) error {
 				if d == e.Digest {
 					size = e.Size
 				}

@@ -1,10 +1,11 @@
-package ledger
+package admin
 
 import (
 	"context"
 
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/internal/bridge"
 	"github.com/ledgerd/ledger/internal/cloudlink"
-	"github.com/ledgerd/ledger/internal/presence"
 )
 
 // Reupload makes the bucket whole again from what this device has: after it was wiped, restored
@@ -16,20 +17,25 @@ import (
 // has. PageSync.Missing counts the pieces that are neither here nor in the bucket.
 //
 // After a crash it is called again. Errors: those of Sync.
-func (r *Repository) Reupload(ctx context.Context, only ...PageRef) ([]PageSync, error) {
-	if err := r.inCloudTurn(ctx, "upload anew", r.cloud.Rejoin); err != nil {
+func Reupload(ctx context.Context, repo *ledger.Repository, only ...ledger.PageRef) (done []ledger.PageSync, err error) {
+	r := of(repo)
+	if err := r.CloudTurn(ctx, "upload anew", r.Cloud.Rejoin); err != nil {
 		return nil, err
 	}
-	return r.syncPages(ctx, only, func(ctx context.Context, w *cloudlink.Work) error {
-		return r.syncPage(ctx, w, presence.ForLook, func(ctx context.Context, p *Page) error {
-			err := p.in.Call(ctx, func(ctx context.Context) (err error) {
-				w.Missing, err = p.shared.cloud.Reupload(ctx)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			return p.syncOne(ctx, w)
+	all, err := r.SyncPages(ctx, keysOf(only), func(ctx context.Context, p *bridge.Page, w *cloudlink.Work) error {
+		err := p.Session.Call(ctx, func(ctx context.Context) (err error) {
+			w.Missing, err = p.Cloud.Reupload(ctx)
+			return err
 		})
+		if err == nil {
+			err = p.WithSync(ctx, "", syncPage)
+			w.State = p.Cloud.State(ctx)
+		}
+		return err
 	})
+	for i := range all {
+		w := &all[i]
+		done = append(done, ledger.PageSync{PageRef: refOf(w.Page), Name: w.Name, Created: w.Created, Missing: w.Missing, State: w.State, Err: w.Err})
+	}
+	return done, err
 }

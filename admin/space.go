@@ -1,9 +1,11 @@
-package ledger
+package admin
 
 import (
 	"context"
 	"fmt"
 
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/internal/bridge"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -32,7 +34,7 @@ func (k *SpaceKinds) add(l SpaceKinds) {
 
 // PageUsage says what a page takes, when it was used last, and whether it could be evicted.
 type PageUsage struct {
-	PageInfo
+	ledger.PageInfo
 	// Kinds are what it takes by kind of data.
 	Kinds SpaceKinds
 	// Garbage is what pieces and nodes take that nothing refers to, and that Collect has still to
@@ -50,8 +52,8 @@ type PageUsage struct {
 	Err error
 }
 
-// Usage says what takes space in a repository.
-type Usage struct {
+// RepositoryUsage says what takes space in a repository.
+type RepositoryUsage struct {
 	// Pages has one element for each page, those that are in the cloud only too, sorted by ledger,
 	// then id.
 	Pages []PageUsage
@@ -69,25 +71,26 @@ type Usage struct {
 // Usage measures all pages. It opens each for a moment that is not open, which is no use of it, and
 // asks no bucket. Errors: ErrClosed, ErrCorrupt (of the list of pages), those of ctx and of the
 // file system; what is wrong with a page is in its PageUsage.
-func (r *Repository) Usage(ctx context.Context) (Usage, error) {
-	infos, err := r.Pages(ctx)
+func Usage(ctx context.Context, repo *ledger.Repository) (RepositoryUsage, error) {
+	r := of(repo)
+	infos, err := repo.Pages(ctx)
 	if err != nil {
-		return Usage{}, fmt.Errorf("usage: %w", err)
+		return RepositoryUsage{}, fmt.Errorf("usage: %w", err)
 	}
-	u := Usage{FreeBytes: -1}
-	if n, err := r.freeBytes(); err == nil {
+	u := RepositoryUsage{FreeBytes: -1}
+	if n, err := r.Free(); err == nil {
 		u.FreeBytes = n
 	}
 	for _, info := range infos {
-		if info.State == PageEvicted {
+		if info.State == ledger.PageEvicted {
 			u.Pages = append(u.Pages, PageUsage{PageInfo: info, Bar: EvictAway, Reason: "it is in the cloud only already"})
 			continue
 		}
 		p := r.pageUsage(ctx, info)
 		if err := ctx.Err(); err != nil {
-			return Usage{}, fmt.Errorf("usage: %w", err)
+			return RepositoryUsage{}, fmt.Errorf("usage: %w", err)
 		}
-		if r.hasLeft(info.key(), p.Err) {
+		if r.hasLeft(keyOf(info.PageRef), p.Err) {
 			continue
 		}
 		u.Pages = append(u.Pages, p)
@@ -101,29 +104,29 @@ func (r *Repository) Usage(ctx context.Context) (Usage, error) {
 	return u, nil
 }
 
-func (r *Repository) pageUsage(ctx context.Context, info PageInfo) PageUsage {
+func (r engines) pageUsage(ctx context.Context, info ledger.PageInfo) PageUsage {
 	u := PageUsage{PageInfo: info}
-	err := r.visit(ctx, info.key(), func(ctx context.Context, p *Page) error {
-		err := u.fill(ctx, r, p.store)
-		p.note(err)
+	err := r.Visit(ctx, keyOf(info.PageRef), func(ctx context.Context, p *bridge.Page) error {
+		err := u.fill(ctx, r, p.Store)
+		p.Note(err)
 		return err
 	})
 	if err != nil {
 		u.Err, u.Bar, u.Reason = err, EvictDamaged, fmt.Sprintf("it cannot be read: %v", err)
 	}
-	if u.State == PageOpen {
+	if u.State == ledger.PageOpen {
 		u.Bar, u.Reason = EvictOpen, "it is open"
 	}
 	return u
 }
 
-func (u *PageUsage) fill(ctx context.Context, r *Repository, store *storage.Store) error {
-	st, err := r.reclaimer().Look(ctx, store)
+func (u *PageUsage) fill(ctx context.Context, r engines, store *storage.Store) error {
+	st, err := r.Space.Look(ctx, store)
 	if err != nil {
 		return err
 	}
 	u.Unsynced, u.UnsyncedTags, u.LocalValues = st.Unsynced, st.Tags, st.Local
-	u.Bar, u.Reason = EvictBar(st.Bar), st.Reason
+	u.Bar, u.Reason = st.Bar, st.Reason
 	s, err := store.Space(ctx)
 	if err != nil {
 		return err

@@ -1,15 +1,16 @@
-package ledger
+package admin
 
 import (
 	"context"
 
-	"github.com/ledgerd/ledger/storage"
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/internal/bridge"
 )
 
 // CompactOptions say what Compact does. The zero value compacts all pages.
 type CompactOptions struct {
 	// Pages are the pages, nil all.
-	Pages []PageRef
+	Pages []ledger.PageRef
 	// DryRun only says what would come back.
 	DryRun bool
 	// Progress, when not nil, is called from time to time on the calling goroutine with the page
@@ -19,7 +20,7 @@ type CompactOptions struct {
 
 // PageCompaction says what compaction has done to the files of a page. Sizes are in bytes.
 type PageCompaction struct {
-	PageRef
+	ledger.PageRef
 	// Name is the page's human name, "" when there is none.
 	Name string
 	// Before and After are what its segments and page.db took and take. What was written meanwhile
@@ -42,10 +43,18 @@ type PageCompaction struct {
 // A page that cannot be compacted does not keep the others from it. The result has the pages that
 // were, also with an error. Errors match ErrClosed, ErrReadOnly, ErrNotFound (of a page that is
 // named and not on this device), ErrNoSpace or ErrCorrupt, or are those of the disk and of ctx.
-func (r *Repository) Compact(ctx context.Context, o CompactOptions) (all []PageCompaction, err error) {
-	err = r.change(ctx, "compact", false, func(ctx context.Context) error {
-		return r.visitAll(ctx, o.Pages, func(ctx context.Context, p *Page) error {
-			c, err := p.compact(ctx, o)
+func Compact(ctx context.Context, repo *ledger.Repository, o *CompactOptions) (all []PageCompaction, err error) {
+	r, how := of(repo), given(o)
+	err = r.Change(ctx, "compact", false, func(ctx context.Context) error {
+		return r.visitAll(ctx, how.Pages, func(ctx context.Context, p *bridge.Page) error {
+			c := PageCompaction{PageRef: refOf(p.Key), Name: p.Name}
+			var progress func(done, total int64)
+			if how.Progress != nil {
+				progress = func(done, total int64) { how.Progress(c, done, total) }
+			}
+			done, err := p.Collector.Compact(ctx, how.DryRun, progress)
+			c.Before, c.After, c.Segments = done.Before, done.After, done.Replaced
+			c.Freed = done.Freed + done.IndexBefore - done.IndexAfter
 			if err == nil || c.Freed != 0 {
 				all = append(all, c)
 			}
@@ -53,21 +62,4 @@ func (r *Repository) Compact(ctx context.Context, o CompactOptions) (all []PageC
 		})
 	})
 	return all, err
-}
-
-// compactShare is which part of a segment must be garbage for it to be written anew when that is
-// asked for: what stays is less than a quarter of what is live.
-const compactShare = 0.2
-
-func (p *Page) compact(ctx context.Context, o CompactOptions) (PageCompaction, error) {
-	c := PageCompaction{PageRef: p.ref(), Name: p.Name()}
-	so := storage.CompactOptions{DryRun: o.DryRun, MinDeadShare: compactShare}
-	if o.Progress != nil {
-		so.Progress = func(done, total int64) { o.Progress(c, done, total) }
-	}
-	r, err := p.store.Compact(ctx, so)
-	c.Before, c.After, c.Segments = r.Before, r.After, r.Replaced
-	c.Freed = r.Freed + r.IndexBefore - r.IndexAfter
-	p.note(err)
-	return c, err
 }

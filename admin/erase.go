@@ -1,18 +1,20 @@
-package ledger
+package admin
 
 import (
 	"context"
 	"fmt"
 	"slices"
 
+	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/internal/bridge"
 	"github.com/ledgerd/ledger/internal/reclaim"
 	"github.com/ledgerd/ledger/storage"
 )
 
 // Erasure says what was erased from the history of a page.
 type Erasure struct {
-	PageRef
+	ledger.PageRef
 	// Name is the page's human name, "" when there is none.
 	Name string
 	// Commits counts the commits that were given up.
@@ -24,13 +26,13 @@ type Erasure struct {
 	InBucket bool
 }
 
-// EraseOptions say how EraseFromHistory works.
+// EraseOptions say how Erase works.
 type EraseOptions struct {
 	// DryRun changes nothing, and syncs nothing before: Commits counts what would be given up.
 	DryRun bool
 }
 
-// EraseFromHistory erases from the history of a page what a key had before: it gives up all commits
+// Erase erases from the history of a page what a key had before: it gives up all commits
 // in which the key has something else than in the page's heads, and what only these have, and
 // writes the page's files anew without it, at once. To erase what a key has now, delete it first.
 // Older history than such commits is cut off with them, but for tagged commits. With a cloud all
@@ -44,104 +46,104 @@ type EraseOptions struct {
 // what was given up before), ErrConflict (such a commit is tagged, a head, or in use by a snapshot
 // or another handle, or a transaction is open that may need it), ErrReadOnly, ErrClosed, those of
 // Sync and of the disk.
-func (r *Repository) EraseFromHistory(ctx context.Context, page PageRef, key []byte, o EraseOptions) (Erasure, error) {
-	e := Erasure{PageRef: page}
-	err := r.change(ctx, "erase from the history", false, func(ctx context.Context) error {
-		return r.visitAll(ctx, []PageRef{page}, func(ctx context.Context, p *Page) error {
-			e.Name = p.Name()
-			return p.erase(ctx, key, o, &e)
+func Erase(ctx context.Context, repo *ledger.Repository, page ledger.PageRef, key []byte, o *EraseOptions) (Erasure, error) {
+	r, e := of(repo), Erasure{PageRef: page}
+	_, e.InBucket = repo.Cloud()
+	err := r.Change(ctx, "erase from the history", false, func(ctx context.Context) error {
+		return r.visitAll(ctx, []ledger.PageRef{page}, func(ctx context.Context, p *bridge.Page) error {
+			e.Name = p.Name
+			return r.erase(ctx, p, key, given(o), &e)
 		})
 	})
 	return e, err
 }
 
-func (p *Page) erase(ctx context.Context, key []byte, o EraseOptions, e *Erasure) error {
-	_, e.InBucket = p.ledger.repo.Cloud()
+func (r engines) erase(ctx context.Context, p *bridge.Page, key []byte, o EraseOptions, e *Erasure) error {
 	if e.InBucket && !o.DryRun {
-		if err := p.Sync(ctx); err != nil {
+		if err := p.WithSync(ctx, "", syncPage); err != nil {
 			return err
 		}
 	}
-	if _, err := p.Refresh(ctx); err != nil { // what came down is newer than where this handle stands
+	if _, err := p.Session.Refresh(ctx); err != nil { // what came down is newer than where this handle stands
 		return err
 	}
-	ids, values, err := reclaim.Holders(ctx, p.store, p.in.Tree, key)
+	ids, values, err := reclaim.Holders(ctx, p.Store, p.Session.Tree, key)
 	if err != nil {
-		p.note(err)
+		p.Note(err)
 		return err
 	}
-	begun, err := cloudsync.Erasing(ctx, p.store) // and was interrupted
+	begun, err := cloudsync.Erasing(ctx, p.Store) // and was interrupted
 	if err != nil {
 		return err
 	}
 	if len(ids) == 0 && !begun {
 		if o.DryRun {
-			return fmt.Errorf("no commit has anything else under the key than the page has now: %w", ErrNotFound)
+			return fmt.Errorf("no commit has anything else under the key than the page has now: %w", ledger.ErrNotFound)
 		}
-		if err := p.clearFiles(ctx); err != nil { // who asks for this may have given it up before, by a retention
+		if err := clearFiles(ctx, p, e.InBucket); err != nil { // who asks for this may have given it up before, by a retention
 			return err
 		}
-		return fmt.Errorf("no commit has anything else under the key than the page has now, and what was given up before is out of the files: %w", ErrNotFound)
+		return fmt.Errorf("no commit has anything else under the key than the page has now, and what was given up before is out of the files: %w", ledger.ErrNotFound)
 	}
-	for _, id := range p.shared.positions() {
+	for _, id := range p.Positions() {
 		if slices.Contains(ids, id) {
-			return fmt.Errorf("a handle of the page stands on commit %s: %w", id.Short(), ErrConflict)
+			return fmt.Errorf("a handle of the page stands on commit %s: %w", id.Short(), ledger.ErrConflict)
 		}
 	}
 	if o.DryRun {
 		e.Commits = len(ids)
 		return nil
 	}
-	before, err := p.ledger.repo.disk.PageSize(p.shared.key)
+	before, err := r.Disk.PageSize(p.Key)
 	if err != nil {
 		return err
 	}
 	if e.InBucket {
-		err = p.withSync(ctx, "erase in the bucket", func(ctx context.Context, s *cloudsync.Page) error {
+		err = p.WithSync(ctx, "erase in the bucket", func(ctx context.Context, s *cloudsync.Page) error {
 			_, err := s.Erase(ctx, ids, values)
 			return err
 		})
 	} else {
-		if err = cloudsync.Forget(ctx, p.store); err == nil { // a cloud that it had knows nothing of this
-			err = cloudsync.BeginErasing(ctx, p.store)
+		if err = cloudsync.Forget(ctx, p.Store); err == nil { // a cloud that it had knows nothing of this
+			err = cloudsync.BeginErasing(ctx, p.Store)
 		}
 		if err == nil {
-			_, err = cloudsync.Prune(ctx, p.store, ids)
+			_, err = cloudsync.Prune(ctx, p.Store, ids)
 		}
 	}
 	if err == nil {
-		err = p.clearFiles(ctx)
+		err = clearFiles(ctx, p, e.InBucket)
 	}
 	if err == nil {
-		err = cloudsync.EndErasing(ctx, p.store)
+		err = cloudsync.EndErasing(ctx, p.Store)
 	}
 	if err != nil {
 		return err
 	}
-	after, err := p.ledger.repo.disk.PageSize(p.shared.key)
+	after, err := r.Disk.PageSize(p.Key)
 	e.Commits, e.Bytes = len(ids), before-after
 	return err
 }
 
 // clearFiles rids the page's files of all that nothing refers to any more, and of what was set
 // aside of damage. Errors: ErrConflict while a transaction is open that may keep something of it.
-func (p *Page) clearFiles(ctx context.Context) error {
-	open := p.shared.transactions()
-	if err := p.shared.collector.All(ctx, nil); err != nil {
+func clearFiles(ctx context.Context, p *bridge.Page, cloud bool) error {
+	open := p.Transactions()
+	if err := p.Collector.All(ctx, nil); err != nil {
 		return err
 	}
-	r, err := p.store.Compact(ctx, storage.CompactOptions{Purge: true})
+	r, err := p.Store.Compact(ctx, storage.CompactOptions{Purge: true})
 	if err != nil {
 		return err
 	}
 	still := r.Left > 0
-	if _, cloud := p.ledger.repo.Cloud(); cloud { // then the collector leaves what a transaction may rely on that is older than it
-		for t := range p.shared.transactions() {
+	if cloud { // then the collector leaves what a transaction may rely on that is older than it
+		for t := range p.Transactions() {
 			still = still || open[t]
 		}
 	}
 	if still {
-		return fmt.Errorf("a transaction is open that may need what is to go: erase once more when it has ended: %w", ErrConflict)
+		return fmt.Errorf("a transaction is open that may need what is to go: erase once more when it has ended: %w", ledger.ErrConflict)
 	}
 	return nil
 }

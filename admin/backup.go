@@ -1,11 +1,14 @@
-package ledger
+package admin
 
 import (
 	"context"
 	"fmt"
 	"io"
 
+	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/internal/backup"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/bridge"
 )
 
 // Backup writes a consistent copy of the repository into the directory dir, while it is in use. dir
@@ -13,11 +16,11 @@ import (
 // cloud until one is set. Each page is copied as of one moment. When Backup returns nil the copy is
 // on disk; after an error dir holds no repository that opens. Errors: ErrInvalid, ErrNoSpace,
 // ErrCorrupt, ErrClosed, those of ctx and of the file system.
-func (r *Repository) Backup(ctx context.Context, dir string) error {
+func Backup(ctx context.Context, repo *ledger.Repository, dir string) error {
 	if dir == "" {
-		return fmt.Errorf("back up: the directory has no name: %w", ErrInvalid)
+		return fmt.Errorf("back up: the directory has no name: %w", ledger.ErrInvalid)
 	}
-	err := backup.ToDir(ctx, dir, r.backupSource())
+	err := backup.ToDir(ctx, dir, backupSource(repo))
 	if err != nil {
 		return fmt.Errorf("back up to %s: %w", dir, err)
 	}
@@ -26,28 +29,29 @@ func (r *Repository) Backup(ctx context.Context, dir string) error {
 
 // BackupTo writes the same copy as Backup to w as a tar stream. Unpacked into an empty directory it
 // is a repository that Open opens. Errors: as Backup, and those of w.
-func (r *Repository) BackupTo(ctx context.Context, w io.Writer) error {
-	err := backup.ToTar(ctx, w, r.backupSource())
+func BackupTo(ctx context.Context, repo *ledger.Repository, w io.Writer) error {
+	err := backup.ToTar(ctx, w, backupSource(repo))
 	if err != nil {
 		return fmt.Errorf("back up: %w", err)
 	}
 	return nil
 }
 
-func (r *Repository) backupSource() backup.Source {
+func backupSource(repo *ledger.Repository) backup.Source {
+	r := of(repo)
 	return backup.Source{
-		Identity: r.identity.Load().Encode(), Now: r.clock.Now(), Away: r.pages.Gone,
+		Identity: r.Identity.Encode(), Now: r.Clock.Now(), Away: r.Gone,
 		Pages: func(ctx context.Context) (all []backup.Page, err error) {
-			infos, err := r.herePages(ctx)
+			infos, err := herePages(ctx, repo)
 			for _, info := range infos {
-				all = append(all, backup.Page{Page: info.key(), Name: info.Name, LastClosed: info.LastClosed})
+				all = append(all, backup.Page{Page: keyOf(info.PageRef), Name: info.Name, LastClosed: info.LastClosed})
 			}
 			return all, err
 		},
-		Copy: func(ctx context.Context, k pageKey, create backup.Create) (bool, error) {
-			err := r.visit(ctx, k, func(ctx context.Context, p *Page) error {
-				err := p.store.CopyTo(ctx, create)
-				p.note(err)
+		Copy: func(ctx context.Context, k base.Page, create backup.Create) (bool, error) {
+			err := r.Visit(ctx, k, func(ctx context.Context, p *bridge.Page) error {
+				err := p.Store.CopyTo(ctx, create)
+				p.Note(err)
 				return err
 			})
 			return !r.hasLeft(k, err), err

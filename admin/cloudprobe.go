@@ -1,0 +1,58 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/leak"
+	"github.com/ledgerd/ledger/internal/cloudlink"
+)
+
+// CloudLeak is what the owner of a bucket can tell from it.
+type CloudLeak = leak.Report
+
+// LookAtCloud lists the bucket at a URL, and returns what its owner can tell from the names,
+// lengths and times of its objects. o has the openers of buckets, and may be nil. It needs no
+// repository and no key, as the owner has neither. It takes a request for each thousand objects.
+// Errors: those of the bucket.
+func LookAtCloud(ctx context.Context, url, credentialsFile string, o *ledger.Options) (out CloudLeak, err error) {
+	err = withBucket(ctx, o, url, credentialsFile, func(b bucket.Bucket) error {
+		report, err := leak.Look(ctx, b)
+		if err == nil {
+			out = *report
+		}
+		return err
+	})
+	if err != nil {
+		return out, fmt.Errorf("look at the cloud: %w", err)
+	}
+	return out, nil
+}
+
+// ProbePoint is one promise of a bucket that was put to the test: Err says how it was broken, nil
+// that it was kept.
+type ProbePoint = bucket.ProbePoint
+
+// ProbeCloud proves with about 70 requests that the bucket at a URL keeps the promises that sync
+// stands on, in names of its own that it removes. o has the openers of buckets, and may be nil. It
+// needs no repository and no key. The points are those that were looked at; the error is a
+// *bucket.UnfitError when the bucket is unfit.
+func ProbeCloud(ctx context.Context, url, credentialsFile string, o *ledger.Options) (points []ProbePoint, err error) {
+	err = withBucket(ctx, o, url, credentialsFile, func(b bucket.Bucket) error {
+		report, err := bucket.Probe(ctx, b, "")
+		if points = report.Points; err == nil {
+			err = report.Err()
+		}
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("probe: %w", err)
+	}
+	return points, err
+}
+
+func withBucket(ctx context.Context, o *ledger.Options, url, credentialsFile string, fn func(bucket.Bucket) error) error {
+	return cloudlink.WithBucket(ctx, cloudlink.Openers(given(o).Buckets), url, bucket.OpenOptions{CredentialsFile: credentialsFile}, fn)
+}

@@ -1,0 +1,62 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ledgerd/ledger/internal/bridge"
+	"github.com/ledgerd/ledger/internal/cloudlink"
+	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/internal/session"
+)
+
+// The packages beside this one, such as admin, reach the engines of a repository by what is given
+// here.
+var _ = bridge.Connect(
+	func(r any) *bridge.Repository { return r.(*Repository).bridge() },
+	func(p any) *bridge.Page { return p.(*Page).bridge() },
+)
+
+func (r *Repository) bridge() *bridge.Repository {
+	return &bridge.Repository{
+		Disk: r.disk, Usage: r.usage, Clock: r.clock, Log: r.o.Logger, Identity: r.identity.Load(), InMemory: r.o.InMemory, Mended: r.mended,
+		Cloud: r.cloud, Space: r.reclaimer(), Quota: r.quota, Free: r.freeBytes, Gone: r.pages.Gone, Store: r.storageOptions,
+		Call: r.call, Change: r.change, CloudTurn: r.inCloudTurn, Alone: r.alone,
+		Visit: func(ctx context.Context, k pageKey, fn func(context.Context, *bridge.Page) error) error {
+			return r.visit(ctx, k, func(ctx context.Context, p *Page) error { return fn(ctx, p.bridge()) })
+		},
+		SyncPages: func(ctx context.Context, only []pageKey, fn func(context.Context, *bridge.Page, *cloudlink.Work) error) ([]cloudlink.Work, error) {
+			return r.syncPages(ctx, only, func(ctx context.Context, w *cloudlink.Work) error {
+				return r.syncPage(ctx, w, presence.ForLook, func(ctx context.Context, p *Page) error { return fn(ctx, p.bridge(), w) })
+			})
+		},
+	}
+}
+
+func (p *Page) bridge() *bridge.Page {
+	s := p.shared
+	return &bridge.Page{
+		Key: s.key, Name: s.name, Handle: p, Store: s.store, Session: p.in, Cloud: s.cloud, Collector: s.collector, Note: s.note,
+		Positions: s.positions, Transactions: s.transactions,
+		Handles: func() (all []*session.Page) {
+			for _, h := range s.repo.pages.Handles(s.key) {
+				all = append(all, h.in)
+			}
+			return all
+		},
+	}
+}
+
+// alone calls fn while nobody has a page open, nor can open it; who only keeps it gives way. It
+// reports false when somebody uses the page.
+func (r *Repository) alone(ctx context.Context, k pageKey, fn func() error) (ok bool, err error) {
+	if err := r.enter(); err != nil {
+		return false, err
+	}
+	defer r.gate.Leave()
+	err = r.pages.Take(ctx, k, func(*presence.Alone[*pageStore, *Page]) error { return fn() })
+	if errors.Is(err, presence.ErrInUse) {
+		return false, nil
+	}
+	return true, err
+}
