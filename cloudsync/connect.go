@@ -59,7 +59,7 @@ const ringReads = 3
 
 // readChain reads all rings.
 func readChain(ctx context.Context, b bucket.Bucket) (*seal.Chain, error) {
-	first, err := readRing(ctx, b, wire.FirstRing)
+	first, err := ReadRing(ctx, b, wire.FirstRing)
 	if errors.Is(err, base.ErrNotFound) {
 		if o, oldErr := b.Get(ctx, wire.OldFormatName, 0, 0); oldErr == nil {
 			return nil, errors.Join(ErrOldFormat, o.Body.Close())
@@ -68,7 +68,7 @@ func readChain(ctx context.Context, b bucket.Bucket) (*seal.Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	chain, err := seal.ParseChain([][]byte{first})
+	chain, err := seal.ParseChain([][]byte{first.Bytes()})
 	if err != nil {
 		return nil, damagedIf(err)
 	}
@@ -82,9 +82,9 @@ func readChain(ctx context.Context, b bucket.Bucket) (*seal.Chain, error) {
 		if !ok {
 			continue
 		}
-		ring, err := readRing(ctx, b, info.Name)
+		ring, err := ReadRing(ctx, b, info.Name)
 		if err == nil {
-			chain, err = chain.Append(ring) // also where one is missing before it
+			chain, err = chain.Append(ring.Bytes()) // also where one is missing before it
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read ring %d of the keyring: %w", number, damagedIf(err))
@@ -93,15 +93,17 @@ func readChain(ctx context.Context, b bucket.Bucket) (*seal.Chain, error) {
 	return chain, nil
 }
 
-// readRing returns the bytes of a ring.
-func readRing(ctx context.Context, b bucket.Bucket, name string) (ring []byte, err error) {
+// ReadRing reads a ring of a bucket's keyring by its name, as often as it is not what it should be,
+// a few times. Errors: base.ErrNotFound; *base.CorruptError, with ErrBucketDamaged, for one that is
+// none; *base.FormatError; ErrOldFormat; those of the bucket.
+func ReadRing(ctx context.Context, b bucket.Bucket, name string) (ring *seal.Ring, err error) {
 	for range ringReads {
 		content, readErr := readAll(ctx, b, name, seal.MaxKeyringBytes)
 		if readErr != nil {
 			return nil, damagedIf(readErr)
 		}
-		if _, err = seal.ParseRing(content); err == nil {
-			return content, nil
+		if ring, err = seal.ParseRing(content); err == nil {
+			return ring, nil
 		}
 	}
 	return nil, damagedIf(fmt.Errorf("object %s: %w", name, err))

@@ -72,12 +72,12 @@ func (s *Syncer) takeKeys(ctx context.Context, b bucket.Bucket, whole bool) erro
 	}
 	for {
 		known := s.Keyring()
-		ring, err := readRing(ctx, b, wire.RingName(known.BucketID(), known.Number()+1))
+		ring, err := ReadRing(ctx, b, wire.RingName(known.BucketID(), known.Number()+1))
 		if errors.Is(err, base.ErrNotFound) {
 			return nil
 		}
 		if err == nil {
-			err = s.takeRing(ring)
+			err = s.takeRing(ring.Bytes())
 		}
 		if err != nil {
 			return fmt.Errorf("read ring %d of the keyring: %w", known.Number()+1, err)
@@ -103,17 +103,12 @@ func (s *Syncer) takeRing(ring []byte) error {
 // proveKeys proves that the newest ring that is known is there.
 func (s *Syncer) proveKeys(ctx context.Context, b bucket.Bucket) error {
 	known := s.Keyring()
-	raw, err := readRing(ctx, b, wire.RingName(known.BucketID(), known.Number()))
+	ring, err := ReadRing(ctx, b, wire.RingName(known.BucketID(), known.Number()))
 	switch {
 	case errors.Is(err, base.ErrNotFound):
 		return s.lostKeys(ctx, b)
 	case err != nil:
 		return err
-	}
-	ring, err := seal.ParseRing(raw)
-	switch {
-	case err != nil:
-		return damagedIf(err)
 	case ring.BucketID != known.BucketID():
 		return fmt.Errorf("its id is %s, not %s: %w", ring.BucketID, known.BucketID(), ErrBucketReplaced)
 	case ring.Hash != known.Hash():
@@ -125,15 +120,14 @@ func (s *Syncer) proveKeys(ctx context.Context, b bucket.Bucket) error {
 // lostKeys says what a bucket is in which the newest ring that is known is not there.
 func (s *Syncer) lostKeys(ctx context.Context, b bucket.Bucket) error {
 	known := s.Keyring()
-	raw, err := readRing(ctx, b, wire.FirstRing)
-	if errors.Is(err, base.ErrNotFound) {
+	first, err := ReadRing(ctx, b, wire.FirstRing)
+	switch {
+	case errors.Is(err, base.ErrNotFound):
 		return ErrBucketWiped
-	}
-	if err != nil {
+	case err != nil:
 		return err
-	}
-	if first, err := seal.ParseRing(raw); err != nil || first.BucketID != known.BucketID() {
-		return fmt.Errorf("its keyring is not that of %s: %w", known.BucketID(), errors.Join(ErrBucketReplaced, err))
+	case first.BucketID != known.BucketID():
+		return fmt.Errorf("its keyring is not that of %s: %w", known.BucketID(), ErrBucketReplaced)
 	}
 	return fmt.Errorf("ring %d of its keyring is not there: %w", known.Number(), ErrBucketRolledBack)
 }

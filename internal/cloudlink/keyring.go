@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
@@ -37,9 +36,6 @@ func (l *Link) Rejoin(ctx context.Context) error {
 	return l.adopt(ctx, &next, pass, ring, true)
 }
 
-// ringReads is how often a ring is found damaged before it is believed.
-const ringReads = 3
-
 // CheckKeyring looks whether the rings that are remembered are in the bucket, in which pages of
 // this repository are, and none behind them that is not what was written. With repair it puts back
 // those that are damaged or missing, and deletes one behind them: a device that knows better puts
@@ -60,9 +56,10 @@ func (l *Link) CheckKeyring(ctx context.Context, repair bool) error {
 	ours := false
 	for i, ring := range chain.Rings() {
 		name := wire.RingName(id, uint64(i))
-		there, damaged, err := readRing(ctx, b, name)
+		there, err := cloudsync.ReadRing(ctx, b, name)
+		damaged := errors.Is(err, base.ErrCorrupt)
 		switch {
-		case err != nil:
+		case err != nil && !damaged && !errors.Is(err, base.ErrNotFound):
 			return err
 		case there != nil && bytes.Equal(there.Bytes(), ring):
 			ours = true
@@ -99,15 +96,10 @@ func (l *Link) CheckKeyring(ctx context.Context, repair bool) error {
 func (l *Link) checkNextRing(ctx context.Context, b bucket.Bucket, known *seal.Keyring, repair bool) error {
 	for {
 		name := wire.RingName(known.BucketID(), known.Number()+1)
-		next, err := known, error(nil)
-		for range ringReads {
-			var raw []byte
-			if raw, err = readObject(ctx, b, name, seal.MaxKeyringBytes); err == nil {
-				next, err = known.Accept(raw)
-			}
-			if !errors.Is(err, base.ErrCorrupt) {
-				break
-			}
+		next := known
+		ring, err := cloudsync.ReadRing(ctx, b, name)
+		if err == nil {
+			next, err = known.Accept(ring.Bytes())
 		}
 		switch {
 		case errors.Is(err, base.ErrNotFound), errors.Is(err, base.ErrShutOut), errors.Is(err, base.ErrUnsupported): // who connects next is told
@@ -125,24 +117,6 @@ func (l *Link) checkNextRing(ctx context.Context, b bucket.Bucket, known *seal.K
 	}
 }
 
-// readRing returns a ring of the keyring; nil when it is not there or, which damaged says, not what
-// was written.
-func readRing(ctx context.Context, b bucket.Bucket, name string) (ring *seal.Ring, damaged bool, err error) {
-	for range ringReads {
-		raw, err := readObject(ctx, b, name, seal.MaxKeyringBytes)
-		if errors.Is(err, base.ErrNotFound) {
-			return nil, false, nil
-		}
-		if err == nil {
-			ring, err = seal.ParseRing(raw)
-		}
-		if !errors.Is(err, base.ErrCorrupt) { // it is good, or nothing is known of it
-			return ring, false, err
-		}
-	}
-	return nil, true, nil
-}
-
 // announcedHere reports whether the bucket has an announcement of a page that is here, by the name
 // that the keyring gives it: then it is the bucket of that.
 func (l *Link) announcedHere(ctx context.Context, b bucket.Bucket, conn *Conn) (bool, error) {
@@ -154,32 +128,13 @@ func (l *Link) announcedHere(ctx context.Context, b bucket.Bucket, conn *Conn) (
 	for _, k := range keys {
 		names[wire.AnnouncementName(conn.ring, k.Ledger, k.ID)] = true
 	}
-	for after := ""; ; {
-		infos, err := b.List(ctx, after, wire.PagesPrefix, bucket.MaxList)
-		if err != nil {
-			return false, fmt.Errorf("look whose the bucket is: %w", err)
-		}
-		for _, info := range infos {
-			if names[info.Name] {
-				return true, nil
-			}
-		}
-		if len(infos) < bucket.MaxList || infos[len(infos)-1].Name <= after {
-			return false, nil
-		}
-		after = infos[len(infos)-1].Name
-	}
-}
-
-// readObject returns a whole object of at most limit bytes.
-func readObject(ctx context.Context, b bucket.Bucket, name string, limit int64) ([]byte, error) {
-	o, err := b.Get(ctx, name, 0, -1)
+	ours := false
+	err = bucket.Each(ctx, b, "", wire.PagesPrefix, func(info bucket.Info) bool {
+		ours = names[info.Name]
+		return !ours
+	})
 	if err != nil {
-		return nil, err
+		return false, fmt.Errorf("look whose the bucket is: %w", err)
 	}
-	defer o.Body.Close() // only read: nothing is lost when it fails
-	if o.Size > limit {
-		return nil, &base.CorruptError{Where: "object " + name, Got: fmt.Sprintf("%d bytes, limit %d", o.Size, limit)}
-	}
-	return io.ReadAll(io.LimitReader(o.Body, limit+1))
+	return ours, nil
 }
