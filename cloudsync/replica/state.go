@@ -247,45 +247,27 @@ func (s *State) pack(id epoch.ID) (wire.Pack, bool) {
 	return wire.Pack{}, false
 }
 
-// The value of rowPosition: a version byte, the bucket's id, k, epoch, number, hash, looked,
-// renewed, deleted, entries, bytes, entry time; integers big-endian.
+// positionRow is the value of rowPosition, its fields one behind the other and big-endian.
+type positionRow struct {
+	Version        uint8
+	Bucket         seal.ID
+	At             epoch.Position
+	Entries, Bytes uint64
+	EntryTime      epoch.Time
+}
+
 const positionVersion = 2
 
-func (s *State) encodePosition() []byte {
-	b := append([]byte{positionVersion}, s.Bucket[:]...)
-	b = binary.BigEndian.AppendUint64(b, s.At.K)
-	b = append(b, s.At.Epoch[:]...)
-	b = binary.BigEndian.AppendUint64(b, s.At.Number)
-	b = append(b, s.At.Hash[:]...)
-	b = binary.BigEndian.AppendUint64(b, uint64(s.At.Looked))
-	b = append(b, s.At.Renewed[:]...)
-	if s.At.Deleted {
-		b = append(b, 1)
-	} else {
-		b = append(b, 0)
-	}
-	b = binary.BigEndian.AppendUint64(b, s.Entries)
-	b = binary.BigEndian.AppendUint64(b, s.Bytes)
-	return binary.BigEndian.AppendUint64(b, uint64(s.EntryTime))
+func (s *State) encodePosition() ([]byte, error) {
+	return binary.Append(nil, binary.BigEndian, positionRow{positionVersion, s.Bucket, s.At, s.Entries, s.Bytes, s.EntryTime})
 }
 
 func (s *State) parsePosition(b []byte) error {
-	const size = 1 + 16 + 8 + 16 + 8 + 32 + 8 + 16 + 1 + 3*8
-	if len(b) != size || b[0] != positionVersion {
+	var r positionRow
+	if n, err := binary.Decode(b, binary.BigEndian, &r); err != nil || n != len(b) || r.Version != positionVersion {
 		return badRow(rowPosition, errors.New("not a position"))
 	}
-	b = b[1:]
-	take := func(n int) []byte { v := b[:n]; b = b[n:]; return v }
-	u64 := func() uint64 { return binary.BigEndian.Uint64(take(8)) }
-	copy(s.Bucket[:], take(16))
-	s.At.K = u64()
-	copy(s.At.Epoch[:], take(16))
-	s.At.Number = u64()
-	copy(s.At.Hash[:], take(32))
-	s.At.Looked = epoch.Time(u64())
-	copy(s.At.Renewed[:], take(16))
-	s.At.Deleted = take(1)[0] == 1
-	s.Entries, s.Bytes, s.EntryTime = u64(), u64(), epoch.Time(u64())
+	s.Bucket, s.At, s.Entries, s.Bytes, s.EntryTime = r.Bucket, r.At, r.Entries, r.Bytes, r.EntryTime
 	return nil
 }
 
@@ -295,7 +277,11 @@ func badRow(row string, err error) error {
 
 // changes returns the rows in which the State differs from old.
 func (s *State) changes(old *State) (rows []storage.Metadata, err error) {
-	rows = append(rows, storage.Metadata{Type: rowPosition, Value: s.encodePosition()})
+	position, err := s.encodePosition()
+	if err != nil {
+		return nil, fmt.Errorf("encode row %s: %w", rowPosition, err)
+	}
+	rows = append(rows, storage.Metadata{Type: rowPosition, Value: position})
 	for _, row := range slices.Sorted(maps.Keys(s.dirty)) {
 		value, err := s.encode(row)
 		if err != nil {
