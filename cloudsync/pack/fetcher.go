@@ -90,7 +90,7 @@ func NewFetcher(o FetchOptions) *Fetcher {
 	if o.MemoryBytes <= 0 {
 		o.MemoryBytes = defaultMemoryBytes
 	}
-	f := &Fetcher{o: o, memory: budget{limit: o.MemoryBytes}}
+	f := &Fetcher{o: o, memory: newBudget(o.MemoryBytes)}
 	f.blocks.wg, f.caught.wg, f.tables.wg = &f.wg, &f.wg, &f.wg
 	return f
 }

@@ -78,10 +78,10 @@ func TestPlanSpans(t *testing.T) {
 // The budget is never exceeded, nobody waits for ever, and who leaves takes nothing along.
 func TestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := budget{limit: 100}
+		b := newBudget(100)
 		all, err := b.take(t.Context(), 1000) // all there is
-		if err != nil || b.used != 100 {
-			t.Fatal(b.used, err)
+		if err != nil || b.free.TryAcquire(1) {
+			t.Fatal("more than all there is", err)
 		}
 		all()
 		half, err := b.take(t.Context(), 50)
@@ -121,8 +121,8 @@ func TestBudget(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if b.used != 0 || len(b.waiting) != 0 {
-			t.Errorf("%d used, %d wait", b.used, len(b.waiting))
+		if !b.free.TryAcquire(100) {
+			t.Error("some was not given back")
 		}
 	})
 }
