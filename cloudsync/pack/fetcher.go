@@ -318,7 +318,7 @@ func (f *Fetcher) contents(ctx context.Context, src *source, id epoch.ID, size i
 			return c, nil
 		}
 		r := &Reader{src: src, ref: wire.Pack{ID: id, Bytes: uint64(size)}}
-		c, err := r.contents(f.o.Sealer, &tail{ctx: ctx, s: src, size: size, guess: tailBytes})
+		c, err := r.contents(f.o.Sealer, newTail(ctx, src, size, false))
 		if err == nil {
 			f.known.add(id, c)
 		}

@@ -2,10 +2,13 @@ package pack_test
 
 import (
 	"bytes"
+	"context"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
@@ -113,5 +116,61 @@ func TestListsOfAValue(t *testing.T) {
 		if came := listsOf(w, refs[0]); len(came) > 0 {
 			t.Errorf("eager %v: %d pieces of a damaged block", isEager, len(came))
 		}
+	}
+}
+
+// asked notes the ranges that are read.
+type asked struct {
+	bucket.Bucket
+	ranges [][2]int64
+}
+
+func (a *asked) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
+	a.ranges = append(a.ranges, [2]int64{off, n})
+	return a.Bucket.Get(ctx, name, off, n)
+}
+
+// TestTablesAreReadByLengthsAlone reads the tables of packs of one length with 500 to 9000 pieces:
+// each range that is asked for begins where one of the others does.
+func TestTablesAreReadByLengthsAlone(t *testing.T) {
+	most := map[bool][][2]int64{}
+	for _, size := range []int{63 << 10, 16 << 10, 4 << 10, 1 << 10} {
+		for _, isEager := range []bool{false, true} {
+			w := newWorld(t, seal.AES256GCM)
+			u := pack.NewUploader(t.Context(), w.options(new(uploaded)))
+			for _, q := range chunks(uint64(size), 40<<20/size, size*2) {
+				if len(q.content) > 64<<10 {
+					q.content = q.content[:64<<10]
+					q.d = object.Sum(object.Chunk, q.content)
+				}
+				if err := u.Add(q.d, q.content, isEager, true); err != nil {
+					t.Fatal(err)
+				}
+			}
+			refs, err := u.Finish()
+			u.Close()
+			if err != nil || refs[0].Bytes != uint64(seal.ObjectBytes(wire.PackBytes)) {
+				t.Fatalf("%+v, %v", refs, err)
+			}
+			a := &asked{Bucket: w.b}
+			r, err := pack.Open(t.Context(), a, w.sealer, w.names, refs[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Lists(); err != nil {
+				t.Fatal(err)
+			}
+			r.Close()
+			long, short := most[isEager], a.ranges
+			if len(short) > len(long) {
+				long, short = short, long
+			}
+			if most[isEager] = long; !slices.Equal(long[:len(short)], short) {
+				t.Errorf("eager %v, pieces of about %d bytes: asked for %v", isEager, size, a.ranges)
+			}
+		}
+	}
+	if len(most[true]) < 2 {
+		t.Errorf("no table was longer than what was read first: %v", most)
 	}
 }

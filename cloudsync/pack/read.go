@@ -145,30 +145,53 @@ func (s *source) readSome(ctx context.Context, off, n, limit int64, buf []byte) 
 	return buf, size, s.fill(ctx, body, buf)
 }
 
-// tail is an io.ReaderAt over an object of a known size, that reads so much of its end at the first
-// read that a second one will seldom be needed.
+// The end of a pack is read by what its length alone says, so that the bucket's owner learns from
+// the ranges nothing of what stands in it: the first read brings a part of the stream, with which
+// most tables come, or, with lists, most index pieces of LAZY values and all padding behind them.
+// Each further one brings tailGrowth times as much.
+const (
+	tableShare, listShare = 128, 64
+	tailGrowth            = 4
+)
+
+// tail is an io.ReaderAt over an object of a known size, which reads it from its end.
 type tail struct {
-	ctx   context.Context // of the one call that makes the tail
-	s     *source
-	size  int64
-	guess int64 // how much of the stream
-	at    int64 // where bytes begin in the object
-	bytes []byte
+	ctx    context.Context // of the one call that makes the tail
+	s      *source
+	size   int64
+	stream int64
+	guess  int64 // how much of the stream is there after the next read
+	at     int64 // where bytes begin in the object
+	bytes  []byte
+}
+
+func newTail(ctx context.Context, s *source, size int64, lists bool) *tail {
+	t := &tail{ctx: ctx, s: s, size: size, stream: seal.StreamBytes(size), at: size}
+	if t.guess = tableRoom + t.stream/tableShare; lists {
+		t.guess = tableRoom + t.stream/listShare + seal.MaxPadding(t.stream-1)
+	}
+	return t
 }
 
 // ReadAt implements io.ReaderAt.
 func (t *tail) ReadAt(p []byte, off int64) (int, error) {
-	if t.bytes == nil || off < t.at {
-		_, at, _ := seal.Cover(max(0, seal.StreamBytes(t.size)-t.guess), 1)
-		at = min(off, at)
-		b, size, err := t.s.read(t.ctx, at, t.size-at, t.size, nil)
+	for off < t.at {
+		from := int64(0)
+		if rest := t.stream - t.guess; rest > 0 {
+			_, from, _ = seal.Cover(rest, 1)
+		}
+		t.guess *= tailGrowth
+		if from >= t.at {
+			continue
+		}
+		b, size, err := t.s.read(t.ctx, from, t.at-from, t.size, nil)
 		if err != nil {
 			return 0, err
 		}
 		if size != t.size {
 			return 0, t.s.corrupt(fmt.Sprintf("%d bytes", t.size), fmt.Sprint(size))
 		}
-		t.at, t.bytes = at, b
+		t.at, t.bytes = from, append(b, t.bytes...)
 	}
 	n := copy(p, t.bytes[min(off-t.at, int64(len(t.bytes))):])
 	if n < len(p) {

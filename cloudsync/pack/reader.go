@@ -17,13 +17,9 @@ import (
 )
 
 const (
-	// tailBytes is how much of the end of a stream is read when the number of pieces is not known.
-	tailBytes = 64 << 10
 	// A table takes at most pieceTableBytes for a piece, blockTableBytes for a block, and tableRoom
 	// for all else, the footer included.
 	pieceTableBytes, blockTableBytes, tableRoom = 36, 6, 64
-	// listBytes is about how much an index piece takes for each piece that it lists.
-	listBytes = 48
 )
 
 // contents is the verified table of a pack. It is immutable.
@@ -58,9 +54,9 @@ type Reader struct {
 var wholePool = sync.Pool{New: func() any { return new([]byte) }}
 
 // Open reads the table of a pack, and of one with LAZY values about as much as Lists gives: with
-// one request, two for a table that is much longer than its pieces explain, and one more for who
-// knows nothing of the pack but where it is, so that ref.Bytes and ref.Pieces are 0. That the
-// pieces are what the table says is seen when they are read. The caller closes the Reader.
+// one request mostly, two or three for a pack of short pieces, and one more where ref.Bytes is 0,
+// which stands for a length that is not known. That the pieces are what the table says is seen when
+// they are read. The caller closes the Reader.
 //
 // Errors: *base.CorruptError naming the pack for an object that is not what ref says,
 // base.ErrNotFound, base.ErrNetwork, and others of the bucket; *base.FormatError.
@@ -95,13 +91,7 @@ func (r *Reader) openTable(ctx context.Context, s *seal.Sealer) error {
 	if err := r.checkRef(); err != nil {
 		return err
 	}
-	guess := int64(tailBytes)
-	if r.ref.Bytes > 0 {
-		guess = tableRoom + pieceTableBytes*int64(r.ref.Pieces) + blockTableBytes*int64(wire.PackBytes/wire.BlockBytes)
-		if !r.ref.Eager { // lists and padding stand before the table
-			guess += listBytes*int64(r.ref.Pieces) + seal.MaxPadding(seal.StreamBytes(int64(r.ref.Bytes))-1)
-		}
-	} else {
+	if r.ref.Bytes == 0 {
 		body, size, err := r.src.open(ctx, 0, 0, wire.MaxPackBytes)
 		if err != nil {
 			return err
@@ -111,7 +101,7 @@ func (r *Reader) openTable(ctx context.Context, s *seal.Sealer) error {
 		}
 		r.ref.Bytes = uint64(size)
 	}
-	c, err := r.contents(s, &tail{ctx: ctx, s: r.src, size: int64(r.ref.Bytes), guess: guess})
+	c, err := r.contents(s, newTail(ctx, r.src, int64(r.ref.Bytes), !r.ref.Eager))
 	r.c = c
 	return err
 }
