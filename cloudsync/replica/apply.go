@@ -247,7 +247,7 @@ func (b *bodyStep) tree(ctx context.Context, r *wire.Commit) error {
 	if b.bare[r.Base] {
 		return bad("base %s has no tree", r.Base)
 	}
-	return b.p.applyDiff(ctx, from, r.Commit.Root, &r.Diff, b.step, b.step, b.want(ctx))
+	return b.p.applyDiffs(ctx, from, r.Commit.Root, []wire.Diff{r.Diff}, b.step, b.step, b.want(ctx))
 }
 
 // parents verifies what follows from the parents of a commit, or its nearest ancestors. ok is false
@@ -347,7 +347,7 @@ func (b *bodyStep) explanation(ctx context.Context, x *wire.Explanation) error {
 	if !b.lastNew {
 		return nil
 	}
-	if err := b.p.applyDiff(ctx, btree.EmptyRoot, x.Root, &x.Diff, b.step, b.step, b.want(ctx)); err != nil {
+	if err := b.p.applyDiffs(ctx, btree.EmptyRoot, x.Root, []wire.Diff{x.Diff}, b.step, b.step, b.want(ctx)); err != nil {
 		return err
 	}
 	b.explained[b.last.Commit.ID] = true

@@ -230,11 +230,7 @@ func (b *builder) submit(ctx context.Context) error {
 	if len(b.s.b.Commits) == 0 {
 		return nil
 	}
-	pending, err := b.p.o.Store.SubmitSync(ctx, b.s.j, &b.s.b)
-	if err == nil {
-		err = pending.Wait()
-	}
-	if err != nil {
+	if err := submit(ctx, b.p.o.Store, b.s.j, &b.s.b); err != nil {
 		return err
 	}
 	b.s.end()
@@ -261,7 +257,7 @@ func (b *builder) step(ctx context.Context, r *wire.Commit) error {
 		b.later = append(b.later, r)
 		return nil
 	}
-	if err := b.p.applyDiff(ctx, from, r.Commit.Root, &r.Diff, b.s, b.s, nil); err != nil {
+	if err := b.p.applyDiffs(ctx, from, r.Commit.Root, []wire.Diff{r.Diff}, b.s, b.s, nil); err != nil {
 		return fmt.Errorf("commit %s: %w", r.Commit.ID, err)
 	}
 	b.built[id] = r.Commit.Root

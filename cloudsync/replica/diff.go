@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,24 @@ func (p *Page) openDiff(ctx context.Context, d *wire.Diff) (*diffReader, error) 
 		return nil, badObject(name, fmt.Errorf("read difference: %w", err))
 	}
 	return &diffReader{ChangeReader: wire.NewChangeReader(r, int64(d.Place.Bytes)), name: name, body: r}, nil
+}
+
+// openDiffs opens differences. The caller closes those that it returns, also with an error.
+func (p *Page) openDiffs(ctx context.Context, ds []wire.Diff) (readers []*diffReader, err error) {
+	for i := range ds {
+		r, err := p.openDiff(ctx, &ds[i])
+		if err != nil {
+			return readers, err
+		}
+		readers = append(readers, r)
+	}
+	return readers, nil
+}
+
+func closeDiffs(readers []*diffReader) {
+	for _, r := range readers {
+		r.close()
+	}
 }
 
 // next returns the next change, and io.EOF at the end.
@@ -78,29 +97,59 @@ func entryOf(c *wire.Change) fb.Entry {
 	return fb.Entry{Key: c.Key, Digest: c.Object, Size: c.Size, Priority: c.Priority}
 }
 
-// changes yields the changes of a difference. want, if not nil, is called for each value that is an
-// object.
-func changes(r *diffReader, want func(*wire.Change) error) iter.Seq2[btree.Change, error] {
+// composed yields the changes of differences that follow each other as those of one: of each key
+// the last. want, if not nil, is called for each value that is an object.
+func composed(readers []*diffReader, want func(*wire.Change) error) iter.Seq2[btree.Change, error] {
 	return func(yield func(btree.Change, error) bool) {
+		at := make([]*wire.Change, len(readers))
+		advance := func(i int) (err error) {
+			if at[i], err = readers[i].next(); err == io.EOF {
+				at[i], err = nil, nil
+			}
+			return err
+		}
+		fail := func(err error) { yield(btree.Change{}, err) }
+		for i := range readers {
+			if err := advance(i); err != nil {
+				fail(err)
+				return
+			}
+		}
 		for {
-			c, err := r.next()
-			if err == io.EOF {
+			last := -1
+			for i, c := range at {
+				if c != nil && (last < 0 || bytes.Compare(c.Key, at[last].Key) <= 0) {
+					last = i
+				}
+			}
+			if last < 0 {
 				return
 			}
-			if err == nil && want != nil && !c.Removed && !c.Object.IsZero() {
-				err = want(c)
-			}
-			if err != nil {
-				yield(btree.Change{}, err)
-				return
+			c := at[last]
+			if want != nil && !c.Removed && !c.Object.IsZero() {
+				if err := want(c); err != nil {
+					fail(err)
+					return
+				}
 			}
 			change := btree.Change{Delete: c.Removed}
-			if c.Removed {
-				change.Entry.Key = c.Key
-			} else {
+			if change.Entry.Key = c.Key; !c.Removed {
 				change.Entry = entryOf(c)
 			}
 			if !yield(change, nil) {
+				return
+			}
+			for i := range at {
+				if i == last || at[i] == nil || !bytes.Equal(at[i].Key, c.Key) {
+					continue
+				}
+				if err := advance(i); err != nil {
+					fail(err)
+					return
+				}
+			}
+			if err := advance(last); err != nil {
+				fail(err)
 				return
 			}
 		}
@@ -115,20 +164,20 @@ func treeError(err error) error {
 	return err
 }
 
-// applyDiff applies a difference to the tree of a root, as sink, source and want say, and verifies
-// that it leads to another one.
-func (p *Page) applyDiff(ctx context.Context, from, to object.Digest, d *wire.Diff, source btree.Source, sink btree.Sink, want func(*wire.Change) error) error {
-	r, err := p.openDiff(ctx, d)
+// applyDiffs applies differences that follow each other to the tree of a root, as sink, source and
+// want say, and verifies that they lead to another one.
+func (p *Page) applyDiffs(ctx context.Context, from, to object.Digest, ds []wire.Diff, source btree.Source, sink btree.Sink, want func(*wire.Change) error) error {
+	readers, err := p.openDiffs(ctx, ds)
+	defer closeDiffs(readers)
 	if err != nil {
 		return err
 	}
-	defer r.close()
-	root, err := btree.Tree{Page: p.o.Store.Page(), Source: source, Root: from}.Apply(ctx, sink, p.counted(changes(r, want)))
+	root, err := btree.Tree{Page: p.o.Store.Page(), Source: source, Root: from}.Apply(ctx, sink, p.counted(composed(readers, want)))
 	if err != nil {
 		return treeError(err)
 	}
 	if root != to {
-		return &fault{r.name, fmt.Errorf("the difference leads to the tree %s, not to %s", root, to)}
+		return &fault{readers[len(readers)-1].name, fmt.Errorf("the difference leads to the tree %s, not to %s", root, to)}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -165,7 +166,7 @@ func (e *entering) readCommits(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(nodes, func(a, b epoch.Node) int { return compareCommits(a.ID, b.ID) })
+	slices.SortFunc(nodes, func(a, b epoch.Node) int { return cmp.Compare(a.ID, b.ID) })
 	e.st.Kept = nodes
 	all := e.st.Kept.Set()
 	for i := range e.st.Kept { // what is not kept counts for nobody
@@ -175,16 +176,6 @@ func (e *entering) readCommits(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func compareCommits(a, b epoch.Commit) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // checkGeneration verifies the generation of a commit whose parents all came before.

@@ -219,10 +219,7 @@ func Prune(ctx context.Context, store *storage.Store, ids []commit.ID) (kept []c
 			return kept, errors.Join(err, encodeErr)
 		}
 	}
-	pending, keepErr := store.SubmitSync(ctx, nil, &storage.SyncBatch{Metadata: splitRow(rowNear, rows[0], rows[1])})
-	if keepErr == nil {
-		keepErr = pending.Wait()
-	}
+	keepErr := submit(ctx, store, nil, &storage.SyncBatch{Metadata: splitRow(rowNear, rows[0], rows[1])})
 	return kept, errors.Join(err, keepErr)
 }
 

@@ -1,11 +1,8 @@
 package replica
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"iter"
 	"slices"
 
 	"github.com/ledgerd/ledger/btree"
@@ -224,32 +221,12 @@ func (p *Page) snapshot(ctx context.Context, s *step, h *checkpoint.Header, root
 	if err != nil {
 		return err
 	}
-	var readers []*diffReader
-	defer func() {
-		for _, r := range readers {
-			r.close()
-		}
-	}()
-	for _, n := range way {
-		r, err := p.openDiff(ctx, &wire.Diff{Place: &n.Diff})
-		if err != nil {
-			return err
-		}
-		readers = append(readers, r)
-	}
-	got, err := btree.Tree{Page: p.o.Store.Page(), Source: s, Root: from}.Apply(ctx, s, p.counted(composed(readers, s.want(ctx))))
-	if err != nil {
-		return treeError(err)
-	}
-	if got != root {
-		return bad("the snapshots lead to the tree %s, not to %s", got, root)
-	}
-	return nil
+	return p.applyDiffs(ctx, from, root, way, s, s, s.want(ctx))
 }
 
 // snapshotWay returns the snapshots that lead to a root, and the root of the tree here from which
 // they do.
-func (p *Page) snapshotWay(ctx context.Context, h *checkpoint.Header, root object.Digest) (from object.Digest, way []wire.Snapshot, err error) {
+func (p *Page) snapshotWay(ctx context.Context, h *checkpoint.Header, root object.Digest) (from object.Digest, way []wire.Diff, err error) {
 	by := map[object.Digest]wire.Snapshot{}
 	if h != nil {
 		for _, n := range h.Snapshots {
@@ -265,7 +242,7 @@ func (p *Page) snapshotWay(ctx context.Context, h *checkpoint.Header, root objec
 		if !ok || len(way) > len(by) {
 			return from, nil, bad("no snapshot leads to the tree %s", root)
 		}
-		way = append(way, n)
+		way = append(way, wire.Diff{Place: &n.Diff})
 		if n.From.IsZero() {
 			from = btree.EmptyRoot
 			break
@@ -299,63 +276,4 @@ func (p *Page) heldRoots(ctx context.Context, of map[object.Digest]wire.Snapshot
 		}
 	}
 	return held, nil
-}
-
-// composed yields the changes of differences that follow each other as those of one: of each key
-// the last.
-func composed(readers []*diffReader, want func(*wire.Change) error) iter.Seq2[btree.Change, error] {
-	return func(yield func(btree.Change, error) bool) {
-		at := make([]*wire.Change, len(readers))
-		advance := func(i int) (err error) {
-			if at[i], err = readers[i].next(); err == io.EOF {
-				at[i], err = nil, nil
-			}
-			return err
-		}
-		fail := func(err error) { yield(btree.Change{}, err) }
-		for i := range readers {
-			if err := advance(i); err != nil {
-				fail(err)
-				return
-			}
-		}
-		for {
-			last := -1
-			for i, c := range at {
-				if c != nil && (last < 0 || bytes.Compare(c.Key, at[last].Key) <= 0) {
-					last = i
-				}
-			}
-			if last < 0 {
-				return
-			}
-			c := at[last]
-			if !c.Removed && !c.Object.IsZero() {
-				if err := want(c); err != nil {
-					fail(err)
-					return
-				}
-			}
-			change := btree.Change{Delete: c.Removed}
-			if change.Entry.Key = c.Key; !c.Removed {
-				change.Entry = entryOf(c)
-			}
-			if !yield(change, nil) {
-				return
-			}
-			for i := range at {
-				if i == last || at[i] == nil || !bytes.Equal(at[i].Key, c.Key) {
-					continue
-				}
-				if err := advance(i); err != nil {
-					fail(err)
-					return
-				}
-			}
-			if err := advance(last); err != nil {
-				fail(err)
-				return
-			}
-		}
-	}
 }

@@ -292,13 +292,9 @@ func (e *proposing) changed(ctx context.Context) (out []epoch.Commit, err error)
 		if !ok {
 			return nil
 		}
-		var near epoch.Set
-		if near = r.Near; near == nil {
-			for _, parent := range r.Commit.Parents {
-				if parent != commit.First().ID {
-					near = near.Union(epoch.Set{short(parent)})
-				}
-			}
+		near := r.Near
+		if near == nil {
+			near = parentsOf(r.Commit)
 		}
 		lost := r.Diff.Place != nil && !e.there(r.Diff.Place.Pack)
 		lost = lost || r.Diff.Place != nil && e.erase // what is erased may stand beside it
@@ -374,11 +370,8 @@ func (e *proposing) placed(ctx context.Context, c *commit.Commit) (r wire.Commit
 	if !ok || !e.there(r.Diff.Place.Pack) || r.Base.IsZero() || r.Base == commit.First().ID {
 		return r, ok && e.there(r.Diff.Place.Pack), nil
 	}
-	_, err = e.p.o.Store.Commit(ctx, r.Base)
-	if isPruned(err) {
-		return r, false, nil
-	}
-	return r, err == nil && !e.outside(r.Base) && e.keeps(short(r.Base)), err
+	ok, err = e.inCheckpoint(ctx, r.Base)
+	return r, ok, err
 }
 
 // record returns the record of a commit.
@@ -472,7 +465,7 @@ func (e *proposing) inCheckpoint(ctx context.Context, id commit.ID) (bool, error
 	if isPruned(err) {
 		return false, nil
 	}
-	return !e.outside(id) && e.keeps(short(id)), err
+	return err == nil && !e.outside(id) && e.keeps(short(id)), err
 }
 
 // delta makes the difference of a commit from the tree of one of its nearest kept ancestors.

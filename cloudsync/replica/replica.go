@@ -117,11 +117,7 @@ func (p *Page) write(ctx context.Context, j *storage.Journal, b *storage.SyncBat
 		return err
 	}
 	b.Metadata = append(b.Metadata, rows...)
-	pending, err := p.o.Store.SubmitSync(ctx, j, b)
-	if err == nil {
-		err = pending.Wait()
-	}
-	if err != nil {
+	if err := submit(ctx, p.o.Store, j, b); err != nil {
 		return err
 	}
 	p.state = next

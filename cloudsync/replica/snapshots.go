@@ -177,23 +177,18 @@ func (e *proposing) holds(ctx context.Context, root object.Digest) (bool, error)
 // compose writes snapshots, and the changes that come last, as one. It returns how many keys get a
 // value.
 func (e *proposing) compose(ctx context.Context, chain []wire.Snapshot, last *wire.ChangeReader, w io.Writer) (puts int64, err error) {
-	var readers []*diffReader
-	defer func() {
-		for _, r := range readers {
-			r.close()
-		}
-	}()
+	ds := make([]wire.Diff, len(chain))
 	for i := range chain {
-		r, err := e.p.openDiff(ctx, &wire.Diff{Place: &chain[i].Diff})
-		if err != nil {
-			return 0, err
-		}
-		readers = append(readers, r)
+		ds[i].Place = &chain[i].Diff
+	}
+	readers, err := e.p.openDiffs(ctx, ds)
+	defer closeDiffs(readers)
+	if err != nil {
+		return 0, err
 	}
 	readers = append(readers, &diffReader{ChangeReader: last})
 	cw := wire.NewChangeWriter(w)
-	nothing := func(*wire.Change) error { return nil }
-	for c, err := range composed(readers, nothing) {
+	for c, err := range composed(readers, nil) {
 		if err != nil {
 			return 0, err
 		}

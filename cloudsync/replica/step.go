@@ -255,7 +255,12 @@ func (s *step) flushPlaces(ctx context.Context) error {
 
 // submitAlone makes a batch durable that is true by itself.
 func (p *Page) submitAlone(ctx context.Context, b *storage.SyncBatch) error {
-	pending, err := p.o.Store.SubmitSync(ctx, nil, b)
+	return submit(ctx, p.o.Store, nil, b)
+}
+
+// submit makes a batch durable, with what a journal holds; nil: none.
+func submit(ctx context.Context, store *storage.Store, j *storage.Journal, b *storage.SyncBatch) error {
+	pending, err := store.SubmitSync(ctx, j, b)
 	if err != nil {
 		return err
 	}
