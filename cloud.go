@@ -49,7 +49,7 @@ type SyncOptions struct {
 type Cloud struct {
 	// URL names the bucket: dir:PATH, or what Options.Buckets knows, such as gs://bucket/prefix.
 	URL string
-	// KeyFile is the file with the master key; see CreateKeyFile. Its path is remembered, not its
+	// KeyFile is the file with the master key; see keys.CreateFile. Its path is remembered, not its
 	// content.
 	KeyFile string
 	// KeyFilePassphrase is that of a key file which is under one. It is copied and not remembered,

@@ -80,7 +80,7 @@ func (w *historyWorld) sync(p *Page) {
 // restore and merge with what it knows as history only.
 func TestOlderTreesAreFetched(t *testing.T) {
 	w := &historyWorld{t, mem.New(mem.Options{}), filepath.Join(t.TempDir(), "key")}
-	if err := CreateKeyFile(w.key); err != nil {
+	if err := createKeyFile(w.key); err != nil {
 		t.Fatal(err)
 	}
 	a := w.page(w.device(true))
@@ -229,7 +229,7 @@ func TestCloudThatCannotBeRemembered(t *testing.T) {
 func TestRangeOfALazyValue(t *testing.T) {
 	const length, stride = 1 << 20, 3 << 19
 	w := &historyWorld{t: t, bucket: mem.New(mem.Options{}), key: filepath.Join(t.TempDir(), "key")}
-	if err := CreateKeyFile(w.key); err != nil {
+	if err := createKeyFile(w.key); err != nil {
 		t.Fatal(err)
 	}
 	long := make([]byte, 36<<20)

@@ -22,6 +22,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/keys"
 )
 
 // cloudWorld is a bucket in memory and a key, which repositories of a test share.
@@ -34,7 +35,7 @@ type cloudWorld struct {
 
 func newCloudWorld(t testing.TB) *cloudWorld {
 	w := &cloudWorld{t: t, bucket: mem.New(mem.Options{}), key: filepath.Join(t.TempDir(), "key")}
-	must(t, ledger.CreateKeyFile(w.key))
+	must(t, keys.CreateFile(w.key, nil))
 	return w
 }
 
@@ -284,7 +285,7 @@ func TestSetCloudRefuses(t *testing.T) {
 	w := newCloudWorld(t)
 	r := open(t, "", w.options())
 	other := filepath.Join(t.TempDir(), "other")
-	must(t, ledger.CreateKeyFile(other))
+	must(t, keys.CreateFile(other, nil))
 	for name, o := range map[string]*ledger.Cloud{
 		"no key":       {URL: "mem:x"},
 		"two keys":     {URL: "mem:x", KeyFile: w.key, Plaintext: true},

@@ -58,7 +58,7 @@
 // and pages of other devices come by themselves, unless [SyncOptions] say otherwise.
 // [Repository.Sync] and [Page.Sync] return when all is up and down, [Page.WaitSynced] when a commit
 // is. Everything works without the network, for as long as it takes. What goes into the bucket is
-// sealed with a key that only the devices have, in a file (see [CreateKeyFile]) or from a
+// sealed with a key that only the devices have, in a file (see keys.CreateFile) or from a
 // passphrase; a plaintext bucket has to be asked for.
 //
 // Values of priority [Lazy] come to a device when they are read there, and older versions of a page

@@ -36,7 +36,7 @@ type evictWorld struct {
 
 func newEvictWorld(t *testing.T) *evictWorld {
 	w := &evictWorld{t: t, bucket: mem.New(mem.Options{}), key: filepath.Join(t.TempDir(), "key"), mem: vfstest.NewMem()}
-	if err := CreateKeyFile(w.key); err != nil {
+	if err := createKeyFile(w.key); err != nil {
 		t.Fatal(err)
 	}
 	return w

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
+	"github.com/ledgerd/ledger/keys"
 )
 
 // Hello with sync. What is put reaches the bucket by itself; Sync is for a program that wants to
@@ -19,7 +20,7 @@ func Example_sync() {
 	defer os.RemoveAll(home)
 	key, dir, bucket := filepath.Join(home, "key"), filepath.Join(home, "repository"), filepath.Join(home, "bucket")
 
-	check(ledger.CreateKeyFile(key)) // once: copy the file to each device
+	check(keys.CreateFile(key, nil)) // once: copy the file to each device
 	repo, err := ledger.Open(ctx, dir, &ledger.Options{Cloud: &ledger.Cloud{URL: "dir:" + bucket, KeyFile: key}})
 	check(err)
 	defer repo.Close()
@@ -61,7 +62,7 @@ func Example_twoDevices() {
 	check(err)
 	defer os.RemoveAll(home)
 	key, bucket := filepath.Join(home, "key"), filepath.Join(home, "bucket")
-	check(ledger.CreateKeyFile(key))
+	check(keys.CreateFile(key, nil))
 
 	var pages []*ledger.Page
 	for _, name := range []string{"phone", "laptop"} {
@@ -98,7 +99,7 @@ func Example_evict() {
 	check(err)
 	defer os.RemoveAll(home)
 	key := filepath.Join(home, "key")
-	check(ledger.CreateKeyFile(key))
+	check(keys.CreateFile(key, nil))
 	repo := exampleDevice(ctx, filepath.Join(home, "bucket"), key)
 	defer repo.Close()
 	page, err := repo.Page(ctx, "notes", "old")

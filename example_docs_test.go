@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/keys"
 )
 
 // The texts of these examples are those of the README and of docs/.
@@ -188,7 +189,7 @@ func ExamplePage_WaitSynced() {
 	check(err)
 	defer os.RemoveAll(home)
 	key := filepath.Join(home, "key")
-	check(ledger.CreateKeyFile(key))
+	check(keys.CreateFile(key, nil))
 	repo := exampleDevice(ctx, filepath.Join(home, "bucket"), key)
 	defer repo.Close()
 	page, err := repo.Page(ctx, "notes", "inbox")

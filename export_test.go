@@ -3,13 +3,24 @@ package ledger
 import (
 	"context"
 
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/gc"
 	"github.com/ledgerd/ledger/internal/reclaim"
+	"github.com/ledgerd/ledger/internal/secret"
 )
 
 // KeepPage holds a page as the keeper does.
 func (r *Repository) KeepPage(ctx context.Context, page PageRef) (*Page, error) {
 	return r.keepPage(ctx, page)
+}
+
+// createKeyFile is keys.CreateFile, which tests of this package cannot import.
+func createKeyFile(path string) error {
+	m, err := seal.NewMasterKey(nil)
+	if err != nil {
+		return err
+	}
+	return seal.CreateKeyFile(path, m, secret.Bytes{})
 }
 
 // Administration is what tests of this package ask of package admin, which they cannot import.

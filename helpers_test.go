@@ -119,7 +119,7 @@ func wantContent(t testing.TB, p *ledger.Page, want map[string]string) {
 	}
 }
 
-func keys(t testing.TB, r ledger.Reader, o ledger.ScanOptions) []string {
+func keysIn(t testing.TB, r ledger.Reader, o ledger.ScanOptions) []string {
 	t.Helper()
 	var ks []string
 	for e, err := range r.Scan(t.Context(), o) {

@@ -117,7 +117,7 @@ func (m *modelMachine) compareScan(rt *rapid.T, r ledger.Reader, model map[strin
 	if o.Limit > 0 && len(want) > o.Limit {
 		want = want[:o.Limit]
 	}
-	if diff := cmp.Diff(want, keys(m.t, r, o)); diff != "" {
+	if diff := cmp.Diff(want, keysIn(m.t, r, o)); diff != "" {
 		rt.Fatalf("scan %+v (-model +got):\n%s", o, diff)
 	}
 	k := drawKey(rt)
@@ -321,12 +321,12 @@ func TestLargeTransactionSpills(t *testing.T) {
 		files, err := filepath.Glob(filepath.Join(pageDir(t, dir), "tmp", "*"))
 		must(t, err)
 		spilled = len(files) == 1
-		if !slices.Equal(keys(t, tx, ledger.ScanOptions{}), sortedKeys(want)) {
+		if !slices.Equal(keysIn(t, tx, ledger.ScanOptions{}), sortedKeys(want)) {
 			t.Error("scan within the transaction differs")
 		}
-		down := keys(t, tx, ledger.ScanOptions{Reverse: true, Start: key(100), End: key(9000)})
+		down := keysIn(t, tx, ledger.ScanOptions{Reverse: true, Start: key(100), End: key(9000)})
 		slices.Reverse(down)
-		if !slices.Equal(down, keys(t, tx, ledger.ScanOptions{Start: key(100), End: key(9000)})) {
+		if !slices.Equal(down, keysIn(t, tx, ledger.ScanOptions{Start: key(100), End: key(9000)})) {
 			t.Error("reverse scan within the transaction differs")
 		}
 		v, err := tx.Get(t.Context(), key(1))

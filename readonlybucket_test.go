@@ -7,6 +7,7 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/keys"
 )
 
 // TestCloneOfAReadOnlyBucket clones a bucket into which the device may not write, after the data
@@ -21,7 +22,7 @@ func TestCloneOfAReadOnlyBucket(t *testing.T) {
 	put(t, p, "k", "one")
 	put(t, p, "long", long)
 	syncAll(t, a)
-	if _, err := a.ChangeKeys(t.Context(), ledger.KeyChange{NewDataKey: true}); err != nil {
+	if _, err := keys.Change(t.Context(), a, &keys.Changes{NewDataKey: true}); err != nil {
 		t.Fatal(err)
 	}
 	put(t, p, "k", "two")

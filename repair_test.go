@@ -344,7 +344,7 @@ func TestRepairOffline(t *testing.T) {
 func readKeys(t *testing.T, p *ledger.Page) {
 	t.Helper()
 	must(t, p.View(t.Context(), func(sn *ledger.Snapshot) error {
-		keys(t, sn, ledger.ScanOptions{})
+		keysIn(t, sn, ledger.ScanOptions{})
 		return nil
 	}))
 }

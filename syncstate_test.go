@@ -14,6 +14,7 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/keys"
 )
 
 // obstacle keeps a repository from syncing until it is taken away.
@@ -30,7 +31,7 @@ func obstacles() map[string]obstacle {
 		"no key": {func(t *testing.T, w *cloudWorld) { must(t, os.Rename(w.key, w.key+".away")) }, keyBack, fs.ErrNotExist, ledger.SyncNeedsUser},
 		"another key": {func(t *testing.T, w *cloudWorld) {
 			must(t, os.Rename(w.key, w.key+".away"))
-			must(t, ledger.CreateKeyFile(w.key))
+			must(t, keys.CreateFile(w.key, nil))
 		}, keyBack, ledger.ErrWrongKey, ledger.SyncNeedsUser},
 		"no network": {func(_ *testing.T, w *cloudWorld) { w.offline(true) }, online, ledger.ErrNetwork, ledger.SyncFailing},
 		"no permission": {func(_ *testing.T, w *cloudWorld) {

@@ -13,6 +13,7 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/keys"
 )
 
 // Kinds of objects in a bucket.
@@ -142,7 +143,7 @@ type cloud struct {
 func newCloud(b *testing.B) *cloud {
 	b.Helper()
 	c := &cloud{bucket: mem.New(mem.Options{}), key: filepath.Join(tempDir(b), "key")}
-	must(b, ledger.CreateKeyFile(c.key))
+	must(b, keys.CreateFile(c.key, nil))
 	return c
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/keys"
 )
 
 // BenchmarkSyncRequests counts the requests of three devices: for a commit of one key, after which
@@ -227,7 +228,7 @@ func BenchmarkSyncUpload1GiB(b *testing.B) {
 	data := incompressible(b, scaled(gib, 16<<20))
 	dir := tempDir(b)
 	key, source := filepath.Join(dir, "key"), filepath.Join(dir, "source")
-	must(b, ledger.CreateKeyFile(key))
+	must(b, keys.CreateFile(key, nil))
 	must(b, os.WriteFile(source, data, 0o600))
 	options := ledger.Options{CacheBytes: ledger.DefaultCacheBytes, Sync: ledger.SyncOptions{Manual: true}}
 	repo, page := openPage(b, filepath.Join(dir, "repo"), options)

@@ -21,6 +21,7 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/keys"
 	"github.com/ledgerd/ledger/ledgertest"
 	"github.com/ledgerd/ledger/records"
 )
@@ -329,7 +330,7 @@ type device struct {
 
 func devices(t *testing.T, n int) []*device {
 	key := filepath.Join(t.TempDir(), "key")
-	must(t, ledger.CreateKeyFile(key))
+	must(t, keys.CreateFile(key, nil))
 	shared := mem.New(mem.Options{})
 	buckets := map[string]ledger.BucketOpener{"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return shared, nil }}
 	var all []*device

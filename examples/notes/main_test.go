@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/keys"
 )
 
 // TestTwoDevices: the story of the app: notes with tags and a file on two devices, changed on both
@@ -15,7 +15,7 @@ import (
 func TestTwoDevices(t *testing.T) {
 	dir := t.TempDir()
 	key, bucket := filepath.Join(dir, "key"), "dir:"+filepath.Join(dir, "bucket")
-	if err := ledger.CreateKeyFile(key); err != nil {
+	if err := keys.CreateFile(key, nil); err != nil {
 		t.Fatal(err)
 	}
 	notes := func(device, in string, args ...string) string {

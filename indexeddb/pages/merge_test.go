@@ -21,6 +21,7 @@ import (
 	"github.com/ledgerd/ledger/indexeddb/profile"
 	"github.com/ledgerd/ledger/indexeddb/value"
 	"github.com/ledgerd/ledger/internal/tier"
+	"github.com/ledgerd/ledger/keys"
 )
 
 // tb is what a test and a check by rapid have in common.
@@ -92,7 +93,7 @@ func newDevices(t tb, key string, n int, first func(*device)) []*device {
 // newKey returns a file with a master key.
 func newKey(t *testing.T) string {
 	key := filepath.Join(t.TempDir(), "key")
-	must(t, ledger.CreateKeyFile(key))
+	must(t, keys.CreateFile(key, nil))
 	return key
 }
 

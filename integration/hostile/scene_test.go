@@ -25,6 +25,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/secret"
+	"github.com/ledgerd/ledger/keys"
 )
 
 // scene is a bucket that two devices have written, at two moments, and what is right of it. It
@@ -285,7 +286,7 @@ func allScenes(t testing.TB) []*scene {
 	t.Helper()
 	scenes.once.Do(func() {
 		key := filepath.Join(keyDir, "key")
-		if err := ledger.CreateKeyFile(key); err != nil {
+		if err := keys.CreateFile(key, nil); err != nil {
 			t.Fatal(err)
 		}
 		scenes.all = []*scene{

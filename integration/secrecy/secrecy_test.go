@@ -20,6 +20,7 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/internal/cli"
+	"github.com/ledgerd/ledger/keys"
 	"go.uber.org/goleak"
 )
 
@@ -86,7 +87,7 @@ func newWorld(t testing.TB, way string, seed uint64) *world {
 	switch way {
 	case "key":
 		w.cloud.KeyFile = filepath.Join(w.dir, "key")
-		w.must(ledger.CreateKeyFile(w.cloud.KeyFile))
+		w.must(keys.CreateFile(w.cloud.KeyFile, nil))
 		text, err := os.ReadFile(w.cloud.KeyFile)
 		w.must(err)
 		line := bytes.Split(text, []byte("\n"))[1]

@@ -76,6 +76,7 @@ var rules = []rule{
 	{"internal/bridge", []string{"internal/base", "internal/checkup", "internal/clock", "internal/cloudlink", "internal/layout", "internal/presence", "internal/reclaim", "internal/session", "commit", "storage", "pageusage", "cloudsync"}, nil, "how packages beside the root reach the engines of what it opened"},
 	{"", []string{"btree", "cloudsync", "cloudsync/bucket", "cloudsync/progress", "cloudsync/seal", "commit", "flatbuffers", "internal/base", "internal/bridge", "internal/changes", "internal/checkup", "internal/clock", "internal/cloudlink", "internal/gate", "internal/layout", "internal/limits", "internal/merging", "internal/presence", "internal/reclaim", "internal/secret", "internal/session", "internal/vfs", "merge", "object", "pageusage", "split", "storage", "storage/index"}, nil, "the embedding API and composition root"},
 	{"admin", []string{"", "btree", "cloudsync", "cloudsync/bucket", "cloudsync/leak", "cloudsync/seal", "flatbuffers", "gc", "internal/backup", "internal/base", "internal/bridge", "internal/checkup", "internal/cloudlink", "internal/layout", "internal/reclaim", "internal/session", "object", "split", "storage", "storage/segment"}, nil, "what only administrators need, on the engines of a repository"},
+	{"keys", []string{"", "cloudsync", "cloudsync/bucket", "cloudsync/seal", "internal/bridge", "internal/cloudlink", "internal/secret"}, nil, "what opens a sealed cloud"},
 	{"internal/daemon", []string{"internal/base", "internal/clock"}, []string{"golang.org/x/sys/unix"}, "commands run by the process that holds a repository"},
 	{"ledgertest", []string{"", "admin"}, nil, "help for tests of apps"},
 	{"ordered", []string{"internal/base"}, []string{"github.com/tidwall/btree"}, "sorted rows as record layers see them, wherever they are"},
@@ -103,7 +104,7 @@ var rules = []rule{
 	{"records", []string{""}, nil, "typed collections, through the API that apps have"},
 	{"examples/notes", []string{"", "records"}, nil, "what an app looks like"},
 	{"filetree", []string{"", "internal/base", "internal/clock"}, []string{"golang.org/x/sys/unix"}, "directory trees as pages, through the API that apps have"},
-	{"internal/cli", []string{"", "admin", "internal/daemon", "filetree", "metabase", "metabase/catalog", "permazen/jsck", "permazen/pages", "indexeddb", "indexeddb/pages", "indexeddb/profile", "ordered/pages", "internal/base", "internal/clock"}, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}, "the commands: parse, call, print"},
+	{"internal/cli", []string{"", "admin", "keys", "internal/daemon", "filetree", "metabase", "metabase/catalog", "permazen/jsck", "permazen/pages", "indexeddb", "indexeddb/pages", "indexeddb/profile", "ordered/pages", "internal/base", "internal/clock"}, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}, "the commands: parse, call, print"},
 	{"cmd/ledgerd", []string{"internal/cli", "cloudsync/bucket", "cloudsync/gcs", "cloudsync/s3"}, nil, "main, which says what buckets there are, and nothing else"},
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/keys"
 	"github.com/spf13/cobra"
 )
 
@@ -76,7 +77,7 @@ another one with the same key.`,
 }
 
 func (a *app) keyInit(path string, pass []byte) error {
-	err := ledger.CreateProtectedKeyFile(path, pass)
+	err := keys.CreateFile(path, pass)
 	if errors.Is(err, fs.ErrExist) {
 		return withHint(err, "a key is never overwritten: name another file, or use the one that is there")
 	}
@@ -93,7 +94,7 @@ type keyFileJSON struct {
 }
 
 func (a *app) keyShow(path, done string, pass []byte) error {
-	id, err := ledger.KeyFileID(path, true, pass)
+	id, err := keys.FileID(path, true, pass)
 	if errors.Is(err, ledger.ErrCorrupt) {
 		return withHint(fmt.Errorf("read key: %w", err), "the key file is damaged, or is none: name one that ledgerd key init has made, or the copy of the key that you have kept")
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
+	"github.com/ledgerd/ledger/keys"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
@@ -39,7 +40,7 @@ type keySlotJSON struct {
 	Own   bool   `json:"own,omitempty"`
 }
 
-func newKeyringJSON(k ledger.KeyringInfo) keyringJSON {
+func newKeyringJSON(k keys.Keyring) keyringJSON {
 	j := keyringJSON{Bucket: k.BucketID, Changes: k.Changes, DataKeys: k.DataKeys, Slots: []keySlotJSON{}}
 	for _, s := range k.Slots {
 		j.Slots = append(j.Slots, keySlotJSON(s))
@@ -50,7 +51,7 @@ func newKeyringJSON(k ledger.KeyringInfo) keyringJSON {
 // shortID is how much of the id of a slot is printed, and enough to name it.
 const shortID = 8
 
-func (a *app) printKeyring(k ledger.KeyringInfo) error {
+func (a *app) printKeyring(k keys.Keyring) error {
 	if a.json {
 		return a.emit(newKeyringJSON(k))
 	}
@@ -77,7 +78,7 @@ func (f *passphraseFlag) add(cmd *cobra.Command) {
 
 // ofKeyFile returns the passphrase of a key file, nil when it is under none.
 func (f *passphraseFlag) ofKeyFile(ctx context.Context, a *app, path string) ([]byte, error) {
-	if !ledger.NeedsPassphrase(path) {
+	if !keys.NeedsPassphrase(path) {
 		return nil, nil
 	}
 	pass, err := a.passphrase(f.file)
@@ -100,7 +101,7 @@ func (f *passphraseFlag) ofCloud(ctx context.Context, a *app) error {
 		info, _ = repo.Cloud()
 		return nil
 	})
-	if err == nil && (info.Passphrase || info.KeyFile != "" && ledger.NeedsPassphrase(info.KeyFile)) {
+	if err == nil && (info.Passphrase || info.KeyFile != "" && keys.NeedsPassphrase(info.KeyFile)) {
 		a.pass, err = a.askSecret(ctx, "passphrase of the cloud")
 	}
 	return err
@@ -210,7 +211,7 @@ that the pages here know of.`,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 		return a.keyring(ctx, f, func(repo *ledger.Repository) error {
-			info, err := repo.Keys(ctx)
+			info, err := keys.Read(ctx, repo)
 			if err != nil {
 				return err
 			}
@@ -264,7 +265,7 @@ removing the old one with key rm.`,
 			return err
 		}
 		return a.keyring(ctx, f, func(repo *ledger.Repository) error {
-			info, err := repo.ChangeKeys(ctx, c)
+			info, err := keys.Change(ctx, repo, &c)
 			if err != nil {
 				return err
 			}
@@ -278,18 +279,18 @@ removing the old one with key rm.`,
 }
 
 // keyAddition returns what is to be added.
-func (a *app) keyAddition(ctx context.Context, cmd *cobra.Command, args []string, f passphraseFlag, p newPassphrase, label string) (c ledger.KeyChange, err error) {
+func (a *app) keyAddition(ctx context.Context, cmd *cobra.Command, args []string, f passphraseFlag, p newPassphrase, label string) (c keys.Changes, err error) {
 	c.Label = label
 	switch {
 	case args[0] == "file" && len(args) == 2:
 		c.AddKeyFile = a.path(args[1])
-		if ledger.NeedsPassphrase(c.AddKeyFile) {
+		if keys.NeedsPassphrase(c.AddKeyFile) {
 			c.KeyFilePassphrase, err = p.get(ctx, a, cmd)
 		}
 	case args[0] == "passphrase" && len(args) == 1:
 		c.AddPassphrase, err = p.get(ctx, a, cmd)
 	case args[0] == "words" && len(args) == 1:
-		c.AddWords, err = ledger.NewRecoveryWords()
+		c.AddWords, err = keys.NewRecoveryWords()
 	default:
 		err = usagef(cmd, "want file PATH, passphrase, or words")
 	}
@@ -302,7 +303,7 @@ type keyAddedJSON struct {
 	Words string `json:"words,omitempty"`
 }
 
-func (a *app) printAddition(c ledger.KeyChange, info ledger.KeyringInfo) error {
+func (a *app) printAddition(c keys.Changes, info keys.Keyring) error {
 	if a.json {
 		return a.emit(keyAddedJSON{newKeyringJSON(info), c.AddWords})
 	}
@@ -320,8 +321,8 @@ func (a *app) printAddition(c ledger.KeyChange, info ledger.KeyringInfo) error {
 // rotateKeys draws a new data key, without the slots that are named, and says what that means.
 func (a *app) rotateKeys(ctx context.Context, f passphraseFlag, without []string) error {
 	return a.keyring(ctx, f, func(repo *ledger.Repository) error {
-		c := ledger.KeyChange{NewDataKey: true, Without: without}
-		info, err := repo.ChangeKeys(ctx, c)
+		c := keys.Changes{NewDataKey: true, Without: without}
+		info, err := keys.Change(ctx, repo, &c)
 		if errors.Is(err, ledger.ErrNotFound) {
 			return withHint(err, "%s lists the slots", a.command("key", "ls"))
 		}
@@ -401,7 +402,7 @@ needed. The words stay good: remove them with key rm when somebody may have seen
 				return err
 			}
 		}
-		info, err := ledger.RecoverKey(ctx, &c, words, label, &ledger.Options{Buckets: a.process.Buckets})
+		info, err := keys.Recover(ctx, &c, words, label, &ledger.Options{Buckets: a.process.Buckets})
 		switch {
 		case errors.Is(err, ledger.ErrShutOut):
 			return withHint(err, "these words were removed: take others, or a key file or passphrase that opens the cloud")

@@ -189,7 +189,7 @@ func keyError(err error) error {
 
 // Recover opens the keyring of the bucket that c names with recovery words, and adds a key to it
 // that it writes to the new file c.KeyFile. It returns the keyring as it is then. Errors: those of
-// ledger.RecoverKey.
+// keys.Recover.
 func Recover(ctx context.Context, c *Cloud, openers bucket.Openers, words, label string) (ring *seal.Keyring, err error) {
 	f, err := c.file()
 	if err != nil {

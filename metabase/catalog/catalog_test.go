@@ -18,6 +18,7 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/keys"
 	"github.com/ledgerd/ledger/keyspace"
 	"github.com/ledgerd/ledger/metabase"
 	"github.com/ledgerd/ledger/metabase/catalog"
@@ -223,7 +224,7 @@ func (p pool) step(t *testing.T, rt *rapid.T, m *metabase.Tx, put, deleted map[m
 // side.
 func TestLawsOfMerging(t *testing.T) {
 	objects, key := newPool(t), filepath.Join(t.TempDir(), "key")
-	must(t, ledger.CreateKeyFile(key))
+	must(t, keys.CreateFile(key, nil))
 	rapid.Check(t, func(rt *rapid.T) {
 		devices := newDevices(t, 3, key)
 		defer func() {
@@ -303,7 +304,7 @@ func TestLawsOfMerging(t *testing.T) {
 // both are kept, it stays available, and that is reported.
 func TestLockAgainstGrave(t *testing.T) {
 	key := filepath.Join(t.TempDir(), "key")
-	must(t, ledger.CreateKeyFile(key))
+	must(t, keys.CreateFile(key, nil))
 	devices := newDevices(t, 2, key)
 	defer func() {
 		for _, d := range devices {
@@ -359,7 +360,7 @@ func TestLockAgainstGrave(t *testing.T) {
 // ending, and are reported afterwards.
 func TestDamagedRowsMerge(t *testing.T) {
 	key := filepath.Join(t.TempDir(), "key")
-	must(t, ledger.CreateKeyFile(key))
+	must(t, keys.CreateFile(key, nil))
 	devices := newDevices(t, 2, key)
 	defer func() {
 		for _, d := range devices {

@@ -17,6 +17,7 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/keys"
 	"github.com/ledgerd/ledger/permazen"
 	"github.com/ledgerd/ledger/permazen/internal/histories"
 	"github.com/ledgerd/ledger/permazen/jsck"
@@ -101,7 +102,7 @@ func devices(t tb, key string, n int, documents ...string) []*device {
 // keyFile returns a file with a master key.
 func keyFile(t testing.TB) string {
 	key := filepath.Join(t.TempDir(), "key")
-	must(t, ledger.CreateKeyFile(key))
+	must(t, keys.CreateFile(key, nil))
 	return key
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/keys"
 	"github.com/ledgerd/ledger/permazen"
 	"github.com/ledgerd/ledger/permazen/pages"
 )
@@ -42,7 +43,7 @@ func Example() {
 	check(err)
 	defer os.RemoveAll(dir)
 	key := filepath.Join(dir, "key")
-	check(ledger.CreateKeyFile(key))
+	check(keys.CreateFile(key, nil))
 	cloud := &ledger.Cloud{URL: "dir:" + filepath.Join(dir, "bucket"), KeyFile: key}
 
 	var first, second permazen.Models

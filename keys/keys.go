@@ -1,4 +1,4 @@
-package ledger
+package keys
 
 import (
 	"context"
@@ -8,14 +8,17 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/bridge"
 	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
-// KeyringInfo describes the keyring of a cloud: what opens it.
-type KeyringInfo struct {
+// Keyring describes the keyring of a cloud: what opens it.
+type Keyring struct {
 	// BucketID is the random id of the bucket, 32 hexadecimal digits.
 	BucketID string
 	// Changes is how often the keyring was changed since it was made.
@@ -24,11 +27,11 @@ type KeyringInfo struct {
 	// plaintext cloud.
 	DataKeys int
 	// Slots are what opens it, in the order in which they were added; none in a plaintext cloud.
-	Slots []KeySlot
+	Slots []Slot
 }
 
-// KeySlot is a key file, a passphrase or recovery words that open a keyring.
-type KeySlot struct {
+// Slot is a key file, a passphrase or recovery words that open a keyring.
+type Slot struct {
 	// ID is random, 32 hexadecimal digits.
 	ID string
 	// Kind is "key file", "passphrase" or "recovery words".
@@ -39,27 +42,27 @@ type KeySlot struct {
 	Own bool
 }
 
-func keyringInfo(k *seal.Keyring) KeyringInfo {
-	info := KeyringInfo{BucketID: k.BucketID().String(), Changes: k.Number(), DataKeys: k.DataKeys()}
+func newKeyring(k *seal.Keyring) Keyring {
+	info := Keyring{BucketID: k.BucketID().String(), Changes: k.Number(), DataKeys: k.DataKeys()}
 	for _, s := range k.Slots() {
-		info.Slots = append(info.Slots, KeySlot{ID: s.ID.String(), Kind: s.Kind.String(), Label: s.Label, Own: s.Own})
+		info.Slots = append(info.Slots, Slot{ID: s.ID.String(), Kind: s.Kind.String(), Label: s.Label, Own: s.Own})
 	}
 	return info
 }
 
-// Keys describes the keyring of the cloud, as it is in the bucket now. Errors: ErrNoCloud,
+// Read describes the keyring of the cloud, as it is in the bucket now. Errors: ErrNoCloud,
 // ErrWrongKey, ErrShutOut, ErrCloudRolledBack, ErrCloudReplaced, ErrCloudDamaged, ErrNetwork,
 // ErrReadOnly, ErrClosed, those of ctx.
-func (r *Repository) Keys(ctx context.Context) (KeyringInfo, error) {
-	return r.withKeys(ctx, "read the keyring", (*cloudsync.Syncer).CheckKeys)
+func Read(ctx context.Context, repo *ledger.Repository) (Keyring, error) {
+	return withKeys(ctx, repo, "read the keyring", (*cloudsync.Syncer).CheckKeys)
 }
 
-// KeyChange says how the keyring of a cloud is to change. The zero value changes nothing.
-type KeyChange struct {
+// Changes say how the keyring of a cloud is to change. The zero value changes nothing.
+type Changes struct {
 	// NewDataKey has all that is written from now on sealed with a new key. What is there stays
 	// readable, and is not uploaded again. It comes by itself with Without.
 	NewDataKey bool
-	// AddKeyFile is the path of a key file that is to open the keyring too; see CreateKeyFile.
+	// AddKeyFile is the path of a key file that is to open the keyring too; see CreateFile.
 	// KeyFilePassphrase is that of the file, if it is under one.
 	AddKeyFile        string
 	KeyFilePassphrase []byte
@@ -76,18 +79,18 @@ type KeyChange struct {
 	Without []string
 }
 
-// ChangeKeys changes the keyring of the cloud, with three requests. Other devices take it over when
+// Change changes the keyring of the cloud, with three requests. Other devices take it over when
 // they look next: within six hours, and an hour before they write. Errors: ErrInvalid for what is
 // wrong in the change, and for a text of Without that means several slots, ErrNotFound for one that
-// means none, ErrUnsupported in a plaintext cloud, those of Keys and of reading a key file.
-func (r *Repository) ChangeKeys(ctx context.Context, c KeyChange) (KeyringInfo, error) {
+// means none, ErrUnsupported in a plaintext cloud, those of Read and of reading a key file.
+func Change(ctx context.Context, repo *ledger.Repository, c *Changes) (Keyring, error) {
 	change, err := c.change()
 	if err != nil {
-		return KeyringInfo{}, fmt.Errorf("change the keyring: %w", err)
+		return Keyring{}, fmt.Errorf("change the keyring: %w", err)
 	}
-	return r.withKeys(ctx, "change the keyring", func(s *cloudsync.Syncer, ctx context.Context) error {
+	return withKeys(ctx, repo, "change the keyring", func(s *cloudsync.Syncer, ctx context.Context) error {
 		if s.Keyring().Algorithm() == seal.Plain {
-			return fmt.Errorf("the cloud is plaintext and has no keys: %w", ErrUnsupported)
+			return fmt.Errorf("the cloud is plaintext and has no keys: %w", ledger.ErrUnsupported)
 		}
 		return s.ChangeKeys(ctx, func(k *seal.Keyring) (seal.Change, error) {
 			var err error
@@ -110,23 +113,24 @@ func findSlots(texts []string, k *seal.Keyring) (ids []seal.ID, err error) {
 		case 1:
 			ids = append(ids, found[0])
 		case 0:
-			return nil, fmt.Errorf("there is no slot %q: %w", text, ErrNotFound)
+			return nil, fmt.Errorf("there is no slot %q: %w", text, ledger.ErrNotFound)
 		default:
-			return nil, fmt.Errorf("slot %q is %d: name it by its id: %w", text, len(found), ErrInvalid)
+			return nil, fmt.Errorf("slot %q is %d: name it by its id: %w", text, len(found), ledger.ErrInvalid)
 		}
 	}
 	return ids, nil
 }
 
 // withKeys has fn look at the keyring in the bucket, or change it, and returns what is known then.
-func (r *Repository) withKeys(ctx context.Context, what string, fn func(*cloudsync.Syncer, context.Context) error) (info KeyringInfo, err error) {
-	err = r.call(ctx, what, func(ctx context.Context) error {
-		conn, err := r.cloud.Connect(ctx)
+func withKeys(ctx context.Context, repo *ledger.Repository, what string, fn func(*cloudsync.Syncer, context.Context) error) (info Keyring, err error) {
+	r := bridge.Of(repo)
+	err = r.Call(ctx, what, func(ctx context.Context) error {
+		conn, err := r.Cloud.Connect(ctx)
 		if err == nil {
-			err = r.cloud.OfBucket(fn(conn.Syncer, ctx))
+			err = r.Cloud.OfBucket(fn(conn.Syncer, ctx))
 		}
 		if err == nil {
-			info = keyringInfo(conn.Syncer.Keyring())
+			info = newKeyring(conn.Syncer.Keyring())
 		}
 		return err
 	})
@@ -134,7 +138,7 @@ func (r *Repository) withKeys(ctx context.Context, what string, fn func(*cloudsy
 }
 
 // change reads what is to be added.
-func (c *KeyChange) change() (seal.Change, error) {
+func (c *Changes) change() (seal.Change, error) {
 	out := seal.Change{NewDataKey: c.NewDataKey}
 	if c.AddKeyFile != "" {
 		m, err := seal.ReadKeyFile(c.AddKeyFile, false, secret.New(c.KeyFilePassphrase))
@@ -164,14 +168,11 @@ func (c *KeyChange) change() (seal.Change, error) {
 	return out, nil
 }
 
-// CreateKeyFile makes a new master key and writes it to a new file that only its owner can read,
+// CreateFile makes a new master key and writes it to a new file that only its owner can read,
 // durable when it returns nil. A file that is there is never overwritten (fs.ErrExist). Whoever has
-// the file can read the cloud; without it nobody can.
-func CreateKeyFile(path string) error { return CreateProtectedKeyFile(path, nil) }
-
-// CreateProtectedKeyFile is CreateKeyFile for a file of which the key is sealed with a passphrase:
-// Cloud.KeyFilePassphrase and SyncOptions.Passphrase are to have it. An empty one seals nothing.
-func CreateProtectedKeyFile(path string, passphrase []byte) error {
+// the file can read the cloud; without it nobody can. With a passphrase the key is sealed with that,
+// which Cloud.KeyFilePassphrase and SyncOptions.Passphrase are to have; nil seals nothing.
+func CreateFile(path string, passphrase []byte) error {
 	m, err := seal.NewMasterKey(nil)
 	if err != nil {
 		return fmt.Errorf("make key: %w", err)
@@ -179,10 +180,10 @@ func CreateProtectedKeyFile(path string, passphrase []byte) error {
 	return seal.CreateKeyFile(path, m, secret.New(passphrase))
 }
 
-// KeyFileID returns 16 hexadecimal digits that tell the key in a key file from others and nothing
+// FileID returns 16 hexadecimal digits that tell the key in a key file from others and nothing
 // else about it. passphrase is that of the file, nil for none. Errors: ErrCorrupt, ErrUnsupported,
 // ErrKeyFilePassphrase, ErrWrongKey, those of the file system.
-func KeyFileID(path string, shared bool, passphrase []byte) (string, error) {
+func FileID(path string, shared bool, passphrase []byte) (string, error) {
 	m, err := seal.ReadKeyFile(path, shared, secret.New(passphrase))
 	if err != nil {
 		return "", err
@@ -202,25 +203,29 @@ func NewRecoveryWords() (string, error) {
 	return string(words.Expose()), err
 }
 
-// RecoverKey opens the keyring of the bucket at c.URL with recovery words, makes the new key file
+// Recover opens the keyring of the bucket at c.URL with recovery words, makes the new key file
 // c.KeyFile, under c.KeyFilePassphrase unless that is empty, and adds it to the keyring with the
 // given label: then Clone and SetCloud take it. Nothing else of c is used but CredentialsFile and
 // BucketID. o may be nil. Errors: ErrInvalid for words that are none, ErrWrongKey for those of
 // another bucket, ErrShutOut, ErrNotFound, fs.ErrExist for a file that is there, ErrNetwork, those
 // of ctx.
-func RecoverKey(ctx context.Context, c *Cloud, words, label string, o *Options) (KeyringInfo, error) {
+func Recover(ctx context.Context, c *ledger.Cloud, words, label string, o *ledger.Options) (Keyring, error) {
 	named := cloudlink.Cloud(*c)
-	ring, err := cloudlink.Recover(ctx, &named, o.openers(), words, label)
-	if err != nil {
-		return KeyringInfo{}, fmt.Errorf("recover: %w", err)
+	var buckets map[string]bucket.Opener
+	if o != nil {
+		buckets = o.Buckets
 	}
-	return keyringInfo(ring), nil
+	ring, err := cloudlink.Recover(ctx, &named, cloudlink.Openers(buckets), words, label)
+	if err != nil {
+		return Keyring{}, fmt.Errorf("recover: %w", err)
+	}
+	return newKeyring(ring), nil
 }
 
 // NeedsPassphrase reports whether a key file is under a passphrase. What cannot be read is not.
 func NeedsPassphrase(keyFile string) bool {
 	_, err := seal.ReadKeyFile(keyFile, true, secret.Bytes{})
-	return errors.Is(err, ErrKeyFilePassphrase)
+	return errors.Is(err, ledger.ErrKeyFilePassphrase)
 }
 
 // keyID returns digits that tell a key from others.
