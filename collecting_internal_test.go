@@ -414,9 +414,9 @@ func TestCollectWhileSomethingRuns(t *testing.T) {
 	t.Run("merge", func(t *testing.T) {
 		var r *Repository
 		asked := 0
-		inner := ResolverFunc(func(ctx context.Context, c *MergeConflict) (Resolution, error) {
+		inner := Resolver(func(ctx context.Context, c *MergeConflict) (Resolution, error) {
 			asked++
-			return KeepLeft(), collectNow(ctx, r)
+			return Resolution{Take: TakeLeft}, collectNow(ctx, r)
 		})
 		o := &Options{}
 		o.Merge.Rules = func(string, PageID) *MergeRules { return &MergeRules{Default: Automatic(inner)} }

@@ -83,21 +83,21 @@ func apart(ctx context.Context, page *ledger.Page, key, one, other string) strin
 }
 
 // A resolver of the app decides one conflict at a time.
-func ExampleResolverFunc() {
+func ExampleResolver() {
 	ctx := context.Background()
 	page, done := examplePage(ctx)
 	defer done()
 
-	longest := ledger.ResolverFunc(func(ctx context.Context, c *ledger.MergeConflict) (ledger.Resolution, error) {
+	longest := ledger.Resolver(func(ctx context.Context, c *ledger.MergeConflict) (ledger.Resolution, error) {
 		switch {
 		case c.Left == nil: // removed there, changed here: keep it
-			return ledger.KeepRight().WithRule("keep edits"), nil
+			return ledger.Resolution{Take: ledger.TakeRight, Rule: "keep edits"}, nil
 		case c.Right == nil:
-			return ledger.KeepLeft().WithRule("keep edits"), nil
+			return ledger.Resolution{Take: ledger.TakeLeft, Rule: "keep edits"}, nil
 		case c.Left.Size > c.Right.Size:
-			return ledger.KeepLeft().WithRule("longest"), nil
+			return ledger.Resolution{Take: ledger.TakeLeft, Rule: "longest"}, nil
 		case c.Left.Size < c.Right.Size:
-			return ledger.KeepRight().WithRule("longest"), nil
+			return ledger.Resolution{Take: ledger.TakeRight, Rule: "longest"}, nil
 		}
 		left, err := c.Left.Value(ctx)
 		if err != nil {
@@ -108,9 +108,9 @@ func ExampleResolverFunc() {
 			return ledger.Resolution{}, err
 		}
 		if bytes.Compare(left, right) > 0 {
-			return ledger.KeepLeft().WithRule("longest"), nil
+			return ledger.Resolution{Take: ledger.TakeLeft, Rule: "longest"}, nil
 		}
-		return ledger.KeepRight().WithRule("longest"), nil
+		return ledger.Resolution{Take: ledger.TakeRight, Rule: "longest"}, nil
 	})
 	page.SetMergeRules(&ledger.MergeRules{Default: ledger.Automatic(longest)})
 

@@ -92,7 +92,7 @@ func (c *counted) Resolve(context.Context, *MergeConflict) (Resolution, error) {
 	defer c.mu.Unlock()
 	c.calls++
 	if c.works {
-		return KeepLeft(), nil
+		return Resolution{Take: TakeLeft}, nil
 	}
 	return Resolution{}, fmt.Errorf("attempt %d: %w", c.calls, errMine)
 }
@@ -109,7 +109,7 @@ var errMine = errors.New("my own error")
 // is always answered.
 func TestFailedMergesBackOff(t *testing.T) {
 	var r counted
-	p, c := onHand(t, Options{Merge: MergeOptions{Rules: func(string, PageID) *MergeRules { return &MergeRules{Default: Automatic(&r)} }}})
+	p, c := onHand(t, Options{Merge: MergeOptions{Rules: func(string, PageID) *MergeRules { return &MergeRules{Default: Automatic(r.Resolve)} }}})
 	base := putOn(t, p, CommitID{}, "k", "0")
 	putOn(t, p, base, "k", "1")
 	putOn(t, p, base, "k", "2")
@@ -138,7 +138,7 @@ func TestFailedMergesBackOff(t *testing.T) {
 	if _, err := p.Merge(t.Context()); !errors.Is(err, errMine) {
 		t.Errorf("got %v", err)
 	}
-	p.SetMergeRules(&MergeRules{Default: Automatic(&r)}) // and new rules
+	p.SetMergeRules(&MergeRules{Default: Automatic(r.Resolve)}) // and new rules
 	timer = <-c.timers
 	select {
 	case timer = <-c.timers:
@@ -150,7 +150,7 @@ func TestFailedMergesBackOff(t *testing.T) {
 	check(t, p.WaitForMerge(t.Context()))
 
 	// After a success the delay begins anew.
-	p.SetMergeRules(&MergeRules{Default: Automatic(&counted{})})
+	p.SetMergeRules(&MergeRules{Default: Automatic((&counted{}).Resolve)})
 	base = putOn(t, p, CommitID{}, "k", "3")
 	putOn(t, p, base, "k", "4")
 	putOn(t, p, base, "k", "5")
@@ -212,7 +212,7 @@ func TestMergeOnAFailingDisk(t *testing.T) {
 func TestWaitForMergeObeysItsContext(t *testing.T) {
 	asked := make(chan struct{}, 1)
 	p, _ := onHand(t, Options{Merge: MergeOptions{Rules: func(string, PageID) *MergeRules {
-		return &MergeRules{Default: Automatic(ResolverFunc(func(ctx context.Context, _ *MergeConflict) (Resolution, error) {
+		return &MergeRules{Default: Automatic(Resolver(func(ctx context.Context, _ *MergeConflict) (Resolution, error) {
 			asked <- struct{}{}
 			<-ctx.Done()
 			return Resolution{}, ctx.Err()
@@ -264,7 +264,7 @@ func rootOf(t *testing.T, p *Page, id CommitID) object.Digest {
 func TestResolverEndsItsGoroutine(t *testing.T) {
 	p, _ := onHand(t, Options{})
 	for i := range 300 {
-		p.SetMergeRules(&MergeRules{Default: Automatic(ResolverFunc(func(context.Context, *MergeConflict) (Resolution, error) {
+		p.SetMergeRules(&MergeRules{Default: Automatic(Resolver(func(context.Context, *MergeConflict) (Resolution, error) {
 			runtime.Goexit()
 			return Resolution{}, nil
 		}))})

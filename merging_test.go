@@ -217,8 +217,8 @@ func TestTheSameHeadsMergeToTheSameCommit(t *testing.T) {
 
 func TestRulesOfPageLedgerAndOptions(t *testing.T) {
 	take := func(name string) *ledger.MergeRules {
-		return &ledger.MergeRules{Default: ledger.Automatic(ledger.ResolverFunc(func(context.Context, *ledger.MergeConflict) (ledger.Resolution, error) {
-			return ledger.NewValue([]byte(name)).WithRule(name), nil
+		return &ledger.MergeRules{Default: ledger.Automatic(ledger.Resolver(func(context.Context, *ledger.MergeConflict) (ledger.Resolution, error) {
+			return ledger.Resolution{Take: ledger.TakeNew, Value: []byte(name), Rule: name}, nil
 		}))}
 	}
 	o := ledger.Options{Merge: ledger.MergeOptions{Manual: true, Rules: func(l string, id ledger.PageID) *ledger.MergeRules {
@@ -307,7 +307,7 @@ func TestMergeObeysItsContextAndClose(t *testing.T) {
 	wantErr(t, err, context.Canceled)
 
 	began := make(chan struct{})
-	blocking := &ledger.MergeRules{Default: ledger.Custom(ledger.ResolverFunc(func(ctx context.Context, _ *ledger.MergeConflict) (ledger.Resolution, error) {
+	blocking := &ledger.MergeRules{Default: ledger.Custom(ledger.Resolver(func(ctx context.Context, _ *ledger.MergeConflict) (ledger.Resolution, error) {
 		began <- struct{}{}
 		<-ctx.Done()
 		return ledger.Resolution{}, ctx.Err()

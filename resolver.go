@@ -10,24 +10,14 @@ import (
 	"github.com/ledgerd/ledger/merge"
 )
 
-// Resolver decides conflicts one at a time. Resolve may be called for several pages at once. The
-// answer must follow from the conflict alone, for devices to come to the same result.
+// Resolver decides conflicts one at a time. It may be called for several pages at once. The answer
+// must follow from the conflict alone, for devices to come to the same result.
 //
-// ctx ends when the page is closed, the rules are replaced, or the call that merges is given up.
-// Resolve must then return soon: it cannot be interrupted, and Close waits for it. It may read and
-// write the page, but must not merge or close it. When it fails or panics, nothing is merged, and
-// it is tried again later.
-type Resolver interface {
-	Resolve(ctx context.Context, c *MergeConflict) (Resolution, error)
-}
-
-// ResolverFunc is a function as Resolver.
-type ResolverFunc func(ctx context.Context, c *MergeConflict) (Resolution, error)
-
-// Resolve implements Resolver.
-func (f ResolverFunc) Resolve(ctx context.Context, c *MergeConflict) (Resolution, error) {
-	return f(ctx, c)
-}
+// ctx ends when the page is closed, the rules are replaced, or the call that merges is given up. The
+// resolver must then return soon: it cannot be interrupted, and Close waits for it. It may read and
+// write the page, but must not merge or close it. When it fails or panics, nothing is merged, and it
+// is tried again later.
+type Resolver func(ctx context.Context, c *MergeConflict) (Resolution, error)
 
 // MergeConflict is a key about which two branches do not agree. The values of its entries can be
 // read as long as the call lasts to which it was given: later reads fail with ErrTxDone.
@@ -50,45 +40,34 @@ type MergeConflict struct {
 
 // Resolution is what becomes of a key in conflict. The zero Resolution is none: it makes the merge
 // fail.
-type Resolution struct{ in merging.Resolution }
-
-// KeepLeft keeps what the left side has: with its priority, and when the key is absent there, it is
-// removed.
-func KeepLeft() Resolution { return Resolution{merging.Resolution{Outcome: merge.TakeLeft}} }
-
-// KeepRight keeps what the right side has: with its priority, and when the key is absent there, it
-// is removed.
-func KeepRight() Resolution { return Resolution{merging.Resolution{Outcome: merge.TakeRight}} }
-
-// DeleteKey removes the key.
-func DeleteKey() Resolution { return Resolution{merging.Resolution{Outcome: merge.TakeNone}} }
-
-// NewValue gives the key a new value with priority Eager. value must not be changed before the
-// merge has ended.
-func NewValue(value []byte) Resolution { return NewPriorityValue(value, Eager) }
-
-// NewPriorityValue gives the key a new value with a priority. A value that is short enough to be
-// inline is always Eager. value must not be changed before the merge has ended.
-func NewPriorityValue(value []byte, p Priority) Resolution {
-	return Resolution{merging.Resolution{Outcome: merge.TakeNew, Value: value, Priority: p}}
+type Resolution struct {
+	// Take is TakeLeft, TakeRight, TakeNone or TakeNew.
+	Take merge.Outcome
+	// Value is the new value of TakeNew. It must not be changed before the merge has ended.
+	Value []byte
+	// Reader, when not nil, gives the new value in place of Value, until io.EOF. Size is its length,
+	// 0 when that is not known; a different length makes the merge fail. Memory does not depend on
+	// the length. When Reader is an io.Closer, it is closed.
+	Reader io.Reader
+	Size   int64
+	// Priority is that of the new value. A value that is short enough to be inline is always Eager.
+	Priority Priority
+	// Rule is the name that the merge records for what decided, at most 128 bytes of UTF-8; ""
+	// means "resolver".
+	Rule string
 }
 
-// NewReader gives the key the value that r gives until io.EOF. size is its length, or -1 when that
-// is not known; a different length makes the merge fail, as does a nil r. Memory does not depend on
-// the length. When r is an io.Closer, it is closed.
-func NewReader(r io.Reader, size int64, p Priority) Resolution {
-	if r == nil {
-		return Resolution{}
-	}
-	return Resolution{merging.Resolution{Outcome: merge.TakeNew, Reader: r, Size: size, Priority: p}}
-}
-
-// WithRule returns r with the name that the merge records for what decided, 1 to 128 bytes of
-// UTF-8; without it that is "resolver".
-func (r Resolution) WithRule(name string) Resolution {
-	r.in.Rule = name
-	return r
-}
+// What a Resolution takes.
+const (
+	// TakeLeft and TakeRight keep what a side has: with its priority, and when the key is absent
+	// there, it is removed.
+	TakeLeft  = merge.TakeLeft
+	TakeRight = merge.TakeRight
+	// TakeNone removes the key.
+	TakeNone = merge.TakeNone
+	// TakeNew gives the key a new value.
+	TakeNew = merge.TakeNew
+)
 
 // asking returns a strategy that asks a resolver, which may be nil: that makes merges fail.
 func asking(kind merging.Kind, r Resolver) Strategy {
@@ -97,8 +76,8 @@ func asking(kind merging.Kind, r Resolver) Strategy {
 	}
 	return Strategy{merging.Strategy{Kind: kind, Resolver: func(ctx context.Context, c *merging.Conflict) (merging.Resolution, error) {
 		conflict := newConflictMaker(c.Pair).conflict(c)
-		out, err := r.Resolve(ctx, &conflict)
-		return out.in, err
+		out, err := r(ctx, &conflict)
+		return merging.Resolution(out), err
 	}}}
 }
 

@@ -20,7 +20,7 @@ import (
 
 // resolveBy are rules by which a function decides every conflict.
 func resolveBy(f func(c *ledger.MergeConflict) (ledger.Resolution, error)) *ledger.MergeRules {
-	return &ledger.MergeRules{Default: ledger.Automatic(ledger.ResolverFunc(
+	return &ledger.MergeRules{Default: ledger.Automatic(ledger.Resolver(
 		func(_ context.Context, c *ledger.MergeConflict) (ledger.Resolution, error) { return f(c) }))}
 }
 
@@ -73,17 +73,17 @@ func TestResolutions(t *testing.T) {
 		}
 		switch string(c.Key) {
 		case "a":
-			return ledger.KeepLeft(), nil
+			return ledger.Resolution{Take: ledger.TakeLeft}, nil
 		case "b", "c", "g":
-			return ledger.KeepRight(), nil
+			return ledger.Resolution{Take: ledger.TakeRight}, nil
 		case "d":
-			return ledger.DeleteKey().WithRule("away"), nil
+			return ledger.Resolution{Take: ledger.TakeNone, Rule: "away"}, nil
 		case "e":
-			return ledger.NewValue([]byte(valueOf(t, c.Left) + valueOf(t, c.Right))), nil
+			return ledger.Resolution{Take: ledger.TakeNew, Value: []byte(valueOf(t, c.Left) + valueOf(t, c.Right))}, nil
 		case "f":
-			return ledger.NewPriorityValue([]byte(long), ledger.Lazy), nil
+			return ledger.Resolution{Take: ledger.TakeNew, Value: []byte(long), Priority: ledger.Lazy}, nil
 		}
-		return ledger.NewReader(strings.NewReader("new"), 3, ledger.Eager), nil
+		return ledger.Resolution{Take: ledger.TakeNew, Reader: strings.NewReader("new"), Size: 3}, nil
 	}))
 	results, err := p.Merge(t.Context())
 	must(t, err)
@@ -125,7 +125,7 @@ func TestKeepTakesThePriorityOfTheSide(t *testing.T) {
 		if c.Left.Priority != ledger.Lazy || c.Right.Priority != ledger.Eager {
 			t.Errorf("priorities %s and %s", c.Left.Priority, c.Right.Priority)
 		}
-		return ledger.KeepLeft(), nil
+		return ledger.Resolution{Take: ledger.TakeLeft}, nil
 	}))
 	_, err := p.Merge(t.Context())
 	must(t, err)
@@ -145,10 +145,10 @@ func TestCustomIsAskedAboutAllChanges(t *testing.T) {
 	p, _ := diverged(t, ledger.Options{}, pairs(t, "both", "0", "left", "0", "none", "0", "right", "0", "same", "0"),
 		pairs(t, "both", "1", "left", "1", "same", "1"), pairs(t, "both", "2", "right", "-", "same", "1"))
 	var seen []string
-	p.SetMergeRules(&ledger.MergeRules{Default: ledger.Custom(ledger.ResolverFunc(
+	p.SetMergeRules(&ledger.MergeRules{Default: ledger.Custom(ledger.Resolver(
 		func(_ context.Context, c *ledger.MergeConflict) (ledger.Resolution, error) {
 			seen = append(seen, string(c.Key)+" "+valueOf(t, c.Left)+" "+valueOf(t, c.Right))
-			return ledger.NewValue(c.Key), nil
+			return ledger.Resolution{Take: ledger.TakeNew, Value: c.Key}, nil
 		}))})
 	_, err := p.Merge(t.Context())
 	must(t, err)
@@ -211,18 +211,18 @@ func TestResolversThatFail(t *testing.T) {
 		want error
 		text string
 	}{
-		"error":          {auto(func(*ledger.MergeConflict) (ledger.Resolution, error) { return ledger.KeepLeft(), mine }), mine, ""},
+		"error":          {auto(func(*ledger.MergeConflict) (ledger.Resolution, error) { return ledger.Resolution{Take: ledger.TakeLeft}, mine }), mine, ""},
 		"panic":          {auto(func(*ledger.MergeConflict) (ledger.Resolution, error) { panic("the resolver's own words") }), nil, "the resolver's own words"},
 		"none":           {give(ledger.Resolution{}), ledger.ErrInvalid, ""},
-		"longer":         {give(ledger.NewReader(strings.NewReader("xy"), 1, ledger.Eager)), ledger.ErrInvalid, ""},
-		"shorter":        {give(ledger.NewReader(closing, 2, ledger.Eager)), ledger.ErrInvalid, ""},
-		"no reader":      {give(ledger.NewReader(nil, 1, ledger.Eager)), ledger.ErrInvalid, ""},
-		"negative":       {give(ledger.NewReader(strings.NewReader("x"), -2, ledger.Eager)), ledger.ErrInvalid, ""},
-		"reader":         {give(ledger.NewReader(io.MultiReader(strings.NewReader("x"), failing{mine}), -1, ledger.Eager)), mine, ""},
-		"panic in Read":  {give(ledger.NewReader(brokenReader{}, -1, ledger.Eager)), nil, "reader's own words"},
-		"priority":       {give(ledger.NewPriorityValue([]byte("x"), 9)), ledger.ErrInvalid, ""},
-		"rule too long":  {give(ledger.KeepLeft().WithRule(strings.Repeat("x", 129))), ledger.ErrTooLarge, ""},
-		"rule not UTF-8": {give(ledger.KeepLeft().WithRule("\xff")), ledger.ErrInvalid, ""},
+		"longer":         {give(ledger.Resolution{Take: ledger.TakeNew, Reader: strings.NewReader("xy"), Size: 1}), ledger.ErrInvalid, ""},
+		"shorter":        {give(ledger.Resolution{Take: ledger.TakeNew, Reader: closing, Size: 2}), ledger.ErrInvalid, ""},
+		"no reader":      {give(ledger.Resolution{Take: ledger.TakeNew, Reader: nil, Size: 1}), ledger.ErrInvalid, ""},
+		"negative":       {give(ledger.Resolution{Take: ledger.TakeNew, Reader: strings.NewReader("x"), Size: -2}), ledger.ErrInvalid, ""},
+		"reader":         {give(ledger.Resolution{Take: ledger.TakeNew, Reader: io.MultiReader(strings.NewReader("x"), failing{mine})}), mine, ""},
+		"panic in Read":  {give(ledger.Resolution{Take: ledger.TakeNew, Reader: brokenReader{}}), nil, "reader's own words"},
+		"priority":       {give(ledger.Resolution{Take: ledger.TakeNew, Value: []byte("x"), Priority: 9}), ledger.ErrInvalid, ""},
+		"rule too long":  {give(ledger.Resolution{Take: ledger.TakeLeft, Rule: strings.Repeat("x", 129)}), ledger.ErrTooLarge, ""},
+		"rule not UTF-8": {give(ledger.Resolution{Take: ledger.TakeLeft, Rule: "\xff"}), ledger.ErrInvalid, ""},
 		"no resolver":    {ledger.Automatic(nil), ledger.ErrInvalid, ""},
 		"no function":    {ledger.ByValue("x", nil), ledger.ErrInvalid, ""},
 		"no name":        {ledger.ByValue("", func(_, _, _ []byte) ([]byte, bool) { return nil, true }), ledger.ErrInvalid, ""},
@@ -285,7 +285,7 @@ func TestValuesOfAConflictEndWithIt(t *testing.T) {
 			return ledger.Resolution{}, err
 		}
 		from, err := c.Left.Open(t.Context())
-		return ledger.NewReader(from, from.Size(), ledger.Eager), err // read after Resolve has returned
+		return ledger.Resolution{Take: ledger.TakeNew, Reader: from, Size: from.Size()}, err // read after Resolve has returned
 	}))
 	_, err := p.Merge(t.Context())
 	must(t, err)
@@ -303,11 +303,11 @@ func TestRulesReplacedWhileAResolverRuns(t *testing.T) {
 		p := memoryPage(t, ledger.Options{Merge: ledger.MergeOptions{Manual: manual}})
 		base := put(t, p, "k", "0")
 		asked := make(chan context.Context)
-		p.SetMergeRules(&ledger.MergeRules{Default: ledger.Automatic(ledger.ResolverFunc(
+		p.SetMergeRules(&ledger.MergeRules{Default: ledger.Automatic(ledger.Resolver(
 			func(ctx context.Context, _ *ledger.MergeConflict) (ledger.Resolution, error) {
 				asked <- ctx
 				<-ctx.Done()
-				return ledger.NewValue([]byte("old rules")), nil // too late, whatever it says
+				return ledger.Resolution{Take: ledger.TakeNew, Value: []byte("old rules")}, nil // too late, whatever it says
 			}))})
 		a, b := sibling(t, p, base, "k", "1"), ledger.CommitID{}
 		b = sibling(t, p, base, "k", "2")
@@ -325,7 +325,7 @@ func TestRulesReplacedWhileAResolverRuns(t *testing.T) {
 			t.Error("the context has ended already")
 		}
 		p.SetMergeRules(resolveBy(func(c *ledger.MergeConflict) (ledger.Resolution, error) {
-			return ledger.NewValue([]byte("new rules")), nil
+			return ledger.Resolution{Take: ledger.TakeNew, Value: []byte("new rules")}, nil
 		}))
 		must(t, <-result)
 		wantContent(t, p, map[string]string{"k": "new rules"})
@@ -345,7 +345,7 @@ func TestHeadsThatMoveWhileAResolverRuns(t *testing.T) {
 		if len(asked) == 1 {
 			put(t, p, "l", "2") // on the right
 		}
-		return ledger.NewValue(append([]byte("new "), c.Key...)), nil
+		return ledger.Resolution{Take: ledger.TakeNew, Value: append([]byte("new "), c.Key...)}, nil
 	}))
 	results, err := p.Merge(t.Context())
 	must(t, err)
@@ -382,7 +382,7 @@ func TestMergeIsCancelledAnywhere(t *testing.T) {
 				cancel()
 			}
 			asked++
-			return ledger.NewReader(bytes.NewReader(pseudo(uint64(asked), 50_000)), -1, ledger.Lazy), nil
+			return ledger.Resolution{Take: ledger.TakeNew, Reader: bytes.NewReader(pseudo(uint64(asked), 50_000)), Priority: ledger.Lazy}, nil
 		}))
 		_, err := p.Merge(ctx)
 		wantErr(t, err, context.Canceled)
@@ -407,7 +407,7 @@ func TestCloseInTheMiddleOfAMerge(t *testing.T) {
 	p := page(t, r, "app", "page")
 	asked := make(chan struct{})
 	var returned atomic.Bool
-	p.SetMergeRules(&ledger.MergeRules{Default: ledger.Automatic(ledger.ResolverFunc(
+	p.SetMergeRules(&ledger.MergeRules{Default: ledger.Automatic(ledger.Resolver(
 		func(ctx context.Context, c *ledger.MergeConflict) (ledger.Resolution, error) {
 			close(asked)
 			<-ctx.Done()
@@ -416,7 +416,7 @@ func TestCloseInTheMiddleOfAMerge(t *testing.T) {
 			}
 			_, err := c.Left.Value(context.Background())
 			returned.Store(true)
-			return ledger.KeepLeft(), err
+			return ledger.Resolution{Take: ledger.TakeLeft}, err
 		}))})
 	base := put(t, p, "k", "0")
 	sibling(t, p, base, "k", "1")
@@ -498,7 +498,7 @@ func TestResolversWithLongValues(t *testing.T) {
 	sibling(t, p, base, "k", "2")
 	w := &words{size: size}
 	p.SetMergeRules(resolveBy(func(*ledger.MergeConflict) (ledger.Resolution, error) {
-		return ledger.NewReader(w, size, ledger.Lazy), nil
+		return ledger.Resolution{Take: ledger.TakeNew, Reader: w, Size: size, Priority: ledger.Lazy}, nil
 	}))
 	before := liveBytes()
 	_, err := p.Merge(t.Context())

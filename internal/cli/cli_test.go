@@ -113,8 +113,8 @@ func hostileMerge(t *testing.T, page *ledger.Page) {
 			t.Fatal(err)
 		}
 	}
-	page.SetMergeRules(&ledger.MergeRules{Default: ledger.Automatic(ledger.ResolverFunc(func(context.Context, *ledger.MergeConflict) (ledger.Resolution, error) {
-		return ledger.KeepLeft().WithRule("rule\x1b[0m\n"), nil
+	page.SetMergeRules(&ledger.MergeRules{Default: ledger.Automatic(ledger.Resolver(func(context.Context, *ledger.MergeConflict) (ledger.Resolution, error) {
+		return ledger.Resolution{Take: ledger.TakeLeft, Rule: "rule\x1b[0m\n"}, nil
 	}))})
 	if merges, err := page.Merge(t.Context()); err != nil || len(merges) != 1 || merges[0].Conflicts != len(hostile) {
 		t.Fatalf("merged %+v, %v", merges, err)

@@ -32,8 +32,8 @@ func always(strategy func() ledger.Strategy) func([]byte) ledger.Strategy {
 // mergeRules are the rules that the command line offers. Those of an app are set in Go.
 var mergeRules = []mergeRule{
 	{"last-one-wins", always(ledger.LastOneWins)},
-	{"newer", func([]byte) ledger.Strategy { return side("newer", ledger.KeepRight()) }},
-	{"older", func([]byte) ledger.Strategy { return side("older", ledger.KeepLeft()) }},
+	{"newer", func([]byte) ledger.Strategy { return side(ledger.Resolution{Take: ledger.TakeRight, Rule: "newer"}) }},
+	{"older", func([]byte) ledger.Strategy { return side(ledger.Resolution{Take: ledger.TakeLeft, Rule: "older"}) }},
 	{"counter", always(ledger.Counter)},
 	{"maximum", always(ledger.Maximum)},
 	{"set-union", always(ledger.SetUnion)},
@@ -42,10 +42,8 @@ var mergeRules = []mergeRule{
 
 // side takes every conflict from one side. Right is always the newer of the two commits that are
 // merged.
-func side(name string, r ledger.Resolution) ledger.Strategy {
-	return ledger.Automatic(ledger.ResolverFunc(func(context.Context, *ledger.MergeConflict) (ledger.Resolution, error) {
-		return r.WithRule(name), nil
-	}))
+func side(r ledger.Resolution) ledger.Strategy {
+	return ledger.Automatic(func(context.Context, *ledger.MergeConflict) (ledger.Resolution, error) { return r, nil })
 }
 
 func (a *app) mergeCommand() *cobra.Command {

@@ -2,6 +2,7 @@ package merging
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,9 +32,9 @@ type Conflict struct {
 
 // Resolution is what becomes of a key. The zero Resolution is none: it makes the merge fail.
 type Resolution struct {
-	Outcome merge.Outcome
-	// Value is the new value, or Reader gives it: Size bytes, with -1 any number. A Reader that is
-	// an io.Closer is closed.
+	Take merge.Outcome
+	// Value is the new value, or Reader gives it: Size bytes, with 0 any number. A Reader that is an
+	// io.Closer is closed.
 	Value    []byte
 	Reader   io.Reader
 	Size     int64
@@ -119,8 +120,8 @@ func (r *Resolution) apply(ctx context.Context, p *merge.Pair, c *merge.Conflict
 	if err := checkRuleName(rule); err != nil {
 		return err
 	}
-	c.Outcome, c.Rule = r.Outcome, rule
-	switch r.Outcome {
+	c.Outcome, c.Rule = r.Take, rule
+	switch r.Take {
 	case merge.TakeLeft, merge.TakeRight, merge.TakeNone:
 		return nil
 	case merge.TakeNew:
@@ -130,12 +131,12 @@ func (r *Resolution) apply(ctx context.Context, p *merge.Pair, c *merge.Conflict
 	switch {
 	case r.Priority > object.Lazy:
 		return fmt.Errorf("new value: %s: %w", r.Priority, base.ErrInvalid)
+	case r.Size < 0 || r.Size > 0 && r.Reader == nil:
+		return fmt.Errorf("new value of %d bytes: %w", r.Size, base.ErrInvalid)
 	case r.Reader == nil:
 		c.New, err = p.Store(ctx, r.Value, r.Priority)
-	case r.Size < -1:
-		return fmt.Errorf("new value of %d bytes: %w", r.Size, base.ErrInvalid)
 	default:
-		c.New, err = p.StoreReader(ctx, session.NewSizedReader(r.Reader, r.Size), r.Priority)
+		c.New, err = p.StoreReader(ctx, session.NewSizedReader(r.Reader, cmp.Or(r.Size, -1)), r.Priority)
 	}
 	if err != nil {
 		return fmt.Errorf("store the new value: %w", err)
