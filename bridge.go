@@ -6,16 +6,22 @@ import (
 
 	"github.com/ledgerd/ledger/internal/bridge"
 	"github.com/ledgerd/ledger/internal/cloudlink"
+	"github.com/ledgerd/ledger/internal/merging"
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/session"
+	"github.com/ledgerd/ledger/merge"
 )
 
 // The packages beside this one, such as admin, reach the engines of a repository by what is given
 // here.
-var _ = bridge.Connect(
-	func(r any) *bridge.Repository { return r.(*Repository).bridge() },
-	func(p any) *bridge.Page { return p.(*Page).bridge() },
-)
+var _ = bridge.Connect(bridge.Root{
+	Repository: func(r any) *bridge.Repository { return r.(*Repository).bridge() },
+	Page:       func(p any) *bridge.Page { return p.(*Page).bridge() },
+	Conflicts: func(p *merge.Pair) func(*merging.Conflict) any {
+		k := newConflictMaker(p)
+		return func(c *merging.Conflict) any { return k.conflict(c) }
+	},
+})
 
 func (r *Repository) bridge() *bridge.Repository {
 	return &bridge.Repository{

@@ -44,11 +44,11 @@
 // Unless [MergeOptions] say otherwise, several heads are merged in the background as long as a
 // handle is open; [Page.WaitForMerge] waits for that, and [Page.Merge] merges at once. A change
 // that one side has made stands. Where both have changed a key to different content, a [Strategy]
-// decides, chosen by [MergeRules] for a ledger, a page or the keys with a prefix: [LastOneWins], a
-// [Resolver], a rule on values such as [Counter], or a [GroupStrategy], which merges a namespace
-// whose keys belong together. [Page.Conflicts] tells what was decided, and by which rule. Devices
-// that merge the same heads by the same rules make the same commit, provided that the rules look at
-// nothing but what they are given.
+// decides, chosen by [MergeRules] for a ledger, a page or the keys with a prefix: the last one
+// wins, a [Resolver] of the app, or one of package rules, for values such as counters, and for a
+// namespace whose keys belong together. [Page.Conflicts] tells what was decided, and by which rule.
+// Devices that merge the same heads by the same rules make the same commit, provided that the rules
+// look at nothing but what they are given.
 //
 // # Devices and the cloud
 //
@@ -96,8 +96,8 @@
 // internal/. A [Page] is a handle of package session; merging has the heads of a page come
 // together, cloudlink keeps pages and the cloud in step, reclaim gives space back, checkup verifies
 // and repairs, and presence says where each page is. Packages beside this one, such as admin, reach
-// the engines by package bridge. The package holds no format. It must not import cmd,
-// cloudsync/gcs or cloudsync/s3.
+// the engines by package bridge. The package holds no format. It must not import cmd, cloudsync/gcs
+// or cloudsync/s3.
 //
 // Repository.mu is not held during I/O. The cloud's turn is taken before a page's sync turn, and
 // both are held during I/O. A run of merges may wait for the page's write turn; whoever has that

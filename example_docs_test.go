@@ -9,6 +9,7 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/keys"
+	"github.com/ledgerd/ledger/rules"
 )
 
 // The texts of these examples are those of the README and of docs/.
@@ -44,14 +45,14 @@ func ExampleMergeRules() {
 	check(err)
 	defer os.RemoveAll(dir)
 
-	rules := &ledger.MergeRules{
+	merges := &ledger.MergeRules{
 		Namespaces: []ledger.NamespaceRule{
-			{Prefix: []byte("count/"), Strategy: ledger.Counter()},
-			{Prefix: []byte("tags/"), Strategy: ledger.SetUnion()},
+			{Prefix: []byte("count/"), Strategy: rules.Counter()},
+			{Prefix: []byte("tags/"), Strategy: rules.SetUnion()},
 		},
 	}
 	repo, err := ledger.Open(ctx, dir, &ledger.Options{Merge: ledger.MergeOptions{
-		Rules: func(name string, page ledger.PageID) *ledger.MergeRules { return rules },
+		Rules: func(name string, page ledger.PageID) *ledger.MergeRules { return merges },
 	}})
 	check(err)
 	defer repo.Close()
@@ -126,7 +127,7 @@ func (people) Name() string { return "people" }
 // Group maps person/ID and by-city/CITY/ID to ID.
 func (people) Group(key []byte) []byte { return key[bytes.LastIndexByte(key, '/')+1:] }
 
-func (people) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group) error {
+func (people) MergeGroup(ctx context.Context, m *rules.Merge, g *rules.Group) error {
 	side, err := g.Newest(ctx)
 	if err != nil {
 		return err
@@ -134,13 +135,13 @@ func (people) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group) 
 	return g.Take(ctx, side)
 }
 
-func (people) Finish(ctx context.Context, m *ledger.Merge) error { return nil }
+func (people) Finish(ctx context.Context, m *rules.Merge) error { return nil }
 
-func ExampleGroupStrategy() {
+func Example_groupStrategy() {
 	ctx := context.Background()
 	page, done := examplePage(ctx)
 	defer done()
-	page.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{{Prefix: []byte("person/"), Strategy: ledger.Grouped(people{})}}})
+	page.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{{Prefix: []byte("person/"), Strategy: rules.Grouped(people{})}}})
 	fmt.Println(apart(ctx, page, "person/7", "Ann, Rome", "Ann, Oslo"))
 	// Output: Ann, Oslo
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/rules"
 )
 
 func Example() {
@@ -167,7 +168,7 @@ func ExamplePage_WaitForMerge() {
 	page, closeAll := examplePage(ctx)
 	defer closeAll()
 	page.SetMergeRules(&ledger.MergeRules{
-		Namespaces: []ledger.NamespaceRule{{Prefix: []byte("visits"), Strategy: ledger.Counter()}},
+		Namespaces: []ledger.NamespaceRule{{Prefix: []byte("visits"), Strategy: rules.Counter()}},
 	})
 	base, err := page.Update(ctx, func(tx *ledger.Tx) error { return tx.Put(ctx, []byte("visits"), []byte("10")) })
 	if err != nil {

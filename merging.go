@@ -24,7 +24,7 @@ type MergeResult struct {
 }
 
 // MergeError says which heads could not be merged: Left and Right, and Err is the cause. Errors of
-// a Resolver or a GroupStrategy are in it.
+// a Resolver or a rules.GroupStrategy are in it.
 type MergeError = merge.Error
 
 // Merge merges all durable heads of the page into one, now, and waits until that is durable. It
@@ -32,8 +32,9 @@ type MergeError = merge.Error
 // the background. Heads that appear while a resolver thinks are merged next. It returns the merges
 // in order, nil when there was one head; with an error, those that had come about before it. Merges
 // of one page run one after another; ctx governs the waiting and is what resolvers get. It must not
-// be called by an Update closure, a Resolver or a GroupStrategy of the same page, which would wait
-// for itself. Errors: *MergeError, ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
+// be called by an Update closure, a Resolver or a rules.GroupStrategy of the same page, which would
+// wait for itself. Errors: *MergeError, ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of
+// ctx.
 func (p *Page) Merge(ctx context.Context) (results []MergeResult, err error) {
 	err = p.in.Call(ctx, func(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
+	"github.com/ledgerd/ledger/rules"
 )
 
 func oneHead(t testing.TB, p *ledger.Page) ledger.Commit {
@@ -199,7 +200,7 @@ func TestTheSameHeadsMergeToTheSameCommit(t *testing.T) {
 	must(t, admin.Backup(t.Context(), r, copied))
 	other := open(t, copied, &ledger.Options{Merge: manual, Device: "two"})
 	q := page(t, other, "app", "page")
-	rules := &ledger.MergeRules{Namespaces: []ledger.NamespaceRule{{Prefix: []byte("n"), Strategy: ledger.Counter()}}}
+	rules := &ledger.MergeRules{Namespaces: []ledger.NamespaceRule{{Prefix: []byte("n"), Strategy: rules.Counter()}}}
 	p.SetMergeRules(rules)
 	q.SetMergeRules(rules)
 	a, err := p.Merge(t.Context())

@@ -51,8 +51,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Observer is told of commits and corruption, for metrics. It may be nil.
 	Observer Observer
-	// Merge says how heads come together. The zero value merges them in the background by
-	// LastOneWins.
+	// Merge says how heads come together. The zero value merges them in the background:
+	// the last one wins.
 	Merge MergeOptions
 	// Upload says of which keys lengths in the cloud must tell less than they do. The zero value
 	// lets everything be compressed, and nothing go up twice.

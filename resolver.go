@@ -13,10 +13,10 @@ import (
 // Resolver decides conflicts one at a time. It may be called for several pages at once. The answer
 // must follow from the conflict alone, for devices to come to the same result.
 //
-// ctx ends when the page is closed, the rules are replaced, or the call that merges is given up. The
-// resolver must then return soon: it cannot be interrupted, and Close waits for it. It may read and
-// write the page, but must not merge or close it. When it fails or panics, nothing is merged, and it
-// is tried again later.
+// ctx ends when the page is closed, the rules are replaced, or the call that merges is given up.
+// The resolver must then return soon: it cannot be interrupted, and Close waits for it. It may read
+// and write the page, but must not merge or close it. When it fails or panics, nothing is merged,
+// and it is tried again later.
 type Resolver func(ctx context.Context, c *MergeConflict) (Resolution, error)
 
 // MergeConflict is a key about which two branches do not agree. The values of its entries can be
@@ -45,9 +45,9 @@ type Resolution struct {
 	Take merge.Outcome
 	// Value is the new value of TakeNew. It must not be changed before the merge has ended.
 	Value []byte
-	// Reader, when not nil, gives the new value in place of Value, until io.EOF. Size is its length,
-	// 0 when that is not known; a different length makes the merge fail. Memory does not depend on
-	// the length. When Reader is an io.Closer, it is closed.
+	// Reader, when not nil, gives the new value in place of Value, until io.EOF. Size is its
+	// length, 0 when that is not known; a different length makes the merge fail. Memory does not
+	// depend on the length. When Reader is an io.Closer, it is closed.
 	Reader io.Reader
 	Size   int64
 	// Priority is that of the new value. A value that is short enough to be inline is always Eager.
@@ -72,13 +72,13 @@ const (
 // asking returns a strategy that asks a resolver, which may be nil: that makes merges fail.
 func asking(kind merging.Kind, r Resolver) Strategy {
 	if r == nil {
-		return Strategy{merging.Strategy{Kind: kind}}
+		return Strategy{Kind: kind}
 	}
-	return Strategy{merging.Strategy{Kind: kind, Resolver: func(ctx context.Context, c *merging.Conflict) (merging.Resolution, error) {
+	return Strategy{Kind: kind, Resolver: func(ctx context.Context, c *merging.Conflict) (merging.Resolution, error) {
 		conflict := newConflictMaker(c.Pair).conflict(c)
 		out, err := r(ctx, &conflict)
 		return merging.Resolution(out), err
-	}}}
+	}}
 }
 
 // conflictMaker makes MergeConflicts of one merge of two commits.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/internal/tier"
+	"github.com/ledgerd/ledger/rules"
 )
 
 // resolveBy are rules by which a function decides every conflict.
@@ -163,9 +164,9 @@ func TestNamespacesChooseTheStrategy(t *testing.T) {
 		pairs(t, "c/n", "15", "m/n", "30", "s/n", "a\nb\nc\n", "x", "1", "c/odd/n", "1"),
 		pairs(t, "c/n", "7", "m/n", "20", "s/n", "b\nd\n", "x", "2", "c/odd/n", "2"))
 	p.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{
-		{Prefix: []byte("c/"), Strategy: ledger.LastOneWins()}, {Prefix: []byte("c/"), Strategy: ledger.Counter()}, // the last one counts
-		{Prefix: []byte("m/"), Strategy: ledger.Maximum()}, {Prefix: []byte("s/"), Strategy: ledger.SetUnion()},
-		{Prefix: []byte("c/odd/"), Strategy: ledger.ByValue("first", func(_, left, right []byte) ([]byte, bool) {
+		{Prefix: []byte("c/"), Strategy: rules.LastOneWins()}, {Prefix: []byte("c/"), Strategy: rules.Counter()}, // the last one counts
+		{Prefix: []byte("m/"), Strategy: rules.Maximum()}, {Prefix: []byte("s/"), Strategy: rules.SetUnion()},
+		{Prefix: []byte("c/odd/"), Strategy: rules.ByValue("first", func(_, left, right []byte) ([]byte, bool) {
 			return bytes.Join([][]byte{left, right}, nil), true
 		})},
 	}})
@@ -211,7 +212,9 @@ func TestResolversThatFail(t *testing.T) {
 		want error
 		text string
 	}{
-		"error":          {auto(func(*ledger.MergeConflict) (ledger.Resolution, error) { return ledger.Resolution{Take: ledger.TakeLeft}, mine }), mine, ""},
+		"error": {auto(func(*ledger.MergeConflict) (ledger.Resolution, error) {
+			return ledger.Resolution{Take: ledger.TakeLeft}, mine
+		}), mine, ""},
 		"panic":          {auto(func(*ledger.MergeConflict) (ledger.Resolution, error) { panic("the resolver's own words") }), nil, "the resolver's own words"},
 		"none":           {give(ledger.Resolution{}), ledger.ErrInvalid, ""},
 		"longer":         {give(ledger.Resolution{Take: ledger.TakeNew, Reader: strings.NewReader("xy"), Size: 1}), ledger.ErrInvalid, ""},
@@ -224,10 +227,10 @@ func TestResolversThatFail(t *testing.T) {
 		"rule too long":  {give(ledger.Resolution{Take: ledger.TakeLeft, Rule: strings.Repeat("x", 129)}), ledger.ErrTooLarge, ""},
 		"rule not UTF-8": {give(ledger.Resolution{Take: ledger.TakeLeft, Rule: "\xff"}), ledger.ErrInvalid, ""},
 		"no resolver":    {ledger.Automatic(nil), ledger.ErrInvalid, ""},
-		"no function":    {ledger.ByValue("x", nil), ledger.ErrInvalid, ""},
-		"no name":        {ledger.ByValue("", func(_, _, _ []byte) ([]byte, bool) { return nil, true }), ledger.ErrInvalid, ""},
-		"no group":       {ledger.Grouped(nil), ledger.ErrInvalid, ""},
-		"rule panics":    {ledger.ByValue("p", func(_, _, _ []byte) ([]byte, bool) { panic("rule's own words") }), nil, "rule's own words"},
+		"no function":    {rules.ByValue("x", nil), ledger.ErrInvalid, ""},
+		"no name":        {rules.ByValue("", func(_, _, _ []byte) ([]byte, bool) { return nil, true }), ledger.ErrInvalid, ""},
+		"no group":       {rules.Grouped(nil), ledger.ErrInvalid, ""},
+		"rule panics":    {rules.ByValue("p", func(_, _, _ []byte) ([]byte, bool) { panic("rule's own words") }), nil, "rule's own words"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var events recorder

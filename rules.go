@@ -5,19 +5,19 @@ import (
 
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/merging"
-	"github.com/ledgerd/ledger/merge"
 )
 
 // MergeOptions say how the heads of pages come together. The zero value merges them in the
-// background by LastOneWins.
+// background; the last one wins.
 type MergeOptions struct {
 	// Manual leaves several heads as they are until Page.Merge is called. Who syncs by hand, too,
 	// syncs again behind it, as SyncOptions.Merge does: devices that send their merges only after
 	// others have merged again need not come to one head.
 	Manual bool
 	// Rules returns the rules of a page for which neither Page.SetMergeRules nor
-	// Ledger.SetMergeRules has set some; nil means LastOneWins for every key. It is asked before
-	// each merge, on the goroutine that merges, and must return soon. Rules may be nil.
+	// Ledger.SetMergeRules has set some; nil means that the last one wins for every key. It is
+	// asked before each merge, on the goroutine that merges, and must return soon. Rules may be
+	// nil.
 	Rules func(ledger string, page PageID) *MergeRules
 }
 
@@ -27,7 +27,8 @@ type MergeOptions struct {
 // For devices to come to the same result, all must have the same rules; when they do not, they
 // still come to rest.
 type MergeRules struct {
-	// Default is for the keys of which no namespace has a prefix. The zero Strategy is LastOneWins.
+	// Default is for the keys of which no namespace has a prefix. The zero Strategy is that the
+	// last one wins.
 	Default Strategy
 	// Namespaces are in any order; of equal prefixes the last one counts.
 	Namespaces []NamespaceRule
@@ -39,15 +40,13 @@ type NamespaceRule struct {
 	Strategy Strategy
 }
 
-// Strategy decides conflicts: LastOneWins, Automatic, Custom, ByValue, Counter, Maximum, SetUnion
-// or Grouped. The zero Strategy is LastOneWins. It may be used for any number of pages at once, as
-// far as what it was made from allows.
-type Strategy struct{ in merging.Strategy }
-
-// LastOneWins decides for the side on which the key was written last, by the timestamp of the
-// commit that wrote it there. Which side made its last commit later does not matter, nor that a
-// merge commit is young.
-func LastOneWins() Strategy { return Strategy{} }
+// Strategy decides conflicts. The zero Strategy is that the last one wins: the side on which the
+// key was written last, by the timestamp of the commit that wrote it there. Which side made its
+// last commit later does not matter, nor that a merge commit is young. Automatic and Custom ask a
+// resolver, and package rules has strategies for counters and sets, for functions of values, and
+// for keys that belong together. A Strategy may be used for any number of pages at once, as far as
+// what it was made from allows.
+type Strategy merging.Strategy
 
 // Automatic has r asked about conflicts only.
 func Automatic(r Resolver) Strategy { return asking(merging.Automatic, r) }
@@ -57,45 +56,13 @@ func Automatic(r Resolver) Strategy { return asking(merging.Automatic, r) }
 // other is taken as it is.
 func Custom(r Resolver) Strategy { return asking(merging.Custom, r) }
 
-// ByValue has conflicts decided by a function of three values, which is recorded under name: 1 to
-// 128 bytes of UTF-8. A nil slice stands for absence, also where there is no base. rule returns the
-// merged value, nil to remove the key, or ok false when it cannot decide; then, and for values
-// above 1 MiB or where the value of the base is not known, the last one wins. It must follow from
-// its arguments alone, which it must neither change nor retain.
-func ByValue(name string, rule func(base, left, right []byte) (value []byte, ok bool)) Strategy {
-	return Strategy{merging.Strategy{Kind: merging.ByValue, Name: name, Value: rule}}
-}
-
-// Counter is for decimal integers of up to 1000 digits: what both sides have added is added, also
-// when that is the same. Absence is 0. Where a value is no integer, the last one wins.
-func Counter() Strategy { return builtIn(merge.ByValueEqual("counter", merge.Counter, nil)) }
-
-// Maximum takes the greater decimal integer, or the bytewise greater value when one is no integer.
-func Maximum() Strategy { return builtIn(merge.ByValueNoBase("maximum", merge.Maximum, nil)) }
-
-// SetUnion is for sets of lines: what both sides have, and what one has added; what one has removed
-// is gone. The result is sorted, and each line ends with a line feed.
-func SetUnion() Strategy { return builtIn(merge.ByValue("set union", merge.SetUnion, nil)) }
-
-func builtIn(d merge.Decider) Strategy {
-	return Strategy{merging.Strategy{Kind: merging.BuiltIn, Decider: d}}
-}
-
-// Grouped has g merge a namespace as a whole.
-func Grouped(g GroupStrategy) Strategy {
-	if g == nil {
-		return Strategy{merging.Strategy{Kind: merging.Grouped}}
-	}
-	return Strategy{merging.Strategy{Kind: merging.Grouped, Group: groupStrategy{g}}}
-}
-
 // engine returns the rules as the driver of merges takes them, which shares nothing with r. r may
 // be nil.
 func (r *MergeRules) engine() *merging.Rules {
 	if r == nil {
 		return nil
 	}
-	out := &merging.Rules{Default: r.Default.in}
+	out := &merging.Rules{Default: merging.Strategy(r.Default)}
 	for _, n := range r.Namespaces {
 		out.Namespaces = append(out.Namespaces, n.engine())
 	}
@@ -103,7 +70,7 @@ func (r *MergeRules) engine() *merging.Rules {
 }
 
 func (n *NamespaceRule) engine() merging.Namespace {
-	return merging.Namespace{Prefix: bytes.Clone(n.Prefix), Strategy: n.Strategy.in}
+	return merging.Namespace{Prefix: bytes.Clone(n.Prefix), Strategy: merging.Strategy(n.Strategy)}
 }
 
 // SetMergeRules sets the rules for all pages of the ledger in this Repository that have none of

@@ -4,7 +4,8 @@
 // The first device makes a key file, which all other devices get a copy of:
 //
 //	err := keys.CreateFile("ledger.key", nil)
-//	repo, err := ledger.Open(ctx, dir, &ledger.Options{Cloud: &ledger.Cloud{URL: url, KeyFile: "ledger.key"}})
+//	cloud := &ledger.Cloud{URL: url, KeyFile: "ledger.key"}
+//	repo, err := ledger.Open(ctx, dir, &ledger.Options{Cloud: cloud})
 //
 // Recovery words are for the day on which no device has the file any more:
 //

@@ -170,8 +170,8 @@ func (c *Changes) change() (seal.Change, error) {
 
 // CreateFile makes a new master key and writes it to a new file that only its owner can read,
 // durable when it returns nil. A file that is there is never overwritten (fs.ErrExist). Whoever has
-// the file can read the cloud; without it nobody can. With a passphrase the key is sealed with that,
-// which Cloud.KeyFilePassphrase and SyncOptions.Passphrase are to have; nil seals nothing.
+// the file can read the cloud; without it nobody can. With a passphrase the key is sealed with
+// that, which Cloud.KeyFilePassphrase and SyncOptions.Passphrase are to have; nil seals nothing.
 func CreateFile(path string, passphrase []byte) error {
 	m, err := seal.NewMasterKey(nil)
 	if err != nil {

@@ -8,19 +8,20 @@ import (
 	"reflect"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/rules"
 )
 
 // Rule is the name under which Page.Conflicts tells what merges of collections have decided.
 const Rule = "records"
 
-// strategy is the ledger.GroupStrategy of a collection. A group is a record with its index rows,
+// strategy is the rules.GroupStrategy of a collection. A group is a record with its index rows,
 // and the row of versions is one of its own.
 type strategy[T any] struct{ c *Collection[T] }
 
-// Name implements ledger.GroupStrategy.
+// Name implements rules.GroupStrategy.
 func (s *strategy[T]) Name() string { return Rule }
 
-// Group implements ledger.GroupStrategy.
+// Group implements rules.GroupStrategy.
 func (s *strategy[T]) Group(key []byte) []byte {
 	rest := key[len(s.c.prefix):]
 	switch {
@@ -43,8 +44,8 @@ func cutIndexRow(b []byte) (index, id []byte, err error) {
 	return index, id, err
 }
 
-// MergeGroup implements ledger.GroupStrategy.
-func (s *strategy[T]) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group) error {
+// MergeGroup implements rules.GroupStrategy.
+func (s *strategy[T]) MergeGroup(ctx context.Context, m *rules.Merge, g *rules.Group) error {
 	if len(g.Name) < 2 || g.Name[0] != rowRecord {
 		return take(ctx, g)
 	}
@@ -56,7 +57,7 @@ func (s *strategy[T]) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger
 }
 
 // take takes the side that wrote a group last.
-func take(ctx context.Context, g *ledger.Group) error {
+func take(ctx context.Context, g *rules.Group) error {
 	side, err := g.Newest(ctx)
 	if err != nil {
 		return err
@@ -86,7 +87,7 @@ func (s *strategy[T]) version(ctx context.Context, r reader, id string) (v versi
 
 // record merges a record, and makes its index rows. In m.Result all rows of the record that a side
 // has changed are as in the base, and the others are equal everywhere.
-func (s *strategy[T]) record(ctx context.Context, m *ledger.Merge, g *ledger.Group, id string) error {
+func (s *strategy[T]) record(ctx context.Context, m *rules.Merge, g *rules.Group, id string) error {
 	var of [3]version[T]
 	for i, r := range []reader{m.Base, m.Left, m.Right} {
 		var err error
@@ -111,7 +112,7 @@ func (s *strategy[T]) record(ctx context.Context, m *ledger.Merge, g *ledger.Gro
 }
 
 // merged returns what a record becomes, nil for nothing.
-func (s *strategy[T]) merged(ctx context.Context, m *ledger.Merge, g *ledger.Group, id string, base, left, right version[T]) ([]byte, *T, error) {
+func (s *strategy[T]) merged(ctx context.Context, m *rules.Merge, g *rules.Group, id string, base, left, right version[T]) ([]byte, *T, error) {
 	switch {
 	case equal(left.row, right.row) && equal(left.row, base.row), equal(base.row, right.row):
 		return left.row, left.value, nil
@@ -123,7 +124,7 @@ func (s *strategy[T]) merged(ctx context.Context, m *ledger.Merge, g *ledger.Gro
 		return nil, nil, err
 	}
 	winner := right
-	if side == ledger.SideLeft {
+	if side == rules.SideLeft {
 		winner = left
 	}
 	known, err := s.baseKnown(ctx, g, id)
@@ -143,7 +144,7 @@ func (s *strategy[T]) merged(ctx context.Context, m *ledger.Merge, g *ledger.Gro
 	case known:
 		from = reflect.ValueOf(new(T)).Elem()
 	}
-	v, lost := mergeOne(s.c.fields.merge, from, reflect.ValueOf(left.value).Elem(), reflect.ValueOf(right.value).Elem(), side == ledger.SideLeft)
+	v, lost := mergeOne(s.c.fields.merge, from, reflect.ValueOf(left.value).Elem(), reflect.ValueOf(right.value).Elem(), side == rules.SideLeft)
 	value := new(T)
 	reflect.ValueOf(value).Elem().Set(v)
 	row, err := s.c.encode(value)
@@ -155,7 +156,7 @@ func (s *strategy[T]) merged(ctx context.Context, m *ledger.Merge, g *ledger.Gro
 
 // baseKnown reports whether the common ancestors agree about a record, if it is only that there is
 // none.
-func (s *strategy[T]) baseKnown(ctx context.Context, g *ledger.Group, id string) (bool, error) {
+func (s *strategy[T]) baseKnown(ctx context.Context, g *rules.Group, id string) (bool, error) {
 	row := s.c.recordRow(id)
 	for c, err := range g.Changes(ctx) {
 		if err != nil {
@@ -172,7 +173,7 @@ func equal(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a,
 
 // index makes the index rows of a record what the merged one says: the changed ones of the group,
 // which are those of the base now, and those of the base that nobody has changed.
-func (s *strategy[T]) index(ctx context.Context, m *ledger.Merge, g *ledger.Group, id string, value *T) error {
+func (s *strategy[T]) index(ctx context.Context, m *rules.Merge, g *rules.Group, id string, value *T) error {
 	now, err := s.c.keys(value)
 	if err != nil {
 		return err
@@ -207,10 +208,10 @@ func (s *strategy[T]) index(ctx context.Context, m *ledger.Merge, g *ledger.Grou
 	return s.c.moveKeys(ctx, m.Result, id, there, now)
 }
 
-// Finish implements ledger.GroupStrategy. Where one side has made index rows by other functions
+// Finish implements rules.GroupStrategy. Where one side has made index rows by other functions
 // than those of this program, all are made again by these. A newer program sees that, and makes its
 // own.
-func (s *strategy[T]) Finish(ctx context.Context, m *ledger.Merge) error {
+func (s *strategy[T]) Finish(ctx context.Context, m *rules.Merge) error {
 	for _, r := range []reader{m.Left, m.Right} {
 		found, same, err := s.c.readSchema(ctx, r)
 		if err != nil {

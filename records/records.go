@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/rules"
 )
 
 // Bounds. MaxNameBytes is that of the name of a collection or index, MaxIDBytes that of the id of a
@@ -105,7 +106,7 @@ func Open[T any](ctx context.Context, page *ledger.Page, name string, o *Options
 		return nil, fmt.Errorf("open collection %q: %w", name, err)
 	}
 	c.own = c.schema().row()
-	page.AddMergeRule(ledger.NamespaceRule{Prefix: c.prefix, Strategy: ledger.Grouped(&strategy[T]{c})})
+	page.AddMergeRule(ledger.NamespaceRule{Prefix: c.prefix, Strategy: rules.Grouped(&strategy[T]{c})})
 	if err := c.prepare(ctx); err != nil {
 		return nil, fmt.Errorf("open collection %q: %w", name, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/ledgerd/ledger/indexeddb"
 	"github.com/ledgerd/ledger/indexeddb/merging"
 	"github.com/ledgerd/ledger/ordered/pages"
+	"github.com/ledgerd/ledger/rules"
 )
 
 // MergeRule merges the rows of IndexedDB on a page as package indexeddb/merging says. Pages without
@@ -16,18 +17,18 @@ import (
 // see ledger.MergeRules; without it a merge goes key by key, and index rows come to differ from the
 // records.
 func MergeRule() ledger.NamespaceRule {
-	return ledger.NamespaceRule{Prefix: indexeddb.PagePrefix(), Strategy: ledger.Grouped(strategy{})}
+	return ledger.NamespaceRule{Prefix: indexeddb.PagePrefix(), Strategy: rules.Grouped(strategy{})}
 }
 
-// strategy is a ledger.GroupStrategy.
+// strategy is a rules.GroupStrategy.
 type strategy struct{}
 
 func (strategy) Name() string { return merging.RuleNewest }
 
 func (strategy) Group(key []byte) []byte { return merging.GroupOf(key) }
 
-// MergeGroup implements ledger.GroupStrategy.
-func (strategy) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group) error {
+// MergeGroup implements rules.GroupStrategy.
+func (strategy) MergeGroup(ctx context.Context, m *rules.Merge, g *rules.Group) error {
 	run, err := of(ctx, m)
 	if err != nil {
 		return err
@@ -36,7 +37,7 @@ func (strategy) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group
 }
 
 // of returns a merge that is going on, or begins it.
-func of(ctx context.Context, m *ledger.Merge) (*merging.Merge, error) {
+func of(ctx context.Context, m *rules.Merge) (*merging.Merge, error) {
 	if run, ok := m.State.(*merging.Merge); ok {
 		return run, nil
 	}
@@ -44,13 +45,13 @@ func of(ctx context.Context, m *ledger.Merge) (*merging.Merge, error) {
 		Base: Reader(m.Base), Left: Reader(m.Left), Right: Reader(m.Right), Result: pages.Writer(m.Result, ledger.Eager),
 		Newest: func(ctx context.Context, keys [][]byte) (merging.Side, error) {
 			side, err := m.Newest(ctx, keys)
-			if side == ledger.SideLeft {
+			if side == rules.SideLeft {
 				return merging.Left, err
 			}
 			return merging.Right, err
 		},
 		Report: func(ctx context.Context, key []byte, rule string) error {
-			return m.Report(ctx, key, rule, ledger.SideBase)
+			return m.Report(ctx, key, rule, rules.SideBase)
 		},
 	})
 	if err != nil {
@@ -60,8 +61,8 @@ func of(ctx context.Context, m *ledger.Merge) (*merging.Merge, error) {
 	return run, nil
 }
 
-// Finish implements ledger.GroupStrategy.
-func (strategy) Finish(ctx context.Context, m *ledger.Merge) error {
+// Finish implements rules.GroupStrategy.
+func (strategy) Finish(ctx context.Context, m *rules.Merge) error {
 	run, ok := m.State.(*merging.Merge)
 	if !ok {
 		return nil // nothing has changed
@@ -70,13 +71,13 @@ func (strategy) Finish(ctx context.Context, m *ledger.Merge) error {
 }
 
 // group gives the changes of a group to package merging.
-type group struct{ *ledger.Group }
+type group struct{ *rules.Group }
 
 // Take implements merging.Group.
 func (g group) Take(ctx context.Context, s merging.Side, want func(key []byte) bool) error {
-	side := ledger.SideLeft
+	side := rules.SideLeft
 	if s == merging.Right {
-		side = ledger.SideRight
+		side = rules.SideRight
 	}
 	return g.TakeThose(ctx, side, want)
 }

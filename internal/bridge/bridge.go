@@ -12,9 +12,11 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/merging"
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/reclaim"
 	"github.com/ledgerd/ledger/internal/session"
+	"github.com/ledgerd/ledger/merge"
 	"github.com/ledgerd/ledger/pageusage"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -84,19 +86,28 @@ func (p *Page) WithSync(ctx context.Context, what string, fn func(context.Contex
 	return err
 }
 
-var (
-	repository func(any) *Repository
-	page       func(any) *Page
-)
+// Root is what the root gives.
+type Root struct {
+	// Repository and Page take a *ledger.Repository and a *ledger.Page. Conflicts returns a
+	// function that makes a ledger.MergeConflict of a conflict in the merge of a pair.
+	Repository func(any) *Repository
+	Page       func(any) *Page
+	Conflicts  func(*merge.Pair) func(*merging.Conflict) any
+}
 
-// Connect is called by the root alone, with functions that take its Repository and its Page.
-func Connect(ofRepository func(any) *Repository, ofPage func(any) *Page) struct{} {
-	repository, page = ofRepository, ofPage
+var root Root
+
+// Connect is called by the root alone.
+func Connect(r Root) struct{} {
+	root = r
 	return struct{}{}
 }
 
 // Of returns the engines of a *ledger.Repository.
-func Of(r any) *Repository { return repository(r) }
+func Of(r any) *Repository { return root.Repository(r) }
 
 // OfPage returns the engines of a *ledger.Page.
-func OfPage(p any) *Page { return page(p) }
+func OfPage(p any) *Page { return root.Page(p) }
+
+// Conflicts returns a function that makes a ledger.MergeConflict of a conflict in the merge of p.
+func Conflicts(p *merge.Pair) func(*merging.Conflict) any { return root.Conflicts(p) }

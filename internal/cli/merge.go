@@ -9,6 +9,7 @@ import (
 	indexeddbpages "github.com/ledgerd/ledger/indexeddb/pages"
 	"github.com/ledgerd/ledger/metabase/catalog"
 	"github.com/ledgerd/ledger/permazen/pages"
+	"github.com/ledgerd/ledger/rules"
 	"github.com/spf13/cobra"
 )
 
@@ -31,12 +32,12 @@ func always(strategy func() ledger.Strategy) func([]byte) ledger.Strategy {
 
 // mergeRules are the rules that the command line offers. Those of an app are set in Go.
 var mergeRules = []mergeRule{
-	{"last-one-wins", always(ledger.LastOneWins)},
+	{"last-one-wins", always(rules.LastOneWins)},
 	{"newer", func([]byte) ledger.Strategy { return side(ledger.Resolution{Take: ledger.TakeRight, Rule: "newer"}) }},
 	{"older", func([]byte) ledger.Strategy { return side(ledger.Resolution{Take: ledger.TakeLeft, Rule: "older"}) }},
-	{"counter", always(ledger.Counter)},
-	{"maximum", always(ledger.Maximum)},
-	{"set-union", always(ledger.SetUnion)},
+	{"counter", always(rules.Counter)},
+	{"maximum", always(rules.Maximum)},
+	{"set-union", always(rules.SetUnion)},
 	{"permazen", func(prefix []byte) ledger.Strategy { return pages.MergeRule(prefix).Strategy }},
 }
 

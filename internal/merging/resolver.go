@@ -33,8 +33,8 @@ type Conflict struct {
 // Resolution is what becomes of a key. The zero Resolution is none: it makes the merge fail.
 type Resolution struct {
 	Take merge.Outcome
-	// Value is the new value, or Reader gives it: Size bytes, with 0 any number. A Reader that is an
-	// io.Closer is closed.
+	// Value is the new value, or Reader gives it: Size bytes, with 0 any number. A Reader that is
+	// an io.Closer is closed.
 	Value    []byte
 	Reader   io.Reader
 	Size     int64

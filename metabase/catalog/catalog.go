@@ -8,6 +8,7 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/metabase"
 	"github.com/ledgerd/ledger/ordered/pages"
+	"github.com/ledgerd/ledger/rules"
 )
 
 // Read returns the catalogue in a snapshot or transaction, in an epoch. It ends with r. Errors:
@@ -24,7 +25,7 @@ func Write(ctx context.Context, tx *ledger.Tx, epoch uint64) (*metabase.Tx, erro
 
 // Rule is how the rows of a catalogue merge. Pages without one can have it, too.
 func Rule() ledger.NamespaceRule {
-	return ledger.NamespaceRule{Prefix: metabase.RowsPrefix(), Strategy: ledger.Grouped(strategy{})}
+	return ledger.NamespaceRule{Prefix: metabase.RowsPrefix(), Strategy: rules.Grouped(strategy{})}
 }
 
 // strategy merges objects, marks and locks as sets, and derives the other rows.
@@ -34,7 +35,7 @@ func (strategy) Name() string { return "catalogue" }
 
 func (strategy) Group(key []byte) []byte { return metabase.GroupOf(key) }
 
-func (strategy) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group) error {
+func (strategy) MergeGroup(ctx context.Context, m *rules.Merge, g *rules.Group) error {
 	changes := func(yield func(metabase.Change, error) bool) {
 		for c, err := range g.Changes(ctx) {
 			change := metabase.Change{Key: c.Key, BaseUnknown: c.BaseUnknown}
@@ -56,7 +57,7 @@ func (strategy) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group
 	merge := metabase.GroupMerge{
 		Name: g.Name, SeveralBases: m.Base.Commit().ID == ledger.CommitID{}, Changes: changes,
 		Report: func(key []byte, rule string) {
-			reports = append(reports, func() error { return m.Report(ctx, key, rule, ledger.SideBase) })
+			reports = append(reports, func() error { return m.Report(ctx, key, rule, rules.SideBase) })
 		},
 	}
 	known, err := merge.Merge(ctx, pages.Writer(m.Result, ledger.Eager))
@@ -73,7 +74,7 @@ func (strategy) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group
 }
 
 // newest takes the side that has written last.
-func newest(ctx context.Context, g *ledger.Group) error {
+func newest(ctx context.Context, g *rules.Group) error {
 	side, err := g.Newest(ctx)
 	if err != nil {
 		return err
@@ -81,4 +82,4 @@ func newest(ctx context.Context, g *ledger.Group) error {
 	return g.Take(ctx, side)
 }
 
-func (strategy) Finish(context.Context, *ledger.Merge) error { return nil }
+func (strategy) Finish(context.Context, *rules.Merge) error { return nil }

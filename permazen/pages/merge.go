@@ -9,6 +9,7 @@ import (
 	"github.com/ledgerd/ledger/permazen/encoding"
 	"github.com/ledgerd/ledger/permazen/layout"
 	"github.com/ledgerd/ledger/permazen/merging"
+	"github.com/ledgerd/ledger/rules"
 )
 
 // Rule is the name under which merges report what one side has lost.
@@ -18,10 +19,10 @@ const Rule = "permazen"
 // the app within the database go key by key, and the last one wins. It is for any number of pages.
 func MergeRule(prefix []byte) ledger.NamespaceRule {
 	prefix = bytes.Clone(prefix)
-	return ledger.NamespaceRule{Prefix: prefix, Strategy: ledger.Grouped(strategy{prefix})}
+	return ledger.NamespaceRule{Prefix: prefix, Strategy: rules.Grouped(strategy{prefix})}
 }
 
-// strategy is a ledger.GroupStrategy. The group of a row is the object whose row it may be; index
+// strategy is a rules.GroupStrategy. The group of a row is the object whose row it may be; index
 // rows have groups that mean nothing.
 type strategy struct{ prefix []byte }
 
@@ -34,7 +35,7 @@ type running struct {
 
 func (s strategy) Name() string { return Rule }
 
-// Group implements ledger.GroupStrategy.
+// Group implements rules.GroupStrategy.
 func (s strategy) Group(key []byte) []byte {
 	key = key[len(s.prefix):]
 	if len(key) > 0 && key[0] == 0 {
@@ -46,8 +47,8 @@ func (s strategy) Group(key []byte) []byte {
 	return key[:min(len(key), layout.IDBytes)]
 }
 
-// MergeGroup implements ledger.GroupStrategy.
-func (s strategy) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group) error {
+// MergeGroup implements rules.GroupStrategy.
+func (s strategy) MergeGroup(ctx context.Context, m *rules.Merge, g *rules.Group) error {
 	if bytes.HasPrefix(g.Name, layout.UserRows[:]) {
 		return takeLast(ctx, g)
 	}
@@ -80,12 +81,12 @@ func (s strategy) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Gro
 		return nil
 	}
 	side, err := g.Newest(ctx)
-	run.leftNewer[id] = side == ledger.SideLeft
+	run.leftNewer[id] = side == rules.SideLeft
 	return err
 }
 
 // takeLast takes the side that wrote a row last.
-func takeLast(ctx context.Context, g *ledger.Group) error {
+func takeLast(ctx context.Context, g *rules.Group) error {
 	side, err := g.Newest(ctx)
 	if err != nil {
 		return err
@@ -94,7 +95,7 @@ func takeLast(ctx context.Context, g *ledger.Group) error {
 }
 
 // of returns what is known of a merge.
-func (s strategy) of(ctx context.Context, m *ledger.Merge) (*running, error) {
+func (s strategy) of(ctx context.Context, m *rules.Merge) (*running, error) {
 	if run, ok := m.State.(*running); ok {
 		return run, nil
 	}
@@ -105,9 +106,9 @@ func (s strategy) of(ctx context.Context, m *ledger.Merge) (*running, error) {
 		Result:    Writer(m.Result, s.prefix),
 		LeftNewer: func(id encoding.ObjID) bool { return run.leftNewer[id] },
 		Report: func(ctx context.Context, key []byte, left bool) error {
-			side := ledger.SideRight
+			side := rules.SideRight
 			if left {
-				side = ledger.SideLeft
+				side = rules.SideLeft
 			}
 			return m.Report(ctx, append(bytes.Clone(s.prefix), key...), Rule, side)
 		},
@@ -119,8 +120,8 @@ func (s strategy) of(ctx context.Context, m *ledger.Merge) (*running, error) {
 	return run, nil
 }
 
-// Finish implements ledger.GroupStrategy.
-func (s strategy) Finish(ctx context.Context, m *ledger.Merge) error {
+// Finish implements rules.GroupStrategy.
+func (s strategy) Finish(ctx context.Context, m *rules.Merge) error {
 	run, ok := m.State.(*running)
 	if !ok {
 		return nil // only rows of the app have changed

@@ -1,9 +1,11 @@
-package ledger
+package rules
 
 import (
 	"context"
 	"iter"
 
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/internal/bridge"
 	"github.com/ledgerd/ledger/internal/merging"
 )
 
@@ -40,19 +42,17 @@ type Merge struct {
 	// Base, Left and Right are the whole page in the common ancestor and on both sides. Where there
 	// are several common ancestors, Base is made of them: keys about which they do not agree are
 	// absent, and its commit has the zero id.
-	Base, Left, Right *Snapshot
+	Base, Left, Right *ledger.Snapshot
 	// Result takes what the strategy writes: keys of the namespace, others are refused with
 	// ErrInvalid. It begins with what Left has, but with what Base has for each key that a side has
 	// changed. It is not committed or rolled back by the strategy.
-	Result *Tx
-	// LeftCommit and RightCommit are the heads that are merged, see MergeConflict.
-	LeftCommit, RightCommit Commit
+	Result *ledger.Tx
 	// State is the strategy's own: what it keeps from one group to the next, and for Finish. It is
 	// nil at first.
 	State any
 
-	in    *merging.Merge
-	maker *conflictMaker
+	in       *merging.Merge
+	conflict func(*merging.Conflict) any
 }
 
 // Side names what a group or key is taken from.
@@ -78,7 +78,7 @@ type groupStrategy struct{ GroupStrategy }
 
 func (g groupStrategy) MergeGroup(ctx context.Context, m *merging.Merge, group *merging.Group) error {
 	merge := mergeOf(m)
-	return g.GroupStrategy.MergeGroup(ctx, merge, &Group{Name: group.Name, in: group, maker: merge.maker})
+	return g.GroupStrategy.MergeGroup(ctx, merge, &Group{Name: group.Name, in: group, conflict: merge.conflict})
 }
 
 func (g groupStrategy) Finish(ctx context.Context, m *merging.Merge) error {
@@ -88,10 +88,9 @@ func (g groupStrategy) Finish(ctx context.Context, m *merging.Merge) error {
 // mergeOf returns the Merge of m, which has it in its State.
 func mergeOf(m *merging.Merge) *Merge {
 	if m.State == nil {
-		maker := newConflictMaker(m.Pair)
 		m.State = &Merge{
-			Prefix: m.Prefix, Base: (*Snapshot)(m.Base), Left: (*Snapshot)(m.Left), Right: (*Snapshot)(m.Right), Result: (*Tx)(m.Result),
-			LeftCommit: maker.left, RightCommit: maker.right, in: m, maker: maker,
+			Prefix: m.Prefix, Base: (*ledger.Snapshot)(m.Base), Left: (*ledger.Snapshot)(m.Left), Right: (*ledger.Snapshot)(m.Right), Result: (*ledger.Tx)(m.Result),
+			in: m, conflict: bridge.Conflicts(m.Pair),
 		}
 	}
 	return m.State.(*Merge)
@@ -102,15 +101,25 @@ type Group struct {
 	// Name is what GroupStrategy.Group returned.
 	Name []byte
 
-	in    *merging.Group
-	maker *conflictMaker
+	in       *merging.Group
+	conflict func(*merging.Conflict) any
 }
 
 // Changes yields the keys of the group that a side has changed, in order. Their values can be read
 // until the merge ends. The last pair has the error, if there is one: ErrTxDone, ErrClosed,
 // ErrCorrupt, those of ctx.
-func (g *Group) Changes(ctx context.Context) iter.Seq2[MergeConflict, error] {
-	return each(g.in.Changes(ctx), func(c merging.Conflict) MergeConflict { return g.maker.conflict(&c) })
+func (g *Group) Changes(ctx context.Context) iter.Seq2[ledger.MergeConflict, error] {
+	return func(yield func(ledger.MergeConflict, error) bool) {
+		for c, err := range g.in.Changes(ctx) {
+			var out ledger.MergeConflict
+			if err == nil {
+				out = g.conflict(&c).(ledger.MergeConflict)
+			}
+			if !yield(out, err) {
+				return
+			}
+		}
+	}
 }
 
 // Take makes the changed keys of the group what they are on a side, with their priorities; no value
