@@ -47,11 +47,11 @@ type Child struct {
 // immutable but for its links, and its methods neither allocate nor fail; they panic only for an
 // index out of range, as a slice does.
 type Node struct {
-	// A look-up in a cold cache waits for each line of this, so that what every look-up needs comes
-	// first and fills one.
+	// A look-up in a cold cache waits for each line of memory, so that what every look-up needs
+	// comes first. What the keys of most nodes begin with fits into common, which saves one line.
 	words  []uint64               // the eight bytes of each key behind what all begin with
 	links  []atomic.Pointer[Node] // for each gap, see Link; nil for a node that no cache keeps
-	common uint64                 // the first eight bytes of what all keys begin with
+	common [3]uint64              // the first bytes of what all keys begin with
 	prefix uint32                 // length of what all keys begin with
 	used   atomic.Bool            // see Use
 	places
@@ -386,8 +386,8 @@ func (nd *Node) setWords() {
 	nd.words = slices.Grow(nd.words[:0], nd.Len())[:nd.n]
 	for i := range nd.words {
 		k := nd.Key(i)
-		if i == 0 {
-			nd.common = word(k[:nd.prefix])
+		for w := 0; i == 0 && w < len(nd.common); w++ {
+			nd.common[w] = word(k[min(8*w, int(nd.prefix)):nd.prefix])
 		}
 		nd.words[i] = word(k[nd.prefix:])
 	}
@@ -453,9 +453,9 @@ func (nd *Node) Key(i int) []byte {
 // order of the keys.
 func (nd *Node) Head(i int) uint64 {
 	if nd.prefix >= 8 {
-		return nd.common
+		return nd.common[0]
 	}
-	return nd.common | nd.words[i]>>(8*nd.prefix)
+	return nd.common[0] | nd.words[i]>>(8*nd.prefix)
 }
 
 // rawValue returns what the value block holds for entry i.
@@ -616,10 +616,13 @@ func (nd *Node) comparePrefix(key []byte) int {
 		return 0
 	}
 	m := min(p, len(key))
-	if c := cmp.Compare(word(key[:m]), nd.common); c != 0 {
-		return c
+	for w := 0; 8*w < m && w < len(nd.common); w++ {
+		if c := cmp.Compare(word(key[8*w:m]), nd.common[w]); c != 0 {
+			return c
+		}
 	}
-	if p > 8 || m < p {
+	// The keys themselves are one more line of memory to wait for.
+	if p > 8*len(nd.common) || m < p {
 		if c := bytes.Compare(key[:m], nd.buf[nd.keys:][:m]); c != 0 {
 			return c
 		}

@@ -67,7 +67,7 @@ func (nd *Node) Rebuild(level int, entries []Entry, children []Child) error {
 	p := s.places()
 	b := extend(nd.buf[:0], p.end)
 	writeNode(b, level, entries, children, &p, s)
-	nd.places, nd.prefix, nd.common = viewPlaces(b, level, s, &p), 0, 0
+	nd.places, nd.prefix, nd.common = viewPlaces(b, level, s, &p), 0, [3]uint64{}
 	nd.setPrefix()
 	return nil
 }
