@@ -62,10 +62,10 @@ func customers(b *testing.B, page *ledger.Page, n int) (*idb.DB, samples) {
 
 // BenchmarkIndexedDB puts 100 000 records with 6 properties, of which two are indexed, in
 // transactions of 10 000, and reads them: by key, by a unique index, and with cursors. Against it,
-// the rows of the same records are read from the page: by their keys, and in order. The cursor
-// gives keys only, which is compared with a scan that borrows keys and values; or records whose
-// values stay as they are stored, or decoded values, which are compared with a scan that copies
-// both.
+// the rows of the same records are read from the page: by their keys, with Page.Get and from one
+// snapshot, which the transaction of the database also has; and in order. The cursor gives keys
+// only, which is compared with a scan that borrows keys and values; or records whose values stay as
+// they are stored, or decoded values, which are compared with a scan that copies both.
 func BenchmarkIndexedDB(b *testing.B) {
 	ctx := context.Background()
 	n := scaled(100_000, recordsInTransaction) / recordsInTransaction * recordsInTransaction
@@ -100,10 +100,25 @@ func BenchmarkIndexedDB(b *testing.B) {
 			})
 		}
 	}
-	pageGet := get(func(i int) {
+	snapshotGet := get(func(i int) {
 		v, err := r.Get(ctx, rows[i])
 		must(b, err)
 		touched += len(v)
+	})
+	pageGet := get(func(i int) {
+		v, err := page.Get(ctx, rows[i])
+		must(b, err)
+		touched += len(v)
+	})
+	byKey := get(func(i int) {
+		v, err := s.Get(ctx, i)
+		must(b, err)
+		touched += len(v.(*value.Object).Properties)
+	})
+	unique := get(func(i int) {
+		v, err := byEmail.Get(ctx, emails[i])
+		must(b, err)
+		touched += len(v.(*value.Object).Properties)
 	})
 	scan := func(use func(key, value []byte)) func() time.Duration {
 		return func() time.Duration {
@@ -145,16 +160,10 @@ func BenchmarkIndexedDB(b *testing.B) {
 		n            int
 		ours, theirs func() time.Duration
 	}{
-		{"get", len(order), get(func(i int) {
-			v, err := s.Get(ctx, i)
-			must(b, err)
-			touched += len(v.(*value.Object).Properties)
-		}), pageGet},
-		{"unique", len(order), get(func(i int) {
-			v, err := byEmail.Get(ctx, emails[i])
-			must(b, err)
-			touched += len(v.(*value.Object).Properties)
-		}), pageGet},
+		{"get", len(order), byKey, pageGet},
+		{"get-snapshot", len(order), byKey, snapshotGet},
+		{"unique", len(order), unique, pageGet},
+		{"unique-snapshot", len(order), unique, snapshotGet},
 		{"cursor", n, walk(func(c *idb.Cursor) { touched += int(c.Key().Number()) }), borrowed},
 		{"records", n, walk(func(c *idb.Cursor) {
 			v, err := c.Serialized(ctx)

@@ -23,25 +23,22 @@ type decoder struct {
 	b    []byte
 	at   int
 	v8   uint32
-	seen []Value    // what a reference means, by its number
-	open Properties // of the objects that are being read, the innermost one last
-	all  string     // b, once a short text was a part of it
+	seen []Value // what a reference means, by its number
+	like int     // properties of the object that was read last: many have as many
+	all  string  // b, once a short text was a part of it
 	err  error
 }
 
 // decoders keeps decoders whose lists have room, which saves most values some allocations.
-var decoders = sync.Pool{New: func() any {
-	return &decoder{seen: make([]Value, 0, fewProperties), open: make(Properties, 0, fewProperties)}
-}}
+var decoders = sync.Pool{New: func() any { return &decoder{seen: make([]Value, 0, fewProperties)} }}
 
 // free gives d back, unless its lists are long.
 func (d *decoder) free() {
-	if cap(d.seen) > 64*fewProperties || cap(d.open) > 64*fewProperties {
+	if cap(d.seen) > 64*fewProperties {
 		return
 	}
 	clear(d.seen)
-	clear(d.open)
-	*d = decoder{seen: d.seen[:0], open: d.open[:0]}
+	*d = decoder{seen: d.seen[:0], like: d.like}
 	decoders.Put(d)
 }
 
@@ -379,10 +376,9 @@ func (d *decoder) count(n int) {
 	}
 }
 
-// properties reads names and values up to the end tag. They stand in d.open until all are there:
-// how many there are is said behind them.
+// properties reads names and values up to the end tag, behind which it is said how many there are.
 func (d *decoder) properties(end byte, depth int) Properties {
-	first := len(d.open)
+	all := make(Properties, 0, d.like)
 	n := 0
 	var index map[string]int // so that many properties take no quadratic time
 	for ; d.more(end); n++ {
@@ -392,34 +388,34 @@ func (d *decoder) properties(end byte, depth int) Properties {
 			return nil
 		}
 		v := d.value(depth + 1)
-		at := first
-		if len(d.open)-first < fewProperties {
-			for at < len(d.open) && d.open[at].Name != name {
+		at := 0
+		if len(all) < fewProperties {
+			for at < len(all) && all[at].Name != name {
 				at++
 			}
 		} else {
 			if index == nil {
 				index = make(map[string]int, 2*fewProperties)
-				for i := first; i < len(d.open); i++ {
-					index[d.open[i].Name] = i
+				for i, p := range all {
+					index[p.Name] = i
 				}
 			}
 			if at, ok = index[name]; !ok {
-				at = len(d.open)
+				at = len(all)
 				index[name] = at
 			}
 		}
-		if at < len(d.open) {
-			d.open[at].Value = v
+		if at < len(all) {
+			all[at].Value = v
 		} else {
-			d.open = append(d.open, Property{name, v})
+			all = append(all, Property{name, v})
 		}
 	}
 	d.count(n)
-	own := slices.Clone(d.open[first:])
-	clear(d.open[first:])
-	d.open = d.open[:first]
-	return own
+	if d.like = min(len(all), fewProperties); 2*len(all) < cap(all) {
+		return slices.Clone(all)
+	}
+	return all
 }
 
 // name reads the name of a property.
