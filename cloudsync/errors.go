@@ -64,17 +64,11 @@ func wrongBucket(err error) bool {
 	return errors.Is(err, ErrBucketRolledBack) || errors.Is(err, ErrBucketReplaced)
 }
 
-// damagedError is an error that matches ErrBucketDamaged too.
-type damagedError struct{ error }
-
 // damagedIf returns an error of reading an object as one that matches ErrBucketDamaged, if it says
 // that the object is not what was written.
 func damagedIf(err error) error {
 	if errors.Is(err, base.ErrCorrupt) {
-		return damagedError{err}
+		return pack.AsDamaged(err)
 	}
 	return err
 }
-
-func (e damagedError) Unwrap() error        { return e.error }
-func (e damagedError) Is(target error) bool { return target == ErrBucketDamaged }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/replica"
 	"github.com/ledgerd/ledger/commit"
@@ -234,11 +235,11 @@ func (p *Page) withLog(ctx context.Context, do func() error) error {
 			}
 			continue
 		case renewed || p.isBare():
-			return damagedError{err}
+			return pack.AsDamaged(err)
 		}
 		p.complain(ctx, "the bucket is damaged, and is repaired from what is here", err)
 		if renewErr := p.renew(ctx, false); renewErr != nil {
-			return damagedError{fmt.Errorf("%w: repair the bucket: %w", err, p.explain(ctx, renewErr))}
+			return pack.AsDamaged(fmt.Errorf("%w: repair the bucket: %w", err, p.explain(ctx, renewErr)))
 		}
 		renewed = true
 	}

@@ -34,10 +34,13 @@ type damagedError struct{ error }
 func (e damagedError) Unwrap() error        { return e.error }
 func (e damagedError) Is(target error) bool { return target == ErrDamaged }
 
+// AsDamaged returns an error that matches ErrDamaged, and what err does.
+func AsDamaged(err error) error { return damagedError{err} }
+
 // tell lets an error match ErrDamaged if it is about the bucket rather than about this device.
 func tell(err error) error {
 	if Damaged(err) || errors.Is(err, base.ErrGone) && errors.Is(err, base.ErrNotFound) {
-		return damagedError{err}
+		return AsDamaged(err)
 	}
 	return err
 }

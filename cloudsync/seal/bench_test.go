@@ -15,7 +15,7 @@ import (
 func inputs(b *testing.B, n int) map[string][]byte {
 	b.Helper()
 	var text []byte
-	for _, name := range []string{"doc.go", "seal.go", "object.go", "wrap.go", "stream.go"} {
+	for _, name := range []string{"doc.go", "seal.go", "object.go", "ring.go", "stream.go"} {
 		t, err := os.ReadFile(name)
 		if err != nil {
 			b.Fatal(err)
