@@ -12,12 +12,6 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// BucketOpener opens buckets of one scheme, such as gs for gs://bucket/prefix.
-type BucketOpener = bucket.Opener
-
-// SyncLimits bound what sync uses; 0 means no bound.
-type SyncLimits cloudsync.Limits
-
 // SyncOptions say how a repository with a cloud syncs. The zero value syncs all pages in the
 // background, and has those come here that other devices make.
 type SyncOptions struct {
@@ -25,7 +19,7 @@ type SyncOptions struct {
 	// with one. It is copied.
 	Passphrase []byte
 	// Limits bound bandwidth and requests.
-	Limits SyncLimits
+	Limits cloudsync.Limits
 	// MinPoll and MaxPoll bound the pause between two looks for what other devices have written; 0:
 	// 2 seconds and 5 minutes.
 	MinPoll, MaxPoll time.Duration
@@ -113,7 +107,7 @@ func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 }
 
 // SetCloud makes the repository one of the devices that share a bucket. The bucket is proved first
-// to keep its promises (about 70 requests), and refused with a *BucketUnfitError when it does not.
+// to keep its promises (about 70 requests), and refused with a *bucket.UnfitError when it does not.
 // When nothing is in it yet, its keys are made, all of them new, and wrapped with the master key;
 // else they are taken over. Values that are written from then on are cut with the bucket's secret,
 // so that equal content has equal pieces on all its devices.

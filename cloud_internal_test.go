@@ -33,7 +33,7 @@ func (w *historyWorld) device(mergeOnSync bool) *Repository {
 	o := &Options{InMemory: true}
 	o.Merge.Manual = true
 	o.Sync = SyncOptions{Manual: true, Merge: mergeOnSync}
-	o.Buckets = map[string]BucketOpener{
+	o.Buckets = map[string]bucket.Opener{
 		"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return w.bucket, nil },
 	}
 	r, err := Open(w.t.Context(), "", o)
@@ -188,7 +188,7 @@ func TestCloudThatCannotBeRemembered(t *testing.T) {
 		return nil
 	})
 	bucketInMemory := mem.New(mem.Options{})
-	openers := map[string]BucketOpener{"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return bucketInMemory, nil }}
+	openers := map[string]bucket.Opener{"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return bucketInMemory, nil }}
 	r, err := Open(ctx, "", &Options{InMemory: true, testing: &testHooks{fs: files}, Buckets: openers, Sync: SyncOptions{MinPoll: time.Millisecond, MaxPoll: 5 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)

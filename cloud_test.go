@@ -55,7 +55,7 @@ func (w *cloudWorld) options() *ledger.Options {
 		return w.bucket, nil
 	}
 	o := &ledger.Options{InMemory: true}
-	o.Buckets = map[string]ledger.BucketOpener{"mem": open}
+	o.Buckets = map[string]bucket.Opener{"mem": open}
 	o.Sync = ledger.SyncOptions{Manual: true, MinPoll: 5 * time.Millisecond, MaxPoll: 20 * time.Millisecond}
 	return o
 }

@@ -61,7 +61,7 @@ func TestStoreThatNeverAnswers(t *testing.T) {
 	}
 	var stalled atomic.Bool
 	stalled.Store(true)
-	for what, opener := range map[string]ledger.BucketOpener{
+	for what, opener := range map[string]bucket.Opener{
 		"answers": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) {
 			return deafBucket{w.bucket, &stalled}, nil
 		},

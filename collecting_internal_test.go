@@ -29,7 +29,7 @@ type collectWorld struct {
 	timer  handTimer
 }
 
-// Observe implements Observer.
+// Observe is for Options.
 func (w *collectWorld) Observe(e Event) {
 	if e.Kind == EventCollect {
 		w.events <- e
@@ -39,7 +39,7 @@ func (w *collectWorld) Observe(e Event) {
 func newCollectWorld(t *testing.T, o Options) *collectWorld {
 	t.Helper()
 	w := &collectWorld{t: t, handClock: &handClock{clock.System, make(chan handTimer, 100)}, events: make(chan Event, 10000)}
-	o.InMemory, o.Observer, o.testing = true, w, &testHooks{clock: w.handClock}
+	o.InMemory, o.Observe, o.testing = true, w.Observe, &testHooks{clock: w.handClock}
 	o.Merge.Manual, o.Sync.Manual = true, true
 	o.Collection.Time = time.Hour // of the machine: the steps are counted here
 	r, err := Open(t.Context(), "", &o)

@@ -4,13 +4,13 @@ import (
 	"fmt"
 
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
 // The errors of this package, matched with errors.Is. The errors that carry them say what was being
-// done.
+// done. An answer of a bucket, or that none came, is a *bucket.Error of package cloudsync/bucket,
+// and matches fs.ErrPermission, ErrNoSpace, ErrNetwork and others, by its class.
 var (
 	// ErrNotFound reports that a key, page, ledger, commit or tag does not exist.
 	ErrNotFound = base.ErrNotFound
@@ -74,14 +74,6 @@ var (
 
 // CorruptError says which bytes are not what was written. It matches ErrCorrupt.
 type CorruptError = base.CorruptError
-
-// BucketUnfitError names the promises that a bucket broke when it was proved; see
-// Repository.SetCloud. It matches ErrUnsupported.
-type BucketUnfitError = bucket.UnfitError
-
-// BucketError is an answer of a bucket, or that none came: what was asked for, and the name of the
-// object. It matches fs.ErrPermission, ErrNoSpace, ErrNetwork and others, by its class.
-type BucketError = bucket.Error
 
 // PageError says about which page an error is, of a call that is about several. It matches what Err
 // matches.

@@ -60,7 +60,7 @@ func (w *evictWorld) open(fs vfs.FS) (*Repository, error) {
 	})}}
 	o.Merge.Manual = true
 	o.Sync = SyncOptions{Manual: true}
-	o.Buckets = map[string]BucketOpener{
+	o.Buckets = map[string]bucket.Opener{
 		"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return w.bucket, nil },
 	}
 	return Open(context.Background(), "", o)

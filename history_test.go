@@ -295,7 +295,7 @@ func TestInspect(t *testing.T) {
 
 func TestObserver(t *testing.T) {
 	var events recorder
-	r := open(t, t.TempDir(), &ledger.Options{Observer: &events})
+	r := open(t, t.TempDir(), &ledger.Options{Observe: events.Observe})
 	p := page(t, r, "app", "page")
 	put(t, p, "a", "1", "b", "2")
 	put(t, p, "a", "1")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/internal/session"
 )
 
 // Ledger is a namespace of pages in a repository. It needs no Close and is safe for concurrent use.
@@ -25,7 +26,7 @@ func (l *Ledger) Repository() *Repository { return l.repo }
 // ErrTooLarge, ErrNotFound (read-only), ErrClosed, ErrCorrupt, ErrUnsupported, ErrNoSpace, those of
 // ctx.
 func (l *Ledger) Page(ctx context.Context, name string) (*Page, error) {
-	if err := checkName("page", name); err != nil {
+	if err := session.ValidateName("page", name); err != nil {
 		return nil, err
 	}
 	return l.repo.openHandle(ctx, l, DerivePageID(l.name, name), name, presence.ForUse)

@@ -96,7 +96,7 @@ func TestMerge(t *testing.T) {
 
 func TestManyHeadsComeTogetherAtOnce(t *testing.T) {
 	var events recorder
-	r := open(t, t.TempDir(), &ledger.Options{Merge: manual, Observer: &events})
+	r := open(t, t.TempDir(), &ledger.Options{Merge: manual, Observe: events.Observe})
 	p := page(t, r, "app", "page")
 	base := put(t, p, "k", "base")
 	want := map[string]string{"k": "6"}
@@ -132,7 +132,7 @@ func (m merges) Observe(e ledger.Event) {
 
 func TestHeadsComeTogetherInTheBackground(t *testing.T) {
 	merged := make(merges, 10)
-	r := open(t, t.TempDir(), &ledger.Options{Observer: merged})
+	r := open(t, t.TempDir(), &ledger.Options{Observe: merged.Observe})
 	p, q := page(t, r, "app", "page"), page(t, r, "app", "page")
 	base := put(t, p, "k", "base")
 	begin := func(p *ledger.Page, k string) *ledger.Tx {
@@ -175,7 +175,7 @@ func TestAPageOpenedWithSeveralHeadsMerges(t *testing.T) {
 	closeIt(t, ro)
 
 	merged := make(merges, 10)
-	r = open(t, dir, &ledger.Options{Observer: merged})
+	r = open(t, dir, &ledger.Options{Observe: merged.Observe})
 	st, err := admin.Status(t.Context(), r)
 	must(t, err)
 	if st.Heads != 2 {

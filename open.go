@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/internal/checkup"
 	"github.com/ledgerd/ledger/internal/clock"
@@ -279,8 +278,8 @@ func newCloud(r *Repository) (*cloudlink.Link, error) {
 	o.Passphrase, r.o.Cloud = nil, nil
 	return cloudlink.New(cloudlink.Options{
 		Disk: r.disk, Dir: r.dir, ReadOnly: r.o.ReadOnly, Clock: r.clock, Logger: r.o.Logger, Openers: r.o.openers(), Stall: r.o.stall(),
-		Manual: o.Manual, Paused: o.Paused, Limits: cloudsync.Limits(o.Limits), MinPoll: o.MinPoll, MaxPoll: o.MaxPoll,
-		Rules: r.o.Upload.rules, TakeSecret: r.takeSecret, Gone: r.pages.Gone, Fetch: r.pages.Fetch,
+		Manual: o.Manual, Paused: o.Paused, Limits: o.Limits, MinPoll: o.MinPoll, MaxPoll: o.MaxPoll,
+		Rules: r.o.uploadRules, TakeSecret: r.takeSecret, Gone: r.pages.Gone, Fetch: r.pages.Fetch,
 		Name: func(k pageKey) (string, error) {
 			name, _, err := r.usage.Page(k)
 			return name, err

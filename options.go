@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/internal/limits"
 )
 
@@ -49,17 +50,21 @@ type Options struct {
 	// Logger gets what is not returned to a caller, such as a torn tail that was set aside. Nil
 	// discards.
 	Logger *slog.Logger
-	// Observer is told of commits and corruption, for metrics. It may be nil.
-	Observer Observer
+	// Observe, when not nil, is told of commits and corruption, for metrics. It is called on the
+	// goroutine of the call concerned, or on that which merges in the background, possibly on
+	// several at once, must return soon, and must not call into the repository.
+	Observe func(Event)
 	// Merge says how heads come together. The zero value merges them in the background:
 	// the last one wins.
 	Merge MergeOptions
-	// Upload says of which keys lengths in the cloud must tell less than they do. The zero value
-	// lets everything be compressed, and nothing go up twice.
-	Upload UploadOptions
+	// Upload returns of which keys of a page lengths in the cloud must tell less than they do. Nil
+	// lets everything be compressed, and nothing go up twice. It is asked whenever a page begins to
+	// sync, and must return soon. What is in the bucket already stays as it is. Each device goes by
+	// its own rules.
+	Upload func(ledger string, page PageID) []UploadRule
 	// Buckets open buckets by the scheme of their URL, such as gcs.Opener of package cloudsync/gcs
 	// for "gs" and s3.Opener of package cloudsync/s3 for "s3". That of dir:PATH is built in.
-	Buckets map[string]BucketOpener
+	Buckets map[string]bucket.Opener
 	// Cloud is the bucket that the repository shares with other devices, and its key. Open asks the
 	// bucket for nothing: the repository becomes a device of it in the background, or with the
 	// first Sync, as SetCloud says, and remembers it. Nil means the cloud that is remembered, if
@@ -179,13 +184,6 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("check options: Mend and ReadOnly exclude each other: %w", ErrInvalid)
 	}
 	return nil
-}
-
-// Observer is told what happens, for metrics. Its method is called on the goroutine of the call
-// concerned, or on that which merges in the background, possibly on several at once, must return
-// soon, and must not call into the repository.
-type Observer interface {
-	Observe(e Event)
 }
 
 // EventKind says what an Event reports. Kinds are only ever added.

@@ -31,7 +31,7 @@ func (s *pageStore) sessionEnv() *session.Env {
 			return n, err
 		},
 	}
-	if r.o.Observer != nil {
+	if r.o.Observe != nil {
 		env.Committed = s.committed
 	}
 	return env
@@ -70,7 +70,7 @@ func (s *pageStore) mergingEnv() merging.Env {
 			return synced.BuildTree(ctx, id)
 		},
 	}
-	if r.o.Observer != nil {
+	if r.o.Observe != nil {
 		env.Merged = func(m merge.Merged, took time.Duration) {
 			s.observe(Event{Kind: EventMerge, Commit: m.Commit.ID, Changes: m.Conflicts, Duration: took})
 		}

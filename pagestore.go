@@ -115,15 +115,15 @@ func (s *pageStore) log() *slog.Logger {
 
 // observe fills in where e happened and tells the observer.
 func (s *pageStore) observe(e Event) {
-	if o := s.repo.o.Observer; o != nil {
+	if observe := s.repo.o.Observe; observe != nil {
 		e.Ledger, e.Page = s.key.Ledger, s.key.ID
-		o.Observe(e)
+		observe(e)
 	}
 }
 
 // note tells the observer of an error that matches ErrCorrupt.
 func (s *pageStore) note(err error) {
-	if s.repo.o.Observer != nil && errors.Is(err, ErrCorrupt) {
+	if s.repo.o.Observe != nil && errors.Is(err, ErrCorrupt) {
 		s.observe(Event{Kind: EventCorruption, Err: err})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/merging"
 	"github.com/ledgerd/ledger/internal/reclaim"
+	"github.com/ledgerd/ledger/internal/session"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/pageusage"
 	"github.com/ledgerd/ledger/split"
@@ -87,7 +88,7 @@ func (r *Repository) Ledger(name string) (*Ledger, error) {
 		return nil, err
 	}
 	defer r.gate.Leave()
-	if err := checkName("ledger", name); err != nil {
+	if err := session.ValidateName("ledger", name); err != nil {
 		return nil, err
 	}
 	return &Ledger{repo: r, name: name}, nil

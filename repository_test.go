@@ -567,7 +567,7 @@ func TestCheckTellsWhatTheLogHasLost(t *testing.T) {
 		}
 	}
 	var events recorder
-	r = open(t, dir, &ledger.Options{Observer: &events})
+	r = open(t, dir, &ledger.Options{Observe: events.Observe})
 	report, err := admin.Check(t.Context(), r, &admin.CheckOptions{Repair: true})
 	if err != nil {
 		t.Fatal(err)

@@ -234,7 +234,7 @@ func TestResolversThatFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var events recorder
-			p, ids := diverged(t, ledger.Options{Observer: &events}, pairs(t, "k", "0"), pairs(t, "k", "1"), pairs(t, "k", "2"))
+			p, ids := diverged(t, ledger.Options{Observe: events.Observe}, pairs(t, "k", "0"), pairs(t, "k", "1"), pairs(t, "k", "2"))
 			p.SetMergeRules(&ledger.MergeRules{Default: c.s})
 			results, err := p.Merge(t.Context())
 			var merr *ledger.MergeError

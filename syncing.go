@@ -7,7 +7,6 @@ import (
 	"iter"
 
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/cloudsync/progress"
 	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/presence"
 )
@@ -19,16 +18,7 @@ import (
 // have. See cloudsync.PageState for all fields.
 type SyncState = cloudsync.PageState
 
-// SyncProgress says how much one direction of sync has done since it was last at rest: Values of
-// TotalValues and Bytes of TotalBytes. Totals are those of the log entries that are being sent or
-// taken; they grow as further ones begin.
-type SyncProgress = progress.State
-
-// SyncActivity is what a direction of sync is doing. String gives words for people, such as "in
-// progress". Values are only ever added.
-type SyncActivity = cloudsync.Activity
-
-// The activities.
+// What SyncState.Upload and Download say a direction is doing. Values are only ever added.
 const (
 	// SyncIdle has nothing to do.
 	SyncIdle = cloudsync.Idle

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/keys"
 )
@@ -21,7 +22,7 @@ import (
 type obstacle struct {
 	put, take func(t *testing.T, w *cloudWorld)
 	want      error
-	activity  ledger.SyncActivity
+	activity  cloudsync.Activity
 }
 
 func obstacles() map[string]obstacle {
@@ -157,7 +158,7 @@ func TestSyncStateSaysHowFarItIs(t *testing.T) {
 		t.Fatalf("%d packs up, %d down", len(up), len(down))
 	}
 	done := pa.SyncState().Up
-	if want := (ledger.SyncProgress{Values: 3, TotalValues: 3, Bytes: long + 7, TotalBytes: long + 7}); done != want {
+	if want := (cloudsync.Progress{Values: 3, TotalValues: 3, Bytes: long + 7, TotalBytes: long + 7}); done != want {
 		t.Errorf("up %+v, want %+v", done, want)
 	}
 	for _, s := range up {

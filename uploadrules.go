@@ -23,20 +23,12 @@ type UploadRule struct {
 	DedupOff bool
 }
 
-// UploadOptions say how the keys of pages go to a cloud. The zero value lets everything be
-// compressed, and nothing go up twice.
-type UploadOptions struct {
-	// Rules returns the rules of a page. It is asked whenever a page begins to sync, and must
-	// return soon. What is in the bucket already stays as it is. Each device goes by its own rules.
-	Rules func(ledger string, page PageID) []UploadRule
-}
-
-// rules returns what Options.Upload says of a page.
-func (o *UploadOptions) rules(k pageKey) (all []cloudlink.Rule) {
-	if o.Rules == nil {
+// uploadRules returns what Options.Upload says of a page.
+func (o *Options) uploadRules(k pageKey) (all []cloudlink.Rule) {
+	if o.Upload == nil {
 		return nil
 	}
-	for _, u := range o.Rules(k.Ledger, k.ID) {
+	for _, u := range o.Upload(k.Ledger, k.ID) {
 		all = append(all, cloudlink.Rule{Page: k, Prefix: bytes.Clone(u.Prefix), CompressionOff: u.CompressionOff, DedupOff: u.DedupOff})
 	}
 	return all

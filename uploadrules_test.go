@@ -66,7 +66,7 @@ func TestUncompressedKeys(t *testing.T) {
 func TestValuesGoUpWhole(t *testing.T) {
 	w := newCloudWorld(t)
 	o := w.options()
-	o.Upload.Rules = func(string, ledger.PageID) []ledger.UploadRule {
+	o.Upload = func(string, ledger.PageID) []ledger.UploadRule {
 		return []ledger.UploadRule{{Prefix: []byte("secret/"), DedupOff: true}}
 	}
 	a, b := w.device(o), w.device(w.options())

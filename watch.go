@@ -52,8 +52,8 @@ func (o *WatchOptions) withDefaults() WatchOptions {
 	return c
 }
 
-// Validate reports options that cannot be right. Errors: ErrInvalid.
-func (o *WatchOptions) Validate() error {
+// validate reports options that cannot be right. Errors: ErrInvalid.
+func (o *WatchOptions) validate() error {
 	switch {
 	case o == nil:
 	case o.PageEntries < 0:
@@ -62,35 +62,6 @@ func (o *WatchOptions) Validate() error {
 		return fmt.Errorf("check watch options: PageBytes is %d, want 0 or more: %w", o.PageBytes, ErrInvalid)
 	}
 	return nil
-}
-
-// PartKind says which part of what is to be told a Notification is.
-type PartKind uint8
-
-// The kinds of parts.
-const (
-	// Whole is a notification in one part.
-	Whole PartKind = iota
-	// First, Middle and Last are parts of a long one. There may be any number of Middle ones, or
-	// none.
-	First
-	Middle
-	Last
-)
-
-// String returns the word for k, such as "whole".
-func (k PartKind) String() string {
-	switch k {
-	case Whole:
-		return "whole"
-	case First:
-		return "first"
-	case Middle:
-		return "middle"
-	case Last:
-		return "last"
-	}
-	return fmt.Sprintf("part %d", uint8(k))
 }
 
 // Notification tells what differs between two commits of a page. It belongs to the caller; the
@@ -104,15 +75,17 @@ type Notification struct {
 	// Changes are the keys that differ, at least one, in ascending order. Parts go on where the
 	// part before ended.
 	Changes []Change
-	Part    PartKind
+	// First and Last say that this part is the first, and the last, of what is told. A notification
+	// in one part is both.
+	First, Last bool
 }
 
 // Resume returns the commit from which a new Watch continues behind this notification: Commit, when
-// it has been told wholly. After a First or Middle part it is Base: the new watch begins with the
-// changes behind Base again, up to what is then the newest commit, so that parts whose last one has
-// not come must be forgotten.
+// it has been told wholly. After a part that is not the last it is Base: the new watch begins with
+// the changes behind Base again, up to what is then the newest commit, so that parts whose last one
+// has not come must be forgotten.
 func (n *Notification) Resume() CommitID {
-	if n.Part == Whole || n.Part == Last {
+	if n.Last {
 		return n.Commit.ID
 	}
 	return n.Base
@@ -134,21 +107,12 @@ func (n *Notification) Resume() CommitID {
 // not here, or no more), ErrClosed (the page was closed), ErrInvalid, ErrCorrupt, those of ctx,
 // which governs the whole loop, and those of the disk.
 func (p *Page) Watch(ctx context.Context, o *WatchOptions) iter.Seq2[Notification, error] {
-	if err := o.Validate(); err != nil {
+	if err := o.validate(); err != nil {
 		return func(yield func(Notification, error) bool) { yield(Notification{}, fmt.Errorf("watch: %w", err)) }
 	}
 	return each(session.Watch(ctx, p.in, session.WatchOptions(o.withDefaults()), p.newChange), newNotification)
 }
 
 func newNotification(p session.Part[Change]) Notification {
-	n := Notification{Commit: newCommit(p.Commit), Base: p.Base.ID, Changes: p.Changes, Part: Middle}
-	switch {
-	case p.First && p.Last:
-		n.Part = Whole
-	case p.First:
-		n.Part = First
-	case p.Last:
-		n.Part = Last
-	}
-	return n
+	return Notification{Commit: newCommit(p.Commit), Base: p.Base.ID, Changes: p.Changes, First: p.First, Last: p.Last}
 }

@@ -79,8 +79,8 @@ func TestWatchYieldsTheErrorOfADiff(t *testing.T) {
 				continue
 			}
 			if parts++; parts == 20 {
-				if n.Part != Last {
-					t.Fatalf("part %s, want the last", n.Part)
+				if n.First || !n.Last {
+					t.Fatalf("part %+v, want the last", n)
 				}
 				break
 			}

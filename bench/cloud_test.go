@@ -167,7 +167,7 @@ type device struct {
 func (c *cloud) options(t *tally, inMemory bool) ledger.Options {
 	open := func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return t, nil }
 	return ledger.Options{InMemory: inMemory, CacheBytes: warmCache,
-		Buckets: map[string]ledger.BucketOpener{"mem": open}, Sync: ledger.SyncOptions{Manual: true}}
+		Buckets: map[string]bucket.Opener{"mem": open}, Sync: ledger.SyncOptions{Manual: true}}
 }
 
 func (c *cloud) name() *ledger.Cloud {

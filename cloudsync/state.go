@@ -31,6 +31,9 @@ func (a Activity) String() string {
 	return [...]string{"idle", "pending", "in progress", "failing", "needs the user"}[a]
 }
 
+// Progress says how much one direction has done since it was last at rest.
+type Progress = progress.State
+
 // PageState is the state of one page.
 type PageState struct {
 	// Ledger, Name and Page say which page.
@@ -41,7 +44,7 @@ type PageState struct {
 	Upload, Download       Activity
 	UploadErr, DownloadErr error
 	// Up and Down say how far the directions are, or were when they last rested.
-	Up, Down progress.State
+	Up, Down Progress
 	// Unsynced is the number of commits that are not in the bucket.
 	Unsynced int
 	// OldestUnsynced is the timestamp of the oldest of them, zero: none. Beyond the first thousand

@@ -277,7 +277,7 @@ func (c *Collection[T]) Live(ctx context.Context, q Query) iter.Seq2[[]Record[T]
 				if !ok {
 					return
 				}
-				if n.Part == ledger.Whole || n.Part == ledger.Last {
+				if n.Last {
 					break
 				}
 			}

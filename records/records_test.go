@@ -332,7 +332,7 @@ func devices(t *testing.T, n int) []*device {
 	key := filepath.Join(t.TempDir(), "key")
 	must(t, keys.CreateFile(key, nil))
 	shared := mem.New(mem.Options{})
-	buckets := map[string]ledger.BucketOpener{"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return shared, nil }}
+	buckets := map[string]bucket.Opener{"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return shared, nil }}
 	var all []*device
 	for i := range n {
 		r := ledgertest.OpenWith(t, ledger.Options{InMemory: true, Device: fmt.Sprint("device ", i), Merge: ledger.MergeOptions{Manual: true},

@@ -65,7 +65,7 @@ func newDevices(t tb, key string, n int, first func(*device)) []*device {
 	for i := range n {
 		r, err := ledger.Open(t.Context(), "", &ledger.Options{
 			InMemory: true, Merge: ledger.MergeOptions{Manual: true},
-			Buckets: map[string]ledger.BucketOpener{"mem": open}, Sync: ledger.SyncOptions{Manual: true},
+			Buckets: map[string]bucket.Opener{"mem": open}, Sync: ledger.SyncOptions{Manual: true},
 		})
 		need(t, err)
 		_, err = r.SetCloud(t.Context(), &ledger.Cloud{URL: "mem:x", KeyFile: key})

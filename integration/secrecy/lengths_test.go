@@ -150,7 +150,7 @@ func textOf(seed uint64, n int) []byte {
 // he can.
 func TestWithoutCompressionLengthsAreThoseOfPlaintexts(t *testing.T) {
 	w := newWorld(t, "key", 3)
-	w.upload.Rules = func(string, ledger.PageID) []ledger.UploadRule {
+	w.upload = func(string, ledger.PageID) []ledger.UploadRule {
 		return []ledger.UploadRule{{Prefix: []byte("secret/"), CompressionOff: true}}
 	}
 	r := w.repository()

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is two devices with secrets in everything that they are given.
 type world struct {
-	upload   ledger.UploadOptions
+	upload   func(string, ledger.PageID) []ledger.UploadRule
 	priority ledger.Priority // of what store stores
 	t        testing.TB
 	way      string // how the bucket is sealed: key, passphrase, plaintext
@@ -69,7 +69,7 @@ func (o *transcript) say(values ...any) {
 	}
 }
 
-// Observe implements ledger.Observer.
+// Observe is for ledger.Options.
 func (o *transcript) Observe(e ledger.Event) { fmt.Fprintf(o, "%+v\n", e) }
 
 func newWorld(t testing.TB, way string, seed uint64) *world {
@@ -136,7 +136,7 @@ func named(cs []canary, what string) canary {
 
 func (w *world) options() *ledger.Options {
 	return &ledger.Options{
-		Device: w.name("device"), Logger: slog.New(slog.NewTextHandler(&w.out, &slog.HandlerOptions{Level: slog.LevelDebug - 4, AddSource: true})), Observer: &w.out,
+		Device: w.name("device"), Logger: slog.New(slog.NewTextHandler(&w.out, &slog.HandlerOptions{Level: slog.LevelDebug - 4, AddSource: true})), Observe: w.out.Observe,
 		Merge: ledger.MergeOptions{Manual: true}, JournalBytes: 64 << 10, Upload: w.upload,
 		Sync: ledger.SyncOptions{Manual: true, Merge: true, Passphrase: w.cloud.Passphrase},
 	}

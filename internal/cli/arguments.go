@@ -7,23 +7,24 @@ import (
 	"strings"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
 // Arguments that can never be right end with ExitUsage. The library says which they are: a verb has
-// what it was given verified by ledger.ValidateKey and its like before it opens anything, and wrong
+// what it was given verified by admin.ValidateKey and its like before it opens anything, and wrong
 // makes a usage error of what they say. No error of work that was begun becomes one: the library
 // reports ErrInvalid also for what is no argument.
 
 // flagRules verify the values of flags that mean the same for all verbs, by name. An empty value
 // means that there is none.
 var flagRules = map[string]func(string) error{
-	"message": ledger.ValidateMessage,
-	"at":      ledger.ValidateRevision,
-	"from":    ledger.ValidateRevision,
-	"parent":  ledger.ValidateRevision,
-	"to":      ledger.ValidateRevision,
+	"message": admin.ValidateMessage,
+	"at":      admin.ValidateRevision,
+	"from":    admin.ValidateRevision,
+	"parent":  admin.ValidateRevision,
+	"to":      admin.ValidateRevision,
 	"device":  func(name string) error { return (&ledger.Options{Device: name}).Validate() },
 }
 

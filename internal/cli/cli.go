@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/internal/clock"
 	"github.com/spf13/cobra"
 )
@@ -36,7 +37,7 @@ type Process struct {
 	// LookupEnv reads the environment, as os.LookupEnv does.
 	LookupEnv func(string) (string, bool)
 	// Buckets are the openers by scheme that the program links; that of dir is built in.
-	Buckets map[string]ledger.BucketOpener
+	Buckets map[string]bucket.Opener
 	// Clock tells the time; nil means the machine's.
 	Clock clock.Clock
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
+	"github.com/ledgerd/ledger/cloudsync"
 )
 
 // Prices in US dollars of Google Cloud Storage, standard class, one region, for the estimate of
@@ -115,7 +116,7 @@ type syncProgressJSON struct {
 	TotalBytes  int64 `json:"totalBytes"`
 }
 
-func newSyncProgressJSON(a ledger.SyncActivity, p ledger.SyncProgress) *syncProgressJSON {
+func newSyncProgressJSON(a cloudsync.Activity, p cloudsync.Progress) *syncProgressJSON {
 	if a != ledger.SyncInProgress {
 		return nil
 	}
@@ -140,7 +141,7 @@ func newSyncStateJSON(s ledger.SyncState) *syncStateJSON {
 }
 
 // syncProgress prints how far one direction is, if it is under way.
-func (a *app) syncProgress(where string, activity ledger.SyncActivity, p ledger.SyncProgress) {
+func (a *app) syncProgress(where string, activity cloudsync.Activity, p cloudsync.Progress) {
 	if activity == ledger.SyncInProgress {
 		a.printf("  %-9s %d of %s, %s of %s\n", where, p.Values, countText(int(p.TotalValues), "value"), sizeText(p.Bytes), sizeText(p.TotalBytes))
 	}

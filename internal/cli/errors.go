@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/filetree"
 	"github.com/spf13/cobra"
 )
@@ -173,10 +174,10 @@ func (a *app) hintOf(err error) string {
 		}
 		return "wait for it with --lock-timeout 30s"
 	}
-	if _, ok := errors.AsType[*ledger.BucketUnfitError](err); ok {
+	if _, ok := errors.AsType[*bucket.UnfitError](err); ok {
 		return "name a bucket of another store; " + a.command("cloud", "probe", "URL") + " proves one without setting it"
 	}
-	if _, ok := errors.AsType[*ledger.BucketError](err); ok {
+	if _, ok := errors.AsType[*bucket.Error](err); ok {
 		switch {
 		case errors.Is(err, ledger.ErrNoSpace):
 			return "make room in the bucket, or have its quota raised; nothing is lost, and sync goes on then"

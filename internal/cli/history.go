@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/filetree"
 	"github.com/spf13/cobra"
 )
@@ -207,8 +208,8 @@ more hexadecimal digits, which may be the id of a commit.`,
 		switch {
 		case removing && len(args) > 1:
 			return usagef(cmd, "-d takes the name by itself")
-		case len(args) > 1 && ledger.ValidateTag(args[1]) != nil:
-			return wrong(cmd, ledger.ValidateTag(args[1]))
+		case len(args) > 1 && admin.ValidateTag(args[1]) != nil:
+			return wrong(cmd, admin.ValidateTag(args[1]))
 		case removing:
 			return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error { return a.deleteTag(ctx, page, remove, f.dry) })
 		case len(args) == 1:

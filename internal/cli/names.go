@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/spf13/cobra"
 )
@@ -32,7 +33,7 @@ func parsePageName(cmd *cobra.Command, text string) (pageName, error) {
 	if n.ledger == "" {
 		return n, usagef(cmd, "read page %q: the name of the ledger is empty, want LEDGER or LEDGER/PAGE", text)
 	}
-	if err := ledger.ValidateName(n.ledger); err != nil {
+	if err := admin.ValidateName(n.ledger); err != nil {
 		return n, wrong(cmd, err)
 	}
 	if !hasPage {
@@ -48,7 +49,7 @@ func parsePageName(cmd *cobra.Command, text string) (pageName, error) {
 	if n.page, err = unescape(second); err != nil {
 		return n, usagef(cmd, "read page %q: %w", text, err)
 	}
-	return n, wrong(cmd, ledger.ValidateName(n.page))
+	return n, wrong(cmd, admin.ValidateName(n.page))
 }
 
 // pageID returns the id of the page.
@@ -159,7 +160,7 @@ func (a *app) key(cmd *cobra.Command, text string) ([]byte, error) {
 			return nil, usagef(cmd, "read key %q as hexadecimal digits (--hex): %w", text, err)
 		}
 	}
-	return key, wrong(cmd, ledger.ValidateKey(key))
+	return key, wrong(cmd, admin.ValidateKey(key))
 }
 
 // keyText returns a key as it is printed: as it stands when it is printable, else quoted as in Go;

@@ -358,7 +358,7 @@ func (a *app) snapshot(ctx context.Context, page *ledger.Page, revision string, 
 // resolve finds the commit that a revision names.
 func (a *app) resolve(ctx context.Context, page *ledger.Page, revision string) (ledger.CommitID, error) {
 	hint := a.command("log", pageText(page)) + " lists the commits; " + a.process.Program + " help revisions tells how they are named"
-	if err := ledger.ValidateRevision(revision); err != nil {
+	if err := admin.ValidateRevision(revision); err != nil {
 		return ledger.CommitID{}, withHint(wrong(a.verb, err), "%s", hint)
 	}
 	id, err := page.Resolve(ctx, revision)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/spf13/cobra"
 )
 
@@ -90,12 +91,12 @@ func (p *progress) followSync(ctx context.Context, repo *ledger.Repository) (sto
 
 // syncTotal is how far the pages are that were synced since it was made, also those that are closed
 // again.
-type syncTotal map[ledger.PageRef][2]ledger.SyncProgress
+type syncTotal map[ledger.PageRef][2]cloudsync.Progress
 
 // add takes note of the present states, and returns the sum of both directions of all pages.
 func (t syncTotal) add(states []ledger.SyncState) (c counters) {
 	for _, s := range states {
-		t[ledger.PageRef{Ledger: s.Ledger, ID: s.Page}] = [2]ledger.SyncProgress{s.Up, s.Down}
+		t[ledger.PageRef{Ledger: s.Ledger, ID: s.Page}] = [2]cloudsync.Progress{s.Up, s.Down}
 		if s.Upload == ledger.SyncInProgress || s.Download == ledger.SyncInProgress {
 			c.what = nameOf(s.Ledger, s.Name, s.Page)
 		}

@@ -31,7 +31,7 @@ func TestUnfitBucketIsNoDamage(t *testing.T) {
 			code := cli.Main(t.Context(), cli.Process{
 				Args:  []string{"--dir", repo, "cloud", "set", "liar:x", "--plaintext"},
 				Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, LookupEnv: func(string) (string, bool) { return "", false },
-				Buckets: map[string]ledger.BucketOpener{
+				Buckets: map[string]bucket.Opener{
 					"liar": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return b, nil },
 				},
 			})
@@ -61,7 +61,7 @@ func TestTroubleOfABucketIsNotOfThisDisk(t *testing.T) {
 		code := cli.Main(t.Context(), cli.Process{
 			Args:  []string{"--dir", repo, "cloud", "set", "full:x", "--plaintext"},
 			Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, LookupEnv: func(string) (string, bool) { return "", false },
-			Buckets: map[string]ledger.BucketOpener{
+			Buckets: map[string]bucket.Opener{
 				"full": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return b, nil },
 			},
 		})

@@ -415,23 +415,23 @@ func (w *watcher) tellJSON(ctx context.Context, page *ledger.Page) (whole bool, 
 	if len(j.Changes) == 0 {
 		return true, nil
 	}
-	j.Part = partOf(w.told == 0, whole).String()
+	j.Part = partOf(w.told == 0, whole)
 	w.told += len(j.Changes)
 	line, err := marshal(j)
 	w.pending.Write(append(line, '\n'))
 	return whole, err
 }
 
-func partOf(first, last bool) ledger.PartKind {
+func partOf(first, last bool) string {
 	switch {
 	case first && last:
-		return ledger.Whole
+		return "whole"
 	case first:
-		return ledger.First
+		return "first"
 	case last:
-		return ledger.Last
+		return "last"
 	}
-	return ledger.Middle
+	return "middle"
 }
 
 func newWatchedJSON(ctx context.Context, c ledger.Change) (watchedJSON, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/spf13/cobra"
 )
 
@@ -31,7 +32,7 @@ func (f *writeFlags) addAll(a *app, cmd *cobra.Command) {
 // write makes a commit of what fn changes, on the newest head or on the parent that the flags name.
 func (a *app) write(ctx context.Context, page *ledger.Page, f writeFlags, fn func(*ledger.Tx) error) (before, after ledger.CommitID, err error) {
 	defer func() {
-		if _, ok := errors.AsType[*ledger.BucketError](err); !ok && errors.Is(err, ledger.ErrNoSpace) {
+		if _, ok := errors.AsType[*bucket.Error](err); !ok && errors.Is(err, ledger.ErrNoSpace) {
 			err = withHint(err, "make room on the disk; nothing that was committed is lost. What is left of a write of more than 400 MB goes with %s and then %s",
 				a.command("gc"), a.command("compact"))
 		}

@@ -67,3 +67,15 @@ func ValidateRevision(revision string) error {
 	_, _, err := parseRevision(revision)
 	return err
 }
+
+// ValidateName verifies the name of what, a ledger or page, which has 1 to 1024 bytes. Errors:
+// ErrInvalid, ErrTooLarge.
+func ValidateName(what, name string) error {
+	if name == "" {
+		return fmt.Errorf("the name of a %s is empty: %w", what, base.ErrInvalid)
+	}
+	if len(name) > limits.MaxLedgerNameBytes {
+		return fmt.Errorf("the name of a %s has %d bytes, at most %d are allowed: %w", what, len(name), limits.MaxLedgerNameBytes, base.ErrTooLarge)
+	}
+	return nil
+}

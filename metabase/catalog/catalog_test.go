@@ -57,7 +57,7 @@ func newDevices(t *testing.T, n int, key string) []device {
 		r, err := ledger.Open(t.Context(), "", &ledger.Options{
 			InMemory: true, Device: fmt.Sprint("device ", i),
 			Merge:   ledger.MergeOptions{Manual: true, Rules: func(string, ledger.PageID) *ledger.MergeRules { return rules }},
-			Buckets: map[string]ledger.BucketOpener{"mem": open}, Sync: ledger.SyncOptions{Manual: true},
+			Buckets: map[string]bucket.Opener{"mem": open}, Sync: ledger.SyncOptions{Manual: true},
 		})
 		must(t, err)
 		_, err = r.SetCloud(t.Context(), &ledger.Cloud{URL: "mem:x", KeyFile: key})

@@ -66,7 +66,7 @@ func devices(t tb, key string, n int, documents ...string) []*device {
 	var all []*device
 	for i := range n {
 		o := &ledger.Options{InMemory: true, Merge: ledger.MergeOptions{Manual: true}}
-		o.Buckets, o.Sync = map[string]ledger.BucketOpener{"mem": open}, ledger.SyncOptions{Manual: true}
+		o.Buckets, o.Sync = map[string]bucket.Opener{"mem": open}, ledger.SyncOptions{Manual: true}
 		r, err := ledger.Open(t.Context(), "", o)
 		must(t, err)
 		_, err = r.SetCloud(t.Context(), &ledger.Cloud{URL: "mem:x", KeyFile: key})

@@ -1,26 +1,10 @@
-package ledger
+package admin
 
-import (
-	"fmt"
-
-	"github.com/ledgerd/ledger/internal/limits"
-	"github.com/ledgerd/ledger/internal/session"
-)
+import "github.com/ledgerd/ledger/internal/session"
 
 // ValidateName verifies the name of a ledger or a page, which has 1 to 1024 bytes. Errors:
 // ErrInvalid, ErrTooLarge.
-func ValidateName(name string) error { return checkName("ledger or page", name) }
-
-// checkName verifies the name of a ledger or page.
-func checkName(what, name string) error {
-	if name == "" {
-		return fmt.Errorf("the name of a %s is empty: %w", what, ErrInvalid)
-	}
-	if len(name) > limits.MaxLedgerNameBytes {
-		return fmt.Errorf("the name of a %s has %d bytes, at most %d are allowed: %w", what, len(name), limits.MaxLedgerNameBytes, ErrTooLarge)
-	}
-	return nil
-}
+func ValidateName(name string) error { return session.ValidateName("ledger or page", name) }
 
 // ValidateKey verifies a key of a page, which has up to 4096 bytes. Errors: ErrTooLarge.
 func ValidateKey(key []byte) error { return session.ValidateKey(key) }
