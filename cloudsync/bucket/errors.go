@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"strconv"
 	"strings"
 	"syscall"
@@ -257,7 +256,11 @@ func NewError(ctx context.Context, op Op, name string, sent bool, err error) err
 }
 
 func causeClass(err error) Class {
-	_, isNet := errors.AsType[net.Error](err)
+	_, isNet := errors.AsType[interface { // net.Error, without the package
+		error
+		Timeout() bool
+		Temporary() bool
+	}](err)
 	switch {
 	case errors.Is(err, base.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return ClassNotFound
