@@ -72,7 +72,7 @@ type version[T any] struct {
 }
 
 func (s *strategy[T]) version(ctx context.Context, r reader, id string) (v version[T], err error) {
-	v.row, err = r.Get(ctx, s.c.recordRow(id))
+	v.row, err = r.Get(ctx, s.c.PageKey(id))
 	if errors.Is(err, ledger.ErrNotFound) {
 		return v, nil
 	}
@@ -95,33 +95,44 @@ func (s *strategy[T]) record(ctx context.Context, m *rules.Merge, g *rules.Group
 			return err
 		}
 	}
-	row, value, err := s.merged(ctx, m, g, id, of[0], of[1], of[2])
+	result, lost, err := s.merged(ctx, g, id, of[0], of[1], of[2])
 	if err != nil {
 		return err
 	}
-	key := s.c.recordRow(id)
-	if row == nil {
+	key := s.c.PageKey(id)
+	if result.row == nil {
 		err = m.Result.Delete(ctx, key)
 	} else {
-		err = m.Result.Put(ctx, key, row)
+		err = m.Result.Put(ctx, key, result.row)
+	}
+	if err == nil && lost {
+		side := rules.SideBase // what neither side had
+		switch {
+		case equal(result.row, of[1].row):
+			side = rules.SideLeft
+		case equal(result.row, of[2].row):
+			side = rules.SideRight
+		}
+		err = m.Report(ctx, key, Rule, side)
 	}
 	if err != nil {
 		return err
 	}
-	return s.index(ctx, m, g, id, value)
+	return s.index(ctx, m, g, id, result.value)
 }
 
-// merged returns what a record becomes, nil for nothing.
-func (s *strategy[T]) merged(ctx context.Context, m *rules.Merge, g *rules.Group, id string, base, left, right version[T]) ([]byte, *T, error) {
+// merged returns what a record becomes, without a row for nothing, and whether something of one
+// side is lost.
+func (s *strategy[T]) merged(ctx context.Context, g *rules.Group, id string, base, left, right version[T]) (result version[T], lost bool, err error) {
 	switch {
 	case equal(left.row, right.row) && equal(left.row, base.row), equal(base.row, right.row):
-		return left.row, left.value, nil
+		return left, false, nil
 	case equal(base.row, left.row):
-		return right.row, right.value, nil
+		return right, false, nil
 	}
 	side, err := g.Newest(ctx)
 	if err != nil {
-		return nil, nil, err
+		return result, false, err
 	}
 	winner := right
 	if side == rules.SideLeft {
@@ -129,13 +140,10 @@ func (s *strategy[T]) merged(ctx context.Context, m *rules.Merge, g *rules.Group
 	}
 	known, err := s.baseKnown(ctx, g, id)
 	if err != nil {
-		return nil, nil, err
+		return result, false, err
 	}
 	if left.value == nil || right.value == nil || base.row != nil && base.value == nil {
-		if !equal(left.row, right.row) {
-			err = m.Report(ctx, s.c.recordRow(id), Rule, side)
-		}
-		return winner.row, winner.value, err
+		return winner, !equal(left.row, right.row), nil
 	}
 	var from reflect.Value
 	switch {
@@ -145,19 +153,16 @@ func (s *strategy[T]) merged(ctx context.Context, m *rules.Merge, g *rules.Group
 		from = reflect.ValueOf(new(T)).Elem()
 	}
 	v, lost := mergeOne(s.c.fields.merge, from, reflect.ValueOf(left.value).Elem(), reflect.ValueOf(right.value).Elem(), side == rules.SideLeft)
-	value := new(T)
-	reflect.ValueOf(value).Elem().Set(v)
-	row, err := s.c.encode(value)
-	if err == nil && lost {
-		err = m.Report(ctx, s.c.recordRow(id), Rule, side)
-	}
-	return row, value, err
+	result.value = new(T)
+	reflect.ValueOf(result.value).Elem().Set(v)
+	result.row, err = s.c.encode(result.value)
+	return result, lost, err
 }
 
 // baseKnown reports whether the common ancestors agree about a record, if it is only that there is
 // none.
 func (s *strategy[T]) baseKnown(ctx context.Context, g *rules.Group, id string) (bool, error) {
-	row := s.c.recordRow(id)
+	row := s.c.PageKey(id)
 	for c, err := range g.Changes(ctx) {
 		if err != nil {
 			return false, err

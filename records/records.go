@@ -160,7 +160,16 @@ func (c *Collection[T]) row(kind byte, rest ...[]byte) []byte {
 	return append(append(bytes.Clone(c.prefix), kind), bytes.Join(rest, nil)...)
 }
 
-func (c *Collection[T]) recordRow(id string) []byte { return c.row(rowRecord, []byte(id)) }
+// PageKey returns the key under which the page has the record of an id: what Page.Why,
+// Page.Conflicts and Watch tell of the page's keys, they tell of the record with it. The key is the
+// caller's.
+func (c *Collection[T]) PageKey(id string) []byte { return c.row(rowRecord, []byte(id)) }
+
+// IDOf returns the id of the record that a key of the page has, and false for other keys.
+func (c *Collection[T]) IDOf(key []byte) (id string, ok bool) {
+	b, ok := bytes.CutPrefix(key, c.row(rowRecord))
+	return string(b), ok && checkID(string(b)) == nil
+}
 
 // indexRow returns what the rows of an index begin with that have a key.
 func (c *Collection[T]) indexRow(index string, key []byte) []byte {
@@ -232,7 +241,7 @@ func (c *Collection[T]) get(ctx context.Context, r reader, id string) (*T, error
 	if err := checkID(id); err != nil {
 		return nil, c.explain("get", id, err)
 	}
-	row, err := r.Get(ctx, c.recordRow(id))
+	row, err := r.Get(ctx, c.PageKey(id))
 	if err != nil {
 		return nil, c.explain("get", id, err)
 	}
@@ -341,7 +350,7 @@ func (t *Tx[T]) put(ctx context.Context, id string, v *T) error {
 	if err := t.c.moveKeys(ctx, t.tx, id, old, keys); err != nil {
 		return err
 	}
-	return t.tx.Put(ctx, t.c.recordRow(id), row)
+	return t.tx.Put(ctx, t.c.PageKey(id), row)
 }
 
 // keysNow returns the index rows that the record has, without its id.
@@ -417,7 +426,7 @@ func (t *Tx[T]) Delete(ctx context.Context, id string) error {
 		err = t.c.moveKeys(ctx, t.tx, id, old, nil)
 	}
 	if err == nil {
-		err = t.tx.Delete(ctx, t.c.recordRow(id))
+		err = t.tx.Delete(ctx, t.c.PageKey(id))
 	}
 	if err != nil {
 		return t.c.explain("delete", id, err)

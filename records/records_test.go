@@ -528,6 +528,44 @@ func TestFieldsMerge(t *testing.T) {
 	}
 }
 
+// TestWhatAMergeTells: a record that got something of both sides is neither's, which Conflicts says
+// as Why does. Its id follows from the key.
+func TestWhatAMergeTells(t *testing.T) {
+	ctx := t.Context()
+	all := devices(t, 2)
+	a, b := all[0], all[1]
+	must(t, a.c.Put(ctx, "n", &note{Title: "t"}))
+	a.sync(t)
+	b.sync(t)
+	must(t, a.c.Put(ctx, "n", &note{Title: "from a", Views: 1}))
+	must(t, b.c.Put(ctx, "n", &note{Title: "from b", Views: 2}))
+	must(t, a.c.Put(ctx, "whole", &note{Title: "t"}))
+	for range 3 {
+		a.sync(t)
+		b.sync(t)
+	}
+	key, merge := b.c.PageKey("n"), ledger.CommitID{}
+	for s, err := range b.page.Why(ctx, ledger.CommitID{}, key) {
+		must(t, err)
+		merge = s.Commit.ID
+		if s.Outcome != "new" {
+			t.Errorf("the newest step is %q", s.Outcome)
+		}
+		break
+	}
+	told := 0
+	for d, err := range b.page.Conflicts(ctx, merge, key) {
+		must(t, err)
+		id, ok := b.c.IDOf(d.Key)
+		if told++; !ok || id != "n" || d.Outcome != "new" || d.Rule != records.Rule {
+			t.Errorf("%q %v: %+v", id, ok, d)
+		}
+	}
+	if id, ok := b.c.IDOf([]byte("elsewhere")); told != 1 || ok {
+		t.Errorf("%d conflicts; %q is a record", told, id)
+	}
+}
+
 // TestDuplicates: two devices give one unique key, both records stay, and are told until one is
 // changed.
 func TestDuplicates(t *testing.T) {

@@ -162,7 +162,7 @@ func (c *Collection[T]) MigrateAll(ctx context.Context) (n int, err error) {
 			if row, err = c.encode(v); err != nil {
 				return c.explain("migrate", id, err)
 			}
-			if err := tx.Put(ctx, c.recordRow(id), row); err != nil {
+			if err := tx.Put(ctx, c.PageKey(id), row); err != nil {
 				return c.explain("migrate", id, err)
 			}
 			n++
