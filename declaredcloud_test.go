@@ -120,3 +120,10 @@ func TestDeclaredPassphrase(t *testing.T) {
 	syncAll(t, r)
 	closeIt(t, r)
 }
+
+// TestDeclaredCloudWithoutOpener is told at once, and not by a sync that fails for ever.
+func TestDeclaredCloudWithoutOpener(t *testing.T) {
+	o := &ledger.Options{Cloud: &ledger.Cloud{URL: "gs://bucket/notes", Plaintext: true}}
+	_, err := ledger.Open(t.Context(), filepath.Join(t.TempDir(), "a"), o)
+	wantErr(t, err, ledger.ErrUnsupported)
+}

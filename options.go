@@ -69,7 +69,8 @@ type Options struct {
 	// bucket for nothing: the repository becomes a device of it in the background, or with the
 	// first Sync, as SetCloud says, and remembers it. Nil means the cloud that is remembered, if
 	// any. A cloud with another URL than the remembered one is refused with ErrConflict: SetCloud
-	// changes it. The passphrases are copied.
+	// changes it; one whose scheme Buckets has no opener for, with ErrUnsupported. The passphrases
+	// are copied.
 	Cloud *Cloud
 	// Sync says how a repository with a cloud syncs. The zero value syncs all pages in the
 	// background.

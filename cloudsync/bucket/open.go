@@ -37,18 +37,23 @@ func Scheme(url string) (string, error) {
 	return scheme, nil
 }
 
-// Open opens the bucket that url names. Errors: base.ErrInvalid, base.ErrUnsupported for a scheme
-// without opener, those of the opener.
-func (s Openers) Open(ctx context.Context, url string, o OpenOptions) (Bucket, error) {
+// Check reports whether a bucket that url names could be opened. Errors: base.ErrInvalid,
+// base.ErrUnsupported for a scheme without opener.
+func (s Openers) Check(url string) error {
 	scheme, err := Scheme(url)
-	if err != nil {
+	if err == nil && s[scheme] == nil {
+		err = fmt.Errorf("open bucket %s: %w: this program knows %s", url, base.ErrUnsupported, s.schemes())
+	}
+	return err
+}
+
+// Open opens the bucket that url names. Errors: those of Check and of the opener.
+func (s Openers) Open(ctx context.Context, url string, o OpenOptions) (Bucket, error) {
+	if err := s.Check(url); err != nil {
 		return nil, err
 	}
-	open := s[scheme]
-	if open == nil {
-		return nil, fmt.Errorf("open bucket %s: %w: this program knows %s", url, base.ErrUnsupported, s.schemes())
-	}
-	b, err := open(ctx, url, o)
+	scheme, _ := Scheme(url)
+	b, err := s[scheme](ctx, url, o)
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", url, err)
 	}

@@ -88,8 +88,11 @@ func New(o Options, pass secret.Bytes, want *Cloud) (*Link, error) {
 	if want == nil {
 		return l, nil
 	}
-	var err error
-	if l.wanted, err = want.file(); err != nil {
+	err := o.Openers.Check(want.URL)
+	if err == nil {
+		l.wanted, err = want.file()
+	}
+	if err != nil {
 		return nil, err
 	}
 	if pass := want.pass(); !pass.IsZero() {
