@@ -8,36 +8,20 @@ import (
 	"github.com/ledgerd/ledger/internal/cloudlink"
 )
 
-// FirstSync says what the first sync of a Clone has brought.
-type FirstSync struct {
-	// Pages are the pages that were tried, as Sync returns them.
-	Pages []PageSync
-	// Err is why not everything came, nil when everything did. It is an error of Sync.
-	Err error
-}
-
-// Clone makes a repository in dir of what a bucket has, and syncs it: all pages with their newest
-// content come here, values of priority Lazy when they are read. dir is absent, or holds what an
-// interrupted Clone from the same bucket has left; then Clone goes on there. With the wrong key, or
-// without a bucket, nothing is made.
-//
-// Clone returns either an error or a repository that is open and must be closed. A first sync that
-// failed, or was interrupted, is no error of Clone: FirstSync.Err tells of it, the repository has
-// what came until then, and the rest comes with the next Sync.
+// Clone makes a repository in dir that is a device of a bucket: everything that the bucket has
+// comes with the next Sync, or in the background, values of priority Lazy when they are read. dir
+// is absent, or holds what an interrupted Clone from the same bucket has left; then Clone goes on
+// there. With the wrong key, or without a bucket, nothing is made. The repository must be closed.
 //
 // Errors: ErrNotFound (the bucket is not one of Ledger's), ErrWrongKey, ErrCloudReplaced (it is not
 // the one of Cloud.BucketID), ErrConflict (dir holds another repository), those of Open and of
 // reading the bucket's keyring.
-func Clone(ctx context.Context, dir string, o *Options, c *Cloud) (*Repository, FirstSync, error) {
+func Clone(ctx context.Context, dir string, o *Options, c *Cloud) (*Repository, error) {
 	r, err := openClone(ctx, dir, o, c)
 	if err != nil {
-		return nil, FirstSync{}, fmt.Errorf("clone: %w", err)
+		return nil, fmt.Errorf("clone: %w", err)
 	}
-	var first FirstSync
-	if first.Pages, err = r.Sync(ctx); err != nil {
-		first.Err = fmt.Errorf("clone: %w", err)
-	}
-	return r, first, nil
+	return r, nil
 }
 
 // openClone opens the repository of a clone with its cloud set.

@@ -447,10 +447,11 @@ func TestReadOnlyAsksNobody(t *testing.T) {
 	o := w.options()
 	o.InMemory = false
 	dir := filepath.Join(t.TempDir(), "r")
-	r, first, err := ledger.Clone(t.Context(), dir, o, w.cloud())
+	r, err := ledger.Clone(t.Context(), dir, o, w.cloud())
 	must(t, err)
-	must(t, first.Err)
-	if pages := first.Pages; len(pages) != 1 || !pages[0].Created || pages[0].Name != "f" {
+	pages, err := r.Sync(t.Context())
+	must(t, err)
+	if len(pages) != 1 || !pages[0].Created || pages[0].Name != "f" {
 		t.Errorf("cloned %+v", pages)
 	}
 	closeIt(t, r)
@@ -474,15 +475,13 @@ func TestCloneReturnsOneOrTheOther(t *testing.T) {
 	o := w.options()
 	o.InMemory = false
 	dir := filepath.Join(t.TempDir(), "clone")
-	clone := func() (*ledger.Repository, ledger.FirstSync, error) {
-		return ledger.Clone(t.Context(), dir, o, w.cloud())
-	}
+	clone := func() (*ledger.Repository, error) { return ledger.Clone(t.Context(), dir, o, w.cloud()) }
 
 	w.offline(true)
-	r, first, err := clone()
+	r, err := clone()
 	wantErr(t, err, ledger.ErrNetwork)
-	if r != nil || first.Err != nil || first.Pages != nil {
-		t.Errorf("an error and %v, %+v", r, first)
+	if r != nil {
+		t.Errorf("an error and %v", r)
 	}
 	w.bucket.SetBefore(func(_ bucket.Op, name string) error { // the keyring can be read, and no page
 		if strings.HasPrefix(name, wire.KeysPrefix) {
@@ -490,14 +489,16 @@ func TestCloneReturnsOneOrTheOther(t *testing.T) {
 		}
 		return &bucket.Error{Class: bucket.ClassOther, Err: base.ErrNetwork}
 	})
-	r, first, err = clone()
+	r, err = clone()
 	must(t, err)
-	wantErr(t, first.Err, ledger.ErrNetwork)
+	_, err = r.Sync(t.Context())
+	wantErr(t, err, ledger.ErrNetwork)
 	closeIt(t, r)
 	w.offline(false)
-	r, first, err = clone() // it goes on
+	r, err = clone() // it goes on
 	must(t, err)
-	must(t, first.Err)
+	_, err = r.Sync(t.Context())
+	must(t, err)
 	wantContent(t, page(t, r, "l", "p"), map[string]string{"k": "v"})
 	closeIt(t, r)
 }

@@ -28,9 +28,10 @@ func TestStoreThatNeverAnswers(t *testing.T) {
 			return errors.Join(err, r.Close())
 		},
 		"clone": func(ctx context.Context, t *testing.T, o *ledger.Options) error {
-			r, first, err := ledger.Clone(ctx, filepath.Join(t.TempDir(), "clone"), o, w.cloud())
+			r, err := ledger.Clone(ctx, filepath.Join(t.TempDir(), "clone"), o, w.cloud())
 			if err == nil {
-				err = errors.Join(first.Err, r.Close())
+				_, err = r.Sync(ctx)
+				err = errors.Join(err, r.Close())
 			}
 			return err
 		},

@@ -95,9 +95,9 @@
 // The package is a facade: a method converts its arguments and hands the work to an engine below
 // internal/. A [Page] is a handle of package session; merging has the heads of a page come
 // together, cloudlink keeps pages and the cloud in step, reclaim gives space back, checkup verifies
-// and repairs, and presence says where each page is. Packages beside this one, such as admin, reach
-// the engines by package bridge. The package holds no format. It must not import cmd, cloudsync/gcs
-// or cloudsync/s3.
+// and repairs, and presence says where each page is. The packages admin, keys and rules reach the
+// engines by package bridge. The package holds no format. It must not import cmd, cloudsync/gcs or
+// cloudsync/s3.
 //
 // Repository.mu is not held during I/O. The cloud's turn is taken before a page's sync turn, and
 // both are held during I/O. A run of merges may wait for the page's write turn; whoever has that

@@ -34,10 +34,11 @@ func TestCloneOfAReadOnlyBucket(t *testing.T) {
 		return nil
 	}
 	w.bucket.SetBefore(refuse)
-	b, first, err := ledger.Clone(t.Context(), "", w.options(), w.cloud())
+	b, err := ledger.Clone(t.Context(), "", w.options(), w.cloud())
 	must(t, err)
 	defer closeIt(t, b)
-	must(t, first.Err)
+	_, err = b.Sync(t.Context())
+	must(t, err)
 	q := page(t, b, "l", "p")
 	defer closeIt(t, q)
 	if c := pageContent(t, q); c["k"] != "two" || c["long"] != long {

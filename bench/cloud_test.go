@@ -190,17 +190,18 @@ func (c *cloud) clone(b *testing.B) *device {
 	d := &device{b: b, t: &tally{Meter: bucket.NewMeter(c.bucket)}}
 	o := c.options(d.t, false)
 	o.CacheBytes = ledger.DefaultCacheBytes
-	repo, first, err := ledger.Clone(b.Context(), filepath.Join(tempDir(b), "clone"), &o, c.name())
+	repo, err := ledger.Clone(b.Context(), filepath.Join(tempDir(b), "clone"), &o, c.name())
 	must(b, err)
-	must(b, first.Err)
-	if len(first.Pages) != 1 {
-		b.Fatalf("%d pages were cloned", len(first.Pages))
+	pages, err := repo.Sync(b.Context())
+	must(b, err)
+	if len(pages) != 1 {
+		b.Fatalf("%d pages were cloned", len(pages))
 	}
 	l, err := repo.Ledger(benchLedger)
 	must(b, err)
 	page, err := l.Page(b.Context(), benchPage)
 	must(b, err)
-	d.repo, d.page, d.at = repo, page, first.Pages[0].State.Position
+	d.repo, d.page, d.at = repo, page, pages[0].State.Position
 	return d
 }
 

@@ -67,8 +67,11 @@ func (s *scene) cloud() *ledger.Cloud {
 // clone makes a new device of what o shows. With an error of its first sync the device is there
 // too.
 func (s *scene) clone(ctx context.Context, o *owner) (*ledger.Repository, error) {
-	r, first, err := ledger.Clone(ctx, "", options(o), s.cloud())
-	return r, errors.Join(err, first.Err)
+	r, err := ledger.Clone(ctx, "", options(o), s.cloud())
+	if err == nil {
+		_, err = r.Sync(ctx)
+	}
+	return r, err
 }
 
 // stage is a scene that is being made.

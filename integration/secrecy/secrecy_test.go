@@ -257,9 +257,10 @@ func (w *world) run() {
 	w.must(err)
 	w.out.say(info)
 	w.sync(a)
-	b, first, err := ledger.Clone(ctx, filepath.Join(w.dir, "b"), w.options(), &w.cloud)
+	b, err := ledger.Clone(ctx, filepath.Join(w.dir, "b"), w.options(), &w.cloud)
 	w.must(err)
-	w.must(first.Err)
+	first, err := b.Sync(ctx)
+	w.must(err)
 	w.out.say(first)
 	if w.way == "passphrase" {
 		w.put(a, 2) // what is in a bucket does not depend on where its key comes from
@@ -326,7 +327,7 @@ func (w *world) trouble(r *ledger.Repository) {
 		}
 		_, err := r.SetCloud(ctx, &o)
 		w.out.say(err)
-		c, _, err := ledger.Clone(ctx, filepath.Join(w.dir, "none"), w.options(), &o)
+		c, err := ledger.Clone(ctx, filepath.Join(w.dir, "none"), w.options(), &o)
 		w.out.say(err)
 		if c != nil {
 			w.must(c.Close())
@@ -347,9 +348,11 @@ func (w *world) trouble(r *ledger.Repository) {
 		w.must(os.WriteFile(path, bad, 0o600))
 		o := w.options()
 		o.InMemory = true
-		c, first, err := ledger.Clone(ctx, "", o, &w.cloud)
-		w.out.say(first, first.Err, err)
+		c, err := ledger.Clone(ctx, "", o, &w.cloud)
+		w.out.say(err)
 		if c != nil {
+			first, err := c.Sync(ctx)
+			w.out.say(first, err)
 			w.tell(c)
 			w.must(c.Close())
 		}

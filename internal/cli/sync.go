@@ -223,12 +223,14 @@ func (a *app) clone(ctx context.Context, c *ledger.Cloud, space spaceFlags) erro
 	space.options(&o)
 	a.complete(&o)
 	p := a.startProgress(ctx, "cloning", "pages")
-	repo, first, err := ledger.Clone(ctx, a.dir, &o, c)
-	p.finish()
+	repo, err := ledger.Clone(ctx, a.dir, &o, c)
 	if err != nil {
+		p.finish()
 		return a.cloneHint(err)
 	}
-	err = errors.Join(a.synced(repo, admin.SyncMetrics{}, first.Pages, first.Err), space.keep(ctx, repo))
+	pages, err := repo.Sync(ctx)
+	p.finish()
+	err = errors.Join(a.synced(repo, admin.SyncMetrics{}, pages, err), space.keep(ctx, repo))
 	return errors.Join(err, repo.Close())
 }
 
