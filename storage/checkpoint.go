@@ -119,7 +119,7 @@ func writeCheckpoint(tx index.Tx, upTo, journal uint64, add func(b *segment.Batc
 		return err
 	}
 	o := op{kind: recComplete, journal: journal, sync: &syncOp{checkpoint: checkpoint{upTo: upTo, first: first}}}
-	addRecord(b, &o, nil)
+	b.Add(o.kind, o.appendHeader(nil), nil)
 	_, err = add(b, []op{o})
 	return err
 }

@@ -156,7 +156,7 @@ func (s *Store) AddFetched(ctx context.Context, pieces []FetchedPiece) error {
 			ops := make([]op, len(wanted))
 			for i, p := range wanted {
 				ops[i] = op{kind: recPiece, digest: p.Digest}
-				addRecord(g.batch, &ops[i], p.Content)
+				g.header.add(g.batch, &ops[i], p.Content)
 			}
 			return ops
 		},

@@ -49,9 +49,9 @@ type Journal struct {
 	err   error         // of the last append; valid once wait is closed
 	used  bool          // a record in the log names the journal, or will
 	over  bool
-	// header has the memory in which the heads of records are made.
-	header []byte
-	out    *segment.Stream // released when the journal is over
+	out   *segment.Stream // released when the journal is over
+
+	header headerRoom
 
 	explained []op // of kind recExplain
 
@@ -98,7 +98,6 @@ func (j *Journal) filling() *journalPart {
 func (j *Journal) add(o op, content []byte) {
 	p := j.filling()
 	header := o.appendHeader(j.header[:0])
-	j.header = header
 	switch n := p.batch.Bytes(); {
 	case n == 0:
 		p.batch.Grow(smallBytes)
@@ -562,7 +561,7 @@ func (j *Journal) moveLocked(b *segment.Batch, more int) []op {
 	}
 	if j.used {
 		o := op{kind: recJournal, journal: j.id}
-		addRecord(b, &o, nil)
+		j.header.add(b, &o, nil)
 		ops = append(ops, o)
 	}
 	j.endLocked()

@@ -33,7 +33,7 @@ type locator interface {
 }
 
 // locate looks into the overlay, then into the index.
-func (s *Store) locate(d *object.Digest, dead bool) (l located, ok bool, err error) {
+func (s *Store) locate(d *object.Digest, dead bool) (located, bool, error) {
 	o, ok, touched := s.over.look(d)
 	if ok {
 		return o.located(), true, nil
@@ -47,6 +47,12 @@ func (s *Store) locate(d *object.Digest, dead bool) (l located, ok bool, err err
 			return o.located(), true, nil
 		}
 	}
+	return s.locateFolded(d, dead)
+}
+
+// locateFolded looks into the index alone. Only here the results are allocated, as a closure sets
+// them: a commit finds most nodes in the overlay.
+func (s *Store) locateFolded(d *object.Digest, dead bool) (l located, ok bool, err error) {
 	err = s.view(func(tx index.Tx) (err error) {
 		l, ok, err = locateIn(tx, d, dead)
 		return err

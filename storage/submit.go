@@ -35,6 +35,7 @@ const (
 // group is what goes to the log as one batch.
 type group struct {
 	batch    *segment.Batch
+	header   headerRoom
 	parts    [][]op
 	commits  []*commit.Commit
 	ahead    []*commit.Commit // that change no heads
@@ -99,7 +100,7 @@ func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*
 			fresh = slices.DeleteFunc(fresh, func(c *commit.Commit) bool { return s.unsettled[c.ID] != nil })
 			for _, c := range fresh {
 				o := op{kind: recCommit, commit: c}
-				addRecord(g.batch, &o, c.Encode())
+				g.header.add(g.batch, &o, c.Encode())
 				ops = append(ops, o)
 				g.commits = append(g.commits, c)
 				g.news = true
@@ -248,18 +249,19 @@ func (s *Store) groupLocked() *group {
 	return s.group
 }
 
-// headerRoom holds what precedes the content of a record, but for lists.
-const headerRoom = 2*object.DigestSize + 16
+// headerRoom is memory for what precedes the content of a record, but for lists. It belongs to a
+// journal or a group, since a one-key commit has some eight records.
+type headerRoom [2*object.DigestSize + 16]byte
 
-// addRecord adds o with its content to a batch.
-func addRecord(b *segment.Batch, o *op, content []byte) {
-	b.Add(o.kind, o.appendHeader(make([]byte, 0, headerRoom)), content)
+// add adds o with its content to a batch.
+func (r *headerRoom) add(b *segment.Batch, o *op, content []byte) {
+	b.Add(o.kind, o.appendHeader(r[:0]), content)
 }
 
 // add adds records that have no content to the batch, and to ops.
 func (g *group) add(ops, more []op) []op {
 	for i := range more {
-		addRecord(g.batch, &more[i], nil)
+		g.header.add(g.batch, &more[i], nil)
 	}
 	return append(ops, more...)
 }
@@ -506,7 +508,7 @@ func (s *Store) appendAloneOps(build func() []op) error {
 	}
 	g := newGroup()
 	for i := range ops {
-		addRecord(g.batch, &ops[i], nil)
+		g.header.add(g.batch, &ops[i], nil)
 	}
 	g.parts = [][]op{ops} // the very records that readers see, so that a failure can hide them
 	g.news = ops[0].kind == recForgotten

@@ -98,7 +98,7 @@ func (s *Store) addReceivedLocked(g *group, r ReceivedCommit) op {
 	case r.Treeless:
 		o.origin = originTreeless
 	}
-	addRecord(g.batch, &o, r.Commit.Encode())
+	g.header.add(g.batch, &o, r.Commit.Encode())
 	s.unsettled[r.Commit.ID] = g
 	if r.Ahead {
 		g.ahead = append(g.ahead, r.Commit)
