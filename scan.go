@@ -42,7 +42,7 @@ func (it *Iter) in() *session.Iter { return (*session.Iter)(it) }
 // Next moves to the next entry, at first to the first one. It returns false at the end and on an
 // error; see Err. Whether what the entries come from is still open, and ctx, are looked at between
 // nodes of the tree, not at each entry.
-func (it *Iter) Next(ctx context.Context) bool { return it.in().Next(ctx) }
+func (it *Iter) Next(ctx context.Context) bool { return (*session.Iter)(it).Next(ctx) }
 
 // Key returns the entry's key, borrowed until the next call of Next or Close.
 func (it *Iter) Key() []byte { return it.in().Key() }

@@ -34,7 +34,7 @@ type Iter struct {
 	reverse  bool
 	keysOnly bool
 	limit    int
-	n        int // entries given so far
+	n        int // entries given so far, and those of the run
 	moves    int // of src
 	entry    fb.Entry
 	started  bool
@@ -44,7 +44,8 @@ type Iter struct {
 	tree *btree.Cursor // nil when src is not a tree
 	node *fb.Node      // nil outside of a run
 	i    int           // the present entry of node
-	left int           // entries of the run behind it
+	stop int           // the last entry of the run
+	step int           // from one entry of the run to the next: 1, or -1 when reverse
 	done bool
 	err  error
 }
@@ -71,23 +72,23 @@ func (it *Iter) startRun() {
 		return
 	}
 	n, first, i, last := it.tree.Run()
+	left := last - i
 	if it.reverse {
 		if first < i && it.lo != nil {
 			k, _ := n.Search(it.lo)
 			first = max(first, k)
 		}
-		it.left = max(i-first, 0)
-	} else {
-		if last > i && it.hi != nil {
-			k, _ := n.Search(it.hi)
-			last = min(last, k-1)
-		}
-		it.left = max(last-i, 0)
+		left = i - first
+	} else if left > 0 && it.hi != nil {
+		k, _ := n.Search(it.hi)
+		left = min(last, k-1) - i
 	}
+	left = max(left, 0)
 	if it.limit > 0 {
-		it.left = min(it.left, it.limit-it.n)
+		left = min(left, it.limit-it.n)
 	}
-	it.node, it.i = n, i
+	it.n += left
+	it.node, it.i, it.stop = n, i, i+left*it.step
 }
 
 // endRun moves the cursor to where the run has come.
@@ -117,6 +118,10 @@ func (it *Iter) open(from Origin, src entryCursor, o ScanOptions, prefix []byte)
 	if o.Limit < 0 {
 		it.fail(fmt.Errorf("scan with a limit of %d entries: %w", o.Limit, base.ErrInvalid))
 		return
+	}
+	it.step = 1
+	if it.reverse {
+		it.step = -1
 	}
 	lo, hi := o.Start, o.End
 	for _, p := range [][]byte{o.Prefix, prefix} {
@@ -152,14 +157,8 @@ const checkEvery = 16
 // error; see Err. Whether what the entries come from is still open, and ctx, are looked at between
 // nodes of the tree, not at each entry.
 func (it *Iter) Next(ctx context.Context) bool {
-	if it.left > 0 {
-		it.left--
-		it.n++
-		if it.reverse {
-			it.i--
-		} else {
-			it.i++
-		}
+	if it.i != it.stop { // this is so little that callers inline it
+		it.i += it.step
 		return true
 	}
 	return it.nextRun(ctx)
@@ -230,7 +229,7 @@ func (it *Iter) fail(err error) bool {
 }
 
 func (it *Iter) end() {
-	it.done, it.entry, it.node, it.left = true, fb.Entry{}, nil, 0
+	it.done, it.entry, it.node, it.i, it.stop = true, fb.Entry{}, nil, 0, 0
 }
 
 // Key returns the entry's key, borrowed until the next call of Next or Close.
@@ -259,10 +258,8 @@ func (it *Iter) InlineValue() (value []byte, ok bool) {
 	if it.node == nil {
 		return it.entry.Value, it.entry.Inline
 	}
-	if !it.node.Inline(it.i) {
-		return nil, false
-	}
-	return it.node.Value(it.i), true
+	value = it.node.Value(it.i)
+	return value, value != nil
 }
 
 // Size returns the length of the entry's value in bytes.
