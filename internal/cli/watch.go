@@ -12,7 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// lookEvery is how often watch looks at the files of a page that no serve holds.
+// lookEvery is how often watch opens a page that no serve holds. A look takes less than a
+// millisecond.
 const lookEvery = 200 * time.Millisecond
 
 // fromNone is the --from of watch that means the empty page.
@@ -45,9 +46,9 @@ While a page has several heads, watch goes on from its last commit towards the h
 descend from it; what others have comes with the merge.
 
 Through serve a watch learns of each commit at once, and keeps its page open, so that the page is not
-evicted or deleted meanwhile. Without serve watch holds no lock while it waits or prints: it looks at
-the files of the page five times a second. A verb that writes in that moment waits for it, see
---lock-timeout; watch waits for writers as long as it takes.
+evicted or deleted meanwhile. Without serve watch opens the repository five times a second for a
+moment, and holds no lock while it waits or prints. A verb that writes in that moment waits for it,
+see --lock-timeout; watch waits for writers as long as it takes.
 
 With --json a change has the value itself when it is short, and an imported file is two
 changes, content and attributes. A long notification comes in parts ("first", "middle", "last"):
@@ -130,26 +131,22 @@ func (w *watcher) cutOff() error {
 	return withHint(fmt.Errorf("watch page %s: %w", w.name.text, errServeStops), "%s goes on", w.app.command(words...))
 }
 
-// watch looks at the page whenever its files have changed. Where this process serves the
-// repository, the library says when there is something new.
+// watch looks at the page from time to time. Where this process serves the repository, the library
+// says when there is something new.
 func (w *watcher) watch(ctx context.Context) error {
 	if repo := w.app.process.served; repo != nil {
 		return w.follow(ctx, repo)
 	}
-	files := pageFiles{dir: pageDir(w.app.dir, w.name)}
-	files.forget() // the first look is at what is there
 	for {
-		for look := files.changed(); look; {
-			files.note() // before the page is read: what comes later is a change again
-			more, err := w.look(ctx)
-			if errors.Is(err, ledger.ErrLocked) {
-				files.forget() // a writer is busy: look again
-				break
-			}
-			if err = errors.Join(err, w.print()); err != nil || w.enough() {
-				return err
-			}
-			look = more
+		more, err := w.look(ctx)
+		if errors.Is(err, ledger.ErrLocked) { // a writer is busy
+			more, err = false, nil
+		}
+		if err = errors.Join(err, w.print()); err != nil || w.enough() {
+			return err
+		}
+		if more {
+			continue
 		}
 		if err := pause(ctx, w.app.process.Clock, lookEvery); err != nil {
 			return err
