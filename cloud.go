@@ -88,6 +88,9 @@ type CloudInfo struct {
 	Device string
 	// Paused reports that background sync is paused for good; see Repository.PauseSync.
 	Paused bool
+	// Founded reports that the bucket had no keys when this process set the cloud, and has those
+	// that it made: it was empty, or its URL is not the one that was meant.
+	Founded bool
 	// ListErr says why the pages of other devices could not be looked for the last time in the
 	// background; nil when they could.
 	ListErr error

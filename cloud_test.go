@@ -364,6 +364,10 @@ func TestCloudIsRemembered(t *testing.T) {
 	put(t, page(t, r, "l", "p"), "k", "v")
 	before, err := r.SetCloud(t.Context(), w.cloud())
 	must(t, err)
+	if !before.Founded {
+		t.Error("the bucket was there before")
+	}
+	before.Founded = false // by the process that comes
 	syncAll(t, r)
 	closeIt(t, r)
 

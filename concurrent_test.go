@@ -122,7 +122,7 @@ func TestCloseCountsWhatWasLeftOpen(t *testing.T) {
 	must(t, tx.Put(t.Context(), []byte("k"), []byte("lost")))
 	it := s.Iter(ledger.ScanOptions{})
 	err = r.Close()
-	if err == nil || !strings.Contains(err.Error(), "1 transactions and 2 snapshots") {
+	if err == nil || !strings.Contains(err.Error(), "1 transaction and 2 snapshots were left open") {
 		t.Errorf("close: %v", err)
 	}
 	if again := r.Close(); again != err {

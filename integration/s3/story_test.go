@@ -57,7 +57,7 @@ func TestTwoDevices(t *testing.T) {
 	for _, device := range []string{"a", "b", "a"} {
 		run("--dir", device, "sync")
 	}
-	if a, b := run("--dir", "a", "log", "src", "--format", "id"), run("--dir", "b", "log", "src", "--format", "id"); a != b || a == "" {
+	if a, b := run("--dir", "a", "log", "src", "--ids"), run("--dir", "b", "log", "src", "--ids"); a != b || a == "" {
 		t.Errorf("the devices have the histories\n%s\nand\n%s", a, b)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
@@ -14,24 +15,47 @@ import (
 )
 
 func (a *app) statusCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "status",
+	var space, bars bool
+	cmd := &cobra.Command{
+		Use:     "status [LEDGER/PAGE | LEDGER/]",
 		GroupID: groupCare,
-		Short:   "Show the state of a repository",
+		Short:   "Show the state of a repository, and what takes space",
 		Long: `Show the state of the repository and of each page: its newest commit, heads (more than one
 when siblings wait to be merged), commits that no cloud has yet, what a crash left behind at
 the last open, and whether an index was rebuilt. With a cloud: how fresh each page is, what
 sync is doing or stumbled on, and what it asked of the bucket in all, with an estimate of what that
 costs. The bucket is not asked.
 
-The exit code is 20 when a page is damaged.`,
+The exit code is 20 when a page is damaged.
+
+With --space: what each page takes on this device, when it was closed last, and whether it could be
+evicted; and of the whole what the values, the trees of all versions, the commits, the index and the
+rest take. The rest is what was deleted, which compact gives back, and small records; other are
+files of transactions, and what was set aside of damage, which compact removes after a week.
+Garbage, which counts among the values and trees too, is what gc or the next round of serve will
+delete. --bars draws the pages as bars instead, the largest first.`,
 		Example: `  ledgerd status
-  ledgerd status --json`,
-		Args: cobra.NoArgs,
-		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.read(ctx, func(repo *ledger.Repository) error { return a.status(ctx, repo) })
-		}),
+  ledgerd status notes --json
+  ledgerd status --space
+  ledgerd status notes/ --bars`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completePages,
 	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		set, err := a.parsePageSet(cmd, args)
+		if err != nil {
+			return err
+		}
+		return a.read(ctx, func(repo *ledger.Repository) error {
+			if space || bars {
+				return a.usageOf(ctx, repo, &set, bars)
+			}
+			return a.status(ctx, repo, &set)
+		})
+	})
+	cmd.Flags().BoolVar(&space, "space", false, "show what takes space, page by page")
+	cmd.Flags().BoolVar(&bars, "bars", false, "draw what takes space as bars")
+	return cmd
 }
 
 // statusJSON is a repository as status --json prints it, before its pages.
@@ -92,16 +116,21 @@ func (a *app) garbage(g admin.GarbageState) {
 	}
 }
 
-func (a *app) status(ctx context.Context, repo *ledger.Repository) error {
+func (a *app) status(ctx context.Context, repo *ledger.Repository, set *pageSet) error {
 	s, err := admin.Status(ctx, repo)
 	if err != nil {
 		return fmt.Errorf("read status: %w", err)
 	}
-	if a.json {
+	s.Pages = slices.DeleteFunc(s.Pages, func(p admin.PageStatus) bool { return !set.has(p.PageRef) })
+	switch {
+	case !set.all && len(s.Pages) == 0:
+		return a.none(set)
+	case !set.all: // the repository was not asked for
+	case a.json:
 		if err := a.emit(statusJSON{a.dir, s.ID, s.FormatVersion, len(s.Pages), s.SizeBytes, s.Heads, s.Unsynced, newCloudStatusJSON(s.Cloud)}); err != nil {
 			return err
 		}
-	} else {
+	default:
 		a.printf("repository  %s\nid          %s\nformat      %d\nsize        %s in %s\nunsynced    %s\n",
 			quoted(a.dir), s.ID, s.FormatVersion, sizeText(s.SizeBytes), countText(len(s.Pages), "page"), countText(s.Unsynced, "commit"))
 		if err := a.cloudStatus(s.Cloud); err != nil {

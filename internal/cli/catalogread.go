@@ -189,7 +189,7 @@ would delete.`,
 			case f.garbage:
 				return a.lsGarbage(ctx, v)
 			}
-			return a.lsObjects(ctx, v)
+			return a.lsObjects(ctx, v, args[0])
 		})
 	})
 	cmd.Flags().BoolVar(&f.containers, "containers", false, "list containers")
@@ -199,10 +199,13 @@ would delete.`,
 	return f.common(a, cmd, false)
 }
 
-func (a *app) lsObjects(ctx context.Context, v *metabase.View) error {
+func (a *app) lsObjects(ctx context.Context, v *metabase.View, page string) error {
 	for cursor := ""; ; {
 		listed, next, err := v.ListWithCursor(ctx, metabase.MaxCount, cursor)
 		if errors.Is(err, metabase.ErrEndOfListing) {
+			if cursor == "" {
+				a.tell("page %s has no catalogue, or nothing in it; %s lists its keys", page, a.command("ls", page))
+			}
 			return nil
 		}
 		if err != nil {

@@ -98,7 +98,7 @@ func TestErrorsEndWithTheirCause(t *testing.T) {
 		"back up to " + full + ": the directory is not empty": {"backup", full},
 		"check a database: database is not initialized":       {"permazen", "check", "p"},
 		"page p has no key nothing":                           {"get", "p", "nothing"},
-		"ledger \"nope\" has no pages in this repository":     {"usage", "nope/"},
+		"ledger \"nope\" has no pages in this repository":     {"status", "--space", "nope/"},
 	} {
 		errs := fails(t, 1, append([]string{"--dir", repo}, args...)...)
 		if !strings.HasPrefix(errs, "ledgerd: "+want+"\n   try: ") {
@@ -108,7 +108,7 @@ func TestErrorsEndWithTheirCause(t *testing.T) {
 	if errs := fails(t, 1, "--dir", repo, "tag", "p", "v1"); !regexp.MustCompile(`^ledgerd: tag v1: commit [0-9a-f]{12} has this name\n   try: --move`).MatchString(errs) {
 		t.Errorf("said %q", errs)
 	}
-	if errs := fails(t, 2, "--dir", repo, "status", "x"); !strings.Contains(errs, "the number of arguments is wrong, want: ledgerd status\n") {
+	if errs := fails(t, 2, "--dir", repo, "init", "x"); !strings.Contains(errs, "the number of arguments is wrong, want: ledgerd init\n") {
 		t.Errorf("said %q", errs)
 	}
 }

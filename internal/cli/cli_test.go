@@ -126,7 +126,7 @@ func reading(t *testing.T, page string) [][]string {
 	return [][]string{
 		{"ls", page}, {"ls", page, "-l"}, {"ls", page, "--raw"}, {"ls", page, "--raw", "--reverse"}, {"ls", page, "--hex"},
 		{"inspect", page}, {"inspect", page, "key", hostile[0]}, {"inspect", page, "key", "link" + hostile[0]},
-		{"log", page}, {"log", page, "--oneline"}, {"log", page, "--graph", "--conflicts"}, {"log", page, "--conflicts"}, {"why", page, hostile[0]}, {"show", page}, {"show", page, "HEAD~1", "--stat"},
+		{"log", page}, {"log", page, "--oneline"}, {"log", page, "--graph", "--conflicts"}, {"log", page, "--conflicts"}, {"why", page, hostile[0]}, {"log", page, "--diff"}, {"log", page, "--at", "HEAD~1", "--stat"},
 		{"diff", page, "HEAD~3"}, {"diff", page, "HEAD~3", "--stat"}, {"tag", page}, {"ls"}, {"status"}, {"check"},
 		{"inspect", page}, {"inspect", page, "rows"}, {"inspect", page, "commits"}, {"inspect", page, "tree"},
 		{"inspect", page, "pieces"}, {"inspect", page, "pieces", hostile[8]}, {"inspect", page, "refs"},
@@ -145,7 +145,7 @@ func TestTextIsPrintable(t *testing.T) {
 	dir, page := hostilePage(t)
 	all := append(reading(t, page), watching(page)...)
 	for _, s := range hostile {
-		all = append(all, []string{"why", page, s}, []string{"why", page, "no" + s}, []string{"undo", page, s}, []string{"log", page, "--at", s}, []string{"log", page, "--format", s})
+		all = append(all, []string{"why", page, s}, []string{"why", page, "no" + s}, []string{"undo", page, s}, []string{"log", page, "--at", s}, []string{"export", page, s, "--format", s})
 		all = append(all, []string{"get", page, "no" + s}, []string{"get", page, s, "--at", s}, []string{"tag", page, s}, []string{"rm", page, "no" + s},
 			[]string{"ls", s}, []string{"put", page, s, "v"}, []string{"restore", page, s}, []string{"import", page, s}, []string{"ls", page, "--limit", s})
 	}
@@ -249,7 +249,7 @@ func TestFailingMakesNoCommit(t *testing.T) {
 // Every verb and topic has help with an example or a table, and no line is too long for a terminal.
 func TestHelpTeaches(t *testing.T) {
 	dir := t.TempDir()
-	for _, verb := range strings.Fields("init put get ls rm import export log show diff tag restore merge why undo watch usage gc compact evict delete inspect check status backup sync clone fetch serve completion") {
+	for _, verb := range strings.Fields("init put get ls rm import export log diff tag restore merge why undo watch gc compact evict delete inspect check status backup sync clone fetch serve completion") {
 		out := runs(t, dir, "", verb, "--help")
 		if !strings.Contains(out, "Examples:") || !strings.Contains(out, "Usage:") {
 			t.Errorf("help of %s has no examples:\n%s", verb, out)

@@ -158,6 +158,12 @@ even see the old names.`,
 			if err := a.printCloud(info); err != nil {
 				return err
 			}
+			if info.Founded {
+				a.cautionWeak(o.Passphrase)
+				a.tell("a new bucket: nothing was in it. When other devices share one already, its URL is another")
+			} else if info.BucketID != before.BucketID {
+				a.tell("joined bucket %s, which was there", info.BucketID)
+			}
 			a.tell("now: %s", a.command("sync"))
 			return nil
 		})

@@ -216,6 +216,7 @@ func (a *app) hintOf(err error) string {
 		{ledger.ErrNetwork, "connect and run it again; nothing is lost, and what is here can be read and changed meanwhile"},
 		{ledger.ErrNeedsFetch, "the value is in the cloud only; connect and read it again"},
 		{fs.ErrPermission, a.permissionHint(err)},
+		{syscall.ENOTDIR, a.notDirectoryHint(err)},
 		{errServeStops, "run it again"},
 		{errOutput, "nothing has to be done again; see what takes the output"},
 		{context.Canceled, a.interruptedHint()},
@@ -245,9 +246,24 @@ func (a *app) deletedHint(err error) string {
 // absentHint names the file that an error misses; "" when it names none as such.
 func absentHint(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		if e.Op == "mkdir" {
+			return shellQuote(filepath.Dir(e.Path)) + " is not there, or nothing can be made in it: name another directory"
+		}
 		return "see that " + shellQuote(e.Path) + " is there, or name another file"
 	}
 	return ""
+}
+
+// notDirectoryHint names the file that stands where a directory is wanted.
+func (a *app) notDirectoryHint(err error) string {
+	e, ok := errors.AsType[*fs.PathError](err)
+	switch {
+	case !ok:
+		return ""
+	case e.Path == a.dir:
+		return "it is a file: name the directory of a repository with --dir or LEDGER_DIR"
+	}
+	return shellQuote(e.Path) + " is a file, or lies below one: name another path"
 }
 
 // permissionHint names the file that an error is about; "" when it names none as such: then its

@@ -151,7 +151,7 @@ func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) erro
 	}
 	if o.FreeBytes > r.FreedBytes {
 		a.warn(fmt.Errorf("%s were asked for: %s stay that the cloud does not have, or that are open (%s tells)",
-			sizeText(o.FreeBytes), countText(len(r.Kept), "page"), a.command("usage")))
+			sizeText(o.FreeBytes), countText(len(r.Kept), "page"), a.command("status", "--space")))
 	}
 	return nil
 }

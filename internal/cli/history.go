@@ -13,54 +13,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) showCommand() *cobra.Command {
-	var stat bool
-	cmd := &cobra.Command{
-		Use:     "show LEDGER/PAGE [REV]",
-		GroupID: groupHistory,
-		Short:   "Show a commit and what it changed",
-		Long: `Show a commit (default HEAD) and the keys that differ from its first parent; of a merge, the
-newer parent counts as the first. See diff for the lines.`,
-		Example: `  ledgerd show src
-  ledgerd show src HEAD~2 --stat`,
-		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: a.completeRevisions,
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
-				return a.show(ctx, page, append(args, "HEAD")[1], stat)
-			})
-		}),
-	}
-	cmd.Flags().BoolVar(&stat, "stat", false, "show sizes and a summary")
-	return cmd
-}
-
-func (a *app) show(ctx context.Context, page *ledger.Page, revision string, stat bool) error {
-	id, err := a.resolve(ctx, page, revision)
-	if err != nil {
-		return err
-	}
-	c, err := page.Commit(ctx, id)
-	if err != nil {
-		return fmt.Errorf("read commit: %w", err)
-	}
-	n, err := namesOf(ctx, page)
-	if err != nil {
-		return err
-	}
-	if err := a.printCommit(c, n); err != nil || c.IsFirst() {
-		return err
-	}
-	parent, err := page.Resolve(ctx, id.String()+"~1")
-	if err != nil {
-		return fmt.Errorf("find parent of %s: %w", id.Short(), err)
-	}
-	if !a.json {
-		a.printf("\n")
-	}
-	return a.printDiff(filetree.Diff(ctx, page, parent, id, nil), stat)
-}
-
 func (a *app) diffCommand() *cobra.Command {
 	var stat bool
 	var prefix string

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
@@ -114,8 +115,19 @@ func (p *newPassphrase) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.file, "new-passphrase-file", "", "file with the new passphrase, one line (default: it is asked for)")
 }
 
+// strongPassphrase is how many characters a passphrase has without a warning.
+const strongPassphrase = 12
+
+// cautionWeak warns of a new passphrase that is short.
+func (a *app) cautionWeak(pass []byte) {
+	if n := utf8.RuneCount(pass); n > 0 && n < strongPassphrase {
+		a.printWarning(fmt.Sprintf("the passphrase has %s: who can read the bucket may find it by trying", countText(n, "character")), "take four or more words at random, or a key file: key init")
+	}
+}
+
 // get returns the passphrase, which is asked for twice.
-func (p *newPassphrase) get(ctx context.Context, a *app, cmd *cobra.Command) ([]byte, error) {
+func (p *newPassphrase) get(ctx context.Context, a *app, cmd *cobra.Command) (pass []byte, err error) {
+	defer func() { a.cautionWeak(pass) }()
 	if p.file != "" {
 		return a.passphrase(p.file)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
@@ -69,7 +70,7 @@ KEY is taken as it stands, as UTF-8 text; with --hex it is hexadecimal digits.`,
 }
 
 func (a *app) put(ctx context.Context, cmd *cobra.Command, args []string, f putFlags) error {
-	key, err := a.key(cmd, args[1])
+	key, err := a.oneKey(cmd, args[1])
 	if err != nil {
 		return err
 	}
@@ -207,7 +208,7 @@ A file given with -o is replaced in one step, when the whole value has been writ
 }
 
 func (a *app) get(ctx context.Context, cmd *cobra.Command, args []string, f getFlags) error {
-	key, err := a.key(cmd, args[1])
+	key, err := a.oneKey(cmd, args[1])
 	switch {
 	case err != nil:
 		return err
@@ -241,7 +242,11 @@ func (a *app) noKey(page *ledger.Page, key []byte, at string, err error) error {
 	if at != "" {
 		where, words = " at "+quoted(at), append(words, "--at", at)
 	}
-	return withHint(classedf(ledger.ErrNotFound, "page %s has no key %s%s", pageText(page), a.shortKey(key), where), "%s", a.command(words...))
+	hint := a.command(words...)
+	if raw, err := strconv.Unquote(string(key)); err == nil && key[0] == '"' {
+		hint = fmt.Sprintf("a key that ls quotes is given as hexadecimal digits: --hex %x", raw)
+	}
+	return withHint(classedf(ledger.ErrNotFound, "page %s has no key %s%s", pageText(page), a.shortKey(key), where), "%s", hint)
 }
 
 func (a *app) getEntry(ctx context.Context, entry ledger.Entry, f getFlags) error {

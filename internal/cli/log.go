@@ -2,26 +2,22 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
+	"github.com/ledgerd/ledger/filetree"
 	"github.com/spf13/cobra"
 )
 
-// The formats of log.
-const (
-	formatID      = "id"
-	formatOneline = "oneline"
-	formatFull    = "full"
-)
-
 type logFlags struct {
-	at, format       string
-	limit            int
-	heads, oneline   bool
-	graph, conflicts bool
+	at                  string
+	limit               int
+	heads, ids, oneline bool
+	graph, conflicts    bool
+	diff, stat          bool
 }
 
 func (a *app) logCommand() *cobra.Command {
@@ -49,13 +45,16 @@ the log of the cloud, and has signed that; key ls lists devices.
 With --conflicts every merge is followed by the keys that both of its sides had changed: what
 was taken, what gave way, who wrote it, and the rule that decided. merge explains the rules.
 
---format id prints whole ids and nothing else, oneline a line for each commit, full (the
-default) everything.`,
+With --diff every commit is followed by the keys that differ from its first parent; of a merge, the
+newer parent counts as the first. diff explains the lines, and --stat adds sizes and a summary.
+
+--ids prints whole ids and nothing else, --oneline a line for each commit.`,
 		Example: `  ledgerd log src
   ledgerd log src -n 5 --oneline
   ledgerd log src --graph --oneline
   ledgerd log src --conflicts
-  ledgerd log src --format id -n 1           the id of HEAD, for scripts
+  ledgerd log src --at HEAD~2 -n 1 --diff    a commit and what it changed
+  ledgerd log src --ids -n 1                 the id of HEAD, for scripts
   ledgerd log src --at v1
   ledgerd log src --json | jq -r .message`,
 		Args:              cobra.ExactArgs(1),
@@ -70,38 +69,26 @@ default) everything.`,
 	flags.BoolVar(&f.heads, "heads", false, "start from every head")
 	flags.BoolVar(&f.graph, "graph", false, "draw the lines between commits; starts from every head")
 	flags.BoolVar(&f.conflicts, "conflicts", false, "show what merges have decided")
-	flags.BoolVar(&f.oneline, "oneline", false, "the same as --format oneline")
-	flags.StringVar(&f.format, "format", formatFull, "id, oneline or full")
+	flags.BoolVar(&f.diff, "diff", false, "show what each commit changed")
+	flags.BoolVar(&f.stat, "stat", false, "show what each commit changed, with sizes and a summary")
+	flags.BoolVar(&f.oneline, "oneline", false, "print a line for each commit")
+	flags.BoolVar(&f.ids, "ids", false, "print the ids alone")
 	cmd.MarkFlagsMutuallyExclusive("at", "heads")
+	for _, other := range []string{"oneline", "graph", "conflicts", "diff", "stat"} {
+		cmd.MarkFlagsMutuallyExclusive("ids", other)
+	}
+	cmd.MarkFlagsMutuallyExclusive("graph", "diff")
+	cmd.MarkFlagsMutuallyExclusive("graph", "stat")
 	a.completeFlag(cmd, "at", a.completeRevisionFlag)
-	a.completeFlag(cmd, "format", words(formatID, formatOneline, formatFull))
 	return cmd
 }
 
-// check settles the format.
-func (f *logFlags) check(cmd *cobra.Command, json bool) error {
-	given := cmd.Flags().Changed("format")
+func (a *app) log(ctx context.Context, cmd *cobra.Command, name string, f logFlags) error {
 	switch {
 	case f.limit < 0:
 		return usagef(cmd, "--limit is %d, want 0 or more", f.limit)
-	case f.oneline && given && f.format != formatOneline:
-		return usagef(cmd, "--oneline and --format %s exclude each other", f.format)
-	case json && (f.graph || given && f.format != formatFull):
-		return usagef(cmd, "--json excludes --graph and --format")
-	case f.format != formatID && f.format != formatOneline && f.format != formatFull:
-		return usagef(cmd, "unknown --format %q, want id, oneline or full", f.format)
-	case f.format == formatID && (f.graph || f.conflicts):
-		return usagef(cmd, "--format id is for ids alone, without --graph and --conflicts")
-	}
-	if f.oneline {
-		f.format = formatOneline
-	}
-	return nil
-}
-
-func (a *app) log(ctx context.Context, cmd *cobra.Command, name string, f logFlags) error {
-	if err := f.check(cmd, a.json); err != nil {
-		return err
+	case a.json && (f.graph || f.ids):
+		return usagef(cmd, "--json excludes --graph and --ids")
 	}
 	return a.page(ctx, cmd, name, reads, func(page *ledger.Page) error {
 		n, err := namesOf(ctx, page)
@@ -163,13 +150,14 @@ func (p *logPrinter) print(ctx context.Context, c ledger.Commit) error {
 		if err := p.app.emit(j); err != nil {
 			return err
 		}
-		return p.conflicts(ctx, c, "")
+		return errors.Join(p.conflicts(ctx, c, ""), p.diff(ctx, c))
 	}
 	text := []string{c.ID.String()}
-	switch p.flags.format {
-	case formatOneline:
+	switch {
+	case p.flags.ids:
+	case p.flags.oneline:
 		text = []string{onelineText(c, p.names)}
-	case formatFull:
+	default:
 		if text = commitText(c, sender, p.names); p.count > 1 {
 			p.line(p.beside, "")
 		}
@@ -177,7 +165,7 @@ func (p *logPrinter) print(ctx context.Context, c ledger.Commit) error {
 	indent := ""
 	if p.graph != nil {
 		drawing := p.graph.next(c.ID, shownParents(c))
-		if drawing.gap && p.flags.format == formatOneline {
+		if drawing.gap && p.flags.oneline {
 			p.line(drawing.above, "")
 		}
 		text = drawing.beside(text)
@@ -187,7 +175,22 @@ func (p *logPrinter) print(ctx context.Context, c ledger.Commit) error {
 	for _, line := range text {
 		p.line("", line)
 	}
-	return p.conflicts(ctx, c, indent)
+	return errors.Join(p.conflicts(ctx, c, indent), p.diff(ctx, c))
+}
+
+// diff prints below a commit what it changed.
+func (p *logPrinter) diff(ctx context.Context, c ledger.Commit) error {
+	if !p.flags.diff && !p.flags.stat {
+		return nil
+	}
+	parent, err := p.page.Resolve(ctx, c.ID.String()+"~1")
+	if err != nil {
+		return fmt.Errorf("find parent of %s: %w", c.ID.Short(), err)
+	}
+	if !p.app.json && !p.flags.oneline {
+		p.app.printf("\n")
+	}
+	return p.app.printDiff(filetree.Diff(ctx, p.page, parent, c.ID, nil), p.flags.stat)
 }
 
 // shownParents returns the parents of a commit that log lists: the implied first commit is none.
@@ -200,17 +203,6 @@ func shownParents(c ledger.Commit) []ledger.CommitID {
 
 func (p *logPrinter) line(beside, text string) {
 	p.app.printf("%s\n", strings.TrimRight(beside+text, " "))
-}
-
-// printCommit prints a commit in full.
-func (a *app) printCommit(c ledger.Commit, n names) error {
-	if a.json {
-		return a.emit(newCommitJSON(c, n))
-	}
-	for _, line := range commitText(c, admin.Sender{}, n) {
-		a.printf("%s\n", line)
-	}
-	return nil
 }
 
 // decoration is what a commit is called, as it stands behind its id.

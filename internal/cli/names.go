@@ -163,6 +163,15 @@ func (a *app) key(cmd *cobra.Command, text string) ([]byte, error) {
 	return key, wrong(cmd, admin.ValidateKey(key))
 }
 
+// oneKey reads an argument that is one key. It refuses the empty key, which is mostly a variable of
+// a script that is not set; --hex has it.
+func (a *app) oneKey(cmd *cobra.Command, text string) ([]byte, error) {
+	if text == "" && !a.hex {
+		return nil, withHint(usagef(cmd, "the key is empty"), "give a key; with --hex '' is the empty key")
+	}
+	return a.key(cmd, text)
+}
+
 // keyText returns a key as it is printed: as it stands when it is printable, else quoted as in Go;
 // or as hexadecimal digits with --hex.
 func (a *app) keyText(key []byte) string {

@@ -73,7 +73,7 @@ func (a *app) rm(ctx context.Context, cmd *cobra.Command, args []string, f rmFla
 	}
 	var keys [][]byte
 	for _, text := range args[1:] {
-		key, err := a.key(cmd, text)
+		key, err := a.oneKey(cmd, text)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
@@ -26,7 +27,7 @@ stays readable: log lists them, diff compares them, --at reads them, restore bri
 const rootExample = `  ledgerd --dir data init                    create a repository
   ledgerd --dir data import src .            store a directory tree as the page src
   ledgerd --dir data log src                 its history
-  ledgerd --dir data export src out          write the tree back
+  ledgerd --dir data export src ../out       write the tree back
   ledgerd --dir data put notes greeting hi   one key
   ledgerd --dir data ls                      the pages
   ledgerd --dir data get notes greeting
@@ -72,14 +73,23 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.putCommand(), a.getCommand(), a.lsCommand(), a.rmCommand(), a.catalogCommand(), a.permazenCommand(),
 		a.importCommand(), a.exportCommand(), a.indexeddbCommand(),
-		a.logCommand(), a.showCommand(), a.diffCommand(), a.tagCommand(), a.restoreCommand(),
+		a.logCommand(), a.diffCommand(), a.tagCommand(), a.restoreCommand(),
 		a.mergeCommand(), a.whyCommand(), a.undoCommand(), a.watchCommand(),
 		a.keyCommand(), a.serveCommand(), a.cloudCommand(), a.syncCommand(), a.cloneCommand(), a.fetchCommand(),
-		a.initCommand(), a.inspectCommand(), a.checkCommand(), a.statusCommand(), a.usageCommand(), a.gcCommand(), a.compactCommand(), a.evictCommand(),
+		a.initCommand(), a.inspectCommand(), a.checkCommand(), a.statusCommand(), a.gcCommand(), a.compactCommand(), a.evictCommand(),
 		a.deleteCommand(), a.backupCommand(), a.completionCommand(),
 	)
 	root.AddCommand(topics()...)
+	for _, c := range root.Commands() {
+		c.SuggestFor = strings.Fields(otherWords[c.Name()])
+	}
 	return root
+}
+
+// otherWords are what verbs are called in other tools.
+var otherWords = map[string]string{
+	"put": "set add commit store write", "get": "cat read", "ls": "list keys", "rm": "remove del unset", "log": "history commits",
+	"sync": "push pull", "import": "save snapshot", "export": "checkout extract dump", "undo": "revert", "cloud": "remote", "check": "fsck verify",
 }
 
 // group makes of cmd a command that only holds others.

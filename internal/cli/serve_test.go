@@ -142,12 +142,12 @@ func TestServeKeepsItsBounds(t *testing.T) {
 	for _, flag := range []string{"--quota=much", "--keep-free=-1", "--keep-values=5X"} {
 		run(2, "serve", flag)
 	}
-	if got := run(0, "usage"); strings.Contains(got, "in the cloud only") {
+	if got := run(0, "status", "--space"); strings.Contains(got, "in the cloud only") {
 		t.Fatalf("usage said %q", got)
 	}
 	startServe(t, repo, "--quota", "1K")
 	for got := ""; !strings.Contains(got, "in the cloud only"); { // until the test's time is over
-		got = run(0, "usage")
+		got = run(0, "status", "--space")
 	}
 }
 
@@ -167,17 +167,17 @@ func TestEvictBesideServe(t *testing.T) {
 	}
 	run(0, "put", "other", "c", "3") // serve looks for pages after each verb
 	run(0, "ls", "other")
-	if got := run(0, "usage"); !strings.Contains(got, "in the cloud only") {
+	if got := run(0, "status", "--space"); !strings.Contains(got, "in the cloud only") {
 		t.Errorf("usage said %q", got)
 	}
 	run(0, "sync")
-	if got := run(0, "usage"); !strings.Contains(got, "in the cloud only") {
+	if got := run(0, "status", "--space"); !strings.Contains(got, "in the cloud only") {
 		t.Errorf("after sync usage said %q", got)
 	}
 	if got := run(0, "get", "notes", "a"); got != "1" {
 		t.Errorf("got %q", got)
 	}
-	if got := run(0, "usage"); strings.Contains(got, "in the cloud only") {
+	if got := run(0, "status", "--space"); strings.Contains(got, "in the cloud only") {
 		t.Errorf("after its use usage said %q", got)
 	}
 	if code := stop(); code != 0 {

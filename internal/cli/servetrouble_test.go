@@ -152,7 +152,7 @@ func TestWatchEndsWithServe(t *testing.T) {
 	if code := <-ended; code != cli.ExitError {
 		t.Errorf("watch ended with %d", code)
 	}
-	id := strings.TrimSpace(run(0, "log", "notes", "--format", "id", "-n", "1"))
+	id := strings.TrimSpace(run(0, "log", "notes", "--ids", "-n", "1"))
 	for _, want := range []string{"watch page notes: serve has stopped", "watch notes --from " + id} {
 		if !strings.Contains(errs.String(), want) {
 			t.Errorf("watch says %q, want %q", &errs, want)

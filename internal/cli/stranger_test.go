@@ -81,7 +81,7 @@ func TestTagsAreNoOtherRevisions(t *testing.T) {
 	repo := filepath.Join(t.TempDir(), "r")
 	do(t, 0, "", "--dir", repo, "init")
 	do(t, 0, "", "--dir", repo, "put", "p", "k", "1")
-	id := strings.TrimSpace(do(t, 0, "", "--dir", repo, "log", "p", "--format", "id"))
+	id := strings.TrimSpace(do(t, 0, "", "--dir", repo, "log", "p", "--ids"))
 	for _, name := range []string{"none", "2024-05-01", "2024-05-01T12:00:00Z", "2024", "abcdef", "BEEF", id, id[:7]} {
 		if errs := fails(t, 2, "--dir", repo, "tag", "p", name); !strings.Contains(errs, "tag \""+name+"\"") {
 			t.Errorf("tag %s: %q", name, errs)

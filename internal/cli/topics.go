@@ -14,7 +14,7 @@ func helpCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			target, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 || target == nil {
-				return usagef(cmd, "there is no help about %q", strings.Join(args, " "))
+				return withHint(usagef(cmd, "there is no help about %q", strings.Join(args, " ")), "%s lists the verbs and topics", programName+" --help")
 			}
 			target.InitDefaultHelpFlag()
 			return target.Help()
@@ -136,7 +136,7 @@ ids and objects are hexadecimal. Members with ? may be missing.
                       "changes":[{"key":BYTES,"op":"added"|"removed"|"changed","size"?,
                       "value"?:BYTES}]};
                       the changes are those between base and commit, value is there when it is short
-    show             COMMIT, then as diff
+    log --diff       the same, and behind each commit as diff
     diff             {"change":"added"|"removed"|"changed","key":BYTES,"content":BOOL,
                       "attributes":BOOL,
                       "old"?:SIDE,"new"?:SIDE}, SIDE = {"size","priority","inline","object"?};
@@ -175,7 +175,7 @@ ids and objects are hexadecimal. Members with ? may be missing.
                       {"bucket","changes","dataKeys","slots":[{"id","kind","label"?,"own"?:BOOL}],
                       "words"?}
     rm --dry-run     {"page","keys","dryRun":true}
-    usage            the members of ls and {"values","nodes","commits","rest","index","other",
+    status --space   the members of ls and {"values","nodes","commits","rest","index","other",
                       "garbage","open"?:BOOL,
                       "inCloudOnly"?:BOOL,"sizeBefore"?,"unsynced","evictable":BOOL,"bar"?,
                       "reason"?,"error"?}, then {"size","values","nodes","commits",

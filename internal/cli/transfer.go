@@ -88,6 +88,7 @@ empty, which is told. A repository is never created among other files: see init.
 	flags.StringVarP(&f.message, "message", "m", "", "message of the commit (default: import and the name of PATH)")
 	f.addNoMerge(cmd)
 	f.dryRun.add(cmd)
+	a.completeFlag(cmd, "format", words(formatTree, formatLines))
 	return cmd
 }
 
@@ -133,6 +134,9 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 		}
 		if format == formatTree && !info.IsDir() && !info.Mode().IsRegular() {
 			return usagef(cmd, "import %s: it is neither a directory nor a file", quoted(path))
+		}
+		if root, err := absolute(path); err == nil && root == filepath.Dir(root) && !f.mirror {
+			return withHint(usagef(cmd, "import %s: it is the whole file system, with what the system only shows as files", quoted(path)), "name the directories that are meant; --mirror imports it all the same")
 		}
 		if f.empty, err = a.isEmpty(path, info); err != nil {
 			return err
@@ -385,14 +389,17 @@ func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result
 	if err := a.out.Flush(); err != nil {
 		return err
 	}
-	out, export := "out", a.command("export", name, "out")
-	if format == formatLines {
-		out, export = "page.jsonl", a.command("export", name, "page.jsonl")
+	out := "out"
+	switch in, err := inside(a.path(out), path); {
+	case format == formatLines:
+		out = "page.jsonl"
+	case err == nil && in: // the next import would have it, too
+		out = filepath.Join(path, "..", "out")
 	}
 	rows := [][2]string{
 		{a.command("ls", name, "-l"), "what the page has"},
 		{a.command("log", name), "its history"},
-		{export, "write it to " + out},
+		{a.command("export", name, out), "write it to " + out},
 		{a.command("import", name, path), "import again: one commit of what has changed"},
 	}
 	fmt.Fprintln(a.process.Stderr, "\nTry next:")
@@ -455,6 +462,7 @@ of JSON in the file PATH, or on the standard output when PATH is -; see ledgerd 
 	flags.BoolVar(&f.overwrite, "overwrite", false, "replace files in a directory that is not empty, or the file of JSON lines")
 	f.add(cmd)
 	a.completeFlag(cmd, "at", a.completeRevisionFlag)
+	a.completeFlag(cmd, "format", words(formatTree, formatLines))
 	return cmd
 }
 

@@ -6,41 +6,10 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
-	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
 
-func (a *app) usageCommand() *cobra.Command {
-	var bars bool
-	cmd := &cobra.Command{
-		Use:     "usage [LEDGER/PAGE | LEDGER/]",
-		GroupID: groupCare,
-		Short:   "Show what takes space, page by page",
-		Long: `Show what each page takes on this device, when it was closed last, and whether it could be evicted;
-and of the whole what the values, the trees of all versions, the commits, the index and the rest
-take. The rest is what was deleted, which compact gives back, and small records; other are files of
-transactions, and what was set aside of damage, which compact removes after a week. Garbage, which
-counts among the values and trees too, is what gc or the next round of serve will delete.
-
---bars draws the pages as bars, the largest first.`,
-		Example: `  ledgerd usage
-  ledgerd usage notes/ --bars
-  ledgerd usage --json`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: a.completePages,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		set, err := a.parsePageSet(cmd, args)
-		if err != nil {
-			return err
-		}
-		return a.read(ctx, func(repo *ledger.Repository) error { return a.usageOf(ctx, repo, &set, bars) })
-	})
-	cmd.Flags().BoolVar(&bars, "bars", false, "draw the pages as bars")
-	return cmd
-}
-
-// kindsJSON is what takes space, in usage --json.
+// kindsJSON is what takes space, in status --space --json.
 type kindsJSON struct {
 	Values  int64 `json:"values"`
 	Nodes   int64 `json:"nodes"`
@@ -55,7 +24,7 @@ func newKindsJSON(k admin.SpaceKinds, garbage int64) kindsJSON {
 	return kindsJSON{k.Values, k.Nodes, k.Commits, k.Rest, k.Index, k.Other, garbage}
 }
 
-// usageJSON is the repository as usage --json prints it, before its pages.
+// usageJSON is the repository as status --space --json prints it, before its pages.
 type usageJSON struct {
 	Size int64 `json:"size"`
 	kindsJSON
@@ -63,7 +32,7 @@ type usageJSON struct {
 	Free      *int64 `json:"diskFree,omitempty"`
 }
 
-// pageUsageJSON is one page of usage --json.
+// pageUsageJSON is one page of status --space --json.
 type pageUsageJSON struct {
 	pageJSON
 	kindsJSON

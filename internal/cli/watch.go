@@ -55,7 +55,7 @@ changes, content and attributes. A long notification comes in parts ("first", "m
 one that was interrupted begins anew with --from and its "base".`,
 		Example: `  ledgerd watch notes
   ledgerd watch src --prefix docs/
-  ledgerd watch notes --from "$(ledgerd log notes --format id -n 1)" -n 1    wait for the next change
+  ledgerd watch notes --from "$(ledgerd log notes --ids -n 1)" -n 1    wait for the next change
   ledgerd watch notes --json | jq -c '.changes[]'`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePages,

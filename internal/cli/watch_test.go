@@ -69,7 +69,7 @@ func watchIsExact(t *testing.T, dir string) {
 		select {
 		case <-written:
 			stop = nil // a change is left to be printed, or none
-			head = strings.TrimSpace(runs(t, dir, "", "log", "p", "--format", "id", "-n", "1"))
+			head = strings.TrimSpace(runs(t, dir, "", "log", "p", "--ids", "-n", "1"))
 		default:
 		}
 		if last == head {

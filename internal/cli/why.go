@@ -32,7 +32,7 @@ A key that was removed has a history too: its newest commit is the one that remo
 		ValidArgsFunction: a.completeKeys,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		key, err := a.key(cmd, args[1])
+		key, err := a.oneKey(cmd, args[1])
 		if err != nil {
 			return err
 		}
@@ -51,12 +51,12 @@ func (a *app) why(ctx context.Context, page *ledger.Page, key []byte, at string)
 			return err
 		}
 	}
-	found := false
+	var last *ledger.Step
 	for step, err := range page.Why(ctx, id, key) {
 		if err != nil {
 			return fmt.Errorf("explain %s: %w", a.shortKey(key), err)
 		}
-		found = true
+		last = &step
 		print := func(ctx context.Context, s ledger.Step) error { return a.printStep(ctx, page, s) }
 		if a.json {
 			print = func(ctx context.Context, s ledger.Step) error { return a.emitStep(ctx, page, s) }
@@ -65,7 +65,10 @@ func (a *app) why(ctx context.Context, page *ledger.Page, key []byte, at string)
 			return fmt.Errorf("explain %s: %w", a.shortKey(key), err)
 		}
 	}
-	if found {
+	if last != nil {
+		if len(last.Lost) > 0 && len(last.Commit.Parents) == 1 && !a.hex && isPrintable(string(key)) {
+			a.tell("how it was before: %s", a.command("why", pageText(page), string(key), "--at", last.Commit.ID.Short()+"~1"))
+		}
 		return nil
 	}
 	err := a.noKey(page, key, at, ledger.ErrNotFound)

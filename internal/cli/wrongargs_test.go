@@ -16,7 +16,7 @@ func TestWrongArgumentsAreUsageErrors(t *testing.T) {
 	dir := filepath.Join(top, "repo")
 	runs(t, dir, "", "init")
 	runs(t, dir, "", "put", "p", "k", "v")
-	base := strings.Fields(runs(t, dir, "", "log", "p", "--format", "id"))[0]
+	base := strings.Fields(runs(t, dir, "", "log", "p", "--ids"))[0]
 	runs(t, dir, "", "put", "p", "k", "1", "--parent", base, "--no-merge")
 	runs(t, dir, "", "put", "p", "k", "2", "--parent", base)
 	long, message := strings.Repeat("k", 4097), strings.Repeat("m", 20_000)

@@ -62,6 +62,7 @@ type file struct {
 	keys        [][]byte
 	rules       []Rule
 	pin         string // the bucket id that is asked for; not remembered
+	founded     bool   // this process has made the keys of the bucket; not remembered
 }
 
 // FileName is the name of the file that remembers the cloud.

@@ -145,6 +145,7 @@ func (j *joining) first(ctx context.Context) (*seal.Keyring, error) {
 	if _, _, err := cloudsync.Connect(ctx, j.bare, master, true, nil); err != nil && !errors.Is(err, seal.ErrWrongKey) {
 		return nil, fmt.Errorf("make the keys of the bucket: %w", keyError(err))
 	}
+	j.file.founded = true
 	return j.existing(ctx) // with a passphrase, the quicker device's salt counts
 }
 

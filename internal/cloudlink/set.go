@@ -193,7 +193,7 @@ type Info struct {
 	Passphrase      bool
 	CredentialsFile string
 	Device          string
-	Paused          bool
+	Paused, Founded bool
 	ListErr, Err    error
 }
 
@@ -211,7 +211,7 @@ func (l *Link) Info() (info Info, ok bool) {
 	}
 	info = Info{
 		URL: f.url, KeyFile: f.keyFile, Passphrase: f.source == keyPassphrase, Plaintext: f.source == keyNone,
-		CredentialsFile: f.credentials, Paused: f.paused, Err: err,
+		CredentialsFile: f.credentials, Paused: f.paused, Founded: f.founded, Err: err,
 	}
 	if f != wanted { // which gets a key of the device with the keyring
 		info.Device = f.key.ID().String()

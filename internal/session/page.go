@@ -105,7 +105,13 @@ func (l Leaks) Err() error {
 	if l == (Leaks{}) {
 		return nil
 	}
-	return fmt.Errorf("%d transactions and %d snapshots were left open", l.Transactions, l.Snapshots)
+	count := func(n int, noun string) string {
+		if n != 1 {
+			noun += "s"
+		}
+		return fmt.Sprint(n, " ", noun)
+	}
+	return fmt.Errorf("%s and %s were left open", count(l.Transactions, "transaction"), count(l.Snapshots, "snapshot"))
 }
 
 // Close ends the session and the calls that wait in it, waits for all that run, and ends what was
