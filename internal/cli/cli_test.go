@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"unicode"
@@ -273,5 +274,23 @@ func TestExitCodes(t *testing.T) {
 		if got := cli.ExitCode(err); got != want {
 			t.Errorf("exit code of %v is %d, want %d", err, got, want)
 		}
+	}
+}
+
+// TestVerbsLeaveNoMemory runs many verbs in one process, as serve does.
+func TestVerbsLeaveNoMemory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "repo")
+	heap := func(verbs int) int64 {
+		for range verbs {
+			run(t, dir, "", "ls") // exit code 10
+		}
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap(10)
+	if grown := heap(200) - before; grown > 4<<20 {
+		t.Errorf("200 verbs left %d bytes", grown)
 	}
 }
