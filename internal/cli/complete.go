@@ -179,9 +179,9 @@ func words(all ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// completeFlag makes a function complete the values of a flag, which the command has. It does so for
-// completions alone: cobra keeps such functions, with their commands, until the process ends, and
-// serve runs verbs without end.
+// completeFlag makes a function complete the values of a flag, which the command has. It does so
+// for completions alone: cobra keeps such functions, with their commands, until the process ends,
+// and serve runs verbs without end.
 func (a *app) completeFlag(cmd *cobra.Command, flag string, fn cobra.CompletionFunc) {
 	if len(a.process.Args) == 0 || !strings.HasPrefix(a.process.Args[0], cobra.ShellCompRequestCmd) {
 		return
