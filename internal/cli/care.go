@@ -58,52 +58,12 @@ delete. --bars draws the pages as bars instead, the largest first.`,
 	return cmd
 }
 
-// statusJSON is a repository as status --json prints it, before its pages.
-type statusJSON struct {
-	Dir      string `json:"dir"`
-	ID       string `json:"id"`
-	Format   uint64 `json:"format"`
-	Pages    int    `json:"pages"`
-	Size     int64  `json:"size"`
-	Heads    int    `json:"heads"`
-	Unsynced int    `json:"unsynced"`
-
-	Cloud *cloudStatusJSON `json:"cloud,omitempty"`
-}
-
-// pageStatusJSON is one page of status --json.
-type pageStatusJSON struct {
-	pageJSON
-	Heads        int      `json:"heads"`
-	Newest       string   `json:"newest,omitempty"`
-	Time         string   `json:"time,omitempty"`
-	Unsynced     int      `json:"unsynced"`
-	AheadSeconds float64  `json:"aheadSeconds,omitempty"`
-	Torn         []string `json:"torn,omitempty"`
-	IndexRebuilt string   `json:"indexRebuilt,omitempty"`
-	Error        string   `json:"error,omitempty"`
-
-	Garbage *garbageJSON   `json:"collected,omitempty"`
-	Sync    *syncStateJSON `json:"sync,omitempty"`
-}
-
-// garbageJSON is what was collected of a page since it was opened.
-type garbageJSON struct {
-	Due    bool   `json:"due"`
-	Last   string `json:"last"`
-	Pieces int    `json:"pieces"`
-	Nodes  int    `json:"nodes"`
-	Bytes  int64  `json:"bytes"`
-	Error  string `json:"error,omitempty"`
-}
-
-func newGarbageJSON(g admin.GarbageState) *garbageJSON {
+// garbageObject is what was collected of a page since it was opened; nil for nothing.
+func garbageObject(g admin.GarbageState) object {
 	if g.Last.IsZero() {
 		return nil
 	}
-	j := &garbageJSON{Due: g.Due, Last: timeText(g.Last), Pieces: g.Pieces, Nodes: g.Nodes, Bytes: g.Bytes}
-	j.Error = errText(g.Err)
-	return j
+	return object{"due", g.Due, "last", g.Last, "pieces", g.Pieces, "nodes", g.Nodes, "bytes", g.Bytes, "error?", g.Err}
 }
 
 func (a *app) garbage(g admin.GarbageState) {
@@ -127,21 +87,18 @@ func (a *app) status(ctx context.Context, repo *ledger.Repository, set *pageSet)
 		return a.none(set)
 	case !set.all: // the repository was not asked for
 	case a.json:
-		if err := a.emit(statusJSON{a.dir, s.ID, s.FormatVersion, len(s.Pages), s.SizeBytes, s.Heads, s.Unsynced, newCloudStatusJSON(s.Cloud)}); err != nil {
-			return err
-		}
+		a.emit(object{
+			"dir", a.dir, "id", s.ID, "format", s.FormatVersion, "pages", len(s.Pages), "size", s.SizeBytes, "heads", s.Heads, "unsynced", s.Unsynced,
+			"cloud?", cloudStatusObject(s.Cloud),
+		})
 	default:
 		a.printf("repository  %s\nid          %s\nformat      %d\nsize        %s in %s\nunsynced    %s\n",
 			quoted(a.dir), s.ID, s.FormatVersion, sizeText(s.SizeBytes), countText(len(s.Pages), "page"), countText(s.Unsynced, "commit"))
-		if err := a.cloudStatus(s.Cloud); err != nil {
-			return err
-		}
+		a.cloudStatus(s.Cloud)
 	}
 	var bad error
 	for _, p := range s.Pages {
-		if err := a.pageStatus(p, s.Cloud != nil); err != nil {
-			return err
-		}
+		a.pageStatus(p, s.Cloud != nil)
 		if p.Err != nil {
 			bad = errors.Join(bad, fmt.Errorf("page %s: %w", nameOf(p.Ledger, p.Name, p.ID), p.Err))
 		}
@@ -149,27 +106,26 @@ func (a *app) status(ctx context.Context, repo *ledger.Repository, set *pageSet)
 	return bad
 }
 
-func (a *app) pageStatus(p admin.PageStatus, cloud bool) error {
+func (a *app) pageStatus(p admin.PageStatus, cloud bool) {
 	if a.json {
-		j := pageStatusJSON{pageJSON: newPageJSON(p.PageInfo), Heads: p.Heads, Unsynced: p.Unsynced, AheadSeconds: p.Ahead.Seconds(), IndexRebuilt: p.IndexRebuilt}
-		for _, t := range p.Torn {
-			j.Torn = append(j.Torn, tornText(t))
+		o := append(pageObject(p.PageInfo), "heads", p.Heads)
+		if p.Err == nil {
+			o = append(o, "newest", p.Newest.ID, "time", p.Newest.Time)
 		}
-		if cloud && p.Err == nil {
-			j.Sync = newSyncStateJSON(p.Sync)
+		o = append(o, "unsynced", p.Unsynced, "aheadSeconds?", p.Ahead.Seconds(), "torn?", objects(p.Torn, tornText), "indexRebuilt?", p.IndexRebuilt, "error?", p.Err)
+		if p.Err == nil {
+			o = append(o, "collected?", garbageObject(p.Garbage))
+			if cloud {
+				o = append(o, "sync", syncStateObject(p.Sync))
+			}
 		}
-		if p.Err != nil {
-			j.Error = p.Err.Error()
-		} else {
-			j.Newest, j.Time = p.Newest.ID.String(), timeText(p.Newest.Time)
-			j.Garbage = newGarbageJSON(p.Garbage)
-		}
-		return a.emit(j)
+		a.emit(o)
+		return
 	}
 	a.printf("\n%s\n  size      %s\n", nameOf(p.Ledger, p.Name, p.ID), sizeText(p.SizeBytes))
 	if p.Err != nil {
 		a.printf("  error     %s\n", printable(p.Err.Error()))
-		return nil
+		return
 	}
 	a.printf("  newest    %s, %s, generation %d\n", p.Newest.ID.Short(), timeText(p.Newest.Time), p.Newest.Generation)
 	if p.Heads > 1 {
@@ -184,7 +140,6 @@ func (a *app) pageStatus(p admin.PageStatus, cloud bool) error {
 	}
 	a.garbage(p.Garbage)
 	a.printRecovery(p.Torn, p.IndexRebuilt)
-	return nil
 }
 
 // printRecovery says what was mended when a page was opened.
@@ -273,21 +228,12 @@ func (a *app) check(ctx context.Context, repo *ledger.Repository, o admin.CheckO
 		return err
 	}
 	for _, q := range report.Repository {
-		if a.json {
-			err = a.emit(problemJSON{q.Where, q.Key, q.Message, q.Fetchable, q.Repaired})
-		} else {
-			a.printf("problem     %s\n", printable(q.String()))
-		}
-		if err != nil {
-			return err
-		}
+		a.print(problemObject(q), "problem     %s\n", printable(q.String()))
 	}
 	var bytes int64
 	for _, page := range report.Pages {
 		bytes += page.Bytes
-		if err := a.printReport(page); err != nil {
-			return err
-		}
+		a.printReport(page)
 	}
 	if n := report.Remaining(); n > 0 {
 		return withHint(fmt.Errorf("%s found: %w", countText(n, "problem"), ledger.ErrCorrupt), "%s", a.repairHint(o, report))
@@ -318,67 +264,27 @@ func (a *app) repairHint(o admin.CheckOptions, report *admin.CheckReport) string
 	return a.command("check", "--repair") + ", after a backup of the directory"
 }
 
-// reportJSON is what check --json prints of a page.
-type reportJSON struct {
-	Page         string        `json:"page"`
-	ID           string        `json:"id"`
-	OK           bool          `json:"ok"`
-	Commits      int64         `json:"commits"`
-	Nodes        int64         `json:"nodes"`
-	Pieces       int64         `json:"pieces"`
-	Rows         int64         `json:"rows"`
-	Bytes        int64         `json:"bytes"`
-	Torn         []string      `json:"torn,omitempty"`
-	IndexRebuilt string        `json:"indexRebuilt,omitempty"`
-	Problems     []problemJSON `json:"problems"`
-	Missing      int           `json:"missing,omitempty"`
-	Holes        []string      `json:"holes,omitempty"`
-	InUse        bool          `json:"inUse,omitempty"`
-	Rescued      []rescueJSON  `json:"rescued,omitempty"`
-	CloudError   string        `json:"cloudError,omitempty"`
+// problemObject is a problem as check --json prints it.
+func problemObject(p admin.Problem) object {
+	return object{"where", p.Where, "key?", p.Key, "message", p.Message, "fetchable?", p.Fetchable, "repaired", p.Repaired}
 }
 
-type rescueJSON struct {
-	Head      string `json:"head"`
-	Commit    string `json:"commit"`
-	Older     string `json:"older"`
-	Entries   int64  `json:"entries"`
-	FromOlder int64  `json:"fromOlder"`
-}
-
-type problemJSON struct {
-	Where     string `json:"where"`
-	Key       string `json:"key,omitempty"`
-	Message   string `json:"message"`
-	Fetchable bool   `json:"fetchable,omitempty"`
-	Repaired  bool   `json:"repaired"`
-}
-
-func (a *app) printReport(r admin.PageReport) error {
+func (a *app) printReport(r admin.PageReport) {
 	name := nameOf(r.Ledger, r.Name, r.ID)
 	if a.json {
-		j := reportJSON{
-			Page: name, ID: r.ID.String(), OK: true, Commits: r.Commits, Nodes: r.Nodes, Pieces: r.Pieces, Rows: r.Rows, Bytes: r.Bytes,
-			IndexRebuilt: r.IndexRebuilt, Problems: []problemJSON{}, Missing: r.MissingPieces, InUse: r.InUse,
-		}
-		for _, id := range r.Holes {
-			j.Holes = append(j.Holes, id.String())
-		}
-		for _, s := range r.Rescued {
-			j.Rescued = append(j.Rescued, rescueJSON{s.Head.String(), s.Commit.String(), s.Older.String(), s.Entries, s.FromOlder})
-		}
-		j.CloudError = errText(r.CloudErr)
-		for _, t := range r.Torn {
-			j.Torn = append(j.Torn, tornText(t))
-		}
-		for _, p := range r.Problems {
-			j.Problems = append(j.Problems, problemJSON{p.Where, p.Key, p.Message, p.Fetchable, p.Repaired})
-			j.OK = j.OK && p.Repaired
-		}
-		return a.emit(j)
+		a.emit(object{
+			"page", name, "id", r.ID, "ok", !slices.ContainsFunc(r.Problems, func(p admin.Problem) bool { return !p.Repaired }),
+			"commits", r.Commits, "nodes", r.Nodes, "pieces", r.Pieces, "rows", r.Rows, "bytes", r.Bytes, "torn?", objects(r.Torn, tornText),
+			"indexRebuilt?", r.IndexRebuilt, "problems", objects(r.Problems, problemObject), "missing?", r.MissingPieces,
+			"holes?", objects(r.Holes, ledger.CommitID.String), "inUse?", r.InUse,
+			"rescued?", objects(r.Rescued, func(s admin.Rescue) object {
+				return object{"head", s.Head, "commit", s.Commit, "older", s.Older, "entries", s.Entries, "fromOlder", s.FromOlder}
+			}), "cloudError?", r.CloudErr,
+		})
+		return
 	}
 	if a.quiet && len(r.Problems) == 0 {
-		return nil
+		return
 	}
 	a.printf("%s: %s, %s, %s, %s, %s\n", name, countText(r.Commits, "commit"), countText(r.Nodes, "node"),
 		countText(r.Pieces, "piece"), countText(r.Rows, "row"), sizeText(r.Bytes))
@@ -408,7 +314,6 @@ func (a *app) printReport(r admin.PageReport) error {
 	if r.InUse {
 		a.printf("  in use    so that it was left as it is\n")
 	}
-	return nil
 }
 
 func (a *app) backupCommand() *cobra.Command {
@@ -427,12 +332,6 @@ it with --dir. Its indexes are made anew when it is first opened.`,
 			return a.backup(ctx, cmd, a.path(args[0]))
 		}),
 	}
-}
-
-// backupJSON is the result of backup.
-type backupJSON struct {
-	Dir  string `json:"dir"`
-	Size int64  `json:"size"`
 }
 
 func (a *app) backup(ctx context.Context, cmd *cobra.Command, to string) error {
@@ -471,7 +370,8 @@ func (a *app) backup(ctx context.Context, cmd *cobra.Command, to string) error {
 		if err != nil {
 			return fmt.Errorf("look at backup: %w", err)
 		}
-		return a.result(backupJSON{to, size}, "backed up %s to %s\n", sizeText(size), quoted(to))
+		a.result(object{"dir", to, "size", size}, "backed up %s to %s\n", sizeText(size), quoted(to))
+		return nil
 	})
 }
 

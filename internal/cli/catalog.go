@@ -213,7 +213,8 @@ func (a *app) addObject(ctx context.Context, cmd *cobra.Command, args []string, 
 		if id, err = putNew(ctx, t, o, f.expires, f.typed); err != nil {
 			return "", err
 		}
-		return "added " + id.Object.String(), a.emitID(id)
+		a.emitID(id)
+		return "added " + id.Object.String(), nil
 	})
 	return err
 }
@@ -222,12 +223,8 @@ func (a *app) addObject(ctx context.Context, cmd *cobra.Command, args []string, 
 const attributeFileName = "FileName"
 
 // emitID prints the result of a verb that makes an object.
-func (a *app) emitID(id metabase.Address) error {
-	if a.json {
-		return a.emit(objectJSON{ID: id.Object.String(), Container: id.Container.String()})
-	}
-	a.printf("%s\n", id.Object)
-	return nil
+func (a *app) emitID(id metabase.Address) {
+	a.print(object{"id", id.Object, "container", id.Container}, "%s\n", id.Object)
 }
 
 // putNew makes an object and puts it. An object without owner gets one.
@@ -325,7 +322,7 @@ func (a *app) lockObjects(ctx context.Context, cmd *cobra.Command, t *metabase.T
 		err = t.Lock(ctx, lock, ids...)
 	}
 	if err == nil {
-		err = a.emitID(lock)
+		a.emitID(lock)
 	}
 	return "locked " + countText(len(ids), "object"), err
 }

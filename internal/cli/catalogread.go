@@ -12,16 +12,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// objectJSON is an object of a catalogue as --json prints it.
-type objectJSON struct {
-	ID         string            `json:"id"`
-	Container  string            `json:"container,omitempty"`
-	Type       string            `json:"type,omitempty"`
-	Size       *uint64           `json:"size,omitempty"`
-	Attributes map[string]string `json:"attributes,omitempty"`
-	Locked     bool              `json:"locked,omitempty"`
-}
-
 type catalogFindFlags struct {
 	catalogFlags
 	attributes []string
@@ -112,11 +102,6 @@ func parseFilter(cmd *cobra.Command, text string) (metabase.Filter, error) {
 	return metabase.Filter{}, usagef(cmd, "%s is no filter, such as KEY=VALUE", quoted(text))
 }
 
-// cursorJSON is the last line of find --json when there is more.
-type cursorJSON struct {
-	Cursor string `json:"cursor"`
-}
-
 func (a *app) find(ctx context.Context, v *metabase.View, q metabase.Query, all bool) error {
 	for {
 		found, cursor, err := v.Search(ctx, q)
@@ -124,21 +109,15 @@ func (a *app) find(ctx context.Context, v *metabase.View, q metabase.Query, all 
 			return err
 		}
 		for _, o := range found {
-			j := objectJSON{ID: o.ID.String()}
-			line := j.ID
+			line, attributes := o.ID.String(), map[string]string{}
 			for i, attr := range q.Attributes {
 				if o.Attributes[i] == "" {
 					continue
 				}
-				if j.Attributes == nil {
-					j.Attributes = map[string]string{}
-				}
-				j.Attributes[attr] = o.Attributes[i]
+				attributes[attr] = o.Attributes[i]
 				line += " " + quoted(attr+"="+o.Attributes[i])
 			}
-			if err := a.object(j, line); err != nil {
-				return err
-			}
+			a.print(object{"id", o.ID, "attributes?", attributes}, "%s\n", line)
 		}
 		switch {
 		case cursor == "":
@@ -146,20 +125,13 @@ func (a *app) find(ctx context.Context, v *metabase.View, q metabase.Query, all 
 		case all:
 			q.Cursor = cursor
 		case a.json:
-			return a.emit(cursorJSON{cursor})
+			a.emit(object{"cursor", cursor})
+			return nil
 		default:
 			a.tell("there is more: --cursor %s", cursor)
 			return nil
 		}
 	}
-}
-
-func (a *app) object(j objectJSON, line string) error {
-	if a.json {
-		return a.emit(j)
-	}
-	a.printf("%s\n", line)
-	return nil
 }
 
 type catalogLsFlags struct {
@@ -233,33 +205,27 @@ func (a *app) lsObject(ctx context.Context, v *metabase.View, l metabase.Listed)
 	if err != nil {
 		return err
 	}
-	j := objectJSON{ID: o.ID.String(), Container: o.Container.String(), Type: o.Type.String(), Size: &o.PayloadBytes, Locked: locked, Attributes: map[string]string{}}
+	attributes := map[string]string{}
 	line := fmt.Sprintf("%s %s %s", l.Address, o.Type, sizeText(int64(o.PayloadBytes)))
 	if locked {
 		line += " locked"
 	}
 	for _, at := range o.Attributes {
-		j.Attributes[at.Key] = at.Value
+		attributes[at.Key] = at.Value
 		line += " " + quoted(at.Key+"="+at.Value)
 	}
-	return a.object(j, line)
+	a.print(object{
+		"id", o.ID, "container", o.Container, "type", o.Type, "size", o.PayloadBytes, "attributes?", attributes, "locked?", locked,
+	}, "%s\n", line)
+	return nil
 }
 
 func (a *app) lsContainers(ctx context.Context, v *metabase.View) error {
 	all, err := v.Containers(ctx)
 	for _, c := range all {
-		if err == nil {
-			err = a.object(objectJSON{ID: c.ID.String(), Size: &c.Size}, fmt.Sprintf("%s %s", c.ID, sizeText(int64(c.Size))))
-		}
+		a.print(object{"id", c.ID, "size", c.Size}, "%s %s\n", c.ID, sizeText(int64(c.Size)))
 	}
 	return err
-}
-
-// graveJSON is a grave as --json prints it.
-type graveJSON struct {
-	Object     string `json:"object"`
-	Tombstone  string `json:"tombstone"`
-	Expiration uint64 `json:"expiration"`
 }
 
 func (a *app) lsGraves(ctx context.Context, v *metabase.View) error {
@@ -267,11 +233,7 @@ func (a *app) lsGraves(ctx context.Context, v *metabase.View) error {
 		if err != nil {
 			return err
 		}
-		if !a.json {
-			a.printf("%s by %s until epoch %d\n", g.Object, g.Tombstone, g.Expiration)
-		} else if err := a.emit(graveJSON{g.Object.String(), g.Tombstone.String(), g.Expiration}); err != nil {
-			return err
-		}
+		a.print(object{"object", g.Object, "tombstone", g.Tombstone, "expiration", g.Expiration}, "%s by %s until epoch %d\n", g.Object, g.Tombstone, g.Expiration)
 	}
 	return nil
 }
@@ -281,9 +243,7 @@ func (a *app) lsGarbage(ctx context.Context, v *metabase.View) error {
 		if err != nil {
 			return err
 		}
-		if err := a.object(objectJSON{ID: garbage.Object.String(), Container: garbage.Container.String()}, garbage.String()); err != nil {
-			return err
-		}
+		a.print(object{"id", garbage.Object, "container", garbage.Container}, "%s\n", garbage)
 	}
 	return nil
 }
@@ -316,14 +276,6 @@ what it should be; objects that cannot be decoded stay as they are.`,
 	return f.common(a, cmd, false)
 }
 
-// issueJSON is a difference as check --json prints it.
-type issueJSON struct {
-	Bucket  string `json:"bucket"`
-	Key     string `json:"key"`
-	Problem string `json:"problem"`
-	Derived bool   `json:"derived,omitempty"`
-}
-
 func (a *app) checkCatalog(ctx context.Context, v *metabase.View) error {
 	n := 0
 	for issue, err := range v.Verify(ctx) {
@@ -331,11 +283,7 @@ func (a *app) checkCatalog(ctx context.Context, v *metabase.View) error {
 			return err
 		}
 		n++
-		if !a.json {
-			a.printf("%s\n", printable(issue.String()))
-		} else if err := a.emit(issueJSON{issue.Bucket, issue.Key, issue.Problem, issue.Derived}); err != nil {
-			return err
-		}
+		a.print(object{"bucket", issue.Bucket, "key", issue.Key, "problem", issue.Problem, "derived?", issue.Derived}, "%s\n", printable(issue.String()))
 	}
 	if n > 0 {
 		return fmt.Errorf("the catalogue has %s: %w", countText(n, "wrong row"), ledger.ErrCorrupt)

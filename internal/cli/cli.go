@@ -56,6 +56,8 @@ func Main(ctx context.Context, p Process) int {
 	}
 	a := &app{process: p, out: newOutput(p.Stdout)}
 	a.stdout = a.out.below
+	ctx, a.stdout.end = context.WithCancel(ctx)
+	defer a.stdout.end()
 	root := a.root()
 	root.SetArgs(p.Args)
 	root.SetIn(p.Stdin)
@@ -72,7 +74,7 @@ func Main(ctx context.Context, p Process) int {
 		err = a.usage(root, err)
 		a.json = a.json || a.wantsJSON()
 	}
-	if flushErr := a.out.Flush(); err == nil && flushErr != nil {
+	if flushErr := errors.Join(a.out.broken, a.out.Flush()); err == nil && flushErr != nil {
 		err = fmt.Errorf("%w: %w", errOutput, flushErr)
 	}
 	if a.stdout.closed { // a connection to a bucket may break as a pipe does: that is no such case
@@ -132,12 +134,13 @@ type app struct {
 // errors to Flush.
 type output struct {
 	*bufio.Writer
-	below *touchedWriter
+	below  *touchedWriter
+	broken error // what could not be made to be printed
 }
 
 func newOutput(w io.Writer) *output {
 	below := &touchedWriter{w: w}
-	return &output{bufio.NewWriterSize(below, 64<<10), below}
+	return &output{Writer: bufio.NewWriterSize(below, 64<<10), below: below}
 }
 
 // discard drops what was printed and reports whether it could: nothing of it has left the process.
@@ -154,13 +157,16 @@ type touchedWriter struct {
 	w       io.Writer
 	touched bool
 	closed  bool
+	end     context.CancelFunc // ends the verb when nobody reads what it prints; nil for none
 }
 
 // Write implements io.Writer.
 func (t *touchedWriter) Write(b []byte) (int, error) {
 	t.touched = true
 	n, err := t.w.Write(b)
-	t.closed = t.closed || errors.Is(err, syscall.EPIPE)
+	if t.closed = t.closed || errors.Is(err, syscall.EPIPE); t.closed && t.end != nil {
+		t.end()
+	}
 	return n, err
 }
 

@@ -155,9 +155,7 @@ even see the old names.`,
 				a.printWarning(fmt.Sprintf("%s is the key of bucket %s too: one can be shown to a new device in the place of the other", info.KeyFile, before.BucketID),
 					"make a key for each bucket, or give new devices --bucket-id "+info.BucketID)
 			}
-			if err := a.printCloud(info); err != nil {
-				return err
-			}
+			a.printCloud(info)
 			if info.Founded {
 				a.cautionWeak(o.Passphrase)
 				a.tell("a new bucket: nothing was in it. When other devices share one already, its URL is another")
@@ -182,39 +180,29 @@ func (a *app) cloudShowCommand() *cobra.Command {
 				if !ok {
 					return ledger.ErrNoCloud
 				}
-				return a.printCloud(info)
+				a.printCloud(info)
+				return nil
 			})
 		}),
 	}
 }
 
-// cloudJSON is a cloud as --json prints it.
-type cloudJSON struct {
-	URL         string `json:"url"`
-	Bucket      string `json:"bucket"`
-	Algorithm   string `json:"algorithm"`
-	Plaintext   bool   `json:"plaintext"`
-	KeyFile     string `json:"keyFile,omitempty"`
-	Passphrase  bool   `json:"passphrase,omitempty"`
-	Credentials string `json:"credentialsFile,omitempty"`
-	Device      string `json:"device"`
-	Paused      bool   `json:"paused"`
-	Error       string `json:"error,omitempty"`
-}
-
-func newCloudJSON(c ledger.CloudInfo) cloudJSON {
-	j := cloudJSON{c.URL, c.BucketID, c.Algorithm, c.Plaintext, c.KeyFile, c.Passphrase, c.CredentialsFile, c.Device, c.Paused, ""}
-	j.Error = errText(c.Err)
-	return j
-}
-
-func (a *app) printCloud(c ledger.CloudInfo) error {
-	if a.json {
-		return a.emit(newCloudJSON(c))
+// cloudObject is a cloud as --json prints it.
+func cloudObject(c ledger.CloudInfo) object {
+	return object{
+		"url", c.URL, "bucket", c.BucketID, "algorithm", c.Algorithm, "plaintext", c.Plaintext, "keyFile?", c.KeyFile, "passphrase?", c.Passphrase,
+		"credentialsFile?", c.CredentialsFile, "device", c.Device, "paused", c.Paused, "error?", c.Err,
 	}
-	if c.BucketID == "" && c.Err != nil {
+}
+
+func (a *app) printCloud(c ledger.CloudInfo) {
+	switch {
+	case a.json:
+		a.emit(cloudObject(c))
+		return
+	case c.BucketID == "" && c.Err != nil:
 		a.printf("cloud       unknown: %s\n", printable(c.Err.Error()))
-		return nil
+		return
 	}
 	a.printf("cloud       %s\nbucket      %s\nsealing     %s\ndevice      %s\n", printable(c.URL), c.BucketID, sealingText(c), c.Device)
 	if c.CredentialsFile != "" {
@@ -223,7 +211,6 @@ func (a *app) printCloud(c ledger.CloudInfo) error {
 	if c.Paused {
 		a.printf("paused      nothing is synced in the background; %s\n", a.command("cloud", "resume"))
 	}
-	return nil
 }
 
 // sealingText says how a cloud is protected.
@@ -235,13 +222,6 @@ func sealingText(c ledger.CloudInfo) string {
 		return c.Algorithm + ", key from a passphrase"
 	}
 	return c.Algorithm + ", key in " + quoted(c.KeyFile)
-}
-
-// probeJSON is what cloud probe --json prints for each promise.
-type probeJSON struct {
-	Promise string `json:"promise"`
-	OK      bool   `json:"ok"`
-	Error   string `json:"error,omitempty"`
 }
 
 func (a *app) cloudProbeCommand() *cobra.Command {
@@ -261,9 +241,7 @@ repository and no key is needed. The exit code is 1 when the bucket is unfit.`,
 			}
 			points, err := admin.ProbeCloud(ctx, args[0], credentials, &ledger.Options{Buckets: a.process.Buckets})
 			for _, p := range points {
-				if err := a.printPoint(p); err != nil {
-					return err
-				}
+				a.printPoint(p)
 			}
 			if err == nil && !a.json && !a.quiet {
 				a.printf("the bucket is fit\n")
@@ -275,30 +253,15 @@ repository and no key is needed. The exit code is 1 when the bucket is unfit.`,
 	return cmd
 }
 
-func (a *app) printPoint(p admin.ProbePoint) error {
-	if a.json {
-		j := probeJSON{Promise: p.Name, OK: p.Err == nil}
-		j.Error = errText(p.Err)
-		return a.emit(j)
-	}
+func (a *app) printPoint(p admin.ProbePoint) {
 	switch {
+	case a.json:
+		a.emit(object{"promise", p.Name, "ok", p.Err == nil, "error?", p.Err})
 	case p.Err != nil:
 		a.printf("BROKEN  %s: %s\n", p.Name, printable(p.Err.Error()))
 	case !a.quiet:
 		a.printf("kept    %s\n", p.Name)
 	}
-	return nil
-}
-
-// cloudGCJSON is what cloud gc --json prints for each page.
-type cloudGCJSON struct {
-	Page    string `json:"page"`
-	Commits int    `json:"givenUpCommits"`
-	Cut     bool   `json:"cut"`
-	Deleted int    `json:"deletedObjects"`
-	Bytes   int64  `json:"deletedBytes"`
-	WaitObj int    `json:"waitingObjects"`
-	Waiting int64  `json:"waitingBytes"`
 }
 
 func (a *app) cloudGCCommand() *cobra.Command {
@@ -321,9 +284,7 @@ that were deleted for all devices everything goes after 30 days.`,
 			return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
 				reports, err := admin.CollectCloud(ctx, repo, &admin.CloudGCOptions{DryRun: dry.dry})
 				for _, r := range reports {
-					if err := a.printCloudGC(r, dry.dry); err != nil {
-						return err
-					}
+					a.printCloudGC(r, dry.dry)
 				}
 				return err
 			})
@@ -333,21 +294,17 @@ that were deleted for all devices everything goes after 30 days.`,
 	return cmd
 }
 
-func (a *app) printCloudGC(r admin.CloudGCReport, dry bool) error {
-	name := nameOf(r.Ledger, r.Name, r.ID)
-	if a.json {
-		return a.emit(cloudGCJSON{name, r.Commits, r.Cut, r.DeletedObjects, r.DeletedBytes, r.WaitingObjects, r.WaitingBytes})
-	}
-	if a.quiet {
-		return nil
-	}
+func (a *app) printCloudGC(r admin.CloudGCReport, dry bool) {
 	given, deleted := "given up", "deleted"
 	if dry {
 		given, deleted = "to give up", "would delete"
 	}
-	a.printf("%s: %s %s; %s %s (%s), %s (%s) wait\n", name, countText(r.Commits, "commit"), given, deleted, countText(r.DeletedObjects, "object"),
+	name := nameOf(r.Ledger, r.Name, r.ID)
+	a.result(object{
+		"page", name, "givenUpCommits", r.Commits, "cut", r.Cut, "deletedObjects", r.DeletedObjects, "deletedBytes", r.DeletedBytes,
+		"waitingObjects", r.WaitingObjects, "waitingBytes", r.WaitingBytes,
+	}, "%s: %s %s; %s %s (%s), %s (%s) wait\n", name, countText(r.Commits, "commit"), given, deleted, countText(r.DeletedObjects, "object"),
 		sizeText(r.DeletedBytes), countText(r.WaitingObjects, "object"), sizeText(r.WaitingBytes))
-	return nil
 }
 
 func (a *app) cloudPauseCommand() *cobra.Command {
@@ -397,14 +354,8 @@ func (a *app) cloudUnset(ctx context.Context, repo *ledger.Repository, dry bool)
 	} else if err := repo.UnsetCloud(ctx); err != nil {
 		return err
 	}
-	if a.json {
-		return a.emit(struct {
-			cloudJSON
-			DryRun bool `json:"dryRun,omitempty"`
-		}{newCloudJSON(info), dry})
-	}
-	if !a.quiet || dry {
-		a.printf("%s the cloud %s\n", done, printable(info.URL))
+	if dry || a.json || !a.quiet {
+		a.print(append(cloudObject(info), "dryRun?", dry), "%s the cloud %s\n", done, printable(info.URL))
 	}
 	return nil
 }

@@ -51,12 +51,10 @@ func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, repair bo
 	}
 	reports, err := admin.CheckCloud(ctx, repo, &o)
 	p.finish()
-	objects, bytes, left, newer, repaired := 0, int64(0), 0, 0, false
+	count, bytes, left, newer, repaired := 0, int64(0), 0, 0, false
 	for _, r := range reports {
-		if err := a.printCloudCheck(r); err != nil {
-			return err
-		}
-		objects, bytes, newer = objects+r.Objects, bytes+r.Bytes, newer+len(r.Newer)
+		a.printCloudCheck(r)
+		count, bytes, newer = count+r.Objects, bytes+r.Bytes, newer+len(r.Newer)
 		repaired = repaired || r.Repaired
 		if !r.Repaired {
 			left += len(r.Damaged) + r.More
@@ -76,10 +74,12 @@ func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, repair bo
 	if newer > 0 {
 		return fmt.Errorf("%s in the bucket say that a newer program has written them: %w", countText(newer, "object"), ledger.ErrUnsupported)
 	}
-	if repaired && !a.json && !a.quiet {
-		a.printf("%s, %s: the rest was verified\n", countText(objects, "object"), sizeText(bytes))
-	} else if !a.json && !a.quiet {
-		a.printf("%s, %s: everything verified\n", countText(objects, "object"), sizeText(bytes))
+	what := "everything"
+	if repaired {
+		what = "the rest was"
+	}
+	if !a.json {
+		a.result(nil, "%s, %s: %s verified\n", countText(count, "object"), sizeText(bytes), what)
 	}
 	return nil
 }
@@ -91,36 +91,21 @@ func isOrAre(n int) string {
 	return "are"
 }
 
-// cloudCheckJSON is what cloud check --json prints for each page.
-type cloudCheckJSON struct {
-	Page     string              `json:"page"`
-	Objects  int                 `json:"objects"`
-	Bytes    int64               `json:"bytes"`
-	Damaged  []damagedObjectJSON `json:"damaged"`
-	More     int                 `json:"more,omitempty"`
-	Newer    []damagedObjectJSON `json:"newer,omitempty"`
-	Repaired bool                `json:"repaired"`
-	Missing  int                 `json:"missing,omitempty"`
-	Error    string              `json:"error,omitempty"`
-}
-
-type damagedObjectJSON struct {
-	Object  string `json:"object"`
-	Message string `json:"message"`
-}
-
-func (a *app) printCloudCheck(r admin.CloudCheckReport) error {
+func (a *app) printCloudCheck(r admin.CloudCheckReport) {
 	name := nameOf(r.Ledger, r.Name, r.ID)
 	if a.json {
-		j := cloudCheckJSON{Page: name, Objects: r.Objects, Bytes: r.Bytes, Damaged: []damagedObjectJSON{}, More: r.More, Repaired: r.Repaired, Missing: r.Missing}
+		damaged, newer := []object{}, []object{}
 		for _, d := range r.Damaged {
-			j.Damaged = append(j.Damaged, damagedObjectJSON{d.Name, d.Err.Error()})
+			damaged = append(damaged, object{"object", d.Name, "message", d.Err})
 		}
 		for _, d := range r.Newer {
-			j.Newer = append(j.Newer, damagedObjectJSON{d.Name, d.Err.Error()})
+			newer = append(newer, object{"object", d.Name, "message", d.Err})
 		}
-		j.Error = errText(r.Err)
-		return a.emit(j)
+		a.emit(object{
+			"page", name, "objects", r.Objects, "bytes", r.Bytes, "damaged", damaged, "more?", r.More, "newer?", newer,
+			"repaired", r.Repaired, "missing?", r.Missing, "error?", r.Err,
+		})
+		return
 	}
 	done := ""
 	if r.Repaired {
@@ -138,5 +123,4 @@ func (a *app) printCloudCheck(r admin.CloudCheckReport) error {
 	if r.Missing > 0 {
 		a.printf("%s: %s missing, which no device has sent yet\n", name, countText(r.Missing, "piece"))
 	}
-	return nil
 }

@@ -51,42 +51,19 @@ read.`,
 	return cmd
 }
 
-// leakJSON is what cloud leak --json prints.
-type leakJSON struct {
-	Ledgers int            `json:"ledgers"`
-	Objects int            `json:"objects"`
-	Bytes   int64          `json:"bytes"`
-	Pages   []leakPageJSON `json:"pages"`
-	Odd     []string       `json:"notPadded"`
-	MoreOdd int            `json:"moreNotPadded,omitempty"`
-}
-
-type leakPageJSON struct {
-	Name        string  `json:"name"`
-	Objects     int     `json:"objects"`
-	Bytes       int64   `json:"bytes"`
-	Entries     uint64  `json:"entries"`
-	Packs       int     `json:"packs"`
-	Checkpoints int     `json:"checkpoints"`
-	Epochs      int     `json:"epochs"`
-	Lengths     int     `json:"lengths"`
-	First       string  `json:"first,omitempty"`
-	Last        string  `json:"last,omitempty"`
-	Days        int     `json:"days"`
-	Hours       [24]int `json:"hours"`
-}
-
 func (a *app) printLeak(l *admin.CloudLeak) error {
 	if a.json {
-		j := leakJSON{Ledgers: l.Ledgers, Objects: l.Objects, Bytes: l.Bytes, Pages: []leakPageJSON{}, Odd: append([]string{}, l.Odd...), MoreOdd: l.MoreOdd}
+		pages := []object{}
 		for _, p := range l.Pages {
-			q := leakPageJSON{Name: p.Name, Objects: p.Objects, Bytes: p.Bytes, Entries: p.Entries, Packs: p.Packs, Checkpoints: p.Checkpoints, Epochs: p.Epochs, Lengths: p.Lengths, Days: p.Days, Hours: p.Hours}
-			if !p.First.IsZero() {
-				q.First, q.Last = timeText(p.First), timeText(p.Last)
-			}
-			j.Pages = append(j.Pages, q)
+			pages = append(pages, object{
+				"name", p.Name, "objects", p.Objects, "bytes", p.Bytes, "entries", p.Entries, "packs", p.Packs, "checkpoints", p.Checkpoints,
+				"epochs", p.Epochs, "lengths", p.Lengths, "first?", p.First, "last?", p.Last, "days", p.Days, "hours", p.Hours,
+			})
 		}
-		return a.emit(j)
+		a.emit(object{
+			"ledgers", l.Ledgers, "objects", l.Objects, "bytes", l.Bytes, "pages", pages, "notPadded", append([]string{}, l.Odd...), "moreNotPadded?", l.MoreOdd,
+		})
+		return nil
 	}
 	a.printf("The owner of the bucket sees %s with %s, of %s in %s.\n", countText(l.Objects, "object"), sizeText(l.Bytes), countText(len(l.Pages), "page"), countText(l.Ledgers, "ledger"))
 	for _, p := range l.Pages {

@@ -99,12 +99,6 @@ func switchRule(all []admin.PageUploadRule, page ledger.PageRef, prefix string, 
 	return all
 }
 
-// ruleJSON is what cloud compression and cloud dedup print for each prefix with --json.
-type ruleJSON struct {
-	Page   string `json:"page"`
-	Prefix string `json:"prefix"`
-}
-
 // printRules prints for which keys a switch is off, of some pages only if there are any.
 func (a *app) printRules(ctx context.Context, repo *ledger.Repository, c ruleCommand, pages []ledger.PageRef) error {
 	infos, err := repo.Pages(ctx)
@@ -121,17 +115,11 @@ func (a *app) printRules(ctx context.Context, repo *ledger.Repository, c ruleCom
 				name = nameOf(p.Ledger, p.Name, p.ID)
 			}
 		}
-		if a.json {
-			if err := a.emit(ruleJSON{name, string(u.Prefix)}); err != nil {
-				return err
-			}
-			continue
-		}
 		text := c.all
 		if len(u.Prefix) > 0 {
 			text = fmt.Sprintf(c.some, quoted(string(u.Prefix)))
 		}
-		a.printf("%s: %s\n", printable(name), text)
+		a.print(object{"page", name, "prefix", string(u.Prefix)}, "%s: %s\n", printable(name), text)
 	}
 	return nil
 }

@@ -22,40 +22,14 @@ func costOf(c *admin.CloudStatus) float64 {
 	return float64(c.A)*priceClassA + float64(c.B)*priceClassB + float64(c.Down)/(1<<30)*priceDownGiB
 }
 
-// cloudStatusJSON is the cloud in status --json.
-type cloudStatusJSON struct {
-	cloudJSON
-	LastSuccess    string  `json:"lastSuccess,omitempty"`
-	OldestUnsynced string  `json:"oldestUnsynced,omitempty"`
-	Since          string  `json:"since,omitempty"`
-	ClassA         int64   `json:"classA"`
-	ClassB         int64   `json:"classB"`
-	Free           int64   `json:"free"`
-	Up             int64   `json:"upBytes"`
-	Down           int64   `json:"downBytes"`
-	Retries        int64   `json:"retries"`
-	Entries        int64   `json:"entries"`
-	Applied        int64   `json:"applied"`
-	Checkpoints    int64   `json:"checkpoints"`
-	Dollars        float64 `json:"costEstimateDollars"`
-}
-
-// timeOrNone is a time as --json prints it, "" for none.
-func timeOrNone(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return timeText(t)
-}
-
-func newCloudStatusJSON(c *admin.CloudStatus) *cloudStatusJSON {
+// cloudStatusObject is the cloud in status --json; nil for none.
+func cloudStatusObject(c *admin.CloudStatus) object {
 	if c == nil {
 		return nil
 	}
-	return &cloudStatusJSON{
-		newCloudJSON(c.CloudInfo), timeOrNone(c.LastSuccess), timeOrNone(c.OldestUnsynced), timeOrNone(c.Since), c.A, c.B, c.Free,
-		c.Up, c.Down, c.Retries, c.Entries, c.Applied, c.Checkpoints, costOf(c),
-	}
+	return append(cloudObject(c.CloudInfo), "lastSuccess?", c.LastSuccess, "oldestUnsynced?", c.OldestUnsynced, "since?", c.Since,
+		"classA", c.A, "classB", c.B, "free", c.Free, "upBytes", c.Up, "downBytes", c.Down, "retries", c.Retries,
+		"entries", c.Entries, "applied", c.Applied, "checkpoints", c.Checkpoints, "costEstimateDollars", costOf(c))
 }
 
 // agoText is a time with how long ago it was, for people; "never" for none.
@@ -71,56 +45,31 @@ func (a *app) agoText(t time.Time) string {
 }
 
 // cloudStatus prints the state of the cloud.
-func (a *app) cloudStatus(c *admin.CloudStatus) error {
+func (a *app) cloudStatus(c *admin.CloudStatus) {
 	if c == nil {
 		a.printf("cloud       none\n")
-		return nil
+		return
 	}
-	if err := a.printCloud(c.CloudInfo); err != nil {
-		return err
-	}
+	a.printCloud(c.CloudInfo)
 	a.printf("last sync   %s\n", a.agoText(c.LastSuccess))
 	if !c.OldestUnsynced.IsZero() {
 		a.printf("oldest unsynced %s\n", a.agoText(c.OldestUnsynced))
 	}
 	if c.Since.IsZero() {
-		return nil // what is remembered of it is damaged
+		return // what is remembered of it is damaged
 	}
 	a.printf("requests    %d of class A (put, list), %d of class B (get), %d free, %d repeated, since %s\n",
 		c.A, c.B, c.Free, c.Retries, c.Since.UTC().Format("2006-01-02"))
 	a.printf("bytes       %s up, %s down\n", sizeText(c.Up), sizeText(c.Down))
 	a.printf("cost        about $%.6f at the prices of Google Cloud Storage, without storing\n", costOf(c))
-	return nil
 }
 
-// syncStateJSON is the state of sync of a page in status --json.
-type syncStateJSON struct {
-	Upload         string `json:"upload"`
-	Download       string `json:"download"`
-	Position       uint64 `json:"position"`
-	OldestUnsynced string `json:"oldestUnsynced,omitempty"`
-	LastSuccess    string `json:"lastSuccess,omitempty"`
-	ServerTime     string `json:"serverTime,omitempty"`
-	Paused         bool   `json:"paused,omitempty"`
-	Error          string `json:"syncError,omitempty"`
-
-	Up   *syncProgressJSON `json:"up,omitempty"`
-	Down *syncProgressJSON `json:"down,omitempty"`
-}
-
-// syncProgressJSON is how far one direction is, in status --json; nil when nothing is on its way.
-type syncProgressJSON struct {
-	Values      int64 `json:"values"`
-	TotalValues int64 `json:"totalValues"`
-	Bytes       int64 `json:"bytes"`
-	TotalBytes  int64 `json:"totalBytes"`
-}
-
-func newSyncProgressJSON(a cloudsync.Activity, p cloudsync.Progress) *syncProgressJSON {
+// syncProgressObject is how far one direction is, in status --json; nil when nothing is on its way.
+func syncProgressObject(a cloudsync.Activity, p cloudsync.Progress) object {
 	if a != ledger.SyncInProgress {
 		return nil
 	}
-	return &syncProgressJSON{p.Values, p.TotalValues, p.Bytes, p.TotalBytes}
+	return object{"values", p.Values, "totalValues", p.TotalValues, "bytes", p.Bytes, "totalBytes", p.TotalBytes}
 }
 
 // syncErrorText is why a page is not in step, "" when nothing is wrong.
@@ -133,10 +82,12 @@ func syncErrorText(s ledger.SyncState) string {
 	return ""
 }
 
-func newSyncStateJSON(s ledger.SyncState) *syncStateJSON {
-	return &syncStateJSON{
-		s.Upload.String(), s.Download.String(), s.Position, timeOrNone(s.OldestUnsynced), timeOrNone(s.LastSuccess), timeOrNone(s.ServerTime), s.Paused, syncErrorText(s),
-		newSyncProgressJSON(s.Upload, s.Up), newSyncProgressJSON(s.Download, s.Down),
+// syncStateObject is the state of sync of a page in status --json.
+func syncStateObject(s ledger.SyncState) object {
+	return object{
+		"upload", s.Upload, "download", s.Download, "position", s.Position, "oldestUnsynced?", s.OldestUnsynced, "lastSuccess?", s.LastSuccess,
+		"serverTime?", s.ServerTime, "paused?", s.Paused, "syncError?", syncErrorText(s),
+		"up?", syncProgressObject(s.Upload, s.Up), "down?", syncProgressObject(s.Download, s.Down),
 	}
 }
 

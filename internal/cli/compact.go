@@ -2,7 +2,7 @@ package cli
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/ledgerd/ledger"
@@ -34,16 +34,6 @@ stays.`,
 	return cmd
 }
 
-// compactJSON is what compact --json prints for each page.
-type compactJSON struct {
-	Page     string `json:"page"`
-	Before   int64  `json:"bytesBefore"`
-	After    int64  `json:"bytesAfter"`
-	Freed    int64  `json:"freedBytes"`
-	Segments int    `json:"segments"`
-	DryRun   bool   `json:"dryRun,omitempty"`
-}
-
 func (a *app) compact(ctx context.Context, cmd *cobra.Command, args []string, dry bool) error {
 	o := admin.CompactOptions{DryRun: dry}
 	var err error
@@ -61,12 +51,13 @@ func (a *app) compact(ctx context.Context, cmd *cobra.Command, args []string, dr
 		if err != nil && len(pages) == 0 {
 			return err
 		}
-		return errors.Join(partly(err, freed && !dry), a.compacted(pages, dry))
+		a.compacted(pages, dry)
+		return partly(err, freed && !dry)
 	})
 }
 
 // compacted prints what Compact has done.
-func (a *app) compacted(pages []admin.PageCompaction, dry bool) error {
+func (a *app) compacted(pages []admin.PageCompaction, dry bool) {
 	came, anew := "came back", "written anew"
 	if dry {
 		came, anew = "would come back", "to be written anew"
@@ -75,21 +66,15 @@ func (a *app) compacted(pages []admin.PageCompaction, dry bool) error {
 	for _, c := range pages {
 		name := nameOf(c.Ledger, c.Name, c.ID)
 		total += c.Freed
-		switch {
-		case a.json:
-			if err := a.emit(compactJSON{name, c.Before, c.After, c.Freed, c.Segments, dry}); err != nil {
-				return err
-			}
-		case a.quiet:
-		case c.Freed == 0:
-			a.printf("%s: nothing to give back, %s\n", printable(name), sizeText(c.After))
-		default:
-			a.printf("%s: %s %s, %s before, %s after, %s %s\n", printable(name), sizeText(c.Freed), came,
+		text := "nothing to give back, " + sizeText(c.After)
+		if c.Freed != 0 {
+			text = fmt.Sprintf("%s %s, %s before, %s after, %s %s", sizeText(c.Freed), came,
 				sizeText(c.Before), sizeText(c.After), countText(c.Segments, "segment"), anew)
 		}
+		a.result(object{"page", name, "bytesBefore", c.Before, "bytesAfter", c.After, "freedBytes", c.Freed, "segments", c.Segments, "dryRun?", dry},
+			"%s: %s\n", printable(name), text)
 	}
 	if !a.json && !a.quiet && len(pages) != 1 {
 		a.printf("%s of %s %s\n", sizeText(total), countText(len(pages), "page"), came)
 	}
-	return nil
 }

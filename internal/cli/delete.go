@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
@@ -57,16 +58,6 @@ days later. What KEY has now is not erased: rm KEY first.`,
 	return cmd
 }
 
-// deleteJSON is one page of delete --json.
-type deleteJSON struct {
-	Page      string `json:"page"`
-	Bytes     int64  `json:"bytes"`
-	InCloud   bool   `json:"inCloud"`
-	All       bool   `json:"everywhere,omitempty"`
-	Discarded bool   `json:"discarded,omitempty"`
-	DryRun    bool   `json:"dryRun,omitempty"`
-}
-
 func (a *app) delete(ctx context.Context, cmd *cobra.Command, arg string, f deleteFlags) error {
 	set, err := a.parsePageSet(cmd, []string{arg})
 	if err != nil {
@@ -99,20 +90,9 @@ func (a *app) deletePages(ctx context.Context, repo *ledger.Repository, ref ledg
 		}
 	}
 	for i := range pages {
-		if printErr := a.deleted(&pages[i], o.DryRun); printErr != nil {
-			return errors.Join(err, printErr)
-		}
+		a.deleted(&pages[i], o.DryRun)
 	}
 	return a.deleteRefused(err)
-}
-
-// eraseJSON is what delete --from-history --json prints.
-type eraseJSON struct {
-	Page     string `json:"page"`
-	Commits  int    `json:"prunedCommits"`
-	Bytes    int64  `json:"bytes"`
-	InBucket bool   `json:"inBucket"`
-	DryRun   bool   `json:"dryRun,omitempty"`
 }
 
 func (a *app) erase(ctx context.Context, cmd *cobra.Command, page ledger.PageRef, f deleteFlags) error {
@@ -126,38 +106,30 @@ func (a *app) erase(ctx context.Context, cmd *cobra.Command, page ledger.PageRef
 			if err != nil {
 				return err
 			}
-			return a.erased(&e, dry)
+			a.erased(&e, dry)
+			return nil
 		})
 	})
 }
 
-func (a *app) erased(e *admin.Erasure, dry bool) error {
-	name := nameOf(e.Ledger, e.Name, e.ID)
-	switch {
-	case a.json:
-		return a.emit(eraseJSON{name, e.Commits, e.Bytes, e.InBucket, dry})
-	case a.quiet && !dry:
-		return nil
-	}
-	rest := ""
-	if e.InBucket {
-		rest = "; from the bucket with cloud gc in 30 days"
-	}
+func (a *app) erased(e *admin.Erasure, dry bool) {
+	text := fmt.Sprintf("%s given up, %s freed", countText(e.Commits, "commit"), sizeText(max(e.Bytes, 0)))
 	if dry {
-		a.printf("%s: %s would be given up%s\n", name, countText(e.Commits, "commit"), rest)
-		return nil
+		text = countText(e.Commits, "commit") + " would be given up"
 	}
-	a.printf("%s: %s given up, %s freed%s\n", name, countText(e.Commits, "commit"), sizeText(max(e.Bytes, 0)), rest)
-	return nil
+	if e.InBucket {
+		text += "; from the bucket with cloud gc in 30 days"
+	}
+	name := nameOf(e.Ledger, e.Name, e.ID)
+	if a.json || !a.quiet || dry {
+		a.print(object{"page", name, "prunedCommits", e.Commits, "bytes", e.Bytes, "inBucket", e.InBucket, "dryRun?", dry}, "%s: %s\n", name, text)
+	}
 }
 
-func (a *app) deleted(p *ledger.DeletedPage, dry bool) error {
+func (a *app) deleted(p *ledger.DeletedPage, dry bool) {
 	name := nameOf(p.Ledger, p.Name, p.ID)
-	switch {
-	case a.json:
-		return a.emit(deleteJSON{name, p.Bytes, p.InCloud, p.Everywhere, p.Discarded, dry})
-	case a.quiet && !dry:
-		return nil
+	if a.quiet && !dry && !a.json {
+		return
 	}
 	done, freed, still := "deleted", "freed", "still has"
 	if dry {
@@ -173,8 +145,9 @@ func (a *app) deleted(p *ledger.DeletedPage, dry bool) error {
 	if p.InCloud {
 		rest += "; the cloud " + still + " what it had"
 	}
-	a.printf("%s: %s, %s %s%s\n", name, done, sizeText(p.Bytes), freed, rest)
-	return nil
+	a.print(object{
+		"page", name, "bytes", p.Bytes, "inCloud", p.InCloud, "everywhere?", p.Everywhere, "discarded?", p.Discarded, "dryRun?", dry,
+	}, "%s: %s, %s %s%s\n", name, done, sizeText(p.Bytes), freed, rest)
 }
 
 // deleteRefused gives a refusal a hint.

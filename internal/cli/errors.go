@@ -307,7 +307,7 @@ func (a *app) printError(err error) {
 		message = "interrupted: " + message
 	}
 	if a.json {
-		line, jsonErr := marshal(errorJSON{Error: message, Kind: kindName(err), Hint: hint, Exit: ExitCode(err)})
+		line, jsonErr := marshal(object{"error", message, "kind", kindName(err), "hint?", hint, "exit", ExitCode(err)})
 		if jsonErr == nil {
 			fmt.Fprintf(a.process.Stderr, "%s\n", line)
 			return
@@ -327,14 +327,6 @@ func uniq(lines []string) []string {
 		seen[line] = true
 		return again
 	})
-}
-
-// errorJSON is an error as --json prints it, on the standard error.
-type errorJSON struct {
-	Error string `json:"error"`
-	Kind  string `json:"kind"`
-	Hint  string `json:"hint,omitempty"`
-	Exit  int    `json:"exit"`
 }
 
 func kindName(err error) string {
@@ -373,7 +365,7 @@ func (a *app) warn(err error) {
 // printWarning prints a warning, and what to try.
 func (a *app) printWarning(text, hint string) {
 	if a.json {
-		if line, jsonErr := marshal(warningJSON{Warning: text, Hint: hint}); jsonErr == nil {
+		if line, jsonErr := marshal(object{"warning", text, "hint?", hint}); jsonErr == nil {
 			fmt.Fprintf(a.process.Stderr, "%s\n", line)
 			return
 		}
@@ -384,18 +376,11 @@ func (a *app) printWarning(text, hint string) {
 	}
 }
 
-// warningJSON is a warning as --json prints it, on the standard error.
-type warningJSON struct {
-	Warning string `json:"warning"`
-	Time    string `json:"time,omitempty"`
-	Hint    string `json:"hint,omitempty"`
-}
-
 // told prints a line with its time for a verb that runs on, as in a log.
 func (a *app) told(at time.Time, text, hint string) {
 	stamp := timeText(at.Truncate(time.Second))
 	if a.json {
-		if line, jsonErr := marshal(warningJSON{text, stamp, hint}); jsonErr == nil {
+		if line, jsonErr := marshal(object{"warning", text, "time?", stamp, "hint?", hint}); jsonErr == nil {
 			fmt.Fprintf(a.process.Stderr, "%s\n", line)
 			return
 		}

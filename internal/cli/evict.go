@@ -56,17 +56,6 @@ read lately, which goes last. Their bytes come back with compact.`,
 	return cmd
 }
 
-// evictJSON is one page of evict --json.
-type evictJSON struct {
-	Page      string `json:"page"`
-	Evicted   bool   `json:"evicted"`
-	Bytes     int64  `json:"bytes"`
-	Bar       string `json:"bar,omitempty"`
-	Reason    string `json:"reason,omitempty"`
-	Discarded bool   `json:"discarded,omitempty"`
-	DryRun    bool   `json:"dryRun,omitempty"`
-}
-
 func (a *app) evict(ctx context.Context, cmd *cobra.Command, args []string, f evictFlags) error {
 	o := admin.EvictOptions{
 		DiscardUnsynced: f.discard, Values: f.values, OlderThan: f.olderThan, FreeBytes: f.free, KeepBytes: f.keep,
@@ -101,18 +90,13 @@ func (a *app) evict(ctx context.Context, cmd *cobra.Command, args []string, f ev
 // evicted prints what Evict has done, and what stays.
 func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) error {
 	for i := range r.Evicted {
-		if printErr := a.evictLine(&r.Evicted[i], o); printErr != nil {
-			return errors.Join(err, printErr)
-		}
+		a.evictLine(&r.Evicted[i], o)
 	}
 	_, refused := errors.AsType[*ledger.EvictError](err)
 	if refused { // what is away already is as it was wanted
 		for i := range r.Kept {
-			if r.Kept[i].Bar != admin.EvictAway {
-				continue
-			}
-			if printErr := a.evictLine(&r.Kept[i], o); printErr != nil {
-				return errors.Join(err, printErr)
+			if r.Kept[i].Bar == admin.EvictAway {
+				a.evictLine(&r.Kept[i], o)
 			}
 		}
 		r.Kept = slices.DeleteFunc(r.Kept, func(e admin.EvictResult) bool { return e.Bar == admin.EvictAway })
@@ -129,9 +113,7 @@ func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) erro
 	for i := range r.Kept {
 		switch {
 		case a.json:
-			if err := a.evictLine(&r.Kept[i], o); err != nil {
-				return err
-			}
+			a.evictLine(&r.Kept[i], o)
 		case refused:
 			a.warn(a.evictRefused(&r.Kept[i]))
 		}
@@ -156,23 +138,14 @@ func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) erro
 	return nil
 }
 
-func (a *app) evictLine(e *admin.EvictResult, o admin.EvictOptions) error {
-	name := nameOf(e.Ledger, e.Name, e.ID)
-	if a.json {
-		j := evictJSON{Page: name, Evicted: e.Bar == admin.EvictFree, Bytes: e.Bytes, Reason: e.Reason, Discarded: e.Discarded, DryRun: o.DryRun}
-		if !j.Evicted {
-			j.Bar = e.Bar.String()
-		}
-		return a.emit(j)
+func (a *app) evictLine(e *admin.EvictResult, o admin.EvictOptions) {
+	name, verb, bar := nameOf(e.Ledger, e.Name, e.ID), "evicted", e.Bar.String()
+	if e.Bar == admin.EvictFree {
+		bar = ""
 	}
-	if a.quiet && !o.DryRun {
-		return nil
-	}
-	verb := "evicted"
 	switch {
 	case e.Bar == admin.EvictAway:
-		a.printf("%s: %s\n", name, e.Reason)
-		return nil
+		verb = e.Reason
 	case o.Values && o.DryRun:
 		verb = "values would be dropped"
 	case o.Values:
@@ -183,8 +156,14 @@ func (a *app) evictLine(e *admin.EvictResult, o admin.EvictOptions) error {
 	if e.Discarded {
 		verb += ", with what only this device had"
 	}
-	a.printf("%s: %s, %s\n", name, verb, sizeText(e.Bytes))
-	return nil
+	if e.Bar != admin.EvictAway {
+		verb += ", " + sizeText(e.Bytes)
+	}
+	if a.json || !a.quiet || o.DryRun {
+		a.print(object{
+			"page", name, "evicted", bar == "", "bytes", e.Bytes, "bar?", bar, "reason?", e.Reason, "discarded?", e.Discarded, "dryRun?", o.DryRun,
+		}, "%s: %s\n", name, verb)
+	}
 }
 
 // evictRefused says why a page that was named stays, and what helps.

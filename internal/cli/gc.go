@@ -51,17 +51,6 @@ Before history is given up, gc says how much. On a terminal it then asks; elsewh
 	return cmd
 }
 
-// gcJSON is what gc --json prints for each page.
-type gcJSON struct {
-	Page     string `json:"page"`
-	Pruned   int    `json:"prunedCommits"`
-	Pieces   int    `json:"deletedPieces"`
-	Nodes    int    `json:"deletedNodes"`
-	Bytes    int64  `json:"deletedBytes"`
-	InBucket bool   `json:"retentionInBucket,omitempty"`
-	DryRun   bool   `json:"dryRun,omitempty"`
-}
-
 func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFlags) error {
 	var o admin.CollectOptions
 	var err error
@@ -90,21 +79,15 @@ func (a *app) collect(ctx context.Context, repo *ledger.Repository, o admin.Coll
 	pages, err := admin.Collect(ctx, repo, &o)
 	p.finish()
 	for _, c := range pages {
-		if err := a.collected(c, o.DryRun); err != nil {
-			return err
-		}
+		a.collected(c, o.DryRun)
 	}
 	return partly(err, len(pages) > 0 && !o.DryRun)
 }
 
-func (a *app) collected(c admin.PageCollection, dry bool) error {
+func (a *app) collected(c admin.PageCollection, dry bool) {
 	name := nameOf(c.Ledger, c.Name, c.ID)
-	switch {
-	case a.json:
-		j := gcJSON{Page: name, Pruned: c.Pruned, Pieces: c.Pieces, Nodes: c.Nodes, Bytes: c.Bytes, InBucket: c.InBucket, DryRun: dry}
-		return a.emit(j)
-	case a.quiet && !dry:
-		return nil
+	if a.quiet && !dry && !a.json {
+		return
 	}
 	what := []string{}
 	switch {
@@ -122,6 +105,8 @@ func (a *app) collected(c admin.PageCollection, dry bool) error {
 	if !dry {
 		what = append(what, fmt.Sprintf("%s and %s deleted, %s to be compacted", countText(c.Pieces, "piece"), countText(c.Nodes, "node"), sizeText(c.Bytes)))
 	}
-	a.printf("%s: %s\n", printable(name), strings.Join(what, ", "))
-	return nil
+	a.print(object{
+		"page", name, "prunedCommits", c.Pruned, "deletedPieces", c.Pieces, "deletedNodes", c.Nodes, "deletedBytes", c.Bytes,
+		"retentionInBucket?", c.InBucket, "dryRun?", dry,
+	}, "%s: %s\n", printable(name), strings.Join(what, ", "))
 }

@@ -57,31 +57,6 @@ given. The cost follows the number of changes, not the size of the page.
 	return cmd
 }
 
-// changeJSON is a changed key as --json prints it.
-type changeJSON struct {
-	Change     string    `json:"change"`
-	Key        jsonBytes `json:"key"`
-	Content    bool      `json:"content"`
-	Attributes bool      `json:"attributes"`
-	Old        *sideJSON `json:"old,omitempty"`
-	New        *sideJSON `json:"new,omitempty"`
-}
-
-// sideJSON is the entry of a changed key on one side.
-type sideJSON struct {
-	Size     int64  `json:"size"`
-	Priority string `json:"priority"`
-	Inline   bool   `json:"inline"`
-	Object   string `json:"object,omitempty"`
-}
-
-func newSideJSON(e *ledger.Entry) *sideJSON {
-	if e == nil {
-		return nil
-	}
-	return &sideJSON{Size: e.Size, Priority: e.Priority.String(), Inline: e.Inline, Object: e.Object}
-}
-
 // printDiff prints changes as they come.
 func (a *app) printDiff(changes iter.Seq2[filetree.Change, error], stat bool) error {
 	counts := map[filetree.Kind]int{}
@@ -104,10 +79,10 @@ func (a *app) printDiff(changes iter.Seq2[filetree.Change, error], stat bool) er
 		}
 		switch {
 		case a.json:
-			j := changeJSON{kind.String(), c.Path, c.Content != nil, c.Attributes != nil, newSideJSON(before), newSideJSON(after)}
-			if err := a.emit(j); err != nil {
-				return err
-			}
+			a.emit(object{
+				"change", kind, "key", jsonBytes(c.Path), "content", c.Content != nil, "attributes", c.Attributes != nil,
+				"old?", sideObject(before), "new?", sideObject(after),
+			})
 		case stat:
 			a.printf("%c %s  %s\n", kind, a.keyText(c.Path), changeText(before, after))
 		default:
@@ -178,33 +153,19 @@ more hexadecimal digits, which may be the id of a commit.`,
 	return cmd
 }
 
-// tagJSON is a tag as --json prints it.
-type tagJSON struct {
-	Tag     string `json:"tag"`
-	Commit  string `json:"commit"`
-	Deleted bool   `json:"deleted,omitempty"`
-	DryRun  bool   `json:"dryRun,omitempty"`
-}
-
 func (a *app) listTags(ctx context.Context, page *ledger.Page) error {
 	tags, err := page.Tags(ctx)
 	if err != nil {
 		return fmt.Errorf("read tags: %w", err)
 	}
 	for _, t := range tags {
-		if err := a.printTag(t.Name, t.Commit); err != nil {
-			return err
-		}
+		a.printTag(t.Name, t.Commit)
 	}
 	return nil
 }
 
-func (a *app) printTag(name string, id ledger.CommitID) error {
-	if a.json {
-		return a.emit(tagJSON{Tag: name, Commit: id.String()})
-	}
-	a.printf("%s %s\n", id, quoted(name))
-	return nil
+func (a *app) printTag(name string, id ledger.CommitID) {
+	a.print(object{"tag", name, "commit", id}, "%s %s\n", id, quoted(name))
 }
 
 func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision string, move, dry bool) error {
@@ -222,22 +183,15 @@ func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision stri
 		}
 	}
 	if dry {
-		return a.dryTag(tagJSON{Tag: name, Commit: id.String(), DryRun: true}, "given to")
+		a.print(object{"tag", name, "commit", id, "dryRun", true}, "tag %s would be given to commit %s\n", quoted(name), id.Short())
+		return nil
 	}
 	if err := page.Tag(ctx, name, id); err != nil {
 		return fmt.Errorf("tag %s: %w", quoted(name), err)
 	}
-	if a.quiet {
-		return nil
+	if !a.quiet {
+		a.printTag(name, id)
 	}
-	return a.printTag(name, id)
-}
-
-func (a *app) dryTag(j tagJSON, what string) error {
-	if a.json {
-		return a.emit(j)
-	}
-	a.printf("tag %s would be %s commit %s\n", quoted(j.Tag), what, j.Commit[:12])
 	return nil
 }
 
@@ -248,7 +202,9 @@ func (a *app) deleteTag(ctx context.Context, page *ledger.Page, name string, dry
 	}
 	i := slices.IndexFunc(tags, func(t ledger.Tag) bool { return t.Name == name })
 	if i >= 0 && dry {
-		return a.dryTag(tagJSON{Tag: name, Commit: tags[i].Commit.String(), Deleted: true, DryRun: true}, "taken away from")
+		id := tags[i].Commit
+		a.print(object{"tag", name, "commit", id, "deleted", true, "dryRun", true}, "tag %s would be taken away from commit %s\n", quoted(name), id.Short())
+		return nil
 	}
 	if i >= 0 {
 		err = page.DeleteTag(ctx, name)
@@ -256,10 +212,10 @@ func (a *app) deleteTag(ctx context.Context, page *ledger.Page, name string, dry
 	switch {
 	case i < 0 || errors.Is(err, ledger.ErrNotFound):
 		return withHint(classedf(ledger.ErrNotFound, "page %s has no tag %s", pageText(page), quoted(name)), "%s", a.command("tag", pageText(page)))
-	case err != nil || !a.json:
-		return err
+	case err == nil && a.json:
+		a.emit(object{"tag", name, "commit", tags[i].Commit, "deleted", true})
 	}
-	return a.emit(tagJSON{Tag: name, Commit: tags[i].Commit.String(), Deleted: true})
+	return err
 }
 
 func (a *app) restoreCommand() *cobra.Command {
@@ -333,15 +289,6 @@ func (a *app) restore(ctx context.Context, page *ledger.Page, revision string, p
 	return a.finish(ctx, page, f, before, after, "restored "+quoted(revision))
 }
 
-// restoreDryJSON is what restore --dry-run --json prints.
-type restoreDryJSON struct {
-	Page    string `json:"page"`
-	Added   int    `json:"added"`
-	Changed int    `json:"changed"`
-	Removed int    `json:"removed"`
-	DryRun  bool   `json:"dryRun"`
-}
-
 // restoreDry says what restore would do to the keys of the head.
 func (a *app) restoreDry(ctx context.Context, page *ledger.Page, head, id ledger.CommitID, prefix []byte, revision string) error {
 	n := map[filetree.Kind]int{}
@@ -351,10 +298,8 @@ func (a *app) restoreDry(ctx context.Context, page *ledger.Page, head, id ledger
 		}
 		n[c.Kind()]++
 	}
-	if a.json {
-		return a.emit(restoreDryJSON{pageText(page), n[filetree.Added], n[filetree.Changed], n[filetree.Removed], true})
-	}
-	a.printf("%s: %s would be added, %d changed, %d removed to be as at %s\n",
+	a.print(object{"page", pageText(page), "added", n[filetree.Added], "changed", n[filetree.Changed], "removed", n[filetree.Removed], "dryRun", true},
+		"%s: %s would be added, %d changed, %d removed to be as at %s\n",
 		pageText(page), countText(n[filetree.Added], "key"), n[filetree.Changed], n[filetree.Removed], quoted(revision))
 	return nil
 }

@@ -95,29 +95,6 @@ page.`,
 	}
 }
 
-// databaseJSON is a database as ls prints it with --json.
-type databaseJSON struct {
-	Database string      `json:"database"`
-	Origin   string      `json:"origin"`
-	Version  int64       `json:"version"`
-	Stores   []storeJSON `json:"stores"`
-}
-
-type storeJSON struct {
-	Name          string      `json:"name"`
-	KeyPath       any         `json:"keyPath"`
-	AutoIncrement bool        `json:"autoIncrement"`
-	Records       int64       `json:"records"`
-	Indexes       []indexJSON `json:"indexes"`
-}
-
-type indexJSON struct {
-	Name       string `json:"name"`
-	KeyPath    any    `json:"keyPath"`
-	Unique     bool   `json:"unique"`
-	MultiEntry bool   `json:"multiEntry"`
-}
-
 // keyPathJSON is a key path as scripts have it: null, a string or an array.
 func keyPathJSON(p indexeddb.KeyPath) any {
 	switch p.Type {
@@ -134,33 +111,31 @@ func (a *app) listProfile(p *profile.Profile) error {
 		if d.Version == 0 {
 			continue // it was never opened with success, and a browser does not show it
 		}
-		j := databaseJSON{Database: d.Name, Origin: d.Origin, Version: d.Version, Stores: []storeJSON{}}
+		stores := []object{}
 		for _, s := range d.Stores {
-			store := storeJSON{s.Name, keyPathJSON(s.KeyPath), s.AutoIncrement, p.Records(d.ID, s.ID), []indexJSON{}}
-			for _, x := range s.Indexes {
-				store.Indexes = append(store.Indexes, indexJSON{x.Name, keyPathJSON(x.KeyPath), x.Unique, x.MultiEntry})
-			}
-			j.Stores = append(j.Stores, store)
+			stores = append(stores, object{
+				"name", s.Name, "keyPath", keyPathJSON(s.KeyPath), "autoIncrement", s.AutoIncrement, "records", p.Records(d.ID, s.ID),
+				"indexes", objects(s.Indexes, indexObject),
+			})
 		}
+		a.print(object{"database", d.Name, "origin", d.Origin, "version", d.Version, "stores", stores},
+			"%s  version %d  of %s\n", quoted(d.Name), d.Version, printable(d.Origin))
 		if a.json {
-			if err := a.emit(j); err != nil {
-				return err
-			}
 			continue
 		}
-		a.printDatabase(j)
+		for _, s := range d.Stores {
+			records := countText(p.Records(d.ID, s.ID), "record")
+			a.printf("  %s  %s%s%s\n", quoted(s.Name), records, keyPathText(keyPathJSON(s.KeyPath)), flagText(s.AutoIncrement, "key generator"))
+			for _, x := range s.Indexes {
+				a.printf("    index %s%s%s%s\n", quoted(x.Name), keyPathText(keyPathJSON(x.KeyPath)), flagText(x.Unique, "unique"), flagText(x.MultiEntry, "multi-entry"))
+			}
+		}
 	}
 	return nil
 }
 
-func (a *app) printDatabase(d databaseJSON) {
-	a.printf("%s  version %d  of %s\n", quoted(d.Database), d.Version, printable(d.Origin))
-	for _, s := range d.Stores {
-		a.printf("  %s  %s%s%s\n", quoted(s.Name), countText(s.Records, "record"), keyPathText(s.KeyPath), flagText(s.AutoIncrement, "key generator"))
-		for _, x := range s.Indexes {
-			a.printf("    index %s%s%s%s\n", quoted(x.Name), keyPathText(x.KeyPath), flagText(x.Unique, "unique"), flagText(x.MultiEntry, "multi-entry"))
-		}
-	}
+func indexObject(x *indexeddb.Index) object {
+	return object{"name", x.Name, "keyPath", keyPathJSON(x.KeyPath), "unique", x.Unique, "multiEntry", x.MultiEntry}
 }
 
 func keyPathText(path any) string {
@@ -202,35 +177,12 @@ longer, which a browser leaves until it sweeps, are no problem, and their number
 	}
 }
 
-// damageJSON is a problem as check prints it with --json.
-type damageJSON struct {
-	Problem string `json:"problem"`
-}
-
-// leftOutJSON is a record that a unique index leaves out, as check prints it with --json.
-type leftOutJSON struct {
-	Database int64  `json:"database"`
-	Store    int64  `json:"store"`
-	Index    int64  `json:"index"`
-	Key      string `json:"key"`
-	Record   string `json:"leftOut"`
-	Holder   string `json:"holder,omitempty"`
-}
-
-// profileJSON is what check and import say with --json in the end.
-type profileJSON struct {
-	Databases      int64 `json:"databases"`
-	Stores         int64 `json:"stores"`
-	Indexes        int64 `json:"indexes"`
-	Records        int64 `json:"records"`
-	IndexRows      int64 `json:"indexRows"`
-	Blobs          int64 `json:"blobs"`
-	Bytes          int64 `json:"bytes"`
-	StaleIndexRows int64 `json:"staleIndexRows"`
-}
-
-func newProfileJSON(r profile.Result) profileJSON {
-	return profileJSON{r.Databases, r.Stores, r.Indexes, r.Records, r.IndexRows, r.Blobs, r.Bytes, r.StaleIndexRows}
+// profileObject is what check and import say with --json in the end.
+func profileObject(r profile.Result) object {
+	return object{
+		"databases", r.Databases, "stores", r.Stores, "indexes", r.Indexes, "records", r.Records, "indexRows", r.IndexRows, "blobs", r.Blobs,
+		"bytes", r.Bytes, "staleIndexRows", r.StaleIndexRows,
+	}
 }
 
 func (a *app) checkProfile(ctx context.Context, cmd *cobra.Command, text string) error {
@@ -238,25 +190,18 @@ func (a *app) checkProfile(ctx context.Context, cmd *cobra.Command, text string)
 	p := a.startProgress(ctx, "checking", "records")
 	o := &profile.Options{Progress: p.followRecords, Damage: func(err error) error {
 		problems++
-		if a.json {
-			return a.emit(damageJSON{err.Error()})
-		}
-		a.printf("problem     %s\n", printable(err.Error()))
+		a.print(object{"problem", err}, "problem     %s\n", printable(err.Error()))
 		return nil
 	}}
-	var listing error
 	o.LeftOut = func(row indexeddb.Row, holder indexeddb.Key) {
-		j := leftOutJSON{Database: row.Database, Store: row.Store, Index: row.Index, Key: row.Key.String(), Record: row.Primary.String()}
-		why := "no record has its key there"
+		by, why := "", "no record has its key there"
 		if !holder.IsZero() {
-			j.Holder = holder.String()
-			why = "record " + printable(j.Holder) + " has its key"
+			by = holder.String()
+			why = "record " + printable(by) + " has its key"
 		}
-		if a.json {
-			listing = errors.Join(listing, a.emit(j))
-			return
-		}
-		a.printf("left out    record %s of the unique index %d/%d/%d: %s, %s\n", printable(j.Record), j.Database, j.Store, j.Index, why, printable(j.Key))
+		key, record := row.Key.String(), row.Primary.String()
+		a.print(object{"database", row.Database, "store", row.Store, "index", row.Index, "key", key, "leftOut", record, "holder?", by},
+			"left out    record %s of the unique index %d/%d/%d: %s, %s\n", printable(record), row.Database, row.Store, row.Index, why, printable(key))
 	}
 	var result profile.Result
 	err := a.withProfile(ctx, cmd, text, o, func(source *profile.Profile) (err error) {
@@ -264,23 +209,18 @@ func (a *app) checkProfile(ctx context.Context, cmd *cobra.Command, text string)
 		return err
 	})
 	p.finish()
-	if err := errors.Join(err, listing); err != nil {
+	if err != nil {
 		return err
 	}
 	if a.json {
-		err = a.emit(struct {
-			profileJSON
-			Opaque   int64 `json:"opaque"`
-			LeftOut  int64 `json:"leftOut"`
-			Problems int   `json:"problems"`
-		}{newProfileJSON(result), result.Opaque, result.LeftOut, problems})
+		a.emit(append(profileObject(result), "opaque", result.Opaque, "leftOut", result.LeftOut, "problems", problems))
 	}
 	if problems > 0 {
 		found := fmt.Errorf("%s found: %w", countText(problems, "problem"), ledger.ErrCorrupt)
-		return errors.Join(err, withHint(found, "a browser may repair what it keeps, or clear it; a backup has it whole"))
+		return withHint(found, "a browser may repair what it keeps, or clear it; a backup has it whole")
 	}
-	if err != nil || a.json || a.quiet {
-		return err
+	if a.json || a.quiet {
+		return nil
 	}
 	a.printf("%s verified\n", resultText(result))
 	if result.StaleIndexRows > 0 {
@@ -398,14 +338,11 @@ func (a *app) importProfile(ctx context.Context, cmd *cobra.Command, args []stri
 				return err
 			}
 			if a.json {
-				done := doneJSON{Page: pageText(page), Commit: after.String(), Changed: before != after, mergedJSON: merged}
-				return a.emit(struct {
-					doneJSON
-					profileJSON
-					Created bool `json:"created,omitempty"`
-				}{done, newProfileJSON(result), created})
+				a.emit(append(append(doneObject(page, after, before != after, merged), profileObject(result)...), "created?", created))
+				return nil
 			}
-			return a.committed(page, before, after, resultText(result), merged)
+			a.committed(page, before, after, resultText(result), merged)
+			return nil
 		}
 		return a.with(ctx, ledger.Options{MustExist: true, CacheBytes: importCache}, func(repo *ledger.Repository) error {
 			return a.pageIn(ctx, repo, name, creates, put)
@@ -435,13 +372,6 @@ closed. When DIR itself ends in .indexeddb.leveldb, it is what is made.`,
 	return cmd
 }
 
-// exportedProfileJSON is the result of export.
-type exportedProfileJSON struct {
-	Page string `json:"page"`
-	Path string `json:"path"`
-	profileJSON
-}
-
 func (a *app) exportProfile(ctx context.Context, cmd *cobra.Command, args []string, at string) error {
 	return a.page(ctx, cmd, args[0], fetches, func(page *ledger.Page) error {
 		return a.snapshot(ctx, page, at, func(snap *ledger.Snapshot) error {
@@ -453,11 +383,9 @@ func (a *app) exportProfile(ctx context.Context, cmd *cobra.Command, args []stri
 				return withHint(err, "remove it, or name another directory")
 			case err != nil:
 				return err
-			case a.json:
-				return a.emit(exportedProfileJSON{pageText(page), done.Path, newProfileJSON(done.Result)})
-			case !a.quiet:
-				a.printf("exported %s to %s\n", resultText(done.Result), quoted(done.Path))
 			}
+			a.result(append(object{"page", pageText(page), "path", done.Path}, profileObject(done.Result)...),
+				"exported %s to %s\n", resultText(done.Result), quoted(done.Path))
 			return nil
 		})
 	})

@@ -33,24 +33,14 @@ mistyped is an error.`,
 			if err != nil {
 				return err
 			}
-			switch {
-			case a.json:
-				return a.emit(initJSON{a.dir, created})
-			case a.quiet:
-			case created:
-				a.printf("created a repository in %s\n", quoted(a.dir))
-			default:
-				a.printf("there is a repository in %s already\n", quoted(a.dir))
+			text := "there is a repository in %s already\n"
+			if created {
+				text = "created a repository in %s\n"
 			}
+			a.result(object{"dir", a.dir, "created", created}, text, quoted(a.dir))
 			return nil
 		}),
 	}
-}
-
-// initJSON is the result of init.
-type initJSON struct {
-	Dir     string `json:"dir"`
-	Created bool   `json:"created"`
 }
 
 // createRepository creates the repository unless there is one.

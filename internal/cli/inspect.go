@@ -112,7 +112,8 @@ func (a *app) statKey(ctx context.Context, page *ledger.Page, snap *ledger.Snaps
 		a.warn(fmt.Errorf("attributes of %s: %w", a.shortKey(key), item.Problem))
 	}
 	if a.json {
-		return a.emit(newEntryJSON(item))
+		a.emit(entryObject(item))
+		return nil
 	}
 	e := item.Entry
 	a.printf("key       %s\nsize      %s\npriority  %s\n", a.keyText(e.Key), sizeText(e.Size), e.Priority)
@@ -130,19 +131,6 @@ func (a *app) statKey(ctx context.Context, page *ledger.Page, snap *ledger.Snaps
 	return nil
 }
 
-// pageStatJSON is a page as inspect --json prints it.
-type pageStatJSON struct {
-	Page         string     `json:"page"`
-	Ledger       jsonBytes  `json:"ledger"`
-	Name         *jsonBytes `json:"name,omitempty"`
-	ID           string     `json:"id"`
-	Heads        []string   `json:"heads"`
-	Newest       commitJSON `json:"newest"`
-	Segments     int        `json:"segments"`
-	SegmentBytes int64      `json:"segmentBytes"`
-	IndexBytes   int64      `json:"indexBytes"`
-}
-
 func (a *app) statPage(ctx context.Context, page *ledger.Page) error {
 	heads, err := page.Heads(ctx)
 	if err != nil {
@@ -158,28 +146,17 @@ func (a *app) statPage(ctx context.Context, page *ledger.Page) error {
 	}
 	newest := heads[len(heads)-1]
 	if a.json {
-		j := pageStatJSON{
-			Page: pageText(page), Ledger: jsonBytes(page.Ledger().Name()), ID: page.ID().String(), Newest: newCommitJSON(newest, n),
-			Segments: stats.Segments, SegmentBytes: stats.SegmentBytes, IndexBytes: stats.IndexBytes,
-		}
-		if name := jsonBytes(page.Name()); len(name) > 0 {
-			j.Name = &name
-		}
-		for _, h := range heads {
-			j.Heads = append(j.Heads, h.ID.String())
-		}
-		return a.emit(j)
+		a.emit(object{
+			"page", pageText(page), "ledger", jsonBytes(page.Ledger().Name()), "name?", jsonBytes(page.Name()), "id", page.ID(),
+			"heads", objects(heads, func(c ledger.Commit) string { return c.ID.String() }), "newest", commitObject(newest, admin.Sender{}, n),
+			"segments", stats.Segments, "segmentBytes", stats.SegmentBytes, "indexBytes", stats.IndexBytes,
+		})
+		return nil
 	}
 	a.printf("page        %s\nid          %s\nnewest      %s (%s, generation %d)\n", pageText(page), page.ID(), newest.ID, timeText(newest.Time), newest.Generation)
 	a.printf("heads       %d\ntags        %d\n", len(heads), n.count)
 	a.printf("log         %s in %s\nindex       %s\n", sizeText(stats.SegmentBytes), countText(stats.Segments, "segment"), sizeText(stats.IndexBytes))
 	return nil
-}
-
-// rowJSON is a row of the index as --json prints it.
-type rowJSON struct {
-	Row   string `json:"row"`
-	Value string `json:"value"`
 }
 
 func (a *app) inspectRows(ctx context.Context, cmd *cobra.Command, page *ledger.Page, family string, limit int) error {
@@ -191,13 +168,7 @@ func (a *app) inspectRows(ctx context.Context, cmd *cobra.Command, page *ledger.
 		if err != nil {
 			return fmt.Errorf("read rows: %w", err)
 		}
-		if a.json {
-			if err := a.emit(rowJSON{row.Key, row.Value}); err != nil {
-				return err
-			}
-		} else {
-			a.printf("%s\n", strings.TrimRight(printable(row.Key)+"  "+printable(row.Value), " "))
-		}
+		a.print(object{"row", row.Key, "value", row.Value}, "%s\n", strings.TrimRight(printable(row.Key)+"  "+printable(row.Value), " "))
 		if n++; n == limit {
 			return nil
 		}
@@ -205,20 +176,9 @@ func (a *app) inspectRows(ctx context.Context, cmd *cobra.Command, page *ledger.
 	return nil
 }
 
-// commitStatsJSON is a commit as inspect commits --json prints it.
-type commitStatsJSON struct {
-	Commit      string `json:"commit"`
-	Generation  uint64 `json:"generation"`
-	Time        string `json:"time"`
-	Added       int64  `json:"added"`
-	Removed     int64  `json:"removed"`
-	Updated     int64  `json:"updated"`
-	ValueBytes  int64  `json:"valueBytes"`
-	Nodes       int64  `json:"nodes"`
-	NodeBytes   int64  `json:"nodeBytes"`
-	NewNodes    int64  `json:"newNodes"`
-	NewBytes    int64  `json:"newNodeBytes"`
-	SharedBytes int64  `json:"sharedNodeBytes"`
+// commitSums are what inspect commits tells of a commit.
+type commitSums struct {
+	added, removed, updated, valueBytes, nodes, nodeBytes, newNodes, newBytes int64
 }
 
 // defaultCommits is how many commits are inspected unless told otherwise: each tree is read wholly.
@@ -243,21 +203,18 @@ func (a *app) inspectCommits(ctx context.Context, page *ledger.Page, limit int) 
 		if err != nil {
 			return fmt.Errorf("inspect commit %s: %w", c.ID.Short(), err)
 		}
-		if a.json {
-			if err := a.emit(s); err != nil {
-				return err
-			}
-			continue
-		}
-		a.printf("%-12s  %6d  %-19s  %8d  %10s  %7d  %10s  %7d  %s\n", c.ID.Short(), c.Generation, c.Time.UTC().Format("2006-01-02 15:04:05"),
-			s.Added+s.Removed+s.Updated, sizeText(s.ValueBytes), s.Nodes, sizeText(s.NodeBytes), s.NewNodes, shareText(s.SharedBytes, s.NodeBytes))
+		shared := s.nodeBytes - s.newBytes
+		a.print(object{
+			"commit", c.ID, "generation", c.Generation, "time", c.Time, "added", s.added, "removed", s.removed, "updated", s.updated, "valueBytes", s.valueBytes,
+			"nodes", s.nodes, "nodeBytes", s.nodeBytes, "newNodes", s.newNodes, "newNodeBytes", s.newBytes, "sharedNodeBytes", shared,
+		}, "%-12s  %6d  %-19s  %8d  %10s  %7d  %10s  %7d  %s\n", c.ID.Short(), c.Generation, c.Time.UTC().Format("2006-01-02 15:04:05"),
+			s.added+s.removed+s.updated, sizeText(s.valueBytes), s.nodes, sizeText(s.nodeBytes), s.newNodes, shareText(shared, s.nodeBytes))
 	}
 	return nil
 }
 
 // commitStats compares a commit with its first parent.
-func commitStats(ctx context.Context, page *ledger.Page, c ledger.Commit) (commitStatsJSON, error) {
-	s := commitStatsJSON{Commit: c.ID.String(), Generation: c.Generation, Time: timeText(c.Time)}
+func commitStats(ctx context.Context, page *ledger.Page, c ledger.Commit) (s commitSums, err error) {
 	parent, err := page.Resolve(ctx, c.ID.String()+"~1")
 	if err != nil {
 		return s, err
@@ -268,14 +225,14 @@ func commitStats(ctx context.Context, page *ledger.Page, c ledger.Commit) (commi
 		}
 		switch {
 		case change.Old == nil:
-			s.Added++
+			s.added++
 		case change.New == nil:
-			s.Removed++
+			s.removed++
 		default:
-			s.Updated++
+			s.updated++
 		}
 		if change.New != nil {
-			s.ValueBytes += change.New.Size
+			s.valueBytes += change.New.Size
 		}
 	}
 	old := map[string]bool{}
@@ -289,39 +246,14 @@ func commitStats(ctx context.Context, page *ledger.Page, c ledger.Commit) (commi
 		if err != nil {
 			return s, err
 		}
-		s.Nodes++
-		s.NodeBytes += int64(n.Bytes)
+		s.nodes++
+		s.nodeBytes += int64(n.Bytes)
 		if !old[n.Digest] {
-			s.NewNodes++
-			s.NewBytes += int64(n.Bytes)
+			s.newNodes++
+			s.newBytes += int64(n.Bytes)
 		}
 	}
-	s.SharedBytes = s.NodeBytes - s.NewBytes
 	return s, nil
-}
-
-// treeJSON is a tree as inspect tree --json prints it.
-type treeJSON struct {
-	Root          string      `json:"root"`
-	Depth         int         `json:"depth"`
-	Nodes         int64       `json:"nodes"`
-	NodeBytes     int64       `json:"nodeBytes"`
-	Entries       int64       `json:"entries"`
-	KeyBytes      int64       `json:"keyBytes"`
-	InlineEntries int64       `json:"inlineEntries"`
-	InlineBytes   int64       `json:"inlineBytes"`
-	ValueBytes    int64       `json:"valueBytes"`
-	LazyEntries   int64       `json:"lazyEntries"`
-	Levels        []levelJSON `json:"levels"`
-}
-
-type levelJSON struct {
-	Level    int   `json:"level"`
-	Nodes    int64 `json:"nodes"`
-	Entries  int64 `json:"entries"`
-	Children int64 `json:"children"`
-	Bytes    int64 `json:"bytes"`
-	MaxBytes int64 `json:"maxBytes"`
 }
 
 func (a *app) inspectTree(ctx context.Context, page *ledger.Page, id ledger.CommitID) error {
@@ -330,11 +262,14 @@ func (a *app) inspectTree(ctx context.Context, page *ledger.Page, id ledger.Comm
 		return fmt.Errorf("read tree: %w", err)
 	}
 	if a.json {
-		j := treeJSON{t.Root, t.Depth, t.Nodes, t.NodeBytes, t.Entries, t.KeyBytes, t.InlineEntries, t.InlineBytes, t.ValueBytes, t.LazyEntries, []levelJSON{}}
-		for _, l := range t.Levels {
-			j.Levels = append(j.Levels, levelJSON{l.Level, l.Nodes, l.Entries, l.Children, l.Bytes, l.MaxBytes})
-		}
-		return a.emit(j)
+		a.emit(object{
+			"root", t.Root, "depth", t.Depth, "nodes", t.Nodes, "nodeBytes", t.NodeBytes, "entries", t.Entries, "keyBytes", t.KeyBytes,
+			"inlineEntries", t.InlineEntries, "inlineBytes", t.InlineBytes, "valueBytes", t.ValueBytes, "lazyEntries", t.LazyEntries,
+			"levels", objects(t.Levels, func(l admin.LevelStats) object {
+				return object{"level", l.Level, "nodes", l.Nodes, "entries", l.Entries, "children", l.Children, "bytes", l.Bytes, "maxBytes", l.MaxBytes}
+			}),
+		})
+		return nil
 	}
 	a.printf("root        %s\nentries     %d in %s, depth %d\n", t.Root, t.Entries, countText(t.Nodes, "node"), t.Depth)
 	a.printf("nodes       %s, of it keys %s, inline values %s\n", sizeText(t.NodeBytes), shareText(t.KeyBytes, t.NodeBytes), shareText(t.InlineBytes, t.NodeBytes))
@@ -350,13 +285,6 @@ func (a *app) inspectTree(ctx context.Context, page *ledger.Page, id ledger.Comm
 	return nil
 }
 
-// pieceJSON is a piece of a value as inspect pieces KEY --json prints it.
-type pieceJSON struct {
-	Piece string `json:"piece"`
-	Kind  string `json:"kind"`
-	Size  int64  `json:"size"`
-}
-
 func (a *app) inspectValue(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot, key []byte, at string) error {
 	entry, err := snap.Stat(ctx, key)
 	if err != nil {
@@ -369,28 +297,20 @@ func (a *app) inspectValue(ctx context.Context, page *ledger.Page, snap *ledger.
 		if err != nil {
 			return fmt.Errorf("read pieces of %s: %w", a.shortKey(key), err)
 		}
-		if a.json {
-			if err := a.emit(pieceJSON{p.Digest, p.Kind, p.Size}); err != nil {
-				return err
-			}
-			continue
-		}
-		a.printf("%s  %-5s  %10s  %s\n", p.Digest, p.Kind, sizeText(p.Size), shareText(p.Size, entry.Size))
+		a.print(object{"piece", p.Digest, "kind", p.Kind, "size", p.Size}, "%s  %-5s  %10s  %s\n", p.Digest, p.Kind, sizeText(p.Size), shareText(p.Size, entry.Size))
 	}
 	return nil
 }
 
-// piecesJSON is the summary of inspect pieces --json: one line for each kind of storage.
-type piecesJSON struct {
-	Stored string `json:"stored"`
-	Values int64  `json:"values"`
-	Bytes  int64  `json:"bytes"`
-	Pieces int64  `json:"pieces"`
+// storedSums are the values of one kind of storage.
+type storedSums struct {
+	stored                string
+	values, bytes, pieces int64
 }
 
 // inspectPieces sums up how the values of a commit are stored.
 func (a *app) inspectPieces(ctx context.Context, snap *ledger.Snapshot) error {
-	sums := []piecesJSON{{Stored: "inline"}, {Stored: "one piece"}, {Stored: "several pieces"}}
+	sums := []storedSums{{stored: "inline"}, {stored: "one piece"}, {stored: "several pieces"}}
 	for entry, err := range snap.Scan(ctx, ledger.ScanOptions{KeysOnly: true}) {
 		if err != nil {
 			return fmt.Errorf("list values: %w", err)
@@ -403,47 +323,35 @@ func (a *app) inspectPieces(ctx context.Context, snap *ledger.Snapshot) error {
 			pieces++
 		}
 		s := &sums[min(pieces, 2)]
-		s.Values++
-		s.Bytes += entry.Size
-		s.Pieces += pieces
+		s.values++
+		s.bytes += entry.Size
+		s.pieces += pieces
 	}
-	var all piecesJSON
+	var all storedSums
 	for _, s := range sums {
-		all.Values, all.Bytes, all.Pieces = all.Values+s.Values, all.Bytes+s.Bytes, all.Pieces+s.Pieces
+		all.values, all.bytes, all.pieces = all.values+s.values, all.bytes+s.bytes, all.pieces+s.pieces
 	}
 	if !a.json {
 		a.printf("%-14s  %9s  %7s  %10s  %7s  %9s  %10s\n", "stored as", "values", "share", "bytes", "share", "pieces", "mean piece")
 	}
 	for _, s := range sums {
-		if a.json {
-			if err := a.emit(s); err != nil {
-				return err
-			}
-			continue
-		}
 		mean := "-"
-		if s.Pieces > 0 {
-			mean = sizeText(s.Bytes / s.Pieces)
+		if s.pieces > 0 {
+			mean = sizeText(s.bytes / s.pieces)
 		}
-		a.printf("%-14s  %9d  %7s  %10s  %7s  %9d  %10s\n", s.Stored, s.Values, shareText(s.Values, all.Values), sizeText(s.Bytes), shareText(s.Bytes, all.Bytes), s.Pieces, mean)
+		a.print(object{"stored", s.stored, "values", s.values, "bytes", s.bytes, "pieces", s.pieces}, "%-14s  %9d  %7s  %10s  %7s  %9d  %10s\n", s.stored, s.values, shareText(s.values, all.values), sizeText(s.bytes), shareText(s.bytes, all.bytes), s.pieces, mean)
 	}
 	return nil
 }
 
-// refsJSON is one line of inspect refs --json: destinations with a number of references in a range.
-type refsJSON struct {
-	Kind         string `json:"kind"`
-	Least        int64  `json:"least"`
-	Most         int64  `json:"most"`
-	Destinations int64  `json:"destinations"`
-	References   int64  `json:"references"`
-}
+// refSums are the destinations with least to most references.
+type refSums struct{ least, most, destinations, references int64 }
 
 // inspectRefs sums up the reference rows: how many destinations have 1, 2 to 3, 4 to 7, ...
 // references.
 func (a *app) inspectRefs(ctx context.Context, page *ledger.Page) error {
 	kinds := []string{"object/eager", "object/lazy", "commit"}
-	counts := map[string]map[int]*refsJSON{}
+	counts := map[string]map[int]*refSums{}
 	flush := func(kind string, n int64) {
 		if n == 0 {
 			return
@@ -453,13 +361,13 @@ func (a *app) inspectRefs(ctx context.Context, page *ledger.Page) error {
 			bucket++
 		}
 		if counts[kind] == nil {
-			counts[kind] = map[int]*refsJSON{}
+			counts[kind] = map[int]*refSums{}
 		}
 		if counts[kind][bucket] == nil {
-			counts[kind][bucket] = &refsJSON{Kind: kind, Least: 1 << bucket, Most: 1<<(bucket+1) - 1}
+			counts[kind][bucket] = &refSums{least: 1 << bucket, most: 1<<(bucket+1) - 1}
 		}
-		counts[kind][bucket].Destinations++
-		counts[kind][bucket].References += n
+		counts[kind][bucket].destinations++
+		counts[kind][bucket].references += n
 	}
 	at, of := "", map[string]int64{}
 	for row, err := range admin.Rows(ctx, page, "refcounts") {
@@ -492,31 +400,25 @@ func splitReference(row string) (destination, kind string) {
 	return destination, rest
 }
 
-func (a *app) printRefs(kinds []string, counts map[string]map[int]*refsJSON) error {
+func (a *app) printRefs(kinds []string, counts map[string]map[int]*refSums) error {
 	if !a.json {
 		a.printf("%-12s  %13s  %12s  %7s  %10s\n", "kind", "references", "destinations", "share", "in all")
 	}
 	for _, kind := range kinds {
 		var all int64
 		for _, c := range counts[kind] {
-			all += c.Destinations
+			all += c.destinations
 		}
 		for bucket := range 64 {
 			c := counts[kind][bucket]
 			if c == nil {
 				continue
 			}
-			if a.json {
-				if err := a.emit(c); err != nil {
-					return err
-				}
-				continue
+			span := fmt.Sprint(c.least)
+			if c.most > c.least {
+				span = fmt.Sprintf("%d to %d", c.least, c.most)
 			}
-			span := fmt.Sprint(c.Least)
-			if c.Most > c.Least {
-				span = fmt.Sprintf("%d to %d", c.Least, c.Most)
-			}
-			a.printf("%-12s  %13s  %12d  %7s  %10d\n", kind, span, c.Destinations, shareText(c.Destinations, all), c.References)
+			a.print(object{"kind", kind, "least", c.least, "most", c.most, "destinations", c.destinations, "references", c.references}, "%-12s  %13s  %12d  %7s  %10d\n", kind, span, c.destinations, shareText(c.destinations, all), c.references)
 		}
 	}
 	return nil

@@ -1,9 +1,16 @@
 package cli
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/filetree"
 )
 
@@ -14,122 +21,133 @@ type jsonBytes []byte
 // MarshalJSON implements json.Marshaler.
 func (b jsonBytes) MarshalJSON() ([]byte, error) { return filetree.AppendJSONBytes(nil, b), nil }
 
-// emit prints v as one line of JSON.
-func (a *app) emit(v any) error {
-	line, err := marshal(v)
-	if err != nil {
-		return err
+// object is one JSON object: names and values by turns, in their order. A member whose name ends in
+// a question mark is left out when its value is zero or empty.
+type object []any
+
+// MarshalJSON implements json.Marshaler.
+func (o object) MarshalJSON() ([]byte, error) {
+	b := []byte("{")
+	for i := 0; i < len(o); i += 2 {
+		name, optional := strings.CutSuffix(o[i].(string), "?")
+		value := member(o[i+1])
+		if optional && isNone(reflect.ValueOf(value)) {
+			continue
+		}
+		text, err := marshal(value)
+		if err != nil {
+			return nil, err
+		}
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = append(append(strconv.AppendQuote(b, name), ':'), text...)
 	}
-	a.out.Write(line)
-	return a.out.WriteByte('\n')
+	return append(b, '}'), nil
 }
 
-// errText is the text of an error, "" for none.
-func errText(err error) string {
-	if err == nil {
-		return ""
+// isNone reports whether a value is zero or empty.
+func isNone(v reflect.Value) bool {
+	return !v.IsValid() || v.IsZero() || (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0
+}
+
+// member is a value as JSON has it: errors and ids are their texts, and no time is none.
+func member(value any) any {
+	switch v := value.(type) {
+	case time.Time:
+		if v.IsZero() {
+			return ""
+		}
+		return timeText(v)
+	case ledger.CommitID:
+		if v.IsZero() {
+			return ""
+		}
+		return v.String()
+	case json.Marshaler:
+		return v
+	case error:
+		return v.Error()
+	case fmt.Stringer:
+		return v.String()
 	}
-	return err.Error()
+	return value
+}
+
+// objects makes an array of what fn makes of each of all.
+func objects[T, U any](all []T, fn func(T) U) []U {
+	array := make([]U, len(all))
+	for i, one := range all {
+		array[i] = fn(one)
+	}
+	return array
+}
+
+// emit prints v as one line of JSON. An error is kept by the output, as that of printf.
+func (a *app) emit(v any) {
+	line, err := marshal(v)
+	a.out.broken = errors.Join(a.out.broken, err)
+	a.out.Write(append(line, '\n'))
+}
+
+// print prints j with --json, else the text.
+func (a *app) print(j any, format string, args ...any) {
+	if a.json {
+		a.emit(j)
+	} else {
+		a.printf(format, args...)
+	}
 }
 
 // result prints what a verb has done: j with --json, else the text, which --quiet leaves out.
-func (a *app) result(j any, format string, args ...any) error {
-	switch {
-	case a.json:
-		return a.emit(j)
-	case !a.quiet:
-		a.printf(format, args...)
+func (a *app) result(j any, format string, args ...any) {
+	if a.json || !a.quiet {
+		a.print(j, format, args...)
 	}
-	return nil
 }
 
-// commitJSON is a commit as --json prints it.
-type commitJSON struct {
-	Commit     string   `json:"commit"`
-	Time       string   `json:"time"`
-	Timestamp  int64    `json:"timestamp"`
-	Generation uint64   `json:"generation"`
-	Root       string   `json:"root"`
-	Parents    []string `json:"parents"`
-	Device     string   `json:"device,omitempty"`
-	Sender     string   `json:"sender,omitempty"`
-	Verified   bool     `json:"senderVerified,omitempty"`
-	Message    string   `json:"message,omitempty"`
-	Head       bool     `json:"head,omitempty"`
-	Tags       []string `json:"tags,omitempty"`
-}
-
-func newCommitJSON(c ledger.Commit, n names) commitJSON {
-	j := commitJSON{
-		Commit: c.ID.String(), Time: timeText(c.Time), Timestamp: c.Timestamp, Generation: c.Generation, Root: c.Root,
-		Parents: []string{}, Device: c.Device, Message: c.Message, Head: n.heads[c.ID], Tags: n.tags[c.ID],
+// commitObject is a commit as --json prints it.
+func commitObject(c ledger.Commit, s admin.Sender, n names) object {
+	return object{
+		"commit", c.ID, "time", c.Time, "timestamp", c.Timestamp, "generation", c.Generation, "root", c.Root, "parents", objects(c.Parents, ledger.CommitID.String),
+		"device?", c.Device, "sender?", s.Device, "senderVerified?", s.Verified, "message?", c.Message, "head?", n.heads[c.ID], "tags?", n.tags[c.ID],
 	}
-	for _, p := range c.Parents {
-		j.Parents = append(j.Parents, p.String())
-	}
-	return j
 }
 
-// entryJSON is an entry as --json prints it.
-type entryJSON struct {
-	Key      jsonBytes `json:"key"`
-	Size     int64     `json:"size"`
-	Priority string    `json:"priority"`
-	Inline   bool      `json:"inline"`
-	Object   string    `json:"object,omitempty"`
-	*attributesJSON
-	Target *jsonBytes `json:"target,omitempty"`
-}
-
-// attributesJSON are the attributes of an imported file.
-type attributesJSON struct {
-	Type  string `json:"type"`
-	Mode  string `json:"mode"`
-	MTime string `json:"mtime,omitempty"`
-}
-
-func newEntryJSON(item filetree.Item) entryJSON {
+// entryObject is an entry, with the attributes of an imported file, as --json prints it.
+func entryObject(item filetree.Item) object {
 	e := item.Entry
-	return entryJSON{
-		Key: e.Key, Size: e.Size, Priority: e.Priority.String(), Inline: e.Inline, Object: e.Object,
-		attributesJSON: newAttributesJSON(item.Attributes),
+	o := append(object{"key", jsonBytes(e.Key)}, sideObject(&e)...)
+	if at := item.Attributes; at != nil {
+		o = append(o, "type", at.Type.String(), "mode", at.String())
+		if at.Type != filetree.Directory {
+			o = append(o, "mtime", at.ModTime)
+		}
 	}
+	return o
 }
 
-func newAttributesJSON(attributes *filetree.Attributes) *attributesJSON {
-	if attributes == nil {
+// sideObject is what a key has; nil for no entry.
+func sideObject(e *ledger.Entry) object {
+	if e == nil {
 		return nil
 	}
-	j := &attributesJSON{Type: attributes.Type.String(), Mode: attributes.String()}
-	if attributes.Type != filetree.Directory {
-		j.MTime = timeText(attributes.ModTime)
-	}
-	return j
+	return object{"size", e.Size, "priority", e.Priority, "inline", e.Inline, "object?", e.Object}
 }
 
-// doneJSON is the result of a verb that changes a page.
-type doneJSON struct {
-	Page    string `json:"page"`
-	Commit  string `json:"commit"`
-	Changed bool   `json:"changed"`
-	mergedJSON
+// doneObject is the result of a verb that changes a page.
+func doneObject(page *ledger.Page, commit ledger.CommitID, changed bool, merged object) object {
+	return append(object{"page", pageText(page), "commit", commit.String(), "changed", changed}, merged...)
 }
 
 // timeText is a time as it is printed: RFC 3339 in UTC with as many digits as it has.
 func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // committed prints the result of a verb that changes a page.
-func (a *app) committed(page *ledger.Page, before, after ledger.CommitID, what string, merged mergedJSON) error {
-	changed := before != after
-	if a.json {
-		return a.emit(doneJSON{Page: pageText(page), Commit: after.String(), Changed: changed, mergedJSON: merged})
+func (a *app) committed(page *ledger.Page, before, after ledger.CommitID, what string, merged object) {
+	text := "commit " + after.Short() + ": " + what
+	if before == after {
+		text = "nothing has changed since commit " + after.Short()
 	}
-	switch {
-	case a.quiet:
-	case changed:
-		a.printf("commit %s: %s\n", after.Short(), what)
-	default:
-		a.printf("nothing has changed since commit %s\n", after.Short())
-	}
-	return nil
+	a.result(doneObject(page, after, before != after, merged), "%s\n", text)
 }

@@ -87,12 +87,6 @@ func (a *app) keyInit(path string, pass []byte) error {
 	return a.keyShow(path, "made ", pass)
 }
 
-// keyFileJSON is a key file as --json prints it.
-type keyFileJSON struct {
-	Path string `json:"path"`
-	ID   string `json:"id"`
-}
-
 func (a *app) keyShow(path, done string, pass []byte) error {
 	id, err := keys.FileID(path, true, pass)
 	if errors.Is(err, ledger.ErrCorrupt) {
@@ -101,5 +95,6 @@ func (a *app) keyShow(path, done string, pass []byte) error {
 	if err != nil {
 		return fmt.Errorf("read key: %w", err)
 	}
-	return a.result(keyFileJSON{path, id}, "%skey %s in %s\n", done, id, quoted(path))
+	a.result(object{"path", path, "id", id}, "%skey %s in %s\n", done, id, quoted(path))
+	return nil
 }

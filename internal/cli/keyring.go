@@ -18,48 +18,23 @@ import (
 	"golang.org/x/term"
 )
 
-// keyringJSON is the keyring of a cloud as --json prints it.
-type keyringJSON struct {
-	Bucket   string          `json:"bucket"`
-	Changes  uint64          `json:"changes"`
-	DataKeys int             `json:"dataKeys"`
-	Slots    []keySlotJSON   `json:"slots"`
-	Devices  []keyDeviceJSON `json:"devices,omitempty"`
-}
-
-type keyDeviceJSON struct {
-	ID   string `json:"id"`
-	Name string `json:"name,omitempty"`
-	Last string `json:"last"`
-	Own  bool   `json:"own,omitempty"`
-}
-
-type keySlotJSON struct {
-	ID    string `json:"id"`
-	Kind  string `json:"kind"`
-	Label string `json:"label,omitempty"`
-	Own   bool   `json:"own,omitempty"`
-}
-
-func newKeyringJSON(k keys.Keyring) keyringJSON {
-	j := keyringJSON{Bucket: k.BucketID, Changes: k.Changes, DataKeys: k.DataKeys, Slots: []keySlotJSON{}}
-	for _, s := range k.Slots {
-		j.Slots = append(j.Slots, keySlotJSON(s))
+// keyringObject is the keyring of a cloud as --json prints it.
+func keyringObject(k keys.Keyring) object {
+	slots := make([]object, len(k.Slots))
+	for i, s := range k.Slots {
+		slots[i] = object{"id", s.ID, "kind", s.Kind, "label?", s.Label, "own?", s.Own}
 	}
-	return j
+	return object{"bucket", k.BucketID, "changes", k.Changes, "dataKeys", k.DataKeys, "slots", slots}
 }
 
 // shortID is how much of the id of a slot is printed, and enough to name it.
 const shortID = 8
 
-func (a *app) printKeyring(k keys.Keyring) error {
-	if a.json {
-		return a.emit(newKeyringJSON(k))
+func (a *app) printKeyring(k keys.Keyring) {
+	a.result(keyringObject(k), "bucket   %s, %s, changed %s\n", k.BucketID, countText(k.DataKeys, "data key"), countText(k.Changes, "time"))
+	if a.json || a.quiet {
+		return
 	}
-	if a.quiet {
-		return nil
-	}
-	a.printf("bucket   %s, %s, changed %s\n", k.BucketID, countText(k.DataKeys, "data key"), countText(k.Changes, "time"))
 	for _, s := range k.Slots {
 		own := ""
 		if s.Own {
@@ -67,7 +42,6 @@ func (a *app) printKeyring(k keys.Keyring) error {
 		}
 		a.printf("slot     %s  %-14s  %s%s\n", s.ID[:shortID], s.Kind, printable(s.Label), own)
 	}
-	return nil
 }
 
 // passphraseFlag names the passphrase with which the cloud is open.
@@ -185,8 +159,8 @@ func (a *app) keyPair(ctx context.Context) error {
 		if !ok {
 			return ledger.ErrNoCloud
 		}
-		if err := a.printCloud(info); err != nil || a.json {
-			return err
+		if a.printCloud(info); a.json {
+			return nil
 		}
 		words := []string{"clone", info.URL, "--bucket-id", info.BucketID}
 		switch {
@@ -229,14 +203,13 @@ that the pages here know of.`,
 			}
 			devices, bad := admin.Devices(ctx, repo)
 			if a.json {
-				j := newKeyringJSON(info)
-				for _, d := range devices {
-					j.Devices = append(j.Devices, keyDeviceJSON{d.ID, d.Name, timeText(d.Last), d.Own})
-				}
-				return errors.Join(a.emit(j), bad)
+				a.emit(append(keyringObject(info), "devices?", objects(devices, func(d admin.DeviceInfo) object {
+					return object{"id", d.ID, "name?", d.Name, "last", d.Last, "own?", d.Own}
+				})))
+				return bad
 			}
-			if err := a.printKeyring(info); err != nil || a.quiet {
-				return errors.Join(err, bad)
+			if a.printKeyring(info); a.quiet {
+				return bad
 			}
 			for _, d := range devices {
 				own := ""
@@ -281,7 +254,8 @@ removing the old one with key rm.`,
 			if err != nil {
 				return err
 			}
-			return a.printAddition(c, info)
+			a.printAddition(c, info)
+			return nil
 		})
 	})
 	f.add(cmd)
@@ -309,25 +283,20 @@ func (a *app) keyAddition(ctx context.Context, cmd *cobra.Command, args []string
 	return c, err
 }
 
-// keyAddedJSON is what key add --json prints.
-type keyAddedJSON struct {
-	keyringJSON
-	Words string `json:"words,omitempty"`
-}
-
-func (a *app) printAddition(c keys.Changes, info keys.Keyring) error {
-	if a.json {
-		return a.emit(keyAddedJSON{newKeyringJSON(info), c.AddWords})
-	}
-	if c.AddWords == "" {
-		return a.printKeyring(info)
+func (a *app) printAddition(c keys.Changes, info keys.Keyring) {
+	switch {
+	case a.json:
+		a.emit(append(keyringObject(info), "words?", c.AddWords))
+		return
+	case c.AddWords == "":
+		a.printKeyring(info)
+		return
 	}
 	words := strings.Fields(c.AddWords)
 	for i := 0; i < len(words); i += 6 {
 		a.printf("%s\n", strings.Join(words[i:i+6], " "))
 	}
 	a.tell("the words are kept nowhere: write them down; %s opens the cloud with them", "key recover")
-	return nil
 }
 
 // rotateKeys draws a new data key, without the slots that are named, and says what that means.
@@ -341,8 +310,8 @@ func (a *app) rotateKeys(ctx context.Context, f passphraseFlag, without []string
 		if err != nil {
 			return err
 		}
-		if err := a.printKeyring(info); err != nil || a.json {
-			return err
+		if a.printKeyring(info); a.json {
+			return nil
 		}
 		a.tell("what is written from now on has a new key; what is there is not uploaded again. Other devices follow when they look next: within an hour, before they write")
 		if len(c.Without) > 0 {
@@ -423,8 +392,8 @@ needed. The words stay good: remove them with key rm when somebody may have seen
 		case err != nil:
 			return err
 		}
-		if err := a.printKeyring(info); err != nil || a.json {
-			return err
+		if a.printKeyring(info); a.json {
+			return nil
 		}
 		a.tell("now: %s clone %s --key-file %s, or cloud set in a repository", a.process.Program, shellQuote(args[0]), shellQuote(args[1]))
 		return nil

@@ -95,17 +95,11 @@ func (a *app) lsPages(ctx context.Context, cmd *cobra.Command, args []string, lo
 			width = max(width, len(nameOf(p.Ledger, p.Name, p.ID)))
 		}
 		for _, p := range pages {
-			name := nameOf(p.Ledger, p.Name, p.ID)
-			switch {
-			case a.json:
-				if err := a.emit(newPageJSON(p)); err != nil {
-					return err
-				}
-			case !long:
-				a.printf("%s\n", name)
-			default:
-				a.printf("%-*s  %s  %10s  %s\n", width, name, p.ID, sizeText(p.SizeBytes), closedText(p))
+			text := nameOf(p.Ledger, p.Name, p.ID)
+			if long {
+				text = fmt.Sprintf("%-*s  %s  %10s  %s", width, text, p.ID, sizeText(p.SizeBytes), closedText(p))
 			}
+			a.print(pageObject(p), "%s\n", text)
 		}
 		return nil
 	})
@@ -122,27 +116,12 @@ func closedText(p ledger.PageInfo) string {
 	return p.LastClosed.UTC().Format("2006-01-02 15:04:05")
 }
 
-// pageJSON is a page as ls --json prints it.
-type pageJSON struct {
-	Page       string     `json:"page"`
-	Ledger     jsonBytes  `json:"ledger"`
-	Name       *jsonBytes `json:"name,omitempty"`
-	ID         string     `json:"id"`
-	Size       int64      `json:"size"`
-	LastClosed string     `json:"lastClosed,omitempty"`
-	Away       bool       `json:"inCloudOnly,omitempty"`
-}
-
-func newPageJSON(p ledger.PageInfo) pageJSON {
-	j := pageJSON{Page: nameOf(p.Ledger, p.Name, p.ID), Ledger: jsonBytes(p.Ledger), ID: p.ID.String(), Size: p.SizeBytes, Away: p.State == ledger.PageEvicted}
-	if p.Name != "" {
-		name := jsonBytes(p.Name)
-		j.Name = &name
+// pageObject is a page as ls --json prints it.
+func pageObject(p ledger.PageInfo) object {
+	return object{
+		"page", nameOf(p.Ledger, p.Name, p.ID), "ledger", jsonBytes(p.Ledger), "name?", jsonBytes(p.Name), "id", p.ID, "size", p.SizeBytes,
+		"lastClosed?", p.LastClosed, "inCloudOnly?", p.State == ledger.PageEvicted,
 	}
-	if !p.LastClosed.IsZero() {
-		j.LastClosed = timeText(p.LastClosed)
-	}
-	return j
 }
 
 func (a *app) ls(ctx context.Context, cmd *cobra.Command, args []string, f lsFlags) error {
@@ -206,7 +185,8 @@ const maxTarget = 4096
 
 func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
 	if a.json && f.keysOnly {
-		return a.emit(keyJSON{item.Entry.Key})
+		a.emit(object{"key", jsonBytes(item.Entry.Key)})
+		return nil
 	}
 	var target []byte
 	if isLink := item.Attributes != nil && item.Attributes.Type == filetree.Link; isLink && (a.json || f.long) && item.Entry.Size <= maxTarget {
@@ -217,11 +197,8 @@ func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
 	}
 	switch {
 	case a.json:
-		j := newEntryJSON(item)
-		if target != nil {
-			j.Target = (*jsonBytes)(&target)
-		}
-		return a.emit(j)
+		a.emit(append(entryObject(item), "target?", jsonBytes(target)))
+		return nil
 	case !f.long:
 		a.printf("%s\n", a.keyText(item.Entry.Key))
 		return nil
@@ -242,11 +219,6 @@ func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
 	}
 	a.printf("\n")
 	return nil
-}
-
-// keyJSON is a key by itself as --json prints it.
-type keyJSON struct {
-	Key jsonBytes `json:"key"`
 }
 
 // names are what commits of a page are called.

@@ -145,11 +145,7 @@ func (p *logPrinter) print(ctx context.Context, c ledger.Commit) error {
 		return err
 	}
 	if p.count++; p.app.json {
-		j := newCommitJSON(c, p.names)
-		j.Sender, j.Verified = sender.Device, sender.Verified
-		if err := p.app.emit(j); err != nil {
-			return err
-		}
+		p.app.emit(commitObject(c, sender, p.names))
 		return errors.Join(p.conflicts(ctx, c, ""), p.diff(ctx, c))
 	}
 	text := []string{c.ID.String()}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -144,16 +145,6 @@ func completeRules(_ *cobra.Command, _ []string, toComplete string) ([]string, c
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
-// mergeJSON is a merge as merge --json prints it, before its conflicts.
-type mergeJSON struct {
-	Page      string `json:"page"`
-	Commit    string `json:"commit"`
-	Left      string `json:"left"`
-	Right     string `json:"right"`
-	How       string `json:"how"`
-	Conflicts int    `json:"conflicts"`
-}
-
 func (a *app) merge(ctx context.Context, page *ledger.Page) error {
 	results, err := page.Merge(ctx)
 	if err != nil {
@@ -172,12 +163,7 @@ func (a *app) merge(ctx context.Context, page *ledger.Page) error {
 		return err
 	}
 	head := heads[len(heads)-1].ID
-	switch {
-	case a.json:
-		return a.emit(doneJSON{Page: pageText(page), Commit: head.String()})
-	case !a.quiet:
-		a.printf("page %s has one head, %s: nothing to merge\n", pageText(page), head.Short())
-	}
+	a.result(doneObject(page, head, false, nil), "page %s has one head, %s: nothing to merge\n", pageText(page), head.Short())
 	return nil
 }
 
@@ -191,18 +177,8 @@ var howTexts = map[string]string{
 }
 
 func (a *app) printMerge(ctx context.Context, page *ledger.Page, r ledger.MergeResult) error {
-	if a.json {
-		j := mergeJSON{pageText(page), r.Commit.ID.String(), r.Left.ID.String(), r.Right.ID.String(), r.How, r.Conflicts}
-		if err := a.emit(j); err != nil {
-			return err
-		}
-	} else if !a.quiet {
-		how := r.How
-		if text := howTexts[how]; text != "" {
-			how = text
-		}
-		a.printf("commit %s: merged %s and %s, %s: %s\n", r.Commit.ID.Short(), r.Left.ID.Short(), r.Right.ID.Short(), how, countText(r.Conflicts, "conflict"))
-	}
+	a.result(object{"page", pageText(page), "commit", r.Commit.ID, "left", r.Left.ID, "right", r.Right.ID, "how", r.How, "conflicts", r.Conflicts},
+		"commit %s: merged %s and %s, %s: %s\n", r.Commit.ID.Short(), r.Left.ID.Short(), r.Right.ID.Short(), cmp.Or(howTexts[r.How], r.How), countText(r.Conflicts, "conflict"))
 	if r.Conflicts == 0 || a.quiet && !a.json {
 		return nil
 	}
@@ -216,13 +192,11 @@ func (a *app) printConflicts(ctx context.Context, page *ledger.Page, merge ledge
 			return err // it says what was being done
 		}
 		if a.json {
-			j, err := newConflictJSON(ctx, merge, d)
-			if err == nil {
-				err = a.emit(j)
-			}
+			j, err := conflictObject(ctx, merge, d)
 			if err != nil {
 				return err
 			}
+			a.emit(j)
 			continue
 		}
 		text, err := a.decisionText(ctx, d)
@@ -234,37 +208,17 @@ func (a *app) printConflicts(ctx context.Context, page *ledger.Page, merge ledge
 	return nil
 }
 
-// conflictJSON is a key that a merge has decided, as --json prints it.
-type conflictJSON struct {
-	Merge       string     `json:"merge"`
-	Key         jsonBytes  `json:"key"`
-	Outcome     string     `json:"outcome"`
-	Rule        string     `json:"rule"`
-	LeftWriter  string     `json:"leftWriter,omitempty"`
-	RightWriter string     `json:"rightWriter,omitempty"`
-	Left        *valueJSON `json:"left,omitempty"`
-	Right       *valueJSON `json:"right,omitempty"`
-	Result      *valueJSON `json:"result,omitempty"`
-}
-
-func newConflictJSON(ctx context.Context, merge ledger.CommitID, d ledger.Decision) (conflictJSON, error) {
-	j := conflictJSON{Merge: merge.String(), Key: d.Key, Outcome: d.Outcome, Rule: d.Rule}
-	if !d.LeftWriter.IsZero() {
-		j.LeftWriter = d.LeftWriter.String()
-	}
-	if !d.RightWriter.IsZero() {
-		j.RightWriter = d.RightWriter.String()
-	}
-	for _, v := range []struct {
-		to    **valueJSON
-		entry *ledger.Entry
-	}{{&j.Left, d.Left}, {&j.Right, d.Right}, {&j.Result, d.Result}} {
-		var err error
-		if *v.to, err = newValueJSON(ctx, v.entry); err != nil {
-			return j, err
+// conflictObject is a key that a merge has decided, as --json prints it.
+func conflictObject(ctx context.Context, merge ledger.CommitID, d ledger.Decision) (object, error) {
+	o := object{"merge", merge, "key", jsonBytes(d.Key), "outcome", d.Outcome, "rule", d.Rule, "leftWriter?", d.LeftWriter, "rightWriter?", d.RightWriter}
+	for i, e := range []*ledger.Entry{d.Left, d.Right, d.Result} {
+		value, err := valueObject(ctx, e)
+		if err != nil {
+			return nil, err
 		}
+		o = append(o, []string{"left?", "right?", "result?"}[i], value)
 	}
-	return j, nil
+	return o, nil
 }
 
 // decisionText says in one line what was decided about a key.

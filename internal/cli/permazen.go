@@ -63,57 +63,34 @@ nothing is changed. The commit before it keeps what was there.
 	return cmd
 }
 
-// jsckIssueJSON is a problem as permazen check --json prints it. Rows are hexadecimal digits;
-// values that are missing, or that a repair removes, are absent.
-type jsckIssueJSON struct {
-	Issue    string  `json:"issue"`
-	Key      string  `json:"key"`
-	Value    *string `json:"value,omitempty"`
-	NewKey   string  `json:"newKey,omitempty"`
-	NewValue *string `json:"newValue,omitempty"`
-	Text     string  `json:"text"`
-	Lasting  bool    `json:"lasting,omitempty"`
-}
-
-func newJsckIssueJSON(i jsck.Issue) jsckIssueJSON {
-	text := func(b []byte) *string {
-		if b == nil {
-			return nil
-		}
-		s := hex.EncodeToString(b)
-		return &s
+// issueObject is a problem as permazen check --json prints it. Rows are hexadecimal digits; values
+// that are missing, or that a repair removes, are absent.
+func issueObject(i jsck.Issue) object {
+	o := object{"issue", i.Kind, "key", hex.EncodeToString(i.Key)}
+	if i.Old != nil {
+		o = append(o, "value", hex.EncodeToString(i.Old))
 	}
-	return jsckIssueJSON{i.Kind.String(), hex.EncodeToString(i.Key), text(i.Old), hex.EncodeToString(i.NewKey), text(i.New), i.Text, i.Lasting}
-}
-
-// jsckJSON is the result of jsck.
-type jsckJSON struct {
-	Page           string `json:"page"`
-	Commit         string `json:"commit,omitempty"`
-	Rows           int64  `json:"rows"`
-	Objects        int64  `json:"objects"`
-	Issues         int64  `json:"issues"`
-	Lasting        int64  `json:"lasting"`
-	SchemasRemoved int    `json:"schemasRemoved"`
+	o = append(o, "newKey?", hex.EncodeToString(i.NewKey))
+	if i.New != nil {
+		o = append(o, "newValue", hex.EncodeToString(i.New))
+	}
+	return append(o, "text", i.Text, "lasting?", i.Lasting)
 }
 
 func (a *app) jsck(ctx context.Context, page *ledger.Page, prefix []byte, f jsckFlags) error {
 	o := &jsck.Options{RemoveSchemas: f.removeSchemas, Report: func(i jsck.Issue) error {
-		if a.json {
-			return a.emit(newJsckIssueJSON(i))
-		}
-		a.printf("%s\n", i)
+		a.print(issueObject(i), "%s\n", i)
 		return nil
 	}}
 	var result jsck.Result
 	var err error
-	done := jsckJSON{Page: pageText(page)}
+	commit := ""
 	if f.repair || f.removeSchemas {
 		_, after, updateErr := a.write(ctx, page, writeFlags{}, func(tx *ledger.Tx) error {
 			result, err = jsck.Repair(ctx, pages.Writer(tx, prefix), o)
 			return err
 		})
-		err, done.Commit = updateErr, after.String()
+		err, commit = updateErr, after.String()
 	} else {
 		err = page.View(ctx, func(s *ledger.Snapshot) error {
 			result, err = jsck.Check(ctx, pages.Reader(s, prefix), o)
@@ -126,18 +103,13 @@ func (a *app) jsck(ctx context.Context, page *ledger.Page, prefix []byte, f jsck
 	if err != nil {
 		return err // it says what was being done
 	}
-	return a.jsckDone(done, result, f)
+	return a.jsckDone(pageText(page), commit, result, f)
 }
 
-func (a *app) jsckDone(done jsckJSON, r jsck.Result, f jsckFlags) error {
-	done.Rows, done.Objects, done.Issues, done.Lasting, done.SchemasRemoved = r.Rows, r.Objects, r.Issues, r.Lasting, r.SchemasRemoved
-	if a.json {
-		if err := a.emit(done); err != nil {
-			return err
-		}
-	} else {
-		a.printf("%s in %s\n", countText(int(r.Objects), "object"), countText(int(r.Rows), "row"))
-	}
+func (a *app) jsckDone(page, commit string, r jsck.Result, f jsckFlags) error {
+	a.print(object{
+		"page", page, "commit?", commit, "rows", r.Rows, "objects", r.Objects, "issues", r.Issues, "lasting", r.Lasting, "schemasRemoved", r.SchemasRemoved,
+	}, "%s in %s\n", countText(int(r.Objects), "object"), countText(int(r.Rows), "row"))
 	repairs := f.repair || f.removeSchemas
 	switch {
 	case repairs && r.Lasting == 0:
@@ -147,9 +119,9 @@ func (a *app) jsckDone(done jsckJSON, r jsck.Result, f jsckFlags) error {
 		return nil
 	case r.Stopped:
 		return withHint(fmt.Errorf("%s found, by which it is not certain what the schemas are: %w", countText(int(r.Issues), "problem"), ledger.ErrCorrupt),
-			"nothing was changed; an older commit may have what is missing: %s", a.command("log", done.Page))
+			"nothing was changed; an older commit may have what is missing: %s", a.command("log", page))
 	case r.Issues > 0:
-		return withHint(fmt.Errorf("%s found: %w", countText(int(r.Issues), "problem"), ledger.ErrCorrupt), "%s repairs them", a.command("permazen", "check", done.Page, "--repair"))
+		return withHint(fmt.Errorf("%s found: %w", countText(int(r.Issues), "problem"), ledger.ErrCorrupt), "%s repairs them", a.command("permazen", "check", page, "--repair"))
 	}
 	return nil
 }

@@ -109,13 +109,6 @@ func (a *app) rmNow(ctx context.Context, cmd *cobra.Command, text string, keys [
 	})
 }
 
-// rmDryJSON is what rm --dry-run --json prints.
-type rmDryJSON struct {
-	Page   string `json:"page"`
-	Keys   int    `json:"keys"`
-	DryRun bool   `json:"dryRun"`
-}
-
 // rmDry says how many keys rm would remove.
 func (a *app) rmDry(ctx context.Context, cmd *cobra.Command, text string, keys [][]byte, prefix []byte, f rmFlags) error {
 	return a.page(ctx, cmd, text, reads, func(page *ledger.Page) error {
@@ -124,10 +117,7 @@ func (a *app) rmDry(ctx context.Context, cmd *cobra.Command, text string, keys [
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.emit(rmDryJSON{pageText(page), n, true})
-			}
-			a.printf("%s: %s would be removed; the history keeps what is removed\n", pageText(page), countText(n, "key"))
+			a.print(object{"page", pageText(page), "keys", n, "dryRun", true}, "%s: %s would be removed; the history keeps what is removed\n", pageText(page), countText(n, "key"))
 			return nil
 		})
 	})

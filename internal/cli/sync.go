@@ -110,28 +110,6 @@ func (t syncTotal) add(states []ledger.SyncState) (c counters) {
 	return c
 }
 
-// syncedPageJSON is what sync --json prints of a page.
-type syncedPageJSON struct {
-	Page     string `json:"page"`
-	ID       string `json:"id"`
-	Created  bool   `json:"created"`
-	Position uint64 `json:"position"`
-	Unsynced int    `json:"unsynced"`
-	Missing  int    `json:"missing,omitempty"`
-	Error    string `json:"error,omitempty"`
-}
-
-// syncJSON is the last line of sync --json.
-type syncJSON struct {
-	Pages   int   `json:"pages"`
-	Failed  int   `json:"failed"`
-	Up      int64 `json:"upBytes"`
-	Down    int64 `json:"downBytes"`
-	ClassA  int64 `json:"classA"`
-	ClassB  int64 `json:"classB"`
-	Retries int64 `json:"retries"`
-}
-
 // synced prints what was synced. err is that of all pages.
 func (a *app) synced(repo *ledger.Repository, before admin.SyncMetrics, pages []ledger.PageSync, err error) error {
 	failed := 0
@@ -139,17 +117,15 @@ func (a *app) synced(repo *ledger.Repository, before admin.SyncMetrics, pages []
 		if p.Err != nil {
 			failed++
 		}
-		if err := a.syncedPage(p); err != nil {
-			return err
-		}
+		a.syncedPage(p)
 	}
 	m := admin.Metrics(repo)
 	up, down, classA, classB := m.Up-before.Up, m.Down-before.Down, m.A-before.A, m.B-before.B
 	switch {
 	case a.json:
-		if err := a.emit(syncJSON{len(pages), failed, up, down, classA, classB, m.Retries - before.Retries}); err != nil {
-			return err
-		}
+		a.emit(object{
+			"pages", len(pages), "failed", failed, "upBytes", up, "downBytes", down, "classA", classA, "classB", classB, "retries", m.Retries - before.Retries,
+		})
 	case !a.quiet && failed < len(pages) || err == nil && !a.quiet:
 		a.printf("%s in step: %s up, %s down, %s\n", countText(len(pages)-failed, "page"), sizeText(up), sizeText(down), countText(classA+classB, "request"))
 	}
@@ -164,21 +140,19 @@ func (a *app) synced(repo *ledger.Repository, before admin.SyncMetrics, pages []
 	return nil
 }
 
-func (a *app) syncedPage(p ledger.PageSync) error {
+func (a *app) syncedPage(p ledger.PageSync) {
 	name := nameOf(p.Ledger, p.Name, p.ID)
-	if a.json {
-		j := syncedPageJSON{Page: name, ID: p.ID.String(), Created: p.Created, Position: p.State.Position, Unsynced: p.State.Unsynced, Missing: p.Missing}
-		j.Error = errText(p.Err)
-		return a.emit(j)
-	}
 	switch {
+	case a.json:
+		a.emit(object{
+			"page", name, "id", p.ID, "created", p.Created, "position", p.State.Position, "unsynced", p.State.Unsynced, "missing?", p.Missing, "error?", p.Err,
+		})
 	case p.Err != nil || a.quiet:
 	case p.Missing > 0:
 		a.printf("%s: %s missing, which no device has sent yet\n", name, countText(p.Missing, "piece"))
 	case p.Created:
 		a.printf("%s: new here\n", name)
 	}
-	return nil
 }
 
 func (a *app) cloneCommand() *cobra.Command {
@@ -246,14 +220,6 @@ func (a *app) cloneHint(err error) error {
 	return err
 }
 
-// fetchJSON is the result of fetch.
-type fetchJSON struct {
-	Page   string `json:"page"`
-	Values int64  `json:"values"`
-	Pieces int64  `json:"pieces"`
-	Bytes  int64  `json:"bytes"`
-}
-
 func (a *app) fetchCommand() *cobra.Command {
 	var at string
 	var pass passphraseFlag
@@ -286,8 +252,9 @@ is used, and a value that was stored as lazy comes when it is first read. See al
 				if err != nil {
 					return err
 				}
-				return a.result(fetchJSON{pageText(page), r.Values, r.Pieces, r.Bytes},
+				a.result(object{"page", pageText(page), "values", r.Values, "pieces", r.Pieces, "bytes", r.Bytes},
 					"%s looked at, %s fetched\n", countText(r.Values, "long value"), sizeText(r.Bytes))
+				return nil
 			})
 		})
 	})

@@ -239,16 +239,6 @@ func (a *app) ownDirectory() []fs.FileInfo {
 	return nil
 }
 
-// importDryJSON is what import --dry-run --json prints.
-type importDryJSON struct {
-	Page      string `json:"page"`
-	Added     int64  `json:"added"`
-	Changed   int64  `json:"changed"`
-	Removed   int64  `json:"removed"`
-	Unchanged int64  `json:"unchanged"`
-	DryRun    bool   `json:"dryRun"`
-}
-
 // importDry says what an import would do. A page that is not there, maybe nor its repository, is as
 // an empty one.
 func (a *app) importDry(ctx context.Context, cmd *cobra.Command, name, path string, o *filetree.ImportOptions, empty bool) error {
@@ -266,14 +256,12 @@ func (a *app) importDry(ctx context.Context, cmd *cobra.Command, name, path stri
 		if err != nil {
 			return err
 		}
-		if a.json {
-			return a.emit(importDryJSON{pageText(page), r.Added, r.Changed, r.Removed, r.Unchanged, true})
-		}
 		are := "are"
 		if r.Unchanged == 1 {
 			are = "is"
 		}
-		a.printf("%s: %s would be added, %d changed, %d removed, %d %s unchanged\n", pageText(page), countText(r.Added, "path"), r.Changed, r.Removed, r.Unchanged, are)
+		a.print(object{"page", pageText(page), "added", r.Added, "changed", r.Changed, "removed", r.Removed, "unchanged", r.Unchanged, "dryRun", true},
+			"%s: %s would be added, %d changed, %d removed, %d %s unchanged\n", pageText(page), countText(r.Added, "path"), r.Changed, r.Removed, r.Unchanged, are)
 		return nil
 	}
 	has, err := a.repositoryThere()
@@ -358,33 +346,16 @@ func (p *progress) measure(ctx context.Context, count func(ctx context.Context, 
 	}
 }
 
-// importJSON is the result of import.
-type importJSON struct {
-	doneJSON
-	Added     int64 `json:"added"`
-	Updated   int64 `json:"updated"`
-	Removed   int64 `json:"removed"`
-	Unchanged int64 `json:"unchanged"`
-	Bytes     int64 `json:"bytes"`
-	Warnings  int64 `json:"warnings"`
-	Created   bool  `json:"repositoryCreated,omitempty"`
-}
-
-func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result, merged mergedJSON, created bool) error {
+func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result, merged object, created bool) error {
 	name := pageText(page)
-	if a.json {
-		return a.emit(importJSON{
-			doneJSON{Page: name, Commit: r.Commit.String(), Changed: r.Committed, mergedJSON: merged},
-			r.Added, r.Changed, r.Removed, r.Unchanged, r.Bytes, r.Warnings, created,
-		})
-	}
-	if a.quiet {
-		return nil
-	}
+	text := fmt.Sprintf("nothing has changed since commit %s (%d unchanged)", r.Commit.Short(), r.Unchanged)
 	if r.Committed {
-		a.printf("commit %s: %d added, %d changed, %d removed, %d unchanged, %s read\n", r.Commit.Short(), r.Added, r.Changed, r.Removed, r.Unchanged, sizeText(r.Bytes))
-	} else {
-		a.printf("nothing has changed since commit %s (%d unchanged)\n", r.Commit.Short(), r.Unchanged)
+		text = fmt.Sprintf("commit %s: %d added, %d changed, %d removed, %d unchanged, %s read", r.Commit.Short(), r.Added, r.Changed, r.Removed, r.Unchanged, sizeText(r.Bytes))
+	}
+	a.result(append(doneObject(page, r.Commit, r.Committed, merged), "added", r.Added, "updated", r.Changed, "removed", r.Removed, "unchanged", r.Unchanged,
+		"bytes", r.Bytes, "warnings", r.Warnings, "repositoryCreated?", created), "%s\n", text)
+	if a.json || a.quiet {
+		return nil
 	}
 	if err := a.out.Flush(); err != nil {
 		return err
@@ -512,7 +483,8 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 			if err != nil {
 				return err
 			}
-			return a.exported(page, path, result, f.dry)
+			a.exported(page, path, result, f.dry)
+			return nil
 		})
 	})
 }
@@ -552,34 +524,17 @@ func (a *app) runExport(ctx context.Context, snap *ledger.Snapshot, path, format
 	return result, err
 }
 
-// exportJSON is the result of export.
-type exportJSON struct {
-	Page     string `json:"page"`
-	Path     string `json:"path"`
-	Files    int64  `json:"files"`
-	Bytes    int64  `json:"bytes"`
-	Warnings int64  `json:"warnings"`
-	Replaced int64  `json:"replaced,omitempty"`
-	DryRun   bool   `json:"dryRun,omitempty"`
-}
-
-func (a *app) exported(page *ledger.Page, path string, r filetree.ExportResult, dry bool) error {
-	j := exportJSON{pageText(page), path, r.Files, r.Bytes, r.Warnings, r.Replaced, dry}
+func (a *app) exported(page *ledger.Page, path string, r filetree.ExportResult, dry bool) {
+	j := object{"page", pageText(page), "path", path, "files", r.Files, "bytes", r.Bytes, "warnings", r.Warnings, "replaced?", r.Replaced, "dryRun?", dry}
+	what := countText(r.Files, "entry") + ", " + sizeText(r.Bytes) + " to " + quoted(path)
 	switch {
-	case a.json && (dry || path != "-"):
-		return a.emit(j)
+	case dry && r.Replaced > 0:
+		a.print(j, "would export %s, and replace %s\n", what, countText(r.Replaced, "file"))
 	case dry:
-		a.printf("would export %s, %s to %s", countText(r.Files, "entry"), sizeText(r.Bytes), quoted(path))
-		if r.Replaced > 0 {
-			a.printf(", and replace %s", countText(r.Replaced, "file"))
-		}
-		a.printf("\n")
-	case path == "-":
-		return nil // the output is the page
-	case !a.quiet:
-		a.printf("exported %s, %s to %s\n", countText(r.Files, "entry"), sizeText(r.Bytes), quoted(path))
+		a.print(j, "would export %s\n", what)
+	case path != "-": // else the output is the page
+		a.result(j, "exported %s\n", what)
 	}
-	return nil
 }
 
 // interruptible gives what r gives and ends with ctx, also while r waits for a person. The

@@ -50,15 +50,6 @@ restore makes the whole page as it was at a commit; undo takes one commit out.`,
 	return cmd
 }
 
-// undoJSON is the result of undo.
-type undoJSON struct {
-	doneJSON
-	Keys int `json:"keys"`
-	Kept int `json:"kept"`
-
-	DryRun bool `json:"dryRun,omitempty"`
-}
-
 func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f undoFlags) error {
 	id, err := a.resolve(ctx, page, revision)
 	if err != nil {
@@ -89,44 +80,30 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f un
 		return err // it says what was being done
 	}
 	if f.dry {
-		return a.undoDry(page, result)
+		a.print(append(doneObject(page, result.Commit, false, nil), "keys", result.Changed, "kept", result.Kept, "dryRun", true),
+			"%s: %s would be changed, %d kept that were changed since\n", pageText(page), countText(result.Changed, "key"), result.Kept)
+		return nil
 	}
 	merged, err := a.mergeAfter(ctx, page, f.writeFlags)
 	if err != nil {
 		return err
 	}
-	return a.undone(page, c, result, merged)
+	a.undone(page, c, result, merged)
+	return nil
 }
 
-func (a *app) undone(page *ledger.Page, c ledger.Commit, r ledger.UndoResult, merged mergedJSON) error {
-	if a.json {
-		done := doneJSON{Page: pageText(page), Commit: r.Commit.String(), Changed: r.Changed > 0, mergedJSON: merged}
-		return a.emit(undoJSON{doneJSON: done, Keys: r.Changed, Kept: r.Kept})
-	}
-	if a.quiet {
-		return nil
-	}
+func (a *app) undone(page *ledger.Page, c ledger.Commit, r ledger.UndoResult, merged object) {
 	kept := ""
 	if r.Kept > 0 {
-		kept = fmt.Sprintf(", %s kept that was changed since", countText(r.Kept, "key"))
+		was := "was"
 		if r.Kept > 1 {
-			kept = fmt.Sprintf(", %s kept that were changed since", countText(r.Kept, "key"))
+			was = "were"
 		}
+		kept = fmt.Sprintf(", %s kept that %s changed since", countText(r.Kept, "key"), was)
 	}
+	text := fmt.Sprintf("commit %s: undid %s, %s changed", r.Commit.Short(), c.ID.Short(), countText(r.Changed, "key"))
 	if r.Changed == 0 {
-		a.printf("nothing has changed since commit %s%s\n", r.Commit.Short(), kept)
-		return nil
+		text = "nothing has changed since commit " + r.Commit.Short()
 	}
-	a.printf("commit %s: undid %s, %s changed%s\n", r.Commit.Short(), c.ID.Short(), countText(r.Changed, "key"), kept)
-	return nil
-}
-
-// undoDry says what undo would do.
-func (a *app) undoDry(page *ledger.Page, r ledger.UndoResult) error {
-	if a.json {
-		done := doneJSON{Page: pageText(page), Commit: r.Commit.String()}
-		return a.emit(undoJSON{done, r.Changed, r.Kept, true})
-	}
-	a.printf("%s: %s would be changed, %d kept that were changed since\n", pageText(page), countText(r.Changed, "key"), r.Kept)
-	return nil
+	a.result(append(doneObject(page, r.Commit, r.Changed > 0, merged), "keys", r.Changed, "kept", r.Kept), "%s%s\n", text, kept)
 }

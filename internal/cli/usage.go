@@ -3,59 +3,16 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
 	"golang.org/x/term"
 )
 
-// kindsJSON is what takes space, in status --space --json.
-type kindsJSON struct {
-	Values  int64 `json:"values"`
-	Nodes   int64 `json:"nodes"`
-	Commits int64 `json:"commits"`
-	Rest    int64 `json:"rest"`
-	Index   int64 `json:"index"`
-	Other   int64 `json:"other"`
-	Garbage int64 `json:"garbage"`
-}
-
-func newKindsJSON(k admin.SpaceKinds, garbage int64) kindsJSON {
-	return kindsJSON{k.Values, k.Nodes, k.Commits, k.Rest, k.Index, k.Other, garbage}
-}
-
-// usageJSON is the repository as status --space --json prints it, before its pages.
-type usageJSON struct {
-	Size int64 `json:"size"`
-	kindsJSON
-	Evictable int64  `json:"evictable"`
-	Free      *int64 `json:"diskFree,omitempty"`
-}
-
-// pageUsageJSON is one page of status --space --json.
-type pageUsageJSON struct {
-	pageJSON
-	kindsJSON
-	Open      bool   `json:"open,omitempty"`
-	Away      bool   `json:"inCloudOnly,omitempty"` // beside sizeBefore
-	AwaySize  int64  `json:"sizeBefore,omitempty"`
-	Unsynced  int    `json:"unsynced"`
-	Evictable bool   `json:"evictable"`
-	Bar       string `json:"bar,omitempty"`
-	Reason    string `json:"reason,omitempty"`
-	Error     string `json:"error,omitempty"`
-}
-
-func newPageUsageJSON(p *admin.PageUsage) pageUsageJSON {
-	j := pageUsageJSON{
-		pageJSON: newPageJSON(p.PageInfo), kindsJSON: newKindsJSON(p.Kinds, p.Garbage), Open: p.State == ledger.PageOpen,
-		Away: p.State == ledger.PageEvicted, AwaySize: p.EvictedBytes, Unsynced: p.Unsynced,
-		Evictable: p.Bar == admin.EvictFree, Reason: p.Reason, Error: errText(p.Err),
-	}
-	if p.Bar != admin.EvictFree {
-		j.Bar = p.Bar.String()
-	}
-	return j
+// kindsMembers are what takes space, as status --space --json prints it.
+func kindsMembers(k admin.SpaceKinds, garbage int64) object {
+	return object{"values", k.Values, "nodes", k.Nodes, "commits", k.Commits, "rest", k.Rest, "index", k.Index, "other", k.Other, "garbage", garbage}
 }
 
 func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, set *pageSet, bars bool) error {
@@ -76,7 +33,8 @@ func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, set *pageSet
 	case !set.all && len(pages) == 0:
 		return a.none(set)
 	case a.json:
-		return a.usageJSON(&u, pages)
+		a.usageJSON(&u, pages)
+		return nil
 	case bars:
 		a.drawBars(pages)
 		return nil
@@ -88,20 +46,23 @@ func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, set *pageSet
 	return nil
 }
 
-func (a *app) usageJSON(u *admin.RepositoryUsage, pages []admin.PageUsage) error {
-	j := usageJSON{Size: u.SizeBytes, kindsJSON: newKindsJSON(u.Kinds, u.Garbage), Evictable: u.EvictableBytes}
+func (a *app) usageJSON(u *admin.RepositoryUsage, pages []admin.PageUsage) {
+	o := append(object{"size", u.SizeBytes}, append(kindsMembers(u.Kinds, u.Garbage), "evictable", u.EvictableBytes)...)
 	if u.FreeBytes >= 0 {
-		j.Free = &u.FreeBytes
+		o = append(o, "diskFree", u.FreeBytes)
 	}
-	if err := a.emit(j); err != nil {
-		return err
-	}
+	a.emit(o)
 	for i := range pages {
-		if err := a.emit(newPageUsageJSON(&pages[i])); err != nil {
-			return err
+		p := &pages[i]
+		bar := ""
+		if p.Bar != admin.EvictFree {
+			bar = p.Bar.String()
 		}
+		page := pageObject(p.PageInfo)
+		away := len(page) - 2 // stands beside the size that the page had
+		a.emit(append(slices.Concat(page[:away], kindsMembers(p.Kinds, p.Garbage), object{"open?", p.State == ledger.PageOpen}, page[away:]), "sizeBefore?", p.EvictedBytes,
+			"unsynced", p.Unsynced, "evictable", p.Bar == admin.EvictFree, "bar?", bar, "reason?", p.Reason, "error?", p.Err))
 	}
-	return nil
 }
 
 func (a *app) usageTable(pages []admin.PageUsage) {

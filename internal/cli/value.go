@@ -30,24 +30,15 @@ func valueText(ctx context.Context, e *ledger.Entry) (string, error) {
 	return strconv.Quote(string(value[:maxValueText])) + "... (" + sizeText(e.Size) + ")", nil
 }
 
-// valueJSON is what a key has, as --json prints it: with the value itself when it is short.
-type valueJSON struct {
-	sideJSON
-	Value *jsonBytes `json:"value,omitempty"`
-}
-
-// newValueJSON returns nil for no entry.
-func newValueJSON(ctx context.Context, e *ledger.Entry) (*valueJSON, error) {
-	if e == nil {
-		return nil, nil
+// valueObject is what a key has, as --json prints it: with the value itself when it is short. It is
+// nil for no entry.
+func valueObject(ctx context.Context, e *ledger.Entry) (object, error) {
+	if e == nil || !e.Inline {
+		return sideObject(e), nil
 	}
-	j := &valueJSON{sideJSON: *newSideJSON(e)}
-	if e.Inline {
-		value, err := e.Value(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("read value: %w", err)
-		}
-		j.Value = (*jsonBytes)(&value)
+	value, err := e.Value(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read value: %w", err)
 	}
-	return j, nil
+	return append(sideObject(e), "value", jsonBytes(value)), nil
 }

@@ -363,58 +363,42 @@ func (w *watcher) tellText(ctx context.Context, page *ledger.Page) (whole bool, 
 	return true, nil
 }
 
-// notificationJSON is a notification, or a part of one, as watch --json prints it.
-type notificationJSON struct {
-	Commit  string        `json:"commit"`
-	Base    string        `json:"base"`
-	Time    string        `json:"time"`
-	Device  string        `json:"device,omitempty"`
-	Message string        `json:"message,omitempty"`
-	Part    string        `json:"part"`
-	Changes []watchedJSON `json:"changes"`
-}
-
-// watchedJSON is a change in a notification.
-type watchedJSON struct {
-	Key   jsonBytes  `json:"key"`
-	Op    string     `json:"op"`
-	Size  *int64     `json:"size,omitempty"`
-	Value *jsonBytes `json:"value,omitempty"`
-}
-
 // tellJSON tells one part of what differs, as a ledger.Notification has it. It reports whether it
 // was the last one.
 func (w *watcher) tellJSON(ctx context.Context, page *ledger.Page) (whole bool, err error) {
-	j := notificationJSON{
-		Commit: w.to.ID.String(), Base: w.from.String(), Time: timeText(w.to.Time), Device: w.to.Device, Message: w.to.Message,
-		Changes: []watchedJSON{},
-	}
-	size := 0
+	changes, size := []object{}, 0
 	whole = true
 	for c, err := range page.Diff(ctx, w.from, w.to.ID, &ledger.DiffOptions{Prefix: w.prefix, Start: w.next}) {
 		if err != nil {
 			return false, fmt.Errorf("compare commits: %w", err)
 		}
-		if len(j.Changes) == maxPartEntries || size >= maxPartBytes {
+		if len(changes) == maxPartEntries || size >= maxPartBytes {
 			whole, w.next = false, c.Key
 			break
 		}
-		change, err := newWatchedJSON(ctx, c)
-		if err != nil {
-			return false, err
-		}
-		j.Changes = append(j.Changes, change)
+		change := object{"key", jsonBytes(c.Key), "op", filetree.Change{Content: &c}.Kind()}
 		size += len(c.Key)
-		if change.Value != nil {
-			size += len(*change.Value)
+		if c.New != nil {
+			change = append(change, "size", c.New.Size)
+			if c.New.Inline {
+				value, err := c.New.Value(ctx)
+				if err != nil {
+					return false, fmt.Errorf("read value: %w", err)
+				}
+				change = append(change, "value", jsonBytes(value))
+				size += len(value)
+			}
 		}
+		changes = append(changes, change)
 	}
-	if len(j.Changes) == 0 {
+	if len(changes) == 0 {
 		return true, nil
 	}
-	j.Part = partOf(w.told == 0, whole)
-	w.told += len(j.Changes)
-	line, err := marshal(j)
+	line, err := marshal(object{
+		"commit", w.to.ID, "base", w.from.String(), "time", w.to.Time, "device?", w.to.Device, "message?", w.to.Message,
+		"part", partOf(w.told == 0, whole), "changes", changes,
+	})
+	w.told += len(changes)
 	w.pending.Write(append(line, '\n'))
 	return whole, err
 }
@@ -429,18 +413,4 @@ func partOf(first, last bool) string {
 		return "last"
 	}
 	return "middle"
-}
-
-func newWatchedJSON(ctx context.Context, c ledger.Change) (watchedJSON, error) {
-	j := watchedJSON{Key: c.Key, Op: filetree.Change{Content: &c}.Kind().String()}
-	if c.New == nil {
-		return j, nil
-	}
-	j.Size = &c.New.Size
-	v, err := newValueJSON(ctx, c.New)
-	if err != nil {
-		return j, err
-	}
-	j.Value = v.Value
-	return j, nil
 }

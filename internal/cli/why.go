@@ -149,59 +149,35 @@ func writerText(c ledger.Commit) string {
 	return text
 }
 
-// stepJSON is a step as why --json prints it.
-type stepJSON struct {
-	Commit  string     `json:"commit"`
-	Time    string     `json:"time"`
-	Device  string     `json:"device,omitempty"`
-	Sender  string     `json:"sender,omitempty"`
-	Message string     `json:"message,omitempty"`
-	Parents []string   `json:"parents"`
-	Entry   *valueJSON `json:"entry,omitempty"`
-	Outcome string     `json:"outcome,omitempty"`
-	Rule    string     `json:"rule,omitempty"`
-	Pruned  bool       `json:"pruned,omitempty"`
-	Lost    []lostJSON `json:"lost"`
-}
-
-// lostJSON is a value that gave way.
-type lostJSON struct {
-	Writer string     `json:"writer,omitempty"`
-	Time   string     `json:"time,omitempty"`
-	Device string     `json:"device,omitempty"`
-	Sender string     `json:"sender,omitempty"`
-	Entry  *valueJSON `json:"entry,omitempty"`
-}
-
 func (a *app) emitStep(ctx context.Context, page *ledger.Page, s ledger.Step) error {
-	j := stepJSON{
-		Commit: s.Commit.ID.String(), Time: timeText(s.Commit.Time), Device: s.Commit.Device, Message: s.Commit.Message,
-		Parents: []string{}, Outcome: s.Outcome, Rule: s.Rule, Pruned: s.Pruned, Lost: []lostJSON{},
-	}
-	for _, p := range s.Commit.Parents {
-		j.Parents = append(j.Parents, p.String())
-	}
 	sender, err := senderOf(ctx, page, s.Commit.ID)
 	if err != nil {
 		return err
 	}
-	j.Sender = sender.Device
-	if j.Entry, err = newValueJSON(ctx, s.Entry); err != nil {
+	entry, err := valueObject(ctx, s.Entry)
+	if err != nil {
 		return err
 	}
+	lost := []object{}
 	for _, l := range s.Lost {
-		var lost lostJSON
-		if lost.Entry, err = newValueJSON(ctx, l.Entry); err != nil {
-			return err
-		}
+		var by object
 		if l.Writer != nil {
-			lost.Writer, lost.Time, lost.Device = l.Writer.ID.String(), timeText(l.Writer.Time), l.Writer.Device
-			if sender, err = senderOf(ctx, page, l.Writer.ID); err != nil {
+			sender, err := senderOf(ctx, page, l.Writer.ID)
+			if err != nil {
 				return err
 			}
-			lost.Sender = sender.Device
+			by = object{"writer", l.Writer.ID, "time", l.Writer.Time, "device?", l.Writer.Device, "sender?", sender.Device}
 		}
-		j.Lost = append(j.Lost, lost)
+		value, err := valueObject(ctx, l.Entry)
+		if err != nil {
+			return err
+		}
+		lost = append(lost, append(by, "entry?", value))
 	}
-	return a.emit(j)
+	c := s.Commit
+	a.emit(object{
+		"commit", c.ID, "time", c.Time, "device?", c.Device, "sender?", sender.Device, "message?", c.Message, "parents", objects(c.Parents, ledger.CommitID.String),
+		"entry?", entry, "outcome?", s.Outcome, "rule?", s.Rule, "pruned?", s.Pruned, "lost", lost,
+	})
+	return nil
 }

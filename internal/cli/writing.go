@@ -58,44 +58,38 @@ func (a *app) write(ctx context.Context, page *ledger.Page, f writeFlags, fn fun
 	return before, after, err
 }
 
-// mergedJSON tells of the merges behind a verb that changes a page.
-type mergedJSON struct {
-	Merge     string `json:"merge,omitempty"`
-	Conflicts int    `json:"conflicts,omitempty"`
-}
-
 // mergeAfter merges the heads of a page behind a verb, and says what that decided. The verb has
 // done its work: what goes wrong here is a warning, but for damage.
-func (a *app) mergeAfter(ctx context.Context, page *ledger.Page, f writeFlags) (mergedJSON, error) {
+func (a *app) mergeAfter(ctx context.Context, page *ledger.Page, f writeFlags) (object, error) {
 	heads, err := page.Heads(ctx)
 	if err != nil || len(heads) == 1 {
-		return mergedJSON{}, err
+		return nil, err
 	}
 	if f.noMerge {
 		a.tell("page %s has %d heads; %s brings them together", pageText(page), len(heads), a.command("merge", pageText(page)))
-		return mergedJSON{}, nil
+		return nil, nil
 	}
 	results, err := page.Merge(ctx)
 	if errors.Is(err, ledger.ErrCorrupt) {
-		return mergedJSON{}, fmt.Errorf("merge %d heads: %w", len(heads), err)
+		return nil, fmt.Errorf("merge %d heads: %w", len(heads), err)
 	}
 	if err != nil {
 		a.warn(fmt.Errorf("the commit was made, and its page has %d heads still: %w", len(heads), err))
-		return mergedJSON{}, nil
+		return nil, nil
 	}
 	if len(results) == 0 {
-		return mergedJSON{}, nil
+		return nil, nil
 	}
-	done := mergedJSON{Merge: results[len(results)-1].Commit.ID.String()}
+	conflicts, last := 0, results[len(results)-1].Commit.ID
 	for _, r := range results {
-		done.Conflicts += r.Conflicts
+		conflicts += r.Conflicts
 	}
-	text, err := a.mergedText(ctx, page, results, done.Conflicts)
+	text, err := a.mergedText(ctx, page, results, conflicts)
 	if err != nil {
-		return done, err
+		return nil, err
 	}
-	a.tell("merged %d heads as commit %s: %s", len(results)+1, results[len(results)-1].Commit.ID.Short(), text)
-	return done, nil
+	a.tell("merged %d heads as commit %s: %s", len(results)+1, last.Short(), text)
+	return object{"merge", last, "conflicts?", conflicts}, nil
 }
 
 // mergedText says in one line what merges have decided.
@@ -129,5 +123,6 @@ func (a *app) finish(ctx context.Context, page *ledger.Page, f writeFlags, befor
 	if err != nil {
 		return err
 	}
-	return a.committed(page, before, after, what, merged)
+	a.committed(page, before, after, what, merged)
+	return nil
 }
