@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/ledgerd/ledger"
@@ -21,18 +22,27 @@ import (
 // means that there is none.
 var flagRules = map[string]func(string) error{
 	"message": admin.ValidateMessage,
-	"at":      admin.ValidateRevision,
-	"from":    admin.ValidateRevision,
-	"parent":  admin.ValidateRevision,
-	"to":      admin.ValidateRevision,
-	"device":  func(name string) error { return (&ledger.Options{Device: name}).Validate() },
+	"limit": func(n string) error {
+		if n[0] == '-' {
+			return classedf(ledger.ErrInvalid, "--limit is %s, want 0 or more", n)
+		}
+		return nil
+	},
+	"device": func(name string) error { return (&ledger.Options{Device: name}).Validate() },
 }
+
+// revisionFlags name revisions of the page that is the first argument.
+var revisionFlags = []string{"at", "from", "parent", "to"}
 
 // checkFlags verifies the flags that flagRules and all verbs have.
 func (a *app) checkFlags(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if rule, ok := flagRules[f.Name]; ok && err == nil && f.Value.String() != "" {
+		rule := flagRules[f.Name]
+		if slices.Contains(revisionFlags, f.Name) {
+			rule = admin.ValidateRevision
+		}
+		if rule != nil && err == nil && f.Value.String() != "" {
 			err = wrong(cmd, rule(f.Value.String()))
 		}
 	})
@@ -87,6 +97,50 @@ func flagWants(f *pflag.Flag) string {
 	}
 	return ""
 }
+
+// argument finds the arguments of a usage line: words, and groups in brackets or braces.
+var argument = regexp.MustCompile(`\[[^\[\]]*\]|\{[^{}]*\}|[^ ]+`)
+
+// byUsage gives a command, and those below it, what follows from their usage lines: how many
+// arguments there are, and how they and flags that name revisions are completed. A command that
+// has such a function keeps it.
+func (a *app) byUsage(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		a.byUsage(c)
+	}
+	arguments := argument.FindAllString(cmd.Use, -1)[1:]
+	if cmd.Args == nil && cmd.Runnable() {
+		least, most := 0, len(arguments)
+		for _, text := range arguments {
+			if text[0] != '[' {
+				least++
+			}
+			if strings.Contains(text, "...") {
+				most = maxArguments
+			}
+		}
+		cmd.Args = cobra.RangeArgs(least, most)
+	}
+	if cmd.ValidArgsFunction == nil && len(arguments) > 0 && strings.Contains(arguments[0], "LEDGER/") {
+		cmd.ValidArgsFunction = a.completePages
+		switch second := strings.Join(arguments[1:min(2, len(arguments))], ""); {
+		case strings.Contains(second, "REV") || strings.Contains(second, "COMMIT"):
+			cmd.ValidArgsFunction = a.completeRevisions
+		case strings.Contains(second, "KEY") || strings.Contains(second, "PREFIX"):
+			cmd.ValidArgsFunction = a.completeKeys
+		case strings.Contains(second, "PATH") || strings.Contains(second, "DIR") || strings.Contains(second, "FILE"):
+			cmd.ValidArgsFunction = a.completePageThenFile
+		}
+	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if slices.Contains(revisionFlags, f.Name) {
+			a.completeFlag(cmd, f.Name, a.completeRevisionFlag)
+		}
+	})
+}
+
+// maxArguments is more than a command line has.
+const maxArguments = 1 << 30
 
 // wrong makes a usage error of what the verification of an argument has found; nil stays nil.
 func wrong(cmd *cobra.Command, err error) error {

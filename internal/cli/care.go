@@ -38,8 +38,6 @@ delete. --bars draws the pages as bars instead, the largest first.`,
   ledgerd status notes --json
   ledgerd status --space
   ledgerd status notes/ --bars`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		set, err := a.parsePageSet(cmd, args)
@@ -187,8 +185,6 @@ A page that an app has open is not repaired; serve gives its pages up for that.`
 		Example: `  ledgerd check
   ledgerd check src
   ledgerd check notes/ --repair`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: a.completePages,
 		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			o := admin.CheckOptions{Repair: repair}
 			set, err := a.parsePageSet(cmd, args)
@@ -327,7 +323,6 @@ it with --dir. Its indexes are made anew when it is first opened.`,
 		Example: `  ledgerd backup /mnt/backup/2024-05-01
   ledgerd backup - | zstd > ledger.tar.zst
   ledgerd --dir /mnt/backup/2024-05-01 check`,
-		Args: cobra.ExactArgs(1),
 		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			return a.backup(ctx, cmd, a.path(args[0]))
 		}),

@@ -50,7 +50,6 @@ func (a *app) catalogCommand() *cobra.Command {
 
 // common adds the flags that verbs of catalogues share.
 func (f *catalogFlags) common(a *app, cmd *cobra.Command, writes bool) *cobra.Command {
-	cmd.ValidArgsFunction = a.completePages
 	cmd.Flags().Uint64Var(&f.epoch, "epoch", 0, "present epoch, in which objects are available or have expired")
 	if writes {
 		f.addNoMerge(cmd)
@@ -156,7 +155,6 @@ everything have one id, so adding one twice changes nothing.
 ` + writeHelp,
 		Example: `  ledgerd catalog add things photo.jpg --attr Kind=photo --attr Year=2024
   ledgerd catalog add things --attr Name=note --expires 120`,
-		Args: cobra.RangeArgs(1, 2),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		f.typed = cmd.Flags().Changed("expires")
@@ -269,7 +267,6 @@ are removed.
 
 ` + writeHelp,
 		Example: "  ledgerd catalog lock things 2RjUZuFBDCzr3f7jNpCJNoH7HMC4eKoeWbPYCNUmGSZB",
-		Args:    cobra.MinimumNArgs(2),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		f.typed = cmd.Flags().Changed("expires")

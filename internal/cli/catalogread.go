@@ -43,7 +43,6 @@ All objects are printed, or with --limit a page of them; the cursor behind it, w
 takes, is told on the standard error, or as the last line with --json.`,
 		Example: `  ledgerd catalog find things 'Kind=photo' 'Year>=2020' --attributes Kind,FileName
   ledgerd catalog find things '$Object:payloadLength>1000000' --json`,
-		Args: cobra.MinimumNArgs(1),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		q := metabase.Query{Attributes: f.attributes, Cursor: f.cursor, Count: f.limit}
@@ -149,7 +148,6 @@ payload, attributes. With --containers list the containers with the payload of t
 with --graves what was removed and which tombstone says so, with --garbage what rm --collect
 would delete.`,
 		Example: "  ledgerd catalog ls things --json | jq -r .id",
-		Args:    cobra.ExactArgs(1),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return a.readCatalog(ctx, cmd, args[0], &f.catalogFlags, func(v *metabase.View) error {
@@ -257,7 +255,6 @@ func (a *app) catalogCheck() *cobra.Command {
 		Long: `Decode every object, derive from it every row by which it is found, and compare. Each difference
 is a line. The exit code is 20 when there is one. With --repair what follows from objects is made
 what it should be; objects that cannot be decoded stay as they are.`,
-		Args: cobra.ExactArgs(1),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		if repair {
@@ -306,7 +303,6 @@ found are derived again. Counters, storage ids and the id of the shard are the n
 there. Graves of version 2, which have no epoch, are kept for five epochs from --epoch.
 
 ` + writeHelp,
-		Args: cobra.ExactArgs(2),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		file, err := metabase.OpenFile(ctx, a.path(args[1]), metabase.FileOptions{Mode: metabase.ReadOnly, Epoch: func() uint64 { return f.epoch }})
@@ -337,7 +333,6 @@ func (a *app) catalogExport() *cobra.Command {
 		Short: "Write a catalogue to a metabase file",
 		Long: `Write a catalogue to the new file FILE, a metabase of version 4 as nodes have it. FILE must not
 exist.`,
-		Args: cobra.ExactArgs(2),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		path := a.path(args[1])

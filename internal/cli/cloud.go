@@ -137,7 +137,6 @@ even see the old names.`,
 		Example: `  ledgerd cloud set gs://my-bucket/notes --key-file ~/ledger.key
   ledgerd cloud set dir:/mnt/nas/ledger --key-file ~/ledger.key
   LEDGER_PASSPHRASE=... ledgerd cloud set dir:/mnt/usb/ledger`,
-		Args: cobra.ExactArgs(1),
 	}
 	f.add(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
@@ -173,7 +172,6 @@ func (a *app) cloudShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show",
 		Short: "Show the cloud of a repository",
-		Args:  cobra.NoArgs,
 		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			return a.read(ctx, func(repo *ledger.Repository) error {
 				info, ok := repo.Cloud()
@@ -234,7 +232,6 @@ on, first of all that of any number of devices which create one name at once exa
 There are stores that accept that condition and ignore it. The names used are removed at the end. No
 repository and no key is needed. The exit code is 1 when the bucket is unfit.`,
 		Example: "  ledgerd cloud probe gs://my-bucket/notes",
-		Args:    cobra.ExactArgs(1),
 		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			if err := a.knownURL(cmd, args[0]); err != nil {
 				return err
@@ -279,7 +276,6 @@ of the page begins, with a checkpoint that costs about what changed since the la
 that were deleted for all devices everything goes after 30 days.`,
 		Example: `  ledgerd cloud gc --dry-run
   ledgerd cloud gc`,
-		Args: cobra.NoArgs,
 		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
 				reports, err := admin.CollectCloud(ctx, repo, &admin.CloudGCOptions{DryRun: dry.dry})
@@ -320,7 +316,7 @@ func (a *app) cloudResumeCommand() *cobra.Command {
 // cloudSwitch is a verb without arguments that calls do.
 func (a *app) cloudSwitch(name, short, long string, do func(*ledger.Repository, context.Context) error) *cobra.Command {
 	return &cobra.Command{
-		Use: name, Short: short, Long: long, Args: cobra.NoArgs,
+		Use: name, Short: short, Long: long,
 		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error { return do(repo, ctx) })
 		}),
@@ -334,7 +330,6 @@ func (a *app) cloudUnsetCommand() *cobra.Command {
 		Short: "Share a repository no longer",
 		Long: `Forget the cloud. Nothing is deleted, here or there, and setting the same one again goes on where it
 was. Values that were not fetched yet cannot be read until then: fetch brings them here before.`,
-		Args: cobra.NoArgs,
 		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error { return a.cloudUnset(ctx, repo, f.dry) })
 		}),

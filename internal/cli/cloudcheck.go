@@ -28,7 +28,6 @@ The exit code is 20 when there is damage, and 0 when all of it was repaired. Wha
 ledgerd check verifies.`,
 		Example: `  ledgerd cloud check
   ledgerd cloud check --repair notes`,
-		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		only, err := a.pageRefs(cmd, args)

@@ -22,7 +22,6 @@ What he can tell besides, by watching requests: from where they come, and which 
 read.`,
 		Example: `  ledgerd cloud leak
   ledgerd cloud leak gs://my-bucket/notes`,
-		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		url, key := "", credentials

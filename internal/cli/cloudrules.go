@@ -53,8 +53,6 @@ func (a *app) cloudRuleCommand(c ruleCommand) *cobra.Command {
   ledgerd cloud ` + c.name + ` mail --off ''
   ledgerd cloud ` + c.name + ` notes --off secrets/ --off tokens/
   ledgerd cloud ` + c.name + ` notes --on tokens/`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: a.completePages,
 	}
 	cmd.Flags().StringArrayVar(&off, "off", nil, "switch it off for keys that begin with this; '' is all keys")
 	cmd.Flags().StringArrayVar(&on, "on", nil, "switch it on for them again")

@@ -25,7 +25,6 @@ gc decides what is garbage, so it comes first. What transactions that have not e
 stays.`,
 		Example: `  ledgerd gc --keep-last 1 --yes && ledgerd compact
   ledgerd compact notes --dry-run`,
-		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return a.compact(ctx, cmd, args, f.dry)

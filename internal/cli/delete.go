@@ -19,7 +19,7 @@ type deleteFlags struct {
 func (a *app) deleteCommand() *cobra.Command {
 	var f deleteFlags
 	cmd := &cobra.Command{
-		Use:     "delete LEDGER/PAGE | LEDGER/",
+		Use:     "delete {LEDGER/PAGE | LEDGER/}",
 		GroupID: groupCare,
 		Short:   "Delete a page, or all pages of a ledger, on this device or for all",
 		Long: `Delete a page on this device with all its history, or with a slash behind the name all pages of a
@@ -44,8 +44,6 @@ days later. What KEY has now is not erased: rm KEY first.`,
   ledgerd delete scratch/ --yes --discard-unsynced
   ledgerd delete notes/old --everywhere --yes
   ledgerd delete notes --from-history password --yes`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return a.delete(ctx, cmd, args[0], f)

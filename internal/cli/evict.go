@@ -43,7 +43,6 @@ read lately, which goes last. Their bytes come back with compact.`,
   ledgerd evict --older-than 30d
   ledgerd evict media/films --values
   ledgerd evict --values --keep-values 10G`,
-		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.evict(ctx, cmd, args, f) })
 	flags := cmd.Flags()

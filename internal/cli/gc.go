@@ -41,7 +41,6 @@ Before history is given up, gc says how much. On a terminal it then asks; elsewh
 		Example: `  ledgerd gc
   ledgerd gc notes --keep-within 30d --dry-run
   ledgerd gc --keep-last 1 --yes`,
-		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.gc(ctx, cmd, args, f) })
 	flags := cmd.Flags()

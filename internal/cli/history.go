@@ -31,8 +31,6 @@ given. The cost follows the number of changes, not the size of the page.
 		Example: `  ledgerd diff src HEAD~1
   ledgerd diff src v1 v2
   ledgerd diff src 2024-05-01 --prefix docs/ --stat`,
-		Args:              cobra.RangeArgs(2, 3),
-		ValidArgsFunction: a.completeRevisions,
 		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			revisions := append(args, "HEAD")[1:3]
 			key, err := a.key(cmd, prefix)
@@ -127,8 +125,7 @@ more hexadecimal digits, which may be the id of a commit.`,
   ledgerd tag src stable --move
   ledgerd tag src
   ledgerd tag src -d v1`,
-		Args:              cobra.RangeArgs(1, 3),
-		ValidArgsFunction: a.completePages,
+		Args: cobra.RangeArgs(1, 3),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		removing = cmd.Flags().Changed("delete")
@@ -238,8 +235,6 @@ empties a page.
 undo takes a single commit back and leaves what came after it.`,
 		Example: `  ledgerd restore src HEAD~1
   ledgerd restore src v1 docs/ -m 'the old docs were better'`,
-		Args:              cobra.RangeArgs(2, 3),
-		ValidArgsFunction: a.completeRevisions,
 		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			prefix, err := a.key(cmd, append(args, "")[2])
 			if err != nil {

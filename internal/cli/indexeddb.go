@@ -87,7 +87,6 @@ object stores, key paths, numbers of records, and indexes. What is not a directo
 page.`,
 		Example: `  ledgerd indexeddb ls ~/.config/chromium/Default/IndexedDB/https_app.example_0.indexeddb.leveldb
   ledgerd indexeddb ls app/db --json`,
-		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeProfile,
 		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			return a.withProfile(ctx, cmd, args[0], nil, a.listProfile)
@@ -169,7 +168,6 @@ are no problem: merges do that when another record has the key. Rows of an index
 longer, which a browser leaves until it sweeps, are no problem, and their number is told.`,
 		Example: `  ledgerd indexeddb check ~/.config/chromium/Default/IndexedDB/https_app.example_0.indexeddb.leveldb
   ledgerd indexeddb check app/db`,
-		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeProfile,
 		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			return a.checkProfile(ctx, cmd, args[0])
@@ -266,8 +264,6 @@ empty, which is told. A repository is never created among other files: see init.
 		Example: `  ledgerd indexeddb import app/db ~/.config/chromium/Default/IndexedDB/https_app.example_0.indexeddb.leveldb
   ledgerd indexeddb import app/db out --parent HEAD~3      what a browser made of the third-last commit
   ledgerd indexeddb ls app/db`,
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completePageThenFile,
 		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			return a.importProfile(ctx, cmd, args, f, message, lazy)
 		}),
@@ -361,14 +357,11 @@ named by the origin to which the databases belong. They must not exist there; th
 closed. When DIR itself ends in .indexeddb.leveldb, it is what is made.`,
 		Example: `  ledgerd indexeddb export app/db ~/.config/chromium/Default/IndexedDB
   ledgerd indexeddb export app/db out --at HEAD~1`,
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completePageThenFile,
 		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			return a.exportProfile(ctx, cmd, args, at)
 		}),
 	}
 	cmd.Flags().StringVar(&at, "at", "", "revision to export (default HEAD)")
-	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }
 

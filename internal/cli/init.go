@@ -27,7 +27,6 @@ makes one of what a bucket has. No other verb creates a repository, so that a di
 mistyped is an error.`,
 		Example: `  ledgerd init
   ledgerd --dir data init`,
-		Args: cobra.NoArgs,
 		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			created, err := a.createRepository(ctx)
 			if err != nil {

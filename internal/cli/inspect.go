@@ -52,7 +52,6 @@ hexadecimal.`,
 	}
 	cmd.Flags().StringVar(&f.at, "at", "", "revision to look at (default HEAD); for key, tree and pieces")
 	addLimit(cmd, &f.limit, "show no more than this many rows or commits (default: all rows, 20 commits)")
-	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }
 
@@ -67,8 +66,6 @@ func (a *app) inspect(ctx context.Context, cmd *cobra.Command, args []string, f 
 		return usagef(cmd, "inspect key wants a KEY")
 	case len(args) == 3 && view != "rows" && view != "pieces" && view != "key":
 		return usagef(cmd, "inspect %s takes no further argument", view)
-	case f.limit < 0:
-		return usagef(cmd, "--limit is %d, want 0 or more", f.limit)
 	}
 	return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
 		switch view {

@@ -32,7 +32,6 @@ func (a *app) keyInitCommand() *cobra.Command {
 owner can read. A file that is there is never overwritten. With --protect, or with
 --new-passphrase-file, the key in the file is sealed with a passphrase, which every use of it needs.`,
 		Example: "  ledgerd key init ~/ledger.key",
-		Args:    cobra.ExactArgs(1),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		var pass []byte
@@ -60,7 +59,6 @@ and what to type on another device follows, with the id of the bucket: that tell
 another one with the same key.`,
 		Example: `  ledgerd key show ~/ledger.key
   ledgerd key show`,
-		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -193,7 +193,6 @@ func (a *app) keyListCommand() *cobra.Command {
 		Long: `List the slots that open the cloud, and the devices that have put commits into it: each with an id
 that follows from its key, about when it did so last, and what it called itself. Devices are those
 that the pages here know of.`,
-		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 		return a.keyring(ctx, f, func(repo *ledger.Repository) error {
@@ -331,7 +330,6 @@ func (a *app) keyRemoveCommand() *cobra.Command {
 that was lost, is shut out of all that is written from now on. SLOT is the id, its beginning, or the
 label. The slot that is used here cannot be removed here: set the cloud with another one first.`,
 		Example: "  ledgerd key rm 5f3a90c1",
-		Args:    cobra.MinimumNArgs(1),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, args []string) error {
 		return a.rotateKeys(ctx, f, args)
@@ -348,7 +346,6 @@ func (a *app) keyRotateCommand() *cobra.Command {
 		Long: `Make a new data key: what is written from now on is sealed with it. What is there stays as it is. It
 takes three requests, however much there is. key rm does the same and shuts a lost device out.`,
 		Example: "  ledgerd key rotate",
-		Args:    cobra.NoArgs,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error { return a.rotateKeys(ctx, f, nil) })
 	f.add(cmd)
@@ -367,7 +364,6 @@ func (a *app) keyRecoverCommand() *cobra.Command {
 file PATH, and add it to the keyring. Then clone, or cloud set, takes that file. No repository is
 needed. The words stay good: remove them with key rm when somebody may have seen them.`,
 		Example: "  ledgerd key recover gs://my-bucket/notes ~/ledger.key",
-		Args:    cobra.ExactArgs(2),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		if err := a.knownURL(cmd, args[0]); err != nil {

@@ -50,8 +50,6 @@ KEY is taken as it stands, as UTF-8 text; with --hex it is hexadecimal digits.`,
   ledgerd put media/films intro.mp4 -f intro.mp4 --lazy -m 'add the intro'
   ledgerd put notes counter 2 --if-equal 1
   ledgerd put notes --hex 00ff10 binary-key`,
-		Args:              cobra.RangeArgs(2, 3),
-		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		f.hasIfEqual = cmd.Flags().Changed("if-equal")
@@ -192,8 +190,6 @@ A file given with -o is replaced in one step, when the whole value has been writ
   ledgerd get notes greeting --at HEAD~1
   ledgerd get media/films intro.mp4 -o intro.mp4
   ledgerd get media/films intro.mp4 --offset 1048576 --length 4096 | xxd`,
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeKeys,
 		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			return a.get(ctx, cmd, args, f)
 		}),
@@ -203,7 +199,6 @@ A file given with -o is replaced in one step, when the whole value has been writ
 	flags.Int64Var(&f.offset, "offset", 0, "first byte of the value to print")
 	flags.Int64Var(&f.length, "length", -1, "number of bytes to print (default: up to the end)")
 	flags.StringVarP(&f.output, "output", "o", "", "write the value to this file")
-	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }
 

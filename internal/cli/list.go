@@ -48,8 +48,7 @@ A key that is not printable is quoted as in Go or JSON; --hex and --json give ev
   ledgerd ls src --at 2024-05-01
   ledgerd ls events --reverse --limit 10
   ledgerd ls src --json | jq -r .key`,
-		Args:              cobra.MaximumNArgs(2),
-		ValidArgsFunction: a.completePages,
+		Args: cobra.MaximumNArgs(2),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		f.hasStart = cmd.Flags().Changed("start")
@@ -66,7 +65,6 @@ A key that is not printable is quoted as in Go or JSON; --hex and --json give ev
 	flags.BoolVar(&f.reverse, "reverse", false, "from the last key to the first")
 	flags.BoolVar(&f.keysOnly, "keys-only", false, "with --json print the keys alone")
 	addLimit(cmd, &f.limit, "list no more than this many (default: all)")
-	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }
 
@@ -125,9 +123,6 @@ func pageObject(p ledger.PageInfo) object {
 }
 
 func (a *app) ls(ctx context.Context, cmd *cobra.Command, args []string, f lsFlags) error {
-	if f.limit < 0 {
-		return usagef(cmd, "--limit is %d, want 0 or more", f.limit)
-	}
 	if f.keysOnly && f.long {
 		return usagef(cmd, "--keys-only and --long exclude each other")
 	}

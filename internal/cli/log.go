@@ -57,8 +57,6 @@ newer parent counts as the first. diff explains the lines, and --stat adds sizes
   ledgerd log src --ids -n 1                 the id of HEAD, for scripts
   ledgerd log src --at v1
   ledgerd log src --json | jq -r .message`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return a.log(ctx, cmd, args[0], f)
@@ -79,14 +77,11 @@ newer parent counts as the first. diff explains the lines, and --stat adds sizes
 	}
 	cmd.MarkFlagsMutuallyExclusive("graph", "diff")
 	cmd.MarkFlagsMutuallyExclusive("graph", "stat")
-	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }
 
 func (a *app) log(ctx context.Context, cmd *cobra.Command, name string, f logFlags) error {
 	switch {
-	case f.limit < 0:
-		return usagef(cmd, "--limit is %d, want 0 or more", f.limit)
 	case a.json && (f.graph || f.ids):
 		return usagef(cmd, "--json excludes --graph and --ids")
 	}

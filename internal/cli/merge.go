@@ -77,8 +77,6 @@ With one head there is nothing to do, and the exit code is 0.`,
   ledgerd merge app/objects --rule db/=permazen
   ledgerd why notes color                    how a key came to its value
   ledgerd log notes --graph --conflicts`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		chosen, err := a.parseRules(cmd, rules)

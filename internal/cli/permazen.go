@@ -42,8 +42,6 @@ nothing is changed. The commit before it keeps what was there.
 --remove-schemas removes schemas that no object has, too. Heads of the page are not merged.`,
 		Example: `  ledgerd permazen check app/objects
   ledgerd permazen check app/objects --prefix db/ --repair`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		prefix, err := a.key(cmd, f.prefix)

@@ -37,8 +37,7 @@ With --parent the commit is made on that commit instead of HEAD, as when two dev
   ledgerd rm src --prefix build/ -m 'drop build results'
   ledgerd rm notes --all --yes
   ledgerd restore notes HEAD~1               bring it all back`,
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: a.completeKeys,
+		Args: cobra.MinimumNArgs(1),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		f.hasPrefix = cmd.Flags().Changed("prefix")

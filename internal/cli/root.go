@@ -80,6 +80,7 @@ func (a *app) root() *cobra.Command {
 		a.deleteCommand(), a.backupCommand(), a.completionCommand(),
 	)
 	root.AddCommand(topics()...)
+	a.byUsage(root)
 	for _, c := range root.Commands() {
 		c.SuggestFor = strings.Fields(otherWords[c.Name()])
 	}

@@ -66,7 +66,6 @@ that only its owner can use: they work as they do without it.`,
 		Example: `  ledgerd --dir data serve
   ledgerd serve --upload-limit 512K --max-poll 30s
   ledgerd serve --quota 20G --keep-free 5G`,
-		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, _ []string) error { return a.serve(ctx, cmd, f) })
 	flags := cmd.Flags()

@@ -40,7 +40,6 @@ and sends everything that the bucket lacks. Run it on each device that says so.`
 		Example: `  ledgerd sync
   ledgerd sync notes media/films
   ledgerd sync --reupload`,
-		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.sync(ctx, cmd, args, f) })
 	f.pass.add(cmd)
@@ -172,7 +171,6 @@ A clone that was interrupted is begun again with the same command, and goes on. 
 are used.`,
 		Example: `  ledgerd --dir data clone gs://my-bucket/notes --key-file ~/ledger.key
   ledgerd --dir data clone dir:/mnt/nas/ledger --key-file ~/ledger.key`,
-		Args: cobra.ExactArgs(1),
 	}
 	f.add(cmd)
 	space.add(cmd)
@@ -232,8 +230,6 @@ are only in the cloud: reading them needs no network then. Without fetch a page 
 is used, and a value that was stored as lazy comes when it is first read. See also: evict.`,
 		Example: `  ledgerd fetch media/films
   ledgerd fetch photos/2024 07/`,
-		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: a.completeKeys,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		var prefix []byte
@@ -260,7 +256,6 @@ is used, and a value that was stored as lazy comes when it is first read. See al
 	})
 	cmd.Flags().StringVar(&at, "at", "", "revision (default HEAD)")
 	pass.add(cmd)
-	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }
 

@@ -72,8 +72,6 @@ empty, which is told. A repository is never created among other files: see init.
   ledgerd import config /etc/hosts
   ledgerd import events events.jsonl
   jq -c '{key: .id, value: tostring}' | ledgerd import events - --format jsonl`,
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completePageThenFile,
 		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			return a.importPath(ctx, cmd, args, f)
 		}),
@@ -420,8 +418,6 @@ of JSON in the file PATH, or on the standard output when PATH is -; see ledgerd 
   ledgerd export src ./deployed --overwrite
   ledgerd export notes notes.jsonl
   ledgerd export notes - --format jsonl | gzip > notes.jsonl.gz`,
-		Args:              cobra.RangeArgs(2, 3),
-		ValidArgsFunction: a.completePageThenFile,
 		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			return a.exportPage(ctx, cmd, args, f)
 		}),
@@ -432,7 +428,6 @@ of JSON in the file PATH, or on the standard output when PATH is -; see ledgerd 
 	flags.BoolVar(&f.preserve, "preserve", false, "modes as they were, with setuid, setgid and sticky, whatever the umask is")
 	flags.BoolVar(&f.overwrite, "overwrite", false, "replace files in a directory that is not empty, or the file of JSON lines")
 	f.add(cmd)
-	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	a.completeFlag(cmd, "format", words(formatTree, formatLines))
 	return cmd
 }

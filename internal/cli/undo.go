@@ -35,8 +35,6 @@ restore makes the whole page as it was at a commit; undo takes one commit out.`,
 		Example: `  ledgerd undo src HEAD
   ledgerd undo notes 3f2a9c -m 'that was wrong'
   ledgerd undo notes 88e10b --to 77d0b2    a merge`,
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeRevisions,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error { return a.undo(ctx, page, args[1], f) })
@@ -46,7 +44,6 @@ restore makes the whole page as it was at a commit; undo takes one commit out.`,
 	flags.StringVarP(&f.message, "message", "m", "", "message of the commit (default: undo and the short id)")
 	f.addNoMerge(cmd)
 	f.dryRun.add(cmd)
-	a.completeFlag(cmd, "to", a.completeRevisionFlag)
 	return cmd
 }
 

@@ -57,8 +57,6 @@ one that was interrupted begins anew with --from and its "base".`,
   ledgerd watch src --prefix docs/
   ledgerd watch notes --from "$(ledgerd log notes --ids -n 1)" -n 1    wait for the next change
   ledgerd watch notes --json | jq -c '.changes[]'`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return a.watch(ctx, cmd, args[0], f)
@@ -67,7 +65,6 @@ one that was interrupted begins anew with --from and its "base".`,
 	flags.StringVar(&f.prefix, "prefix", "", "only keys that begin with this")
 	flags.StringVar(&f.from, "from", "", "revision to begin behind, or none (default: HEAD)")
 	addLimit(cmd, &f.limit, "end after this many notifications (default: never)")
-	a.completeFlag(cmd, "from", a.completeRevisionFlag)
 	return cmd
 }
 
@@ -100,9 +97,6 @@ type watcher struct {
 }
 
 func (a *app) watch(ctx context.Context, cmd *cobra.Command, text string, f watchFlags) error {
-	if f.limit < 0 {
-		return usagef(cmd, "--limit is %d, want 0 or more", f.limit)
-	}
 	name, err := parsePageName(cmd, text)
 	if err != nil {
 		return err

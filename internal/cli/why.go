@@ -28,8 +28,6 @@ A key that was removed has a history too: its newest commit is the one that remo
 		Example: `  ledgerd why notes color
   ledgerd why notes color --at HEAD~3
   ledgerd get notes color --at 0c9f5e6d7b8a     a value that lost, by the commit that wrote it`,
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeKeys,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		key, err := a.oneKey(cmd, args[1])
@@ -39,7 +37,6 @@ A key that was removed has a history too: its newest commit is the one that remo
 		return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error { return a.why(ctx, page, key, at) })
 	})
 	cmd.Flags().StringVar(&at, "at", "", "revision to explain (default HEAD)")
-	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }
 

@@ -26,7 +26,6 @@ func (f *writeFlags) addNoMerge(cmd *cobra.Command) {
 func (f *writeFlags) addAll(a *app, cmd *cobra.Command) {
 	f.addNoMerge(cmd)
 	cmd.Flags().StringVar(&f.parent, "parent", "", "revision to build the commit on (default HEAD)")
-	a.completeFlag(cmd, "parent", a.completeRevisionFlag)
 }
 
 // write makes a commit of what fn changes, on the newest head or on the parent that the flags name.
