@@ -83,14 +83,12 @@ func (a *app) changeCatalog(ctx context.Context, cmd *cobra.Command, name string
 
 // readCatalog calls fn with a catalogue.
 func (a *app) readCatalog(ctx context.Context, cmd *cobra.Command, name string, f *catalogFlags, fn func(*metabase.View) error) error {
-	return a.page(ctx, cmd, name, fetches, func(page *ledger.Page) error {
-		return a.snapshot(ctx, page, f.at, func(snap *ledger.Snapshot) error {
-			v, err := catalog.Read(ctx, snap, f.epoch)
-			if err != nil {
-				return err
-			}
-			return fn(v)
-		})
+	return a.pageAt(ctx, cmd, name, fetches, f.at, func(page *ledger.Page, snap *ledger.Snapshot) error {
+		v, err := catalog.Read(ctx, snap, f.epoch)
+		if err != nil {
+			return err
+		}
+		return fn(v)
 	})
 }
 

@@ -349,9 +349,7 @@ func (a *app) cloudUnset(ctx context.Context, repo *ledger.Repository, dry bool)
 	} else if err := repo.UnsetCloud(ctx); err != nil {
 		return err
 	}
-	if dry || a.json || !a.quiet {
-		a.print(append(cloudObject(info), "dryRun?", dry), "%s the cloud %s\n", done, printable(info.URL))
-	}
+	a.outcome(dry, append(cloudObject(info), "dryRun?", dry), "%s the cloud %s\n", done, printable(info.URL))
 	return nil
 }
 

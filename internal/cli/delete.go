@@ -119,16 +119,11 @@ func (a *app) erased(e *admin.Erasure, dry bool) {
 		text += "; from the bucket with cloud gc in 30 days"
 	}
 	name := nameOf(e.Ledger, e.Name, e.ID)
-	if a.json || !a.quiet || dry {
-		a.print(object{"page", name, "prunedCommits", e.Commits, "bytes", e.Bytes, "inBucket", e.InBucket, "dryRun?", dry}, "%s: %s\n", name, text)
-	}
+	a.outcome(dry, object{"page", name, "prunedCommits", e.Commits, "bytes", e.Bytes, "inBucket", e.InBucket, "dryRun?", dry}, "%s: %s\n", name, text)
 }
 
 func (a *app) deleted(p *ledger.DeletedPage, dry bool) {
 	name := nameOf(p.Ledger, p.Name, p.ID)
-	if a.quiet && !dry && !a.json {
-		return
-	}
 	done, freed, still := "deleted", "freed", "still has"
 	if dry {
 		done, freed, still = "would be deleted", "would be freed", "would keep"
@@ -143,7 +138,7 @@ func (a *app) deleted(p *ledger.DeletedPage, dry bool) {
 	if p.InCloud {
 		rest += "; the cloud " + still + " what it had"
 	}
-	a.print(object{
+	a.outcome(dry, object{
 		"page", name, "bytes", p.Bytes, "inCloud", p.InCloud, "everywhere?", p.Everywhere, "discarded?", p.Discarded, "dryRun?", dry,
 	}, "%s: %s, %s %s%s\n", name, done, sizeText(p.Bytes), freed, rest)
 }

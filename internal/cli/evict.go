@@ -158,11 +158,9 @@ func (a *app) evictLine(e *admin.EvictResult, o admin.EvictOptions) {
 	if e.Bar != admin.EvictAway {
 		verb += ", " + sizeText(e.Bytes)
 	}
-	if a.json || !a.quiet || o.DryRun {
-		a.print(object{
-			"page", name, "evicted", bar == "", "bytes", e.Bytes, "bar?", bar, "reason?", e.Reason, "discarded?", e.Discarded, "dryRun?", o.DryRun,
-		}, "%s: %s\n", name, verb)
-	}
+	a.outcome(o.DryRun, object{
+		"page", name, "evicted", bar == "", "bytes", e.Bytes, "bar?", bar, "reason?", e.Reason, "discarded?", e.Discarded, "dryRun?", o.DryRun,
+	}, "%s: %s\n", name, verb)
 }
 
 // evictRefused says why a page that was named stays, and what helps.

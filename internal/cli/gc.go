@@ -85,9 +85,6 @@ func (a *app) collect(ctx context.Context, repo *ledger.Repository, o admin.Coll
 
 func (a *app) collected(c admin.PageCollection, dry bool) {
 	name := nameOf(c.Ledger, c.Name, c.ID)
-	if a.quiet && !dry && !a.json {
-		return
-	}
 	what := []string{}
 	switch {
 	case dry:
@@ -104,7 +101,7 @@ func (a *app) collected(c admin.PageCollection, dry bool) {
 	if !dry {
 		what = append(what, fmt.Sprintf("%s and %s deleted, %s to be compacted", countText(c.Pieces, "piece"), countText(c.Nodes, "node"), sizeText(c.Bytes)))
 	}
-	a.print(object{
+	a.outcome(dry, object{
 		"page", name, "prunedCommits", c.Pruned, "deletedPieces", c.Pieces, "deletedNodes", c.Nodes, "deletedBytes", c.Bytes,
 		"retentionInBucket?", c.InBucket, "dryRun?", dry,
 	}, "%s: %s\n", printable(name), strings.Join(what, ", "))

@@ -47,14 +47,12 @@ func (a *app) withProfile(ctx context.Context, cmd *cobra.Command, text string, 
 		defer a.limitHeap(readHeap)()
 		return a.openProfile(ctx, a.path(text), o, fn)
 	}
-	return a.page(ctx, cmd, text, fetches, func(page *ledger.Page) error {
-		return a.snapshot(ctx, page, "", func(snap *ledger.Snapshot) error {
-			p, err := profile.OpenPage(ctx, pages.Reader(snap), o)
-			if err != nil {
-				return fmt.Errorf("page %s: %w", quoted(text), err)
-			}
-			return errors.Join(fn(p), p.Close())
-		})
+	return a.pageAt(ctx, cmd, text, fetches, "", func(page *ledger.Page, snap *ledger.Snapshot) error {
+		p, err := profile.OpenPage(ctx, pages.Reader(snap), o)
+		if err != nil {
+			return fmt.Errorf("page %s: %w", quoted(text), err)
+		}
+		return errors.Join(fn(p), p.Close())
 	})
 }
 
@@ -307,12 +305,9 @@ func (a *app) importProfile(ctx context.Context, cmd *cobra.Command, args []stri
 	p := a.startProgress(ctx, "importing", "records")
 	defer p.finish()
 	return a.openProfile(ctx, path, &profile.Options{Progress: p.followRecords}, func(source *profile.Profile) error {
-		created, err := a.createRepository(ctx)
+		created, err := a.createForImport(ctx)
 		if err != nil {
 			return err
-		}
-		if created {
-			a.tell("created a repository in %s", quoted(a.dir))
 		}
 		put := func(page *ledger.Page) error {
 			var result profile.Result
@@ -366,20 +361,18 @@ closed. When DIR itself ends in .indexeddb.leveldb, it is what is made.`,
 }
 
 func (a *app) exportProfile(ctx context.Context, cmd *cobra.Command, args []string, at string) error {
-	return a.page(ctx, cmd, args[0], fetches, func(page *ledger.Page) error {
-		return a.snapshot(ctx, page, at, func(snap *ledger.Snapshot) error {
-			p := a.startProgress(ctx, "exporting", "records")
-			done, err := profile.Export(ctx, pages.Reader(snap), a.path(args[1]), &profile.Options{Progress: p.followRecords})
-			p.finish()
-			switch {
-			case errors.Is(err, fs.ErrExist):
-				return withHint(err, "remove it, or name another directory")
-			case err != nil:
-				return err
-			}
-			a.result(append(object{"page", pageText(page), "path", done.Path}, profileObject(done.Result)...),
-				"exported %s to %s\n", resultText(done.Result), quoted(done.Path))
-			return nil
-		})
+	return a.pageAt(ctx, cmd, args[0], fetches, at, func(page *ledger.Page, snap *ledger.Snapshot) error {
+		p := a.startProgress(ctx, "exporting", "records")
+		done, err := profile.Export(ctx, pages.Reader(snap), a.path(args[1]), &profile.Options{Progress: p.followRecords})
+		p.finish()
+		switch {
+		case errors.Is(err, fs.ErrExist):
+			return withHint(err, "remove it, or name another directory")
+		case err != nil:
+			return err
+		}
+		a.result(append(object{"page", pageText(page), "path", done.Path}, profileObject(done.Result)...),
+			"exported %s to %s\n", resultText(done.Result), quoted(done.Path))
+		return nil
 	})
 }

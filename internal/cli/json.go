@@ -106,6 +106,13 @@ func (a *app) result(j any, format string, args ...any) {
 	}
 }
 
+// outcome is result for a verb that may have been asked with --dry-run, whose only result is that.
+func (a *app) outcome(dry bool, j any, format string, args ...any) {
+	if dry || a.json || !a.quiet {
+		a.print(j, format, args...)
+	}
+}
+
 // commitObject is a commit as --json prints it.
 func commitObject(c ledger.Commit, s admin.Sender, n names) object {
 	return object{

@@ -214,17 +214,15 @@ func (a *app) get(ctx context.Context, cmd *cobra.Command, args []string, f getF
 	case a.json && f.output != "":
 		return usagef(cmd, "--json and --output exclude each other")
 	}
-	return a.page(ctx, cmd, args[0], fetches, func(page *ledger.Page) error {
-		return a.snapshot(ctx, page, f.at, func(snap *ledger.Snapshot) error {
-			entry, err := snap.Stat(ctx, key)
-			if err != nil {
-				return a.noKey(page, key, f.at, err)
-			}
-			if err := a.getEntry(ctx, entry, f); err != nil {
-				return fmt.Errorf("get %s: %w", a.shortKey(key), err)
-			}
-			return nil
-		})
+	return a.pageAt(ctx, cmd, args[0], fetches, f.at, func(page *ledger.Page, snap *ledger.Snapshot) error {
+		entry, err := snap.Stat(ctx, key)
+		if err != nil {
+			return a.noKey(page, key, f.at, err)
+		}
+		if err := a.getEntry(ctx, entry, f); err != nil {
+			return fmt.Errorf("get %s: %w", a.shortKey(key), err)
+		}
+		return nil
 	})
 }
 

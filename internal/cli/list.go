@@ -143,18 +143,16 @@ func (a *app) ls(ctx context.Context, cmd *cobra.Command, args []string, f lsFla
 			f.startKey = key
 		}
 	}
-	return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
-		return a.snapshot(ctx, page, f.at, func(snap *ledger.Snapshot) error {
-			for item, err := range a.items(ctx, snap, f) {
-				if err != nil {
-					return fmt.Errorf("list keys: %w", err)
-				}
-				if err := a.lsItem(ctx, item, f); err != nil {
-					return err
-				}
+	return a.pageAt(ctx, cmd, args[0], reads, f.at, func(page *ledger.Page, snap *ledger.Snapshot) error {
+		for item, err := range a.items(ctx, snap, f) {
+			if err != nil {
+				return fmt.Errorf("list keys: %w", err)
 			}
-			return nil
-		})
+			if err := a.lsItem(ctx, item, f); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

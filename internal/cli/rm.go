@@ -110,15 +110,13 @@ func (a *app) rmNow(ctx context.Context, cmd *cobra.Command, text string, keys [
 
 // rmDry says how many keys rm would remove.
 func (a *app) rmDry(ctx context.Context, cmd *cobra.Command, text string, keys [][]byte, prefix []byte, f rmFlags) error {
-	return a.page(ctx, cmd, text, reads, func(page *ledger.Page) error {
-		return a.snapshot(ctx, page, f.parent, func(snap *ledger.Snapshot) error {
-			n, err := a.countRemoved(ctx, page, snap, keys, prefix, f.force)
-			if err != nil {
-				return err
-			}
-			a.print(object{"page", pageText(page), "keys", n, "dryRun", true}, "%s: %s would be removed; the history keeps what is removed\n", pageText(page), countText(n, "key"))
-			return nil
-		})
+	return a.pageAt(ctx, cmd, text, reads, f.parent, func(page *ledger.Page, snap *ledger.Snapshot) error {
+		n, err := a.countRemoved(ctx, page, snap, keys, prefix, f.force)
+		if err != nil {
+			return err
+		}
+		a.print(object{"page", pageText(page), "keys", n, "dryRun", true}, "%s: %s would be removed; the history keeps what is removed\n", pageText(page), countText(n, "key"))
+		return nil
 	})
 }
 

@@ -366,6 +366,13 @@ func (a *app) snapshot(ctx context.Context, page *ledger.Page, revision string, 
 	return errors.Join(fn(snap), snap.Close())
 }
 
+// pageAt calls fn with the page named by text, and with it as of revision; "" means HEAD.
+func (a *app) pageAt(ctx context.Context, cmd *cobra.Command, text string, how access, revision string, fn func(*ledger.Page, *ledger.Snapshot) error) error {
+	return a.page(ctx, cmd, text, how, func(page *ledger.Page) error {
+		return a.snapshot(ctx, page, revision, func(snap *ledger.Snapshot) error { return fn(page, snap) })
+	})
+}
+
 // resolve finds the commit that a revision names.
 func (a *app) resolve(ctx context.Context, page *ledger.Page, revision string) (ledger.CommitID, error) {
 	hint := a.command("log", pageText(page)) + " lists the commits; " + a.process.Program + " help revisions tells how they are named"

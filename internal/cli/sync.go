@@ -242,16 +242,14 @@ is used, and a value that was stored as lazy comes when it is first read. See al
 		if err := pass.ofCloud(ctx, a); err != nil {
 			return err
 		}
-		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
-			return a.snapshot(ctx, page, at, func(snap *ledger.Snapshot) error {
-				r, err := a.fetch(ctx, snap, prefix)
-				if err != nil {
-					return err
-				}
-				a.result(object{"page", pageText(page), "values", r.Values, "pieces", r.Pieces, "bytes", r.Bytes},
-					"%s looked at, %s fetched\n", countText(r.Values, "long value"), sizeText(r.Bytes))
-				return nil
-			})
+		return a.pageAt(ctx, cmd, args[0], changes, at, func(page *ledger.Page, snap *ledger.Snapshot) error {
+			r, err := a.fetch(ctx, snap, prefix)
+			if err != nil {
+				return err
+			}
+			a.result(object{"page", pageText(page), "values", r.Values, "pieces", r.Pieces, "bytes", r.Bytes},
+				"%s looked at, %s fetched\n", countText(r.Values, "long value"), sizeText(r.Bytes))
+			return nil
 		})
 	})
 	cmd.Flags().StringVar(&at, "at", "", "revision (default HEAD)")

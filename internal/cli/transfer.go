@@ -454,33 +454,31 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 			return withHint(fmt.Errorf("export to %s: %w", quoted(path), fs.ErrExist), "--overwrite replaces it")
 		}
 	}
-	return a.page(ctx, cmd, args[0], fetches, func(page *ledger.Page) error {
-		return a.snapshot(ctx, page, f.at, func(snap *ledger.Snapshot) error {
-			if err := a.hasPrefix(ctx, page, snap, o.Prefix); err != nil {
+	return a.pageAt(ctx, cmd, args[0], fetches, f.at, func(page *ledger.Page, snap *ledger.Snapshot) error {
+		if err := a.hasPrefix(ctx, page, snap, o.Prefix); err != nil {
+			return err
+		}
+		if _, ok := page.Ledger().Repository().Cloud(); ok && !f.dry && !page.Ledger().Repository().ReadOnly() {
+			if _, err := a.fetch(ctx, snap, o.Prefix); err != nil {
 				return err
 			}
-			if _, ok := page.Ledger().Repository().Cloud(); ok && !f.dry && !page.Ledger().Repository().ReadOnly() {
-				if _, err := a.fetch(ctx, snap, o.Prefix); err != nil {
-					return err
-				}
-			}
-			p := a.startProgress(ctx, "exporting", "files")
-			o.Progress = p.follow
-			stop := p.measure(ctx, func(ctx context.Context, add func(files, bytes int64)) error {
-				return filetree.MeasurePage(ctx, snap, o, add)
-			})
-			result, err := a.runExport(ctx, snap, path, format, o)
-			stop()
-			p.finish()
-			if errors.Is(err, filetree.ErrNotEmpty) {
-				return withHint(err, "choose a directory that is absent or empty, or replace files in it with --overwrite")
-			}
-			if err != nil {
-				return err
-			}
-			a.exported(page, path, result, f.dry)
-			return nil
+		}
+		p := a.startProgress(ctx, "exporting", "files")
+		o.Progress = p.follow
+		stop := p.measure(ctx, func(ctx context.Context, add func(files, bytes int64)) error {
+			return filetree.MeasurePage(ctx, snap, o, add)
 		})
+		result, err := a.runExport(ctx, snap, path, format, o)
+		stop()
+		p.finish()
+		if errors.Is(err, filetree.ErrNotEmpty) {
+			return withHint(err, "choose a directory that is absent or empty, or replace files in it with --overwrite")
+		}
+		if err != nil {
+			return err
+		}
+		a.exported(page, path, result, f.dry)
+		return nil
 	})
 }
 
