@@ -12,8 +12,13 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
-// quotaEvery is how often it is looked at the bounds when nothing pokes a Quota.
-const quotaEvery = 5 * time.Minute
+// quotaEvery is how often it is looked at the bounds when nothing pokes a Quota, and quotaAgain is
+// when it is looked again where they could not be kept: a page that somebody had open may go then.
+// It doubles with each look, up to quotaEvery.
+const (
+	quotaEvery = 5 * time.Minute
+	quotaAgain = time.Second
+)
 
 // ErrUnknown reports that the free space of the disk is not known.
 var ErrUnknown = errors.New("the free space is not known")
@@ -58,16 +63,20 @@ func (q *Quota) Run(ctx context.Context) {
 	if q.Bytes == 0 && q.Floor == 0 && q.Values == 0 {
 		return
 	}
-	told := ""
+	told, again := "", quotaAgain
 	for {
-		said := ""
+		said, wait := "", quotaEvery
 		if err := q.Keep(ctx); err != nil && ctx.Err() == nil {
 			if said = err.Error(); said != told { // once, not every few minutes
 				q.Log.Warn("pages take more space than they may", "error", err)
 			}
 		}
-		told = said
-		tick, release := q.Clock.After(quotaEvery)
+		if told = said; told == "" {
+			again = quotaAgain
+		} else {
+			wait, again = again, min(2*again, quotaEvery)
+		}
+		tick, release := q.Clock.After(wait)
 		select {
 		case <-tick:
 		case <-q.wake:

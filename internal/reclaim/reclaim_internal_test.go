@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -97,5 +98,47 @@ func TestQuota(t *testing.T) {
 				t.Errorf("evicted %d, dropped %d, kept %d; want %d, %d, %d", evicted, dropped, kept, c.evict, c.drop, c.keep)
 			}
 		})
+	}
+}
+
+// hasty is a clock whose timers fire at once. It tells how long they would have taken.
+type hasty struct {
+	clock.Clock
+	asked chan time.Duration
+}
+
+func (h hasty) After(d time.Duration) (<-chan time.Time, func()) {
+	h.asked <- d
+	now := make(chan time.Time, 1)
+	now <- time.Time{}
+	return now, func() {}
+}
+
+// TestQuotaLooksAgain soon after bounds that could not be kept, since a page that was open may go
+// then, and ever more rarely.
+func TestQuotaLooksAgain(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	looks := 0
+	c := hasty{clock.System, make(chan time.Duration)}
+	q := NewQuota(QuotaOptions{Values: 1, Clock: c, Log: slog.New(slog.DiscardHandler), Drop: func(context.Context, int64, int64) (int64, error) {
+		if looks++; looks == 3 { // the page may go
+			return 0, nil
+		}
+		return 0, base.ErrNoSpace
+	}})
+	done := make(chan struct{})
+	go func() { defer close(done); q.Run(ctx) }()
+	for i, want := range []time.Duration{quotaAgain, 2 * quotaAgain, quotaEvery, quotaAgain} {
+		if got := <-c.asked; got != want {
+			t.Errorf("look %d is followed by one after %s, want %s", i+1, got, want)
+		}
+	}
+	cancel()
+	for running := true; running; {
+		select {
+		case <-c.asked:
+		case <-done:
+			running = false
+		}
 	}
 }
