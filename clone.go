@@ -10,8 +10,9 @@ import (
 
 // Clone makes a repository in dir that is a device of a bucket: everything that the bucket has
 // comes with the next Sync, or in the background, values of priority Lazy when they are read. dir
-// is absent, or holds what an interrupted Clone from the same bucket has left; then Clone goes on
-// there. With the wrong key, or without a bucket, nothing is made. The repository must be closed.
+// is absent or empty, or holds what an interrupted Clone from the same bucket has left; then Clone
+// goes on there. Options.Cloud is not looked at. With the wrong key, or without a bucket, nothing
+// is made. The repository must be closed.
 //
 // Errors: ErrNotFound (the bucket is not one of Ledger's), ErrWrongKey, ErrCloudReplaced (it is not
 // the one of Cloud.BucketID), ErrConflict (dir holds another repository), those of Open and of

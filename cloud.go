@@ -30,7 +30,8 @@ type SyncOptions struct {
 	// They sync as soon as something happens, the others every MaxPoll. A page that is held takes
 	// two file descriptors.
 	OpenPages int
-	// Paused begins in pause; see Repository.PauseSync.
+	// Paused begins in pause, which ResumeSync ends and nothing remembers; see
+	// Repository.PauseSync.
 	Paused bool
 	// Manual lets nothing sync by itself: only Sync, Prefetch, and reads of what is not held here
 	// use the network.
@@ -39,7 +40,7 @@ type SyncOptions struct {
 	Merge bool
 }
 
-// Cloud name a cloud and its key. Exactly one of KeyFile, Passphrase and Plaintext is given.
+// Cloud names a bucket and its key. Exactly one of KeyFile, Passphrase and Plaintext is given.
 type Cloud struct {
 	// URL names the bucket: dir:PATH, or what Options.Buckets knows, such as gs://bucket/prefix.
 	URL string
@@ -52,7 +53,7 @@ type Cloud struct {
 	// SharedKeyFile allows that others can read the key file.
 	SharedKeyFile bool
 	// Passphrase is that from which the master key is derived. It is copied and not remembered:
-	// each Open needs it in Options.Sync.
+	// each Open is given it, here or as SyncOptions.Passphrase.
 	Passphrase []byte
 	// Plaintext asks for a cloud that everybody can read who can read the bucket.
 	Plaintext bool

@@ -4,15 +4,15 @@
 // pages. A [Page] is an ordered map from keys to values of any size, with transactions, snapshots
 // and its whole history:
 //
-//	repo, err := ledger.Open(ctx, dir, &ledger.Options{Cloud: &ledger.Cloud{URL: url, KeyFile:
-//	      key}})
+//	cloud := &ledger.Cloud{URL: url, KeyFile: key}
+//	repo, err := ledger.Open(ctx, dir, &ledger.Options{Cloud: cloud})
 //	defer repo.Close()
 //	page, err := repo.Page(ctx, "notes", "inbox")
 //	defer page.Close()
 //	err = page.Put(ctx, []byte("greeting"), []byte("hello"))
 //	value, err := page.Get(ctx, []byte("greeting"))
 //
-// Without a cloud the options are nil. Each [Page.Put] is a transaction; changes that belong
+// Without a cloud, pass nil for the options. Each [Page.Put] is a transaction; changes that belong
 // together are one [Page.Update], and reads that belong together one [Page.View].
 //
 // # What is promised

@@ -14,8 +14,9 @@ import (
 var (
 	// ErrNotFound reports that a key, page, ledger, commit or tag does not exist.
 	ErrNotFound = base.ErrNotFound
-	// ErrConflict reports that a condition does not hold: a PutIf whose entry is otherwise, or a
-	// commit on a base that is no longer a head.
+	// ErrConflict reports that a condition does not hold: a PutIf whose entry is otherwise, a
+	// commit on a base that is no longer a head, or what else stands in the way of a call, such as
+	// an *EvictError or ErrCloudReplaced: each call says what.
 	ErrConflict = base.ErrConflict
 	// ErrLocked reports that the repository is held by another opener; see LockedError.
 	ErrLocked = base.ErrLocked

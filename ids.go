@@ -44,7 +44,8 @@ func (id PageID) IsRoot() bool { return id == PageID{} }
 // Compare orders ids by their bytes.
 func (id PageID) Compare(other PageID) int { return bytes.Compare(id[:], other[:]) }
 
-// PageRef names a page of a repository.
+// PageRef names a page of a repository: PageRef{"notes", DerivePageID("notes", "inbox")} by its
+// names, and PageRef{p.Ledger().Name(), p.ID()} for an open page.
 type PageRef struct {
 	Ledger string
 	ID     PageID

@@ -75,7 +75,8 @@ func howText(h merge.How) string {
 // Decision is what a merge decided about a key.
 type Decision struct {
 	Key []byte
-	// Outcome is "left", "right", "new" or "deleted": what a side had, a value that neither had, or
+	// Outcome is "left", "right", "new" or "deleted", as TakeLeft, TakeRight, TakeNew and TakeNone
+	// of a Resolution: what a side had, a value that neither had, or
 	// nothing.
 	Outcome string
 	// Rule names what decided, such as "last one wins".
@@ -90,7 +91,8 @@ type Decision struct {
 }
 
 // Conflicts yields what a merge commit decided about the keys that begin with prefix, in order of
-// keys; nothing for a merge without conflicts. The record is one of this repository: a merge that
+// keys; nothing for a merge without conflicts. The id is that of a commit with two parents in the
+// log, of a MergeResult, or of an EventMerge. The record is one of this repository: a merge that
 // came from elsewhere may have none. Errors, as the last element: ErrNotFound, ErrInvalid (the
 // commit is no merge), ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Conflicts(ctx context.Context, id CommitID, prefix []byte) iter.Seq2[Decision, error] {

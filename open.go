@@ -57,8 +57,10 @@ func clockOf(o *Options) clock.Clock {
 // A repository with a cloud is opened whether that can be reached or not, also without its key; see
 // Cloud.
 //
-// Errors: ErrLocked, ErrNoRepository (with MustExist or ReadOnly), ErrUnsupported (a newer format),
-// ErrCorrupt, ErrInvalid, ErrTooLarge, those of ctx and of the file system.
+// Errors: ErrLocked, ErrNoRepository (with MustExist or ReadOnly), ErrUnsupported (a newer format,
+// or no opener for the scheme of Options.Cloud), ErrConflict (Options.Cloud has another URL than
+// the cloud that is remembered), ErrCorrupt, ErrInvalid, ErrTooLarge, those of ctx and of the file
+// system.
 func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

@@ -242,7 +242,8 @@ type Event struct {
 	// Commit is the new commit of an EventCommit or EventMerge.
 	Commit CommitID
 	// Changes is the number of keys that the transaction of an EventCommit wrote or deleted, and
-	// the number of conflicts that an EventMerge decided.
+	// the number of conflicts that an EventMerge decided, and of pieces and nodes that an
+	// EventCollect deleted.
 	Changes int
 	// Bytes is what the pieces and nodes of an EventCollect take in the segments until those are
 	// compacted.

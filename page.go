@@ -106,8 +106,9 @@ type TxOptions struct {
 	// FailOnConflict makes Commit fail with ErrConflict when Base is no longer a head, instead of
 	// making a second head. After such an error the next Begin with FailOnConflict, and without
 	// Base, of the same handle waits for the page's write turn, at most for a second, and the
-	// transaction holds the turn: other writers wait for it. It holds the turn for 10 ms and twice
-	// as long as the refused one had run, at most for a second, and then goes on without.
+	// transaction holds the turn, so that a retry is not refused for ever: other writers wait for
+	// it. It holds the turn for 10 ms and twice as long as the refused one had run, at most for a
+	// second; after that others may write before it.
 	FailOnConflict bool
 }
 

@@ -10,9 +10,9 @@ import (
 // MergeOptions say how the heads of pages come together. The zero value merges them in the
 // background; the last one wins.
 type MergeOptions struct {
-	// Manual leaves several heads as they are until Page.Merge is called. Who syncs by hand, too,
-	// syncs again behind it, as SyncOptions.Merge does: devices that send their merges only after
-	// others have merged again need not come to one head.
+	// Manual leaves several heads as they are until Page.Merge is called. With SyncOptions.Manual
+	// too, call Sync again after Page.Merge, as SyncOptions.Merge does: devices that send their
+	// merges only after others have merged again need not come to one head.
 	Manual bool
 	// Rules returns the rules of a page for which neither Page.SetMergeRules nor
 	// Ledger.SetMergeRules has set some; nil means that the last one wins for every key. It is
@@ -52,8 +52,8 @@ type Strategy merging.Strategy
 func Automatic(r Resolver) Strategy { return asking(merging.Automatic, r) }
 
 // Custom has r asked about every key that a side has changed, also when only one has, or both to
-// the same content; unless one of the sides has no commit of its own that is no merge: then the
-// other is taken as it is.
+// the same content. Where all commits of one side since the base are merges, the other side is
+// taken whole, and r is not asked.
 func Custom(r Resolver) Strategy { return asking(merging.Custom, r) }
 
 // engine returns the rules as the driver of merges takes them, which shares nothing with r. r may
@@ -87,7 +87,8 @@ func (l *Ledger) SetMergeRules(r *MergeRules) {
 }
 
 // SetMergeRules sets the rules for the page in this Repository, for all its handles, also those
-// opened later; nil goes back to those of the ledger. See Ledger.SetMergeRules.
+// opened later; nil goes back to those of the ledger. It takes away what AddMergeRule has added:
+// call it before records.Open. See Ledger.SetMergeRules.
 func (p *Page) SetMergeRules(r *MergeRules) {
 	p.ledger.repo.rules.SetPage(p.shared.key, r.engine())
 	p.shared.merger.RulesChanged()

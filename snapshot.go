@@ -44,8 +44,9 @@ func (s *Snapshot) Close() error {
 }
 
 // Get returns the value of key, which belongs to the caller. A value is read into memory wholly;
-// see Open for long ones. Errors: ErrNotFound, ErrNeedsFetch, ErrTooLarge (it does not fit into
-// memory), ErrClosed, ErrCorrupt, those of ctx.
+// see Open for long ones. One that is in the cloud only is fetched. Errors: ErrNotFound,
+// ErrNeedsFetch, ErrNetwork, ErrTooLarge (it does not fit into memory), ErrClosed, ErrCorrupt,
+// those of ctx.
 func (s *Snapshot) Get(ctx context.Context, key []byte) ([]byte, error) { return s.in().Get(ctx, key) }
 
 // Stat returns the entry of key without reading its value. Errors: ErrNotFound, ErrClosed,
@@ -59,7 +60,7 @@ func (s *Snapshot) Stat(ctx context.Context, key []byte) (Entry, error) {
 }
 
 // Open returns a reader of the value of key. Memory does not depend on the value's size. ctx
-// governs all reads of the Value. Errors: as Stat.
+// governs all reads of the Value. Errors: as Stat; those of fetching come with the reads.
 func (s *Snapshot) Open(ctx context.Context, key []byte) (*Value, error) {
 	v, err := s.in().Open(ctx, key)
 	return (*Value)(v), err

@@ -15,7 +15,7 @@ import (
 // and UploadErr and DownloadErr why they fail. An attempt that came to no page at all, as without
 // the key or the network, is told of each. Up and Down say how far the two directions are; while
 // they rest, what they did the last time. Unsynced counts the commits that the bucket does not
-// have. See cloudsync.PageState for all fields.
+// have. PageID(s.Page) is the id of the page. See cloudsync.PageState for all fields.
 type SyncState = cloudsync.PageState
 
 // What SyncState.Upload and Download say a direction is doing. Values are only ever added.

@@ -19,7 +19,7 @@ type UploadRule struct {
 	// DedupOff has a value go up whole when a transaction puts it, also where the bucket has it, or
 	// parts of it, from before, so that no length tells that it was in the page. It goes up once
 	// for all commits that go up together, and a merge sends nothing again. What a device does not
-	// hold (a copied LAZY value that was never read there) is only named.
+	// hold (a copied value of priority Lazy that was never read there) is only named.
 	DedupOff bool
 }
 

@@ -86,8 +86,8 @@ func (e Entry) load(ctx context.Context) (fb.Entry, error) {
 // It is for one goroutine at a time, except ReadAt, which may be called concurrently. It ends with
 // the snapshot or transaction that it came from, after a Diff with the page: later reads fail with
 // ErrClosed or ErrTxDone. A piece that is in the cloud only is fetched. Reads fail with
-// ErrNeedsFetch where there is none or the repository is open for reading, with ErrNetwork where it
-// cannot be reached, and with ErrCorrupt where a piece is damaged.
+// ErrNeedsFetch where there is no cloud or the repository is open for reading, with ErrNetwork
+// where it cannot be reached, and with ErrCorrupt where a piece is damaged.
 type Value session.Value
 
 var (

@@ -13,7 +13,8 @@ import (
 
 // Backup writes a consistent copy of the repository into the directory dir, while it is in use. dir
 // must be absent or empty. The copy is a repository that Open opens; it has the same id, and no
-// cloud until one is set. Each page is copied as of one moment. When Backup returns nil the copy is
+// cloud until one is set: to restore, open the copy, and name its cloud again, of which it is a
+// device of its own then. Each page is copied as of one moment. When Backup returns nil the copy is
 // on disk; after an error dir holds no repository that opens. Errors: ErrInvalid, ErrNoSpace,
 // ErrCorrupt, ErrClosed, those of ctx and of the file system.
 func Backup(ctx context.Context, repo *ledger.Repository, dir string) error {

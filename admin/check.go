@@ -24,7 +24,7 @@ type CheckOptions struct {
 	Page   *ledger.PageID
 	// Repair mends what can be mended: the index is made anew from the log; of a damaged log all
 	// that is whole is kept, and what is not comes from the cloud, if there is one and it has it.
-	// It never drops intact data, and takes the page from whoever only keeps it.
+	// It never drops intact data. A page that is open only to sync it is closed for that.
 	Repair bool
 	// Progress, when not nil, is called from time to time on the calling goroutine.
 	Progress func(CheckProgress)
@@ -201,5 +201,5 @@ type Problem = checkup.Problem
 type Rescue = checkup.Rescue
 
 // TornTail is the unfinished end of a segment file that a crash left behind. It was set aside, not
-// lost: SavedAs is the file that keeps the bytes.
+// lost: SavedAs is the file that keeps the bytes. See segment.Torn for its fields.
 type TornTail = segment.Torn

@@ -15,7 +15,7 @@ import (
 // by their timestamps; 0 means that the rule is not there. Age counts back from now, with a cloud
 // from the newest head, so that all devices keep the same. A commit stays when any of the rules
 // keeps it; heads, tagged commits, and what merging the present heads needs stay always. The zero
-// value keeps all.
+// value keeps all. See gc.Policy for its fields.
 type Retention = gc.Policy
 
 // CollectOptions say what Collect does. The zero value collects the garbage of all pages and gives

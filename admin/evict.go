@@ -111,9 +111,10 @@ type EvictReport struct {
 }
 
 // Evict removes the local copies of pages that the bucket has; opening one brings it back. Only
-// pages go that nobody has open and of which the bucket has everything, or that are empty and were
-// never synced. A page that somebody opens meanwhile stays, or has left: then the opener waits and
-// fetches it. A crash leaves each page whole or gone.
+// pages go that no app has open, those that are held open to sync them aside, and of which the
+// bucket has everything, or that are empty and were never synced. A page that somebody opens
+// meanwhile stays, or has left: then the opener waits and fetches it. A crash leaves each page
+// whole or gone.
 //
 // Before anything goes the bucket is asked, once, whether it is there and the one that is
 // remembered. Pages that are chosen and may not go are no error; for those that are named, the

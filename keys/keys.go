@@ -70,7 +70,7 @@ type Changes struct {
 	AddPassphrase []byte
 	// AddWords are recovery words that are to open the keyring too; see NewRecoveryWords.
 	AddWords string
-	// Label is what is added is called, at most 128 bytes of printable UTF-8.
+	// Label is the name of what is added, at most 128 bytes of printable UTF-8.
 	Label string
 	// Without are slots that no longer open the keyring, each by its id, at least the first four
 	// digits of that, or its label: whoever has nothing else does not read what is written from now
@@ -172,6 +172,7 @@ func (c *Changes) change() (seal.Change, error) {
 // durable when it returns nil. A file that is there is never overwritten (fs.ErrExist). Whoever has
 // the file can read the cloud; without it nobody can. With a passphrase the key is sealed with
 // that, which Cloud.KeyFilePassphrase and SyncOptions.Passphrase are to have; nil seals nothing.
+// Errors: fs.ErrExist, those of the file system.
 func CreateFile(path string, passphrase []byte) error {
 	m, err := seal.NewMasterKey(nil)
 	if err != nil {

@@ -22,8 +22,8 @@
 //		}},
 //	})
 //	err = notes.Put(ctx, "n1", &Note{Title: "hello", Tags: []string{"a"}})
-//	for note, err := range notes.Query(ctx, records.Query{Index: "tag", Equal: records.Key("a")})
-//	    {
+//	q := records.Query{Index: "tag", Equal: records.Key("a")}
+//	for note, err := range notes.Query(ctx, q) {
 //		...
 //	}
 //
@@ -46,6 +46,11 @@
 // one side has deleted and the other one changed is what the side has that wrote it last. What a
 // merge has decided against a side is told by Page.Conflicts under the rule "records".
 //
+// The rule lives in the memory of the program: open the collections of a page before its heads are
+// merged, and call Page.SetMergeRules, which takes the rule away, before that. A program that
+// merges the page without them, such as ledgerd, decides each row by itself. Index rows may then
+// miss records, or name keys that records had, until the Version of the index is raised.
+//
 // Index rows are derived: after each merge they are what the merged records say, whatever rows both
 // sides had. All devices must declare the same indexes and tags for one collection; see
 // Options.Version for changes.
@@ -60,7 +65,7 @@
 //
 // A collection with the name N has these rows, in which tuple is the encoding of Key:
 //
-//	N 0x00 "m"                        versions of the value and of the indexes: see schema.go
+//	N 0x00 "m"                        versions of the value and of the indexes
 //	N 0x00 "r" id                     a record: uvarint version, then what the codec wrote
 //	N 0x00 "i" tuple(index, key) id   a row of an index, without a value
 //

@@ -253,9 +253,9 @@ func (c *Collection[T]) Duplicates(ctx context.Context, index string) iter.Seq2[
 	}
 }
 
-// Live yields what a query selects: at once, and again after each change of the collection, until
-// ctx ends or the loop does. Changes that come while the loop is at work are told together. Errors
-// end it: as Query and Page.Watch.
+// Live yields all that a query selects, as one list: at once, and again after each change of the
+// collection, until ctx ends or the loop does. Changes that come while the loop is at work are told
+// together. Errors end it: as Query and Page.Watch.
 func (c *Collection[T]) Live(ctx context.Context, q Query) iter.Seq2[[]Record[T], error] {
 	return func(yield func([]Record[T], error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
