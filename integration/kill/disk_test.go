@@ -194,7 +194,7 @@ func TestFullDisk(t *testing.T) {
 	w.put("disk/a", "notes", "more", w.noise(6<<20))
 	w.put("disk/a", "notes", "k", w.noise(3<<20))
 	w.run(w.on("disk/a", "gc", "notes")...)
-	w.run(w.on("disk/a", "compact")...)
+	w.run(w.on("disk/a", "gc", "--compact")...)
 	w.run(w.on("disk/a", "check")...)
 	w.look("disk/a")
 }

@@ -129,7 +129,7 @@ func (w *world) small(device string) {
 	w.look(device)
 }
 
-// TestKillCompact kills compact while it writes, exchanges and removes files.
+// TestKillCompact kills gc --compact while it writes, exchanges and removes files.
 func TestKillCompact(t *testing.T) {
 	t.Parallel() // it waits for the disk more than it works
 	w := newWorld(t)
@@ -141,7 +141,7 @@ func TestKillCompact(t *testing.T) {
 		})
 	}
 	write()
-	compact := w.on("a", "compact")
+	compact := w.on("a", "gc", "--compact")
 	whole := w.measure(compact...)
 	w.killing(whole, write, func() { w.loseIndex("a"); w.look("a") }, compact...)
 	w.small("a")

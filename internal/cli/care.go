@@ -30,8 +30,8 @@ The exit code is 20 when a page is damaged.
 
 With --space: what each page takes on this device, when it was closed last, and whether it could be
 evicted; and of the whole what the values, the trees of all versions, the commits, the index and the
-rest take. The rest is what was deleted, which compact gives back, and small records; other are
-files of transactions, and what was set aside of damage, which compact removes after a week.
+rest take. The rest is what was deleted, which gc --compact gives back, and small records; other are
+files of transactions, and what was set aside of damage, which gc --compact removes after a week.
 Garbage, which counts among the values and trees too, is what gc or the next round of serve will
 delete. --bars draws the pages as bars instead, the largest first.`,
 		Example: `  ledgerd status

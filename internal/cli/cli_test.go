@@ -250,7 +250,7 @@ func TestFailingMakesNoCommit(t *testing.T) {
 // Every verb and topic has help with an example or a table, and no line is too long for a terminal.
 func TestHelpTeaches(t *testing.T) {
 	dir := t.TempDir()
-	for _, verb := range strings.Fields("init put get ls rm import export log diff tag restore merge why undo watch gc compact evict delete inspect check status backup sync clone fetch serve completion") {
+	for _, verb := range strings.Fields("init put get ls rm import export log diff tag restore merge why undo watch gc evict delete inspect check status backup sync clone fetch serve completion") {
 		out := runs(t, dir, "", verb, "--help")
 		if !strings.Contains(out, "Examples:") || !strings.Contains(out, "Usage:") {
 			t.Errorf("help of %s has no examples:\n%s", verb, out)

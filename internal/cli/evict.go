@@ -37,7 +37,7 @@ has: on a terminal it asks before, elsewhere it wants --yes.
 
 --values keeps the pages and drops long values that the cloud has: they come back when they are
 read. With --keep-values SIZE so much of them stays, in all the pages together; serve knows what was
-read lately, which goes last. Their bytes come back with compact.`,
+read lately, which goes last. Their bytes come back with gc --compact.`,
 		Example: `  ledgerd evict src
   ledgerd evict --free 2G --dry-run
   ledgerd evict --older-than 30d
@@ -123,7 +123,7 @@ func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) erro
 		case o.DryRun:
 			what = "would be freed"
 		case o.Values:
-			what = "dropped, which compact gives back"
+			what = "dropped, which gc --compact gives back"
 		}
 		a.printf("%s of %s %s\n", sizeText(r.FreedBytes), countText(len(r.Evicted), "page"), what)
 	}

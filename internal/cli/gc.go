@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ type gcFlags struct {
 	consent
 	keepLast   int
 	keepWithin time.Duration
+	compact    bool
 }
 
 func (a *app) gcCommand() *cobra.Command {
@@ -24,8 +27,14 @@ func (a *app) gcCommand() *cobra.Command {
 		GroupID: groupCare,
 		Short:   "Delete what nothing refers to any more, and give up history",
 		Long: `Delete what no version of a page needs any more: remains of changes that were not finished, and what
-only versions needed that were given up. Without arguments all pages are collected. The space stays
-with the page's files until ledgerd compact gives it back to the system.
+only versions needed that were given up. Without arguments all pages are collected.
+
+The space stays with the page's files until --compact gives it back to the system. It removes files
+of which at least a fifth is garbage, and copies what is live in them to the end of the log. Garbage
+is what gc or evict --values deleted, and what newer records have replaced. A page may be in use. It needs free disk for the live part of
+one file, at most about 64 MiB, or for the new index (page.db) of a page when more than half of that
+is free. What transactions that have not ended have written stays. With --dry-run, what gc would
+delete does not count.
 
 --keep-last N and --keep-within D give history up. Of each page the newest N commits stay, and those
 of the last D (such as 12h, 30d, 8w, 1y); what either rule keeps stays. The newest version, tagged
@@ -40,12 +49,13 @@ Before history is given up, gc says how much. On a terminal it then asks; elsewh
 --dry-run only says it.`,
 		Example: `  ledgerd gc
   ledgerd gc notes --keep-within 30d --dry-run
-  ledgerd gc --keep-last 1 --yes`,
+  ledgerd gc --keep-last 1 --compact --yes`,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.gc(ctx, cmd, args, f) })
 	flags := cmd.Flags()
 	flags.IntVar(&f.keepLast, "keep-last", 0, "keep the newest so many commits of each page")
 	addParsed(cmd, &f.keepWithin, "keep-within", "keep the commits of this `time`, such as 12h, 30d, 8w or 1y", parseAge)
+	flags.BoolVar(&f.compact, "compact", false, "give the space of what was deleted back to the system")
 	f.add(cmd)
 	return cmd
 }
@@ -66,11 +76,13 @@ func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFla
 	}
 	return a.destroy(ctx, cmd, f.consent, danger, func(dry bool) error {
 		o.DryRun = dry
-		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error { return a.collect(ctx, repo, o) })
+		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error { return a.collect(ctx, repo, o, f.compact) })
 	})
 }
 
-func (a *app) collect(ctx context.Context, repo *ledger.Repository, o admin.CollectOptions) error {
+// collect collects the pages of o, and compacts them when it was asked to. A page that cannot be
+// collected does not keep the others from being compacted: on a full disk they give the room.
+func (a *app) collect(ctx context.Context, repo *ledger.Repository, o admin.CollectOptions, compact bool) error {
 	p := a.startProgress(ctx, "collecting", "pages")
 	o.Progress = func(c admin.PageCollection) {
 		p.update(func(n *counters) { n.bytes, n.what = c.Bytes, nameOf(c.Ledger, c.Name, c.ID) })
@@ -80,7 +92,12 @@ func (a *app) collect(ctx context.Context, repo *ledger.Repository, o admin.Coll
 	for _, c := range pages {
 		a.collected(c, o.DryRun)
 	}
-	return partly(err, len(pages) > 0 && !o.DryRun)
+	done := len(pages) > 0
+	if compact && ctx.Err() == nil {
+		freed, compactErr := a.compact(ctx, repo, admin.CompactOptions{Pages: o.Pages, DryRun: o.DryRun})
+		done, err = done || freed, errors.Join(err, compactErr)
+	}
+	return partly(err, done && !o.DryRun)
 }
 
 func (a *app) collected(c admin.PageCollection, dry bool) {
@@ -105,4 +122,41 @@ func (a *app) collected(c admin.PageCollection, dry bool) {
 		"page", name, "prunedCommits", c.Pruned, "deletedPieces", c.Pieces, "deletedNodes", c.Nodes, "deletedBytes", c.Bytes,
 		"retentionInBucket?", c.InBucket, "dryRun?", dry,
 	}, "%s: %s\n", printable(name), strings.Join(what, ", "))
+}
+
+// compact compacts the pages of o. It reports whether any space came back.
+func (a *app) compact(ctx context.Context, repo *ledger.Repository, o admin.CompactOptions) (freed bool, err error) {
+	p := a.startProgress(ctx, "compacting", "pages")
+	o.Progress = func(c admin.PageCompaction, done, total int64) {
+		p.update(func(n *counters) { n.bytes, n.totalBytes, n.what = done, total, nameOf(c.Ledger, c.Name, c.ID) })
+	}
+	pages, err := admin.Compact(ctx, repo, &o)
+	p.finish()
+	if err == nil || len(pages) > 0 {
+		a.compacted(pages, o.DryRun)
+	}
+	return slices.ContainsFunc(pages, func(c admin.PageCompaction) bool { return c.Freed > 0 }), err
+}
+
+// compacted prints what Compact has done.
+func (a *app) compacted(pages []admin.PageCompaction, dry bool) {
+	came, anew := "came back", "written anew"
+	if dry {
+		came, anew = "would come back", "to be written anew"
+	}
+	total := int64(0)
+	for _, c := range pages {
+		name := nameOf(c.Ledger, c.Name, c.ID)
+		total += c.Freed
+		text := "nothing to give back, " + sizeText(c.After)
+		if c.Freed != 0 {
+			text = fmt.Sprintf("%s %s, %s before, %s after, %s %s", sizeText(c.Freed), came,
+				sizeText(c.Before), sizeText(c.After), countText(c.Segments, "segment"), anew)
+		}
+		a.result(object{"page", name, "bytesBefore", c.Before, "bytesAfter", c.After, "freedBytes", c.Freed, "segments", c.Segments, "dryRun?", dry},
+			"%s: %s\n", printable(name), text)
+	}
+	if !a.json && !a.quiet && len(pages) != 1 {
+		a.printf("%s of %s %s\n", sizeText(total), countText(len(pages), "page"), came)
+	}
 }

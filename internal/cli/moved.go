@@ -14,6 +14,7 @@ var moved = map[string]string{
 	"show":                 "log LEDGER/PAGE --at REV -n 1 --diff shows a commit and what it changed",
 	"usage":                "status --space",
 	"prefetch":             "fetch brings a page and its values here",
+	"compact":              "gc --compact",
 	"catalog verify":       "catalog check",
 	"catalog find --count": "--limit",
 	"catalog lock --free":  "--release",

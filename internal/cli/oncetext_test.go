@@ -68,7 +68,7 @@ func TestErrorsSayItOnce(t *testing.T) {
 	try(2, "cloud", "probe", "dir:")
 	try(2, "clone", "/a/path", "--key-file", path("key"))
 	try(2, "gc", "--keep-within", "soon")
-	for _, verb := range []string{"get nope k", "ls nope", "gc nope", "compact nope/old", "evict nope/old", "delete nope --yes", "delete nope/ --yes",
+	for _, verb := range []string{"get nope k", "ls nope", "gc nope", "gc --compact nope/old", "evict nope/old", "delete nope --yes", "delete nope/ --yes",
 		"delete nope/old --yes", "delete nope --from-history k --yes", "check nope", "status --space nope", "status nope/", "check nope/", "ls nope/", "fetch nope", "merge nope", "sync", "sync notes",
 		"cloud show", "cloud gc", "cloud check", "cloud unset", "get notes/today k", "get notes a --at nothing", "get notes a --at HEAD~9",
 		"rm notes k", "tag notes -d v1", "why notes k", "put notes a 2 --if-absent", "evict notes", "delete notes --yes", "delete notes --from-history a --yes"} {

@@ -76,7 +76,7 @@ func (a *app) root() *cobra.Command {
 		a.logCommand(), a.diffCommand(), a.tagCommand(), a.restoreCommand(),
 		a.mergeCommand(), a.whyCommand(), a.undoCommand(), a.watchCommand(),
 		a.keyCommand(), a.serveCommand(), a.cloudCommand(), a.syncCommand(), a.cloneCommand(), a.fetchCommand(),
-		a.initCommand(), a.inspectCommand(), a.checkCommand(), a.statusCommand(), a.gcCommand(), a.compactCommand(), a.evictCommand(),
+		a.initCommand(), a.inspectCommand(), a.checkCommand(), a.statusCommand(), a.gcCommand(), a.evictCommand(),
 		a.deleteCommand(), a.backupCommand(), a.completionCommand(),
 	)
 	root.AddCommand(topics()...)

@@ -182,6 +182,8 @@ ids and objects are hexadecimal. Members with ? may be missing.
                       "rest","index","other","garbage","evictable","diskFree"?}
     gc               {"page","prunedCommits","deletedPieces","deletedNodes","deletedBytes",
                       "retentionInBucket"?:BOOL,"dryRun"?:BOOL}
+    gc --compact     the same, and then {"page","bytesBefore","bytesAfter","freedBytes","segments",
+                      "dryRun"?:BOOL}
     evict            {"page","evicted":BOOL,"bytes","bar"?,"reason"?,"discarded"?:BOOL,
                       "dryRun"?:BOOL}
     delete           {"page","bytes","inCloud":BOOL,"everywhere"?:BOOL,"discarded"?:BOOL,
@@ -194,7 +196,6 @@ ids and objects are hexadecimal. Members with ? may be missing.
                       "problems":[{"where","key"?,"message","repaired":BOOL}]}; before, for each
                       problem of
                       the repository's own files, {"where","message","repaired":BOOL}
-    compact          {"page","bytesBefore","bytesAfter","freedBytes","segments","dryRun"?:BOOL}
     init             {"dir","created":BOOL}
     backup DIR       {"dir","size"}
     inspect          {"page","ledger":BYTES,"name"?:BYTES,"id","heads":[ID],"newest":COMMIT,

@@ -32,8 +32,8 @@ func (f *writeFlags) addAll(a *app, cmd *cobra.Command) {
 func (a *app) write(ctx context.Context, page *ledger.Page, f writeFlags, fn func(*ledger.Tx) error) (before, after ledger.CommitID, err error) {
 	defer func() {
 		if _, ok := errors.AsType[*bucket.Error](err); !ok && errors.Is(err, ledger.ErrNoSpace) {
-			err = withHint(err, "make room on the disk; nothing that was committed is lost. What is left of a write of more than 400 MB goes with %s and then %s",
-				a.command("gc"), a.command("compact"))
+			err = withHint(err, "make room on the disk; nothing that was committed is lost. What is left of a write of more than 400 MB goes with %s",
+				a.command("gc", "--compact"))
 		}
 	}()
 	if f.parent == "" {
