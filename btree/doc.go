@@ -1,4 +1,4 @@
-// Package btree is the ordered, history-independent search tree over objects (design section 5).
+// Package btree is the ordered, history-independent search tree over objects.
 //
 // The tree is a Merkle search tree. The level of a key is the number of leading zero groups of
 // FanoutBits bits in a hash of the key that is keyed by the page id. A node holds the entries of

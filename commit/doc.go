@@ -1,4 +1,4 @@
-// Package commit holds commits: immutable versions of a page that form a graph (design section 6).
+// Package commit holds commits: immutable versions of a page that form a graph.
 // It makes them, names them, orders them and walks their graph; where they are stored is its
 // callers' concern.
 //

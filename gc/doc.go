@@ -3,9 +3,8 @@
 //
 // Garbage is what nothing refers to. Pieces and nodes become garbage when the commits that reach
 // them are pruned, when a journal is given up, or when a value is replaced before anybody kept it;
-// package storage finds and deletes them by their rows of references (storage.Collector; design
-// section 8; seed ledger-data-in-storage, "Object references"). This package says which commits are
-// pruned before, and gives the collector its budget.
+// package storage finds and deletes them by their rows of references (storage.Collector). This
+// package says which commits are pruned before, and gives the collector its budget.
 //
 // The package imports commit and internal packages and must not import storage or anything above
 // it: it sees a page through interfaces. It has no goroutines and no state; its functions may be

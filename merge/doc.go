@@ -1,4 +1,4 @@
-// Package merge makes the heads of a page come together (design section 10).
+// Package merge makes the heads of a page come together. docs/merging.md says what users see of it.
 //
 // It finds the common ancestors of two commits, streams the three-way difference of their trees,
 // has conflicts decided by rules, and makes the tree, the merge commits and a record of what

@@ -146,7 +146,7 @@ type Identifier struct {
 }
 
 // Append appends the encoding of id to b: the digest, then the key index as uvarint, so that the
-// digest is a prefix of it (seed ledger-data-in-storage, "Synchronization status").
+// digest is a prefix of it.
 func (id Identifier) Append(b []byte) []byte {
 	return binary.AppendUvarint(append(b, id.Digest[:]...), id.KeyIndex)
 }

@@ -1,10 +1,9 @@
 // Package split cuts objects into pieces and reads objects that were cut.
 //
 // The content of a value, or of a tree node beyond 64 KiB, is cut into chunks where a rolling hash
-// of the last 48 bytes says so (design section 4; seed ledger-data-in-storage, "Splitting objects
-// in pieces"). Index pieces list chunks or other index pieces, so that the pieces of an object form
-// a tree with the content at the leaves. An object whose content is one chunk is named by that
-// chunk.
+// of the last 48 bytes says so; docs/format/objects.md has the rule. Index pieces list chunks or
+// other index pieces, so that the pieces of an object form a tree with the content at the leaves.
+// An object whose content is one chunk is named by that chunk.
 //
 // Invariants; tests cite the numbers:
 //

@@ -31,8 +31,8 @@ type ancestor struct {
 }
 
 // merge merges two commits as opinion would have it. left is the lesser in the order of
-// commit.Compare. It works on whole contents and knows no shortcut beside the one of design section
-// 10 that decides what comes out: a side without a commit of its own that is no merge. pruned are
+// commit.Compare. It works on whole contents and knows no shortcut but the one that decides what
+// comes out (I5 of package merge): a side without a commit of its own that is no merge. pruned are
 // commits that may be gone.
 func (g *graph) merge(opinion int, left, right *node, pruned set) merged {
 	common := left.above.and(right.above)

@@ -10,8 +10,7 @@ const (
 	// MaxNodeBytes bounds a decoded tree node before memory is allocated for it. A node is larger
 	// than a piece only when its keys and inline values are many and long.
 	MaxNodeBytes = 64 << 20
-	// MaxTimestamp is the greatest timestamp of a commit, in nanoseconds since 1970 (design section
-	// 6).
+	// MaxTimestamp is the greatest timestamp of a commit, in nanoseconds since 1970.
 	MaxTimestamp = 1 << 62
 	// MaxAhead is how far the timestamp of a commit may be ahead of the clock of the device that
 	// makes it, in nanoseconds: so far a new commit follows a parent from the future. See
