@@ -90,7 +90,10 @@ func (a *app) deletePages(ctx context.Context, repo *ledger.Repository, ref ledg
 	for i := range pages {
 		a.deleted(&pages[i], o.DryRun)
 	}
-	return a.deleteRefused(err)
+	if e, ok := errors.AsType[*ledger.EvictError](err); ok {
+		return a.stays(e.Page, e.Name, e.Bar, e.Reason)
+	}
+	return err
 }
 
 func (a *app) erase(ctx context.Context, cmd *cobra.Command, page ledger.PageRef, f deleteFlags) error {
@@ -141,23 +144,4 @@ func (a *app) deleted(p *ledger.DeletedPage, dry bool) {
 	a.outcome(dry, object{
 		"page", name, "bytes", p.Bytes, "inCloud", p.InCloud, "everywhere?", p.Everywhere, "discarded?", p.Discarded, "dryRun?", dry,
 	}, "%s: %s, %s %s%s\n", name, done, sizeText(p.Bytes), freed, rest)
-}
-
-// deleteRefused gives a refusal a hint.
-func (a *app) deleteRefused(err error) error {
-	e, ok := errors.AsType[*ledger.EvictError](err)
-	if !ok {
-		return err
-	}
-	name := nameOf(e.Page.Ledger, e.Name, e.Page.ID)
-	told := classedf(ledger.ErrConflict, "page %s stays: %s", name, e.Reason)
-	switch {
-	case e.Bar == admin.EvictOpen:
-		return withHint(told, "close it: end serve, or wait for the command that uses it")
-	case e.Bar == admin.EvictDamaged:
-		return withHint(told, "%s, or delete it all the same with --discard-unsynced", a.command("check", name))
-	case e.Bar == admin.EvictNoCloud:
-		return withHint(told, "delete it all the same with --discard-unsynced")
-	}
-	return withHint(told, "%s, or lose it with --discard-unsynced", a.command("sync", name))
 }

@@ -103,18 +103,19 @@ func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) erro
 			err = nil
 		}
 	}
+	stays := func(e *admin.EvictResult) error { return a.stays(e.PageRef, e.Name, e.Bar, e.Reason) }
 	switch {
 	case err != nil && !refused:
 		return err
 	case refused && len(r.Evicted) == 0 && len(r.Kept) == 1:
-		return a.evictRefused(&r.Kept[0])
+		return stays(&r.Kept[0])
 	}
 	for i := range r.Kept {
 		switch {
 		case a.json:
 			a.evictLine(&r.Kept[i], o)
 		case refused:
-			a.warn(a.evictRefused(&r.Kept[i]))
+			a.warn(stays(&r.Kept[i]))
 		}
 	}
 	if !a.json && (!a.quiet || o.DryRun) {
@@ -163,21 +164,23 @@ func (a *app) evictLine(e *admin.EvictResult, o admin.EvictOptions) {
 	}, "%s: %s\n", name, verb)
 }
 
-// evictRefused says why a page that was named stays, and what helps.
-func (a *app) evictRefused(e *admin.EvictResult) error {
-	name := nameOf(e.Ledger, e.Name, e.ID)
-	err := classedf(ledger.ErrConflict, "page %s stays: %s", name, e.Reason)
-	switch {
-	case e.Bar == admin.EvictOpen:
-		return withHint(err, "wait for the command that uses it, or end the program that has it open")
-	case e.Bar == admin.EvictDamaged:
-		return withHint(err, "%s", a.command("check", "--repair", name))
-	case e.Bar == admin.EvictBlank:
-		return withHint(err, "%s removes it", a.command("delete", name))
-	case e.Bar == admin.EvictNoCloud:
-		return withHint(err, "%s, or lose it with --discard-unsynced", a.command("cloud", "set", "URL", "--key-file", "FILE"))
-	case e.Bar.Discardable():
-		return withHint(err, "%s, or lose it with --discard-unsynced", a.command("sync", name))
+// stays says why a page stays that was to be evicted or deleted, and what helps.
+func (a *app) stays(page ledger.PageRef, name string, bar admin.EvictBar, reason string) error {
+	name = nameOf(page.Ledger, name, page.ID)
+	err := classedf(ledger.ErrConflict, "page %s stays: %s", name, reason)
+	hint, lose := a.command("sync", name), bar.Discardable()
+	switch bar {
+	case admin.EvictOpen:
+		hint = "wait for the command that uses it, or end the program that has it open"
+	case admin.EvictDamaged:
+		hint, lose = a.command("check", "--repair", name), a.verb.Name() == "delete"
+	case admin.EvictBlank:
+		hint, lose = a.command("delete", name)+" removes it", false
+	case admin.EvictNoCloud:
+		hint = a.command("cloud", "set", "URL", "--key-file", "FILE")
 	}
-	return err
+	if lose {
+		hint += ", or lose it with --discard-unsynced"
+	}
+	return withHint(err, "%s", hint)
 }

@@ -31,10 +31,10 @@ only versions needed that were given up. Without arguments all pages are collect
 
 The space stays with the page's files until --compact gives it back to the system. It removes files
 of which at least a fifth is garbage, and copies what is live in them to the end of the log. Garbage
-is what gc or evict --values deleted, and what newer records have replaced. A page may be in use. It needs free disk for the live part of
+is what gc or evict --values deleted, and what newer records have replaced. A page may be in use.
+What transactions that have not ended have written stays. It needs free disk for the live part of
 one file, at most about 64 MiB, or for the new index (page.db) of a page when more than half of that
-is free. What transactions that have not ended have written stays. With --dry-run, what gc would
-delete does not count.
+is free. With --dry-run, what gc would delete does not count.
 
 --keep-last N and --keep-within D give history up. Of each page the newest N commits stay, and those
 of the last D (such as 12h, 30d, 8w, 1y); what either rule keeps stays. The newest version, tagged
