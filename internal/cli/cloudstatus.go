@@ -37,7 +37,7 @@ func (a *app) agoText(t time.Time) string {
 	if t.IsZero() {
 		return "never"
 	}
-	text := t.UTC().Format("2006-01-02 15:04:05")
+	text := clockText(t)
 	if ago := a.process.Clock.Now().Sub(t); ago >= 0 {
 		text += ", " + ago.Round(time.Second).String() + " ago"
 	}

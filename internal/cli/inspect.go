@@ -185,9 +185,8 @@ func (a *app) inspectCommits(ctx context.Context, page *ledger.Page, limit int) 
 	if limit == 0 {
 		limit = defaultCommits
 	}
-	if !a.json {
-		a.printf("%-12s  %6s  %-19s  %8s  %10s  %7s  %10s  %7s  %s\n", "commit", "gen", "time", "changes", "values", "nodes", "node bytes", "new", "shared")
-	}
+	columns := table{{"commit", -12}, {"gen", 6}, {"time", -19}, {"changes", 8}, {"values", 10}, {"nodes", 7}, {"node bytes", 10}, {"new", 7}, {"shared", 0}}
+	a.heads(columns)
 	for c, err := range page.Log(ctx) {
 		if err != nil {
 			return fmt.Errorf("read history: %w", err)
@@ -201,11 +200,10 @@ func (a *app) inspectCommits(ctx context.Context, page *ledger.Page, limit int) 
 			return fmt.Errorf("inspect commit %s: %w", c.ID.Short(), err)
 		}
 		shared := s.nodeBytes - s.newBytes
-		a.print(object{
+		a.row(columns, object{
 			"commit", c.ID, "generation", c.Generation, "time", c.Time, "added", s.added, "removed", s.removed, "updated", s.updated, "valueBytes", s.valueBytes,
 			"nodes", s.nodes, "nodeBytes", s.nodeBytes, "newNodes", s.newNodes, "newNodeBytes", s.newBytes, "sharedNodeBytes", shared,
-		}, "%-12s  %6d  %-19s  %8d  %10s  %7d  %10s  %7d  %s\n", c.ID.Short(), c.Generation, c.Time.UTC().Format("2006-01-02 15:04:05"),
-			s.added+s.removed+s.updated, sizeText(s.valueBytes), s.nodes, sizeText(s.nodeBytes), s.newNodes, shareText(shared, s.nodeBytes))
+		}, c.ID.Short(), c.Generation, clockText(c.Time), s.added+s.removed+s.updated, sizeText(s.valueBytes), s.nodes, sizeText(s.nodeBytes), s.newNodes, shareText(shared, s.nodeBytes))
 	}
 	return nil
 }
@@ -274,13 +272,18 @@ func (a *app) inspectTree(ctx context.Context, page *ledger.Page, id ledger.Comm
 	if len(t.Levels) == 0 {
 		return nil
 	}
-	a.printf("\n%5s  %8s  %10s  %10s  %10s  %7s  %10s  %10s\n", "level", "nodes", "entries", "children", "bytes", "share", "mean", "largest")
+	a.printf("\n")
+	columns := table{{"level", 5}, {"nodes", 8}, {"entries", 10}, {"children", 10}, {"bytes", 10}, {"share", 7}, {"mean", 10}, {"largest", 10}}
+	a.heads(columns)
 	for _, l := range t.Levels {
-		a.printf("%5d  %8d  %10d  %10d  %10s  %7s  %10s  %10s\n", l.Level, l.Nodes, l.Entries, l.Children, sizeText(l.Bytes),
+		a.row(columns, nil, l.Level, l.Nodes, l.Entries, l.Children, sizeText(l.Bytes),
 			shareText(l.Bytes, t.NodeBytes), sizeText(l.Bytes/max(l.Nodes, 1)), sizeText(l.MaxBytes))
 	}
 	return nil
 }
+
+// pieceColumns are those of the pieces of a value.
+var pieceColumns = table{{"piece", 0}, {"kind", -5}, {"size", 10}, {"share", 0}}
 
 func (a *app) inspectValue(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot, key []byte, at string) error {
 	entry, err := snap.Stat(ctx, key)
@@ -294,7 +297,7 @@ func (a *app) inspectValue(ctx context.Context, page *ledger.Page, snap *ledger.
 		if err != nil {
 			return fmt.Errorf("read pieces of %s: %w", a.shortKey(key), err)
 		}
-		a.print(object{"piece", p.Digest, "kind", p.Kind, "size", p.Size}, "%s  %-5s  %10s  %s\n", p.Digest, p.Kind, sizeText(p.Size), shareText(p.Size, entry.Size))
+		a.row(pieceColumns, object{"piece", p.Digest, "kind", p.Kind, "size", p.Size}, p.Digest, p.Kind, sizeText(p.Size), shareText(p.Size, entry.Size))
 	}
 	return nil
 }
@@ -328,15 +331,15 @@ func (a *app) inspectPieces(ctx context.Context, snap *ledger.Snapshot) error {
 	for _, s := range sums {
 		all.values, all.bytes, all.pieces = all.values+s.values, all.bytes+s.bytes, all.pieces+s.pieces
 	}
-	if !a.json {
-		a.printf("%-14s  %9s  %7s  %10s  %7s  %9s  %10s\n", "stored as", "values", "share", "bytes", "share", "pieces", "mean piece")
-	}
+	columns := table{{"stored as", -14}, {"values", 9}, {"share", 7}, {"bytes", 10}, {"share", 7}, {"pieces", 9}, {"mean piece", 10}}
+	a.heads(columns)
 	for _, s := range sums {
 		mean := "-"
 		if s.pieces > 0 {
 			mean = sizeText(s.bytes / s.pieces)
 		}
-		a.print(object{"stored", s.stored, "values", s.values, "bytes", s.bytes, "pieces", s.pieces}, "%-14s  %9d  %7s  %10s  %7s  %9d  %10s\n", s.stored, s.values, shareText(s.values, all.values), sizeText(s.bytes), shareText(s.bytes, all.bytes), s.pieces, mean)
+		a.row(columns, object{"stored", s.stored, "values", s.values, "bytes", s.bytes, "pieces", s.pieces},
+			s.stored, s.values, shareText(s.values, all.values), sizeText(s.bytes), shareText(s.bytes, all.bytes), s.pieces, mean)
 	}
 	return nil
 }
@@ -398,9 +401,8 @@ func splitReference(row string) (destination, kind string) {
 }
 
 func (a *app) printRefs(kinds []string, counts map[string]map[int]*refSums) error {
-	if !a.json {
-		a.printf("%-12s  %13s  %12s  %7s  %10s\n", "kind", "references", "destinations", "share", "in all")
-	}
+	columns := table{{"kind", -12}, {"references", 13}, {"destinations", 12}, {"share", 7}, {"in all", 10}}
+	a.heads(columns)
 	for _, kind := range kinds {
 		var all int64
 		for _, c := range counts[kind] {
@@ -415,7 +417,8 @@ func (a *app) printRefs(kinds []string, counts map[string]map[int]*refSums) erro
 			if c.most > c.least {
 				span = fmt.Sprintf("%d to %d", c.least, c.most)
 			}
-			a.print(object{"kind", kind, "least", c.least, "most", c.most, "destinations", c.destinations, "references", c.references}, "%-12s  %13s  %12d  %7s  %10d\n", kind, span, c.destinations, shareText(c.destinations, all), c.references)
+			a.row(columns, object{"kind", kind, "least", c.least, "most", c.most, "destinations", c.destinations, "references", c.references},
+				kind, span, c.destinations, shareText(c.destinations, all), c.references)
 		}
 	}
 	return nil

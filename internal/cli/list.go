@@ -88,16 +88,13 @@ func (a *app) lsPages(ctx context.Context, cmd *cobra.Command, args []string, lo
 		if len(pages) == 0 && !set.all {
 			return a.none(&set)
 		}
-		width := 0
-		for _, p := range pages {
-			width = max(width, len(nameOf(p.Ledger, p.Name, p.ID)))
+		names := objects(pages, func(p ledger.PageInfo) string { return nameOf(p.Ledger, p.Name, p.ID) })
+		columns := table{{"page", 0}}
+		if long {
+			columns = table{{"page", widest(names...)}, {"id", 0}, {"size", 10}, {"last closed", 0}}
 		}
-		for _, p := range pages {
-			text := nameOf(p.Ledger, p.Name, p.ID)
-			if long {
-				text = fmt.Sprintf("%-*s  %s  %10s  %s", width, text, p.ID, sizeText(p.SizeBytes), closedText(p))
-			}
-			a.print(pageObject(p), "%s\n", text)
+		for i, p := range pages {
+			a.row(columns, pageObject(p), names[i], p.ID, sizeText(p.SizeBytes), closedText(p))
 		}
 		return nil
 	})
@@ -105,13 +102,10 @@ func (a *app) lsPages(ctx context.Context, cmd *cobra.Command, args []string, lo
 
 // closedText is when a page was last closed, for people.
 func closedText(p ledger.PageInfo) string {
-	switch {
-	case p.State == ledger.PageEvicted:
+	if p.State == ledger.PageEvicted {
 		return "in the cloud only"
-	case p.LastClosed.IsZero():
-		return "-"
 	}
-	return p.LastClosed.UTC().Format("2006-01-02 15:04:05")
+	return clockText(p.LastClosed)
 }
 
 // pageObject is a page as ls --json prints it.
@@ -176,6 +170,9 @@ func (a *app) items(ctx context.Context, snap *ledger.Snapshot, f lsFlags) iter.
 // maxTarget is the length of the longest link target that ls shows.
 const maxTarget = 4096
 
+// itemColumns are those of ls -l.
+var itemColumns = table{{"mode", -10}, {"size", 11}, {"modified", 19}, {"key", 0}}
+
 func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
 	if a.json && f.keysOnly {
 		a.emit(object{"key", jsonBytes(item.Entry.Key)})
@@ -196,21 +193,20 @@ func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
 		a.printf("%s\n", a.keyText(item.Entry.Key))
 		return nil
 	}
-	mode, time, lazy := "-", "-", ' '
+	mode, time, size, key := "-", "-", sizeText(item.Entry.Size), a.keyText(item.Entry.Key)
 	if item.Attributes != nil {
 		mode = item.Attributes.String()
 		if item.Attributes.Type != filetree.Directory {
-			time = item.Attributes.ModTime.UTC().Format("2006-01-02 15:04:05")
+			time = clockText(item.Attributes.ModTime)
 		}
 	}
 	if item.Entry.Priority == ledger.Lazy {
-		lazy = 'z'
+		size += "z"
 	}
-	a.printf("%-10s %12s%c %19s  %s", mode, sizeText(item.Entry.Size), lazy, time, a.keyText(item.Entry.Key))
 	if target != nil {
-		a.printf(" -> %s", quoted(string(target)))
+		key += " -> " + quoted(string(target))
 	}
-	a.printf("\n")
+	a.row(itemColumns, nil, mode, size, time, key)
 	return nil
 }
 

@@ -44,6 +44,14 @@ func shareText(part, whole int64) string {
 	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + "%"
 }
 
+// clockText is a time for people, to the second in UTC; "-" for none.
+func clockText(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05")
+}
+
 // durationText is a duration for people, such as "1:05" or "2:00:10".
 func durationText(d time.Duration) string {
 	s := int64(d.Round(time.Second) / time.Second)

@@ -66,23 +66,18 @@ func (a *app) usageJSON(u *admin.RepositoryUsage, pages []admin.PageUsage) {
 }
 
 func (a *app) usageTable(pages []admin.PageUsage) {
-	width := len("page")
-	for _, p := range pages {
-		width = max(width, len(nameOf(p.Ledger, p.Name, p.ID)))
-	}
+	names := objects(pages, func(p admin.PageUsage) string { return nameOf(p.Ledger, p.Name, p.ID) })
+	columns := table{{"page", widest(append(names, "page")...)}, {"size", 10}, {"last closed", -19}, {"evict", 0}}
 	if len(pages) > 0 {
-		a.printf("%-*s  %10s  %-19s  %s\n", width, "page", "size", "last closed", "evict")
+		a.heads(columns)
 	}
 	for i := range pages {
 		p := &pages[i]
-		closed := "-"
-		switch {
-		case p.State == ledger.PageOpen:
+		closed := clockText(p.LastClosed)
+		if p.State == ledger.PageOpen {
 			closed = "open"
-		case !p.LastClosed.IsZero():
-			closed = p.LastClosed.UTC().Format("2006-01-02 15:04:05")
 		}
-		a.printf("%-*s  %10s  %-19s  %s\n", width, nameOf(p.Ledger, p.Name, p.ID), sizeText(p.SizeBytes), closed, evictText(p))
+		a.row(columns, nil, names[i], sizeText(p.SizeBytes), closed, evictText(p))
 	}
 }
 

@@ -133,7 +133,7 @@ func senderOf(ctx context.Context, page *ledger.Page, id ledger.CommitID) (admin
 
 // writerText describes a commit with its device in one line.
 func writerText(c ledger.Commit) string {
-	text := c.ID.Short() + c.Time.UTC().Format(" 2006-01-02 15:04:05")
+	text := c.ID.Short() + " " + clockText(c.Time)
 	if c.Device != "" {
 		text += " " + printable(c.Device)
 	}
