@@ -7,6 +7,7 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/spf13/cobra"
 )
 
@@ -93,15 +94,9 @@ func isOrAre(n int) string {
 func (a *app) printCloudCheck(r admin.CloudCheckReport) {
 	name := nameOf(r.Ledger, r.Name, r.ID)
 	if a.json {
-		damaged, newer := []object{}, []object{}
-		for _, d := range r.Damaged {
-			damaged = append(damaged, object{"object", d.Name, "message", d.Err})
-		}
-		for _, d := range r.Newer {
-			newer = append(newer, object{"object", d.Name, "message", d.Err})
-		}
+		found := func(d cloudsync.DamagedObject) object { return object{"object", d.Name, "message", d.Err} }
 		a.emit(object{
-			"page", name, "objects", r.Objects, "bytes", r.Bytes, "damaged", damaged, "more?", r.More, "newer?", newer,
+			"page", name, "objects", r.Objects, "bytes", r.Bytes, "damaged", objects(r.Damaged, found), "more?", r.More, "newer?", objects(r.Newer, found),
 			"repaired", r.Repaired, "missing?", r.Missing, "error?", r.Err,
 		})
 		return

@@ -108,13 +108,12 @@ func (a *app) listProfile(p *profile.Profile) error {
 		if d.Version == 0 {
 			continue // it was never opened with success, and a browser does not show it
 		}
-		stores := []object{}
-		for _, s := range d.Stores {
-			stores = append(stores, object{
+		stores := objects(d.Stores, func(s *indexeddb.Store) object {
+			return object{
 				"name", s.Name, "keyPath", keyPathJSON(s.KeyPath), "autoIncrement", s.AutoIncrement, "records", p.Records(d.ID, s.ID),
 				"indexes", objects(s.Indexes, indexObject),
-			})
-		}
+			}
+		})
 		a.print(object{"database", d.Name, "origin", d.Origin, "version", d.Version, "stores", stores},
 			"%s  version %d  of %s\n", quoted(d.Name), d.Version, printable(d.Origin))
 		if a.json {
@@ -324,16 +323,7 @@ func (a *app) importProfile(ctx context.Context, cmd *cobra.Command, args []stri
 			if err != nil {
 				return err
 			}
-			merged, err := a.mergeAfter(ctx, page, f)
-			if err != nil {
-				return err
-			}
-			if a.json {
-				a.emit(append(append(doneObject(page, after, before != after, merged), profileObject(result)...), "created?", created))
-				return nil
-			}
-			a.committed(page, before, after, resultText(result), merged)
-			return nil
+			return a.finish(ctx, page, f, before, after, resultText(result), append(profileObject(result), "created?", created)...)
 		}
 		return a.with(ctx, ledger.Options{MustExist: true, CacheBytes: importCache}, func(repo *ledger.Repository) error {
 			return a.pageIn(ctx, repo, name, creates, put)

@@ -150,11 +150,12 @@ func doneObject(page *ledger.Page, commit ledger.CommitID, changed bool, merged 
 // timeText is a time as it is printed: RFC 3339 in UTC with as many digits as it has.
 func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// committed prints the result of a verb that changes a page.
-func (a *app) committed(page *ledger.Page, before, after ledger.CommitID, what string, merged object) {
+// committed prints the result of a verb that changes a page. more has what --json
+// tells besides.
+func (a *app) committed(page *ledger.Page, before, after ledger.CommitID, what string, more object) {
 	text := "commit " + after.Short() + ": " + what
 	if before == after {
 		text = "nothing has changed since commit " + after.Short()
 	}
-	a.result(doneObject(page, after, before != after, merged), "%s\n", text)
+	a.result(doneObject(page, after, before != after, more), "%s\n", text)
 }

@@ -20,10 +20,7 @@ import (
 
 // keyringObject is the keyring of a cloud as --json prints it.
 func keyringObject(k keys.Keyring) object {
-	slots := make([]object, len(k.Slots))
-	for i, s := range k.Slots {
-		slots[i] = object{"id", s.ID, "kind", s.Kind, "label?", s.Label, "own?", s.Own}
-	}
+	slots := objects(k.Slots, func(s keys.Slot) object { return object{"id", s.ID, "kind", s.Kind, "label?", s.Label, "own?", s.Own} })
 	return object{"bucket", k.BucketID, "changes", k.Changes, "dataKeys", k.DataKeys, "slots", slots}
 }
 

@@ -121,10 +121,8 @@ func (a *app) ls(ctx context.Context, cmd *cobra.Command, args []string, f lsFla
 		return usagef(cmd, "--keys-only and --long exclude each other")
 	}
 	var err error
-	if len(args) == 2 {
-		if f.prefix, err = a.key(cmd, args[1]); err != nil {
-			return err
-		}
+	if f.prefix, err = a.key(cmd, append(args, "")[1]); err != nil {
+		return err
 	}
 	if f.hasStart {
 		key, err := a.key(cmd, f.start)

@@ -232,12 +232,9 @@ is used, and a value that was stored as lazy comes when it is first read. See al
   ledgerd fetch photos/2024 07/`,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		var prefix []byte
-		if len(args) == 2 {
-			var err error
-			if prefix, err = a.key(cmd, args[1]); err != nil {
-				return err
-			}
+		prefix, err := a.key(cmd, append(args, "")[1])
+		if err != nil {
+			return err
 		}
 		if err := pass.ofCloud(ctx, a); err != nil {
 			return err

@@ -439,10 +439,8 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 		return err
 	}
 	o := &filetree.ExportOptions{Overwrite: f.overwrite, Preserve: f.preserve, DryRun: f.dry, Warn: func(w filetree.Warning) { a.warn(w) }}
-	if len(args) == 3 {
-		if o.Prefix, err = a.key(cmd, args[2]); err != nil {
-			return err
-		}
+	if o.Prefix, err = a.key(cmd, append(args, "")[2]); err != nil {
+		return err
 	}
 	if path != "-" {
 		if in, err := inside(path, a.dir); err != nil || in {

@@ -116,12 +116,13 @@ func (a *app) tell(format string, args ...any) {
 	}
 }
 
-// finish merges what a verb has left to be merged and prints the result of the verb.
-func (a *app) finish(ctx context.Context, page *ledger.Page, f writeFlags, before, after ledger.CommitID, what string) error {
+// finish merges what a verb has left to be merged and prints the result of the verb, with the
+// members of more.
+func (a *app) finish(ctx context.Context, page *ledger.Page, f writeFlags, before, after ledger.CommitID, what string, more ...any) error {
 	merged, err := a.mergeAfter(ctx, page, f)
 	if err != nil {
 		return err
 	}
-	a.committed(page, before, after, what, merged)
+	a.committed(page, before, after, what, append(merged, more...))
 	return nil
 }
