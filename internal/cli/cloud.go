@@ -144,7 +144,7 @@ even see the old names.`,
 		if err != nil {
 			return err
 		}
-		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+		return a.change(ctx, func(repo *ledger.Repository) error {
 			before, _ := repo.Cloud()
 			info, err := repo.SetCloud(ctx, o)
 			if err != nil {
@@ -277,7 +277,7 @@ that were deleted for all devices everything goes after 30 days.`,
 		Example: `  ledgerd cloud gc --dry-run
   ledgerd cloud gc`,
 		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+			return a.change(ctx, func(repo *ledger.Repository) error {
 				reports, err := admin.CollectCloud(ctx, repo, &admin.CloudGCOptions{DryRun: dry.dry})
 				for _, r := range reports {
 					a.printCloudGC(r, dry.dry)
@@ -318,7 +318,7 @@ func (a *app) cloudSwitch(name, short, long string, do func(*ledger.Repository, 
 	return &cobra.Command{
 		Use: name, Short: short, Long: long,
 		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error { return do(repo, ctx) })
+			return a.change(ctx, func(repo *ledger.Repository) error { return do(repo, ctx) })
 		}),
 	}
 }
@@ -331,7 +331,7 @@ func (a *app) cloudUnsetCommand() *cobra.Command {
 		Long: `Forget the cloud. Nothing is deleted, here or there, and setting the same one again goes on where it
 was. Values that were not fetched yet cannot be read until then: fetch brings them here before.`,
 		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error { return a.cloudUnset(ctx, repo, f.dry) })
+			return a.change(ctx, func(repo *ledger.Repository) error { return a.cloudUnset(ctx, repo, f.dry) })
 		}),
 	}
 	f.add(cmd)

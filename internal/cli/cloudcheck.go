@@ -35,7 +35,7 @@ ledgerd check verifies.`,
 		if err != nil {
 			return err
 		}
-		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error { return a.cloudCheck(ctx, repo, repair, only) })
+		return a.change(ctx, func(repo *ledger.Repository) error { return a.cloudCheck(ctx, repo, repair, only) })
 	})
 	cmd.Flags().BoolVar(&repair, "repair", false, "upload anew what is damaged")
 	return cmd

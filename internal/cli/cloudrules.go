@@ -67,7 +67,7 @@ func (a *app) cloudRuleCommand(c ruleCommand) *cobra.Command {
 		if len(pages) == 0 {
 			return usagef(cmd, "--off and --on are for the keys of a page: name it")
 		}
-		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+		return a.change(ctx, func(repo *ledger.Repository) error {
 			all := admin.UploadRules(repo)
 			for _, p := range on {
 				all = switchRule(all, pages[0], p, c.of, false)

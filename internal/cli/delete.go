@@ -70,9 +70,7 @@ func (a *app) delete(ctx context.Context, cmd *cobra.Command, arg string, f dele
 	}
 	return a.destroy(ctx, cmd, f.consent, "what is deleted cannot be brought back", func(dry bool) error {
 		o := ledger.DeleteOptions{DiscardUnsynced: f.discard, Everywhere: f.everywhere, DryRun: dry}
-		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
-			return a.deletePages(ctx, repo, ref, whole, o)
-		})
+		return a.change(ctx, func(repo *ledger.Repository) error { return a.deletePages(ctx, repo, ref, whole, o) })
 	})
 }
 
@@ -102,7 +100,7 @@ func (a *app) erase(ctx context.Context, cmd *cobra.Command, page ledger.PageRef
 		return err
 	}
 	return a.destroy(ctx, cmd, f.consent, "what is erased from history cannot be brought back", func(dry bool) error {
-		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+		return a.change(ctx, func(repo *ledger.Repository) error {
 			e, err := admin.Erase(ctx, repo, page, key, &admin.EraseOptions{DryRun: dry})
 			if err != nil {
 				return err

@@ -79,7 +79,7 @@ func (a *app) evict(ctx context.Context, cmd *cobra.Command, args []string, f ev
 	}
 	return a.destroy(ctx, cmd, f.consent, danger, func(dry bool) error {
 		o.DryRun = dry
-		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+		return a.change(ctx, func(repo *ledger.Repository) error {
 			report, err := admin.Evict(ctx, repo, &o)
 			return a.evicted(report, o, err)
 		})

@@ -76,7 +76,7 @@ func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFla
 	}
 	return a.destroy(ctx, cmd, f.consent, danger, func(dry bool) error {
 		o.DryRun = dry
-		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error { return a.collect(ctx, repo, o, f.compact) })
+		return a.change(ctx, func(repo *ledger.Repository) error { return a.collect(ctx, repo, o, f.compact) })
 	})
 }
 

@@ -146,7 +146,7 @@ func (a *app) keyring(ctx context.Context, f passphraseFlag, fn func(*ledger.Rep
 	if err := f.ofCloud(ctx, a); err != nil {
 		return err
 	}
-	return a.with(ctx, ledger.Options{MustExist: true}, fn)
+	return a.change(ctx, fn)
 }
 
 // keyPair prints the key file of the cloud, and how another device joins.

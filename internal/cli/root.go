@@ -194,6 +194,11 @@ func (a *app) read(ctx context.Context, fn func(*ledger.Repository) error) error
 	return a.with(ctx, ledger.Options{ReadOnly: true}, fn)
 }
 
+// change calls fn with the repository, which must be there, open for writing.
+func (a *app) change(ctx context.Context, fn func(*ledger.Repository) error) error {
+	return a.with(ctx, ledger.Options{MustExist: true}, fn)
+}
+
 // with calls fn with the repository and closes it.
 func (a *app) with(ctx context.Context, o ledger.Options, fn func(*ledger.Repository) error) error {
 	if a.process.served != nil {
@@ -254,7 +259,7 @@ func (a *app) page(ctx context.Context, cmd *cobra.Command, text string, how acc
 	}
 	do := func(repo *ledger.Repository) error { return a.pageIn(ctx, repo, name, how, fn) }
 	if how == changes || how == creates {
-		return a.with(ctx, ledger.Options{MustExist: true}, do)
+		return a.change(ctx, do)
 	}
 	return a.fetching(ctx, how, do)
 }
@@ -297,9 +302,8 @@ const dropTimeout = 5 * time.Second
 // where a verb needs what is only in the cloud, the repository is opened for writing, so that what
 // comes stays.
 func (a *app) fetching(ctx context.Context, how access, do func(*ledger.Repository) error) error {
-	readOnly, writable := ledger.Options{ReadOnly: true}, ledger.Options{MustExist: true}
 	cloud := false
-	err := a.with(ctx, readOnly, func(repo *ledger.Repository) error {
+	err := a.read(ctx, func(repo *ledger.Repository) error {
 		if _, cloud = repo.Cloud(); cloud && how == fetches {
 			return nil
 		}
@@ -309,9 +313,9 @@ func (a *app) fetching(ctx context.Context, how access, do func(*ledger.Reposito
 	case !cloud || err != nil && !errors.Is(err, ledger.ErrNeedsFetch) || err == nil && how != fetches || !a.out.discard():
 		return err
 	}
-	err = a.with(ctx, writable, do)
+	err = a.change(ctx, do)
 	if how == fetches && unwritable(err) && a.out.discard() {
-		return a.with(ctx, readOnly, do) // a repository of somebody else, or on a disk that is for reading only: what is here can be read
+		return a.read(ctx, do) // a repository of somebody else, or on a disk that is for reading only: what is here can be read
 	}
 	return err
 }
