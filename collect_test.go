@@ -40,6 +40,11 @@ func TestCollectGivesHistoryUp(t *testing.T) {
 	if got, err := admin.Collect(ctx, r, &dry); err != nil || got[0].Pruned != 18 || got[0].Pieces != 0 {
 		t.Fatalf("dry run: %+v, %v", got, err)
 	}
+	none := last
+	none.Pages = []ledger.PageRef{}
+	if got, err := admin.Collect(ctx, r, &none); err != nil || len(got) != 0 {
+		t.Fatalf("no page: %+v, %v", got, err)
+	}
 	got, err := admin.Collect(ctx, r, &last)
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 // CloudCheckOptions say how CheckCloud goes about it.
 type CloudCheckOptions struct {
-	// Pages are the pages, nil all that are here.
+	// Pages are the pages, nil all that are here; an empty list that is not nil means none.
 	Pages []ledger.PageRef
 	// Repair uploads anew what is damaged or missing in the bucket, as far as this device has it,
 	// and deletes damaged packs.

@@ -21,7 +21,7 @@ type Retention = gc.Policy
 // CollectOptions say what Collect does. The zero value collects the garbage of all pages and gives
 // no history up.
 type CollectOptions struct {
-	// Pages are the pages, nil all.
+	// Pages are the pages, nil all; an empty list that is not nil means none.
 	Pages []ledger.PageRef
 	// Retention, when not nil, gives up history first. For a repository with a cloud it becomes the
 	// setting of the page in the bucket, for all devices, and takes effect there at once.

@@ -9,7 +9,7 @@ import (
 
 // CompactOptions say what Compact does. The zero value compacts all pages.
 type CompactOptions struct {
-	// Pages are the pages, nil all.
+	// Pages are the pages, nil all; an empty list that is not nil means none.
 	Pages []ledger.PageRef
 	// DryRun only says what would come back.
 	DryRun bool

@@ -36,10 +36,10 @@ type engines struct{ *bridge.Repository }
 
 func of(repo *ledger.Repository) engines { return engines{bridge.Of(repo)} }
 
-// visitAll visits pages one after another: those that are named, or all that are here. A page that
-// fails does not keep it from the others, unless they would fail likewise. What has left since the
-// pages were listed is passed over, unless it is named. The error joins a *ledger.PageError for
-// each page that failed; ErrNotFound comes before any page is visited.
+// visitAll visits pages one after another: those that are named, or with nil all that are here. A
+// page that fails does not keep it from the others, unless they would fail likewise. What has left
+// since the pages were listed is passed over, unless it is named. The error joins a
+// *ledger.PageError for each page that failed; ErrNotFound comes before any page is visited.
 func (r engines) visitAll(ctx context.Context, only []ledger.PageRef, fn func(context.Context, *bridge.Page) error) error {
 	keys, err := r.chosen(only)
 	if err != nil {
@@ -48,7 +48,7 @@ func (r engines) visitAll(ctx context.Context, only []ledger.PageRef, fn func(co
 	var errs []error
 	for _, k := range keys {
 		err := r.Visit(ctx, k, fn)
-		if err == nil || len(only) == 0 && r.hasLeft(k, err) {
+		if err == nil || only == nil && r.hasLeft(k, err) {
 			continue
 		}
 		errs = append(errs, r.pageError(k, err))
@@ -59,10 +59,11 @@ func (r engines) visitAll(ctx context.Context, only []ledger.PageRef, fn func(co
 	return errors.Join(errs...)
 }
 
-// chosen returns the pages that are here, or with only those that are named. Errors: ErrNotFound.
+// chosen returns those pages that only names, or with nil all that are here: a list that came out
+// empty is no wish for all. Errors: ErrNotFound.
 func (r engines) chosen(only []ledger.PageRef) ([]base.Page, error) {
 	keys, err := r.Disk.Pages()
-	if err != nil || len(only) == 0 {
+	if err != nil || only == nil {
 		return keys, err
 	}
 	for _, ref := range only {
