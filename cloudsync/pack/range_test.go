@@ -174,3 +174,32 @@ func TestTablesAreReadByLengthsAlone(t *testing.T) {
 		t.Errorf("no table was longer than what was read first: %v", most)
 	}
 }
+
+// TestDamagedEndCostsTwoRequests: the end of a pack, and its head, which tells what is wrong. What
+// lies between says nothing.
+func TestDamagedEndCostsTwoRequests(t *testing.T) {
+	w := newWorld(t, seal.AES256GCM)
+	u := pack.NewUploader(t.Context(), w.options(new(uploaded)))
+	defer u.Close()
+	for _, q := range chunks(1, 100, 20_000) {
+		if err := u.Add(q.d, q.content, false, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refs, err := u.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := w.names.Pack(refs[0].Epoch, refs[0].ID)
+	content, _ := w.mem.Content(name)
+	content = bytes.Clone(content)
+	content[len(content)-22] ^= 1
+	w.mem.Replace(name, content)
+	a := &asked{Bucket: w.b}
+	if _, err := pack.Open(t.Context(), a, w.sealer, w.names, refs[0]); !pack.Damaged(err) {
+		t.Error(err)
+	}
+	if len(a.ranges) != 2 {
+		t.Errorf("asked for %v", a.ranges)
+	}
+}

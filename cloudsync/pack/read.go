@@ -176,8 +176,13 @@ func newTail(ctx context.Context, s *source, size int64, lists bool) *tail {
 	return t
 }
 
-// ReadAt implements io.ReaderAt.
+// ReadAt implements io.ReaderAt. What lies apart from the end, such as the head that is looked at
+// when the end is damaged, is read by itself.
 func (t *tail) ReadAt(p []byte, off int64) (int, error) {
+	if off+int64(len(p)) < t.at {
+		b, _, err := t.s.read(t.ctx, off, int64(len(p)), t.size, nil)
+		return copy(p, b), err
+	}
 	for off < t.at {
 		from := int64(0)
 		if rest := t.stream - t.guess; rest > 0 {
