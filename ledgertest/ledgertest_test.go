@@ -62,7 +62,7 @@ func TestLeaksAreReported(t *testing.T) {
 	if _, err := p.Snapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := f.end(); !strings.Contains(got, "1 snapshots") {
+	if got := f.end(); !strings.Contains(got, "and 1 snapshot were") {
 		t.Errorf("reported %q", got)
 	}
 }
