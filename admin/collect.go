@@ -28,20 +28,20 @@ type CollectOptions struct {
 	Retention *Retention
 	// DryRun only counts the commits that would be given up.
 	DryRun bool
-	// Progress, when not nil, is called from time to time on the calling goroutine, with what was
-	// done so far on the page.
+	// Progress, when not nil, is called from time to time on the calling goroutine, with the result
+	// so far of the page.
 	Progress func(PageCollection)
 }
 
-// PageCollection says what was collected of a page.
+// PageCollection is the result of Collect for one page.
 type PageCollection struct {
 	ledger.PageRef
 	// Name is the page's human name, "" when there is none.
 	Name string
 	// Pruned counts the commits that were given up.
 	Pruned int
-	// Pieces and Nodes count what was deleted, Bytes what that takes in the segments: Compact gives
-	// it back.
+	// Pieces and Nodes are the numbers of those that were deleted. Bytes is their length in the
+	// segments, which Compact gives back.
 	Pieces, Nodes int
 	Bytes         int64
 	// InBucket reports that the retention was made the bucket's setting, or would be. What the
@@ -49,15 +49,16 @@ type PageCollection struct {
 	InBucket bool
 }
 
-// Collect deletes what nothing refers to any more: what pruned commits alone reached, and what
-// transactions have left that did not come to an end. With a retention it prunes commits first.
-// Readers, writers and open snapshots go on meanwhile and keep what they see; what they hold is
-// collected later. Space comes back to the system with Compact. It returns what was done also with
-// an error, which joins a *PageError for each page that failed. Errors: ErrClosed, ErrReadOnly,
-// ErrInvalid, ErrNotFound (of a page that is named and not on this device), ErrCorrupt (then Check
-// says more, and nothing is deleted on account of what is damaged), those of the disk and of ctx;
-// with a cloud and a retention those of Sync. With a cloud, history is given up in the bucket, for
-// all devices, so a retention needs the network there.
+// Collect deletes pieces and nodes to which nothing refers any more: those of pruned commits, and
+// those of transactions that did not come to an end. With a retention it prunes commits first.
+// Readers, writers and open snapshots go on meanwhile; the pieces that they hold are collected
+// later. Space comes back to the system with Compact. The result comes also with an error, which
+// joins a *PageError for each page that failed.
+//
+// With a cloud, a retention gives history up in the bucket, for all devices, and so needs the
+// network. Errors: ErrClosed, ErrReadOnly, ErrInvalid, ErrNotFound (a named page is not on this
+// device), ErrCorrupt (Check says more; damage never has anything deleted), those of the disk and
+// of ctx; with a cloud and a retention those of Sync.
 func Collect(ctx context.Context, repo *ledger.Repository, o *CollectOptions) (all []PageCollection, err error) {
 	r, c := of(repo), collection{repo: repo, o: given(o)}
 	err = r.Change(ctx, "collect garbage", false, func(ctx context.Context) error {

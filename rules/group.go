@@ -16,9 +16,8 @@ import (
 // A merge calls Group for every key of the namespace that a side has changed, then MergeGroup for
 // every group, in bytewise order of the groups' names, and at last Finish, all on one goroutine.
 // Several pages may be merged at once. What it does must follow from what it is given alone, and
-// not from which side is left, for devices to come to the same result. What is
-// said of ctx at ledger.Resolver holds here too. A strategy that fails or panics makes
-// the merge fail.
+// not from which side is left, for devices to come to the same result. The context is as for a
+// ledger.Resolver. A strategy that fails or panics makes the merge fail.
 type GroupStrategy interface {
 	// Name is recorded as the rule of what Group.Take decides: 1 to 128 bytes of UTF-8.
 	Name() string
