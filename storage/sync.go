@@ -87,8 +87,8 @@ type SyncBatch struct {
 	Unplaced []object.Digest
 	// Tags have come from other devices: they hold unless the tag was changed here and that change
 	// is unsynced. SyncedTags are changes made here that are in the bucket now; a tag that was
-	// changed again since stays unsynced. Tags count before SyncedTags: changes of one tag that
-	// stand in the bucket in the other order take two steps.
+	// changed again since stays unsynced. SyncedTags count before Tags: a change of a tag that goes
+	// with another one behind it stands in both.
 	Tags, SyncedTags []TagChange
 	// Metadata are rows that change.
 	Metadata []Metadata

@@ -321,7 +321,7 @@ func (b *SyncBatch) ops(unplaced []object.Digest, places []PlacedPiece, known []
 	ops = append(ops, known...)
 	ops = statusOps(ops, statusSynced, slices.Clone(b.Synced))
 	ops = statusOps(ops, statusUnsynced, slices.Clone(b.Unsynced))
-	ops = tagOps(tagOps(ops, recTagReceived, b.Tags), recTagSynced, b.SyncedTags)
+	ops = tagOps(tagOps(ops, recTagSynced, b.SyncedTags), recTagReceived, b.Tags)
 	for _, m := range b.Metadata {
 		y := &syncOp{typ: m.Type, removed: m.Value == nil}
 		if !y.removed {

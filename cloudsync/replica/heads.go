@@ -178,12 +178,12 @@ func (e *entering) tags(ctx context.Context) error {
 			there[t.Name] = t.Commit
 		}
 	}
-	if mine, err = e.dropTags(ctx, mine); err != nil {
-		return err
-	}
+	all := e.j.View.Set()
 	for _, t := range mine {
-		if id, ok := there[t.Name]; ok != t.Removed && (t.Removed || id == t.Commit) {
-			e.b.SyncedTags = append(e.b.SyncedTags, t)
+		id, ok := there[t.Name]
+		same := ok != t.Removed && (t.Removed || id == t.Commit)
+		if same || !t.Removed && t.Commit != commit.First().ID && !all.Has(short(t.Commit)) {
+			e.b.SyncedTags = append(e.b.SyncedTags, t) // the log has it, or it names what is given up
 		}
 	}
 	for name, id := range there {
@@ -197,22 +197,6 @@ func (e *entering) tags(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// dropTags drops changes of tags that name commits which are given up, and returns the others.
-func (e *entering) dropTags(ctx context.Context, mine []storage.TagChange) (left []storage.TagChange, err error) {
-	all, b := e.j.View.Set(), &storage.SyncBatch{}
-	for _, t := range mine {
-		if t.Removed || t.Commit == commit.First().ID || all.Has(short(t.Commit)) {
-			left = append(left, t)
-			continue
-		}
-		b.SyncedTags = append(b.SyncedTags, t)
-	}
-	if len(b.SyncedTags) == 0 {
-		return left, nil
-	}
-	return left, e.p.submitAlone(ctx, b)
 }
 
 // snapshot makes the tree of a root by the snapshots of a checkpoint.

@@ -40,6 +40,15 @@ func TestKnownGivenUp(t *testing.T) {
 			{Kind: sim.GiveUp, Base: 9},
 			{Kind: sim.Tag, Peer: 1, Base: 5},
 		}}},
+		{"a tag on what was given up goes at once", sim.History{Seed: 10514328, Sweep: true, Cloud: &sim.Cloud{Plain: true}, Devices: two, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("l02", "56", 645320)},
+			{Kind: sim.Begin, Changes: set("l01", "89", 0)},
+			{Kind: sim.Edit, Changes: []sim.Change{{Op: sim.Set, Key: "l01", Text: "104", Size: 1020}, {Op: sim.Set, Key: "l02", Text: "107"}}},
+			{Kind: sim.Retain, Device: 1, Base: 2},
+			{Kind: sim.Edit, Changes: set("z03", "128", 0)},
+			{Kind: sim.Sync, Base: 28},
+			{Kind: sim.Tag, Base: 2},
+		}}},
 		{"a lost bucket shows a head that others had given up, and no merge stands on it there", sim.History{Seed: 9200230, Disagree: true, Gossip: true, Devices: []sim.Device{{Name: "a"}, {Name: "b"}, {Name: "c", Skew: -68652807389358712}}, Steps: []sim.Step{
 			{Kind: sim.Retain, Device: 2, Base: 3},
 			{Kind: sim.Keep},
