@@ -7,7 +7,6 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
-	"github.com/ledgerd/ledger/internal/multihash"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 
@@ -30,50 +29,21 @@ type builder struct {
 
 	nodes [MaxLevel + 1]*openNode // nil: never used
 	used  uint32                  // bit l: nodes[l] has entries
-	// Nodes that are closed, by level, wait until there are enough of them to be summed side by
-	// side.
-	closed      [MaxLevel + 1][]*openNode
-	closedCount int
-	closedBytes int
-	free        []*openNode // for use again
-	sum         []*openNode // of settleLevel
 	// pending lies behind everything else, in the last gap of the lowest open node, whose level is
 	// higher.
 	pending    subtree
 	hasPending bool
 }
 
-// openNode is a node to which entries are still being added, or one that is closed and has no
-// digest yet. Then it is child number index of parent, which learns the digest; a root has no
-// parent.
+// openNode is a node to which entries are still being added.
 type openNode struct {
-	parent   *openNode
-	index    int
 	entries  []fb.Entry
 	children []fb.Child
 	arena    []byte // keys and values of the entries that come from changes
 	size     int    // bytes of all keys and inline values
 	// Entries come from old nodes in runs. best is the node with the longest run so far.
 	run, best origin
-	// What it is made of when it is closed.
-	node   fb.Node
-	digest object.Digest
-	stored bool // the old tree has it
-}
-
-// child is a subtree below an open node: one that has a digest, or a closed node that has none yet.
-type child struct {
-	fb.Child
-	node *openNode
-}
-
-// add adds a child in the last gap.
-func (n *openNode) add(c child) {
-	c.Gap = len(n.entries)
-	if c.node != nil {
-		c.node.parent, c.node.index = n, len(n.children)
-	}
-	n.children = append(n.children, c.Child)
+	node      fb.Node // what it is made of when it is closed
 }
 
 // origin counts the entries that an old node has given.
@@ -81,20 +51,6 @@ type origin struct {
 	node   *fb.Node
 	digest object.Digest
 	count  int
-}
-
-// This many closed nodes, or this many bytes in them, are not kept waiting. Where summing side by
-// side gains nothing, none are.
-const (
-	maxClosed      = 8 * 16
-	maxClosedBytes = 1 << 20
-)
-
-func closedLimit() int {
-	if multihash.Width() == 1 {
-		return 1
-	}
-	return maxClosed
 }
 
 // Buffers of a larger capacity are not kept for the next node: the arena in bytes, the entries in
@@ -262,20 +218,22 @@ func (b *builder) closeBelow(ctx context.Context, level int) error {
 // node returns the open node of a level.
 func (b *builder) node(level int) *openNode {
 	if b.nodes[level] == nil {
-		if last := len(b.free) - 1; last >= 0 {
-			b.nodes[level], b.free = b.free[last], b.free[:last]
-		} else {
-			b.nodes[level] = new(openNode)
-		}
+		b.nodes[level] = new(openNode)
 	}
 	return b.nodes[level]
 }
 
+// add adds a child in the last gap.
+func (n *openNode) add(c fb.Child) {
+	c.Gap = len(n.entries)
+	n.children = append(n.children, c)
+}
+
 // collapse closes everything open or pending below level and returns the subtree that it is, if
 // any.
-func (b *builder) collapse(ctx context.Context, level int) (c child, ok bool, err error) {
+func (b *builder) collapse(ctx context.Context, level int) (c fb.Child, ok bool, err error) {
 	if b.hasPending {
-		c, ok = child{Child: fb.Child{Level: b.pending.level, Digest: b.pending.digest}}, true
+		c, ok = fb.Child{Level: b.pending.level, Digest: b.pending.digest}, true
 		b.hasPending = false
 	}
 	for low := b.used & lowBits(level); low != 0; low &= low - 1 {
@@ -284,99 +242,41 @@ func (b *builder) collapse(ctx context.Context, level int) (c child, ok bool, er
 		if ok {
 			n.add(c)
 		}
-		b.nodes[l] = nil
+		c = fb.Child{Level: l}
+		if c.Digest, err = b.put(ctx, l, n); err != nil {
+			return c, false, err
+		}
+		n.reset()
 		b.used &^= 1 << l
-		b.closed[l] = append(b.closed[l], n)
-		b.closedCount++
-		b.closedBytes += n.size
-		c, ok = child{fb.Child{Level: l}, n}, true
-	}
-	if b.closedCount >= closedLimit() || b.closedBytes >= maxClosedBytes {
-		if err := b.settle(ctx); err != nil {
-			return child{}, false, err
-		}
-		if c.node != nil {
-			c.Digest, c.node = c.node.digest, nil
-		}
+		ok = true
 	}
 	return c, ok, nil
 }
 
-// settle encodes all closed nodes, lower levels first, gives their digests to their parents and
-// what is new to the sink.
-func (b *builder) settle(ctx context.Context) error {
-	for l := range b.closed {
-		nodes := b.closed[l]
-		if len(nodes) == 0 {
-			continue
-		}
-		if err := b.settleLevel(ctx, l, nodes); err != nil {
-			return err
-		}
-		b.free = append(b.free, nodes...)
-		b.closed[l] = nodes[:0]
-	}
-	b.closedCount, b.closedBytes = 0, 0
-	return nil
-}
-
-func (b *builder) settleLevel(ctx context.Context, level int, nodes []*openNode) error {
-	b.sum = b.sum[:0]
-	for _, n := range nodes {
-		if err := n.encode(level); err != nil {
-			return err
-		}
-		if !n.stored && len(n.node.Bytes()) <= limits.MaxPieceBytes {
-			b.sum = append(b.sum, n)
-		}
-	}
-	object.SumEach(object.NodeBit, len(b.sum), func(i int) ([]byte, *object.Digest) { return b.sum[i].node.Bytes(), &b.sum[i].digest })
-	for _, n := range nodes {
-		if err := b.put(ctx, n); err != nil {
-			return err
-		}
-		if n.parent != nil {
-			n.parent.children[n.index].Digest = n.digest
-		}
-		digest := n.digest
-		n.reset()
-		n.digest = digest // for who closed it
-	}
-	return nil
-}
-
-// encode makes the node, and finds out whether the old tree has it.
-func (n *openNode) encode(level int) error {
+// put encodes a node, and gives it to the sink unless the old tree has it.
+func (b *builder) put(ctx context.Context, level int, n *openNode) (d object.Digest, err error) {
 	if err := n.node.Rebuild(level, n.entries, n.children); err != nil {
-		return orCorrupt(n.best.digest, err)
-	}
-	if o := &n.best; o.count == len(n.entries) && string(o.node.Bytes()) == string(n.node.Bytes()) {
-		n.digest, n.stored = o.digest, true
-	}
-	return nil
-}
-
-// put gives a node that is new to the sink.
-func (b *builder) put(ctx context.Context, n *openNode) error {
-	if n.stored {
-		return nil
+		return d, orCorrupt(n.best.digest, err)
 	}
 	content := n.node.Bytes()
+	if o := &n.best; o.count == len(n.entries) && string(o.node.Bytes()) == string(content) {
+		return o.digest, nil
+	}
 	nn := NewNode{Content: content, View: &n.node, Base: n.best.digest, Split: len(content) > limits.MaxPieceBytes}
 	if nn.Split {
-		var err error
-		n.digest, err = split.SplitBytes(ctx, split.DefaultTable(), object.NodeBit, content, func(ctx context.Context, p split.Piece) error {
+		nn.Digest, err = split.SplitBytes(ctx, split.DefaultTable(), object.NodeBit, content, func(ctx context.Context, p split.Piece) error {
 			return b.sink.PutPiece(ctx, p.Digest, p.Content)
 		})
 		if err != nil {
-			return fmt.Errorf("split tree node of %d bytes: %w", len(content), err)
+			return d, fmt.Errorf("split tree node of %d bytes: %w", len(content), err)
 		}
+	} else {
+		nn.Digest = object.Sum(object.NodeBit, content)
 	}
-	nn.Digest = n.digest
 	if err := b.sink.PutNode(ctx, nn); err != nil {
-		return fmt.Errorf("put tree node %s: %w", nn.Digest, err)
+		return d, fmt.Errorf("put tree node %s: %w", nn.Digest, err)
 	}
-	return nil
+	return nn.Digest, nil
 }
 
 // reset forgets everything but the buffers.
@@ -387,32 +287,18 @@ func (n *openNode) reset() {
 		n.entries, n.children, n.arena, n.node = nil, nil, nil, fb.Node{}
 	}
 	n.size, n.run, n.best = 0, origin{}, origin{}
-	n.parent, n.stored, n.digest = nil, false, object.Digest{}
 }
 
 // release forgets everything but the buffers.
 func (b *builder) release() {
 	b.src, b.sink, b.hash = nil, nil, levelHash{}
 	b.used, b.pending, b.hasPending = 0, subtree{}, false
-	for l := range b.closed {
-		if n := b.nodes[l]; n != nil {
-			b.closed[l] = append(b.closed[l], n)
-			b.nodes[l] = nil
-		}
-		for _, n := range b.closed[l] {
+	for _, n := range b.nodes {
+		if n != nil {
 			n.reset()
-			b.free = append(b.free, n)
 		}
-		b.closed[l] = b.closed[l][:0]
 	}
-	b.closedCount, b.closedBytes = 0, 0
-	clear(b.free[min(len(b.free), maxFree):])
-	b.free = b.free[:min(len(b.free), maxFree)]
-	clear(b.sum[:cap(b.sum)])
 }
-
-// maxFree is how many nodes with their buffers are kept for the next tree.
-const maxFree = 2 * maxClosed
 
 // finish closes everything and returns the root.
 func (b *builder) finish(ctx context.Context) (object.Digest, error) {
@@ -423,13 +309,7 @@ func (b *builder) finish(ctx context.Context) (object.Digest, error) {
 	if !ok {
 		return EmptyRoot, nil
 	}
-	if c.node == nil {
-		return c.Digest, nil
-	}
-	if err := b.settle(ctx); err != nil {
-		return object.Digest{}, err
-	}
-	return c.node.digest, nil
+	return c.Digest, nil
 }
 
 func lowBits(n int) uint32 { return 1<<n - 1 }

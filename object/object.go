@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/multihash"
 )
 
 // DigestSize is the length of a digest in bytes.
@@ -76,24 +75,6 @@ func Sum(kind Kind, content []byte) Digest {
 	hashers.Put(h)
 	return d
 }
-
-// SumEach fills in the digests of n pieces of the given kind. piece returns the content of piece i,
-// which is not retained, and where its digest goes. It is several times as fast as Sum where
-// multihash.Width says so. piece is called for all of them first.
-func SumEach(kind Kind, n int, piece func(i int) (content []byte, d *Digest)) {
-	messages := messagePool.Get().(*[]multihash.Message)
-	for i := range n {
-		content, d := piece(i)
-		d[0] = byte(kind)
-		*messages = append(*messages, multihash.Message{Prefix: byte(kind), Content: content, Sum: (*[sha256.Size]byte)(d[1:])})
-	}
-	multihash.Sum(*messages)
-	clear(*messages)
-	*messages = (*messages)[:0]
-	messagePool.Put(messages)
-}
-
-var messagePool = sync.Pool{New: func() any { return new([]multihash.Message) }}
 
 // Kind returns the kind of the piece.
 func (d Digest) Kind() Kind { return Kind(d[0]) }

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/multihash"
 	"github.com/ledgerd/ledger/object"
 )
 
@@ -189,29 +188,26 @@ func (p *splitter) consume(ctx context.Context, b []byte, last bool) (used int, 
 
 // digest fills in the digests of the chunks that were cut off, which are so many bytes.
 func (p *splitter) digest(bytes int) {
-	group := 2 * multihash.Width() // one that is summed at once
-	groups := (len(p.cuts) + group - 1) / group
-	workers := min(runtime.GOMAXPROCS(0), maxWorkers, groups)
-	if bytes < parallelBytes || workers < 2 {
-		p.digestChunks(p.cuts)
+	workers := 1
+	if bytes >= parallelBytes {
+		workers = min(runtime.GOMAXPROCS(0), maxWorkers, len(p.cuts))
+	}
+	if workers == 1 {
+		for i := range p.cuts {
+			p.cuts[i].digest = object.Sum(p.tree.kind, p.cuts[i].content)
+		}
 		return
 	}
 	var next atomic.Int64
-	work := func() {
-		for i := int(next.Add(1) - 1); i < groups; i = int(next.Add(1) - 1) {
-			p.digestChunks(p.cuts[i*group : min((i+1)*group, len(p.cuts))])
-		}
-	}
 	var wg sync.WaitGroup
-	for range workers - 1 {
-		wg.Go(work)
+	for range workers {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(p.cuts)); i = next.Add(1) - 1 {
+				p.cuts[i].digest = object.Sum(p.tree.kind, p.cuts[i].content)
+			}
+		})
 	}
-	work()
 	wg.Wait()
-}
-
-func (p *splitter) digestChunks(cuts []chunk) {
-	object.SumEach(p.tree.kind, len(cuts), func(i int) ([]byte, *object.Digest) { return cuts[i].content, &cuts[i].digest })
 }
 
 func (p *splitter) finish(ctx context.Context) (object.Digest, uint64, error) {

@@ -156,7 +156,6 @@ type wantedPiece struct {
 	held    bool
 	at      *located
 	content []byte
-	sum     object.Digest
 }
 
 // reader reads pieces that stand close to each other.
@@ -243,19 +242,9 @@ func follows(a, b *wantedPiece) bool {
 
 // verifyEach takes the content from pieces whose digest it does not have.
 func verifyEach(some []wantedPiece) {
-	var byKind [4][]*wantedPiece // digests have two bits for the kind
 	for k := range some {
-		if w := &some[k]; w.content != nil {
-			kind := w.d.Kind() & 3
-			byKind[kind] = append(byKind[kind], w)
-		}
-	}
-	for kind, ws := range byKind {
-		object.SumEach(object.Kind(kind), len(ws), func(i int) ([]byte, *object.Digest) { return ws[i].content, &ws[i].sum })
-		for _, w := range ws {
-			if w.sum != *w.d {
-				w.content = nil
-			}
+		if w := &some[k]; w.content != nil && object.Sum(w.d.Kind(), w.content) != *w.d {
+			w.content = nil
 		}
 	}
 }

@@ -293,34 +293,19 @@ func (g *giver) flush() error {
 
 // verify looks whether the pieces of blocks fill them and have their digests (I1).
 func verify(src *source, blocks ...opened) error {
-	var byKind [4][]check // digests have two bits for the kind
 	for _, f := range blocks {
 		for i := range f.pieces {
 			p := &f.pieces[i]
 			if uint64(p.At)+uint64(p.Bytes) > uint64(len(f.plain)) {
 				return src.corrupt(fmt.Sprintf("a block of %d bytes", p.At+p.Bytes), fmt.Sprint(len(f.plain)))
 			}
-			k := p.Digest.Kind() & 3
-			byKind[k] = append(byKind[k], check{want: &p.Digest, content: f.plain[p.At : p.At+p.Bytes]})
+			if object.Sum(p.Digest.Kind(), f.plain[p.At:p.At+p.Bytes]) != p.Digest {
+				return src.corrupt("piece "+p.Digest.String(), "other content")
+			}
 		}
 		if last := f.pieces[len(f.pieces)-1]; int(last.At+last.Bytes) != len(f.plain) {
 			return src.corrupt(fmt.Sprintf("a block of %d bytes", last.At+last.Bytes), fmt.Sprint(len(f.plain)))
 		}
 	}
-	for kind, checks := range byKind {
-		object.SumEach(object.Kind(kind), len(checks), func(i int) ([]byte, *object.Digest) { return checks[i].content, &checks[i].sum })
-		for i := range checks {
-			if c := &checks[i]; c.sum != *c.want {
-				return src.corrupt("piece "+c.want.String(), "other content")
-			}
-		}
-	}
 	return nil
-}
-
-// check is a piece that is verified.
-type check struct {
-	want    *object.Digest
-	content []byte
-	sum     object.Digest
 }
