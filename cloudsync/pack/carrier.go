@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
@@ -56,40 +55,26 @@ func (p *gathering) room() int {
 	return wire.PackBytes - tableRoom - p.stored - pieceTableBytes*p.pieces - blockTableBytes*blocks
 }
 
-// sealed is a pack in memory, on its way to the bucket.
-type sealed struct {
-	ref    wire.Pack
-	order  int
-	index  uint32 // of the key
-	blocks []seal.Block
-	pieces []wire.PackPiece
-	b      *buffer
-}
-
-// runSealing makes packs of blocks as they come, and gives them to the carrier. It ends when there
-// are no more blocks, or with the context.
-func (u *Uploader) runSealing() {
-	defer close(u.uploader.packs)
+// runGathering compresses blocks as they come, makes packs of them, and gives those to the
+// carriers. It ends when there are no more blocks, or with the context.
+func (u *Uploader) runGathering() {
+	defer close(u.packs)
 	var open [sorts]*gathering
 	for b := range u.blocks {
 		if u.ctx.Err() != nil {
 			continue // Close has made the channel end, or will
 		}
-		if err := u.gather(&open[b.sort], b); err != nil {
-			u.cancel(err)
-		}
+		u.gather(&open[b.sort], b)
 	}
 	for _, p := range open {
-		if p != nil && u.ctx.Err() == nil {
-			if err := u.send(p); err != nil {
-				u.cancel(err)
-			}
+		if p != nil {
+			u.send(p)
 		}
 	}
 }
 
 // gather adds a block to the pack of its sort, *open, which it begins and ends.
-func (u *Uploader) gather(open **gathering, b block) error {
+func (u *Uploader) gather(open **gathering, b block) {
 	if *open == nil {
 		*open = u.begin(b.sort)
 	}
@@ -100,23 +85,12 @@ func (u *Uploader) gather(open **gathering, b block) error {
 			u.add(p, head, false)
 			b = b.behind(head)
 		}
-		if err := u.send(p); err != nil {
-			return err
-		}
+		u.send(p)
 		*open = u.begin(b.sort)
 		_, lent = u.add(*open, b, true)
 	}
 	if !lent {
-		u.giveBack(b.memory)
-	}
-	return nil
-}
-
-// giveBack gives memory of a block to be used again.
-func (u *Uploader) giveBack(memory []byte) {
-	select {
-	case u.free <- memory:
-	default:
+		u.free.put(b.memory)
 	}
 }
 
@@ -149,7 +123,7 @@ func (b block) behind(head block) block {
 // begin begins a pack.
 func (u *Uploader) begin(sort int) *gathering {
 	p := &gathering{sort: sort, order: u.begun}
-	p.copied.b, u.spare = u.spare[:0], nil
+	p.copied.b = u.spare.get()
 	u.begun++
 	return p
 }
@@ -190,38 +164,68 @@ func (u *Uploader) add(p *gathering, b block, lend bool) (added, lent bool) {
 	return true, lent
 }
 
-// send seals a pack and gives it to the carrier.
-func (u *Uploader) send(p *gathering) error {
-	s, err := u.uploader.seal(p)
+// send gives a pack to the carriers.
+func (u *Uploader) send(p *gathering) {
+	select {
+	case u.packs <- p:
+	case <-u.ctx.Done():
+	}
+}
+
+// runCarrier seals packs and uploads them until there are no more, or the context ends. A pack is
+// sealed here, so that blocks are compressed, and other packs are sealed and written, meanwhile.
+func (u *Uploader) runCarrier() {
+	c := carrier{Uploader: u}
+	for p := range u.packs {
+		if u.ctx.Err() != nil {
+			continue
+		}
+		if err := c.carry(p); err != nil {
+			u.cancel(err)
+		}
+	}
+}
+
+// carrier seals and uploads one pack at a time.
+type carrier struct {
+	*Uploader
+	sealed *buffer // memory of the object
+}
+
+// sealed is a pack whose object is in the memory of its carrier.
+type sealed struct {
+	ref    wire.Pack
+	order  int
+	index  uint32 // of the key
+	blocks []seal.Block
+	pieces []wire.PackPiece
+}
+
+func (c *carrier) carry(p *gathering) error {
+	s, err := c.seal(p)
 	if err != nil {
 		return fmt.Errorf("seal pack: %w", err)
 	}
-	u.spare = p.copied.b
+	c.spare.put(p.copied.b)
 	for _, memory := range p.lent {
-		u.giveBack(memory)
+		c.free.put(memory)
 	}
-	select {
-	case u.uploader.packs <- s:
-	case <-u.ctx.Done():
-	}
-	return nil
+	return c.upload(s)
 }
 
 // seal seals a pack, with its runs in random order.
 func (c *carrier) seal(p *gathering) (*sealed, error) {
 	s := &sealed{order: p.order}
-	select {
-	case s.b = <-c.free:
-	default:
-		s.b = new(buffer)
+	if c.sealed == nil {
+		c.sealed = new(buffer)
 	}
-	s.b.b = s.b.b[:0]
-	s.b.grow(int(seal.ObjectBytes(seal.Padme(int64(p.stored + tableRoom + pieceTableBytes*p.pieces)))))
+	c.sealed.b = c.sealed.b[:0]
+	c.sealed.grow(int(seal.ObjectBytes(seal.Padme(int64(p.stored + tableRoom + pieceTableBytes*p.pieces)))))
 	rnd, err := c.o.Sealer.Random()
 	if err != nil {
 		return nil, err
 	}
-	w, err := c.o.Sealer.NewWriter(s.b, c.o.Names.PackLabel(c.o.Epoch), false)
+	w, err := c.o.Sealer.NewWriter(c.sealed, c.o.Names.PackLabel(c.o.Epoch), false)
 	if err != nil {
 		return nil, err
 	}
@@ -258,53 +262,20 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 	return s, nil
 }
 
-// carrier uploads sealed packs.
-type carrier struct {
-	o      UploadOptions
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	packs  chan *sealed
-	free   chan *buffer
-	told   chan struct{} // holds a token while Uploaded runs
-
-	mu   sync.Mutex
-	refs map[int]wire.Pack // by order; guarded by mu
-}
-
-func newCarrier(ctx context.Context, cancel context.CancelCauseFunc, o UploadOptions) *carrier {
-	return &carrier{
-		o: o, ctx: ctx, cancel: cancel, packs: make(chan *sealed), free: make(chan *buffer, o.Parallel+2),
-		told: make(chan struct{}, 1), refs: make(map[int]wire.Pack),
-	}
-}
-
-// runUploads uploads packs until there are no more, or the context ends.
-func (c *carrier) runUploads() {
-	for p := range c.packs {
-		if c.ctx.Err() != nil {
-			continue
-		}
-		if err := c.upload(p); err != nil {
-			c.cancel(err)
-		}
-	}
-}
-
 // upload stores a pack in the bucket and tells of it.
 func (c *carrier) upload(p *sealed) error {
 	name := c.o.Names.Pack(c.o.Epoch, p.ref.ID)
-	content := bucket.NewContent(p.b.b)
-	err := c.o.Bucket.PutIfAbsent(c.ctx, name, int64(len(p.b.b)), content)
+	content, size := bucket.NewContent(c.sealed.b), int64(len(c.sealed.b))
+	err := c.o.Bucket.PutIfAbsent(c.ctx, name, size, content)
 	if errors.Is(err, bucket.ErrExists) && bucket.Ambiguous(err) {
-		err = c.verify(p.ref.ID, int64(len(p.b.b)))
+		err = c.verify(p.ref.ID, size)
 	}
 	if err != nil {
 		return fmt.Errorf("upload pack %s: %w", name, err)
 	}
-	if !content.IsLent() { // else a try that did not end has it still
-		c.free <- p.b // has room for all that there are
+	if content.IsLent() { // a try that did not end has it still
+		c.sealed = nil
 	}
-	p.b = nil
 	if err := c.tell(p); err != nil {
 		return fmt.Errorf("record pack %s: %w", name, err)
 	}
@@ -343,17 +314,6 @@ func (c *carrier) tell(p *sealed) error {
 	}
 	defer func() { <-c.told }()
 	return c.o.Uploaded(c.ctx, p.ref, pieces)
-}
-
-// sorted returns the refs of n packs in order.
-func (c *carrier) sorted(n int) []wire.Pack {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	refs := make([]wire.Pack, 0, n)
-	for i := range n {
-		refs = append(refs, c.refs[i])
-	}
-	return refs
 }
 
 // place returns the places of pieces in a pack.

@@ -7,8 +7,8 @@
 // # What a pack shows
 //
 // Packs are framed objects: a stream of blocks, sealed in frames of one length, and padded. A pack
-// is filled until it has format.PackBytes, so that all packs of an upload but the last one of each
-// sort have one length. Runs of blocks of about format.RunBytes stand in a pack in random order:
+// is filled until it has wire.PackBytes, so that all packs of an upload but the last one of each
+// sort have one length. Runs of blocks of about wire.StretchBytes stand in a pack in random order:
 // from where a reader reads, nothing can be told about the order of a value. What is compressed
 // together is one block, whose pieces come in the order in which they were added.
 //
@@ -37,7 +37,7 @@
 //
 // # Concurrency
 //
-// An Uploader belongs to one goroutine; it compresses and seals in a second one and uploads in
+// An Uploader belongs to one goroutine; it compresses in a second one, and seals and uploads in
 // others. A Fetcher is safe for concurrent use: each block is fetched by a goroutine of its own,
 // which ends when it is done or when all who wait for it have left. No mutex is held across I/O or
 // a callback, and no two are held at once.

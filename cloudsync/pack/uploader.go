@@ -20,29 +20,33 @@ const (
 	defaultParallel = 2
 	// queuedBlocks is how many full blocks may wait to be compressed.
 	queuedBlocks = 8
-	// freeBlocks is how much memory of blocks is kept: that of all that can be in use.
-	freeBlocks = queuedBlocks + 4 + 2*wire.PackBytes/wire.BlockBytes
+	// packBlocks is how many blocks a pack has, unless compression makes them shorter.
+	packBlocks = wire.PackBytes / wire.BlockBytes
 )
 
 // Uploader makes packs of the pieces that it is given and uploads them, several at a time: pieces
 // of EAGER values in some packs, all others in others.
 //
-// It holds Parallel+4 packs and two MiB of blocks, and the digests of at least the last 65 536
+// It holds 2·Parallel+2 packs and two MiB of blocks, and the digests of at least the last 65 536
 // pieces of each sort. It belongs to one goroutine; Close ends it. The first error ends all, and
 // every call after it returns that.
 type Uploader struct {
-	o        UploadOptions
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-	wg       sync.WaitGroup
-	blocks   chan block
-	free     chan []byte // content of blocks, to be used again
-	uploader *carrier
+	o      UploadOptions
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+	blocks chan block
+	packs  chan *gathering
+	free   memory        // of blocks
+	spare  memory        // of the blocks of a pack that are copied
+	told   chan struct{} // holds a token while Uploaded runs
 
-	// The goroutine's that seals, until it has ended.
+	mu   sync.Mutex
+	refs map[int]wire.Pack // by order; guarded by mu
+
+	// The goroutine's that gathers, until it has ended.
 	compressor seal.Compressor
 	shorter    []byte // memory of a block that was compressed
-	spare      []byte // memory of the blocks of a pack
 	begun      int    // packs
 
 	filling  [fillings]block // the caller's, as all below
@@ -99,14 +103,38 @@ func NewUploader(ctx context.Context, o UploadOptions) *Uploader {
 	if o.Parallel <= 0 {
 		o.Parallel = defaultParallel
 	}
-	u := &Uploader{o: o, blocks: make(chan block, queuedBlocks), free: make(chan []byte, freeBlocks)}
+	packs := o.Parallel + sorts // whose blocks are in memory at once, and one more that waits
+	u := &Uploader{
+		o: o, blocks: make(chan block, queuedBlocks), packs: make(chan *gathering), refs: make(map[int]wire.Pack),
+		free: make(memory, queuedBlocks+fillings+1+packs*packBlocks), spare: make(memory, packs), told: make(chan struct{}, 1),
+	}
 	u.ctx, u.cancel = context.WithCancelCause(ctx)
-	u.uploader = newCarrier(u.ctx, u.cancel, o)
-	u.wg.Go(u.runSealing)
+	u.wg.Go(u.runGathering)
 	for range o.Parallel {
-		u.wg.Go(u.uploader.runUploads)
+		u.wg.Go(u.runCarrier)
 	}
 	return u
+}
+
+// memory is some to be used again.
+type memory chan []byte
+
+// get returns some, or nil.
+func (m memory) get() []byte {
+	select {
+	case b := <-m:
+		return b[:0]
+	default:
+		return nil
+	}
+}
+
+// put gives some back. What is more than can be in use is forgotten.
+func (m memory) put(b []byte) {
+	select {
+	case m <- b:
+	default:
+	}
 }
 
 // Cut ends the blocks that are being filled: what was added before is not compressed together with
@@ -176,12 +204,10 @@ func (u *Uploader) has(d object.Digest) bool { return u.recent[lazy].has(d) || u
 
 // newRoom returns the room before the plaintext of a block, with space for that.
 func (u *Uploader) newRoom() []byte {
-	select {
-	case b := <-u.free:
+	if b := u.free.get(); b != nil {
 		return b[:seal.BlockOverhead]
-	default:
-		return make([]byte, seal.BlockOverhead, seal.BlockOverhead+wire.BlockBytes)
 	}
+	return make([]byte, seal.BlockOverhead, seal.BlockOverhead+wire.BlockBytes)
 }
 
 // endBlock gives a block that is being filled to who compresses it.
@@ -221,7 +247,11 @@ func (u *Uploader) Finish() ([]wire.Pack, error) {
 	if err != nil {
 		return nil, err
 	}
-	return u.uploader.sorted(u.begun), nil
+	refs := make([]wire.Pack, 0, u.begun)
+	for i := range u.begun {
+		refs = append(refs, u.refs[i])
+	}
+	return refs, nil
 }
 
 // Close gives up what is under way and waits for it. After Finish, and a second time, it does
