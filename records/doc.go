@@ -48,8 +48,11 @@
 //
 // The rule lives in the memory of the program: open the collections of a page before its heads are
 // merged, and call Page.SetMergeRules, which takes the rule away, before that. A program that
-// merges the page without them, such as ledgerd, decides each row by itself. Index rows may then
-// miss records, or name keys that records had, until the Version of the index is raised.
+// merges the page without them, such as ledgerd, decides each row by itself: a record that both
+// sides have changed is then the one that was written last, whatever its tags say. Index rows may
+// miss records, or name keys that records had. A collection notices that where both sides have
+// changed records. It then answers queries by reading all records, until Open, Put or Delete makes
+// all index rows again.
 //
 // Index rows are derived: after each merge they are what the merged records say, whatever rows both
 // sides had. All devices must declare the same indexes and tags for one collection; see
@@ -65,9 +68,13 @@
 //
 // A collection with the name N has these rows, in which tuple is the encoding of Key:
 //
-//	N 0x00 "m"                        versions of the value and of the indexes
+//	N 0x00 "m" nonce                  versions of the value and of the indexes; see below
 //	N 0x00 "r" id                     a record: uvarint version, then what the codec wrote
 //	N 0x00 "i" tuple(index, key) id   a row of an index, without a value
+//
+// Each transaction that changes records gives the row "m" another nonce: one row less and one more,
+// however many records it changes. Two of these rows, or none, say that a program without the rule
+// has merged.
 //
 // The package stands on the public API of package ledger alone. Its values may be used
 // concurrently, but a Tx and a View as what they were made of. It may change with any release.

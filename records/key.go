@@ -1,6 +1,7 @@
 package records
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -80,12 +81,14 @@ func appendPart(b []byte, part any) []byte {
 
 // appendText appends bytes, in which 0x00 is 0x00 0xff, and the end 0x00 0x01.
 func appendText(b, text []byte) []byte {
-	for _, c := range text {
-		if b = append(b, c); c == 0 {
-			b = append(b, 0xff)
+	for {
+		i := bytes.IndexByte(text, 0)
+		if i < 0 {
+			return append(append(b, text...), 0, 1)
 		}
+		b = append(append(b, text[:i+1]...), 0xff)
+		text = text[i+1:]
 	}
-	return append(b, 0, 1)
 }
 
 // appendInt appends an integer as 9 bytes: whether it is negative, and its low 64 bits.
@@ -120,21 +123,24 @@ var errKey = errors.New("it is no key of an index")
 
 // cutText reads what appendText wrote.
 func cutText(b []byte) (text, rest []byte, err error) {
-	text = make([]byte, 0, len(b))
-	for i := 0; i+1 < len(b); i++ {
-		switch {
-		case b[i] != 0:
-			text = append(text, b[i])
-		case b[i+1] == 0xff:
-			text = append(text, 0)
-			i++
-		case b[i+1] == 1:
-			return text, b[i+2:], nil
-		default:
-			return nil, nil, errKey
+	n, err := textEnd(b)
+	if err != nil {
+		return nil, nil, err
+	}
+	return bytes.ReplaceAll(b[:n-2], []byte{0, 0xff}, []byte{0}), b[n:], nil
+}
+
+// textEnd returns the length of what appendText wrote at the beginning of b.
+func textEnd(b []byte) (int, error) {
+	for n := 0; ; n += 2 {
+		i := bytes.IndexByte(b[n:], 0)
+		if n += i; i < 0 || n+1 >= len(b) || b[n+1] != 1 && b[n+1] != 0xff {
+			return 0, errKey
+		}
+		if b[n+1] == 1 {
+			return n + 2, nil
 		}
 	}
-	return nil, nil, errKey
 }
 
 // partEnd returns the length of the first part of b.
@@ -146,11 +152,11 @@ func partEnd(b []byte) (int, error) {
 	switch b[0] {
 	case partNil, partFalse, partTrue:
 	case partBytes, partString:
-		_, rest, err := cutText(b[1:])
+		end, err := textEnd(b[1:])
 		if err != nil {
 			return 0, err
 		}
-		n = len(b) - len(rest)
+		n += end
 	case partInt:
 		n = 10
 	case partFloat, partTime:

@@ -3,9 +3,12 @@ package records
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/rules"
@@ -15,7 +18,7 @@ import (
 const Rule = "records"
 
 // strategy is the rules.GroupStrategy of a collection. A group is a record with its index rows,
-// and the row of versions is one of its own.
+// and each mark is one of its own.
 type strategy[T any] struct{ c *Collection[T] }
 
 // Name implements rules.GroupStrategy.
@@ -179,56 +182,62 @@ func equal(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a,
 // index makes the index rows of a record what the merged one says: the changed ones of the group,
 // which are those of the base now, and those of the base that nobody has changed.
 func (s *strategy[T]) index(ctx context.Context, m *rules.Merge, g *rules.Group, id string, value *T) error {
-	now, err := s.c.keys(value)
+	now, err := s.c.indexed(id, value)
 	if err != nil {
 		return err
 	}
-	there := map[string]bool{}
+	var there [][]byte
 	for c, err := range g.Changes(ctx) {
 		if err != nil {
 			return err
 		}
-		if rest := c.Key[len(s.c.prefix):]; rest[0] == rowIndex && c.Base != nil {
-			there[string(c.Key[:len(c.Key)-len(id)])] = true
+		if c.Key[len(s.c.prefix)] == rowIndex && c.Base != nil {
+			there = append(there, c.Key)
 		}
 	}
 	base, err := s.version(ctx, m.Base, id)
 	if err != nil {
 		return err
 	}
-	if keys, err := s.c.keys(base.value); err == nil {
-		for k := range keys {
-			there[k] = true
+	if rows, err := s.c.indexed(id, base.value); err == nil {
+		there = append(there, rows...)
+	}
+	for _, row := range there { // all are gone, but for those of the record
+		if !contains(now, row) {
+			if err := m.Result.Delete(ctx, row); err != nil {
+				return err
+			}
 		}
 	}
-	for k := range now { // a row that other programs have left out
-		if _, err := m.Result.Get(ctx, append([]byte(k), id...)); err == nil {
-			there[k] = true
-		} else if errors.Is(err, ledger.ErrNotFound) {
-			delete(there, k)
-		} else {
-			return err
-		}
-	}
-	return s.c.moveKeys(ctx, m.Result, id, there, now)
+	return s.c.moveRows(ctx, m.Result, nil, now)
 }
 
-// Finish implements rules.GroupStrategy. Where one side has made index rows by other functions
-// than those of this program, all are made again by these. A newer program sees that, and makes its
-// own.
+// Finish implements rules.GroupStrategy. Where both sides have changed records, it makes a mark of
+// both. Where the index rows of a side are not what the functions of this program say, all are made
+// again by these. A newer program sees that, and makes its own.
 func (s *strategy[T]) Finish(ctx context.Context, m *rules.Merge) error {
-	for _, r := range []reader{m.Left, m.Right} {
-		found, same, err := s.c.readSchema(ctx, r)
+	var seed []string // the same on all devices, and nowhere else
+	own, indexed := true, len(s.c.o.Indexes) > 0
+	for _, side := range []*ledger.Snapshot{m.Left, m.Right} {
+		found, err := s.c.readMarks(ctx, side)
 		if err != nil {
 			return err
 		}
-		if same || len(found.Indexes) == 0 && len(s.c.o.Indexes) == 0 {
-			continue
-		}
-		if err := s.c.reindex(ctx, m.Result); err != nil {
-			return fmt.Errorf("make the index rows of collection %q again: %w", s.c.name, err)
-		}
-		return nil
+		own, indexed = own && found.own, indexed || found.indexed
+		seed = append(seed, side.Commit().ID.String())
+	}
+	slices.Sort(seed)
+	nonce := sha256.Sum256([]byte(strings.Join(seed, " ")))
+	now, err := s.c.readMarks(ctx, m.Result)
+	switch {
+	case err != nil || own && now.own || !own && !indexed:
+	case own:
+		err = s.c.setMark(ctx, m.Result, now, nonce[:12])
+	default:
+		err = s.c.reindex(ctx, m.Result, nonce[:12])
+	}
+	if err != nil {
+		return fmt.Errorf("make the index rows of collection %q right: %w", s.c.name, err)
 	}
 	return nil
 }

@@ -135,7 +135,7 @@ func (v *View[T]) query(ctx context.Context, q Query, yield func(Record[T], erro
 	if !fresh {
 		return v.withoutRows(ctx, q, yield)
 	}
-	base := appendText(v.c.row(rowIndex), []byte(q.Index))
+	base := v.c.indexRows(q.Index)
 	from, to := q.bounds(base, escaped, []byte{0, 1})
 	it := v.r.Iter(ledger.ScanOptions{Start: from, End: to, Reverse: q.Reverse, Limit: q.Limit, KeysOnly: true})
 	defer it.Close()

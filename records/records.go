@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"weak"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/rules"
@@ -84,16 +86,17 @@ type Collection[T any] struct {
 	prefix []byte // of all rows
 	o      Options[T]
 	fields *fields
-	own    []byte // the row of the schema
-	// fresh is a commit of which the index rows are known to be those of the declared indexes.
-	fresh atomic.Pointer[ledger.CommitID]
+	own    []byte // what the mark holds
+	// behind are what the rows of each index begin with.
+	behind [][]byte
+	fresh  atomic.Pointer[freshness]
 }
 
 // Open returns the collection of a name: 1 to MaxNameBytes of UTF-8 without 0x00. It gives the page
-// a merge rule, and makes index rows where the declared indexes have changed, in one transaction
-// that reads all records then; otherwise it writes nothing. o may be nil. Errors: ledger.ErrInvalid
-// for bad names, tags or a T that the tags do not fit; ErrNewer when the collection has a newer
-// Version; those of Page.Update.
+// a merge rule. It makes index rows where the declared indexes have changed, or a program without
+// the rule has merged, in one transaction that reads all records then; otherwise it writes nothing.
+// o may be nil. Errors: ledger.ErrInvalid for bad names, tags or a T that the tags do not fit;
+// ErrNewer when the collection has a newer Version; those of Page.Update.
 func Open[T any](ctx context.Context, page *ledger.Page, name string, o *Options[T]) (*Collection[T], error) {
 	c := &Collection[T]{page: page, name: name, prefix: append([]byte(name), 0)}
 	if o != nil {
@@ -106,6 +109,9 @@ func Open[T any](ctx context.Context, page *ledger.Page, name string, o *Options
 		return nil, fmt.Errorf("open collection %q: %w", name, err)
 	}
 	c.own = c.schema().row()
+	for _, x := range c.o.Indexes {
+		c.behind = append(c.behind, c.indexRows(x.Name))
+	}
 	page.AddMergeRule(ledger.NamespaceRule{Prefix: c.prefix, Strategy: rules.Grouped(&strategy[T]{c})})
 	if err := c.prepare(ctx); err != nil {
 		return nil, fmt.Errorf("open collection %q: %w", name, err)
@@ -151,7 +157,7 @@ type reader interface {
 
 // The kinds of rows, behind the prefix.
 const (
-	rowSchema = 'm'
+	rowMark   = 'm'
 	rowRecord = 'r'
 	rowIndex  = 'i'
 )
@@ -171,9 +177,9 @@ func (c *Collection[T]) IDOf(key []byte) (id string, ok bool) {
 	return string(b), ok && checkID(string(b)) == nil
 }
 
-// indexRow returns what the rows of an index begin with that have a key.
-func (c *Collection[T]) indexRow(index string, key []byte) []byte {
-	return appendText(appendText(c.row(rowIndex), []byte(index)), key)
+// indexRows returns what the rows of an index begin with.
+func (c *Collection[T]) indexRows(index string) []byte {
+	return appendText(c.row(rowIndex), []byte(index))
 }
 
 func checkID(id string) error {
@@ -183,11 +189,11 @@ func checkID(id string) error {
 	return nil
 }
 
-// keys returns the index keys of a value: of each index its name and a key, each pair once.
-func (c *Collection[T]) keys(v *T) (rows map[string]bool, err error) {
-	rows = map[string]bool{}
+// indexed returns the index rows of the record id with value v, which may be nil: each once, in
+// order.
+func (c *Collection[T]) indexed(id string, v *T) (rows [][]byte, err error) {
 	if v == nil {
-		return rows, nil
+		return nil, nil
 	}
 	for i := range c.o.Indexes {
 		x := &c.o.Indexes[i]
@@ -195,10 +201,12 @@ func (c *Collection[T]) keys(v *T) (rows map[string]bool, err error) {
 			if err := checkKey(k); err != nil || len(k) > MaxIndexKeyBytes {
 				return nil, fmt.Errorf("key of %d bytes of index %q is not one of Key, of at most %d: %w", len(k), x.Name, MaxIndexKeyBytes, ledger.ErrInvalid)
 			}
-			rows[string(c.indexRow(x.Name, k))] = true
+			row := make([]byte, 0, len(c.behind[i])+len(k)+len(id)+8)
+			rows = append(rows, append(appendText(append(row, c.behind[i]...), k), id...))
 		}
 	}
-	return rows, nil
+	slices.SortFunc(rows, bytes.Compare)
+	return slices.CompactFunc(rows, bytes.Equal), nil
 }
 
 // encode returns the row of a value.
@@ -237,15 +245,14 @@ func (c *Collection[T]) decode(row []byte) (*T, error) {
 }
 
 // get returns the value of a record, and ledger.ErrNotFound for none.
-func (c *Collection[T]) get(ctx context.Context, r reader, id string) (*T, error) {
-	if err := checkID(id); err != nil {
-		return nil, c.explain("get", id, err)
+func (c *Collection[T]) get(ctx context.Context, r reader, id string) (v *T, err error) {
+	var row []byte
+	if err = checkID(id); err == nil {
+		row, err = r.Get(ctx, c.PageKey(id))
 	}
-	row, err := r.Get(ctx, c.PageKey(id))
-	if err != nil {
-		return nil, c.explain("get", id, err)
+	if err == nil {
+		v, err = c.decode(row)
 	}
-	v, err := c.decode(row)
 	if err != nil {
 		return nil, c.explain("get", id, err)
 	}
@@ -283,7 +290,7 @@ func (c *Collection[T]) Delete(ctx context.Context, id string) error {
 
 // At returns the collection as it is in a snapshot of its page.
 func (c *Collection[T]) At(s *ledger.Snapshot) *View[T] {
-	return &View[T]{c: c, r: s, at: s.Commit().ID, whole: true}
+	return &View[T]{c: c, r: s, at: s.Commit().ID}
 }
 
 // View is a collection at some moment. It may be used as what it was made of.
@@ -291,8 +298,7 @@ type View[T any] struct {
 	c  *Collection[T]
 	r  reader
 	at ledger.CommitID // of the snapshot, or what the transaction is based on
-	// whole says that it is what at has, without changes.
-	whole bool
+	tx *ledger.Tx      // nil: it is what at has, without changes
 }
 
 // Get is Collection.Get at the moment of the view.
@@ -300,14 +306,20 @@ func (v *View[T]) Get(ctx context.Context, id string) (*T, error) { return v.c.g
 
 // In returns the collection within a transaction of its page.
 func (c *Collection[T]) In(tx *ledger.Tx) *Tx[T] {
-	return &Tx[T]{View[T]{c: c, r: tx, at: tx.Base().ID}, tx}
+	return &Tx[T]{View[T]{c: c, r: tx, at: tx.Base().ID, tx: tx}}
+}
+
+// freshness is where the index rows are known to be what the records say by the declared indexes:
+// in a commit, or in a transaction that has its own mark. A transaction is not kept in memory.
+type freshness struct {
+	at ledger.CommitID
+	tx weak.Pointer[ledger.Tx]
 }
 
 // Tx is a collection within a transaction, of which it shows the changes. Several collections of a
 // page change together in one.
 type Tx[T any] struct {
 	View[T]
-	tx *ledger.Tx
 }
 
 // Put is Collection.Put within the transaction.
@@ -322,65 +334,75 @@ func (t *Tx[T]) put(ctx context.Context, id string, v *T) error {
 	if v == nil {
 		return fmt.Errorf("no value: %w", ledger.ErrInvalid)
 	}
-	if err := checkID(id); err != nil {
-		return err
-	}
-	if err := t.reindexIfStale(ctx); err != nil {
-		return err
-	}
 	row, err := t.c.encode(v)
 	if err != nil {
 		return err
 	}
-	keys, err := t.c.keys(v)
+	now, err := t.c.indexed(id, v)
 	if err != nil {
 		return err
 	}
-	old, err := t.keysNow(ctx, id)
-	if err != nil {
+	found, old, err := t.present(ctx, id)
+	if err != nil || found != nil && bytes.Equal(found, row) {
 		return err
 	}
-	for i := range t.c.o.Indexes {
-		if x := &t.c.o.Indexes[i]; x.Unique {
-			if err := t.checkUnique(ctx, x, id, keys); err != nil {
-				return err
-			}
-		}
+	if err := t.mark(ctx); err != nil {
+		return err
 	}
-	if err := t.c.moveKeys(ctx, t.tx, id, old, keys); err != nil {
+	if err := t.checkUnique(ctx, id, now); err != nil {
+		return err
+	}
+	if err := t.c.moveRows(ctx, t.tx, old, now); err != nil {
 		return err
 	}
 	return t.tx.Put(ctx, t.c.PageKey(id), row)
 }
 
-// keysNow returns the index rows that the record has, without its id.
-func (t *Tx[T]) keysNow(ctx context.Context, id string) (map[string]bool, error) {
-	if len(t.c.o.Indexes) == 0 {
-		return nil, nil
+// present returns the row that a record has, and its index rows. Without indexes it reads nothing.
+func (t *Tx[T]) present(ctx context.Context, id string) (row []byte, indexed [][]byte, err error) {
+	if err := checkID(id); err != nil || len(t.c.o.Indexes) == 0 {
+		return nil, nil, err
 	}
-	v, err := t.c.get(ctx, t.tx, id)
+	row, err = t.tx.Get(ctx, t.c.PageKey(id))
 	if errors.Is(err, ledger.ErrNotFound) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return t.c.keys(v)
+	v, err := t.c.decode(row)
+	if err != nil {
+		return nil, nil, err
+	}
+	indexed, err = t.c.indexed(id, v)
+	return row, indexed, err
 }
 
-// checkUnique verifies that no other record has one of the keys in index x.
-func (t *Tx[T]) checkUnique(ctx context.Context, x *Index[T], id string, keys map[string]bool) error {
-	within := appendText(t.c.row(rowIndex), []byte(x.Name))
-	for k := range keys {
-		if !strings.HasPrefix(k, string(within)) {
-			continue
-		}
-		for e, err := range t.tx.Scan(ctx, ledger.ScanOptions{Prefix: []byte(k), Limit: 2}) {
-			if err != nil {
-				return err
-			}
-			if other := string(e.Key[len(k):]); other != id {
-				return fmt.Errorf("index %q, record %q: %w", x.Name, other, ErrUnique)
+// checkUnique verifies that no other record has one of the keys of rows in a unique index.
+func (t *Tx[T]) checkUnique(ctx context.Context, id string, rows [][]byte) error {
+	for i := range t.c.o.Indexes {
+		if x := &t.c.o.Indexes[i]; x.Unique {
+			for _, row := range rows {
+				if !bytes.HasPrefix(row, t.c.behind[i]) {
+					continue
+				}
+				key := row[:len(row)-len(id)]
+				for _, from := range [][]byte{key, append(row, 0)} { // before the record's own, and behind it
+					found, err := t.tx.Seek(ctx, from)
+					if errors.Is(err, ledger.ErrNotFound) {
+						break
+					}
+					if err != nil {
+						return err
+					}
+					other, same := bytes.CutPrefix(found, key)
+					if !same {
+						break
+					}
+					if string(other) != id {
+						return fmt.Errorf("index %q, record %q: %w", x.Name, other, ErrUnique)
+					}
+				}
 			}
 		}
 	}
@@ -393,18 +415,18 @@ type writer interface {
 	Delete(ctx context.Context, key []byte) error
 }
 
-// moveKeys makes the index rows of a record those of now.
-func (c *Collection[T]) moveKeys(ctx context.Context, w writer, id string, old, now map[string]bool) error {
-	for k := range old {
-		if !now[k] {
-			if err := w.Delete(ctx, append([]byte(k), id...)); err != nil {
+// moveRows makes the index rows of a record those of now. Both lists are in order.
+func (c *Collection[T]) moveRows(ctx context.Context, w writer, old, now [][]byte) error {
+	for _, row := range old {
+		if !contains(now, row) {
+			if err := w.Delete(ctx, row); err != nil {
 				return err
 			}
 		}
 	}
-	for k := range now {
-		if !old[k] {
-			if err := w.Put(ctx, append([]byte(k), id...), nil); err != nil {
+	for _, row := range now {
+		if !contains(old, row) {
+			if err := w.Put(ctx, row, nil); err != nil {
 				return err
 			}
 		}
@@ -412,24 +434,29 @@ func (c *Collection[T]) moveKeys(ctx context.Context, w writer, id string, old, 
 	return nil
 }
 
+func contains(rows [][]byte, row []byte) bool {
+	_, found := slices.BinarySearchFunc(rows, row, bytes.Compare)
+	return found
+}
+
 // Delete is Collection.Delete within the transaction.
 func (t *Tx[T]) Delete(ctx context.Context, id string) error {
-	err := checkID(id)
-	if err == nil {
-		err = t.reindexIfStale(ctx)
-	}
-	var old map[string]bool
-	if err == nil {
-		old, err = t.keysNow(ctx, id)
-	}
-	if err == nil {
-		err = t.c.moveKeys(ctx, t.tx, id, old, nil)
-	}
-	if err == nil {
-		err = t.tx.Delete(ctx, t.c.PageKey(id))
-	}
-	if err != nil {
+	if err := t.delete(ctx, id); err != nil {
 		return t.c.explain("delete", id, err)
 	}
 	return nil
+}
+
+func (t *Tx[T]) delete(ctx context.Context, id string) error {
+	row, old, err := t.present(ctx, id)
+	if err != nil || row == nil && len(t.c.o.Indexes) > 0 {
+		return err
+	}
+	if err := t.mark(ctx); err != nil {
+		return err
+	}
+	if err := t.c.moveRows(ctx, t.tx, old, nil); err != nil {
+		return err
+	}
+	return t.tx.Delete(ctx, t.c.PageKey(id))
 }

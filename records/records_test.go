@@ -385,6 +385,16 @@ func (d *device) rows(t *testing.T) map[string]string {
 
 // verify fails when the index rows are not what the records say.
 func (d *device) verify(t *testing.T, fail func(string, ...any)) {
+	t.Helper()
+	if n := d.answers(t, fail); d.stored(t) != n {
+		fail("%d index rows are stored, %d found", d.stored(t), n)
+	}
+}
+
+// answers fails when queries by an index do not give what the records say, and returns how many
+// records they give.
+func (d *device) answers(t *testing.T, fail func(string, ...any)) (n int) {
+	t.Helper()
 	want := map[string]int{}
 	for r, err := range d.c.Scan(t.Context()) {
 		must(t, err)
@@ -398,7 +408,6 @@ func (d *device) verify(t *testing.T, fail func(string, ...any)) {
 			}
 		}
 	}
-	n := 0
 	for _, x := range options().Indexes {
 		for r, err := range d.c.Query(t.Context(), records.Query{Index: x.Name}) {
 			must(t, err)
@@ -410,15 +419,17 @@ func (d *device) verify(t *testing.T, fail func(string, ...any)) {
 	if n != len(want) {
 		fail("%d index rows, want %d", n, len(want))
 	}
-	rows := 0
+	return n
+}
+
+// stored returns how many index rows the page has.
+func (d *device) stored(t *testing.T) (n int) {
 	for k := range d.rows(t) {
 		if strings.HasPrefix(k, "notes\x00i") {
-			rows++
+			n++
 		}
 	}
-	if rows != n {
-		fail("%d index rows are stored, %d found", rows, n)
-	}
+	return n
 }
 
 // TestLawsOfMerging: whatever three devices do offline, and in whatever order they merge, index
@@ -496,6 +507,85 @@ func TestLawsOfMerging(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestMergesWithoutTheRule: a device that merges without the rule of the collection decides each
+// row by itself. Queries on the others still give what the records say, and the next change, or
+// Open, makes the index rows right.
+func TestMergesWithoutTheRule(t *testing.T) {
+	wrong := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		all := devices(t, 3)
+		plain := all[2]
+		plain.page.SetMergeRules(nil)
+		fail := func(format string, args ...any) { rt.Fatalf(format, args...) }
+		for range rapid.IntRange(1, 6).Draw(rt, "rounds") {
+			for _, d := range all[:2] {
+				for range rapid.IntRange(0, 3).Draw(rt, "changes") {
+					d.change(t, rt, fail)
+				}
+				_, err := d.repo.Sync(t.Context())
+				must(t, err)
+			}
+			all[rapid.IntRange(0, 2).Draw(rt, "merges first")].sync(t)
+			for _, d := range all[:2] {
+				d.sync(t)
+				if n := d.answers(t, fail); d.stored(t) != n {
+					wrong++
+				}
+				if rapid.Bool().Draw(rt, "open") {
+					d.c = open(t, d.page)
+					d.verify(t, fail)
+				}
+			}
+		}
+	})
+	if wrong == 0 {
+		t.Error("no merge has left index rows that no record has")
+	}
+}
+
+// change puts or deletes a record. After a change the index rows are right.
+func (d *device) change(t *testing.T, rt *rapid.T, fail func(string, ...any)) {
+	id := rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "id")
+	before, err := d.c.Get(t.Context(), id)
+	if err != nil && !errors.Is(err, ledger.ErrNotFound) {
+		t.Fatal(err)
+	}
+	if err == nil && rapid.IntRange(0, 3).Draw(rt, "delete") == 0 {
+		must(t, d.c.Delete(t.Context(), id))
+		d.verify(t, fail)
+		return
+	}
+	v := &note{Title: rapid.SampledFrom([]string{"x", "y", "z"}).Draw(rt, "title"), Mail: id,
+		Tags: rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"p", "q", "r"}), 0, 3, rapid.ID[string]).Draw(rt, "tags")}
+	must(t, d.c.Put(t.Context(), id, v))
+	if before == nil || before.Title != v.Title { // else it may be what was there
+		d.verify(t, fail)
+	}
+}
+
+// TestNothingChanges: a Put of what is there, and a Delete of what is not, make no commit.
+func TestNothingChanges(t *testing.T) {
+	ctx := t.Context()
+	p := page(t)
+	c := open(t, p)
+	must(t, c.Put(ctx, "a", &note{Title: "t", Tags: []string{"x"}}))
+	var before ledger.CommitID
+	id, err := p.Update(ctx, func(tx *ledger.Tx) error {
+		if err := c.In(tx).Put(ctx, "a", &note{Title: "t", Tags: []string{"x"}}); err != nil {
+			return err
+		}
+		if err := c.In(tx).Delete(ctx, "b"); err != nil {
+			return err
+		}
+		before = tx.Base().ID
+		return nil
+	})
+	must(t, err)
+	if id != before {
+		t.Error("there is another commit")
+	}
 }
 
 // TestFieldsMerge: two devices change one record, and each field becomes what its tag says.

@@ -3,16 +3,21 @@ package records
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"weak"
 
 	"github.com/ledgerd/ledger"
 )
 
-// schema is the row N 0x00 "m", as JSON: the version of the values, and for each index the version
-// of its function. The rows of an index that it does not list, or lists with another version, count
-// for nothing.
+// The mark of a collection is the row N 0x00 "m" nonce. Its value says by which indexes the index
+// rows were made. Each transaction that changes records gives the mark another nonce, so that a
+// merge by a program without the rule of the collection leaves two marks where both sides have
+// changed records, or none. Index rows then count for nothing until they have been made again.
+//
+// schema is the value of a mark, as JSON: the version of the values, and for each index the version
+// of its function.
 type schema struct {
 	Version uint32            `json:"version"`
 	Indexes map[string]uint32 `json:"indexes,omitempty"`
@@ -37,63 +42,102 @@ func (s schema) row() []byte {
 	return b
 }
 
-// readSchema reports whether the rows have the schema of c, and returns another one.
-func (c *Collection[T]) readSchema(ctx context.Context, r reader) (s schema, same bool, err error) {
-	row, err := r.Get(ctx, c.row(rowSchema))
-	if errors.Is(err, ledger.ErrNotFound) {
-		return s, false, nil
+// marks are what a page has of the marks of a collection.
+type marks struct {
+	rows [][]byte // their keys
+	// version is the greatest one of values, and indexed says that there are index rows.
+	version uint32
+	indexed bool
+	// own says that the only mark has the schema of the collection.
+	own bool
+}
+
+func (c *Collection[T]) readMarks(ctx context.Context, r reader) (m marks, err error) {
+	for e, err := range r.Scan(ctx, ledger.ScanOptions{Prefix: c.row(rowMark)}) {
+		var row []byte
+		if err == nil {
+			row, err = e.Value(ctx)
+		}
+		if err != nil {
+			return m, fmt.Errorf("read the mark: %w", err)
+		}
+		var s schema
+		_ = json.Unmarshal(row, &s) // one that is damaged says nothing, and index rows are made again
+		m.rows, m.version, m.indexed = append(m.rows, e.Key), max(m.version, s.Version), m.indexed || len(s.Indexes) > 0
+		m.own = len(m.rows) == 1 && bytes.Equal(row, c.own)
 	}
-	if err != nil {
-		return s, false, fmt.Errorf("read the versions of indexes: %w", err)
+	return m, nil
+}
+
+// setMark puts one mark in the place of those that there are.
+func (c *Collection[T]) setMark(ctx context.Context, w writer, old marks, nonce []byte) error {
+	for _, row := range old.rows {
+		if err := w.Delete(ctx, row); err != nil {
+			return fmt.Errorf("remove a mark: %w", err)
+		}
 	}
-	if bytes.Equal(row, c.own) {
-		return schema{}, true, nil
+	if err := w.Put(ctx, c.row(rowMark, nonce), c.own); err != nil {
+		return fmt.Errorf("write the mark: %w", err)
 	}
-	if json.Unmarshal(row, &s) != nil { // it is made again from the records
-		return schema{}, false, nil
-	}
-	return s, false, nil
+	return nil
+}
+
+// newNonce returns one that no other transaction has.
+func newNonce() []byte {
+	b := make([]byte, 12)
+	_, _ = rand.Read(b) // it never fails
+	return b
 }
 
 // prepare makes the index rows what the declared indexes say.
 func (c *Collection[T]) prepare(ctx context.Context) error {
-	var stale bool
-	err := c.page.View(ctx, func(s *ledger.Snapshot) error {
-		found, same, err := c.readSchema(ctx, s)
-		if err == nil && !same && found.Version > c.o.Version {
-			err = fmt.Errorf("version %d, known is %d: %w", found.Version, c.o.Version, ErrNewer)
-		}
-		stale = !same
+	var found marks
+	err := c.page.View(ctx, func(s *ledger.Snapshot) (err error) {
+		found, err = c.readMarks(ctx, s)
 		return err
 	})
-	if err != nil || !stale {
+	if err == nil && found.version > c.o.Version {
+		err = fmt.Errorf("version %d, known is %d: %w", found.version, c.o.Version, ErrNewer)
+	}
+	if err != nil || found.own {
 		return err
 	}
-	_, err = c.page.Update(ctx, func(tx *ledger.Tx) error { return c.In(tx).reindexIfStale(ctx) })
+	_, err = c.page.Update(ctx, func(tx *ledger.Tx) error { return c.In(tx).mark(ctx) })
 	return err
 }
 
-// isFresh reports whether the index rows are those of the declared indexes. Of a transaction it is
-// enough to know that of what the transaction is based on, since only reindex changes the schema.
+// isFresh reports whether the index rows are what the records say by the declared indexes.
 func (v *View[T]) isFresh(ctx context.Context) (bool, error) {
-	if at := v.c.fresh.Load(); at != nil && *at == v.at {
-		return true, nil
+	known := freshness{at: v.at}
+	if f := v.c.fresh.Load(); f != nil && (*f == known || v.tx != nil && f.tx == weak.Make(v.tx)) {
+		return true, nil // of what a transaction is based on, too: Put and Delete keep them so
 	}
-	_, same, err := v.c.readSchema(ctx, v.r)
-	if same && v.whole {
-		v.c.fresh.Store(&v.at)
+	m, err := v.c.readMarks(ctx, v.r)
+	if m.own && err == nil && v.tx == nil {
+		v.c.fresh.Store(&known)
 	}
-	return same, err
+	return m.own, err
 }
 
-// reindexIfStale makes all index rows again where another program has left them otherwise: one with
-// other indexes, or an older one that merged.
-func (t *Tx[T]) reindexIfStale(ctx context.Context) error {
-	fresh, err := t.isFresh(ctx)
-	if err != nil || fresh {
-		return err
+// mark gives the transaction its own mark before its first change. Where the index rows are not
+// what the declared indexes say, it makes them again.
+func (t *Tx[T]) mark(ctx context.Context) error {
+	known := freshness{tx: weak.Make(t.tx)}
+	if f := t.c.fresh.Load(); f != nil && *f == known {
+		return nil
 	}
-	return t.c.reindex(ctx, t.tx)
+	found, err := t.c.readMarks(ctx, t.tx)
+	switch {
+	case err != nil:
+	case !found.own:
+		err = t.c.reindex(ctx, t.tx, newNonce())
+	case len(t.c.o.Indexes) > 0:
+		err = t.c.setMark(ctx, t.tx, found, newNonce())
+	}
+	if err == nil {
+		t.c.fresh.Store(&known)
+	}
+	return err
 }
 
 // rows is where reindex reads and writes.
@@ -103,17 +147,23 @@ type rows interface {
 	DeleteRange(ctx context.Context, from, to []byte) error
 }
 
-// reindex makes all index rows again. Records that cannot be read have none.
-func (c *Collection[T]) reindex(ctx context.Context, tx rows) error {
+// reindex makes all index rows again, with a mark. Records that cannot be read have none. The mark
+// of a collection without records has no nonce, so that all devices begin with the same one.
+func (c *Collection[T]) reindex(ctx context.Context, tx rows, nonce []byte) error {
+	old, err := c.readMarks(ctx, tx)
+	if err != nil {
+		return err
+	}
 	from, to := c.row(rowIndex), c.row(rowIndex+1)
 	if err := tx.DeleteRange(ctx, from, to); err != nil {
 		return fmt.Errorf("remove index rows: %w", err)
 	}
-	prefix := c.row(rowRecord)
+	prefix, empty := c.row(rowRecord), true
 	for e, err := range tx.Scan(ctx, ledger.ScanOptions{Prefix: prefix}) {
 		if err != nil {
 			return fmt.Errorf("make index rows: %w", err)
 		}
+		empty = false
 		id := string(e.Key[len(prefix):])
 		row, err := e.Value(ctx)
 		if err != nil {
@@ -123,18 +173,18 @@ func (c *Collection[T]) reindex(ctx context.Context, tx rows) error {
 		if err != nil {
 			continue
 		}
-		keys, err := c.keys(v)
+		rows, err := c.indexed(id, v)
+		if err == nil {
+			err = c.moveRows(ctx, tx, nil, rows)
+		}
 		if err != nil {
 			return c.explain("index", id, err)
 		}
-		if err := c.moveKeys(ctx, tx, id, nil, keys); err != nil {
-			return c.explain("index", id, err)
-		}
 	}
-	if err := tx.Put(ctx, c.row(rowSchema), c.own); err != nil {
-		return fmt.Errorf("write the versions of indexes: %w", err)
+	if empty {
+		nonce = nil
 	}
-	return nil
+	return c.setMark(ctx, tx, old, nonce)
 }
 
 // MigrateAll puts all records again that an older Version has written, in one transaction, and
@@ -170,7 +220,7 @@ func (c *Collection[T]) MigrateAll(ctx context.Context) (n int, err error) {
 		if n == 0 {
 			return nil
 		}
-		return c.reindex(ctx, tx)
+		return c.reindex(ctx, tx, newNonce())
 	})
 	return n, err
 }

@@ -13,7 +13,7 @@ import (
 // The sizes of the batches in which a cursor reads the journal. A change of the transaction
 // invalidates the batch, so the first one is small.
 const (
-	minCursorBatch = 8
+	minCursorBatch = 1
 	maxCursorBatch = 512
 )
 
