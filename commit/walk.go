@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -27,23 +28,25 @@ type Getter interface {
 // returned, ctx's, or a *base.CorruptError for a parent whose generation is not below its child's.
 func Walk(ctx context.Context, g Getter, from []ID) iter.Seq2[*Commit, error] {
 	return func(yield func(*Commit, error) bool) {
-		w := newWalker(g)
+		var q Queue[struct{}]
 		for _, id := range from {
-			if err := w.add(ctx, id, nil); err != nil {
+			c, err := q.Find(ctx, g, id, nil)
+			if err != nil {
 				yield(nil, err)
 				return
 			}
+			q.Add(c)
 		}
-		for len(w.queue) > 0 {
+		for q.Len() > 0 {
 			if err := ctx.Err(); err != nil {
 				yield(nil, fmt.Errorf("walk commits: %w", err))
 				return
 			}
-			c := w.next()
+			c := q.Next().Commit
 			if !yield(c, nil) {
 				return
 			}
-			if _, err := w.addParents(ctx, c); err != nil {
+			if _, err := q.addParents(ctx, g, c); err != nil {
 				yield(nil, err)
 				return
 			}
@@ -58,120 +61,143 @@ func IsAncestor(ctx context.Context, g Getter, a, b *Commit) (bool, error) {
 	if a.IsFirst() || a.ID == b.ID {
 		return true, nil
 	}
-	if a.Generation >= b.Generation {
-		return false, nil
-	}
-	w, pruned := newWalker(g), false
-	end := func() (bool, error) {
-		if pruned {
-			return false, fmt.Errorf("look for ancestor %s: commits above it were pruned: %w", a.ID, base.ErrGone)
-		}
-		return false, nil
-	}
-	w.push(b)
-	for len(w.queue) > 0 {
+	var q Queue[struct{}]
+	pruned := false
+	q.Add(b)
+	// Since the greatest generation comes first, nothing in the queue is above c, and when c's
+	// parents can at best be of a's generation only their ids matter.
+	for q.Len() > 0 {
 		if err := ctx.Err(); err != nil {
 			return false, fmt.Errorf("look for ancestor %s: %w", a.ID, err)
 		}
-		// Since the greatest generation comes first, nothing in the queue is above c, and when c's
-		// parents can at best be of a's generation only their ids matter.
-		c := w.next()
+		c := q.Next().Commit
 		if c.Generation <= a.Generation {
-			return end()
+			break
 		}
-		for _, p := range c.Parents {
-			if p == a.ID {
-				return true, nil
-			}
+		if slices.Contains(c.Parents, a.ID) {
+			return true, nil
 		}
 		if c.Generation == a.Generation+1 {
 			continue
 		}
-		gone, err := w.addParents(ctx, c)
+		gone, err := q.addParents(ctx, g, c)
 		if err != nil {
 			return false, err
 		}
 		pruned = pruned || gone
 	}
-	return end()
+	if pruned {
+		return false, fmt.Errorf("look for ancestor %s: commits above it were pruned: %w", a.ID, base.ErrGone)
+	}
+	return false, nil
 }
 
-// walker takes commits out of a queue, the greatest generation first. Each commit enters once: what
-// leaves is above all that can still enter, so that only the commits in the queue need be
-// remembered.
-type walker struct {
-	getter Getter
-	queue  queue
-	held   map[ID]*Commit // the commits in queue
+// Queue gives commits in the order of CompareGeneration, the greatest first, each with marks of the
+// walk that it serves. A walk that adds the parents of what it takes out sees every commit once,
+// behind all its descendants: what leaves is above all that can still enter, so that only the
+// commits in the queue need be remembered. The zero Queue is empty. It is for one goroutine at a
+// time.
+type Queue[M any] struct {
+	heap queued[M]
+	held map[ID]*Queued[M]
 }
 
-func newWalker(g Getter) *walker { return &walker{getter: g, held: map[ID]*Commit{}} }
+// Queued is a commit in a Queue.
+type Queued[M any] struct {
+	*Commit
+	Marks M
+}
 
-// add puts the commit with the given id into the queue, unless it is there. child is the commit
-// whose parent it is, nil if there is none.
-func (w *walker) add(ctx context.Context, id ID, child *Commit) error {
-	c, held := w.held[id]
-	if !held && id == First().ID {
-		c = First()
-	} else if !held {
+// Len returns the number of commits in the queue.
+func (q *Queue[M]) Len() int { return len(q.heap) }
+
+// Add returns the place of c in the queue, a new one with zero marks when it is not there.
+func (q *Queue[M]) Add(c *Commit) *Queued[M] {
+	v, ok := q.held[c.ID]
+	if !ok {
+		if q.held == nil {
+			q.held = map[ID]*Queued[M]{}
+		}
+		v = &Queued[M]{Commit: c}
+		q.held[c.ID] = v
+		heap.Push(&q.heap, v)
+	}
+	return v
+}
+
+// Next takes the greatest commit out of the queue, which must not be empty.
+func (q *Queue[M]) Next() *Queued[M] {
+	v := heap.Pop(&q.heap).(*Queued[M])
+	delete(q.held, v.ID)
+	return v
+}
+
+// Find returns the commit with the given id, from the queue if it is there, and verifies that it
+// can be a parent of child, which may be nil. It adds nothing. Errors: those of the Getter,
+// *base.CorruptError.
+func (q *Queue[M]) Find(ctx context.Context, g Getter, id ID, child *Commit) (*Commit, error) {
+	if v, ok := q.held[id]; ok {
+		return v.Commit, checkChild(v.Commit, child)
+	}
+	return Find(ctx, g, id, child)
+}
+
+// Find is Queue.Find without a queue. The first commit is found without the Getter.
+func Find(ctx context.Context, g Getter, id ID, child *Commit) (*Commit, error) {
+	c := First()
+	if id != c.ID {
 		var err error
-		if c, err = w.getter.Commit(ctx, id); err != nil {
-			return fmt.Errorf("walk to commit %s: %w", id, err)
+		if c, err = g.Commit(ctx, id); err != nil {
+			return nil, fmt.Errorf("read commit %s: %w", id, err)
 		}
 		if c.ID != id {
-			return corrupt(c, "stands where commit "+id.String()+" belongs")
+			return nil, corrupt(c, "stands where commit "+id.String()+" belongs")
 		}
 	}
-	if child != nil && c.Generation >= child.Generation {
-		return corrupt(child, fmt.Sprintf("generation %d above a parent of generation %d", child.Generation, c.Generation))
-	}
-	if !held {
-		w.push(c)
+	return c, checkChild(c, child)
+}
+
+// checkChild verifies that the generation of a child, if there is one, is above that of its parent.
+func checkChild(parent, child *Commit) error {
+	if child != nil && parent.Generation >= child.Generation {
+		return corrupt(child, fmt.Sprintf("generation %d above a parent of generation %d", child.Generation, parent.Generation))
 	}
 	return nil
 }
 
 // addParents adds the parents of a commit and reports whether one of them was pruned.
-func (w *walker) addParents(ctx context.Context, c *Commit) (pruned bool, err error) {
-	for _, p := range c.Parents {
-		err := w.add(ctx, p, c)
-		if errors.Is(err, base.ErrGone) {
+func (q *Queue[M]) addParents(ctx context.Context, g Getter, child *Commit) (pruned bool, err error) {
+	for _, id := range child.Parents {
+		c, err := q.Find(ctx, g, id, child)
+		switch {
+		case errors.Is(err, base.ErrGone):
 			pruned = true
-		} else if err != nil {
+		case err != nil:
 			return pruned, err
+		default:
+			q.Add(c)
 		}
 	}
 	return pruned, nil
 }
 
-func (w *walker) push(c *Commit) {
-	w.held[c.ID] = c
-	heap.Push(&w.queue, c)
-}
+// queued is the heap of a Queue.
+type queued[M any] []*Queued[M]
 
-func (w *walker) next() *Commit {
-	c := heap.Pop(&w.queue).(*Commit)
-	delete(w.held, c.ID)
-	return c
-}
-
-// queue is a heap of commits; see CompareGeneration.
-type queue []*Commit
-
-func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return CompareGeneration(q[i], q[j]) > 0 }
-func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q queued[M]) Len() int           { return len(q) }
+func (q queued[M]) Less(i, j int) bool { return CompareGeneration(q[i].Commit, q[j].Commit) > 0 }
+func (q queued[M]) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 
 // Push is for package heap.
-func (q *queue) Push(x any) { *q = append(*q, x.(*Commit)) }
+func (q *queued[M]) Push(x any) { *q = append(*q, x.(*Queued[M])) }
 
 // Pop is for package heap.
-func (q *queue) Pop() any {
+func (q *queued[M]) Pop() any {
 	old := *q
-	c := old[len(old)-1]
+	v := old[len(old)-1]
 	old[len(old)-1] = nil
 	*q = old[:len(old)-1]
-	return c
+	return v
 }
 
 // CompareGeneration orders commits by generation, then as Compare. Walk yields the greatest first.

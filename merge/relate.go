@@ -1,7 +1,6 @@
 package merge
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -48,42 +47,46 @@ func Relate(ctx context.Context, g commit.Getter, left, right *commit.Commit) (R
 // relate is Relate with commits whose trees are lost: they are no bases, and lower ones are looked
 // for instead.
 func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, left, right *commit.Commit) (Relation, error) {
-	w := relater{getter: g, held: map[commit.ID]*visit{}}
-	w.mark(left, ofLeft)
-	w.mark(right, ofRight)
+	w := walkSides(g, left, right)
 	var r Relation
-	for w.fresh > 0 {
+	anyPruned := false
+	for w.count[ofLeft]+w.count[ofRight]+w.count[ofBoth] > 0 {
 		if err := ctx.Err(); err != nil {
 			return Relation{}, fmt.Errorf("relate commits %s and %s: %w", left.ID, right.ID, err)
 		}
 		// The greatest generation comes first, so all children of v that matter have been here: its
 		// marks are final.
-		v := w.next()
-		marks := v.marks
-		switch {
-		case marks == ofLeft|ofRight && lost != nil && lost(v.commit.ID):
-		case marks == ofLeft|ofRight:
-			r.Bases = append(r.Bases, v.commit)
-			marks |= stale
-			if w.fresh == 0 {
-				continue // what is below is stale and changes nothing
+		c, m := w.next()
+		if m == ofBoth && (lost == nil || !lost(c.ID)) {
+			r.Bases = append(r.Bases, c)
+			m |= stale
+			if w.count[ofLeft]+w.count[ofRight]+w.count[ofBoth] == 0 {
+				break // what is below is stale and changes nothing
 			}
-		case marks == ofLeft:
-			r.LeftOwn = r.LeftOwn || len(v.commit.Parents) < 2
-		case marks == ofRight:
-			r.RightOwn = r.RightOwn || len(v.commit.Parents) < 2
 		}
-		pruned, err := w.markParents(ctx, v.commit, marks)
-		r.ClockBack = w.back
+		ids, pruned, err := near(ctx, g, c)
 		if err != nil {
-			return Relation{}, err
+			return Relation{}, fmt.Errorf("relate commits: %w", err)
+		}
+		for _, id := range ids {
+			parent, err := w.queue.Find(ctx, g, id, c)
+			if errors.Is(err, base.ErrGone) {
+				pruned = true
+				continue
+			}
+			if err != nil {
+				return Relation{}, fmt.Errorf("relate commits: %w", err)
+			}
+			r.ClockBack = r.ClockBack || (m == ofLeft || m == ofRight) && parent.Timestamp > c.Timestamp
+			w.mark(parent, m)
 		}
 		// Below a commit whose parents were pruned may be anything: a side that shows nothing but
 		// merges may have commits of its own there.
-		r.LeftOwn = r.LeftOwn || pruned && marks == ofLeft
-		r.RightOwn = r.RightOwn || pruned && marks == ofRight
+		own := pruned || len(c.Parents) < 2
+		r.LeftOwn, r.RightOwn = r.LeftOwn || own && m == ofLeft, r.RightOwn || own && m == ofRight
+		anyPruned = anyPruned || pruned
 	}
-	if len(r.Bases) == 0 && w.pruned {
+	if len(r.Bases) == 0 && anyPruned {
 		r.Bases, r.apart = []*commit.Commit{commit.First()}, true
 	}
 	if len(r.Bases) == 0 {
@@ -93,124 +96,60 @@ func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, lef
 	return r, nil
 }
 
-// marks say of which of the two commits a commit is an ancestor, and whether it is below a common
-// one.
+// near returns the ids of the parents of a commit, or where one was given up those of its nearest
+// ancestors, and whether it was.
+func near(ctx context.Context, g commit.Getter, c *commit.Commit) (ids []commit.ID, gaveUp bool, err error) {
+	if n, is := g.(NearGetter); is {
+		if ids, gaveUp, err = n.Near(ctx, c.ID); err != nil {
+			return nil, false, fmt.Errorf("nearest ancestors of commit %s: %w", c.ID, err)
+		}
+	}
+	if !gaveUp {
+		ids = c.Parents
+	}
+	return ids, gaveUp, nil
+}
+
+// marks say of which of two commits a commit is an ancestor, and whether it is below a common one.
 type marks uint8
 
 const (
 	ofLeft marks = 1 << iota
 	ofRight
 	stale
+	ofBoth = ofLeft | ofRight
 )
 
-// visit is a commit in the queue.
-type visit struct {
-	commit *commit.Commit
-	marks  marks
+// sidesWalk takes two commits and their ancestors out of a queue. A commit leaves the queue after
+// all that descend from it, and it is then known which sides have it. Timestamps have no part in
+// that: a child may have a lesser one.
+type sidesWalk struct {
+	getter commit.Getter
+	queue  commit.Queue[marks]
+	count  [2 * stale]int // how many commits in the queue have which marks
 }
 
-// relater takes commits out of a queue, the greatest generation first; each enters once, as what
-// leaves is above all that can still enter.
-type relater struct {
-	getter commit.Getter
-	queue  visits
-	held   map[commit.ID]*visit // what is in queue
-	fresh  int                  // how much of it is not stale
-	pruned bool                 // a parent was passed over
-	back   bool                 // a parent of a commit that only one side has has a later timestamp
+func walkSides(g commit.Getter, left, right *commit.Commit) *sidesWalk {
+	w := &sidesWalk{getter: g}
+	w.mark(left, ofLeft)
+	w.mark(right, ofRight)
+	return w
 }
 
 // mark puts a commit into the queue, or adds to its marks when it is there.
-func (w *relater) mark(c *commit.Commit, m marks) {
-	v, ok := w.held[c.ID]
-	if !ok {
-		v = &visit{commit: c}
-		w.held[c.ID] = v
-		heap.Push(&w.queue, v)
-		w.fresh++
-	}
-	wasFresh := v.marks&stale == 0
-	v.marks |= m
-	if wasFresh && v.marks&stale != 0 {
-		w.fresh--
-	}
+func (w *sidesWalk) mark(c *commit.Commit, m marks) {
+	v := w.queue.Add(c)
+	w.count[v.Marks]-- // of none, for one that is new: that is not read
+	v.Marks |= m
+	w.count[v.Marks]++
 }
 
-func (w *relater) next() *visit {
-	v := heap.Pop(&w.queue).(*visit)
-	delete(w.held, v.commit.ID)
-	if v.marks&stale == 0 {
-		w.fresh--
-	}
-	return v
-}
-
-// markParents puts the parents of a commit into the queue, and reports whether one was pruned.
-func (w *relater) markParents(ctx context.Context, child *commit.Commit, m marks) (pruned bool, err error) {
-	ids := child.Parents
-	if g, is := w.getter.(NearGetter); is {
-		near, ok, err := g.Near(ctx, child.ID)
-		if err != nil {
-			return false, fmt.Errorf("relate commits: nearest ancestors of commit %s: %w", child.ID, err)
-		}
-		if ok {
-			ids, w.pruned, pruned = near, true, true
-		}
-	}
-	for _, id := range ids {
-		c, err := w.parent(ctx, id)
-		if errors.Is(err, base.ErrGone) {
-			w.pruned, pruned = true, true
-			continue
-		}
-		if err != nil {
-			return pruned, err
-		}
-		if c.Generation >= child.Generation {
-			return pruned, corruptCommit(child, fmt.Sprintf("generation %d above a parent of generation %d", child.Generation, c.Generation))
-		}
-		w.back = w.back || m != ofLeft|ofRight && m&stale == 0 && c.Timestamp > child.Timestamp
-		w.mark(c, m)
-	}
-	return pruned, nil
-}
-
-func (w *relater) parent(ctx context.Context, id commit.ID) (*commit.Commit, error) {
-	if v, ok := w.held[id]; ok {
-		return v.commit, nil
-	}
-	if id == commit.First().ID {
-		return commit.First(), nil
-	}
-	c, err := w.getter.Commit(ctx, id)
-	if err != nil {
-		return nil, fmt.Errorf("relate commits: read commit %s: %w", id, err)
-	}
-	if c.ID != id {
-		return nil, corruptCommit(c, "stands where commit "+id.String()+" belongs")
-	}
-	return c, nil
+func (w *sidesWalk) next() (*commit.Commit, marks) {
+	v := w.queue.Next()
+	w.count[v.Marks]--
+	return v.Commit, v.Marks
 }
 
 func corruptCommit(c *commit.Commit, got string) error {
 	return &base.CorruptError{Where: "commit", Key: c.ID.String(), Got: got}
-}
-
-// visits is a heap; see commit.CompareGeneration.
-type visits []*visit
-
-func (q visits) Len() int           { return len(q) }
-func (q visits) Less(i, j int) bool { return commit.CompareGeneration(q[i].commit, q[j].commit) > 0 }
-func (q visits) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-
-// Push is for package heap.
-func (q *visits) Push(x any) { *q = append(*q, x.(*visit)) }
-
-// Pop is for package heap.
-func (q *visits) Pop() any {
-	old := *q
-	v := old[len(old)-1]
-	old[len(old)-1] = nil
-	*q = old[:len(old)-1]
-	return v
 }

@@ -220,15 +220,12 @@ func (v *View) holdParents(ctx context.Context, h *held, key []byte) ([]held, er
 func (v *View) parents(ctx context.Context, c *commit.Commit) ([]*commit.Commit, error) {
 	parents := make([]*commit.Commit, 0, len(c.Parents))
 	for _, id := range c.Parents {
-		p, err := v.commit(ctx, id)
+		p, err := v.parent(ctx, id, c)
 		if errors.Is(err, base.ErrGone) {
 			continue
 		}
 		if err != nil {
 			return nil, err
-		}
-		if p.Generation >= c.Generation {
-			return nil, corruptCommit(c, "a parent of no lower generation")
 		}
 		parents = append(parents, p)
 	}

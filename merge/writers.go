@@ -2,7 +2,6 @@ package merge
 
 import (
 	"bytes"
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -91,14 +90,14 @@ func (p *Pair) findWriters(ctx context.Context, keys *[2][]wanted) (found [2][]w
 	for side := range found {
 		found[side] = make([]written, len(keys[side]))
 	}
-	w := p.walkSides()
+	w := walkSides(p.env.Commits, p.Left, p.Right)
 	// A side with open keys may have commits in the queue that the other one does not have.
-	for len(open[leftSide]) > 0 && w.queue.own[leftSide] > 0 || len(open[rightSide]) > 0 && w.queue.own[rightSide] > 0 {
-		a, side, err := w.step(ctx)
+	for len(open[leftSide]) > 0 && w.count[ofLeft] > 0 || len(open[rightSide]) > 0 && w.count[ofRight] > 0 {
+		c, roots, side, err := p.step(ctx, w)
 		if err == nil && side >= 0 {
 			var hits []int
-			if hits, err = w.own(ctx, &a, open[side]); len(hits) > 0 {
-				open[side] = without(open[side], hits, func(k *wanted) { found[side][k.at] = written{a.Commit, a.Commit} })
+			if hits, err = p.own(ctx, c, roots, open[side]); len(hits) > 0 {
+				open[side] = without(open[side], hits, func(k *wanted) { found[side][k.at] = written{c, c} })
 			}
 		}
 		if err != nil {
@@ -114,34 +113,39 @@ func (p *Pair) findWriters(ctx context.Context, keys *[2][]wanted) (found [2][]w
 // findNewest sets newest where it is not the writer: a commit with a later time that wrote the key,
 // and on which the writer is built.
 func (p *Pair) findNewest(ctx context.Context, keys *[2][]wanted, found *[2][]written) error {
-	w := p.walkSides()
-	for w.queue.own[leftSide]+w.queue.own[rightSide] > 0 {
-		a, side, err := w.step(ctx)
-		if err != nil {
+	w := walkSides(p.env.Commits, p.Left, p.Right)
+	for w.count[ofLeft]+w.count[ofRight] > 0 {
+		if err := p.newerIn(ctx, w, keys, found); err != nil {
 			return fmt.Errorf("find the newest writers of keys: %w", err)
 		}
-		if side < 0 {
-			continue
+	}
+	return nil
+}
+
+// newerIn sets newest to the next commit of a walk where it is newer.
+func (p *Pair) newerIn(ctx context.Context, w *sidesWalk, keys *[2][]wanted, found *[2][]written) error {
+	c, roots, side, err := p.step(ctx, w)
+	if err != nil || side < 0 {
+		return err
+	}
+	var older []wanted // keys whose newest writer is older
+	for i, f := range found[side] {
+		if f.writer != nil && c.Generation < f.writer.Generation && c.Timestamp > f.writer.Timestamp && commit.Compare(c, f.newest) > 0 {
+			older = append(older, wanted{key: keys[side][i].key, any: true, at: i})
 		}
-		var older []wanted // keys whose newest writer is older
-		for i, f := range found[side] {
-			if f.writer != nil && a.Generation < f.writer.Generation && a.Timestamp > f.writer.Timestamp && commit.Compare(a.Commit, f.newest) > 0 {
-				older = append(older, wanted{key: keys[side][i].key, any: true, at: i})
-			}
+	}
+	hits, err := p.own(ctx, c, roots, older)
+	if err != nil {
+		return err
+	}
+	for _, h := range hits {
+		f := &found[side][older[h].at]
+		below, err := commit.IsAncestor(ctx, p.env.Commits, c, f.writer)
+		if err != nil && !errors.Is(err, base.ErrGone) {
+			return err
 		}
-		hits, err := w.own(ctx, &a, older)
-		if err != nil {
-			return fmt.Errorf("find the newest writers of keys: %w", err)
-		}
-		for _, h := range hits {
-			f := &found[side][older[h].at]
-			below, err := commit.IsAncestor(ctx, p.env.Commits, a.Commit, f.writer)
-			if err != nil && !errors.Is(err, base.ErrGone) {
-				return fmt.Errorf("find the newest writers of keys: %w", err)
-			}
-			if below {
-				f.newest = a.Commit
-			}
+		if below {
+			f.newest = c
 		}
 	}
 	return nil
@@ -162,85 +166,49 @@ func without(keys []wanted, hits []int, found func(k *wanted)) []wanted {
 	return kept
 }
 
-// sidesWalk walks the commits of both sides, the greatest generation first. So a commit leaves the
-// queue after all that descend from it, and it is then known which sides have it. Timestamps have
-// no part in that: a child may have a lesser one.
-type sidesWalk struct {
-	view  *View
-	queue sidesQueue
-}
-
-func (p *Pair) walkSides() *sidesWalk {
-	w := &sidesWalk{view: &p.env.View, queue: sidesQueue{held: map[commit.ID]*sided{}}}
-	w.queue.push(p.Left, 1<<leftSide)
-	w.queue.push(p.Right, 1<<rightSide)
-	return w
-}
-
-// step returns the next commit of the queue, which must not be empty, and the side that alone has
-// it, -1 if both have it.
-func (w *sidesWalk) step(ctx context.Context) (a sided, side int, err error) {
+// step returns the next commit of a walk, which must not be at its end, the roots of its parents,
+// and the side that alone has it, -1 if both have it. It goes on to the parents that were not given
+// up, also where the others are still here, so that all devices find the same writers. The others
+// count as empty: so a commit counts as the writer of all that they had, and no other does.
+func (p *Pair) step(ctx context.Context, w *sidesWalk) (c *commit.Commit, roots []object.Digest, side int, err error) {
 	if err := ctx.Err(); err != nil {
-		return sided{}, 0, err
+		return nil, nil, 0, err
 	}
-	a = w.queue.next()
-	if err := w.addParents(ctx, &a); err != nil {
-		return sided{}, 0, err
+	c, m := w.next()
+	ids, _, err := near(ctx, w.getter, c)
+	if err != nil {
+		return nil, nil, 0, err
 	}
-	switch a.sides {
-	case 1 << leftSide:
-		return a, leftSide, nil
-	case 1 << rightSide:
-		return a, rightSide, nil
-	}
-	return a, -1, nil
-}
-
-// addParents puts the parents of a into the queue, with a's sides: those that were not given up,
-// also where the others are still here, so that all devices find the same writers.
-func (w *sidesWalk) addParents(ctx context.Context, a *sided) error {
-	var near []commit.ID
-	gaveUp := false
-	if g, ok := w.view.Commits.(NearGetter); ok {
-		var err error
-		if near, gaveUp, err = g.Near(ctx, a.ID); err != nil {
-			return fmt.Errorf("nearest ancestors of commit %s: %w", a.ID, err)
-		}
-	}
-	for i, id := range a.Parents {
-		if gaveUp && !slices.Contains(near, id) {
-			a.roots[i] = btree.EmptyRoot // as below
-			continue
-		}
-		p := w.queue.commit(id)
-		if p == nil {
-			var err error
-			if p, err = w.view.commit(ctx, id); errors.Is(err, base.ErrGone) {
-				a.roots[i] = btree.EmptyRoot // so it counts as the writer of all that it has, and no other
-				continue
-			}
-			if err != nil {
-				return err
+	for _, id := range c.Parents {
+		root := btree.EmptyRoot
+		if slices.Contains(ids, id) && (p.env.Lost == nil || !p.env.Lost(id)) {
+			parent, err := w.queue.Find(ctx, w.getter, id, c)
+			if err == nil {
+				root = parent.Root
+				w.mark(parent, m)
+			} else if !errors.Is(err, base.ErrGone) {
+				return nil, nil, 0, err
 			}
 		}
-		if p.Generation >= a.Generation {
-			return corruptCommit(a.Commit, "a parent of no lower generation")
-		}
-		a.roots[i] = p.Root
-		w.queue.push(p, a.sides)
+		roots = append(roots, root)
 	}
-	return nil
+	switch m {
+	case ofLeft:
+		return c, roots, leftSide, nil
+	case ofRight:
+		return c, roots, rightSide, nil
+	}
+	return c, roots, -1, nil
 }
 
 // own returns the indexes of the keys to which a commit gave what is wanted there.
-func (w *sidesWalk) own(ctx context.Context, a *sided, keys []wanted) ([]int, error) {
-	roots := a.roots[:len(a.Parents)]
-	if len(keys) == 0 || len(roots) == 0 || slices.Contains(roots, a.Root) {
+func (p *Pair) own(ctx context.Context, c *commit.Commit, roots []object.Digest, keys []wanted) ([]int, error) {
+	if len(keys) == 0 || len(roots) == 0 || slices.Contains(roots, c.Root) {
 		return nil, nil
 	}
-	hits, err := ownChanges(ctx, w.view, a.Root, roots, keys)
+	hits, err := ownChanges(ctx, &p.env.View, c.Root, roots, keys)
 	if err != nil {
-		return nil, fmt.Errorf("commit %s: %w", a.ID, err)
+		return nil, fmt.Errorf("commit %s: %w", c.ID, err)
 	}
 	return hits, nil
 }
@@ -346,93 +314,13 @@ func noneHas(ctx context.Context, v *View, roots []object.Digest, key []byte, e 
 // commit returns the commit with the given id, the first one included. The error matches
 // base.ErrGone when retention has given it up.
 func (v *View) commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
-	if id == commit.First().ID {
-		return commit.First(), nil
-	}
+	return v.parent(ctx, id, nil)
+}
+
+// parent is commit for a parent of child, whose generation must be above.
+func (v *View) parent(ctx context.Context, id commit.ID, child *commit.Commit) (*commit.Commit, error) {
 	if v.Lost != nil && v.Lost(id) {
 		return nil, fmt.Errorf("read the tree of commit %s: %w", id, base.ErrGone)
 	}
-	c, err := v.Commits.Commit(ctx, id)
-	if err != nil {
-		return nil, fmt.Errorf("read commit %s: %w", id, err)
-	}
-	if c.ID != id {
-		return nil, corruptCommit(c, "stands where commit "+id.String()+" belongs")
-	}
-	return c, nil
-}
-
-// sided is a commit in a sidesQueue.
-type sided struct {
-	*commit.Commit
-	sides uint8            // bits 1<<leftSide and 1<<rightSide
-	roots [2]object.Digest // of the parents, in their order
-}
-
-// sidesQueue gives commits in the order of commit.CompareGeneration, the greatest first: a commit
-// comes out after its descendants, and in only once.
-type sidesQueue struct {
-	heap []*sided
-	held map[commit.ID]*sided
-	own  [2]int // how many of the commits only this side has, as far as is known
-}
-
-// push puts a commit of the given sides into the queue, or adds the sides to it.
-func (q *sidesQueue) push(c *commit.Commit, sides uint8) {
-	a, ok := q.held[c.ID]
-	if !ok {
-		a = &sided{Commit: c}
-		q.held[c.ID] = a
-		heap.Push(q, a)
-	}
-	q.count(a, -1)
-	a.sides |= sides
-	q.count(a, 1)
-}
-
-func (q *sidesQueue) count(a *sided, n int) {
-	switch a.sides {
-	case 1 << leftSide:
-		q.own[leftSide] += n
-	case 1 << rightSide:
-		q.own[rightSide] += n
-	}
-}
-
-func (q *sidesQueue) next() sided {
-	a := heap.Pop(q).(*sided)
-	delete(q.held, a.ID)
-	q.count(a, -1)
-	return *a
-}
-
-// commit returns the commit with the given id if it is in the queue.
-func (q *sidesQueue) commit(id commit.ID) *commit.Commit {
-	if a, ok := q.held[id]; ok {
-		return a.Commit
-	}
-	return nil
-}
-
-// Len is for package heap.
-func (q *sidesQueue) Len() int { return len(q.heap) }
-
-// Less is for package heap.
-func (q *sidesQueue) Less(i, j int) bool {
-	return commit.CompareGeneration(q.heap[i].Commit, q.heap[j].Commit) > 0
-}
-
-// Swap is for package heap.
-func (q *sidesQueue) Swap(i, j int) { q.heap[i], q.heap[j] = q.heap[j], q.heap[i] }
-
-// Push is for package heap.
-func (q *sidesQueue) Push(x any) { q.heap = append(q.heap, x.(*sided)) }
-
-// Pop is for package heap.
-func (q *sidesQueue) Pop() any {
-	n := len(q.heap) - 1
-	a := q.heap[n]
-	q.heap[n] = nil
-	q.heap = q.heap[:n]
-	return a
+	return commit.Find(ctx, v.Commits, id, child)
 }

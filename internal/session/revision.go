@@ -1,7 +1,6 @@
 package session
 
 import (
-	"container/heap"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -173,15 +172,14 @@ func parseRevisionTime(s string) (time.Time, bool) {
 func (p *Page) resolveTime(ctx context.Context, head *commit.Commit, at time.Time) (*commit.Commit, error) {
 	// A commit comes out of the queue after its descendants. By the clocks it may be younger than
 	// they.
-	q := byGeneration{head}
-	held := map[commit.ID]bool{head.ID: true}
+	var q commit.Queue[struct{}]
+	q.Add(head)
 	var newest *commit.Commit
-	for len(q) > 0 {
+	for q.Len() > 0 {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("look for a commit at %s: %w", at, err)
 		}
-		c := heap.Pop(&q).(*commit.Commit)
-		delete(held, c.ID)
+		c := q.Next().Commit
 		if c.IsFirst() || !time.Unix(0, c.Timestamp).After(at) {
 			if newest == nil || commit.Compare(c, newest) > 0 {
 				newest = c
@@ -189,40 +187,18 @@ func (p *Page) resolveTime(ctx context.Context, head *commit.Commit, at time.Tim
 			continue
 		}
 		for _, id := range c.Parents {
-			if held[id] {
-				continue
-			}
 			parent, err := p.env.Store.Known(ctx, id)
 			if err != nil {
 				p.note(err)
 				return nil, fmt.Errorf("look for a commit at %s: %w", at, err)
 			}
-			held[id] = true
-			heap.Push(&q, parent)
+			q.Add(parent)
 		}
 	}
 	if newest == nil {
 		return nil, fmt.Errorf("no commit is as old as %s: %w", at, base.ErrNotFound)
 	}
 	return newest, nil
-}
-
-// byGeneration is a heap of commits, the greatest generation first.
-type byGeneration []*commit.Commit
-
-func (q byGeneration) Len() int           { return len(q) }
-func (q byGeneration) Less(i, j int) bool { return commit.CompareGeneration(q[i], q[j]) > 0 }
-func (q byGeneration) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-
-// Push is for package heap.
-func (q *byGeneration) Push(x any) { *q = append(*q, x.(*commit.Commit)) }
-
-// Pop is for package heap.
-func (q *byGeneration) Pop() any {
-	old := *q
-	c := old[len(old)-1]
-	*q = old[:len(old)-1]
-	return c
 }
 
 // firstParent returns the newer parent of c, which has one.
