@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 )
@@ -74,10 +73,7 @@ func (b byValue) Decide(ctx context.Context, p *Pair, cs []Conflict) error {
 	return handOver(ctx, p, cs, left, b.fallback.Decide)
 }
 
-// forBases reports that the decider may be asked about virtual bases (I6).
-func (b byValue) forBases() bool { return true }
-
-// decideBases decides about a virtual base, and leaves Undecided what values alone do not decide.
+// decideBases implements baseDecider.
 func (b byValue) decideBases(ctx context.Context, p *Pair, cs []Conflict) error {
 	left, err := b.decideAll(ctx, p, cs)
 	if err != nil {
@@ -89,8 +85,7 @@ func (b byValue) decideBases(ctx context.Context, p *Pair, cs []Conflict) error 
 	return nil
 }
 
-// asksEqual reports that the decider is to be asked, also for virtual bases, about keys that both
-// sides have changed to equal content.
+// asksEqual implements baseDecider.
 func (b byValue) asksEqual() bool { return b.equal }
 
 // handOver has decide decide about the conflicts with the given indexes.
@@ -142,41 +137,20 @@ func (b byValue) decide(ctx context.Context, p *Pair, c *Conflict) (bool, error)
 	return true, nil
 }
 
-// withoutRule returns the outcome for a key that only one side has changed, or both alike; else
-// Undecided.
-func (c *Conflict) withoutRule() Outcome {
-	left, right := held{entry: c.Left, has: c.HasLeft}, held{entry: c.Right, has: c.HasRight}
-	base := held{entry: c.Base, has: c.HasBase}
-	switch {
-	case left.same(&right):
-		return TakeLeft
-	case c.BaseUnknown:
-		return Undecided
-	case left.same(&base):
-		return TakeRight
-	case right.same(&base):
-		return TakeLeft
-	}
-	return Undecided
-}
-
 // ask reports whether the rule has decided about c.
 func (b byValue) ask(ctx context.Context, p *Pair, c *Conflict) (bool, error) {
 	if c.BaseUnknown && !b.noBase {
 		return false, nil
 	}
 	var values [3][]byte
-	for i, s := range [...]struct {
-		e   *fb.Entry
-		has bool
-	}{{&c.Base, c.HasBase}, {&c.Left, c.HasLeft}, {&c.Right, c.HasRight}} {
+	for i, s := range c.sides() {
 		if !s.has {
 			continue
 		}
-		if s.e.Size > MaxRuleValueBytes {
+		if s.entry.Size > MaxRuleValueBytes {
 			return false, nil
 		}
-		v, err := p.Value(ctx, s.e, MaxRuleValueBytes)
+		v, err := p.Value(ctx, s.entry, MaxRuleValueBytes)
 		switch {
 		case errors.Is(err, base.ErrGone) && i == 0 && b.noBase:
 			continue

@@ -112,28 +112,14 @@ func SetUnion(base, left, right []byte) ([]byte, bool) {
 		return left, true
 	}
 	b, l, r := parseSet(base), parseSet(left), parseSet(right)
+	has := func(set [][]byte, line []byte) bool {
+		_, ok := slices.BinarySearchFunc(set, line, bytes.Compare)
+		return ok
+	}
 	merged := []byte{}
-	for len(l) > 0 || len(r) > 0 {
-		var line []byte
-		order := 0
-		switch {
-		case len(r) == 0:
-			order = -1
-		case len(l) == 0:
-			order = 1
-		default:
-			order = bytes.Compare(l[0], r[0])
-		}
-		if order <= 0 {
-			line, l = l[0], l[1:]
-		}
-		if order >= 0 {
-			line, r = r[0], r[1:]
-		}
-		if order != 0 {
-			if _, inBase := slices.BinarySearchFunc(b, line, bytes.Compare); inBase {
-				continue
-			}
+	for _, line := range sortSet(slices.Concat(l, r)) {
+		if has(b, line) && !(has(l, line) && has(r, line)) {
+			continue // one side has removed it
 		}
 		merged = append(append(merged, line...), '\n')
 	}
@@ -148,7 +134,11 @@ func parseSet(v []byte) [][]byte {
 	if len(v) == 0 {
 		return nil
 	}
-	lines := bytes.Split(bytes.TrimSuffix(v, []byte{'\n'}), []byte{'\n'})
+	return sortSet(bytes.Split(bytes.TrimSuffix(v, []byte{'\n'}), []byte{'\n'}))
+}
+
+// sortSet sorts lines and leaves each once.
+func sortSet(lines [][]byte) [][]byte {
 	slices.SortFunc(lines, bytes.Compare)
 	return slices.CompactFunc(lines, bytes.Equal)
 }

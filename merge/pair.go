@@ -161,7 +161,7 @@ func (p *Pair) Report(ctx context.Context, c *Conflict) error {
 	if c.Outcome == Undecided || c.Outcome > TakeNone {
 		return fmt.Errorf("report a decision about key %s with outcome %d: %w", keyText(c.Key), c.Outcome, base.ErrInvalid)
 	}
-	return p.record.add(ctx, c)
+	return p.record.record(ctx, c)
 }
 
 // Open returns a reader of the value of an entry. It belongs to the caller. ctx governs its reads;
@@ -240,17 +240,21 @@ func (p *Pair) StoreReader(ctx context.Context, r io.Reader, priority object.Pri
 	if err := checkStore(ctx, priority); err != nil {
 		return fb.Entry{}, err
 	}
-	r = &carefulReader{ctx: ctx, r: r}
-	head, err := io.ReadAll(io.LimitReader(r, btree.InlineLimit+1))
+	var inline []byte
+	first := true
+	root, size, err := split.Split(ctx, p.env.Table, object.Chunk, r, func(ctx context.Context, s split.Piece) error {
+		if first && len(s.Content) <= btree.InlineLimit { // a first chunk that short is all of the value
+			inline = append([]byte{}, s.Content...)
+			return nil
+		}
+		first = false
+		return p.emit(ctx, s)
+	})
 	if err != nil {
 		return fb.Entry{}, fmt.Errorf("store a value: %w", err)
 	}
-	if len(head) <= btree.InlineLimit {
-		return inlineEntry(head), nil
-	}
-	root, size, err := split.Split(ctx, p.env.Table, object.Chunk, io.MultiReader(bytes.NewReader(head), r), p.emit)
-	if err != nil {
-		return fb.Entry{}, fmt.Errorf("store a value: %w", err)
+	if size <= btree.InlineLimit {
+		return inlineEntry(inline), nil
 	}
 	return fb.Entry{Digest: root, Size: size, Priority: priority}, nil
 }
@@ -263,34 +267,6 @@ func checkStore(ctx context.Context, priority object.Priority) error {
 		return fmt.Errorf("store a value: %w", err)
 	}
 	return nil
-}
-
-// carefulReader fails where r breaks the rules of io.Reader, and when ctx ends.
-type carefulReader struct {
-	ctx   context.Context // of one call of StoreReader: io.Reader has no place for one
-	r     io.Reader
-	empty int
-}
-
-// maxEmptyReads is how often in a row a reader may give nothing.
-const maxEmptyReads = 100
-
-// Read implements io.Reader.
-func (c *carefulReader) Read(b []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	n, err := c.r.Read(b)
-	if n < 0 || n > len(b) {
-		return 0, fmt.Errorf("reader says that it read %d bytes into %d: %w", n, len(b), base.ErrInvalid)
-	}
-	if c.empty++; n > 0 || err != nil {
-		c.empty = 0
-	}
-	if c.empty > maxEmptyReads {
-		return 0, io.ErrNoProgress
-	}
-	return n, err
 }
 
 func inlineEntry(value []byte) fb.Entry {
@@ -341,10 +317,4 @@ func (p *Pair) adoptPiece(ctx context.Context, d object.Digest, depth int) error
 		}
 	}
 	return p.env.Sink.PutPiece(ctx, d, content)
-}
-
-// Newest returns TakeLeft or TakeRight for the side that wrote one of the keys last, by the rule of
-// LastOneWins. keys ascend.
-func (p *Pair) Newest(ctx context.Context, keys [][]byte) (Outcome, error) {
-	return p.newest(ctx, keys)
 }

@@ -51,6 +51,19 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// The last chunk of a long value may be as short as an inline value.
+func TestStoreReaderKeepsAShortLastChunk(t *testing.T) {
+	p := merge.NewPair(newTestPage().env(), commit.First(), commit.First(), commit.First())
+	value := make([]byte, 1<<16+10) // equal bytes are cut at 64 KiB
+	e, err := p.StoreReader(t.Context(), bytes.NewReader(value), object.Eager)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := p.Value(t.Context(), &e, int64(len(value))); err != nil || !bytes.Equal(got, value) {
+		t.Errorf("got %d bytes of %d: %v", len(got), len(value), err)
+	}
+}
+
 // noProgress gives nothing, again and again; liar says that it read more than there is room for.
 type noProgress struct{}
 

@@ -54,8 +54,8 @@ func newRuleSet(rules Rules) (*ruleSet, error) {
 // asksEqual reports whether d wants to be asked about keys that both sides have changed to equal
 // content, as a counter must be.
 func asksEqual(d Decider) bool {
-	e, ok := d.(interface{ asksEqual() bool })
-	return ok && e.asksEqual()
+	b := forBases(d)
+	return b != nil && b.asksEqual()
 }
 
 // cut makes the ranges. Prefixes are nested or disjoint, and a prefix comes before what is nested

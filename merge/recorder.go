@@ -12,85 +12,114 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// recordBatch is how many decisions are held in memory.
-const recordBatch = 4096
+// batchEntries is how many entries of a batch are held in memory.
+const batchEntries = 4096
 
-// recorder makes the tree of the decisions of a merge. Decisions come in any order; of those about
-// one key the last counts. What does not fit into one batch is collected in a scratch place, so
-// that the sink gets the nodes of the finished tree alone.
-type recorder struct {
-	pass    *pass
-	pending []decided
+// batch collects entries with inline values in any order; of those of one key the last counts. What
+// does not fit into memory is a tree in a scratch place.
+type batch struct {
+	page    [16]byte
+	scratch func() Sink
 	root    object.Digest // in the scratch place
+	pending []fb.Entry
 }
 
-// decided is a decision that has been encoded.
-type decided struct{ key, value []byte }
-
-func newRecorder(s *pass) *recorder { return &recorder{pass: s, root: btree.EmptyRoot} }
-
-// add records what was decided about a key. It copies what it keeps.
-func (r *recorder) add(ctx context.Context, c *Conflict) error {
-	d := Decision{Key: c.Key, Outcome: c.Outcome, Rule: c.Rule, LeftWriter: c.LeftWriter, RightWriter: c.RightWriter}
-	value, err := d.Encode()
-	if err != nil {
-		return fmt.Errorf("record the decision about key %s: %w", keyText(c.Key), err)
-	}
-	if len(r.pending) == recordBatch {
-		if err := r.spill(ctx); err != nil {
+// add copies key. It retains value.
+func (b *batch) add(ctx context.Context, key, value []byte) error {
+	if len(b.pending) == batchEntries {
+		if err := b.spill(ctx); err != nil {
 			return err
 		}
 	}
-	r.pending = append(r.pending, decided{slices.Clone(c.Key), value})
+	e := inlineEntry(value)
+	e.Key = bytes.Clone(key)
+	b.pending = append(b.pending, e)
 	return nil
 }
 
-// settle sorts what is pending and leaves the last decision about each key.
-func (r *recorder) settle() {
-	slices.SortStableFunc(r.pending, func(a, b decided) int { return bytes.Compare(a.key, b.key) })
-	kept := r.pending[:0]
-	for i, d := range r.pending {
-		if i+1 == len(r.pending) || !bytes.Equal(d.key, r.pending[i+1].key) {
-			kept = append(kept, d)
+// settle sorts what is pending and leaves the last entry of each key.
+func (b *batch) settle() {
+	slices.SortStableFunc(b.pending, func(a, b fb.Entry) int { return bytes.Compare(a.Key, b.Key) })
+	kept := b.pending[:0]
+	for i, e := range b.pending {
+		if i+1 == len(b.pending) || !bytes.Equal(e.Key, b.pending[i+1].Key) {
+			kept = append(kept, e)
 		}
 	}
-	r.pending = kept
+	b.pending = kept
 }
 
 // spill moves what is pending to the scratch place.
-func (r *recorder) spill(ctx context.Context) error {
-	r.settle()
-	s := r.pass.scratch()
-	root, err := btree.Tree{Page: r.pass.env.Page, Source: s, Root: r.root}.Apply(ctx, s, func(yield func(btree.Change, error) bool) {
-		for i := range r.pending {
-			if !yield(btree.Change{Entry: r.pending[i].entry()}, nil) {
+func (b *batch) spill(ctx context.Context) error {
+	b.settle()
+	root, err := b.tree().Apply(ctx, b.scratch(), func(yield func(btree.Change, error) bool) {
+		for _, e := range b.pending {
+			if !yield(btree.Change{Entry: e}, nil) {
 				return
 			}
 		}
 	})
-	if err != nil {
-		return fmt.Errorf("record decisions: %w", err)
-	}
-	r.root, r.pending = root, r.pending[:0]
-	return nil
+	b.root, b.pending = root, b.pending[:0]
+	return err
 }
 
-func (d *decided) entry() fb.Entry {
-	e := inlineEntry(d.value)
-	e.Key = d.key
-	return e
+func (b *batch) tree() btree.Tree {
+	return btree.Tree{Page: b.page, Source: b.scratch(), Root: b.root}
+}
+
+// entries yields all entries in order of keys.
+func (b *batch) entries(ctx context.Context) iter.Seq2[fb.Entry, error] {
+	return func(yield func(fb.Entry, error) bool) {
+		if b.root == btree.EmptyRoot {
+			b.settle()
+			for _, e := range b.pending {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			return
+		}
+		if err := b.spill(ctx); err != nil {
+			yield(fb.Entry{}, err)
+			return
+		}
+		c := b.tree().Cursor()
+		for ok, err := c.First(ctx); ok || err != nil; ok, err = c.Next(ctx) {
+			if !yield(c.Entry(), err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// recorder makes the tree of the decisions of a merge. The sink gets the nodes of the finished tree
+// alone.
+type recorder struct {
+	batch
+	sink Sink
+}
+
+func newRecorder(s *pass) *recorder {
+	return &recorder{batch{page: s.env.Page, scratch: s.scratch, root: btree.EmptyRoot}, s.env.Sink}
+}
+
+// record notes what was decided about a key. It copies what it keeps.
+func (r *recorder) record(ctx context.Context, c *Conflict) error {
+	d := Decision{Key: c.Key, Outcome: c.Outcome, Rule: c.Rule, LeftWriter: c.LeftWriter, RightWriter: c.RightWriter}
+	value, err := d.Encode()
+	if err == nil {
+		err = r.add(ctx, c.Key, value)
+	}
+	if err != nil {
+		return fmt.Errorf("record the decision about key %s: %w", keyText(c.Key), err)
+	}
+	return nil
 }
 
 // finish puts the tree into the sink and returns its root and the number of decisions; zeros when
 // there is none.
 func (r *recorder) finish(ctx context.Context) (root object.Digest, count int, err error) {
-	if r.root != btree.EmptyRoot && len(r.pending) > 0 {
-		if err := r.spill(ctx); err != nil {
-			return object.Digest{}, 0, err
-		}
-	}
-	r.settle()
-	root, err = btree.Build(ctx, r.pass.env.Page, r.pass.env.Sink, func(yield func(fb.Entry, error) bool) {
+	root, err = btree.Build(ctx, r.page, r.sink, func(yield func(fb.Entry, error) bool) {
 		for e, err := range r.entries(ctx) {
 			count++
 			if !yield(e, err) {
@@ -98,31 +127,11 @@ func (r *recorder) finish(ctx context.Context) (root object.Digest, count int, e
 			}
 		}
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return object.Digest{}, 0, fmt.Errorf("record decisions: %w", err)
-	}
-	if count == 0 {
+	case count == 0:
 		return object.Digest{}, 0, nil
 	}
 	return root, count, nil
-}
-
-// entries yields all decisions: what is pending, or if something was moved, all that was.
-func (r *recorder) entries(ctx context.Context) iter.Seq2[fb.Entry, error] {
-	return func(yield func(fb.Entry, error) bool) {
-		for i := range r.pending {
-			if !yield(r.pending[i].entry(), nil) {
-				return
-			}
-		}
-		if r.root == btree.EmptyRoot {
-			return
-		}
-		c := btree.Tree{Page: r.pass.env.Page, Source: r.pass.scratch(), Root: r.root}.Cursor()
-		for ok, err := c.First(ctx); ok || err != nil; ok, err = c.Next(ctx) {
-			if !yield(c.Entry(), err) || err != nil {
-				return
-			}
-		}
-	}
 }

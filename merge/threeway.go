@@ -181,38 +181,43 @@ func (j *joiner) judge(ctx context.Context, e *btree.Diff3Entry, rule int) (item
 
 // plain returns what becomes of a key without any rule (I2): Undecided for a conflict.
 func (j *joiner) plain(ctx context.Context, c *Conflict) (Outcome, error) {
-	if !c.BaseUnknown {
-		if sameEntry(&c.Base, c.HasBase, &c.Left, c.HasLeft) {
-			return TakeRight, nil
-		}
-		if sameEntry(&c.Base, c.HasBase, &c.Right, c.HasRight) {
-			return TakeLeft, nil
-		}
-	}
-	if sameEntry(&c.Left, c.HasLeft, &c.Right, c.HasRight) {
-		return TakeLeft, nil
+	if o := c.withoutRule(); o != Undecided {
+		return o, nil
 	}
 	// A value that was only cut anew is no change.
-	equal, err := j.sameContent(ctx, c, side{&c.Left, c.HasLeft}, side{&c.Right, c.HasRight})
-	if err != nil {
+	s := c.sides()
+	equal, err := j.sameContent(ctx, c, s[1], s[2])
+	switch {
+	case err != nil:
 		return Undecided, err
-	}
-	if equal && c.Left.Digest.Compare(c.Right.Digest) < 0 {
+	case equal && c.Left.Digest.Compare(c.Right.Digest) < 0:
 		return TakeLeft, nil
-	} else if equal {
+	case equal:
 		return TakeRight, nil
 	}
-	if equal, err = j.sameContent(ctx, c, side{&c.Base, c.HasBase}, side{&c.Left, c.HasLeft}); err != nil {
-		return Undecided, err
-	} else if equal {
-		return TakeRight, nil
-	}
-	if equal, err = j.sameContent(ctx, c, side{&c.Base, c.HasBase}, side{&c.Right, c.HasRight}); err != nil {
-		return Undecided, err
-	} else if equal {
-		return TakeLeft, nil
+	for i, other := range [...]Outcome{TakeRight, TakeLeft} {
+		if equal, err = j.sameContent(ctx, c, s[0], s[1+i]); err != nil || equal {
+			return other, err
+		}
 	}
 	return Undecided, nil
+}
+
+// withoutRule returns the outcome for a key that only one side has changed, or both alike; else
+// Undecided. It reads no value.
+func (c *Conflict) withoutRule() Outcome {
+	s := c.sides()
+	switch {
+	case s[1].same(s[2]):
+		return TakeLeft
+	case c.BaseUnknown:
+		return Undecided
+	case s[1].same(s[0]):
+		return TakeRight
+	case s[2].same(s[0]):
+		return TakeLeft
+	}
+	return Undecided
 }
 
 // side is what a version has for a key.
@@ -221,9 +226,17 @@ type side struct {
 	has   bool
 }
 
+func (s side) same(o side) bool { return sameEntry(s.entry, s.has, o.entry, o.has) }
+
+// sides returns what the base, left and right have.
+func (c *Conflict) sides() [3]side {
+	return [3]side{{&c.Base, c.HasBase}, {&c.Left, c.HasLeft}, {&c.Right, c.HasRight}}
+}
+
 // bothChanged reports whether both sides differ from a base that is known.
 func (c *Conflict) bothChanged() bool {
-	return !c.BaseUnknown && !sameEntry(&c.Base, c.HasBase, &c.Left, c.HasLeft) && !sameEntry(&c.Base, c.HasBase, &c.Right, c.HasRight)
+	s := c.sides()
+	return !c.BaseUnknown && !s[0].same(s[1]) && !s[0].same(s[2])
 }
 
 func sameEntry(a *fb.Entry, hasA bool, b *fb.Entry, hasB bool) bool {
@@ -369,5 +382,5 @@ func (j *joiner) answer(ctx context.Context, it *item, c *Conflict) error {
 			return nil
 		}
 	}
-	return j.p.record.add(ctx, c)
+	return j.p.record.record(ctx, c)
 }

@@ -65,9 +65,11 @@ type undoer struct {
 	head, commit *commit.Commit
 
 	window []candidate
-	looked bool    // later and joins are complete
-	later  []later // the oldest first
-	joins  []settled
+	// Of the commits between the commit and head, head included, look finds those that descend from
+	// the commit, the oldest first, and has, with the commit itself; and the merges in joins.
+	later []commit.ID
+	has   map[commit.ID]bool
+	joins []settled
 }
 
 // candidate is a key that the commit changed. Its slices are owned.
@@ -77,28 +79,12 @@ type candidate struct {
 	kept         bool
 }
 
-// later is a commit between the commit and head, head included, that descends from the commit.
-type later struct {
-	id      commit.ID
-	parents []commit.ID
-}
-
 // settled is a merge between the commit and head that has an explanation.
 type settled struct {
 	merge       *commit.Commit
 	explanation object.Digest
 	parents     []*commit.Commit // the lesser first; nil before they are needed
-	has         [2]ancestry      // whether the parents have the commit
 }
-
-// ancestry is what is known of whether a commit descends from another or is it.
-type ancestry uint8
-
-const (
-	notKnown ancestry = iota
-	descends
-	strange
-)
 
 // differences fills the window with what the commit changed, and settles it as often as it is full.
 // It returns false when the caller wants no more.
@@ -188,13 +174,13 @@ func (u *undoer) keepWritten(ctx context.Context) error {
 	if err := u.look(ctx); err != nil {
 		return err
 	}
-	for i := range u.later {
+	for _, id := range u.later {
 		if len(open) == 0 {
 			return nil
 		}
-		hits, err := u.written(ctx, &u.later[i], open)
+		hits, err := u.written(ctx, id, open)
 		if err != nil {
-			return fmt.Errorf("look what commit %s wrote: %w", u.later[i].id, err)
+			return fmt.Errorf("look what commit %s wrote: %w", id, err)
 		}
 		for _, h := range hits {
 			u.window[open[h].at].kept = true
@@ -206,32 +192,30 @@ func (u *undoer) keepWritten(ctx context.Context) error {
 	return nil
 }
 
-// written returns the indexes of the open keys that a commit wrote.
-func (u *undoer) written(ctx context.Context, l *later, open []wanted) ([]int, error) {
-	c, err := u.view.commit(ctx, l.id)
-	if err != nil {
-		return nil, err
-	}
-	roots := make([]object.Digest, 0, len(l.parents))
-	for _, id := range l.parents {
-		p, err := u.view.commit(ctx, id)
-		if errors.Is(err, base.ErrGone) {
-			continue
+// written returns the indexes of the open keys that a commit wrote: of all where nobody knows that
+// any more.
+func (u *undoer) written(ctx context.Context, id commit.ID, open []wanted) (hits []int, err error) {
+	var roots []object.Digest
+	c, err := u.view.commit(ctx, id)
+	if err == nil {
+		var parents []*commit.Commit
+		parents, err = u.view.parents(ctx, c)
+		for _, p := range parents {
+			roots = append(roots, p.Root)
 		}
-		if err != nil {
-			return nil, err
-		}
-		roots = append(roots, p.Root)
 	}
 	switch {
-	case len(roots) == 0:
-		return everyIndex(open), nil
+	case err != nil, len(roots) == 0:
 	case slices.Contains(roots, c.Root):
 		return nil, nil
+	default:
+		hits, err = ownChanges(ctx, u.view, c.Root, roots, open)
 	}
-	hits, err := ownChanges(ctx, u.view, c.Root, roots, open)
-	if errors.Is(err, base.ErrGone) { // nobody knows what it wrote
-		return everyIndex(open), nil
+	if errors.Is(err, base.ErrGone) || err == nil && len(roots) == 0 {
+		hits, err = make([]int, len(open)), nil
+		for i := range hits {
+			hits[i] = i
+		}
 	}
 	return hits, err
 }
@@ -252,21 +236,17 @@ func (u *undoer) loser(ctx context.Context, key []byte, done *held) (*held, erro
 	return newest, nil
 }
 
-func everyIndex(keys []wanted) []int {
-	all := make([]int, len(keys))
-	for i := range all {
-		all[i] = i
-	}
-	return all
-}
-
 // look finds the commits between the commit and head: those that descend from it, and the merges
 // that have an explanation.
 func (u *undoer) look(ctx context.Context) error {
-	if u.looked {
+	if u.has != nil {
 		return nil
 	}
-	var all []later
+	type between struct {
+		id      commit.ID
+		parents []commit.ID
+	}
+	var all []between
 	for c, err := range commit.Walk(ctx, u.view.Commits, []commit.ID{u.head.ID}) {
 		if err != nil {
 			return err
@@ -274,33 +254,32 @@ func (u *undoer) look(ctx context.Context) error {
 		if c.Generation <= u.commit.Generation {
 			break // so are all that follow
 		}
-		all = append(all, later{c.ID, c.Parents})
-		if len(c.Parents) < 2 || u.view.Explanation == nil {
+		all = append(all, between{c.ID, c.Parents})
+		if len(c.Parents) < 2 {
 			continue
 		}
-		root, ok, err := u.view.Explanation(ctx, c.ID)
+		root, err := u.view.explanation(ctx, c.ID)
 		if err != nil {
-			return fmt.Errorf("find the explanation of merge %s: %w", c.ID, err)
+			return err
 		}
-		if ok && !root.IsZero() {
+		if !root.IsZero() {
 			u.joins = append(u.joins, settled{merge: c, explanation: root})
 		}
 	}
-	has := map[commit.ID]bool{u.commit.ID: true}
-	for _, l := range slices.Backward(all) { // parents come before their children
-		if slices.ContainsFunc(l.parents, func(id commit.ID) bool { return has[id] }) {
-			has[l.id] = true
-			u.later = append(u.later, l)
+	u.has = map[commit.ID]bool{u.commit.ID: true}
+	for _, b := range slices.Backward(all) { // parents come before their children
+		if slices.ContainsFunc(b.parents, func(id commit.ID) bool { return u.has[id] }) {
+			u.has[b.id] = true
+			u.later = append(u.later, b.id)
 		}
 	}
-	u.looked = true
 	return nil
 }
 
 // loserIn returns the value of a key that has lost in m to what the commit gave it, and who wrote
 // that; nil if there is none.
 func (u *undoer) loserIn(ctx context.Context, m *settled, key []byte, done *held) (*held, *commit.Commit, error) {
-	d, ok, err := u.view.decisionIn(ctx, m.explanation, key)
+	d, ok, err := u.view.decision(ctx, m.explanation, key)
 	if err != nil || !ok || d.Outcome != TakeLeft && d.Outcome != TakeRight {
 		return nil, nil, err
 	}
@@ -312,8 +291,13 @@ func (u *undoer) loserIn(ctx context.Context, m *settled, key []byte, done *held
 	if d.Outcome == TakeRight {
 		winner, known = rightSide, d.LeftWriter
 	}
-	if ok, err := u.descends(ctx, m, winner); err != nil || !ok {
-		return nil, nil, err
+	if m.parents == nil {
+		if m.parents, err = u.view.parents(ctx, m.merge); err != nil {
+			return nil, nil, err
+		}
+	}
+	if len(m.parents) < 2 || !u.has[m.parents[winner].ID] { // one was given up, and what it had with it
+		return nil, nil, nil
 	}
 	lost, err := u.view.hold(ctx, m.parents[1-winner], key)
 	if errors.Is(err, base.ErrGone) {
@@ -325,28 +309,4 @@ func (u *undoer) loserIn(ctx context.Context, m *settled, key []byte, done *held
 	// The writer does not descend from the commit, or the key would have been kept.
 	w, err := u.view.writer(ctx, &lost, key, known)
 	return &lost, w, err
-}
-
-// descends reports whether a parent of m has the commit. It loads m.parents.
-func (u *undoer) descends(ctx context.Context, m *settled, side int) (bool, error) {
-	if m.parents == nil {
-		parents, err := u.view.parents(ctx, m.merge)
-		if err != nil {
-			return false, err
-		}
-		m.parents = parents
-	}
-	if len(m.parents) < 2 { // one was given up, and what it had with it
-		return false, nil
-	}
-	if m.has[side] == notKnown {
-		ok, err := commit.IsAncestor(ctx, u.view.Commits, u.commit, m.parents[side])
-		if err != nil && !errors.Is(err, base.ErrGone) {
-			return false, err
-		}
-		if m.has[side] = strange; ok {
-			m.has[side] = descends
-		}
-	}
-	return m.has[side] == descends, nil
 }

@@ -1,11 +1,9 @@
 package merge
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
@@ -96,11 +94,11 @@ func (v *virtuals) pair(ctx context.Context, a, b version, depth int) (*Pair, *b
 		Left: a.commit, Right: b.commit, LeftTree: env.tree(a.root), RightTree: env.tree(b.root),
 		env: &env, owner: noOwner,
 	}
-	join := &baseJoin{tree: env.tree(a.unknown), sink: place}
+	join := &baseJoin{batch: batch{page: env.Page, scratch: v.pass.scratch, root: a.unknown}}
 	if a.unknown == btree.EmptyRoot {
-		join.tree.Root = b.unknown
+		join.root = b.unknown
 	}
-	join.known = newKeySet(join.tree)
+	join.known = newKeySet(join.tree())
 	if depth >= maxVirtualDepth || v.left == 0 {
 		join.blind = true
 		p.Base, p.Unknown = p.LeftTree, env.tree(btree.EmptyRoot)
@@ -146,29 +144,24 @@ func (s baseSource) Piece(ctx context.Context, d object.Digest) ([]byte, error) 
 // baseDecider is a decider that may be asked about bases, since what it says follows from values
 // alone (I6).
 type baseDecider interface {
-	forBases() bool
 	// decideBases is Decide, but leaves Undecided what the values do not decide.
 	decideBases(ctx context.Context, p *Pair, cs []Conflict) error
+	// asksEqual reports whether the decider is to be asked, also for virtual bases, about keys that
+	// both sides have changed to equal content, as a counter must be.
+	asksEqual() bool
 }
 
 // forBases returns d as a decider that may be asked about bases, nil if it may not.
 func forBases(d Decider) baseDecider {
-	if b, ok := d.(baseDecider); ok && b.forBases() {
-		return b
-	}
-	return nil
+	b, _ := d.(baseDecider)
+	return b
 }
-
-// unknownBatch is how many unknown keys are held in memory.
-const unknownBatch = 4096
 
 // baseJoin collects the unknown keys of a virtual base.
 type baseJoin struct {
-	tree    btree.Tree // the unknown keys so far
-	sink    Sink
-	known   keySet // those that were unknown before
-	blind   bool   // every key that differs is unknown
-	pending [][]byte
+	batch        // the unknown keys so far
+	known keySet // those that were unknown before
+	blind bool   // every key that differs is unknown
 }
 
 // lost reports whether a key that differs is unknown whatever the sides hold.
@@ -181,33 +174,16 @@ func (b *baseJoin) lost(ctx context.Context, key []byte) (bool, error) {
 
 // lose makes a key unknown.
 func (b *baseJoin) lose(ctx context.Context, key []byte) error {
-	b.pending = append(b.pending, bytes.Clone(key))
-	if len(b.pending) < unknownBatch {
-		return nil
-	}
-	return b.settle(ctx)
-}
-
-func (b *baseJoin) settle(ctx context.Context) error {
-	slices.SortFunc(b.pending, bytes.Compare)
-	root, err := b.tree.Apply(ctx, b.sink, func(yield func(btree.Change, error) bool) {
-		for _, key := range b.pending {
-			e := inlineEntry(nil)
-			e.Key = key
-			if !yield(btree.Change{Entry: e}, nil) {
-				return
-			}
-		}
-	})
-	if err != nil {
+	if err := b.add(ctx, key, nil); err != nil {
 		return fmt.Errorf("note unknown keys of a base: %w", err)
 	}
-	b.tree.Root, b.pending = root, b.pending[:0]
 	return nil
 }
 
 // finish returns the root of the tree of unknown keys.
 func (b *baseJoin) finish(ctx context.Context) (object.Digest, error) {
-	err := b.settle(ctx)
-	return b.tree.Root, err
+	if err := b.spill(ctx); err != nil {
+		return object.Digest{}, fmt.Errorf("note unknown keys of a base: %w", err)
+	}
+	return b.root, nil
 }

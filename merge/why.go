@@ -111,7 +111,11 @@ func why(ctx context.Context, v *View, c *commit.Commit, key []byte) (*Step, *co
 // explain says what decided in a merge with the given parents, of which it has taken from, negative
 // for none.
 func (s *Step) explain(ctx context.Context, v *View, parents []held, from int, key []byte) error {
-	d, explained, err := v.decision(ctx, s.Commit.ID, key)
+	explanation, err := v.explanation(ctx, s.Commit.ID)
+	if err != nil {
+		return err
+	}
+	d, explained, err := v.decision(ctx, explanation, key)
 	if err != nil {
 		return err
 	}
@@ -262,23 +266,26 @@ func (v *View) writer(ctx context.Context, h *held, key []byte, known commit.ID)
 	return nil, nil
 }
 
-// decision returns what was decided about a key in a merge, and whether something was.
-func (v *View) decision(ctx context.Context, merge commit.ID, key []byte) (Decision, bool, error) {
+// explanation returns the root of the tree of decisions of a merge, zero when there is none.
+func (v *View) explanation(ctx context.Context, merge commit.ID) (object.Digest, error) {
 	if v.Explanation == nil {
-		return Decision{}, false, nil
+		return object.Digest{}, nil
 	}
 	root, ok, err := v.Explanation(ctx, merge)
 	if err != nil {
-		return Decision{}, false, fmt.Errorf("find the explanation of merge %s: %w", merge, err)
+		return root, fmt.Errorf("find the explanation of merge %s: %w", merge, err)
 	}
-	if !ok || root.IsZero() {
-		return Decision{}, false, nil
+	if !ok {
+		root = object.Digest{}
 	}
-	return v.decisionIn(ctx, root, key)
+	return root, nil
 }
 
-// decisionIn returns what an explanation says about a key, and whether it does.
-func (v *View) decisionIn(ctx context.Context, explanation object.Digest, key []byte) (Decision, bool, error) {
+// decision returns what an explanation, which may be zero, says about a key, and whether it does.
+func (v *View) decision(ctx context.Context, explanation object.Digest, key []byte) (Decision, bool, error) {
+	if explanation.IsZero() {
+		return Decision{}, false, nil
+	}
 	e, has, err := v.tree(explanation).Get(ctx, key)
 	if err != nil || !has {
 		return Decision{}, false, err

@@ -34,9 +34,9 @@ type wanted struct {
 // is reports whether e, if has, is what the side has under the key.
 func (w *wanted) is(e *fb.Entry, has bool) bool { return w.any || sameEntry(e, has, &w.entry, w.has) }
 
-// newest returns TakeLeft or TakeRight for the side that wrote one of the keys last: what Newest is
-// documented to do.
-func (p *Pair) newest(ctx context.Context, keys [][]byte) (Outcome, error) {
+// Newest returns TakeLeft or TakeRight for the side that wrote one of the keys last, by the rule of
+// LastOneWins. keys ascend.
+func (p *Pair) Newest(ctx context.Context, keys [][]byte) (Outcome, error) {
 	var all [2][]wanted
 	for i, k := range keys {
 		if i > 0 && bytes.Compare(keys[i-1], k) >= 0 {
