@@ -78,17 +78,6 @@ func (g Graph) Ancestors(of ...Commit) Set {
 	return out
 }
 
-// proper returns the ancestors of the given commits without commits that are no ancestors.
-func (g Graph) proper(of Set) Set {
-	var near Set
-	for _, c := range of {
-		if i, ok := g.Index(c); ok {
-			near = near.Union(g[i].Near)
-		}
-	}
-	return g.Ancestors(near...)
-}
-
 // Heads returns the commits from which no other one descends.
 func (g Graph) Heads() Set {
 	var below []Commit
@@ -96,13 +85,6 @@ func (g Graph) Heads() Set {
 		below = append(below, g[i].Near...)
 	}
 	return g.Set().Without(SetOf(below...))
-}
-
-// Bases returns the latest common ancestors of a and b: those from which no other common one
-// descends.
-func (g Graph) Bases(a, b Commit) Set {
-	common := g.Ancestors(a).And(g.Ancestors(b))
-	return common.Without(g.proper(common))
 }
 
 // topDown returns the indexes of the graph, descendants before their ancestors.

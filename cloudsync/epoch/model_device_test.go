@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/epoch/epochtest"
 )
 
 // rules are the functions of the package that the model runs. A mutant replaces one of them, or
@@ -101,7 +102,7 @@ func (w *world) join(r *rules, d *device, k uint64, x *epoch.Proposal, looked ep
 	d.held |= need & w.b.in(before)
 	if r.keepPlaces {
 		for _, p := range before {
-			d.log = d.log.Apply(&epoch.Body{Packs: []epoch.ID{p}})
+			d.log = epochtest.Apply(d.log, &epochtest.Body{Packs: []epoch.ID{p}})
 		}
 	}
 	w.fold(d, &j)
@@ -143,7 +144,7 @@ func (w *world) fold(d *device, j *epoch.Joined) {
 	}
 	head := d.log.Heads().Without(d.send)
 	for len(head) > 1 {
-		head = epoch.SetOf(append(head[2:], w.mergeWith(d, head[0], head[1], d.view().Bases(head[0], head[1])))...)
+		head = epoch.SetOf(append(head[2:], w.mergeWith(d, head[0], head[1], epochtest.Bases(d.view(), head[0], head[1])))...)
 	}
 	for _, f := range j.Folds {
 		if len(head) == 1 {
@@ -198,7 +199,7 @@ func (w *world) apply(d *device, e *entry) {
 	d.at = d.at.Applied(e.hash)
 	d.chain = append(slices.Clip(d.chain), e.hash)
 	w.checkInLog(d)
-	d.log = d.log.Apply(&e.body)
+	d.log = epochtest.Apply(d.log, &e.body)
 	ids := epoch.Graph(e.body.Commits).Set()
 	d.unsynced = slices.DeleteFunc(slices.Clone(d.unsynced), func(n epoch.Node) bool {
 		return ids.Has(n.ID) || e.body.Gone.Has(n.ID)
@@ -213,8 +214,8 @@ func (w *world) apply(d *device, e *entry) {
 }
 
 // body is what the device has to send.
-func (d *device) body(r *rules) epoch.Body {
-	b := epoch.Body{Commits: d.unsynced, Gone: d.send, Packs: d.pending, Tags: d.tags, Retention: d.retain}
+func (d *device) body(r *rules) epochtest.Body {
+	b := epochtest.Body{Commits: d.unsynced, Gone: d.send, Packs: d.pending, Tags: d.tags, Retention: d.retain}
 	if r.oneByOne && len(b.Commits) > 1 {
 		b.Commits = b.Commits[:1]
 	}
@@ -244,7 +245,7 @@ func (w *world) newEntry(r *rules, d *device, who int) (e *entry, ok bool) {
 	return e, true
 }
 
-func bodyHash(b *epoch.Body) epoch.Hash {
+func bodyHash(b *epochtest.Body) epoch.Hash {
 	return hashOf(epoch.Graph(b.Commits).Set(), b.Gone, b.Packs, len(b.Tags))
 }
 
@@ -338,6 +339,6 @@ func (w *world) merge(d *device) bool {
 	if len(h) < 2 {
 		return false
 	}
-	w.mergeWith(d, h[0], h[1], d.view().Bases(h[0], h[1]))
+	w.mergeWith(d, h[0], h[1], epochtest.Bases(d.view(), h[0], h[1]))
 	return true
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/epoch/epochtest"
 )
 
 // The model has one page, one bucket and up to three devices. What a device decides, it decides
@@ -32,7 +33,7 @@ type pieces uint16
 // entry is an object of log/.
 type entry struct {
 	hash, previous epoch.Hash
-	body           epoch.Body
+	body           epochtest.Body
 	long           epoch.ID // the pack that has the body, if it is a long one
 	closing        *epoch.Proposal
 }

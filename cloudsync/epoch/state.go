@@ -21,23 +21,6 @@ type Tag struct {
 	Commit Commit
 }
 
-// Body is what an entry adds.
-type Body struct {
-	// Commits come with their nearest kept ancestors.
-	Commits []Node
-	// Gone are commits that were given up in a lineage that the bucket has lost.
-	Gone Set
-	// Packs are announced: from here on pieces in them have places.
-	Packs     []ID
-	Tags      []Tag
-	Retention *Retention
-}
-
-// Empty reports whether the body adds nothing.
-func (b *Body) Empty() bool {
-	return len(b.Commits) == 0 && len(b.Gone) == 0 && len(b.Packs) == 0 && len(b.Tags) == 0 && b.Retention == nil
-}
-
 // Drop says which epoch was the first not to name a pack that the one before named.
 type Drop struct{ Pack, By ID }
 
@@ -57,36 +40,6 @@ type State struct {
 	Dropped   []Drop
 	Tags      []Tag // ascending by name
 	Retention Retention
-}
-
-// Apply returns the state behind an entry with the body b.
-func (s State) Apply(b *Body) State {
-	s.Kept = s.Kept.With(b.Commits...)
-	s.Gone = s.Gone.Union(b.Gone)
-	for _, p := range b.Packs {
-		if !slices.Contains(s.Packs, p) {
-			s.Packs = append(slices.Clip(s.Packs), p)
-		}
-	}
-	for _, t := range b.Tags {
-		s.Tags = withTag(s.Tags, t)
-	}
-	if b.Retention != nil {
-		s.Retention = *b.Retention
-	}
-	return s
-}
-
-func withTag(tags []Tag, t Tag) []Tag {
-	i, there := slices.BinarySearchFunc(tags, t.Name, func(t Tag, name string) int { return cmp.Compare(t.Name, name) })
-	tags = slices.Clone(tags)
-	if there {
-		tags = slices.Delete(tags, i, i+1)
-	}
-	if t.Commit == 0 {
-		return tags
-	}
-	return slices.Insert(tags, i, t)
 }
 
 // Heads returns the kept commits that were not given up and from which no kept commit descends.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/epoch/epochtest"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -126,7 +127,7 @@ func (d *device) commit(of epoch.Set, bases epoch.Set) {
 // merge merges the heads to one.
 func (d *device) merge() {
 	for h := d.heads(); len(h) > 1; h = d.heads() {
-		d.commit(h[:2], d.view().Bases(h[0], h[1]))
+		d.commit(h[:2], epochtest.Bases(d.view(), h[0], h[1]))
 	}
 }
 
@@ -248,7 +249,7 @@ func (d *device) node(c *wire.Commit) epoch.Node {
 	return epoch.Node{ID: short(c.Commit), Near: c.Near, Generation: c.Commit.Generation, Time: c.Commit.Timestamp}
 }
 
-func (d *device) read(ctx context.Context, e *pagelog.Entry) (b epoch.Body, err error) {
+func (d *device) read(ctx context.Context, e *pagelog.Entry) (b epochtest.Body, err error) {
 	r, closer, err := pagelog.OpenBody(ctx, d.w.retry, d.w.sealer, d.w.names, &e.Entry)
 	if err != nil {
 		return b, err
@@ -273,7 +274,7 @@ func (d *device) Apply(ctx context.Context, e *pagelog.Entry, next epoch.Positio
 	if err != nil {
 		return err
 	}
-	d.state = d.state.Apply(&b)
+	d.state = epochtest.Apply(d.state, &b)
 	ids := epoch.Graph(epoch.Graph(nil).With(b.Commits...)).Set()
 	d.unsynced = slices.DeleteFunc(slices.Clone(d.unsynced), func(n epoch.Node) bool { return ids.Has(n.ID) || b.Gone.Has(n.ID) })
 	d.memory, d.send = d.memory.Union(b.Gone), d.send.Without(b.Gone)
@@ -365,7 +366,7 @@ func (d *device) fold(j *epoch.Joined) {
 			}
 		}
 		if len(h) > 1 {
-			d.commit(h[:2], d.view().Bases(h[0], h[1]))
+			d.commit(h[:2], epochtest.Bases(d.view(), h[0], h[1]))
 			continue
 		}
 		for _, f := range j.Folds {
