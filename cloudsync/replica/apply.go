@@ -114,7 +114,7 @@ func (b *bodyStep) record(ctx context.Context, r wire.Record, at storage.CloudPl
 	case *wire.Tag:
 		return b.tag(ctx, r)
 	case *wire.Retention:
-		b.next.setRetention(*r)
+		b.next.Retention = *r
 	}
 	return nil
 }
@@ -395,7 +395,7 @@ func (b *bodyStep) finish(ctx context.Context, next epoch.Position) error {
 	if len(b.placed) > 0 {
 		placed := cloned(n.Placed)
 		maps.Copy(placed, b.placed)
-		n.setPlaced(placed)
+		n.Placed = placed
 	}
 	if err := b.lacks(); err != nil {
 		return err
@@ -404,7 +404,7 @@ func (b *bodyStep) finish(ctx context.Context, next epoch.Position) error {
 	n.Entries++
 	n.Bytes += uint64(b.e.Stored) + b.stored
 	n.EntryTime = b.e.Created
-	n.setHead(b.e.Head.Bytes)
+	n.Head = b.e.Head.Bytes
 	if len(b.short) > 0 {
 		n.sees(b.e.Device, b.name, b.e.Created)
 	}
@@ -434,7 +434,7 @@ func (b *bodyStep) leavePending() {
 	if p.Packs, p.Sent = left, sent; b.own {
 		p.Sent = nil
 	}
-	b.next.setPending(p)
+	b.next.Pending = p
 }
 
 // lacks notes pieces that nobody has sent.
@@ -452,7 +452,7 @@ func (b *bodyStep) lacks() error {
 			missing[d] = true
 		}
 	}
-	b.next.setMissing(missing)
+	b.next.Missing = missing
 	return nil
 }
 
@@ -471,8 +471,8 @@ func (b *bodyStep) covered(ctx context.Context) error {
 		return err
 	}
 	if changed {
-		b.next.setNear(near)
-		b.next.setFrom(nil) // what came back may stand below the heads of the checkpoint
+		b.next.Near = near
+		b.next.From = nil // what came back may stand below the heads of the checkpoint
 	}
 	heads := b.p.headsHere()
 	for _, near := range b.near {
@@ -533,7 +533,7 @@ func (b *bodyStep) giveUpGone(ctx context.Context) error {
 			b.b.Synced = append(b.b.Synced, id)
 		}
 	}
-	n.setGiveUp(giveUp)
+	n.GiveUp = giveUp
 	return nil
 }
 
@@ -543,9 +543,9 @@ func (s *State) addGoneIn(gone epoch.Set) {
 		return
 	}
 	s.addGone(gone)
-	s.setLeft(s.Left.Union(gone))
+	s.Left = s.Left.Union(gone)
 	if len(s.Send.And(gone)) > 0 {
-		s.setSend(s.Send.Without(gone))
+		s.Send = s.Send.Without(gone)
 	}
 }
 
@@ -558,7 +558,7 @@ func (b *bodyStep) finishAdopted(ctx context.Context) error {
 	if err := b.covered(ctx); err != nil {
 		return err
 	}
-	b.next.setRetention(b.p.state.Retention)
+	b.next.Retention = b.p.state.Retention
 	b.b.Unsynced = b.adopted
 	return b.submit(ctx)
 }

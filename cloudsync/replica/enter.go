@@ -23,7 +23,7 @@ func (p *Page) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position)
 	if x.Kind == epoch.Deleted {
 		n := p.state.Next()
 		n.At = next
-		n.setTombstone(x.Sealed)
+		n.Tombstone = x.Sealed
 		return p.write(ctx, nil, &storage.SyncBatch{}, n)
 	}
 	p.o.Down.Begin(0, 0)
@@ -297,10 +297,10 @@ func (e *entering) places(ctx context.Context) error {
 		return ok && !slices.ContainsFunc(e.p.state.Pending.Packs, func(o wire.Pack) bool { return o.ID == w.ID })
 	}
 	n.setManifest(e.manifest)
-	n.forgetAnnounced()
-	n.setPending(Pending{Sent: slices.DeleteFunc(slices.Clone(e.p.state.Pending.Sent), func(id epoch.ID) bool {
+	n.Announced = nil
+	n.Pending = Pending{Sent: slices.DeleteFunc(slices.Clone(e.p.state.Pending.Sent), func(id epoch.ID) bool {
 		return len(e.j.Unsynced) == 0 || !e.index[id]
-	})})
+	})}
 	e.expect(bare, known)
 	for i := range e.manifest {
 		w := &e.manifest[i]
@@ -369,16 +369,16 @@ func (e *entering) settle(ctx context.Context) error {
 		return err
 	}
 	n.addGone(e.j.Memory)
-	n.setSend(e.j.Send)
-	n.setNear(e.near)
+	n.Send = e.j.Send
+	n.Near = e.near
 	n.setHeader(e.h)
-	n.setPlaced(nil)
-	n.setFrom(e.st.Heads())
-	n.setLeft(nil)
-	n.setHead(nil)
-	n.setTombstone(nil)
-	if n.setRetention(wire.Retention{}); e.h != nil {
-		n.setRetention(e.h.Retention)
+	n.Placed = nil
+	n.From = e.st.Heads()
+	n.Left = nil
+	n.Head = nil
+	n.Tombstone = nil
+	if n.Retention = (wire.Retention{}); e.h != nil {
+		n.Retention = e.h.Retention
 	}
 	n.Bucket = e.p.o.Sealer.Keyring().BucketID()
 	n.At, n.Entries, n.Bytes, n.EntryTime = e.to, 0, 0, e.x.Created
@@ -410,7 +410,7 @@ func (e *entering) setMissing() error {
 			missing[d] = true
 		}
 	}
-	e.step.next.setMissing(missing)
+	e.step.next.Missing = missing
 	return nil
 }
 
@@ -431,7 +431,7 @@ func (e *entering) giveUpGone(ctx context.Context, kept epoch.Set) error {
 			e.b.Synced = append(e.b.Synced, id)
 		}
 	}
-	e.step.next.setGiveUp(giveUp)
+	e.step.next.GiveUp = giveUp
 	logHeads := e.logHeads()
 	for id, c := range heads {
 		if kept.Has(id) && !logHeads.Has(id) || e.j.GivenUp.Has(id) {

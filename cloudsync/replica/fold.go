@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
@@ -182,8 +183,8 @@ func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
 	// What is kept since it is in use stays below what stands on it.
 	gone := setOf(ids).Without(setOf(kept))
 	n := p.state.Next()
-	n.setGiveUp(append(left, kept...))
-	n.setNear(nearWithout(g, gone, n.Near))
+	n.GiveUp = append(left, kept...)
+	n.Near = nearWithout(g, gone, n.Near)
 	b := &storage.SyncBatch{}
 	for _, c := range gone {
 		b.Metadata = append(b.Metadata, storage.Metadata{Type: senderRow(c)})
@@ -210,16 +211,12 @@ func Prune(ctx context.Context, store *storage.Store, ids []commit.ID) (kept []c
 	if leftErr != nil {
 		return kept, errors.Join(err, leftErr)
 	}
-	now, before := s.Next(), s
-	now.setNear(nearWithout(g, g.Set().Without(left.Set()), s.Near))
-	rows := make([][]byte, 2)
-	for i, of := range []*State{now, before} {
-		var encodeErr error
-		if rows[i], encodeErr = of.encode(rowNear); encodeErr != nil {
-			return kept, errors.Join(err, encodeErr)
-		}
+	now, encodeErr := encode(reflect.ValueOf(nearWithout(g, g.Set().Without(left.Set()), s.Near)))
+	before, beforeErr := encode(reflect.ValueOf(s.Near))
+	if encodeErr = errors.Join(encodeErr, beforeErr); encodeErr != nil {
+		return kept, errors.Join(err, encodeErr)
 	}
-	keepErr := submit(ctx, store, nil, &storage.SyncBatch{Metadata: splitRow(rowNear, rows[0], rows[1])})
+	keepErr := submit(ctx, store, nil, &storage.SyncBatch{Metadata: splitRow(rowNear, now, before)})
 	return kept, errors.Join(err, keepErr)
 }
 

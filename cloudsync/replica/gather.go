@@ -380,7 +380,7 @@ func (p *Page) recordPack(ctx context.Context, w wire.Pack, places []storage.Pla
 	n := p.state.Next()
 	q := n.Pending
 	q.Packs = append(slices.Clip(q.Packs), w)
-	n.setPending(q)
+	n.Pending = q
 	some := places[:min(len(places), placesTogether)]
 	err := p.write(ctx, nil, &storage.SyncBatch{Places: some}, n)
 	if rest := places[len(some):]; err == nil && len(rest) > 0 {

@@ -360,8 +360,8 @@ func (p *Page) giveUp(ctx context.Context, id commit.ID) error {
 	one := epoch.Set{short(id)}
 	n := p.state.Next()
 	n.addGone(one)
-	n.setSend(n.Send.Union(one))
-	n.setGiveUp(append(slices.Clone(n.GiveUp), id))
+	n.Send = n.Send.Union(one)
+	n.GiveUp = append(slices.Clone(n.GiveUp), id)
 	return p.write(ctx, nil, &storage.SyncBatch{Synced: []commit.ID{id}}, n)
 }
 

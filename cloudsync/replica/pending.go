@@ -42,7 +42,7 @@ func (p *Page) ProvePending(ctx context.Context) error {
 	}
 	n := p.state.Next()
 	q.Packs = slices.DeleteFunc(slices.Clone(q.Packs), func(w wire.Pack) bool { return lost[w.ID] })
-	n.setPending(q)
+	n.Pending = q
 	if err := p.write(ctx, nil, b, n); err != nil {
 		return fmt.Errorf("forget what the bucket has lost: %w", err)
 	}

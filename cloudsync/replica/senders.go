@@ -43,7 +43,6 @@ func (s *State) sees(device seal.ID, name string, at epoch.Time) {
 	m := cloned(s.Devices)
 	m[device] = k
 	s.Devices = m
-	s.touch(rowDevices)
 }
 
 // DevicesOf returns the devices of which a store knows that they have put commits into the log of

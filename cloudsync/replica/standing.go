@@ -43,7 +43,7 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 		rows = append(rows, rowGiveUp)
 	}
 	for _, row := range rows {
-		if _, err := readPart(ctx, store, row, s.part(row)); err != nil {
+		if _, err := readPart(ctx, store, row, s.parts()[row]); err != nil {
 			return nil, err
 		}
 	}

@@ -22,7 +22,8 @@ import (
 )
 
 // State is what a page knows of its log beside what storage has: see the package's comment. A State
-// that a page has is not changed: Next gives one that may be, with the set methods alone.
+// that a page has is not changed: Next gives one of which parts may be replaced. No slice or map of
+// it is changed in place, so that those are the same where nothing has changed.
 type State struct {
 	At epoch.Position
 	// Bucket is the id of the bucket in which At is.
@@ -69,7 +70,6 @@ type State struct {
 	Tombstone []byte
 
 	index map[epoch.ID]int // of Manifest
-	dirty map[string]bool
 }
 
 // Pending are packs that were uploaded for the next body.
@@ -103,18 +103,10 @@ const (
 // maxRowBytes is how much of a value stands in one row.
 const maxRowBytes = 1 << 20
 
-// Next returns a copy of which parts may be set.
+// Next returns a copy of which parts may be replaced.
 func (s *State) Next() *State {
 	n := *s
-	n.dirty = map[string]bool{}
 	return &n
-}
-
-func (s *State) touch(row string) {
-	if s.dirty == nil {
-		s.dirty = map[string]bool{}
-	}
-	s.dirty[row] = true
 }
 
 func (s *State) setHeader(h *checkpoint.Header) {
@@ -124,25 +116,11 @@ func (s *State) setHeader(h *checkpoint.Header) {
 		h = &c
 	}
 	s.Header = h
-	s.touch(rowHeader)
 }
-
-func (s *State) setRetention(r wire.Retention)            { s.Retention = r; s.touch(rowRetention) }
-func (s *State) setNear(m map[epoch.Commit]epoch.Set)     { s.Near = m; s.touch(rowNear) }
-func (s *State) setSend(g epoch.Set)                      { s.Send = g; s.touch(rowSend) }
-func (s *State) setGiveUp(ids []commit.ID)                { s.GiveUp = ids; s.touch(rowGiveUp) }
-func (s *State) setPlaced(m map[epoch.Commit]wire.Commit) { s.Placed = m; s.touch(rowPlaced) }
-func (s *State) setPending(p Pending)                     { s.Pending = p; s.touch(rowPending) }
-func (s *State) setMissing(m map[object.Digest]bool)      { s.Missing = m; s.touch(rowMissing) }
-func (s *State) setFrom(g epoch.Set)                      { s.From = g; s.touch(rowFrom) }
-func (s *State) setLeft(g epoch.Set)                      { s.Left = g; s.touch(rowLeft) }
-func (s *State) setTombstone(b []byte)                    { s.Tombstone = b; s.touch(rowTombstone) }
-func (s *State) setHead(b []byte)                         { s.Head = b; s.touch(rowHead) }
 
 func (s *State) setManifest(packs []wire.Pack) {
 	s.Manifest = packs
 	s.indexManifest()
-	s.touch(rowManifest)
 }
 
 func (s *State) indexManifest() {
@@ -162,15 +140,6 @@ func (s *State) announce(n uint64, packs []wire.Pack) {
 	m := cloned(s.Announced)
 	m[n] = packs
 	s.Announced = m
-	s.touch(announcedRow(n))
-}
-
-// forgetAnnounced forgets the packs of all entries, as at the beginning of an epoch.
-func (s *State) forgetAnnounced() {
-	for n := range s.Announced {
-		s.touch(announcedRow(n))
-	}
-	s.Announced = nil
 }
 
 // addNear adds nearest ancestors of commits.
@@ -178,7 +147,7 @@ func (s *State) addNear(of map[epoch.Commit]epoch.Set) {
 	if len(of) > 0 {
 		near := cloned(s.Near)
 		maps.Copy(near, of)
-		s.setNear(near)
+		s.Near = near
 	}
 }
 
@@ -204,12 +173,10 @@ func (s *State) addGone(g epoch.Set) {
 		lengths = append(lengths, uint64(len(part)))
 	}
 	n := len(s.Gone) - wire.MergeRuns(lengths, uint64(len(g)))
-	for i, part := range s.Gone[n:] {
+	for _, part := range s.Gone[n:] {
 		g = g.Union(part)
-		s.touch(goneRow(n + i))
 	}
 	s.Gone = append(slices.Clone(s.Gone[:n]), g)
-	s.touch(goneRow(n))
 }
 
 func goneRow(i int) string { return fmt.Sprintf("%s/%d", rowGone, i) }
@@ -258,8 +225,8 @@ type positionRow struct {
 
 const positionVersion = 2
 
-func (s *State) encodePosition() ([]byte, error) {
-	return binary.Append(nil, binary.BigEndian, positionRow{positionVersion, s.Bucket, s.At, s.Entries, s.Bytes, s.EntryTime})
+func (s *State) position() positionRow {
+	return positionRow{positionVersion, s.Bucket, s.At, s.Entries, s.Bytes, s.EntryTime}
 }
 
 func (s *State) parsePosition(b []byte) error {
@@ -277,24 +244,48 @@ func badRow(row string, err error) error {
 
 // changes returns the rows in which the State differs from old.
 func (s *State) changes(old *State) (rows []storage.Metadata, err error) {
-	position, err := s.encodePosition()
-	if err != nil {
-		return nil, fmt.Errorf("encode row %s: %w", rowPosition, err)
+	if p := s.position(); p != old.position() {
+		b, err := binary.Append(nil, binary.BigEndian, p)
+		if err != nil {
+			return nil, fmt.Errorf("encode row %s: %w", rowPosition, err)
+		}
+		rows = append(rows, storage.Metadata{Type: rowPosition, Value: b})
 	}
-	rows = append(rows, storage.Metadata{Type: rowPosition, Value: position})
-	for _, row := range slices.Sorted(maps.Keys(s.dirty)) {
-		value, err := s.encode(row)
+	now, before := s.rows(old), old.rows(s)
+	for row := range before {
+		if _, ok := now[row]; !ok {
+			now[row] = reflect.Value{}
+		}
+	}
+	for _, row := range slices.Sorted(maps.Keys(now)) {
+		if old.At.Joined() && same(now[row], before[row]) {
+			continue // else the store may have what was left of another bucket
+		}
+		value, err := encode(now[row])
 		if err != nil {
 			return nil, fmt.Errorf("encode row %s: %w", row, err)
 		}
-		before, err := old.encode(row)
+		was, err := encode(before[row])
 		if err != nil {
 			return nil, fmt.Errorf("encode row %s: %w", row, err)
 		}
-		rows = append(rows, splitRow(row, value, before)...)
+		rows = append(rows, splitRow(row, value, was)...)
 	}
-	s.dirty = nil
 	return rows, nil
+}
+
+// same reports whether a part is that of another State, which it may be but for its content.
+func same(a, b reflect.Value) bool {
+	if !a.IsValid() || !b.IsValid() {
+		return false
+	}
+	switch a.Kind() {
+	case reflect.Slice:
+		return a.Len() == b.Len() && a.Pointer() == b.Pointer()
+	case reflect.Map, reflect.Pointer:
+		return a.Pointer() == b.Pointer()
+	}
+	return reflect.DeepEqual(a.Interface(), b.Interface())
 }
 
 // splitRow returns the rows of a value, and removes those that only the value before needed.
@@ -316,48 +307,31 @@ func partRow(row string, i int) string {
 	return fmt.Sprintf("%s/part%d", row, i)
 }
 
-// parts are the parts of State that are rows, but for the position, Announced and Gone.
-var parts = map[string]func(*State) any{
-	rowHeader:    func(s *State) any { return &s.Header },
-	rowManifest:  func(s *State) any { return &s.Manifest },
-	rowRetention: func(s *State) any { return &s.Retention },
-	rowNear:      func(s *State) any { return &s.Near },
-	rowSend:      func(s *State) any { return &s.Send },
-	rowGiveUp:    func(s *State) any { return &s.GiveUp },
-	rowPlaced:    func(s *State) any { return &s.Placed },
-	rowPending:   func(s *State) any { return &s.Pending },
-	rowMissing:   func(s *State) any { return &s.Missing },
-	rowFrom:      func(s *State) any { return &s.From },
-	rowLeft:      func(s *State) any { return &s.Left },
-	rowHead:      func(s *State) any { return &s.Head },
-	rowDevices:   func(s *State) any { return &s.Devices },
-	rowTombstone: func(s *State) any { return &s.Tombstone },
+// parts returns where the parts of a State are that are rows, but for the position, Announced and
+// Gone.
+func (s *State) parts() map[string]any {
+	return map[string]any{
+		rowHeader: &s.Header, rowManifest: &s.Manifest, rowRetention: &s.Retention, rowNear: &s.Near, rowSend: &s.Send,
+		rowGiveUp: &s.GiveUp, rowPlaced: &s.Placed, rowPending: &s.Pending, rowMissing: &s.Missing, rowFrom: &s.From,
+		rowLeft: &s.Left, rowHead: &s.Head, rowDevices: &s.Devices, rowTombstone: &s.Tombstone,
+	}
 }
 
-// part returns where the part of a State is that is a row.
-func (s *State) part(row string) any {
-	if of := parts[row]; of != nil {
-		return of(s)
+// rows returns the values of the rows of a State but the position, as far as other may have others.
+func (s *State) rows(other *State) map[string]reflect.Value {
+	rows := map[string]reflect.Value{}
+	for row, part := range s.parts() {
+		rows[row] = reflect.ValueOf(part).Elem()
 	}
-	var n uint64
-	if _, err := fmt.Sscanf(row, rowAnnounced+"/%016x", &n); err == nil {
-		packs := s.Announced[n]
-		return &packs
+	if !same(reflect.ValueOf(s.Announced), reflect.ValueOf(other.Announced)) {
+		for n, packs := range s.Announced {
+			rows[announcedRow(n)] = reflect.ValueOf(packs)
+		}
 	}
-	var gone epoch.Set
-	if _, err := fmt.Sscanf(row, rowGone+"/%d", &n); err == nil && n < uint64(len(s.Gone)) {
-		gone = s.Gone[n]
+	for i, part := range s.Gone {
+		rows[goneRow(i)] = reflect.ValueOf(part)
 	}
-	return &gone
-}
-
-// encode returns the value of a row, nil for none.
-func (s *State) encode(row string) ([]byte, error) {
-	part := s.part(row)
-	if isEmpty(reflect.ValueOf(part).Elem()) {
-		return nil, nil
-	}
-	return encodeGob(part)
+	return rows
 }
 
 // isEmpty reports whether nothing needs to be kept of a part.
@@ -376,9 +350,13 @@ func isEmpty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-func encodeGob(v any) ([]byte, error) {
+// encode returns the value of a row, nil for none.
+func encode(part reflect.Value) ([]byte, error) {
+	if !part.IsValid() || isEmpty(part) {
+		return nil, nil
+	}
 	var b bytes.Buffer
-	err := gob.NewEncoder(&b).Encode(v)
+	err := gob.NewEncoder(&b).EncodeValue(part)
 	return b.Bytes(), err
 }
 
@@ -432,8 +410,8 @@ func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*Stat
 	if err := s.parsePosition(b); err != nil {
 		return nil, err
 	}
-	for row, of := range parts {
-		if _, err := readPart(ctx, store, row, of(s)); err != nil {
+	for row, part := range s.parts() {
+		if _, err := readPart(ctx, store, row, part); err != nil {
 			return nil, err
 		}
 	}

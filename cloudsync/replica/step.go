@@ -96,7 +96,7 @@ func (s *step) settleMissing() {
 		delete(left, p.Digest)
 	}
 	if left != nil {
-		s.next.setMissing(left)
+		s.next.Missing = left
 	}
 }
 
