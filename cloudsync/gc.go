@@ -131,11 +131,11 @@ func (p *Page) retain(ctx context.Context, r Retention) error {
 		if p.rep.Load().State().Retention == r {
 			return nil
 		}
-		o, err := p.rep.Load().Retain(ctx, r)
+		body, err := p.rep.Load().Retain(ctx, r)
 		if err != nil {
 			return err
 		}
-		if _, err := p.append(ctx, o); err != nil {
+		if _, err := p.append(ctx, body); err != nil {
 			return err
 		}
 	}

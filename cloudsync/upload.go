@@ -10,7 +10,6 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
-	"github.com/ledgerd/ledger/cloudsync/replica"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -194,12 +193,19 @@ func (p *Page) send(ctx context.Context) (sent int, err error) {
 		if folding, err := p.folding(ctx); err != nil || folding {
 			return sent, err
 		}
-		o, err := p.rep.Load().Next(ctx)
-		if err != nil || o == nil {
+		body, err := p.rep.Load().Next(ctx, func(ctx context.Context, announced *wire.SealedBody) (bool, error) {
+			p.begins(&p.up)
+			landed, err := p.append(ctx, announced)
+			if landed {
+				sent++
+			}
+			return landed, err
+		})
+		if err != nil || body == nil {
 			return sent, err
 		}
 		p.begins(&p.up)
-		landed, err := p.append(ctx, o)
+		landed, err := p.append(ctx, body)
 		if err != nil {
 			return sent, err
 		}
@@ -212,7 +218,7 @@ func (p *Page) send(ctx context.Context) (sent int, err error) {
 
 // append puts an entry into the log. It reports false when others were faster, so that the body has
 // to be made again.
-func (p *Page) append(ctx context.Context, o *replica.Outgoing) (landed bool, err error) {
+func (p *Page) append(ctx context.Context, body *wire.SealedBody) (landed bool, err error) {
 	if err := p.s.checkKeys(ctx, p.b, proofForWriting, true); err != nil {
 		return false, err
 	}
@@ -226,7 +232,7 @@ func (p *Page) append(ctx context.Context, o *replica.Outgoing) (landed bool, er
 		if p.ses.log.Position().Epoch != in {
 			return nil
 		}
-		landed, err = p.ses.log.Append(ctx, o.Body)
+		landed, err = p.ses.log.Append(ctx, body)
 		return err
 	})
 	now := p.s.o.Clock.Now()

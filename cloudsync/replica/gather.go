@@ -3,7 +3,6 @@ package replica
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -11,12 +10,11 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/progress"
 	"github.com/ledgerd/ledger/cloudsync/wire"
-	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
-	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -25,14 +23,13 @@ const (
 	inlineBytes = 128 << 10
 	// maxPending is how many packs wait for an entry: then one announces them, and nothing else.
 	maxPending = 16
+	// maxOvertaken bounds how often an announcement is made since others were faster.
+	maxOvertaken = 256
 	// queuedPieces is how many pieces are looked up and read together.
 	queuedPieces = 2048
 	// placesTogether is how many places stand in one batch of storage with what else it has.
 	placesTogether = 1024
 )
-
-// errAnnounce says that so many packs wait to be announced that this has to be done first.
-var errAnnounce = errors.New("packs are to be announced")
 
 // gatherer takes the local pieces of values, children before the index pieces that list them: into
 // the body as long as they are few, else to packs. Eager pieces come before lazy ones, with a call
@@ -48,17 +45,17 @@ type gatherer struct {
 
 	plain bool // the pieces that are taken are not compressed
 	again bool // the pieces that are queued go up also where they have a place
+	eager bool // the pieces that are queued are of EAGER values
 	apart bool // the next one is not compressed together with those before
+
+	// append puts a body into the log. overtaken says that not only such bodies have come since the
+	// gatherer began.
+	append    Append
+	overtaken bool
 
 	queue  []object.Digest        // pieces on their way to be taken, in order
 	queued map[object.Digest]bool // whether they go up again
 	looked map[object.Digest]bool // index pieces below which all was looked at; whether to go up again
-	// passed is what was gone through. What is queued counts when it is taken: walked, and the
-	// portion under way as far as at says.
-	passed  *passed
-	walked  []passedPiece
-	portion portion
-	at      reach
 	// missing are pieces that are not held and have no place.
 	missing map[object.Digest]struct{}
 
@@ -82,10 +79,10 @@ type inlinePiece struct {
 	apart   bool
 }
 
-func (p *Page) newGatherer(ctx context.Context) *gatherer {
+func (p *Page) newGatherer(ctx context.Context, announce Append) *gatherer {
 	return &gatherer{
-		p: p, ctx: ctx, pending: len(p.state.Pending.Packs), queued: map[object.Digest]bool{}, looked: map[object.Digest]bool{},
-		passed: newPassed(), missing: map[object.Digest]struct{}{}, inlined: map[object.Digest]struct{}{},
+		p: p, ctx: ctx, append: announce, pending: len(p.state.Pending.Packs), queued: map[object.Digest]bool{}, looked: map[object.Digest]bool{},
+		missing: map[object.Digest]struct{}{}, inlined: map[object.Digest]struct{}{},
 		flight: map[object.Digest]struct{}{},
 	}
 }
@@ -112,13 +109,8 @@ func (g *gatherer) deltas(ds []*delta) error {
 
 // values takes what the values that a difference puts with a priority are made of.
 func (g *gatherer) values(d *delta, priority object.Priority) error {
-	g.portion = portionOf(d, priority)
-	g.at = g.passed.portions[g.portion]
-	g.progress.Advance(g.at.values, g.at.bytes)
-	if g.at.all {
-		return nil
-	}
-	for e, err := range btree.Diff(g.ctx, d.from, d.to, g.at.behind()) {
+	g.eager = priority == object.Eager
+	for e, err := range btree.Diff(g.ctx, d.from, d.to, nil) {
 		if err != nil {
 			return fmt.Errorf("compare trees: %w", err)
 		}
@@ -126,85 +118,55 @@ func (g *gatherer) values(d *delta, priority object.Priority) error {
 			continue
 		}
 		g.again = d.put && g.p.o.Again != nil && g.p.o.Again(e.Key)
-		if err := g.walk(e.Right.Digest, priority == object.Eager, 0); err != nil {
+		if err := g.p.walk(g.ctx, e.Right.Digest, 0, g.visit, g.enqueue); err != nil {
 			return err
 		}
 		g.progress.Advance(1, 0)
-		g.at.add(&e)
 	}
 	g.again = false
-	g.at.all, g.at.key = true, nil // the key borrows from a node
-	return g.takeQueued(priority == object.Eager)
+	return g.takeQueued()
 }
 
 // pieces takes those pieces that are local.
 func (g *gatherer) pieces(ds iter.Seq[object.Digest]) error {
+	g.eager = false
 	for d := range ds {
-		if err := g.enqueue(d, false); err != nil {
+		if err := g.enqueue(d); err != nil {
 			return err
 		}
 	}
-	if err := g.takeQueued(false); err != nil {
+	if err := g.takeQueued(); err != nil {
 		return err
 	}
 	return g.flush()
 }
 
-// walk queues the pieces below d, and d. depth is how many index pieces are above it. An index
-// piece that has a place may list pieces that have lost theirs.
-func (g *gatherer) walk(d object.Digest, eager bool, depth int) error {
+// visit looks at a piece before those that it lists, and reports whether they are to be queued, and
+// it behind them. An index piece that has a place may list pieces that have lost theirs.
+func (g *gatherer) visit(_ context.Context, d object.Digest) (bool, error) {
 	if !d.Kind().IsIndex() {
-		return g.enqueue(d, eager)
+		return true, nil
 	}
 	if again, ok := g.looked[d]; ok && (again || !g.again) {
-		return nil
-	}
-	if depth >= maxIndexLevels {
-		return &base.CorruptError{Where: "object", Key: d.String(), Got: "too many index pieces above one another"}
+		return false, nil
 	}
 	if len(g.looked) >= maxKnown {
 		clear(g.looked)
 	}
 	g.looked[d] = g.again
-	if q, ok := g.passed.pieces[d]; ok && (q.again || !g.again) {
-		g.progress.Advance(0, q.bytes)
-		return nil
-	}
 	st, err := g.p.o.Store.PieceState(d)
 	if err != nil {
-		return fmt.Errorf("look at piece %s: %w", d.Short(), err)
+		return false, fmt.Errorf("look at piece %s: %w", d.Short(), err)
 	}
-	if !st.Held {
-		if !st.Synced {
-			g.missing[d] = struct{}{}
-		}
-		return nil
+	if !st.Held && !st.Synced {
+		g.missing[d] = struct{}{}
 	}
-	content, err := g.p.o.Store.Piece(g.ctx, d)
-	if err != nil {
-		return fmt.Errorf("read piece %s: %w", d.Short(), err)
-	}
-	children, err := split.Children(d, content)
-	if err != nil {
-		return fmt.Errorf("read index piece %s: %w", d.Short(), err)
-	}
-	x, err := fb.ParseIndex(content)
-	if err != nil {
-		return fmt.Errorf("read index piece %s: %w", d.Short(), err)
-	}
-	for _, c := range children {
-		if err := g.walk(c, eager, depth+1); err != nil {
-			return err
-		}
-	}
-	err = g.enqueue(d, eager)
-	g.walked = append(g.walked, passedPiece{d, g.again, int64(x.Size())})
-	return err
+	return st.Held, nil
 }
 
 // enqueue queues a piece, which is looked up and read together with others: those of one index
 // piece are too few for a disk and several processors.
-func (g *gatherer) enqueue(d object.Digest, eager bool) error {
+func (g *gatherer) enqueue(d object.Digest) error {
 	if g.taken(d) {
 		return nil
 	}
@@ -217,11 +179,11 @@ func (g *gatherer) enqueue(d object.Digest, eager bool) error {
 	if len(g.queue) < queuedPieces {
 		return nil
 	}
-	return g.takeQueued(eager)
+	return g.takeQueued()
 }
 
 // takeQueued takes those of the queued pieces that are local.
-func (g *gatherer) takeQueued(eager bool) error {
+func (g *gatherer) takeQueued() error {
 	ds := g.queue
 	err := g.p.o.Store.Pieces(g.ctx, ds, func(i int, st *storage.PieceState) bool {
 		switch {
@@ -234,16 +196,9 @@ func (g *gatherer) takeQueued(eager bool) error {
 			g.missing[ds[i]] = struct{}{}
 		}
 		return false
-	}, func(i int, content []byte) error { return g.take(ds[i], content, eager) })
+	}, func(i int, content []byte) error { return g.take(ds[i], content) })
 	g.queue = g.queue[:0]
 	clear(g.queued)
-	if err == nil && len(g.missing) == 0 { // the body lists what is missing, so it has to be found again
-		for _, q := range g.walked {
-			g.passed.note(q)
-		}
-		g.passed.portions[g.portion] = g.at
-	}
-	g.walked = g.walked[:0]
 	return err
 }
 
@@ -259,8 +214,8 @@ func (g *gatherer) taken(d object.Digest) bool {
 }
 
 // take takes a piece. content is lent.
-func (g *gatherer) take(d object.Digest, content []byte, eager bool) error {
-	q := inlinePiece{d, content, eager, g.plain, g.apart || g.forced}
+func (g *gatherer) take(d object.Digest, content []byte) error {
+	q := inlinePiece{d, content, g.eager, g.plain, g.apart || g.forced}
 	g.apart = false
 	if g.spilled || g.forced {
 		return g.upload(q)
@@ -298,7 +253,9 @@ func (g *gatherer) upload(q inlinePiece) error {
 	full := g.pending >= maxPending
 	g.mu.Unlock()
 	if full {
-		return errAnnounce
+		if err := g.announce(); err != nil {
+			return err
+		}
 	}
 	if g.up == nil {
 		p := g.p
@@ -337,6 +294,33 @@ func (g *gatherer) flush() error {
 	g.indexes = nil
 	clear(g.flight)
 	return nil
+}
+
+// announce has an entry say which packs there are, before there are too many for one. What they are
+// for comes later.
+func (g *gatherer) announce() error {
+	if err := g.flush(); err != nil {
+		return err
+	}
+	p := g.p
+	for range maxOvertaken {
+		if len(p.state.Pending.Packs) == 0 { // they are announced, or the page is in another epoch
+			g.pending = 0
+			return nil
+		}
+		body, err := p.seal(g.ctx, 0, p.writePacks)
+		if err != nil {
+			return err
+		}
+		next := p.state.At
+		next.Number++
+		landed, err := g.append(g.ctx, body)
+		if err != nil {
+			return err
+		}
+		g.overtaken = g.overtaken || !landed || p.state.At.Epoch != next.Epoch || p.state.At.Number != next.Number
+	}
+	return fmt.Errorf("announce packs: %w: %w", pagelog.ErrContended, base.ErrNetwork)
 }
 
 // close gives up what is under way.

@@ -308,18 +308,11 @@ func (d *member) body(ctx context.Context) (*wire.SealedBody, error) {
 	if d.byHand {
 		return d.bodyByHand(ctx)
 	}
-	var out *replica.Outgoing
-	var err error
-	if d.retain != nil {
-		out, err = d.page.Retain(ctx, *d.retain)
+	if r := d.retain; r != nil {
 		d.retain = nil
-	} else {
-		out, err = d.page.Next(ctx)
+		return d.page.Retain(ctx, *r)
 	}
-	if err != nil || out == nil {
-		return nil, err
-	}
-	return out.Body, nil
+	return d.page.Next(ctx, d.log.Append)
 }
 
 // fold merges what has to be merged before anything else, and reports whether there was something.

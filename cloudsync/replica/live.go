@@ -144,7 +144,7 @@ func (p *Page) values(ctx context.Context, c *commit.Commit, near []*commit.Comm
 			return false, fmt.Errorf("compare trees: %w", err)
 		}
 		if d.HasRight && !d.Right.Inline {
-			if err := p.walk(ctx, d.Right.Digest, 0, each); err != nil {
+			if err := p.walk(ctx, d.Right.Digest, 0, each, nil); err != nil {
 				return false, err
 			}
 		}
@@ -164,19 +164,28 @@ func (p *Page) from(ctx context.Context, of []*commit.Commit) (btree.Tree, error
 	return ks[len(ks)-1].tree, nil
 }
 
-// walk calls each for a piece and, where that returns true, for those that it lists.
-func (p *Page) walk(ctx context.Context, d object.Digest, depth int, each func(context.Context, object.Digest) (bool, error)) error {
+// walk calls each for a piece and, where that returns true, for those that it lists. Then it calls
+// after for the piece, if that is not nil.
+func (p *Page) walk(ctx context.Context, d object.Digest, depth int, each func(context.Context, object.Digest) (bool, error), after func(object.Digest) error) error {
 	on, err := each(ctx, d)
-	if err != nil || !on || !d.Kind().IsIndex() {
+	if err != nil || !on {
 		return err
 	}
-	children, err := p.below(ctx, d, depth)
-	for _, c := range children {
-		if err == nil {
-			err = p.walk(ctx, c, depth+1, each)
+	if d.Kind().IsIndex() {
+		children, err := p.below(ctx, d, depth)
+		if err != nil {
+			return err
+		}
+		for _, c := range children {
+			if err := p.walk(ctx, c, depth+1, each, after); err != nil {
+				return err
+			}
 		}
 	}
-	return err
+	if after == nil {
+		return nil
+	}
+	return after(d)
 }
 
 // below returns what an index piece lists, which is fetched when it is not held.
@@ -304,7 +313,7 @@ func (e *proposing) erased(ctx context.Context, l *live, packs map[epoch.ID]wire
 		return st.Held || st.Synced, nil
 	}
 	for _, d := range e.p.erase.Values {
-		if err := e.p.walk(ctx, d, 0, find); err != nil {
+		if err := e.p.walk(ctx, d, 0, find, nil); err != nil {
 			return nil, fmt.Errorf("erase value %s: %w", d.Short(), err)
 		}
 	}

@@ -264,14 +264,14 @@ func (d *device) sync() error {
 		if _, err := d.page.Prune(ctx); err != nil {
 			return fmt.Errorf("prune: %w", err)
 		}
-		out, err := d.page.Next(ctx)
+		body, err := d.page.Next(ctx, d.log.Append)
 		if err != nil {
 			return fmt.Errorf("next: %w", err)
 		}
-		if out == nil {
+		if body == nil {
 			return nil
 		}
-		if _, err := d.log.Append(ctx, out.Body); err != nil {
+		if _, err := d.log.Append(ctx, body); err != nil {
 			return fmt.Errorf("append: %w", err)
 		}
 	}
@@ -333,4 +333,14 @@ func (w *world) objects(kind wire.Kind) (n int, bytes int64) {
 		}
 	}
 	return n, bytes
+}
+
+// unsynced returns how many commits are not in the log.
+func (d *device) unsynced() int {
+	d.t.Helper()
+	ids, err := d.s.Unsynced(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return len(ids)
 }

@@ -30,31 +30,25 @@ type outgoing struct {
 	// long are the differences that were uploaded into the epoch since ProvePending, by the trees
 	// from which and to which they lead.
 	long map[[2]object.Digest]*delta
-	// passed is how far the call before came, which ended with packs to be announced.
-	passed *passed
 }
 
-// Outgoing is a body that is ready to be appended.
-type Outgoing struct {
-	Body *wire.SealedBody
-	// Commits is how many commits the body brings.
-	Commits int
-	// More says that there is more to send than went into this body.
-	More bool
-}
+// Append puts a body into the log of the page, and reports whether it landed; see
+// pagelog.Log.Append.
+type Append func(context.Context, *wire.SealedBody) (landed bool, err error)
 
 // Next returns the next body: all unsynced commits, with the pieces that they bring, which are
 // uploaded to packs first when they are more than 128 KiB; changes of tags; commits that were given
 // up elsewhere. When there are none of these, it brings packs with local pieces of synced commits.
-// So many packs are announced by a body of their own that a body has at most some ten of them. It
-// returns nil when there is nothing to send, and while a fold has to be merged first.
+// So many packs are announced by bodies of their own, which announce is called with, that a body
+// has at most some ten of them. It returns nil when there is nothing to send, and while a fold has
+// to be merged first.
 //
 // It waits for the bucket. When it fails, the packs that it has uploaded are known, and are not
 // uploaded again.
 // It holds 300 bytes for each unsynced commit, and else little: the rest streams through memory or
 // a temporary file. Errors match base.ErrNeedsFetch when the tree of an unsynced head is not here,
 // or are those of the bucket, the store and ctx.
-func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
+func (p *Page) Next(ctx context.Context, announce Append) (*wire.SealedBody, error) {
 	if !p.state.At.Joined() || p.state.At.Deleted {
 		return nil, nil
 	}
@@ -75,31 +69,25 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 		err := m.add(ctx, c)
 		if errors.Is(err, errBarren) {
 			if err = p.giveUp(ctx, c.ID); err == nil {
-				return p.Next(ctx)
+				return p.Next(ctx, announce)
 			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("commit %s: %w", c.ID.Short(), err)
 		}
 	}
-	g := p.newGatherer(ctx)
+	g := p.newGatherer(ctx, announce)
 	defer g.close()
-	if p.out.passed != nil {
-		g.passed, p.out.passed = p.out.passed, nil
-	}
 	g.progress = p.expect(m.deltas)
 	err = g.deltas(m.deltas)
 	if err == nil && m.isEmpty() {
 		err = p.resend(ctx, g, m.from.outside)
 	}
-	if errors.Is(err, errAnnounce) {
-		if err = g.flush(); err == nil {
-			p.out.passed = g.passed
-			return p.announcePacks(ctx)
-		}
-	}
 	if err != nil {
 		return nil, err
+	}
+	if g.overtaken { // what was to be sent may be another thing now; most of it has its place
+		return p.Next(ctx, announce)
 	}
 	if m.isEmpty() && len(p.state.Pending.Packs) == 0 {
 		return nil, nil
@@ -109,17 +97,12 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 	}
 	m.inline, m.missing = g.inline, slices.SortedFunc(maps.Keys(g.missing), object.Digest.Compare)
 	values, _ := brings(m.deltas)
-	return p.seal(ctx, &Outgoing{Commits: len(m.commits)}, values, func(w *wire.Writer) error { return m.write(ctx, w) })
+	return p.seal(ctx, values, func(w *wire.Writer) error { return m.write(ctx, w) })
 }
 
 // Retain returns the body that says a retention, and nothing else.
-func (p *Page) Retain(ctx context.Context, r wire.Retention) (*Outgoing, error) {
-	return p.seal(ctx, &Outgoing{}, 0, func(w *wire.Writer) error { return w.Write(&r) })
-}
-
-// announcePacks returns a body that only says which packs there are. What they are for comes later.
-func (p *Page) announcePacks(ctx context.Context) (*Outgoing, error) {
-	return p.seal(ctx, &Outgoing{More: true}, 0, p.writePacks)
+func (p *Page) Retain(ctx context.Context, r wire.Retention) (*wire.SealedBody, error) {
+	return p.seal(ctx, 0, func(w *wire.Writer) error { return w.Write(&r) })
 }
 
 func (p *Page) writePacks(w *wire.Writer) error {
@@ -135,7 +118,7 @@ func (p *Page) writePacks(w *wire.Writer) error {
 
 // seal seals the body that write writes, in its entry or as an object of its own. values is how
 // many keys get a value.
-func (p *Page) seal(ctx context.Context, o *Outgoing, values int64, write func(*wire.Writer) error) (*Outgoing, error) {
+func (p *Page) seal(ctx context.Context, values int64, write func(*wire.Writer) error) (*wire.SealedBody, error) {
 	s := spool.New(p.o.Store.TempDir(), "body-*", spillBytes)
 	defer s.Close()
 	w := wire.NewWriter(s, wire.Body)
@@ -158,17 +141,17 @@ func (p *Page) seal(ctx context.Context, o *Outgoing, values int64, write func(*
 	}
 	e, id := p.state.At.Epoch, p.o.NewID()
 	if s.Size() > wire.MaxBodyBytes {
-		o.Body, err = p.putLong(ctx, e, id, r)
-		return o, err
+		return p.putLong(ctx, e, id, r)
 	}
 	stream, err := io.ReadAll(r)
 	if err != nil {
 		return nil, err
 	}
-	if o.Body, err = wire.SealBody(p.o.Sealer, p.o.Names, e, id, stream, w.Parts()); err != nil {
+	body, err := wire.SealBody(p.o.Sealer, p.o.Names, e, id, stream, w.Parts())
+	if err != nil {
 		return nil, fmt.Errorf("make a log entry: %w", err)
 	}
-	return o, nil
+	return body, nil
 }
 
 // putLong uploads a body as an object of its own, without compression, since it has many commits.

@@ -22,7 +22,7 @@ func (d *device) retain(r wire.Retention) {
 	d.t.Helper()
 	out, err := d.page.Retain(d.t.Context(), r)
 	if err == nil {
-		_, err = d.log.Append(d.t.Context(), out.Body)
+		_, err = d.log.Append(d.t.Context(), out)
 	}
 	if err != nil {
 		d.t.Fatal(err)
@@ -380,9 +380,9 @@ func TestCostOfOneKeyCommits(t *testing.T) {
 	for i := 1; i <= commits; i++ {
 		a.models = map[commit.ID]map[string]val{a.s.NewestHead().ID: {}} // without what is asked nowhere
 		a.commit(edit{fmt.Sprintf("key %d", r.IntN(100_000)): text(noise(uint64(i), 30))})
-		out, err := a.page.Next(t.Context())
+		body, err := a.page.Next(t.Context(), a.log.Append)
 		if err == nil {
-			_, err = a.log.Append(t.Context(), out.Body)
+			_, err = a.log.Append(t.Context(), body)
 		}
 		if err != nil {
 			t.Fatal(err)
