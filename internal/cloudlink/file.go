@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -26,30 +27,16 @@ const (
 	keyPassphrase                  // derived from a passphrase that the app gives each time
 )
 
-// file is the content of the file `cloud`, which remembers the bucket, all integers
-// big-endian. Neither a master key nor a passphrase is in it, but the device's own key is; the
-// rings of the keyring are as they are in the bucket, so that a device that is offline can open
-// what it has, and nobody can take back the newest one that it has seen.
+// file is the content of the file `cloud`, which remembers the bucket. Neither a master key nor a
+// passphrase is in it, but the device's own key is; the rings of the keyring are as they are in the
+// bucket, so that a device that is offline can open what it has, and nobody can take back the
+// newest one that it has seen.
 //
-//	offset  bytes  content
+//	offset  bytes  content, integers big-endian
 //	0       8      "ledgclud"
 //	8       4      version of this file
-//	12      1      where the master key comes from: 0 there is none, 1 a file, 2 a passphrase
-//	13      1      flags: 1 background sync is paused, 2 the key file may be readable by others, 4
-//	               there are rules for uploads
-//	14      32     key with which the device signs, the seed of Ed25519
-//	46      32     what ties the key to the directory; see layout.Tie
-//	78      2+n    URL of the bucket, its length before it
-//	        2+n    absolute path of the key file, likewise; empty unless the key is in one
-//	        2+n    absolute path of the file with credentials, likewise; may be empty
-//	        4      number of rings of the keyring, and of each:
-//	        4+n    the ring, likewise (docs/format/sealed.md)
-//	        4      number of rules for uploads, only with flag 4, and of each:
-//	        16     id of the page
-//	        1      1 compression is off, 2 deduplication is off
-//	        2+n    name of its ledger, likewise
-//	        2+n    what its keys begin with, likewise
-//	        4      CRC-32C of all before
+//	12      4      CRC-32C of what follows
+//	16             fields, as JSON
 type file struct {
 	source      keySource
 	paused      bool
@@ -65,19 +52,36 @@ type file struct {
 	founded     bool   // this process has made the keys of the bucket; not remembered
 }
 
+// fields are what is remembered of a file. Texts are bytes, as names of files need not be UTF-8.
+type fields struct {
+	Source      keySource `json:"source"` // of the master key: 0 there is none, 1 a file, 2 a passphrase
+	Paused      bool      `json:"paused"` // background sync
+	Shared      bool      `json:"shared"` // the key file may be readable by others
+	Key         []byte    `json:"key"`    // with which the device signs, the seed of Ed25519
+	Tie         []byte    `json:"tie"`    // of the key to the directory; see layout.Tie
+	URL         []byte    `json:"url"`
+	KeyFile     []byte    `json:"keyFile"`     // absolute, empty unless the key is in one
+	Credentials []byte    `json:"credentials"` // likewise; the file with them
+	Rings       [][]byte  `json:"rings"`       // docs/format/sealed.md
+	Rules       []rule    `json:"rules"`
+}
+
+// rule is a Rule.
+type rule struct {
+	Ledger         []byte `json:"ledger"`
+	Page           []byte `json:"page"`
+	Prefix         []byte `json:"prefix"`
+	CompressionOff bool   `json:"compressionOff"`
+	DedupOff       bool   `json:"dedupOff"`
+}
+
 // FileName is the name of the file that remembers the cloud.
 const FileName = "cloud"
 
 const (
-	cloudMagic    = "ledgclud"
-	cloudVersion  = 3
-	cloudFixed    = 78
-	flagPaused    = 1
-	flagSharedKey = 2
-	flagRules     = 4
-
-	ruleCompressionOff = 1
-	ruleDedupOff       = 2
+	cloudMagic   = "ledgclud"
+	cloudVersion = 4
+	cloudHead    = 16
 
 	maxCloudText   = 4096
 	maxCloudFile   = 64 << 20
@@ -89,116 +93,48 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // hexOf returns an id as hexadecimal digits.
 func hexOf[ID ~[16]byte](id ID) string { return hex.EncodeToString(id[:]) }
 
-func (f *file) encode() []byte {
-	b := binary.BigEndian.AppendUint32([]byte(cloudMagic), cloudVersion)
-	var flags byte
-	if f.paused {
-		flags |= flagPaused
-	}
-	if f.shared {
-		flags |= flagSharedKey
-	}
-	if len(f.rules) > 0 {
-		flags |= flagRules
-	}
-	b = append(b, byte(f.source), flags)
-	b = append(b, f.key.Bytes().Expose()...)
-	b = append(b, f.tie[:]...)
-	for _, text := range []string{f.url, f.keyFile, f.credentials} {
-		b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
-		b = append(b, text...)
-	}
-	b = binary.BigEndian.AppendUint32(b, uint32(len(f.keys)))
-	for _, ring := range f.keys {
-		b = binary.BigEndian.AppendUint32(b, uint32(len(ring)))
-		b = append(b, ring...)
-	}
-	if len(f.rules) > 0 {
-		b = binary.BigEndian.AppendUint32(b, uint32(len(f.rules)))
-	}
+func (f *file) encode() ([]byte, error) {
+	r := fields{f.source, f.paused, f.shared, f.key.Bytes().Expose(), f.tie[:], []byte(f.url), []byte(f.keyFile), []byte(f.credentials), f.keys, nil}
 	for _, u := range f.rules {
-		var off byte
-		if u.CompressionOff {
-			off |= ruleCompressionOff
-		}
-		if u.DedupOff {
-			off |= ruleDedupOff
-		}
-		b = append(append(b, u.Page.ID[:]...), off)
-		for _, text := range [][]byte{[]byte(u.Page.Ledger), u.Prefix} {
-			b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
-			b = append(b, text...)
-		}
+		r.Rules = append(r.Rules, rule{[]byte(u.Page.Ledger), u.Page.ID[:], u.Prefix, u.CompressionOff, u.DedupOff})
 	}
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	content, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode file %s: %w", FileName, err)
+	}
+	b := binary.BigEndian.AppendUint32([]byte(cloudMagic), cloudVersion)
+	return append(binary.BigEndian.AppendUint32(b, crc32.Checksum(content, castagnoli)), content...), nil
 }
 
 // parseFile reads the file `cloud`. It is strict: only what encode writes is accepted.
 func parseFile(b []byte) (*file, error) {
-	damaged := func(got string) error { return &base.CorruptError{Where: "file " + FileName, Got: got} }
-	if len(b) < len(cloudMagic)+4 || string(b[:len(cloudMagic)]) != cloudMagic {
-		return nil, damaged("another file")
+	damaged := &base.CorruptError{Where: "file " + FileName, Got: "bytes that do not match their checksum"}
+	if len(b) < cloudHead || string(b[:len(cloudMagic)]) != cloudMagic {
+		return nil, &base.CorruptError{Where: "file " + FileName, Got: "another file"}
 	}
-	if version := binary.BigEndian.Uint32(b[8:]); version > cloudVersion {
+	switch version := binary.BigEndian.Uint32(b[len(cloudMagic):]); {
+	case version > cloudVersion:
 		return nil, &base.FormatError{What: "file " + FileName, Found: uint64(version), Supported: cloudVersion}
-	}
-	if version := binary.BigEndian.Uint32(b[8:]); version < cloudVersion {
+	case version < cloudVersion:
 		return nil, fmt.Errorf("file %s was written by an older version: set the cloud anew, to an empty place: %w", FileName, base.ErrUnsupported)
 	}
-	if len(b) < cloudFixed {
-		return nil, damaged(fmt.Sprintf("%d bytes", len(b)))
+	var r fields
+	if binary.BigEndian.Uint32(b[cloudHead-4:]) != crc32.Checksum(b[cloudHead:], castagnoli) || json.Unmarshal(b[cloudHead:], &r) != nil || r.Source > keyPassphrase {
+		return nil, damaged
 	}
-	f := &file{source: keySource(b[12]), paused: b[13]&flagPaused != 0, shared: b[13]&flagSharedKey != 0}
+	f := &file{source: r.Source, paused: r.Paused, shared: r.Shared, url: string(r.URL), keyFile: string(r.KeyFile), credentials: string(r.Credentials), keys: r.Rings}
+	copy(f.tie[:], r.Tie)
+	for _, u := range r.Rules {
+		k := Rule{Page: base.Page{Ledger: string(u.Ledger)}, Prefix: u.Prefix, CompressionOff: u.CompressionOff, DedupOff: u.DedupOff}
+		copy(k.Page.ID[:], u.Page)
+		f.rules = append(f.rules, k)
+	}
 	var err error
-	if f.key, err = seal.ParseDeviceKey(b[14:46]); err != nil {
-		return nil, err
+	if f.key, err = seal.ParseDeviceKey(r.Key); err != nil {
+		return nil, damaged
 	}
-	copy(f.tie[:], b[46:])
-	rest := b[cloudFixed:]
-	take := func(n int) []byte {
-		if n > len(rest) {
-			n, rest = 0, nil
-			return nil
-		}
-		head := rest[:n]
-		rest = rest[n:]
-		return head
-	}
-	for _, to := range []*string{&f.url, &f.keyFile, &f.credentials} {
-		if head := take(2); head != nil {
-			*to = string(take(int(binary.BigEndian.Uint16(head))))
-		}
-	}
-	number := func() uint32 {
-		if head := take(4); head != nil {
-			return binary.BigEndian.Uint32(head)
-		}
-		return 0
-	}
-	for range min(number(), seal.MaxRings) {
-		if ring := take(int(min(number(), seal.MaxKeyringBytes))); ring != nil {
-			f.keys = append(f.keys, bytes.Clone(ring))
-		}
-	}
-	text := func() []byte {
-		if head := take(2); head != nil {
-			return bytes.Clone(take(int(binary.BigEndian.Uint16(head))))
-		}
-		return nil
-	}
-	if b[13]&flagRules != 0 {
-		for range min(number(), maxRules) {
-			var u Rule
-			copy(u.Page.ID[:], take(len(u.Page.ID)))
-			if off := take(1); off != nil {
-				u.CompressionOff, u.DedupOff = off[0]&ruleCompressionOff != 0, off[0]&ruleDedupOff != 0
-			}
-			u.Page.Ledger, u.Prefix = string(text()), text()
-			f.rules = append(f.rules, u)
-		}
-	}
-	if f.source > keyPassphrase || !bytes.Equal(f.encode(), b) {
-		return nil, damaged("bytes that do not match their checksum")
+	if again, err := f.encode(); err != nil || !bytes.Equal(again, b) {
+		return nil, damaged
 	}
 	return f, nil
 }
@@ -263,7 +199,11 @@ func (l *Link) writeFile(f *file) error {
 		}
 		return l.o.Disk.FS.SyncDir(filepath.Dir(path))
 	}
-	if err := l.o.Disk.Replace(path, f.encode()); err != nil {
+	b, err := f.encode()
+	if err == nil {
+		err = l.o.Disk.Replace(path, b)
+	}
+	if err != nil {
 		return fmt.Errorf("write file %s: %w", FileName, err)
 	}
 	return nil
