@@ -103,37 +103,25 @@ func NewRetry(b Bucket, o RetryOptions) *Retry { return &Retry{b: b, o: o.withDe
 
 // do calls fn until it succeeds or the table says that it is over. The last error comes back.
 func (r *Retry) do(ctx context.Context, fn func() error) error {
-	var tries [ClassCanceled + 1]int
-	for {
+	for tries := 0; ; {
 		err := fn()
 		if err == nil {
 			return nil
 		}
-		class := ClassOf(err)
-		if class > ClassCanceled {
+		if err = r.again(ctx, &tries, err); err != nil {
 			return err
-		}
-		rule, ok := RetryTable(class)
-		if tries[class]++; !ok || total(tries[:]) >= rule.Tries || ctx.Err() != nil {
-			return err
-		}
-		if waitErr := r.wait(ctx, rule, total(tries[:]), err); waitErr != nil {
-			return waitErr
 		}
 	}
 }
 
-func total(tries []int) (n int) {
-	for _, t := range tries {
-		n += t
+// again waits after a try that ended with err, unless that was the last one. When ctx ends it
+// returns an error that has the class and the mark of err.
+func (r *Retry) again(ctx context.Context, tries *int, err error) error {
+	rule, ok := RetryTable(ClassOf(err))
+	if *tries++; !ok || *tries >= rule.Tries || ctx.Err() != nil {
+		return err
 	}
-	return n
-}
-
-// wait waits after a try that ended with err. When ctx ends it returns an error that has the class
-// and the mark of err.
-func (r *Retry) wait(ctx context.Context, rule Rule, tries int, err error) error {
-	bound := rule.Wait(tries)
+	bound := rule.Wait(*tries)
 	d := bound/2 + time.Duration(r.o.Jitter()*float64(bound-bound/2))
 	if r.o.OnRetry != nil {
 		r.o.OnRetry(err, d)
@@ -146,7 +134,7 @@ func (r *Retry) wait(ctx context.Context, rule Rule, tries int, err error) error
 	case <-ctx.Done():
 		e, _ := errors.AsType[*Error](err)
 		return &Error{Op: e.Op, Name: e.Name, Class: ClassCanceled, Status: e.Status, Ambiguous: Ambiguous(err),
-			Err: fmt.Errorf("wait for try %d: %w after %w", tries+1, context.Cause(ctx), err)}
+			Err: fmt.Errorf("wait for try %d: %w after %w", *tries+1, context.Cause(ctx), err)}
 	}
 }
 
@@ -268,12 +256,7 @@ func (b *retryBody) recover(err error) error {
 	b.body.Close()
 	b.body = nil
 	for {
-		err = NewError(b.ctx, OpGet, b.name, false, err)
-		rule, ok := RetryTable(ClassOf(err))
-		if b.tries++; !ok || b.tries >= rule.Tries || b.ctx.Err() != nil {
-			return err
-		}
-		if err := b.r.wait(b.ctx, rule, b.tries, err); err != nil {
+		if err = b.r.again(b.ctx, &b.tries, NewError(b.ctx, OpGet, b.name, false, err)); err != nil {
 			return err
 		}
 		var o Object
