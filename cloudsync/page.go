@@ -84,7 +84,6 @@ type Page struct {
 	stopRound   context.CancelCauseFunc // ends the round of the background, nil when there is none
 	wantUpload  bool                    // there may be something to send
 	wantUpkeep  bool                    // a barrier has left it to the background
-	holdUntil   time.Time               // an upload waits for a merge until then, or for a change; zero: it does not wait
 	nextPoll    time.Time
 	interval    time.Duration
 	barriers    barriers

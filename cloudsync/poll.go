@@ -50,7 +50,7 @@ func (p *Page) follow() {
 		}
 		changed = p.store.SyncChanged() // before the round that may see what has changed
 		p.change(func() {
-			p.wantUpload, p.holdUntil = true, time.Time{} // it may be the merge that is waited for
+			p.wantUpload = true
 			if p.up.activity == Idle {
 				p.up.activity = Pending
 			}
@@ -66,7 +66,7 @@ func (p *Page) follow() {
 func (p *Page) taken() bool {
 	for {
 		p.mu.Lock()
-		known, moved := p.wantUpload && p.holdUntil.IsZero() && p.up.activity != Idle, p.moved
+		known, moved := p.wantUpload && p.up.activity != Idle, p.moved
 		p.mu.Unlock()
 		if !known {
 			return true
@@ -84,7 +84,7 @@ func (p *Page) wake(again bool) {
 	if again {
 		p.mu.Lock()
 		p.up.notBefore, p.down.notBefore = time.Time{}, time.Time{}
-		p.wantUpload, p.holdUntil = true, time.Time{}
+		p.wantUpload = true
 		if p.down.err != nil {
 			p.nextPoll = time.Time{}
 		}
@@ -115,7 +115,7 @@ func (p *Page) due(now time.Time) (agenda, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	poll := max(p.until(p.nextPoll, now), p.until(p.down.notBefore, now))
-	send := max(p.until(p.up.notBefore, now), p.until(p.holdUntil, now))
+	send := p.until(p.up.notBefore, now)
 	a := agenda{poll: poll == 0, upkeep: p.wantUpkeep}
 	if p.wantUpload && p.down.err == nil {
 		a.send = send == 0
@@ -179,7 +179,7 @@ func (p *Page) round(ctx context.Context, a agenda) error {
 			return err
 		}
 	}
-	if !p.hold() && p.takeUpload() {
+	if p.takeUpload() {
 		if _, err := p.upload(ctx); err != nil {
 			p.mu.Lock()
 			p.wantUpload = true
@@ -190,22 +190,6 @@ func (p *Page) round(ctx context.Context, a agenda) error {
 	p.succeeded(ctx)
 	p.upkeep(ctx)
 	return nil
-}
-
-// hold reports whether what is to be sent waits for a merge, and has the background wait for that,
-// or for the end of the time.
-func (p *Page) hold() bool {
-	var until time.Time
-	if u := p.ses.holdUntil; p.several() && p.until(u, p.s.o.Clock.Now()) > 0 {
-		until = u
-	}
-	p.mu.Lock()
-	same := p.holdUntil.Equal(until)
-	p.mu.Unlock()
-	if !same {
-		p.change(func() { p.holdUntil = until })
-	}
-	return !until.IsZero()
 }
 
 // takeUpload reports whether there may be something to send that may be sent now, and takes it

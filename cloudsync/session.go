@@ -30,7 +30,6 @@ type session struct {
 	slack     float64      // of this device, by which it cuts later than others
 	content   uint64       // how long the page was when it was last measured
 	retryAt   time.Time    // when a cut that failed is tried again
-	holdUntil time.Time    // until when what is sent waits for a merge
 
 	auditAt  time.Time // when the next audit is due; zero: now
 	appended bool      // this session has appended
@@ -277,10 +276,6 @@ func (p *Page) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", err, ErrBucketRolledBack)
 }
 
-// holdBack is how long the background leaves what is to be sent until the heads are merged, when
-// the page has entered an epoch: then it goes up in one entry with the merge.
-const holdBack = 10 * time.Minute
-
 // fresh reports whether the log had nothing new a short while ago, so that sending without a look
 // is worth it.
 func (p *Page) fresh() bool {
@@ -318,8 +313,7 @@ func (p *Page) download(ctx context.Context) (bool, error) {
 // catchUp reads the log to its end. It lists the epochs when the session begins and once a day.
 // Where the bucket has nothing of the page it founds no log: that is for who has something to send.
 func (p *Page) catchUp(ctx context.Context) (came bool, err error) {
-	before := p.ses.log.Position().Epoch
-	if before == (epoch.ID{}) {
+	if !p.ses.log.Position().Joined() {
 		if none, err := p.nothing(ctx); none || err != nil {
 			return false, err
 		}
@@ -336,9 +330,6 @@ func (p *Page) catchUp(ctx context.Context) (came bool, err error) {
 		came = came || more
 		return err
 	})
-	if p.ses.log.Position().Epoch != before {
-		p.ses.holdUntil = p.s.o.Clock.Now().Add(holdBack)
-	}
 	return came, err
 }
 

@@ -236,9 +236,6 @@ func (p *Page) append(ctx context.Context, body *wire.SealedBody) (landed bool, 
 		return err
 	})
 	now := p.s.o.Clock.Now()
-	if p.ses.log.Position().Epoch != in {
-		p.ses.holdUntil = now.Add(holdBack)
-	}
 	if err != nil || !landed {
 		return false, err
 	}
