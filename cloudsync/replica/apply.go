@@ -512,8 +512,7 @@ func (b *bodyStep) giveUpGone(ctx context.Context) error {
 	if len(gone) == 0 && !slices.ContainsFunc(n.GiveUp, func(id commit.ID) bool { return b.short[short(id)] != nil }) {
 		return nil
 	}
-	heads := b.p.headsHere()
-	giveUp := slices.DeleteFunc(slices.Clone(n.GiveUp), func(id commit.ID) bool { return b.short[short(id)] != nil && !gone.Has(short(id)) })
+	var ids []commit.ID
 	for _, short := range gone {
 		id, ok, err := b.p.find(ctx, short)
 		if err != nil {
@@ -522,18 +521,11 @@ func (b *bodyStep) giveUpGone(ctx context.Context) error {
 		if c := b.short[short]; c != nil {
 			id, ok = c.ID, true
 		}
-		if !ok || b.giveUp[id] {
-			continue
-		}
-		giveUp = append(giveUp, id)
-		if _, fresh := b.commits[id]; fresh || heads[short] != nil {
-			b.b.Inner = append(b.b.Inner, id)
-		}
-		if b.unsynced[id] {
-			b.b.Synced = append(b.b.Synced, id)
+		if ok {
+			ids = append(ids, id)
 		}
 	}
-	n.GiveUp = giveUp
+	b.giveThemUp(ids, func(id commit.ID) bool { return b.short[short(id)] != nil && !gone.Has(short(id)) })
 	return nil
 }
 

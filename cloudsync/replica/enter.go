@@ -416,25 +416,14 @@ func (e *entering) setMissing() error {
 
 // giveUpGone gives up what the epoch has given up.
 func (e *entering) giveUpGone(ctx context.Context, kept epoch.Set) error {
-	heads := e.p.headsHere()
-	giveUp := slices.DeleteFunc(slices.Clone(e.p.state.GiveUp), func(id commit.ID) bool { return kept.Has(short(id)) })
 	gone, err := e.ids(ctx, e.j.GivenUp)
 	if err != nil {
 		return err
 	}
-	for _, id := range gone {
-		if e.giveUp[id] {
-			continue
-		}
-		giveUp = append(giveUp, id)
-		if e.unsynced[id] {
-			e.b.Synced = append(e.b.Synced, id)
-		}
-	}
-	e.step.next.GiveUp = giveUp
+	e.giveThemUp(gone, func(id commit.ID) bool { return kept.Has(short(id)) })
 	logHeads := e.logHeads()
-	for id, c := range heads {
-		if kept.Has(id) && !logHeads.Has(id) || e.j.GivenUp.Has(id) {
+	for id, c := range e.p.headsHere() {
+		if kept.Has(id) && !logHeads.Has(id) {
 			e.b.Inner = append(e.b.Inner, c.ID)
 		}
 	}

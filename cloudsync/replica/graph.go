@@ -41,30 +41,42 @@ func parentsOf(c *commit.Commit) (parents epoch.Set) {
 // graph returns all commits of the page but the first one, those of State.GiveUp included, and
 // which of them are unsynced.
 func (p *Page) graph(ctx context.Context) (g epoch.Graph, unsynced epoch.Set, err error) {
-	ids, err := p.o.Store.FindCommits(ctx, nil, false, 1<<31-1)
-	if err != nil {
-		return nil, nil, fmt.Errorf("list the commits: %w", err)
-	}
-	nodes, giveUp := make([]epoch.Node, 0, len(ids)), setOf(p.state.GiveUp)
-	for _, id := range ids {
-		c, err := p.o.Store.Commit(ctx, id)
-		if err != nil {
-			return nil, nil, fmt.Errorf("read commit %s: %w", id, err)
-		}
-		if c.IsFirst() {
-			continue
-		}
+	var nodes []epoch.Node
+	giveUp := setOf(p.state.GiveUp)
+	err = p.eachCommit(ctx, func(c *commit.Commit) error {
 		n := p.state.node(c)
 		if _, ok := p.state.Near[n.ID]; ok { // what was given up may be here still
 			n.Near = n.Near.Union(parentsOf(c).And(giveUp))
 		}
 		nodes = append(nodes, n)
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
 	}
 	mine, err := p.o.Store.Unsynced(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list what is unsynced: %w", err)
 	}
 	return epoch.Graph(nil).With(nodes...), setOf(mine), nil
+}
+
+// eachCommit calls fn with the commits of the page but the first one.
+func (p *Page) eachCommit(ctx context.Context, fn func(*commit.Commit) error) error {
+	ids, err := p.o.Store.FindCommits(ctx, nil, false, 1<<31-1)
+	if err != nil {
+		return fmt.Errorf("list the commits: %w", err)
+	}
+	for _, id := range ids {
+		c, err := p.o.Store.Commit(ctx, id)
+		if err == nil && !c.IsFirst() {
+			err = fn(c)
+		}
+		if err != nil {
+			return fmt.Errorf("commit %s: %w", id.Short(), err)
+		}
+	}
+	return nil
 }
 
 // logState returns the commits of the log with a retention: those of a graph that are neither

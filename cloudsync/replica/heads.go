@@ -243,21 +243,14 @@ func (p *Page) snapshotWay(ctx context.Context, h *checkpoint.Header, root objec
 // heldRoots returns the roots of snapshots whose trees are here.
 func (p *Page) heldRoots(ctx context.Context, of map[object.Digest]wire.Snapshot) (map[object.Digest]bool, error) {
 	held := map[object.Digest]bool{}
-	ids, err := p.o.Store.FindCommits(ctx, nil, false, 1<<31-1)
+	err := p.eachCommit(ctx, func(c *commit.Commit) (err error) {
+		if _, ok := of[c.Root]; ok && !held[c.Root] {
+			held[c.Root], err = p.o.Store.TreeHeld(ctx, c)
+		}
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("list the commits: %w", err)
-	}
-	for _, id := range ids {
-		c, err := p.o.Store.Commit(ctx, id)
-		if err != nil {
-			return nil, fmt.Errorf("read commit %s: %w", id, err)
-		}
-		if _, ok := of[c.Root]; !ok || held[c.Root] {
-			continue
-		}
-		if held[c.Root], err = p.o.Store.TreeHeld(ctx, c); err != nil {
-			return nil, fmt.Errorf("look for the tree of commit %s: %w", id, err)
-		}
+		return nil, fmt.Errorf("look which trees are here: %w", err)
 	}
 	return held, nil
 }

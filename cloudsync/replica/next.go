@@ -451,27 +451,18 @@ func (p *Page) resend(ctx context.Context, g *gatherer, outside func(commit.ID) 
 	if !errors.Is(err, errEnough) {
 		return fmt.Errorf("look for local pieces: %w", err)
 	}
-	ids, err := p.o.Store.FindCommits(ctx, nil, false, 1<<31-1)
-	if err != nil {
-		return fmt.Errorf("list the commits: %w", err)
-	}
 	var ds []*delta
-	for _, id := range ids {
-		c, err := p.o.Store.Commit(ctx, id)
-		if err != nil {
-			return fmt.Errorf("read commit %s: %w", id.Short(), err)
-		}
+	err = p.eachCommit(ctx, func(c *commit.Commit) error {
 		ks, err := p.addHeld(ctx, nil, c)
-		if err != nil || len(ks) == 0 || outside(id) {
-			if err != nil {
-				return err
-			}
-			continue
+		if err != nil || len(ks) == 0 || outside(c.ID) {
+			return err
 		}
 		d := &delta{from: p.tree(btree.EmptyRoot), to: ks[0].tree, tally: tally{eager: true, lazy: true, plain: p.o.Plain != nil}}
-		if root, ok, err := p.o.Store.Explanation(ctx, id); err != nil {
-			return fmt.Errorf("read the explanation of %s: %w", id.Short(), err)
-		} else if ok {
+		root, ok, err := p.o.Store.Explanation(ctx, c.ID)
+		if err != nil {
+			return fmt.Errorf("read its explanation: %w", err)
+		}
+		if ok {
 			ds = append(ds, &delta{from: d.from, to: p.tree(root), tally: d.tally})
 		}
 		near, err := p.nearest(ctx, c)
@@ -479,10 +470,11 @@ func (p *Page) resend(ctx context.Context, g *gatherer, outside func(commit.ID) 
 			near = slices.DeleteFunc(near, func(n *commit.Commit) bool { return outside(n.ID) })
 			d.from, err = p.from(ctx, near)
 		}
-		if err != nil {
-			return err
-		}
 		ds = append(ds, d)
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	g.forced = true
 	if err = g.deltas(ds); err == nil {

@@ -165,6 +165,25 @@ func (s *step) rejoin(ctx context.Context, near map[epoch.Commit]epoch.Set, fres
 	return now, changed, nil
 }
 
+// giveThemUp gives up commits, but for those that were given up before, of which back reports those
+// that came back.
+func (s *step) giveThemUp(ids []commit.ID, back func(commit.ID) bool) {
+	heads := s.p.headsHere()
+	s.next.GiveUp = slices.DeleteFunc(slices.Clone(s.next.GiveUp), back)
+	for _, id := range ids {
+		if s.giveUp[id] {
+			continue
+		}
+		s.next.GiveUp = append(s.next.GiveUp, id)
+		if s.commits[id] != nil || heads[short(id)] != nil {
+			s.b.Inner = append(s.b.Inner, id)
+		}
+		if s.unsynced[id] {
+			s.b.Synced = append(s.b.Synced, id)
+		}
+	}
+}
+
 // find returns a commit that is here or comes with the batch, nil for none. A commit that was given
 // up is none once it was pruned.
 func (s *step) find(ctx context.Context, id commit.ID) (c *commit.Commit, here bool, err error) {
