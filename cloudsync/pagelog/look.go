@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
@@ -96,10 +95,8 @@ func (l *Log) seen(ctx context.Context) (seen epoch.Looked, err error) {
 			seen.Any, seen.Newest = true, l.at.K
 		}
 	}
-	err = l.list(ctx, after, l.o.Names.Epochs(), func(info bucket.Info) bool {
-		if name, ok := l.o.Names.Parse(info.Name); ok {
-			seen.Any, seen.Newest = true, name.Number
-		}
+	err = l.list(ctx, after, l.o.Names.Epochs(), func(name wire.Name) bool {
+		seen.Any, seen.Newest = true, name.Number
 		return true
 	})
 	if err == nil && l.at.Deleted && seen.Any && !(seen.Own && seen.Newest == l.at.K) {
@@ -195,8 +192,8 @@ func (l *Log) enterBelow(ctx context.Context, k uint64, err error) error {
 		return err
 	}
 	var below []uint64
-	listErr := l.list(ctx, "", l.o.Names.Epochs(), func(info bucket.Info) bool {
-		if name, ok := l.o.Names.Parse(info.Name); ok && name.Number < k {
+	listErr := l.list(ctx, "", l.o.Names.Epochs(), func(name wire.Name) bool {
+		if name.Number < k {
 			below = append(below, name.Number)
 		}
 		return true
@@ -279,10 +276,8 @@ func (l *Log) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = l.list(ctx, l.o.Names.Entry(e, from), l.o.Names.Log(e), func(info bucket.Info) bool {
-		if name, ok := l.o.Names.Parse(info.Name); ok {
-			numbers = append(numbers, name.Number)
-		}
+	err = l.list(ctx, l.o.Names.Entry(e, from), l.o.Names.Log(e), func(name wire.Name) bool {
+		numbers = append(numbers, name.Number)
 		return true
 	})
 	if err != nil {

@@ -203,9 +203,14 @@ func (l *Log) fetch(ctx context.Context, name string, limit int64) (f fetched) {
 	return fetched{stored: stored, created: timeOf(o.Created), now: timeOf(o.ServerTime), err: err}
 }
 
-// list calls each with the names behind after that begin with prefix, until it returns false.
-func (l *Log) list(ctx context.Context, after, prefix string, each func(bucket.Info) bool) error {
-	if err := bucket.Each(ctx, l.o.Bucket, after, prefix, each); err != nil {
+// list calls each with the objects of the page behind after whose names begin with prefix, until it
+// returns false.
+func (l *Log) list(ctx context.Context, after, prefix string, each func(wire.Name) bool) error {
+	err := bucket.Each(ctx, l.o.Bucket, after, prefix, func(info bucket.Info) bool {
+		name, ok := l.o.Names.Parse(info.Name)
+		return !ok || each(name)
+	})
+	if err != nil {
 		return fmt.Errorf("list %s: %w", prefix, err)
 	}
 	return nil

@@ -34,11 +34,7 @@ func (l *Log) Audit(ctx context.Context, from uint64) (holes []uint64, err error
 		}
 	}
 	beyond := uint64(0)
-	err = l.list(ctx, l.o.Names.Entry(e, max(from, 1)-1), l.o.Names.Log(e), func(info bucket.Info) bool {
-		name, ok := l.o.Names.Parse(info.Name)
-		if !ok {
-			return true
-		}
+	err = l.list(ctx, l.o.Names.Entry(e, max(from, 1)-1), l.o.Names.Log(e), func(name wire.Name) bool {
 		if name.Number > n {
 			beyond = name.Number
 			return false
@@ -200,10 +196,8 @@ func (l *Log) lineage(ctx context.Context, x *Epoch) ([]epoch.Began, error) {
 // long as each returns true.
 func (l *Log) eachEpoch(ctx context.Context, each func(*Epoch) bool) error {
 	var numbers []uint64
-	err := l.list(ctx, "", l.o.Names.Epochs(), func(info bucket.Info) bool {
-		if name, ok := l.o.Names.Parse(info.Name); ok {
-			numbers = append(numbers, name.Number)
-		}
+	err := l.list(ctx, "", l.o.Names.Epochs(), func(name wire.Name) bool {
+		numbers = append(numbers, name.Number)
 		return true
 	})
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
@@ -157,10 +156,8 @@ func (l *Log) erased(ctx context.Context) (all epoch.Set, err error) {
 func (l *Log) top(ctx context.Context) (n uint64, hash epoch.Hash, err error) {
 	n, hash = l.at.Number, l.at.Hash
 	e := l.at.Epoch
-	err = l.list(ctx, l.o.Names.Entry(e, n), l.o.Names.Log(e), func(info bucket.Info) bool {
-		if name, ok := l.o.Names.Parse(info.Name); ok {
-			n = name.Number
-		}
+	err = l.list(ctx, l.o.Names.Entry(e, n), l.o.Names.Log(e), func(name wire.Name) bool {
+		n = name.Number
 		return true
 	})
 	if err != nil || n == l.at.Number {
