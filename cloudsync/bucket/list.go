@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
-	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -81,19 +81,18 @@ func Read(ctx context.Context, b Bucket, name string, limit int64) ([]byte, Obje
 // InParallel calls fn with 0 to n-1, for at most so many at a time, and waits for all. It returns
 // the first error, after which no other begins and the context of those under way ends.
 func InParallel(ctx context.Context, most, n int, fn func(ctx context.Context, i int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(most, n) {
-		wg.Go(func() {
-			for i := int(next.Add(1)); i <= n && ctx.Err() == nil; i = int(next.Add(1)) {
-				if err := fn(ctx, i-1); err != nil {
-					cancel(err)
-				}
+	g, within := errgroup.WithContext(ctx)
+	g.SetLimit(most)
+	for i := 0; i < n && within.Err() == nil; i++ {
+		g.Go(func() error {
+			if within.Err() != nil {
+				return nil
 			}
+			return fn(within, i)
 		})
 	}
-	wg.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
 	return context.Cause(ctx)
 }

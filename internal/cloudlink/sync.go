@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
@@ -170,30 +169,14 @@ func (l *Link) pagesToSync(ctx context.Context, conn *Conn, only []base.Page) (w
 func (l *Link) runSyncs(call context.Context, work []Work, fn func(context.Context, *Work) error) []Work {
 	ctx, giveUp := context.WithCancel(call)
 	defer giveUp()
-	next := make(chan *Work)
 	tried := make([]bool, len(work))
-	var workers sync.WaitGroup
-	for range min(syncParallel, len(work)) {
-		workers.Go(func() {
-			for p := range next {
-				if p.Err = fn(ctx, p); Hopeless(p.Err) {
-					giveUp()
-				}
-			}
-		})
-	}
-	for i := range work {
-		if ctx.Err() != nil {
-			break
+	_ = bucket.InParallel(ctx, syncParallel, len(work), func(ctx context.Context, i int) error { // each Work has its error
+		tried[i] = true
+		if work[i].Err = fn(ctx, &work[i]); Hopeless(work[i].Err) {
+			giveUp()
 		}
-		select {
-		case next <- &work[i]:
-			tried[i] = true
-		case <-ctx.Done():
-		}
-	}
-	close(next)
-	workers.Wait()
+		return nil
+	})
 	done := make([]Work, 0, len(work))
 	for i, p := range work {
 		gaveUp := errors.Is(p.Err, context.Canceled) && call.Err() == nil
