@@ -9,6 +9,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/progress"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/storage"
 )
 
 // Activity is what a direction of sync is doing.
@@ -78,10 +79,8 @@ const maxOldest = 1000
 // State returns the state of the page. It reads what the store knows of unsynced commits.
 func (p *Page) State() PageState {
 	st := PageState{Ledger: p.o.Ledger, Name: p.o.Name, Page: p.store.Page(), Paused: p.s.Paused()}
-	unsynced, err := p.store.Unsynced(p.s.ctx)
-	if err == nil {
-		st.Unsynced = len(unsynced)
-		st.OldestUnsynced = p.oldest(p.s.ctx, unsynced)
+	if unsynced, err := p.store.Unsynced(p.s.ctx); err == nil { // else the store is closed, or damaged: who reads it is told
+		st.SetUnsynced(p.s.ctx, p.store, unsynced)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,24 +88,29 @@ func (p *Page) State() PageState {
 	st.Download, st.DownloadErr = p.down.activity, p.down.err
 	st.Up, st.Down = p.up.progress.State(), p.down.progress.State()
 	st.LastSuccess, st.Position, st.ServerTime = p.lastSuccess, p.position, p.serverTime
-	if st.Upload == Idle && st.Unsynced > 0 {
-		st.Upload = Pending
-	}
+	st.awaitUpload()
 	return st
 }
 
-// oldest returns the least timestamp of commits.
-func (p *Page) oldest(ctx context.Context, ids []commit.ID) (t time.Time) {
+func (st *PageState) awaitUpload() {
+	if st.Upload == Idle && st.Unsynced > 0 {
+		st.Upload = Pending
+	}
+}
+
+// SetUnsynced sets what follows from the commits of a store that are not in the bucket.
+func (st *PageState) SetUnsynced(ctx context.Context, store *storage.Store, ids []commit.ID) {
+	st.Unsynced = len(ids)
+	st.awaitUpload()
 	for _, id := range ids[:min(len(ids), maxOldest)] {
-		c, err := p.store.Commit(ctx, id)
+		c, err := store.Commit(ctx, id)
 		if err != nil {
 			continue // it was pruned, or the store is closed: the state shows what is known
 		}
-		if at := time.Unix(0, c.Timestamp); t.IsZero() || at.Before(t) {
-			t = at
+		if at := time.Unix(0, c.Timestamp).UTC(); st.OldestUnsynced.IsZero() || at.Before(st.OldestUnsynced) {
+			st.OldestUnsynced = at
 		}
 	}
-	return t
 }
 
 // States returns the states of the open pages, sorted by ledger and page.

@@ -244,7 +244,7 @@ func (s *Page) unattachedState(ctx context.Context) cloudsync.PageState {
 	}
 	out.Paused = f.paused
 	if unsynced, err := s.Store.Unsynced(ctx); err == nil { // else the page is being closed, or damaged: who reads it is told
-		_ = setUnsynced(ctx, &out, s.Store, unsynced)
+		out.SetUnsynced(ctx, s.Store, unsynced)
 	}
 	return out
 }
@@ -258,9 +258,7 @@ func (s *Page) Remembered(ctx context.Context, unsynced []commit.ID) (cloudsync.
 		return out, nil
 	}
 	out.Paused = out.Paused || f.paused
-	if err := setUnsynced(ctx, &out, s.Store, unsynced); err != nil {
-		return out, err
-	}
+	out.SetUnsynced(ctx, s.Store, unsynced)
 	at, err := cloudsync.StandingOf(ctx, s.Store)
 	if err != nil {
 		return out, fmt.Errorf("read the position in the cloud: %w", err)
@@ -280,23 +278,6 @@ func (s *Page) Remembered(ctx context.Context, unsynced []commit.ID) (cloudsync.
 		}
 	}
 	return out, nil
-}
-
-// setUnsynced sets what the commits say that the bucket does not have.
-func setUnsynced(ctx context.Context, s *cloudsync.PageState, store *storage.Store, unsynced []commit.ID) error {
-	if s.Unsynced = len(unsynced); s.Unsynced > 0 && s.Upload == cloudsync.Idle {
-		s.Upload = cloudsync.Pending
-	}
-	for _, id := range unsynced {
-		c, err := store.Known(ctx, id)
-		if err != nil {
-			return fmt.Errorf("read unsynced commit: %w", err)
-		}
-		if at := time.Unix(0, c.Timestamp).UTC(); s.OldestUnsynced.IsZero() || at.Before(s.OldestUnsynced) {
-			s.OldestUnsynced = at
-		}
-	}
-	return nil
 }
 
 // explain adds to a state that says no error what keeps all pages from being synced.
