@@ -75,16 +75,16 @@ func (p *Page) tree(root object.Digest) btree.Tree {
 	return btree.Tree{Page: p.o.Store.Page(), Source: p.o.Store, Root: root}
 }
 
-// changeOf says what a difference is in a stream of changes. It borrows from d.
-func changeOf(d *btree.DiffEntry, c *wire.Change) {
-	*c = wire.Change{Key: d.Key, Removed: !d.HasRight}
-	switch e := &d.Right; {
-	case c.Removed:
+// changeOf says what a difference is in a stream of changes: that a key gets an entry, or is
+// removed. It borrows from both.
+func changeOf(key []byte, removed bool, e *fb.Entry) wire.Change {
+	switch {
+	case removed:
+		return wire.Change{Key: key, Removed: true}
 	case e.Inline:
-		c.Inline = e.Value
-	default:
-		c.Object, c.Size, c.Priority = e.Digest, e.Size, e.Priority
+		return wire.Change{Key: key, Inline: e.Value}
 	}
+	return wire.Change{Key: key, Object: e.Digest, Size: e.Size, Priority: e.Priority}
 }
 
 // changeBytes returns about how long the change is that puts an entry.
@@ -100,20 +100,31 @@ func changeBytes(key []byte, has bool, e *fb.Entry) int64 {
 
 // encodeDiff writes the difference of two trees to w.
 func (p *Page) encodeDiff(ctx context.Context, from, to btree.Tree, w io.Writer) (bytes uint64, t tally, err error) {
-	cw := wire.NewChangeWriter(w)
-	var c wire.Change
+	x := diffEncoder{w: wire.NewChangeWriter(w), plain: p.o.Plain}
 	for d, err := range btree.Diff(ctx, from, to, nil) {
 		if err != nil {
 			return 0, t, fmt.Errorf("compare trees: %w", err)
 		}
-		changeOf(&d, &c)
-		t.add(&c, p.o.Plain)
-		t.grown += changeBytes(d.Key, d.HasRight, &d.Right) - changeBytes(d.Key, d.HasLeft, &d.Left)
-		if err := cw.Write(&c); err != nil {
+		if err := x.add(&d); err != nil {
 			return 0, t, err
 		}
 	}
-	return uint64(cw.Bytes()), t, nil
+	return uint64(x.w.Bytes()), x.tally, nil
+}
+
+// diffEncoder encodes a difference, change by change.
+type diffEncoder struct {
+	w     *wire.ChangeWriter
+	c     wire.Change
+	tally tally
+	plain func(key []byte) bool
+}
+
+func (x *diffEncoder) add(d *btree.DiffEntry) error {
+	x.c = changeOf(d.Key, !d.HasRight, &d.Right)
+	x.tally.add(&x.c, x.plain)
+	x.tally.grown += changeBytes(d.Key, d.HasRight, &d.Right) - changeBytes(d.Key, d.HasLeft, &d.Left)
+	return x.w.Write(&x.c)
 }
 
 // candidate is a tree from which a difference may lead.
@@ -126,17 +137,15 @@ type candidate struct {
 // long as it may stand with its commit.
 type runner struct {
 	candidate
-	next  func() (btree.DiffEntry, error, bool)
-	stop  func()
-	w     *wire.ChangeWriter
-	kept  []byte
-	long  bool // kept is not all
-	tally tally
-	plain func(key []byte) bool
+	diffEncoder
+	next func() (btree.DiffEntry, error, bool)
+	stop func()
+	kept []byte
+	long bool // kept is not all
 }
 
 func (p *Page) newRunner(ctx context.Context, k candidate, to btree.Tree) *runner {
-	r := &runner{candidate: k, plain: p.o.Plain}
+	r := &runner{candidate: k, diffEncoder: diffEncoder{plain: p.o.Plain}}
 	r.next, r.stop = iter.Pull2(btree.Diff(ctx, k.tree, to, nil))
 	r.w = wire.NewChangeWriter(r)
 	return r
@@ -161,10 +170,7 @@ func (r *runner) step() (more bool, err error) {
 	if !ok {
 		return false, nil
 	}
-	var c wire.Change
-	changeOf(&d, &c)
-	r.tally.add(&c, r.plain)
-	return true, r.w.Write(&c)
+	return true, r.add(&d)
 }
 
 // shortest returns the shortest of the differences that lead from candidates to a tree, with as

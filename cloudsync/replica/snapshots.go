@@ -192,14 +192,7 @@ func (e *proposing) compose(ctx context.Context, chain []wire.Snapshot, last *wi
 		if err != nil {
 			return 0, err
 		}
-		x := wire.Change{Key: c.Entry.Key, Removed: c.Delete}
-		switch {
-		case c.Delete:
-		case c.Entry.Inline:
-			x.Inline = c.Entry.Value
-		default:
-			x.Object, x.Size, x.Priority = c.Entry.Digest, c.Entry.Size, c.Entry.Priority
-		}
+		x := changeOf(c.Entry.Key, c.Delete, &c.Entry)
 		if err := cw.Write(&x); err != nil {
 			return 0, err
 		}
