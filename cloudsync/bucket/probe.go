@@ -74,8 +74,6 @@ func (e *UnfitError) Error() string {
 // Is reports whether target is base.ErrUnsupported.
 func (e *UnfitError) Is(target error) bool { return target == base.ErrUnsupported }
 
-func (r *ProbeReport) add(name string, err error) { r.Points = append(r.Points, ProbePoint{name, err}) }
-
 // Probe proves with real requests, about 70 and 1 MiB, that b does what Bucket says: a put refuses
 // an existing name, also when many put it at once; a range is the range; a list is ordered,
 // complete, and starts where it should; what was put is there at once, and what was deleted is not.
@@ -101,9 +99,9 @@ func Probe(ctx context.Context, b Bucket, prefix string) (report *ProbeReport, e
 			err = errors.Join(err, fmt.Errorf("remove what probe of %s has stored: %w", b, cleanErr))
 		}
 	}()
-	for _, step := range []func() error{p.basics, p.race, p.ranges, p.lists, p.deletes} {
-		if err := step(); err != nil {
-			return &p.report, fmt.Errorf("probe %s: %w", b, err)
+	for _, look := range []func(){p.basics, p.race, p.ranges, p.lists, p.deletes} {
+		if look(); p.err != nil {
+			return &p.report, fmt.Errorf("probe %s: %w", b, p.err)
 		}
 	}
 	return &p.report, nil
@@ -115,6 +113,7 @@ type prober struct {
 	dir    string
 	report ProbeReport
 	names  []string // of objects that may be there
+	err    error    // of the first request that could not be made: then no other is, and no point is added
 }
 
 // name returns the full name, and remembers it for clean.
@@ -146,11 +145,17 @@ func (p *prober) stop(err error) bool {
 }
 
 func (p *prober) put(name string, content []byte) error {
+	if p.err != nil {
+		return p.err
+	}
 	return p.b.PutIfAbsent(p.ctx, name, int64(len(content)), bytes.NewReader(content))
 }
 
 // read returns the bytes of a range. It reads at most one byte more than the object could have.
 func (p *prober) read(name string, off, n int64) ([]byte, Object, error) {
+	if p.err != nil {
+		return nil, Object{}, p.err
+	}
 	o, err := p.b.Get(p.ctx, name, off, n)
 	if err != nil {
 		return nil, o, err
@@ -173,85 +178,76 @@ func (p *prober) holds(name string, content []byte) error {
 	return nil
 }
 
-// is adds a point: err must match want.
-func (p *prober) is(point string, err, want error) error {
-	if errors.Is(err, want) {
-		p.report.add(point, nil)
-		return nil
+// list adds a point: a list of the objects of lists must have the names want.
+func (p *prober) list(point, after, prefix string, limit int, want []string) {
+	if p.err != nil {
+		return
 	}
-	if p.stop(err) {
-		return fmt.Errorf("%s: %w", point, err)
-	}
+	infos, err := p.b.List(p.ctx, after, p.dir+"/list/"+prefix, limit)
 	if err == nil {
+		err = p.sameList(infos, want)
+	}
+	p.ok(point, err)
+}
+
+// delete adds a point: a delete must succeed.
+func (p *prober) delete(point, name string) {
+	if p.err == nil {
+		p.ok(point, p.b.Delete(p.ctx, name))
+	}
+}
+
+// is adds a point: err must match want.
+func (p *prober) is(point string, err, want error) {
+	switch {
+	case errors.Is(err, want):
+		err = nil
+	case err == nil:
 		err = fmt.Errorf("%w: no error instead of %w", base.ErrCorrupt, want)
 	}
-	p.report.add(point, err)
-	return nil
+	p.ok(point, err)
 }
 
 // ok adds a point: err must be nil.
-func (p *prober) ok(point string, err error) error {
-	if err != nil && p.stop(err) {
-		return fmt.Errorf("%s: %w", point, err)
+func (p *prober) ok(point string, err error) {
+	switch {
+	case p.err != nil:
+	case err != nil && p.stop(err):
+		p.err = fmt.Errorf("%s: %w", point, err)
+	default:
+		p.report.Points = append(p.report.Points, ProbePoint{point, err})
 	}
-	p.report.add(point, err)
-	return nil
 }
 
-// steps calls each until an error, which ends the probe.
-func steps(each ...func() error) error {
-	for _, f := range each {
-		if err := f(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *prober) basics() error {
+func (p *prober) basics() {
 	name, first, second := p.name("basics"), []byte("the first content"), []byte("the second one")
-	var created time.Time
-	return steps(
-		func() error {
-			_, _, err := p.read(name, 0, -1)
-			return p.is("get of an absent name says not found", err, base.ErrNotFound)
-		},
-		func() error { return p.ok("put stores under a new name", p.put(name, first)) },
-		func() error { return p.ok("get gives what was put", p.holds(name, first)) },
-		func() error {
-			return p.is("put refuses an existing name", p.put(name, second), ErrExists)
-		},
-		func() error {
-			return p.is("put refuses an existing name with the same content", p.put(name, first), ErrExists)
-		},
-		func() error { return p.ok("a refused put changes nothing", p.holds(name, first)) },
-		func() error {
-			_, o, err := p.read(name, 0, 0)
-			created = o.Created
-			if err == nil && o.Created.IsZero() {
-				err = fmt.Errorf("%w: object without creation time", base.ErrUnsupported)
-			}
-			return p.ok("get tells when an object was created", err)
-		},
-		func() error {
-			_, o, err := p.read(name, 0, 0)
-			if err == nil && !o.Created.Equal(created) {
-				err = fmt.Errorf("%w: created %s, then %s", base.ErrCorrupt, created, o.Created)
-			}
-			return p.ok("creation time stays the same", err)
-		},
-		func() error {
-			empty := p.name("empty")
-			if err := p.put(empty, nil); err != nil {
-				return p.ok("an object may be empty", err)
-			}
-			return p.ok("an object may be empty", p.holds(empty, nil))
-		},
-	)
+	_, _, err := p.read(name, 0, -1)
+	p.is("get of an absent name says not found", err, base.ErrNotFound)
+	p.ok("put stores under a new name", p.put(name, first))
+	p.ok("get gives what was put", p.holds(name, first))
+	p.is("put refuses an existing name", p.put(name, second), ErrExists)
+	p.is("put refuses an existing name with the same content", p.put(name, first), ErrExists)
+	p.ok("a refused put changes nothing", p.holds(name, first))
+	_, o, err := p.read(name, 0, 0)
+	created := o.Created
+	if err == nil && created.IsZero() {
+		err = fmt.Errorf("%w: object without creation time", base.ErrUnsupported)
+	}
+	p.ok("get tells when an object was created", err)
+	_, o, err = p.read(name, 0, 0)
+	if err == nil && !o.Created.Equal(created) {
+		err = fmt.Errorf("%w: created %s, then %s", base.ErrCorrupt, created, o.Created)
+	}
+	p.ok("creation time stays the same", err)
+	empty := p.name("empty")
+	if err = p.put(empty, nil); err == nil {
+		err = p.holds(empty, nil)
+	}
+	p.ok("an object may be empty", err)
 }
 
 // race lets many put one name at once, twice.
-func (p *prober) race() error {
+func (p *prober) race() {
 	for _, round := range []string{"race-1", "race-2"} {
 		name := p.name(round)
 		errs := make([]error, probeRacers)
@@ -270,11 +266,8 @@ func (p *prober) race() error {
 		if err == nil {
 			err = raceResult(errs, got, content)
 		}
-		if err := p.ok("of many who put one name at once, one wins", err); err != nil {
-			return err
-		}
+		p.ok("of many who put one name at once, one wins", err)
 	}
-	return nil
 }
 
 // raceResult checks that nobody was told to have stored what is not there. Who was told nothing
@@ -303,15 +296,14 @@ func raceResult(errs []error, got []byte, content func(int) []byte) error {
 	return nil
 }
 
-func (p *prober) ranges() error {
+func (p *prober) ranges() {
 	name, content := p.name("ranges"), make([]byte, probeBytes)
 	rand.Read(content)
 	if err := p.put(name, content); err != nil {
-		return p.ok("put stores some hundred KiB", err)
+		p.ok("put stores some hundred KiB", err)
+		return
 	}
-	if err := p.ok("get gives some hundred KiB", p.holds(name, content)); err != nil {
-		return err
-	}
+	p.ok("get gives some hundred KiB", p.holds(name, content))
 	for _, r := range []struct {
 		what       string
 		off, n     int64
@@ -329,21 +321,20 @@ func (p *prober) ranges() error {
 		case o.Size != probeBytes:
 			err = fmt.Errorf("%w: an object of %d bytes is said to have %d", base.ErrCorrupt, probeBytes, o.Size)
 		}
-		if err := p.ok("a range "+r.what+" is that range", err); err != nil {
-			return err
-		}
+		p.ok("a range "+r.what+" is that range", err)
 	}
 	_, _, err := p.read(name, probeBytes, -1)
-	return p.is("a range that starts at the end is refused", err, ErrRange)
+	p.is("a range that starts at the end is refused", err, ErrRange)
 }
 
-func (p *prober) lists() error {
+func (p *prober) lists() {
 	// No name is the start of another one, with a slash: Ledger needs none, and a store of files
 	// has none.
 	all := []string{"a-", "a-b", "a.b", "a/b", "a0", "a_", "aa", "b-", "b/c/d", "c0000000001", "c0000000002", "c0000000010"}
 	for _, i := range []int{7, 3, 11, 0, 5, 9, 1, 8, 10, 2, 6, 4} {
 		if err := p.put(p.name("list/"+all[i]), []byte(all[i])); err != nil {
-			return p.ok("put stores names of all kinds", err)
+			p.ok("put stores names of all kinds", err)
+			return
 		}
 	}
 	for _, l := range []struct {
@@ -366,15 +357,8 @@ func (p *prober) lists() error {
 		if after != "" {
 			after = p.dir + "/list/" + after
 		}
-		infos, err := p.b.List(p.ctx, after, p.dir+"/list/"+l.prefix, l.limit)
-		if err == nil {
-			err = p.sameList(infos, l.want)
-		}
-		if err := p.ok(l.point, err); err != nil {
-			return err
-		}
+		p.list(l.point, after, l.prefix, l.limit, l.want)
 	}
-	return nil
 }
 
 func (p *prober) sameList(infos []Info, want []string) error {
@@ -391,26 +375,14 @@ func (p *prober) sameList(infos []Info, want []string) error {
 	return nil
 }
 
-func (p *prober) deletes() error {
+func (p *prober) deletes() {
 	name, again := p.name("list/b-"), []byte("stored again")
-	return steps(
-		func() error { return p.ok("delete deletes", p.b.Delete(p.ctx, name)) },
-		func() error {
-			return p.ok("delete of the start of a name does nothing", p.b.Delete(p.ctx, p.dir+"/list/b"))
-		},
-		func() error {
-			_, _, err := p.read(name, 0, -1)
-			return p.is("what was deleted is not found", err, base.ErrNotFound)
-		},
-		func() error {
-			infos, err := p.b.List(p.ctx, p.dir+"/list/aa", p.dir+"/list/", 1)
-			if err == nil {
-				err = p.sameList(infos, []string{"b/c/d"})
-			}
-			return p.ok("what was deleted is not listed, and what lies below is", err)
-		},
-		func() error { return p.ok("delete of an absent name does nothing", p.b.Delete(p.ctx, name)) },
-		func() error { return p.ok("a deleted name can be put", p.put(name, again)) },
-		func() error { return p.ok("and holds what was put", p.holds(name, again)) },
-	)
+	p.delete("delete deletes", name)
+	p.delete("delete of the start of a name does nothing", p.dir+"/list/b")
+	_, _, err := p.read(name, 0, -1)
+	p.is("what was deleted is not found", err, base.ErrNotFound)
+	p.list("what was deleted is not listed, and what lies below is", p.dir+"/list/aa", "", 1, []string{"b/c/d"})
+	p.delete("delete of an absent name does nothing", name)
+	p.ok("a deleted name can be put", p.put(name, again))
+	p.ok("and holds what was put", p.holds(name, again))
 }
