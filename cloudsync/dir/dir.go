@@ -34,25 +34,60 @@ type Options struct {
 	// MustExist lets Open fail with base.ErrNotFound when the directory does not exist, where else
 	// it makes it.
 	MustExist bool
-	// NoLinks makes every put as on a file system without links.
-	NoLinks bool
 }
 
 // Bucket is a bucket.Bucket in a directory.
 type Bucket struct {
-	path    string
-	clock   clock.Clock
-	noLinks bool
-	closed  atomic.Bool
-	held    *held
-	step    func(what string) error // for tests: called before each step of a put
+	path   string
+	clock  clock.Clock
+	open   func(path string) (tree, error)
+	closed atomic.Bool
+	held   *held
+}
+
+// tree is an opened directory, out of which no path leads: what a Bucket does to a disk.
+type tree interface {
+	Lstat(path string) (fs.FileInfo, error)
+	Open(path string) (file, error)
+	OpenFile(path string, flag int, perm fs.FileMode) (file, error)
+	Mkdir(path string, perm fs.FileMode) error
+	MkdirAll(path string, perm fs.FileMode) error
+	Link(from, to string) error
+	Rename(from, to string) error
+	Remove(path string) error
+	Close() error
+}
+
+// file is an opened file of a tree, or a directory: an *os.File.
+type file interface {
+	io.WriteCloser
+	io.ReaderAt
+	Name() string
+	Stat() (fs.FileInfo, error)
+	ReadDir(n int) ([]fs.DirEntry, error)
+	Sync() error
+	SyscallConn() (syscall.RawConn, error)
+}
+
+// root is the tree of a directory of the system.
+type root struct{ *os.Root }
+
+func openTree(path string) (tree, error) {
+	r, err := os.OpenRoot(path)
+	return root{r}, err
+}
+
+func (r root) Open(path string) (file, error) { return r.Root.Open(path) }
+
+func (r root) OpenFile(path string, flag int, perm fs.FileMode) (file, error) {
+	return r.Root.OpenFile(path, flag, perm)
 }
 
 // session is one call. It opens the directory anew, as that may have been unmounted, moved or
 // replaced since the last.
 type session struct {
 	*Bucket
-	root *os.Root
+	root tree
 }
 
 // begin opens the directory for one call, after which the caller closes root. A directory that is
@@ -62,7 +97,7 @@ func (b *Bucket) begin(op bucket.Op, name string) (*session, error) {
 	if b.closed.Load() {
 		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassOther, Err: base.ErrClosed}
 	}
-	root, err := os.OpenRoot(b.path)
+	root, err := b.open(b.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassRetryable, Err: fmt.Errorf("directory of bucket is not there: %w", err)}
 	}
@@ -101,7 +136,7 @@ func open(path string, o Options) (*Bucket, error) {
 			return nil, fmt.Errorf("make directory of bucket: %w", err)
 		}
 	}
-	root, err := os.OpenRoot(abs)
+	root, err := openTree(abs)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("directory %w", base.ErrNotFound)
 	}
@@ -109,7 +144,7 @@ func open(path string, o Options) (*Bucket, error) {
 		return nil, fmt.Errorf("open directory as bucket: %w", err)
 	}
 	defer root.Close()
-	b := &Bucket{path: abs, clock: o.Clock, noLinks: o.NoLinks, held: new(held), step: func(string) error { return nil }}
+	b := &Bucket{path: abs, clock: o.Clock, open: openTree, held: new(held)}
 	if err := (&session{b, root}).clean(); err != nil {
 		return nil, fmt.Errorf("remove leftovers of bucket: %w", err)
 	}
@@ -246,9 +281,6 @@ func (b *session) write(ctx context.Context, size int64, content io.Reader) (tem
 	var id [16]byte
 	rand.Read(id[:])
 	temp = partial + "/" + hex.EncodeToString(id[:])
-	if err := b.step("create"); err != nil {
-		return "", modified, err
-	}
 	if err := b.root.Mkdir(partial, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", modified, fmt.Errorf("make directory for new objects: %w", err)
 	}
@@ -264,7 +296,7 @@ func (b *session) write(ctx context.Context, size int64, content io.Reader) (tem
 	return temp, modified, nil
 }
 
-func (b *session) fill(ctx context.Context, f *os.File, size int64, content io.Reader) (modified time.Time, err error) {
+func (b *session) fill(ctx context.Context, f file, size int64, content io.Reader) (modified time.Time, err error) {
 	exact := &ctxReader{ctx, bucket.ReadExact(content, size)}
 	if size >= partBytes {
 		part := parts.Get().(*[]byte)
@@ -275,9 +307,6 @@ func (b *session) fill(ctx context.Context, f *os.File, size int64, content io.R
 		_, err = io.CopyBuffer(onlyWriter, exact, make([]byte, min(copyBytes, size+1)))
 	}
 	if err != nil {
-		return modified, err
-	}
-	if err := b.step("sync"); err != nil {
 		return modified, err
 	}
 	if err := f.Sync(); err != nil {
@@ -308,12 +337,6 @@ func (b *session) publish(temp, path string) (landed bool, err error) {
 }
 
 func (b *session) place(temp, path string) error {
-	if err := b.step("link"); err != nil {
-		return err
-	}
-	if b.noLinks {
-		return b.placeByClaim(temp, path)
-	}
 	err := b.root.Link(temp, path)
 	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EPERM) {
 		return b.placeByClaim(temp, path)
@@ -339,11 +362,7 @@ func (b *session) placeByClaim(temp, path string) error {
 	if err != nil {
 		return err
 	}
-	err = f.Close()
-	if err == nil {
-		err = b.step("claimed")
-	}
-	if err == nil {
+	if err = f.Close(); err == nil {
 		if _, err = b.root.Lstat(path); err == nil {
 			err = fs.ErrExist
 		} else if errors.Is(err, fs.ErrNotExist) {
@@ -359,9 +378,6 @@ func (b *session) makeParents(path string) error {
 	if len(dirs) == 0 {
 		return nil
 	}
-	if err := b.step("mkdir"); err != nil {
-		return err
-	}
 	return b.root.MkdirAll(dirs[0], 0o700)
 }
 
@@ -369,9 +385,6 @@ func (b *session) makeParents(path string) error {
 // also those that were there: whoever has made them may not have come to it yet. Clean ones cost
 // little.
 func (b *session) syncParents(path string) error {
-	if err := b.step("syncdir"); err != nil {
-		return err
-	}
 	for _, dir := range append(parents(path), ".") {
 		f, err := b.root.Open(dir)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -388,7 +401,7 @@ func (b *session) syncParents(path string) error {
 }
 
 // syncOpenDir syncs a directory, where systems can.
-func syncOpenDir(f *os.File) error {
+func syncOpenDir(f file) error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}
@@ -419,9 +432,6 @@ func (d *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Obj
 
 func (b *session) get(ctx context.Context, name string, off, n int64) (o bucket.Object, err error) {
 	path := pathOf(name)
-	if err := b.step("get"); err != nil {
-		return o, err
-	}
 	info, err := b.root.Lstat(path) // before the open: that of a pipe would wait
 	if err != nil {
 		return o, err
@@ -439,7 +449,7 @@ func (b *session) get(ctx context.Context, name string, off, n int64) (o bucket.
 	if err != nil {
 		return o, errors.Join(err, f.Close())
 	}
-	return bucket.Object{Body: &body{ctx: ctx, held: b.held, step: b.step, name: name, f: f, off: off, left: n}, Size: info.Size(), Created: info.ModTime(), ServerTime: b.clock.Now()}, nil
+	return bucket.Object{Body: &body{ctx: ctx, held: b.held, name: name, f: f, off: off, left: n}, Size: info.Size(), Created: info.ModTime(), ServerTime: b.clock.Now()}, nil
 }
 
 // Delete implements bucket.Bucket. It removes directories that become empty.
@@ -459,9 +469,6 @@ func (d *Bucket) remove(ctx context.Context, name string) error {
 	}
 	defer b.root.Close()
 	path := pathOf(name)
-	if err := b.step("remove"); err != nil {
-		return err
-	}
 	err = b.root.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -484,9 +491,8 @@ func (b *Bucket) String() string { return "dir:" + b.path }
 type body struct {
 	ctx  context.Context // that of Get: it bounds the body, as bucket.Bucket says
 	held *held
-	step func(what string) error
 	name string
-	f    *os.File
+	f    file
 	off  int64
 	left int64
 	part []byte // what was read of the file last
@@ -519,9 +525,6 @@ func (y *body) read(p []byte) (int, error) {
 	}
 	part, off := y.part[:min(len(p), len(y.part))], y.off
 	n, err := await(y.ctx, y.held, func() (int, error) {
-		if err := y.step("read"); err != nil {
-			return 0, err
-		}
 		n, err := y.f.ReadAt(part, off)
 		if n > 0 {
 			err = nil // it comes again

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -52,18 +54,18 @@ func TestKilledPut(t *testing.T) {
 		for _, at := range all {
 			t.Run(fmt.Sprintf("no links %v, %s", noLinks, at), func(t *testing.T) {
 				where := t.TempDir()
-				b, err := Open(t.Context(), where, Options{NoLinks: noLinks})
+				b, err := Open(t.Context(), where, Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
 				reached := false
-				b.step = func(what string) error {
+				b.hook(noLinks, func(what string) error {
 					if what == at {
 						reached = true
 						runtime.Goexit()
 					}
 					return nil
-				}
+				})
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
@@ -72,9 +74,10 @@ func TestKilledPut(t *testing.T) {
 				if <-done; !reached {
 					t.Fatal("no such step")
 				}
-				if b, err = Open(t.Context(), where, Options{NoLinks: noLinks}); err != nil {
+				if b, err = Open(t.Context(), where, Options{}); err != nil {
 					t.Fatal(err)
 				}
+				b.hook(noLinks, func(string) error { return nil })
 				want := "second"
 				switch err = b.PutIfAbsent(t.Context(), "a/b", 6, strings.NewReader(want)); {
 				case at == "syncdir" && errors.Is(err, bucket.ErrExists):
@@ -103,16 +106,17 @@ func TestFailingPut(t *testing.T) {
 	for noLinks, all := range steps {
 		for _, at := range all {
 			for errno, class := range map[error]bucket.Class{syscall.ENOSPC: bucket.ClassQuota, syscall.EACCES: bucket.ClassDenied, syscall.EIO: bucket.ClassRetryable} {
-				b, err := Open(t.Context(), t.TempDir(), Options{NoLinks: noLinks})
+				where := t.TempDir()
+				b, err := Open(t.Context(), where, Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				b.step = func(what string) error {
+				b.hook(noLinks, func(what string) error {
 					if what == at {
 						return errno
 					}
 					return nil
-				}
+				})
 				err = b.PutIfAbsent(t.Context(), "a/b", 5, strings.NewReader("first"))
 				landed := at == "syncdir"
 				if landed && class == bucket.ClassRetryable {
@@ -121,16 +125,12 @@ func TestFailingPut(t *testing.T) {
 				if !errors.Is(err, errno) || bucket.ClassOf(err) != class || bucket.Ambiguous(err) != landed {
 					t.Errorf("no links %v, %s: %v", noLinks, at, err)
 				}
-				b.step = func(string) error { return nil }
+				b.hook(noLinks, func(string) error { return nil })
 				if err = b.PutIfAbsent(t.Context(), "a/b", 5, strings.NewReader("other")); errors.Is(err, bucket.ErrExists) != landed || err != nil && !landed {
 					t.Errorf("no links %v, after %s: %v", noLinks, at, err)
 				}
-				s, err := b.begin(bucket.OpGet, "")
-				if err != nil {
-					t.Fatal(err)
-				}
-				left, err := fs.ReadDir(s.root.FS(), partial)
-				if s.root.Close(); len(left) != 0 || err != nil && at != "create" {
+				left, err := os.ReadDir(filepath.Join(where, partial))
+				if len(left) != 0 || err != nil && at != "create" {
 					t.Errorf("no links %v, %s: left %v, %v", noLinks, at, left, err)
 				}
 			}
@@ -143,20 +143,21 @@ func TestFailingPut(t *testing.T) {
 func TestOvertakenPut(t *testing.T) {
 	for noLinks := range steps {
 		where := t.TempDir()
-		b, err := Open(t.Context(), where, Options{NoLinks: noLinks})
+		b, err := Open(t.Context(), where, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, err := Open(t.Context(), where, Options{NoLinks: noLinks})
+		second, err := Open(t.Context(), where, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.step = func(what string) error {
+		second.hook(noLinks, func(string) error { return nil })
+		b.hook(noLinks, func(what string) error {
 			if what == "link" {
 				return second.PutIfAbsent(t.Context(), "a/b", 6, strings.NewReader("second"))
 			}
 			return nil
-		}
+		})
 		if err := b.PutIfAbsent(t.Context(), "a/b", 5, strings.NewReader("first")); !errors.Is(err, bucket.ErrExists) || bucket.Ambiguous(err) {
 			t.Errorf("no links %v: %v", noLinks, err)
 		}

@@ -30,7 +30,21 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t testing.TB, path string, o dir.Options) *dir.Bucket {
 	t.Helper()
-	b, err := dir.Open(t.Context(), path, o)
+	return opened(t, path, o, dir.Open)
+}
+
+// openAs is open on a file system with links or without.
+func openAs(t testing.TB, path string, noLinks bool) *dir.Bucket {
+	t.Helper()
+	if noLinks {
+		return opened(t, path, dir.Options{}, dir.OpenWithoutLinks)
+	}
+	return opened(t, path, dir.Options{}, dir.Open)
+}
+
+func opened(t testing.TB, path string, o dir.Options, how func(context.Context, string, dir.Options) (*dir.Bucket, error)) *dir.Bucket {
+	t.Helper()
+	b, err := how(t.Context(), path, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +75,7 @@ func TestConformance(t *testing.T) {
 // TestConformanceWithoutLinks makes puts by claims. Those who race may find the name busy.
 func TestConformanceWithoutLinks(t *testing.T) {
 	t.Parallel()
-	buckettest.RunWith(t, func(t *testing.T) bucket.Bucket { return open(t, t.TempDir(), dir.Options{NoLinks: true}) },
+	buckettest.RunWith(t, func(t *testing.T) bucket.Bucket { return openAs(t, t.TempDir(), true) },
 		buckettest.Options{MemoryBytes: 8 << 20, LargeBytes: 16 << 20, Levels: levels()})
 }
 
@@ -74,7 +88,7 @@ func TestManyOpeners(t *testing.T) {
 			var wg sync.WaitGroup
 			errs := make([]error, 16)
 			for i := range errs {
-				b := open(t, path, dir.Options{NoLinks: noLinks})
+				b := openAs(t, path, noLinks)
 				wg.Go(func() { errs[i] = put(b, fmt.Sprintf("a/%d", round), fmt.Sprint(i)) })
 			}
 			wg.Wait()
@@ -138,7 +152,7 @@ func TestOldClaimIsRemoved(t *testing.T) {
 	if err := os.WriteFile(claim, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := open(t, path, dir.Options{NoLinks: true})
+	b := openAs(t, path, true)
 	if err := put(b, "a", "x"); bucket.ClassOf(err) != bucket.ClassBusy {
 		t.Fatalf("beside a fresh claim: %v", err)
 	}
@@ -282,7 +296,7 @@ func TestAgainstModel(t *testing.T) {
 	t.Parallel()
 	names := []string{"a", "a/b", "a-", "a/b/c", "a.b/c", "b", strings.Repeat("l", 200), strings.Repeat("l", 128), strings.Repeat("l", 128) + "/x"}
 	rapid.Check(t, func(rt *rapid.T) {
-		b := open(t, t.TempDir(), dir.Options{NoLinks: rapid.Bool().Draw(rt, "no links")})
+		b := openAs(t, t.TempDir(), rapid.Bool().Draw(rt, "no links"))
 		model, name := map[string]string{}, rapid.SampledFrom(names)
 		rt.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {

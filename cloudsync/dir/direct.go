@@ -3,7 +3,6 @@ package dir
 import (
 	"errors"
 	"io"
-	"os"
 	"reflect"
 	"sync"
 	"syscall"
@@ -34,7 +33,7 @@ var parts = sync.Pool{New: func() any {
 // who has just uploaded it does not read it again, and a copy there would take as much processor
 // time as sealing it, and the place of what is read. What content does not lend is read into part,
 // again and again.
-func writeLarge(f *os.File, content io.Reader, part []byte) error {
+func writeLarge(f file, content io.Reader, part []byte) error {
 	w := &largeFile{f: f, direct: setDirect(f, true) == nil}
 	for {
 		b, done, ok := bucket.Lend(content, lentBytes)
@@ -64,7 +63,7 @@ func writeLarge(f *os.File, content io.Reader, part []byte) error {
 
 // largeFile is the file of a large object.
 type largeFile struct {
-	f      *os.File
+	f      file
 	direct bool
 }
 

@@ -8,7 +8,7 @@ import (
 
 // setDirect has the writes to f that follow pass the page cache or not. It fails on file systems
 // that have no such writes.
-func setDirect(f *os.File, on bool) error {
+func setDirect(f file, on bool) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
 		return err

@@ -4,8 +4,7 @@ package dir
 
 import (
 	"errors"
-	"os"
 )
 
 // setDirect fails: writes go through the page cache.
-func setDirect(*os.File, bool) error { return errors.ErrUnsupported }
+func setDirect(file, bool) error { return errors.ErrUnsupported }

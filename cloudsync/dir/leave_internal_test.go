@@ -25,13 +25,13 @@ func hung(t *testing.T, at string) (b *Bucket, entered, release chan struct{}) {
 		t.Fatal(err)
 	}
 	entered, release = make(chan struct{}, 100), make(chan struct{})
-	b.step = func(what string) error {
+	b.hook(false, func(what string) error {
 		if what == at {
 			entered <- struct{}{}
 			<-release
 		}
 		return nil
-	}
+	})
 	return b, entered, release
 }
 

@@ -54,9 +54,6 @@ func (d *Bucket) List(ctx context.Context, after, prefix string, limit int) ([]b
 }
 
 func (b *session) list(ctx context.Context, after, prefix string, limit int) (infos []bucket.Info, err error) {
-	if err := b.step("list"); err != nil {
-		return nil, err
-	}
 	todo := &items{{path: ".", isDir: true}}
 	for todo.Len() > 0 && len(infos) < limit {
 		if err := context.Cause(ctx); err != nil {
