@@ -44,7 +44,7 @@ func (s *Syncer) logOf(b bucket.Bucket, names wire.Names) *pagelog.Log {
 // DeleteEverywhere deletes a page for all devices as Page.DeleteEverywhere does, without that it is
 // here. Errors: as there.
 func (s *Syncer) DeleteEverywhere(ctx context.Context, ledger string, page [16]byte) error {
-	b := scoped{s.b, s.ctx}
+	b := newScoped(s.b, s.ctx)
 	log := s.logOf(b, wire.NamesOf(s.o.Keyring, ledger, page))
 	err := s.checkKeys(ctx, b, proofAnew, true)
 	if err == nil {
@@ -71,7 +71,7 @@ func (s *Syncer) SweepDeleted(ctx context.Context, ledger string, page [16]byte,
 }
 
 func (s *Syncer) sweepDeleted(ctx context.Context, names wire.Names, o GCOptions) (*GCReport, error) {
-	b := scoped{s.b, s.ctx}
+	b := newScoped(s.b, s.ctx)
 	infos, err := b.List(ctx, "", names.Epochs(), 1) // a look would found what is not there
 	if err != nil || len(infos) == 0 {
 		return nil, err

@@ -24,7 +24,7 @@ const (
 // after. Errors: ErrBucketWiped, ErrBucketReplaced, ErrBucketRolledBack, ErrBucketDamaged,
 // ErrShutOut, base.ErrClosed, those of KeepKeys and of the bucket.
 func (s *Syncer) CheckKeys(ctx context.Context) error {
-	return s.outward(s.checkKeys(ctx, scoped{s.b, s.ctx}, proofAnew, true))
+	return s.outward(s.checkKeys(ctx, newScoped(s.b, s.ctx), proofAnew, true))
 }
 
 // Keyring returns the newest keyring that is known.
@@ -141,7 +141,7 @@ const maxKeyTries = 16
 // others change the keyring at the same time. Errors: as CheckKeys, those of change and of
 // seal.Keyring.Next, bucket.ErrExists when others were quicker again and again.
 func (s *Syncer) ChangeKeys(ctx context.Context, change func(*seal.Keyring) (seal.Change, error)) error {
-	b := scoped{s.b, s.ctx}
+	b := newScoped(s.b, s.ctx)
 	release, err := s.turnOfKeys(ctx)
 	if err != nil {
 		return err

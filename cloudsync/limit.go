@@ -68,7 +68,7 @@ func (l *limiter) give(n float64) {
 // stands below a Retry, so that every try is limited, and above a Meter, which counts what was
 // really sent.
 type gate struct {
-	b                  bucket.Bucket
+	bucket.Layer
 	clock              clock.Clock
 	requests, up, down *limiter
 
@@ -78,11 +78,19 @@ type gate struct {
 }
 
 func newGate(b bucket.Bucket, c clock.Clock, l Limits) *gate {
-	return &gate{b: b, clock: c,
+	g := &gate{clock: c,
 		requests: newLimiter(c, l.RequestsPerSecond, max(1, l.RequestsPerSecond)),
 		up:       newLimiter(c, float64(l.UploadBytesPerSecond), float64(l.UploadBytesPerSecond)),
 		down:     newLimiter(c, float64(l.DownloadBytesPerSecond), float64(l.DownloadBytesPerSecond)),
 	}
+	g.Layer = bucket.Layer{Bucket: b, Around: func(ctx context.Context, op bucket.Op, name string, call func(context.Context, bucket.Bucket) error) error {
+		if err := g.requests.take(ctx, 1); err != nil { // who leaves before a request may be made has made none
+			g.requests.give(1)
+			return bucket.NewError(ctx, op, name, false, err)
+		}
+		return call(ctx, b)
+	}}
+	return g
 }
 
 // learn takes note of what the bucket's clock says now.
@@ -103,25 +111,13 @@ func (g *gate) now() time.Time {
 	return g.clock.Now().Add(g.offset)
 }
 
-// request waits until a request may be made. Who leaves before that has made none.
-func (g *gate) request(ctx context.Context) error {
-	err := g.requests.take(ctx, 1)
-	if err != nil {
-		g.requests.give(1)
-	}
-	return err
-}
-
 // PutIfAbsent implements bucket.Bucket.
 func (g *gate) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
-	if err := g.request(ctx); err != nil {
-		return bucket.NewError(ctx, bucket.OpPut, name, false, err)
-	}
 	if g.up != nil {
 		content = &limitedReader{ctx: ctx, l: g.up, r: content}
 	}
 	var created time.Time
-	err := g.b.PutIfAbsent(bucket.WithCreated(ctx, &created), name, size, content)
+	err := g.Layer.PutIfAbsent(bucket.WithCreated(ctx, &created), name, size, content)
 	if err == nil && !created.IsZero() {
 		g.learn(created)
 		bucket.ReportCreated(ctx, created)
@@ -131,10 +127,7 @@ func (g *gate) PutIfAbsent(ctx context.Context, name string, size int64, content
 
 // Get implements bucket.Bucket.
 func (g *gate) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
-	if err := g.request(ctx); err != nil {
-		return bucket.Object{}, bucket.NewError(ctx, bucket.OpGet, name, false, err)
-	}
-	o, err := g.b.Get(ctx, name, off, n)
+	o, err := g.Layer.Get(ctx, name, off, n)
 	if err != nil {
 		return o, err
 	}
@@ -144,25 +137,6 @@ func (g *gate) Get(ctx context.Context, name string, off, n int64) (bucket.Objec
 	}
 	return o, nil
 }
-
-// List implements bucket.Bucket.
-func (g *gate) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
-	if err := g.request(ctx); err != nil {
-		return nil, bucket.NewError(ctx, bucket.OpList, prefix, false, err)
-	}
-	return g.b.List(ctx, after, prefix, limit)
-}
-
-// Delete implements bucket.Bucket.
-func (g *gate) Delete(ctx context.Context, name string) error {
-	if err := g.request(ctx); err != nil {
-		return bucket.NewError(ctx, bucket.OpDelete, name, false, err)
-	}
-	return g.b.Delete(ctx, name)
-}
-
-// String returns the URL of the bucket.
-func (g *gate) String() string { return g.b.String() }
 
 // limitedReader lets bytes through at a rate.
 type limitedReader struct {
@@ -191,11 +165,29 @@ func (b *limitedBody) Close() error { return b.body.Close() }
 // scoped is a Bucket whose calls also end when a scope does: that of a page, so that its Close
 // waits for no request.
 type scoped struct {
-	bucket.Bucket
+	bucket.Layer
 	scope context.Context
 }
 
-func (s scoped) join(ctx context.Context) (context.Context, func()) { return joined(ctx, s.scope) }
+func newScoped(b bucket.Bucket, scope context.Context) *scoped {
+	return &scoped{bucket.Layer{Bucket: b, Around: func(ctx context.Context, _ bucket.Op, _ string, call func(context.Context, bucket.Bucket) error) error {
+		ctx, release := joined(ctx, scope)
+		defer release()
+		return call(ctx, b)
+	}}, scope}
+}
+
+// Get implements bucket.Bucket.
+func (s *scoped) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
+	ctx, release := joined(ctx, s.scope)
+	o, err := s.Bucket.Get(ctx, name, off, n)
+	if err != nil {
+		release()
+		return o, err
+	}
+	o.Body = &releasingBody{o.Body, release}
+	return o, nil
+}
 
 // joined returns a context that ends with either, for the cause of the one that ended. release must
 // be called.
@@ -206,39 +198,6 @@ func joined(ctx, scope context.Context) (both context.Context, release func()) {
 		stop()
 		cancel(nil)
 	}
-}
-
-// PutIfAbsent implements bucket.Bucket.
-func (s scoped) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
-	ctx, release := s.join(ctx)
-	defer release()
-	return s.Bucket.PutIfAbsent(ctx, name, size, content)
-}
-
-// Get implements bucket.Bucket.
-func (s scoped) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
-	ctx, release := s.join(ctx)
-	o, err := s.Bucket.Get(ctx, name, off, n)
-	if err != nil {
-		release()
-		return o, err
-	}
-	o.Body = &releasingBody{o.Body, release}
-	return o, nil
-}
-
-// List implements bucket.Bucket.
-func (s scoped) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
-	ctx, release := s.join(ctx)
-	defer release()
-	return s.Bucket.List(ctx, after, prefix, limit)
-}
-
-// Delete implements bucket.Bucket.
-func (s scoped) Delete(ctx context.Context, name string) error {
-	ctx, release := s.join(ctx)
-	defer release()
-	return s.Bucket.Delete(ctx, name)
 }
 
 type releasingBody struct {

@@ -106,7 +106,7 @@ func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p.down.progress = progress.New(func() { p.begins(&p.down) }, s.notify)
 	p.down.activity = Pending
 	p.ctx, p.cancel = context.WithCancelCause(s.ctx)
-	p.b = scoped{s.b, p.ctx}
+	p.b = newScoped(s.b, p.ctx)
 	p.connect()
 	f := pack.FetchOptions{Bucket: p.b, Sealer: s.sealer, Names: p.names, Epoch: places{p}.epoch, Store: p.store, Entries: places{p}.entry}
 	p.quiet = pack.NewFetcher(f)

@@ -226,7 +226,7 @@ const (
 // base.ErrUnsupported, and comes with the good ones. What was read once is not read again. Other
 // errors: base.ErrClosed, those of the bucket.
 func (s *Syncer) Announced(ctx context.Context) ([]wire.Announcement, error) {
-	b := scoped{s.b, s.ctx}
+	b := newScoped(s.b, s.ctx)
 	infos, err := listAll(ctx, b, wire.PagesPrefix, "")
 	if err != nil {
 		return nil, fmt.Errorf("list pages: %w", s.outward(err))

@@ -23,12 +23,26 @@ type Counts struct {
 // Meter is a Bucket that counts the requests to another. Failed requests count, and refused
 // arguments too, though they are never sent. It stands below a Retry, so that every try counts.
 type Meter struct {
-	b                    Bucket
+	Layer
 	a, get, free, up, dn atomic.Int64
 }
 
 // NewMeter returns a Meter in front of b.
-func NewMeter(b Bucket) *Meter { return &Meter{b: b} }
+func NewMeter(b Bucket) *Meter {
+	m := &Meter{}
+	m.Layer = Layer{b, func(ctx context.Context, op Op, _ string, call func(context.Context, Bucket) error) error {
+		switch op {
+		case OpGet:
+			m.get.Add(1)
+		case OpDelete:
+			m.free.Add(1)
+		default:
+			m.a.Add(1)
+		}
+		return call(ctx, b)
+	}}
+	return m
+}
 
 // Counts returns what was counted until now. The numbers are each exact, but not of one moment when
 // calls are under way.
@@ -38,34 +52,17 @@ func (m *Meter) Counts() Counts {
 
 // PutIfAbsent implements Bucket.
 func (m *Meter) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
-	m.a.Add(1)
-	return m.b.PutIfAbsent(ctx, name, size, &countingReader{content, &m.up, size})
+	return m.Layer.PutIfAbsent(ctx, name, size, &countingReader{content, &m.up, size})
 }
 
 // Get implements Bucket.
 func (m *Meter) Get(ctx context.Context, name string, off, n int64) (Object, error) {
-	m.get.Add(1)
-	o, err := m.b.Get(ctx, name, off, n)
+	o, err := m.Layer.Get(ctx, name, off, n)
 	if err == nil {
 		o.Body = &countingBody{o.Body, &m.dn}
 	}
 	return o, err
 }
-
-// List implements Bucket.
-func (m *Meter) List(ctx context.Context, after, prefix string, limit int) ([]Info, error) {
-	m.a.Add(1)
-	return m.b.List(ctx, after, prefix, limit)
-}
-
-// Delete implements Bucket.
-func (m *Meter) Delete(ctx context.Context, name string) error {
-	m.free.Add(1)
-	return m.b.Delete(ctx, name)
-}
-
-// String returns the URL of the bucket.
-func (m *Meter) String() string { return m.b.String() }
 
 // countingReader counts what is read, but for what lies beyond size.
 type countingReader struct {

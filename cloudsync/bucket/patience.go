@@ -21,7 +21,7 @@ const DefaultStall = time.Minute
 // gives it up, which may take hours. What ends so is retryable, or ambiguous for a write. The time
 // that the caller takes, to give content or before he reads on, does not count.
 type Patient struct {
-	Bucket
+	Layer
 	clock clock.Clock
 	most  time.Duration
 }
@@ -29,7 +29,13 @@ type Patient struct {
 // NewPatient returns a Patient in front of b, for which nothing may happen for most to twice as
 // long. It stands behind a Retry.
 func NewPatient(b Bucket, c clock.Clock, most time.Duration) *Patient {
-	return &Patient{b, c, most}
+	p := &Patient{clock: c, most: most}
+	p.Layer = Layer{b, func(ctx context.Context, op Op, name string, call func(context.Context, Bucket) error) error {
+		w := p.begin(ctx)
+		defer w.end()
+		return w.explain(op, name, call(w.ctx, b))
+	}}
+	return p
 }
 
 // wait is one call under way, or one body.
@@ -159,19 +165,4 @@ func (b *patientBody) Close() error {
 	err := b.body.Close()
 	b.closed.Do(b.w.end)
 	return err
-}
-
-// List implements Bucket.
-func (p *Patient) List(ctx context.Context, after, prefix string, limit int) ([]Info, error) {
-	w := p.begin(ctx)
-	defer w.end()
-	infos, err := p.Bucket.List(w.ctx, after, prefix, limit)
-	return infos, w.explain(OpList, prefix, err)
-}
-
-// Delete implements Bucket.
-func (p *Patient) Delete(ctx context.Context, name string) error {
-	w := p.begin(ctx)
-	defer w.end()
-	return w.explain(OpDelete, name, p.Bucket.Delete(w.ctx, name))
 }

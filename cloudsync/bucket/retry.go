@@ -94,12 +94,18 @@ func systemJitter() float64 {
 // there; an object that has another length or creation time then is a *base.CorruptError, as
 // objects never change.
 type Retry struct {
-	b Bucket
+	Layer
 	o RetryOptions
 }
 
 // NewRetry returns a Retry in front of b.
-func NewRetry(b Bucket, o RetryOptions) *Retry { return &Retry{b: b, o: o.withDefaults()} }
+func NewRetry(b Bucket, o RetryOptions) *Retry {
+	r := &Retry{o: o.withDefaults()}
+	r.Layer = Layer{b, func(ctx context.Context, _ Op, _ string, call func(context.Context, Bucket) error) error {
+		return r.do(ctx, func() error { return call(ctx, b) })
+	}}
+	return r
+}
 
 // do calls fn until it succeeds or the table says that it is over. The last error comes back.
 func (r *Retry) do(ctx context.Context, fn func() error) error {
@@ -142,11 +148,11 @@ func (r *Retry) again(ctx context.Context, tries *int, err error) error {
 func (r *Retry) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
 	seeker, ok := content.(io.Seeker)
 	if !ok {
-		return r.b.PutIfAbsent(ctx, name, size, content)
+		return r.Bucket.PutIfAbsent(ctx, name, size, content)
 	}
 	start, err := seeker.Seek(0, io.SeekCurrent)
 	if err != nil { // it cannot seek after all, as a pipe that is a file
-		return r.b.PutIfAbsent(ctx, name, size, content)
+		return r.Bucket.PutIfAbsent(ctx, name, size, content)
 	}
 	first, landed := true, false
 	err = r.do(ctx, func() error {
@@ -156,7 +162,7 @@ func (r *Retry) PutIfAbsent(ctx context.Context, name string, size int64, conten
 			}
 		}
 		first = false
-		err := r.b.PutIfAbsent(ctx, name, size, content)
+		err := r.Bucket.PutIfAbsent(ctx, name, size, content)
 		landed = landed || Ambiguous(err)
 		return err
 	})
@@ -172,11 +178,7 @@ func (r *Retry) PutIfAbsent(ctx context.Context, name string, size int64, conten
 
 // Get implements Bucket.
 func (r *Retry) Get(ctx context.Context, name string, off, n int64) (o Object, err error) {
-	err = r.do(ctx, func() (err error) {
-		o, err = r.b.Get(ctx, name, off, n)
-		return err
-	})
-	if err != nil {
+	if o, err = r.Layer.Get(ctx, name, off, n); err != nil {
 		return Object{}, err
 	}
 	left, err := CheckRange(name, off, n, o.Size)
@@ -187,23 +189,6 @@ func (r *Retry) Get(ctx context.Context, name string, off, n int64) (o Object, e
 	o.Body = &retryBody{r: r, ctx: ctx, name: name, off: off, left: left, size: o.Size, created: o.Created, body: o.Body}
 	return o, nil
 }
-
-// List implements Bucket.
-func (r *Retry) List(ctx context.Context, after, prefix string, limit int) (infos []Info, err error) {
-	err = r.do(ctx, func() (err error) {
-		infos, err = r.b.List(ctx, after, prefix, limit)
-		return err
-	})
-	return infos, err
-}
-
-// Delete implements Bucket.
-func (r *Retry) Delete(ctx context.Context, name string) error {
-	return r.do(ctx, func() error { return r.b.Delete(ctx, name) })
-}
-
-// String returns the URL of the bucket.
-func (r *Retry) String() string { return r.b.String() }
 
 // retryBody is the body of a get that goes on where it broke off. Tries without a byte between them
 // count together.
@@ -260,7 +245,7 @@ func (b *retryBody) recover(err error) error {
 			return err
 		}
 		var o Object
-		if o, err = b.r.b.Get(b.ctx, b.name, b.off, b.left); err != nil {
+		if o, err = b.r.Bucket.Get(b.ctx, b.name, b.off, b.left); err != nil {
 			continue
 		}
 		if o.Size != b.size || !o.Created.Equal(b.created) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"sync"
@@ -69,6 +68,7 @@ func openDir(ctx context.Context, url string, o bucket.OpenOptions) (bucket.Buck
 // lateBucket opens its bucket when it is first used: that the network, a disk or credentials are
 // missing is then trouble of a request, which is tried again, and none of opening a repository.
 type lateBucket struct {
+	bucket.Layer
 	url  string
 	open func(context.Context) (bucket.Bucket, error)
 	turn chan struct{}
@@ -79,7 +79,15 @@ type lateBucket struct {
 }
 
 func newLateBucket(url string, open func(context.Context) (bucket.Bucket, error)) *lateBucket {
-	return &lateBucket{url: url, open: open, turn: make(chan struct{}, 1)}
+	l := &lateBucket{url: url, open: open, turn: make(chan struct{}, 1)}
+	l.Around = func(ctx context.Context, op bucket.Op, name string, call func(context.Context, bucket.Bucket) error) error {
+		b, err := l.get(ctx, op, name)
+		if err != nil {
+			return err
+		}
+		return call(ctx, b)
+	}
+	return l
 }
 
 func (l *lateBucket) opened() (bucket.Bucket, bool) {
@@ -118,42 +126,6 @@ func (l *lateBucket) get(ctx context.Context, op bucket.Op, name string) (bucket
 	defer l.mu.Unlock()
 	l.b = b
 	return b, nil
-}
-
-// PutIfAbsent implements bucket.Bucket.
-func (l *lateBucket) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
-	b, err := l.get(ctx, bucket.OpPut, name)
-	if err != nil {
-		return err
-	}
-	return b.PutIfAbsent(ctx, name, size, content)
-}
-
-// Get implements bucket.Bucket.
-func (l *lateBucket) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
-	b, err := l.get(ctx, bucket.OpGet, name)
-	if err != nil {
-		return bucket.Object{}, err
-	}
-	return b.Get(ctx, name, off, n)
-}
-
-// List implements bucket.Bucket.
-func (l *lateBucket) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
-	b, err := l.get(ctx, bucket.OpList, prefix)
-	if err != nil {
-		return nil, err
-	}
-	return b.List(ctx, after, prefix, limit)
-}
-
-// Delete implements bucket.Bucket.
-func (l *lateBucket) Delete(ctx context.Context, name string) error {
-	b, err := l.get(ctx, bucket.OpDelete, name)
-	if err != nil {
-		return err
-	}
-	return b.Delete(ctx, name)
 }
 
 // String implements bucket.Bucket.
