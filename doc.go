@@ -88,7 +88,8 @@
 // # Errors
 //
 // Errors are compared with errors.Is against the sentinels of this package; [CorruptError],
-// [LockedError] and [FormatError] carry details. [KindOf] tells what to do about an error.
+// [LockedError] and [FormatError] carry details. [KindOf] tells what to do about an error. A table
+// of all of them is in docs/errors.md.
 //
 // # Inside
 //

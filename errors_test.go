@@ -18,6 +18,7 @@ func TestKindOf(t *testing.T) {
 		{fmt.Errorf("read: %w", ledger.ErrNotFound), ledger.KindNotFound},
 		{fmt.Errorf("sync: %w", ledger.ErrNoCloud), ledger.KindNotFound},
 		{fmt.Errorf("sync: %w", ledger.ErrWrongKey), ledger.KindPermission},
+		{fmt.Errorf("sync: %w", ledger.ErrDeleted), ledger.KindNotFound},
 	} {
 		if got := ledger.KindOf(c.err); got != c.want {
 			t.Errorf("%v has kind %d, want %d", c.err, got, c.want)

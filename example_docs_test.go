@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -36,6 +37,24 @@ func Example_transaction() {
 	})
 	check(err)
 	// Output: color/sky: 4 bytes
+}
+
+// KindOf says what to do about an error, and errors.Is what caused it.
+func ExampleKindOf() {
+	ctx := context.Background()
+	page, done := examplePage(ctx)
+	defer done()
+
+	_, err := page.Get(ctx, []byte("color"))
+	switch {
+	case errors.Is(err, ledger.ErrNotFound):
+		fmt.Println("no color yet")
+	case ledger.KindOf(err) == ledger.KindUnavailable:
+		fmt.Println("later")
+	default:
+		check(err)
+	}
+	// Output: no color yet
 }
 
 // Rules say what becomes of keys that both sides have changed.

@@ -152,7 +152,7 @@ var (
 	// ErrUnjoinable reports a checkpoint that is missing or bad, or that needs what is.
 	ErrUnjoinable = errors.New("the checkpoint cannot be used")
 	// ErrDeleted reports a page that was deleted for all devices.
-	ErrDeleted = errors.New("the page was deleted for all devices")
+	ErrDeleted = base.ErrDeleted
 	// ErrContended reports a turn that others were faster than, again and again.
 	ErrContended = fmt.Errorf("other devices append all the time: %w", base.ErrConflict)
 )

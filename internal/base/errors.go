@@ -51,6 +51,8 @@ var (
 	ErrShutOut = fmt.Errorf("this key or device was shut out of the cloud: %w", ErrWrongKey)
 	// ErrNoCloud reports that the repository has no cloud.
 	ErrNoCloud = errors.New("no cloud is set")
+	// ErrDeleted reports a page that was deleted for all devices.
+	ErrDeleted = errors.New("the page was deleted for all devices")
 )
 
 // WithClass returns err, whose text says everything, as an error that also matches class.
@@ -175,7 +177,7 @@ func KindOf(err error) Kind {
 		kind Kind
 	}{
 		{ErrCorrupt, Corrupt}, {ErrNoSpace, NoSpace}, {syscall.ENOSPC, NoSpace}, {syscall.EDQUOT, NoSpace}, {ErrNotFound, NotFound}, {ErrGone, NotFound},
-		{ErrNoRepository, NotFound}, {ErrNoCloud, NotFound}, {ErrConflict, Conflict}, {ErrLocked, Unavailable}, {ErrNeedsFetch, Unavailable}, {ErrNetwork, Unavailable},
+		{ErrNoRepository, NotFound}, {ErrNoCloud, NotFound}, {ErrDeleted, NotFound}, {ErrConflict, Conflict}, {ErrLocked, Unavailable}, {ErrNeedsFetch, Unavailable}, {ErrNetwork, Unavailable},
 		{context.Canceled, Unavailable}, {context.DeadlineExceeded, Unavailable}, {ErrClosed, Closed}, {ErrTxDone, Closed},
 		{ErrReadOnly, Permission}, {ErrWrongKey, Permission}, {fs.ErrPermission, Permission}, {syscall.EROFS, Permission},
 		{ErrTooLarge, Invalid}, {ErrInvalid, Invalid}, {ErrUnsupported, Unsupported},

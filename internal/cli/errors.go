@@ -216,6 +216,7 @@ func (a *app) hintOf(err error) string {
 		{ledger.ErrNetwork, "connect and run it again; nothing is lost, and what is here can be read and changed meanwhile"},
 		{ledger.ErrNeedsFetch, "the value is in the cloud only; connect and read it again"},
 		{fs.ErrPermission, a.permissionHint(err)},
+		{syscall.EROFS, "the disk is read-only: what is on it can be read; to write, mount it otherwise"},
 		{syscall.ENOTDIR, a.notDirectoryHint(err)},
 		{errServeStops, "run it again"},
 		{errOutput, "nothing has to be done again; see what takes the output"},
