@@ -191,26 +191,13 @@ func (r *Repository) open(ctx context.Context) error {
 	return r.cloud.Open(ctx)
 }
 
-// openUsage opens the page usage in dir. Where nothing was known before, the pages that exist are
-// told.
+// openUsage opens the page usage in dir.
 func (r *Repository) openUsage(dir string) error {
-	now := r.clock.Now()
-	u, rec, err := pageusage.Open(dir, pageusage.Options{Now: now, ReadOnly: r.o.ReadOnly})
-	if err != nil {
-		return err
-	}
+	u, rec, err := pageusage.Open(dir, pageusage.Options{Now: r.clock.Now(), ReadOnly: r.o.ReadOnly, Exist: r.disk.Pages})
 	r.usage = u
 	if rec.Damage != nil {
 		r.o.Logger.Warn("page usage is damaged and is begun anew", "error", rec.Damage, "savedAs", rec.SavedAs)
 	}
-	if r.o.ReadOnly || rec.Damage == nil && !rec.Created {
-		return nil
-	}
-	pages, err := r.disk.Pages()
-	if err != nil || len(pages) == 0 {
-		return err
-	}
-	_, _, err = u.Reconcile(pages, now)
 	return err
 }
 

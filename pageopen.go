@@ -61,17 +61,18 @@ func (r *Repository) createPage(ctx context.Context, key pageKey) error {
 	return storage.Create(ctx, r.storageOptions(key))
 }
 
-// pageLeft ends what is in memory of a page that has left. The usage of one that was evicted is
-// removed by Evict, for many pages together.
+// pageLeft ends what is known of the use of a page that has left. One that was evicted keeps its
+// name.
 func (r *Repository) pageLeft(key pageKey, a *layout.Absence) {
 	r.mu.Lock()
 	delete(r.indexes, key)
 	r.mu.Unlock()
 	r.pagesChanged()
-	if a == nil || a.Kind != layout.Deleted {
-		return
+	forget := r.usage.Remove
+	if a != nil && a.Kind == layout.Deleted {
+		forget = r.usage.Forget
 	}
-	if err := r.usage.Forget(key); err != nil {
+	if err := forget(key); err != nil {
 		r.o.Logger.Warn("the usage of a page that is away stays listed", "ledger", key.Ledger, "page", PageID(key.ID).String(), "error", err)
 	}
 }

@@ -1,65 +1,50 @@
 package pageusage
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"time"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-const (
-	fileName = "page_usage.db"
-	// maxPending is how many marks wait in memory before they are written.
-	maxPending = 64
-	// formatVersion is what stands in the format bucket.
-	formatVersion = 1
-)
+// FileName is the name of the database in its directory. It is one file.
+const FileName = "page_usage.db"
+
+// maxPending is of how many pages changes wait in memory before they are written.
+const maxPending = 64
 
 // Page names a page. The name of its ledger has 1 to limits.MaxLedgerNameBytes bytes.
 type Page = base.Page
-
-// Usage is what is known of the use of a page.
-type Usage struct {
-	Page Page
-	// Open says that the page is open. Closed is then zero.
-	Open bool
-	// Closed is when the page was last closed.
-	Closed time.Time
-	// SizeBytes is what NoteSize was told last, 0 when it was told nothing.
-	SizeBytes int64
-}
 
 // Options are the options of Open.
 type Options struct {
 	// Now is the time at which pages that a crash left open count as closed. It is required.
 	Now time.Time
 	// ReadOnly writes nothing: a missing or damaged database counts as empty and stays where it is,
-	// pages that a crash left open are listed as open, and marks are ignored.
+	// pages that a crash left open stay so, and marks are ignored.
 	ReadOnly bool
+	// Exist returns the pages that there are, for a database that is new: they count as closed at
+	// Now. It may be nil.
+	Exist func() ([]Page, error)
 }
 
 // Recovery says what Open found and did.
 type Recovery struct {
-	// Created says that there was no database.
-	Created bool
 	// Damage is why the database that was there could not be used, nil when it could; it matches
 	// base.ErrCorrupt.
 	Damage error
 	// SavedAs is where the damaged file is now, empty when there is none or Options.ReadOnly is
 	// set. A file that was set aside before is replaced.
 	SavedAs string
-	// Closed is the number of pages that a crash had left open.
-	Closed int
 }
 
 // DB is the page-usage database of a repository. It is safe for concurrent use.
@@ -67,10 +52,11 @@ type DB struct {
 	db       index.DB
 	readOnly bool
 
+	turn sync.Mutex // held while rows are written; before mu
+
 	mu      sync.Mutex
-	pending map[Page]uint64 // rows of opened that are not written yet; guarded by mu
-	sizes   map[Page]int64  // rows of sizes that are not written yet; guarded by mu
-	closed  bool            // guarded by mu
+	pending map[Page]row // rows that are not written yet; guarded by mu
+	closed  bool         // guarded by mu
 }
 
 // Open opens the database in dir, {repository}/page_usage_db, and makes both when they do not
@@ -78,375 +64,199 @@ type DB struct {
 // for the file's lock at most as long as index.OpenFile does.
 //
 // Errors: base.ErrInvalid without Options.Now; base.ErrLocked; *base.FormatError for a database of
-// a newer program, which is left alone; what the file system says.
-func Open(dir string, o Options) (*DB, *Recovery, error) {
+// a newer program, which is left alone; those of Options.Exist and of the file system.
+func Open(dir string, o Options) (d *DB, rec Recovery, err error) {
 	if o.Now.IsZero() {
-		return nil, nil, fmt.Errorf("open page usage: no time: %w", base.ErrInvalid)
+		return nil, rec, fmt.Errorf("open page usage: no time: %w", base.ErrInvalid)
 	}
-	rec := &Recovery{}
-	if dir == "" {
-		d, _, err := New(index.NewMemory(), o.Now)
-		return d, rec, err
-	}
-	if o.ReadOnly {
-		return openReadOnly(dir, rec)
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("open page usage: %w", err)
-	}
-	path := filepath.Join(dir, fileName)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		rec.Created = true
-	}
-	d, err := openFile(path, o.Now, rec)
+	d, err = open(dir, o)
 	if errors.Is(err, base.ErrCorrupt) {
-		*rec = Recovery{Damage: err, SavedAs: path + ".damaged"}
-		if err := os.Rename(path, rec.SavedAs); err != nil {
-			return nil, rec, fmt.Errorf("set damaged page usage aside: %w", err)
-		}
-		d, err = openFile(path, o.Now, rec)
+		rec.Damage = err
 	}
-	if err == nil && (rec.Created || rec.SavedAs != "") {
-		if err = syncDir(dir); err != nil {
-			err = errors.Join(fmt.Errorf("open page usage: %w", err), d.Close())
+	switch {
+	case o.ReadOnly && (rec.Damage != nil || errors.Is(err, fs.ErrNotExist)):
+		d, err = New(index.NewMemory(), o)
+	case rec.Damage != nil:
+		path := filepath.Join(dir, FileName)
+		rec.SavedAs = path + ".damaged"
+		if err = os.Rename(path, rec.SavedAs); err == nil {
+			d, err = open(dir, o)
 		}
 	}
 	if err != nil {
-		return nil, rec, err
+		return nil, rec, fmt.Errorf("open page usage: %w", err)
 	}
 	return d, rec, nil
 }
 
-// syncDir makes the names in dir durable; Windows has no such call and needs none.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
+func open(dir string, o Options) (*DB, error) {
+	if dir == "" {
+		return New(index.NewMemory(), o)
 	}
-	d, err := os.Open(dir)
+	path := filepath.Join(dir, FileName)
+	_, err := os.Stat(path)
+	fresh := errors.Is(err, fs.ErrNotExist) && !o.ReadOnly
+	if fresh {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	f, err := index.OpenFile(path, index.Options{ReadOnly: o.ReadOnly})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// openFile opens the file at path for writing and closes what a crash has left open.
-func openFile(path string, now time.Time, rec *Recovery) (*DB, error) {
-	f, err := index.OpenFile(path, index.Options{})
-	if err != nil {
-		return nil, fmt.Errorf("open page usage: %w", err)
+	d, err := New(f, o)
+	if err == nil && fresh {
+		err = vfs.OS.SyncDir(dir)
 	}
-	d, closed, err := New(f, now)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	rec.Closed = closed
 	return d, nil
 }
 
-func openReadOnly(dir string, rec *Recovery) (*DB, *Recovery, error) {
-	f, err := index.OpenFile(filepath.Join(dir, fileName), index.Options{ReadOnly: true})
-	if err == nil {
-		if err = f.View(func(tx index.Tx) error { return scan(tx, nil) }); err == nil {
-			return newDB(f, true), rec, nil
-		}
-		err = errors.Join(err, f.Close())
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		rec.Created = true
-	case errors.Is(err, base.ErrCorrupt):
-		rec.Damage = err
-	default:
-		return nil, rec, fmt.Errorf("open page usage: %w", err)
-	}
-	return newDB(index.NewMemory(), true), rec, nil
-}
-
-func newDB(db index.DB, readOnly bool) *DB {
-	return &DB{db: db, readOnly: readOnly, pending: map[Page]uint64{}, sizes: map[Page]int64{}}
-}
-
-// New makes a DB on rows that the caller has opened, and returns how many pages it found open; they
-// are closed at now (U3). Close closes db. Errors: *base.CorruptError, *base.FormatError, what db
-// says; db is then not closed.
-func New(db index.DB, now time.Time) (d *DB, closed int, err error) {
-	var left []Page
+// New makes a DB on rows that the caller has opened; Close closes db. Errors: *base.CorruptError,
+// *base.FormatError, those of Options.Exist and of db, which is then not closed.
+func New(db index.DB, o Options) (*DB, error) {
+	d := &DB{db: db, readOnly: o.ReadOnly, pending: map[Page]row{}}
 	fresh := false
-	if err := db.View(func(tx index.Tx) error {
-		fresh = len(tx.Buckets()) == 0
-		return scan(tx, func(p Page) { left = append(left, p) })
-	}); err != nil {
-		return nil, 0, fmt.Errorf("read page usage: %w", err)
-	}
-	if !fresh && len(left) == 0 { // a bucket of sizes that is missing comes with the first size
-		return newDB(db, false), 0, nil
-	}
-	if err := db.Update(func(tx index.Tx) error { return prepare(tx, left, now) }); err != nil {
-		return nil, 0, fmt.Errorf("write page usage: %w", err)
-	}
-	return newDB(db, false), len(left), nil
-}
-
-// prepare makes the buckets and closes pages.
-func prepare(tx index.Tx, left []Page, now time.Time) error {
-	for _, name := range []string{pagesBucket, sizesBucket} {
-		if _, err := tx.CreateBucket(name); err != nil {
-			return err
+	err := db.View(func(tx index.Tx) error {
+		if fresh = len(tx.Buckets()) == 0; fresh {
+			return nil
 		}
-	}
-	b, err := tx.CreateBucket(formatBucket)
-	if err != nil {
-		return err
-	}
-	if err := b.Put([]byte(versionKey), []byte{formatVersion}); err != nil {
-		return err
-	}
-	b, err = tx.CreateBucket(openedBucket)
-	if err != nil {
-		return err
-	}
-	for _, p := range left {
-		if err := b.Put(rowKey(p), encodeTime(stamp(now))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// scan checks every row and calls open for each page that is open.
-func scan(tx index.Tx, open func(Page)) error {
-	if len(tx.Buckets()) == 0 {
-		return nil
-	}
-	if err := checkFormat(tx); err != nil {
-		return err
-	}
-	for _, name := range []string{openedBucket, pagesBucket, sizesBucket} {
-		b := tx.Bucket(name)
-		if b == nil && name == sizesBucket {
-			continue // older programs made none
-		}
-		if b == nil {
-			return damage(name, "bucket", "the bucket", "none")
-		}
-		c := b.Cursor()
-		for k, v := c.First(); k != nil; k, v = c.Next() {
-			if err := scanRow(name, k, v, open); err != nil {
-				return err
+		return scan(tx, func(p Page, r row) {
+			if r.closed == 0 && !o.ReadOnly { // U3
+				r.closed = stamp(o.Now)
+				d.pending[p] = r
 			}
-		}
-	}
-	return nil
-}
-
-func scanRow(bucket string, k, v []byte, open func(Page)) error {
-	switch bucket {
-	case sizesBucket:
-		_, _, err := decodeSize(k, v)
-		return err
-	case openedBucket:
-		u, err := decodeUsage(k, v)
-		if err == nil && u.Open && open != nil {
-			open(u.Page)
-		}
-		return err
-	}
-	_, err := decodeName(k, v)
-	return err
-}
-
-// MarkOpened notes that p is open. It costs no write when p is open already, and otherwise none of
-// its own (U1). Errors: base.ErrInvalid, base.ErrTooLarge for the ledger's name; base.ErrClosed;
-// those of Flush.
-func (d *DB) MarkOpened(p Page) error { return d.mark(p, 0) }
-
-// MarkClosed notes that p was closed at t. Errors and durability are those of MarkOpened.
-func (d *DB) MarkClosed(p Page, t time.Time) error { return d.mark(p, stamp(t)) }
-
-func (d *DB) mark(p Page, t uint64) error {
-	if err := check(p); err != nil {
-		return err
-	}
-	now, known, err := d.get(p)
-	if err != nil || known && now == t || d.readOnly {
-		return err
-	}
-	d.mu.Lock()
-	d.pending[p] = t
-	full := len(d.pending) >= maxPending
-	d.mu.Unlock()
-	if full {
-		return d.Flush()
-	}
-	return nil
-}
-
-// NoteSize notes what the copy of p takes on disk, in bytes, 0 or more. Errors and durability are
-// those of MarkOpened.
-func (d *DB) NoteSize(p Page, sizeBytes int64) error {
-	if err := check(p); err != nil {
-		return err
-	}
-	if sizeBytes < 0 {
-		return fmt.Errorf("note size: %d bytes: %w", sizeBytes, base.ErrInvalid)
-	}
-	now, err := d.Size(p)
-	if err != nil || now == sizeBytes || d.readOnly {
-		return err
-	}
-	d.mu.Lock()
-	d.sizes[p] = sizeBytes
-	full := len(d.sizes) >= maxPending
-	d.mu.Unlock()
-	if full {
-		return d.Flush()
-	}
-	return nil
-}
-
-// Size returns what NoteSize was told last of p, 0 when it was told nothing. Errors:
-// base.ErrClosed, *base.CorruptError.
-func (d *DB) Size(p Page) (n int64, err error) {
-	d.mu.Lock()
-	n, known := d.sizes[p]
-	closed := d.closed
-	d.mu.Unlock()
-	if closed {
-		return 0, errClosed("read page usage")
-	}
-	if known {
-		return n, nil
-	}
-	err = d.db.View(func(tx index.Tx) error {
-		n, err = sizeIn(tx, rowKey(p))
-		return err
+		})
 	})
-	if err != nil {
-		return 0, fmt.Errorf("read page usage: %w", err)
+	if err != nil || !fresh || o.ReadOnly {
+		return d, err
 	}
-	return n, nil
-}
-
-// sizeIn reads the row of sizes with the key k; 0 when there is none.
-func sizeIn(tx index.Tx, k []byte) (int64, error) {
-	b := tx.Bucket(sizesBucket)
-	if b == nil {
-		return 0, nil
-	}
-	v := b.Get(k)
-	if v == nil {
-		return 0, nil
-	}
-	_, n, err := decodeSize(k, v)
-	return n, err
-}
-
-// get returns the present time of p, whether it is written or not.
-func (d *DB) get(p Page) (t uint64, known bool, err error) {
-	d.mu.Lock()
-	t, known = d.pending[p]
-	closed := d.closed
-	d.mu.Unlock()
-	if closed {
-		return 0, false, errClosed("read page usage")
-	}
-	if known {
-		return t, true, nil
-	}
-	err = d.db.View(func(tx index.Tx) error {
-		b := tx.Bucket(openedBucket)
-		if b == nil {
-			return nil
+	if o.Exist != nil {
+		pages, err := o.Exist()
+		if err != nil {
+			return nil, err
 		}
-		k := rowKey(p)
-		v := b.Get(k)
-		if v == nil {
-			return nil
+		for _, p := range pages {
+			d.pending[p] = row{closed: stamp(o.Now)}
 		}
-		u, err := decodeUsage(k, v)
+	}
+	return d, d.write("begin page usage", func(tx index.Tx) error {
+		b, err := tx.CreateBucket(formatBucket)
 		if err != nil {
 			return err
 		}
-		known = true
-		if !u.Open {
-			t = uint64(u.Closed.UnixNano())
+		return b.Put([]byte(versionKey), []byte{formatVersion})
+	})
+}
+
+// get returns what is known of p, whether it is written or not.
+func (d *DB) get(p Page) (row, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.getLocked(p)
+}
+
+func (d *DB) getLocked(p Page) (r row, err error) {
+	if d.closed {
+		return blank, errClosed("read page usage")
+	}
+	if r, ok := d.pending[p]; ok {
+		return r, nil
+	}
+	r = blank
+	err = d.db.View(func(tx index.Tx) error {
+		k := rowKey(p)
+		if b := tx.Bucket(pagesBucket); b != nil {
+			if v := b.Get(k); v != nil {
+				_, r, err = decode(k, v)
+			}
 		}
-		return nil
+		return err
 	})
 	if err != nil {
-		return 0, false, fmt.Errorf("read page usage: %w", err)
+		return blank, fmt.Errorf("read page usage: %w", err)
 	}
-	return t, known, nil
+	return r, nil
 }
 
-// Get returns the usage of p. Errors: base.ErrNotFound when p was never marked or was removed,
-// base.ErrClosed, *base.CorruptError.
-func (d *DB) Get(p Page) (Usage, error) {
-	t, known, err := d.get(p)
-	if err != nil {
-		return Usage{}, err
+// change changes what is known of p: durably, or in memory until enough has come together (U1). It
+// costs no write when nothing changes. When a durable change fails, it is as if it had not been
+// asked for.
+func (d *DB) change(doing string, p Page, durable bool, fn func(*row)) error {
+	if err := check("ledger", p.Ledger); err != nil {
+		return err
 	}
-	if !known {
-		return Usage{}, fmt.Errorf("read page usage: %w", base.ErrNotFound)
+	if durable {
+		d.turn.Lock()
+		defer d.turn.Unlock()
 	}
-	u := usage(p, t)
-	if u.SizeBytes, err = d.Size(p); err != nil {
-		return Usage{}, err
-	}
-	return u, nil
-}
-
-// Page returns the name of p and when it was last closed: "" and the zero time where nothing is
-// known, the zero time also while p is open. Errors: base.ErrClosed, *base.CorruptError.
-func (d *DB) Page(p Page) (name string, closed time.Time, err error) {
-	if name, err = d.name(p); err != nil {
-		return "", time.Time{}, err
-	}
-	t, known, err := d.get(p)
-	if err != nil || !known {
-		return name, time.Time{}, err
-	}
-	return name, usage(p, t).Closed, nil
-}
-
-// Text names p for people, with its human name when that is known.
-func (d *DB) Text(p Page) string {
-	name, err := d.name(p)
-	if err != nil {
-		name = "" // the id does as well
-	}
-	return p.Text(name)
-}
-
-// Flush makes all marks durable. Errors: base.ErrClosed, base.ErrNoSpace, base.ErrReadOnly after a
-// sync has failed, *base.CorruptError; the marks then stay in memory.
-func (d *DB) Flush() error { return d.update("write page usage", nil) }
-
-// update writes what is pending and then calls fn, in one transaction. Updates of db run one after
-// another and each takes the newest marks, so an older mark never replaces a newer one.
-func (d *DB) update(doing string, fn func(tx index.Tx) error) error {
-	d.mu.Lock()
-	closed, idle := d.closed, len(d.pending)+len(d.sizes) == 0 && fn == nil
-	d.mu.Unlock()
+	old, r, full, err := d.note(p, fn)
 	switch {
-	case closed:
-		return errClosed(doing)
-	case d.readOnly && fn != nil:
+	case err != nil:
+		return err
+	case durable && d.readOnly:
 		return fmt.Errorf("%s: %w", doing, base.ErrReadOnly)
-	case d.readOnly, idle:
+	case old == r || d.readOnly:
+		return nil
+	case durable:
+		err := d.write(doing, nil)
+		if err != nil {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if d.pending[p] == r {
+				d.pending[p] = old
+			}
+		}
+		return err
+	case full:
+		return d.Flush()
+	}
+	return nil
+}
+
+// note makes a change in memory. full reports that it is time to write what is there.
+func (d *DB) note(p Page, fn func(*row)) (old, r row, full bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if old, err = d.getLocked(p); err != nil {
+		return old, old, false, err
+	}
+	r = old
+	if fn(&r); r != old && !d.readOnly {
+		d.pending[p] = r
+	}
+	return old, r, len(d.pending) >= maxPending, nil
+}
+
+// write writes what is pending, and calls fn, which may be nil, in the same transaction. The caller
+// has the turn, or the DB alone.
+func (d *DB) write(doing string, fn func(index.Tx) error) error {
+	d.mu.Lock()
+	closed, rows := d.closed, maps.Clone(d.pending)
+	d.mu.Unlock()
+	if closed {
+		return errClosed(doing)
+	}
+	if len(rows) == 0 && fn == nil {
 		return nil
 	}
-	var marks map[Page]uint64
-	var sizes map[Page]int64
 	err := d.db.Update(func(tx index.Tx) error {
-		d.mu.Lock()
-		marks, sizes = maps.Clone(d.pending), maps.Clone(d.sizes)
-		d.mu.Unlock()
-		if err := putMarks(tx, marks, sizes); err != nil {
-			return err
+		b, err := tx.CreateBucket(pagesBucket)
+		for p, r := range rows {
+			k := rowKey(p)
+			switch {
+			case err != nil:
+			case r == blank:
+				err = b.Delete(k)
+			default:
+				err = b.Put(k, r.encode(k))
+			}
 		}
-		if fn == nil {
-			return nil
+		if err != nil || fn == nil {
+			return err
 		}
 		return fn(tx)
 	})
@@ -455,128 +265,82 @@ func (d *DB) update(doing string, fn func(tx index.Tx) error) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for p, t := range marks {
-		if now, ok := d.pending[p]; ok && now == t {
-			delete(d.pending, p)
-		}
-	}
-	for p, n := range sizes {
-		if now, ok := d.sizes[p]; ok && now == n {
-			delete(d.sizes, p)
-		}
-	}
+	maps.DeleteFunc(d.pending, func(p Page, r row) bool { return rows[p] == r })
 	return nil
 }
 
-func putMarks(tx index.Tx, marks map[Page]uint64, sizes map[Page]int64) error {
-	b, err := tx.CreateBucket(openedBucket)
-	if err != nil {
-		return err
-	}
-	for p, t := range marks {
-		if err := b.Put(rowKey(p), encodeTime(t)); err != nil {
-			return err
-		}
-	}
-	if b, err = tx.CreateBucket(sizesBucket); err != nil {
-		return err
-	}
-	for p, n := range sizes {
-		if err := b.Put(rowKey(p), encodeSize(n)); err != nil {
-			return err
-		}
-	}
-	return nil
+// MarkOpened notes that p is open. It costs no write when p is open already, and otherwise none of
+// its own (U1). Errors: base.ErrInvalid, base.ErrTooLarge for the ledger's name; base.ErrClosed;
+// those of Flush.
+func (d *DB) MarkOpened(p Page) error {
+	return d.change("mark page open", p, false, func(r *row) { r.closed = 0 })
 }
 
-// Remove forgets the usage of p, for a page whose local copy is gone, and keeps its name. That
-// there is none is no error. Errors: those of Flush, and base.ErrReadOnly.
-func (d *DB) Remove(p Page) error { return d.remove(p, false) }
-
-// RemoveClosed is Remove for several pages in one transaction, each only if it was last closed when
-// its Usage says: a page that was opened since is there again. Errors: those of Remove.
-func (d *DB) RemoveClosed(gone []Usage) error {
-	for i := range gone {
-		if err := check(gone[i].Page); err != nil {
-			return err
-		}
-	}
-	return d.update("remove page usage", func(tx index.Tx) error {
-		b := tx.Bucket(openedBucket)
-		if b == nil {
-			return nil
-		}
-		for i := range gone {
-			key := rowKey(gone[i].Page)
-			if gone[i].Open || !bytes.Equal(b.Get(key), encodeTime(uint64(gone[i].Closed.UnixNano()))) {
-				continue
-			}
-			if err := errors.Join(deleteRow(tx, openedBucket, key), deleteRow(tx, sizesBucket, key)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+// MarkClosed notes that p was closed at t. Errors and durability are those of MarkOpened.
+func (d *DB) MarkClosed(p Page, t time.Time) error {
+	return d.change("mark page closed", p, false, func(r *row) { r.closed = stamp(t) })
 }
 
-// Forget forgets the usage of p and its name, for a page that was deleted. Errors: those of Remove.
-func (d *DB) Forget(p Page) error { return d.remove(p, true) }
+// NoteSize notes what the copy of p takes on disk, in bytes, 0 or more. Errors and durability are
+// those of MarkOpened.
+func (d *DB) NoteSize(p Page, sizeBytes int64) error {
+	if sizeBytes < 0 {
+		return fmt.Errorf("note size: %d bytes: %w", sizeBytes, base.ErrInvalid)
+	}
+	return d.change("note size", p, false, func(r *row) { r.sizeBytes = sizeBytes })
+}
 
-func (d *DB) remove(p Page, name bool) error {
-	if err := check(p); err != nil {
+// SetPageName records the human name of p, which is 1 to limits.MaxLedgerNameBytes bytes long. It
+// is durable when it returns nil, and costs no write when it is so already. Errors:
+// base.ErrInvalid, base.ErrTooLarge, base.ErrReadOnly, those of Flush.
+func (d *DB) SetPageName(p Page, name string) error {
+	if err := check("page", name); err != nil {
 		return err
 	}
-	return d.update("remove page usage", func(tx index.Tx) error {
-		if err := errors.Join(deleteRow(tx, openedBucket, rowKey(p)), deleteRow(tx, sizesBucket, rowKey(p))); err != nil || !name {
-			return err
-		}
-		return deleteRow(tx, pagesBucket, rowKey(p))
-	})
+	return d.change("set name", p, true, func(r *row) { r.name = name })
 }
 
-// Reconcile makes the rows those of the pages that exist: a page without a row counts as closed at
-// now, a row without a page is removed, names stay. Errors: those of Remove, and base.ErrInvalid
-// for a name.
-func (d *DB) Reconcile(exist []Page, now time.Time) (added, removed int, err error) {
-	missing := make(map[Page]bool, len(exist))
-	for _, p := range exist {
-		if err := check(p); err != nil {
-			return 0, 0, err
-		}
-		missing[p] = true
+// Remove forgets the usage of p, for a page whose local copy is gone, and keeps its name. Errors
+// and durability are those of MarkOpened.
+func (d *DB) Remove(p Page) error {
+	return d.change("remove page usage", p, false, func(r *row) { r.closed, r.sizeBytes = never, 0 })
+}
+
+// Forget forgets the usage of p and its name, for a page that was deleted, durably. Errors: those
+// of SetPageName.
+func (d *DB) Forget(p Page) error {
+	return d.change("forget page usage", p, true, func(r *row) { *r = blank })
+}
+
+// Size returns what NoteSize was told last of p, 0 when it was told nothing. Errors:
+// base.ErrClosed, *base.CorruptError.
+func (d *DB) Size(p Page) (int64, error) {
+	r, err := d.get(p)
+	return r.sizeBytes, err
+}
+
+// Page returns the name of p and when it was last closed: "" and the zero time where nothing is
+// known, the zero time also while p is open. Errors: base.ErrClosed, *base.CorruptError.
+func (d *DB) Page(p Page) (name string, closed time.Time, err error) {
+	r, err := d.get(p)
+	if r.closed != 0 && r.closed != never {
+		closed = time.Unix(0, int64(r.closed)).UTC()
 	}
-	err = d.update("reconcile page usage", func(tx index.Tx) error {
-		b, err := tx.CreateBucket(openedBucket)
-		if err != nil {
-			return err
-		}
-		c := b.Cursor()
-		for k, v := c.First(); k != nil; k, v = c.Next() {
-			u, err := decodeUsage(k, v)
-			if err != nil {
-				return err
-			}
-			if missing[u.Page] {
-				delete(missing, u.Page)
-				continue
-			}
-			if err := errors.Join(b.Delete(k), deleteRow(tx, sizesBucket, rowKey(u.Page))); err != nil {
-				return err
-			}
-			removed++
-		}
-		for p := range missing {
-			if err := b.Put(rowKey(p), encodeTime(stamp(now))); err != nil {
-				return err
-			}
-			added++
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, 0, err
-	}
-	return added, removed, nil
+	return r.name, closed, err
+}
+
+// Text names p for people, with its human name when that is known.
+func (d *DB) Text(p Page) string {
+	r, _ := d.get(p) // the id does as well
+	return p.Text(r.name)
+}
+
+// Flush makes all marks durable. Errors: base.ErrClosed, base.ErrNoSpace, base.ErrReadOnly after a
+// sync has failed, *base.CorruptError; the marks then stay in memory.
+func (d *DB) Flush() error {
+	d.turn.Lock()
+	defer d.turn.Unlock()
+	return d.write("write page usage", nil)
 }
 
 // Close writes what is pending and closes the database. It is idempotent. Errors: those of Flush;
@@ -598,19 +362,13 @@ func (d *DB) Close() error {
 
 func errClosed(doing string) error { return fmt.Errorf("%s: %w", doing, base.ErrClosed) }
 
-func deleteRow(tx index.Tx, bucket string, k []byte) error {
-	if b := tx.Bucket(bucket); b != nil {
-		return b.Delete(k)
-	}
-	return nil
-}
-
-func check(p Page) error {
-	switch n := len(p.Ledger); {
+// check verifies the name of what, a ledger or page.
+func check(what, name string) error {
+	switch n := len(name); {
 	case n == 0:
-		return fmt.Errorf("check ledger name: empty: %w", base.ErrInvalid)
+		return fmt.Errorf("check %s name: empty: %w", what, base.ErrInvalid)
 	case n > limits.MaxLedgerNameBytes:
-		return fmt.Errorf("check ledger name: %d bytes: %w", n, base.ErrTooLarge)
+		return fmt.Errorf("check %s name: %d bytes: %w", what, n, base.ErrTooLarge)
 	}
 	return nil
 }

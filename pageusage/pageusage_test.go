@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func open(t *testing.T, dir string, now int64) (*pageusage.DB, *pageusage.Recovery) {
+func open(t *testing.T, dir string, now int64) (*pageusage.DB, pageusage.Recovery) {
 	t.Helper()
 	d, rec, err := pageusage.Open(dir, pageusage.Options{Now: at(now)})
 	must(t, err)
@@ -40,24 +41,22 @@ func open(t *testing.T, dir string, now int64) (*pageusage.DB, *pageusage.Recove
 }
 
 // list writes usages as ledger/number@time.
-func list(t interface {
-	Helper()
-	Fatal(...any)
-}, seq func(func(pageusage.Usage, error) bool)) (got []string) {
+func list(t *testing.T, d *pageusage.DB) []string {
 	t.Helper()
-	for u, err := range seq {
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := fmt.Sprintf("%s/%d@", u.Page.Ledger, u.Page.ID[15])
-		if u.Open {
-			s += "open"
-		} else {
-			s += fmt.Sprint(u.Closed.UnixNano())
-		}
-		got = append(got, s)
+	all, err := d.List()
+	must(t, err)
+	return all
+}
+
+// closed returns when a page was closed, in ns since 1970; 0 when that is not known, or it is open.
+func closed(t *testing.T, d *pageusage.DB, p pageusage.Page) int64 {
+	t.Helper()
+	_, at, err := d.Page(p)
+	must(t, err)
+	if at.IsZero() {
+		return 0
 	}
-	return got
+	return at.UnixNano()
 }
 
 func equal(t *testing.T, what string, got, want []string) {
@@ -70,7 +69,7 @@ func equal(t *testing.T, what string, got, want []string) {
 func TestUsage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "page_usage_db")
 	d, rec := open(t, dir, 1)
-	if !rec.Created || rec.Damage != nil || rec.Closed != 0 {
+	if rec != (pageusage.Recovery{}) {
 		t.Errorf("%+v", rec)
 	}
 	must(t, d.MarkOpened(page("a", 1)))
@@ -79,21 +78,13 @@ func TestUsage(t *testing.T) {
 	must(t, d.MarkClosed(page("a", 2), at(50)))
 	must(t, d.MarkClosed(page("ab", 1), at(40)))
 	must(t, d.MarkClosed(page("b", 1), at(50)))
-	equal(t, "list", list(t, d.List()), []string{"a/1@open", "a/2@50", "ab/1@40", "b/1@50"})
+	equal(t, "list", list(t, d), []string{"a/1@open", "a/2@50", "ab/1@40", "b/1@50"})
 	must(t, d.Remove(page("ab", 1)))
 	must(t, d.Remove(page("none", 1)))
-	if _, err := d.Get(page("ab", 1)); !errors.Is(err, base.ErrNotFound) {
-		t.Errorf("get removed: %v", err)
+	if n := closed(t, d, page("ab", 1)); n != 0 {
+		t.Errorf("a page that was removed was closed at %d", n)
 	}
-	must(t, d.MarkClosed(page("c", 1), at(60)))
-	must(t, d.MarkClosed(page("c", 2), at(61)))
-	must(t, d.RemoveClosed([]pageusage.Usage{
-		{Page: page("c", 1), Closed: at(60)},
-		{Page: page("c", 2), Closed: at(60)}, // closed again since
-		{Page: page("a", 1), Closed: at(60)}, // opened since
-		{Page: page("none", 1), Closed: at(60)},
-	}))
-	equal(t, "list", list(t, d.List()), []string{"a/1@open", "a/2@50", "b/1@50", "c/2@61"})
+	equal(t, "list", list(t, d), []string{"a/1@open", "a/2@50", "b/1@50"})
 	must(t, d.Close())
 	must(t, d.Close())
 	for what, err := range map[string]error{"mark": d.MarkOpened(page("a", 1)), "flush": d.Flush(), "name": d.SetPageName(page("a", 1), "x")} {
@@ -101,28 +92,25 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%s after close: %v", what, err)
 		}
 	}
-	for _, err := range d.List() {
-		if !errors.Is(err, base.ErrClosed) {
-			t.Errorf("list after close: %v", err)
-		}
+	if _, _, err := d.Page(page("a", 1)); !errors.Is(err, base.ErrClosed) {
+		t.Errorf("read after close: %v", err)
 	}
 	// U3
 	d, rec = open(t, dir, 100)
 	defer d.Close()
-	if rec.Created || rec.Closed != 1 {
+	if rec != (pageusage.Recovery{}) {
 		t.Errorf("%+v", rec)
 	}
-	equal(t, "reopened", list(t, d.List()), []string{"a/1@100", "a/2@50", "b/1@50", "c/2@61"})
-	u, err := d.Get(page("a", 1))
-	if err != nil || u.Open || !u.Closed.Equal(at(100)) {
-		t.Errorf("%+v %v", u, err)
+	if n := closed(t, d, page("a", 1)); n != 100 {
+		t.Errorf("the page that was open was closed at %d", n)
 	}
+	equal(t, "reopened", list(t, d), []string{"a/1@100", "a/2@50", "b/1@50"})
 }
 
 // TestMarksAreLazy is U1: marks cost no transaction until there are many.
 func TestMarksAreLazy(t *testing.T) {
 	c := &counting{DB: index.NewMemory()}
-	d, _, err := pageusage.New(c, at(1))
+	d, err := pageusage.New(c, pageusage.Options{Now: at(1)})
 	must(t, err)
 	c.updates = 0
 	for range 10 {
@@ -132,8 +120,8 @@ func TestMarksAreLazy(t *testing.T) {
 	if c.updates != 0 {
 		t.Errorf("%d updates for marks", c.updates)
 	}
-	if u, err := d.Get(page("a", 1)); err != nil || u.Closed != at(7) {
-		t.Errorf("%+v %v", u, err)
+	if n := closed(t, d, page("a", 1)); n != 7 {
+		t.Errorf("closed at %d", n)
 	}
 	for i := range 200 {
 		must(t, d.MarkOpened(page("b", byte(i))))
@@ -155,32 +143,38 @@ func TestMarksAreLazy(t *testing.T) {
 	if err := d.Flush(); !errors.Is(err, base.ErrNoSpace) {
 		t.Errorf("flush: %v", err)
 	}
+	// A change that was to be durable is not made.
+	for what, err := range map[string]error{"name": d.SetPageName(page("b", 2), "x"), "forget": d.Forget(page("b", 3))} {
+		if !errors.Is(err, base.ErrNoSpace) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if name, _, err := d.Page(page("b", 2)); err != nil || name != "" {
+		t.Errorf("a name that could not be written: %q %v", name, err)
+	}
 	c.fail = nil
 	must(t, d.Flush())
-	if again, _, err := pageusage.New(c, at(30)); err != nil {
-		t.Error(err)
-	} else if u, err := again.Get(page("b", 1)); err != nil || u.Closed != at(9) {
-		t.Errorf("%+v %v", u, err)
+	again, err := pageusage.New(c, pageusage.Options{Now: at(30)})
+	must(t, err)
+	if n := closed(t, again, page("b", 1)); n != 9 {
+		t.Errorf("closed at %d", n)
+	}
+	if n := closed(t, again, page("b", 3)); n != 30 {
+		t.Errorf("a page that could not be forgotten was closed at %d", n)
 	}
 }
 
-// TestSizes: what was noted last is kept until the page is removed, also by a database of a program
-// that noted none.
+// TestSizes: what was noted last is kept until the page is removed.
 func TestSizes(t *testing.T) {
 	dir := t.TempDir()
-	path := filepath.Join(dir, "page_usage.db")
 	d, _ := open(t, dir, 1)
 	must(t, d.MarkClosed(page("a", 1), at(5)))
 	must(t, d.Close())
-	must(t, update(path, func(tx index.Tx) error { return tx.DeleteBucket("sizes") }))
-	d, rec := open(t, dir, 2)
-	if rec.Damage != nil {
-		t.Fatalf("%+v", rec)
-	}
+	d, _ = open(t, dir, 2)
 	want := func(p pageusage.Page, n int64) {
 		t.Helper()
-		if u, err := d.Get(p); err != nil || u.SizeBytes != n {
-			t.Errorf("%d bytes, %v; want %d", u.SizeBytes, err, n)
+		if got, err := d.Size(p); err != nil || got != n {
+			t.Errorf("%d bytes, %v; want %d", got, err, n)
 		}
 	}
 	want(page("a", 1), 0)
@@ -194,18 +188,7 @@ func TestSizes(t *testing.T) {
 	d, _ = open(t, dir, 3)
 	defer d.Close()
 	want(page("a", 1), 80)
-	for u, err := range d.List() {
-		if err != nil || u.SizeBytes != 80 {
-			t.Errorf("listed with %d bytes, %v", u.SizeBytes, err)
-		}
-	}
 	must(t, d.Remove(page("a", 1)))
-	must(t, d.MarkClosed(page("a", 1), at(5)))
-	want(page("a", 1), 0)
-	must(t, d.NoteSize(page("a", 1), 90))
-	if _, _, err := d.Reconcile(nil, at(9)); err != nil {
-		t.Error(err)
-	}
 	must(t, d.MarkClosed(page("a", 1), at(5)))
 	want(page("a", 1), 0)
 }
@@ -235,11 +218,11 @@ func TestNames(t *testing.T) {
 	must(t, d.Close())
 	d, _ = open(t, dir, 2)
 	defer d.Close()
-	if name, err := d.PageName(page("a", 1)); err != nil || name != "page 1 of a" {
+	if name, _, err := d.Page(page("a", 1)); err != nil || name != "page 1 of a" {
 		t.Errorf("an evicted page's name: %q %v", name, err)
 	}
 	must(t, d.Forget(page("a", 2)))
-	if name, err := d.PageName(page("a", 2)); !errors.Is(err, base.ErrNotFound) {
+	if name, _, err := d.Page(page("a", 2)); err != nil || name != "" {
 		t.Errorf("a forgotten page's name: %q %v", name, err)
 	}
 	long := strings.Repeat("x", limits.MaxLedgerNameBytes+1)
@@ -248,8 +231,6 @@ func TestNames(t *testing.T) {
 		"long ledger":     {d.MarkClosed(page(long, 1), at(1)), base.ErrTooLarge},
 		"empty page name": {d.SetPageName(page("a", 1), ""), base.ErrInvalid},
 		"long page name":  {d.SetPageName(page("a", 1), long), base.ErrTooLarge},
-		"no page":         {second(d.PageName(page("q", 1))), base.ErrNotFound},
-		"bad page":        {second(d.PageName(page("", 1))), base.ErrNotFound},
 	} {
 		if !errors.Is(c.got, c.want) {
 			t.Errorf("%s: %v, want %v", what, c.got, c.want)
@@ -257,22 +238,23 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
-
-func TestReconcile(t *testing.T) {
-	d, _ := open(t, t.TempDir(), 1)
-	defer d.Close()
-	must(t, d.MarkClosed(page("a", 1), at(10)))
-	must(t, d.MarkClosed(page("a", 2), at(20)))
-	must(t, d.MarkOpened(page("a", 3)))
-	must(t, d.SetPageName(page("a", 2), "kept"))
-	added, removed, err := d.Reconcile([]pageusage.Page{page("a", 1), page("a", 3), page("b", 7)}, at(99))
-	if err != nil || added != 1 || removed != 1 {
-		t.Errorf("added %d, removed %d, %v", added, removed, err)
-	}
-	equal(t, "reconciled", list(t, d.List()), []string{"a/1@10", "a/3@open", "b/7@99"})
-	if name, err := d.PageName(page("a", 2)); err != nil || name != "kept" {
-		t.Errorf("name %q %v", name, err)
+// TestExist: a database that is new knows the pages that there are, and asks for them only then.
+func TestExist(t *testing.T) {
+	dir := t.TempDir()
+	exist := func() ([]pageusage.Page, error) { return []pageusage.Page{page("a", 1), page("b", 7)}, nil }
+	d, _, err := pageusage.Open(dir, pageusage.Options{Now: at(99), Exist: exist})
+	must(t, err)
+	equal(t, "new", list(t, d), []string{"a/1@99", "b/7@99"})
+	must(t, d.Remove(page("b", 7)))
+	must(t, d.Close())
+	d, _, err = pageusage.Open(dir, pageusage.Options{Now: at(100), Exist: exist})
+	must(t, err)
+	equal(t, "opened again", list(t, d), []string{"a/1@99"})
+	must(t, d.Close())
+	broken := errors.New("broken")
+	_, _, err = pageusage.Open(t.TempDir(), pageusage.Options{Now: at(1), Exist: func() ([]pageusage.Page, error) { return nil, broken }})
+	if !errors.Is(err, broken) {
+		t.Errorf("open: %v", err)
 	}
 }
 
@@ -283,13 +265,11 @@ func TestDamaged(t *testing.T) {
 		"no database": func(path string) error {
 			return os.WriteFile(path, bytes.Repeat([]byte("x"), 20000), 0o600)
 		},
-		"short row":  put("opened", []byte("a0123456789abcdef"), []byte{1}),
-		"short key":  put("opened", []byte("0123456789abcdef"), make([]byte, 8)),
-		"time":       put("opened", []byte("a0123456789abcdef"), bytes.Repeat([]byte{0xff}, 8)),
-		"name":       put("pages", []byte("a0123456789abcdef"), []byte("\x00\x00\x00\x00name")),
-		"name's key": put("pages", []byte("a"), []byte("\x00\x00\x00\x00name")),
-		"size":       put("sizes", []byte("a0123456789abcdef"), bytes.Repeat([]byte{0xff}, 8)),
-		"version":    put("format", []byte("version"), []byte{0}),
+		"short row":   put("pages", []byte("a0123456789abcdef"), []byte{1}),
+		"short key":   put("pages", []byte("0123456789abcdef"), make([]byte, 20)),
+		"checksum":    put("pages", []byte("a0123456789abcdef"), make([]byte, 20)),
+		"old version": put("format", []byte("version"), []byte{1}),
+		"version":     put("format", []byte("version"), []byte{0}),
 		"no bucket": func(path string) error {
 			return update(path, func(tx index.Tx) error { return tx.DeleteBucket("pages") })
 		},
@@ -305,7 +285,7 @@ func TestDamaged(t *testing.T) {
 			must(t, err)
 			r, rec, err := pageusage.Open(dir, pageusage.Options{Now: at(5), ReadOnly: true})
 			must(t, err)
-			if !errors.Is(rec.Damage, base.ErrCorrupt) || rec.SavedAs != "" || len(list(t, r.List())) != 0 {
+			if !errors.Is(rec.Damage, base.ErrCorrupt) || rec.SavedAs != "" || len(list(t, r)) != 0 {
 				t.Errorf("read-only: %+v", rec)
 			}
 			must(t, r.Close())
@@ -317,7 +297,7 @@ func TestDamaged(t *testing.T) {
 			if after, err := os.ReadFile(rec.SavedAs); err != nil || !bytes.Equal(before, after) {
 				t.Errorf("the damaged file is not kept: %v", err)
 			}
-			if got := list(t, d.List()); len(got) != 0 {
+			if got := list(t, d); len(got) != 0 {
 				t.Errorf("rows from a damaged file: %v", got)
 			}
 			must(t, d.MarkClosed(page("a", 1), at(6)))
@@ -357,7 +337,7 @@ func TestReadOnly(t *testing.T) {
 	dir := t.TempDir()
 	r, rec, err := pageusage.Open(filepath.Join(dir, "none"), pageusage.Options{Now: at(1), ReadOnly: true})
 	must(t, err)
-	if !rec.Created || len(list(t, r.List())) != 0 {
+	if rec.Damage != nil || len(list(t, r)) != 0 {
 		t.Errorf("%+v", rec)
 	}
 	must(t, r.Close())
@@ -368,8 +348,8 @@ func TestReadOnly(t *testing.T) {
 	must(t, err)
 	defer r.Close()
 	must(t, r.MarkClosed(page("a", 1), at(8)))
-	equal(t, "rows", list(t, r.List()), []string{"a/1@open"})
-	for what, err := range map[string]error{"remove": r.Remove(page("a", 1)), "name": r.SetPageName(page("a", 1), "x"), "reconcile": third(r.Reconcile(nil, at(1)))} {
+	equal(t, "rows", list(t, r), []string{"a/1@open"})
+	for what, err := range map[string]error{"forget": r.Forget(page("a", 1)), "name": r.SetPageName(page("a", 1), "x")} {
 		if !errors.Is(err, base.ErrReadOnly) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -379,19 +359,17 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-func third(_, _ int, err error) error { return err }
-
 // TestTimes: any time can be given, and none reads as open.
 func TestTimes(t *testing.T) {
-	d, _, err := pageusage.New(index.NewMemory(), at(1))
+	d, err := pageusage.New(index.NewMemory(), pageusage.Options{Now: at(1)})
 	must(t, err)
 	for _, c := range []struct {
 		t    time.Time
 		want int64
 	}{{at(0), 1}, {at(-5), 1}, {time.Time{}, 1}, {at(77), 77}, {at(limits.MaxTimestamp), limits.MaxTimestamp}, {time.Unix(1<<60, 0), limits.MaxTimestamp}} {
 		must(t, d.MarkClosed(page("a", 1), c.t))
-		if u, err := d.Get(page("a", 1)); err != nil || u.Open || u.Closed.UnixNano() != c.want {
-			t.Errorf("%v: %+v %v", c.t, u, err)
+		if n := closed(t, d, page("a", 1)); n != c.want {
+			t.Errorf("%v: %d", c.t, n)
 		}
 	}
 }
@@ -405,19 +383,26 @@ func TestCrashes(t *testing.T) {
 		now := int64(0)
 		for range rapid.IntRange(1, 5).Draw(rt, "lives") {
 			now++
-			d, _, err := pageusage.New(disk, at(now))
+			d, err := pageusage.New(disk, pageusage.Options{Now: at(now)})
 			if err != nil {
 				rt.Fatal(err)
 			}
 			reopened := now
-			for u, err := range d.List() {
-				if err != nil || u.Open || !times[u.Page][u.Closed.UnixNano()] && u.Closed.UnixNano() != reopened {
-					rt.Fatalf("after opening at %d: %+v %v", reopened, u, err)
+			for p := range times {
+				_, closed, err := d.Page(p)
+				if err != nil || !closed.IsZero() && !times[p][closed.UnixNano()] && closed.UnixNano() != reopened {
+					rt.Fatalf("after opening at %d: %v closed at %v, %v", reopened, p, closed, err)
 				}
-				times[u.Page][u.Closed.UnixNano()] = true
+				if closed.IsZero() {
+					continue
+				}
+				times[p][closed.UnixNano()] = true
+			}
+			if all, err := d.List(); err != nil || slices.ContainsFunc(all, func(s string) bool { return strings.HasSuffix(s, "open") }) {
+				rt.Fatalf("after opening: %v %v", all, err) // U3
 			}
 			for p, name := range names {
-				if got, err := d.PageName(p); err != nil || got != name {
+				if got, _, err := d.Page(p); err != nil || got != name {
 					rt.Fatalf("name %q, want %q, %v", got, name, err)
 				}
 			}

@@ -1,10 +1,11 @@
 package pageusage
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 	"hash/crc32"
+	"math"
 	"time"
 
 	"github.com/ledgerd/ledger/internal/base"
@@ -14,24 +15,27 @@ import (
 
 const (
 	formatBucket = "format"
-	openedBucket = "opened"
 	pagesBucket  = "pages"
-	sizesBucket  = "sizes"
-
-	versionKey = "version"
+	versionKey   = "version"
+	// formatVersion is what stands in the format bucket.
+	formatVersion = 2
+	// rowBytes is the length of a row without its name.
+	rowBytes = 20
+	// never stands for a time of closing that is not known.
+	never = math.MaxUint64
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// damage makes the error of a bad row. Names are the user's, so of a key only the page id is shown.
-func damage(bucket, key, want, got string, args ...any) error {
-	return &base.CorruptError{Where: bucket + " in " + fileName, Key: key, Want: want, Got: fmt.Sprintf(got, args...)}
+// row is what is known of a page.
+type row struct {
+	closed    uint64 // ns since 1970; 0 while the page is open, or never
+	sizeBytes int64
+	name      string
 }
 
-// shown is what an error may show of a row's key.
-func shown(k []byte) string {
-	return hex.EncodeToString(k[max(0, len(k)-16):])
-}
+// blank is the row of a page of which nothing is known. It is not stored.
+var blank = row{closed: never}
 
 // stamp returns t as it stands in a row: never 0, which says open.
 func stamp(t time.Time) uint64 {
@@ -45,91 +49,62 @@ func stamp(t time.Time) uint64 {
 	return uint64(min(max(t.UnixNano(), 1), limits.MaxTimestamp))
 }
 
-func usage(p Page, t uint64) Usage {
-	if t == 0 {
-		return Usage{Page: p, Open: true}
-	}
-	return Usage{Page: p, Closed: time.Unix(0, int64(t)).UTC()}
-}
-
-func encodeTime(t uint64) []byte { return binary.BigEndian.AppendUint64(nil, t) }
-
 // rowKey is the ledger's name and the id, whose length is fixed.
 func rowKey(p Page) []byte { return append([]byte(p.Ledger), p.ID[:]...) }
 
-func decodePage(bucket string, k []byte) (p Page, err error) {
+// damaged makes the error of a bad row. Names are the user's, so of a key only the page id is
+// shown.
+func damaged(k []byte, got string) error {
+	return &base.CorruptError{Where: pagesBucket + " in " + FileName, Key: hex.EncodeToString(k[max(0, len(k)-16):]), Got: got}
+}
+
+// encode returns the value of the row with the key k.
+func (r *row) encode(k []byte) []byte {
+	b := binary.BigEndian.AppendUint64(make([]byte, 4, rowBytes+len(r.name)), r.closed)
+	b = append(binary.BigEndian.AppendUint64(b, uint64(r.sizeBytes)), r.name...)
+	sum := crc32.Checksum(binary.BigEndian.AppendUint32(nil, uint32(len(k))), castagnoli)
+	sum = crc32.Update(crc32.Update(sum, castagnoli, k), castagnoli, b[4:])
+	binary.BigEndian.PutUint32(b, sum)
+	return b
+}
+
+func decode(k, v []byte) (p Page, r row, err error) {
 	n := len(k) - len(p.ID)
 	if n < 1 || n > limits.MaxLedgerNameBytes {
-		return Page{}, damage(bucket, shown(k), "ledger name and page id", "%d bytes", len(k))
+		return p, blank, damaged(k, "no name of a ledger and id of a page")
 	}
 	p.Ledger = string(k[:n])
 	copy(p.ID[:], k[n:])
-	return p, nil
+	if len(v) < rowBytes || len(v) > rowBytes+limits.MaxLedgerNameBytes {
+		return p, blank, damaged(k, "a row of another length")
+	}
+	r = row{closed: binary.BigEndian.Uint64(v[4:]), sizeBytes: int64(binary.BigEndian.Uint64(v[12:])), name: string(v[rowBytes:])}
+	if r.closed > limits.MaxTimestamp && r.closed != never || r.sizeBytes < 0 || !bytes.Equal(r.encode(k), v) {
+		return p, blank, damaged(k, "bytes that do not match their checksum")
+	}
+	return p, r, nil
 }
 
-func decodeUsage(k, v []byte) (Usage, error) {
-	p, err := decodePage(openedBucket, k)
-	if err != nil {
-		return Usage{}, err
+// scan checks every row and calls fn with it.
+func scan(tx index.Tx, fn func(Page, row)) error {
+	f, b := tx.Bucket(formatBucket), tx.Bucket(pagesBucket)
+	if f == nil || b == nil {
+		return damaged(nil, "no bucket")
 	}
-	if len(v) != 8 {
-		return Usage{}, damage(openedBucket, shown(k), "8 bytes", "%d", len(v))
-	}
-	t := binary.BigEndian.Uint64(v)
-	if t > limits.MaxTimestamp {
-		return Usage{}, damage(openedBucket, shown(k), "a time", "%d", t)
-	}
-	return usage(p, t), nil
-}
-
-func encodeSize(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
-
-func decodeSize(k, v []byte) (p Page, n int64, err error) {
-	if p, err = decodePage(sizesBucket, k); err != nil {
-		return Page{}, 0, err
-	}
-	if len(v) != 8 || v[0]&0x80 != 0 {
-		return Page{}, 0, damage(sizesBucket, shown(k), "a size", "%x", v[:min(len(v), 8)])
-	}
-	return p, int64(binary.BigEndian.Uint64(v)), nil
-}
-
-// nameSum covers the length of the key too, so that no byte can move between key and name.
-func nameSum(k []byte, name string) uint32 {
-	sum := crc32.Checksum(binary.BigEndian.AppendUint32(nil, uint32(len(k))), castagnoli)
-	sum = crc32.Update(sum, castagnoli, k)
-	return crc32.Update(sum, castagnoli, []byte(name))
-}
-
-func encodeName(k []byte, name string) []byte {
-	return append(binary.BigEndian.AppendUint32(nil, nameSum(k, name)), name...)
-}
-
-func decodeName(k, v []byte) (string, error) {
-	if _, err := decodePage(pagesBucket, k); err != nil {
-		return "", err
-	}
-	if len(v) <= 4 || len(v) > 4+limits.MaxLedgerNameBytes {
-		return "", damage(pagesBucket, shown(k), "checksum and name", "%d bytes", len(v))
-	}
-	name := string(v[4:])
-	if want, got := binary.BigEndian.Uint32(v), nameSum(k, name); want != got {
-		return "", damage(pagesBucket, shown(k), fmt.Sprintf("checksum %08x", want), "%08x", got)
-	}
-	return name, nil
-}
-
-func checkFormat(tx index.Tx) error {
-	b := tx.Bucket(formatBucket)
-	if b == nil {
-		return damage(formatBucket, "bucket", "the bucket", "none")
-	}
-	v := b.Get([]byte(versionKey))
-	switch {
-	case len(v) != 1 || v[0] == 0:
-		return damage(formatBucket, versionKey, "a version", "%d bytes", len(v))
-	case v[0] > formatVersion:
+	v := f.Get([]byte(versionKey))
+	if len(v) == 1 && v[0] > formatVersion {
 		return &base.FormatError{What: "page usage database", Found: uint64(v[0]), Supported: formatVersion}
+	}
+	if len(v) != 1 || v[0] != formatVersion {
+		return damaged(nil, "no version of the format")
+	}
+	c := b.Cursor()
+	for k, v := c.First(); k != nil; k, v = c.Next() {
+		p, r, err := decode(k, v)
+		if err != nil {
+			return err
+		}
+		fn(p, r)
 	}
 	return nil
 }

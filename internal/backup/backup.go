@@ -151,15 +151,11 @@ func (s *Source) copyUsage(t target, pages []Page) (err error) {
 	if err != nil {
 		return err
 	}
-	files, err := openAll(tmp)
+	f, err := os.Open(filepath.Join(tmp, pageusage.FileName))
 	if err != nil {
 		return errors.Join(err, u.Close())
 	}
-	defer func() {
-		for _, f := range files {
-			err = errors.Join(err, f.Close())
-		}
-	}()
+	defer func() { err = errors.Join(err, f.Close()) }()
 	_ = os.RemoveAll(tmp) // where the system allows that of open files: then nothing stays when the process is killed
 	for _, p := range pages {
 		at := p.LastClosed
@@ -176,35 +172,11 @@ func (s *Source) copyUsage(t target, pages []Page) (err error) {
 	if err := u.Close(); err != nil {
 		return err
 	}
-	for _, f := range files {
-		b, err := io.ReadAll(f)
-		if err == nil {
-			err = writeTo(t, path.Join(top, layout.UsageName, filepath.Base(f.Name())), b)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// openAll opens the files of a directory for reading.
-func openAll(dir string) (files []*os.File, err error) {
-	entries, err := os.ReadDir(dir)
+	b, err := io.ReadAll(f)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, e := range entries {
-		f, err := os.Open(filepath.Join(dir, e.Name()))
-		if err != nil {
-			for _, f := range files {
-				err = errors.Join(err, f.Close())
-			}
-			return nil, err
-		}
-		files = append(files, f)
-	}
-	return files, nil
+	return writeTo(t, path.Join(top, layout.UsageName, pageusage.FileName), b)
 }
 
 func writeTo(t target, name string, content []byte) error {

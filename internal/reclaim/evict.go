@@ -128,23 +128,7 @@ func (e *evictor) run(ctx context.Context) error {
 	if _, ok, _ := e.host.Bucket(); ok && !e.o.DryRun {
 		e.unproved = e.host.Prove(ctx)
 	}
-	defer e.removeUsage()
 	return e.evict(ctx, candidates)
-}
-
-// removeUsage forgets the use of the pages that are away now: in one transaction, since each is two
-// syncs. After a crash the next start does it.
-func (e *evictor) removeUsage() {
-	gone := make([]pageusage.Usage, 0, len(e.report.Evicted))
-	for _, c := range e.report.Evicted {
-		gone = append(gone, pageusage.Usage{Page: c.Page, Closed: c.LastClosed})
-	}
-	if len(gone) == 0 || e.o.DryRun {
-		return
-	}
-	if err := e.host.Usage.RemoveClosed(gone); err != nil {
-		e.host.Log.Warn("the usage of pages that are away stays listed", "pages", len(gone), "error", err)
-	}
 }
 
 // candidates returns the pages to look at, in order.
