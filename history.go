@@ -6,7 +6,6 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	fb "github.com/ledgerd/ledger/flatbuffers"
-	"github.com/ledgerd/ledger/internal/session"
 )
 
 // Log returns the given commits and all their ancestors, each once, from the greatest generation to
@@ -53,7 +52,8 @@ type DiffOptions struct {
 // may be read until the page is closed. o may be nil. Errors, as the last element: ErrNotFound,
 // ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Diff(ctx context.Context, from, to CommitID, o *DiffOptions) iter.Seq2[Change, error] {
-	return each(p.in.Diff(ctx, from, to, session.DiffOptions(given(o))), func(d btree.DiffEntry) Change { return p.newChange(&d) })
+	within := given(o)
+	return each(p.in.Diff(ctx, from, to, within.Prefix, within.Start), func(d btree.DiffEntry) Change { return p.newChange(&d) })
 }
 
 func (p *Page) newChange(d *btree.DiffEntry) Change {
@@ -82,7 +82,8 @@ type RestoreOptions struct {
 // the page's write turn, and survives a crash when it returns nil. Errors: ErrNotFound, ErrInvalid
 // (the zero id), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
 func (p *Page) Restore(ctx context.Context, id CommitID, o *RestoreOptions) (CommitID, error) {
-	return p.in.Restore(ctx, id, session.RestoreOptions(given(o)))
+	how := given(o)
+	return p.in.Restore(ctx, id, how.Prefix, how.Message)
 }
 
 // UndoOptions say how Undo works. Nil and the zero value are useful for all commits but merges.
@@ -118,7 +119,8 @@ type UndoResult struct {
 // up), ErrNeedsFetch (a tree is not here, and there is no cloud), ErrTooLarge (message), ErrClosed,
 // ErrReadOnly, ErrNoSpace, ErrCorrupt, those of Sync and of ctx.
 func (p *Page) Undo(ctx context.Context, c CommitID, o *UndoOptions) (UndoResult, error) {
-	r, err := p.in.Undo(ctx, c, session.UndoOptions(given(o)))
+	how := given(o)
+	r, err := p.in.Undo(ctx, c, how.Parent, how.Message, how.DryRun)
 	return UndoResult(r), err
 }
 

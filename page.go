@@ -116,7 +116,8 @@ type TxOptions struct {
 // transaction must end with Commit or Rollback. o may be nil. Errors: ErrClosed, ErrReadOnly,
 // ErrNotFound (no such base), ErrCorrupt.
 func (p *Page) Begin(ctx context.Context, o *TxOptions) (*Tx, error) {
-	t, err := p.in.Begin(ctx, session.TxOptions(given(o)))
+	how := given(o)
+	t, err := p.in.Begin(ctx, how.Base, how.FailOnConflict)
 	return (*Tx)(t), err
 }
 

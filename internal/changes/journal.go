@@ -89,7 +89,11 @@ func (j *Journal) Get(key []byte) (btree.Change, bool, error) {
 	if j.run == nil {
 		return btree.Change{}, false, nil
 	}
-	return j.run.get(key)
+	cs, err := j.run.batch(key, false, 1)
+	if err != nil || len(cs) == 0 || !bytes.Equal(cs[0].Entry.Key, key) {
+		return btree.Change{}, false, err
+	}
+	return cs[0], true, nil
 }
 
 // spill moves what is in memory to the run.
@@ -145,55 +149,37 @@ func (j *Journal) Clear() error {
 	return r.remove()
 }
 
-// Position is where a batch of changes begins: behind the key, or with it when Inclusive. Without a
-// key it begins at the end that the direction starts from.
-type Position struct {
-	Key       []byte
-	Set       bool // there is a key
-	Inclusive bool
-}
-
-// admits reports whether a key lies at or behind the position.
-func (p *Position) admits(key []byte, reverse bool) bool {
-	if !p.Set {
-		return true
-	}
-	c := bytes.Compare(key, p.Key)
-	if reverse {
-		c = -c
-	}
-	return c > 0 || c == 0 && p.Inclusive
-}
-
-// Batch returns up to n changes from a position on, in order, in the memory of dst. Entries are
-// shared with the journal. Errors: as Get.
-func (j *Journal) Batch(dst []btree.Change, from Position, reverse bool, n int) ([]btree.Change, error) {
+// Batch returns up to n changes in order, in the memory of dst: those from the key at on, or in
+// reverse those below it, from the greatest; nil is the end from which the direction starts. Entries
+// are shared with the journal. Errors: as Get.
+func (j *Journal) Batch(dst []btree.Change, at []byte, reverse bool, n int) ([]btree.Change, error) {
 	dst = dst[:0]
 	visit := func(key string, row []byte) bool {
-		if from.admits(row[:len(key)], reverse) {
+		if !reverse || at == nil || key != string(at) {
 			dst = append(dst, j.change(key, row))
 		}
 		return len(dst) < n
 	}
 	switch {
-	case !from.Set && reverse:
+	case !reverse:
+		j.mem.Ascend(string(at), visit)
+	case at == nil:
 		j.mem.Reverse(visit)
-	case !from.Set:
-		j.mem.Scan(visit)
-	case reverse:
-		j.mem.Descend(string(from.Key), visit)
 	default:
-		j.mem.Ascend(string(from.Key), visit)
+		j.mem.Descend(string(at), visit)
 	}
 	if j.run == nil {
 		return dst, nil
 	}
-	older, err := j.run.batch(from, reverse, n)
+	older, err := j.run.batch(at, reverse, n)
 	if err != nil || len(older) == 0 {
 		return dst, err
 	}
 	return mergeChanges(dst, older, reverse, n), nil
 }
+
+// After returns the first key behind key, for an ascending Batch.
+func After(key []byte) []byte { return append(bytes.Clone(key), 0) }
 
 // mergeChanges merges two sorted batches of up to n changes into one; of two changes of a key that
 // in newer counts.
@@ -235,8 +221,7 @@ func (j *Journal) All() iter.Seq2[btree.Change, error] {
 			j.mem.Scan(func(key string, row []byte) bool { return yield(j.change(key, row), nil) })
 			return
 		}
-		var from Position
-		for {
+		for from, more := []byte(nil), true; more; {
 			cs, err := j.Batch(nil, from, false, applyBatch)
 			if err != nil {
 				yield(btree.Change{}, err)
@@ -247,10 +232,9 @@ func (j *Journal) All() iter.Seq2[btree.Change, error] {
 					return
 				}
 			}
-			if len(cs) < applyBatch {
-				return
+			if more = len(cs) == applyBatch; more {
+				from = After(cs[len(cs)-1].Entry.Key)
 			}
-			from = Position{Key: cs[len(cs)-1].Entry.Key, Set: true}
 		}
 	}
 }

@@ -156,27 +156,8 @@ func (r *run) parse(k, v []byte) (btree.Change, error) {
 	return btree.Change{}, &base.CorruptError{Where: "temporary file of a transaction", Got: "a bad row"}
 }
 
-// get returns the change of key, and whether there is one.
-func (r *run) get(key []byte) (c btree.Change, ok bool, err error) {
-	err = r.db.View(func(tx index.Tx) error {
-		b := tx.Bucket(runBucket)
-		if b == nil {
-			return nil
-		}
-		k := runKey(key)
-		v := b.Get(k)
-		if v == nil {
-			return nil
-		}
-		ok = true
-		c, err = r.parse(k, v)
-		return err
-	})
-	return c, ok && err == nil, err
-}
-
-// batch returns up to n changes from a position on, in order.
-func (r *run) batch(from Position, reverse bool, n int) ([]btree.Change, error) {
+// batch is Journal.Batch for the rows of the run, which are copied.
+func (r *run) batch(at []byte, reverse bool, n int) ([]btree.Change, error) {
 	var out []btree.Change
 	err := r.db.View(func(tx index.Tx) error {
 		b := tx.Bucket(runBucket)
@@ -184,14 +165,19 @@ func (r *run) batch(from Position, reverse bool, n int) ([]btree.Change, error) 
 			return nil
 		}
 		c := b.Cursor()
-		for k, v := seekRow(c, from, reverse); k != nil && len(out) < n; {
-			if len(k) > 0 && from.admits(k[1:], reverse) {
-				change, err := r.parse(k, v)
-				if err != nil {
-					return err
-				}
-				out = append(out, change)
+		k, v := c.Seek(runKey(at))
+		switch {
+		case reverse && (at == nil || k == nil):
+			k, v = c.Last()
+		case reverse:
+			k, v = c.Prev()
+		}
+		for k != nil && len(out) < n {
+			change, err := r.parse(k, v)
+			if err != nil {
+				return err
 			}
+			out = append(out, change)
 			if reverse {
 				k, v = c.Prev()
 			} else {
@@ -204,21 +190,6 @@ func (r *run) batch(from Position, reverse bool, n int) ([]btree.Change, error) 
 		return nil, fmt.Errorf("read spilled transaction: %w", err)
 	}
 	return out, nil
-}
-
-// seekRow moves to the first row that may lie at or behind the position.
-func seekRow(c index.Cursor, from Position, reverse bool) (k, v []byte) {
-	switch {
-	case !from.Set && reverse:
-		return c.Last()
-	case !from.Set:
-		return c.First()
-	}
-	k, v = c.Seek(runKey(from.Key))
-	if k == nil && reverse {
-		return c.Last()
-	}
-	return k, v
 }
 
 // remove closes the run and removes its file.

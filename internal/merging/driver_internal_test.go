@@ -92,7 +92,7 @@ func check(t *testing.T, err error) {
 
 func (w *world) put(on commit.ID, key, value string) commit.ID {
 	w.t.Helper()
-	tx, err := w.page.Begin(w.t.Context(), session.TxOptions{Base: on})
+	tx, err := w.page.Begin(w.t.Context(), on, false)
 	check(w.t, err)
 	check(w.t, tx.Put(w.t.Context(), []byte(key), []byte(value), object.Eager))
 	id, err := tx.Commit(w.t.Context())

@@ -269,8 +269,7 @@ func parseGroupRow(row []byte) (name []byte, key int, err error) {
 // groups yields the groups in order of their names.
 func (g *groupMerge) groups() iter.Seq2[*Group, error] {
 	return func(yield func(*Group, error) bool) {
-		var from changes.Position
-		for {
+		for from := []byte(nil); ; {
 			rows, err := g.changed.Batch(nil, from, false, 1)
 			if err != nil {
 				yield(nil, err)
@@ -288,7 +287,7 @@ func (g *groupMerge) groups() iter.Seq2[*Group, error] {
 			if !yield(&Group{Name: name, owner: g, prefix: bytes.Clone(row[:n])}, nil) {
 				return
 			}
-			from = changes.Position{Key: session.PrefixEnd(row[:n]), Set: true, Inclusive: true} // the prefix ends with 0x01
+			from = session.PrefixEnd(row[:n]) // the prefix ends with 0x01
 		}
 	}
 }
@@ -296,7 +295,7 @@ func (g *groupMerge) groups() iter.Seq2[*Group, error] {
 // rows yields the changed keys of the group, and whether the bases do not agree about each.
 func (g *Group) rows() iter.Seq2[btree.Change, error] {
 	return func(yield func(btree.Change, error) bool) {
-		from := changes.Position{Key: g.prefix, Set: true, Inclusive: true}
+		from := g.prefix
 		for n := minBatch; ; n = min(2*n, maxBatch) {
 			rows, err := g.owner.changed.Batch(nil, from, false, n)
 			if err != nil {
@@ -311,7 +310,7 @@ func (g *Group) rows() iter.Seq2[btree.Change, error] {
 			if len(rows) < n {
 				return
 			}
-			from = changes.Position{Key: rows[len(rows)-1].Entry.Key, Set: true}
+			from = changes.After(rows[len(rows)-1].Entry.Key)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestSessionsDoNotGoBack(t *testing.T) {
 	}()
 	put := func(s *Page, on commit.ID, value string) commit.ID {
 		t.Helper()
-		tx, err := s.Begin(t.Context(), TxOptions{Base: on})
+		tx, err := s.Begin(t.Context(), on, false)
 		check(t, err)
 		check(t, tx.Put(t.Context(), []byte("k"), []byte(value), object.Eager))
 		id, err := tx.Commit(t.Context())

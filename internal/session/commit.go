@@ -232,23 +232,16 @@ func (p *Page) settle(c *commit.Commit, pending *storage.Pending, changes int, s
 	return c.ID, nil
 }
 
-// TxOptions say how a transaction begins. Nil and the zero value mean: on the handle's head, and
-// siblings are allowed.
-type TxOptions struct {
-	// Base is the commit to build on; zero means the handle's head.
-	Base commit.ID
-	// FailOnConflict makes Commit fail with ErrConflict when Base is no longer a head, instead of
-	// making a second head. After such an error the next Begin with FailOnConflict, and without
-	// Base, of the same handle waits for the page's write turn, at most for a second, and the
-	// transaction holds the turn: other writers wait for it. It holds the turn for 10 ms and twice
-	// as long as the refused one had run, at most for a second, and then goes on without.
-	FailOnConflict bool
-}
-
-// Begin starts a transaction on a base that stays fixed; other commits go on meanwhile. The
-// transaction must end with Commit or Rollback. o may be nil. Errors: ErrClosed, ErrReadOnly,
-// ErrNotFound (no such base), ErrCorrupt.
-func (p *Page) Begin(ctx context.Context, o TxOptions) (*Tx, error) {
+// Begin starts a transaction on the commit on, which stays fixed; the zero id means the handle's
+// head. Other commits go on meanwhile. The transaction must end with Commit or Rollback. Errors:
+// ErrClosed, ErrReadOnly, ErrNotFound (no such commit), ErrCorrupt.
+//
+// With failOnConflict Commit fails with ErrConflict when the commit is no longer a head, instead of
+// making a second head. After such an error the next Begin with failOnConflict, and without a
+// commit, of the same handle waits for the page's write turn, at most for a second, and the
+// transaction holds the turn: other writers wait for it. It holds the turn for 10 ms and twice as
+// long as the refused one had run, at most for a second, and then goes on without.
+func (p *Page) Begin(ctx context.Context, on commit.ID, failOnConflict bool) (*Tx, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
 	}
@@ -256,7 +249,7 @@ func (p *Page) Begin(ctx context.Context, o TxOptions) (*Tx, error) {
 	if p.env.ReadOnly {
 		return nil, fmt.Errorf("begin transaction: the repository is open for reading: %w", base.ErrReadOnly)
 	}
-	if o.FailOnConflict && o.Base.IsZero() {
+	if failOnConflict && on.IsZero() {
 		if hold, ok := p.refused.take(); ok {
 			if t, err := p.beginInTurn(ctx, hold); t != nil || err != nil {
 				return t.strict(), err
@@ -264,12 +257,12 @@ func (p *Page) Begin(ctx context.Context, o TxOptions) (*Tx, error) {
 		}
 	}
 	j := p.env.Store.NewJournal()
-	base, release, err := p.pin(ctx, o.Base)
+	base, release, err := p.pin(ctx, on)
 	if err != nil {
 		j.Rollback()
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
-	if !o.Base.IsZero() {
+	if !on.IsZero() {
 		if err := p.EnsureTree(ctx, base); err != nil {
 			release()
 			j.Rollback()
@@ -278,7 +271,7 @@ func (p *Page) Begin(ctx context.Context, o TxOptions) (*Tx, error) {
 	}
 	t := p.newTx(base, j, release)
 	t.nodes = &completedNodes{p.env.Store, p, base}
-	if o.FailOnConflict {
+	if failOnConflict {
 		t.strict()
 	}
 	return t, nil

@@ -6,7 +6,6 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	fb "github.com/ledgerd/ledger/flatbuffers"
-	"github.com/ledgerd/ledger/internal/changes"
 	"github.com/ledgerd/ledger/object"
 )
 
@@ -23,7 +22,7 @@ const (
 type txCursor struct {
 	t       *Tx
 	reverse bool
-	at      changes.Position // behind which the next entry is looked for; at.Key is the cursor's own
+	at      []byte // from which, or in reverse below which, the next entry is looked for; nil for the end
 	current fb.Entry
 
 	tree    *btree.Cursor
@@ -43,12 +42,12 @@ func newTxCursor(t *Tx, reverse bool) *txCursor {
 func (c *txCursor) entry() fb.Entry { return c.current }
 
 func (c *txCursor) first(ctx context.Context, lo []byte) (bool, error) {
-	c.at = changes.Position{Key: bytes.Clone(lo), Set: true, Inclusive: true}
+	c.at = bytes.Clone(lo)
 	return c.advance(ctx)
 }
 
 func (c *txCursor) last(ctx context.Context, hi []byte) (bool, error) {
-	c.at = changes.Position{Key: bytes.Clone(hi), Set: hi != nil}
+	c.at = bytes.Clone(hi)
 	return c.advance(ctx)
 }
 
@@ -105,8 +104,13 @@ func (c *txCursor) give(e fb.Entry) {
 	c.setAt(e.Key)
 }
 
+// setAt makes the cursor stand behind a key.
 func (c *txCursor) setAt(key []byte) {
-	c.at = changes.Position{Key: append(c.at.Key[:0], key...), Set: true}
+	if c.at = append(c.at[:0], key...); !c.reverse {
+		c.at = append(c.at, 0)
+	} else if c.at == nil {
+		c.at = []byte{}
+	}
 }
 
 // refresh makes both sides stand behind at, after changes of the transaction too.
@@ -129,20 +133,14 @@ func (c *txCursor) refresh(ctx context.Context) error {
 	return nil
 }
 
-func (c *txCursor) seekTree(ctx context.Context) error {
-	ok, err := false, error(nil)
+func (c *txCursor) seekTree(ctx context.Context) (err error) {
 	switch {
-	case !c.at.Set && c.reverse:
+	case !c.reverse:
+		_, err = c.tree.Seek(ctx, c.at)
+	case c.at == nil:
 		_, err = c.tree.Last(ctx)
-	case !c.at.Set:
-		_, err = c.tree.First(ctx)
-	case c.reverse:
-		_, err = c.tree.SeekBefore(ctx, c.at.Key)
 	default:
-		ok, err = c.tree.Seek(ctx, c.at.Key)
-		if ok && err == nil && !c.at.Inclusive && bytes.Equal(c.tree.Key(), c.at.Key) {
-			_, err = c.tree.Next(ctx)
-		}
+		_, err = c.tree.SeekBefore(ctx, c.at)
 	}
 	return err
 }
@@ -161,11 +159,8 @@ func (c *txCursor) moveTree(ctx context.Context) error {
 func (c *txCursor) head() (btree.Change, bool, error) {
 	if c.passed == len(c.changes) && c.more {
 		c.batch = min(2*c.batch, maxCursorBatch)
-		if n := len(c.changes); n > 0 {
-			from := changes.Position{Key: c.changes[n-1].Entry.Key, Set: true}
-			if err := c.readFrom(from); err != nil {
-				return btree.Change{}, false, err
-			}
+		if err := c.read(); err != nil { // all that were passed lie before at
+			return btree.Change{}, false, err
 		}
 	}
 	if c.passed == len(c.changes) {
@@ -174,10 +169,8 @@ func (c *txCursor) head() (btree.Change, bool, error) {
 	return c.changes[c.passed], true, nil
 }
 
-func (c *txCursor) read() error { return c.readFrom(c.at) }
-
-func (c *txCursor) readFrom(from changes.Position) error {
-	changes, err := c.t.journal.Batch(c.changes, from, c.reverse, c.batch)
+func (c *txCursor) read() error {
+	changes, err := c.t.journal.Batch(c.changes, c.at, c.reverse, c.batch)
 	if err != nil {
 		return err
 	}

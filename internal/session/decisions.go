@@ -26,26 +26,19 @@ type Decision struct {
 // element: base.ErrNotFound, base.ErrInvalid (the commit is no merge), base.ErrClosed,
 // base.ErrCorrupt, those of ctx.
 func (p *Page) Conflicts(ctx context.Context, id commit.ID, prefix []byte) iter.Seq2[Decision, error] {
-	return func(yield func(Decision, error) bool) {
-		fail := func(err error) { yield(Decision{}, fmt.Errorf("read the conflicts of merge %s: %w", id.Short(), err)) }
+	return sequence("read the conflicts of merge "+id.Short(), func(yield func(Decision) bool) error {
 		c, release, err := p.Pin(ctx, id)
 		if err != nil {
-			fail(err)
-			return
+			return err
 		}
 		defer release()
 		left, right, err := p.sides(ctx, c)
 		if err != nil {
-			fail(err)
-			return
+			return err
 		}
 		root, ok, err := p.explanation(ctx, c.ID)
-		if err != nil {
-			fail(err)
-			return
-		}
-		if !ok {
-			return
+		if err != nil || !ok {
+			return err
 		}
 		trees := [3]btree.Tree{p.Tree(left), p.Tree(right), p.Tree(c)}
 		for d, err := range merge.Decisions(ctx, p.mergeView(), root, prefix) {
@@ -53,15 +46,12 @@ func (p *Page) Conflicts(ctx context.Context, id commit.ID, prefix []byte) iter.
 			if err == nil {
 				err = out.read(ctx, &trees)
 			}
-			if err != nil {
-				fail(err)
-				return
-			}
-			if !yield(out, nil) {
-				return
+			if err != nil || !yield(out) {
+				return err
 			}
 		}
-	}
+		return nil
+	})
 }
 
 // read finds the entries of the key in the three trees.

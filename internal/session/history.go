@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
-	"github.com/ledgerd/ledger/storage"
 )
 
 // enteredCommits reads commits that heads and commits name, one call at a time, so that a Close
@@ -155,117 +155,103 @@ func (r *Roots) Of(root object.Digest) (commit.ID, bool) {
 // arguments it starts from all heads. Errors, as the last element: ErrNotFound, ErrClosed,
 // ErrCorrupt, those of ctx.
 func (p *Page) Log(ctx context.Context, from ...commit.ID) iter.Seq2[*commit.Commit, error] {
-	return func(yield func(*commit.Commit, error) bool) {
+	return sequence("read log", func(yield func(*commit.Commit) bool) error {
 		var ids []commit.ID
 		for _, id := range from {
 			c, release, err := p.Pin(ctx, id)
 			if err != nil {
-				yield(nil, fmt.Errorf("read log: %w", err))
-				return
+				return err
 			}
 			release()
 			ids = append(ids, c.ID)
 		}
 		if len(ids) == 0 {
-			if err := p.enter(); err != nil {
-				yield(nil, err)
-				return
+			heads, err := p.Heads()
+			if err != nil {
+				return err
 			}
-			for _, h := range p.env.Store.Heads() {
+			for _, h := range heads {
 				ids = append(ids, h.ID)
 			}
-			p.leave()
 		}
-		for c, err := range commit.Walk(ctx, enteredCommits{p}, ids) {
-			if err != nil {
-				yield(nil, fmt.Errorf("read log: %w", err))
-				return
-			}
-			if !yield(c, nil) {
-				return
-			}
+		return forward(commit.Walk(ctx, enteredCommits{p}, ids), yield)
+	})
+}
+
+// sequence returns what fn yields, which ends when yield returns false. An error of fn is the last
+// element, wrapped with what was being done.
+func sequence[T any](doing string, fn func(yield func(T) bool) error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		more := true
+		err := fn(func(t T) bool {
+			more = yield(t, nil)
+			return more
+		})
+		if err != nil && more {
+			var none T
+			yield(none, fmt.Errorf("%s: %w", doing, err))
 		}
 	}
 }
 
-// DiffOptions limit a Diff. Nil means everything.
-type DiffOptions struct {
-	// Prefix limits the keys to those that begin with it.
-	Prefix []byte
-	// Start is the first key of interest.
-	Start []byte
+// forward yields the elements of a sequence up to its error.
+func forward[T any](seq iter.Seq2[T, error], yield func(T) bool) error {
+	for t, err := range seq {
+		if err != nil {
+			return err
+		}
+		if !yield(t) {
+			return nil
+		}
+	}
+	return nil
 }
 
 // Diff returns the keys whose entries differ between two commits, in ascending order; a zero id
 // means the handle's head. Equal subtrees are skipped, so that the cost follows the number of
 // changes. Both commits are kept from being pruned while the loop runs; the values of its entries
-// may be read until the page is closed. o may be nil. Errors, as the last element: ErrNotFound,
-// ErrClosed, ErrCorrupt, those of ctx.
-func (p *Page) Diff(ctx context.Context, from, to commit.ID, o DiffOptions) iter.Seq2[btree.DiffEntry, error] {
-	return func(yield func(btree.DiffEntry, error) bool) {
+// may be read until the page is closed. Keys that do not begin with prefix, and those below start,
+// are left out. Errors, as the last element: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
+func (p *Page) Diff(ctx context.Context, from, to commit.ID, prefix, start []byte) iter.Seq2[btree.DiffEntry, error] {
+	return sequence("diff", func(yield func(btree.DiffEntry) bool) error {
 		old, releaseOld, err := p.Pin(ctx, from)
 		if err != nil {
-			yield(btree.DiffEntry{}, fmt.Errorf("diff: %w", err))
-			return
+			return err
 		}
 		defer releaseOld()
 		cur, releaseCur, err := p.Pin(ctx, to)
 		if err != nil {
-			yield(btree.DiffEntry{}, fmt.Errorf("diff: %w", err))
-			return
+			return err
 		}
 		defer releaseCur()
-		limits := DiffOptions{Prefix: bytes.Clone(o.Prefix), Start: bytes.Clone(o.Start)}
-		for d, err := range diffTrees(ctx, p.Tree(old), p.Tree(cur), limits) {
-			if err != nil {
-				yield(btree.DiffEntry{}, fmt.Errorf("diff: %w", err))
-				return
-			}
-			if !yield(d, nil) {
-				return
-			}
-		}
-	}
+		return forward(diffTrees(ctx, p.Tree(old), p.Tree(cur), bytes.Clone(prefix), bytes.Clone(start)), yield)
+	})
 }
 
 // diffTrees is btree.Diff within limits.
-func diffTrees(ctx context.Context, left, right btree.Tree, o DiffOptions) iter.Seq2[btree.DiffEntry, error] {
-	start := o.Start
-	if bytes.Compare(o.Prefix, start) > 0 {
-		start = o.Prefix
+func diffTrees(ctx context.Context, left, right btree.Tree, prefix, start []byte) iter.Seq2[btree.DiffEntry, error] {
+	if bytes.Compare(prefix, start) > 0 {
+		start = prefix
 	}
 	return func(yield func(btree.DiffEntry, error) bool) {
 		for d, err := range btree.Diff(ctx, left, right, start) {
-			if err == nil && !bytes.HasPrefix(d.Key, o.Prefix) {
-				return
-			}
-			if !yield(d, err) {
+			if err == nil && !bytes.HasPrefix(d.Key, prefix) || !yield(d, err) {
 				return
 			}
 		}
 	}
 }
 
-// RestoreOptions say what Restore restores.
-type RestoreOptions struct {
-	// Prefix limits it to the keys that begin with it; others stay as they are.
-	Prefix []byte
-	// Message is recorded in the new commit; "" means "restore" and the short id of the commit.
-	Message string
-}
-
-// Restore makes a new commit on the handle's head with the content of an old one. It returns the id
-// of the new commit, or of the head when nothing differs. o may be nil. Like Update it waits for
-// the page's write turn, and survives a crash when it returns nil. Errors: ErrNotFound, ErrInvalid
+// Restore makes a new commit on the handle's head with what an old one has under the keys that
+// begin with prefix. It returns the id of the new commit, or of the head when nothing differs. The
+// message "" means "restore" and the short id. Like Update it waits for the page's write turn, and
+// survives a crash when it returns nil. Errors: ErrNotFound, ErrInvalid
 // (the zero id), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
-func (p *Page) Restore(ctx context.Context, id commit.ID, o RestoreOptions) (commit.ID, error) {
+func (p *Page) Restore(ctx context.Context, id commit.ID, prefix []byte, message string) (commit.ID, error) {
 	if id.IsZero() {
 		return commit.ID{}, fmt.Errorf("restore: no commit is named: %w", base.ErrInvalid)
 	}
-	message := o.Message
-	if message == "" {
-		message = "restore " + id.Short()
-	}
+	message = cmp.Or(message, "restore "+id.Short())
 	if err := ValidateMessage(message); err != nil {
 		return commit.ID{}, fmt.Errorf("restore: %w", err)
 	}
@@ -277,49 +263,14 @@ func (p *Page) Restore(ctx context.Context, id commit.ID, o RestoreOptions) (com
 	if err := p.EnsureTree(ctx, target); err != nil {
 		return commit.ID{}, fmt.Errorf("restore: %w", err)
 	}
-	if len(o.Prefix) == 0 {
-		return p.restoreAll(ctx, target, message)
-	}
-	prefix := bytes.Clone(o.Prefix)
+	prefix = bytes.Clone(prefix)
 	return p.Update(ctx, func(t *Tx) error {
-		t.message = message
+		if t.message = message; len(prefix) == 0 {
+			t.root = target.Root
+			return nil
+		}
 		return t.restore(ctx, target, prefix)
 	})
-}
-
-// restoreAll makes a commit with the root of target.
-func (p *Page) restoreAll(ctx context.Context, target *commit.Commit, message string) (commit.ID, error) {
-	if err := p.enter(); err != nil {
-		return commit.ID{}, err
-	}
-	defer p.leave()
-	call := p.gate.Call(ctx)
-	defer call.Release()
-	head, c, pending, err := p.submitRoot(call, target.Root, message)
-	if err != nil {
-		return commit.ID{}, call.Explain(fmt.Errorf("restore: %w", err))
-	}
-	if c == nil {
-		return p.seen(head)
-	}
-	return p.settle(c, pending, 0, p.env.now())
-}
-
-// submitRoot hands a commit with an old root on the handle's head to the disk.
-func (p *Page) submitRoot(ctx context.Context, root object.Digest, message string) (head, c *commit.Commit, pending *storage.Pending, err error) {
-	unlock, err := p.env.Store.Lock(ctx)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	defer unlock()
-	// The journal says whether the disk failed after the head was looked up.
-	j := p.env.Store.NewJournal()
-	defer j.Rollback()
-	if head, err = p.chainedHead(ctx); err != nil {
-		return nil, nil, nil, err
-	}
-	c, pending, err = p.submit(ctx, j, root, head, message)
-	return head, c, pending, err
 }
 
 // restore records the changes that make the keys with a prefix what they are in target.
@@ -329,13 +280,11 @@ func (t *Tx) restore(ctx context.Context, target *commit.Commit, prefix []byte) 
 	}
 	defer t.leave()
 	want := btree.Tree{Page: t.page.env.Store.Page(), Source: t.page.env.Store, Root: target.Root}
-	for d, err := range diffTrees(ctx, t.tree(), want, DiffOptions{Prefix: prefix}) {
+	for d, err := range diffTrees(ctx, t.tree(), want, prefix, nil) {
 		if err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
-		c := btree.Change{Delete: !d.HasRight, Entry: d.Right}
-		c.Entry.Key = d.Key
-		if err := t.journal.Set(&c); err != nil {
+		if err := t.journal.SetTo(d.Key, &d.Right, d.HasRight); err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
 	}

@@ -1,7 +1,9 @@
 package session
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,43 +92,22 @@ func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64,
 }
 
 func (t *Tx) putReader(ctx context.Context, key []byte, r *SizedReader, p object.Priority) error {
-	head, err := readHead(ctx, r, btree.InlineLimit+1)
-	if err != nil {
-		return fmt.Errorf("put: %w", err)
+	rest := bufio.NewReaderSize(r, btree.InlineLimit+1)
+	head, err := rest.Peek(btree.InlineLimit + 1)
+	if err == io.EOF {
+		err = nil
+	}
+	if err = cmp.Or(ctx.Err(), err); err != nil {
+		return fmt.Errorf("put: read value: %w", err)
 	}
 	if len(head) <= btree.InlineLimit {
 		return t.journal.Put(key, head)
 	}
-	root, n, err := split.Split(ctx, t.table(), object.Chunk, io.MultiReader(bytes.NewReader(head), r), t.emit)
+	root, n, err := split.Split(ctx, t.table(), object.Chunk, rest, t.emit)
 	if err != nil {
 		return fmt.Errorf("put: %w", err)
 	}
 	return t.setObject(key, root, n, p)
-}
-
-// readHead reads up to n bytes; fewer mean that r has ended.
-func readHead(ctx context.Context, r io.Reader, n int) ([]byte, error) {
-	b := make([]byte, n)
-	for got, empty := 0, 0; got < n; {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		m, err := r.Read(b[got:])
-		got += m
-		if err == io.EOF {
-			return b[:got], nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read value: %w", err)
-		}
-		if empty++; m > 0 {
-			empty = 0
-		}
-		if empty > 100 {
-			return nil, fmt.Errorf("read value: %w", io.ErrNoProgress)
-		}
-	}
-	return b, nil
 }
 
 // SizedReader fails where r does not have the length that was declared; -1 stands for any.

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,17 +13,6 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/merge"
 )
-
-// UndoOptions say how Undo works. Nil and the zero value are useful for all commits but merges.
-type UndoOptions struct {
-	// Parent is the parent against which the commit's changes are taken. It must be named for a
-	// merge, whose changes against that parent are what the other side brought.
-	Parent commit.ID
-	// Message is recorded in the new commit; "" means "undo" and the short id of the commit.
-	Message string
-	// DryRun only finds out what Undo would do: no commit is made, and the result has the head.
-	DryRun bool
-}
 
 // UndoResult says what Undo has done.
 type UndoResult struct {
@@ -38,21 +28,20 @@ type UndoResult struct {
 // merge, the newest of those. A key that a later commit has written again stays as it is, also when
 // it has the same value again. Undoing the new commit brings back what it undid.
 //
-// c is the head or an ancestor of it. o may be nil. Like Update it waits for the page's write turn,
+// c is the head or an ancestor of it. against is the parent against which its changes are taken:
+// zero, but of a merge, whose changes against that parent are what the other side brought. The
+// message "" means "undo" and the short id of c. With dry no commit is made. Like Update it waits for the page's write turn,
 // and its result survives a crash when the error is nil. It reads of every commit between c and the
 // head what that changed near the keys; trees that are not on this device are fetched. Errors:
 // ErrInvalid (the zero id, the first commit, no ancestor of the head, a merge without Parent: the
 // error names its parents), ErrNotFound, ErrGone (its parent, or the history above it, was given
 // up), ErrNeedsFetch (a tree is not here, and there is no cloud), ErrTooLarge (message), ErrClosed,
 // ErrReadOnly, ErrNoSpace, ErrCorrupt, those of Sync and of ctx.
-func (p *Page) Undo(ctx context.Context, c commit.ID, o UndoOptions) (UndoResult, error) {
+func (p *Page) Undo(ctx context.Context, c, against commit.ID, message string, dry bool) (UndoResult, error) {
 	if c.IsZero() {
 		return UndoResult{}, fmt.Errorf("undo: no commit is named: %w", base.ErrInvalid)
 	}
-	message := o.Message
-	if message == "" {
-		message = "undo " + c.Short()
-	}
+	message = cmp.Or(message, "undo "+c.Short())
 	if err := ValidateMessage(message); err != nil {
 		return UndoResult{}, fmt.Errorf("undo: %w", err)
 	}
@@ -61,7 +50,7 @@ func (p *Page) Undo(ctx context.Context, c commit.ID, o UndoOptions) (UndoResult
 		return UndoResult{}, fmt.Errorf("undo: %w", err)
 	}
 	defer release()
-	parent, releaseParent, err := p.undoParent(ctx, target, o.Parent)
+	parent, releaseParent, err := p.undoParent(ctx, target, against)
 	if err != nil {
 		return UndoResult{}, fmt.Errorf("undo: %w", err)
 	}
@@ -76,7 +65,7 @@ func (p *Page) Undo(ctx context.Context, c commit.ID, o UndoOptions) (UndoResult
 			if err := t.undo(ctx, target, parent, &r); err != nil {
 				return fmt.Errorf("undo: %w", err)
 			}
-			if o.DryRun {
+			if dry {
 				return errDryRun
 			}
 			return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"sync/atomic"
 
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
@@ -71,9 +72,15 @@ func ReadValue(ctx context.Context, from Origin, e *fb.Entry) ([]byte, error) {
 type Value struct {
 	from   Origin
 	size   int64
-	inline *bytes.Reader // nil when the value consists of pieces
-	closed bool
-	r      *split.Reader
+	closed atomic.Bool
+	r      valueReader
+}
+
+// valueReader is a *bytes.Reader of an inline value, or a *split.Reader.
+type valueReader interface {
+	io.ReadSeeker
+	io.ReaderAt
+	io.WriterTo
 }
 
 var (
@@ -86,7 +93,7 @@ var (
 func OpenValue(ctx context.Context, from Origin, e *fb.Entry) *Value {
 	v := &Value{from: from, size: int64(e.Size)}
 	if e.Inline {
-		v.inline = bytes.NewReader(bytes.Clone(e.Value))
+		v.r = bytes.NewReader(bytes.Clone(e.Value))
 	} else {
 		v.r = split.NewReader(ctx, Pieces{from}, e.Digest, e.Size)
 	}
@@ -149,9 +156,9 @@ func (p Pieces) call(ctx context.Context, fn func(context.Context, split.Source)
 // Size returns the length of the value in bytes.
 func (v *Value) Size() int64 { return v.size }
 
-// usable says why an inline value can no longer be read.
+// usable says why the value can no longer be read.
 func (v *Value) usable() error {
-	if v.closed {
+	if v.closed.Load() {
 		return fmt.Errorf("read value: %w", base.ErrClosed)
 	}
 	if err := v.from.enter(); err != nil {
@@ -163,36 +170,27 @@ func (v *Value) usable() error {
 
 // Read implements io.Reader.
 func (v *Value) Read(b []byte) (int, error) {
-	if v.inline == nil {
-		return v.r.Read(b)
-	}
 	if err := v.usable(); err != nil {
 		return 0, err
 	}
-	return v.inline.Read(b)
+	return v.r.Read(b)
 }
 
 // ReadAt implements io.ReaderAt. Only the pieces that the range touches are read. Errors:
 // ErrInvalid for a negative offset, and those of the type.
 func (v *Value) ReadAt(b []byte, off int64) (int, error) {
-	if v.inline == nil {
-		return v.r.ReadAt(b, off)
-	}
 	if err := v.usable(); err != nil {
 		return 0, err
 	}
 	if off < 0 {
 		return 0, fmt.Errorf("read value at offset %d: %w", off, base.ErrInvalid)
 	}
-	return v.inline.ReadAt(b, off)
+	return v.r.ReadAt(b, off)
 }
 
 // Seek implements io.Seeker. A position behind the end is allowed. Errors: ErrInvalid.
 func (v *Value) Seek(offset int64, whence int) (int64, error) {
-	if v.inline == nil {
-		return v.r.Seek(offset, whence)
-	}
-	n, err := v.inline.Seek(offset, whence)
+	n, err := v.r.Seek(offset, whence)
 	if err != nil {
 		return n, fmt.Errorf("seek in value: %v: %w", err, base.ErrInvalid)
 	}
@@ -201,20 +199,14 @@ func (v *Value) Seek(offset int64, whence int) (int64, error) {
 
 // WriteTo implements io.WriterTo: it writes what remains, piece by piece.
 func (v *Value) WriteTo(w io.Writer) (int64, error) {
-	if v.inline == nil {
-		return v.r.WriteTo(w)
-	}
 	if err := v.usable(); err != nil {
 		return 0, err
 	}
-	return v.inline.WriteTo(w)
+	return v.r.WriteTo(w)
 }
 
 // Close releases the value. It is idempotent and always returns nil.
 func (v *Value) Close() error {
-	v.closed = true
-	if v.r != nil {
-		return v.r.Close()
-	}
+	v.closed.Store(true)
 	return nil
 }

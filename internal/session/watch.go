@@ -174,7 +174,7 @@ func (w *watcher[C]) look(ctx context.Context) (next *commit.Commit, release fun
 func (w *watcher[C]) tell(ctx context.Context, next *commit.Commit) bool {
 	part := Part[C]{Base: w.at, Commit: next, First: true}
 	size := 0
-	for d, err := range diffTrees(ctx, w.page.Tree(w.at), w.page.Tree(next), DiffOptions{Prefix: w.o.Prefix}) {
+	for d, err := range diffTrees(ctx, w.page.Tree(w.at), w.page.Tree(next), w.o.Prefix, nil) {
 		if err != nil {
 			return w.fail(fmt.Errorf("find the changes of commit %s since %s: %w", next.ID.Short(), w.at.ID.Short(), err))
 		}

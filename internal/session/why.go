@@ -3,7 +3,6 @@ package session
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"iter"
 
 	"github.com/ledgerd/ledger/commit"
@@ -22,25 +21,15 @@ import (
 // commit), ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Why(ctx context.Context, at commit.ID, key []byte) iter.Seq2[merge.Step, error] {
 	key = bytes.Clone(key)
-	return func(yield func(merge.Step, error) bool) {
+	return sequence("explain a key", func(yield func(merge.Step) bool) error {
 		head, release, err := p.Pin(ctx, at)
 		if err != nil {
-			yield(merge.Step{}, fmt.Errorf("explain a key: %w", err))
-			return
+			return err
 		}
 		defer release()
 		if err := p.EnsureTree(ctx, head); err != nil {
-			yield(merge.Step{}, fmt.Errorf("explain a key: %w", err))
-			return
+			return err
 		}
-		for s, err := range merge.Why(ctx, p.mergeView(), head, key) {
-			if err != nil {
-				yield(merge.Step{}, fmt.Errorf("explain a key: %w", err))
-				return
-			}
-			if !yield(s, nil) {
-				return
-			}
-		}
-	}
+		return forward(merge.Why(ctx, p.mergeView(), head, key), yield)
+	})
 }
