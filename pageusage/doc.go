@@ -16,8 +16,8 @@
 //
 //	offset  bytes  content
 //	0       4      CRC-32C of the length of the key (4 bytes), the key, and all behind
-//	4       8      time of the last close, ns since 1970; 0 while the page is open, all ones when it
-//	               is not known
+//	4       8      time of the last close, ns since 1970; 0 while the page is open, all ones when
+//	               the time is not known
 //	12      8      what the page took on disk when it was last closed; a hint
 //	20      n      page name, at most limits.MaxLedgerNameBytes; empty when there is none
 //

@@ -150,8 +150,8 @@ func (j *Journal) Clear() error {
 }
 
 // Batch returns up to n changes in order, in the memory of dst: those from the key at on, or in
-// reverse those below it, from the greatest; nil is the end from which the direction starts. Entries
-// are shared with the journal. Errors: as Get.
+// reverse those below it, from the greatest; nil is the end from which the direction starts.
+// Entries are shared with the journal. Errors: as Get.
 func (j *Journal) Batch(dst []btree.Change, at []byte, reverse bool, n int) ([]btree.Change, error) {
 	dst = dst[:0]
 	visit := func(key string, row []byte) bool {
