@@ -60,7 +60,7 @@ func (r *Repository) alone(ctx context.Context, k pageKey, fn func() error) (ok 
 		return false, err
 	}
 	defer r.gate.Leave()
-	err = r.pages.Take(ctx, k, func(*presence.Alone[*pageStore, *Page]) error { return fn() })
+	err = r.pages.Take(ctx, k, func(presence.Leave) error { return fn() })
 	if errors.Is(err, presence.ErrInUse) {
 		return false, nil
 	}

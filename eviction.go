@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/layout"
-	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/reclaim"
 )
 
@@ -30,13 +28,10 @@ func (e *EvictError) Is(target error) bool { return target == ErrConflict }
 // reclaimer returns the repository as its pages are evicted.
 func (r *Repository) reclaimer() *reclaim.Host {
 	return &reclaim.Host{
-		Disk: r.disk, Usage: r.usage, Clock: r.clock, Log: r.o.Logger, Prove: r.cloud.Prove, Where: r.pages.Where, UseOf: r.pages.UseOf, Store: r.storageOptions,
+		Disk: r.disk, Usage: r.usage, Clock: r.clock, Log: r.o.Logger, Prove: r.cloud.Prove, Where: r.pages.Where, UseOf: r.pages.UseOf, Alone: r.pages.Take, Store: r.storageOptions,
 		Bucket: func() ([16]byte, bool, error) {
 			id, ok, err := r.cloud.Bucket()
 			return id, ok, err
-		},
-		Alone: func(ctx context.Context, k pageKey, fn func(func(context.Context, *layout.Absence) error) error) error {
-			return r.pages.Take(ctx, k, func(a *presence.Alone[*pageStore, *Page]) error { return fn(a.Leave) })
 		},
 		Visit: func(ctx context.Context, k pageKey, fn func(context.Context, *reclaim.Collector) error) error {
 			return r.visit(ctx, k, func(ctx context.Context, p *Page) error { return fn(ctx, p.shared.collector) })

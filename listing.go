@@ -125,7 +125,7 @@ func (r *Repository) pagesHere(ctx context.Context) ([]PageInfo, error) {
 			return nil, fmt.Errorf("list pages: %w", err)
 		}
 		info := PageInfo{PageRef: PageRef{k.Ledger, k.ID}}
-		if r.pages.UseOf(k) > presence.Syncs {
+		if r.pages.UseOf(k) > presence.ForSync {
 			info.State = PageOpen
 		}
 		if info.Name, info.LastClosed, err = r.usage.Page(k); err != nil {

@@ -47,7 +47,7 @@ func (s *pageStore) noteUse() error {
 	s.useTurn <- struct{}{} // never held for longer than a write
 	defer func() { <-s.useTurn }()
 	r := s.repo
-	if r.pages.UseOf(s.key) == presence.Apps {
+	if r.pages.UseOf(s.key) == presence.ForUse {
 		return r.usage.MarkOpened(s.key)
 	}
 	return r.usage.MarkClosed(s.key, r.clock.Now())
@@ -73,7 +73,7 @@ func (r *Repository) storageOptions(key pageKey) storage.Options {
 func (s *pageStore) drop(p *Page) error {
 	r := s.repo
 	last, err := r.pages.Drop(s.key, p)
-	unused := p.kind == presence.ForUse && (last || r.pages.UseOf(s.key) != presence.Apps)
+	unused := p.kind == presence.ForUse && (last || r.pages.UseOf(s.key) != presence.ForUse)
 	switch {
 	case unused && !last:
 		err = errors.Join(err, s.noteUse())

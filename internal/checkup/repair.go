@@ -23,19 +23,21 @@ const oldIndexSuffix = ".old"
 
 // salvage repairs the log of a page, or says what that would be.
 func (c *check) salvage(ctx context.Context, dry bool) (found *storage.SalvageReport, err error) {
-	ok, err := c.o.Alone(ctx, func() error {
+	_, err = c.alone(ctx, func() error {
 		found, err = storage.Salvage(ctx, c.o.Store(), storage.SalvageOptions{DryRun: dry, Resync: []string{cloudsync.MetadataPosition}, Again: c.o.Cloud})
 		return err
 	})
-	if err == nil && !ok {
-		c.inUse()
-	}
 	return found, err
 }
 
-func (c *check) inUse() {
-	c.o.Log.Warn("a page is not repaired while it is in use")
-	c.report.InUse = true
+// alone calls fn while nobody has the page open, and reports false when somebody uses it.
+func (c *check) alone(ctx context.Context, fn func() error) (ok bool, err error) {
+	ok, err = c.o.Alone(ctx, fn)
+	if err == nil && !ok {
+		c.o.Log.Warn("a page is not repaired while it is in use")
+		c.report.InUse = true
+	}
+	return ok, err
 }
 
 // detail says all that is damaged in a log of which the check has only met the first damage.
@@ -244,33 +246,40 @@ func (c *check) rebuildIndex(ctx context.Context) (done bool, err error) {
 	if c.o.InMemory {
 		return false, nil
 	}
-	ok, err := c.o.Alone(ctx, func() error {
-		path := filepath.Join(c.o.Disk.PageDir(c.o.Page), indexFile)
-		if err := c.o.Disk.FS.Rename(path, path+oldIndexSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("repair: %w", err)
+	disk := c.o.Disk.FS
+	path := filepath.Join(c.o.Disk.PageDir(c.o.Page), indexFile)
+	done, err = c.alone(ctx, func() error {
+		err := ifThere(disk.Rename(path, path+oldIndexSuffix))
+		if err != nil {
+			return err
 		}
 		store, err := storage.Open(ctx, c.o.Store())
 		if err == nil {
 			err = store.Close()
 		}
 		if err != nil { // the old one knows what was durable
-			if back := c.o.Disk.FS.Rename(path+oldIndexSuffix, path); back != nil && !errors.Is(back, fs.ErrNotExist) {
-				err = errors.Join(err, back)
-			}
-			return fmt.Errorf("repair: %w", err)
+			return errors.Join(err, ifThere(disk.Rename(path+oldIndexSuffix, path)))
 		}
-		if err := c.o.Disk.FS.Remove(path + oldIndexSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("repair: %w", err)
+		if err := ifThere(disk.Remove(path + oldIndexSuffix)); err != nil {
+			return err
 		}
-		return c.o.Disk.FS.SyncDir(filepath.Dir(path))
+		return disk.SyncDir(filepath.Dir(path))
 	})
-	if err == nil && !ok {
-		c.inUse()
-	}
 	if isDamage(err) {
-		err = nil // the next check says it
+		return done, nil // the next check says it
 	}
-	return ok, err
+	if err != nil {
+		err = fmt.Errorf("repair: %w", err)
+	}
+	return done, err
+}
+
+// ifThere forgets an error which says that there is no such file.
+func ifThere(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // fetchedAtOnce bounds how many pieces one call asks the cloud for, and maxOldTrees how many trees
@@ -315,28 +324,17 @@ func (c *check) noteCloud(ctx context.Context, err error) error {
 // fetchPieces fetches those pieces that were damaged and that the cloud has.
 func (c *check) fetchPieces(ctx context.Context, p *Page, losses []loss) error {
 	var wanted []object.Digest
-	flush := func() error {
-		if len(wanted) == 0 {
-			return nil
-		}
-		err := p.Fetch(ctx, wanted)
-		wanted = wanted[:0]
-		if errors.Is(err, base.ErrGone) {
-			return nil // it stays a problem
-		}
-		return err
-	}
 	for i := range losses {
-		if losses[i].piece == nil {
-			continue
-		}
-		if wanted = append(wanted, *losses[i].piece); len(wanted) == fetchedAtOnce {
-			if err := flush(); err != nil {
-				return err
-			}
+		if losses[i].piece != nil {
+			wanted = append(wanted, *losses[i].piece)
 		}
 	}
-	return flush()
+	for part := range slices.Chunk(wanted, fetchedAtOnce) {
+		if err := p.Fetch(ctx, part); err != nil && !errors.Is(err, base.ErrGone) { // then it stays a problem
+			return err
+		}
+	}
+	return nil
 }
 
 // fetchTrees builds trees anew that are not whole: those of the heads and of tags, and then those

@@ -15,14 +15,15 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// Kind says what a handle is for.
+// Kind says what a handle is for. A greater one says more of how a page is used.
 type Kind uint8
 
 // The kinds of handles.
 const (
-	ForUse  Kind = iota // an app uses the page: it is made or fetched when it is not here
-	ForLook             // the repository looks at it: it must be here
+	Nobody  Kind = iota // there is none
 	ForSync             // it is held open to sync it: it must be here, and Take does not wait for it
+	ForLook             // the repository looks at it: it must be here
+	ForUse              // an app uses the page: it is made or fetched when it is not here
 )
 
 // Fill makes a page in dir, wholly or not at all, of what the bucket has. There may be something in
@@ -141,16 +142,16 @@ func (p *Pages[S, H]) closeLast(at *place[S, H], h H) error {
 // ErrInUse reports a page that somebody uses, or wants to use.
 var ErrInUse = errors.New("the page is in use")
 
-// Alone is a page that one caller has alone; see Take.
-type Alone[S any, H comparable] struct {
-	pages *Pages[S, H]
-	at    *place[S, H]
-}
+// Leave has a page leave that the caller has alone, and returns when it has. a says why and is
+// kept; nil leaves nothing of the page. Afterwards the page is nobody's. Errors: ErrInUse (somebody
+// waits to use it), those of the file system: then it stays, unless only what is left of it could
+// not be removed.
+type Leave func(ctx context.Context, a *layout.Absence) error
 
 // Take calls fn while nobody has the page open, nor can open it; handles that are ForSync are given
-// up. Who wants to open the page waits. The page is closed, and here. Errors: ErrInUse,
-// base.ErrNotFound (it is not here), those of fn, of ctx, and of giving up handles.
-func (p *Pages[S, H]) Take(ctx context.Context, page layout.Page, fn func(*Alone[S, H]) error) error {
+// up. Who wants to open the page waits. The page is closed, and here; fn may have it leave. Errors:
+// ErrInUse, base.ErrNotFound (it is not here), those of fn, of ctx, and of giving up handles.
+func (p *Pages[S, H]) Take(ctx context.Context, page layout.Page, fn func(Leave) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at, st, err := p.enter(ctx, page, take)
@@ -158,7 +159,7 @@ func (p *Pages[S, H]) Take(ctx context.Context, page layout.Page, fn func(*Alone
 		return err
 	}
 	switch {
-	case at.state == Open && at.givesWay():
+	case at.state == Open && at.use() <= ForSync:
 		st = next(Open, giveUp)
 	case at.state == Open:
 		return ErrInUse
@@ -172,7 +173,7 @@ func (p *Pages[S, H]) Take(ctx context.Context, page layout.Page, fn func(*Alone
 		err = errors.Join(err, p.host.GiveUp(h))
 	}
 	if err == nil {
-		err = fn(&Alone[S, H]{p, at})
+		err = fn(func(ctx context.Context, a *layout.Absence) error { return p.leave(ctx, at, a) })
 	}
 	p.mu.Lock()
 	if at.state == Leaving {
@@ -181,18 +182,15 @@ func (p *Pages[S, H]) Take(ctx context.Context, page layout.Page, fn func(*Alone
 	return err
 }
 
-// Leave has the page leave, and returns when it has. a says why and is kept; nil leaves nothing of
-// the page. Afterwards the page is nobody's. Errors: ErrInUse (somebody waits to use it), those of
-// the file system: then it stays, unless only what is left of it could not be removed.
-func (a *Alone[S, H]) Leave(ctx context.Context, absence *layout.Absence) error {
-	p := a.pages
+// leave is Leave of a place.
+func (p *Pages[S, H]) leave(ctx context.Context, at *place[S, H], absence *layout.Absence) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if a.at.wanted {
+	if at.wanted {
 		return ErrInUse
 	}
-	a.at.absence = absence
-	return p.advance(ctx, a.at, next(a.at.state, leave), leave)
+	at.absence = absence
+	return p.advance(ctx, at, next(at.state, leave), leave)
 }
 
 // Fetch brings an evicted page back with fill. It does nothing when the page is here, or was not
@@ -279,36 +277,27 @@ func (p *Pages[S, H]) AllHandles() (all []H) {
 	return all
 }
 
-// Use says who has a page open, or opens it.
-type Use uint8
-
-// The uses of a page.
-const (
-	Nobody Use = iota
-	Syncs      // its handles are ForSync
-	Looks      // and some ForLook
-	Apps       // and some ForUse
-)
-
-// UseOf returns who has a page open, or opens it.
-func (p *Pages[S, H]) UseOf(page layout.Page) Use {
+// UseOf returns the greatest kind of those who have a page open, or open it.
+func (p *Pages[S, H]) UseOf(page layout.Page) Kind {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := p.places[page]
-	if at == nil || at.state != Opening && at.state != Open {
+	switch at := p.places[page]; {
+	case at == nil:
 		return Nobody
+	case at.state == Opening:
+		return max(at.opener, at.use())
+	case at.state == Open:
+		return at.use()
 	}
-	kinds := slices.Collect(maps.Values(at.handles))
-	if at.state == Opening {
-		kinds = append(kinds, at.opener)
+	return Nobody
+}
+
+// use returns the greatest kind of the handles.
+func (at *place[S, H]) use() (most Kind) {
+	for _, k := range at.handles {
+		most = max(most, k)
 	}
-	if slices.Contains(kinds, ForUse) {
-		return Apps
-	}
-	if slices.Contains(kinds, ForLook) {
-		return Looks
-	}
-	return Syncs
+	return most
 }
 
 // Wait waits until all pages are at rest. No handle is made any more.
@@ -409,16 +398,6 @@ func (p *Pages[S, H]) advance(ctx context.Context, at *place[S, H], st step, e e
 		p.turn(at, s)
 		return err
 	}
-}
-
-// givesWay reports whether all handles are ForSync.
-func (at *place[S, H]) givesWay() bool {
-	for _, k := range at.handles {
-		if k != ForSync {
-			return false
-		}
-	}
-	return true
 }
 
 // atRest says what the files of a page that is at rest mean (A1). While others may change them it

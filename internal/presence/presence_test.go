@@ -97,8 +97,8 @@ func (w *world) drop(h *handle) {
 }
 
 func (w *world) evict() error {
-	return w.pages.Take(w.t.Context(), thePage, func(a *Alone[int, *handle]) error {
-		return a.Leave(w.t.Context(), &layout.Absence{Kind: layout.Evicted})
+	return w.pages.Take(w.t.Context(), thePage, func(leave Leave) error {
+		return leave(w.t.Context(), &layout.Absence{Kind: layout.Evicted})
 	})
 }
 
@@ -129,7 +129,7 @@ func (w *world) enter(s State) (end func()) {
 		return begin(func() { w.drop(w.open(ForUse)) })
 	case Leaving:
 		return begin(func() {
-			w.must(w.pages.Take(w.t.Context(), thePage, func(*Alone[int, *handle]) error { return w.wait() }))
+			w.must(w.pages.Take(w.t.Context(), thePage, func(Leave) error { return w.wait() }))
 		})
 	}
 	if s == Coming {
@@ -301,10 +301,10 @@ func TestWhoWaitsKeepsThePage(t *testing.T) {
 		w := newWorld(t, vfstest.NewMem())
 		w.drop(w.open(ForUse))
 		came := make(chan *handle, 1)
-		err := w.pages.Take(t.Context(), thePage, func(a *Alone[int, *handle]) error {
+		err := w.pages.Take(t.Context(), thePage, func(leave Leave) error {
 			go func() { came <- w.open(ForUse) }()
 			synctest.Wait()
-			return a.Leave(t.Context(), &layout.Absence{Kind: layout.Evicted})
+			return leave(t.Context(), &layout.Absence{Kind: layout.Evicted})
 		})
 		if !errors.Is(err, ErrInUse) {
 			t.Errorf("took it: %v", err)
@@ -321,7 +321,7 @@ func TestSyncGivesWay(t *testing.T) {
 	w := newWorld(t, vfstest.NewMem())
 	w.drop(w.open(ForUse))
 	w.open(ForSync)
-	if got := w.pages.UseOf(thePage); got != Syncs {
+	if got := w.pages.UseOf(thePage); got != ForSync {
 		t.Errorf("use %d", got)
 	}
 	w.must(w.evict())

@@ -38,13 +38,13 @@ type Departed struct {
 // looked at gets it, and it stays; who opens it later waits until it is gone. A page that is only
 // held to be synced is given up for it, unless it is known before that it stays.
 func (h *Host) Depart(ctx context.Context, k base.Page, d Departure) (out Departed, err error) {
-	if h.UseOf(k) == presence.Syncs {
+	if h.UseOf(k) == presence.ForSync {
 		out, err = h.lookAtOpen(ctx, k, d)
 		if err != nil || out.Bar != Free || d.Dry {
 			return out, err
 		}
 	}
-	err = h.Alone(ctx, k, func(leave func(context.Context, *layout.Absence) error) error {
+	err = h.Alone(ctx, k, func(leave presence.Leave) error {
 		st, err := h.standing(ctx, k)
 		if err != nil {
 			return err

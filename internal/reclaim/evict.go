@@ -65,8 +65,8 @@ type Host struct {
 	// Where and UseOf say where a page is and who has it open. Alone calls fn while nobody has it;
 	// leave then has it leave. Errors: presence.ErrInUse, base.ErrNotFound (it is not here).
 	Where func(base.Page) (presence.State, *layout.Absence, error)
-	UseOf func(base.Page) presence.Use
-	Alone func(ctx context.Context, page base.Page, fn func(leave func(context.Context, *layout.Absence) error) error) error
+	UseOf func(base.Page) presence.Kind
+	Alone func(ctx context.Context, page base.Page, fn func(presence.Leave) error) error
 	// Visit calls fn with a page that is here, opened for that. Store says how a page is opened
 	// that nobody has.
 	Visit func(ctx context.Context, page base.Page, fn func(context.Context, *Collector) error) error

@@ -15,21 +15,46 @@ import (
 //	B2: it moves to descendants only, except to commits of the session itself, and by Refresh.
 //	B3: with one head, everything is an ancestor of that: no commit is read.
 
-// storedCommits reads commits for a caller who has entered the page.
-type storedCommits struct{ p *Page }
+// getter reads commits that heads and commits name, with a method of Page.
+type getter func(context.Context, commit.ID) (*commit.Commit, error)
 
 // Commit implements commit.Getter.
-func (g storedCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
-	c, err := g.p.env.Store.Known(ctx, id)
+func (g getter) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) { return g(ctx, id) }
+
+// Commits returns a getter of commits for a caller who has entered, and whose ids heads and commits
+// name.
+func (p *Page) Commits() commit.Getter { return getter(p.stored) }
+
+// stored returns a commit for a caller who has entered. It need not be durable.
+func (p *Page) stored(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	c, err := p.env.Store.Known(ctx, id)
 	if err != nil {
-		g.p.note(err)
+		p.note(err)
 	}
 	return c, err
 }
 
-// Commits returns a getter of commits for a caller who has entered, and whose ids heads and commits
-// name.
-func (p *Page) Commits() commit.Getter { return storedCommits{p} }
+// chained is stored for a caller who does not stay entered: so a Close waits for one call only.
+func (p *Page) chained(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	if err := p.enter(); err != nil {
+		return nil, err
+	}
+	defer p.leave()
+	return p.stored(ctx, id)
+}
+
+// durable is chained for a commit that is durable when it is returned.
+func (p *Page) durable(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	if err := p.enter(); err != nil {
+		return nil, err
+	}
+	defer p.leave()
+	c, err := p.stored(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return c, p.env.Store.WaitDurable(c)
+}
 
 // follow returns the newest durable head that is from or descends from it. The caller has entered
 // the page. Errors match ErrNotFound when no head does, which is so only for a commit that this
@@ -50,7 +75,7 @@ func (p *Page) newestAbove(ctx context.Context, from *commit.Commit, heads []*co
 		}
 	}
 	for i := len(heads) - 1; i >= 0; i-- {
-		above, err := commit.IsAncestor(ctx, storedCommits{p}, from, heads[i])
+		above, err := commit.IsAncestor(ctx, p.Commits(), from, heads[i])
 		if err != nil {
 			return nil, fmt.Errorf("look for the branch of commit %s: %w", from.ID.Short(), err)
 		}
@@ -111,7 +136,7 @@ func (p *Page) descends(c, a *commit.Commit) bool {
 	}
 	// The walk is as long as what this session has done meanwhile, and the commit is made: nothing
 	// may call it off.
-	above, err := commit.IsAncestor(context.Background(), storedCommits{p}, a, c)
+	above, err := commit.IsAncestor(context.Background(), p.Commits(), a, c)
 	return err == nil && above
 }
 

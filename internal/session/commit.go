@@ -48,7 +48,13 @@ func (p *Page) Update(ctx context.Context, fn func(*Tx) error) (commit.ID, error
 		}
 		return commit.ID{}, err
 	}
-	return t.commitUpdate(ctx, unlock)
+	return t.finish(ctx, unlock, func(ctx context.Context) (*commit.Commit, *storage.Pending, error) {
+		root, err := t.apply(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		return p.submit(ctx, t.sink.j, root, t.base, t.message)
+	})
 }
 
 // beginUpdate takes the page's write turn and begins a transaction on the newest head of the
@@ -60,25 +66,33 @@ func (p *Page) beginUpdate(ctx context.Context) (*Tx, func(), error) {
 	defer p.leave()
 	call := p.gate.Call(ctx)
 	defer call.Release()
-	if err := call.Err(); err != nil {
-		return nil, nil, call.Explain(fmt.Errorf("update: %w", err))
-	}
-	unlock, err := p.env.Store.Lock(call)
+	head, j, unlock, err := p.lockHead(call)
 	if err != nil {
-		return nil, nil, call.Explain(fmt.Errorf("update: %w", err))
-	}
-	// The journal comes first: should the disk fail in between, the commit fails too and does not
-	// rely on what is lost.
-	j := p.env.Store.NewJournal()
-	head, err := p.chainedHead(call)
-	if err != nil {
-		j.Rollback()
-		unlock()
 		return nil, nil, call.Explain(fmt.Errorf("update: %w", err))
 	}
 	t := p.newTx(head, j, func() {}) // a head is not pruned, and it stays one in this turn
 	t.managed = true
 	return t, unlock, nil
+}
+
+// lockHead takes the page's write turn and returns the newest head of the handle's branch, with a
+// journal for a commit on it. The caller has entered.
+func (p *Page) lockHead(ctx context.Context) (head *commit.Commit, j *storage.Journal, unlock func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, nil, err
+	}
+	if unlock, err = p.env.Store.Lock(ctx); err != nil {
+		return nil, nil, nil, err
+	}
+	// The journal comes first: should the disk fail in between, the commit fails too and does not
+	// rely on what is lost.
+	j = p.env.Store.NewJournal()
+	if head, err = p.chainedHead(ctx); err != nil {
+		j.Rollback()
+		unlock()
+		return nil, nil, nil, err
+	}
+	return head, j, unlock, nil
 }
 
 // abandon ends a transaction of Update, unless Close of the page has done so.
@@ -109,42 +123,30 @@ func (p *Page) seen(head *commit.Commit) (commit.ID, error) {
 	return head.ID, nil
 }
 
-// commitUpdate commits a transaction of Update and gives the write turn back before the sync.
-func (t *Tx) commitUpdate(ctx context.Context, unlock func()) (commit.ID, error) {
+// finish ends the transaction with the commit that hand hands to the disk; none when nothing
+// changes. unlock gives the write turn back before the sync.
+func (t *Tx) finish(ctx context.Context, unlock func(), hand func(context.Context) (*commit.Commit, *storage.Pending, error)) (commit.ID, error) {
 	if err := t.enter(); err != nil {
 		unlock()
 		return commit.ID{}, err
 	}
 	defer t.leave()
-	started := t.page.env.now()
-	changes := t.journal.Count()
-	c, pending, err := t.submit(ctx, t.base)
-	unlock()
-	if err != nil {
-		return commit.ID{}, err
-	}
-	if c == nil {
-		return t.page.seen(t.base)
-	}
-	return t.page.settle(c, pending, changes, started)
-}
-
-// submit applies the changes, hands the new commit to the disk and ends the transaction. It returns
-// no commit when nothing changes. The caller has entered and holds the page's write turn.
-func (t *Tx) submit(ctx context.Context, parent *commit.Commit) (*commit.Commit, *storage.Pending, error) {
+	started, changes := t.page.env.now(), t.journal.Count()
 	call := t.page.gate.Call(ctx)
 	defer call.Release()
-	root, err := t.apply(call)
-	if err != nil {
-		return nil, nil, call.Explain(t.fail(err))
+	c, pending, err := hand(call)
+	_, endErr := t.end()
+	t.page.env.Warn(endErr)
+	unlock()
+	switch {
+	case err != nil:
+		return commit.ID{}, call.Explain(fmt.Errorf("commit: %w", err))
+	case c != nil:
+		return t.page.settle(c, pending, changes, started)
+	case t.managed || t.turn != nil:
+		return t.page.seen(t.base)
 	}
-	c, pending, err := t.page.submit(call, t.sink.j, root, parent, t.message)
-	if err != nil {
-		return nil, nil, call.Explain(t.fail(err))
-	}
-	_, err = t.end()
-	t.page.env.Warn(err)
-	return c, pending, nil
+	return t.base.ID, nil
 }
 
 // apply returns the root of the tree with the changes.
@@ -161,17 +163,10 @@ func (t *Tx) apply(ctx context.Context) (object.Digest, error) {
 	tree := btree.Tree{Page: t.page.env.Store.Page(), Source: nodes, Root: t.root}
 	root, err := tree.Apply(ctx, t.sink.j, t.journal.All())
 	if err != nil {
-		t.note(err)
+		t.page.note(err)
 		return root, fmt.Errorf("apply changes: %w", err)
 	}
 	return root, nil
-}
-
-// fail ends the transaction because of err.
-func (t *Tx) fail(err error) error {
-	_, e := t.end()
-	t.page.env.Warn(e)
-	return fmt.Errorf("commit: %w", err)
 }
 
 // submit makes the commit with the given root and hands it to the disk with the pieces of j, which
@@ -295,26 +290,7 @@ func (t *Tx) Commit(ctx context.Context) (commit.ID, error) {
 	if t.managed {
 		return commit.ID{}, fmt.Errorf("commit a transaction of Update: %w", base.ErrInvalid)
 	}
-	if err := t.enter(); err != nil {
-		return commit.ID{}, err
-	}
-	defer t.leave()
-	started, changes := t.page.env.now(), t.journal.Count()
-	call := t.page.gate.Call(ctx)
-	defer call.Release()
-	c, pending, err := t.commit(call)
-	if err != nil {
-		return commit.ID{}, call.Explain(t.fail(err))
-	}
-	_, err = t.end()
-	t.page.env.Warn(err)
-	switch {
-	case c == nil && t.turn != nil:
-		return t.page.seen(t.base)
-	case c == nil:
-		return t.base.ID, nil
-	}
-	return t.page.settle(c, pending, changes, started)
+	return t.finish(ctx, func() {}, t.commit)
 }
 
 // commit applies the changes before it takes the write turn: the base is fixed.

@@ -25,14 +25,14 @@ type txCursor struct {
 	at      []byte // from which, or in reverse below which, the next entry is looked for; nil for the end
 	current fb.Entry
 
-	tree    *btree.Cursor
+	tree    treeCursor
 	root    object.Digest // of tree
 	stale   bool          // tree stands at the entry that was given last
 	changes []btree.Change
 	passed  int // of changes
 	more    bool
 	version uint64
-	batch   int
+	batch   int // 0 before the first step
 }
 
 func newTxCursor(t *Tx, reverse bool) *txCursor {
@@ -41,21 +41,13 @@ func newTxCursor(t *Tx, reverse bool) *txCursor {
 
 func (c *txCursor) entry() fb.Entry { return c.current }
 
-func (c *txCursor) first(ctx context.Context, lo []byte) (bool, error) {
-	c.at = bytes.Clone(lo)
-	return c.advance(ctx)
+func (c *txCursor) start(ctx context.Context, bound []byte) (bool, error) {
+	c.at = bytes.Clone(bound)
+	return c.step(ctx)
 }
 
-func (c *txCursor) last(ctx context.Context, hi []byte) (bool, error) {
-	c.at = bytes.Clone(hi)
-	return c.advance(ctx)
-}
-
-func (c *txCursor) next(ctx context.Context) (bool, error) { return c.advance(ctx) }
-func (c *txCursor) prev(ctx context.Context) (bool, error) { return c.advance(ctx) }
-
-// advance moves to the first entry behind at.
-func (c *txCursor) advance(ctx context.Context) (bool, error) {
+// step moves to the first entry behind at.
+func (c *txCursor) step(ctx context.Context) (bool, error) {
 	if err := c.refresh(ctx); err != nil {
 		return false, err
 	}
@@ -87,7 +79,7 @@ func (c *txCursor) advance(ctx context.Context) (bool, error) {
 		}
 		c.passed++
 		if order == 0 {
-			if err := c.moveTree(ctx); err != nil {
+			if _, err := c.tree.step(ctx); err != nil {
 				return false, err
 			}
 		}
@@ -114,45 +106,21 @@ func (c *txCursor) setAt(key []byte) {
 }
 
 // refresh makes both sides stand behind at, after changes of the transaction too.
-func (c *txCursor) refresh(ctx context.Context) error {
-	if c.tree == nil || c.root != c.t.root {
-		c.tree, c.root = c.t.tree().Cursor(), c.t.root
-		if err := c.seekTree(ctx); err != nil {
-			return err
-		}
+func (c *txCursor) refresh(ctx context.Context) (err error) {
+	if c.batch == 0 || c.root != c.t.root {
+		c.tree, c.root = treeCursor{*c.t.tree().Cursor(), c.reverse}, c.t.root
+		_, err = c.tree.start(ctx, c.at)
 	} else if c.stale {
-		if err := c.moveTree(ctx); err != nil {
-			return err
-		}
+		_, err = c.tree.step(ctx)
 	}
-	c.stale = false
+	if c.stale = false; err != nil {
+		return err
+	}
 	if c.batch == 0 || c.version != c.t.journal.Version() {
 		c.batch = minCursorBatch
 		return c.read()
 	}
 	return nil
-}
-
-func (c *txCursor) seekTree(ctx context.Context) (err error) {
-	switch {
-	case !c.reverse:
-		_, err = c.tree.Seek(ctx, c.at)
-	case c.at == nil:
-		_, err = c.tree.Last(ctx)
-	default:
-		_, err = c.tree.SeekBefore(ctx, c.at)
-	}
-	return err
-}
-
-func (c *txCursor) moveTree(ctx context.Context) error {
-	var err error
-	if c.reverse {
-		_, err = c.tree.Prev(ctx)
-	} else {
-		_, err = c.tree.Next(ctx)
-	}
-	return err
 }
 
 // head returns the first change that has not been passed.

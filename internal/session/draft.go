@@ -12,7 +12,6 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 )
@@ -98,9 +97,8 @@ func (o *borrowed) enter() error {
 }
 
 func (o *borrowed) leave()               { o.page.leave() }
-func (o *borrowed) closing() *gate.Gate  { return o.page.gate }
+func (o *borrowed) session() *Page       { return o.page }
 func (o *borrowed) pieces() split.Source { return o.values }
-func (o *borrowed) note(err error)       { o.page.note(err) }
 
 // find is not needed: the entries hold their inline values.
 func (o *borrowed) find(context.Context, []byte) (fb.Entry, bool, error) {

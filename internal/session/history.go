@@ -16,15 +16,6 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// enteredCommits reads commits that heads and commits name, one call at a time, so that a Close
-// waits for no more than one of them.
-type enteredCommits struct{ p *Page }
-
-// Commit implements commit.Getter.
-func (g enteredCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
-	return g.p.commitBy(ctx, id, g.p.env.Store.Known)
-}
-
 // enteredNodes reads tree nodes one call at a time.
 type enteredNodes struct{ p *Page }
 
@@ -174,7 +165,7 @@ func (p *Page) Log(ctx context.Context, from ...commit.ID) iter.Seq2[*commit.Com
 				ids = append(ids, h.ID)
 			}
 		}
-		return forward(commit.Walk(ctx, enteredCommits{p}, ids), yield)
+		return forward(commit.Walk(ctx, getter(p.durable), ids), yield)
 	})
 }
 

@@ -176,7 +176,7 @@ func (p *Page) enter() error {
 }
 
 func (p *Page) leave()               { p.gate.Leave() }
-func (p *Page) closing() *gate.Gate  { return p.gate }
+func (p *Page) session() *Page       { return p }
 func (p *Page) pieces() split.Source { return p.env.Store }
 func (p *Page) note(err error)       { p.env.Note(err) }
 
@@ -291,16 +291,11 @@ func (p *Page) Heads() ([]*commit.Commit, error) {
 // Commit returns a commit once it is durable. Somebody asks for it by its id, who may be wrong.
 // Errors: base.ErrNotFound, base.ErrClosed, base.ErrCorrupt.
 func (p *Page) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
-	return p.commitBy(ctx, id, p.env.Store.Commit)
-}
-
-// commitBy returns a commit once it is durable, read with a method of the store.
-func (p *Page) commitBy(ctx context.Context, id commit.ID, read func(context.Context, commit.ID) (*commit.Commit, error)) (*commit.Commit, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
 	}
 	defer p.leave()
-	c, err := read(ctx, id)
+	c, err := p.env.Store.Commit(ctx, id)
 	if err != nil {
 		p.note(err)
 		return nil, err

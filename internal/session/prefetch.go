@@ -107,24 +107,24 @@ func fetchPart(list []object.Digest) []object.Digest {
 // fetch brings those of the pieces that are not held.
 func (f *prefetcher) fetch(ctx context.Context, part []object.Digest) error {
 	var missing []object.Digest
-	for _, d := range part {
-		held, err := f.held(d)
-		if err != nil {
-			return err
-		}
-		if !held {
-			missing = append(missing, d)
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
 	err := f.page.Call(ctx, func(ctx context.Context) error {
+		for _, d := range part {
+			st, err := f.page.env.Store.PieceState(d)
+			if err != nil {
+				return err
+			}
+			if !st.Held {
+				missing = append(missing, d)
+			}
+		}
+		if len(missing) == 0 {
+			return nil
+		}
 		n, err := f.page.env.FetchPieces(ctx, missing)
 		f.result.Bytes += n
 		return err
 	})
-	if err != nil {
+	if err != nil || len(missing) == 0 {
 		return err
 	}
 	f.result.Pieces += int64(len(missing))
@@ -132,15 +132,6 @@ func (f *prefetcher) fetch(ctx context.Context, part []object.Digest) error {
 		f.progress(f.result)
 	}
 	return nil
-}
-
-func (f *prefetcher) held(d object.Digest) (bool, error) {
-	if err := f.page.enter(); err != nil {
-		return false, err
-	}
-	defer f.page.leave()
-	st, err := f.page.env.Store.PieceState(d)
-	return st.Held, err
 }
 
 // children returns the pieces that index pieces, which are held, list.

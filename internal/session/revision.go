@@ -109,12 +109,8 @@ func (p *Page) resolveName(ctx context.Context, name string) (*commit.Commit, er
 }
 
 func (p *Page) known(ctx context.Context, name string, id commit.ID) (*commit.Commit, error) {
-	c, err := p.env.Store.Known(ctx, id)
-	if err == nil {
-		err = p.env.Store.WaitDurable(c)
-	}
+	c, err := p.durable(ctx, id)
 	if err != nil {
-		p.note(err)
 		return nil, fmt.Errorf("revision %q: %w", name, err)
 	}
 	return c, nil
@@ -187,9 +183,8 @@ func (p *Page) resolveTime(ctx context.Context, head *commit.Commit, at time.Tim
 			continue
 		}
 		for _, id := range c.Parents {
-			parent, err := p.env.Store.Known(ctx, id)
+			parent, err := p.stored(ctx, id)
 			if err != nil {
-				p.note(err)
 				return nil, fmt.Errorf("look for a commit at %s: %w", at, err)
 			}
 			q.Add(parent)

@@ -50,21 +50,41 @@ type Iter struct {
 	err  error
 }
 
-// entryCursor walks over the entries of a version of a page. After first it is moved by next only,
-// after last by prev.
+// entryCursor walks over the entries of a version of a page, in one direction.
 type entryCursor interface {
-	// first moves to the first entry whose key is not below lo.
-	first(ctx context.Context, lo []byte) (bool, error)
-	// last moves to the last entry whose key is below hi; nil: to the last of all.
-	last(ctx context.Context, hi []byte) (bool, error)
-	next(ctx context.Context) (bool, error)
-	prev(ctx context.Context) (bool, error)
+	// start moves to the first entry whose key is not below bound, or in reverse to the last entry
+	// below it; nil is the end from which the direction starts.
+	start(ctx context.Context, bound []byte) (bool, error)
+	// step moves to the next entry.
+	step(ctx context.Context) (bool, error)
 	// entry is borrowed until the next move.
 	entry() fb.Entry
 }
 
 // treeCursor is the entryCursor of a tree.
-type treeCursor struct{ *btree.Cursor }
+type treeCursor struct {
+	btree.Cursor
+	reverse bool
+}
+
+func (c *treeCursor) start(ctx context.Context, bound []byte) (bool, error) {
+	switch {
+	case !c.reverse:
+		return c.Seek(ctx, bound)
+	case bound == nil:
+		return c.Last(ctx)
+	}
+	return c.SeekBefore(ctx, bound)
+}
+
+func (c *treeCursor) step(ctx context.Context) (bool, error) {
+	if c.reverse {
+		return c.Prev(ctx)
+	}
+	return c.Next(ctx)
+}
+
+func (c *treeCursor) entry() fb.Entry { return c.Entry() }
 
 // startRun notes the entries beside the present one that are wanted too.
 func (it *Iter) startRun() {
@@ -99,18 +119,6 @@ func (it *Iter) endRun() {
 	}
 }
 
-func (c treeCursor) first(ctx context.Context, lo []byte) (bool, error) { return c.Seek(ctx, lo) }
-func (c treeCursor) next(ctx context.Context) (bool, error)             { return c.Next(ctx) }
-func (c treeCursor) prev(ctx context.Context) (bool, error)             { return c.Prev(ctx) }
-func (c treeCursor) entry() fb.Entry                                    { return c.Entry() }
-
-func (c treeCursor) last(ctx context.Context, hi []byte) (bool, error) {
-	if hi == nil {
-		return c.Last(ctx)
-	}
-	return c.SeekBefore(ctx, hi)
-}
-
 // open makes it, which is zero, an iterator over what o selects within the keys that begin with
 // prefix.
 func (it *Iter) open(from Origin, src entryCursor, o ScanOptions, prefix []byte) {
@@ -133,8 +141,8 @@ func (it *Iter) open(from Origin, src entryCursor, o ScanOptions, prefix []byte)
 		}
 	}
 	it.lo, it.hi = bytes.Clone(lo), bytes.Clone(hi)
-	if c, ok := src.(treeCursor); ok {
-		it.tree = c.Cursor
+	if c, ok := src.(*treeCursor); ok {
+		it.tree = &c.Cursor
 	}
 }
 
@@ -202,17 +210,15 @@ func (it *Iter) nextRun(ctx context.Context) bool {
 }
 
 func (it *Iter) move(ctx context.Context) (bool, error) {
-	started := it.started
-	it.started = true
-	switch {
-	case started && it.reverse:
-		return it.src.prev(ctx)
-	case started:
-		return it.src.next(ctx)
-	case it.reverse:
-		return it.src.last(ctx, it.hi)
+	if it.started {
+		return it.src.step(ctx)
 	}
-	return it.src.first(ctx, it.lo)
+	it.started = true
+	bound := it.lo
+	if it.reverse {
+		bound = it.hi
+	}
+	return it.src.start(ctx, bound)
 }
 
 func (it *Iter) within(key []byte) bool {

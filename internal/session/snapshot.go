@@ -10,7 +10,6 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/split"
 )
 
@@ -53,14 +52,13 @@ func (s *state) enter() error {
 }
 
 func (s *state) leave()               { s.page.leave() }
-func (s *state) closing() *gate.Gate  { return s.page.gate }
+func (s *state) session() *Page       { return s.page }
 func (s *state) pieces() split.Source { return s.values }
-func (s *state) note(err error)       { s.page.note(err) }
 
 func (s *state) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 	e, ok, err := s.tree.Get(ctx, key)
 	if err != nil {
-		s.note(err)
+		s.page.note(err)
 	}
 	return e, ok, err
 }
@@ -156,7 +154,7 @@ func (s *Snapshot) Seek(ctx context.Context, key []byte) ([]byte, error) {
 	}
 	found, err := s.tree.Seek(ctx, key)
 	if err != nil {
-		s.note(err)
+		s.page.note(err)
 		return nil, fmt.Errorf("seek: %w", err)
 	}
 	if found == nil || !bytes.HasPrefix(found, s.prefix) {
@@ -179,7 +177,7 @@ func (s *Snapshot) locate(ctx context.Context, key []byte) (*fb.Node, int, error
 	}
 	n, i, err := s.tree.Find(ctx, key)
 	if err != nil {
-		s.note(err)
+		s.page.note(err)
 		return nil, 0, fmt.Errorf("get: %w", err)
 	}
 	if n == nil {
@@ -200,8 +198,8 @@ func (s *Snapshot) Iter(o ScanOptions) *Iter {
 	}
 	walk := &struct {
 		Iter
-		cursor btree.Cursor
-	}{cursor: *t.Cursor()} // one allocation: many an iterator gives one entry only
-	walk.open(s.state, treeCursor{&walk.cursor}, o, s.prefix)
+		cursor treeCursor
+	}{cursor: treeCursor{*t.Cursor(), o.Reverse}} // one allocation: many an iterator gives one entry only
+	walk.open(s.state, &walk.cursor, o, s.prefix)
 	return &walk.Iter
 }

@@ -98,18 +98,11 @@ func (p *Page) beginInTurn(ctx context.Context, hold time.Duration) (*Tx, error)
 	defer call.Release()
 	wait, cancel := context.WithTimeout(call, turnLimit)
 	defer cancel()
-	unlock, err := p.env.Store.Lock(wait)
+	head, j, unlock, err := p.lockHead(wait)
 	if err != nil && call.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, call.Explain(fmt.Errorf("begin transaction: %w", err))
-	}
-	j := p.env.Store.NewJournal() // before the head: see beginUpdate
-	head, err := p.chainedHead(call)
-	if err != nil {
-		j.Rollback()
-		unlock()
 		return nil, call.Explain(fmt.Errorf("begin transaction: %w", err))
 	}
 	t := p.newTx(head, j, p.env.Store.Pin(head.ID))

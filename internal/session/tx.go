@@ -13,7 +13,6 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/changes"
-	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
@@ -136,9 +135,8 @@ func (t *Tx) enter() error {
 var errTxDone = fmt.Errorf("use transaction: %w", base.ErrTxDone)
 
 func (t *Tx) leave()               { t.page.leave() }
-func (t *Tx) closing() *gate.Gate  { return t.page.gate }
+func (t *Tx) session() *Page       { return t.page }
 func (t *Tx) pieces() split.Source { return t.sink }
-func (t *Tx) note(err error)       { t.page.note(err) }
 
 func (t *Tx) tree() btree.Tree {
 	return btree.Tree{Page: t.page.env.Store.Page(), Source: t.nodes, Root: t.root}
@@ -155,7 +153,7 @@ func (t *Tx) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 	}
 	e, ok, err := t.tree().Get(ctx, key)
 	if err != nil {
-		t.note(err)
+		t.page.note(err)
 	}
 	return e, ok, err
 }

@@ -30,13 +30,13 @@ type UndoResult struct {
 //
 // c is the head or an ancestor of it. against is the parent against which its changes are taken:
 // zero, but of a merge, whose changes against that parent are what the other side brought. The
-// message "" means "undo" and the short id of c. With dry no commit is made. Like Update it waits for the page's write turn,
-// and its result survives a crash when the error is nil. It reads of every commit between c and the
-// head what that changed near the keys; trees that are not on this device are fetched. Errors:
-// ErrInvalid (the zero id, the first commit, no ancestor of the head, a merge without Parent: the
-// error names its parents), ErrNotFound, ErrGone (its parent, or the history above it, was given
-// up), ErrNeedsFetch (a tree is not here, and there is no cloud), ErrTooLarge (message), ErrClosed,
-// ErrReadOnly, ErrNoSpace, ErrCorrupt, those of Sync and of ctx.
+// message "" means "undo" and the short id of c. With dry no commit is made. Like Update it waits
+// for the page's write turn, and its result survives a crash when the error is nil. It reads of
+// every commit between c and the head what that changed near the keys; trees that are not on this
+// device are fetched. Errors: ErrInvalid (the zero id, the first commit, no ancestor of the head, a
+// merge without Parent: the error names its parents), ErrNotFound, ErrGone (its parent, or the
+// history above it, was given up), ErrNeedsFetch (a tree is not here, and there is no cloud),
+// ErrTooLarge (message), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of Sync and of ctx.
 func (p *Page) Undo(ctx context.Context, c, against commit.ID, message string, dry bool) (UndoResult, error) {
 	if c.IsZero() {
 		return UndoResult{}, fmt.Errorf("undo: no commit is named: %w", base.ErrInvalid)
@@ -125,7 +125,7 @@ func (p *Page) undoParent(ctx context.Context, c *commit.Commit, named commit.ID
 		return nil, nil, fmt.Errorf("commit %s is no parent of %s, which has %s: %w", named.Short(), c.ID.Short(), parentList(c), base.ErrInvalid)
 	}
 	release := p.env.Store.Pin(id)
-	parent, err := enteredCommits{p}.Commit(ctx, id)
+	parent, err := p.durable(ctx, id)
 	if errors.Is(err, base.ErrGone) {
 		err = fmt.Errorf("its parent %s was given up, so that nobody knows what it has changed: %w", id.String()[:12], base.ErrGone)
 	}
@@ -144,23 +144,9 @@ func parentList(c *commit.Commit) string {
 	return strings.Join(ids, ", ")
 }
 
-// chainedCommits reads commits that heads and commits name, also those that are not durable yet:
-// for a transaction of Update, whose own commit is durable only together with them. One call is
-// entered at a time.
-type chainedCommits struct{ p *Page }
-
-// Commit implements commit.Getter.
-func (g chainedCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
-	if err := g.p.enter(); err != nil {
-		return nil, err
-	}
-	defer g.p.leave()
-	return storedCommits(g).Commit(ctx, id)
-}
-
 // undo records the changes that make the page as if c had not been, and counts them in r.
 func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, r *UndoResult) error {
-	commits := chainedCommits{t.page}
+	commits := getter(t.page.chained) // the commit of an Update is durable only together with them
 	below, err := commit.IsAncestor(ctx, commits, c, t.base)
 	if errors.Is(err, base.ErrGone) {
 		return fmt.Errorf("the history between commit %s and the head %s was given up, so that nobody knows whether one is built on the other: %w", c.ID.Short(), t.base.ID.Short(), base.ErrGone)

@@ -11,7 +11,6 @@ import (
 
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 )
@@ -22,14 +21,12 @@ type Origin interface {
 	// enter lets a call in that must then leave, or says why not.
 	enter() error
 	leave()
-	// closing returns the gate whose closing ends reads that wait for the network.
-	closing() *gate.Gate
+	// session returns the page whose closing ends reads that wait for the network.
+	session() *Page
 	// pieces returns where the pieces of values are read. The caller has entered.
 	pieces() split.Source
 	// find returns the entry of key. The caller has entered.
 	find(ctx context.Context, key []byte) (fb.Entry, bool, error)
-	// note tells the observer of an error that matches ErrCorrupt.
-	note(err error)
 }
 
 // Find returns the entry that key has in an origin, borrowed, and whether there is one. Errors:
@@ -144,11 +141,11 @@ func (p Pieces) call(ctx context.Context, fn func(context.Context, split.Source)
 		return err
 	}
 	defer p.from.leave()
-	call := p.from.closing().Call(ctx)
+	call := p.from.session().gate.Call(ctx)
 	defer call.Release()
 	err := fn(call, p.from.pieces())
 	if err != nil && errors.Is(err, base.ErrCorrupt) {
-		p.from.note(err)
+		p.from.session().note(err)
 	}
 	return call.Explain(err)
 }

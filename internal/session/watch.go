@@ -49,20 +49,31 @@ func Watch[C any](ctx context.Context, p *Page, o WatchOptions, own func(*btree.
 	if o.From.IsZero() {
 		o.From, err = p.watchStart(ctx)
 	}
-	return func(yield func(Part[C], error) bool) {
+	return sequence("watch", func(yield func(Part[C]) bool) error {
 		if err != nil {
-			yield(Part[C]{}, fmt.Errorf("watch: %w", err))
-			return
+			return err
 		}
-		w := watcher[C]{page: p, o: o, own: own, yield: yield}
-		if err := w.start(ctx); err != nil {
-			yield(Part[C]{}, fmt.Errorf("watch: %w", err))
-			return
+		at, release, err := p.Pin(ctx, o.From)
+		if errors.Is(err, base.ErrNotFound) {
+			return fmt.Errorf("commit %s is not here, or no more: %w", o.From.Short(), base.ErrGone)
 		}
-		defer func() { w.release() }()
-		for w.step(ctx) {
+		if err != nil {
+			return err
 		}
-	}
+		defer func() { release() }()
+		for {
+			next, releaseNext, err := p.awaitAbove(ctx, at)
+			if err != nil {
+				return err
+			}
+			more, err := tell(ctx, p, &o, Part[C]{Base: at, Commit: next, First: true}, own, yield)
+			release()
+			at, release = next, releaseNext
+			if err != nil || !more {
+				return err
+			}
+		}
+	})
 }
 
 // watchStart returns the handle's head.
@@ -78,137 +89,85 @@ func (p *Page) watchStart(ctx context.Context) (commit.ID, error) {
 	return c.ID, nil
 }
 
-// watcher is one loop of a Watch. All that it remembers between notifications is a commit.
-type watcher[C any] struct {
-	page    *Page
-	o       WatchOptions
-	own     func(*btree.DiffEntry) C
-	yield   func(Part[C], error) bool
-	at      *commit.Commit // what has been told
-	release func()         // of at
-}
-
-// start goes to the commit where the watch begins.
-func (w *watcher[C]) start(ctx context.Context) error {
-	c, release, err := w.page.Pin(ctx, w.o.From)
-	if errors.Is(err, base.ErrNotFound) {
-		return fmt.Errorf("commit %s is not here, or no more: %w", w.o.From.Short(), base.ErrGone)
-	}
-	w.at, w.release = c, release
-	return err
-}
-
-// step waits for a newer commit and tells it. It reports whether the loop goes on.
-func (w *watcher[C]) step(ctx context.Context) bool {
-	next, release, err := w.wait(ctx)
-	if err != nil {
-		return w.fail(err)
-	}
-	defer func() { release() }() // of next, or of what it replaces
-	if !w.tell(ctx, next) {
-		return false
-	}
-	w.at, w.release, release = next, release, w.release
-	return true
-}
-
-func (w *watcher[C]) fail(err error) bool {
-	w.yield(Part[C]{}, fmt.Errorf("watch: %w", err))
-	return false
-}
-
-// wait returns the newest durable head that descends from where the watch is, pinned, once there is
+// awaitAbove returns the newest durable head that descends from a commit, pinned, once there is
 // one.
-func (w *watcher[C]) wait(ctx context.Context) (*commit.Commit, func(), error) {
+func (p *Page) awaitAbove(ctx context.Context, c *commit.Commit) (*commit.Commit, func(), error) {
 	for {
-		next, release, changed, err := w.look(ctx)
+		next, release, changed, err := p.lookAbove(ctx, c)
 		if err != nil || next != nil {
 			return next, release, err
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-		case <-w.page.gate.Life().Done():
+		case <-p.gate.Life().Done():
 		}
 	}
 }
 
-// look returns the newest durable head that descends from where the watch is, pinned, or else nil
-// and what to wait for before looking again.
-func (w *watcher[C]) look(ctx context.Context) (next *commit.Commit, release func(), changed <-chan struct{}, err error) {
-	p := w.page
-	if err := p.enter(); err != nil {
-		return nil, nil, nil, err
-	}
-	defer p.leave()
-	call := p.gate.Call(ctx)
-	defer call.Release()
-	for {
-		if err := call.Err(); err != nil {
-			return nil, nil, nil, call.Explain(err)
+// lookAbove returns the newest durable head that descends from a commit, pinned, or else nil and
+// what to wait for before looking again.
+func (p *Page) lookAbove(ctx context.Context, c *commit.Commit) (next *commit.Commit, release func(), changed <-chan struct{}, err error) {
+	err = p.Call(ctx, func(call context.Context) error {
+		for {
+			if err := call.Err(); err != nil {
+				return err
+			}
+			changed = p.env.Store.HeadsChanged() // before the heads are read: what comes after them is not missed
+			head, err := p.follow(call, c)
+			if err != nil {
+				return fmt.Errorf("follow the branch of commit %s: %w", c.ID.Short(), err)
+			}
+			if head.ID == c.ID {
+				return nil
+			}
+			unpin := p.env.Store.Pin(head.ID)
+			// It may have become an ancestor in between, and have been pruned.
+			if _, err = p.env.Store.Commit(call, head.ID); err == nil {
+				next, release = head, unpin
+				return nil
+			}
+			unpin()
+			if !errors.Is(err, base.ErrNotFound) {
+				p.note(err)
+				return err
+			}
 		}
-		changed = p.env.Store.HeadsChanged() // before the heads are read: what comes after them is not missed
-		next, err := p.follow(call, w.at)
-		if err != nil {
-			return nil, nil, nil, call.Explain(fmt.Errorf("follow the branch of commit %s: %w", w.at.ID.Short(), err))
-		}
-		if next.ID == w.at.ID {
-			return nil, nil, changed, nil
-		}
-		release := p.env.Store.Pin(next.ID)
-		// It may have become an ancestor in between, and have been pruned.
-		_, err = p.env.Store.Commit(call, next.ID)
-		if err == nil {
-			return next, release, nil, nil
-		}
-		release()
-		if !errors.Is(err, base.ErrNotFound) {
-			p.note(err)
-			return nil, nil, nil, call.Explain(err)
-		}
-	}
+	})
+	return next, release, changed, err
 }
 
-// tell yields what differs between where the watch is and next, in parts. It reports whether the
-// loop goes on.
-func (w *watcher[C]) tell(ctx context.Context, next *commit.Commit) bool {
-	part := Part[C]{Base: w.at, Commit: next, First: true}
+// tell yields what differs between the commits of a part, which has no changes yet, in parts. It
+// reports whether the loop goes on.
+func tell[C any](ctx context.Context, p *Page, o *WatchOptions, part Part[C], own func(*btree.DiffEntry) C, yield func(Part[C]) bool) (more bool, err error) {
+	deliver := func() (bool, error) {
+		if p.gate.Closed() {
+			return false, errPageClosed
+		}
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		return yield(part), nil
+	}
 	size := 0
-	for d, err := range diffTrees(ctx, w.page.Tree(w.at), w.page.Tree(next), w.o.Prefix, nil) {
+	for d, err := range diffTrees(ctx, p.Tree(part.Base), p.Tree(part.Commit), o.Prefix, nil) {
 		if err != nil {
-			return w.fail(fmt.Errorf("find the changes of commit %s since %s: %w", next.ID.Short(), w.at.ID.Short(), err))
+			return false, fmt.Errorf("find the changes of commit %s since %s: %w", part.Commit.ID.Short(), part.Base.ID.Short(), err)
 		}
-		n := changeBytes(&d)
+		n := len(d.Key) + len(d.Left.Value) + len(d.Right.Value)
 		// A part is full only when there is one more change: so the last one is never empty.
-		if len(part.Changes) == w.o.PageEntries || len(part.Changes) > 0 && size+n > w.o.PageBytes {
-			if !w.deliver(ctx, part) {
-				return false
+		if len(part.Changes) == o.PageEntries || len(part.Changes) > 0 && size+n > o.PageBytes {
+			if more, err := deliver(); err != nil || !more {
+				return false, err
 			}
 			part.Changes, part.First, size = nil, false, 0
 		}
-		part.Changes = append(part.Changes, w.own(&d))
+		part.Changes = append(part.Changes, own(&d))
 		size += n
 	}
 	if len(part.Changes) == 0 {
-		return true
+		return true, nil
 	}
 	part.Last = true
-	return w.deliver(ctx, part)
-}
-
-// changeBytes is what a change counts for WatchOptions.PageBytes.
-func changeBytes(d *btree.DiffEntry) int {
-	return len(d.Key) + len(d.Left.Value) + len(d.Right.Value)
-}
-
-// deliver yields a part. It reports whether the loop goes on.
-func (w *watcher[C]) deliver(ctx context.Context, part Part[C]) bool {
-	err := ctx.Err()
-	if w.page.gate.Closed() {
-		err = errPageClosed
-	}
-	if err != nil {
-		return w.fail(err)
-	}
-	return w.yield(part, nil)
+	return deliver()
 }
