@@ -214,6 +214,21 @@ func Parse(b []byte) (*Commit, error) {
 	return fromDecoded(bytes.Clone(b), f), nil
 }
 
+// Of returns the commit that has the fields of c, but for the ID, which follows from the others.
+// Errors: base.ErrInvalid, also for one of generation 0 that is not the first commit;
+// base.ErrTooLarge.
+func Of(c *Commit) (*Commit, error) {
+	f := &fb.Commit{Timestamp: c.Timestamp, Generation: c.Generation, Root: c.Root, Device: c.Device, Message: c.Message}
+	for _, p := range c.Parents {
+		f.Parents = append(f.Parents, p)
+	}
+	out, err := encode(f)
+	if err == nil && out.IsFirst() && out.ID != First().ID {
+		return nil, fmt.Errorf("make commit of generation 0 that is not the first commit: %w", base.ErrInvalid)
+	}
+	return out, err
+}
+
 // Compare orders commits by timestamp, then id.
 func Compare(a, b *Commit) int {
 	return cmp.Or(cmp.Compare(a.Timestamp, b.Timestamp), a.ID.Compare(b.ID))

@@ -43,6 +43,7 @@ type coder struct {
 	where   string
 	b       []byte // what was written, or what is left to read
 	reading bool
+	before  *Commit // the last one of the stream, nil before the first
 	err     error
 }
 

@@ -202,6 +202,11 @@ func (p *Place) check() error {
 
 func (p *Place) code(c *coder) {
 	c.fixed(p.Epoch[:], p.Pack[:])
+	p.within(c)
+}
+
+// within codes where in its pack it is.
+func (p *Place) within(c *coder) {
 	c.number(&p.Offset, "offset in a pack", 0, math.MaxInt64)
 	c.number(&p.Stored, "length in a pack", 1, math.MaxInt64)
 	c.number(&p.Bytes, "length of a difference", 1, math.MaxInt64)
@@ -410,7 +415,8 @@ type Commit struct {
 	Sender seal.ID
 }
 
-// The flags of a Commit: two bits for the base, then others.
+// The flags of a Commit: two bits for the base, then others. The last three say what is as in the
+// commit before it in the stream, so that nobody compresses several commits together for that.
 const (
 	baseEmpty  = iota
 	baseFirst  // the first parent
@@ -421,7 +427,9 @@ const (
 	commitNear     = 1 << 2
 	commitPlaced   = 1 << 3
 	commitTreeless = 1 << 4
-	commitSender   = 1 << 5
+	commitSender   = 1 << 5 // has another one than the commit before
+	commitFollows  = 1 << 6 // has the commit before as its only parent
+	commitBeside   = 1 << 7 // has its difference in the pack of that of the commit before
 )
 
 func (*Commit) tag() byte { return tagCommit }
@@ -450,47 +458,85 @@ func (r *Commit) check() error {
 }
 
 func (r *Commit) code(c *coder) {
+	before := c.before
+	if before == nil {
+		before = &Commit{Commit: commit.First()}
+	}
 	var flags byte
-	var encoded []byte
 	if !c.reading {
-		flags, encoded = r.flags(), r.Commit.Encode()
+		flags = r.flags(before)
 	}
-	c.flags(&flags, baseBits|commitNear|commitPlaced|commitTreeless|commitSender)
-	if c.sized(&encoded, "a commit", 1, MaxRecordBytes); c.reading {
-		r.Treeless = flags&commitTreeless != 0
-		r.parse(c, encoded, flags&baseBits)
-	}
-	if flags&baseBits == baseOther {
-		if c.commitID(&r.Base); c.err == nil && r.base() != baseOther {
-			c.failf("a parent is named as another commit")
-		}
-	}
+	c.byte(&flags)
+	r.codeCommit(c, before.Commit, flags&commitFollows != 0)
+	r.codeBase(c, flags&baseBits)
 	if flags&commitNear != 0 {
 		if c.commits(&r.Near, 0); c.reading && r.Near == nil {
 			r.Near = epoch.Set{}
 		}
 	}
 	if flags&commitSender != 0 {
-		if c.fixed(r.Sender[:]); r.Sender == (seal.ID{}) {
-			c.failf("a commit was sent by nobody")
-		}
+		c.fixed(r.Sender[:])
+	} else {
+		r.Sender = before.Sender
 	}
-	r.Diff.code(c, flags&commitPlaced != 0)
+	if r.Treeless = flags&commitTreeless != 0; flags&commitBeside == 0 {
+		r.Diff.code(c, flags&commitPlaced != 0)
+	} else if beside := before.Diff.Place; beside == nil {
+		c.failf("a difference is beside none")
+	} else {
+		if c.reading {
+			r.Diff.Place = &Place{Epoch: beside.Epoch, Pack: beside.Pack}
+		}
+		r.Diff.Place.within(c)
+	}
+	if c.err == nil && flags != r.flags(before) {
+		c.failf("flags %#02x of a commit, not %#02x", flags, r.flags(before))
+	}
 }
 
-// parse reads the commit, and its base where that is a parent.
-func (r *Commit) parse(c *coder, encoded []byte, of byte) {
-	if c.err != nil {
+// codeCommit codes what the id of the commit follows from.
+func (r *Commit) codeCommit(c *coder, before *commit.Commit, follows bool) {
+	var m commit.Commit
+	if !c.reading {
+		m = *r.Commit
+	}
+	device, message := []byte(m.Device), []byte(m.Message)
+	number(c, &m.Timestamp, "timestamp", 0, limits.MaxTimestamp)
+	c.number(&m.Generation, "generation", 1, math.MaxUint64)
+	c.digest(&m.Root)
+	if follows {
+		m.Parents = []commit.ID{before.ID}
+	} else {
+		n := uint64(len(m.Parents))
+		if c.number(&n, "number of parents", 1, 2); c.reading {
+			m.Parents = make([]commit.ID, n)
+		}
+		for i := range m.Parents {
+			c.commitID(&m.Parents[i])
+		}
+	}
+	c.sized(&device, "name of a device", 0, limits.MaxDeviceBytes)
+	if c.sized(&message, "message", 0, limits.MaxMessageBytes); !c.reading || c.err != nil {
 		return
 	}
-	if r.Commit, c.err = commit.Parse(encoded); c.err != nil || of == baseEmpty || of == baseOther {
-		return
+	m.Device, m.Message = string(device), string(message)
+	var err error
+	if r.Commit, err = commit.Of(&m); err != nil {
+		c.failf("%w", err)
 	}
-	if int(of) > len(r.Commit.Parents) {
+}
+
+// codeBase codes a base of a sort.
+func (r *Commit) codeBase(c *coder, of byte) {
+	switch {
+	case of == baseOther:
+		c.commitID(&r.Base)
+	case !c.reading || c.err != nil || of == baseEmpty:
+	case int(of) > len(r.Commit.Parents):
 		c.failf("parent %d of a commit with %d", of, len(r.Commit.Parents))
-		return
+	default:
+		r.Base = r.Commit.Parents[of-1]
 	}
-	r.Base = r.Commit.Parents[of-1]
 }
 
 // base returns how the base is written.
@@ -504,9 +550,13 @@ func (r *Commit) base() byte {
 	return baseOther
 }
 
-func (r *Commit) flags() byte {
-	return r.base() | bit(r.Near != nil, commitNear) | bit(r.Diff.Place != nil, commitPlaced) |
-		bit(r.Treeless, commitTreeless) | bit(r.Sender != seal.ID{}, commitSender)
+// flags returns the flags of a commit that stands behind another one.
+func (r *Commit) flags(before *Commit) byte {
+	at, beside := r.Diff.Place, before.Diff.Place
+	return r.base() | bit(r.Near != nil, commitNear) | bit(at != nil, commitPlaced) | bit(r.Treeless, commitTreeless) |
+		bit(r.Sender != before.Sender, commitSender) |
+		bit(slices.Equal(r.Commit.Parents, []commit.ID{before.Commit.ID}), commitFollows) |
+		bit(at != nil && beside != nil && at.Epoch == beside.Epoch && at.Pack == beside.Pack, commitBeside)
 }
 
 // Explanation is the tree of decisions of the merge before it, as a difference from the empty tree.

@@ -73,13 +73,12 @@ func (o *order) follows(r Record, t byte) error {
 
 // Writer writes a stream. A Writer serves one goroutine.
 type Writer struct {
-	w     io.Writer
-	order order
-	buf   []byte
-	n     uint64
-	err   error
-	// commit is the last one, for the order behind an explanation.
-	commit *Commit
+	w      io.Writer
+	order  order
+	buf    []byte
+	n      uint64
+	err    error
+	commit *Commit // the last one
 	parts  []seal.Part
 }
 
@@ -121,10 +120,11 @@ func (w *Writer) write(r Record) error {
 	if err := w.order.next(r); err != nil {
 		return invalid("record", err)
 	}
+	before := w.commit
 	if err := behindExplanation(&w.commit, r); err != nil {
 		return invalid("record", err)
 	}
-	fields := &coder{}
+	fields := &coder{before: before}
 	if r.code(fields); len(fields.b) > MaxRecordBytes {
 		return fmt.Errorf("record of %d bytes, at most %d: %w", len(fields.b), MaxRecordBytes, base.ErrTooLarge)
 	}
@@ -211,7 +211,7 @@ func (r *Reader) next() (Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &coder{where: r.order.s.name, b: fields, reading: true}
+	c := &coder{where: r.order.s.name, b: fields, reading: true, before: r.commit}
 	rec.code(c)
 	if err := c.end(); err != nil {
 		return nil, err

@@ -173,6 +173,9 @@ func aStream(t *rapid.T, s Stream) []Record {
 			some = append(some, aRecord(t, tag))
 		}
 		slices.SortFunc(some, Record.compare)
+		if tag == tagCommit && n > 0 && rapid.Bool().Draw(t, "follows") {
+			some = append(some, aChild(t, some[n-1].(*Commit)))
+		}
 		for i, r := range some {
 			if i > 0 && r.compare(some[i-1]) <= 0 {
 				continue
@@ -248,7 +251,7 @@ func show(r Record) string {
 		}
 		return fmt.Sprintf("%+v", reflect.ValueOf(r).Elem())
 	}
-	return fmt.Sprintf("%s %v %v %s %x %+v %t", c.Commit.ID, c.Near, c.Near == nil, c.Base, c.Diff.Inline, c.Diff.Place, c.Treeless)
+	return fmt.Sprintf("%s %v %v %s %x %+v %t %x", c.Commit.ID, c.Near, c.Near == nil, c.Base, c.Diff.Inline, c.Diff.Place, c.Treeless, c.Sender)
 }
 
 // TestWritersShareRecords: writing assigns to no field of a record but Piece.At, so that others may
