@@ -13,8 +13,7 @@ type UploadRule struct {
 	Prefix []byte
 	// CompressionOff has lengths depend on those of keys and values alone, and not on how well they
 	// compress, which says something about their content. A commit that changes such a key goes up
-	// without compression as a whole, and so does what has all keys of the page: checkpoints, and
-	// differences that are objects of their own.
+	// without compression as a whole, and so do differences that are objects of their own.
 	CompressionOff bool
 	// DedupOff has a value go up whole when a transaction puts it, also where the bucket has it, or
 	// parts of it, from before, so that no length tells that it was in the page. It goes up once

@@ -24,7 +24,7 @@ const MaxHeaderRecords = 1 << 20
 // spoolBytes is how much of a run is held in memory while it is written.
 const spoolBytes = 1 << 20
 
-// Options say where checkpoints are. All of them are needed but Dir and Plain.
+// Options say where checkpoints are. All of them are needed but Dir.
 type Options struct {
 	Bucket bucket.Bucket // with retries
 	Sealer *seal.Sealer
@@ -33,8 +33,6 @@ type Options struct {
 	NewID func() epoch.ID
 	// Dir is where temporary files are made; empty: what is written stays in memory.
 	Dir string
-	// Plain writes without compression, which mixes what is from different commits.
-	Plain bool
 }
 
 // Store has the checkpoints of a page.
@@ -396,12 +394,13 @@ type stored struct {
 	hash  epoch.Hash
 }
 
-// put seals what fill writes and stores it, unless fill reports false: then it returns zero.
+// put seals what fill writes and stores it, unless fill reports false: then it returns zero. It is
+// not compressed, as it has what is from different commits.
 func (s *Store) put(ctx context.Context, name string, l seal.Label, kind wire.Stream, fill func(*wire.Writer) (bool, error)) (stored, error) {
 	out := spool.New(s.o.Dir, "checkpoint-*", spoolBytes)
 	defer out.Close()
 	sum := sha256.New()
-	sealed, err := s.o.Sealer.NewWriter(io.MultiWriter(out, sum), l, !s.o.Plain)
+	sealed, err := s.o.Sealer.NewWriter(io.MultiWriter(out, sum), l, false)
 	if err != nil {
 		return stored{}, fmt.Errorf("seal %s: %w", name, err)
 	}

@@ -202,9 +202,9 @@ func (p *Page) shortest(ctx context.Context, ks []candidate, to btree.Tree) (d *
 }
 
 // uploadDiff makes a difference an object of its own in the packs of an epoch, and sets where it
-// stands.
-func (p *Page) uploadDiff(ctx context.Context, e epoch.ID, d *delta) error {
-	w, err := p.newDiffWriter(e)
+// stands. compress says that it is that of one commit, which may be compressed.
+func (p *Page) uploadDiff(ctx context.Context, e epoch.ID, d *delta, compress bool) error {
+	w, err := p.newDiffWriter(e, compress && p.o.Plain == nil)
 	if err != nil {
 		return err
 	}
@@ -226,10 +226,10 @@ type diffWriter struct {
 	w     *seal.Writer
 }
 
-func (p *Page) newDiffWriter(e epoch.ID) (*diffWriter, error) {
+func (p *Page) newDiffWriter(e epoch.ID, compress bool) (*diffWriter, error) {
 	w := &diffWriter{p: p, place: wire.Place{Epoch: e, Pack: p.o.NewID()}, out: spool.New(p.o.Store.TempDir(), "upload-*", spillBytes)}
 	var err error
-	if w.w, err = p.o.Sealer.NewWriter(w.out, p.o.Names.DiffLabel(e, w.place.Pack), p.o.Plain == nil); err != nil {
+	if w.w, err = p.o.Sealer.NewWriter(w.out, p.o.Names.DiffLabel(e, w.place.Pack), compress); err != nil {
 		w.close()
 		return nil, fmt.Errorf("seal a difference: %w", err)
 	}

@@ -399,7 +399,7 @@ func (m *maker) shortest(ctx context.Context, ks []candidate, to object.Digest) 
 		again.base = d.base
 		return &again, nil
 	}
-	if err := p.uploadDiff(ctx, p.state.At.Epoch, d); err != nil {
+	if err := p.uploadDiff(ctx, p.state.At.Epoch, d, true); err != nil {
 		return nil, err
 	}
 	if p.out.long == nil {

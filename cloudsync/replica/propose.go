@@ -433,7 +433,7 @@ func (e *proposing) share(ctx context.Context, d *delta) (at *wire.Place, err er
 		}
 	}
 	if e.diffs == nil {
-		if e.diffs, err = e.p.newDiffWriter(e.x.ID); err != nil {
+		if e.diffs, err = e.p.newDiffWriter(e.x.ID, false); err != nil {
 			return nil, err
 		}
 	}
@@ -483,7 +483,7 @@ func (e *proposing) delta(ctx context.Context, c *commit.Commit, near []*commit.
 	if err != nil || !long {
 		return d, err
 	}
-	if err := e.p.uploadDiff(ctx, e.x.ID, d); err != nil {
+	if err := e.p.uploadDiff(ctx, e.x.ID, d, false); err != nil {
 		return nil, err
 	}
 	e.name(d.place)

@@ -74,7 +74,7 @@ func Open(ctx context.Context, o Options) (*Page, error) {
 	p := &Page{
 		o: o, state: s,
 		runs: checkpoint.New(checkpoint.Options{
-			Bucket: o.Bucket, Sealer: o.Sealer, Names: o.Names, NewID: o.NewID, Dir: o.Store.TempDir(), Plain: o.Plain != nil,
+			Bucket: o.Bucket, Sealer: o.Sealer, Names: o.Names, NewID: o.NewID, Dir: o.Store.TempDir(),
 		}),
 	}
 	p.shared.Store(s)

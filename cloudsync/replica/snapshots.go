@@ -46,7 +46,7 @@ func (e *proposing) snapshots(ctx context.Context) error {
 		}
 		led[c.Root] = true
 		d := &delta{from: e.p.tree(heads[0].Root), to: e.p.tree(c.Root)}
-		if err := e.p.uploadDiff(ctx, e.x.ID, d); err != nil {
+		if err := e.p.uploadDiff(ctx, e.x.ID, d, false); err != nil {
 			return fmt.Errorf("write a snapshot: %w", err)
 		}
 		chain = append(chain, wire.Snapshot{
@@ -111,7 +111,7 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 	if len(chain) > 0 {
 		s.From = from
 	}
-	w, err := e.p.newDiffWriter(e.x.ID)
+	w, err := e.p.newDiffWriter(e.x.ID, false)
 	if err != nil {
 		return nil, err
 	}
