@@ -26,9 +26,8 @@ const smallPack = 1 << 20
 type gathering struct {
 	sort   int
 	order  int
-	copied buffer   // blocks that are short, compressed or the beginning of one
-	lent   [][]byte // memory of all other blocks
-	stored int      // bytes of blocks
+	copied buffer // blocks that are short, compressed or the beginning of one
+	stored int    // bytes of blocks
 	runs   []run
 	lists  []gathered
 	pieces int
@@ -44,6 +43,7 @@ type run struct {
 type gathered struct {
 	stored []byte
 	pieces []wire.PackPiece // Block is set when the order is known
+	memory []byte           // of a block that is not among the copied ones
 }
 
 // room returns how many bytes of a pack are left for blocks.
@@ -142,17 +142,18 @@ func (u *Uploader) add(p *gathering, b block, lend bool) (added, lent bool) {
 	if !shorter {
 		seal.HeadBlock(stored)
 	}
+	g := gathered{stored: stored, pieces: b.pieces}
 	if lent = lend && !shorter && len(stored) >= cap(b.memory)/2; lent {
-		p.lent = append(p.lent, b.memory)
+		g.memory = b.memory
 	} else {
 		from := len(p.copied.b)
 		p.copied.add(stored)
-		stored = p.copied.b[from:]
+		g.stored = p.copied.b[from:]
 	}
 	p.stored += len(stored)
 	p.pieces += len(b.pieces)
 	if b.list {
-		p.lists = append(p.lists, gathered{stored, b.pieces})
+		p.lists = append(p.lists, g)
 		return true, lent
 	}
 	if n := len(p.runs); n == 0 || p.runs[n-1].plain >= wire.StretchBytes && room-len(stored) >= wire.StretchBytes {
@@ -160,7 +161,7 @@ func (u *Uploader) add(p *gathering, b block, lend bool) (added, lent bool) {
 	}
 	r := &p.runs[len(p.runs)-1]
 	r.plain += len(b.plain())
-	r.blocks = append(r.blocks, gathered{stored, b.pieces})
+	r.blocks = append(r.blocks, g)
 	return true, lent
 }
 
@@ -207,13 +208,10 @@ func (c *carrier) carry(p *gathering) error {
 		return fmt.Errorf("seal pack: %w", err)
 	}
 	c.spare.put(p.copied.b)
-	for _, memory := range p.lent {
-		c.free.put(memory)
-	}
 	return c.upload(s)
 }
 
-// seal seals a pack, with its runs in random order.
+// seal seals a pack, with its runs in random order, and gives the memory of its blocks back.
 func (c *carrier) seal(p *gathering) (*sealed, error) {
 	s := &sealed{order: p.order}
 	if c.sealed == nil {
@@ -229,7 +227,7 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all [][]byte
+	var all []gathered
 	at := 0
 	put := func(blocks []gathered) {
 		for _, g := range blocks {
@@ -238,7 +236,7 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 				s.pieces = append(s.pieces, piece)
 			}
 			s.blocks = append(s.blocks, seal.Block{Offset: int64(at), StoredBytes: len(g.stored)})
-			all, at = append(all, g.stored), at+len(g.stored)
+			all, at = append(all, g), at+len(g.stored)
 		}
 	}
 	for _, i := range rnd.Perm(len(p.runs)) {
@@ -249,9 +247,12 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 	if err := w.SetTable(t.Encode()); err != nil { // first, so that the id depends on all of it
 		return nil, err
 	}
-	for _, b := range all {
-		if err := w.AddBlocks(b); err != nil {
+	for _, g := range all {
+		if err := w.AddBlocks(g.stored); err != nil {
 			return nil, err
+		}
+		if g.memory != nil {
+			c.free.put(g.memory)
 		}
 	}
 	if err := w.Close(); err != nil {

@@ -20,8 +20,6 @@ const (
 	defaultParallel = 2
 	// queuedBlocks is how many full blocks may wait to be compressed.
 	queuedBlocks = 8
-	// packBlocks is how many blocks a pack has, unless compression makes them shorter.
-	packBlocks = wire.PackBytes / wire.BlockBytes
 )
 
 // Uploader makes packs of the pieces that it is given and uploads them, several at a time: pieces
@@ -103,10 +101,8 @@ func NewUploader(ctx context.Context, o UploadOptions) *Uploader {
 	if o.Parallel <= 0 {
 		o.Parallel = defaultParallel
 	}
-	packs := o.Parallel + sorts // whose blocks are in memory at once, and one more that waits
 	u := &Uploader{
-		o: o, blocks: make(chan block, queuedBlocks), packs: make(chan *gathering), refs: make(map[int]wire.Pack),
-		free: make(memory, queuedBlocks+fillings+1+packs*packBlocks), spare: make(memory, packs), told: make(chan struct{}, 1),
+		o: o, blocks: make(chan block, queuedBlocks), packs: make(chan *gathering), told: make(chan struct{}, 1), refs: make(map[int]wire.Pack),
 	}
 	u.ctx, u.cancel = context.WithCancelCause(ctx)
 	u.wg.Go(u.runGathering)
@@ -116,25 +112,28 @@ func NewUploader(ctx context.Context, o UploadOptions) *Uploader {
 	return u
 }
 
-// memory is some to be used again.
-type memory chan []byte
-
-// get returns some, or nil.
-func (m memory) get() []byte {
-	select {
-	case b := <-m:
-		return b[:0]
-	default:
-		return nil
-	}
+// memory is some to be used again: what was given back last comes first, as the processor's caches
+// may have it still.
+type memory struct {
+	mu  sync.Mutex
+	all [][]byte // guarded by mu
 }
 
-// put gives some back. What is more than can be in use is forgotten.
-func (m memory) put(b []byte) {
-	select {
-	case m <- b:
-	default:
+// get returns some, or nil.
+func (m *memory) get() (b []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if last := len(m.all) - 1; last >= 0 {
+		b, m.all = m.all[last][:0], m.all[:last]
 	}
+	return b
+}
+
+// put gives some back.
+func (m *memory) put(b []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.all = append(m.all, b)
 }
 
 // Cut ends the blocks that are being filled: what was added before is not compressed together with
