@@ -90,96 +90,62 @@ func (c *Change) isHidden(ctx context.Context) (bool, error) {
 	return a != nil && a.Type == Directory, err
 }
 
-// diffAll is Diff with all directories.
+// diffAll is Diff with all directories. It pairs changes of attributes with those of contents; both
+// come in the order of paths.
 func diffAll(ctx context.Context, page *ledger.Page, from, to ledger.CommitID, prefix []byte) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
-		attributes, stop := iter.Pull2(page.Diff(ctx, from, to, &ledger.DiffOptions{Prefix: AttributesKey(prefix)}))
+		next, stop := iter.Pull2(page.Diff(ctx, from, to, &ledger.DiffOptions{Prefix: AttributesKey(prefix)}))
 		defer stop()
-		m := &merger{next: attributes, yield: yield}
-		if !m.advance() {
-			return
+		var path []byte
+		attributes, attributesErr, more := next()
+		// take yields the next change of attributes, with content, if it is not nil.
+		take := func(content *ledger.Change) bool {
+			if attributesErr != nil {
+				yield(Change{}, attributesErr)
+				return false
+			}
+			own := attributes
+			path, _ = AttributesPath(own.Key)
+			attributes, attributesErr, more = next()
+			return yield(Change{Path: path, Content: content, Attributes: &own}, nil)
 		}
 		for c, err := range contentDiff(ctx, page, from, to, prefix) {
 			if err != nil {
 				yield(Change{}, err)
 				return
 			}
-			if !m.content(c) {
+			order := -1
+			for more && order < 0 {
+				if path, _ = AttributesPath(attributes.Key); attributesErr == nil {
+					order = bytes.Compare(path, c.Key)
+				}
+				if order < 0 && !take(nil) || order == 0 && !take(&c) {
+					return
+				}
+			}
+			if order != 0 && !yield(Change{Path: c.Key, Content: &c}, nil) {
 				return
 			}
 		}
-		m.rest()
+		for more && take(nil) {
+		}
 	}
 }
 
 // contentDiff lists the changes of entries that hold no attributes.
 func contentDiff(ctx context.Context, page *ledger.Page, from, to ledger.CommitID, prefix []byte) iter.Seq2[ledger.Change, error] {
 	return func(yield func(ledger.Change, error) bool) {
-		for c, err := range page.Diff(ctx, from, to, &ledger.DiffOptions{Prefix: prefix}) {
-			if err == nil && bytes.Compare(c.Key, []byte(attributesPrefix)) >= 0 {
-				break
+		end := []byte(attributesPrefix)
+		for _, start := range [][]byte{nil, maxStart(prefix, []byte(attributesEnd))} {
+			for c, err := range page.Diff(ctx, from, to, &ledger.DiffOptions{Prefix: prefix, Start: start}) {
+				if err == nil && end != nil && bytes.Compare(c.Key, end) >= 0 {
+					break
+				}
+				if !yield(c, err) || err != nil {
+					return
+				}
 			}
-			if !yield(c, err) || err != nil {
-				return
-			}
-		}
-		start := maxStart(prefix, []byte(attributesEnd))
-		for c, err := range page.Diff(ctx, from, to, &ledger.DiffOptions{Prefix: prefix, Start: start}) {
-			if !yield(c, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-// merger pairs changes of attributes with those of contents; both come in the order of paths.
-type merger struct {
-	next    func() (ledger.Change, error, bool)
-	yield   func(Change, error) bool
-	pending *ledger.Change // of attributes, not yet paired
-	path    []byte         // of pending
-}
-
-// advance takes the next change of attributes. It returns false after an error, which it has
-// yielded.
-func (m *merger) advance() bool {
-	c, err, ok := m.next()
-	if !ok {
-		m.pending = nil
-		return true
-	}
-	if err != nil {
-		m.yield(Change{}, err)
-		return false
-	}
-	m.pending = &c
-	m.path, _ = AttributesPath(c.Key)
-	return true
-}
-
-// content yields a change of content, with the attributes of the same path, behind those of smaller
-// paths.
-func (m *merger) content(c ledger.Change) bool {
-	for m.pending != nil && bytes.Compare(m.path, c.Key) < 0 {
-		if !m.yield(Change{Path: m.path, Attributes: m.pending}, nil) || !m.advance() {
-			return false
-		}
-	}
-	out := Change{Path: c.Key, Content: &c}
-	if m.pending != nil && bytes.Equal(m.path, c.Key) {
-		out.Attributes = m.pending
-		if !m.advance() {
-			return false
-		}
-	}
-	return m.yield(out, nil)
-}
-
-// rest yields the changes of attributes behind the last change of content.
-func (m *merger) rest() {
-	for m.pending != nil {
-		if !m.yield(Change{Path: m.path, Attributes: m.pending}, nil) || !m.advance() {
-			return
+			end = nil
 		}
 	}
 }

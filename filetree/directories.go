@@ -76,9 +76,8 @@ func splitPath(path string) (dir, name string) {
 	return path[:max(i, 0)], path[i+1:]
 }
 
-// enter returns the directory at path, "" for the target, made where it is absent. The first error
-// is the file system's, the second the page's.
-func (e *exporter) enter(ctx context.Context, path string) (dir *os.Root, fileErr, storeErr error) {
+// enter returns the directory at path, "" for the target, made where it is absent.
+func (e *exporter) enter(ctx context.Context, path string) (*os.Root, error) {
 	var names []string
 	if path != "" {
 		names = strings.Split(path, "/")
@@ -92,18 +91,18 @@ func (e *exporter) enter(ctx context.Context, path string) (dir *os.Root, fileEr
 		below := level{name: names[i], path: strings.Join(names[:i+1], "/")}
 		mode, problem, err := e.directoryMode(ctx, below.path)
 		if err != nil {
-			return nil, nil, err
+			return nil, pageError{err}
 		}
 		if problem != nil && !e.settling {
 			e.warn(below.path, problem)
 		}
 		below.mode = mode
 		if below.root, err = enterDirectory(e.levels[i].root, names[i], createMode(mode)); err != nil {
-			return nil, err, nil
+			return nil, err
 		}
 		e.levels = append(e.levels, below)
 	}
-	return e.levels[len(e.levels)-1].root, nil, nil
+	return e.levels[len(e.levels)-1].root, nil
 }
 
 // enterDirectory opens a directory, made where it is absent. It does not follow links.

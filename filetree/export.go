@@ -112,33 +112,22 @@ func Export(ctx context.Context, snap *ledger.Snapshot, target string, o *Export
 // foresee counts what Export would do.
 func (e *exporter) foresee(ctx context.Context, target string) error {
 	root, err := os.OpenRoot(target)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("open directory: %w", err)
+	switch {
+	case err == nil:
+		err = e.prepare(ctx, root)
+		root.Close() // only read: nothing is lost when it fails
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
+	default:
+		err = fmt.Errorf("open directory: %w", err)
 	}
-	if err == nil {
-		defer root.Close() // only read: nothing is lost when it fails
-		entries, err := readDirectory(root)
-		if err != nil {
-			return fmt.Errorf("read directory: %w", err)
-		}
-		if len(entries) > 0 && !e.options.Overwrite {
-			return fmt.Errorf("export to %s: %w", root.Name(), ErrNotEmpty)
-		}
+	if err != nil {
+		return err
 	}
-	last := ""
 	return e.each(ctx, func(_ context.Context, item Item, path string) error {
 		if err := checkPath(item.Entry.Key); err != nil {
 			e.warn(path, err)
 			return nil
-		}
-		if root != nil {
-			stands, err := standing(root, path, nil)
-			if err != nil {
-				return fmt.Errorf("look at %q: %w", path, cause(err))
-			}
-			if stands != "" && stands != last { // one file may stand where several entries need a directory
-				e.result.Replaced, last = e.result.Replaced+1, stands
-			}
 		}
 		e.result.Bytes += item.Entry.Size
 		e.done(path)
@@ -146,7 +135,8 @@ func (e *exporter) foresee(ctx context.Context, target string) error {
 	})
 }
 
-// prepare checks that target is empty, or removes from it what stands in the way.
+// prepare checks that target is empty, or removes from it what stands in the way. With DryRun it
+// only counts that.
 func (e *exporter) prepare(ctx context.Context, root *os.Root) error {
 	entries, err := readDirectory(root)
 	if err != nil {
@@ -158,44 +148,29 @@ func (e *exporter) prepare(ctx context.Context, root *os.Root) error {
 	if !e.options.Overwrite {
 		return fmt.Errorf("export to %s: %w", root.Name(), ErrNotEmpty)
 	}
-	for item, err := range List(ctx, e.snap, ListOptions{Prefix: e.options.Prefix}) {
-		if err != nil {
-			return err
-		}
+	last := ""
+	return e.each(ctx, func(ctx context.Context, item Item, path string) error {
 		if checkPath(item.Entry.Key) != nil {
-			continue // told later
+			return nil // told later
 		}
-		if err := e.clear(ctx, root, string(item.Entry.Key)); err != nil {
-			return fmt.Errorf("replace %q: %w", item.Entry.Key, cause(err))
+		name, err := e.standing(ctx, root, path)
+		if err == nil && name != "" && name != last { // one file may stand where several entries need a directory
+			e.result.Replaced, last = e.result.Replaced+1, name
+			if !e.options.DryRun {
+				err = root.Remove(name)
+			}
 		}
-	}
-	return nil
-}
-
-// clear removes files and links that stand at path or where it needs a directory. Directories of
-// the page that their owner may not write, such as an earlier export has made, become writable
-// until they are settled.
-func (e *exporter) clear(ctx context.Context, root *os.Root, path string) error {
-	name, err := standing(root, path, func(name string, info fs.FileInfo) error {
-		if info.Mode().Perm()&ownerAll == ownerAll {
-			return nil
+		if err != nil {
+			return fmt.Errorf("replace %q: %w", path, cause(err))
 		}
-		mode, _, err := e.directoryMode(ctx, filepath.ToSlash(name))
-		if err != nil || mode == nil {
-			return err
-		}
-		return root.Chmod(name, info.Mode()&keptMode|ownerAll)
+		return nil
 	})
-	if err != nil || name == "" {
-		return err
-	}
-	e.result.Replaced++
-	return root.Remove(name)
 }
 
 // standing returns the file or link that stands at path or where it needs a directory, "" when
-// there is none. It calls enter, which may be nil, for each directory on the way.
-func standing(root *os.Root, path string, enter func(name string, info fs.FileInfo) error) (string, error) {
+// there is none. Directories of the page on the way that their owner may not write, such as an
+// earlier export has made, become writable until they are settled.
+func (e *exporter) standing(ctx context.Context, root *os.Root, path string) (string, error) {
 	for i := 0; i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
 			continue
@@ -209,10 +184,15 @@ func standing(root *os.Root, path string, enter func(name string, info fs.FileIn
 			return "", err
 		case !info.IsDir():
 			return name, nil
-		case enter != nil:
-			if err := enter(name, info); err != nil {
-				return "", err
-			}
+		case e.options.DryRun || info.Mode().Perm()&ownerAll == ownerAll:
+			continue
+		}
+		mode, _, err := e.directoryMode(ctx, path[:i])
+		if err == nil && mode != nil {
+			err = root.Chmod(name, info.Mode()&keptMode|ownerAll)
+		}
+		if err != nil {
+			return "", err
 		}
 	}
 	return "", nil
@@ -253,18 +233,30 @@ func (e *exporter) file(ctx context.Context, item Item, path string) error {
 		return nil
 	}
 	parent, name := splitPath(path)
-	dir, fileErr, storeErr := e.enter(ctx, parent)
-	switch {
-	case storeErr != nil:
-		return fmt.Errorf("export %q: %w", path, storeErr)
-	case fileErr != nil:
-		e.warn(path, fileErr)
-		return nil
+	dir, err := e.enter(ctx, parent)
+	if err != nil {
+		return e.failed(path, err)
 	}
 	return e.write(ctx, dir, item, path, name)
 }
 
-// write makes one file. Only errors of the page, a full disk and the end of ctx are returned.
+// pageError is an error of the page, not of the file system. No export goes on after one.
+type pageError struct{ error }
+
+// Unwrap returns the error of the page.
+func (e pageError) Unwrap() error { return e.error }
+
+// failed tells that a path is left out, and returns the error when it is the page's, or the disk is
+// full, or ctx has ended.
+func (e *exporter) failed(path string, err error) error {
+	if _, fatal := errors.AsType[pageError](err); fatal || errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("export %q: %w", path, err)
+	}
+	e.warn(path, err)
+	return nil
+}
+
+// write makes one file.
 func (e *exporter) write(ctx context.Context, dir *os.Root, item Item, path, name string) error {
 	mode := defaultMode
 	switch {
@@ -275,51 +267,43 @@ func (e *exporter) write(ctx context.Context, dir *os.Root, item Item, path, nam
 	}
 	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
-		e.warn(path, inTheWay(fmt.Errorf("make file: %w", cause(err))))
-		return nil
+		return e.failed(path, inTheWay(fmt.Errorf("make file: %w", cause(err))))
 	}
-	storeErr, fileErr := e.copy(ctx, f, item)
-	if storeErr == nil && fileErr == nil {
-		fileErr = e.finish(dir, f, name, item.Attributes)
+	if err = e.copy(ctx, f, item); err == nil {
+		err = e.finish(dir, f, name, item.Attributes)
 	} else {
 		f.Close() // what is written is removed below
 	}
-	switch {
-	case storeErr != nil:
-		return errors.Join(fmt.Errorf("export %q: %w", path, storeErr), dir.Remove(name))
-	case errors.Is(fileErr, syscall.ENOSPC):
-		return errors.Join(fmt.Errorf("export %q: %w", path, fileErr), dir.Remove(name))
-	case fileErr != nil:
-		e.warn(path, errors.Join(fileErr, dir.Remove(name)))
-		return nil
+	if err != nil {
+		return e.failed(path, errors.Join(err, dir.Remove(name)))
 	}
 	e.done(path)
 	return nil
 }
 
-// copy writes the content of item to f. The first error is the page's, the second the file's.
-func (e *exporter) copy(ctx context.Context, f *os.File, item Item) (storeErr, fileErr error) {
+// copy writes the content of item to f.
+func (e *exporter) copy(ctx context.Context, f *os.File, item Item) error {
 	value, err := item.Entry.Open(ctx)
 	if err != nil {
-		return err, nil
+		return pageError{err}
 	}
 	defer value.Close() // only read: nothing is lost when it fails
 	for {
 		if err := ctx.Err(); err != nil {
-			return err, nil
+			return pageError{err}
 		}
 		n, err := value.Read(e.buffer)
 		if _, err := f.Write(e.buffer[:n]); err != nil {
-			return nil, fmt.Errorf("write file: %w", cause(err))
+			return fmt.Errorf("write file: %w", cause(err))
 		}
 		e.result.Bytes += int64(n)
 		e.progress.Bytes += int64(n)
 		e.report()
 		if errors.Is(err, io.EOF) {
-			return nil, nil
+			return nil
 		}
 		if err != nil {
-			return err, nil
+			return pageError{err}
 		}
 	}
 }
@@ -351,13 +335,12 @@ func (e *exporter) linkOrDirectory(ctx context.Context, item Item, path string) 
 	if kind == Directory {
 		parent = path
 	}
-	dir, fileErr, storeErr := e.enter(ctx, parent)
+	dir, err := e.enter(ctx, parent)
+	_, fatal := errors.AsType[pageError](err)
 	switch {
-	case storeErr != nil:
-		return fmt.Errorf("export %q: %w", path, storeErr)
-	case kind == File: // the first pass has told what is wrong
-	case fileErr != nil:
-		e.warn(path, fileErr)
+	case kind == File && !fatal: // the first pass has told what is wrong
+	case err != nil:
+		return e.failed(path, err)
 	case kind == Directory:
 		e.done(path)
 	default:
@@ -368,36 +351,25 @@ func (e *exporter) linkOrDirectory(ctx context.Context, item Item, path string) 
 
 func (e *exporter) link(ctx context.Context, dir *os.Root, item Item, path, name string) error {
 	if item.Entry.Size > maxLinkBytes {
-		e.warn(path, fmt.Errorf("make link to %d bytes: %w", item.Entry.Size, ledger.ErrTooLarge))
-		return nil
+		return e.failed(path, fmt.Errorf("make link to %d bytes: %w", item.Entry.Size, ledger.ErrTooLarge))
 	}
 	target, err := item.Entry.Value(ctx)
 	if err != nil {
-		return fmt.Errorf("export %q: %w", path, err)
+		return e.failed(path, pageError{err})
 	}
 	if len(target) == 0 || bytes.IndexByte(target, 0) >= 0 {
-		e.warn(path, fmt.Errorf("make link to %q: %w", target, ledger.ErrInvalid))
-		return nil
+		return e.failed(path, fmt.Errorf("make link to %q: %w", target, ledger.ErrInvalid))
 	}
 	if err := dir.Symlink(string(target), name); err != nil {
-		e.warn(path, inTheWay(fmt.Errorf("make link: %w", linkCause(err))))
-		return nil
+		return e.failed(path, inTheWay(fmt.Errorf("make link: %w", cause(err))))
 	}
 	if err := setLinkTime(dir, name, item.Attributes.ModTime); err != nil {
-		e.warn(path, fmt.Errorf("set time of link: %w", cause(err)))
-		return nil
+		return e.failed(path, fmt.Errorf("set time of link: %w", cause(err)))
 	}
 	e.result.Bytes += int64(len(target))
 	e.progress.Bytes += int64(len(target))
 	e.done(path)
 	return nil
-}
-
-func linkCause(err error) error {
-	if e, ok := errors.AsType[*os.LinkError](err); ok {
-		return e.Err
-	}
-	return err
 }
 
 // inTheWay explains an error about something that exists: the target was empty or cleared, so the

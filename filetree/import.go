@@ -108,9 +108,6 @@ func Import(ctx context.Context, page *ledger.Page, dir string, o *ImportOptions
 	if err != nil {
 		return Result{}, fmt.Errorf("import: %w", err)
 	}
-	if o != nil && o.DryRun {
-		return survey(ctx, page, dir, info, o)
-	}
 	return transact(ctx, page, o, func(im *importer) error {
 		if im.options.Mirror && im.options.NoDelete {
 			return fmt.Errorf("import: Mirror and NoDelete exclude each other: %w", ledger.ErrInvalid)
@@ -122,104 +119,37 @@ func Import(ctx context.Context, page *ledger.Page, dir string, o *ImportOptions
 	})
 }
 
-// survey is Import with DryRun.
-func survey(ctx context.Context, page *ledger.Page, dir string, info fs.FileInfo, o *ImportOptions) (Result, error) {
-	base, err := page.At(ctx, ledger.CommitID{})
-	if err != nil {
-		return Result{}, err
-	}
-	defer base.Close()
-	im := &importer{options: *o, page: page, base: base, result: Result{Commit: base.Commit().ID}}
-	if !info.IsDir() {
-		switch _, err := base.Stat(ctx, []byte(filepath.Base(dir))); {
-		case err == nil:
-			im.result.Changed++
-		case errors.Is(err, ledger.ErrNotFound):
-			im.result.Added++
-		default:
-			return Result{}, err
-		}
-		return im.result, nil
-	}
-	path, err := filepath.Abs(dir)
-	if err != nil {
-		return Result{}, fmt.Errorf("import: %w", err)
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return Result{}, fmt.Errorf("open directory: %w", err)
-	}
-	defer root.Close() // only read: nothing is lost when it fails
-	_, err = im.guard(ctx, root, path)
-	if err == nil {
-		w := &walker{base: base, exclude: o.Exclude, checksum: o.Checksum, dry: true}
-		w.send = func(a action) error {
-			im.foresee(&a)
-			return nil
-		}
-		err = w.run(ctx, root)
-	}
-	if err == nil {
-		err = im.refuse()
-	}
-	if err != nil {
-		return Result{}, fmt.Errorf("import %s: %w", dir, err)
-	}
-	return im.result, nil
-}
-
-// foresee counts what apply would do.
-func (im *importer) foresee(a *action) {
-	im.tally.add(a)
-	im.progress.Path = a.path
-	switch {
-	case a.kept, a.remove && (im.options.NoDelete || !a.known), a.parent && a.wasFile && im.options.NoDelete:
-		return
-	case a.warning != nil:
-		im.warn(a.path, a.warning)
-		return
-	case a.remove, a.parent && a.known:
-		im.result.Removed++
-		return
-	case a.parent && !a.changed:
-		return
-	case a.unchanged:
-		im.result.Unchanged++
-	case a.known, a.parent:
-		im.result.Changed++
-		im.result.Bytes += a.size
-	default:
-		im.result.Added++
-		im.result.Bytes += a.size
-	}
-	im.progress.Files++
-	im.report()
-}
-
-// transact runs fn in a transaction on the newest head and commits it.
+// transact runs fn in a transaction on the newest head and commits it. With DryRun there is none.
 func transact(ctx context.Context, page *ledger.Page, o *ImportOptions, fn func(*importer) error) (Result, error) {
 	im := &importer{page: page}
 	if o != nil {
 		im.options = *o
 	}
-	tx, err := page.Begin(ctx, &ledger.TxOptions{FailOnConflict: true})
-	if err != nil {
-		return Result{}, err
+	var head ledger.CommitID
+	if !im.options.DryRun {
+		tx, err := page.Begin(ctx, &ledger.TxOptions{FailOnConflict: true})
+		if err != nil {
+			return Result{}, err
+		}
+		defer tx.Rollback() // does nothing after Commit
+		im.tx, head = tx, tx.Base().ID
 	}
-	defer tx.Rollback() // does nothing after Commit
-	im.tx = tx
-	head := tx.Base().ID
+	var err error
 	if im.base, err = page.At(ctx, head); err != nil {
 		return Result{}, err
 	}
 	defer im.base.Close()
+	im.result.Commit = im.base.Commit().ID
 	if err := fn(im); err != nil {
 		return Result{}, err
 	}
-	if err := tx.SetMessage(im.options.Message); err != nil {
+	if im.options.DryRun {
+		return im.result, nil
+	}
+	if err := im.tx.SetMessage(im.options.Message); err != nil {
 		return Result{}, err
 	}
-	if im.result.Commit, err = tx.Commit(ctx); err != nil {
+	if im.result.Commit, err = im.tx.Commit(ctx); err != nil {
 		return Result{}, err
 	}
 	im.result.Committed = im.result.Commit != head
@@ -254,7 +184,7 @@ func (im *importer) tree(ctx context.Context, dir string) error {
 func (im *importer) walk(ctx context.Context, root *os.Root) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	actions := make(chan action, aheadFiles)
-	w := &walker{base: im.base, exclude: im.options.Exclude, checksum: im.options.Checksum}
+	w := &walker{base: im.base, exclude: im.options.Exclude, checksum: im.options.Checksum, dry: im.options.DryRun}
 	w.send = func(a action) error {
 		select {
 		case actions <- a:
@@ -322,7 +252,7 @@ func (im *importer) single(ctx context.Context, name string, info fs.FileInfo) e
 	return im.addedFile(ctx)
 }
 
-// apply carries out one action.
+// apply carries out one action, with DryRun in the counts alone.
 func (im *importer) apply(ctx context.Context, a *action) error {
 	im.tally.add(a)
 	im.progress.Path = a.path
@@ -347,8 +277,7 @@ func (im *importer) apply(ctx context.Context, a *action) error {
 			return nil
 		}
 	}
-	im.progress.Files++
-	im.report()
+	im.doneFile()
 	return nil
 }
 
@@ -360,6 +289,11 @@ func (im *importer) remove(ctx context.Context, a *action) error {
 	}
 	if a.known {
 		im.result.Removed++
+	}
+	switch {
+	case im.options.DryRun:
+		return nil
+	case a.known:
 		return removeFile(ctx, im.tx, []byte(a.path))
 	}
 	return im.tx.Delete(ctx, AttributesKey([]byte(a.path)))
@@ -373,11 +307,16 @@ func (im *importer) parent(ctx context.Context, a *action) error {
 		return nil
 	case a.known:
 		im.result.Removed++
+	case a.changed:
+		im.result.Changed++
+	}
+	if im.options.DryRun {
+		return nil
+	}
+	if a.known {
 		if err := im.tx.Delete(ctx, []byte(a.path)); err != nil {
 			return err
 		}
-	case a.changed:
-		im.result.Changed++
 	}
 	return im.tx.Put(ctx, AttributesKey([]byte(a.path)), a.attributes.Encode())
 }
@@ -388,7 +327,11 @@ func (im *importer) put(ctx context.Context, a *action) (bool, error) {
 	if im.options.Lazy {
 		priority = ledger.Lazy
 	}
-	if a.file != nil {
+	switch {
+	case im.options.DryRun:
+		im.addBytes(a.size)
+		return true, im.count(ctx, a.known)
+	case a.file != nil:
 		r := &fileReader{file: a.file, info: a.info, read: im.addBytes}
 		if err := im.tx.PutReader(ctx, key, r, -1, priority); err != nil {
 			if r.err == nil || ctx.Err() != nil {
@@ -397,7 +340,7 @@ func (im *importer) put(ctx context.Context, a *action) (bool, error) {
 			im.warn(a.path, r.err)
 			return false, nil
 		}
-	} else {
+	default:
 		if err := im.tx.PutPriority(ctx, key, *a.content, priority); err != nil {
 			return false, err
 		}
@@ -406,31 +349,34 @@ func (im *importer) put(ctx context.Context, a *action) (bool, error) {
 	if err := im.tx.Put(ctx, AttributesKey(key), a.attributes.Encode()); err != nil {
 		return false, err
 	}
-	return true, im.count(ctx, key, a.known)
+	return true, im.count(ctx, a.known, key, AttributesKey(key))
 }
 
-// count counts a path that was put.
-func (im *importer) count(ctx context.Context, key []byte, known bool) error {
-	switch {
-	case !known:
+// count counts what was put under some keys: known says that the page has had it.
+func (im *importer) count(ctx context.Context, known bool, keys ...[]byte) error {
+	if !known {
 		im.result.Added++
 		return nil
-	case !im.options.Checksum:
-		im.result.Changed++
-		return nil
 	}
-	for _, k := range [][]byte{key, AttributesKey(key)} {
-		equal, err := sameEntry(ctx, im.base, im.tx, k)
-		if err != nil {
+	equal := im.options.Checksum && len(keys) > 0
+	for i := 0; equal && i < len(keys); i++ {
+		var err error
+		if equal, err = sameEntry(ctx, im.base, im.tx, keys[i]); err != nil {
 			return err
 		}
-		if !equal {
-			im.result.Changed++
-			return nil
-		}
 	}
-	im.result.Unchanged++
+	if equal {
+		im.result.Unchanged++
+	} else {
+		im.result.Changed++
+	}
 	return nil
+}
+
+// doneFile tells that a file, or a line, has been dealt with.
+func (im *importer) doneFile() {
+	im.progress.Files++
+	im.report()
 }
 
 func (im *importer) warn(path string, err error) {

@@ -3,11 +3,14 @@ package filetree
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -18,9 +21,13 @@ import (
 // transaction. Lines may have white space between tokens and may be empty. The members come in the
 // order key, priority, value; priority may be missing. Of lines with equal keys the last one
 // counts. Other keys of the page stay. A line that is anything else fails the import, with its
-// number, and the page is as it was. Exclude, Checksum and Warn are not used.
+// number, and the page is as it was. Exclude, Checksum and Warn are not used; DryRun is refused.
 func ImportJSONLines(ctx context.Context, page *ledger.Page, r io.Reader, o *ImportOptions) (Result, error) {
 	return transact(ctx, page, o, func(im *importer) error {
+		if im.options.DryRun {
+			return fmt.Errorf("import: DryRun is not for JSON lines: %w", ledger.ErrInvalid)
+		}
+		im.options.Checksum = true // so that an equal value counts as unchanged
 		lines := newLineReader(r)
 		for {
 			if err := ctx.Err(); err != nil {
@@ -53,14 +60,13 @@ func (im *importer) line(ctx context.Context, lines *lineReader) error {
 	}
 	head := make([]byte, smallBytes)
 	got, err := io.ReadFull(lines.value, head)
-	n := int64(got)
+	im.addBytes(int64(got))
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		err = im.tx.PutPriority(ctx, lines.key, head[:got], priority)
 	case err == nil:
-		whole := &countReader{r: io.MultiReader(bytes.NewReader(head), lines.value)}
-		err = im.tx.PutReader(ctx, lines.key, whole, -1, priority)
-		n = whole.n
+		rest := &countReader{lines.value, im.addBytes}
+		err = im.tx.PutReader(ctx, lines.key, io.MultiReader(bytes.NewReader(head), rest), -1, priority)
 	}
 	if err != nil {
 		return err
@@ -68,34 +74,21 @@ func (im *importer) line(ctx context.Context, lines *lineReader) error {
 	if err := lines.end(); err != nil {
 		return err
 	}
-	im.addBytes(n)
-	im.progress.Files++
 	im.progress.Path = string(lines.key)
-	im.report()
-	if !known {
-		im.result.Added++
-		return nil
-	}
-	equal, err := sameEntry(ctx, im.base, im.tx, lines.key)
-	if err != nil {
-		return err
-	}
-	if equal {
-		im.result.Unchanged++
-	} else {
-		im.result.Changed++
-	}
-	return nil
+	im.doneFile()
+	return im.count(ctx, known, lines.key)
 }
 
+// countReader tells how much is read.
 type countReader struct {
-	r io.Reader
-	n int64
+	r    io.Reader
+	read func(int64)
 }
 
+// Read implements io.Reader.
 func (c *countReader) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
-	c.n += int64(n)
+	c.read(int64(n))
 	return n, err
 }
 
@@ -147,53 +140,41 @@ func (l *lineReader) next() error {
 // members reads key and priority, and the beginning of the value.
 func (l *lineReader) members() error {
 	l.key, l.lazy, l.value = nil, false, nil
-	if name, err := l.name(); err != nil || name != "key" {
-		return errors.Join(err, wantMember(name, err, "key"))
-	}
-	if err := l.readKey(); err != nil {
-		return err
-	}
-	if err := l.token(','); err != nil {
-		return err
-	}
-	name, err := l.name()
-	if err == nil && name == "priority" {
-		if err := l.readPriority(); err != nil {
+	prioritized := false
+	for want := "key"; ; {
+		name, err := l.name()
+		switch {
+		case err != nil:
+		case name == want && want == "key":
+			want, err = "value", l.readKey()
+		case name == "priority" && want == "value" && !prioritized:
+			prioritized, err = true, l.readPriority()
+		case name == want:
+			l.value, l.object, err = l.bytes()
+			return err
+		default:
+			err = syntaxError("read line: member %q where %q must be", name, want)
+		}
+		if err == nil {
+			err = l.token(',')
+		}
+		if err != nil {
 			return err
 		}
-		if err := l.token(','); err != nil {
-			return err
-		}
-		name, err = l.name()
 	}
-	if err != nil || name != "value" {
-		return errors.Join(err, wantMember(name, err, "value"))
-	}
-	l.value, l.object, err = l.bytes()
-	return err
-}
-
-// wantMember returns an error when there is none yet.
-func wantMember(name string, err error, want string) error {
-	if err != nil {
-		return nil
-	}
-	return syntaxError("read line: member %q where %q must be", name, want)
 }
 
 func (l *lineReader) readKey() error {
 	r, object, err := l.bytes()
+	if err == nil {
+		l.key, err = io.ReadAll(io.LimitReader(r, maxKeyBytes+1))
+	}
+	if err == nil && len(l.key) > maxKeyBytes {
+		err = fmt.Errorf("read key: it has more than %d bytes: %w", maxKeyBytes, ledger.ErrTooLarge)
+	}
 	if err != nil {
 		return err
 	}
-	key, err := io.ReadAll(io.LimitReader(r, maxKeyBytes+1))
-	if err != nil {
-		return err
-	}
-	if len(key) > maxKeyBytes {
-		return fmt.Errorf("read key: it has more than %d bytes: %w", maxKeyBytes, ledger.ErrTooLarge)
-	}
-	l.key = key
 	return l.close(object)
 }
 
@@ -326,14 +307,9 @@ type stringReader struct {
 // Read implements io.Reader.
 func (s *stringReader) Read(p []byte) (int, error) {
 	n := 0
-	for n < len(p) {
+	for n < len(p) && s.err == nil && (n == 0 || s.in.Buffered() > 0) {
 		if len(s.rest) == 0 {
-			if s.err != nil || n > 0 && s.in.Buffered() == 0 {
-				break
-			}
-			if s.err = s.decode(); s.err != nil {
-				break
-			}
+			s.err = s.decode()
 		}
 		c := copy(p[n:], s.rest)
 		s.rest = s.rest[c:]
@@ -349,10 +325,7 @@ func (s *stringReader) Read(p []byte) (int, error) {
 func (s *stringReader) decode() error {
 	r, size, err := s.in.ReadRune()
 	switch {
-	case errors.Is(err, io.EOF):
-		return syntaxError("read string: it ends too early")
 	case err != nil:
-		return err
 	case r == '"':
 		return io.EOF
 	case r < 0x20:
@@ -360,88 +333,50 @@ func (s *stringReader) decode() error {
 	case r == utf8.RuneError && size == 1:
 		return syntaxError("read string: it is not UTF-8")
 	case r == '\\':
-		if r, err = s.escape(); err != nil {
-			return err
-		}
+		r, err = s.escape()
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return syntaxError("read string: it ends too early")
 	}
 	s.rest = s.buf[:utf8.EncodeRune(s.buf[:], r)]
-	return nil
+	return err
 }
 
 // escape decodes what follows a backslash.
 func (s *stringReader) escape() (rune, error) {
 	c, err := s.in.ReadByte()
-	if err != nil {
-		return 0, early(err)
+	if i := strings.IndexByte(`"\/bfnrt`, c); err != nil || i >= 0 {
+		return rune("\"\\/\b\f\n\r\t"[max(i, 0)]), err
 	}
-	switch c {
-	case '"', '\\', '/':
-		return rune(c), nil
-	case 'b':
-		return '\b', nil
-	case 'f':
-		return '\f', nil
-	case 'n':
-		return '\n', nil
-	case 'r':
-		return '\r', nil
-	case 't':
-		return '\t', nil
-	case 'u':
-		return s.unicode()
+	if c != 'u' {
+		return 0, syntaxError("read string: unknown escape \\%c", c)
 	}
-	return 0, syntaxError("read string: unknown escape \\%c", c)
-}
-
-// unicode decodes the digits of \uXXXX, and the second half of a surrogate pair.
-func (s *stringReader) unicode() (rune, error) {
-	r, err := s.digits()
+	r, err := s.unit()
 	if err != nil || !utf16.IsSurrogate(r) {
 		return r, err
 	}
-	for _, want := range []byte(`\u`) {
-		if c, err := s.in.ReadByte(); err != nil || c != want {
-			return 0, errors.Join(early(err), syntaxError("read string: half a surrogate pair"))
-		}
+	var mark [2]byte
+	if _, err := io.ReadFull(s.in, mark[:]); err != nil || string(mark[:]) != `\u` {
+		return 0, cmp.Or(err, syntaxError("read string: half a surrogate pair"))
 	}
-	low, err := s.digits()
-	if err != nil {
+	low, err := s.unit()
+	if r = utf16.DecodeRune(r, low); err == nil && r == utf8.RuneError {
+		err = syntaxError("read string: half a surrogate pair")
+	}
+	return r, err
+}
+
+// unit reads the four digits of \uXXXX.
+func (s *stringReader) unit() (rune, error) {
+	var digits [4]byte
+	if _, err := io.ReadFull(s.in, digits[:]); err != nil {
 		return 0, err
 	}
-	if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
-		return 0, syntaxError("read string: half a surrogate pair")
+	n, err := strconv.ParseUint(string(digits[:]), 16, 16)
+	if err != nil {
+		err = syntaxError("read string: %q has a character that is no hexadecimal digit", digits)
 	}
-	return r, nil
-}
-
-func (s *stringReader) digits() (rune, error) {
-	var r rune
-	for range 4 {
-		c, err := s.in.ReadByte()
-		if err != nil {
-			return 0, early(err)
-		}
-		switch {
-		case '0' <= c && c <= '9':
-			c -= '0'
-		case 'a' <= c && c <= 'f':
-			c -= 'a' - 10
-		case 'A' <= c && c <= 'F':
-			c -= 'A' - 10
-		default:
-			return 0, syntaxError("read string: %q is no hexadecimal digit", c)
-		}
-		r = r<<4 | rune(c)
-	}
-	return r, nil
-}
-
-// early turns the end of the input into an error that says so.
-func early(err error) error {
-	if errors.Is(err, io.EOF) {
-		return syntaxError("read string: it ends too early")
-	}
-	return err
+	return rune(n), err
 }
 
 // base64Reader decodes standard base64 with padding and tells errors of the text as such.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/internal/base"
 )
 
 // Item is a file of a page: the entry with its content and, when it was imported, its attributes.
@@ -193,11 +194,11 @@ func RemovePrefix(ctx context.Context, tx *ledger.Tx, prefix []byte) error {
 	if len(prefix) == 0 {
 		return tx.Clear(ctx)
 	}
-	if err := tx.DeleteRange(ctx, prefix, prefixEnd(prefix)); err != nil {
+	if err := tx.DeleteRange(ctx, prefix, base.PrefixEnd(prefix)); err != nil {
 		return err
 	}
 	key := AttributesKey(prefix)
-	return tx.DeleteRange(ctx, key, prefixEnd(key))
+	return tx.DeleteRange(ctx, key, base.PrefixEnd(key))
 }
 
 func removeFile(ctx context.Context, tx *ledger.Tx, path []byte) error {
@@ -208,18 +209,6 @@ func removeFile(ctx context.Context, tx *ledger.Tx, path []byte) error {
 		return nil
 	}
 	return tx.Delete(ctx, AttributesKey(path))
-}
-
-// prefixEnd returns the first key behind those that begin with prefix, or nil when there is none.
-func prefixEnd(prefix []byte) []byte {
-	end := bytes.Clone(prefix)
-	for len(end) > 0 {
-		if end[len(end)-1]++; end[len(end)-1] != 0 {
-			return end
-		}
-		end = end[:len(end)-1]
-	}
-	return nil
 }
 
 // sameEntry reports whether key has the equal entry in a and b.

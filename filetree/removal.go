@@ -174,7 +174,7 @@ func (im *importer) finish(ctx context.Context, from source, path string) error 
 
 // setSource notes from where the page is, "" for several places.
 func (im *importer) setSource(ctx context.Context, from source, now string) error {
-	if from.set && from.path == now {
+	if from.set && from.path == now || im.options.DryRun {
 		return nil
 	}
 	return im.tx.Put(ctx, []byte(sourceKey), []byte(now))

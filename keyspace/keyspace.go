@@ -44,16 +44,7 @@ type Properties struct {
 
 // PrefixEnd returns the first byte string after all that begin with prefix; nil when there is none,
 // because prefix is empty or all 0xff. It returns memory of its own.
-func PrefixEnd(prefix []byte) []byte {
-	for i := len(prefix) - 1; i >= 0; i-- {
-		if prefix[i] != 0xff {
-			end := bytes.Clone(prefix[:i+1])
-			end[i]++
-			return end
-		}
-	}
-	return nil
-}
+func PrefixEnd(prefix []byte) []byte { return base.PrefixEnd(prefix) }
 
 // In reports whether row is directly in ns. A row that s does not write is in none. It is for scans
 // by Prefix when Properties.DirectRange is false.

@@ -65,7 +65,7 @@ func (p *Pair) Changes(ctx context.Context, prefix []byte) iter.Seq2[Conflict, e
 // visible returns what whoever asks now may see of the keys with a prefix: for an Owner its own
 // ranges, else all.
 func (p *Pair) visible(prefix []byte) []keyRange {
-	all := keyRange{lo: prefix, hi: behindPrefix(prefix)}
+	all := keyRange{lo: prefix, hi: base.PrefixEnd(prefix)}
 	if p.rules == nil || p.owner == noOwner {
 		return []keyRange{all}
 	}

@@ -72,7 +72,7 @@ func (s *ruleSet) cut() {
 	for i := range s.rules {
 		prefix := s.rules[i].Prefix
 		for len(open) > 0 && !bytes.HasPrefix(prefix, s.rules[open[len(open)-1]].Prefix) {
-			emit(behindPrefix(s.rules[open[len(open)-1]].Prefix))
+			emit(base.PrefixEnd(s.rules[open[len(open)-1]].Prefix))
 			open = open[:len(open)-1]
 		}
 		if len(open) > 0 {
@@ -81,7 +81,7 @@ func (s *ruleSet) cut() {
 		open = append(open, i)
 	}
 	for len(open) > 0 {
-		end := behindPrefix(s.rules[open[len(open)-1]].Prefix)
+		end := base.PrefixEnd(s.rules[open[len(open)-1]].Prefix)
 		emit(end)
 		if end == nil {
 			return // nothing can be behind
@@ -104,18 +104,6 @@ func (s *ruleSet) owned(r *keyRange) bool { return s.rules[r.rule].Owner != nil 
 
 // behind reports whether a key lies above the range.
 func (r *keyRange) behind(key []byte) bool { return r.hi != nil && bytes.Compare(key, r.hi) >= 0 }
-
-// behindPrefix returns the least key that is above all keys with a prefix; nil when there is none.
-func behindPrefix(prefix []byte) []byte {
-	for i := len(prefix) - 1; i >= 0; i-- {
-		if prefix[i] != 0xff {
-			end := bytes.Clone(prefix[:i+1])
-			end[i]++
-			return end
-		}
-	}
-	return nil
-}
 
 // intersect returns what two ranges have in common, with the rule of r, and whether that is
 // anything.

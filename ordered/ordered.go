@@ -5,6 +5,8 @@ import (
 	"context"
 	"io"
 	"iter"
+
+	"github.com/ledgerd/ledger/internal/base"
 )
 
 // Range selects keys k with Start <= k < End. A nil bound means no limit on that side.
@@ -23,16 +25,7 @@ func Prefix(p []byte) Range { return Range{Start: p, End: PrefixEnd(p)} }
 
 // PrefixEnd returns the first key behind all that begin with p, nil when there is none. It does not
 // share memory with p.
-func PrefixEnd(p []byte) []byte {
-	for i := len(p) - 1; i >= 0; i-- {
-		if p[i] != 0xff {
-			end := bytes.Clone(p[:i+1])
-			end[i]++
-			return end
-		}
-	}
-	return nil
-}
+func PrefixEnd(p []byte) []byte { return base.PrefixEnd(p) }
 
 // Reader reads one version of a store.
 type Reader interface {

@@ -147,16 +147,7 @@ func (it *Iter) open(from Origin, src entryCursor, o ScanOptions, prefix []byte)
 }
 
 // PrefixEnd returns the first key behind all that begin with p, nil when there is none.
-func PrefixEnd(p []byte) []byte {
-	for i := len(p) - 1; i >= 0; i-- {
-		if p[i] != 0xff {
-			end := bytes.Clone(p[:i+1])
-			end[i]++
-			return end
-		}
-	}
-	return nil
-}
+func PrefixEnd(p []byte) []byte { return base.PrefixEnd(p) }
 
 // checkEvery is after how many moves between nodes an iterator looks at its context.
 const checkEvery = 16
