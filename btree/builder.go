@@ -114,7 +114,12 @@ func (b *builder) addItems(ctx context.Context, s *span, from, to int) error {
 	}
 	n.count(s, last-first)
 	b.used |= 1 << level
-	n.addChildren(s.node, first+1, last-1, shift)
+	for g := first + 1; g < last; g++ {
+		if c, ok := s.node.ChildAt(g); ok {
+			c.Gap += shift
+			n.children = append(n.children, c)
+		}
+	}
 	if err := n.checkSize(); err != nil {
 		return err
 	}
@@ -126,16 +131,6 @@ func (b *builder) addItems(ctx context.Context, s *span, from, to int) error {
 		return b.addSubtree(ctx, c)
 	}
 	return nil
-}
-
-// addChildren adds the children of an old node that lie in the gaps first to last, shifted.
-func (n *openNode) addChildren(old *fb.Node, first, last, shift int) {
-	for g := first; g <= last; g++ {
-		if c, ok := old.ChildAt(g); ok {
-			c.Gap += shift
-			n.children = append(n.children, c)
-		}
-	}
 }
 
 func (n *openNode) count(s *span, entries int) {
@@ -166,32 +161,22 @@ func (b *builder) addSubtree(ctx context.Context, s subtree) error {
 		b.pending, b.hasPending = s, true
 		return nil
 	}
+	return b.addOpened(ctx, &s)
+}
+
+// openPending makes the pending subtree's root an open node, and its last child pending.
+func (b *builder) openPending(ctx context.Context) error {
+	b.hasPending = false
+	return b.addOpened(ctx, &b.pending)
+}
+
+// addOpened adds the items of a subtree of the old tree.
+func (b *builder) addOpened(ctx context.Context, s *subtree) error {
 	old, err := s.open(ctx, b.src)
 	if err != nil {
 		return err
 	}
 	return b.addItems(ctx, &old, 0, 2*old.node.Len()+1)
-}
-
-// openPending makes the pending subtree's root an open node, and its last child pending.
-func (b *builder) openPending(ctx context.Context) error {
-	old, err := b.pending.open(ctx, b.src)
-	if err != nil {
-		return err
-	}
-	b.hasPending = false
-	level, last := old.node.Level(), old.node.Len()
-	n := b.node(level)
-	for i := range last {
-		n.entries = append(n.entries, old.node.Entry(i))
-		e := &n.entries[i]
-		n.size += len(e.Key) + len(e.Value)
-	}
-	n.count(&old, last)
-	b.used |= 1 << level
-	n.addChildren(old.node, 0, last-1, 0)
-	b.pending, b.hasPending = old.child(last)
-	return nil
 }
 
 // closeBelow makes nodes[level] ready for its next entry: everything open or pending below is

@@ -104,7 +104,7 @@ func (c *Cursor) Next(ctx context.Context) (bool, error) {
 		c.i++
 		return true, nil
 	}
-	return c.next(ctx)
+	return c.move(ctx, false)
 }
 
 // Prev moves to the entry before. Before the first one it stays where it is.
@@ -113,50 +113,41 @@ func (c *Cursor) Prev(ctx context.Context) (bool, error) {
 		c.i--
 		return true, nil
 	}
-	return c.prev(ctx)
+	return c.move(ctx, true)
 }
 
 // First moves to the first entry.
-func (c *Cursor) First(ctx context.Context) (bool, error) {
-	n, err := c.root(ctx, behindLast)
-	if n == nil {
-		return false, err
-	}
-	return c.descend(ctx, n, false)
-}
+func (c *Cursor) First(ctx context.Context) (bool, error) { return c.end(ctx, false) }
 
 // Last moves to the last entry.
-func (c *Cursor) Last(ctx context.Context) (bool, error) {
-	n, err := c.root(ctx, beforeFirst)
-	if n == nil {
-		return false, err
-	}
-	return c.descend(ctx, n, true)
-}
+func (c *Cursor) Last(ctx context.Context) (bool, error) { return c.end(ctx, true) }
 
 // Seek moves to the first entry whose key is not below key; behind the last one if there is none.
-func (c *Cursor) Seek(ctx context.Context, key []byte) (bool, error) {
-	n, err := c.root(ctx, behindLast)
-	for n != nil {
-		i, found := n.Search(key)
-		p := c.push(n, i)
-		if found {
-			return c.stand(i), nil
-		}
-		n, err = c.child(ctx, p)
-	}
-	if err != nil {
-		return false, err
-	}
-	return c.ascend(ctx)
-}
+func (c *Cursor) Seek(ctx context.Context, key []byte) (bool, error) { return c.seek(ctx, key, false) }
 
 // SeekBefore moves to the last entry whose key is below key; before the first one if there is none.
 func (c *Cursor) SeekBefore(ctx context.Context, key []byte) (bool, error) {
-	n, err := c.root(ctx, beforeFirst)
+	return c.seek(ctx, key, true)
+}
+
+// end moves to the first entry, or back from behind the last one.
+func (c *Cursor) end(ctx context.Context, back bool) (bool, error) {
+	n, err := c.root(ctx, edge(back))
+	if n == nil {
+		return false, err
+	}
+	return c.descend(ctx, n, back)
+}
+
+// seek moves to the first entry whose key is not below key, or back from there.
+func (c *Cursor) seek(ctx context.Context, key []byte, back bool) (bool, error) {
+	n, err := c.root(ctx, edge(back))
 	for n != nil {
 		i, found := n.Search(key)
 		p := c.push(n, i)
+		if found && !back {
+			return c.stand(i), nil
+		}
 		if n, err = c.child(ctx, p); found && n != nil {
 			return c.descend(ctx, n, true)
 		}
@@ -164,7 +155,15 @@ func (c *Cursor) SeekBefore(ctx context.Context, key []byte) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return c.ascendBefore(ctx)
+	return c.ascend(ctx, back)
+}
+
+// edge returns the side of the tree to which a move leads that finds no more.
+func edge(back bool) side {
+	if back {
+		return beforeFirst
+	}
+	return behindLast
 }
 
 // leave makes the cursor stand on no entry.
@@ -259,62 +258,38 @@ func (c *Cursor) descend(ctx context.Context, n *fb.Node, last bool) (bool, erro
 	}
 }
 
-func (c *Cursor) next(ctx context.Context) (bool, error) {
+// move moves to the entry behind, or before, over the edge of a node.
+func (c *Cursor) move(ctx context.Context, back bool) (bool, error) {
 	if c.node == nil {
-		if c.side == behindLast {
+		if c.side == edge(back) {
 			return false, nil
 		}
-		return c.First(ctx)
+		return c.end(ctx, back)
 	}
 	p := &c.path[c.depth-1]
-	p.gap = c.i + 1
+	if p.gap = c.i; !back {
+		p.gap++
+	}
 	n, err := c.child(ctx, p)
 	if err != nil {
 		return false, err
 	}
 	if n != nil {
-		return c.descend(ctx, n, false)
+		return c.descend(ctx, n, back)
 	}
-	return c.ascend(ctx)
+	return c.ascend(ctx, back)
 }
 
-func (c *Cursor) prev(ctx context.Context) (bool, error) {
-	if c.node == nil {
-		if c.side == beforeFirst {
-			return false, nil
-		}
-		return c.Last(ctx)
-	}
-	p := &c.path[c.depth-1]
-	p.gap = c.i
-	n, err := c.child(ctx, p)
-	if err != nil {
-		return false, err
-	}
-	if n != nil {
-		return c.descend(ctx, n, true)
-	}
-	return c.ascendBefore(ctx)
-}
-
-// ascend goes up to the first entry behind the gaps of the path.
-func (c *Cursor) ascend(ctx context.Context) (bool, error) {
+// ascend goes up to the first entry behind the gaps of the path, or to the last one before them.
+func (c *Cursor) ascend(ctx context.Context, back bool) (bool, error) {
 	for ; c.depth > 0; c.depth-- {
-		if p := &c.path[c.depth-1]; p.gap < p.node.Len() {
+		switch p := &c.path[c.depth-1]; {
+		case back && p.gap > 0:
+			return c.stand(p.gap - 1), nil
+		case !back && p.gap < p.node.Len():
 			return c.stand(p.gap), nil
 		}
 	}
-	c.leave(behindLast)
-	return false, ctx.Err()
-}
-
-// ascendBefore goes up to the last entry before the gaps of the path.
-func (c *Cursor) ascendBefore(ctx context.Context) (bool, error) {
-	for ; c.depth > 0; c.depth-- {
-		if p := &c.path[c.depth-1]; p.gap > 0 {
-			return c.stand(p.gap - 1), nil
-		}
-	}
-	c.leave(beforeFirst)
+	c.leave(edge(back))
 	return false, ctx.Err()
 }

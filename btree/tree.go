@@ -179,20 +179,12 @@ type subtree struct {
 
 // load reads the node and verifies what its place demands.
 func (s *subtree) load(ctx context.Context, src Source) (*fb.Node, error) {
-	n, err := s.read(ctx, src)
-	if err == nil {
-		err = s.verify(n)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return n, nil
-}
-
-func (s *subtree) read(ctx context.Context, src Source) (*fb.Node, error) {
 	n, err := src.Node(ctx, s.digest)
 	if err != nil {
 		return nil, fmt.Errorf("read tree node %s: %w", s.digest, err)
+	}
+	if err := s.verify(n); err != nil {
+		return nil, err
 	}
 	return n, nil
 }

@@ -18,29 +18,23 @@ func Verify(ctx context.Context, t Tree, visit func(n *fb.Node, d object.Digest)
 	if t.Root == EmptyRoot {
 		return ctx.Err()
 	}
-	v := verifier{t: t, visit: visit}
-	return v.verify(ctx, subtree{digest: t.Root, level: anyLevel})
-}
-
-type verifier struct {
-	t     Tree
-	visit func(n *fb.Node, d object.Digest) (bool, error)
+	return verify(ctx, t, subtree{digest: t.Root, level: anyLevel}, visit)
 }
 
 // verify recurses once a level: children are lower than their parent, or an error.
-func (v *verifier) verify(ctx context.Context, s subtree) error {
+func verify(ctx context.Context, t Tree, s subtree, visit func(n *fb.Node, d object.Digest) (bool, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	opened, err := s.open(ctx, v.t.Source)
+	opened, err := s.open(ctx, t.Source)
 	if err != nil {
 		return err
 	}
-	if err := VerifyNode(v.t.Page, opened.node); err != nil {
+	if err := VerifyNode(t.Page, opened.node); err != nil {
 		return fmt.Errorf("verify tree node %s: %w", s.digest, err)
 	}
-	if v.visit != nil {
-		if descend, err := v.visit(opened.node, s.digest); err != nil || !descend {
+	if visit != nil {
+		if descend, err := visit(opened.node, s.digest); err != nil || !descend {
 			return err
 		}
 	}
@@ -49,7 +43,7 @@ func (v *verifier) verify(ctx context.Context, s subtree) error {
 		if !ok {
 			return s.corrupt("a child without a gap")
 		}
-		if err := v.verify(ctx, c); err != nil {
+		if err := verify(ctx, t, c, visit); err != nil {
 			return err
 		}
 	}

@@ -59,11 +59,11 @@ func BenchmarkEncodeNode(b *testing.B) {
 			_, _ = fb.EncodeNode(1, entries, children)
 		}
 	})
-	b.Run("append", func(b *testing.B) {
+	b.Run("rebuild", func(b *testing.B) {
 		b.ReportAllocs()
-		var buf []byte
+		var n fb.Node
 		for b.Loop() {
-			buf, _ = fb.AppendNode(buf[:0], 1, entries, children)
+			_ = n.Rebuild(1, entries, children)
 		}
 	})
 }

@@ -170,11 +170,12 @@ func ParseNode(b []byte) (*Node, error) {
 	if len(b) > limits.MaxNodeBytes {
 		return nil, corrupt(nodeWhere, "%d bytes", len(b))
 	}
-	s, p, err := readShape(b)
+	s, err := readShape(b)
 	if err != nil {
 		return nil, err
 	}
 	var want [nodeHeaderLen]byte
+	p := s.places()
 	level := int(b[nodeLevelField])
 	putNodeHeader(want[:], level, &p)
 	if !bytes.Equal(want[:], b[:nodeHeaderLen]) {
@@ -186,7 +187,7 @@ func ParseNode(b []byte) (*Node, error) {
 	if s.n == 0 && (level != 0 || s.children != 0) {
 		return nil, corrupt(nodeWhere, "level %d with %d children and no entries", level, s.children)
 	}
-	nd := newView(b, level, s, &p)
+	nd := &Node{places: viewPlaces(b, level, s)}
 	if err := nd.checkKeys(s.keyBytes); err != nil {
 		return nil, err
 	}
@@ -202,42 +203,39 @@ func ParseNode(b []byte) (*Node, error) {
 
 // readShape finds the vectors of a node one behind the other and verifies that they are where they
 // must be.
-func readShape(b []byte) (s nodeShape, p nodePlaces, err error) {
+func readShape(b []byte) (s nodeShape, err error) {
 	pos := nodeKeyEndsPos
 	if s.n, pos, err = vector(nodeWhere, b, pos, 4); err != nil {
-		return s, p, err
+		return s, err
 	}
 	if pos, err = vectorLen(nodeWhere, b, pos, 4, s.n); err != nil {
-		return s, p, err
+		return s, err
 	}
 	if s.children, pos, err = vector(nodeWhere, b, pos, 4); err != nil {
-		return s, p, err
+		return s, err
 	}
 	if s.children > s.n+1 {
-		return s, p, corrupt(nodeWhere, "%d children with %d entries", s.children, s.n)
+		return s, corrupt(nodeWhere, "%d children with %d entries", s.children, s.n)
 	}
 	for _, count := range [...]int{s.n, s.children, object.DigestSize * s.children} {
 		if pos, err = vectorLen(nodeWhere, b, pos, 1, count); err != nil {
-			return s, p, err
+			return s, err
 		}
 	}
 	if s.keyBytes, pos, err = vector(nodeWhere, b, pos, 1); err != nil {
-		return s, p, err
+		return s, err
 	}
 	if s.valueByte, pos, err = vector(nodeWhere, b, pos, 1); err != nil {
-		return s, p, err
+		return s, err
 	}
 	if pos != len(b) {
-		return s, p, corrupt(nodeWhere, "%d bytes behind its end", len(b)-pos)
+		return s, corrupt(nodeWhere, "%d bytes behind its end", len(b)-pos)
 	}
-	return s, s.places(), nil
+	return s, nil
 }
 
-func newView(b []byte, level int, s nodeShape, p *nodePlaces) *Node {
-	return &Node{places: viewPlaces(b, level, s, p)}
-}
-
-func viewPlaces(b []byte, level int, s nodeShape, p *nodePlaces) places {
+func viewPlaces(b []byte, level int, s nodeShape) places {
+	p := s.places()
 	return places{
 		level:    uint8(level),
 		buf:      b,

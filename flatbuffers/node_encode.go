@@ -30,21 +30,11 @@ func EmptyNode() []byte {
 // base.ErrInvalid; base.ErrTooLarge for a key beyond its limit or a node beyond
 // limits.MaxNodeBytes.
 func EncodeNode(level int, entries []Entry, children []Child) ([]byte, error) {
-	return AppendNode(nil, level, entries, children)
-}
-
-// AppendNode is EncodeNode that appends to dst and returns the extended slice. It allocates at most
-// once. On an error it returns dst.
-func AppendNode(dst []byte, level int, entries []Entry, children []Child) ([]byte, error) {
 	s, err := measureNode(level, entries, children)
 	if err != nil {
-		return dst, err
+		return nil, err
 	}
-	p := s.places()
-	start := len(dst)
-	b := extend(dst, p.end)
-	writeNode(b[start:], level, entries, children, &p, s)
-	return b, nil
+	return writeNode(nil, level, entries, children, s), nil
 }
 
 // BuildNode is EncodeNode that returns the view of the new bytes, without verifying them again.
@@ -64,10 +54,8 @@ func (nd *Node) Rebuild(level int, entries []Entry, children []Child) error {
 	if err != nil {
 		return err
 	}
-	p := s.places()
-	b := extend(nd.buf[:0], p.end)
-	writeNode(b, level, entries, children, &p, s)
-	nd.places, nd.prefix, nd.common = viewPlaces(b, level, s, &p), 0, [3]uint64{}
+	b := writeNode(nd.buf, level, entries, children, s)
+	nd.places, nd.prefix, nd.common = viewPlaces(b, level, s), 0, [3]uint64{}
 	nd.setPrefix()
 	return nil
 }
@@ -77,17 +65,6 @@ func (nd *Node) Clone() *Node {
 	c := &Node{words: slices.Clone(nd.words), common: nd.common, prefix: nd.prefix, places: nd.places}
 	c.buf = bytes.Clone(nd.buf)
 	return c
-}
-
-// extend returns b longer by n bytes; what is in them is not defined.
-func extend(b []byte, n int) []byte {
-	if need := len(b) + n; need <= cap(b) {
-		return b[:need]
-	}
-	if len(b) == 0 {
-		return make([]byte, n)
-	}
-	return append(b, make([]byte, n)...)
 }
 
 func uvarintLen(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
@@ -169,10 +146,15 @@ func (e *Entry) checkReference() string {
 	return checkValueDigest(e.Digest[0])
 }
 
-// writeNode writes a measured node into b, whose length is p.end and whose content is not defined.
-func writeNode(b []byte, level int, entries []Entry, children []Child, p *nodePlaces, s nodeShape) {
+// writeNode returns the encoding of a measured node, in the memory of b if it is long enough.
+func writeNode(b []byte, level int, entries []Entry, children []Child, s nodeShape) []byte {
+	p := s.places()
+	if cap(b) < p.end {
+		b = make([]byte, p.end)
+	}
+	b = b[:p.end]
 	clear(b[:nodeHeaderLen])
-	putNodeHeader(b, level, p)
+	putNodeHeader(b, level, &p)
 	n, c := uint32(s.n), uint32(s.children)
 	le.PutUint32(b[p.keyEnds:], n)
 	le.PutUint32(b[p.valEnds:], n)
@@ -209,6 +191,7 @@ func writeNode(b []byte, level int, entries []Entry, children []Child, p *nodePl
 		b[p.levels+4+i] = byte(ch.Level)
 		copy(b[p.ids+4+object.DigestSize*i:], ch.Digest[:])
 	}
+	return b
 }
 
 // putCount writes the element count of a vector of bytes at pos, and the zeros before the next one.

@@ -122,18 +122,19 @@ func TestNodeRoundTrip(t *testing.T) {
 			}
 			checkNode(t, built, c)
 			if !bytes.Equal(built.Bytes(), b) {
-				t.Fatal("BuildNode makes other bytes than AppendNode")
+				t.Fatal("BuildNode makes other bytes than EncodeNode")
 			}
-			// Into memory that holds something else, behind something else.
-			dirty := bytes.Repeat([]byte{0xff}, 3+len(b)+5)
-			got, err := fb.AppendNode(dirty[:3], c.Level, c.Entries, c.Children)
-			if err != nil || !bytes.Equal(got[3:], b) || &got[0] != &dirty[0] {
-				t.Fatalf("AppendNode into used memory: %v", err)
+			// Into memory that holds something else.
+			value := bytes.Repeat([]byte{0xff}, len(b))
+			dirty, err := fb.BuildNode(0, []fb.Entry{{Key: []byte("\xff"), Inline: true, Value: value, Size: uint64(len(value))}}, nil)
+			if err != nil {
+				t.Fatal(err)
 			}
-			got, err = fb.AppendNode([]byte("abc"), c.Level, c.Entries, c.Children)
-			if err != nil || !bytes.Equal(got[3:], b) || string(got[:3]) != "abc" {
-				t.Fatalf("AppendNode behind short memory: %v", err)
+			memory := &dirty.Bytes()[0]
+			if err := dirty.Rebuild(c.Level, c.Entries, c.Children); err != nil || !bytes.Equal(dirty.Bytes(), b) || &dirty.Bytes()[0] != memory {
+				t.Fatalf("Rebuild in used memory: %v", err)
 			}
+			checkNode(t, dirty, c)
 		})
 	}
 	if got := mustNode(t, nodeCase{}); !bytes.Equal(got, fb.EmptyNode()) {

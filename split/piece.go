@@ -47,16 +47,9 @@ type span struct {
 
 // load reads the piece of s and checks that it can be what s says.
 func load(ctx context.Context, src Source, s span) ([]byte, flatbuffers.Index, error) {
-	var none flatbuffers.Index
-	if !s.digest.Valid() {
-		return nil, none, corrupt(s.digest, "known kind", s.digest.Kind().String())
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, none, fmt.Errorf("read piece %s: %w", s.digest, err)
-	}
-	content, err := src.Piece(ctx, s.digest)
+	content, err := read(ctx, src, s.digest)
 	if err != nil {
-		return nil, none, fmt.Errorf("read piece %s: %w", s.digest, err)
+		return nil, flatbuffers.Index{}, err
 	}
 	if s.digest.Kind().IsIndex() {
 		x, err := parseIndex(s.digest, content)
@@ -66,9 +59,23 @@ func load(ctx context.Context, src Source, s span) ([]byte, flatbuffers.Index, e
 		return nil, x, err
 	}
 	if uint64(len(content)) != s.size {
-		return nil, none, corrupt(s.digest, sizeText(s.size), sizeText(uint64(len(content))))
+		return nil, flatbuffers.Index{}, corrupt(s.digest, sizeText(s.size), sizeText(uint64(len(content))))
 	}
-	return content, none, checkChunk(s)
+	return content, flatbuffers.Index{}, checkChunk(s)
+}
+
+func read(ctx context.Context, src Source, d object.Digest) ([]byte, error) {
+	if !d.Valid() {
+		return nil, corrupt(d, "known kind", d.Kind().String())
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read piece %s: %w", d, err)
+	}
+	content, err := src.Piece(ctx, d)
+	if err != nil {
+		return nil, fmt.Errorf("read piece %s: %w", d, err)
+	}
+	return content, nil
 }
 
 // checkChunk checks the size of a chunk, of which nothing need be read for that.
@@ -140,60 +147,48 @@ func Children(d object.Digest, content []byte) ([]object.Digest, error) {
 // It ends with the first error of fn, which it returns as it is; others are those of the source,
 // wrapped, of ctx, *base.CorruptError and *base.FormatError.
 func Walk(ctx context.Context, src Source, root object.Digest, fn func(d object.Digest, size uint64, index bool) error) error {
-	if !root.Valid() {
-		return corrupt(root, "known kind", root.Kind().String())
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("read piece %s: %w", root, err)
-	}
-	content, err := src.Piece(ctx, root)
+	content, err := read(ctx, src, root)
 	if err != nil {
-		return fmt.Errorf("read piece %s: %w", root, err)
+		return err
 	}
 	if !root.Kind().IsIndex() {
-		s := span{root, uint64(len(content)), true}
-		if err := checkChunk(s); err != nil {
-			return err
-		}
-		return fn(root, s.size, false)
+		return visitChunk(span{root, uint64(len(content)), true}, fn)
 	}
 	x, err := parseIndex(root, content)
 	if err != nil {
 		return err
 	}
-	w := walker{src, fn}
-	return w.index(ctx, x, span{root, x.Size(), true}, 1)
+	return walkIndex(ctx, src, x, span{root, x.Size(), true}, 1, fn)
 }
 
-type walker struct {
-	src Source
-	fn  func(d object.Digest, size uint64, index bool) error
+func visitChunk(s span, fn func(d object.Digest, size uint64, index bool) error) error {
+	if err := checkChunk(s); err != nil {
+		return err
+	}
+	return fn(s.digest, s.size, false)
 }
 
-// index visits the index piece of s, which has been read, and all below it.
-func (w *walker) index(ctx context.Context, x flatbuffers.Index, s span, depth int) error {
+// walkIndex visits the index piece of s, which has been read, and all below it.
+func walkIndex(ctx context.Context, src Source, x flatbuffers.Index, s span, depth int, fn func(d object.Digest, size uint64, index bool) error) error {
 	if depth > maxDepth {
 		return tooDeep(s.digest)
 	}
-	if err := w.fn(s.digest, s.size, true); err != nil {
+	if err := fn(s.digest, s.size, true); err != nil {
 		return err
 	}
 	for i := range x.Len() {
 		c := childSpan(x, i, s.last)
 		if !c.digest.Kind().IsIndex() {
-			if err := checkChunk(c); err != nil {
-				return err
-			}
-			if err := w.fn(c.digest, c.size, false); err != nil {
+			if err := visitChunk(c, fn); err != nil {
 				return err
 			}
 			continue
 		}
-		_, below, err := load(ctx, w.src, c)
+		_, below, err := load(ctx, src, c)
 		if err != nil {
 			return err
 		}
-		if err := w.index(ctx, below, c, depth+1); err != nil {
+		if err := walkIndex(ctx, src, below, c, depth+1, fn); err != nil {
 			return err
 		}
 	}
