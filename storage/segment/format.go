@@ -258,13 +258,15 @@ func parseRecords(recs []Record, b []byte, count int, segment uint32, offset uin
 
 // batch is a decoded batch; its slices are reused by the next decode.
 type batch struct {
-	info BatchInfo
-	recs []Record
-	ends []End
+	info  BatchInfo
+	recs  []Record
+	ends  []End
+	whole bool // its checksum is right
 }
 
 // decode reads the batch that fills b and begins at start of the segment. Payloads point into b.
 func (d *batch) decode(b []byte, page [16]byte, segment uint32, start uint64) error {
+	d.whole = false
 	s := seed(page, segment, start)
 	f, ok := parseFrame(b, s)
 	if !ok || f.size() != uint64(len(b)) {
@@ -278,6 +280,7 @@ func (d *batch) decode(b []byte, page [16]byte, segment uint32, start uint64) er
 	if crc32.Update(s, castagnoli, body) != d.info.CRC {
 		return corrupt(segment, start, fmt.Sprintf("a wrong checksum in batch %d", f.number))
 	}
+	d.whole = true
 	endsAt := frameBytes + int(f.recordsBytes)
 	if d.ends, d.info.retirement, ok = parseEnds(d.ends[:0], body[endsAt:]); !ok {
 		return corrupt(segment, start+uint64(endsAt), fmt.Sprintf("a wrong list of ends in batch %d", f.number))

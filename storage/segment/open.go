@@ -44,6 +44,7 @@ type opener struct {
 	sizes map[uint32]uint64
 	scans map[uint32]*scanned
 	named map[uint32]uint64 // largest named end of each segment
+	found retirement        // what scanned batches say together
 	rec   Recovery
 
 	short  []End      // that from names and that files do not reach
@@ -71,7 +72,6 @@ func Open(ctx context.Context, o Options, from *Position, replay func(BatchInfo,
 	op := &opener{
 		o:     o,
 		files: newHandles(o.FS, o.Dir, o.Page),
-		sizes: map[uint32]uint64{},
 		scans: map[uint32]*scanned{},
 		named: map[uint32]uint64{},
 	}
@@ -116,27 +116,33 @@ func (op *opener) open(ctx context.Context, replay func(BatchInfo, []Record) err
 }
 
 // list finds the segment files.
-func (op *opener) list() error {
-	infos, err := op.o.FS.ReadDir(op.o.Dir)
-	if errors.Is(err, fs.ErrNotExist) && !op.o.ReadOnly {
+func (op *opener) list() (err error) {
+	if op.sizes, err = listSegments(op.o); errors.Is(err, fs.ErrNotExist) && !op.o.ReadOnly {
 		err = op.o.FS.MkdirAll(op.o.Dir)
 	}
-	if err != nil {
-		return fmt.Errorf("list segments: %w", err)
-	}
-	for _, i := range infos {
-		if id, ok := parseFileName(i.Name); ok && !i.Dir {
-			op.sizes[id] = uint64(i.Size)
-		}
-	}
-	if len(op.sizes) > 0 || op.o.ReadOnly {
-		return nil
+	if err != nil || len(op.sizes) > 0 || op.o.ReadOnly {
+		return err
 	}
 	// The directory may be there because a process died between making and syncing it.
 	if err := op.o.FS.SyncDir(filepath.Dir(op.o.Dir)); err != nil {
 		return fmt.Errorf("make directory of segments durable: %w", err)
 	}
 	return nil
+}
+
+// listSegments returns the lengths of the segment files.
+func listSegments(o Options) (map[uint32]uint64, error) {
+	sizes := map[uint32]uint64{}
+	infos, err := o.FS.ReadDir(o.Dir)
+	if err != nil {
+		return sizes, fmt.Errorf("list segments: %w", err)
+	}
+	for _, i := range infos {
+		if id, ok := parseFileName(i.Name); ok && !i.Dir {
+			sizes[id] = uint64(i.Size)
+		}
+	}
+	return sizes, nil
 }
 
 // checkFrom makes sure that the position is one of this log: first its last batch, then the lengths
@@ -246,35 +252,22 @@ func (op *opener) checkLast() error {
 
 // scanAll scans what lies behind from.
 func (op *opener) scanAll(ctx context.Context) error {
-	s := &scanner{page: op.o.Page, after: op.from.Number, named: func(e End) {
-		op.named[e.Segment] = max(op.named[e.Segment], e.Offset)
-	}}
 	for _, id := range op.ids() {
 		from := op.from.end(id)
 		sc := &scanned{id: id, size: op.sizes[id], from: from, end: from, proved: from}
 		if from == 0 || sc.size > from { // else it is short, or nothing is behind
-			if err := op.scan(ctx, s, sc); err != nil {
+			if err := op.scan(ctx, sc); err != nil {
 				return err
 			}
 		}
 		op.scans[id] = sc
 		op.named[id] = max(op.named[id], sc.proved)
 	}
-	return op.applyRetirement(s.retirement)
+	return op.applyRetirement(op.found)
 }
 
 // ids returns the ids of the segment files, ascending.
 func (op *opener) ids() []uint32 { return slices.Sorted(maps.Keys(op.sizes)) }
-
-func (op *opener) scan(ctx context.Context, s *scanner, sc *scanned) (err error) {
-	f, err := op.o.FS.OpenRead(filepath.Join(op.o.Dir, FileName(sc.id)))
-	if err != nil {
-		return fmt.Errorf("open segment: %w", err)
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	*sc, err = s.scan(ctx, f, sc.id, sc.size, sc.from)
-	return err
-}
 
 // judge compares what is valid with what is named.
 func (op *opener) judge() error {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 
 	"github.com/ledgerd/ledger/internal/base"
@@ -63,7 +62,7 @@ type remains struct {
 	extents []extent
 	regions []region
 	end     uint64 // of the last whole batch, or of the header
-	last    uint64 // number of the last whole batch
+	last    uint64 // number of the last frame
 }
 
 // region is a part of a segment that is no whole batch.
@@ -131,7 +130,7 @@ func (s *Salvage) Last() uint64 {
 }
 
 func (s *Salvage) open(ctx context.Context, known *Position) error {
-	sizes, err := s.list()
+	sizes, err := listSegments(s.o)
 	if err != nil {
 		return err
 	}
@@ -196,110 +195,74 @@ func (s *Salvage) cut(r *remains, offset uint64) {
 
 func (s *Salvage) name(e End) { s.named[e.Segment] = max(s.named[e.Segment], e.Offset) }
 
-func (s *Salvage) list() (map[uint32]uint64, error) {
-	infos, err := s.o.FS.ReadDir(s.o.Dir)
-	if err != nil {
-		return nil, fmt.Errorf("list segments: %w", err)
-	}
-	sizes := map[uint32]uint64{}
-	for _, i := range infos {
-		if id, ok := parseFileName(i.Name); ok && !i.Dir {
-			sizes[id] = uint64(i.Size)
-		}
-	}
-	return sizes, nil
-}
-
-// header reports whether a segment has a header; one that is damaged, or of something else, is
+// scan finds the whole batches of a segment. A header that is damaged, or of something else, is
 // none.
-func (s *Salvage) header(id uint32) (whole bool, err error) {
-	f, err := s.o.FS.OpenRead(filepath.Join(s.o.Dir, FileName(id)))
+func (s *Salvage) scan(ctx context.Context, r *remains) (err error) {
+	file, err := s.o.FS.OpenRead(s.l.path(r.id))
 	if err != nil {
-		return false, fmt.Errorf("open segment: %w", err)
+		return fmt.Errorf("open segment: %w", err)
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if whole, err = readHeader(f, s.o.Page, id); errors.Is(err, base.ErrCorrupt) {
-		return false, nil
-	}
-	return whole, err
-}
-
-// scan finds the whole batches of a segment.
-func (s *Salvage) scan(ctx context.Context, r *remains) error {
-	whole, err := s.header(r.id)
-	if err != nil {
+	defer func() { err = errors.Join(err, file.Close()) }()
+	x := &scan{window: window{r: file, size: r.size}, page: s.o.Page, id: r.id, next: headerBytes}
+	whole, err := readHeader(file, s.o.Page, r.id)
+	if err != nil && !errors.Is(err, base.ErrCorrupt) {
 		return err
 	}
-	at := uint64(0)
-	if whole {
-		at = headerBytes
+	if r.end = headerBytes; err != nil || !whole {
+		r.end, r.regions = 0, []region{{got: "no header of a segment"}}
+		if x.next, err = x.findFrame(ctx, 1); err != nil {
+			return err
+		}
+		r.regions[0].end = x.next
 	}
-	begin := at
-	var buf []byte
-	var b batch
-	open := false // a region is
-	if at == 0 {
-		open = true
-		r.regions = append(r.regions, region{start: 0, got: "no header of a segment"})
-	}
-	for at < r.size {
+	for x.next < r.size {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		f, ok, err := s.frame(r, at)
+		g := region{start: x.next, prev: x.last}
+		f, damage, err := x.step()
 		if err != nil {
 			return err
 		}
-		if !ok || f.number <= r.last {
-			if !open {
-				r.regions = append(r.regions, region{start: at, prev: r.last, got: "no frame of a batch"})
-				open = true
+		if framed := f.number > g.prev; framed {
+			g.f, g.framed, g.number = f, true, f.number
+			s.name(End{r.id, g.start}) // I2
+			if n := len(r.regions); n > 0 && r.regions[n-1].end == g.start {
+				r.regions[n-1].next = f.number
 			}
-			if at, err = s.nextFrame(ctx, r, at+1); err != nil {
-				return err
-			}
-			continue
-		}
-		if open {
-			g := &r.regions[len(r.regions)-1]
-			g.end, g.next, open = at, f.number, false
-		}
-		s.name(End{r.id, at}) // I2
-		end := at + f.size()
-		if end > r.size {
-			r.regions = append(r.regions, region{start: at, prev: r.last, f: f, framed: true, number: f.number, got: fmt.Sprintf("batch %d is longer than the file", f.number)})
-			r.last, open, at = f.number, true, r.size
-			continue
-		}
-		if buf, err = readSegment(s.l.files, buf[:0], r.id, at, int(f.size())); err != nil {
+			g.end = min(g.start+f.size(), r.size)
+		} else if g.end, err = x.findFrame(ctx, g.start+1); err != nil {
 			return err
 		}
-		err = b.decode(buf, s.o.Page, r.id, at)
-		if err == nil {
-			err = s.verified(&b)
+		if damage == nil {
+			damage = s.verified(&x.batch)
 		}
-		if err != nil {
-			r.regions = append(r.regions, region{start: at, end: end, prev: r.last, f: f, framed: true, number: f.number, got: gotOf(err)})
-			r.last, at = f.number, end
+		if x.next = g.end; damage != nil {
+			if g.got = "no frame of a batch"; g.framed {
+				g.got = gotOf(damage)
+			}
+			r.regions = append(r.regions, g)
 			continue
 		}
-		for _, e := range b.ends {
-			s.name(e)
-		}
-		s.all = append(s.all, f.number)
-		s.l.gone = s.l.gone.with(b.info.retirement)
-		if n := len(r.extents); n > 0 && r.extents[n-1].to == at {
-			r.extents[n-1].to = end
-		} else {
-			r.extents = append(r.extents, extent{r.id, at, end})
-		}
-		r.last, r.end, at = f.number, end, end
+		s.keep(r, &x.batch)
 	}
-	if open {
-		r.regions[len(r.regions)-1].end = r.size
-	}
-	r.end = max(r.end, begin)
+	r.last = x.last
 	return nil
+}
+
+// keep notes a whole batch.
+func (s *Salvage) keep(r *remains, b *batch) {
+	for _, e := range b.ends {
+		s.name(e)
+	}
+	s.all = append(s.all, b.info.Number)
+	s.l.gone = s.l.gone.with(b.info.retirement)
+	if n := len(r.extents); n > 0 && r.extents[n-1].to == b.info.Start {
+		r.extents[n-1].to = b.info.End
+	} else {
+		r.extents = append(r.extents, extent{r.id, b.info.Start, b.info.End})
+	}
+	r.end = b.info.End
 }
 
 func gotOf(err error) string {
@@ -317,27 +280,6 @@ func (s *Salvage) verified(b *batch) error {
 		}
 	}
 	return nil
-}
-
-func (s *Salvage) frame(r *remains, at uint64) (f frame, ok bool, err error) {
-	if r.size-at < frameBytes {
-		return f, false, nil
-	}
-	b, err := readSegment(s.l.files, nil, r.id, at, frameBytes)
-	if err != nil {
-		return f, false, err
-	}
-	f, ok = parseFrame(b, seed(s.o.Page, r.id, at))
-	return f, ok, nil
-}
-
-// nextFrame returns the offset of the next frame from an offset on, or the size of the segment.
-func (s *Salvage) nextFrame(ctx context.Context, r *remains, from uint64) (uint64, error) {
-	var buf []byte
-	return findFrame(ctx, s.o.Page, r.id, from, r.size, r.last, func(off uint64, n int) (_ []byte, err error) {
-		buf, err = readSegment(s.l.files, buf[:0], r.id, off, n)
-		return buf, err
-	})
 }
 
 // judge tells damage from torn tails, and damaged segments from others.
