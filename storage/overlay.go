@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"encoding/binary"
 	"slices"
 	"sync"
 
@@ -14,13 +15,12 @@ import (
 // commits and tags.
 type overlay struct {
 	mu      sync.RWMutex
-	pieces  opTable                      // guarded by mu
+	pieces  map[uint64]*op               // guarded by mu; records that store pieces, see stored
 	commits map[commit.ID]*commit.Commit // guarded by mu; durable and chained ones
 	parents map[commit.ID]int            // guarded by mu; how many of commits have it as parent
 	explain map[commit.ID]*op            // guarded by mu; explanations of merges, durable and chained ones
-	more    map[object.Digest][]*op      // guarded by mu; further records that store a piece in pieces
 	pruned  map[commit.ID]*op            // guarded by mu; records that prune commits
-	touched map[object.Digest]*touch     // guarded by mu; see touch
+	touched map[object.Digest][]touch    // guarded by mu; in the order of the log, see touch
 	forgot  []*op                        // guarded by mu; of kind recForgotten, durable, in order
 	batches []*pendingBatch              // guarded by mu; durable ones in order of their numbers
 	rows    int                          // guarded by mu; weights of the records in batches
@@ -46,10 +46,24 @@ type pendingBatch struct {
 
 func newOverlay() *overlay {
 	return &overlay{
-		commits: map[commit.ID]*commit.Commit{},
+		pieces: map[uint64]*op{}, commits: map[commit.ID]*commit.Commit{},
 		parents: map[commit.ID]int{}, explain: map[commit.ID]*op{},
-		more: map[object.Digest][]*op{}, touched: map[object.Digest]*touch{}, pruned: map[commit.ID]*op{},
+		touched: map[object.Digest][]touch{}, pruned: map[commit.ID]*op{},
 	}
+}
+
+// pieceKey is eight bytes of a digest, which are random. A map with whole digests takes 150 bytes
+// for each of the 100 000 nodes that may be pending.
+func pieceKey(d *object.Digest) uint64 { return binary.LittleEndian.Uint64(d[1:]) }
+
+// storedLocked returns a record that stores a piece, nil when there is none. Records whose digests
+// have one key form a chain, in which the durable ones come first.
+func (ov *overlay) storedLocked(d *object.Digest) *op {
+	o := ov.pieces[pieceKey(d)]
+	for o != nil && o.digest != *d {
+		o = o.next
+	}
+	return o
 }
 
 // piece returns a record that stores a piece. For a piece that sync touches, look says whether it
@@ -57,7 +71,7 @@ func newOverlay() *overlay {
 func (ov *overlay) piece(d *object.Digest) (op, bool) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
-	if o := ov.pieces.get(d); o != nil {
+	if o := ov.storedLocked(d); o != nil {
 		return *o, true
 	}
 	return op{}, false
@@ -71,7 +85,7 @@ func (ov *overlay) look(d *object.Digest) (o op, ok, touched bool) {
 	if len(ov.touched) > 0 && ov.touched[*d] != nil {
 		return op{}, false, true
 	}
-	if o := ov.pieces.get(d); o != nil {
+	if o := ov.storedLocked(d); o != nil {
 		return *o, true, false
 	}
 	return op{}, false, false
@@ -89,12 +103,12 @@ func (ov *overlay) isTouched(d *object.Digest) bool {
 func (ov *overlay) lastPiece(d *object.Digest) (op, bool) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
-	last := ov.pieces.get(d)
+	last := ov.storedLocked(d)
 	if last == nil {
 		return op{}, false
 	}
-	for _, o := range ov.more[*d] {
-		if o.after(last) {
+	for o := last.next; o != nil; o = o.next {
+		if o.digest == *d && o.after(last) {
 			last = o
 		}
 	}
@@ -168,44 +182,39 @@ func (ov *overlay) showLocked(ops []op) {
 	}
 }
 
+// showPieceLocked puts a record into the chain of its key. One that has become durable is put in
+// once more. Which of several records of a piece counts may depend on what was dropped or deleted
+// between them.
 func (ov *overlay) showPieceLocked(o *op) {
-	cur := ov.pieces.get(&o.digest)
-	switch {
-	case cur == o:
-	case cur == nil:
-		ov.pieces.put(o)
-	default: // which counts may depend on what was dropped or deleted between
-		list := ov.more[o.digest]
-		if !slices.Contains(list, o) {
-			list = append(list, o)
-		}
-		if cur.content != nil && o.content == nil {
-			list[slices.Index(list, o)] = cur
-			ov.pieces.put(o)
-		}
-		ov.more[o.digest] = list
+	ov.hidePieceLocked(o)
+	k := pieceKey(&o.digest)
+	last := ov.pieces[k]
+	if last == nil || o.content == nil && last.content != nil {
+		o.next, ov.pieces[k] = last, o
+		return
 	}
+	for last.next != nil && (o.content != nil || last.next.content == nil) {
+		last = last.next
+	}
+	o.next, last.next = last.next, o
 }
 
 func (ov *overlay) hidePieceLocked(o *op) {
-	list, first := ov.more[o.digest], ov.pieces.get(&o.digest) == o
-	switch {
-	case first && len(list) > 0:
-		ov.pieces.put(list[0])
-		list = list[1:]
-	case first:
-		ov.pieces.remove(&o.digest)
-		return
-	case list == nil:
-		return
+	k := pieceKey(&o.digest)
+	switch before := ov.pieces[k]; {
+	case before != o:
+		for before != nil && before.next != o {
+			before = before.next
+		}
+		if before != nil {
+			before.next = o.next
+		}
+	case o.next != nil:
+		ov.pieces[k] = o.next
 	default:
-		list = slices.DeleteFunc(list, func(l *op) bool { return l == o })
+		delete(ov.pieces, k)
 	}
-	if len(list) == 0 {
-		delete(ov.more, o.digest)
-	} else {
-		ov.more[o.digest] = list
-	}
+	o.next = nil
 }
 
 // hide takes back what show has shown.
@@ -324,8 +333,11 @@ func (ov *overlay) drop(n int) {
 	if len(ov.batches) == 0 {
 		ov.batches = nil
 	}
-	if len(ov.touched) == 0 {
-		ov.touched = map[object.Digest]*touch{} // a map does not shrink by itself
+	if len(ov.touched) == 0 { // a map does not shrink by itself
+		ov.touched = map[object.Digest][]touch{}
+	}
+	if len(ov.pieces) == 0 {
+		ov.pieces = map[uint64]*op{}
 	}
 }
 

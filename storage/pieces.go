@@ -139,7 +139,7 @@ func (ov *overlay) spokenOf(ds []object.Digest) (which map[int]struct{}, folds u
 	defer ov.mu.RUnlock()
 	for i := range ds {
 		d := &ds[i]
-		if ov.pieces.get(d) != nil || ov.touched[*d] != nil || len(ov.more[*d]) > 0 || len(ov.forgot) > 0 {
+		if ov.storedLocked(d) != nil || ov.touched[*d] != nil || len(ov.forgot) > 0 {
 			if which == nil {
 				which = map[int]struct{}{}
 			}

@@ -76,6 +76,7 @@ type op struct {
 	tag     *tagChange
 	merge   *commit.ID // that is explained
 	sync    *syncOp    // of the kinds of sync and of deleting
+	next    *op        // in the chain of the overlay, which guards it
 	// content is what the record holds while the batch is not yet durable: the content of a piece
 	// or whole node, or the script of a delta.
 	content []byte

@@ -8,13 +8,10 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// touch is one mention of a piece in a pending record of sync, or the record itself that stores a
-// fetched piece. Those of one piece form a list in the order of the log, behind which come those
-// that are not durable yet.
+// touch is one mention of a piece in a pending record of sync: an entry of that.
 type touch struct {
-	o    *op
-	i    int32 // the entry of the record
-	next *touch
+	o *op
+	i int32
 }
 
 // order returns where a record stands in the log; one that is not durable yet will stand behind all
@@ -33,7 +30,7 @@ func (o *op) after(other *op) bool {
 	return cmp.Or(cmp.Compare(n, than), cmp.Compare(ord, thanOrd)) > 0
 }
 
-func (t *touch) after(u *touch) bool {
+func (t touch) after(u touch) bool {
 	if t.o == u.o {
 		return t.i > u.i
 	}
@@ -61,19 +58,13 @@ func (ov *overlay) showSyncLocked(o *op) {
 		ov.showPrunedLocked(o)
 	}
 	o.touchedBy(func(i int, d *object.Digest) {
-		t := &touch{o: o, i: int32(i)}
-		first := ov.untouchLocked(ov.touched[*d], o, int32(i))
-		if first == nil || first.after(t) {
-			t.next = first
-			ov.touched[*d] = t
-			return
+		t := touch{o, int32(i)}
+		list := ov.untouchedLocked(d, t)
+		at := len(list)
+		for at > 0 && list[at-1].after(t) {
+			at--
 		}
-		at := first
-		for at.next != nil && !at.next.after(t) {
-			at = at.next
-		}
-		t.next, at.next = at.next, t
-		ov.touched[*d] = first
+		ov.touched[*d] = slices.Insert(list, at, t)
 	})
 }
 
@@ -84,21 +75,9 @@ func (ov *overlay) showPrunedLocked(o *op) {
 	}
 }
 
-// untouchLocked takes an entry of a record out of a list and returns the list.
-func (ov *overlay) untouchLocked(first *touch, o *op, i int32) *touch {
-	if first == nil {
-		return nil
-	}
-	if first.o == o && first.i == i {
-		return first.next
-	}
-	for t := first; t.next != nil; t = t.next {
-		if t.next.o == o && t.next.i == i {
-			t.next = t.next.next
-			break
-		}
-	}
-	return first
+// untouchedLocked returns the mentions of a piece without one.
+func (ov *overlay) untouchedLocked(d *object.Digest, t touch) []touch {
+	return slices.DeleteFunc(ov.touched[*d], func(u touch) bool { return u == t })
 }
 
 func (ov *overlay) hideSyncLocked(o *op) {
@@ -113,8 +92,8 @@ func (ov *overlay) hideSyncLocked(o *op) {
 		}
 	}
 	o.touchedBy(func(i int, d *object.Digest) {
-		if first := ov.untouchLocked(ov.touched[*d], o, int32(i)); first != nil {
-			ov.touched[*d] = first
+		if list := ov.untouchedLocked(d, touch{o, int32(i)}); len(list) > 0 {
+			ov.touched[*d] = list
 		} else {
 			delete(ov.touched, *d)
 		}
@@ -148,16 +127,15 @@ func (ov *overlay) events(d *object.Digest) (out []pieceEvent, folds uint64) {
 		out = append(out, e)
 		return &out[len(out)-1]
 	}
-	if o := ov.pieces.get(d); o != nil {
-		add(o).stored = o.located()
-	}
-	for _, o := range ov.more[*d] {
-		add(o).stored = o.located()
+	for o := ov.storedLocked(d); o != nil; o = o.next {
+		if o.digest == *d {
+			add(o).stored = o.located()
+		}
 	}
 	for _, o := range ov.forgot {
 		add(o)
 	}
-	for t := ov.touched[*d]; t != nil; t = t.next {
+	for _, t := range ov.touched[*d] {
 		e := add(t.o)
 		if t.o.kind == recPlaces {
 			e.place = t.o.sync.places[t.i].Place
