@@ -513,6 +513,7 @@ const targetWeight = 4
 func (c *Collector) doom(some []candidate) []candidate {
 	s := c.s
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	var relies []*reliance
 	for j := range s.journals {
 		relies = append(relies, &j.relies)
@@ -522,9 +523,6 @@ func (c *Collector) doom(some []candidate) []candidate {
 			relies = append(relies, &j.relies)
 		}
 	}
-	s.mu.Unlock()
-	s.wants.mu.Lock()
-	defer s.wants.mu.Unlock()
 	s.wants.doomed = make(map[object.Digest]struct{}, len(some))
 	n := 0
 	for i := range some {
@@ -541,11 +539,10 @@ func (c *Collector) doom(some []candidate) []candidate {
 }
 
 func (c *Collector) undoom() {
-	w := &c.s.wants
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.made.Add(1)
-	w.doomed = nil
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.s.wants.made.Add(1)
+	c.s.wants.doomed = nil
 }
 
 // batches returns the batches that delete some, and before them the one of a metadata row where

@@ -100,8 +100,16 @@ func (s *Store) Compact(ctx context.Context, o CompactOptions) (r CompactReport,
 	defer s.compactTurn.release()
 	c := &compaction{s: s, o: o.withDefaults(s.segmentBytes()), r: &r}
 	if !o.DryRun {
+		if err := s.foldTurn.take(ctx); err != nil {
+			return r, fmt.Errorf("compact: %w", err)
+		}
 		s.keepReserve()
-		defer s.keepReserve() // which is shorter now, or comes back
+		s.foldTurn.release()
+		defer func() { // it is shorter now, or comes back
+			s.foldTurn.lock()
+			s.keepReserve()
+			s.foldTurn.release()
+		}()
 	}
 	err = s.sparing(ctx, func(spare bool) error {
 		if !spare {

@@ -34,9 +34,9 @@
 //	I9  What a held piece refers to is held, or can be fetched, but for what Salvage has found
 //	    gone: deleting takes what nothing refers to, and only that (see Collector).
 //
-// Lock order: a page's write turn (Lock), the fold turn, Store.appendTurn, Store.bulk, Store.mu,
-// the lock of Store.wants, Store.over.mu, then the locks of the log, the index and the cache. No
-// lock but the write turn is held across I/O; the append turn is held by the one who writes.
+// Lock order: a page's write turn (Lock), Store.compactTurn, the fold turn, Store.appendTurn,
+// Store.bulk, Store.indexMu, Store.mu, Store.over.mu, then the locks of the log, the index and the
+// cache. The turns, bulk and indexMu are held across I/O; mu and over.mu are not.
 //
 // The package imports btree, commit, split, flatbuffers, object, storage/segment, storage/index and
 // what is internal. It does not import gc, merge or cloudsync: those decide, storage executes. All

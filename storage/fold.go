@@ -30,14 +30,13 @@ type folding struct {
 	foldTxRows int              // guarded by foldTurn; rows of one transaction
 	maxTouches int              // pieces that sync may touch in one batch and one fold; see maxTouches
 	foldWanted chan struct{}
-	foldDone   *broadcast
 	unfolded   error // guarded by mu; why the last fold in the background had no room, else nil
 }
 
 func newFolding() folding {
 	return folding{
 		foldTurn: newToken(), numbers: &numberCache{}, foldTxRows: foldTxRows, maxTouches: maxTouches,
-		foldWanted: make(chan struct{}, 1), foldDone: newBroadcast(),
+		foldWanted: make(chan struct{}, 1),
 	}
 }
 
@@ -151,7 +150,9 @@ func (s *Store) foldSome(ctx context.Context, limit uint64) (more bool, err erro
 	s.state = st
 	s.over.drop(len(batches))
 	s.counters.folds.Add(1)
-	s.foldDone.tell()
+	s.mu.Lock()
+	s.folded.tell()
+	s.mu.Unlock()
 	return st.position.Number < limit, nil
 }
 

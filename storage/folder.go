@@ -50,14 +50,14 @@ func (s *Store) noteFoldFailure(err error) {
 	} else if s.poisoned == nil {
 		s.poisoned = fmt.Errorf("page is read-only until it is opened again: %w: fold: %w", base.ErrReadOnly, err)
 	}
+	s.folded.tell()
 	s.mu.Unlock()
-	s.foldDone.tell()
 }
 
 // waitRoom waits while half as much again is pending as makes a fold begin.
 func (s *Store) waitRoom(ctx context.Context) error {
 	for {
-		told := s.foldDone.wait()
+		told := s.noticeOf(&s.folded)
 		rows, bytes := s.over.pending()
 		if rows < s.o.FoldRows+s.o.FoldRows/2 && bytes < s.o.FoldBytes+s.o.FoldBytes/2 {
 			return nil

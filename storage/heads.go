@@ -11,20 +11,39 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// notices are channels that are closed when something changes, nil while nobody has asked for them.
+// notices are told when something changes. Store.mu guards them.
 type notices struct {
-	headsChanged chan struct{} // guarded by mu; the heads
-	syncChanged  chan struct{} // guarded by mu; what is to be uploaded
+	headsChanged notice
+	syncChanged  notice // what is to be uploaded
+	folded       notice // or nobody will fold any more
 }
 
-// tellClosedLocked wakes who waits for the heads to change, or for something to upload.
-func (s *Store) tellClosedLocked() {
-	for _, c := range []*chan struct{}{&s.headsChanged, &s.syncChanged} {
-		if *c != nil {
-			close(*c)
-			*c = nil
-		}
+// notice is a channel that is closed with the next change, nil while nobody has asked for it.
+type notice chan struct{}
+
+func (n *notice) wait() <-chan struct{} {
+	if *n == nil {
+		*n = make(notice)
 	}
+	return *n
+}
+
+func (n *notice) tell() {
+	if *n != nil {
+		close(*n)
+		*n = nil
+	}
+}
+
+// noticeOf returns what is closed with the next change, or is closed when the page is.
+func (s *Store) noticeOf(n *notice) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := n.wait()
+	if s.closed {
+		n.tell()
+	}
+	return c
 }
 
 // Heads returns the durable heads, sorted by (timestamp, id). There is always one: a page without
@@ -56,17 +75,7 @@ func (s *Store) ChainedHeads() []*commit.Commit {
 // HeadsChanged returns a channel that is closed when the durable heads change next, or the page
 // closes. Who takes it before he calls Heads misses no change. For a page that is closed it is
 // closed.
-func (s *Store) HeadsChanged() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.headsChanged == nil {
-		s.headsChanged = make(chan struct{})
-		if s.closed {
-			close(s.headsChanged)
-		}
-	}
-	return s.headsChanged
-}
+func (s *Store) HeadsChanged() <-chan struct{} { return s.noticeOf(&s.headsChanged) }
 
 func sortHeads(h []*commit.Commit) { slices.SortFunc(h, commit.Compare) }
 

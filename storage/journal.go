@@ -57,7 +57,7 @@ type Journal struct {
 
 	heads  [2][]*commit.Commit // durable and chained ones when the journal began: they are not pruned while it is open
 	spans  []logSpan           // guarded by Store.mu; where its pieces are in the log
-	relies reliance            // guarded by Store.wants
+	relies reliance            // guarded by Store.mu
 }
 
 // journalPart is a batch with its records, and where the content of each lies in the batch.
@@ -523,7 +523,7 @@ func (s *Store) appendPart(j *Journal, p *journalPart) error {
 	}
 	s.over.settle([][]op{p.ops}, done)
 	j.spans = addSpan(j.spans, logSpan{done.Segment, done.Start, done.End})
-	s.wants.used(&j.relies, p.ops)
+	j.relies.used(p.ops)
 	s.counters.bulkBatches.Add(1)
 	s.wantFold()
 	return nil

@@ -39,7 +39,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
 		o: o, cache: o.Cache, cacheSalt: newSalt(), over: newOverlay(), folding: newFolding(), compactTurn: newToken(),
 		committing: committing{turn: newToken(), joined: make(chan struct{}, 1), appendTurn: newToken(), unsettled: map[commit.ID]*group{}, appenders: map[*appender]uint64{}},
-		journaling: journaling{journals: map[*Journal]struct{}{}}, pruning: pruning{pruneTurn: newToken(), pins: map[commit.ID]int{}},
+		journaling: journaling{journals: map[*Journal]struct{}{}}, pruning: pruning{pins: map[commit.ID]int{}},
 		lifetime: lifetime{released: make(chan struct{})},
 	}
 	if err := s.open(ctx); err != nil {
@@ -400,11 +400,12 @@ func (s *Store) Close() error {
 		<-s.released
 		return nil
 	}
-	s.tellClosedLocked()
 	s.closed = true
+	s.headsChanged.tell()
+	s.syncChanged.tell()
+	s.folded.tell()
 	g := s.group
 	s.mu.Unlock()
-	s.foldDone.tell() // who waits for room is told that the page is closed
 	defer close(s.released)
 	var errs []error
 	if g != nil {

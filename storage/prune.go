@@ -16,11 +16,13 @@ import (
 
 // pruning is what keeps commits from being pruned.
 type pruning struct {
-	pruneTurn token
-	parents   map[commit.ID]bool // guarded by mu; of commits that have become durable while Prune looks, else nil
-	prunes    uint64             // guarded by mu; counts what was pruned: who relies on a parent looks again when it has changed
-	pins      map[commit.ID]int  // guarded by mu
+	parents []*parentsSeen    // guarded by mu; one for each Prune that is under way
+	prunes  uint64            // guarded by mu; counts what was pruned: who relies on a parent looks again when it has changed
+	pins    map[commit.ID]int // guarded by mu
 }
+
+// parentsSeen are the parents of commits that have become durable while a Prune looks.
+type parentsSeen struct{ ids map[commit.ID]bool }
 
 // Prune takes commits out of the history. What only they reach is garbage then (see Collector). A
 // commit whose parent is pruned stays: for the parent, Commit and Known give an error that matches
@@ -36,12 +38,8 @@ func (s *Store) Prune(ctx context.Context, ids []commit.ID) (kept []commit.ID, e
 	if err := s.writable(); err != nil {
 		return nil, fmt.Errorf("prune commits: %w", err)
 	}
-	if err := s.pruneTurn.take(ctx); err != nil {
-		return nil, fmt.Errorf("wait to prune commits: %w", err)
-	}
-	defer s.pruneTurn.release()
-	s.noteParents(map[commit.ID]bool{})
-	defer s.noteParents(nil)
+	seen := &parentsSeen{map[commit.ID]bool{}}
+	defer s.noteParents(seen)()
 	asked := make(map[commit.ID][]commit.ID, len(ids)) // with their children
 	for _, id := range ids {
 		asked[id] = nil
@@ -53,7 +51,7 @@ func (s *Store) Prune(ctx context.Context, ids []commit.ID) (kept []commit.ID, e
 	for len(ids) > 0 {
 		n := min(len(ids), maxRecordEntries)
 		err := s.sparing(ctx, func(bool) error {
-			more, err := s.pruneSome(ctx, ids[:n], asked)
+			more, err := s.pruneSome(ctx, ids[:n], asked, seen)
 			kept = append(kept, more...)
 			return err
 		})
@@ -71,11 +69,16 @@ func (s *Store) Prune(ctx context.Context, ids []commit.ID) (kept []commit.ID, e
 	return nil, nil
 }
 
-// noteParents says where the parents of commits are noted that become durable, nil: nowhere.
-func (s *Store) noteParents(in map[commit.ID]bool) {
+// noteParents lets the parents of commits that become durable be noted, until end is called.
+func (s *Store) noteParents(in *parentsSeen) (end func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.parents = in
+	s.parents = append(s.parents, in)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.parents = slices.DeleteFunc(s.parents, func(p *parentsSeen) bool { return p == in })
+	}
 }
 
 // findChildren gives each of the commits its children, and takes those out that are not here.
@@ -105,7 +108,7 @@ func (s *Store) findChildren(ctx context.Context, of map[commit.ID][]commit.ID) 
 }
 
 // pruneSome prunes commits with one batch and returns those that it passed over.
-func (s *Store) pruneSome(ctx context.Context, ids []commit.ID, children map[commit.ID][]commit.ID) (kept []commit.ID, err error) {
+func (s *Store) pruneSome(ctx context.Context, ids []commit.ID, children map[commit.ID][]commit.ID, seen *parentsSeen) (kept []commit.ID, err error) {
 	if err := s.waitRoom(ctx); err != nil {
 		return nil, err
 	}
@@ -123,7 +126,7 @@ func (s *Store) pruneSome(ctx context.Context, ids []commit.ID, children map[com
 		for _, id := range ts.tags {
 			used[id] = true
 		}
-		maps.Copy(used, s.parents) // they have children that were not found
+		maps.Copy(used, seen.ids) // they have children that were not found
 		y := &syncOp{}
 		named := map[commit.ID]bool{}
 		for _, id := range ids {

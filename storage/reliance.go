@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"sync"
 	"sync/atomic"
 
 	"github.com/ledgerd/ledger/object"
@@ -13,15 +12,14 @@ import (
 // delete pieces, dooms those on which no journal relies; from then on they are not held for a
 // journal, which stores them anew, behind the deletion in the log.
 type wants struct {
-	mu     sync.Mutex
-	doomed map[object.Digest]struct{} // guarded by mu; pieces that are being deleted
+	doomed map[object.Digest]struct{} // guarded by Store.mu; pieces that are being deleted
 	made   atomic.Uint64              // counts deletions that were made
 }
 
 // maxRelied is how many nodes a journal remembers. One that relies on more relies on all.
 const maxRelied = 1 << 15
 
-// reliance is what a journal relies on, guarded by wants.mu. Pieces of values are in it until the
+// reliance is what a journal relies on, guarded by Store.mu. Pieces of values are in it until the
 // record that uses them is in the log.
 type reliance struct {
 	pieces map[object.Digest]struct{}
@@ -61,9 +59,7 @@ func (r *reliance) has(d *object.Digest) bool {
 }
 
 // used takes pieces out that records in the log now say are used.
-func (w *wants) used(r *reliance, ops []op) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (r *reliance) used(ops []op) {
 	for i := range ops {
 		if ops[i].kind == recUse {
 			delete(r.pieces, ops[i].digest)
@@ -73,10 +69,9 @@ func (w *wants) used(r *reliance, ops []op) {
 
 // want notes that the journal relies on a piece, and reports false for one that is being deleted.
 func (j *Journal) want(d *object.Digest) bool {
-	w := &j.s.wants
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, ok := w.doomed[*d]; ok {
+	j.s.mu.Lock()
+	defer j.s.mu.Unlock()
+	if _, ok := j.s.wants.doomed[*d]; ok {
 		return false
 	}
 	j.relies.add(d)
@@ -101,7 +96,7 @@ func (j *Journal) holds(d *object.Digest) (bool, error) {
 // looked at, unsure what is to be looked at more closely.
 func (j *Journal) relyOn(p *journalPart, made uint64, held map[int]uint8, dead map[int]bool, unsure []int) error {
 	w := &j.s.wants
-	w.mu.Lock()
+	j.s.mu.Lock()
 	for i := range held {
 		if _, ok := w.doomed[p.ops[i].digest]; ok {
 			delete(held, i)
@@ -111,7 +106,7 @@ func (j *Journal) relyOn(p *journalPart, made uint64, held map[int]uint8, dead m
 		}
 	}
 	same := w.made.Load() == made
-	w.mu.Unlock()
+	j.s.mu.Unlock()
 	if !same {
 		for i := range held {
 			unsure = append(unsure, i)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
-	"sync"
+	"sync/atomic"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
@@ -13,15 +13,13 @@ import (
 
 // reserve is a file in the page's directory that takes room which nobody needs. On a full disk it
 // is removed while garbage is collected and compacted: both need some room before they give any
-// back.
+// back. The fold turn guards it.
 type reserve struct {
-	mu    sync.Mutex
-	bytes int64 // of the file; guarded by mu
-	known bool  // bytes is what is there; guarded by mu
-	// scarce says that there was no room for all of it since it was removed.
-	scarce bool // guarded by mu
-	lent   int  // how many callers do without it; guarded by mu
-	txRows int  // Store.foldTxRows before; guarded by mu
+	bytes  int64       // of the file
+	known  bool        // bytes is what is there
+	scarce atomic.Bool // there was no room for all of it since it was removed
+	lent   int         // how many callers do without it
+	txRows int         // Store.foldTxRows before
 }
 
 const (
@@ -44,10 +42,7 @@ const (
 // transactions. Where the reserve could not be made as long as it should be, it does so at once: a
 // large transaction that fails leaves the index longer. The caller does not hold the fold turn.
 func (s *Store) sparing(ctx context.Context, fn func(spare bool) error) error {
-	s.reserve.mu.Lock()
-	scarce := s.reserve.scarce
-	s.reserve.mu.Unlock()
-	if !scarce {
+	if !s.reserve.scarce.Load() {
 		if err := fn(false); err == nil || !errors.Is(err, base.ErrNoSpace) {
 			return err
 		}
@@ -59,9 +54,11 @@ func (s *Store) sparing(ctx context.Context, fn func(spare bool) error) error {
 	s.foldTurn.release()
 	defer func() {
 		s.foldTurn.lock()
-		s.returnReserve()
-		s.foldTurn.release()
+		if s.reserve.lent--; s.reserve.lent == 0 {
+			s.foldTxRows = s.reserve.txRows
+		}
 		s.keepReserve()
+		s.foldTurn.release()
 	}()
 	return fn(true)
 }
@@ -69,30 +66,19 @@ func (s *Store) sparing(ctx context.Context, fn func(spare bool) error) error {
 // lendReserve removes the reserve. The caller holds the fold turn.
 func (s *Store) lendReserve() {
 	r := &s.reserve
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.lent++; r.lent > 1 {
 		return
 	}
-	r.bytes, r.known, r.scarce, r.txRows = 0, true, true, s.foldTxRows
+	r.bytes, r.known, r.txRows = 0, true, s.foldTxRows
+	r.scarce.Store(true)
 	s.foldTxRows = min(s.foldTxRows, spareTxRows)
 	_ = s.o.FS.Remove(s.reservePath()) // there is none, or it is of no use
-}
-
-// returnReserve ends what lendReserve has begun. The caller holds the fold turn.
-func (s *Store) returnReserve() {
-	r := &s.reserve
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.lent--; r.lent == 0 {
-		s.foldTxRows = r.txRows
-	}
 }
 
 func (s *Store) reservePath() string { return filepath.Join(s.o.Dir, reserveName) }
 
 // keepReserve makes the reserve as long as it should be, or as there is room for. A page does
-// without one where that cannot be done, and in memory.
+// without one where that cannot be done, and in memory. The caller holds the fold turn.
 func (s *Store) keepReserve() {
 	if _, memory := s.o.FS.(*vfs.Mem); memory {
 		return
@@ -106,13 +92,11 @@ func (s *Store) keepReserve() {
 		want = maxReserve
 	}
 	r := &s.reserve
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.lent > 0 {
 		return
 	}
 	if want < minReserve && r.bytes == 0 {
-		r.scarce = false
+		r.scarce.Store(false)
 		return
 	}
 	name := s.reservePath()
@@ -122,7 +106,7 @@ func (s *Store) keepReserve() {
 			r.bytes = info.Size
 		}
 	}
-	if r.bytes >= want-want/8 && r.bytes <= 2*want && !r.scarce {
+	if r.bytes >= want-want/8 && r.bytes <= 2*want && !r.scarce.Load() {
 		return
 	}
 	if err := s.o.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -133,7 +117,7 @@ func (s *Store) keepReserve() {
 		err := allocate(s.o.FS, name, want)
 		if err == nil {
 			r.bytes = want
-			r.scarce = r.scarce && want < full
+			r.scarce.Store(r.scarce.Load() && want < full)
 			return
 		}
 		_ = s.o.FS.Remove(name)

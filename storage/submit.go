@@ -350,24 +350,15 @@ func (s *Store) appendGroup() {
 	}
 }
 
-// appendTaken writes a group that nobody joins any more, and wakes who waits for the heads to
-// change, or for something to upload: without mu, which they take first of all. The caller holds
-// the append turn.
+// appendTaken writes a group that nobody joins any more. The caller holds the append turn.
 func (s *Store) appendTaken(g *group) {
-	for _, changed := range s.appendAlone(g) {
-		close(changed)
-	}
-}
-
-// appendAlone writes a group. It returns the channels to close.
-func (s *Store) appendAlone(g *group) (changed []chan struct{}) {
 	s.mu.Lock()
 	if err := s.poisoned; err != nil {
 		s.appending = nil
 		failed := s.failLocked(g, err)
 		s.mu.Unlock()
 		s.tellFailed(failed)
-		return nil
+		return
 	}
 	a := s.beginAppendLocked()
 	s.mu.Unlock()
@@ -382,7 +373,7 @@ func (s *Store) appendAlone(g *group) (changed []chan struct{}) {
 		delete(s.appenders, a)
 		s.mu.Unlock()
 		s.tellFailed(failed)
-		return nil
+		return
 	}
 	defer s.mu.Unlock()
 	defer delete(s.appenders, a)
@@ -393,27 +384,24 @@ func (s *Store) appendAlone(g *group) (changed []chan struct{}) {
 	for _, cs := range [][]*commit.Commit{g.commits, g.ahead} {
 		for _, c := range cs {
 			delete(s.unsettled, c.ID)
-			if s.parents != nil {
+			for _, seen := range s.parents {
 				for _, p := range c.Parents {
-					s.parents[p] = true
+					seen.ids[p] = true
 				}
 			}
 		}
 	}
 	s.heads = withoutCommits(s.heads, g.inner)
-	if len(g.commits)+len(g.inner) > 0 && !s.closed && s.headsChanged != nil {
-		changed = append(changed, s.headsChanged)
-		s.headsChanged = nil
+	if len(g.commits)+len(g.inner) > 0 {
+		s.headsChanged.tell()
 	}
-	if g.news && !s.closed && s.syncChanged != nil {
-		changed = append(changed, s.syncChanged)
-		s.syncChanged = nil
+	if g.news {
+		s.syncChanged.tell()
 	}
 	s.counters.groups.Add(1)
 	s.counters.commits.Add(uint64(len(g.commits) + len(g.ahead)))
 	close(g.done)
 	s.wantFold()
-	return changed
 }
 
 // beginAppendLocked marks that a batch is being appended whose number is greater than what it notes
@@ -470,7 +458,7 @@ func (s *Store) tellFailed(groups []*group) {
 func (s *Store) noteFailureLocked(err error) {
 	if s.poisoned == nil && errors.Is(err, base.ErrReadOnly) {
 		s.poisoned = fmt.Errorf("page: %w", err)
-		s.foldDone.tell() // for who waits for room
+		s.folded.tell() // for who waits for room
 	}
 }
 

@@ -335,14 +335,4 @@ func (b *SyncBatch) ops(unplaced []object.Digest, places []PlacedPiece, known []
 // SyncChanged returns a channel that is closed when there is something new to upload (a durable
 // commit or tag change made here, a piece that lost its place, a commit to be sent again) or the
 // page closes. Who takes it before he looks misses nothing. For a page that is closed it is closed.
-func (s *Store) SyncChanged() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.syncChanged == nil {
-		s.syncChanged = make(chan struct{})
-		if s.closed {
-			close(s.syncChanged)
-		}
-	}
-	return s.syncChanged
-}
+func (s *Store) SyncChanged() <-chan struct{} { return s.noticeOf(&s.syncChanged) }
