@@ -5,8 +5,8 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// The kinds of log records of deleting. A batch that has one of them has only records of that kind,
-// and is folded alone.
+// The kinds of log records of deleting. A batch that has one of the first kind has only such
+// records, and is folded alone.
 //
 //	kind       payload
 //	deleted    digests 33, 1 to maxRecordEntries: of pieces and nodes that are gone from here on,
@@ -27,7 +27,7 @@ const maxPrunedChildren = 1 << 14
 
 // standsAlone reports whether records of a kind share their batch with no other kind.
 func standsAlone(kind byte) bool {
-	return kind == recForgotten || kind >= recDeleted && kind <= recAbandoned
+	return kind == recForgotten || kind == recDeleted
 }
 
 // checkAlone refuses a batch in which records stand together that must not.

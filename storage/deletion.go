@@ -16,22 +16,7 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// foldAbandoned removes the rows of transient pieces of journals that are no more, in transactions
-// of bounded size. Done in part, it can be done again.
-func (s *Store) foldAbandoned(ctx context.Context, db index.DB, st *state, parts [][]op) error {
-	for _, ops := range parts {
-		for i := range ops {
-			for _, j := range ops[i].sync.journals {
-				err := writeInParts(ctx, db, func(tx index.Tx) (bool, error) { return abandonSome(tx, j, s.foldTxRows) })
-				if err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return writeState(db, st)
-}
-
+// abandonSome removes some rows of transient pieces of a journal and reports whether there are more.
 func abandonSome(tx index.Tx, journal uint64, most int) (more bool, err error) {
 	b, prefix := tx.Bucket(bucketTransient), binary.BigEndian.AppendUint64(nil, journal)
 	c := b.Cursor()

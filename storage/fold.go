@@ -167,10 +167,6 @@ func (s *Store) foldInto(
 		return s.foldForgotten(ctx, db, st)
 	case recDeleted:
 		return s.foldDeleted(ctx, db, from, numbers, st, parts)
-	case recPruned:
-		return foldPruned(db, st, parts)
-	case recAbandoned:
-		return s.foldAbandoned(ctx, db, st, parts)
 	}
 	p := newPlan(s, from, db, numbers, st.next, reflected)
 	if err := p.add(ctx, parts); err != nil {
@@ -456,7 +452,8 @@ func putLocal(tx index.Tx, number uint64) error {
 }
 
 // settle makes the pieces local that earlier folds noted as transient pieces of journals that have
-// been committed since, in transactions of bounded size.
+// been committed since, and forgets those of journals that are no more, in transactions of bounded
+// size.
 func (p *plan) settle(ctx context.Context) error {
 	var noted []uint64
 	err := p.db.View(func(tx index.Tx) error {
@@ -471,6 +468,12 @@ func (p *plan) settle(ctx context.Context) error {
 	})
 	if err != nil {
 		return err
+	}
+	for _, j := range p.abandoned {
+		err := writeInParts(ctx, p.db, func(tx index.Tx) (bool, error) { return abandonSome(tx, j, p.s.foldTxRows) })
+		if err != nil {
+			return err
+		}
 	}
 	for _, j := range noted {
 		err := writeInParts(ctx, p.db, func(tx index.Tx) (bool, error) { return p.settleJournal(tx, j, p.s.foldTxRows) })

@@ -189,6 +189,8 @@ func (h *plannedStep) apply(tx index.Tx, st *state) error {
 		return writeExplanation(tx, o, h.root)
 	case recStatus:
 		return writeStatus(tx, st, o.sync)
+	case recPruned:
+		return pruneRows(tx, st, o.sync)
 	case recMetadata:
 		return setRow(tx.Bucket(bucketMetadata), []byte(o.sync.typ), !o.sync.removed, metadataRow(o.sync.typ, o.sync.value))
 	case recComplete:

@@ -33,6 +33,7 @@ type plan struct {
 	refs      []plannedRef
 	transient map[uint64][]uint64 // journal -> numbers
 	local     []uint64
+	abandoned []uint64      // journals that are no more
 	settled   []uint64      // journals whose pieces become local
 	history   []plannedStep // what records say of commits, tags and metadata, in order
 	journal   uint64        // greatest journal number seen
@@ -211,9 +212,14 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 		return nil
 	case recPlaces, recUnplaced, recDropped:
 		return p.addTouches(tx, o)
+	case recAbandoned:
+		for _, j := range o.sync.journals {
+			p.abandon(j)
+		}
+		return nil
 	case recForgotten, recRows:
 		return nil // see foldForgotten, and restoring
-	case recTag, recTagReceived, recTagSynced, recMetadata, recStatus, recComplete, recCommit, recExplain:
+	case recTag, recTagReceived, recTagSynced, recMetadata, recStatus, recPruned, recComplete, recCommit, recExplain:
 		step := plannedStep{o: o}
 		var err error
 		if o.kind == recCommit {
@@ -261,6 +267,16 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 		p.refs = append(p.refs, newRef(refKey{dest, t.typ}, n))
 	}
 	return nil
+}
+
+// abandon forgets what a journal has stored or used.
+func (p *plan) abandon(journal uint64) {
+	for _, t := range p.touchedIn[journal] {
+		t.journals = slices.DeleteFunc(t.journals, func(j uint64) bool { return j == journal })
+	}
+	delete(p.touchedIn, journal)
+	delete(p.transient, journal)
+	p.abandoned = append(p.abandoned, journal)
 }
 
 // addObject notes where the piece is, unless the index has it. Of several records in this plan the

@@ -191,20 +191,6 @@ func (s *Store) usedCommitsLocked() map[commit.ID]bool {
 	return used
 }
 
-// foldPruned takes commits out of the index, in one transaction.
-func foldPruned(db index.DB, st *state, parts [][]op) error {
-	return writeIndex(db, func(tx index.Tx) error {
-		for _, ops := range parts {
-			for i := range ops {
-				if err := pruneRows(tx, st, ops[i].sync); err != nil {
-					return err
-				}
-			}
-		}
-		return tx.Bucket(bucketState).Put(stateKey, st.encode())
-	})
-}
-
 // pruneRows removes the rows of pruned commits. One that is not there is passed over. One may be a
 // head while a log is folded from the beginning from which compaction has taken its children, which
 // were pruned too.

@@ -92,7 +92,7 @@ func (o *op) stored() bool {
 // memory for it, while what commits bring clusters.
 const pieceWeight = 6
 
-// historyWeight is how much more a commit counts that comes as a part of history: many of these
+// historyWeight is how much more a commit counts that is pruned, or comes as a part of history: many of these
 // come together, each with rows anywhere in several families, and one transaction writes all that a
 // fold brings.
 const historyWeight = 48
@@ -112,6 +112,8 @@ func (o *op) weight() int {
 		return historyWeight
 	case o.kind == recCommit && o.origin == originBucket:
 		return pieceWeight
+	case o.kind == recPruned:
+		return historyWeight * len(o.sync.ids)
 	case o.sync != nil:
 		return 1 + pieceWeight*o.touches() + len(o.sync.ids)
 	}
