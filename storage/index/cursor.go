@@ -2,13 +2,11 @@ package index
 
 import "bytes"
 
-// mover is a position in sorted rows. next and prev are called only when the last call returned a
-// row and nothing was changed since; they need not keep the position when they return nil.
+// mover is a position in sorted rows. move is called only when the last call returned a row and
+// nothing was changed since; it need not keep the position when it returns nil.
 type mover interface {
-	first() (k, v []byte)
-	last() (k, v []byte)
-	next() (k, v []byte)
-	prev() (k, v []byte)
+	end(last bool) (k, v []byte)
+	move(back bool) (k, v []byte)
 	seek(k []byte) (key, v []byte)
 }
 
@@ -37,9 +35,9 @@ func (c *cursor) fresh() bool {
 	return c.placed && (c.changes == nil || c.seen == *c.changes)
 }
 
-func (c *cursor) First() (k, v []byte) { return c.set(c.m.first()) }
+func (c *cursor) First() (k, v []byte) { return c.set(c.m.end(false)) }
 
-func (c *cursor) Last() (k, v []byte) { return c.set(c.m.last()) }
+func (c *cursor) Last() (k, v []byte) { return c.set(c.m.end(true)) }
 
 func (c *cursor) Seek(k []byte) (key, v []byte) {
 	key, v = c.set(c.m.seek(k))
@@ -49,29 +47,22 @@ func (c *cursor) Seek(k []byte) (key, v []byte) {
 	return key, v
 }
 
-func (c *cursor) Next() (k, v []byte) {
+func (c *cursor) Next() (k, v []byte) { return c.move(false) }
+
+func (c *cursor) Prev() (k, v []byte) { return c.move(true) }
+
+func (c *cursor) move(back bool) (k, v []byte) {
 	if c.at == nil {
 		return nil, nil
 	}
 	if c.fresh() {
-		return c.set(c.m.next())
+		return c.set(c.m.move(back))
 	}
-	k, v = c.m.seek(c.at)
-	if k != nil && bytes.Equal(k, c.at) {
-		k, v = c.m.next()
+	switch k, v = c.m.seek(c.at); {
+	case back && k == nil:
+		k, v = c.m.end(true)
+	case back || k != nil && bytes.Equal(k, c.at):
+		k, v = c.m.move(back)
 	}
 	return c.set(k, v)
-}
-
-func (c *cursor) Prev() (k, v []byte) {
-	if c.at == nil {
-		return nil, nil
-	}
-	if c.fresh() {
-		return c.set(c.m.prev())
-	}
-	if k, _ = c.m.seek(c.at); k == nil {
-		return c.set(c.m.last())
-	}
-	return c.set(c.m.prev())
 }

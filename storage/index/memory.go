@@ -237,12 +237,18 @@ func (m *memMover) reset() bool {
 	return true
 }
 
-func (m *memMover) first() (k, v []byte) { return m.row(m.reset() && m.it.First()) }
+func (m *memMover) end(last bool) (k, v []byte) {
+	if last {
+		return m.row(m.reset() && m.it.Last())
+	}
+	return m.row(m.reset() && m.it.First())
+}
 
-func (m *memMover) last() (k, v []byte) { return m.row(m.reset() && m.it.Last()) }
-
-func (m *memMover) next() (k, v []byte) { return m.row(!m.b.gone() && m.it.Next()) }
-
-func (m *memMover) prev() (k, v []byte) { return m.row(!m.b.gone() && m.it.Prev()) }
+func (m *memMover) move(back bool) (k, v []byte) {
+	if back {
+		return m.row(!m.b.gone() && m.it.Prev())
+	}
+	return m.row(!m.b.gone() && m.it.Next())
+}
 
 func (m *memMover) seek(k []byte) (key, v []byte) { return m.row(m.reset() && m.it.Seek(row{k: k})) }

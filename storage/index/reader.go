@@ -220,11 +220,10 @@ func (s *stack) edge(last bool) error {
 	}
 }
 
-// sibling goes to the near end of the next (step 1) or previous (step -1) leaf; false when there is
-// none.
-func (s *stack) sibling(step int) (bool, error) {
+// sibling goes to the near end of the next or previous leaf; false when there is none.
+func (s *stack) sibling(back bool) (bool, error) {
 	for n := len(s.levels) - 2; n >= 0; n-- {
-		i := s.levels[n].i + step
+		i := s.levels[n].i + step(back)
 		if i < 0 || i >= s.levels[n].p.Count() {
 			continue
 		}
@@ -232,18 +231,18 @@ func (s *stack) sibling(step int) (bool, error) {
 		if err := s.down(i); err != nil {
 			return false, err
 		}
-		return true, s.edge(step < 0)
+		return true, s.edge(back)
 	}
 	return false, nil
 }
 
 // settle moves over empty leaves until the top stands on a row; false when there is none that way.
-func (s *stack) settle(step int) (bool, error) {
+func (s *stack) settle(back bool) (bool, error) {
 	for {
 		if l := s.top(); l.i >= 0 && l.i < l.p.Count() {
 			return true, nil
 		}
-		if ok, err := s.sibling(step); err != nil || !ok {
+		if ok, err := s.sibling(back); err != nil || !ok {
 			return false, err
 		}
 	}
@@ -254,24 +253,15 @@ func (s *stack) row() (k, v []byte) {
 	return l.p.LeafKey(l.i), l.p.Value(l.i)
 }
 
-func (s *stack) first() (bool, error) {
+// end goes to the first or last row; false when there is none.
+func (s *stack) end(last bool) (bool, error) {
 	if err := s.reset(); err != nil {
 		return false, err
 	}
-	if err := s.edge(false); err != nil {
+	if err := s.edge(last); err != nil {
 		return false, err
 	}
-	return s.settle(1)
-}
-
-func (s *stack) last() (bool, error) {
-	if err := s.reset(); err != nil {
-		return false, err
-	}
-	if err := s.edge(true); err != nil {
-		return false, err
-	}
-	return s.settle(-1)
+	return s.settle(last)
 }
 
 func (s *stack) seek(k []byte) (bool, error) {
@@ -280,12 +270,20 @@ func (s *stack) seek(k []byte) (bool, error) {
 	}
 	l := s.top()
 	l.i, _ = l.p.Search(k)
-	return s.settle(1)
+	return s.settle(false)
 }
 
-func (s *stack) move(step int) (bool, error) {
-	s.top().i += step
-	return s.settle(step)
+// move goes to the next or previous row; false when there is none.
+func (s *stack) move(back bool) (bool, error) {
+	s.top().i += step(back)
+	return s.settle(back)
+}
+
+func step(back bool) int {
+	if back {
+		return -1
+	}
+	return 1
 }
 
 // verifyAround verifies the leaf of k and the leaves beside it, and returns the key range of the
@@ -296,13 +294,13 @@ func (t *tree) verifyAround(k []byte) (lo, hi []byte, err error) {
 		return nil, nil, err
 	}
 	lo, hi = s.top().lo, s.top().hi
-	for _, step := range []int{1, -1} {
-		if step < 0 {
+	for _, back := range []bool{false, true} {
+		if back {
 			if err := s.descend(k); err != nil {
 				return nil, nil, err
 			}
 		}
-		if _, err := s.sibling(step); err != nil {
+		if _, err := s.sibling(back); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -312,27 +310,21 @@ func (t *tree) verifyAround(k []byte) (lo, hi []byte, err error) {
 // verifyEnd verifies the last leaf and the leaf before it.
 func (t *tree) verifyEnd() error {
 	s := stack{t: t}
-	if err := s.reset(); err != nil {
+	if _, err := s.end(true); err != nil {
 		return err
 	}
-	if err := s.edge(true); err != nil {
-		return err
-	}
-	_, err := s.sibling(-1)
+	_, err := s.sibling(true)
 	return err
 }
 
 // verifyAll verifies every page of the tree.
 func (t *tree) verifyAll() error {
 	s := stack{t: t}
-	if err := s.reset(); err != nil {
-		return err
-	}
-	if err := s.edge(false); err != nil {
+	if _, err := s.end(false); err != nil {
 		return err
 	}
 	for {
-		if ok, err := s.sibling(1); err != nil || !ok {
+		if ok, err := s.sibling(false); err != nil || !ok {
 			return err
 		}
 	}

@@ -303,39 +303,27 @@ func (m *updateMover) landed(k, v []byte) ([]byte, []byte) {
 	return k, v
 }
 
-func (m *updateMover) first() (k, v []byte) {
+func (m *updateMover) end(last bool) (k, v []byte) {
 	defer m.b.tx.contain()
-	if !m.ready(nil) {
+	if !m.ready(nil) || last && !m.b.ensureEnd() {
 		return nil, nil
 	}
-	return m.landed(m.c.First())
+	k, v = m.c.First()
+	if last && k != nil { // where all leaves have become empty bbolt's Last would not return
+		k, v = m.c.Last()
+	}
+	return m.landed(k, v)
 }
 
-func (m *updateMover) last() (k, v []byte) {
-	defer m.b.tx.contain()
-	if !m.ready(nil) || !m.b.ensureEnd() {
-		return nil, nil
-	}
-	if k, _ = m.c.First(); k == nil {
-		return nil, nil // where all leaves have become empty bbolt's Last would not return
-	}
-	return m.landed(m.c.Last())
-}
-
-func (m *updateMover) next() (k, v []byte) {
+// move looks further back when bbolt finds nothing, because bbolt's Prev stops at a leaf that has
+// become empty.
+func (m *updateMover) move(back bool) (k, v []byte) {
 	defer m.b.tx.contain()
 	if !m.b.live() {
 		return nil, nil
 	}
-	return m.landed(m.c.Next())
-}
-
-// prev looks further when bbolt finds nothing, because bbolt's Prev stops at a leaf that has become
-// empty.
-func (m *updateMover) prev() (k, v []byte) {
-	defer m.b.tx.contain()
-	if !m.b.live() {
-		return nil, nil
+	if !back {
+		return m.landed(m.c.Next())
 	}
 	k, v = m.c.Prev()
 	if k != nil || !m.b.deleted {

@@ -53,7 +53,7 @@ func (tx *txState) check(doing string) error {
 // names lists the buckets of the root tree as it was when the transaction began.
 func (tx *txState) names() (names []string) {
 	s := stack{t: &tx.root}
-	for ok, err := s.first(); ; ok, err = s.move(1) {
+	for ok, err := s.end(false); ; ok, err = s.move(false) {
 		if err != nil {
 			_ = tx.fail(err)
 			return nil
@@ -149,6 +149,7 @@ type viewMover struct {
 	s stack
 }
 
+// row returns the row to which one of the moves of the stack has come.
 func (m *viewMover) row(ok bool, err error) (k, v []byte) {
 	if err != nil {
 		_ = m.b.tx.fail(err)
@@ -160,36 +161,20 @@ func (m *viewMover) row(ok bool, err error) (k, v []byte) {
 	return m.s.row()
 }
 
-func (m *viewMover) first() (k, v []byte) {
+func (m *viewMover) end(last bool) (k, v []byte) {
 	if !m.b.tx.live() {
 		return nil, nil
 	}
 	defer m.b.tx.contain()
-	return m.row(m.s.first())
+	return m.row(m.s.end(last))
 }
 
-func (m *viewMover) last() (k, v []byte) {
+func (m *viewMover) move(back bool) (k, v []byte) {
 	if !m.b.tx.live() {
 		return nil, nil
 	}
 	defer m.b.tx.contain()
-	return m.row(m.s.last())
-}
-
-func (m *viewMover) next() (k, v []byte) {
-	if !m.b.tx.live() {
-		return nil, nil
-	}
-	defer m.b.tx.contain()
-	return m.row(m.s.move(1))
-}
-
-func (m *viewMover) prev() (k, v []byte) {
-	if !m.b.tx.live() {
-		return nil, nil
-	}
-	defer m.b.tx.contain()
-	return m.row(m.s.move(-1))
+	return m.row(m.s.move(back))
 }
 
 func (m *viewMover) seek(k []byte) (key, v []byte) {
