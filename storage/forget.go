@@ -111,12 +111,20 @@ func (s *Store) allHeld(ctx context.Context) error {
 // it has done of it does not matter when it is done again: each of its steps leads to where the
 // record leads, whether it is the first time or not.
 func (s *Store) foldForgotten(ctx context.Context, db index.DB, st *state) error {
-	sweeps := []func(tx index.Tx, from []byte, most int) (next []byte, err error){forgetPieces, forgetCommits, forgetTags, forgetMetadata}
-	for _, sweep := range sweeps {
+	for _, sweep := range []struct {
+		family string
+		forget func(tx index.Tx, r *row) error
+	}{{bucketCloud, forgetPiece}, {bucketCommits, forgetCommit}, {bucketTags, forgetTag}, {bucketMetadata, forgetMetadata}} {
 		from := []byte{}
 		err := writeInParts(ctx, db, func(tx index.Tx) (more bool, err error) {
-			from, err = sweep(tx, from, max(1, s.foldTxRows/pieceWeight))
-			return from != nil, err
+			rows, next := someRows(tx.Bucket(sweep.family), from, max(1, s.foldTxRows/pieceWeight))
+			for i := range rows {
+				if err := sweep.forget(tx, &rows[i]); err != nil {
+					return false, err
+				}
+			}
+			from = next
+			return from != nil, nil
 		})
 		if err != nil {
 			return err
@@ -125,71 +133,48 @@ func (s *Store) foldForgotten(ctx context.Context, db index.DB, st *state) error
 	return writeState(db, st)
 }
 
-// forgetPieces takes the places of some pieces away: those that are held are local again.
-func forgetPieces(tx index.Tx, from []byte, most int) ([]byte, error) {
-	rows, next := someRows(tx.Bucket(bucketCloud), from, most)
-	for _, r := range rows {
-		d, err := keyDigest(tx, bucketCloud, r.key)
-		if err != nil {
-			return nil, err
-		}
-		row, _, err := readObjectRow(tx, &d)
-		if err != nil {
-			return nil, err
-		}
-		for _, bucket := range []string{bucketCloud, bucketSynced} {
-			if err := tx.Bucket(bucket).Delete(r.key); err != nil {
-				return nil, err
-			}
-		}
-		if row.held {
-			if err := tx.Bucket(bucketLocal).Put(r.key, nil); err != nil {
-				return nil, err
-			}
+// forgetPiece takes the place of a piece away: one that is held is local again.
+func forgetPiece(tx index.Tx, r *row) error {
+	d, err := keyDigest(tx, bucketCloud, r.key)
+	if err != nil {
+		return err
+	}
+	held, _, err := readObjectRow(tx, &d)
+	if err != nil {
+		return err
+	}
+	for _, bucket := range []string{bucketCloud, bucketSynced} {
+		if err := tx.Bucket(bucket).Delete(r.key); err != nil {
+			return err
 		}
 	}
-	return next, nil
+	if !held.held {
+		return nil
+	}
+	return tx.Bucket(bucketLocal).Put(r.key, nil)
 }
 
-// forgetCommits makes some commits unsynced.
-func forgetCommits(tx index.Tx, from []byte, most int) ([]byte, error) {
-	rows, next := someRows(tx.Bucket(bucketCommits), from, most)
-	for _, r := range rows {
-		c, err := parseCommitRow(r.key, r.value)
-		if err != nil {
-			return nil, err
-		}
-		if err := setRow(tx.Bucket(bucketUnsynced), r.key, true, unsyncedRow(c)); err != nil {
-			return nil, err
-		}
+// forgetCommit makes a commit unsynced.
+func forgetCommit(tx index.Tx, r *row) error {
+	c, err := parseCommitRow(r.key, r.value)
+	if err != nil {
+		return err
 	}
-	return next, nil
+	return setRow(tx.Bucket(bucketUnsynced), r.key, true, unsyncedRow(c))
 }
 
-// forgetTags makes some tags unsynced.
-func forgetTags(tx index.Tx, from []byte, most int) ([]byte, error) {
-	rows, next := someRows(tx.Bucket(bucketTags), from, most)
-	for _, r := range rows {
-		id, err := parseTagRow(string(r.key), r.value)
-		if err != nil {
-			return nil, err
-		}
-		if err := tx.Bucket(bucketNewTags).Put(r.key, newTagRow(&tagChange{name: string(r.key), id: id})); err != nil {
-			return nil, err
-		}
+// forgetTag makes a tag unsynced.
+func forgetTag(tx index.Tx, r *row) error {
+	id, err := parseTagRow(string(r.key), r.value)
+	if err != nil {
+		return err
 	}
-	return next, nil
+	return tx.Bucket(bucketNewTags).Put(r.key, newTagRow(&tagChange{name: string(r.key), id: id}))
 }
 
-func forgetMetadata(tx index.Tx, from []byte, most int) ([]byte, error) {
-	rows, next := someRows(tx.Bucket(bucketMetadata), from, most)
-	for _, r := range rows {
-		if staysForgotten(string(r.key)) {
-			continue
-		}
-		if err := tx.Bucket(bucketMetadata).Delete(r.key); err != nil {
-			return nil, err
-		}
+func forgetMetadata(tx index.Tx, r *row) error {
+	if staysForgotten(string(r.key)) {
+		return nil
 	}
-	return next, nil
+	return tx.Bucket(bucketMetadata).Delete(r.key)
 }

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -84,15 +83,22 @@ func (s *Store) readyRows(ctx context.Context) error {
 
 // familyRows yields the rows of one family and reports whether to go on.
 func (s *Store) familyRows(ctx context.Context, family string, yield func(Row, error) bool) bool {
-	var from []byte
-	for {
-		if err := ctx.Err(); err != nil {
-			yield(Row{}, err)
-			return false
-		}
+	for from := []byte{}; from != nil; {
 		var rows []Row
-		var err error
-		from, err = s.rowsFrom(family, from, &rows)
+		err := ctx.Err()
+		if err == nil {
+			err = s.view(func(tx index.Tx) error {
+				var some []row
+				rows = nil
+				some, from = someRows(tx.Bucket(family), from, rowsChunk)
+				for _, r := range some {
+					if err := seedRows(tx, family, r.key, r.value, &rows); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
 		for _, r := range rows {
 			if !yield(r, nil) {
 				return false
@@ -102,33 +108,8 @@ func (s *Store) familyRows(ctx context.Context, family string, yield func(Row, e
 			yield(Row{}, err)
 			return false
 		}
-		if from == nil {
-			return true
-		}
 	}
-}
-
-// rowsFrom reads some rows from a key on and returns the key to go on from, nil at the end.
-func (s *Store) rowsFrom(family string, from []byte, rows *[]Row) (next []byte, err error) {
-	err = s.view(func(tx index.Tx) error {
-		*rows, next = nil, nil
-		c := tx.Bucket(family).Cursor()
-		k, v := c.First()
-		if from != nil {
-			k, v = c.Seek(from)
-		}
-		for ; k != nil; k, v = c.Next() {
-			if len(*rows) >= rowsChunk {
-				next = bytes.Clone(k)
-				return nil
-			}
-			if err := seedRows(tx, family, k, v, rows); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return next, err
+	return true
 }
 
 // seedRows appends what one row of page.db says in the notation of the seed.

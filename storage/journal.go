@@ -66,11 +66,8 @@ type journalPart struct {
 	grown bool // batch has room for streamBytes
 	ops   []op
 	spans []span
-	mine  map[object.Digest]int // index into ops of the stored pieces, when they are more than fewPieces
+	mine  map[object.Digest]int // index into ops of the stored pieces
 }
-
-// fewPieces are searched one by one.
-const fewPieces = 16
 
 type span struct{ header, record int }
 
@@ -89,7 +86,7 @@ func (j *Journal) filling() *journalPart {
 		j.part, j.spare = j.spare, nil
 	}
 	if j.part == nil {
-		j.part = &journalPart{batch: segment.NewBatch()}
+		j.part = &journalPart{batch: segment.NewBatch(), mine: map[object.Digest]int{}}
 	}
 	return j.part
 }
@@ -108,40 +105,12 @@ func (j *Journal) add(o op, content []byte) {
 	i := p.batch.Add(o.kind, header, content)
 	p.spans = append(p.spans, span{header: len(header), record: i})
 	p.ops = append(p.ops, o)
-	p.note(len(p.ops) - 1)
+	if o.stored() {
+		p.mine[o.digest] = len(p.ops) - 1
+	}
 	if o.kind == recPiece || o.kind == recUse {
 		j.used = true
 	}
-}
-
-// note makes record i findable.
-func (p *journalPart) note(i int) {
-	if p.mine == nil {
-		if len(p.ops) <= fewPieces {
-			return
-		}
-		p.mine = map[object.Digest]int{}
-		for k := range p.ops[:i] {
-			p.note(k)
-		}
-	}
-	if p.ops[i].stored() {
-		p.mine[p.ops[i].digest] = i
-	}
-}
-
-// index returns where the record of a stored piece is.
-func (p *journalPart) index(d *object.Digest) (int, bool) {
-	if p.mine != nil {
-		i, ok := p.mine[*d]
-		return i, ok
-	}
-	for i := range p.ops {
-		if p.ops[i].digest == *d && p.ops[i].stored() {
-			return i, true
-		}
-	}
-	return 0, false
 }
 
 // content returns what record i of the part holds behind its header.
@@ -155,7 +124,7 @@ func (j *Journal) find(d *object.Digest) (op, bool) {
 		if p == nil {
 			continue
 		}
-		if i, ok := p.index(d); ok {
+		if i, ok := p.mine[*d]; ok {
 			// Without where it stands: that may be written meanwhile.
 			o := &p.ops[i]
 			return op{kind: o.kind, depth: o.depth, bare: o.bare, digest: o.digest, journal: o.journal, base: o.base, content: p.content(i)}, true
