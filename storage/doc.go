@@ -1,7 +1,6 @@
 // Package storage is the page store: it keeps the pieces, commits and tags of one page in an
 // append-only log (package storage/segment) and their index in rows of a bbolt file, page.db
-// (package storage/index). Design section 7 and the seed ledger-data-in-storage are its
-// specification.
+// (package storage/index). docs/format/records.md and docs/format/rows.md specify both.
 //
 // The log is the truth and page.db can be deleted: it is rebuilt. A commit is durable when the one
 // batch that holds its new nodes and the commit itself has been appended and synced; all who commit

@@ -13,13 +13,13 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// Row is one row in the notation of the seed (ledger-data-in-storage): {family}/{part}/{part},
-// binary parts as hexadecimal digits.
+// Row is one row as it is printed (docs/format/rows.md): {family}/{part}/{part}, binary parts as
+// hexadecimal digits.
 type Row struct {
 	Key, Value string
 }
 
-// RowFamilies are the families that Rows knows, in the order of the seed.
+// RowFamilies are the families that Rows knows, in the order in which they are printed.
 var RowFamilies = []string{
 	bucketCommits, bucketObjects, bucketHeads, bucketMerges, bucketConflicts, bucketRefs, bucketUnsynced, bucketTransient, bucketLocal, bucketSynced,
 	bucketMetadata, bucketTags, bucketNewTags, bucketCloud, bucketTreeless, bucketShallow,
@@ -28,7 +28,7 @@ var RowFamilies = []string{
 // rowsChunk is how many rows are read with one transaction: none is held while the caller works.
 const rowsChunk = 256
 
-// Rows returns the rows of a family, or of all when family is "", one by one as the seed has them:
+// Rows returns the rows of a family, or of all when family is "", one by one as they are printed:
 // what page.db keeps in fewer rows, or not at all because it follows from others, is spelled out.
 // The statuses of tree nodes follow from those of their commits. It folds first, so that the rows
 // are those of all durable commits. Errors match base.ErrNotFound for an unknown family, or are
@@ -92,7 +92,7 @@ func (s *Store) familyRows(ctx context.Context, family string, yield func(Row, e
 				rows = nil
 				some, from = someRows(tx.Bucket(family), from, rowsChunk)
 				for _, r := range some {
-					if err := seedRows(tx, family, r.key, r.value, &rows); err != nil {
+					if err := printRow(tx, family, r.key, r.value, &rows); err != nil {
 						return err
 					}
 				}
@@ -112,8 +112,8 @@ func (s *Store) familyRows(ctx context.Context, family string, yield func(Row, e
 	return true
 }
 
-// seedRows appends what one row of page.db says in the notation of the seed.
-func seedRows(tx index.Tx, family string, k, v []byte, rows *[]Row) error {
+// printRow appends the rows that are printed for one row of page.db.
+func printRow(tx index.Tx, family string, k, v []byte, rows *[]Row) error {
 	add := func(value string, parts ...string) {
 		key := family
 		for _, p := range parts {
@@ -220,7 +220,7 @@ func refRows(k, v []byte, digest func([]byte) (object.Digest, error), add func(s
 		return nil
 	}
 	if typ == refBase && len(source) == numberSize {
-		return nil // the seed has no such rows
+		return nil // such rows are not printed
 	}
 	if typ != refEager && typ != refLazy || len(source) != numberSize {
 		return bad()

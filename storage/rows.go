@@ -19,8 +19,8 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// The buckets of page.db. A row family is a bucket; what the seed writes as a key prefix is the
-// bucket's name. A number is a page-local piece number in numberSize bytes, big-endian, which
+// The buckets of page.db (docs/format/rows.md). A row family is a bucket. Rows are printed with the
+// name of the bucket as the first part of their keys. A number is a page-local piece number in numberSize bytes, big-endian, which
 // stands where a row would repeat a digest.
 //
 //	bucket            key                                    value

@@ -65,7 +65,7 @@ func (p *CloudPlace) String() string {
 // aheadRow is the value of the row of a treeless commit that came ahead (see ReceivedCommit).
 var aheadRow = []byte{1}
 
-// syncRow appends what a row of a family of sync says in the notation of the seed.
+// syncRow appends the row that is printed for one of a family of sync.
 func syncRow(tx index.Tx, family string, k, v []byte, add func(string, ...string)) error {
 	switch family {
 	case bucketTreeless:

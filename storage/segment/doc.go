@@ -1,6 +1,5 @@
 // Package segment is the log of a page: numbered batches of opaque records in append-only segment
-// files. The log is the truth of a page; the index is folded from it and can be rebuilt (design
-// section 7).
+// files. The log is the truth of a page; the index is folded from it and can be rebuilt.
 //
 // A Stream appends batches to a segment of its own; streams append concurrently. A batch is one
 // write and one sync, and is there wholly or not at all. Open finds what is valid, sets torn tails
