@@ -95,3 +95,23 @@ func TestReceivedAhead(t *testing.T) {
 	heads(first[3], onOwn[5])
 	w.must(w.s.Close())
 }
+
+// TestHolesLeaveAhead looks for holes while a commit is here ahead of what is built on it. That its
+// tree is whole does not make it one that has come: when it comes again, it is a head.
+func TestHolesLeaveAhead(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{})
+	w.open()
+	own := w.commit(small(1))
+	on := chainOf(w, 1, 1000, own)[0]
+	w.sync(nil, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: on, Treeless: true, Shallow: true, Ahead: true}}})
+	if holes, err := w.s.Holes(t.Context()); err != nil || len(holes) > 0 {
+		t.Errorf("%d commits have holes: %v", len(holes), err)
+	}
+	w.sync(nil, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: on, Anew: true}}})
+	w.each(func(when string) {
+		if hs := w.s.Heads(); len(hs) != 1 || hs[0].ID != on.ID {
+			t.Errorf("%s: %d heads, the first is %s", when, len(hs), hs[0].ID)
+		}
+	})
+	w.must(w.s.Close())
+}

@@ -89,7 +89,6 @@ type Collector struct {
 	quiet     quiet // since the beginning of this cycle
 	lastQuiet quiet // since the beginning of the one before; zero when there was none
 	lastBlind bool  // what blind was at the end of the one before
-	trees     trees // since before this cycle
 	started   bool  // a cycle is under way
 	settled   bool  // see Settled
 	before    int   // what had been deleted when the cycle began
@@ -148,7 +147,7 @@ func (c *Collector) stepAndFold(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	if !c.started {
-		err = c.lookAtTrees(ctx)
+		err = c.mendTrees(ctx)
 	}
 	if err == nil {
 		more, err = c.stepInTurn(ctx)

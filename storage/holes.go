@@ -1,7 +1,10 @@
 package storage
 
 import (
+	"bytes"
 	"context"
+	"encoding/hex"
+	"errors"
 	"fmt"
 
 	"github.com/ledgerd/ledger/btree"
@@ -83,35 +86,52 @@ func (s *Store) nodesHeld(ctx context.Context, d object.Digest, seen map[object.
 // unless the page is open for reading. It folds first. Errors match base.ErrCorrupt or
 // base.ErrClosed, or are those of the disk or of ctx.
 func (s *Store) Holes(ctx context.Context) ([]commit.ID, error) {
-	var flagged []commit.ID
-	err := s.eachRow(ctx, bucketTreeless, func(_ index.Tx, k, _ []byte) error {
-		if len(k) != commit.IDSize {
-			return badRow(bucketTreeless, fmt.Sprintf("%x", k), "bad key")
-		}
-		flagged = append(flagged, commit.ID(k))
-		return nil
-	}, func() error { return nil })
+	err := s.readyRows(ctx)
+	var holes []commit.ID
+	if err == nil {
+		holes, err = s.mendTrees(ctx, true)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("look for incomplete trees: %w", err)
 	}
-	var holes, whole []commit.ID
-	for _, id := range flagged {
-		absent, mended, err := s.mendedTree(ctx, id)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("look for incomplete trees: %w", err)
+	return holes, nil
+}
+
+// mendTrees makes treeless commits whose trees are whole ones like others. Nobody else takes note
+// when a commit that came without its tree gets it because another one brings the same nodes. It
+// looks at all of them, or up to the first whose tree is not whole, and returns those with holes.
+func (s *Store) mendTrees(ctx context.Context, all bool) (holes []commit.ID, err error) {
+	var whole []commit.ID
+	for last, more := []byte{}, true; more && err == nil; {
+		ahead := false
+		err = s.view(func(tx index.Tx) error {
+			k, v := tx.Bucket(bucketTreeless).Cursor().Seek(append(last, 0))
+			last, ahead = bytes.Clone(k), bytes.Equal(v, aheadRow)
+			return nil
+		})
+		if err != nil || last == nil {
+			break
+		}
+		if len(last) != commit.IDSize {
+			return nil, badRow(bucketTreeless, hex.EncodeToString(last), "bad key")
+		}
+		if ahead { // it stays one that came ahead: what is built on it decides
+			more = all
+			continue
+		}
+		absent, mended := false, false
+		absent, mended, err = s.mendedTree(ctx, commit.ID(last))
+		switch more = all || mended; {
 		case mended:
-			whole = append(whole, id)
-		case !absent:
-			holes = append(holes, id)
+			whole = append(whole, commit.ID(last))
+		case !absent && err == nil:
+			holes = append(holes, commit.ID(last))
 		}
 	}
 	if len(whole) > 0 && s.foldable() {
-		if err := s.submitOps(ctx, statusOps(nil, statusTree, whole), true); err != nil {
-			return nil, fmt.Errorf("note that trees are whole: %w", err)
-		}
+		err = errors.Join(err, s.submitOps(ctx, statusOps(nil, statusTree, whole), true))
 	}
-	return holes, nil
+	return holes, err
 }
 
 // mendedTree reports whether the tree of a treeless commit, or its root, is absent, and whether it
