@@ -16,7 +16,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// abandonSome removes some rows of transient pieces of a journal and reports whether there are more.
+// abandonSome removes some rows of transient pieces of a journal and reports whether there are
+// more.
 func abandonSome(tx index.Tx, journal uint64, most int) (more bool, err error) {
 	b, prefix := tx.Bucket(bucketTransient), binary.BigEndian.AppendUint64(nil, journal)
 	c := b.Cursor()

@@ -92,9 +92,9 @@ func (o *op) stored() bool {
 // memory for it, while what commits bring clusters.
 const pieceWeight = 6
 
-// historyWeight is how much more a commit counts that is pruned, or comes as a part of history: many of these
-// come together, each with rows anywhere in several families, and one transaction writes all that a
-// fold brings.
+// historyWeight is how much more a commit counts that is pruned, or comes as a part of history:
+// many of these come together, each with rows anywhere in several families, and one transaction
+// writes all that a fold brings.
 const historyWeight = 48
 
 // nodeWeight is how much more a node counts that refers to others: a dozen references, of which a

@@ -20,8 +20,8 @@ import (
 )
 
 // The buckets of page.db (docs/format/rows.md). A row family is a bucket. Rows are printed with the
-// name of the bucket as the first part of their keys. A number is a page-local piece number in numberSize bytes, big-endian, which
-// stands where a row would repeat a digest.
+// name of the bucket as the first part of their keys. A number is a page-local piece number in
+// numberSize bytes, big-endian, which stands where a row would repeat a digest.
 //
 //	bucket            key                                    value
 //	state             "state"                                version, page id, position, next

@@ -124,9 +124,9 @@ type scanned struct {
 	proved uint64
 }
 
-// scan reads a segment from sc.from on, which is 0 or follows a batch or the header, up to the first
-// invalid byte. Errors are those of reading, of a header of something else, and of ctx; invalid
-// bytes are no error.
+// scan reads a segment from sc.from on, which is 0 or follows a batch or the header, up to the
+// first invalid byte. Errors are those of reading, of a header of something else, and of ctx;
+// invalid bytes are no error.
 func (op *opener) scan(ctx context.Context, sc *scanned) (err error) {
 	file, err := op.o.FS.OpenRead(filepath.Join(op.o.Dir, FileName(sc.id)))
 	if err != nil {
