@@ -16,30 +16,7 @@ import (
 
 func (a *app) statusCommand() *cobra.Command {
 	var space, bars bool
-	cmd := &cobra.Command{
-		Use:     "status [LEDGER/PAGE | LEDGER/]",
-		GroupID: groupCare,
-		Short:   "Show the state of a repository, and what takes space",
-		Long: `Show the state of the repository and of each page: its newest commit, heads (more than one
-when siblings wait to be merged), commits that no cloud has yet, what a crash left behind at
-the last open, and whether an index was rebuilt. With a cloud: how fresh each page is, what
-sync is doing or stumbled on, and what it asked of the bucket in all, with an estimate of what that
-costs. The bucket is not asked.
-
-The exit code is 20 when a page is damaged.
-
-With --space: what each page takes on this device, when it was closed last, and whether it could be
-evicted; and of the whole what the values, the trees of all versions, the commits, the index and the
-rest take. The rest is what was deleted, which gc --compact gives back, and small records; other are
-files of transactions, and what was set aside of damage, which gc --compact removes after a week.
-Garbage, which counts among the values and trees too, is what gc or the next round of serve will
-delete. --bars draws the pages as bars instead, the largest first.`,
-		Example: `  ledgerd status
-  ledgerd status notes --json
-  ledgerd status --space
-  ledgerd status notes/ --bars`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("status", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		set, err := a.parsePageSet(cmd, args)
 		if err != nil {
 			return err
@@ -160,46 +137,20 @@ func tornText(t admin.TornTail) string {
 
 func (a *app) checkCommand() *cobra.Command {
 	var repair bool
-	cmd := &cobra.Command{
-		Use:     "check [LEDGER/PAGE | LEDGER/]",
-		GroupID: groupCare,
-		Short:   "Verify everything that is stored",
-		Long: `Read every byte of every page, or of one page, or of those of one ledger, and verify it: every
-digest, every tree, every commit, head, status and reference, and that the index says what the log
-says. Every problem is printed with the row or object that it is about.
-
-The exit code is 20 when there is a problem. What a crash has left, and an index that was made anew,
-is told and is no problem.
-
---repair mends a page. The index is made anew. What is whole in damaged files is kept; what is not
-comes from the index, or from the cloud when one is set. The damaged bytes are moved to the
-directory torn of the page. Intact data is never dropped.
-
-The exit code is 0 when everything was mended. It is 20 when something is gone for good, or the
-cloud could not be asked; the report says what. A check behind a repair finds no problem: what is
-gone is noted, and reading it gives an error. What the cloud was not asked for comes with the next
---repair, with sync, or when it is read. Until then the exit code is 20 if the newest version cannot
-be read.
-
-A page that an app has open is not repaired; serve gives its pages up for that.`,
-		Example: `  ledgerd check
-  ledgerd check src
-  ledgerd check notes/ --repair`,
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			o := admin.CheckOptions{Repair: repair}
-			set, err := a.parsePageSet(cmd, args)
-			if err != nil {
-				return err
-			}
-			o.Ledger = set.name.ledger
-			if !set.all && !set.ledger {
-				id := set.name.pageID()
-				o.Page = &id
-			}
-			open := ledger.Options{ReadOnly: !repair, Mend: repair, MustExist: true}
-			return a.with(ctx, open, func(repo *ledger.Repository) error { return a.check(ctx, repo, o) })
-		}),
-	}
+	cmd := a.define("check", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		o := admin.CheckOptions{Repair: repair}
+		set, err := a.parsePageSet(cmd, args)
+		if err != nil {
+			return err
+		}
+		o.Ledger = set.name.ledger
+		if !set.all && !set.ledger {
+			id := set.name.pageID()
+			o.Page = &id
+		}
+		open := ledger.Options{ReadOnly: !repair, Mend: repair, MustExist: true}
+		return a.with(ctx, open, func(repo *ledger.Repository) error { return a.check(ctx, repo, o) })
+	})
 	cmd.Flags().BoolVar(&repair, "repair", false, "mend what is damaged, with what the cloud has")
 	return cmd
 }
@@ -313,20 +264,9 @@ func (a *app) printReport(r admin.PageReport) {
 }
 
 func (a *app) backupCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "backup {DIR | -}",
-		GroupID: groupCare,
-		Short:   "Copy a repository consistently",
-		Long: `Write a consistent copy of the repository into the directory DIR, which must be absent or empty, or
-as a tar stream to the standard output (-). The copy is a repository: every verb works on
-it with --dir. Its indexes are made anew when it is first opened.`,
-		Example: `  ledgerd backup /mnt/backup/2024-05-01
-  ledgerd backup - | zstd > ledger.tar.zst
-  ledgerd --dir /mnt/backup/2024-05-01 check`,
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return a.backup(ctx, cmd, a.path(args[0]))
-		}),
-	}
+	return a.define("backup", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.backup(ctx, cmd, a.path(args[0]))
+	})
 }
 
 func (a *app) backup(ctx context.Context, cmd *cobra.Command, to string) error {

@@ -17,17 +17,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const catalogLong = `A catalogue is a list of objects on a page: what they say of themselves, not what is in them. Each
-has an id that follows from its header, a type, the length and SHA-256 of its payload, and
-attributes, by which it is found. Objects belong to containers.
-
-Devices add, lock and remove objects at the same time, and their changes merge as sets:
-what one has added is there, what one has removed is not. An object that one has locked and
-another removed stays available until the lock is freed.
-
-The rows are those of the metadata database of NeoFS nodes, version 4, whose files can be
-imported (versions 2 to 4) and exported. docs/metabase.md has the details.`
-
 // catalogFlags are what verbs of catalogues share.
 type catalogFlags struct {
 	writeFlags
@@ -36,16 +25,7 @@ type catalogFlags struct {
 }
 
 func (a *app) catalogCommand() *cobra.Command {
-	return group(&cobra.Command{
-		Use:     "catalog",
-		GroupID: groupKeys,
-		Short:   "Keep a catalogue of objects that are found by their attributes",
-		Long:    catalogLong,
-		Example: `  ledgerd catalog add things photo.jpg --attr Kind=photo --attr Year=2024
-  ledgerd catalog find things 'Kind=photo' 'Year>=2020' --attributes Kind,FileName
-  ledgerd catalog import things metabase.db
-  ledgerd catalog ls things`,
-	}, a.catalogAdd(), a.catalogFind(), a.catalogLock(), a.catalogRm(), a.catalogLs(), a.catalogCheck(), a.catalogImport(), a.catalogExport())
+	return a.group("catalog", a.catalogAdd(), a.catalogFind(), a.catalogLock(), a.catalogRm(), a.catalogLs(), a.catalogCheck(), a.catalogImport(), a.catalogExport())
 }
 
 // common adds the flags that verbs of catalogues share.
@@ -143,18 +123,7 @@ type catalogAddFlags struct {
 
 func (a *app) catalogAdd() *cobra.Command {
 	var f catalogAddFlags
-	cmd := &cobra.Command{
-		Use:   "add LEDGER/PAGE [FILE]",
-		Short: "Add an object",
-		Long: `Add an object with attributes. Of FILE its length, SHA-256 and name are recorded, not its content;
-without FILE the payload is empty. The id of the object is printed. Objects that are equal in
-everything have one id, so adding one twice changes nothing.
-
-` + writeHelp,
-		Example: `  ledgerd catalog add things photo.jpg --attr Kind=photo --attr Year=2024
-  ledgerd catalog add things --attr Name=note --expires 120`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("catalog add", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		f.typed = cmd.Flags().Changed("expires")
 		return a.addObject(ctx, cmd, args, &f)
 	})
@@ -256,17 +225,7 @@ type catalogLockFlags struct {
 
 func (a *app) catalogLock() *cobra.Command {
 	var f catalogLockFlags
-	cmd := &cobra.Command{
-		Use:   "lock LEDGER/PAGE ID...",
-		Short: "Keep objects from being removed",
-		Long: `Add an object of type LOCK that keeps the objects ID from being removed. Its id is printed. With
---release the objects ID are locks, and what they alone lock is free again; the locks themselves
-are removed.
-
-` + writeHelp,
-		Example: "  ledgerd catalog lock things 2RjUZuFBDCzr3f7jNpCJNoH7HMC4eKoeWbPYCNUmGSZB",
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("catalog lock", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		f.typed = cmd.Flags().Changed("expires")
 		return a.changeCatalog(ctx, cmd, args[0], changes, &f.catalogFlags, func(t *metabase.Tx) (string, error) {
 			objects, err := a.objects(ctx, cmd, t, args, &f.catalogFlags)
@@ -341,20 +300,7 @@ type catalogRmFlags struct {
 
 func (a *app) catalogRm() *cobra.Command {
 	var f catalogRmFlags
-	cmd := &cobra.Command{
-		Use:   "rm LEDGER/PAGE ID...",
-		Short: "Remove objects",
-		Long: `Remove objects: each gets a grave that names a new object of type TOMBSTONE, so that no device can
-add it again while the grave is kept. Locked objects are refused. What is removed is still
-stored until rm --collect, which deletes everything that was removed or has expired before the
-present epoch, and the graves whose time is over.
-
-` + writeHelp,
-		Example: `  ledgerd catalog rm things 2RjUZuFBDCzr3f7jNpCJNoH7HMC4eKoeWbPYCNUmGSZB
-  ledgerd catalog rm things --collect --epoch 120`,
-		Args: cobra.MinimumNArgs(1),
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("catalog rm", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		if f.collect != (len(args) == 1) {
 			return usagef(cmd, "name the objects, or --collect without any")
 		}
@@ -372,6 +318,7 @@ present epoch, and the graves whose time is over.
 			return a.removeObjects(ctx, t, objects, &f)
 		})
 	})
+	cmd.Args = cobra.MinimumNArgs(1)
 	f.containerFlag(cmd)
 	cmd.Flags().Uint64Var(&f.expires, "keep-until", 0, "last epoch of the graves (default: five from now)")
 	cmd.Flags().BoolVar(&f.collect, "collect", false, "delete what was removed or has expired")

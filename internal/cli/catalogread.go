@@ -21,30 +21,7 @@ type catalogFindFlags struct {
 
 func (a *app) catalogFind() *cobra.Command {
 	var f catalogFindFlags
-	cmd := &cobra.Command{
-		Use:   "find LEDGER/PAGE [FILTER...]",
-		Short: "Find objects by their attributes",
-		Long: `Print the ids of the objects of a container that meet all filters, one a line, with the
-attributes that --attributes names. Filters, of which quotes keep the shell away:
-
-    KEY=VALUE      KEY!=VALUE     the attribute has this value, or another one
-    KEY^=TEXT                     its value begins with TEXT, which may be empty
-    KEY>N  KEY>=N  KEY<N  KEY<=N  its value is an integer in this range, of up to 256 bits
-    !KEY                          the object has no such attribute
-    $Object:ROOT   $Object:PHY    it is no part of another, or is stored itself
-
-The object itself has $Object:version, ownerID, objectType, creationEpoch, payloadLength,
-payloadHash, homomorphicHash, split.splitID, split.first and split.parent, each after
-$Object: as above. The first filter decides where to look, so the one that fewest objects
-meet comes first. The result is sorted by its attribute when --attributes begins with that,
-by id otherwise.
-
-All objects are printed, or with --limit a page of them; the cursor behind it, which --cursor
-takes, is told on the standard error, or as the last line with --json.`,
-		Example: `  ledgerd catalog find things 'Kind=photo' 'Year>=2020' --attributes Kind,FileName
-  ledgerd catalog find things '$Object:payloadLength>1000000' --json`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("catalog find", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		q := metabase.Query{Attributes: f.attributes, Cursor: f.cursor, Count: f.limit}
 		if f.limit == 0 {
 			q.Count = metabase.MaxCount
@@ -140,16 +117,7 @@ type catalogLsFlags struct {
 
 func (a *app) catalogLs() *cobra.Command {
 	var f catalogLsFlags
-	cmd := &cobra.Command{
-		Use:   "ls LEDGER/PAGE",
-		Short: "List objects, containers or graves",
-		Long: `List the objects of a catalogue that were not removed: container and id, type, length of the
-payload, attributes. With --containers list the containers with the payload of their objects,
-with --graves what was removed and which tombstone says so, with --garbage what rm --collect
-would delete.`,
-		Example: "  ledgerd catalog ls things --json | jq -r .id",
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("catalog ls", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return a.readCatalog(ctx, cmd, args[0], &f.catalogFlags, func(v *metabase.View) error {
 			switch {
 			case f.containers:
@@ -249,14 +217,7 @@ func (a *app) lsGarbage(ctx context.Context, v *metabase.View) error {
 func (a *app) catalogCheck() *cobra.Command {
 	var f catalogFlags
 	var repair bool
-	cmd := &cobra.Command{
-		Use:   "check LEDGER/PAGE",
-		Short: "Check that all rows of a catalogue fit together",
-		Long: `Decode every object, derive from it every row by which it is found, and compare. Each difference
-is a line. The exit code is 20 when there is one. With --repair what follows from objects is made
-what it should be; objects that cannot be decoded stay as they are.`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("catalog check", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		if repair {
 			err := a.changeCatalog(ctx, cmd, args[0], changes, &f, func(t *metabase.Tx) (string, error) {
 				n, err := t.Repair(ctx)
@@ -294,17 +255,7 @@ func (a *app) checkCatalog(ctx context.Context, v *metabase.View) error {
 
 func (a *app) catalogImport() *cobra.Command {
 	var f catalogFlags
-	cmd := &cobra.Command{
-		Use:   "import LEDGER/PAGE FILE",
-		Short: "Add what a metabase file of a node has",
-		Long: `Add the objects, locks, graves and marks of a metabase file of version 2, 3 or 4 to a catalogue, in
-one commit. The file is only read, and verified as a whole before. The rows by which objects are
-found are derived again. Counters, storage ids and the id of the shard are the node's and stay
-there. Graves of version 2, which have no epoch, are kept for five epochs from --epoch.
-
-` + writeHelp,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("catalog import", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		file, err := metabase.OpenFile(ctx, a.path(args[1]), metabase.FileOptions{Mode: metabase.ReadOnly, Epoch: func() uint64 { return f.epoch }})
 		if err != nil {
 			return err
@@ -328,13 +279,7 @@ there. Graves of version 2, which have no epoch, are kept for five epochs from -
 
 func (a *app) catalogExport() *cobra.Command {
 	var f catalogFlags
-	cmd := &cobra.Command{
-		Use:   "export LEDGER/PAGE FILE",
-		Short: "Write a catalogue to a metabase file",
-		Long: `Write a catalogue to the new file FILE, a metabase of version 4 as nodes have it. FILE must not
-exist.`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("catalog export", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		path := a.path(args[1])
 		if _, err := os.Lstat(path); err == nil {
 			return withHint(classedf(ledger.ErrInvalid, "export to %s: a file is there and is not overwritten", quoted(args[1])), "name another file")

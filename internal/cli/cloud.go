@@ -109,35 +109,13 @@ func (a *app) passphrase(file string) ([]byte, error) {
 }
 
 func (a *app) cloudCommand() *cobra.Command {
-	return group(&cobra.Command{
-		Use:     "cloud",
-		GroupID: groupCloud,
-		Short:   "Set, show, prove, check and clean the bucket that devices share",
-	},
-		a.cloudSetCommand(), a.cloudShowCommand(), a.cloudProbeCommand(), a.cloudCheckCommand(), a.cloudLeakCommand(), a.cloudGCCommand(),
-		a.cloudPauseCommand(), a.cloudResumeCommand(), a.cloudRuleCommand(compressionRule), a.cloudRuleCommand(dedupRule), a.cloudUnsetCommand())
+	return a.group("cloud", a.cloudSetCommand(), a.cloudShowCommand(), a.cloudProbeCommand(), a.cloudCheckCommand(), a.cloudLeakCommand(), a.cloudGCCommand(),
+		a.cloudSwitch("cloud pause", (*ledger.Repository).PauseSync), a.cloudSwitch("cloud resume", (*ledger.Repository).ResumeSync), a.cloudRuleCommand(compressionRule), a.cloudRuleCommand(dedupRule), a.cloudUnsetCommand())
 }
 
 func (a *app) cloudSetCommand() *cobra.Command {
 	var f cloudFlags
-	cmd := &cobra.Command{
-		Use:   "set URL",
-		Short: "Share a repository through a bucket",
-		Long: `Make the repository one of the devices that share the bucket at URL: dir:PATH, gs://BUCKET/PREFIX,
-s3://BUCKET/PREFIX or s3:https://HOST/BUCKET/PREFIX. The bucket is first proved to keep the promises
-that sync stands on. The first device makes its keys, which the master key wraps; the others need
-the same key. Nothing is uploaded yet: sync does that.
-
-Only the paths of key and credentials are remembered. A passphrase is not: later verbs that use the
-network want it in ` + passphraseVariable + ` or --passphrase-file.
-
-A repository that has another cloud leaves it: what is only there is fetched, and everything goes to the new
-one under new keys. A device that was lost is shut out with key rm; a new cloud is for who must not
-even see the old names.`,
-		Example: `  ledgerd cloud set gs://my-bucket/notes --key-file ~/ledger.key
-  ledgerd cloud set dir:/mnt/nas/ledger --key-file ~/ledger.key
-  LEDGER_PASSPHRASE=... ledgerd cloud set dir:/mnt/usb/ledger`,
-	}
+	cmd := a.define("cloud set", nil)
 	f.add(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		o, err := f.options(ctx, a, cmd, args[0])
@@ -169,20 +147,16 @@ even see the old names.`,
 }
 
 func (a *app) cloudShowCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "show",
-		Short: "Show the cloud of a repository",
-		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.read(ctx, func(repo *ledger.Repository) error {
-				info, ok := repo.Cloud()
-				if !ok {
-					return ledger.ErrNoCloud
-				}
-				a.printCloud(info)
-				return nil
-			})
-		}),
-	}
+	return a.define("cloud show", func(ctx context.Context, _ *cobra.Command, _ []string) error {
+		return a.read(ctx, func(repo *ledger.Repository) error {
+			info, ok := repo.Cloud()
+			if !ok {
+				return ledger.ErrNoCloud
+			}
+			a.printCloud(info)
+			return nil
+		})
+	})
 }
 
 // cloudObject is a cloud as --json prints it.
@@ -224,28 +198,19 @@ func sealingText(c ledger.CloudInfo) string {
 
 func (a *app) cloudProbeCommand() *cobra.Command {
 	var credentials string
-	cmd := &cobra.Command{
-		Use:   "probe URL",
-		Short: "Prove that a bucket is fit to share",
-		Long: `Prove with about 70 requests and 1 MiB that the bucket at URL keeps the promises that sync stands
-on, first of all that of any number of devices which create one name at once exactly one succeeds.
-There are stores that accept that condition and ignore it. The names used are removed at the end. No
-repository and no key is needed. The exit code is 1 when the bucket is unfit.`,
-		Example: "  ledgerd cloud probe gs://my-bucket/notes",
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			if err := a.knownURL(cmd, args[0]); err != nil {
-				return err
-			}
-			points, err := admin.ProbeCloud(ctx, args[0], credentials, &ledger.Options{Buckets: a.process.Buckets})
-			for _, p := range points {
-				a.printPoint(p)
-			}
-			if err == nil && !a.json && !a.quiet {
-				a.printf("the bucket is fit\n")
-			}
+	cmd := a.define("cloud probe", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		if err := a.knownURL(cmd, args[0]); err != nil {
 			return err
-		}),
-	}
+		}
+		points, err := admin.ProbeCloud(ctx, args[0], credentials, &ledger.Options{Buckets: a.process.Buckets})
+		for _, p := range points {
+			a.printPoint(p)
+		}
+		if err == nil && !a.json && !a.quiet {
+			a.printf("the bucket is fit\n")
+		}
+		return err
+	})
 	cmd.Flags().StringVar(&credentials, "credentials-file", "", "file with credentials for the bucket (default: those of the environment)")
 	return cmd
 }
@@ -263,29 +228,15 @@ func (a *app) printPoint(p admin.ProbePoint) {
 
 func (a *app) cloudGCCommand() *cobra.Command {
 	var dry dryRun
-	cmd := &cobra.Command{
-		Use:   "gc",
-		Short: "Remove from the bucket what no version needs",
-		Long: `Give up what the retention of each page does not keep, for all devices, and delete what past epochs
-have left, 30 days after the first epoch began that does not need it, by the bucket's own clock.
-Other devices may write meanwhile. What a device has not synced yet it keeps, also when it comes
-back years later.
-
-Which history is kept gc --keep-last and gc --keep-within say. Where some is given up, a new epoch
-of the page begins, with a checkpoint that costs about what changed since the last one. Of pages
-that were deleted for all devices everything goes after 30 days.`,
-		Example: `  ledgerd cloud gc --dry-run
-  ledgerd cloud gc`,
-		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.change(ctx, func(repo *ledger.Repository) error {
-				reports, err := admin.CollectCloud(ctx, repo, &admin.CloudGCOptions{DryRun: dry.dry})
-				for _, r := range reports {
-					a.printCloudGC(r, dry.dry)
-				}
-				return err
-			})
-		}),
-	}
+	cmd := a.define("cloud gc", func(ctx context.Context, _ *cobra.Command, _ []string) error {
+		return a.change(ctx, func(repo *ledger.Repository) error {
+			reports, err := admin.CollectCloud(ctx, repo, &admin.CloudGCOptions{DryRun: dry.dry})
+			for _, r := range reports {
+				a.printCloudGC(r, dry.dry)
+			}
+			return err
+		})
+	})
 	dry.add(cmd)
 	return cmd
 }
@@ -303,37 +254,18 @@ func (a *app) printCloudGC(r admin.CloudGCReport, dry bool) {
 		sizeText(r.DeletedBytes), countText(r.WaitingObjects, "object"), sizeText(r.WaitingBytes))
 }
 
-func (a *app) cloudPauseCommand() *cobra.Command {
-	return a.cloudSwitch("pause", "Sync nothing in the background from now on",
-		`Have serve, and programs, sync nothing by themselves until ledgerd cloud resume. The repository
-remembers it. ledgerd sync works all the same.`, (*ledger.Repository).PauseSync)
-}
-
-func (a *app) cloudResumeCommand() *cobra.Command {
-	return a.cloudSwitch("resume", "Sync in the background again", "End what ledgerd cloud pause has begun.", (*ledger.Repository).ResumeSync)
-}
-
 // cloudSwitch is a verb without arguments that calls do.
-func (a *app) cloudSwitch(name, short, long string, do func(*ledger.Repository, context.Context) error) *cobra.Command {
-	return &cobra.Command{
-		Use: name, Short: short, Long: long,
-		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.change(ctx, func(repo *ledger.Repository) error { return do(repo, ctx) })
-		}),
-	}
+func (a *app) cloudSwitch(path string, do func(*ledger.Repository, context.Context) error) *cobra.Command {
+	return a.define(path, func(ctx context.Context, _ *cobra.Command, _ []string) error {
+		return a.change(ctx, func(repo *ledger.Repository) error { return do(repo, ctx) })
+	})
 }
 
 func (a *app) cloudUnsetCommand() *cobra.Command {
 	var f dryRun
-	cmd := &cobra.Command{
-		Use:   "unset",
-		Short: "Share a repository no longer",
-		Long: `Forget the cloud. Nothing is deleted, here or there, and setting the same one again goes on where it
-was. Values that were not fetched yet cannot be read until then: fetch brings them here before.`,
-		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.change(ctx, func(repo *ledger.Repository) error { return a.cloudUnset(ctx, repo, f.dry) })
-		}),
-	}
+	cmd := a.define("cloud unset", func(ctx context.Context, _ *cobra.Command, _ []string) error {
+		return a.change(ctx, func(repo *ledger.Repository) error { return a.cloudUnset(ctx, repo, f.dry) })
+	})
 	f.add(cmd)
 	return cmd
 }

@@ -13,24 +13,7 @@ import (
 
 func (a *app) cloudCheckCommand() *cobra.Command {
 	var repair bool
-	cmd := &cobra.Command{
-		Use:   "check [LEDGER/PAGE...]",
-		Short: "Verify everything in the bucket, and repair it",
-		Long: `Read everything that the present epochs of the pages that are here name in the bucket, and verify
-it: epochs, checkpoints, each entry of the logs, each piece of each value. What is damaged or
-missing is named. It costs as much as reading the bucket does, and can be interrupted at any time.
-
---repair uploads anew what is damaged, as far as this device has it, and begins a new epoch of such
-a page without the rest. Damaged packs are deleted once all that can still be read of them is here.
-Other devices enter the epoch when they sync next, and send what they have of what is gone. What
-nobody has sent then is told as missing.
-
-The exit code is 20 when there is damage, and 0 when all of it was repaired. What the disk here has,
-ledgerd check verifies.`,
-		Example: `  ledgerd cloud check
-  ledgerd cloud check --repair notes`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("cloud check", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		only, err := a.pageRefs(cmd, args)
 		if err != nil {
 			return err

@@ -11,19 +11,7 @@ import (
 
 func (a *app) cloudLeakCommand() *cobra.Command {
 	var credentials string
-	cmd := &cobra.Command{
-		Use:   "leak [URL]",
-		Short: "Say what the owner of the bucket can tell from it",
-		Long: `List the bucket of this repository, or the one at URL, and say what its owner can tell from names,
-lengths and times: how many pages there are and how large they are, when they are written. Nothing
-is opened, and no key is needed: the owner has none. Objects whose lengths are not padded are named.
-
-What he can tell besides, by watching requests: from where they come, and which parts of packs are
-read.`,
-		Example: `  ledgerd cloud leak
-  ledgerd cloud leak gs://my-bucket/notes`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("cloud leak", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		url, key := "", credentials
 		if len(args) == 1 {
 			if err := a.knownURL(cmd, args[0]); err != nil {

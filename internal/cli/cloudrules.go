@@ -12,51 +12,25 @@ import (
 
 // ruleCommand is a command that shows or sets one switch of ledger.UploadRule.
 type ruleCommand struct {
-	name, short, long string
-	of                func(*ledger.UploadRule) *bool
+	name string
+	of   func(*ledger.UploadRule) *bool
 	// all and some say what the switch does to all keys of a page, and to those with a prefix.
 	all, some string
 }
 
-const eachDeviceItself = `
-
-Each device has its own settings: say it on all that write. What is in the bucket already stays as it is.`
-
 var compressionRule = ruleCommand{
-	name: "compression", short: "Show or set which keys are not compressed",
-	long: `Show which keys of pages go to the bucket without compression, or set it. The length of what is
-compressed says something about its content, above all where text of somebody else stands beside a
-secret in one commit. A commit that changes a key which --off names goes up without compression as a
-whole, and so do the page's checkpoints.`,
-	of:  func(u *ledger.UploadRule) *bool { return &u.CompressionOff },
+	name: "compression", of: func(u *ledger.UploadRule) *bool { return &u.CompressionOff },
 	all: "no key is compressed", some: "keys that begin with %s are not compressed",
 }
 
 var dedupRule = ruleCommand{
-	name: "dedup", short: "Show or set which values go up again",
-	long: `Show the values of which keys go to the bucket whole, also where it has them already, or set it.
-What a page has is not sent again, so that little goes up when a value is written that was there
-before: who sees that can guess that it was. A value under a key which --off names goes up whole
-whenever it is written, which costs uploads, and storage until the history of the page is cut. Short
-values, that stand with their keys, always go up.`,
-	of:  func(u *ledger.UploadRule) *bool { return &u.DedupOff },
+	name: "dedup", of: func(u *ledger.UploadRule) *bool { return &u.DedupOff },
 	all: "all values go up whole", some: "values of keys that begin with %s go up whole",
 }
 
 func (a *app) cloudRuleCommand(c ruleCommand) *cobra.Command {
 	var off, on []string
-	cmd := &cobra.Command{
-		Use:   c.name + " [LEDGER/PAGE]",
-		Short: c.short,
-		Long:  c.long + eachDeviceItself,
-		Example: `  ledgerd cloud ` + c.name + `
-  ledgerd cloud ` + c.name + ` mail --off ''
-  ledgerd cloud ` + c.name + ` notes --off secrets/ --off tokens/
-  ledgerd cloud ` + c.name + ` notes --on tokens/`,
-	}
-	cmd.Flags().StringArrayVar(&off, "off", nil, "switch it off for keys that begin with this; '' is all keys")
-	cmd.Flags().StringArrayVar(&on, "on", nil, "switch it on for them again")
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("cloud "+c.name, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		pages, err := a.pageRefs(cmd, args)
 		if err != nil {
 			return err
@@ -81,6 +55,8 @@ func (a *app) cloudRuleCommand(c ruleCommand) *cobra.Command {
 			return a.printRules(ctx, repo, c, pages)
 		})
 	})
+	cmd.Flags().StringArrayVar(&off, "off", nil, "switch it off for keys that begin with this; '' is all keys")
+	cmd.Flags().StringArrayVar(&on, "on", nil, "switch it on for them again")
 	return cmd
 }
 

@@ -19,36 +19,21 @@ const (
 )
 
 func (a *app) completionCommand() *cobra.Command {
-	shells := []string{"bash", "zsh", "fish", "powershell"}
-	return &cobra.Command{
-		Use:     "completion {bash | zsh | fish | powershell}",
-		GroupID: groupCare,
-		Short:   "Print a script that completes ledgerd in a shell",
-		Long: `Print a script that makes a shell complete verbs, flags, pages, keys and revisions of ledgerd.
-
-    bash        source <(ledgerd completion bash)
-                for ever: ledgerd completion bash > /etc/bash_completion.d/ledgerd
-    zsh         source <(ledgerd completion zsh)
-                for ever: ledgerd completion zsh > "${fpath[1]}/_ledgerd"
-    fish        ledgerd completion fish | source
-                for ever: ledgerd completion fish > ~/.config/fish/completions/ledgerd.fish
-    powershell  ledgerd completion powershell | Out-String | Invoke-Expression`,
-		Example:   "  source <(ledgerd completion bash)",
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: shells,
-		RunE: a.run(func(_ context.Context, cmd *cobra.Command, args []string) error {
-			root := cmd.Root()
-			switch args[0] {
-			case "bash":
-				return root.GenBashCompletionV2(a.out, true)
-			case "zsh":
-				return root.GenZshCompletion(a.out)
-			case "fish":
-				return root.GenFishCompletion(a.out, true)
-			}
-			return root.GenPowerShellCompletionWithDesc(a.out)
-		}),
-	}
+	cmd := a.define("completion", func(_ context.Context, cmd *cobra.Command, args []string) error {
+		root := cmd.Root()
+		switch args[0] {
+		case "bash":
+			return root.GenBashCompletionV2(a.out, true)
+		case "zsh":
+			return root.GenZshCompletion(a.out)
+		case "fish":
+			return root.GenFishCompletion(a.out, true)
+		}
+		return root.GenPowerShellCompletionWithDesc(a.out)
+	})
+	cmd.Args = cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)
+	cmd.ValidArgs = []string{"bash", "zsh", "fish", "powershell"}
+	return cmd
 }
 
 // completing calls fn with the repository, when there is one that can be read now. A serve that

@@ -18,34 +18,7 @@ type deleteFlags struct {
 
 func (a *app) deleteCommand() *cobra.Command {
 	var f deleteFlags
-	cmd := &cobra.Command{
-		Use:     "delete {LEDGER/PAGE | LEDGER/}",
-		GroupID: groupCare,
-		Short:   "Delete a page, or all pages of a ledger, on this device or for all",
-		Long: `Delete a page on this device with all its history, or with a slash behind the name all pages of a
-ledger. LEDGER alone is the ledger's root page. What would be deleted is said first. On a terminal
-the verb then asks; elsewhere it wants --yes. --dry-run only says it.
-
-What the cloud has of it stays there, for other devices; here the page is in no list any more, and
-sync brings it back only when it is named. What only this device has is not deleted without
---discard-unsynced; without a cloud that is everything. A page that is open, in serve for instance,
-is refused.
-
-With --everywhere the page is deleted for all devices that share the bucket. They keep what they
-have, and sync it no more; cloud gc, on any of them, empties the bucket of it 30 days later. A page
-of that name cannot be synced through this bucket any more.
-
-With --from-history KEY the page stays, and what KEY had before is erased, such as a password. Every
-version in which KEY has another value than now is given up, with all that only it had; so is every
-older version, unless it is tagged. The page's files are written anew at once, without the value.
-With a cloud other devices follow with their next sync, and cloud gc removes it from the bucket 30
-days later. What KEY has now is not erased: rm KEY first.`,
-		Example: `  ledgerd delete notes/old --yes
-  ledgerd delete scratch/ --yes --discard-unsynced
-  ledgerd delete notes/old --everywhere --yes
-  ledgerd delete notes --from-history password --yes`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("delete", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return a.delete(ctx, cmd, args[0], f)
 	})
 	flags := cmd.Flags()

@@ -21,30 +21,7 @@ type evictFlags struct {
 
 func (a *app) evictCommand() *cobra.Command {
 	var f evictFlags
-	cmd := &cobra.Command{
-		Use:     "evict [LEDGER/PAGE...]",
-		GroupID: groupCare,
-		Short:   "Remove local copies of pages that are in the cloud",
-		Long: `Remove the copies that this device has of pages of which the cloud has everything. Nothing is lost:
-such a page stays in the lists, and the next verb that needs it brings it back. A page that is open
-in a program stays; serve gives up the pages that it keeps.
-
-The pages are named; or --free SIZE takes the one that was closed longest ago first until SIZE (such
-as 500M or 2G) is free, and --older-than D those that were closed longer than D (such as 12h, 30d,
-8w) ago. What is not in the cloud stays, and each page that was named and stays is told with the
-reason. --discard-unsynced evicts pages that are named also when that loses what only this device
-has: on a terminal it asks before, elsewhere it wants --yes.
-
---values keeps the pages and drops long values that the cloud has: they come back when they are
-read. With --keep-values SIZE so much of them stays, in all the pages together; serve knows what was
-read lately, which goes last. Their bytes come back with gc --compact.`,
-		Example: `  ledgerd evict src
-  ledgerd evict --free 2G --dry-run
-  ledgerd evict --older-than 30d
-  ledgerd evict media/films --values
-  ledgerd evict --values --keep-values 10G`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.evict(ctx, cmd, args, f) })
+	cmd := a.define("evict", func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.evict(ctx, cmd, args, f) })
 	flags := cmd.Flags()
 	addParsed(cmd, &f.free, "free", "evict until this `size` is free that was not, such as 500M or 2G", parseSize)
 	addParsed(cmd, &f.olderThan, "older-than", "evict what was closed longer ago than this `time`, such as 12h, 30d or 8w", parseAge)

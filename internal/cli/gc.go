@@ -22,36 +22,7 @@ type gcFlags struct {
 
 func (a *app) gcCommand() *cobra.Command {
 	var f gcFlags
-	cmd := &cobra.Command{
-		Use:     "gc [LEDGER/PAGE...]",
-		GroupID: groupCare,
-		Short:   "Delete what nothing refers to any more, and give up history",
-		Long: `Delete what no version of a page needs any more: remains of changes that were not finished, and what
-only versions needed that were given up. Without arguments all pages are collected.
-
-The space stays with the page's files until --compact gives it back to the system. It removes files
-of which at least a fifth is garbage, and copies what is live in them to the end of the log. Garbage
-is what gc or evict --values deleted, and what newer records have replaced. A page may be in use.
-What transactions that have not ended have written stays. It needs free disk for the live part of
-one file, at most about 64 MiB, or for the new index (page.db) of a page when more than half of that
-is free. With --dry-run, what gc would delete does not count.
-
---keep-last N and --keep-within D give history up. Of each page the newest N commits stay, and those
-of the last D (such as 12h, 30d, 8w, 1y); what either rule keeps stays. The newest version, tagged
-commits and what merging needs stay always.
-
-With a cloud the rules become the setting of the page in the bucket, and a new epoch gives the same
-commits up for all devices: each follows when it syncs next. What a device has not synced yet is
-kept. ledgerd cloud gc applies the setting again, and deletes from the bucket, 30 days later, what
-was given up. Without rules gc gives no history up.
-
-Before history is given up, gc says how much. On a terminal it then asks; elsewhere it wants --yes.
---dry-run only says it.`,
-		Example: `  ledgerd gc
-  ledgerd gc notes --keep-within 30d --dry-run
-  ledgerd gc --keep-last 1 --compact --yes`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.gc(ctx, cmd, args, f) })
+	cmd := a.define("gc", func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.gc(ctx, cmd, args, f) })
 	flags := cmd.Flags()
 	flags.IntVar(&f.keepLast, "keep-last", 0, "keep the newest so many commits of each page")
 	addParsed(cmd, &f.keepWithin, "keep-within", "keep the commits of this `time`, such as 12h, 30d, 8w or 1y", parseAge)

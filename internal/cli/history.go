@@ -16,40 +16,24 @@ import (
 func (a *app) diffCommand() *cobra.Command {
 	var stat bool
 	var prefix string
-	cmd := &cobra.Command{
-		Use:     "diff LEDGER/PAGE REV [REV]",
-		GroupID: groupHistory,
-		Short:   "List the keys that differ between two commits",
-		Long: `List the keys that differ between two commits, in order; the second is HEAD when it is not
-given. The cost follows the number of changes, not the size of the page.
-
-    + KEY    is only in the second
-    - KEY    is only in the first
-    ~ KEY    has another value, or, of an imported file, other attributes
-
---stat adds sizes and a summary. Keys are printed as by ls.`,
-		Example: `  ledgerd diff src HEAD~1
-  ledgerd diff src v1 v2
-  ledgerd diff src 2024-05-01 --prefix docs/ --stat`,
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			revisions := append(args, "HEAD")[1:3]
-			key, err := a.key(cmd, prefix)
+	cmd := a.define("diff", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		revisions := append(args, "HEAD")[1:3]
+		key, err := a.key(cmd, prefix)
+		if err != nil {
+			return err
+		}
+		return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
+			from, err := a.resolve(ctx, page, revisions[0])
 			if err != nil {
 				return err
 			}
-			return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
-				from, err := a.resolve(ctx, page, revisions[0])
-				if err != nil {
-					return err
-				}
-				to, err := a.resolve(ctx, page, revisions[1])
-				if err != nil {
-					return err
-				}
-				return a.printDiff(filetree.Diff(ctx, page, from, to, key), stat)
-			})
-		}),
-	}
+			to, err := a.resolve(ctx, page, revisions[1])
+			if err != nil {
+				return err
+			}
+			return a.printDiff(filetree.Diff(ctx, page, from, to, key), stat)
+		})
+	})
 	cmd.Flags().BoolVar(&stat, "stat", false, "show sizes and a summary")
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with this")
 	return cmd
@@ -110,24 +94,7 @@ func (a *app) tagCommand() *cobra.Command {
 	var remove string
 	var removing, move bool
 	var f dryRun
-	cmd := &cobra.Command{
-		Use:     "tag LEDGER/PAGE [NAME [REV]]",
-		GroupID: groupHistory,
-		Short:   "Name a commit, or list names",
-		Long: `Without NAME list the tags of a page. With NAME give the commit REV (default HEAD) that
-name. A name that another commit has stays there, unless --move moves it. -d NAME takes a name away.
-
-A tagged commit is kept whatever the history keeps otherwise. A name has no space, no
-control character and no ~, and means nothing else: it is not HEAD or none, no time, and not 4 or
-more hexadecimal digits, which may be the id of a commit.`,
-		Example: `  ledgerd tag src v1
-  ledgerd tag src before-cleanup HEAD~2
-  ledgerd tag src stable --move
-  ledgerd tag src
-  ledgerd tag src -d v1`,
-		Args: cobra.RangeArgs(1, 3),
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("tag", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		removing = cmd.Flags().Changed("delete")
 		switch {
 		case removing && len(args) > 1:
@@ -143,6 +110,7 @@ more hexadecimal digits, which may be the id of a commit.`,
 			return a.setTag(ctx, page, args[1], append(args, "HEAD")[2], move, f.dry)
 		})
 	})
+	cmd.Args = cobra.RangeArgs(1, 3)
 	cmd.Flags().StringVarP(&remove, "delete", "d", "", "take this name away")
 	cmd.Flags().BoolVar(&move, "move", false, "move a name that another commit has")
 	f.add(cmd)
@@ -219,32 +187,15 @@ func (a *app) restoreCommand() *cobra.Command {
 	var message string
 	var f writeFlags
 	var d dryRun
-	cmd := &cobra.Command{
-		Use:     "restore LEDGER/PAGE REV [PREFIX]",
-		GroupID: groupHistory,
-		Short:   "Make a page as it was, in a new commit",
-		Long: `Make a new commit on the newest head with the content that the page had at REV. With PREFIX only
-the keys that begin with it become as they were; others stay. Nothing is lost: what the
-page has now stays in the history. When nothing differs there is no commit.
-
-A REV before the page's first commit, such as a time when there was no page, is refused: rm --all
-empties a page.
-
-` + writeHelp + `
-
-undo takes a single commit back and leaves what came after it.`,
-		Example: `  ledgerd restore src HEAD~1
-  ledgerd restore src v1 docs/ -m 'the old docs were better'`,
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			prefix, err := a.key(cmd, append(args, "")[2])
-			if err != nil {
-				return err
-			}
-			return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
-				return a.restore(ctx, page, args[1], prefix, message, f, d.dry)
-			})
-		}),
-	}
+	cmd := a.define("restore", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		prefix, err := a.key(cmd, append(args, "")[2])
+		if err != nil {
+			return err
+		}
+		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
+			return a.restore(ctx, page, args[1], prefix, message, f, d.dry)
+		})
+	})
 	cmd.Flags().StringVarP(&message, "message", "m", "", "message of the commit (default: restore and the short id)")
 	f.addNoMerge(cmd)
 	d.add(cmd)

@@ -17,19 +17,7 @@ import (
 )
 
 func (a *app) indexeddbCommand() *cobra.Command {
-	return group(&cobra.Command{
-		Use:     "indexeddb",
-		GroupID: groupFiles,
-		Short:   "Take IndexedDB databases out of browser profiles, and write them back",
-		Long: `Work with the databases that web and desktop apps keep in a browser, as Chromium and programs made
-with it store them: a directory for each origin, such as
-.../IndexedDB/https_app.example_0.indexeddb.leveldb. PATH is such a directory, or one above it (the
-directory IndexedDB, a profile, the directory of all profiles) when there is only one origin in it.
-It is never written to. The browser has to be closed: a directory that it has open is refused with
-exit code 11.
-
-docs/indexeddb.md says what is supported.`,
-	}, a.indexeddbLsCommand(), a.indexeddbCheckCommand(), a.indexeddbImportCommand(), a.indexeddbExportCommand())
+	return a.group("indexeddb", a.indexeddbLsCommand(), a.indexeddbCheckCommand(), a.indexeddbImportCommand(), a.indexeddbExportCommand())
 }
 
 // completeProfile completes what ls and check take.
@@ -77,19 +65,11 @@ func (a *app) damagedProfile(err error, path string) error {
 }
 
 func (a *app) indexeddbLsCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "ls {PATH | LEDGER/PAGE}",
-		Short: "List databases, object stores and indexes",
-		Long: `List the databases of a directory or of a page that was imported from one, with their versions,
-object stores, key paths, numbers of records, and indexes. What is not a directory is taken as a
-page.`,
-		Example: `  ledgerd indexeddb ls ~/.config/chromium/Default/IndexedDB/https_app.example_0.indexeddb.leveldb
-  ledgerd indexeddb ls app/db --json`,
-		ValidArgsFunction: a.completeProfile,
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return a.withProfile(ctx, cmd, args[0], nil, a.listProfile)
-		}),
-	}
+	cmd := a.define("indexeddb ls", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.withProfile(ctx, cmd, args[0], nil, a.listProfile)
+	})
+	cmd.ValidArgsFunction = a.completeProfile
+	return cmd
 }
 
 // keyPathJSON is a key path as scripts have it: null, a string or an array.
@@ -152,24 +132,11 @@ func flagText(set bool, text string) string {
 }
 
 func (a *app) indexeddbCheckCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "check {PATH | LEDGER/PAGE}",
-		Short: "Verify all rows of a directory or page",
-		Long: `Read all rows and blobs of a directory, or of a page that was imported from one, and verify them:
-that each row can be decoded and belongs to something, that records have their exists entries, that
-the rows of each index are those that the values of the records give, that unique ones have each key
-once, and that blobs are there. Each problem is printed with the row that it is about.
-
-The exit code is 20 when there is a problem. Records that a unique index leaves out are listed and
-are no problem: merges do that when another record has the key. Rows of an index that count no
-longer, which a browser leaves until it sweeps, are no problem, and their number is told.`,
-		Example: `  ledgerd indexeddb check ~/.config/chromium/Default/IndexedDB/https_app.example_0.indexeddb.leveldb
-  ledgerd indexeddb check app/db`,
-		ValidArgsFunction: a.completeProfile,
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return a.checkProfile(ctx, cmd, args[0])
-		}),
-	}
+	cmd := a.define("indexeddb check", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.checkProfile(ctx, cmd, args[0])
+	})
+	cmd.ValidArgsFunction = a.completeProfile
+	return cmd
 }
 
 // profileObject is what check and import say with --json in the end.
@@ -244,27 +211,9 @@ func (a *app) indexeddbImportCommand() *cobra.Command {
 	var f writeFlags
 	var message string
 	var lazy bool
-	cmd := &cobra.Command{
-		Use:   "import LEDGER/PAGE PATH",
-		Short: "Bring the databases of a browser to a page",
-		Long: `Bring all databases of a directory to a page, in one commit: metadata, records, index rows, blobs.
-What the page has of IndexedDB is replaced, so that importing again makes a commit of what has
-changed. Other keys of the page stay. Any damage ends it, and nothing is changed.
-
-A browser that got its data by export does not know what other devices have committed since.
---parent names the commit that was exported: what the browser has changed is merged with the rest
-then, record by record.
-
-The page is created when it does not exist, and so is the repository when its directory is absent or
-empty, which is told. A repository is never created among other files: see init.
-` + writeHelp,
-		Example: `  ledgerd indexeddb import app/db ~/.config/chromium/Default/IndexedDB/https_app.example_0.indexeddb.leveldb
-  ledgerd indexeddb import app/db out --parent HEAD~3      what a browser made of the third-last commit
-  ledgerd indexeddb ls app/db`,
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return a.importProfile(ctx, cmd, args, f, message, lazy)
-		}),
-	}
+	cmd := a.define("indexeddb import", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.importProfile(ctx, cmd, args, f, message, lazy)
+	})
 	cmd.Flags().BoolVar(&lazy, "lazy", false, "other devices fetch long values on first use, not with the commit")
 	cmd.Flags().StringVarP(&message, "message", "m", "", "message of the commit (default: import and the name of PATH)")
 	f.addAll(a, cmd)
@@ -333,19 +282,9 @@ func (a *app) importProfile(ctx context.Context, cmd *cobra.Command, args []stri
 
 func (a *app) indexeddbExportCommand() *cobra.Command {
 	var at string
-	cmd := &cobra.Command{
-		Use:   "export LEDGER/PAGE DIR",
-		Short: "Write the databases of a page for a browser",
-		Long: `Write the databases of a page as a directory that a browser opens, with the blobs in a directory
-beside it. Both are made in DIR, which is PROFILE/IndexedDB for a browser to find them, and are
-named by the origin to which the databases belong. They must not exist there; the browser has to be
-closed. When DIR itself ends in .indexeddb.leveldb, it is what is made.`,
-		Example: `  ledgerd indexeddb export app/db ~/.config/chromium/Default/IndexedDB
-  ledgerd indexeddb export app/db out --at HEAD~1`,
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return a.exportProfile(ctx, cmd, args, at)
-		}),
-	}
+	cmd := a.define("indexeddb export", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.exportProfile(ctx, cmd, args, at)
+	})
 	cmd.Flags().StringVar(&at, "at", "", "revision to export (default HEAD)")
 	return cmd
 }

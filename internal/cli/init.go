@@ -15,31 +15,18 @@ import (
 )
 
 func (a *app) initCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "init",
-		GroupID: groupCare,
-		Short:   "Create a repository",
-		Long: `Create an empty repository in the directory of --dir, which must be absent or empty. Where there is
-a repository already, nothing happens.
-
-The first import into a directory that is absent or empty creates one too, and says so, and clone
-makes one of what a bucket has. No other verb creates a repository, so that a directory that was
-mistyped is an error.`,
-		Example: `  ledgerd init
-  ledgerd --dir data init`,
-		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			created, err := a.createRepository(ctx)
-			if err != nil {
-				return err
-			}
-			text := "there is a repository in %s already\n"
-			if created {
-				text = "created a repository in %s\n"
-			}
-			a.result(object{"dir", a.dir, "created", created}, text, quoted(a.dir))
-			return nil
-		}),
-	}
+	return a.define("init", func(ctx context.Context, _ *cobra.Command, _ []string) error {
+		created, err := a.createRepository(ctx)
+		if err != nil {
+			return err
+		}
+		text := "there is a repository in %s already\n"
+		if created {
+			text = "created a repository in %s\n"
+		}
+		a.result(object{"dir", a.dir, "created", created}, text, quoted(a.dir))
+		return nil
+	})
 }
 
 // createRepository creates the repository unless there is one.

@@ -22,34 +22,11 @@ var views = []string{"key", "rows", "commits", "tree", "pieces", "refs"}
 
 func (a *app) inspectCommand() *cobra.Command {
 	var f inspectFlags
-	cmd := &cobra.Command{
-		Use:     "inspect LEDGER/PAGE [key KEY | rows [FAMILY] | commits | tree | pieces [KEY] | refs]",
-		GroupID: groupCare,
-		Short:   "Look inside a page",
-		Long: `Show how a page is stored.
-
-    (nothing)  its id, newest commit, heads, tags, what it takes on disk, and a summary of its tree
-    key        size, priority and object of the value under KEY, and the attributes of an imported file
-    rows       the rows of its index, as KEY and VALUE, all or of one FAMILY:
-               ` + familiesText() + `
-    commits    the newest commits: what each changed, its tree, and what it shares with its parent's
-    tree       the nodes of the tree by level, with sizes and shares
-    pieces     the pieces of the value under KEY; without KEY how values are stored
-    refs       how often pieces and nodes are referred to
-
-Rows are printed as the format describes them, such as heads/{commit_id}; binary parts are
-hexadecimal.`,
-		Example: `  ledgerd inspect src
-  ledgerd inspect src key README.md --at HEAD~3
-  ledgerd inspect src rows heads
-  ledgerd inspect src tree --at HEAD~1
-  ledgerd inspect src pieces big.iso`,
-		Args:              cobra.RangeArgs(1, 3),
-		ValidArgsFunction: a.completeViews,
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return a.inspect(ctx, cmd, args, f)
-		}),
-	}
+	cmd := a.define("inspect", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.inspect(ctx, cmd, args, f)
+	})
+	cmd.Args = cobra.RangeArgs(1, 3)
+	cmd.ValidArgsFunction = a.completeViews
 	cmd.Flags().StringVar(&f.at, "at", "", "revision to look at (default HEAD); for key, tree and pieces")
 	addLimit(cmd, &f.limit, "show no more than this many rows or commits (default: all rows, 20 commits)")
 	return cmd

@@ -12,28 +12,13 @@ import (
 )
 
 func (a *app) keyCommand() *cobra.Command {
-	return group(&cobra.Command{
-		Use:     "key",
-		GroupID: groupCloud,
-		Short:   "Make keys of clouds, and change what opens a cloud",
-		Long: `A cloud is sealed, and its keyring is opened by one or several slots: key files, passphrases, and
-recovery words. Every device of the cloud needs one of them, and nobody can read the cloud without:
-not its owner, and not you if you lose all. Add recovery words and keep them on paper.`,
-	}, a.keyInitCommand(), a.keyShowCommand(), a.keyListCommand(), a.keyAddCommand(), a.keyRemoveCommand(), a.keyRotateCommand(), a.keyRecoverCommand())
+	return a.group("key", a.keyInitCommand(), a.keyShowCommand(), a.keyListCommand(), a.keyAddCommand(), a.keyRemoveCommand(), a.keyRotateCommand(), a.keyRecoverCommand())
 }
 
 func (a *app) keyInitCommand() *cobra.Command {
 	var p newPassphrase
 	var protect bool
-	cmd := &cobra.Command{
-		Use:   "init PATH",
-		Short: "Make a new key",
-		Long: `Make a new key from the system's randomness and write it to the new file PATH, which only its
-owner can read. A file that is there is never overwritten. With --protect, or with
---new-passphrase-file, the key in the file is sealed with a passphrase, which every use of it needs.`,
-		Example: "  ledgerd key init ~/ledger.key",
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("key init", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		var pass []byte
 		if protect || p.file != "" {
 			var err error
@@ -50,17 +35,7 @@ owner can read. A file that is there is never overwritten. With --protect, or wi
 
 func (a *app) keyShowCommand() *cobra.Command {
 	var f passphraseFlag
-	cmd := &cobra.Command{
-		Use:   "show [PATH]",
-		Short: "Verify a key file and show which key it holds, or how to pair a device",
-		Long: `Verify the key file PATH and print an id that tells its key from others and nothing else about it:
-files with the same id hold the same key. Without PATH it is the key file of the repository's cloud,
-and what to type on another device follows, with the id of the bucket: that tells this bucket from
-another one with the same key.`,
-		Example: `  ledgerd key show ~/ledger.key
-  ledgerd key show`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, args []string) error {
+	cmd := a.define("key show", func(ctx context.Context, _ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return a.keyPair(ctx)
 		}

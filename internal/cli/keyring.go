@@ -184,14 +184,7 @@ func shellWords(words []string) string {
 
 func (a *app) keyListCommand() *cobra.Command {
 	var f passphraseFlag
-	cmd := &cobra.Command{
-		Use:   "ls",
-		Short: "List what opens the cloud, and its devices",
-		Long: `List the slots that open the cloud, and the devices that have put commits into it: each with an id
-that follows from its key, about when it did so last, and what it called itself. Devices are those
-that the pages here know of.`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+	cmd := a.define("key ls", func(ctx context.Context, _ *cobra.Command, _ []string) error {
 		return a.keyring(ctx, f, func(repo *ledger.Repository) error {
 			info, err := keys.Read(ctx, repo)
 			if err != nil {
@@ -225,22 +218,7 @@ func (a *app) keyAddCommand() *cobra.Command {
 	var f passphraseFlag
 	var p newPassphrase
 	var label string
-	cmd := &cobra.Command{
-		Use:   "add file PATH | passphrase | words",
-		Short: "Add a key file, a passphrase or recovery words that open the cloud",
-		Long: `Add what opens the cloud beside what does so already: the key file PATH (see key init), a
-passphrase, which is asked for, or recovery words. Words are 24 English words with a checksum,
-printed once and kept nowhere: write them down. Two requests are made; nothing is uploaded again.
-
-A passphrase is changed by adding the new one, setting the cloud with it on each device, and
-removing the old one with key rm.`,
-		Example: `  ledgerd key add words --label 'paper in the safe'
-  ledgerd key add passphrase
-  ledgerd key add file ~/phone.key --label phone`,
-		Args:      cobra.RangeArgs(1, 2),
-		ValidArgs: []string{"file", "passphrase", "words"},
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("key add", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		c, err := a.keyAddition(ctx, cmd, args, f, p, label)
 		if err != nil {
 			return err
@@ -254,6 +232,8 @@ removing the old one with key rm.`,
 			return nil
 		})
 	})
+	cmd.Args = cobra.RangeArgs(1, 2)
+	cmd.ValidArgs = []string{"file", "passphrase", "words"}
 	f.add(cmd)
 	p.add(cmd)
 	cmd.Flags().StringVar(&label, "label", "", "what it is called in lists")
@@ -320,15 +300,7 @@ func (a *app) rotateKeys(ctx context.Context, f passphraseFlag, without []string
 
 func (a *app) keyRemoveCommand() *cobra.Command {
 	var f passphraseFlag
-	cmd := &cobra.Command{
-		Use:   "rm SLOT...",
-		Short: "Remove what opens the cloud",
-		Long: `Remove slots, and make a new data key as key rotate does: a device that has nothing else, such as one
-that was lost, is shut out of all that is written from now on. SLOT is the id, its beginning, or the
-label. The slot that is used here cannot be removed here: set the cloud with another one first.`,
-		Example: "  ledgerd key rm 5f3a90c1",
-	}
-	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, args []string) error {
+	cmd := a.define("key rm", func(ctx context.Context, _ *cobra.Command, args []string) error {
 		return a.rotateKeys(ctx, f, args)
 	})
 	f.add(cmd)
@@ -337,14 +309,7 @@ label. The slot that is used here cannot be removed here: set the cloud with ano
 
 func (a *app) keyRotateCommand() *cobra.Command {
 	var f passphraseFlag
-	cmd := &cobra.Command{
-		Use:   "rotate",
-		Short: "Seal what is written from now on with a new key",
-		Long: `Make a new data key: what is written from now on is sealed with it. What is there stays as it is. It
-takes three requests, however much there is. key rm does the same and shuts a lost device out.`,
-		Example: "  ledgerd key rotate",
-	}
-	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error { return a.rotateKeys(ctx, f, nil) })
+	cmd := a.define("key rotate", func(ctx context.Context, _ *cobra.Command, _ []string) error { return a.rotateKeys(ctx, f, nil) })
 	f.add(cmd)
 	return cmd
 }
@@ -354,15 +319,7 @@ func (a *app) keyRecoverCommand() *cobra.Command {
 	var p newPassphrase
 	var wordsFile, label string
 	var protect bool
-	cmd := &cobra.Command{
-		Use:   "recover URL PATH",
-		Short: "Open a cloud with recovery words, and make a new key file for it",
-		Long: `Open the keyring of the bucket at URL with recovery words, which are asked for, make the new key
-file PATH, and add it to the keyring. Then clone, or cloud set, takes that file. No repository is
-needed. The words stay good: remove them with key rm when somebody may have seen them.`,
-		Example: "  ledgerd key recover gs://my-bucket/notes ~/ledger.key",
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("key recover", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		if err := a.knownURL(cmd, args[0]); err != nil {
 			return err
 		}

@@ -28,30 +28,7 @@ type putFlags struct {
 
 func (a *app) putCommand() *cobra.Command {
 	var f putFlags
-	cmd := &cobra.Command{
-		Use:     "put LEDGER/PAGE KEY [VALUE]",
-		GroupID: groupKeys,
-		Short:   "Store a value under a key",
-		Long: `Store a value under a key, in one commit. The value is the argument VALUE, the content of a
-file (-f FILE), or the standard input (-f -). Values may be of any size: they stream.
-
-The page is created when it does not exist; the repository is not: see init. A value that is stored
-already makes no commit. With --if-absent, --if-present or --if-equal the value is only
-stored when the key has no entry, has one, or has exactly that value; else nothing
-changes and the exit code is 1.
-
-With --parent the commit is made on that commit instead of HEAD, and the conditions are about
-what the key has there: so the page gets a second head, as when two devices write.
-` + writeHelp + `
-
-KEY is taken as it stands, as UTF-8 text; with --hex it is hexadecimal digits.`,
-		Example: `  ledgerd put notes greeting hello
-  echo hello | ledgerd put notes greeting -f -
-  ledgerd put media/films intro.mp4 -f intro.mp4 --lazy -m 'add the intro'
-  ledgerd put notes counter 2 --if-equal 1
-  ledgerd put notes --hex 00ff10 binary-key`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("put", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		f.hasIfEqual = cmd.Flags().Changed("if-equal")
 		return a.put(ctx, cmd, args, f)
 	})
@@ -177,23 +154,9 @@ type getFlags struct {
 
 func (a *app) getCommand() *cobra.Command {
 	var f getFlags
-	cmd := &cobra.Command{
-		Use:     "get LEDGER/PAGE KEY",
-		GroupID: groupKeys,
-		Short:   "Print the value of a key",
-		Long: `Print the value of a key as it is, byte for byte, to the standard output or a file. Values
-stream: memory does not depend on their size. With --offset and --length only that range
-is read. With --at the value is that of an older commit.
-
-A file given with -o is replaced in one step, when the whole value has been written.`,
-		Example: `  ledgerd get notes greeting
-  ledgerd get notes greeting --at HEAD~1
-  ledgerd get media/films intro.mp4 -o intro.mp4
-  ledgerd get media/films intro.mp4 --offset 1048576 --length 4096 | xxd`,
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return a.get(ctx, cmd, args, f)
-		}),
-	}
+	cmd := a.define("get", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.get(ctx, cmd, args, f)
+	})
 	flags := cmd.Flags()
 	flags.StringVar(&f.at, "at", "", "revision to read (default HEAD)")
 	flags.Int64Var(&f.offset, "offset", 0, "first byte of the value to print")

@@ -23,40 +23,14 @@ type lsFlags struct {
 
 func (a *app) lsCommand() *cobra.Command {
 	var f lsFlags
-	cmd := &cobra.Command{
-		Use:     "ls [LEDGER/PAGE [PREFIX] | LEDGER/]",
-		GroupID: groupKeys,
-		Short:   "List pages, or the keys of a page",
-		Long: `List the pages of the repository, or with a slash behind the name those of one ledger, as other
-verbs know them. With -l each line has the id, what the page takes on disk, and when it was last
-closed. Pages that were evicted are listed too: they come back when they are used.
-
-With LEDGER/PAGE list the keys of that page in the order of their bytes, one a line; LEDGER alone is
-the root page of a ledger. PREFIX limits the keys to those that begin with it.
-
-With -l the line of a key has the mode (of imported files), the size, the modification
-time, and the target of a link; a size followed by z is of a value with priority lazy.
-An imported file is two entries of the page, content and attributes, and one line here;
---raw shows every entry by itself.
-
-A key that is not printable is quoted as in Go or JSON; --hex and --json give every key exactly, and
---json every size.`,
-		Example: `  ledgerd ls
-  ledgerd ls notes/ -l
-  ledgerd ls src
-  ledgerd ls src docs/ -l
-  ledgerd ls src --at 2024-05-01
-  ledgerd ls events --reverse --limit 10
-  ledgerd ls src --json | jq -r .key`,
-		Args: cobra.MaximumNArgs(2),
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("ls", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		f.hasStart = cmd.Flags().Changed("start")
 		if len(args) == 0 || len(args) == 1 && strings.HasSuffix(args[0], "/") {
 			return a.lsPages(ctx, cmd, args, f.long)
 		}
 		return a.ls(ctx, cmd, args, f)
 	})
+	cmd.Args = cobra.MaximumNArgs(2)
 	flags := cmd.Flags()
 	flags.StringVar(&f.at, "at", "", "revision to read (default HEAD)")
 	flags.StringVar(&f.start, "start", "", "first key to list; with --reverse too, going down from it")

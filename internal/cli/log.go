@@ -22,43 +22,7 @@ type logFlags struct {
 
 func (a *app) logCommand() *cobra.Command {
 	var f logFlags
-	cmd := &cobra.Command{
-		Use:     "log LEDGER/PAGE",
-		GroupID: groupHistory,
-		Short:   "List the commits of a page",
-		Long: `List the commits of a page, newest first, from HEAD or --at REV back to the first. With
---heads it starts from every head: there is more than one when siblings wait to be merged.
-The implied first commit of every page, which is empty, is not listed.
-
-With --graph the lines between the commits are drawn, from every head unless --at is given:
-
-    *      3b1c5d1a0c7e (HEAD) 2024-05-01 12:00:09 merge
-    |\
-    * |    77d0b2f1a3c4 2024-05-01 12:00:05 green
-    | *    0c9f5e6d7b8a 2024-05-01 12:00:04 blue
-    |/
-    *      e2a4c6b8d0f1 2024-05-01 12:00:01 red
-
-Device is what the maker of a commit called itself. Sender is the device that put the commit into
-the log of the cloud, and has signed that; key ls lists devices.
-
-With --conflicts every merge is followed by the keys that both of its sides had changed: what
-was taken, what gave way, who wrote it, and the rule that decided. merge explains the rules.
-
-With --diff every commit is followed by the keys that differ from its first parent; of a merge, the
-newer parent counts as the first. diff explains the lines, and --stat adds sizes and a summary.
-
---ids prints whole ids and nothing else, --oneline a line for each commit.`,
-		Example: `  ledgerd log src
-  ledgerd log src -n 5 --oneline
-  ledgerd log src --graph --oneline
-  ledgerd log src --conflicts
-  ledgerd log src --at HEAD~2 -n 1 --diff    a commit and what it changed
-  ledgerd log src --ids -n 1                 the id of HEAD, for scripts
-  ledgerd log src --at v1
-  ledgerd log src --json | jq -r .message`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("log", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return a.log(ctx, cmd, args[0], f)
 	})
 	flags := cmd.Flags()

@@ -50,35 +50,7 @@ func side(r ledger.Resolution) ledger.Strategy {
 
 func (a *app) mergeCommand() *cobra.Command {
 	var rules []string
-	cmd := &cobra.Command{
-		Use:     "merge LEDGER/PAGE",
-		GroupID: groupHistory,
-		Short:   "Bring the heads of a page together",
-		Long: `Merge all heads of a page into one and tell what was decided. A key that only one side has
-changed becomes what that side made of it, removed keys too. A key that both have changed
-to different values is a conflict, which a rule decides:
-
-    last-one-wins    the side that wrote the key last (the default)
-    newer, older     the newer or the older of the two commits that are merged
-    counter          decimal integers: what both sides have added is added
-    maximum          the greater decimal integer, or the value that sorts last
-    set-union        sets of lines: what either side has added or removed is added or removed
-    permazen         typed objects in the layout of Permazen, field by field (see jsck)
-
-counter, maximum and set-union leave values that are not of their kind to last-one-wins.
---rule PREFIX=NAME sets the rule for the keys that begin with PREFIX, --rule NAME for all
-others; it may be repeated, and the longest prefix counts. The rules hold for this merge; log
---conflicts shows later which of them decided what.
-
-With one head there is nothing to do, and the exit code is 0.`,
-		Example: `  ledgerd merge notes
-  ledgerd merge notes --rule older
-  ledgerd merge stats --rule counter --rule seen/=maximum --rule tags/=set-union
-  ledgerd merge app/objects --rule db/=permazen
-  ledgerd why notes color                    how a key came to its value
-  ledgerd log notes --graph --conflicts`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("merge", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		chosen, err := a.parseRules(cmd, rules)
 		if err != nil {
 			return err

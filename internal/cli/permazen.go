@@ -18,32 +18,12 @@ type jsckFlags struct {
 }
 
 func (a *app) permazenCommand() *cobra.Command {
-	return group(&cobra.Command{
-		Use:     "permazen",
-		GroupID: groupKeys,
-		Short:   "Check typed objects in the Permazen layout",
-	}, a.permazenCheck())
+	return a.group("permazen", a.permazenCheck())
 }
 
 func (a *app) permazenCheck() *cobra.Command {
 	var f jsckFlags
-	cmd := &cobra.Command{
-		Use:   "check LEDGER/PAGE",
-		Short: "Check and repair typed objects in the Permazen layout",
-		Long: `Check every row of a database of typed objects in a page: the tables of schemas and storage ids, all
-objects by their schemas, references, and that all index rows follow from objects. --prefix says
-what the keys of the database begin with. Each problem is printed with its row.
-
-The exit code is 20 when there is a problem. With --repair one commit repairs all of them: rows
-that should not be there are removed, missing index rows are made, and what cannot be read is
-removed. The exit code is then 0, unless it is not certain what the schemas are: in that case
-nothing is changed. The commit before it keeps what was there.
-
---remove-schemas removes schemas that no object has, too. Heads of the page are not merged.`,
-		Example: `  ledgerd permazen check app/objects
-  ledgerd permazen check app/objects --prefix db/ --repair`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("permazen check", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		prefix, err := a.key(cmd, f.prefix)
 		if err != nil {
 			return err

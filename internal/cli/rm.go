@@ -20,29 +20,11 @@ type rmFlags struct {
 
 func (a *app) rmCommand() *cobra.Command {
 	var f rmFlags
-	cmd := &cobra.Command{
-		Use:     "rm LEDGER/PAGE {KEY... | --prefix PREFIX | --all}",
-		GroupID: groupKeys,
-		Short:   "Remove keys",
-		Long: `Remove keys from a page, in one commit. When one of the keys has no entry, nothing is
-removed and the exit code is 1, unless --force is given. What is removed stays readable in
-the history: restore brings it back.
-
-The attributes of an imported file go with it. --all says how many keys it removes, and asks on a
-terminal; elsewhere it wants --yes. --dry-run says what would be removed.
-
-With --parent the commit is made on that commit instead of HEAD, as when two devices write.
-` + writeHelp,
-		Example: `  ledgerd rm notes greeting
-  ledgerd rm src --prefix build/ -m 'drop build results'
-  ledgerd rm notes --all --yes
-  ledgerd restore notes HEAD~1               bring it all back`,
-		Args: cobra.MinimumNArgs(1),
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("rm", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		f.hasPrefix = cmd.Flags().Changed("prefix")
 		return a.rm(ctx, cmd, args, f)
 	})
+	cmd.Args = cobra.MinimumNArgs(1)
 	flags := cmd.Flags()
 	flags.StringVar(&f.prefix, "prefix", "", "remove all keys that begin with this")
 	flags.BoolVar(&f.all, "all", false, "remove all keys of the page")

@@ -18,37 +18,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const rootLong = `Ledger keeps pages: ordered maps from keys to values of any size, with transactions,
-snapshots and their whole history, in one directory, the repository.
-
-A page is named LEDGER (its root page) or LEDGER/PAGE. Every change is a commit that
-stays readable: log lists them, diff compares them, --at reads them, restore brings one back.`
-
-const rootExample = `  ledgerd --dir data init                    create a repository
-  ledgerd --dir data import src .            store a directory tree as the page src
-  ledgerd --dir data log src                 its history
-  ledgerd --dir data export src ../out       write the tree back
-  ledgerd --dir data put notes greeting hi   one key
-  ledgerd --dir data ls                      the pages
-  ledgerd --dir data get notes greeting
-  ledgerd --dir data check                   verify everything`
-
 // root builds the command tree.
 func (a *app) root() *cobra.Command {
-	root := &cobra.Command{
-		Use:           "ledgerd",
-		Short:         "Versioned pages of keys and values in a directory",
-		Long:          rootLong,
-		Example:       rootExample,
-		Version:       version(),
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.fromEnvironment(cmd); err != nil {
-				return err
-			}
-			return a.checkFlags(cmd)
-		},
+	root := a.define("", nil)
+	root.Version, root.SilenceUsage, root.SilenceErrors = version(), true, true
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := a.fromEnvironment(cmd); err != nil {
+			return err
+		}
+		return a.checkFlags(cmd)
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.dir, "dir", "", "directory of the repository (default: $LEDGER_DIR, else one of the platform, see: ledgerd help environment)")
@@ -63,13 +41,9 @@ func (a *app) root() *cobra.Command {
 	root.SetHelpCommand(helpCommand())
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 
-	root.AddGroup(
-		&cobra.Group{ID: groupKeys, Title: "Keys and values:"},
-		&cobra.Group{ID: groupFiles, Title: "Files:"},
-		&cobra.Group{ID: groupHistory, Title: "History:"},
-		&cobra.Group{ID: groupCloud, Title: "Devices and the cloud:"},
-		&cobra.Group{ID: groupCare, Title: "Repository:"},
-	)
+	for _, g := range verbGroups {
+		root.AddGroup(&g)
+	}
 	root.AddCommand(
 		a.putCommand(), a.getCommand(), a.lsCommand(), a.rmCommand(), a.catalogCommand(), a.permazenCommand(),
 		a.importCommand(), a.exportCommand(), a.indexeddbCommand(),
@@ -79,7 +53,9 @@ func (a *app) root() *cobra.Command {
 		a.initCommand(), a.inspectCommand(), a.checkCommand(), a.statusCommand(), a.gcCommand(), a.evictCommand(),
 		a.deleteCommand(), a.backupCommand(), a.completionCommand(),
 	)
-	root.AddCommand(topics()...)
+	for _, topic := range topics {
+		root.AddCommand(a.define(topic, nil))
+	}
 	a.byUsage(root)
 	for _, c := range root.Commands() {
 		c.SuggestFor = strings.Fields(otherWords[c.Name()])
@@ -93,27 +69,18 @@ var otherWords = map[string]string{
 	"sync": "push pull", "import": "save snapshot", "export": "checkout extract dump", "undo": "revert", "cloud": "remote", "check": "fsck verify",
 }
 
-// group makes of cmd a command that only holds others.
-func group(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
-	cmd.Args, cmd.RunE = cobra.NoArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(verbs...)
-	return cmd
-}
-
 // defaultLockTimeout is long enough for a verb that runs for a moment, such as the looks of watch,
 // and short enough for a person to wait.
 const defaultLockTimeout = 3 * time.Second
 
-const (
-	groupKeys    = "keys"
-	groupFiles   = "files"
-	groupHistory = "history"
-	groupCloud   = "cloud"
-	groupCare    = "care"
-)
+// verbGroups are those of the verbs, in the order of --help.
+var verbGroups = []cobra.Group{
+	{ID: "keys", Title: "Keys and values:"}, {ID: "files", Title: "Files:"}, {ID: "history", Title: "History:"},
+	{ID: "cloud", Title: "Devices and the cloud:"}, {ID: "care", Title: "Repository:"},
+}
 
 // run makes a verb of fn.
-func (a *app) run(fn func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+func (a *app) run(fn runFunc) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.started, a.verb = true, cmd
 		if err := a.forward(cmd.Context(), cmd); err != nil {

@@ -43,31 +43,7 @@ type serveFlags struct {
 
 func (a *app) serveCommand() *cobra.Command {
 	var f serveFlags
-	cmd := &cobra.Command{
-		Use:     "serve",
-		GroupID: groupCloud,
-		Short:   "Keep the repository in step with the cloud until it is stopped",
-		Long: `Hold the repository and sync all its pages in the background, in both directions, until an
-interrupt. Heads that stand beside each other are merged as they come. Pages of other devices are
-created. Garbage is collected a little at a time. A repository is not created: see init, import and
-clone.
-
-When sync of a page fails, a line on the standard error says so, with the time and what to do. The
-line comes again after a minute while that lasts, then after twice as long each time, up to 4 hours.
-Where nothing can be synced at all, as without the key, serve ends with an error.
-
-With --quota and --keep-free pages that the cloud has are evicted by themselves when the pages take
-more, or less is free on the disk: the one that was closed longest ago first. --keep-values lets
-long values go that the cloud has and that were not read for longest. They come back when they are
-used.
-
-While serve runs, all other verbs on this repository go through it, over a socket in the repository
-that only its owner can use: they work as they do without it.`,
-		Example: `  ledgerd --dir data serve
-  ledgerd serve --upload-limit 512K --max-poll 30s
-  ledgerd serve --quota 20G --keep-free 5G`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, _ []string) error { return a.serve(ctx, cmd, f) })
+	cmd := a.define("serve", func(ctx context.Context, cmd *cobra.Command, _ []string) error { return a.serve(ctx, cmd, f) })
 	flags := cmd.Flags()
 	f.pass.add(cmd)
 	flags.DurationVar(&f.minPoll, "min-poll", 0, "look for changes of others at most this often (default 2s)")

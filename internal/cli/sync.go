@@ -19,29 +19,7 @@ type syncFlags struct {
 
 func (a *app) syncCommand() *cobra.Command {
 	var f syncFlags
-	cmd := &cobra.Command{
-		Use:     "sync [LEDGER/PAGE...]",
-		GroupID: groupCloud,
-		Short:   "Bring pages and the cloud in step",
-		Long: `Bring pages in step with the cloud, and return when everything that was committed here is in the
-bucket and everything that was in the bucket is here. Pages of other devices are created. Heads that
-then stand beside each other are merged, and the merge goes up too: see ledgerd help merging.
-Without arguments all pages are synced. On a terminal a line shows how many of the values and bytes
-are done that are on their way.
-
-A page that cannot be synced does not keep the others: it is told, and the exit code is 3. An
-interrupted sync loses nothing: the next one goes on. With --quota or --keep-free pages that the
-cloud has are evicted when pages take too much, and with --keep-values long values go; the exit code
-is 3 when more would have to go than may.
-
---reupload is for a bucket that was emptied, restored from an older copy, or replaced, and for packs
-that are missing: the device begins a new epoch with what it has, or enters the one that is there,
-and sends everything that the bucket lacks. Run it on each device that says so.`,
-		Example: `  ledgerd sync
-  ledgerd sync notes media/films
-  ledgerd sync --reupload`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.sync(ctx, cmd, args, f) })
+	cmd := a.define("sync", func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.sync(ctx, cmd, args, f) })
 	f.pass.add(cmd)
 	cmd.Flags().BoolVar(&f.reupload, "reupload", false, "send everything that the bucket lacks")
 	f.space.add(cmd)
@@ -157,21 +135,7 @@ func (a *app) syncedPage(p ledger.PageSync) {
 func (a *app) cloneCommand() *cobra.Command {
 	var f cloudFlags
 	var space spaceFlags
-	cmd := &cobra.Command{
-		Use:     "clone URL",
-		GroupID: groupCloud,
-		Short:   "Make a repository of what a bucket has",
-		Long: `Make a repository in the directory of --dir of what the bucket at URL has, so that this becomes one
-of its devices: all pages with their newest content come here. Values that were stored as lazy come
-when they are read, or with fetch, and the content of older versions when it is asked for. With the
-wrong key nothing is made.
-
-A clone that was interrupted is begun again with the same command, and goes on. With --quota or
---keep-free pages are evicted again, as by serve, when they take too much: they come back when they
-are used.`,
-		Example: `  ledgerd --dir data clone gs://my-bucket/notes --key-file ~/ledger.key
-  ledgerd --dir data clone dir:/mnt/nas/ledger --key-file ~/ledger.key`,
-	}
+	cmd := a.define("clone", nil)
 	f.add(cmd)
 	space.add(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
@@ -221,17 +185,7 @@ func (a *app) cloneHint(err error) error {
 func (a *app) fetchCommand() *cobra.Command {
 	var at string
 	var pass passphraseFlag
-	cmd := &cobra.Command{
-		Use:     "fetch LEDGER/PAGE [PREFIX]",
-		GroupID: groupCloud,
-		Short:   "Bring a page and its values back that are only in the cloud",
-		Long: `Bring a page here that was evicted, and all its values, or those whose keys begin with PREFIX, that
-are only in the cloud: reading them needs no network then. Without fetch a page comes back when it
-is used, and a value that was stored as lazy comes when it is first read. See also: evict.`,
-		Example: `  ledgerd fetch media/films
-  ledgerd fetch photos/2024 07/`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("fetch", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		prefix, err := a.key(cmd, append(args, "")[1])
 		if err != nil {
 			return err

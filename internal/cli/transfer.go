@@ -34,48 +34,9 @@ type importFlags struct {
 
 func (a *app) importCommand() *cobra.Command {
 	var f importFlags
-	cmd := &cobra.Command{
-		Use:     "import LEDGER/PAGE PATH",
-		GroupID: groupFiles,
-		Short:   "Store a directory tree, a file or JSON lines as a page",
-		Long: `Store files as keys of a page, all in one commit.
-
-Of a directory, the path of every file and symbolic link below it becomes a key, and that of a
-directory only when it is empty. Contents, modes, link targets and modification times are kept, of
-directories the modes; owners, extended attributes and the times of directories are not. Importing
-again makes one commit of exactly what has changed since: files whose type, size, mode and
-modification time are as they were are not read, unless --checksum is given, and paths that are gone
-are removed. Keys that were put by hand stay. When nothing has changed there is no commit.
-
-A page remembers the directory that it was imported from. An import is refused, and says what would
-go, when it is probably a mistake:
-
-    - another directory would remove or change files of the page
-    - the directory is empty, or more than half of the files are missing: maybe its disk is not mounted
-
---mirror imports it all the same, and makes the page what the directory is. --no-delete adds and
-changes files, and removes none. --dry-run says what would be done.
-
-Of a single file, its base name becomes a key. JSON lines (--format jsonl, or a PATH that
-ends in .jsonl, or - for the standard input) are one object a line, as export writes them:
-{"key":"k","value":"v"}; their keys are added to those of the page.
-
-Sockets, pipes and devices, files that cannot be read, and files that change while they are
-read are left out with a warning, and the exit code is 3. The repository itself is never
-imported when it lies below PATH.
-
-The page is created when it does not exist, and so is the repository when its directory is absent or
-empty, which is told. A repository is never created among other files: see init.
-` + writeHelp,
-		Example: `  ledgerd --dir data import src .
-  ledgerd import photos/2024 ~/Pictures/2024 -m 'after the trip' --lazy
-  ledgerd import config /etc/hosts
-  ledgerd import events events.jsonl
-  jq -c '{key: .id, value: tostring}' | ledgerd import events - --format jsonl`,
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return a.importPath(ctx, cmd, args, f)
-		}),
-	}
+	cmd := a.define("import", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.importPath(ctx, cmd, args, f)
+	})
 	flags := cmd.Flags()
 	flags.StringVar(&f.format, "format", "", "tree (files and directories) or jsonl (default: by PATH)")
 	flags.BoolVar(&f.checksum, "checksum", false, "read all files, also those that look unchanged")
@@ -390,38 +351,9 @@ type exportFlags struct {
 
 func (a *app) exportCommand() *cobra.Command {
 	var f exportFlags
-	cmd := &cobra.Command{
-		Use:     "export LEDGER/PAGE PATH [PREFIX]",
-		GroupID: groupFiles,
-		Short:   "Write a page as a directory tree or JSON lines",
-		Long: `Write the keys of a page as files below the directory PATH, which must be absent or empty. What was
-imported comes back byte for byte, with modes, link targets and modification times; keys that were
-put by hand become files of mode 0644. With PREFIX only keys that begin with it are written; files
-keep their whole path. --at exports an older commit.
-
-Modes are those of the import, less the umask and the bits setuid, setgid and sticky. --preserve
-gives the very modes that the files had: use it for pages that you trust, since a page of somebody
-else may hold a program with setuid.
-
-With --overwrite PATH need not be empty. Files and links in it that have the path of a key are
-replaced, and so are those that stand where a key needs a directory. Everything else stays. A
-directory that is there keeps its rights, or loses those that it does not have in the page.
-
-Nothing outside PATH is ever written. Keys that are no file names below it (empty, absolute,
-with .. or a NUL) and keys that leave each other no room (a and a/b, or A and a where file
-names ignore case) are left out with a warning, and the exit code is 3.
-
-With --format jsonl, or when PATH ends in .jsonl, every entry of any page becomes a line
-of JSON in the file PATH, or on the standard output when PATH is -; see ledgerd help json.`,
-		Example: `  ledgerd export src out
-  ledgerd export src out docs/ --at HEAD~1
-  ledgerd export src ./deployed --overwrite
-  ledgerd export notes notes.jsonl
-  ledgerd export notes - --format jsonl | gzip > notes.jsonl.gz`,
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return a.exportPage(ctx, cmd, args, f)
-		}),
-	}
+	cmd := a.define("export", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.exportPage(ctx, cmd, args, f)
+	})
 	flags := cmd.Flags()
 	flags.StringVar(&f.at, "at", "", "revision to export (default HEAD)")
 	flags.StringVar(&f.format, "format", "", "tree or jsonl (default: by PATH)")

@@ -17,26 +17,7 @@ type undoFlags struct {
 
 func (a *app) undoCommand() *cobra.Command {
 	var f undoFlags
-	cmd := &cobra.Command{
-		Use:     "undo LEDGER/PAGE COMMIT",
-		GroupID: groupHistory,
-		Short:   "Take one commit back, in a new commit",
-		Long: `Make a new commit in which the page is as if COMMIT had not been. Every key that COMMIT changed
-gets the value that it had before; where the value of COMMIT won over another one in a later
-merge, that other value comes back. A key that a later commit has written again keeps what it
-has, also when that commit, maybe an undo, gave it the same value. Commits after COMMIT stay, and
-so does COMMIT itself in the history.
-
-Name the commit that wrote what is to go, as log prints it; below a merge, that is one of those that
-it brought together. To undo a merge itself, --to says which of its two parents is the state to
-go back to, so that what came in from the other one is taken back.
-
-restore makes the whole page as it was at a commit; undo takes one commit out.`,
-		Example: `  ledgerd undo src HEAD
-  ledgerd undo notes 3f2a9c -m 'that was wrong'
-  ledgerd undo notes 88e10b --to 77d0b2    a merge`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("undo", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error { return a.undo(ctx, page, args[1], f) })
 	})
 	flags := cmd.Flags()

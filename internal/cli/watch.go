@@ -26,39 +26,7 @@ type watchFlags struct {
 
 func (a *app) watchCommand() *cobra.Command {
 	var f watchFlags
-	cmd := &cobra.Command{
-		Use:     "watch LEDGER/PAGE",
-		GroupID: groupHistory,
-		Short:   "Print the changes of a page as they are made",
-		Long: `Print what changes in a page, as other processes change it: the commit, then the keys that differ
-from the commit before it, each as diff prints it. It goes on until it is interrupted, which is
-its regular end with exit code 0, or until -n N notifications were printed.
-
-Every change is printed exactly once, in order. Commits that follow each other closely may come as
-one notification, which then tells what all of them together have changed; a commit never comes in
-part. --from REV begins behind an older commit: with the last commit that was printed, a watch goes
-on where another has ended. --from none begins with the empty page: all that the page holds is
-printed, also when history was given up. --prefix leaves out other keys. A page that does not exist
-yet is waited for, a repository not. A watch that runs through serve ends with exit code 1 when
-serve stops.
-
-While a page has several heads, watch goes on from its last commit towards the heads that
-descend from it; what others have comes with the merge.
-
-Through serve a watch learns of each commit at once, and keeps its page open, so that the page is not
-evicted or deleted meanwhile. Without serve watch opens the repository five times a second for a
-moment, and holds no lock while it waits or prints. A verb that writes in that moment waits for it,
-see --lock-timeout; watch waits for writers as long as it takes.
-
-With --json a change has the value itself when it is short, and an imported file is two
-changes, content and attributes. A long notification comes in parts ("first", "middle", "last"):
-one that was interrupted begins anew with --from and its "base".`,
-		Example: `  ledgerd watch notes
-  ledgerd watch src --prefix docs/
-  ledgerd watch notes --from "$(ledgerd log notes --ids -n 1)" -n 1    wait for the next change
-  ledgerd watch notes --json | jq -c '.changes[]'`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("watch", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return a.watch(ctx, cmd, args[0], f)
 	})
 	flags := cmd.Flags()

@@ -12,24 +12,7 @@ import (
 
 func (a *app) whyCommand() *cobra.Command {
 	var at string
-	cmd := &cobra.Command{
-		Use:     "why LEDGER/PAGE KEY",
-		GroupID: groupHistory,
-		Short:   "Explain how a key came to its value",
-		Long: `Show the commits that gave a key the value that it has, newest first: the merges that chose it,
-and at last the commit that wrote it. Each has
-
-    now     what the key had in that commit, and for a merge the rule that decided
-    lost    what a merge did not take, and the commit that had written it
-    was     what a commit replaced
-
-A key that was removed has a history too: its newest commit is the one that removed it. With
---at the question is about an older commit. restore and undo bring a lost value back.`,
-		Example: `  ledgerd why notes color
-  ledgerd why notes color --at HEAD~3
-  ledgerd get notes color --at 0c9f5e6d7b8a     a value that lost, by the commit that wrote it`,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	cmd := a.define("why", func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		key, err := a.oneKey(cmd, args[1])
 		if err != nil {
 			return err

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"context"
+	_ "embed"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// helpText says of each verb, below a heading with its usage line: its group and what it does in a
+// line, an explanation, and examples. A verb stands below its group of verbs with one # more. What
+// has no group is a topic.
+//
+//go:embed help.txt
+var helpText string
+
+// runFunc is what a verb does.
+type runFunc func(ctx context.Context, cmd *cobra.Command, args []string) error
+
+// define makes the command at a path, such as "catalog add", of what helpText says. It does run,
+// which is nil for a topic.
+func (a *app) define(path string, run runFunc) *cobra.Command {
+	text, name, heading, head := "\n"+strings.ReplaceAll(helpText, "\r\n", "\n"), "", "\n#", ""
+	for _, name = range strings.Fields(programName + " " + path) {
+		_, text, _ = strings.Cut(text, heading+" "+name)
+		heading += "#"
+	}
+	text, _, _ = strings.Cut(text, "\n#")
+	head, text, _ = strings.Cut(text, "\n")
+	short, long, _ := strings.Cut(text, "\n")
+	long, example, _ := strings.Cut(long, "\nExamples:\n")
+	cmd := &cobra.Command{Use: name + head, Short: short, Example: strings.TrimRight(example, "\n")}
+	if group, rest, ok := strings.Cut(short, ": "); ok {
+		cmd.GroupID, cmd.Short = group, rest
+	}
+	cmd.Long = strings.NewReplacer("@writing", writeHelp, "@families", familiesText()).Replace(strings.Trim(long, "\n"))
+	if run != nil {
+		cmd.RunE = a.run(run)
+	}
+	return cmd
+}
+
+// group makes a command that only holds others.
+func (a *app) group(path string, verbs ...*cobra.Command) *cobra.Command {
+	cmd := a.define(path, nil)
+	cmd.Args, cmd.RunE = cobra.NoArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(verbs...)
+	return cmd
+}
+
+// topics are what help explains beside the verbs.
+var topics = []string{"names", "revisions", "merging", "json", "environment", "exit"}
+
+// helpCommand is help for verbs and topics; an unknown one is a usage error.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND | TOPIC]",
+		Short: "Explain a command or a topic",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			target, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 || target == nil {
+				return withHint(usagef(cmd, "there is no help about %q", strings.Join(args, " ")), "%s lists the verbs and topics", programName+" --help")
+			}
+			target.InitDefaultHelpFlag()
+			return target.Help()
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			var found []string
+			for _, c := range cmd.Root().Commands() {
+				if len(args) == 0 && strings.HasPrefix(c.Name(), toComplete) {
+					found = append(found, c.Name()+"\t"+c.Short)
+				}
+			}
+			return found, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}
