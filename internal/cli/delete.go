@@ -18,9 +18,7 @@ type deleteFlags struct {
 
 func (a *app) deleteCommand() *cobra.Command {
 	var f deleteFlags
-	cmd := a.define("delete", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.delete(ctx, cmd, args[0], f)
-	})
+	cmd := a.define("delete", flagged(&f, a.delete))
 	flags := cmd.Flags()
 	f.add(cmd)
 	flags.StringVar(&f.history, "from-history", "", "erase from the page's history what this key had before")
@@ -29,8 +27,8 @@ func (a *app) deleteCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) delete(ctx context.Context, cmd *cobra.Command, arg string, f deleteFlags) error {
-	set, err := a.parsePageSet(cmd, []string{arg})
+func (a *app) delete(ctx context.Context, cmd *cobra.Command, args []string, f deleteFlags) error {
+	set, err := a.parsePageSet(cmd, args)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -307,14 +308,16 @@ func (a *app) printError(err error) {
 	if errors.Is(err, context.Canceled) {
 		message = "interrupted: " + message
 	}
-	if a.json {
-		line, jsonErr := marshal(object{"error", message, "kind", kindName(err), "hint?", hint, "exit", ExitCode(err)})
-		if jsonErr == nil {
-			fmt.Fprintf(a.process.Stderr, "%s\n", line)
-			return
-		}
+	a.complain(object{"error", message, "kind", kindName(err), "hint?", hint, "exit", ExitCode(err)}, message, hint)
+}
+
+// complain prints on the standard error j with --json, else the text with what to try.
+func (a *app) complain(j object, text, hint string) {
+	if line, err := marshal(j); a.json && err == nil {
+		fmt.Fprintf(a.process.Stderr, "%s\n", line)
+		return
 	}
-	fmt.Fprintf(a.process.Stderr, "ledgerd: %s\n", printable(message))
+	fmt.Fprintf(a.process.Stderr, "ledgerd: %s\n", printable(text))
 	if hint != "" {
 		fmt.Fprintf(a.process.Stderr, "   try: %s\n", printable(hint))
 	}
@@ -330,31 +333,18 @@ func uniq(lines []string) []string {
 	})
 }
 
+// kindNames are the kinds of errors as --json prints them.
+var kindNames = map[ledger.Kind]string{
+	ledger.KindInvalid: "invalid", ledger.KindNotFound: "notFound", ledger.KindConflict: "conflict", ledger.KindUnavailable: "unavailable",
+	ledger.KindNoSpace: "noSpace", ledger.KindCorrupt: "corrupt", ledger.KindClosed: "closed", ledger.KindUnsupported: "unsupported",
+	ledger.KindPermission: "permission",
+}
+
 func kindName(err error) string {
 	if ExitCode(err) == ExitUsage {
 		return "usage"
 	}
-	switch ledger.KindOf(err) {
-	case ledger.KindInvalid:
-		return "invalid"
-	case ledger.KindNotFound:
-		return "notFound"
-	case ledger.KindConflict:
-		return "conflict"
-	case ledger.KindUnavailable:
-		return "unavailable"
-	case ledger.KindNoSpace:
-		return "noSpace"
-	case ledger.KindCorrupt:
-		return "corrupt"
-	case ledger.KindClosed:
-		return "closed"
-	case ledger.KindUnsupported:
-		return "unsupported"
-	case ledger.KindPermission:
-		return "permission"
-	}
-	return "internal"
+	return cmp.Or(kindNames[ledger.KindOf(err)], "internal")
 }
 
 // warn prints a warning about something that was left out; the exit code becomes ExitPartly.
@@ -365,31 +355,16 @@ func (a *app) warn(err error) {
 
 // printWarning prints a warning, and what to try.
 func (a *app) printWarning(text, hint string) {
-	if a.json {
-		if line, jsonErr := marshal(object{"warning", text, "hint?", hint}); jsonErr == nil {
-			fmt.Fprintf(a.process.Stderr, "%s\n", line)
-			return
-		}
-	}
-	fmt.Fprintf(a.process.Stderr, "ledgerd: warning: %s\n", printable(text))
-	if hint != "" {
-		fmt.Fprintf(a.process.Stderr, "   try: %s\n", printable(hint))
-	}
+	a.complain(object{"warning", text, "hint?", hint}, "warning: "+text, hint)
 }
 
 // told prints a line with its time for a verb that runs on, as in a log.
 func (a *app) told(at time.Time, text, hint string) {
-	stamp := timeText(at.Truncate(time.Second))
-	if a.json {
-		if line, jsonErr := marshal(object{"warning", text, "time?", stamp, "hint?", hint}); jsonErr == nil {
-			fmt.Fprintf(a.process.Stderr, "%s\n", line)
-			return
-		}
-	}
+	stamp, line := timeText(at.Truncate(time.Second)), text
 	if hint != "" {
-		text += "; try: " + hint
+		line += "; try: " + hint
 	}
-	fmt.Fprintf(a.process.Stderr, "ledgerd: %s %s\n", stamp, printable(text))
+	a.complain(object{"warning", text, "time?", stamp, "hint?", hint}, stamp+" "+line, "")
 }
 
 // marshal encodes v on one line: without the escapes that are for web pages, and with those for

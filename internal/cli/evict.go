@@ -21,7 +21,7 @@ type evictFlags struct {
 
 func (a *app) evictCommand() *cobra.Command {
 	var f evictFlags
-	cmd := a.define("evict", func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.evict(ctx, cmd, args, f) })
+	cmd := a.define("evict", flagged(&f, a.evict))
 	flags := cmd.Flags()
 	addParsed(cmd, &f.free, "free", "evict until this `size` is free that was not, such as 500M or 2G", parseSize)
 	addParsed(cmd, &f.olderThan, "older-than", "evict what was closed longer ago than this `time`, such as 12h, 30d or 8w", parseAge)

@@ -22,7 +22,7 @@ type gcFlags struct {
 
 func (a *app) gcCommand() *cobra.Command {
 	var f gcFlags
-	cmd := a.define("gc", func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.gc(ctx, cmd, args, f) })
+	cmd := a.define("gc", flagged(&f, a.gc))
 	flags := cmd.Flags()
 	flags.IntVar(&f.keepLast, "keep-last", 0, "keep the newest so many commits of each page")
 	addParsed(cmd, &f.keepWithin, "keep-within", "keep the commits of this `time`, such as 12h, 30d, 8w or 1y", parseAge)

@@ -22,9 +22,7 @@ var views = []string{"key", "rows", "commits", "tree", "pieces", "refs"}
 
 func (a *app) inspectCommand() *cobra.Command {
 	var f inspectFlags
-	cmd := a.define("inspect", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.inspect(ctx, cmd, args, f)
-	})
+	cmd := a.define("inspect", flagged(&f, a.inspect))
 	cmd.Args = cobra.RangeArgs(1, 3)
 	cmd.ValidArgsFunction = a.completeViews
 	cmd.Flags().StringVar(&f.at, "at", "", "revision to look at (default HEAD); for key, tree and pieces")

@@ -154,9 +154,7 @@ type getFlags struct {
 
 func (a *app) getCommand() *cobra.Command {
 	var f getFlags
-	cmd := a.define("get", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.get(ctx, cmd, args, f)
-	})
+	cmd := a.define("get", flagged(&f, a.get))
 	flags := cmd.Flags()
 	flags.StringVar(&f.at, "at", "", "revision to read (default HEAD)")
 	flags.Int64Var(&f.offset, "offset", 0, "first byte of the value to print")

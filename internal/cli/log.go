@@ -22,9 +22,7 @@ type logFlags struct {
 
 func (a *app) logCommand() *cobra.Command {
 	var f logFlags
-	cmd := a.define("log", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.log(ctx, cmd, args[0], f)
-	})
+	cmd := a.define("log", flagged(&f, a.log))
 	flags := cmd.Flags()
 	addLimit(cmd, &f.limit, "list no more than this many (default: all)")
 	flags.StringVar(&f.at, "at", "", "revision to start from (default HEAD)")
@@ -44,12 +42,12 @@ func (a *app) logCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) log(ctx context.Context, cmd *cobra.Command, name string, f logFlags) error {
+func (a *app) log(ctx context.Context, cmd *cobra.Command, args []string, f logFlags) error {
 	switch {
 	case a.json && (f.graph || f.ids):
 		return usagef(cmd, "--json excludes --graph and --ids")
 	}
-	return a.page(ctx, cmd, name, reads, func(page *ledger.Page) error {
+	return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
 		n, err := namesOf(ctx, page)
 		if err != nil {
 			return err

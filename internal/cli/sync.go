@@ -19,7 +19,7 @@ type syncFlags struct {
 
 func (a *app) syncCommand() *cobra.Command {
 	var f syncFlags
-	cmd := a.define("sync", func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.sync(ctx, cmd, args, f) })
+	cmd := a.define("sync", flagged(&f, a.sync))
 	f.pass.add(cmd)
 	cmd.Flags().BoolVar(&f.reupload, "reupload", false, "send everything that the bucket lacks")
 	f.space.add(cmd)

@@ -34,9 +34,7 @@ type importFlags struct {
 
 func (a *app) importCommand() *cobra.Command {
 	var f importFlags
-	cmd := a.define("import", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.importPath(ctx, cmd, args, f)
-	})
+	cmd := a.define("import", flagged(&f, a.importPath))
 	flags := cmd.Flags()
 	flags.StringVar(&f.format, "format", "", "tree (files and directories) or jsonl (default: by PATH)")
 	flags.BoolVar(&f.checksum, "checksum", false, "read all files, also those that look unchanged")
@@ -351,9 +349,7 @@ type exportFlags struct {
 
 func (a *app) exportCommand() *cobra.Command {
 	var f exportFlags
-	cmd := a.define("export", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.exportPage(ctx, cmd, args, f)
-	})
+	cmd := a.define("export", flagged(&f, a.exportPage))
 	flags := cmd.Flags()
 	flags.StringVar(&f.at, "at", "", "revision to export (default HEAD)")
 	flags.StringVar(&f.format, "format", "", "tree or jsonl (default: by PATH)")

@@ -26,9 +26,7 @@ type watchFlags struct {
 
 func (a *app) watchCommand() *cobra.Command {
 	var f watchFlags
-	cmd := a.define("watch", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.watch(ctx, cmd, args[0], f)
-	})
+	cmd := a.define("watch", flagged(&f, a.watch))
 	flags := cmd.Flags()
 	flags.StringVar(&f.prefix, "prefix", "", "only keys that begin with this")
 	flags.StringVar(&f.from, "from", "", "revision to begin behind, or none (default: HEAD)")
@@ -64,8 +62,8 @@ type watcher struct {
 	pending bytes.Buffer   // what was found and is not printed yet
 }
 
-func (a *app) watch(ctx context.Context, cmd *cobra.Command, text string, f watchFlags) error {
-	name, err := parsePageName(cmd, text)
+func (a *app) watch(ctx context.Context, cmd *cobra.Command, args []string, f watchFlags) error {
+	name, err := parsePageName(cmd, args[0])
 	if err != nil {
 		return err
 	}
