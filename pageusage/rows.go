@@ -1,7 +1,6 @@
 package pageusage
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"hash/crc32"
@@ -62,10 +61,14 @@ func damaged(k []byte, got string) error {
 func (r *row) encode(k []byte) []byte {
 	b := binary.BigEndian.AppendUint64(make([]byte, 4, rowBytes+len(r.name)), r.closed)
 	b = append(binary.BigEndian.AppendUint64(b, uint64(r.sizeBytes)), r.name...)
-	sum := crc32.Checksum(binary.BigEndian.AppendUint32(nil, uint32(len(k))), castagnoli)
-	sum = crc32.Update(crc32.Update(sum, castagnoli, k), castagnoli, b[4:])
-	binary.BigEndian.PutUint32(b, sum)
+	binary.BigEndian.PutUint32(b, checksum(k, b[4:]))
 	return b
+}
+
+// checksum covers the length of the key too, so that no byte can move between key and value.
+func checksum(k, v []byte) uint32 {
+	n := [4]byte{2: byte(len(k) >> 8), 3: byte(len(k))}
+	return crc32.Update(crc32.Update(crc32.Checksum(n[:], castagnoli), castagnoli, k), castagnoli, v)
 }
 
 func decode(k, v []byte) (p Page, r row, err error) {
@@ -79,7 +82,7 @@ func decode(k, v []byte) (p Page, r row, err error) {
 		return p, blank, damaged(k, "a row of another length")
 	}
 	r = row{closed: binary.BigEndian.Uint64(v[4:]), sizeBytes: int64(binary.BigEndian.Uint64(v[12:])), name: string(v[rowBytes:])}
-	if r.closed > limits.MaxTimestamp && r.closed != never || r.sizeBytes < 0 || !bytes.Equal(r.encode(k), v) {
+	if r.closed > limits.MaxTimestamp && r.closed != never || r.sizeBytes < 0 || binary.BigEndian.Uint32(v) != checksum(k, v[4:]) {
 		return p, blank, damaged(k, "bytes that do not match their checksum")
 	}
 	return p, r, nil

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
@@ -56,7 +55,7 @@ func ToDir(ctx context.Context, dir string, s Source) error {
 	if len(infos) > 0 {
 		return fmt.Errorf("the directory is not empty: %w", base.ErrInvalid)
 	}
-	t := &dirTarget{dir: dir, dirs: map[string]bool{}}
+	t := dirTarget(filepath.Clean(dir))
 	if err := writeTo(t, t.mark(), nil); err != nil {
 		return err
 	}
@@ -188,22 +187,13 @@ func writeTo(t target, name string, content []byte) error {
 	return errors.Join(err, w.Close())
 }
 
-// dirTarget is a backup in a directory.
-type dirTarget struct {
-	dir  string
-	dirs map[string]bool // made or written to
-}
+// dirTarget is a backup in the directory of that name.
+type dirTarget string
 
-func (t *dirTarget) create(name string, size int64) (io.WriteCloser, error) {
-	path := filepath.Join(t.dir, filepath.FromSlash(name))
+func (t dirTarget) create(name string, size int64) (io.WriteCloser, error) {
+	path := t.path(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
-	}
-	for d := filepath.Dir(path); ; d = filepath.Dir(d) {
-		t.dirs[d] = true
-		if d == filepath.Clean(t.dir) || d == filepath.Dir(d) {
-			break
-		}
 	}
 	f, err := vfs.OS.Create(path)
 	if err != nil {
@@ -238,34 +228,31 @@ func (b *diskFile) Close() error {
 	return errors.Join(b.f.Sync(), b.f.Close())
 }
 
-func (t *dirTarget) sync() error {
-	dirs := make([]string, 0, len(t.dirs))
-	for d := range t.dirs {
-		dirs = append(dirs, d)
-	}
-	slices.SortFunc(dirs, func(a, b string) int { return len(b) - len(a) })
-	for _, d := range dirs {
-		if err := vfs.OS.SyncDir(d); err != nil {
+func (t dirTarget) path(name string) string {
+	return filepath.Join(string(t), filepath.FromSlash(name))
+}
+
+func (t dirTarget) sync() error {
+	return filepath.WalkDir(string(t), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
 			return err
 		}
-	}
-	return nil
+		return vfs.OS.SyncDir(path)
+	})
 }
 
 // mark is the file that tells a backup that did not come to its end from a repository that has lost
 // its own file.
-func (t *dirTarget) mark() string {
-	return path.Join(top, layout.IncompleteName)
-}
+func (t dirTarget) mark() string { return path.Join(top, layout.IncompleteName) }
 
-func (t *dirTarget) finish() error {
+func (t dirTarget) finish() error {
 	if err := t.sync(); err != nil {
 		return err
 	}
-	if err := os.Remove(filepath.Join(t.dir, filepath.FromSlash(t.mark()))); err != nil {
+	if err := os.Remove(t.path(t.mark())); err != nil {
 		return err
 	}
-	return vfs.OS.SyncDir(filepath.Dir(filepath.Clean(t.dir)))
+	return vfs.OS.SyncDir(filepath.Dir(string(t)))
 }
 
 // tarTarget is a backup in a tar stream.

@@ -73,85 +73,72 @@ type loss struct {
 }
 
 // losses lists what was damaged.
-func (c *check) losses(found *storage.SalvageReport) []loss {
-	var all []loss
+func (c *check) losses(found *storage.SalvageReport) (all []loss) {
+	compared := func(context.Context, *storage.Store) (bool, error) { return c.compared, nil }
 	for _, d := range found.Damage {
 		all = append(all, loss{problem: Problem{Where: d.Where(), Message: d.Got}})
 	}
 	for _, p := range found.Pieces {
-		all = append(all, loss{
-			piece: &p.Digest,
-			problem: Problem{
-				Where: "piece", Key: p.Digest.String(), Fetchable: p.Placed && c.o.Cloud,
-				Message: fmt.Sprintf("damaged, of the value of %s in commit %s", keyText(p.Key), p.Commit.Short()),
-			},
-			here: func(_ context.Context, s *storage.Store) (bool, error) {
-				st, err := s.PieceState(p.Digest)
-				return st.Held, err
-			},
-		})
+		what := Problem{
+			Where: "piece", Key: p.Digest.String(), Fetchable: p.Placed && c.o.Cloud,
+			Message: fmt.Sprintf("damaged, of the value of %s in commit %s", keyText(p.Key), p.Commit.Short()),
+		}
+		all = append(all, loss{problem: what, piece: &p.Digest, here: func(_ context.Context, s *storage.Store) (bool, error) {
+			st, err := s.PieceState(p.Digest)
+			return st.Held, err
+		}})
 	}
 	for _, t := range found.Trees {
 		fetchable := !t.Unsynced && c.o.Cloud
-		all = append(all, loss{
-			tree:    &t.Commit,
-			problem: Problem{Where: whereTree, Key: t.Commit.String(), Message: "a part of it is damaged", Fetchable: fetchable},
-			here: func(ctx context.Context, s *storage.Store) (bool, error) {
-				if fetchable && c.compared && !c.gone[t.Commit] { // it is here, or comes when it is read
-					return true, nil
-				}
-				h, err := s.Commit(ctx, t.Commit)
-				if errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrGone) {
-					return false, nil
-				}
-				if err != nil {
-					return false, err
-				}
-				return s.TreeHeld(ctx, h)
-			},
-		})
+		what := Problem{Where: whereTree, Key: t.Commit.String(), Message: "a part of it is damaged", Fetchable: fetchable}
+		all = append(all, loss{problem: what, tree: &t.Commit, here: func(ctx context.Context, s *storage.Store) (bool, error) {
+			if fetchable && c.compared && !c.gone[t.Commit] { // it is here, or comes when it is read
+				return true, nil
+			}
+			h, err := known(ctx, s, t.Commit)
+			if err != nil || h == nil {
+				return false, err
+			}
+			return s.TreeHeld(ctx, h)
+		}})
 	}
 	for _, id := range found.Commits {
-		all = append(all, loss{
-			problem: Problem{Where: "commit", Key: id.String(), Message: "damaged"},
-			here: func(ctx context.Context, s *storage.Store) (bool, error) {
-				_, err := s.Commit(ctx, id)
-				if errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrGone) {
-					return false, nil
-				}
-				return err == nil, err
-			},
-		})
+		what := Problem{Where: "commit", Key: id.String(), Message: "damaged"}
+		all = append(all, loss{problem: what, here: func(ctx context.Context, s *storage.Store) (bool, error) {
+			h, err := known(ctx, s, id)
+			return h != nil, err
+		}})
 	}
 	for _, name := range found.Tags {
-		all = append(all, loss{
-			problem: Problem{Where: "tag", Key: keyText([]byte(name)), Message: "the commit to which it points is gone"},
-			here: func(ctx context.Context, s *storage.Store) (bool, error) {
-				tags, err := s.Tags(ctx)
-				_, ok := tags[name]
-				return ok, err
-			},
-		})
+		what := Problem{Where: "tag", Key: keyText([]byte(name)), Message: "the commit to which it points is gone"}
+		all = append(all, loss{problem: what, here: func(ctx context.Context, s *storage.Store) (bool, error) {
+			tags, err := s.Tags(ctx)
+			_, ok := tags[name]
+			return ok, err
+		}})
 	}
 	for _, id := range found.Explanations {
-		all = append(all, loss{
-			problem: Problem{Where: "explanation of merge", Key: id.String(), Message: "damaged: why it decided as it did is not known any more"},
-			here:    func(context.Context, *storage.Store) (bool, error) { return false, nil },
-		})
+		what := Problem{Where: "explanation of merge", Key: id.String(), Message: "damaged: why it decided as it did is not known any more"}
+		all = append(all, loss{problem: what, here: func(context.Context, *storage.Store) (bool, error) { return false, nil }})
 	}
 	if found.Again > 0 {
-		all = append(all, loss{
-			problem: Problem{Where: "history", Message: fmt.Sprintf("%d commits build on damaged ones", found.Again), Fetchable: true},
-			here:    func(context.Context, *storage.Store) (bool, error) { return c.compared, nil },
-		})
+		what := Problem{Where: "history", Message: fmt.Sprintf("%d commits build on damaged ones", found.Again), Fetchable: true}
+		all = append(all, loss{problem: what, here: compared})
 	}
 	if found.Unknown {
-		all = append(all, loss{
-			problem: Problem{Where: "log", Message: "it is not known all that the damaged batches had: commits and tags of the last moments may be gone without a trace"},
-			here:    func(context.Context, *storage.Store) (bool, error) { return c.compared, nil },
-		})
+		what := Problem{Where: "log", Message: "it is not known all that the damaged batches had: commits and tags of the last moments may be gone without a trace"}
+		all = append(all, loss{problem: what, here: compared})
 	}
 	return all
+}
+
+// known returns a commit, nil when it is gone.
+func known(ctx context.Context, s *storage.Store, id commit.ID) (*commit.Commit, error) {
+	h, err := s.Commit(ctx, id)
+	if errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNotFound) {
+		return nil, nil
+	}
+	return h, err
 }
 
 // keyText shows a key to people, shortened.
@@ -376,11 +363,8 @@ func (c *check) brokenTrees(ctx context.Context, p *Page, losses []loss) (first,
 			return nil
 		}
 		seen[id] = true
-		h, err := p.Store.Commit(ctx, id)
-		if errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNotFound) {
-			return nil
-		}
-		if err == nil {
+		h, err := known(ctx, p.Store, id)
+		if err == nil && h != nil {
 			*to = append(*to, h)
 		}
 		return err

@@ -63,14 +63,13 @@ func wholeAncestor(ctx context.Context, p *Page, c *commit.Commit) (*commit.Comm
 	}
 	asked := false
 	for n, next := 1, 1; !c.IsFirst(); n++ {
-		up, err := p.Store.Commit(ctx, c.Parents[0])
-		if errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNotFound) {
-			return commit.First(), nil
-		}
+		up, err := known(ctx, p.Store, c.Parents[0])
 		if err != nil {
 			return nil, err
 		}
-		c = up
+		if c = up; c == nil {
+			return commit.First(), nil
+		}
 		if ask := !asked && !slices.Contains(local, c.ID); ask {
 			asked = true
 			if err := p.Complete(ctx, c); ctx.Err() != nil {

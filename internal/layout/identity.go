@@ -81,13 +81,7 @@ func ParseIdentity(b []byte) (*Identity, error) {
 }
 
 // HasIdentity reports whether the file `repository` is there. Errors: those of the file system.
-func (d Dir) HasIdentity() (bool, error) {
-	_, err := d.FS.Stat(d.File(IdentityName))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
-	}
-	return err == nil, nil
-}
+func (d Dir) HasIdentity() (bool, error) { return d.has(d.File(IdentityName)) }
 
 // ReadIdentity reads the file `repository`. Errors: fs.ErrNotExist when there is none,
 // *base.CorruptError, *base.FormatError.

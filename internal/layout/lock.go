@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/vfs"
 )
 
 // The lock of a repository is a lock of the file `lock` by the operating system, shared by readers.
@@ -94,12 +94,7 @@ func unwritable(err error) bool {
 
 // holder returns the process id that the holder of the lock wrote down, 0 when it is not known.
 func holder(dir string) int {
-	f, err := os.Open(filepath.Join(dir, lockPIDName))
-	if err != nil {
-		return 0
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	b, err := io.ReadAll(io.LimitReader(f, 32))
+	b, err := vfs.ReadFile(vfs.OS, filepath.Join(dir, lockPIDName), 32)
 	if err != nil {
 		return 0
 	}
@@ -123,14 +118,13 @@ func (l *Lock) Release() error {
 	if l == nil || l.f == nil {
 		return nil
 	}
-	var errs []error
+	var err error
 	if l.pid != "" {
-		if err := os.Remove(l.pid); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
+		if err = os.Remove(l.pid); errors.Is(err, fs.ErrNotExist) {
+			err = nil
 		}
 	}
-	errs = append(errs, l.f.Close())
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(err, l.f.Close()); err != nil {
 		return fmt.Errorf("unlock repository: %w", err)
 	}
 	return nil

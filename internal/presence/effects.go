@@ -21,6 +21,9 @@ func (p *Pages[S, H]) do(ctx context.Context, st step, all ...*place[S, H]) []er
 				continue
 			}
 			err := p.effect(ctx, at, e, synced)
+			if what, ok := doing[e]; err != nil && ok {
+				err = fmt.Errorf("%s: %w", what, err)
+			}
 			if back, ok := undo[st.next][e]; err != nil && ok {
 				err = errors.Join(err, p.effect(ctx, at, back, nil))
 			}
@@ -28,6 +31,15 @@ func (p *Pages[S, H]) do(ctx context.Context, st step, all ...*place[S, H]) []er
 		}
 	}
 	return errs
+}
+
+// doing says in errors what an effect does, where the error does not say it.
+var doing = map[effect]string{
+	syncRecord: "make it durable why the page is away",
+	nameRecord: "make it durable why the page is away",
+	setAside:   "rename the directory of the page",
+	syncNames:  "make it durable whether the page is here",
+	erase:      "remove what is left of the page",
 }
 
 // together makes a step of a place beside those that others make at the same time. It waits for
@@ -106,38 +118,22 @@ func (p *Pages[S, H]) effect(ctx context.Context, at *place[S, H], e effect, syn
 			return nil
 		}
 		err := errors.Join(at.record.Sync(), at.record.Close())
-		if at.record = nil; err != nil {
-			return fmt.Errorf("make it durable why the page is away: %w", err)
-		}
-		return nil
-	case nameRecord:
-		if err := p.syncDir(page, synced); err != nil {
-			return fmt.Errorf("make it durable why the page is away: %w", err)
-		}
-		return nil
+		at.record = nil
+		return err
+	case nameRecord, syncNames:
+		return p.syncDir(page, synced)
 	case dropRecord:
 		return p.dir.RemoveAbsence(page)
 	case setAside:
 		at.gone = p.dir.GoneDir(page, p.gone.Add(1))
-		if err := fs.Rename(dir, at.gone); err != nil {
-			return fmt.Errorf("rename the directory of the page: %w", err)
-		}
-		return nil
+		return fs.Rename(dir, at.gone)
 	case takeBack:
 		return fs.Rename(at.gone, dir)
-	case syncNames:
-		if err := p.syncDir(page, synced); err != nil {
-			return fmt.Errorf("make it durable whether the page is here: %w", err)
-		}
-		return nil
 	case vanish:
 		p.host.Left(page, at.absence)
 		return nil
 	case erase:
-		if err := fs.RemoveAll(at.gone); err != nil { // A4
-			return fmt.Errorf("remove what is left of the page: %w", err)
-		}
-		return nil
+		return fs.RemoveAll(at.gone) // A4
 	}
 	return nil
 }

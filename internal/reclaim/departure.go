@@ -28,10 +28,16 @@ type Departure struct {
 
 // Departed says what came of it.
 type Departed struct {
+	// Bar and Reason say what keeps the page from leaving.
 	Bar       Bar
 	Reason    string
 	Discarded bool
 	InCloud   bool // the bucket with which it was synced has it
+}
+
+// unproved is what comes of a page when the bucket cannot be asked.
+func unproved(err error) Departed {
+	return Departed{Bar: Unproved, Reason: "the bucket cannot be asked: " + err.Error()}
 }
 
 // Depart removes the local copy of a page, unless something bars it. Who opens the page while it is
@@ -96,12 +102,12 @@ func (d *Departure) absence(st *Standing, now time.Time) *layout.Absence {
 
 // judge says what becomes of a page that stands as st says.
 func (d *Departure) judge(st *Standing) Departed {
-	done := Departed{Bar: st.Bar, Reason: st.Reason}
+	done := st.Departed
 	if done.Bar == Blank && (d.Blank || d.Discard || d.Kind == layout.Deleted) {
 		done = Departed{}
 	}
 	if done.Bar == Free && !st.blank && d.Unproved != nil {
-		done.Bar, done.Reason = Unproved, "the bucket cannot be asked: "+d.Unproved.Error()
+		done = unproved(d.Unproved)
 	}
 	if d.Discard && done.Bar.Discardable() || d.Discard && d.Kind == layout.Deleted && done.Bar == Damaged {
 		done = Departed{Discarded: true}
@@ -112,9 +118,8 @@ func (d *Departure) judge(st *Standing) Departed {
 
 // Standing is how a page stands to the cloud.
 type Standing struct {
-	// Bar and Reason say what keeps it from leaving, as far as is known without asking the bucket.
-	Bar    Bar
-	Reason string
+	// Departed is what would come of it, as far as is known without asking the bucket.
+	Departed
 	// At is where it stands in its log in the bucket; its number is 0 when it was never synced or
 	// that cannot be read.
 	At cloudsync.Standing
@@ -179,7 +184,7 @@ func (h *Host) Look(ctx context.Context, store *storage.Store) (*Standing, error
 		st.Bar, st.Reason = Blank, "nothing was ever put into it, so the cloud has nothing from which it could come back"
 		return st, nil
 	}
-	st.Bar, st.Reason, err = h.barOfBucket(at)
+	st.Departed, err = h.barOfBucket(at)
 	if err == nil && st.Bar == Free && (st.Unsynced+st.Tags > 0 || st.Local || at.At.Number == 0) {
 		st.Bar, st.Reason = Unsynced, st.missing()
 	}
@@ -187,17 +192,17 @@ func (h *Host) Look(ctx context.Context, store *storage.Store) (*Standing, error
 }
 
 // barOfBucket says why the present bucket cannot have what a page was synced with, if at all.
-func (h *Host) barOfBucket(at *cloudsync.Standing) (Bar, string, error) {
+func (h *Host) barOfBucket(at *cloudsync.Standing) (Departed, error) {
 	id, ok, err := h.Bucket()
 	switch {
 	case err != nil:
-		return Free, "", fmt.Errorf("look which bucket has it: %w", err)
+		return Departed{}, fmt.Errorf("look which bucket has it: %w", err)
 	case !ok:
-		return NoCloud, "no cloud is set, so what it has is here only", nil
+		return Departed{Bar: NoCloud, Reason: "no cloud is set, so what it has is here only"}, nil
 	case at.At.Number > 0 && at.Bucket != id:
-		return OtherCloud, fmt.Sprintf("it was synced with bucket %x, and the present one is %x", at.Bucket, id), nil
+		return Departed{Bar: OtherCloud, Reason: fmt.Sprintf("it was synced with bucket %x, and the present one is %x", at.Bucket, id)}, nil
 	}
-	return Free, "", nil
+	return Departed{}, nil
 }
 
 // missing says what the bucket does not have.

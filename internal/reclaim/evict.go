@@ -90,9 +90,7 @@ type Evicted struct {
 	Name       string
 	Bytes      int64
 	LastClosed time.Time
-	Bar        Bar
-	Reason     string
-	Discarded  bool
+	Departed
 }
 
 // EvictReport says what was evicted, and what stays.
@@ -134,7 +132,7 @@ func (e *evictor) run(ctx context.Context) error {
 // candidates returns the pages to look at, in order.
 func (e *evictor) candidates(ctx context.Context) ([]Evicted, error) {
 	if len(e.o.Pages) > 0 {
-		return e.named(ctx)
+		return e.named()
 	}
 	keys, err := e.host.Disk.Pages()
 	if err != nil {
@@ -162,7 +160,7 @@ func (e *evictor) candidate(k base.Page) (c Evicted, err error) {
 }
 
 // named returns the pages that were named. Those that are away already are refused.
-func (e *evictor) named(context.Context) ([]Evicted, error) {
+func (e *evictor) named() ([]Evicted, error) {
 	var out []Evicted
 	for _, k := range e.o.Pages {
 		if slices.ContainsFunc(out, func(c Evicted) bool { return c.Page == k }) {
@@ -180,7 +178,7 @@ func (e *evictor) named(context.Context) ([]Evicted, error) {
 			return nil, err
 		}
 		if !where.OnDisk() {
-			e.keep(&c, Away, "it is in the cloud only already")
+			e.keep(&c, Departed{Bar: Away, Reason: "it is in the cloud only already"})
 			continue
 		}
 		out = append(out, c)
@@ -189,8 +187,8 @@ func (e *evictor) named(context.Context) ([]Evicted, error) {
 }
 
 // keep notes that a page stays.
-func (e *evictor) keep(c *Evicted, bar Bar, reason string) {
-	c.Bar, c.Reason = bar, reason
+func (e *evictor) keep(c *Evicted, why Departed) {
+	c.Departed = why
 	e.report.Kept = append(e.report.Kept, *c)
 }
 
@@ -205,19 +203,18 @@ func (e *evictor) evict(ctx context.Context, candidates []Evicted) error {
 			return err
 		}
 		candidates = candidates[len(batch):]
-		came, errs := make([]Departed, len(batch)), make([]error, len(batch))
+		errs := make([]error, len(batch))
 		var leaving sync.WaitGroup
 		for i := range batch {
-			leaving.Go(func() { came[i], errs[i] = e.depart(ctx, &batch[i]) })
+			leaving.Go(func() { errs[i] = e.depart(ctx, &batch[i]) })
 		}
 		leaving.Wait()
 		for i := range batch {
 			switch c := &batch[i]; {
 			case errs[i] != nil:
-			case came[i].Bar != Free:
-				e.keep(c, came[i].Bar, came[i].Reason)
+			case c.Bar != Free:
+				e.report.Kept = append(e.report.Kept, *c)
 			default:
-				c.Discarded = came[i].Discarded
 				e.report.Evicted = append(e.report.Evicted, *c)
 				e.report.FreedBytes += c.Bytes
 			}
@@ -237,24 +234,22 @@ func (e *evictor) measure(candidates []Evicted) ([]Evicted, error) {
 			return candidates[:i], nil
 		}
 		c := &candidates[i]
-		k := c.Page
 		var err error
-		if c.Bytes, err = e.host.Disk.PageSize(k); err != nil {
-			return nil, fmt.Errorf("measure page %s: %w", k.Text(c.Name), err)
+		if c.Bytes, err = e.host.Disk.PageSize(c.Page); err != nil {
+			return nil, fmt.Errorf("measure page %s: %w", c.Page.Text(c.Name), err)
 		}
 		expected += c.Bytes
 	}
 	return candidates, nil
 }
 
-func (e *evictor) depart(ctx context.Context, c *Evicted) (Departed, error) {
-	k := c.Page
-	came, err := e.host.Depart(ctx, k, Departure{
+func (e *evictor) depart(ctx context.Context, c *Evicted) (err error) {
+	c.Departed, err = e.host.Depart(ctx, c.Page, Departure{
 		Kind: layout.Evicted, SizeBytes: c.Bytes, Name: c.Name, Unproved: e.unproved,
 		Dry: e.o.DryRun, Discard: e.o.DiscardUnsynced, Blank: e.o.Blank,
 	})
 	if err != nil {
-		err = fmt.Errorf("page %s: %w", k.Text(c.Name), err)
+		err = fmt.Errorf("page %s: %w", c.Page.Text(c.Name), err)
 	}
-	return came, err
+	return err
 }

@@ -39,7 +39,7 @@ func (e *evictor) runValues(ctx context.Context, candidates []Evicted) error {
 	if want > 0 && !e.o.DryRun {
 		if err := e.host.Prove(ctx); err != nil {
 			for _, c := range free {
-				e.keep(c, Unproved, "the bucket cannot be asked: "+err.Error())
+				e.keep(c, unproved(err))
 			}
 			return ctx.Err()
 		}
@@ -101,12 +101,12 @@ func (e *evictor) measureValues(ctx context.Context, c *Evicted) (ok bool, held 
 		return false, 0, nil
 	}
 	err = e.withValues(ctx, c, func(ctx context.Context, p *Collector) error {
-		bar, reason, err := e.barOfValues(ctx, p.page.Store)
+		why, err := e.host.barOfValues(ctx, p.page.Store)
 		if err != nil {
 			return err
 		}
-		if bar != Free {
-			e.keep(c, bar, reason)
+		if why.Bar != Free {
+			e.keep(c, why)
 			return nil
 		}
 		ok = true
@@ -118,14 +118,14 @@ func (e *evictor) measureValues(ctx context.Context, c *Evicted) (ok bool, held 
 
 // barOfValues says why the values of a page may not be dropped: they would not come back. Those
 // that the bucket does not have stay anyway.
-func (e *evictor) barOfValues(ctx context.Context, store *storage.Store) (Bar, string, error) {
+func (h *Host) barOfValues(ctx context.Context, store *storage.Store) (Departed, error) {
 	at, err := cloudsync.StandingOf(ctx, store)
 	if err != nil {
-		return Free, "", err
+		return Departed{}, err
 	}
-	bar, reason, err := e.host.barOfBucket(at)
-	if err == nil && bar == Free && !at.At.Joined() {
-		bar, reason = Unsynced, "it was never synced"
+	why, err := h.barOfBucket(at)
+	if err == nil && why.Bar == Free && !at.At.Joined() {
+		why = Departed{Bar: Unsynced, Reason: "it was never synced"}
 	}
-	return bar, reason, err
+	return why, err
 }
