@@ -37,61 +37,23 @@ func (s Hex) Append(dst []byte, ns [][]byte, key []byte) ([]byte, error) {
 
 // Decode takes a row apart; see Scheme. ns and key do not share memory with row.
 func (s Hex) Decode(row []byte) (ns [][]byte, key []byte, err error) {
-	buf := make([]byte, 0, len(row)/2)
-	for {
-		i := bytes.IndexByte(row, 0)
-		part := row
-		if i >= 0 {
-			part = row[:i]
+	for _, part := range bytes.Split(row, []byte{0}) {
+		name := make([]byte, hex.DecodedLen(len(part)))
+		if _, err := hex.Decode(name, part); err != nil || bytes.ContainsAny(part, "ABCDEF") {
+			return nil, nil, malformed("pairs of digits 0 to 9 and a to f", "other bytes")
 		}
-		from := len(buf)
-		if buf, err = appendDigits(buf, part); err != nil {
-			return nil, nil, err
-		}
-		name := buf[from:len(buf):len(buf)]
-		if i < 0 {
-			if ns == nil {
-				return nil, nil, malformed("a namespace and a key", "one part")
-			}
-			return ns, name, nil
-		}
-		ns, row = append(ns, name), row[i+1:]
+		ns = append(ns, name)
 	}
-}
-
-// appendDigits decodes lower-case digits and appends the bytes to dst.
-func appendDigits(dst, digits []byte) ([]byte, error) {
-	if len(digits)%2 != 0 {
-		return nil, malformed("two digits for a byte", "%d digits", len(digits))
+	last := len(ns) - 1
+	if last == 0 {
+		return nil, nil, malformed("a namespace and a key", "one part")
 	}
-	for i := 0; i < len(digits); i += 2 {
-		hi, lo := digit(digits[i]), digit(digits[i+1])
-		if hi|lo > 15 {
-			return nil, malformed("digits 0 to 9 and a to f", "other bytes")
-		}
-		dst = append(dst, hi<<4|lo)
-	}
-	return dst, nil
-}
-
-// digit returns the value of a digit, a number above 15 for anything else.
-func digit(c byte) byte {
-	switch {
-	case c >= '0' && c <= '9':
-		return c - '0'
-	case c >= 'a' && c <= 'f':
-		return c - 'a' + 10
-	}
-	return 0xff
+	return ns[:last], ns[last], nil
 }
 
 // Prefix returns what rows in ns and below begin with; see Scheme.
 func (s Hex) Prefix(ns [][]byte) ([]byte, error) {
-	row, err := s.Encode(ns, nil)
-	if err != nil {
-		return nil, err
-	}
-	return row, nil
+	return s.Encode(ns, nil)
 }
 
 // Subtree returns a range of rows; see Scheme.

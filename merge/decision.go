@@ -3,7 +3,6 @@ package merge
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"iter"
 	"unicode/utf8"
@@ -24,23 +23,18 @@ type Decision struct {
 	LeftWriter, RightWriter commit.ID
 }
 
-// The layout of a decision. It is at most 197 bytes long, so that it is always inline:
+// The layout of a decision. It is at most 194 bytes long, so that it is always inline:
 //
-//	offset  bytes  content
-//	0       1      format version: 1
-//	1       1      outcome: 1 left, 2 right, 3 new, 4 deleted
-//	2       1      flags: 1 left writer, 2 right writer; the others are 0
-//	3       1..2   length r of the rule's name in bytes, uvarint in its shortest form, 1 to 128
-//	        r      the rule's name, UTF-8
-//	        32     id of the left writer, if its flag is set; not zero
-//	        32     id of the right writer, if its flag is set; not zero
+//	offset  bytes   content
+//	0       1       format version: 1
+//	1       1       outcome: 1 left, 2 right, 3 new, 4 deleted
+//	2       32      id of the left writer, zeros where there is none
+//	34      32      id of the right writer, zeros where there is none
+//	66      1..128  the rule's name, UTF-8
 const (
 	decisionVersion = 1
-	decisionHeader  = 3
+	decisionHeader  = 2 + 2*commit.IDSize
 	decisionWhere   = "decision"
-
-	flagLeftWriter  = 1 << 0
-	flagRightWriter = 1 << 1
 )
 
 // Encode returns the canonical bytes of d without its key. Errors: base.ErrInvalid for an outcome
@@ -54,63 +48,26 @@ func (d *Decision) Encode() ([]byte, error) {
 	case !utf8.ValidString(d.Rule):
 		return nil, fmt.Errorf("encode decision with a rule's name that is not UTF-8: %w", base.ErrInvalid)
 	}
-	return d.append(make([]byte, 0, decisionHeader+binary.MaxVarintLen16+len(d.Rule)+2*commit.IDSize)), nil
-}
-
-func (d *Decision) append(b []byte) []byte {
-	var flags byte
-	if !d.LeftWriter.IsZero() {
-		flags |= flagLeftWriter
-	}
-	if !d.RightWriter.IsZero() {
-		flags |= flagRightWriter
-	}
-	b = append(b, decisionVersion, byte(d.Outcome), flags)
-	b = binary.AppendUvarint(b, uint64(len(d.Rule)))
-	b = append(b, d.Rule...)
-	if flags&flagLeftWriter != 0 {
-		b = append(b, d.LeftWriter[:]...)
-	}
-	if flags&flagRightWriter != 0 {
-		b = append(b, d.RightWriter[:]...)
-	}
-	return b
+	b := append(make([]byte, 0, decisionHeader+len(d.Rule)), decisionVersion, byte(d.Outcome))
+	b = append(append(b, d.LeftWriter[:]...), d.RightWriter[:]...)
+	return append(b, d.Rule...), nil
 }
 
 // DecodeDecision reads a decision about key, which it retains, from what Encode gives, which it
 // does not retain. Errors: *base.CorruptError, *base.FormatError.
 func DecodeDecision(key, b []byte) (Decision, error) {
-	if len(b) < decisionHeader+1 {
+	switch {
+	case len(b) < decisionHeader:
 		return Decision{}, corruptDecision("only %d bytes", len(b))
-	}
-	if b[0] > decisionVersion {
+	case b[0] > decisionVersion:
 		return Decision{}, &base.FormatError{What: decisionWhere, Found: uint64(b[0]), Supported: decisionVersion}
 	}
-	d := Decision{Key: key, Outcome: Outcome(b[1])}
-	flags := b[2]
-	if d.Outcome == Undecided || d.Outcome > TakeNone || flags&^(flagLeftWriter|flagRightWriter) != 0 {
-		return Decision{}, corruptDecision("outcome %d with flags %#x", b[1], flags)
-	}
-	length, n := binary.Uvarint(b[decisionHeader:])
-	rest := b[decisionHeader+max(n, 0):]
-	if n <= 0 || length == 0 || length > MaxRuleBytes || length > uint64(len(rest)) {
-		return Decision{}, corruptDecision("a rule's name of %d bytes in %d", length, len(rest))
-	}
-	d.Rule, rest = string(rest[:length]), rest[length:]
-	for _, w := range []struct {
-		flag byte
-		id   *commit.ID
-	}{{flagLeftWriter, &d.LeftWriter}, {flagRightWriter, &d.RightWriter}} {
-		if flags&w.flag == 0 {
-			continue
-		}
-		if len(rest) < commit.IDSize {
-			return Decision{}, corruptDecision("a writer of %d bytes", len(rest))
-		}
-		*w.id, rest = commit.ID(rest), rest[commit.IDSize:]
+	d := Decision{
+		Key: key, Outcome: Outcome(b[1]), Rule: string(b[decisionHeader:]),
+		LeftWriter: commit.ID(b[2 : 2+commit.IDSize]), RightWriter: commit.ID(b[2+commit.IDSize : decisionHeader]),
 	}
 	if again, err := d.Encode(); err != nil || !bytes.Equal(again, b) {
-		return Decision{}, corruptDecision("not the canonical layout")
+		return Decision{}, corruptDecision("outcome %d and a rule's name of %d bytes in version %d", d.Outcome, len(d.Rule), b[0])
 	}
 	return d, nil
 }

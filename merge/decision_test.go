@@ -83,25 +83,16 @@ func TestDecodeDecisionRefuses(t *testing.T) {
 		c[i] = b
 		return c
 	}
-	zero := bytes.Clone(good)
-	clear(zero[len(zero)-commit.IDSize:])
 	for name, b := range map[string][]byte{
-		"nothing":             nil,
-		"header alone":        good[:3],
-		"version 0":           change(0, 0),
-		"no outcome":          change(1, 0),
-		"outcome 5":           change(1, 5),
-		"unknown flag":        change(2, 7),
-		"flag without id":     {1, 1, 1, 1, 'r'},
-		"no rule":             {1, 1, 0, 0},
-		"long number":         {1, 1, 0, 0x81, 0, 'r'},
-		"endless number":      {1, 1, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
-		"length beyond":       {1, 1, 0, 2, 'r'},
-		"length 129":          append([]byte{1, 1, 0, 0x81, 1}, bytes.Repeat([]byte{'r'}, 129)...),
-		"not UTF-8":           {1, 1, 0, 1, 0xff},
-		"cut":                 good[:len(good)-1],
-		"more":                append(bytes.Clone(good), 0),
-		"writer that is zero": zero,
+		"nothing":      nil,
+		"header alone": good[:3],
+		"version 0":    change(0, 0),
+		"no outcome":   change(1, 0),
+		"outcome 5":    change(1, 5),
+		"no rule":      good[:2+2*commit.IDSize],
+		"length 129":   append(bytes.Clone(good[:2+2*commit.IDSize]), bytes.Repeat([]byte{'r'}, 129)...),
+		"not UTF-8":    change(len(good)-1, 0xff),
+		"cut":          good[:2+2*commit.IDSize-1],
 	} {
 		var corrupt *base.CorruptError
 		if d, err := merge.DecodeDecision(nil, b); !errors.As(err, &corrupt) {
@@ -133,7 +124,6 @@ func FuzzDecodeDecision(f *testing.F) {
 		f.Add(b)
 		f.Add(b[:len(b)-1])
 	}
-	f.Add([]byte{1, 1, 0, 0x81, 0, 'r'})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d, err := merge.DecodeDecision(nil, b)
 		if err != nil {

@@ -120,19 +120,16 @@ func (m *Memory) DeleteRange(ctx context.Context, from, to []byte) error {
 
 // Iter implements Reader.
 func (m *Memory) Iter(r Range) Iter {
-	it := &memoryIter{rows: m.rows, r: r}
-	it.r.Start, it.r.End = bytes.Clone(r.Start), bytes.Clone(r.End)
-	return it
+	return &memoryIter{rows: m.rows, r: Range{Start: bytes.Clone(r.Start), End: bytes.Clone(r.End), Reverse: r.Reverse}}
 }
 
-// memoryIter looks each row up behind the last one, so that the rows may change meanwhile.
+// memoryIter looks each row up in what is left of its range, so that the rows may change meanwhile.
 type memoryIter struct {
-	rows    *btree.BTreeG[Row]
-	r       Range
-	row     Row
-	started bool
-	done    bool
-	err     error
+	rows *btree.BTreeG[Row]
+	r    Range // what is left
+	row  Row
+	done bool
+	err  error
 }
 
 func (it *memoryIter) Next(ctx context.Context) bool {
@@ -143,44 +140,27 @@ func (it *memoryIter) Next(ctx context.Context) bool {
 		it.done, it.err = true, fmt.Errorf("scan: %w", err)
 		return false
 	}
-	found := false
-	it.seek(func(row Row) bool {
-		if it.started && bytes.Equal(row.Key, it.row.Key) || it.r.Reverse && it.before(row.Key) {
-			return true
+	it.done = true
+	first := func(row Row) bool {
+		beforeEnd := it.r.End == nil || bytes.Compare(row.Key, it.r.End) < 0
+		if it.r.Reverse && !beforeEnd {
+			return true // the bound itself
 		}
-		it.row, found = row, it.within(row.Key)
+		it.row, it.done = row, !beforeEnd || bytes.Compare(row.Key, it.r.Start) < 0
 		return false
-	})
-	it.started, it.done = true, !found
-	return found
-}
-
-// seek calls f with the rows from the present position on.
-func (it *memoryIter) seek(f func(Row) bool) {
+	}
 	switch {
-	case it.started && it.r.Reverse:
-		it.rows.Descend(it.row, f)
-	case it.started:
-		it.rows.Ascend(it.row, f)
-	case it.r.Reverse && it.r.End == nil:
-		it.rows.Reverse(f)
-	case it.r.Reverse:
-		it.rows.Descend(Row{Key: it.r.End}, f)
+	case !it.r.Reverse:
+		it.rows.Ascend(Row{Key: it.r.Start}, first)
+		it.r.Start = append(append(it.r.Start[:0], it.row.Key...), 0)
+	case it.r.End == nil:
+		it.rows.Reverse(first)
+		it.r.End = it.row.Key
 	default:
-		it.rows.Ascend(Row{Key: it.r.Start}, f)
+		it.rows.Descend(Row{Key: it.r.End}, first)
+		it.r.End = it.row.Key
 	}
-}
-
-// before reports whether a descending walk has not come to its first key yet.
-func (it *memoryIter) before(key []byte) bool {
-	return it.r.End != nil && bytes.Compare(key, it.r.End) >= 0
-}
-
-func (it *memoryIter) within(key []byte) bool {
-	if it.r.Reverse {
-		return bytes.Compare(key, it.r.Start) >= 0
-	}
-	return it.r.End == nil || bytes.Compare(key, it.r.End) < 0
+	return !it.done
 }
 
 func (it *memoryIter) Key() []byte                           { return it.row.Key }

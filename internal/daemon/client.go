@@ -37,8 +37,21 @@ func Run(ctx context.Context, dir string, r Request, stdin io.Reader, stdout, st
 	stop := func() { _ = call(context.WithoutCancel(ctx), c, stopPath) }
 	unhook := context.AfterFunc(ctx, func() { stopping.Go(stop) })
 	defer unhook()
-	in := &source{r: stdin, wanted: make(chan struct{}), over: make(chan struct{}), stop: stop}
-	defer in.Close()
+	in, feed := io.Pipe()
+	defer in.Close() // ends what feeds it
+	failed := make(chan error, 1)
+	send := sync.OnceFunc(func() {
+		go func() { // a read that waits goes on, and ends with the process
+			if stdin != nil {
+				if _, err := io.Copy(feed, stdin); err != nil {
+					failed <- err
+					stop() // what came is not all of it: the command must not see an end
+					return
+				}
+			}
+			feed.Close()
+		}()
+	})
 	q, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, origin+runPath, in)
 	if err != nil {
 		return 0, false, err
@@ -51,12 +64,16 @@ func Run(ctx context.Context, dir string, r Request, stdin io.Reader, stdout, st
 	if a.StatusCode != http.StatusOK {
 		return 0, true, fmt.Errorf("the server of %s speaks another version: stop it, and start it anew: %w", dir, base.ErrUnsupported)
 	}
-	err = split(a.Body, stdout, stderr, sync.OnceFunc(func() { close(in.wanted) }))
+	err = split(a.Body, stdout, stderr, send)
 	if e, ok := errors.AsType[outputError](err); ok {
 		return 0, true, e.error
 	}
-	if failed := in.failed(); failed != nil {
-		return 0, true, fmt.Errorf("read standard input: %w", failed)
+	select {
+	case err := <-failed:
+		if !errors.Is(err, io.ErrClosedPipe) { // the command has ended
+			return 0, true, fmt.Errorf("read standard input: %w", err)
+		}
+	default:
 	}
 	code, noCode := strconv.Atoi(a.Trailer.Get(codeTrailer))
 	if err == nil && noCode != nil {
@@ -119,66 +136,4 @@ func (e *lostError) Error() string { return e.cause.Error() }
 func absent(err error) bool {
 	return errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EINVAL) ||
 		errors.Is(err, syscall.ENAMETOOLONG)
-}
-
-// source is the standard input of a command, as the body of its request.
-type source struct {
-	r      io.Reader     // nil for none
-	wanted chan struct{} // closed when the command reads it
-	over   chan struct{} // closed by Close
-	close  sync.Once
-	stop   func() // ends the command
-
-	mu  sync.Mutex
-	err error // guarded by mu; of r, when it is not its end
-}
-
-// Close implements io.Closer. It may be called more than once, concurrently with Read.
-func (s *source) Close() error {
-	s.close.Do(func() { close(s.over) })
-	return nil
-}
-
-// Read implements io.Reader. It waits for the command to read, and returns when s is closed. The
-// read of s.r goes on then, into a buffer of its own, and ends with the process.
-func (s *source) Read(p []byte) (int, error) {
-	select {
-	case <-s.wanted:
-	case <-s.over:
-		return 0, io.EOF
-	}
-	if s.r == nil {
-		return 0, io.EOF
-	}
-	type read struct {
-		b   []byte
-		err error
-	}
-	done := make(chan read, 1)
-	go func() {
-		b := make([]byte, min(len(p), maxPart))
-		n, err := s.r.Read(b)
-		done <- read{b[:n], err}
-	}()
-	select {
-	case r := <-done:
-		n := copy(p, r.b)
-		if r.err != nil && !errors.Is(r.err, io.EOF) { // what came is not all of it
-			s.mu.Lock()
-			s.err = r.err
-			s.mu.Unlock()
-			s.stop()
-			<-s.over
-		}
-		return n, r.err
-	case <-s.over:
-		return 0, io.EOF
-	}
-}
-
-// failed returns the error of the input.
-func (s *source) failed() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
 }
