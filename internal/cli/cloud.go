@@ -230,7 +230,7 @@ func (a *app) cloudGCCommand() *cobra.Command {
 	var dry dryRun
 	cmd := a.define("cloud gc", func(ctx context.Context, _ *cobra.Command, _ []string) error {
 		return a.change(ctx, func(repo *ledger.Repository) error {
-			reports, err := admin.CollectCloud(ctx, repo, &admin.CloudGCOptions{DryRun: dry.dry})
+			reports, err := admin.CollectCloud(ctx, repo, &admin.CloudCollectOptions{DryRun: dry.dry})
 			for _, r := range reports {
 				a.printCloudGC(r, dry.dry)
 			}
@@ -241,7 +241,7 @@ func (a *app) cloudGCCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) printCloudGC(r admin.CloudGCReport, dry bool) {
+func (a *app) printCloudGC(r admin.CloudCollectReport, dry bool) {
 	given, deleted := "given up", "deleted"
 	if dry {
 		given, deleted = "to give up", "would delete"

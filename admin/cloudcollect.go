@@ -9,14 +9,14 @@ import (
 	"github.com/ledgerd/ledger/internal/layout"
 )
 
-// CloudGCOptions say how CollectCloud works.
-type CloudGCOptions struct {
+// CloudCollectOptions say how CollectCloud works.
+type CloudCollectOptions struct {
 	// DryRun changes nothing: the report says what would be given up and deleted.
 	DryRun bool
 }
 
-// CloudGCReport says what was given up and deleted in the bucket for one page.
-type CloudGCReport struct {
+// CloudCollectReport says what was given up and deleted in the bucket for one page.
+type CloudCollectReport struct {
 	ledger.PageRef
 	// Name is the page's human name, "" when there is none.
 	Name string
@@ -26,11 +26,11 @@ type CloudGCReport struct {
 // CollectCloud gives up in the bucket what its retention does not keep, for all devices, and
 // deletes what the pages have not needed for 30 days by the bucket's own clock, for the pages that
 // are here. Other devices may write meanwhile. Errors: those of Sync.
-func CollectCloud(ctx context.Context, repo *ledger.Repository, o *CloudGCOptions) (all []CloudGCReport, err error) {
+func CollectCloud(ctx context.Context, repo *ledger.Repository, o *CloudCollectOptions) (all []CloudCollectReport, err error) {
 	r, how := of(repo), cloudsync.GCOptions{DryRun: given(o).DryRun}
 	err = r.Call(ctx, "collect the garbage of the bucket", func(ctx context.Context) error {
 		err := r.visitAll(ctx, nil, func(ctx context.Context, p *bridge.Page) error {
-			report := CloudGCReport{PageRef: refOf(p.Key), Name: p.Name}
+			report := CloudCollectReport{PageRef: refOf(p.Key), Name: p.Name}
 			err := p.WithSync(ctx, "", func(ctx context.Context, s *cloudsync.Page) error {
 				got, err := s.CollectGarbage(ctx, how)
 				if got != nil {
@@ -58,7 +58,7 @@ func CollectCloud(ctx context.Context, repo *ledger.Repository, o *CloudGCOption
 
 // collectDeleted collects what pages have left in the bucket that are deleted for all devices and
 // not here any more.
-func (r engines) collectDeleted(ctx context.Context, how cloudsync.GCOptions) (all []CloudGCReport, err error) {
+func (r engines) collectDeleted(ctx context.Context, how cloudsync.GCOptions) (all []CloudCollectReport, err error) {
 	away, err := r.Gone(ctx)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (r engines) collectDeleted(ctx context.Context, how cloudsync.GCOptions) (a
 			return all, &ledger.PageError{Page: refOf(p.Page), Name: p.Name, Err: err}
 		}
 		if got != nil {
-			all = append(all, CloudGCReport{PageRef: refOf(p.Page), Name: p.Name, GCReport: *got})
+			all = append(all, CloudCollectReport{PageRef: refOf(p.Page), Name: p.Name, GCReport: *got})
 		}
 	}
 	return all, nil
