@@ -63,6 +63,8 @@ type Page struct {
 	poke   chan struct{}  // wakes the background
 	turn   chan struct{}  // I1: held by who syncs
 	leader chan struct{}  // held by the call of Sync that does the work
+	ended  barrier        // the last one that ended by itself; guarded by leader
+	begun  atomic.Uint64  // how many barriers have begun
 	ses    session        // guarded by turn, as what follows
 
 	// rep is the page as its log sees it, nil until the first call has read what the store knows.
@@ -86,14 +88,12 @@ type Page struct {
 	wantUpkeep  bool                    // a barrier has left it to the background
 	nextPoll    time.Time
 	interval    time.Duration
-	barriers    barriers
 }
 
-// barriers let callers of Sync share a round that began after all of them had called.
-type barriers struct {
-	begun  uint64 // how many have begun
-	number uint64 // of the last that ended by itself
-	err    error  // with what
+// barrier is a round of Sync that callers share which had called before it began.
+type barrier struct {
+	number uint64 // from 1 on
+	err    error  // with which it ended
 }
 
 // OpenPage begins to sync a page and sets the store's Fetcher. It asks the bucket for nothing. On a
@@ -232,17 +232,32 @@ func (p *Page) outward(err error) error {
 type holder struct{}
 
 // lock waits for the page's turn. The context that it returns says that the caller has it.
-func (p *Page) lock(ctx context.Context) (context.Context, error) {
+func (p *Page) lock(ctx context.Context) (context.Context, error) { return p.lockWithin(ctx, 0) }
+
+// lockWithin is lock, for no longer than most, 0 being for ever.
+func (p *Page) lockWithin(ctx context.Context, most time.Duration) (context.Context, error) {
 	select {
 	case p.turn <- struct{}{}:
-		if ctx.Err() != nil {
-			<-p.turn
+	default:
+		var timeout <-chan time.Time
+		if most > 0 {
+			var release func()
+			timeout, release = p.s.o.Clock.After(most)
+			defer release()
+		}
+		select {
+		case p.turn <- struct{}{}:
+		case <-timeout:
+			return nil, fmt.Errorf("wait for the page's sync: %w", base.ErrNetwork)
+		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		return context.WithValue(ctx, holder{}, p), nil
-	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		<-p.turn
 		return nil, context.Cause(ctx)
 	}
+	return context.WithValue(ctx, holder{}, p), nil
 }
 
 func (p *Page) unlock() { <-p.turn }
@@ -259,19 +274,17 @@ func (p *Page) Sync(ctx context.Context) error {
 		return err
 	}
 	defer leave()
-	p.mu.Lock()
-	seen := p.barriers.begun
-	p.mu.Unlock()
+	seen := p.begun.Load()
 	select {
 	case p.leader <- struct{}{}:
 		defer func() { <-p.leader }()
 	case <-ctx.Done():
 		return p.outward(fmt.Errorf("sync: %w", context.Cause(ctx)))
 	}
-	if err, ok := p.shared(seen); ok {
-		return p.outward(err)
+	if p.ended.number > seen {
+		return p.outward(p.ended.err)
 	}
-	number := p.barrierBegins()
+	number := p.begun.Add(1)
 	held, err := p.lock(ctx)
 	if err == nil {
 		err = p.barrier(ctx, held)
@@ -279,34 +292,10 @@ func (p *Page) Sync(ctx context.Context) error {
 	if err != nil {
 		err = fmt.Errorf("sync: %w", err)
 	}
-	p.barrierEnds(ctx, number, err)
+	if err == nil || ctx.Err() == nil { // else it was the caller's context that ended it
+		p.ended = barrier{number, err}
+	}
 	return p.outward(err)
-}
-
-// shared returns how a barrier ended that began after the caller had seen so many begin.
-func (p *Page) shared(seen uint64) (error, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.barriers.err, p.barriers.number > seen
-}
-
-func (p *Page) barrierBegins() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.barriers.begun++
-	return p.barriers.begun
-}
-
-// barrierEnds remembers the end for who waits, unless it was the caller's context that ended it.
-func (p *Page) barrierEnds(ctx context.Context, number uint64, err error) {
-	if err != nil && ctx.Err() != nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if number > p.barriers.number {
-		p.barriers.number, p.barriers.err = number, err
-	}
 }
 
 // WaitSynced returns when a commit is in the bucket. It waits for the background, or for who calls
@@ -392,24 +381,13 @@ func (p *Page) gone(ctx context.Context, d object.Digest) error {
 	if ctx.Value(holder{}) == p {
 		return fmt.Errorf("look up piece %s again: %w", d.Short(), base.ErrGone)
 	}
-	ctx, leave, err := p.enter(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	if err := p.lockSoon(ctx); err != nil {
-		return p.outward(fmt.Errorf("look up piece %s again: %w", d.Short(), err))
-	}
-	defer p.unlock()
-	held := context.WithValue(ctx, holder{}, p)
-	if err = p.begin(held); err == nil {
+	return p.withTurnWithin(ctx, goneWait, "look up piece "+d.Short()+" again", func(ctx context.Context) error {
 		p.ses.looked = false // the epoch may be past
-		_, err = p.download(held)
-	}
-	if err == nil {
-		err = p.findPlace(held, d)
-	}
-	return p.outward(err)
+		if _, err := p.download(ctx); err != nil {
+			return err
+		}
+		return p.findPlace(ctx, d)
+	})
 }
 
 // findPlace searches the log for a piece without a place.
@@ -419,25 +397,6 @@ func (p *Page) findPlace(ctx context.Context, d object.Digest) error {
 		return err
 	}
 	return p.rep.Load().FindPlaces(ctx)
-}
-
-// lockSoon waits for the page's turn, but not for ever.
-func (p *Page) lockSoon(ctx context.Context) error {
-	select {
-	case p.turn <- struct{}{}:
-		return nil
-	default:
-	}
-	timeout, release := p.s.o.Clock.After(goneWait)
-	defer release()
-	select {
-	case p.turn <- struct{}{}:
-		return nil
-	case <-timeout:
-		return fmt.Errorf("wait for the page's sync: %w", base.ErrNetwork)
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // BuildTree makes the tree of a commit that is known as history only, from what the bucket has. It
@@ -474,12 +433,17 @@ func (p *Page) withNewerKeys(ctx context.Context, do func() error) error {
 
 // withTurn calls fn for a call of the API, with the turn and a bucket that is the right one.
 func (p *Page) withTurn(ctx context.Context, what string, fn func(ctx context.Context) error) error {
+	return p.withTurnWithin(ctx, 0, what, fn)
+}
+
+// withTurnWithin is withTurn for who waits for the turn no longer than most, 0 being for ever.
+func (p *Page) withTurnWithin(ctx context.Context, most time.Duration, what string, fn func(ctx context.Context) error) error {
 	ctx, leave, err := p.enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	if ctx, err = p.lock(ctx); err == nil {
+	if ctx, err = p.lockWithin(ctx, most); err == nil {
 		defer p.unlock()
 		if err = p.begin(ctx); err == nil {
 			err = fn(ctx)
