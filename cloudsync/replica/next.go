@@ -67,7 +67,7 @@ func (p *Page) Next(ctx context.Context, announce Append) (*wire.SealedBody, err
 	}
 	for _, c := range m.commits {
 		err := m.add(ctx, c)
-		if errors.Is(err, errBarren) {
+		if err == nil && m.barren {
 			if err = p.giveUp(ctx, c.ID); err == nil {
 				return p.Next(ctx, announce)
 			}
@@ -186,6 +186,9 @@ type maker struct {
 	held     int // bytes of differences
 	inline   []inlinePiece
 	missing  []object.Digest
+	// barren says that the commit that was added last has no tree anywhere, and that only commits
+	// of the log stand on it.
+	barren bool
 }
 
 // newMaker looks what there is to send.
@@ -322,7 +325,8 @@ func (m *maker) hasTree(ctx context.Context, c *commit.Commit) (bool, error) {
 		}
 		if errors.Is(err, base.ErrGone) {
 			if _, head := m.p.headsHere()[short(c.ID)]; !head {
-				return false, errBarren
+				m.barren = true
+				return false, nil
 			}
 			err = base.ErrNeedsFetch
 		}
@@ -332,10 +336,6 @@ func (m *maker) hasTree(ctx context.Context, c *commit.Commit) (bool, error) {
 	}
 	return held, nil
 }
-
-// errBarren reports an unsynced commit that has no tree, and on which only commits of the log
-// stand.
-var errBarren = errors.New("the tree is nowhere, and what stands on it is in the log")
 
 // giveUp gives up, for all devices, an unsynced commit that has no tree. Its bucket was lost after
 // the page had let the tree go: nobody could read it.
@@ -430,9 +430,6 @@ func brings(ds []*delta) (values, bytes int64) {
 	return values, bytes
 }
 
-// errEnough ends a walk.
-var errEnough = errors.New("enough")
-
 // resend takes local pieces that commits of the log need, to packs alone: their place did not pass
 // to the epoch, or was lost. Local ones that no commit needs any more are left to the collector, so
 // where there are some it goes through the values of all commits that have a tree here, and takes
@@ -442,17 +439,29 @@ func (p *Page) resend(ctx context.Context, g *gatherer, outside func(commit.ID) 
 	if p.out.looked {
 		return nil
 	}
-	err := p.o.Store.LocalPieces(ctx, func(object.Digest) error { return errEnough })
-	if err == nil {
-		err = p.resendAll(ctx, g)
-		p.out.looked = err == nil
-		return err
-	}
-	if !errors.Is(err, errEnough) {
+	var local []object.Digest
+	err := p.o.Store.LocalPieces(ctx, func(d object.Digest) error {
+		local = append(local, d)
+		return nil
+	})
+	if err != nil {
 		return fmt.Errorf("look for local pieces: %w", err)
 	}
+	if len(local) > 0 {
+		err = p.resendNeeded(ctx, g, outside)
+	}
+	if err == nil {
+		err = p.resendAll(ctx, g, local)
+	}
+	p.out.looked = err == nil
+	return err
+}
+
+// resendNeeded takes those local pieces that values of commits have, and those that the log says
+// that nobody has sent.
+func (p *Page) resendNeeded(ctx context.Context, g *gatherer, outside func(commit.ID) bool) error {
 	var ds []*delta
-	err = p.eachCommit(ctx, func(c *commit.Commit) error {
+	err := p.eachCommit(ctx, func(c *commit.Commit) error {
 		ks, err := p.addHeld(ctx, nil, c)
 		if err != nil || len(ks) == 0 || outside(c.ID) {
 			return err
@@ -477,32 +486,20 @@ func (p *Page) resend(ctx context.Context, g *gatherer, outside func(commit.ID) 
 		return err
 	}
 	g.forced = true
-	if err = g.deltas(ds); err == nil {
-		err = g.pieces(maps.Keys(p.state.Missing))
+	if err := g.deltas(ds); err != nil {
+		return err
 	}
-	if err == nil {
-		err = p.resendAll(ctx, g)
-	}
-	p.out.looked = err == nil
-	return err
+	return g.pieces(maps.Keys(p.state.Missing))
 }
 
 // resendAll takes all local pieces unless storage.MetadataPlaced says that this was done, and has
 // it say so.
-func (p *Page) resendAll(ctx context.Context, g *gatherer) error {
+func (p *Page) resendAll(ctx context.Context, g *gatherer, local []object.Digest) error {
 	done, err := p.o.Store.Metadata(ctx, storage.MetadataPlaced)
 	if err != nil || done != nil {
 		return err
 	}
-	var all []object.Digest
-	err = p.o.Store.LocalPieces(ctx, func(d object.Digest) error {
-		all = append(all, d)
-		return nil
-	})
-	if err == nil {
-		err = g.pieces(slices.Values(all))
-	}
-	if err != nil {
+	if err := g.pieces(slices.Values(local)); err != nil {
 		return fmt.Errorf("send all pieces that the bucket lacks: %w", err)
 	}
 	return p.submitAlone(ctx, &storage.SyncBatch{Metadata: []storage.Metadata{{Type: storage.MetadataPlaced, Value: []byte{1}}}})
