@@ -219,11 +219,7 @@ func (p *Page) sweep(ctx context.Context, dry bool, report *GCReport) error {
 		return nil
 	}
 	rep := p.rep.Load()
-	named, err := rep.Named(ctx)
-	if err != nil {
-		return err
-	}
-	swept, err := p.ses.log.Sweep(ctx, named, rep.Dropped(), dry)
+	swept, err := p.ses.log.Sweep(ctx, rep.Named(), rep.Dropped(), dry)
 	report.add(swept)
 	return p.explain(ctx, err)
 }

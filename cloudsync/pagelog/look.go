@@ -1,10 +1,10 @@
 package pagelog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -191,31 +191,22 @@ func (l *Log) enterBelow(ctx context.Context, k uint64, err error) error {
 	if l.at.Joined() || !errors.As(err, &bad) || bad.Object != l.o.Names.Epoch(k) {
 		return err
 	}
-	var below []uint64
-	listErr := l.list(ctx, "", l.o.Names.Epochs(), func(name wire.Name) bool {
-		if name.Number < k {
-			below = append(below, name.Number)
+	var newest *Epoch
+	eachErr := l.eachEpoch(ctx, func(x *Epoch) bool {
+		if x.K < k {
+			newest = x
 		}
-		return true
+		return newest == nil
 	})
-	if listErr != nil {
-		return listErr
+	if eachErr != nil || newest == nil {
+		return cmp.Or(eachErr, err)
 	}
-	for _, n := range slices.Backward(below) {
-		x, epochErr := l.epoch(ctx, n)
-		if errors.As(epochErr, &bad) {
-			continue
-		}
-		if epochErr == nil {
-			epochErr = l.join(ctx, x, 0)
-		}
-		if epochErr == nil && !l.at.Deleted {
-			epochErr = l.applyAll(ctx)
-		}
-		if epochErr != nil && !errors.As(epochErr, &bad) {
-			return epochErr
-		}
-		break
+	epochErr := l.join(ctx, newest, 0)
+	if epochErr == nil && !l.at.Deleted {
+		epochErr = l.applyAll(ctx)
+	}
+	if epochErr != nil && !errors.As(epochErr, &bad) {
+		return epochErr
 	}
 	return err
 }

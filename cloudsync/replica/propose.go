@@ -621,7 +621,7 @@ func (e *proposing) dropParts() {
 }
 
 // Named returns the objects of past epochs that the present one names: packs, differences and runs.
-func (p *Page) Named(context.Context) (ids []epoch.ID, err error) {
+func (p *Page) Named() (ids []epoch.ID) {
 	for _, w := range p.state.Manifest {
 		if w.Dropped == (epoch.ID{}) {
 			ids = append(ids, w.ID)
@@ -635,7 +635,7 @@ func (p *Page) Named(context.Context) (ids []epoch.ID, err error) {
 			ids = append(ids, s.Diff.Pack)
 		}
 	}
-	return ids, nil
+	return ids
 }
 
 // Dropped returns which objects an epoch of the lineage was the first not to name, and which that

@@ -194,10 +194,7 @@ func TestACutThatGivesUpHistory(t *testing.T) {
 	if len(dropped) == 0 {
 		t.Fatal("nothing was dropped")
 	}
-	named, err := a.page.Named(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	named := a.page.Named()
 	w.clock.Advance(40 * 24 * time.Hour)
 	if err := a.log.Look(t.Context()); err != nil {
 		t.Fatal(err)
