@@ -116,7 +116,7 @@ func parseFile(b []byte) (*file, error) {
 	case version > cloudVersion:
 		return nil, &base.FormatError{What: "file " + FileName, Found: uint64(version), Supported: cloudVersion}
 	case version < cloudVersion:
-		return nil, fmt.Errorf("file %s was written by an older version: set the cloud anew, to an empty place: %w", FileName, base.ErrUnsupported)
+		return nil, fmt.Errorf("file %s was written by an older version: set the cloud anew: %w", FileName, base.ErrUnsupported)
 	}
 	var r fields
 	if binary.BigEndian.Uint32(b[cloudHead-4:]) != crc32.Checksum(b[cloudHead:], castagnoli) || json.Unmarshal(b[cloudHead:], &r) != nil || r.Source > keyPassphrase {
