@@ -22,7 +22,7 @@ func TestCloneOfAReadOnlyBucket(t *testing.T) {
 	put(t, p, "k", "one")
 	put(t, p, "long", long)
 	syncAll(t, a)
-	if _, err := keys.Change(t.Context(), a, &keys.Changes{NewDataKey: true}); err != nil {
+	if _, err := keys.Change(t.Context(), a, &keys.ChangeOptions{NewDataKey: true}); err != nil {
 		t.Fatal(err)
 	}
 	put(t, p, "k", "two")

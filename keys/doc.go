@@ -10,11 +10,11 @@
 // Recovery words are for the day on which no device has the file any more:
 //
 //	words, err := keys.NewRecoveryWords()
-//	ring, err := keys.Change(ctx, repo, &keys.Changes{AddWords: words, Label: "paper"})
+//	ring, err := keys.Change(ctx, repo, &keys.ChangeOptions{AddWords: words, Label: "paper"})
 //
 // A device that was stolen is shut out of what is written from then on:
 //
-//	ring, err := keys.Change(ctx, repo, &keys.Changes{Without: []string{"phone"}})
+//	ring, err := keys.Change(ctx, repo, &keys.ChangeOptions{Without: []string{"phone"}})
 //
 // The errors are those of package ledger. All functions may be called concurrently. The package
 // stands on package cloudsync/seal, and reaches the cloud of a repository through internal/bridge.

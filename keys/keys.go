@@ -57,8 +57,8 @@ func Read(ctx context.Context, repo *ledger.Repository) (Keyring, error) {
 	return withKeys(ctx, repo, "read the keyring", (*cloudsync.Syncer).CheckKeys)
 }
 
-// Changes say how the keyring of a cloud is to change. The zero value changes nothing.
-type Changes struct {
+// ChangeOptions say how the keyring of a cloud is to change. The zero value changes nothing.
+type ChangeOptions struct {
 	// NewDataKey has all that is written from now on sealed with a new key. What is there stays
 	// readable, and is not uploaded again. It comes by itself with Without.
 	NewDataKey bool
@@ -83,7 +83,7 @@ type Changes struct {
 // they look next: within six hours, and an hour before they write. Errors: ErrInvalid for what is
 // wrong in the change, and for a text of Without that means several slots, ErrNotFound for one that
 // means none, ErrUnsupported in a plaintext cloud, those of Read and of reading a key file.
-func Change(ctx context.Context, repo *ledger.Repository, c *Changes) (Keyring, error) {
+func Change(ctx context.Context, repo *ledger.Repository, c *ChangeOptions) (Keyring, error) {
 	change, err := c.change()
 	if err != nil {
 		return Keyring{}, fmt.Errorf("change the keyring: %w", err)
@@ -138,7 +138,7 @@ func withKeys(ctx context.Context, repo *ledger.Repository, what string, fn func
 }
 
 // change reads what is to be added.
-func (c *Changes) change() (seal.Change, error) {
+func (c *ChangeOptions) change() (seal.Change, error) {
 	out := seal.Change{NewDataKey: c.NewDataKey}
 	if c.AddKeyFile != "" {
 		m, err := seal.ReadKeyFile(c.AddKeyFile, false, secret.New(c.KeyFilePassphrase))

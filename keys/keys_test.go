@@ -51,7 +51,7 @@ func TestChangeKeysRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	var info keys.Keyring
-	change := func(c keys.Changes) {
+	change := func(c keys.ChangeOptions) {
 		t.Helper()
 		before := admin.Metrics(r)
 		var err error
@@ -63,20 +63,20 @@ func TestChangeKeysRequests(t *testing.T) {
 			t.Errorf("%d requests", n)
 		}
 	}
-	change(keys.Changes{NewDataKey: true})
+	change(keys.ChangeOptions{NewDataKey: true})
 	for _, label := range []string{"phone", "twice", "twice"} {
 		words, err := keys.NewRecoveryWords()
 		if err != nil {
 			t.Fatal(err)
 		}
-		change(keys.Changes{AddWords: words, Label: label})
+		change(keys.ChangeOptions{AddWords: words, Label: label})
 	}
 	for text, want := range map[string]error{"twice": ledger.ErrInvalid, "nobody": ledger.ErrNotFound, "": ledger.ErrNotFound, info.Slots[0].ID: ledger.ErrInvalid} {
-		if _, err := keys.Change(t.Context(), r, &keys.Changes{Without: []string{text}}); !errors.Is(err, want) {
+		if _, err := keys.Change(t.Context(), r, &keys.ChangeOptions{Without: []string{text}}); !errors.Is(err, want) {
 			t.Errorf("without %q: %v", text, err)
 		}
 	}
-	change(keys.Changes{NewDataKey: true, Without: []string{"phone", info.Slots[2].ID[:8]}})
+	change(keys.ChangeOptions{NewDataKey: true, Without: []string{"phone", info.Slots[2].ID[:8]}})
 	if len(info.Slots) != 2 || info.Slots[1].Label != "twice" || info.DataKeys != 3 {
 		t.Errorf("%+v", info)
 	}

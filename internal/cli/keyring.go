@@ -241,7 +241,7 @@ func (a *app) keyAddCommand() *cobra.Command {
 }
 
 // keyAddition returns what is to be added.
-func (a *app) keyAddition(ctx context.Context, cmd *cobra.Command, args []string, f passphraseFlag, p newPassphrase, label string) (c keys.Changes, err error) {
+func (a *app) keyAddition(ctx context.Context, cmd *cobra.Command, args []string, f passphraseFlag, p newPassphrase, label string) (c keys.ChangeOptions, err error) {
 	c.Label = label
 	switch {
 	case args[0] == "file" && len(args) == 2:
@@ -259,7 +259,7 @@ func (a *app) keyAddition(ctx context.Context, cmd *cobra.Command, args []string
 	return c, err
 }
 
-func (a *app) printAddition(c keys.Changes, info keys.Keyring) {
+func (a *app) printAddition(c keys.ChangeOptions, info keys.Keyring) {
 	switch {
 	case a.json:
 		a.emit(append(keyringObject(info), "words?", c.AddWords))
@@ -278,7 +278,7 @@ func (a *app) printAddition(c keys.Changes, info keys.Keyring) {
 // rotateKeys draws a new data key, without the slots that are named, and says what that means.
 func (a *app) rotateKeys(ctx context.Context, f passphraseFlag, without []string) error {
 	return a.keyring(ctx, f, func(repo *ledger.Repository) error {
-		c := keys.Changes{NewDataKey: true, Without: without}
+		c := keys.ChangeOptions{NewDataKey: true, Without: without}
 		info, err := keys.Change(ctx, repo, &c)
 		if errors.Is(err, ledger.ErrNotFound) {
 			return withHint(err, "%s lists the slots", a.command("key", "ls"))
