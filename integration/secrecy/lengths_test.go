@@ -19,6 +19,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/dir"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/secret"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 )
@@ -94,12 +95,12 @@ func (w *world) store(r *ledger.Repository, page int, prefix string, value []byt
 }
 
 // TestLengthsDoNotTellFilesApart repeats the strongest form of an attack on lengths. The bucket's
-// owner knows twenty files of one length, of which somebody stores one. He even knows where the
-// splitter cuts, so that he can see what each of the files would look like in this bucket. Where he
-// sees the same for several files, he guesses among these. In the first format of sealing he named
-// all of them.
+// owner knows twenty files of one length (at night a hundred), of which somebody stores one. He
+// even knows where the splitter cuts, so that he can see what each of the files would look like in
+// this bucket. Where he sees the same for several files, he guesses among these. In the first
+// format of sealing he named all of them.
 func TestLengthsDoNotTellFilesApart(t *testing.T) {
-	const files = 20
+	files := tier.Of(20, 20, 100)
 	for _, kind := range []struct {
 		size     int
 		priority ledger.Priority
@@ -234,9 +235,11 @@ func noiseOf(seed uint64, n int) []byte {
 // splitter: from lengths the owner finds where known files were cut. Each cut gives twelve linear
 // equations of the table, which has 16 384 bits, so that some hundred files of this length gave it
 // away: in the first format about a third of what he said was right, where chance gives one in 15
-// 000, and files of which he could be sure told him the rest.
+// 000, and files of which he could be sure told him the rest. At night it has as many files as that
+// attack had.
 func TestLengthsGiveNoCuts(t *testing.T) {
-	const files, size = 40, 1_101_004
+	const size = 1_101_004
+	files := tier.Of(40, 40, 1250)
 	w := newWorld(t, "key", 2)
 	r := w.repository()
 	claims, right := 0, 0
@@ -258,9 +261,10 @@ func TestLengthsGiveNoCuts(t *testing.T) {
 		}
 	}
 	t.Logf("the owner names %d cuts, %d of them right: %d equations of the table from %d files", claims, right, 12*right, files)
-	// One of 18 700 positions is a cut, so chance gives a seventh of a right one. 10 is out of its
-	// reach, and far from the 130 of the first format.
-	if right > 10 {
+	// One of 18 700 positions is a cut, so chance gives a seventh of a right one for 40 files, and
+	// five for 1250. 10 and 22 are out of its reach, and far from the 130 and 4000 of the first
+	// format.
+	if right > 10+files/100 {
 		t.Errorf("the owner learns %d cuts of %d files from lengths", right, files)
 	}
 }
