@@ -9,6 +9,7 @@ import (
 	"iter"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -63,6 +64,7 @@ type world struct {
 	names  wire.Names
 	ids    uint64
 	models map[commit.ID]map[string]val
+	dir    string // where devices have their pages; "": in memory
 }
 
 func newWorld(t testing.TB) *world {
@@ -120,6 +122,9 @@ func (d *device) open() {
 	d.t.Helper()
 	ctx := d.t.Context()
 	o := storage.Options{FS: d.mem, Dir: "repo/page", Page: testPage, MemoryIndex: index.NewMemory()}
+	if d.dir != "" {
+		o = storage.Options{Dir: filepath.Join(d.dir, "page"), Page: testPage}
+	}
 	if err := storage.Create(ctx, o); err != nil {
 		d.t.Fatal(err)
 	}
