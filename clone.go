@@ -31,7 +31,8 @@ func openClone(ctx context.Context, dir string, o *Options, c *Cloud) (*Reposito
 	open.Cloud = nil // it is c
 	// Nothing is made before the key is known to fit.
 	named := cloudlink.Cloud(*c)
-	joined, err := cloudlink.Join(ctx, &named, open.openers(), clockOf(&open), open.stall())
+	m := machineOf(&open)
+	joined, err := cloudlink.Join(ctx, &named, open.openers(), m.clock, m.stall)
 	if err != nil {
 		return nil, err
 	}

@@ -189,7 +189,7 @@ func TestCloudThatCannotBeRemembered(t *testing.T) {
 	})
 	bucketInMemory := mem.New(mem.Options{})
 	openers := map[string]bucket.Opener{"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return bucketInMemory, nil }}
-	r, err := Open(ctx, "", &Options{InMemory: true, testing: &testHooks{fs: files}, Buckets: openers, Sync: SyncOptions{MinPoll: time.Millisecond, MaxPoll: 5 * time.Millisecond}})
+	r, err := openFiles(ctx, files, Options{Buckets: openers, Sync: SyncOptions{MinPoll: time.Millisecond, MaxPoll: 5 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}

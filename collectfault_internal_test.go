@@ -25,7 +25,7 @@ func TestCollectTellsWhatItHasDone(t *testing.T) {
 				}
 				return nil
 			})
-			r, err := Open(ctx, "", &Options{InMemory: true, Collection: CollectionOptions{Off: true}, testing: &testHooks{fs: fs}})
+			r, err := openFiles(ctx, fs, Options{Collection: CollectionOptions{Off: true}})
 			check(t, err)
 			defer r.Close()
 			l, err := r.Ledger("app")

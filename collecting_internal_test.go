@@ -39,10 +39,10 @@ func (w *collectWorld) Observe(e Event) {
 func newCollectWorld(t *testing.T, o Options) *collectWorld {
 	t.Helper()
 	w := &collectWorld{t: t, handClock: &handClock{clock.System, make(chan handTimer, 100)}, events: make(chan Event, 10000)}
-	o.InMemory, o.Observe, o.testing = true, w.Observe, &testHooks{clock: w.handClock}
+	o.Observe = w.Observe
 	o.Merge.Manual, o.Sync.Manual = true, true
 	o.Collection.Time = time.Hour // of the machine: the steps are counted here
-	r, err := Open(t.Context(), "", &o)
+	r, err := openHand(t.Context(), w.handClock, o)
 	check(t, err)
 	t.Cleanup(func() { check(t, r.Close()) })
 	w.r = r

@@ -26,7 +26,7 @@ type crashWorld struct {
 }
 
 func (w *crashWorld) open(fs vfs.FS) (*Repository, error) {
-	return Open(context.Background(), "", &Options{InMemory: true, CacheBytes: 1 << 20, testing: &testHooks{fs: fs}})
+	return openFiles(context.Background(), fs, Options{CacheBytes: 1 << 20})
 }
 
 // boundary crashes: nothing kept, everything kept, two mixtures.

@@ -51,7 +51,7 @@ func has(t *testing.T, fs vfs.FS, dir, text string) string {
 // openInbox opens a page of a repository on a file system, where nothing is collected by itself.
 func openInbox(t *testing.T, fs vfs.FS) (*Repository, *Page) {
 	t.Helper()
-	r, err := Open(t.Context(), "", &Options{InMemory: true, Collection: CollectionOptions{Off: true}, testing: &testHooks{fs: fs}})
+	r, err := openFiles(t.Context(), fs, Options{Collection: CollectionOptions{Off: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestErasedBytesAreGone(t *testing.T) {
 func TestEraseBesideATransaction(t *testing.T) {
 	ctx := t.Context()
 	mem := vfstest.NewMem()
-	r, err := Open(ctx, "", &Options{InMemory: true, Collection: CollectionOptions{Off: true}, testing: &testHooks{fs: mem}})
+	r, err := openFiles(ctx, mem, Options{Collection: CollectionOptions{Off: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func (w *evictWorld) onStage(fn func(string, string)) {
 }
 
 func (w *evictWorld) open(fs vfs.FS) (*Repository, error) {
-	o := &Options{InMemory: true, CacheBytes: 1 << 20, testing: &testHooks{fs: vfstest.NewFaulty(fs, func(op vfstest.Op) error {
+	staged := vfstest.NewFaulty(fs, func(op vfstest.Op) error {
 		w.mu.Lock()
 		fn := w.stage
 		w.mu.Unlock()
@@ -57,13 +57,13 @@ func (w *evictWorld) open(fs vfs.FS) (*Repository, error) {
 			fn(name, dir)
 		}
 		return nil
-	})}}
+	})
+	o := Options{CacheBytes: 1 << 20, Sync: SyncOptions{Manual: true}}
 	o.Merge.Manual = true
-	o.Sync = SyncOptions{Manual: true}
 	o.Buckets = map[string]bucket.Opener{
 		"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return w.bucket, nil },
 	}
-	return Open(context.Background(), "", o)
+	return openFiles(context.Background(), staged, o)
 }
 
 // stageOf returns how far the leaving or coming of a page is before an operation of the file

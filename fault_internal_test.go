@@ -29,7 +29,7 @@ func failSync(t *testing.T, after int64) {
 		}
 		return nil
 	})
-	r, err := Open(ctx, "", &Options{InMemory: true, testing: &testHooks{fs: fs}})
+	r, err := openFiles(ctx, fs, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/clock"
 	"github.com/ledgerd/ledger/internal/merging"
+	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
 )
@@ -48,13 +49,29 @@ func (c *handClock) After(d time.Duration) (<-chan time.Time, func()) {
 	return t.fire, func() {}
 }
 
+// openFiles opens a repository in memory whose files are in fs.
+func openFiles(ctx context.Context, fs vfs.FS, o Options) (*Repository, error) {
+	o.InMemory = true
+	m := machineOf(&o)
+	m.fs = fs
+	return openOn(ctx, m, "", o.withDefaults())
+}
+
+// openHand opens a repository in memory with a clock by hand. Its timers have no jitter, and a
+// bucket may take as long as it likes.
+func openHand(ctx context.Context, c *handClock, o Options) (*Repository, error) {
+	o.InMemory = true
+	m := machineOf(&o)
+	m.clock, m.stall, m.jitter = c, 0, func() uint64 { return 0 }
+	return openOn(ctx, m, "", o.withDefaults())
+}
+
 // onHand opens a page with a clock by hand and timers without jitter.
 func onHand(t *testing.T, o Options) (*Page, *handClock) {
 	t.Helper()
 	c := &handClock{clock.System, make(chan handTimer, 100)}
 	o.Collection.Off = true // its timer is none of those that a test waits for
-	o.InMemory, o.testing = true, &testHooks{clock: c, jitter: func() uint64 { return 0 }}
-	r, err := Open(t.Context(), "", &o)
+	r, err := openHand(t.Context(), c, o)
 	check(t, err)
 	t.Cleanup(func() { check(t, r.Close()) })
 	l, err := r.Ledger("app")
@@ -177,7 +194,7 @@ func TestMergeOnAFailingDisk(t *testing.T) {
 		}
 		return nil
 	})
-	r, err := Open(t.Context(), "", &Options{InMemory: true, Merge: MergeOptions{Manual: true}, testing: &testHooks{fs: fs}})
+	r, err := openFiles(t.Context(), fs, Options{Merge: MergeOptions{Manual: true}})
 	check(t, err)
 	defer func() { check(t, r.Close()) }()
 	l, err := r.Ledger("app")

@@ -14,6 +14,7 @@ import (
 	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/merging"
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/secret"
 	"github.com/ledgerd/ledger/internal/session"
@@ -36,16 +37,24 @@ type funcClock struct {
 
 func (c funcClock) Now() time.Time { return c.now() }
 
-// clockOf returns the clock that options ask for.
-func clockOf(o *Options) clock.Clock {
-	c := clock.System
-	if o.testing != nil && o.testing.clock != nil {
-		c = o.testing.clock
+// machine is what a repository stands on.
+type machine struct {
+	fs     vfs.FS
+	clock  clock.Clock
+	stall  time.Duration // for how long, up to twice that, a bucket may let nothing happen; 0: for ever
+	jitter func() uint64 // of the pauses between merges in the background
+}
+
+// machineOf returns the machine that options ask for.
+func machineOf(o *Options) machine {
+	m := machine{fs: vfs.OS, clock: clock.System, stall: bucket.DefaultStall, jitter: merging.RandomBits}
+	if o.InMemory {
+		m.fs = vfs.NewMem()
 	}
 	if o.Now != nil {
-		c = funcClock{c, o.Now}
+		m.clock = funcClock{m.clock, o.Now}
 	}
-	return c
+	return m
 }
 
 // Open opens the repository in dir, and creates it when it is absent. o may be nil.
@@ -68,20 +77,20 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("open repository: %w", err)
 	}
+	complete := o.withDefaults()
+	return openOn(ctx, machineOf(&complete), dir, complete)
+}
+
+// openOn opens a repository with options that are complete.
+func openOn(ctx context.Context, m machine, dir string, o Options) (*Repository, error) {
 	r := &Repository{
-		o: o.withDefaults(), fs: vfs.OS, gate: gate.New(),
+		machine: m, o: o, gate: gate.New(),
 		indexes: map[pageKey]*index.Memory{}, ledgerDirs: map[string]bool{}, listed: make(chan struct{}),
 	}
-	r.clock = clockOf(&r.o)
 	r.rules.Other = r.o.otherRules
 	var err error
 	r.cache, r.recency = storage.NewNodeCache(r.o.CacheBytes), storage.NewRecency(recencyPieces)
-	if r.o.InMemory {
-		r.fs = vfs.NewMem()
-		if r.o.testing != nil && r.o.testing.fs != nil {
-			r.fs = r.o.testing.fs
-		}
-	} else {
+	if !r.o.InMemory {
 		if dir == "" {
 			return nil, fmt.Errorf("open repository: the directory has no name: %w", ErrInvalid)
 		}
@@ -266,7 +275,7 @@ func newCloud(r *Repository) (*cloudlink.Link, error) {
 	}
 	o.Passphrase, r.o.Cloud = nil, nil
 	return cloudlink.New(cloudlink.Options{
-		Disk: r.disk, Dir: r.dir, ReadOnly: r.o.ReadOnly, Clock: r.clock, Logger: r.o.Logger, Openers: r.o.openers(), Stall: r.o.stall(),
+		Disk: r.disk, Dir: r.dir, ReadOnly: r.o.ReadOnly, Clock: r.clock, Logger: r.o.Logger, Openers: r.o.openers(), Stall: r.stall,
 		Manual: o.Manual, Paused: o.Paused, Limits: o.Limits, MinPoll: o.MinPoll, MaxPoll: o.MaxPoll,
 		Rules: r.o.uploadRules, TakeSecret: r.takeSecret, Gone: r.pages.Gone, Fetch: r.pages.Fetch,
 		Name: func(k pageKey) (string, error) {
@@ -289,15 +298,6 @@ func newCloud(r *Repository) (*cloudlink.Link, error) {
 			return r.storageOptions(k)
 		},
 	}, pass, want)
-}
-
-// stall returns for how long, up to twice that, a bucket may let nothing happen; 0: for ever, since
-// it is a test that makes the time.
-func (o *Options) stall() time.Duration {
-	if o.testing != nil && o.testing.clock != nil {
-		return 0
-	}
-	return bucket.DefaultStall
 }
 
 func newKeeper(r *Repository) *cloudlink.Keeper {

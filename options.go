@@ -90,9 +90,6 @@ type Options struct {
 	Collection CollectionOptions
 	// Now tells the time for commit timestamps and page usage. Nil means the machine's clock.
 	Now func() time.Time
-
-	// testing replaces what stands below, in tests of this package.
-	testing *testHooks
 }
 
 // withDefaults returns o with every zero field that has a default replaced by it. o may be nil.

@@ -60,7 +60,7 @@ func (s *pageStore) near(ctx context.Context, id commit.ID) ([]commit.ID, bool, 
 func (s *pageStore) mergingEnv() merging.Env {
 	r := s.repo
 	env := merging.Env{
-		Session: s.env, Automatic: !r.o.Merge.Manual && !r.o.ReadOnly, Jitter: merging.RandomBits,
+		Session: s.env, Automatic: !r.o.Merge.Manual && !r.o.ReadOnly, Jitter: r.jitter,
 		Rules: func() *merging.Rules { return r.rules.Of(s.key) },
 		Fetch: func(ctx context.Context, id commit.ID) error {
 			synced, err := s.cloud.Synced(ctx)
@@ -75,9 +75,6 @@ func (s *pageStore) mergingEnv() merging.Env {
 			s.observe(Event{Kind: EventMerge, Commit: m.Commit.ID, Changes: m.Conflicts, Duration: took})
 		}
 		env.Failed = func(err error) { s.observe(Event{Kind: EventMergeFailed, Err: err}) }
-	}
-	if t := r.o.testing; t != nil && t.jitter != nil {
-		env.Jitter = t.jitter
 	}
 	return env
 }

@@ -18,10 +18,7 @@ func newQuota(r *Repository) *reclaim.Quota {
 
 // freeBytes returns what is free on the disk of the repository.
 func (r *Repository) freeBytes() (int64, error) {
-	switch {
-	case r.o.testing != nil && r.o.testing.free != nil:
-		return r.o.testing.free()
-	case r.o.InMemory:
+	if r.o.InMemory {
 		return 0, reclaim.ErrUnknown
 	}
 	return vfs.FreeBytes(r.dir)

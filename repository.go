@@ -6,14 +6,12 @@ import (
 	"sync/atomic"
 
 	"github.com/ledgerd/ledger/internal/checkup"
-	"github.com/ledgerd/ledger/internal/clock"
 	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/merging"
 	"github.com/ledgerd/ledger/internal/reclaim"
 	"github.com/ledgerd/ledger/internal/session"
-	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/pageusage"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
@@ -23,11 +21,10 @@ import (
 // Repository is everything of one user on one device: a directory of ledgers. It is safe for
 // concurrent use.
 type Repository struct {
+	machine
 	dir      string // "" in memory
 	o        Options
-	fs       vfs.FS
 	disk     layout.Dir
-	clock    clock.Clock
 	identity atomic.Pointer[layout.Identity]
 	mended   *checkup.Problem // what Options.Mend has mended; set by open
 	table    atomic.Pointer[split.Table]
@@ -53,14 +50,6 @@ type Repository struct {
 	indexes    map[pageKey]*index.Memory // guarded by mu; of the pages of a repository in memory
 
 	listed chan struct{} // guarded by mu; closed when a page was made or deleted
-}
-
-// testHooks replace what stands below a repository.
-type testHooks struct {
-	fs     vfs.FS
-	clock  clock.Clock
-	jitter func() uint64
-	free   func() (int64, error) // bytes that are free on the disk
 }
 
 // Dir returns the directory, as it was given to Open; "" for a repository in memory.

@@ -25,7 +25,7 @@ func TestWatchYieldsTheErrorOfADiff(t *testing.T) {
 		}
 		return nil
 	})
-	r, err := Open(ctx, "", &Options{InMemory: true, testing: &testHooks{fs: fs}})
+	r, err := openFiles(ctx, fs, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
