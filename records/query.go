@@ -158,7 +158,7 @@ func (v *View[T]) query(ctx context.Context, q Query, yield func(Record[T], erro
 
 // byID yields records by their ids.
 func (v *View[T]) byID(ctx context.Context, q Query, yield func(Record[T], error) bool) error {
-	base := v.c.row(rowRecord)
+	base := v.c.row(rowRecord, nil)
 	o := ledger.ScanOptions{Reverse: q.Reverse, Limit: q.Limit}
 	if o.Start, o.End = q.bounds(base, func(b []byte) []byte { return b }, nil); q.Equal != nil {
 		o.End = append(bytes.Clone(o.Start), 0)

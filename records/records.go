@@ -162,8 +162,9 @@ const (
 	rowIndex  = 'i'
 )
 
-func (c *Collection[T]) row(kind byte, rest ...[]byte) []byte {
-	return append(append(bytes.Clone(c.prefix), kind), bytes.Join(rest, nil)...)
+func (c *Collection[T]) row(kind byte, rest []byte) []byte {
+	b := make([]byte, 0, len(c.prefix)+1+len(rest))
+	return append(append(append(b, c.prefix...), kind), rest...)
 }
 
 // PageKey returns the key under which the page has the record of an id: what Page.Why,
@@ -173,13 +174,13 @@ func (c *Collection[T]) PageKey(id string) []byte { return c.row(rowRecord, []by
 
 // IDOf returns the id of the record that a key of the page has, and false for other keys.
 func (c *Collection[T]) IDOf(key []byte) (id string, ok bool) {
-	b, ok := bytes.CutPrefix(key, c.row(rowRecord))
+	b, ok := bytes.CutPrefix(key, c.row(rowRecord, nil))
 	return string(b), ok && checkID(string(b)) == nil
 }
 
 // indexRows returns what the rows of an index begin with.
 func (c *Collection[T]) indexRows(index string) []byte {
-	return appendText(c.row(rowIndex), []byte(index))
+	return appendText(c.row(rowIndex, nil), []byte(index))
 }
 
 func checkID(id string) error {
@@ -215,7 +216,8 @@ func (c *Collection[T]) encode(v *T) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
-	return append(binary.AppendUvarint(nil, uint64(c.o.Version)), b...), nil
+	row := make([]byte, 0, binary.MaxVarintLen32+len(b))
+	return append(binary.AppendUvarint(row, uint64(c.o.Version)), b...), nil
 }
 
 // decode returns the value of a row.
@@ -290,15 +292,23 @@ func (c *Collection[T]) Delete(ctx context.Context, id string) error {
 
 // At returns the collection as it is in a snapshot of its page.
 func (c *Collection[T]) At(s *ledger.Snapshot) *View[T] {
-	return &View[T]{c: c, r: s, at: s.Commit().ID}
+	return &View[T]{c: c, r: s, snap: s}
 }
 
 // View is a collection at some moment. It may be used as what it was made of.
 type View[T any] struct {
-	c  *Collection[T]
-	r  reader
-	at ledger.CommitID // of the snapshot, or what the transaction is based on
-	tx *ledger.Tx      // nil: it is what at has, without changes
+	c    *Collection[T]
+	r    reader
+	snap *ledger.Snapshot // nil in a transaction
+	tx   *ledger.Tx       // nil in a snapshot
+}
+
+// at returns the commit of the snapshot, or the one on which the transaction is based.
+func (v *View[T]) at() ledger.CommitID {
+	if v.tx != nil {
+		return v.tx.Base().ID
+	}
+	return v.snap.Commit().ID
 }
 
 // Get is Collection.Get at the moment of the view.
@@ -306,7 +316,7 @@ func (v *View[T]) Get(ctx context.Context, id string) (*T, error) { return v.c.g
 
 // In returns the collection within a transaction of its page.
 func (c *Collection[T]) In(tx *ledger.Tx) *Tx[T] {
-	return &Tx[T]{View[T]{c: c, r: tx, at: tx.Base().ID, tx: tx}}
+	return &Tx[T]{View[T]{c: c, r: tx, tx: tx}}
 }
 
 // freshness is where the index rows are known to be what the records say by the declared indexes:
@@ -334,6 +344,10 @@ func (t *Tx[T]) put(ctx context.Context, id string, v *T) error {
 	if v == nil {
 		return fmt.Errorf("no value: %w", ledger.ErrInvalid)
 	}
+	if err := checkID(id); err != nil {
+		return err
+	}
+	key := t.c.PageKey(id)
 	row, err := t.c.encode(v)
 	if err != nil {
 		return err
@@ -342,7 +356,7 @@ func (t *Tx[T]) put(ctx context.Context, id string, v *T) error {
 	if err != nil {
 		return err
 	}
-	found, old, err := t.present(ctx, id)
+	found, old, err := t.present(ctx, id, key)
 	if err != nil || found != nil && bytes.Equal(found, row) {
 		return err
 	}
@@ -355,15 +369,16 @@ func (t *Tx[T]) put(ctx context.Context, id string, v *T) error {
 	if err := t.c.moveRows(ctx, t.tx, old, now); err != nil {
 		return err
 	}
-	return t.tx.Put(ctx, t.c.PageKey(id), row)
+	return t.tx.Put(ctx, key, row)
 }
 
-// present returns the row that a record has, and its index rows. Without indexes it reads nothing.
-func (t *Tx[T]) present(ctx context.Context, id string) (row []byte, indexed [][]byte, err error) {
-	if err := checkID(id); err != nil || len(t.c.o.Indexes) == 0 {
-		return nil, nil, err
+// present returns the row that a record has under its key, and its index rows. Without indexes it
+// reads nothing.
+func (t *Tx[T]) present(ctx context.Context, id string, key []byte) (row []byte, indexed [][]byte, err error) {
+	if len(t.c.o.Indexes) == 0 {
+		return nil, nil, nil
 	}
-	row, err = t.tx.Get(ctx, t.c.PageKey(id))
+	row, err = t.tx.Get(ctx, key)
 	if errors.Is(err, ledger.ErrNotFound) {
 		return nil, nil, nil
 	}
@@ -448,7 +463,11 @@ func (t *Tx[T]) Delete(ctx context.Context, id string) error {
 }
 
 func (t *Tx[T]) delete(ctx context.Context, id string) error {
-	row, old, err := t.present(ctx, id)
+	if err := checkID(id); err != nil {
+		return err
+	}
+	key := t.c.PageKey(id)
+	row, old, err := t.present(ctx, id, key)
 	if err != nil || row == nil && len(t.c.o.Indexes) > 0 {
 		return err
 	}
@@ -458,5 +477,5 @@ func (t *Tx[T]) delete(ctx context.Context, id string) error {
 	if err := t.c.moveRows(ctx, t.tx, old, nil); err != nil {
 		return err
 	}
-	return t.tx.Delete(ctx, t.c.PageKey(id))
+	return t.tx.Delete(ctx, key)
 }

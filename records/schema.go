@@ -53,7 +53,7 @@ type marks struct {
 }
 
 func (c *Collection[T]) readMarks(ctx context.Context, r reader) (m marks, err error) {
-	for e, err := range r.Scan(ctx, ledger.ScanOptions{Prefix: c.row(rowMark)}) {
+	for e, err := range r.Scan(ctx, ledger.ScanOptions{Prefix: c.row(rowMark, nil)}) {
 		var row []byte
 		if err == nil {
 			row, err = e.Value(ctx)
@@ -108,8 +108,12 @@ func (c *Collection[T]) prepare(ctx context.Context) error {
 
 // isFresh reports whether the index rows are what the records say by the declared indexes.
 func (v *View[T]) isFresh(ctx context.Context) (bool, error) {
-	known := freshness{at: v.at}
-	if f := v.c.fresh.Load(); f != nil && (*f == known || v.tx != nil && f.tx == weak.Make(v.tx)) {
+	f := v.c.fresh.Load()
+	if f != nil && v.tx != nil && f.tx.Value() == v.tx {
+		return true, nil
+	}
+	known := freshness{at: v.at()}
+	if f != nil && *f == known {
 		return true, nil // of what a transaction is based on, too: Put and Delete keep them so
 	}
 	m, err := v.c.readMarks(ctx, v.r)
@@ -122,8 +126,7 @@ func (v *View[T]) isFresh(ctx context.Context) (bool, error) {
 // mark gives the transaction its own mark before its first change. Where the index rows are not
 // what the declared indexes say, it makes them again.
 func (t *Tx[T]) mark(ctx context.Context) error {
-	known := freshness{tx: weak.Make(t.tx)}
-	if f := t.c.fresh.Load(); f != nil && *f == known {
+	if f := t.c.fresh.Load(); f != nil && f.tx.Value() == t.tx {
 		return nil
 	}
 	found, err := t.c.readMarks(ctx, t.tx)
@@ -135,7 +138,7 @@ func (t *Tx[T]) mark(ctx context.Context) error {
 		err = t.c.setMark(ctx, t.tx, found, newNonce())
 	}
 	if err == nil {
-		t.c.fresh.Store(&known)
+		t.c.fresh.Store(&freshness{tx: weak.Make(t.tx)})
 	}
 	return err
 }
@@ -154,11 +157,11 @@ func (c *Collection[T]) reindex(ctx context.Context, tx rows, nonce []byte) erro
 	if err != nil {
 		return err
 	}
-	from, to := c.row(rowIndex), c.row(rowIndex+1)
+	from, to := c.row(rowIndex, nil), c.row(rowIndex+1, nil)
 	if err := tx.DeleteRange(ctx, from, to); err != nil {
 		return fmt.Errorf("remove index rows: %w", err)
 	}
-	prefix, empty := c.row(rowRecord), true
+	prefix, empty := c.row(rowRecord, nil), true
 	for e, err := range tx.Scan(ctx, ledger.ScanOptions{Prefix: prefix}) {
 		if err != nil {
 			return fmt.Errorf("make index rows: %w", err)
@@ -192,7 +195,7 @@ func (c *Collection[T]) reindex(ctx context.Context, tx rows, nonce []byte) erro
 func (c *Collection[T]) MigrateAll(ctx context.Context) (n int, err error) {
 	_, err = c.page.Update(ctx, func(tx *ledger.Tx) error {
 		n = 0
-		prefix := c.row(rowRecord)
+		prefix := c.row(rowRecord, nil)
 		for e, err := range tx.Scan(ctx, ledger.ScanOptions{Prefix: prefix}) {
 			if err != nil {
 				return err

@@ -522,6 +522,7 @@ func (j *Journal) moveLocked(b *segment.Batch, more int) []op {
 	var ops []op
 	if p := j.part; p != nil {
 		ops = make([]op, len(p.ops), len(p.ops)+1+more)
+		b.Grow(p.batch.Bytes() + smallBytes)
 		for i := range p.ops {
 			b.Add(p.ops[i].kind, p.batch.Payload(p.spans[i].record))
 			ops[i] = p.ops[i]

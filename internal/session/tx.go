@@ -227,15 +227,23 @@ func (t *Tx) Iter(o ScanOptions) *Iter {
 
 // Seek returns the first key that is not below key as the transaction sees it. See Snapshot.Seek.
 func (t *Tx) Seek(ctx context.Context, key []byte) ([]byte, error) {
-	it := t.Iter(ScanOptions{Start: key, Limit: 1, KeysOnly: true})
-	defer it.Close()
-	if !it.Next(ctx) {
-		if it.Err() != nil {
-			return nil, it.Err()
-		}
+	if err := t.enter(); err != nil {
+		return nil, err
+	}
+	defer t.leave()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("seek: %w", err)
+	}
+	c := txCursor{t: t}
+	found, err := c.start(ctx, key)
+	if err != nil {
+		t.page.note(err)
+		return nil, fmt.Errorf("seek: %w", err)
+	}
+	if !found {
 		return nil, errNoEntry
 	}
-	return ownedBytes(it.Key()), nil
+	return ownedBytes(c.current.Key), nil
 }
 
 // Rollback ends the transaction and forgets its changes. After Commit or Rollback it does nothing

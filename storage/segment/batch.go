@@ -31,6 +31,9 @@ func (b *Batch) Add(kind byte, parts ...[]byte) int {
 	for _, p := range parts {
 		length += len(p)
 	}
+	if room := 1 + binary.MaxVarintLen64 + length; cap(b.buf)-len(b.buf) < room {
+		b.buf = slices.Grow(b.buf, max(room, len(b.buf))) // twice as much: append grows by a quarter
+	}
 	b.buf = append(b.buf, kind)
 	b.buf = binary.AppendUvarint(b.buf, uint64(length))
 	b.places = append(b.places, Place{Offset: uint64(len(b.buf)), Length: uint32(length)})
