@@ -1,7 +1,6 @@
 package pack
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -302,19 +301,13 @@ func (c *carrier) verify(id epoch.ID, sizeBytes int64) error {
 	return nil
 }
 
-// tell calls Uploaded, when no other call runs.
+// tell calls Uploaded, also when the context has ended: the pack is in the bucket.
 func (c *carrier) tell(p *sealed) error {
 	if c.o.Uploaded == nil {
 		return nil
 	}
 	pieces := place(&p.ref, p.index, p.blocks, p.pieces)
-	select {
-	case c.told <- struct{}{}:
-	case <-c.ctx.Done():
-		return context.Cause(c.ctx)
-	}
-	defer func() { <-c.told }()
-	return c.o.Uploaded(c.ctx, p.ref, pieces)
+	return c.Alone(func() error { return c.o.Uploaded(c.ctx, p.ref, pieces) })
 }
 
 // place returns the places of pieces in a pack.

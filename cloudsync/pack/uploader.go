@@ -35,9 +35,10 @@ type Uploader struct {
 	wg     sync.WaitGroup
 	blocks chan block
 	packs  chan *gathering
-	free   memory        // of blocks
-	spare  memory        // of the blocks of a pack that are copied
-	told   chan struct{} // holds a token while Uploaded runs
+	free   memory // of blocks
+	spare  memory // of the blocks of a pack that are copied
+
+	telling sync.Mutex // held while Uploaded runs, and by Alone
 
 	mu   sync.Mutex
 	refs map[int]wire.Pack // by order; guarded by mu
@@ -63,8 +64,8 @@ type UploadOptions struct {
 	Parallel int
 	// Uploaded is called, one call at a time and on a goroutine of the Uploader, after each pack is
 	// in the bucket, with the places of its pieces; when it returns nil they are durable here. An
-	// error ends the Uploader. It may be nil. ctx ends when the Uploader does. pieces are
-	// Uploaded's.
+	// error ends the Uploader. It may be nil. ctx ends when the Uploader does, which it may have
+	// done when Uploaded is called. pieces are Uploaded's.
 	Uploaded func(ctx context.Context, ref wire.Pack, pieces []storage.PlacedPiece) error
 }
 
@@ -102,7 +103,7 @@ func NewUploader(ctx context.Context, o UploadOptions) *Uploader {
 		o.Parallel = defaultParallel
 	}
 	u := &Uploader{
-		o: o, blocks: make(chan block, queuedBlocks), packs: make(chan *gathering), told: make(chan struct{}, 1), refs: make(map[int]wire.Pack),
+		o: o, blocks: make(chan block, queuedBlocks), packs: make(chan *gathering), refs: make(map[int]wire.Pack),
 	}
 	u.ctx, u.cancel = context.WithCancelCause(ctx)
 	u.wg.Go(u.runGathering)
@@ -110,6 +111,14 @@ func NewUploader(ctx context.Context, o UploadOptions) *Uploader {
 		u.wg.Go(u.runCarrier)
 	}
 	return u
+}
+
+// Alone calls fn while Uploaded does not run. Packs go on to the bucket meanwhile, and wait there to
+// be told of. The error is that of fn.
+func (u *Uploader) Alone(fn func() error) error {
+	u.telling.Lock()
+	defer u.telling.Unlock()
+	return fn()
 }
 
 // memory is some to be used again: what was given back last comes first, as the processor's caches

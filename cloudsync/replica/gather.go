@@ -27,6 +27,9 @@ const (
 	maxOvertaken = 256
 	// queuedPieces is how many pieces are looked up and read together.
 	queuedPieces = 2048
+	// maxIndexes is how many index pieces wait for the pieces that they list: then all is waited
+	// for.
+	maxIndexes = 4096
 	// placesTogether is how many places stand in one batch of storage with what else it has.
 	placesTogether = 1024
 )
@@ -34,7 +37,7 @@ const (
 // gatherer takes the local pieces of values, children before the index pieces that list them: into
 // the body as long as they are few, else to packs. Eager pieces come before lazy ones, with a call
 // of flush between them. While packs are under way the state of the page belongs to their
-// goroutine.
+// goroutine, but for what Uploader.Alone calls.
 type gatherer struct {
 	p   *Page
 	ctx context.Context // of the call that it serves
@@ -250,8 +253,13 @@ func (g *gatherer) spill() error {
 
 func (g *gatherer) upload(q inlinePiece) error {
 	g.mu.Lock()
-	full := g.pending >= maxPending
+	full, many := g.pending >= maxPending, len(g.indexes) >= maxIndexes
 	g.mu.Unlock()
+	if many {
+		if err := g.flush(); err != nil {
+			return err
+		}
+	}
 	if full {
 		if err := g.announce(); err != nil {
 			return err
@@ -297,15 +305,35 @@ func (g *gatherer) flush() error {
 }
 
 // announce has an entry say which packs there are, before there are too many for one. What they are
-// for comes later.
+// for comes later. Packs that are under way go on, unless the page comes into another epoch, where
+// nobody needs them: what is in them goes up with the body that is made anew.
 func (g *gatherer) announce() error {
-	if err := g.flush(); err != nil {
+	moved := false
+	say := func() error {
+		in := g.p.state.At.Epoch
+		err := g.announcePending()
+		moved = g.p.state.At.Epoch != in
 		return err
 	}
+	if g.up == nil {
+		return say()
+	}
+	err := g.up.Alone(say)
+	if moved {
+		g.close()
+		g.indexes = nil
+	}
+	return err
+}
+
+// announcePending appends entries until no pack waits for one.
+func (g *gatherer) announcePending() error {
 	p := g.p
 	for range maxOvertaken {
 		if len(p.state.Pending.Packs) == 0 { // they are announced, or the page is in another epoch
+			g.mu.Lock()
 			g.pending = 0
+			g.mu.Unlock()
 			return nil
 		}
 		body, err := p.seal(g.ctx, 0, p.writePacks)
@@ -331,8 +359,12 @@ func (g *gatherer) close() {
 	}
 }
 
-// uploaded makes a pack durable, and the places in it but for those of index pieces.
+// uploaded makes a pack durable, and the places in it but for those of index pieces. One in another
+// epoch than the page is none that an entry can name.
 func (g *gatherer) uploaded(ctx context.Context, w wire.Pack, pieces []storage.PlacedPiece) error {
+	if w.Epoch != g.p.state.At.Epoch {
+		return nil
+	}
 	var places, indexes []storage.PlacedPiece
 	for _, q := range pieces {
 		if q.Digest.Kind().IsIndex() {
