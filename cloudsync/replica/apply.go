@@ -49,7 +49,7 @@ type bodyStep struct {
 	short   map[epoch.Commit]*commit.Commit
 	adopted []commit.ID
 	near    map[epoch.Commit]epoch.Set
-	placed  map[epoch.Commit]wire.Commit
+	placed  map[epoch.Commit]Placed
 	bare    map[commit.ID]bool // treeless commits without a child in the body
 	// below are commits on which others of the entry stand, explained those whose explanations
 	// came, and size is how long the commits of the batch are.
@@ -70,7 +70,7 @@ func (p *Page) take(ctx context.Context, e *pagelog.Entry, adopts bool, finish f
 	defer s.end()
 	b := &bodyStep{
 		step: s, e: e, adopts: adopts, short: map[epoch.Commit]*commit.Commit{},
-		near: map[epoch.Commit]epoch.Set{}, placed: map[epoch.Commit]wire.Commit{}, bare: map[commit.ID]bool{},
+		near: map[epoch.Commit]epoch.Set{}, placed: map[epoch.Commit]Placed{}, bare: map[commit.ID]bool{},
 		below: map[commit.ID]bool{}, explained: map[commit.ID]bool{},
 	}
 	r, closer, err := pagelog.OpenBody(ctx, p.o.Bucket, p.o.Sealer, p.o.Names, &e.Entry)
@@ -170,7 +170,7 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 		b.near[id] = r.Near
 	}
 	if r.Diff.Place != nil {
-		b.placed[id] = wire.Commit{Base: r.Base, Diff: r.Diff}
+		b.placed[id] = Placed{Base: r.Base, Diff: *r.Diff.Place}
 		b.stored += r.Diff.Place.Stored
 	}
 	if here {

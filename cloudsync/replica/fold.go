@@ -211,13 +211,9 @@ func Prune(ctx context.Context, store *storage.Store, ids []commit.ID) (kept []c
 	if leftErr != nil {
 		return kept, errors.Join(err, leftErr)
 	}
-	now, encodeErr := encode(reflect.ValueOf(nearWithout(g, g.Set().Without(left.Set()), s.Near)))
-	before, beforeErr := encode(reflect.ValueOf(s.Near))
-	if encodeErr = errors.Join(encodeErr, beforeErr); encodeErr != nil {
-		return kept, errors.Join(err, encodeErr)
-	}
-	keepErr := submit(ctx, store, nil, &storage.SyncBatch{Metadata: splitRow(rowNear, now, before)})
-	return kept, errors.Join(err, keepErr)
+	near := nearWithout(g, g.Set().Without(left.Set()), s.Near)
+	rows := splitRow(rowNear, encode(reflect.ValueOf(near)), encode(reflect.ValueOf(s.Near)))
+	return kept, errors.Join(err, submit(ctx, store, nil, &storage.SyncBatch{Metadata: rows}))
 }
 
 // nearWithout returns near with the nearest ancestors that commits of a graph have without those

@@ -363,15 +363,15 @@ func (e *proposing) near(ctx context.Context, c *commit.Commit) ([]*commit.Commi
 	return e.p.load(ctx, e.kept[i].Near)
 }
 
-// placed returns the record of a commit whose difference an entry of the epoch has brought as an
-// object that can stay.
-func (e *proposing) placed(ctx context.Context, c *commit.Commit) (r wire.Commit, ok bool, err error) {
-	r, ok = e.p.state.Placed[short(c.ID)]
-	if !ok || !e.there(r.Diff.Place.Pack) || r.Base.IsZero() || r.Base == commit.First().ID {
-		return r, ok && e.there(r.Diff.Place.Pack), nil
+// placed returns where the difference of a commit stands that an entry of the epoch has brought as
+// an object that can stay.
+func (e *proposing) placed(ctx context.Context, c *commit.Commit) (at Placed, ok bool, err error) {
+	at, ok = e.p.state.Placed[short(c.ID)]
+	if !ok || !e.there(at.Diff.Pack) || at.Base.IsZero() || at.Base == commit.First().ID {
+		return at, ok && e.there(at.Diff.Pack), nil
 	}
-	ok, err = e.inCheckpoint(ctx, r.Base)
-	return r, ok, err
+	ok, err = e.inCheckpoint(ctx, at.Base)
+	return at, ok, err
 }
 
 // record returns the record of a commit.
@@ -398,12 +398,12 @@ func (e *proposing) record(ctx context.Context, c *commit.Commit) (*wire.Commit,
 			}
 		}
 	}
-	if q, ok, err := e.placed(ctx, c); err != nil || ok {
-		r.Base, r.Diff = q.Base, q.Diff
-		if err == nil {
-			e.name(q.Diff.Place)
-		}
-		return r, err
+	if at, ok, err := e.placed(ctx, c); err != nil {
+		return nil, err
+	} else if ok {
+		r.Base, r.Diff.Place = at.Base, &at.Diff
+		e.name(&at.Diff)
+		return r, nil
 	}
 	if c.Root == btree.EmptyRoot {
 		return r, nil

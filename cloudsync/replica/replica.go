@@ -112,11 +112,7 @@ func (p *Page) Keep(ctx context.Context, next epoch.Position) error {
 // write makes a batch durable, with the rows in which next differs from the state of the page,
 // which it then becomes.
 func (p *Page) write(ctx context.Context, j *storage.Journal, b *storage.SyncBatch, next *State) error {
-	rows, err := next.changes(p.state)
-	if err != nil {
-		return err
-	}
-	b.Metadata = append(b.Metadata, rows...)
+	b.Metadata = append(b.Metadata, next.changes(p.state)...)
 	if err := submit(ctx, p.o.Store, j, b); err != nil {
 		return err
 	}

@@ -31,15 +31,12 @@ type Standing struct {
 // store.
 func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 	var s State
-	b, err := readRow(ctx, store, rowPosition)
+	known, err := readPart(ctx, store, rowPosition, &s.standing)
 	if err != nil {
 		return nil, err
 	}
 	rows := []string{rowRetention, rowNear}
-	if b != nil {
-		if err := s.parsePosition(b); err != nil {
-			return nil, err
-		}
+	if known {
 		rows = append(rows, rowGiveUp)
 	}
 	for _, row := range rows {

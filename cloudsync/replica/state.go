@@ -3,9 +3,6 @@ package replica
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
-	"encoding/gob"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -25,14 +22,7 @@ import (
 // that a page has is not changed: Next gives one of which parts may be replaced. No slice or map of
 // it is changed in place, so that those are the same where nothing has changed.
 type State struct {
-	At epoch.Position
-	// Bucket is the id of the bucket in which At is.
-	Bucket seal.ID
-	// Entries counts those that were applied in this epoch, and Bytes what they and the packs that
-	// they name have, as stored. A cut is due when they are many.
-	Entries, Bytes uint64
-	// EntryTime is when the last entry was created that was applied.
-	EntryTime epoch.Time
+	standing
 
 	// Header is that of the epoch's checkpoint, nil where it has none. Its tags are left out.
 	Header *checkpoint.Header
@@ -54,7 +44,7 @@ type State struct {
 	// GiveUp are commits that the log has given up and that storage still has. None is a head.
 	GiveUp []commit.ID
 	// Placed says where long differences of commits stand that entries of the epoch have brought.
-	Placed map[epoch.Commit]wire.Commit
+	Placed map[epoch.Commit]Placed
 	// Pending is what was uploaded into the epoch and no entry names yet.
 	Pending Pending
 	// From are the heads of the epoch's checkpoint: what is not below them came with entries. Left
@@ -70,6 +60,24 @@ type State struct {
 	Tombstone []byte
 
 	index map[epoch.ID]int // of Manifest
+}
+
+// standing is the part of State that changes with every entry.
+type standing struct {
+	At epoch.Position
+	// Bucket is the id of the bucket in which At is.
+	Bucket seal.ID
+	// Entries counts those that were applied in this epoch, and Bytes what they and the packs that
+	// they name have, as stored. A cut is due when they are many.
+	Entries, Bytes uint64
+	// EntryTime is when the last entry was created that was applied.
+	EntryTime epoch.Time
+}
+
+// Placed says where the difference stands that leads to the tree of a commit, and from which tree.
+type Placed struct {
+	Base commit.ID // zero: the empty tree
+	Diff wire.Place
 }
 
 // Pending are packs that were uploaded for the next body.
@@ -214,43 +222,12 @@ func (s *State) pack(id epoch.ID) (wire.Pack, bool) {
 	return wire.Pack{}, false
 }
 
-// positionRow is the value of rowPosition, its fields one behind the other and big-endian.
-type positionRow struct {
-	Version        uint8
-	Bucket         seal.ID
-	At             epoch.Position
-	Entries, Bytes uint64
-	EntryTime      epoch.Time
-}
-
-const positionVersion = 2
-
-func (s *State) position() positionRow {
-	return positionRow{positionVersion, s.Bucket, s.At, s.Entries, s.Bytes, s.EntryTime}
-}
-
-func (s *State) parsePosition(b []byte) error {
-	var r positionRow
-	if n, err := binary.Decode(b, binary.BigEndian, &r); err != nil || n != len(b) || r.Version != positionVersion {
-		return badRow(rowPosition, errors.New("not a position"))
-	}
-	s.Bucket, s.At, s.Entries, s.Bytes, s.EntryTime = r.Bucket, r.At, r.Entries, r.Bytes, r.EntryTime
-	return nil
-}
-
 func badRow(row string, err error) error {
 	return &base.CorruptError{Where: "page.db row sync_metadata/", Key: row, Err: err}
 }
 
 // changes returns the rows in which the State differs from old.
-func (s *State) changes(old *State) (rows []storage.Metadata, err error) {
-	if p := s.position(); p != old.position() {
-		b, err := binary.Append(nil, binary.BigEndian, p)
-		if err != nil {
-			return nil, fmt.Errorf("encode row %s: %w", rowPosition, err)
-		}
-		rows = append(rows, storage.Metadata{Type: rowPosition, Value: b})
-	}
+func (s *State) changes(old *State) (rows []storage.Metadata) {
 	now, before := s.rows(old), old.rows(s)
 	for row := range before {
 		if _, ok := now[row]; !ok {
@@ -261,17 +238,9 @@ func (s *State) changes(old *State) (rows []storage.Metadata, err error) {
 		if old.At.Joined() && same(now[row], before[row]) {
 			continue // else the store may have what was left of another bucket
 		}
-		value, err := encode(now[row])
-		if err != nil {
-			return nil, fmt.Errorf("encode row %s: %w", row, err)
-		}
-		was, err := encode(before[row])
-		if err != nil {
-			return nil, fmt.Errorf("encode row %s: %w", row, err)
-		}
-		rows = append(rows, splitRow(row, value, was)...)
+		rows = append(rows, splitRow(row, encode(now[row]), encode(before[row]))...)
 	}
-	return rows, nil
+	return rows
 }
 
 // same reports whether a part is that of another State, which it may be but for its content.
@@ -307,17 +276,16 @@ func partRow(row string, i int) string {
 	return fmt.Sprintf("%s/part%d", row, i)
 }
 
-// parts returns where the parts of a State are that are rows, but for the position, Announced and
-// Gone.
+// parts returns where the parts of a State are that are rows, but for Announced and Gone.
 func (s *State) parts() map[string]any {
 	return map[string]any{
-		rowHeader: &s.Header, rowManifest: &s.Manifest, rowRetention: &s.Retention, rowNear: &s.Near, rowSend: &s.Send,
+		rowPosition: &s.standing, rowHeader: &s.Header, rowManifest: &s.Manifest, rowRetention: &s.Retention, rowNear: &s.Near, rowSend: &s.Send,
 		rowGiveUp: &s.GiveUp, rowPlaced: &s.Placed, rowPending: &s.Pending, rowMissing: &s.Missing, rowFrom: &s.From,
 		rowLeft: &s.Left, rowHead: &s.Head, rowDevices: &s.Devices, rowTombstone: &s.Tombstone,
 	}
 }
 
-// rows returns the values of the rows of a State but the position, as far as other may have others.
+// rows returns the values of the rows of a State, as far as other may have others.
 func (s *State) rows(other *State) map[string]reflect.Value {
 	rows := map[string]reflect.Value{}
 	for row, part := range s.parts() {
@@ -334,30 +302,19 @@ func (s *State) rows(other *State) map[string]reflect.Value {
 	return rows
 }
 
-// isEmpty reports whether nothing needs to be kept of a part.
-func isEmpty(v reflect.Value) bool {
-	switch v.Kind() {
-	case reflect.Slice, reflect.Map:
-		return v.Len() == 0
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if !isEmpty(v.Field(i)) {
-				return false
-			}
-		}
-		return true
-	}
-	return v.IsZero()
-}
+// rowVersion is the version of all rows, and their first byte.
+const rowVersion = 3
 
-// encode returns the value of a row, nil for none.
-func encode(part reflect.Value) ([]byte, error) {
-	if !part.IsValid() || isEmpty(part) {
-		return nil, nil
+// encode returns the value of a row, nil for a part that is empty.
+func encode(part reflect.Value) []byte {
+	if !part.IsValid() {
+		return nil
 	}
-	var b bytes.Buffer
-	err := gob.NewEncoder(&b).EncodeValue(part)
-	return b.Bytes(), err
+	b := encodeValue(part)
+	if len(bytes.Trim(b, "\x00")) == 0 {
+		return nil
+	}
+	return append([]byte{rowVersion}, b...)
 }
 
 // readPart reads a row into the part of a State. It reports false where there is none.
@@ -366,7 +323,10 @@ func readPart(ctx context.Context, store *storage.Store, row string, part any) (
 	if err != nil || b == nil {
 		return false, err
 	}
-	if err := gob.NewDecoder(bytes.NewReader(b)).Decode(part); err != nil {
+	if b[0] != rowVersion {
+		return false, badRow(row, fmt.Errorf("version %d", b[0]))
+	}
+	if err := parseValue(b[1:], reflect.ValueOf(part).Elem()); err != nil {
 		return false, badRow(row, err)
 	}
 	return true, nil
@@ -387,7 +347,7 @@ func readRow(ctx context.Context, store *storage.Store, row string) (all []byte,
 
 // loadState reads the rows of a store.
 func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*State, error) {
-	s := &State{Bucket: bucket}
+	s := &State{standing: standing{Bucket: bucket}}
 	// What was given up is known for good, whatever the bucket.
 	if _, err := readPart(ctx, store, rowNear, &s.Near); err != nil {
 		return nil, err
@@ -403,12 +363,8 @@ func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*Stat
 		}
 		s.Gone = append(s.Gone, g)
 	}
-	b, err := readRow(ctx, store, rowPosition)
-	if err != nil || b == nil {
+	if ok, err := readPart(ctx, store, rowPosition, &s.standing); err != nil || !ok {
 		return s, err
-	}
-	if err := s.parsePosition(b); err != nil {
-		return nil, err
 	}
 	for row, part := range s.parts() {
 		if _, err := readPart(ctx, store, row, part); err != nil {
