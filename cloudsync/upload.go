@@ -210,6 +210,7 @@ func (p *Page) send(ctx context.Context) (sent int, err error) {
 			return sent, err
 		}
 		if lost++; landed {
+			p.up.progress.Settle() // an announcement of packs ends nothing
 			sent, lost = sent+1, 0
 		}
 	}
@@ -248,7 +249,6 @@ func (p *Page) append(ctx context.Context, body *wire.SealedBody) (landed bool, 
 			p.ses.auditAt = soon
 		}
 	}
-	p.up.progress.Settle()
 	p.schedule(true)
 	return true, nil
 }
