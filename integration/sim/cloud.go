@@ -447,13 +447,13 @@ func (d *device) noticeRenewal() error {
 
 // inNewest reports whether the device is in the newest epoch of the bucket. It looks once a day.
 func (d *device) inNewest(ctx context.Context) (bool, error) {
-	row, err := d.s.Metadata(ctx, cloudsync.MetadataPosition)
+	at, err := cloudsync.StandingOf(ctx, d.s)
 	if err != nil {
 		return false, err
 	}
 	k, most := int64(-1), int64(-1)
-	if len(row) > 25 {
-		k = int64(binary.BigEndian.Uint64(row[17:25])) // behind the version and the bucket's id
+	if at.At.Joined() {
+		k = int64(at.At.K)
 	}
 	names := logwire.NamesOf(d.link.ring, "ledger", d.w.page)
 	for _, name := range d.w.cloud.b.Names() {
