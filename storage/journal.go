@@ -517,21 +517,26 @@ func (j *Journal) prepare(ctx context.Context, cs []*commit.Commit) error {
 }
 
 // moveLocked moves what is left to the batch of a group and returns its records, with room for
-// more. The journal is over.
-func (j *Journal) moveLocked(b *segment.Batch, more int) []op {
+// more. An empty group takes the batch of the journal, without a copy. The journal is over.
+func (j *Journal) moveLocked(g *group, more int) []op {
 	var ops []op
 	if p := j.part; p != nil {
 		ops = make([]op, len(p.ops), len(p.ops)+1+more)
-		b.Grow(p.batch.Bytes() + smallBytes)
+		first := g.batch.Len() == 0
+		if first {
+			g.batch = p.batch
+		}
 		for i := range p.ops {
-			b.Add(p.ops[i].kind, p.batch.Payload(p.spans[i].record))
+			if !first {
+				g.batch.Add(p.ops[i].kind, p.batch.Payload(p.spans[i].record))
+			}
 			ops[i] = p.ops[i]
 			ops[i].content = p.content(i)
 		}
 	}
 	if j.used {
 		o := op{kind: recJournal, journal: j.id}
-		j.header.add(b, &o, nil)
+		j.header.add(g.batch, &o, nil)
 		ops = append(ops, o)
 	}
 	j.endLocked()

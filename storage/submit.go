@@ -169,7 +169,7 @@ func (s *Store) submit(u submission) (*Pending, error) {
 	g := s.groupLocked() // also when there is nothing to add: it is durable after what it was made on
 	var ops []op
 	if j := u.journal; j != nil {
-		ops = j.moveLocked(g.batch, u.room)
+		ops = j.moveLocked(g, u.room)
 		g.journals = append(g.journals, j)
 	}
 	ops = u.add(g, ops)
