@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -37,12 +36,6 @@ type PageID [16]byte
 
 // String returns the id as 32 lower-case hexadecimal digits.
 func (id PageID) String() string { return hex.EncodeToString(id[:]) }
-
-// IsRoot reports whether id is the root page's.
-func (id PageID) IsRoot() bool { return id == PageID{} }
-
-// Compare orders ids by their bytes.
-func (id PageID) Compare(other PageID) int { return bytes.Compare(id[:], other[:]) }
 
 // PageRef names a page of a repository: PageRef{"notes", DerivePageID("notes", "inbox")} by its
 // names, and PageRef{p.Ledger().Name(), p.ID()} for an open page.

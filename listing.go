@@ -1,13 +1,11 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ledgerd/ledger/internal/layout"
@@ -93,9 +91,7 @@ func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
 		}
 		infos = append(infos, info)
 	}
-	slices.SortFunc(infos, func(a, b PageInfo) int {
-		return cmp.Or(strings.Compare(a.Ledger, b.Ledger), a.ID.Compare(b.ID))
-	})
+	slices.SortFunc(infos, func(a, b PageInfo) int { return a.key().Compare(b.key()) })
 	return infos, nil
 }
 
