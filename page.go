@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/ledgerd/ledger/internal/presence"
@@ -180,9 +180,8 @@ func (p *Page) Tags(ctx context.Context) ([]Tag, error) {
 		return nil, err
 	}
 	tags := make([]Tag, 0, len(m))
-	for name, id := range m {
-		tags = append(tags, Tag{Name: name, Commit: id})
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		tags = append(tags, Tag{Name: name, Commit: m[name]})
 	}
-	slices.SortFunc(tags, func(a, b Tag) int { return strings.Compare(a.Name, b.Name) })
 	return tags, nil
 }

@@ -1,10 +1,8 @@
 package cloudsync
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/progress"
@@ -113,16 +111,13 @@ func (st *PageState) SetUnsynced(ctx context.Context, store *storage.Store, ids 
 	}
 }
 
-// States returns the states of the open pages, sorted by ledger and page.
+// States returns the states of the open pages, in no order.
 func (s *Syncer) States() []PageState {
 	pages := s.openPages()
 	states := make([]PageState, 0, len(pages))
 	for _, p := range pages {
 		states = append(states, p.State())
 	}
-	slices.SortFunc(states, func(a, b PageState) int {
-		return cmp.Or(cmp.Compare(a.Ledger, b.Ledger), slices.Compare(a.Page[:], b.Page[:]))
-	})
 	return states
 }
 

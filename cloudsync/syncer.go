@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -243,22 +243,20 @@ func (s *Syncer) Announced(ctx context.Context) ([]wire.Announcement, error) {
 	if err != nil {
 		return nil, s.outward(err)
 	}
-	var all []wire.Announcement
+	found := map[base.Page]wire.Announcement{}
 	var bad []error
 	for i, err := range errs {
 		switch {
 		case err == nil:
-			all = append(all, read[i])
+			found[base.Page{Ledger: read[i].Ledger, ID: read[i].Page}] = read[i]
 		case !errors.Is(err, base.ErrNotFound): // else deleted since
 			bad = append(bad, damagedIf(fmt.Errorf("read announcement %s: %w", infos[i].Name, err)))
 		}
 	}
-	slices.SortFunc(all, func(a, b wire.Announcement) int {
-		if c := strings.Compare(a.Ledger, b.Ledger); c != 0 {
-			return c
-		}
-		return slices.Compare(a.Page[:], b.Page[:])
-	})
+	var all []wire.Announcement
+	for _, page := range slices.SortedFunc(maps.Keys(found), base.Page.Compare) {
+		all = append(all, found[page])
+	}
 	return all, errors.Join(bad...)
 }
 

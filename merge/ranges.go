@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/ledgerd/ledger/internal/base"
@@ -29,20 +30,24 @@ type ruleSet struct {
 
 // newRuleSet verifies rules and cuts the keys into ranges.
 func newRuleSet(rules Rules) (*ruleSet, error) {
-	s := &ruleSet{rules: slices.Clone(rules.Rules)}
-	slices.SortFunc(s.rules, func(a, b Rule) int { return bytes.Compare(a.Prefix, b.Prefix) })
-	for i := range s.rules {
-		r := &s.rules[i]
+	s := &ruleSet{}
+	byPrefix := map[string]Rule{}
+	for _, r := range rules.Rules {
+		_, again := byPrefix[string(r.Prefix)]
 		switch {
 		case (r.Decider == nil) == (r.Owner == nil):
 			return nil, fmt.Errorf("merge by rules: the rule for prefix %s needs a decider or an owner, one of them: %w", keyText(r.Prefix), base.ErrInvalid)
-		case i > 0 && bytes.Equal(r.Prefix, s.rules[i-1].Prefix):
+		case again:
 			return nil, fmt.Errorf("merge by rules: two rules for prefix %s: %w", keyText(r.Prefix), base.ErrInvalid)
 		case len(r.Prefix) > limits.MaxKeyBytes:
 			return nil, fmt.Errorf("merge by rules: a prefix of %d bytes: %w", len(r.Prefix), base.ErrInvalid)
 		}
 		s.asksAll = s.asksAll || r.All || r.Owner != nil
 		s.asksEqual = s.asksEqual || asksEqual(r.Decider)
+		byPrefix[string(r.Prefix)] = r
+	}
+	for _, prefix := range slices.Sorted(maps.Keys(byPrefix)) {
+		s.rules = append(s.rules, byPrefix[prefix])
 	}
 	if len(s.rules) == 0 || len(s.rules[0].Prefix) > 0 {
 		s.rules = slices.Insert(s.rules, 0, Rule{Decider: LastOneWins()})

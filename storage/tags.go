@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -116,10 +116,10 @@ func (s *Store) UnsyncedTags(context.Context) ([]TagChange, error) {
 		return nil, fmt.Errorf("list unsynced tags: %w", err)
 	}
 	out := make([]TagChange, 0, len(ts.news))
-	for _, t := range ts.news {
+	for _, name := range slices.Sorted(maps.Keys(ts.news)) {
+		t := ts.news[name]
 		out = append(out, TagChange{Name: t.name, Commit: t.id, Removed: t.deleted})
 	}
-	slices.SortFunc(out, func(a, b TagChange) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
 

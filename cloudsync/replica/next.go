@@ -2,7 +2,6 @@ package replica
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -531,7 +530,6 @@ func (m *maker) write(ctx context.Context, w *wire.Writer) error {
 			return err
 		}
 	}
-	slices.SortFunc(m.tags, func(a, b storage.TagChange) int { return cmp.Compare(a.Name, b.Name) })
 	for _, t := range m.tags {
 		tag := &wire.Tag{Name: t.Name}
 		if !t.Removed {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
@@ -162,10 +161,9 @@ func (e *proposing) tags(ctx context.Context) error {
 	for _, t := range mine {
 		delete(all, t.Name)
 	}
-	for name, id := range all {
-		e.h.Tags = append(e.h.Tags, wire.Tag{Name: name, Commit: id})
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		e.h.Tags = append(e.h.Tags, wire.Tag{Name: name, Commit: all[name]})
 	}
-	slices.SortFunc(e.h.Tags, func(a, b wire.Tag) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -194,24 +195,23 @@ func (k *Keeper) States(ctx context.Context) (out []cloudsync.PageState, changed
 	if none {
 		return nil, changed
 	}
-	open := map[base.Page]bool{}
+	states := map[base.Page]cloudsync.PageState{}
 	for _, s := range l.o.Open() {
-		open[s.Page] = true
-		out = append(out, s.State(ctx))
+		states[s.Page] = s.State(ctx)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for key, err := range k.trouble {
-		if open[key] {
+		if _, open := states[key]; open {
 			continue
 		}
 		name, _ := l.o.Name(key) // without it the id does
 		activity := cloudsync.ActivityOf(err)
-		out = append(out, cloudsync.PageState{Ledger: key.Ledger, Page: key.ID, Name: name, Upload: activity, Download: activity, UploadErr: err, DownloadErr: err})
+		states[key] = cloudsync.PageState{Ledger: key.Ledger, Page: key.ID, Name: name, Upload: activity, Download: activity, UploadErr: err, DownloadErr: err}
 	}
-	slices.SortFunc(out, func(a, b cloudsync.PageState) int {
-		return base.Page{Ledger: a.Ledger, ID: a.Page}.Compare(base.Page{Ledger: b.Ledger, ID: b.Page})
-	})
+	for _, key := range slices.SortedFunc(maps.Keys(states), base.Page.Compare) {
+		out = append(out, states[key])
+	}
 	return out, changed
 }
 

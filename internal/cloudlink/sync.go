@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync"
@@ -151,17 +152,16 @@ func (l *Link) pagesToSync(ctx context.Context, conn *Conn, only []base.Page) (w
 			}
 		}
 	}
-	for k, p := range all {
-		if wanted(k) {
-			work = append(work, *p)
-		}
-	}
 	for _, k := range only {
 		if all[k] == nil {
 			return nil, nil, fmt.Errorf("page %s is neither here nor in the bucket: %w", l.text(k), base.ErrNotFound)
 		}
 	}
-	slices.SortFunc(work, func(a, b Work) int { return a.Page.Compare(b.Page) })
+	for _, k := range slices.SortedFunc(maps.Keys(all), base.Page.Compare) {
+		if wanted(k) {
+			work = append(work, *all[k])
+		}
+	}
 	return work, bad, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -165,10 +166,10 @@ func (l *Log) Segments() []SegmentInfo {
 
 func (l *Log) segmentsLocked() []SegmentInfo {
 	infos := make([]SegmentInfo, 0, len(l.segs))
-	for _, s := range l.segs {
+	for _, id := range slices.Sorted(maps.Keys(l.segs)) {
+		s := l.segs[id]
 		infos = append(infos, SegmentInfo{ID: s.id, Size: max(s.size, s.synced), SyncedEnd: s.synced, Open: s.open || s.used})
 	}
-	slices.SortFunc(infos, func(a, b SegmentInfo) int { return cmp.Compare(a.ID, b.ID) })
 	return infos
 }
 
