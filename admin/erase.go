@@ -9,7 +9,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/internal/bridge"
 	"github.com/ledgerd/ledger/internal/reclaim"
-	"github.com/ledgerd/ledger/storage"
 )
 
 // Erasure says what was erased from the history of a page.
@@ -132,7 +131,7 @@ func clearFiles(ctx context.Context, p *bridge.Page, cloud bool) error {
 	if err := p.Collector.All(ctx, nil); err != nil {
 		return err
 	}
-	r, err := p.Store.Compact(ctx, storage.CompactOptions{Purge: true})
+	r, err := p.Collector.Purge(ctx)
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,8 @@ const emptyBytes = 32
 // segments of which a part is garbage, a few at a time, and takes one half of page.db's length for
 // a moment if more than half of that is free. Readers and writers go on; folds wait while a few
 // segments are rewritten. Pages whose journals are open keep the segments in which these have
-// written.
+// written. A page has at most one call at a time, as it has one Collector: who decides what is
+// collected has a turn for both.
 //
 // It returns what was done also with an error. ctx may end it at any time: what was done stays
 // done. Errors match base.ErrReadOnly, base.ErrClosed, base.ErrNoSpace or base.ErrCorrupt, or are
@@ -94,10 +95,6 @@ func (s *Store) Compact(ctx context.Context, o CompactOptions) (r CompactReport,
 	if err := s.writable(); err != nil {
 		return r, fmt.Errorf("compact: %w", err)
 	}
-	if err := s.compactTurn.take(ctx); err != nil {
-		return r, fmt.Errorf("compact: %w", err)
-	}
-	defer s.compactTurn.release()
 	c := &compaction{s: s, o: o.withDefaults(s.segmentBytes()), r: &r}
 	if !o.DryRun {
 		if err := s.foldTurn.take(ctx); err != nil {

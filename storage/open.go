@@ -37,7 +37,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		o: o, cache: o.Cache, cacheSalt: newSalt(), over: newOverlay(), folding: newFolding(), compactTurn: newToken(),
+		o: o, cache: o.Cache, cacheSalt: newSalt(), over: newOverlay(), folding: newFolding(),
 		committing: committing{turn: newToken(), joined: make(chan struct{}, 1), appendTurn: newToken(), unsettled: map[commit.ID]*group{}, appenders: map[*appender]uint64{}},
 		journaling: journaling{journals: map[*Journal]struct{}{}}, pruning: pruning{pins: map[commit.ID]int{}},
 		lifetime: lifetime{released: make(chan struct{})},

@@ -111,8 +111,7 @@ type Store struct {
 
 	indexing
 	folding
-	compactTurn token
-	reserve     reserve
+	reserve reserve
 }
 
 // lifetime is how the page ends.

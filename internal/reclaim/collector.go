@@ -149,13 +149,21 @@ func (c *Collector) add(pieces, nodes int, bytes int64) {
 	c.page.Collected(pieces+nodes, bytes)
 }
 
+// take waits for the turn.
+func (c *Collector) take(ctx context.Context) error {
+	select {
+	case c.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a step in the background: %w", ctx.Err())
+	}
+}
+
 // All collects everything that is garbage when it is called, on the goroutine of the caller.
 // progress, when not nil, is told what was done so far. Errors: those of the store and of ctx.
 func (c *Collector) All(ctx context.Context, progress func(storage.CollectStats)) error {
-	select {
-	case c.turn <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("wait for a step in the background: %w", ctx.Err())
+	if err := c.take(ctx); err != nil {
+		return err
 	}
 	defer func() { <-c.turn }()
 	c.run = nil
@@ -253,7 +261,21 @@ const requestedShare = 0.2
 // Compact compacts the page on request. progress, when not nil, is told how many bytes of its files
 // were looked at, and of how many. Errors: those of the store and of ctx.
 func (c *Collector) Compact(ctx context.Context, dry bool, progress func(done, total int64)) (storage.CompactReport, error) {
-	r, err := c.page.Store.Compact(ctx, storage.CompactOptions{DryRun: dry, MinDeadShare: requestedShare, Progress: progress})
+	return c.compactWith(ctx, storage.CompactOptions{DryRun: dry, MinDeadShare: requestedShare, Progress: progress})
+}
+
+// Purge compacts the page until nothing is left of what was deleted. Errors: those of the store and
+// of ctx.
+func (c *Collector) Purge(ctx context.Context) (storage.CompactReport, error) {
+	return c.compactWith(ctx, storage.CompactOptions{Purge: true})
+}
+
+func (c *Collector) compactWith(ctx context.Context, o storage.CompactOptions) (storage.CompactReport, error) {
+	if err := c.take(ctx); err != nil {
+		return storage.CompactReport{}, err
+	}
+	defer func() { <-c.turn }()
+	r, err := c.page.Store.Compact(ctx, o)
 	c.page.Damaged(err)
 	return r, err
 }
