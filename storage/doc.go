@@ -33,9 +33,9 @@
 //	I9  What a held piece refers to is held, or can be fetched, but for what Salvage has found
 //	    gone: deleting takes what nothing refers to, and only that (see Collector).
 //
-// Lock order: a page's write turn (Lock), Store.compactTurn, the fold turn, Store.appendTurn,
-// Store.bulk, Store.indexMu, Store.mu, Store.over.mu, then the locks of the log, the index and the
-// cache. The turns, bulk and indexMu are held across I/O; mu and over.mu are not.
+// Lock order: a page's write turn (Lock), the fold turn, Store.appendTurn, Store.indexMu, Store.mu,
+// then the locks of the log, the index and the cache. The turns and indexMu are held across I/O; mu
+// is not. Appends to bulk segments need no turn: mu guards the account of them (see holdAppends).
 //
 // The package imports btree, commit, split, flatbuffers, object, storage/segment, storage/index and
 // what is internal. It does not import gc, merge or cloudsync: those decide, storage executes. All

@@ -10,13 +10,18 @@ import (
 
 // foldDue reports whether enough is pending for a fold.
 func (s *Store) foldDue() bool {
-	rows, bytes := s.over.pending()
-	return rows >= s.o.FoldRows || bytes >= s.o.FoldBytes
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.foldDueLocked()
 }
 
-// wantFold wakes the folder when a fold is due.
-func (s *Store) wantFold() {
-	if s.foldDue() {
+func (s *Store) foldDueLocked() bool {
+	return s.over.rows >= s.o.FoldRows || s.over.bytes >= s.o.FoldBytes
+}
+
+// wantFoldLocked wakes the folder when a fold is due.
+func (s *Store) wantFoldLocked() {
+	if s.foldDueLocked() {
 		select {
 		case s.foldWanted <- struct{}{}:
 		default:
@@ -68,6 +73,9 @@ func (s *Store) waitRoom(ctx context.Context) error {
 		s.mu.Lock()
 		full := s.unfolded != nil
 		s.unfolded = nil
+		if !full {
+			s.wantFoldLocked()
+		}
 		s.mu.Unlock()
 		if full {
 			if err := s.Fold(ctx); err != nil {
@@ -78,7 +86,6 @@ func (s *Store) waitRoom(ctx context.Context) error {
 			}
 			continue
 		}
-		s.wantFold()
 		select {
 		case <-told:
 		case <-ctx.Done():

@@ -49,8 +49,8 @@ func (s *Store) noticeOf(n *notice) <-chan struct{} {
 // Heads returns the durable heads, sorted by (timestamp, id). There is always one: a page without
 // commits has the implied first one. The slice is the caller's.
 func (s *Store) Heads() []*commit.Commit {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return slices.Clone(s.heads)
 }
 
@@ -58,8 +58,8 @@ func (s *Store) Heads() []*commit.Commit {
 // and are not durable yet. Who acts on it must wait for it with WaitDurable, or submit a commit on
 // it and wait for that.
 func (s *Store) NewestHead() *commit.Commit {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return s.chained[len(s.chained)-1]
 }
 
@@ -67,8 +67,8 @@ func (s *Store) NewestHead() *commit.Commit {
 // durable yet count. They are sorted by (timestamp, id), and there is always one. The slice is the
 // caller's. What is said of NewestHead holds for each.
 func (s *Store) ChainedHeads() []*commit.Commit {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return slices.Clone(s.chained)
 }
 

@@ -81,15 +81,13 @@ func parseCommitRow(k, v []byte) (*commit.Commit, error) {
 // half is set, only the upper four bits of the last byte of prefix count.
 func (s *Store) FindCommits(_ context.Context, prefix []byte, half bool, limit int) ([]commit.ID, error) {
 	found := map[commit.ID]bool{commit.First().ID: true}
-	s.mu.Lock()
-	s.over.mu.RLock()
+	s.mu.RLock()
 	for id := range s.over.commits {
 		if _, chained := s.unsettled[id]; !chained && s.over.pruned[id] == nil { // I2
 			found[id] = true
 		}
 	}
-	s.over.mu.RUnlock()
-	s.mu.Unlock()
+	s.mu.RUnlock()
 	match := func(k []byte) bool {
 		if !half || len(prefix) == 0 {
 			return bytes.HasPrefix(k, prefix)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
@@ -31,7 +30,6 @@ type journaling struct {
 	journals  map[*Journal]struct{} // guarded by mu; open ones
 	nextJourn uint64                // guarded by mu
 	wants     wants                 // what journals rely on and what is being deleted
-	bulk      sync.RWMutex          // held for reading by who appends to a bulk segment, for writing while pieces are deleted; also across I/O
 }
 
 // Journal collects the new pieces of one transaction. What is small stays in memory and goes to the
@@ -473,9 +471,10 @@ func (j *Journal) finishFlush() error {
 
 // appendPart appends a part to a bulk segment and shows its pieces.
 func (s *Store) appendPart(j *Journal, p *journalPart) error {
-	s.bulk.RLock()
-	defer s.bulk.RUnlock()
 	s.mu.Lock()
+	for s.held {
+		s.appended.Wait()
+	}
 	if err := s.writableLocked(); err != nil && !errors.Is(err, base.ErrClosed) {
 		s.mu.Unlock()
 		return err
@@ -485,16 +484,16 @@ func (s *Store) appendPart(j *Journal, p *journalPart) error {
 	done, err := j.out.Append(p.batch)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer delete(s.appenders, a)
+	defer s.endAppendLocked(a)
 	if err != nil {
 		s.noteFailureLocked(err)
 		return fmt.Errorf("append pieces to the page's log: %w", err)
 	}
-	s.over.settle([][]op{p.ops}, done)
+	s.over.settleLocked([][]op{p.ops}, done)
 	j.spans = addSpan(j.spans, logSpan{done.Segment, done.Start, done.End})
 	j.relies.used(p.ops)
 	s.counters.bulkBatches.Add(1)
-	s.wantFold()
+	s.wantFoldLocked()
 	return nil
 }
 

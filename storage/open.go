@@ -37,11 +37,12 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		o: o, cache: o.Cache, cacheSalt: newSalt(), over: newOverlay(), folding: newFolding(),
+		o: o, cache: o.Cache, cacheSalt: newSalt(), folding: newFolding(),
 		committing: committing{turn: newToken(), joined: make(chan struct{}, 1), appendTurn: newToken(), unsettled: map[commit.ID]*group{}, appenders: map[*appender]uint64{}},
 		journaling: journaling{journals: map[*Journal]struct{}{}}, pruning: pruning{pins: map[commit.ID]int{}},
 		lifetime: lifetime{released: make(chan struct{})},
 	}
+	s.over, s.appended.L = newOverlay(&s.mu), &s.mu
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.release())
 	}
@@ -290,7 +291,7 @@ func (s *Store) openLog(ctx context.Context, from *segment.Position) error {
 		if lost := s.lostBatches(ctx, from); lost != nil {
 			return lost // it says of the log what err says of the index
 		}
-		s.over = newOverlay()
+		s.over = newOverlay(&s.mu)
 		if err := s.beginIndex(err.Error()); err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 // position, and the group that is being collected or appended. It answers look-ups of pieces,
 // commits and tags.
 type overlay struct {
-	mu      sync.RWMutex
+	mu      *sync.RWMutex                // Store.mu
 	pieces  map[uint64]*op               // guarded by mu; records that store pieces, see stored
 	commits map[commit.ID]*commit.Commit // guarded by mu; durable and chained ones
 	parents map[commit.ID]int            // guarded by mu; how many of commits have it as parent
@@ -44,9 +44,9 @@ type pendingBatch struct {
 	syncs []*op
 }
 
-func newOverlay() *overlay {
+func newOverlay(mu *sync.RWMutex) *overlay {
 	return &overlay{
-		pieces: map[uint64]*op{}, commits: map[commit.ID]*commit.Commit{},
+		mu: mu, pieces: map[uint64]*op{}, commits: map[commit.ID]*commit.Commit{},
 		parents: map[commit.ID]int{}, explain: map[commit.ID]*op{},
 		touched: map[object.Digest][]touch{}, pruned: map[commit.ID]*op{},
 	}
@@ -151,13 +151,7 @@ func (ov *overlay) explanation(merge commit.ID) (object.Digest, bool) {
 	return object.Digest{}, false
 }
 
-// show makes the pieces, commits and explanations of ops visible.
-func (ov *overlay) show(ops []op) {
-	ov.mu.Lock()
-	defer ov.mu.Unlock()
-	ov.showLocked(ops)
-}
-
+// showLocked makes the pieces, commits and explanations of ops visible.
 func (ov *overlay) showLocked(ops []op) {
 	for i := range ops {
 		switch o := &ops[i]; {
@@ -217,13 +211,7 @@ func (ov *overlay) hidePieceLocked(o *op) {
 	o.next = nil
 }
 
-// hide takes back what show has shown.
-func (ov *overlay) hide(ops []op) {
-	ov.mu.Lock()
-	defer ov.mu.Unlock()
-	ov.hideLocked(ops)
-}
-
+// hideLocked takes back what showLocked has shown.
 func (ov *overlay) hideLocked(ops []op) {
 	for i := range ops {
 		switch o := &ops[i]; {
@@ -248,11 +236,9 @@ func (ov *overlay) hideLocked(ops []op) {
 	}
 }
 
-// settle takes a batch that has become durable: its records have places from now on and need their
-// content no more. Places follow the records in order.
-func (ov *overlay) settle(parts [][]op, done segment.Appended) {
-	ov.mu.Lock()
-	defer ov.mu.Unlock()
+// settleLocked takes a batch that has become durable: its records have places from now on and need
+// their content no more. Places follow the records in order.
+func (ov *overlay) settleLocked(parts [][]op, done segment.Appended) {
 	n := 0
 	for _, ops := range parts {
 		for i := range ops {
@@ -341,10 +327,8 @@ func (ov *overlay) drop(n int) {
 	}
 }
 
-// takeBack forgets the batches of a segment from start on.
-func (ov *overlay) takeBack(segment uint32, start uint64) {
-	ov.mu.Lock()
-	defer ov.mu.Unlock()
+// takeBackLocked forgets the batches of a segment from start on.
+func (ov *overlay) takeBackLocked(segment uint32, start uint64) {
 	ov.batches = slices.DeleteFunc(ov.batches, func(b *pendingBatch) bool {
 		if b.info.Segment != segment || b.info.Start < start {
 			return false
@@ -387,11 +371,9 @@ func forSync(kind byte) bool {
 	return false
 }
 
-// eachSync calls fn with every pending record that forSync is for, in the order of the log. folds
-// is for foldedSince.
-func (ov *overlay) eachSync(fn func(o *op)) (folds uint64) {
-	ov.mu.RLock()
-	defer ov.mu.RUnlock()
+// eachSyncLocked calls fn with every pending record that forSync is for, in the order of the log.
+// folds is for foldedSince.
+func (ov *overlay) eachSyncLocked(fn func(o *op)) (folds uint64) {
 	for _, b := range ov.batches {
 		for _, o := range b.syncs {
 			fn(o)

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -12,7 +13,7 @@ import (
 // overlay finds a record of each piece that has one, and a durable one if there is such.
 func TestOverlayFindsPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		ov := newOverlay()
+		ov := newOverlay(new(sync.RWMutex))
 		var shown []*op
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			switch i := rapid.IntRange(0, 3*len(shown)/2).Draw(t, "record"); {

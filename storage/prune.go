@@ -149,7 +149,7 @@ func (s *Store) pruneSome(ctx context.Context, ids []commit.ID, children map[com
 		s.prunes++
 		s.counters.wastes.Add(1)
 		ops := []op{{kind: recPruned, sync: y}}
-		s.over.show(ops) // who submits a child from here on does not find it any more
+		s.over.showLocked(ops) // who submits a child from here on does not find it any more
 		return ops
 	})
 	return kept, err

@@ -126,7 +126,8 @@ func (v *salvage) run(ctx context.Context) (err error) {
 	if v.report.Damage = v.log.Damage(); len(v.report.Damage) == 0 {
 		return nil
 	}
-	v.s = &Store{o: v.o, log: v.log.Log(), cache: NewNodeCache(4 << 20), cacheSalt: newSalt(), over: newOverlay(), folding: newFolding()}
+	v.s = &Store{o: v.o, log: v.log.Log(), cache: NewNodeCache(4 << 20), cacheSalt: newSalt(), folding: newFolding()}
+	v.s.over = newOverlay(&v.s.mu)
 	if err := v.findKnown(ctx); err != nil {
 		return err
 	}

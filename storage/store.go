@@ -97,7 +97,7 @@ type Store struct {
 	fetcher   atomic.Pointer[Fetcher] // nil: there is none
 	counters  counters
 
-	mu sync.Mutex
+	mu sync.RWMutex // also of what over has
 	committing
 	journaling
 	pruning
@@ -247,8 +247,8 @@ func (s *Store) leave() {
 
 // writable returns why nothing can be written, or nil.
 func (s *Store) writable() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return s.writableLocked()
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,7 +58,9 @@ type committing struct {
 	appending *group               // guarded by mu; being appended, nil when there is none
 	chained   []*commit.Commit     // guarded by mu; heads including commits that are not durable yet
 	unsettled map[commit.ID]*group // guarded by mu; commits that are not durable yet, and what they wait for
-	appenders map[*appender]uint64 // guarded by mu; see foldLimit
+	appenders map[*appender]uint64 // guarded by mu; appends that are under way, see foldLimit
+	held      bool                 // guarded by mu; bulk segments are not appended to, see holdAppends
+	appended  sync.Cond            // of mu; appenders have become fewer, or held has ended
 	epoch     uint64               // guarded by mu; counts failed groups
 	failure   error                // guarded by mu; of the newest failed group
 }
@@ -175,7 +178,7 @@ func (s *Store) submit(u submission) (*Pending, error) {
 	ops = u.add(g, ops)
 	g.parts = append(g.parts, ops)
 	if !u.late {
-		s.over.show(ops)
+		s.over.showLocked(ops)
 	}
 	return &Pending{s: s, g: g}, nil
 }
@@ -184,11 +187,10 @@ func (s *Store) submit(u submission) (*Pending, error) {
 // of one is neither among them nor known. Equal transactions on one base, at one time, make one
 // commit.
 func (s *Store) unknown(ctx context.Context, cs []*commit.Commit) (out []*commit.Commit, v viewed, err error) {
-	s.mu.Lock()
-	var chained []*commit.Commit
-	var failure error
-	v, chained, failure = viewed{s.epoch, s.prunes}, s.chained, s.failure
-	s.mu.Unlock()
+	s.mu.RLock()
+	chained, failure := s.chained, s.failure
+	v = viewed{s.epoch, s.prunes}
+	s.mu.RUnlock()
 	isHead := func(id commit.ID) bool {
 		return slices.ContainsFunc(chained, func(h *commit.Commit) bool { return h.ID == id })
 	}
@@ -370,14 +372,14 @@ func (s *Store) appendTaken(g *group) {
 	if err != nil {
 		s.noteFailureLocked(err)
 		failed := s.failLocked(g, fmt.Errorf("append to the page's log: %w", err))
-		delete(s.appenders, a)
+		s.endAppendLocked(a)
 		s.mu.Unlock()
 		s.tellFailed(failed)
 		return
 	}
 	defer s.mu.Unlock()
-	defer delete(s.appenders, a)
-	s.over.settle(g.parts, done)
+	defer s.endAppendLocked(a)
+	s.over.settleLocked(g.parts, done)
 	for _, c := range g.commits {
 		s.heads = withCommit(s.heads, c)
 	}
@@ -401,7 +403,7 @@ func (s *Store) appendTaken(g *group) {
 	s.counters.groups.Add(1)
 	s.counters.commits.Add(uint64(len(g.commits) + len(g.ahead)))
 	close(g.done)
-	s.wantFold()
+	s.wantFoldLocked()
 }
 
 // beginAppendLocked marks that a batch is being appended whose number is greater than what it notes
@@ -410,6 +412,12 @@ func (s *Store) beginAppendLocked() *appender {
 	a := new(appender)
 	s.appenders[a] = s.log.Complete()
 	return a
+}
+
+// endAppendLocked says that a batch is in the overlay, or has failed.
+func (s *Store) endAppendLocked(a *appender) {
+	delete(s.appenders, a)
+	s.appended.Broadcast()
 }
 
 // failLocked fails g and everything that is chained on it: the group that was collected meanwhile,
@@ -425,7 +433,7 @@ func (s *Store) failLocked(g *group, err error) (failed []*group) {
 	}
 	for _, g := range failed {
 		for _, ops := range g.parts {
-			s.over.hide(ops)
+			s.over.hideLocked(ops)
 		}
 		for _, cs := range [][]*commit.Commit{g.commits, g.ahead} {
 			for _, c := range cs {
@@ -469,9 +477,14 @@ func (s *Store) holdAppends(ctx context.Context) (release func(), err error) {
 		return nil, err
 	}
 	s.appendGroup()
-	s.bulk.Lock()
+	s.mu.Lock()
+	s.held = true
+	for len(s.appenders) > 0 {
+		s.appended.Wait()
+	}
+	s.mu.Unlock()
 	release = func() {
-		s.bulk.Unlock()
+		s.letAppends()
 		s.appendTurn.release()
 	}
 	if err := s.foldAll(ctx); err != nil {
@@ -479,6 +492,14 @@ func (s *Store) holdAppends(ctx context.Context) (release func(), err error) {
 		return nil, err
 	}
 	return release, nil
+}
+
+// letAppends ends what held has begun.
+func (s *Store) letAppends() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = false
+	s.appended.Broadcast()
 }
 
 // appendAloneOps writes the records that build returns under mu as a batch of their own, if there

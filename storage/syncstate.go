@@ -152,13 +152,12 @@ func (s *Store) pendingSync(submitted bool, wanted func(*op) bool) (out []pendin
 			out = append(out, pendingOp{o.number, o})
 		}
 	}
+	s.mu.RLock() // no group becomes durable meanwhile
+	defer s.mu.RUnlock()
+	folds = s.over.eachSyncLocked(pick)
 	if !submitted {
-		folds = s.over.eachSync(pick)
 		return out, folds
 	}
-	s.mu.Lock() // no group becomes durable meanwhile
-	defer s.mu.Unlock()
-	folds = s.over.eachSync(pick)
 	for _, g := range []*group{s.appending, s.group} {
 		if g == nil {
 			continue

@@ -16,17 +16,15 @@ func (s *Store) takeBack(js ...*Journal) {
 		return
 	}
 	defer s.foldTurn.release()
-	if !s.bulk.TryLock() {
-		return
-	}
-	defer s.bulk.Unlock()
+	defer s.letAppends()
 	for _, j := range slices.Backward(js) {
 		_ = s.log.Cut(s.forget(j)) // the log knows when it failed, and refuses what is appended
 	}
 }
 
 // forget takes back what a journal has appended to segments of its own, as far as it may, and
-// returns what is to be cut. The caller holds the turns of folds and appends, and bulk.
+// returns what is to be cut: then bulk segments are held. The caller holds the turns of folds and
+// appends.
 func (s *Store) forget(j *Journal) []segment.End {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,16 +32,17 @@ func (s *Store) forget(j *Journal) []segment.End {
 	if _, open := s.journals[j]; open {
 		others--
 	}
-	if s.closed || s.poisoned != nil || others > 0 || s.group != nil || s.appending != nil || len(j.spans) == 0 {
+	if s.closed || s.poisoned != nil || others > 0 || s.group != nil || s.appending != nil || len(s.appenders) > 0 || len(j.spans) == 0 {
 		return nil
 	}
+	s.held = true
 	var starts []segment.End
 	for _, span := range j.spans {
 		starts = append(starts, segment.End{Segment: span.segment, Offset: max(span.start, s.endIn(span.segment))})
 	}
 	cut := j.out.Forget(starts)
 	for _, e := range cut {
-		s.over.takeBack(e.Segment, e.Offset)
+		s.over.takeBackLocked(e.Segment, e.Offset)
 	}
 	if len(cut) > 0 {
 		s.wants.made.Add(1) // what was seen to be held may be so no more
