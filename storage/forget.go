@@ -2,8 +2,10 @@ package storage
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
@@ -154,22 +156,15 @@ func forgetPiece(tx index.Tx, r *row) error {
 	return tx.Bucket(bucketLocal).Put(r.key, nil)
 }
 
-// forgetCommit makes a commit unsynced.
 func forgetCommit(tx index.Tx, r *row) error {
-	c, err := parseCommitRow(r.key, r.value)
-	if err != nil {
-		return err
+	if len(r.key) != commit.IDSize {
+		return badRow(bucketCommits, hex.EncodeToString(r.key), "bad key")
 	}
-	return setRow(tx.Bucket(bucketUnsynced), r.key, true, unsyncedRow(c))
+	return writeStatusOf(tx, commit.ID(r.key), &op{kind: recForgotten})
 }
 
-// forgetTag makes a tag unsynced.
 func forgetTag(tx index.Tx, r *row) error {
-	id, err := parseTagRow(string(r.key), r.value)
-	if err != nil {
-		return err
-	}
-	return tx.Bucket(bucketNewTags).Put(r.key, newTagRow(&tagChange{name: string(r.key), id: id}))
+	return writeTag(tx, &op{kind: recForgotten, tag: &tagChange{name: string(r.key)}})
 }
 
 func forgetMetadata(tx index.Tx, r *row) error {

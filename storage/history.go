@@ -176,8 +176,9 @@ func (s *Store) Explanation(_ context.Context, merge commit.ID) (root object.Dig
 	return root, ok, nil
 }
 
-// apply lets the rows of commits, tags and metadata follow a record. Readers
-// look at what is pending by applyStatus and tagState.
+// apply lets the rows of commits, tags and metadata follow a record. What a record means for a
+// status or a tag is said once, by commitStatus and tagState, by which readers look at what is
+// pending.
 func (h *plannedStep) apply(tx index.Tx, st *state) error {
 	o := h.o
 	switch o.kind {
@@ -186,7 +187,7 @@ func (h *plannedStep) apply(tx index.Tx, st *state) error {
 	case recExplain:
 		return writeExplanation(tx, o, h.root)
 	case recStatus:
-		return writeStatus(tx, st, o.sync)
+		return writeStatus(tx, st, o)
 	case recPruned:
 		return pruneRows(tx, st, o.sync)
 	case recMetadata:
@@ -200,57 +201,33 @@ func (h *plannedStep) apply(tx index.Tx, st *state) error {
 	}
 }
 
+// writeCommit writes the rows of a commit. One that is here already counts as if it were new when it
+// came ahead and comes again as one that does not.
 func writeCommit(tx index.Tx, st *state, o *op, root uint64) error {
-	c := o.commit
-	if tx.Bucket(bucketCommits).Get(c.ID[:]) != nil {
-		return promoteCommit(tx, st, o)
-	}
-	if o.origin == originAhead {
-		return addCommit(tx, o, root)
-	}
-	if err := dropHeads(tx, st, append([]commit.ID{commit.First().ID}, c.Parents...)); err != nil {
-		return err
-	}
-	st.addHead(c.ID)
-	if err := tx.Bucket(bucketHeads).Put(c.ID[:], headRow(c)); err != nil {
-		return err
-	}
-	return addCommit(tx, o, root)
-}
-
-// promoteCommit lets a commit that is here, and came ahead, count as if it were new, when it comes
-// again as one that does.
-func promoteCommit(tx index.Tx, st *state, o *op) error {
-	c, treeless := o.commit, tx.Bucket(bucketTreeless)
-	if o.origin == originAhead || !bytes.Equal(treeless.Get(c.ID[:]), aheadRow) {
+	c, was := o.commit, statusIn(tx, o.commit.ID)
+	if was.here && (!was.ahead || o.origin == originAhead) {
 		return nil
 	}
-	if err := dropHeads(tx, st, append([]commit.ID{commit.First().ID}, c.Parents...)); err != nil {
-		return err
+	if o.origin != originAhead {
+		if err := dropHeads(tx, st, append([]commit.ID{commit.First().ID}, c.Parents...)); err != nil {
+			return err
+		}
+		st.addHead(c.ID)
+		if err := tx.Bucket(bucketHeads).Put(c.ID[:], headRow(c)); err != nil {
+			return err
+		}
 	}
-	st.addHead(c.ID)
-	if err := tx.Bucket(bucketHeads).Put(c.ID[:], headRow(c)); err != nil {
-		return err
+	if !was.here {
+		if err := addCommit(tx, c, root); err != nil {
+			return err
+		}
 	}
-	if o.origin == originTreeless {
-		return treeless.Put(c.ID[:], nil)
-	}
-	return treeless.Delete(c.ID[:])
+	return was.write(tx, c, was.after(o))
 }
 
-// addCommit writes the rows of a commit, but for those about heads.
-func addCommit(tx index.Tx, o *op, root uint64) error {
-	c := o.commit
+// addCommit writes the rows of a commit, but for those about heads and its status.
+func addCommit(tx index.Tx, c *commit.Commit, root uint64) error {
 	rows := []row{{bucketCommits, c.ID[:], c.Encode()}}
-	if o.origin == originLocal {
-		rows = append(rows, row{bucketUnsynced, c.ID[:], unsyncedRow(c)})
-	}
-	if o.origin == originTreeless {
-		rows = append(rows, row{bucketTreeless, c.ID[:], nil})
-	}
-	if o.origin == originAhead {
-		rows = append(rows, row{bucketTreeless, c.ID[:], aheadRow})
-	}
 	if len(c.Parents) == 2 {
 		rows = append(rows, row{bucketMerges, mergeKey(c.Parents[0], c.Parents[1], c.ID), nil})
 	}

@@ -93,12 +93,54 @@ func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
 type commitStatus struct{ here, unsynced, treeless, ahead bool }
 
 // statusIn returns what the rows say of a commit.
-func statusIn(tx index.Tx, id commit.ID) commitStatus {
-	v := tx.Bucket(bucketTreeless).Get(id[:])
-	return commitStatus{
-		here: tx.Bucket(bucketCommits).Get(id[:]) != nil, unsynced: tx.Bucket(bucketUnsynced).Get(id[:]) != nil,
-		treeless: v != nil, ahead: bytes.Equal(v, aheadRow),
+func statusIn(tx index.Tx, id commit.ID) (st commitStatus) {
+	if st.here = tx.Bucket(bucketCommits).Get(id[:]) != nil; st.here { // mostly one look-up tells
+		v := tx.Bucket(bucketTreeless).Get(id[:])
+		st.unsynced, st.treeless, st.ahead = tx.Bucket(bucketUnsynced).Get(id[:]) != nil, v != nil, bytes.Equal(v, aheadRow)
 	}
+	return st
+}
+
+// after returns the status of a commit behind a record that is about it. Readers apply it to what is
+// pending, a fold to the rows.
+func (st commitStatus) after(o *op) commitStatus {
+	switch {
+	case o.kind == recCommit && !st.here:
+		return commitStatus{here: true, unsynced: o.origin == originLocal, treeless: o.origin >= originTreeless, ahead: o.origin == originAhead}
+	case !st.here, o.kind == recPruned:
+		return commitStatus{}
+	case o.kind == recCommit && st.ahead && o.origin != originAhead: // it counts as if it were new
+		st.treeless, st.ahead = o.origin == originTreeless, false
+	case o.kind == recForgotten:
+		st.unsynced = true
+	case o.kind != recStatus:
+	case o.sync.status == statusSynced:
+		st.unsynced = false
+	case o.sync.status == statusUnsynced:
+		st.unsynced = true
+	case o.sync.status == statusTree:
+		st.treeless, st.ahead = false, false
+	case o.sync.status == statusHoles:
+		st.treeless, st.ahead = true, false
+	}
+	return st
+}
+
+// write makes the rows of a commit that say st say next.
+func (st commitStatus) write(tx index.Tx, c *commit.Commit, next commitStatus) error {
+	if st.unsynced != next.unsynced {
+		if err := setRow(tx.Bucket(bucketUnsynced), c.ID[:], next.unsynced, unsyncedRow(c)); err != nil {
+			return err
+		}
+	}
+	if st.treeless == next.treeless && st.ahead == next.ahead {
+		return nil
+	}
+	var v []byte
+	if next.ahead {
+		v = aheadRow
+	}
+	return setRow(tx.Bucket(bucketTreeless), c.ID[:], next.treeless, v)
 }
 
 // statuses returns those of commits, durable or submitted.
@@ -122,10 +164,7 @@ func statusesIn(tx index.Tx, pending []pendingOp) (map[commit.ID]commitStatus, e
 	for _, o := range pending {
 		switch o.kind {
 		case recCommit:
-			of[o.commit.ID] = commitStatus{}
-			if tx.Bucket(bucketCommits).Get(o.commit.ID[:]) != nil { // mostly it is new: one look-up tells
-				of[o.commit.ID] = statusIn(tx, o.commit.ID)
-			}
+			of[o.commit.ID] = statusIn(tx, o.commit.ID)
 		case recForgotten:
 			for k := range rowsOf(tx, bucketCommits) {
 				if len(k) != len(commit.ID{}) {
@@ -145,83 +184,53 @@ func statusesIn(tx index.Tx, pending []pendingOp) (map[commit.ID]commitStatus, e
 	return of, nil
 }
 
-// applyStatus lets the statuses of some commits follow a record, as a fold lets the rows.
+// applyStatus lets the statuses of some commits follow a record.
 func applyStatus(o *op, of map[commit.ID]commitStatus) {
-	change := func(id commit.ID, change func(st *commitStatus)) {
-		if st, ok := of[id]; ok && st.here {
-			change(&st)
-			of[id] = st
+	change := func(id commit.ID) {
+		if st, ok := of[id]; ok {
+			of[id] = st.after(o)
 		}
 	}
 	switch o.kind {
 	case recCommit:
-		id := o.commit.ID
-		st, ok := of[id]
-		switch {
-		case !ok:
-		case !st.here:
-			of[id] = commitStatus{here: true, unsynced: o.origin == originLocal, treeless: o.origin >= originTreeless, ahead: o.origin == originAhead}
-		case st.ahead && o.origin != originAhead: // see promoteCommit
-			st.treeless, st.ahead = o.origin == originTreeless, false
-			of[id] = st
-		}
-	case recStatus:
-		for _, id := range o.sync.ids {
-			change(id, func(st *commitStatus) {
-				switch o.sync.status {
-				case statusSynced:
-					st.unsynced = false
-				case statusUnsynced:
-					st.unsynced = true
-				case statusTree:
-					st.treeless, st.ahead = false, false
-				case statusHoles:
-					st.treeless, st.ahead = true, false
-				}
-			})
-		}
-	case recPruned:
-		for _, id := range o.sync.ids {
-			change(id, func(st *commitStatus) { *st = commitStatus{} })
-		}
+		change(o.commit.ID)
 	case recForgotten:
 		for id := range of {
-			change(id, func(st *commitStatus) { st.unsynced = true })
+			change(id)
+		}
+	default:
+		for _, id := range o.sync.ids {
+			change(id)
 		}
 	}
 }
 
 // writeStatus gives commits a status. Commits that are not there have none.
-func writeStatus(tx index.Tx, st *state, y *syncOp) error {
-	if y.status == statusInner {
-		return dropHeads(tx, st, y.ids)
+func writeStatus(tx index.Tx, st *state, o *op) error {
+	if o.sync.status == statusInner {
+		return dropHeads(tx, st, o.sync.ids)
 	}
-	for _, id := range y.ids {
-		if err := writeStatusOf(tx, id, y.status); err != nil {
+	for _, id := range o.sync.ids {
+		if err := writeStatusOf(tx, id, o); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func writeStatusOf(tx index.Tx, id commit.ID, status byte) error {
+// writeStatusOf lets the rows of a commit follow a record that is about it.
+func writeStatusOf(tx index.Tx, id commit.ID, o *op) error {
 	v := tx.Bucket(bucketCommits).Get(id[:])
 	if v == nil {
 		return nil
 	}
-	switch status {
-	case statusSynced:
-		return tx.Bucket(bucketUnsynced).Delete(id[:])
-	case statusTree:
-		return tx.Bucket(bucketTreeless).Delete(id[:])
-	case statusHoles:
-		return tx.Bucket(bucketTreeless).Put(bytes.Clone(id[:]), nil)
-	case statusUnexplained:
+	if o.kind == recStatus && o.sync.status == statusUnexplained {
 		return dropExplanation(tx, id)
 	}
 	c, err := parseCommitRow(id[:], v)
 	if err != nil {
 		return err
 	}
-	return tx.Bucket(bucketUnsynced).Put(c.ID[:], unsyncedRow(c))
+	was := statusIn(tx, id)
+	return was.write(tx, c, was.after(o))
 }

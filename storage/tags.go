@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -87,18 +86,14 @@ func (s *Store) readTags() (ts tagState, err error) {
 	err = s.viewPending(false, ofTags, func(tx index.Tx, pending []pendingOp) error {
 		ts = tagState{map[string]commit.ID{}, map[string]*tagChange{}}
 		for k, v := range rowsOf(tx, bucketTags) {
-			id, err := parseTagRow(string(k), v)
-			if err != nil {
+			if err := ts.add(string(k), v, nil); err != nil {
 				return err
 			}
-			ts.tags[string(k)] = id
 		}
 		for k, v := range rowsOf(tx, bucketNewTags) {
-			t, err := parseNewTagRow(string(k), v)
-			if err != nil {
+			if err := ts.add(string(k), nil, v); err != nil {
 				return err
 			}
-			ts.news[t.name] = t
 		}
 		for _, o := range pending {
 			ts.apply(o.op)
@@ -128,6 +123,17 @@ func (s *Store) UnsyncedTags(context.Context) ([]TagChange, error) {
 type tagState struct {
 	tags map[string]commit.ID
 	news map[string]*tagChange
+}
+
+// add adds what rows say of a tag; nil stands for a row that there is not.
+func (ts *tagState) add(name string, tag, news []byte) (err error) {
+	if tag != nil {
+		ts.tags[name], err = parseTagRow(name, tag)
+	}
+	if news != nil && err == nil {
+		ts.news[name], err = parseNewTagRow(name, news)
+	}
+	return err
 }
 
 // apply lets the tags follow a record.
@@ -204,28 +210,21 @@ func parseNewTagRow(name string, v []byte) (*tagChange, error) {
 	return t, nil
 }
 
-// writeTag lets the rows of tags follow a record, as tagState.apply does.
+// writeTag lets the rows of a tag follow a record.
 func writeTag(tx index.Tx, o *op) error {
-	tags, news, t := tx.Bucket(bucketTags), tx.Bucket(bucketNewTags), o.tag
-	name := []byte(t.name)
-	pending := news.Get(name)
-	switch o.kind {
-	case recTagSynced:
-		if pending != nil && bytes.Equal(pending, newTagRow(t)) {
-			return news.Delete(name)
-		}
-		return nil
-	case recTagReceived:
-		if pending != nil {
-			return nil
-		}
-	default:
-		if err := news.Put(name, newTagRow(t)); err != nil {
-			return err
-		}
+	tags, news, name := tx.Bucket(bucketTags), tx.Bucket(bucketNewTags), o.tag.name
+	key := []byte(name)
+	ts := tagState{map[string]commit.ID{}, map[string]*tagChange{}}
+	if err := ts.add(name, tags.Get(key), news.Get(key)); err != nil {
+		return err
 	}
-	if t.deleted {
-		return tags.Delete(name)
+	ts.apply(o)
+	id, there := ts.tags[name]
+	if err := setRow(tags, key, there, tagRow(name, id)); err != nil {
+		return err
 	}
-	return tags.Put(name, tagRow(t.name, t.id))
+	if t := ts.news[name]; t != nil {
+		return setRow(news, key, true, newTagRow(t))
+	}
+	return news.Delete(key)
 }
