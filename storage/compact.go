@@ -636,13 +636,11 @@ func (c *compaction) append(b *segment.Batch, ops []op) (number uint64, err erro
 	s := c.s
 	done, err := c.stream.Append(b)
 	if err != nil {
-		s.mu.Lock()
-		s.noteFailureLocked(err)
-		s.mu.Unlock()
+		s.noteFailure(err)
 		return 0, err
 	}
 	setPlaces(ops, done)
-	s.over.add(ops, segment.BatchInfo{Number: done.Number, Segment: done.Segment, Start: done.Start, End: done.End, CRC: done.CRC})
+	s.over.add(ops, done.BatchInfo)
 	if c.r.Freed -= int64(done.End - done.Start); done.Start == emptyBytes {
 		c.r.Freed -= emptyBytes
 	}

@@ -60,35 +60,29 @@ func (c *checker) problemRow(family, key, what string) error {
 
 // compareRaw compares rows that have no numbers.
 func (c *checker) compareRaw(family string, have, want index.Bucket) error {
-	hc, wc := have.Cursor(), want.Cursor()
-	hk, hv := hc.First()
-	wk, wv := wc.First()
-	for hk != nil || wk != nil {
-		order := bytes.Compare(hk, wk)
-		switch {
-		case hk == nil:
-			order = 1
-		case wk == nil:
-			order = -1
+	for k, v := range rowsWith(have, nil) {
+		c.report.Rows++
+		what := ""
+		switch w := want.Get(k); {
+		case w == nil:
+			what = "a row that the log does not give"
+		case !bytes.Equal(v, w):
+			what = "a value that is not what the log gives"
 		}
-		var err error
-		switch {
-		case order < 0:
-			err = c.problemRow(family, hex.EncodeToString(hk), "a row that the log does not give")
-		case order > 0:
-			err = c.problemRow(family, hex.EncodeToString(wk), "the row is missing")
-		case !bytes.Equal(hv, wv):
-			err = c.problemRow(family, hex.EncodeToString(hk), "a value that is not what the log gives")
+		if what == "" {
+			continue
 		}
-		if err != nil {
+		if err := c.problemRow(family, hex.EncodeToString(k), what); err != nil {
 			return err
 		}
-		c.report.Rows++
-		if order <= 0 {
-			hk, hv = hc.Next()
+	}
+	for k := range rowsWith(want, nil) {
+		if have.Get(k) != nil {
+			continue
 		}
-		if order >= 0 {
-			wk, wv = wc.Next()
+		c.report.Rows++
+		if err := c.problemRow(family, hex.EncodeToString(k), "the row is missing"); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -130,9 +130,7 @@ func (c *compaction) retire(ctx context.Context, inputs []segment.End) (done boo
 	if err == nil {
 		s.over.add(nil, info)
 	} else {
-		s.mu.Lock()
-		s.noteFailureLocked(err)
-		s.mu.Unlock()
+		s.noteFailure(err)
 	}
 	release()
 	if err != nil {

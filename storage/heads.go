@@ -104,25 +104,31 @@ func withoutCommits(heads []*commit.Commit, inner []commit.ID) []*commit.Commit 
 	return slices.DeleteFunc(slices.Clone(heads), func(c *commit.Commit) bool { return slices.Contains(inner, c.ID) })
 }
 
-// readHeads reads the heads that the index has and checks them against their checksum.
+// headsIn returns the heads that the rows have, if they agree with the checksum of the state.
+func headsIn(tx index.Tx, st *state) (ids []commit.ID, err error) {
+	sum := state{}
+	for k := range rowsOf(tx, bucketHeads) {
+		if len(k) != commit.IDSize {
+			return nil, badRow(bucketHeads, hex.EncodeToString(k), "bad key")
+		}
+		ids = append(ids, commit.ID(k))
+		sum.addHead(commit.ID(k))
+	}
+	if sum.nHeads != st.nHeads || sum.heads != st.heads {
+		return nil, badRow(bucketHeads, "", "heads that do not agree with the checksum of the state row")
+	}
+	return ids, nil
+}
+
+// readHeads reads the heads that the index has.
 func (s *Store) readHeads() ([]*commit.Commit, error) {
 	var ids []commit.ID
-	sum := state{}
-	err := s.viewOnce(func(tx index.Tx) error {
-		for k := range rowsOf(tx, bucketHeads) {
-			if len(k) != len(commit.ID{}) {
-				return badRow(bucketHeads, hex.EncodeToString(k), "bad key")
-			}
-			ids = append(ids, commit.ID(k))
-			sum.addHead(commit.ID(k))
-		}
-		return nil
+	err := s.viewOnce(func(tx index.Tx) (err error) {
+		ids, err = headsIn(tx, &s.state)
+		return err
 	})
 	if err != nil {
 		return nil, err
-	}
-	if sum.nHeads != s.state.nHeads || sum.heads != s.state.heads {
-		return nil, badRow(bucketHeads, "", "heads that do not agree with the checksum of the state row")
 	}
 	heads := make([]*commit.Commit, 0, len(ids))
 	for _, id := range ids {

@@ -201,8 +201,8 @@ func (h *plannedStep) apply(tx index.Tx, st *state) error {
 	}
 }
 
-// writeCommit writes the rows of a commit. One that is here already counts as if it were new when it
-// came ahead and comes again as one that does not.
+// writeCommit writes the rows of a commit. One that is here already counts as if it were new when
+// it came ahead and comes again as one that does not.
 func writeCommit(tx index.Tx, st *state, o *op, root uint64) error {
 	c, was := o.commit, statusIn(tx, o.commit.ID)
 	if was.here && (!was.ahead || o.origin == originAhead) {

@@ -74,11 +74,7 @@ func (s *Store) readyRows(ctx context.Context) error {
 			return err
 		}
 	}
-	for {
-		if more, err := s.foldSome(ctx, s.foldLimit()); err != nil || !more {
-			return err
-		}
-	}
+	return s.foldAll(ctx)
 }
 
 // familyRows yields the rows of one family and reports whether to go on.

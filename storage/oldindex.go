@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"slices"
 
-	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
@@ -105,15 +104,8 @@ func (x *oldIndex) within(info segment.BatchInfo) (recs []segment.Record) {
 // rows calls put with the metadata of the index, or says why it is of no use.
 func (x *oldIndex) rows(put func(family string, k, v []byte) error) error {
 	return x.db.View(func(tx index.Tx) error {
-		sum := state{}
-		for k := range rowsOf(tx, bucketHeads) {
-			if len(k) != commit.IDSize {
-				return badRow(bucketHeads, "", "bad key")
-			}
-			sum.addHead(commit.ID(k))
-		}
-		if sum.nHeads != x.st.nHeads || sum.heads != x.st.heads {
-			return badRow(bucketHeads, "", "heads that do not agree with their checksum")
+		if _, err := headsIn(tx, &x.st); err != nil {
+			return err
 		}
 		return eachCheckpointRow(tx, func(family int, k, v []byte) error { return put(checkpointFamilies[family], k, v) })
 	})

@@ -247,7 +247,7 @@ func (ov *overlay) settleLocked(parts [][]op, done segment.Appended) {
 			n++
 		}
 	}
-	ov.addLocked(parts, segment.BatchInfo{Number: done.Number, Segment: done.Segment, Start: done.Start, End: done.End, CRC: done.CRC})
+	ov.addLocked(parts, done.BatchInfo)
 }
 
 // add takes a batch that was read from the log; its records have places.

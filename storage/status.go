@@ -101,8 +101,8 @@ func statusIn(tx index.Tx, id commit.ID) (st commitStatus) {
 	return st
 }
 
-// after returns the status of a commit behind a record that is about it. Readers apply it to what is
-// pending, a fold to the rows.
+// after returns the status of a commit behind a record that is about it. Readers apply it to what
+// is pending, a fold to the rows.
 func (st commitStatus) after(o *op) commitStatus {
 	switch {
 	case o.kind == recCommit && !st.here:

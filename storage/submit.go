@@ -92,28 +92,27 @@ func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*
 	if err := s.ready(ctx, j, cs); err != nil {
 		return nil, err
 	}
-	var fresh []*commit.Commit
+	given := make([]ReceivedCommit, len(cs))
+	for i, c := range cs {
+		given[i].Commit = c
+	}
+	var fresh []ReceivedCommit
 	return s.submit(submission{
 		journal: j, room: len(cs),
 		look: func() (v viewed, err error) {
-			fresh, v, err = s.unknown(ctx, cs)
+			fresh, _, v, err = s.parted(ctx, given, false)
 			return v, err
 		},
 		add: func(g *group, ops []op) []op {
-			fresh = slices.DeleteFunc(fresh, func(c *commit.Commit) bool { return s.unsettled[c.ID] != nil })
-			for _, c := range fresh {
-				o := op{kind: recCommit, commit: c}
-				g.header.add(g.batch, &o, c.Encode())
-				ops = append(ops, o)
-				g.commits = append(g.commits, c)
+			fresh = slices.DeleteFunc(fresh, func(r ReceivedCommit) bool { return s.unsettled[r.Commit.ID] != nil })
+			for _, r := range fresh {
+				ops = append(ops, s.addCommitLocked(g, r.Commit, originLocal))
 				g.news = true
-				s.unsettled[c.ID] = g
-				s.chained = withCommit(s.chained, c)
 			}
 			if j == nil {
 				return ops
 			}
-			return g.add(ops, j.explanationsOf(fresh))
+			return g.add(ops, j.explanationsOf(commitsOf(fresh)))
 		},
 	})
 }
@@ -183,10 +182,11 @@ func (s *Store) submit(u submission) (*Pending, error) {
 	return &Pending{s: s, g: g}, nil
 }
 
-// unknown returns those of cs that the page does not have, and as of when. It fails when the parent
-// of one is neither among them nor known. Equal transactions on one base, at one time, make one
-// commit.
-func (s *Store) unknown(ctx context.Context, cs []*commit.Commit) (out []*commit.Commit, v viewed, err error) {
+// parted parts commits into those that the page does not have and those that it has, and says as of
+// when. It fails when the parent of one is neither among them nor known. Those that were received
+// may come again after they were pruned, and their parents may have been. Equal transactions on one
+// base, at one time, make one commit.
+func (s *Store) parted(ctx context.Context, cs []ReceivedCommit, received bool) (fresh, here []ReceivedCommit, v viewed, err error) {
 	s.mu.RLock()
 	chained, failure := s.chained, s.failure
 	v = viewed{s.epoch, s.prunes}
@@ -194,32 +194,39 @@ func (s *Store) unknown(ctx context.Context, cs []*commit.Commit) (out []*commit
 	isHead := func(id commit.ID) bool {
 		return slices.ContainsFunc(chained, func(h *commit.Commit) bool { return h.ID == id })
 	}
-	given := func(id commit.ID) bool {
-		return slices.ContainsFunc(out, func(o *commit.Commit) bool { return o.ID == id })
-	}
-	for _, c := range cs {
-		if !slices.ContainsFunc(c.Parents, isHead) && !given(c.ID) { // else it is new: no head has children
+	given := make(map[commit.ID]bool, len(cs))
+	for _, r := range cs {
+		c := r.Commit
+		if given[c.ID] || c.IsFirst() {
+			continue
+		}
+		given[c.ID] = true
+		if received || !slices.ContainsFunc(c.Parents, isHead) { // else it is new: no head has children made here
 			_, err := s.Commit(ctx, c.ID)
 			if err == nil {
+				here = append(here, r)
 				continue
 			}
-			if !errors.Is(err, base.ErrNotFound) {
-				return nil, v, err
+			if !errors.Is(err, base.ErrNotFound) && !(received && errors.Is(err, base.ErrGone)) {
+				return nil, nil, v, err
 			}
 		}
 		for _, p := range c.Parents {
-			if isHead(p) || given(p) {
+			if isHead(p) || given[p] {
 				continue
 			}
-			if _, err := s.Commit(ctx, p); errors.Is(err, base.ErrNotFound) {
-				return nil, v, fmt.Errorf("submit commit %s whose parent %s is not there: %w", c.ID, p, cmp.Or(failure, base.ErrInvalid))
-			} else if err != nil {
-				return nil, v, err
+			_, err := s.Commit(ctx, p)
+			switch {
+			case err == nil, received && errors.Is(err, base.ErrGone), r.Shallow && errors.Is(err, base.ErrNotFound):
+			case errors.Is(err, base.ErrNotFound):
+				return nil, nil, v, fmt.Errorf("submit commit %s whose parent %s is not there: %w", c.ID, p, cmp.Or(failure, base.ErrInvalid))
+			default:
+				return nil, nil, v, err
 			}
 		}
-		out = append(out, c)
+		fresh = append(fresh, r)
 	}
-	return out, v, nil
+	return fresh, here, v, nil
 }
 
 // lockForSubmit takes mu when there is room for one more in the group, and what look has found
@@ -468,6 +475,12 @@ func (s *Store) noteFailureLocked(err error) {
 		s.poisoned = fmt.Errorf("page: %w", err)
 		s.folded.tell() // for who waits for room
 	}
+}
+
+func (s *Store) noteFailure(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noteFailureLocked(err)
 }
 
 // holdAppends waits for appends that are under way and holds up those that follow, and folds what

@@ -61,7 +61,7 @@ func (s *Store) SubmitSync(ctx context.Context, j *Journal, b *SyncBatch) (*Pend
 				return true
 			})
 			for _, r := range fresh {
-				ops = append(ops, s.addReceivedLocked(g, r))
+				ops = append(ops, s.addCommitLocked(g, r.Commit, r.origin()))
 			}
 			ops = append(ops, s.dropInnerLocked(g, append(innerOf(fresh), b.Inner...))...)
 			if j != nil {
@@ -89,24 +89,29 @@ func (s *Store) pinTagged(b *SyncBatch) (release func()) {
 	}
 }
 
-// addReceivedLocked adds a commit from the bucket to a group. It is synced from the beginning.
-func (s *Store) addReceivedLocked(g *group, r ReceivedCommit) op {
-	o := op{kind: recCommit, commit: r.Commit, origin: originBucket}
-	switch {
-	case r.Ahead:
-		o.origin = originAhead
-	case r.Treeless:
-		o.origin = originTreeless
-	}
-	g.header.add(g.batch, &o, r.Commit.Encode())
-	s.unsettled[r.Commit.ID] = g
-	if r.Ahead {
-		g.ahead = append(g.ahead, r.Commit)
+// addCommitLocked adds a commit to a group.
+func (s *Store) addCommitLocked(g *group, c *commit.Commit, origin byte) op {
+	o := op{kind: recCommit, commit: c, origin: origin}
+	g.header.add(g.batch, &o, c.Encode())
+	s.unsettled[c.ID] = g
+	if origin == originAhead {
+		g.ahead = append(g.ahead, c)
 		return o
 	}
-	g.commits = append(g.commits, r.Commit)
-	s.chained = withCommit(s.chained, r.Commit)
+	g.commits = append(g.commits, c)
+	s.chained = withCommit(s.chained, c)
 	return o
+}
+
+// origin returns where the page has a received commit from: it is synced from the beginning.
+func (r *ReceivedCommit) origin() byte {
+	switch {
+	case r.Ahead:
+		return originAhead
+	case r.Treeless:
+		return originTreeless
+	}
+	return originBucket
 }
 
 // innerOf returns those of received commits that are no heads because of what is not here.
@@ -236,40 +241,13 @@ func (s *Store) submitOps(ctx context.Context, ops []op, show bool) error {
 // received parts the commits of a step into those that the page does not have, and records about
 // those that it has.
 func (s *Store) received(ctx context.Context, b *SyncBatch) (fresh []ReceivedCommit, known []op, v viewed, err error) {
-	s.mu.Lock()
-	var failure error
-	v, failure = viewed{s.epoch, s.prunes}, s.failure
-	s.mu.Unlock()
-	given := make(map[commit.ID]bool, len(b.Commits))
-	here := map[commit.ID]ReceivedCommit{}
-	var ids []commit.ID
-	for _, r := range b.Commits {
-		c := r.Commit
-		if given[c.ID] || c.IsFirst() {
-			continue
-		}
-		given[c.ID] = true
-		if _, err := s.Commit(ctx, c.ID); err == nil {
-			here[c.ID] = r
-			ids = append(ids, c.ID)
-			continue
-		} else if !errors.Is(err, base.ErrNotFound) && !errors.Is(err, base.ErrGone) { // one that was pruned here may come again
-			return nil, nil, v, err
-		}
-		for _, p := range c.Parents {
-			if given[p] {
-				continue
-			}
-			if _, err := s.Commit(ctx, p); errors.Is(err, base.ErrGone) || r.Shallow && errors.Is(err, base.ErrNotFound) {
-				continue
-			} else if errors.Is(err, base.ErrNotFound) {
-				err = fmt.Errorf("submit received commit %s whose parent %s is not there: %w", c.ID, p, cmp.Or(failure, base.ErrInvalid))
-				return nil, nil, v, err
-			} else if err != nil {
-				return nil, nil, v, err
-			}
-		}
-		fresh = append(fresh, r)
+	fresh, here, v, err := s.parted(ctx, b.Commits, true)
+	if err != nil {
+		return nil, nil, v, err
+	}
+	ids := make([]commit.ID, len(here))
+	for i, r := range here {
+		ids[i] = r.Commit.ID
 	}
 	if len(ids) == 0 {
 		return fresh, nil, v, nil
@@ -280,15 +258,15 @@ func (s *Store) received(ctx context.Context, b *SyncBatch) (fresh []ReceivedCom
 	}
 	var synced, treed []commit.ID
 	anew := map[commit.ID]bool{}
-	for _, id := range ids {
-		if st[id].ahead && here[id].Anew {
+	for i, id := range ids {
+		if st[id].ahead && here[i].Anew {
 			anew[id] = true
 			continue
 		}
 		if st[id].unsynced {
 			synced = append(synced, id)
 		}
-		if st[id].treeless && !here[id].Treeless {
+		if st[id].treeless && !here[i].Treeless {
 			treed = append(treed, id)
 		}
 	}

@@ -25,11 +25,8 @@ type Stream struct {
 // Appended says where a batch lies. Places are those of its records, by index; the caller owns
 // them.
 type Appended struct {
-	Number     uint64
-	Segment    uint32
-	Start, End uint64
-	CRC        uint32
-	Places     []Place
+	BatchInfo
+	Places []Place
 }
 
 // Append writes b as one batch and syncs it; it is durable when the error is nil. It blocks for one
@@ -46,10 +43,7 @@ func (s *Stream) Append(b *Batch) (Appended, error) {
 	if err != nil {
 		return Appended{}, err
 	}
-	return Appended{
-		Number: info.Number, Segment: info.Segment, Start: info.Start, End: info.End, CRC: info.CRC,
-		Places: b.placesAt(info),
-	}, nil
+	return Appended{info, b.placesAt(info)}, nil
 }
 
 // append writes b as one batch that also says what is retired.
