@@ -131,6 +131,9 @@ func New(o Options) *Syncer {
 	return s
 }
 
+// Bucket returns the bucket as the Syncer asks it: with Limits, retries and Metrics.
+func (s *Syncer) Bucket() bucket.Bucket { return s.b }
+
 // Close stops everything and waits, also for calls of its pages, which end with base.ErrClosed. It
 // does not push what is not synced: that is Sync's. It is idempotent.
 func (s *Syncer) Close() error {

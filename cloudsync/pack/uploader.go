@@ -113,8 +113,8 @@ func NewUploader(ctx context.Context, o UploadOptions) *Uploader {
 	return u
 }
 
-// Alone calls fn while Uploaded does not run. Packs go on to the bucket meanwhile, and wait there to
-// be told of. The error is that of fn.
+// Alone calls fn while Uploaded does not run. Packs go on to the bucket meanwhile, where they wait
+// to be told of. The error is that of fn.
 func (u *Uploader) Alone(fn func() error) error {
 	u.telling.Lock()
 	defer u.telling.Unlock()

@@ -99,8 +99,6 @@ type Options struct {
 	Page   Page
 	// NewID returns random ids, never zero.
 	NewID func() epoch.ID
-	// Ahead is how many entries are read at once behind one that was there; 0: 16.
-	Ahead int
 	// Tombstone is the object of the epoch that deleted the page, where the position says so.
 	Tombstone []byte
 	// Head is that of the entry at the position, as wire.Head.Bytes, nil where none was applied in
@@ -129,9 +127,6 @@ type Log struct {
 
 // New returns the Log of a page that is at a position. It makes no request.
 func New(o Options, at epoch.Position) *Log {
-	if o.Ahead == 0 {
-		o.Ahead = 16
-	}
 	l := &Log{o: o, at: at, ahead: map[uint64]fetched{}, window: 1}
 	if ref, err := wire.InspectHead(o.Names, at.Epoch, at.Number, o.Head); err == nil {
 		l.key = ref.KeyIndex

@@ -194,16 +194,20 @@ func (l *Log) fetchAhead(ctx context.Context, n uint64) {
 		long = long || f.err != nil
 	}
 	if l.hits++; l.hits > 1 { // a single entry is what comes most often
-		l.window = min(2*l.window, l.o.Ahead)
+		l.window = min(2*l.window, maxAhead)
 	}
 	if long {
 		l.window = 1
 	}
 }
 
-// maxAheadBytes is the length beyond which an entry is not read ahead, and the next ones are read
-// one by one.
-const maxAheadBytes = 1 << 20
+const (
+	// maxAhead is how many entries are read at once.
+	maxAhead = 16
+	// maxAheadBytes is the length beyond which an entry is not read ahead, and the next ones are
+	// read one by one.
+	maxAheadBytes = 1 << 20
+)
 
 // forget forgets what was read ahead.
 func (l *Log) forget() { l.ahead, l.hits, l.window = map[uint64]fetched{}, 0, 1 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/ledgerd/ledger/btree"
@@ -383,7 +382,7 @@ func (b *bodyStep) finish(ctx context.Context, next epoch.Position) error {
 	if len(b.bare) > 0 {
 		return bad("%d commits without trees have no children", len(b.bare))
 	}
-	b.next.addNear(b.near)
+	b.next.Near = added(b.next.Near, b.near)
 	if err := b.giveUpGone(ctx); err != nil {
 		return err
 	}
@@ -392,11 +391,7 @@ func (b *bodyStep) finish(ctx context.Context, next epoch.Position) error {
 	}
 	n := b.next
 	b.leavePending()
-	if len(b.placed) > 0 {
-		placed := cloned(n.Placed)
-		maps.Copy(placed, b.placed)
-		n.Placed = placed
-	}
+	n.Placed = added(n.Placed, b.placed)
 	if err := b.lacks(); err != nil {
 		return err
 	}
@@ -546,7 +541,7 @@ func (b *bodyStep) finishAdopted(ctx context.Context) error {
 	if len(b.adopted) == 0 {
 		return nil
 	}
-	b.next.addNear(b.near)
+	b.next.Near = added(b.next.Near, b.near)
 	if err := b.covered(ctx); err != nil {
 		return err
 	}

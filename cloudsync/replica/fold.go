@@ -103,7 +103,7 @@ func (p *Page) folding(ctx context.Context) (*view, error) {
 		return v, nil
 	}
 	n := p.state.Next()
-	n.addNear(map[epoch.Commit]epoch.Set{v.top.ID: v.top.Near})
+	n.Near = added(n.Near, map[epoch.Commit]epoch.Set{v.top.ID: v.top.Near})
 	return v, p.write(ctx, nil, &storage.SyncBatch{}, n)
 }
 

@@ -40,9 +40,7 @@ func (s *State) sees(device seal.ID, name string, at epoch.Time) {
 	if ok && k.Name == old.Name && k.Last < old.Last+knownFor {
 		return
 	}
-	m := cloned(s.Devices)
-	m[device] = k
-	s.Devices = m
+	s.Devices = added(s.Devices, map[seal.ID]Known{device: k})
 }
 
 // DevicesOf returns the devices of which a store knows that they have put commits into the log of

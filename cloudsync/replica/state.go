@@ -145,18 +145,17 @@ func (s *State) announce(n uint64, packs []wire.Pack) {
 	if len(packs) == 0 {
 		return
 	}
-	m := cloned(s.Announced)
-	m[n] = packs
-	s.Announced = m
+	s.Announced = added(s.Announced, map[uint64][]wire.Pack{n: packs})
 }
 
-// addNear adds nearest ancestors of commits.
-func (s *State) addNear(of map[epoch.Commit]epoch.Set) {
-	if len(of) > 0 {
-		near := cloned(s.Near)
-		maps.Copy(near, of)
-		s.Near = near
+// added returns a map with what another one has, which counts.
+func added[K comparable, V any](m, of map[K]V) map[K]V {
+	if len(of) == 0 {
+		return m
 	}
+	m = cloned(m)
+	maps.Copy(m, of)
+	return m
 }
 
 // cloned returns a copy of a map that can be changed.

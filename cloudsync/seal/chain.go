@@ -19,19 +19,9 @@ type Chain struct {
 func ParseChain(rings [][]byte) (*Chain, error) {
 	c := &Chain{}
 	for i, b := range rings {
-		r, err := ParseRing(b)
+		r, err := c.parseNext(b)
 		if err != nil {
 			return nil, fmt.Errorf("ring %d: %w", i, err)
-		}
-		var follows error
-		switch {
-		case i > 0:
-			follows = r.follows(c.rings[i-1])
-		case r.Number != 0:
-			follows = corruptRing("ring 0", fmt.Sprintf("ring %d", r.Number))
-		}
-		if follows != nil {
-			return nil, follows
 		}
 		c.rings = append(c.rings, r)
 	}
@@ -39,6 +29,19 @@ func ParseChain(rings [][]byte) (*Chain, error) {
 		return nil, corruptRing("a ring", "none")
 	}
 	return c, nil
+}
+
+// parseNext reads a ring that is to follow those of the chain.
+func (c *Chain) parseNext(b []byte) (*Ring, error) {
+	r, err := ParseRing(b)
+	switch {
+	case err != nil:
+	case len(c.rings) > 0:
+		err = r.follows(c.Newest())
+	case r.Number != 0:
+		err = corruptRing("ring 0", fmt.Sprintf("ring %d", r.Number))
+	}
+	return r, err
 }
 
 // follows returns an error unless r names before as the one before.
@@ -64,10 +67,7 @@ func (c *Chain) Rings() [][]byte {
 
 // Append returns the chain with one ring more. Errors: as ParseChain.
 func (c *Chain) Append(ring []byte) (*Chain, error) {
-	r, err := ParseRing(ring)
-	if err == nil {
-		err = r.follows(c.Newest())
-	}
+	r, err := c.parseNext(ring)
 	if err != nil {
 		return nil, err
 	}

@@ -107,9 +107,9 @@ func (r *Ring) parse(slots int) (problem string) {
 		return fmt.Sprintf("number %d, and the ring before has hash %s", r.Number, r.Previous)
 	case plain != (slots == 0) || slots > MaxSlots:
 		return fmt.Sprintf("%d slots in a bucket of %s", slots, r.Algorithm)
-	case plain && !allZero(r.raw[ringEphemeralAt:ringHeadBytes]):
+	case plain && !isZero(r.raw[ringEphemeralAt:ringHeadBytes]):
 		return "key of a plaintext bucket"
-	case plain && !allZero(r.raw[len(r.raw)-sumBytes-signatureBytes:len(r.raw)-sumBytes]):
+	case plain && !isZero(r.raw[len(r.raw)-sumBytes-signatureBytes:len(r.raw)-sumBytes]):
 		return "signature of a plaintext bucket"
 	}
 	have := len(r.raw) - ringHeadBytes - slots*slotBytes - 4 - ringTailBytes
@@ -415,13 +415,4 @@ func ringAEAD(ringKey []byte, bucket ID) (cipher.AEAD, error) {
 		return nil, fmt.Errorf("derive key of keyring: %w", err)
 	}
 	return aead, nil
-}
-
-func allZero(b []byte) bool {
-	for _, c := range b {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
 }

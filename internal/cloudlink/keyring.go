@@ -52,7 +52,7 @@ func (l *Link) CheckKeyring(ctx context.Context, repair bool) error {
 		return err
 	}
 	id := chain.Newest().BucketID
-	b := bucket.NewRetry(conn.own, bucket.RetryOptions{Clock: l.o.Clock})
+	b := conn.Syncer.Bucket()
 	ours := false
 	for i, ring := range chain.Rings() {
 		name := wire.RingName(id, uint64(i))
@@ -126,7 +126,7 @@ func (l *Link) announcedHere(ctx context.Context, b bucket.Bucket, conn *Conn) (
 	}
 	names := map[string]bool{}
 	for _, k := range keys {
-		names[wire.AnnouncementName(conn.ring, k.Ledger, k.ID)] = true
+		names[wire.AnnouncementName(conn.Syncer.Keyring(), k.Ledger, k.ID)] = true
 	}
 	ours := false
 	err = bucket.Each(ctx, b, "", wire.PagesPrefix, func(info bucket.Info) bool {

@@ -152,13 +152,11 @@ type Conn struct {
 	// Syncer syncs pages with the bucket.
 	Syncer *cloudsync.Syncer
 	bucket *lateBucket
-	own    *bucket.Meter // counts the requests that are not the syncer's
-	ring   *seal.Keyring
 	saved  cloudsync.Metrics // guarded by Link.mu; what of the figures is in the record
 }
 
 // id returns the bucket's id.
-func (c *Conn) id() seal.ID { return c.ring.BucketID() }
+func (c *Conn) id() seal.ID { return c.Syncer.Keyring().BucketID() }
 
 // Has reports whether the repository is a device of a cloud.
 func (l *Link) Has() bool {
@@ -314,7 +312,7 @@ func (l *Link) open(f *file) (*Conn, error) {
 		Bucket: b, Keyring: ring, KeepKeys: l.keepRing, Key: f.key, Clock: l.o.Clock, Logger: l.o.Logger, Limits: l.o.Limits,
 		MinPoll: l.o.MinPoll, MaxPoll: l.o.MaxPoll, Paused: l.o.Paused || f.paused, Manual: l.o.Manual, Stall: l.o.Stall,
 	})
-	return &Conn{bucket: b, own: bucket.NewMeter(patient(b, l.o.Clock, l.o.Stall)), ring: ring, Syncer: syncer}, nil
+	return &Conn{bucket: b, Syncer: syncer}, nil
 }
 
 // keepRing remembers a ring of the keyring that follows those which are remembered.

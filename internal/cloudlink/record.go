@@ -65,7 +65,7 @@ func (l *Link) remember(conn *Conn) {
 	var states []cloudsync.PageState
 	var now cloudsync.Metrics
 	if conn != nil {
-		states, now = conn.Syncer.States(), conn.metrics()
+		states, now = conn.Syncer.States(), conn.Syncer.Metrics()
 	}
 	l.mu.Lock()
 	rec := l.record
@@ -175,14 +175,7 @@ func (l *Link) Figures() (total cloudsync.Metrics, since, success time.Time) {
 // Metrics returns the figures of this run; all zero while not connected.
 func (l *Link) Metrics() cloudsync.Metrics {
 	if conn := l.Connected(); conn != nil {
-		return conn.metrics()
+		return conn.Syncer.Metrics()
 	}
 	return cloudsync.Metrics{}
-}
-
-// metrics returns the figures of the syncer and of other requests.
-func (c *Conn) metrics() cloudsync.Metrics {
-	m, own := c.Syncer.Metrics(), c.own.Counts()
-	m.A, m.B, m.Free, m.Up, m.Down = m.A+own.A, m.B+own.B, m.Free+own.Free, m.Up+own.Up, m.Down+own.Down
-	return m
 }
