@@ -320,7 +320,7 @@ func (f *Frames) part(off, n int64) ([]byte, error) {
 }
 
 // Ref returns the object's id and key index.
-func (r *Reader) Ref() Ref { return Ref{ID: r.o.id, KeyIndex: r.o.index} }
+func (r *Reader) Ref() Ref { return r.o.ref() }
 
 // Table returns what Writer.SetTable was given. The slice is the Reader's.
 func (r *Reader) Table() []byte { return r.table }

@@ -151,6 +151,8 @@ func (k *Keyring) object(l Label, h header) (*object, error) {
 
 func (o *object) header() []byte { return o.ad[:headerBytes] }
 
+func (o *object) ref() Ref { return Ref{ID: o.id, KeyIndex: o.index} }
+
 // padMark ends the content of a single object; zeros may follow.
 const padMark = 0x80
 

@@ -186,40 +186,40 @@ type Part struct {
 // MaxSealed returns the greatest length of a single object whose plaintext has at most limit bytes.
 func MaxSealed(limit int) int { return max(leastQuarter, limit+Overhead+(limit+Overhead)/4) }
 
-// Seal returns plain as a single object of what l says, with the id that it got. plain is
-// at most MaxObjectBytes and is not retained. Sealing the same again gives other bytes. Errors:
+// Seal returns plain as a single object of what l says, with its Ref. plain is at most
+// MaxObjectBytes and is not retained. Sealing the same again gives other bytes. Errors:
 // base.ErrInvalid, base.ErrTooLarge, those of the source of randomness.
-func (s *Sealer) Seal(l Label, plain []byte, f Form) ([]byte, ID, error) {
+func (s *Sealer) Seal(l Label, plain []byte, f Form) ([]byte, Ref, error) {
 	if len(plain) > MaxObjectBytes {
-		return nil, ID{}, fmt.Errorf("seal %s of %d bytes, limit %d: %w", l.Role, len(plain), MaxObjectBytes, base.ErrTooLarge)
+		return nil, Ref{}, fmt.Errorf("seal %s of %d bytes, limit %d: %w", l.Role, len(plain), MaxObjectBytes, base.ErrTooLarge)
 	}
 	drawn, err := s.drawID()
 	if err != nil {
-		return nil, ID{}, err
+		return nil, Ref{}, err
 	}
 	ring := s.ring.Load()
 	o, err := ring.newObject(l, shapeSingle, ring.hedgedID(drawn, plain))
 	if err != nil {
-		return nil, ID{}, err
+		return nil, Ref{}, err
 	}
 	out := make([]byte, 0, len(plain)+len(plain)>>14+2*Overhead) // with room for a compression that fails
 	out = append(out, o.header()...)
-	return o.sealSingle(out, plain, f), o.id, nil
+	return o.sealSingle(out, plain, f), o.ref(), nil
 }
 
-// Open returns the plaintext of a single object that l says, and its id. The plaintext is at most
+// Open returns the plaintext of a single object that l says, and its Ref. The plaintext is at most
 // limit bytes, and no more is allocated for it. sealed is neither changed nor retained.
 //
 // Errors: *base.CorruptError for bytes that are not what Seal gave for l with these keys, also for
 // a plaintext object where the bucket is sealed and for a plaintext beyond limit; with
 // ErrUnknownKey in it when the key index is beyond the keyring. base.ErrInvalid.
-func (s *Sealer) Open(l Label, sealed []byte, limit int) ([]byte, ID, error) {
+func (s *Sealer) Open(l Label, sealed []byte, limit int) ([]byte, Ref, error) {
 	o, err := s.openObject(l, sealed, shapeSingle)
 	if err != nil {
-		return nil, ID{}, err
+		return nil, Ref{}, err
 	}
 	plain, err := o.openSingle(sealed[headerBytes:], min(limit, MaxObjectBytes))
-	return plain, o.id, err
+	return plain, o.ref(), err
 }
 
 // Ref is what stands in the header of an object and must be known to open a frame of it alone.

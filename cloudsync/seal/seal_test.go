@@ -99,7 +99,7 @@ func TestWhatWasSealedOpens(t *testing.T) {
 			if rapid.Bool().Draw(t, "pad") {
 				form.Pad = seal.Quarters
 			}
-			sealed, id, err := s.Seal(l, plain, form)
+			sealed, sealedRef, err := s.Seal(l, plain, form)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,14 +110,14 @@ func TestWhatWasSealedOpens(t *testing.T) {
 				t.Fatalf("%d bytes became %d, not %d", len(plain), len(sealed), n)
 			}
 			before := sha256.Sum256(sealed)
-			got, gotID, err := s.Open(l, sealed, len(plain))
-			if err != nil || !bytes.Equal(got, plain) || gotID != id {
-				t.Fatalf("opened %d bytes of %s, %v", len(got), gotID, err)
+			got, gotRef, err := s.Open(l, sealed, len(plain))
+			if err != nil || !bytes.Equal(got, plain) || gotRef != sealedRef {
+				t.Fatalf("opened %d bytes of %v, %v", len(got), gotRef, err)
 			}
 			if sha256.Sum256(sealed) != before {
 				t.Fatal("Open changed its argument")
 			}
-			if ref, alg, err := seal.Inspect(l, sealed); err != nil || ref.ID != id || alg != a {
+			if ref, alg, err := seal.Inspect(l, sealed); err != nil || ref != sealedRef || alg != a {
 				t.Fatalf("inspect: %v %v %v", ref, alg, err)
 			}
 			if len(plain) > 0 {

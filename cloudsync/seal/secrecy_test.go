@@ -160,13 +160,13 @@ func TestRepeatedRandomness(t *testing.T) {
 			ids[ref.ID] = what
 		}
 		for _, plain := range []string{"", "a", "b", strings.Repeat("a", 100_000), strings.Repeat("a", 99_999) + "b"} {
-			sealed, id, err := s.Seal(pack, []byte(plain), seal.Form{})
+			sealed, ref, err := s.Seal(pack, []byte(plain), seal.Form{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			see(fmt.Sprintf("object of %d", len(plain)), sealed)
-			if got, opened, err := s.Open(pack, sealed, 1<<20); err != nil || string(got) != plain || opened != id {
-				t.Errorf("%s: opened %d bytes with id %s, want %s, %v", a, len(got), opened, id, err)
+			if got, opened, err := s.Open(pack, sealed, 1<<20); err != nil || string(got) != plain || opened != ref {
+				t.Errorf("%s: opened %d bytes with %v, want %v, %v", a, len(got), opened, ref, err)
 			}
 		}
 		for _, f := range []struct {

@@ -57,7 +57,7 @@ func (w *Writer) begin(first []byte) {
 }
 
 // Ref returns the object's id and key index, after Close.
-func (w *Writer) Ref() Ref { return Ref{ID: w.o.id, KeyIndex: w.o.index} }
+func (w *Writer) Ref() Ref { return w.o.ref() }
 
 // Write adds p to the plaintext, which is cut into blocks of MaxBlockBytes. p is not retained.
 // Errors: base.ErrClosed, those of the writer below.

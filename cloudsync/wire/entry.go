@@ -87,14 +87,20 @@ const HeadBytes = lengthBytes + headSealed
 // EntryHash returns the hash of an entry that begins with b, which has HeadBytes bytes, or all of a
 // shorter object. ok is false for what cannot be the beginning of an entry.
 func EntryHash(b []byte) (hash epoch.Hash, ok bool) {
+	head, err := cutHead(b)
+	return sha256.Sum256(head), err == nil
+}
+
+// cutHead returns the beginning of an entry up to the end of the sealed head.
+func cutHead(b []byte) ([]byte, error) {
 	if len(b) < lengthBytes {
-		return hash, false
+		return nil, corrupt(entryWhere, fmt.Errorf("%d bytes, at least %d", len(b), lengthBytes))
 	}
 	size := uint64(binary.BigEndian.Uint32(b))
 	if size > headSealed || lengthBytes+size > uint64(len(b)) {
-		return hash, false
+		return nil, corrupt(entryWhere, fmt.Errorf("head of %d bytes in %d", size, len(b)))
 	}
-	return sha256.Sum256(b[:lengthBytes+size]), true
+	return b[:lengthBytes+size], nil
 }
 
 // padBody returns the length of a sealed body that makes that of the whole entry one of
@@ -114,12 +120,7 @@ func SealBody(s *seal.Sealer, n Names, e, id epoch.ID, stream []byte, parts []se
 	if len(stream) > MaxBodyBytes {
 		return nil, fmt.Errorf("seal body of %d bytes, at most %d: %w", len(stream), MaxBodyBytes, base.ErrTooLarge)
 	}
-	l := n.BodyLabel(e, id)
-	sealed, _, err := s.Seal(l, stream, seal.Form{Parts: parts, Pad: padBody})
-	if err != nil {
-		return nil, fmt.Errorf("seal %s: %w", entryWhere, err)
-	}
-	ref, _, err := seal.Inspect(l, sealed)
+	sealed, ref, err := s.Seal(n.BodyLabel(e, id), stream, seal.Form{Parts: parts, Pad: padBody})
 	if err != nil {
 		return nil, fmt.Errorf("seal %s: %w", entryWhere, err)
 	}
@@ -219,20 +220,12 @@ func InspectHead(n Names, e epoch.ID, number uint64, head []byte) (seal.Ref, err
 // OpenHead opens the head of the entry that begins with stored, of which it keeps a copy. Errors:
 // *base.CorruptError, *base.FormatError.
 func OpenHead(s *seal.Sealer, n Names, e epoch.ID, number uint64, stored []byte) (h Head, err error) {
-	if len(stored) < lengthBytes {
-		return h, corrupt(entryWhere, fmt.Errorf("%d bytes, at least %d", len(stored), lengthBytes))
-	}
-	size := uint64(binary.BigEndian.Uint32(stored))
-	if size > headSealed || lengthBytes+size > uint64(len(stored)) {
-		return h, corrupt(entryWhere, fmt.Errorf("head of %d bytes in %d", size, len(stored)))
-	}
-	h.Bytes = bytes.Clone(stored[:lengthBytes+size])
-	l := n.HeadLabel(e, number)
-	sealed, _, err := s.Open(l, h.Bytes[lengthBytes:], headBytes)
+	head, err := cutHead(stored)
 	if err != nil {
 		return h, err
 	}
-	ref, _, err := seal.Inspect(l, h.Bytes[lengthBytes:])
+	h.Bytes = bytes.Clone(head)
+	sealed, ref, err := s.Open(n.HeadLabel(e, number), head[lengthBytes:], headBytes)
 	if err != nil {
 		return h, err
 	}
@@ -256,11 +249,8 @@ func OpenHead(s *seal.Sealer, n Names, e epoch.ID, number uint64, stored []byte)
 func (e *Entry) follow(s *seal.Sealer, n Names, kind byte, id epoch.ID, rest []byte) (err error) {
 	switch kind {
 	case entryBody:
-		l := n.BodyLabel(e.Epoch, id)
-		if e.Body, _, err = s.Open(l, rest, MaxBodyBytes); err != nil {
-			return err
-		}
-		ref, _, err := seal.Inspect(l, rest)
+		var ref seal.Ref
+		e.Body, ref, err = s.Open(n.BodyLabel(e.Epoch, id), rest, MaxBodyBytes)
 		e.KeyIndex = ref.KeyIndex
 		return err
 	case entryLong:
