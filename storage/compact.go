@@ -234,7 +234,7 @@ func (c *compaction) find(ctx context.Context, round int) error {
 		return err
 	}
 	c.todo = nil
-	var small []segmentCandidate
+	small := 0
 	for _, g := range c.s.log.Segments() {
 		k := segmentCandidate{id: g.ID, bytes: int64(g.SyncedEnd), dead: int64(g.SyncedEnd) - live[g.ID]}
 		switch {
@@ -243,21 +243,19 @@ func (c *compaction) find(ctx context.Context, round int) error {
 			c.todo = append(c.todo, k)
 		case !g.Open && k.bytes < c.s.segmentBytes()/smallShare:
 			k.small = true
-			small = append(small, k)
+			small++
+			c.todo = append(c.todo, k)
 		}
 	}
-	if len(small) > maxSmall {
-		c.todo = append(c.todo, small...)
+	if small <= maxSmall {
+		c.todo = slices.DeleteFunc(c.todo, func(k segmentCandidate) bool { return k.small })
 	}
 	// Where there are many bases, newest first the first time: a base goes when what needs it has
 	// been written whole, and is older than that.
 	c.newestFirst = round == 0 && c.baseBytes > c.r.Before/baseShare
-	slices.SortFunc(c.todo, func(a, b segmentCandidate) int {
-		if c.newestFirst {
-			a, b = b, a
-		}
-		return cmp.Compare(a.id, b.id)
-	})
+	if c.newestFirst {
+		slices.Reverse(c.todo)
+	}
 	return nil
 }
 
