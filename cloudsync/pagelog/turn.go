@@ -30,10 +30,7 @@ func (l *Log) turn(ctx context.Context, kind epoch.Kind) error {
 			return err
 		}
 		x := l.proposal(kind)
-		if err := l.propose(ctx, x, epoch.Looked{}); err != nil {
-			return err
-		}
-		sealed, err := wire.SealEpoch(l.o.Sealer, l.o.Names, x)
+		sealed, err := l.propose(ctx, x, epoch.Looked{})
 		if err != nil {
 			return err
 		}
@@ -63,14 +60,14 @@ func (l *Log) proposal(kind epoch.Kind) *epoch.Proposal {
 	return x
 }
 
-func (l *Log) propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked) error {
-	if x.Kind == epoch.Deleted {
-		return nil
+// propose has the page write the checkpoint of an epoch, and returns the object of the epoch.
+func (l *Log) propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked) ([]byte, error) {
+	if x.Kind != epoch.Deleted {
+		if err := l.o.Page.Propose(ctx, x, seen); err != nil {
+			return nil, fmt.Errorf("write the checkpoint of an epoch: %w", err)
+		}
 	}
-	if err := l.o.Page.Propose(ctx, x, seen); err != nil {
-		return fmt.Errorf("write the checkpoint of an epoch: %w", err)
-	}
-	return nil
+	return wire.SealEpoch(l.o.Sealer, l.o.Names, x)
 }
 
 // Renew repairs the bucket: it begins an epoch that keeps all that the device has, or enters one
@@ -111,10 +108,7 @@ func (l *Log) renewal(ctx context.Context) (bool, error) {
 	if x.Erased, err = l.erased(ctx); err != nil {
 		return false, err
 	}
-	if err := l.propose(ctx, x, seen); err != nil {
-		return false, err
-	}
-	sealed, err := wire.SealEpoch(l.o.Sealer, l.o.Names, x)
+	sealed, err := l.propose(ctx, x, seen)
 	if err != nil {
 		return false, err
 	}
