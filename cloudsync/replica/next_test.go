@@ -178,6 +178,44 @@ func TestPacksAreAnnouncedAhead(t *testing.T) {
 	}
 }
 
+// TestPacksOfAPastEpoch: packs that are under way while an announcement meets another epoch go up
+// again in that.
+func TestPacksOfAPastEpoch(t *testing.T) {
+	if tier.Level() == 0 {
+		t.Skip("300 MiB, twice")
+	}
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	b.commit(edit{"other": text("1")})
+	b.mustSync()
+	a.mustSync()
+	for i := range 20 {
+		a.commit(edit{fmt.Sprint(i): text(noise(uint64(i), 16<<20))})
+	}
+	cut := false
+	body, err := a.page.Next(t.Context(), func(ctx context.Context, body *wire.SealedBody) (bool, error) {
+		if !cut {
+			cut = true
+			b.cut()
+		}
+		return a.log.Append(ctx, body)
+	})
+	if err != nil || body == nil || !cut || a.page.Position().Epoch != b.page.Position().Epoch {
+		t.Fatalf("body %v, cut %t, at %v and %v: %v", body, cut, a.page.Position(), b.page.Position(), err)
+	}
+	a.mustSync()
+	for _, d := range []*device{b, w.device()} {
+		d.mustSync()
+		if x, y := a.wantHead(), d.wantHead(); x.ID != y.ID {
+			t.Fatalf("heads %s and %s", x.ID.Short(), y.ID.Short())
+		}
+	}
+	err = a.s.LocalPieces(t.Context(), func(d object.Digest) error { return fmt.Errorf("%s has no place", d) })
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // TestLongBodiesAreNotCompressed: a body that is an object of its own has many commits, and what is
 // from different commits is not compressed together.
 func TestLongBodiesAreNotCompressed(t *testing.T) {
