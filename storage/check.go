@@ -436,7 +436,7 @@ func (c *checker) tree(root object.Digest) error {
 type nodeSource struct{ c *checker }
 
 func (n nodeSource) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
-	return n.c.s.loadNodeFresh(ctx, d, n.c.build, 0, nil)
+	return n.c.s.loadNodeFresh(ctx, d, n.c.build, 0)
 }
 
 // visit notes that the piece with this digest is being verified and reports whether it was before.

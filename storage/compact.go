@@ -290,7 +290,7 @@ func (c *compaction) liveBytes(ctx context.Context) (map[uint32]int64, error) {
 			live[row.place.Segment] += int64(row.place.Length)
 		}
 		return nil
-	}, func() error { return nil })
+	}, nil)
 	return live, err
 }
 

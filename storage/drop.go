@@ -9,6 +9,7 @@ import (
 
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
+	"github.com/ledgerd/ledger/storage/segment"
 )
 
 // DropOptions say which pieces DropCold drops.
@@ -35,9 +36,9 @@ func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err er
 	of := map[uint32]int64{} // bytes by segment
 	total := int64(0)
 	err = s.eachCold(ctx, since, func(_ object.Digest, row *objectRow) {
-		of[row.place.Segment] += pieceBytes(row)
-		total += pieceBytes(row)
-	}, func() error { return nil })
+		of[row.place.Segment] += pieceBytes(row.place)
+		total += pieceBytes(row.place)
+	}, nil)
 	if err != nil {
 		return 0, fmt.Errorf("look for cold values: %w", err)
 	}
@@ -63,7 +64,7 @@ func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err er
 		case row.place.Segment == last && left <= 0:
 			return
 		case row.place.Segment == last:
-			left -= pieceBytes(row)
+			left -= pieceBytes(row.place)
 		}
 		some = append(some, d)
 	}, func() error {
@@ -79,7 +80,7 @@ func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err er
 }
 
 // pieceBytes returns how long the content of a held piece is.
-func pieceBytes(row *objectRow) int64 { return int64(row.place.Length) - object.DigestSize - 1 }
+func pieceBytes(p segment.Place) int64 { return int64(p.Length) - object.DigestSize - 1 }
 
 // eachCold calls fn for each chunk that is held, that the bucket has, and that is not known to have
 // been read since a minute, 0: whenever; and after behind some of them.
@@ -124,7 +125,7 @@ func (s *Store) DropPieces(ctx context.Context, pieces []object.Digest) (free in
 			}
 			if st.held && st.placed && st.at.content == nil {
 				batch = append(batch, d)
-				bytes += int64(st.at.place.Length) - object.DigestSize - 1
+				bytes += pieceBytes(st.at.place)
 			}
 		}
 		if len(batch) == 0 {

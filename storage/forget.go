@@ -22,7 +22,7 @@ func (s *Store) PlacedIn(ctx context.Context, in func(CloudPlace) bool) ([]Place
 			out = append(out, p)
 		}
 		return err
-	}, func() error { return nil })
+	}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("look for pieces in the bucket: %w", err)
 	}
@@ -106,7 +106,7 @@ func (s *Store) allHeld(ctx context.Context) error {
 			err = fmt.Errorf("piece %s is in the bucket only: %w", p.Digest.Short(), base.ErrNeedsFetch)
 		}
 		return err
-	}, func() error { return nil })
+	}, nil)
 }
 
 // foldForgotten carries a record out that forgets the bucket, in transactions of bounded size. What

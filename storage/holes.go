@@ -28,16 +28,17 @@ func (s *Store) hasTreelessRow(id commit.ID) (treeless bool, err error) {
 	return treeless, err
 }
 
-// treeWhole reports whether all nodes of a tree are here. It reads them unless it has found that
-// before.
-func (s *Store) treeWhole(ctx context.Context, root object.Digest) (bool, error) {
-	s.mu.Lock()
-	known := s.whole[root]
-	s.mu.Unlock()
+// TreeWhole reports whether all nodes of the tree of a commit are here. Unlike TreeHeld it looks at
+// each of them, unless it has found them before. Errors match base.ErrCorrupt or base.ErrClosed, or
+// are those of the disk or of ctx.
+func (s *Store) TreeWhole(ctx context.Context, c *commit.Commit) (bool, error) {
+	s.mu.RLock()
+	known := s.whole[c.Root]
+	s.mu.RUnlock()
 	if known {
 		return true, nil
 	}
-	whole, err := s.nodesHeld(ctx, root, map[object.Digest]bool{})
+	whole, err := s.nodesHeld(ctx, c.Root, map[object.Digest]bool{})
 	if err != nil || !whole {
 		return false, err
 	}
@@ -46,14 +47,8 @@ func (s *Store) treeWhole(ctx context.Context, root object.Digest) (bool, error)
 	if s.whole == nil {
 		s.whole = map[object.Digest]bool{}
 	}
-	s.whole[root] = true
+	s.whole[c.Root] = true
 	return true, nil
-}
-
-// TreeWhole reports whether all nodes of the tree of a commit are here. Unlike TreeHeld it looks at
-// each of them. Errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
-func (s *Store) TreeWhole(ctx context.Context, c *commit.Commit) (bool, error) {
-	return s.treeWhole(ctx, c.Root)
 }
 
 // nodesHeld reports whether a node and all below it are here, but for those in seen, which are.
@@ -146,7 +141,7 @@ func (s *Store) mendedTree(ctx context.Context, id commit.ID) (absent, whole boo
 			return true, false, err
 		}
 	}
-	if whole, err = s.treeWhole(ctx, c.Root); err != nil || !whole {
+	if whole, err = s.TreeWhole(ctx, c); err != nil || !whole {
 		return false, false, err
 	}
 	return false, true, nil

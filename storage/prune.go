@@ -98,7 +98,7 @@ func (s *Store) findChildren(ctx context.Context, of map[commit.ID][]commit.ID) 
 			}
 		}
 		return nil
-	}, func() error { return nil })
+	}, nil)
 	for id := range of {
 		if !here[id] {
 			delete(of, id)

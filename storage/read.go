@@ -360,7 +360,7 @@ func (s *Store) loadNodeBeside(ctx context.Context, d object.Digest, from locato
 		return n, nil
 	}
 	if beside == nil {
-		return s.loadNodeFresh(ctx, d, from, depth, nil)
+		return s.loadNodeFresh(ctx, d, from, depth)
 	}
 	if n := beside.get(s, &d); n != nil {
 		return n, nil
@@ -376,8 +376,8 @@ func (s *Store) loadNodeBeside(ctx context.Context, d object.Digest, from locato
 }
 
 // loadNodeFresh is loadNode for a node that is not to be taken from the cache; its bases may be.
-func (s *Store) loadNodeFresh(ctx context.Context, d object.Digest, from locator, depth int, beside *NodeCache) (*fb.Node, error) {
-	n, _, err := s.loadLocated(ctx, d, from, depth, beside)
+func (s *Store) loadNodeFresh(ctx context.Context, d object.Digest, from locator, depth int) (*fb.Node, error) {
+	n, _, err := s.loadLocated(ctx, d, from, depth, nil)
 	return n, err
 }
 

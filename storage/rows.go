@@ -357,7 +357,7 @@ func rowsWith(b index.Bucket, prefix []byte) iter.Seq2[[]byte, []byte] {
 }
 
 // eachRow folds and then calls fn with the rows of a family, in transactions of some rows, and
-// after behind each. A transaction may be repeated when the index is made anew meanwhile: rows come
+// after, if not nil, behind each. A transaction may be repeated when the index is made anew meanwhile: rows come
 // at least once.
 func (s *Store) eachRow(ctx context.Context, family string, fn func(tx index.Tx, k, v []byte) error, after func() error) error {
 	if err := s.readyRows(ctx); err != nil {
@@ -381,8 +381,10 @@ func (s *Store) eachRow(ctx context.Context, family string, fn func(tx index.Tx,
 		if err != nil {
 			return err
 		}
-		if err := after(); err != nil {
-			return err
+		if after != nil {
+			if err := after(); err != nil {
+				return err
+			}
 		}
 		from = next
 	}

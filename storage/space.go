@@ -38,7 +38,6 @@ func (s *Store) Space(ctx context.Context) (SpaceReport, error) {
 	for _, g := range s.log.Segments() {
 		r.SegmentBytes += int64(g.SyncedEnd)
 	}
-	none := func() error { return nil }
 	err := s.eachRow(ctx, bucketObjects, func(_ index.Tx, k, v []byte) error {
 		d, ok := digestOf(k)
 		row, good := parseObjectRow(v)
@@ -55,12 +54,12 @@ func (s *Store) Space(ctx context.Context) (SpaceReport, error) {
 			r.Pieces.add(n)
 		}
 		return nil
-	}, none)
+	}, nil)
 	if err == nil {
 		err = s.eachRow(ctx, bucketCommits, func(_ index.Tx, _, v []byte) error {
 			r.Commits.add(1 + len(v))
 			return nil
-		}, none)
+		}, nil)
 	}
 	if err != nil {
 		return SpaceReport{}, fmt.Errorf("look where the bytes are: %w", err)

@@ -104,7 +104,7 @@ type Store struct {
 	notices
 	lifetime
 	heads []*commit.Commit       // guarded by mu; durable heads, sorted
-	whole map[object.Digest]bool // guarded by mu; roots of trees that were found whole, see treeWhole
+	whole map[object.Digest]bool // guarded by mu; roots of trees that were found whole, see TreeWhole
 	syncs uint64                 // guarded by mu; counts submissions that change which pieces are held or placed
 
 	lastUnsynced unsyncedCommits // guarded by mu

@@ -221,7 +221,7 @@ func (s *Store) TreeHeld(ctx context.Context, c *commit.Commit) (bool, error) {
 	if err == nil && held {
 		var treeless bool
 		if treeless, err = s.hasTreelessRow(c.ID); err == nil && treeless {
-			return s.treeWhole(ctx, c.Root)
+			return s.TreeWhole(ctx, c)
 		}
 	}
 	if err != nil || held {
