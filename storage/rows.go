@@ -357,8 +357,8 @@ func rowsWith(b index.Bucket, prefix []byte) iter.Seq2[[]byte, []byte] {
 }
 
 // eachRow folds and then calls fn with the rows of a family, in transactions of some rows, and
-// after, if not nil, behind each. A transaction may be repeated when the index is made anew meanwhile: rows come
-// at least once.
+// after, if not nil, behind each. A transaction may be repeated when the index is made anew
+// meanwhile: rows come at least once.
 func (s *Store) eachRow(ctx context.Context, family string, fn func(tx index.Tx, k, v []byte) error, after func() error) error {
 	if err := s.readyRows(ctx); err != nil {
 		return err
