@@ -162,6 +162,7 @@ const (
 	rowIndex  = 'i'
 )
 
+// row returns the key of a row, and without rest what the keys of a kind begin with.
 func (c *Collection[T]) row(kind byte, rest []byte) []byte {
 	b := make([]byte, 0, len(c.prefix)+1+len(rest))
 	return append(append(append(b, c.prefix...), kind), rest...)
