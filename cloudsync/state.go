@@ -3,10 +3,12 @@ package cloudsync
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/progress"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -111,9 +113,11 @@ func (st *PageState) SetUnsynced(ctx context.Context, store *storage.Store, ids 
 	}
 }
 
-// States returns the states of the open pages, in no order.
+// States returns the states of the open pages, sorted by ledger and page.
 func (s *Syncer) States() []PageState {
 	pages := s.openPages()
+	place := func(p *Page) base.Page { return base.Page{Ledger: p.o.Ledger, ID: p.store.Page()} }
+	slices.SortFunc(pages, func(a, b *Page) int { return place(a).Compare(place(b)) })
 	states := make([]PageState, 0, len(pages))
 	for _, p := range pages {
 		states = append(states, p.State())
