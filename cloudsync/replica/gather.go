@@ -305,8 +305,8 @@ func (g *gatherer) flush() error {
 }
 
 // announce has an entry say which packs there are, before there are too many for one. What they are
-// for comes later. Packs that are under way go on, unless the page comes into another epoch, where
-// nobody needs them: what is in them goes up with the body that is made anew.
+// for comes later. Packs that are under way go on. When the page comes into another epoch they are
+// given up, as no entry of that epoch can name them; their pieces go up with the next body.
 func (g *gatherer) announce() error {
 	moved := false
 	say := func() error {

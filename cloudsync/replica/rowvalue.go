@@ -16,9 +16,9 @@ import (
 //	strings, slices    how many, one behind the other
 //	arrays, structs    one behind the other
 //	maps               how many, each key before its value, ascending by their bytes
-//	pointers           1 and what is there, 0 for nil
+//	pointers           1 and the value that they point to; 0 for nil
 //
-// One value has one encoding.
+// One value has one encoding. Values of other types are not encoded: no State has one.
 
 // encodeValue returns the encoding of v.
 func encodeValue(v reflect.Value) []byte {
