@@ -7,6 +7,7 @@ require (
 	cloud.google.com/go/storage v1.70.0
 	github.com/chmduquesne/rollinghash v4.0.0+incompatible
 	github.com/dchest/siphash v1.2.3
+	github.com/fsnotify/fsnotify v1.10.1
 	github.com/fsouza/fake-gcs-server v1.56.1
 	github.com/gofrs/flock v0.13.1
 	github.com/google/flatbuffers v25.12.19+incompatible

@@ -7,14 +7,15 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
 	"github.com/spf13/cobra"
 )
 
-// lookEvery is how often watch opens a page that no serve holds. A look takes less than a
-// millisecond.
-const lookEvery = 200 * time.Millisecond
+// busyPause is how long watch leaves a repository alone in which a writer is busy for longer than
+// --lock-timeout.
+const busyPause = 200 * time.Millisecond
 
 // fromNone is the --from of watch that means the empty page.
 const fromNone = "none"
@@ -91,25 +92,70 @@ func (w *watcher) cutOff() error {
 	return withHint(fmt.Errorf("watch page %s: %w", w.name.text, errServeStops), "%s goes on", w.app.command(words...))
 }
 
-// watch looks at the page from time to time. Where this process serves the repository, the library
-// says when there is something new.
-func (w *watcher) watch(ctx context.Context) error {
+// watch looks at the page whenever another process has written to the repository. Where this
+// process serves the repository, the library says when there is something new.
+func (w *watcher) watch(ctx context.Context) (err error) {
 	if repo := w.app.process.served; repo != nil {
 		return w.follow(ctx, repo)
 	}
+	var writers *fsnotify.Watcher
+	defer func() {
+		if writers != nil {
+			err = errors.Join(err, writers.Close())
+		}
+	}()
 	for {
 		more, err := w.look(ctx)
-		if errors.Is(err, ledger.ErrLocked) { // a writer is busy
-			more, err = false, nil
+		busy := errors.Is(err, ledger.ErrLocked)
+		if busy {
+			err = nil
 		}
 		if err = errors.Join(err, w.print()); err != nil || w.enough() {
 			return err
 		}
-		if more {
-			continue
+		switch {
+		case more:
+		case busy:
+			err = pause(ctx, w.app.process.Clock, busyPause)
+		case writers == nil: // and what came before it began is found by one more look
+			writers, err = watchWriters(w.app.dir)
+		default:
+			err = awaitWriter(ctx, writers)
 		}
-		if err := pause(ctx, w.app.process.Clock, lookEvery); err != nil {
+		if err != nil {
 			return err
+		}
+	}
+}
+
+// watchWriters watches the directory of a repository: a process that opens it for writing makes a
+// file there, and removes it before it gives up the lock (docs/format/repository.md).
+func watchWriters(dir string) (*fsnotify.Watcher, error) {
+	w, err := fsnotify.NewWatcher()
+	if err == nil {
+		if err = w.Add(dir); err == nil {
+			return w, nil
+		}
+		err = errors.Join(err, w.Close())
+	}
+	return nil, fmt.Errorf("watch the directory of the repository: %w", err)
+}
+
+// awaitWriter waits until a process begins or ends writing to the repository.
+func awaitWriter(ctx context.Context, w *fsnotify.Watcher) error {
+	for {
+		select {
+		case e := <-w.Events:
+			if e.Has(fsnotify.Create) || e.Has(fsnotify.Write) || e.Has(fsnotify.Remove) {
+				return nil
+			}
+		case err := <-w.Errors:
+			if errors.Is(err, fsnotify.ErrEventOverflow) {
+				return nil
+			}
+			return fmt.Errorf("watch the directory of the repository: %w", err)
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }
