@@ -77,16 +77,13 @@ func testBackgroundRestsWhileAMergeIsAwaited(t *testing.T) {
 	if r := collectBucket(t, a, cloudsync.GCOptions{}); r.DeletedObjects == 0 {
 		t.Fatal("nothing was deleted")
 	}
-	w.o.Manual = false
-	if err := b.d.s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	b.d.connect()
 	b = b.d.page("notes")
-	if err := b.Page.Close(); err != nil {
+	b.commit(edit{"own": text("late")}) // before anything of a comes
+	if err := errors.Join(b.Page.Close(), b.d.s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	b.commit(edit{"own": text("late")})
+	w.o.Manual = false
+	b.d.connect()
 	b.Page = b.d.s.OpenPage(cloudsync.PageOptions{Store: b.store, Ledger: "notes", Merge: func(context.Context, []commit.ID) error { return errors.New("the resolver is out") }})
 	w.eventually("two heads", 0, func() bool { return len(b.store.Heads()) == 2 }, b.d)
 	w.rest(b.d)
