@@ -50,7 +50,7 @@ func histories() int {
 	case testing.Short():
 		return tier.Of(200, 500, 100_000)
 	}
-	return tier.Of(200, 3000, 100_000)
+	return tier.Of(200, 1500, 100_000)
 }
 
 // TestHistories runs random histories. Every fiftieth has its stores checked.
