@@ -54,6 +54,13 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 	return replica.StandingOf(ctx, store)
 }
 
+// Sent returns what reports whether a place is in a pack that was uploaded for commits which no
+// entry has: what is there must not be dropped. It knows of all places that were read before the
+// call. Errors: *base.CorruptError; those of the store and of ctx.
+func Sent(ctx context.Context, store *storage.Store) (func(*storage.CloudPlace) bool, error) {
+	return replica.Sent(ctx, store)
+}
+
 // Sender is the device that put a commit into the log.
 type Sender = replica.Sender
 

@@ -3,7 +3,9 @@ package cloudsync_test
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -160,6 +162,48 @@ func TestPieceThatIsGoneComesFromElsewhere(t *testing.T) {
 				t.Errorf("a later session cost %+v", got)
 			}
 		})
+	}
+}
+
+// TestSentIsSpared cuts an upload off behind its packs: what is in them has no other copy that
+// counts, until an entry has the commit.
+func TestSentIsSpared(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	a.commit(edit{"k": text("v")})
+	sync(t, a)
+	a.commit(edit{"k": noise(1, 3<<20)})
+	w.b.SetBefore(func(op bucket.Op, name string) error {
+		if op == bucket.OpPut && strings.Contains(name, "/log/") {
+			return fs.ErrPermission
+		}
+		return nil
+	})
+	if err := a.Sync(t.Context()); err == nil {
+		t.Fatal("the entry was put")
+	}
+	w.b.SetBefore(nil)
+	spared := func() (n int) {
+		placed, err := a.store.PlacedIn(t.Context(), func(storage.CloudPlace) bool { return true })
+		if err != nil || len(placed) == 0 {
+			t.Fatalf("%d pieces in the bucket, %v", len(placed), err)
+		}
+		sent, err := cloudsync.Sent(t.Context(), a.store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range placed {
+			if sent(&placed[i].Place) {
+				n++
+			}
+		}
+		return n
+	}
+	if spared() == 0 {
+		t.Error("nothing is spared while no entry names the packs")
+	}
+	if sync(t, a); spared() != 0 {
+		t.Error("something is spared when the entry is there")
 	}
 }
 

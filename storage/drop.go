@@ -21,6 +21,9 @@ type DropOptions struct {
 	NotReadFor time.Duration
 	// DryRun only looks.
 	DryRun bool
+	// Spare returns what says which places do not count: pieces that are there stay. It is called
+	// for some pieces at a time, after their places were read. nil: all places count.
+	Spare func(context.Context) (func(*CloudPlace) bool, error)
 }
 
 // DropCold drops chunks of values that the bucket has, until Bytes of content will be free after
@@ -35,10 +38,13 @@ func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err er
 	}
 	of := map[uint32]int64{} // bytes by segment
 	total := int64(0)
-	err = s.eachCold(ctx, since, func(_ object.Digest, row *objectRow) {
-		of[row.place.Segment] += pieceBytes(row.place)
-		total += pieceBytes(row.place)
-	}, nil)
+	err = s.eachCold(ctx, since, o.Spare, func(some []coldPiece) error {
+		for _, c := range some {
+			of[c.at.Segment] += pieceBytes(c.at)
+			total += pieceBytes(c.at)
+		}
+		return nil
+	})
 	if err != nil {
 		return 0, fmt.Errorf("look for cold values: %w", err)
 	}
@@ -56,21 +62,21 @@ func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err er
 		}
 	}
 	left := of[last] - (sum - want) // what is wanted of the last of these segments
-	var some []object.Digest
-	err = s.eachCold(ctx, since, func(d object.Digest, row *objectRow) {
-		switch {
-		case row.place.Segment > last:
-			return
-		case row.place.Segment == last && left <= 0:
-			return
-		case row.place.Segment == last:
-			left -= pieceBytes(row.place)
+	err = s.eachCold(ctx, since, o.Spare, func(some []coldPiece) error {
+		var drop []object.Digest
+		for _, c := range some {
+			switch {
+			case c.at.Segment > last:
+				continue
+			case c.at.Segment == last && left <= 0:
+				continue
+			case c.at.Segment == last:
+				left -= pieceBytes(c.at)
+			}
+			drop = append(drop, c.Digest)
 		}
-		some = append(some, d)
-	}, func() error {
-		n, err := s.DropPieces(ctx, some)
+		n, err := s.DropPieces(ctx, drop)
 		free += n
-		some = some[:0]
 		return err
 	})
 	if err != nil {
@@ -82,23 +88,41 @@ func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err er
 // pieceBytes returns how long the content of a held piece is.
 func pieceBytes(p segment.Place) int64 { return int64(p.Length) - object.DigestSize - 1 }
 
-// eachCold calls fn for each chunk that is held, that the bucket has, and that is not known to have
-// been read since a minute, 0: whenever; and after behind some of them.
-func (s *Store) eachCold(ctx context.Context, since uint64, fn func(object.Digest, *objectRow), after func() error) error {
-	return s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, _ []byte) error {
-		d, err := keyDigest(tx, bucketCloud, k)
+// coldPiece is a chunk that may be dropped, and where its record is.
+type coldPiece struct {
+	PlacedPiece
+	at segment.Place
+}
+
+// eachCold calls fn with chunks, some at a time, that are held, that the bucket has at a place
+// which spare does not name, and that are not known to have been read since a minute, 0: whenever.
+func (s *Store) eachCold(ctx context.Context, since uint64, spare func(context.Context) (func(*CloudPlace) bool, error), fn func([]coldPiece) error) error {
+	var some []coldPiece
+	return s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, v []byte) error {
+		p, err := readCloudRowAt(tx, k, v)
 		if err != nil {
 			return err
 		}
-		if d.Kind() != object.Chunk || since > 0 && s.o.Recency.readSince(&d, since) {
+		if p.Digest.Kind() != object.Chunk || since > 0 && s.o.Recency.readSince(&p.Digest, since) {
 			return nil
 		}
-		row, ok, err := readObjectRow(tx, &d)
+		row, ok, err := readObjectRow(tx, &p.Digest)
 		if err == nil && ok && row.held {
-			fn(d, &row)
+			some = append(some, coldPiece{p, row.place})
 		}
 		return err
-	}, after)
+	}, func() error {
+		if spare != nil && len(some) > 0 {
+			spared, err := spare(ctx)
+			if err != nil {
+				return err
+			}
+			some = slices.DeleteFunc(some, func(c coldPiece) bool { return spared(&c.Place) })
+		}
+		err := fn(some)
+		some = some[:0]
+		return err
+	})
 }
 
 // DropPieces takes the content of synced pieces out of the page; it can be fetched again. Index

@@ -86,6 +86,12 @@ func TestDropCold(t *testing.T) {
 	if drop(storage.DropOptions{NotReadFor: 3 * time.Hour}); count() != 3+3 || !held(0) || !held(1) || !held(20) {
 		t.Errorf("%d values left", count())
 	}
+	everywhere := func(context.Context) (func(*storage.CloudPlace) bool, error) {
+		return func(p *storage.CloudPlace) bool { return p.Entry == 1 }, nil
+	}
+	if got := drop(storage.DropOptions{Spare: everywhere}); got != 0 || count() != 6 {
+		t.Errorf("%d bytes dropped of what is spared, %d values left", got, count())
+	}
 	// Nothing more than is asked for, and at last all that the bucket has.
 	if got := drop(storage.DropOptions{Bytes: 1}); got < size || got > size+20 || count() != 5 {
 		t.Errorf("%d bytes dropped, %d values left", got, count())

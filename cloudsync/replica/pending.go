@@ -52,9 +52,20 @@ func (p *Page) ProvePending(ctx context.Context) error {
 
 // isSent reports whether a place is in a pack that was uploaded for commits which are unsynced.
 // Anybody may call it.
-func (p *Page) isSent(at *storage.CloudPlace) bool {
-	q := &p.shared.Load().Pending
+func (p *Page) isSent(at *storage.CloudPlace) bool { return p.shared.Load().Pending.has(at) }
+
+func (q *Pending) has(at *storage.CloudPlace) bool {
 	return at.Entry == 0 && (slices.Contains(q.Sent, at.Pack) || slices.ContainsFunc(q.Packs, func(w wire.Pack) bool { return w.ID == at.Pack }))
+}
+
+// Sent returns what reports whether a place is in a pack that was uploaded for commits which no
+// entry has: the bucket may delete such a pack, and who forgets the bucket forgets it. So what is
+// there is not dropped. It knows of all places that were read before the call. Errors:
+// *base.CorruptError for a bad row; those of the store.
+func Sent(ctx context.Context, store *storage.Store) (func(*storage.CloudPlace) bool, error) {
+	var q Pending
+	_, err := readPart(ctx, store, rowPending, &q)
+	return q.has, err
 }
 
 // hasPack reports whether the bucket has a pack, of its length.

@@ -303,6 +303,11 @@ func (d *device) drop(ctx context.Context, mask uint64) error {
 	if err != nil {
 		return err
 	}
+	sent, err := cloudsync.Sent(ctx, d.s)
+	if err != nil {
+		return err
+	}
+	placed = slices.DeleteFunc(placed, func(p storage.PlacedPiece) bool { return sent(&p.Place) })
 	var ds []object.Digest
 	for _, p := range placed {
 		if mask == 0 || mask>>(p.Digest[len(p.Digest)-1]%16)&1 == 1 {

@@ -24,6 +24,13 @@ func TestKnownHistories(t *testing.T) {
 	five := append(four, sim.Device{Name: "e"})
 	six := append(five, sim.Device{Name: "f"})
 	runKnown(t, []known{
+		{"values of an upload that was cut off are not dropped", sim.History{Seed: 61000146, Sweep: true, Cloud: &sim.Cloud{Plain: true}, Devices: two, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("l02", "2", 92160)},
+			{Kind: sim.Edit, Changes: set("z03", "1", 92160)},
+			{Kind: sim.Sync, Base: 3, Stop: 12},
+			{Kind: sim.Drop},
+			{Kind: sim.SweepCrash, Base: 3, Apart: true, At: 3},
+		}}},
 		{"a lazy value comes back with chunks that the checkpoint of a clone did not need", sim.History{Devices: one, Steps: []sim.Step{
 			{Kind: sim.Edit, Changes: set("z01", "2", 92160)},
 			{Kind: sim.Edit, Changes: set("l00", "1", 92160)},

@@ -66,7 +66,9 @@ func (e *evictor) dropValues(ctx context.Context, pages []*Evicted, want int64) 
 				continue // all that is counted below would be counted twice
 			}
 			err := e.withValues(ctx, c, func(ctx context.Context, p *Collector) error {
-				n, err := p.page.Store.DropCold(ctx, storage.DropOptions{Bytes: left, NotReadFor: cold, DryRun: e.o.DryRun})
+				o := dropOptions(p.page.Store)
+				o.Bytes, o.NotReadFor, o.DryRun = left, cold, e.o.DryRun
+				n, err := p.page.Store.DropCold(ctx, o)
 				c.Bytes += n
 				e.report.FreedBytes += n
 				if n > 0 && !e.o.DryRun {
@@ -110,10 +112,17 @@ func (e *evictor) measureValues(ctx context.Context, c *Evicted) (ok bool, held 
 			return nil
 		}
 		ok = true
-		held, err = p.page.Store.DropCold(ctx, storage.DropOptions{DryRun: true})
+		o := dropOptions(p.page.Store)
+		o.DryRun = true
+		held, err = p.page.Store.DropCold(ctx, o)
 		return err
 	})
 	return ok, held, err
+}
+
+// dropOptions spare what only commits need that are not in the bucket yet.
+func dropOptions(store *storage.Store) storage.DropOptions {
+	return storage.DropOptions{Spare: func(ctx context.Context) (func(*storage.CloudPlace) bool, error) { return cloudsync.Sent(ctx, store) }}
 }
 
 // barOfValues says why the values of a page may not be dropped: they would not come back. Those
