@@ -147,7 +147,9 @@ func (d *device) settled() {
 }
 
 func (d *device) resume() {
+	d.w.mu.Lock()
 	d.run.paused = false
+	d.w.mu.Unlock()
 	d.run.since = d.w.now()
 	d.run.s.Resume()
 }

@@ -320,7 +320,9 @@ func (w *world) step(i int, s Step) {
 		d.leave()
 	case Pause:
 		d.run.s.Pause()
+		w.mu.Lock()
 		d.run.paused = true
+		w.mu.Unlock()
 	case Resume:
 		d.resume()
 	case Close:

@@ -193,7 +193,8 @@ func TestEveryStateWithEveryEvent(t *testing.T) {
 							t.Errorf("waits, answer %d", st.answer)
 						}
 						end()
-						if err := <-came; err != nil && !errors.Is(err, base.ErrNotFound) {
+						// The waiter may come before the handle is dropped.
+						if err := <-came; err != nil && !errors.Is(err, base.ErrNotFound) && !(s == Opening && e == take && errors.Is(err, ErrInUse)) {
 							t.Error(err)
 						}
 					}
