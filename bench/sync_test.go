@@ -183,10 +183,10 @@ func (c *cycle) untilCheckpoint(keys int) (commits int, asked usage) {
 // content. Content are the keys and values that the page has at that moment.
 func (c *cycle) firstSync(metrics map[string]float64, prefix string) {
 	cloud := c.cloud.at(c.worst)
-	start := time.Now()
+	start, used := time.Now(), processorTime(c.b)
 	var d *device
 	heap := peakHeap(func() { d = cloud.clone(c.b) })
-	took := time.Since(start)
+	took, cpu := time.Since(start), processorTime(c.b)-used
 	u, content := d.t.usage(), float64(million().bytes())
 	entries := d.at
 	d.close()
@@ -194,6 +194,7 @@ func (c *cycle) firstSync(metrics map[string]float64, prefix string) {
 	metrics[prefix+"first-requests"] = float64(u.requests())
 	metrics[prefix+"first-requests-allowed"] = content/(4<<20) + 200 + float64(u.gets[kindEntry])
 	metrics[prefix+"first-s"] = took.Seconds()
+	metrics[prefix+"first-cpu-s"] = cpu.Seconds()
 	metrics[prefix+"first-heap-MB"] = heap / 1e6
 	metrics[prefix+"first-entries"] = float64(entries)
 	metrics[prefix+"first-checkpoint/content"] = float64(u.dnBytes[kindCheckpoint]) / content
