@@ -54,9 +54,9 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 	return replica.StandingOf(ctx, store)
 }
 
-// Sent returns what reports whether a place is in a pack that was uploaded for commits which no
-// entry has: what is there must not be dropped. It knows of all places that were read before the
-// call. Errors: *base.CorruptError; those of the store and of ctx.
+// Sent returns a function that reports whether a place lies in a pack whose commits are in no entry
+// yet. A piece at such a place must not be dropped. The function is right about all places that
+// the caller read before the call. Errors: *base.CorruptError; those of the store and of ctx.
 func Sent(ctx context.Context, store *storage.Store) (func(*storage.CloudPlace) bool, error) {
 	return replica.Sent(ctx, store)
 }

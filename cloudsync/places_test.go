@@ -165,8 +165,8 @@ func TestPieceThatIsGoneComesFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestSentIsSpared cuts an upload off behind its packs: what is in them has no other copy that
-// counts, until an entry has the commit.
+// TestSentIsSpared cuts an upload off behind its packs. Their pieces are spared until an entry has
+// the commit.
 func TestSentIsSpared(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()

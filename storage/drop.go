@@ -21,8 +21,9 @@ type DropOptions struct {
 	NotReadFor time.Duration
 	// DryRun only looks.
 	DryRun bool
-	// Spare returns what says which places do not count: pieces that are there stay. It is called
-	// for some pieces at a time, after their places were read. nil: all places count.
+	// Spare returns a function that names places which do not count as a copy: a piece at such a
+	// place stays. DropCold calls Spare for some pieces at a time, after it has read their places.
+	// nil: all places count.
 	Spare func(context.Context) (func(*CloudPlace) bool, error)
 }
 

@@ -58,9 +58,10 @@ func (q *Pending) has(at *storage.CloudPlace) bool {
 	return at.Entry == 0 && (slices.Contains(q.Sent, at.Pack) || slices.ContainsFunc(q.Packs, func(w wire.Pack) bool { return w.ID == at.Pack }))
 }
 
-// Sent returns what reports whether a place is in a pack that was uploaded for commits which no
-// entry has: the bucket may delete such a pack, and who forgets the bucket forgets it. So what is
-// there is not dropped. It knows of all places that were read before the call. Errors:
+// Sent returns a function that reports whether a place lies in a pack whose commits are in no entry
+// yet. The bucket may delete such a pack, and a page that forgets the bucket forgets the pack too.
+// So a piece at such a place must not be dropped. The function is right about all places that the
+// caller read before the call: recordPack makes the pack known before its places. Errors:
 // *base.CorruptError for a bad row; those of the store.
 func Sent(ctx context.Context, store *storage.Store) (func(*storage.CloudPlace) bool, error) {
 	var q Pending

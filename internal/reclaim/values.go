@@ -120,7 +120,7 @@ func (e *evictor) measureValues(ctx context.Context, c *Evicted) (ok bool, held 
 	return ok, held, err
 }
 
-// dropOptions spare what only commits need that are not in the bucket yet.
+// dropOptions spare the values of an upload whose commits are not in the bucket yet.
 func dropOptions(store *storage.Store) storage.DropOptions {
 	return storage.DropOptions{Spare: func(ctx context.Context) (func(*storage.CloudPlace) bool, error) { return cloudsync.Sent(ctx, store) }}
 }
