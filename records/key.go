@@ -29,7 +29,7 @@ const (
 // by value, whatever their type), float32, float64 (NaN sorts below all numbers) and time.Time (to
 // the nanosecond, years 1678 to 2261). Other types panic, as they are mistakes of the program.
 func Key(parts ...any) []byte {
-	var b []byte
+	b := make([]byte, 0, 32) // most keys fit
 	for _, p := range parts {
 		b = appendPart(b, p)
 	}

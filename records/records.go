@@ -197,6 +197,7 @@ func (c *Collection[T]) indexed(id string, v *T) (rows [][]byte, err error) {
 	if v == nil {
 		return nil, nil
 	}
+	rows = make([][]byte, 0, len(c.o.Indexes))
 	for i := range c.o.Indexes {
 		x := &c.o.Indexes[i]
 		for _, k := range x.Keys(v) {
