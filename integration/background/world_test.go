@@ -367,6 +367,7 @@ func (w *world) well(d *device) (time.Time, bool) {
 
 // heal ends all trouble, lets time pass, and looks what has become of it.
 func (w *world) heal() {
+	w.settle() // what the last step began comes before what heal lets go on
 	w.faults, w.full, w.shared = 0, false, w.now()
 	for _, d := range w.devices {
 		d.settled()
