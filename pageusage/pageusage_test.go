@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 
 	"github.com/ledgerd/ledger/internal/base"
@@ -271,7 +272,11 @@ func TestDamaged(t *testing.T) {
 		"old version": put("format", []byte("version"), []byte{1}),
 		"version":     put("format", []byte("version"), []byte{0}),
 		"no bucket": func(path string) error {
-			return update(path, func(tx index.Tx) error { return tx.DeleteBucket("pages") })
+			db, err := bbolt.Open(path, 0o600, nil)
+			if err != nil {
+				return err
+			}
+			return errors.Join(db.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("pages")) }), db.Close())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

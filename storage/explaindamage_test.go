@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
@@ -260,6 +262,12 @@ func setIndexVersion(t *testing.T, path string, version byte) {
 	db, err := index.OpenFile(path, index.Options{})
 	if err == nil {
 		err = errors.Join(storage.SetIndexVersion(db, version), db.Close())
+	}
+	if err == nil && version == 1 {
+		var b *bbolt.DB
+		if b, err = bbolt.Open(path, 0o600, nil); err == nil {
+			err = errors.Join(b.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("conflicts")) }), b.Close())
+		}
 	}
 	if err != nil {
 		t.Fatal(err)

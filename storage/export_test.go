@@ -72,7 +72,8 @@ func Numbers(db index.DB) (numbers map[uint64]string, next uint64, err error) {
 	return numbers, next, err
 }
 
-// SetIndexVersion makes an index one of another version, as far as what Open looks at goes.
+// SetIndexVersion makes an index one of another version, as far as what Open looks at goes, but for
+// buckets that the version did not have.
 func SetIndexVersion(db index.DB, version byte) error {
 	return db.Update(func(tx index.Tx) error {
 		b := tx.Bucket(bucketState)
@@ -87,11 +88,6 @@ func SetIndexVersion(db index.DB, version byte) error {
 			at := n - len(st.position.Encode()) - 3
 			v = slices.Delete(v, at, at+3)
 			n -= 3
-		}
-		if version == 1 {
-			if err := tx.DeleteBucket(bucketConflicts); err != nil {
-				return err
-			}
 		}
 		return b.Put(stateKey, binary.BigEndian.AppendUint32(v[:n], crc32.Checksum(v[:n], crcTable)))
 	})

@@ -257,16 +257,8 @@ func initIndex(db index.DB, page [16]byte) (state, error) {
 func (s *Store) emptyIndex() (index.DB, error) {
 	switch {
 	case s.o.MemoryIndex != nil:
-		m := s.o.MemoryIndex
-		err := m.Update(func(tx index.Tx) error {
-			for _, name := range tx.Buckets() {
-				if err := tx.DeleteBucket(name); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		return m, err
+		s.o.MemoryIndex.Clear()
+		return s.o.MemoryIndex, nil
 	case s.o.ReadOnly:
 		return index.NewMemory(), nil
 	}

@@ -98,16 +98,6 @@ func use(path string) (err error) {
 	if err := f.View(scan); err != nil {
 		return err
 	}
-	if err := f.Update(func(tx index.Tx) error {
-		for _, name := range tx.Buckets() {
-			if err := tx.DeleteBucket(name); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
 	return f.Update(func(tx index.Tx) error { return fill(tx, "last", 50, 500) })
 }
 

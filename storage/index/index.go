@@ -37,9 +37,6 @@ type Tx interface {
 	// CreateBucket returns the bucket with that name and makes it when there is none. Errors:
 	// base.ErrReadOnly in a View, base.ErrInvalid for an empty name, base.ErrTooLarge.
 	CreateBucket(name string) (Bucket, error)
-	// DeleteBucket removes a bucket with all its rows. Errors: base.ErrReadOnly in a View,
-	// base.ErrNotFound.
-	DeleteBucket(name string) error
 	// Buckets returns the names of all buckets, sorted.
 	Buckets() []string
 }

@@ -2,15 +2,12 @@ package index
 
 import (
 	"bytes"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/tidwall/btree"
-
-	"github.com/ledgerd/ledger/internal/base"
 )
 
 // Memory is a DB in memory, for tests, for simulation and for reading a page whose index cannot be
@@ -52,6 +49,13 @@ func (m *Memory) Clone() *Memory {
 	}
 	c.state.Store(next)
 	return c
+}
+
+// Clear removes all buckets. It waits for an Update that is running.
+func (m *Memory) Clear() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state.Store(&memState{buckets: map[string]*rows{}})
 }
 
 // View runs fn on the present state; see DB.
@@ -123,23 +127,6 @@ func (tx *memTx) CreateBucket(name string) (Bucket, error) {
 	return tx.Bucket(name), nil
 }
 
-func (tx *memTx) DeleteBucket(name string) error {
-	switch {
-	case tx.done:
-		return errDone("delete bucket")
-	case !tx.writable:
-		return errView("delete bucket")
-	case tx.state.buckets[name] == nil:
-		return fmt.Errorf("delete bucket %q: %w", name, base.ErrNotFound)
-	}
-	if b := tx.open[name]; b != nil {
-		b.dead = true
-		delete(tx.open, name)
-	}
-	delete(tx.state.buckets, name)
-	return nil
-}
-
 func (tx *memTx) Buckets() []string {
 	if tx.done {
 		return nil
@@ -152,14 +139,11 @@ type memBucket struct {
 	name    string
 	rows    *rows
 	own     bool // rows is this transaction's copy
-	dead    bool // the bucket was deleted
 	changes uint64
 }
 
-func (b *memBucket) gone() bool { return b.tx.done || b.dead }
-
 func (b *memBucket) Get(k []byte) []byte {
-	if b.gone() {
+	if b.tx.done {
 		return nil
 	}
 	r, ok := b.rows.Get(row{k: k})
@@ -172,7 +156,7 @@ func (b *memBucket) Get(k []byte) []byte {
 // change makes rows the transaction's own.
 func (b *memBucket) change(doing string) error {
 	switch {
-	case b.gone():
+	case b.tx.done:
 		return errDone(doing)
 	case !b.tx.writable:
 		return errView(doing)
@@ -230,7 +214,7 @@ func (m *memMover) row(ok bool) (k, v []byte) {
 }
 
 func (m *memMover) reset() bool {
-	if m.b.gone() {
+	if m.b.tx.done {
 		return false
 	}
 	m.it.Init(m.b.rows, false)
@@ -246,9 +230,9 @@ func (m *memMover) end(last bool) (k, v []byte) {
 
 func (m *memMover) move(back bool) (k, v []byte) {
 	if back {
-		return m.row(!m.b.gone() && m.it.Prev())
+		return m.row(!m.b.tx.done && m.it.Prev())
 	}
-	return m.row(!m.b.gone() && m.it.Next())
+	return m.row(!m.b.tx.done && m.it.Next())
 }
 
 func (m *memMover) seek(k []byte) (key, v []byte) { return m.row(m.reset() && m.it.Seek(row{k: k})) }

@@ -2,15 +2,9 @@ package index
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
-
-	"github.com/ledgerd/ledger/internal/base"
 )
 
 // updateTx works through bbolt. Before bbolt reads a leaf, the leaf and those beside it (bbolt may
@@ -18,8 +12,7 @@ import (
 // what the transaction changes since then is in bbolt's memory.
 type updateTx struct {
 	txState
-	open    map[string]*updateBucket
-	created map[string]bool // false: deleted
+	open map[string]*updateBucket
 }
 
 func (tx *updateTx) Bucket(name string) (b Bucket) {
@@ -51,15 +44,13 @@ func (tx *updateTx) bucket(name string) *updateBucket {
 		return nil
 	}
 	b := &updateBucket{tx: tx, bolt: bb}
-	if _, changed := tx.created[name]; !changed {
-		t, err := tx.root.bucket([]byte(name))
-		if err != nil {
-			_ = tx.fail(err)
-			return nil
-		}
-		if t != nil && t.root != 0 {
-			b.base = t
-		}
+	t, err := tx.root.bucket([]byte(name))
+	if err != nil {
+		_ = tx.fail(err)
+		return nil
+	}
+	if t != nil && t.root != 0 {
+		b.base = t
 	}
 	tx.open[name] = b
 	return b
@@ -72,76 +63,29 @@ func (tx *updateTx) CreateBucket(name string) (_ Bucket, err error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, tx.met()) }()
+	defer func() { err = tx.outcome(err) }()
 	defer tx.contain()
 	if b := tx.bucket(name); b != nil {
 		return b, nil
 	}
 	if tx.failed {
-		return nil, nil // met gives the error
+		return nil, nil // outcome gives the error
 	}
 	if _, err := tx.bolt.CreateBucket([]byte(name)); err != nil {
 		return nil, fmt.Errorf("create bucket %q: %w", name, err)
 	}
-	tx.mark(name, true)
 	return tx.bucket(name), nil
 }
 
-func (tx *updateTx) mark(name string, created bool) {
-	if tx.created == nil {
-		tx.created = map[string]bool{}
-	}
-	tx.created[name] = created
-}
-
-// met returns the damage that this transaction met, for an operation that can return it.
-func (tx *updateTx) met() error {
-	if tx.failed {
-		return tx.f.damage.Load()
-	}
-	return nil
-}
-
-func (tx *updateTx) DeleteBucket(name string) (err error) {
-	if err := tx.check("delete bucket"); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, tx.met()) }()
-	defer tx.contain()
-	b := tx.bucket(name)
-	if b == nil {
-		return fmt.Errorf("delete bucket %q: %w", name, base.ErrNotFound)
-	}
-	if !b.ensureAll() { // bbolt visits every page to free it
-		return nil
-	}
-	if err := tx.bolt.DeleteBucket([]byte(name)); err != nil {
-		if errors.Is(err, berrors.ErrBucketNotFound) {
-			err = base.ErrNotFound
-		}
-		return fmt.Errorf("delete bucket %q: %w", name, err)
-	}
-	b.dead = true
-	delete(tx.open, name)
-	tx.mark(name, false)
-	return nil
-}
-
-func (tx *updateTx) Buckets() []string {
+func (tx *updateTx) Buckets() (names []string) {
 	if !tx.live() {
 		return nil
 	}
 	defer tx.contain()
-	names := slices.DeleteFunc(tx.names(), func(n string) bool {
-		_, changed := tx.created[n]
-		return changed
+	_ = tx.bolt.ForEach(func(name []byte, _ *bbolt.Bucket) error { // no error: this is from memory and verified pages
+		names = append(names, string(name))
+		return nil
 	})
-	for _, n := range slices.Sorted(maps.Keys(tx.created)) {
-		if tx.created[n] {
-			names = append(names, n)
-		}
-	}
-	slices.Sort(names)
 	return names
 }
 
@@ -152,7 +96,6 @@ type updateBucket struct {
 	lo, hi  []byte
 	known   bool // the leaf for keys from lo to hi, and those beside it, are verified
 	deleted bool
-	dead    bool
 	changes uint64
 }
 
@@ -195,10 +138,8 @@ func (b *updateBucket) ensureAll() bool {
 	return true
 }
 
-func (b *updateBucket) live() bool { return b.tx.live() && !b.dead }
-
 func (b *updateBucket) Get(k []byte) (v []byte) {
-	if !b.live() || len(k) == 0 {
+	if !b.tx.live() || len(k) == 0 {
 		return nil
 	}
 	defer b.tx.contain()
@@ -208,18 +149,11 @@ func (b *updateBucket) Get(k []byte) (v []byte) {
 	return b.bolt.Get(k)
 }
 
-func (b *updateBucket) check(doing string) error {
-	if b.dead {
-		return errDone(doing)
-	}
-	return b.tx.check(doing)
-}
-
 func (b *updateBucket) Put(k, v []byte) (err error) {
 	if err := checkRow(k, v); err != nil {
 		return err
 	}
-	if err := b.check("put row"); err != nil {
+	if err := b.tx.check("put row"); err != nil {
 		return err
 	}
 	if v == nil {
@@ -234,7 +168,7 @@ func (b *updateBucket) Put(k, v []byte) (err error) {
 }
 
 func (b *updateBucket) Delete(k []byte) (err error) {
-	if err := b.check("delete row"); err != nil {
+	if err := b.tx.check("delete row"); err != nil {
 		return err
 	}
 	if len(k) == 0 {
@@ -267,7 +201,7 @@ func (b *updateBucket) Cursor() Cursor {
 }
 
 func (b *updateBucket) SetFillPercent(p float64) {
-	if b.live() && p >= 0.1 && p <= 1 {
+	if b.tx.live() && p >= 0.1 && p <= 1 {
 		b.bolt.FillPercent = p
 	}
 }
@@ -282,7 +216,7 @@ type updateMover struct {
 // ready verifies what a move to k may read. After deletions bbolt may walk over any number of
 // leaves that have become empty, so then everything is verified, once.
 func (m *updateMover) ready(k []byte) bool {
-	if !m.b.live() {
+	if !m.b.tx.live() {
 		return false
 	}
 	if m.c == nil {
@@ -319,7 +253,7 @@ func (m *updateMover) end(last bool) (k, v []byte) {
 // become empty.
 func (m *updateMover) move(back bool) (k, v []byte) {
 	defer m.b.tx.contain()
-	if !m.b.live() {
+	if !m.b.tx.live() {
 		return nil, nil
 	}
 	if !back {

@@ -50,8 +50,11 @@ func (tx *txState) check(doing string) error {
 	return nil
 }
 
-// names lists the buckets of the root tree as it was when the transaction began.
-func (tx *txState) names() (names []string) {
+func (tx *viewTx) Buckets() (names []string) {
+	if !tx.live() {
+		return nil
+	}
+	defer tx.contain()
 	s := stack{t: &tx.root}
 	for ok, err := s.end(false); ; ok, err = s.move(false) {
 		if err != nil {
@@ -103,17 +106,7 @@ func (tx *viewTx) Bucket(name string) (b Bucket) {
 	return tx.bucket
 }
 
-func (tx *viewTx) Buckets() []string {
-	if !tx.live() {
-		return nil
-	}
-	defer tx.contain()
-	return tx.names()
-}
-
 func (tx *viewTx) CreateBucket(string) (Bucket, error) { return nil, errView("create bucket") }
-
-func (tx *viewTx) DeleteBucket(string) error { return errView("delete bucket") }
 
 type viewBucket struct {
 	tx *viewTx
