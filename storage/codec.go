@@ -145,7 +145,7 @@ func (o *op) code(c *coder) {
 		c.number(&o.journal, maxJournal)
 	case recTag, recTagReceived, recTagSynced:
 		if c.reading {
-			o.tag = &tagChange{}
+			o.tag = &TagChange{}
 		}
 		o.tag.code(c)
 	case recExplain:
@@ -167,20 +167,20 @@ func (o *op) code(c *coder) {
 	}
 }
 
-func (t *tagChange) code(c *coder) {
+func (t *TagChange) code(c *coder) {
 	t.codeTarget(c)
-	rest(c, &t.name)
-	c.refuse(t.name == "" || len(t.name) > limits.MaxTagBytes)
+	rest(c, &t.Name)
+	c.refuse(t.Name == "" || len(t.Name) > limits.MaxTagBytes)
 }
 
 // codeTarget is what a tag points to.
-func (t *tagChange) codeTarget(c *coder) {
-	there := !t.deleted
+func (t *TagChange) codeTarget(c *coder) {
+	there := !t.Removed
 	if c.flag(&there); c.reading {
-		t.deleted = !there
+		t.Removed = !there
 	}
 	if there {
-		c.fixed(t.id[:])
+		c.fixed(t.Commit[:])
 	}
 }
 
@@ -228,20 +228,21 @@ func (y *syncOp) code(c *coder, kind byte) {
 			last = *j
 		})
 	case recMetadata:
-		there, n := !y.removed, byte(len(y.typ))
+		m := &y.meta
+		there, n := m.Value != nil, byte(len(m.Type))
 		c.flag(&there)
 		c.byte(&n, 1, maxMetadataTypeBytes)
-		typ := []byte(y.typ)
+		typ := []byte(m.Type)
 		if c.reading {
 			typ = make([]byte, n)
 		}
 		if c.fixed(typ); c.reading {
-			y.typ, y.removed = string(typ), !there
+			m.Type = string(typ)
 		}
-		rest(c, &y.value)
-		c.refuse(checkMetadata(y.typ, y.value) != nil || y.removed && len(y.value) > 0)
-		if c.reading && y.removed {
-			y.value = nil
+		rest(c, &m.Value)
+		c.refuse(checkMetadata(m.Type, m.Value) != nil || !there && len(m.Value) > 0)
+		if c.reading && !there {
+			m.Value = nil
 		}
 	case recComplete:
 		c.number(&y.checkpoint.upTo, math.MaxUint64)

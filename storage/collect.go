@@ -562,7 +562,7 @@ func (c *Collector) batches(some []candidate, known map[object.Digest][]target) 
 		return nil, err
 	}
 	if loses {
-		batches = append(batches, []op{{kind: recMetadata, sync: &syncOp{typ: MetadataAdopted, value: []byte{1}}}})
+		batches = append(batches, []op{{kind: recMetadata, sync: &syncOp{meta: Metadata{MetadataAdopted, []byte{1}}}}})
 	}
 	digests := make([]object.Digest, len(some))
 	for i := range some {

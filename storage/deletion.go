@@ -75,7 +75,7 @@ func wanted(tx index.Tx, number uint64, journals []uint64) bool {
 // foldDeleted takes pieces out of the index that nothing refers to, with the references that they
 // hold. Others stay: a record of deletion is about garbage only. Nodes whose bytes differences need
 // stay as bases. Its transactions are of bounded size.
-func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numbers *numberCache, st *state, parts [][]op) error {
+func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, st *state, parts [][]op) error {
 	var gone []doomed
 	known := map[object.Digest][]target{}
 	b, anew := from.(*rebuilder)
@@ -118,17 +118,17 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numb
 		}
 		g.targets = t
 	}
-	d := deletion{numbers: numbers}
+	d := deletion{}
 	for more := true; more; { // what was deleted when that is cut off is passed over the next time
 		n, weight := 0, 0
 		for n < len(gone) && (n == 0 || weight < s.foldTxRows) {
 			weight += 1 + len(gone[n].targets)
 			n++
 		}
-		freed, deleted := len(d.freed), len(d.gone)
+		freed := len(d.freed)
 		more = n < len(gone)
 		err = writeIndex(db, func(tx index.Tx) error {
-			d.freed, d.gone = d.freed[:freed], d.gone[:deleted]
+			d.freed = d.freed[:freed]
 			if err := d.run(tx, gone[:n]); err != nil || more {
 				return err
 			}
@@ -138,9 +138,6 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numb
 			return err
 		}
 		gone = gone[n:]
-	}
-	for i := range d.gone {
-		numbers.forget(&d.gone[i])
 	}
 	if _, live := from.(foldLocator); live {
 		s.noteFreed(d.freed)
@@ -211,9 +208,7 @@ func (s *Store) wholeNode(ctx context.Context, d object.Digest, from locator) (*
 
 // deletion takes pieces out of the index within a transaction.
 type deletion struct {
-	numbers *numberCache
-	freed   []uint64        // destinations to which nothing refers any more
-	gone    []object.Digest // that have no row any more
+	freed []uint64 // destinations to which nothing refers any more
 }
 
 func (d *deletion) run(tx index.Tx, gone []doomed) error {
@@ -291,7 +286,6 @@ func (d *deletion) removeRows(tx index.Tx, g *doomed) error {
 			return err
 		}
 	}
-	d.gone = append(d.gone, g.digest)
 	if g.row.kind == recDelta && (g.row.held || g.row.dead) {
 		d.freed = append(d.freed, g.row.base) // the last difference to it, perhaps
 		return dropBaseRef(tx, g.row.base, g.row.number)

@@ -25,7 +25,6 @@ type folding struct {
 	foldTurn   token
 	state      state            // guarded by foldTurn
 	tried      segment.Position // guarded by foldTurn; what the last fold was about to reflect: the index may hold rows of it
-	numbers    *numberCache     // guarded by foldTurn
 	freed      []uint64         // guarded by foldTurn; destinations that deletions have left, for the collector
 	foldTxRows int              // guarded by foldTurn; rows of one transaction
 	maxTouches int              // pieces that sync may touch in one batch and one fold; see maxTouches
@@ -35,7 +34,7 @@ type folding struct {
 
 func newFolding() folding {
 	return folding{
-		foldTurn: newToken(), numbers: &numberCache{}, foldTxRows: foldTxRows, maxTouches: maxTouches,
+		foldTurn: newToken(), foldTxRows: foldTxRows, maxTouches: maxTouches,
 		foldWanted: make(chan struct{}, 1),
 	}
 }
@@ -142,8 +141,7 @@ func (s *Store) foldSome(ctx context.Context, limit uint64) (more bool, err erro
 	if db == nil {
 		return false, fmt.Errorf("fold: %w", base.ErrClosed)
 	}
-	if err := s.foldInto(ctx, db, foldLocator{s}, s.numbers, &st, &s.state.position, parts); err != nil {
-		s.numbers.clear()
+	if err := s.foldInto(ctx, db, foldLocator{s}, &st, &s.state.position, parts); err != nil {
 		s.state.next = max(s.state.next, st.next)
 		return false, err
 	}
@@ -160,15 +158,15 @@ func (s *Store) foldSome(ctx context.Context, limit uint64) (more bool, err erro
 // reflects until then. On an error the index may hold some of the rows but reflects what it did
 // before: all of this can be done again.
 func (s *Store) foldInto(
-	ctx context.Context, db index.DB, from locator, numbers *numberCache, st *state, reflected *segment.Position, parts [][]op,
+	ctx context.Context, db index.DB, from locator, st *state, reflected *segment.Position, parts [][]op,
 ) error {
 	switch aloneKind(parts) {
 	case recForgotten:
 		return s.foldForgotten(ctx, db, st)
 	case recDeleted:
-		return s.foldDeleted(ctx, db, from, numbers, st, parts)
+		return s.foldDeleted(ctx, db, from, st, parts)
 	}
-	p := newPlan(s, from, db, numbers, st.next, reflected)
+	p := newPlan(s, from, db, st.next, reflected)
 	if err := p.add(ctx, parts); err != nil {
 		return err
 	}
@@ -191,7 +189,6 @@ func (s *Store) noteFreed(numbers []uint64) {
 func (p *plan) write(ctx context.Context, st *state) error {
 	firstNew := st.next
 	st.next = p.next
-	p.numbers.trim()
 	w := &planWriter{ctx: ctx, db: p.db, most: p.s.foldTxRows, next: p.next}
 	w.addNumbers(p, firstNew)
 	w.addObjects(p, firstNew)

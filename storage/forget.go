@@ -164,7 +164,7 @@ func forgetCommit(tx index.Tx, r *row) error {
 }
 
 func forgetTag(tx index.Tx, r *row) error {
-	return writeTag(tx, &op{kind: recForgotten, tag: &tagChange{name: string(r.key)}})
+	return writeTag(tx, &op{kind: recForgotten, tag: &TagChange{Name: string(r.key)}})
 }
 
 func forgetMetadata(tx index.Tx, r *row) error {

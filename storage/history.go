@@ -191,7 +191,8 @@ func (h *plannedStep) apply(tx index.Tx, st *state) error {
 	case recPruned:
 		return pruneRows(tx, st, o.sync)
 	case recMetadata:
-		return setRow(tx.Bucket(bucketMetadata), []byte(o.sync.typ), !o.sync.removed, metadataRow(o.sync.typ, o.sync.value))
+		m := &o.sync.meta
+		return setRow(tx.Bucket(bucketMetadata), []byte(m.Type), m.Value != nil, metadataRow(m.Type, m.Value))
 	case recComplete:
 		st.checkpoint = o.sync.checkpoint
 		st.checkpoint.last = o.number

@@ -52,13 +52,13 @@ type Metadata struct {
 // none. The slice is the caller's. Errors match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Metadata(_ context.Context, typ string) (value []byte, err error) {
 	wanted := func(o *op) bool {
-		return o.kind == recForgotten && !staysForgotten(typ) || o.kind == recMetadata && o.sync.typ == typ
+		return o.kind == recForgotten && !staysForgotten(typ) || o.kind == recMetadata && o.sync.meta.Type == typ
 	}
 	err = s.viewPending(true, wanted, func(tx index.Tx, pending []pendingOp) error {
 		value = nil
 		found := len(pending) > 0
 		if found {
-			value = bytes.Clone(pending[len(pending)-1].sync.value)
+			value = bytes.Clone(pending[len(pending)-1].sync.meta.Value)
 		}
 		v := tx.Bucket(bucketMetadata).Get([]byte(typ))
 		if found || v == nil {

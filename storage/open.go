@@ -227,7 +227,6 @@ func (s *Store) beginIndex(reason string) error {
 		return err
 	}
 	s.index = db
-	s.numbers.clear()
 	s.over.changed() // what was read in the rows before may have been damaged
 	if s.state, err = initIndex(db, s.o.Page); err != nil {
 		return fmt.Errorf("begin page.db: %w", err)

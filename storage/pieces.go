@@ -7,7 +7,6 @@ import (
 
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
-	"github.com/ledgerd/ledger/storage/index"
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
@@ -100,53 +99,6 @@ func (w *wantedPieces) ask(ds []object.Digest) error {
 	}
 	w.asked += len(ds)
 	return nil
-}
-
-// statesOf is stateOf for several pieces.
-func (s *Store) statesOf(ds []object.Digest) ([]pieceState, error) {
-	states := make([]pieceState, len(ds))
-	for {
-		pending, folds := s.over.spokenOf(ds) // read before the rows: a fold may move what is pending there meanwhile
-		err := s.view(func(tx index.Tx) (err error) {
-			for i := range ds {
-				if _, ok := pending[i]; ok {
-					continue
-				}
-				if states[i], _, err = readPieceState(tx, &ds[i], nil); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		if s.over.foldedSince(folds) {
-			continue
-		}
-		for i := range pending {
-			if states[i], err = s.stateOf(&ds[i]); err != nil {
-				return nil, err
-			}
-		}
-		return states, nil
-	}
-}
-
-// spokenOf returns which of the pieces pending records say something of. folds is for foldedSince.
-func (ov *overlay) spokenOf(ds []object.Digest) (which map[int]struct{}, folds uint64) {
-	ov.mu.RLock()
-	defer ov.mu.RUnlock()
-	for i := range ds {
-		d := &ds[i]
-		if ov.storedLocked(d) != nil || ov.touched[*d] != nil || len(ov.forgot) > 0 {
-			if which == nil {
-				which = map[int]struct{}{}
-			}
-			which[i] = struct{}{}
-		}
-	}
-	return which, ov.folds
 }
 
 // wantedPiece is a piece that is to be read. content is nil for one that is read alone.

@@ -20,8 +20,8 @@ type plan struct {
 	s       *Store
 	from    locator // where the pieces of the records are found
 	db      index.DB
-	numbers *numberCache
-	next    uint64 // next piece number
+	numbers map[object.Digest]uint64 // of the digests that were asked for
+	next    uint64                   // next piece number
 	// reflected is what the index says it reflects. Rows beyond it were left by a fold that did not
 	// end: others that belong to them may be missing.
 	reflected *segment.Position
@@ -63,9 +63,9 @@ type plannedStep struct {
 	root uint64
 }
 
-func newPlan(s *Store, from locator, db index.DB, numbers *numberCache, next uint64, reflected *segment.Position) *plan {
+func newPlan(s *Store, from locator, db index.DB, next uint64, reflected *segment.Position) *plan {
 	return &plan{
-		s: s, from: from, db: db, numbers: numbers, next: next, reflected: reflected,
+		s: s, from: from, db: db, numbers: map[object.Digest]uint64{}, next: next, reflected: reflected,
 		transient: map[uint64][]uint64{}, nodes: NewNodeCache(planCacheBytes),
 	}
 }
@@ -351,7 +351,7 @@ func reflects(p *segment.Position, place segment.Place) bool {
 
 // number returns the page-local number of a digest and gives it one at its first mention (I6).
 func (p *plan) number(tx index.Tx, d *object.Digest) (uint64, error) {
-	if n := p.numbers.get(d); n != 0 {
+	if n := p.numbers[*d]; n != 0 {
 		return n, nil
 	}
 	row, ok, err := readObjectRow(tx, d)
@@ -367,34 +367,6 @@ func (p *plan) number(tx index.Tx, d *object.Digest) (uint64, error) {
 		p.next++
 		p.order = append(p.order, *d)
 	}
-	p.numbers.put(d, n)
+	p.numbers[*d] = n
 	return n, nil
 }
-
-// numberCache remembers the numbers of digests: all that the plan in the making has asked for, and
-// of plans before as many as maxNumbers.
-type numberCache struct{ of map[object.Digest]uint64 }
-
-const maxNumbers = 1 << 15
-
-func (c *numberCache) get(d *object.Digest) uint64 { return c.of[*d] }
-
-func (c *numberCache) put(d *object.Digest, n uint64) {
-	if c.of == nil {
-		c.of = map[object.Digest]uint64{}
-	}
-	c.of[*d] = n
-}
-
-// forget forgets the number of a digest that has none any more.
-func (c *numberCache) forget(d *object.Digest) { delete(c.of, *d) }
-
-// trim forgets everything when that is much. A plan calls it that gives no more numbers.
-func (c *numberCache) trim() {
-	if len(c.of) > maxNumbers {
-		c.clear()
-	}
-}
-
-// clear forgets everything: numbers of a fold that failed were given to nobody.
-func (c *numberCache) clear() { *c = numberCache{} }

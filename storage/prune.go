@@ -182,8 +182,8 @@ func (s *Store) usedCommitsLocked() map[commit.ID]bool {
 					for _, p := range o.commit.Parents {
 						used[p] = true
 					}
-				case o.tag != nil && !o.tag.deleted:
-					used[o.tag.id] = true
+				case o.tag != nil && !o.tag.Removed:
+					used[o.tag.Commit] = true
 				}
 			}
 		}

@@ -121,11 +121,10 @@ func (s *Store) eachBatch(ctx context.Context, upTo uint64) func(fn func(segment
 
 // rebuilder folds batches into an index that readers do not use yet.
 type rebuilder struct {
-	s       *Store
-	db      index.DB
-	st      *state
-	numbers *numberCache
-	parts   [][]op
+	s     *Store
+	db    index.DB
+	st    *state
+	parts [][]op
 	// reflected is the position of what was flushed.
 	reflected segment.Position
 	rows      int
@@ -151,7 +150,7 @@ type numberedPlace struct {
 }
 
 func newRebuilder(s *Store, db index.DB, st *state) *rebuilder {
-	return &rebuilder{s: s, db: db, st: st, numbers: &numberCache{}, pieces: map[object.Digest]*op{}}
+	return &rebuilder{s: s, db: db, st: st, pieces: map[object.Digest]*op{}}
 }
 
 func (b *rebuilder) add(ctx context.Context, ops []op, info segment.BatchInfo) error {
@@ -187,7 +186,7 @@ func (b *rebuilder) add(ctx context.Context, ops []op, info segment.BatchInfo) e
 }
 
 func (b *rebuilder) flush(ctx context.Context) error {
-	if err := b.s.foldInto(ctx, b.db, b, b.numbers, b.st, &b.reflected, b.parts); err != nil {
+	if err := b.s.foldInto(ctx, b.db, b, b.st, &b.reflected, b.parts); err != nil {
 		return err
 	}
 	b.parts, b.rows, b.touches, b.reflected = nil, 0, 0, b.st.position.Clone()

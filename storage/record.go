@@ -73,7 +73,7 @@ type op struct {
 	base    *object.Digest // of a delta
 	place   segment.Place
 	commit  *commit.Commit
-	tag     *tagChange
+	tag     *TagChange
 	merge   *commit.ID // that is explained
 	sync    *syncOp    // of the kinds of sync and of deleting
 	next    *op        // in the chain of the overlay, which guards it

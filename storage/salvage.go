@@ -170,8 +170,8 @@ func (v *salvage) findKnown(ctx context.Context) error {
 				for _, id := range o.commit.Parents {
 					v.known[id] = true
 				}
-			} else if !o.tag.deleted {
-				v.known[o.tag.id] = true
+			} else if !o.tag.Removed {
+				v.known[o.tag.Commit] = true
 			}
 		}
 		return nil

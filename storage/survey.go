@@ -40,7 +40,7 @@ func (v *salvage) survey(ctx context.Context, b *rebuilder) error {
 	}
 	v.final = append(v.final, y.uses...)
 	if y.lacks {
-		v.final = append(v.final, op{kind: recMetadata, sync: &syncOp{typ: MetadataLacks, value: []byte{1}}})
+		v.final = append(v.final, op{kind: recMetadata, sync: &syncOp{meta: Metadata{MetadataLacks, []byte{1}}}})
 	}
 	ids := make([]commit.ID, len(v.report.Trees))
 	for i, t := range v.report.Trees {
@@ -94,7 +94,7 @@ func (y *surveyor) run(ctx context.Context) error {
 	if y.v.report.Unknown {
 		for _, typ := range y.v.so.Resync {
 			if y.tx.Bucket(bucketMetadata).Get([]byte(typ)) != nil {
-				y.v.final = append(y.v.final, op{kind: recMetadata, sync: &syncOp{typ: typ, removed: true}})
+				y.v.final = append(y.v.final, op{kind: recMetadata, sync: &syncOp{meta: Metadata{Type: typ}}})
 			}
 		}
 	}
@@ -302,9 +302,9 @@ func (y *surveyor) tags() error {
 		if !y.gone(id) {
 			continue
 		}
-		t := &tagChange{name: string(k), deleted: true}
+		t := &TagChange{Name: string(k), Removed: true}
 		y.v.final = append(y.v.final, op{kind: recTag, tag: t}, op{kind: recTagSynced, tag: t})
-		y.v.report.Tags = append(y.v.report.Tags, t.name)
+		y.v.report.Tags = append(y.v.report.Tags, t.Name)
 		if !slices.Contains(y.v.report.Commits, id) {
 			y.v.report.Commits = append(y.v.report.Commits, id)
 		}

@@ -116,11 +116,24 @@ func (ov *overlay) foldedSince(folds uint64) bool {
 	return ov.folds != folds
 }
 
-// events returns what pending records say of a piece of a value, in the order of the log. folds is
-// for foldedSince.
-func (ov *overlay) events(d *object.Digest) (out []pieceEvent, folds uint64) {
+// events returns what pending records say of pieces of values, by their places in ds: nothing for
+// most. folds is for foldedSince.
+func (ov *overlay) events(ds []object.Digest) (of map[int][]pieceEvent, folds uint64) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
+	for i := range ds {
+		if events := ov.eventsLocked(&ds[i]); len(events) > 0 {
+			if of == nil {
+				of = map[int][]pieceEvent{}
+			}
+			of[i] = events
+		}
+	}
+	return of, ov.folds
+}
+
+// eventsLocked returns what pending records say of a piece, in the order of the log.
+func (ov *overlay) eventsLocked(d *object.Digest) (out []pieceEvent) {
 	add := func(o *op) *pieceEvent {
 		e := pieceEvent{kind: o.kind}
 		e.number, e.ord = o.order()
@@ -144,5 +157,5 @@ func (ov *overlay) events(d *object.Digest) (out []pieceEvent, folds uint64) {
 	slices.SortStableFunc(out, func(a, b pieceEvent) int {
 		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.ord, b.ord))
 	})
-	return out, ov.folds
+	return out
 }

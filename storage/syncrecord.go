@@ -69,9 +69,7 @@ type syncOp struct {
 	digests []object.Digest // of unplaced or dropped pieces
 	ids     []commit.ID
 	status  byte
-	typ     string // of metadata
-	value   []byte // of metadata
-	removed bool   // the row of metadata
+	meta    Metadata
 
 	children   []commit.ID                // of pruned commits
 	journals   []uint64                   // that are abandoned

@@ -83,8 +83,8 @@ func syncRow(tx index.Tx, family string, k, v []byte, add func(string, ...string
 			return err
 		}
 		value := "removed"
-		if !t.deleted {
-			value = t.id.String()
+		if !t.Removed {
+			value = t.Commit.String()
 		}
 		add(value, string(k))
 	case bucketMetadata:

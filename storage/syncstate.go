@@ -98,27 +98,39 @@ func readPieceState(tx index.Tx, d *object.Digest, reflected func(*objectRow) bo
 	return st, row, err
 }
 
-// stateOf returns what is known of a piece: durable records, and those that were submitted and not
-// only dropped it.
+// stateOf is statesOf for one piece.
 func (s *Store) stateOf(d *object.Digest) (pieceState, error) {
+	states, err := s.statesOf([]object.Digest{*d})
+	return states[0], err
+}
+
+// statesOf returns what is known of pieces: durable records, and those that were submitted and not
+// only dropped them.
+func (s *Store) statesOf(ds []object.Digest) ([]pieceState, error) {
+	states := make([]pieceState, len(ds))
 	for {
-		events, folds := s.over.events(d) // read before the rows: a fold may move them there meanwhile
-		var st pieceState
+		events, folds := s.over.events(ds) // read before the rows: a fold may move them there meanwhile
 		err := s.view(func(tx index.Tx) (err error) {
-			if len(events) == 0 {
-				st, _, err = readPieceState(tx, d, nil)
-				return err
+			var is state
+			if len(events) > 0 {
+				if is, err = parseState(tx.Bucket(bucketState).Get(stateKey)); err != nil {
+					return err
+				}
 			}
-			is, err := parseState(tx.Bucket(bucketState).Get(stateKey))
-			if err != nil {
-				return err
+			for i := range ds {
+				var reflected func(*objectRow) bool
+				if events[i] != nil {
+					reflected = func(row *objectRow) bool { return reflects(&is.position, row.place) }
+				}
+				if states[i], _, err = readPieceState(tx, &ds[i], reflected); err != nil {
+					return err
+				}
+				states[i].apply(events[i], is.position.Number)
 			}
-			st, _, err = readPieceState(tx, d, func(row *objectRow) bool { return reflects(&is.position, row.place) })
-			st.apply(events, is.position.Number)
-			return err
+			return nil
 		})
 		if err != nil || !s.over.foldedSince(folds) {
-			return st, err
+			return states, err
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -154,17 +155,17 @@ func (s *Store) checkSync(ctx context.Context, b *SyncBatch) error {
 			return err
 		}
 	}
-	bytes := 0
+	size := 0
 	for _, m := range b.Metadata {
 		if err := checkMetadata(m.Type, m.Value); err != nil {
 			return err
 		}
-		bytes += len(m.Value) + 300
+		size += len(m.Value) + 300
 	}
 	given := make(map[commit.ID]bool, len(b.Commits))
 	for _, r := range b.Commits {
 		given[r.Commit.ID] = true
-		bytes += len(r.Commit.Encode()) + 16
+		size += len(r.Commit.Encode()) + 16
 	}
 	for _, t := range b.Tags {
 		if err := checkTagName(t.Name); err != nil {
@@ -184,9 +185,9 @@ func (s *Store) checkSync(ctx context.Context, b *SyncBatch) error {
 			return err
 		}
 	}
-	bytes += (len(b.Tags)+len(b.SyncedTags))*300 + (len(b.Synced)+len(b.Unsynced)+len(b.Inner))*40
-	if bytes > MaxSyncBytes {
-		return fmt.Errorf("%d bytes, limit %d: %w", bytes, MaxSyncBytes, base.ErrTooLarge)
+	size += (len(b.Tags)+len(b.SyncedTags))*300 + (len(b.Synced)+len(b.Unsynced)+len(b.Inner))*40
+	if size > MaxSyncBytes {
+		return fmt.Errorf("%d bytes, limit %d: %w", size, MaxSyncBytes, base.ErrTooLarge)
 	}
 	return nil
 }
@@ -301,11 +302,7 @@ func (b *SyncBatch) ops(unplaced []object.Digest, places []PlacedPiece, known []
 	ops = statusOps(ops, statusUnsynced, slices.Clone(b.Unsynced))
 	ops = tagOps(tagOps(ops, recTagSynced, b.SyncedTags), recTagReceived, b.Tags)
 	for _, m := range b.Metadata {
-		y := &syncOp{typ: m.Type, removed: m.Value == nil}
-		if !y.removed {
-			y.value = append([]byte{}, m.Value...)
-		}
-		ops = append(ops, op{kind: recMetadata, sync: y})
+		ops = append(ops, op{kind: recMetadata, sync: &syncOp{meta: Metadata{m.Type, bytes.Clone(m.Value)}}})
 	}
 	return ops
 }

@@ -25,7 +25,7 @@ func (s *Store) SetTag(ctx context.Context, name string, id commit.ID) error {
 	if _, err := s.Commit(ctx, id); err != nil {
 		return fmt.Errorf("tag %q: %w", name, err)
 	}
-	return s.submitTag(ctx, &tagChange{name: name, id: id}, epoch)
+	return s.submitTag(ctx, &TagChange{Name: name, Commit: id}, epoch)
 }
 
 // DeleteTag removes a tag. It returns when that is durable. Errors match base.ErrNotFound when
@@ -41,7 +41,7 @@ func (s *Store) DeleteTag(ctx context.Context, name string) error {
 	if _, ok := tags[name]; !ok {
 		return fmt.Errorf("delete tag %q: %w", name, base.ErrNotFound)
 	}
-	return s.submitTag(ctx, &tagChange{name: name, deleted: true}, s.epochNow())
+	return s.submitTag(ctx, &TagChange{Name: name, Removed: true}, s.epochNow())
 }
 
 func checkTagName(name string) error {
@@ -56,7 +56,7 @@ func checkTagName(name string) error {
 
 // submitTag writes a change of a tag, unless a group has failed since epoch: the commit may have
 // been in it.
-func (s *Store) submitTag(ctx context.Context, t *tagChange, epoch uint64) error {
+func (s *Store) submitTag(ctx context.Context, t *TagChange, epoch uint64) error {
 	if err := s.ready(ctx, nil, nil); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *Store) Tags(context.Context) (map[string]commit.ID, error) {
 // readTags returns the durable tags.
 func (s *Store) readTags() (ts tagState, err error) {
 	err = s.viewPending(false, ofTags, func(tx index.Tx, pending []pendingOp) error {
-		ts = tagState{map[string]commit.ID{}, map[string]*tagChange{}}
+		ts = tagState{map[string]commit.ID{}, map[string]*TagChange{}}
 		for k, v := range rowsOf(tx, bucketTags) {
 			if err := ts.add(string(k), v, nil); err != nil {
 				return err
@@ -112,8 +112,7 @@ func (s *Store) UnsyncedTags(context.Context) ([]TagChange, error) {
 	}
 	out := make([]TagChange, 0, len(ts.news))
 	for _, name := range slices.Sorted(maps.Keys(ts.news)) {
-		t := ts.news[name]
-		out = append(out, TagChange{Name: t.name, Commit: t.id, Removed: t.deleted})
+		out = append(out, *ts.news[name])
 	}
 	return out, nil
 }
@@ -122,7 +121,7 @@ func (s *Store) UnsyncedTags(context.Context) ([]TagChange, error) {
 // bucket.
 type tagState struct {
 	tags map[string]commit.ID
-	news map[string]*tagChange
+	news map[string]*TagChange
 }
 
 // add adds what rows say of a tag; nil stands for a row that there is not.
@@ -141,43 +140,37 @@ func (ts *tagState) apply(o *op) {
 	switch o.kind {
 	case recTag:
 		o.tag.apply(ts.tags)
-		ts.news[o.tag.name] = o.tag
+		ts.news[o.tag.Name] = o.tag
 	case recTagReceived:
-		if ts.news[o.tag.name] == nil {
+		if ts.news[o.tag.Name] == nil {
 			o.tag.apply(ts.tags)
 		}
 	case recTagSynced:
-		if n := ts.news[o.tag.name]; n != nil && *n == *o.tag {
-			delete(ts.news, o.tag.name)
+		if n := ts.news[o.tag.Name]; n != nil && *n == *o.tag {
+			delete(ts.news, o.tag.Name)
 		}
 	case recForgotten:
 		for name, id := range ts.tags {
-			ts.news[name] = &tagChange{name: name, id: id}
+			ts.news[name] = &TagChange{Name: name, Commit: id}
 		}
 	}
 }
 
-type tagChange struct {
-	name    string
-	id      commit.ID
-	deleted bool
-}
-
-func (t *tagChange) apply(tags map[string]commit.ID) {
-	if t.deleted {
-		delete(tags, t.name)
+func (t *TagChange) apply(tags map[string]commit.ID) {
+	if t.Removed {
+		delete(tags, t.Name)
 	} else {
-		tags[t.name] = t.id
+		tags[t.Name] = t.Commit
 	}
 }
 
+// tagOps returns records of a kind for changes of tags.
 func tagOps(ops []op, kind byte, tags []TagChange) []op {
 	for _, t := range tags {
-		tag := &tagChange{name: t.Name, deleted: t.Removed}
-		if !t.Removed {
-			tag.id = t.Commit
+		if t.Removed {
+			t.Commit = commit.ID{}
 		}
-		ops = append(ops, op{kind: kind, tag: tag})
+		ops = append(ops, op{kind: kind, tag: &t})
 	}
 	return ops
 }
@@ -195,15 +188,15 @@ func parseTagRow(name string, v []byte) (commit.ID, error) {
 }
 
 // newTagRow is the value of a row of bucket unsynced/tags.
-func newTagRow(t *tagChange) []byte {
+func newTagRow(t *TagChange) []byte {
 	var c coder
 	t.codeTarget(&c)
-	return withSum([]byte(t.name), c.p)
+	return withSum([]byte(t.Name), c.p)
 }
 
-func parseNewTagRow(name string, v []byte) (*tagChange, error) {
+func parseNewTagRow(name string, v []byte) (*TagChange, error) {
 	b, ok := cutSum([]byte(name), v)
-	c, t := coder{p: b, reading: true}, &tagChange{name: name}
+	c, t := coder{p: b, reading: true}, &TagChange{Name: name}
 	if t.codeTarget(&c); !ok || c.bad || len(c.p) > 0 {
 		return nil, badRow(bucketNewTags, "", "bad value or checksum")
 	}
@@ -212,9 +205,9 @@ func parseNewTagRow(name string, v []byte) (*tagChange, error) {
 
 // writeTag lets the rows of a tag follow a record.
 func writeTag(tx index.Tx, o *op) error {
-	tags, news, name := tx.Bucket(bucketTags), tx.Bucket(bucketNewTags), o.tag.name
+	tags, news, name := tx.Bucket(bucketTags), tx.Bucket(bucketNewTags), o.tag.Name
 	key := []byte(name)
-	ts := tagState{map[string]commit.ID{}, map[string]*tagChange{}}
+	ts := tagState{map[string]commit.ID{}, map[string]*TagChange{}}
 	if err := ts.add(name, tags.Get(key), news.Get(key)); err != nil {
 		return err
 	}
