@@ -554,11 +554,3 @@ func (c *ctxReader) Read(p []byte) (int, error) {
 	}
 	return c.r.Read(p)
 }
-
-// Lend implements bucket.Lender.
-func (c *ctxReader) Lend(n int) ([]byte, func(), bool) {
-	if c.ctx.Err() != nil {
-		return nil, nil, false
-	}
-	return bucket.Lend(c.r, n)
-}

@@ -8,16 +8,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"testing/iotest"
 
-	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
 // largeSizes are about the ends of parts and blocks.
-var largeSizes = []int{partBytes - 1, partBytes, partBytes + 1, partBytes + blockBytes - 1, partBytes + blockBytes, 2 * partBytes, lentBytes + 77, 3*partBytes + 2*blockBytes + 77}
+var largeSizes = []int{partBytes - 1, partBytes, partBytes + 1, partBytes + blockBytes - 1, partBytes + blockBytes, 2 * partBytes, 3*partBytes + 2*blockBytes + 77}
 
 func pattern(n int) []byte {
 	b := make([]byte, n)
@@ -34,23 +32,17 @@ func TestLargeObjects(t *testing.T) {
 	}
 	for _, size := range largeSizes {
 		content := pattern(size)
-		odd := append(make([]byte, 1, size+1), content...)[1:]
-		for how, r := range map[string]io.Reader{"read": iotest.HalfReader(bytes.NewReader(content)), "lent": bucket.NewContent(content), "lent oddly": bucket.NewContent(odd)} {
-			name := strings.ReplaceAll(fmt.Sprint(how, size), " ", "-")
-			if err := b.PutIfAbsent(t.Context(), name, int64(size), r); err != nil {
-				t.Fatalf("put %d bytes, %s: %v", size, how, err)
-			}
-			o, err := b.Get(t.Context(), name, 0, -1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := io.ReadAll(o.Body)
-			if err = errors.Join(err, o.Body.Close()); err != nil || !bytes.Equal(got, content) {
-				t.Errorf("of %d bytes, %s, %d are read, the same: %v, error %v", size, how, len(got), bytes.Equal(got, content), err)
-			}
-			if c, ok := r.(*bucket.Content); ok && c.IsLent() {
-				t.Errorf("%d bytes, %s, are not given back", size, how)
-			}
+		name := fmt.Sprint(size)
+		if err := b.PutIfAbsent(t.Context(), name, int64(size), iotest.HalfReader(bytes.NewReader(content))); err != nil {
+			t.Fatalf("put %d bytes: %v", size, err)
+		}
+		o, err := b.Get(t.Context(), name, 0, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(o.Body)
+		if err = errors.Join(err, o.Body.Close()); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("of %d bytes %d are read, the same: %v, error %v", size, len(got), bytes.Equal(got, content), err)
 		}
 	}
 }
@@ -89,8 +81,6 @@ func TestLargeContentThatIsNotAsSaid(t *testing.T) {
 		want    error
 	}{
 		{"shorter", t.Context(), bytes.NewReader(pattern(2*partBytes - 1)), base.ErrInvalid},
-		{"shorter and lent", t.Context(), bucket.NewContent(pattern(2*partBytes - 1)), base.ErrInvalid},
-		{"longer and lent", t.Context(), bucket.NewContent(pattern(2*partBytes + 1)), base.ErrInvalid},
 		{"longer", t.Context(), bytes.NewReader(pattern(2*partBytes + 1)), base.ErrInvalid},
 		{"broken", t.Context(), io.MultiReader(bytes.NewReader(pattern(partBytes+blockBytes)), iotest.ErrReader(broken)), broken},
 		{"broken off", t.Context(), io.MultiReader(bytes.NewReader(pattern(partBytes+5)), iotest.ErrReader(io.ErrUnexpectedEOF)), io.ErrUnexpectedEOF},

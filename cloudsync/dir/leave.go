@@ -39,65 +39,37 @@ func await[T any](ctx context.Context, h *held, fn func() (T, error), drop func(
 	if h.n.Load() >= maxLeft {
 		return v, errHangs
 	}
-	c := &call[T]{done: make(chan struct{})}
-	go c.run(h, fn, drop)
+	type result struct {
+		v   T
+		err error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		r := result{err: errGone} // for a goroutine that ends within fn
+		defer func() { ended <- r }()
+		r.v, r.err = fn()
+	}()
 	select {
-	case <-c.done:
-		return c.v, c.err
+	case r := <-ended:
+		return r.v, r.err
 	case <-ctx.Done():
 	}
 	timeout, release := clock.System.After(patience)
 	defer release()
 	select {
-	case <-c.done:
-		return c.v, c.err
+	case r := <-ended:
+		return r.v, r.err
 	case <-timeout:
 	}
-	if c.leave(h) {
-		return v, context.Cause(ctx)
-	}
-	return c.v, c.err
-}
-
-// call is what await has begun.
-type call[T any] struct {
-	done chan struct{} // closed when v and err are there
-	v    T
-	err  error
-
-	mu    sync.Mutex
-	ended bool // guarded by mu
-	left  bool // guarded by mu
-}
-
-func (c *call[T]) run(h *held, fn func() (T, error), drop func(T)) {
-	c.err = errGone // for a goroutine that ends within fn
-	defer func() {
-		c.mu.Lock()
-		c.ended = true
-		left := c.left
-		c.mu.Unlock()
-		if left {
-			h.n.Add(-1)
-			if c.err == nil && drop != nil {
-				drop(c.v)
-			}
-		}
-		close(c.done)
-	}()
-	c.v, c.err = fn()
-}
-
-// leave leaves the call, unless it has ended.
-func (c *call[T]) leave(h *held) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ended {
-		return false
-	}
-	c.left = true
 	h.n.Add(1)
-	return true
+	go func() {
+		r := <-ended
+		h.n.Add(-1)
+		if r.err == nil && drop != nil {
+			drop(r.v)
+		}
+	}()
+	return v, context.Cause(ctx)
 }
 
 // lent is content of a caller who may leave: what he has lent is not touched any more then.
@@ -114,16 +86,6 @@ func (l *lent) Read(p []byte) (int, error) {
 		return 0, errGone
 	}
 	return l.r.Read(p)
-}
-
-// Lend implements bucket.Lender. What is lent stays so when the caller leaves.
-func (l *lent) Lend(n int) ([]byte, func(), bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.r == nil {
-		return nil, nil, false
-	}
-	return bucket.Lend(l.r, n)
 }
 
 // takeBack returns when nobody reads any more.

@@ -151,23 +151,3 @@ func TestLeftCallGivesBack(t *testing.T) {
 		t.Errorf("dropped %d", dropped.Load())
 	}
 }
-
-// TestLentContentOfWhoLeaves lends no more when the caller has left, who knows what is lent still.
-func TestLentContentOfWhoLeaves(t *testing.T) {
-	c := bucket.NewContent(make([]byte, 100))
-	l := &lent{r: c}
-	b, done, ok := bucket.Lend(&ctxReader{t.Context(), bucket.ReadExact(l, 100)}, 60)
-	if !ok || len(b) != 60 {
-		t.Fatalf("%d bytes are lent, %v", len(b), ok)
-	}
-	l.takeBack()
-	if _, _, ok := bucket.Lend(l, 60); ok {
-		t.Error("it lends what is not there any more")
-	}
-	if !c.IsLent() {
-		t.Error("what a call has still does not count")
-	}
-	if done(); c.IsLent() {
-		t.Error("what was given back counts")
-	}
-}

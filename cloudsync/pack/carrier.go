@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -189,7 +190,7 @@ func (u *Uploader) runCarrier() {
 // carrier seals and uploads one pack at a time.
 type carrier struct {
 	*Uploader
-	sealed *buffer // memory of the object
+	sealed buffer // memory of the object
 }
 
 // sealed is a pack whose object is in the memory of its carrier.
@@ -213,16 +214,13 @@ func (c *carrier) carry(p *gathering) error {
 // seal seals a pack, with its runs in random order, and gives the memory of its blocks back.
 func (c *carrier) seal(p *gathering) (*sealed, error) {
 	s := &sealed{order: p.order}
-	if c.sealed == nil {
-		c.sealed = new(buffer)
-	}
 	c.sealed.b = c.sealed.b[:0]
 	c.sealed.grow(int(seal.ObjectBytes(seal.Padme(int64(p.stored + tableRoom + pieceTableBytes*p.pieces)))))
 	rnd, err := c.o.Sealer.Random()
 	if err != nil {
 		return nil, err
 	}
-	w, err := c.o.Sealer.NewWriter(c.sealed, c.o.Names.PackLabel(c.o.Epoch), false)
+	w, err := c.o.Sealer.NewWriter(&c.sealed, c.o.Names.PackLabel(c.o.Epoch), false)
 	if err != nil {
 		return nil, err
 	}
@@ -265,16 +263,13 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 // upload stores a pack in the bucket and tells of it.
 func (c *carrier) upload(p *sealed) error {
 	name := c.o.Names.Pack(c.o.Epoch, p.ref.ID)
-	content, size := bucket.NewContent(c.sealed.b), int64(len(c.sealed.b))
-	err := c.o.Bucket.PutIfAbsent(c.ctx, name, size, content)
+	size := int64(len(c.sealed.b))
+	err := c.o.Bucket.PutIfAbsent(c.ctx, name, size, bytes.NewReader(c.sealed.b))
 	if errors.Is(err, bucket.ErrExists) && bucket.Ambiguous(err) {
 		err = c.verify(p.ref.ID, size)
 	}
 	if err != nil {
 		return fmt.Errorf("upload pack %s: %w", name, err)
-	}
-	if content.IsLent() { // a try that did not end has it still
-		c.sealed = nil
 	}
 	if err := c.tell(p); err != nil {
 		return fmt.Errorf("record pack %s: %w", name, err)
