@@ -15,22 +15,22 @@ import (
 )
 
 func (a *app) statusCommand() *cobra.Command {
-	var space, bars bool
-	cmd := a.define("status", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	var f struct {
+		Space bool `flag:"space" usage:"show what takes space, page by page"`
+		Bars  bool `flag:"bars" usage:"draw what takes space as bars"`
+	}
+	return a.withFlags("status", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		set, err := a.parsePageSet(cmd, args)
 		if err != nil {
 			return err
 		}
 		return a.read(ctx, func(repo *ledger.Repository) error {
-			if space || bars {
-				return a.usageOf(ctx, repo, &set, bars)
+			if f.Space || f.Bars {
+				return a.usageOf(ctx, repo, &set, f.Bars)
 			}
 			return a.status(ctx, repo, &set)
 		})
 	})
-	cmd.Flags().BoolVar(&space, "space", false, "show what takes space, page by page")
-	cmd.Flags().BoolVar(&bars, "bars", false, "draw what takes space as bars")
-	return cmd
 }
 
 // garbageObject is what was collected of a page since it was opened; nil for nothing.
@@ -136,9 +136,11 @@ func tornText(t admin.TornTail) string {
 }
 
 func (a *app) checkCommand() *cobra.Command {
-	var repair bool
-	cmd := a.define("check", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		o := admin.CheckOptions{Repair: repair}
+	var f struct {
+		Repair bool `flag:"repair" usage:"mend what is damaged, with what the cloud has"`
+	}
+	return a.withFlags("check", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		o := admin.CheckOptions{Repair: f.Repair}
 		set, err := a.parsePageSet(cmd, args)
 		if err != nil {
 			return err
@@ -148,11 +150,9 @@ func (a *app) checkCommand() *cobra.Command {
 			id := set.name.pageID()
 			o.Page = &id
 		}
-		open := ledger.Options{ReadOnly: !repair, Mend: repair, MustExist: true}
+		open := ledger.Options{ReadOnly: !f.Repair, Mend: f.Repair, MustExist: true}
 		return a.with(ctx, open, func(repo *ledger.Repository) error { return a.check(ctx, repo, o) })
 	})
-	cmd.Flags().BoolVar(&repair, "repair", false, "mend what is damaged, with what the cloud has")
-	return cmd
 }
 
 func (a *app) check(ctx context.Context, repo *ledger.Repository, o admin.CheckOptions) error {

@@ -17,38 +17,38 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// catalogFlags are what verbs of catalogues share.
-type catalogFlags struct {
-	writeFlags
-	container, at string
-	epoch         uint64
+// epochFlag is what all verbs of catalogues share.
+type epochFlag struct {
+	Epoch uint64 `flag:"epoch" usage:"present epoch, in which objects are available or have expired"`
+}
+
+// catalogWrite are the flags of verbs that change a catalogue.
+type catalogWrite struct {
+	epochFlag
+	mergeFlags
+}
+
+// catalogRead are the flags of verbs that read one.
+type catalogRead struct {
+	epochFlag
+	At string `flag:"at" usage:"revision to read (default HEAD)"`
+}
+
+// containerFlag is that of verbs that are about one container.
+type containerFlag struct {
+	Container string `flag:"container" usage:"container in base58 (default: the only one)"`
 }
 
 func (a *app) catalogCommand() *cobra.Command {
 	return a.group("catalog", a.catalogAdd(), a.catalogFind(), a.catalogLock(), a.catalogRm(), a.catalogLs(), a.catalogCheck(), a.catalogImport(), a.catalogExport())
 }
 
-// common adds the flags that verbs of catalogues share.
-func (f *catalogFlags) common(a *app, cmd *cobra.Command, writes bool) *cobra.Command {
-	cmd.Flags().Uint64Var(&f.epoch, "epoch", 0, "present epoch, in which objects are available or have expired")
-	if writes {
-		f.addNoMerge(cmd)
-		return cmd
-	}
-	cmd.Flags().StringVar(&f.at, "at", "", "revision to read (default HEAD)")
-	return cmd
-}
-
-func (f *catalogFlags) containerFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.container, "container", "", "container in base58 (default: the only one)")
-}
-
 // change makes a commit of what fn does with a catalogue. fn returns what was done.
-func (a *app) changeCatalog(ctx context.Context, cmd *cobra.Command, name string, how access, f *catalogFlags, fn func(*metabase.Tx) (string, error)) error {
+func (a *app) changeCatalog(ctx context.Context, cmd *cobra.Command, name string, how access, f catalogWrite, fn func(*metabase.Tx) (string, error)) error {
 	return a.page(ctx, cmd, name, how, func(page *ledger.Page) error {
 		var done string
-		before, after, err := a.write(ctx, page, f.writeFlags, func(tx *ledger.Tx) error {
-			t, err := catalog.Write(ctx, tx, f.epoch)
+		before, after, err := a.write(ctx, page, "", func(tx *ledger.Tx) error {
+			t, err := catalog.Write(ctx, tx, f.Epoch)
 			if err == nil {
 				done, err = fn(t)
 			}
@@ -57,14 +57,14 @@ func (a *app) changeCatalog(ctx context.Context, cmd *cobra.Command, name string
 		if err != nil {
 			return err
 		}
-		return a.finish(ctx, page, f.writeFlags, before, after, done)
+		return a.finish(ctx, page, f.mergeFlags, before, after, done)
 	})
 }
 
 // readCatalog calls fn with a catalogue.
-func (a *app) readCatalog(ctx context.Context, cmd *cobra.Command, name string, f *catalogFlags, fn func(*metabase.View) error) error {
-	return a.pageAt(ctx, cmd, name, fetches, f.at, func(page *ledger.Page, snap *ledger.Snapshot) error {
-		v, err := catalog.Read(ctx, snap, f.epoch)
+func (a *app) readCatalog(ctx context.Context, cmd *cobra.Command, name string, f catalogRead, fn func(*metabase.View) error) error {
+	return a.pageAt(ctx, cmd, name, fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
+		v, err := catalog.Read(ctx, snap, f.Epoch)
 		if err != nil {
 			return err
 		}
@@ -76,9 +76,9 @@ func (a *app) readCatalog(ctx context.Context, cmd *cobra.Command, name string, 
 var defaultContainer = metabase.ID(sha256.Sum256([]byte("ledger catalogue")))
 
 // containerOf returns the container that a verb is about.
-func (f *catalogFlags) containerOf(ctx context.Context, cmd *cobra.Command, v *metabase.View) (metabase.ID, error) {
-	if f.container != "" {
-		id, err := metabase.ParseID(f.container)
+func (f *containerFlag) containerOf(ctx context.Context, cmd *cobra.Command, v *metabase.View) (metabase.ID, error) {
+	if f.Container != "" {
+		id, err := metabase.ParseID(f.Container)
 		if err != nil {
 			return id, usagef(cmd, "--container: %w", err)
 		}
@@ -97,7 +97,7 @@ func (f *catalogFlags) containerOf(ctx context.Context, cmd *cobra.Command, v *m
 }
 
 // addressOf reads an argument that is an object's id, or its address.
-func (f *catalogFlags) addressOf(ctx context.Context, cmd *cobra.Command, v *metabase.View, text string) (metabase.Address, error) {
+func (f *containerFlag) addressOf(ctx context.Context, cmd *cobra.Command, v *metabase.View, text string) (metabase.Address, error) {
 	if strings.Contains(text, "/") {
 		a, err := metabase.ParseAddress(text)
 		if err != nil {
@@ -114,30 +114,21 @@ func (f *catalogFlags) addressOf(ctx context.Context, cmd *cobra.Command, v *met
 }
 
 type catalogAddFlags struct {
-	catalogFlags
-	owner      string
-	attributes []string
-	expires    uint64
-	typed      bool
+	catalogWrite
+	containerFlag
+	Attributes []string `flag:"attr" usage:"attribute, \x60KEY=VALUE\x60; may be repeated"`
+	Owner      string   `flag:"owner" usage:"owner in base58 (default: nobody in particular)"`
+	Expires    uint64   `flag:"expires" usage:"last epoch in which the object is available (default: it stays)"`
 }
 
 func (a *app) catalogAdd() *cobra.Command {
-	var f catalogAddFlags
-	cmd := a.define("catalog add", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		f.typed = cmd.Flags().Changed("expires")
-		return a.addObject(ctx, cmd, args, &f)
-	})
-	f.containerFlag(cmd)
-	cmd.Flags().StringArrayVar(&f.attributes, "attr", nil, "attribute, `KEY=VALUE`; may be repeated")
-	cmd.Flags().StringVar(&f.owner, "owner", "", "owner in base58 (default: nobody in particular)")
-	cmd.Flags().Uint64Var(&f.expires, "expires", 0, "last epoch in which the object is available (default: it stays)")
-	return f.common(a, cmd, true)
+	return verb(a, "catalog add", catalogAddFlags{}, a.addObject)
 }
 
-func (a *app) addObject(ctx context.Context, cmd *cobra.Command, args []string, f *catalogAddFlags) error {
-	o := &metabase.Object{CreationEpoch: f.epoch}
+func (a *app) addObject(ctx context.Context, cmd *cobra.Command, args []string, f catalogAddFlags) error {
+	o := &metabase.Object{CreationEpoch: f.Epoch}
 	seen := map[string]bool{}
-	for _, text := range f.attributes {
+	for _, text := range f.Attributes {
 		key, value, ok := strings.Cut(text, "=")
 		if !ok || value == "" || key == "" || seen[key] {
 			return usagef(cmd, "--attr %s: want KEY=VALUE, each key once", quoted(text))
@@ -145,8 +136,8 @@ func (a *app) addObject(ctx context.Context, cmd *cobra.Command, args []string, 
 		seen[key] = true
 		o.Attributes = append(o.Attributes, metabase.Attribute{Key: key, Value: value})
 	}
-	if f.owner != "" {
-		owner, err := metabase.ParseOwner(f.owner)
+	if f.Owner != "" {
+		owner, err := metabase.ParseOwner(f.Owner)
 		if err != nil {
 			return usagef(cmd, "--owner: %w", err)
 		}
@@ -171,11 +162,11 @@ func (a *app) addObject(ctx context.Context, cmd *cobra.Command, args []string, 
 	}
 	o.PayloadBytes, o.PayloadHash = uint64(n), hash.Sum(nil)
 	var id metabase.Address
-	err = a.changeCatalog(ctx, cmd, args[0], creates, &f.catalogFlags, func(t *metabase.Tx) (string, error) {
+	err = a.changeCatalog(ctx, cmd, args[0], creates, f.catalogWrite, func(t *metabase.Tx) (string, error) {
 		if o.Container, err = f.containerOf(ctx, cmd, &t.View); err != nil {
 			return "", err
 		}
-		if id, err = putNew(ctx, t, o, f.expires, f.typed); err != nil {
+		if id, err = putNew(ctx, t, o, f.Expires, cmd.Flags().Changed("expires")); err != nil {
 			return "", err
 		}
 		a.emitID(id)
@@ -217,36 +208,32 @@ func namingObject(typ metabase.Type, container metabase.ID, epoch uint64, payloa
 }
 
 type catalogLockFlags struct {
-	catalogFlags
-	expires uint64
-	typed   bool
-	free    bool
+	catalogWrite
+	containerFlag
+	Free    bool   `flag:"release" usage:"free what the locks ID lock"`
+	Expires uint64 `flag:"expires" usage:"last epoch of the lock (default: until it is freed)"`
 }
 
 func (a *app) catalogLock() *cobra.Command {
 	var f catalogLockFlags
-	cmd := a.define("catalog lock", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		f.typed = cmd.Flags().Changed("expires")
-		return a.changeCatalog(ctx, cmd, args[0], changes, &f.catalogFlags, func(t *metabase.Tx) (string, error) {
-			objects, err := a.objects(ctx, cmd, t, args, &f.catalogFlags)
+	cmd := a.withFlags("catalog lock", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.changeCatalog(ctx, cmd, args[0], changes, f.catalogWrite, func(t *metabase.Tx) (string, error) {
+			objects, err := a.objects(ctx, cmd, t, args, f.containerFlag)
 			if err != nil {
 				return "", err
 			}
-			if f.free {
+			if f.Free {
 				return freeObjects(ctx, t, objects)
 			}
 			return a.lockObjects(ctx, cmd, t, objects, &f)
 		})
 	})
-	f.containerFlag(cmd)
-	cmd.Flags().BoolVar(&f.free, "release", false, "free what the locks ID lock")
-	cmd.Flags().Uint64Var(&f.expires, "expires", 0, "last epoch of the lock (default: until it is freed)")
 	cmd.MarkFlagsMutuallyExclusive("release", "expires")
-	return f.common(a, cmd, true)
+	return cmd
 }
 
 // objects reads the arguments behind the page, which name objects that have to exist.
-func (a *app) objects(ctx context.Context, cmd *cobra.Command, t *metabase.Tx, args []string, f *catalogFlags) (all []metabase.Address, err error) {
+func (a *app) objects(ctx context.Context, cmd *cobra.Command, t *metabase.Tx, args []string, f containerFlag) (all []metabase.Address, err error) {
 	for _, text := range args[1:] {
 		id, err := f.addressOf(ctx, cmd, &t.View, text)
 		if err != nil {
@@ -271,7 +258,7 @@ func (a *app) lockObjects(ctx context.Context, cmd *cobra.Command, t *metabase.T
 		}
 		ids = append(ids, o.Object)
 	}
-	lock, err := putNew(ctx, t, namingObject(metabase.Lock, objects[0].Container, f.epoch, metabase.LockPayload(ids)), f.expires, f.typed)
+	lock, err := putNew(ctx, t, namingObject(metabase.Lock, objects[0].Container, f.Epoch, metabase.LockPayload(ids)), f.Expires, cmd.Flags().Changed("expires"))
 	if err == nil {
 		err = t.Lock(ctx, lock, ids...)
 	}
@@ -293,25 +280,26 @@ func freeObjects(ctx context.Context, t *metabase.Tx, locks []metabase.Address) 
 const graveEpochs = 5
 
 type catalogRmFlags struct {
-	catalogFlags
-	expires uint64
-	collect bool
+	catalogWrite
+	containerFlag
+	Expires uint64 `flag:"keep-until" usage:"last epoch of the graves (default: five from now)"`
+	Collect bool   `flag:"collect" usage:"delete what was removed or has expired"`
 }
 
 func (a *app) catalogRm() *cobra.Command {
 	var f catalogRmFlags
-	cmd := a.define("catalog rm", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		if f.collect != (len(args) == 1) {
+	cmd := a.withFlags("catalog rm", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		if f.Collect != (len(args) == 1) {
 			return usagef(cmd, "name the objects, or --collect without any")
 		}
 		if !cmd.Flags().Changed("keep-until") {
-			f.expires = f.epoch + graveEpochs
+			f.Expires = f.Epoch + graveEpochs
 		}
-		return a.changeCatalog(ctx, cmd, args[0], changes, &f.catalogFlags, func(t *metabase.Tx) (string, error) {
-			if f.collect {
-				return collectGarbage(ctx, t, f.epoch)
+		return a.changeCatalog(ctx, cmd, args[0], changes, f.catalogWrite, func(t *metabase.Tx) (string, error) {
+			if f.Collect {
+				return collectGarbage(ctx, t, f.Epoch)
 			}
-			objects, err := a.objects(ctx, cmd, t, args, &f.catalogFlags)
+			objects, err := a.objects(ctx, cmd, t, args, f.containerFlag)
 			if err != nil {
 				return "", err
 			}
@@ -319,10 +307,7 @@ func (a *app) catalogRm() *cobra.Command {
 		})
 	})
 	cmd.Args = cobra.MinimumNArgs(1)
-	f.containerFlag(cmd)
-	cmd.Flags().Uint64Var(&f.expires, "keep-until", 0, "last epoch of the graves (default: five from now)")
-	cmd.Flags().BoolVar(&f.collect, "collect", false, "delete what was removed or has expired")
-	return f.common(a, cmd, true)
+	return cmd
 }
 
 func (a *app) removeObjects(ctx context.Context, t *metabase.Tx, objects []metabase.Address, f *catalogRmFlags) (string, error) {
@@ -330,9 +315,9 @@ func (a *app) removeObjects(ctx context.Context, t *metabase.Tx, objects []metab
 	for _, o := range objects {
 		ids = append(ids, o.Object)
 	}
-	tombstone, err := putNew(ctx, t, namingObject(metabase.Tombstone, objects[0].Container, f.epoch, metabase.TombstonePayload(f.expires, ids)), f.expires, true)
+	tombstone, err := putNew(ctx, t, namingObject(metabase.Tombstone, objects[0].Container, f.Epoch, metabase.TombstonePayload(f.Expires, ids)), f.Expires, true)
 	if err == nil {
-		_, err = t.Inhume(ctx, tombstone, f.expires, objects...)
+		_, err = t.Inhume(ctx, tombstone, f.Expires, objects...)
 	}
 	return "removed " + countText(len(objects), "object"), err
 }

@@ -13,17 +13,18 @@ import (
 )
 
 type catalogFindFlags struct {
-	catalogFlags
-	attributes []string
-	limit      int
-	cursor     string
+	catalogRead
+	containerFlag
+	Attributes commaList `flag:"attributes" usage:"attributes to print, beginning with that of the first filter"`
+	Limit      int       `flag:"limit,n" usage:"print no more than this many, up to 1000 (default: all)"`
+	Cursor     string    `flag:"cursor" usage:"go on behind the page that gave this cursor"`
 }
 
 func (a *app) catalogFind() *cobra.Command {
 	var f catalogFindFlags
-	cmd := a.define("catalog find", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		q := metabase.Query{Attributes: f.attributes, Cursor: f.cursor, Count: f.limit}
-		if f.limit == 0 {
+	return a.withFlags("catalog find", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		q := metabase.Query{Attributes: f.Attributes, Cursor: f.Cursor, Count: f.Limit}
+		if f.Limit == 0 {
 			q.Count = metabase.MaxCount
 		}
 		for _, text := range args[1:] {
@@ -33,23 +34,18 @@ func (a *app) catalogFind() *cobra.Command {
 			}
 			q.Filters = append(q.Filters, filter)
 		}
-		return a.readCatalog(ctx, cmd, args[0], &f.catalogFlags, func(v *metabase.View) error {
+		return a.readCatalog(ctx, cmd, args[0], f.catalogRead, func(v *metabase.View) error {
 			var err error
 			if q.Container, err = f.containerOf(ctx, cmd, v); err != nil {
 				return err
 			}
-			err = a.find(ctx, v, q, f.limit == 0)
+			err = a.find(ctx, v, q, f.Limit == 0)
 			if _, ok := errors.AsType[*metabase.QueryError](err); ok || errors.Is(err, metabase.ErrInvalidCursor) {
 				return wrong(cmd, err) // of what was asked for, not of what is stored
 			}
 			return err
 		})
 	})
-	f.containerFlag(cmd)
-	cmd.Flags().StringSliceVar(&f.attributes, "attributes", nil, "attributes to print, beginning with that of the first filter")
-	addLimit(cmd, &f.limit, "print no more than this many, up to 1000 (default: all)")
-	cmd.Flags().StringVar(&f.cursor, "cursor", "", "go on behind the page that gave this cursor")
-	return f.common(a, cmd, false)
 }
 
 // filterForms are how filters are written, in the order in which they are looked for at one place.
@@ -111,30 +107,29 @@ func (a *app) find(ctx context.Context, v *metabase.View, q metabase.Query, all 
 }
 
 type catalogLsFlags struct {
-	catalogFlags
-	containers, graves, garbage bool
+	catalogRead
+	Containers bool `flag:"containers" usage:"list containers"`
+	Graves     bool `flag:"graves" usage:"list graves"`
+	Garbage    bool `flag:"garbage" usage:"list what can be deleted"`
 }
 
 func (a *app) catalogLs() *cobra.Command {
 	var f catalogLsFlags
-	cmd := a.define("catalog ls", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.readCatalog(ctx, cmd, args[0], &f.catalogFlags, func(v *metabase.View) error {
+	cmd := a.withFlags("catalog ls", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.readCatalog(ctx, cmd, args[0], f.catalogRead, func(v *metabase.View) error {
 			switch {
-			case f.containers:
+			case f.Containers:
 				return a.lsContainers(ctx, v)
-			case f.graves:
+			case f.Graves:
 				return a.lsGraves(ctx, v)
-			case f.garbage:
+			case f.Garbage:
 				return a.lsGarbage(ctx, v)
 			}
 			return a.lsObjects(ctx, v, args[0])
 		})
 	})
-	cmd.Flags().BoolVar(&f.containers, "containers", false, "list containers")
-	cmd.Flags().BoolVar(&f.graves, "graves", false, "list graves")
-	cmd.Flags().BoolVar(&f.garbage, "garbage", false, "list what can be deleted")
 	cmd.MarkFlagsMutuallyExclusive("containers", "graves", "garbage")
-	return f.common(a, cmd, false)
+	return cmd
 }
 
 func (a *app) lsObjects(ctx context.Context, v *metabase.View, page string) error {
@@ -215,11 +210,14 @@ func (a *app) lsGarbage(ctx context.Context, v *metabase.View) error {
 }
 
 func (a *app) catalogCheck() *cobra.Command {
-	var f catalogFlags
-	var repair bool
-	cmd := a.define("catalog check", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		if repair {
-			err := a.changeCatalog(ctx, cmd, args[0], changes, &f, func(t *metabase.Tx) (string, error) {
+	var f struct {
+		catalogRead
+		mergeFlags
+		Repair bool `flag:"repair" usage:"make the rows that follow from objects what they should be"`
+	}
+	return a.withFlags("catalog check", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		if f.Repair {
+			err := a.changeCatalog(ctx, cmd, args[0], changes, catalogWrite{f.epochFlag, f.mergeFlags}, func(t *metabase.Tx) (string, error) {
 				n, err := t.Repair(ctx)
 				return "repaired " + countText(n, "row"), err
 			})
@@ -227,11 +225,8 @@ func (a *app) catalogCheck() *cobra.Command {
 				return err
 			}
 		}
-		return a.readCatalog(ctx, cmd, args[0], &f, func(v *metabase.View) error { return a.checkCatalog(ctx, v) })
+		return a.readCatalog(ctx, cmd, args[0], f.catalogRead, func(v *metabase.View) error { return a.checkCatalog(ctx, v) })
 	})
-	cmd.Flags().BoolVar(&repair, "repair", false, "make the rows that follow from objects what they should be")
-	f.addNoMerge(cmd)
-	return f.common(a, cmd, false)
 }
 
 func (a *app) checkCatalog(ctx context.Context, v *metabase.View) error {
@@ -254,9 +249,9 @@ func (a *app) checkCatalog(ctx context.Context, v *metabase.View) error {
 }
 
 func (a *app) catalogImport() *cobra.Command {
-	var f catalogFlags
-	cmd := a.define("catalog import", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		file, err := metabase.OpenFile(ctx, a.path(args[1]), metabase.FileOptions{Mode: metabase.ReadOnly, Epoch: func() uint64 { return f.epoch }})
+	var f catalogWrite
+	return a.withFlags("catalog import", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		file, err := metabase.OpenFile(ctx, a.path(args[1]), metabase.FileOptions{Mode: metabase.ReadOnly, Epoch: func() uint64 { return f.Epoch }})
 		if err != nil {
 			return err
 		}
@@ -268,27 +263,25 @@ func (a *app) catalogImport() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.changeCatalog(ctx, cmd, args[0], creates, &f, func(t *metabase.Tx) (string, error) {
+			return a.changeCatalog(ctx, cmd, args[0], creates, f, func(t *metabase.Tx) (string, error) {
 				return fmt.Sprintf("imported %s of version %d", countText(counters.Physical, "object"), v.Version()), t.Import(ctx, v)
 			})
 		})
 		return errors.Join(err, file.Close())
 	})
-	return f.common(a, cmd, true)
 }
 
 func (a *app) catalogExport() *cobra.Command {
-	var f catalogFlags
-	cmd := a.define("catalog export", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	var f catalogRead
+	return a.withFlags("catalog export", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		path := a.path(args[1])
 		if _, err := os.Lstat(path); err == nil {
 			return withHint(classedf(ledger.ErrInvalid, "export to %s: a file is there and is not overwritten", quoted(args[1])), "name another file")
 		}
-		return a.readCatalog(ctx, cmd, args[0], &f, func(v *metabase.View) error {
+		return a.readCatalog(ctx, cmd, args[0], f, func(v *metabase.View) error {
 			return exportCatalog(ctx, v, path)
 		})
 	})
-	return f.common(a, cmd, false)
 }
 
 // exportCatalog writes a file beside path, which takes its name when it is whole.

@@ -20,45 +20,44 @@ const passphraseVariable = "LEDGER_PASSPHRASE"
 
 // cloudFlags name a cloud's key and credentials.
 type cloudFlags struct {
-	keyFile, passphraseFile, credentials, bucketID string
-	plaintext, shared, ask                         bool
+	credentialsFlag
+	KeyFile        string `flag:"key-file" usage:"file with the master key (default: $LEDGER_KEY_FILE; see: ledgerd key init)"`
+	PassphraseFile string `flag:"passphrase-file" usage:"file with the passphrase, one line (or set LEDGER_PASSPHRASE)"`
+	Ask            bool   `flag:"passphrase" usage:"ask for the passphrase on the terminal"`
+	BucketID       string `flag:"bucket-id" usage:"id that the bucket must have, as key show prints it on another device"`
+	Plaintext      bool   `flag:"plaintext" usage:"do not seal: who can read the bucket can read everything"`
+	Shared         bool   `flag:"shared-key-file" usage:"allow that others can read the key file"`
 }
 
-func (f *cloudFlags) add(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVar(&f.keyFile, "key-file", "", "file with the master key (default: $LEDGER_KEY_FILE; see: ledgerd key init)")
-	flags.StringVar(&f.passphraseFile, "passphrase-file", "", "file with the passphrase, one line (or set "+passphraseVariable+")")
-	flags.BoolVar(&f.ask, "passphrase", false, "ask for the passphrase on the terminal")
-	flags.StringVar(&f.bucketID, "bucket-id", "", "id that the bucket must have, as key show prints it on another device")
-	flags.BoolVar(&f.plaintext, "plaintext", false, "do not seal: who can read the bucket can read everything")
-	flags.BoolVar(&f.shared, "shared-key-file", false, "allow that others can read the key file")
-	flags.StringVar(&f.credentials, "credentials-file", "", "file with credentials for the bucket (default: those of the environment)")
+// credentialsFlag is that of verbs that are given a bucket.
+type credentialsFlag struct {
+	Credentials string `flag:"credentials-file" usage:"file with credentials for the bucket (default: those of the environment)"`
 }
 
 // options returns what the flags say of the cloud at url.
 func (f *cloudFlags) options(ctx context.Context, a *app, cmd *cobra.Command, url string) (*ledger.Cloud, error) {
-	if !cmd.Flags().Changed("key-file") && (f.plaintext || f.passphraseFile != "" || f.ask) {
-		f.keyFile = "" // from the environment: the command line counts
+	if !cmd.Flags().Changed("key-file") && (f.Plaintext || f.PassphraseFile != "" || f.Ask) {
+		f.KeyFile = "" // from the environment: the command line counts
 	}
 	if err := a.knownURL(cmd, url); err != nil {
 		return &ledger.Cloud{}, err
 	}
-	o := &ledger.Cloud{URL: a.url(url), KeyFile: a.path(f.keyFile), SharedKeyFile: f.shared, Plaintext: f.plaintext, CredentialsFile: a.path(f.credentials), BucketID: f.bucketID}
-	switch pass, err := (&passphraseFlag{f.passphraseFile}).ofKeyFile(ctx, a, o.KeyFile); {
+	o := &ledger.Cloud{URL: a.url(url), KeyFile: a.path(f.KeyFile), SharedKeyFile: f.Shared, Plaintext: f.Plaintext, CredentialsFile: a.path(f.Credentials), BucketID: f.BucketID}
+	switch pass, err := (&passphraseFlag{f.PassphraseFile}).ofKeyFile(ctx, a, o.KeyFile); {
 	case err != nil:
 		return o, err
 	case len(pass) > 0:
 		o.KeyFilePassphrase = pass
 		return o, nil
 	}
-	if f.ask {
+	if f.Ask {
 		pass, err := a.askSecret(ctx, "passphrase")
 		if err != nil {
 			return o, err
 		}
 		o.Passphrase = pass
-	} else if f.passphraseFile != "" || f.keyFile == "" && !f.plaintext {
-		pass, err := a.passphrase(f.passphraseFile)
+	} else if f.PassphraseFile != "" || f.KeyFile == "" && !f.Plaintext {
+		pass, err := a.passphrase(f.PassphraseFile)
 		if err != nil {
 			return o, err
 		}
@@ -115,9 +114,7 @@ func (a *app) cloudCommand() *cobra.Command {
 
 func (a *app) cloudSetCommand() *cobra.Command {
 	var f cloudFlags
-	cmd := a.define("cloud set", nil)
-	f.add(cmd)
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	return a.withFlags("cloud set", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		o, err := f.options(ctx, a, cmd, args[0])
 		if err != nil {
 			return err
@@ -143,7 +140,6 @@ func (a *app) cloudSetCommand() *cobra.Command {
 			return nil
 		})
 	})
-	return cmd
 }
 
 func (a *app) cloudShowCommand() *cobra.Command {
@@ -197,12 +193,12 @@ func sealingText(c ledger.CloudInfo) string {
 }
 
 func (a *app) cloudProbeCommand() *cobra.Command {
-	var credentials string
-	cmd := a.define("cloud probe", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	var f credentialsFlag
+	return a.withFlags("cloud probe", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		if err := a.knownURL(cmd, args[0]); err != nil {
 			return err
 		}
-		points, err := admin.ProbeCloud(ctx, args[0], credentials, &ledger.Options{Buckets: a.process.Buckets})
+		points, err := admin.ProbeCloud(ctx, args[0], f.Credentials, &ledger.Options{Buckets: a.process.Buckets})
 		for _, p := range points {
 			a.printPoint(p)
 		}
@@ -211,8 +207,6 @@ func (a *app) cloudProbeCommand() *cobra.Command {
 		}
 		return err
 	})
-	cmd.Flags().StringVar(&credentials, "credentials-file", "", "file with credentials for the bucket (default: those of the environment)")
-	return cmd
 }
 
 func (a *app) printPoint(p admin.ProbePoint) {
@@ -227,18 +221,16 @@ func (a *app) printPoint(p admin.ProbePoint) {
 }
 
 func (a *app) cloudGCCommand() *cobra.Command {
-	var dry dryRun
-	cmd := a.define("cloud gc", func(ctx context.Context, _ *cobra.Command, _ []string) error {
+	var f dryRun
+	return a.withFlags("cloud gc", &f, func(ctx context.Context, _ *cobra.Command, _ []string) error {
 		return a.change(ctx, func(repo *ledger.Repository) error {
-			reports, err := admin.CollectCloud(ctx, repo, &admin.CloudCollectOptions{DryRun: dry.dry})
+			reports, err := admin.CollectCloud(ctx, repo, &admin.CloudCollectOptions{DryRun: f.Dry})
 			for _, r := range reports {
-				a.printCloudGC(r, dry.dry)
+				a.printCloudGC(r, f.Dry)
 			}
 			return err
 		})
 	})
-	dry.add(cmd)
-	return cmd
 }
 
 func (a *app) printCloudGC(r admin.CloudCollectReport, dry bool) {
@@ -263,11 +255,9 @@ func (a *app) cloudSwitch(path string, do func(*ledger.Repository, context.Conte
 
 func (a *app) cloudUnsetCommand() *cobra.Command {
 	var f dryRun
-	cmd := a.define("cloud unset", func(ctx context.Context, _ *cobra.Command, _ []string) error {
-		return a.change(ctx, func(repo *ledger.Repository) error { return a.cloudUnset(ctx, repo, f.dry) })
+	return a.withFlags("cloud unset", &f, func(ctx context.Context, _ *cobra.Command, _ []string) error {
+		return a.change(ctx, func(repo *ledger.Repository) error { return a.cloudUnset(ctx, repo, f.Dry) })
 	})
-	f.add(cmd)
-	return cmd
 }
 
 func (a *app) cloudUnset(ctx context.Context, repo *ledger.Repository, dry bool) error {

@@ -12,16 +12,16 @@ import (
 )
 
 func (a *app) cloudCheckCommand() *cobra.Command {
-	var repair bool
-	cmd := a.define("cloud check", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	var f struct {
+		Repair bool `flag:"repair" usage:"upload anew what is damaged"`
+	}
+	return a.withFlags("cloud check", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		only, err := a.pageRefs(cmd, args)
 		if err != nil {
 			return err
 		}
-		return a.change(ctx, func(repo *ledger.Repository) error { return a.cloudCheck(ctx, repo, repair, only) })
+		return a.change(ctx, func(repo *ledger.Repository) error { return a.cloudCheck(ctx, repo, f.Repair, only) })
 	})
-	cmd.Flags().BoolVar(&repair, "repair", false, "upload anew what is damaged")
-	return cmd
 }
 
 func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, repair bool, only []ledger.PageRef) error {

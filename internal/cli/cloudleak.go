@@ -10,14 +10,16 @@ import (
 )
 
 func (a *app) cloudLeakCommand() *cobra.Command {
-	var credentials string
-	cmd := a.define("cloud leak", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		url, key := "", credentials
+	var f struct {
+		Credentials string `flag:"credentials-file" usage:"file with credentials for the bucket at URL (default: those of the environment)"`
+	}
+	return a.withFlags("cloud leak", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		url, key := "", f.Credentials
 		if len(args) == 1 {
 			if err := a.knownURL(cmd, args[0]); err != nil {
 				return err
 			}
-			url, key = a.url(args[0]), a.path(credentials)
+			url, key = a.url(args[0]), a.path(f.Credentials)
 		} else if err := a.read(ctx, func(repo *ledger.Repository) error {
 			info, ok := repo.Cloud()
 			if !ok {
@@ -34,8 +36,6 @@ func (a *app) cloudLeakCommand() *cobra.Command {
 		}
 		return a.printLeak(&seen)
 	})
-	cmd.Flags().StringVar(&credentials, "credentials-file", "", "file with credentials for the bucket at URL (default: those of the environment)")
-	return cmd
 }
 
 func (a *app) printLeak(l *admin.CloudLeak) error {

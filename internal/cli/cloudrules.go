@@ -29,13 +29,16 @@ var dedupRule = ruleCommand{
 }
 
 func (a *app) cloudRuleCommand(c ruleCommand) *cobra.Command {
-	var off, on []string
-	cmd := a.define("cloud "+c.name, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	var f struct {
+		Off []string `flag:"off" usage:"switch it off for keys that begin with this; '' is all keys"`
+		On  []string `flag:"on" usage:"switch it on for them again"`
+	}
+	return a.withFlags("cloud "+c.name, &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		pages, err := a.pageRefs(cmd, args)
 		if err != nil {
 			return err
 		}
-		if len(off)+len(on) == 0 {
+		if len(f.Off)+len(f.On) == 0 {
 			return a.read(ctx, func(repo *ledger.Repository) error { return a.printRules(ctx, repo, c, pages) })
 		}
 		if len(pages) == 0 {
@@ -43,10 +46,10 @@ func (a *app) cloudRuleCommand(c ruleCommand) *cobra.Command {
 		}
 		return a.change(ctx, func(repo *ledger.Repository) error {
 			all := admin.UploadRules(repo)
-			for _, p := range on {
+			for _, p := range f.On {
 				all = switchRule(all, pages[0], p, c.of, false)
 			}
-			for _, p := range off {
+			for _, p := range f.Off {
 				all = switchRule(all, pages[0], p, c.of, true)
 			}
 			if err := admin.SetUploadRules(ctx, repo, all); err != nil {
@@ -55,9 +58,6 @@ func (a *app) cloudRuleCommand(c ruleCommand) *cobra.Command {
 			return a.printRules(ctx, repo, c, pages)
 		})
 	})
-	cmd.Flags().StringArrayVar(&off, "off", nil, "switch it off for keys that begin with this; '' is all keys")
-	cmd.Flags().StringArrayVar(&on, "on", nil, "switch it on for them again")
-	return cmd
 }
 
 // switchRule sets a switch for a prefix of a page. A rule without a switch goes.

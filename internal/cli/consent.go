@@ -15,21 +15,14 @@ import (
 
 // dryRun is the flag of a verb that can say what it would do. Such a verb has one function for
 // both: it finds out what there is to do, prints that with the flag, and does it without.
-type dryRun struct{ dry bool }
-
-func (d *dryRun) add(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&d.dry, "dry-run", false, "only say what would be done")
+type dryRun struct {
+	Dry bool `flag:"dry-run" usage:"only say what would be done"`
 }
 
 // consent has the flags of a verb that destroys something.
 type consent struct {
 	dryRun
-	yes bool
-}
-
-func (c *consent) add(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do it without asking")
-	c.dryRun.add(cmd)
+	Yes bool `flag:"yes,y" usage:"do it without asking"`
 }
 
 // destroy runs a destructive verb. do(true) prints what the verb would do and changes nothing, and
@@ -40,9 +33,9 @@ func (c *consent) add(cmd *cobra.Command) {
 // No repository is held open while the user thinks, so do opens its own.
 func (a *app) destroy(ctx context.Context, cmd *cobra.Command, c consent, danger string, do func(dry bool) error) error {
 	switch {
-	case c.dry:
+	case c.Dry:
 		return do(true)
-	case c.yes || danger == "":
+	case c.Yes || danger == "":
 		return do(false)
 	case a.json || !a.asks(): // a question is no JSON
 		return usagef(cmd, "%s: say --yes, or --dry-run to see what it is", danger)

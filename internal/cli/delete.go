@@ -12,20 +12,12 @@ import (
 
 type deleteFlags struct {
 	consent
-	discard, everywhere bool
-	history             string
+	History    string `flag:"from-history" usage:"erase from the page's history what this key had before"`
+	Everywhere bool   `flag:"everywhere" usage:"delete it for all devices that share the bucket"`
+	Discard    bool   `flag:"discard-unsynced" usage:"delete also what only this device has"`
 }
 
-func (a *app) deleteCommand() *cobra.Command {
-	var f deleteFlags
-	cmd := a.define("delete", flagged(&f, a.delete))
-	flags := cmd.Flags()
-	f.add(cmd)
-	flags.StringVar(&f.history, "from-history", "", "erase from the page's history what this key had before")
-	flags.BoolVar(&f.everywhere, "everywhere", false, "delete it for all devices that share the bucket")
-	flags.BoolVar(&f.discard, "discard-unsynced", false, "delete also what only this device has")
-	return cmd
-}
+func (a *app) deleteCommand() *cobra.Command { return verb(a, "delete", deleteFlags{}, a.delete) }
 
 func (a *app) delete(ctx context.Context, cmd *cobra.Command, args []string, f deleteFlags) error {
 	set, err := a.parsePageSet(cmd, args)
@@ -33,14 +25,14 @@ func (a *app) delete(ctx context.Context, cmd *cobra.Command, args []string, f d
 		return err
 	}
 	ref, whole := set.name.ref(), set.ledger
-	if f.history != "" {
-		if whole || f.everywhere || f.discard {
+	if f.History != "" {
+		if whole || f.Everywhere || f.Discard {
 			return usagef(cmd, "--from-history wants one page, and no other flag than --yes and --dry-run")
 		}
 		return a.erase(ctx, cmd, ref, f)
 	}
 	return a.destroy(ctx, cmd, f.consent, "what is deleted cannot be brought back", func(dry bool) error {
-		o := ledger.DeleteOptions{DiscardUnsynced: f.discard, Everywhere: f.everywhere, DryRun: dry}
+		o := ledger.DeleteOptions{DiscardUnsynced: f.Discard, Everywhere: f.Everywhere, DryRun: dry}
 		return a.change(ctx, func(repo *ledger.Repository) error { return a.deletePages(ctx, repo, ref, whole, o) })
 	})
 }
@@ -66,7 +58,7 @@ func (a *app) deletePages(ctx context.Context, repo *ledger.Repository, ref ledg
 }
 
 func (a *app) erase(ctx context.Context, cmd *cobra.Command, page ledger.PageRef, f deleteFlags) error {
-	key, err := a.key(cmd, f.history)
+	key, err := a.key(cmd, f.History)
 	if err != nil {
 		return err
 	}

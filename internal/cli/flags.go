@@ -1,26 +1,90 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
-// addParsed adds a flag whose value parse reads. Its usage names in back quotes what it takes.
-func addParsed[T any](cmd *cobra.Command, to *T, name, usage string, parse func(string) (T, error)) {
-	cmd.Flags().Func(name, usage, func(text string) (err error) {
-		*to, err = parse(text)
-		return err
+// size and rate are flags that are bytes, and bytes a second. age is a time with the units of
+// parseAge, and commaList a list in one argument.
+type (
+	size      int64
+	rate      int64
+	age       time.Duration
+	commaList []string
+)
+
+// withFlags is define for a verb whose flags are the fields of the struct to which flags points.
+func (a *app) withFlags(path string, flags any, run runFunc) *cobra.Command {
+	cmd := a.define(path, run)
+	addFlags(cmd.Flags(), reflect.ValueOf(flags).Elem())
+	return cmd
+}
+
+// verb is withFlags for flags that do is given when the verb runs.
+func verb[F any](a *app, path string, flags F, do func(context.Context, *cobra.Command, []string, F) error) *cobra.Command {
+	return a.withFlags(path, &flags, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return do(ctx, cmd, args, flags)
 	})
 }
 
-// addLimit adds the flag that bounds how many results a verb prints.
-func addLimit(cmd *cobra.Command, limit *int, usage string) {
-	cmd.Flags().IntVarP(limit, "limit", "n", 0, usage)
+// addFlags makes a flag of every field of a struct that has the tag flag: its name and, behind a
+// comma, its letter. The tag usage says what the flag does, and the value of the field is its
+// default. Embedded structs add their flags.
+func addFlags(flags *pflag.FlagSet, fields reflect.Value) {
+	for i := range fields.NumField() {
+		field := fields.Type().Field(i)
+		name, letter, _ := strings.Cut(field.Tag.Get("flag"), ",")
+		usage := field.Tag.Get("usage")
+		switch {
+		case field.Anonymous:
+			addFlags(flags, fields.Field(i))
+			continue
+		case name == "":
+			continue
+		}
+		switch to := fields.Field(i).Addr().Interface().(type) {
+		case *bool:
+			flags.BoolVarP(to, name, letter, *to, usage)
+		case *string:
+			flags.StringVarP(to, name, letter, *to, usage)
+		case *[]string:
+			flags.StringArrayVarP(to, name, letter, *to, usage)
+		case *commaList:
+			flags.StringSliceVarP((*[]string)(to), name, letter, *to, usage)
+		case *int:
+			flags.IntVarP(to, name, letter, *to, usage)
+		case *int64:
+			flags.Int64VarP(to, name, letter, *to, usage)
+		case *uint64:
+			flags.Uint64VarP(to, name, letter, *to, usage)
+		case *time.Duration:
+			flags.DurationVarP(to, name, letter, *to, usage)
+		case *size:
+			addParsed(flags, to, name, usage, "size", parseSize)
+		case *rate:
+			addParsed(flags, to, name, usage, "size", parseRate)
+		case *age:
+			addParsed(flags, to, name, usage, "time", parseAge)
+		}
+	}
+}
+
+// addParsed adds a flag whose value parse reads. Its usage has the word what for the value.
+func addParsed[T, P ~int64](flags *pflag.FlagSet, to *T, name, usage, what string, parse func(string) (P, error)) {
+	flags.Func(name, strings.Replace(usage, what, "`"+what+"`", 1), func(text string) error {
+		value, err := parse(text)
+		*to = T(value)
+		return err
+	})
 }
 
 // parseRate reads a number of bytes a second, a size with its unit, or 0 for no limit.

@@ -15,21 +15,12 @@ import (
 
 type gcFlags struct {
 	consent
-	keepLast   int
-	keepWithin time.Duration
-	compact    bool
+	KeepLast   int  `flag:"keep-last" usage:"keep the newest so many commits of each page"`
+	KeepWithin age  `flag:"keep-within" usage:"keep the commits of this time, such as 12h, 30d, 8w or 1y"`
+	Compact    bool `flag:"compact" usage:"give the space of what was deleted back to the system"`
 }
 
-func (a *app) gcCommand() *cobra.Command {
-	var f gcFlags
-	cmd := a.define("gc", flagged(&f, a.gc))
-	flags := cmd.Flags()
-	flags.IntVar(&f.keepLast, "keep-last", 0, "keep the newest so many commits of each page")
-	addParsed(cmd, &f.keepWithin, "keep-within", "keep the commits of this `time`, such as 12h, 30d, 8w or 1y", parseAge)
-	flags.BoolVar(&f.compact, "compact", false, "give the space of what was deleted back to the system")
-	f.add(cmd)
-	return cmd
-}
+func (a *app) gcCommand() *cobra.Command { return verb(a, "gc", gcFlags{}, a.gc) }
 
 func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFlags) error {
 	var o admin.CollectOptions
@@ -37,17 +28,17 @@ func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFla
 	if o.Pages, err = a.pageRefs(cmd, args); err != nil {
 		return err
 	}
-	if f.keepLast < 0 || f.keepLast == 0 && cmd.Flags().Changed("keep-last") {
-		return usagef(cmd, "--keep-last is %d, want 1 or more", f.keepLast)
+	if f.KeepLast < 0 || f.KeepLast == 0 && cmd.Flags().Changed("keep-last") {
+		return usagef(cmd, "--keep-last is %d, want 1 or more", f.KeepLast)
 	}
 	danger := ""
-	if f.keepLast > 0 || f.keepWithin > 0 {
-		o.Retention = &admin.Retention{Commits: f.keepLast, Age: f.keepWithin}
+	if f.KeepLast > 0 || f.KeepWithin > 0 {
+		o.Retention = &admin.Retention{Commits: f.KeepLast, Age: time.Duration(f.KeepWithin)}
 		danger = "history that is given up cannot be brought back"
 	}
 	return a.destroy(ctx, cmd, f.consent, danger, func(dry bool) error {
 		o.DryRun = dry
-		return a.change(ctx, func(repo *ledger.Repository) error { return a.collect(ctx, repo, o, f.compact) })
+		return a.change(ctx, func(repo *ledger.Repository) error { return a.collect(ctx, repo, o, f.Compact) })
 	})
 }
 

@@ -41,11 +41,6 @@ func (a *app) define(path string, run runFunc) *cobra.Command {
 	return cmd
 }
 
-// flagged makes of do, which has flags, what a verb does.
-func flagged[F any](f *F, do func(context.Context, *cobra.Command, []string, F) error) runFunc {
-	return func(ctx context.Context, cmd *cobra.Command, args []string) error { return do(ctx, cmd, args, *f) }
-}
-
 // group makes a command that only holds others.
 func (a *app) group(path string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := a.define(path, nil)

@@ -14,11 +14,13 @@ import (
 )
 
 func (a *app) diffCommand() *cobra.Command {
-	var stat bool
-	var prefix string
-	cmd := a.define("diff", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	var f struct {
+		Stat   bool   `flag:"stat" usage:"show sizes and a summary"`
+		Prefix string `flag:"prefix" usage:"only keys that begin with this"`
+	}
+	return a.withFlags("diff", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		revisions := append(args, "HEAD")[1:3]
-		key, err := a.key(cmd, prefix)
+		key, err := a.key(cmd, f.Prefix)
 		if err != nil {
 			return err
 		}
@@ -31,12 +33,9 @@ func (a *app) diffCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printDiff(filetree.Diff(ctx, page, from, to, key), stat)
+			return a.printDiff(filetree.Diff(ctx, page, from, to, key), f.Stat)
 		})
 	})
-	cmd.Flags().BoolVar(&stat, "stat", false, "show sizes and a summary")
-	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with this")
-	return cmd
 }
 
 // printDiff prints changes as they come.
@@ -91,29 +90,28 @@ func changeText(before, after *ledger.Entry) string {
 }
 
 func (a *app) tagCommand() *cobra.Command {
-	var remove string
-	var removing, move bool
-	var f dryRun
-	cmd := a.define("tag", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		removing = cmd.Flags().Changed("delete")
+	var f struct {
+		dryRun
+		Delete string `flag:"delete,d" usage:"take this name away"`
+		Move   bool   `flag:"move" usage:"move a name that another commit has"`
+	}
+	cmd := a.withFlags("tag", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		removing := cmd.Flags().Changed("delete")
 		switch {
 		case removing && len(args) > 1:
 			return usagef(cmd, "-d takes the name by itself")
 		case len(args) > 1 && admin.ValidateTag(args[1]) != nil:
 			return wrong(cmd, admin.ValidateTag(args[1]))
 		case removing:
-			return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error { return a.deleteTag(ctx, page, remove, f.dry) })
+			return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error { return a.deleteTag(ctx, page, f.Delete, f.Dry) })
 		case len(args) == 1:
 			return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error { return a.listTags(ctx, page) })
 		}
 		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
-			return a.setTag(ctx, page, args[1], append(args, "HEAD")[2], move, f.dry)
+			return a.setTag(ctx, page, args[1], append(args, "HEAD")[2], f.Move, f.Dry)
 		})
 	})
 	cmd.Args = cobra.RangeArgs(1, 3)
-	cmd.Flags().StringVarP(&remove, "delete", "d", "", "take this name away")
-	cmd.Flags().BoolVar(&move, "move", false, "move a name that another commit has")
-	f.add(cmd)
 	cmd.MarkFlagsMutuallyExclusive("delete", "move")
 	return cmd
 }
@@ -183,26 +181,26 @@ func (a *app) deleteTag(ctx context.Context, page *ledger.Page, name string, dry
 	return err
 }
 
+type restoreFlags struct {
+	mergeFlags
+	dryRun
+	Message string `flag:"message,m" usage:"message of the commit (default: restore and the short id)"`
+}
+
 func (a *app) restoreCommand() *cobra.Command {
-	var message string
-	var f writeFlags
-	var d dryRun
-	cmd := a.define("restore", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	var f restoreFlags
+	return a.withFlags("restore", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		prefix, err := a.key(cmd, append(args, "")[2])
 		if err != nil {
 			return err
 		}
 		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
-			return a.restore(ctx, page, args[1], prefix, message, f, d.dry)
+			return a.restore(ctx, page, args[1], prefix, f)
 		})
 	})
-	cmd.Flags().StringVarP(&message, "message", "m", "", "message of the commit (default: restore and the short id)")
-	f.addNoMerge(cmd)
-	d.add(cmd)
-	return cmd
 }
 
-func (a *app) restore(ctx context.Context, page *ledger.Page, revision string, prefix []byte, message string, f writeFlags, dry bool) error {
+func (a *app) restore(ctx context.Context, page *ledger.Page, revision string, prefix []byte, f restoreFlags) error {
 	id, err := a.resolve(ctx, page, revision)
 	if err != nil {
 		return err
@@ -220,19 +218,19 @@ func (a *app) restore(ctx context.Context, page *ledger.Page, revision string, p
 		return err
 	}
 	before := heads[len(heads)-1].ID
-	if dry {
+	if f.Dry {
 		return a.restoreDry(ctx, page, before, id, prefix, revision)
 	}
 	var after ledger.CommitID
 	if len(prefix) == 0 {
-		after, err = page.Restore(ctx, id, &ledger.RestoreOptions{Message: message})
+		after, err = page.Restore(ctx, id, &ledger.RestoreOptions{Message: f.Message})
 	} else {
-		after, err = filetree.Restore(ctx, page, id, prefix, message)
+		after, err = filetree.Restore(ctx, page, id, prefix, f.Message)
 	}
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", quoted(revision), err)
 	}
-	return a.finish(ctx, page, f, before, after, "restored "+quoted(revision))
+	return a.finish(ctx, page, f.mergeFlags, before, after, "restored "+quoted(revision))
 }
 
 // restoreDry says what restore would do to the keys of the head.

@@ -207,17 +207,14 @@ func (p *progress) followRecords(now profile.Progress) {
 	p.update(func(c *counters) { c.files, c.totalFiles, c.bytes = now.Records, now.Total, now.Bytes })
 }
 
+type profileFlags struct {
+	writeFlags
+	Lazy    bool   `flag:"lazy" usage:"other devices fetch long values on first use, not with the commit"`
+	Message string `flag:"message,m" usage:"message of the commit (default: import and the name of PATH)"`
+}
+
 func (a *app) indexeddbImportCommand() *cobra.Command {
-	var f writeFlags
-	var message string
-	var lazy bool
-	cmd := a.define("indexeddb import", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.importProfile(ctx, cmd, args, f, message, lazy)
-	})
-	cmd.Flags().BoolVar(&lazy, "lazy", false, "other devices fetch long values on first use, not with the commit")
-	cmd.Flags().StringVarP(&message, "message", "m", "", "message of the commit (default: import and the name of PATH)")
-	f.addAll(a, cmd)
-	return cmd
+	return verb(a, "indexeddb import", profileFlags{}, a.importProfile)
 }
 
 // An import reads what it has and writes nodes that it does not read again: a small cache does.
@@ -236,18 +233,18 @@ func (a *app) limitHeap(limit int64) (restore func()) {
 	return func() { debug.SetMemoryLimit(before) }
 }
 
-func (a *app) importProfile(ctx context.Context, cmd *cobra.Command, args []string, f writeFlags, message string, lazy bool) error {
+func (a *app) importProfile(ctx context.Context, cmd *cobra.Command, args []string, f profileFlags) error {
 	name, err := parsePageName(cmd, args[0])
 	if err != nil {
 		return err
 	}
 	defer a.limitHeap(importHeap)()
 	path := a.path(args[1])
-	if message == "" {
-		message = importMessage(path)
+	if f.Message == "" {
+		f.Message = importMessage(path)
 	}
 	priority := ledger.Eager
-	if lazy {
+	if f.Lazy {
 		priority = ledger.Lazy
 	}
 	p := a.startProgress(ctx, "importing", "records")
@@ -259,8 +256,8 @@ func (a *app) importProfile(ctx context.Context, cmd *cobra.Command, args []stri
 		}
 		put := func(page *ledger.Page) error {
 			var result profile.Result
-			before, after, err := a.write(ctx, page, f, func(tx *ledger.Tx) (err error) {
-				if err := tx.SetMessage(message); err != nil {
+			before, after, err := a.write(ctx, page, f.Parent, func(tx *ledger.Tx) (err error) {
+				if err := tx.SetMessage(f.Message); err != nil {
 					return err
 				}
 				if result, err = source.Import(ctx, pages.Writer(tx, priority)); errors.Is(err, ledger.ErrCorrupt) {
@@ -272,7 +269,7 @@ func (a *app) importProfile(ctx context.Context, cmd *cobra.Command, args []stri
 			if err != nil {
 				return err
 			}
-			return a.finish(ctx, page, f, before, after, resultText(result), append(profileObject(result), "created?", created)...)
+			return a.finish(ctx, page, f.mergeFlags, before, after, resultText(result), append(profileObject(result), "created?", created)...)
 		}
 		return a.with(ctx, ledger.Options{MustExist: true, CacheBytes: importCache}, func(repo *ledger.Repository) error {
 			return a.pageIn(ctx, repo, name, creates, put)
@@ -281,12 +278,12 @@ func (a *app) importProfile(ctx context.Context, cmd *cobra.Command, args []stri
 }
 
 func (a *app) indexeddbExportCommand() *cobra.Command {
-	var at string
-	cmd := a.define("indexeddb export", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.exportProfile(ctx, cmd, args, at)
+	var f struct {
+		At string `flag:"at" usage:"revision to export (default HEAD)"`
+	}
+	return a.withFlags("indexeddb export", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.exportProfile(ctx, cmd, args, f.At)
 	})
-	cmd.Flags().StringVar(&at, "at", "", "revision to export (default HEAD)")
-	return cmd
 }
 
 func (a *app) exportProfile(ctx context.Context, cmd *cobra.Command, args []string, at string) error {

@@ -13,20 +13,17 @@ import (
 )
 
 type inspectFlags struct {
-	at    string
-	limit int
+	At    string `flag:"at" usage:"revision to look at (default HEAD); for key, tree and pieces"`
+	Limit int    `flag:"limit,n" usage:"show no more than this many rows or commits (default: all rows, 20 commits)"`
 }
 
 // views are what inspect shows.
 var views = []string{"key", "rows", "commits", "tree", "pieces", "refs"}
 
 func (a *app) inspectCommand() *cobra.Command {
-	var f inspectFlags
-	cmd := a.define("inspect", flagged(&f, a.inspect))
+	cmd := verb(a, "inspect", inspectFlags{}, a.inspect)
 	cmd.Args = cobra.RangeArgs(1, 3)
 	cmd.ValidArgsFunction = a.completeViews
-	cmd.Flags().StringVar(&f.at, "at", "", "revision to look at (default HEAD); for key, tree and pieces")
-	addLimit(cmd, &f.limit, "show no more than this many rows or commits (default: all rows, 20 commits)")
 	return cmd
 }
 
@@ -45,13 +42,13 @@ func (a *app) inspect(ctx context.Context, cmd *cobra.Command, args []string, f 
 	return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
 		switch view {
 		case "rows":
-			return a.inspectRows(ctx, cmd, page, append(args, "")[2], f.limit)
+			return a.inspectRows(ctx, cmd, page, append(args, "")[2], f.Limit)
 		case "commits":
-			return a.inspectCommits(ctx, page, f.limit)
+			return a.inspectCommits(ctx, page, f.Limit)
 		case "refs":
 			return a.inspectRefs(ctx, page)
 		}
-		return a.snapshot(ctx, page, f.at, func(snap *ledger.Snapshot) error {
+		return a.snapshot(ctx, page, f.At, func(snap *ledger.Snapshot) error {
 			switch {
 			case view == "tree":
 				return a.inspectTree(ctx, page, snap.Commit().ID)
@@ -61,9 +58,9 @@ func (a *app) inspect(ctx context.Context, cmd *cobra.Command, args []string, f 
 					return err
 				}
 				if view == "key" {
-					return a.statKey(ctx, page, snap, key, f.at)
+					return a.statKey(ctx, page, snap, key, f.At)
 				}
-				return a.inspectValue(ctx, page, snap, key, f.at)
+				return a.inspectValue(ctx, page, snap, key, f.At)
 			case view == "pieces":
 				return a.inspectPieces(ctx, snap)
 			}

@@ -16,26 +16,25 @@ func (a *app) keyCommand() *cobra.Command {
 }
 
 func (a *app) keyInitCommand() *cobra.Command {
-	var p newPassphrase
-	var protect bool
-	cmd := a.define("key init", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	var f struct {
+		newPassphrase
+		Protect bool `flag:"protect" usage:"seal the key with a passphrase that is asked for"`
+	}
+	return a.withFlags("key init", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		var pass []byte
-		if protect || p.file != "" {
+		if f.Protect || f.NewPassphraseFile != "" {
 			var err error
-			if pass, err = p.get(ctx, a, cmd); err != nil {
+			if pass, err = f.get(ctx, a, cmd); err != nil {
 				return err
 			}
 		}
 		return a.keyInit(a.path(args[0]), pass)
 	})
-	cmd.Flags().BoolVar(&protect, "protect", false, "seal the key with a passphrase that is asked for")
-	p.add(cmd)
-	return cmd
 }
 
 func (a *app) keyShowCommand() *cobra.Command {
 	var f passphraseFlag
-	cmd := a.define("key show", func(ctx context.Context, _ *cobra.Command, args []string) error {
+	return a.withFlags("key show", &f, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return a.keyPair(ctx)
 		}
@@ -45,8 +44,6 @@ func (a *app) keyShowCommand() *cobra.Command {
 		}
 		return a.keyShow(a.path(args[0]), "", pass)
 	})
-	f.add(cmd)
-	return cmd
 }
 
 func (a *app) keyInit(path string, pass []byte) error {

@@ -42,10 +42,8 @@ func (a *app) printKeyring(k keys.Keyring) {
 }
 
 // passphraseFlag names the passphrase with which the cloud is open.
-type passphraseFlag struct{ file string }
-
-func (f *passphraseFlag) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.file, "passphrase-file", "", "file with the passphrase of the cloud or its key file, one line (or set "+passphraseVariable+")")
+type passphraseFlag struct {
+	PassphraseFile string `flag:"passphrase-file" usage:"file with the passphrase of the cloud or its key file, one line (or set LEDGER_PASSPHRASE)"`
 }
 
 // ofKeyFile returns the passphrase of a key file, nil when it is under none.
@@ -53,7 +51,7 @@ func (f *passphraseFlag) ofKeyFile(ctx context.Context, a *app, path string) ([]
 	if !keys.NeedsPassphrase(path) {
 		return nil, nil
 	}
-	pass, err := a.passphrase(f.file)
+	pass, err := a.passphrase(f.PassphraseFile)
 	if err == nil && len(pass) == 0 && a.asks() {
 		pass, err = a.askSecret(ctx, "passphrase of "+path)
 	}
@@ -63,7 +61,7 @@ func (f *passphraseFlag) ofKeyFile(ctx context.Context, a *app, path string) ([]
 // ofCloud makes the passphrase known that the repository's cloud or its key file needs: from the
 // file, the environment, or the terminal.
 func (f *passphraseFlag) ofCloud(ctx context.Context, a *app) error {
-	pass, err := a.passphrase(f.file)
+	pass, err := a.passphrase(f.PassphraseFile)
 	if err != nil || len(pass) > 0 || a.process.served != nil || !a.asks() {
 		a.pass = pass
 		return err
@@ -80,10 +78,8 @@ func (f *passphraseFlag) ofCloud(ctx context.Context, a *app) error {
 }
 
 // newPassphrase names a passphrase that is to be.
-type newPassphrase struct{ file string }
-
-func (p *newPassphrase) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&p.file, "new-passphrase-file", "", "file with the new passphrase, one line (default: it is asked for)")
+type newPassphrase struct {
+	NewPassphraseFile string `flag:"new-passphrase-file" usage:"file with the new passphrase, one line (default: it is asked for)"`
 }
 
 // strongPassphrase is how many characters a passphrase has without a warning.
@@ -99,8 +95,8 @@ func (a *app) cautionWeak(pass []byte) {
 // get returns the passphrase, which is asked for twice.
 func (p *newPassphrase) get(ctx context.Context, a *app, cmd *cobra.Command) (pass []byte, err error) {
 	defer func() { a.cautionWeak(pass) }()
-	if p.file != "" {
-		return a.passphrase(p.file)
+	if p.NewPassphraseFile != "" {
+		return a.passphrase(p.NewPassphraseFile)
 	}
 	if !a.asks() {
 		return nil, usagef(cmd, "there is no terminal to ask for the new passphrase: name a file with --new-passphrase-file")
@@ -184,7 +180,7 @@ func shellWords(words []string) string {
 
 func (a *app) keyListCommand() *cobra.Command {
 	var f passphraseFlag
-	cmd := a.define("key ls", func(ctx context.Context, _ *cobra.Command, _ []string) error {
+	return a.withFlags("key ls", &f, func(ctx context.Context, _ *cobra.Command, _ []string) error {
 		return a.keyring(ctx, f, func(repo *ledger.Repository) error {
 			info, err := keys.Read(ctx, repo)
 			if err != nil {
@@ -210,20 +206,22 @@ func (a *app) keyListCommand() *cobra.Command {
 			return bad
 		})
 	})
-	f.add(cmd)
-	return cmd
+}
+
+type keyAddFlags struct {
+	passphraseFlag
+	newPassphrase
+	Label string `flag:"label" usage:"what it is called in lists"`
 }
 
 func (a *app) keyAddCommand() *cobra.Command {
-	var f passphraseFlag
-	var p newPassphrase
-	var label string
-	cmd := a.define("key add", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		c, err := a.keyAddition(ctx, cmd, args, f, p, label)
+	var f keyAddFlags
+	cmd := a.withFlags("key add", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		c, err := a.keyAddition(ctx, cmd, args, f)
 		if err != nil {
 			return err
 		}
-		return a.keyring(ctx, f, func(repo *ledger.Repository) error {
+		return a.keyring(ctx, f.passphraseFlag, func(repo *ledger.Repository) error {
 			info, err := keys.Change(ctx, repo, &c)
 			if err != nil {
 				return err
@@ -234,23 +232,20 @@ func (a *app) keyAddCommand() *cobra.Command {
 	})
 	cmd.Args = cobra.RangeArgs(1, 2)
 	cmd.ValidArgs = []string{"file", "passphrase", "words"}
-	f.add(cmd)
-	p.add(cmd)
-	cmd.Flags().StringVar(&label, "label", "", "what it is called in lists")
 	return cmd
 }
 
 // keyAddition returns what is to be added.
-func (a *app) keyAddition(ctx context.Context, cmd *cobra.Command, args []string, f passphraseFlag, p newPassphrase, label string) (c keys.ChangeOptions, err error) {
-	c.Label = label
+func (a *app) keyAddition(ctx context.Context, cmd *cobra.Command, args []string, f keyAddFlags) (c keys.ChangeOptions, err error) {
+	c.Label = f.Label
 	switch {
 	case args[0] == "file" && len(args) == 2:
 		c.AddKeyFile = a.path(args[1])
 		if keys.NeedsPassphrase(c.AddKeyFile) {
-			c.KeyFilePassphrase, err = p.get(ctx, a, cmd)
+			c.KeyFilePassphrase, err = f.get(ctx, a, cmd)
 		}
 	case args[0] == "passphrase" && len(args) == 1:
-		c.AddPassphrase, err = p.get(ctx, a, cmd)
+		c.AddPassphrase, err = f.get(ctx, a, cmd)
 	case args[0] == "words" && len(args) == 1:
 		c.AddWords, err = keys.NewRecoveryWords()
 	default:
@@ -300,40 +295,41 @@ func (a *app) rotateKeys(ctx context.Context, f passphraseFlag, without []string
 
 func (a *app) keyRemoveCommand() *cobra.Command {
 	var f passphraseFlag
-	cmd := a.define("key rm", func(ctx context.Context, _ *cobra.Command, args []string) error {
+	return a.withFlags("key rm", &f, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		return a.rotateKeys(ctx, f, args)
 	})
-	f.add(cmd)
-	return cmd
 }
 
 func (a *app) keyRotateCommand() *cobra.Command {
 	var f passphraseFlag
-	cmd := a.define("key rotate", func(ctx context.Context, _ *cobra.Command, _ []string) error { return a.rotateKeys(ctx, f, nil) })
-	f.add(cmd)
-	return cmd
+	return a.withFlags("key rotate", &f, func(ctx context.Context, _ *cobra.Command, _ []string) error { return a.rotateKeys(ctx, f, nil) })
 }
 
 func (a *app) keyRecoverCommand() *cobra.Command {
-	var c ledger.Cloud
-	var p newPassphrase
-	var wordsFile, label string
-	var protect bool
-	cmd := a.define("key recover", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	var f struct {
+		newPassphrase
+		credentialsFlag
+		WordsFile string `flag:"words-file" usage:"file with the words (default: they are asked for)"`
+		Label     string `flag:"label" usage:"what the key file is called in lists"`
+		BucketID  string `flag:"bucket-id" usage:"id that the bucket must have"`
+		Protect   bool   `flag:"protect" usage:"seal the key in the file with a passphrase that is asked for"`
+	}
+	f.Label = "recovered"
+	return a.withFlags("key recover", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		if err := a.knownURL(cmd, args[0]); err != nil {
 			return err
 		}
-		words, err := a.recoveryWords(ctx, cmd, wordsFile)
+		words, err := a.recoveryWords(ctx, cmd, f.WordsFile)
 		if err != nil {
 			return err
 		}
-		c.URL, c.KeyFile, c.CredentialsFile = a.url(args[0]), a.path(args[1]), a.path(c.CredentialsFile)
-		if protect || p.file != "" {
-			if c.KeyFilePassphrase, err = p.get(ctx, a, cmd); err != nil {
+		c := ledger.Cloud{URL: a.url(args[0]), KeyFile: a.path(args[1]), CredentialsFile: a.path(f.Credentials), BucketID: f.BucketID}
+		if f.Protect || f.NewPassphraseFile != "" {
+			if c.KeyFilePassphrase, err = f.get(ctx, a, cmd); err != nil {
 				return err
 			}
 		}
-		info, err := keys.Recover(ctx, &c, words, label, &ledger.Options{Buckets: a.process.Buckets})
+		info, err := keys.Recover(ctx, &c, words, f.Label, &ledger.Options{Buckets: a.process.Buckets})
 		switch {
 		case errors.Is(err, ledger.ErrShutOut):
 			return withHint(err, "these words were removed: take others, or a key file or passphrase that opens the cloud")
@@ -348,14 +344,6 @@ func (a *app) keyRecoverCommand() *cobra.Command {
 		a.tell("now: %s clone %s --key-file %s, or cloud set in a repository", a.process.Program, shellQuote(args[0]), shellQuote(args[1]))
 		return nil
 	})
-	flags := cmd.Flags()
-	flags.StringVar(&wordsFile, "words-file", "", "file with the words (default: they are asked for)")
-	flags.StringVar(&label, "label", "recovered", "what the key file is called in lists")
-	flags.StringVar(&c.CredentialsFile, "credentials-file", "", "file with credentials for the bucket (default: those of the environment)")
-	flags.StringVar(&c.BucketID, "bucket-id", "", "id that the bucket must have")
-	flags.BoolVar(&protect, "protect", false, "seal the key in the file with a passphrase that is asked for")
-	p.add(cmd)
-	return cmd
 }
 
 // recoveryWords returns the words of a file, or asks for them.

@@ -20,43 +20,35 @@ const maxRangeJSON = 64 << 20
 
 type putFlags struct {
 	writeFlags
-	file, message, ifEqual string
-	lazy                   bool
-	ifAbsent, ifPresent    bool
-	hasIfEqual             bool
+	File       string `flag:"file,f" usage:"take the value from this file, or from the standard input when it is -"`
+	Lazy       bool   `flag:"lazy" usage:"other devices fetch the value on first use, not with the commit"`
+	IfAbsent   bool   `flag:"if-absent" usage:"only when the key has no entry"`
+	IfPresent  bool   `flag:"if-present" usage:"only when the key has an entry"`
+	IfEqual    string `flag:"if-equal" usage:"only when the key has exactly this value"`
+	Message    string `flag:"message,m" usage:"message of the commit"`
+	hasIfEqual bool
 }
 
 func (a *app) putCommand() *cobra.Command {
-	var f putFlags
-	cmd := a.define("put", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		f.hasIfEqual = cmd.Flags().Changed("if-equal")
-		return a.put(ctx, cmd, args, f)
-	})
-	flags := cmd.Flags()
-	flags.StringVarP(&f.file, "file", "f", "", "take the value from this file, or from the standard input when it is -")
-	flags.BoolVar(&f.lazy, "lazy", false, "other devices fetch the value on first use, not with the commit")
-	flags.BoolVar(&f.ifAbsent, "if-absent", false, "only when the key has no entry")
-	flags.BoolVar(&f.ifPresent, "if-present", false, "only when the key has an entry")
-	flags.StringVar(&f.ifEqual, "if-equal", "", "only when the key has exactly this value")
-	flags.StringVarP(&f.message, "message", "m", "", "message of the commit")
+	cmd := verb(a, "put", putFlags{}, a.put)
 	cmd.MarkFlagsMutuallyExclusive("if-absent", "if-present", "if-equal")
-	f.addAll(a, cmd)
 	return cmd
 }
 
 func (a *app) put(ctx context.Context, cmd *cobra.Command, args []string, f putFlags) error {
+	f.hasIfEqual = cmd.Flags().Changed("if-equal")
 	key, err := a.oneKey(cmd, args[1])
 	if err != nil {
 		return err
 	}
-	value, err := a.valueSource(cmd, args, f.file)
+	value, err := a.valueSource(cmd, args, f.File)
 	if err != nil {
 		return err
 	}
 	defer value.Close() // only read: nothing is lost when it fails
 	return a.page(ctx, cmd, args[0], creates, func(page *ledger.Page) error {
-		before, after, err := a.write(ctx, page, f.writeFlags, func(tx *ledger.Tx) error {
-			if err := tx.SetMessage(f.message); err != nil {
+		before, after, err := a.write(ctx, page, f.Parent, func(tx *ledger.Tx) error {
+			if err := tx.SetMessage(f.Message); err != nil {
 				return err
 			}
 			return a.putIn(ctx, tx, key, value, f)
@@ -64,7 +56,7 @@ func (a *app) put(ctx context.Context, cmd *cobra.Command, args []string, f putF
 		if err != nil {
 			return fmt.Errorf("put %s: %w", a.shortKey(key), err)
 		}
-		return a.finish(ctx, page, f.writeFlags, before, after, "put "+a.shortKey(key))
+		return a.finish(ctx, page, f.mergeFlags, before, after, "put "+a.shortKey(key))
 	})
 }
 
@@ -105,7 +97,7 @@ func (a *app) putIn(ctx context.Context, tx *ledger.Tx, key []byte, value io.Rea
 		return err
 	}
 	priority := ledger.Eager
-	if f.lazy {
+	if f.Lazy {
 		priority = ledger.Lazy
 	}
 	if err := tx.PutReader(ctx, key, value, -1, priority); err != nil {
@@ -128,19 +120,19 @@ func (a *app) putIn(ctx context.Context, tx *ledger.Tx, key []byte, value io.Rea
 // condition reports ledger.ErrConflict when the entry is not as the flags want it.
 func (a *app) condition(ctx context.Context, old ledger.Entry, absent bool, f putFlags) error {
 	switch {
-	case f.ifAbsent && !absent:
+	case f.IfAbsent && !absent:
 		return classedf(ledger.ErrConflict, "the key has an entry")
-	case f.ifPresent && absent, f.hasIfEqual && absent:
+	case f.IfPresent && absent, f.hasIfEqual && absent:
 		return classedf(ledger.ErrConflict, "the key has no entry")
 	case !f.hasIfEqual:
 		return nil
 	}
-	if old.Size == int64(len(f.ifEqual)) { // so that no long value is read
+	if old.Size == int64(len(f.IfEqual)) { // so that no long value is read
 		value, err := old.Value(ctx)
 		if err != nil {
 			return err
 		}
-		if string(value) == f.ifEqual {
+		if string(value) == f.IfEqual {
 			return nil
 		}
 	}
@@ -148,37 +140,30 @@ func (a *app) condition(ctx context.Context, old ledger.Entry, absent bool, f pu
 }
 
 type getFlags struct {
-	at, output     string
-	offset, length int64
+	At     string `flag:"at" usage:"revision to read (default HEAD)"`
+	Offset int64  `flag:"offset" usage:"first byte of the value to print"`
+	Length int64  `flag:"length" usage:"number of bytes to print (default: up to the end)"`
+	Output string `flag:"output,o" usage:"write the value to this file"`
 }
 
-func (a *app) getCommand() *cobra.Command {
-	var f getFlags
-	cmd := a.define("get", flagged(&f, a.get))
-	flags := cmd.Flags()
-	flags.StringVar(&f.at, "at", "", "revision to read (default HEAD)")
-	flags.Int64Var(&f.offset, "offset", 0, "first byte of the value to print")
-	flags.Int64Var(&f.length, "length", -1, "number of bytes to print (default: up to the end)")
-	flags.StringVarP(&f.output, "output", "o", "", "write the value to this file")
-	return cmd
-}
+func (a *app) getCommand() *cobra.Command { return verb(a, "get", getFlags{Length: -1}, a.get) }
 
 func (a *app) get(ctx context.Context, cmd *cobra.Command, args []string, f getFlags) error {
 	key, err := a.oneKey(cmd, args[1])
 	switch {
 	case err != nil:
 		return err
-	case f.offset < 0:
-		return usagef(cmd, "--offset is %d, want 0 or more", f.offset)
-	case f.length < -1:
-		return usagef(cmd, "--length is %d, want 0 or more", f.length)
-	case a.json && f.output != "":
+	case f.Offset < 0:
+		return usagef(cmd, "--offset is %d, want 0 or more", f.Offset)
+	case f.Length < -1:
+		return usagef(cmd, "--length is %d, want 0 or more", f.Length)
+	case a.json && f.Output != "":
 		return usagef(cmd, "--json and --output exclude each other")
 	}
-	return a.pageAt(ctx, cmd, args[0], fetches, f.at, func(page *ledger.Page, snap *ledger.Snapshot) error {
+	return a.pageAt(ctx, cmd, args[0], fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
 		entry, err := snap.Stat(ctx, key)
 		if err != nil {
-			return a.noKey(page, key, f.at, err)
+			return a.noKey(page, key, f.At, err)
 		}
 		if err := a.getEntry(ctx, entry, f); err != nil {
 			return fmt.Errorf("get %s: %w", a.shortKey(key), err)
@@ -204,20 +189,20 @@ func (a *app) noKey(page *ledger.Page, key []byte, at string, err error) error {
 }
 
 func (a *app) getEntry(ctx context.Context, entry ledger.Entry, f getFlags) error {
-	if f.offset > entry.Size {
-		return classedf(ledger.ErrInvalid, "offset %d is behind the end of the value, which has %s", f.offset, countText(entry.Size, "byte"))
+	if f.Offset > entry.Size {
+		return classedf(ledger.ErrInvalid, "offset %d is behind the end of the value, which has %s", f.Offset, countText(entry.Size, "byte"))
 	}
-	length := entry.Size - f.offset
-	if f.length >= 0 {
-		length = min(length, f.length)
+	length := entry.Size - f.Offset
+	if f.Length >= 0 {
+		length = min(length, f.Length)
 	}
 	if a.json {
-		return a.getJSON(ctx, entry, f.offset, length)
+		return a.getJSON(ctx, entry, f.Offset, length)
 	}
-	if f.output == "" {
-		return copyRange(ctx, a.out, entry, f.offset, length)
+	if f.Output == "" {
+		return copyRange(ctx, a.out, entry, f.Offset, length)
 	}
-	return writeFile(a.path(f.output), func(w io.Writer) error { return copyRange(ctx, w, entry, f.offset, length) })
+	return writeFile(a.path(f.Output), func(w io.Writer) error { return copyRange(ctx, w, entry, f.Offset, length) })
 }
 
 // getJSON prints the entry with its value, which streams when it is printed wholly.

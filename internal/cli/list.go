@@ -14,31 +14,20 @@ import (
 )
 
 type lsFlags struct {
-	at, start               string
-	long, raw, reverse      bool
-	keysOnly, hasStart      bool
-	limit                   int
+	At       string `flag:"at" usage:"revision to read (default HEAD)"`
+	Start    string `flag:"start" usage:"first key to list; with --reverse too, going down from it"`
+	Long     bool   `flag:"long,l" usage:"show mode, size, time and target; of a page id, size and time"`
+	Raw      bool   `flag:"raw" usage:"list every entry, attributes by themselves"`
+	Reverse  bool   `flag:"reverse" usage:"from the last key to the first"`
+	KeysOnly bool   `flag:"keys-only" usage:"with --json print the keys alone"`
+	Limit    int    `flag:"limit,n" usage:"list no more than this many (default: all)"`
+
 	prefix, startKey, bound []byte
 }
 
 func (a *app) lsCommand() *cobra.Command {
-	var f lsFlags
-	cmd := a.define("ls", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		f.hasStart = cmd.Flags().Changed("start")
-		if len(args) == 0 || len(args) == 1 && strings.HasSuffix(args[0], "/") {
-			return a.lsPages(ctx, cmd, args, f.long)
-		}
-		return a.ls(ctx, cmd, args, f)
-	})
+	cmd := verb(a, "ls", lsFlags{}, a.ls)
 	cmd.Args = cobra.MaximumNArgs(2)
-	flags := cmd.Flags()
-	flags.StringVar(&f.at, "at", "", "revision to read (default HEAD)")
-	flags.StringVar(&f.start, "start", "", "first key to list; with --reverse too, going down from it")
-	flags.BoolVarP(&f.long, "long", "l", false, "show mode, size, time and target; of a page id, size and time")
-	flags.BoolVar(&f.raw, "raw", false, "list every entry, attributes by themselves")
-	flags.BoolVar(&f.reverse, "reverse", false, "from the last key to the first")
-	flags.BoolVar(&f.keysOnly, "keys-only", false, "with --json print the keys alone")
-	addLimit(cmd, &f.limit, "list no more than this many (default: all)")
 	return cmd
 }
 
@@ -91,25 +80,28 @@ func pageObject(p ledger.PageInfo) object {
 }
 
 func (a *app) ls(ctx context.Context, cmd *cobra.Command, args []string, f lsFlags) error {
-	if f.keysOnly && f.long {
+	if len(args) == 0 || len(args) == 1 && strings.HasSuffix(args[0], "/") {
+		return a.lsPages(ctx, cmd, args, f.Long)
+	}
+	if f.KeysOnly && f.Long {
 		return usagef(cmd, "--keys-only and --long exclude each other")
 	}
 	var err error
 	if f.prefix, err = a.key(cmd, append(args, "")[1]); err != nil {
 		return err
 	}
-	if f.hasStart {
-		key, err := a.key(cmd, f.start)
+	if cmd.Flags().Changed("start") {
+		key, err := a.key(cmd, f.Start)
 		if err != nil {
 			return err
 		}
-		if f.reverse {
+		if f.Reverse {
 			f.bound = append(key, 0) // the first key that does not come
 		} else {
 			f.startKey = key
 		}
 	}
-	return a.pageAt(ctx, cmd, args[0], reads, f.at, func(page *ledger.Page, snap *ledger.Snapshot) error {
+	return a.pageAt(ctx, cmd, args[0], reads, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
 		for item, err := range a.items(ctx, snap, f) {
 			if err != nil {
 				return fmt.Errorf("list keys: %w", err)
@@ -124,13 +116,13 @@ func (a *app) ls(ctx context.Context, cmd *cobra.Command, args []string, f lsFla
 
 // items lists what ls prints.
 func (a *app) items(ctx context.Context, snap *ledger.Snapshot, f lsFlags) iter.Seq2[filetree.Item, error] {
-	if !f.raw {
+	if !f.Raw {
 		return filetree.List(ctx, snap, filetree.ListOptions{
-			Prefix: f.prefix, Start: f.startKey, End: f.bound, Reverse: f.reverse, Limit: f.limit, KeysOnly: !f.long && (!a.json || f.keysOnly),
+			Prefix: f.prefix, Start: f.startKey, End: f.bound, Reverse: f.Reverse, Limit: f.Limit, KeysOnly: !f.Long && (!a.json || f.KeysOnly),
 		})
 	}
 	return func(yield func(filetree.Item, error) bool) {
-		o := ledger.ScanOptions{Prefix: f.prefix, Start: f.startKey, End: f.bound, Reverse: f.reverse, Limit: f.limit, KeysOnly: true}
+		o := ledger.ScanOptions{Prefix: f.prefix, Start: f.startKey, End: f.bound, Reverse: f.Reverse, Limit: f.Limit, KeysOnly: true}
 		for entry, err := range snap.Scan(ctx, o) {
 			if !yield(filetree.Item{Entry: entry}, err) {
 				return
@@ -146,12 +138,12 @@ const maxTarget = 4096
 var itemColumns = table{{"mode", -10}, {"size", 11}, {"modified", 19}, {"key", 0}}
 
 func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
-	if a.json && f.keysOnly {
+	if a.json && f.KeysOnly {
 		a.emit(object{"key", jsonBytes(item.Entry.Key)})
 		return nil
 	}
 	var target []byte
-	if isLink := item.Attributes != nil && item.Attributes.Type == filetree.Link; isLink && (a.json || f.long) && item.Entry.Size <= maxTarget {
+	if isLink := item.Attributes != nil && item.Attributes.Type == filetree.Link; isLink && (a.json || f.Long) && item.Entry.Size <= maxTarget {
 		var err error
 		if target, err = item.Entry.Value(ctx); err != nil {
 			return fmt.Errorf("read link %s: %w", a.shortKey(item.Entry.Key), err)
@@ -161,7 +153,7 @@ func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
 	case a.json:
 		a.emit(append(entryObject(item), "target?", jsonBytes(target)))
 		return nil
-	case !f.long:
+	case !f.Long:
 		a.printf("%s\n", a.keyText(item.Entry.Key))
 		return nil
 	}

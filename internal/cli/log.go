@@ -13,26 +13,19 @@ import (
 )
 
 type logFlags struct {
-	at                  string
-	limit               int
-	heads, ids, oneline bool
-	graph, conflicts    bool
-	diff, stat          bool
+	Limit     int    `flag:"limit,n" usage:"list no more than this many (default: all)"`
+	At        string `flag:"at" usage:"revision to start from (default HEAD)"`
+	Heads     bool   `flag:"heads" usage:"start from every head"`
+	Graph     bool   `flag:"graph" usage:"draw the lines between commits; starts from every head"`
+	Conflicts bool   `flag:"conflicts" usage:"show what merges have decided"`
+	Diff      bool   `flag:"diff" usage:"show what each commit changed"`
+	Stat      bool   `flag:"stat" usage:"show what each commit changed, with sizes and a summary"`
+	Oneline   bool   `flag:"oneline" usage:"print a line for each commit"`
+	IDs       bool   `flag:"ids" usage:"print the ids alone"`
 }
 
 func (a *app) logCommand() *cobra.Command {
-	var f logFlags
-	cmd := a.define("log", flagged(&f, a.log))
-	flags := cmd.Flags()
-	addLimit(cmd, &f.limit, "list no more than this many (default: all)")
-	flags.StringVar(&f.at, "at", "", "revision to start from (default HEAD)")
-	flags.BoolVar(&f.heads, "heads", false, "start from every head")
-	flags.BoolVar(&f.graph, "graph", false, "draw the lines between commits; starts from every head")
-	flags.BoolVar(&f.conflicts, "conflicts", false, "show what merges have decided")
-	flags.BoolVar(&f.diff, "diff", false, "show what each commit changed")
-	flags.BoolVar(&f.stat, "stat", false, "show what each commit changed, with sizes and a summary")
-	flags.BoolVar(&f.oneline, "oneline", false, "print a line for each commit")
-	flags.BoolVar(&f.ids, "ids", false, "print the ids alone")
+	cmd := verb(a, "log", logFlags{}, a.log)
 	cmd.MarkFlagsMutuallyExclusive("at", "heads")
 	for _, other := range []string{"oneline", "graph", "conflicts", "diff", "stat"} {
 		cmd.MarkFlagsMutuallyExclusive("ids", other)
@@ -44,7 +37,7 @@ func (a *app) logCommand() *cobra.Command {
 
 func (a *app) log(ctx context.Context, cmd *cobra.Command, args []string, f logFlags) error {
 	switch {
-	case a.json && (f.graph || f.ids):
+	case a.json && (f.Graph || f.IDs):
 		return usagef(cmd, "--json excludes --graph and --ids")
 	}
 	return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
@@ -54,11 +47,11 @@ func (a *app) log(ctx context.Context, cmd *cobra.Command, args []string, f logF
 		}
 		from := []ledger.CommitID{n.newest}
 		switch {
-		case f.at != "":
-			if from[0], err = a.resolve(ctx, page, f.at); err != nil {
+		case f.At != "":
+			if from[0], err = a.resolve(ctx, page, f.At); err != nil {
 				return err
 			}
-		case f.heads, f.graph:
+		case f.Heads, f.Graph:
 			from = nil
 		}
 		p := a.newLogPrinter(page, n, f)
@@ -66,7 +59,7 @@ func (a *app) log(ctx context.Context, cmd *cobra.Command, args []string, f logF
 			if err != nil {
 				return fmt.Errorf("read history: %w", err)
 			}
-			if c.IsFirst() || f.limit > 0 && p.count == f.limit {
+			if c.IsFirst() || f.Limit > 0 && p.count == f.Limit {
 				break // the first commit comes last
 			}
 			if err := p.print(ctx, c); err != nil {
@@ -90,7 +83,7 @@ type logPrinter struct {
 
 func (a *app) newLogPrinter(page *ledger.Page, n names, f logFlags) *logPrinter {
 	p := &logPrinter{app: a, page: page, names: n, flags: f}
-	if f.graph {
+	if f.Graph {
 		p.graph = &graph[ledger.CommitID]{}
 	}
 	return p
@@ -107,8 +100,8 @@ func (p *logPrinter) print(ctx context.Context, c ledger.Commit) error {
 	}
 	text := []string{c.ID.String()}
 	switch {
-	case p.flags.ids:
-	case p.flags.oneline:
+	case p.flags.IDs:
+	case p.flags.Oneline:
 		text = []string{onelineText(c, p.names)}
 	default:
 		if text = commitText(c, sender, p.names); p.count > 1 {
@@ -118,7 +111,7 @@ func (p *logPrinter) print(ctx context.Context, c ledger.Commit) error {
 	indent := ""
 	if p.graph != nil {
 		drawing := p.graph.next(c.ID, shownParents(c))
-		if drawing.gap && p.flags.oneline {
+		if drawing.gap && p.flags.Oneline {
 			p.line(drawing.above, "")
 		}
 		text = drawing.beside(text)
@@ -133,17 +126,17 @@ func (p *logPrinter) print(ctx context.Context, c ledger.Commit) error {
 
 // diff prints below a commit what it changed.
 func (p *logPrinter) diff(ctx context.Context, c ledger.Commit) error {
-	if !p.flags.diff && !p.flags.stat {
+	if !p.flags.Diff && !p.flags.Stat {
 		return nil
 	}
 	parent, err := p.page.Resolve(ctx, c.ID.String()+"~1")
 	if err != nil {
 		return fmt.Errorf("find parent of %s: %w", c.ID.Short(), err)
 	}
-	if !p.app.json && !p.flags.oneline {
+	if !p.app.json && !p.flags.Oneline {
 		p.app.printf("\n")
 	}
-	return p.app.printDiff(filetree.Diff(ctx, p.page, parent, c.ID, nil), p.flags.stat)
+	return p.app.printDiff(filetree.Diff(ctx, p.page, parent, c.ID, nil), p.flags.Stat)
 }
 
 // shownParents returns the parents of a commit that log lists: the implied first commit is none.
@@ -216,7 +209,7 @@ func commitText(c ledger.Commit, s admin.Sender, n names) []string {
 
 // conflicts prints below a merge what it has decided.
 func (p *logPrinter) conflicts(ctx context.Context, c ledger.Commit, indent string) error {
-	if !p.flags.conflicts || len(c.Parents) < 2 {
+	if !p.flags.Conflicts || len(c.Parents) < 2 {
 		return nil
 	}
 	return p.app.printConflicts(ctx, p.page, c.ID, indent+"    ")

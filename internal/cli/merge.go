@@ -49,9 +49,11 @@ func side(r ledger.Resolution) ledger.Strategy {
 }
 
 func (a *app) mergeCommand() *cobra.Command {
-	var rules []string
-	cmd := a.define("merge", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		chosen, err := a.parseRules(cmd, rules)
+	var f struct {
+		Rules []string `flag:"rule" usage:"rule for conflicts, \x60[PREFIX=]NAME\x60 (default last-one-wins)"`
+	}
+	cmd := a.withFlags("merge", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		chosen, err := a.parseRules(cmd, f.Rules)
 		if err != nil {
 			return err
 		}
@@ -60,7 +62,6 @@ func (a *app) mergeCommand() *cobra.Command {
 			return a.merge(ctx, page)
 		})
 	})
-	cmd.Flags().StringArrayVar(&rules, "rule", nil, "rule for conflicts, `[PREFIX=]NAME` (default last-one-wins)")
 	a.completeFlag(cmd, "rule", completeRules)
 	return cmd
 }

@@ -13,8 +13,9 @@ import (
 )
 
 type jsckFlags struct {
-	prefix                string
-	repair, removeSchemas bool
+	Prefix        string `flag:"prefix" usage:"what the keys of the database begin with"`
+	Repair        bool   `flag:"repair" usage:"repair what is wrong, in one commit"`
+	RemoveSchemas bool   `flag:"remove-schemas" usage:"with --repair: remove schemas that no object has"`
 }
 
 func (a *app) permazenCommand() *cobra.Command {
@@ -23,22 +24,17 @@ func (a *app) permazenCommand() *cobra.Command {
 
 func (a *app) permazenCheck() *cobra.Command {
 	var f jsckFlags
-	cmd := a.define("permazen check", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		prefix, err := a.key(cmd, f.prefix)
+	return a.withFlags("permazen check", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		prefix, err := a.key(cmd, f.Prefix)
 		if err != nil {
 			return err
 		}
 		how := fetches
-		if f.repair || f.removeSchemas {
+		if f.Repair || f.RemoveSchemas {
 			how = changes
 		}
 		return a.page(ctx, cmd, args[0], how, func(page *ledger.Page) error { return a.jsck(ctx, page, prefix, f) })
 	})
-	flags := cmd.Flags()
-	flags.StringVar(&f.prefix, "prefix", "", "what the keys of the database begin with")
-	flags.BoolVar(&f.repair, "repair", false, "repair what is wrong, in one commit")
-	flags.BoolVar(&f.removeSchemas, "remove-schemas", false, "with --repair: remove schemas that no object has")
-	return cmd
 }
 
 // issueObject is a problem as permazen check --json prints it. Rows are hexadecimal digits; values
@@ -56,15 +52,15 @@ func issueObject(i jsck.Issue) object {
 }
 
 func (a *app) jsck(ctx context.Context, page *ledger.Page, prefix []byte, f jsckFlags) error {
-	o := &jsck.Options{RemoveSchemas: f.removeSchemas, Report: func(i jsck.Issue) error {
+	o := &jsck.Options{RemoveSchemas: f.RemoveSchemas, Report: func(i jsck.Issue) error {
 		a.print(issueObject(i), "%s\n", i)
 		return nil
 	}}
 	var result jsck.Result
 	var err error
 	commit := ""
-	if f.repair || f.removeSchemas {
-		_, after, updateErr := a.write(ctx, page, writeFlags{}, func(tx *ledger.Tx) error {
+	if f.Repair || f.RemoveSchemas {
+		_, after, updateErr := a.write(ctx, page, "", func(tx *ledger.Tx) error {
 			result, err = jsck.Repair(ctx, pages.Writer(tx, prefix), o)
 			return err
 		})
@@ -88,7 +84,7 @@ func (a *app) jsckDone(page, commit string, r jsck.Result, f jsckFlags) error {
 	a.print(object{
 		"page", page, "commit?", commit, "rows", r.Rows, "objects", r.Objects, "issues", r.Issues, "lasting", r.Lasting, "schemasRemoved", r.SchemasRemoved,
 	}, "%s in %s\n", countText(int(r.Objects), "object"), countText(int(r.Rows), "row"))
-	repairs := f.repair || f.removeSchemas
+	repairs := f.Repair || f.RemoveSchemas
 	switch {
 	case repairs && r.Lasting == 0:
 		if r.Issues > 0 {

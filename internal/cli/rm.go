@@ -13,31 +13,23 @@ import (
 type rmFlags struct {
 	writeFlags
 	consent
-	prefix, message string
-	all, force      bool
-	hasPrefix       bool
+	Prefix    string `flag:"prefix" usage:"remove all keys that begin with this"`
+	All       bool   `flag:"all" usage:"remove all keys of the page"`
+	Force     bool   `flag:"force" usage:"pass over keys that have no entry"`
+	Message   string `flag:"message,m" usage:"message of the commit"`
+	hasPrefix bool
 }
 
 func (a *app) rmCommand() *cobra.Command {
-	var f rmFlags
-	cmd := a.define("rm", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		f.hasPrefix = cmd.Flags().Changed("prefix")
-		return a.rm(ctx, cmd, args, f)
-	})
+	cmd := verb(a, "rm", rmFlags{}, a.rm)
 	cmd.Args = cobra.MinimumNArgs(1)
-	flags := cmd.Flags()
-	flags.StringVar(&f.prefix, "prefix", "", "remove all keys that begin with this")
-	flags.BoolVar(&f.all, "all", false, "remove all keys of the page")
-	flags.BoolVar(&f.force, "force", false, "pass over keys that have no entry")
-	flags.StringVarP(&f.message, "message", "m", "", "message of the commit")
-	f.add(cmd)
-	f.addAll(a, cmd)
 	return cmd
 }
 
 func (a *app) rm(ctx context.Context, cmd *cobra.Command, args []string, f rmFlags) error {
+	f.hasPrefix = cmd.Flags().Changed("prefix")
 	ways := 0
-	for _, given := range []bool{len(args) > 1, f.hasPrefix, f.all} {
+	for _, given := range []bool{len(args) > 1, f.hasPrefix, f.All} {
 		if given {
 			ways++
 		}
@@ -45,10 +37,10 @@ func (a *app) rm(ctx context.Context, cmd *cobra.Command, args []string, f rmFla
 	if ways != 1 {
 		return usagef(cmd, "want either keys, --prefix or --all")
 	}
-	if f.hasPrefix && f.prefix == "" {
+	if f.hasPrefix && f.Prefix == "" {
 		return usagef(cmd, "an empty prefix would remove everything: use --all if that is meant")
 	}
-	prefix, err := a.key(cmd, f.prefix)
+	prefix, err := a.key(cmd, f.Prefix)
 	if err != nil {
 		return err
 	}
@@ -61,7 +53,7 @@ func (a *app) rm(ctx context.Context, cmd *cobra.Command, args []string, f rmFla
 		keys = append(keys, key)
 	}
 	danger := ""
-	if f.all {
+	if f.All {
 		danger = "the page will be empty"
 	}
 	return a.destroy(ctx, cmd, f.consent, danger, func(dry bool) error {
@@ -74,26 +66,26 @@ func (a *app) rm(ctx context.Context, cmd *cobra.Command, args []string, f rmFla
 
 func (a *app) rmNow(ctx context.Context, cmd *cobra.Command, text string, keys [][]byte, prefix []byte, f rmFlags) error {
 	return a.page(ctx, cmd, text, changes, func(page *ledger.Page) error {
-		before, after, err := a.write(ctx, page, f.writeFlags, func(tx *ledger.Tx) error {
-			if err := tx.SetMessage(f.message); err != nil {
+		before, after, err := a.write(ctx, page, f.Parent, func(tx *ledger.Tx) error {
+			if err := tx.SetMessage(f.Message); err != nil {
 				return err
 			}
 			if len(keys) == 0 {
 				return filetree.RemovePrefix(ctx, tx, prefix)
 			}
-			return a.rmKeys(ctx, page, tx, keys, f.force)
+			return a.rmKeys(ctx, page, tx, keys, f.Force)
 		})
 		if err != nil {
 			return err
 		}
-		return a.finish(ctx, page, f.writeFlags, before, after, "removed "+a.rmText(keys, f))
+		return a.finish(ctx, page, f.mergeFlags, before, after, "removed "+a.rmText(keys, f))
 	})
 }
 
 // rmDry says how many keys rm would remove.
 func (a *app) rmDry(ctx context.Context, cmd *cobra.Command, text string, keys [][]byte, prefix []byte, f rmFlags) error {
-	return a.pageAt(ctx, cmd, text, reads, f.parent, func(page *ledger.Page, snap *ledger.Snapshot) error {
-		n, err := a.countRemoved(ctx, page, snap, keys, prefix, f.force)
+	return a.pageAt(ctx, cmd, text, reads, f.Parent, func(page *ledger.Page, snap *ledger.Snapshot) error {
+		n, err := a.countRemoved(ctx, page, snap, keys, prefix, f.Force)
 		if err != nil {
 			return err
 		}
@@ -128,10 +120,10 @@ func (a *app) countRemoved(ctx context.Context, page *ledger.Page, snap *ledger.
 
 func (a *app) rmText(keys [][]byte, f rmFlags) string {
 	switch {
-	case f.all:
+	case f.All:
 		return "all keys"
 	case f.hasPrefix:
-		return "all keys that begin with " + quoted(f.prefix)
+		return "all keys that begin with " + quoted(f.Prefix)
 	case len(keys) == 1:
 		return a.shortKey(keys[0])
 	}

@@ -34,43 +34,33 @@ func runsHere(cmd *cobra.Command) bool {
 }
 
 type serveFlags struct {
-	pass             passphraseFlag
-	minPoll, maxPoll time.Duration
-	noGC             bool
-	space            spaceFlags
-	pace             paceFlags
+	passphraseFlag
+	spaceFlags
+	paceFlags
+	MinPoll time.Duration `flag:"min-poll" usage:"look for changes of others at most this often (default 2s)"`
+	MaxPoll time.Duration `flag:"max-poll" usage:"look for changes of others at least this often, also when nothing happens (default 5m)"`
+	NoGC    bool          `flag:"no-gc" usage:"leave garbage to gc"`
 }
 
-func (a *app) serveCommand() *cobra.Command {
-	var f serveFlags
-	cmd := a.define("serve", func(ctx context.Context, cmd *cobra.Command, _ []string) error { return a.serve(ctx, cmd, f) })
-	flags := cmd.Flags()
-	f.pass.add(cmd)
-	flags.DurationVar(&f.minPoll, "min-poll", 0, "look for changes of others at most this often (default 2s)")
-	flags.DurationVar(&f.maxPoll, "max-poll", 0, "look for changes of others at least this often, also when nothing happens (default 5m)")
-	flags.BoolVar(&f.noGC, "no-gc", false, "leave garbage to gc")
-	f.space.add(cmd)
-	f.pace.add(cmd)
-	return cmd
-}
+func (a *app) serveCommand() *cobra.Command { return verb(a, "serve", serveFlags{}, a.serve) }
 
-func (a *app) serve(ctx context.Context, cmd *cobra.Command, f serveFlags) error {
-	if f.minPoll < 0 || f.maxPoll < 0 {
+func (a *app) serve(ctx context.Context, cmd *cobra.Command, _ []string, f serveFlags) error {
+	if f.MinPoll < 0 || f.MaxPoll < 0 {
 		return usagef(cmd, "--min-poll and --max-poll want 0 or more")
 	}
 	if a.dir == "" {
 		return a.noDirectory()
 	}
-	if err := f.pass.ofCloud(ctx, a); err != nil {
+	if err := f.ofCloud(ctx, a); err != nil {
 		return err
 	}
 	o := ledger.Options{MustExist: true} // as sync: a directory that was mistyped must not be taken for one without pages
 	a.complete(&o)
 	o.Merge.Manual, o.Sync.Manual = false, false
-	o.Sync.MinPoll, o.Sync.MaxPoll, o.Sync.OpenPages = f.minPoll, f.maxPoll, servedPages
-	o.Collection.Off = f.noGC
-	f.space.options(&o)
-	f.pace.options(&o)
+	o.Sync.MinPoll, o.Sync.MaxPoll, o.Sync.OpenPages = f.MinPoll, f.MaxPoll, servedPages
+	o.Collection.Off = f.NoGC
+	f.bound(&o)
+	f.limit(&o)
 	had := looseMode(a.dir)
 	repo, err := ledger.Open(ctx, a.dir, &o)
 	if err != nil {

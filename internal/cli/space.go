@@ -5,21 +5,18 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
-	"github.com/spf13/cobra"
 )
 
 // spaceFlags bound what pages take on this disk.
-type spaceFlags struct{ quota, free, values int64 }
-
-func (f *spaceFlags) add(cmd *cobra.Command) {
-	addParsed(cmd, &f.quota, "quota", "what the pages may take, a `size` such as 20G (default: no bound)", parseSize)
-	addParsed(cmd, &f.free, "keep-free", "what stays free on the disk, a `size` such as 5G (default: no bound)", parseSize)
-	addParsed(cmd, &f.values, "keep-values", "how much stays of the values that the cloud has, a `size` such as 10G (default: all)", parseSize)
+type spaceFlags struct {
+	Quota  size `flag:"quota" usage:"what the pages may take, a size such as 20G (default: no bound)"`
+	Free   size `flag:"keep-free" usage:"what stays free on the disk, a size such as 5G (default: no bound)"`
+	Values size `flag:"keep-values" usage:"how much stays of the values that the cloud has, a size such as 10G (default: all)"`
 }
 
-// options puts the bounds into o.
-func (f *spaceFlags) options(o *ledger.Options) {
-	o.Quota, o.FreeSpaceFloor, o.ValueBytes = f.quota, f.free, f.values
+// bound puts the bounds into o.
+func (f *spaceFlags) bound(o *ledger.Options) {
+	o.Quota, o.FreeSpaceFloor, o.ValueBytes = int64(f.Quota), int64(f.Free), int64(f.Values)
 }
 
 // keep has the bounds kept that the repository was opened with, before a verb ends.
@@ -31,14 +28,12 @@ func (f *spaceFlags) keep(ctx context.Context, repo *ledger.Repository) error {
 }
 
 // paceFlags bound how fast sync is.
-type paceFlags struct{ up, down int64 }
-
-func (f *paceFlags) add(cmd *cobra.Command) {
-	addParsed(cmd, &f.up, "upload-limit", "what goes up in a second at most, a `size` such as 512K (default: no limit)", parseRate)
-	addParsed(cmd, &f.down, "download-limit", "what comes down in a second at most, a `size` such as 2M (default: no limit)", parseRate)
+type paceFlags struct {
+	Up   rate `flag:"upload-limit" usage:"what goes up in a second at most, a size such as 512K (default: no limit)"`
+	Down rate `flag:"download-limit" usage:"what comes down in a second at most, a size such as 2M (default: no limit)"`
 }
 
-// options puts the bounds into o.
-func (f *paceFlags) options(o *ledger.Options) {
-	o.Sync.Limits.UploadBytesPerSecond, o.Sync.Limits.DownloadBytesPerSecond = f.up, f.down
+// limit puts the bounds into o.
+func (f *paceFlags) limit(o *ledger.Options) {
+	o.Sync.Limits.UploadBytesPerSecond, o.Sync.Limits.DownloadBytesPerSecond = int64(f.Up), int64(f.Down)
 }

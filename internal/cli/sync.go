@@ -11,46 +11,38 @@ import (
 )
 
 type syncFlags struct {
-	pass     passphraseFlag
-	reupload bool
-	space    spaceFlags
-	pace     paceFlags
+	passphraseFlag
+	spaceFlags
+	paceFlags
+	Reupload bool `flag:"reupload" usage:"send everything that the bucket lacks"`
 }
 
-func (a *app) syncCommand() *cobra.Command {
-	var f syncFlags
-	cmd := a.define("sync", flagged(&f, a.sync))
-	f.pass.add(cmd)
-	cmd.Flags().BoolVar(&f.reupload, "reupload", false, "send everything that the bucket lacks")
-	f.space.add(cmd)
-	f.pace.add(cmd)
-	return cmd
-}
+func (a *app) syncCommand() *cobra.Command { return verb(a, "sync", syncFlags{}, a.sync) }
 
 func (a *app) sync(ctx context.Context, cmd *cobra.Command, args []string, f syncFlags) error {
 	only, err := a.pageRefs(cmd, args)
 	if err != nil {
 		return err
 	}
-	if err := f.pass.ofCloud(ctx, a); err != nil {
+	if err := f.ofCloud(ctx, a); err != nil {
 		return err
 	}
 	o := ledger.Options{MustExist: true}
-	f.space.options(&o)
-	f.pace.options(&o)
+	f.bound(&o)
+	f.limit(&o)
 	return a.with(ctx, o, func(repo *ledger.Repository) error {
 		p := a.startProgress(ctx, "syncing", "values")
 		before := admin.Metrics(repo) // of a serve that runs the verb, since it began
 		stop := p.followSync(ctx, repo)
 		var pages []ledger.PageSync
-		if f.reupload {
+		if f.Reupload {
 			pages, err = admin.Reupload(ctx, repo, only...)
 		} else {
 			pages, err = repo.Sync(ctx, only...)
 		}
 		stop()
 		p.finish()
-		return errors.Join(a.synced(repo, before, pages, err), f.space.keep(ctx, repo))
+		return errors.Join(a.synced(repo, before, pages, err), f.keep(ctx, repo))
 	})
 }
 
@@ -132,23 +124,18 @@ func (a *app) syncedPage(p ledger.PageSync) {
 	}
 }
 
-func (a *app) cloneCommand() *cobra.Command {
-	var f cloudFlags
-	var space spaceFlags
-	cmd := a.define("clone", nil)
-	f.add(cmd)
-	space.add(cmd)
-	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		c, err := f.options(ctx, a, cmd, args[0])
-		if err != nil {
-			return err
-		}
-		return a.clone(ctx, c, space)
-	})
-	return cmd
+type cloneFlags struct {
+	cloudFlags
+	spaceFlags
 }
 
-func (a *app) clone(ctx context.Context, c *ledger.Cloud, space spaceFlags) error {
+func (a *app) cloneCommand() *cobra.Command { return verb(a, "clone", cloneFlags{}, a.clone) }
+
+func (a *app) clone(ctx context.Context, cmd *cobra.Command, args []string, f cloneFlags) error {
+	c, err := f.options(ctx, a, cmd, args[0])
+	if err != nil {
+		return err
+	}
 	if a.dir == "" {
 		return a.noDirectory()
 	}
@@ -156,7 +143,7 @@ func (a *app) clone(ctx context.Context, c *ledger.Cloud, space spaceFlags) erro
 		return err
 	}
 	var o ledger.Options
-	space.options(&o)
+	f.bound(&o)
 	a.complete(&o)
 	p := a.startProgress(ctx, "cloning", "pages")
 	repo, err := ledger.Clone(ctx, a.dir, &o, c)
@@ -166,7 +153,7 @@ func (a *app) clone(ctx context.Context, c *ledger.Cloud, space spaceFlags) erro
 	}
 	pages, err := repo.Sync(ctx)
 	p.finish()
-	err = errors.Join(a.synced(repo, admin.SyncMetrics{}, pages, err), space.keep(ctx, repo))
+	err = errors.Join(a.synced(repo, admin.SyncMetrics{}, pages, err), f.keep(ctx, repo))
 	return errors.Join(err, repo.Close())
 }
 
@@ -183,17 +170,19 @@ func (a *app) cloneHint(err error) error {
 }
 
 func (a *app) fetchCommand() *cobra.Command {
-	var at string
-	var pass passphraseFlag
-	cmd := a.define("fetch", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	var f struct {
+		passphraseFlag
+		At string `flag:"at" usage:"revision (default HEAD)"`
+	}
+	return a.withFlags("fetch", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		prefix, err := a.key(cmd, append(args, "")[1])
 		if err != nil {
 			return err
 		}
-		if err := pass.ofCloud(ctx, a); err != nil {
+		if err := f.ofCloud(ctx, a); err != nil {
 			return err
 		}
-		return a.pageAt(ctx, cmd, args[0], changes, at, func(page *ledger.Page, snap *ledger.Snapshot) error {
+		return a.pageAt(ctx, cmd, args[0], changes, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
 			r, err := a.fetch(ctx, snap, prefix)
 			if err != nil {
 				return err
@@ -203,9 +192,6 @@ func (a *app) fetchCommand() *cobra.Command {
 			return nil
 		})
 	})
-	cmd.Flags().StringVar(&at, "at", "", "revision (default HEAD)")
-	pass.add(cmd)
-	return cmd
 }
 
 // fetch fetches what is missing of the values below a prefix, and shows how far it is.

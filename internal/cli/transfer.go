@@ -24,27 +24,20 @@ const (
 )
 
 type importFlags struct {
-	writeFlags
+	mergeFlags
 	dryRun
-	format, message  string
-	checksum, lazy   bool
-	mirror, noDelete bool
-	empty            bool // PATH is a directory without anything in it
+	Format   string `flag:"format" usage:"tree (files and directories) or jsonl (default: by PATH)"`
+	Checksum bool   `flag:"checksum" usage:"read all files, also those that look unchanged"`
+	Mirror   bool   `flag:"mirror" usage:"remove what is not in PATH, however much, and whatever was imported before"`
+	NoDelete bool   `flag:"no-delete" usage:"add and change files, remove none"`
+	Lazy     bool   `flag:"lazy" usage:"other devices fetch long values on first use, not with the commit"`
+	Message  string `flag:"message,m" usage:"message of the commit (default: import and the name of PATH)"`
+	empty    bool   // PATH is a directory without anything in it
 }
 
 func (a *app) importCommand() *cobra.Command {
-	var f importFlags
-	cmd := a.define("import", flagged(&f, a.importPath))
-	flags := cmd.Flags()
-	flags.StringVar(&f.format, "format", "", "tree (files and directories) or jsonl (default: by PATH)")
-	flags.BoolVar(&f.checksum, "checksum", false, "read all files, also those that look unchanged")
-	flags.BoolVar(&f.mirror, "mirror", false, "remove what is not in PATH, however much, and whatever was imported before")
-	flags.BoolVar(&f.noDelete, "no-delete", false, "add and change files, remove none")
+	cmd := verb(a, "import", importFlags{}, a.importPath)
 	cmd.MarkFlagsMutuallyExclusive("mirror", "no-delete")
-	flags.BoolVar(&f.lazy, "lazy", false, "other devices fetch long values on first use, not with the commit")
-	flags.StringVarP(&f.message, "message", "m", "", "message of the commit (default: import and the name of PATH)")
-	f.addNoMerge(cmd)
-	f.dryRun.add(cmd)
 	a.completeFlag(cmd, "format", words(formatTree, formatLines))
 	return cmd
 }
@@ -71,17 +64,17 @@ func formatFor(cmd *cobra.Command, format, path string) (string, error) {
 
 func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string, f importFlags) error {
 	name, path := args[0], a.path(args[1])
-	format, err := formatFor(cmd, f.format, path)
+	format, err := formatFor(cmd, f.Format, path)
 	if err != nil {
 		return err
 	}
 	if _, err := parsePageName(cmd, name); err != nil {
 		return err
 	}
-	if f.mirror && format == formatLines {
+	if f.Mirror && format == formatLines {
 		return usagef(cmd, "--mirror is about directories: JSON lines are added to what the page has")
 	}
-	if f.dry && format == formatLines {
+	if f.Dry && format == formatLines {
 		return usagef(cmd, "--dry-run is about files and directories: JSON lines are known when they are read")
 	}
 	if path != "-" {
@@ -92,7 +85,7 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 		if format == formatTree && !info.IsDir() && !info.Mode().IsRegular() {
 			return usagef(cmd, "import %s: it is neither a directory nor a file", quoted(path))
 		}
-		if root, err := absolute(path); err == nil && root == filepath.Dir(root) && !f.mirror {
+		if root, err := absolute(path); err == nil && root == filepath.Dir(root) && !f.Mirror {
 			return withHint(usagef(cmd, "import %s: it is the whole file system, with what the system only shows as files", quoted(path)), "name the directories that are meant; --mirror imports it all the same")
 		}
 		if f.empty, err = a.isEmpty(path, info); err != nil {
@@ -105,13 +98,13 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 			return cmp.Or(err, nothingIn(path))
 		}
 	}
-	if f.message == "" {
-		f.message = importMessage(path)
+	if f.Message == "" {
+		f.Message = importMessage(path)
 	}
 	o := &filetree.ImportOptions{
-		Message: f.message, Checksum: f.checksum, Lazy: f.lazy, Mirror: f.mirror, NoDelete: f.noDelete, DryRun: f.dry, Warn: func(w filetree.Warning) { a.warn(w) },
+		Message: f.Message, Checksum: f.Checksum, Lazy: f.Lazy, Mirror: f.Mirror, NoDelete: f.NoDelete, DryRun: f.Dry, Warn: func(w filetree.Warning) { a.warn(w) },
 	}
-	if f.dry {
+	if f.Dry {
 		return a.importDry(ctx, cmd, name, path, o, f.empty)
 	}
 	created, err := a.createForImport(ctx)
@@ -132,7 +125,7 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 		if err != nil {
 			return err
 		}
-		merged, err := a.mergeAfter(ctx, page, f.writeFlags)
+		merged, err := a.mergeAfter(ctx, page, f.mergeFlags)
 		if err != nil {
 			return err
 		}
@@ -343,30 +336,25 @@ func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result
 
 type exportFlags struct {
 	dryRun
-	at, format          string
-	overwrite, preserve bool
+	At        string `flag:"at" usage:"revision to export (default HEAD)"`
+	Format    string `flag:"format" usage:"tree or jsonl (default: by PATH)"`
+	Preserve  bool   `flag:"preserve" usage:"modes as they were, with setuid, setgid and sticky, whatever the umask is"`
+	Overwrite bool   `flag:"overwrite" usage:"replace files in a directory that is not empty, or the file of JSON lines"`
 }
 
 func (a *app) exportCommand() *cobra.Command {
-	var f exportFlags
-	cmd := a.define("export", flagged(&f, a.exportPage))
-	flags := cmd.Flags()
-	flags.StringVar(&f.at, "at", "", "revision to export (default HEAD)")
-	flags.StringVar(&f.format, "format", "", "tree or jsonl (default: by PATH)")
-	flags.BoolVar(&f.preserve, "preserve", false, "modes as they were, with setuid, setgid and sticky, whatever the umask is")
-	flags.BoolVar(&f.overwrite, "overwrite", false, "replace files in a directory that is not empty, or the file of JSON lines")
-	f.add(cmd)
+	cmd := verb(a, "export", exportFlags{}, a.exportPage)
 	a.completeFlag(cmd, "format", words(formatTree, formatLines))
 	return cmd
 }
 
 func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string, f exportFlags) error {
 	path := a.path(args[1])
-	format, err := formatFor(cmd, f.format, path)
+	format, err := formatFor(cmd, f.Format, path)
 	if err != nil {
 		return err
 	}
-	o := &filetree.ExportOptions{Overwrite: f.overwrite, Preserve: f.preserve, DryRun: f.dry, Warn: func(w filetree.Warning) { a.warn(w) }}
+	o := &filetree.ExportOptions{Overwrite: f.Overwrite, Preserve: f.Preserve, DryRun: f.Dry, Warn: func(w filetree.Warning) { a.warn(w) }}
 	if o.Prefix, err = a.key(cmd, append(args, "")[2]); err != nil {
 		return err
 	}
@@ -375,16 +363,16 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 			return cmp.Or(err, withHint(usagef(cmd, "export to %s: it belongs to the repository %s itself", quoted(path), quoted(a.dir)), "name a directory outside it"))
 		}
 	}
-	if format == formatLines && path != "-" && !f.overwrite {
+	if format == formatLines && path != "-" && !f.Overwrite {
 		if _, err := os.Lstat(path); err == nil {
 			return withHint(fmt.Errorf("export to %s: %w", quoted(path), fs.ErrExist), "--overwrite replaces it")
 		}
 	}
-	return a.pageAt(ctx, cmd, args[0], fetches, f.at, func(page *ledger.Page, snap *ledger.Snapshot) error {
+	return a.pageAt(ctx, cmd, args[0], fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
 		if err := a.hasPrefix(ctx, page, snap, o.Prefix); err != nil {
 			return err
 		}
-		if _, ok := page.Ledger().Repository().Cloud(); ok && !f.dry && !page.Ledger().Repository().ReadOnly() {
+		if _, ok := page.Ledger().Repository().Cloud(); ok && !f.Dry && !page.Ledger().Repository().ReadOnly() {
 			if _, err := a.fetch(ctx, snap, o.Prefix); err != nil {
 				return err
 			}
@@ -403,7 +391,7 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 		if err != nil {
 			return err
 		}
-		a.exported(page, path, result, f.dry)
+		a.exported(page, path, result, f.Dry)
 		return nil
 	})
 }

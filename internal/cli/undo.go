@@ -10,22 +10,17 @@ import (
 )
 
 type undoFlags struct {
-	writeFlags
+	mergeFlags
 	dryRun
-	message string
+	To      string `flag:"to" usage:"of a merge, the parent to go back to"`
+	Message string `flag:"message,m" usage:"message of the commit (default: undo and the short id)"`
 }
 
 func (a *app) undoCommand() *cobra.Command {
 	var f undoFlags
-	cmd := a.define("undo", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	return a.withFlags("undo", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error { return a.undo(ctx, page, args[1], f) })
 	})
-	flags := cmd.Flags()
-	flags.StringVar(&f.parent, "to", "", "of a merge, the parent to go back to")
-	flags.StringVarP(&f.message, "message", "m", "", "message of the commit (default: undo and the short id)")
-	f.addNoMerge(cmd)
-	f.dryRun.add(cmd)
-	return cmd
 }
 
 func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f undoFlags) error {
@@ -33,9 +28,9 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f un
 	if err != nil {
 		return err
 	}
-	o := &ledger.UndoOptions{Message: f.message, DryRun: f.dry}
-	if f.parent != "" {
-		if o.Parent, err = a.resolve(ctx, page, f.parent); err != nil {
+	o := &ledger.UndoOptions{Message: f.Message, DryRun: f.Dry}
+	if f.To != "" {
+		if o.Parent, err = a.resolve(ctx, page, f.To); err != nil {
 			return err
 		}
 	}
@@ -43,26 +38,26 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f un
 	if err != nil {
 		return fmt.Errorf("read commit: %w", err)
 	}
-	if len(c.Parents) > 1 && f.parent == "" {
+	if len(c.Parents) > 1 && f.To == "" {
 		return withHint(usagef(a.verb, "undo %s: it is a merge of %s and %s", quoted(revision), c.Parents[0].Short(), c.Parents[1].Short()),
 			"name the parent to go back to: %s; or undo one of the commits that it has merged", a.command("undo", pageText(page), revision, "--to", c.Parents[0].Short()))
 	}
 	if c.IsFirst() {
 		return usagef(a.verb, "undo %s: commit %s is the first one, which has changed nothing", quoted(revision), id.Short())
 	}
-	if f.parent != "" && !slices.Contains(c.Parents, o.Parent) {
-		return usagef(a.verb, "undo %s: %s is no parent of it", quoted(revision), quoted(f.parent))
+	if f.To != "" && !slices.Contains(c.Parents, o.Parent) {
+		return usagef(a.verb, "undo %s: %s is no parent of it", quoted(revision), quoted(f.To))
 	}
 	result, err := page.Undo(ctx, id, o)
 	if err != nil {
 		return err // it says what was being done
 	}
-	if f.dry {
+	if f.Dry {
 		a.print(append(doneObject(page, result.Commit, false, nil), "keys", result.Changed, "kept", result.Kept, "dryRun", true),
 			"%s: %s would be changed, %d kept that were changed since\n", pageText(page), countText(result.Changed, "key"), result.Kept)
 		return nil
 	}
-	merged, err := a.mergeAfter(ctx, page, f.writeFlags)
+	merged, err := a.mergeAfter(ctx, page, f.mergeFlags)
 	if err != nil {
 		return err
 	}

@@ -21,19 +21,12 @@ const busyPause = 200 * time.Millisecond
 const fromNone = "none"
 
 type watchFlags struct {
-	prefix, from string
-	limit        int
+	Prefix string `flag:"prefix" usage:"only keys that begin with this"`
+	From   string `flag:"from" usage:"revision to begin behind, or none (default: HEAD)"`
+	Limit  int    `flag:"limit,n" usage:"end after this many notifications (default: never)"`
 }
 
-func (a *app) watchCommand() *cobra.Command {
-	var f watchFlags
-	cmd := a.define("watch", flagged(&f, a.watch))
-	flags := cmd.Flags()
-	flags.StringVar(&f.prefix, "prefix", "", "only keys that begin with this")
-	flags.StringVar(&f.from, "from", "", "revision to begin behind, or none (default: HEAD)")
-	addLimit(cmd, &f.limit, "end after this many notifications (default: never)")
-	return cmd
-}
+func (a *app) watchCommand() *cobra.Command { return verb(a, "watch", watchFlags{}, a.watch) }
 
 // What a look at a page may bring at most, so that memory does not follow the length of a
 // notification.
@@ -68,11 +61,11 @@ func (a *app) watch(ctx context.Context, cmd *cobra.Command, args []string, f wa
 	if err != nil {
 		return err
 	}
-	prefix, err := a.key(cmd, f.prefix)
+	prefix, err := a.key(cmd, f.Prefix)
 	if err != nil {
 		return err
 	}
-	w := &watcher{app: a, name: name, prefix: prefix, limit: f.limit, begin: f.from}
+	w := &watcher{app: a, name: name, prefix: prefix, limit: f.Limit, begin: f.From}
 	err = w.watch(ctx)
 	switch ended := ctx.Err(); {
 	case ended == nil || !errors.Is(err, ended):

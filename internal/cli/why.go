@@ -11,16 +11,16 @@ import (
 )
 
 func (a *app) whyCommand() *cobra.Command {
-	var at string
-	cmd := a.define("why", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	var f struct {
+		At string `flag:"at" usage:"revision to explain (default HEAD)"`
+	}
+	return a.withFlags("why", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		key, err := a.oneKey(cmd, args[1])
 		if err != nil {
 			return err
 		}
-		return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error { return a.why(ctx, page, key, at) })
+		return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error { return a.why(ctx, page, key, f.At) })
 	})
-	cmd.Flags().StringVar(&at, "at", "", "revision to explain (default HEAD)")
-	return cmd
 }
 
 func (a *app) why(ctx context.Context, page *ledger.Page, key []byte, at string) error {

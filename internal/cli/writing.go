@@ -7,43 +7,39 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/spf13/cobra"
 )
 
-// writeFlags say on what a verb builds its commit, and what becomes of several heads afterwards.
+// mergeFlags say what becomes of several heads when a verb is done.
+type mergeFlags struct {
+	NoMerge bool `flag:"no-merge" usage:"leave several heads as they are"`
+}
+
+// writeFlags say besides on what a verb builds its commit.
 type writeFlags struct {
-	parent  string
-	noMerge bool
+	mergeFlags
+	Parent string `flag:"parent" usage:"revision to build the commit on (default HEAD)"`
 }
 
 const writeHelp = `When the page then has several heads, they are merged, which is told on the standard error;
 --no-merge leaves them. See: ledgerd help merging`
 
-func (f *writeFlags) addNoMerge(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.noMerge, "no-merge", false, "leave several heads as they are")
-}
-
-func (f *writeFlags) addAll(a *app, cmd *cobra.Command) {
-	f.addNoMerge(cmd)
-	cmd.Flags().StringVar(&f.parent, "parent", "", "revision to build the commit on (default HEAD)")
-}
-
-// write makes a commit of what fn changes, on the newest head or on the parent that the flags name.
-func (a *app) write(ctx context.Context, page *ledger.Page, f writeFlags, fn func(*ledger.Tx) error) (before, after ledger.CommitID, err error) {
+// write makes a commit of what fn changes, on the newest head or on the revision parent,
+// if it is not empty.
+func (a *app) write(ctx context.Context, page *ledger.Page, parent string, fn func(*ledger.Tx) error) (before, after ledger.CommitID, err error) {
 	defer func() {
 		if _, ok := errors.AsType[*bucket.Error](err); !ok && errors.Is(err, ledger.ErrNoSpace) {
 			err = withHint(err, "make room on the disk; nothing that was committed is lost. What is left of a write of more than 400 MB goes with %s",
 				a.command("gc", "--compact"))
 		}
 	}()
-	if f.parent == "" {
+	if parent == "" {
 		after, err = page.Update(ctx, func(tx *ledger.Tx) error {
 			before = tx.Base().ID
 			return fn(tx)
 		})
 		return before, after, err
 	}
-	if before, err = a.resolve(ctx, page, f.parent); err != nil {
+	if before, err = a.resolve(ctx, page, parent); err != nil {
 		return before, after, err
 	}
 	tx, err := page.Begin(ctx, &ledger.TxOptions{Base: before})
@@ -59,12 +55,12 @@ func (a *app) write(ctx context.Context, page *ledger.Page, f writeFlags, fn fun
 
 // mergeAfter merges the heads of a page behind a verb, and says what that decided. The verb has
 // done its work: what goes wrong here is a warning, but for damage.
-func (a *app) mergeAfter(ctx context.Context, page *ledger.Page, f writeFlags) (object, error) {
+func (a *app) mergeAfter(ctx context.Context, page *ledger.Page, f mergeFlags) (object, error) {
 	heads, err := page.Heads(ctx)
 	if err != nil || len(heads) == 1 {
 		return nil, err
 	}
-	if f.noMerge {
+	if f.NoMerge {
 		a.tell("page %s has %d heads; %s brings them together", pageText(page), len(heads), a.command("merge", pageText(page)))
 		return nil, nil
 	}
@@ -118,7 +114,7 @@ func (a *app) tell(format string, args ...any) {
 
 // finish merges what a verb has left to be merged and prints the result of the verb, with the
 // members of more.
-func (a *app) finish(ctx context.Context, page *ledger.Page, f writeFlags, before, after ledger.CommitID, what string, more ...any) error {
+func (a *app) finish(ctx context.Context, page *ledger.Page, f mergeFlags, before, after ledger.CommitID, what string, more ...any) error {
 	merged, err := a.mergeAfter(ctx, page, f)
 	if err != nil {
 		return err
