@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,8 +46,8 @@ type watcher struct {
 	limit  int
 	count  int // of notifications that were told wholly
 
-	begin   string // the revision to start from: "" is HEAD, or the empty page when it is not there at first
-	absent  bool   // the page was not there at first
+	begin   string // the revision to start from; "" is HEAD, and becomes fromNone when the page is not there
+	absent  bool   // it was told that the page is not there
 	started bool
 	from    ledger.CommitID // once started: behind which the next notification begins
 
@@ -88,9 +89,6 @@ func (w *watcher) cutOff() error {
 // watch looks at the page whenever another process has written to the repository. Where this
 // process serves the repository, the library says when there is something new.
 func (w *watcher) watch(ctx context.Context) (err error) {
-	if repo := w.app.process.served; repo != nil {
-		return w.follow(ctx, repo)
-	}
 	var writers *fsnotify.Watcher
 	defer func() {
 		if writers != nil {
@@ -110,6 +108,8 @@ func (w *watcher) watch(ctx context.Context) (err error) {
 		case more:
 		case busy:
 			err = pause(ctx, w.app.process.Clock, busyPause)
+		case w.app.process.served != nil:
+			err = w.awaitNews(ctx, w.app.process.served)
 		case writers == nil: // and what came before it began is found by one more look
 			writers, err = watchWriters(w.app.dir)
 		default:
@@ -153,56 +153,25 @@ func awaitWriter(ctx context.Context, w *fsnotify.Watcher) error {
 	}
 }
 
-// follow tells what changes in a page of the repository that this process serves, and keeps the
-// page open for that.
-func (w *watcher) follow(ctx context.Context, repo *ledger.Repository) error {
-	if err := w.await(ctx, repo); err != nil {
-		return err
-	}
-	page, err := w.app.openPage(ctx, repo, w.name, reads)
-	if err != nil {
-		return err
-	}
-	err = w.start(ctx, page)
-	for err == nil && !w.enough() {
-		var more bool
-		if more, err = w.news(ctx, page); err == nil && !more && !w.enough() {
-			err = errors.Join(w.print(), w.waitFor(ctx, page))
+// awaitNews waits until the page is there, and then until it has something new behind what was
+// told, below the prefix. It takes note of how far there is nothing.
+func (w *watcher) awaitNews(ctx context.Context, repo *ledger.Repository) error {
+	if !w.started {
+		for change, err := range repo.WatchPages(ctx) {
+			if err != nil || !change.Deleted && change.PageRef == w.name.ref() {
+				return err
+			}
 		}
-		err = errors.Join(err, w.print())
 	}
-	return errors.Join(err, page.Close())
-}
-
-// await waits until the page is there.
-func (w *watcher) await(ctx context.Context, repo *ledger.Repository) error {
-	l, err := repo.Ledger(w.name.ledger)
-	if err != nil {
-		return err
-	}
-	has, err := l.HasPage(ctx, w.name.pageID())
-	if err != nil || has {
-		return err
-	}
-	w.waiting()
-	for change, err := range repo.WatchPages(ctx) {
-		if err != nil || !change.Deleted && change.PageRef == w.name.ref() {
+	return w.app.pageIn(ctx, repo, w.name, reads, func(page *ledger.Page) error {
+		for n, err := range page.Watch(ctx, &ledger.WatchOptions{From: w.from, Prefix: w.prefix, PageEntries: 1}) {
+			if err == nil {
+				w.from = n.Base
+			}
 			return err
 		}
-	}
-	return nil
-}
-
-// waitFor waits until the page has something new behind what was told, below the prefix. It takes
-// note of how far there is nothing.
-func (w *watcher) waitFor(ctx context.Context, page *ledger.Page) error {
-	for n, err := range page.Watch(ctx, &ledger.WatchOptions{From: w.from, Prefix: w.prefix, PageEntries: 1}) {
-		if err == nil {
-			w.from = n.Base
-		}
-		return err
-	}
-	return nil
+		return nil
+	})
 }
 
 // waiting says that the page is not there.
@@ -210,7 +179,7 @@ func (w *watcher) waiting() {
 	if !w.absent {
 		w.app.tell("waiting for page %s", w.name.text)
 	}
-	w.absent = true
+	w.absent, w.begin = true, cmp.Or(w.begin, fromNone)
 }
 
 // print prints what was found.
@@ -228,7 +197,7 @@ func (w *watcher) again() []string {
 	switch {
 	case w.started:
 		flags = append(flags, "--from="+w.from.String())
-	case w.begin == "" && w.absent:
+	case w.begin == fromNone:
 		flags = append(flags, "--from="+fromNone)
 	}
 	if w.limit > 0 {
@@ -264,13 +233,8 @@ func (w *watcher) start(ctx context.Context, page *ledger.Page) error {
 		return nil
 	}
 	var err error
-	switch {
-	case w.begin == fromNone, w.begin == "" && w.absent:
-		w.from = ledger.FirstCommit()
-	case w.begin == "":
-		w.from, err = w.app.resolve(ctx, page, "HEAD")
-	default:
-		w.from, err = w.app.resolve(ctx, page, w.begin)
+	if w.from = ledger.FirstCommit(); w.begin != fromNone {
+		w.from, err = w.app.resolve(ctx, page, cmp.Or(w.begin, "HEAD"))
 	}
 	w.started = err == nil
 	return err
