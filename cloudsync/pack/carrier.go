@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
@@ -13,21 +14,13 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// packRoom is the length of a full pack, whose buffer need not grow again, and of a block that does
-// not fit any more.
-var packRoom = int(seal.ObjectBytes(wire.PackBytes)) + wire.BlockBytes + seal.BlockOverhead
-
-// smallPack is the length beyond which the buffer of a pack gets packRoom at once.
-const smallPack = 1 << 20
-
 // gathering is a pack whose blocks are being made. Runs of blocks of about wire.StretchBytes stay
 // together; in which order the runs stand is drawn when the pack is full, so that where something
 // stands says nothing about what it is. What lists pieces of LAZY values stands behind them.
 type gathering struct {
 	sort   int
 	order  int
-	copied buffer // blocks that are short, compressed or the beginning of one
-	stored int    // bytes of blocks
+	stored int // bytes of blocks
 	runs   []run
 	lists  []gathered
 	pieces int
@@ -43,7 +36,7 @@ type run struct {
 type gathered struct {
 	stored []byte
 	pieces []wire.PackPiece // Block is set when the order is known
-	memory []byte           // of a block that is not among the copied ones
+	memory *room            // in which stored lies; nil where that is a copy
 }
 
 // room returns how many bytes of a pack are left for blocks.
@@ -79,19 +72,16 @@ func (u *Uploader) gather(open **gathering, b block) {
 		*open = u.begin(b.sort)
 	}
 	p := *open
-	added, lent := u.add(p, b, true)
-	if !added {
-		if head := p.fitting(b); len(head.pieces) > 0 { // fills the pack
-			u.add(p, head, false)
-			b = b.behind(head)
-		}
-		u.send(p)
-		*open = u.begin(b.sort)
-		_, lent = u.add(*open, b, true)
+	if u.add(p, b) {
+		return
 	}
-	if !lent {
-		u.free.put(b.memory)
+	if head := p.fitting(b); len(head.pieces) > 0 { // fills the pack
+		u.add(p, head)
+		b = b.behind(head)
 	}
+	u.send(p)
+	*open = u.begin(b.sort)
+	u.add(*open, b)
 }
 
 // fits reports whether a block of stored bytes fits into the room of a pack.
@@ -100,13 +90,13 @@ func (p *gathering) fits(stored, room, pieces int) bool {
 }
 
 // fitting returns as many of the first pieces of a block, but not all of them, as have room in a
-// pack even if they cannot be compressed.
+// pack even if they cannot be compressed. The memory stays with the block.
 func (p *gathering) fitting(b block) block {
 	n, room := 0, p.room()
 	for n+1 < len(b.pieces) && p.fits(int(b.pieces[n].At+b.pieces[n].Bytes)+seal.BlockOverhead, room, n+1) {
 		n++
 	}
-	b.pieces, b.room = b.pieces[:n], b.room[:seal.BlockOverhead+int(b.pieces[n].At)]
+	b.pieces, b.room, b.memory = b.pieces[:n], b.room[:seal.BlockOverhead+int(b.pieces[n].At)], nil
 	return b
 }
 
@@ -122,47 +112,49 @@ func (b block) behind(head block) block {
 
 // begin begins a pack.
 func (u *Uploader) begin(sort int) *gathering {
-	p := &gathering{sort: sort, order: u.begun}
-	p.copied.b = u.spare.get()
 	u.begun++
-	return p
+	return &gathering{sort: sort, order: u.begun - 1}
 }
 
 // add adds a block to a pack, unless that has no room for it. A run ends when it is long enough,
-// and what is left of the pack is enough for another one. With lend a block that fills half of its
-// memory, and that compression does not make shorter, is not copied: the pack has the memory.
-func (u *Uploader) add(p *gathering, b block, lend bool) (added, lent bool) {
-	room, stored, shorter := p.room(), b.room, false
+// and what is left of the pack is enough for another one. A block that fills half of its memory,
+// and that compression does not make shorter, is not copied: the pack has the memory then.
+func (u *Uploader) add(p *gathering, b block) bool {
+	left, stored, shorter := p.room(), b.room, false
 	if u.shorter, shorter = u.compressor.AppendShorter(u.shorter[:0], b.plain(), b.compress); shorter {
 		stored = u.shorter
 	}
-	if p.pieces > 0 && !p.fits(len(stored), room, len(b.pieces)) {
-		return false, false
+	if p.pieces > 0 && !p.fits(len(stored), left, len(b.pieces)) {
+		return false
 	}
 	if !shorter {
 		seal.HeadBlock(stored)
 	}
-	g := gathered{stored: stored, pieces: b.pieces}
-	if lent = lend && !shorter && len(stored) >= cap(b.memory)/2; lent {
-		g.memory = b.memory
-	} else {
-		from := len(p.copied.b)
-		p.copied.add(stored)
-		g.stored = p.copied.b[from:]
+	g := gathered{stored: stored, pieces: b.pieces, memory: b.memory}
+	if shorter || b.memory == nil || len(stored) < len(b.memory)/2 {
+		g.stored, g.memory = bytes.Clone(stored), nil
+		free(b.memory)
 	}
 	p.stored += len(stored)
 	p.pieces += len(b.pieces)
 	if b.list {
 		p.lists = append(p.lists, g)
-		return true, lent
+		return true
 	}
-	if n := len(p.runs); n == 0 || p.runs[n-1].plain >= wire.StretchBytes && room-len(stored) >= wire.StretchBytes {
+	if n := len(p.runs); n == 0 || p.runs[n-1].plain >= wire.StretchBytes && left-len(stored) >= wire.StretchBytes {
 		p.runs = append(p.runs, run{})
 	}
 	r := &p.runs[len(p.runs)-1]
 	r.plain += len(b.plain())
 	r.blocks = append(r.blocks, g)
-	return true, lent
+	return true
+}
+
+// free gives the memory of a block back, if there is any.
+func free(memory *room) {
+	if memory != nil {
+		rooms.Put(memory)
+	}
 }
 
 // send gives a pack to the carriers.
@@ -190,7 +182,7 @@ func (u *Uploader) runCarrier() {
 // carrier seals and uploads one pack at a time.
 type carrier struct {
 	*Uploader
-	sealed buffer // memory of the object
+	object []byte // in memory that is used again and again
 }
 
 // sealed is a pack whose object is in the memory of its carrier.
@@ -207,20 +199,19 @@ func (c *carrier) carry(p *gathering) error {
 	if err != nil {
 		return fmt.Errorf("seal pack: %w", err)
 	}
-	c.spare.put(p.copied.b)
 	return c.upload(s)
 }
 
 // seal seals a pack, with its runs in random order, and gives the memory of its blocks back.
 func (c *carrier) seal(p *gathering) (*sealed, error) {
 	s := &sealed{order: p.order}
-	c.sealed.b = c.sealed.b[:0]
-	c.sealed.grow(int(seal.ObjectBytes(seal.Padme(int64(p.stored + tableRoom + pieceTableBytes*p.pieces)))))
+	size := seal.ObjectBytes(seal.Padme(int64(p.stored + tableRoom + pieceTableBytes*p.pieces)))
+	object := bytes.NewBuffer(slices.Grow(c.object[:0], int(size)))
 	rnd, err := c.o.Sealer.Random()
 	if err != nil {
 		return nil, err
 	}
-	w, err := c.o.Sealer.NewWriter(&c.sealed, c.o.Names.PackLabel(c.o.Epoch), false)
+	w, err := c.o.Sealer.NewWriter(object, c.o.Names.PackLabel(c.o.Epoch), false)
 	if err != nil {
 		return nil, err
 	}
@@ -248,14 +239,12 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 		if err := w.AddBlocks(g.stored); err != nil {
 			return nil, err
 		}
-		if g.memory != nil {
-			c.free.put(g.memory)
-		}
+		free(g.memory)
 	}
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	s.index = w.Ref().KeyIndex
+	c.object, s.index = object.Bytes(), w.Ref().KeyIndex
 	s.ref = wire.Pack{Epoch: c.o.Epoch, ID: epoch.ID(w.Ref().ID), Eager: p.sort == eager, Bytes: uint64(w.Size()), Pieces: uint32(len(s.pieces))}
 	return s, nil
 }
@@ -263,8 +252,8 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 // upload stores a pack in the bucket and tells of it.
 func (c *carrier) upload(p *sealed) error {
 	name := c.o.Names.Pack(c.o.Epoch, p.ref.ID)
-	size := int64(len(c.sealed.b))
-	err := c.o.Bucket.PutIfAbsent(c.ctx, name, size, bytes.NewReader(c.sealed.b))
+	size := int64(len(c.object))
+	err := c.o.Bucket.PutIfAbsent(c.ctx, name, size, bytes.NewReader(c.object))
 	if errors.Is(err, bucket.ErrExists) && bucket.Ambiguous(err) {
 		err = c.verify(p.ref.ID, size)
 	}
@@ -315,42 +304,4 @@ func place(ref *wire.Pack, keyIndex uint32, blocks []seal.Block, pieces []wire.P
 		}}
 	}
 	return placed
-}
-
-// buffer collects a pack. Unlike bytes.Buffer it grows to the length of a full pack and not much
-// beyond, and can be read again and again.
-type buffer struct{ b []byte }
-
-// grow makes room for n bytes.
-func (w *buffer) grow(n int) {
-	need := len(w.b) + n
-	if need <= cap(w.b) {
-		return
-	}
-	room := max(need, 2*cap(w.b))
-	if need > smallPack && need <= packRoom {
-		room = packRoom // it will be full: growing again would copy it, and leave as much behind
-	}
-	w.b = append(make([]byte, 0, room), w.b...)
-}
-
-// add appends p.
-func (w *buffer) add(p []byte) {
-	w.grow(len(p))
-	w.b = append(w.b, p...)
-}
-
-// AvailableBuffer returns the empty end of the buffer, to be appended to and given to Write, which
-// copies nothing then.
-func (w *buffer) AvailableBuffer() []byte { return w.b[len(w.b):] }
-
-// Write implements io.Writer. It never fails.
-func (w *buffer) Write(p []byte) (int, error) {
-	end := w.b[len(w.b):cap(w.b)]
-	if len(p) > 0 && len(p) <= len(end) && &p[0] == &end[0] {
-		w.b = w.b[:len(w.b)+len(p)]
-		return len(p), nil
-	}
-	w.add(p)
-	return len(p), nil
 }

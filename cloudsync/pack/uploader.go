@@ -35,8 +35,6 @@ type Uploader struct {
 	wg     sync.WaitGroup
 	blocks chan block
 	packs  chan *gathering
-	free   memory // of blocks
-	spare  memory // of the blocks of a pack that are copied
 
 	telling sync.Mutex // held while Uploaded runs, and by Alone
 
@@ -89,8 +87,8 @@ const (
 type block struct {
 	sort     int
 	list     bool   // has what lists pieces of LAZY values
-	room     []byte // seal.BlockOverhead bytes of room, and the plaintext; lies in memory
-	memory   []byte
+	room     []byte // seal.BlockOverhead bytes of room, and the plaintext
+	memory   *room  // in which that lies; nil where it does not belong to the block
 	pieces   []wire.PackPiece
 	compress bool
 }
@@ -121,29 +119,10 @@ func (u *Uploader) Alone(fn func() error) error {
 	return fn()
 }
 
-// memory is some to be used again: what was given back last comes first, as the processor's caches
-// may have it still.
-type memory struct {
-	mu  sync.Mutex
-	all [][]byte // guarded by mu
-}
+// room is the memory of a block: more pieces than fit are not put into one.
+type room [seal.BlockOverhead + wire.BlockBytes]byte
 
-// get returns some, or nil.
-func (m *memory) get() (b []byte) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if last := len(m.all) - 1; last >= 0 {
-		b, m.all = m.all[last][:0], m.all[:last]
-	}
-	return b
-}
-
-// put gives some back.
-func (m *memory) put(b []byte) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.all = append(m.all, b)
-}
+var rooms = sync.Pool{New: func() any { return new(room) }}
 
 // Cut ends the blocks that are being filled: what was added before is not compressed together with
 // what comes after. Errors: as Add.
@@ -185,7 +164,8 @@ func (u *Uploader) Add(d object.Digest, content []byte, isEager, compress bool) 
 		}
 	}
 	if b.room == nil {
-		b.room, b.compress, b.sort, b.list = u.newRoom(), compress, sort, at == lists
+		memory := rooms.Get().(*room)
+		*b = block{sort: sort, list: at == lists, room: memory[:seal.BlockOverhead], memory: memory, compress: compress}
 	}
 	b.pieces = append(b.pieces, wire.PackPiece{Digest: d, At: uint32(len(b.plain())), Bytes: uint32(len(content))})
 	b.room = append(b.room, content...)
@@ -210,14 +190,6 @@ func (u *Uploader) check(d object.Digest, content []byte) error {
 // has reports whether a piece was added already.
 func (u *Uploader) has(d object.Digest) bool { return u.recent[lazy].has(d) || u.recent[eager].has(d) }
 
-// newRoom returns the room before the plaintext of a block, with space for that.
-func (u *Uploader) newRoom() []byte {
-	if b := u.free.get(); b != nil {
-		return b[:seal.BlockOverhead]
-	}
-	return make([]byte, seal.BlockOverhead, seal.BlockOverhead+wire.BlockBytes)
-}
-
 // endBlock gives a block that is being filled to who compresses it.
 func (u *Uploader) endBlock(i int) error {
 	b := u.filling[i]
@@ -225,7 +197,6 @@ func (u *Uploader) endBlock(i int) error {
 	if b.room == nil {
 		return nil
 	}
-	b.memory = b.room
 	select {
 	case u.blocks <- b:
 		return nil
