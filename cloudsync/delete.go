@@ -5,53 +5,33 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 )
 
-// DeleteEverywhere deletes the page for all devices: the newest epoch says so from then on, and for
-// ever, and the announcement of the page goes. What the bucket has of it is deleted by
-// CollectGarbage after the grace. Every device, this one too, keeps what it has; its calls that
-// need the log end with ErrDeleted once it has read so far. A page that is deleted already is no
-// error. Errors: those of the bucket and of ctx, base.ErrClosed; ErrBucketRolledBack and
-// ErrBucketReplaced.
-func (p *Page) DeleteEverywhere(ctx context.Context) error {
-	return p.withTurn(ctx, "delete the page for all", func(ctx context.Context) error {
-		err := p.withNewerKeys(ctx, func() error { return p.ses.log.Delete(ctx) })
-		if err != nil {
-			return p.explain(ctx, err)
-		}
-		return p.s.withdraw(ctx, p.b, p.o.Ledger, p.store.Page())
-	})
-}
-
-// withdraw deletes the announcement of a page.
-func (s *Syncer) withdraw(ctx context.Context, b bucket.Bucket, ledger string, page [16]byte) error {
-	if err := b.Delete(ctx, wire.AnnouncementName(s.o.Keyring, ledger, page)); err != nil {
-		return fmt.Errorf("delete the announcement: %w", err)
-	}
-	return nil
-}
-
 // logOf returns the log of a page that need not be here.
-func (s *Syncer) logOf(b bucket.Bucket, names wire.Names) *pagelog.Log {
-	o := pagelog.Options{Bucket: b, Sealer: s.sealer, Names: names, Page: nobody{}, NewID: s.newID}
+func (s *Syncer) logOf(names wire.Names) *pagelog.Log {
+	o := pagelog.Options{Bucket: s.b, Sealer: s.sealer, Names: names, Page: nobody{}, NewID: s.newID}
 	return pagelog.New(o, epoch.Position{})
 }
 
-// DeleteEverywhere deletes a page for all devices as Page.DeleteEverywhere does, without that it is
-// here. Errors: as there.
+// DeleteEverywhere deletes a page for all devices, whether it is here or not: the newest epoch says
+// so from then on, and for ever, and the announcement of the page goes. What the bucket has of it
+// is deleted by CollectGarbage and SweepDeleted after the grace. Every device, this one too, keeps
+// what it has; its calls that need the log end with ErrDeleted once it has read so far. A page that
+// is deleted already is no error. Errors: those of the bucket and of ctx, base.ErrClosed;
+// ErrBucketRolledBack and ErrBucketReplaced.
 func (s *Syncer) DeleteEverywhere(ctx context.Context, ledger string, page [16]byte) error {
-	b := newScoped(s.b, s.ctx)
-	log := s.logOf(b, wire.NamesOf(s.o.Keyring, ledger, page))
-	err := s.checkKeys(ctx, b, proofAnew, true)
+	log := s.logOf(wire.NamesOf(s.o.Keyring, ledger, page))
+	err := s.checkKeys(ctx, proofAnew, true)
 	if err == nil {
-		err = s.withNewerKeys(ctx, b, func() error { return log.Delete(ctx) })
+		err = s.withNewerKeys(ctx, func() error { return log.Delete(ctx) })
 	}
 	if err == nil {
-		err = s.withdraw(ctx, b, ledger, page)
+		if err = s.b.Delete(ctx, wire.AnnouncementName(s.o.Keyring, ledger, page)); err != nil {
+			err = fmt.Errorf("delete the announcement: %w", err)
+		}
 	}
 	if err != nil {
 		err = fmt.Errorf("delete the page for all: %w", err)
@@ -71,13 +51,12 @@ func (s *Syncer) SweepDeleted(ctx context.Context, ledger string, page [16]byte,
 }
 
 func (s *Syncer) sweepDeleted(ctx context.Context, names wire.Names, o GCOptions) (*GCReport, error) {
-	b := newScoped(s.b, s.ctx)
-	infos, err := b.List(ctx, "", names.Epochs(), 1) // a look would found what is not there
+	infos, err := s.b.List(ctx, "", names.Epochs(), 1) // a look would found what is not there
 	if err != nil || len(infos) == 0 {
 		return nil, err
 	}
-	log := s.logOf(b, names)
-	err = s.withNewerKeys(ctx, b, func() error { return log.Look(ctx) })
+	log := s.logOf(names)
+	err = s.withNewerKeys(ctx, func() error { return log.Look(ctx) })
 	if !errors.Is(err, ErrDeleted) {
 		return nil, err
 	}

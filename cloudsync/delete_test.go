@@ -1,6 +1,7 @@
 package cloudsync_test
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"strings"
@@ -11,6 +12,11 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 )
+
+// DeleteEverywhere deletes the page for all devices.
+func (p *page) DeleteEverywhere(ctx context.Context) error {
+	return p.d.s.DeleteEverywhere(ctx, p.ledger, testPage)
+}
 
 // TestDeleteEverywhere deletes a page for all devices: nothing local goes, nothing is sent any
 // more, and the bucket is emptied after the grace, but for the epochs.
@@ -103,57 +109,50 @@ func TestDeleteEverywhereOnceMore(t *testing.T) {
 // TestDeletedPageIsNoticedByTheNextLook deletes a page while others have listed the epochs a moment
 // ago: who looks for entries, and who sends one, learns of it at once.
 func TestDeletedPageIsNoticedByTheNextLook(t *testing.T) {
-	for name, remove := range map[string]func(p *page) error{
-		"here":      func(p *page) error { return p.DeleteEverywhere(p.d.w.t.Context()) },
-		"elsewhere": func(p *page) error { return p.d.s.DeleteEverywhere(p.d.w.t.Context(), p.ledger, testPage) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			a, b := steady(t, w)
-			c, d := w.device(), w.device()
-			sync(t, c, d)
-			raced := false
-			w.b.SetBefore(func(op bucket.Op, object string) error {
-				if op == bucket.OpPut && strings.Contains(object, "/log/") && !raced {
-					raced = true // an entry comes before what closes the log
-					d.commit(edit{"d": text("late")})
-					sync(t, d)
-				}
-				return nil
-			})
-			for range 2 {
-				if err := remove(a); err != nil {
-					t.Fatal(err)
-				}
-			}
-			w.b.SetBefore(nil)
-			if n := len(w.entryNames("")); n != 5 {
-				t.Errorf("%d entries, with what closes the log", n)
-			}
-			c.commit(edit{"c": text("x")})
-			for i, p := range []*page{b, c, d} {
-				got := p.counts(func() {
-					if err := p.Sync(t.Context()); !errors.Is(err, cloudsync.ErrDeleted) {
-						t.Errorf("device %d: %v", i, err)
-					}
-				})
-				if got.A+got.B > 12 {
-					t.Errorf("device %d learns of it with %+v", i, got)
-				}
-			}
-			if ids, err := c.store.Unsynced(t.Context()); err != nil || len(ids) != 1 {
-				t.Errorf("%d commits are not synced, %v", len(ids), err)
-			}
-			w.clock.Advance(31 * 24 * time.Hour)
-			if _, err := b.CollectGarbage(t.Context(), cloudsync.GCOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			if n := len(w.entryNames("")); n != 0 {
-				t.Errorf("%d entries are left", n)
-			}
-			if err := b.Sync(t.Context()); !errors.Is(err, cloudsync.ErrDeleted) {
-				t.Errorf("after all is gone: %v", err)
+	w := newWorld(t)
+	a, b := steady(t, w)
+	c, d := w.device(), w.device()
+	sync(t, c, d)
+	raced := false
+	w.b.SetBefore(func(op bucket.Op, object string) error {
+		if op == bucket.OpPut && strings.Contains(object, "/log/") && !raced {
+			raced = true // an entry comes before what closes the log
+			d.commit(edit{"d": text("late")})
+			sync(t, d)
+		}
+		return nil
+	})
+	for range 2 {
+		if err := a.DeleteEverywhere(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.b.SetBefore(nil)
+	if n := len(w.entryNames("")); n != 5 {
+		t.Errorf("%d entries, with what closes the log", n)
+	}
+	c.commit(edit{"c": text("x")})
+	for i, p := range []*page{b, c, d} {
+		got := p.counts(func() {
+			if err := p.Sync(t.Context()); !errors.Is(err, cloudsync.ErrDeleted) {
+				t.Errorf("device %d: %v", i, err)
 			}
 		})
+		if got.A+got.B > 12 {
+			t.Errorf("device %d learns of it with %+v", i, got)
+		}
+	}
+	if ids, err := c.store.Unsynced(t.Context()); err != nil || len(ids) != 1 {
+		t.Errorf("%d commits are not synced, %v", len(ids), err)
+	}
+	w.clock.Advance(31 * 24 * time.Hour)
+	if _, err := b.CollectGarbage(t.Context(), cloudsync.GCOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(w.entryNames("")); n != 0 {
+		t.Errorf("%d entries are left", n)
+	}
+	if err := b.Sync(t.Context()); !errors.Is(err, cloudsync.ErrDeleted) {
+		t.Errorf("after all is gone: %v", err)
 	}
 }

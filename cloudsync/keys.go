@@ -24,7 +24,7 @@ const (
 // after. Errors: ErrBucketWiped, ErrBucketReplaced, ErrBucketRolledBack, ErrBucketDamaged,
 // ErrShutOut, base.ErrClosed, those of KeepKeys and of the bucket.
 func (s *Syncer) CheckKeys(ctx context.Context) error {
-	return s.outward(s.checkKeys(ctx, newScoped(s.b, s.ctx), proofAnew, true))
+	return s.outward(s.checkKeys(ctx, proofAnew, true))
 }
 
 // Keyring returns the newest keyring that is known.
@@ -32,7 +32,7 @@ func (s *Syncer) Keyring() *seal.Keyring { return s.sealer.Keyring() }
 
 // checkKeys is CheckKeys, unless that was done less than most ago (I2). For the first time, and
 // with whole, it also proves the ring that is known.
-func (s *Syncer) checkKeys(ctx context.Context, b bucket.Bucket, most time.Duration, whole bool) error {
+func (s *Syncer) checkKeys(ctx context.Context, most time.Duration, whole bool) error {
 	release, err := s.turnOfKeys(ctx)
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (s *Syncer) checkKeys(ctx context.Context, b bucket.Bucket, most time.Durat
 	}
 	whole = whole || s.keysSeen.IsZero()
 	s.keysSeen = time.Time{}
-	if err := s.takeKeys(ctx, b, whole); err != nil {
+	if err := s.takeKeys(ctx, whole); err != nil {
 		return fmt.Errorf("verify the bucket: %w", err)
 	}
 	s.keysSeen = now
@@ -64,15 +64,15 @@ func (s *Syncer) turnOfKeys(ctx context.Context) (release func(), err error) {
 // takeKeys takes over the rings behind the newest that is known. whole proves first that this one
 // is there, so that the bucket is the one that is known. Else it asks only for the next one:
 // whoever has read entries proves those. The caller has the turn.
-func (s *Syncer) takeKeys(ctx context.Context, b bucket.Bucket, whole bool) error {
+func (s *Syncer) takeKeys(ctx context.Context, whole bool) error {
 	if whole {
-		if err := s.proveKeys(ctx, b); err != nil {
+		if err := s.proveKeys(ctx); err != nil {
 			return err
 		}
 	}
 	for {
 		known := s.Keyring()
-		ring, err := ReadRing(ctx, b, wire.RingName(known.BucketID(), known.Number()+1))
+		ring, err := ReadRing(ctx, s.b, wire.RingName(known.BucketID(), known.Number()+1))
 		if errors.Is(err, base.ErrNotFound) {
 			return nil
 		}
@@ -101,12 +101,12 @@ func (s *Syncer) takeRing(ring []byte) error {
 }
 
 // proveKeys proves that the newest ring that is known is there.
-func (s *Syncer) proveKeys(ctx context.Context, b bucket.Bucket) error {
+func (s *Syncer) proveKeys(ctx context.Context) error {
 	known := s.Keyring()
-	ring, err := ReadRing(ctx, b, wire.RingName(known.BucketID(), known.Number()))
+	ring, err := ReadRing(ctx, s.b, wire.RingName(known.BucketID(), known.Number()))
 	switch {
 	case errors.Is(err, base.ErrNotFound):
-		return s.lostKeys(ctx, b)
+		return s.lostKeys(ctx)
 	case err != nil:
 		return err
 	case ring.BucketID != known.BucketID():
@@ -118,9 +118,9 @@ func (s *Syncer) proveKeys(ctx context.Context, b bucket.Bucket) error {
 }
 
 // lostKeys says what a bucket is in which the newest ring that is known is not there.
-func (s *Syncer) lostKeys(ctx context.Context, b bucket.Bucket) error {
+func (s *Syncer) lostKeys(ctx context.Context) error {
 	known := s.Keyring()
-	first, err := ReadRing(ctx, b, wire.FirstRing)
+	first, err := ReadRing(ctx, s.b, wire.FirstRing)
 	switch {
 	case errors.Is(err, base.ErrNotFound):
 		return ErrBucketWiped
@@ -141,18 +141,17 @@ const maxKeyTries = 16
 // others change the keyring at the same time. Errors: as CheckKeys, those of change and of
 // seal.Keyring.Next, bucket.ErrExists when others were quicker again and again.
 func (s *Syncer) ChangeKeys(ctx context.Context, change func(*seal.Keyring) (seal.Change, error)) error {
-	b := newScoped(s.b, s.ctx)
 	release, err := s.turnOfKeys(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	return s.outward(s.changeKeys(ctx, b, change))
+	return s.outward(s.changeKeys(ctx, change))
 }
 
-func (s *Syncer) changeKeys(ctx context.Context, b bucket.Bucket, change func(*seal.Keyring) (seal.Change, error)) error {
+func (s *Syncer) changeKeys(ctx context.Context, change func(*seal.Keyring) (seal.Change, error)) error {
 	for tries := range maxKeyTries {
-		if err := s.takeKeys(ctx, b, tries == 0); err != nil {
+		if err := s.takeKeys(ctx, tries == 0); err != nil {
 			return fmt.Errorf("verify the bucket: %w", err)
 		}
 		known := s.Keyring()
@@ -164,7 +163,7 @@ func (s *Syncer) changeKeys(ctx context.Context, b bucket.Bucket, change func(*s
 		if err != nil {
 			return err
 		}
-		put, err := putRing(ctx, b, wire.RingName(next.BucketID(), next.Number()), ring)
+		put, err := putRing(ctx, s.b, wire.RingName(next.BucketID(), next.Number()), ring)
 		if err != nil {
 			return fmt.Errorf("put ring %d of the keyring: %w", next.Number(), err)
 		}
@@ -177,13 +176,13 @@ func (s *Syncer) changeKeys(ctx context.Context, b bucket.Bucket, change func(*s
 
 // withNewerKeys does what opens objects, and does it again with a newer keyring, if there is one,
 // when an object has a key that is not known.
-func (s *Syncer) withNewerKeys(ctx context.Context, b bucket.Bucket, do func() error) error {
+func (s *Syncer) withNewerKeys(ctx context.Context, do func() error) error {
 	before := s.Keyring()
 	err := do()
 	if !errors.Is(err, seal.ErrUnknownKey) {
 		return err
 	}
-	if found := s.checkKeys(ctx, b, proofAnew, false); found != nil {
+	if found := s.checkKeys(ctx, proofAnew, false); found != nil {
 		return found
 	}
 	if s.Keyring() == before {

@@ -162,8 +162,8 @@ type limitedBody struct {
 
 func (b *limitedBody) Close() error { return b.body.Close() }
 
-// scoped is a Bucket whose calls also end when a scope does: that of a page, so that its Close
-// waits for no request.
+// scoped is a Bucket whose calls also end when a scope does: that of the Syncer or of a
+// page, so that Close waits for no request.
 type scoped struct {
 	bucket.Layer
 	scope context.Context

@@ -411,7 +411,7 @@ func (p *Page) BuildTree(ctx context.Context, id commit.ID) error {
 func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 	return p.withTurn(ctx, fmt.Sprintf("build %d trees", len(ids)), func(ctx context.Context) error {
 		at := p.ses.log.Position()
-		err := p.withNewerKeys(ctx, func() error { return p.rep.Load().BuildTrees(ctx, ids) })
+		err := p.s.withNewerKeys(ctx, func() error { return p.rep.Load().BuildTrees(ctx, ids) })
 		if !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) && !isDamage(err) {
 			return err
 		}
@@ -422,13 +422,8 @@ func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 		if p.ses.log.Position() == at {
 			return err
 		}
-		return p.withNewerKeys(ctx, func() error { return p.rep.Load().BuildTrees(ctx, ids) })
+		return p.s.withNewerKeys(ctx, func() error { return p.rep.Load().BuildTrees(ctx, ids) })
 	})
-}
-
-// withNewerKeys is that of the Syncer.
-func (p *Page) withNewerKeys(ctx context.Context, do func() error) error {
-	return p.s.withNewerKeys(ctx, p.b, do)
 }
 
 // withTurn calls fn for a call of the API, with the turn and a bucket that is the right one.

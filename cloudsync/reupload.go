@@ -50,7 +50,7 @@ func (p *Page) reupload(ctx context.Context, drop func(ctx context.Context) erro
 // startOver renews the log. A page that was synced with another bucket, or that has nothing,
 // forgets that first, but for the retention (see carry).
 func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) error) error {
-	if err := p.s.checkKeys(ctx, p.b, proofAnew, true); err != nil { // before anything is forgotten (I2)
+	if err := p.s.checkKeys(ctx, proofAnew, true); err != nil { // before anything is forgotten (I2)
 		return err
 	}
 	st, err := replica.StandingOf(ctx, p.store)

@@ -144,7 +144,7 @@ func (p *Page) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	return p.s.checkKeys(ctx, p.b, proofForReading, true)
+	return p.s.checkKeys(ctx, proofForReading, true)
 }
 
 // ready is begin for a round: that it fails is said of both directions.
@@ -215,7 +215,7 @@ const minReads = 3
 func (p *Page) withLog(ctx context.Context, do func() error) error {
 	looked, renewed := false, false
 	for reads := 1; ; reads++ {
-		err := p.withNewerKeys(ctx, do)
+		err := p.s.withNewerKeys(ctx, do)
 		var bad *pagelog.DamageError
 		switch {
 		case !errors.As(err, &bad), errors.Is(err, base.ErrUnsupported):
@@ -225,7 +225,7 @@ func (p *Page) withLog(ctx context.Context, do func() error) error {
 		case !looked: // another device may have repaired it
 			looked = true
 			at := p.ses.log.Position()
-			lookErr := p.withNewerKeys(ctx, func() error { return p.ses.log.Look(ctx) })
+			lookErr := p.s.withNewerKeys(ctx, func() error { return p.ses.log.Look(ctx) })
 			if lookErr != nil && !errors.As(lookErr, &bad) {
 				return p.explain(ctx, lookErr)
 			}
@@ -247,10 +247,10 @@ func (p *Page) withLog(ctx context.Context, do func() error) error {
 // renew repairs the bucket, or enters the epoch of another device that has done so. anyway is that
 // of pagelog.Log.Renew.
 func (p *Page) renew(ctx context.Context, anyway bool) error {
-	if err := p.s.checkKeys(ctx, p.b, proofAnew, true); err != nil {
+	if err := p.s.checkKeys(ctx, proofAnew, true); err != nil {
 		return err
 	}
-	err := p.withNewerKeys(ctx, func() error { return p.ses.log.Renew(ctx, anyway) })
+	err := p.s.withNewerKeys(ctx, func() error { return p.ses.log.Renew(ctx, anyway) })
 	if err == nil {
 		p.ses.looked = true
 		err = p.announce(ctx)
@@ -270,7 +270,7 @@ func (p *Page) explain(ctx context.Context, err error) error {
 	if !errors.Is(err, pagelog.ErrWiped) && !errors.Is(err, pagelog.ErrRolledBack) {
 		return err
 	}
-	if found := p.s.checkKeys(ctx, p.b, proofAnew, true); found != nil {
+	if found := p.s.checkKeys(ctx, proofAnew, true); found != nil {
 		return found
 	}
 	return fmt.Errorf("%w: %w", err, ErrBucketRolledBack)
@@ -407,7 +407,7 @@ func (p *Page) complete(ctx context.Context) error {
 	for _, h := range p.store.Heads() {
 		held, err := p.store.TreeHeld(ctx, h)
 		if err == nil && !held {
-			err = p.withNewerKeys(ctx, func() error { return p.rep.Load().BuildTrees(ctx, []commit.ID{h.ID}) })
+			err = p.s.withNewerKeys(ctx, func() error { return p.rep.Load().BuildTrees(ctx, []commit.ID{h.ID}) })
 		}
 		if err != nil && !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrCorrupt) {
 			return fmt.Errorf("complete the tree of head %s: %w", h.ID.Short(), err)

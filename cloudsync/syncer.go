@@ -94,7 +94,7 @@ type Syncer struct {
 	o      Options
 	meter  *bucket.Meter
 	gate   *gate
-	b      bucket.Bucket // with retries
+	b      bucket.Bucket // with retries; ends with Close
 	sealer *seal.Sealer
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
@@ -126,12 +126,14 @@ func New(o Options) *Syncer {
 		b = bucket.NewPatient(b, o.Clock, o.Stall)
 	}
 	s.gate = newGate(b, o.Clock, o.Limits)
-	s.b = bucket.NewRetry(s.gate, bucket.RetryOptions{Clock: o.Clock, Jitter: s.random, OnRetry: func(error, time.Duration) { s.retries.Add(1) }})
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	retry := bucket.NewRetry(s.gate, bucket.RetryOptions{Clock: o.Clock, Jitter: s.random, OnRetry: func(error, time.Duration) { s.retries.Add(1) }})
+	s.b = newScoped(retry, s.ctx)
 	return s
 }
 
-// Bucket returns the bucket as the Syncer asks it: with Limits, retries and Metrics.
+// Bucket returns the bucket as the Syncer asks it: with Limits, retries and
+// Metrics, until Close.
 func (s *Syncer) Bucket() bucket.Bucket { return s.b }
 
 // Close stops everything and waits, also for calls of its pages, which end with base.ErrClosed. It
@@ -229,15 +231,14 @@ const (
 // base.ErrUnsupported, and comes with the good ones. What was read once is not read again. Other
 // errors: base.ErrClosed, those of the bucket.
 func (s *Syncer) Announced(ctx context.Context) ([]wire.Announcement, error) {
-	b := newScoped(s.b, s.ctx)
-	infos, err := listAll(ctx, b, wire.PagesPrefix, "")
+	infos, err := listAll(ctx, s.b, wire.PagesPrefix, "")
 	if err != nil {
 		return nil, fmt.Errorf("list pages: %w", s.outward(err))
 	}
 	read := make([]wire.Announcement, len(infos))
 	errs := make([]error, len(infos))
 	err = bucket.InParallel(ctx, announcementReaders, len(infos), func(ctx context.Context, i int) error {
-		read[i], errs[i] = s.announcement(ctx, b, infos[i].Name)
+		read[i], errs[i] = s.announcement(ctx, infos[i].Name)
 		if errs[i] == nil || errors.Is(errs[i], base.ErrNotFound) || errors.Is(errs[i], base.ErrCorrupt) || errors.Is(errs[i], base.ErrUnsupported) {
 			return nil
 		}
@@ -264,14 +265,14 @@ func (s *Syncer) Announced(ctx context.Context) ([]wire.Announcement, error) {
 }
 
 // announcement returns the announcement of a name, from the bucket if it was not read yet.
-func (s *Syncer) announcement(ctx context.Context, b bucket.Bucket, name string) (wire.Announcement, error) {
+func (s *Syncer) announcement(ctx context.Context, name string) (wire.Announcement, error) {
 	s.mu.Lock()
 	a, ok := s.announced[name]
 	s.mu.Unlock()
 	if ok {
 		return a, nil
 	}
-	stored, err := readAll(ctx, b, name, maxAnnouncementBytes)
+	stored, err := readAll(ctx, s.b, name, maxAnnouncementBytes)
 	if err != nil {
 		return a, err
 	}

@@ -220,7 +220,7 @@ func (p *Page) send(ctx context.Context) (sent int, err error) {
 // append puts an entry into the log. It reports false when others were faster, so that the body has
 // to be made again.
 func (p *Page) append(ctx context.Context, body *wire.SealedBody) (landed bool, err error) {
-	if err := p.s.checkKeys(ctx, p.b, proofForWriting, true); err != nil {
+	if err := p.s.checkKeys(ctx, proofForWriting, true); err != nil {
 		return false, err
 	}
 	if err := p.announce(ctx); err != nil {
