@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing/iotest"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
@@ -76,35 +77,6 @@ var putChecks = []check{
 			k.Fatalf("put says created %s, get says %s", created, o.Created)
 		}
 	}},
-	{"stores nothing when the content is too short", func(k *kit) {
-		k.wants(k.b.PutIfAbsent(k.Context(), "a", 10, strings.NewReader("short")), bucket.ClassInvalid, base.ErrInvalid)
-		k.absent("a")
-	}},
-	{"stores nothing when the content is empty and should not be", func(k *kit) {
-		k.wants(k.b.PutIfAbsent(k.Context(), "a", 1, strings.NewReader("")), bucket.ClassInvalid, base.ErrInvalid)
-		k.absent("a")
-	}},
-	{"stores nothing when the content is too long", func(k *kit) {
-		k.wants(k.b.PutIfAbsent(k.Context(), "a", 3, strings.NewReader("long")), bucket.ClassInvalid, base.ErrInvalid)
-		k.absent("a")
-	}},
-	{"stores nothing when the content should be empty and is not", func(k *kit) {
-		k.wants(k.b.PutIfAbsent(k.Context(), "a", 0, strings.NewReader("x")), bucket.ClassInvalid, base.ErrInvalid)
-		k.absent("a")
-	}},
-	{"stores nothing when the content breaks at once", func(k *kit) {
-		k.wants(k.b.PutIfAbsent(k.Context(), "a", 10, badReader(0, errContent)), bucket.ClassOther, errContent)
-		k.absent("a")
-	}},
-	{"stores nothing when the content breaks later", func(k *kit) {
-		k.wants(k.b.PutIfAbsent(k.Context(), "a", 1<<20, badReader(300_000, errContent)), bucket.ClassOther, errContent)
-		k.absent("a")
-		k.put("a", "free still")
-	}},
-	{"stores nothing when the content breaks after the last byte", func(k *kit) {
-		k.wants(k.b.PutIfAbsent(k.Context(), "a", 1000, badReader(1000, errContent)), bucket.ClassOther, errContent)
-		k.absent("a")
-	}},
 	{"takes content that comes byte by byte", func(k *kit) {
 		content := noise(5000)
 		k.noErr(k.b.PutIfAbsent(k.Context(), "a", 5000, &dribble{r: strings.NewReader(content)}))
@@ -123,18 +95,44 @@ var putChecks = []check{
 	}},
 }
 
+// badContentChecks put content that is not as long as it is said to be, or that breaks.
+func badContentChecks() (checks []check) {
+	for _, c := range []struct {
+		what    string
+		size    int64
+		content string
+		breaks  bool
+	}{
+		{"is too short", 10, "short", false},
+		{"is empty and should not be", 1, "", false},
+		{"is too long", 3, "long", false},
+		{"should be empty and is not", 0, "x", false},
+		{"breaks at once", 10, "", true},
+		{"breaks later", 1 << 20, noise(300_000), true},
+		{"breaks after the last byte", 1000, noise(1000), true},
+	} {
+		checks = append(checks, check{"stores nothing when the content " + c.what, func(k *kit) {
+			content, class, want := io.Reader(strings.NewReader(c.content)), bucket.ClassInvalid, base.ErrInvalid
+			if c.breaks {
+				content, class, want = io.MultiReader(content, iotest.ErrReader(errContent)), bucket.ClassOther, errContent
+			}
+			k.wants(k.b.PutIfAbsent(k.Context(), "a", c.size, content), class, want)
+			k.absent("a")
+			k.put("a", "free still")
+		}})
+	}
+	return checks
+}
+
 // ranged is the content whose ranges are read.
 const ranged = "0123456789"
 
 var getChecks = []check{
-	{"an absent name", func(k *kit) { k.absent("a") }},
-	{"an absent name, a range", func(k *kit) {
-		_, _, err := k.read("a", 5, 5)
-		k.wants(err, bucket.ClassNotFound, base.ErrNotFound)
-	}},
-	{"an absent name, no bytes", func(k *kit) {
-		_, _, err := k.read("a", 0, 0)
-		k.wants(err, bucket.ClassNotFound, base.ErrNotFound)
+	{"an absent name", func(k *kit) {
+		for _, r := range [][2]int64{{0, -1}, {5, 5}, {0, 0}} {
+			_, _, err := k.read("a", r[0], r[1])
+			k.wants(err, bucket.ClassNotFound, base.ErrNotFound)
+		}
 	}},
 	{"all", func(k *kit) {
 		k.put("a", ranged)

@@ -53,7 +53,7 @@ func RunWith(t *testing.T, open func(t *testing.T) bucket.Bucket, o Options) {
 		name   string
 		checks []check
 	}{
-		{"put", putChecks}, {"get", getChecks}, {"list", listChecks()}, {"delete", deleteChecks}, {"context", contextChecks},
+		{"put", slices.Concat(putChecks, badContentChecks())}, {"get", getChecks}, {"list", listChecks()}, {"delete", deleteChecks}, {"context", contextChecks},
 		{"names", nameChecks()}, {"concurrent", concurrentChecks}, {"large", largeChecks},
 	} {
 		t.Run(group.name, func(t *testing.T) {
@@ -161,15 +161,6 @@ func noise(n int) string {
 
 var errContent = errors.New("content broke")
 
-// badReader gives n bytes and then err.
-func badReader(n int, err error) io.Reader {
-	return io.MultiReader(bytes.NewReader(make([]byte, n)), errReader{err})
-}
-
-type errReader struct{ err error }
-
-func (e errReader) Read([]byte) (int, error) { return 0, e.err }
-
 // dribble gives one byte, no byte, one byte...
 type dribble struct {
 	r     io.Reader
@@ -250,23 +241,15 @@ func nameChecks() []check {
 			k.absent("a")
 			k.absent("a/b")
 		}},
-		{"illegal names are refused by put", func(k *kit) {
+		{"illegal names are refused", func(k *kit) {
 			for _, n := range badNames() {
-				k.wants(k.tryPut(n, "x"), bucket.ClassInvalid, base.ErrInvalid)
+				_, err := k.b.Get(k.Context(), n, 0, -1)
+				for _, err := range []error{k.tryPut(n, "x"), err, k.b.Delete(k.Context(), n)} {
+					k.wants(err, bucket.ClassInvalid, base.ErrInvalid)
+				}
 			}
 			if got := k.list("", "", bucket.MaxList); len(got) != 0 {
 				k.Fatalf("listed %q", got)
-			}
-		}},
-		{"illegal names are refused by get", func(k *kit) {
-			for _, n := range badNames() {
-				_, err := k.b.Get(k.Context(), n, 0, -1)
-				k.wants(err, bucket.ClassInvalid, base.ErrInvalid)
-			}
-		}},
-		{"illegal names are refused by delete", func(k *kit) {
-			for _, n := range badNames() {
-				k.wants(k.b.Delete(k.Context(), n), bucket.ClassInvalid, base.ErrInvalid)
 			}
 		}},
 		{"illegal bytes are refused by list", func(k *kit) {
