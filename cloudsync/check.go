@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/checkpoint"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
@@ -76,7 +76,7 @@ func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) 
 		return nil, err
 	}
 	defer leave()
-	c := &checkRun{p: p, o: o, report: &CheckReport{}, packs: map[epoch.ID]string{}, named: map[string]placedObject{}}
+	c := &checkRun{p: p, o: o, report: &CheckReport{}, named: map[string]checked{}}
 	if err := c.run(ctx); err != nil {
 		return nil, p.outward(err)
 	}
@@ -103,102 +103,91 @@ type checkRun struct {
 	p  *Page
 	o  CheckOptions
 	at epoch.Position
+	st *replica.State
+
+	// own is the epoch of the page, once it was read, and found good.
+	own *epoch.Proposal
 
 	mu     sync.Mutex
-	report *CheckReport            // guarded by mu, as all below
-	packs  map[epoch.ID]string     // damaged or missing ones, with their names
-	spare  []string                // other objects that are damaged, and nobody needs
-	own    string                  // the epoch of the page, if it is damaged
-	named  map[string]placedObject // packs and differences that are to be checked
+	report *CheckReport       // guarded by mu, as all below
+	bad    []string           // all objects that are damaged or missing
+	named  map[string]checked // packs and differences that are to be checked, by name
 }
 
-// placedObject is a pack, or a difference that is an object of its own.
-type placedObject struct {
-	epoch, id epoch.ID
-	diff      bool
+// checked is an object that is to be checked. read does that, and returns how much it has read.
+type checked struct {
+	name string
+	read func(ctx context.Context) (int64, error)
 }
 
 func (c *checkRun) run(ctx context.Context) error {
-	st, err := c.begin(ctx)
-	if err != nil {
+	if err := c.begin(ctx); err != nil {
 		return err
 	}
-	if err := c.announcement(ctx); err != nil {
-		return err
+	for _, find := range []func(context.Context) ([]checked, error){c.epochs, c.ofEpoch, c.stored} {
+		all, err := find(ctx)
+		if err == nil {
+			err = bucket.InParallel(ctx, checkReaders, len(all), func(ctx context.Context, i int) error { return c.object(ctx, all[i]) })
+		}
+		if err != nil {
+			return err
+		}
 	}
-	x, err := c.epochs(ctx)
-	if err != nil {
-		return err
-	}
-	if err := c.checkpoint(ctx, x, st.Header); err != nil {
-		return err
-	}
-	if err := c.entries(ctx, c.at.Number-st.Entries); err != nil {
-		return err
-	}
-	names := make([]string, 0, len(c.named))
-	for name := range c.named {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return bucket.InParallel(ctx, checkReaders, len(names), func(ctx context.Context, i int) error { return c.stored(ctx, names[i], c.named[names[i]]) })
+	return nil
 }
 
-// begin reads the log to its end, and returns what the page knows of it: so all that the epoch
-// names is checked, also where the objects that name it cannot be read any more.
-func (c *checkRun) begin(ctx context.Context) (*replica.State, error) {
+// begin reads the log to its end, and notes what the page knows of it: so all that the epoch names
+// is checked, also where the objects that name it cannot be read any more.
+func (c *checkRun) begin(ctx context.Context) error {
 	p := c.p
 	held, err := p.lock(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer p.unlock()
 	if err := p.begin(held); err != nil {
-		return nil, err
+		return err
 	}
 	_, err = p.ses.log.CatchUp(held)
 	if c.at = p.ses.log.Position(); err != nil && !(isDamage(err) && c.at.Joined()) { // the check says what it is
-		return nil, p.explain(held, err)
+		return p.explain(held, err)
 	}
-	st := p.rep.Load().State()
-	for i := range st.Manifest {
-		c.note(&st.Manifest[i])
+	c.st = p.rep.Load().State()
+	for i := range c.st.Manifest {
+		c.note(&c.st.Manifest[i])
 	}
-	if st.Header != nil {
-		for _, snap := range st.Header.Snapshots {
+	if c.st.Header != nil {
+		for _, snap := range c.st.Header.Snapshots {
 			c.wants(snap.Diff.Epoch, snap.Diff.Pack, true)
 		}
 	}
-	return st, nil
+	return nil
 }
 
-// object checks an object with read, which returns how much it has read, until it is good or was
-// bad so often that this is believed. bad is called then.
-func (c *checkRun) object(ctx context.Context, name string, bad func(), read func(ctx context.Context) (int64, error)) error {
+// object checks an object until it is good or was bad so often that this is believed.
+func (c *checkRun) object(ctx context.Context, o checked) error {
 	var err error
 	var n, all int64
 	for range minReads {
-		n, err = read(ctx)
+		n, err = o.read(ctx)
 		if all += n; err == nil || !isDamage(err) {
 			break
 		}
 	}
-	switch {
-	case errors.Is(err, base.ErrNotFound):
-		c.damaged(name, fmt.Errorf("it is not there: %w", base.ErrGone), bad)
-	case errors.Is(err, base.ErrUnsupported), errors.Is(err, seal.ErrUnknownKey):
-		c.mu.Lock()
-		if len(c.report.Newer) < maxDamages {
-			c.report.Newer = append(c.report.Newer, DamagedObject{Name: name, Err: err})
-		}
-		c.mu.Unlock()
-	case err != nil && !isDamage(err):
-		return fmt.Errorf("read object %s: %w", name, err)
-	case err != nil:
-		c.damaged(name, err, bad)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	switch {
+	case errors.Is(err, base.ErrNotFound):
+		c.damaged(o.name, fmt.Errorf("it is not there: %w", base.ErrGone))
+	case errors.Is(err, base.ErrUnsupported), errors.Is(err, seal.ErrUnknownKey):
+		if len(c.report.Newer) < maxDamages {
+			c.report.Newer = append(c.report.Newer, DamagedObject{Name: o.name, Err: err})
+		}
+	case err != nil && !isDamage(err):
+		return fmt.Errorf("read object %s: %w", o.name, err)
+	case err != nil:
+		c.damaged(o.name, err)
+	}
 	c.report.Objects++
 	c.report.Bytes += all
 	if c.o.Progress != nil {
@@ -212,11 +201,9 @@ func isDamage(err error) bool {
 	return errors.Is(err, base.ErrCorrupt) || errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, base.ErrNetwork)
 }
 
-// damaged notes an object, with what else bad notes.
-func (c *checkRun) damaged(name string, err error, bad func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	bad()
+// damaged notes an object. The caller has mu.
+func (c *checkRun) damaged(name string, err error) {
+	c.bad = append(c.bad, name)
 	if len(c.report.Damaged) == maxDamages {
 		c.report.More++
 		return
@@ -224,84 +211,109 @@ func (c *checkRun) damaged(name string, err error, bad func()) {
 	c.report.Damaged = append(c.report.Damaged, DamagedObject{Name: name, Err: err})
 }
 
-// announcement checks that of the page, which is there once the page has a log.
-func (c *checkRun) announcement(ctx context.Context) error {
-	if c.at.Number == 0 {
-		return nil
-	}
-	name := wire.AnnouncementName(c.p.s.o.Keyring, c.p.o.Ledger, c.p.store.Page())
-	return c.object(ctx, name, func() { c.spare = append(c.spare, name) }, func(ctx context.Context) (int64, error) {
-		stored, err := readAll(ctx, c.p.b, name, maxAnnouncementBytes)
+// single returns an object that is read whole, and opened with open.
+func (c *checkRun) single(name string, limit int64, open func(ctx context.Context, stored []byte) error) checked {
+	return checked{name, func(ctx context.Context) (int64, error) {
+		stored, err := readAll(ctx, c.p.b, name, limit)
 		if err == nil {
-			_, err = wire.OpenAnnouncement(c.p.s.sealer, name, stored)
+			err = open(ctx, stored)
 		}
 		return int64(len(stored)), err
-	})
+	}}
 }
 
-// epochs checks all epochs, and returns that of the page, nil where it is damaged.
-func (c *checkRun) epochs(ctx context.Context) (own *epoch.Proposal, err error) {
+// framed returns a framed object, which is read to its end.
+func (c *checkRun) framed(name string, label seal.Label, sum *seal.Sum) checked {
+	return checked{name, func(ctx context.Context) (n int64, err error) {
+		o, err := c.p.b.Get(ctx, name, 0, -1)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, o.Body.Close()) }()
+		stream, err := c.p.s.sealer.NewStream(o.Body, o.Size, label, sum)
+		if err != nil {
+			return 0, err
+		}
+		return io.Copy(io.Discard, stream)
+	}}
+}
+
+// epochs returns all epochs, that of the page also where it is not listed, and the announcement of
+// the page, which is there once the page has a log.
+func (c *checkRun) epochs(ctx context.Context) (all []checked, err error) {
 	n := c.p.names
-	infos, err := listAll(ctx, c.p.b, n.Epochs(), "")
+	names := map[string]uint64{n.Epoch(c.at.K): c.at.K}
+	err = bucket.Each(ctx, c.p.b, "", n.Epochs(), func(info bucket.Info) bool {
+		if name, ok := n.Parse(info.Name); ok {
+			names[info.Name] = name.Number
+		}
+		return true
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list the epochs: %w", err)
 	}
-	if !slices.ContainsFunc(infos, func(i bucket.Info) bool { return i.Name == n.Epoch(c.at.K) }) {
-		infos = append(infos, bucket.Info{Name: n.Epoch(c.at.K)})
+	if c.at.Number > 0 {
+		name := wire.AnnouncementName(c.p.s.o.Keyring, c.p.o.Ledger, c.p.store.Page())
+		all = append(all, c.single(name, maxAnnouncementBytes, func(_ context.Context, stored []byte) error {
+			_, err := wire.OpenAnnouncement(c.p.s.sealer, name, stored)
+			return err
+		}))
 	}
-	err = bucket.InParallel(ctx, checkReaders, len(infos), func(ctx context.Context, i int) error {
-		name, ok := n.Parse(infos[i].Name)
-		if !ok {
-			return nil
-		}
-		bad := func() {
-			switch {
-			case name.Number < c.at.K:
-				c.spare = append(c.spare, infos[i].Name)
-			case name.Number == c.at.K:
-				c.own = infos[i].Name
-			}
-		}
-		return c.object(ctx, infos[i].Name, bad, func(ctx context.Context) (int64, error) {
-			stored, err := readAll(ctx, c.p.b, infos[i].Name, wire.MaxEntryBytes)
-			if err != nil {
-				return 0, err
-			}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		all = append(all, c.single(name, wire.MaxEntryBytes, func(_ context.Context, stored []byte) error {
 			x, err := wire.OpenEpoch(c.p.s.sealer, n, stored)
-			if err == nil && name.Number == c.at.K {
-				own = x
-				if x.ID != c.at.Epoch {
-					err = &base.CorruptError{Where: "bucket", Key: infos[i].Name, Want: "the epoch that the device has entered", Got: "another one"}
-				}
+			switch {
+			case err != nil || names[name] != c.at.K:
+				return err
+			case x.ID != c.at.Epoch:
+				return &base.CorruptError{Where: "bucket", Key: name, Want: "the epoch that the device has entered", Got: "another one"}
 			}
-			return int64(len(stored)), err
-		})
-	})
-	return own, err
+			c.own = x
+			return nil
+		}))
+	}
+	return all, nil
 }
 
-// checkpoint checks that of the epoch x, nil for one that is damaged, and the runs of its header.
-func (c *checkRun) checkpoint(ctx context.Context, x *epoch.Proposal, h *checkpoint.Header) error {
-	n := c.p.names
-	check := func(e, id epoch.ID, l seal.Label, sum epoch.Hash) error {
-		return c.object(ctx, n.Checkpoint(e, id), func() {}, func(ctx context.Context) (int64, error) {
-			return c.framed(ctx, n.Checkpoint(e, id), l, (*seal.Sum)(&sum))
-		})
+// ofEpoch returns the checkpoint of the page's epoch with the runs of its header, and the entries.
+func (c *checkRun) ofEpoch(ctx context.Context) (all []checked, err error) {
+	n, e := c.p.names, c.at.Epoch
+	if x := c.own; x != nil && x.Checkpoint != (epoch.ID{}) {
+		all = append(all, c.framed(n.Checkpoint(x.ID, x.Checkpoint), n.CheckpointLabel(x.ID, x.Checkpoint), (*seal.Sum)(&x.CheckpointHash)))
 	}
-	if x != nil && x.Checkpoint != (epoch.ID{}) {
-		if err := check(x.ID, x.Checkpoint, n.CheckpointLabel(x.ID, x.Checkpoint), x.CheckpointHash); err != nil {
-			return err
+	if c.st.Header != nil {
+		for _, r := range c.st.Header.Runs {
+			all = append(all, c.framed(n.Checkpoint(r.Epoch, r.ID), n.RunLabel(r.Epoch, r.ID), (*seal.Sum)(&r.Hash)))
 		}
 	}
-	if h == nil {
-		return nil
-	}
-	for _, r := range h.Runs {
-		if err := check(r.Epoch, r.ID, n.RunLabel(r.Epoch, r.ID), r.Hash); err != nil {
-			return err
+	from, last := c.at.Number-c.st.Entries, c.at.Number
+	err = bucket.Each(ctx, c.p.b, n.Entry(e, from), n.Log(e), func(info bucket.Info) bool {
+		if name, ok := n.Parse(info.Name); ok {
+			last = max(last, name.Number)
 		}
+		return true
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the log: %w", err)
 	}
-	return nil
+	for number := from + 1; number <= last; number++ {
+		all = append(all, c.single(n.Entry(e, number), wire.MaxEntryBytes, func(ctx context.Context, stored []byte) error {
+			entry, err := wire.OpenEntry(c.p.s.sealer, n, e, number, stored)
+			if err == nil {
+				err = c.body(ctx, entry)
+			}
+			return err
+		}))
+	}
+	return all, nil
+}
+
+// stored returns the packs and differences that the page and the entries have named.
+func (c *checkRun) stored(context.Context) (all []checked, err error) {
+	for _, name := range slices.Sorted(maps.Keys(c.named)) {
+		all = append(all, c.named[name])
+	}
+	return all, nil
 }
 
 // note takes note of what a record names. A pack without pieces is a difference.
@@ -319,39 +331,21 @@ func (c *checkRun) note(r wire.Record) {
 }
 
 func (c *checkRun) wants(e, id epoch.ID, diff bool) {
+	name := c.p.names.Pack(e, id)
+	o := checked{name, func(ctx context.Context) (int64, error) {
+		r, err := pack.OpenWhole(ctx, c.p.b, c.p.s.sealer, c.p.names, wire.Pack{Epoch: e, ID: id})
+		if err != nil {
+			return 0, err
+		}
+		defer r.Close()
+		return int64(r.Ref().Bytes), r.Each(ctx, func(storage.PlacedPiece, []byte) error { return nil })
+	}}
+	if diff {
+		o = c.framed(name, c.p.names.DiffLabel(e, id), nil)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.named[c.p.names.Pack(e, id)] = placedObject{e, id, diff}
-}
-
-// entries checks those of the epoch, of which the last one that counts has number last.
-func (c *checkRun) entries(ctx context.Context, from uint64) error {
-	n, e := c.p.names, c.at.Epoch
-	infos, err := listAll(ctx, c.p.b, n.Log(e), n.Entry(e, from))
-	if err != nil {
-		return fmt.Errorf("list the log: %w", err)
-	}
-	last := c.at.Number
-	for _, info := range infos {
-		if name, ok := n.Parse(info.Name); ok {
-			last = max(last, name.Number)
-		}
-	}
-	return bucket.InParallel(ctx, checkReaders, int(last-from), func(ctx context.Context, i int) error {
-		number := from + 1 + uint64(i)
-		name := n.Entry(e, number)
-		return c.object(ctx, name, func() {}, func(ctx context.Context) (int64, error) {
-			stored, err := readAll(ctx, c.p.b, name, wire.MaxEntryBytes)
-			if err != nil {
-				return 0, err
-			}
-			entry, err := wire.OpenEntry(c.p.s.sealer, n, e, number, stored)
-			if err == nil {
-				err = c.body(ctx, entry)
-			}
-			return int64(len(stored)), err
-		})
-	})
+	c.named[name] = o
 }
 
 // body reads the body of an entry.
@@ -376,62 +370,38 @@ func (c *checkRun) body(ctx context.Context, e *wire.Entry) error {
 	}
 }
 
-// framed reads a framed object to its end.
-func (c *checkRun) framed(ctx context.Context, name string, label seal.Label, sum *seal.Sum) (n int64, err error) {
-	o, err := c.p.b.Get(ctx, name, 0, -1)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, o.Body.Close()) }()
-	stream, err := c.p.s.sealer.NewStream(o.Body, o.Size, label, sum)
-	if err != nil {
-		return 0, err
-	}
-	return io.Copy(io.Discard, stream)
-}
-
-// stored checks a pack, or a difference.
-func (c *checkRun) stored(ctx context.Context, name string, o placedObject) error {
-	bad := func() { c.packs[o.id] = name }
-	if o.diff {
-		return c.object(ctx, name, bad, func(ctx context.Context) (int64, error) {
-			return c.framed(ctx, name, c.p.names.DiffLabel(o.epoch, o.id), nil)
-		})
-	}
-	return c.object(ctx, name, bad, func(ctx context.Context) (int64, error) {
-		r, err := pack.OpenWhole(ctx, c.p.b, c.p.s.sealer, c.p.names, wire.Pack{Epoch: o.epoch, ID: o.id})
-		if err != nil {
-			return 0, err
-		}
-		defer r.Close()
-		return int64(r.Ref().Bytes), r.Each(ctx, func(storage.PlacedPiece, []byte) error { return nil })
-	})
-}
-
 // drop fetches what can be read of the damaged packs, and deletes these, so that a renewal does not
 // name them, and what else is damaged and of no use.
 func (c *checkRun) drop(ctx context.Context) error {
 	if c.p.isBare() {
 		return nil
 	}
-	if len(c.packs) > 0 {
-		if err := c.salvage(ctx); err != nil {
-			return err
+	packs := map[epoch.ID]bool{}
+	useless := slices.DeleteFunc(slices.Clone(c.bad), func(name string) bool {
+		switch at, _ := c.p.names.Parse(name); at.Kind {
+		case wire.KindPack:
+			packs[at.ID] = true
+		case wire.KindEpoch:
+			return at.Number >= c.at.K
+		case wire.KindEntry, wire.KindCheckpoint:
+			return true
 		}
+		return false
+	})
+	if err := c.salvage(ctx, packs); err != nil {
+		return err
 	}
-	for _, name := range c.packs {
-		c.spare = append(c.spare, name)
-	}
-	return c.delete(ctx, c.spare...)
+	return c.delete(ctx, useless...)
 }
 
 // dropEpoch deletes the damaged epoch that the page was in, once it is past: until then it says
 // that the bucket is damaged, where one that is missing says that it was rolled back.
 func (c *checkRun) dropEpoch(ctx context.Context) error {
-	if c.own == "" || c.p.rep.Load().Position().K <= c.at.K {
+	own := c.p.names.Epoch(c.at.K)
+	if !slices.Contains(c.bad, own) || c.p.rep.Load().Position().K <= c.at.K {
 		return nil
 	}
-	return c.delete(ctx, c.own)
+	return c.delete(ctx, own)
 }
 
 func (c *checkRun) delete(ctx context.Context, names ...string) error {
@@ -444,8 +414,11 @@ func (c *checkRun) delete(ctx context.Context, names ...string) error {
 }
 
 // salvage fetches the pieces that are not here from damaged packs, as far as these can be read.
-func (c *checkRun) salvage(ctx context.Context) error {
-	placed, err := c.p.store.PlacedIn(ctx, func(at storage.CloudPlace) bool { return at.Entry == 0 && c.packs[epoch.ID(at.Pack)] != "" })
+func (c *checkRun) salvage(ctx context.Context, packs map[epoch.ID]bool) error {
+	if len(packs) == 0 {
+		return nil
+	}
+	placed, err := c.p.store.PlacedIn(ctx, func(at storage.CloudPlace) bool { return at.Entry == 0 && packs[epoch.ID(at.Pack)] })
 	if err != nil {
 		return fmt.Errorf("look what stands in damaged packs: %w", err)
 	}
