@@ -128,6 +128,7 @@ func (o *op) code(c *coder) {
 	case recPiece, recUse:
 		c.number(&o.journal, maxJournal)
 		c.digest(&o.digest)
+		c.refuse(o.kind == recUse && o.digest.Kind().IsNode())
 	case recNode, recDelta, recSplitNode:
 		c.digest(&o.digest)
 		c.refuse(!o.digest.Kind().IsNode() || o.digest.Kind().IsIndex() != (o.kind == recSplitNode))

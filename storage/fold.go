@@ -376,16 +376,22 @@ func (w *planWriter) addObjects(p *plan, firstNew uint64) {
 	for _, i := range order {
 		o := &all[i]
 		if last == nil || *last != *o.digest {
-			w.addObject(o)
+			w.addObject(p, o)
 			p.addBase(o)
 		}
 		last = o.digest
 	}
 }
 
-func (w *planWriter) addObject(o *plannedObject) {
+func (w *planWriter) addObject(p *plan, o *plannedObject) {
 	w.addWeight(pieceWeight, func(tx index.Tx) error {
 		row := o.row()
+		if old := o.old; old != nil && old.kind == recDelta && row.kind != recDelta {
+			if err := dropBaseRef(tx, old.base, old.number); err != nil {
+				return err
+			}
+			p.freed = append(p.freed, old.base)
+		}
 		return tx.Bucket(bucketObjects).Put(o.digest[:], row.append(nil))
 	})
 }

@@ -54,7 +54,7 @@ type plannedObject struct {
 	stored *op
 	number uint64
 	base   uint64
-	old    *objectRow // of a node that was kept as a base only: it is held again, where it was; nil for others
+	old    *objectRow // of a node that was kept as a base only and is held again; nil for others
 }
 
 // plannedStep is a record that apply carries out, with the number of the root that it names.
@@ -124,8 +124,6 @@ func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 	switch {
 	case o.bare, o.copied == copiedBase, o.copied != 0 && !p.surveyed():
 		return nil, nil
-	case o.kind == recUse && o.digest.Kind().IsNode():
-		return p.revivedTargets(ctx, o)
 	case o.kind == recNode || o.kind == recDelta || o.kind == recSplitNode:
 		n, err := p.s.loadNodeBeside(ctx, o.digest, p.from, 0, p.nodes)
 		if err != nil {
@@ -248,11 +246,6 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 	if m.absent {
 		return nil
 	}
-	if o.kind == recUse && o.digest.Kind().IsNode() {
-		if err := p.revive(tx, o, n); err != nil {
-			return err
-		}
-	}
 	if o.stored() && o.copied == 0 && p.touched[o.digest] == nil {
 		if err := p.addObject(tx, o, n); err != nil {
 			return err
@@ -287,7 +280,7 @@ func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
 		return err
 	}
 	planned := plannedObject{digest: &o.digest, stored: o, number: n}
-	if ok && row.dead { // what is stored as a difference to it relies on the record that was before
+	if ok && row.dead {
 		old := row
 		planned.old = &old
 	} else if o.kind == recDelta {
@@ -299,31 +292,6 @@ func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
 	return nil
 }
 
-// revive makes a node held again that is kept as a base only.
-func (p *plan) revive(tx index.Tx, o *op, n uint64) error {
-	row, ok, err := readObjectRow(tx, &o.digest)
-	if err == nil && ok && row.dead {
-		old := row
-		p.objects = append(p.objects, plannedObject{digest: &o.digest, number: n, old: &old})
-	}
-	return err
-}
-
-// revivedTargets returns what a node refers to that is kept as a base only and is used again.
-func (p *plan) revivedTargets(ctx context.Context, o *op) ([]target, error) {
-	if _, ok, err := p.from.locate(&o.digest, false); ok || err != nil {
-		return nil, err
-	}
-	if _, ok, err := p.from.locate(&o.digest, true); !ok || err != nil {
-		return nil, err
-	}
-	n, err := p.s.loadNodeBeside(ctx, o.digest, p.from, 1, p.nodes)
-	if err != nil {
-		return nil, fmt.Errorf("fold node %s: %w", o.digest.Short(), err)
-	}
-	return nodeTargets(n), nil
-}
-
 // addBase notes that a stored difference needs its base.
 func (p *plan) addBase(o *plannedObject) {
 	if o.stored != nil && o.stored.kind == recDelta && o.old == nil {
@@ -331,13 +299,15 @@ func (p *plan) addBase(o *plannedObject) {
 	}
 }
 
-// row returns the row of a planned object.
+// row returns the row of a planned object. A base that is stored whole again is where it is stored
+// now: the record before may say that it is a base only, and be all that is left of it in the end.
+// One that is a difference stays where it was, as its base may be a difference to it.
 func (po *plannedObject) row() objectRow {
 	r := objectRow{number: po.number}
-	if po.old != nil {
+	if o := po.stored; po.old != nil && o.kind != recNode {
 		r = *po.old
 		r.held, r.dead = true, false
-	} else if o := po.stored; o != nil {
+	} else if o != nil {
 		r.held, r.kind, r.place, r.depth, r.base = true, o.kind, o.place, o.depth, po.base
 	}
 	return r

@@ -69,7 +69,7 @@ func sampleRecords(t testing.TB) []segment.Record {
 		{kind: recPruned, sync: &syncOp{ids: []commit.ID{merge, {1}}, children: []commit.ID{{2}}}},
 		{kind: recAbandoned, sync: &syncOp{journals: []uint64{1, 300}}},
 		{kind: recStatus, sync: &syncOp{status: statusInner, ids: []commit.ID{merge, {}}}},
-		{kind: recUse, digest: node},
+		{kind: recUse, digest: index},
 		{kind: recRows, content: append([]byte{7, 1, 't', 3}, "row"...)},
 		{kind: recRows, content: append([]byte{11, object.DigestSize}, append(leaf[:], 0)...)},
 		{kind: recComplete, journal: 300, sync: &syncOp{checkpoint: checkpoint{upTo: 1000, first: 1001}}},
