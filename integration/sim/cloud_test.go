@@ -17,7 +17,7 @@ const cloudSteps = 24
 // stores checked.
 func TestCloudHistories(t *testing.T) {
 	z := hazards()
-	total := runSeeds(t, func(seed uint64) sim.History { return sim.GenerateCloud(seed, long(cloudSteps), z) })
+	total := runSeeds(t, func(seed uint64) sim.History { return sim.GenerateCloud(seed, long(seed, cloudSteps), z) })
 	if *seedFlag > 0 {
 		return
 	}
@@ -38,7 +38,7 @@ const garbageSteps = 34
 // cycles, and nothing that is not in the bucket is lost. Every fiftieth has its stores checked.
 func TestGarbage(t *testing.T) {
 	z := hazards()
-	total := runSeeds(t, func(seed uint64) sim.History { return sim.GenerateGarbage(seed, long(garbageSteps), z) })
+	total := runSeeds(t, func(seed uint64) sim.History { return sim.GenerateGarbage(seed, long(seed, garbageSteps), z) })
 	if s := total.Sweeps; histories() >= 1500 && *seedFlag == 0 && *hazardsFlag == flag.Lookup("hazards").DefValue && (s.Deleted < histories()*2 || s.Abandoned < histories()/8 || s.Pruned < histories()/2) {
 		t.Errorf("too little garbage to prove anything: %+v", s)
 	}
@@ -61,8 +61,8 @@ func TestCloudReplay(t *testing.T) {
 		most = *historiesFlag
 	}
 	for name, generate := range map[string]func(seed uint64) sim.History{
-		"cloud":   func(seed uint64) sim.History { return sim.GenerateCloud(seed, long(cloudSteps), hazards()) },
-		"garbage": func(seed uint64) sim.History { return sim.GenerateGarbage(seed, long(garbageSteps), hazards()) },
+		"cloud":   func(seed uint64) sim.History { return sim.GenerateCloud(seed, long(seed, cloudSteps), hazards()) },
+		"garbage": func(seed uint64) sim.History { return sim.GenerateGarbage(seed, long(seed, garbageSteps), hazards()) },
 	} {
 		for seed := *fromFlag; seed < *fromFlag+uint64(most); seed++ {
 			var traces [2]strings.Builder
