@@ -109,10 +109,10 @@ func (g Graph) Closed(keep Set) Set {
 	var added Set
 	for _, i := range g.topDown() {
 		v := g[i].ID
-		first := g.lowest(up[i])
+		first := up[i]
 		if keep.Has(v) {
 			first = Set{v}
-		} else if len(first) > 1 {
+		} else if first = g.lowest(first); len(first) > 1 {
 			added = append(added, v)
 			first = Set{v}
 		}

@@ -51,12 +51,12 @@ type proposing struct {
 	old, h *checkpoint.Header
 	// whole says that nothing is given up, so that what stands in old stays.
 	whole bool
-	// outside reports commits that are none of the log.
-	outside func(commit.ID) bool
-	heads   []*commit.Commit // of the log
-	kept    epoch.Graph      // unless whole
-	given   epoch.Set        // commits that are given up now, or were by entries of the epoch
-	erase   bool             // something is erased: what holds it is written anew
+	heads []*commit.Commit // of the new epoch
+	kept  epoch.Graph
+	// before are the commits of the page that are heads of the present checkpoint, or below them.
+	before epoch.Set
+	given  epoch.Set // commits that are given up now, or were by entries of the epoch
+	erase  bool      // something is erased: what holds it is written anew
 	// shown are the objects that the bucket has, nil where that was not asked.
 	shown map[epoch.ID]bool
 	// used are the objects with differences that the checkpoint names.
@@ -75,20 +75,7 @@ func (e *proposing) begin(ctx context.Context, seen epoch.Looked) error {
 	if err := e.tags(ctx); err != nil {
 		return err
 	}
-	tips := p.o.Store.Heads()
-	ids, err := p.o.Store.Unsynced(ctx)
-	if err != nil {
-		return fmt.Errorf("list what is unsynced: %w", err)
-	}
-	outside := map[commit.ID]bool{}
-	for _, id := range slices.Concat(ids, p.state.GiveUp) {
-		outside[id] = true
-	}
 	renews := e.x.Kind == epoch.Renewal
-	e.outside = func(id commit.ID) bool { return outside[id] || renews && p.state.Send.Has(short(id)) }
-	if e.heads, err = p.logHeads(ctx, tips, e.outside); err != nil {
-		return err
-	}
 	if renews {
 		if err := e.survey(ctx, seen); err != nil {
 			return err
@@ -97,10 +84,6 @@ func (e *proposing) begin(ctx context.Context, seen epoch.Looked) error {
 		e.h.Runs, e.h.Snapshots = slices.Clone(e.old.Runs), slices.Clone(e.old.Snapshots)
 	}
 	e.erase = !renews && len(p.erase.Commits)+len(p.erase.Values) > 0
-	e.whole = !renews && !e.erase && p.state.Retention == (wire.Retention{}) && len(p.state.Left) == 0
-	if e.whole {
-		return nil
-	}
 	return e.keep(ctx, seen)
 }
 
@@ -127,6 +110,7 @@ func (e *proposing) keep(ctx context.Context, seen epoch.Looked) error {
 		e.x.Erased = erase
 	}
 	e.kept, e.given = next.Kept, next.Gone.Union(p.state.Left)
+	e.before = g.Ancestors(p.state.From...)
 	e.whole = e.x.Kind != epoch.Renewal && !e.erase && len(e.given) == 0
 	if e.heads, err = e.p.load(ctx, next.Heads()); err != nil { // as who enters the epoch sees them
 		return err
@@ -138,9 +122,6 @@ func (e *proposing) keep(ctx context.Context, seen epoch.Looked) error {
 
 // keeps reports whether a commit of the log is kept.
 func (e *proposing) keeps(c epoch.Commit) bool {
-	if e.whole {
-		return true
-	}
 	_, ok := e.kept.Index(c)
 	return ok
 }
@@ -255,29 +236,18 @@ func (e *proposing) commits(ctx context.Context) error {
 
 // todo returns the commits that need a record.
 func (e *proposing) todo(ctx context.Context) ([]*commit.Commit, error) {
-	carried := slices.ContainsFunc(e.h.Runs, func(r wire.Run) bool { return r.Kind == wire.Commits })
-	if !carried && !e.whole {
-		return e.p.load(ctx, e.kept.Set())
+	todo := e.kept.Set()
+	if !slices.ContainsFunc(e.h.Runs, func(r wire.Run) bool { return r.Kind == wire.Commits }) {
+		return e.p.load(ctx, todo)
 	}
-	var from epoch.Set
-	if carried {
-		from = e.p.state.From
-	}
-	all, err := e.p.since(ctx, e.heads, from, e.outside)
-	if err != nil || e.whole {
-		return all, err
-	}
-	var todo epoch.Set
-	for _, c := range all {
-		if e.keeps(short(c.ID)) {
-			todo = append(todo, short(c.ID))
+	if todo = todo.Without(e.before); !e.whole {
+		changed, err := e.changed(ctx)
+		if err != nil {
+			return nil, err
 		}
+		todo = todo.Union(epoch.SetOf(changed...))
 	}
-	changed, err := e.changed(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return e.p.load(ctx, epoch.SetOf(append(todo, changed...)...))
+	return e.p.load(ctx, todo)
 }
 
 // changed returns the commits in the runs whose record does not hold any more: a nearest ancestor
@@ -314,10 +284,7 @@ func (e *proposing) build(ctx context.Context, todo []*commit.Commit) error {
 	var ids []commit.ID
 	need := map[commit.ID]bool{}
 	for _, c := range todo {
-		if _, ok, err := e.placed(ctx, c); err != nil || ok {
-			if err != nil {
-				return err
-			}
+		if _, ok := e.placed(c); ok {
 			continue
 		}
 		near, err := e.near(ctx, c)
@@ -347,13 +314,6 @@ func (e *proposing) build(ctx context.Context, todo []*commit.Commit) error {
 
 // near returns the nearest kept ancestors of a commit.
 func (e *proposing) near(ctx context.Context, c *commit.Commit) ([]*commit.Commit, error) {
-	if e.whole {
-		near, err := e.p.nearest(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		return e.p.passing(ctx, near, e.outside)
-	}
 	i, ok := e.kept.Index(short(c.ID))
 	if !ok {
 		return nil, nil
@@ -363,42 +323,24 @@ func (e *proposing) near(ctx context.Context, c *commit.Commit) ([]*commit.Commi
 
 // placed returns where the difference of a commit stands that an entry of the epoch has brought as
 // an object that can stay.
-func (e *proposing) placed(ctx context.Context, c *commit.Commit) (at Placed, ok bool, err error) {
+func (e *proposing) placed(c *commit.Commit) (at Placed, ok bool) {
 	at, ok = e.p.state.Placed[short(c.ID)]
-	if !ok || !e.there(at.Diff.Pack) || at.Base.IsZero() || at.Base == commit.First().ID {
-		return at, ok && e.there(at.Diff.Pack), nil
-	}
-	ok, err = e.inCheckpoint(ctx, at.Base)
-	return at, ok, err
+	base := at.Base.IsZero() || at.Base == commit.First().ID || e.keeps(short(at.Base))
+	return at, ok && base && e.there(at.Diff.Pack)
 }
 
 // record returns the record of a commit.
 func (e *proposing) record(ctx context.Context, c *commit.Commit) (*wire.Commit, error) {
-	near, err := e.near(ctx, c)
-	if err != nil {
-		return nil, err
-	}
 	s, err := SenderOf(ctx, e.p.o.Store, c.ID)
 	if err != nil {
 		return nil, err
 	}
 	r := &wire.Commit{Commit: c, Sender: s.Device}
-	for _, id := range c.Parents {
-		is := func(n *commit.Commit) bool { return n.ID == id }
-		if id != commit.First().ID && r.Near == nil && !slices.ContainsFunc(near, is) {
-			if ok, err := e.inCheckpoint(ctx, id); err != nil {
-				return nil, err
-			} else if !ok {
-				r.Near = epoch.Set{}
-				for _, n := range near {
-					r.Near = r.Near.Union(epoch.Set{short(n.ID)})
-				}
-			}
-		}
+	if slices.ContainsFunc(parentsOf(c), func(p epoch.Commit) bool { return !e.keeps(p) }) {
+		i, _ := e.kept.Index(short(c.ID))
+		r.Near = append(epoch.Set{}, e.kept[i].Near...)
 	}
-	if at, ok, err := e.placed(ctx, c); err != nil {
-		return nil, err
-	} else if ok {
+	if at, ok := e.placed(c); ok {
 		r.Base, r.Diff.Place = at.Base, &at.Diff
 		e.name(&at.Diff)
 		return r, nil
@@ -410,7 +352,7 @@ func (e *proposing) record(ctx context.Context, c *commit.Commit) (*wire.Commit,
 	if r.Treeless = !held; err != nil || !held {
 		return r, err
 	}
-	d, err := e.delta(ctx, c, near)
+	d, err := e.delta(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("difference of commit %s: %w", c.ID.Short(), err)
 	}
@@ -457,17 +399,12 @@ func (e *proposing) finishDiffs(ctx context.Context) error {
 	return err
 }
 
-// inCheckpoint reports whether a commit is kept.
-func (e *proposing) inCheckpoint(ctx context.Context, id commit.ID) (bool, error) {
-	_, err := e.p.o.Store.Commit(ctx, id)
-	if isPruned(err) {
-		return false, nil
-	}
-	return err == nil && !e.outside(id) && e.keeps(short(id)), err
-}
-
 // delta makes the difference of a commit from the tree of one of its nearest kept ancestors.
-func (e *proposing) delta(ctx context.Context, c *commit.Commit, near []*commit.Commit) (d *delta, err error) {
+func (e *proposing) delta(ctx context.Context, c *commit.Commit) (*delta, error) {
+	near, err := e.near(ctx, c)
+	if err != nil {
+		return nil, err
+	}
 	var ks []candidate
 	for _, n := range near {
 		if ks, err = e.p.addHeld(ctx, ks, n); err != nil {

@@ -23,7 +23,7 @@ func (e *proposing) snapshots(ctx context.Context) error {
 	}
 	var heads []*commit.Commit
 	for _, c := range slices.Backward(e.heads) {
-		if c.Root != btree.EmptyRoot && e.keeps(short(c.ID)) {
+		if c.Root != btree.EmptyRoot {
 			heads = append(heads, c)
 		}
 	}
