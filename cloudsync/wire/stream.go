@@ -32,8 +32,9 @@ func RunOf(k RunKind) Stream { return Stream{"run of a checkpoint", byte(k), []b
 
 // order verifies that records come in their order.
 type order struct {
-	s    Stream
-	last Record
+	s      Stream
+	last   Record
+	commit *Commit // the last one
 }
 
 // next returns what is wrong with a record that follows.
@@ -49,6 +50,9 @@ func (o *order) next(r Record) error {
 		return err
 	}
 	o.last = r
+	if c, ok := r.(*Commit); ok {
+		o.commit = c
+	}
 	return nil
 }
 
@@ -64,7 +68,7 @@ func (o *order) follows(r Record, t byte) error {
 	switch {
 	case t == tagExplanation && (!afterCommit || len(c.Commit.Parents) < 2):
 		return errors.New("an explanation is not behind a merge")
-	case l == tagExplanation && t == tagCommit, l < t:
+	case l == tagExplanation && t == tagCommit && r.compare(o.commit) > 0, l < t:
 	case l > t || r.compare(o.last) <= 0:
 		return fmt.Errorf("a record of type %d is out of order, or there twice", t)
 	}
@@ -73,13 +77,12 @@ func (o *order) follows(r Record, t byte) error {
 
 // Writer writes a stream. A Writer serves one goroutine.
 type Writer struct {
-	w      io.Writer
-	order  order
-	buf    []byte
-	n      uint64
-	err    error
-	commit *Commit // the last one
-	parts  []seal.Part
+	w     io.Writer
+	order order
+	buf   []byte
+	n     uint64
+	err   error
+	parts []seal.Part
 }
 
 // NewWriter returns a Writer that writes to w what belongs to s. Each record is one call of w.
@@ -117,14 +120,10 @@ func (w *Writer) writePart(r Record, compress bool) error {
 }
 
 func (w *Writer) write(r Record) error {
+	fields := &coder{before: w.order.commit}
 	if err := w.order.next(r); err != nil {
 		return invalid("record", err)
 	}
-	before := w.commit
-	if err := behindExplanation(&w.commit, r); err != nil {
-		return invalid("record", err)
-	}
-	fields := &coder{before: before}
 	if r.code(fields); len(fields.b) > MaxRecordBytes {
 		return fmt.Errorf("record of %d bytes, at most %d: %w", len(fields.b), MaxRecordBytes, base.ErrTooLarge)
 	}
@@ -141,27 +140,13 @@ func (w *Writer) write(r Record) error {
 	return err
 }
 
-// behindExplanation verifies that a commit behind an explanation follows the commit before that.
-func behindExplanation(last **Commit, r Record) error {
-	c, ok := r.(*Commit)
-	if !ok {
-		return nil
-	}
-	if *last != nil && c.compare(*last) <= 0 {
-		return errors.New("a commit is out of order, or there twice")
-	}
-	*last = c
-	return nil
-}
-
 // Reader reads a stream. A Reader serves one goroutine.
 type Reader struct {
-	r      *bufio.Reader
-	order  order
-	n      uint64
-	count  int
-	commit *Commit
-	err    error
+	r     *bufio.Reader
+	order order
+	n     uint64
+	count int
+	err   error
 }
 
 // NewReader returns a Reader of what stands in r, to its end. It reads ahead.
@@ -211,15 +196,12 @@ func (r *Reader) next() (Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &coder{where: r.order.s.name, b: fields, reading: true, before: r.commit}
+	c := &coder{where: r.order.s.name, b: fields, reading: true, before: r.order.commit}
 	rec.code(c)
 	if err := c.end(); err != nil {
 		return nil, err
 	}
 	if err := r.order.next(rec); err != nil {
-		return nil, r.corrupt(err)
-	}
-	if err := behindExplanation(&r.commit, rec); err != nil {
 		return nil, r.corrupt(err)
 	}
 	if p, ok := rec.(*Piece); ok {
