@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
@@ -100,31 +99,20 @@ func changeBytes(key []byte, has bool, e *fb.Entry) int64 {
 
 // encodeDiff writes the difference of two trees to w.
 func (p *Page) encodeDiff(ctx context.Context, from, to btree.Tree, w io.Writer) (bytes uint64, t tally, err error) {
-	x := diffEncoder{w: wire.NewChangeWriter(w), plain: p.o.Plain}
+	cw := wire.NewChangeWriter(w)
+	var c wire.Change
 	for d, err := range btree.Diff(ctx, from, to, nil) {
 		if err != nil {
 			return 0, t, fmt.Errorf("compare trees: %w", err)
 		}
-		if err := x.add(&d); err != nil {
+		c = changeOf(d.Key, !d.HasRight, &d.Right)
+		t.add(&c, p.o.Plain)
+		t.grown += changeBytes(d.Key, d.HasRight, &d.Right) - changeBytes(d.Key, d.HasLeft, &d.Left)
+		if err := cw.Write(&c); err != nil {
 			return 0, t, err
 		}
 	}
-	return uint64(x.w.Bytes()), x.tally, nil
-}
-
-// diffEncoder encodes a difference, change by change.
-type diffEncoder struct {
-	w     *wire.ChangeWriter
-	c     wire.Change
-	tally tally
-	plain func(key []byte) bool
-}
-
-func (x *diffEncoder) add(d *btree.DiffEntry) error {
-	x.c = changeOf(d.Key, !d.HasRight, &d.Right)
-	x.tally.add(&x.c, x.plain)
-	x.tally.grown += changeBytes(d.Key, d.HasRight, &d.Right) - changeBytes(d.Key, d.HasLeft, &d.Left)
-	return x.w.Write(&x.c)
+	return uint64(cw.Bytes()), t, nil
 }
 
 // candidate is a tree from which a difference may lead.
@@ -133,72 +121,55 @@ type candidate struct {
 	tree btree.Tree
 }
 
-// runner encodes one of the differences that a commit can have, change by change, and keeps it as
-// long as it may stand with its commit.
-type runner struct {
-	candidate
-	diffEncoder
-	next func() (btree.DiffEntry, error, bool)
-	stop func()
-	kept []byte
-	long bool // kept is not all
+// errLong ends the encoding of a difference that is longer than it may be.
+var errLong = errors.New("the difference is too long")
+
+// bounded takes a difference of at most limit bytes, and keeps one that may stand with its commit.
+type bounded struct {
+	limit, bytes int
+	kept         []byte
 }
 
-func (p *Page) newRunner(ctx context.Context, k candidate, to btree.Tree) *runner {
-	r := &runner{candidate: k, diffEncoder: diffEncoder{plain: p.o.Plain}}
-	r.next, r.stop = iter.Pull2(btree.Diff(ctx, k.tree, to, nil))
-	r.w = wire.NewChangeWriter(r)
-	return r
-}
-
-// Write implements io.Writer for the encoded changes.
-func (r *runner) Write(b []byte) (int, error) {
-	if r.long = r.long || len(r.kept)+len(b) > inlineDiff; r.long {
-		r.kept = nil
+// Write implements io.Writer. It returns errLong beyond the limit.
+func (w *bounded) Write(b []byte) (int, error) {
+	if w.bytes += len(b); w.bytes > w.limit {
+		return 0, errLong
+	}
+	if w.bytes > inlineDiff {
+		w.kept = nil
 	} else {
-		r.kept = append(r.kept, b...)
+		w.kept = append(w.kept, b...)
 	}
 	return len(b), nil
 }
 
-// step encodes the next change. more is false at the end.
-func (r *runner) step() (more bool, err error) {
-	d, err, ok := r.next()
-	if err != nil {
-		return false, fmt.Errorf("compare trees: %w", err)
-	}
-	if !ok {
-		return false, nil
-	}
-	return true, r.add(&d)
-}
+// firstBytes is how long a difference may be at first that has others beside it.
+const firstBytes = 4 << 10
 
-// shortest returns the shortest of the differences that lead from candidates to a tree, with as
-// many times the work of that as there are. long says that it is too long to stand with its commit;
-// then only its base is known.
+// shortest returns the shortest of the differences that lead from candidates to a tree. Several are
+// encoded up to the same length, which doubles until one of them ends: so one that is long costs
+// little. long says that it is too long to stand with its commit; then only its base is known.
 func (p *Page) shortest(ctx context.Context, ks []candidate, to btree.Tree) (d *delta, long bool, err error) {
-	rs := make([]*runner, 0, len(ks))
-	for _, k := range ks {
-		r := p.newRunner(ctx, k, to)
-		defer r.stop()
-		rs = append(rs, r)
+	limit := firstBytes
+	if len(ks) == 1 {
+		limit = inlineDiff
 	}
-	for {
-		least := rs[0]
-		for _, r := range rs[1:] {
-			if r.w.Bytes() < least.w.Bytes() {
-				least = r
+	for ; d == nil; limit *= 2 {
+		for _, k := range ks {
+			w := &bounded{limit: limit}
+			bytes, t, err := p.encodeDiff(ctx, k.tree, to, w)
+			switch over := errors.Is(err, errLong); {
+			case over && len(ks) == 1:
+				return &delta{base: k.base, from: k.tree, to: to}, true, nil
+			case err != nil && !over:
+				return nil, false, err
+			case err == nil && (d == nil || bytes < d.bytes):
+				d = &delta{base: k.base, from: k.tree, to: to, bytes: bytes, kept: w.kept, tally: t}
+				limit = w.bytes
 			}
 		}
-		more, err := least.step()
-		if err != nil {
-			return nil, false, err
-		}
-		if !more || len(rs) == 1 && least.long {
-			d := &delta{base: least.base, from: least.tree, to: to, bytes: uint64(least.w.Bytes()), kept: least.kept, tally: least.tally}
-			return d, least.long, nil
-		}
 	}
+	return d, d.bytes > inlineDiff, nil
 }
 
 // uploadDiff makes a difference an object of its own in the packs of an epoch, and sets where it
