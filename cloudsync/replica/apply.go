@@ -333,7 +333,7 @@ func (b *bodyStep) rootOf(ctx context.Context, id commit.ID) (object.Digest, err
 	if b.commits[id] != nil {
 		return c.Root, nil
 	}
-	err = b.p.haveTree(ctx, c)
+	err = b.p.BuildTrees(ctx, []commit.ID{id})
 	if errors.Is(err, base.ErrGone) {
 		return object.Digest{}, bad("base %s: %w", id, err)
 	}

@@ -15,15 +15,19 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// BuildTrees makes the trees of commits of the log that are known as history only, from the
-// checkpoint and from the entries of the epoch. Trees on the way to them are stored too. It reads
+// BuildTrees makes those trees of commits that are not here, as they are known as history only, from
+// the checkpoint and from the entries of the epoch. It asks the bucket for nothing when all are
+// here. Trees on the way to them are stored too. It reads
 // the commits of the checkpoint twice, however many trees are asked for, and holds 24 bytes for
 // each. Errors match base.ErrGone where the log does not lead to one of them: then the others are
 // built; those of the bucket, of the disk and of ctx; base.ErrCorrupt for what the bucket has,
 // which is named.
 func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
-	b := &builder{p: p, bases: map[epoch.Commit]epoch.Commit{}, needed: map[epoch.Commit]bool{}, starts: map[epoch.Commit]*commit.Commit{}}
-	err := b.build(ctx, ids)
+	wanted, err := p.treeless(ctx, ids)
+	if len(wanted) > 0 {
+		b := &builder{p: p, bases: map[epoch.Commit]epoch.Commit{}, needed: map[epoch.Commit]bool{}, starts: map[epoch.Commit]*commit.Commit{}}
+		err = b.build(ctx, wanted)
+	}
 	if err != nil {
 		return blame(p.o.Names.Checkpoints(p.state.At.Epoch), fmt.Errorf("build %d trees: %w", len(ids), err))
 	}
@@ -48,11 +52,7 @@ type builder struct {
 // builtTogether is how many trees are submitted at once.
 const builtTogether = 256
 
-func (b *builder) build(ctx context.Context, ids []commit.ID) error {
-	wanted, err := b.wanted(ctx, ids)
-	if err != nil || len(wanted) == 0 {
-		return err
-	}
+func (b *builder) build(ctx context.Context, wanted []*commit.Commit) error {
 	roots := map[epoch.Commit]*commit.Commit{} // of snapshots
 	snapshots := map[object.Digest]bool{}
 	if h := b.p.state.Header; h != nil {
@@ -60,7 +60,7 @@ func (b *builder) build(ctx context.Context, ids []commit.ID) error {
 			snapshots[n.To] = true
 		}
 	}
-	err = b.eachCommit(ctx, func(r *wire.Commit) error {
+	err := b.eachCommit(ctx, func(r *wire.Commit) error {
 		id := short(r.Commit.ID)
 		if _, ok := b.bases[id]; ok || r.Treeless {
 			return nil
@@ -92,14 +92,14 @@ func (b *builder) build(ctx context.Context, ids []commit.ID) error {
 	return gone
 }
 
-// wanted returns those of the commits that have no tree here.
-func (b *builder) wanted(ctx context.Context, ids []commit.ID) (out []*commit.Commit, err error) {
+// treeless returns those of the commits that have no tree here.
+func (p *Page) treeless(ctx context.Context, ids []commit.ID) (out []*commit.Commit, err error) {
 	for _, id := range ids {
-		c, err := b.p.o.Store.Commit(ctx, id)
+		c, err := p.o.Store.Commit(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		held, err := b.p.o.Store.TreeHeld(ctx, c)
+		held, err := p.o.Store.TreeHeld(ctx, c)
 		if err != nil {
 			return nil, fmt.Errorf("look for the tree of commit %s: %w", id, err)
 		}
@@ -166,16 +166,12 @@ func (b *builder) plan(ctx context.Context, at epoch.Commit, roots map[epoch.Com
 
 // treeHere returns the root of the tree of a commit, and whether it is here.
 func (b *builder) treeHere(ctx context.Context, at epoch.Commit) (root object.Digest, held bool, err error) {
-	id, ok, err := b.p.find(ctx, at)
-	if err != nil || !ok {
+	cs, err := b.p.load(ctx, epoch.Set{at})
+	if err != nil || len(cs) == 0 {
 		return root, false, err
 	}
-	c, err := b.p.o.Store.Commit(ctx, id)
-	if err != nil {
-		return root, false, err
-	}
-	held, err = b.p.o.Store.TreeHeld(ctx, c)
-	return c.Root, held, err
+	held, err = b.p.o.Store.TreeHeld(ctx, cs[0])
+	return cs[0].Root, held, err
 }
 
 // follow applies the differences that are needed.
@@ -275,20 +271,8 @@ func (p *Page) rescue(ctx context.Context, unsynced epoch.Graph, lost func(stora
 	if err != nil {
 		return err
 	}
-	var treeless []commit.ID
-	for _, c := range cs {
-		held, err := p.o.Store.TreeHeld(ctx, c)
-		if err != nil {
-			return fmt.Errorf("look for the tree of commit %s: %w", c.ID, err)
-		}
-		if !held {
-			treeless = append(treeless, c.ID)
-		}
-	}
-	if len(treeless) > 0 {
-		if err := p.BuildTrees(ctx, treeless); err != nil && !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrCorrupt) {
-			return err
-		}
+	if err := p.BuildTrees(ctx, idsOf(cs)); err != nil && !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrCorrupt) {
+		return err
 	}
 	slices.SortFunc(cs, commit.CompareGeneration)
 	r := &rescuer{p: p, lost: lost, seen: map[object.Digest]bool{}}

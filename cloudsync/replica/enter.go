@@ -416,11 +416,11 @@ func (e *entering) setMissing() error {
 
 // giveUpGone gives up what the epoch has given up.
 func (e *entering) giveUpGone(ctx context.Context, kept epoch.Set) error {
-	gone, err := e.ids(ctx, e.j.GivenUp)
+	gone, err := e.p.load(ctx, e.j.GivenUp)
 	if err != nil {
 		return err
 	}
-	e.giveThemUp(gone, func(id commit.ID) bool { return kept.Has(short(id)) })
+	e.giveThemUp(idsOf(gone), func(id commit.ID) bool { return kept.Has(short(id)) })
 	logHeads := e.logHeads()
 	for id, c := range e.p.headsHere() {
 		if kept.Has(id) && !logHeads.Has(id) {
@@ -433,32 +433,15 @@ func (e *entering) giveUpGone(ctx context.Context, kept epoch.Set) error {
 // logHeads returns the heads of the log that count as such here.
 func (e *entering) logHeads() epoch.Set { return e.st.Heads().Without(e.j.Send) }
 
-// ids returns the commits of the page with short names.
-func (e *entering) ids(ctx context.Context, of epoch.Set) (ids []commit.ID, err error) {
-	for _, c := range of {
-		id, ok, err := e.p.find(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			ids = append(ids, id)
-		}
-	}
-	return ids, nil
-}
-
 // sendAgain has commits be unsynced that the epoch does not have.
 func (e *entering) sendAgain(ctx context.Context) error {
-	ids, err := e.ids(ctx, e.j.Unsynced.Set())
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		if !e.unsynced[id] {
-			e.b.Unsynced = append(e.b.Unsynced, id)
+	cs, err := e.p.load(ctx, e.j.Unsynced.Set())
+	for _, c := range cs {
+		if !e.unsynced[c.ID] {
+			e.b.Unsynced = append(e.b.Unsynced, c.ID)
 		}
 	}
-	return nil
+	return err
 }
 
 // setNear notes the nearest ancestors of the commits whose parents the epoch does not know: those

@@ -97,6 +97,15 @@ func setOf(ids []commit.ID) epoch.Set {
 	return epoch.SetOf(short8...)
 }
 
+// idsOf returns the ids of commits.
+func idsOf(cs []*commit.Commit) []commit.ID {
+	ids := make([]commit.ID, len(cs))
+	for i, c := range cs {
+		ids[i] = c.ID
+	}
+	return ids
+}
+
 // find returns the commit of the page with a short name.
 func (p *Page) find(ctx context.Context, c epoch.Commit) (commit.ID, bool, error) {
 	ids, err := p.o.Store.FindCommits(ctx, prefix(c), false, 1)

@@ -313,27 +313,19 @@ func (m *maker) hold(d *delta) {
 // hasTree reports whether the tree of an unsynced commit is here. One that nobody has goes up
 // without it, as long as another commit stands on it.
 func (m *maker) hasTree(ctx context.Context, c *commit.Commit) (bool, error) {
-	held, err := m.p.o.Store.TreeHeld(ctx, c)
-	if err == nil && !held {
-		if err = m.p.BuildTrees(ctx, []commit.ID{c.ID}); err == nil {
-			return true, nil
-		}
-		carried := slices.ContainsFunc(m.commits, func(child *commit.Commit) bool { return slices.Contains(child.Parents, c.ID) })
-		if errors.Is(err, base.ErrGone) && carried {
+	err := m.p.BuildTrees(ctx, []commit.ID{c.ID})
+	if err == nil {
+		return true, nil
+	}
+	carried := slices.ContainsFunc(m.commits, func(child *commit.Commit) bool { return slices.Contains(child.Parents, c.ID) })
+	if errors.Is(err, base.ErrGone) {
+		if _, head := m.p.headsHere()[short(c.ID)]; carried || !head {
+			m.barren = !carried
 			return false, nil
 		}
-		if errors.Is(err, base.ErrGone) {
-			if _, head := m.p.headsHere()[short(c.ID)]; !head {
-				m.barren = true
-				return false, nil
-			}
-			err = base.ErrNeedsFetch
-		}
+		err = base.ErrNeedsFetch
 	}
-	if err != nil {
-		return false, fmt.Errorf("look for its tree: %w", err)
-	}
-	return held, nil
+	return false, fmt.Errorf("look for its tree: %w", err)
 }
 
 // giveUp gives up, for all devices, an unsynced commit that has no tree. Its bucket was lost after

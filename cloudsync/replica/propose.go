@@ -282,7 +282,6 @@ func (e *proposing) build(ctx context.Context, todo []*commit.Commit) error {
 		return nil
 	}
 	var ids []commit.ID
-	need := map[commit.ID]bool{}
 	for _, c := range todo {
 		if _, ok := e.placed(c); ok {
 			continue
@@ -291,19 +290,7 @@ func (e *proposing) build(ctx context.Context, todo []*commit.Commit) error {
 		if err != nil {
 			return err
 		}
-		for _, n := range append(near, c) {
-			held, err := e.p.o.Store.TreeHeld(ctx, n)
-			if err != nil {
-				return fmt.Errorf("look for the tree of commit %s: %w", n.ID.Short(), err)
-			}
-			if !held && !need[n.ID] {
-				need[n.ID] = true
-				ids = append(ids, n.ID)
-			}
-		}
-	}
-	if len(ids) == 0 {
-		return nil
+		ids = append(ids, idsOf(append(near, c))...)
 	}
 	err := e.p.BuildTrees(ctx, ids)
 	if errors.Is(err, base.ErrGone) || e.shown != nil && errors.Is(err, base.ErrCorrupt) {

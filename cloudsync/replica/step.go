@@ -112,19 +112,15 @@ func (p *Page) orphan(ctx context.Context, id epoch.Commit) (*commit.Commit, err
 	if c := p.orphans[id]; c != nil {
 		return c, nil
 	}
-	full, ok, err := p.find(ctx, id)
-	if err != nil || !ok {
+	cs, err := p.load(ctx, epoch.Set{id})
+	if err != nil || len(cs) == 0 {
 		return nil, err
-	}
-	c, err := p.o.Store.Commit(ctx, full)
-	if err != nil {
-		return nil, fmt.Errorf("read commit %s: %w", full.Short(), err)
 	}
 	if p.orphans == nil || len(p.orphans) > 2*len(p.state.Near) {
 		p.orphans = map[epoch.Commit]*commit.Commit{}
 	}
-	p.orphans[id] = c
-	return c, nil
+	p.orphans[id] = cs[0]
+	return cs[0], nil
 }
 
 // rejoin has fresh commits of the step count as no heads on which others stand that were in the log
@@ -380,18 +376,6 @@ func (s *step) pack(ctx context.Context, w *wire.Pack, whole, local bool) error 
 // want is for applyDiff.
 func (s *step) want(ctx context.Context) func(*wire.Change) error {
 	return func(c *wire.Change) error { return s.values.want(ctx, c.Object, c.Size, c.Priority) }
-}
-
-// haveTree makes the tree of a commit that is here, unless it is here too.
-func (p *Page) haveTree(ctx context.Context, c *commit.Commit) error {
-	held, err := p.o.Store.TreeHeld(ctx, c)
-	if err != nil {
-		return fmt.Errorf("look for the tree of commit %s: %w", c.ID, err)
-	}
-	if held {
-		return nil
-	}
-	return p.BuildTrees(ctx, []commit.ID{c.ID})
 }
 
 // Node implements btree.Source.
