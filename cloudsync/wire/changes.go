@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
@@ -145,24 +146,29 @@ func (w *ChangeWriter) Bytes() int64 { return w.n }
 // ChangeReader reads the changes of a diff until its end: limit bytes of r. Keys that do not
 // ascend, and anything not canonical, give a *base.CorruptError. It holds at most 64 KiB.
 type ChangeReader struct {
-	w     window
+	in    *io.LimitedReader
+	b     *bufio.Reader // of in
 	begun bool
 	last  []byte
 	c     Change
 	err   error
 }
 
+// heldBytes is what a ChangeReader reads ahead.
+const heldBytes = 64 << 10
+
 // NewChangeReader reads a diff of limit bytes from r, of which it takes no more.
 func NewChangeReader(r io.Reader, limit int64) *ChangeReader {
-	c := &ChangeReader{w: window{r: r, more: limit}}
+	in := &io.LimitedReader{R: r, N: limit}
+	c := &ChangeReader{in: in, b: bufio.NewReaderSize(in, int(min(limit, heldBytes)))}
 	if limit < 0 {
 		c.err = corrupt(changesWhere, fmt.Errorf("%d bytes", limit))
 	}
 	return c
 }
 
-// ChangesOf reads the diff b, such as Diff.Inline, without copying it. Changes borrow b.
-func ChangesOf(b []byte) *ChangeReader { return &ChangeReader{w: window{buf: b}} }
+// ChangesOf reads the diff b.
+func ChangesOf(b []byte) *ChangeReader { return NewChangeReader(bytes.NewReader(b), int64(len(b))) }
 
 // Next returns the next change, valid until the next call, or io.EOF at the end. Errors:
 // *base.CorruptError, those of the reader below. They stick.
@@ -177,22 +183,25 @@ func (r *ChangeReader) Next() (*Change, error) {
 }
 
 func (r *ChangeReader) next() error {
-	if err := r.w.fill(maxChangeBytes); err != nil {
-		return readError(changesWhere, err)
-	}
-	if r.w.left() == 0 {
+	b, err := r.b.Peek(min(maxChangeBytes, r.b.Size()))
+	switch {
+	case err == io.EOF && r.in.N > 0, err == io.ErrUnexpectedEOF:
+		return corrupt(changesWhere, errors.New("it ends early"))
+	case err != nil && err != io.EOF:
+		return fmt.Errorf("read %s: %w", changesWhere, err)
+	case len(b) == 0:
 		return io.EOF
 	}
-	n, err := parseChange(r.w.rest(), &r.c)
+	n, err := parseChange(b, &r.c)
 	if err == nil && r.begun && bytes.Compare(r.last, r.c.Key) >= 0 {
 		err = errors.New("keys do not ascend")
 	}
 	if err != nil {
 		return corrupt(changesWhere, err)
 	}
-	r.w.at += n
 	r.begun, r.last = true, append(r.last[:0], r.c.Key...)
-	return nil
+	_, err = r.b.Discard(n) // the bytes stay until more are read
+	return err
 }
 
 // parseChange reads the change that b begins with into c, and returns its length. c borrows b.
