@@ -77,9 +77,12 @@ func (h *Header) replace(kind wire.RunKind, runs []wire.Run) {
 func (s *Store) Read(ctx context.Context, x *epoch.Proposal) (*Header, error) {
 	h, records := &Header{}, 0
 	name, l := s.o.Names.Checkpoint(x.ID, x.Checkpoint), s.o.Names.CheckpointLabel(x.ID, x.Checkpoint)
-	err := s.read(ctx, name, l, x.CheckpointHash, wire.Checkpoint, func(r wire.Record) error {
+	for r, err := range s.records(ctx, name, l, x.CheckpointHash, wire.Checkpoint) {
+		if err != nil {
+			return nil, err
+		}
 		if records++; records > MaxHeaderRecords {
-			return &base.CorruptError{Where: "checkpoint", Err: fmt.Errorf("more than %d records", MaxHeaderRecords)}
+			return nil, &base.CorruptError{Where: "checkpoint", Err: fmt.Errorf("more than %d records", MaxHeaderRecords)}
 		}
 		switch r := r.(type) {
 		case *wire.Base:
@@ -93,116 +96,88 @@ func (s *Store) Read(ctx context.Context, x *epoch.Proposal) (*Header, error) {
 		case *wire.Retention:
 			h.Retention = *r
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
 	}
 	return h, nil
 }
 
-// read gives the records of an object to each, and proves its end and its hash.
-func (s *Store) read(ctx context.Context, name string, l seal.Label, sum seal.Sum, kind wire.Stream, each func(wire.Record) error) error {
-	in, err := s.open(ctx, name, l, sum, kind)
-	if err != nil {
-		return err
-	}
-	defer in.close()
-	for {
-		r, err := in.next()
-		if errors.Is(err, io.EOF) {
-			return nil
+// sequence is a sequence of records: of an object, or of what is new. Its first error is its end.
+type sequence = iter.Seq2[wire.Record, error]
+
+// records yields the records of an object. The last one proves its end and its hash.
+func (s *Store) records(ctx context.Context, name string, l seal.Label, sum seal.Sum, kind wire.Stream) sequence {
+	return func(yield func(wire.Record, error) bool) {
+		o, err := s.o.Bucket.Get(ctx, name, 0, -1)
+		if errors.Is(err, base.ErrNotFound) {
+			yield(nil, &base.CorruptError{Where: name, Err: err})
+			return
 		}
 		if err != nil {
-			return err
+			yield(nil, fmt.Errorf("read %s: %w", name, err))
+			return
 		}
-		if err := each(r); err != nil {
-			return err
+		defer o.Body.Close()
+		stream, err := s.o.Sealer.NewStream(o.Body, o.Size, l, &sum)
+		if err != nil {
+			yield(nil, fmt.Errorf("open %s: %w", name, err))
+			return
+		}
+		for r, err := range recordsOf(wire.NewReader(stream, kind)) {
+			if err != nil {
+				err = fmt.Errorf("read %s: %w", name, err)
+			}
+			if !yield(r, err) {
+				return
+			}
 		}
 	}
 }
 
-// source is a sequence of records: of an object, or of what is new.
-type source struct {
-	name   string
-	r      *wire.Reader
-	closer io.Closer
-	head   wire.Record // the next one, nil behind the last
-}
-
-func (s *Store) open(ctx context.Context, name string, l seal.Label, sum seal.Sum, kind wire.Stream) (*source, error) {
-	o, err := s.o.Bucket.Get(ctx, name, 0, -1)
-	if errors.Is(err, base.ErrNotFound) {
-		return nil, &base.CorruptError{Where: name, Err: err}
+// recordsOf yields the records of a stream.
+func recordsOf(r *wire.Reader) sequence {
+	return func(yield func(wire.Record, error) bool) {
+		for {
+			record, err := r.Next()
+			if errors.Is(err, io.EOF) || !yield(record, err) || err != nil {
+				return
+			}
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	stream, err := s.o.Sealer.NewStream(o.Body, o.Size, l, &sum)
-	if err != nil {
-		o.Body.Close()
-		return nil, fmt.Errorf("open %s: %w", name, err)
-	}
-	return &source{name: name, r: wire.NewReader(stream, kind), closer: o.Body}, nil
-}
-
-func (s *source) next() (wire.Record, error) {
-	r, err := s.r.Next()
-	if err != nil && !errors.Is(err, io.EOF) && s.name != "" {
-		err = fmt.Errorf("read %s: %w", s.name, err)
-	}
-	return r, err
-}
-
-// advance reads the next record into head.
-func (s *source) advance() (err error) {
-	if s.head, err = s.next(); errors.Is(err, io.EOF) {
-		s.head, err = nil, nil
-	}
-	return err
-}
-
-func (s *source) close() {
-	if s.closer != nil {
-		s.closer.Close()
-	}
-}
-
-// openRun opens a run.
-func (s *Store) openRun(ctx context.Context, r wire.Run) (*source, error) {
-	return s.open(ctx, s.o.Names.Checkpoint(r.Epoch, r.ID), s.o.Names.RunLabel(r.Epoch, r.ID), r.Hash, wire.RunOf(r.Kind))
 }
 
 // merged gives the records of sources, from the newest to the oldest, as those of one: each key
-// once, as the first source has it. It closes the sources.
-func merged(sources []*source, each func(wire.Record) error) error {
-	defer func() {
-		for _, s := range sources {
-			s.close()
-		}
-	}()
-	for _, s := range sources {
-		if err := s.advance(); err != nil {
+// once, as the first source has it.
+func merged(sources []sequence, each func(wire.Record) error) error {
+	next := make([]func() (wire.Record, error, bool), len(sources))
+	head := make([]wire.Record, len(sources)) // the next one of each, nil behind the last
+	advance := func(i int) (err error) {
+		head[i], err, _ = next[i]()
+		return err
+	}
+	for i, s := range sources {
+		var stop func()
+		next[i], stop = iter.Pull2(s)
+		defer stop()
+		if err := advance(i); err != nil {
 			return err
 		}
 	}
 	for {
-		var least *source
-		for _, s := range sources {
-			if s.head != nil && (least == nil || wire.Compare(s.head, least.head) < 0) {
-				least = s
+		first := -1
+		for i, r := range head {
+			if r != nil && (first < 0 || wire.Compare(r, head[first]) < 0) {
+				first = i
 			}
 		}
-		if least == nil {
+		if first < 0 {
 			return nil
 		}
-		r := least.head
-		for _, s := range sources {
-			for s.head != nil && wire.Compare(s.head, r) == 0 {
-				if g, ok := r.(*wire.Gone); ok && s != least {
-					r = &wire.Gone{Commits: g.Commits.Union(s.head.(*wire.Gone).Commits)}
+		r := head[first]
+		for i := range head {
+			for head[i] != nil && wire.Compare(head[i], r) == 0 {
+				if g, ok := r.(*wire.Gone); ok && i != first {
+					r = &wire.Gone{Commits: g.Commits.Union(head[i].(*wire.Gone).Commits)}
 				}
-				if err := s.advance(); err != nil {
+				if err := advance(i); err != nil {
 					return err
 				}
 			}
@@ -219,26 +194,16 @@ func merged(sources []*source, each func(wire.Record) error) error {
 // *base.CorruptError with its name; then fn may have got some of its records. Other errors are
 // those of fn, of the bucket, and *base.FormatError.
 func (s *Store) Each(ctx context.Context, h *Header, kind wire.RunKind, fn func(wire.Record) error) error {
-	sources, err := s.sources(ctx, h.of(kind))
-	if err != nil {
-		return err
-	}
-	return merged(sources, fn)
+	return merged(s.sources(ctx, h.of(kind)), fn)
 }
 
-// sources opens runs, of which the newest comes first then.
-func (s *Store) sources(ctx context.Context, runs []wire.Run) (out []*source, err error) {
+// sources returns the records of runs, of which the newest comes first then.
+func (s *Store) sources(ctx context.Context, runs []wire.Run) (out []sequence) {
 	for _, r := range slices.Backward(runs) {
-		in, err := s.openRun(ctx, r)
-		if err != nil {
-			for _, o := range out {
-				o.close()
-			}
-			return nil, err
-		}
-		out = append(out, in)
+		name, l := s.o.Names.Checkpoint(r.Epoch, r.ID), s.o.Names.RunLabel(r.Epoch, r.ID)
+		out = append(out, s.records(ctx, name, l, r.Hash, wire.RunOf(r.Kind)))
 	}
-	return out, nil
+	return out
 }
 
 // Gone returns the commits that the checkpoint lists as given up, of 8 bytes each. Errors: as Each.
@@ -284,13 +249,9 @@ func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKin
 	if err != nil {
 		return 0, err
 	}
-	older, err := s.sources(ctx, runs[rest:])
-	if err != nil {
-		return 0, err
-	}
-	sources := older
+	sources := s.sources(ctx, runs[rest:])
 	if w.Bytes() > 0 {
-		sources = append([]*source{{r: wire.NewReader(in, wire.RunOf(kind))}}, older...)
+		sources = slices.Insert(sources, 0, recordsOf(wire.NewReader(in, wire.RunOf(kind))))
 	}
 	run, err := s.write(ctx, e, kind, sources, stays)
 	if err != nil {
@@ -305,7 +266,7 @@ func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKin
 }
 
 // write writes what stays of sources as a run, which has no records when nothing does.
-func (s *Store) write(ctx context.Context, e epoch.ID, kind wire.RunKind, sources []*source, stays func(wire.Record) bool) (wire.Run, error) {
+func (s *Store) write(ctx context.Context, e epoch.ID, kind wire.RunKind, sources []sequence, stays func(wire.Record) bool) (wire.Run, error) {
 	run := wire.Run{Kind: kind, Epoch: e, ID: s.o.NewID()}
 	object, err := s.put(ctx, s.o.Names.Checkpoint(e, run.ID), s.o.Names.RunLabel(e, run.ID), wire.RunOf(kind), func(w *wire.Writer) (bool, error) {
 		out := func(r wire.Record) error {
