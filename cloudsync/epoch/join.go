@@ -26,7 +26,8 @@ type Joined struct {
 	Memory, Send Set
 }
 
-// Fold is a merge of an unsynced head with the one head of the log.
+// Fold is a merge of an unsynced commit, on which no other of the device stands, with the one head
+// of the log.
 type Fold struct {
 	Head  Commit
 	Bases Set
@@ -58,11 +59,13 @@ func Join(l Local, s State) Joined {
 // folds returns the merges for which j.View lacks the base. The checkpoint does not say which of
 // its commits descend from one that is given up. It need not: a commit was given up by a device
 // that had a head above it, so the one head, into which all others are merged, descends from all
-// that is gone and from all that is kept.
+// that is gone and from all that is kept. So an unsynced commit on which one of these stands, as far
+// as the device knows, needs no merge: it was in the log before a renewal that lacks it, and is in
+// that head.
 func folds(history Graph, j *Joined, s State) (all []Fold) {
 	heads := s.Heads()
 	below := s.Gone.Union(s.Kept.Set())
-	for _, u := range j.Unsynced.Heads().Without(j.Send) {
+	for _, u := range history.Heads().And(j.Unsynced.Set()).Without(j.Send) {
 		from := history.Ancestors(u)
 		if len(heads) == 0 || heads.Within(from) {
 			continue

@@ -191,6 +191,11 @@ func TestJoinIsSetAlgebra(t *testing.T) {
 		if !mem.Union(s.Gone).Within(j.Memory) || !slices.Equal(j.Send, j.Memory.Without(s.Gone)) {
 			rt.Fatalf("memory %v, to be sent %v", j.Memory, j.Send)
 		}
+		for _, f := range j.Folds { // else there would be nothing to merge, and it would never be sent
+			if !device.With(s.Kept...).Heads().Has(f.Head) {
+				rt.Fatalf("%d is merged, and others stand on it: %+v", f.Head, device)
+			}
+		}
 		again := epoch.Join(epoch.Local{View: j.View, Memory: j.Memory}, s)
 		if len(again.GivenUp) != 0 || !equalGraphs(again.Unsynced, j.Unsynced) || !equalGraphs(again.View, j.View) {
 			rt.Fatalf("joined twice: %+v, once: %+v", again, j)

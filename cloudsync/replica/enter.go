@@ -445,15 +445,16 @@ func (e *entering) sendAgain(ctx context.Context) error {
 }
 
 // setNear notes the nearest ancestors of the commits whose parents the epoch does not know: those
-// that the epoch names, and given-up commits that are still here.
+// that the epoch names, and commits here that it does not have. So what is sent again counts as no
+// head where a commit of the log stands on it.
 func (e *entering) setNear(ctx context.Context) (err error) {
-	giveUp, here := setOf(e.step.next.GiveUp), e.view.Set()
+	kept, here := e.st.Kept.Set(), e.view.Set()
 	for _, n := range e.view {
-		if i, kept := e.st.Kept.Index(n.ID); !kept {
+		if i, ok := e.st.Kept.Index(n.ID); !ok {
 			if near, ok := e.p.state.Near[n.ID]; ok || !n.Near.Within(here) {
 				e.near[n.ID] = near.Union(n.Near.And(here))
 			}
-		} else if down := n.Near.And(giveUp); len(down) > 0 {
+		} else if down := n.Near.And(here).Without(kept); len(down) > 0 {
 			e.near[n.ID] = e.st.Kept[i].Near.Union(down)
 		}
 	}

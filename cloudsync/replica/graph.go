@@ -42,11 +42,11 @@ func parentsOf(c *commit.Commit) (parents epoch.Set) {
 // which of them are unsynced.
 func (p *Page) graph(ctx context.Context) (g epoch.Graph, unsynced epoch.Set, err error) {
 	var nodes []epoch.Node
-	giveUp := setOf(p.state.GiveUp)
+	parents := map[epoch.Commit]epoch.Set{}
 	err = p.eachCommit(ctx, func(c *commit.Commit) error {
 		n := p.state.node(c)
-		if _, ok := p.state.Near[n.ID]; ok { // what was given up may be here still
-			n.Near = n.Near.Union(parentsOf(c).And(giveUp))
+		if _, ok := p.state.Near[n.ID]; ok {
+			parents[n.ID] = parentsOf(c)
 		}
 		nodes = append(nodes, n)
 		return nil
@@ -58,7 +58,15 @@ func (p *Page) graph(ctx context.Context) (g epoch.Graph, unsynced epoch.Set, er
 	if err != nil {
 		return nil, nil, fmt.Errorf("list what is unsynced: %w", err)
 	}
-	return epoch.Graph(nil).With(nodes...), setOf(mine), nil
+	g = epoch.Graph(nil).With(nodes...)
+	// The log may lack a parent that is here: it was given up, or is yet to be sent. What stands on
+	// it does so all the same.
+	here := g.Set()
+	for id, of := range parents {
+		i, _ := g.Index(id)
+		g[i].Near = g[i].Near.Union(of.And(here))
+	}
+	return g, setOf(mine), nil
 }
 
 // eachCommit calls fn with the commits of the page but the first one.

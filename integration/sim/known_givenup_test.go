@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/integration/sim"
 )
 
@@ -12,6 +13,7 @@ func TestKnownGivenUp(t *testing.T) {
 	two := []sim.Device{{Name: "a"}, {Name: "b"}}
 	three := append(two, sim.Device{Name: "c"})
 	four := append(three, sim.Device{Name: "d"})
+	five := append(four, sim.Device{Name: "e"})
 	runKnown(t, []known{
 		{"of two unsynced heads one stands on what is given up", sim.History{Devices: four, Steps: []sim.Step{
 			{Kind: sim.Edit, Changes: set("l00", "8216", 0)},
@@ -304,6 +306,44 @@ func TestKnownGivenUp(t *testing.T) {
 			{Kind: sim.Prune, After: 58820857744222, Device: 1, Base: 1},
 			{Kind: sim.Sync, After: 2404336263437768, Device: 3, Base: 11},
 			{Kind: sim.Collect, Base: 4},
+		}}},
+		{"a commit below the log's head is sent again when the bucket is replaced", sim.History{Seed: 72001678, Disagree: true, Sweep: true, Cloud: &sim.Cloud{Plain: true}, Devices: five, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 4, Changes: set("f05", "136", 0)},
+			{Kind: sim.Edit, Device: 4, Changes: set("f02", "145", 0)},
+			{Kind: sim.Sync, Device: 4, Base: 4},
+			{Kind: sim.Edit, Device: 4, Changes: set("z04", "176", 0)},
+			{Kind: sim.Sync, Device: 2, Base: 22},
+			{Kind: sim.Sync, Device: 1, Base: 17},
+			{Kind: sim.Sync, Device: 4, Base: 24},
+			{Kind: sim.Sync, Base: 10},
+			{Kind: sim.Reupload, Device: 3, Base: 29},
+			{Kind: sim.Prune, Device: 4, Base: 1},
+			{Kind: sim.Keep, Device: 4},
+			{Kind: sim.Edit, Changes: set("l01", "465", 0)},
+			{Kind: sim.Rollback, Device: 4},
+			{Kind: sim.Sync, Device: 2, Base: 9},
+			{Kind: sim.Edit, Device: 2, Changes: set("l01", "704", 0)},
+			{Kind: sim.Sync, Device: 4, Base: 5},
+			{Kind: sim.Sync, Device: 1, Base: 27},
+			{Kind: sim.Prune, Device: 4, Base: 2},
+			{Kind: sim.Prune, Device: 3, Base: 3},
+			{Kind: sim.Wipe, Device: 3},
+		}}},
+		{"a parent of the log's head is sent again when the log begins anew without it", sim.History{Seed: 72003694, Disagree: true, Gossip: true, Sweep: true, Cloud: &sim.Cloud{Plain: true, Faults: mem.Faults{WrongByte: 0.05}}, Devices: three, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("l07", "2", 0)},
+			{Kind: sim.Edit, Changes: set("l12", "0", 2588)},
+			{Kind: sim.Edit, Device: 2, Changes: set("l02", "2", 0)},
+			{Kind: sim.Sync, Base: 7},
+			{Kind: sim.Collect, Device: 2, Base: 11},
+			{Kind: sim.Checkpoint, Device: 1, Base: 16},
+			{Kind: sim.Sync, Base: 29},
+			{Kind: sim.Prune, Base: 2},
+			{Kind: sim.Sync, Base: 17},
+			{Kind: sim.Edit, Device: 1, Changes: set("l02", "1", 23484)},
+			{Kind: sim.Checkpoint, Device: 1},
+			{Kind: sim.Lose, Device: 1, Base: 27},
+			{Kind: sim.Prune, Base: 2},
+			{Kind: sim.Reupload, Base: 14},
 		}}},
 	})
 }
