@@ -7,6 +7,7 @@ import (
 	"iter"
 	"unicode/utf8"
 
+	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
@@ -76,6 +77,11 @@ func corruptDecision(format string, args ...any) error {
 	return &base.CorruptError{Where: decisionWhere, Got: fmt.Sprintf(format, args...)}
 }
 
+// decisions returns a tree of decisions.
+func (v *View) decisions(root object.Digest) btree.Tree {
+	return btree.Tree{Page: v.Page, Source: v.Nodes, Root: root}
+}
+
 // Decisions yields the decisions in the tree with the given root whose keys begin with prefix, in
 // order of keys. Their keys must not be changed. A zero root, which a merge without decisions has,
 // gives none. The last pair has the error, if there is one.
@@ -84,7 +90,7 @@ func Decisions(ctx context.Context, v *View, root object.Digest, prefix []byte) 
 		if root.IsZero() {
 			return
 		}
-		c := v.tree(root).Cursor()
+		c := v.decisions(root).Cursor()
 		for ok, err := c.Seek(ctx, prefix); ok || err != nil; ok, err = c.Next(ctx) {
 			if err == nil {
 				err = ctx.Err()

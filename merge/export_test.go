@@ -12,7 +12,7 @@ func NewPair(env *Env, left, right *commit.Commit, bases ...*commit.Commit) *Pai
 	r, err := relate(context.Background(), env.Commits, env.Lost, left, right)
 	return &Pair{
 		clockBack: err == nil && r.ClockBack, // what cannot be read is told by what is tested
-		Left:      left, Right: right, Bases: bases, Base: env.tree(bases[0].Root),
-		LeftTree: env.tree(left.Root), RightTree: env.tree(right.Root), env: env,
+		Left:      left, Right: right, Bases: bases, Base: env.Tree(bases[0]),
+		LeftTree: env.Tree(left), RightTree: env.Tree(right), env: env,
 	}
 }

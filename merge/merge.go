@@ -19,7 +19,9 @@ type View struct {
 	Page [16]byte
 	// Commits finds commits.
 	Commits commit.Getter
-	// Nodes gives tree nodes, and Pieces the pieces of values.
+	// Tree returns the tree of a commit. Reading a part of it that is not here may fetch it.
+	Tree func(c *commit.Commit) btree.Tree
+	// Nodes gives the nodes of explanations, and Pieces the pieces of values.
 	Nodes  btree.Source
 	Pieces split.Source
 	// Explanation returns the root of the tree of decisions of a merge commit, and whether there is
@@ -30,10 +32,6 @@ type View struct {
 	Lost func(commit.ID) bool
 }
 
-func (v *View) tree(root object.Digest) btree.Tree {
-	return btree.Tree{Page: v.Page, Source: v.Nodes, Root: root}
-}
-
 // Sink takes the nodes and pieces that a merge makes, and gives them back. A *storage.Journal is
 // one.
 type Sink interface {
@@ -42,8 +40,8 @@ type Sink interface {
 	split.Source
 }
 
-// Env is the page in which merges are made. Nodes and Pieces of its View are those of Sink, so that
-// a merge sees what the one before it in the same pass has made.
+// Env is the page in which merges are made. Its View reads what Sink has, too, so that a merge sees
+// what the one before it in the same pass has made.
 type Env struct {
 	View
 	// Sink takes what commits will reach.

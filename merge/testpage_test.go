@@ -164,7 +164,7 @@ func (p *testPage) resetCounts() {
 // view returns the page as merge reads it.
 func (p *testPage) view() *merge.View {
 	return &merge.View{
-		Page: p.page, Commits: p, Nodes: p, Pieces: p,
+		Page: p.page, Commits: p, Nodes: p, Pieces: p, Tree: p.trees(p),
 		Explanation: func(_ context.Context, m commit.ID) (object.Digest, bool, error) {
 			root, ok := p.explained[m]
 			return root, ok, nil
@@ -304,6 +304,11 @@ func (p *testPage) commitChanges(t tester, at int64, cs []btree.Change, parents 
 
 func (p *testPage) tree(root object.Digest) btree.Tree {
 	return btree.Tree{Page: p.page, Source: p, Root: root}
+}
+
+// trees gives the trees of commits, with nodes of src.
+func (p *testPage) trees(src btree.Source) func(*commit.Commit) btree.Tree {
+	return func(c *commit.Commit) btree.Tree { return btree.Tree{Page: p.page, Source: src, Root: c.Root} }
 }
 
 // entries yields what a tree holds, in order.

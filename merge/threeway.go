@@ -24,16 +24,14 @@ func (s *pass) threeWay(ctx context.Context, m *Merged, r *Relation) (object.Dig
 	}
 	p := &Pair{
 		Left: m.Left, Right: m.Right, Bases: r.Bases,
-		Base: s.env.tree(b.root), Unknown: s.env.tree(b.unknown),
-		LeftTree: s.env.tree(m.Left.Root), RightTree: s.env.tree(m.Right.Root),
+		Base: b.tree, Unknown: b.unknown, LeftTree: s.env.Tree(m.Left), RightTree: s.env.Tree(m.Right),
 		env: s.env, clockBack: r.ClockBack, rules: s.rules, record: newRecorder(s), owner: noOwner,
 	}
 	if len(r.Bases) > 1 {
 		p.scratch = s.scratch()
-		p.Base.Source, p.Unknown.Source = s.baseSource(), p.scratch
 	}
-	if !s.rules.asksAll && b.unknown == btree.EmptyRoot {
-		switch b.root {
+	if !s.rules.asksAll && b.unknown.Root == btree.EmptyRoot {
+		switch b.tree.Root {
 		case m.Left.Root:
 			return m.Right.Root, nil
 		case m.Right.Root:

@@ -89,7 +89,7 @@ type settled struct {
 // differences fills the window with what the commit changed, and settles it as often as it is full.
 // It returns false when the caller wants no more.
 func (u *undoer) differences(ctx context.Context, parent *commit.Commit, yield func(Undone, error) bool) (bool, error) {
-	for d, err := range btree.Diff(ctx, u.view.tree(parent.Root), u.view.tree(u.commit.Root), nil) {
+	for d, err := range btree.Diff(ctx, u.view.Tree(parent), u.view.Tree(u.commit), nil) {
 		if err == nil {
 			err = u.take(ctx, &d)
 		}
@@ -195,23 +195,19 @@ func (u *undoer) keepWritten(ctx context.Context) error {
 // written returns the indexes of the open keys that a commit wrote: of all where nobody knows that
 // any more.
 func (u *undoer) written(ctx context.Context, id commit.ID, open []wanted) (hits []int, err error) {
-	var roots []object.Digest
+	var trees []btree.Tree
 	c, err := u.view.commit(ctx, id)
 	if err == nil {
 		var parents []*commit.Commit
 		parents, err = u.view.parents(ctx, c)
 		for _, p := range parents {
-			roots = append(roots, p.Root)
+			trees = append(trees, u.view.Tree(p))
 		}
 	}
-	switch {
-	case err != nil, len(roots) == 0:
-	case slices.Contains(roots, c.Root):
-		return nil, nil
-	default:
-		hits, err = ownChanges(ctx, u.view, c.Root, roots, open)
+	if err == nil && len(trees) > 0 {
+		hits, err = ownChanges(ctx, u.view.Tree(c), trees, open)
 	}
-	if errors.Is(err, base.ErrGone) || err == nil && len(roots) == 0 {
+	if errors.Is(err, base.ErrGone) || err == nil && len(trees) == 0 {
 		hits, err = make([]int, len(open)), nil
 		for i := range hits {
 			hits[i] = i

@@ -2,14 +2,10 @@ package merge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
-	fb "github.com/ledgerd/ledger/flatbuffers"
-	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/object"
 )
 
 // Bounds of what is done for the virtual base of one merge. Histories that need more come from
@@ -24,10 +20,9 @@ const (
 // version is a commit and its content, or a merge of bases that only looks like one.
 type version struct {
 	commit *commit.Commit
-	root   object.Digest
-	// unknown is the root of the tree of keys about which the bases do not agree; they are not in
-	// the tree of root.
-	unknown object.Digest
+	tree   btree.Tree
+	// unknown has the keys about which the bases do not agree; they are not in tree.
+	unknown btree.Tree
 }
 
 // virtuals makes the virtual base of one merge. What it has made before it does not make again, and
@@ -38,10 +33,15 @@ type virtuals struct {
 	left int // merges that may still be made with bases of their own
 }
 
+// version returns a commit as it is.
+func (v *virtuals) version(c *commit.Commit) version {
+	return version{commit: c, tree: v.pass.env.Tree(c), unknown: btree.Tree{Root: btree.EmptyRoot}}
+}
+
 // of returns the common base that bases, in order, stand for. Bases of bases are found at a greater
 // depth.
 func (v *virtuals) of(ctx context.Context, bases []*commit.Commit, depth int) (version, error) {
-	all := version{commit: bases[0], root: bases[0].Root, unknown: btree.EmptyRoot}
+	all := v.version(bases[0])
 	for _, b := range bases[1:] {
 		var err error
 		if all, err = v.join(ctx, all, b, depth); err != nil {
@@ -60,7 +60,7 @@ func (v *virtuals) join(ctx context.Context, all version, c *commit.Commit, dept
 	if err := ctx.Err(); err != nil {
 		return version{}, err
 	}
-	p, join, err := v.pair(ctx, all, version{commit: c, root: c.Root, unknown: btree.EmptyRoot}, depth)
+	p, join, err := v.pair(ctx, all, v.version(c), depth)
 	if err != nil {
 		return version{}, err
 	}
@@ -70,7 +70,10 @@ func (v *virtuals) join(ctx context.Context, all version, c *commit.Commit, dept
 	if err != nil {
 		return version{}, err
 	}
-	joined := version{root: root}
+	joined := version{tree: p.LeftTree}
+	if root != p.LeftTree.Root { // else it may be a tree that is not here, and only LeftTree can get it
+		joined.tree = btree.Tree{Page: p.env.Page, Source: p.env.Sink, Root: root}
+	}
 	if joined.unknown, err = join.finish(ctx); err != nil {
 		return version{}, err
 	}
@@ -89,19 +92,16 @@ func (v *virtuals) pair(ctx context.Context, a, b version, depth int) (*Pair, *b
 	}
 	env := *v.pass.env
 	place := v.pass.scratch()
-	env.Sink, env.Nodes, env.Pieces = place, v.pass.baseSource(), place
-	p := &Pair{
-		Left: a.commit, Right: b.commit, LeftTree: env.tree(a.root), RightTree: env.tree(b.root),
-		env: &env, owner: noOwner,
-	}
-	join := &baseJoin{batch: batch{page: env.Page, scratch: v.pass.scratch, root: a.unknown}}
-	if a.unknown == btree.EmptyRoot {
-		join.root = b.unknown
+	env.Sink, env.Pieces = place, place
+	p := &Pair{Left: a.commit, Right: b.commit, LeftTree: a.tree, RightTree: b.tree, env: &env, owner: noOwner}
+	join := &baseJoin{batch: batch{page: env.Page, scratch: v.pass.scratch, root: a.unknown.Root}}
+	if join.root == btree.EmptyRoot {
+		join.root = b.unknown.Root
 	}
 	join.known = newKeySet(join.tree())
 	if depth >= maxVirtualDepth || v.left == 0 {
 		join.blind = true
-		p.Base, p.Unknown = p.LeftTree, env.tree(btree.EmptyRoot)
+		p.Base = p.LeftTree
 		return p, join, nil
 	}
 	v.left--
@@ -113,32 +113,8 @@ func (v *virtuals) pair(ctx context.Context, a, b version, depth int) (*Pair, *b
 	if err != nil {
 		return nil, nil, err
 	}
-	p.clockBack, p.Bases, p.Base, p.Unknown = r.ClockBack, r.Bases, env.tree(below.root), env.tree(below.unknown)
+	p.clockBack, p.Bases, p.Base, p.Unknown = r.ClockBack, r.Bases, below.tree, below.unknown
 	return p, join, nil
-}
-
-// baseSource gives the nodes of virtual bases, and the pieces of their values. The bases themselves
-// may be known as history only: what gives the nodes of the page can get their trees, the scratch
-// place cannot.
-type baseSource struct {
-	scratch Sink
-	page    btree.Source
-}
-
-func (s *pass) baseSource() baseSource { return baseSource{s.scratch(), s.env.Nodes} }
-
-// Node implements btree.Source.
-func (s baseSource) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
-	n, err := s.scratch.Node(ctx, d)
-	if errors.Is(err, base.ErrNeedsFetch) {
-		return s.page.Node(ctx, d)
-	}
-	return n, err
-}
-
-// Piece implements split.Source.
-func (s baseSource) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
-	return s.scratch.Piece(ctx, d)
 }
 
 // baseDecider is a decider that may be asked about bases, since what it says follows from values
@@ -180,10 +156,10 @@ func (b *baseJoin) lose(ctx context.Context, key []byte) error {
 	return nil
 }
 
-// finish returns the root of the tree of unknown keys.
-func (b *baseJoin) finish(ctx context.Context) (object.Digest, error) {
+// finish returns the tree of unknown keys.
+func (b *baseJoin) finish(ctx context.Context) (btree.Tree, error) {
 	if err := b.spill(ctx); err != nil {
-		return object.Digest{}, fmt.Errorf("note unknown keys of a base: %w", err)
+		return btree.Tree{}, fmt.Errorf("note unknown keys of a base: %w", err)
 	}
-	return b.root, nil
+	return b.tree(), nil
 }

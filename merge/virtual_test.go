@@ -148,7 +148,7 @@ func TestBasesThatAreNotHeld(t *testing.T) {
 		}
 		f := &fetching{testPage: p}
 		env := p.env()
-		env.Nodes, env.Known = f, nil
+		env.Tree, env.Known = p.trees(f), nil
 		got, err := merge.Heads(t.Context(), env, merge.Rules{}, []*commit.Commit{l, r})
 		if err != nil {
 			t.Errorf("bases with %q: %v", bases, err)

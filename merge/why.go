@@ -185,7 +185,7 @@ func (h *held) origin(parents []held) int {
 
 // hold returns what a commit has under a key.
 func (v *View) hold(ctx context.Context, c *commit.Commit, key []byte) (held, error) {
-	e, has, err := v.tree(c.Root).Get(ctx, key)
+	e, has, err := v.Tree(c).Get(ctx, key)
 	if err != nil {
 		return held{}, fmt.Errorf("read the tree of commit %s: %w", c.ID, err)
 	}
@@ -286,7 +286,7 @@ func (v *View) decision(ctx context.Context, explanation object.Digest, key []by
 	if explanation.IsZero() {
 		return Decision{}, false, nil
 	}
-	e, has, err := v.tree(explanation).Get(ctx, key)
+	e, has, err := v.decisions(explanation).Get(ctx, key)
 	if err != nil || !has {
 		return Decision{}, false, err
 	}

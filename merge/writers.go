@@ -11,7 +11,6 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/object"
 )
 
 // The sides of a merge as indexes.
@@ -93,10 +92,10 @@ func (p *Pair) findWriters(ctx context.Context, keys *[2][]wanted) (found [2][]w
 	w := walkSides(p.env.Commits, p.Left, p.Right)
 	// A side with open keys may have commits in the queue that the other one does not have.
 	for len(open[leftSide]) > 0 && w.count[ofLeft] > 0 || len(open[rightSide]) > 0 && w.count[ofRight] > 0 {
-		c, roots, side, err := p.step(ctx, w)
+		c, parents, side, err := p.step(ctx, w)
 		if err == nil && side >= 0 {
 			var hits []int
-			if hits, err = p.own(ctx, c, roots, open[side]); len(hits) > 0 {
+			if hits, err = p.own(ctx, c, parents, open[side]); len(hits) > 0 {
 				open[side] = without(open[side], hits, func(k *wanted) { found[side][k.at] = written{c, c} })
 			}
 		}
@@ -124,7 +123,7 @@ func (p *Pair) findNewest(ctx context.Context, keys *[2][]wanted, found *[2][]wr
 
 // newerIn sets newest to the next commit of a walk where it is newer.
 func (p *Pair) newerIn(ctx context.Context, w *sidesWalk, keys *[2][]wanted, found *[2][]written) error {
-	c, roots, side, err := p.step(ctx, w)
+	c, parents, side, err := p.step(ctx, w)
 	if err != nil || side < 0 {
 		return err
 	}
@@ -134,7 +133,7 @@ func (p *Pair) newerIn(ctx context.Context, w *sidesWalk, keys *[2][]wanted, fou
 			older = append(older, wanted{key: keys[side][i].key, any: true, at: i})
 		}
 	}
-	hits, err := p.own(ctx, c, roots, older)
+	hits, err := p.own(ctx, c, parents, older)
 	if err != nil {
 		return err
 	}
@@ -166,11 +165,11 @@ func without(keys []wanted, hits []int, found func(k *wanted)) []wanted {
 	return kept
 }
 
-// step returns the next commit of a walk, which must not be at its end, the roots of its parents,
+// step returns the next commit of a walk, which must not be at its end, the trees of its parents,
 // and the side that alone has it, -1 if both have it. It goes on to the parents that were not given
 // up, also where the others are still here, so that all devices find the same writers. The others
 // count as empty: so a commit counts as the writer of all that they had, and no other does.
-func (p *Pair) step(ctx context.Context, w *sidesWalk) (c *commit.Commit, roots []object.Digest, side int, err error) {
+func (p *Pair) step(ctx context.Context, w *sidesWalk) (c *commit.Commit, trees []btree.Tree, side int, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, 0, err
 	}
@@ -180,33 +179,33 @@ func (p *Pair) step(ctx context.Context, w *sidesWalk) (c *commit.Commit, roots 
 		return nil, nil, 0, err
 	}
 	for _, id := range c.Parents {
-		root := btree.EmptyRoot
+		tree := btree.Tree{Root: btree.EmptyRoot}
 		if slices.Contains(ids, id) && (p.env.Lost == nil || !p.env.Lost(id)) {
 			parent, err := w.queue.Find(ctx, w.getter, id, c)
 			if err == nil {
-				root = parent.Root
+				tree = p.env.Tree(parent)
 				w.mark(parent, m)
 			} else if !errors.Is(err, base.ErrGone) {
 				return nil, nil, 0, err
 			}
 		}
-		roots = append(roots, root)
+		trees = append(trees, tree)
 	}
 	switch m {
 	case ofLeft:
-		return c, roots, leftSide, nil
+		return c, trees, leftSide, nil
 	case ofRight:
-		return c, roots, rightSide, nil
+		return c, trees, rightSide, nil
 	}
-	return c, roots, -1, nil
+	return c, trees, -1, nil
 }
 
 // own returns the indexes of the keys to which a commit gave what is wanted there.
-func (p *Pair) own(ctx context.Context, c *commit.Commit, roots []object.Digest, keys []wanted) ([]int, error) {
-	if len(keys) == 0 || len(roots) == 0 || slices.Contains(roots, c.Root) {
+func (p *Pair) own(ctx context.Context, c *commit.Commit, parents []btree.Tree, keys []wanted) ([]int, error) {
+	if len(keys) == 0 || len(parents) == 0 {
 		return nil, nil
 	}
-	hits, err := ownChanges(ctx, &p.env.View, c.Root, roots, keys)
+	hits, err := ownChanges(ctx, p.env.Tree(c), parents, keys)
 	if err != nil {
 		return nil, fmt.Errorf("commit %s: %w", c.ID, err)
 	}
@@ -217,18 +216,20 @@ func (p *Pair) own(ctx context.Context, c *commit.Commit, roots []object.Digest,
 // begun anew there. To begin costs two paths through the tree.
 const maxPassed = 16
 
-// ownChanges returns the indexes of the keys, which ascend, that have in the tree root what the
-// side has, and in none of the trees of parents. The cost follows the number of keys or that of
+// ownChanges returns the indexes of the keys, which ascend, that have in a tree what the side has,
+// and in none of the trees of parents. The cost follows the number of keys or that of
 // differences to the first parent, whichever is less, times the depth.
-func ownChanges(ctx context.Context, v *View, root object.Digest, parents []object.Digest, keys []wanted) ([]int, error) {
+func ownChanges(ctx context.Context, tree btree.Tree, parents []btree.Tree, keys []wanted) ([]int, error) {
+	if slices.ContainsFunc(parents, func(p btree.Tree) bool { return p.Root == tree.Root }) {
+		return nil, nil
+	}
 	if len(keys) <= fewKeys {
-		return ownKeys(ctx, v, root, parents, keys)
+		return ownKeys(ctx, tree, parents, keys)
 	}
 	var hits []int
-	tree, first := v.tree(root), v.tree(parents[0])
 	for next := 0; next < len(keys); {
 		passed, ended := 0, true
-		for d, err := range btree.Diff(ctx, first, tree, keys[next].key) {
+		for d, err := range btree.Diff(ctx, parents[0], tree, keys[next].key) {
 			if err != nil {
 				return nil, err
 			}
@@ -240,7 +241,7 @@ func ownChanges(ctx context.Context, v *View, root object.Digest, parents []obje
 				break
 			}
 			if same {
-				own, err := isOwn(ctx, v, &keys[next], &d, parents[1:])
+				own, err := isOwn(ctx, &keys[next], &d, parents[1:])
 				if err != nil {
 					return nil, err
 				}
@@ -270,17 +271,17 @@ func ownChanges(ctx context.Context, v *View, root object.Digest, parents []obje
 const fewKeys = 4
 
 // ownKeys is ownChanges by looking up each key.
-func ownKeys(ctx context.Context, v *View, root object.Digest, parents []object.Digest, keys []wanted) (hits []int, err error) {
+func ownKeys(ctx context.Context, tree btree.Tree, parents []btree.Tree, keys []wanted) (hits []int, err error) {
 	for i := range keys {
 		w := &keys[i]
-		e, has, err := v.tree(root).Get(ctx, w.key)
+		e, has, err := tree.Get(ctx, w.key)
 		if err != nil {
 			return nil, err
 		}
 		if !w.is(&e, has) {
 			continue
 		}
-		own, err := noneHas(ctx, v, parents, w.key, &e, has)
+		own, err := noneHas(ctx, parents, w.key, &e, has)
 		if err != nil {
 			return nil, err
 		}
@@ -293,17 +294,17 @@ func ownKeys(ctx context.Context, v *View, root object.Digest, parents []object.
 
 // isOwn reports whether a difference to the first parent gives a key what the side has, and no
 // other parent has that.
-func isOwn(ctx context.Context, v *View, w *wanted, d *btree.DiffEntry, others []object.Digest) (bool, error) {
+func isOwn(ctx context.Context, w *wanted, d *btree.DiffEntry, others []btree.Tree) (bool, error) {
 	if !w.is(&d.Right, d.HasRight) {
 		return false, nil
 	}
-	return noneHas(ctx, v, others, w.key, &d.Right, d.HasRight)
+	return noneHas(ctx, others, w.key, &d.Right, d.HasRight)
 }
 
 // noneHas reports whether none of some trees has e, if has, under a key.
-func noneHas(ctx context.Context, v *View, roots []object.Digest, key []byte, e *fb.Entry, has bool) (bool, error) {
-	for _, root := range roots {
-		o, hasToo, err := v.tree(root).Get(ctx, key)
+func noneHas(ctx context.Context, trees []btree.Tree, key []byte, e *fb.Entry, has bool) (bool, error) {
+	for _, t := range trees {
+		o, hasToo, err := t.Get(ctx, key)
 		if err != nil || sameEntry(e, has, &o, hasToo) {
 			return false, err
 		}

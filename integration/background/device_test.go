@@ -340,7 +340,11 @@ func (p *page) mergeOnce(ctx context.Context, only []commit.ID) error {
 	j := p.store.NewJournal()
 	defer j.Rollback()
 	env := &merge.Env{
-		View: merge.View{Page: pageID, Commits: cloud.Over(p.store, p.store), Nodes: j, Pieces: j, Explanation: p.store.Explanation}, Sink: j, Table: split.DefaultTable(),
+		View: merge.View{
+			Page: pageID, Commits: cloud.Over(p.store, p.store), Nodes: j, Pieces: j, Explanation: p.store.Explanation,
+			Tree: func(c *commit.Commit) btree.Tree { return btree.Tree{Page: pageID, Source: j, Root: c.Root} },
+		},
+		Sink: j, Table: split.DefaultTable(),
 		Scratch: func() (merge.Sink, func()) { k := p.store.NewJournal(); return k, k.Rollback },
 	}
 	merged, err := merge.Heads(ctx, env, merge.Rules{}, heads)

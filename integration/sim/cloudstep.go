@@ -604,37 +604,39 @@ func (d *device) comeBack(ctx context.Context, rows *index.Memory) error {
 	return nil
 }
 
-// treeSource reads the nodes for a merge, whose bases may be known as history only.
+// treeSource reads the nodes of a commit's tree for a merge, whose bases may be known as history
+// only.
 type treeSource struct {
 	btree.Source
-	d *device
+	d  *device
+	id commit.ID
+}
+
+// mergeTree returns the tree of a commit, with nodes of src and those that are fetched.
+func (d *device) mergeTree(src btree.Source, c *commit.Commit) btree.Tree {
+	return btree.Tree{Page: d.w.page, Source: treeSource{src, d, c.ID}, Root: c.Root}
 }
 
 // Node implements btree.Source.
-func (t treeSource) Node(ctx context.Context, id object.Digest) (*fb.Node, error) {
-	n, err := t.Source.Node(ctx, id)
-	if err == nil || t.d.link == nil || !errors.Is(err, base.ErrNeedsFetch) {
+func (t treeSource) Node(ctx context.Context, digest object.Digest) (*fb.Node, error) {
+	n, err := t.Source.Node(ctx, digest)
+	w, q := t.d.w, t.d.w.graph.byID[t.id]
+	if err == nil || t.d.link == nil || q == nil || !errors.Is(err, base.ErrNeedsFetch) {
 		return n, err
 	}
-	for _, q := range t.d.w.graph.nodes {
-		if c := q.c; c.Root == id && !t.d.lost[c.ID] && t.d.knows(ctx, c.ID) {
-			if err := t.d.link.page.BuildTree(ctx, c.ID); err != nil {
-				w := t.d.w
-				givenUp := w.retained && w.pruned.has(q.index)
-				if errors.Is(err, base.ErrGone) && (givenUp || w.mayRenew()) {
-					t.d.lost[c.ID] = true
-					if err = errTreeLost; givenUp {
-						t.d.pruned = t.d.pruned.with(q.index)
-					} else {
-						w.forgetful = true
-					}
-				}
-				return nil, fmt.Errorf("fetch the tree of commit %s: %w", c.ID.Short(), err)
+	if err := t.d.link.page.BuildTree(ctx, t.id); err != nil {
+		givenUp := w.retained && w.pruned.has(q.index)
+		if errors.Is(err, base.ErrGone) && (givenUp || w.mayRenew()) {
+			t.d.lost[t.id] = true
+			if err = errTreeLost; givenUp {
+				t.d.pruned = t.d.pruned.with(q.index)
+			} else {
+				w.forgetful = true
 			}
-			return t.Source.Node(ctx, id)
 		}
+		return nil, fmt.Errorf("fetch the tree of commit %s: %w", t.id.Short(), err)
 	}
-	return nil, err
+	return t.Source.Node(ctx, digest)
 }
 
 // valueSource reads values for a merge. A rule is not asked about one that is nowhere any more.

@@ -291,7 +291,11 @@ func (d *device) mergeOnce(ctx context.Context, heads []*node) error {
 		return err
 	}
 	env := merge.Env{
-		View: merge.View{Page: d.w.page, Commits: cloud.Over(d.s, d.s), Nodes: treeSource{j, d}, Pieces: valueSource{j, d}, Explanation: d.s.Explanation, Lost: d.isLost}, Sink: j, Table: d.table, Known: d.known,
+		View: merge.View{
+			Page: d.w.page, Commits: cloud.Over(d.s, d.s), Lost: d.isLost, Nodes: j, Pieces: valueSource{j, d}, Explanation: d.s.Explanation,
+			Tree: func(c *commit.Commit) btree.Tree { return d.mergeTree(j, c) },
+		},
+		Sink: j, Table: d.table, Known: d.known,
 		Scratch: func() (merge.Sink, func()) {
 			s := d.s.NewJournal()
 			scratches++

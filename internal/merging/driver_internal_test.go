@@ -210,29 +210,3 @@ func TestMergesOfOthersAreMergedLater(t *testing.T) {
 		t.Error("a usual commit waits")
 	}
 }
-
-// TestRootOfLostCommit has two commits with one root, of which the first has lost its tree: who
-// needs the root asks for that of the other.
-func TestRootOfLostCommit(t *testing.T) {
-	var commits []*commit.Commit
-	for i := range 2 {
-		c, err := commit.New(commit.Params{Now: time.Unix(int64(i+1), 0), Root: object.Sum(object.NodeBit, []byte("root")), Parents: []*commit.Commit{commit.First()}})
-		check(t, err)
-		commits = append(commits, c)
-	}
-	m := &Driver{}
-	for _, lose := range []bool{false, true} {
-		want := commits[0]
-		if lose {
-			m.lose(commits[0].ID)
-			want = commits[1]
-		}
-		r := session.NewRoots(nil)
-		r.Lost = m.isLost
-		r.Add(commits[0])
-		r.Add(commits[1])
-		if id, ok := r.Of(commits[0].Root); !ok || id != want.ID {
-			t.Errorf("lost %v: the root is that of %s, %v, want %s", lose, id, ok, want.ID)
-		}
-	}
-}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
@@ -188,15 +189,13 @@ func (r *run) compute(ctx context.Context) error {
 // env returns the page for package merge.
 func (r *run) env() *merge.Env {
 	store := r.m.store()
-	commits := session.NewRoots(r.m.page.Commits())
-	commits.Lost = r.m.isLost
-	for _, h := range r.heads {
-		commits.Add(h)
-	}
 	return &merge.Env{
 		View: merge.View{
-			Page: store.Page(), Commits: r.cloud.Over(commits, store), Nodes: fetchingNodes{r, commits}, Pieces: r.sink, Explanation: store.Explanation,
-			Lost: r.m.isLost,
+			Page: store.Page(), Commits: r.cloud.Over(r.m.page.Commits(), store), Lost: r.m.isLost,
+			Nodes: r.sink, Pieces: r.sink, Explanation: store.Explanation,
+			Tree: func(c *commit.Commit) btree.Tree {
+				return btree.Tree{Page: store.Page(), Source: fetchingNodes{r, c.ID}, Root: c.Root}
+			},
 		},
 		Sink: r.sink,
 		Scratch: func() (merge.Sink, func()) {
@@ -208,29 +207,25 @@ func (r *run) env() *merge.Env {
 	}
 }
 
-// fetchingNodes reads nodes for a merge, which may need the tree of a common ancestor that is known
-// as history only.
+// fetchingNodes reads the nodes of a commit's tree for a merge, which may need that of a common
+// ancestor that is known as history only.
 type fetchingNodes struct {
-	run     *run
-	commits *session.Roots
+	run *run
+	id  commit.ID
 }
 
 // Node implements btree.Source.
 func (f fetchingNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
 	n, err := f.run.sink.Node(ctx, d)
-	if err == nil || !errors.Is(err, base.ErrNeedsFetch) {
+	if err == nil || !errors.Is(err, base.ErrNeedsFetch) || f.run.inTurn {
 		return n, err
 	}
-	id, ok := f.commits.Of(d)
-	if !ok || f.run.inTurn {
-		return nil, err
-	}
-	err = f.run.m.env.Fetch(ctx, id)
-	if errors.Is(err, base.ErrGone) && f.run.m.lose(id) {
-		return nil, fmt.Errorf("fetch the tree of commit %s: %w: %w", id.Short(), errAgain, err)
+	err = f.run.m.env.Fetch(ctx, f.id)
+	if errors.Is(err, base.ErrGone) && f.run.m.lose(f.id) {
+		return nil, fmt.Errorf("fetch the tree of commit %s: %w: %w", f.id.Short(), errAgain, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("fetch the tree of commit %s: %w", id.Short(), err)
+		return nil, fmt.Errorf("fetch the tree of commit %s: %w", f.id.Short(), err)
 	}
 	return f.run.sink.Node(ctx, d)
 }

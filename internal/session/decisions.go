@@ -83,9 +83,9 @@ func (p *Page) explanation(ctx context.Context, id commit.ID) (root object.Diges
 
 // mergeView returns the page for package merge, for callers who do not stay entered.
 func (p *Page) mergeView() *merge.View {
-	commits := NewRoots(getter(p.durable))
 	return &merge.View{
-		Page: p.env.Store.Page(), Commits: nearCommits{commits, p}, Nodes: fetchedRoots{enteredNodes{p}, commits.Of}, Pieces: Pieces{p}, Explanation: p.explanation,
+		Page: p.env.Store.Page(), Commits: nearCommits{getter(p.durable), p}, Tree: p.Tree,
+		Nodes: enteredNodes{p}, Pieces: Pieces{p}, Explanation: p.explanation,
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"sync"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
@@ -30,29 +29,6 @@ func (s enteredNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, erro
 		s.p.note(err)
 	}
 	return n, err
-}
-
-// fetchedRoots reads tree nodes one call at a time. of tells which commit has a root that is not
-// here, so that its tree is fetched.
-type fetchedRoots struct {
-	enteredNodes
-	of func(root object.Digest) (commit.ID, bool)
-}
-
-// Node implements btree.Source.
-func (s fetchedRoots) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
-	n, err := s.enteredNodes.Node(ctx, d)
-	if err == nil || !errors.Is(err, base.ErrNeedsFetch) {
-		return n, err
-	}
-	id, ok := s.of(d)
-	if !ok {
-		return nil, err
-	}
-	if err := s.p.fetchTree(ctx, id); err != nil {
-		return nil, err
-	}
-	return s.enteredNodes.Node(ctx, d)
 }
 
 // completedNodes reads the nodes of one commit's tree. A tree of which a part is not here is
@@ -83,62 +59,6 @@ func (s *completedNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, e
 // Tree returns the tree of a commit for callers who do not stay entered.
 func (p *Page) Tree(c *commit.Commit) btree.Tree {
 	return btree.Tree{Page: p.env.Store.Page(), Source: &completedNodes{enteredNodes{p}, p, c}, Root: c.Root}
-}
-
-// Roots remembers which of the commits that were read last has which root: a tree is read soon
-// after its commit.
-type Roots struct {
-	commit.Getter
-	Lost   func(commit.ID) bool // whose trees are nowhere any more: another commit may have the same root, and its tree; nil: none
-	mu     sync.Mutex
-	roots  map[object.Digest]commit.ID // guarded by mu
-	recent []object.Digest             // guarded by mu; a ring
-	next   int                         // guarded by mu
-}
-
-// maxRoots is how many roots are remembered.
-const maxRoots = 4096
-
-// NewRoots returns a getter that reads commits with g. It is safe for concurrent use.
-func NewRoots(g commit.Getter) *Roots {
-	return &Roots{Getter: g, roots: map[object.Digest]commit.ID{}}
-}
-
-// Commit implements commit.Getter.
-func (r *Roots) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
-	c, err := r.Getter.Commit(ctx, id)
-	if err == nil {
-		r.Add(c)
-	}
-	return c, err
-}
-
-// Add remembers the root of c.
-func (r *Roots) Add(c *commit.Commit) {
-	if r.Lost != nil && r.Lost(c.ID) {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, known := r.roots[c.Root]; known {
-		return
-	}
-	r.roots[c.Root] = c.ID
-	if len(r.recent) < maxRoots {
-		r.recent = append(r.recent, c.Root)
-		return
-	}
-	delete(r.roots, r.recent[r.next])
-	r.recent[r.next] = c.Root
-	r.next = (r.next + 1) % maxRoots
-}
-
-// Of returns the commit that has a root.
-func (r *Roots) Of(root object.Digest) (commit.ID, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	id, ok := r.roots[root]
-	return id, ok
 }
 
 // Log returns the given commits and all their ancestors, each once, from the greatest generation to

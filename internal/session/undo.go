@@ -158,7 +158,10 @@ func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, r *UndoResult) 
 		return fmt.Errorf("commit %s is no ancestor of the head %s: %w", c.ID.Short(), t.base.ID.Short(), base.ErrInvalid)
 	}
 	view := t.page.mergeView()
-	view.Commits, view.Nodes = commits, enteredNodes{t.page}
+	view.Commits = commits
+	view.Tree = func(c *commit.Commit) btree.Tree { // nothing can be fetched within an Update
+		return btree.Tree{Page: view.Page, Source: view.Nodes, Root: c.Root}
+	}
 	for u, err := range merge.Undo(ctx, view, t.base, c, parent) {
 		if err != nil {
 			return err
