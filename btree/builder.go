@@ -249,9 +249,7 @@ func (b *builder) put(ctx context.Context, level int, n *openNode) (d object.Dig
 	}
 	nn := NewNode{Content: content, View: &n.node, Base: n.best.digest, Split: len(content) > limits.MaxPieceBytes}
 	if nn.Split {
-		nn.Digest, err = split.SplitBytes(ctx, split.DefaultTable(), object.NodeBit, content, func(ctx context.Context, p split.Piece) error {
-			return b.sink.PutPiece(ctx, p.Digest, p.Content)
-		})
+		nn.Digest, err = split.SplitBytes(ctx, split.DefaultTable(), object.NodeBit, content, emitTo(b.sink))
 		if err != nil {
 			return d, fmt.Errorf("split tree node of %d bytes: %w", len(content), err)
 		}

@@ -25,9 +25,9 @@ type Sink interface {
 	// PutNode takes a new node. n.Content and n.View are valid only during the call; a clone of
 	// n.View may be kept.
 	PutNode(ctx context.Context, n NewNode) error
-	// PutPiece takes a piece of a node that is longer than limits.MaxPieceBytes, before PutNode of
-	// that node. content is valid only during the call. Pieces that the sink has already may come
-	// again.
+	// PutPiece takes a piece of a value, or of a node that is longer than limits.MaxPieceBytes,
+	// before PutNode of that node. content is valid only during the call. Pieces that the sink has
+	// already may come again.
 	PutPiece(ctx context.Context, d object.Digest, content []byte) error
 }
 

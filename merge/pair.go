@@ -221,60 +221,27 @@ func (p *Pair) Value(ctx context.Context, e *fb.Entry, limit int64) ([]byte, err
 // inline, and then always eager. value is not retained. Errors: base.ErrInvalid for another
 // priority, those of the Sink, that of ctx.
 func (p *Pair) Store(ctx context.Context, value []byte, priority object.Priority) (fb.Entry, error) {
-	if err := checkStore(ctx, priority); err != nil {
-		return fb.Entry{}, err
-	}
-	if len(value) <= btree.InlineLimit {
-		return inlineEntry(bytes.Clone(value)), nil
-	}
-	root, err := split.SplitBytes(ctx, p.env.Table, object.Chunk, value, p.emit)
-	if err != nil {
-		return fb.Entry{}, fmt.Errorf("store a value: %w", err)
-	}
-	return fb.Entry{Digest: root, Size: uint64(len(value)), Priority: priority}, nil
+	return p.store(ctx, priority, func() (fb.Entry, error) { return btree.PutValue(ctx, p.env.Sink, p.env.Table, value, priority) })
 }
 
 // StoreReader is Store for what r gives until io.EOF; memory does not depend on its length. A Read
 // of r that blocks is not interrupted by ctx. Errors: those of Store and of r.
 func (p *Pair) StoreReader(ctx context.Context, r io.Reader, priority object.Priority) (fb.Entry, error) {
-	if err := checkStore(ctx, priority); err != nil {
-		return fb.Entry{}, err
+	return p.store(ctx, priority, func() (fb.Entry, error) { return btree.PutReader(ctx, p.env.Sink, p.env.Table, r, priority) })
+}
+
+// store calls put for a value with a priority that there is.
+func (p *Pair) store(ctx context.Context, priority object.Priority, put func() (fb.Entry, error)) (e fb.Entry, err error) {
+	if priority > object.Lazy {
+		return e, fmt.Errorf("store a value with %s: %w", priority, base.ErrInvalid)
 	}
-	var inline []byte
-	first := true
-	root, size, err := split.Split(ctx, p.env.Table, object.Chunk, r, func(ctx context.Context, s split.Piece) error {
-		if first && len(s.Content) <= btree.InlineLimit { // a first chunk that short is all of the value
-			inline = append([]byte{}, s.Content...)
-			return nil
-		}
-		first = false
-		return p.emit(ctx, s)
-	})
+	if err = ctx.Err(); err == nil {
+		e, err = put()
+	}
 	if err != nil {
 		return fb.Entry{}, fmt.Errorf("store a value: %w", err)
 	}
-	if size <= btree.InlineLimit {
-		return inlineEntry(inline), nil
-	}
-	return fb.Entry{Digest: root, Size: size, Priority: priority}, nil
-}
-
-func checkStore(ctx context.Context, priority object.Priority) error {
-	if priority > object.Lazy {
-		return fmt.Errorf("store a value with %s: %w", priority, base.ErrInvalid)
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("store a value: %w", err)
-	}
-	return nil
-}
-
-func inlineEntry(value []byte) fb.Entry {
-	return fb.Entry{Inline: true, Value: value, Size: uint64(len(value))}
-}
-
-func (p *Pair) emit(ctx context.Context, s split.Piece) error {
-	return p.env.Sink.PutPiece(ctx, s.Digest, s.Content)
+	return e, nil
 }
 
 // adopt makes sure that the sink has the value of an entry that a decider or an owner made: it may
@@ -289,32 +256,9 @@ func (p *Pair) adopt(ctx context.Context, e *fb.Entry) error {
 	if _, err := p.scratch.Piece(ctx, e.Digest); missing(err) {
 		return nil // nobody has it: as without a virtual base, whoever reads it will say so
 	}
-	// Children first, as splitting emits them: a root stands for all that it lists.
-	if err := p.adoptPiece(ctx, e.Digest, 0); err != nil {
+	// It was stored during this merge: what it is cut into now is the same.
+	if _, err := p.StoreReader(ctx, split.NewReader(ctx, p.scratch, e.Digest, e.Size), e.Priority); err != nil {
 		return fmt.Errorf("keep a value of the base: %w", err)
 	}
 	return nil
-}
-
-// maxPieceDepth bounds the levels of a value's pieces; split makes fewer.
-const maxPieceDepth = 32
-
-func (p *Pair) adoptPiece(ctx context.Context, d object.Digest, depth int) error {
-	if depth > maxPieceDepth {
-		return &base.CorruptError{Where: "piece", Key: d.String(), Got: "too many levels of index pieces"}
-	}
-	content, err := p.scratch.Piece(ctx, d)
-	if err != nil {
-		return err
-	}
-	below, err := split.Children(d, content)
-	if err != nil {
-		return err
-	}
-	for _, c := range below {
-		if err := p.adoptPiece(ctx, c, depth+1); err != nil {
-			return err
-		}
-	}
-	return p.env.Sink.PutPiece(ctx, d, content)
 }

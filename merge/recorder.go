@@ -31,9 +31,7 @@ func (b *batch) add(ctx context.Context, key, value []byte) error {
 			return err
 		}
 	}
-	e := inlineEntry(value)
-	e.Key = bytes.Clone(key)
-	b.pending = append(b.pending, e)
+	b.pending = append(b.pending, fb.Entry{Key: bytes.Clone(key), Inline: true, Value: value, Size: uint64(len(value))})
 	return nil
 }
 

@@ -1,9 +1,7 @@
 package session
 
 import (
-	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +11,6 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
-	"github.com/ledgerd/ledger/split"
 )
 
 // Put stores value under key with a priority. A value that is short enough to be inline is always
@@ -54,21 +51,16 @@ func (t *Tx) put(ctx context.Context, key, value []byte, p object.Priority) erro
 	if len(value) <= btree.InlineLimit {
 		return t.journal.Put(key, value)
 	}
-	root, err := split.SplitBytes(ctx, t.table(), object.Chunk, value, t.emit)
+	e, err := btree.PutValue(ctx, t.sink, t.page.env.Table(), value, p)
+	return t.set(key, e, err)
+}
+
+// set records the entry of a value that was stored, unless that failed.
+func (t *Tx) set(key []byte, e fb.Entry, err error) error {
 	if err != nil {
 		return fmt.Errorf("put: %w", err)
 	}
-	return t.setObject(key, root, uint64(len(value)), p)
-}
-
-func (t *Tx) table() *split.Table { return t.page.env.Table() }
-
-func (t *Tx) emit(ctx context.Context, p split.Piece) error {
-	return t.sink.PutPiece(ctx, p.Digest, p.Content)
-}
-
-func (t *Tx) setObject(key []byte, root object.Digest, size uint64, p object.Priority) error {
-	return t.journal.Set(&btree.Change{Entry: fb.Entry{Key: key, Digest: root, Size: size, Priority: p}})
+	return t.journal.SetTo(key, &e, true)
 }
 
 // PutReader stores what r gives until io.EOF under key. size is its length, or -1 when that is not
@@ -88,26 +80,8 @@ func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64,
 	defer t.leave()
 	call := t.page.gate.Call(ctx)
 	defer call.Release()
-	return call.Explain(t.putReader(call, key, NewSizedReader(r, size), p))
-}
-
-func (t *Tx) putReader(ctx context.Context, key []byte, r *SizedReader, p object.Priority) error {
-	rest := bufio.NewReaderSize(r, btree.InlineLimit+1)
-	head, err := rest.Peek(btree.InlineLimit + 1)
-	if err == io.EOF {
-		err = nil
-	}
-	if err = cmp.Or(ctx.Err(), err); err != nil {
-		return fmt.Errorf("put: read value: %w", err)
-	}
-	if len(head) <= btree.InlineLimit {
-		return t.journal.Put(key, head)
-	}
-	root, n, err := split.Split(ctx, t.table(), object.Chunk, rest, t.emit)
-	if err != nil {
-		return fmt.Errorf("put: %w", err)
-	}
-	return t.setObject(key, root, n, p)
+	e, err := btree.PutReader(call, t.sink, t.page.env.Table(), NewSizedReader(r, size), p)
+	return call.Explain(t.set(key, e, err))
 }
 
 // SizedReader fails where r does not have the length that was declared; -1 stands for any.
