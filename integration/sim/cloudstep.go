@@ -654,13 +654,6 @@ func (v valueSource) Piece(ctx context.Context, id object.Digest) ([]byte, error
 	return b, err
 }
 
-// knows reports whether a commit is here, also one that was pruned and that the bucket has brought
-// back.
-func (d *device) knows(ctx context.Context, id commit.ID) bool {
-	_, err := d.s.Commit(ctx, id)
-	return err == nil
-}
-
 // errTreeLost ends a merge that needs a tree which is nowhere any more: the next one does without.
 var errTreeLost = errors.New("a tree is lost")
 
