@@ -91,27 +91,23 @@ func (g *garbageCount) follow(tx index.Tx, from uint64) (next uint64, err error)
 	c := tx.Bucket(bucketRefs).Cursor()
 	k, v := c.Seek(appendNumber(nil, from))
 	for n := 0; k != nil; n++ {
-		if len(k) <= numberSize {
+		if len(k) < numberSize {
 			return 0, badRow(bucketRefs, hex.EncodeToString(k), "bad key")
 		}
 		dest, referred, alive := readNumber(k), false, false
 		if n == walkBlocks*sumBlock || dest >= g.end {
 			return dest, nil
 		}
-		for ; len(k) > numberSize && readNumber(k) == dest; k, v = c.Next() {
-			if k[numberSize] == refBase {
+		for ; len(k) >= numberSize && readNumber(k) == dest; k, v = c.Next() {
+			r, err := parseRefRow(k, v)
+			if err != nil {
+				return 0, err
+			}
+			if r.typ == refBase {
 				continue
 			}
 			referred = true
-			alive = alive || k[numberSize] == refCommit || len(k) != numberSize+1+numberSize
-			if alive {
-				continue
-			}
-			sources, ok := parseSources(nil, readNumber(k[numberSize+1:]), v)
-			if !ok {
-				return 0, badRow(bucketRefs, hex.EncodeToString(k), "bad row")
-			}
-			alive = slices.ContainsFunc(sources, func(s uint64) bool { return !g.gone.has(s) })
+			alive = alive || r.typ == refCommit || slices.ContainsFunc(r.sources, func(s uint64) bool { return !g.gone.has(s) })
 		}
 		if d, ok := numberDigest(tx, dest); ok && referred && !alive && !g.gone.has(dest) {
 			row, ok, err := readObjectRow(tx, &d)

@@ -184,7 +184,7 @@ func printRow(tx index.Tx, family string, k, v []byte, rows *[]Row) error {
 		}
 		add("", id.String())
 	case bucketRefs:
-		return refRows(k, v, digest, add, bad)
+		return refRows(k, v, digest, add)
 	case bucketTags:
 		id, err := parseTagRow(string(k), v)
 		if err != nil {
@@ -202,35 +202,27 @@ func printRow(tx index.Tx, family string, k, v []byte, rows *[]Row) error {
 	return nil
 }
 
-func refRows(k, v []byte, digest func([]byte) (object.Digest, error), add func(string, ...string), bad func() error) error {
-	if len(k) <= numberSize {
-		return bad()
-	}
-	dest, err := digest(k[:numberSize])
+// refRows appends the rows that are printed for references. Those to bases are not.
+func refRows(k, v []byte, digest func([]byte) (object.Digest, error), add func(string, ...string)) error {
+	r, err := parseRefRow(k, v)
 	if err != nil {
 		return err
 	}
-	typ, source := k[numberSize], k[numberSize+1:]
-	if typ == refCommit {
-		add("", dest.String(), "commit", hex.EncodeToString(source))
-		return nil
+	dest, err := digest(k)
+	if err != nil {
+		return err
 	}
-	if typ == refBase && len(source) == numberSize {
-		return nil // such rows are not printed
+	if r.typ == refCommit {
+		add("", dest.String(), "commit", hex.EncodeToString(r.commit))
 	}
-	if typ != refEager && typ != refLazy || len(source) != numberSize {
-		return bad()
-	}
-	sources, ok := parseSources(nil, readNumber(source), v)
-	if !ok {
-		return bad()
-	}
-	for _, n := range sources {
-		d, err := digest(appendNumber(nil, n))
-		if err != nil {
-			return err
+	if r.typ == refEager || r.typ == refLazy {
+		for _, n := range r.sources {
+			d, err := digest(appendNumber(nil, n))
+			if err != nil {
+				return err
+			}
+			add("", dest.String(), "object", map[byte]string{refEager: "eager", refLazy: "lazy"}[r.typ], d.String())
 		}
-		add("", dest.String(), "object", map[byte]string{refEager: "eager", refLazy: "lazy"}[typ], d.String())
 	}
 	return nil
 }

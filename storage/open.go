@@ -61,16 +61,11 @@ func (s *Store) open(ctx context.Context) error {
 		}
 	}
 	from, err := s.openIndex()
-	if err != nil {
+	if err != nil && !errors.Is(err, errOldIndex) {
 		return err
 	}
-	if err := s.openLog(ctx, from); err != nil {
+	if err := s.openLog(ctx, from, err); err != nil {
 		return err
-	}
-	if s.outdated != "" {
-		if err := s.replaceOutdated(ctx); err != nil {
-			return err
-		}
 	}
 	heads, err := s.readHeads()
 	if err != nil {
@@ -110,20 +105,9 @@ func (s *Store) openCompacted(ctx context.Context) error {
 	return s.rebuild(ctx, s.recovery.IndexRebuilt, s.log.Complete())
 }
 
-// replaceOutdated makes an index of an older version anew. Its position was believed, which says
-// what of the log was durable: when that is damaged, the index stays as it is, since without it the
-// damage might be taken for a torn tail.
-func (s *Store) replaceOutdated(ctx context.Context) error {
-	if err := s.log.Verify(ctx, nil); err != nil {
-		return fmt.Errorf("make an index of an older version anew: %w", err)
-	}
-	s.indexMu.Lock()
-	defer s.indexMu.Unlock()
-	return s.rebuild(ctx, s.outdated, s.state.position.Number)
-}
-
 // openIndex opens page.db, or begins an empty one, and returns the position that it reflects: nil
-// for an empty one.
+// for an empty one. With an error that matches errOldIndex it returns the position of an index of
+// an older version.
 func (s *Store) openIndex() (*segment.Position, error) {
 	db, err := s.openIndexFile(index.Options{ReadOnly: s.o.ReadOnly})
 	if err == nil {
@@ -135,7 +119,7 @@ func (s *Store) openIndex() (*segment.Position, error) {
 			err, old = badRow(bucketState, "state", "the id of another page"), false
 		}
 		if old && st.position.Number != 0 {
-			s.outdated, err = err.Error(), nil
+			return &st.position, err
 		}
 		if err == nil && st != nil {
 			s.state = *st
@@ -219,7 +203,6 @@ func (s *Store) beginIndex(reason string) error {
 		_ = s.index.Close() // it is given up, whatever it says
 		s.index = nil
 	}
-	s.outdated = ""
 	s.indexes.Add(1)
 	s.freed = nil
 	db, err := s.emptyIndex()
@@ -272,13 +255,16 @@ func (s *Store) emptyIndex() (index.DB, error) {
 var errReplayFold = errors.New("fold while replaying")
 
 // openLog opens the segments and takes what the index does not reflect into the overlay. A page
-// whose log is empty reports no index made anew.
-func (s *Store) openLog(ctx context.Context, from *segment.Position) error {
-	batches, err := s.replayLog(ctx, from)
+// whose log is empty reports no index made anew. old is why the rows are of no use, but not from.
+func (s *Store) openLog(ctx context.Context, from *segment.Position, old error) (err error) {
+	batches := 0
+	if err = old; err == nil {
+		batches, err = s.replayLog(ctx, from)
+	}
 	// When only the index says that invalid bytes were durable, it is believed: it was written
 	// after they were. When rows are so damaged that nothing can be folded into them, the log may
 	// be intact none the less.
-	if errors.Is(err, segment.ErrIndexMismatch) && !errors.Is(err, base.ErrCorrupt) || from != nil && errors.Is(err, errReplayFold) {
+	if old != nil || errors.Is(err, segment.ErrIndexMismatch) && !errors.Is(err, base.ErrCorrupt) || from != nil && errors.Is(err, errReplayFold) {
 		if lost := s.lostBatches(ctx, from); lost != nil {
 			return lost // it says of the log what err says of the index
 		}
@@ -335,7 +321,7 @@ func (s *Store) replayLog(ctx context.Context, from *segment.Position) (batches 
 			return err
 		}
 		s.over.add(ops, info)
-		if rows, _ := s.over.pending(); rows < s.o.FoldRows || !s.indexWritable() || s.outdated != "" {
+		if rows, _ := s.over.pending(); rows < s.o.FoldRows || !s.indexWritable() {
 			return nil
 		}
 		if _, err = s.foldSome(ctx, info.Number); errors.Is(err, base.ErrCorrupt) {

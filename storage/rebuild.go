@@ -20,11 +20,10 @@ import (
 
 // indexing is the index and how often it was made anew.
 type indexing struct {
-	indexMu  sync.RWMutex  // held for writing while the index is replaced
-	index    index.DB      // guarded by indexMu
-	rebuilt  bool          // guarded by indexMu; at most once while open
-	outdated string        // set by Open only: why the index is to be made anew when the log is open
-	indexes  atomic.Uint64 // counts indexes that were begun: numbers of one mean nothing in another
+	indexMu sync.RWMutex  // held for writing while the index is replaced
+	index   index.DB      // guarded by indexMu
+	rebuilt bool          // guarded by indexMu; at most once while open
+	indexes atomic.Uint64 // counts indexes that were begun: numbers of one mean nothing in another
 }
 
 // reindex makes the index anew from the log because of what is wrong with it, at most once while

@@ -108,34 +108,41 @@ func dropBaseRef(tx index.Tx, dest, source uint64) error {
 	return addSum(tx, blockOf(dest), sum)
 }
 
-// rowHash is what a row of refcounts adds to the sum of its block. Its key begins with a number and
-// a type.
-func rowHash(k, v []byte) (sum uint64, err error) {
-	bad := func() (uint64, error) { return 0, badRow(bucketRefs, hex.EncodeToString(k), "bad row") }
-	if len(k) <= numberSize {
-		return bad()
+// refRow is a row of refcounts: references to one destination from a commit, or from pieces.
+type refRow struct {
+	refKey
+	commit  []byte   // the id; nil unless typ is refCommit
+	sources []uint64 // ascending
+}
+
+// parseRefRow reads a row of refcounts strictly. The id of a commit borrows from k.
+func parseRefRow(k, v []byte) (r refRow, err error) {
+	ok := len(k) > numberSize
+	if ok {
+		r.refKey = refKey{readNumber(k), k[numberSize]}
+		switch source := k[numberSize+1:]; r.typ {
+		case refCommit:
+			r.commit, ok = source, len(source) == commit.IDSize && len(v) == 0
+		case refEager, refLazy, refBase:
+			if ok = len(source) == numberSize; ok {
+				r.sources, ok = parseSources(nil, readNumber(source), v)
+			}
+		default:
+			ok = false
+		}
 	}
-	key, source := refKey{readNumber(k), k[numberSize]}, k[numberSize+1:]
-	switch key.typ {
-	case refCommit:
-		if len(source) != commit.IDSize || len(v) != 0 {
-			return bad()
-		}
-		return commitRefHash(key.dest, source), nil
-	case refEager, refLazy, refBase:
-		if len(source) != numberSize {
-			return bad()
-		}
-		sources, ok := parseSources(nil, readNumber(source), v)
-		if !ok {
-			return bad()
-		}
-		for _, s := range sources {
-			sum += refHash(key, s)
-		}
-		return sum, nil
+	if !ok {
+		err = badRow(bucketRefs, hex.EncodeToString(k), "bad row")
 	}
-	return bad()
+	return r, err
+}
+
+// hash is what a row adds to the sum of its block.
+func (r *refRow) hash() uint64 {
+	if r.typ == refCommit {
+		return commitRefHash(r.dest, r.commit)
+	}
+	return sumOf(r.refKey, r.sources)
 }
 
 // block is what the references of one block of destinations say.
@@ -152,15 +159,15 @@ func readBlock(tx index.Tx, c index.Cursor, n uint64) (out block, err error) {
 		if len(k) > numberSize && readNumber(k) >= first+sumBlock {
 			break
 		}
-		h, err := rowHash(k, v)
+		r, err := parseRefRow(k, v)
 		if err != nil {
 			return out, err
 		}
-		sum += h
-		if at := readNumber(k) - first; k[numberSize] == refBase {
-			out.base[at] = true
+		sum += r.hash()
+		if r.typ == refBase {
+			out.base[r.dest-first] = true
 		} else {
-			out.referred[at] = true
+			out.referred[r.dest-first] = true
 		}
 	}
 	want, err := readSum(tx.Bucket(bucketRefSums), n)
@@ -341,17 +348,13 @@ func commitSources(tx index.Tx, dest uint64) [][]byte {
 
 // objectSources returns the digests of the pieces that refer to a destination, sorted.
 func objectSources(tx index.Tx, dest uint64, typ byte) ([]object.Digest, error) {
-	prefix := refPrefix(dest, typ)
 	var out []object.Digest
-	for k, v := range rowsWith(tx.Bucket(bucketRefs), prefix) {
-		if len(k) != len(prefix)+numberSize {
-			return nil, badRow(bucketRefs, hex.EncodeToString(k), "bad key")
+	for k, v := range rowsWith(tx.Bucket(bucketRefs), refPrefix(dest, typ)) {
+		r, err := parseRefRow(k, v)
+		if err != nil {
+			return nil, err
 		}
-		sources, ok := parseSources(nil, readNumber(k[len(prefix):]), v)
-		if !ok {
-			return nil, badRow(bucketRefs, hex.EncodeToString(k), "bad sources")
-		}
-		for _, n := range sources {
+		for _, n := range r.sources {
 			d, ok := numberDigest(tx, n)
 			if !ok {
 				return nil, badRow(bucketRefs, hex.EncodeToString(k), "a source that no number stands for")
@@ -366,23 +369,18 @@ func objectSources(tx index.Tx, dest uint64, typ byte) ([]object.Digest, error) 
 // valueSources returns the index pieces that refer to a piece, and false when something else does,
 // or too many.
 func valueSources(tx index.Tx, dest uint64) (above []uint64, ok bool, err error) {
-	prefix := appendNumber(nil, dest)
-	for key, v := range rowsWith(tx.Bucket(bucketRefs), prefix) {
-		bad := func() error { return badRow(bucketRefs, hex.EncodeToString(key), "bad row") }
-		if len(key) != numberSize+1+numberSize || key[numberSize] == refCommit {
+	for k, v := range rowsWith(tx.Bucket(bucketRefs), appendNumber(nil, dest)) {
+		r, err := parseRefRow(k, v)
+		if err != nil || r.typ == refCommit {
+			return nil, false, err
+		}
+		if above = append(above, r.sources...); len(above) > maxAncestry {
 			return nil, false, nil
 		}
-		sources, good := parseSources(nil, readNumber(key[numberSize+1:]), v)
-		if !good {
-			return nil, false, bad()
-		}
-		if above = append(above, sources...); len(above) > maxAncestry {
-			return nil, false, nil
-		}
-		for _, s := range sources {
-			d, known := numberDigest(tx, s)
+		for _, n := range r.sources {
+			d, known := numberDigest(tx, n)
 			if !known {
-				return nil, false, bad()
+				return nil, false, badRow(bucketRefs, hex.EncodeToString(k), "a source that no number stands for")
 			}
 			if d.Kind().IsNode() {
 				return nil, false, nil

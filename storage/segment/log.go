@@ -207,11 +207,7 @@ func (l *Log) Verify(ctx context.Context, fn func(BatchInfo, []Record) error) er
 	for i, e := range ends {
 		extents[i] = extent{e.Segment, headerBytes, e.Offset}
 	}
-	m, err := newMerger(l.files, l.o.Page, extents)
-	if err != nil {
-		return fmt.Errorf("verify log: %w", err)
-	}
-	err = m.each(ctx, func(b *batch) error {
+	err := eachBatch(ctx, l.files, l.o.Page, extents, func(b *batch) error {
 		for _, e := range b.ends {
 			if have := last.end(e.Segment); have < gone.end(e.Segment, e.Offset) && !gone.retired.has(e.Segment) {
 				return corrupt(e.Segment, have, fmt.Sprintf("the end of the segment, which batch %d names at %d", b.info.Number, e.Offset))
@@ -239,11 +235,8 @@ func (l *Log) Scan(ctx context.Context, id uint32, from uint64, fn func(BatchInf
 		end = s.synced
 	}
 	l.mu.RUnlock()
-	m, err := newMerger(l.files, l.o.Page, []extent{{id, max(from, headerBytes), end}})
-	if err == nil {
-		err = m.each(ctx, func(b *batch) error { return fn(b.info, b.recs) })
-	}
-	if err != nil {
+	extents := []extent{{id, max(from, headerBytes), end}}
+	if err := eachBatch(ctx, l.files, l.o.Page, extents, func(b *batch) error { return fn(b.info, b.recs) }); err != nil {
 		return fmt.Errorf("scan segment %s: %w", FileName(id), err)
 	}
 	return nil

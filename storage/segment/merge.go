@@ -21,7 +21,7 @@ type cursor struct {
 	next frame
 }
 
-// merger yields the batches of several extents in the order of their numbers. It holds one batch in
+// merger reads the batches of several extents in the order of their numbers. It holds one batch in
 // memory, and the frame of one for each extent.
 type merger struct {
 	files *handles
@@ -50,29 +50,25 @@ func (h *cursors) Pop() any {
 	return x
 }
 
-// newMerger starts before the first batch of every extent.
-func newMerger(files *handles, page [16]byte, extents []extent) (*merger, error) {
+// eachBatch calls fn for every batch of some extents, in the order of their numbers. What fn gets
+// is valid during the call.
+func eachBatch(ctx context.Context, files *handles, page [16]byte, extents []extent, fn func(*batch) error) error {
 	m := &merger{files: files, page: page}
 	for _, e := range extents {
 		if e.from >= e.to {
 			continue
 		}
 		c := &cursor{extent: e}
-		b, err := m.read(nil, e.segment, e.from, frameBytes)
+		b, err := readSegment(files, nil, e.segment, e.from, frameBytes)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if err := m.setNext(c, b, 0); err != nil {
-			return nil, err
+			return err
 		}
 		m.heap = append(m.heap, c)
 	}
 	heap.Init(&m.heap)
-	return m, nil
-}
-
-// each calls fn for every batch. What fn gets is valid during the call.
-func (m *merger) each(ctx context.Context, fn func(*batch) error) error {
 	for len(m.heap) > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -106,7 +102,7 @@ func (m *merger) load(c *cursor) ([]byte, error) {
 		return nil, corrupt(c.segment, c.from, fmt.Sprintf("batch %d across offset %d", c.next.number, c.to))
 	}
 	withNext := min(size+frameBytes, c.to-c.from)
-	b, err := m.read(m.buf[:0], c.segment, c.from, int(withNext))
+	b, err := readSegment(m.files, m.buf[:0], c.segment, c.from, int(withNext))
 	if err != nil {
 		return nil, err
 	}
@@ -141,11 +137,6 @@ func (m *merger) advance() {
 	} else {
 		heap.Fix(&m.heap, 0)
 	}
-}
-
-// read appends n bytes of a segment to dst.
-func (m *merger) read(dst []byte, segment uint32, off uint64, n int) ([]byte, error) {
-	return readSegment(m.files, dst, segment, off, n)
 }
 
 // readSegment appends n bytes of a segment to dst. That the file ends before is damage.

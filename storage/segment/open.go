@@ -340,13 +340,9 @@ func (op *opener) replay(ctx context.Context, l *Log, fn func(BatchInfo, []Recor
 		sc := op.scans[id]
 		extents = append(extents, extent{id, max(sc.from, headerBytes), sc.end})
 	}
-	m, err := newMerger(op.files, op.o.Page, extents)
-	if err != nil {
-		return fmt.Errorf("replay log: %w", err)
-	}
 	n := &l.numbers
 	n.last = op.from.Number
-	err = m.each(ctx, func(b *batch) error {
+	err := eachBatch(ctx, op.files, op.o.Page, extents, func(b *batch) error {
 		n.last = b.info.Number
 		if fn == nil {
 			return nil

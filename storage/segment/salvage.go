@@ -384,11 +384,7 @@ func (s *Salvage) Each(ctx context.Context, fn func(Part) error) error {
 		}
 	}
 	slices.SortFunc(lost, func(a, b Part) int { return cmp.Compare(a.Info.Number, b.Info.Number) })
-	m, err := newMerger(s.l.files, s.o.Page, extents)
-	if err != nil {
-		return err
-	}
-	emit := func(before uint64) error {
+	emit := func(before uint64) (err error) {
 		for len(lost) > 0 && lost[0].Info.Number < before {
 			p := lost[0]
 			lost = lost[1:]
@@ -401,7 +397,7 @@ func (s *Salvage) Each(ctx context.Context, fn func(Part) error) error {
 		}
 		return nil
 	}
-	err = m.each(ctx, func(b *batch) error {
+	err := eachBatch(ctx, s.l.files, s.o.Page, extents, func(b *batch) error {
 		if err := emit(b.info.Number); err != nil {
 			return err
 		}
