@@ -539,7 +539,7 @@ func TestCrash(t *testing.T) {
 			w.close()
 			c.boundary("end")
 			partial.Add(c.partial.Load())
-			if c.op < 5 {
+			if c.op < 4 {
 				t.Fatalf("only %d operations", c.op)
 			}
 		})

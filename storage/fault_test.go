@@ -249,7 +249,7 @@ func TestFaults(t *testing.T) {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()
 			cases := 0
-			for at := 0; ; at += tier.Of(3, 1, 1) {
+			for at := tier.Of(1, 0, 0); ; at += tier.Of(3, 1, 1) {
 				f := newFaulty(t, kind, at)
 				err := f.run()
 				if f.s != nil {

@@ -82,8 +82,8 @@ type foldLocator struct{ s *Store }
 // difference to one that a record between them stores as a difference to it. There are no such
 // circles among what is held at one point of the log. So what the index has counts there.
 func (f foldLocator) locate(d *object.Digest, dead bool) (l located, ok bool, err error) {
-	o, stored := f.s.over.piece(d)
-	if stored && !(d.Kind().IsNode() && f.s.over.isTouched(d)) {
+	o, stored, touched := f.s.over.look(d)
+	if stored && !(d.Kind().IsNode() && touched) {
 		return o.located(), true, nil
 	}
 	err = f.s.viewOnce(func(tx index.Tx) error {

@@ -211,7 +211,7 @@ func (j *Journal) dropHeld(ctx context.Context) error {
 				continue
 			}
 			stored, ok, touched := j.s.over.look(&o.digest)
-			if ok {
+			if ok && !touched {
 				held[i] = stored.depth
 				continue
 			}

@@ -66,40 +66,19 @@ func (ov *overlay) storedLocked(d *object.Digest) *op {
 	return o
 }
 
-// piece returns a record that stores a piece. For a piece that sync touches, look says whether it
-// is held.
-func (ov *overlay) piece(d *object.Digest) (op, bool) {
-	ov.mu.RLock()
-	defer ov.mu.RUnlock()
-	if o := ov.storedLocked(d); o != nil {
-		return *o, true
-	}
-	return op{}, false
-}
-
-// look is piece that also reports whether records of sync are pending which may say that the piece
-// is not held.
+// look returns a record that stores a piece, and reports whether records of sync or of deleting are
+// pending that say something of the piece: then it may not be held, as stateOf says.
 func (ov *overlay) look(d *object.Digest) (o op, ok, touched bool) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
-	if len(ov.touched) > 0 && ov.touched[*d] != nil {
-		return op{}, false, true
-	}
+	touched = len(ov.touched) > 0 && ov.touched[*d] != nil
 	if o := ov.storedLocked(d); o != nil {
-		return *o, true, false
+		return *o, true, touched
 	}
-	return op{}, false, false
+	return op{}, false, touched
 }
 
-// isTouched reports whether pending records say of a piece that it was deleted, dropped, or is in
-// the bucket.
-func (ov *overlay) isTouched(d *object.Digest) bool {
-	ov.mu.RLock()
-	defer ov.mu.RUnlock()
-	return ov.touched[*d] != nil
-}
-
-// lastPiece is piece for the last record in the log of those that store the piece.
+// lastPiece returns the last record in the log of those that store a piece.
 func (ov *overlay) lastPiece(d *object.Digest) (op, bool) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()

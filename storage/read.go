@@ -35,7 +35,7 @@ type locator interface {
 // locate looks into the overlay, then into the index.
 func (s *Store) locate(d *object.Digest, dead bool) (located, bool, error) {
 	o, ok, touched := s.over.look(d)
-	if ok {
+	if ok && !touched {
 		return o.located(), true, nil
 	}
 	if touched {
@@ -128,12 +128,12 @@ func (s *Store) objectRow(d *object.Digest) (row objectRow, ok bool, err error) 
 // has reports whether the page holds the piece.
 func (s *Store) has(d *object.Digest) (bool, error) {
 	_, ok, touched := s.over.look(d)
-	if ok {
-		return true, nil
-	}
 	if touched {
 		st, err := s.stateOf(d)
 		return st.held, err
+	}
+	if ok {
+		return true, nil
 	}
 	row, ok, err := s.objectRow(d)
 	return ok && row.held, err

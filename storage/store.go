@@ -123,30 +123,14 @@ type lifetime struct {
 	wg       sync.WaitGroup
 }
 
-// Create makes the directory of a page, whole or not at all: it is built under a temporary name and
-// renamed. A directory that is there already is left as it is.
-func Create(ctx context.Context, o Options) error {
+// Create makes the directory of a page, which is empty until something is written, and its name
+// durable. A directory that is there already is left as it is: Open makes its name durable.
+func Create(_ context.Context, o Options) error {
 	o = o.withDefaults()
 	if _, err := o.FS.Stat(o.Dir); err == nil {
-		return nil // Open makes the name durable, should whoever renamed it have died before
+		return nil
 	}
-	tmp := o.Dir + ".new"
-	if err := o.FS.RemoveAll(tmp); err != nil {
-		return fmt.Errorf("create page: %w", err)
-	}
-	if err := o.FS.MkdirAll(tmp); err != nil {
-		return fmt.Errorf("create page: %w", err)
-	}
-	t := o
-	t.Dir = tmp
-	l, _, err := segment.Open(ctx, t.segmentOptions(), nil, nil)
-	if err != nil {
-		return fmt.Errorf("create page: %w", err)
-	}
-	if err := errors.Join(l.Close(), o.FS.SyncDir(tmp)); err != nil {
-		return fmt.Errorf("create page: %w", err)
-	}
-	if err := o.FS.Rename(tmp, o.Dir); err != nil {
+	if err := o.FS.MkdirAll(o.Dir); err != nil {
 		return fmt.Errorf("create page: %w", err)
 	}
 	return o.FS.SyncDir(parentDir(o.Dir))

@@ -40,3 +40,10 @@ func (l *Log) PositionOf(upTo uint64) (p Position, err error) {
 	}
 	return p, err
 }
+
+// Ends returns the synced ends of all segments at one moment, ascending by segment.
+func (l *Log) Ends() []End {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.endsLocked()
+}

@@ -173,13 +173,7 @@ func (l *Log) segmentsLocked() []SegmentInfo {
 	return infos
 }
 
-// Ends returns the synced ends of all segments at one moment, ascending by segment.
-func (l *Log) Ends() []End {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.endsLocked()
-}
-
+// endsLocked returns the synced ends of all segments, ascending by segment.
 func (l *Log) endsLocked() []End {
 	infos := l.segmentsLocked()
 	ends := make([]End, len(infos))
