@@ -436,7 +436,8 @@ func (c *checker) tree(root object.Digest) error {
 type nodeSource struct{ c *checker }
 
 func (n nodeSource) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
-	return n.c.s.loadNodeFresh(ctx, d, n.c.build, 0)
+	node, _, err := n.c.s.loadLocated(ctx, d, n.c.build, 0, nil)
+	return node, err
 }
 
 // visit notes that the piece with this digest is being verified and reports whether it was before.

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -15,24 +14,6 @@ import (
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
 )
-
-// abandonSome removes some rows of transient pieces of a journal and reports whether there are
-// more.
-func abandonSome(tx index.Tx, journal uint64, most int) (more bool, err error) {
-	b, prefix := tx.Bucket(bucketTransient), binary.BigEndian.AppendUint64(nil, journal)
-	c := b.Cursor()
-	n := 0
-	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
-		if n == most {
-			return true, nil
-		}
-		if err := b.Delete(bytes.Clone(k)); err != nil {
-			return false, err
-		}
-		n++
-	}
-	return false, nil
-}
 
 // transientJournals returns the journals that have transient pieces.
 func transientJournals(tx index.Tx) ([]uint64, error) {

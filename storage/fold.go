@@ -459,12 +459,12 @@ func putLocal(tx index.Tx, number uint64) error {
 // size.
 func (p *plan) settle(ctx context.Context) error {
 	var noted []uint64
+	committed := map[uint64]bool{}
 	err := p.db.View(func(tx index.Tx) error {
 		c := tx.Bucket(bucketTransient).Cursor()
-		for _, j := range p.settled {
-			prefix := binary.BigEndian.AppendUint64(nil, j)
-			if k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix) {
-				noted = append(noted, j)
+		for i, j := range slices.Concat(p.abandoned, p.settled) {
+			if hasPrefix(c, binary.BigEndian.AppendUint64(nil, j)) {
+				noted, committed[j] = append(noted, j), i >= len(p.abandoned)
 			}
 		}
 		return nil
@@ -472,14 +472,8 @@ func (p *plan) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, j := range p.abandoned {
-		err := writeInParts(ctx, p.db, func(tx index.Tx) (bool, error) { return abandonSome(tx, j, p.s.foldTxRows) })
-		if err != nil {
-			return err
-		}
-	}
 	for _, j := range noted {
-		err := writeInParts(ctx, p.db, func(tx index.Tx) (bool, error) { return p.settleJournal(tx, j, p.s.foldTxRows) })
+		err := writeInParts(ctx, p.db, func(tx index.Tx) (bool, error) { return p.settleJournal(tx, j, committed[j], p.s.foldTxRows) })
 		if err != nil {
 			return err
 		}
@@ -487,24 +481,27 @@ func (p *plan) settle(ctx context.Context) error {
 	return nil
 }
 
-// settleJournal moves up to most transient pieces of a journal and reports whether there are more.
-// Those that sync touches stay until writeTouched.
-func (p *plan) settleJournal(tx index.Tx, journal uint64, most int) (more bool, err error) {
-	prefix := binary.BigEndian.AppendUint64(nil, journal)
-	b := tx.Bucket(bucketTransient)
+// settleJournal forgets up to most transient pieces of a journal and reports whether there are
+// more. Those of a committed one become local, but those that sync touches stay until writeTouched.
+func (p *plan) settleJournal(tx index.Tx, journal uint64, committed bool, most int) (more bool, err error) {
+	b, prefix := tx.Bucket(bucketTransient), binary.BigEndian.AppendUint64(nil, journal)
 	var keys [][]byte
-	c := b.Cursor()
-	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix) && len(keys) < most; k, _ = c.Next() {
+	for k := range rowsWith(b, prefix) {
 		if len(k) != len(prefix)+numberSize {
 			return false, badRow(bucketTransient, fmt.Sprintf("%x", k), "bad key")
 		}
-		if !p.skip[readNumber(k[len(prefix):])] {
-			keys = append(keys, bytes.Clone(k))
+		if committed && p.skip[readNumber(k[len(prefix):])] {
+			continue
+		}
+		if keys = append(keys, bytes.Clone(k)); len(keys) == most {
+			break
 		}
 	}
 	for _, k := range keys {
-		if err := putLocal(tx, readNumber(k[len(prefix):])); err != nil {
-			return false, err
+		if committed {
+			if err := putLocal(tx, readNumber(k[len(prefix):])); err != nil {
+				return false, err
+			}
 		}
 		if err := b.Delete(k); err != nil {
 			return false, err

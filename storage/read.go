@@ -359,15 +359,14 @@ func (s *Store) loadNodeBeside(ctx context.Context, d object.Digest, from locato
 	if n := s.cache.get(s, &d); n != nil {
 		return n, nil
 	}
-	if beside == nil {
-		return s.loadNodeFresh(ctx, d, from, depth)
-	}
-	if n := beside.get(s, &d); n != nil {
-		return n, nil
+	if beside != nil {
+		if n := beside.get(s, &d); n != nil {
+			return n, nil
+		}
 	}
 	n, l, err := s.loadLocated(ctx, d, from, depth, beside)
-	if err != nil {
-		return nil, err
+	if err != nil || beside == nil {
+		return n, err
 	}
 	if l.kind == recDelta {
 		beside.remove(s, &l.base) // the next one is hardly a difference to the same
@@ -375,14 +374,8 @@ func (s *Store) loadNodeBeside(ctx context.Context, d object.Digest, from locato
 	return beside.add(s, &d, n, 0, unknownDepth), nil
 }
 
-// loadNodeFresh is loadNode for a node that is not to be taken from the cache; its bases may be.
-func (s *Store) loadNodeFresh(ctx context.Context, d object.Digest, from locator, depth int) (*fb.Node, error) {
-	n, _, err := s.loadLocated(ctx, d, from, depth, nil)
-	return n, err
-}
-
-// loadLocated is loadNodeFresh that also says where the node is, unless it is one of several
-// pieces.
+// loadLocated is loadNodeBeside for a node that is not to be taken from a cache; its bases may be.
+// It also says where the node is, unless that is one of several pieces.
 func (s *Store) loadLocated(ctx context.Context, d object.Digest, from locator, depth int, beside *NodeCache) (n *fb.Node, l located, err error) {
 	if d.Kind().IsIndex() {
 		n, err = s.loadSplitNode(ctx, d, from)

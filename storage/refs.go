@@ -315,14 +315,10 @@ func putSources(b index.Bucket, prefix []byte, sources []uint64) error {
 func sourceChunk(b index.Bucket, prefix []byte, source uint64) (chunk []uint64, next uint64, err error) {
 	c := b.Cursor()
 	own := func(k []byte) bool { return len(k) == len(prefix)+numberSize && bytes.HasPrefix(k, prefix) }
-	var v []byte
-	k, _ := c.Seek(appendNumber(bytes.Clone(prefix), source+1))
-	if own(k) {
+	if k, _ := c.Seek(appendNumber(bytes.Clone(prefix), source+1)); own(k) {
 		next = readNumber(k[len(prefix):])
-		k, v = c.Prev()
-	} else if k, v = c.Prev(); k == nil {
-		k, v = c.Last()
 	}
+	k, v := c.Prev()
 	if !own(k) {
 		return nil, next, nil
 	}

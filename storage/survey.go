@@ -237,7 +237,7 @@ func (y *surveyor) node(ctx context.Context, d object.Digest, depth int) (whole 
 const maxTreeDepth = 256
 
 func (y *surveyor) load(ctx context.Context, d object.Digest) (*fb.Node, error) {
-	n, err := y.v.s.loadNodeFresh(ctx, d, y.b, 0)
+	n, _, err := y.v.s.loadLocated(ctx, d, y.b, 0, nil)
 	return n, passDamage(err)
 }
 

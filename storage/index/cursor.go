@@ -5,7 +5,7 @@ import "bytes"
 // mover is a position in sorted rows. move is called only when the last call returned a row and
 // nothing was changed since; it need not keep the position when it returns nil.
 type mover interface {
-	end(last bool) (k, v []byte)
+	last() (k, v []byte)
 	move(back bool) (k, v []byte)
 	seek(k []byte) (key, v []byte)
 }
@@ -35,9 +35,9 @@ func (c *cursor) fresh() bool {
 	return c.placed && (c.changes == nil || c.seen == *c.changes)
 }
 
-func (c *cursor) First() (k, v []byte) { return c.set(c.m.end(false)) }
+func (c *cursor) First() (k, v []byte) { return c.set(c.m.seek(nil)) }
 
-func (c *cursor) Last() (k, v []byte) { return c.set(c.m.end(true)) }
+func (c *cursor) Last() (k, v []byte) { return c.set(c.m.last()) }
 
 func (c *cursor) Seek(k []byte) (key, v []byte) {
 	key, v = c.set(c.m.seek(k))
@@ -60,7 +60,7 @@ func (c *cursor) move(back bool) (k, v []byte) {
 	}
 	switch k, v = c.m.seek(c.at); {
 	case back && k == nil:
-		k, v = c.m.end(true)
+		k, v = c.m.last()
 	case back || k != nil && bytes.Equal(k, c.at):
 		k, v = c.m.move(back)
 	}

@@ -151,6 +151,19 @@ func (f *File) usable() error {
 	return nil
 }
 
+func (f *File) writable(doing string) error {
+	if err := f.usable(); err != nil {
+		return err
+	}
+	if f.readOnly {
+		return fmt.Errorf("%s: %w", doing, base.ErrReadOnly)
+	}
+	if cause := f.failed.Load(); cause != nil {
+		return fmt.Errorf("%s: %w after: %w", doing, base.ErrReadOnly, *cause)
+	}
+	return nil
+}
+
 // Update runs fn and commits when it returns nil; see DB.
 func (f *File) Update(fn func(Tx) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -172,14 +185,8 @@ func (f *File) Update(fn func(Tx) error) (err error) {
 }
 
 func (f *File) beginUpdate() (_ *updateTx, err error) {
-	if err := f.usable(); err != nil {
+	if err := f.writable("update index"); err != nil {
 		return nil, err
-	}
-	if f.readOnly {
-		return nil, fmt.Errorf("update index: %w", base.ErrReadOnly)
-	}
-	if cause := f.failed.Load(); cause != nil {
-		return nil, fmt.Errorf("update index: %w after: %w", base.ErrReadOnly, *cause)
 	}
 	defer f.guard(&err)()
 	b, err := f.bolt.Begin(true)

@@ -221,12 +221,7 @@ func (m *memMover) reset() bool {
 	return true
 }
 
-func (m *memMover) end(last bool) (k, v []byte) {
-	if last {
-		return m.row(m.reset() && m.it.Last())
-	}
-	return m.row(m.reset() && m.it.First())
-}
+func (m *memMover) last() (k, v []byte) { return m.row(m.reset() && m.it.Last()) }
 
 func (m *memMover) move(back bool) (k, v []byte) {
 	if back {

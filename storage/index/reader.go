@@ -253,17 +253,18 @@ func (s *stack) row() (k, v []byte) {
 	return l.p.LeafKey(l.i), l.p.Value(l.i)
 }
 
-// end goes to the first or last row; false when there is none.
-func (s *stack) end(last bool) (bool, error) {
+// last goes to the last row; false when there is none.
+func (s *stack) last() (bool, error) {
 	if err := s.reset(); err != nil {
 		return false, err
 	}
-	if err := s.edge(last); err != nil {
+	if err := s.edge(true); err != nil {
 		return false, err
 	}
-	return s.settle(last)
+	return s.settle(true)
 }
 
+// seek goes to the first row whose key is at least k; false when there is none.
 func (s *stack) seek(k []byte) (bool, error) {
 	if err := s.descend(k); err != nil {
 		return false, err
@@ -310,7 +311,7 @@ func (t *tree) verifyAround(k []byte) (lo, hi []byte, err error) {
 // verifyEnd verifies the last leaf and the leaf before it.
 func (t *tree) verifyEnd() error {
 	s := stack{t: t}
-	if _, err := s.end(true); err != nil {
+	if _, err := s.last(); err != nil {
 		return err
 	}
 	_, err := s.sibling(true)
@@ -320,7 +321,7 @@ func (t *tree) verifyEnd() error {
 // verifyAll verifies every page of the tree.
 func (t *tree) verifyAll() error {
 	s := stack{t: t}
-	if _, err := s.end(false); err != nil {
+	if _, err := s.seek(nil); err != nil {
 		return err
 	}
 	for {

@@ -59,13 +59,7 @@ func (f *File) Shrink(ctx context.Context) error {
 	f.mu.RLock()
 	f.write.Lock()
 	defer f.write.Unlock()
-	err := f.usable()
-	if err == nil && f.readOnly {
-		err = fmt.Errorf("shrink index: %w", base.ErrReadOnly)
-	}
-	if cause := f.failed.Load(); err == nil && cause != nil {
-		err = fmt.Errorf("shrink index: %w after: %w", base.ErrReadOnly, *cause)
-	}
+	err := f.writable("shrink index")
 	if err == nil {
 		err = f.copyTo(ctx, made)
 	}

@@ -237,13 +237,12 @@ func (m *updateMover) landed(k, v []byte) ([]byte, []byte) {
 	return k, v
 }
 
-func (m *updateMover) end(last bool) (k, v []byte) {
+func (m *updateMover) last() (k, v []byte) {
 	defer m.b.tx.contain()
-	if !m.ready(nil) || last && !m.b.ensureEnd() {
+	if !m.ready(nil) || !m.b.ensureEnd() {
 		return nil, nil
 	}
-	k, v = m.c.First()
-	if last && k != nil { // where all leaves have become empty bbolt's Last would not return
+	if k, v = m.c.First(); k != nil { // where all leaves have become empty bbolt's Last would not return
 		k, v = m.c.Last()
 	}
 	return m.landed(k, v)

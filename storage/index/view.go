@@ -56,7 +56,7 @@ func (tx *viewTx) Buckets() (names []string) {
 	}
 	defer tx.contain()
 	s := stack{t: &tx.root}
-	for ok, err := s.end(false); ; ok, err = s.move(false) {
+	for ok, err := s.seek(nil); ; ok, err = s.move(false) {
 		if err != nil {
 			_ = tx.fail(err)
 			return nil
@@ -154,12 +154,12 @@ func (m *viewMover) row(ok bool, err error) (k, v []byte) {
 	return m.s.row()
 }
 
-func (m *viewMover) end(last bool) (k, v []byte) {
+func (m *viewMover) last() (k, v []byte) {
 	if !m.b.tx.live() {
 		return nil, nil
 	}
 	defer m.b.tx.contain()
-	return m.row(m.s.end(last))
+	return m.row(m.s.last())
 }
 
 func (m *viewMover) move(back bool) (k, v []byte) {
