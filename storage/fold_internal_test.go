@@ -1,11 +1,13 @@
 package storage
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -99,5 +101,51 @@ func TestFoldHoldsOneTransaction(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMissingParentIsDamage loses the row of a commit whose child is pending. The child was made
+// here, so that the commit was not given up: it comes back from the log.
+func TestMissingParentIsDamage(t *testing.T) {
+	options := Options{FS: vfstest.NewMem(), Dir: "page", MemoryIndex: index.NewMemory()}
+	if err := Create(t.Context(), options); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(parent *commit.Commit) *commit.Commit {
+		parents := []*commit.Commit{parent}
+		c, err := commit.New(commit.Params{Now: time.Unix(1000, 0), Root: btree.EmptyRoot, Parents: parents})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := s.Submit(t.Context(), nil, c)
+		if err == nil {
+			err = p.Wait()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	parent := add(commit.First())
+	if err := s.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	add(parent)
+	err = s.index.Update(func(tx index.Tx) error { return tx.Bucket(bucketCommits).Delete(parent.ID[:]) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), parent.ID); !errors.Is(err, base.ErrNotFound) {
+		t.Errorf("a commit without a row: %v", err)
+	}
+	if _, err := s.Known(t.Context(), parent.ID); err != nil || s.Recovery().IndexRebuilt == "" {
+		t.Errorf("a commit that was looked for twice: %v, index made anew: %q", err, s.Recovery().IndexRebuilt)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

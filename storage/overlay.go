@@ -17,7 +17,7 @@ type overlay struct {
 	mu      *sync.RWMutex                // Store.mu
 	pieces  map[uint64]*op               // guarded by mu; records that store pieces, see stored
 	commits map[commit.ID]*commit.Commit // guarded by mu; durable and chained ones
-	parents map[commit.ID]int            // guarded by mu; how many of commits have it as parent
+	parents map[commit.ID]int            // guarded by mu; counts commits from elsewhere with that parent
 	explain map[commit.ID]*op            // guarded by mu; explanations of merges, durable and chained ones
 	pruned  map[commit.ID]*op            // guarded by mu; records that prune commits
 	touched map[object.Digest][]touch    // guarded by mu; in the order of the log, see touch
@@ -94,6 +94,15 @@ func (ov *overlay) lastPiece(d *object.Digest) (op, bool) {
 	return *last, true
 }
 
+// foreignParents returns the parents of a commit that came from elsewhere: they may have been given
+// up before. Those of a commit that was made here are here, or damaged.
+func (o *op) foreignParents() []commit.ID {
+	if o.origin == originLocal {
+		return nil
+	}
+	return o.commit.Parents
+}
+
 // isPruned reports whether a pending record prunes a commit.
 func (ov *overlay) isPruned(id commit.ID) bool {
 	ov.mu.RLock()
@@ -101,7 +110,7 @@ func (ov *overlay) isPruned(id commit.ID) bool {
 	return ov.pruned[id] != nil
 }
 
-// commitOrParent is commit that also reports whether a commit here has that one as parent.
+// commitOrParent is commit that also reports whether a commit from elsewhere has that one as parent.
 func (ov *overlay) commitOrParent(id commit.ID) (c *commit.Commit, isParent bool) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
@@ -141,7 +150,7 @@ func (ov *overlay) showLocked(ops []op) {
 			delete(ov.pruned, c.ID)
 			if ov.commits[c.ID] == nil {
 				ov.commits[c.ID] = c
-				for _, p := range c.Parents {
+				for _, p := range o.foreignParents() {
 					ov.parents[p]++
 				}
 			}
@@ -199,7 +208,7 @@ func (ov *overlay) hideLocked(ops []op) {
 		case o.kind == recCommit:
 			if c := o.commit; ov.commits[c.ID] == c {
 				delete(ov.commits, c.ID)
-				for _, p := range c.Parents {
+				for _, p := range o.foreignParents() {
 					if ov.parents[p]--; ov.parents[p] == 0 {
 						delete(ov.parents, p)
 					}
