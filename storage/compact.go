@@ -142,8 +142,7 @@ type compaction struct {
 	baseBytes   int64           // of dead nodes that are kept as bases
 	wholeBytes  int64           // what a node takes that is stored whole, on average
 	last        uint32          // the last segment that a purge began with
-	fresh       bool            // a checkpoint is to be written in this round
-	wrote       bool            // it was
+	fresh       bool            // a checkpoint is to be written before anything is copied
 	stream      *segment.Stream // for what is copied in this round
 	number      uint64          // of the last batch that was appended to it
 }
@@ -205,7 +204,7 @@ func (c *compaction) round(ctx context.Context, round int) error {
 			c.stream = nil
 		}
 	}()
-	c.r.Left, c.wrote = 0, false
+	c.r.Left = 0
 	if err := c.find(ctx, round); err != nil {
 		return err
 	}
@@ -351,10 +350,10 @@ const (
 	checkpointShare = 8
 )
 
-// step retires some of the segments together.
+// step retires some of the segments together, or one part by part, the last part first.
 func (c *compaction) step(ctx context.Context) error {
 	s := c.s
-	var inputs []uint32
+	var inputs []segmentCandidate
 	live, dead, small := int64(0), int64(0), 0
 	for len(c.todo) > 0 {
 		t := &c.todo[0]
@@ -365,7 +364,7 @@ func (c *compaction) step(ctx context.Context) error {
 		if t.small {
 			small++
 		}
-		inputs, live, dead = append(inputs, t.id), live+more, dead+t.dead-t.grows
+		inputs, live, dead = append(inputs, *t), live+more, dead+t.dead-t.grows
 		c.todo = c.todo[1:]
 	}
 	if small == 1 && len(inputs) == 1 {
@@ -393,74 +392,44 @@ func (c *compaction) step(ctx context.Context) error {
 	if err := s.foldAll(ctx); err != nil {
 		return err
 	}
-	if c.fresh && !c.wrote {
+	if c.fresh {
 		if err := c.checkpoint(ctx); err != nil {
 			return err
 		}
-		c.wrote = true
+		c.fresh = false
 	}
 	open, busy := map[uint32]bool{}, s.busySegments()
 	for _, g := range s.log.Segments() {
 		open[g.ID] = g.Open
 	}
-	can := slices.DeleteFunc(slices.Clone(inputs), func(id uint32) bool { return open[id] || busy[id] || !s.covered(id) })
-	for _, id := range inputs {
-		if !slices.Contains(can, id) && id <= c.last {
+	inputs = slices.DeleteFunc(inputs, func(t segmentCandidate) bool {
+		stays := open[t.id] || busy[t.id] || !s.covered(t.id)
+		if stays && t.id <= c.last {
 			c.r.Left++
 		}
-	}
-	if len(can) == 0 {
-		return nil
-	}
-	if len(can) > 1 {
-		_, err := c.retire(ctx, wholeSegments(can))
-		return err
-	}
-	parts, err := c.parts(ctx, can[0])
-	if err != nil {
-		return err
-	}
-	for _, e := range parts {
-		if more, err := c.retire(ctx, []segment.End{e}); err != nil || !more {
-			return err
-		}
-	}
-	return nil
-}
-
-// parts returns where the parts of a segment begin that are retired one after the other, the last
-// one first: what is live in each is at most MaxBytes, if one batch does not have more.
-func (c *compaction) parts(ctx context.Context, id uint32) ([]segment.End, error) {
-	var starts []uint64
-	var live []int64
-	err := c.s.log.Scan(ctx, id, 0, func(info segment.BatchInfo, recs []segment.Record) error {
-		uses, err := c.s.judge(info, recs, map[uint64]bool{})
+		return stays
+	})
+	if len(inputs) == 1 {
+		parts, err := c.examine(ctx, &inputs[0])
 		if err != nil {
 			return err
 		}
-		bytes := int64(0)
-		for i := range uses {
-			if u := &uses[i]; u.for_ != 0 {
-				bytes += int64(len(recs[i].Payload))
-			}
-			if uses[i].whole {
-				bytes += c.wholeBytes
+		for _, e := range slices.Backward(parts) {
+			if more, err := c.retire(ctx, []segment.End{e}); err != nil || !more {
+				return err
 			}
 		}
-		starts, live = append(starts, info.Start), append(live, bytes)
 		return nil
-	})
-	if err != nil {
-		return nil, err
 	}
-	var out []segment.End
-	sum := int64(0)
-	for i := len(starts) - 1; i > 0; i-- {
-		if sum += live[i]; sum+live[i-1] > c.o.MaxBytes {
-			out, sum = append(out, segment.End{Segment: id, Offset: starts[i]}), 0
-		}
+	var whole []segment.End
+	for _, t := range inputs {
+		whole = append(whole, segment.End{Segment: t.id})
 	}
-	return append(out, segment.End{Segment: id}), nil
+	if len(whole) > 0 {
+		_, err := c.retire(ctx, whole)
+		return err
+	}
+	return nil
 }
 
 // busySegments are those in which journals have written that are not over: the collector knows
@@ -586,22 +555,35 @@ func frees(tx index.Tx, base uint64, segment uint32, known map[uint64]bool) (boo
 	return true, nil
 }
 
-// examineInTurn finds out how much of a segment is live.
 func (c *compaction) examineInTurn(ctx context.Context, t *segmentCandidate) error {
 	if err := c.s.foldTurn.take(ctx); err != nil {
 		return err
 	}
 	defer c.s.foldTurn.release()
 	c.r.Examined++
+	_, err := c.examine(ctx, t)
+	return err
+}
+
+// examine finds out how much of a segment is live. It returns where the parts of the segment begin
+// that may be retired one by one: what is live in each is at most MaxBytes, if one batch does not
+// have more. The caller holds the fold turn.
+func (c *compaction) examine(ctx context.Context, t *segmentCandidate) (parts []segment.End, err error) {
 	t.dead, t.metadata, t.grows, t.whole = 0, 0, 0, false
-	free := map[uint64]bool{}
-	return c.s.log.Scan(ctx, t.id, 0, func(info segment.BatchInfo, recs []segment.Record) error {
+	parts = append(parts, segment.End{Segment: t.id})
+	live, free := int64(0), map[uint64]bool{} // live is that of the last part
+	err = c.s.log.Scan(ctx, t.id, 0, func(info segment.BatchInfo, recs []segment.Record) error {
 		uses, err := c.s.judge(info, recs, free)
 		if err != nil {
 			return err
 		}
+		copied := int64(0)
 		for i := range uses {
-			switch u, n := &uses[i], int64(len(recs[i].Payload)); {
+			u, n := &uses[i], int64(len(recs[i].Payload))
+			if u.for_ != 0 {
+				copied += n
+			}
+			switch {
 			case u.metadata:
 				t.metadata += n
 			case u.for_ == 0 || u.free:
@@ -609,10 +591,15 @@ func (c *compaction) examineInTurn(ctx context.Context, t *segmentCandidate) err
 			case u.whole:
 				t.whole = true
 				t.grows += max(0, c.wholeBytes-n)
+				copied += c.wholeBytes
 			}
+		}
+		if live += copied; live > c.o.MaxBytes && live > copied {
+			parts, live = append(parts, segment.End{Segment: t.id, Offset: info.Start}), copied
 		}
 		return nil
 	})
+	return parts, err
 }
 
 // finishOpen lets what comes next begin a new segment.

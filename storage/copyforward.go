@@ -146,14 +146,6 @@ func (c *compaction) retire(ctx context.Context, inputs []segment.End) (done boo
 	return true, s.foldAll(context.WithoutCancel(ctx)) // short, and what it gives back is why we are here
 }
 
-func wholeSegments(ids []uint32) []segment.End {
-	out := make([]segment.End, len(ids))
-	for i, id := range ids {
-		out[i].Segment = id
-	}
-	return out
-}
-
 // verify makes sure that no row points to what is to be retired.
 func (y *copying) verify(inputs []segment.End) error {
 	return y.c.s.viewOnce(func(tx index.Tx) error {
