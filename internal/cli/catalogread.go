@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/ledgerd/ledger"
@@ -216,6 +217,9 @@ func (a *app) catalogCheck() *cobra.Command {
 		Repair bool `flag:"repair" usage:"make the rows that follow from objects what they should be"`
 	}
 	return a.withFlags("catalog check", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		if f.Repair && f.At != "" {
+			return usagef(cmd, "--repair is about what is there now, not --at a commit")
+		}
 		if f.Repair {
 			err := a.changeCatalog(ctx, cmd, args[0], changes, catalogWrite{f.epochFlag, f.mergeFlags}, func(t *metabase.Tx) (string, error) {
 				n, err := t.Repair(ctx)
@@ -286,21 +290,20 @@ func (a *app) catalogExport() *cobra.Command {
 
 // exportCatalog writes a file beside path, which takes its name when it is whole.
 func exportCatalog(ctx context.Context, v *metabase.View, path string) error {
-	part := path + ".part"
-	err := os.Remove(part) // of an export that was interrupted
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	dir, err := os.MkdirTemp(filepath.Dir(path), filepath.Base(path)+".part-*") // what is not whole has not the name
+	if err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
+	part := filepath.Join(dir, filepath.Base(path))
 	file, err := metabase.OpenFile(ctx, part, metabase.FileOptions{Epoch: v.Epoch})
-	if err != nil {
-		return err
+	if err == nil {
+		err = errors.Join(file.Import(ctx, v), file.Close())
 	}
-	err = errors.Join(file.Import(ctx, v), file.Close())
 	if err == nil {
 		err = os.Rename(part, path)
 	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("export: %w", err), os.Remove(part))
+	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+		return fmt.Errorf("export: %w", err)
 	}
 	return nil
 }

@@ -25,12 +25,15 @@ func (a *app) permazenCommand() *cobra.Command {
 func (a *app) permazenCheck() *cobra.Command {
 	var f jsckFlags
 	return a.withFlags("permazen check", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		if f.RemoveSchemas && !f.Repair {
+			return usagef(cmd, "--remove-schemas needs --repair")
+		}
 		prefix, err := a.key(cmd, f.Prefix)
 		if err != nil {
 			return err
 		}
 		how := fetches
-		if f.Repair || f.RemoveSchemas {
+		if f.Repair {
 			how = changes
 		}
 		return a.page(ctx, cmd, args[0], how, func(page *ledger.Page) error { return a.jsck(ctx, page, prefix, f) })
@@ -59,7 +62,7 @@ func (a *app) jsck(ctx context.Context, page *ledger.Page, prefix []byte, f jsck
 	var result jsck.Result
 	var err error
 	commit := ""
-	if f.Repair || f.RemoveSchemas {
+	if f.Repair {
 		_, after, updateErr := a.write(ctx, page, "", func(tx *ledger.Tx) error {
 			result, err = jsck.Repair(ctx, pages.Writer(tx, prefix), o)
 			return err
@@ -84,9 +87,8 @@ func (a *app) jsckDone(page, commit string, r jsck.Result, f jsckFlags) error {
 	a.print(object{
 		"page", page, "commit?", commit, "rows", r.Rows, "objects", r.Objects, "issues", r.Issues, "lasting", r.Lasting, "schemasRemoved", r.SchemasRemoved,
 	}, "%s in %s\n", countText(int(r.Objects), "object"), countText(int(r.Rows), "row"))
-	repairs := f.Repair || f.RemoveSchemas
 	switch {
-	case repairs && r.Lasting == 0:
+	case f.Repair && r.Lasting == 0:
 		if r.Issues > 0 {
 			a.tell("repaired %s", countText(int(r.Issues), "problem"))
 		}
