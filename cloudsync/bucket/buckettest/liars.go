@@ -30,7 +30,7 @@ type Liar struct {
 func (l Liar) Wrap(b bucket.Bucket) bucket.Bucket { return &lying{b, l} }
 
 // Liars returns one liar for each promise that stores are known, or easily imagined, to break.
-// bucket.Probe must fail each of them at one point or more. Each liar stands in front of one bucket.
+// bucket.Probe must fail each of them at one point or more. Each stands in front of one bucket.
 func Liars() []Liar {
 	return slices.Concat(putLiars(), getLiars(), listLiars(), deleteLiars())
 }
