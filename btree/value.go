@@ -11,9 +11,9 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// PutValue gives sink the pieces of a value, cut by t, and returns its entry, without a key. A value
-// of up to InlineLimit bytes is in the entry itself, and then always eager. value is not retained.
-// Errors: those of the sink, that of ctx.
+// PutValue gives sink the pieces of a value, cut by t, and returns its entry, without a key. A
+// value of up to InlineLimit bytes is in the entry itself, and then always eager. value is not
+// retained. Errors: those of the sink, that of ctx.
 func PutValue(ctx context.Context, sink Sink, t *split.Table, value []byte, p object.Priority) (fb.Entry, error) {
 	if len(value) <= InlineLimit {
 		return inlineEntry(bytes.Clone(value)), nil

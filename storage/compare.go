@@ -406,8 +406,8 @@ func (c *checker) checkSums(have index.Tx) error {
 	return nil
 }
 
-// checkDestinations finds references to what no row of objects stands for. compareRefs has looked at
-// the others. With ahead, rows of objects may be missing yet.
+// checkDestinations finds references to what no row of objects stands for. compareRefs has looked
+// at the others. With ahead, rows of objects may be missing yet.
 func (c *checker) checkDestinations(have index.Tx) error {
 	var last []byte // the beginning of the key before: the destination and the type
 	for k := range rowsOf(have, bucketRefs) {

@@ -110,7 +110,8 @@ func (ov *overlay) isPruned(id commit.ID) bool {
 	return ov.pruned[id] != nil
 }
 
-// commitOrParent is commit that also reports whether a commit from elsewhere has that one as parent.
+// commitOrParent is commit that also reports whether a commit from elsewhere has that one as
+// parent.
 func (ov *overlay) commitOrParent(id commit.ID) (c *commit.Commit, isParent bool) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()

@@ -59,9 +59,9 @@ func Join(l Local, s State) Joined {
 // folds returns the merges for which j.View lacks the base. The checkpoint does not say which of
 // its commits descend from one that is given up. It need not: a commit was given up by a device
 // that had a head above it, so the one head, into which all others are merged, descends from all
-// that is gone and from all that is kept. So an unsynced commit on which one of these stands, as far
-// as the device knows, needs no merge: it was in the log before a renewal that lacks it, and is in
-// that head.
+// that is gone and from all that is kept. So an unsynced commit on which one of these stands, as
+// far as the device knows, needs no merge: it was in the log before a renewal that lacks it, and is
+// in that head.
 func folds(history Graph, j *Joined, s State) (all []Fold) {
 	heads := s.Heads()
 	below := s.Gone.Union(s.Kept.Set())

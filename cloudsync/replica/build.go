@@ -15,13 +15,12 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// BuildTrees makes those trees of commits that are not here, as they are known as history only, from
-// the checkpoint and from the entries of the epoch. It asks the bucket for nothing when all are
-// here. Trees on the way to them are stored too. It reads
-// the commits of the checkpoint twice, however many trees are asked for, and holds 24 bytes for
-// each. Errors match base.ErrGone where the log does not lead to one of them: then the others are
-// built; those of the bucket, of the disk and of ctx; base.ErrCorrupt for what the bucket has,
-// which is named.
+// BuildTrees makes those trees of commits that are not here, as they are known as history only,
+// from the checkpoint and from the entries of the epoch. It asks the bucket for nothing when all
+// are here. Trees on the way to them are stored too. It reads the commits of the checkpoint twice,
+// however many trees are asked for, and holds 24 bytes for each. Errors match base.ErrGone where
+// the log does not lead to one of them: then the others are built; those of the bucket, of the disk
+// and of ctx; base.ErrCorrupt for what the bucket has, which is named.
 func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 	wanted, err := p.treeless(ctx, ids)
 	if len(wanted) > 0 {
