@@ -448,6 +448,7 @@ func (b *bodyStep) lacks() error {
 		}
 	}
 	b.next.Missing = missing
+	b.p.out.looked = false // what of it is here goes up
 	return nil
 }
 

@@ -23,7 +23,8 @@ import (
 
 // outgoing is what a Page remembers of what goes out.
 type outgoing struct {
-	// looked says that in the epoch in there were no local pieces of synced commits left.
+	// looked says that in the epoch in there were no local pieces of synced commits left. It ends
+	// with a body that lists missing pieces.
 	looked bool
 	in     epoch.ID
 	// long are the differences that were uploaded into the epoch since ProvePending, by the trees

@@ -6,9 +6,8 @@ import (
 	"github.com/ledgerd/ledger/integration/sim"
 )
 
-// TestKnownGarbage is TestKnownHistories for those about garbage that failed with more steps than
-// usual.
-func TestKnownGarbage(t *testing.T) {
+// TestKnownLong is TestKnownHistories for those that failed with more steps than usual.
+func TestKnownLong(t *testing.T) {
 	one := []sim.Device{{Name: "a"}}
 	remove := func(key string) []sim.Change { return []sim.Change{{Op: sim.Remove, Key: key}} }
 	runKnown(t, []known{
@@ -45,6 +44,27 @@ func TestKnownGarbage(t *testing.T) {
 			{Kind: sim.Sync, Base: 25},
 			{Kind: sim.Compact},
 			{Kind: sim.SyncCrash},
+		}}},
+		{"a value that its maker still has goes up again when another device sends a commit without it", sim.History{Seed: 72001811, Devices: []sim.Device{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"}, {Name: "f"}}, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 4, Changes: set("z02", "0", 1024803)},
+			{Kind: sim.Retain, Device: 4, Base: 4},
+			{Kind: sim.Collect, Device: 5, Base: 21},
+			{Kind: sim.Edit, Device: 3, Changes: set("z03", "0", 603722)},
+			{Kind: sim.Checkpoint, Device: 2, Base: 13},
+			{Kind: sim.Collect, After: 8386730262443102, Device: 3, Base: 21},
+			{Kind: sim.Collect, Device: 4, Base: 4},
+			{Kind: sim.Retain, Device: 5, Base: 1},
+			{Kind: sim.GiveUp, Device: 2, Base: 8},
+			{Kind: sim.Edit, Device: 2, Changes: set("z03", "2", 206082)},
+			{Kind: sim.Edit, Device: 4, Changes: set("z02", "1", 0)},
+			{Kind: sim.Edit, Changes: set("z22", "2", 566908)},
+			{Kind: sim.Edit, Device: 5, Changes: set("z22", "2", 0)},
+			{Kind: sim.Collect, Base: 26},
+			{Kind: sim.Sync, Device: 2, Base: 13},
+			{Kind: sim.Collect, Base: 18},
+			{Kind: sim.Edit, After: 8265162655231780, Device: 2, Changes: set("l11", "1", 0)},
+			{Kind: sim.Collect, Base: 3},
+			{Kind: sim.Checkpoint, Device: 5, Base: 15},
 		}}},
 	})
 }
