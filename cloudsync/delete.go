@@ -51,7 +51,7 @@ func (s *Syncer) SweepDeleted(ctx context.Context, ledger string, page [16]byte,
 }
 
 func (s *Syncer) sweepDeleted(ctx context.Context, names wire.Names, o GCOptions) (*GCReport, error) {
-	infos, err := s.b.List(ctx, "", names.Epochs(), 1) // a look would found what is not there
+	infos, err := s.b.List(ctx, "", names.Epochs(), 1) // Look would create a log where there is none
 	if err != nil || len(infos) == 0 {
 		return nil, err
 	}

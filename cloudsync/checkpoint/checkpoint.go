@@ -100,7 +100,7 @@ func (s *Store) Read(ctx context.Context, x *epoch.Proposal) (*Header, error) {
 	return h, nil
 }
 
-// sequence is a sequence of records: of an object, or of what is new. Its first error is its end.
+// sequence yields records, of an object or of what the page adds. It ends with its first error.
 type sequence = iter.Seq2[wire.Record, error]
 
 // records yields the records of an object. The last one proves its end and its hash.

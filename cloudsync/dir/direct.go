@@ -25,9 +25,9 @@ var parts = sync.Pool{New: func() any {
 	return &b
 }}
 
-// writeLarge writes a large object past the page cache, where the system and the file system can:
-// who has uploaded it does not read it again, and a copy there would take as much processor time as
-// sealing it, and the place of what is read. part, one of parts, is filled again and again.
+// writeLarge writes a large object past the page cache, where the system and the file system can. A
+// device does not read what it has uploaded. A copy in the cache would cost as much processor time
+// as sealing, and push out what is read. part, one of parts, is the buffer.
 func writeLarge(f file, content io.Reader, part []byte) error {
 	direct := setDirect(f, true) == nil
 	for {

@@ -116,9 +116,9 @@ func (u *Uploader) begin(sort int) *gathering {
 	return &gathering{sort: sort, order: u.begun - 1}
 }
 
-// add adds a block to a pack, unless that has no room for it. A run ends when it is long enough,
-// and what is left of the pack is enough for another one. A block that fills half of its memory,
-// and that compression does not make shorter, is not copied: the pack has the memory then.
+// add adds a block to a pack, unless that has no room for it. A run ends when it is long enough, if
+// the pack has room for another run. A block is not copied when it fills half of its memory and
+// compression does not make it shorter: then the pack takes over the memory.
 func (u *Uploader) add(p *gathering, b block) bool {
 	left, stored, shorter := p.room(), b.room, false
 	if u.shorter, shorter = u.compressor.AppendShorter(u.shorter[:0], b.plain(), b.compress); shorter {

@@ -445,8 +445,8 @@ func (e *entering) sendAgain(ctx context.Context) error {
 }
 
 // setNear notes the nearest ancestors of the commits whose parents the epoch does not know: those
-// that the epoch names, and commits here that it does not have. So what is sent again counts as no
-// head where a commit of the log stands on it.
+// that the epoch names, and commits here that it does not have. So a commit that is sent again is
+// not taken for a head where a commit of the log stands on it.
 func (e *entering) setNear(ctx context.Context) (err error) {
 	kept, here := e.st.Kept.Set(), e.view.Set()
 	for _, n := range e.view {
