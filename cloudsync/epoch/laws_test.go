@@ -191,6 +191,9 @@ func TestJoinIsSetAlgebra(t *testing.T) {
 		if !mem.Union(s.Gone).Within(j.Memory) || !slices.Equal(j.Send, j.Memory.Without(s.Gone)) {
 			rt.Fatalf("memory %v, to be sent %v", j.Memory, j.Send)
 		}
+		if s.Heads().Within(j.Send) && len(j.Folds) > 0 {
+			rt.Fatalf("the device has given up the heads %v, and merges %v with them", s.Heads(), j.Folds)
+		}
 		for _, f := range j.Folds { // else there would be nothing to merge, and it would never be sent
 			if !device.With(s.Kept...).Heads().Has(f.Head) {
 				rt.Fatalf("%d is merged, and others stand on it: %+v", f.Head, device)

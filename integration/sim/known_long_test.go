@@ -3,6 +3,7 @@ package sim_test
 import (
 	"testing"
 
+	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/integration/sim"
 )
 
@@ -65,6 +66,49 @@ func TestKnownLong(t *testing.T) {
 			{Kind: sim.Edit, After: 8265162655231780, Device: 2, Changes: set("l11", "1", 0)},
 			{Kind: sim.Collect, Base: 3},
 			{Kind: sim.Checkpoint, Device: 5, Base: 15},
+		}}},
+		{"what was given up here is nothing to merge with, though a renewal has it", sim.History{Seed: 73000697, Disagree: true, Gossip: true, Cold: true, Sweep: true, Cloud: &sim.Cloud{Faults: mem.Faults{Conflict: 0.1, TooMany: 0.1, Unavailable: 0.1, LostAnswer: 0.1, WrongByte: 0.05}}, Devices: []sim.Device{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"}}, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 3, Changes: set("l00", "16", 0)},
+			{Kind: sim.GiveUp, Base: 3},
+			{Kind: sim.Sync, Device: 4, Base: 28},
+			{Kind: sim.Fetch, Device: 4},
+			{Kind: sim.Sync, Device: 4, Base: 20},
+			{Kind: sim.Edit, Device: 4, Changes: set("l01", "96", 0)},
+			{Kind: sim.Collect, Device: 4, Base: 14},
+			{Kind: sim.Collect, Device: 3, Base: 19},
+			{Kind: sim.Sync, Device: 4, Base: 21},
+			{Kind: sim.Edit, Changes: set("l02", "192", 2943)},
+			{Kind: sim.Build, Device: 4, Base: 14},
+			{Kind: sim.Edit, Device: 3, Changes: set("l01", "216", 61268)},
+			{Kind: sim.Reopen},
+			{Kind: sim.Sync, Device: 3, Base: 29},
+			{Kind: sim.Begin, Device: 4, Changes: set("l00", "267", 300)},
+			{Kind: sim.Retain, Device: 4, Base: 2},
+			{Kind: sim.GiveUp, Base: 10, Stop: 6},
+			{Kind: sim.Checkpoint, Device: 4, Base: 22},
+			{Kind: sim.Edit, Device: 2, Changes: set("l04", "640", 0)},
+			{Kind: sim.Sync, Base: 24},
+			{Kind: sim.Edit, Device: 4, Changes: set("l01", "657", 1911)},
+			{Kind: sim.Collect, Device: 2, Base: 19},
+			{Kind: sim.Sync, Device: 4, Base: 8},
+			{Kind: sim.Begin, Device: 1, Changes: set("l04", "696", 0)},
+			{Kind: sim.End, Device: 4},
+			{Kind: sim.Collect, Device: 2, Base: 15},
+			{Kind: sim.Edit, Device: 2, Changes: set("l02", "720", 0)},
+			{Kind: sim.Edit, Changes: set("l01", "729", 0)},
+			{Kind: sim.Checkpoint, Device: 2, Base: 3},
+			{Kind: sim.Sync, After: 517187152158440, Base: 2},
+			{Kind: sim.End, Device: 1},
+			{Kind: sim.Edit, Device: 2, Changes: set("l01", "784", 0)},
+			{Kind: sim.Sync, Device: 4, Base: 17},
+			{Kind: sim.Sync, Device: 4, Base: 28},
+			{Kind: sim.Crash, Device: 4, Changes: set("l02", "873", 68645)},
+			{Kind: sim.Begin, Device: 1, Changes: set("l01", "880", 0)},
+			{Kind: sim.Retain, Device: 2, Base: 3},
+			{Kind: sim.Sync, Device: 1, Base: 6},
+			{Kind: sim.Collect, Device: 4, Base: 3},
+			{Kind: sim.Sync, Device: 1, Base: 6},
+			{Kind: sim.Sync, After: 575027419113061, Base: 11},
 		}}},
 	})
 }
