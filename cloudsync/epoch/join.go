@@ -61,10 +61,11 @@ func Join(l Local, s State) Joined {
 // that had a head above it, so the one head, into which all others are merged, descends from all
 // that is gone and from all that is kept. So an unsynced commit on which one of these stands, as
 // far as the device knows, needs no merge: it was in the log before a renewal that lacks it, and is
-// in that head. A head that the device has given up before will be one for nobody: j.Send says so.
+// in that head. The head need not descend from what the log does not list, which is j.Send. A head
+// that is in j.Send will be one for nobody.
 func folds(history Graph, j *Joined, s State) (all []Fold) {
 	heads := s.Heads().Without(j.Send)
-	below := s.Gone.Union(s.Kept.Set())
+	below := s.Gone.Without(j.Send).Union(s.Kept.Set())
 	for _, u := range history.Heads().And(j.Unsynced.Set()).Without(j.Send) {
 		from := history.Ancestors(u)
 		if len(heads) == 0 || heads.Within(from) {

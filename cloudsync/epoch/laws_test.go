@@ -194,10 +194,15 @@ func TestJoinIsSetAlgebra(t *testing.T) {
 		if s.Heads().Within(j.Send) && len(j.Folds) > 0 {
 			rt.Fatalf("the device has given up the heads %v, and merges %v with them", s.Heads(), j.Folds)
 		}
+		history, below := device.With(s.Kept...), kept.Union(s.Gone)
 		for _, f := range j.Folds { // else there would be nothing to merge, and it would never be sent
-			if !device.With(s.Kept...).Heads().Has(f.Head) {
+			if !history.Heads().Has(f.Head) {
 				rt.Fatalf("%d is merged, and others stand on it: %+v", f.Head, device)
 			}
+			if !f.Bases.Within(below) {
+				rt.Fatalf("%d is merged with bases %v, and the log descends from %v", f.Head, f.Bases, below)
+			}
+			below = below.Union(history.Ancestors(f.Head))
 		}
 		again := epoch.Join(epoch.Local{View: j.View, Memory: j.Memory}, s)
 		if len(again.GivenUp) != 0 || !equalGraphs(again.Unsynced, j.Unsynced) || !equalGraphs(again.View, j.View) {

@@ -140,8 +140,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs("exit.err"), []byte(ts.ReadFile("stderr")), 0o600))
 }
 
-// damage DIR PATTERN flips a bit of 64 bytes in the midst of the largest file of a name below a directory, of
-// several about as large in the newest.
+// damage DIR PATTERN flips a bit of 64 bytes in the midst of the largest file of a name below a
+// directory, of several about as large in the newest.
 func damage(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: damage DIR PATTERN")
