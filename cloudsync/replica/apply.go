@@ -462,7 +462,7 @@ func (b *bodyStep) covered(ctx context.Context) error {
 	for _, id := range b.next.GiveUp {
 		delete(fresh, id)
 	}
-	near, changed, err := b.rejoin(ctx, b.next.Near, fresh)
+	near, changed, err := b.rejoin(ctx, b.next.Near, func(id commit.ID) bool { return fresh[id] })
 	if err != nil {
 		return err
 	}

@@ -458,10 +458,8 @@ func (e *entering) setNear(ctx context.Context) (err error) {
 			e.near[n.ID] = e.st.Kept[i].Near.Union(down)
 		}
 	}
-	fresh := map[commit.ID]bool{}
-	for i := range e.b.Commits {
-		fresh[e.b.Commits[i].Commit.ID] = true
-	}
-	e.near, _, err = e.rejoin(ctx, e.near, fresh)
+	e.near, _, err = e.rejoin(ctx, e.near, func(id commit.ID) bool {
+		return kept.Has(short(id)) && !here.Has(short(id))
+	})
 	return err
 }

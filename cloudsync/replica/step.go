@@ -126,22 +126,19 @@ func (p *Page) orphan(ctx context.Context, id epoch.Commit) (*commit.Commit, err
 // rejoin has fresh commits of the step count as no heads on which others stand that were in the log
 // without them. It returns near with the parents that these have now, and whether that changed
 // anything.
-func (s *step) rejoin(ctx context.Context, near map[epoch.Commit]epoch.Set, fresh map[commit.ID]bool) (now map[epoch.Commit]epoch.Set, changed bool, err error) {
+func (s *step) rejoin(ctx context.Context, near map[epoch.Commit]epoch.Set, fresh func(commit.ID) bool) (now map[epoch.Commit]epoch.Set, changed bool, err error) {
 	now = maps.Clone(near)
-	if len(fresh) == 0 {
-		return now, false, nil
-	}
 	for id := range s.p.state.Near {
 		c, err := s.p.orphan(ctx, id)
 		if err != nil {
 			return nil, false, err
 		}
-		if c == nil || !slices.ContainsFunc(c.Parents, func(parent commit.ID) bool { return fresh[parent] }) {
+		if c == nil || !slices.ContainsFunc(c.Parents, fresh) {
 			continue
 		}
 		lacks := false
 		for _, parent := range c.Parents {
-			if fresh[parent] {
+			if fresh(parent) {
 				s.b.Inner = append(s.b.Inner, parent)
 				if set, ok := now[id]; ok {
 					now[id], changed = set.Union(epoch.Set{short(parent)}), true
