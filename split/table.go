@@ -39,6 +39,8 @@ const tableLabel = "ledger chunking table 1"
 // HMAC-SHA256 of a label, keyed with the secret, seeds ChaCha8 (math/rand/v2), which gives the
 // values of the bytes 0 to 255 in order. A value that an earlier byte has, or with which a run of
 // its byte would be cut before the greatest length, is passed over.
+//
+// A secret table makes the lengths of chunks no public fingerprint of a value.
 func NewTable(secret []byte) *Table {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(tableLabel))
