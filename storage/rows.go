@@ -91,6 +91,8 @@ const indexVersion = 6
 // errOldIndex marks an index with rows of an older version.
 var errOldIndex = errors.New("rows of an older version")
 
+// numberSize is the length of a piece number in a key. A commit of one key among a million mentions
+// about 80 pieces: with digests their rows would be several times the nodes.
 const numberSize = 6
 
 // maxNumber is the greatest number that a piece can have: the one behind it can still be written.
