@@ -104,7 +104,7 @@
 //
 // A key file has three lines that end in a line feed: "ledger master key 1"; the key as 64
 // lower-case hexadecimal digits; the first 4 bytes of the SHA-256 of "ledger seal 1 key file" and
-// the key, as 8 digits.
+// the key, as 8 digits. One under a passphrase is in docs/format/sealed.md.
 //
 // # Why
 //
