@@ -310,8 +310,12 @@ func (d *device) mergeOnce(ctx context.Context, heads []*node) error {
 		return fmt.Errorf("S2: %d heads gave %d merges; %d scratch places are not ended", len(heads), len(merges), scratches)
 	}
 	var cs []*commit.Commit
+	var came []commit.ID // while this device made them too
 	for _, m := range merges {
 		cs = append(cs, m.Commit)
+		if _, err := d.s.Commit(ctx, m.Commit.ID); err == nil {
+			came = append(came, m.Commit.ID)
+		}
 		if m.Conflicts > 0 {
 			j.Explain(m.Commit.ID, m.Explanation)
 		}
@@ -329,6 +333,11 @@ func (d *device) mergeOnce(ctx context.Context, heads []*node) error {
 	for i := range merges {
 		if err := d.madeMerge(ctx, &merges[i]); err != nil {
 			return err
+		}
+	}
+	for _, id := range came { // the first explanation counts, and a checkpoint brings none
+		if _, ok, err := d.s.Explanation(ctx, id); err != nil || !ok {
+			d.told[d.w.graph.byID[id]] = false
 		}
 	}
 	return nil
