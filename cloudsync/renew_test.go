@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -143,6 +144,36 @@ func TestReuploadSendsWhatOnlyTheHoleHad(t *testing.T) {
 			same(t, a, c, w.synced())
 			if len(c.content()) != 14 {
 				t.Errorf("%d keys", len(c.content()))
+			}
+		})
+	}
+}
+
+// TestRenewalKeepsWhatOtherEntriesHave spoils an entry when values stand in the other entries alone:
+// their device is gone, and the one that renews the log has dropped them.
+func TestRenewalKeepsWhatOtherEntriesHave(t *testing.T) {
+	for name, spoil := range spoilers {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a, c := w.device(), w.device()
+			for i := range 4 {
+				a.commit(edit{key(i): append([]byte("lazy:"), noise(uint64(i), 5000)...)})
+				sync(t, a)
+			}
+			sync(t, c)
+			c.drop()
+			a.commit(edit{"last": text("x")})
+			sync(t, a)
+			a.close()
+			spoil(w, w.entry(5))
+			c.commit(edit{"c": text("y")})
+			if missing, err := c.Reupload(t.Context()); err != nil || missing != 0 {
+				t.Fatalf("%d missing, %v", missing, err)
+			}
+			b := w.synced()
+			same(t, c, b)
+			if got := b.content(); len(got) != 5 {
+				t.Errorf("%d keys: %v", len(got), slices.Collect(maps.Keys(got)))
 			}
 		})
 	}

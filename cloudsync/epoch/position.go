@@ -7,6 +7,8 @@ type Looked struct {
 	Newest uint64
 	// Own reports that the device's epochs/{K} is there and has the id that it had.
 	Own bool
+	// Damaged reports that the device's epochs/{K} is there and cannot be opened.
+	Damaged bool
 	// Deleted reports that the newest epoch is of kind Deleted. Only a device that knows of a
 	// deletion asks.
 	Deleted bool

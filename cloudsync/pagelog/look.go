@@ -90,6 +90,7 @@ func (l *Log) seen(ctx context.Context) (seen epoch.Looked, err error) {
 				l.key = max(l.key, l.keyOf(f.stored))
 			}
 		}
+		seen.Damaged = l.bad != nil
 		if seen.Own {
 			after = l.o.Names.Epoch(l.at.K)
 			seen.Any, seen.Newest = true, l.at.K

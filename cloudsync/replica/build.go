@@ -332,7 +332,7 @@ func (r *rescuer) fetch(ctx context.Context) error {
 func (p *Page) Salvage(ctx context.Context, ds []object.Digest) error {
 	fetch := func(ds []object.Digest) (whole bool, err error) {
 		_, err = p.o.Fetcher.FetchAll(ctx, ds)
-		if errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrCorrupt) {
+		if errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrUnsupported) {
 			return false, nil
 		}
 		return true, err

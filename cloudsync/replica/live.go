@@ -336,6 +336,17 @@ func (e *proposing) move(ctx context.Context, placed []storage.PlacedPiece, pack
 	if len(placed) == 0 {
 		return nil
 	}
+	if e.own { // one object was lost, or read wrongly once: what stands in others is there
+		var ds []object.Digest
+		for _, q := range placed {
+			if q.Place.Entry != 0 {
+				ds = append(ds, q.Digest)
+			}
+		}
+		if err := e.p.Salvage(ctx, ds); err != nil {
+			return fmt.Errorf("fetch what stands in entries: %w", err)
+		}
+	}
 	slices.SortFunc(placed, func(a, b storage.PlacedPiece) int {
 		return cmp.Or(compareIDs(a.Place.Pack, b.Place.Pack), cmp.Compare(a.Place.Entry, b.Place.Entry),
 			cmp.Compare(a.Place.Block, b.Place.Block), cmp.Compare(a.Place.At, b.Place.At))

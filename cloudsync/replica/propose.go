@@ -57,8 +57,10 @@ type proposing struct {
 	before epoch.Set
 	given  epoch.Set // commits that are given up now, or were by entries of the epoch
 	erase  bool      // something is erased: what holds it is written anew
-	// shown are the objects that the bucket has, nil where that was not asked.
+	// shown are the objects that the bucket has, nil where that was not asked. own says that a renewal
+	// is one of the log that the page has.
 	shown map[epoch.ID]bool
+	own   bool
 	// used are the objects with differences that the checkpoint names.
 	used map[epoch.ID]bool
 	// fresh are the records of packs that are new or have changed.
@@ -151,8 +153,8 @@ func (e *proposing) tags(ctx context.Context) error {
 // survey finds what of the present epoch a renewal can carry over: packs and differences that the
 // bucket shows, and runs of commits that can be read. All else is made anew.
 func (e *proposing) survey(ctx context.Context, seen epoch.Looked) error {
-	e.shown = map[epoch.ID]bool{}
-	if !seen.Own {
+	e.shown, e.own = map[epoch.ID]bool{}, seen.Own || seen.Damaged
+	if !e.own {
 		return nil
 	}
 	s, n := e.p.state, e.p.o.Names
