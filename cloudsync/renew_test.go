@@ -149,8 +149,8 @@ func TestReuploadSendsWhatOnlyTheHoleHad(t *testing.T) {
 	}
 }
 
-// TestRenewalKeepsWhatOtherEntriesHave spoils an entry when values stand in the other entries alone:
-// their device is gone, and the one that renews the log has dropped them.
+// TestRenewalKeepsWhatOtherEntriesHave spoils an entry when values stand in the other entries
+// alone: their device is gone, and the one that renews the log has dropped them.
 func TestRenewalKeepsWhatOtherEntriesHave(t *testing.T) {
 	for name, spoil := range spoilers {
 		t.Run(name, func(t *testing.T) {

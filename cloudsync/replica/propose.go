@@ -57,8 +57,8 @@ type proposing struct {
 	before epoch.Set
 	given  epoch.Set // commits that are given up now, or were by entries of the epoch
 	erase  bool      // something is erased: what holds it is written anew
-	// shown are the objects that the bucket has, nil where that was not asked. own says that a renewal
-	// is one of the log that the page has.
+	// shown are the objects that the bucket has, nil where that was not asked. own says that the
+	// bucket has the log of the page.
 	shown map[epoch.ID]bool
 	own   bool
 	// used are the objects with differences that the checkpoint names.
