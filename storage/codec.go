@@ -12,15 +12,15 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// coder writes the fields of a record or a row one after the other, or reads them: both go through
-// one description of each kind. Reading is strict: what was read is written as the same bytes.
+// coder writes or reads the fields of a record or a row in order; one description of each kind
+// serves both. Reading is strict: writing what was read gives the same bytes.
 type coder struct {
 	p       []byte // what was written, or what is left to read
 	reading bool
-	bad     bool // what is read is malformed; nothing is left of it
+	bad     bool // the input is malformed; nothing is left of it
 }
 
-// refuse makes what is read malformed.
+// refuse marks the input as malformed.
 func (c *coder) refuse(when bool) {
 	if c.reading && when {
 		c.bad, c.p = true, nil
@@ -96,7 +96,7 @@ func rest[T string | []byte](c *coder, v *T) {
 	*v, c.p = T(append([]byte{}, c.p...)), nil
 }
 
-// cut reads bytes behind their length. They borrow from what is read.
+// cut reads bytes after their length. The result borrows from the input.
 func (c *coder) cut() (b []byte) {
 	n := uint64(0)
 	if c.number(&n, uint64(len(c.p))); !c.bad {
@@ -121,8 +121,8 @@ func list[T any](c *coder, l *[]T, least, most int, item func(*T)) {
 	c.refuse(len(*l) < least)
 }
 
-// code is what precedes the content of a record of each kind but recCopied: the tables beside the
-// kinds say it in words. What it reads it copies.
+// code writes or reads the fields before the content of a record, for each kind but recCopied. The
+// tables beside the kinds describe them. Reading copies.
 func (o *op) code(c *coder) {
 	switch o.kind {
 	case recPiece, recUse:
@@ -251,7 +251,7 @@ func (y *syncOp) code(c *coder, kind byte) {
 	}
 }
 
-// codeContainer is what places in one container have in common.
+// codeContainer is the part that all places in one container share.
 func (p *CloudPlace) codeContainer(c *coder) {
 	typ := byte(inPack)
 	if p.Entry != 0 {
@@ -265,7 +265,7 @@ func (p *CloudPlace) codeContainer(c *coder) {
 	number(c, &p.KeyIndex, math.MaxUint32)
 }
 
-// codeSpot is where in its container a piece is.
+// codeSpot is the place of a piece in its container.
 func (p *CloudPlace) codeSpot(c *coder) {
 	number(c, &p.Block, math.MaxUint32)
 	if p.Entry == 0 {
@@ -277,7 +277,7 @@ func (p *CloudPlace) codeSpot(c *coder) {
 	c.refuse(checkPlace(p) != nil)
 }
 
-// appendHeader appends what precedes the content of a record.
+// appendHeader appends the fields before the content of a record.
 func (o *op) appendHeader(b []byte) []byte {
 	c := coder{p: b}
 	if o.copied != 0 {
@@ -314,7 +314,7 @@ func parseRecord(r segment.Record) (op, error) {
 	return o, nil
 }
 
-// parseContent reads what stands behind what code has read.
+// parseContent reads what follows the fields that code has read.
 func (o *op) parseContent(c *coder) (err error) {
 	switch o.kind {
 	case recPiece, recNode, recDelta:

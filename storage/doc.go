@@ -2,15 +2,15 @@
 // append-only log (package storage/segment) and their index in rows of a bbolt file, page.db
 // (package storage/index). docs/format/records.md and docs/format/rows.md specify both.
 //
-// The log is the truth and page.db can be deleted: it is rebuilt. A commit is durable when the one
-// batch that holds its new nodes and the commit itself has been appended and synced; all who commit
-// at that moment share the batch (see Submit). The index learns of it later, in large sorted
-// transactions (see Fold). Until then an overlay in memory makes what is durable visible to
+// The log is authoritative: page.db can be deleted and is then rebuilt. A commit is durable when
+// one batch, with the commit and its new nodes, has been appended and synced. All callers that
+// commit at that moment share the batch (see Submit). The index follows later, in large sorted
+// transactions (see Fold). Until then an in-memory overlay makes the durable records visible to
 // readers.
 //
-// What sync needs is kept in the same log and rows: where in the bucket pieces are, which commits
-// and changes of tags it has, and its own metadata (see SubmitSync). A piece that the bucket has
-// need not be held: then a Fetcher gives it. The package itself knows no bucket.
+// The same log and rows hold the state of sync: the places of pieces in the bucket, the commits and
+// tag changes that the bucket has, and sync's own metadata (see SubmitSync). A piece that the
+// bucket has need not be held: a Fetcher then fetches it. The package itself knows no bucket.
 //
 // Invariants, cited by number in code and tests:
 //
@@ -24,20 +24,20 @@
 //	I5  When an append fails, every commit that was chained on it fails, and heads go back to the
 //	    last durable ones.
 //	I6  A page-local number, once given to a digest, is never given to another.
-//	I7  What a record of sync does to a piece depends on the records before it: all rows of pieces
-//	    that such records are about are written in the transaction of I4, so that a fold which is
-//	    done again finds what it found.
-//	I8  A piece that has no place in the bucket is never dropped: that is decided where the record
-//	    of the drop stands in the log.
-//
-//	I9  What a held piece refers to is held, or can be fetched, but for what Salvage has found
-//	    gone: deleting takes what nothing refers to, and only that (see Collector).
+//	I7  The effect of a sync record on a piece depends on the records before it. All rows of the
+//	    pieces that such records name are therefore written in the transaction of I4, so that a
+//	    repeated fold finds the same state as the first one.
+//	I8  A piece that has no place in the bucket is never dropped. The place in the log of the
+//	    drop record decides.
+//	I8  A piece that has no place in the bucket is never dropped. The position of the drop
+//	    record in the log decides whether it has one.
 //
 // Lock order: a page's write turn (Lock), the fold turn, Store.appendTurn, Store.indexMu, Store.mu,
 // then the locks of the log, the index and the cache. The turns and indexMu are held across I/O; mu
 // is not. Appends to bulk segments need no turn: mu guards the account of them (see holdAppends).
 //
 // The package imports btree, commit, split, flatbuffers, object, storage/segment, storage/index and
-// what is internal. It does not import gc, merge or cloudsync: those decide, storage executes. All
-// methods are safe for concurrent use unless they say otherwise. It may change with any release.
+// internal packages. It does not import gc, merge or cloudsync: these decide, and storage executes.
+// All methods are safe for concurrent use unless they say otherwise. It may change with any
+// release.
 package storage

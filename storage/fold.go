@@ -15,21 +15,21 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// foldTxRows is the weight of what one transaction of a fold writes (see step): sorted rows of a
-// part of the key space, so that the memory and the dirty pages of a transaction stay bounded
-// however large the index is.
+// foldTxRows is the weight that one transaction of a fold writes (see step). Its rows are sorted
+// and lie in a part of the key space, so that the memory and the dirty pages of a transaction stay
+// bounded for an index of any size.
 const foldTxRows = 4096
 
-// folding is how far the index reflects the log.
+// folding is the state of the index against the log.
 type folding struct {
 	foldTurn   token
 	state      state            // guarded by foldTurn
-	tried      segment.Position // guarded by foldTurn; what the last fold was about to reflect: the index may hold rows of it
-	freed      []uint64         // guarded by foldTurn; destinations that deletions have left, for the collector
+	tried      segment.Position // guarded by foldTurn; target of the last fold: the index may hold rows of it
+	freed      []uint64         // guarded by foldTurn; destinations that deletions freed, for the collector
 	foldTxRows int              // guarded by foldTurn; rows of one transaction
 	maxTouches int              // pieces that sync may touch in one batch and one fold; see maxTouches
 	foldWanted chan struct{}
-	unfolded   error // guarded by mu; why the last fold in the background had no room, else nil
+	unfolded   error // guarded by mu; why the last background fold had no room, else nil
 }
 
 func newFolding() folding {
@@ -40,14 +40,14 @@ func newFolding() folding {
 }
 
 // Fold brings the index up to date with what is durable. It waits for the disk. Errors match
-// base.ErrReadOnly, base.ErrClosed, or are those of the disk; after one the log still has
-// everything.
+// base.ErrReadOnly, base.ErrClosed, or are those of the disk; after an error the log is still
+// complete.
 func (s *Store) Fold(ctx context.Context) error {
 	return s.foldWhile(ctx, func() bool { return true })
 }
 
-// foldWhile is Fold that ends when less than what is durable is folded and going on is not worth
-// it: a small fold writes nearly as many pages as one of many more rows.
+// foldWhile is Fold that stops early once worth returns false: a small fold writes nearly as many
+// pages as one of many more rows.
 func (s *Store) foldWhile(ctx context.Context, worth func() bool) error {
 	if !s.foldable() {
 		return fmt.Errorf("fold: %w", base.ErrReadOnly)
@@ -71,16 +71,17 @@ func (s *Store) foldWhile(ctx context.Context, worth func() bool) error {
 	}
 }
 
-// foldLocator finds pieces for a fold, which holds the fold turn and so cannot wait for the index
-// to be made anew.
+// foldLocator finds pieces for a fold. The fold holds the fold turn, so it cannot wait for a
+// rebuild of the index.
 type foldLocator struct{ s *Store }
 
-// locate returns where a piece is that is held as far as the log was folded, or will be: by the
-// first record behind that. With dead it also finds a node whose bytes stay as a base only.
+// locate returns the place of a piece that is held at the position up to which the log was folded,
+// or of the first record after that. With dead it also finds a node whose bytes stay as a base
+// only.
 //
-// A pending record may delete a node that the index has, and a later one store it again, as a
-// difference to one that a record between them stores as a difference to it. There are no such
-// circles among what is held at one point of the log. So what the index has counts there.
+// A pending record may delete a node of the index, and a later record may store that node again, as
+// a difference to a node that a record between the two stores as a difference to it. Nodes held at
+// one point of the log have no such circle, so the row in the index counts.
 func (f foldLocator) locate(d *object.Digest, dead bool) (l located, ok bool, err error) {
 	o, stored, touched := f.s.over.look(d)
 	if stored && !(d.Kind().IsNode() && touched) {
@@ -92,7 +93,7 @@ func (f foldLocator) locate(d *object.Digest, dead bool) (l located, ok bool, er
 		switch {
 		case err != nil || !has || !row.held && !(dead && row.dead):
 			return err
-		case stored && !reflects(&f.s.state.position, row.place): // left by a fold that did not end
+		case stored && !reflects(&f.s.state.position, row.place): // left by an unfinished fold
 			return nil
 		}
 		l, err = locatedRow(tx, &row)
@@ -109,8 +110,8 @@ func (f foldLocator) locate(d *object.Digest, dead bool) (l located, ok bool, er
 func (s *Store) foldable() bool { return !s.o.ReadOnly }
 
 // foldLimit returns a number up to which every batch is either in the overlay or has failed. An
-// append that has returned but whose records are not in the overlay yet has a number above what its
-// appender noted.
+// append that has returned, but whose records are not in the overlay yet, has a number above the
+// one that its appender noted.
 func (s *Store) foldLimit() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +122,8 @@ func (s *Store) foldLimit() uint64 {
 	return n
 }
 
-// foldSome folds pending batches with numbers up to limit, at most about FoldRows rows of them, and
-// reports whether there is more. The caller holds the fold turn.
+// foldSome folds pending batches with numbers up to limit, at most about FoldRows rows, and reports
+// whether more are pending. The caller holds the fold turn.
 func (s *Store) foldSome(ctx context.Context, limit uint64) (more bool, err error) {
 	batches := s.over.upTo(limit, s.o.FoldRows, s.maxTouches)
 	if len(batches) == 0 {
@@ -154,9 +155,9 @@ func (s *Store) foldSome(ctx context.Context, limit uint64) (more bool, err erro
 	return st.position.Number < limit, nil
 }
 
-// foldInto writes the rows that the records bring, and st with them. reflected is what the index
-// reflects until then. On an error the index may hold some of the rows but reflects what it did
-// before: all of this can be done again.
+// foldInto writes the rows of the records, and st with them. reflected is the position of the index
+// before the fold. After an error the index may hold some of the rows but its position is
+// unchanged, so that the fold can be repeated.
 func (s *Store) foldInto(
 	ctx context.Context, db index.DB, from locator, st *state, reflected *segment.Position, parts [][]op,
 ) error {
@@ -178,14 +179,14 @@ func (s *Store) foldInto(
 	return err
 }
 
-// noteFreed tells the collector of numbers.
+// noteFreed records numbers for the collector.
 func (s *Store) noteFreed(numbers []uint64) {
 	s.freed = append(s.freed, numbers[:min(len(numbers), maxFreed-min(len(s.freed), maxFreed))]...)
 }
 
-// write brings the plan to the index. Small plans take one transaction. In large ones the rows of
-// objects and references go ahead in transactions of their own; numbers come first of all, so that
-// none is given twice (I6), and the state last (I4).
+// write writes the plan to the index. A small plan takes one transaction. A large one first writes
+// the rows of objects and references in transactions of their own. Numbers are first of all, so
+// that none is given twice (I6), and the state is last (I4).
 func (p *plan) write(ctx context.Context, st *state) error {
 	firstNew := st.next
 	st.next = p.next
@@ -219,14 +220,14 @@ func (p *plan) write(ctx context.Context, st *state) error {
 	})
 }
 
-// straysKey is a row of bucket state beside the state itself, with an empty value. It is there
-// while a fold of several transactions has not ended, and for ever when one never has: then there
-// may be numbers that stand for nothing.
+// straysKey is a row of bucket state beside the state itself, with an empty value. It exists while
+// a fold of several transactions is unfinished, and forever when such a fold never finishes: there
+// may then be numbers that stand for nothing.
 var straysKey = []byte("strays")
 
-// reserveNumbers notes that numbers below next have been given, so that a fold which is done again
-// after a crash gives none of them to another digest (I6). first reports that no fold before was
-// left in the midst.
+// reserveNumbers records that numbers below next have been given, so that a fold repeated after a
+// crash gives none of them to another digest (I6). first reports that no earlier fold was left
+// unfinished.
 func reserveNumbers(db index.DB, next uint64) (first bool, err error) {
 	err = writeIndex(db, func(tx index.Tx) error {
 		b := tx.Bucket(bucketState)
@@ -246,7 +247,7 @@ func reserveNumbers(db index.DB, next uint64) (first bool, err error) {
 }
 
 // planWriter runs steps, each of which writes about one row, in as few transactions as bounded
-// memory allows. It holds those of the next transaction only.
+// memory allows. It holds only the steps of the next transaction.
 type planWriter struct {
 	ctx    context.Context
 	db     index.DB
@@ -255,12 +256,12 @@ type planWriter struct {
 	weight int   // of steps
 	most   int   // weight of the steps of one transaction
 	ahead  bool  // a transaction was written
-	clean  bool  // no fold before was left in the midst
+	clean  bool  // no earlier fold was left unfinished
 	err    error // of a transaction; then nothing more is written
 }
 
-// step writes about one row. Its weight says how much of the index a transaction keeps in memory
-// for it.
+// step writes about one row. Its weight is the share of the index that a transaction keeps in
+// memory for the step.
 type step struct {
 	run    func(index.Tx) error
 	weight int
@@ -277,7 +278,7 @@ func (w *planWriter) addWeight(weight int, run func(index.Tx) error) {
 	}
 }
 
-// flush writes the steps that have come.
+// flush writes the steps collected so far.
 func (w *planWriter) flush() {
 	if w.err = w.ctx.Err(); w.err != nil {
 		w.err = fmt.Errorf("fold: %w", w.err)
@@ -293,13 +294,13 @@ func (w *planWriter) flush() {
 	w.steps, w.weight, w.ahead = w.steps[:0], 0, true
 }
 
-// finish writes what is left together with last.
+// finish writes the remaining steps together with last.
 func (w *planWriter) finish(last func(index.Tx) error) error {
 	return runSteps(w.db, append(w.steps, step{last, 1}))
 }
 
-// spreadFill is how full pages are made that a fold splits in families into which it puts rows all
-// over: as many come to one page at once, halves would stay half empty.
+// spreadFill is the fill factor of pages that a fold splits in families where its rows are spread
+// all over. So many rows arrive for one page at once that half pages would stay half empty.
 const spreadFill = 0.85
 
 var spreadFamilies = []string{bucketCommits, bucketUnsynced, bucketObjects, bucketRefs}
@@ -307,7 +308,7 @@ var spreadFamilies = []string{bucketCommits, bucketUnsynced, bucketObjects, buck
 // writeIndex runs one step in a transaction.
 func writeIndex(db index.DB, run func(index.Tx) error) error { return runSteps(db, []step{{run, 1}}) }
 
-// writeInParts calls fn in one transaction after the other, until it says that there is no more.
+// writeInParts calls fn in successive transactions until fn reports that there is no more.
 func writeInParts(ctx context.Context, db index.DB, fn func(tx index.Tx) (more bool, err error)) error {
 	for more := true; more; {
 		if err := ctx.Err(); err != nil {
@@ -324,7 +325,7 @@ func writeInParts(ctx context.Context, db index.DB, fn func(tx index.Tx) (more b
 	return nil
 }
 
-// writeState writes the row that says what the index reflects.
+// writeState writes the state row.
 func writeState(db index.DB, st *state) error {
 	return writeIndex(db, func(tx index.Tx) error { return tx.Bucket(bucketState).Put(stateKey, st.encode()) })
 }
@@ -358,11 +359,11 @@ func (w *planWriter) addNumbers(p *plan, first uint64) {
 	}
 }
 
-// addObjects writes a row for each piece that is held and for each that was mentioned for the first
-// time, in the order of their digests.
+// addObjects writes a row for each held piece and each digest mentioned for the first time, in the
+// order of their digests.
 func (w *planWriter) addObjects(p *plan, firstNew uint64) {
 	all := p.objects
-	for i := range p.order { // behind those that are stored, which count
+	for i := range p.order { // after the stored ones, which take precedence
 		all = append(all, plannedObject{digest: &p.order[i], number: firstNew + uint64(i)})
 	}
 	order := make([]uint32, len(all)) // in all, whose elements are larger and slower to sort
@@ -396,11 +397,11 @@ func (w *planWriter) addObject(p *plan, o *plannedObject) {
 	})
 }
 
-// refsOfStep is how many destinations, of one block, one step writes references of: their sum is
-// written once.
+// refsOfStep is the number of destinations, in one block, whose references one step writes: their
+// sum is written once.
 const refsOfStep = 64
 
-// addRefs adds the references, by destination. What this plan has numbered has no rows yet.
+// addRefs adds the references, by destination. Pieces numbered by this plan have no rows yet.
 func (w *planWriter) addRefs(p *plan, firstNew uint64) {
 	slices.SortFunc(p.refs, compareRefs)
 	for refs := p.refs; len(refs) > 0; {
@@ -454,9 +455,8 @@ func putLocal(tx index.Tx, number uint64) error {
 	return tx.Bucket(bucketLocal).Put(k, nil)
 }
 
-// settle makes the pieces local that earlier folds noted as transient pieces of journals that have
-// been committed since, and forgets those of journals that are no more, in transactions of bounded
-// size.
+// settle makes transient pieces of committed journals local, and forgets those of abandoned
+// journals, where earlier folds recorded the pieces. It works in transactions of bounded size.
 func (p *plan) settle(ctx context.Context) error {
 	var noted []uint64
 	committed := map[uint64]bool{}
@@ -481,8 +481,8 @@ func (p *plan) settle(ctx context.Context) error {
 	return nil
 }
 
-// settleJournal forgets up to most transient pieces of a journal and reports whether there are
-// more. Those of a committed one become local, but those that sync touches stay until writeTouched.
+// settleJournal forgets up to most transient pieces of a journal and reports whether more are left.
+// Pieces of a committed journal become local, but those that sync touches stay until writeTouched.
 func (p *plan) settleJournal(tx index.Tx, journal uint64, committed bool, most int) (more bool, err error) {
 	b, prefix := tx.Bucket(bucketTransient), binary.BigEndian.AppendUint64(nil, journal)
 	var keys [][]byte

@@ -11,14 +11,14 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// notices are told when something changes. Store.mu guards them.
+// notices are notified of changes. Store.mu guards them.
 type notices struct {
 	headsChanged notice
-	syncChanged  notice // what is to be uploaded
-	folded       notice // or nobody will fold any more
+	syncChanged  notice // what is to be uploaded has changed
+	folded       notice // or folding has ended for good
 }
 
-// notice is a channel that is closed with the next change, nil while nobody has asked for it.
+// notice is a channel that is closed at the next change, nil while no caller waits for it.
 type notice chan struct{}
 
 func (n *notice) wait() <-chan struct{} {
@@ -35,7 +35,7 @@ func (n *notice) tell() {
 	}
 }
 
-// noticeOf returns what is closed with the next change, or is closed when the page is.
+// noticeOf returns a channel that is closed at the next change, or when the page is.
 func (s *Store) noticeOf(n *notice) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,25 +47,25 @@ func (s *Store) noticeOf(n *notice) <-chan struct{} {
 }
 
 // Heads returns the durable heads, sorted by (timestamp, id). There is always one: a page without
-// commits has the implied first one. The slice is the caller's.
+// commits has the implied first one. The caller owns the slice.
 func (s *Store) Heads() []*commit.Commit {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Clone(s.heads)
 }
 
-// NewestHead returns the greatest head by (timestamp, id), including commits that were submitted
-// and are not durable yet. Who acts on it must wait for it with WaitDurable, or submit a commit on
-// it and wait for that.
+// NewestHead returns the greatest head by (timestamp, id), including submitted commits that are not
+// durable yet. A caller that acts on it must wait with WaitDurable, or submit a commit on it and
+// wait for that.
 func (s *Store) NewestHead() *commit.Commit {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.chained[len(s.chained)-1]
 }
 
-// ChainedHeads returns the heads as NewestHead sees them: commits that were submitted and are not
-// durable yet count. They are sorted by (timestamp, id), and there is always one. The slice is the
-// caller's. What is said of NewestHead holds for each.
+// ChainedHeads returns the heads as NewestHead sees them: submitted commits count although they are
+// not durable yet. They are sorted by (timestamp, id), and there is always one. The caller owns the
+// slice. The duty to wait is as for NewestHead.
 func (s *Store) ChainedHeads() []*commit.Commit {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -73,14 +73,14 @@ func (s *Store) ChainedHeads() []*commit.Commit {
 }
 
 // HeadsChanged returns a channel that is closed when the durable heads change next, or the page
-// closes. Who takes it before he calls Heads misses no change. For a page that is closed it is
+// closes. A caller that takes it before it calls Heads misses no change. For a closed page it is
 // closed.
 func (s *Store) HeadsChanged() <-chan struct{} { return s.noticeOf(&s.headsChanged) }
 
 func sortHeads(h []*commit.Commit) { slices.SortFunc(h, commit.Compare) }
 
-// withCommit returns heads after c has been added to the page. The first commit is below every
-// other, also where what is between was given up.
+// withCommit returns heads after c was added to the page. The first commit is an ancestor of every
+// other, even if all commits between were given up.
 func withCommit(heads []*commit.Commit, c *commit.Commit) []*commit.Commit {
 	out := make([]*commit.Commit, 0, len(heads)+1)
 	for _, h := range heads {
@@ -96,7 +96,8 @@ func withCommit(heads []*commit.Commit, c *commit.Commit) []*commit.Commit {
 	return out
 }
 
-// withoutCommits returns heads without those that have children which were given up.
+// withoutCommits returns heads without those in inner, whose children were given up or received
+// ahead.
 func withoutCommits(heads []*commit.Commit, inner []commit.ID) []*commit.Commit {
 	if len(inner) == 0 {
 		return heads
@@ -104,7 +105,7 @@ func withoutCommits(heads []*commit.Commit, inner []commit.ID) []*commit.Commit 
 	return slices.DeleteFunc(slices.Clone(heads), func(c *commit.Commit) bool { return slices.Contains(inner, c.ID) })
 }
 
-// headsIn returns the heads that the rows have, if they agree with the checksum of the state.
+// headsIn returns the heads in the rows, if they agree with the checksum of the state.
 func headsIn(tx index.Tx, st *state) (ids []commit.ID, err error) {
 	sum := state{}
 	for k := range rowsOf(tx, bucketHeads) {
@@ -120,7 +121,7 @@ func headsIn(tx index.Tx, st *state) (ids []commit.ID, err error) {
 	return ids, nil
 }
 
-// readHeads reads the heads that the index has.
+// readHeads reads the heads from the index.
 func (s *Store) readHeads() ([]*commit.Commit, error) {
 	var ids []commit.ID
 	err := s.viewOnce(func(tx index.Tx) (err error) {
@@ -134,7 +135,7 @@ func (s *Store) readHeads() ([]*commit.Commit, error) {
 	for _, id := range ids {
 		c := commit.First()
 		if id != c.ID {
-			c, err = s.foldedCommit(id) // what is pending may have pruned it
+			c, err = s.foldedCommit(id) // a pending record may have pruned it
 		}
 		if errors.Is(err, base.ErrNotFound) {
 			err = badRow(bucketHeads, id.String(), "a head whose commit is missing")
@@ -148,7 +149,7 @@ func (s *Store) readHeads() ([]*commit.Commit, error) {
 	return heads, nil
 }
 
-// dropHeads makes commits no heads.
+// dropHeads removes commits from the heads.
 func dropHeads(tx index.Tx, st *state, ids []commit.ID) error {
 	heads := tx.Bucket(bucketHeads)
 	for _, id := range ids {

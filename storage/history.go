@@ -17,9 +17,9 @@ import (
 
 func gone(id commit.ID) error { return fmt.Errorf("commit %s was pruned: %w", id, base.ErrGone) }
 
-// Commit returns a durable or submitted commit. The first commit, which is implied, is known.
-// Errors match base.ErrGone for the parent of a commit that is here, when the parent was pruned;
-// else base.ErrNotFound, base.ErrCorrupt or base.ErrClosed.
+// Commit returns a durable or submitted commit. The first commit is implied and always found. For a
+// pruned parent of a commit in the page, errors match base.ErrGone; else base.ErrNotFound,
+// base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Commit(_ context.Context, id commit.ID) (*commit.Commit, error) {
 	if first := commit.First(); id == first.ID {
 		return first, nil
@@ -32,13 +32,13 @@ func (s *Store) Commit(_ context.Context, id commit.ID) (*commit.Commit, error) 
 		return c, nil
 	}
 	c, err := s.foldedCommit(id)
-	if isParent && errors.Is(err, base.ErrNotFound) { // it was given up before its child came
+	if isParent && errors.Is(err, base.ErrNotFound) { // it was given up before its child was received
 		return nil, gone(id)
 	}
 	return c, err
 }
 
-// foldedCommit returns a commit as the rows have it.
+// foldedCommit returns a commit from the rows.
 func (s *Store) foldedCommit(id commit.ID) (c *commit.Commit, err error) {
 	err = s.view(func(tx index.Tx) error {
 		v := tx.Bucket(bucketCommits).Get(id[:])
@@ -55,9 +55,9 @@ func (s *Store) foldedCommit(id commit.ID) (c *commit.Commit, err error) {
 	return c, err
 }
 
-// Known returns a commit that must be there, because a commit, head or tag names it. When it is
-// not, the index is made anew from the log, and when it is not there either, the error is a
-// *base.CorruptError. Else it is as Commit.
+// Known returns a commit that must exist, because a commit, head or tag names it. When the commit
+// has no row, Known rebuilds the index from the log; when the log lacks it too, the error is a
+// *base.CorruptError. Otherwise Known is as Commit.
 func (s *Store) Known(ctx context.Context, id commit.ID) (*commit.Commit, error) {
 	c, err := s.Commit(ctx, id)
 	if errors.Is(err, base.ErrNotFound) && s.reindex("commit "+id.String()+" has no row") {
@@ -77,7 +77,7 @@ func parseCommitRow(k, v []byte) (*commit.Commit, error) {
 	return c, nil
 }
 
-// FindCommits returns the ids of up to limit durable commits that begin with prefix, in order. When
+// FindCommits returns the ids of up to limit durable commits that begin with prefix, in order. If
 // half is set, only the upper four bits of the last byte of prefix count.
 func (s *Store) FindCommits(_ context.Context, prefix []byte, half bool, limit int) ([]commit.ID, error) {
 	found := map[commit.ID]bool{commit.First().ID: true}
@@ -124,9 +124,9 @@ func (s *Store) FindCommits(_ context.Context, prefix []byte, half bool, limit i
 	return ids[:min(len(ids), limit)], nil
 }
 
-// Merges returns the ids of the merge commits whose parents are exactly a and b, in any order:
-// durable and submitted ones, as Commit knows them. They are sorted, and the slice is the caller's.
-// Errors match base.ErrCorrupt or base.ErrClosed.
+// Merges returns the ids of the merge commits whose parents are exactly a and b, in any order,
+// durable or submitted, as for Commit. They are sorted, and the caller owns the slice. Errors match
+// base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Merges(_ context.Context, a, b commit.ID) ([]commit.ID, error) {
 	if a.Compare(b) > 0 {
 		a, b = b, a
@@ -176,9 +176,9 @@ func (s *Store) Explanation(_ context.Context, merge commit.ID) (root object.Dig
 	return root, ok, nil
 }
 
-// apply lets the rows of commits, tags and metadata follow a record. What a record means for a
-// status or a tag is said once, by commitStatus and tagState, by which readers look at what is
-// pending.
+// apply applies a record to the rows of commits, tags and metadata. commitStatus and tagState
+// define the effect of a record on a status or tag, for rows and for readers of pending records
+// alike.
 func (h *plannedStep) apply(tx index.Tx, st *state) error {
 	o := h.o
 	switch o.kind {
@@ -202,8 +202,8 @@ func (h *plannedStep) apply(tx index.Tx, st *state) error {
 	}
 }
 
-// writeCommit writes the rows of a commit. One that is here already counts as if it were new when
-// it came ahead and comes again as one that does not.
+// writeCommit writes the rows of a commit. A commit that the page has counts as new if it was
+// received ahead and is now received otherwise.
 func writeCommit(tx index.Tx, st *state, o *op, root uint64) error {
 	c, was := o.commit, statusIn(tx, o.commit.ID)
 	if was.here && (!was.ahead || o.origin == originAhead) {
@@ -226,7 +226,7 @@ func writeCommit(tx index.Tx, st *state, o *op, root uint64) error {
 	return was.write(tx, c, was.after(o))
 }
 
-// addCommit writes the rows of a commit, but for those about heads and its status.
+// addCommit writes the rows of a commit, except those of heads and of its status.
 func addCommit(tx index.Tx, c *commit.Commit, root uint64) error {
 	rows := []row{{bucketCommits, c.ID[:], c.Encode()}}
 	if len(c.Parents) == 2 {
@@ -250,8 +250,8 @@ func addCommit(tx index.Tx, c *commit.Commit, root uint64) error {
 
 func unsyncedRow(c *commit.Commit) []byte { return binary.BigEndian.AppendUint64(nil, c.Generation) }
 
-// writeExplanation gives a merge its explanation: the first one counts. That the merge is there is
-// for Check to say: what the log holds decides about the rows, however it is parted.
+// writeExplanation gives a merge its explanation: the first one counts. Check verifies that the
+// merge exists. The rows depend on the log alone, however it is divided into folds.
 func writeExplanation(tx index.Tx, o *op, root uint64) error {
 	b := tx.Bucket(bucketConflicts)
 	if b.Get(o.merge[:]) != nil {
@@ -263,7 +263,7 @@ func writeExplanation(tx index.Tx, o *op, root uint64) error {
 	return putCommitRef(tx, root, *o.merge)
 }
 
-// dropExplanation takes the explanation of a merge out of the index.
+// dropExplanation removes the explanation of a merge from the index.
 func dropExplanation(tx index.Tx, merge commit.ID) error {
 	b := tx.Bucket(bucketConflicts)
 	v := b.Get(merge[:])

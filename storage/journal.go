@@ -16,33 +16,32 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// A journal that holds more than streamBytes goes to a bulk segment, in batches of that size, so
-// that small commits do not queue behind it. One that holds more than commitBytes when it is
-// submitted does so too.
+// A journal that exceeds streamBytes goes to a bulk segment, in batches of that size, so that small
+// commits do not queue after it. So does one that exceeds commitBytes when it is submitted.
 const (
 	streamBytes = 4 << 20
 	commitBytes = 1 << 20
 	smallBytes  = 4 << 10 // holds a commit of one key
 )
 
-// journaling is what the page knows of its journals.
+// journaling is the state of the page's journals.
 type journaling struct {
 	journals  map[*Journal]struct{} // guarded by mu; open ones
 	nextJourn uint64                // guarded by mu
 	wants     wants                 // what journals rely on and what is being deleted
 }
 
-// Journal collects the new pieces of one transaction. What is small stays in memory and goes to the
-// log together with the commit; beyond that it streams to a segment of its own as transient pieces.
-// A journal belongs to one goroutine. It ends with Store.Submit or Rollback. It is a btree.Sink,
-// and a btree.Source and split.Source for what it and the page hold.
+// Journal collects the new pieces of one transaction. A small journal stays in memory and goes to
+// the log with its commit; a larger one streams to a segment of its own as transient pieces. A
+// journal belongs to one goroutine. It ends with Store.Submit or Rollback. It is a btree.Sink, and
+// a btree.Source and split.Source for the pieces of itself and of the page.
 type Journal struct {
 	s     *Store
 	id    uint64
 	epoch uint64
 	part  *journalPart  // being filled
 	busy  *journalPart  // being appended, nil when none is
-	spare *journalPart  // an empty one with the room of one that has been appended
+	spare *journalPart  // an empty part that reuses the memory of an appended one
 	wait  chan struct{} // closed when busy has been appended
 	err   error         // of the last append; valid once wait is closed
 	used  bool          // a record in the log names the journal, or will
@@ -53,12 +52,12 @@ type Journal struct {
 
 	explained []op // of kind recExplain
 
-	heads  [2][]*commit.Commit // durable and chained ones when the journal began: they are not pruned while it is open
+	heads  [2][]*commit.Commit // the durable and chained heads when the journal began: not pruned while it is open
 	spans  []logSpan           // guarded by Store.mu; where its pieces are in the log
 	relies reliance            // guarded by Store.mu
 }
 
-// journalPart is a batch with its records, and where the content of each lies in the batch.
+// journalPart is a batch with its records, and the position of each record's content in the batch.
 type journalPart struct {
 	batch *segment.Batch
 	grown bool // batch has room for streamBytes
@@ -97,7 +96,7 @@ func (j *Journal) add(o op, content []byte) {
 	case n == 0:
 		p.batch.Grow(smallBytes)
 	case !p.grown && n >= commitBytes:
-		p.grown = true // this will be a batch of streamBytes: no more copies on the way there
+		p.grown = true // it will reach streamBytes: grow at once, to copy no more
 		p.batch.Grow(streamBytes - n + 2*limits.MaxPieceBytes)
 	}
 	i := p.batch.Add(o.kind, header, content)
@@ -111,7 +110,7 @@ func (j *Journal) add(o op, content []byte) {
 	}
 }
 
-// content returns what record i of the part holds behind its header.
+// content returns the content of record i of the part, after its header.
 func (p *journalPart) content(i int) []byte {
 	return p.batch.Payload(p.spans[i].record)[p.spans[i].header:]
 }
@@ -123,7 +122,7 @@ func (j *Journal) find(d *object.Digest) (op, bool) {
 			continue
 		}
 		if i, ok := p.mine[*d]; ok {
-			// Without where it stands: that may be written meanwhile.
+			// Without the place, which may be written meanwhile.
 			o := &p.ops[i]
 			return op{kind: o.kind, depth: o.depth, bare: o.bare, digest: o.digest, journal: o.journal, base: o.base, content: p.content(i)}, true
 		}
@@ -132,8 +131,8 @@ func (j *Journal) find(d *object.Digest) (op, bool) {
 }
 
 // PutPiece adds a piece of a value, or of a tree node that is stored as several pieces. A piece
-// that the page holds already is not stored again. content is not retained. It may wait for the
-// disk, when more than about 8 MiB are not written yet.
+// that the page holds already is not stored again. content is not retained. The call may wait for
+// the disk when more than about 8 MiB are unwritten.
 func (j *Journal) PutPiece(ctx context.Context, d object.Digest, content []byte) error {
 	if len(content) > limits.MaxPieceBytes {
 		return fmt.Errorf("put piece %s of %d bytes: %w", d.Short(), len(content), base.ErrTooLarge)
@@ -156,7 +155,7 @@ func (j *Journal) PutPiece(ctx context.Context, d object.Digest, content []byte)
 	return j.flushIfFull(ctx)
 }
 
-// PutNode adds a tree node: as difference to its base where that is shorter, else whole.
+// PutNode adds a tree node: as a difference to its base where that is shorter, else whole.
 func (j *Journal) PutNode(ctx context.Context, n btree.NewNode) error {
 	if err := j.usable(); err != nil {
 		return err
@@ -183,16 +182,16 @@ func (j *Journal) PutNode(ctx context.Context, n btree.NewNode) error {
 	return j.flushIfFull(ctx)
 }
 
-// cache keeps a new node for who reads the tree next. Of the many leaves of a bulk load that take
-// nobody's place it keeps none: they would only drive out what is in use.
+// cache keeps a new node for the next reader of the tree. It skips leaves of a bulk load that
+// replace nothing: they would only evict nodes in use.
 func (j *Journal) cache(n *btree.NewNode) {
 	if j.out == nil || n.View.Level() > 0 || !n.Base.IsZero() {
 		j.s.cache.add(j.s, &n.Digest, n.View.Clone(), 0, unknownDepth)
 	}
 }
 
-// dropHeld takes out the nodes that the page holds already. They are looked up together, shortly
-// before they go to the log: a look-up for each node as it comes would take longer than making it.
+// dropHeld takes out the nodes that the page holds already. It looks them up together, shortly
+// before they go to the log: one look-up for each new node would take longer than making the node.
 func (j *Journal) dropHeld(ctx context.Context) error {
 	p := j.part
 	if p == nil {
@@ -200,7 +199,7 @@ func (j *Journal) dropHeld(ctx context.Context) error {
 	}
 	made := j.s.wants.made.Load()
 	held := map[int]uint8{}                 // the depth at which it is stored
-	unsure, dead := []int{}, map[int]bool{} // what pending records say more about, and what is there as a base only
+	unsure, dead := []int{}, map[int]bool{} // nodes with other pending records; nodes that are there as a base only
 	err := j.s.view(func(tx index.Tx) error {
 		clear(held)
 		clear(dead)
@@ -238,7 +237,7 @@ func (j *Journal) dropHeld(ctx context.Context) error {
 		return err
 	}
 	j.part = nil
-	depths := map[object.Digest]uint8{} // of nodes that are not stored as deep as the journal thought
+	depths := map[object.Digest]uint8{} // of nodes that are not stored as deep as the journal assumed
 	for i := range p.ops {
 		o := p.ops[i]
 		if depth, ok := held[i]; ok {
@@ -249,7 +248,7 @@ func (j *Journal) dropHeld(ctx context.Context) error {
 		if dead[i] {
 			depths[o.digest] = 0
 		}
-		if o.kind == recDelta && dead[i] { // a difference to it may be stored that is the base of this one
+		if o.kind == recDelta && dead[i] { // a stored difference to it may be the base of this one
 			if content, err = j.undelta(ctx, &o, content); err != nil {
 				j.err = err
 				return err
@@ -257,7 +256,7 @@ func (j *Journal) dropHeld(ctx context.Context) error {
 		} else if o.kind == recDelta {
 			if depth, ok := depths[*o.base]; ok {
 				if content, err = j.deepen(ctx, &o, depth, content); err != nil {
-					j.err = err // a part of the records is gone: the journal is of no use
+					j.err = err // some records are lost: the journal is of no use
 					return err
 				}
 				depths[o.digest] = o.depth
@@ -268,8 +267,8 @@ func (j *Journal) dropHeld(ctx context.Context) error {
 	return nil
 }
 
-// deepen makes o a difference to a base that has been found at another depth, or a whole node if
-// that is too deep, and returns the content of the record.
+// deepen makes o a difference to a base that was found at another depth, or a whole node if that is
+// too deep, and returns the content of the record.
 func (j *Journal) deepen(ctx context.Context, o *op, depth uint8, script []byte) ([]byte, error) {
 	if depth < maxDeltaDepth {
 		o.depth = depth + 1
@@ -292,8 +291,8 @@ func (j *Journal) undelta(ctx context.Context, o *op, script []byte) ([]byte, er
 	return content, nil
 }
 
-// difference returns the script that makes n from its base and its depth, or nil when n is to be
-// written whole.
+// difference returns the script that makes n from its base, and the depth of n; the script is nil
+// when n is to be written whole.
 func (j *Journal) difference(ctx context.Context, n *btree.NewNode) ([]byte, uint8, error) {
 	if n.Base.IsZero() || n.Base.Kind() != object.NodeBit {
 		return nil, 0, nil
@@ -319,7 +318,7 @@ func (j *Journal) depthOf(d *object.Digest) (uint8, bool, error) {
 		return o.depth, o.kind != recPiece, nil
 	}
 	made := j.s.wants.made.Load()
-	if !j.want(d) { // from here on, what is held stays
+	if !j.want(d) { // from here on a held node stays
 		return 0, false, nil
 	}
 	e := j.s.cache.find(j.s, d)
@@ -363,15 +362,15 @@ func (j *Journal) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
 	return j.s.readNode(ctx, d, j)
 }
 
-// Explain gives a merge commit its explanation: a tree of decisions (docs/format/records.md), whose
-// new nodes and pieces the journal holds, and which is not empty. It becomes durable with the
-// commit, which is to be among those that Submit gets with the journal. When the page has the
-// commit already, nothing is added: the first explanation of a commit counts.
+// Explain gives a merge commit its explanation: a tree of decisions (docs/format/records.md), which
+// is not empty and whose new nodes and pieces the journal holds. The explanation becomes durable
+// with the commit, which must be among those passed to Submit with the journal. When the page has
+// the commit already, nothing is added: the first explanation of a commit counts.
 func (j *Journal) Explain(merge commit.ID, root object.Digest) {
 	j.explained = append(j.explained, op{kind: recExplain, merge: &merge, digest: root})
 }
 
-// checkExplained refuses explanations that are none, or not of a merge among cs.
+// checkExplained refuses explanations that are invalid, or not of a merge among cs.
 func (j *Journal) checkExplained(cs []*commit.Commit) error {
 	for i := range j.explained {
 		o := &j.explained[i]
@@ -410,7 +409,7 @@ func (j *Journal) flushIfFull(ctx context.Context) error {
 	return j.startFlush(ctx)
 }
 
-// Flush writes what is in memory to the log as transient pieces and waits until it is durable.
+// Flush writes the part in memory to the log as transient pieces and waits until they are durable.
 // Errors are those of the disk; the journal is of no use after one.
 func (j *Journal) Flush(ctx context.Context) error {
 	if j.part != nil && len(j.part.ops) > 0 {
@@ -421,8 +420,8 @@ func (j *Journal) Flush(ctx context.Context) error {
 	return j.finishFlush()
 }
 
-// startFlush hands the filled part to a goroutine that appends it, after the one before has ended.
-// The journal owns that goroutine: finishFlush waits for it, and Submit and Rollback call
+// startFlush passes the filled part to a goroutine that appends it, after the previous append has
+// ended. The journal owns that goroutine: finishFlush waits for it, and Submit and Rollback call
 // finishFlush.
 func (j *Journal) startFlush(ctx context.Context) error {
 	if err := j.finishFlush(); err != nil {
@@ -447,14 +446,14 @@ func (j *Journal) startFlush(ctx context.Context) error {
 	}
 	p, wait := j.part, make(chan struct{})
 	j.busy, j.wait, j.part = p, wait, nil
-	j.s.wg.Go(func() { // under mu: Close says under mu that nothing starts any more, and then waits
+	j.s.wg.Go(func() { // under mu: Close forbids new work under mu, and then waits
 		defer close(wait)
 		j.err = j.s.appendPart(j, p)
 	})
 	return nil
 }
 
-// finishFlush waits for the append that is under way.
+// finishFlush waits for the append in flight.
 func (j *Journal) finishFlush() error {
 	if j.wait == nil {
 		return j.err
@@ -497,8 +496,8 @@ func (s *Store) appendPart(j *Journal, p *journalPart) error {
 	return nil
 }
 
-// prepare readies the journal for Submit with cs: what is too large for the commit's batch goes
-// ahead of it.
+// prepare readies the journal for Submit with cs. It first writes what is too large for the
+// commit's batch.
 func (j *Journal) prepare(ctx context.Context, cs []*commit.Commit) error {
 	if err := j.usable(); err != nil {
 		return err
@@ -515,7 +514,7 @@ func (j *Journal) prepare(ctx context.Context, cs []*commit.Commit) error {
 	return j.dropHeld(ctx)
 }
 
-// moveLocked moves what is left to the batch of a group and returns its records, with room for
+// moveLocked moves the remaining records to the batch of a group and returns them, with room for
 // more. An empty group takes the batch of the journal, without a copy. The journal is over.
 func (j *Journal) moveLocked(g *group, more int) []op {
 	var ops []op
@@ -550,15 +549,15 @@ func (j *Journal) endLocked() {
 	}
 }
 
-// Rollback gives the journal up. Pieces that have gone to the log are transient and are collected
-// later; those of a journal that could not be written are cut off the log where nobody else can
-// know of them (see takeBack). It does nothing after Submit or a second time.
+// Rollback gives the journal up. Its pieces in the log are transient and are collected later.
+// Pieces of a journal that could not be written are cut off the log where nothing else can rely on
+// them (see takeBack). Rollback does nothing after Submit or a second time.
 func (j *Journal) Rollback() {
 	if j.over {
 		return
 	}
-	// An error of the append no longer matters: nothing will rely on it, and the page knows when it
-	// cannot be written.
+	// An error of the append no longer matters: nothing will rely on it, and the page records when
+	// it cannot be written.
 	_ = j.finishFlush()
 	if j.used {
 		j.s.counters.wastes.Add(1)

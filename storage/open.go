@@ -20,14 +20,14 @@ const indexName = "page.db"
 
 var nextSalt atomic.Uint64
 
-// newSalt tells the nodes of one open page from those of others in a cache.
+// newSalt returns a number that separates the nodes of this open page from those of others in a
+// cache.
 func newSalt() uint64 { return nextSalt.Add(1) * 0x9e3779b97f4a7c15 }
 
-// Open opens a page. It mends what a crash left (Recovery says what), makes page.db anew from the
-// log when it is missing or damaged, and starts the folder. Errors match base.ErrNotFound when
-// there is no such page, base.ErrCorrupt when bytes that were durable are damaged,
-// base.ErrUnsupported, or are those of the disk. They do not name the page: the caller knows it by
-// its name.
+// Open opens a page. It repairs what a crash left (see Recovery), rebuilds page.db from the log
+// when it is missing or damaged, and starts the folder. Errors match base.ErrNotFound when there is
+// no such page, base.ErrCorrupt when bytes that were durable are damaged, base.ErrUnsupported, or
+// are those of the disk. They do not name the page, which the caller can name.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o = o.withDefaults()
 	if _, err := o.FS.Stat(o.Dir); err != nil {
@@ -69,8 +69,7 @@ func (s *Store) open(ctx context.Context) error {
 	}
 	heads, err := s.readHeads()
 	if err != nil {
-		// The rows of the heads are few and checked together: make them anew when they do not
-		// agree.
+		// The head rows are few and are checked together: rebuild the index when they do not agree.
 		if !errors.Is(err, base.ErrCorrupt) || !s.reindex(err.Error()) {
 			return err
 		}
@@ -98,7 +97,7 @@ func (s *Store) open(ctx context.Context) error {
 	return nil
 }
 
-// openCompacted makes the index of a log of which segments were retired.
+// openCompacted builds the index of a log that has retired segments.
 func (s *Store) openCompacted(ctx context.Context) error {
 	s.indexMu.Lock()
 	defer s.indexMu.Unlock()
@@ -123,7 +122,7 @@ func (s *Store) openIndex() (*segment.Position, error) {
 		}
 		if err == nil && st != nil {
 			s.state = *st
-			if st.position.Number == 0 { // begun; a first fold that did not end may have left rows, which point to what is compacted since
+			if st.position.Number == 0 { // begun; an unfinished first fold may have left rows that point to segments compacted since
 				if ahead, err := hasRows(db); err != nil || !ahead {
 					return nil, err
 				}
@@ -165,7 +164,7 @@ func hasRows(db index.DB) (has bool, err error) {
 	return has, err
 }
 
-// readState returns nil for an index in which nothing has been folded yet. With an error that
+// readState returns nil for an index into which nothing has been folded yet. With an error that
 // matches errOldIndex it returns the state of the older version.
 func readState(db index.DB) (*state, error) {
 	var st *state
@@ -181,7 +180,7 @@ func readState(db index.DB) (*state, error) {
 		if v == nil {
 			return badRow(bucketState, "state", "missing")
 		}
-		parsed, err := parseState(bytes.Clone(v)) // before the other buckets: versions differ in them
+		parsed, err := parseState(bytes.Clone(v)) // before the other buckets, which differ between versions
 		st = &parsed
 		if err != nil {
 			return err
@@ -196,11 +195,11 @@ func readState(db index.DB) (*state, error) {
 	return st, err
 }
 
-// beginIndex starts an empty index in place of what is there. A page that is open for reading gets
-// one in memory.
+// beginIndex replaces the index by an empty one. A page that is open for reading gets one in
+// memory.
 func (s *Store) beginIndex(reason string) error {
 	if s.index != nil {
-		_ = s.index.Close() // it is given up, whatever it says
+		_ = s.index.Close() // the old index is given up, whatever the error
 		s.index = nil
 	}
 	s.indexes.Add(1)
@@ -210,7 +209,7 @@ func (s *Store) beginIndex(reason string) error {
 		return err
 	}
 	s.index = db
-	s.over.changed() // what was read in the rows before may have been damaged
+	s.over.changed() // the rows read before may have been damaged
 	if s.state, err = initIndex(db, s.o.Page); err != nil {
 		return fmt.Errorf("begin page.db: %w", err)
 	}
@@ -251,22 +250,22 @@ func (s *Store) emptyIndex() (index.DB, error) {
 	return index.OpenFile(path, index.Options{})
 }
 
-// errReplayFold marks that rows of the index could not be folded into while the log was replayed.
+// errReplayFold marks that replay of the log could not fold into the rows of the index.
 var errReplayFold = errors.New("fold while replaying")
 
-// openLog opens the segments and takes what the index does not reflect into the overlay. A page
-// whose log is empty reports no index made anew. old is why the rows are of no use, but not from.
+// openLog opens the segments and takes the batches that the index does not reflect into the
+// overlay. For an empty log it does not report that the index was rebuilt. old says why the rows
+// are unusable while from is still valid.
 func (s *Store) openLog(ctx context.Context, from *segment.Position, old error) (err error) {
 	batches := 0
 	if err = old; err == nil {
 		batches, err = s.replayLog(ctx, from)
 	}
-	// When only the index says that invalid bytes were durable, it is believed: it was written
-	// after they were. When rows are so damaged that nothing can be folded into them, the log may
-	// be intact none the less.
+	// When only the index says that invalid bytes were durable, it is right: it was written after
+	// they were durable. When damaged rows prevent folding, the log may still be intact.
 	if old != nil || errors.Is(err, segment.ErrIndexMismatch) && !errors.Is(err, base.ErrCorrupt) || from != nil && errors.Is(err, errReplayFold) {
 		if lost := s.lostBatches(ctx, from); lost != nil {
-			return lost // it says of the log what err says of the index
+			return lost // says of the log what err says of the index
 		}
 		s.over = newOverlay(&s.mu)
 		if err := s.beginIndex(err.Error()); err != nil {
@@ -283,8 +282,8 @@ func (s *Store) openLog(ctx context.Context, from *segment.Position, old error) 
 	return nil
 }
 
-// lostBatches returns an error when the log ends before the position of the index, which is written
-// only after the log was synced: then it is the log that is damaged, and nothing may be cut off it.
+// lostBatches returns an error when the log ends before the position of the index. The index is
+// written only after the log was synced, so the log is damaged, and nothing may be cut off it.
 func (s *Store) lostBatches(ctx context.Context, from *segment.Position) error {
 	if from == nil {
 		return nil
@@ -341,8 +340,8 @@ func (s *Store) replayLog(ctx context.Context, from *segment.Position) (batches 
 	return batches, nil
 }
 
-// indexWritable reports whether rows may be written: also when the page is open for reading, if its
-// index was made in memory.
+// indexWritable reports whether rows may be written. A page open for reading can write rows if its
+// index is in memory.
 func (s *Store) indexWritable() bool {
 	if !s.o.ReadOnly {
 		return true
@@ -351,7 +350,7 @@ func (s *Store) indexWritable() bool {
 	return inMemory && s.o.MemoryIndex == nil
 }
 
-// parseRecords reads the records of a batch that need no content any more.
+// parseRecords reads the records of a batch whose content is needed no more.
 func parseRecords(records []segment.Record, info segment.BatchInfo) ([]op, error) {
 	if err := checkAlone(records); err != nil {
 		return nil, err
@@ -368,9 +367,9 @@ func parseRecords(records []segment.Record, info segment.BatchInfo) ([]op, error
 	return ops, nil
 }
 
-// Close waits for what runs, folds, and releases the page. Commits that were submitted are written.
-// It is idempotent: later calls wait for the first one, and return nil. Errors are those of the
-// disk; what was reported durable is durable also when Close fails.
+// Close waits for running calls, folds, and releases the page. Submitted commits are written. It is
+// idempotent: later calls wait for the first one, and return nil. Errors are those of the disk;
+// what was reported durable is durable also when Close fails.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -389,7 +388,7 @@ func (s *Store) Close() error {
 	if g != nil {
 		errs = append(errs, s.await(g))
 	}
-	s.appendTurn.lock() // whoever appends has finished, and nobody follows
+	s.appendTurn.lock() // the append in flight has finished, and none follows
 	if s.stop != nil {
 		s.stop()
 	}

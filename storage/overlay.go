@@ -10,12 +10,12 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// overlay is what the log holds and the index does not yet: the batches behind the index's
+// overlay holds what is in the log and not yet in the index: the batches after the index's
 // position, and the group that is being collected or appended. It answers look-ups of pieces,
 // commits and tags.
 type overlay struct {
 	mu      *sync.RWMutex                // Store.mu
-	pieces  map[uint64]*op               // guarded by mu; records that store pieces, see stored
+	pieces  map[uint64]*op               // guarded by mu; records that store pieces, by pieceKey
 	commits map[commit.ID]*commit.Commit // guarded by mu; durable and chained ones
 	parents map[commit.ID]int            // guarded by mu; counts commits from elsewhere with that parent
 	explain map[commit.ID]*op            // guarded by mu; explanations of merges, durable and chained ones
@@ -32,15 +32,14 @@ type overlay struct {
 // pendingBatch is a durable batch that the index does not reflect yet.
 type pendingBatch struct {
 	info  segment.BatchInfo
-	parts [][]op // records are pointed to by the overlay's maps, so that these slices never grow
+	parts [][]op // the overlay's maps point to records, so that these slices never grow
 	rows  int
 	bytes int64
-	// touches counts the pieces of which records of sync in it say something, each as often as
-	// that.
+	// touches counts the pieces that sync records of the batch name, with repetitions.
 	touches int
 	alone   bool // see standsAlone
-	// syncs are those of the records that sync asks for again and again: commits, tags, metadata,
-	// and what changes their status. Most records of a batch are nodes.
+	// syncs are the records that sync reads repeatedly: commits, tags, metadata, and changes of
+	// their status. Most records of a batch are nodes.
 	syncs []*op
 }
 
@@ -52,12 +51,12 @@ func newOverlay(mu *sync.RWMutex) *overlay {
 	}
 }
 
-// pieceKey is eight bytes of a digest, which are random. A map with whole digests takes 150 bytes
-// for each of the 100 000 nodes that may be pending.
+// pieceKey is eight random bytes of a digest. A map of whole digests takes 150 bytes for each of
+// the 100 000 nodes that may be pending.
 func pieceKey(d *object.Digest) uint64 { return binary.LittleEndian.Uint64(d[1:]) }
 
-// storedLocked returns a record that stores a piece, nil when there is none. Records whose digests
-// have one key form a chain, in which the durable ones come first.
+// storedLocked returns a record that stores a piece, or nil. Records whose digests share a key form
+// a chain, with the durable ones first.
 func (ov *overlay) storedLocked(d *object.Digest) *op {
 	o := ov.pieces[pieceKey(d)]
 	for o != nil && o.digest != *d {
@@ -66,8 +65,8 @@ func (ov *overlay) storedLocked(d *object.Digest) *op {
 	return o
 }
 
-// look returns a record that stores a piece, and reports whether records of sync or of deleting are
-// pending that say something of the piece: then it may not be held, as stateOf says.
+// look returns a record that stores a piece. touched reports that records of sync or of deletion
+// about the piece are pending: the piece may then not be held, as stateOf decides.
 func (ov *overlay) look(d *object.Digest) (o op, ok, touched bool) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
@@ -78,7 +77,7 @@ func (ov *overlay) look(d *object.Digest) (o op, ok, touched bool) {
 	return op{}, false, touched
 }
 
-// lastPiece returns the last record in the log of those that store a piece.
+// lastPiece returns the last record in the log that stores a piece.
 func (ov *overlay) lastPiece(d *object.Digest) (op, bool) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
@@ -94,8 +93,8 @@ func (ov *overlay) lastPiece(d *object.Digest) (op, bool) {
 	return *last, true
 }
 
-// foreignParents returns the parents of a commit that came from elsewhere: they may have been given
-// up before. Those of a commit that was made here are here, or damaged.
+// foreignParents returns the parents of a commit from another device: they may have been given up
+// before. Parents of a commit made on this device are in the page, or damaged.
 func (o *op) foreignParents() []commit.ID {
 	if o.origin == originLocal {
 		return nil
@@ -110,8 +109,7 @@ func (ov *overlay) isPruned(id commit.ID) bool {
 	return ov.pruned[id] != nil
 }
 
-// commitOrParent is commit that also reports whether a commit from elsewhere has that one as
-// parent.
+// commitOrParent is commit that also reports whether a commit from another device has id as parent.
 func (ov *overlay) commitOrParent(id commit.ID) (c *commit.Commit, isParent bool) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
@@ -165,9 +163,9 @@ func (ov *overlay) showLocked(ops []op) {
 	}
 }
 
-// showPieceLocked puts a record into the chain of its key. One that has become durable is put in
-// once more. Which of several records of a piece counts may depend on what was dropped or deleted
-// between them.
+// showPieceLocked puts a record into the chain of its key, and again when the record has become
+// durable. The records of a piece are ordered because drops and deletions between them may decide
+// which one counts.
 func (ov *overlay) showPieceLocked(o *op) {
 	ov.hidePieceLocked(o)
 	k := pieceKey(&o.digest)
@@ -200,7 +198,7 @@ func (ov *overlay) hidePieceLocked(o *op) {
 	o.next = nil
 }
 
-// hideLocked takes back what showLocked has shown.
+// hideLocked reverts showLocked.
 func (ov *overlay) hideLocked(ops []op) {
 	for i := range ops {
 		switch o := &ops[i]; {
@@ -225,8 +223,8 @@ func (ov *overlay) hideLocked(ops []op) {
 	}
 }
 
-// settleLocked takes a batch that has become durable: its records have places from now on and need
-// their content no more. Places follow the records in order.
+// settleLocked takes a batch that has become durable: its records get places and need their content
+// no more. Places are in the order of the records.
 func (ov *overlay) settleLocked(parts [][]op, done segment.Appended) {
 	n := 0
 	for _, ops := range parts {
@@ -239,7 +237,7 @@ func (ov *overlay) settleLocked(parts [][]op, done segment.Appended) {
 	ov.addLocked(parts, done.BatchInfo)
 }
 
-// add takes a batch that was read from the log; its records have places.
+// add takes a batch read from the log; its records have places.
 func (ov *overlay) add(ops []op, info segment.BatchInfo) {
 	ov.mu.Lock()
 	defer ov.mu.Unlock()
@@ -274,8 +272,8 @@ func (ov *overlay) addLocked(parts [][]op, info segment.BatchInfo) {
 	ov.bytes += b.bytes
 }
 
-// upTo returns the batches with numbers up to n, at most about maxRows rows and maxTouches of them.
-// One whose kind of record shares it with no other comes alone.
+// upTo returns the batches with numbers up to n, with at most about maxRows rows and maxTouches
+// touches. A batch whose kind of record stands alone is returned alone.
 func (ov *overlay) upTo(n uint64, maxRows, maxTouches int) []*pendingBatch {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
@@ -291,7 +289,7 @@ func (ov *overlay) upTo(n uint64, maxRows, maxTouches int) []*pendingBatch {
 	return append([]*pendingBatch(nil), ov.batches[:i]...)
 }
 
-// drop forgets the first n batches, which the index reflects now.
+// drop forgets the first n batches, which the index now reflects.
 func (ov *overlay) drop(n int) {
 	ov.mu.Lock()
 	defer ov.mu.Unlock()
@@ -308,7 +306,7 @@ func (ov *overlay) drop(n int) {
 	if len(ov.batches) == 0 {
 		ov.batches = nil
 	}
-	if len(ov.touched) == 0 { // a map does not shrink by itself
+	if len(ov.touched) == 0 { // a map never shrinks
 		ov.touched = map[object.Digest][]touch{}
 	}
 	if len(ov.pieces) == 0 {
@@ -371,15 +369,14 @@ func (ov *overlay) eachSyncLocked(fn func(o *op)) (folds uint64) {
 	return ov.folds
 }
 
-// changesNow returns a number that is another one when commits may have become unsynced, or synced,
-// since.
+// changesNow returns a number that changes whenever commits may have become unsynced or synced.
 func (ov *overlay) changesNow() uint64 {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
 	return ov.changes
 }
 
-// changed gives changesNow another value.
+// changed changes the number of changesNow.
 func (ov *overlay) changed() {
 	ov.mu.Lock()
 	defer ov.mu.Unlock()

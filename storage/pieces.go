@@ -11,22 +11,24 @@ import (
 )
 
 const (
-	// togetherPieces is how many pieces are looked up at once.
+	// togetherPieces is the number of pieces looked up at once.
 	togetherPieces = 512
-	// togetherBytes is about how much content is read and verified at once.
+	// togetherBytes is about the amount of content read and verified at once.
 	togetherBytes = 1 << 20
-	// togetherGap is how many bytes that nobody wants may lie between pieces that are read with one
-	// call: heads of records and batches.
+	// togetherGap is the number of unneeded bytes, such as headers of records and batches, that may
+	// lie between pieces read with one call.
 	togetherGap = 1 << 10
 )
 
-// Pieces looks pieces of values up, as PieceState does, calls want for each of them, in order, and
-// gives fn the content, verified, of those for which want returned true, in order, behind the want
-// of that and of some hundred that follow. One that is not held comes as with Piece. It costs much
-// less than a PieceState and a Piece for each, the more the closer to each other the pieces stand
-// in the log: this is for who reads whole values. Some are read while fn has others.
+// Pieces looks up pieces of values, as PieceState does. It calls want for each of them, in order,
+// and then fn with the verified content of each piece for which want returned true, in order. want
+// runs ahead of fn by some hundred pieces. A piece that is not held is read as by Piece. Pieces
+// costs much less than a PieceState and a Piece for each, above all when the pieces are close to
+// each other in the log: it is for reading whole values. Reading continues while fn runs.
 //
-// content is lent until fn returns. Pieces holds about two MiB. It waits for the disk, and for the
+// content is borrowed until fn returns. Pieces holds about two MiB. It waits for the disk, and for
+// the bucket as Piece does. Errors are those of PieceState, Piece, fn and ctx; the first one ends
+// the call.
 // bucket as Piece does. Errors are those of PieceState, Piece, fn and ctx; the first one ends it.
 func (s *Store) Pieces(ctx context.Context, ds []object.Digest, want func(i int, st *PieceState) bool, fn func(i int, content []byte) error) error {
 	w := &wantedPieces{s: s, ds: ds, want: want}
@@ -58,16 +60,16 @@ func (s *Store) Pieces(ctx context.Context, ds []object.Digest, want func(i int,
 	}
 }
 
-// wantedPieces are the pieces of a call of Pieces that are wanted.
+// wantedPieces are the wanted pieces of a call of Pieces.
 type wantedPieces struct {
 	s     *Store
 	ds    []object.Digest
 	want  func(i int, st *PieceState) bool
-	asked int           // how many of ds want was asked about
+	asked int           // number of ds that want was called for
 	rest  []wantedPiece // wanted, and not returned by next yet
 }
 
-// next returns the next ones, of togetherBytes or one; none at the end.
+// next returns the next pieces, of togetherBytes in total or a single one; none at the end.
 func (w *wantedPieces) next() ([]wantedPiece, error) {
 	for len(w.rest) == 0 && w.asked < len(w.ds) {
 		if err := w.ask(w.ds[w.asked:min(w.asked+togetherPieces, len(w.ds))]); err != nil {
@@ -84,7 +86,7 @@ func (w *wantedPieces) next() ([]wantedPiece, error) {
 	return some, nil
 }
 
-// ask looks pieces up, and which of them are wanted.
+// ask looks pieces up, and calls want for each.
 func (w *wantedPieces) ask(ds []object.Digest) error {
 	states, err := w.s.statesOf(ds)
 	if err != nil {
@@ -101,7 +103,7 @@ func (w *wantedPieces) ask(ds []object.Digest) error {
 	return nil
 }
 
-// wantedPiece is a piece that is to be read. content is nil for one that is read alone.
+// wantedPiece is a piece to be read. content is nil for a piece that is read alone.
 type wantedPiece struct {
 	i       int
 	d       *object.Digest
@@ -110,7 +112,7 @@ type wantedPiece struct {
 	content []byte
 }
 
-// reader reads pieces that stand close to each other.
+// reader reads pieces that are close to each other.
 type reader struct {
 	buf []byte // with room for togetherBytes and the gaps
 }
@@ -119,8 +121,8 @@ var readers = sync.Pool{New: func() any { return &reader{make([]byte, 0, togethe
 
 func newReader() *reader { return readers.Get().(*reader) }
 
-// read reads some pieces and verifies them together. What cannot be read so, or is not what it
-// should be, has no content then. The others have it until read is called again.
+// read reads some pieces and verifies them together. A piece that cannot be read so, or is damaged,
+// gets no content. The content of the others is valid until the next call of read.
 func (r *reader) read(s *Store, some []wantedPiece) {
 	r.buf = r.buf[:0]
 	for n := 0; n < len(some); {
@@ -129,7 +131,8 @@ func (r *reader) read(s *Store, some []wantedPiece) {
 	verifyEach(some)
 }
 
-// give gives the contents of some pieces to fn. What has none is read alone, which finds out why.
+// give passes the contents of some pieces to fn. A piece without content is read alone, which finds
+// the reason.
 func give(ctx context.Context, s *Store, some []wantedPiece, fn func(i int, content []byte) error) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
@@ -150,8 +153,8 @@ func give(ctx context.Context, s *Store, some []wantedPiece, fn func(i int, cont
 	return nil
 }
 
-// readNext reads the first of the pieces and those that stand behind it, and returns how many that
-// were.
+// readNext reads the first of the pieces and those that follow it closely, and returns their
+// number.
 func (r *reader) readNext(s *Store, some []wantedPiece) int {
 	first := &some[0]
 	if !first.held || first.at.kind != recPiece {
@@ -185,14 +188,14 @@ func (r *reader) readNext(s *Store, some []wantedPiece) int {
 	return n
 }
 
-// follows reports whether b stands so close behind a that both are read at once.
+// follows reports whether b follows a so closely that one call reads both.
 func follows(a, b *wantedPiece) bool {
 	p, q := &a.at.place, &b.at.place
 	end := p.Offset + uint64(p.Length)
 	return b.held && b.at.kind == recPiece && b.at.content == nil && q.Segment == p.Segment && q.Offset >= end && q.Offset-end <= togetherGap
 }
 
-// verifyEach takes the content from pieces whose digest it does not have.
+// verifyEach removes the content of pieces that does not match the digest.
 func verifyEach(some []wantedPiece) {
 	for k := range some {
 		if w := &some[k]; w.content != nil && object.Sum(w.d.Kind(), w.content) != *w.d {

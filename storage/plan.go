@@ -14,50 +14,50 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// plan collects the rows that a run of log records brings to the index. Numbers are given in the
-// order in which digests are mentioned in the log, so that a rebuilt index has the same ones.
+// plan collects the rows that a run of log records adds to the index. Numbers follow the order in
+// which the log mentions digests, so that a rebuilt index has the same numbers.
 type plan struct {
 	s       *Store
 	from    locator // where the pieces of the records are found
 	db      index.DB
-	numbers map[object.Digest]uint64 // of the digests that were asked for
+	numbers map[object.Digest]uint64 // of the digests looked up
 	next    uint64                   // next piece number
-	// reflected is what the index says it reflects. Rows beyond it were left by a fold that did not
-	// end: others that belong to them may be missing.
+	// reflected is the position of the index. Rows beyond it are from an unfinished fold: related
+	// rows may be missing.
 	reflected *segment.Position
 
-	order     []object.Digest // that got numbers from this plan, in order; the first has number next-len(order)
+	order     []object.Digest // numbered by this plan, in order; the first has number next-len(order)
 	objects   []plannedObject
 	copies    []plannedObject
-	freed     []uint64 // bases that copies need no more
+	freed     []uint64 // bases that copies no longer need
 	refs      []plannedRef
 	transient map[uint64][]uint64 // journal -> numbers
 	local     []uint64
-	abandoned []uint64      // journals that are no more
+	abandoned []uint64      // journals that were given up
 	settled   []uint64      // journals whose pieces become local
-	history   []plannedStep // what records say of commits, tags and metadata, in order
+	history   []plannedStep // the effects of records on commits, tags and metadata, in order
 	journal   uint64        // greatest journal number seen
 
-	// nodes are those that were read last. Most are differences to one of an earlier commit in the
-	// plan; the cache of the store has what was made last, which is in later ones.
+	// nodes are the nodes read last. Most nodes are differences to a node of an earlier commit in
+	// the plan; the store's cache holds the newest nodes, which later commits have made.
 	nodes *NodeCache
 
 	touched   map[object.Digest]*touchedPiece // the pieces of values that sync touches, nil when there are none
 	touchedIn map[uint64][]*touchedPiece      // those that a journal has stored or used in this plan
-	skip      map[uint64]bool                 // numbers of those that the index has
+	skip      map[uint64]bool                 // numbers of records that the index has
 }
 
-// plannedObject is a digest to get a row: with the record that stores the piece, or nil for one
-// that was mentioned only.
+// plannedObject is a digest that gets a row, with the record that stores the piece, or nil for a
+// digest that was only mentioned.
 type plannedObject struct {
 	digest *object.Digest
 	stored *op
 	number uint64
 	base   uint64
-	old    *objectRow // of a node that was kept as a base only and is held again; nil for others
+	old    *objectRow // of a node that was a base only and is held again; nil for others
 }
 
-// plannedStep is a record that apply carries out, with the number of the root that it names.
+// plannedStep is a record that apply executes, with the number of the root that it names.
 type plannedStep struct {
 	o    *op
 	root uint64
@@ -73,14 +73,14 @@ func newPlan(s *Store, from locator, db index.DB, next uint64, reflected *segmen
 // planCacheBytes bounds plan.nodes.
 const planCacheBytes = 8 << 20
 
-// planChunk is how many records are looked at with one transaction on the index.
+// planChunk is the number of records planned in one transaction on the index.
 const planChunk = 256
 
-// mention is what one record refers to.
+// mention is a record and the pieces that it refers to.
 type mention struct {
 	o       *op
 	targets []target
-	absent  bool // the record counts for nothing else: what it needs was garbage and is gone
+	absent  bool // the record has no other effect: what it needs was garbage and is gone
 }
 
 type target struct {
@@ -119,7 +119,7 @@ func (p *plan) add(ctx context.Context, parts [][]op) error {
 	return p.addChunk(chunk)
 }
 
-// targets returns what the piece that o stores refers to.
+// targets returns the pieces that the piece stored by o refers to.
 func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 	switch {
 	case o.bare, o.copied == copiedBase, o.copied != 0 && !p.surveyed():
@@ -131,7 +131,7 @@ func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 		}
 		return nodeTargets(n), nil
 	case o.kind == recPiece && o.digest.Kind().IsIndex():
-		at := o.located() // where it is found otherwise depends on records that come later
+		at := o.located() // elsewhere its place depends on later records
 		content, err := p.s.content(&o.digest, &at)
 		if err != nil {
 			return nil, fmt.Errorf("fold index piece %s: %w", o.digest.Short(), err)
@@ -145,14 +145,13 @@ func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 	return nil, nil
 }
 
-// surveyed reports whether the plan is of an index that is made anew from a log of which segments
-// were retired.
+// surveyed reports whether the plan rebuilds the index of a log that has retired segments.
 func (p *plan) surveyed() bool {
 	b, ok := p.from.(*rebuilder)
 	return ok && b.surveyed
 }
 
-// childTargets returns what an index piece lists.
+// childTargets returns the pieces that an index piece lists.
 func childTargets(d *object.Digest, content []byte) ([]target, error) {
 	children, err := split.Children(*d, content)
 	out := make([]target, len(children))
@@ -237,7 +236,7 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 	} else if t := p.touched[o.digest]; t != nil {
 		p.addToTouched(t, o, n)
 	} else if o.quiet {
-		// the checkpoint says
+		// the checkpoint decides
 	} else if (o.kind == recPiece || o.kind == recUse) && o.journal != 0 && !o.digest.Kind().IsNode() {
 		p.transient[o.journal] = append(p.transient[o.journal], n)
 	} else if o.kind == recUse && o.journal == 0 && !o.digest.Kind().IsNode() {
@@ -262,7 +261,7 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 	return nil
 }
 
-// abandon forgets what a journal has stored or used.
+// abandon forgets the pieces that a journal has stored or used.
 func (p *plan) abandon(journal uint64) {
 	for _, t := range p.touchedIn[journal] {
 		t.journals = slices.DeleteFunc(t.journals, func(j uint64) bool { return j == journal })
@@ -272,8 +271,8 @@ func (p *plan) abandon(journal uint64) {
 	p.abandoned = append(p.abandoned, journal)
 }
 
-// addObject notes where the piece is, unless the index has it. Of several records in this plan the
-// first will count.
+// addObject records the place of a piece, unless the index has it. Of several records in this plan
+// the first counts.
 func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
 	row, ok, err := readObjectRow(tx, &o.digest)
 	if err != nil || ok && row.held && reflects(p.reflected, row.place) {
@@ -299,9 +298,10 @@ func (p *plan) addBase(o *plannedObject) {
 	}
 }
 
-// row returns the row of a planned object. A base that is stored whole again is where it is stored
-// now: the record before may say that it is a base only, and be all that is left of it in the end.
-// One that is a difference stays where it was, as its base may be a difference to it.
+// row returns the row of a planned object. A base that is stored whole again moves to its new
+// place: the old record may remain as a base only, and may in the end be all that is left of the
+// node. A base that is stored as a difference keeps its old place, as its new base may be a
+// difference to it.
 func (po *plannedObject) row() objectRow {
 	r := objectRow{number: po.number}
 	if o := po.stored; po.old != nil && o.kind != recNode {
@@ -319,7 +319,7 @@ func reflects(p *segment.Position, place segment.Place) bool {
 	return ok && place.Offset < p.Ends[i].Offset
 }
 
-// number returns the page-local number of a digest and gives it one at its first mention (I6).
+// number returns the page-local number of a digest and assigns one at its first mention (I6).
 func (p *plan) number(tx index.Tx, d *object.Digest) (uint64, error) {
 	if n := p.numbers[*d]; n != 0 {
 		return n, nil

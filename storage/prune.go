@@ -14,26 +14,26 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// pruning is what keeps commits from being pruned.
+// pruning keeps commits from being pruned.
 type pruning struct {
-	parents []*parentsSeen    // guarded by mu; one for each Prune that is under way
-	prunes  uint64            // guarded by mu; counts what was pruned: who relies on a parent looks again when it has changed
+	parents []*parentsSeen    // guarded by mu; one for each Prune in progress
+	prunes  uint64            // guarded by mu; counts prunes: a caller that relies on a parent looks again when it has changed
 	pins    map[commit.ID]int // guarded by mu
 }
 
-// parentsSeen are the parents of commits that have become durable while a Prune looks.
+// parentsSeen are the parents of commits that became durable during a Prune.
 type parentsSeen struct{ ids map[commit.ID]bool }
 
-// Prune takes commits out of the history. What only they reach is garbage then (see Collector). A
-// commit whose parent is pruned stays: for the parent, Commit and Known give an error that matches
-// base.ErrGone. Passed over and returned, in any order, are heads, commits that a tag or a Pin
-// names, the heads at the time when a journal began that is still open, parents of what is being
-// submitted, and the first commit. When there are such, err matches base.ErrConflict, and the
-// others are pruned none the less. Ids that are not here are ignored. Unsynced commits are pruned
-// like others: who syncs must not name them. It writes batches of 1024 ids and returns when they
-// are durable. It reads all commits once, and the memory that it takes follows the number of ids
-// and of their children. Other errors match base.ErrClosed, base.ErrReadOnly or base.ErrCorrupt, or
-// are those of the disk or of ctx; then some of the commits may be pruned.
+// Prune removes commits from the history. What only they reach becomes garbage (see Collector). A
+// commit whose parent is pruned stays; for the parent, Commit and Known return an error that
+// matches base.ErrGone. Prune skips and returns, in any order: heads, commits that a tag or a Pin
+// names, the heads at the beginning of each open journal, parents of commits that are being
+// submitted, and the first commit. If it skips any, err matches base.ErrConflict, and the others
+// are pruned all the same. Ids that the page lacks are ignored. Unsynced commits are pruned like
+// others: sync must not name them. Prune writes batches of 1024 ids and returns when they are
+// durable. It reads all commits once, and takes memory in proportion to the number of ids and of
+// their children. Other errors match base.ErrClosed, base.ErrReadOnly or base.ErrCorrupt, or are
+// those of the disk or of ctx; some of the commits may then be pruned.
 func (s *Store) Prune(ctx context.Context, ids []commit.ID) (kept []commit.ID, err error) {
 	if err := s.writable(); err != nil {
 		return nil, fmt.Errorf("prune commits: %w", err)
@@ -69,7 +69,7 @@ func (s *Store) Prune(ctx context.Context, ids []commit.ID) (kept []commit.ID, e
 	return nil, nil
 }
 
-// noteParents lets the parents of commits that become durable be noted, until end is called.
+// noteParents records the parents of commits that become durable, until end is called.
 func (s *Store) noteParents(in *parentsSeen) (end func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +81,7 @@ func (s *Store) noteParents(in *parentsSeen) (end func()) {
 	}
 }
 
-// findChildren gives each of the commits its children, and takes those out that are not here.
+// findChildren finds the children of each commit, and removes commits that the page lacks.
 func (s *Store) findChildren(ctx context.Context, of map[commit.ID][]commit.ID) error {
 	here := make(map[commit.ID]bool, len(of))
 	err := s.eachRow(ctx, bucketCommits, func(_ index.Tx, k, v []byte) error {
@@ -107,7 +107,7 @@ func (s *Store) findChildren(ctx context.Context, of map[commit.ID][]commit.ID) 
 	return err
 }
 
-// pruneSome prunes commits with one batch and returns those that it passed over.
+// pruneSome prunes commits with one batch and returns those that it skipped.
 func (s *Store) pruneSome(ctx context.Context, ids []commit.ID, children map[commit.ID][]commit.ID, seen *parentsSeen) (kept []commit.ID, err error) {
 	if err := s.waitRoom(ctx); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (s *Store) pruneSome(ctx context.Context, ids []commit.ID, children map[com
 		return nil, err
 	}
 	defer s.appendTurn.release()
-	s.appendGroup() // what was submitted before counts before
+	s.appendGroup() // earlier submissions count as before
 	ts, err := s.readTags()
 	if err != nil {
 		return nil, err
@@ -149,13 +149,13 @@ func (s *Store) pruneSome(ctx context.Context, ids []commit.ID, children map[com
 		s.prunes++
 		s.counters.wastes.Add(1)
 		ops := []op{{kind: recPruned, sync: y}}
-		s.over.showLocked(ops) // who submits a child from here on does not find it any more
+		s.over.showLocked(ops) // a later submission of a child no longer finds them
 		return ops
 	})
 	return kept, err
 }
 
-// usedCommitsLocked returns the commits that something in memory needs.
+// usedCommitsLocked returns the commits that in-memory state needs.
 func (s *Store) usedCommitsLocked() map[commit.ID]bool {
 	used := map[commit.ID]bool{commit.First().ID: true}
 	note := func(cs []*commit.Commit) {
@@ -191,9 +191,9 @@ func (s *Store) usedCommitsLocked() map[commit.ID]bool {
 	return used
 }
 
-// pruneRows removes the rows of pruned commits. One that is not there is passed over. One may be a
-// head while a log is folded from the beginning from which compaction has taken its children, which
-// were pruned too.
+// pruneRows removes the rows of pruned commits, and skips commits that are not there. A pruned
+// commit may be a head in a fold from the beginning of a log: compaction has then removed its
+// children, which were pruned too.
 func pruneRows(tx index.Tx, st *state, y *syncOp) error {
 	commits := tx.Bucket(bucketCommits)
 	if err := dropHeads(tx, st, y.ids); err != nil {
@@ -268,7 +268,7 @@ func pruneCommit(tx index.Tx, c *commit.Commit) error {
 	return nil
 }
 
-// dropShallow removes the rows that say that a commit was pruned: it has come again.
+// dropShallow removes the rows that mark a commit as pruned, when it is received again.
 func dropShallow(tx index.Tx, parent commit.ID) error {
 	b := tx.Bucket(bucketShallow)
 	c := b.Cursor()
@@ -280,12 +280,12 @@ func dropShallow(tx index.Tx, parent commit.ID) error {
 	return nil
 }
 
-// shallowKey is the key of a row that says that a commit stays whose parent was pruned.
+// shallowKey is the key of the row of a commit that stays although its parent was pruned.
 func shallowKey(parent, child commit.ID) []byte {
 	return append(parent[:len(parent):len(parent)], child[:]...)
 }
 
-// prunedParent reports whether a commit was pruned that is the parent of one that stays.
+// prunedParent reports whether id is a pruned parent of a commit that stays.
 func prunedParent(tx index.Tx, id commit.ID) bool {
 	return hasPrefix(tx.Bucket(bucketShallow).Cursor(), id[:])
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// located says where a stored piece is and how.
+// located is the place of a stored piece and the form in which it is stored.
 type located struct {
 	kind    byte // recPiece, recNode or recDelta
 	depth   uint8
@@ -27,7 +27,7 @@ type located struct {
 }
 
 // locator finds stored pieces. It returns false for a piece that is not held. With dead it also
-// finds a node that was deleted and whose bytes a difference needs.
+// finds a deleted node whose bytes a difference needs.
 type locator interface {
 	locate(d *object.Digest, dead bool) (located, bool, error)
 }
@@ -50,8 +50,8 @@ func (s *Store) locate(d *object.Digest, dead bool) (located, bool, error) {
 	return s.locateFolded(d, dead)
 }
 
-// locateFolded looks into the index alone. Only here the results are allocated, as a closure sets
-// them: a commit finds most nodes in the overlay.
+// locateFolded looks into the index alone. It allocates its results, since a closure sets them; a
+// commit finds most nodes in the overlay instead.
 func (s *Store) locateFolded(d *object.Digest, dead bool) (l located, ok bool, err error) {
 	err = s.view(func(tx index.Tx) (err error) {
 		l, ok, err = locateIn(tx, d, dead)
@@ -68,16 +68,16 @@ func (o *op) located() located {
 	return l
 }
 
-// locate looks into the page before it looks into the journal. A node that the page has may stand
-// in the journal once more until dropHeld, as a difference to one that the page has as a difference
-// to it: each place alone has no circles.
+// locate looks into the page before the journal. Until dropHeld, the journal may store a node of
+// the page again, as a difference to a node that the page stores as a difference to it. Each of the
+// two is free of circles.
 func (j *Journal) locate(d *object.Digest, dead bool) (located, bool, error) {
 	if l, ok, err := j.s.locate(d, dead); ok || err != nil {
 		return l, ok, err
 	}
 	if o, ok := j.find(d); ok {
 		l := o.located()
-		l.content = bytes.Clone(l.content) // the journal uses its memory again, and who reads may keep what he has read
+		l.content = bytes.Clone(l.content) // the journal reuses its memory, and the caller may keep the content
 		return l, true, nil
 	}
 	return located{}, false, nil
@@ -140,10 +140,10 @@ func (s *Store) has(d *object.Digest) (bool, error) {
 }
 
 // Piece returns the content of a piece, verified against its digest. The slice is shared and must
-// not be changed. A piece that is not held and has a place in the bucket comes from the Fetcher.
-// Errors match base.ErrNeedsFetch when there is none, or the piece belongs to a tree that is not
-// here; base.ErrGone when it is missing since nobody has sent it (MissingPieces), which the Fetcher
-// is asked first where the page may not know all places; base.ErrCorrupt when it is damaged;
+// not be changed. A piece that is not held and has a place in the bucket is fetched by the Fetcher.
+// Errors match base.ErrNeedsFetch when the page has no Fetcher, or the piece belongs to a tree that
+// this device lacks; base.ErrGone when no device has sent the piece (MissingPieces), after asking
+// the Fetcher where the page may not record all places; base.ErrCorrupt when it is damaged;
 // base.ErrClosed; or are those of the disk or of the Fetcher.
 func (s *Store) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
 	return s.piece(ctx, d, true)
@@ -188,7 +188,7 @@ func (s *Store) piece(ctx context.Context, d object.Digest, far bool) ([]byte, e
 	return n.Bytes(), nil
 }
 
-// find locates a piece that must be there, as search does when the page is where it looks.
+// find locates a piece that must exist. When the first look-up fails, it continues as search does.
 func (s *Store) find(d *object.Digest, from locator) (located, error) {
 	l, ok, err := from.locate(d, false)
 	if ok || err != nil {
@@ -209,10 +209,10 @@ func (s *Store) find(d *object.Digest, from locator) (located, error) {
 	return l, missing(d)
 }
 
-// search looks once more for a piece that was not found: it may be held, or have a place in the
-// bucket, which is returned then, or need not be here since it is of a tree that is not. What the
-// index does not know is looked for in the log once, by making the index anew: a row may be damaged
-// in a way that only its absence shows.
+// search looks once more for a piece that was not found. The piece may be held, have a place in the
+// bucket, which search then returns, or belong to a tree that this device lacks. When the index has
+// no row for it, search rebuilds the index from the log once: only the absence of a row may show
+// damage.
 func (s *Store) search(d *object.Digest) (l located, place *CloudPlace, err error) {
 	for again := true; ; again = false {
 		if d.Kind().IsNode() {
@@ -244,12 +244,12 @@ func (s *Store) search(d *object.Digest) (l located, place *CloudPlace, err erro
 	}
 }
 
-// errVanished marks a piece that was given up while it was being read.
+// errVanished marks a piece that was given up during the read.
 var errVanished = errors.New("given up since it was found")
 
-// content returns what is stored for a piece behind the header of its record, verified unless it is
-// a difference. A piece that compaction has moved since it was found is looked up again: l says
-// then where it is.
+// content returns the stored content of a piece, after the header of its record, verified unless it
+// is a difference. A piece that compaction has moved since the look-up is looked up again, and l is
+// updated.
 func (s *Store) content(d *object.Digest, l *located) ([]byte, error) {
 	for {
 		content, err := s.stored(d, l)
@@ -298,9 +298,9 @@ func (s *Store) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
 	return s.readNode(ctx, d, s)
 }
 
-// cached returns a node that the cache has, but not the root of a tree that is not here, from which
-// who reads it would go on to nodes that are missing: the cache also has nodes of journals that
-// were given up, and such as were deleted since. j is the journal that is read through, or nil.
+// cached returns a node from the cache, but not the root of a tree that this device lacks: the
+// reader would go on to missing nodes. The cache also holds nodes of journals that were given up,
+// and nodes deleted since. j is the journal that the caller reads through, or nil.
 func (s *Store) cached(d *object.Digest, j *Journal) *fb.Node {
 	e := s.cache.find(s, d)
 	if e == nil || !e.isHeld(s.wants.made.Load()) && !s.mayUse(e, *d, j) {
@@ -310,8 +310,8 @@ func (s *Store) cached(d *object.Digest, j *Journal) *fb.Node {
 	return &e.node
 }
 
-// mayUse is called for a cached node of which it is not known that the page holds it. It takes the
-// digest by value, so that to look into the cache allocates nothing.
+// mayUse decides about a cached node that the page may not hold. It takes the digest by value, so
+// that a look into the cache allocates nothing.
 func (s *Store) mayUse(e *cachedNode, d object.Digest, j *Journal) bool {
 	if j != nil {
 		if _, ok := j.find(&d); ok {
@@ -324,7 +324,7 @@ func (s *Store) mayUse(e *cachedNode, d object.Digest, j *Journal) bool {
 		e.setHeld(made)
 		return true
 	}
-	return err == nil && s.needsTree(&d) == nil // what else is not held is of a commit that was lost, or of another journal
+	return err == nil && s.needsTree(&d) == nil // other nodes that are not held belong to a lost commit or to another journal
 }
 
 // readNode reads a node into the cache.
@@ -345,13 +345,13 @@ func (s *Store) readNode(ctx context.Context, d object.Digest, from locator) (*f
 	return s.cache.add(s, &d, n, made, depth), nil
 }
 
-// loadNode reads and verifies a node without keeping it. from says where the pieces are.
+// loadNode reads and verifies a node without caching it. from locates the pieces.
 func (s *Store) loadNode(ctx context.Context, d object.Digest, from locator, depth int) (*fb.Node, error) {
 	return s.loadNodeBeside(ctx, d, from, depth, nil)
 }
 
-// loadNodeBeside is loadNode that keeps the node, and those on which it is a difference, in a cache
-// beside that of the store. A nil one keeps nothing.
+// loadNodeBeside is loadNode that keeps the node, and the bases of its difference, in a cache
+// beside that of the store. A nil cache keeps nothing.
 func (s *Store) loadNodeBeside(ctx context.Context, d object.Digest, from locator, depth int, beside *NodeCache) (*fb.Node, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read node %s: %w", d.Short(), err)
@@ -369,13 +369,13 @@ func (s *Store) loadNodeBeside(ctx context.Context, d object.Digest, from locato
 		return n, err
 	}
 	if l.kind == recDelta {
-		beside.remove(s, &l.base) // the next one is hardly a difference to the same
+		beside.remove(s, &l.base) // the next node is hardly a difference to the same base
 	}
 	return beside.add(s, &d, n, 0, unknownDepth), nil
 }
 
-// loadLocated is loadNodeBeside for a node that is not to be taken from a cache; its bases may be.
-// It also says where the node is, unless that is one of several pieces.
+// loadLocated is loadNodeBeside for a node that must not be read from a cache; its bases may be. It
+// also returns where the node is, unless the node is stored in several pieces.
 func (s *Store) loadLocated(ctx context.Context, d object.Digest, from locator, depth int, beside *NodeCache) (n *fb.Node, l located, err error) {
 	if d.Kind().IsIndex() {
 		n, err = s.loadSplitNode(ctx, d, from)
@@ -439,7 +439,7 @@ func (p pieceSource) Piece(_ context.Context, d object.Digest) ([]byte, error) {
 	return p.s.content(&d, &l)
 }
 
-// loadSplitNode puts a node together from its pieces.
+// loadSplitNode assembles a node from its pieces.
 func (s *Store) loadSplitNode(ctx context.Context, d object.Digest, from locator) (*fb.Node, error) {
 	content, err := s.splitContent(ctx, d, from)
 	if err != nil {
@@ -448,7 +448,7 @@ func (s *Store) loadSplitNode(ctx context.Context, d object.Digest, from locator
 	return s.verifyNode(&d, content)
 }
 
-// splitContent puts the content of an index piece of nodes together.
+// splitContent assembles the content of an index piece of nodes.
 func (s *Store) splitContent(ctx context.Context, d object.Digest, from locator) ([]byte, error) {
 	src := pieceSource{s, from}
 	root, err := src.Piece(ctx, d)
@@ -466,7 +466,7 @@ func (s *Store) splitContent(ctx context.Context, d object.Digest, from locator)
 	return buf.Bytes(), nil
 }
 
-// view reads the index. A damaged index is made anew from the log, once, and read again.
+// view reads the index. It rebuilds a damaged index from the log, once, and reads again.
 func (s *Store) view(fn func(index.Tx) error) error {
 	err := s.viewOnce(fn)
 	if err != nil && errors.Is(err, base.ErrCorrupt) && s.reindex(err.Error()) {

@@ -46,15 +46,15 @@ const (
 	originLocal    = 0 // made on this device: not in the bucket yet
 	originBucket   = 1 // from the bucket, with its tree
 	originTreeless = 2 // from the bucket; the tree need not be here
-	originAhead    = 3 // as originTreeless, ahead of what is built on it: it changes no heads
+	originAhead    = 3 // as originTreeless, received ahead of its descendants: it changes no heads
 )
 
 // maxDeltaDepth is the greatest number of differences between a node and one that is stored whole.
 const maxDeltaDepth = 8
 
-// maxReadDepth bounds the differences that are followed for one node. It is greater, because of two
-// journals that write the same node at the same time one may be stored deeper than what the other
-// has put on it has counted.
+// maxReadDepth bounds the differences that a read follows for one node. It exceeds maxDeltaDepth
+// because two journals may write the same node at the same time: the stored node may then be deeper
+// than the other journal counted for its differences to it.
 const maxReadDepth = 4 * maxDeltaDepth
 
 // op is one record of the log as the index and the overlay need it.
@@ -62,12 +62,12 @@ type op struct {
 	kind    byte
 	depth   uint8         // of a delta
 	origin  byte          // of a commit
-	bare    bool          // of a node: it is known to refer to nothing
-	copied  byte          // of a record that was copied forward: what it is for, else 0
+	bare    bool          // of a node: it refers to nothing
+	copied  byte          // of a record that was copied forward: the purpose of the copy, else 0
 	ofSync  bool          // of rows of a checkpoint: sync has written them
-	quiet   bool          // what it says of the status of a piece is void, since a checkpoint came
+	quiet   bool          // a later checkpoint voids what the record says of a piece's status
 	digest  object.Digest // of the piece; of an explanation the root
-	ord     uint32        // which record of its batch it is
+	ord     uint32        // index of the record in its batch
 	number  uint64        // of its batch; 0 while the batch is not durable
 	journal uint64
 	base    *object.Digest // of a delta
@@ -77,7 +77,7 @@ type op struct {
 	merge   *commit.ID // that is explained
 	sync    *syncOp    // of the kinds of sync and of deleting
 	next    *op        // in the chain of the overlay, which guards it
-	// content is what the record holds while the batch is not yet durable: the content of a piece
+	// content is the content of the record while its batch is not durable: the content of a piece
 	// or whole node, or the script of a delta.
 	content []byte
 }
@@ -87,21 +87,21 @@ func (o *op) stored() bool {
 	return (o.kind == recPiece || o.kind == recNode || o.kind == recDelta) && o.copied != copiedBase && o.copied != copiedDropped
 }
 
-// pieceWeight is how much more a piece of a value counts than other records when it is decided
-// whether to fold: its row lies anywhere in the index, so that a transaction keeps a whole leaf in
-// memory for it, while what commits bring clusters.
+// pieceWeight is the weight of a piece of a value when the store decides whether to fold. Its row
+// may lie anywhere in the index, so that a transaction keeps a whole leaf in memory for it. Rows of
+// commits cluster.
 const pieceWeight = 6
 
-// historyWeight is how much more a commit counts that is pruned, or comes as a part of history:
-// many of these come together, each with rows anywhere in several families, and one transaction
-// writes all that a fold brings.
+// historyWeight is the weight of a commit that is pruned, or received as part of history. Many of
+// these arrive together, each has rows anywhere in several families, and one transaction writes all
+// of a fold.
 const historyWeight = 48
 
-// nodeWeight is how much more a node counts that refers to others: a dozen references, of which a
-// fold holds each.
+// nodeWeight is the weight of a node that refers to others: a fold holds its dozen references in
+// memory.
 const nodeWeight = 2
 
-// weight is what a record counts as pending rows.
+// weight returns how many pending rows the record counts as.
 func (o *op) weight() int {
 	switch {
 	case (o.kind == recNode || o.kind == recDelta) && !o.bare:
@@ -120,8 +120,8 @@ func (o *op) weight() int {
 	return 1
 }
 
-// checkExplanation refuses what cannot be the explanation of a merge: no root node, or that of an
-// empty tree, by which nothing was decided.
+// checkExplanation refuses a root that cannot explain a merge: one that is not a root node, or that
+// of an empty tree, which holds no decision.
 func checkExplanation(merge commit.ID, root *object.Digest) error {
 	switch {
 	case !root.Kind().IsNode():

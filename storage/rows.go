@@ -19,9 +19,9 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// The buckets of page.db (docs/format/rows.md). A row family is a bucket. Rows are printed with the
-// name of the bucket as the first part of their keys. A number is a page-local piece number in
-// numberSize bytes, big-endian, which stands where a row would repeat a digest.
+// The buckets of page.db (docs/format/rows.md). A row family is a bucket; its name is printed as
+// the first part of a row's key. A number is a page-local piece number in numberSize bytes,
+// big-endian, which replaces a repeated digest.
 //
 //	bucket            key                                    value
 //	state             "state"                                version, page id, position, next
@@ -82,10 +82,10 @@ var allBuckets = []string{
 	bucketTreeless, bucketShallow, bucketTransient, bucketLocal, bucketSynced, bucketTags, bucketNewTags, bucketMetadata, bucketCloud,
 }
 
-// indexVersion is the version of the rows of page.db. Rows of an older version are made anew from
-// the log: version 1 had no bucket conflicts, version 2 none of what sync knows, version 3 no sums
-// of references, no references to bases and nothing of what was deleted, version 4 had lost bases
-// that no record had deleted, version 5 no checkpoint.
+// indexVersion is the version of the rows of page.db. Rows of an older version are rebuilt from the
+// log: version 1 had no bucket conflicts, version 2 no state of sync, version 3 no sums of
+// references, no references to bases and no state of deletion, version 4 had lost bases that no
+// record had deleted, version 5 no checkpoint.
 const indexVersion = 6
 
 // errOldIndex marks an index with rows of an older version.
@@ -95,11 +95,11 @@ var errOldIndex = errors.New("rows of an older version")
 // about 80 pieces: with digests their rows would be several times the nodes.
 const numberSize = 6
 
-// maxNumber is the greatest number that a piece can have: the one behind it can still be written.
+// maxNumber is the greatest number of a piece: the number after it can still be written.
 const maxNumber = 1<<(8*numberSize) - 2
 
-// maxJournal is the greatest number of a journal that rows and records may have: those that are
-// given next are above it and below 2^64.
+// maxJournal is the greatest journal number in rows and records: later numbers are above it and
+// below 2^64.
 const maxJournal = 1 << 62
 
 // The types of reference rows.
@@ -112,13 +112,13 @@ const (
 
 var crcTable = crc32.MakeTable(crc32.Castagnoli)
 
-// withSum appends the CRC-32C of the name of a row and its value. A row that is never under another
-// name has no name in its checksum.
+// withSum appends the CRC-32C of a row's name and value. The name is omitted for a row that never
+// has another name.
 func withSum(name, v []byte) []byte {
 	return binary.BigEndian.AppendUint32(v, crc32.Update(crc32.Checksum(name, crcTable), crcTable, v))
 }
 
-// cutSum returns a value without its checksum, and reports whether that is right.
+// cutSum returns a value without its checksum, and reports whether the checksum is right.
 func cutSum(name, v []byte) ([]byte, bool) {
 	n := len(v) - 4
 	if n < 0 || crc32.Update(crc32.Checksum(name, crcTable), crcTable, v[:n]) != binary.BigEndian.Uint32(v[n:]) {
@@ -144,7 +144,7 @@ func badRow(family, key, what string) error {
 type objectRow struct {
 	number uint64
 	held   bool
-	dead   bool // not held: a node that was deleted and whose bytes others are differences to, or a part of one
+	dead   bool // not held: a deleted node, or part of one, that is the base of other nodes' differences
 	kind   byte // recPiece, recNode or recDelta
 	place  segment.Place
 	base   uint64 // number of the base of a delta
@@ -204,14 +204,14 @@ func parseObjectRow(v []byte) (r objectRow, ok bool) {
 	return r, good
 }
 
-// state is the one row that says what the index reflects (I3).
+// state is the row that records what the index reflects (I3).
 type state struct {
 	page    [16]byte
 	next    uint64 // next piece number
 	journal uint64 // greatest journal number seen
 	heads   [32]byte
 	nHeads  uint64
-	// checkpoint is the last one that the log has.
+	// checkpoint is the last one in the log.
 	checkpoint checkpoint
 	position   segment.Position
 }
@@ -232,7 +232,7 @@ func (st *state) encode() []byte {
 	return withSum(nil, append(c.p, st.position.Encode()...))
 }
 
-// code is what stands between the version and the position.
+// code writes or reads the fields between the version and the position.
 func (st *state) code(c *coder, version uint64) {
 	c.fixed(st.page[:])
 	c.number(&st.next, maxNumber+1)
@@ -248,8 +248,8 @@ func (st *state) code(c *coder, version uint64) {
 }
 
 // parseState reads the state row. It fails with a *base.CorruptError, with a *base.FormatError for
-// a newer version, or with an error that matches errOldIndex for an older one: then the state is
-// that of the older version.
+// a newer version, or with an error that matches errOldIndex for an older version; the state is
+// then that of the older version.
 func parseState(v []byte) (st state, err error) {
 	bad := func(what string) (state, error) { return state{}, badRow(bucketState, "state", what) }
 	v, ok := cutSum(nil, v)
@@ -276,8 +276,8 @@ func parseState(v []byte) (st state, err error) {
 	return st, nil
 }
 
-// addHead adds id to the checksum of the heads: they are few, and a head that is missing from its
-// family would show older content without any other sign.
+// addHead adds id to the checksum of the heads. The checksum is needed because a head that is
+// missing from its family would show older content without any other sign.
 func (st *state) addHead(id commit.ID) {
 	st.xorHead(id)
 	st.nHeads++
@@ -345,8 +345,8 @@ func rowsOf(tx index.Tx, family string) iter.Seq2[[]byte, []byte] {
 	return rowsWith(tx.Bucket(family), nil)
 }
 
-// rowsWith yields the rows whose keys begin with a prefix, in their order. Rows may be changed
-// meanwhile.
+// rowsWith yields the rows whose keys begin with a prefix, in order. The caller may change rows
+// during the iteration.
 func rowsWith(b index.Bucket, prefix []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(k, v []byte) bool) {
 		c := b.Cursor()
@@ -358,9 +358,9 @@ func rowsWith(b index.Bucket, prefix []byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// eachRow folds and then calls fn with the rows of a family, in transactions of some rows, and
-// after, if not nil, behind each. A transaction may be repeated when the index is made anew
-// meanwhile: rows come at least once.
+// eachRow folds and then calls fn with the rows of a family, in transactions of some rows. It calls
+// after, if not nil, after each transaction. A transaction is repeated when the index is rebuilt
+// during it, so that fn may see a row more than once.
 func (s *Store) eachRow(ctx context.Context, family string, fn func(tx index.Tx, k, v []byte) error, after func() error) error {
 	if err := s.readyRows(ctx); err != nil {
 		return err
@@ -393,13 +393,13 @@ func (s *Store) eachRow(ctx context.Context, family string, fn func(tx index.Tx,
 	return nil
 }
 
-// hasKey tells an empty value from none.
+// hasKey reports whether the key exists; its value may be empty.
 func hasKey(b index.Bucket, k []byte) bool {
 	found, _ := b.Cursor().Seek(k)
 	return bytes.Equal(found, k)
 }
 
-// keyDigest returns the digest of the piece that the key of a row stands for, which is its number.
+// keyDigest returns the digest of the piece whose number is the key of a row.
 func keyDigest(tx index.Tx, family string, k []byte) (object.Digest, error) {
 	if len(k) != numberSize {
 		return object.Digest{}, badRow(family, hex.EncodeToString(k), "bad key")
@@ -415,7 +415,7 @@ func numberDigest(tx index.Tx, n uint64) (object.Digest, bool) {
 	return digestOf(tx.Bucket(bucketNumbers).Get(appendNumber(nil, n)))
 }
 
-// setRow puts a row, or deletes it. One that is as it should be is left alone.
+// setRow puts or deletes a row. It does not write a row that is right already.
 func setRow(b index.Bucket, k []byte, set bool, v []byte) error {
 	old := b.Get(k)
 	switch {
@@ -432,7 +432,7 @@ func hasPrefix(c index.Cursor, prefix []byte) bool {
 	return bytes.HasPrefix(k, prefix)
 }
 
-// someRows returns up to most rows from a key on, and the key to go on from, nil at the end.
+// someRows returns up to most rows from a key on, and the next key, nil at the end.
 func someRows(b index.Bucket, from []byte, most int) (rows []row, next []byte) {
 	c := b.Cursor()
 	k, v := c.First()
@@ -448,8 +448,8 @@ func someRows(b index.Bucket, from []byte, most int) (rows []row, next []byte) {
 	return rows, nil
 }
 
-// eachPiece calls fn with the pieces that pick names of the rows of a family, as eachRow gives
-// these, when no transaction is open.
+// eachPiece calls fn, with no transaction open, for the pieces that pick selects from the rows of a
+// family. Rows are read as by eachRow.
 func (s *Store) eachPiece(ctx context.Context, family string, pick func(tx index.Tx, k, v []byte) (object.Digest, bool, error), fn func(object.Digest) error) error {
 	var some []object.Digest
 	return s.eachRow(ctx, family, func(tx index.Tx, k, v []byte) error {

@@ -11,22 +11,22 @@ type counters struct {
 	groups, commits, bulkBatches, folds, wastes atomic.Uint64
 }
 
-// Stats are figures of an open page, since Open where they count.
+// Stats are figures of an open page; counts begin with Open.
 type Stats struct {
 	// Commits and Groups count durable commits and the batches that carried them; BulkBatches the
 	// batches of large values.
 	Commits, Groups, BulkBatches uint64
 	// Folds counts folds of the index.
 	Folds uint64
-	// Wastes counts what may have left garbage: journals given up that had gone to the log, and
-	// batches of pruned commits. Values that a transaction has put twice do not count.
+	// Wastes counts sources of possible garbage: journals given up after they had written to the
+	// log, and batches of pruned commits. Values that a transaction has put twice do not count.
 	Wastes uint64
-	// Syncs counts fdatasyncs of segments, and BytesWritten the bytes given to them.
+	// Syncs counts fdatasyncs of segments, and BytesWritten the bytes written to them.
 	Syncs, BytesWritten uint64
 	// SegmentBytes and IndexBytes are sizes on disk; Segments counts files.
 	SegmentBytes, IndexBytes int64
 	Segments                 int
-	// PendingRows are the rows that the index does not have yet.
+	// PendingRows is the number of rows that are not in the index yet.
 	PendingRows int
 	// CacheMisses counts nodes that were read into the cache.
 	CacheMisses uint64

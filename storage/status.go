@@ -24,18 +24,18 @@ func (s *Store) Unsynced(ctx context.Context) ([]commit.ID, error) {
 	return ids, err
 }
 
-// unsyncedCommits remembers what Unsynced has found. Store.mu guards it.
+// unsyncedCommits caches the result of Unsynced. Store.mu guards it.
 type unsyncedCommits struct {
 	found       bool
-	changes     uint64               // of the overlay, when it was looked
-	ids         []commit.ID          // not changed but replaced
+	changes     uint64               // the overlay's count of changes at that time
+	ids         []commit.ID          // replaced, never changed in place
 	generations map[commit.ID]uint64 // of ids
 }
 
 func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
 	changes := s.over.changesNow() // before anything is read
 	s.mu.Lock()
-	last := s.lastUnsynced // what it points to is not changed any more
+	last := s.lastUnsynced // the data that it points to is immutable
 	s.mu.Unlock()
 	if last.found && last.changes == changes {
 		return slices.Clone(last.ids), s.viewOnce(func(index.Tx) error { return nil }) // the page may be closed
@@ -88,28 +88,28 @@ func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
 	return slices.Clone(ids), nil
 }
 
-// commitStatus is what is known of a commit beside what it says. A commit that is not here has
-// none.
+// commitStatus is the status of a commit beside its content. The zero value is that of a commit
+// which the page lacks.
 type commitStatus struct{ here, unsynced, treeless, ahead bool }
 
-// statusIn returns what the rows say of a commit.
+// statusIn returns the status of a commit in the rows.
 func statusIn(tx index.Tx, id commit.ID) (st commitStatus) {
-	if st.here = tx.Bucket(bucketCommits).Get(id[:]) != nil; st.here { // mostly one look-up tells
+	if st.here = tx.Bucket(bucketCommits).Get(id[:]) != nil; st.here { // mostly one look-up is enough
 		v := tx.Bucket(bucketTreeless).Get(id[:])
 		st.unsynced, st.treeless, st.ahead = tx.Bucket(bucketUnsynced).Get(id[:]) != nil, v != nil, bytes.Equal(v, aheadRow)
 	}
 	return st
 }
 
-// after returns the status of a commit behind a record that is about it. Readers apply it to what
-// is pending, a fold to the rows.
+// after returns the status of a commit after a record that names it. Readers apply it to pending
+// records, a fold to the rows.
 func (st commitStatus) after(o *op) commitStatus {
 	switch {
 	case o.kind == recCommit && !st.here:
 		return commitStatus{here: true, unsynced: o.origin == originLocal, treeless: o.origin >= originTreeless, ahead: o.origin == originAhead}
 	case !st.here, o.kind == recPruned:
 		return commitStatus{}
-	case o.kind == recCommit && st.ahead && o.origin != originAhead: // it counts as if it were new
+	case o.kind == recCommit && st.ahead && o.origin != originAhead: // counts as new
 		st.treeless, st.ahead = o.origin == originTreeless, false
 	case o.kind == recForgotten:
 		st.unsynced = true
@@ -126,7 +126,7 @@ func (st commitStatus) after(o *op) commitStatus {
 	return st
 }
 
-// write makes the rows of a commit that say st say next.
+// write changes the rows of a commit from status st to next.
 func (st commitStatus) write(tx index.Tx, c *commit.Commit, next commitStatus) error {
 	if st.unsynced != next.unsynced {
 		if err := setRow(tx.Bucket(bucketUnsynced), c.ID[:], next.unsynced, unsyncedRow(c)); err != nil {
@@ -143,7 +143,7 @@ func (st commitStatus) write(tx index.Tx, c *commit.Commit, next commitStatus) e
 	return setRow(tx.Bucket(bucketTreeless), c.ID[:], next.treeless, v)
 }
 
-// statuses returns those of commits, durable or submitted.
+// statuses returns the statuses of commits, durable or submitted.
 func (s *Store) statuses(ids []commit.ID) (of map[commit.ID]commitStatus, err error) {
 	err = s.viewPending(true, ofCommits, func(tx index.Tx, pending []pendingOp) error {
 		of = make(map[commit.ID]commitStatus, len(ids))
@@ -158,7 +158,7 @@ func (s *Store) statuses(ids []commit.ID) (of map[commit.ID]commitStatus, err er
 	return of, err
 }
 
-// statusesIn returns those of all commits of which pending records say something.
+// statusesIn returns the statuses of all commits that pending records name.
 func statusesIn(tx index.Tx, pending []pendingOp) (map[commit.ID]commitStatus, error) {
 	of := map[commit.ID]commitStatus{}
 	for _, o := range pending {
@@ -184,7 +184,7 @@ func statusesIn(tx index.Tx, pending []pendingOp) (map[commit.ID]commitStatus, e
 	return of, nil
 }
 
-// applyStatus lets the statuses of some commits follow a record.
+// applyStatus applies a record to the statuses of some commits.
 func applyStatus(o *op, of map[commit.ID]commitStatus) {
 	change := func(id commit.ID) {
 		if st, ok := of[id]; ok {
@@ -205,7 +205,7 @@ func applyStatus(o *op, of map[commit.ID]commitStatus) {
 	}
 }
 
-// writeStatus gives commits a status. Commits that are not there have none.
+// writeStatus gives commits a status. Commits that the page lacks have none.
 func writeStatus(tx index.Tx, st *state, o *op) error {
 	if o.sync.status == statusInner {
 		return dropHeads(tx, st, o.sync.ids)
@@ -218,7 +218,7 @@ func writeStatus(tx index.Tx, st *state, o *op) error {
 	return nil
 }
 
-// writeStatusOf lets the rows of a commit follow a record that is about it.
+// writeStatusOf applies a record that names a commit to the commit's rows.
 func writeStatusOf(tx index.Tx, id commit.ID, o *op) error {
 	v := tx.Bucket(bucketCommits).Get(id[:])
 	if v == nil {

@@ -18,15 +18,13 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// Options say which page to open and how. The zero values of what is optional are replaced by
-// defaults.
+// Options say which page to open and how. Zero values of optional fields are replaced by defaults.
 type Options struct {
-	// FS and Dir are where the page lives. Dir is the page's own directory. page.db itself always
-	// lies on the machine's file system, unless MemoryIndex is set.
+	// FS and Dir locate the page. Dir is the page's own directory. page.db always lies on the
+	// machine's file system, unless MemoryIndex is set.
 	FS  vfs.FS
 	Dir string
-	// Page is the id of the page: it keys the levels of the tree and is checked against what is on
-	// disk.
+	// Page is the id of the page. It keys the levels of the tree and is compared with the files.
 	Page [16]byte
 	// ReadOnly opens for reading: nothing is written. No writer may have the page open.
 	ReadOnly bool
@@ -42,12 +40,12 @@ type Options struct {
 	FoldBytes int64
 	// MemoryIndex replaces page.db, for repositories in memory and for crash tests.
 	MemoryIndex *index.Memory
-	// Recency is told which pieces of values are read; nil: nobody is.
+	// Recency records which pieces of values are read; nil: reads are not recorded.
 	Recency *Recency
-	// Clock bounds how long a commit waits for others that are about to join its batch; nil: the
+	// Clock bounds how long a commit waits for callers that are about to join its batch; nil: the
 	// machine's clock.
 	Clock clock.Clock
-	// Logger takes what happens in the background; nil: nothing is logged.
+	// Logger receives events of the background work; nil: nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -73,20 +71,20 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Recovery says what Open had to mend.
+// Recovery reports what Open repaired.
 type Recovery struct {
-	// Torn lists what was cut from the ends of segments: bytes that were being written when the
-	// machine or the process stopped, and that no reported commit needs.
+	// Torn lists what was cut from the ends of segments: writes that a crash interrupted, and that
+	// no reported commit needs.
 	Torn []segment.Torn
-	// RewrittenBatches counts the batches that were written again and synced, because they might
-	// not have been.
+	// RewrittenBatches counts the batches that Open wrote and synced again, because they might not
+	// have been durable.
 	RewrittenBatches int
-	// IndexRebuilt says why page.db was made anew from the log; empty when it was not.
+	// IndexRebuilt is the reason for which page.db was rebuilt from the log, or empty.
 	IndexRebuilt string
 }
 
-// Store is an open page. Use Open; Close releases it. What belongs together, and is mostly guarded
-// by one lock, is in structs beside the functions that use it.
+// Store is an open page. Use Open; Close releases it. Fields that belong together, and mostly share
+// a lock, are in structs beside the functions that use them.
 type Store struct {
 	o         Options
 	log       *segment.Log
@@ -123,8 +121,8 @@ type lifetime struct {
 	wg       sync.WaitGroup
 }
 
-// Create makes the directory of a page, which is empty until something is written, and its name
-// durable. A directory that is there already is left as it is: Open makes its name durable.
+// Create makes the directory of a page, which is empty until the first write, and makes its name
+// durable. An existing directory is left as it is: Open makes its name durable.
 func Create(_ context.Context, o Options) error {
 	o = o.withDefaults()
 	if _, err := o.FS.Stat(o.Dir); err == nil {
@@ -140,16 +138,16 @@ func (o *Options) segmentOptions() segment.Options {
 	return segment.Options{FS: o.FS, Dir: o.Dir, Page: o.Page, ReadOnly: o.ReadOnly, SegmentBytes: o.SegmentBytes}
 }
 
-// Blank reports that neither the log nor the index knows of anything that was ever appended: nobody
-// has written to the page, or its files are gone or empty. It waits for a fold that runs.
+// Blank reports that neither the log nor the index records an append: the page was never written,
+// or its files are lost or empty. It waits for a running fold.
 func (s *Store) Blank() bool {
 	s.foldTurn.lock()
 	defer s.foldTurn.release()
 	return s.state.position.Number == 0 && !slices.ContainsFunc(s.log.Segments(), func(g segment.SegmentInfo) bool { return g.SyncedEnd > emptyBytes })
 }
 
-// WaitDurable waits until c, which NewestHead gave, is durable. It returns the error of the disk
-// with which c failed.
+// WaitDurable waits until c, which NewestHead returned, is durable. It returns the disk error that
+// made c fail.
 func (s *Store) WaitDurable(c *commit.Commit) error {
 	s.mu.Lock()
 	g, failure := s.unsettled[c.ID], s.failure
@@ -160,14 +158,14 @@ func (s *Store) WaitDurable(c *commit.Commit) error {
 	if failure == nil {
 		return nil
 	}
-	// It is durable, or it failed before this call: then nothing knows it any more (I5).
+	// c is durable, or failed before this call and is no longer recorded (I5).
 	if _, err := s.Commit(context.Background(), c.ID); !errors.Is(err, base.ErrNotFound) {
 		return err
 	}
 	return failure
 }
 
-// Recovery returns what Open had to mend.
+// Recovery returns what Open repaired.
 func (s *Store) Recovery() Recovery {
 	s.indexMu.RLock()
 	defer s.indexMu.RUnlock()
@@ -177,9 +175,9 @@ func (s *Store) Recovery() Recovery {
 // Page returns the id of the page.
 func (s *Store) Page() [16]byte { return s.o.Page }
 
-// TempDir returns the directory in which a transaction may keep what does not fit in memory. It
-// lies on the machine's file system, belongs to this page and is emptied by Open. For a page in
-// memory it is "".
+// TempDir returns the directory for transaction data that does not fit in memory. It lies on the
+// machine's file system, belongs to this page and is emptied by Open. For a page in memory it is
+// "".
 func (s *Store) TempDir() string {
 	if s.o.MemoryIndex != nil {
 		return ""
@@ -187,8 +185,8 @@ func (s *Store) TempDir() string {
 	return s.o.Dir + "/tmp"
 }
 
-// Pin keeps the commit and all it reaches from being collected until release is called. release may
-// be called more than once.
+// Pin keeps the commit and all that it reaches from being collected until the caller calls release.
+// Further calls of release do nothing.
 func (s *Store) Pin(id commit.ID) (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +202,7 @@ func (s *Store) Pin(id commit.ID) (release func()) {
 
 // Lock waits for the page's write turn, in which one caller reads the newest head and submits a
 // commit on it. It returns the error of ctx, or one that matches base.ErrClosed or
-// base.ErrReadOnly. unlock must be called once, and may be called after Submit or without it.
+// base.ErrReadOnly. unlock must be called once, after Submit or without it.
 func (s *Store) Lock(ctx context.Context) (unlock func(), err error) {
 	if err := s.writable(); err != nil {
 		return nil, err
@@ -220,7 +218,7 @@ func (s *Store) Lock(ctx context.Context) (unlock func(), err error) {
 	}, nil
 }
 
-// leave says that a caller who might have joined the group has done so or will not.
+// leave reports that a caller that might have joined the group has joined it or will not.
 func (s *Store) leave() {
 	s.joiners.Add(-1)
 	select {

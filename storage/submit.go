@@ -17,48 +17,47 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// A group is taken by the log when nobody is about to join it, when it has groupCommits commits or
-// groupBytes bytes, or when nobody has joined for groupDelay: with many writers one sync serves
-// many commits, a single writer never waits, and one whose Update takes its time does not hold up
-// the others.
+// The log takes a group when no caller is about to join it, when it has groupCommits commits or
+// groupBytes bytes, or when none has joined for groupDelay. So with many writers one sync serves
+// many commits, a single writer never waits, and a slow Update does not delay the others.
 const (
 	groupCommits = 32
 	groupBytes   = 1 << 20
 	groupDelay   = 2 * time.Millisecond
 )
 
-// A group takes no more when it has one of these, which are far below what a batch can hold.
+// A group that has reached one of these takes no more. They are far below the limits of a batch.
 const (
 	maxGroupBytes   = segment.MaxBatchBytes / 4
 	maxGroupRecords = segment.MaxBatchRecords / 4
 )
 
-// group is what goes to the log as one batch.
+// group is the set of submissions that the log writes as one batch.
 type group struct {
 	batch    *segment.Batch
 	header   headerRoom
 	parts    [][]op
 	commits  []*commit.Commit
-	ahead    []*commit.Commit // that change no heads
-	inner    []commit.ID      // those of them that are no heads
-	news     bool             // there is something to upload in it
-	journals []*Journal       // that were submitted with it: what they rely on is wanted until it is durable
+	ahead    []*commit.Commit // commits that change no heads
+	inner    []commit.ID      // commits among them that are no heads
+	news     bool             // the group has something to upload
+	journals []*Journal       // submitted with the group; what they rely on stays wanted until it is durable
 	done     chan struct{}    // closed when the batch is durable or has failed
 	err      error            // valid once done is closed
 }
 
-// committing is how commits get into the log.
+// committing is the state of group commit.
 type committing struct {
 	turn       token         // the page's write turn
-	joiners    atomic.Int32  // callers between Lock and Submit, who are about to join the group
-	joined     chan struct{} // told when joiners may have become fewer or the group greater
-	appendTurn token         // who holds it appends a group
+	joiners    atomic.Int32  // callers between Lock and Submit, which are about to join the group
+	joined     chan struct{} // notified when joiners may have become fewer or the group larger
+	appendTurn token         // its holder appends a group
 
 	group     *group               // guarded by mu; being collected, nil when there is none
 	appending *group               // guarded by mu; being appended, nil when there is none
 	chained   []*commit.Commit     // guarded by mu; heads including commits that are not durable yet
-	unsettled map[commit.ID]*group // guarded by mu; commits that are not durable yet, and what they wait for
-	appenders map[*appender]uint64 // guarded by mu; appends that are under way, see foldLimit
+	unsettled map[commit.ID]*group // commits that are not durable yet, and the groups they wait for
+	appenders map[*appender]uint64 // appends in flight, see foldLimit
 	held      bool                 // guarded by mu; bulk segments are not appended to, see holdAppends
 	appended  sync.Cond            // of mu; appenders have become fewer, or held has ended
 	epoch     uint64               // guarded by mu; counts failed groups
@@ -70,24 +69,23 @@ type appender struct{ _ byte }
 
 func newGroup() *group { return &group{batch: segment.NewBatch(), done: make(chan struct{})} }
 
-// Pending is a submission on its way to the disk.
+// Pending is a submission in flight to the disk.
 type Pending struct {
 	s *Store
 	g *group
 }
 
-// Wait returns nil once the submission is durable, or the error with which it failed; then nothing
-// of it is there. It takes no context: a batch is not abandoned half way, and the wait is bounded
-// by the disk. Every Pending must be waited for, since those who wait do the writing.
+// Wait returns nil once the submission is durable, or the error with which it failed; a failed
+// submission leaves nothing. Wait takes no context: a batch is not abandoned half way, and the disk
+// bounds the wait. Every Pending must be waited for, since the waiters do the writing.
 func (p *Pending) Wait() error { return p.s.await(p.g) }
 
-// Submit hands the commits and the new pieces in j, which may be nil, to the next batch. From then
-// on NewestHead and later submissions see the commits; readers see them when they are durable. The
-// commits come parents first, and the parents of each are submitted or durable. j must not be used
-// afterwards. When an append to the disk failed since j was made, Submit returns that failure,
-// because the commits may rely on what was lost (I5). Commits that the page has already are passed
-// over, with the explanations of j about them. ctx bounds the wait for a fold that has fallen
-// behind.
+// Submit adds the commits and the new pieces in j, which may be nil, to the next batch. NewestHead
+// and later submissions then see the commits; readers see them when they are durable. Parents
+// precede children in cs, and each parent is submitted or durable. j must not be used afterwards.
+// When an append to the disk has failed since j was made, Submit returns that failure, because the
+// commits may rely on what was lost (I5). Submit skips commits that the page has already, and the
+// explanations of j about them. ctx bounds the wait for a fold that lags.
 func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*Pending, error) {
 	if err := s.ready(ctx, j, cs); err != nil {
 		return nil, err
@@ -119,9 +117,9 @@ func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*
 
 // submission is what one caller adds to a group. All of it is in one batch.
 type submission struct {
-	journal *Journal // goes first, if not nil; it is over when the submission is in a group
+	journal *Journal // added first, if not nil; it is over when the submission is in a group
 	room    int      // about how many records add makes
-	// look, if not nil, finds out what the page has that the records rely on. It is called without
+	// look, if not nil, finds what the page has of what the records rely on. It is called without
 	// mu, and again when commits were pruned meanwhile.
 	look func() (viewed, error)
 	// check, if not nil, refuses the submission. It is called under mu.
@@ -132,12 +130,13 @@ type submission struct {
 	late bool
 }
 
-// viewed says as of when a caller has looked at what is not durable yet: the submission fails when
-// a group has failed since (I5), and the caller looks again when commits were pruned since.
+// viewed identifies the state in which a caller has looked at records that are not durable yet. The
+// submission fails when a group has failed since (I5). The caller looks again when commits were
+// pruned since.
 type viewed struct{ epoch, prunes uint64 }
 
-// ready waits until the page takes more, and writes what is too large for one batch with cs. j may
-// be nil.
+// ready waits until the page has room for more, and writes the part of j that is too large for one
+// batch with cs. j may be nil.
 func (s *Store) ready(ctx context.Context, j *Journal, cs []*commit.Commit) error {
 	if err := s.waitRoom(ctx); err != nil || j == nil {
 		return err
@@ -145,8 +144,8 @@ func (s *Store) ready(ctx context.Context, j *Journal, cs []*commit.Commit) erro
 	return j.prepare(ctx, cs)
 }
 
-// submit adds a submission to the group that is being collected: this is the one way there. The
-// caller has called ready.
+// submit adds a submission to the group that is being collected. All submissions pass through it,
+// after a call of ready.
 func (s *Store) submit(u submission) (*Pending, error) {
 	v, err := s.lockForSubmit(u.look)
 	if err != nil {
@@ -168,7 +167,7 @@ func (s *Store) submit(u submission) (*Pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := s.groupLocked() // also when there is nothing to add: it is durable after what it was made on
+	g := s.groupLocked() // also for an empty submission: it is durable after what it was made on
 	var ops []op
 	if j := u.journal; j != nil {
 		ops = j.moveLocked(g, u.room)
@@ -182,10 +181,10 @@ func (s *Store) submit(u submission) (*Pending, error) {
 	return &Pending{s: s, g: g}, nil
 }
 
-// parted parts commits into those that the page does not have and those that it has, and says as of
-// when. It fails when the parent of one is neither among them nor known. Those that were received
-// may come again after they were pruned, and their parents may have been. Equal transactions on one
-// base, at one time, make one commit.
+// parted separates the commits that the page lacks from those that it has, and returns the state in
+// which it looked. It fails when a parent is neither among the commits nor in the page. A received
+// commit may be one that was pruned, and so may its parents. Equal transactions on one base, at one
+// time, make one commit.
 func (s *Store) parted(ctx context.Context, cs []ReceivedCommit, received bool) (fresh, here []ReceivedCommit, v viewed, err error) {
 	s.mu.RLock()
 	chained, failure := s.chained, s.failure
@@ -201,7 +200,7 @@ func (s *Store) parted(ctx context.Context, cs []ReceivedCommit, received bool) 
 			continue
 		}
 		given[c.ID] = true
-		if received || !slices.ContainsFunc(c.Parents, isHead) { // else it is new: no head has children made here
+		if received || !slices.ContainsFunc(c.Parents, isHead) { // else it is new: no head has children made on this device
 			_, err := s.Commit(ctx, c.ID)
 			if err == nil {
 				here = append(here, r)
@@ -229,8 +228,8 @@ func (s *Store) parted(ctx context.Context, cs []ReceivedCommit, received bool) 
 	return fresh, here, v, nil
 }
 
-// lockForSubmit takes mu when there is room for one more in the group, and what look has found
-// still holds. Otherwise it helps the group to the disk first, or looks again. look may be nil.
+// lockForSubmit takes mu when the group has room for one more and the result of look still holds.
+// Otherwise it first helps to write the group, or looks again. look may be nil.
 func (s *Store) lockForSubmit(look func() (viewed, error)) (v viewed, err error) {
 	for {
 		if look != nil {
@@ -241,7 +240,7 @@ func (s *Store) lockForSubmit(look func() (viewed, error)) (v viewed, err error)
 		s.mu.Lock()
 		for g := s.group; g != nil && (g.batch.Bytes() >= maxGroupBytes || g.batch.Len() >= maxGroupRecords); g = s.group {
 			s.mu.Unlock()
-			_ = s.await(g) // those who submitted it are told; who relies on it finds the epoch changed
+			_ = s.await(g) // its submitters get the error; a caller that relies on it finds the epoch changed
 			s.mu.Lock()
 		}
 		if look == nil || s.prunes == v.prunes {
@@ -258,8 +257,8 @@ func (s *Store) groupLocked() *group {
 	return s.group
 }
 
-// headerRoom is memory for what precedes the content of a record, but for lists. It belongs to a
-// journal or a group, since a one-key commit has some eight records.
+// headerRoom is memory for the header of a record, except for lists. A journal or a group owns it,
+// since a one-key commit has some eight records.
 type headerRoom [2*object.DigestSize + 16]byte
 
 // add adds o with its content to a batch.
@@ -275,8 +274,8 @@ func (g *group) add(ops, more []op) []op {
 	return append(ops, more...)
 }
 
-// epochNow returns what changes with every failed group. Who has looked at what is not durable yet
-// compares it when he relies on that (I5).
+// epochNow returns a number that changes with every failed group. A caller that has looked at
+// records which are not durable yet compares it before it relies on them (I5).
 func (s *Store) epochNow() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,8 +290,7 @@ func (s *Store) epochLocked(epoch uint64) error {
 	return fmt.Errorf("commit on what an earlier failure took back: %w", s.failure)
 }
 
-// await returns when g is done. Whoever gets the append turn first writes the group for all of
-// them.
+// await returns when g is done. The first waiter to get the append turn writes the group for all.
 func (s *Store) await(g *group) error {
 	select {
 	case <-g.done:
@@ -305,7 +303,7 @@ func (s *Store) await(g *group) error {
 	case s.appendTurn <- struct{}{}:
 	}
 	select {
-	case <-g.done: // by the one who had the turn before
+	case <-g.done: // written by the previous holder of the turn
 	default:
 		s.gather(g)
 		s.appendGroup()
@@ -315,8 +313,9 @@ func (s *Store) await(g *group) error {
 	return g.err
 }
 
-// gather lets those who are about to join come in. Those whom the group before has just let go are
-// runnable but have not come to Lock yet: they get the processor first.
+// gather waits for callers that are about to join the group. Callers that the previous group has
+// just released are runnable but have not reached Lock yet: gather yields the processor to them
+// first.
 func (s *Store) gather(g *group) {
 	for quiet := 0; quiet < 3; {
 		if s.joiners.Load() == 0 {
@@ -334,7 +333,7 @@ func (s *Store) gather(g *group) {
 	}
 }
 
-// awaitJoiner waits until somebody has joined or given up, and reports false when that takes longer
+// awaitJoiner waits until a caller has joined or given up, and reports false when that takes longer
 // than groupDelay.
 func (s *Store) awaitJoiner() bool {
 	timeout, release := s.o.Clock.After(groupDelay)
@@ -347,7 +346,7 @@ func (s *Store) awaitJoiner() bool {
 	}
 }
 
-// appendGroup writes the group that has been collected. The caller holds the append turn.
+// appendGroup writes the collected group. The caller holds the append turn.
 func (s *Store) appendGroup() {
 	s.mu.Lock()
 	g := s.group
@@ -359,7 +358,7 @@ func (s *Store) appendGroup() {
 	}
 }
 
-// appendTaken writes a group that nobody joins any more. The caller holds the append turn.
+// appendTaken writes a group that is closed to joiners. The caller holds the append turn.
 func (s *Store) appendTaken(g *group) {
 	s.mu.Lock()
 	if err := s.poisoned; err != nil {
@@ -413,23 +412,23 @@ func (s *Store) appendTaken(g *group) {
 	s.wantFoldLocked()
 }
 
-// beginAppendLocked marks that a batch is being appended whose number is greater than what it notes
-// (see foldLimit).
+// beginAppendLocked records an append in flight, and a number below that of its batch (see
+// foldLimit).
 func (s *Store) beginAppendLocked() *appender {
 	a := new(appender)
 	s.appenders[a] = s.log.Complete()
 	return a
 }
 
-// endAppendLocked says that a batch is in the overlay, or has failed.
+// endAppendLocked records that a batch is in the overlay, or has failed.
 func (s *Store) endAppendLocked(a *appender) {
 	delete(s.appenders, a)
 	s.appended.Broadcast()
 }
 
-// failLocked fails g and everything that is chained on it: the group that was collected meanwhile,
-// and every journal that is open now (I5). It returns the groups for tellFailed, which must follow
-// without mu.
+// failLocked fails g and everything that is chained on it: the group collected meanwhile, and every
+// journal that is open now (I5). It returns the groups for tellFailed, which must follow without
+// mu.
 func (s *Store) failLocked(g *group, err error) (failed []*group) {
 	s.epoch++
 	s.failure = err
@@ -453,8 +452,8 @@ func (s *Store) failLocked(g *group, err error) (failed []*group) {
 	return failed
 }
 
-// tellFailed tells those who wait for groups that failed, once the log has nothing of them any
-// more. The caller holds the append turn.
+// tellFailed notifies the waiters of failed groups, once the log holds nothing of them. The caller
+// holds the append turn.
 func (s *Store) tellFailed(groups []*group) {
 	var journals []*Journal
 	for _, g := range groups {
@@ -473,7 +472,7 @@ func (s *Store) tellFailed(groups []*group) {
 func (s *Store) noteFailureLocked(err error) {
 	if s.poisoned == nil && errors.Is(err, base.ErrReadOnly) {
 		s.poisoned = fmt.Errorf("page: %w", err)
-		s.folded.tell() // for who waits for room
+		s.folded.tell() // for callers that wait for room
 	}
 }
 
@@ -483,8 +482,8 @@ func (s *Store) noteFailure(err error) {
 	s.noteFailureLocked(err)
 }
 
-// holdAppends waits for appends that are under way and holds up those that follow, and folds what
-// is durable. The caller holds the fold turn.
+// holdAppends waits for the appends in flight, blocks later ones, and folds what is durable. The
+// caller holds the fold turn.
 func (s *Store) holdAppends(ctx context.Context) (release func(), err error) {
 	if err := s.appendTurn.take(ctx); err != nil {
 		return nil, err
@@ -507,7 +506,7 @@ func (s *Store) holdAppends(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
-// letAppends ends what held has begun.
+// letAppends lets blocked appends continue.
 func (s *Store) letAppends() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

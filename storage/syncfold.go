@@ -11,25 +11,25 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// maxTouches is how many pieces sync may touch in one fold, unless one batch touches more. What the
-// records say of a piece depends on those before, so that a fold which is done again after a crash
-// must find what it found: all rows of such pieces are written together with the state row (I7),
-// and must fit into one transaction.
+// maxTouches is the number of pieces that sync may touch in one fold, unless one batch touches
+// more. The effect of a record on a piece depends on the records before, so that a fold repeated
+// after a crash must find the same state: all rows of such pieces are written together with the
+// state row (I7), and must fit into one transaction.
 const maxTouches = 1024
 
-// touchedPiece is a piece of a value that a record of sync in the plan is about.
+// touchedPiece is a piece of a value that a sync record in the plan names.
 type touchedPiece struct {
 	pieceState
 	digest    object.Digest
 	number    uint64 // 0 until it is mentioned, if the index does not have it
 	row       objectRow
 	stored    *op      // the record that counts, nil when the row does
-	journals  []uint64 // that have stored or used it in this plan and are not committed
-	committed []uint64 // whose transient rows go
+	journals  []uint64 // uncommitted journals that have stored or used it in this plan
+	committed []uint64 // journals whose transient rows are removed
 	was       pieceState
 }
 
-// noteTouched finds the pieces that records of sync are about, and what the index says of them.
+// noteTouched finds the pieces that sync records name, and their state in the index.
 func (p *plan) noteTouched(parts [][]op) error {
 	for _, ops := range parts {
 		for i := range ops {
@@ -47,7 +47,7 @@ func (p *plan) noteTouched(parts [][]op) error {
 	}
 	p.skip, p.touchedIn = map[uint64]bool{}, map[uint64][]*touchedPiece{}
 	all := slices.Collect(maps.Values(p.touched))
-	slices.SortFunc(all, func(a, b *touchedPiece) int { return a.digest.Compare(b.digest) }) // as the rows stand: the pages of one are those of the next
+	slices.SortFunc(all, func(a, b *touchedPiece) int { return a.digest.Compare(b.digest) }) // in the order of the rows, so that successive look-ups share pages
 	return p.db.View(func(tx index.Tx) error {
 		for _, t := range all {
 			var err error
@@ -74,7 +74,7 @@ func (p *plan) touch(d *object.Digest) {
 	}
 }
 
-// addTouches takes a record that is about pieces.
+// addTouches applies a record that names pieces.
 func (p *plan) addTouches(tx index.Tx, o *op) (err error) {
 	o.touchedBy(func(i int, d *object.Digest) {
 		t := p.touched[*d]
@@ -97,7 +97,7 @@ func (p *plan) addTouches(tx index.Tx, o *op) (err error) {
 	return err
 }
 
-// addToTouched takes a record that stores or uses a piece which sync touches as well.
+// addToTouched applies a record that stores or uses a piece which sync touches as well.
 func (p *plan) addToTouched(t *touchedPiece, o *op, number uint64) {
 	t.number = number
 	if o.kind == recPiece {
@@ -115,7 +115,7 @@ func (p *plan) addToTouched(t *touchedPiece, o *op, number uint64) {
 	}
 }
 
-// commitTouched lets the pieces that sync touches follow the commit of a journal.
+// commitTouched applies the commit of a journal to the pieces that sync touches.
 func (p *plan) commitTouched(tx index.Tx, journal uint64) error {
 	if p.touched == nil {
 		return nil
@@ -182,7 +182,7 @@ func (t *touchedPiece) write(tx index.Tx) error {
 	for _, r := range puts {
 		b := tx.Bucket(r.bucket)
 		var err error
-		switch { // what noteTouched has seen is not looked for again
+		switch { // noteTouched has found these already
 		case r.set && !r.was:
 			err = b.Put(k, r.value)
 		case r.set:
@@ -207,7 +207,7 @@ func (t *touchedPiece) write(tx index.Tx) error {
 	return nil
 }
 
-// aloneKind returns the kind of the records of a batch whose kind shares it with no other, else 0.
+// aloneKind returns the kind of the records in a batch if that kind stands alone, else 0.
 func aloneKind(parts [][]op) byte {
 	for _, ops := range parts {
 		if len(ops) > 0 && standsAlone(ops[0].kind) {

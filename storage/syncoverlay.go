@@ -8,14 +8,14 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// touch is one mention of a piece in a pending record of sync: an entry of that.
+// touch is one mention of a piece in a pending sync record, as an index into its entries.
 type touch struct {
 	o *op
 	i int32
 }
 
-// order returns where a record stands in the log; one that is not durable yet will stand behind all
-// that are.
+// order returns the position of a record in the log; records that are not durable yet follow all
+// durable ones.
 func (o *op) order() (number uint64, ord uint32) {
 	if o.number == 0 {
 		return math.MaxUint64, math.MaxUint32
@@ -23,7 +23,7 @@ func (o *op) order() (number uint64, ord uint32) {
 	return o.number, o.ord
 }
 
-// after reports whether a record stands behind another in the log.
+// after reports whether a record follows another in the log.
 func (o *op) after(other *op) bool {
 	n, ord := o.order()
 	than, thanOrd := other.order()
@@ -37,7 +37,7 @@ func (t touch) after(u touch) bool {
 	return t.o.after(u.o)
 }
 
-// touchedBy calls fn for each piece that a record of sync is about.
+// touchedBy calls fn for each piece that a sync record names.
 func (o *op) touchedBy(fn func(i int, d *object.Digest)) {
 	for i := range o.sync.places {
 		fn(i, &o.sync.places[i].Digest)
@@ -47,8 +47,8 @@ func (o *op) touchedBy(fn func(i int, d *object.Digest)) {
 	}
 }
 
-// showSyncLocked makes a record of sync visible. One that has become durable is shown again, at its
-// place.
+// showSyncLocked makes a sync record visible. A record that has become durable is shown again, at
+// its place.
 func (ov *overlay) showSyncLocked(o *op) {
 	if o.kind == recForgotten && !slices.Contains(ov.forgot, o) {
 		ov.forgot = append(ov.forgot, o)
@@ -68,14 +68,14 @@ func (ov *overlay) showSyncLocked(o *op) {
 	})
 }
 
-// showPrunedLocked hides commits, until one of them comes again.
+// showPrunedLocked hides commits, until they are received again.
 func (ov *overlay) showPrunedLocked(o *op) {
 	for _, id := range o.sync.ids {
 		ov.pruned[id] = o
 	}
 }
 
-// untouchedLocked returns the mentions of a piece without one.
+// untouchedLocked returns the touches of a piece without t.
 func (ov *overlay) untouchedLocked(d *object.Digest, t touch) []touch {
 	return slices.DeleteFunc(ov.touched[*d], func(u touch) bool { return u == t })
 }
@@ -100,7 +100,7 @@ func (ov *overlay) hideSyncLocked(o *op) {
 	})
 }
 
-// pieceEvent is what a pending record says of a piece.
+// pieceEvent is the effect of a pending record on a piece.
 type pieceEvent struct {
 	number uint64 // of its batch, math.MaxUint64 when it is not durable
 	ord    uint32
@@ -116,7 +116,7 @@ func (ov *overlay) foldedSince(folds uint64) bool {
 	return ov.folds != folds
 }
 
-// events returns what pending records say of pieces of values, by their places in ds: nothing for
+// events returns the effects of pending records on pieces of values, by index in ds: nothing for
 // most. folds is for foldedSince.
 func (ov *overlay) events(ds []object.Digest) (of map[int][]pieceEvent, folds uint64) {
 	ov.mu.RLock()
@@ -132,7 +132,7 @@ func (ov *overlay) events(ds []object.Digest) (of map[int][]pieceEvent, folds ui
 	return of, ov.folds
 }
 
-// eventsLocked returns what pending records say of a piece, in the order of the log.
+// eventsLocked returns the effects of pending records on a piece, in the order of the log.
 func (ov *overlay) eventsLocked(d *object.Digest) (out []pieceEvent) {
 	add := func(o *op) *pieceEvent {
 		e := pieceEvent{kind: o.kind}

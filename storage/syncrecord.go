@@ -18,13 +18,13 @@ import (
 //	             container is 0 and the id of a pack (16), or 1 and the number of an entry
 //	             (uvarint).
 //	unplaced     digests 33 of pieces whose place is gone
-//	dropped      digests 33 of pieces whose content is given up, as far as they have a place
-//	status       1: synced, 2: unsynced, 3: the tree is here now, 4: a part of it is not, 5: the
+//	dropped      digests 33 of pieces whose content is given up, if they have a place
+//	status       1: synced, 2: unsynced, 3: the tree is held now, 4: a part of it is not, 5: the
 //	             explanation of the merge is gone, 6: no heads; then ids 32 of commits
-//	tagReceived  as tag: from elsewhere, unless it was changed here and that is unsynced
+//	tagReceived  as tag: from another device; ignored if this device has an unsynced change of it
 //	tagSynced    as tag: this change of a tag is in the bucket
 //	metadata     1 (0: the row is removed), length of the type (1 byte), type, value
-//	forgotten    nothing: pieces and commits are in no bucket any more. It stands alone in its
+//	forgotten    empty: pieces and commits are in no bucket any more. It stands alone in its
 //	             batch.
 const (
 	recPlaces      = 10
@@ -42,11 +42,10 @@ const (
 	statusSynced   = 1
 	statusUnsynced = 2
 	statusTree     = 3
-	// Repair has found that a part of the tree is not here, or that the explanation of a merge is
-	// gone.
+	// Repair has found that the page lacks a part of the tree, or the explanation of a merge.
 	statusHoles       = 4
 	statusUnexplained = 5
-	// What is built on the commits came ahead of them, or was given up before: they are no heads.
+	// Descendants of the commits were received ahead, or given up before: they are no heads.
 	statusInner = 6
 )
 
@@ -56,14 +55,14 @@ const (
 	inEntry = 1
 )
 
-// Bounds of what sync records hold. They are part of the format.
+// Bounds of the content of sync records. They are part of the format.
 const (
 	maxRecordEntries     = 1024
 	maxMetadataTypeBytes = 255
 	maxMetadataBytes     = 1 << 20
 )
 
-// syncOp is what a record of sync says.
+// syncOp is the content of a sync record.
 type syncOp struct {
 	places  []PlacedPiece
 	digests []object.Digest // of unplaced or dropped pieces
@@ -72,12 +71,12 @@ type syncOp struct {
 	meta    Metadata
 
 	children   []commit.ID                // of pruned commits
-	journals   []uint64                   // that are abandoned
-	checkpoint checkpoint                 // that is complete; last is not in the record
-	known      map[object.Digest][]target // what deleted pieces refer to, as far as the collector has read them
+	journals   []uint64                   // abandoned journals
+	checkpoint checkpoint                 // a complete checkpoint; last is not in the record
+	known      map[object.Digest][]target // what deleted pieces refer to, if the collector has read them
 }
 
-// touches returns of how many pieces o changes what is known beside where they are stored.
+// touches returns the number of pieces whose state o changes.
 func (o *op) touches() int {
 	if o.sync != nil {
 		return len(o.sync.places) + len(o.sync.digests)
@@ -88,12 +87,12 @@ func (o *op) touches() int {
 	return 0
 }
 
-// sameContainer reports whether two places can stand in one record.
+// sameContainer reports whether two places fit in one record.
 func sameContainer(a, b *CloudPlace) bool {
 	return a.Pack == b.Pack && a.Entry == b.Entry && a.KeyIndex == b.KeyIndex
 }
 
-// checkPlace refuses what is no place of a piece.
+// checkPlace refuses an invalid place of a piece.
 func checkPlace(p *CloudPlace) error {
 	packed := p.Pack != [16]byte{}
 	switch {
@@ -107,7 +106,7 @@ func checkPlace(p *CloudPlace) error {
 	return nil
 }
 
-// checkValueDigest refuses digests that name no piece of a value: nodes are never in the bucket.
+// checkValueDigest refuses digests of anything but pieces of values: nodes are never in the bucket.
 func checkValueDigest(d *object.Digest) error {
 	if _, err := object.ParseDigest(d[:]); err != nil || d.Kind().IsNode() {
 		return fmt.Errorf("%s is no piece of a value: %w", d, base.ErrInvalid)

@@ -33,7 +33,7 @@ func parseCloudRow(d *object.Digest, v []byte) (CloudPlace, error) {
 	return p, nil
 }
 
-// readCloudRow returns the place of a piece with a number, and whether it has one.
+// readCloudRow returns the place of the piece with a number, and whether it has one.
 func readCloudRow(tx index.Tx, d *object.Digest, number uint64) (CloudPlace, bool, error) {
 	v := tx.Bucket(bucketCloud).Get(appendNumber(nil, number))
 	if v == nil {
@@ -62,10 +62,11 @@ func (p *CloudPlace) String() string {
 		p.Pack, p.Block, p.Offset, p.StoredBytes, p.At, p.Bytes, p.KeyIndex)
 }
 
-// aheadRow is the value of the row of a treeless commit that came ahead (see ReceivedCommit).
+// aheadRow is the value of the row of a treeless commit that was received ahead (see
+// ReceivedCommit).
 var aheadRow = []byte{1}
 
-// syncRow appends the row that is printed for one of a family of sync.
+// syncRow appends the printed form of a row of a sync family.
 func syncRow(tx index.Tx, family string, k, v []byte, add func(string, ...string)) error {
 	switch family {
 	case bucketTreeless:

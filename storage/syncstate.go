@@ -12,8 +12,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// pieceState is what is known of a piece of a value. The records of the log lead from one to the
-// next (see step).
+// pieceState is the state of a piece of a value. Each record of the log changes it to the next
+// state (see step).
 type pieceState struct {
 	held   bool
 	at     located // valid when held
@@ -22,8 +22,8 @@ type pieceState struct {
 	local  bool       // never together with placed
 }
 
-// store notes a record that stores the piece: the first one counts since the piece was dropped
-// last. One that belongs to no journal was fetched; when the piece has no place any more, it is
+// store applies a record that stores the piece: the first such record since the last drop counts. A
+// record without a journal is a fetched piece; if the piece has no place any more, it becomes
 // local.
 func (st *pieceState) store(at located, fetched bool) {
 	if !st.held {
@@ -36,29 +36,29 @@ func (st *pieceState) store(at located, fetched bool) {
 
 func (st *pieceState) put(p CloudPlace) { st.placed, st.place, st.local = true, p, false }
 
-// unplace takes the place away: what is held is local again.
+// unplace removes the place: a held piece becomes local again.
 func (st *pieceState) unplace() {
 	if st.placed {
 		st.placed, st.place, st.local = false, CloudPlace{}, st.held
 	}
 }
 
-// drop gives the content up if the bucket has it (I8): here the order of the records is known, and
-// nothing can come between.
+// drop gives the content up if the bucket has it (I8). At this point the order of records is fixed,
+// and nothing can intervene.
 func (st *pieceState) drop() {
 	if st.placed {
 		st.held, st.at = false, located{}
 	}
 }
 
-// commit notes that a journal is committed which has stored or used the piece.
+// commit applies the commit of a journal that has stored or used the piece.
 func (st *pieceState) commit() {
 	if !st.placed {
 		st.local = true
 	}
 }
 
-// apply lets st follow what pending records behind a batch say.
+// apply applies the pending records after the batch with number behind.
 func (st *pieceState) apply(events []pieceEvent, behind uint64) {
 	for i := range events {
 		e := &events[i]
@@ -80,9 +80,9 @@ func (st *pieceState) apply(events []pieceEvent, behind uint64) {
 	}
 }
 
-// readPieceState returns what the rows say of a piece, whose number is 0 when there is no row of
-// it. Rows of objects may be ahead of what the index reflects, since a fold writes them before;
-// reflected, if not nil, says what counts.
+// readPieceState returns the state of a piece in the rows, whose number is 0 when it has no row.
+// Object rows may be ahead of the position of the index, since a fold writes them first; reflected,
+// if not nil, decides which rows count.
 func readPieceState(tx index.Tx, d *object.Digest, reflected func(*objectRow) bool) (st pieceState, row objectRow, err error) {
 	row, ok, err := readObjectRow(tx, d)
 	if err != nil || !ok {
@@ -104,8 +104,8 @@ func (s *Store) stateOf(d *object.Digest) (pieceState, error) {
 	return states[0], err
 }
 
-// statesOf returns what is known of pieces: durable records, and those that were submitted and not
-// only dropped them.
+// statesOf returns the states of pieces by durable records and submitted ones, except that
+// submitted drops do not count.
 func (s *Store) statesOf(ds []object.Digest) ([]pieceState, error) {
 	states := make([]pieceState, len(ds))
 	for {
@@ -135,8 +135,8 @@ func (s *Store) statesOf(ds []object.Digest) ([]pieceState, error) {
 	}
 }
 
-// PieceState returns what the page knows of d, durable and submitted. It does not read the piece.
-// Errors match base.ErrCorrupt or base.ErrClosed.
+// PieceState returns the state of d, durable and submitted. It does not read the piece. Errors
+// match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) PieceState(d object.Digest) (PieceState, error) {
 	if d.Kind().IsNode() {
 		held, err := s.has(&d)
@@ -149,15 +149,15 @@ func (s *Store) PieceState(d object.Digest) (PieceState, error) {
 	return PieceState{Held: st.held, Synced: st.placed, Place: st.place}, nil
 }
 
-// pendingOp is a pending record with the number of its batch at the time when it was looked at.
+// pendingOp is a pending record with the number of its batch at the time of the look-up.
 type pendingOp struct {
 	number uint64 // 0 while the batch is not durable
 	*op
 }
 
-// pendingSync returns those of the pending records about commits, tags and metadata that wanted is
-// true for, in the order of the log, and, if submitted is set, behind them those that are not
-// durable yet. folds is for foldedSince.
+// pendingSync returns the pending records about commits, tags and metadata for which wanted is
+// true, in the order of the log. With submitted, the records that are not durable yet follow. folds
+// is for foldedSince.
 func (s *Store) pendingSync(submitted bool, wanted func(*op) bool) (out []pendingOp, folds uint64) {
 	pick := func(o *op) {
 		if wanted(o) {
@@ -185,7 +185,7 @@ func (s *Store) pendingSync(submitted bool, wanted func(*op) bool) (out []pendin
 	return out, folds
 }
 
-// What records are wanted of pendingSync.
+// The selections of records for pendingSync.
 var (
 	ofCommits = func(o *op) bool {
 		return o.kind == recCommit || o.kind == recStatus || o.kind == recForgotten || o.kind == recPruned
@@ -195,8 +195,8 @@ var (
 	}
 )
 
-// viewPending calls fn with a state of the rows and those of the wanted pending records that it
-// does not reflect.
+// viewPending calls fn with a state of the rows and the wanted pending records that this state does
+// not reflect.
 func (s *Store) viewPending(submitted bool, wanted func(*op) bool, fn func(tx index.Tx, pending []pendingOp) error) error {
 	for {
 		pending, folds := s.pendingSync(submitted, wanted) // read before the rows: a fold may move them there meanwhile
@@ -214,17 +214,17 @@ func (s *Store) viewPending(submitted bool, wanted func(*op) bool, fn func(tx in
 			}
 			return fn(tx, pending[i:])
 		})
-		// What was not durable may be in the rows by now.
+		// Records that were not durable may be in the rows by now.
 		if err != nil || !submitted || !s.over.foldedSince(folds) {
 			return err
 		}
 	}
 }
 
-// TreeHeld reports whether the tree of a commit is here, and not which values: the tree may be
-// absent for commits that came treeless, until it is rebuilt, or have holes since they were
-// damaged. Else a root is stored behind all nodes below it. Errors match base.ErrCorrupt, also when
-// a tree is absent that must be here, or base.ErrClosed.
+// TreeHeld reports whether the page holds the tree of a commit; values do not count. A tree may be
+// absent for treeless commits until it is rebuilt, or have holes since it was damaged. Otherwise a
+// stored root follows all nodes below it. Errors match base.ErrCorrupt, also when a tree is absent
+// that must be held, or base.ErrClosed.
 func (s *Store) TreeHeld(ctx context.Context, c *commit.Commit) (bool, error) {
 	if c.Root == btree.EmptyRoot {
 		return true, nil
@@ -244,7 +244,7 @@ func (s *Store) TreeHeld(ctx context.Context, c *commit.Commit) (bool, error) {
 		return false, err
 	}
 	if _, err = s.find(&c.Root, s); errors.Is(err, base.ErrNeedsFetch) {
-		return false, nil // what said so was lost, and was found in the log
+		return false, nil // the treeless status was lost, and was found in the log
 	}
 	return err == nil, err
 }

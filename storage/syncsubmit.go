@@ -13,19 +13,19 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// SubmitSync hands a step of sync to the next batch, as Submit does; j may be nil and must not be
-// used afterwards. Places for pieces of j count after j. What is known of pieces and metadata
-// changes from then on; commits and tags are seen when they are durable, as with Submit.
+// SubmitSync adds a step of sync to the next batch, as Submit does; j may be nil and must not be
+// used afterwards. Places for pieces of j apply after j. The changes of pieces and metadata are
+// visible from then on; commits and tags are visible when they are durable, as with Submit.
 //
 // The last batch has j, commits, tags, metadata and up to 1024 of Unplaced and Places. More of
-// those go ahead in batches of 1024, each of which is durable before the next: so a crash, or an
-// error, may leave some of them without the rest. That does no harm: a place is where the bucket
-// has a piece, whether the page knows a commit with it or not. Before them goes what j holds beyond
-// 1 MiB, as with Submit.
+// those precede it in batches of 1024, each durable before the next: so a crash, or an error, may
+// leave some of them without the rest. That is harmless: a place says where the bucket has a piece,
+// even if the page has no commit with it. Still before them are the pieces of j beyond 1 MiB, as
+// with Submit.
 //
-// Errors match base.ErrInvalid for what no bucket can say (a place that is none, a tag or parent
-// that is not here), base.ErrTooLarge for more than MaxSyncBytes, base.ErrClosed, base.ErrReadOnly,
-// or are those of the disk or of ctx. ctx bounds the wait for a fold that has fallen behind.
+// Errors match base.ErrInvalid for what no bucket can say (an invalid place, a tag or parent that
+// the page lacks), base.ErrTooLarge for more than MaxSyncBytes, base.ErrClosed, base.ErrReadOnly,
+// or are those of the disk or of ctx. ctx bounds the wait for a fold that lags.
 func (s *Store) SubmitSync(ctx context.Context, j *Journal, b *SyncBatch) (*Pending, error) {
 	release := s.pinTagged(b)
 	defer release()
@@ -75,7 +75,7 @@ func (s *Store) SubmitSync(ctx context.Context, j *Journal, b *SyncBatch) (*Pend
 	})
 }
 
-// pinTagged pins the commits to which tags will point.
+// pinTagged pins the commits to which the step's tags will point.
 func (s *Store) pinTagged(b *SyncBatch) (release func()) {
 	var all []func()
 	for _, t := range b.Tags {
@@ -104,7 +104,7 @@ func (s *Store) addCommitLocked(g *group, c *commit.Commit, origin byte) op {
 	return o
 }
 
-// origin returns where the page has a received commit from: it is synced from the beginning.
+// origin returns the origin of a received commit, which is synced from the beginning.
 func (r *ReceivedCommit) origin() byte {
 	switch {
 	case r.Ahead:
@@ -115,7 +115,7 @@ func (r *ReceivedCommit) origin() byte {
 	return originBucket
 }
 
-// innerOf returns those of received commits that are no heads because of what is not here.
+// innerOf returns the received commits that are no heads because of commits that this device lacks.
 func innerOf(rs []ReceivedCommit) (ids []commit.ID) {
 	for _, r := range rs {
 		if r.Inner && !r.Ahead {
@@ -125,7 +125,7 @@ func innerOf(rs []ReceivedCommit) (ids []commit.ID) {
 	return ids
 }
 
-// dropInnerLocked has commits count as no heads.
+// dropInnerLocked makes commits count as no heads.
 func (s *Store) dropInnerLocked(g *group, ids []commit.ID) (ops []op) {
 	g.inner = append(g.inner, ids...)
 	s.chained = withoutCommits(s.chained, ids)
@@ -142,7 +142,7 @@ func commitsOf(rs []ReceivedCommit) []*commit.Commit {
 
 func (b *SyncBatch) commits() []*commit.Commit { return commitsOf(b.Commits) }
 
-// checkSync refuses what cannot be written.
+// checkSync refuses a step that cannot be written.
 func (s *Store) checkSync(ctx context.Context, b *SyncBatch) error {
 	for i := range b.Places {
 		p := &b.Places[i]
@@ -192,8 +192,8 @@ func (s *Store) checkSync(ctx context.Context, b *SyncBatch) error {
 	return nil
 }
 
-// onlyUnplaced returns the unplaced pieces that get no new place: the others go from one place to
-// the next, never without one between.
+// onlyUnplaced returns the unplaced pieces that get no new place. The others move from one place to
+// the next and always have one.
 func (b *SyncBatch) onlyUnplaced() []object.Digest {
 	if len(b.Places) == 0 || len(b.Unplaced) == 0 {
 		return b.Unplaced
@@ -205,8 +205,7 @@ func (b *SyncBatch) onlyUnplaced() []object.Digest {
 	return slices.DeleteFunc(slices.Clone(b.Unplaced), func(d object.Digest) bool { return placed[d] })
 }
 
-// submitAhead writes unplaced pieces and places that are too many for one batch, and returns the
-// rest.
+// submitAhead writes the unplaced pieces and places that exceed one batch, and returns the rest.
 func (s *Store) submitAhead(ctx context.Context, b *SyncBatch) ([]object.Digest, []PlacedPiece, error) {
 	unplaced, places := b.onlyUnplaced(), b.Places
 	for len(unplaced)+len(places) > s.maxTouches {
@@ -220,8 +219,8 @@ func (s *Store) submitAhead(ctx context.Context, b *SyncBatch) ([]object.Digest,
 	return unplaced, places, nil
 }
 
-// submitOps writes records of sync and returns when they are durable. With show they are seen
-// before.
+// submitOps writes records of sync and returns when they are durable. With show, readers see them
+// before that.
 func (s *Store) submitOps(ctx context.Context, ops []op, show bool) error {
 	if err := s.ready(ctx, nil, nil); err != nil {
 		return err
@@ -239,8 +238,8 @@ func (s *Store) submitOps(ctx context.Context, ops []op, show bool) error {
 	return p.Wait()
 }
 
-// received parts the commits of a step into those that the page does not have, and records about
-// those that it has.
+// received separates the commits that the page lacks from those that it has, and returns records
+// about the latter.
 func (s *Store) received(ctx context.Context, b *SyncBatch) (fresh []ReceivedCommit, known []op, v viewed, err error) {
 	fresh, here, v, err := s.parted(ctx, b.Commits, true)
 	if err != nil {
@@ -274,8 +273,8 @@ func (s *Store) received(ctx context.Context, b *SyncBatch) (fresh []ReceivedCom
 	return withAnew(b.Commits, fresh, anew), statusOps(statusOps(nil, statusSynced, synced), statusTree, treed), v, nil
 }
 
-// withAnew adds those of given to fresh whose ids are in anew, in the order of given: parents come
-// before children.
+// withAnew adds to fresh the commits of given whose ids are in anew, in the order of given: parents
+// precede children.
 func withAnew(given, fresh []ReceivedCommit, anew map[commit.ID]bool) []ReceivedCommit {
 	if len(anew) == 0 {
 		return fresh
@@ -293,8 +292,8 @@ func withAnew(given, fresh []ReceivedCommit, anew map[commit.ID]bool) []Received
 	return out
 }
 
-// ops returns the records of a step that stand behind its commits. known are those about commits
-// that were here.
+// ops returns the records of a step that follow its commits. known are records about commits that
+// the page had already.
 func (b *SyncBatch) ops(unplaced []object.Digest, places []PlacedPiece, known []op) []op {
 	ops := placeOps(digestOps(nil, recUnplaced, slices.Clone(unplaced)), slices.Clone(places))
 	ops = append(ops, known...)
@@ -308,6 +307,7 @@ func (b *SyncBatch) ops(unplaced []object.Digest, places []PlacedPiece, known []
 }
 
 // SyncChanged returns a channel that is closed when there is something new to upload (a durable
-// commit or tag change made here, a piece that lost its place, a commit to be sent again) or the
-// page closes. Who takes it before he looks misses nothing. For a page that is closed it is closed.
+// commit or tag change made on this device, a piece that lost its place, a commit to be sent again)
+// or the page closes. A caller that takes it before it looks misses nothing. For a closed page it
+// is closed.
 func (s *Store) SyncChanged() <-chan struct{} { return s.noticeOf(&s.syncChanged) }

@@ -12,7 +12,7 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// SetTag makes name point to a commit. It returns when that is durable. The name is 1 to
+// SetTag points name to a commit, and returns when that is durable. The name has 1 to
 // limits.MaxTagBytes bytes. Errors match base.ErrNotFound when there is no such commit, and
 // base.ErrInvalid.
 func (s *Store) SetTag(ctx context.Context, name string, id commit.ID) error {
@@ -28,8 +28,8 @@ func (s *Store) SetTag(ctx context.Context, name string, id commit.ID) error {
 	return s.submitTag(ctx, &TagChange{Name: name, Commit: id}, epoch)
 }
 
-// DeleteTag removes a tag. It returns when that is durable. Errors match base.ErrNotFound when
-// there is none.
+// DeleteTag removes a tag, and returns when that is durable. Errors match base.ErrNotFound when
+// there is no such tag.
 func (s *Store) DeleteTag(ctx context.Context, name string) error {
 	if err := checkTagName(name); err != nil {
 		return err
@@ -54,8 +54,8 @@ func checkTagName(name string) error {
 	return nil
 }
 
-// submitTag writes a change of a tag, unless a group has failed since epoch: the commit may have
-// been in it.
+// submitTag writes a change of a tag, unless a group has failed since epoch, which may have held
+// the commit.
 func (s *Store) submitTag(ctx context.Context, t *TagChange, epoch uint64) error {
 	if err := s.ready(ctx, nil, nil); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (s *Store) submitTag(ctx context.Context, t *TagChange, epoch uint64) error
 	return p.Wait()
 }
 
-// Tags returns all durable tags of the page. The map is the caller's. Errors match base.ErrCorrupt
+// Tags returns all durable tags of the page. The caller owns the map. Errors match base.ErrCorrupt
 // or base.ErrClosed.
 func (s *Store) Tags(context.Context) (map[string]commit.ID, error) {
 	ts, err := s.readTags()
@@ -103,8 +103,8 @@ func (s *Store) readTags() (ts tagState, err error) {
 	return ts, err
 }
 
-// UnsyncedTags returns the durable changes of tags that were made here and are not in the bucket,
-// sorted by name. Errors match base.ErrCorrupt or base.ErrClosed.
+// UnsyncedTags returns the durable changes of tags that were made on this device and are not in the
+// bucket, sorted by name. Errors match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) UnsyncedTags(context.Context) ([]TagChange, error) {
 	ts, err := s.readTags()
 	if err != nil {
@@ -117,14 +117,14 @@ func (s *Store) UnsyncedTags(context.Context) ([]TagChange, error) {
 	return out, nil
 }
 
-// tagState are the tags of a page and the changes of them that were made here and are not in the
-// bucket.
+// tagState holds the tags of a page and the changes of them that were made on this device and are
+// not in the bucket.
 type tagState struct {
 	tags map[string]commit.ID
 	news map[string]*TagChange
 }
 
-// add adds what rows say of a tag; nil stands for a row that there is not.
+// add adds the rows of a tag; nil stands for an absent row.
 func (ts *tagState) add(name string, tag, news []byte) (err error) {
 	if tag != nil {
 		ts.tags[name], err = parseTagRow(name, tag)
@@ -135,7 +135,7 @@ func (ts *tagState) add(name string, tag, news []byte) (err error) {
 	return err
 }
 
-// apply lets the tags follow a record.
+// apply applies a record to the tags.
 func (ts *tagState) apply(o *op) {
 	switch o.kind {
 	case recTag:
@@ -203,7 +203,7 @@ func parseNewTagRow(name string, v []byte) (*TagChange, error) {
 	return t, nil
 }
 
-// writeTag lets the rows of a tag follow a record.
+// writeTag applies a record to the rows of a tag.
 func writeTag(tx index.Tx, o *op) error {
 	tags, news, name := tx.Bucket(bucketTags), tx.Bucket(bucketNewTags), o.tag.Name
 	key := []byte(name)

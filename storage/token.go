@@ -2,8 +2,8 @@ package storage
 
 import "context"
 
-// token is a right that one caller has at a time. It is a channel and no mutex, so that a wait for
-// it can end with a context, and another event can be waited for beside it. Use newToken.
+// token is a right that one caller has at a time. It is a channel and not a mutex, so that a wait
+// for it can end with a context or be combined with other events. Use newToken.
 type token chan struct{}
 
 func newToken() token { return make(token, 1) }
@@ -21,10 +21,10 @@ func (t token) take(ctx context.Context) error {
 	}
 }
 
-// lock waits for the token, however long that takes.
+// lock waits for the token without a limit.
 func (t token) lock() { t <- struct{}{} }
 
-// try takes the token if nobody has it.
+// try takes the token if it is free.
 func (t token) try() bool {
 	select {
 	case t <- struct{}{}:
