@@ -5,9 +5,9 @@ import (
 	"io"
 )
 
-// CopyTo copies the page for a backup while it is used: its segments up to one list of synced ends,
-// without page.db, which is made anew when the copy is opened. create is called for each file with
-// its name and its length in bytes.
+// CopyTo copies a page in use for a backup: its segments up to one list of synced ends, without
+// page.db, which is rebuilt when the copy is opened. It calls create for each file with its name
+// and its length in bytes.
 func (s *Store) CopyTo(ctx context.Context, create func(name string, size int64) (io.WriteCloser, error)) error {
 	return s.log.CopyTo(ctx, create)
 }

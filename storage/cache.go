@@ -10,16 +10,15 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// DefaultCacheBytes is the size of a node cache when none is asked for.
+// DefaultCacheBytes is the default size of a node cache.
 const DefaultCacheBytes = 64 << 20
 
 const (
 	cacheShards = 16
-	// nodeOverhead is what a cached node takes beside its bytes, at most for the usual ones: the
-	// view with its words, links, its slots in table and queue.
+	// nodeOverhead is the memory of a cached node beside its bytes, at most for usual nodes: the
+	// view with its words, links, and the slots in table and queue.
 	nodeOverhead = 448
-	// roundingShare is the share of its bytes that the memory of a node may be longer than they
-	// are.
+	// roundingShare: the memory of a node may exceed its bytes by one such share.
 	roundingShare = 16
 )
 
@@ -31,10 +30,10 @@ type NodeCache struct {
 	shards [cacheShards]cacheShard
 }
 
-// cacheShard is a table and a queue with a second chance: who stands first and was used since he
-// came to stand last goes there again, and else out. A node that has just come is the last to go:
-// sync makes nodes of one commit and needs them for the next, and most of what it has needed before
-// is in no tree any more.
+// cacheShard is a table and a second-chance queue: the first node goes to the end if it was used
+// since it was last put there, and is evicted otherwise. A new node is the last to be evicted: sync
+// makes nodes of one commit and needs them for the next, while most older nodes are in no tree any
+// more.
 type cacheShard struct {
 	mu    sync.RWMutex
 	nodes nodeTable     // guarded by mu
@@ -46,7 +45,7 @@ type cacheShard struct {
 
 // cachedNode takes three cache lines.
 type cachedNode struct {
-	node   fb.Node // by value: a look-up finds it where it found the digest
+	node   fb.Node // by value: a look-up finds it beside the digest
 	owner  *Store
 	depth  atomic.Uint64 // see setDepth
 	digest object.Digest
@@ -62,8 +61,8 @@ func sizeOf(n *fb.Node) int64 {
 	return bytes + bytes/roundingShare + nodeOverhead
 }
 
-// Nodes with room for their words behind them: a look-up that has waited for the one finds the
-// other on the same page of memory.
+// Nodes with room for their words after them: a look-up that has loaded the node finds the words on
+// the same page of memory.
 type (
 	cachedNode8  = withWords[[8]uint64]
 	cachedNode16 = withWords[[16]uint64]
@@ -77,7 +76,7 @@ type withWords[W any] struct {
 	words W
 }
 
-// newCachedNode returns an empty one and memory for n words.
+// newCachedNode returns an empty node and memory for n words.
 func newCachedNode(n int) (*cachedNode, []uint64) {
 	switch {
 	case n <= 8:
@@ -139,15 +138,15 @@ func (c *NodeCache) get(s *Store, d *object.Digest) *fb.Node {
 	return &e.node
 }
 
-// unknownDepth is the depth of a node that a journal has made: only the log says how it is stored,
-// if at all.
+// unknownDepth is the depth of a node made by a journal: only the log records how it is stored, if
+// at all.
 const unknownDepth = -1
 
-// heldOnly says in the place of a depth that the page holds the node.
+// heldOnly, in place of a depth, says that the page holds the node.
 const heldOnly = 0xff
 
-// setDepth notes how many differences lie between the stored node and one that is stored whole, as
-// was found when so many deletions had been made: with the next one it may be gone.
+// setDepth records the number of differences between the stored node and a whole one, as it was
+// when made deletions had been done: a later deletion may remove the node.
 func (e *cachedNode) setDepth(made uint64, depth int32) {
 	if depth == unknownDepth {
 		e.depth.Store(0)
@@ -156,28 +155,28 @@ func (e *cachedNode) setDepth(made uint64, depth int32) {
 	}
 }
 
-// knownDepth returns what setDepth has noted, if nothing was deleted since.
+// knownDepth returns the depth from setDepth, if nothing was deleted since.
 func (e *cachedNode) knownDepth(made uint64) (uint8, bool) {
 	v := e.depth.Load()
 	return uint8(v&0xff) - 1, v&0xff != 0 && v&0xff != heldOnly && v>>8 == made
 }
 
-// setHeld notes that the page held the node when so many deletions had been made.
+// setHeld records that the page held the node when made deletions had been done.
 func (e *cachedNode) setHeld(made uint64) {
 	if v := e.depth.Load(); v&0xff == 0 || v>>8 != made {
 		e.depth.CompareAndSwap(v, made<<8|heldOnly)
 	}
 }
 
-// isHeld reports whether it is known that the page holds the node, since nothing was deleted after
-// it was found there.
+// isHeld reports whether the page is known to hold the node: nothing was deleted since the node was
+// found.
 func (e *cachedNode) isHeld(made uint64) bool {
 	v := e.depth.Load()
 	return v&0xff != 0 && v>>8 == made
 }
 
-// add keeps a node and returns it as it is kept, or n where it is not. made is for setDepth. depth
-// is that of its record in the log, or unknownDepth.
+// add caches a node and returns the cached one, or n where it is not cached. made is for setDepth.
+// depth is that of its record in the log, or unknownDepth.
 func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, made uint64, depth int32) *fb.Node {
 	slot := slotOf(s, d)
 	e, words := newCachedNode(n.Len())
@@ -216,7 +215,7 @@ func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, made uint64, dep
 	return &e.node
 }
 
-// removeLocked removes a node that is not in the queue any more.
+// removeLocked removes a node that has left the queue.
 func (sh *cacheShard) removeLocked(v *cachedNode) {
 	sh.nodes.remove(v)
 	v.node.Release()

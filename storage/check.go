@@ -18,52 +18,51 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// maxProblems bounds the lists of the reports of Check and Salvage, each by itself.
+// maxProblems bounds each list in the reports of Check and Salvage.
 const maxProblems = 1000
 
-// CheckOptions say how Check goes about it.
+// CheckOptions control Check.
 type CheckOptions struct {
-	// Progress, if not nil, is told how many bytes of the segments have been verified, of how many.
-	// It must not block.
+	// Progress, if not nil, receives the bytes of segments verified so far and their total. It must
+	// not block.
 	Progress func(done, total int64)
 }
 
-// CheckReport is what Check has found.
+// CheckReport is the result of Check.
 type CheckReport struct {
-	// What was verified.
+	// Numbers of verified items.
 	Pieces, Nodes, Commits, Explanations, Rows int
 	// Bytes is the length of the segments.
 	Bytes int64
 	// Problems are errors that match base.ErrCorrupt and name a row, an object or a place. More
-	// says that there are more.
+	// says that the list is truncated.
 	Problems []error
 	More     bool
-	// Missing counts pieces of values that are wanted, not here, and that nobody has sent to the
-	// bucket (see MissingPieces); MissingPieces are the first of them, at most 1000. That is no
-	// damage of this page.
+	// Missing counts missing pieces: values need them, the page lacks them, and no device has sent
+	// them to the bucket (see MissingPieces). MissingPieces are the first of them, at most 1000.
+	// That is no damage of this page.
 	Missing       int
 	MissingPieces []object.Digest
-	// Away counts pieces of values that are not here and that the bucket has. They were not
-	// verified.
+	// Away counts pieces of values that the page lacks and the bucket has. They were not verified.
 	Away int
-	// Holes are commits of which a part of the tree was damaged and is not here any more, as a
-	// repair has noted, and heads without trees. That is no damage any more.
+	// Holes are commits whose trees lack a part that was damaged, as a repair has recorded, and
+	// heads without trees. They count as damage no more.
 	Holes []commit.ID
-	// Recovery is what Open had to mend.
+	// Recovery is what Open had to repair.
 	Recovery Recovery
 
 	synced bool // the log has records of sync
 }
 
-// Clean reports whether nothing was found.
+// Clean reports whether there are no problems.
 func (r *CheckReport) Clean() bool { return len(r.Problems) == 0 }
 
 // Check verifies everything: each batch, record and digest of the log; each row of page.db against
-// the rows that the log gives when it is folded anew; each commit, its tree, the explanation of a
-// merge, and the values in these trees, with their statuses and references. It folds first, and
-// needs room for a second index in the system's directory for temporary files, or in memory for a
+// the rows of an index that is folded from the log again; each commit, its tree, the explanation of
+// a merge, and the values in these trees, with their statuses and references. It folds first, and
+// needs space for a second index in the system's directory for temporary files, or in memory for a
 // page whose index is there. Problems are in the report; an error is returned when the check itself
-// cannot go on: that of ctx or of the disk.
+// cannot continue: that of ctx or of the disk.
 func (s *Store) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
 	c := &checker{s: s, o: o, ctx: ctx, report: &CheckReport{Recovery: s.Recovery()}}
 	if s.foldable() && s.writable() == nil {
@@ -82,11 +81,11 @@ func (s *Store) Check(ctx context.Context, o CheckOptions) (*CheckReport, error)
 	if err := c.run(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	c.report.Recovery = s.Recovery() // the index may have been made anew meanwhile
+	c.report.Recovery = s.Recovery() // the index may have been rebuilt meanwhile
 	return c.report, db.Close()
 }
 
-// scratchIndex opens an empty index, of which remove deletes what is left once it is closed.
+// scratchIndex opens an empty index. After it is closed, remove deletes its files.
 func (s *Store) scratchIndex() (db index.DB, remove func(), err error) {
 	if s.o.MemoryIndex != nil {
 		return index.NewMemory(), func() {}, nil
@@ -95,13 +94,13 @@ func (s *Store) scratchIndex() (db index.DB, remove func(), err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("make room for a second index: %w", err)
 	}
-	remove = func() { _ = os.RemoveAll(dir) } // nothing can be done about what stays
+	remove = func() { _ = os.RemoveAll(dir) } // errors are ignored: nothing can be done about them
 	db, err = index.OpenFile(filepath.Join(dir, indexName), index.Options{NoSync: true})
 	if err != nil {
 		remove()
 		return nil, nil, err
 	}
-	remove() // where the system allows that of an open file: then nothing stays when the process is killed
+	remove() // where an open file can be removed: a kill of the process then leaves nothing
 	return db, remove, nil
 }
 
@@ -110,17 +109,17 @@ type checker struct {
 	o         CheckOptions
 	ctx       context.Context
 	report    *CheckReport
-	fresh     index.DB // folded anew
-	tx        index.Tx // of fresh, once all of the log is in it
+	fresh     index.DB // folded from scratch
+	tx        index.Tx // of fresh, once it has all of the log
 	build     *rebuilder
-	folded    bool             // all that was durable when the check began is in page.db, so that no fold has ended half way
+	folded    bool             // page.db has all that was durable at the beginning: no unfinished fold
 	ahead     bool             // see compareRows
 	compacted bool             // segments were retired: the log may give garbage that page.db does not have
 	heads     []*commit.Commit // durable when the check began
-	known     bitset           // numbers of nodes and pieces of values that have been verified
+	known     bitset           // numbers of verified nodes and pieces of values
 }
 
-// problem notes err when it is about corrupt data, and returns it otherwise.
+// problem records err when it is about corrupt data, and returns it otherwise.
 func (c *checker) problem(err error) error {
 	if err == nil {
 		return nil
@@ -144,7 +143,7 @@ func (c *checker) run() error {
 	}
 	c.build = newRebuilder(s, c.fresh, &st)
 	c.heads = s.Heads()
-	s.foldTurn.lock() // nothing is folded while rows are compared
+	s.foldTurn.lock() // no fold runs while rows are compared
 	defer s.foldTurn.release()
 	reflected := s.state.position.Number
 	c.compacted = s.log.Compacted()
@@ -184,7 +183,7 @@ func (c *checker) run() error {
 		err = c.build.end(c.ctx)
 	}
 	if err != nil {
-		// Without the whole log there is nothing to compare with: what was found says where it is
+		// Without the whole log there is nothing to compare with: the problem says where the log is
 		// damaged.
 		return c.problem(err)
 	}
@@ -194,7 +193,7 @@ func (c *checker) run() error {
 	})
 }
 
-// batch verifies the records of a batch and hands them to the index that is folded anew.
+// batch verifies the records of a batch and adds them to the fresh index.
 func (c *checker) batch(info segment.BatchInfo, records []segment.Record) error {
 	for _, r := range records {
 		o, err := parseRecord(r)
@@ -226,8 +225,8 @@ func (c *checker) batch(info segment.BatchInfo, records []segment.Record) error 
 	return c.build.add(c.ctx, ops, info)
 }
 
-// explains verifies that an explanation is about a merge in its batch, the records of which are
-// ops, or in one before.
+// explains verifies that an explanation is about a merge in its own batch, whose records are ops,
+// or in an earlier one.
 func (c *checker) explains(o *op, ops []op) error {
 	find := func(ops []op) *commit.Commit {
 		for i := range ops {
@@ -262,7 +261,7 @@ func (c *checker) history() error {
 	for k := range rowsOf(c.tx, bucketCommits) {
 		ids = append(ids, commit.ID(k))
 	}
-	// Those with holes come first: commits that were made on them have the same holes.
+	// Commits with holes come first: commits made on them have the same holes.
 	for _, holes := range []bool{true, false} {
 		for _, id := range ids {
 			if err := c.ctx.Err(); err != nil {
@@ -316,7 +315,7 @@ func (c *checker) explanations() error {
 	return nil
 }
 
-// tags verifies that what the tags point to is there.
+// tags verifies that the commits of the tags exist.
 func (c *checker) tags() error {
 	for k, v := range rowsOf(c.tx, bucketTags) {
 		id, err := parseTagRow(string(k), v)
@@ -332,9 +331,8 @@ func (c *checker) tags() error {
 	return nil
 }
 
-// lookUpCommit returns a commit by an index that was folded anew. The page's own index may be
-// damaged, and would be made anew by whoever meets that, for which he would wait for the fold turn
-// that the check holds.
+// lookUpCommit returns a commit from the fresh index. The page's own index may be damaged: reading
+// it would trigger a rebuild, which waits for the fold turn that the check holds.
 func lookUpCommit(tx index.Tx, id commit.ID) (*commit.Commit, error) {
 	if first := commit.First(); id == first.ID {
 		return first, nil
@@ -371,7 +369,7 @@ func (c *checker) commit(id commit.ID) error {
 	}
 	if absent, err := c.treeAbsent(cm); err != nil || absent {
 		if err == nil && slices.ContainsFunc(c.heads, func(h *commit.Commit) bool { return h.ID == id }) {
-			c.hole(id) // a head comes with its tree
+			c.hole(id) // a head is received with its tree
 		}
 		return err
 	}
@@ -386,10 +384,10 @@ func (c *checker) commit(id commit.ID) error {
 	return nil
 }
 
-// treeless reports whether the tree of a commit need not be here, or not all of it.
+// treeless reports whether all or part of a commit's tree may be absent.
 func (c *checker) treeless(id commit.ID) bool { return hasKey(c.tx.Bucket(bucketTreeless), id[:]) }
 
-// hole notes a commit with a hole in its tree.
+// hole records a commit with a hole in its tree.
 func (c *checker) hole(id commit.ID) {
 	if len(c.report.Holes) < maxProblems && !slices.Contains(c.report.Holes, id) {
 		c.report.Holes = append(c.report.Holes, id)
@@ -401,7 +399,7 @@ func (c *checker) pruned(parent, child commit.ID) bool {
 	return c.tx.Bucket(bucketCommits).Get(parent[:]) == nil && hasKey(c.tx.Bucket(bucketShallow), shallowKey(parent, child))
 }
 
-// treeAbsent reports whether a commit came without its tree and that was not rebuilt.
+// treeAbsent reports whether a commit was received treeless and its tree was not rebuilt.
 func (c *checker) treeAbsent(cm *commit.Commit) (bool, error) {
 	if !c.treeless(cm.ID) {
 		return false, nil
@@ -410,7 +408,7 @@ func (c *checker) treeAbsent(cm *commit.Commit) (bool, error) {
 	return !row.held && cm.Root != btree.EmptyRoot, err
 }
 
-// tree verifies a tree and the values in it, as far as they have not been.
+// tree verifies a tree and the values in it that are not verified yet.
 func (c *checker) tree(root object.Digest) error {
 	t := btree.Tree{Page: c.s.o.Page, Source: nodeSource{c}, Root: root}
 	return btree.Verify(c.ctx, t, func(n *fb.Node, d object.Digest) (bool, error) {
@@ -432,7 +430,7 @@ func (c *checker) tree(root object.Digest) error {
 	})
 }
 
-// nodeSource reads nodes past the cache, from the places that the log gives.
+// nodeSource reads nodes past the cache, from the places in the fresh index.
 type nodeSource struct{ c *checker }
 
 func (n nodeSource) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
@@ -440,7 +438,7 @@ func (n nodeSource) Node(ctx context.Context, d object.Digest) (*fb.Node, error)
 	return node, err
 }
 
-// visit notes that the piece with this digest is being verified and reports whether it was before.
+// visit records that a piece is being verified and reports whether it was before.
 func (c *checker) visit(d *object.Digest) (known bool, err error) {
 	row, ok, err := readObjectRow(c.tx, d)
 	if err != nil || !ok {
@@ -449,11 +447,11 @@ func (c *checker) visit(d *object.Digest) (known bool, err error) {
 	return c.known.set(row.number), nil
 }
 
-// maxIndexDepth bounds how deep index pieces refer to each other: two children each would make 2^64
-// bytes long before.
+// maxIndexDepth bounds the nesting of index pieces: with two children each, less would already make
+// 2^64 bytes.
 const maxIndexDepth = 64
 
-// piece verifies that a piece of a value and those below it are there, that their sizes add up, and
+// piece verifies that a piece of a value and those below it exist, that their sizes add up, and
 // that their status is that of a piece in a commit.
 func (c *checker) piece(d *object.Digest, size uint64, depth int) error {
 	bad := func(what string) error {
@@ -512,7 +510,7 @@ func (c *checker) piece(d *object.Digest, size uint64, depth int) error {
 	return c.status(d)
 }
 
-// contentSize returns the length of what a piece record holds behind its header.
+// contentSize returns the length of the content of a piece record, after its header.
 func (c *checker) contentSize(l *located) (uint64, error) {
 	head, err := c.s.log.Read(segment.Place{Segment: l.place.Segment, Offset: l.place.Offset, Length: min(l.place.Length, 10)}, nil)
 	if err != nil {
@@ -525,9 +523,9 @@ func (c *checker) contentSize(l *located) (uint64, error) {
 	return uint64(l.place.Length) - uint64(n) - object.DigestSize, nil
 }
 
-// status verifies that a piece which a commit reaches is local or synced. It may be neither in a
-// page that lacks pieces, or does not know the places of all: it was missing there when a
-// transaction put it that has not ended with a commit.
+// status verifies that a piece which a commit reaches is local or synced. In a page that lacks
+// pieces or places it may be neither: an uncommitted transaction has put the piece while it was
+// missing.
 func (c *checker) status(d *object.Digest) error {
 	row, ok, err := readObjectRow(c.tx, d)
 	if err != nil || !ok {
@@ -551,7 +549,7 @@ func (c *checker) placed(d *object.Digest) bool {
 // bitset is a set of piece numbers.
 type bitset []uint64
 
-// set adds n and reports whether it was there.
+// set adds n and reports whether it was in the set.
 func (b *bitset) set(n uint64) bool {
 	i, bit := int(n/64), uint64(1)<<(n%64)
 	if i >= len(*b) {
@@ -569,8 +567,8 @@ func (b bitset) has(n uint64) bool {
 
 var _ split.Source = pieceSource{}
 
-// absent notes a piece that the log has nothing of, unless it is known from another value. In a
-// page that was never synced that is damage.
+// absent records a piece that is not in the log, unless it was counted for another value. In a page
+// that was never synced that is damage.
 func (c *checker) absent(d *object.Digest, known bool) error {
 	if !c.report.synced {
 		return &base.CorruptError{Where: "object", Key: d.String(), Got: gotMissing}
@@ -584,7 +582,7 @@ func (c *checker) absent(d *object.Digest, known bool) error {
 	return nil
 }
 
-// noteSync notes whether the log has records of sync.
+// noteSync records whether the log has records of sync.
 func (c *checker) noteSync(ops []op) {
 	for i := range ops {
 		switch ops[i].kind {

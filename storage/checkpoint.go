@@ -12,9 +12,10 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// A checkpoint has the metadata of the page, the rows of checkpointFamilies, as they were when the
-// index reflected all batches up to a number. With it an index can be made anew without the records
-// before that number, but for those that store pieces and nodes. So compaction need not keep them.
+// A checkpoint has the metadata of the page, the rows of checkpointFamilies, as of the moment when
+// the index reflected all batches up to a number. With a checkpoint the index can be rebuilt
+// without the records up to that number, except those that store pieces and nodes. So compaction
+// need not keep them.
 //
 //	kind      payload
 //	rows      number of the family in checkpointFamilies, 1 byte; rows, 1 or more: length of the
@@ -27,14 +28,14 @@ const (
 	recComplete = 22
 )
 
-// checkpointFamilies are the families of a checkpoint. The order is part of the format. What other
-// rows say follows from these and from pieces and nodes.
+// checkpointFamilies are the families of a checkpoint. The order is part of the format. All other
+// rows derive from these and from pieces and nodes.
 var checkpointFamilies = []string{
 	bucketCommits, bucketHeads, bucketMerges, bucketConflicts, bucketUnsynced, bucketTreeless, bucketShallow, bucketTags, bucketNewTags, bucketMetadata,
 	bucketTransient, bucketLocal, bucketCloud,
 }
 
-// checkpointBytes is about how long a record of rows is, and a batch of such records.
+// The approximate lengths of a record of rows, and of a batch of such records.
 const (
 	checkpointRecordBytes = 64 << 10
 	checkpointBatchBytes  = 1 << 20
@@ -45,8 +46,8 @@ func endsWithNumber(family string) bool {
 	return family == bucketTransient || family == bucketLocal || family == bucketCloud
 }
 
-// checkpoint says where a checkpoint stands in the log: its batches have numbers from first to
-// last, and it is as of the batch upTo. All are 0 when there is none.
+// checkpoint locates a checkpoint in the log: its batches have numbers from first to last, and it
+// is as of the batch upTo. All are 0 when there is none.
 type checkpoint struct{ upTo, first, last uint64 }
 
 // eachCheckpointRow calls fn with the rows of a checkpoint.
@@ -144,7 +145,7 @@ func eachRowOf(p []byte, fn func(family string, k, v []byte) error) (ok bool, er
 	return true, nil
 }
 
-// restoring puts rows of a checkpoint into an index that is made anew.
+// restoring puts rows of a checkpoint into an index that is being rebuilt.
 type restoring struct {
 	tx index.Tx
 	st *state
@@ -202,7 +203,7 @@ func (r restoring) put(family string, k, v []byte) error {
 	return r.tx.Bucket(family).Put(k, v)
 }
 
-// refer notes that a commit refers to a root.
+// refer records that a commit refers to a root.
 func (r restoring) refer(root *object.Digest, id commit.ID) error {
 	n, err := r.number(root)
 	if err != nil {
@@ -211,7 +212,7 @@ func (r restoring) refer(root *object.Digest, id commit.ID) error {
 	return putCommitRef(r.tx, n, id)
 }
 
-// number returns the number of a piece, and gives it one at its first mention.
+// number returns the number of a piece, and assigns one at its first mention.
 func (r restoring) number(d *object.Digest) (uint64, error) {
 	row, ok, err := readObjectRow(r.tx, d)
 	if err != nil || ok {

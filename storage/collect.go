@@ -11,17 +11,17 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// CollectOptions say how much a step of a Collector does. The zero values are replaced by defaults.
+// CollectOptions bound a step of a Collector. The zero values are replaced by defaults.
 type CollectOptions struct {
-	// Numbers is how many pieces a step looks at, at most; 0: 262144. They are read from the index
+	// Numbers is how many pieces a step examines at most; 0: 262144. They are read from the index
 	// in order, without their content.
 	Numbers int
-	// Candidates is how many pieces that look like garbage are kept in memory, and so are deleted
-	// sorted; about 100 bytes each. 0: 65536.
+	// Candidates is how many apparently unused pieces are kept in memory and so deleted in sorted
+	// order; about 100 bytes each. 0: 65536.
 	Candidates int
-	// Deletions is how many pieces a step deletes, at most, with one batch of the log and one
-	// transaction of the index; 0: 4096, of which nodes and index pieces count for the references
-	// that they hold.
+	// Deletions is how many pieces a step deletes at most, with one batch of the log and one
+	// transaction of the index; 0: 4096. Nodes and index pieces count for the references that they
+	// hold.
 	Deletions int
 }
 
@@ -39,95 +39,93 @@ func (o CollectOptions) withDefaults() CollectOptions {
 
 // CollectStats count since NewCollector.
 type CollectStats struct {
-	// Cycles counts walks over all pieces that were finished.
+	// Cycles counts finished walks over all pieces.
 	Cycles int
-	// Pieces and Nodes count what was deleted: pieces of values, with those of which only the place
-	// in the bucket was known, and nodes. Bytes is what their records take in the segments, which
-	// compaction gives back.
+	// Pieces and Nodes count deletions: pieces of values, with those that had only a place in the
+	// bucket, and nodes. Bytes is the size of their records in the segments, which compaction
+	// frees.
 	Pieces, Nodes int
 	Bytes         int64
-	// Dropped counts chunks to which nothing known refers, and which the bucket has: they were
-	// dropped, since it is not known that they are garbage. DroppedBytes is about what they take in
-	// the segments.
+	// Dropped counts chunks that the bucket has and that no known reference needs: they were
+	// dropped, since they are not proven to be garbage. DroppedBytes is about their size in the
+	// segments.
 	Dropped      int
 	DroppedBytes int64
-	// Aborted counts pieces that looked like garbage and were found to be wanted shortly before
-	// they would have been deleted.
+	// Aborted counts pieces that looked like garbage and proved to be wanted shortly before their
+	// deletion.
 	Aborted int
 	// Journals counts journals whose transient pieces were given up.
 	Journals int
 }
 
-// Collector deletes pieces and nodes that nothing refers to: no commit, no piece, no journal. It
-// goes by the rows of references, in the order of the numbers of pieces, and believes them only as
-// far as they agree with their sums (see sumBlock). What it deletes goes by a record in the log,
-// and the fold of the record takes the references that the piece holds, so that whole trees go from
-// the root down.
+// Collector deletes pieces and nodes to which nothing refers: no commit, no piece, no journal. It
+// reads the rows of references, in the order of piece numbers, and trusts them only if they agree
+// with their sums (see sumBlock). A record in the log deletes a piece, and the fold of the record
+// removes the references that the piece holds. So whole trees are deleted from the root down.
 //
-// A piece that a commit has had, be it local or synced, is deleted only when nothing unknown can
-// refer to it: no commit is here without its tree (but for commits that came so, and whose trees
-// others brought), no live index piece is not held, in a whole cycle and since, and since the
-// beginning of the cycle before nothing of sync has come and no journal is open that is older. So
-// what only this device has stays while it is not known who needs it: a piece may have come on
-// account of an index piece that is not held, and have lost their place in the bucket. Chunks that
-// the bucket has are dropped meanwhile: their place stays. With MetadataPlaced only pieces that the
-// bucket has wait so.
+// A piece that was in a commit, local or synced, is deleted only when no unknown reference can
+// exist. During a whole cycle and since, every commit must have its tree (trees that another commit
+// brought count), and no live index piece may be unheld. Since the beginning of the previous cycle,
+// sync must have received nothing, and no older journal may be open. Otherwise pieces that only
+// this device has stay: a piece may be part of an unheld index piece, and have lost its place in
+// the bucket. Meanwhile chunks that the bucket has are dropped, but keep their place. With
+// MetadataPlaced only pieces that the bucket has wait in this way.
 //
-// A Collector belongs to one goroutine; a page has at most one that is in use. It needs no end.
+// A Collector belongs to one goroutine; a page has at most one in use. It needs no close.
 type Collector struct {
 	s     *Store
 	o     CollectOptions
 	stats CollectStats
 
-	cursor  uint64          // number from which the walk goes on
+	cursor  uint64          // number at which the walk continues
 	pending []candidate     // found, sorted by digest
-	idle    []object.Digest // chunks to be dropped when the fold turn is given back
-	again   bool            // something was left behind the cursor: another cycle will find it
-	indexes uint64          // whose numbers these are
+	idle    []object.Digest // chunks to drop when the fold turn is released
+	again   bool            // something before the cursor was skipped: another cycle will find it
+	indexes uint64          // the index to which the numbers belong
 
-	blind     bool  // a live index piece is not held, as far as this cycle has seen
+	blind     bool  // this cycle has seen a live index piece that is not held
 	quiet     quiet // since the beginning of this cycle
-	lastQuiet quiet // since the beginning of the one before; zero when there was none
-	lastBlind bool  // what blind was at the end of the one before
-	started   bool  // a cycle is under way
+	lastQuiet quiet // since the beginning of the previous cycle; zero when there was none
+	lastBlind bool  // blind at the end of the previous cycle
+	started   bool  // a cycle is in progress
 	settled   bool  // see Settled
-	before    int   // what had been deleted when the cycle began
+	before    int   // number of deletions when the cycle began
 }
 
-// quiet is a moment: what has come since can be told.
+// quiet is a moment, against which later changes are found.
 type quiet struct {
 	known   bool
 	syncs   uint64
 	journal uint64
 }
 
-// candidate is a piece that looks like garbage, with its row when it was looked at last.
+// candidate is a piece that looks like garbage, with its row at the last look-up.
 type candidate struct {
 	digest object.Digest
 	number uint64
 	row    objectRow
 }
 
-// NewCollector returns a collector that begins with a first cycle.
+// NewCollector returns a collector at the beginning of its first cycle.
 func (s *Store) NewCollector(o CollectOptions) *Collector {
 	return &Collector{s: s, o: o.withDefaults()}
 }
 
-// Stats returns what was done so far. It may be called between steps.
+// Stats returns the counts so far. It may be called between steps.
 func (c *Collector) Stats() CollectStats { return c.stats }
 
-// Settled reports that the cycle that ended last has deleted nothing, and knew all that another one
-// at once could know.
+// Settled reports that the last cycle has deleted nothing, and that another cycle now would find
+// nothing more.
 func (c *Collector) Settled() bool { return c.settled }
 
-// Step folds, and then looks at some pieces or deletes some, or both. It reports false at the end
-// of a cycle: then nothing is left that it knows of. What becomes garbage by that, or meanwhile,
-// the next step finds, which begins another cycle; two cycles take everything that is garbage when
-// they begin. Writers wait for at most one batch and one small fold.
+// Step folds, and then examines some pieces or deletes some, or both. It reports false at the end
+// of a cycle: the collector then has nothing left to delete. The next step begins another cycle,
+// which finds garbage made by the last one or meanwhile; two cycles delete everything that is
+// garbage when they begin. Writers wait for at most one batch and one small fold.
 //
-// Errors match base.ErrCorrupt when rows or pieces are damaged: then nothing is deleted on their
-// account, and Check says more; base.ErrClosed, base.ErrReadOnly, or are those of the disk or of
-// ctx. After an error the next step goes on.
+// Errors match base.ErrCorrupt when rows or pieces are damaged: then nothing is deleted because of
+// them, and Check gives details; base.ErrClosed, base.ErrReadOnly, or are those of the disk or of
+// ctx. After an error the next step continues.
 func (c *Collector) Step(ctx context.Context) (more bool, err error) {
 	if err := c.s.writable(); err != nil {
 		return false, fmt.Errorf("collect: %w", err)
@@ -158,7 +156,7 @@ func (c *Collector) stepAndFold(ctx context.Context) (more bool, err error) {
 	return more || err != nil, err
 }
 
-// dropIdle drops what the walk has found that may be garbage and that the bucket has.
+// dropIdle drops possible garbage of the walk that the bucket has.
 func (c *Collector) dropIdle(ctx context.Context) error {
 	idle := c.idle
 	c.idle = nil
@@ -186,7 +184,7 @@ func (c *Collector) stepInTurn(ctx context.Context) (more bool, err error) {
 	}
 	if more, err = c.step(ctx); err != nil {
 		c.idle, c.again = nil, true
-		if !errors.Is(err, base.ErrNoSpace) { // else they are looked at once more
+		if !errors.Is(err, base.ErrNoSpace) { // else they are examined once more
 			c.pending = nil
 		}
 		return true, err
@@ -240,7 +238,7 @@ func (c *Collector) deleted() int {
 	return c.stats.Pieces + c.stats.Nodes + c.stats.Journals + c.stats.Dropped
 }
 
-// takeFreed adds what deletions have left to the candidates, as far as the walk has passed it.
+// takeFreed adds destinations freed by deletions to the candidates, if the walk has passed them.
 func (c *Collector) takeFreed() {
 	s := c.s
 	freed := s.freed
@@ -261,12 +259,12 @@ func (c *Collector) takeFreed() {
 	}
 }
 
-// wantedNow is what journals that are open, or on their way to the disk, want.
+// wantedNow is what open and submitted journals want.
 type wantedNow struct {
 	live     map[uint64]bool // ids of journals
-	oldest   uint64          // the least of them
+	oldest   uint64          // the smallest of them
 	spans    []logSpan
-	journals []uint64 // that have transient rows
+	journals []uint64 // journals with transient rows
 }
 
 func (s *Store) wantedNow() wantedNow {
@@ -291,12 +289,12 @@ func (s *Store) wantedNow() wantedNow {
 	return w
 }
 
-// ofRows finds the journals that have transient rows, and returns those of them that do not live.
+// ofRows finds the journals with transient rows, and returns those that do not live.
 func (w *wantedNow) ofRows(tx index.Tx) (stale []uint64, err error) {
 	all, err := transientJournals(tx)
 	w.journals = w.journals[:0]
 	for _, j := range all {
-		w.journals = append(w.journals, j) // a deletion must have effect when it is folded, which does not know which journals live
+		w.journals = append(w.journals, j) // all: the fold of a deletion does not know which journals live
 		if !w.live[j] {
 			stale = append(stale, j)
 		}
@@ -304,7 +302,7 @@ func (w *wantedNow) ofRows(tx index.Tx) (stale []uint64, err error) {
 	return stale, err
 }
 
-// abandon gives the transient pieces of journals up that were rolled back, or that a crash has
+// abandon gives up the transient pieces of journals that were rolled back, or that a crash has
 // ended.
 func (c *Collector) abandon(ctx context.Context) error {
 	var stale []uint64
@@ -322,7 +320,7 @@ func (c *Collector) abandon(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err = find(); err == nil && len(stale) > 0 { // now all that is durable is in the rows
+	if err = find(); err == nil && len(stale) > 0 { // now the rows reflect everything durable
 		var ops []op
 		for some := range slices.Chunk(stale, maxRecordEntries) {
 			ops = append(ops, op{kind: recAbandoned, sync: &syncOp{journals: some}})
@@ -337,8 +335,8 @@ func (c *Collector) abandon(ctx context.Context) error {
 	return c.s.foldAll(ctx)
 }
 
-// walk looks at some numbers and notes what looks like garbage. It reports whether all have been
-// looked at.
+// walk examines some numbers and records apparent garbage. It reports whether it has reached the
+// end.
 func (c *Collector) walk(ctx context.Context) (ended bool, err error) {
 	s := c.s
 	w := s.wantedNow()
@@ -377,7 +375,7 @@ func (c *Collector) walk(ctx context.Context) (ended bool, err error) {
 	return ended, nil
 }
 
-// dropStrays removes numbers that a fold has given which did not end, and that stand for nothing.
+// dropStrays removes meaningless numbers, which an unfinished fold has given.
 func (c *Collector) dropStrays(strays []uint64) error {
 	if len(strays) == 0 {
 		return nil
@@ -392,7 +390,7 @@ func (c *Collector) dropStrays(strays []uint64) error {
 	return runSteps(db, steps)
 }
 
-// lookAgain looks at candidates once more. It returns those that are garbage, sorted by digest.
+// lookAgain examines candidates again. It returns those that are garbage, sorted by digest.
 func (c *Collector) lookAgain(w *wantedNow, of []candidate) (garbage []candidate, err error) {
 	numbers := make([]uint64, len(of))
 	for i := range of {
@@ -421,8 +419,8 @@ func (c *Collector) lookAgain(w *wantedNow, of []candidate) (garbage []candidate
 	return garbage, err
 }
 
-// delete deletes some of the candidates. It looks at each again, reads what nodes and index pieces
-// refer to, and, while nothing is appended, looks whether a journal has come to rely on it.
+// delete deletes some of the candidates. It examines each again, reads what nodes and index pieces
+// refer to, and, while appends are blocked, checks whether a journal relies on it by now.
 func (c *Collector) delete(ctx context.Context) (err error) {
 	s, all := c.s, c.pending
 	defer func() {
@@ -440,7 +438,7 @@ func (c *Collector) delete(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if taken < len(some) { // the others come with the next step
+	if taken < len(some) { // the next step takes the others
 		rest := append(slices.Clone(some[taken:]), c.pending[n:]...)
 		c.pending, some = rest, some[:taken]
 	} else {
@@ -482,8 +480,8 @@ func (c *Collector) delete(ctx context.Context) (err error) {
 	return s.foldAll(ctx)
 }
 
-// readTargets reads what candidates refer to, until there are as many references as a transaction
-// may change. It returns how many of the candidates it got to.
+// readTargets reads what candidates refer to, up to the number of references that a transaction may
+// change. It returns how many of the candidates it has read.
 func (c *Collector) readTargets(ctx context.Context, some []candidate) (map[object.Digest][]target, int, error) {
 	known := map[object.Digest][]target{}
 	weight := 0
@@ -505,10 +503,10 @@ func (c *Collector) readTargets(ctx context.Context, some []candidate) (map[obje
 	return known, len(some), nil
 }
 
-// targetWeight is how many references go with each piece that a step may delete.
+// targetWeight is the number of references allowed per piece that a step may delete.
 const targetWeight = 4
 
-// doom makes candidates not held for journals, but for those on which one relies, which stay.
+// doom makes candidates unheld for journals, except those on which a journal relies, which stay.
 func (c *Collector) doom(some []candidate) []candidate {
 	s := c.s
 	s.mu.Lock()
@@ -544,8 +542,8 @@ func (c *Collector) undoom() {
 	c.s.wants.doomed = nil
 }
 
-// batches returns the batches that delete some, and before them the one of a metadata row where
-// places go with them: a later commit of another device may need such a piece again, and relies on
+// batches returns the batches that delete some. If places are deleted too, a batch with a metadata
+// row precedes them: a later commit of another device may need such a piece again, and relies on
 // its place.
 func (c *Collector) batches(some []candidate, known map[object.Digest][]target) (batches [][]op, err error) {
 	loses := false

@@ -13,22 +13,21 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// CompactOptions say how Compact goes about it. The zero values are replaced by defaults.
+// CompactOptions control Compact. The zero values are replaced by defaults.
 type CompactOptions struct {
-	// MinDeadShare is which part of a segment must be garbage for it to be retired, above 0 and
-	// at most 1; 0: one half. With a very small one nothing that was deleted stays.
+	// MinDeadShare is the share of a segment that must be garbage for it to be retired, above 0 and
+	// at most 1; 0: one half. With a very small share nothing deleted stays.
 	MinDeadShare float64
-	// MaxBytes bounds what is live in what is rewritten together, segments or a part of one, and so
-	// the disk space that is taken before any is given back; 0: the length of a segment.
+	// MaxBytes bounds the live content of what is rewritten together, segments or a part of one,
+	// and so the disk space taken before any is freed; 0: the length of a segment.
 	MaxBytes int64
-	// Purge leaves nothing of what was deleted, whatever that costs: segments are rewritten also
-	// when they become longer, and what was set aside lately goes too.
+	// Purge removes everything deleted, at any cost: segments are rewritten even when they become
+	// longer, and torn tails set aside lately go too.
 	Purge bool
-	// DryRun looks at everything and changes nothing: the report is what would be done, as far as
-	// that can be told.
+	// DryRun examines everything and changes nothing: the report estimates what would be done.
 	DryRun bool
-	// Progress, if not nil, is told how many bytes of segments have been looked at, of how many. It
-	// must not block.
+	// Progress, if not nil, receives the bytes of segments examined so far and their total. It must
+	// not block.
 	Progress func(done, total int64)
 }
 
@@ -42,55 +41,53 @@ func (o CompactOptions) withDefaults(segmentBytes int64) CompactOptions {
 	return o
 }
 
-// CompactReport is what Compact has done. Sizes are in bytes.
+// CompactReport is the result of Compact. Sizes are in bytes.
 type CompactReport struct {
-	// Before and After are what the segments and page.db take at the beginning and at the end. What
-	// is written meanwhile counts.
+	// Before and After are the sizes of the segments and page.db at the beginning and at the end,
+	// including concurrent writes.
 	Before, After int64
-	// Examined counts segments that were read, Replaced those that were rewritten, and Written
-	// those that have what was live of them.
+	// Examined counts segments read, Replaced segments rewritten, and Written segments that hold
+	// the live content of those.
 	Examined, Replaced, Written int
-	// Freed is by how much the segments have become shorter together.
+	// Freed is by how much the segments became shorter in total.
 	Freed int64
-	// IndexBefore and IndexAfter are the sizes of page.db, if it was made anew to give free pages
+	// IndexBefore and IndexAfter are the sizes of page.db, if it was rebuilt to give free pages
 	// back; else both are 0.
 	IndexBefore, IndexAfter int64
-	// Torn counts torn tails that had been set aside, for more than a week unless
-	// CompactOptions.Purge was set, and were removed.
+	// Torn counts the torn tails set aside that were removed: those older than a week, or all with
+	// CompactOptions.Purge.
 	Torn int
-	// Left counts segments that Purge could not rewrite, since a journal that is open has written
-	// to them.
+	// Left counts segments that Purge could not rewrite, since an open journal has written to them.
 	Left int
 }
 
 const (
-	// smallShare is which part of its greatest length a segment must not reach to be called small;
-	// where there are more than maxSmall of those, they are put together.
+	// A segment below the part smallShare of its greatest length is small; more than maxSmall small
+	// segments are merged.
 	smallShare = 8
 	maxSmall   = 8
-	// baseShare is which part of the page bases must be for those to decide the order.
+	// baseShare is the part of the page from which on bases decide the order.
 	baseShare = 50
-	// maxRounds bounds how often segments are chosen anew, because of what the round before has
-	// made garbage: bases that what was written whole needed.
+	// maxRounds bounds how often segments are chosen again, because the last round has made
+	// garbage: bases of differences that were then written whole.
 	maxRounds = 4
-	// maxPurgeRounds is far more than it takes: each round writes whole what needs a base, and is
-	// done with bases that nothing needs any more.
+	// maxPurgeRounds is far more than needed: each round writes the dependents of bases whole, and
+	// deletes bases that nothing needs any more.
 	maxPurgeRounds = 100
 )
 
 // emptyBytes is the length of a segment without batches.
 const emptyBytes = 32
 
-// Compact gives space back that deleted, dropped or replaced records take in segments. It rewrites
-// segments of which a part is garbage, a few at a time, and takes one half of page.db's length for
-// a moment if more than half of that is free. Readers and writers go on; folds wait while a few
-// segments are rewritten. Pages whose journals are open keep the segments in which these have
-// written. A page has at most one call at a time, as it has one Collector: who decides what is
-// collected has a turn for both.
+// Compact frees space that deleted, dropped or replaced records take in segments. It rewrites
+// segments with garbage, a few at a time. If more than half of page.db is free, it briefly takes
+// half of page.db's length in addition. Readers and writers continue; folds wait while a few
+// segments are rewritten. Segments to which open journals have written stay. A page has at most one
+// call at a time, and one Collector: the caller must serialize the two by a lock.
 //
-// It returns what was done also with an error. ctx may end it at any time: what was done stays
-// done. Errors match base.ErrReadOnly, base.ErrClosed, base.ErrNoSpace or base.ErrCorrupt, or are
-// those of the disk or of ctx.
+// It returns the report also with an error. ctx may end it at any time: finished work stays. Errors
+// match base.ErrReadOnly, base.ErrClosed, base.ErrNoSpace or base.ErrCorrupt, or are those of the
+// disk or of ctx.
 func (s *Store) Compact(ctx context.Context, o CompactOptions) (r CompactReport, err error) {
 	if err := s.writable(); err != nil {
 		return r, fmt.Errorf("compact: %w", err)
@@ -102,7 +99,7 @@ func (s *Store) Compact(ctx context.Context, o CompactOptions) (r CompactReport,
 		}
 		s.keepReserve()
 		s.foldTurn.release()
-		defer func() { // it is shorter now, or comes back
+		defer func() { // the reserve becomes shorter now, or is restored
 			s.foldTurn.lock()
 			s.keepReserve()
 			s.foldTurn.release()
@@ -112,7 +109,7 @@ func (s *Store) Compact(ctx context.Context, o CompactOptions) (r CompactReport,
 		if !spare {
 			return c.run(ctx)
 		}
-		// What has no metadata first: that needs no checkpoint.
+		// First the segments without metadata: they need no checkpoint.
 		c.o.MaxBytes, c.spare = min(c.o.MaxBytes, spareBytes), true
 		if err := c.run(ctx); err != nil {
 			return err
@@ -139,22 +136,22 @@ type compaction struct {
 	// newestFirst is the order of this round.
 	newestFirst bool
 	spare       bool            // the disk is full: no checkpoint is written
-	baseBytes   int64           // of dead nodes that are kept as bases
-	wholeBytes  int64           // what a node takes that is stored whole, on average
-	last        uint32          // the last segment that a purge began with
-	fresh       bool            // a checkpoint is to be written before anything is copied
-	stream      *segment.Stream // for what is copied in this round
-	number      uint64          // of the last batch that was appended to it
+	baseBytes   int64           // of dead nodes kept as bases
+	wholeBytes  int64           // average size of a node that is stored whole
+	last        uint32          // the last segment at the beginning of a purge
+	fresh       bool            // a checkpoint is to be written before any copy
+	stream      *segment.Stream // for the copies of this round
+	number      uint64          // of the last batch appended to stream
 }
 
 // segmentCandidate is a segment that may be worth retiring.
 type segmentCandidate struct {
 	id       uint32
 	bytes    int64
-	dead     int64 // at most; once it was examined, as it is
-	metadata int64 // what counts until there is another checkpoint
-	grows    int64 // by how much differences are longer when they are written whole
-	whole    bool  // whether there are such
+	dead     int64 // at most; exact after the segment was examined
+	metadata int64 // counts until there is another checkpoint
+	grows    int64 // by how much differences grow when written whole
+	whole    bool  // whether there are such differences
 	small    bool
 }
 
@@ -172,7 +169,7 @@ func (c *compaction) run(ctx context.Context) (err error) {
 	}
 	rounds := maxRounds
 	if c.o.Purge && !c.o.DryRun {
-		if err := c.s.finishOpen(ctx); err != nil { // what is written from now on holds nothing that was deleted before
+		if err := c.s.finishOpen(ctx); err != nil { // later writes contain nothing deleted before
 			return err
 		}
 		for _, g := range c.s.log.Segments() {
@@ -219,14 +216,14 @@ func (c *compaction) round(ctx context.Context, round int) error {
 	return nil
 }
 
-// diskBytes is what the segments and page.db take.
+// diskBytes is the size of the segments and page.db.
 func (s *Store) diskBytes() int64 {
 	st := s.Stats()
 	return st.SegmentBytes + st.IndexBytes
 }
 
-// find chooses segments by the bytes that rows point to. What else is live in them shows when they
-// are read.
+// find chooses segments by the bytes that rows point to. Reading them finds the rest of their live
+// content.
 func (c *compaction) find(ctx context.Context, round int) error {
 	live, err := c.liveBytes(ctx)
 	if err != nil {
@@ -249,8 +246,8 @@ func (c *compaction) find(ctx context.Context, round int) error {
 	if small <= maxSmall {
 		c.todo = slices.DeleteFunc(c.todo, func(k segmentCandidate) bool { return k.small })
 	}
-	// Where there are many bases, newest first the first time: a base goes when what needs it has
-	// been written whole, and is older than that.
+	// With many bases, the first round goes from the newest: a base can go once its dependents,
+	// which are newer, are written whole.
 	c.newestFirst = round == 0 && c.baseBytes > c.r.Before/baseShare
 	if c.newestFirst {
 		slices.Reverse(c.todo)
@@ -266,8 +263,8 @@ func (c *compaction) worth(k *segmentCandidate) bool {
 	return gain > 0 && float64(gain) >= c.o.MinDeadShare*float64(k.bytes)
 }
 
-// liveBytes returns, for each segment, the bytes of the records of what is held. Bases that are not
-// are left out: some of them can go.
+// liveBytes returns, for each segment, the bytes of the records of held pieces. Bases that are not
+// held are left out: some of them can go.
 func (c *compaction) liveBytes(ctx context.Context) (map[uint32]int64, error) {
 	live := map[uint32]int64{}
 	nodes, bytes := int64(0), int64(0)
@@ -294,7 +291,7 @@ func (c *compaction) liveBytes(ctx context.Context) (map[uint32]int64, error) {
 }
 
 // choose examines the segments, decides whether another checkpoint is worth its length, and keeps
-// those that are worth retiring.
+// the segments worth retiring.
 func (c *compaction) choose(ctx context.Context, round int) error {
 	s := c.s
 	done, all := int64(0), int64(0)
@@ -344,13 +341,13 @@ func (c *compaction) choose(ctx context.Context, round int) error {
 }
 
 const (
-	// checkpointOverhead is more than a checkpoint takes beside its rows.
+	// checkpointOverhead exceeds the size of a checkpoint beside its rows.
 	checkpointOverhead = 1 << 7
 	// checkpointShare is the part of its length that a checkpoint must give back.
 	checkpointShare = 8
 )
 
-// step retires some of the segments together, or one part by part, the last part first.
+// step retires some of the segments together, or one of them part by part, the last part first.
 func (c *compaction) step(ctx context.Context) error {
 	s := c.s
 	var inputs []segmentCandidate
@@ -383,7 +380,7 @@ func (c *compaction) step(ctx context.Context) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
-	if c.stream == nil { // from here on nothing is appended to what is there
+	if c.stream == nil { // later appends leave existing segments alone
 		if err := s.finishOpen(ctx); err != nil {
 			return err
 		}
@@ -432,8 +429,8 @@ func (c *compaction) step(ctx context.Context) error {
 	return nil
 }
 
-// busySegments are those in which journals have written that are not over: the collector knows
-// their pieces by their places.
+// busySegments are those with pieces of journals that are not over: the collector identifies these
+// pieces by their places.
 func (s *Store) busySegments() map[uint32]bool {
 	busy := map[uint32]bool{}
 	for _, span := range s.wantedNow().spans {
@@ -452,16 +449,16 @@ func (s *Store) covered(id uint32) bool {
 	return false
 }
 
-// use is what becomes of a record.
+// use is the decision about a record.
 type use struct {
 	o        op
-	for_     byte // what it is to be copied for; 0: it is dead
+	for_     byte // purpose of its copy; 0: it is dead
 	whole    bool // a difference that is to be written whole
 	free     bool // a base that can go when the differences in its segment are whole
 	metadata bool // it counts until there is another checkpoint
 }
 
-// judge says what becomes of the records of a batch.
+// judge decides about the records of a batch.
 func (s *Store) judge(info segment.BatchInfo, recs []segment.Record, free map[uint64]bool) (out []use, err error) {
 	out = make([]use, len(recs))
 	for i, r := range recs {
@@ -515,25 +512,25 @@ func (u *use) judge(tx index.Tx, segment uint32, free map[uint64]bool) error {
 			u.for_ = copiedLocal
 		}
 	case !row.held && o.kind == recPiece && o.digest.Kind() == object.IndexBit:
-		u.for_ = copiedDropped // what it refers to is known by the record only
+		u.for_ = copiedDropped // only the record says what it refers to
 	}
 	return err
 }
 
-// hasStatus reports whether a piece is local or synced: some journal that stores or uses it was
+// hasStatus reports whether a piece is local or synced: a journal that stores or uses it was
 // committed, or it was fetched.
 func hasStatus(tx index.Tx, number uint64) bool {
 	key := appendNumber(nil, number)
 	return hasKey(tx.Bucket(bucketLocal), key) || hasKey(tx.Bucket(bucketCloud), key)
 }
 
-// frees reports whether all differences to a base are in one segment: then it can go when they have
-// been written whole. known has what was found out before.
+// frees reports whether all differences to a base are in one segment: the base can then go once
+// they are written whole. known caches results.
 func frees(tx index.Tx, base uint64, segment uint32, known map[uint64]bool) (bool, error) {
 	if free, ok := known[base]; ok {
 		return free, nil
 	}
-	known[base] = false // should the rows be damaged and run in a circle
+	known[base] = false // ends a circle in damaged rows
 	sources, err := objectSources(tx, base, refBase)
 	if err != nil || len(sources) == 0 {
 		return false, err
@@ -565,9 +562,9 @@ func (c *compaction) examineInTurn(ctx context.Context, t *segmentCandidate) err
 	return err
 }
 
-// examine finds out how much of a segment is live. It returns where the parts of the segment begin
-// that may be retired one by one: what is live in each is at most MaxBytes, if one batch does not
-// have more. The caller holds the fold turn.
+// examine measures how much of a segment is live. It returns the beginnings of the parts that may
+// be retired one by one. The live content of a part is at most MaxBytes, unless one batch has more.
+// The caller holds the fold turn.
 func (c *compaction) examine(ctx context.Context, t *segmentCandidate) (parts []segment.End, err error) {
 	t.dead, t.metadata, t.grows, t.whole = 0, 0, 0, false
 	parts = append(parts, segment.End{Segment: t.id})
@@ -602,7 +599,7 @@ func (c *compaction) examine(ctx context.Context, t *segmentCandidate) (parts []
 	return parts, err
 }
 
-// finishOpen lets what comes next begin a new segment.
+// finishOpen makes later appends begin a new segment.
 func (s *Store) finishOpen(ctx context.Context) error {
 	if err := s.appendTurn.take(ctx); err != nil {
 		return err
@@ -616,7 +613,7 @@ func (s *Store) finishOpen(ctx context.Context) error {
 	return nil
 }
 
-// append appends a batch of copies, or of a checkpoint. Its records are pending then.
+// append appends a batch of copies, or of a checkpoint. Its records are then pending.
 func (c *compaction) append(b *segment.Batch, ops []op) (number uint64, err error) {
 	s := c.s
 	done, err := c.stream.Append(b)
@@ -633,7 +630,7 @@ func (c *compaction) append(b *segment.Batch, ops []op) (number uint64, err erro
 	return done.Number, nil
 }
 
-// checkpoint writes a checkpoint. The caller holds the fold turn, and the index reflects what is
+// checkpoint writes a checkpoint. The caller holds the fold turn, and the index reflects everything
 // durable.
 func (c *compaction) checkpoint(ctx context.Context) error {
 	s := c.s
@@ -643,13 +640,13 @@ func (c *compaction) checkpoint(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("write a checkpoint: %w", err)
 	}
-	if err := c.stream.Finish(); err != nil { // it goes at another time than what is copied
+	if err := c.stream.Finish(); err != nil { // checkpoints and copies become garbage at different times
 		return err
 	}
 	return c.fold(ctx)
 }
 
-// fold folds what was appended. Another append that is under way may hold that up.
+// fold folds what was appended. Another append in flight may delay that.
 func (c *compaction) fold(ctx context.Context) error {
 	s := c.s
 	if err := s.foldAll(ctx); err != nil || s.state.position.Number >= c.number {

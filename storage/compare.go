@@ -10,10 +10,10 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// compareRows compares page.db with the index that was folded anew. Numbers may differ between
-// them, after a fold that a crash interrupted, so that rows are compared by the digests that the
-// numbers stand for. With ahead, such a fold may have brought a part of what lies behind: pieces,
-// references and statuses. Then all that the log gives must be there, but there may be more.
+// compareRows compares page.db with an index that was folded from scratch. Numbers may differ
+// between the two after an interrupted fold, so rows are compared by the digests of the numbers.
+// ahead says that an interrupted fold may have written pieces, references and statuses of later
+// batches: then all rows from the log must be there, but there may be more.
 func (c *checker) compareRows(ahead bool) error {
 	c.ahead = ahead
 	return c.s.viewOnce(func(have index.Tx) error {
@@ -39,7 +39,7 @@ func (c *checker) compareRows(ahead bool) error {
 			}
 			for _, name := range []string{bucketTransient, bucketLocal, bucketSynced, bucketCloud} {
 				if ahead {
-					break // what was transient may be local already
+					break // a transient piece may be local already
 				}
 				if err := c.compareStatus(name, have, want); err != nil {
 					return err
@@ -53,7 +53,7 @@ func (c *checker) compareRows(ahead bool) error {
 	})
 }
 
-// problemRow notes that a row is not what the log gives.
+// problemRow records that a row differs from the log.
 func (c *checker) problemRow(family, key, what string) error {
 	return c.problem(&base.CorruptError{Where: "page.db row " + family + "/", Key: key, Got: what})
 }
@@ -107,8 +107,8 @@ func (c *checker) compareObjects(have, want index.Tx) error {
 	return nil
 }
 
-// saysNothing reports whether a row only gives a number to a piece that is not held and to which
-// nothing refers. Compaction takes records away that mentioned such pieces.
+// saysNothing reports whether a row only gives a number to a piece that is neither held nor
+// referred to. Compaction removes records that mentioned such pieces.
 func (c *checker) saysNothing(tx index.Tx, k []byte) bool {
 	d, ok := digestOf(k)
 	if !ok || !c.compacted {
@@ -158,8 +158,8 @@ func (c *checker) compareObject(k, wantRow []byte, have, want index.Tx) error {
 	return c.compareRefs(d, have, want, h.number, w.number)
 }
 
-// compareGarbage compares a piece that page.db does not know with what the log gives: records of
-// garbage stay until their segment is retired, and what had said that it is garbage is gone.
+// compareGarbage compares a piece without a row in page.db with the log: records of garbage stay
+// until their segment is retired, although the record that made the piece garbage is gone.
 func (c *checker) compareGarbage(d object.Digest, have, want index.Tx) error {
 	w, _, err := readObjectRow(want, &d)
 	if err != nil {
@@ -184,8 +184,8 @@ func holds(tx index.Tx, d *object.Digest) bool {
 	return err == nil && row.held
 }
 
-// compareCompacted compares a piece in a log of which segments were retired. Of several records of
-// a piece any may count, and one that was dropped or deleted may be there again.
+// compareCompacted compares a piece in a log that has retired segments. Of several records of a
+// piece any may count, and a dropped or deleted piece may be there again.
 func (c *checker) compareCompacted(d object.Digest, h, w *objectRow, have, want index.Tx) error {
 	stored := h.held || h.dead
 	switch {
@@ -224,7 +224,7 @@ func (c *checker) compareCompacted(d object.Digest, h, w *objectRow, have, want 
 	return c.compareRefs(d, have, want, h.number, w.number)
 }
 
-// checkState finds rows beside the state that nothing has put there.
+// checkState finds unexpected rows beside the state.
 func (c *checker) checkState(have index.Tx) error {
 	for k, v := range rowsOf(have, bucketState) {
 		c.report.Rows++
@@ -240,7 +240,7 @@ func (c *checker) checkState(have index.Tx) error {
 }
 
 // checkNumbers finds numbers that were never given, and those that stand for nothing although no
-// fold was left in the midst. compareObjects has looked for those of the pieces.
+// fold was interrupted. compareObjects has checked the numbers of pieces.
 func (c *checker) checkNumbers(have index.Tx) error {
 	st, err := parseState(have.Bucket(bucketState).Get(stateKey))
 	if err != nil {
@@ -371,8 +371,8 @@ func (c *checker) compareStatus(family string, have, want index.Tx) error {
 	return nil
 }
 
-// checkSums compares the references of each block with their sum. It goes from one block that a row
-// names to the next: a damaged row may name any.
+// checkSums compares the references of each block with their sum. It goes from one block that has
+// rows to the next: a damaged row may name any block.
 func (c *checker) checkSums(have index.Tx) error {
 	cur, sums := have.Bucket(bucketRefs).Cursor(), have.Bucket(bucketRefSums).Cursor()
 	const end = (1 << (8 * numberSize)) / sumBlock // of blocks that rows can name
@@ -406,8 +406,8 @@ func (c *checker) checkSums(have index.Tx) error {
 	return nil
 }
 
-// checkDestinations finds references to what no row of objects stands for. compareRefs has looked
-// at the others. With ahead, rows of objects may be missing yet.
+// checkDestinations finds references to destinations without a row of objects. compareRefs has
+// checked the others. With ahead, rows of objects may still be missing.
 func (c *checker) checkDestinations(have index.Tx) error {
 	var last []byte // the beginning of the key before: the destination and the type
 	for k := range rowsOf(have, bucketRefs) {

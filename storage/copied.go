@@ -7,33 +7,33 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// recCopied is the kind of a record that compaction or repair has copied forward: from here on this
-// is where the piece, or the node, is stored.
+// recCopied is the kind of a record that compaction or repair has copied forward: from then on the
+// copy is the place of the piece or node.
 //
 //	kind    payload
-//	copied  what for, 1 byte (see below); kind of the record, 1 byte: a piece, a node, a delta or
+//	copied  purpose, 1 byte (see below); kind of the record, 1 byte: a piece, a node, a delta or
 //	        a split node; its payload
 const recCopied = 23
 
-// What a record was copied for.
+// The purposes of copies.
 const (
 	copiedHeld    = 1 // the piece is held
-	copiedLocal   = 2 // as before, and it is local if it has no place and was not held
-	copiedBase    = 3 // a node that was deleted: differences need its bytes
-	copiedDropped = 4 // an index piece that is not held: it says what it refers to
+	copiedLocal   = 2 // as before; the piece becomes local if it has no place and was not held
+	copiedBase    = 3 // a deleted node whose bytes differences need
+	copiedDropped = 4 // an index piece that is not held, kept for its references
 )
 
-// copiedHeader is the length of what stands before the payload of a record that was copied.
+// copiedHeader is the length of what precedes the payload of a copied record.
 const copiedHeader = 2
 
-// copiedPlace is the place of the payload in that of a copy.
+// copiedPlace is the place of the original payload within that of a copy.
 func copiedPlace(p segment.Place) segment.Place {
 	p.Offset += copiedHeader
 	p.Length -= copiedHeader
 	return p
 }
 
-// addCopied notes a record that was copied.
+// addCopied plans a copied record.
 func (p *plan) addCopied(o *op, n uint64) {
 	t := p.touched[o.digest]
 	switch {
@@ -47,7 +47,7 @@ func (p *plan) addCopied(o *op, n uint64) {
 	}
 }
 
-// addCopies makes rows point to copies.
+// addCopies points rows to copies.
 func (w *planWriter) addCopies(p *plan) {
 	slices.SortStableFunc(p.copies, func(a, b plannedObject) int { return a.digest.Compare(*b.digest) })
 	for i := range p.copies {
@@ -56,15 +56,15 @@ func (w *planWriter) addCopies(p *plan) {
 	}
 }
 
-// moveRow makes a row point to a copy. A node that was a difference and was copied whole needs its
-// base no more.
+// moveRow points a row to a copy. A node that was a difference and was copied whole needs its base
+// no more.
 func (p *plan) moveRow(tx index.Tx, c *plannedObject) error {
 	o := c.stored
 	row, ok, err := readObjectRow(tx, c.digest)
 	switch {
 	case err != nil || !ok && o.copied == copiedBase:
 		return err
-	case row.dead && o.copied != copiedBase: // where it is was found out before (see rebuilder)
+	case row.dead && o.copied != copiedBase: // its place was found before (see rebuilder)
 		row.dead, row.held = false, true
 		return tx.Bucket(bucketObjects).Put(c.digest[:], row.append(nil))
 	case !row.held && o.copied == copiedBase && !row.dead:
@@ -73,7 +73,7 @@ func (p *plan) moveRow(tx index.Tx, c *plannedObject) error {
 		return p.holdCopy(tx, c)
 	case p.surveyed() && o.digest.Kind().IsNode():
 		return nil
-	case o.kind == recDelta && row.kind != recDelta: // it has come whole meanwhile
+	case o.kind == recDelta && row.kind != recDelta: // it was stored whole meanwhile
 		return nil
 	}
 	if row.kind == recDelta && o.kind == recNode {
@@ -87,12 +87,12 @@ func (p *plan) moveRow(tx index.Tx, c *plannedObject) error {
 	return tx.Bucket(bucketObjects).Put(c.digest[:], row.append(nil))
 }
 
-// holdCopy makes a piece of a value held that is not: it was dropped, or nothing before the copy is
-// left of it in the log.
+// holdCopy makes an unheld piece of a value held: it was dropped, or the log has only the copy left
+// of it.
 func (p *plan) holdCopy(tx index.Tx, c *plannedObject) error {
 	o := c.stored
 	if o.digest.Kind().IsNode() {
-		return nil // one that cannot be made
+		return nil // a node that cannot be built
 	}
 	row := objectRow{number: c.number, held: true, kind: o.kind, place: o.place}
 	if err := tx.Bucket(bucketObjects).Put(c.digest[:], row.append(nil)); err != nil || o.copied != copiedLocal || o.quiet {
@@ -109,7 +109,7 @@ func addCopy(b *segment.Batch, o *op, for_ byte) op {
 	return c
 }
 
-// setPlaces gives records the places that they got.
+// setPlaces assigns records their places.
 func setPlaces(ops []op, done segment.Appended) {
 	for i := range ops {
 		if ops[i].place = done.Places[i]; ops[i].copied != 0 {

@@ -14,15 +14,15 @@ import (
 // copyBytes is how much is copied with one batch.
 const copyBytes = 1 << 20
 
-// copying copies what is live in some segments.
+// copying copies the live content of some segments.
 type copying struct {
 	c      *compaction
 	b      *segment.Batch
 	ops    []op
-	copied []object.Digest        // by rows that must point elsewhere in the end
-	once   map[object.Digest]bool // of which one record is enough
-	bases  bool                   // there are bases that something needs
-	blocks map[uint32]bool        // segments that have metadata that counts, in what is copied
+	copied []object.Digest        // copied, by rows that must point elsewhere in the end
+	once   map[object.Digest]bool // digests for which one record is enough
+	bases  bool                   // some bases are still needed
+	blocks map[uint32]bool        // segments among the copied that hold metadata which counts
 }
 
 func (y *copying) flush() error {
@@ -34,7 +34,7 @@ func (y *copying) flush() error {
 	return err
 }
 
-// segment copies what is live in one from an offset on, or the bases that are left.
+// segment copies the live content of a segment from an offset on, or the remaining bases.
 func (y *copying) segment(ctx context.Context, from segment.End, bases bool) error {
 	s, id := y.c.s, from.Segment
 	err := s.log.Scan(ctx, id, from.Offset, func(info segment.BatchInfo, recs []segment.Record) error {
@@ -87,8 +87,9 @@ func (y *copying) record(ctx context.Context, u *use) error {
 	return y.flush()
 }
 
-// retire copies what is live in segments from some offsets on, and retires that. It reports false
-// for what has metadata that counts, and stays. The caller holds the fold turn.
+// retire copies the live content of segments from some offsets on, and retires these parts.
+// Segments with metadata that counts stay; it reports false when all of them stay. The caller holds
+// the fold turn.
 func (c *compaction) retire(ctx context.Context, inputs []segment.End) (done bool, err error) {
 	s := c.s
 	y := &copying{c: c, b: segment.NewBatch(), once: map[object.Digest]bool{}, blocks: map[uint32]bool{}}
@@ -143,10 +144,10 @@ func (c *compaction) retire(ctx context.Context, inputs []segment.End) (done boo
 	}
 	c.r.Written++
 	c.r.Freed += before - s.Stats().SegmentBytes
-	return true, s.foldAll(context.WithoutCancel(ctx)) // short, and what it gives back is why we are here
+	return true, s.foldAll(context.WithoutCancel(ctx)) // short, and the space that it frees is the purpose of the call
 }
 
-// verify makes sure that no row points to what is to be retired.
+// verify ensures that no row points into what is to be retired.
 func (y *copying) verify(inputs []segment.End) error {
 	return y.c.s.viewOnce(func(tx index.Tx) error {
 		for i := range y.copied {
@@ -163,8 +164,8 @@ func (y *copying) verify(inputs []segment.End) error {
 	})
 }
 
-// deleteBases deletes dead bases that were left by what is stored whole now: the numbers that
-// s.freed has from an index on. The caller holds the fold turn.
+// deleteBases deletes dead bases of nodes that are now stored whole: the numbers in s.freed from an
+// index on. The caller holds the fold turn.
 func (c *compaction) deleteBases(ctx context.Context, from int) error {
 	s := c.s
 	left := slices.Clone(s.freed[min(from, len(s.freed)):])
@@ -173,7 +174,7 @@ func (c *compaction) deleteBases(ctx context.Context, from int) error {
 	}
 	kept := s.freed
 	s.freed = left
-	defer func() { s.freed = append(kept, s.freed...) }() // the collector looks at them once more
+	defer func() { s.freed = append(kept, s.freed...) }() // the collector examines them again
 	l := s.NewCollector(CollectOptions{})
 	l.indexes, l.cursor = s.indexes.Load(), 1<<64-1
 	for l.takeFreed(); len(l.pending) > 0; l.takeFreed() {

@@ -34,16 +34,15 @@ func transientJournals(tx index.Tx) ([]uint64, error) {
 	return out, nil
 }
 
-// doomed is a piece that is being taken out of the index.
+// doomed is a piece that is being removed from the index.
 type doomed struct {
 	digest  object.Digest
 	row     objectRow
 	targets []target
-	keep    bool // its bytes stay: a later record may store it that is passed over
+	keep    bool // its bytes stay: a later record that stores it may be skipped
 }
 
-// wanted reports whether something in the rows wants a piece: a reference, or a journal that is not
-// committed.
+// wanted reports whether the rows contain a use of a piece: a reference, or an uncommitted journal.
 func wanted(tx index.Tx, number uint64, journals []uint64) bool {
 	for _, j := range journals {
 		if hasKey(tx.Bucket(bucketTransient), transientKey(j, number)) {
@@ -53,9 +52,9 @@ func wanted(tx index.Tx, number uint64, journals []uint64) bool {
 	return referred(tx, number)
 }
 
-// foldDeleted takes pieces out of the index that nothing refers to, with the references that they
-// hold. Others stay: a record of deletion is about garbage only. Nodes whose bytes differences need
-// stay as bases. Its transactions are of bounded size.
+// foldDeleted removes pieces to which nothing refers from the index, with the references that they
+// hold. Other pieces stay: a deletion record applies to garbage only. Nodes whose bytes differences
+// need stay as bases. Its transactions are of bounded size.
 func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, st *state, parts [][]op) error {
 	var gone []doomed
 	known := map[object.Digest][]target{}
@@ -100,7 +99,7 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, st *
 		g.targets = t
 	}
 	d := deletion{}
-	for more := true; more; { // what was deleted when that is cut off is passed over the next time
+	for more := true; more; { // after a crash the repeated fold skips what was deleted
 		n, weight := 0, 0
 		for n < len(gone) && (n == 0 || weight < s.foldTxRows) {
 			weight += 1 + len(gone[n].targets)
@@ -126,10 +125,11 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, st *
 	return nil
 }
 
-// maxFreed bounds what the collector is told about. The rest it finds by itself, a cycle later.
+// maxFreed bounds what is reported to the collector. The collector finds the rest a cycle later.
 const maxFreed = 1 << 16
 
-// pieceTargets returns what a held piece refers to. It reads nodes and index pieces only.
+// pieceTargets returns the pieces that a held piece refers to. It reads nodes and index pieces
+// only.
 func (s *Store) pieceTargets(ctx context.Context, d object.Digest, from locator) ([]target, error) {
 	switch {
 	case d.Kind() == object.NodeBit:
@@ -159,8 +159,8 @@ func (s *Store) pieceTargets(ctx context.Context, d object.Digest, from locator)
 	if !d.Kind().IsNode() {
 		return out, nil
 	}
-	// A part that is missing was garbage and compacted away, or was damaged: then the node was
-	// never folded.
+	// A missing part was garbage and compacted away, or was damaged: the node was then never
+	// folded.
 	if s.log.Compacted() {
 		if lacks, err := s.partMissing(&d, from, 0); err != nil || lacks {
 			return out, err
@@ -174,7 +174,7 @@ func (s *Store) pieceTargets(ctx context.Context, d object.Digest, from locator)
 }
 
 // wholeNode returns the node of which d is the root piece, or nil when d is a piece further down.
-// All pieces below d must be there.
+// All pieces below d must be held.
 func (s *Store) wholeNode(ctx context.Context, d object.Digest, from locator) (*fb.Node, error) {
 	content, err := s.splitContent(ctx, d, from)
 	if err != nil {
@@ -182,14 +182,14 @@ func (s *Store) wholeNode(ctx context.Context, d object.Digest, from locator) (*
 	}
 	n, err := s.verifyNode(&d, content)
 	if errors.Is(err, base.ErrCorrupt) {
-		return nil, nil // each piece is what its digest says, so that this is no node
+		return nil, nil // each piece matches its digest, so that this is no node
 	}
 	return n, err
 }
 
-// deletion takes pieces out of the index within a transaction.
+// deletion removes pieces from the index within a transaction.
 type deletion struct {
-	freed []uint64 // destinations to which nothing refers any more
+	freed []uint64 // destinations without references
 }
 
 func (d *deletion) run(tx index.Tx, gone []doomed) error {
@@ -217,7 +217,7 @@ func (d *deletion) run(tx index.Tx, gone []doomed) error {
 	return nil
 }
 
-// unrefer removes references and notes the destinations that were left.
+// unrefer removes references and records the destinations that they left.
 func (d *deletion) unrefer(tx index.Tx, refs []plannedRef) error {
 	slices.SortFunc(refs, compareRefs)
 	last := uint64(0)
@@ -268,7 +268,7 @@ func (d *deletion) removeRows(tx index.Tx, g *doomed) error {
 		}
 	}
 	if g.row.kind == recDelta && (g.row.held || g.row.dead) {
-		d.freed = append(d.freed, g.row.base) // the last difference to it, perhaps
+		d.freed = append(d.freed, g.row.base) // perhaps that was the last difference to it
 		return dropBaseRef(tx, g.row.base, g.row.number)
 	}
 	return nil

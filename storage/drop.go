@@ -14,24 +14,24 @@ import (
 
 // DropOptions say which pieces DropCold drops.
 type DropOptions struct {
-	// Bytes is how much is enough; 0: everything that may go.
+	// Bytes is the amount that is enough; 0: everything that may go.
 	Bytes int64
-	// NotReadFor leaves pieces that are known to have been read less than so long ago; 0: none.
-	// What is known is in Options.Recency.
+	// NotReadFor keeps pieces that were read more recently than that, as recorded in
+	// Options.Recency; 0: none.
 	NotReadFor time.Duration
-	// DryRun only looks.
+	// DryRun changes nothing.
 	DryRun bool
-	// Spare returns a function that names places which do not count as a copy: a piece at such a
+	// Spare returns a function that selects places that do not count as a copy: a piece at such a
 	// place stays. DropCold calls Spare for some pieces at a time, after it has read their places.
 	// nil: all places count.
 	Spare func(context.Context) (func(*CloudPlace) bool, error)
 }
 
 // DropCold drops chunks of values that the bucket has, until Bytes of content will be free after
-// compaction, and returns how many. Those go first that lie in the oldest segments, into which they
-// came first or have been compacted. It is made of DropPieces, with whose errors it ends; what was
-// dropped until then stays so. It reads the rows of all pieces that the bucket has, twice, in
-// transactions of some thousands; its memory follows the number of segments.
+// compaction, and returns how many bytes. Pieces in the oldest segments go first, whether written
+// there or moved there by compaction. It calls DropPieces, and ends with its errors; earlier drops
+// stay. It reads the rows of all pieces that the bucket has, twice, in transactions of some
+// thousands; its memory is proportional to the number of segments.
 func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err error) {
 	since := uint64(0)
 	if o.NotReadFor > 0 {
@@ -62,7 +62,7 @@ func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err er
 			break
 		}
 	}
-	left := of[last] - (sum - want) // what is wanted of the last of these segments
+	left := of[last] - (sum - want) // the amount to drop from the last of these segments
 	err = s.eachCold(ctx, since, o.Spare, func(some []coldPiece) error {
 		var drop []object.Digest
 		for _, c := range some {
@@ -86,17 +86,17 @@ func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err er
 	return free, nil
 }
 
-// pieceBytes returns how long the content of a held piece is.
+// pieceBytes returns the length of the content of a held piece.
 func pieceBytes(p segment.Place) int64 { return int64(p.Length) - object.DigestSize - 1 }
 
-// coldPiece is a chunk that may be dropped, and where its record is.
+// coldPiece is a chunk that may be dropped, and the place of its record.
 type coldPiece struct {
 	PlacedPiece
 	at segment.Place
 }
 
-// eachCold calls fn with chunks, some at a time, that are held, that the bucket has at a place
-// which spare does not name, and that are not known to have been read since a minute, 0: whenever.
+// eachCold calls fn with chunks, some at a time. They are held, the bucket has them at a place that
+// spare does not select, and no read since a minute is recorded; 0: no read at all.
 func (s *Store) eachCold(ctx context.Context, since uint64, spare func(context.Context) (func(*CloudPlace) bool, error), fn func([]coldPiece) error) error {
 	var some []coldPiece
 	return s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, v []byte) error {
@@ -126,12 +126,11 @@ func (s *Store) eachCold(ctx context.Context, since uint64, spare func(context.C
 	})
 }
 
-// DropPieces takes the content of synced pieces out of the page; it can be fetched again. Index
-// pieces stay, since they say what a value refers to. Pieces that are not synced, or not held, are
-// passed over, also when they become so before the drop is durable. It writes batches of 1024
-// pieces and returns about how many bytes of content will be free after compaction, also when it
-// ends with an error. Errors match base.ErrClosed or base.ErrReadOnly, or are those of the disk or
-// of ctx.
+// DropPieces removes the content of synced pieces from the page; it can be fetched again. Index
+// pieces stay, since they list the pieces of a value. Pieces that are not synced, or not held, are
+// skipped, also if they become so before the drop is durable. It writes batches of 1024 pieces and
+// returns about how many bytes of content will be free after compaction, also with an error. Errors
+// match base.ErrClosed or base.ErrReadOnly, or are those of the disk or of ctx.
 func (s *Store) DropPieces(ctx context.Context, pieces []object.Digest) (free int64, err error) {
 	given := map[object.Digest]bool{}
 	for len(pieces) > 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// SetFetcher says who gives pieces that are not held; nil: nobody, and reading one gives
-// base.ErrNeedsFetch. Reads that are under way may still use the one before.
+// SetFetcher sets the source of pieces that are not held; nil: no source, and reading such a piece
+// returns base.ErrNeedsFetch. Reads in progress may still use the previous one.
 func (s *Store) SetFetcher(f Fetcher) {
 	if f == nil {
 		s.fetcher.Store(nil)
@@ -25,8 +25,8 @@ func (s *Store) SetFetcher(f Fetcher) {
 	s.fetcher.Store(&f)
 }
 
-// fetch returns a piece from the bucket, verified against its digest. What is wrong there says
-// nothing about this page: the index is not made anew for it.
+// fetch returns a piece from the bucket, verified against its digest. An error in the bucket says
+// nothing about this page: the index is not rebuilt for it.
 func (s *Store) fetch(ctx context.Context, d *object.Digest, place CloudPlace) ([]byte, error) {
 	f := s.fetcher.Load()
 	if f == nil {
@@ -42,9 +42,9 @@ func (s *Store) fetch(ctx context.Context, d *object.Digest, place CloudPlace) (
 	return content, nil
 }
 
-// Bring implements split.Far: the Fetcher brings the pieces that are not held and have a place, all
-// at once. What it cannot store here, and what the bucket has no more where it should be, is left
-// to Piece. Errors are as for Piece.
+// Bring implements split.Far: the Fetcher fetches the pieces that are not held and have a place,
+// all at once. Piece handles those that cannot be stored, or that the bucket no longer has at their
+// place. Errors are as for Piece.
 func (s *Store) Bring(ctx context.Context, ds []object.Digest) error {
 	f := s.fetcher.Load()
 	if f == nil {
@@ -70,8 +70,8 @@ func (s *Store) Bring(ctx context.Context, ds []object.Digest) error {
 	return err
 }
 
-// fetchUnplaced is fetch for a piece that has no place, as gone says, while the bucket's log may
-// tell of one.
+// fetchUnplaced is fetch for a piece without a place while the bucket's log may record one. gone is
+// the error for such a piece.
 func (s *Store) fetchUnplaced(ctx context.Context, d *object.Digest, gone error) ([]byte, error) {
 	if d.Kind().IsNode() || s.fetcher.Load() == nil {
 		return nil, gone
@@ -87,7 +87,7 @@ func (s *Store) fetchUnplaced(ctx context.Context, d *object.Digest, gone error)
 }
 
 // needsTree returns an error that matches base.ErrNeedsFetch when a piece that is not held is the
-// root of a commit that came without its tree.
+// root of a treeless commit.
 func (s *Store) needsTree(d *object.Digest) error {
 	if !d.Kind().IsNode() {
 		return nil
@@ -131,11 +131,11 @@ func (s *Store) pendingCommits() []pendingOp {
 	return pending
 }
 
-// AddFetched stores pieces that are synced and were not held, in one batch, and returns when they
-// are durable. Pieces that are held or that have no place in the bucket are passed over. The
-// contents are not retained; they are at most MaxSyncPieces, of MaxSyncBytes together. Errors match
-// base.ErrInvalid for a piece of a node, base.ErrCorrupt for content with another digest,
-// base.ErrTooLarge, base.ErrClosed or base.ErrReadOnly, or are those of the disk or of ctx.
+// AddFetched stores synced pieces that were not held, in one batch, and returns when they are
+// durable. Pieces that are held or have no place in the bucket are skipped. The contents are not
+// retained; there are at most MaxSyncPieces, of MaxSyncBytes together. Errors match base.ErrInvalid
+// for a piece of a node, base.ErrCorrupt for content with another digest, base.ErrTooLarge,
+// base.ErrClosed or base.ErrReadOnly, or are those of the disk or of ctx.
 func (s *Store) AddFetched(ctx context.Context, pieces []FetchedPiece) error {
 	if len(pieces) > MaxSyncPieces {
 		return fmt.Errorf("add %d fetched pieces, limit %d: %w", len(pieces), MaxSyncPieces, base.ErrTooLarge)
@@ -169,14 +169,14 @@ func (s *Store) AddFetched(ctx context.Context, pieces []FetchedPiece) error {
 }
 
 const (
-	// recordRoom is more than the record of a piece is longer than its content.
+	// recordRoom exceeds the overhead of a piece record over its content.
 	recordRoom = object.DigestSize + 16
-	// endsRoom is about as much as follows the records of a batch.
+	// endsRoom is about the length of what follows the records of a batch.
 	endsRoom = 4 << 10
 )
 
 // wantedOf checks fetched pieces, and returns those that are synced and not held, each once, and
-// how long they are together.
+// their total length.
 func (s *Store) wantedOf(pieces []FetchedPiece) (wanted []FetchedPiece, bytes int, err error) {
 	ds := make([]object.Digest, len(pieces))
 	for i := range pieces {
@@ -197,7 +197,7 @@ func (s *Store) wantedOf(pieces []FetchedPiece) (wanted []FetchedPiece, bytes in
 		if object.Sum(p.Digest.Kind(), p.Content) != p.Digest {
 			return nil, 0, otherContent(&p.Digest)
 		}
-		if _, err := split.Children(p.Digest, p.Content); err != nil { // a fold reads what an index piece lists
+		if _, err := split.Children(p.Digest, p.Content); err != nil { // a fold reads the children of an index piece
 			return nil, 0, fmt.Errorf("add fetched piece: %w", err)
 		}
 	}

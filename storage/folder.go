@@ -29,8 +29,7 @@ func (s *Store) wantFoldLocked() {
 	}
 }
 
-// runFolder folds when it is told to, until ctx is done. Open starts it, Close stops it and waits
-// for it.
+// runFolder folds on request, until ctx is done. Open starts it, Close stops it and waits for it.
 func (s *Store) runFolder(ctx context.Context) {
 	for {
 		select {
@@ -44,9 +43,8 @@ func (s *Store) runFolder(ctx context.Context) {
 	}
 }
 
-// noteFoldFailure makes writers fail who would wait for a fold that cannot be done. The log has
-// everything, so that readers go on, and the next open folds again. After a full disk the next
-// writer does.
+// noteFoldFailure makes writers fail that would wait for an impossible fold. The log is complete,
+// so that readers continue, and the next open folds again. After a full disk the next writer does.
 func (s *Store) noteFoldFailure(err error) {
 	s.o.Logger.Error("fold failed", "page", fmt.Sprintf("%x", s.o.Page), "error", err)
 	s.mu.Lock()
@@ -59,7 +57,8 @@ func (s *Store) noteFoldFailure(err error) {
 	s.mu.Unlock()
 }
 
-// waitRoom waits while half as much again is pending as makes a fold begin.
+// waitRoom waits while the pending amount is at least one and a half times that at which a fold
+// begins.
 func (s *Store) waitRoom(ctx context.Context) error {
 	for {
 		told := s.noticeOf(&s.folded)

@@ -11,9 +11,9 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// PlacedIn returns, in any order, the pieces whose place in says is one that it looks for. It reads
-// all cloud rows: it folds first and may take long. in must not call the page. Errors match
-// base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
+// PlacedIn returns, in any order, the pieces whose place in selects. It reads all cloud rows: it
+// folds first and may take long. in must not call the page. Errors match base.ErrCorrupt or
+// base.ErrClosed, or are those of the disk or of ctx.
 func (s *Store) PlacedIn(ctx context.Context, in func(CloudPlace) bool) ([]PlacedPiece, error) {
 	var out []PlacedPiece
 	err := s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, v []byte) error {
@@ -29,9 +29,9 @@ func (s *Store) PlacedIn(ctx context.Context, in func(CloudPlace) bool) ([]Place
 	return out, nil
 }
 
-// LocalPieces calls fn for each piece that is held, belongs to a commit, and is not in the bucket.
-// It folds first. fn may call the page; its error ends LocalPieces and is returned. Other errors
-// match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
+// LocalPieces calls fn for each held piece of a commit that is not in the bucket. It folds first.
+// fn may call the page; its error ends LocalPieces and is returned. Other errors match
+// base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
 func (s *Store) LocalPieces(ctx context.Context, fn func(object.Digest) error) error {
 	return s.eachPiece(ctx, bucketLocal, func(tx index.Tx, k, _ []byte) (object.Digest, bool, error) {
 		d, err := keyDigest(tx, bucketLocal, k)
@@ -43,11 +43,11 @@ func (s *Store) LocalPieces(ctx context.Context, fn func(object.Digest) error) e
 	}, fn)
 }
 
-// ForgetCloud makes everything local and unsynced again, and removes all metadata of sync but
-// MetadataRetention and what begins with MetadataGivenUp, as one record of the log: for another
-// bucket. Pieces that are not held lose their place. Commits whose tree is not here stay so and
-// become unsynced too. With keep set it is refused with base.ErrNeedsFetch while there is a synced
-// piece that is not held. It returns when that is durable; the rows follow with the next fold.
+// ForgetCloud prepares the page for another bucket. With one record of the log it makes everything
+// local and unsynced again, and removes all metadata of sync except MetadataRetention and types
+// that begin with MetadataGivenUp. Pieces that are not held lose their place. Treeless commits stay
+// treeless and become unsynced too. With keep it is refused with base.ErrNeedsFetch while a synced
+// piece is not held. It returns when the record is durable; the rows follow with the next fold.
 // Other errors match base.ErrClosed or base.ErrReadOnly, or are those of the disk or of ctx.
 func (s *Store) ForgetCloud(ctx context.Context, keep bool) error {
 	for {
@@ -57,7 +57,7 @@ func (s *Store) ForgetCloud(ctx context.Context, keep bool) error {
 		if err == nil && keep {
 			for _, g := range groups {
 				if g != nil {
-					_ = s.await(g) // those who submitted it are told when it fails
+					_ = s.await(g) // its submitters get the error
 				}
 			}
 			err = s.allHeld(ctx)
@@ -71,9 +71,8 @@ func (s *Store) ForgetCloud(ctx context.Context, keep bool) error {
 	}
 }
 
-// tryForget writes the record, in a batch of its own. It reports false when something of sync was
-// submitted since syncs was taken, by which a piece may have become one that is not held: then what
-// was looked at counts no more.
+// tryForget writes the record, in a batch of its own. It reports false when a submission of sync
+// since syncs may have made a piece unheld: the caller must then look again.
 func (s *Store) tryForget(ctx context.Context, keep bool, syncs uint64) (done bool, err error) {
 	if err := s.waitRoom(ctx); err != nil {
 		return true, err
@@ -82,7 +81,7 @@ func (s *Store) tryForget(ctx context.Context, keep bool, syncs uint64) (done bo
 		return true, fmt.Errorf("forget the bucket: %w", err)
 	}
 	defer s.appendTurn.release()
-	s.appendGroup() // what was submitted before counts before
+	s.appendGroup() // earlier submissions count as before
 	done = true
 	err = s.appendAloneOps(func() []op {
 		if done = !keep || s.syncs == syncs; !done {
@@ -93,8 +92,7 @@ func (s *Store) tryForget(ctx context.Context, keep bool, syncs uint64) (done bo
 	return done, err
 }
 
-// allHeld returns an error that matches base.ErrNeedsFetch when there is a synced piece that is not
-// held.
+// allHeld returns an error that matches base.ErrNeedsFetch when a synced piece is not held.
 func (s *Store) allHeld(ctx context.Context) error {
 	return s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, v []byte) error {
 		p, err := readCloudRowAt(tx, k, v)
@@ -109,9 +107,8 @@ func (s *Store) allHeld(ctx context.Context) error {
 	}, nil)
 }
 
-// foldForgotten carries a record out that forgets the bucket, in transactions of bounded size. What
-// it has done of it does not matter when it is done again: each of its steps leads to where the
-// record leads, whether it is the first time or not.
+// foldForgotten executes a record that forgets the bucket, in transactions of bounded size. It is
+// idempotent: after a crash a repeated fold ends in the same state.
 func (s *Store) foldForgotten(ctx context.Context, db index.DB, st *state) error {
 	for _, sweep := range []struct {
 		family string
@@ -135,7 +132,7 @@ func (s *Store) foldForgotten(ctx context.Context, db index.DB, st *state) error
 	return writeState(db, st)
 }
 
-// forgetPiece takes the place of a piece away: one that is held is local again.
+// forgetPiece removes the place of a piece: a held piece becomes local again.
 func forgetPiece(tx index.Tx, r *row) error {
 	d, err := keyDigest(tx, bucketCloud, r.key)
 	if err != nil {

@@ -17,11 +17,11 @@ type garbageCount struct {
 	end  uint64 // of the numbers that were given
 }
 
-// Garbage counts the pieces and nodes that are held and that no commit and no open journal reaches,
-// and what they take in the segments: what a Collector will delete. It folds first, and reads all
-// rows of references, in transactions of some thousands, as often as garbage is deep. What is
-// deleted meanwhile may be counted. Errors match base.ErrCorrupt or base.ErrClosed, or are those of
-// the disk or of ctx.
+// Garbage counts the held pieces and nodes that no commit and no open journal reaches, and their
+// size in the segments: a Collector will delete them. It folds first, and reads all rows of
+// references, in transactions of some thousands, once for each level of garbage. It may count
+// pieces that are deleted meanwhile. Errors match base.ErrCorrupt or base.ErrClosed, or are those
+// of the disk or of ctx.
 func (s *Store) Garbage(ctx context.Context) (SpaceCount, error) {
 	g := &garbageCount{s: s, end: 1}
 	err := s.readyRows(ctx)
@@ -55,7 +55,7 @@ func (g *garbageCount) pass(ctx context.Context, fn func(tx index.Tx, from uint6
 	return nil
 }
 
-// walk looks at some numbers for pieces to which nothing refers. It returns where to go on.
+// walk examines some numbers for pieces without references. It returns the next number.
 func (g *garbageCount) walk(tx index.Tx, from uint64) (next uint64, err error) {
 	w := g.s.wantedNow()
 	if _, err := w.ofRows(tx); err != nil {
@@ -86,7 +86,7 @@ func (g *garbageCount) add(row *objectRow) {
 	}
 }
 
-// follow looks at some numbers for pieces to which only garbage refers. It returns where to go on.
+// follow examines some numbers for pieces to which only garbage refers. It returns the next number.
 func (g *garbageCount) follow(tx index.Tx, from uint64) (next uint64, err error) {
 	c := tx.Bucket(bucketRefs).Cursor()
 	k, v := c.Seek(appendNumber(nil, from))

@@ -13,13 +13,13 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// A commit may be treeless though the root of its tree is here: it came without, and another commit
-// has the same tree; or repair has found holes in the tree, nodes that were damaged. What is left
-// of such a tree stays, and when the nodes have been stored anew, for whichever commit, it is whole
-// again.
+// A commit may be treeless though the root of its tree is in the page. Either it was received
+// without a tree, and another commit has the same tree; or repair found damaged nodes, which are
+// holes in the tree. The rest of such a tree stays. Once any commit has stored the lost nodes
+// again, the tree is whole.
 
-// hasTreelessRow reports whether the rows say that a commit is treeless. Holes are noted by repair
-// only, whose records no open page has pending.
+// hasTreelessRow reports whether the rows mark a commit as treeless. Only repair records holes, and
+// its records are never pending in an open page.
 func (s *Store) hasTreelessRow(id commit.ID) (treeless bool, err error) {
 	err = s.view(func(tx index.Tx) error {
 		treeless = hasKey(tx.Bucket(bucketTreeless), id[:])
@@ -28,9 +28,9 @@ func (s *Store) hasTreelessRow(id commit.ID) (treeless bool, err error) {
 	return treeless, err
 }
 
-// TreeWhole reports whether all nodes of the tree of a commit are here. Unlike TreeHeld it looks at
-// each of them, unless it has found them before. Errors match base.ErrCorrupt or base.ErrClosed, or
-// are those of the disk or of ctx.
+// TreeWhole reports whether the page has all nodes of a commit's tree. Unlike TreeHeld it examines
+// each node, unless an earlier call has found the tree whole. Errors match base.ErrCorrupt or
+// base.ErrClosed, or are those of the disk or of ctx.
 func (s *Store) TreeWhole(ctx context.Context, c *commit.Commit) (bool, error) {
 	s.mu.RLock()
 	known := s.whole[c.Root]
@@ -51,7 +51,7 @@ func (s *Store) TreeWhole(ctx context.Context, c *commit.Commit) (bool, error) {
 	return true, nil
 }
 
-// nodesHeld reports whether a node and all below it are here, but for those in seen, which are.
+// nodesHeld reports whether the page has a node and all below it. It skips the nodes in seen.
 func (s *Store) nodesHeld(ctx context.Context, d object.Digest, seen map[object.Digest]bool) (bool, error) {
 	if d == btree.EmptyRoot || seen[d] {
 		return true, nil
@@ -61,7 +61,7 @@ func (s *Store) nodesHeld(ctx context.Context, d object.Digest, seen map[object.
 		return false, err
 	}
 	n, err := s.Node(ctx, d)
-	if isMissingPiece(err) { // a part of it
+	if isMissingPiece(err) { // a part of the node
 		return false, nil
 	}
 	if err != nil {
@@ -76,10 +76,9 @@ func (s *Store) nodesHeld(ctx context.Context, d object.Digest, seen map[object.
 	return true, nil
 }
 
-// Holes returns the commits of which a part of the tree is not here, though the rest is: repair has
-// found that (see Salvage). Those that have become whole again since are made ones like others,
-// unless the page is open for reading. It folds first. Errors match base.ErrCorrupt or
-// base.ErrClosed, or are those of the disk or of ctx.
+// Holes returns the commits whose trees lack a part, as repair has found (see Salvage). A commit
+// whose tree has become whole again gets its normal status, unless the page is open for reading. It
+// folds first. Errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
 func (s *Store) Holes(ctx context.Context) ([]commit.ID, error) {
 	err := s.readyRows(ctx)
 	var holes []commit.ID
@@ -92,9 +91,9 @@ func (s *Store) Holes(ctx context.Context) ([]commit.ID, error) {
 	return holes, nil
 }
 
-// mendTrees makes treeless commits whose trees are whole ones like others. Nobody else takes note
-// when a commit that came without its tree gets it because another one brings the same nodes. It
-// looks at all of them, or up to the first whose tree is not whole, and returns those with holes.
+// mendTrees gives treeless commits whose trees are whole their normal status. Only here is it
+// noticed that another commit has brought the nodes of a treeless one. It examines all treeless
+// commits, or those up to the first whose tree is not whole, and returns the ones with holes.
 func (s *Store) mendTrees(ctx context.Context, all bool) (holes []commit.ID, err error) {
 	var whole []commit.ID
 	for last, more := []byte{}, true; more && err == nil; {
@@ -110,7 +109,7 @@ func (s *Store) mendTrees(ctx context.Context, all bool) (holes []commit.ID, err
 		if len(last) != commit.IDSize {
 			return nil, badRow(bucketTreeless, hex.EncodeToString(last), "bad key")
 		}
-		if ahead { // it stays one that came ahead: what is built on it decides
+		if ahead { // stays ahead: only its descendants can change that
 			more = all
 			continue
 		}
@@ -129,8 +128,8 @@ func (s *Store) mendTrees(ctx context.Context, all bool) (holes []commit.ID, err
 	return holes, err
 }
 
-// mendedTree reports whether the tree of a treeless commit, or its root, is absent, and whether it
-// is whole.
+// mendedTree reports whether the tree of a treeless commit, or its root, is absent, and whether the
+// tree is whole.
 func (s *Store) mendedTree(ctx context.Context, id commit.ID) (absent, whole bool, err error) {
 	c, err := s.Commit(ctx, id)
 	if err != nil {

@@ -13,26 +13,25 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// Row is one row as it is printed (docs/format/rows.md): {family}/{part}/{part}, binary parts as
+// Row is the printed form of a row (docs/format/rows.md): {family}/{part}/{part}, binary parts as
 // hexadecimal digits.
 type Row struct {
 	Key, Value string
 }
 
-// RowFamilies are the families that Rows knows, in the order in which they are printed.
+// RowFamilies are the families that Rows accepts, in the order in which they are printed.
 var RowFamilies = []string{
 	bucketCommits, bucketObjects, bucketHeads, bucketMerges, bucketConflicts, bucketRefs, bucketUnsynced, bucketTransient, bucketLocal, bucketSynced,
 	bucketMetadata, bucketTags, bucketNewTags, bucketCloud, bucketTreeless, bucketShallow,
 }
 
-// rowsChunk is how many rows are read with one transaction: none is held while the caller works.
+// rowsChunk is the number of rows read in one transaction: none is open while the caller works.
 const rowsChunk = 256
 
-// Rows returns the rows of a family, or of all when family is "", one by one as they are printed:
-// what page.db keeps in fewer rows, or not at all because it follows from others, is spelled out.
-// The statuses of tree nodes follow from those of their commits. It folds first, so that the rows
-// are those of all durable commits. Errors match base.ErrNotFound for an unknown family, or are
-// those of reading page.db.
+// Rows returns the printed rows of a family, or of all families when family is "", one by one. It
+// spells out what page.db keeps in fewer rows, or derives from others. The statuses of tree nodes
+// follow from those of their commits. It folds first, so that the rows are those of all durable
+// commits. Errors match base.ErrNotFound for an unknown family, or are those of reading page.db.
 func (s *Store) Rows(ctx context.Context, family string) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		if err := s.readyRows(ctx); err != nil {
@@ -108,7 +107,7 @@ func (s *Store) familyRows(ctx context.Context, family string, yield func(Row, e
 	return true
 }
 
-// printRow appends the rows that are printed for one row of page.db.
+// printRow appends the printed rows of one row of page.db.
 func printRow(tx index.Tx, family string, k, v []byte, rows *[]Row) error {
 	add := func(value string, parts ...string) {
 		key := family
@@ -202,7 +201,7 @@ func printRow(tx index.Tx, family string, k, v []byte, rows *[]Row) error {
 	return nil
 }
 
-// refRows appends the rows that are printed for references. Those to bases are not.
+// refRows appends the printed rows of references, without those to bases.
 func refRows(k, v []byte, digest func([]byte) (object.Digest, error), add func(string, ...string)) error {
 	r, err := parseRefRow(k, v)
 	if err != nil {

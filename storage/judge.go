@@ -11,15 +11,15 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// maxAncestry bounds the pieces that are looked at to tell whether one index piece is alive. One
-// with more above it counts as alive.
+// maxAncestry bounds the pieces read to decide whether one index piece is live. A piece with more
+// ancestors counts as live.
 const maxAncestry = 1024
 
-// isLive reports whether an index piece that is not held may be reached from a node or a journal.
-// What only garbage refers to is not: without that a lazy value which was read in part would keep,
-// once it is garbage, all other garbage of the page that the bucket has. Every index piece above a
-// live one, up to the first that is not held, has its references in the rows: so when none of those
-// that are not held is live, no piece that is alive lacks a reference.
+// isLive reports whether a node or a journal may reach an index piece that is not held. A piece
+// that only garbage refers to is not live. Otherwise a lazy value that was read in part would, once
+// it is garbage, keep all other garbage that the bucket has. Every index piece above a live one, up
+// to the first that is not held, has its references in the rows. So when no unheld index piece is
+// live, no live piece lacks a reference.
 func (k *judge) isLive(number uint64) (bool, error) {
 	seen := map[uint64]bool{number: true}
 	for open := []uint64{number}; len(open) > 0; {
@@ -28,7 +28,7 @@ func (k *judge) isLive(number uint64) (bool, error) {
 		if k.inJournal(n) {
 			return true, nil
 		}
-		// A row that is missing must not make it look dead.
+		// A missing row must not make the piece look dead.
 		if _, err := readBlock(k.tx, k.tx.Bucket(bucketRefs).Cursor(), blockOf(n)); err != nil {
 			return false, err
 		}
@@ -49,16 +49,16 @@ func (k *judge) isLive(number uint64) (bool, error) {
 	return false, nil
 }
 
-// judge decides by the rows what is garbage.
+// judge decides from the rows which pieces are garbage.
 type judge struct {
 	c       *Collector
 	tx      index.Tx
 	refs    index.Cursor
 	numbers index.Cursor
 	w       *wantedNow
-	local   bool // pieces of commits may go: nothing unknown refers to them, as far as this collector knows
-	placed  bool // and those that the bucket has
-	drop    bool // of those that the bucket has, chunks may be dropped if they must not go
+	local   bool // pieces of commits may be deleted: this collector has seen no unknown references
+	placed  bool // and so may those that the bucket has
+	drop    bool // chunks that the bucket has may be dropped when they must not be deleted
 	idle    []object.Digest
 	garbage []candidate
 	strays  []uint64
@@ -81,12 +81,12 @@ func (c *Collector) judge(tx index.Tx, w *wantedNow) *judge {
 		return k
 	}
 	k.placed = noOlder
-	k.local = k.placed || !syncs(tx) // in a page that syncs with nothing, journals say what they rely on
+	k.local = k.placed || !syncs(tx) // without sync, journals state what they rely on
 	return k
 }
 
-// syncs reports whether a page has anything to do with a bucket: then it has metadata of sync, but
-// for what a page without one has too.
+// syncs reports whether a page has to do with a bucket: it then has metadata of sync beyond the
+// types that any page may have.
 func syncs(tx index.Tx) bool {
 	rows := tx.Bucket(bucketMetadata).Cursor()
 	for typ, _ := rows.First(); typ != nil; typ, _ = rows.Next() {
@@ -97,9 +97,9 @@ func syncs(tx index.Tx) bool {
 	return false
 }
 
-// walk looks at some blocks, the first at a number or behind it, and returns where to go on. It
-// goes from one block that has numbers to the next: the end, of which a row says where it is, may
-// be anywhere.
+// walk examines some blocks, from the one at or after a number, and returns the next number. It
+// goes from one block that has numbers to the next, because a row of metadata may place the end
+// anywhere.
 func (k *judge) walk(from, end uint64) (next uint64, err error) {
 	for range walkBlocks {
 		key, _ := k.numbers.Seek(appendNumber(nil, from))
@@ -119,12 +119,12 @@ func (k *judge) walk(from, end uint64) (next uint64, err error) {
 	return from, nil
 }
 
-// walkBlocks is how many blocks are looked at with one transaction.
+// walkBlocks is the number of blocks examined in one transaction.
 const walkBlocks = 64
 
 func badNumber(key []byte) error { return badRow(bucketNumbers, hex.EncodeToString(key), "bad key") }
 
-// block looks at the numbers of a block, or at those of them that are asked for, which ascend.
+// block examines the numbers of a block, or only the given ones, which ascend.
 func (k *judge) block(n uint64, only []uint64) error {
 	b, err := readBlock(k.tx, k.refs, n)
 	if err != nil {
@@ -157,7 +157,7 @@ func (k *judge) block(n uint64, only []uint64) error {
 	return nil
 }
 
-// number looks at one piece.
+// number examines one piece.
 func (k *judge) number(b *block, number, at uint64, v []byte) error {
 	d, ok := digestOf(v)
 	if !ok {
@@ -198,7 +198,7 @@ func (k *judge) number(b *block, number, at uint64, v []byte) error {
 	return nil
 }
 
-// inJournal reports whether a piece belongs to a journal that is not committed.
+// inJournal reports whether a piece belongs to an uncommitted journal.
 func (k *judge) inJournal(number uint64) bool {
 	for _, j := range k.w.journals {
 		if hasKey(k.tx.Bucket(bucketTransient), transientKey(j, number)) {
@@ -208,9 +208,8 @@ func (k *judge) inJournal(number uint64) bool {
 	return false
 }
 
-// mendTrees has commits count as having their trees that do. One that is said to be treeless would
-// keep all garbage that the bucket has, or may have, for good. The caller does not hold the fold
-// turn, and has folded.
+// mendTrees corrects treeless commits that have their trees: each would keep all garbage that the
+// bucket has, or may have, for good. The caller does not hold the fold turn, and has folded.
 func (c *Collector) mendTrees(ctx context.Context) error {
 	_, err := c.s.mendTrees(ctx, false)
 	if err != nil && !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) {

@@ -11,30 +11,30 @@ import (
 )
 
 // MetadataLacks is the type of the metadata row that says that values of the page may have missing
-// pieces. Without it, and without MetadataAdopted, a piece of which nothing is known is first
-// looked for in the page's log, by making the index anew.
+// pieces. Without it, and without MetadataAdopted, an unrecorded piece is first looked for in the
+// page's log, by rebuilding the index.
 const MetadataLacks = "lacks"
 
-// MetadataAdopted is the type of the metadata row that is there, with the value 1, while the page
-// may not know the places of pieces that the bucket's log tells of: it began with a checkpoint, or
-// has given up pieces with their places.
+// MetadataAdopted is the type of the metadata row that exists, with the value 1, while the bucket's
+// log may record places of pieces that the page lacks: the page began with a checkpoint, or has
+// given up pieces with their places.
 const MetadataAdopted = "adopted"
 
 // MetadataPlaced is the type of the metadata row that says that all pieces which commits of the log
-// need have a place, or are named as missing, whether their trees are here or not. Then a local
-// piece to which nothing here refers is garbage.
+// need have a place, or are listed as missing, with or without their trees. A local piece without a
+// reference in the page is then garbage.
 const MetadataPlaced = "sent"
 
-// Types of the metadata rows that ForgetCloud leaves, since they are no knowledge of a bucket:
-// MetadataRetention has what a user has set, and types that begin with MetadataGivenUp which
-// commits were given up here.
+// Types of the metadata rows that ForgetCloud leaves, since they do not describe a bucket.
+// MetadataRetention holds a user's setting; types that begin with MetadataGivenUp list the commits
+// given up on this device.
 const (
 	MetadataRetention = "retention"
 	MetadataGivenUp   = "givenup"
 )
 
-// MetadataErasing is the type of a metadata row that a page may have without a bucket, while a
-// value is erased from its history: it does not make it one that syncs.
+// MetadataErasing is the type of a metadata row that exists while a value is erased from the page's
+// history. A page without a bucket may have it, and does not sync because of it.
 const MetadataErasing = "erasing"
 
 // staysForgotten reports whether ForgetCloud leaves the row of a type.
@@ -49,7 +49,7 @@ type Metadata struct {
 }
 
 // Metadata returns the value of a row of sync_metadata, durable or submitted, nil when there is
-// none. The slice is the caller's. Errors match base.ErrCorrupt or base.ErrClosed.
+// none. The caller owns the slice. Errors match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Metadata(_ context.Context, typ string) (value []byte, err error) {
 	wanted := func(o *op) bool {
 		return o.kind == recForgotten && !staysForgotten(typ) || o.kind == recMetadata && o.sync.meta.Type == typ

@@ -10,19 +10,18 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// A piece of a value is missing when something refers to it, the page does not hold it, and the
-// bucket is not known to have it. That is no damage: a bucket was lost, and the device that had the
-// piece has not sent it again, or there is none. The index says so by a row of the object without
-// content, with no row of its place.
+// A piece of a value is missing when something refers to it, the page does not hold it, and no
+// place in the bucket is recorded. That is no damage: a bucket was lost, and no device has sent the
+// piece again. The index records it as a row of the object without content, with no row of its
+// place.
 
-// notSent returns the error of who reads a piece that is missing.
+// notSent returns the error for reading a missing piece.
 func notSent(d *object.Digest) error {
 	return fmt.Errorf("read piece %s, which is not here and which nobody has sent to the bucket: %w", d.Short(), base.ErrGone)
 }
 
-// isMissing reports whether a piece is missing in a page that is known to lack some, or not to know
-// the places of all. With fold, it lets the index reflect the log first if there is no row of the
-// piece.
+// isMissing reports whether a piece is missing in a page that is marked as lacking pieces or
+// places. With fold it folds first if the piece has no row.
 func (s *Store) isMissing(d *object.Digest, fold bool) (bool, error) {
 	for _, typ := range []string{MetadataLacks, MetadataAdopted} {
 		v, err := s.Metadata(context.Background(), typ)
@@ -38,9 +37,8 @@ func (s *Store) isMissing(d *object.Digest, fold bool) (bool, error) {
 	return false, nil
 }
 
-// hasMissingRowFolded is hasMissingRow that lets the index reflect the log first if there is no row
-// of the piece: what refers to it may have come just now, as with a tree that is built of an old
-// commit.
+// hasMissingRowFolded is hasMissingRow that folds first if the piece has no row: the reference to
+// it may be recent, as with a tree that is built of an old commit.
 func (s *Store) hasMissingRowFolded(d *object.Digest) (bool, error) {
 	known, err := s.hasMissingRow(d)
 	if err != nil || known || !s.foldable() {
@@ -49,14 +47,14 @@ func (s *Store) hasMissingRowFolded(d *object.Digest) (bool, error) {
 	if rows, _ := s.over.pending(); rows == 0 {
 		return false, nil
 	}
-	if err := s.Fold(context.Background()); err != nil { // as for an index that is made anew, which waits for the same turn
+	if err := s.Fold(context.Background()); err != nil { // as for a rebuild of the index, which waits for the same turn
 		return false, err
 	}
 	return s.hasMissingRow(d)
 }
 
-// hasMissingRow reports whether the index knows of a piece that something refers to, that is not
-// held, and that has no place.
+// hasMissingRow reports whether the index has a piece with a reference that is neither held nor
+// placed.
 func (s *Store) hasMissingRow(d *object.Digest) (known bool, err error) {
 	if d.Kind().IsNode() {
 		return false, nil
@@ -70,11 +68,11 @@ func (s *Store) hasMissingRow(d *object.Digest) (known bool, err error) {
 }
 
 // MissingPieces calls fn for each piece of a value that something refers to, that is not held, and
-// that the bucket is not known to have. What is listed by index pieces that are missing themselves
-// is not among them. They are readable again when a device has sent them (a place arrives), or when
-// they are put again. It folds first, and holds some of them at a time. fn may call the page; its
-// error ends MissingPieces and is returned. Other errors match base.ErrCorrupt or base.ErrClosed,
-// or are those of the disk or of ctx.
+// that has no recorded place in the bucket. It does not find the children of index pieces that are
+// themselves missing. Missing pieces become readable when a device has sent them (a place is
+// received), or when they are put again. It folds first, and holds some pieces at a time. fn may
+// call the page; its error ends MissingPieces and is returned. Other errors match base.ErrCorrupt
+// or base.ErrClosed, or are those of the disk or of ctx.
 func (s *Store) MissingPieces(ctx context.Context, fn func(object.Digest) error) error {
 	return s.eachPiece(ctx, bucketObjects, func(tx index.Tx, k, v []byte) (object.Digest, bool, error) {
 		d, ok := digestOf(k)
@@ -89,18 +87,18 @@ func (s *Store) MissingPieces(ctx context.Context, fn func(object.Digest) error)
 	}, fn)
 }
 
-// isMissingRow reports whether the row of a piece says that it is missing.
+// isMissingRow reports whether the row of a piece marks it as missing.
 func isMissingRow(tx index.Tx, d *object.Digest, row *objectRow) bool {
 	return !d.Kind().IsNode() && !row.held && !hasKey(tx.Bucket(bucketCloud), appendNumber(nil, row.number)) && referred(tx, row.number)
 }
 
-// isMissingPiece reports whether an error is about a piece that is not here.
+// isMissingPiece reports whether an error is about an absent piece.
 func isMissingPiece(err error) bool {
 	c, ok := errors.AsType[*base.CorruptError](err)
 	return ok && c.Where == "object" && c.Got == gotMissing
 }
 
-// gotMissing is what errors about pieces say that are not here and should be.
+// gotMissing is the text of errors about absent pieces that should be there.
 const gotMissing = "the piece is missing"
 
 func missing(d *object.Digest) error {

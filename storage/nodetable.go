@@ -1,8 +1,8 @@
 package storage
 
-// nodeTable finds cached nodes by their slots: a table of pointers, searched one by one from where
-// a slot belongs. A map would wait for two more cache lines at each look-up, which is what reading
-// a page larger than the processor's caches consists of:
+// nodeTable finds cached nodes by their slots: a table of pointers with linear probing. A map would
+// load two more cache lines at each look-up, which dominate reads of a page larger than the
+// processor's caches:
 //
 //	cd bench && go test -run '^$' -bench 'PointGet|Scan' -benchtime 1x .
 type nodeTable struct {
@@ -12,7 +12,7 @@ type nodeTable struct {
 
 const minPlaces = 16
 
-// home returns where a slot belongs. The lower bits have chosen the shard.
+// home returns the preferred place of a slot. The lower bits have selected the shard.
 func (t *nodeTable) home(slot uint64) int { return int(slot/cacheShards) & (len(t.places) - 1) }
 
 func (t *nodeTable) next(i int) int { return (i + 1) & (len(t.places) - 1) }
@@ -28,7 +28,7 @@ func (t *nodeTable) find(slot uint64) *cachedNode {
 	}
 }
 
-// add adds an entry whose slot is not there.
+// add adds an entry whose slot is not in the table.
 func (t *nodeTable) add(e *cachedNode) {
 	if 2*(t.n+1) > len(t.places) {
 		old := t.places
@@ -51,7 +51,7 @@ func (t *nodeTable) put(e *cachedNode) {
 	t.places[i] = e
 }
 
-// remove takes an entry out and moves those behind it up that would no longer be found.
+// remove removes an entry and moves up later ones that would no longer be found.
 func (t *nodeTable) remove(e *cachedNode) {
 	if t.find(e.slot()) != e {
 		return

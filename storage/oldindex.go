@@ -12,20 +12,20 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// oldIndex is page.db as it was before the log was damaged: it knows what was in batches that
-// cannot be read any more. Nil stands for none that is of use.
+// oldIndex is page.db from before the log was damaged: it records the content of batches that are
+// now unreadable. Nil stands for an unusable one.
 type oldIndex struct {
 	db     index.DB
 	st     state
 	memory bool
 }
 
-// openOldIndex opens page.db for reading, if it is whole enough.
+// openOldIndex opens page.db for reading, if it is intact enough.
 func openOldIndex(o Options) *oldIndex {
 	o.ReadOnly = true
 	db, err := (&Store{o: o}).openIndexFile(index.Options{ReadOnly: true})
 	if err != nil {
-		return nil // it is missing, or damaged itself
+		return nil // missing, or damaged itself
 	}
 	x := &oldIndex{db: db, memory: o.MemoryIndex != nil}
 	st, err := readState(db)
@@ -56,7 +56,7 @@ func (x *oldIndex) position() *segment.Position {
 	return &x.st.position
 }
 
-// reflects reports whether all that lay in a part of a segment is in the index.
+// reflects reports whether the index has all that lay in a part of a segment.
 func (x *oldIndex) reflects(d segment.Damage) bool {
 	if x == nil {
 		return false
@@ -87,7 +87,7 @@ func (x *oldIndex) within(info segment.BatchInfo) (recs []segment.Record) {
 	if x == nil {
 		return nil
 	}
-	// What a damaged page of the index has is passed over: these are only places where to look.
+	// Damaged pages of the index are skipped: the rows are only hints where to look.
 	_ = x.db.View(func(tx index.Tx) error {
 		for _, v := range rowsOf(tx, bucketObjects) {
 			row, ok := parseObjectRow(v)
@@ -101,7 +101,7 @@ func (x *oldIndex) within(info segment.BatchInfo) (recs []segment.Record) {
 	return recs
 }
 
-// rows calls put with the metadata of the index, or says why it is of no use.
+// rows calls put with the metadata of the index, or returns why the index is unusable.
 func (x *oldIndex) rows(put func(family string, k, v []byte) error) error {
 	return x.db.View(func(tx index.Tx) error {
 		if _, err := headsIn(tx, &x.st); err != nil {

@@ -29,7 +29,6 @@ const (
 // content is borrowed until fn returns. Pieces holds about two MiB. It waits for the disk, and for
 // the bucket as Piece does. Errors are those of PieceState, Piece, fn and ctx; the first one ends
 // the call.
-// bucket as Piece does. Errors are those of PieceState, Piece, fn and ctx; the first one ends it.
 func (s *Store) Pieces(ctx context.Context, ds []object.Digest, want func(i int, st *PieceState) bool, fn func(i int, content []byte) error) error {
 	w := &wantedPieces{s: s, ds: ds, want: want}
 	some, err := w.next()

@@ -18,16 +18,16 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// indexing is the index and how often it was made anew.
+// indexing is the index and its rebuilds.
 type indexing struct {
 	indexMu sync.RWMutex  // held for writing while the index is replaced
 	index   index.DB      // guarded by indexMu
 	rebuilt bool          // guarded by indexMu; at most once while open
-	indexes atomic.Uint64 // counts indexes that were begun: numbers of one mean nothing in another
+	indexes atomic.Uint64 // counts indexes begun: the numbers of one mean nothing in another
 }
 
-// reindex makes the index anew from the log because of what is wrong with it, at most once while
-// the page is open, and reports whether it did (or somebody else just has).
+// reindex rebuilds a damaged index from the log, at most once while the page is open. It reports
+// whether this call or a concurrent one did so.
 func (s *Store) reindex(reason string) bool {
 	if s.log == nil {
 		return false
@@ -37,7 +37,7 @@ func (s *Store) reindex(reason string) bool {
 	return s.reindexInTurn(context.Background(), reason)
 }
 
-// reindexInTurn is reindex for a caller who holds the fold turn.
+// reindexInTurn is reindex for a caller that holds the fold turn.
 func (s *Store) reindexInTurn(ctx context.Context, reason string) bool {
 	s.indexMu.Lock()
 	defer s.indexMu.Unlock()
@@ -45,7 +45,7 @@ func (s *Store) reindexInTurn(ctx context.Context, reason string) bool {
 		return false
 	}
 	s.rebuilt = true
-	if err := s.log.Verify(ctx, nil); err != nil { // the index knows what was in a damaged log: Salvage needs it
+	if err := s.log.Verify(ctx, nil); err != nil { // the index records what a damaged log held: Salvage needs it
 		s.o.Logger.Error("index cannot be made anew from a damaged log", "page", fmt.Sprintf("%x", s.o.Page), "reason", reason, "error", err)
 		return false
 	}
@@ -57,7 +57,7 @@ func (s *Store) reindexInTurn(ctx context.Context, reason string) bool {
 	return true
 }
 
-// brokenIndex stands for an index that is of no use.
+// brokenIndex stands for an unusable index.
 type brokenIndex struct{ err error }
 
 func (b brokenIndex) View(func(index.Tx) error) error { return b.err }
@@ -73,14 +73,14 @@ func (s *Store) rebuild(ctx context.Context, reason string, upTo uint64) (err er
 		if err == nil {
 			return
 		}
-		// What is there of it is not all: nothing may be read from it, or folded into it and then
-		// believed.
+		// The rows are incomplete: nothing may be read from them, or folded into them and then
+		// trusted.
 		if s.index != nil {
 			err = errors.Join(err, s.index.Close())
 		}
 		s.index = brokenIndex{fmt.Errorf("index that could not be made anew: %w", err)}
 	}()
-	ctx = context.WithoutCancel(ctx) // half an index would be the end for everybody, not for one caller
+	ctx = context.WithoutCancel(ctx) // half an index would fail all callers, not only this one
 	if err := s.beginIndex(reason); err != nil {
 		return err
 	}
@@ -118,28 +118,28 @@ func (s *Store) eachBatch(ctx context.Context, upTo uint64) func(fn func(segment
 	}
 }
 
-// rebuilder folds batches into an index that readers do not use yet.
+// rebuilder folds batches into an index that has no readers yet.
 type rebuilder struct {
 	s     *Store
 	db    index.DB
 	st    *state
 	parts [][]op
-	// reflected is the position of what was flushed.
+	// reflected is the position of the flushed batches.
 	reflected segment.Position
 	rows      int
 	touches   int
 	pieces    map[object.Digest]*op // stored by parts
 
-	// surveyed says that survey has found all nodes of the log; what is not among them is gone.
+	// surveyed says that survey has found all nodes of the log; other nodes are gone.
 	surveyed bool
 	waiting  []nodeRecord // differences whose bases have not been found
-	useless  []uint32     // segments of other records of nodes that cannot be made
-	// baseRows are the rows from which the index begins, nil for none or once they are in it. What
-	// batches up to baseUpTo say beside pieces and nodes is void.
+	useless  []uint32     // segments with other records of nodes that cannot be built
+	// baseRows yields the rows from which the index begins; nil for none or once they are in the
+	// index. The records of batches up to baseUpTo count for pieces and nodes only.
 	baseRows func(put func(family string, k, v []byte) error) error
 	baseUpTo uint64
 	rowsAt   []numberedPlace // of rows of checkpoints
-	complete *op             // the end of the last one
+	complete *op             // the end of the last checkpoint
 }
 
 // numberedPlace is the place of a record and the number of its batch.
@@ -203,7 +203,7 @@ func (b *rebuilder) end(ctx context.Context) error {
 	return b.flush(ctx)
 }
 
-// contentOnly leaves of the records of a batch before a checkpoint what stores pieces and nodes.
+// contentOnly returns the records that store pieces and nodes, of a batch before a checkpoint.
 func contentOnly(ops []op) (out []op) {
 	for i := range ops {
 		if o := ops[i]; o.stored() || o.kind == recSplitNode || o.copied == copiedDropped {
@@ -214,7 +214,7 @@ func contentOnly(ops []op) (out []op) {
 	return out
 }
 
-// restore puts the rows of the base into the index.
+// restore writes the rows of the base into the index.
 func (b *rebuilder) restore(ctx context.Context) error {
 	if err := b.flush(ctx); err != nil {
 		return err
@@ -258,16 +258,16 @@ func (b *rebuilder) restore(ctx context.Context) error {
 	return nil
 }
 
-// nodeRecord is a record that stores a node, or a part of one.
+// nodeRecord is a record that stores a node or a part of one.
 type nodeRecord struct {
 	digest, base object.Digest
 	kind         byte
 	place        segment.Place
 }
 
-// survey finds all nodes of a log of which segments were retired, and the last checkpoint. What was
-// copied stands behind what relies on it; so nodes get rows first as if they were bases that
-// nothing else refers to, whole ones before differences.
+// survey finds all nodes of a log that has retired segments, and the last checkpoint. Copies are in
+// the log after the records that rely on them. So nodes first get rows as bases to which nothing
+// else refers, whole nodes before differences.
 func (b *rebuilder) survey(ctx context.Context, each func(func(segment.BatchInfo, []op) error) error) error {
 	b.surveyed = true
 	var some []nodeRecord
@@ -292,7 +292,7 @@ func (b *rebuilder) survey(ctx context.Context, each func(func(segment.BatchInfo
 	return err
 }
 
-// nodesOf returns the records of a batch that store nodes, or parts of them, and notes those of
+// nodesOf returns the records of a batch that store nodes or parts of them, and records those of
 // checkpoints.
 func (b *rebuilder) nodesOf(info segment.BatchInfo, ops []op) (nodes []nodeRecord) {
 	for i := range ops {
@@ -312,8 +312,7 @@ func (b *rebuilder) nodesOf(info segment.BatchInfo, ops []op) (nodes []nodeRecor
 	return nodes
 }
 
-// settleWaiting gives rows to the differences that wait, as long as there are some whose base has
-// come.
+// settleWaiting gives rows to waiting differences until no more of their bases are found.
 func (b *rebuilder) settleWaiting() error {
 	for before := -1; before != len(b.waiting) && len(b.waiting) > 0; {
 		before = len(b.waiting)
@@ -330,7 +329,7 @@ func (b *rebuilder) settleWaiting() error {
 	return nil
 }
 
-// useCheckpoint lets the index begin from a checkpoint.
+// useCheckpoint begins the index from a checkpoint.
 func (b *rebuilder) useCheckpoint(end *op) {
 	c := end.sync.checkpoint
 	b.baseUpTo = c.upTo
@@ -352,7 +351,7 @@ func (b *rebuilder) useCheckpoint(end *op) {
 	}
 }
 
-// noteNodes gives rows to nodes, unless they have them. Differences to what has none wait.
+// noteNodes gives rows to nodes without one. A difference waits while its base has no row.
 func (b *rebuilder) noteNodes(some []nodeRecord) error {
 	slices.SortStableFunc(some, func(a, c nodeRecord) int {
 		return cmp.Or(cmp.Compare(isDelta(a.kind), isDelta(c.kind)), a.digest.Compare(c.digest))
@@ -412,8 +411,8 @@ func (b *rebuilder) noteNode(tx index.Tx, r *nodeRecord) (done bool, err error) 
 	return true, addSum(tx, blockOf(next.base), sum)
 }
 
-// lacks reports whether a record stores a node that cannot be made because something that it needs
-// is gone.
+// lacks reports whether a record stores a node that cannot be built because something it needs is
+// gone.
 func (b *rebuilder) lacks(o *op) (bool, error) {
 	if !b.surveyed || !o.digest.Kind().IsNode() || o.kind != recPiece && o.kind != recNode && o.kind != recDelta && o.kind != recSplitNode {
 		return false, nil
@@ -429,8 +428,8 @@ func (b *rebuilder) lacks(o *op) (bool, error) {
 	return !ok, err
 }
 
-// locate finds pieces that parts store, or that the index has. What survey has found is where it
-// says, held or not.
+// locate finds pieces that parts store or that the index has. Nodes are where survey has found
+// them, held or not.
 func (b *rebuilder) locate(d *object.Digest, dead bool) (l located, ok bool, err error) {
 	if b.surveyed && d.Kind().IsNode() {
 		dead = true

@@ -8,19 +8,18 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// recencyWays is how many pieces share a place in a Recency.
+// recencyWays is the number of pieces that share a set in a Recency.
 const recencyWays = 4
 
-// Recency remembers when pieces of values were read, to the minute and in memory of a fixed size:
-// when there are too many, those that were read longest ago are forgotten, and seldom one is taken
-// for another. Nothing that is kept or lost depends on it. It is safe for concurrent use, also by
-// several pages, and waits for nothing.
+// Recency records when pieces of values were read, to the minute and in memory of a fixed size.
+// When it is full, it forgets the pieces read longest ago; rarely it confuses two pieces. No data
+// depends on it. It is safe for concurrent use, also by several pages, and never blocks.
 type Recency struct {
 	entries []atomic.Uint64 // in sets of recencyWays; 32 bits of the digest, then the minute since 1970; 0: none
 	sets    uint64
 }
 
-// NewRecency returns one that remembers about so many pieces, 8 bytes for each.
+// NewRecency returns a Recency for about the given number of pieces, 8 bytes for each.
 func NewRecency(pieces int) *Recency {
 	sets := uint64(1)
 	for sets*recencyWays < uint64(max(pieces, 1)) {
@@ -37,7 +36,7 @@ func (r *Recency) set(d *object.Digest) (entries []atomic.Uint64, mark uint64) {
 // minuteOf returns the minute of a time, at least 1.
 func minuteOf(t time.Time) uint64 { return uint64(min(max(t.Unix()/60, 1), 1<<32-1)) }
 
-// note notes that a piece is read. r may be nil.
+// note records a read of a piece. r may be nil.
 func (r *Recency) note(d *object.Digest, now time.Time) {
 	if r == nil || d.Kind().IsNode() {
 		return
@@ -60,7 +59,7 @@ func (r *Recency) note(d *object.Digest, now time.Time) {
 	entries[oldest].Store(mark | minute)
 }
 
-// readSince reports whether it is known that a piece was read at a minute or later. r may be nil.
+// readSince reports whether a read of a piece at a minute or later is recorded. r may be nil.
 func (r *Recency) readSince(d *object.Digest, minute uint64) bool {
 	if r == nil {
 		return false

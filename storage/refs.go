@@ -13,13 +13,12 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// The rows of references have no checksum of their own, and a row that is missing shows by nothing:
-// its destination would look like garbage. So the references of each block of destinations are
-// summed up in a row of refsums: the sum, modulo 2^64, of a hash of each. Who writes references
-// writes their sum in the same transaction. The collector believes only blocks whose rows agree
-// with their sum.
+// Rows of references have no checksum of their own. A missing row would have no other sign, and its
+// destination would look like garbage. So a row of refsums holds, for each block of destinations,
+// the sum modulo 2^64 of a hash of each reference. Every writer of references updates the sum in
+// the same transaction. The collector trusts only blocks whose rows agree with their sum.
 
-// sumBlock is how many destinations share a sum.
+// sumBlock is the number of destinations that share a sum.
 const sumBlock = 256
 
 func blockOf(dest uint64) uint64 { return dest / sumBlock }
@@ -33,12 +32,12 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// refHash is what a reference from a piece adds to the sum of its block.
+// refHash is the term of a reference from a piece in the sum of its block.
 func refHash(k refKey, source uint64) uint64 {
 	return mix(mix(k.dest<<8|uint64(k.typ)) + mix(source+0x9e3779b97f4a7c15))
 }
 
-// commitRefHash is what a reference from a commit adds.
+// commitRefHash is the term of a reference from a commit.
 func commitRefHash(dest uint64, id []byte) uint64 {
 	h := mix(dest<<8 | refCommit)
 	for ; len(id) >= 8; id = id[8:] {
@@ -87,7 +86,7 @@ func putCommitRef(tx index.Tx, dest uint64, id commit.ID) error {
 	return addSum(tx, blockOf(dest), commitRefHash(dest, id[:]))
 }
 
-// dropCommitRef removes it.
+// dropCommitRef removes the reference from a commit to a node.
 func dropCommitRef(tx index.Tx, dest uint64, id commit.ID) error {
 	b, k := tx.Bucket(bucketRefs), commitRefKey(dest, id)
 	if b.Get(k) == nil {
@@ -137,7 +136,7 @@ func parseRefRow(k, v []byte) (r refRow, err error) {
 	return r, err
 }
 
-// hash is what a row adds to the sum of its block.
+// hash is the term of a row in the sum of its block.
 func (r *refRow) hash() uint64 {
 	if r.typ == refCommit {
 		return commitRefHash(r.dest, r.commit)
@@ -145,9 +144,9 @@ func (r *refRow) hash() uint64 {
 	return sumOf(r.refKey, r.sources)
 }
 
-// block is what the references of one block of destinations say.
+// block is the content of the references of one block of destinations.
 type block struct {
-	referred [sumBlock]bool // something refers to the destination, other than as to a base
+	referred [sumBlock]bool // the destination has a reference other than as a base
 	base     [sumBlock]bool // a stored difference needs the destination
 }
 
@@ -177,7 +176,7 @@ func readBlock(tx index.Tx, c index.Cursor, n uint64) (out block, err error) {
 	return out, err
 }
 
-// referred reports whether something refers to a destination, other than as to a base.
+// referred reports whether a destination has a reference other than as a base.
 func referred(tx index.Tx, dest uint64) bool {
 	c, number := tx.Bucket(bucketRefs).Cursor(), appendNumber(nil, dest)
 	k, _ := c.Seek(number)
@@ -192,8 +191,8 @@ func neededAsBase(tx index.Tx, dest uint64) bool {
 	return hasPrefix(tx.Bucket(bucketRefs).Cursor(), refPrefix(dest, refBase))
 }
 
-// addSources adds sources, which ascend, to the reference rows of one destination. It returns what
-// that adds to the sum.
+// addSources adds sources, which ascend, to the reference rows of one destination. It returns the
+// change of the sum.
 func addSources(b index.Bucket, k refKey, sources []uint64) (sum uint64, err error) {
 	return changeSources(b, k, sources, func(row, more []uint64) []uint64 {
 		all := slices.Concat(row, more)
@@ -202,13 +201,13 @@ func addSources(b index.Bucket, k refKey, sources []uint64) (sum uint64, err err
 	})
 }
 
-// removeSources takes sources, which ascend, out of the rows. It returns what that adds to the sum.
+// removeSources removes sources, which ascend, from the rows. It returns the change of the sum.
 func removeSources(b index.Bucket, k refKey, sources []uint64) (sum uint64, err error) {
 	return changeSources(b, k, sources, without)
 }
 
-// changeSources calls change with each row of one destination to which some of the sources belong,
-// and with these, and writes what it returns in place of the row.
+// changeSources calls change for each row of one destination that concerns some of the sources,
+// with the row's sources and those, and replaces the row by the result.
 func changeSources(b index.Bucket, k refKey, sources []uint64, change func(row, some []uint64) []uint64) (sum uint64, err error) {
 	prefix := refPrefix(k.dest, k.typ)
 	for len(sources) > 0 {
@@ -238,7 +237,7 @@ func changeSources(b index.Bucket, k refKey, sources []uint64, change func(row, 
 	return sum, nil
 }
 
-// without returns the elements of a list that are not in another; both ascend.
+// without returns the elements of list that are not in gone; both ascend.
 func without(list, gone []uint64) (out []uint64) {
 	for _, x := range list {
 		if _, ok := slices.BinarySearch(gone, x); !ok {
@@ -269,8 +268,8 @@ func compareRefs(a, b plannedRef) int {
 	return cmp.Or(cmp.Compare(a.packed, b.packed), cmp.Compare(a.source, b.source))
 }
 
-// eachKey calls fn with the sources, which ascend, of each destination and type in refs, which are
-// sorted and of one block, and adds what it returns to the sum of the block.
+// eachKey calls fn for each destination and type in refs, which are sorted and of one block, with
+// the ascending sources. It adds the results to the sum of the block.
 func eachKey(tx index.Tx, refs []plannedRef, fn func(index.Bucket, refKey, []uint64) (uint64, error)) error {
 	block, sum := blockOf(refs[0].dest()), uint64(0)
 	for len(refs) > 0 {
@@ -310,8 +309,8 @@ func putSources(b index.Bucket, prefix []byte, sources []uint64) error {
 	return nil
 }
 
-// sourceChunk returns the sources of the row into which source belongs, which is the last that does
-// not begin after it or else the first, and where the row after it begins (0: there is none).
+// sourceChunk returns the sources of the row for source: the last row that does not begin after
+// source, or else the first. next is where the following row begins (0: there is none).
 func sourceChunk(b index.Bucket, prefix []byte, source uint64) (chunk []uint64, next uint64, err error) {
 	c := b.Cursor()
 	own := func(k []byte) bool { return len(k) == len(prefix)+numberSize && bytes.HasPrefix(k, prefix) }
@@ -362,8 +361,8 @@ func objectSources(tx index.Tx, dest uint64, typ byte) ([]object.Digest, error) 
 	return out, nil
 }
 
-// valueSources returns the index pieces that refer to a piece, and false when something else does,
-// or too many.
+// valueSources returns the index pieces that refer to a piece, and false when there are other
+// references or too many.
 func valueSources(tx index.Tx, dest uint64) (above []uint64, ok bool, err error) {
 	for k, v := range rowsWith(tx.Bucket(bucketRefs), appendNumber(nil, dest)) {
 		r, err := parseRefRow(k, v)
@@ -393,7 +392,7 @@ func commitRefKey(dest uint64, id commit.ID) []byte {
 	return append(refPrefix(dest, refCommit), id[:]...)
 }
 
-// appendSources encodes the sources behind the first of a sorted list.
+// appendSources encodes the sources after the first of a sorted list.
 func appendSources(b []byte, sources []uint64) []byte {
 	for i := 1; i < len(sources); i++ {
 		b = binary.AppendUvarint(b, sources[i]-sources[i-1])

@@ -7,20 +7,21 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// wants keeps journals and the collector apart. A journal does not store what the page holds: it
-// relies on it, and notes that here before it looks whether it is there. The collector, about to
-// delete pieces, dooms those on which no journal relies; from then on they are not held for a
-// journal, which stores them anew, behind the deletion in the log.
+// wants coordinates journals and the collector. A journal does not store a piece that the page
+// holds: it relies on it, and records that here before it looks the piece up. Before the collector
+// deletes pieces, it dooms those on which no journal relies. A doomed piece is not held for a
+// journal, which stores it again, after the deletion in the log.
 type wants struct {
 	doomed map[object.Digest]struct{} // guarded by Store.mu; pieces that are being deleted
-	made   atomic.Uint64              // counts deletions that were made
+	made   atomic.Uint64              // counts deletions
 }
 
-// maxRelied is how many nodes a journal remembers. One that relies on more relies on all.
+// maxRelied is the number of nodes that a journal records. A journal that relies on more relies on
+// all.
 const maxRelied = 1 << 15
 
-// reliance is what a journal relies on, guarded by Store.mu. Pieces of values are in it until the
-// record that uses them is in the log.
+// reliance is the set of pieces that a journal relies on, guarded by Store.mu. A piece of a value
+// is in it until the record that uses it is in the log.
 type reliance struct {
 	pieces map[object.Digest]struct{}
 	nodes  map[object.Digest]struct{}
@@ -58,7 +59,7 @@ func (r *reliance) has(d *object.Digest) bool {
 	return ok
 }
 
-// used takes pieces out that records in the log now say are used.
+// used removes pieces whose use records in the log now state.
 func (r *reliance) used(ops []op) {
 	for i := range ops {
 		if ops[i].kind == recUse {
@@ -67,7 +68,7 @@ func (r *reliance) used(ops []op) {
 	}
 }
 
-// want notes that the journal relies on a piece, and reports false for one that is being deleted.
+// want records that the journal relies on a piece, and reports false for one that is being deleted.
 func (j *Journal) want(d *object.Digest) bool {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
@@ -91,9 +92,9 @@ func (j *Journal) holds(d *object.Digest) (bool, error) {
 	return j.s.has(d)
 }
 
-// relyOn relies on the nodes of a part that the page holds, and takes out of held what is not there
-// any more; that may be there as a base. made is how many deletions had been made before it was
-// looked at, unsure what is to be looked at more closely.
+// relyOn relies on the nodes of a part that the page holds, and removes from held those that are
+// gone; they may remain as bases. made is the count of deletions before the look-up; unsure are the
+// nodes to examine more closely.
 func (j *Journal) relyOn(p *journalPart, made uint64, held map[int]uint8, dead map[int]bool, unsure []int) error {
 	w := &j.s.wants
 	j.s.mu.Lock()
@@ -136,7 +137,7 @@ type logSpan struct {
 	start, end uint64
 }
 
-// addSpan adds a span to a list, to the last one if it follows that.
+// addSpan adds a span to a list, and merges it with the last one if they are adjacent.
 func addSpan(spans []logSpan, s logSpan) []logSpan {
 	if n := len(spans); n > 0 && spans[n-1].segment == s.segment && spans[n-1].end == s.start {
 		spans[n-1].end = s.end

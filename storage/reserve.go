@@ -11,36 +11,36 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// reserve is a file in the page's directory that takes room which nobody needs. On a full disk it
-// is removed while garbage is collected and compacted: both need some room before they give any
-// back. The fold turn guards it.
+// reserve is a file in the page's directory that keeps disk space free. On a full disk it is
+// removed while garbage is collected and compacted: both need some space before they free any. The
+// fold turn guards it.
 type reserve struct {
 	bytes  int64       // of the file
-	known  bool        // bytes is what is there
-	scarce atomic.Bool // there was no room for all of it since it was removed
-	lent   int         // how many callers do without it
+	known  bool        // bytes is up to date
+	scarce atomic.Bool // since its removal there was no room for the full length
+	lent   int         // number of callers that have removed it
 	txRows int         // Store.foldTxRows before
 }
 
 const (
 	reserveName = "reserve"
-	// Pages whose segments take largePage or more have a reserve of maxReserve: room for what is
-	// live in the longest batch that a journal streams to the log, and for the index. That of
-	// smaller pages is the part reserveShare of the segments, which does for those without large
-	// values. Below minReserve there is none.
+	// Pages whose segments take largePage or more have a reserve of maxReserve: room for the live
+	// content of the longest batch that a journal streams to the log, and for the index. Smaller
+	// pages have one of 1 / reserveShare of the segments, which suffices without large values.
+	// Below minReserve there is none.
 	largePage    = 32 << 20
 	maxReserve   = streamBytes + 2<<20
 	reserveShare = 8
 	minReserve   = 64 << 10
-	// spareBytes is how much Compact copies on a full disk before it gives something back, and
-	// spareTxRows what one transaction of a fold writes then.
+	// spareBytes is how much Compact copies on a full disk before it frees anything; spareTxRows is
+	// the weight of one transaction of a fold then.
 	spareBytes  = 256 << 10
 	spareTxRows = 128
 )
 
-// sparing calls fn, and when the disk is full once more, without the reserve and with small
-// transactions. Where the reserve could not be made as long as it should be, it does so at once: a
-// large transaction that fails leaves the index longer. The caller does not hold the fold turn.
+// sparing calls fn. When the disk is full, it calls fn again without the reserve and with small
+// transactions. If the reserve could not be made at full length, it does so at once: a large
+// transaction that fails leaves the index longer. The caller does not hold the fold turn.
 func (s *Store) sparing(ctx context.Context, fn func(spare bool) error) error {
 	if !s.reserve.scarce.Load() {
 		if err := fn(false); err == nil || !errors.Is(err, base.ErrNoSpace) {
@@ -77,8 +77,8 @@ func (s *Store) lendReserve() {
 
 func (s *Store) reservePath() string { return filepath.Join(s.o.Dir, reserveName) }
 
-// keepReserve makes the reserve as long as it should be, or as there is room for. A page does
-// without one where that cannot be done, and in memory. The caller holds the fold turn.
+// keepReserve restores the reserve to its full length, or to what the disk allows. A page does
+// without one where that fails, and in memory. The caller holds the fold turn.
 func (s *Store) keepReserve() {
 	if _, memory := s.o.FS.(*vfs.Mem); memory {
 		return
@@ -127,7 +127,7 @@ func (s *Store) keepReserve() {
 	}
 }
 
-// allocate makes a file that takes so much room, where files can be made so without being written.
+// allocate makes a file that takes the given space, on systems that can do so without writing it.
 func allocate(fsys vfs.FS, name string, bytes int64) error {
 	f, err := fsys.Create(name)
 	if err != nil {

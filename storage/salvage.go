@@ -19,54 +19,53 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// SalvageOptions say how Salvage goes about it.
+// SalvageOptions control Salvage.
 type SalvageOptions struct {
-	// DryRun says that nothing is changed: the report says what would be.
+	// DryRun changes nothing: the report says what would be done.
 	DryRun bool
-	// Resync are types of metadata that are removed if batches are gone of which nobody knows any
-	// more what was in them: so that sync reads anew what the bucket has.
+	// Resync are types of metadata to remove if batches with unknown content are gone, so that sync
+	// reads the bucket's content again.
 	Resync []string
-	// Again says that the bucket has the page: commits that build on what is gone are given up if
-	// it is not known all that is gone, since they come again with what they build on. What only
-	// this device has of them stays as a new commit.
+	// Again says that the bucket has the page. If not all losses are known, commits that build on
+	// lost ones are given up, since they will be received again with their ancestors. Their content
+	// that only this device has stays as a new commit.
 	Again bool
 }
 
-// SalvageReport says what was damaged in a log and what has become of it.
+// SalvageReport lists the damage of a log and its consequences.
 type SalvageReport struct {
-	// Damage are the damaged parts, by segment and offset. With none nothing was done, and the rest
-	// is empty.
+	// Damage are the damaged parts, by segment and offset. When there are none nothing was done,
+	// and the rest is empty.
 	Damage []segment.Damage
-	// Restored counts rows that came from page.db: commits, tags, statuses, places and metadata.
+	// Restored counts rows taken from page.db: commits, tags, statuses, places and metadata.
 	Restored int
-	// Pieces are pieces of values that are not here any more and that something refers to. Those
-	// with Placed set are in the bucket.
+	// Pieces are lost pieces of values that something refers to. Those with Placed set are in the
+	// bucket.
 	Pieces []LostPiece
-	// Trees are commits of which a part of the tree is not here any more, newest first.
+	// Trees are commits whose trees lack a part, newest first.
 	Trees []LostTree
-	// Explanations are merges whose explanations are gone.
+	// Explanations are merges whose explanations are lost.
 	Explanations []commit.ID
-	// Again counts commits that were given up since they come again (see SalvageOptions).
+	// Again counts commits given up since they will be received again (see SalvageOptions).
 	Again int
-	// Commits are those that are gone though others, or tags, name them. Tags are the names of tags
-	// that are gone for that.
+	// Commits are lost commits that other commits or tags name. Tags are the names of tags lost
+	// with them.
 	Commits []commit.ID
 	Tags    []string
-	// Unknown says that there were batches of which nobody knows any more what was in them.
+	// Unknown says that there were lost batches of unknown content.
 	Unknown bool
-	// More says that a list is longer than is told.
+	// More says that a list is truncated.
 	More bool
 }
 
-// LostTree is a commit of which a part of the tree is not here any more. Unsynced says that the
-// bucket does not have the commit.
+// LostTree is a commit whose tree lacks a part. Unsynced says that the bucket does not have the
+// commit.
 type LostTree struct {
 	Commit   commit.ID
 	Unsynced bool
 }
 
-// LostPiece is a piece of a value that is not here any more. Key and Commit are one place where the
-// value stands, the newest.
+// LostPiece is a lost piece of a value. Key and Commit are the newest position of the value.
 type LostPiece struct {
 	Digest object.Digest
 	Placed bool
@@ -74,16 +73,16 @@ type LostPiece struct {
 	Key    []byte
 }
 
-// Salvage repairs the log of a page that nobody has open. Whole segments stay as they are. Of
-// damaged ones it copies forward each record that proves itself. Commits, tags, statuses, places
-// and metadata come from page.db, as far as that reflects them, else from the last checkpoint, and
-// from whole batches behind. A new checkpoint has them, and then the damaged segments are retired
-// in one step, so that a crash leaves the page as it was or repaired; the damaged bytes are set
-// aside in torn/. What could not be saved is marked: pieces in the bucket can be fetched, commits
-// with holes in their trees count as treeless, so that BuildTree of package cloudsync mends them,
-// and what is gone for good is told. A page that was repaired passes Check.
+// Salvage repairs the log of a page that is not open. Intact segments stay as they are. From
+// damaged segments it copies forward each record that is verifiable by itself. Commits, tags,
+// statuses, places and metadata are taken from page.db, up to its position, else from the last
+// checkpoint, and then from intact later batches. They are written as a new checkpoint. Then the
+// damaged segments are retired in one step, so that a crash leaves the page either as it was or
+// repaired; the damaged bytes are set aside in torn/. Losses are marked: pieces in the bucket can
+// be fetched, commits with holes in their trees count as treeless, so that BuildTree of package
+// cloudsync mends them, and the report lists permanent losses. A repaired page passes Check.
 //
-// page.db is made anew by the next Open. Errors: base.ErrNotFound for a page that is not there,
+// The next Open rebuilds page.db. Errors: base.ErrNotFound for a page that does not exist,
 // base.ErrUnsupported, those of the disk and of ctx.
 func Salvage(ctx context.Context, o Options, so SalvageOptions) (report *SalvageReport, err error) {
 	o = o.withDefaults()
@@ -109,9 +108,9 @@ type salvage struct {
 	s      *Store // reads records of the damaged log
 	old    *oldIndex
 
-	kept  map[uint64][]segment.Record // what stays of damaged batches, without payloads, by number
-	known map[commit.ID]bool          // commits that whole batches name
-	final []op                        // that mark what is gone
+	kept  map[uint64][]segment.Record // the remaining records of damaged batches, without payloads, by number
+	known map[commit.ID]bool          // commits that intact batches name
+	final []op                        // records that mark losses
 	prune []op                        // each in a batch of its own
 }
 
@@ -138,17 +137,17 @@ func (v *salvage) run(ctx context.Context) (err error) {
 	return err
 }
 
-// provesItself reports whether a record of a whole batch is what it says.
+// provesItself reports whether a record of an intact batch has the content that it claims.
 func provesItself(r segment.Record) bool {
 	o, err := parseRecord(r)
 	if err != nil {
-		return errors.Is(err, base.ErrUnsupported) // the next open says so
+		return errors.Is(err, base.ErrUnsupported) // the next open reports it
 	}
 	return o.kind != recPiece && o.kind != recNode || o.digest.Verify(o.content) == nil
 }
 
-// findKnown finds out which commits whole batches name, and whether something is gone of which
-// nobody knows.
+// findKnown finds the commits that intact batches name, and whether anything of unknown content is
+// lost.
 func (v *salvage) findKnown(ctx context.Context) error {
 	v.known = map[commit.ID]bool{}
 	for _, d := range v.report.Damage {
@@ -178,8 +177,8 @@ func (v *salvage) findKnown(ctx context.Context) error {
 	})
 }
 
-// fold makes the index of what is left of the log, beginning with the metadata of page.db if that
-// is of use, finds what is gone, and writes what the log is to have.
+// fold builds the index of the rest of the log, beginning with the metadata of page.db if that is
+// usable, finds the losses, and writes the repaired log.
 func (v *salvage) fold(ctx context.Context, useOld bool) error {
 	db, remove, err := v.s.scratchIndex()
 	if err != nil {
@@ -219,7 +218,7 @@ func (v *salvage) foldInto(ctx context.Context, db index.DB, useOld bool) error 
 			})
 		}
 	}
-	// What proves itself by others in damaged batches is looked at when these are known.
+	// Records of damaged batches that only other records can verify are examined after those.
 	if err := b.survey(ctx, func(fn func(segment.BatchInfo, []op) error) error { return each(true, fn) }); err != nil {
 		return err
 	}
@@ -248,8 +247,8 @@ func (v *salvage) foldInto(ctx context.Context, db index.DB, useOld bool) error 
 	if err := v.mark(ctx, b); err != nil {
 		return err
 	}
-	// Were nodes to stay that cannot be made, they might be one day: what is held would depend on
-	// when.
+	// Nodes that cannot be built must not stay: they might become buildable one day, so that what
+	// is held would depend on time.
 	for i := range b.waiting {
 		v.log.Leave(b.waiting[i].place.Segment)
 	}
@@ -259,7 +258,7 @@ func (v *salvage) foldInto(ctx context.Context, db index.DB, useOld bool) error 
 	return v.write(ctx, b)
 }
 
-// mark notes in the index what is gone.
+// mark records the losses in the index.
 func (v *salvage) mark(ctx context.Context, b *rebuilder) error {
 	next := v.log.Last()
 	batches := [][]op{v.final}
@@ -270,7 +269,7 @@ func (v *salvage) mark(ctx context.Context, b *rebuilder) error {
 		if next++; len(ops) == 0 {
 			continue
 		}
-		info := segment.BatchInfo{Number: next, Segment: 1<<32 - 1, Start: emptyBytes, End: 2 * emptyBytes} // it lies nowhere
+		info := segment.BatchInfo{Number: next, Segment: 1<<32 - 1, Start: emptyBytes, End: 2 * emptyBytes} // it has no real place
 		if err := b.add(ctx, ops, info); err != nil {
 			return err
 		}
@@ -278,7 +277,7 @@ func (v *salvage) mark(ctx context.Context, b *rebuilder) error {
 	if err := b.flush(ctx); err != nil {
 		return err
 	}
-	// What is not held has no status but its place.
+	// An unheld piece has no status but its place.
 	return writeIndex(b.db, func(tx index.Tx) error {
 		for _, family := range []string{bucketLocal, bucketTransient} {
 			for k := range rowsOf(tx, family) {
@@ -298,7 +297,7 @@ func (v *salvage) mark(ctx context.Context, b *rebuilder) error {
 	})
 }
 
-// write copies what damaged segments still have, writes a checkpoint, and retires them.
+// write copies the rest of damaged segments, writes a checkpoint, and retires the segments.
 func (v *salvage) write(ctx context.Context, rebuilt *rebuilder) error {
 	last := v.log.Last()
 	if err := v.log.Begin(); err != nil {
@@ -381,7 +380,7 @@ func (v *salvage) copy(tx index.Tx, rebuilt *rebuilder, b *segment.Batch, r segm
 	return nil
 }
 
-// ops returns the records of a batch, or those that stay of a damaged one.
+// ops returns the records of a batch, or the remaining ones of a damaged batch.
 func (v *salvage) ops(ctx context.Context, b *rebuilder, p segment.Part) ([]op, error) {
 	if !p.Damaged {
 		return parseRecords(p.Records, p.Info)
@@ -393,7 +392,7 @@ func (v *salvage) ops(ctx context.Context, b *rebuilder, p segment.Part) ([]op, 
 	return parseRecords(full, p.Info)
 }
 
-// keepOf finds what stays of a damaged batch.
+// keepOf finds the remaining records of a damaged batch.
 func (v *salvage) keepOf(ctx context.Context, b *rebuilder, p segment.Part) error {
 	if !p.Damaged {
 		return nil
@@ -415,7 +414,7 @@ func (v *salvage) keepOf(ctx context.Context, b *rebuilder, p segment.Part) erro
 	return b.noteNodes(b.nodesOf(p.Info, ops))
 }
 
-// load reads the payloads of records that are kept.
+// load reads the payloads of remaining records.
 func (v *salvage) load(recs []segment.Record) ([]segment.Record, error) {
 	out := slices.Clone(recs)
 	for i := range out {
@@ -432,10 +431,10 @@ type keeping struct {
 	v       *salvage
 	b       *rebuilder
 	mine    map[object.Digest]op // that stay and store something
-	covered bool                 // by the old index: what proves nothing by itself comes from there
+	covered bool                 // the old index covers the batch: it supplies what is not verifiable by itself
 }
 
-// locate finds what stays of the batch, and what the log has before it.
+// locate finds the remaining pieces of the batch, and pieces that the log has before it.
 func (k *keeping) locate(d *object.Digest, dead bool) (located, bool, error) {
 	if o, ok := k.mine[*d]; ok {
 		return o.located(), true, nil
@@ -450,7 +449,7 @@ func (k *keeping) choose(ctx context.Context, p segment.Part) ([]segment.Record,
 	}
 	var all []candidate
 	seen := map[segment.Place]bool{}
-	bad := false // a record is damaged that proves itself: nothing else needs to be
+	bad := false // a verifiable record is damaged, which explains the damage of the batch
 	take := func(r segment.Record) {
 		o, err := parseRecord(r)
 		if err != nil || seen[r.Place] {
@@ -497,8 +496,8 @@ func (k *keeping) choose(ctx context.Context, p segment.Part) ([]segment.Record,
 	return out, nil
 }
 
-// keep decides about one record. What is stored as a piece or a whole node has proved itself.
-// explained says that the damage is in another record.
+// keep decides about one record. Pieces and whole nodes are verified already. explained says that
+// the damage is in another record.
 func (k *keeping) keep(ctx context.Context, o *op, explained bool) (bool, error) {
 	switch o.kind {
 	case recPiece, recNode:
@@ -514,7 +513,7 @@ func (k *keeping) keep(ctx context.Context, o *op, explained bool) (bool, error)
 		_, err := k.v.s.loadSplitNode(ctx, o.digest, k)
 		return err == nil, passDamage(err)
 	case recUse, recJournal:
-		return true, nil // at worst, what is garbage stays
+		return true, nil // at worst, garbage stays
 	case recCommit:
 		if k.covered {
 			return false, nil
@@ -531,7 +530,7 @@ func (k *keeping) keep(ctx context.Context, o *op, explained bool) (bool, error)
 	return false, nil
 }
 
-// passDamage returns nil for what is only damage.
+// passDamage returns nil for an error that is only damage.
 func passDamage(err error) error {
 	if errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrNeedsFetch) {
 		return nil
@@ -545,7 +544,7 @@ func (v *salvage) removeOldIndex() error {
 		return err
 	}
 	if v.o.MemoryIndex != nil {
-		return nil // Open finds out
+		return nil // Open rebuilds it
 	}
 	if err := os.Remove(filepath.Join(v.o.Dir, indexName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove page.db: %w", err)

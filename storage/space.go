@@ -18,19 +18,19 @@ func (c *SpaceCount) add(n int) {
 	c.Bytes += int64(n)
 }
 
-// SpaceReport says where the bytes of a page are.
+// SpaceReport is the use of a page's bytes.
 type SpaceReport struct {
-	// Pieces of values, and Nodes, whole, as differences or in parts, as far as they are held;
-	// Bases are deleted nodes that stay because others are differences to them.
+	// Pieces of values, and Nodes, whole, as differences or in parts, that are held; Bases are
+	// deleted nodes that stay because others are differences to them.
 	Pieces, Nodes, Bases, Commits SpaceCount
-	// SegmentBytes is the length of all segments, and Other what is in them beside the above:
+	// SegmentBytes is the length of all segments, and Other the rest of it beside the above:
 	// garbage, other records, frames.
 	SegmentBytes, Other int64
 	// IndexBytes is the length of page.db, 0 for a page in memory.
 	IndexBytes int64
 }
 
-// Space says where the bytes of the page are. It reads all rows of pieces and commits, not their
+// Space reports the use of the page's bytes. It reads all rows of pieces and commits, not their
 // content, and folds first. Errors match base.ErrCorrupt or base.ErrClosed, or are those of the
 // disk or of ctx.
 func (s *Store) Space(ctx context.Context) (SpaceReport, error) {

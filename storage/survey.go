@@ -14,21 +14,21 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// surveyor looks for what is not here any more.
+// surveyor finds what is missing from the page.
 type surveyor struct {
 	v          *salvage
 	b          *rebuilder
 	tx         index.Tx
-	known, bad bitset // numbers of nodes and pieces that were looked at, and of nodes that have holes below
+	known, bad bitset // numbers of nodes and pieces examined, and of nodes with holes below
 	commit     commit.ID
 	uses       []op
 	lacks      bool
-	broken     map[commit.ID]bool // that are given up, since they come again
-	heads      int                // that there will be
+	broken     map[commit.ID]bool // commits given up, since they will be received again
+	heads      int                // number of heads afterwards
 }
 
-// survey finds what the log, as it will be, refers to and does not have, and notes what is to be
-// written about that.
+// survey finds what the repaired log refers to and lacks, and records what is to be written about
+// that.
 func (v *salvage) survey(ctx context.Context, b *rebuilder) error {
 	y := &surveyor{v: v, b: b, broken: map[commit.ID]bool{}}
 	err := b.db.View(func(tx index.Tx) error {
@@ -101,13 +101,13 @@ func (y *surveyor) run(ctx context.Context) error {
 	return nil
 }
 
-// gone reports whether a commit will not be here.
+// gone reports whether a commit will be absent.
 func (y *surveyor) gone(id commit.ID) bool {
 	return y.broken[id] || id != commit.First().ID && y.tx.Bucket(bucketCommits).Get(id[:]) == nil
 }
 
-// giveUp gives up the commits that build on what is gone. What a head of them has that only this
-// device has becomes a commit on the newest that stays.
+// giveUp gives up the commits that build on what is gone. The content of such a head that only this
+// device has becomes a commit on the newest commit that stays.
 func (y *surveyor) giveUp(ctx context.Context, all []*commit.Commit) error {
 	up := slices.Clone(all)
 	slices.SortFunc(up, func(a, b *commit.Commit) int { return cmp.Compare(a.Generation, b.Generation) })
@@ -146,7 +146,7 @@ func (y *surveyor) giveUp(ctx context.Context, all []*commit.Commit) error {
 	return nil
 }
 
-// clockOf returns the time of a commit as a clock that may make another one.
+// clockOf returns the time of a commit for the making of another one.
 func clockOf(c *commit.Commit) time.Time {
 	return time.Unix(0, min(c.Timestamp, limits.MaxTimestamp-limits.MaxAhead))
 }
@@ -165,12 +165,12 @@ func (y *surveyor) commits() ([]*commit.Commit, error) {
 	return all, nil
 }
 
-// trees looks at the tree of a commit and at that of its explanation.
+// trees examines the tree of a commit and that of its explanation.
 func (y *surveyor) trees(ctx context.Context, c *commit.Commit) error {
 	y.commit = c.ID
 	treeless, whole := hasKey(y.tx.Bucket(bucketTreeless), c.ID[:]), true
 	row, _, err := readObjectRow(y.tx, &c.Root)
-	if err == nil && (row.held || !treeless) { // else it came without
+	if err == nil && (row.held || !treeless) { // else it was received treeless
 		whole, err = y.node(ctx, c.Root, 0)
 	}
 	if err != nil {
@@ -195,7 +195,7 @@ func (y *surveyor) trees(ctx context.Context, c *commit.Commit) error {
 	return nil
 }
 
-// node reports whether all nodes of a tree are here.
+// node reports whether the page has all nodes of a tree.
 func (y *surveyor) node(ctx context.Context, d object.Digest, depth int) (whole bool, err error) {
 	if d == btree.EmptyRoot {
 		return true, nil
@@ -233,7 +233,7 @@ func (y *surveyor) node(ctx context.Context, d object.Digest, depth int) (whole 
 	return whole, nil
 }
 
-// maxTreeDepth bounds how deep nodes refer to each other: levels fall from one to the next.
+// maxTreeDepth bounds the depth of a tree: levels decrease from a node to its children.
 const maxTreeDepth = 256
 
 func (y *surveyor) load(ctx context.Context, d object.Digest) (*fb.Node, error) {
@@ -241,7 +241,7 @@ func (y *surveyor) load(ctx context.Context, d object.Digest) (*fb.Node, error) 
 	return n, passDamage(err)
 }
 
-// piece looks at a piece of a value and at those below it.
+// piece examines a piece of a value and those below it.
 func (y *surveyor) piece(d *object.Digest, key []byte, depth int) error {
 	row, ok, err := readObjectRow(y.tx, d)
 	if err != nil || !ok || depth > maxIndexDepth || y.known.set(row.number) {
@@ -272,7 +272,7 @@ func (y *surveyor) piece(d *object.Digest, key []byte, depth int) error {
 	}
 	ix, err := fb.ParseIndex(content)
 	if err != nil {
-		return nil // what lists it is wrong: Check says so
+		return nil // the piece that lists it is wrong, as Check reports
 	}
 	for i := range ix.Len() {
 		child := ix.Child(i)
@@ -292,7 +292,7 @@ func (y *surveyor) lose(d *object.Digest, key []byte, placed bool) {
 	r.Pieces = append(r.Pieces, LostPiece{Digest: *d, Placed: placed, Commit: y.commit, Key: slices.Clone(key)})
 }
 
-// tags removes tags whose commits are gone, here only.
+// tags removes tags whose commits are gone, on this device only.
 func (y *surveyor) tags() error {
 	for k, v := range rowsOf(y.tx, bucketTags) {
 		id, err := parseTagRow(string(k), v)
@@ -312,7 +312,7 @@ func (y *surveyor) tags() error {
 	return nil
 }
 
-// prune makes commits that are gone ones that were pruned: their children stay.
+// prune marks lost commits as pruned: their children stay.
 func (y *surveyor) prune(gone map[commit.ID][]commit.ID) {
 	v := y.v
 	var o *op
@@ -337,7 +337,7 @@ func (y *surveyor) prune(gone map[commit.ID][]commit.ID) {
 	}
 }
 
-// keepHead sees to it that there is a head: all that there were may be gone.
+// keepHead ensures that there is a head: all earlier ones may be gone.
 func (y *surveyor) keepHead(all []*commit.Commit) error {
 	for k := range rowsOf(y.tx, bucketHeads) {
 		if !y.broken[commit.ID(k)] {

@@ -6,11 +6,11 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// takeBack cuts off the log what journals have written that failed, so that a write which failed
-// for want of room does not keep the disk full. It takes only what nobody can know of: no other
-// journal is open and no group is under way, the index has no rows of it, and no batch that stays
-// names it. It never waits: what it leaves is garbage for the collector. The journals must have
-// ended their appends. The caller holds the append turn.
+// takeBack cuts writes of failed journals off the log, so that a write that failed for lack of
+// space does not keep the disk full. It cuts only what nothing else can rely on: no other journal
+// is open, no group is in flight, the index has no rows of it, and no remaining batch names it. It
+// never waits: the rest is garbage for the collector. The journals must have ended their appends.
+// The caller holds the append turn.
 func (s *Store) takeBack(js ...*Journal) {
 	if !s.foldTurn.try() {
 		return
@@ -18,13 +18,12 @@ func (s *Store) takeBack(js ...*Journal) {
 	defer s.foldTurn.release()
 	defer s.letAppends()
 	for _, j := range slices.Backward(js) {
-		_ = s.log.Cut(s.forget(j)) // the log knows when it failed, and refuses what is appended
+		_ = s.log.Cut(s.forget(j)) // a failed cut makes the log refuse appends
 	}
 }
 
-// forget takes back what a journal has appended to segments of its own, as far as it may, and
-// returns what is to be cut: then bulk segments are held. The caller holds the turns of folds and
-// appends.
+// forget takes back, as far as allowed, what a journal has appended to segments of its own, and
+// returns what to cut: bulk segments are then held. The caller holds the fold and append turns.
 func (s *Store) forget(j *Journal) []segment.End {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,13 +44,13 @@ func (s *Store) forget(j *Journal) []segment.End {
 		s.over.takeBackLocked(e.Segment, e.Offset)
 	}
 	if len(cut) > 0 {
-		s.wants.made.Add(1) // what was seen to be held may be so no more
+		s.wants.made.Add(1) // what was found to be held may be gone
 	}
 	return cut
 }
 
-// endIn returns where the batches of a segment end that the index may have rows of, 0 when there
-// are none. The caller holds the fold turn.
+// endIn returns the end of a segment's batches that may have rows in the index, 0 when there are
+// none. The caller holds the fold turn.
 func (s *Store) endIn(id uint32) (end uint64) {
 	for _, e := range slices.Concat(s.state.position.Ends, s.tried.Ends) {
 		if e.Segment == id {

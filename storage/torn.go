@@ -11,11 +11,11 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// tornAge is how long torn tails are kept that were set aside.
+// tornAge is how long torn tails stay in torn/.
 const tornAge = 7 * 24 * time.Hour
 
-// removeTorn removes torn tails that were set aside long ago, or all. Their age is known on file
-// systems that tell it.
+// removeTorn removes torn tails that are older than tornAge, or all. It needs a file system that
+// reports the age.
 func (s *Store) removeTorn(ctx context.Context, all bool) (removed int, err error) {
 	dir := filepath.Join(s.o.Dir, "torn")
 	infos, err := s.o.FS.ReadDir(dir)
@@ -40,8 +40,8 @@ func (s *Store) removeTorn(ctx context.Context, all bool) (removed int, err erro
 	return removed, nil
 }
 
-// shrinkIndex makes page.db anew when more than half of it is free. Readers go on until the new
-// file takes the place of the old one. With dry it only says about how long the new file would be.
+// shrinkIndex rebuilds page.db when more than half of it is free. Readers use the old file until
+// the new one replaces it. With dry it only returns about how long the new file would be.
 func (s *Store) shrinkIndex(ctx context.Context, dry bool) (before, after int64, err error) {
 	if err := s.foldTurn.take(ctx); err != nil {
 		return 0, 0, err
@@ -66,5 +66,5 @@ func (s *Store) shrinkIndex(ctx context.Context, dry bool) (before, after int64,
 	return total, f.SizeBytes(), nil
 }
 
-// minShrinkBytes is the length below which page.db stays as it is.
+// minShrinkBytes is the length below which page.db is not rebuilt.
 const minShrinkBytes = 256 << 10
