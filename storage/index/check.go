@@ -14,14 +14,14 @@ import (
 	"github.com/ledgerd/ledger/internal/boltpage"
 )
 
-// precheck verifies what bbolt reads when it opens the file, which is also what it would trust
-// blindly: the meta pages, the length of the file, and the list of free pages.
+// precheck verifies what bbolt reads and trusts blindly when it opens the file: the meta pages, the
+// length of the file, and the list of free pages.
 func (f *File) precheck() error {
 	err := f.checkOpening()
 	if !errors.Is(err, base.ErrCorrupt) {
 		return err
 	}
-	// Another process may be in the middle of a commit: look again behind the lock.
+	// Another process may be in the middle of a commit: check again under the lock.
 	unlock, lockErr := f.sharedLock()
 	if lockErr != nil {
 		return lockErr
@@ -30,7 +30,7 @@ func (f *File) precheck() error {
 	return f.checkOpening()
 }
 
-// sharedLock has bbolt lock the file for reading. That the file is damaged does not matter.
+// sharedLock makes bbolt lock the file for reading, damaged or not.
 func (f *File) sharedLock() (unlock func(), err error) {
 	b, err := func() (b *bbolt.DB, err error) {
 		defer f.guard(&err)()
@@ -71,7 +71,7 @@ func (f *File) checkOpening() (err error) {
 	return f.opening(boltpage.CheckFree(file, m, f.seen.add))
 }
 
-// opening makes an error of damage that is not yet the file's last word.
+// opening marks an error of damage that further checks may refute.
 func (f *File) opening(err error) error {
 	if c := new(base.CorruptError); errors.As(err, &c) {
 		d := *c
@@ -85,7 +85,7 @@ func (f *File) opening(err error) error {
 }
 
 // walk verifies the branches of every tree and the leaves of the root tree, and that no page
-// belongs to two places. Afterwards seen holds exactly the pages that need not be verified again.
+// belongs to two places. Afterwards seen holds exactly the pages that need no further verification.
 func (f *File) walk() (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	b, err := f.bolt.Begin(false)
@@ -103,7 +103,7 @@ func (f *File) walk() (err error) {
 	return nil
 }
 
-// walker goes through the trees of a file.
+// walker traverses the trees of a file.
 type walker struct {
 	im      image
 	claimed *seen // pages that something refers to
@@ -122,14 +122,14 @@ func (w *walker) root(id uint64) error {
 	return w.visit(t, id, nil, nil, -1, 0)
 }
 
-// visit verifies the page id and what is below it. levels is the number of levels below that are
-// known to hold branches, -1 when it is not known. Every leaf of a tree is at the same level.
+// visit verifies the page id and the pages below it. levels is the number of levels below that hold
+// branches, -1 when unknown. Every leaf of a tree is at the same level.
 func (w *walker) visit(t *tree, id uint64, lo, hi []byte, levels, depth int) error {
 	if err := w.claim(id); err != nil {
 		return err
 	}
 	if levels == 0 && !t.buckets {
-		return nil // a leaf: its verification waits until it is touched
+		return nil // a leaf is verified at its first use
 	}
 	if depth > boltpage.MaxDepth {
 		return tooDeep(id)
@@ -186,7 +186,7 @@ func (w *walker) buckets(t *tree, p page) error {
 			w.im.prefetch(c.root)
 		}
 	}
-	for i := range p.Count() { // height will look at their first children
+	for i := range p.Count() { // height reads their first children
 		if c := t.child(p, i); c.root != 0 {
 			w.prefetchFirst(c.root)
 		}
@@ -203,7 +203,7 @@ func (w *walker) buckets(t *tree, p page) error {
 	return nil
 }
 
-// prefetchFirst has the first child of a branch read ahead. Damage is found when the branch is
+// prefetchFirst reads the first child of a branch ahead. Damage is found when the branch is
 // visited.
 func (w *walker) prefetchFirst(id uint64) {
 	if p, err := w.im.page(id); err == nil && p.Flags() == boltpage.BranchFlag && p.Count() > 0 {

@@ -3,15 +3,15 @@ package index
 import "bytes"
 
 // mover is a position in sorted rows. move is called only when the last call returned a row and
-// nothing was changed since; it need not keep the position when it returns nil.
+// nothing was changed since; it may lose the position when it returns nil.
 type mover interface {
 	last() (k, v []byte)
 	move(back bool) (k, v []byte)
 	seek(k []byte) (key, v []byte)
 }
 
-// cursor gives every mover the same rules (I5): it remembers the key that it stands at, and finds
-// its place again when the rows have changed or the mover has run off an end.
+// cursor applies the same rules to every mover (I5): it keeps its key, and seeks it again when the
+// rows have changed or the mover has passed an end.
 type cursor struct {
 	m       mover
 	changes *uint64 // counts the changes of the bucket; nil when there are none

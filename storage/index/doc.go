@@ -1,9 +1,9 @@
 // Package index keeps sorted rows in named buckets: in a bbolt file, or in memory. It is the layer
-// under the page store's index, which is derived from the log and can be built again; so it reports
-// damage at once and never tries to mend it.
+// under the page store's index, which is derived from the log and can be rebuilt; so it reports
+// damage at once and never tries to repair it.
 //
 // It may import internal/base, bbolt and github.com/tidwall/btree, and nothing else of the module.
-// It knows nothing of what the rows mean.
+// It does not interpret rows.
 //
 // Invariants:
 //
@@ -11,8 +11,8 @@
 //	    *base.CorruptError. After the first one every View and Update returns that error.
 //	I2  A page of the file is parsed only after it has been verified: by itself (layout, order),
 //	    and against what refers to it (id, key range). Branch pages, bucket headers and the list
-//	    of free pages are verified by OpenFile, leaves when they are first touched. A cycle of
-//	    pages can therefore neither be followed for ever nor overflow the stack.
+//	    of free pages are verified by OpenFile, leaves at their first use. A cycle of pages can
+//	    therefore neither be followed forever nor overflow the stack.
 //	I3  A panic that the caller's own function raises is not an error of the file: the transaction
 //	    is rolled back and the panic goes on.
 //	I4  A failed sync makes a file read-only until it is opened again, because a second sync that
@@ -24,8 +24,8 @@
 // content cannot be checked otherwise carry a checksum of their own.
 //
 // Transactions are safe for concurrent use: any number of View run beside one Update, each on the
-// state that the last finished Update left. What a transaction hands out (Tx, Bucket, Cursor and
-// every slice) belongs to the goroutine that runs the function and is dead when the function
+// state that the last finished Update left. The results of a transaction (Tx, Bucket, Cursor and
+// every slice) belong to the goroutine that runs the function and are invalid when the function
 // returns. A View inside an Update's function, or the reverse, may deadlock.
 //
 // It may change with any release.

@@ -19,7 +19,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// lockWait is how long OpenFile waits for another process to let go of the file.
+// lockWait is how long OpenFile waits for another process to release the file.
 const lockWait = time.Second
 
 // File is a DB in a bbolt file. It is safe for concurrent use. While it is open, no other process
@@ -30,9 +30,9 @@ type File struct {
 	noSync   bool
 	seen     *seen
 
-	// damage is the first damage found: it is the answer to everything from then on (I1).
+	// damage is the first damage found: every later call returns it (I1).
 	damage atomic.Pointer[base.CorruptError]
-	// failed is the failure after which nothing is written any more (I4).
+	// failed is the failure after which writes are refused (I4).
 	failed atomic.Pointer[error]
 
 	mu     sync.RWMutex // held shared by every transaction, alone by Close
@@ -41,16 +41,16 @@ type File struct {
 	file   *os.File // bbolt's own; closed by it
 	write  sync.Mutex
 
-	// stuck says that bbolt could not end a transaction and holds its locks for ever.
+	// stuck says that bbolt could not end a transaction and holds its locks forever.
 	stuck atomic.Bool
 }
 
 // OpenFile opens the database at path and makes it when it does not exist or is empty, unless
 // o.ReadOnly. It reads the branch pages, the bucket headers and the list of free pages, so its time
-// follows the size of the file only slowly. It waits at most one second for the file's lock.
+// grows only slowly with the size of the file. It waits at most one second for the file's lock.
 //
-// Errors: *base.CorruptError with the file's base name as Where; base.ErrLocked; what the file
-// system says.
+// Errors: *base.CorruptError with the file's base name as Where; base.ErrLocked; those of the file
+// system.
 func OpenFile(path string, o Options) (*File, error) {
 	f := &File{path: path, readOnly: o.ReadOnly, noSync: o.NoSync}
 	if err := f.precheck(); err != nil {
@@ -65,12 +65,12 @@ func OpenFile(path string, o Options) (*File, error) {
 	return f, nil
 }
 
-// open lets bbolt open the file.
+// open makes bbolt open the file.
 func (f *File) open(o Options) (err error) {
 	returned := false
 	defer func() {
 		if !returned && f.file != nil {
-			err = errors.Join(err, f.file.Close()) // bbolt fell over and has not closed it
+			err = errors.Join(err, f.file.Close()) // bbolt has panicked and has not closed it
 		}
 	}()
 	defer f.guard(&err)()
@@ -99,8 +99,8 @@ func (f *File) open(o Options) (err error) {
 	return fmt.Errorf("open index %s: %w", f.path, spaceError(err))
 }
 
-// View runs fn on the last committed state; see DB. Rows come straight from the mapping, without
-// bbolt.
+// View runs fn on the last committed state; see DB. It reads rows directly from the mapping,
+// without bbolt.
 func (f *File) View(fn func(Tx) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	f.mu.RLock()
@@ -130,12 +130,12 @@ func (f *File) beginView() (_ *viewTx, err error) {
 	return tx, nil
 }
 
-// image is the mapping as far as b sees it. It is valid while b is open, because bbolt maps the
-// file elsewhere only when no reader is there, and in an Update only when it commits.
+// image is the part of the mapping that b sees. It is valid while b is open, because bbolt remaps
+// the file only without readers, and in an Update only at the commit.
 func (f *File) image(b *bbolt.Tx) image {
 	info := f.bolt.Info()
 	size := b.Size()
-	// The address is outside of Go's heap; this form of conversion is how one says so.
+	// The address is outside of Go's heap; this form of conversion expresses that.
 	addr := info.Data
 	data := unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), size)
 	return image{data: data, size: info.PageSize, pages: uint64(size) / uint64(info.PageSize), seen: f.seen}
@@ -211,7 +211,7 @@ func (f *File) commit(tx *updateTx) (err error) {
 	return nil
 }
 
-// end rolls b back unless it is over. bbolt may fall over a damaged file here too, and then keeps
+// end rolls b back unless it is over. bbolt may panic on a damaged file here too, and then keeps
 // its locks.
 func (f *File) end(err *error, b *bbolt.Tx) {
 	var end error
@@ -249,8 +249,8 @@ func (f *File) Close() (err error) {
 	}
 	f.closed = true
 	if f.stuck.Load() {
-		// bbolt holds its own locks and its Close would never return. The descriptor, and with it
-		// the lock on the file, is given back; the mapping stays until the process ends.
+		// bbolt holds its own locks and its Close would never return. The descriptor is closed,
+		// which releases the lock on the file; the mapping stays until the process ends.
 		return f.file.Close()
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -289,7 +289,7 @@ func (f *File) guard(err *error) func() {
 }
 
 // caught is deferred around the caller's function: a page fault in the mapping (the file was cut or
-// cannot be read) is damage; every other panic is the caller's own and goes on (I3).
+// cannot be read) is damage; every other panic is the caller's and continues (I3).
 func (f *File) caught(err *error, im *image) {
 	r := recover()
 	if r == nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Bounds of one row; they are bbolt's, and hold for memory too.
+// Bounds of one row; they are bbolt's, and apply to memory too.
 const (
 	// MaxKeyBytes is the greatest length of a key or bucket name.
 	MaxKeyBytes = 32768
@@ -17,22 +17,22 @@ const (
 // DB holds buckets of sorted rows. *File and *Memory implement it. It is safe for concurrent use.
 type DB interface {
 	// View runs fn on the state that the last finished Update left, which does not change
-	// meanwhile. It returns what fn returns, unless the rows turned out to be damaged: then a
+	// meanwhile. It returns fn's error, unless the rows turned out to be damaged: then a
 	// *base.CorruptError, whatever fn returned. Errors of its own: base.ErrClosed.
 	View(fn func(Tx) error) error
-	// Update runs fn alone among updates and makes its changes durable (unless Options.NoSync) and
-	// visible all at once when fn returns nil. When fn returns an error, nothing is changed and
-	// Update returns that error. It waits for an Update that is running. Errors of its own:
+	// Update runs fn alone among updates. When fn returns nil, Update makes its changes durable
+	// (unless Options.NoSync) and visible all at once. When fn returns an error, nothing is changed
+	// and Update returns that error. It waits for a running Update. Errors of its own:
 	// base.ErrClosed, base.ErrReadOnly, base.ErrNoSpace, *base.CorruptError.
 	Update(fn func(Tx) error) error
 	// Close waits for running transactions and releases everything. It is idempotent.
 	Close() error
 }
 
-// Tx is a transaction. It is used by one goroutine, until the function that received it returns.
+// Tx is a transaction. One goroutine uses it, until the function that received it returns.
 type Tx interface {
-	// Bucket returns the bucket with that name, nil when there is none. After damage was met it is
-	// not nil but has no rows and refuses changes.
+	// Bucket returns the bucket with that name, nil when there is none. After damage it is not nil
+	// but has no rows and refuses changes.
 	Bucket(name string) Bucket
 	// CreateBucket returns the bucket with that name and makes it when there is none. Errors:
 	// base.ErrReadOnly in a View, base.ErrInvalid for an empty name, base.ErrTooLarge.
@@ -44,36 +44,33 @@ type Tx interface {
 // Bucket is a set of rows sorted by key, bytewise. Slices that it returns are read-only and valid
 // until the transaction ends.
 type Bucket interface {
-	// Get returns the value of k: nil when there is no such row, empty but not nil when the value
-	// is empty.
+	// Get returns the value of k: nil when there is no such row, empty but not nil for an empty
+	// value.
 	Get(k []byte) []byte
 	// Put sets the value of k. Neither slice may be changed until the transaction ends. Errors:
 	// base.ErrReadOnly in a View, base.ErrInvalid for an empty key, base.ErrTooLarge.
 	Put(k, v []byte) error
-	// Delete removes the row of k; that there is none is no error. Errors: base.ErrReadOnly in a
-	// View.
+	// Delete removes the row of k; a missing row is no error. Errors: base.ErrReadOnly in a View.
 	Delete(k []byte) error
-	// Cursor returns a cursor that stands nowhere.
+	// Cursor returns a cursor without a position.
 	Cursor() Cursor
-	// SetFillPercent sets how full pages are made that this transaction splits, from 0.1 to 1.0;
-	// 0.5 until it is called. Rows that come in ascending order want 1.0. Memory ignores it.
+	// SetFillPercent sets the fill factor of pages that this transaction splits, from 0.1 to 1.0;
+	// the default is 0.5. For rows in ascending order 1.0 is best. Memory ignores it.
 	SetFillPercent(p float64)
 }
 
 // Cursor walks the rows of a bucket. Every method returns a nil key when there is no such row. The
-// cursor stands at the key that it returned last, or that was sought last; a move that finds
-// nothing leaves it there. Rows may be put and deleted between moves: Next always gives the first
-// key after the one it stands at, Prev the last before.
+// position of the cursor is the key returned or sought last; a move that finds nothing keeps it.
+// Rows may be put and deleted between moves: Next always returns the first key after the position,
+// Prev the last before.
 type Cursor interface {
 	// First moves to the first row.
 	First() (k, v []byte)
 	// Last moves to the last row.
 	Last() (k, v []byte)
-	// Next moves to the first row after the place. On a cursor that stands nowhere it finds
-	// nothing.
+	// Next moves to the first row after the position. Without a position it finds nothing.
 	Next() (k, v []byte)
-	// Prev moves to the last row before the place. On a cursor that stands nowhere it finds
-	// nothing.
+	// Prev moves to the last row before the position. Without a position it finds nothing.
 	Prev() (k, v []byte)
 	// Seek moves to the first row whose key is at least k. k is not retained.
 	Seek(k []byte) (key, v []byte)
@@ -83,8 +80,8 @@ type Cursor interface {
 type Options struct {
 	// ReadOnly opens an existing file, shared with other readers, and refuses Update.
 	ReadOnly bool
-	// NoSync never syncs: after a power cut the file may be damaged. For an index
-	// that is being built and would be built again.
+	// NoSync never syncs: after a power cut the file may be damaged. It is for an index under
+	// construction, which a crash discards.
 	NoSync bool
 }
 

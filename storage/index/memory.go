@@ -11,13 +11,13 @@ import (
 )
 
 // Memory is a DB in memory, for tests, for simulation and for reading a page whose index cannot be
-// written. It is safe for concurrent use. Nothing of it survives the process.
+// written. It is safe for concurrent use. It does not survive the process.
 type Memory struct {
 	state atomic.Pointer[memState]
 	mu    sync.Mutex // held by Update and Clone
 }
 
-// memState is never changed once it is published.
+// memState is immutable once it is published.
 type memState struct {
 	buckets map[string]*rows
 }
@@ -37,8 +37,8 @@ func NewMemory() *Memory {
 	return m
 }
 
-// Clone returns a database with the same rows; later changes of one are not seen by the other. It
-// takes time for the number of buckets, not of rows. It waits for an Update that is running.
+// Clone returns a database with the same rows; the two do not see each other's later changes. Its
+// time is proportional to the number of buckets, not of rows. It waits for a running Update.
 func (m *Memory) Clone() *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,7 +51,7 @@ func (m *Memory) Clone() *Memory {
 	return c
 }
 
-// Clear removes all buckets. It waits for an Update that is running.
+// Clear removes all buckets. It waits for a running Update.
 func (m *Memory) Clear() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,7 +78,7 @@ func (m *Memory) Update(fn func(Tx) error) error {
 	return nil
 }
 
-// Close does nothing: the rows are there until the last reference is gone.
+// Close does nothing: the rows stay until the last reference is gone.
 func (m *Memory) Close() error { return nil }
 
 type memTx struct {
@@ -153,7 +153,7 @@ func (b *memBucket) Get(k []byte) []byte {
 	return r.v
 }
 
-// change makes rows the transaction's own.
+// change gives the transaction its own copy of the rows.
 func (b *memBucket) change(doing string) error {
 	switch {
 	case b.tx.done:

@@ -2,5 +2,5 @@
 
 package index
 
-// prefetch does nothing: there is no advice to give on this system.
+// prefetch does nothing: this system has no such advice.
 func prefetch([]byte) {}

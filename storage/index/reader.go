@@ -11,9 +11,9 @@ import (
 // page is a page of a file; see boltpage.
 type page = boltpage.Page
 
-// seen remembers which pages of the file as it was opened have been verified. Pages that this
-// process has added are beyond it and need none. A page that this process has written in the place
-// of a free one is verified once more, which does no harm.
+// seen records which pages of the file have been verified since it was opened. Pages that this
+// process has added are beyond its range and need no verification. A page that this process has
+// written in the place of a free one is verified once more, which is harmless.
 type seen struct {
 	pages uint64
 	words []atomic.Uint64
@@ -41,14 +41,14 @@ type image struct {
 	seen  *seen
 }
 
-// prefetch has a page read ahead that will be looked at.
+// prefetch reads a page ahead that is needed soon.
 func (im *image) prefetch(id uint64) {
 	if id >= 2 && id < im.pages {
 		prefetch(im.data[id*uint64(im.size) : (id+1)*uint64(im.size)])
 	}
 }
 
-// page returns a page by its header, which alone is checked.
+// page returns a page after a check of its header only.
 func (im *image) page(id uint64) (page, error) {
 	if id < 2 || id >= im.pages {
 		return nil, &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: fmt.Sprintf("less than %d pages", im.pages)}
@@ -91,7 +91,7 @@ type tree struct {
 	buckets bool
 }
 
-// find returns the leaf that k belongs to and the place of k in it.
+// find returns the leaf for k and the position of k in it.
 func (t *tree) find(k []byte) (p page, i int, found bool, err error) {
 	p = t.inline
 	id, lo, hi := t.root, []byte(nil), []byte(nil)
@@ -138,18 +138,18 @@ func (t *tree) child(p page, i int) *tree {
 	return c
 }
 
-// level is one page on the way from the root to a row.
+// level is one page on the path from the root to a row.
 type level struct {
 	p      page
 	i      int
-	lo, hi []byte // what the page may hold
+	lo, hi []byte // the key range of the page
 }
 
-// stack is a way from the root of a tree to a row, or to one of the ends of a leaf.
+// stack is a path from the root of a tree to a row, or to an end of a leaf.
 type stack struct {
 	t      *tree
 	levels []level
-	buf    [6]level // enough for any file that there is
+	buf    [6]level // enough for any real file
 }
 
 func (s *stack) top() *level { return &s.levels[len(s.levels)-1] }
@@ -189,7 +189,7 @@ func (s *stack) down(i int) error {
 	return s.push(l.p.Child(i), l.p.BranchKey(i), hi)
 }
 
-// descend goes to the leaf that k belongs to. The place inside is not set.
+// descend goes to the leaf for k. The position inside is not set.
 func (s *stack) descend(k []byte) error {
 	if err := s.reset(); err != nil {
 		return err
@@ -236,7 +236,7 @@ func (s *stack) sibling(back bool) (bool, error) {
 	return false, nil
 }
 
-// settle moves over empty leaves until the top stands on a row; false when there is none that way.
+// settle skips empty leaves until the top is at a row; false when there is none that way.
 func (s *stack) settle(back bool) (bool, error) {
 	for {
 		if l := s.top(); l.i >= 0 && l.i < l.p.Count() {

@@ -15,12 +15,12 @@ import (
 	"github.com/ledgerd/ledger/internal/boltpage"
 )
 
-// shrinkSuffix stands behind the name of the file that Shrink makes.
+// shrinkSuffix is appended to the name of the file that Shrink makes.
 const shrinkSuffix = ".new"
 
-// FreeBytes returns how many bytes of the file are free pages or behind the last page, and its
-// length. It waits for an Update that is running. Errors: base.ErrClosed, *base.CorruptError, what
-// the file system says.
+// FreeBytes returns how many bytes of the file are free pages or follow the last page, and its
+// length. It waits for a running Update. Errors: base.ErrClosed, *base.CorruptError, those of the
+// file system.
 func (f *File) FreeBytes() (free, total int64, err error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -49,11 +49,11 @@ func (f *File) FreeBytes() (free, total int64, err error) {
 	return info.Size() - int64(m.Pages-n)*int64(m.PageBytes), info.Size(), nil
 }
 
-// Shrink writes the rows to a new file beside the old one, which takes its place: so free pages go
-// back to the file system. Updates wait; views go on until the files are exchanged. A crash leaves
-// either file. After an error the old one is in use, unless the error is that of every later call
-// too. Errors: ctx, base.ErrClosed, base.ErrReadOnly, base.ErrNoSpace, *base.CorruptError, what the
-// file system says.
+// Shrink writes the rows to a new file and replaces the old file by it, which gives free pages back
+// to the file system. Updates wait; views continue until the files are exchanged. A crash leaves
+// either file. After an error the old file is in use, unless every later call returns that error
+// too. Errors: ctx, base.ErrClosed, base.ErrReadOnly, base.ErrNoSpace, *base.CorruptError, those of
+// the file system.
 func (f *File) Shrink(ctx context.Context) error {
 	made := f.path + shrinkSuffix
 	f.mu.RLock()
@@ -132,6 +132,6 @@ func syncParent(name string) error {
 	if err != nil {
 		return err
 	}
-	_ = d.Sync() // some systems cannot; then a crash may leave the old file, which has the same rows
+	_ = d.Sync() // some systems cannot; a crash may then leave the old file, which has the same rows
 	return d.Close()
 }

@@ -7,9 +7,9 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// updateTx works through bbolt. Before bbolt reads a leaf, the leaf and those beside it (bbolt may
-// merge it with one of them) are verified in the tree as it was when the transaction began (I2);
-// what the transaction changes since then is in bbolt's memory.
+// updateTx works through bbolt. Before bbolt reads a leaf, updateTx verifies it and its neighbours
+// (bbolt may merge it with one of them) in the tree as of the beginning of the transaction (I2);
+// later changes of the transaction are in bbolt's memory.
 type updateTx struct {
 	txState
 	open map[string]*updateBucket
@@ -21,7 +21,7 @@ func (tx *updateTx) Bucket(name string) (b Bucket) {
 	}
 	defer func() {
 		if tx.failed {
-			b = &updateBucket{tx: tx} // not nil, which would say that there is none: it has no rows
+			b = &updateBucket{tx: tx} // not nil, which would mean that there is no bucket: it has no rows
 		}
 	}()
 	defer tx.contain()
@@ -69,7 +69,7 @@ func (tx *updateTx) CreateBucket(name string) (_ Bucket, err error) {
 		return b, nil
 	}
 	if tx.failed {
-		return nil, nil // outcome gives the error
+		return nil, nil // outcome returns the error
 	}
 	if _, err := tx.bolt.CreateBucket([]byte(name)); err != nil {
 		return nil, fmt.Errorf("create bucket %q: %w", name, err)
@@ -82,7 +82,7 @@ func (tx *updateTx) Buckets() (names []string) {
 		return nil
 	}
 	defer tx.contain()
-	_ = tx.bolt.ForEach(func(name []byte, _ *bbolt.Bucket) error { // no error: this is from memory and verified pages
+	_ = tx.bolt.ForEach(func(name []byte, _ *bbolt.Bucket) error { // no error: this reads memory and verified pages
 		names = append(names, string(name))
 		return nil
 	})
@@ -92,9 +92,9 @@ func (tx *updateTx) Buckets() (names []string) {
 type updateBucket struct {
 	tx      *updateTx
 	bolt    *bbolt.Bucket
-	base    *tree // the bucket when the transaction began; nil when nothing of it is to be verified
+	base    *tree // the bucket when the transaction began; nil when nothing of it needs verification
 	lo, hi  []byte
-	known   bool // the leaf for keys from lo to hi, and those beside it, are verified
+	known   bool // the leaf for keys from lo to hi, and its neighbours, are verified
 	deleted bool
 	changes uint64
 }
@@ -157,7 +157,7 @@ func (b *updateBucket) Put(k, v []byte) (err error) {
 		return err
 	}
 	if v == nil {
-		v = []byte{} // so that Get tells an empty value from none
+		v = []byte{} // so that Get can tell an empty value from none
 	}
 	defer b.result("put row", &err)
 	if !b.ensure(k) {
@@ -183,7 +183,7 @@ func (b *updateBucket) Delete(k []byte) (err error) {
 	return b.bolt.Delete(k)
 }
 
-// result is deferred in changing operations; it is contain, and gives damage to the caller at once.
+// result is deferred in changing operations; it is contain, and also returns damage to the caller.
 func (b *updateBucket) result(doing string, err *error) {
 	if r := recover(); r != nil {
 		_ = b.tx.fail(fmt.Errorf("read pages: %v", r))
@@ -210,11 +210,11 @@ func (b *updateBucket) SetFillPercent(p float64) {
 type updateMover struct {
 	b  *updateBucket
 	c  *bbolt.Cursor
-	at []byte // the row that the last move gave
+	at []byte // the row of the last move
 }
 
-// ready verifies what a move to k may read. After deletions bbolt may walk over any number of
-// leaves that have become empty, so then everything is verified, once.
+// ready verifies what a move to k may read. After deletions bbolt may walk over any number of empty
+// leaves, so then everything is verified, once.
 func (m *updateMover) ready(k []byte) bool {
 	if !m.b.tx.live() {
 		return false
@@ -228,7 +228,7 @@ func (m *updateMover) ready(k []byte) bool {
 	return m.b.ensure(k)
 }
 
-// landed verifies around the row that bbolt has moved to, for the next move.
+// landed verifies the surroundings of the row that bbolt has moved to, for the next move.
 func (m *updateMover) landed(k, v []byte) ([]byte, []byte) {
 	if k == nil || !m.b.ensure(k) {
 		return nil, nil
@@ -242,14 +242,13 @@ func (m *updateMover) last() (k, v []byte) {
 	if !m.ready(nil) || !m.b.ensureEnd() {
 		return nil, nil
 	}
-	if k, v = m.c.First(); k != nil { // where all leaves have become empty bbolt's Last would not return
+	if k, v = m.c.First(); k != nil { // when all leaves are empty bbolt's Last would not return
 		k, v = m.c.Last()
 	}
 	return m.landed(k, v)
 }
 
-// move looks further back when bbolt finds nothing, because bbolt's Prev stops at a leaf that has
-// become empty.
+// move searches further back when bbolt finds nothing, because bbolt's Prev stops at an empty leaf.
 func (m *updateMover) move(back bool) (k, v []byte) {
 	defer m.b.tx.contain()
 	if !m.b.tx.live() {
@@ -266,7 +265,7 @@ func (m *updateMover) move(back bool) (k, v []byte) {
 		return nil, nil
 	}
 	for m.c.Seek(m.at); ; {
-		if k, v = m.c.Prev(); k != nil { // comes, because the first row is before m.at
+		if k, v = m.c.Prev(); k != nil { // ends, because the first row is before m.at
 			return m.landed(k, v)
 		}
 	}

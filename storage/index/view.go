@@ -6,17 +6,18 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// txState is what both kinds of transaction of a File have.
+// txState is the part common to both kinds of transaction of a File.
 type txState struct {
 	f      *File
 	bolt   *bbolt.Tx
 	im     image
 	root   tree
 	done   bool
-	failed bool // this transaction met the damage
+	failed bool // this transaction found the damage
 }
 
-// fail records damage. The operation that met it returns nothing; View or Update returns the error.
+// fail records damage. The operation that found it returns nothing; View or Update returns the
+// error.
 func (tx *txState) fail(err error) error {
 	tx.failed = true
 	return tx.f.damaged(err)
@@ -37,7 +38,7 @@ func (tx *txState) outcome(err error) error {
 	return err
 }
 
-// live reports whether operations still make sense.
+// live reports whether operations are still possible.
 func (tx *txState) live() bool { return !tx.done && !tx.failed }
 
 func (tx *txState) check(doing string) error {
@@ -69,12 +70,13 @@ func (tx *viewTx) Buckets() (names []string) {
 	}
 }
 
-// viewTx reads the mapping itself: that is faster than bbolt, and every page is verified before it
-// is used.
+// viewTx reads the mapping itself, which is faster than bbolt. Every page is verified before its
+// use.
 type viewTx struct {
 	txState
 	name string // of bucket
-	// The bucket that was asked for last: who looks many rows up asks for one again and again.
+	// The bucket of the last call: callers that look many rows up ask for the same one again and
+	// again.
 	bucket *viewBucket
 }
 
@@ -84,7 +86,7 @@ func (tx *viewTx) Bucket(name string) (b Bucket) {
 	}
 	defer func() {
 		if tx.failed {
-			b = &viewBucket{tx: tx} // not nil, which would say that there is none: it has no rows
+			b = &viewBucket{tx: tx} // not nil, which would mean that there is no bucket: it has no rows
 		}
 	}()
 	defer tx.contain()
@@ -142,7 +144,7 @@ type viewMover struct {
 	s stack
 }
 
-// row returns the row to which one of the moves of the stack has come.
+// row returns the row at which a move of the stack has arrived.
 func (m *viewMover) row(ok bool, err error) (k, v []byte) {
 	if err != nil {
 		_ = m.b.tx.fail(err)

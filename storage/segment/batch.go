@@ -9,11 +9,11 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Batch collects records that become durable together. It keeps one buffer with room for the frame
+// Batch collects records that become durable together. It keeps one buffer with space for the frame
 // before the records, so that they are copied once and written with one call. A Batch has one user
 // at a time.
 type Batch struct {
-	buf    []byte // frame, records; while it is appended also ends and checksum
+	buf    []byte // frame, records; during an append also ends and checksum
 	places []Place
 }
 
@@ -32,7 +32,7 @@ func (b *Batch) Add(kind byte, parts ...[]byte) int {
 		length += len(p)
 	}
 	if room := 1 + binary.MaxVarintLen64 + length; cap(b.buf)-len(b.buf) < room {
-		b.buf = slices.Grow(b.buf, max(room, len(b.buf))) // twice as much: append grows by a quarter
+		b.buf = slices.Grow(b.buf, max(room, len(b.buf))) // double the buffer: append grows by a quarter
 	}
 	b.buf = append(b.buf, kind)
 	b.buf = binary.AppendUvarint(b.buf, uint64(length))
@@ -43,7 +43,7 @@ func (b *Batch) Add(kind byte, parts ...[]byte) int {
 	return len(b.places) - 1
 }
 
-// Grow makes room for n more bytes of records, so that Add need not copy what is there.
+// Grow makes room for n more bytes of records, so that Add need not copy the existing ones.
 func (b *Batch) Grow(n int) {
 	if len(b.buf) == 0 {
 		n += frameBytes
@@ -58,8 +58,7 @@ func (b *Batch) Len() int { return len(b.places) }
 // MaxBatchBytes bounds.
 func (b *Batch) Bytes() int { return max(len(b.buf)-frameBytes, 0) }
 
-// Reset empties the batch and keeps its buffer. The Places of what was appended are no longer
-// valid.
+// Reset empties the batch and keeps its buffer. The Places of its records are no longer valid.
 func (b *Batch) Reset() {
 	b.buf = b.buf[:0]
 	b.places = b.places[:0]
@@ -75,7 +74,7 @@ func (b *Batch) check() error {
 }
 
 // encode completes the batch for its place and returns all its bytes, which are valid until the
-// next call. The batch itself stays as it is, so that it can be appended again after a failure.
+// next call. The batch itself is unchanged, so that it can be appended again after a failure.
 func (b *Batch) encode(page [16]byte, info *BatchInfo, ends []End) []byte {
 	ends = allEnds(ends, info.retirement)
 	if len(b.buf) == 0 {
@@ -84,15 +83,15 @@ func (b *Batch) encode(page [16]byte, info *BatchInfo, ends []End) []byte {
 	s := seed(page, info.Segment, info.Start)
 	f := frame{number: info.Number, recordsBytes: uint32(b.Bytes()), records: uint32(b.Len()), ends: uint32(len(ends))}
 	f.put(b.buf, s)
-	out := appendEnds(b.buf, ends) // b.buf itself stays: a journal reads what it has written meanwhile
+	out := appendEnds(b.buf, ends) // b.buf itself stays: a journal reads its records meanwhile
 	info.CRC = crc32.Update(s, castagnoli, out)
 	out = binary.BigEndian.AppendUint32(out, info.CRC)
 	info.End = info.Start + uint64(len(out))
 	return out
 }
 
-// placesAt returns the places of the records of a batch that lies at info. They are relative to the
-// batch until then.
+// placesAt returns the places of the records of a batch that lies at info. b.places are relative to
+// the batch.
 func (b *Batch) placesAt(info BatchInfo) []Place {
 	out := make([]Place, len(b.places))
 	for i, p := range b.places {

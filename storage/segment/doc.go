@@ -1,16 +1,15 @@
 // Package segment is the log of a page: numbered batches of opaque records in append-only segment
-// files. The log is the truth of a page; the index is folded from it and can be rebuilt.
+// files. The log is authoritative; the index is folded from it and can be rebuilt.
 //
 // A Stream appends batches to a segment of its own; streams append concurrently. A batch is one
-// write and one sync, and is there wholly or not at all. Open finds what is valid, sets torn tails
-// aside, syncs what may never have been synced, and replays the batches in the order of their
+// write and one sync, and exists wholly or not at all. Open finds the valid batches, sets torn
+// tails aside, syncs what may never have been synced, and replays the batches in the order of their
 // numbers.
 //
 // A segment whose live records were copied forward is retired (see Log.Retire).
 //
-// The package knows nothing about the meaning of records. It imports internal/base, internal/vfs
-// and the standard library, and must not import storage, the index, or anything about pieces and
-// commits.
+// The package does not interpret records. It imports internal/base, internal/vfs and the standard
+// library, and must not import storage, the index, or anything about pieces and commits.
 //
 // # Format
 //
@@ -56,18 +55,18 @@
 //	    them. An end that a batch lists, that a frame follows, or that a Position holds is named.
 //	    Invalid bytes before a named end are damage.
 //	I4: the header of a segment and its name are durable before a batch is written to it.
-//	I5: behind the last named end lie at most one valid batch and a torn tail. A writer believes
-//	    neither: the tail is cut, and the batch is written again where it is, and synced. All
-//	    this is done before anything is appended.
-//	I6: a batch whose sync failed may or may not be there after the next Open. Complete stops
-//	    before it.
-//	I7: a segment, or the end of one, is retired by a batch that says so, and its file is removed
-//	    or cut afterwards. An index that reflects less than the batch asks for is refused. The
-//	    batch names the ends of all other segments. Nothing is appended to what was cut.
+//	I5: after the last named end there are at most one valid batch and a torn tail. A writer trusts
+//	    neither: it cuts the tail, and writes the batch again in its place, and syncs it. All this
+//	    is done before anything is appended.
+//	I6: a batch whose sync failed may or may not exist after the next Open. Complete stops before
+//	    it.
+//	I7: a batch retires a segment, or the end of one; its file is removed or cut afterwards. An
+//	    index that reflects less than the batch requires is refused. The batch names the ends of
+//	    all other segments. Nothing is appended to a cut segment.
 //
 //	I8: durable batches are taken back only from the ends of segments, and only when no durable
-//	    batch that stays and no Position names an end behind their beginning (see Forget). A power
-//	    cut may bring them back, but none without those whose ends it names.
+//	    batch that stays and no Position names an end after their beginning (see Forget). A power
+//	    cut may restore them, but none without those whose ends it names.
 //
 // # Concurrency
 //

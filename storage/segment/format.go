@@ -12,7 +12,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Bounds of the format. A reader refuses what is beyond them before it allocates.
+// Bounds of the format. A reader refuses larger values before it allocates.
 const (
 	// MaxBatchBytes is the greatest length of the records of one batch, their kinds and lengths
 	// included.
@@ -21,8 +21,7 @@ const (
 	MaxBatchRecords = 1 << 20
 	// maxBatchEnds is the greatest count of ends in one batch.
 	maxBatchEnds = 1 << 16
-	// maxBatchNumber is the greatest number of a batch, so that those that follow have numbers,
-	// too.
+	// maxBatchNumber is the greatest number of a batch; it leaves numbers for later batches.
 	maxBatchNumber = 1 << 62
 )
 
@@ -46,23 +45,23 @@ type End struct {
 	Offset  uint64
 }
 
-// Place is where the payload of a record lies: its segment, its offset in the file and its length,
-// in bytes.
+// Place locates the payload of a record: its segment, its offset in the file and its length, in
+// bytes.
 type Place struct {
 	Segment uint32
 	Length  uint32
 	Offset  uint64
 }
 
-// Record is one record of a batch. The meaning of Kind is the caller's.
+// Record is one record of a batch. The caller defines the meaning of Kind.
 type Record struct {
 	Kind    byte
 	Payload []byte
 	Place   Place
 }
 
-// BatchInfo says where a batch lies: in Segment, from offset Start to before offset End. CRC is its
-// last four bytes.
+// BatchInfo locates a batch: in Segment, from offset Start to before offset End. CRC is its last
+// four bytes.
 type BatchInfo struct {
 	Number     uint64
 	Segment    uint32
@@ -77,9 +76,9 @@ func FileName(segment uint32) string { return fmt.Sprintf("%08x%s", segment, fil
 // noSegment is an id that no segment has, beside 0.
 const noSegment = math.MaxUint32
 
-// takeID returns the id of the next segment. When there is none left, which a file with a strange
-// name can bring about, the error matches base.ErrTooLarge: a segment without an id of its own
-// would not be found again.
+// takeID returns the id of the next segment. When no id is left, for example because of a stray
+// file name, the error matches base.ErrTooLarge: a segment without an id of its own could not be
+// found again.
 func takeID(next *uint32) (uint32, error) {
 	id := *next
 	if id == 0 || id == noSegment {
@@ -98,12 +97,12 @@ func parseFileName(name string) (uint32, bool) {
 	return uint32(id), err == nil && id > 0 && id < noSegment && FileName(uint32(id)) == name
 }
 
-// corrupt makes the error for invalid bytes at an offset of a segment.
+// corrupt returns the error for invalid bytes at an offset of a segment.
 func corrupt(segment uint32, offset uint64, got string) error {
 	return &base.CorruptError{Where: fmt.Sprintf("segment %s at offset %d", FileName(segment), offset), Got: got}
 }
 
-// seed is the checksum of the place of a batch, with which its two checksums start.
+// seed is the checksum of the place of a batch, with which the batch's two checksums start.
 func seed(page [16]byte, segment uint32, start uint64) uint32 {
 	var b [28]byte
 	copy(b[:], page[:])
@@ -135,8 +134,8 @@ func (f frame) put(b []byte, seed uint32) {
 	binary.BigEndian.PutUint32(b[24:], crc32.Update(seed, castagnoli, b[:24]))
 }
 
-// parseFrame reads a frame from the first frameBytes of b. It reports false when there is none for
-// this seed.
+// parseFrame reads a frame from the first frameBytes of b. It reports false when there is no frame
+// for this seed.
 func parseFrame(b []byte, seed uint32) (frame, bool) {
 	if len(b) < frameBytes || string(b[:4]) != batchMagic ||
 		crc32.Update(seed, castagnoli, b[:24]) != binary.BigEndian.Uint32(b[24:]) {
@@ -153,14 +152,14 @@ func parseFrame(b []byte, seed uint32) (frame, bool) {
 	return f, ok
 }
 
-// retiredBit in the offset of an end says that the other bits are the last of a range of segments
-// which were retired, and that the segment of the end is the first.
+// retiredBit in the offset of an end marks a range of retired segments: the end's segment is the
+// first, and the other bits are the last.
 const retiredBit = 1 << 63
 
-// cutBit in the offset of an end says that the segment counts up to the other bits only.
+// cutBit in the offset of an end marks a segment that is valid only up to the other bits.
 const cutBit = 1 << 62
 
-// allEnds returns ends and what stands among them for a retirement, in their order.
+// allEnds returns ends and the entries of a retirement, in their common order.
 func allEnds(ends []End, r retirement) []End {
 	if r.none() {
 		return ends
@@ -187,8 +186,8 @@ func appendEnds(b []byte, ends []End) []byte {
 	return b
 }
 
-// parseEnds reads ends that fill b, appends them to ends, and returns the retirement that stands
-// among them. It reports false when they do not ascend strictly, or one is no end of a segment.
+// parseEnds reads ends that fill b, appends them to ends, and returns the retirement among them. It
+// reports false when they do not ascend strictly, or one is invalid.
 func parseEnds(ends []End, b []byte) (_ []End, r retirement, ok bool) {
 	if len(b)%endBytes != 0 {
 		return ends, r, false

@@ -12,15 +12,15 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// maxHandles bounds the segment files that are open for reading while nobody reads them.
+// maxHandles bounds the segment files kept open without readers.
 const maxHandles = 64
 
-// handles keeps segment files open for reading, the least recently used are closed first.
+// handles keeps segment files open for reading; the least recently used are closed first.
 type handles struct {
 	fs   vfs.FS
 	dir  string
 	page [16]byte
-	// anyHeader says that files are opened whatever their headers are.
+	// anyHeader accepts files with any header.
 	anyHeader bool
 
 	mu     sync.Mutex
@@ -30,22 +30,21 @@ type handles struct {
 	closed bool               // guarded by mu
 }
 
-// handle is one open file. It is closed when it is dropped and nobody uses it.
+// handle is one open file. It is closed when it is dropped and has no user.
 type handle struct {
 	f       vfs.File
 	id      uint32
 	elem    *list.Element
 	refs    int          // guarded by handles.mu
 	dropped bool         // guarded by handles.mu
-	retired func() error // guarded by handles.mu; called once when nobody uses it any more, nil: nothing
+	retired func() error // guarded by handles.mu; called once when the last user is gone, nil: nothing
 }
 
 func newHandles(fsys vfs.FS, dir string, page [16]byte) *handles {
 	return &handles{fs: fsys, dir: dir, page: page, byID: map[uint32]*handle{}, recent: list.New()}
 }
 
-// get returns the open file of a segment, whose header has been checked. The caller calls put when
-// he is done.
+// get returns the open file of a segment, whose header has been checked. The caller must call put.
 func (c *handles) get(id uint32) (*handle, error) {
 	if h, err := c.lookUp(id); h != nil || err != nil {
 		return h, err
@@ -104,7 +103,7 @@ func (c *handles) open(id uint32) (vfs.File, error) {
 	return f, nil
 }
 
-// insert adds f, unless another has been faster, and returns the files that are to be closed.
+// insert adds f, unless a concurrent call has added one, and returns the files to close.
 func (c *handles) insert(id uint32, f vfs.File) (h *handle, unused []vfs.File, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +127,7 @@ func (c *handles) insert(id uint32, f vfs.File) (h *handle, unused []vfs.File, e
 	return h, unused, nil
 }
 
-// dropLocked forgets h, and appends its file to unused when nobody uses it.
+// dropLocked forgets h, and appends its file to unused when it has no user.
 func (c *handles) dropLocked(h *handle, unused []vfs.File) []vfs.File {
 	c.recent.Remove(h.elem)
 	delete(c.byID, h.id)
@@ -139,7 +138,7 @@ func (c *handles) dropLocked(h *handle, unused []vfs.File) []vfs.File {
 	return unused
 }
 
-// put gives back what get has returned.
+// put releases a handle of get.
 func (c *handles) put(h *handle) error {
 	c.mu.Lock()
 	h.refs--
@@ -155,8 +154,8 @@ func (c *handles) put(h *handle) error {
 	return err
 }
 
-// retire forgets a segment, and calls fn when nobody reads it any more: at once, or by the last
-// reader. Who gets it none the less opens it for himself.
+// retire forgets a segment, and calls fn once it has no reader: at once, or by the last reader. A
+// later get opens the file for its caller only.
 func (c *handles) retire(id uint32, fn func() error) error {
 	c.mu.Lock()
 	if c.gone == nil {
@@ -183,7 +182,7 @@ func (c *handles) retire(id uint32, fn func() error) error {
 	return errors.Join(err, fn())
 }
 
-// close closes all files, those in use when they are given back.
+// close closes all files, those in use when they are released.
 func (c *handles) close() error {
 	c.mu.Lock()
 	c.closed = true

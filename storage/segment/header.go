@@ -23,8 +23,8 @@ func encodeHeader(page [16]byte, segment uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// readHeader reports whether a segment begins with a whole header. Errors are those of reading, and
-// of a whole header of something else.
+// readHeader reports whether a segment begins with a complete header. Errors are those of reading,
+// and of a complete but different header.
 func readHeader(r io.ReaderAt, page [16]byte, segment uint32) (whole bool, err error) {
 	b := make([]byte, headerBytes)
 	n, err := r.ReadAt(b, 0)
@@ -34,8 +34,8 @@ func readHeader(r io.ReaderAt, page [16]byte, segment uint32) (whole bool, err e
 	return checkHeader(b[:n], page, segment)
 }
 
-// checkHeader reports false when b is no whole header, and returns an error when it is one, but of
-// another page, segment or a newer version.
+// checkHeader reports false when b is no complete header, and returns an error for a complete
+// header of another page, segment or a newer version.
 func checkHeader(b []byte, page [16]byte, segment uint32) (whole bool, err error) {
 	if len(b) < headerBytes || string(b[:4]) != segmentMagic ||
 		crc32.Checksum(b[:headerBytes-crcBytes], castagnoli) != binary.BigEndian.Uint32(b[headerBytes-crcBytes:]) {

@@ -16,29 +16,28 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// DefaultSegmentBytes is the length at which a segment is finished when Options do not say
-// otherwise.
+// DefaultSegmentBytes is the length at which a segment is finished by default.
 const DefaultSegmentBytes = 64 << 20
 
-// maxIdle bounds the segments that an opened log goes on appending to; more of them are finished as
-// they are.
+// maxIdle bounds the existing segments to which an opened log may append; further ones are finished
+// as they are.
 const maxIdle = 16
 
-// Options say where a log is and how it is opened.
+// Options say where a log is and how to open it.
 type Options struct {
 	// FS is the file system; nil is vfs.OS.
 	FS vfs.FS
-	// Dir is the directory of the segment files. A writer makes it when it does not exist.
+	// Dir is the directory of the segment files. A writer creates it if it does not exist.
 	Dir string
 	// Page is the id of the page, which the segments and checksums carry.
 	Page [16]byte
-	// ReadOnly opens without writing anything: torn tails are passed over, and every valid batch is
-	// believed.
+	// ReadOnly opens without writing anything: torn tails are skipped, and every valid batch is
+	// trusted.
 	ReadOnly bool
-	// SegmentBytes is the length at which a stream goes on in a new segment; 0 is
+	// SegmentBytes is the length at which a stream continues in a new segment; 0 is
 	// DefaultSegmentBytes. A segment is longer by at most one batch.
 	SegmentBytes int64
-	// Opened, if not nil, is told the log before the first call of replay, which may read from it.
+	// Opened, if not nil, receives the log before the first call of replay, which may read from it.
 	Opened func(*Log)
 }
 
@@ -63,24 +62,24 @@ type Log struct {
 
 	mu      sync.RWMutex
 	segs    map[uint32]*segment  // all segments but retired ones; guarded by mu, with what they point to
-	gone    retirement           // all that was retired ever; guarded by mu
-	doomed  []End                // retired parts that are kept in files for a copy; guarded by mu
+	gone    retirement           // everything ever retired; guarded by mu
+	doomed  []End                // retired parts whose files stay for a copy; guarded by mu
 	copies  int                  // calls of CopyTo; guarded by mu
-	live    []*segment           // those that a batch lists, ascending; guarded by mu
+	live    []*segment           // segments that a batch lists, ascending; guarded by mu
 	nextSeg uint32               // guarded by mu
 	numbers numbers              // guarded by mu
-	streams map[*Stream]vfs.File // those that hold a file; guarded by mu
-	poison  error                // why nothing is appended any more; guarded by mu
+	streams map[*Stream]vfs.File // streams that hold a file; guarded by mu
+	poison  error                // why appends are refused; guarded by mu
 	closed  bool                 // guarded by mu
 }
 
-// segment is what a log knows of a segment.
+// segment is the state of one segment.
 type segment struct {
 	id     uint32
 	size   uint64  // of the file
 	synced uint64  // end of what is durable
 	named  uint64  // largest end that a durable batch or a Position has named
-	writer *Stream // the last that has appended a batch since the log was opened
+	writer *Stream // the last stream that has appended a batch since the log was opened
 	cited  uint64  // largest end that a batch of another stream than writer has named since the log was opened
 	cut    bool    // batches were taken back off its end
 	open   bool    // it may be appended to
@@ -96,8 +95,8 @@ type SegmentInfo struct {
 	Open            bool // it may be appended to
 }
 
-// Stats count what a log has done since it was opened: syncs of segment files, batches made
-// durable, and bytes written.
+// Stats count the work of a log since it was opened: syncs of segment files, batches made durable,
+// and bytes written.
 type Stats struct{ Syncs, Batches, BytesWritten uint64 }
 
 // Main returns the stream for small batches. It is always the same.
@@ -106,11 +105,11 @@ func (l *Log) Main() *Stream { return l.main }
 // NewStream returns a stream that appends to a segment of its own. The caller releases it.
 func (l *Log) NewStream() *Stream { return &Stream{l: l} }
 
-// Read appends the payload at p to dst and returns it; dst itself after an error. The content is
-// not checked beyond its bounds: a payload proves itself by its digest. Errors: ErrRetired when the
-// segment was retired, or the batch was taken back: the index has another place by now, or none;
-// *base.CorruptError for a place that is none or a file that is too short, base.ErrClosed, and
-// those of the file system.
+// Read appends the payload at p to dst and returns it; dst itself after an error. It checks only
+// the bounds of the content: the payload's digest verifies it. Errors: ErrRetired when the segment
+// was retired or the batch was taken back, so that the index has another place by now, or none;
+// *base.CorruptError for an invalid place or a file that is too short, base.ErrClosed, and those of
+// the file system.
 func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
 	l.mu.RLock()
 	seg, closed, synced := l.segs[p.Segment], l.closed, uint64(0)
@@ -134,7 +133,7 @@ func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
 	if err != nil {
 		l.mu.RLock()
 		defer l.mu.RUnlock()
-		if l.goneLocked(p) { // since we looked
+		if l.goneLocked(p) { // since the look-up
 			err = fmt.Errorf("read segment %s: %w", FileName(p.Segment), ErrRetired)
 		}
 		return dst, err
@@ -142,7 +141,7 @@ func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
 	return out, nil
 }
 
-// goneLocked reports whether a place has become none: its segment was retired, or its batch was
+// goneLocked reports whether a place is no longer valid: its segment was retired, or its batch was
 // taken back.
 func (l *Log) goneLocked(p Place) bool {
 	seg := l.segs[p.Segment]
@@ -150,7 +149,7 @@ func (l *Log) goneLocked(p Place) bool {
 }
 
 // Complete returns the greatest N such that each batch with a number up to N is durable, or has
-// failed and will never be there. It stops for ever before a batch whose sync has failed.
+// failed for good. It stops forever before a batch whose sync has failed.
 func (l *Log) Complete() uint64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -189,8 +188,8 @@ func (l *Log) Stats() Stats {
 }
 
 // Verify reads every batch of every segment up to the present synced ends and calls fn with each,
-// in the order of their numbers; fn may be nil. What fn gets is valid during the call. It needs
-// memory for one batch. Errors: *base.CorruptError at the first damage, what fn returns, ctx,
+// in the order of their numbers; fn may be nil. Its arguments are valid during the call. It needs
+// memory for one batch. Errors: *base.CorruptError at the first damage, those of fn and ctx,
 // base.ErrClosed.
 func (l *Log) Verify(ctx context.Context, fn func(BatchInfo, []Record) error) error {
 	l.mu.RLock()
@@ -218,9 +217,9 @@ func (l *Log) Verify(ctx context.Context, fn func(BatchInfo, []Record) error) er
 	return nil
 }
 
-// Scan reads the batches of one segment, in order, from the offset of one on, or from 0; what fn
-// gets is valid during the call. Errors: *base.CorruptError at the first damage, what fn returns,
-// ctx, base.ErrClosed, those of the file system.
+// Scan reads the batches of one segment in order, from the one at an offset, or from 0. The
+// arguments of fn are valid during the call. Errors: *base.CorruptError at the first damage, those
+// of fn and ctx, base.ErrClosed, those of the file system.
 func (l *Log) Scan(ctx context.Context, id uint32, from uint64, fn func(BatchInfo, []Record) error) error {
 	l.mu.RLock()
 	s := l.segs[id]
@@ -236,9 +235,9 @@ func (l *Log) Scan(ctx context.Context, id uint32, from uint64, fn func(BatchInf
 	return nil
 }
 
-// CopyTo copies the segments up to their synced ends at one moment. create is called for each with
-// the name of its file and its length; CopyTo closes what it returns. What is retired meanwhile
-// keeps its file until the copy is made. Errors: those of create and of its writers, ctx,
+// CopyTo copies the segments up to their synced ends at one moment. It calls create for each with
+// the name of its file and its length, and closes the result. Segments retired meanwhile keep their
+// files until the copy is complete. Errors: those of create and of its writers, ctx,
 // base.ErrClosed.
 func (l *Log) CopyTo(ctx context.Context, create func(name string, size int64) (io.WriteCloser, error)) error {
 	l.mu.Lock()
@@ -277,8 +276,8 @@ func (l *Log) copySegment(ctx context.Context, e End, buf []byte, create func(st
 	return nil
 }
 
-// Close waits for appends that are under way and releases the files. It is idempotent; all other
-// methods fail with base.ErrClosed afterwards, or answer from memory.
+// Close waits for appends in flight and releases the files. It is idempotent; all other methods
+// then fail with base.ErrClosed, or answer from memory.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -297,14 +296,14 @@ func (l *Log) Close() error {
 
 func (l *Log) path(id uint32) string { return filepath.Join(l.o.Dir, FileName(id)) }
 
-// addLocked makes a segment known.
+// addLocked adds a segment to the table.
 func (l *Log) addLocked(s *segment) {
 	l.segs[s.id] = s
 	l.nextSeg = max(l.nextSeg, s.id+1)
 	l.listLocked(s)
 }
 
-// listLocked makes batches list s as long as it may be appended to or its end is not named.
+// listLocked makes batches list s while s may be appended to or its end is not named.
 func (l *Log) listLocked(s *segment) {
 	i, found := slices.BinarySearchFunc(l.live, s.id, func(s *segment, id uint32) int { return cmp.Compare(s.id, id) })
 	switch want := s.open || s.synced > s.named; {

@@ -15,14 +15,14 @@ type extent struct {
 	from, to uint64
 }
 
-// cursor stands before a batch of an extent.
+// cursor is the position before a batch of an extent.
 type cursor struct {
 	extent
 	next frame
 }
 
-// merger reads the batches of several extents in the order of their numbers. It holds one batch in
-// memory, and the frame of one for each extent.
+// merger reads the batches of several extents in the order of their numbers. It holds one batch and
+// one frame for each extent in memory.
 type merger struct {
 	files *handles
 	page  [16]byte
@@ -50,7 +50,7 @@ func (h *cursors) Pop() any {
 	return x
 }
 
-// eachBatch calls fn for every batch of some extents, in the order of their numbers. What fn gets
+// eachBatch calls fn for every batch of some extents, in the order of their numbers. The argument
 // is valid during the call.
 func eachBatch(ctx context.Context, files *handles, page [16]byte, extents []extent, fn func(*batch) error) error {
 	m := &merger{files: files, page: page}
@@ -94,8 +94,7 @@ func eachBatch(ctx context.Context, files *handles, page [16]byte, extents []ext
 	return nil
 }
 
-// load reads the batch that c stands before, and sets c to the next. The result is valid until the
-// next load.
+// load reads the batch at c, and moves c to the next. The result is valid until the next load.
 func (m *merger) load(c *cursor) ([]byte, error) {
 	size := c.next.size()
 	if size > c.to-c.from {
@@ -117,7 +116,7 @@ func (m *merger) load(c *cursor) ([]byte, error) {
 	return b[:size], nil
 }
 
-// setNext sets the frame that c stands before.
+// setNext sets the frame at c.
 func (m *merger) setNext(c *cursor, b []byte, last uint64) error {
 	f, ok := parseFrame(b, seed(m.page, c.segment, c.from))
 	if !ok {
@@ -130,7 +129,7 @@ func (m *merger) setNext(c *cursor, b []byte, last uint64) error {
 	return nil
 }
 
-// advance puts the first cursor where it belongs after a load.
+// advance restores the order of the heap after a load.
 func (m *merger) advance() {
 	if c := m.heap[0]; c.from >= c.to {
 		heap.Pop(&m.heap)
@@ -139,7 +138,7 @@ func (m *merger) advance() {
 	}
 }
 
-// readSegment appends n bytes of a segment to dst. That the file ends before is damage.
+// readSegment appends n bytes of a segment to dst. A file that is too short is damage.
 func readSegment(files *handles, dst []byte, segment uint32, off uint64, n int) ([]byte, error) {
 	h, err := files.get(segment)
 	if err != nil {

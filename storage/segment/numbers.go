@@ -1,20 +1,20 @@
 package segment
 
-// numbers hands out the numbers of batches, and knows up to which all are done.
+// numbers assigns the numbers of batches, and tracks up to which all are done.
 type numbers struct {
-	last     uint64 // that was handed out
+	last     uint64 // assigned last
 	complete uint64 // all up to it are done
 	done     map[uint64]struct{}
 }
 
-// next hands out a number.
+// next assigns a number.
 func (n *numbers) next() uint64 {
 	n.last++
 	return n.last
 }
 
-// finish notes that a batch is durable, or has failed and will never be there. A number whose sync
-// failed is never finished (I6).
+// finish records that a batch is durable, or has failed for good. A number whose sync failed is
+// never finished (I6).
 func (n *numbers) finish(number uint64) {
 	if n.done == nil {
 		n.done = map[uint64]struct{}{}

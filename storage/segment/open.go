@@ -15,28 +15,27 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// Recovery says what Open has found behind the last named ends.
+// Recovery reports what Open has found after the last named ends.
 type Recovery struct {
-	// Torn are the torn tails, ascending by segment. A writer has cut them, a reader passes over
-	// them.
+	// Torn are the torn tails, ascending by segment. A writer cuts them, a reader skips them.
 	Torn []Torn
-	// Rewritten is the count of batches that a writer has written again and synced, because they
-	// may never have been synced.
+	// Rewritten counts the batches that a writer has written again and synced, because they may
+	// never have been synced.
 	Rewritten int
 }
 
-// Torn is a torn tail: what a crash has left of a batch that was never acknowledged.
+// Torn is a torn tail: the rest of a batch that was never acknowledged.
 type Torn struct {
 	Segment uint32
 	Offset  uint64
 	// Bytes is its length.
 	Bytes uint64
-	// SavedAs is the path of the file where it was set aside. It is empty when the log was opened
-	// read-only, and when all bytes are zero.
+	// SavedAs is the path of the file to which the tail was saved. It is empty when the log was
+	// opened read-only, and when all bytes are zero.
 	SavedAs string
 }
 
-// opener is one Open.
+// opener is the state of one Open.
 type opener struct {
 	o     Options
 	from  Position
@@ -44,29 +43,28 @@ type opener struct {
 	sizes map[uint32]uint64
 	scans map[uint32]*scanned
 	named map[uint32]uint64 // largest named end of each segment
-	found retirement        // what scanned batches say together
+	found retirement        // the retirements of all scanned batches
 	rec   Recovery
 
-	short  []End      // that from names and that files do not reach
-	gone   retirement // as from says, and once all was scanned as the log says
+	short  []End      // ends in from that files do not reach
+	gone   retirement // as in from, and after the scan as in the log
 	left   []uint32   // files of retired segments
-	longer []End      // where files are to be cut of which a part was retired
+	longer []End      // ends at which files with a retired part are to be cut
 }
 
 // Open opens the log in o.Dir. from is the position that an index reflects, nil for none. replay,
-// which may be nil, is called with every valid batch behind from, in the order of their numbers,
-// once for each; what it gets is valid during the call, and its error ends Open.
+// which may be nil, is called once for every valid batch after from, in the order of their numbers.
+// Its arguments are valid during the call, and its error ends Open.
 //
-// Segments that from covers wholly are not opened, let alone read: that from is of this log is
-// known by its last batch. Behind from everything is checked. A writer sets torn tails aside below
-// o.Dir, and syncs batches that may never have been synced (I5); a crash while it does so is
-// harmless. A log has one writer at a time, or any number of readers beside none: the caller sees
-// to that.
+// Segments that from covers wholly are not even opened: the last batch of from proves that from
+// belongs to this log. Everything after from is checked. A writer sets torn tails aside below
+// o.Dir, and syncs batches that may never have been synced (I5); a crash meanwhile is harmless. A
+// log has either one writer or any number of readers: the caller ensures that.
 //
 // Errors: ErrIndexMismatch when from is not of this log; *base.CorruptError when bytes before a
-// named end are invalid, which also matches ErrIndexMismatch when only from says that they should
-// be there; *base.FormatError for a segment of a newer format; what replay returns; those of ctx
-// and of the file system.
+// named end are invalid, which also matches ErrIndexMismatch when only from requires them;
+// *base.FormatError for a segment of a newer format; those of replay, of ctx and of the file
+// system.
 func Open(ctx context.Context, o Options, from *Position, replay func(BatchInfo, []Record) error) (*Log, *Recovery, error) {
 	o = o.withDefaults()
 	op := &opener{
@@ -123,7 +121,7 @@ func (op *opener) list() (err error) {
 	if err != nil || len(op.sizes) > 0 || op.o.ReadOnly {
 		return err
 	}
-	// The directory may be there because a process died between making and syncing it.
+	// The directory may exist because a process died between making and syncing it.
 	if err := op.o.FS.SyncDir(filepath.Dir(op.o.Dir)); err != nil {
 		return fmt.Errorf("make directory of segments durable: %w", err)
 	}
@@ -145,7 +143,7 @@ func listSegments(o Options) (map[uint32]uint64, error) {
 	return sizes, nil
 }
 
-// checkFrom makes sure that the position is one of this log: first its last batch, then the lengths
+// checkFrom verifies that the position is one of this log: first its last batch, then the lengths
 // of the segments.
 func (op *opener) checkFrom() error {
 	if !op.from.valid() {
@@ -164,7 +162,7 @@ func (op *opener) checkFrom() error {
 	return nil
 }
 
-// dropRetired leaves out what was retired.
+// dropRetired removes retired segments from the scan.
 func (op *opener) dropRetired() {
 	for _, id := range op.ids() {
 		if op.gone.retired.has(id) {
@@ -179,8 +177,8 @@ func (op *opener) dropRetired() {
 	}
 }
 
-// applyRetirement leaves out what the log says is retired, and refuses an index that may point
-// there. Segments that are shorter than the index knows them must be among it.
+// applyRetirement removes what the log has retired, and refuses an index that may point there.
+// Segments that are shorter than the index expects must be among the retired.
 func (op *opener) applyRetirement(r retirement) error {
 	if r.reflect != 0 {
 		op.gone = op.gone.with(r)
@@ -208,7 +206,7 @@ func (op *opener) applyRetirement(r retirement) error {
 	return nil
 }
 
-// cut leaves out what is retired of a segment. What comes before was synced.
+// cut removes the retired part of a segment. The part before it was synced.
 func (op *opener) cut(id uint32, offset uint64) {
 	op.named[id] = offset
 	if sc := op.scans[id]; sc != nil {
@@ -219,7 +217,7 @@ func (op *opener) cut(id uint32, offset uint64) {
 	}
 }
 
-// checkLast compares the last batch of the position with what lies at its place, by its frame and
+// checkLast compares the last batch of the position with the bytes at its place, by frame and
 // checksum alone.
 func (op *opener) checkLast() error {
 	p := &op.from
@@ -250,12 +248,12 @@ func (op *opener) checkLast() error {
 	return nil
 }
 
-// scanAll scans what lies behind from.
+// scanAll scans everything after from.
 func (op *opener) scanAll(ctx context.Context) error {
 	for _, id := range op.ids() {
 		from := op.from.end(id)
 		sc := &scanned{id: id, size: op.sizes[id], from: from, end: from, proved: from}
-		if from == 0 || sc.size > from { // else it is short, or nothing is behind
+		if from == 0 || sc.size > from { // else it is short, or nothing follows
 			if err := op.scan(ctx, sc); err != nil {
 				return err
 			}
@@ -269,7 +267,7 @@ func (op *opener) scanAll(ctx context.Context) error {
 // ids returns the ids of the segment files, ascending.
 func (op *opener) ids() []uint32 { return slices.Sorted(maps.Keys(op.sizes)) }
 
-// judge compares what is valid with what is named.
+// judge compares the valid ends with the named ones.
 func (op *opener) judge() error {
 	for _, id := range slices.Sorted(maps.Keys(op.named)) {
 		named, sc := op.named[id], op.scans[id]
@@ -291,7 +289,7 @@ func (op *opener) judge() error {
 	return nil
 }
 
-// log makes the Log of what the scans and the recovery have left.
+// log builds the Log from the scans and the recovery.
 func (op *opener) log() *Log {
 	l := &Log{
 		o:       op.o,
@@ -333,7 +331,7 @@ func (op *opener) nextID() uint32 {
 	return next
 }
 
-// replay calls fn with the batches behind from, and sets the numbers of the log.
+// replay calls fn with the batches after from, and sets the numbers of the log.
 func (op *opener) replay(ctx context.Context, l *Log, fn func(BatchInfo, []Record) error) error {
 	var extents []extent
 	for _, id := range op.ids() {

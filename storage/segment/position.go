@@ -11,7 +11,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// ErrIndexMismatch reports a Position that is not one of this log. The index that holds it must be
+// ErrIndexMismatch reports a Position that is not of this log. The index that holds it must be
 // rebuilt.
 var ErrIndexMismatch = errors.New("index does not belong to this log")
 
@@ -25,10 +25,10 @@ type Position struct {
 	Segment uint32
 	Start   uint64
 	// Ends are the ends of all segments, ascending: batches before them have numbers up to Number,
-	// those behind have greater ones.
+	// later ones have greater numbers.
 	Ends []End
-	// gone is what those batches have retired. Retired segments have no ends, and those that were
-	// cut end there.
+	// gone is what those batches have retired. Retired segments have no ends, and cut segments end
+	// at the cut.
 	gone retirement
 }
 
@@ -37,8 +37,8 @@ const (
 	positionBytes   = 1 + 8 + 4 + 4 + 8 + 4 // before the ends
 )
 
-// Add makes p reflect the batch b, which must have the next greater number in the log than all that
-// p reflects. So who follows a replay has a position at every batch.
+// Add makes p reflect the batch b, whose number must be the next greater one in the log. So a
+// replay can keep a position at every batch.
 func (p *Position) Add(b BatchInfo) {
 	p.Number, p.CRC, p.Segment, p.Start = b.Number, b.CRC, b.Segment, b.Start
 	p.setEnd(End{b.Segment, b.End})
@@ -64,7 +64,7 @@ func (p *Position) search(segment uint32) (int, bool) {
 	return slices.BinarySearchFunc(p.Ends, segment, func(e End, s uint32) int { return cmp.Compare(e.Segment, s) })
 }
 
-// end returns the end of a segment, 0 when p does not know it.
+// end returns the end of a segment, 0 when p has none.
 func (p *Position) end(segment uint32) uint64 {
 	if i, ok := p.search(segment); ok {
 		return p.Ends[i].Offset

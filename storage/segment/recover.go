@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// tornDir is the directory below that of the segments where torn tails are set aside.
+	// tornDir is the subdirectory for torn tails.
 	tornDir = "torn"
-	// maxTornBytes bounds what is kept of one torn tail.
+	// maxTornBytes bounds what is saved of one torn tail.
 	maxTornBytes = 64 << 20
 )
 
-// recover mends what a crash has left (I5). Its steps are such that a crash at any moment leaves
-// something that the next recovery understands: a tail is cut after it was set aside, and a batch
-// is written again with the bytes that are there.
+// recover repairs what a crash has left (I5). A crash at any step leaves a state that the next
+// recovery handles: a tail is cut after it was set aside, and a batch is written again with the
+// same bytes.
 func (op *opener) recover() error {
 	for i := range op.rec.Torn {
 		if err := op.cutTail(&op.rec.Torn[i]); err != nil {
@@ -83,7 +83,7 @@ func cut(f vfs.File, size uint64) error {
 	return f.Sync()
 }
 
-// saveBytes copies a torn tail, or what is damaged, to a file of its own below dir, durably.
+// saveBytes copies a torn tail, or damaged bytes, to a file of its own below dir, durably.
 func saveBytes(fsys vfs.FS, logDir string, f vfs.File, t *Torn) (name string, err error) {
 	dir := filepath.Join(logDir, tornDir)
 	if err := fsys.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -112,8 +112,8 @@ func saveBytes(fsys vfs.FS, logDir string, f vfs.File, t *Torn) (name string, er
 	return name, fsys.SyncDir(dir)
 }
 
-// remake writes the headers of the segments that have no batch and were never named: neither header
-// nor name need be durable.
+// remake writes the headers of segments that have no batch and were never named: neither their
+// header nor their name need be durable.
 func (op *opener) remake() error {
 	remade := false
 	for _, id := range op.ids() {
@@ -149,12 +149,12 @@ func (op *opener) writeHeader(id uint32, open func(string) (vfs.File, error)) (e
 	return f.Sync()
 }
 
-// syncUnsynced makes the valid batches behind the named ends durable: each is written again where
-// it is, since a sync that has failed leaves bytes that look written and are not on the disk, and
-// synced. Whatever a power cut takes of such a write, sector by sector, the bytes are the same.
+// syncUnsynced makes the valid batches after the named ends durable: it writes each again in its
+// place and syncs it, since a failed sync may leave bytes that look written and are not on the
+// disk. Whatever sectors a power cut takes of such a write, the bytes are the same.
 //
-// It also syncs the other segments that may be appended to. A batch that was cut off one, without a
-// sync, would be there again after a power cut, with a number that another has by then.
+// It also syncs the other segments that may be appended to. A batch that was cut off without a sync
+// could return after a power cut, with a number that another batch has by then.
 func (op *opener) syncUnsynced() error {
 	unsynced := func(sc *scanned) bool { return op.named[sc.id] < sc.end && sc.last.Number != 0 }
 	ids := op.ids()
@@ -174,7 +174,7 @@ func (op *opener) syncUnsynced() error {
 	return nil
 }
 
-// syncSegment syncs a segment, and before writes its last batch again if that is asked for.
+// syncSegment syncs a segment. With again it first writes the last batch again.
 func (op *opener) syncSegment(sc *scanned, again bool) (err error) {
 	f, err := op.o.FS.Open(filepath.Join(op.o.Dir, FileName(sc.id)))
 	if err != nil {

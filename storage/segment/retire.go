@@ -10,8 +10,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// ErrRetired reports a place in a segment that was retired. The record was copied to another one,
-// or was dead.
+// ErrRetired reports a place in a retired segment. The record was copied to another segment, or was
+// dead.
 var ErrRetired = errors.New("segment was retired")
 
 // idRange is the ids of segments from first to last.
@@ -40,10 +40,10 @@ func (s ids) with(more ...idRange) ids {
 	return out
 }
 
-// cuts says up to which offsets segments count of which a part was retired.
+// cuts maps segments with a retired end to the offsets up to which they are valid.
 type cuts map[uint32]uint64
 
-// with returns c and more, of two offsets the smaller.
+// with returns the union of c and more; the smaller of two offsets counts.
 func (c cuts) with(more cuts) cuts {
 	if len(more) == 0 {
 		return c
@@ -60,17 +60,16 @@ func (c cuts) with(more cuts) cuts {
 	return out
 }
 
-// retirement is what a batch says of segments that count no more, or up to some offset only. Nobody
-// changes its parts.
+// retirement is what a batch retires: whole segments, or their ends. Its parts are immutable.
 type retirement struct {
-	retired ids    // all that were retired ever, those of the batch among them
-	cuts    cuts   // of others, of all that were ever cut
+	retired ids    // all that were ever retired, those of the batch among them
+	cuts    cuts   // of other segments, all that were ever cut
 	reflect uint64 // an index that reflects less may point into them; 0: the batch retires nothing
 }
 
 func (r *retirement) none() bool { return len(r.retired) == 0 && len(r.cuts) == 0 }
 
-// with returns r and what was retired besides. Of the numbers it has the greater one.
+// with returns the union of r and more. The greater of the reflect numbers counts.
 func (r retirement) with(more retirement) retirement {
 	r.retired, r.cuts, r.reflect = r.retired.with(more.retired...), r.cuts.with(more.cuts), max(r.reflect, more.reflect)
 	for id := range r.cuts {
@@ -83,7 +82,7 @@ func (r retirement) with(more retirement) retirement {
 	return r
 }
 
-// end returns up to where a segment counts that has an end without r.
+// end returns the valid end of a segment whose end without r is end.
 func (r *retirement) end(id uint32, end uint64) uint64 {
 	if offset := r.cuts[id]; offset != 0 {
 		return min(end, offset)
@@ -91,15 +90,15 @@ func (r *retirement) end(id uint32, end uint64) uint64 {
 	return end
 }
 
-// Retire gives segments up from the given offsets on, at which batches begin; with an offset of 0
-// wholly. What lies there is no part of the log from then on. Files are cut, or removed when nobody
-// reads them any more. A durable batch says so, which Retire returns. Before that the caller has
-// copied what is live there, and has an index that durably reflects all batches up to reflect, the
-// copies among them: an index that reflects less is made anew (ErrIndexMismatch).
+// Retire gives segments up from the given offsets on, at which batches begin; an offset of 0 means
+// the whole segment. The retired parts are no longer in the log. Their files are cut, or removed
+// once no reader uses them. Retire returns the durable batch that records this. The caller must
+// first have copied the live content, and have an index that durably reflects all batches up to
+// reflect, the copies among them: an index that reflects less is rebuilt (ErrIndexMismatch).
 //
-// It appends to the main stream. The segments must not be appended to (see Finish); else the error
-// matches base.ErrInvalid. Other errors are those of Stream.Append; unless they match
-// base.ErrReadOnly, nothing was retired.
+// It appends to the main stream. The segments must be finished (see Finish); else the error matches
+// base.ErrInvalid. Other errors are those of Stream.Append; unless they match base.ErrReadOnly,
+// nothing was retired.
 func (l *Log) Retire(from []End, reflect uint64) (BatchInfo, error) {
 	l.mu.RLock()
 	r := l.gone
@@ -148,8 +147,9 @@ func (l *Log) retire(from []End, r retirement) (BatchInfo, error) {
 	return info, nil
 }
 
-// dispose cuts a file, or removes it when nobody reads it any more, or leaves that to the last
-// copy. What could not be closed was only read, and what is left the next Open disposes of.
+// dispose cuts a file, or removes it once it has no reader, or leaves that to the last copy. Errors
+// of closing are ignored, since the file was only read, and the next Open disposes of remaining
+// files.
 func (l *Log) dispose(e End) {
 	if e.Offset > headerBytes {
 		l.remove(e)
@@ -186,16 +186,16 @@ func (l *Log) endCopy() {
 	}
 }
 
-// Compacted reports whether segments were retired: then what is dead in others may rely on what is
-// not there.
+// Compacted reports whether segments were retired: dead records in other segments may then rely on
+// records that are gone.
 func (l *Log) Compacted() bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return !l.gone.none()
 }
 
-// FinishIdle makes the segments that no stream uses and that have batches ones that are not
-// appended to any more.
+// FinishIdle finishes the segments with batches that no stream uses: they are not appended to any
+// more.
 func (l *Log) FinishIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,8 +207,8 @@ func (l *Log) FinishIdle() {
 	}
 }
 
-// Finish gives the segment of the stream back, if it has batches: it is not appended to any more.
-// The stream goes on in another. It must not be in use.
+// Finish finishes the segment of the stream, if it has batches: it is not appended to any more. The
+// stream continues in another. The stream must not be in use.
 func (s *Stream) Finish() error {
 	if !s.busy.CompareAndSwap(false, true) {
 		return fmt.Errorf("finish a stream in use: %w", base.ErrInvalid)

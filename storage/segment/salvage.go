@@ -13,9 +13,9 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// Damage is a part of a segment that is not what was written: from Start to before End. Number is
-// that of the batch that lay there, as far as that is known or can be told from the others, or 0.
-// All of a segment whose file is gone is damage.
+// Damage is a damaged part of a segment, from Start to before End. Number is that of the batch that
+// was there, if it is recorded or follows from the other batches, or 0. All of a segment whose file
+// is gone is damage.
 type Damage struct {
 	Segment    uint32
 	Start, End uint64
@@ -28,19 +28,19 @@ func (d Damage) Where() string {
 	return fmt.Sprintf("segment %s at offset %d", FileName(d.Segment), d.Start)
 }
 
-// Part is a batch of a log that is being salvaged, or what stands where a damaged one lay.
+// Part is a batch of a log that is being salvaged, or the rest of a damaged one.
 type Part struct {
 	Info BatchInfo
-	// Damaged says that the batch is damaged: Records are what can be told apart there, and prove
-	// nothing but by themselves. A batch of which nothing is left has none.
+	// Damaged says that the batch is damaged: Records are those that can be separated, and are only
+	// as good as they verify by themselves. A batch of which nothing is left has none.
 	Damaged bool
 	// Leaves says that the batch lies in a segment that will be retired.
 	Leaves  bool
 	Records []Record
 }
 
-// Salvage reads what is left of a log that may be damaged, and can retire the segments that are.
-// Nobody else may have the log open. It is not safe for concurrent use.
+// Salvage reads the rest of a log that may be damaged, and can retire the damaged segments. The log
+// must not be open elsewhere. It is not safe for concurrent use.
 type Salvage struct {
 	l       *Log
 	o       Options
@@ -48,37 +48,37 @@ type Salvage struct {
 	bad     map[uint32]*remains // damaged segments
 	good    []extent
 	named   map[uint32]uint64
-	all     []uint64 // numbers of batches that are whole, ascending
-	known   uint64   // number of the position that was given
+	all     []uint64 // numbers of intact batches, ascending
+	known   uint64   // number of the given position
 	nextSeg uint32
-	left    []End // what was retired before and is there still
+	left    []End // retired before, with a remaining file
 	verify  func(Record) bool
 }
 
-// remains is what a segment still holds.
+// remains is the rest of a segment.
 type remains struct {
 	id      uint32
 	size    uint64
 	extents []extent
 	regions []region
-	end     uint64 // of the last whole batch, or of the header
+	end     uint64 // of the last intact batch, or of the header
 	last    uint64 // number of the last frame
 }
 
-// region is a part of a segment that is no whole batch.
+// region is a part of a segment that is no intact batch.
 type region struct {
 	start, end uint64
-	f          frame // of the batch, whole, if framed
+	f          frame // of the batch, intact, if framed
 	framed     bool
-	prev, next uint64 // numbers of the whole batches around it, 0 for none
+	prev, next uint64 // numbers of the intact batches around it, 0 for none
 	number     uint64
 	got        string
 }
 
-// OpenSalvage reads all segments in o.Dir and finds what is damaged in them. known, which may be
-// nil, is a position that an index has or had: what it names was there. verify, which may be nil,
-// reports whether a record in a whole batch is what it says; where it is not, the batch is damaged.
-// Nothing is written, also when o does not say so. A torn tail is no damage.
+// OpenSalvage reads all segments in o.Dir and finds their damage. known, which may be nil, is a
+// position that an index has or had: what it names existed. verify, which may be nil, reports
+// whether a record in an intact batch has the content that it claims; otherwise the batch is
+// damaged. Nothing is written, even without o.ReadOnly. A torn tail is no damage.
 //
 // Errors: *base.FormatError for a segment of a newer format; those of ctx and of the file system.
 func OpenSalvage(ctx context.Context, o Options, known *Position, verify func(Record) bool) (*Salvage, error) {
@@ -92,8 +92,8 @@ func OpenSalvage(ctx context.Context, o Options, known *Position, verify func(Re
 	return s, nil
 }
 
-// Leave says that a segment is to be retired though it is not damaged, since something in it is of
-// no use any more. One that is not there is passed over.
+// Leave marks an undamaged segment for retirement, since some of its content is useless. An unknown
+// segment is ignored.
 func (s *Salvage) Leave(id uint32) {
 	if s.bad[id] != nil || s.l.segs[id] == nil {
 		return
@@ -111,13 +111,13 @@ func (s *Salvage) Leave(id uint32) {
 // Close releases the files.
 func (s *Salvage) Close() error { return s.l.Close() }
 
-// Log returns a log of which only Read is of use before Begin: it reads any place in any file.
+// Log returns a log of which only Read is usable before Begin: it reads any place in any file.
 func (s *Salvage) Log() *Log { return s.l }
 
-// Damage returns what is damaged, by segment and offset. The slice is the caller's.
+// Damage returns the damage, by segment and offset. The caller owns the slice.
 func (s *Salvage) Damage() []Damage { return slices.Clone(s.damage) }
 
-// Last returns the greatest number of a batch that is or was there.
+// Last returns the greatest number of a batch that exists or existed.
 func (s *Salvage) Last() uint64 {
 	n := s.known
 	if len(s.all) > 0 {
@@ -179,7 +179,7 @@ func (s *Salvage) open(ctx context.Context, known *Position) error {
 	return nil
 }
 
-// cut leaves out what was retired of a segment.
+// cut removes the retired part of a segment.
 func (s *Salvage) cut(r *remains, offset uint64) {
 	r.size, r.end = offset, min(r.end, offset)
 	s.l.segs[r.id] = &segment{id: r.id, size: offset, synced: offset}
@@ -195,8 +195,8 @@ func (s *Salvage) cut(r *remains, offset uint64) {
 
 func (s *Salvage) name(e End) { s.named[e.Segment] = max(s.named[e.Segment], e.Offset) }
 
-// scan finds the whole batches of a segment. A header that is damaged, or of something else, is
-// none.
+// scan finds the intact batches of a segment. A header that is damaged or different counts as
+// absent.
 func (s *Salvage) scan(ctx context.Context, r *remains) (err error) {
 	file, err := s.o.FS.OpenRead(s.l.path(r.id))
 	if err != nil {
@@ -250,7 +250,7 @@ func (s *Salvage) scan(ctx context.Context, r *remains) (err error) {
 	return nil
 }
 
-// keep notes a whole batch.
+// keep records an intact batch.
 func (s *Salvage) keep(r *remains, b *batch) {
 	for _, e := range b.ends {
 		s.name(e)
@@ -272,7 +272,7 @@ func gotOf(err error) string {
 	return err.Error()
 }
 
-// verified returns an error for a batch with a record that is not what it says.
+// verified returns an error for a batch with a record that fails verify.
 func (s *Salvage) verified(b *batch) error {
 	for _, rec := range b.recs {
 		if s.verify != nil && !s.verify(rec) {
@@ -282,12 +282,12 @@ func (s *Salvage) verified(b *batch) error {
 	return nil
 }
 
-// judge tells damage from torn tails, and damaged segments from others.
+// judge separates damage from torn tails, and damaged segments from others.
 func (s *Salvage) judge(all []*remains, sizes map[uint32]uint64) {
 	for _, r := range all {
 		named := s.named[r.id]
 		if n := len(r.regions); n > 0 && r.regions[n-1].end == r.size && named <= r.regions[n-1].start {
-			r.regions = r.regions[:n-1] // it was torn, or never named: no batch that End writes may name it
+			r.regions = r.regions[:n-1] // torn, or never named: no batch that End writes may name it
 			if g := s.l.segs[r.id]; r.end >= headerBytes {
 				g.synced, g.size = r.end, r.end
 			} else {
@@ -317,8 +317,8 @@ func (s *Salvage) judge(all []*remains, sizes map[uint32]uint64) {
 	slices.Sort(s.all)
 }
 
-// assign gives each damaged batch a number that no other has, between those around it: its own, if
-// that can be known.
+// assign gives each damaged batch a unique number between those around it: its own, if that can be
+// found.
 func (s *Salvage) assign(all []*remains) {
 	used := map[uint64]bool{}
 	for _, id := range s.badIDs() {
@@ -342,8 +342,8 @@ func (s *Salvage) assign(all []*remains) {
 	}
 }
 
-// free returns the smallest number above prev, and below next if that is not 0, that no batch has;
-// 0 when there is none.
+// free returns the smallest unused number above prev, and below next if that is not 0; 0 when there
+// is none.
 func (s *Salvage) free(prev, next uint64, used map[uint64]bool) uint64 {
 	i, _ := slices.BinarySearch(s.all, prev+1)
 	for n := prev + 1; next == 0 || n < next; n++ {
@@ -366,9 +366,9 @@ func (s *Salvage) badIDs() []uint32 {
 	return out
 }
 
-// Each calls fn with every batch in the order of their numbers, and with what is left of damaged
-// ones in their places. What fn gets is valid during the call. Errors: what fn returns, those of
-// ctx and of reading.
+// Each calls fn with every batch in the order of their numbers, and with the rests of damaged ones
+// in their places. The argument is valid during the call. Errors: those of fn, of ctx and of
+// reading.
 func (s *Salvage) Each(ctx context.Context, fn func(Part) error) error {
 	var lost []Part
 	extents := slices.Clone(s.good)
@@ -409,7 +409,7 @@ func (s *Salvage) Each(ctx context.Context, fn func(Part) error) error {
 	return emit(math.MaxUint64)
 }
 
-// carve returns the records that can be told apart in a damaged batch.
+// carve returns the records that can be separated in a damaged batch.
 func (s *Salvage) carve(p *Part) (recs []Record, err error) {
 	r := s.bad[p.Info.Segment]
 	start, end := p.Info.Start+frameBytes, min(p.Info.End, r.size)
@@ -438,9 +438,9 @@ func (s *Salvage) carve(p *Part) (recs []Record, err error) {
 	return recs, nil
 }
 
-// Begin sets the damaged bytes aside, as torn tails are, and makes Log one that can be appended to.
-// What is appended stands behind all that is or was there, in segments of its own; until End the
-// damaged segments are part of the log.
+// Begin saves the damaged bytes, as for torn tails, and makes Log appendable. Appends follow all
+// batches that exist or existed, in segments of their own; until End the damaged segments are part
+// of the log.
 func (s *Salvage) Begin() error {
 	for _, d := range s.damage {
 		if err := s.setAside(d); err != nil {
@@ -453,9 +453,9 @@ func (s *Salvage) Begin() error {
 	return nil
 }
 
-// End retires the damaged segments, so that the log is whole, and removes their files. An index
-// from before is of no use then. A crash before that leaves the damage, and one behind it files
-// that the next Open removes.
+// End retires the damaged segments, so that the log is intact, and removes their files. An older
+// index is then unusable. A crash before the retirement leaves the damage; a crash after it leaves
+// files that the next Open removes.
 func (s *Salvage) End() error {
 	r, bad := s.l.gone, make([]End, 0, len(s.bad))
 	for _, id := range s.badIDs() {

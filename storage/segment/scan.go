@@ -17,7 +17,7 @@ const scanWindow = 256 << 10
 // window reads a file forwards through one buffer.
 type window struct {
 	r    io.ReaderAt
-	size uint64 // nothing is read behind it
+	size uint64 // nothing is read beyond it
 	off  uint64 // of buf
 	buf  []byte
 }
@@ -43,7 +43,7 @@ func (w *window) at(off uint64, n int) ([]byte, error) {
 	return w.buf[:min(n, got)], nil
 }
 
-// scan reads the batches of one segment one after the other. It holds one of them in memory.
+// scan reads the batches of one segment in order. It holds one of them in memory.
 type scan struct {
 	window
 	page  [16]byte
@@ -53,8 +53,8 @@ type scan struct {
 	batch batch  // the last one
 }
 
-// step decodes the batch at next and goes behind it. It stays where it is when the bytes there are
-// damage, no whole batch; f is the frame of that, if there is one. err is of reading.
+// step decodes the batch at next and moves past it. It does not move when the bytes there are no
+// valid batch: damage says why, and f is the frame there, if any. err is an error of reading.
 func (s *scan) step() (f frame, damage, err error) {
 	b, err := s.at(s.next, frameBytes)
 	if err != nil {
@@ -86,8 +86,8 @@ func (s *scan) failed(err error) error {
 	return fmt.Errorf("read segment %s at offset %d: %w", FileName(s.id), s.next, err)
 }
 
-// findFrame returns the offset of the first frame from an offset on whose number is greater than
-// last, or the size of the segment.
+// findFrame returns the offset of the first frame at or after an offset whose number is greater
+// than last, or the size of the segment.
 func (s *scan) findFrame(ctx context.Context, from uint64) (uint64, error) {
 	for off := from; off < s.size; off += scanWindow - frameBytes {
 		if err := ctx.Err(); err != nil {
@@ -112,14 +112,14 @@ func (s *scan) findFrame(ctx context.Context, from uint64) (uint64, error) {
 	return s.size, nil
 }
 
-// scanned is what a scan has found in a segment.
+// scanned is the result of a scan of a segment.
 type scanned struct {
 	id   uint32
 	size uint64    // of the file
-	from uint64    // where the scan began; what is before is known to be synced
+	from uint64    // where the scan began; the bytes before it are synced
 	end  uint64    // of the last valid batch, of the header, or 0
-	last BatchInfo // the last valid batch behind from; its number is 0 when there is none
-	// proved is the offset of the last frame, up to which the segment itself proves to have been
+	last BatchInfo // the last valid batch after from; its number is 0 when there is none
+	// proved is the offset of the last frame; the segment itself proves that all before it was
 	// synced (I2).
 	proved uint64
 }
@@ -177,7 +177,7 @@ func (op *opener) scan(ctx context.Context, sc *scanned) (err error) {
 	if sc.end == sc.size {
 		return nil
 	}
-	// A frame behind invalid bytes says that everything before it was synced once (I2).
+	// A frame after invalid bytes proves that everything before it was synced once (I2).
 	x.last = max(after, sc.last.Number)
 	at, err := x.findFrame(ctx, sc.end+1)
 	if at < sc.size {

@@ -9,7 +9,7 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// Stream appends batches one after another to a segment that no other stream uses, and goes on in
+// Stream appends batches one after another to a segment that no other stream uses, and continues in
 // another when that has reached Options.SegmentBytes. It has one user at a time; streams are
 // independent of each other.
 type Stream struct {
@@ -19,25 +19,24 @@ type Stream struct {
 	seg  *segment
 	file vfs.File
 	ends []End
-	made []End // where its batches begin, for Forget; guarded by Log.mu, and not kept of the main stream
+	made []End // where its batches begin, for Forget; guarded by Log.mu, and empty for the main stream
 }
 
-// Appended says where a batch lies. Places are those of its records, by index; the caller owns
-// them.
+// Appended locates a batch. Places are those of its records, by index; the caller owns them.
 type Appended struct {
 	BatchInfo
 	Places []Place
 }
 
 // Append writes b as one batch and syncs it; it is durable when the error is nil. It blocks for one
-// write and one sync, now and then also for a new file. b is not changed and may be reset or
-// appended again afterwards.
+// write and one sync, and sometimes for a new file. b is unchanged and may then be reset or
+// appended again.
 //
-// After a failed write the file is cut back, and the log goes on. After a failed sync, or when
-// cutting back fails, it is unknown whether the batch is there, and nothing is appended until the
-// log is opened anew: this call and all later ones return an error that matches base.ErrReadOnly
-// and wraps the cause. Other errors: base.ErrTooLarge, base.ErrNoSpace, base.ErrClosed,
-// base.ErrInvalid for a stream that is in use or was released.
+// After a failed write the file is cut back, and the log stays usable. After a failed sync, or a
+// failed cut, it is unknown whether the batch exists, and the log refuses appends until it is
+// opened again: this call and all later ones return an error that matches base.ErrReadOnly and
+// wraps the cause. Other errors: base.ErrTooLarge, base.ErrNoSpace, base.ErrClosed, base.ErrInvalid
+// for a stream that is in use or was released.
 func (s *Stream) Append(b *Batch) (Appended, error) {
 	info, err := s.append(b, retirement{})
 	if err != nil {
@@ -46,7 +45,7 @@ func (s *Stream) Append(b *Batch) (Appended, error) {
 	return Appended{info, b.placesAt(info)}, nil
 }
 
-// append writes b as one batch that also says what is retired.
+// append writes b as one batch that also records a retirement.
 func (s *Stream) append(b *Batch, r retirement) (info BatchInfo, err error) {
 	if !s.busy.CompareAndSwap(false, true) {
 		return info, fmt.Errorf("append to a stream in use: %w", base.ErrInvalid)
@@ -76,8 +75,8 @@ func (s *Stream) append(b *Batch, r retirement) (info BatchInfo, err error) {
 	return info, nil
 }
 
-// Release gives the segment of the stream back, for the next stream that needs one. The stream must
-// not be in use and cannot be used afterwards. The main stream is not released.
+// Release releases the segment of the stream for another stream. The stream must not be in use and
+// cannot be used afterwards. The main stream is not released.
 func (s *Stream) Release() {
 	l := s.l
 	if s == l.main || !s.busy.CompareAndSwap(false, true) {
@@ -88,7 +87,7 @@ func (s *Stream) Release() {
 	s.leave()
 }
 
-// begin refuses appends to a log that cannot take them, else counts one more under way.
+// begin refuses appends to a log that cannot take them, else counts one more in flight.
 func (l *Log) begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +103,7 @@ func (l *Log) begin() error {
 	return nil
 }
 
-// prepare makes sure that the stream has a segment with room and its file.
+// prepare ensures that the stream has its file and a segment with room.
 func (s *Stream) prepare() error {
 	l := s.l
 	if s.seg != nil {
@@ -142,8 +141,8 @@ func (s *Stream) prepare() error {
 
 func (l *Log) fullLocked(s *segment) bool { return s.synced >= uint64(l.o.SegmentBytes) }
 
-// leave gives the segment of the stream back. An error of closing says nothing about what was
-// synced.
+// leave releases the segment of the stream. It ignores an error of closing, which says nothing
+// about what was synced.
 func (s *Stream) leave() {
 	l := s.l
 	if s.seg == nil {
@@ -162,7 +161,7 @@ func (s *Stream) leave() {
 	s.seg, s.file = nil, nil
 }
 
-// acquire returns a segment that nobody uses, or a new one that is to be created.
+// acquire returns an unused segment, or a new one that is to be created.
 func (l *Log) acquire() (seg *segment, created bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,7 +185,7 @@ func (l *Log) create(id uint32) (vfs.File, error) {
 		return nil, fmt.Errorf("create segment: %w", err)
 	}
 	if _, err = f.WriteAt(encodeHeader(l.o.Page, id), 0); err != nil {
-		// What is left of the file has never been named: the next Open makes it anew.
+		// The rest of the file was never named: the next Open makes it again.
 		return nil, fmt.Errorf("create segment: %w", errors.Join(err, f.Close(), l.o.FS.Remove(l.path(id))))
 	}
 	err = f.Sync()
@@ -201,8 +200,9 @@ func (l *Log) create(id uint32) (vfs.File, error) {
 	return f, nil
 }
 
-// assign gives the batch its number and place, and sets the ends that it lists (I3): all, when it
-// retires segments, whose batches may have been the only ones that named some.
+// assign gives the batch its number and place, and sets the ends that it lists (I3). A batch that
+// retires segments lists all ends, because the retired batches may have been the only ones that
+// named some.
 func (s *Stream) assign(r retirement) (BatchInfo, error) {
 	l := s.l
 	l.mu.Lock()
@@ -227,8 +227,8 @@ func (s *Stream) write(frame []byte, info BatchInfo) error {
 	l := s.l
 	if _, err := s.file.WriteAt(frame, int64(info.Start)); err != nil {
 		err = fmt.Errorf("write batch %d to segment %s: %w", info.Number, FileName(info.Segment), err)
-		// The cut is synced, lest the batch be found whole after a power cut although later ones
-		// were acknowledged.
+		// The cut is synced. Otherwise the batch could be found whole after a power cut although
+		// later batches were acknowledged.
 		cut := s.file.Truncate(int64(info.Start))
 		if cut == nil {
 			cut = s.file.Sync()
@@ -247,7 +247,7 @@ func (s *Stream) write(frame []byte, info BatchInfo) error {
 	return nil
 }
 
-// fail makes the log read-only and returns the error that all appends get from now on.
+// fail makes the log read-only and returns the error of all later appends.
 func (l *Log) fail(what string, cause error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -257,7 +257,7 @@ func (l *Log) fail(what string, cause error) error {
 	return l.poison
 }
 
-// publish makes a durable batch known.
+// publish makes a durable batch part of the log.
 func (s *Stream) publish(info BatchInfo) {
 	l := s.l
 	l.syncs.Add(1)

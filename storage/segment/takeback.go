@@ -2,15 +2,16 @@ package segment
 
 import "fmt"
 
-// Forget takes back the durable batches that the stream has appended from starts on, but for those
-// whose ends a batch names that stays. starts has the segments of these batches in the order in
-// which the stream has appended to them, each with the offset of its first one: the caller leaves
-// out what a Position reflects. It goes from the last batch to the first and ends where one has to
-// stay. From then on no place in what it has taken can be read. The main stream takes nothing back.
+// Forget takes back the durable batches that the stream has appended from starts on, except those
+// whose ends a remaining batch names. starts lists the segments of these batches in the order of
+// the stream's appends, each with the offset of its first one; the caller leaves out what a
+// Position reflects. Forget works from the last batch to the first and stops at one that must
+// remain. No place in a batch that it has taken back can be read any more. The main stream takes
+// nothing back.
 //
-// It returns where the batches began, the last one first, for Cut, which must follow: nothing when
-// all stay, or while the log is being copied. The stream may have been released. No stream may
-// append until Cut has returned.
+// It returns the beginnings of the batches, the last one first, for Cut, which must follow: nothing
+// when all remain, or while the log is being copied. The stream may have been released. No stream
+// may append until Cut has returned.
 func (s *Stream) Forget(starts []End) (cut []End) {
 	l := s.l
 	l.mu.Lock()
@@ -34,16 +35,16 @@ func (s *Stream) Forget(starts []End) (cut []End) {
 		g.open = g.open || !l.fullLocked(g)
 		l.listLocked(g)
 		if from > starts[i].Offset {
-			break // what stays names the ends of the segments before
+			break // the remaining batch names the ends of earlier segments
 		}
 	}
 	return cut
 }
 
 // Cut cuts the batches that Forget has taken back off their files. It makes each cut durable before
-// the next, so that a batch is never there without what it names or what lies before it, whatever a
-// power cut leaves of a cut. When that fails nothing is appended until the log is opened anew, and
-// the batches that are left may be there then. Errors match base.ErrReadOnly and wrap the cause.
+// the next: after any power cut, a batch exists only with the batches that it names or follows.
+// When a cut fails, the log refuses appends until it is opened again, and the remaining batches may
+// exist then. Errors match base.ErrReadOnly and wrap the cause.
 func (l *Log) Cut(ends []End) error {
 	for _, e := range ends {
 		if err := cutFile(l.o.FS, l.path(e.Segment), e.Offset); err != nil {
