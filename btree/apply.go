@@ -15,23 +15,23 @@ import (
 
 // Change is a change of one key.
 type Change struct {
-	// Delete removes the entry of Entry.Key, if there is one; the rest of Entry then means nothing.
+	// Delete removes the entry of Entry.Key, if there is one; the rest of Entry is then ignored.
 	Delete bool
-	// Entry is put in the place of the entry with its key, if there is one.
+	// Entry replaces the entry with its key, or is added.
 	Entry fb.Entry
 }
 
-// checkEvery is the number of changes or entries after which a context is looked at.
+// checkEvery is the number of changes or entries between two checks of a context.
 const checkEvery = 256
 
 // Apply makes the changes and returns the root of the new tree. The keys of the changes must ascend
-// strictly; an entry need be valid only until the next is asked for. Deleting what is absent and
-// putting what is there change nothing. sink receives the nodes of the new tree that are not in t,
-// each once, children before parents; memory does not depend on the number of changes. The cost
-// follows the number of changes times the depth. When Apply fails, what the sink has received is no
-// tree.
+// strictly; an entry need be valid only until the next is requested. Deleting an absent key and
+// putting an equal entry change nothing. sink receives the nodes of the new tree that are not in t,
+// each once, children before parents. Memory does not depend on the number of changes. The cost is
+// proportional to the number of changes times the depth. If Apply fails, the nodes in the sink form
+// no tree.
 //
-// Errors: what the changes yield, unwrapped; those of the Source and the Sink, wrapped;
+// Errors: those of the changes, unwrapped; those of the Source and the Sink, wrapped;
 // base.ErrInvalid for keys out of order and entries that no tree can hold; base.ErrTooLarge for
 // keys or nodes beyond their limits; *base.CorruptError; that of ctx.
 func (t Tree) Apply(ctx context.Context, sink Sink, changes iter.Seq2[Change, error]) (object.Digest, error) {
@@ -62,7 +62,7 @@ func (t Tree) Apply(ctx context.Context, sink Sink, changes iter.Seq2[Change, er
 }
 
 // Build makes a tree of a page from entries in strictly ascending order of keys and returns its
-// root. sink receives all its nodes. It is Apply on the empty tree, without the need for a Source.
+// root. sink receives all its nodes. It is Apply on the empty tree, without a Source.
 func Build(ctx context.Context, page [16]byte, sink Sink, entries iter.Seq2[fb.Entry, error]) (object.Digest, error) {
 	a := appliers.Get().(*applier)
 	defer a.release()
@@ -85,7 +85,7 @@ func Build(ctx context.Context, page [16]byte, sink Sink, entries iter.Seq2[fb.E
 	return b.finish(ctx)
 }
 
-// keyOrder verifies that keys ascend strictly, and looks at the context now and then.
+// keyOrder verifies that keys ascend strictly, and checks the context periodically.
 type keyOrder struct {
 	last  []byte
 	count uint64
@@ -105,18 +105,18 @@ func (o *keyOrder) check(ctx context.Context, key []byte) error {
 	return nil
 }
 
-// applier walks down the old tree to each change, and hands what lies between to the builder: whole
-// subtrees where it can.
+// applier walks down the old tree to each change, and passes everything between to the builder:
+// whole subtrees where possible.
 type applier struct {
 	b     builder
 	order keyOrder
 	root  subtree
-	// The path to where the next change may fall. Levels fall strictly along it.
+	// The path to the position of the next change. Levels decrease strictly along it.
 	path  [MaxLevel + 1]place
 	depth int
 }
 
-// appliers keeps the buffers of open nodes, which are most of what a small Apply would allocate.
+// appliers keeps the buffers of open nodes: most of the allocations of a small Apply.
 var appliers = sync.Pool{New: func() any { return new(applier) }}
 
 // release forgets everything but the buffers.
@@ -128,8 +128,7 @@ func (a *applier) release() {
 	appliers.Put(a)
 }
 
-// place is an old node that is being copied: its items before next have been handed over or left
-// out.
+// place is an old node that is being copied: its items before next have been passed on or left out.
 type place struct {
 	span
 	next int
@@ -163,7 +162,7 @@ func (a *applier) change(ctx context.Context, c *Change) error {
 	return a.b.addChange(ctx, p.node.Level(), &c.Entry, &p.span)
 }
 
-// seek hands over everything before key. If the old tree has an entry with that key, it is the next
+// seek passes on everything before key. If the old tree has an entry with that key, it is the next
 // item of the last place of the path.
 func (a *applier) seek(ctx context.Context, key []byte) (found bool, err error) {
 	if a.order.count == 1 && a.root.digest != EmptyRoot {
@@ -188,7 +187,7 @@ func (a *applier) seek(ctx context.Context, key []byte) (found bool, err error) 
 			return found, err
 		}
 		if p.next > to {
-			return false, nil // the gap has been left behind
+			return false, nil // the gap was passed
 		}
 		p.next++
 		c, ok := p.child(i)
@@ -218,7 +217,7 @@ func (a *applier) enter(ctx context.Context, s *subtree) error {
 	return nil
 }
 
-// leave hands over the rest of the last node of the path and goes up.
+// leave passes on the rest of the last node of the path and goes up.
 func (a *applier) leave(ctx context.Context) error {
 	p := &a.path[a.depth-1]
 	err := a.handOver(ctx, p, 2*p.node.Len()+1)

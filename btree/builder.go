@@ -13,15 +13,14 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// builder makes a tree from its items in key order: entries, and subtrees of an old tree that stay
-// as they are.
+// builder makes a tree from its items in key order: entries, and unchanged subtrees of an old tree.
 //
-// What lies on the right edge of the growing tree is open: at most one node a level. An entry of
-// level L closes everything open below L, and the result is the child before it; since nothing can
-// come between, what is closed is final. A subtree waits in pending until what follows is known. An
-// entry of its own level or a lower one, or another subtree of at least its level, which must grow
-// together with it, opens it along its right edge; a subtree that meets lower open content is
-// opened along its left edge. So it reads only the seams.
+// The right edge of the growing tree is open: at most one node for each level. An entry of level L
+// closes everything open below L, and the result becomes the child before the entry; since later
+// items follow in key order, a closed node is final. A subtree waits in pending until the next item
+// is known. An entry at or below the subtree's level, or another subtree of at least its level,
+// must merge with it, and opens it along its right edge. A subtree that meets lower open content is
+// opened along its left edge. So the builder reads only the seams.
 type builder struct {
 	src  Source // for seams; nil when there are no subtrees
 	sink Sink
@@ -29,7 +28,7 @@ type builder struct {
 
 	nodes [MaxLevel + 1]*openNode // nil: never used
 	used  uint32                  // bit l: nodes[l] has entries
-	// pending lies behind everything else, in the last gap of the lowest open node, whose level is
+	// pending follows everything else, in the last gap of the lowest open node, whose level is
 	// higher.
 	pending    subtree
 	hasPending bool
@@ -41,20 +40,19 @@ type openNode struct {
 	children []fb.Child
 	arena    []byte // keys and values of the entries that come from changes
 	size     int    // bytes of all keys and inline values
-	// Entries come from old nodes in runs. best is the node with the longest run so far.
+	// Entries are copied from old nodes in runs. best is the node with the longest run so far.
 	run, best origin
-	node      fb.Node // what it is made of when it is closed
+	node      fb.Node // its view when it is closed
 }
 
-// origin counts the entries that an old node has given.
+// origin counts the entries copied from an old node.
 type origin struct {
 	node   *fb.Node
 	digest object.Digest
 	count  int
 }
 
-// Buffers of a larger capacity are not kept for the next node: the arena in bytes, the entries in
-// number.
+// Larger buffers are not kept for the next node: the arena in bytes, the entries in number.
 const (
 	maxArena   = 1 << 20
 	maxEntries = 4096
@@ -126,7 +124,7 @@ func (b *builder) addItems(ctx context.Context, s *span, from, to int) error {
 	if to&1 == 0 {
 		return nil
 	}
-	// to is 2*last+1: the child behind the last entry belongs to the items.
+	// to is 2*last+1: the child after the last entry belongs to the items.
 	if c, ok := s.child(last); ok {
 		return b.addSubtree(ctx, c)
 	}
@@ -179,8 +177,8 @@ func (b *builder) addOpened(ctx context.Context, s *subtree) error {
 	return b.addItems(ctx, &old, 0, 2*old.node.Len()+1)
 }
 
-// closeBelow makes nodes[level] ready for its next entry: everything open or pending below is
-// closed, and is the child in its last gap.
+// closeBelow prepares nodes[level] for its next entry: everything open or pending below is closed,
+// and becomes the child in its last gap.
 func (b *builder) closeBelow(ctx context.Context, level int) error {
 	if b.hasPending || b.used&lowBits(level) != 0 {
 		for b.hasPending && b.pending.level >= level {
@@ -214,8 +212,7 @@ func (n *openNode) add(c fb.Child) {
 	n.children = append(n.children, c)
 }
 
-// collapse closes everything open or pending below level and returns the subtree that it is, if
-// any.
+// collapse closes everything open or pending below level and returns the resulting subtree, if any.
 func (b *builder) collapse(ctx context.Context, level int) (c fb.Child, ok bool, err error) {
 	if b.hasPending {
 		c, ok = fb.Child{Level: b.pending.level, Digest: b.pending.digest}, true
@@ -238,7 +235,7 @@ func (b *builder) collapse(ctx context.Context, level int) (c fb.Child, ok bool,
 	return c, ok, nil
 }
 
-// put encodes a node, and gives it to the sink unless the old tree has it.
+// put encodes a node, and passes it to the sink unless the old tree has it.
 func (b *builder) put(ctx context.Context, level int, n *openNode) (d object.Digest, err error) {
 	if err := n.node.Rebuild(level, n.entries, n.children); err != nil {
 		return d, orCorrupt(n.best.digest, err)

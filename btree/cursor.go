@@ -7,27 +7,27 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// Cursor stands on an entry of a tree, or on none: before the first, behind the last, or nowhere
-// yet. Moving it does not allocate. It pins the nodes of one path in memory. A Cursor belongs to
-// one caller at a time.
+// Cursor is a position at an entry of a tree, or at none: before the first, after the last, or not
+// placed yet. Moving it does not allocate. It pins the nodes of one path in memory. A Cursor
+// belongs to one caller at a time.
 //
-// The methods that move it report whether it then stands on an entry. They wait for the Source
-// only. After an error the Cursor stands nowhere. Errors: those of the Source, *base.CorruptError.
+// The moving methods report whether the cursor is then at an entry. They block only in the Source.
+// After an error the Cursor has no position. Errors: those of the Source, *base.CorruptError.
 type Cursor struct {
 	t     Tree
-	node  *fb.Node // nil when the cursor stands on no entry
+	node  *fb.Node // nil when the cursor is at no entry
 	i     int      // the entry of node
-	first int      // Prev may go down to it without leaving node
-	last  int      // Next may go up to it without leaving node
-	side  side     // when it stands on no entry
+	first int      // Prev may go down to it within node
+	last  int      // Next may go up to it within node
+	side  side     // when it is at no entry
 	depth int
 	path  [MaxLevel + 1]step // the last one is of node
 
 	touched byte // of fb.Node.Touch
 }
 
-// step is a node on the path of a cursor, and the gap where the path goes on. A path is made for
-// each look-up of a first key, so that a step holds no more than it must.
+// step is a node on the path of a cursor, and the gap where the path continues. Each look-up of a
+// first key makes a path, so a step is kept as small as possible.
 type step struct {
 	node *fb.Node
 	gap  int
@@ -41,16 +41,15 @@ const (
 	behindLast
 )
 
-// Cursor returns a cursor that stands nowhere: Next moves it to the first entry, Prev to the last.
+// Cursor returns a cursor without a position: Next moves it to the first entry, Prev to the last.
 func (t Tree) Cursor() *Cursor {
 	c := &Cursor{t: t}
 	c.leave(nowhere)
 	return c
 }
 
-// Entry returns the entry on which the cursor stands, the zero Entry when it stands on none. Key
-// and Value are borrowed from the node and must not be changed; they stay valid when the cursor
-// moves.
+// Entry returns the entry at the cursor, the zero Entry when there is none. Key and Value are
+// borrowed from the node and must not be changed; they stay valid when the cursor moves.
 func (c *Cursor) Entry() fb.Entry {
 	if c.node == nil {
 		return fb.Entry{}
@@ -58,8 +57,7 @@ func (c *Cursor) Entry() fb.Entry {
 	return c.node.Entry(c.i)
 }
 
-// Key returns the key of the entry on which the cursor stands, borrowed as in Entry; nil when it
-// stands on none.
+// Key returns the key of the entry at the cursor, borrowed as in Entry; nil when there is none.
 func (c *Cursor) Key() []byte {
 	if c.node == nil {
 		return nil
@@ -67,9 +65,9 @@ func (c *Cursor) Key() []byte {
 	return c.node.Key(c.i)
 }
 
-// Value returns the value of the entry on which the cursor stands, borrowed as in Entry, and
-// whether it is inline; nil and false when it is not, or when the cursor stands on none. Key and
-// Value are faster than Entry, which copies the whole entry.
+// Value returns the value of the entry at the cursor, borrowed as in Entry, and whether it is
+// inline; nil and false when it is not inline or there is no entry. Key and Value are faster than
+// Entry, which copies the whole entry.
 func (c *Cursor) Value() (value []byte, inline bool) {
 	if c.node == nil || !c.node.Inline(c.i) {
 		return nil, false
@@ -77,10 +75,10 @@ func (c *Cursor) Value() (value []byte, inline bool) {
 	return c.node.Value(c.i), true
 }
 
-// Run returns the node in which the cursor stands and the entries of it, from first to last, that
-// Prev and Next reach from entry i without reading another node; i is where it stands. Who walks
-// over them himself moves the cursor after them with Jump. The node is nil when the cursor stands
-// on no entry.
+// Run returns the node of the cursor and its entries, from first to last, that Prev and Next reach
+// from entry i without reading another node; i is the cursor's entry. A caller that iterates over
+// these entries itself then moves the cursor with Jump. The node is nil when the cursor is at no
+// entry.
 func (c *Cursor) Run() (n *fb.Node, first, i, last int) {
 	if c.node == nil {
 		return nil, 0, 0, -1
@@ -88,17 +86,17 @@ func (c *Cursor) Run() (n *fb.Node, first, i, last int) {
 	return c.node, min(c.first, c.i), c.i, max(c.last, c.i)
 }
 
-// Jump moves to entry i of the node in which the cursor stands, which must be one that Run gives.
+// Jump moves to entry i of the cursor's node, which must be in the range of Run.
 func (c *Cursor) Jump(i int) {
 	if _, first, _, last := c.Run(); i >= first && i <= last {
 		c.i = i
 	}
 }
 
-// Valid reports whether the cursor stands on an entry.
+// Valid reports whether the cursor is at an entry.
 func (c *Cursor) Valid() bool { return c.node != nil }
 
-// Next moves to the entry behind. Behind the last one it stays where it is.
+// Next moves to the next entry. After the last one it does not move.
 func (c *Cursor) Next(ctx context.Context) (bool, error) {
 	if c.i < c.last {
 		c.i++
@@ -107,7 +105,7 @@ func (c *Cursor) Next(ctx context.Context) (bool, error) {
 	return c.move(ctx, false)
 }
 
-// Prev moves to the entry before. Before the first one it stays where it is.
+// Prev moves to the previous entry. Before the first one it does not move.
 func (c *Cursor) Prev(ctx context.Context) (bool, error) {
 	if c.i > c.first {
 		c.i--
@@ -122,7 +120,7 @@ func (c *Cursor) First(ctx context.Context) (bool, error) { return c.end(ctx, fa
 // Last moves to the last entry.
 func (c *Cursor) Last(ctx context.Context) (bool, error) { return c.end(ctx, true) }
 
-// Seek moves to the first entry whose key is not below key; behind the last one if there is none.
+// Seek moves to the first entry whose key is not below key; past the last one if there is none.
 func (c *Cursor) Seek(ctx context.Context, key []byte) (bool, error) { return c.seek(ctx, key, false) }
 
 // SeekBefore moves to the last entry whose key is below key; before the first one if there is none.
@@ -130,7 +128,7 @@ func (c *Cursor) SeekBefore(ctx context.Context, key []byte) (bool, error) {
 	return c.seek(ctx, key, true)
 }
 
-// end moves to the first entry, or back from behind the last one.
+// end moves to the first entry, or, with back, to the last one.
 func (c *Cursor) end(ctx context.Context, back bool) (bool, error) {
 	n, err := c.root(ctx, edge(back))
 	if n == nil {
@@ -139,7 +137,7 @@ func (c *Cursor) end(ctx context.Context, back bool) (bool, error) {
 	return c.descend(ctx, n, back)
 }
 
-// seek moves to the first entry whose key is not below key, or back from there.
+// seek moves to the first entry whose key is not below key, or, with back, to the one before.
 func (c *Cursor) seek(ctx context.Context, key []byte, back bool) (bool, error) {
 	n, err := c.root(ctx, edge(back))
 	for n != nil {
@@ -158,7 +156,7 @@ func (c *Cursor) seek(ctx context.Context, key []byte, back bool) (bool, error) 
 	return c.ascend(ctx, back)
 }
 
-// edge returns the side of the tree to which a move leads that finds no more.
+// edge returns the side of the tree at which an unsuccessful move ends.
 func edge(back bool) side {
 	if back {
 		return beforeFirst
@@ -166,7 +164,7 @@ func edge(back bool) side {
 	return behindLast
 }
 
-// leave makes the cursor stand on no entry.
+// leave moves the cursor to no entry.
 func (c *Cursor) leave(s side) {
 	c.node, c.depth, c.side = nil, 0, s
 	c.i, c.first, c.last = 0, math.MaxInt, math.MinInt
@@ -187,7 +185,7 @@ func (c *Cursor) root(ctx context.Context, empty side) (*fb.Node, error) {
 	return n, err
 }
 
-// push makes a node the last one of the path.
+// push appends a node to the path.
 func (c *Cursor) push(n *fb.Node, gap int) *step {
 	p := &c.path[c.depth]
 	p.node, p.gap = n, gap
@@ -200,13 +198,13 @@ func (c *Cursor) child(ctx context.Context, p *step) (*fb.Node, error) {
 	n, err := c.t.below(ctx, p.node, p.gap, c.lo(), c.hi())
 	if err != nil {
 		c.leave(nowhere)
-	} else if n != nil && c.node != nil { // the cursor moves on from an entry: all of the node will be read
+	} else if n != nil && c.node != nil { // the cursor moves on from an entry: the whole node will be read
 		c.touched |= n.Touch()
 	}
 	return n, err
 }
 
-// lo returns the key that bounds the end of the path from below.
+// lo returns the lower bound at the end of the path.
 func (c *Cursor) lo() bound {
 	for d := c.depth - 1; d >= 0; d-- {
 		if p := &c.path[d]; p.gap > 0 {
@@ -216,7 +214,7 @@ func (c *Cursor) lo() bound {
 	return bound{}
 }
 
-// hi returns the key that bounds the end of the path from above.
+// hi returns the upper bound at the end of the path.
 func (c *Cursor) hi() bound {
 	for d := c.depth - 1; d >= 0; d-- {
 		if p := &c.path[d]; p.gap < p.node.Len() {
@@ -226,7 +224,7 @@ func (c *Cursor) hi() bound {
 	return bound{}
 }
 
-// stand makes the cursor stand on entry i of the last node of the path.
+// stand moves the cursor to entry i of the last node of the path.
 func (c *Cursor) stand(i int) bool {
 	p := &c.path[c.depth-1]
 	c.node, c.i = p.node, i
@@ -258,7 +256,7 @@ func (c *Cursor) descend(ctx context.Context, n *fb.Node, last bool) (bool, erro
 	}
 }
 
-// move moves to the entry behind, or before, over the edge of a node.
+// move moves to the next or previous entry, across the edge of a node.
 func (c *Cursor) move(ctx context.Context, back bool) (bool, error) {
 	if c.node == nil {
 		if c.side == edge(back) {
@@ -280,7 +278,7 @@ func (c *Cursor) move(ctx context.Context, back bool) (bool, error) {
 	return c.ascend(ctx, back)
 }
 
-// ascend goes up to the first entry behind the gaps of the path, or to the last one before them.
+// ascend goes up to the first entry after the gaps of the path, or to the last one before them.
 func (c *Cursor) ascend(ctx context.Context, back bool) (bool, error) {
 	for ; c.depth > 0; c.depth-- {
 		switch p := &c.path[c.depth-1]; {

@@ -12,8 +12,8 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// A delta says how to make a node of another: an edit script over the items of the base, children
-// and entries in key order.
+// A delta makes one node from another: an edit script over the items of the base, children and
+// entries in key order.
 //
 //	bytes    content
 //	1        level of the result
@@ -28,7 +28,7 @@ import (
 //	                 value;
 //	         for a reference 33: digest, uvarint size
 //
-// The operations use up the items of the base exactly. n of keep and drop is at least 1.
+// The operations consume the items of the base exactly. n of keep and drop is at least 1.
 const (
 	opKeep  = 0
 	opDrop  = 1
@@ -39,7 +39,7 @@ const (
 	opMask = 1<<opBits - 1
 )
 
-// What n of opEntry says.
+// The values of n in opEntry.
 const (
 	newInline = iota
 	newEager
@@ -53,7 +53,7 @@ type nodeItem struct {
 	entry   fb.Entry
 }
 
-// itemReader goes over the items of a node in key order.
+// itemReader iterates over the items of a node in key order.
 type itemReader struct {
 	n        *fb.Node
 	i, child int // how many entries and children have been read
@@ -85,9 +85,9 @@ func (a *nodeItem) equal(b *nodeItem) bool {
 	return bytes.Equal(a.entry.Key, b.entry.Key) && EqualValues(&a.entry, &b.entry)
 }
 
-// AppendDelta appends to dst a delta from which ApplyDelta makes result when it has base. It
-// retains nothing. It costs about what the items of result cost that base lacks, and 2 or 3 bytes
-// for each place where the two differ.
+// AppendDelta appends to dst a delta with which ApplyDelta makes result from base. It retains
+// nothing. Its length is about that of the items of result that base lacks, and 2 or 3 bytes for
+// each place where the two differ.
 func AppendDelta(dst []byte, base, result *fb.Node) []byte {
 	w := scriptWriter{b: append(dst, byte(result.Level()))}
 	if w.sameShape(base, result) {
@@ -114,8 +114,8 @@ func AppendDelta(dst []byte, base, result *fb.Node) []byte {
 	return w.b
 }
 
-// sameShape writes the script for a node that has the same keys and children in the same gaps, as
-// most changes leave them. It writes nothing and returns false for others.
+// sameShape writes the script for a node that has the same keys and the same gaps with children, as
+// after most changes. It writes nothing and returns false for others.
 func (w *scriptWriter) sameShape(old, result *fb.Node) bool {
 	for item, end := 0, 2*old.Len()+1; ; item++ {
 		next, ok := old.NextDifference(result, item)
@@ -138,25 +138,25 @@ func (w *scriptWriter) sameShape(old, result *fb.Node) bool {
 	}
 }
 
-// dropFirst decides, for an item of the base and another of the result, whether the former goes or
-// the latter comes first.
+// dropFirst decides, for an item of the base and a different one of the result, whether the former
+// is dropped first or the latter is added first.
 func dropFirst(o, n *itemReader) bool {
 	if !o.item.isChild && !n.item.isChild {
 		return bytes.Compare(o.item.entry.Key, n.item.entry.Key) <= 0
 	}
 	if o.item.isChild && !n.item.isChild {
-		// A child of the base that stays, behind a new entry.
+		// The child of the base may stay after a new entry.
 		ahead := *n
 		ahead.next()
 		return !ahead.ok || !o.item.equal(&ahead.item)
 	}
-	// A child of the result: it is new, or follows an entry of the base that goes.
+	// The child of the result is new, or follows a dropped entry of the base.
 	ahead := *o
 	ahead.next()
 	return o.item.isChild || ahead.ok && n.item.equal(&ahead.item)
 }
 
-// scriptWriter writes operations; equal ones that follow each other become one.
+// scriptWriter writes operations; it merges equal adjacent ones.
 type scriptWriter struct {
 	b    []byte
 	kind uint64
@@ -210,9 +210,9 @@ func (w *scriptWriter) insert(it *nodeItem) {
 	w.b = binary.AppendUvarint(w.b, e.Size)
 }
 
-// ApplyDelta returns the encoding of the node that delta makes of base. It is canonical, whatever
-// delta holds, and at most limits.MaxNodeBytes long; beyond the node it allocates in proportion to
-// delta and base. It retains neither. Errors: *base.CorruptError, which the caller may wrap with
+// ApplyDelta returns the encoding of the node that delta makes from base. It is canonical for any
+// delta, and at most limits.MaxNodeBytes long. Beyond the node, ApplyDelta allocates in proportion
+// to delta and base. It retains neither. Errors: *base.CorruptError, to which the caller may add
 // the name of the node.
 func ApplyDelta(base *fb.Node, delta []byte) ([]byte, error) {
 	if len(delta) == 0 || len(delta) > limits.MaxNodeBytes {
@@ -242,7 +242,7 @@ func corruptDelta(format string, args ...any) error {
 
 func corruptErr(err error) error { return &base.CorruptError{Where: "tree node delta", Err: err} }
 
-// scriptReader carries operations out.
+// scriptReader executes operations.
 type scriptReader struct {
 	b        []byte
 	old      itemReader

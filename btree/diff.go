@@ -8,21 +8,21 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// DiffEntry is a key that two trees do not hold alike. Its slices are borrowed from nodes: they
-// must not be changed, and stay valid.
+// DiffEntry is a key in which two trees differ. Its slices are borrowed from nodes: they must not
+// be changed, and stay valid.
 type DiffEntry struct {
 	// Key is the key.
 	Key []byte
-	// Left and Right are the entries of the key, each as far as there is one.
+	// Left and Right are the entries of the key, where they exist.
 	Left, Right fb.Entry
-	// HasLeft and HasRight tell which of them there are; at least one.
+	// HasLeft and HasRight say which entries exist; at least one.
 	HasLeft, HasRight bool
 }
 
-// Diff yields, in order, every key not below from (nil: every key) that left and right do not hold
-// alike. Equal subtrees are not read: the cost follows the number of differences times the depth,
-// wherever it starts. The last pair has the error, if there is one. Errors: those of the Sources,
-// *base.CorruptError, that of ctx.
+// Diff yields, in order, every key not below from (nil: every key) in which left and right differ.
+// Equal subtrees are not read: the cost is proportional to the number of differences times the
+// depth, for any start. The last pair holds the error, if there is one. Errors: those of the
+// Sources, *base.CorruptError, that of ctx.
 func Diff(ctx context.Context, left, right Tree, from []byte) iter.Seq2[DiffEntry, error] {
 	return func(yield func(DiffEntry, error) bool) {
 		var d differ
@@ -49,11 +49,10 @@ const (
 	rightSide = 1
 )
 
-// differ walks two trees side by side. At every moment all that lies before the heads of both
-// walkers has been dealt with. It opens a subtree only when it is certain that the other tree has
-// no such subtree (I4): as no key occurs twice, of two different subtrees that face each other at
-// most one is in both trees, and levels and bounds tell most times which one cannot be. Where they
-// do not, shared looks ahead.
+// differ walks two trees side by side. At every moment it has handled all items before the heads of
+// both walkers. It opens a subtree only when the other tree certainly lacks it (I4). No key occurs
+// twice, so of two different subtrees at the same position at most one is in both trees. Levels and
+// bounds mostly say which one cannot be; otherwise shared searches further.
 type differ struct {
 	w     [2]walker
 	seen  [2][MaxLevel + 1]verdict
@@ -99,8 +98,8 @@ func (d *differ) next(ctx context.Context) (DiffEntry, bool, error) {
 	}
 }
 
-// skipEqual goes behind the items that two opened nodes have alike. It does what the rest would do,
-// without making heads: most items of nodes that differ are alike.
+// skipEqual skips the items that two opened nodes share. It gives the same result as the general
+// case without making heads: most items of nodes that differ are equal.
 func (d *differ) skipEqual() {
 	w, v := &d.w[leftSide], &d.w[rightSide]
 	if w.depth == 0 || v.depth == 0 {
@@ -141,7 +140,7 @@ func sameEntry(n *fb.Node, i int, m *fb.Node, j int) bool {
 	return EqualValues(&a, &b)
 }
 
-// faceEntries deals with two entries, and returns a difference if there is one.
+// faceEntries handles two entries, and returns a difference if there is one.
 func (d *differ) faceEntries(l, r *head) (DiffEntry, bool) {
 	switch c := bytes.Compare(l.key, r.key); {
 	case c < 0:
@@ -158,7 +157,7 @@ func (d *differ) faceEntries(l, r *head) (DiffEntry, bool) {
 	return e, !EqualValues(&e.Left, &e.Right)
 }
 
-// only returns the entry that is the head of one side as a difference, and goes behind it.
+// only returns the entry at the head of one side as a difference, and skips it.
 func (d *differ) only(side int, key []byte) DiffEntry {
 	w := &d.w[side]
 	e := DiffEntry{Key: key, HasLeft: side == leftSide, HasRight: side == rightSide}
@@ -171,8 +170,8 @@ func (d *differ) only(side int, key []byte) DiffEntry {
 	return e
 }
 
-// faceSubtree deals with heads of which at least one is a subtree. It returns a difference if there
-// is one.
+// faceSubtree handles heads of which at least one is a subtree. It returns a difference if there is
+// one.
 func (d *differ) faceSubtree(ctx context.Context, l, r *head) (DiffEntry, bool, error) {
 	if l.kind != r.kind {
 		if l.kind == headSubtree {
@@ -188,10 +187,10 @@ func (d *differ) faceSubtree(ctx context.Context, l, r *head) (DiffEntry, bool, 
 	return DiffEntry{}, false, d.faceSubtrees(ctx, &l.sub, &r.sub)
 }
 
-// faceOther deals with a subtree of one side that faces an entry of the other side, or its end.
+// faceOther handles a subtree of one side that meets an entry of the other side, or its end.
 func (d *differ) faceOther(ctx context.Context, side int, s *subtree, o *head) (DiffEntry, bool, error) {
 	if o.kind == headEntry && above(s.hi, o.key) {
-		// The subtree may lie wholly behind the entry and come later on the other side too.
+		// The subtree may lie wholly after the entry and follow later on the other side too.
 		shared, err := d.shared(ctx, side, s)
 		if err != nil {
 			return DiffEntry{}, false, err
@@ -211,7 +210,7 @@ func (d *differ) faceSubtrees(ctx context.Context, l, r *subtree) error {
 	case l.level < r.level:
 		high, highSub, lowSub, highEndsLater = rightSide, r, l, rightEndsLater
 	case l.level == r.level && leftEndsLater:
-		// All that left has up to the end of r is in l, which is of the same level and not r.
+		// All items of left up to the end of r are in l, which has r's level and is not r.
 		return d.w[rightSide].open(ctx, r)
 	case l.level == r.level && rightEndsLater:
 		return d.w[leftSide].open(ctx, l)
@@ -222,7 +221,7 @@ func (d *differ) faceSubtrees(ctx context.Context, l, r *subtree) error {
 		return d.w[rightSide].open(ctx, r)
 	}
 	if !highEndsLater {
-		// All that the low side has up to that end is in a lower subtree.
+		// All items of the low side up to that end are in a lower subtree.
 		return d.w[high].open(ctx, highSub)
 	}
 	shared, err := d.shared(ctx, high, highSub)
@@ -235,8 +234,8 @@ func (d *differ) faceSubtrees(ctx context.Context, l, r *subtree) error {
 	return d.w[high].open(ctx, highSub)
 }
 
-// shared reports whether the other side still has the subtree s of a side. It reads only nodes of
-// the other side that are not in both trees, at levels above s.
+// shared reports whether the other side has the subtree s of a side after its head. It reads only
+// nodes of the other side that are not in both trees, at levels above s.
 func (d *differ) shared(ctx context.Context, side int, s *subtree) (bool, error) {
 	v := &d.seen[side][s.level]
 	if v.digest == s.digest {
@@ -252,12 +251,12 @@ func (d *differ) shared(ctx context.Context, side int, s *subtree) (bool, error)
 	return found, nil
 }
 
-// find looks for the subtree s of a side among what w, a walker of the other side, has before it.
+// find searches for the subtree s of a side in the rest of w, a walker of the other side.
 //
-// A subtree c of w above the level of s that ends before s's gap does is not on s's side: there,
-// all of c's keys would be in s. One that ends later is on s's side only if all its keys lie behind
-// that gap, so that s is not in it; else it is not on s's side and may be opened. Levels rise with
-// each question: it ends.
+// A subtree c of w above the level of s that ends before the end of s's gap is not on s's side:
+// there, all of c's keys would be in s. A subtree c that ends later is on s's side only if all its
+// keys follow that gap, so that s is not in c; otherwise c is not on s's side and may be opened.
+// Levels rise with each question, so the search ends.
 func (d *differ) find(ctx context.Context, side int, s *subtree, w *walker) (bool, error) {
 	for {
 		h := w.head()
@@ -277,7 +276,7 @@ func (d *differ) find(ctx context.Context, side int, s *subtree, w *walker) (boo
 		case h.kind == headSubtree && h.sub.digest == s.digest:
 			return true, nil
 		case w.depth > 0 && w.path[w.depth-1].node.Level() <= s.level:
-			w.depth-- // nothing in this node is of the level
+			w.depth-- // no item of this node is at the level
 		default:
 			w.skip()
 		}

@@ -8,21 +8,21 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// Diff3Entry is a key that two trees do not both hold as their base does. Its slices are borrowed
-// as in DiffEntry.
+// Diff3Entry is a key in which left or right differs from base. Its slices are borrowed as in
+// DiffEntry.
 type Diff3Entry struct {
 	// Key is the key.
 	Key []byte
-	// Base, Left and Right are the entries of the key, each as far as there is one.
+	// Base, Left and Right are the entries of the key, where they exist.
 	Base, Left, Right fb.Entry
-	// HasBase, HasLeft and HasRight tell which of them there are.
+	// HasBase, HasLeft and HasRight say which entries exist.
 	HasBase, HasLeft, HasRight bool
 }
 
-// Diff3 yields, in order, every key not below from (nil: every key) that left or right does not
-// hold as base does. A side without a difference at a key holds there what base holds. Subtrees
-// that a side shares with base are not read for it. The last pair has the error, if there is one.
-// Errors: as for Diff.
+// Diff3 yields, in order, every key not below from (nil: every key) in which left or right differs
+// from base. A side that does not differ at a key has base's entry there. Subtrees that a side
+// shares with base are not read for it. The last pair holds the error, if there is one. Errors: as
+// for Diff.
 func Diff3(ctx context.Context, base, left, right Tree, from []byte) iter.Seq2[Diff3Entry, error] {
 	return func(yield func(Diff3Entry, error) bool) {
 		var m diff3
@@ -47,7 +47,7 @@ type diff3 struct {
 	d    [2]differ
 	head [2]DiffEntry // Left is base, Right the side
 	ok   [2]bool
-	used [2]bool // the head went into the last entry
+	used [2]bool // the last entry has used the head
 }
 
 func (m *diff3) start(ctx context.Context, base, left, right Tree, from []byte) error {
@@ -72,7 +72,7 @@ func (m *diff3) advance(ctx context.Context) (err error) {
 	return nil
 }
 
-// entry makes an entry of the heads with the least key.
+// entry makes an entry of the heads with the smallest key.
 func (m *diff3) entry() Diff3Entry {
 	c := 0
 	switch {

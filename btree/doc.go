@@ -12,16 +12,17 @@
 //	    stored.
 //	I3: a sink receives exactly the nodes of the new tree that the old one lacks, each once,
 //	    children first.
-//	I4: diffs read no node that all their trees share (beside the path to the start key).
-//	I5: whatever a Source returns, operations end with an error or a result: levels fall strictly
-//	    on the way down, and keys outside the gap of the parent are an error.
-//	I6: memory follows the nodes of one path, not the number of entries, changes or differences.
+//	I4: diffs read no node that all their trees share (except on the path to the start key).
+//	I5: whatever a Source returns, operations end with an error or a result: levels decrease
+//	    strictly on the way down, and keys outside the gap of the parent are an error.
+//	I6: memory depends on the nodes of one path, not on the number of entries, changes or
+//	    differences.
 //
-// Nodes come from a Source, which has verified them, VerifyNode included; what cannot be seen in
-// one node alone (a child's level and key range) is verified here, whenever a node is opened.
+// Nodes are read from a Source, which has verified them, VerifyNode included. This package verifies
+// what one node alone does not show (a child's level and key range), whenever it opens a node.
 //
 // The package must not import storage, bbolt or anything above it; of the module it imports
 // flatbuffers, split, object, internal/base and internal/limits. It starts no goroutines. A Tree is
-// a value and may be used concurrently as far as its Source may; a Cursor belongs to one caller at
-// a time. It may change with any release.
+// a value and as safe for concurrent use as its Source; a Cursor belongs to one caller at a time.
+// It may change with any release.
 package btree

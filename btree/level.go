@@ -17,11 +17,11 @@ import (
 
 // Constants of format version 1 of a page. A page never changes its own.
 const (
-	// FanoutBits is the length of a group of zero bits that lifts a key by one level: a node has 16
-	// entries in the mean.
+	// FanoutBits is the length of a group of zero bits that raises a key by one level: a node has
+	// 16 entries on average.
 	FanoutBits = 4
-	// InlineLimit is the greatest length of a value that stands in its entry, in bytes; a longer
-	// one is an object of its own.
+	// InlineLimit is the greatest length of a value inside its entry, in bytes; a longer one is an
+	// object of its own.
 	InlineLimit = 256
 	// MaxLevel is the level of a key whose hash is 0.
 	MaxLevel = 64 / FanoutBits
@@ -48,9 +48,9 @@ func (h levelHash) level(key []byte) int {
 	return bits.LeadingZeros64(siphash.Hash(h.k0, h.k1, key)) / FanoutBits
 }
 
-// VerifyNode verifies what a node of a page must fulfil beyond its encoding: every key is at the
+// VerifyNode verifies what a node of a page must satisfy beyond its encoding: every key is at the
 // level of the node, and a value is inline if and only if it is at most InlineLimit bytes long. The
-// empty root passes. Errors: *base.CorruptError without the digest, which the caller knows.
+// empty root passes. Errors: *base.CorruptError without the digest, which the caller can add.
 func VerifyNode(page [16]byte, n *fb.Node) error {
 	h := leveler(page)
 	for i := range n.Len() {
@@ -72,8 +72,8 @@ func VerifyNode(page [16]byte, n *fb.Node) error {
 	return nil
 }
 
-// EqualValues reports whether two entries say the same beside their keys: the same inline value, or
-// the same digest and size, and the same priority.
+// EqualValues reports whether two entries are equal except for their keys: the same inline value,
+// or the same digest and size, and the same priority.
 func EqualValues(a, b *fb.Entry) bool {
 	if a.Inline != b.Inline || a.Priority != b.Priority {
 		return false

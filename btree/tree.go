@@ -12,22 +12,22 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// Source gives the nodes of trees. It must be safe for as many callers as use the trees on it.
+// Source reads the nodes of trees. It must be safe for all concurrent callers of these trees.
 type Source interface {
 	// Node returns the verified view of a node: its bytes have the digest, and fb.ParseNode and
-	// VerifyNode have accepted them. The view is shared and immutable. EmptyRoot is never asked
-	// for.
+	// VerifyNode have accepted them. The view is shared and immutable. Node is never called for
+	// EmptyRoot.
 	Node(ctx context.Context, d object.Digest) (*fb.Node, error)
 }
 
-// Sink takes the nodes that Apply and Build make.
+// Sink receives the nodes that Apply and Build make.
 type Sink interface {
-	// PutNode takes a new node. n.Content and n.View are valid only during the call; a clone of
+	// PutNode receives a new node. n.Content and n.View are valid only during the call; a clone of
 	// n.View may be kept.
 	PutNode(ctx context.Context, n NewNode) error
-	// PutPiece takes a piece of a value, or of a node that is longer than limits.MaxPieceBytes,
-	// before PutNode of that node. content is valid only during the call. Pieces that the sink has
-	// already may come again.
+	// PutPiece receives a piece of a value, or of a node that is longer than limits.MaxPieceBytes,
+	// before PutNode of that node. content is valid only during the call. The sink may have the
+	// piece already.
 	PutPiece(ctx context.Context, d object.Digest, content []byte) error
 }
 
@@ -42,7 +42,7 @@ type NewNode struct {
 	// Base names the node of the old tree, at the same level, that shares most entries with it;
 	// zero when no entry comes from an old node.
 	Base object.Digest
-	// Split tells that Content is longer than limits.MaxPieceBytes, so that the node is stored as
+	// Split says that Content is longer than limits.MaxPieceBytes, so that the node is stored as
 	// the pieces that PutPiece received; Digest then names an index piece.
 	Split bool
 }
@@ -51,14 +51,14 @@ type NewNode struct {
 type Tree struct {
 	// Page is the id of the page, which keys the level hash.
 	Page [16]byte
-	// Source gives the nodes.
+	// Source reads the nodes.
 	Source Source
 	// Root names the root node, EmptyRoot for the empty tree.
 	Root object.Digest
 }
 
 // Get returns the entry of key, and whether there is one. Key and Value of the entry are borrowed
-// from the node and must not be changed. It does not allocate. It waits for the Source only.
+// from the node and must not be changed. Get does not allocate, and blocks only in the Source.
 // Errors: those of the Source, *base.CorruptError.
 func (t Tree) Get(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 	n, i, err := t.Find(ctx, key)
@@ -68,8 +68,8 @@ func (t Tree) Get(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 	return n.Entry(i), true, nil
 }
 
-// Find is Get for who needs a part of the entry only: it returns the node that has it, and its
-// number there; no node if there is none.
+// Find is Get for a caller that needs a part of the entry only. It returns the node with the entry,
+// and the entry's index there; a nil node if there is no such entry.
 func (t Tree) Find(ctx context.Context, key []byte) (*fb.Node, int, error) {
 	at, found, err := t.search(ctx, key)
 	if !found {
@@ -79,7 +79,7 @@ func (t Tree) Find(ctx context.Context, key []byte) (*fb.Node, int, error) {
 }
 
 // Seek returns the first key that is not below key, borrowed from its node, nil if there is none.
-// It is what Cursor.Seek finds, and does not allocate. It waits for the Source only. Errors: as
+// It finds the key of Cursor.Seek without allocating. It blocks only in the Source. Errors: as for
 // Get.
 func (t Tree) Seek(ctx context.Context, key []byte) ([]byte, error) {
 	at, _, err := t.search(ctx, key)
@@ -87,7 +87,7 @@ func (t Tree) Seek(ctx context.Context, key []byte) ([]byte, error) {
 }
 
 // search returns the first entry whose key is not below key, and whether its key is key. The bound
-// has no node when there is none.
+// has no node when there is no such entry.
 func (t Tree) search(ctx context.Context, key []byte) (at bound, found bool, err error) {
 	if t.Root == EmptyRoot {
 		return bound{}, false, nil
@@ -120,10 +120,10 @@ func (t Tree) search(ctx context.Context, key []byte) (at bound, found bool, err
 	}
 }
 
-// below returns the child in a gap, nil if there is none. That its keys lie between two keys of its
-// parent is verified once, when it is linked: the first and last key of a node are two cache misses
-// on the way to a third. The bounds of an outer gap come from further up, and are verified each
-// time.
+// below returns the child in a gap, nil if there is none. For an inner gap, the child's keys are
+// compared with two keys of the parent once, when the child is linked: reading its first and last
+// key costs two cache misses. The bounds of an outer gap belong to higher nodes, and are verified
+// each time.
 func (t Tree) below(ctx context.Context, n *fb.Node, gap int, lo, hi bound) (*fb.Node, error) {
 	child := n.Linked(gap)
 	if child != nil && (gap > 0 || lo.surelyBelow(child)) && (gap < n.Len() || hi.surelyAbove(child)) {
@@ -143,8 +143,7 @@ func (t Tree) below(ctx context.Context, n *fb.Node, gap int, lo, hi bound) (*fb
 	return child, nil
 }
 
-// bound is a key of a node, which is looked up only where it is needed. Without a node there is no
-// bound.
+// bound is a key of a node, read only where it is needed. Without a node there is no bound.
 type bound struct {
 	node *fb.Node
 	i    int
@@ -157,19 +156,19 @@ func (b bound) key() []byte {
 	return b.node.Key(b.i)
 }
 
-// surelyBelow reports whether the beginnings of keys suffice to say that the bound is below all
-// keys of a node.
+// surelyBelow reports whether the heads of keys suffice to prove that the bound is below all keys
+// of a node.
 func (b bound) surelyBelow(n *fb.Node) bool { return b.node == nil || b.node.Head(b.i) < n.Head(0) }
 
-// surelyAbove is surelyBelow for a bound above.
+// surelyAbove is surelyBelow for an upper bound.
 func (b bound) surelyAbove(n *fb.Node) bool {
 	return b.node == nil || b.node.Head(b.i) > n.Head(n.Len()-1)
 }
 
-// anyLevel is the level of a subtree about whose level nothing is known: that of a root.
+// anyLevel is the unknown level of a subtree: that of a root.
 const anyLevel = -1
 
-// subtree is a node that need not have been read, at its place: what its parent says about it.
+// subtree is a node, read or not, with its level and bounds as its parent states them.
 type subtree struct {
 	digest object.Digest
 	level  int
@@ -177,7 +176,7 @@ type subtree struct {
 	lo, hi []byte
 }
 
-// load reads the node and verifies what its place demands.
+// load reads the node and verifies it against its level and bounds.
 func (s *subtree) load(ctx context.Context, src Source) (*fb.Node, error) {
 	n, err := src.Node(ctx, s.digest)
 	if err != nil {
@@ -189,7 +188,7 @@ func (s *subtree) load(ctx context.Context, src Source) (*fb.Node, error) {
 	return n, nil
 }
 
-// verify verifies what the place of the node demands of it.
+// verify verifies the node against its level and bounds.
 func (s *subtree) verify(n *fb.Node) error {
 	switch {
 	case n.Len() == 0:
@@ -208,7 +207,7 @@ func (s *subtree) corrupt(got string) error {
 	return &base.CorruptError{Where: "tree node", Key: s.digest.String(), Got: got}
 }
 
-// span is a node that has been read, with its bounds.
+// span is a node that was read, with its bounds.
 type span struct {
 	node   *fb.Node
 	digest object.Digest
@@ -232,7 +231,7 @@ func (s *span) child(gap int) (subtree, bool) {
 	return subtree{digest: c.Digest, level: c.Level, lo: s.before(gap), hi: s.behind(gap)}, true
 }
 
-// before returns the key that bounds a gap from below, nil if there is none.
+// before returns the lower bound of a gap, nil if there is none.
 func (s *span) before(gap int) []byte {
 	if gap == 0 {
 		return s.lo
@@ -240,7 +239,7 @@ func (s *span) before(gap int) []byte {
 	return s.node.Key(gap - 1)
 }
 
-// behind returns the key that bounds a gap from above, nil if there is none.
+// behind returns the upper bound of a gap, nil if there is none.
 func (s *span) behind(gap int) []byte {
 	if gap == s.node.Len() {
 		return s.hi
@@ -248,8 +247,7 @@ func (s *span) behind(gap int) []byte {
 	return s.node.Key(gap)
 }
 
-// orCorrupt turns an error of an encoder on data that came from a Source into one that names the
-// node.
+// orCorrupt turns an encoder's error on data of a Source into one that names the node.
 func orCorrupt(d object.Digest, err error) error {
 	if errors.Is(err, base.ErrInvalid) {
 		return &base.CorruptError{Where: "tree node", Key: d.String(), Err: err}

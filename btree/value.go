@@ -11,9 +11,9 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// PutValue gives sink the pieces of a value, cut by t, and returns its entry, without a key. A
-// value of up to InlineLimit bytes is in the entry itself, and then always eager. value is not
-// retained. Errors: those of the sink, that of ctx.
+// PutValue passes the pieces of a value, cut by t, to sink, and returns the value's entry without a
+// key. A value of up to InlineLimit bytes is in the entry itself, and then always eager. value is
+// not retained. Errors: those of the sink, that of ctx.
 func PutValue(ctx context.Context, sink Sink, t *split.Table, value []byte, p object.Priority) (fb.Entry, error) {
 	if len(value) <= InlineLimit {
 		return inlineEntry(bytes.Clone(value)), nil
@@ -22,13 +22,13 @@ func PutValue(ctx context.Context, sink Sink, t *split.Table, value []byte, p ob
 	return fb.Entry{Digest: root, Size: uint64(len(value)), Priority: p}, err
 }
 
-// PutReader is PutValue for what r gives until io.EOF; memory does not depend on its length. A Read
-// of r that blocks is not interrupted by ctx. Errors: those of PutValue and of r.
+// PutReader is PutValue for the bytes of r up to io.EOF; memory does not depend on their number.
+// ctx does not interrupt a blocking Read of r. Errors: those of PutValue and of r.
 func PutReader(ctx context.Context, sink Sink, t *split.Table, r io.Reader, p object.Priority) (fb.Entry, error) {
 	var inline []byte
 	first, emit := true, emitTo(sink)
 	root, size, err := split.Split(ctx, t, object.Chunk, r, func(ctx context.Context, s split.Piece) error {
-		if first && len(s.Content) <= InlineLimit { // a first chunk that short is all of the value
+		if first && len(s.Content) <= InlineLimit { // such a short first chunk is the whole value
 			inline = bytes.Clone(s.Content)
 			return nil
 		}
@@ -45,7 +45,7 @@ func inlineEntry(value []byte) fb.Entry {
 	return fb.Entry{Inline: true, Value: value, Size: uint64(len(value))}
 }
 
-// emitTo returns what gives pieces to a sink.
+// emitTo returns a function that passes pieces to a sink.
 func emitTo(sink Sink) split.Emit {
 	return func(ctx context.Context, p split.Piece) error { return sink.PutPiece(ctx, p.Digest, p.Content) }
 }

@@ -10,10 +10,10 @@ import (
 )
 
 // Verify reads a whole tree, parents first and in key order, and verifies every node, its level and
-// its key range against its parent. visit, if it is not nil, is called for each node before its
-// children, and may leave them out, which is how a caller cuts off what he knows; an error that it
-// returns ends the walk and is returned as it is. Empty trees have no node. Errors: those of the
-// Source, *base.CorruptError that names the node, that of ctx.
+// its key range against its parent. If visit is not nil, Verify calls it for each node before its
+// children; visit may skip the children, for example of a known node. An error of visit ends the
+// walk and is returned unchanged. Empty trees have no node. Errors: those of the Source,
+// *base.CorruptError that names the node, that of ctx.
 func Verify(ctx context.Context, t Tree, visit func(n *fb.Node, d object.Digest) (descend bool, err error)) error {
 	if t.Root == EmptyRoot {
 		return ctx.Err()
@@ -21,7 +21,7 @@ func Verify(ctx context.Context, t Tree, visit func(n *fb.Node, d object.Digest)
 	return verify(ctx, t, subtree{digest: t.Root, level: anyLevel}, visit)
 }
 
-// verify recurses once a level: children are lower than their parent, or an error.
+// verify recurses once for each level: children are lower than their parent, or an error.
 func verify(ctx context.Context, t Tree, s subtree, visit func(n *fb.Node, d object.Digest) (bool, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -9,18 +9,18 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// walker goes over the items of a tree in key order: entries, and subtrees that it opens only when
-// told to.
+// walker iterates over the items of a tree in key order: entries, and subtrees that it opens only
+// on request.
 type walker struct {
 	src   Source
-	from  []byte // entries below it are left out
+	from  []byte // lower entries are left out
 	root  subtree
 	atTop bool // the root is the head
 	path  [MaxLevel + 1]place
 	depth int
 }
 
-// headKind says what a walker has before it.
+// headKind is the kind of a walker's next item.
 type headKind uint8
 
 const (
@@ -36,7 +36,7 @@ type head struct {
 	key  []byte
 }
 
-// start reads the root to learn its level, and makes it the head.
+// start reads the root to find its level, and makes it the head.
 func (w *walker) start(ctx context.Context, t Tree, from []byte) error {
 	w.src, w.from, w.depth = t.Source, from, 0
 	if w.atTop = t.Root != EmptyRoot; !w.atTop {
@@ -51,7 +51,7 @@ func (w *walker) start(ctx context.Context, t Tree, from []byte) error {
 	return nil
 }
 
-// copyTo makes c a walker at the same place.
+// copyTo makes c a walker at the same position.
 func (w *walker) copyTo(c *walker) {
 	c.src, c.from, c.root, c.atTop, c.depth = w.src, w.from, w.root, w.atTop, w.depth
 	copy(c.path[:w.depth], w.path[:w.depth])
@@ -84,7 +84,7 @@ func (w *walker) entry() fb.Entry {
 	return p.node.Entry(p.next / 2)
 }
 
-// skip goes behind the head.
+// skip moves past the head.
 func (w *walker) skip() {
 	if w.atTop {
 		w.atTop = false
@@ -93,7 +93,7 @@ func (w *walker) skip() {
 	w.path[w.depth-1].next++
 }
 
-// open puts the items of the subtree s, which is the head, in its place.
+// open replaces the subtree s, which is the head, by its items.
 func (w *walker) open(ctx context.Context, s *subtree) error {
 	opened, err := s.open(ctx, w.src)
 	if err != nil {
@@ -113,7 +113,7 @@ func (w *walker) open(ctx context.Context, s *subtree) error {
 	return nil
 }
 
-// above reports whether bound a ends behind bound b; nil is the end of the keys.
+// above reports whether bound a is above bound b; nil is the end of the keys.
 func above(a, b []byte) bool {
 	if a == nil || b == nil {
 		return a == nil && b != nil
@@ -121,7 +121,7 @@ func above(a, b []byte) bool {
 	return bytes.Compare(a, b) > 0
 }
 
-// verdict remembers whether the other tree has a subtree.
+// verdict caches whether the other tree has a subtree.
 type verdict struct {
 	digest object.Digest
 	shared bool

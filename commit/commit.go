@@ -35,12 +35,12 @@ func (id ID) IsZero() bool { return id == ID{} }
 // Compare orders ids by their bytes.
 func (id ID) Compare(other ID) int { return bytes.Compare(id[:], other[:]) }
 
-// Commit is an immutable version of a page. Nobody may change it, nor the slice of its parents.
+// Commit is an immutable version of a page. It must not be changed, nor the slice of its parents.
 type Commit struct {
 	ID ID
 	// Timestamp is the time by the clock of the device that made the commit, in nanoseconds since
-	// 1970, 0 to limits.MaxTimestamp. See New. It may be below that of a parent, and nothing that
-	// must be right follows from it.
+	// 1970, 0 to limits.MaxTimestamp. See New. It may be below that of a parent, and correctness
+	// never depends on it.
 	Timestamp int64
 	// Generation is the length of the longest path to the first commit.
 	Generation uint64
@@ -69,7 +69,7 @@ var first = sync.OnceValue(func() *Commit {
 // IsFirst reports whether c is the first commit of its page.
 func (c *Commit) IsFirst() bool { return c.Generation == 0 }
 
-// Params says what a new commit is to be.
+// Params describes a new commit.
 type Params struct {
 	// Now is the time of the device.
 	Now time.Time
@@ -83,10 +83,10 @@ type Params struct {
 }
 
 // New makes a commit. Its generation is 1 more than the greatest of its parents'. Its timestamp is
-// Now, or 1 ns after the greatest of its parents' if that is not before Now, and less than
-// limits.MaxAhead behind it. So a clock that lags does not put a commit before its parents, and a
-// parent from further in the future leaves no trace: neither do timestamps run out, nor does its
-// clock count from then on.
+// Now. If the greatest timestamp of the parents is at or after Now, by less than limits.MaxAhead,
+// it is 1 ns after that timestamp. So a slow clock does not date a commit before its parents. A
+// parent dated further in the future has no effect: timestamps do not run out, and its clock does
+// not spread.
 //
 // Errors: base.ErrInvalid, also when Now is within limits.MaxAhead of limits.MaxTimestamp or
 // beyond; base.ErrTooLarge for a device or message beyond its limit.
@@ -113,9 +113,9 @@ func New(p Params) (*Commit, error) {
 	})
 }
 
-// NewMerge makes the commit that joins a and b, in any order, with the merged tree root. It has the
-// timestamp of the parent with the larger one, and nothing that depends on the device: who merges
-// the same commits to the same content makes the same commit. Errors: base.ErrInvalid.
+// NewMerge makes the commit that joins a and b, in any order, with the merged tree root. Its
+// timestamp is the greater one of the parents, and nothing in it depends on the device: devices
+// that merge the same commits to the same content make the same commit. Errors: base.ErrInvalid.
 func NewMerge(root object.Digest, a, b *Commit) (*Commit, error) {
 	parents := []*Commit{a, b}
 	latest, generation, err := fold(parents)
@@ -125,7 +125,8 @@ func NewMerge(root object.Digest, a, b *Commit) (*Commit, error) {
 	return encode(&fb.Commit{Timestamp: latest, Generation: generation, Root: root, Parents: parentIDs(parents)})
 }
 
-// unixNano returns t in nanoseconds since 1970: 0 before, and the greatest int64 when it is beyond.
+// unixNano returns t in nanoseconds since 1970: 0 for earlier times, and the greatest int64 for
+// times beyond it.
 func unixNano(t time.Time) int64 {
 	switch s := t.Unix(); {
 	case s < 0:
@@ -136,8 +137,8 @@ func unixNano(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// fold returns the largest timestamp of parents, and the generation of their child. It refuses what
-// can be nobody's parents.
+// fold returns the largest timestamp of parents, and the generation of their child. It refuses
+// invalid sets of parents.
 func fold(parents []*Commit) (latest int64, generation uint64, err error) {
 	if len(parents) == 0 || len(parents) > 2 || slices.Contains(parents, nil) {
 		return 0, 0, fmt.Errorf("make commit with %d parents: %w", len(parents), base.ErrInvalid)
@@ -214,8 +215,8 @@ func Parse(b []byte) (*Commit, error) {
 	return fromDecoded(bytes.Clone(b), f), nil
 }
 
-// Of returns the commit that has the fields of c, but for the ID, which follows from the others.
-// Errors: base.ErrInvalid, also for one of generation 0 that is not the first commit;
+// Of returns the commit that has the fields of c, except the ID, which it computes. Errors:
+// base.ErrInvalid, also for a commit of generation 0 that is not the first commit;
 // base.ErrTooLarge.
 func Of(c *Commit) (*Commit, error) {
 	f := &fb.Commit{Timestamp: c.Timestamp, Generation: c.Generation, Root: c.Root, Device: c.Device, Message: c.Message}
@@ -235,9 +236,8 @@ func Compare(a, b *Commit) int {
 }
 
 // CheckParents verifies that the generation of c follows from its parents, given in the order of
-// c.Parents. Any timestamp may stand above any other: clocks are wrong, and are set right. Errors:
-// *base.CorruptError for a commit that is wrong; base.ErrInvalid when parents are not the parents
-// of c.
+// c.Parents. Timestamps are not compared: clocks may be wrong, and be corrected. Errors:
+// *base.CorruptError for a wrong commit; base.ErrInvalid when parents are not the parents of c.
 func CheckParents(c *Commit, parents []*Commit) error {
 	if len(parents) != len(c.Parents) {
 		return fmt.Errorf("check parents of commit %s: given %d of %d: %w", c.ID, len(parents), len(c.Parents), base.ErrInvalid)

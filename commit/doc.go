@@ -1,25 +1,24 @@
-// Package commit holds commits: immutable versions of a page that form a graph.
-// It makes them, names them, orders them and walks their graph; where they are stored is its
-// callers' concern.
+// Package commit holds commits: immutable versions of a page that form a graph. It makes them,
+// names them, orders them and walks their graph; callers store them.
 //
 // Invariants, cited by the tests:
 //
 //	I1: the id of a commit is the SHA-256 of its canonical bytes; Parse accepts canonical bytes
 //	    only.
 //	I2: the first commit of a page is the same everywhere. It is implied: never stored, and never
-//	    asked for.
+//	    looked up.
 //	I3: a commit's generation is 1 more than the greatest of its parents', so a parent always
-//	    stands before its child in the order of generation. Its timestamp is what a clock said,
-//	    and orders no parent and child.
+//	    precedes its child in the order of generation. Its timestamp is the reading of a clock,
+//	    and does not order parent and child.
 //	I4: a merge commit depends on its parents and its root alone.
-//	I5: on any commit, whatever its timestamp, another one can be made, whose timestamp is at most
+//	I5: any commit, whatever its timestamp, can have a child, whose timestamp is at most
 //	    limits.MaxAhead ahead of the clock of the device that makes it.
 //
-// Commits come in as bytes from disk and cloud. Parse verifies what can be seen in one commit,
-// CheckParents what follows from its parents; the walks verify that generations fall towards the
-// parents, so that they end.
+// Commits are read as bytes from disk and cloud. Parse verifies what one commit shows, CheckParents
+// what follows from its parents; the walks verify that generations decrease towards the parents, so
+// that the walks end.
 //
 // Of the module the package imports flatbuffers, object, internal/base and internal/limits. It
-// starts no goroutines and holds no state; its values may be used concurrently. It may change with
-// any release.
+// starts no goroutines and holds no state; its values are safe for concurrent use. It may change
+// with any release.
 package commit

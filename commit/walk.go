@@ -12,20 +12,20 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Getter finds commits. It is never asked for the first commit.
+// Getter finds commits. It is never called for the first commit.
 type Getter interface {
 	// Commit returns the commit with the given id; the error matches base.ErrNotFound when there is
 	// none, and base.ErrGone for a parent that was pruned. It may wait for a disk.
 	Commit(ctx context.Context, id ID) (*Commit, error)
 }
 
-// Walk yields the commits with the given ids and all their ancestors, each once: the greatest
-// generation first, among equal ones the greatest timestamp, then the greatest id. So no commit
-// comes before one of its descendants, and the last is the first commit of the page. Without ids it
-// yields nothing. It holds the commits between those that it has yielded and their ancestors: as
-// many as the graph is wide. Parents that were pruned are passed over, with all below them: then
-// the last need not be the first commit. At most one error is yielded, last: what the Getter
-// returned, ctx's, or a *base.CorruptError for a parent whose generation is not below its child's.
+// Walk yields the commits with the given ids and all their ancestors, each once, by descending
+// generation, then timestamp, then id. So no commit precedes one of its descendants, and the last
+// is the first commit of the page. Without ids it yields nothing. It holds the unvisited parents of
+// visited commits: as many as the graph is wide. Pruned parents are skipped, with everything below
+// them: then the last commit need not be the first commit of the page. At most one error is
+// yielded, last: that of the Getter, that of ctx, or a *base.CorruptError for a parent whose
+// generation is not below its child's.
 func Walk(ctx context.Context, g Getter, from []ID) iter.Seq2[*Commit, error] {
 	return func(yield func(*Commit, error) bool) {
 		var q Queue[struct{}]
@@ -54,9 +54,8 @@ func Walk(ctx context.Context, g Getter, from []ID) iter.Seq2[*Commit, error] {
 	}
 }
 
-// IsAncestor reports whether a is b or one of b's ancestors. It goes no further down than a's
-// generation. Errors: as Walk; and one that matches base.ErrGone when commits between them may have
-// been pruned that would tell.
+// IsAncestor reports whether a is b or an ancestor of b. It walks down to a's generation at most.
+// Errors: as for Walk; and one that matches base.ErrGone when pruned commits may hide the answer.
 func IsAncestor(ctx context.Context, g Getter, a, b *Commit) (bool, error) {
 	if a.IsFirst() || a.ID == b.ID {
 		return true, nil
@@ -64,8 +63,8 @@ func IsAncestor(ctx context.Context, g Getter, a, b *Commit) (bool, error) {
 	var q Queue[struct{}]
 	pruned := false
 	q.Add(b)
-	// Since the greatest generation comes first, nothing in the queue is above c, and when c's
-	// parents can at best be of a's generation only their ids matter.
+	// Since the greatest generation is first, nothing in the queue is above c. When the parents of
+	// c are at most of a's generation, only their ids matter.
 	for q.Len() > 0 {
 		if err := ctx.Err(); err != nil {
 			return false, fmt.Errorf("look for ancestor %s: %w", a.ID, err)
@@ -92,11 +91,11 @@ func IsAncestor(ctx context.Context, g Getter, a, b *Commit) (bool, error) {
 	return false, nil
 }
 
-// Queue gives commits in the order of CompareGeneration, the greatest first, each with marks of the
-// walk that it serves. A walk that adds the parents of what it takes out sees every commit once,
-// behind all its descendants: what leaves is above all that can still enter, so that only the
-// commits in the queue need be remembered. The zero Queue is empty. It is for one goroutine at a
-// time.
+// Queue returns commits in the order of CompareGeneration, the greatest first, each with marks of
+// the walk that it serves. A walk that adds the parents of each commit it removes visits every
+// commit once, after all its descendants: a removed commit is above all that can still enter, so
+// that only the commits in the queue are held. The zero Queue is empty. It is for one goroutine at
+// a time.
 type Queue[M any] struct {
 	heap queued[M]
 	held map[ID]*Queued[M]
@@ -111,7 +110,7 @@ type Queued[M any] struct {
 // Len returns the number of commits in the queue.
 func (q *Queue[M]) Len() int { return len(q.heap) }
 
-// Add returns the place of c in the queue, a new one with zero marks when it is not there.
+// Add returns the entry of c in the queue, a new one with zero marks when it is not there.
 func (q *Queue[M]) Add(c *Commit) *Queued[M] {
 	v, ok := q.held[c.ID]
 	if !ok {
@@ -125,7 +124,7 @@ func (q *Queue[M]) Add(c *Commit) *Queued[M] {
 	return v
 }
 
-// Next takes the greatest commit out of the queue, which must not be empty.
+// Next removes the greatest commit from the queue, which must not be empty.
 func (q *Queue[M]) Next() *Queued[M] {
 	v := heap.Pop(&q.heap).(*Queued[M])
 	delete(q.held, v.ID)
@@ -142,7 +141,7 @@ func (q *Queue[M]) Find(ctx context.Context, g Getter, id ID, child *Commit) (*C
 	return Find(ctx, g, id, child)
 }
 
-// Find is Queue.Find without a queue. The first commit is found without the Getter.
+// Find is Queue.Find without a queue. It finds the first commit without the Getter.
 func Find(ctx context.Context, g Getter, id ID, child *Commit) (*Commit, error) {
 	c := First()
 	if id != c.ID {

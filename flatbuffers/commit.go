@@ -14,8 +14,8 @@ import (
 type Commit struct {
 	// Timestamp is in nanoseconds since 1970, 0 to limits.MaxTimestamp.
 	Timestamp int64
-	// Generation is the length of the longest path to the first commit; 0 for the first commit
-	// alone.
+	// Generation is the length of the longest path to the first commit; 0 only for the first
+	// commit.
 	Generation uint64
 	// Root is the digest of the tree's root node.
 	Root object.Digest
@@ -35,8 +35,8 @@ type Commit struct {
 //	               generation (8), places of parent_ids, device, message
 //	60      40     root_node_id
 //	100     4+32p  parent_ids
-//	        4+d+1  device, with a zero behind it
-//	        4+m+1  message, with a zero behind it
+//	        4+d+1  device, then a zero
+//	        4+m+1  message, then a zero
 const (
 	commitIdent      = "LCO1"
 	commitWhere      = "commit"
@@ -60,8 +60,7 @@ const (
 
 var commitFields = []uint16{8, 16, 4, 24, 28, 32}
 
-// check returns what is wrong with the values of c, "" when nothing is, and whether a limit is
-// exceeded.
+// check returns what is wrong with the values of c, or "", and whether a limit is exceeded.
 func (c *Commit) check() (problem string, tooLarge bool) {
 	switch {
 	case c.Timestamp < 0 || c.Timestamp > limits.MaxTimestamp:
@@ -168,7 +167,8 @@ func DecodeCommit(b []byte) (*Commit, error) {
 	return c, nil
 }
 
-// text returns the string at pos of a commit, and the place behind it, its zero and its padding.
+// text returns the string at pos of a commit, and the position after the string, its zero and its
+// padding.
 func text(b []byte, pos int) (s []byte, end int, err error) {
 	if pos < 0 || len(b)-pos < 4 {
 		return nil, 0, corrupt(commitWhere, "ends at %d, before a string's length at %d", len(b), pos)

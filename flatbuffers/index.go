@@ -44,8 +44,7 @@ const (
 	indexChildBytes = 8 + object.DigestSize
 )
 
-// MaxIndexChildren is the greatest number of children of an index piece: so many fit
-// limits.MaxPieceBytes.
+// MaxIndexChildren is the greatest number of children of an index piece, by limits.MaxPieceBytes.
 const MaxIndexChildren = (limits.MaxPieceBytes - indexFixed - 3) / indexChildBytes
 
 var indexFields = []uint16{4, 8}
@@ -58,7 +57,7 @@ func putIndexHeader(b []byte, n int) {
 	putOffset(b, indexIDsField, indexIDsPos(n))
 }
 
-// indexSum adds up the sizes of children and says what is wrong with them, "" when nothing is.
+// indexSum adds up the sizes of children and returns what is wrong with them, or "".
 type indexSum struct {
 	total uint64
 	node  bool
@@ -110,7 +109,7 @@ func EncodeIndex(children []IndexChild) ([]byte, error) {
 }
 
 // ParseIndex verifies an index piece and returns a view of it, which retains b. It does not
-// allocate when b is right. Errors: *base.CorruptError, *base.FormatError.
+// allocate for a valid b. Errors: *base.CorruptError, *base.FormatError.
 func ParseIndex(b []byte) (Index, error) {
 	if err := checkIdent(indexWhere, b, indexIdent, indexFixed); err != nil {
 		return Index{}, err
@@ -154,8 +153,7 @@ func (x Index) Len() int { return x.n }
 // Size returns the sum of the children's sizes.
 func (x Index) Size() uint64 { return x.total }
 
-// Child returns the child with number i, 0 <= i < Len(). It panics for any other i, as a slice
-// does.
+// Child returns the child with number i, 0 <= i < Len(). It panics for any other i, like a slice.
 func (x Index) Child(i int) IndexChild {
 	if uint(i) >= uint(x.n) {
 		panic(fmt.Sprintf("flatbuffers: child %d of an index piece with %d", i, x.n))

@@ -7,10 +7,10 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// What all three layouts have in common (little-endian, as FlatBuffers are):
+// The common part of all three layouts (little-endian, as FlatBuffers are):
 //
 //	offset  bytes  content
-//	0       4      where the table begins
+//	0       4      offset of the table
 //	4       4      file identifier: three letters, and the version as a digit
 //	8       v      vtable: its length, the length of the table, where each field lies in the table
 //	8+v     0..2   zeros up to a multiple of 4
@@ -49,12 +49,12 @@ func putHeader(b []byte, ident string, tableLen int, fields []uint16) {
 // putOffset writes in the field at pos the distance to the vector at target.
 func putOffset(b []byte, pos, target int) { le.PutUint32(b[pos:], uint32(target-pos)) }
 
-// corrupt returns the error for a buffer that is not as the encoder writes it.
+// corrupt returns the error for a buffer that the encoder would not write.
 func corrupt(where, format string, args ...any) error {
 	return &base.CorruptError{Where: where, Got: fmt.Sprintf(format, args...)}
 }
 
-// checkIdent verifies that b is long enough for the fixed part of its layout, and that it bears the
+// checkIdent verifies that b is long enough for the fixed part of its layout, and has the
 // identifier.
 func checkIdent(where string, b []byte, ident string, fixed int) error {
 	if len(b) < identEnd {
@@ -72,7 +72,7 @@ func checkIdent(where string, b []byte, ident string, fixed int) error {
 	return nil
 }
 
-// vector reads the element count at pos and returns it with the place behind the vector and its
+// vector reads the element count at pos and returns it with the position after the vector and its
 // padding. It fails when the vector of elements of size bytes does not lie within b, or its padding
 // is not zero.
 func vector(where string, b []byte, pos, size int) (count, end int, err error) {

@@ -2,12 +2,12 @@ package flatbuffers
 
 import "sync/atomic"
 
-// unlinked stands in for a link to a node that a cache keeps and to which none leads.
+// unlinked is the link home of a cached node to which no link leads.
 var unlinked atomic.Pointer[Node]
 
-// KeepIn copies the view into kept, a Node that nobody has seen yet, for a cache that keeps it:
-// only such a node can be linked to, until Release. words is memory of Len() words that lies close
-// to kept and goes to it, or nil.
+// KeepIn copies the view into kept, a Node that is not shared yet, for a cache: only such a node
+// can be linked to, until Release. words is memory of Len() words close to kept, which kept takes
+// over, or nil.
 func (nd *Node) KeepIn(kept *Node, words []uint64) {
 	if words == nil {
 		words = nd.words
@@ -21,16 +21,15 @@ func (nd *Node) KeepIn(kept *Node, words []uint64) {
 	kept.home.Store(&unlinked)
 }
 
-// Release is for the cache that gives the node up: no link leads to it from then on, so that links
-// keep nothing in memory.
+// Release is called by the cache when it evicts the node: no link leads to it from then on, so that
+// links do not keep it in memory.
 func (nd *Node) Release() {
 	if home := nd.home.Swap(nil); home != nil && home != &unlinked {
 		home.CompareAndSwap(nd, nil)
 	}
 }
 
-// Linked returns the node to which a gap was linked, and nil when there is none: then it must be
-// looked for by its digest.
+// Linked returns the node linked to a gap, or nil: the caller must then look it up by its digest.
 func (nd *Node) Linked(gap int) *Node {
 	if uint(gap) >= uint(len(nd.links)) {
 		return nil
@@ -38,10 +37,9 @@ func (nd *Node) Linked(gap int) *Node {
 	return nd.links[gap].Load()
 }
 
-// Link lets Linked give the child that fills a gap. The caller has verified it against this node:
-// that its keys lie between those of the gap if that lies between two keys, and its level. It does
-// nothing unless caches keep both. One link leads to a node, the last one. It may be called
-// concurrently.
+// Link makes Linked return child for a gap. The caller has verified child against this node: its
+// level, and, for a gap between two keys, that its keys lie between them. Link does nothing unless
+// caches keep both nodes. Only the last link to a node is kept. It may be called concurrently.
 func (nd *Node) Link(gap int, child *Node) {
 	if uint(gap) >= uint(len(nd.links)) {
 		return
@@ -59,11 +57,11 @@ func (nd *Node) Link(gap int, child *Node) {
 			}
 			return
 		}
-		link.CompareAndSwap(child, nil) // it was released or linked meanwhile: look again
+		link.CompareAndSwap(child, nil) // released or linked meanwhile: check again
 	}
 }
 
-// Use notes that the node was used, for the cache that keeps it.
+// Use records a use of the node, for the cache that keeps it.
 func (nd *Node) Use() {
 	if !nd.used.Load() {
 		nd.used.Store(true)

@@ -22,7 +22,7 @@ type Entry struct {
 	Key []byte
 	// Value is the value when Inline.
 	Value []byte
-	// Inline tells that the entry holds the value itself. Such an entry is Eager, its Size is
+	// Inline says that the entry holds the value itself. Such an entry is Eager, its Size is
 	// len(Value), and its Digest is zero.
 	Inline bool
 	// Digest names the root piece of the value when not Inline.
@@ -34,8 +34,7 @@ type Entry struct {
 
 // Child is a child of a tree node.
 type Child struct {
-	// Gap says which gap the child fills: gap i lies before entry i, the last one behind all
-	// entries.
+	// Gap is the gap of the child: gap i lies before entry i, the last one after all entries.
 	Gap int
 	// Level is the child's level, 0 to the node's level - 1.
 	Level int
@@ -44,45 +43,45 @@ type Child struct {
 }
 
 // Node is a verified view of a tree node. It borrows the bytes that it was parsed from, is
-// immutable but for its links, and its methods neither allocate nor fail; they panic only for an
-// index out of range, as a slice does.
+// immutable except for its links, and its methods neither allocate nor fail; they panic only for an
+// index out of range, like a slice.
 type Node struct {
-	// A look-up in a cold cache waits for each line of memory, so that what every look-up needs
-	// comes first. What the keys of most nodes begin with fits into common, which saves one line.
-	words  []uint64               // the eight bytes of each key behind what all begin with
+	// A look-up in a cold cache waits for each line of memory, so the fields of every look-up are
+	// first. The common prefix of most nodes' keys fits into common, which saves one line.
+	words  []uint64               // eight bytes of each key after the common prefix
 	links  []atomic.Pointer[Node] // for each gap, see Link; nil for a node that no cache keeps
-	common [3]uint64              // the first bytes of what all keys begin with
-	prefix uint32                 // length of what all keys begin with
+	common [3]uint64              // the first bytes of the common prefix
+	prefix uint32                 // length of the common prefix of all keys
 	used   atomic.Bool            // see Use
 	places
 	home atomic.Pointer[atomic.Pointer[Node]] // see KeepIn
 }
 
-// places says where in its bytes the parts of a node lie: places instead of slices take less.
+// places locates the parts of a node in its bytes: offsets take less memory than slices.
 type places struct {
 	buf      []byte
 	n        uint32 // entries
-	keys     uint32 // where the keys begin
-	vals     uint32 // where the values begin
+	keys     uint32 // offset of the keys
+	vals     uint32 // offset of the values
 	children uint32 // number of them
-	flags    uint32 // where the flags of the entries begin
-	gaps     uint32 // where the gaps of the children begin
-	levels   uint32 // where the levels of the children begin
-	ids      uint32 // where the digests of the children begin
-	// What a look-up else needs two more lines for. Keys or values of one length lie where it says;
-	// those of more, above wide, where the ends do.
+	flags    uint32 // offset of the entries' flags
+	gaps     uint32 // offset of the children's gaps
+	levels   uint32 // offset of the children's levels
+	ids      uint32 // offset of the children's digests
+	// These save a look-up two more lines. Keys or values of one length are located by it; for
+	// different lengths (wide) the ends locate them.
 	keyLen, valLen uint16
 	plain          bool // all entries are inline
 	level          uint8
 }
 
-// keyEnds returns where the count of the ends of keys lies, then 4 bytes an entry.
+// keyEnds returns the offset of the count of the ends of keys; 4 bytes for each entry follow.
 func (p *places) keyEnds() uint32 { return nodeKeyEndsPos }
 
 // valEnds is keyEnds for values.
 func (p *places) valEnds() uint32 { return nodeKeyEndsPos + 4 + 4*p.n }
 
-// wide is the length of keys or values that have different ones.
+// wide stands for keys or values of different lengths.
 const wide = 1<<16 - 1
 
 // The layout of a tree node of n entries and c children:
@@ -122,7 +121,7 @@ const (
 // child_ids, keys, values.
 var nodeFields = []uint16{36, 4, 8, 12, 16, 20, 24, 28, 32}
 
-// nodeShape holds what determines where each vector of a node lies.
+// nodeShape determines the place of each vector of a node.
 type nodeShape struct {
 	n, children         int
 	keyBytes, valueByte int
@@ -160,8 +159,8 @@ func putNodeHeader(b []byte, level int, p *nodePlaces) {
 	b[nodeLevelField] = byte(level)
 }
 
-// ParseNode verifies a node wholly and returns a view of it, which retains b. The view, with eight
-// bytes for each key, is all that it allocates when b is right. Errors: *base.CorruptError,
+// ParseNode verifies a node wholly and returns a view of it, which retains b. For a valid b it
+// allocates only the view, with eight bytes for each key. Errors: *base.CorruptError,
 // *base.FormatError.
 func ParseNode(b []byte) (*Node, error) {
 	if err := checkIdent(nodeWhere, b, nodeIdent, nodeFixed); err != nil {
@@ -201,8 +200,7 @@ func ParseNode(b []byte) (*Node, error) {
 	return nd, nil
 }
 
-// readShape finds the vectors of a node one behind the other and verifies that they are where they
-// must be.
+// readShape finds the vectors of a node one after the other and verifies their places.
 func readShape(b []byte) (s nodeShape, err error) {
 	pos := nodeKeyEndsPos
 	if s.n, pos, err = vector(nodeWhere, b, pos, 4); err != nil {
@@ -252,7 +250,7 @@ func viewPlaces(b []byte, level int, s nodeShape) places {
 	}
 }
 
-// checkEnds verifies that the ends never fall, and that the last is the end of the block.
+// checkEnds verifies that the ends never decrease, and that the last is the end of the block.
 func checkEnds(what string, ends []byte, block int) error {
 	last := uint32(0)
 	for i := 4; i+4 <= len(ends); i += 4 {
@@ -308,7 +306,7 @@ func (nd *Node) checkValues(block int) error {
 	return nil
 }
 
-// checkReference says what is wrong with the encoding of a reference, "" when nothing is.
+// checkReference returns what is wrong with the encoding of a reference, or "".
 func checkReference(v []byte) string {
 	if len(v) <= object.DigestSize {
 		return "reference is too short"
@@ -327,7 +325,7 @@ func checkReference(v []byte) string {
 	return ""
 }
 
-// checkValueDigest says what is wrong with the prefix byte of a value's digest.
+// checkValueDigest returns what is wrong with the prefix byte of a value's digest.
 func checkValueDigest(prefix byte) string {
 	if k := object.Kind(prefix); k&^object.IndexBit != 0 {
 		return "digest names no piece of a value"
@@ -335,7 +333,7 @@ func checkValueDigest(prefix byte) string {
 	return ""
 }
 
-// checkNodeDigest says what is wrong with the prefix byte of a node's digest.
+// checkNodeDigest returns what is wrong with the prefix byte of a node's digest.
 func checkNodeDigest(prefix byte) string {
 	if k := object.Kind(prefix); k&^object.IndexBit != object.NodeBit {
 		return "digest names no node"
@@ -361,9 +359,9 @@ func (nd *Node) checkChildren() error {
 	return nil
 }
 
-// setPrefix finds what all keys begin with: since they are sorted, what the first and the last
-// begin with. What a Search needs most times is copied to one place: the keys and their ends are
-// many cache lines.
+// setPrefix finds the common prefix of all keys: since they are sorted, that of the first and the
+// last. It copies the bytes that Search mostly needs to one place: the keys and their ends are many
+// cache lines.
 func (nd *Node) setPrefix() {
 	nd.setLengths()
 	defer nd.setWords()
@@ -377,7 +375,7 @@ func (nd *Node) setPrefix() {
 	}
 }
 
-// NamesNothing reports whether the node has neither children nor values outside of it.
+// NamesNothing reports whether the node has neither children nor values outside it.
 func (nd *Node) NamesNothing() bool { return nd.plain && nd.children == 0 }
 
 func (nd *Node) setWords() {
@@ -396,7 +394,7 @@ func (nd *Node) setLengths() {
 	nd.plain = bytes.Count(nd.buf[nd.flags:][:nd.n], []byte{0}) == int(nd.n)
 }
 
-// oneLength returns the length that all elements of a block have, or wide.
+// oneLength returns the common length of all elements of a block, or wide.
 func (nd *Node) oneLength(ends uint32) uint16 {
 	if nd.n == 0 {
 		return wide
@@ -413,8 +411,8 @@ func (nd *Node) oneLength(ends uint32) uint16 {
 	return uint16(length)
 }
 
-// bounds returns where element i of a block begins and ends. ends is where its vector of ends
-// begins with its count.
+// bounds returns the beginning and end of element i of a block. ends is the offset of the count of
+// its vector of ends.
 func (nd *Node) bounds(ends uint32, i int) (start, end uint32) {
 	if uint(i) >= uint(nd.n) {
 		panic("flatbuffers: entry of a tree node out of range")
@@ -446,9 +444,8 @@ func (nd *Node) Key(i int) []byte {
 	return nd.buf[nd.keys+start : nd.keys+end : nd.keys+end]
 }
 
-// Head returns the first eight bytes of the key of entry i as a big-endian number, zeros for those
-// that it lacks. It is had without waiting for the key. Where two heads differ, they are in the
-// order of the keys.
+// Head returns the first eight bytes of the key of entry i as a big-endian number, padded with
+// zeros. It does not load the key. Where two heads differ, they are in the order of the keys.
 func (nd *Node) Head(i int) uint64 {
 	if nd.prefix >= 8 {
 		return nd.common[0]
@@ -456,7 +453,7 @@ func (nd *Node) Head(i int) uint64 {
 	return nd.common[0] | nd.words[i]>>(8*nd.prefix)
 }
 
-// rawValue returns what the value block holds for entry i.
+// rawValue returns the bytes of entry i in the value block.
 func (nd *Node) rawValue(i int) []byte {
 	if l := uint32(nd.valLen); l != wide && uint(i) < uint(nd.n) {
 		at := nd.vals + uint32(i)*l
@@ -513,7 +510,7 @@ func (nd *Node) Child(i int) Child {
 
 func (nd *Node) child(i int) Child { return nd.childIn(i, nd.gap(i)) }
 
-// childIn returns child i, which fills a gap.
+// childIn returns child i, whose gap is given.
 func (nd *Node) childIn(i, gap int) Child {
 	return Child{
 		Gap:    gap,
@@ -524,12 +521,12 @@ func (nd *Node) childIn(i, gap int) Child {
 
 func (nd *Node) gap(i int) int { return int(le.Uint32(nd.buf[int(nd.gaps)+4*i:])) }
 
-// ChildAt returns the child in a gap, and whether there is one. It is false for a gap that does not
-// exist.
+// ChildAt returns the child in a gap, and whether there is one. It returns false for a gap that
+// does not exist.
 func (nd *Node) ChildAt(gap int) (Child, bool) {
-	// Gaps ascend strictly, so that the child of a gap has at most that number, and at least that
-	// number less the number of gaps without a child. Most gaps of an inner node have one: the
-	// window is small.
+	// Gaps ascend strictly, so the index of a gap's child is at most the gap, and at least the gap
+	// less the number of gaps without a child. Most gaps of an inner node have a child: the window
+	// is small.
 	n, children := nd.Len(), nd.NumChildren()
 	if gap < 0 || gap > n || children == 0 {
 		return Child{}, false
@@ -561,7 +558,7 @@ func (nd *Node) Search(key []byte) (i int, found bool) {
 	} else if c < 0 {
 		return 0, false
 	}
-	// The eight bytes behind what all keys have in common mostly decide.
+	// The eight bytes after the common prefix mostly decide.
 	rest := key[nd.prefix:]
 	want, words := word(rest), nd.words
 	lo := below(words, want)
@@ -586,8 +583,8 @@ func (nd *Node) Search(key []byte) (i int, found bool) {
 	return lo, false
 }
 
-// below returns how many of the sorted words are below want. What is left of a binary search is
-// counted without branches: a processor waits for all lines of it at once then, and not for one
+// below returns how many of the sorted words are below want. It counts the rest of a binary search
+// without branches: the processor then loads all cache lines of the rest at once instead of one
 // after another.
 func below(words []uint64, want uint64) int {
 	const window = 32
@@ -606,8 +603,8 @@ func below(words []uint64, want uint64) int {
 	return lo
 }
 
-// comparePrefix compares the beginning of key with what all keys begin with. A key that is shorter
-// and equal as far as it goes is below.
+// comparePrefix compares the beginning of key with the common prefix of all keys. A shorter key
+// that equals the beginning of the prefix is below.
 func (nd *Node) comparePrefix(key []byte) int {
 	p := int(nd.prefix)
 	if p == 0 {
@@ -619,7 +616,7 @@ func (nd *Node) comparePrefix(key []byte) int {
 			return c
 		}
 	}
-	// The keys themselves are one more line of memory to wait for.
+	// The keys themselves would be one more line of memory to load.
 	if p > 8*len(nd.common) || m < p {
 		if c := bytes.Compare(key[:m], nd.buf[nd.keys:][:m]); c != 0 {
 			return c
@@ -631,7 +628,7 @@ func (nd *Node) comparePrefix(key []byte) int {
 // NextDifference returns the first item from item on in which two nodes differ that have the same
 // keys, lengths of values, flags and gaps with children: item 2g is the child in gap g, item 2i+1
 // is entry i, and 2*Len()+1 stands for the end. ok is false when the nodes differ in more than
-// that. It compares blocks of bytes, which is several times as fast as one item after another.
+// that. It compares blocks of bytes, which is several times as fast as comparing items.
 func (nd *Node) NextDifference(other *Node, item int) (next int, ok bool) {
 	if nd.n != other.n || nd.children != other.children || nd.keys != other.keys || nd.vals != other.vals ||
 		!bytes.Equal(nd.buf[nd.keyEnds():nd.ids], other.buf[other.keyEnds():other.ids]) || !bytes.Equal(nd.buf[nd.keys:nd.vals], other.buf[other.keys:other.vals]) {
@@ -650,7 +647,7 @@ func (nd *Node) NextDifference(other *Node, item int) (next int, ok bool) {
 		return next, true
 	}
 	start, _ := nd.bounds(nd.valEnds(), entry)
-	_, end := nd.bounds(nd.valEnds(), min((next-1)/2, nd.Len()-1)) // values of entries behind the child that differs do not count
+	_, end := nd.bounds(nd.valEnds(), min((next-1)/2, nd.Len()-1)) // values of entries after the differing child do not count
 	at := int(start) + mismatch(nd.buf[nd.vals+start:nd.vals+end], other.buf[nd.vals+start:nd.vals+end])
 	if at >= int(end) {
 		return next, true
@@ -663,18 +660,18 @@ func (nd *Node) NextDifference(other *Node, item int) (next int, ok bool) {
 	return min(next, 2*entry+1), true
 }
 
-// Items returns how many entries and children there are from item from to item to, exclusive,
-// counted as in NextDifference.
+// Items returns the number of entries and children from item from to item to, exclusive, counted as
+// in NextDifference.
 func (nd *Node) Items(from, to int) int {
 	return to/2 - from/2 + nd.childFrom(to) - nd.childFrom(from)
 }
 
-// childFrom returns the first child in the order of the gaps that is item or comes behind it.
+// childFrom returns the first child in the order of the gaps that is at or after item.
 func (nd *Node) childFrom(item int) int {
 	return sort.Search(nd.NumChildren(), func(i int) bool { return 2*nd.gap(i) >= item })
 }
 
-// mismatch returns where two slices of one length differ first, their length when they do not.
+// mismatch returns the first index at which two slices of one length differ, or their length.
 func mismatch(a, b []byte) int {
 	const step = 256
 	at := 0
@@ -687,9 +684,9 @@ func mismatch(a, b []byte) int {
 	return at
 }
 
-// Touch reads a byte of each cache line of the node and returns them all in one, so that nobody
-// leaves it out. Whoever is about to read the whole node waits for its lines at once then, and not
-// for one after another.
+// Touch reads a byte of each cache line of the node and returns their combination, so that the
+// compiler keeps the reads. The processor then loads all lines of a node that is about to be read
+// at once instead of one after another.
 func (nd *Node) Touch() (all byte) {
 	for i := 0; i < len(nd.buf); i += cacheLine {
 		all |= nd.buf[i]
@@ -699,8 +696,8 @@ func (nd *Node) Touch() (all byte) {
 
 const cacheLine = 64
 
-// word returns the first eight bytes of b as a big-endian number, zeros for those that it lacks.
-// Where two words differ, they are in the order of the byte strings.
+// word returns the first eight bytes of b as a big-endian number, padded with zeros. Where two
+// words differ, they are in the order of the byte strings.
 func word(b []byte) (w uint64) {
 	if len(b) >= 8 {
 		return binary.BigEndian.Uint64(b)

@@ -46,9 +46,9 @@ func BuildNode(level int, entries []Entry, children []Child) (*Node, error) {
 	return nd, nil
 }
 
-// Rebuild makes nd what BuildNode returns, in the memory of the node that it was before, if any:
-// nobody may have that any more, and entries and children must not lie there. nd is one that no
-// cache keeps. On an error it stays as it was.
+// Rebuild sets nd to the result of BuildNode, in the memory of its former node, if any. The former
+// node must be unused, and entries and children must not lie in it. No cache may keep nd. On an
+// error nd is unchanged.
 func (nd *Node) Rebuild(level int, entries []Entry, children []Child) error {
 	s, err := measureNode(level, entries, children)
 	if err != nil {
@@ -60,7 +60,7 @@ func (nd *Node) Rebuild(level int, entries []Entry, children []Child) error {
 	return nil
 }
 
-// Clone returns a view of a copy of the bytes, for who keeps a node that will be rebuilt.
+// Clone returns a view of a copy of the bytes, for a caller that keeps a node while nd is rebuilt.
 func (nd *Node) Clone() *Node {
 	c := &Node{words: slices.Clone(nd.words), common: nd.common, prefix: nd.prefix, places: nd.places}
 	c.buf = bytes.Clone(nd.buf)
@@ -77,7 +77,7 @@ func tooLargeNode(format string, args ...any) error {
 	return fmt.Errorf("encode tree node: %s: %w", fmt.Sprintf(format, args...), base.ErrTooLarge)
 }
 
-// measureNode verifies what a node is to hold, and finds its shape.
+// measureNode verifies the content of a node, and finds its shape.
 func measureNode(level int, entries []Entry, children []Child) (nodeShape, error) {
 	s := nodeShape{n: len(entries), children: len(children)}
 	switch {
@@ -146,7 +146,7 @@ func (e *Entry) checkReference() string {
 	return checkValueDigest(e.Digest[0])
 }
 
-// writeNode returns the encoding of a measured node, in the memory of b if it is long enough.
+// writeNode returns the encoding of a measured node, in b if it is long enough.
 func writeNode(b []byte, level int, entries []Entry, children []Child, s nodeShape) []byte {
 	p := s.places()
 	if cap(b) < p.end {
@@ -196,6 +196,6 @@ func writeNode(b []byte, level int, entries []Entry, children []Child, s nodeSha
 
 // putCount writes the element count of a vector of bytes at pos, and the zeros before the next one.
 func putCount(b []byte, pos, next int, count uint32) {
-	le.PutUint32(b[next-4:], 0) // the padding, or what the content overwrites
+	le.PutUint32(b[next-4:], 0) // the padding, or overwritten by the content
 	le.PutUint32(b[pos:], count)
 }

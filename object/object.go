@@ -51,8 +51,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %#x", uint8(k))
 }
 
-// Digest names a piece. The zero Digest names nothing that can be found in practice and stands for
-// "none".
+// Digest names a piece. The zero Digest stands for "none": no content has it in practice.
 type Digest [DigestSize]byte
 
 var hashers = sync.Pool{New: func() any { return &hasher{h: sha256.New()} }}
@@ -80,7 +79,7 @@ func Sum(kind Kind, content []byte) Digest {
 func (d Digest) Kind() Kind { return Kind(d[0]) }
 
 // IsZero reports whether d is the zero Digest.
-func (d Digest) IsZero() bool { // every entry that is put is asked: comparing with Digest{} is a call
+func (d Digest) IsZero() bool { // called for every entry that is put: comparing with Digest{} is a call
 	n := binary.NativeEndian
 	return n.Uint64(d[0:])|n.Uint64(d[8:])|n.Uint64(d[16:])|n.Uint64(d[24:])|uint64(d[32]) == 0
 }
@@ -88,7 +87,8 @@ func (d Digest) IsZero() bool { // every entry that is put is asked: comparing w
 // Valid reports whether the prefix byte has only known bits.
 func (d Digest) Valid() bool { return d.Kind()&^knownBits == 0 }
 
-// Verify returns nil when content is what d names, and a *base.CorruptError that names d otherwise.
+// Verify returns nil when content has the digest d, and a *base.CorruptError that names d
+// otherwise.
 func (d Digest) Verify(content []byte) error {
 	if got := Sum(d.Kind(), content); got != d {
 		return &base.CorruptError{Where: "piece", Key: d.String(), Got: "content with digest " + got.String()}
@@ -99,7 +99,7 @@ func (d Digest) Verify(content []byte) error {
 // String returns the digest as 66 hexadecimal digits.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// Short returns the first 12 hexadecimal digits behind the kind, for people.
+// Short returns the first 12 hexadecimal digits after the kind, for people.
 func (d Digest) Short() string { return hex.EncodeToString(d[1:7]) }
 
 // Compare orders digests by their bytes.
@@ -127,7 +127,7 @@ type Identifier struct {
 }
 
 // Append appends the encoding of id to b: the digest, then the key index as uvarint, so that the
-// digest is a prefix of it.
+// digest is a prefix of the encoding.
 func (id Identifier) Append(b []byte) []byte {
 	return binary.AppendUvarint(append(b, id.Digest[:]...), id.KeyIndex)
 }
@@ -135,14 +135,14 @@ func (id Identifier) Append(b []byte) []byte {
 // String returns the hexadecimal form of the encoding.
 func (id Identifier) String() string { return hex.EncodeToString(id.Append(nil)) }
 
-// Priority says when a value comes down from the cloud.
+// Priority says when a value is fetched from the cloud.
 type Priority uint8
 
 // The priorities. Their numbers are part of the format of tree nodes.
 const (
-	// Eager values come down together with their commit.
+	// Eager values are fetched together with their commit.
 	Eager Priority = 0
-	// Lazy values come down on first use.
+	// Lazy values are fetched on first use.
 	Lazy Priority = 1
 )
 

@@ -6,15 +6,16 @@ import (
 	"github.com/ledgerd/ledger/flatbuffers"
 )
 
-// cursor holds one chunk of an object and the index pieces on the path to it, so that reading on
-// costs one piece for each chunk. The zero cursor holds nothing. It is for one goroutine at a time.
+// cursor holds one chunk of an object and the index pieces on the path to it, so that sequential
+// reading loads one piece for each chunk. The zero cursor holds nothing. It is for one goroutine at
+// a time.
 type cursor struct {
 	path  []step
 	chunk []byte
 	start uint64 // of chunk in the object
 }
 
-// step is an index piece on the path, and the child that the path goes on with.
+// step is an index piece on the path, and the child where the path continues.
 type step struct {
 	index  flatbuffers.Index
 	span   span
@@ -23,8 +24,8 @@ type step struct {
 	offset uint64 // of the child in the object
 }
 
-// at returns the bytes of the object root from offset to the end of the chunk that holds it. offset
-// is less than the size of root, or both are 0.
+// at returns the bytes of the object root from offset to the end of its chunk. offset is less than
+// the size of root, or both are 0.
 func (c *cursor) at(ctx context.Context, src Source, root span, offset uint64) ([]byte, error) {
 	if c.holds(offset) {
 		return c.chunk[offset-c.start:], nil
@@ -56,13 +57,13 @@ func (c *cursor) at(ctx context.Context, src Source, root span, offset uint64) (
 	}
 }
 
-// holds reports whether the chunk at hand holds offset.
+// holds reports whether the current chunk holds offset.
 func (c *cursor) holds(offset uint64) bool {
 	return c.start <= offset && offset-c.start < uint64(len(c.chunk))
 }
 
 // find moves s to the child that holds offset, which lies in the piece, and returns it with its
-// place in the object.
+// offset in the object.
 func (s *step) find(offset uint64) (span, uint64) {
 	if offset < s.offset {
 		s.child, s.offset = 0, s.start

@@ -11,27 +11,27 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Source gives pieces by their digests. It proves that the content is what the digest names; all
-// else about it is checked here. Its methods may be called concurrently.
+// Source returns pieces by their digests. It verifies that the content has the digest; this package
+// checks the rest. Its methods may be called concurrently.
 type Source interface {
-	// Piece returns the content of d, which is shared: nobody changes it. It may block for the disk
-	// or the network. The errors are those of the source, base.ErrNotFound and base.ErrNeedsFetch
+	// Piece returns the content of d, which is shared and immutable. It may block for the disk or
+	// the network. The errors are those of the source, base.ErrNotFound and base.ErrNeedsFetch
 	// among them.
 	Piece(ctx context.Context, d object.Digest) ([]byte, error)
 }
 
-// Far is a Source some of whose pieces are far away, and that brings several of them at a lower
-// price than one after the other.
+// Far is a Source with some remote pieces, which can bring several of them at a lower cost than one
+// after the other.
 type Far interface {
 	Source
-	// Near is Piece for what need not be brought; base.ErrNeedsFetch for all else.
+	// Near is Piece for local pieces; base.ErrNeedsFetch for all others.
 	Near(ctx context.Context, d object.Digest) ([]byte, error)
-	// Bring brings those of the pieces that are far away. Piece may have to bring some of them all
-	// the same. It may block for the network; errors are as for Piece.
+	// Bring brings the given pieces that are remote. Piece may still have to bring some of them. It
+	// may block for the network; errors are as for Piece.
 	Bring(ctx context.Context, ds []object.Digest) error
 }
 
-// near reads what need not be brought.
+// near reads only local pieces.
 type near struct{ Far }
 
 // Piece implements Source.
@@ -45,7 +45,7 @@ type span struct {
 	last bool
 }
 
-// load reads the piece of s and checks that it can be what s says.
+// load reads the piece of s and checks it against s.
 func load(ctx context.Context, src Source, s span) ([]byte, flatbuffers.Index, error) {
 	content, err := read(ctx, src, s.digest)
 	if err != nil {
@@ -78,7 +78,7 @@ func read(ctx context.Context, src Source, d object.Digest) ([]byte, error) {
 	return content, nil
 }
 
-// checkChunk checks the size of a chunk, of which nothing need be read for that.
+// checkChunk checks the size of a chunk without reading it.
 func checkChunk(s span) error {
 	if s.size > limits.MaxPieceBytes {
 		return corrupt(s.digest, "chunk of at most 64 KiB", sizeText(s.size))
@@ -89,8 +89,8 @@ func checkChunk(s span) error {
 	return nil
 }
 
-// parseIndex parses the content of the index piece d and checks that its children belong to the
-// kind of object that d belongs to.
+// parseIndex parses the content of the index piece d and checks that its children are of the same
+// kind of object as d.
 func parseIndex(d object.Digest, content []byte) (flatbuffers.Index, error) {
 	x, err := flatbuffers.ParseIndex(content)
 	if errors.Is(err, base.ErrUnsupported) {
@@ -99,7 +99,7 @@ func parseIndex(d object.Digest, content []byte) (flatbuffers.Index, error) {
 	if err != nil {
 		return flatbuffers.Index{}, &base.CorruptError{Where: "piece", Key: d.String(), Err: err}
 	}
-	// ParseIndex has proved that all children are of one kind of object.
+	// ParseIndex has verified that all children are of one kind of object.
 	if c := x.Child(0).Digest; c.Kind().IsNode() != d.Kind().IsNode() {
 		return flatbuffers.Index{}, corrupt(d, "pieces of the kind of object that it belongs to", "child "+c.String())
 	}
@@ -116,9 +116,9 @@ func tooDeep(d object.Digest) error {
 	return corrupt(d, fmt.Sprintf("at most %d levels of index pieces", maxDepth), "more")
 }
 
-// Children returns the pieces that the piece d with the given content lists, in order and as often
-// as it lists them; nil for a chunk. It retains nothing of content, and it does not check that d
-// names content. Errors: *base.CorruptError, *base.FormatError.
+// Children returns the pieces that the piece d with the given content lists, in order and with
+// repetitions; nil for a chunk. It retains nothing of content, and does not check that content has
+// the digest d. Errors: *base.CorruptError, *base.FormatError.
 func Children(d object.Digest, content []byte) ([]object.Digest, error) {
 	if !d.Valid() {
 		return nil, corrupt(d, "known kind", d.Kind().String())
@@ -141,10 +141,10 @@ func Children(d object.Digest, content []byte) ([]object.Digest, error) {
 	return ds, nil
 }
 
-// Walk calls fn for every piece of the object with the given root, an index piece before what it
-// lists, chunks in the order of the content, each as often as it occurs. size is the number of
+// Walk calls fn for every piece of the object with the given root: an index piece before its
+// children, chunks in the order of the content, each as often as it occurs. size is the number of
 // bytes of content below the piece. Walk reads the root and the index pieces, but no other chunk.
-// It ends with the first error of fn, which it returns as it is; others are those of the source,
+// It ends with the first error of fn, which it returns unchanged; others are those of the source,
 // wrapped, of ctx, *base.CorruptError and *base.FormatError.
 func Walk(ctx context.Context, src Source, root object.Digest, fn func(d object.Digest, size uint64, index bool) error) error {
 	content, err := read(ctx, src, root)
@@ -168,7 +168,7 @@ func visitChunk(s span, fn func(d object.Digest, size uint64, index bool) error)
 	return fn(s.digest, s.size, false)
 }
 
-// walkIndex visits the index piece of s, which has been read, and all below it.
+// walkIndex visits the index piece of s, already read, and all below it.
 func walkIndex(ctx context.Context, src Source, x flatbuffers.Index, s span, depth int, fn func(d object.Digest, size uint64, index bool) error) error {
 	if depth > maxDepth {
 		return tooDeep(s.digest)

@@ -15,21 +15,21 @@ import (
 // Reader reads an object from its pieces. It implements io.ReaderAt, io.ReadSeeker, io.WriterTo and
 // io.Closer.
 //
-// A read touches the pieces that hold what is asked for, and the index pieces above them; it holds
-// one piece of each level of the object at a time, whatever the size of the object. From a Far
-// source it brings what a longer read lacks at once, and of a read that goes on as much more as it
-// has read so far, at most 16 MiB. Every piece is checked against the index piece that lists it: a
-// piece that is not what it must be gives a *base.CorruptError that names it. Other errors: those
-// of the source and of the context, wrapped; base.ErrClosed after Close; *base.FormatError.
+// A read needs the pieces that hold the requested bytes, and the index pieces above them. It holds
+// one piece of each level at a time, for an object of any size. From a Far source, a longer read
+// brings its missing pieces at once; a sequential read brings as much more as it has read so far,
+// at most 16 MiB. Every piece is checked against the index piece that lists it: an invalid piece
+// gives a *base.CorruptError that names it. Other errors: those of the source and of the context,
+// wrapped; base.ErrClosed after Close; *base.FormatError.
 //
-// ReadAt, Size and Close may be called concurrently with all methods; Read, Seek and WriteTo share
-// a position and are for one goroutine at a time.
+// ReadAt, Size and Close may run concurrently with all methods; Read, Seek and WriteTo share a
+// position and are for one goroutine at a time.
 type Reader struct {
 	ctx  context.Context // of the object: the io interfaces have no place for one
 	src  Source
 	root span
 	pos  int64
-	run  int64 // bytes that Read has read in front of pos without a Seek
+	run  int64 // bytes that Read has read before pos without a Seek
 
 	mu     sync.Mutex
 	idle   *cursor // guarded by mu; nil while a read uses it
@@ -44,12 +44,12 @@ var (
 )
 
 // NewReader returns a reader of the object with the given root piece and size in bytes. ctx governs
-// all its reads. It reads nothing yet.
+// all its reads. NewReader itself reads nothing.
 func NewReader(ctx context.Context, src Source, root object.Digest, size uint64) *Reader {
 	return &Reader{ctx: ctx, src: src, root: span{root, size, true}, idle: new(cursor)}
 }
 
-// Size returns the size of the object in bytes, as it was given to NewReader.
+// Size returns the size of the object in bytes, as passed to NewReader.
 func (r *Reader) Size() int64 { return int64(min(r.root.size, math.MaxInt64)) }
 
 // acquire returns a cursor for one read.
@@ -70,7 +70,7 @@ func (r *Reader) acquire() (*cursor, error) {
 	return c, nil
 }
 
-// release gives a cursor back, for the next read to begin with.
+// release returns a cursor for reuse by the next read.
 func (r *Reader) release(c *cursor) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,10 +81,10 @@ func (r *Reader) release(c *cursor) {
 
 // Lengths of reads from a Far source.
 const (
-	// leastBrought is the length from which on a read brings what it lacks at once. Of less, Piece
-	// brings each piece with its neighbours, which serve the reads that follow.
+	// leastBrought is the length from which on a read brings its missing pieces at once. For less,
+	// Piece brings each piece with its neighbours, which serve the following reads.
 	leastBrought = 256 << 10
-	// mostBrought is how much is brought at once.
+	// mostBrought is the most that is brought at once.
 	mostBrought = 16 << 20
 )
 
@@ -93,7 +93,7 @@ func (r *Reader) ReadAt(b []byte, offset int64) (n int, err error) {
 	return r.readAt(b, offset, 0)
 }
 
-// readAt is ReadAt for who is likely to read ahead bytes more.
+// readAt is ReadAt for a caller that is likely to read ahead bytes more.
 func (r *Reader) readAt(b []byte, offset, ahead int64) (n int, err error) {
 	c, err := r.acquire()
 	if err != nil {
@@ -118,16 +118,16 @@ func (r *Reader) readAt(b []byte, offset, ahead int64) (n int, err error) {
 	return n, nil
 }
 
-// stretch is a part of an object that is read from front to end.
+// stretch is a part of an object that is read sequentially.
 type stretch struct {
 	r       *Reader
-	far     Far // nil: nothing is brought at once
+	far     Far // nil: pieces are brought one by one
 	near    Source
 	end     uint64
 	brought uint64 // up to where
 }
 
-// stretch returns that of n bytes at offset.
+// stretch returns the stretch of n bytes at offset.
 func (r *Reader) stretch(offset, n uint64) stretch {
 	s := stretch{r: r, end: r.root.size}
 	if n < s.end && offset < s.end-n {
@@ -141,7 +141,7 @@ func (r *Reader) stretch(offset, n uint64) stretch {
 	return s
 }
 
-// part is at of a cursor, that brings what is lacking of the stretch first.
+// part is cursor.at that first brings the missing pieces of the stretch.
 func (s *stretch) part(c *cursor, at uint64) ([]byte, error) {
 	r := s.r
 	if s.far == nil || at < s.brought {
@@ -158,8 +158,8 @@ func (s *stretch) part(c *cursor, at uint64) ([]byte, error) {
 	return c.at(r.ctx, r.src, r.root, at)
 }
 
-// bring brings the pieces of an object that hold something of its bytes from from to to: the index
-// pieces level by level, and then all chunks, of which upper levels may list some too.
+// bring brings the pieces of an object that hold bytes from from to to: the index pieces level by
+// level, and then all chunks, some of which upper levels may list.
 func bring(ctx context.Context, src Far, root span, from, to uint64) error {
 	type placed struct {
 		span
@@ -213,7 +213,7 @@ func (r *Reader) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// Seek implements io.Seeker. A position behind the end is allowed, one before the beginning gives
+// Seek implements io.Seeker. A position after the end is allowed, one before the beginning gives
 // base.ErrInvalid.
 func (r *Reader) Seek(offset int64, whence int) (int64, error) {
 	var from int64
@@ -235,8 +235,8 @@ func (r *Reader) Seek(offset int64, whence int) (int64, error) {
 	return r.pos, nil
 }
 
-// WriteTo implements io.WriterTo: it writes all from the position of Read on, chunk by chunk,
-// without copying.
+// WriteTo implements io.WriterTo: it writes everything from the position of Read on, chunk by
+// chunk, without copying.
 func (r *Reader) WriteTo(w io.Writer) (n int64, err error) {
 	c, err := r.acquire()
 	if err != nil {
@@ -244,7 +244,7 @@ func (r *Reader) WriteTo(w io.Writer) (n int64, err error) {
 	}
 	defer r.release(c)
 	if r.root.size == 0 {
-		_, err := c.at(r.ctx, r.src, r.root, 0) // so that a root that is not the empty chunk is found out
+		_, err := c.at(r.ctx, r.src, r.root, 0) // finds a root that is not the empty chunk
 		return 0, err
 	}
 	s := r.stretch(uint64(r.pos), r.root.size-min(uint64(r.pos), r.root.size))
@@ -266,8 +266,8 @@ func (r *Reader) WriteTo(w io.Writer) (n int64, err error) {
 	return n, nil
 }
 
-// Close makes all further reads fail with base.ErrClosed. Reads under way go on. It returns nil,
-// also when it is called again.
+// Close makes all further reads fail with base.ErrClosed. Reads in progress continue. It returns
+// nil, also when it is called again.
 func (r *Reader) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

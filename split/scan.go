@@ -6,7 +6,7 @@ import (
 	"github.com/ledgerd/ledger/internal/limits"
 )
 
-// The shape of chunks and index pieces. To change any of these is to change the name of every large
+// The shape of chunks and index pieces. A change of any of these changes the name of every large
 // object.
 const (
 	// MinChunkBytes is the least length of a chunk that is not the last of its object.
@@ -25,7 +25,7 @@ const (
 	maxLevel  = 8
 )
 
-// shape says where chunks are cut; it varies in measurements only.
+// shape determines where chunks are cut; it varies only in measurements.
 type shape struct {
 	target     int
 	hard, easy uint64
@@ -33,16 +33,16 @@ type shape struct {
 
 var standard = shape{TargetChunkBytes, hardMask, easyMask}
 
-// level returns the level of a cut with hash h. The bits that it reads are not those that decide
-// about the cut.
+// level returns the level of a cut with hash h. It reads other bits than those that decide about
+// the cut.
 func level(h uint64) int {
 	return min(bits.TrailingZeros64(h)/levelBits, maxLevel)
 }
 
 // cut returns the length of the first chunk of b and the hash of the window that ends it. b begins
-// with a chunk and holds MaxChunkBytes, or all that is left of the object. When nothing but the end
-// of b ended the chunk and it is shorter than MinChunkBytes, the hash is 0; nothing depends on the
-// hash of an object's last chunk.
+// with a chunk and holds MaxChunkBytes, or the rest of the object. When only the end of b ended the
+// chunk and it is shorter than MinChunkBytes, the hash is 0; nothing depends on the hash of an
+// object's last chunk.
 func (t *Table) cut(s *shape, b []byte) (n int, h uint64) {
 	if len(b) < MinChunkBytes {
 		return len(b), 0
@@ -58,8 +58,8 @@ func (t *Table) cut(s *shape, b []byte) (n int, h uint64) {
 	return n, h
 }
 
-// scan rolls the bytes of b from place i on into h, the hash of the window that ends before i,
-// until h has no bit of mask. It returns the place behind the last byte rolled, the hash there, and
+// scan rolls the bytes of b from index i on into h, the hash of the window that ends before i,
+// until h has no bit of mask. It returns the index after the last byte rolled, the hash there, and
 // whether it matched. i is not less than the window.
 func (t *Table) scan(b []byte, i int, h, mask uint64) (end int, hash uint64, ok bool) {
 	ta, tb := &t.in, &t.out

@@ -16,27 +16,27 @@ import (
 type Piece struct {
 	// Digest names the piece; its kind says whether it is a chunk or an index piece.
 	Digest object.Digest
-	// Content is 0 to limits.MaxPieceBytes bytes, valid until the Emit that got it returns.
+	// Content has 0 to limits.MaxPieceBytes bytes, valid until Emit returns.
 	Content []byte
 }
 
-// Emit takes the pieces of an object one after another, children before the index pieces that list
-// them, the root last. A piece that occurs more than once in the object is emitted as often. An
-// error ends the splitting.
+// Emit receives the pieces of an object one after another, children before the index pieces that
+// list them, the root last. A piece that occurs several times in the object is emitted each time.
+// An error ends the splitting.
 type Emit func(ctx context.Context, p Piece) error
 
-// bufferBytes is the size of the buffer that input is read into: enough to make what is moved to
-// its front little, and to give several cores chunks to digest.
+// bufferBytes is the size of the input buffer: enough to keep the bytes moved to its front few, and
+// to give several cores chunks to digest.
 const bufferBytes = 1 << 20
 
-// What is cut off at once is digested by up to maxWorkers goroutines when it has parallelBytes or
-// more: SHA-256 takes several times as long as cutting.
+// The chunks cut at once are digested by up to maxWorkers goroutines if they have at least
+// parallelBytes: SHA-256 takes several times as long as cutting.
 const (
 	maxWorkers    = 4
 	parallelBytes = 128 << 10
 )
 
-// maxEmptyReads is how often in a row a reader may return neither bytes nor an error.
+// maxEmptyReads is the accepted number of successive reads without bytes or an error.
 const maxEmptyReads = 100
 
 // splitter cuts one object. Splitters are reused.
@@ -71,20 +71,20 @@ func newSplitter(t *Table, s *shape, kind object.Kind, emit Emit) (*splitter, er
 	return p, nil
 }
 
-// release gives p back. It lets go of what belongs to the caller.
+// release returns p to the pool. It drops references to the caller's data.
 func (p *splitter) release() {
 	p.table, p.tree.emit = nil, nil
 	clear(p.cuts)
 	splitters.Put(p)
 }
 
-// Split reads r to its end, cuts what it gives with table t, and hands the pieces to emit. kind is
+// Split reads r to its end, cuts the content with table t, and passes the pieces to emit. kind is
 // object.Chunk for a value and object.NodeBit for a tree node. It returns the digest of the root
-// piece and the size of the content in bytes. An empty r gives one empty chunk.
+// piece and the size of the content in bytes. An empty r makes one empty chunk.
 //
-// It blocks in r and emit, holds at most 1 MiB of the content, and looks at ctx before each read.
+// It blocks in r and emit, holds at most 1 MiB of the content, and checks ctx before each read.
 // When it fails, pieces may have been emitted. Errors: base.ErrInvalid for another kind, the error
-// of ctx, r or emit, wrapped; io.ErrNoProgress when r gives nothing, again and again.
+// of ctx, r or emit, wrapped; io.ErrNoProgress when r repeatedly returns nothing.
 func Split(ctx context.Context, t *Table, kind object.Kind, r io.Reader, emit Emit) (root object.Digest, size uint64, err error) {
 	return splitReader(ctx, t, &standard, kind, r, emit)
 }
@@ -113,7 +113,7 @@ func splitReader(ctx context.Context, t *Table, s *shape, kind object.Kind, r io
 	return p.finish(ctx)
 }
 
-// SplitBytes is Split for content in memory, which it does not retain. It looks at ctx every MiB.
+// SplitBytes is Split for content in memory, which it does not retain. It checks ctx every MiB.
 func SplitBytes(ctx context.Context, t *Table, kind object.Kind, b []byte, emit Emit) (root object.Digest, err error) {
 	p, err := newSplitter(t, &standard, kind, emit)
 	if err != nil {
@@ -138,7 +138,7 @@ func SplitBytes(ctx context.Context, t *Table, kind object.Kind, b []byte, emit 
 	return root, err
 }
 
-// fill reads into the buffer behind the bytes that it holds until it is full or r has ended.
+// fill reads into the buffer after its held bytes until it is full or r has ended.
 func (p *splitter) fill(ctx context.Context, r io.Reader, held int) (n int, last bool, err error) {
 	empty := 0
 	for held < len(p.buf) {
@@ -166,9 +166,9 @@ func (p *splitter) fill(ctx context.Context, r io.Reader, held int) (n int, last
 	return held, false, nil
 }
 
-// consume cuts the chunks of b off, the last one only when last says that b ends the object: the
-// length of a chunk may depend on the MaxChunkBytes from its beginning on. It returns how many
-// bytes it used.
+// consume cuts off the chunks of b, the last one only when last says that b ends the object: the
+// length of a chunk may depend on the MaxChunkBytes from its beginning. It returns the number of
+// bytes used.
 func (p *splitter) consume(ctx context.Context, b []byte, last bool) (used int, err error) {
 	p.cuts = p.cuts[:0]
 	for left := len(b); left >= MaxChunkBytes || last && left > 0; left = len(b) - used {
@@ -186,7 +186,7 @@ func (p *splitter) consume(ctx context.Context, b []byte, last bool) (used int, 
 	return used, nil
 }
 
-// digest fills in the digests of the chunks that were cut off, which are so many bytes.
+// digest computes the digests of the cut chunks, whose total size is bytes.
 func (p *splitter) digest(bytes int) {
 	workers := 1
 	if bytes >= parallelBytes {

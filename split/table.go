@@ -11,8 +11,8 @@ import (
 
 // Table is a table of the rolling hash. It is immutable and may be used concurrently.
 type Table struct {
-	// in holds the value of a byte that enters the window, out that of one that leaves it: rotated
-	// by its length.
+	// in holds the value of a byte that enters the window, out that of a byte that leaves it:
+	// rotated by the window's length.
 	in, out [256]uint64
 }
 
@@ -26,21 +26,21 @@ func newTable(in [256]uint64) *Table {
 	return t
 }
 
-// DefaultTable returns the table that needs no secret, with which tree nodes are cut everywhere:
+// DefaultTable returns the table without a secret, which cuts tree nodes everywhere:
 // buzhash64.GenerateHashes(1).
 func DefaultTable() *Table { return defaultTable }
 
-// tableLabel separates the table from all else that is derived from the secret of a repository.
+// tableLabel separates the table from all other data derived from the secret of a repository.
 const tableLabel = "ledger chunking table 1"
 
-// NewTable returns the table that belongs to secret, which it does not retain. Equal secrets give
-// equal tables, on every platform and with every release. The secret should have 32 random bytes.
+// NewTable returns the table for secret, which it does not retain. Equal secrets give equal tables,
+// on every platform and with every release. The secret should have 32 random bytes.
 //
-// HMAC-SHA256 of a label, keyed with the secret, seeds ChaCha8 (math/rand/v2), which gives the
-// values of the bytes 0 to 255 in order. A value that an earlier byte has, or with which a run of
-// its byte would be cut before the greatest length, is passed over.
+// HMAC-SHA256 of a label, keyed with the secret, seeds ChaCha8 (math/rand/v2), which generates the
+// values of the bytes 0 to 255 in order. A value is skipped if an earlier byte has it, or if a run
+// of its byte would be cut before the greatest length.
 //
-// A secret table makes the lengths of chunks no public fingerprint of a value.
+// A secret table keeps the lengths of chunks from being a public fingerprint of a value.
 func NewTable(secret []byte) *Table {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(tableLabel))

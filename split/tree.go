@@ -13,8 +13,8 @@ import (
 // index pieces of 1500 children make at most 14 for 2^63 bytes.
 const maxDepth = 16
 
-// builder makes the index pieces over a sequence of chunks. lists[i] holds the children that wait
-// for their index piece of level i; all of lists[i+1] stands before them in the object.
+// builder makes the index pieces over a sequence of chunks. lists[i] holds the children waiting for
+// their index piece of level i; all of lists[i+1] precedes them in the object.
 type builder struct {
 	kind  object.Kind
 	emit  Emit
