@@ -14,21 +14,20 @@ import (
 )
 
 // Policy says which commits of a page are kept. A commit stays when any of its rules keeps it. The
-// zero value keeps all.
+// zero value keeps all commits.
 type Policy struct {
-	// Commits keeps the newest so many, in the order of commit.Walk from the heads; 0: the rule is
-	// not there.
+	// Commits keeps that many of the newest commits, in the order of commit.Walk from the heads; 0:
+	// no such rule.
 	Commits int
-	// Age keeps commits whose timestamp is at most so long ago, and what is built on them; 0: the
-	// rule is not there. A commit with a timestamp of the future stays as long as a head reaches
-	// it.
+	// Age keeps commits whose timestamp is at most this old, and their descendants; 0: no such
+	// rule. A commit with a timestamp in the future stays as long as a head reaches it.
 	Age time.Duration
 }
 
-// KeepsAll reports whether nothing is ever given up.
+// KeepsAll reports whether the policy never gives up a commit.
 func (p Policy) KeepsAll() bool { return p.Commits == 0 && p.Age == 0 }
 
-// Check returns an error that matches base.ErrInvalid for a policy that says nothing sensible.
+// Check returns an error that matches base.ErrInvalid for an invalid policy.
 func (p Policy) Check() error {
 	if p.Commits < 0 || p.Age < 0 {
 		return fmt.Errorf("keep %d commits and those of the last %v: %w", p.Commits, p.Age, base.ErrInvalid)
@@ -36,21 +35,22 @@ func (p Policy) Check() error {
 	return nil
 }
 
-// Page is what is decided about.
+// Page is the input of a decision.
 type Page struct {
-	// History finds commits, durable ones.
+	// History finds durable commits.
 	History commit.Getter
-	// Heads are the heads of the page. Of several, what merging them needs is kept: their common
-	// ancestors, those of these where two heads have several, and everything above.
+	// Heads are the heads of the page. If there are several, the commits that merging them needs
+	// are kept: their common ancestors, the common ancestors of those where two heads have several,
+	// and everything above.
 	Heads []*commit.Commit
-	// All are all commits of the page, in any order: those that no head reaches any more, since
-	// what was between is pruned, go as others do.
+	// All are all commits of the page, in any order. It includes commits that no head reaches any
+	// more, since a commit between was pruned; they are given up like others.
 	All []commit.ID
 	// Keep are further commits that stay: tagged ones, positions of handles, snapshots.
 	Keep []commit.ID
-	// Unsynced are commits that are still to be sent to the cloud. They stay with their parents,
-	// whose trees say what is sent, and with all that is above these: it tells which of them the
-	// cloud's other commits stand on.
+	// Unsynced are commits that are still to be sent to the cloud. They stay, with their parents,
+	// whose trees are needed for the differences to send. Everything above the parents stays too:
+	// it relates them to the cloud's other commits.
 	Unsynced []commit.ID
 }
 
@@ -74,10 +74,10 @@ func Prune(ctx context.Context, p Page, policy Policy, now time.Time) ([]commit.
 	}
 	above = min(above, sent)
 	oldest := now.Add(-policy.Age)
-	isOld := func(c *commit.Commit) bool { return time.Unix(0, c.Timestamp).Before(oldest) } // oldest may be no number of nanoseconds
+	isOld := func(c *commit.Commit) bool { return time.Unix(0, c.Timestamp).Before(oldest) } // oldest may lie outside the range of nanoseconds
 	ofFuture := func(c *commit.Commit) bool { return time.Unix(0, c.Timestamp).After(now.Add(limits.MaxAhead)) }
-	below := map[commit.ID]struct{}{} // parents of gone commits that have not come yet
-	young := map[commit.ID]struct{}{} // commits that are kept for their age, and are parents of gone ones
+	below := map[commit.ID]struct{}{} // parents of given-up commits that the walk has not reached
+	young := map[commit.ID]struct{}{} // commits kept for their age that are parents of given-up ones
 	ids := make([]commit.ID, len(p.Heads))
 	for i, h := range p.Heads {
 		keep[h.ID] = struct{}{}
@@ -130,9 +130,9 @@ func Prune(ctx context.Context, p Page, policy Policy, now time.Time) ([]commit.
 	return gone, nil
 }
 
-// keepAbove takes those commits out of gone that are built on young ones: they look older only
-// because the clock that made them was behind, and without them nothing reaches what is below. gone
-// has the greatest generation first.
+// keepAbove removes commits that descend from young ones from gone: they only look older, because
+// their clock was slow, and without them no head reaches the young commits. gone is sorted by
+// descending generation.
 func keepAbove(ctx context.Context, p Page, gone []commit.ID, young map[commit.ID]struct{}) ([]commit.ID, error) {
 	if len(young) == 0 {
 		return gone, nil
@@ -150,8 +150,8 @@ func keepAbove(ctx context.Context, p Page, gone []commit.ID, young map[commit.I
 	return slices.DeleteFunc(gone, isYoung), nil
 }
 
-// keepUnsent adds to keep what is to be sent, and returns the generation from which on everything
-// is kept for it: that of the oldest commit on which any of it stands.
+// keepUnsent adds the unsent commits and their parents to keep, and returns the generation from
+// which on everything is kept for them: that of the oldest commit on which any of them is built.
 func keepUnsent(ctx context.Context, p Page, keep map[commit.ID]struct{}) (uint64, error) {
 	above := ^uint64(0)
 	unsynced := map[commit.ID]bool{}
@@ -185,14 +185,14 @@ func keepUnsent(ctx context.Context, p Page, keep map[commit.ID]struct{}) (uint6
 	return above, nil
 }
 
-// baseLevels is how often common ancestors of common ancestors are looked for: as deep as package
-// merge goes to make one base of several (maxVirtualDepth), and their own bases.
+// baseLevels bounds the levels of common ancestors of common ancestors: the depth to which package
+// merge makes one base of several (maxVirtualDepth), and the bases of the last level.
 const baseLevels = 33
 
-// mergeFloor returns the generation from which on everything is kept, because the heads have still
-// to be merged: that of the oldest latest common ancestor of any two of them. Where there are
-// several, merging makes one base of them, and needs their common ancestors for that, and so on:
-// who has given these up would make another base, and another merge, than who has them.
+// mergeFloor returns the generation from which on everything is kept because the heads are still to
+// be merged: that of the oldest latest common ancestor of any two of them. Of several such
+// ancestors merging makes one base, for which it needs their common ancestors, and so on. A device
+// that had given these up would make another base, and so another merge, than the other devices.
 func mergeFloor(ctx context.Context, p Page) (uint64, error) {
 	above := ^uint64(0)
 	tops := p.Heads
@@ -209,22 +209,22 @@ func mergeFloor(ctx context.Context, p Page) (uint64, error) {
 	return above, nil
 }
 
-// ancestry is what is known of an ancestor of several commits, the tops, before the walk comes to
+// ancestry is what is known of an ancestor of several commits, the tops, before the walk reaches
 // it.
 type ancestry struct {
-	tops *big.Int   // those that it is, or is an ancestor of, as bits
+	tops *big.Int   // the tops that it is, or is an ancestor of, as bits
 	ways []*big.Int // the tops of each of its children, and itself if it is one
-	told bool       // it tells what a child changed that not all tops have: who wrote what is asked in merges
+	told bool       // not all tops have a child of it: merges need it to find what that child wrote
 }
 
-// stale reports whether all tops come to it by one way, so that it is below a common ancestor of
-// all, as everything below it is.
+// stale reports whether all tops reach it through one child: it is then below a common ancestor of
+// all tops, and so is everything below it.
 func (a *ancestry) stale(all *big.Int) bool {
 	return slices.ContainsFunc(a.ways, func(w *big.Int) bool { return w.Cmp(all) == 0 })
 }
 
-// latest reports whether two tops come to it by no way together: it is one of their latest common
-// ancestors.
+// latest reports whether two tops reach it through no common child: it is one of their latest
+// common ancestors.
 func (a *ancestry) latest() bool {
 	for i := range a.tops.BitLen() {
 		if a.tops.Bit(i) == 0 {
@@ -244,13 +244,13 @@ func (a *ancestry) latest() bool {
 }
 
 // latestCommon returns the latest common ancestors of any two of some commits, the tops, which may
-// be ancestors of each other, and a generation at or below these, all that is between them and the
-// tops, and the parents of what not all tops have. It walks down from all of them until nothing is
-// left that is no ancestor of a commit which all have.
+// be ancestors of each other. lowest is a generation at or below these ancestors, all commits
+// between them and the tops, and the parents of commits that not all tops have. It walks down from
+// the tops until only ancestors of a commit that all tops have are left.
 func latestCommon(ctx context.Context, g commit.Getter, tops []*commit.Commit) (lowest uint64, bases []*commit.Commit, err error) {
 	all, ids := new(big.Int), []commit.ID{}
 	walked := map[commit.ID]*ancestry{}
-	fresh := 0 // how many of walked are not stale
+	fresh := 0 // number of commits in walked that are not stale
 	reach := func(id commit.ID, way *big.Int) {
 		a := walked[id]
 		if a == nil {

@@ -1,18 +1,17 @@
-// Package keyspace writes a list of nested namespaces and a key as one byte string, for stores that
-// know sorted byte strings and nothing else. It may import internal/base and nothing else of the
-// module.
+// Package keyspace writes a list of nested namespaces and a key as one byte string, for stores of
+// sorted byte strings. It may import internal/base and nothing else of the module.
 //
-// A scheme is judged by five properties; Properties says which of them a scheme has:
+// There are five properties of schemes; Properties says which of them a scheme has:
 //
 //	K1  Namespaces and keys may be any bytes of any length, empty ones included.
 //	K2  Two different pairs of namespaces and key never have the same row.
 //	K3  Rows of one namespace sort as their keys do, bytewise.
-//	K4  Namespaces beside each other sort as their names do: every row of one stands before every
-//	    row of the other, a name before those that it begins.
-//	K5  Namespaces nest: all that is in and below one is one range of rows.
+//	K4  Sibling namespaces sort as their names do: every row of one precedes every row of the
+//	    other, a name before those that it begins.
+//	K5  Namespaces nest: everything in and below one is one range of rows.
 //
-// Writing namespace and key one after the other has not even K2: foo, bar and fo, obar are the same
-// row. The three schemes:
+// Plain concatenation of namespace and key lacks even K2: foo, bar and fo, obar are the same row.
+// The three schemes:
 //
 //	                 K1       K2  K3  K4  K5   depth    bytes added
 //	LengthPrefixed   limited  yes yes no  yes  fixed    Width for each namespace
@@ -21,11 +20,11 @@
 //	Escaped          yes      yes yes yes yes  any      two for each namespace, one for each 0x00
 //	                                                    in its name
 //
-// New data takes Escaped. The others are for data that is written so already.
+// Use Escaped for new data. The others are for data that exists in their form.
 //
 // The scheme of a store, or of a part of it under a name of its own, never changes and is recorded
-// with it: rows of different schemes side by side have none of the properties.
+// with it: rows of different schemes together have none of the properties.
 //
-// Schemes are values without state, so they may be used concurrently. No function retains its
+// Schemes are values without state, so they are safe for concurrent use. No function retains its
 // arguments. It may change with any release.
 package keyspace

@@ -2,14 +2,15 @@ package keyspace
 
 import "bytes"
 
-// Escaped writes each name with 0x00 as 00 ff and ends it with a mark that says what follows, then
-// the key as it is:
+// Escaped writes each name with 0x00 as 00 ff and ends it with a mark for what follows, then the
+// key as it is:
 //
 //	esc(ns1) | 00 01 | esc(ns2) | 00 01 | ... | esc(nsN) | 00 02 | key
 //
-// 00 01 says that another name follows, 00 02 that the key does. Where two rows first differ, two
-// bytes of names or keys differ, or a mark meets what goes on, which is a byte above 00 or 00 ff;
-// so order and depth are kept. Namespaces below stand before the keys directly in a namespace.
+// 00 01 says that another name follows, 00 02 that the key does. At the first difference of two
+// rows, either two bytes of names or keys differ, or a mark meets a further byte of a name, which
+// is above 00 or is 00 ff; so order and depth are kept. Namespaces below sort before the keys
+// directly in a namespace.
 type Escaped struct{}
 
 const (
@@ -58,7 +59,7 @@ func appendNames(dst []byte, ns [][]byte) []byte {
 	return dst
 }
 
-// Decode takes a row apart; see Scheme. The key, and names without 0x00, share memory with row.
+// Decode splits a row; see Scheme. The key, and names without 0x00, share memory with row.
 func (s Escaped) Decode(row []byte) (ns [][]byte, key []byte, err error) {
 	for {
 		name, mark, rest, err := decodeName(row)
@@ -72,7 +73,7 @@ func (s Escaped) Decode(row []byte) (ns [][]byte, key []byte, err error) {
 	}
 }
 
-// decodeName takes the first name off row.
+// decodeName removes the first name from row.
 func decodeName(row []byte) (name []byte, mark byte, rest []byte, err error) {
 	owned := false
 	for from := row; ; {
@@ -99,7 +100,7 @@ func decodeName(row []byte) (name []byte, mark byte, rest []byte, err error) {
 	}
 }
 
-// Prefix returns what rows directly in ns begin with; see Scheme.
+// Prefix returns the common beginning of the rows directly in ns; see Scheme.
 func (s Escaped) Prefix(ns [][]byte) ([]byte, error) {
 	if len(ns) == 0 {
 		return nil, errNoNamespace()
@@ -116,7 +117,7 @@ func (s Escaped) Subtree(ns [][]byte) (from, to []byte, err error) {
 	return append(bytes.Clone(names), 0, more), append(names, 0, beyond), nil
 }
 
-// Properties says what the scheme can do.
+// Properties returns the properties of the scheme.
 func (s Escaped) Properties() Properties {
 	return Properties{AnyBytes: true, Injective: true, KeyOrder: true, NamespaceOrder: true, Nesting: true, MixedDepth: true, DirectRange: true}
 }

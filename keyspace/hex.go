@@ -5,12 +5,12 @@ import (
 	"encoding/hex"
 )
 
-// Hex writes names and key as lower-case hexadecimal digits with one 0x00 between two of them:
+// Hex writes names and key as lower-case hexadecimal digits with one 0x00 between each two:
 //
 //	hex(ns1) | 00 | hex(ns2) | 00 | ... | hex(key)
 //
-// 0x00 stands before all digits, so a name sorts before those that it begins. Keys directly in a
-// namespace stand among the namespaces below it.
+// 0x00 is below all digits, so a name sorts before those that it begins. Keys directly in a
+// namespace sort among the namespaces below it.
 type Hex struct{}
 
 var _ Scheme = Hex{}
@@ -35,7 +35,7 @@ func (s Hex) Append(dst []byte, ns [][]byte, key []byte) ([]byte, error) {
 	return hex.AppendEncode(dst, key), nil
 }
 
-// Decode takes a row apart; see Scheme. ns and key do not share memory with row.
+// Decode splits a row; see Scheme. ns and key do not share memory with row.
 func (s Hex) Decode(row []byte) (ns [][]byte, key []byte, err error) {
 	for _, part := range bytes.Split(row, []byte{0}) {
 		name := make([]byte, hex.DecodedLen(len(part)))
@@ -51,7 +51,7 @@ func (s Hex) Decode(row []byte) (ns [][]byte, key []byte, err error) {
 	return ns[:last], ns[last], nil
 }
 
-// Prefix returns what rows in ns and below begin with; see Scheme.
+// Prefix returns the common beginning of the rows in ns and below; see Scheme.
 func (s Hex) Prefix(ns [][]byte) ([]byte, error) {
 	return s.Encode(ns, nil)
 }
@@ -65,7 +65,7 @@ func (s Hex) Subtree(ns [][]byte) (from, to []byte, err error) {
 	return from, PrefixEnd(from), nil
 }
 
-// Properties says what the scheme can do.
+// Properties returns the properties of the scheme.
 func (s Hex) Properties() Properties {
 	return Properties{AnyBytes: true, Injective: true, KeyOrder: true, NamespaceOrder: true, Nesting: true, MixedDepth: true}
 }

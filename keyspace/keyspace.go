@@ -11,34 +11,34 @@ import (
 // outermost first. LengthPrefixed, Hex and Escaped implement it.
 type Scheme interface {
 	// Encode returns the row of key in ns, in memory of its own. Errors: base.ErrInvalid when ns is
-	// empty or not as deep as the scheme wants; base.ErrTooLarge when a name is longer than it
-	// allows.
+	// empty or its depth does not fit the scheme; base.ErrTooLarge when a name is longer than the
+	// scheme allows.
 	Encode(ns [][]byte, key []byte) ([]byte, error)
 	// Append appends the row of key in ns to dst, which must not overlap with them. It allocates
 	// only when dst is too short. Errors are those of Encode; dst is then returned unchanged.
 	Append(dst []byte, ns [][]byte, key []byte) ([]byte, error)
-	// Decode takes a row apart. ns and key may share memory with row. Every byte string that Encode
-	// does not write is a *base.CorruptError.
+	// Decode splits a row. ns and key may share memory with row. A byte string that Encode does not
+	// write gives a *base.CorruptError.
 	Decode(row []byte) (ns [][]byte, key []byte, err error)
-	// Prefix returns what all rows directly in ns begin with. When Properties.DirectRange is false,
-	// rows of namespaces below ns begin with it too, and a scan passes over them (In tells them
-	// apart). Errors are those of Encode.
+	// Prefix returns the common beginning of all rows directly in ns. When Properties.DirectRange
+	// is false, rows of namespaces below ns begin with it too, and a scan must skip them (use In).
+	// Errors are those of Encode.
 	Prefix(ns [][]byte) ([]byte, error)
-	// Subtree returns the range of all rows in ns and below it: from is the first possible one and
-	// to the first that no longer belongs, nil when there is no such. Errors are those of Encode.
+	// Subtree returns the range of all rows in ns and below it: from is the first possible row, to
+	// the first one past the range, nil when there is none. Errors are those of Encode.
 	Subtree(ns [][]byte) (from, to []byte, err error)
-	// Properties says what the scheme can do.
+	// Properties returns the properties of the scheme.
 	Properties() Properties
 }
 
-// Properties are the properties of a scheme; the package comment says what they mean.
+// Properties are the properties of a scheme; the package comment defines them.
 type Properties struct {
 	AnyBytes       bool // K1; false: names have a greatest length
 	Injective      bool // K2
 	KeyOrder       bool // K3
 	NamespaceOrder bool // K4
 	Nesting        bool // K5
-	MixedDepth     bool // namespaces of different depths may stand in one store
+	MixedDepth     bool // namespaces of different depths may share a store
 	DirectRange    bool // the rows that begin with Prefix are exactly those directly in the namespace
 }
 
@@ -65,7 +65,7 @@ func errNoNamespace() error {
 	return fmt.Errorf("encode key: no namespace: %w", base.ErrInvalid)
 }
 
-// malformed makes the error of a row that no encoder writes. It carries no byte of the row.
+// malformed returns the error for a row that no encoder writes. It contains no byte of the row.
 func malformed(want, got string, args ...any) error {
 	return &base.CorruptError{Where: "key", Want: want, Got: fmt.Sprintf(got, args...)}
 }

@@ -12,8 +12,8 @@ import (
 //	len(ns1) | ns1 | len(ns2) | ns2 | ... | key
 //
 // Lengths are big-endian. Namespaces sort by length before content, so K4 does not hold. All rows
-// of a store have the same depth: the key of one row can begin as a deeper row's namespace does,
-// and nothing in the row would say which it is.
+// of a store have the same depth: otherwise the key of one row could equal the namespace of a
+// deeper row, and the row would be ambiguous.
 type LengthPrefixed struct {
 	// Width is the number of bytes of a length: 1, 2, 4 or 8; 0 is 4. It bounds the length of a
 	// name.
@@ -90,7 +90,7 @@ func (s LengthPrefixed) header(dst []byte, ns [][]byte) ([]byte, error) {
 	return dst, nil
 }
 
-// Decode takes a row apart; see Scheme. ns and key share memory with row.
+// Decode splits a row; see Scheme. ns and key share memory with row.
 func (s LengthPrefixed) Decode(row []byte) (ns [][]byte, key []byte, err error) {
 	if err := s.valid(); err != nil {
 		return nil, nil, err
@@ -113,12 +113,13 @@ func (s LengthPrefixed) Decode(row []byte) (ns [][]byte, key []byte, err error) 
 	return ns, row, nil
 }
 
-// Prefix returns what rows in ns begin with; see Scheme. ns must be as deep as the rows are.
+// Prefix returns the common beginning of the rows in ns; see Scheme. ns must have the depth of the
+// rows.
 func (s LengthPrefixed) Prefix(ns [][]byte) ([]byte, error) {
 	return s.Append(nil, ns, nil)
 }
 
-// Subtree returns a range of rows; see Scheme. ns may be less deep than the rows are.
+// Subtree returns a range of rows; see Scheme. ns may be less deep than the rows.
 func (s LengthPrefixed) Subtree(ns [][]byte) (from, to []byte, err error) {
 	if len(ns) > s.depth() {
 		return nil, nil, fmt.Errorf("encode key: %d namespaces where there are %d: %w", len(ns), s.depth(), base.ErrInvalid)
@@ -130,7 +131,7 @@ func (s LengthPrefixed) Subtree(ns [][]byte) (from, to []byte, err error) {
 	return from, PrefixEnd(from), nil
 }
 
-// Properties says what the scheme can do.
+// Properties returns the properties of the scheme.
 func (s LengthPrefixed) Properties() Properties {
 	return Properties{AnyBytes: s.width() == 8, Injective: true, KeyOrder: true, Nesting: true, DirectRange: true}
 }

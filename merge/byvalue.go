@@ -12,41 +12,41 @@ import (
 
 // ValueRule makes one value of three. A nil slice stands for absence, also where there is no base.
 // It returns the merged value, nil to remove the key, or ok false when it cannot decide about such
-// values. It must follow from its arguments alone, and neither change nor keep them. A good rule
-// does not tell the sides apart, and returns what one side has when the other has what the base
-// has.
+// values. The result must depend on the arguments alone, and the rule may neither change nor keep
+// them. A good rule treats both sides alike, and returns one side's value when the other has the
+// base's value.
 type ValueRule func(base, left, right []byte) (value []byte, ok bool)
 
-// ByValue returns a decider that has conflicts decided by a rule on values, recorded under name,
-// and leaves to fallback (nil: LastOneWins) those about which the rule cannot decide, those with
-// values above MaxRuleValueBytes, those with an unknown base, and those with a value that was lost
-// with the bucket (base.ErrGone): nobody may have it any more, and a page must come to rest. Since
-// the rule follows from values alone, it is asked for virtual bases, too (I6), so that a base stays
+// ByValue returns a decider that applies a rule on values to conflicts, recorded under name.
+// fallback (nil: LastOneWins) decides the conflicts that the rule cannot decide, those with values
+// above MaxRuleValueBytes, those with an unknown base, and those with a value that was lost with
+// the bucket (base.ErrGone): no device may have it any more, and merging must still end. Since the
+// rule follows from values alone, it is also asked for virtual bases (I6), so that a base stays
 // unknown only where the rule could not decide. Keys that are no conflict, with Rule.All, never go
 // to fallback.
 //
-// A merged value that a side has is taken from that side, with its priority; of two sides that have
-// it, from the eager one. A new value is lazy if every side that has the key has it lazy, else
-// eager. A value that is not held on the device is an error, which matches base.ErrNeedsFetch: what
-// is decided may not depend on the device (I1).
+// A merged value that a side has is taken from that side, with its priority; of two such sides,
+// from the eager one. A new value is lazy if every side that has the key has it lazy, else eager. A
+// value that the device does not hold is an error, which matches base.ErrNeedsFetch: the decision
+// must not depend on the device (I1).
 func ByValue(name string, rule ValueRule, fallback Decider) Decider {
 	return newByValue(byValue{name: name, rule: rule, fallback: fallback})
 }
 
-// ByValueNoBase is ByValue for a rule that decides as well without the base, as Maximum: it is
-// asked also where the base is unknown, with a nil base.
+// ByValueNoBase is ByValue for a rule that can decide without the base, such as Maximum: it is also
+// asked where the base is unknown, with a nil base.
 func ByValueNoBase(name string, rule ValueRule, fallback Decider) Decider {
 	return newByValue(byValue{name: name, rule: rule, fallback: fallback, noBase: true})
 }
 
 // ByValueEqual is ByValue for a rule like Counter, which must also be asked, in virtual bases too,
-// about keys that both sides have changed to equal content: two sides that have each counted 1 hold
-// the same, and it stands for 2.
+// about keys that both sides have changed to equal content: two sides that have each counted 1 are
+// equal, and stand for 2.
 func ByValueEqual(name string, rule ValueRule, fallback Decider) Decider {
 	return newByValue(byValue{name: name, rule: rule, fallback: fallback, equal: true})
 }
 
-// MaxRuleValueBytes is the length of the longest value that a ValueRule is asked about.
+// MaxRuleValueBytes is the length of the longest value passed to a ValueRule.
 const MaxRuleValueBytes = 1 << 20
 
 type byValue struct {
@@ -88,7 +88,7 @@ func (b byValue) decideBases(ctx context.Context, p *Pair, cs []Conflict) error 
 // asksEqual implements baseDecider.
 func (b byValue) asksEqual() bool { return b.equal }
 
-// handOver has decide decide about the conflicts with the given indexes.
+// handOver passes the conflicts with the given indexes to decide.
 func handOver(ctx context.Context, p *Pair, cs []Conflict, at []int, decide func(context.Context, *Pair, []Conflict) error) error {
 	if len(at) == 0 {
 		return nil
@@ -106,7 +106,7 @@ func handOver(ctx context.Context, p *Pair, cs []Conflict, at []int, decide func
 	return nil
 }
 
-// decideAll has the rule decide, and returns the indexes of the conflicts about which it could not.
+// decideAll applies the rule, and returns the indexes of the conflicts that it could not decide.
 func (b byValue) decideAll(ctx context.Context, p *Pair, cs []Conflict) ([]int, error) {
 	var left []int
 	for i := range cs {
@@ -124,7 +124,7 @@ func (b byValue) decideAll(ctx context.Context, p *Pair, cs []Conflict) ([]int, 
 	return left, nil
 }
 
-// decide reports whether it has decided about c: by the rule, or else because c is no conflict.
+// decide reports whether c is decided: by the rule, or because it is no conflict.
 func (b byValue) decide(ctx context.Context, p *Pair, c *Conflict) (bool, error) {
 	decided, err := b.ask(ctx, p, c)
 	if err != nil || decided {
@@ -171,7 +171,8 @@ func (b byValue) ask(ctx context.Context, p *Pair, c *Conflict) (bool, error) {
 	return true, c.take(ctx, p, merged, values[1], values[2])
 }
 
-// take sets the outcome that gives the key the merged value, where the sides have left and right.
+// take sets the outcome that gives the key the merged value; left and right are the values of the
+// sides.
 func (c *Conflict) take(ctx context.Context, p *Pair, merged, left, right []byte) error {
 	isLeft, isRight := sameValue(merged, left), sameValue(merged, right)
 	switch {

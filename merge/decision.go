@@ -13,9 +13,9 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Decision is what was decided about a key in a merge. The decisions of a merge stand in a tree of
-// their own, the explanation: the key is the key, the value what Encode gives
-// (docs/format/records.md has the layout).
+// Decision is the decision about a key in a merge. The decisions of a merge are in a tree of their
+// own, the explanation: the key is the key, the value the result of Encode (docs/format/records.md
+// has the layout).
 type Decision struct {
 	Key     []byte
 	Outcome Outcome
@@ -38,8 +38,8 @@ const (
 	decisionWhere   = "decision"
 )
 
-// Encode returns the canonical bytes of d without its key. Errors: base.ErrInvalid for an outcome
-// that is none, and a rule that is empty, longer than MaxRuleBytes or not UTF-8.
+// Encode returns the canonical bytes of d without its key. Errors: base.ErrInvalid for an invalid
+// outcome, and a rule that is empty, longer than MaxRuleBytes or not UTF-8.
 func (d *Decision) Encode() ([]byte, error) {
 	switch {
 	case d.Outcome == Undecided || d.Outcome > TakeNone:
@@ -54,7 +54,7 @@ func (d *Decision) Encode() ([]byte, error) {
 	return append(b, d.Rule...), nil
 }
 
-// DecodeDecision reads a decision about key, which it retains, from what Encode gives, which it
+// DecodeDecision reads a decision about key, which it retains, from the result of Encode, which it
 // does not retain. Errors: *base.CorruptError, *base.FormatError.
 func DecodeDecision(key, b []byte) (Decision, error) {
 	switch {
@@ -83,8 +83,8 @@ func (v *View) decisions(root object.Digest) btree.Tree {
 }
 
 // Decisions yields the decisions in the tree with the given root whose keys begin with prefix, in
-// order of keys. Their keys must not be changed. A zero root, which a merge without decisions has,
-// gives none. The last pair has the error, if there is one.
+// order of keys. Their keys must not be changed. A zero root, that of a merge without decisions,
+// gives none. The last pair holds the error, if there is one.
 func Decisions(ctx context.Context, v *View, root object.Digest, prefix []byte) iter.Seq2[Decision, error] {
 	return func(yield func(Decision, error) bool) {
 		if root.IsZero() {

@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// Counter is a ValueRule for decimal integers of any sign and up to 1000 digits: the sum of what
-// both sides have added. Absence is 0.
+// Counter is a ValueRule for decimal integers of any sign and up to 1000 digits: the base plus the
+// additions of both sides. Absence is 0.
 //
 // An integer is an optional '-' and digits, and may end with a line feed. The sum has neither
-// needless zeros nor "-0", and ends with a line feed if the values of both sides do, as far as
-// there are values. The rule cannot decide about other values, nor when the sum has more digits.
+// needless zeros nor "-0", and ends with a line feed if the existing values of the sides do. The
+// rule cannot decide about other values, nor when the sum has more digits.
 //
-// Two sides that have each added the same have equal content, and the sum counts both: it is a rule
+// Two sides that have each added the same have equal content, and the sum counts both: the rule is
 // for ByValueEqual.
 func Counter(base, left, right []byte) ([]byte, bool) {
 	if v, ok := oneSided(base, left, right); ok {
@@ -39,7 +39,7 @@ func Counter(base, left, right []byte) ([]byte, bool) {
 	return sum, true
 }
 
-// maxDigits is how many digits the integers of Counter and Maximum have at most.
+// maxDigits bounds the digits of the integers of Counter and Maximum.
 const maxDigits = 1000
 
 // parseInteger reads a decimal integer; absence is 0.
@@ -63,7 +63,7 @@ func parseInteger(v []byte) (*big.Int, bool) {
 // endsLine reports whether a value ends with a line feed, if there is one.
 func endsLine(v []byte) bool { return v == nil || bytes.HasSuffix(v, []byte{'\n'}) }
 
-// oneSided returns what one side has when the other has what the base has: a change of one side
+// oneSided returns one side's value when the other has the base's value: a change of one side
 // stands (I2).
 func oneSided(base, left, right []byte) (value []byte, ok bool) {
 	switch {
@@ -76,8 +76,8 @@ func oneSided(base, left, right []byte) (value []byte, ok bool) {
 }
 
 // Maximum is a ValueRule that takes the greater decimal integer, or the bytewise greater value when
-// one is no integer. Absence is least. Integers are as for Counter; of equal ones that are written
-// differently the bytewise greater is taken. It needs no base, see ByValueNoBase.
+// one is no integer. Absence is least. Integers are as for Counter; of equal integers in different
+// forms the bytewise greater is taken. It needs no base, see ByValueNoBase.
 func Maximum(base, left, right []byte) ([]byte, bool) {
 	if v, ok := oneSided(base, left, right); ok {
 		return v, true
@@ -100,10 +100,10 @@ func Maximum(base, left, right []byte) ([]byte, bool) {
 	return left, true
 }
 
-// SetUnion is a ValueRule for sets of lines: what both sides have, and what one has added; what one
-// has removed is gone. The result is sorted, each line ends with a line feed. The last line of a
-// value may lack it. Absence is the empty set; an empty result is absence when a side is absent,
-// else the empty value.
+// SetUnion is a ValueRule for sets of lines: the lines that both sides have, and those that one has
+// added; lines that one has removed are gone. The result is sorted, each line ends with a line
+// feed. The last line of a value may lack it. Absence is the empty set; an empty result is absence
+// when a side is absent, else the empty value.
 func SetUnion(base, left, right []byte) ([]byte, bool) {
 	if v, ok := oneSided(base, left, right); ok {
 		return v, true
@@ -137,7 +137,7 @@ func parseSet(v []byte) [][]byte {
 	return sortSet(bytes.Split(bytes.TrimSuffix(v, []byte{'\n'}), []byte{'\n'}))
 }
 
-// sortSet sorts lines and leaves each once.
+// sortSet sorts lines and removes duplicates.
 func sortSet(lines [][]byte) [][]byte {
 	slices.SortFunc(lines, bytes.Compare)
 	return slices.CompactFunc(lines, bytes.Equal)

@@ -6,7 +6,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 )
 
-// Error says which heads could not be merged. Errors of code of the app are in it.
+// Error says which heads could not be merged. It wraps errors of the app's code.
 type Error struct {
 	Left, Right commit.ID
 	Err         error

@@ -7,18 +7,18 @@ import (
 // The names under which LastOneWins records its decisions.
 const (
 	ruleLastOneWins = "last one wins"
-	// ruleGreaterHead is where neither side has a writer.
+	// ruleGreaterHead is used where neither side has a writer.
 	ruleGreaterHead = "last one wins, greater head"
 )
 
 // LastOneWins decides for the side that wrote the key last. The writer of a key on a side is the
-// greatest commit, by (generation, timestamp, id), of that side above the bases whose own change
-// gave the key what it has there; a merge commit counts only where it has what none of its parents
-// has. A side is measured by the greatest commit, by (timestamp, id), among the writer and those
-// commits of a later time of the side above the bases that wrote the key and on which the writer is
-// built: what is written over a value is no older than that, whatever clocks said. Where no clock
-// was set back, that is the writer. A side without a writer yields to the side that has one; if
-// neither has, the greater head counts.
+// greatest commit, by (generation, timestamp, id), of that side above the bases that itself gave
+// the key the side's entry; a merge commit counts only if none of its parents has that entry. Sides
+// are compared by their newest commits, by (timestamp, id). The newest commit of a side is the
+// greatest among the writer and those of the side's commits above the bases that have a later time,
+// wrote the key, and are ancestors of the writer: a later write is no older than the value it
+// replaced, whatever clocks said. Where no clock was set back, that is the writer. A side without a
+// writer yields to a side that has one; if neither has, the greater head counts.
 func LastOneWins() Decider { return lastOneWins{} }
 
 type lastOneWins struct{}

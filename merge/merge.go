@@ -13,26 +13,26 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// View is what is read of a page: its commits, trees and values.
+// View gives read access to a page: its commits, trees and values.
 type View struct {
 	// Page is the id of the page, which keys the levels of its trees.
 	Page [16]byte
 	// Commits finds commits.
 	Commits commit.Getter
-	// Tree returns the tree of a commit. Reading a part of it that is not here may fetch it.
+	// Tree returns the tree of a commit. Reading an absent part of it may fetch that part.
 	Tree func(c *commit.Commit) btree.Tree
-	// Nodes gives the nodes of explanations, and Pieces the pieces of values.
+	// Nodes reads the nodes of explanations, and Pieces the pieces of values.
 	Nodes  btree.Source
 	Pieces split.Source
 	// Explanation returns the root of the tree of decisions of a merge commit, and whether there is
-	// one. Nil: there is none for any.
+	// one. Nil: no merge has one.
 	Explanation func(ctx context.Context, merge commit.ID) (object.Digest, bool, error)
-	// Lost reports commits whose trees are nowhere any more. They count as pruned, but that Relate
-	// goes on below them. Nil: there are none.
+	// Lost reports commits whose trees are lost everywhere. They count as pruned, except that
+	// Relate continues below them. Nil: there are none.
 	Lost func(commit.ID) bool
 }
 
-// Sink takes the nodes and pieces that a merge makes, and gives them back. A *storage.Journal is
+// Sink stores the nodes and pieces that a merge makes, and reads them again. A *storage.Journal is
 // one.
 type Sink interface {
 	btree.Sink
@@ -40,14 +40,14 @@ type Sink interface {
 	split.Source
 }
 
-// Env is the page in which merges are made. Its View reads what Sink has, too, so that a merge sees
-// what the one before it in the same pass has made.
+// Env is the page in which merges are made. Its View also reads the content of Sink, so that a
+// merge sees the results of the previous merge in the same pass.
 type Env struct {
 	View
-	// Sink takes what commits will reach.
+	// Sink stores what commits will reach.
 	Sink Sink
-	// Scratch begins a place for what no commit will reach. It gives what the page holds, too. end
-	// forgets what was put.
+	// Scratch begins a store for content that no commit will reach. It also reads the content of
+	// the page. end discards it.
 	Scratch func() (s Sink, end func())
 	// Table cuts new values into pieces.
 	Table *split.Table
@@ -55,16 +55,16 @@ type Env struct {
 	Known func(ctx context.Context, a, b commit.ID) ([]*commit.Commit, error)
 }
 
-// How tells how a merge came to its content.
+// How is the way in which a merge got its content.
 type How uint8
 
-// The ways of merging. They are only ever added to.
+// The ways of merging. Values are only ever added.
 const (
 	// Known: the page has the merge already.
 	Known How = iota + 1
 	// Equal: both sides have the same content.
 	Equal
-	// Subset: one side has no commit of its own that is no merge; the other is taken whole.
+	// Subset: one side has no non-merge commit of its own; the other is taken whole.
 	Subset
 	// Rest: neither side has one; the greater is taken whole (I5).
 	Rest
@@ -78,20 +78,21 @@ type Merged struct {
 	// commit.Compare.
 	Commit, Left, Right *commit.Commit
 	How                 How
-	// Conflicts counts the decisions that Explanation holds: the root of a tree, see Decision. It
-	// is zero when there are none, and for Known, whose explanation the page has.
+	// Conflicts counts the decisions in Explanation, the root of a tree, see Decision. It is zero
+	// when there are none, and for Known, whose explanation the page has.
 	Conflicts   int
 	Explanation object.Digest
 }
 
 // Heads merges heads into one, two at a time in the order of commit.Compare, and returns the merges
-// in order: N-1 for N heads, none for one. A head of which nothing is left that it has in common
-// with those before it comes after others. No head may be an ancestor of another. What the commits
-// reach is in e.Sink; they are not stored. When Heads fails, what e.Sink has received is of no use.
+// in order: N-1 for N heads, none for one. A head whose common history with the heads before it was
+// given up is merged after others. No head may be an ancestor of another. The content of the
+// commits is in e.Sink; the commits are not stored. When Heads fails, the content of e.Sink is of
+// no use.
 //
-// Errors: base.ErrInvalid for heads and rules that cannot be, and for what deciders and owners
-// answer against their contract; what they return, wrapped; those of reading and storing; that of
-// ctx. A panic of a decider or an owner is not caught.
+// Errors: base.ErrInvalid for invalid heads and rules, and for answers of deciders and owners that
+// violate their contract; errors of deciders and owners, wrapped; those of reading and storing;
+// that of ctx. A panic of a decider or an owner is not caught.
 func Heads(ctx context.Context, e *Env, rules Rules, heads []*commit.Commit) ([]Merged, error) {
 	if len(heads) == 0 || slices.Contains(heads, nil) {
 		return nil, fmt.Errorf("merge %d heads, some may be nil: %w", len(heads), base.ErrInvalid)
@@ -107,17 +108,17 @@ func Heads(ctx context.Context, e *Env, rules Rules, heads []*commit.Commit) ([]
 		if at < 2 || !errors.Is(err, errAncestor) || tries == len(heads) {
 			return merged, err
 		}
-		// It is built on the merge of those before it, which was given up: so they came back as
-		// heads, and are merged with it one by one.
+		// This head descends from the merge of those before it, which was given up: so these became
+		// heads again, and are merged with it one by one.
 		h := heads[at]
 		heads = slices.Insert(slices.Delete(heads, at, at+1), 0, h)
 	}
 }
 
-// errAncestor reports a commit that is to be merged with an ancestor of it.
+// errAncestor reports an attempt to merge a commit with its ancestor.
 var errAncestor = fmt.Errorf("%w", base.ErrInvalid)
 
-// inOrder merges heads in their order. at is the index of the one at which it failed.
+// inOrder merges heads in their order. at is the index of the head at which it failed.
 func inOrder(ctx context.Context, e *Env, rules *ruleSet, heads []*commit.Commit) (merged []Merged, at int, err error) {
 	s := newPass(e, rules)
 	defer s.end()
@@ -138,9 +139,8 @@ func inOrder(ctx context.Context, e *Env, rules *ruleSet, heads []*commit.Commit
 	return merged, 0, nil
 }
 
-// nearest returns the index of the first one of some heads that has an ancestor in common with c,
-// as far as history was not given up; 0 where none has. Two heads that are apart may both have one
-// in common with a third.
+// nearest returns the index of the first of some heads that has a common ancestor with c in the
+// remaining history; 0 if none has. Two unrelated heads may both have one in common with a third.
 func (s *pass) nearest(ctx context.Context, c *commit.Commit, heads []*commit.Commit) (int, error) {
 	if len(heads) == 1 {
 		return 0, nil
@@ -156,12 +156,12 @@ func (s *pass) nearest(ctx context.Context, c *commit.Commit, heads []*commit.Co
 
 // pass is one call of Heads.
 type pass struct {
-	// env is that of the caller, but that its Getter knows the commits of the pass, too.
+	// env is the caller's, except that its Getter also finds the commits of the pass.
 	env   *Env
 	made  *madeCommits
 	rules *ruleSet
 
-	place    Sink // the scratch place, begun when it is needed
+	place    Sink // the scratch store, begun when it is needed
 	endPlace func()
 }
 
@@ -172,7 +172,7 @@ func newPass(e *Env, rules *ruleSet) *pass {
 	return &pass{env: &own, made: made, rules: rules}
 }
 
-// scratch returns the place for what no commit will reach.
+// scratch returns the store for content that no commit will reach.
 func (s *pass) scratch() Sink {
 	if s.place == nil {
 		s.place, s.endPlace = s.env.Scratch()
@@ -186,7 +186,7 @@ func (s *pass) end() {
 	}
 }
 
-// madeCommits is a Getter that knows commits that are not stored: merges of the same pass, and
+// madeCommits is a Getter that also finds commits that are not stored: merges of the same pass, and
 // those of virtual bases.
 type madeCommits struct {
 	commit.Getter
@@ -235,15 +235,15 @@ func (s *pass) merge(ctx context.Context, a, b *commit.Commit) (Merged, error) {
 	return m, nil
 }
 
-// known takes a merge that the page has: of several the one with the least id, as every device that
-// has them does.
+// known takes a merge that the page has: of several the one with the least id, the same on every
+// device that has them.
 func (s *pass) known(ctx context.Context, m *Merged) error {
 	if s.env.Known == nil {
 		return nil
 	}
 	found, err := s.env.Known(ctx, m.Left.ID, m.Right.ID)
 	if errors.Is(err, base.ErrNotFound) {
-		return nil // no merge of a commit that only this pass has
+		return nil // the page has no merge of a commit that only this pass has
 	}
 	if err != nil {
 		return fmt.Errorf("look for a merge that is there: %w", err)

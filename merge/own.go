@@ -9,16 +9,16 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// ownerRun is an owner at work. Its changes are pulled, since rules with longer prefixes may have
-// ranges in between.
+// ownerRun is a running owner. Its changes are pulled, since ranges of rules with longer prefixes
+// may lie between.
 type ownerRun struct {
 	next func() (btree.Change, error, bool)
 	stop func()
 	head btree.Change
-	held bool // head has been pulled and not been used
+	held bool // head was pulled and is not used yet
 }
 
-// own yields what the owner of a range changes in it.
+// own yields the changes of a range's owner in it.
 func (j *joiner) own(ctx context.Context, r *keyRange, yield take) bool {
 	run, ok := j.owners[r.rule]
 	if !ok {
@@ -59,7 +59,7 @@ func (j *joiner) startOwner(ctx context.Context, rule int) *ownerRun {
 	return run
 }
 
-// pull sees to it that the head of run is the next change, and reports whether there is one.
+// pull ensures that the head of run is the next change, and reports whether there is one.
 func (j *joiner) pull(run *ownerRun, rule int) (bool, error) {
 	if run.held {
 		return true, nil
@@ -74,7 +74,7 @@ func (j *joiner) pull(run *ownerRun, rule int) (bool, error) {
 	return true, nil
 }
 
-// stopOwners ends the owners that have not come to their end.
+// stopOwners stops the owners that have not finished.
 func (j *joiner) stopOwners() {
 	for rule, run := range j.owners {
 		j.p.owner = rule

@@ -22,9 +22,9 @@ type Pair struct {
 	// Left and Right are the commits, Left the lesser in the order of commit.Compare.
 	Left, Right *commit.Commit
 	// Base is the tree of the common ancestor. In a criss-cross history, with several Bases, it is
-	// the virtual one, in which the keys about which the bases do not agree are absent; Unknown has
-	// these keys then, and the Source of Base is a split.Source with the values that only the
-	// virtual base has.
+	// the virtual base, without the keys about which the bases disagree; Unknown then has these
+	// keys, and the Source of Base is a split.Source with the values that only the virtual base
+	// has.
 	Base, Unknown btree.Tree
 	Bases         []*commit.Commit
 	// LeftTree and RightTree are the trees of the sides.
@@ -33,22 +33,22 @@ type Pair struct {
 	env *Env
 	// clockBack is that of Relation.
 	clockBack bool
-	// scratch has what only virtual bases hold; nil when there is none.
+	// scratch has the content of virtual bases only; nil when there is none.
 	scratch Sink
 	// rules and record are nil in a merge for a virtual base.
 	rules  *ruleSet
 	record *recorder
-	// owner is the rule whose owner runs, or noOwner. Zero, in a Pair that no merge made, is as
-	// good as noOwner, as rules is nil.
+	// owner is the index of the rule whose owner runs, or noOwner. Zero, in a Pair outside a merge,
+	// is as good as noOwner, as rules is nil.
 	owner int
 }
 
-// noOwner stands in Pair.owner for none.
+// noOwner in Pair.owner says that no owner runs.
 const noOwner = -1
 
 // Changes yields, in order, every key with a prefix that a side has changed, as conflicts without
 // outcome: also when only one side has, or both to the same content. An Owner does not see the keys
-// for which a rule with a longer prefix counts. The last pair has the error, if there is one.
+// of a rule with a longer prefix. The last pair holds the error, if there is one.
 func (p *Pair) Changes(ctx context.Context, prefix []byte) iter.Seq2[Conflict, error] {
 	ranges := p.visible(prefix)
 	return func(yield func(Conflict, error) bool) {
@@ -62,8 +62,8 @@ func (p *Pair) Changes(ctx context.Context, prefix []byte) iter.Seq2[Conflict, e
 	}
 }
 
-// visible returns what whoever asks now may see of the keys with a prefix: for an Owner its own
-// ranges, else all.
+// visible returns the visible ranges of the keys with a prefix: for an Owner its own ranges, else
+// all.
 func (p *Pair) visible(prefix []byte) []keyRange {
 	all := keyRange{lo: prefix, hi: base.PrefixEnd(prefix)}
 	if p.rules == nil || p.owner == noOwner {
@@ -112,9 +112,9 @@ func conflictOf(e *btree.Diff3Entry) Conflict {
 	}
 }
 
-// keySet answers whether keys, asked for in ascending order, are in a tree.
+// keySet reports whether keys, queried in ascending order, are in a tree.
 type keySet struct {
-	cursor *btree.Cursor // nil when the set is empty, or nothing is left of it
+	cursor *btree.Cursor // nil when the set is empty, or at its end
 	begun  bool
 }
 
@@ -132,7 +132,7 @@ func (s *keySet) has(ctx context.Context, key []byte) (bool, error) {
 	var err error
 	ok := true
 	if s.begun && bytes.Compare(s.cursor.Key(), key) < 0 {
-		ok, err = s.cursor.Next(ctx) // the next one is often near
+		ok, err = s.cursor.Next(ctx) // the next key is often near
 	}
 	if err == nil && ok && (!s.begun || bytes.Compare(s.cursor.Key(), key) < 0) {
 		ok, err = s.cursor.Seek(ctx, key)
@@ -164,8 +164,8 @@ func (p *Pair) Report(ctx context.Context, c *Conflict) error {
 	return p.record.record(ctx, c)
 }
 
-// Open returns a reader of the value of an entry. It belongs to the caller. ctx governs its reads;
-// errors are those of reading pieces.
+// Open returns a reader of the value of an entry. The caller owns it. ctx governs its reads; errors
+// are those of reading pieces.
 func (p *Pair) Open(ctx context.Context, e *fb.Entry) io.ReadSeeker {
 	if e.Inline {
 		return bytes.NewReader(e.Value)
@@ -173,7 +173,7 @@ func (p *Pair) Open(ctx context.Context, e *fb.Entry) io.ReadSeeker {
 	return split.NewReader(ctx, p.pieces(), e.Digest, e.Size)
 }
 
-// pieces returns the source of all values that the trees of the pair name.
+// pieces returns the source of all values in the trees of the pair.
 func (p *Pair) pieces() split.Source {
 	if p.scratch == nil {
 		return p.env.Pieces
@@ -181,7 +181,7 @@ func (p *Pair) pieces() split.Source {
 	return twoSources{p.env.Pieces, p.scratch}
 }
 
-// twoSources asks the second where the first has nothing.
+// twoSources reads from the second source what the first lacks.
 type twoSources struct{ first, second split.Source }
 
 // Piece implements split.Source.
@@ -195,14 +195,14 @@ func (s twoSources) Piece(ctx context.Context, d object.Digest) ([]byte, error) 
 	return b, err
 }
 
-// missing reports whether a source has no such piece: to a page store, a piece that a tree names
-// and that it does not have is damage.
+// missing reports whether a source lacks a piece. A page store reports an absent piece of a tree as
+// damage.
 func missing(err error) bool {
 	return errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrCorrupt)
 }
 
 // Value reads a value of at most limit bytes into memory; it must not be changed. Errors match
-// base.ErrTooLarge beyond that, or are those of reading pieces.
+// base.ErrTooLarge for a longer value, or are those of reading pieces.
 func (p *Pair) Value(ctx context.Context, e *fb.Entry, limit int64) ([]byte, error) {
 	if limit < 0 || e.Size > uint64(limit) || e.Size > math.MaxInt {
 		return nil, fmt.Errorf("read a value of %d bytes with a limit of %d: %w", e.Size, limit, base.ErrTooLarge)
@@ -224,13 +224,13 @@ func (p *Pair) Store(ctx context.Context, value []byte, priority object.Priority
 	return p.store(ctx, priority, func() (fb.Entry, error) { return btree.PutValue(ctx, p.env.Sink, p.env.Table, value, priority) })
 }
 
-// StoreReader is Store for what r gives until io.EOF; memory does not depend on its length. A Read
-// of r that blocks is not interrupted by ctx. Errors: those of Store and of r.
+// StoreReader is Store for the bytes of r up to io.EOF; memory does not depend on their number. ctx
+// does not interrupt a blocking Read of r. Errors: those of Store and of r.
 func (p *Pair) StoreReader(ctx context.Context, r io.Reader, priority object.Priority) (fb.Entry, error) {
 	return p.store(ctx, priority, func() (fb.Entry, error) { return btree.PutReader(ctx, p.env.Sink, p.env.Table, r, priority) })
 }
 
-// store calls put for a value with a priority that there is.
+// store calls put for a value with a valid priority.
 func (p *Pair) store(ctx context.Context, priority object.Priority, put func() (fb.Entry, error)) (e fb.Entry, err error) {
 	if priority > object.Lazy {
 		return e, fmt.Errorf("store a value with %s: %w", priority, base.ErrInvalid)
@@ -244,19 +244,19 @@ func (p *Pair) store(ctx context.Context, priority object.Priority, put func() (
 	return e, nil
 }
 
-// adopt makes sure that the sink has the value of an entry that a decider or an owner made: it may
-// name one that only a virtual base has.
+// adopt ensures that the sink has the value of an entry made by a decider or an owner: the entry
+// may refer to a value that only a virtual base has.
 func (p *Pair) adopt(ctx context.Context, e *fb.Entry) error {
 	if p.scratch == nil || e.Inline {
 		return nil
 	}
 	if _, err := p.env.Pieces.Piece(ctx, e.Digest); !missing(err) {
-		return nil // it is there, or reading it is for later
+		return nil // it is there, or a later read reports the error
 	}
 	if _, err := p.scratch.Piece(ctx, e.Digest); missing(err) {
-		return nil // nobody has it: as without a virtual base, whoever reads it will say so
+		return nil // it is nowhere: as without a virtual base, a later read reports that
 	}
-	// It was stored during this merge: what it is cut into now is the same.
+	// It was stored during this merge, so that cutting it again gives the same pieces.
 	if _, err := p.StoreReader(ctx, split.NewReader(ctx, p.scratch, e.Digest, e.Size), e.Priority); err != nil {
 		return fmt.Errorf("keep a value of the base: %w", err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/ledgerd/ledger/internal/limits"
 )
 
-// keyRange are the keys from lo on and below hi, for which one rule counts; a nil hi is no bound.
+// keyRange is the keys from lo on and below hi, with one rule; a nil hi is no bound.
 type keyRange struct {
 	lo, hi []byte
 	rule   int // index into ruleSet.rules
@@ -21,10 +21,9 @@ type keyRange struct {
 type ruleSet struct {
 	rules  []Rule
 	ranges []keyRange
-	// asksAll tells that a rule has an owner or wants to be asked about changes of one side, too.
+	// asksAll says that a rule has an owner, or asks about changes of one side, too.
 	asksAll bool
-	// asksEqual tells that a decider wants to be asked about keys that both sides have changed to
-	// equal content.
+	// asksEqual says that a decider asks about keys that both sides have changed to equal content.
 	asksEqual bool
 }
 
@@ -56,18 +55,17 @@ func newRuleSet(rules Rules) (*ruleSet, error) {
 	return s, nil
 }
 
-// asksEqual reports whether d wants to be asked about keys that both sides have changed to equal
-// content, as a counter must be.
+// asksEqual reports whether d must be asked about keys that both sides have changed to equal
+// content, like a counter.
 func asksEqual(d Decider) bool {
 	b := forBases(d)
 	return b != nil && b.asksEqual()
 }
 
-// cut makes the ranges. Prefixes are nested or disjoint, and a prefix comes before what is nested
-// in it.
+// cut makes the ranges. Prefixes are nested or disjoint, and a prefix precedes those nested in it.
 func (s *ruleSet) cut() {
 	var open []int  // the rules whose prefixes begin the present key, the longest last
-	var from []byte // what lies below has its ranges
+	var from []byte // lower keys have their ranges
 	emit := func(to []byte) {
 		if to == nil || bytes.Compare(from, to) < 0 {
 			s.ranges = append(s.ranges, keyRange{from, to, open[len(open)-1]})
@@ -89,7 +87,7 @@ func (s *ruleSet) cut() {
 		end := base.PrefixEnd(s.rules[open[len(open)-1]].Prefix)
 		emit(end)
 		if end == nil {
-			return // nothing can be behind
+			return // nothing can follow
 		}
 		open = open[:len(open)-1]
 	}
@@ -110,8 +108,8 @@ func (s *ruleSet) owned(r *keyRange) bool { return s.rules[r.rule].Owner != nil 
 // behind reports whether a key lies above the range.
 func (r *keyRange) behind(key []byte) bool { return r.hi != nil && bytes.Compare(key, r.hi) >= 0 }
 
-// intersect returns what two ranges have in common, with the rule of r, and whether that is
-// anything.
+// intersect returns the intersection of two ranges, with the rule of r, and whether it is not
+// empty.
 func (r *keyRange) intersect(o *keyRange) (keyRange, bool) {
 	x := keyRange{lo: r.lo, hi: r.hi, rule: r.rule}
 	if bytes.Compare(o.lo, x.lo) > 0 {

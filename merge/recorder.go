@@ -12,19 +12,19 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// batchEntries is how many entries of a batch are held in memory.
+// batchEntries is the number of entries of a batch in memory.
 const batchEntries = 4096
 
-// batch collects entries with inline values in any order; of those of one key the last counts. What
-// does not fit into memory is a tree in a scratch place.
+// batch collects entries with inline values in any order; of several entries of a key the last
+// counts. What does not fit into memory is a tree in a scratch store.
 type batch struct {
 	page    [16]byte
 	scratch func() Sink
-	root    object.Digest // in the scratch place
+	root    object.Digest // in the scratch store
 	pending []fb.Entry
 }
 
-// add copies key. It retains value.
+// add adds an entry. It copies key and retains value.
 func (b *batch) add(ctx context.Context, key, value []byte) error {
 	if len(b.pending) == batchEntries {
 		if err := b.spill(ctx); err != nil {
@@ -35,7 +35,7 @@ func (b *batch) add(ctx context.Context, key, value []byte) error {
 	return nil
 }
 
-// settle sorts what is pending and leaves the last entry of each key.
+// settle sorts the pending entries and keeps the last one of each key.
 func (b *batch) settle() {
 	slices.SortStableFunc(b.pending, func(a, b fb.Entry) int { return bytes.Compare(a.Key, b.Key) })
 	kept := b.pending[:0]
@@ -47,7 +47,7 @@ func (b *batch) settle() {
 	b.pending = kept
 }
 
-// spill moves what is pending to the scratch place.
+// spill moves the pending entries to the scratch store.
 func (b *batch) spill(ctx context.Context) error {
 	b.settle()
 	root, err := b.tree().Apply(ctx, b.scratch(), func(yield func(btree.Change, error) bool) {
@@ -90,8 +90,8 @@ func (b *batch) entries(ctx context.Context) iter.Seq2[fb.Entry, error] {
 	}
 }
 
-// recorder makes the tree of the decisions of a merge. The sink gets the nodes of the finished tree
-// alone.
+// recorder makes the tree of the decisions of a merge. The sink gets only the nodes of the finished
+// tree.
 type recorder struct {
 	batch
 	sink Sink
@@ -101,7 +101,7 @@ func newRecorder(s *pass) *recorder {
 	return &recorder{batch{page: s.env.Page, scratch: s.scratch, root: btree.EmptyRoot}, s.env.Sink}
 }
 
-// record notes what was decided about a key. It copies what it keeps.
+// record records the decision about a key. It copies what it keeps.
 func (r *recorder) record(ctx context.Context, c *Conflict) error {
 	d := Decision{Key: c.Key, Outcome: c.Outcome, Rule: c.Rule, LeftWriter: c.LeftWriter, RightWriter: c.RightWriter}
 	value, err := d.Encode()

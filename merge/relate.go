@@ -10,42 +10,42 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// NearGetter is a commit.Getter that knows the nearest ancestors of commits of which a parent was
-// given up. Relate goes by these in the place of parents, so that all devices find the same bases,
-// whether they have what was given up or not.
+// NearGetter is a commit.Getter that finds the nearest kept ancestors of commits with a parent that
+// was given up. Relate uses these in place of the parents. So all devices find the same bases,
+// whether or not they still have the given-up commits.
 type NearGetter interface {
 	commit.Getter
-	// Near returns the nearest ancestors of a commit that are here; ok is false where its parents
-	// say it. It may wait for a disk.
+	// Near returns the nearest kept ancestors of a commit; ok is false if its parents are these. It
+	// may wait for a disk.
 	Near(ctx context.Context, id commit.ID) (near []commit.ID, ok bool, err error)
 }
 
-// Relation says how two commits are related.
+// Relation is the relation of two commits.
 type Relation struct {
 	// Bases are the maximal common ancestors, in the order of commit.Compare: at least one. When
 	// one of the commits is an ancestor of the other, it is the only one.
 	Bases []*commit.Commit
-	// LeftOwn and RightOwn tell whether a side has, or may have had before it was pruned, a commit
-	// that the other has not and that is no merge.
+	// LeftOwn and RightOwn say whether a side has, or may have had before pruning, a non-merge
+	// commit that the other side lacks.
 	LeftOwn, RightOwn bool
-	// apart tells that nothing is left that both have.
+	// apart says that no common history is left.
 	apart bool
-	// ClockBack tells that a commit which only one side has was made by a clock that was behind
-	// that of one of its parents.
+	// ClockBack says that a commit which only one side has was made by a clock behind that of one
+	// of its parents.
 	ClockBack bool
 }
 
 // Relate finds the common ancestors of two commits. It reads the commits between them and their
-// bases, and few more. Parents that were pruned are passed over, with what is below them. When
-// nothing is left that both have, the base is the first commit of the page, whose tree is empty:
-// then a key that both have with different values is in conflict, and one that only one has stays.
-// Errors: those of the Getter, *base.CorruptError, that of ctx.
+// bases, and few more. Pruned parents are skipped, with everything below them. When no common
+// history is left, the base is the first commit of the page, whose tree is empty: a key that both
+// have with different values is then in conflict, and a key that only one has stays. Errors: those
+// of the Getter, *base.CorruptError, that of ctx.
 func Relate(ctx context.Context, g commit.Getter, left, right *commit.Commit) (Relation, error) {
 	return relate(ctx, g, nil, left, right)
 }
 
-// relate is Relate with commits whose trees are lost: they are no bases, and lower ones are looked
-// for instead.
+// relate is Relate with commits whose trees are lost: they are no bases, and the search continues
+// below them.
 func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, left, right *commit.Commit) (Relation, error) {
 	w := walkSides(g, left, right)
 	var r Relation
@@ -54,7 +54,7 @@ func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, lef
 		if err := ctx.Err(); err != nil {
 			return Relation{}, fmt.Errorf("relate commits %s and %s: %w", left.ID, right.ID, err)
 		}
-		// The greatest generation comes first, so all children of v that matter have been here: its
+		// The greatest generation is first, so all relevant children of v have been visited: its
 		// marks are final.
 		c, m := w.next()
 		if m == ofBoth && (lost == nil || !lost(c.ID)) {
@@ -80,8 +80,8 @@ func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, lef
 			r.ClockBack = r.ClockBack || (m == ofLeft || m == ofRight) && parent.Timestamp > c.Timestamp
 			w.mark(parent, m)
 		}
-		// Below a commit whose parents were pruned may be anything: a side that shows nothing but
-		// merges may have commits of its own there.
+		// Pruned history may contain anything: a side that shows only merges may have had commits
+		// of its own there.
 		own := pruned || len(c.Parents) < 2
 		r.LeftOwn, r.RightOwn = r.LeftOwn || own && m == ofLeft, r.RightOwn || own && m == ofRight
 		anyPruned = anyPruned || pruned
@@ -96,8 +96,8 @@ func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, lef
 	return r, nil
 }
 
-// near returns the ids of the parents of a commit, or where one was given up those of its nearest
-// ancestors, and whether it was.
+// near returns the ids of the parents of a commit, or of its nearest kept ancestors if a parent was
+// given up, and reports whether one was.
 func near(ctx context.Context, g commit.Getter, c *commit.Commit) (ids []commit.ID, gaveUp bool, err error) {
 	if n, is := g.(NearGetter); is {
 		if ids, gaveUp, err = n.Near(ctx, c.ID); err != nil {
@@ -110,7 +110,7 @@ func near(ctx context.Context, g commit.Getter, c *commit.Commit) (ids []commit.
 	return ids, gaveUp, nil
 }
 
-// marks say of which of two commits a commit is an ancestor, and whether it is below a common one.
+// marks say which of two commits descend from a commit, and whether it is below a common ancestor.
 type marks uint8
 
 const (
@@ -121,12 +121,12 @@ const (
 )
 
 // sidesWalk takes two commits and their ancestors out of a queue. A commit leaves the queue after
-// all that descend from it, and it is then known which sides have it. Timestamps have no part in
+// all its descendants, so that it is known then which sides have it. Timestamps have no part in
 // that: a child may have a lesser one.
 type sidesWalk struct {
 	getter commit.Getter
 	queue  commit.Queue[marks]
-	count  [2 * stale]int // how many commits in the queue have which marks
+	count  [2 * stale]int // number of commits in the queue by marks
 }
 
 func walkSides(g commit.Getter, left, right *commit.Commit) *sidesWalk {
@@ -139,7 +139,7 @@ func walkSides(g commit.Getter, left, right *commit.Commit) *sidesWalk {
 // mark puts a commit into the queue, or adds to its marks when it is there.
 func (w *sidesWalk) mark(c *commit.Commit, m marks) {
 	v := w.queue.Add(c)
-	w.count[v.Marks]-- // of none, for one that is new: that is not read
+	w.count[v.Marks]-- // for a new commit that of none, which is not read
 	v.Marks |= m
 	w.count[v.Marks]++
 }

@@ -9,14 +9,14 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// Outcome is what becomes of a key in conflict.
+// Outcome is the decision about a key in conflict.
 type Outcome uint8
 
 // The outcomes. The numbers are part of the format of decisions and only ever added to.
 const (
 	// Undecided is the zero Outcome; a decider may not leave it.
 	Undecided Outcome = iota
-	// TakeLeft and TakeRight take what a side has, its priority and its absence included.
+	// TakeLeft and TakeRight take the entry of a side, with its priority, or its absence.
 	TakeLeft
 	TakeRight
 	// TakeNew takes a new entry.
@@ -30,29 +30,29 @@ const (
 type Conflict struct {
 	// Key is borrowed, as are the entries: they stay valid and must not be changed.
 	Key []byte
-	// Base, Left and Right are the entries of the key, each as far as there is one.
+	// Base, Left and Right are the entries of the key, where they exist.
 	Base, Left, Right          fb.Entry
 	HasBase, HasLeft, HasRight bool
-	// BaseUnknown tells that the bases of a criss-cross history do not agree about the key; HasBase
-	// is then false.
+	// BaseUnknown says that the bases of a criss-cross history disagree about the key; HasBase is
+	// then false.
 	BaseUnknown bool
 
 	// Outcome is the decider's answer.
 	Outcome Outcome
 	// New is the entry of TakeNew; its Key is ignored. Its value is stored, see Pair.Store.
 	New fb.Entry
-	// Rule names what decided, for people: at most MaxRuleBytes bytes.
+	// Rule names the deciding rule, for people: at most MaxRuleBytes bytes.
 	Rule string
-	// LeftWriter and RightWriter are the commits that gave the key what it has on each side, as far
-	// as the decider looked for them; else zero.
+	// LeftWriter and RightWriter are the commits that gave the key its entry on each side, if the
+	// decider looked for them; else zero.
 	LeftWriter, RightWriter commit.ID
 }
 
 // MaxRuleBytes is the greatest length of a rule's name in bytes.
 const MaxRuleBytes = 128
 
-// Decider decides conflicts. The outcome must follow from what commits contain, never from the
-// device: both devices that merge the same commits must come to the same (I1).
+// Decider decides conflicts. The outcome must follow from the content of commits, never from the
+// device: devices that merge the same commits must get the same result (I1).
 type Decider interface {
 	// Decide sets Outcome and Rule of each conflict of cs, which ascend by key. An error ends the
 	// merge and is returned wrapped.
@@ -61,18 +61,18 @@ type Decider interface {
 
 // Owner merges a namespace as a whole.
 type Owner interface {
-	// Own yields, in ascending order of keys, the changes that make the merged content of the
-	// namespace prefix of what Left has there. Pair.Changes gives what both sides have changed;
-	// Pair.Report records decisions.
+	// Own yields, in ascending order of keys, the changes from Left's content of the namespace
+	// prefix to the merged content. Pair.Changes yields the changes of both sides; Pair.Report
+	// records decisions.
 	Own(ctx context.Context, p *Pair, prefix []byte) iter.Seq2[btree.Change, error]
 }
 
-// Rule says who merges the keys that begin with Prefix: Decider or Owner, one of them.
+// Rule assigns the keys that begin with Prefix to Decider or Owner, exactly one of them.
 type Rule struct {
 	Prefix  []byte
 	Decider Decider
-	// All has the decider asked about every key that a side has changed, not just about conflicts.
-	// It is not asked about a side without changes when the merge needs no key by key work.
+	// All makes the merge ask the decider about every key that a side has changed, not only about
+	// conflicts. A side without changes is not asked about when the merge needs no work key by key.
 	All   bool
 	Owner Owner
 }

@@ -48,7 +48,7 @@ func (s *pass) threeWay(ctx context.Context, m *Merged, r *Relation) (object.Dig
 }
 
 // joiner makes, in order of keys, the changes that turn the left tree of a pair into the merged
-// one. Every range of keys is compared once: what is asked about is what was found on the way.
+// one. Every range of keys is compared once: the same pass finds the conflicts.
 type joiner struct {
 	p      *Pair
 	rules  *ruleSet
@@ -57,7 +57,7 @@ type joiner struct {
 	at     Conflict // the key that is being judged
 
 	unknown keySet
-	// base is set for a virtual base: what then takes the keys about which the sides do not agree.
+	// base, set for a virtual base, collects the keys about which the sides disagree.
 	base *baseJoin
 }
 
@@ -68,7 +68,7 @@ func newJoiner(p *Pair, rules *ruleSet) *joiner {
 	}
 }
 
-// take is the yield of changes.
+// take is the yield function of changes.
 type take func(btree.Change, error) bool
 
 func (j *joiner) changes(ctx context.Context) iter.Seq2[btree.Change, error] {
@@ -95,11 +95,11 @@ func (j *joiner) changes(ctx context.Context) iter.Seq2[btree.Change, error] {
 	}
 }
 
-// owned reports whether an owner makes the changes of a range. For a base no rule is asked (I6).
+// owned reports whether an owner makes the changes of a range. No rule is asked for a base (I6).
 func (j *joiner) owned(r *keyRange) bool { return j.base == nil && j.rules.owned(r) }
 
-// stream makes the changes of adjoining ranges. It returns false when it has yielded an error, or
-// nothing more is wanted.
+// stream makes the changes of adjoining ranges. It returns false after it has yielded an error, or
+// when the caller stops.
 func (j *joiner) stream(ctx context.Context, ranges []keyRange, yield take) bool {
 	hi := ranges[len(ranges)-1].hi
 	fail := func(err error) bool {
@@ -138,7 +138,7 @@ func (j *joiner) stream(ctx context.Context, ranges []keyRange, yield take) bool
 	return j.flush(ctx, yield)
 }
 
-// judge finds out what becomes of a key by itself, and whether a rule is to be asked about it.
+// judge finds the outcome of a key without a rule, and whether to ask a rule about it.
 func (j *joiner) judge(ctx context.Context, e *btree.Diff3Entry, rule int) (item, *Conflict, error) {
 	c := &j.at
 	*c = conflictOf(e)
@@ -177,12 +177,12 @@ func (j *joiner) judge(ctx context.Context, e *btree.Diff3Entry, rule int) (item
 	return it, c, nil
 }
 
-// plain returns what becomes of a key without any rule (I2): Undecided for a conflict.
+// plain returns the outcome of a key without any rule (I2): Undecided for a conflict.
 func (j *joiner) plain(ctx context.Context, c *Conflict) (Outcome, error) {
 	if o := c.withoutRule(); o != Undecided {
 		return o, nil
 	}
-	// A value that was only cut anew is no change.
+	// The same value cut by another table is no change.
 	s := c.sides()
 	equal, err := j.sameContent(ctx, c, s[1], s[2])
 	switch {
@@ -218,7 +218,7 @@ func (c *Conflict) withoutRule() Outcome {
 	return Undecided
 }
 
-// side is what a version has for a key.
+// side is the entry of a key in one version.
 type side struct {
 	entry *fb.Entry
 	has   bool
@@ -226,12 +226,12 @@ type side struct {
 
 func (s side) same(o side) bool { return sameEntry(s.entry, s.has, o.entry, o.has) }
 
-// sides returns what the base, left and right have.
+// sides returns the entries of base, left and right.
 func (c *Conflict) sides() [3]side {
 	return [3]side{{&c.Base, c.HasBase}, {&c.Left, c.HasLeft}, {&c.Right, c.HasRight}}
 }
 
-// bothChanged reports whether both sides differ from a base that is known.
+// bothChanged reports whether both sides differ from a known base.
 func (c *Conflict) bothChanged() bool {
 	s := c.sides()
 	return !c.BaseUnknown && !s[0].same(s[1]) && !s[0].same(s[2])
@@ -241,8 +241,8 @@ func sameEntry(a *fb.Entry, hasA bool, b *fb.Entry, hasB bool) bool {
 	return hasA == hasB && (!hasA || btree.EqualValues(a, b))
 }
 
-// mayBeCutOtherwise reports whether two entries that differ may have the same value, cut by
-// different tables. One piece has one digest, however it was cut.
+// mayBeCutOtherwise reports whether two different entries may have the same value, cut by different
+// tables. A single piece has one digest in any table.
 func mayBeCutOtherwise(a, b *fb.Entry) bool {
 	return !a.Inline && !b.Inline && a.Size == b.Size && a.Priority == b.Priority && (a.Digest.Kind().IsIndex() || b.Digest.Kind().IsIndex())
 }
@@ -283,7 +283,7 @@ func (j *joiner) readAlike(ctx context.Context, a, b *fb.Entry) (bool, error) {
 	return true, nil
 }
 
-// result returns what an outcome gives the key, if anything.
+// result returns the entry that an outcome gives the key, if any.
 func (c *Conflict) result(o Outcome) (e fb.Entry, has bool) {
 	switch o {
 	case TakeLeft:
@@ -296,8 +296,8 @@ func (c *Conflict) result(o Outcome) (e fb.Entry, has bool) {
 	return fb.Entry{}, false
 }
 
-// toward returns the change that gives the left tree what an outcome says, and whether it takes
-// one.
+// toward returns the change that gives the left tree the entry of an outcome, and whether a change
+// is needed.
 func (c *Conflict) toward(o Outcome) (change btree.Change, changes bool) {
 	e, has := c.result(o)
 	if sameEntry(&c.Left, c.HasLeft, &e, has) {
@@ -307,7 +307,7 @@ func (c *Conflict) toward(o Outcome) (change btree.Change, changes bool) {
 	return btree.Change{Delete: !has, Entry: e}, true
 }
 
-// flush has the questions of the window answered, and yields its changes in order.
+// flush gets answers to the questions of the window, and yields its changes in order.
 func (j *joiner) flush(ctx context.Context, yield take) bool {
 	w := &j.window
 	if w.questions == 0 {
@@ -352,7 +352,7 @@ func (j *joiner) decide(ctx context.Context, rule int, cs []Conflict) error {
 	return nil
 }
 
-// answer takes the answer about an item.
+// answer applies the answer about an item.
 func (j *joiner) answer(ctx context.Context, it *item, c *Conflict) error {
 	switch {
 	case !bytes.Equal(c.Key, it.key):
@@ -374,7 +374,7 @@ func (j *joiner) answer(ctx context.Context, it *item, c *Conflict) error {
 	if j.base != nil {
 		return nil
 	}
-	if it.plain != Undecided { // asked because the rule wants all
+	if it.plain != Undecided { // asked because the rule asks about all keys
 		was, had := c.result(it.plain)
 		if is, has := c.result(c.Outcome); sameEntry(&was, had, &is, has) {
 			return nil

@@ -15,33 +15,33 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Undone is a key that a commit changed, and what Undo makes of it.
+// Undone is a key that a commit changed, with the result of Undo.
 type Undone struct {
-	// Kept tells that the key was written again since, so that it stays as it is. Of Change only
-	// the key is set then.
+	// Kept says that the key was written again since, so that it stays unchanged. Change then has
+	// only the key.
 	Kept   bool
 	Change btree.Change
 }
 
-// Undo yields, in order of keys, what c changed against its parent, and what each key would be in
-// head if c had not changed it: what the parent has, or where c's value won over others in a later
-// merge, the newest of those. Keys that already have that are left out. c is head or an ancestor of
-// it, and parent is one of c's parents.
+// Undo yields, in order of keys, the changes of c against its parent, and what each key would be in
+// head without them: the parent's entry, or, where c's value won over others in a later merge, the
+// newest of those. Keys that already have that entry are left out. c is head or an ancestor of
+// head, and parent is one of c's parents.
 //
-// A key was written since when head has something else there than c, or when a commit between them
-// wrote it: a commit that descends from c, that head descends from or is, and that has under the
-// key what none of its parents has. The values do not matter, so a key that was changed twice and
-// has c's value again stays, too. A commit whose tree was given up counts as one that wrote all.
+// A key was written since when head has another entry than c, or when a commit between them wrote
+// it: a commit that descends from c, is head or an ancestor of head, and has an entry that none of
+// its parents has. The values do not matter, so a key that was changed twice and has c's value
+// again is kept, too. A commit whose tree was given up counts as a writer of all keys.
 //
-// A value won if a merge between c and head has an explanation with the key and took what c has
-// from a side that has c. Of values that lost the one with the greatest writer is the newest.
+// A value won if a merge between c and head has an explanation with the key and took c's entry from
+// a side that has c. Of the values that lost, the one with the greatest writer is the newest.
 //
 // Undo reads the commits between c and head, and of their trees what differs near the keys. Memory
-// follows the number of these commits, of which little more than the id is held, and not the number
-// of keys.
+// is proportional to the number of these commits, of which little more than the id is held, not to
+// the number of keys.
 //
-// The last pair has the error, if there is one. Errors: base.ErrInvalid for a parent that is none;
-// those of the sources of v, *base.CorruptError, *base.FormatError, that of ctx.
+// The last pair holds the error, if there is one. Errors: base.ErrInvalid for a parent that is not
+// c's; those of the sources of v, *base.CorruptError, *base.FormatError, that of ctx.
 func Undo(ctx context.Context, v *View, head, c, parent *commit.Commit) iter.Seq2[Undone, error] {
 	return func(yield func(Undone, error) bool) {
 		if !slices.Contains(c.Parents, parent.ID) {
@@ -65,14 +65,15 @@ type undoer struct {
 	head, commit *commit.Commit
 
 	window []candidate
-	// Of the commits between the commit and head, head included, look finds those that descend from
-	// the commit, the oldest first, and has, with the commit itself; and the merges in joins.
+	// look fills these from the commits between the commit and head, head included. later has the
+	// descendants of the commit, the oldest first; has also includes the commit itself; joins has
+	// the merges.
 	later []commit.ID
 	has   map[commit.ID]bool
 	joins []settled
 }
 
-// candidate is a key that the commit changed. Its slices are owned.
+// candidate is a key that the commit changed. It owns its slices.
 type candidate struct {
 	key          []byte
 	before, done held // in the parent and in the commit
@@ -86,8 +87,8 @@ type settled struct {
 	parents     []*commit.Commit // the lesser first; nil before they are needed
 }
 
-// differences fills the window with what the commit changed, and settles it as often as it is full.
-// It returns false when the caller wants no more.
+// differences fills the window with the commit's changes, and settles it whenever it is full. It
+// returns false when the caller stops.
 func (u *undoer) differences(ctx context.Context, parent *commit.Commit, yield func(Undone, error) bool) (bool, error) {
 	for d, err := range btree.Diff(ctx, u.view.Tree(parent), u.view.Tree(u.commit), nil) {
 		if err == nil {
@@ -106,7 +107,7 @@ func (u *undoer) differences(ctx context.Context, parent *commit.Commit, yield f
 	return true, nil
 }
 
-// take adds a key to the window unless head has under it what the parent has.
+// take adds a key to the window unless head has the parent's entry.
 func (u *undoer) take(ctx context.Context, d *btree.DiffEntry) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -127,8 +128,8 @@ func (u *undoer) take(ctx context.Context, d *btree.DiffEntry) error {
 	return nil
 }
 
-// settle yields what becomes of the keys of the window, and empties it. It returns false when the
-// caller wants no more.
+// settle yields the results for the keys of the window, and empties it. It returns false when the
+// caller stops.
 func (u *undoer) settle(ctx context.Context, yield func(Undone, error) bool) (bool, error) {
 	if err := u.keepWritten(ctx); err != nil {
 		return false, err
@@ -192,8 +193,8 @@ func (u *undoer) keepWritten(ctx context.Context) error {
 	return nil
 }
 
-// written returns the indexes of the open keys that a commit wrote: of all where nobody knows that
-// any more.
+// written returns the indexes of the open keys that a commit wrote: all of them where that can no
+// longer be found.
 func (u *undoer) written(ctx context.Context, id commit.ID, open []wanted) (hits []int, err error) {
 	var trees []btree.Tree
 	c, err := u.view.commit(ctx, id)
@@ -216,7 +217,7 @@ func (u *undoer) written(ctx context.Context, id commit.ID, open []wanted) (hits
 	return hits, err
 }
 
-// loser returns the newest value that has lost to what the commit gave a key, nil if there is none.
+// loser returns the newest value that lost to the commit's value of a key, nil if there is none.
 func (u *undoer) loser(ctx context.Context, key []byte, done *held) (*held, error) {
 	var newest *held
 	var writer *commit.Commit
@@ -232,8 +233,8 @@ func (u *undoer) loser(ctx context.Context, key []byte, done *held) (*held, erro
 	return newest, nil
 }
 
-// look finds the commits between the commit and head: those that descend from it, and the merges
-// that have an explanation.
+// look finds the commits between the commit and head: its descendants, and the merges that have an
+// explanation.
 func (u *undoer) look(ctx context.Context) error {
 	if u.has != nil {
 		return nil
@@ -248,7 +249,7 @@ func (u *undoer) look(ctx context.Context) error {
 			return err
 		}
 		if c.Generation <= u.commit.Generation {
-			break // so are all that follow
+			break // as do all that follow
 		}
 		all = append(all, between{c.ID, c.Parents})
 		if len(c.Parents) < 2 {
@@ -263,7 +264,7 @@ func (u *undoer) look(ctx context.Context) error {
 		}
 	}
 	u.has = map[commit.ID]bool{u.commit.ID: true}
-	for _, b := range slices.Backward(all) { // parents come before their children
+	for _, b := range slices.Backward(all) { // parents precede their children
 		if slices.ContainsFunc(b.parents, func(id commit.ID) bool { return u.has[id] }) {
 			u.has[b.id] = true
 			u.later = append(u.later, b.id)
@@ -272,8 +273,8 @@ func (u *undoer) look(ctx context.Context) error {
 	return nil
 }
 
-// loserIn returns the value of a key that has lost in m to what the commit gave it, and who wrote
-// that; nil if there is none.
+// loserIn returns the value of a key that lost in m to the commit's value, and its writer; nil if
+// there is none.
 func (u *undoer) loserIn(ctx context.Context, m *settled, key []byte, done *held) (*held, *commit.Commit, error) {
 	d, ok, err := u.view.decision(ctx, m.explanation, key)
 	if err != nil || !ok || d.Outcome != TakeLeft && d.Outcome != TakeRight {
@@ -292,7 +293,7 @@ func (u *undoer) loserIn(ctx context.Context, m *settled, key []byte, done *held
 			return nil, nil, err
 		}
 	}
-	if len(m.parents) < 2 || !u.has[m.parents[winner].ID] { // one was given up, and what it had with it
+	if len(m.parents) < 2 || !u.has[m.parents[winner].ID] { // one was given up, and its entry with it
 		return nil, nil, nil
 	}
 	lost, err := u.view.hold(ctx, m.parents[1-winner], key)

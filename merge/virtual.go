@@ -8,38 +8,38 @@ import (
 	"github.com/ledgerd/ledger/commit"
 )
 
-// Bounds of what is done for the virtual base of one merge. Histories that need more come from
-// devices whose rules disagree again and again, or from an attacker. Beyond them every key that two
-// bases do not hold alike is unknown, without a look at where they come from. That is safe, since
-// no side can then win without a rule, and the same on every device.
+// Bounds of the work for the virtual base of one merge. Histories that need more are made by
+// devices whose rules disagree again and again, or by an attacker. Beyond the bounds every key in
+// which two bases differ is unknown, whatever its history. That is safe, since no side can then win
+// without a rule, and the same on every device.
 const (
 	maxVirtualDepth  = 32
 	maxVirtualMerges = 256
 )
 
-// version is a commit and its content, or a merge of bases that only looks like one.
+// version is a commit and its content, or a merge of bases in the form of a commit.
 type version struct {
 	commit *commit.Commit
 	tree   btree.Tree
-	// unknown has the keys about which the bases do not agree; they are not in tree.
+	// unknown has the keys about which the bases disagree; they are not in tree.
 	unknown btree.Tree
 }
 
-// virtuals makes the virtual base of one merge. What it has made before it does not make again, and
-// it counts for itself alone, so that the base does not depend on what else the pass merges (I1).
+// virtuals makes the virtual base of one merge. It caches what it has made. Its counts are its own,
+// so that the base does not depend on what else the pass merges (I1).
 type virtuals struct {
 	pass *pass
 	memo map[[2]commit.ID]version
 	left int // merges that may still be made with bases of their own
 }
 
-// version returns a commit as it is.
+// version returns the version of a stored commit.
 func (v *virtuals) version(c *commit.Commit) version {
 	return version{commit: c, tree: v.pass.env.Tree(c), unknown: btree.Tree{Root: btree.EmptyRoot}}
 }
 
-// of returns the common base that bases, in order, stand for. Bases of bases are found at a greater
-// depth.
+// of returns the common base that replaces bases, which are in order. Bases of bases are found at a
+// greater depth.
 func (v *virtuals) of(ctx context.Context, bases []*commit.Commit, depth int) (version, error) {
 	all := v.version(bases[0])
 	for _, b := range bases[1:] {
@@ -117,13 +117,13 @@ func (v *virtuals) pair(ctx context.Context, a, b version, depth int) (*Pair, *b
 	return p, join, nil
 }
 
-// baseDecider is a decider that may be asked about bases, since what it says follows from values
+// baseDecider is a decider that may be asked about bases, since its outcomes follow from values
 // alone (I6).
 type baseDecider interface {
-	// decideBases is Decide, but leaves Undecided what the values do not decide.
+	// decideBases is Decide, but leaves conflicts Undecided that the values do not decide.
 	decideBases(ctx context.Context, p *Pair, cs []Conflict) error
-	// asksEqual reports whether the decider is to be asked, also for virtual bases, about keys that
-	// both sides have changed to equal content, as a counter must be.
+	// asksEqual reports whether the decider must be asked, also for virtual bases, about keys that
+	// both sides have changed to equal content, like a counter.
 	asksEqual() bool
 }
 
@@ -136,11 +136,11 @@ func forBases(d Decider) baseDecider {
 // baseJoin collects the unknown keys of a virtual base.
 type baseJoin struct {
 	batch        // the unknown keys so far
-	known keySet // those that were unknown before
+	known keySet // the keys unknown before
 	blind bool   // every key that differs is unknown
 }
 
-// lost reports whether a key that differs is unknown whatever the sides hold.
+// lost reports whether a key that differs is unknown in any case.
 func (b *baseJoin) lost(ctx context.Context, key []byte) (bool, error) {
 	if b.blind {
 		return true, nil

@@ -16,39 +16,40 @@ import (
 // Step is a commit that has a part in the value of a key.
 type Step struct {
 	Commit *commit.Commit
-	// Entry is what the key has in Commit, as far as it has something.
+	// Entry is the entry of the key in Commit, if there is one.
 	Entry fb.Entry
 	Has   bool
-	// Outcome and Rule say, for a merge, what decided; Rule is "" when only one side had changed
-	// the key, and in merges that took one side whole.
+	// Outcome and Rule are a merge's decision; Rule is "" when only one side had changed the key,
+	// and in merges that took one side whole.
 	Outcome Outcome
 	Rule    string
-	// Pruned says that the history below Commit was given up, so that nobody knows who wrote the
-	// value: it is as old as Commit, or older. It is the last step.
+	// Pruned says that the history below Commit was given up, so that the writer of the value is
+	// unknown: the value is as old as Commit, or older. This is the last step.
 	Pruned bool
-	// Lost are the values that gave way: for a commit with one parent the value before it, if there
-	// was one. For a merge those of the parents that it did not take, absence included, but not one
-	// that had stood unchanged since before both sides.
+	// Lost are the replaced values: for a commit with one parent the previous value, if there was
+	// one. For a merge those of the parents that it did not take, absence included, but not a value
+	// unchanged since before both sides.
 	Lost []Lost
 }
 
-// Lost is a value that gave way.
+// Lost is a replaced value.
 type Lost struct {
-	// Parent is the parent that had it, Writer the commit that wrote it, or the oldest one that is
-	// known to have it, where older history was given up: nil when the key never had a value there.
+	// Parent is the parent that had it, Writer the commit that wrote it. Where older history was
+	// given up, Writer is the oldest commit known to have it. It is nil when the key never had a
+	// value there.
 	Parent, Writer *commit.Commit
 	Entry          fb.Entry
 	Has            bool
 }
 
-// Why yields the commits that made the value that key has in head, newest first: the merges that
-// took it from one side, and last the commit that wrote it (for a value that a merge made, the
-// merge; for an absent key the commit that deleted it). Where both parents of a merge have the
-// value, it goes on in the greater one. It yields nothing for a key that never had a value.
+// Why yields the commits that made the value of key in head, newest first: the merges that took it
+// from one side, and last the commit that wrote it (for a value that a merge made, the merge; for
+// an absent key the commit that deleted it). Where both parents of a merge have the value, it
+// continues with the greater one. It yields nothing for a key that never had a value.
 //
-// It reads the commits down to the writer, and those down to the writers of what was lost, and
-// holds none of them. The last pair has the error, if there is one. Errors: those of the sources of
-// v, *base.CorruptError, *base.FormatError, that of ctx.
+// It reads the commits down to the writer, and those down to the writers of lost values, and holds
+// none of them. The last pair holds the error, if there is one. Errors: those of the sources of v,
+// *base.CorruptError, *base.FormatError, that of ctx.
 func Why(ctx context.Context, v *View, head *commit.Commit, key []byte) iter.Seq2[Step, error] {
 	key = bytes.Clone(key)
 	return func(yield func(Step, error) bool) {
@@ -66,8 +67,8 @@ func Why(ctx context.Context, v *View, head *commit.Commit, key []byte) iter.Seq
 	}
 }
 
-// why returns what a commit has to do with the value that key has in it, nil for nothing, and the
-// parent that the value comes from, nil when there is none.
+// why returns the part of a commit in the value of key, nil if it has none, and the parent from
+// which the value is taken, nil when there is none.
 func why(ctx context.Context, v *View, c *commit.Commit, key []byte) (*Step, *commit.Commit, error) {
 	at, err := v.hold(ctx, c, key)
 	if err != nil {
@@ -108,8 +109,8 @@ func why(ctx context.Context, v *View, c *commit.Commit, key []byte) (*Step, *co
 	return step, parents[from].commit, nil
 }
 
-// explain says what decided in a merge with the given parents, of which it has taken from, negative
-// for none.
+// explain sets the decision of a merge with the given parents. from is the index of the parent
+// whose value it took, negative for none.
 func (s *Step) explain(ctx context.Context, v *View, parents []held, from int, key []byte) error {
 	explanation, err := v.explanation(ctx, s.Commit.ID)
 	if err != nil {
@@ -149,8 +150,7 @@ func (s *Step) explain(ctx context.Context, v *View, parents []held, from int, k
 	return nil
 }
 
-// lose adds what a parent has to what was lost. writer is who wrote it, zero when that is not
-// known.
+// lose adds the entry of a parent to the lost values. writer is its writer, zero when unknown.
 func (s *Step) lose(ctx context.Context, v *View, parent *held, key []byte, writer commit.ID) error {
 	w, err := v.writer(ctx, parent, key, writer)
 	if err != nil {
@@ -160,20 +160,20 @@ func (s *Step) lose(ctx context.Context, v *View, parent *held, key []byte, writ
 	return nil
 }
 
-// held is what a commit has under a key.
+// held is the entry of a key in a commit.
 type held struct {
 	commit *commit.Commit
 	entry  fb.Entry
 	has    bool
 }
 
-// same reports whether both have the same under the key.
+// same reports whether both have the same entry.
 func (h *held) same(o *held) bool {
 	return sameEntry(&h.entry, h.has, &o.entry, o.has)
 }
 
-// origin returns which of the parents has what h has, of two that do the greater one, and -1 if
-// none has.
+// origin returns the index of the parent with the same entry as h, of two such parents the greater
+// one, and -1 if none has it.
 func (h *held) origin(parents []held) int {
 	for i := len(parents) - 1; i >= 0; i-- {
 		if h.same(&parents[i]) {
@@ -183,7 +183,7 @@ func (h *held) origin(parents []held) int {
 	return -1
 }
 
-// hold returns what a commit has under a key.
+// hold returns the entry of a key in a commit.
 func (v *View) hold(ctx context.Context, c *commit.Commit, key []byte) (held, error) {
 	e, has, err := v.Tree(c).Get(ctx, key)
 	if err != nil {
@@ -192,7 +192,7 @@ func (v *View) hold(ctx context.Context, c *commit.Commit, key []byte) (held, er
 	return held{c, e, has}, nil
 }
 
-// holdParents returns what the parents of a commit have under a key: the lesser parent first.
+// holdParents returns the entries of a key in the parents of a commit: the lesser parent first.
 // Parents that were given up, or whose trees were, are left out.
 func (v *View) holdParents(ctx context.Context, h *held, key []byte) ([]held, error) {
 	if err := ctx.Err(); err != nil {
@@ -219,8 +219,8 @@ func (v *View) holdParents(ctx context.Context, h *held, key []byte) ([]held, er
 	return parents, nil
 }
 
-// parents returns the parents of a commit, the lesser one first, as a merge calls them left and
-// right. Those that were given up are left out.
+// parents returns the parents of a commit, the lesser one first: left and right in a merge. Parents
+// that were given up are left out.
 func (v *View) parents(ctx context.Context, c *commit.Commit) ([]*commit.Commit, error) {
 	parents := make([]*commit.Commit, 0, len(c.Parents))
 	for _, id := range c.Parents {
@@ -239,9 +239,9 @@ func (v *View) parents(ctx context.Context, c *commit.Commit) ([]*commit.Commit,
 	return parents, nil
 }
 
-// writer returns the commit with the given id, or, when that is zero or was given up, the last one
-// that Why would name: the commit that gave the key what h has, or the oldest one that is known to
-// have it. It is nil when the key never had a value there.
+// writer returns the commit with the given id. If the id is zero or was given up, it returns the
+// last commit that Why would yield: the commit that gave the key h's entry, or the oldest one known
+// to have it. It is nil when the key never had a value there.
 func (v *View) writer(ctx context.Context, h *held, key []byte, known commit.ID) (*commit.Commit, error) {
 	if !known.IsZero() {
 		if c, err := v.commit(ctx, known); !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) {
@@ -281,7 +281,8 @@ func (v *View) explanation(ctx context.Context, merge commit.ID) (object.Digest,
 	return root, nil
 }
 
-// decision returns what an explanation, which may be zero, says about a key, and whether it does.
+// decision returns the decision of an explanation, which may be zero, about a key, and whether it
+// has one.
 func (v *View) decision(ctx context.Context, explanation object.Digest, key []byte) (Decision, bool, error) {
 	if explanation.IsZero() {
 		return Decision{}, false, nil
@@ -294,8 +295,8 @@ func (v *View) decision(ctx context.Context, explanation object.Digest, key []by
 	return d, err == nil, err
 }
 
-// changedSince reports whether a side of a merge has changed a key: not if all bases of the sides
-// have what it has.
+// changedSince reports whether a side of a merge has changed a key: it has not if all bases of the
+// sides have the side's entry.
 func (v *View) changedSince(ctx context.Context, sides []held, side *held, key []byte) (bool, error) {
 	r, err := relate(ctx, v.Commits, v.Lost, sides[0].commit, sides[1].commit)
 	if err != nil {

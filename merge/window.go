@@ -17,8 +17,7 @@ type item struct {
 	key     []byte
 	change  btree.Change
 	changes bool // change is one
-	// asked tells that the item is asked.at of its rule. plain is then what becomes of the key if
-	// nobody is asked.
+	// asked says that the item is asked.at of its rule. plain is the outcome without a rule.
 	asked bool
 	plain Outcome
 	rule  int
@@ -26,8 +25,8 @@ type item struct {
 }
 
 // window holds keys in order while questions wait for their answers, so that a rule is asked about
-// many at once. It is empty while there is no question. What it holds are copies: a key that is
-// borrowed from a node pins the whole node.
+// many at once. It is empty while there is no question. It holds copies: a key borrowed from a node
+// pins the whole node.
 type window struct {
 	items     []item
 	asked     [][]Conflict // by rule
@@ -73,8 +72,8 @@ func (w *window) own(e *fb.Entry, has bool) {
 	}
 }
 
-// arenaBytes is how much is allocated at once for copies. Deciders may keep what they get, so that
-// it is not used again.
+// arenaBytes is how much is allocated at once for copies. Deciders may keep them, so that an arena
+// is not reused.
 const arenaBytes = 64 << 10
 
 func (w *window) copy(b []byte) []byte {
@@ -89,8 +88,8 @@ func (w *window) copy(b []byte) []byte {
 
 func (w *window) full() bool { return len(w.items) >= windowItems || w.bytes >= windowBytes }
 
-// clear empties the window. It keeps the room for items and questions, of all rules together that
-// of two windows.
+// clear empties the window. It keeps the memory of its items and, for all rules together, of the
+// questions of two windows.
 func (w *window) clear() {
 	clear(w.items)
 	w.items = w.items[:0]

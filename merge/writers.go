@@ -19,18 +19,18 @@ const (
 	rightSide = 1
 )
 
-// wanted is a key on a side whose writer is looked for.
+// wanted is a key on a side whose writer is searched.
 type wanted struct {
 	key   []byte
 	entry fb.Entry
 	has   bool
-	// any stands for whatever a commit has under the key, instead of entry and has.
+	// any matches any content of a commit under the key, instead of entry and has.
 	any bool
-	// at is the index of the key among those that the caller asks about.
+	// at is the index of the key among the caller's keys.
 	at int
 }
 
-// is reports whether e, if has, is what the side has under the key.
+// is reports whether e, if has, equals the side's entry of the key.
 func (w *wanted) is(e *fb.Entry, has bool) bool { return w.any || sameEntry(e, has, &w.entry, w.has) }
 
 // Newest returns TakeLeft or TakeRight for the side that wrote one of the keys last, by the rule of
@@ -64,8 +64,8 @@ func (p *Pair) Newest(ctx context.Context, keys [][]byte) (Outcome, error) {
 	return laterSide(last[leftSide], last[rightSide]), nil
 }
 
-// laterSide returns the side with the greater commit; nil stands for none: then it is the other
-// side, or that of the greater head.
+// laterSide returns the side with the greater commit. If one commit is nil it is the other side; if
+// both are, the side of the greater head.
 func laterSide(left, right *commit.Commit) Outcome {
 	if left != nil && (right == nil || commit.Compare(left, right) > 0) {
 		return TakeLeft
@@ -73,24 +73,24 @@ func laterSide(left, right *commit.Commit) Outcome {
 	return TakeRight // Right is the greater head
 }
 
-// written says who wrote what a side has under a key. Both are nil where nobody did.
+// written is the writer of a side's entry of a key. Both fields are nil if there is none.
 type written struct {
-	// writer is the commit that gave the key what the side has there, newest the one by which the
-	// side is measured; see LastOneWins.
+	// writer is the commit that gave the key its entry on the side, newest the commit by which the
+	// side is compared; see LastOneWins.
 	writer, newest *commit.Commit
 }
 
-// findWriters finds who wrote keys on each side by the definition of LastOneWins. The keys of a
-// side ascend, and at is the index of each. It reads the commits down to the last writer, few more
-// of what both sides have, and of their trees what differs near the keys; and where a clock was set
-// back between the heads and their bases, all commits in between.
+// findWriters finds the writers of keys on each side as defined by LastOneWins. The keys of a side
+// ascend, and at is the index of each. It reads the commits down to the last writer, few more
+// commits that both sides have, and of their trees what differs near the keys. Where a clock was
+// set back between the heads and their bases, it reads all commits in between.
 func (p *Pair) findWriters(ctx context.Context, keys *[2][]wanted) (found [2][]written, err error) {
 	open := [2][]wanted{slices.Clone(keys[leftSide]), slices.Clone(keys[rightSide])}
 	for side := range found {
 		found[side] = make([]written, len(keys[side]))
 	}
 	w := walkSides(p.env.Commits, p.Left, p.Right)
-	// A side with open keys may have commits in the queue that the other one does not have.
+	// A side with open keys may have commits in the queue that the other side lacks.
 	for len(open[leftSide]) > 0 && w.count[ofLeft] > 0 || len(open[rightSide]) > 0 && w.count[ofRight] > 0 {
 		c, parents, side, err := p.step(ctx, w)
 		if err == nil && side >= 0 {
@@ -109,8 +109,8 @@ func (p *Pair) findWriters(ctx context.Context, keys *[2][]wanted) (found [2][]w
 	return found, err
 }
 
-// findNewest sets newest where it is not the writer: a commit with a later time that wrote the key,
-// and on which the writer is built.
+// findNewest sets newest where it differs from the writer: to a commit with a later time that wrote
+// the key and from which the writer descends.
 func (p *Pair) findNewest(ctx context.Context, keys *[2][]wanted, found *[2][]written) error {
 	w := walkSides(p.env.Commits, p.Left, p.Right)
 	for w.count[ofLeft]+w.count[ofRight] > 0 {
@@ -121,7 +121,7 @@ func (p *Pair) findNewest(ctx context.Context, keys *[2][]wanted, found *[2][]wr
 	return nil
 }
 
-// newerIn sets newest to the next commit of a walk where it is newer.
+// newerIn updates newest from the next commit of a walk.
 func (p *Pair) newerIn(ctx context.Context, w *sidesWalk, keys *[2][]wanted, found *[2][]written) error {
 	c, parents, side, err := p.step(ctx, w)
 	if err != nil || side < 0 {
@@ -150,7 +150,7 @@ func (p *Pair) newerIn(ctx context.Context, w *sidesWalk, keys *[2][]wanted, fou
 	return nil
 }
 
-// without calls found for the elements of keys with some indexes, which ascend, and returns the
+// without calls found for the elements of keys at the indexes hits, which ascend, and returns the
 // others.
 func without(keys []wanted, hits []int, found func(k *wanted)) []wanted {
 	kept, n := keys[:hits[0]], 0
@@ -166,9 +166,9 @@ func without(keys []wanted, hits []int, found func(k *wanted)) []wanted {
 }
 
 // step returns the next commit of a walk, which must not be at its end, the trees of its parents,
-// and the side that alone has it, -1 if both have it. It goes on to the parents that were not given
-// up, also where the others are still here, so that all devices find the same writers. The others
-// count as empty: so a commit counts as the writer of all that they had, and no other does.
+// and the side that alone has it, -1 if both have it. It skips parents that were given up, even if
+// this device still has them, so that all devices find the same writers. Such parents count as
+// empty: their child counts as the writer of everything that they had.
 func (p *Pair) step(ctx context.Context, w *sidesWalk) (c *commit.Commit, trees []btree.Tree, side int, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, 0, err
@@ -200,7 +200,7 @@ func (p *Pair) step(ctx context.Context, w *sidesWalk) (c *commit.Commit, trees 
 	return c, trees, -1, nil
 }
 
-// own returns the indexes of the keys to which a commit gave what is wanted there.
+// own returns the indexes of the keys to which a commit gave the wanted entry.
 func (p *Pair) own(ctx context.Context, c *commit.Commit, parents []btree.Tree, keys []wanted) ([]int, error) {
 	if len(keys) == 0 || len(parents) == 0 {
 		return nil, nil
@@ -212,13 +212,13 @@ func (p *Pair) own(ctx context.Context, c *commit.Commit, parents []btree.Tree, 
 	return hits, nil
 }
 
-// maxPassed is how many differences are passed on the way to the next key before the difference is
-// begun anew there. To begin costs two paths through the tree.
+// maxPassed is the number of differences skipped on the way to the next key before the difference
+// is restarted there. A restart costs two paths through the tree.
 const maxPassed = 16
 
-// ownChanges returns the indexes of the keys, which ascend, that have in a tree what the side has,
-// and in none of the trees of parents. The cost follows the number of keys or that of
-// differences to the first parent, whichever is less, times the depth.
+// ownChanges returns the indexes of the keys, which ascend, that have the side's entry in tree and
+// in none of the trees of parents. The cost is proportional to the number of keys or of differences
+// to the first parent, whichever is less, times the depth.
 func ownChanges(ctx context.Context, tree btree.Tree, parents []btree.Tree, keys []wanted) ([]int, error) {
 	if slices.ContainsFunc(parents, func(p btree.Tree) bool { return p.Root == tree.Root }) {
 		return nil, nil
@@ -266,11 +266,11 @@ func ownChanges(ctx context.Context, tree btree.Tree, parents []btree.Tree, keys
 	return hits, nil
 }
 
-// fewKeys are looked up one by one. To begin a difference costs more than two look-ups, and much
+// fewKeys are looked up one by one. Starting a difference costs more than two look-ups, and much
 // more where two trees have little in common.
 const fewKeys = 4
 
-// ownKeys is ownChanges by looking up each key.
+// ownKeys is ownChanges by single look-ups.
 func ownKeys(ctx context.Context, tree btree.Tree, parents []btree.Tree, keys []wanted) (hits []int, err error) {
 	for i := range keys {
 		w := &keys[i]
@@ -292,8 +292,8 @@ func ownKeys(ctx context.Context, tree btree.Tree, parents []btree.Tree, keys []
 	return hits, nil
 }
 
-// isOwn reports whether a difference to the first parent gives a key what the side has, and no
-// other parent has that.
+// isOwn reports whether a difference to the first parent gives a key the side's entry, and no other
+// parent has that entry.
 func isOwn(ctx context.Context, w *wanted, d *btree.DiffEntry, others []btree.Tree) (bool, error) {
 	if !w.is(&d.Right, d.HasRight) {
 		return false, nil
@@ -318,7 +318,7 @@ func (v *View) commit(ctx context.Context, id commit.ID) (*commit.Commit, error)
 	return v.parent(ctx, id, nil)
 }
 
-// parent is commit for a parent of child, whose generation must be above.
+// parent is commit for a parent of child, whose generation must be greater.
 func (v *View) parent(ctx context.Context, id commit.ID, child *commit.Commit) (*commit.Commit, error) {
 	if v.Lost != nil && v.Lost(id) {
 		return nil, fmt.Errorf("read the tree of commit %s: %w", id, base.ErrGone)

@@ -1,6 +1,6 @@
-// Package pageusage remembers when each page of a repository was last closed, which is the order in
-// which eviction takes them, what it took on disk then, and the names of pages, so that an evicted
-// page keeps its name. It decides nothing.
+// Package pageusage records when each page of a repository was last closed (the order of eviction),
+// its size on disk then, and the names of pages, so that an evicted page keeps its name. It makes
+// no decisions.
 //
 // It may import storage/index, internal/base, internal/limits and internal/vfs, and nothing else of
 // the module.
@@ -9,28 +9,29 @@
 //
 //	bucket    key                          value
 //	format    "version"                    format version, one byte
-//	pages     ledger name, page id (16 B)  what is known of the page; see below
+//	pages     ledger name, page id (16 B)  the usage of the page; see below
 //
-// The id has a fixed length and stands last, so ledger name and id cannot be mistaken. The value,
-// all integers big-endian:
+// The id has a fixed length and is last, so ledger name and id cannot be confused. The value, all
+// integers big-endian:
 //
 //	offset  bytes  content
-//	0       4      CRC-32C of the length of the key (4 bytes), the key, and all behind
+//	0       4      CRC-32C of the length of the key (4 bytes), the key, and all that follows
 //	4       8      time of the last close, ns since 1970; 0 while the page is open, all ones when
-//	               the time is not known
-//	12      8      what the page took on disk when it was last closed; a hint
+//	               the time is unknown
+//	12      8      the size of the page on disk when it was last closed; a hint
 //	20      n      page name, at most limits.MaxLedgerNameBytes; empty when there is none
 //
 // Invariants:
 //
 //	U1  Losing or changing times and sizes never loses a page: they only order eviction, which has
-//	    its own conditions. So MarkOpened, MarkClosed, NoteSize and Remove do not sync: they are
-//	    kept in memory until there are 64 of them, something durable is written, or Flush or Close
-//	    is called. After a crash a page may have an older time.
+//	    its own conditions. So MarkOpened, MarkClosed, NoteSize and Remove do not sync: their
+//	    changes stay in memory until there are 64 of them, a durable change is written, or Flush
+//	    or Close is called. After a crash a page may have an older time.
 //	U2  SetPageName and Forget are durable when they return nil.
-//	U3  After Open no page is open: what a crash has left open counts as closed at the time given.
-//	U4  A damaged database is set aside and an empty one takes its place: names come again by use,
-//	    and Options.Exist tells which pages there are.
+//	U3  After Open no page is open: a page that a crash left open counts as closed at the given
+//	    time.
+//	U4  A damaged database is set aside and replaced by an empty one: names return with use, and
+//	    Options.Exist lists the existing pages.
 //
 // A DB is safe for concurrent use. It may change with any release.
 package pageusage

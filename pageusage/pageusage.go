@@ -19,7 +19,7 @@ import (
 // FileName is the name of the database in its directory. It is one file.
 const FileName = "page_usage.db"
 
-// maxPending is of how many pages changes wait in memory before they are written.
+// maxPending is the number of pages whose changes wait in memory before they are written.
 const maxPending = 64
 
 // Page names a page. The name of its ledger has 1 to limits.MaxLedgerNameBytes bytes.
@@ -29,21 +29,21 @@ type Page = base.Page
 type Options struct {
 	// Now is the time at which pages that a crash left open count as closed. It is required.
 	Now time.Time
-	// ReadOnly writes nothing: a missing or damaged database counts as empty and stays where it is,
-	// pages that a crash left open stay so, and marks are ignored.
+	// ReadOnly writes nothing: a missing or damaged database counts as empty and is not moved,
+	// pages that a crash left open stay open, and marks are ignored.
 	ReadOnly bool
-	// Exist returns the pages that there are, for a database that is new: they count as closed at
-	// Now. It may be nil.
+	// Exist returns the existing pages, for a new database: they count as closed at Now. It may be
+	// nil.
 	Exist func() ([]Page, error)
 }
 
-// Recovery says what Open found and did.
+// Recovery reports the findings and repairs of Open.
 type Recovery struct {
-	// Damage is why the database that was there could not be used, nil when it could; it matches
+	// Damage is why the existing database was unusable, nil when it was usable; it matches
 	// base.ErrCorrupt.
 	Damage error
-	// SavedAs is where the damaged file is now, empty when there is none or Options.ReadOnly is
-	// set. A file that was set aside before is replaced.
+	// SavedAs is the new path of the damaged file, empty when there is none or Options.ReadOnly is
+	// set. It replaces a file that was set aside before.
 	SavedAs string
 }
 
@@ -116,7 +116,7 @@ func open(dir string, o Options) (*DB, error) {
 }
 
 // New makes a DB on rows that the caller has opened; Close closes db. Errors: *base.CorruptError,
-// *base.FormatError, those of Options.Exist and of db, which is then not closed.
+// *base.FormatError, those of Options.Exist and of db; after an error db is not closed.
 func New(db index.DB, o Options) (*DB, error) {
 	d := &DB{db: db, readOnly: o.ReadOnly, pending: map[Page]row{}}
 	fresh := false
@@ -152,7 +152,7 @@ func New(db index.DB, o Options) (*DB, error) {
 	})
 }
 
-// get returns what is known of p, whether it is written or not.
+// get returns the row of p, pending or written.
 func (d *DB) get(p Page) (row, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,9 +182,8 @@ func (d *DB) getLocked(p Page) (r row, err error) {
 	return r, nil
 }
 
-// change changes what is known of p: durably, or in memory until enough has come together (U1). It
-// costs no write when nothing changes. When a durable change fails, it is as if it had not been
-// asked for.
+// change changes the row of p: durably, or in memory until enough changes are pending (U1). It
+// costs no write when nothing changes. A failed durable change has no effect.
 func (d *DB) change(doing string, p Page, durable bool, fn func(*row)) error {
 	if err := check("ledger", p.Ledger); err != nil {
 		return err
@@ -217,7 +216,7 @@ func (d *DB) change(doing string, p Page, durable bool, fn func(*row)) error {
 	return nil
 }
 
-// note makes a change in memory. full reports that it is time to write what is there.
+// note makes a change in memory. full reports that the pending changes should be written.
 func (d *DB) note(p Page, fn func(*row)) (old, r row, full bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -231,8 +230,8 @@ func (d *DB) note(p Page, fn func(*row)) (old, r row, full bool, err error) {
 	return old, r, len(d.pending) >= maxPending, nil
 }
 
-// write writes what is pending, and calls fn, which may be nil, in the same transaction. The caller
-// has the turn, or the DB alone.
+// write writes the pending rows, and calls fn, which may be nil, in the same transaction. The
+// caller has the turn, or exclusive use of the DB.
 func (d *DB) write(doing string, fn func(index.Tx) error) error {
 	d.mu.Lock()
 	closed, rows := d.closed, maps.Clone(d.pending)
@@ -269,19 +268,19 @@ func (d *DB) write(doing string, fn func(index.Tx) error) error {
 	return nil
 }
 
-// MarkOpened notes that p is open. It costs no write when p is open already, and otherwise none of
-// its own (U1). Errors: base.ErrInvalid, base.ErrTooLarge for the ledger's name; base.ErrClosed;
+// MarkOpened records that p is open. It costs no write when p is open already, and otherwise none
+// of its own (U1). Errors: base.ErrInvalid, base.ErrTooLarge for the ledger's name; base.ErrClosed;
 // those of Flush.
 func (d *DB) MarkOpened(p Page) error {
 	return d.change("mark page open", p, false, func(r *row) { r.closed = 0 })
 }
 
-// MarkClosed notes that p was closed at t. Errors and durability are those of MarkOpened.
+// MarkClosed records that p was closed at t. Errors and durability are those of MarkOpened.
 func (d *DB) MarkClosed(p Page, t time.Time) error {
 	return d.change("mark page closed", p, false, func(r *row) { r.closed = stamp(t) })
 }
 
-// NoteSize notes what the copy of p takes on disk, in bytes, 0 or more. Errors and durability are
+// NoteSize records the size of p's copy on disk, in bytes, 0 or more. Errors and durability are
 // those of MarkOpened.
 func (d *DB) NoteSize(p Page, sizeBytes int64) error {
 	if sizeBytes < 0 {
@@ -291,7 +290,7 @@ func (d *DB) NoteSize(p Page, sizeBytes int64) error {
 }
 
 // SetPageName records the human name of p, which is 1 to limits.MaxLedgerNameBytes bytes long. It
-// is durable when it returns nil, and costs no write when it is so already. Errors:
+// is durable when it returns nil, and costs no write when p has that name already. Errors:
 // base.ErrInvalid, base.ErrTooLarge, base.ErrReadOnly, those of Flush.
 func (d *DB) SetPageName(p Page, name string) error {
 	if err := check("page", name); err != nil {
@@ -306,21 +305,21 @@ func (d *DB) Remove(p Page) error {
 	return d.change("remove page usage", p, false, func(r *row) { r.closed, r.sizeBytes = never, 0 })
 }
 
-// Forget forgets the usage of p and its name, for a page that was deleted, durably. Errors: those
-// of SetPageName.
+// Forget durably forgets the usage of p and its name, for a deleted page. Errors: those of
+// SetPageName.
 func (d *DB) Forget(p Page) error {
 	return d.change("forget page usage", p, true, func(r *row) { *r = blank })
 }
 
-// Size returns what NoteSize was told last of p, 0 when it was told nothing. Errors:
-// base.ErrClosed, *base.CorruptError.
+// Size returns the last size that NoteSize recorded for p, or 0. Errors: base.ErrClosed,
+// *base.CorruptError.
 func (d *DB) Size(p Page) (int64, error) {
 	r, err := d.get(p)
 	return r.sizeBytes, err
 }
 
 // Page returns the name of p and when it was last closed: "" and the zero time where nothing is
-// known, the zero time also while p is open. Errors: base.ErrClosed, *base.CorruptError.
+// recorded, the zero time also while p is open. Errors: base.ErrClosed, *base.CorruptError.
 func (d *DB) Page(p Page) (name string, closed time.Time, err error) {
 	r, err := d.get(p)
 	if r.closed != 0 && r.closed != never {
@@ -329,9 +328,9 @@ func (d *DB) Page(p Page) (name string, closed time.Time, err error) {
 	return r.name, closed, err
 }
 
-// Text names p for people, with its human name when that is known.
+// Text names p for people, with its human name when one is recorded.
 func (d *DB) Text(p Page) string {
-	r, _ := d.get(p) // the id does as well
+	r, _ := d.get(p) // without a row the id suffices
 	return p.Text(r.name)
 }
 
@@ -343,7 +342,7 @@ func (d *DB) Flush() error {
 	return d.write("write page usage", nil)
 }
 
-// Close writes what is pending and closes the database. It is idempotent. Errors: those of Flush;
+// Close writes the pending rows and closes the database. It is idempotent. Errors: those of Flush;
 // the database is closed all the same.
 func (d *DB) Close() error {
 	flushed := d.Flush()

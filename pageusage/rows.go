@@ -16,27 +16,27 @@ const (
 	formatBucket = "format"
 	pagesBucket  = "pages"
 	versionKey   = "version"
-	// formatVersion is what stands in the format bucket.
+	// formatVersion is the value in the format bucket.
 	formatVersion = 2
 	// rowBytes is the length of a row without its name.
 	rowBytes = 20
-	// never stands for a time of closing that is not known.
+	// never is the value of an unknown closing time.
 	never = math.MaxUint64
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// row is what is known of a page.
+// row is the usage of a page.
 type row struct {
 	closed    uint64 // ns since 1970; 0 while the page is open, or never
 	sizeBytes int64
 	name      string
 }
 
-// blank is the row of a page of which nothing is known. It is not stored.
+// blank is the row of a page without usage. It is not stored.
 var blank = row{closed: never}
 
-// stamp returns t as it stands in a row: never 0, which says open.
+// stamp returns the form of t in a row: never 0, which means open.
 func stamp(t time.Time) uint64 {
 	const most = limits.MaxTimestamp / int64(time.Second)
 	switch s := t.Unix(); {
@@ -51,8 +51,8 @@ func stamp(t time.Time) uint64 {
 // rowKey is the ledger's name and the id, whose length is fixed.
 func rowKey(p Page) []byte { return append([]byte(p.Ledger), p.ID[:]...) }
 
-// damaged makes the error of a bad row. Names are the user's, so of a key only the page id is
-// shown.
+// damaged returns the error of a bad row. Names are private to the user, so it shows only the page
+// id of a key.
 func damaged(k []byte, got string) error {
 	return &base.CorruptError{Where: pagesBucket + " in " + FileName, Key: hex.EncodeToString(k[max(0, len(k)-16):]), Got: got}
 }
