@@ -2,7 +2,7 @@ package flatbuffers
 
 import "sync/atomic"
 
-// unlinked is the link home of a cached node to which no link leads.
+// unlinked is the value of Node.home in a cached node to which no link leads.
 var unlinked atomic.Pointer[Node]
 
 // KeepIn copies the view into kept, a Node that is not shared yet, for a cache: only such a node

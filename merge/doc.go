@@ -7,8 +7,8 @@
 //
 // Invariants, cited by the tests:
 //
-//	I1: a merge is a pure function of the two commits and the rules: their content determines which
-//	    one is called left (commit.Compare), and nothing else of the device has a part in it.
+//	I1: a merge is a pure function of the two commits and the rules: their content determines
+//	    which one is called left (commit.Compare), and nothing else of the device has a part in it.
 //	I2: a change of one side stands, deletions too; rules decide only about keys that both sides
 //	    changed to different content.
 //	I3: nodes that a side shares with the base are not read for it; memory depends neither on the
@@ -16,7 +16,6 @@
 //	I4: a virtual base leaves nothing behind: no commit, and no node that a commit reaches.
 //	I5: when neither side has a non-merge commit of its own, no rule is asked: so devices with
 //	    different rules stop merging each other's merges.
-//
 //	I6: no rule is asked about a base, except rules that follow from values alone.
 //
 // The package decides; storage executes. It must not import storage, bbolt or anything above them;

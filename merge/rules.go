@@ -72,7 +72,7 @@ type Rule struct {
 	Prefix  []byte
 	Decider Decider
 	// All makes the merge ask the decider about every key that a side has changed, not only about
-	// conflicts. A side without changes is not asked about when the merge needs no work key by key.
+	// conflicts. The decider is not asked when the merge takes one side whole.
 	All   bool
 	Owner Owner
 }

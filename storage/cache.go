@@ -145,8 +145,8 @@ const unknownDepth = -1
 // heldOnly, in place of a depth, says that the page holds the node.
 const heldOnly = 0xff
 
-// setDepth records the number of differences between the stored node and a whole one, as it was
-// when made deletions had been done: a later deletion may remove the node.
+// setDepth records the number of differences between the stored node and a whole one. made is the
+// count of deletions at that time: a later deletion may remove the node.
 func (e *cachedNode) setDepth(made uint64, depth int32) {
 	if depth == unknownDepth {
 		e.depth.Store(0)
@@ -161,7 +161,7 @@ func (e *cachedNode) knownDepth(made uint64) (uint8, bool) {
 	return uint8(v&0xff) - 1, v&0xff != 0 && v&0xff != heldOnly && v>>8 == made
 }
 
-// setHeld records that the page held the node when made deletions had been done.
+// setHeld records that the page held the node when the count of deletions was made.
 func (e *cachedNode) setHeld(made uint64) {
 	if v := e.depth.Load(); v&0xff == 0 || v>>8 != made {
 		e.depth.CompareAndSwap(v, made<<8|heldOnly)

@@ -179,7 +179,7 @@ func (c *Collector) stepInTurn(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	defer s.foldTurn.release()
-	if made := s.indexes.Load(); made != c.indexes { // other numbers
+	if made := s.indexes.Load(); made != c.indexes { // the numbers have changed
 		*c = Collector{s: s, o: c.o, stats: c.stats, indexes: made}
 	}
 	if more, err = c.step(ctx); err != nil {
@@ -259,7 +259,7 @@ func (c *Collector) takeFreed() {
 	}
 }
 
-// wantedNow is what open and submitted journals want.
+// wantedNow holds the needs of journals that are open or in flight to the disk.
 type wantedNow struct {
 	live     map[uint64]bool // ids of journals
 	oldest   uint64          // the smallest of them
@@ -289,7 +289,7 @@ func (s *Store) wantedNow() wantedNow {
 	return w
 }
 
-// ofRows finds the journals with transient rows, and returns those that do not live.
+// ofRows finds the journals with transient rows, and returns the stale ones.
 func (w *wantedNow) ofRows(tx index.Tx) (stale []uint64, err error) {
 	all, err := transientJournals(tx)
 	w.journals = w.journals[:0]

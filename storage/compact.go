@@ -21,8 +21,8 @@ type CompactOptions struct {
 	// MaxBytes bounds the live content of what is rewritten together, segments or a part of one,
 	// and so the disk space taken before any is freed; 0: the length of a segment.
 	MaxBytes int64
-	// Purge removes everything deleted, at any cost: segments are rewritten even when they become
-	// longer, and torn tails set aside lately go too.
+	// Purge removes all deleted data, at any cost: it rewrites segments even when they become longer,
+	// and removes recent torn tails too.
 	Purge bool
 	// DryRun examines everything and changes nothing: the report estimates what would be done.
 	DryRun bool
@@ -187,7 +187,7 @@ func (c *compaction) run(ctx context.Context) (err error) {
 		}
 	}
 	c.r.IndexBefore, c.r.IndexAfter, err = c.s.shrinkIndex(ctx, c.o.DryRun)
-	if errors.Is(err, base.ErrNoSpace) { // it takes as much as it keeps
+	if errors.Is(err, base.ErrNoSpace) { // the rebuild needs as much space as it keeps
 		err = nil
 	}
 	return err

@@ -158,7 +158,7 @@ func (c *checker) compareObject(k, wantRow []byte, have, want index.Tx) error {
 	return c.compareRefs(d, have, want, h.number, w.number)
 }
 
-// compareGarbage compares a piece without a row in page.db with the log: records of garbage stay
+// compareGarbage compares a piece that page.db does not hold with the log: records of garbage stay
 // until their segment is retired, although the record that made the piece garbage is gone.
 func (c *checker) compareGarbage(d object.Digest, have, want index.Tx) error {
 	w, _, err := readObjectRow(want, &d)

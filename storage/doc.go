@@ -10,7 +10,7 @@
 //
 // The same log and rows hold the state of sync: the places of pieces in the bucket, the commits and
 // tag changes that the bucket has, and sync's own metadata (see SubmitSync). A piece that the
-// bucket has need not be held: a Fetcher then fetches it. The package itself knows no bucket.
+// bucket has need not be held: a Fetcher then fetches it. The package itself accesses no bucket.
 //
 // Invariants, cited by number in code and tests:
 //
@@ -27,10 +27,10 @@
 //	I7  The effect of a sync record on a piece depends on the records before it. All rows of the
 //	    pieces that such records name are therefore written in the transaction of I4, so that a
 //	    repeated fold finds the same state as the first one.
-//	I8  A piece that has no place in the bucket is never dropped. The place in the log of the
-//	    drop record decides.
 //	I8  A piece that has no place in the bucket is never dropped. The position of the drop
 //	    record in the log decides whether it has one.
+//	I9  What a held piece refers to is held or can be fetched, except for what Salvage has found
+//	    to be gone. Collection deletes only what nothing refers to (see Collector).
 //
 // Lock order: a page's write turn (Lock), the fold turn, Store.appendTurn, Store.indexMu, Store.mu,
 // then the locks of the log, the index and the cache. The turns and indexMu are held across I/O; mu

@@ -96,7 +96,7 @@ type coldPiece struct {
 }
 
 // eachCold calls fn with chunks, some at a time. They are held, the bucket has them at a place that
-// spare does not select, and no read since a minute is recorded; 0: no read at all.
+// spare does not select, and, unless since is 0, no read at that minute or later is recorded.
 func (s *Store) eachCold(ctx context.Context, since uint64, spare func(context.Context) (func(*CloudPlace) bool, error), fn func([]coldPiece) error) error {
 	var some []coldPiece
 	return s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, v []byte) error {

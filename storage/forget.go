@@ -29,9 +29,9 @@ func (s *Store) PlacedIn(ctx context.Context, in func(CloudPlace) bool) ([]Place
 	return out, nil
 }
 
-// LocalPieces calls fn for each held piece of a commit that is not in the bucket. It folds first.
-// fn may call the page; its error ends LocalPieces and is returned. Other errors match
-// base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
+// LocalPieces calls fn for each local piece: it is held, belongs to a commit, and is not in the
+// bucket. It folds first. fn may call the page; its error ends LocalPieces and is returned. Other
+// errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
 func (s *Store) LocalPieces(ctx context.Context, fn func(object.Digest) error) error {
 	return s.eachPiece(ctx, bucketLocal, func(tx index.Tx, k, _ []byte) (object.Digest, bool, error) {
 		d, err := keyDigest(tx, bucketLocal, k)

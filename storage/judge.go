@@ -98,7 +98,7 @@ func syncs(tx index.Tx) bool {
 }
 
 // walk examines some blocks, from the one at or after a number, and returns the next number. It
-// goes from one block that has numbers to the next, because a row of metadata may place the end
+// moves from one block that has numbers to the next, because the end is read from a row and may be
 // anywhere.
 func (k *judge) walk(from, end uint64) (next uint64, err error) {
 	for range walkBlocks {

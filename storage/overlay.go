@@ -17,7 +17,7 @@ type overlay struct {
 	mu      *sync.RWMutex                // Store.mu
 	pieces  map[uint64]*op               // guarded by mu; records that store pieces, by pieceKey
 	commits map[commit.ID]*commit.Commit // guarded by mu; durable and chained ones
-	parents map[commit.ID]int            // guarded by mu; counts commits from elsewhere with that parent
+	parents map[commit.ID]int            // guarded by mu; counts commits from other devices with that parent
 	explain map[commit.ID]*op            // guarded by mu; explanations of merges, durable and chained ones
 	pruned  map[commit.ID]*op            // guarded by mu; records that prune commits
 	touched map[object.Digest][]touch    // guarded by mu; in the order of the log, see touch

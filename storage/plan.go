@@ -299,9 +299,9 @@ func (p *plan) addBase(o *plannedObject) {
 }
 
 // row returns the row of a planned object. A base that is stored whole again moves to its new
-// place: the old record may remain as a base only, and may in the end be all that is left of the
-// node. A base that is stored as a difference keeps its old place, as its new base may be a
-// difference to it.
+// place: its old record may mark it as a base only, and must not become the only record left of it.
+// A base that is stored as a difference keeps its old place, as its new base may be a difference to
+// it.
 func (po *plannedObject) row() objectRow {
 	r := objectRow{number: po.number}
 	if o := po.stored; po.old != nil && o.kind != recNode {

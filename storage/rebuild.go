@@ -102,7 +102,7 @@ func (s *Store) rebuild(ctx context.Context, reason string, upTo uint64) (err er
 	return err
 }
 
-// eachBatch returns what calls a function with the records of the batches up to a number.
+// eachBatch returns an iterator over the records of the batches up to a number.
 func (s *Store) eachBatch(ctx context.Context, upTo uint64) func(fn func(segment.BatchInfo, []op) error) error {
 	return func(fn func(segment.BatchInfo, []op) error) error {
 		return s.log.Verify(ctx, func(info segment.BatchInfo, records []segment.Record) error {

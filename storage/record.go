@@ -24,8 +24,8 @@ import (
 //	commit     origin 1 (see the origins), FlatBuffers commit
 //	journal    journal uvarint: its pieces are local from here on
 //	tag        1, commit id 32, name; or 0, name: the tag is gone
-//	explain    merge commit id 32, digest 33 of the root node of the tree that tells what was
-//	           decided in the merge
+//	explain    merge commit id 32, digest 33 of the root node of the tree of the merge's
+//	           decisions
 //
 // The kinds of sync are in syncrecord.go, those of deleting in collectrecord.go, those of
 // compaction in copied.go and checkpoint.go.
@@ -45,7 +45,7 @@ const (
 const (
 	originLocal    = 0 // made on this device: not in the bucket yet
 	originBucket   = 1 // from the bucket, with its tree
-	originTreeless = 2 // from the bucket; the tree need not be here
+	originTreeless = 2 // from the bucket; the tree need not be held
 	originAhead    = 3 // as originTreeless, received ahead of its descendants: it changes no heads
 )
 

@@ -95,7 +95,7 @@ type Store struct {
 	fetcher   atomic.Pointer[Fetcher] // nil: there is none
 	counters  counters
 
-	mu sync.RWMutex // also of what over has
+	mu sync.RWMutex // also guards the fields of over
 	committing
 	journaling
 	pruning
@@ -112,7 +112,7 @@ type Store struct {
 	reserve reserve
 }
 
-// lifetime is how the page ends.
+// lifetime is the end of the page, by failure or by Close.
 type lifetime struct {
 	poisoned error         // guarded by mu; why nothing can be written any more
 	closed   bool          // guarded by mu

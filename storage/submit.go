@@ -56,8 +56,8 @@ type committing struct {
 	group     *group               // guarded by mu; being collected, nil when there is none
 	appending *group               // guarded by mu; being appended, nil when there is none
 	chained   []*commit.Commit     // guarded by mu; heads including commits that are not durable yet
-	unsettled map[commit.ID]*group // commits that are not durable yet, and the groups they wait for
-	appenders map[*appender]uint64 // appends in flight, see foldLimit
+	unsettled map[commit.ID]*group // guarded by mu; commits that are not durable yet, and the groups they wait for
+	appenders map[*appender]uint64 // guarded by mu; appends in flight, see foldLimit
 	held      bool                 // guarded by mu; bulk segments are not appended to, see holdAppends
 	appended  sync.Cond            // of mu; appenders have become fewer, or held has ended
 	epoch     uint64               // guarded by mu; counts failed groups

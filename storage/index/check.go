@@ -71,7 +71,7 @@ func (f *File) checkOpening() (err error) {
 	return f.opening(boltpage.CheckFree(file, m, f.seen.add))
 }
 
-// opening marks an error of damage that further checks may refute.
+// opening returns an error of damage without recording it: a further check may refute it.
 func (f *File) opening(err error) error {
 	if c := new(base.CorruptError); errors.As(err, &c) {
 		d := *c

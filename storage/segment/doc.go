@@ -55,9 +55,9 @@
 //	    them. An end that a batch lists, that a frame follows, or that a Position holds is named.
 //	    Invalid bytes before a named end are damage.
 //	I4: the header of a segment and its name are durable before a batch is written to it.
-//	I5: after the last named end there are at most one valid batch and a torn tail. A writer trusts
-//	    neither: it cuts the tail, and writes the batch again in its place, and syncs it. All this
-//	    is done before anything is appended.
+//	I5: after the last named end there are at most one valid batch and a torn tail. A writer
+//	    trusts neither: it cuts the tail, writes the batch again in its place, and syncs it, all
+//	    before anything is appended.
 //	I6: a batch whose sync failed may or may not exist after the next Open. Complete stops before
 //	    it.
 //	I7: a batch retires a segment, or the end of one; its file is removed or cut afterwards. An
