@@ -130,9 +130,9 @@ func Prune(ctx context.Context, p Page, policy Policy, now time.Time) ([]commit.
 	return gone, nil
 }
 
-// keepAbove removes from gone the commits that descend from young ones: they only look older, because
-// their clock was slow, and without them no head reaches the young commits. gone is sorted by
-// descending generation.
+// keepAbove removes from gone the commits that descend from young ones: they only look older,
+// because their clock was slow, and without them no head reaches the young commits. gone is sorted
+// by descending generation.
 func keepAbove(ctx context.Context, p Page, gone []commit.ID, young map[commit.ID]struct{}) ([]commit.ID, error) {
 	if len(young) == 0 {
 		return gone, nil

@@ -8,7 +8,7 @@
 // Invariants, cited by the tests:
 //
 //	I1: a merge is a pure function of the two commits and the rules: their content determines
-//	    which one is called left (commit.Compare), and nothing else of the device has a part in it.
+//	    which one is called left (commit.Compare), and nothing of the device has a part in it.
 //	I2: a change of one side stands, deletions too; rules decide only about keys that both sides
 //	    changed to different content.
 //	I3: nodes that a side shares with the base are not read for it; memory depends neither on the

@@ -21,8 +21,8 @@ type CompactOptions struct {
 	// MaxBytes bounds the live content of what is rewritten together, segments or a part of one,
 	// and so the disk space taken before any is freed; 0: the length of a segment.
 	MaxBytes int64
-	// Purge removes all deleted data, at any cost: it rewrites segments even when they become longer,
-	// and removes recent torn tails too.
+	// Purge removes all deleted data, at any cost: it rewrites segments even when they become
+	// longer, and removes recent torn tails too.
 	Purge bool
 	// DryRun examines everything and changes nothing: the report estimates what would be done.
 	DryRun bool

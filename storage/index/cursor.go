@@ -16,8 +16,8 @@ type cursor struct {
 	m       mover
 	changes *uint64 // counts the changes of the bucket; nil when there are none
 	seen    uint64  // value of changes when m was last moved
-	placed  bool    // m stands at at
-	at      []byte  // nil: stands nowhere
+	placed  bool    // m is at the key at
+	at      []byte  // nil: no position
 }
 
 func (c *cursor) set(k, v []byte) ([]byte, []byte) {
