@@ -28,29 +28,30 @@ const (
 	maxDamages = 1000
 )
 
-// CheckOptions are those of Check.
+// CheckOptions configure Check.
 type CheckOptions struct {
-	// Repair uploads anew what is damaged or missing, as far as this device has it.
+	// Repair uploads again what is damaged or missing, as far as this device has it.
 	Repair bool
-	// Progress, if not nil, is told how much was read, one call at a time. It must not block.
+	// Progress, if not nil, is called with the totals read so far, one call at a time. It must not
+	// block.
 	Progress func(objects int, bytes int64)
 }
 
-// CheckReport says what was read, and what is wrong with it.
+// CheckReport is the result of Check.
 type CheckReport struct {
 	Objects int
 	Bytes   int64
-	// Damaged are the objects that are damaged, or not there though they should be, of which so
-	// many more there are that are not named.
+	// Damaged are the objects that are damaged, or missing though named. More counts the further
+	// ones, which are not listed.
 	Damaged []DamagedObject
 	More    int
-	// Newer are objects of which what is sealed says that a newer version has written it, or that
-	// are sealed with a key that is not known. They are left as they are.
+	// Newer are objects of a newer version, as their sealed content says, or objects sealed with an
+	// unknown key. They are left as they are.
 	Newer []DamagedObject
-	// Repaired says that a new epoch does without them.
+	// Repaired reports that a new epoch replaces the damaged objects.
 	Repaired bool
-	// Missing counts the pieces of values that are not here and that the bucket does not have;
-	// other devices may have them. It is counted after a repair alone.
+	// Missing counts the pieces of values that are neither here nor in the bucket; other devices
+	// may have them. It is counted only after a repair.
 	Missing int
 }
 
@@ -60,16 +61,15 @@ type DamagedObject struct {
 	Err  error
 }
 
-// Check reads all that the present epoch of the page names, and verifies it: the epochs, the
+// Check reads and verifies all objects that the present epoch of the page names: the epochs, the
 // checkpoint with its runs, the entries, packs piece by piece, and differences. So it also finds
-// what is missing. Objects that turn out to be damaged are read again before that is believed. It
-// goes on beside sync.
+// missing objects. It believes damage only after several reads. Sync goes on meanwhile.
 //
-// With Repair, and when there is something to repair, the page then does what Reupload does. Pieces
-// that stand in damaged packs are fetched before as far as they can be read; then these packs are
-// deleted, so that the new epoch does not name them, and all devices send what they have of them.
+// With Repair, and if there is something to repair, the page then does what Reupload does. Before
+// that it fetches the readable pieces of damaged packs and deletes these packs, so that the new
+// epoch does not name them and all devices send what they have of them.
 //
-// Errors: those of Sync; damage is none.
+// Errors: those of Sync. Damage is not an error.
 func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
 	ctx, leave, err := p.enter(ctx)
 	if err != nil {
@@ -105,16 +105,16 @@ type checkRun struct {
 	at epoch.Position
 	st *replica.State
 
-	// own is the epoch of the page, once it was read, and found good.
+	// own is the epoch of the page, once it was read and verified.
 	own *epoch.Proposal
 
 	mu     sync.Mutex
-	report *CheckReport       // guarded by mu, as all below
-	bad    []string           // all objects that are damaged or missing
-	named  map[string]checked // packs and differences that are to be checked, by name
+	report *CheckReport       // guarded by mu, as all that follow
+	bad    []string           // names of all damaged or missing objects
+	named  map[string]checked // packs and differences to check, by name
 }
 
-// checked is an object that is to be checked. read does that, and returns how much it has read.
+// checked is an object to check. read checks it, and returns how many bytes it has read.
 type checked struct {
 	name string
 	read func(ctx context.Context) (int64, error)
@@ -136,8 +136,8 @@ func (c *checkRun) run(ctx context.Context) error {
 	return nil
 }
 
-// begin reads the log to its end, and notes what the page knows of it: so all that the epoch names
-// is checked, also where the objects that name it cannot be read any more.
+// begin reads the log to its end, and notes the packs and differences that the page has recorded.
+// So these are checked even if the objects that name them are unreadable.
 func (c *checkRun) begin(ctx context.Context) error {
 	p := c.p
 	held, err := p.lock(ctx)
@@ -149,7 +149,7 @@ func (c *checkRun) begin(ctx context.Context) error {
 		return err
 	}
 	_, err = p.ses.log.CatchUp(held)
-	if c.at = p.ses.log.Position(); err != nil && !(isDamage(err) && c.at.Joined()) { // the check says what it is
+	if c.at = p.ses.log.Position(); err != nil && !(isDamage(err) && c.at.Joined()) { // the check reports the damage
 		return p.explain(held, err)
 	}
 	c.st = p.rep.Load().State()
@@ -164,7 +164,7 @@ func (c *checkRun) begin(ctx context.Context) error {
 	return nil
 }
 
-// object checks an object until it is good or was bad so often that this is believed.
+// object checks an object until it is good, or was bad so often that the damage is believed.
 func (c *checkRun) object(ctx context.Context, o checked) error {
 	var err error
 	var n, all int64
@@ -201,7 +201,7 @@ func isDamage(err error) bool {
 	return errors.Is(err, base.ErrCorrupt) || errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, base.ErrNetwork)
 }
 
-// damaged notes an object. The caller has mu.
+// damaged records an object. The caller has mu.
 func (c *checkRun) damaged(name string, err error) {
 	c.bad = append(c.bad, name)
 	if len(c.report.Damaged) == maxDamages {
@@ -211,7 +211,7 @@ func (c *checkRun) damaged(name string, err error) {
 	c.report.Damaged = append(c.report.Damaged, DamagedObject{Name: name, Err: err})
 }
 
-// single returns an object that is read whole, and opened with open.
+// single returns a check of an object that is read whole and opened with open.
 func (c *checkRun) single(name string, limit int64, open func(ctx context.Context, stored []byte) error) checked {
 	return checked{name, func(ctx context.Context) (int64, error) {
 		stored, err := readAll(ctx, c.p.b, name, limit)
@@ -222,7 +222,7 @@ func (c *checkRun) single(name string, limit int64, open func(ctx context.Contex
 	}}
 }
 
-// framed returns a framed object, which is read to its end.
+// framed returns a check of a framed object, which is read to its end.
 func (c *checkRun) framed(name string, label seal.Label, sum *seal.Sum) checked {
 	return checked{name, func(ctx context.Context) (n int64, err error) {
 		o, err := c.p.b.Get(ctx, name, 0, -1)
@@ -238,8 +238,8 @@ func (c *checkRun) framed(name string, label seal.Label, sum *seal.Sum) checked 
 	}}
 }
 
-// epochs returns all epochs, that of the page also where it is not listed, and the announcement of
-// the page, which is there once the page has a log.
+// epochs returns all epochs, the page's own even if it is not listed, and the announcement of the
+// page, which must exist once the page has a log.
 func (c *checkRun) epochs(ctx context.Context) (all []checked, err error) {
 	n := c.p.names
 	names := map[string]uint64{n.Epoch(c.at.K): c.at.K}
@@ -275,7 +275,7 @@ func (c *checkRun) epochs(ctx context.Context) (all []checked, err error) {
 	return all, nil
 }
 
-// ofEpoch returns the checkpoint of the page's epoch with the runs of its header, and the entries.
+// ofEpoch returns the checkpoint of the page's epoch, the runs in its header, and the entries.
 func (c *checkRun) ofEpoch(ctx context.Context) (all []checked, err error) {
 	n, e := c.p.names, c.at.Epoch
 	if x := c.own; x != nil && x.Checkpoint != (epoch.ID{}) {
@@ -308,7 +308,7 @@ func (c *checkRun) ofEpoch(ctx context.Context) (all []checked, err error) {
 	return all, nil
 }
 
-// stored returns the packs and differences that the page and the entries have named.
+// stored returns the packs and differences that the page and the entries name.
 func (c *checkRun) stored(context.Context) (all []checked, err error) {
 	for _, name := range slices.Sorted(maps.Keys(c.named)) {
 		all = append(all, c.named[name])
@@ -316,7 +316,7 @@ func (c *checkRun) stored(context.Context) (all []checked, err error) {
 	return all, nil
 }
 
-// note takes note of what a record names. A pack without pieces is a difference.
+// note records the objects that a record names. A pack without pieces is a difference.
 func (c *checkRun) note(r wire.Record) {
 	switch r := r.(type) {
 	case *wire.Pack:
@@ -370,8 +370,8 @@ func (c *checkRun) body(ctx context.Context, e *wire.Entry) error {
 	}
 }
 
-// drop fetches what can be read of the damaged packs, and deletes these, so that a renewal does not
-// name them, and what else is damaged and of no use.
+// drop fetches the readable pieces of damaged packs and deletes these packs, so that a renewal does
+// not name them. It also deletes other damaged objects that are of no use.
 func (c *checkRun) drop(ctx context.Context) error {
 	if c.p.isBare() {
 		return nil
@@ -394,8 +394,8 @@ func (c *checkRun) drop(ctx context.Context) error {
 	return c.delete(ctx, useless...)
 }
 
-// dropEpoch deletes the damaged epoch that the page was in, once it is past: until then it says
-// that the bucket is damaged, where one that is missing says that it was rolled back.
+// dropEpoch deletes the page's damaged epoch once it is past. Until then the damaged epoch shows
+// that the bucket is damaged; a missing one would show that it was rolled back.
 func (c *checkRun) dropEpoch(ctx context.Context) error {
 	own := c.p.names.Epoch(c.at.K)
 	if !slices.Contains(c.bad, own) || c.p.rep.Load().Position().K <= c.at.K {
@@ -413,7 +413,7 @@ func (c *checkRun) delete(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// salvage fetches the pieces that are not here from damaged packs, as far as these can be read.
+// salvage fetches pieces that are not here from damaged packs, as far as the packs are readable.
 func (c *checkRun) salvage(ctx context.Context, packs map[epoch.ID]bool) error {
 	if len(packs) == 0 {
 		return nil

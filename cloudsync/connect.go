@@ -13,10 +13,10 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Connect opens the keyring of a bucket with the master key, or makes one when the bucket has none
-// and create is set. The zero master key makes and opens plaintext buckets. Of several that make
-// one at once, one wins, and all get that. created says that it is this call's. random is the
-// source of keys, nil the system's. Requests are made again as bucket.RetryTable says.
+// Connect opens the keyring of a bucket with the master key, or makes one if the bucket has none
+// and create is set. The zero master key makes and opens plaintext buckets. If several calls make
+// one at once, one wins and all get the winner's; created reports that this call won. random is the
+// source of keys, nil the system's. Requests are retried as bucket.RetryTable says.
 //
 // Errors: seal.ErrWrongKey, seal.ErrShutOut, seal.ErrPlaintext, base.ErrNotFound when there is no
 // keyring and create is not set, *base.CorruptError, *base.FormatError, an error that matches
@@ -38,10 +38,10 @@ func Connect(ctx context.Context, b bucket.Bucket, master seal.MasterKey, create
 	return ring, created, nil
 }
 
-// ReadKeys returns the chain of a bucket's keyring, from which one learns how to derive a master
-// key. Errors: base.ErrNotFound when there is none, *base.CorruptError, *base.FormatError, one that
-// matches base.ErrUnsupported for a bucket of an older format, those of the bucket, which makes
-// requests again by itself if it is to.
+// ReadKeys returns the chain of a bucket's keyring, which says how to derive a master key. Errors:
+// base.ErrNotFound when there is none, *base.CorruptError, *base.FormatError, one that matches
+// base.ErrUnsupported for a bucket of an older format, those of the bucket. ReadKeys itself does
+// not retry.
 func ReadKeys(ctx context.Context, b bucket.Bucket) (*seal.Chain, error) {
 	chain, err := readChain(ctx, b)
 	if err != nil {
@@ -53,8 +53,7 @@ func ReadKeys(ctx context.Context, b bucket.Bucket) (*seal.Chain, error) {
 // ErrOldFormat reports a bucket that was made by an older version. It matches base.ErrUnsupported.
 var ErrOldFormat = seal.ErrOldFormat
 
-// ringReads is how often a ring is read that is not what it should be: it may have changed on its
-// way.
+// ringReads is how often a bad ring is read: it may have changed in transit.
 const ringReads = 3
 
 // readChain reads all rings.
@@ -84,7 +83,7 @@ func readChain(ctx context.Context, b bucket.Bucket) (*seal.Chain, error) {
 		}
 		ring, err := ReadRing(ctx, b, info.Name)
 		if err == nil {
-			chain, err = chain.Append(ring.Bytes()) // also where one is missing before it
+			chain, err = chain.Append(ring.Bytes()) // Append reports an error also if a ring before this one is missing
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read ring %d of the keyring: %w", number, damagedIf(err))
@@ -93,9 +92,9 @@ func readChain(ctx context.Context, b bucket.Bucket) (*seal.Chain, error) {
 	return chain, nil
 }
 
-// ReadRing reads a ring of a bucket's keyring by its name, as often as it is not what it should be,
-// a few times. Errors: base.ErrNotFound; *base.CorruptError, with ErrBucketDamaged, for one that is
-// none; *base.FormatError; ErrOldFormat; those of the bucket.
+// ReadRing reads a ring of a bucket's keyring by its name. It reads a bad ring a few times. Errors:
+// base.ErrNotFound; *base.CorruptError, with ErrBucketDamaged, for an object that is not a ring;
+// *base.FormatError; ErrOldFormat; those of the bucket.
 func ReadRing(ctx context.Context, b bucket.Bucket, name string) (ring *seal.Ring, err error) {
 	for range ringReads {
 		content, readErr := readAll(ctx, b, name, seal.MaxKeyringBytes)
@@ -112,8 +111,8 @@ func ReadRing(ctx context.Context, b bucket.Bucket, name string) (ring *seal.Rin
 // firstSlot is the label of the slot of a new keyring.
 const firstSlot = "first key"
 
-// makeKeyring puts the first ring of a new keyring, unless there is one. It reports whether the one
-// that is there now is the one it made.
+// makeKeyring puts the first ring of a new keyring, unless the bucket has one. It reports whether
+// the ring there now is the one that it made.
 func makeKeyring(ctx context.Context, b bucket.Bucket, master seal.MasterKey, random io.Reader) (bool, error) {
 	algorithm, slot := seal.AES256GCM, seal.NewSlot{Master: master, Label: firstSlot}
 	if master.IsZero() {
@@ -130,8 +129,7 @@ func makeKeyring(ctx context.Context, b bucket.Bucket, master seal.MasterKey, ra
 	return putRing(ctx, b, wire.FirstRing, raw)
 }
 
-// putRing puts a ring, unless there is one of that name. It reports whether the one that is there
-// now is this one.
+// putRing puts a ring, unless the name is taken. It reports whether the ring there now is this one.
 func putRing(ctx context.Context, b bucket.Bucket, name string, ring []byte) (bool, error) {
 	err := b.PutIfAbsent(ctx, name, int64(len(ring)), bytes.NewReader(ring))
 	if err == nil {
@@ -150,7 +148,7 @@ func putRing(ctx context.Context, b bucket.Bucket, name string, ring []byte) (bo
 	return bytes.Equal(there, ring), nil
 }
 
-// readAll is bucket.Read for the content alone.
+// readAll is bucket.Read without the attributes of the object.
 func readAll(ctx context.Context, b bucket.Bucket, name string, limit int64) ([]byte, error) {
 	content, _, err := bucket.Read(ctx, b, name, limit)
 	return content, err

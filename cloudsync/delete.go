@@ -10,17 +10,17 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/wire"
 )
 
-// logOf returns the log of a page that need not be here.
+// logOf returns the log of a page, which this device need not have.
 func (s *Syncer) logOf(names wire.Names) *pagelog.Log {
 	o := pagelog.Options{Bucket: s.b, Sealer: s.sealer, Names: names, Page: nobody{}, NewID: s.newID}
 	return pagelog.New(o, epoch.Position{})
 }
 
-// DeleteEverywhere deletes a page for all devices, whether it is here or not: the newest epoch says
-// so from then on, and for ever, and the announcement of the page goes. What the bucket has of it
-// is deleted by CollectGarbage and SweepDeleted after the grace. Every device, this one too, keeps
-// what it has; its calls that need the log end with ErrDeleted once it has read so far. A page that
-// is deleted already is no error. Errors: those of the bucket and of ctx, base.ErrClosed;
+// DeleteEverywhere deletes a page for all devices, whether it is here or not. From then on the
+// newest epoch says so, for ever, and the announcement of the page is deleted. CollectGarbage and
+// SweepDeleted delete the page's objects after the grace. Every device, this one too, keeps its
+// copy; its calls that need the log end with ErrDeleted once it has read the epoch. Deleting a
+// deleted page is no error. Errors: those of the bucket and of ctx, base.ErrClosed;
 // ErrBucketRolledBack and ErrBucketReplaced.
 func (s *Syncer) DeleteEverywhere(ctx context.Context, ledger string, page [16]byte) error {
 	log := s.logOf(wire.NamesOf(s.o.Keyring, ledger, page))
@@ -39,8 +39,8 @@ func (s *Syncer) DeleteEverywhere(ctx context.Context, ledger string, page [16]b
 	return s.outward(err)
 }
 
-// SweepDeleted does what CollectGarbage does for a page that is deleted for all devices, without
-// that it is here; nil when it is not deleted. Errors: those of the bucket and of ctx,
+// SweepDeleted does what CollectGarbage does, for a page that is deleted for all devices and need
+// not be here. It returns nil if the page is not deleted. Errors: those of the bucket and of ctx,
 // base.ErrClosed.
 func (s *Syncer) SweepDeleted(ctx context.Context, ledger string, page [16]byte, o GCOptions) (*GCReport, error) {
 	report, err := s.sweepDeleted(ctx, wire.NamesOf(s.o.Keyring, ledger, page), o)

@@ -12,13 +12,13 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Erase gives commits up by name, for all devices, with what only they have: values are the roots
-// of the values for whose sake that is done. It syncs, and cuts the log: the new epoch has none of
-// the commits, and no pack with a piece of the values; what is still needed of these is moved
-// before. The bucket is rid of it when CollectGarbage is called after the grace. Other devices give
-// the commits up when they enter the epoch. None of the commits may be a head, tagged or in use.
-// After an error it is called again. Errors: as Sync; base.ErrConflict for a commit that something
-// needs.
+// Erase gives the named commits up for all devices, with the data that only these commits use.
+// values are the roots of the values to erase. Erase syncs, and cuts the log: the new epoch has
+// none of the commits, and no pack with a piece of the values. Pieces in such packs that are still
+// needed are moved first. The bucket is rid of the values when CollectGarbage is called after the
+// grace. Other devices give the commits up when they enter the epoch. None of the commits may be a
+// head, tagged or in use. After an error, call Erase again. Errors: as Sync; base.ErrConflict for a
+// commit that is needed.
 func (p *Page) Erase(ctx context.Context, commits []commit.ID, values []object.Digest) (*GCReport, error) {
 	if err := p.Sync(ctx); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (p *Page) Erase(ctx context.Context, commits []commit.ID, values []object.D
 		return p.erase(ctx, commits, values)
 	})
 	if err == nil {
-		err = p.Sync(ctx) // what has lost its place and is needed is sent again
+		err = p.Sync(ctx) // needed pieces that have lost their place are sent again
 	}
 	if err != nil {
 		return nil, err
@@ -60,26 +60,24 @@ func (p *Page) erase(ctx context.Context, commits []commit.ID, values []object.D
 	return nil
 }
 
-// metadataErasing is the type of the metadata row that says that an erasure has begun and not come
-// to its end.
+// metadataErasing is the type of the metadata row of an erasure that is not finished.
 const metadataErasing = storage.MetadataErasing
 
-// Erasing reports whether the erasure of a value has begun in a page, by BeginErasing or Erase, and
-// has not come to its end: what was begun is to be done again. Errors: those of the store and of
-// ctx.
+// Erasing reports whether BeginErasing or Erase has begun an erasure in a page that is not
+// finished: it has to be done again. Errors: those of the store and of ctx.
 func Erasing(ctx context.Context, store *storage.Store) (bool, error) {
 	row, err := store.Metadata(ctx, metadataErasing)
 	return row != nil, err
 }
 
-// BeginErasing notes that commits are about to be given up in a page so that a value goes. It
-// returns when that is durable. Errors: those of the store and of ctx.
+// BeginErasing records that commits of a page are about to be given up to erase a value. It returns
+// when the record is durable. Errors: those of the store and of ctx.
 func BeginErasing(ctx context.Context, store *storage.Store) error {
 	return keepRows(ctx, store, storage.Metadata{Type: metadataErasing, Value: []byte{1}})
 }
 
-// EndErasing notes that nothing of what was to be erased is left. It returns when that is durable.
-// Errors: those of the store and of ctx.
+// EndErasing records that nothing is left to erase. It returns when the record is durable. Errors:
+// those of the store and of ctx.
 func EndErasing(ctx context.Context, store *storage.Store) error {
 	return keepRows(ctx, store, storage.Metadata{Type: metadataErasing})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// States of a bucket in which nothing is sent to it, and nothing local is changed: see
+// In these states of a bucket nothing is sent to it, and nothing local is changed: see
 // Page.Reupload. ErrBucketRolledBack, ErrBucketReplaced and ErrBucketWiped match base.ErrConflict.
 var (
 	// ErrBucketRolledBack reports a bucket that is in an older state than this device has seen.
@@ -21,10 +21,10 @@ var (
 	// ErrBucketWiped reports a bucket without a keyring, such as an empty one. It matches
 	// ErrBucketRolledBack too.
 	ErrBucketWiped = fmt.Errorf("the bucket has no keyring: it is empty, or not one of Ledger: %w", ErrBucketRolledBack)
-	// ErrBucketDamaged reports that something in the bucket is missing or damaged without which
-	// sync of a page cannot go on, and that this device cannot repair it; the error names it.
-	// Page.Reupload on a device that has what was in it mends that. It comes with base.ErrCorrupt,
-	// base.ErrGone or base.ErrNotFound.
+	// ErrBucketDamaged reports a missing or damaged object without which sync of a page cannot go
+	// on, and which this device cannot repair; the error names the object. Page.Reupload repairs it
+	// on a device that has the content. The error comes with base.ErrCorrupt, base.ErrGone or
+	// base.ErrNotFound.
 	ErrBucketDamaged = pack.ErrDamaged
 	// ErrShutOut reports that the key of this device, or the device itself, was removed from the
 	// keyring.
@@ -34,13 +34,13 @@ var (
 )
 
 // ForkError proves that the bucket has shown two logs: see pagelog.ForkError. It is logged where
-// the log is repaired, and comes with ErrBucketDamaged where it cannot be.
+// the log is repaired, and comes with ErrBucketDamaged where the log cannot be repaired.
 type ForkError = pagelog.ForkError
 
 // errPaused ends a round of the background when sync is paused.
 var errPaused = errors.New("sync is paused")
 
-// needsUser reports whether only the user can help, so that waiting does not.
+// needsUser reports whether only the user can help and waiting cannot.
 func needsUser(err error) bool {
 	switch {
 	case err == nil:
@@ -59,13 +59,13 @@ func needsUser(err error) bool {
 	return false
 }
 
-// wrongBucket reports whether the bucket is not what the device has seen.
+// wrongBucket reports whether the bucket differs from the one that the device has seen.
 func wrongBucket(err error) bool {
 	return errors.Is(err, ErrBucketRolledBack) || errors.Is(err, ErrBucketReplaced)
 }
 
-// damagedIf returns an error of reading an object as one that matches ErrBucketDamaged, if it says
-// that the object is not what was written.
+// damagedIf makes an error of reading an object match ErrBucketDamaged if it says that the object
+// is corrupt.
 func damagedIf(err error) error {
 	if errors.Is(err, base.ErrCorrupt) {
 		return pack.AsDamaged(err)

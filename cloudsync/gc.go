@@ -20,29 +20,30 @@ import (
 // Retention says which history of a page the bucket keeps. The zero value keeps all.
 type Retention = wire.Retention
 
-// GCOptions say how to collect the garbage of the bucket.
+// GCOptions configure CollectGarbage.
 type GCOptions struct {
-	// DryRun changes nothing: the report says what would be.
+	// DryRun changes nothing: the report says what would happen.
 	DryRun bool
-	// Retention, if not nil, becomes the bucket's first; a dry run goes by it.
+	// Retention, if not nil, first becomes the bucket's. A dry run counts by it and does not set
+	// it.
 	Retention *Retention
 }
 
 // GCReport says what was given up and deleted.
 type GCReport struct {
-	// Commits is how many the bucket's retention gives up, for all devices.
+	// Commits is how many commits the bucket's retention gives up, for all devices.
 	Commits int
-	// Cut reports that the log was cut, so that what it had before is deleted after the grace.
+	// Cut reports that the log was cut, so that its earlier objects are deleted after the grace.
 	Cut bool
-	// DeletedObjects were past for longer than the grace, and have DeletedBytes.
+	// DeletedObjects were past for longer than the grace; DeletedBytes is their length.
 	DeletedObjects int
 	DeletedBytes   int64
-	// WaitingObjects are past and not deleted yet, and have WaitingBytes.
+	// WaitingObjects are past and not deleted yet; WaitingBytes is their length.
 	WaitingObjects int
 	WaitingBytes   int64
 }
 
-// Standing is what a store knows of its bucket, for a reader without a Page.
+// Standing is what a store records of its bucket, for readers without a Page.
 type Standing = replica.Standing
 
 // MetadataPosition is the type of the row of sync_metadata with the position.
@@ -55,8 +56,8 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 }
 
 // Sent returns a function that reports whether a place lies in a pack whose commits are in no entry
-// yet. A piece at such a place must not be dropped. The function is right about all places that
-// the caller read before the call. Errors: *base.CorruptError; those of the store and of ctx.
+// yet. A piece at such a place must not be dropped. The function is right about all places that the
+// caller read before the call. Errors: *base.CorruptError; those of the store and of ctx.
 func Sent(ctx context.Context, store *storage.Store) (func(*storage.CloudPlace) bool, error) {
 	return replica.Sent(ctx, store)
 }
@@ -64,27 +65,26 @@ func Sent(ctx context.Context, store *storage.Store) (func(*storage.CloudPlace) 
 // Sender is the device that put a commit into the log.
 type Sender = replica.Sender
 
-// SenderOf returns who put a commit of a store into the log, zero where nobody knows. Errors:
+// SenderOf returns the device that put a commit of a store into the log, zero if unknown. Errors:
 // *base.CorruptError; those of the store and of ctx.
 func SenderOf(ctx context.Context, store *storage.Store, id commit.ID) (Sender, error) {
 	return replica.SenderOf(ctx, store, id)
 }
 
-// KnownDevice is what a page knows of a device that has put commits into the log.
+// KnownDevice is what a page records of a device that has put commits into the log.
 type KnownDevice = replica.Known
 
-// DevicesOf returns the devices of which a store knows that they have put commits into the log of
-// its bucket. Errors: *base.CorruptError; those of the store and of ctx.
+// DevicesOf returns the devices that have put commits into the log of the bucket, as far as the
+// store has recorded them. Errors: *base.CorruptError; those of the store and of ctx.
 func DevicesOf(ctx context.Context, store *storage.Store) (map[seal.ID]KnownDevice, error) {
 	return replica.DevicesOf(ctx, store)
 }
 
-// metadataCarried is the type of the row with the retention of another bucket, as long as the
-// present one does not say it: number 8, nanoseconds 8.
+// metadataCarried is the type of the row with the retention of the page's former bucket, until the
+// present bucket has it: number 8, nanoseconds 8.
 const metadataCarried = "carried"
 
-// carriedOf returns the retention of another bucket that is to become that of this one, zero for
-// none.
+// carriedOf returns the retention of the former bucket that this bucket is to get, zero for none.
 func carriedOf(ctx context.Context, store *storage.Store) (r Retention, err error) {
 	b, err := store.Metadata(ctx, metadataCarried)
 	if err != nil || len(b) != 16 {
@@ -94,7 +94,7 @@ func carriedOf(ctx context.Context, store *storage.Store) (r Retention, err erro
 	return r, nil
 }
 
-// keepCarried keeps the retention that the page had in another bucket, before it enters this one.
+// keepCarried saves the retention of the former bucket, before the page enters this one.
 func (p *Page) keepCarried(ctx context.Context) error {
 	st, err := replica.StandingOf(ctx, p.store)
 	if err != nil || st.At.Joined() || st.Retention == (Retention{}) {
@@ -105,8 +105,7 @@ func (p *Page) keepCarried(ctx context.Context) error {
 	return p.keep(ctx, storage.Metadata{Type: metadataCarried, Value: row})
 }
 
-// carry sets the retention that the page had in another bucket, where the present one has nothing
-// yet.
+// carry sets the retention of the former bucket if the present one is still empty.
 func (p *Page) carry(ctx context.Context) error {
 	r, err := carriedOf(ctx, p.store)
 	if err != nil || r == (Retention{}) {
@@ -129,7 +128,7 @@ func (p *Page) SetRetention(ctx context.Context, r Retention) error {
 	return p.withTurn(ctx, "set retention", func(ctx context.Context) error { return p.retain(ctx, r) })
 }
 
-// retain appends what the retention is.
+// retain appends the retention to the log.
 func (p *Page) retain(ctx context.Context, r Retention) error {
 	if err := p.join(ctx); err != nil {
 		return err
@@ -149,14 +148,14 @@ func (p *Page) retain(ctx context.Context, r Retention) error {
 	return pagelog.ErrContended
 }
 
-// CollectGarbage gives up what the bucket's retention does, and deletes what past epochs have left
-// in the bucket for 30 days and the present one does not name. It cuts the log when there is
-// history to give up, or packs that nothing needs, or when a cut is due. Of a page that is deleted
-// for all devices it deletes everything but the epochs, and refuses a retention with ErrDeleted. It
-// syncs the page first. Ages are by the bucket's clock. Errors: as Sync.
+// CollectGarbage gives up the commits that the bucket's retention does not keep. It deletes objects
+// of past epochs that the present epoch has not named for 30 days. It cuts the log if there is
+// history to give up, or a pack that nothing needs, or if a cut is due. For a page that is deleted
+// for all devices, it deletes everything but the epochs, and refuses a retention with ErrDeleted.
+// It syncs the page first. Ages are by the bucket's clock. Errors: as Sync.
 func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, error) {
 	err := p.withTurn(ctx, "read the log", func(ctx context.Context) (err error) {
-		if p.ses.looked = false; o.DryRun { // the sweep goes by the epochs that there are now
+		if p.ses.looked = false; o.DryRun { // the sweep uses the epochs that exist now
 			_, err = p.download(ctx)
 		}
 		return err
@@ -182,7 +181,7 @@ func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, erro
 		return p.sweep(ctx, o.DryRun, report)
 	})
 	if err == nil && report.Cut {
-		err = p.Sync(ctx) // what has lost its place and is needed is sent again
+		err = p.Sync(ctx) // needed pieces that have lost their place are sent again
 	}
 	if err != nil {
 		return nil, err
@@ -190,7 +189,7 @@ func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, erro
 	return report, nil
 }
 
-// giveUp cuts the log where that gives something up, or is due.
+// giveUp cuts the log if the cut gives something up or is due.
 func (p *Page) giveUp(ctx context.Context, o GCOptions, report *GCReport) (err error) {
 	rep := p.rep.Load()
 	r := rep.State().Retention
@@ -207,11 +206,11 @@ func (p *Page) giveUp(ctx context.Context, o GCOptions, report *GCReport) (err e
 	return p.cut(ctx)
 }
 
-// spare reports whether the manifest has a pack that nothing needs and that was announced so long
-// ago that nothing will.
+// spare reports whether the manifest has a pack that nothing needs, announced so long ago that no
+// commit will need it.
 func (p *Page) spare() bool {
 	st := p.rep.Load().State()
-	old := st.EntryTime.Add(-epoch.Grace) // by which a cut decides
+	old := st.EntryTime.Add(-epoch.Grace) // the time by which a cut decides
 	for _, k := range st.Manifest {
 		if k.Since != 0 && k.Since <= old && k.Dropped == (epoch.ID{}) {
 			return true
@@ -220,7 +219,7 @@ func (p *Page) spare() bool {
 	return false
 }
 
-// sweep deletes what past epochs have left.
+// sweep deletes objects of past epochs.
 func (p *Page) sweep(ctx context.Context, dry bool, report *GCReport) error {
 	if !p.ses.log.Position().Joined() {
 		return nil
@@ -236,7 +235,7 @@ func (r *GCReport) add(s pagelog.Swept) {
 	r.WaitingObjects, r.WaitingBytes = r.WaitingObjects+s.Waiting, r.WaitingBytes+s.WaitingBytes
 }
 
-// nobody is a page of which only the log is wanted: nothing of what it has is kept.
+// nobody is a page whose log alone is read: it stores nothing.
 type nobody struct{}
 
 // Apply implements pagelog.Page.

@@ -12,26 +12,26 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// How old the proof may be that the bucket has the right keyring: for who only reads, and for who
-// appends. The log has the same bounds for its own.
+// The proof that the bucket has the right keyring may have these ages, for a device that only reads
+// and for one that appends. The log has the same bounds for its own.
 const (
 	proofForReading = 6 * time.Hour
 	proofForWriting = time.Hour
 	proofAnew       = 0
 )
 
-// CheckKeys looks whether the bucket has the keyring that is known here, and takes over what came
-// after. Errors: ErrBucketWiped, ErrBucketReplaced, ErrBucketRolledBack, ErrBucketDamaged,
-// ErrShutOut, base.ErrClosed, those of KeepKeys and of the bucket.
+// CheckKeys verifies that the bucket has the known keyring, and takes over later rings. Errors:
+// ErrBucketWiped, ErrBucketReplaced, ErrBucketRolledBack, ErrBucketDamaged, ErrShutOut,
+// base.ErrClosed, those of KeepKeys and of the bucket.
 func (s *Syncer) CheckKeys(ctx context.Context) error {
 	return s.outward(s.checkKeys(ctx, proofAnew, true))
 }
 
-// Keyring returns the newest keyring that is known.
+// Keyring returns the newest known keyring.
 func (s *Syncer) Keyring() *seal.Keyring { return s.sealer.Keyring() }
 
-// checkKeys is CheckKeys, unless that was done less than most ago (I2). For the first time, and
-// with whole, it also proves the ring that is known.
+// checkKeys is CheckKeys, unless the last check is younger than most (I2). The first check, and one
+// with whole, also proves the known ring.
 func (s *Syncer) checkKeys(ctx context.Context, most time.Duration, whole bool) error {
 	release, err := s.turnOfKeys(ctx)
 	if err != nil {
@@ -61,9 +61,9 @@ func (s *Syncer) turnOfKeys(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// takeKeys takes over the rings behind the newest that is known. whole proves first that this one
-// is there, so that the bucket is the one that is known. Else it asks only for the next one:
-// whoever has read entries proves those. The caller has the turn.
+// takeKeys takes over the rings after the newest known one. With whole it first proves that the
+// known ring is there, so that the bucket is the known one. Otherwise it asks only for the next
+// ring: entries already read prove the known one. The caller has the turn.
 func (s *Syncer) takeKeys(ctx context.Context, whole bool) error {
 	if whole {
 		if err := s.proveKeys(ctx); err != nil {
@@ -85,7 +85,7 @@ func (s *Syncer) takeKeys(ctx context.Context, whole bool) error {
 	}
 }
 
-// takeRing has the next ring used, once it is kept.
+// takeRing makes the next ring durable, then uses it.
 func (s *Syncer) takeRing(ring []byte) error {
 	next, err := s.Keyring().Accept(ring)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Syncer) takeRing(ring []byte) error {
 	return nil
 }
 
-// proveKeys proves that the newest ring that is known is there.
+// proveKeys proves that the bucket has the newest known ring.
 func (s *Syncer) proveKeys(ctx context.Context) error {
 	known := s.Keyring()
 	ring, err := ReadRing(ctx, s.b, wire.RingName(known.BucketID(), known.Number()))
@@ -117,7 +117,7 @@ func (s *Syncer) proveKeys(ctx context.Context) error {
 	return nil
 }
 
-// lostKeys says what a bucket is in which the newest ring that is known is not there.
+// lostKeys returns the error for a bucket without the newest known ring.
 func (s *Syncer) lostKeys(ctx context.Context) error {
 	known := s.Keyring()
 	first, err := ReadRing(ctx, s.b, wire.FirstRing)
@@ -132,14 +132,14 @@ func (s *Syncer) lostKeys(ctx context.Context) error {
 	return fmt.Errorf("ring %d of its keyring is not there: %w", known.Number(), ErrBucketRolledBack)
 }
 
-// maxKeyTries is how often a ring is put while other devices are quicker.
+// maxKeyTries is how often a ring is put when other devices are faster.
 const maxKeyTries = 16
 
-// ChangeKeys puts the next ring of the keyring, and has it used. change says, given the newest one,
-// how it is to differ; it is called again when another device was quicker, and ends the call with
-// an error. Nothing that the bucket has is uploaded again: three requests are made, more when
-// others change the keyring at the same time. Errors: as CheckKeys, those of change and of
-// seal.Keyring.Next, bucket.ErrExists when others were quicker again and again.
+// ChangeKeys puts the next ring of the keyring and uses it. change gets the newest ring and returns
+// the difference; an error ends the call. change is called again if another device was faster. No
+// object of the bucket is uploaded again: there are three requests, more if others change the
+// keyring at the same time. Errors: as CheckKeys, those of change and of seal.Keyring.Next,
+// bucket.ErrExists if others were faster again and again.
 func (s *Syncer) ChangeKeys(ctx context.Context, change func(*seal.Keyring) (seal.Change, error)) error {
 	release, err := s.turnOfKeys(ctx)
 	if err != nil {
@@ -174,8 +174,8 @@ func (s *Syncer) changeKeys(ctx context.Context, change func(*seal.Keyring) (sea
 	return fmt.Errorf("change the keyring: %w", bucket.ErrExists)
 }
 
-// withNewerKeys does what opens objects, and does it again with a newer keyring, if there is one,
-// when an object has a key that is not known.
+// withNewerKeys calls do, which opens objects. If an object has an unknown key and there is a newer
+// keyring, it calls do again.
 func (s *Syncer) withNewerKeys(ctx context.Context, do func() error) error {
 	before := s.Keyring()
 	err := do()

@@ -10,15 +10,15 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
-// sliceBytes is how much of a body goes through a limiter at once.
+// sliceBytes is how much of a body passes a limiter at once.
 const sliceBytes = 32 << 10
 
-// limiter is a bucket of tokens that fills at a rate. Who takes more than there is leaves a debt
-// and waits until it is paid, so that the rate holds in the mean however large the portions are.
+// limiter is a token bucket that fills at a rate. A call that takes more than there is leaves a
+// debt and waits until it is paid, so that the mean rate holds for portions of any size.
 type limiter struct {
 	clock clock.Clock
 	rate  float64 // tokens a second
-	burst float64 // the most that is saved up
+	burst float64 // the most tokens that are saved up
 
 	mu     sync.Mutex
 	tokens float64   // guarded by mu
@@ -57,16 +57,15 @@ func (l *limiter) take(ctx context.Context, n float64) error {
 	}
 }
 
-// give gives back what was taken and not used.
+// give returns tokens that were taken and not used.
 func (l *limiter) give(n float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tokens = min(l.burst, l.tokens+n)
 }
 
-// gate is a Bucket that keeps Limits, and learns from answers what the bucket's clock says. It
-// stands below a Retry, so that every try is limited, and above a Meter, which counts what was
-// really sent.
+// gate is a Bucket that enforces Limits and learns the bucket's clock from answers. It stands below
+// a Retry, so that every try is limited, and above a Meter, which counts requests really sent.
 type gate struct {
 	bucket.Layer
 	clock              clock.Clock
@@ -74,7 +73,7 @@ type gate struct {
 
 	mu     sync.Mutex
 	known  bool          // guarded by mu
-	offset time.Duration // of the bucket's clock from the device's; guarded by mu
+	offset time.Duration // the bucket's clock minus the device's; guarded by mu
 }
 
 func newGate(b bucket.Bucket, c clock.Clock, l Limits) *gate {
@@ -84,7 +83,7 @@ func newGate(b bucket.Bucket, c clock.Clock, l Limits) *gate {
 		down:     newLimiter(c, float64(l.DownloadBytesPerSecond), float64(l.DownloadBytesPerSecond)),
 	}
 	g.Layer = bucket.Layer{Bucket: b, Around: func(ctx context.Context, op bucket.Op, name string, call func(context.Context, bucket.Bucket) error) error {
-		if err := g.requests.take(ctx, 1); err != nil { // who leaves before a request may be made has made none
+		if err := g.requests.take(ctx, 1); err != nil { // the caller's context ended before a request was made
 			g.requests.give(1)
 			return bucket.NewError(ctx, op, name, false, err)
 		}
@@ -93,7 +92,7 @@ func newGate(b bucket.Bucket, c clock.Clock, l Limits) *gate {
 	return g
 }
 
-// learn takes note of what the bucket's clock says now.
+// learn records the current time of the bucket's clock.
 func (g *gate) learn(t time.Time) {
 	if t.IsZero() {
 		return
@@ -104,7 +103,7 @@ func (g *gate) learn(t time.Time) {
 	g.known, g.offset = true, offset
 }
 
-// now returns the time of the bucket's clock, as far as it is known.
+// now returns the time of the bucket's clock, or of the device's while that is unknown.
 func (g *gate) now() time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -138,9 +137,9 @@ func (g *gate) Get(ctx context.Context, name string, off, n int64) (bucket.Objec
 	return o, nil
 }
 
-// limitedReader lets bytes through at a rate.
+// limitedReader reads at a limited rate.
 type limitedReader struct {
-	ctx context.Context // that of the call whose body this is
+	ctx context.Context // that of the call to which this body belongs
 	l   *limiter
 	r   io.Reader
 }
@@ -162,8 +161,8 @@ type limitedBody struct {
 
 func (b *limitedBody) Close() error { return b.body.Close() }
 
-// scoped is a Bucket whose calls also end when a scope does: that of the Syncer or of a
-// page, so that Close waits for no request.
+// scoped is a Bucket whose calls also end when a scope ends: that of the Syncer or of a page. So
+// Close waits for no request.
 type scoped struct {
 	bucket.Layer
 	scope context.Context
@@ -189,8 +188,8 @@ func (s *scoped) Get(ctx context.Context, name string, off, n int64) (bucket.Obj
 	return o, nil
 }
 
-// joined returns a context that ends with either, for the cause of the one that ended. release must
-// be called.
+// joined returns a context that ends when either ends, with the cause of that one. release must be
+// called.
 func joined(ctx, scope context.Context) (both context.Context, release func()) {
 	both, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(scope, func() { cancel(context.Cause(scope)) })

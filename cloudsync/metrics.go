@@ -9,17 +9,17 @@ import (
 // Metrics are figures since the Syncer was made.
 type Metrics struct {
 	bucket.Counts
-	// Retries counts requests that were made again.
+	// Retries counts requests that were retried.
 	Retries int64
-	// Entries counts those that were appended, Applied those of others that were applied.
+	// Entries counts entries appended; Applied counts entries of other devices applied.
 	Entries, Applied int64
-	// Checkpoints counts those that were written.
+	// Checkpoints counts checkpoints written.
 	Checkpoints int64
 	// OldestUnsynced is the timestamp of the oldest commit of the open pages that is not in the
 	// bucket; zero: none.
 	OldestUnsynced time.Time
-	// LastSuccess is that of the page that is furthest behind; zero: never for one of them, or no
-	// page.
+	// LastSuccess is the earliest of the pages' last successes; zero: a page never had one, or
+	// there is no page.
 	LastSuccess time.Time
 }
 

@@ -20,31 +20,31 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// PageOptions say which page.
+// PageOptions configure a Page.
 type PageOptions struct {
-	// Store is the open page. It is the caller's, to be closed after the Page.
+	// Store is the open page. The caller owns it, and closes it after the Page.
 	Store *storage.Store
 	// Ledger and Name are its names; Name may be empty.
 	Ledger, Name string
-	// Merge merges heads into one: those of only, or all where that is nil. It is called by Sync
-	// and Reupload, for as long as it takes; the background goes on beside it. nil: nobody merges.
-	// Who merges by himself too asks replica.StandingOf first which heads are merged alone.
+	// Merge merges heads into one: those in only, or all if only is nil. Sync and Reupload call it,
+	// and it may block; the background goes on meanwhile. nil: heads are not merged. A caller that
+	// also merges on its own first asks replica.StandingOf which heads are merged alone.
 	Merge func(ctx context.Context, only []commit.ID) error
-	// Plain, if not nil, reports whether what a key has must go up without compression. A commit
-	// that changes such a key is not compressed, and neither is what has all keys of the page. It
-	// must return soon.
+	// Plain, if not nil, reports whether the values of a key must go up without compression. A
+	// commit that changes such a key is not compressed, nor are objects with all keys of the page.
+	// It must return soon.
 	Plain func(key []byte) bool
-	// Again, if not nil, reports whether a value that a commit puts under a key goes up whole, also
-	// where the bucket has it, or parts of it. It must return soon.
+	// Again, if not nil, reports whether a value that a commit puts under a key goes up whole, even
+	// if the bucket has the value or parts of it. It must return soon.
 	Again func(key []byte) bool
-	// Arrived, if not nil, is told that heads came from elsewhere. It must not block, nor call the
-	// Page.
+	// Arrived, if not nil, is called when heads of other devices arrive. It must not block, nor
+	// call the Page.
 	Arrived func()
-	// InUse, if not nil, returns commits that are not pruned here, whatever was given up. It must
-	// not block, nor call the Page.
+	// InUse, if not nil, returns commits that are not pruned here even if they were given up. It
+	// must not block, nor call the Page.
 	InUse func() []commit.ID
-	// Collect, if not nil, deletes in the store what nothing refers to, for as long as that takes.
-	// It must not call the Page. Nil: the Page does so itself.
+	// Collect, if not nil, deletes unreferenced data in the store; it may block. It must not call
+	// the Page. nil: the Page collects itself.
 	Collect func(ctx context.Context) error
 }
 
@@ -61,17 +61,17 @@ type Page struct {
 	closed chan struct{}  // closed when Close is done
 	calls  sync.WaitGroup // of the background and of calls; Add only under mu while not closing
 	poke   chan struct{}  // wakes the background
-	turn   chan struct{}  // I1: held by who syncs
+	turn   chan struct{}  // I1: held while syncing
 	leader chan struct{}  // held by the call of Sync that does the work
-	ended  barrier        // the last one that ended by itself; guarded by leader
-	begun  atomic.Uint64  // how many barriers have begun
-	ses    session        // guarded by turn, as what follows
+	ended  barrier        // the last barrier that its caller's context did not end; guarded by leader
+	begun  atomic.Uint64  // the number of barriers begun
+	ses    session        // guarded by turn
 
-	// rep is the page as its log sees it, nil until the first call has read what the store knows.
+	// rep is the page as its log sees it, nil until the first call has read the store's records.
 	rep atomic.Pointer[replica.Page]
-	// stored is the page as the store knows it, for who reads a value before that first call.
+	// stored is the page as the store records it, for reads of values before that first call.
 	stored atomic.Pointer[replica.Page]
-	// fetcher gives pieces to readers, and quiet to whoever has the turn already.
+	// fetcher serves readers; quiet serves callers that hold the turn.
 	fetcher, quiet *pack.Fetcher
 
 	mu          sync.Mutex
@@ -80,24 +80,24 @@ type Page struct {
 	position    uint64
 	serverTime  time.Time
 	lastSuccess time.Time
-	failures    uint64                  // of both directions, ever
+	failures    uint64                  // of both directions, since the page was opened
 	failure     error                   // the last of them
 	moved       chan struct{}           // closed at the next change
 	stopRound   context.CancelCauseFunc // ends the round of the background, nil when there is none
 	wantUpload  bool                    // there may be something to send
-	wantUpkeep  bool                    // a barrier has left it to the background
+	wantUpkeep  bool                    // a barrier has left upkeep to the background
 	nextPoll    time.Time
 	interval    time.Duration
 }
 
-// barrier is a round of Sync that callers share which had called before it began.
+// barrier is a round of Sync. Callers that called before it began share it.
 type barrier struct {
 	number uint64 // from 1 on
-	err    error  // with which it ended
+	err    error  // its result
 }
 
-// OpenPage begins to sync a page and sets the store's Fetcher. It asks the bucket for nothing. On a
-// closed Syncer the page is closed.
+// OpenPage begins to sync a page and sets the store's Fetcher. It makes no request. On a closed
+// Syncer the returned page is closed.
 func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p := &Page{s: s, o: o, store: o.Store, names: wire.NamesOf(s.o.Keyring, o.Ledger, o.Store.Page()),
 		closed: make(chan struct{}), poke: make(chan struct{}, 1), turn: make(chan struct{}, 1), leader: make(chan struct{}, 1), moved: make(chan struct{}),
@@ -130,7 +130,7 @@ func (s *Syncer) OpenPage(o PageOptions) *Page {
 	return p
 }
 
-// start starts the background, unless the page is closed already.
+// start starts the background, unless the page is already closed.
 func (p *Page) start() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,17 +140,17 @@ func (p *Page) start() {
 	}
 }
 
-// connect begins a session with the log. The caller has the turn, or nobody else the page.
+// connect begins a session with the log. The caller has the turn, or is the only user of the page.
 func (p *Page) connect() {
 	p.rep.Store(nil)
 	p.stored.Store(nil)
 	p.ses = session{slack: p.s.random()}
 }
 
-// places says where pieces are, to a Fetcher that may be asked before the page has been read.
+// places tells a Fetcher where pieces are, also before the log has been read.
 type places struct{ p *Page }
 
-// page returns the page, nil where it was never synced with the bucket.
+// page returns the page, nil if it was never synced with the bucket.
 func (n places) page() *replica.Page {
 	for _, known := range []*atomic.Pointer[replica.Page]{&n.p.rep, &n.p.stored} {
 		if r := known.Load(); r != nil {
@@ -159,7 +159,7 @@ func (n places) page() *replica.Page {
 	}
 	r, err := replica.Open(n.p.ctx, n.p.replicaOptions())
 	if err != nil || !r.Position().Joined() || r.State().Bucket != n.p.s.o.Keyring.BucketID() {
-		return nil // who reads catches up with the log, which says what is wrong
+		return nil // the reader then catches up with the log, which reports the error
 	}
 	n.p.stored.Store(r)
 	return r
@@ -181,8 +181,8 @@ func (n places) entry(ctx context.Context, number uint64) (map[object.Digest][]b
 	return nil, fmt.Errorf("read log entry %d before the log: %w", number, base.ErrNotFound)
 }
 
-// Close ends it and waits; the store is the caller's. Calls under way end with base.ErrClosed. It
-// is idempotent.
+// Close ends the sync of the page and waits; the store stays open. Calls in flight end with
+// base.ErrClosed. It is idempotent.
 func (p *Page) Close() error {
 	p.mu.Lock()
 	first := !p.closing
@@ -205,7 +205,7 @@ func (p *Page) Close() error {
 	return nil
 }
 
-// enter begins a call: its context ends with the page, and Close waits for leave.
+// enter begins a call. Its context ends with the page, and Close waits for leave.
 func (p *Page) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,13 +228,13 @@ func (p *Page) outward(err error) error {
 	return err
 }
 
-// holder is the key of a context under which the caller has the turn of the page that is its value.
+// holder is the context key whose value is the page whose turn the caller has.
 type holder struct{}
 
-// lock waits for the page's turn. The context that it returns says that the caller has it.
+// lock waits for the page's turn. The returned context says that the caller has the turn.
 func (p *Page) lock(ctx context.Context) (context.Context, error) { return p.lockWithin(ctx, 0) }
 
-// lockWithin is lock, for no longer than most, 0 being for ever.
+// lockWithin is lock with a time limit; 0: for ever.
 func (p *Page) lockWithin(ctx context.Context, most time.Duration) (context.Context, error) {
 	select {
 	case p.turn <- struct{}{}:
@@ -262,12 +262,12 @@ func (p *Page) lockWithin(ctx context.Context, most time.Duration) (context.Cont
 
 func (p *Page) unlock() { <-p.turn }
 
-// Sync returns when everything that was committed before the call is in the bucket and everything
-// that was in the bucket before the call is here, merged if there is who merges. It works in pause
-// too. Who calls while another call is at it may share its end. It ends with the first error that
-// needs the user (see the package's comment), with base.ErrNetwork when the bucket cannot be
-// reached after the retries of the table, with base.ErrCorrupt naming an object that is bad, with
-// what Merge returned once all else is done, with base.ErrClosed, or with the error of ctx.
+// Sync returns when everything committed before the call is in the bucket, and everything that was
+// in the bucket before the call is here, merged if there is a Merge. It works in a pause too.
+// Concurrent calls may share one round. It ends with the first error that needs the user (see the
+// package's comment), with base.ErrNetwork when the bucket cannot be reached after the retries of
+// the table, with base.ErrCorrupt naming a bad object, with the error of Merge once all else is
+// done, with base.ErrClosed, or with the error of ctx.
 func (p *Page) Sync(ctx context.Context) error {
 	ctx, leave, err := p.enter(ctx)
 	if err != nil {
@@ -292,16 +292,16 @@ func (p *Page) Sync(ctx context.Context) error {
 	if err != nil {
 		err = fmt.Errorf("sync: %w", err)
 	}
-	if err == nil || ctx.Err() == nil { // else it was the caller's context that ended it
+	if err == nil || ctx.Err() == nil { // else the caller's context ended it
 		p.ended = barrier{number, err}
 	}
 	return p.outward(err)
 }
 
-// WaitSynced returns when a commit is in the bucket. It waits for the background, or for who calls
-// Sync where there is none, and lets what failed be tried again at once. Errors: base.ErrNotFound
-// when the page has no such commit; the error of an attempt that failed since the call;
-// base.ErrClosed; that of ctx.
+// WaitSynced returns when a commit is in the bucket. WaitSynced only waits: the background or a
+// call to Sync does the work. It lets the background retry at once after a failure. Errors:
+// base.ErrNotFound when the page has no such commit; the error of an attempt that failed since the
+// call; base.ErrClosed; that of ctx.
 func (p *Page) WaitSynced(ctx context.Context, id commit.ID) error {
 	ctx, leave, err := p.enter(ctx)
 	if err != nil {
@@ -310,7 +310,7 @@ func (p *Page) WaitSynced(ctx context.Context, id commit.ID) error {
 	defer leave()
 	c, err := p.store.Commit(ctx, id)
 	if err == nil {
-		err = p.store.WaitDurable(c) // before that it does not count as unsynced
+		err = p.store.WaitDurable(c) // a commit counts as unsynced only once it is durable
 	}
 	if err != nil {
 		return p.outward(fmt.Errorf("wait for commit %s: %w", id.Short(), err))
@@ -351,9 +351,9 @@ func (p *Page) isSynced(ctx context.Context, id commit.ID) (bool, error) {
 }
 
 // Fetch brings the given pieces here, with as few requests as it can, and returns how many bytes of
-// content came. Pieces that are here, or that nobody has sent, are passed over. When something is
-// not where it should be, it catches up with the log and looks there once more. Errors:
-// base.ErrNetwork, base.ErrGone, base.ErrCorrupt, base.ErrClosed, those of the bucket and of ctx.
+// content it fetched. It skips pieces that are here or that no device has sent. If a piece is not
+// at its place, it catches up with the log and tries the new place once. Errors: base.ErrNetwork,
+// base.ErrGone, base.ErrCorrupt, base.ErrClosed, those of the bucket and of ctx.
 func (p *Page) Fetch(ctx context.Context, pieces []object.Digest) (int64, error) {
 	ctx, leave, err := p.enter(ctx)
 	if err != nil {
@@ -364,19 +364,19 @@ func (p *Page) Fetch(ctx context.Context, pieces []object.Digest) (int64, error)
 	if !errors.Is(err, base.ErrGone) {
 		return n, p.outward(err)
 	}
-	if err := p.gone(ctx, pieces[0]); err != nil { // it is gone only when the log says nothing else
+	if err := p.gone(ctx, pieces[0]); err != nil { // a piece is gone only if the log has no other place for it
 		return n, p.outward(fmt.Errorf("catch up with the log: %w", err))
 	}
 	more, err := p.fetcher.FetchAll(ctx, pieces)
 	return n + more, p.outward(err)
 }
 
-// goneWait bounds how long a reader waits for the turn of a page that may itself be waiting for the
+// goneWait bounds how long a reader waits for the turn. The page may itself be waiting for the
 // reader's request.
 const goneWait = 30 * time.Second
 
-// gone catches up with the log, since the bucket has no object where a piece should stand, or the
-// page does not know where that is. A pack that moved has another place then.
+// gone catches up with the log, because the bucket has no object at a piece's place, or the page
+// has no place for the piece. After that, a piece that was moved to another pack has its new place.
 func (p *Page) gone(ctx context.Context, d object.Digest) error {
 	if ctx.Value(holder{}) == p {
 		return fmt.Errorf("look up piece %s again: %w", d.Short(), base.ErrGone)
@@ -399,15 +399,15 @@ func (p *Page) findPlace(ctx context.Context, d object.Digest) error {
 	return p.rep.Load().FindPlaces(ctx)
 }
 
-// BuildTree makes the tree of a commit that is known as history only, from what the bucket has. It
-// holds up the page's sync meanwhile. Errors: base.ErrNotFound; base.ErrGone when it was given up;
-// those of the bucket and of ctx.
+// BuildTree makes the tree of a treeless commit from the bucket's data. The page does not sync
+// meanwhile. Errors: base.ErrNotFound; base.ErrGone when the commit was given up; those of the
+// bucket and of ctx.
 func (p *Page) BuildTree(ctx context.Context, id commit.ID) error {
 	return p.BuildTrees(ctx, []commit.ID{id})
 }
 
-// BuildTrees makes the trees of several commits, as BuildTree does. Errors: those of BuildTree;
-// when one is gone, all others that are not have been built.
+// BuildTrees makes the trees of several commits, as BuildTree does. Errors: those of BuildTree; if
+// one commit is gone, the trees of all others have been built.
 func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 	return p.withTurn(ctx, fmt.Sprintf("build %d trees", len(ids)), func(ctx context.Context) error {
 		at := p.ses.log.Position()
@@ -415,7 +415,7 @@ func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 		if !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) && !isDamage(err) {
 			return err
 		}
-		p.ses.looked = false // it may stand elsewhere in a newer epoch, or have gone with a past one
+		p.ses.looked = false // the data may have moved in a newer epoch, or be deleted with a past one
 		if _, err := p.download(ctx); err != nil {
 			return err
 		}
@@ -426,12 +426,12 @@ func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 	})
 }
 
-// withTurn calls fn for a call of the API, with the turn and a bucket that is the right one.
+// withTurn calls fn for an API call, with the turn and a verified keyring.
 func (p *Page) withTurn(ctx context.Context, what string, fn func(ctx context.Context) error) error {
 	return p.withTurnWithin(ctx, 0, what, fn)
 }
 
-// withTurnWithin is withTurn for who waits for the turn no longer than most, 0 being for ever.
+// withTurnWithin is withTurn with a limit on the wait for the turn; 0: for ever.
 func (p *Page) withTurnWithin(ctx context.Context, most time.Duration, what string, fn func(ctx context.Context) error) error {
 	ctx, leave, err := p.enter(ctx)
 	if err != nil {

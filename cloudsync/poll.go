@@ -11,7 +11,7 @@ import (
 // forever says that nothing is due.
 const forever = time.Duration(-1)
 
-// run is the background of a page: one round after another, whenever one is due.
+// run is the background of a page: it runs a round whenever one is due.
 func (p *Page) run() {
 	for p.ctx.Err() == nil {
 		wait, alive := p.step()
@@ -38,7 +38,7 @@ func (p *Page) rest(wait time.Duration) bool {
 	return true
 }
 
-// follow tells the background, and who watches, of what there is to send, also in the midst of a
+// follow notifies the background and the watchers that there is something to send, also during a
 // round.
 func (p *Page) follow() {
 	changed := p.store.SyncChanged()
@@ -48,7 +48,7 @@ func (p *Page) follow() {
 		case <-p.ctx.Done():
 			return
 		}
-		changed = p.store.SyncChanged() // before the round that may see what has changed
+		changed = p.store.SyncChanged() // before the round that may see the change
 		p.change(func() {
 			p.wantUpload = true
 			if p.up.activity == Idle {
@@ -62,7 +62,7 @@ func (p *Page) follow() {
 	}
 }
 
-// taken waits until one more change would change something, and reports whether the page goes on.
+// taken waits until one more change would make a difference, and reports whether the page goes on.
 func (p *Page) taken() bool {
 	for {
 		p.mu.Lock()
@@ -79,7 +79,8 @@ func (p *Page) taken() bool {
 	}
 }
 
-// wake wakes the background. again lets it try at once what has failed, and look for entries.
+// wake wakes the background. With again the background retries failures at once and looks for
+// entries.
 func (p *Page) wake(again bool) {
 	if again {
 		p.mu.Lock()
@@ -96,7 +97,7 @@ func (p *Page) wake(again bool) {
 	}
 }
 
-// interrupt ends the round of the background that is under way.
+// interrupt ends the background round in progress.
 func (p *Page) interrupt() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,12 +106,12 @@ func (p *Page) interrupt() {
 	}
 }
 
-// agenda is what is due in the background.
+// agenda is the work due in the background.
 type agenda struct {
 	poll, send, upkeep bool
 }
 
-// due returns what is due now, and how long it is until something else is.
+// due returns the work due now, and the time until other work is due.
 func (p *Page) due(now time.Time) (agenda, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,8 +125,8 @@ func (p *Page) due(now time.Time) (agenda, time.Duration) {
 	return a, poll
 }
 
-// until returns how long it is until t. What is further away than anything is ever put off is due:
-// the clock was set back.
+// until returns the time until t. A t further away than any pause is due now: the clock was set
+// back.
 func (p *Page) until(t, now time.Time) time.Duration {
 	if d := t.Sub(now); d > 0 && d <= max(userPause, 2*p.s.o.MaxPoll) {
 		return d
@@ -133,7 +134,7 @@ func (p *Page) until(t, now time.Time) time.Duration {
 	return 0
 }
 
-// step does what is due and returns how long it is until something else is. alive is false when the
+// step does the work due and returns the time until other work is due. alive is false when the
 // store is closed.
 func (p *Page) step() (wait time.Duration, alive bool) {
 	if p.s.Paused() {
@@ -148,7 +149,7 @@ func (p *Page) step() (wait time.Duration, alive bool) {
 	p.mu.Lock()
 	p.stopRound = stop
 	p.mu.Unlock()
-	if p.s.Paused() { // since the look above, before there was something to stop
+	if p.s.Paused() { // paused since the check above, before there was a round to stop
 		return forever, true
 	}
 	err := p.round(ctx, a)
@@ -164,7 +165,7 @@ func (p *Page) step() (wait time.Duration, alive bool) {
 	return 0, true
 }
 
-// round does what is due.
+// round does the work of an agenda.
 func (p *Page) round(ctx context.Context, a agenda) error {
 	ctx, err := p.lock(ctx)
 	if err != nil {
@@ -192,8 +193,7 @@ func (p *Page) round(ctx context.Context, a agenda) error {
 	return nil
 }
 
-// takeUpload reports whether there may be something to send that may be sent now, and takes it
-// over.
+// takeUpload reports whether an upload is wanted and may begin now. If so, it clears the wish.
 func (p *Page) takeUpload() bool {
 	now := p.s.o.Clock.Now()
 	p.mu.Lock()
@@ -205,7 +205,7 @@ func (p *Page) takeUpload() bool {
 	return due
 }
 
-// schedule says when to look next: soon after something has happened, later and later if not.
+// schedule sets the time of the next look: soon after an event, later and later without one.
 func (p *Page) schedule(active bool) {
 	now := p.s.o.Clock.Now()
 	jitter := 0.9 + 0.2*p.s.random()

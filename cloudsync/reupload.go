@@ -11,13 +11,13 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Reupload makes the bucket whole again from what this device has. It begins an epoch that keeps
-// all that the device has (pagelog.Log.Renew), or enters the one that the bucket has where that is
-// another than the device has seen; then it sends what that lacks. The bucket must have the
-// Syncer's keyring: a device that meets ErrBucketWiped or another id connects anew first. missing
-// is the number of pieces of values that are not here and that nobody has sent yet: other devices
-// may have them, and send them when they sync. Reading one gives base.ErrGone until then. It may be
-// called again after an error. Errors: as Sync.
+// Reupload repairs the bucket from what this device has. It begins an epoch that keeps everything
+// the device has (pagelog.Log.Renew). If the bucket has another epoch than the device has seen, it
+// enters that one. Then it sends what the epoch lacks. The bucket must have the Syncer's keyring:
+// after ErrBucketWiped or with another bucket id, the device must connect again first. missing is
+// the number of pieces of values that are not here and that no device has sent yet. Other devices
+// may have them and send them at their next sync; until then, reading such a piece gives
+// base.ErrGone. After an error, Reupload may be called again. Errors: as Sync.
 func (p *Page) Reupload(ctx context.Context) (missing int, err error) {
 	ctx, leave, err := p.enter(ctx)
 	if err != nil {
@@ -34,7 +34,7 @@ func (p *Page) Reupload(ctx context.Context) (missing int, err error) {
 	return missing, p.outward(err)
 }
 
-// reupload is Reupload. drop is called with the turn, before the renewal.
+// reupload is Reupload. It calls drop with the turn, before the renewal.
 func (p *Page) reupload(ctx context.Context, drop func(ctx context.Context) error) error {
 	held, err := p.lock(ctx)
 	if err != nil {
@@ -47,10 +47,10 @@ func (p *Page) reupload(ctx context.Context, drop func(ctx context.Context) erro
 	return p.barrier(ctx, held)
 }
 
-// startOver renews the log. A page that was synced with another bucket, or that has nothing,
-// forgets that first, but for the retention (see carry).
+// startOver renews the log. A page that was synced with another bucket, or that is bare, first
+// forgets its bucket, except for the retention (see carry).
 func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) error) error {
-	if err := p.s.checkKeys(ctx, proofAnew, true); err != nil { // before anything is forgotten (I2)
+	if err := p.s.checkKeys(ctx, proofAnew, true); err != nil { // before the page forgets anything (I2)
 		return err
 	}
 	st, err := replica.StandingOf(ctx, p.store)
@@ -70,14 +70,14 @@ func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) err
 		return err
 	}
 	if _, err := p.catchUp(ctx); p.isBare() || err != nil && !mended(err) {
-		return err // what it has not read it would not carry over
+		return err // the renewal would lose entries that were not read
 	}
-	p.ses.announced = false // it may be gone
+	p.ses.announced = false // the announcement may be gone
 	return p.explain(ctx, p.renew(ctx, true))
 }
 
-// mended reports whether a renewal helps against an error, for a user who knows that the bucket is
-// damaged: then also against what says that it is of a newer version.
+// mended reports whether a renewal helps against err when the user has confirmed that the bucket is
+// damaged. It then also helps against an object that claims a newer version.
 func mended(err error) bool {
 	var bad *pagelog.DamageError
 	return errors.As(err, &bad) || errors.Is(err, base.ErrUnsupported) || errors.Is(err, pagelog.ErrWiped) || errors.Is(err, pagelog.ErrRolledBack)

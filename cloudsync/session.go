@@ -17,24 +17,24 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// session is what a page knows of its log since it was opened. It belongs to the holder of the
+// session is the state of a page's log since the page was opened. It belongs to the holder of the
 // turn.
 type session struct {
-	log       *pagelog.Log // nil: what the store knows was not read yet
+	log       *pagelog.Log // nil: the store's records were not read yet
 	looked    bool         // the epochs were listed
-	tip       time.Time    // when the log was last known to have nothing that is not applied; zero: not known
-	arrived   bool         // heads have come since the owner was told
-	came      int64        // entries that were applied since the last count
+	tip       time.Time    // when the log last had no entry left to apply; zero: unknown
+	arrived   bool         // heads have arrived since Arrived was called
+	came      int64        // entries applied since the last count
 	sending   bool         // an entry is being appended
 	announced bool         // the bucket has the page's announcement
-	slack     float64      // of this device, by which it cuts later than others
-	content   uint64       // how long the page was when it was last measured
-	retryAt   time.Time    // when a cut that failed is tried again
+	slack     float64      // of this device: how much later than others it cuts
+	content   uint64       // the content of the page in bytes when last measured
+	retryAt   time.Time    // when a failed cut is retried
 
 	auditAt  time.Time // when the next audit is due; zero: now
 	appended bool      // this session has appended
 
-	completed bool // the heads have trees, as far as the bucket has them
+	completed bool // the heads have trees, as far as the bucket has the data
 }
 
 // metadataAnnounced is the type of the metadata row with the id of the bucket that has the page's
@@ -50,7 +50,7 @@ func (p *Page) replicaOptions() replica.Options {
 	}
 }
 
-// load reads what the store knows of the log. A page of another bucket is an error.
+// load reads what the store records of the log. A page of another bucket is an error.
 func (p *Page) load(ctx context.Context) error {
 	o := p.replicaOptions()
 	rep, err := replica.Open(ctx, o)
@@ -79,9 +79,9 @@ func (p *Page) load(ctx context.Context) error {
 	return nil
 }
 
-// mistrust forgets what the page knows of the bucket when it knows something and not up to where: a
-// row that is lost proves nothing of what was sent. Everything counts as unsynced then, and is
-// compared with what the log has.
+// mistrust forgets the bucket if the store has records of it but has lost the row with the
+// position: without the row nothing proves which commits were sent. All commits then count as
+// unsynced, and are compared with the log.
 func (p *Page) mistrust(ctx context.Context) error {
 	unsynced, err := p.store.Unsynced(ctx)
 	if err != nil {
@@ -105,11 +105,11 @@ func (p *Page) mistrust(ctx context.Context) error {
 	return forget(ctx, p.store)
 }
 
-// Forget makes a page without a Page one that knows nothing of a bucket, but that there may be
-// pieces which only the bucket has. What is here counts as unsynced then, and is compared with the
-// bucket when it syncs again. A page that gives history up by itself forgets its bucket before:
-// there the log alone says what is given up. It does nothing where the page knows of none. It
-// returns when that is durable. Errors: those of the disk and of ctx.
+// Forget removes the record of the bucket from a page without a Page, except that some pieces may
+// be only in the bucket. Everything stored here then counts as unsynced, and is compared with the
+// bucket at the next sync. A page that gives history up by itself first forgets its bucket: with a
+// bucket, only the log gives commits up. Forget does nothing for a page without a bucket. It
+// returns when the change is durable. Errors: those of the disk and of ctx.
 func Forget(ctx context.Context, s *storage.Store) error {
 	at, err := replica.StandingOf(ctx, s)
 	if err != nil || !at.At.Joined() {
@@ -118,9 +118,9 @@ func Forget(ctx context.Context, s *storage.Store) error {
 	return forget(ctx, s)
 }
 
-// Prune gives up commits of a page without a Page that knows of no bucket; see Forget. What stands
-// on them keeps its nearest ancestors for merges, and for a bucket that the page gets later. Errors
-// and kept are those of storage.Store.Prune.
+// Prune gives up commits of a page that has no Page and no record of a bucket; see Forget. Their
+// descendants keep their nearest ancestors for merges, and for a later bucket. Errors and kept are
+// those of storage.Store.Prune.
 func Prune(ctx context.Context, s *storage.Store, ids []commit.ID) (kept []commit.ID, err error) {
 	return replica.Prune(ctx, s, ids)
 }
@@ -131,13 +131,13 @@ func forget(ctx context.Context, s *storage.Store) error {
 	}
 	missing := false
 	err := s.MissingPieces(ctx, func(object.Digest) error { missing = true; return nil })
-	if err == nil && missing { // who reads such a piece has it looked for
+	if err == nil && missing { // a reader of such a piece has it searched for
 		err = keepRows(ctx, s, storage.Metadata{Type: storage.MetadataLacks, Value: []byte{1}}, storage.Metadata{Type: storage.MetadataAdopted, Value: []byte{1}})
 	}
 	return err
 }
 
-// begin makes sure that there is a log, and that the bucket has the keyring that the device knows.
+// begin makes sure that the log is loaded and that the bucket has the known keyring.
 func (p *Page) begin(ctx context.Context) error {
 	if p.ses.log == nil {
 		if err := p.load(ctx); err != nil {
@@ -147,7 +147,7 @@ func (p *Page) begin(ctx context.Context) error {
 	return p.s.checkKeys(ctx, proofForReading, true)
 }
 
-// ready is begin for a round: that it fails is said of both directions.
+// ready is begin for a round: it reports a failure in both directions.
 func (p *Page) ready(ctx context.Context) error {
 	err := p.begin(ctx)
 	if err != nil {
@@ -157,7 +157,7 @@ func (p *Page) ready(ctx context.Context) error {
 	return err
 }
 
-// incoming is the page of the log, which notes what comes.
+// incoming is the page of the log; it records what arrives.
 type incoming struct {
 	*replica.Page
 	p *Page
@@ -173,7 +173,7 @@ func (i incoming) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Positi
 	return i.note(func() error { return i.Page.Enter(ctx, x, next) }, 0)
 }
 
-// note calls take, which brings so many entries.
+// note calls take, which applies the given number of entries.
 func (i incoming) note(take func() error, entries int64) error {
 	p := i.p
 	if !p.ses.sending {
@@ -194,7 +194,7 @@ func (i incoming) note(take func() error, entries int64) error {
 	return nil
 }
 
-// positioned says how far the page is.
+// positioned publishes the page's position.
 func (p *Page) positioned() {
 	st := p.rep.Load().State()
 	p.change(func() {
@@ -205,13 +205,13 @@ func (p *Page) positioned() {
 	})
 }
 
-// minReads is how often an object is found damaged before that is believed: bytes that were changed
-// on their way are right the next time.
+// minReads is how often an object is read before damage is believed: damage in transit is gone the
+// next time.
 const minReads = 3
 
-// withLog does what works on the log, again with newer keys where it needs them. Where the bucket
-// turns out to be damaged it repairs it from what the page has, and does it once more. A page that
-// has nothing leaves that to others.
+// withLog calls do, which works on the log, and again with newer keys if do needs them. If the
+// bucket is damaged, it repairs the bucket from the page and calls do once more. A bare page leaves
+// the repair to other devices.
 func (p *Page) withLog(ctx context.Context, do func() error) error {
 	looked, renewed := false, false
 	for reads := 1; ; reads++ {
@@ -222,7 +222,7 @@ func (p *Page) withLog(ctx context.Context, do func() error) error {
 			return p.explain(ctx, err)
 		case reads < minReads:
 			continue
-		case !looked: // another device may have repaired it
+		case !looked: // another device may have repaired the bucket
 			looked = true
 			at := p.ses.log.Position()
 			lookErr := p.s.withNewerKeys(ctx, func() error { return p.ses.log.Look(ctx) })
@@ -244,8 +244,8 @@ func (p *Page) withLog(ctx context.Context, do func() error) error {
 	}
 }
 
-// renew repairs the bucket, or enters the epoch of another device that has done so. anyway is that
-// of pagelog.Log.Renew.
+// renew repairs the bucket, or enters the epoch of another device that has repaired it. anyway is
+// that of pagelog.Log.Renew.
 func (p *Page) renew(ctx context.Context, anyway bool) error {
 	if err := p.s.checkKeys(ctx, proofAnew, true); err != nil {
 		return err
@@ -258,14 +258,14 @@ func (p *Page) renew(ctx context.Context, anyway bool) error {
 	return err
 }
 
-// isBare reports whether the page has nothing but its first commit.
+// isBare reports whether the page has only its first commit.
 func (p *Page) isBare() bool {
 	heads := p.store.Heads()
 	return len(heads) == 1 && heads[0].IsFirst()
 }
 
-// explain returns an error of the log as callers get it. Where the bucket does not have what the
-// device has seen it finds out why.
+// explain returns an error of the log as callers get it. If the bucket lacks objects that the
+// device has seen, explain finds out why.
 func (p *Page) explain(ctx context.Context, err error) error {
 	if !errors.Is(err, pagelog.ErrWiped) && !errors.Is(err, pagelog.ErrRolledBack) {
 		return err
@@ -276,14 +276,14 @@ func (p *Page) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", err, ErrBucketRolledBack)
 }
 
-// fresh reports whether the log had nothing new a short while ago, so that sending without a look
-// is worth it.
+// fresh reports whether the log had no new entries a short while ago, so that sending without a
+// look is worthwhile.
 func (p *Page) fresh() bool {
 	age := p.s.o.Clock.Now().Sub(p.ses.tip)
 	return !p.ses.tip.IsZero() && age >= 0 && age <= p.s.o.MaxPoll
 }
 
-// download applies all entries that are there, and reports whether there were any.
+// download applies all new entries, and reports whether there were any.
 func (p *Page) download(ctx context.Context) (bool, error) {
 	came, err := p.catchUp(ctx)
 	if err == nil {
@@ -310,8 +310,8 @@ func (p *Page) download(ctx context.Context) (bool, error) {
 	return came, err
 }
 
-// catchUp reads the log to its end. It lists the epochs when the session begins and once a day.
-// Where the bucket has nothing of the page it founds no log: that is for who has something to send.
+// catchUp reads the log to its end. It lists the epochs when the session begins and once a day. If
+// the bucket has nothing of the page, catchUp founds no log: only a device that sends does.
 func (p *Page) catchUp(ctx context.Context) (came bool, err error) {
 	if !p.ses.log.Position().Joined() {
 		if none, err := p.nothing(ctx); none || err != nil {
@@ -333,9 +333,9 @@ func (p *Page) catchUp(ctx context.Context) (came bool, err error) {
 	return came, err
 }
 
-// nothing reports whether the bucket has nothing of the page.
+// nothing reports whether the bucket lacks the page.
 func (p *Page) nothing(ctx context.Context) (bool, error) {
-	if p.ses.looked { // one get is enough for who waits that something comes
+	if p.ses.looked { // one get is enough while waiting for the page to appear
 		o, err := p.b.Get(ctx, p.names.Epoch(0), 0, 0)
 		if err == nil {
 			err = o.Body.Close()
@@ -352,7 +352,7 @@ func (p *Page) nothing(ctx context.Context) (bool, error) {
 	return len(infos) == 0, nil
 }
 
-// join enters the newest epoch, or founds the first, where the page is in none.
+// join enters the newest epoch, or founds the first, if the page is in none.
 func (p *Page) join(ctx context.Context) error {
 	if p.ses.log.Position().Joined() {
 		return nil
@@ -364,7 +364,7 @@ func (p *Page) join(ctx context.Context) error {
 	return err
 }
 
-// audit proves that the log of the epoch lacks nothing, when that is due, and repairs it.
+// audit proves, when due, that the log of the epoch lacks no entry, and repairs the log.
 func (p *Page) audit(ctx context.Context) error {
 	now := p.s.o.Clock.Now()
 	if wait := p.ses.auditAt.Sub(now); !p.ses.log.Position().Joined() || wait > 0 && wait <= day { // else the clock was set back
@@ -387,8 +387,8 @@ func (p *Page) audit(ctx context.Context) error {
 	return nil
 }
 
-// nextAudit returns when the next audit is due: in a day, or some hours less, so that no hour has
-// both an audit and the list of the epochs.
+// nextAudit returns when the next audit is due: in a day, or some hours earlier, so that audits and
+// lists of the epochs stay hours apart.
 func (p *Page) nextAudit(now time.Time) time.Time {
 	next := now.Add(day)
 	looked := time.Unix(0, int64(p.ses.log.Position().Looked))
@@ -398,8 +398,8 @@ func (p *Page) nextAudit(now time.Time) time.Time {
 	return next
 }
 
-// complete builds the trees of heads of which a part is not here, once in a session: a repair that
-// could not ask the bucket leaves such. A tree that the bucket does not have stays as it is.
+// complete builds, once in a session, the trees of heads that lack a part here. A repair that could
+// not reach the bucket leaves such trees. A tree that the bucket lacks stays as it is.
 func (p *Page) complete(ctx context.Context) error {
 	if p.ses.completed || !p.ses.log.Position().Joined() {
 		return nil
@@ -417,7 +417,7 @@ func (p *Page) complete(ctx context.Context) error {
 	return nil
 }
 
-// tidy prunes what was given up, unless it is needed for merges first.
+// tidy prunes the commits given up, unless merges need them first.
 func (p *Page) tidy(ctx context.Context) error {
 	rep := p.rep.Load()
 	if folding, err := p.folding(ctx); err != nil || folding || len(rep.State().GiveUp) == 0 {
@@ -433,13 +433,13 @@ func (p *Page) tidy(ctx context.Context) error {
 	return p.collect(ctx)
 }
 
-// collect deletes here what nothing refers to.
+// collect deletes unreferenced data here.
 func (p *Page) collect(ctx context.Context) error {
 	if p.o.Collect != nil {
 		return p.o.Collect(ctx)
 	}
 	c := p.store.NewCollector(storage.CollectOptions{})
-	for c.Stats().Cycles < 2 { // what the first frees may have been passed by it already
+	for c.Stats().Cycles < 2 { // the first cycle may already have passed data that it unreferences
 		if _, err := c.Step(ctx); err != nil {
 			return fmt.Errorf("collect what was given up: %w", err)
 		}
@@ -447,8 +447,8 @@ func (p *Page) collect(ctx context.Context) error {
 	return nil
 }
 
-// folding reports whether the page has unsynced commits on what was given up. Nothing is sent until
-// their heads are merged with those of the log, which the page's owner is told.
+// folding reports whether the page has unsynced commits that stand on given-up ones. Nothing is
+// sent until their heads are merged with the log's heads; the page's owner is notified.
 func (p *Page) folding(ctx context.Context) (bool, error) {
 	first, err := p.rep.Load().Folding(ctx)
 	if err != nil {
@@ -458,7 +458,7 @@ func (p *Page) folding(ctx context.Context) (bool, error) {
 	return len(first) > 0, nil
 }
 
-// tellArrived tells the page's owner of heads that came.
+// tellArrived notifies the page's owner of heads that arrived.
 func (p *Page) tellArrived() {
 	if p.ses.arrived && p.o.Arrived != nil {
 		p.o.Arrived()

@@ -15,16 +15,16 @@ import (
 // Activity is what a direction of sync is doing.
 type Activity uint8
 
-// The activities. Their order is that of urgency: the greatest of several is the one to show.
+// The activities, in order of urgency: of several, the greatest is the one to show.
 const (
 	Idle       Activity = iota // nothing to do
-	Pending                    // there is something to do, or it is not known yet whether there is
-	InProgress                 // it is being done
+	Pending                    // there is something to do, or there may be
+	InProgress                 // at work
 	Failing                    // it failed and will be tried again
-	NeedsUser                  // it cannot go on without the user: credentials, quota, another bucket
+	NeedsUser                  // cannot go on without the user: credentials, quota, another bucket
 )
 
-// String returns the words for a, for people.
+// String returns words for people.
 func (a Activity) String() string {
 	if a > NeedsUser {
 		return fmt.Sprintf("activity %d", uint8(a))
@@ -32,38 +32,38 @@ func (a Activity) String() string {
 	return [...]string{"idle", "pending", "in progress", "failing", "needs the user"}[a]
 }
 
-// Progress says how much one direction has done since it was last at rest.
+// Progress says how much of one direction is done since that direction was last idle.
 type Progress = progress.State
 
 // PageState is the state of one page.
 type PageState struct {
-	// Ledger, Name and Page say which page.
+	// Ledger, Name and Page identify the page.
 	Ledger, Name string
 	Page         [16]byte
-	// Upload and Download say what the directions are doing, and the errors why, where that is
-	// Failing or NeedsUser.
+	// Upload and Download are the activities of the directions. The errors are the causes of
+	// Failing and NeedsUser.
 	Upload, Download       Activity
 	UploadErr, DownloadErr error
-	// Up and Down say how far the directions are, or were when they last rested.
+	// Up and Down are the progress of the directions, or their last one when they are idle.
 	Up, Down Progress
 	// Unsynced is the number of commits that are not in the bucket.
 	Unsynced int
-	// OldestUnsynced is the timestamp of the oldest of them, zero: none. Beyond the first thousand
-	// by generation it is not looked for.
+	// OldestUnsynced is the timestamp of the oldest of them, zero: none. Only the first thousand by
+	// generation are examined.
 	OldestUnsynced time.Time
-	// LastSuccess is when all commits were last known to be up and all entries down, by this
-	// device's clock; zero: never since the page was opened. Pieces that go up a second time, since
-	// their place is gone, do not count.
+	// LastSuccess is the last time at which all commits were known to be up and all entries down,
+	// by this device's clock; zero: never since the page was opened. Pieces that are sent a second
+	// time because their place is gone do not count.
 	LastSuccess time.Time
 	// Position is the number of the last entry applied.
 	Position uint64
-	// ServerTime is the bucket time of the last entry with commits that was fetched.
+	// ServerTime is the bucket's time of the last entry with commits that was fetched.
 	ServerTime time.Time
 	// Paused says that nothing is synced in the background.
 	Paused bool
 }
 
-// direction is what is known of one direction of a page's sync.
+// direction is the state of one direction of a page's sync.
 type direction struct {
 	activity Activity
 	err      error
@@ -73,13 +73,13 @@ type direction struct {
 	progress  *progress.Tracker
 }
 
-// maxOldest bounds the commits among which the oldest is looked for.
+// maxOldest bounds the commits that are searched for the oldest.
 const maxOldest = 1000
 
-// State returns the state of the page. It reads what the store knows of unsynced commits.
+// State returns the state of the page. It reads the unsynced commits from the store.
 func (p *Page) State() PageState {
 	st := PageState{Ledger: p.o.Ledger, Name: p.o.Name, Page: p.store.Page(), Paused: p.s.Paused()}
-	if unsynced, err := p.store.Unsynced(p.s.ctx); err == nil { // else the store is closed, or damaged: who reads it is told
+	if unsynced, err := p.store.Unsynced(p.s.ctx); err == nil { // else the store is closed or damaged: its readers get the error
 		st.SetUnsynced(p.s.ctx, p.store, unsynced)
 	}
 	p.mu.Lock()
@@ -98,14 +98,14 @@ func (st *PageState) awaitUpload() {
 	}
 }
 
-// SetUnsynced sets what follows from the commits of a store that are not in the bucket.
+// SetUnsynced sets the fields that follow from the commits of a store that are not in the bucket.
 func (st *PageState) SetUnsynced(ctx context.Context, store *storage.Store, ids []commit.ID) {
 	st.Unsynced = len(ids)
 	st.awaitUpload()
 	for _, id := range ids[:min(len(ids), maxOldest)] {
 		c, err := store.Commit(ctx, id)
 		if err != nil {
-			continue // it was pruned, or the store is closed: the state shows what is known
+			continue // it was pruned, or the store is closed: the state shows the rest
 		}
 		if at := time.Unix(0, c.Timestamp).UTC(); st.OldestUnsynced.IsZero() || at.Before(st.OldestUnsynced) {
 			st.OldestUnsynced = at
@@ -126,14 +126,14 @@ func (s *Syncer) States() []PageState {
 }
 
 // Changed returns a channel that is closed at the next change of any state, and when a page is
-// opened or closed. Who takes it before he looks misses nothing.
+// opened or closed. A caller that takes the channel before it reads the states misses no change.
 func (s *Syncer) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changed
 }
 
-// notify tells who watches.
+// notify wakes the watchers.
 func (s *Syncer) notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +141,8 @@ func (s *Syncer) notify() {
 	s.changed = make(chan struct{})
 }
 
-// change changes what p.mu guards. It wakes who waits for commits, and tells who watches if there
-// is something to see.
+// change changes fields that p.mu guards. It wakes the waiters for commits, and the watchers if the
+// visible state has changed.
 func (p *Page) change(fn func()) {
 	p.mu.Lock()
 	up, down, position := p.up, p.down, p.position
@@ -156,7 +156,7 @@ func (p *Page) change(fn func()) {
 	}
 }
 
-// begins says that a direction is being worked on.
+// begins records that a direction is at work.
 func (p *Page) begins(d *direction) {
 	p.change(func() {
 		if d.activity != InProgress {
@@ -166,7 +166,7 @@ func (p *Page) begins(d *direction) {
 	})
 }
 
-// ends says how the work on a direction ended. When ctx ended it, it has neither failed nor
+// ends records the result of the work on a direction. Work that ctx ended has neither failed nor
 // succeeded.
 func (p *Page) ends(ctx context.Context, d *direction, err error) {
 	if err != nil && ctx.Err() != nil {
@@ -175,7 +175,7 @@ func (p *Page) ends(ctx context.Context, d *direction, err error) {
 				d.activity = d.failing()
 			}
 			if d == &p.up {
-				p.wantUpload = true // whether there is anything to send is found out by trying
+				p.wantUpload = true // only trying shows whether there is anything to send
 			}
 		})
 		return
@@ -192,7 +192,7 @@ func (p *Page) ends(ctx context.Context, d *direction, err error) {
 		d.failures++
 		d.activity = d.failing()
 		if d == &p.up {
-			p.wantUpload = true // that it is well again is found out by trying, also when there is nothing to send
+			p.wantUpload = true // only trying shows that the cause is gone, also when there is nothing to send
 		}
 		d.notBefore = now.Add(p.s.backoff(d.activity, d.failures))
 	})
@@ -201,8 +201,8 @@ func (p *Page) ends(ctx context.Context, d *direction, err error) {
 // failing returns the activity for the error.
 func (d *direction) failing() Activity { return ActivityOf(d.err) }
 
-// ActivityOf returns the activity of what has failed with err: NeedsUser where waiting does not
-// help, else Failing.
+// ActivityOf returns the activity after the failure err: NeedsUser if waiting does not help, else
+// Failing.
 func ActivityOf(err error) Activity {
 	if needsUser(err) {
 		return NeedsUser
@@ -213,7 +213,7 @@ func ActivityOf(err error) Activity {
 // userPause is how long the background waits when only the user can help.
 const userPause = time.Hour
 
-// backoff returns how long the background waits after so many failures.
+// backoff returns how long the background waits after the given number of failures.
 func (s *Syncer) backoff(a Activity, failures int) time.Duration {
 	bound := s.o.MinPoll
 	for i := 1; i < failures && bound < s.o.MaxPoll; i++ {

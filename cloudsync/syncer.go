@@ -22,38 +22,37 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
-// Options say with which bucket and how.
+// Options configure a Syncer.
 type Options struct {
-	// Bucket is the bare one: the Syncer counts, limits and retries. It is the caller's, to be
-	// closed after the Syncer.
+	// Bucket is the plain store: the Syncer counts, limits and retries. The caller owns it, and
+	// closes it after the Syncer.
 	Bucket bucket.Bucket
-	// Keyring is that of the bucket, which Connect gives.
+	// Keyring is the keyring of the bucket, as Connect returns it.
 	Keyring *seal.Keyring
-	// KeepKeys makes a ring durable that comes after Keyring, or after the last one that it was
-	// given, before it is used; nil: none is kept. Its calls run one at a time.
+	// KeepKeys makes a ring durable before the Syncer uses it: the ring after Keyring, or after the
+	// last one passed to KeepKeys. nil: no ring is kept. Its calls run one at a time.
 	KeepKeys func(ring []byte) error
-	// Key is that with which the device signs what it writes: kept with the repository, drawn anew
-	// in a copied one. Without one the Syncer draws its own.
+	// Key is the key with which the device signs its objects. It is kept with the repository, and
+	// drawn again in a copied one. Without a key the Syncer draws one.
 	Key seal.DeviceKey
-	// Clock tells the time and makes all waits; nil: clock.System.
+	// Clock gives the time and makes all waits; nil: clock.System.
 	Clock clock.Clock
-	// Logger takes what happens in the background; nil: nothing is logged.
+	// Logger receives events of the background; nil: nothing is logged.
 	Logger *slog.Logger
 	// Random is the source of ids and of jitter; nil: the system's. It need not be safe for
 	// concurrent use.
 	Random io.Reader
-	// Limits bound what is used.
+	// Limits bound the rates of requests and bytes.
 	Limits Limits
 	// MinPoll and MaxPoll bound the pause between two looks for new entries; 0: 2 seconds and 5
 	// minutes.
 	MinPoll, MaxPoll time.Duration
-	// Stall is for how long the bucket may let nothing happen within a request, up to twice that,
-	// before it is made again. 0: a minute by the system's clock, for ever by another one;
-	// negative: for ever.
+	// Stall is how long a request may make no progress before it is retried; it may take up to
+	// twice that. 0: a minute by the system's clock, for ever by another one; negative: for ever.
 	Stall time.Duration
-	// Paused begins in pause.
+	// Paused makes the Syncer begin paused.
 	Paused bool
-	// Manual starts no goroutine that syncs by itself: only Sync does.
+	// Manual starts no background sync: only Sync syncs.
 	Manual bool
 }
 
@@ -81,8 +80,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Limits bound what sync uses; 0 means no bound. Bytes are those of bodies, while they stream; a
-// second's worth may be saved up.
+// Limits bound what sync uses; 0 means no bound. Bytes are those of bodies, while they stream. Up
+// to one second's worth may be saved up.
 type Limits struct {
 	UploadBytesPerSecond, DownloadBytesPerSecond int64
 	RequestsPerSecond                            float64
@@ -101,8 +100,8 @@ type Syncer struct {
 
 	retries, entries, applied, checkpoints atomic.Int64
 
-	keysTurn chan struct{} // held by who looks for rings, or puts one
-	keysSeen time.Time     // when the newest was last the one that is known; guarded by keysTurn
+	keysTurn chan struct{} // held while the caller looks for rings or puts one
+	keysSeen time.Time     // when the newest ring was last verified to be the known one; guarded by keysTurn
 
 	mu        sync.Mutex
 	paused    bool                         // guarded by mu
@@ -112,7 +111,7 @@ type Syncer struct {
 	announced map[string]wire.Announcement // by name of the object; guarded by mu
 }
 
-// New returns a Syncer. It asks the bucket for nothing.
+// New returns a Syncer. It makes no request.
 func New(o Options) *Syncer {
 	o = o.withDefaults()
 	s := &Syncer{o: o, sealer: seal.NewSealer(o.Keyring, o.Random), paused: o.Paused, pages: map[*Page]bool{}, changed: make(chan struct{}),
@@ -132,12 +131,11 @@ func New(o Options) *Syncer {
 	return s
 }
 
-// Bucket returns the bucket as the Syncer asks it: with Limits, retries and
-// Metrics, until Close.
+// Bucket returns the bucket with Limits, retries and Metrics of the Syncer. It works until Close.
 func (s *Syncer) Bucket() bucket.Bucket { return s.b }
 
-// Close stops everything and waits, also for calls of its pages, which end with base.ErrClosed. It
-// does not push what is not synced: that is Sync's. It is idempotent.
+// Close stops all work and waits, also for calls of its pages, which end with base.ErrClosed. It
+// does not push unsynced commits; Sync does. It is idempotent.
 func (s *Syncer) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -163,11 +161,11 @@ func (s *Syncer) openPages() []*Page {
 	return pages
 }
 
-// Pause stops what is going on in the background and lets nothing begin, until Resume. Sync works
-// all the same.
+// Pause stops the work in the background and lets none begin until Resume. Sync works in a pause
+// too.
 func (s *Syncer) Pause() { s.setPaused(true) }
 
-// Resume ends a pause, and lets what has failed be tried again at once.
+// Resume ends a pause and retries at once after failures.
 func (s *Syncer) Resume() { s.setPaused(false) }
 
 func (s *Syncer) setPaused(paused bool) {
@@ -183,7 +181,7 @@ func (s *Syncer) setPaused(paused bool) {
 	s.notify()
 }
 
-// Paused reports whether there is a pause.
+// Paused reports whether background sync is paused.
 func (s *Syncer) Paused() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +192,7 @@ func (s *Syncer) Paused() bool {
 func (s *Syncer) random() float64 {
 	var b [8]byte
 	if _, err := io.ReadFull(s.o.Random, b[:]); err != nil {
-		return 0.5 // jitter only: what needs randomness draws it where it can report the error
+		return 0.5 // this is for jitter only: other users of randomness can report the error
 	}
 	return float64(binary.LittleEndian.Uint64(b[:])>>11) / (1 << 53)
 }
@@ -226,10 +224,10 @@ const (
 	announcementReaders = 8
 )
 
-// Announced lists the pages that the bucket has, sorted by ledger and page. Announcements that are
-// bad are left out: then there is an error that names them, matches base.ErrCorrupt or
-// base.ErrUnsupported, and comes with the good ones. What was read once is not read again. Other
-// errors: base.ErrClosed, those of the bucket.
+// Announced lists the pages that the bucket has, sorted by ledger and page. It leaves bad
+// announcements out: then it returns, with the good ones, an error that names them and matches
+// base.ErrCorrupt or base.ErrUnsupported. It does not read an announcement twice. Other errors:
+// base.ErrClosed, those of the bucket.
 func (s *Syncer) Announced(ctx context.Context) ([]wire.Announcement, error) {
 	infos, err := listAll(ctx, s.b, wire.PagesPrefix, "")
 	if err != nil {
@@ -264,7 +262,7 @@ func (s *Syncer) Announced(ctx context.Context) ([]wire.Announcement, error) {
 	return all, errors.Join(bad...)
 }
 
-// announcement returns the announcement of a name, from the bucket if it was not read yet.
+// announcement returns the announcement of a name, from the bucket if it was not read before.
 func (s *Syncer) announcement(ctx context.Context, name string) (wire.Announcement, error) {
 	s.mu.Lock()
 	a, ok := s.announced[name]
@@ -285,7 +283,7 @@ func (s *Syncer) announcement(ctx context.Context, name string) (wire.Announceme
 	return a, nil
 }
 
-// outward returns err as callers get it: base.ErrClosed when the Syncer was closed meanwhile.
+// outward returns err as callers get it: base.ErrClosed after the Syncer was closed.
 func (s *Syncer) outward(err error) error {
 	if err != nil && s.ctx.Err() != nil {
 		return errClosed
@@ -293,7 +291,7 @@ func (s *Syncer) outward(err error) error {
 	return err
 }
 
-// listAll returns all objects below prefix behind after, in order. Errors: as bucket.Each.
+// listAll returns all objects with prefix that follow after, in order. Errors: as bucket.Each.
 func listAll(ctx context.Context, b bucket.Bucket, prefix, after string) (all []bucket.Info, err error) {
 	err = bucket.Each(ctx, b, after, prefix, func(info bucket.Info) bool {
 		all = append(all, info)

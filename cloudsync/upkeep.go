@@ -11,28 +11,29 @@ import (
 )
 
 const (
-	// cutEntries is after how many entries the log is cut.
+	// cutEntries is the number of entries after which the log is cut.
 	cutEntries = 1024
-	// minCutBytes is the length of a log that is not cut for its bytes, however small the page.
+	// minCutBytes is the least length of a log that is cut for its bytes, even in a small page.
 	minCutBytes = 128 << 10
-	// The log is cut when it has so many tenths of the content; firstParts in an epoch without a
-	// checkpoint, which has all of the content itself.
+	// The log is cut when its length is this many tenths of the content. firstParts holds in an
+	// epoch without a checkpoint, whose log has all of the content itself.
 	firstParts, laterParts = 15, 3
-	// cutPause is how long a device waits after a cut has failed.
+	// cutPause is how long a device waits after a failed cut.
 	cutPause = 10 * time.Minute
 )
 
-// upkeep makes the log short for others, and gives up what was kept while something needed it. That
-// it fails hurts nobody but them, and it is tried again later: the error goes to the log.
+// upkeep shortens the log for other devices, and gives up commits that were kept only while they
+// were needed. A failure hurts only other devices and is retried later, so the error is only
+// logged.
 func (p *Page) upkeep(ctx context.Context) {
 	p.mu.Lock()
 	p.wantUpkeep = false
 	p.mu.Unlock()
 	if !p.ses.appended || p.until(p.ses.retryAt, p.s.o.Clock.Now()) > 0 {
-		return // who makes the log longer makes it short: a device that only reads stays cheap
+		return // only a device that appends cuts: a device that only reads stays cheap
 	}
 	if st := p.rep.Load().State(); p.several() && st.Entries < 2*cutEntries {
-		return // a cut keeps all heads; soon there is one
+		return // a cut keeps all heads; soon there is only one
 	}
 	err := p.cutIfDue(ctx)
 	if err != nil {
@@ -42,7 +43,7 @@ func (p *Page) upkeep(ctx context.Context) {
 	p.tellArrived()
 }
 
-// cutIfDue cuts when that is due, unless another device has done so meanwhile.
+// cutIfDue cuts if a cut is due and no other device has cut meanwhile.
 func (p *Page) cutIfDue(ctx context.Context) error {
 	due, err := p.cutDue(ctx)
 	if err != nil || !due {
@@ -57,8 +58,8 @@ func (p *Page) cutIfDue(ctx context.Context) error {
 	return p.cut(ctx)
 }
 
-// cutDue reports whether the log is to be cut for its length. Each device waits a little longer in
-// its own measure, so that one is usually first.
+// cutDue reports whether the log is long enough for a cut. Each device waits a little longer by its
+// own slack, so that one device is usually first.
 func (p *Page) cutDue(ctx context.Context) (bool, error) {
 	st := p.rep.Load().State()
 	if folding, err := p.folding(ctx); err != nil || folding || p.ses.log.Position().Deleted {
@@ -78,7 +79,7 @@ func (p *Page) cutDue(ctx context.Context) (bool, error) {
 	if st.Bytes <= bound() {
 		return false, nil
 	}
-	content, err := p.measure(ctx, p.store.NewestHead().Root) // it may have grown
+	content, err := p.measure(ctx, p.store.NewestHead().Root) // the content may have grown
 	if err != nil {
 		return false, fmt.Errorf("measure the page: %w", err)
 	}
@@ -86,7 +87,7 @@ func (p *Page) cutDue(ctx context.Context) (bool, error) {
 	return st.Bytes > bound(), nil
 }
 
-// measure returns how many bytes the keys and values of a tree have, but for LAZY ones.
+// measure returns the bytes of all keys and values of a tree, without LAZY values.
 func (p *Page) measure(ctx context.Context, d object.Digest) (bytes uint64, err error) {
 	if d == commit.First().Root { // the empty tree is not stored
 		return 0, nil
@@ -115,7 +116,7 @@ func (p *Page) measure(ctx context.Context, d object.Digest) (bytes uint64, err 
 	return bytes, nil
 }
 
-// cut begins an epoch that gives up what retention and an erasure name.
+// cut begins an epoch that gives up the commits that retention and an erasure name.
 func (p *Page) cut(ctx context.Context) error {
 	if err := p.s.checkKeys(ctx, proofForWriting, true); err != nil {
 		return err
@@ -127,8 +128,8 @@ func (p *Page) cut(ctx context.Context) error {
 	return p.tidy(ctx)
 }
 
-// Checkpoint cuts the log now, after a Sync. It does nothing where the log has no entries. Errors:
-// as Sync; those of the store.
+// Checkpoint syncs, then cuts the log. It does not cut a log without entries. Errors: as Sync;
+// those of the store.
 func (p *Page) Checkpoint(ctx context.Context) error {
 	if err := p.Sync(ctx); err != nil {
 		return err

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// maxMerges bounds how often a barrier merges heads that came while it was at it.
+	// maxMerges bounds how often a barrier merges heads that arrived meanwhile.
 	maxMerges = 4
-	// maxOvertaken bounds how often in a row others are faster.
+	// maxOvertaken bounds how often in a row other devices are faster.
 	maxOvertaken = 256
 )
 
-// barrier does what Sync promises. held says that the caller has the turn, which barrier gives
-// back; it does not hold it while heads are merged.
+// barrier does what Sync promises. held says that the caller has the turn, which barrier releases.
+// barrier does not hold the turn while heads are merged.
 func (p *Page) barrier(ctx, held context.Context) error {
 	proved, err := p.reach(held)
 	p.unlock()
@@ -51,10 +51,10 @@ func (p *Page) barrier(ctx, held context.Context) error {
 	return err
 }
 
-// several reports whether there are heads that somebody can merge.
+// several reports whether there are several heads and a Merge for them.
 func (p *Page) several() bool { return p.o.Merge != nil && len(p.store.Heads()) > 1 }
 
-// merge merges the heads, first those that the epoch asks for.
+// merge merges the heads, first those of the epoch's folds.
 func (p *Page) merge(ctx context.Context) error {
 	var before []commit.ID
 	for p.several() {
@@ -75,7 +75,7 @@ func (p *Page) merge(ctx context.Context) error {
 			only = append(only, h.ID)
 		}
 		if slices.Equal(only, before) {
-			return nil // they are not merged now
+			return nil // they cannot be merged now
 		}
 		if err := p.o.Merge(ctx, only); err != nil {
 			return err
@@ -85,8 +85,8 @@ func (p *Page) merge(ctx context.Context) error {
 	return nil
 }
 
-// reach brings down what there is, unless there is something to send that will prove that there is
-// nothing. It reports whether it has looked.
+// reach downloads new entries, unless there is something to send: the append then proves that there
+// are none. It reports whether it has looked.
 func (p *Page) reach(ctx context.Context) (bool, error) {
 	if err := p.ready(ctx); err != nil {
 		return false, err
@@ -104,7 +104,7 @@ func (p *Page) reach(ctx context.Context) (bool, error) {
 	return true, err
 }
 
-// push sends everything. If nothing was sent and nobody has looked, it looks.
+// push sends everything. If it sent nothing and proved is not set, it looks.
 func (p *Page) push(ctx context.Context, proved bool) error {
 	if err := p.ready(ctx); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (p *Page) push(ctx context.Context, proved bool) error {
 	p.succeeded(ctx)
 	if p.s.o.Manual {
 		in := p.ses.log.Position().Epoch
-		if p.upkeep(ctx); p.ses.log.Position().Epoch != in { // the bucket may lack what was sent into that
+		if p.upkeep(ctx); p.ses.log.Position().Epoch != in { // the new epoch may lack what was sent into the old one
 			_, err = p.upload(ctx)
 		}
 		return err
@@ -131,7 +131,7 @@ func (p *Page) push(ctx context.Context, proved bool) error {
 	return nil
 }
 
-// succeeded notes when everything was up and down.
+// succeeded records the time when everything is up and down.
 func (p *Page) succeeded(ctx context.Context) {
 	unsynced, err := p.store.Unsynced(ctx)
 	if err != nil || len(unsynced) > 0 || !p.fresh() {
@@ -141,7 +141,7 @@ func (p *Page) succeeded(ctx context.Context) {
 	p.change(func() { p.lastSuccess = now })
 }
 
-// upload sends what there is to send, and returns how many entries that took.
+// upload sends everything unsynced, and returns how many entries it appended.
 func (p *Page) upload(ctx context.Context) (sent int, err error) {
 	sent, err = p.send(ctx)
 	if err == nil {
@@ -156,12 +156,12 @@ func (p *Page) upload(ctx context.Context) (sent int, err error) {
 	p.s.applied.Add(p.ses.came)
 	p.ses.came = 0
 	p.mu.Lock()
-	down := p.down.activity == InProgress // since others were first, and their entries were applied
+	down := p.down.activity == InProgress // other devices were first, and their entries were applied
 	p.mu.Unlock()
 	switch {
 	case wrongBucket(err), down && err == nil:
 		p.ends(ctx, &p.down, err)
-	case down: // it need not be what came down that has failed: a look will tell
+	case down: // the failure may not be of the download: a look will show
 		p.change(func() {
 			if p.nextPoll, p.down.activity = (time.Time{}), Pending; p.down.err != nil {
 				p.down.activity = p.down.failing()
@@ -210,15 +210,15 @@ func (p *Page) send(ctx context.Context) (sent int, err error) {
 			return sent, err
 		}
 		if lost++; landed {
-			p.up.progress.Settle() // an announcement of packs ends nothing
+			p.up.progress.Settle() // an entry that only announces packs completes nothing
 			sent, lost = sent+1, 0
 		}
 	}
 	return sent, fmt.Errorf("append to the log: %w: %w", pagelog.ErrContended, base.ErrNetwork)
 }
 
-// append puts an entry into the log. It reports false when others were faster, so that the body has
-// to be made again.
+// append puts an entry into the log. It reports false if other devices were faster; then the body
+// has to be made again.
 func (p *Page) append(ctx context.Context, body *wire.SealedBody) (landed bool, err error) {
 	if err := p.s.checkKeys(ctx, proofForWriting, true); err != nil {
 		return false, err
@@ -243,7 +243,7 @@ func (p *Page) append(ctx context.Context, body *wire.SealedBody) (landed bool, 
 	p.s.entries.Add(1)
 	p.ses.came--
 	p.ses.tip = now
-	if !p.ses.appended { // what it stands behind may be an older state of the bucket
+	if !p.ses.appended { // the entry may stand after an older state of the bucket
 		p.ses.appended = true
 		if soon := now.Add(auditSoon); p.ses.auditAt.After(soon) {
 			p.ses.auditAt = soon
@@ -253,10 +253,10 @@ func (p *Page) append(ctx context.Context, body *wire.SealedBody) (landed bool, 
 	return true, nil
 }
 
-// auditSoon is when a session audits the log after its first entry.
+// auditSoon is how long after its first entry a session audits the log.
 const auditSoon = time.Hour
 
-// announce puts the page's announcement, once, before its first entry of this device.
+// announce puts the page's announcement once, before this device's first entry of the page.
 func (p *Page) announce(ctx context.Context) error {
 	if p.ses.announced {
 		return nil

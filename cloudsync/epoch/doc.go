@@ -1,17 +1,17 @@
-// Package epoch decides what counts in the bucket of a page, and for how long. It is pure: it makes
-// no requests, reads no clock and keeps no state of its own. A caller makes a request, hands the
-// answer to a function of this package, and does what the function says.
+// Package epoch decides which objects count in the bucket of a page, and for how long. The package
+// is pure: it makes no requests, reads no clock and keeps no state. The caller makes a request,
+// passes the answer to a function of this package, and does what the verdict says.
 //
 // # The protocol
 //
 // One page, one bucket, any number of devices, no server. The store creates an object if its name
-// is free, gets, lists after a name, and deletes; each object has a creation time by the bucket's
-// clock. No device's clock is used, and no identity of a device: a copied directory is just one
-// more device.
+// is free, gets, lists after a name, and deletes. Each object has a creation time by the bucket's
+// clock. The protocol uses no device's clock and no device identity: a copied directory is one more
+// device.
 //
-// What adds is an entry of a numbered log. What takes away, or repairs, is an epoch: one object
-// that names one checkpoint. A device enters an epoch by one function, Join, and there is no other
-// way to learn of a deletion.
+// An addition is an entry of a numbered log. A removal or a repair is an epoch: one object that
+// names one checkpoint. A device enters an epoch by one function, Join. There is no other way to
+// learn of a deletion.
 //
 //	epochs/{k}            a Proposal that was accepted; never deleted
 //	log/{E}/{n}           entries of the epoch with the random id E, from Base+1 on, each with the
@@ -19,45 +19,46 @@
 //	packs/{E}/{id}        pieces of values and differences of trees
 //	checkpoints/{E}/{id}  the state with which epoch E begins
 //
-// A device writes the checkpoint of an epoch, and packs that it needs, into the directory of the
-// new epoch. So no other device can take them for something of the past before the epoch counts.
+// A device writes the checkpoint of an epoch, and the packs that the checkpoint needs, into the
+// directory of the new epoch. So no other device takes them for objects of a past epoch before the
+// new epoch counts.
 //
 // # Actions
 //
-// Look: list epochs/ (Position.Look). The device does so daily, when a session begins, and when a
+// Look: list epochs/ (Position.Look). The device looks daily, when a session begins, and when a
 // verdict says so.
 //
-// Read: get the entry behind the position (Position.Read). An entry that was created a day or more
-// after the last look is judged after another look, as it may have come to the name of a deleted
+// Read: get the entry after the position (Position.Read). If the entry was created a day or more
+// after the last look, the device looks again first: the entry may have taken the name of a deleted
 // one.
 //
-// Append: put what is unsynced behind the position (Position.Put). Packs go up before the entry
-// that announces them. Whatever the answer is, other than a plain yes in time, the device reads
-// that number. It knows an own entry by the commits in it. After a join all unsynced commits go up
-// in one entry, with the merges made of them.
+// Append: put the unsynced commits after the position (Position.Put). Packs go up before the entry
+// that announces them. After any answer but a plain yes in time, the device reads that number. It
+// recognizes its own entry by the commits in it. After a join, all unsynced commits go up in one
+// entry, with the merges made of them.
 //
-// Turn: begin an epoch. The device uploads what the manifest is to have, then the checkpoint, and
-// puts a closing entry with the Proposal. A closing entry stops the log and decides nothing: each
-// device that reads one looks, and puts the proposal at epochs/{k+1} (Position.Help). The object
-// there decides, so the device looks again, and enters the newest epoch. Nothing is given up before
-// that.
+// Turn: begin an epoch. The device uploads the packs of the new manifest, then the checkpoint, and
+// puts a closing entry with the Proposal. A closing entry ends the log and decides nothing. Each
+// device that reads a closing entry looks, and puts the proposal at epochs/{k+1} (Position.Help).
+// The object there decides, so the device looks again and enters the newest epoch. Nothing is given
+// up before that.
 //
-// Join: enter an epoch (Join). One rule for each commit of the device: one that the checkpoint has
-// is synced, one that the epoch lists as gone is given up, each other one is unsynced. Packs that
-// wait for their entry, and uploaded bodies, are dropped and made again. Places outside the
+// Join: enter an epoch (Join). One rule holds for each commit of the device. A commit in the
+// checkpoint is synced. A commit that the epoch lists as gone is given up. Any other commit is
+// unsynced. Pending packs and uploaded bodies are dropped and made again. Places outside the
 // manifest are forgotten; a piece that an unsynced commit needs is fetched first.
 //
-// Renewal: on evidence that the bucket has lost something, a device begins an epoch that keeps all
-// that it has. There is evidence when no epoch is there, when the newest cannot be joined, when an
-// entry is missing, cannot be opened or does not fit, and when a pack that a kept commit needs is
-// gone. A hole below the position needs a cut.
+// Renewal: on evidence that the bucket has lost an object, a device begins an epoch that keeps
+// everything it has. Evidence is: no epoch exists; the newest epoch cannot be joined; an entry is
+// missing, cannot be opened or does not fit; a pack that a kept commit needs is gone. A hole below
+// the position needs a cut.
 //
-// Adopt: before it enters an epoch with a renewal that it does not know, a device takes what the
-// log of its own epoch has behind its position as unsynced (Position.Adopts). So a renewal by a
-// device that could not read that far loses nothing.
+// Adopt: before a device enters an epoch with a renewal new to it, it takes the entries after its
+// position in its own log as unsynced (Position.Adopts). So a renewal by a device that could not
+// read that far loses nothing.
 //
-// Delete: what an epoch is the first of its lineage not to name is deleted a month after that epoch
-// began (Deletion.May). So a bucket whose epochs are all young is swept too.
+// Delete: an object is deleted a month after the first epoch of the lineage began that does not
+// name it (Deletion.May). So a bucket whose epochs are all young is swept too.
 //
 // # Invariants
 //
@@ -75,6 +76,6 @@
 // the network and of the bucket, and check the invariants in every state. Each rule has a mutant
 // that the model catches.
 //
-// The package imports only the standard library. Its values may be used concurrently as long as
-// none is changed. It may change with any release.
+// The package imports only the standard library. Concurrent use of its values is safe as long as
+// none is changed. The package may change with any release.
 package epoch

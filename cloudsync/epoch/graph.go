@@ -6,11 +6,10 @@ import (
 	"slices"
 )
 
-// Node is a kept commit in a reduced graph: one from which the commits that were given up are taken
-// out.
+// Node is a kept commit in a reduced graph, from which given-up commits are taken out.
 type Node struct {
 	ID Commit
-	// Near are the nearest kept ancestors. Where no parent was given up they are the parents.
+	// Near are the nearest kept ancestors. They are the parents where no parent was given up.
 	Near Set
 	// Generation is greater than that of each ancestor.
 	Generation uint64
@@ -18,8 +17,8 @@ type Node struct {
 	Time int64
 }
 
-// Graph is a reduced graph, ascending by ID. An ancestor that it does not have is passed over. Its
-// functions do not change it.
+// Graph is a reduced graph, ascending by ID. Its functions skip an ancestor that is not in it, and
+// do not change it.
 type Graph []Node
 
 // Index returns where c stands in the graph.
@@ -36,7 +35,7 @@ func (g Graph) Set() Set {
 	return s
 }
 
-// With returns the graph with more nodes. A node whose commit is there already adds its ancestors.
+// With returns the graph with more nodes. A node whose commit is present adds its ancestors to it.
 func (g Graph) With(nodes ...Node) Graph {
 	out := slices.Clone(g)
 	for _, n := range nodes {
@@ -50,8 +49,8 @@ func (g Graph) With(nodes ...Node) Graph {
 	return out
 }
 
-// Ancestors returns the commits of the graph from which one of the given commits descends, and
-// those of them that the graph has.
+// Ancestors returns the commits of the graph from which a given commit descends, and the given
+// commits themselves, where the graph has them.
 func (g Graph) Ancestors(of ...Commit) Set {
 	seen := make([]bool, len(g))
 	var stack []int
@@ -78,7 +77,7 @@ func (g Graph) Ancestors(of ...Commit) Set {
 	return out
 }
 
-// Heads returns the commits from which no other one descends.
+// Heads returns the commits without a descendant in the graph.
 func (g Graph) Heads() Set {
 	var below []Commit
 	for i := range g {
@@ -99,11 +98,11 @@ func (g Graph) topDown() []int {
 
 // Closed returns keep with the latest common ancestors of any two of its commits, and of these.
 //
-// The graph is gone through once, from the heads down. For each commit v, up holds the first kept
-// commits on the ways from v to the heads. Where all of them descend from one of them, that one is
-// a common ancestor above v of whatever descends from v, so v is needed as a base by nobody. Where
-// two of them do not descend from each other, v is a latest common ancestor of these two: a common
-// one above v would be kept, or have a kept one above it that both descend from.
+// One pass goes through the graph from the heads down. For each commit v, up holds the first kept
+// commits on the paths from v to the heads. If all of them descend from one of them, that one is a
+// common ancestor above v of all kept descendants of v, so no merge needs v as a base. If two of
+// them do not descend from each other, v is a latest common ancestor of these two: a common
+// ancestor above v would be kept, or have a kept commit above it from which both descend.
 func (g Graph) Closed(keep Set) Set {
 	up := make([]Set, len(g))
 	var added Set
@@ -126,7 +125,7 @@ func (g Graph) Closed(keep Set) Set {
 	return keep.Union(SetOf(added...))
 }
 
-// lowest returns the commits of s that descend from no other of them.
+// lowest returns the commits of s that descend from no other commit of s.
 func (g Graph) lowest(s Set) Set {
 	if len(s) < 2 {
 		return s
@@ -140,9 +139,9 @@ func (g Graph) lowest(s Set) Set {
 	return out
 }
 
-// Reduce returns the graph of the commits in keep, each with its nearest ancestors of them.
+// Reduce returns the graph of the commits in keep, each with its nearest ancestors in keep.
 func (g Graph) Reduce(keep Set) Graph {
-	near := make([]Set, len(g)) // of commits that go: what their descendants inherit
+	near := make([]Set, len(g)) // of commits outside keep: the ancestors that their descendants inherit
 	order := g.topDown()
 	slices.Reverse(order)
 	var out Graph
@@ -170,8 +169,8 @@ func (g Graph) Reduce(keep Set) Graph {
 	return out
 }
 
-// highest returns the commits of s from which no other of them descends. It goes no deeper than the
-// least generation of these.
+// highest returns the commits of s without a descendant in s. The walk stops at the least
+// generation in s.
 func (g Graph) highest(s Set) Set {
 	if len(s) < 2 {
 		return s

@@ -2,8 +2,8 @@ package epoch
 
 import "slices"
 
-// Set is a set of commits: ascending, each once. Its functions change neither set, and may return
-// one of them.
+// Set is a set of commits in ascending order without duplicates. Its functions change neither
+// operand, and may return one of them.
 type Set []Commit
 
 // SetOf returns the set of the given commits.
@@ -41,8 +41,8 @@ func (s Set) Without(o Set) Set {
 // And returns the commits that are in s and in o.
 func (s Set) And(o Set) Set { return s.combine(o, false, true, false) }
 
-// much is how many times as long a set is as one that is looked up in it rather than merged: the
-// ancestors of each commit of a long history are compared with all its commits.
+// much is the ratio of lengths from which a short set is looked up in a long one, not merged with
+// it: the ancestors of each commit of a long history are compared with all its commits.
 const much = 32
 
 // combine merges both sets and takes the commits that are only in s, in both, and only in o.

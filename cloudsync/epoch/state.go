@@ -8,10 +8,10 @@ import (
 
 // Retention says which history a cut keeps. The zero value keeps all.
 type Retention struct {
-	// Last is how many of the newest commits are kept; 0 means none for their number.
+	// Last is how many of the newest commits are kept; 0: none for their number.
 	Last int
-	// Within keeps the commits whose timestamp is not older than this, seen from the newest head; 0
-	// means none for their age.
+	// Within keeps commits whose timestamps are at most this much older than the newest head's; 0:
+	// none for their age.
 	Within time.Duration
 }
 
@@ -21,22 +21,20 @@ type Tag struct {
 	Commit Commit
 }
 
-// Drop says which epoch was the first not to name a pack that the one before named.
+// Drop names a pack and the epoch By that was the first not to name it.
 type Drop struct{ Pack, By ID }
 
-// State is the log state of a page. It follows from the epoch, its checkpoint and the entries that
-// were applied, and from nothing else, so devices at equal positions have equal states. Its
-// functions do not change it.
+// State is the log state of a page. It follows only from the epoch, its checkpoint and the entries
+// applied, so devices at equal positions have equal states. Its functions do not change it.
 type State struct {
 	// Kept are the commits of the log.
 	Kept Graph
-	// Gone are all commits that this epoch and its ancestors have given up, and that entries name
-	// so.
+	// Gone are all commits that this epoch, its ancestors or log entries list as given up.
 	Gone Set
-	// Packs are those in which pieces have places.
+	// Packs are the packs in which pieces have places.
 	Packs []ID
 	// Dropped are packs that an epoch of the lineage was the first not to name, as long as they may
-	// be there.
+	// still exist.
 	Dropped   []Drop
 	Tags      []Tag // ascending by name
 	Retention Retention
@@ -45,9 +43,9 @@ type State struct {
 // Heads returns the kept commits that were not given up and from which no kept commit descends.
 func (s State) Heads() Set { return s.Kept.Heads().Without(s.Gone) }
 
-// Keep returns the commits that a cut keeps: the heads, the tagged, those that retention names, and
-// with them the bases of all merges that there may be between them. at is when the last entry was
-// created; a timestamp of the future counts as at. No commit of erase is kept.
+// Keep returns the commits that a cut keeps: the heads, the tagged commits, those that retention
+// names, and the bases of all possible merges between these. at is when the last entry was created;
+// a later timestamp counts as at. No commit of erase is kept.
 func (s State) Keep(at Time, erase Set) Set {
 	alive := s.Kept.Set().Without(s.Gone)
 	heads := s.Heads()
@@ -90,8 +88,8 @@ func (s State) newestFirst(of Set, at Time) []Node {
 	return out
 }
 
-// Reduced returns the state that the checkpoint of the epoch by has, which keeps the commits in
-// keep: all others are given up. packs are those of its manifest.
+// Reduced returns the state in the checkpoint of the epoch by. It keeps the commits in keep and
+// gives up all others. packs are those of its manifest.
 func (s State) Reduced(keep Set, packs []ID, by ID) State {
 	for _, p := range s.Packs {
 		if !slices.Contains(packs, p) {

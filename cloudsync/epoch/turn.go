@@ -1,9 +1,8 @@
 package epoch
 
-// Cut returns the proposal of the epoch id, which gives up what keep does not have, together with
-// the state that its checkpoint stands for. The caller has applied the log up to p, and sets
-// Checkpoint and Hash of the proposal. packs are those of the manifest. erase are commits that no
-// lineage may bring back.
+// Cut returns the proposal of the epoch id and the state of its checkpoint. The epoch gives up all
+// commits outside keep. The caller has applied the log up to p, and sets Checkpoint and Hash of the
+// proposal. packs are those of the manifest. No lineage may restore the commits in erase.
 func (s State) Cut(id ID, p Position, keep, erase Set, packs []ID) (Proposal, State) {
 	next := s.Reduced(keep, packs, id)
 	return Proposal{
@@ -12,8 +11,9 @@ func (s State) Cut(id ID, p Position, keep, erase Set, packs []ID) (Proposal, St
 	}, next
 }
 
-// Renewal returns the proposal of the epoch id, which repairs the bucket: it keeps all of s but
-// what was erased in any lineage, as all objects say that seen shows in epochs/. See Cut.
+// Renewal returns the proposal of the epoch id, which repairs the bucket. It keeps all of s but the
+// commits that any lineage erased: erased, according to the objects in epochs/ that seen shows. See
+// Cut.
 func (s State) Renewal(id ID, p Position, seen Looked, erased Set, packs []ID) (Proposal, State) {
 	next := s.Reduced(s.Kept.Set().Without(erased), packs, id)
 	next.Gone = next.Gone.Union(erased)
@@ -28,20 +28,19 @@ type TurnVerdict uint8
 
 // The verdicts of a turn.
 const (
-	// PutEpoch: the device puts the proposal at the number that comes with the verdict. Whatever is
-	// answered, it looks then, and enters the newest epoch.
+	// PutEpoch: the device puts the proposal at the number returned with the verdict. After any
+	// answer it looks, and enters the newest epoch.
 	PutEpoch TurnVerdict = iota + 1
-	// EnterNewest: another epoch is there already. The device enters it; the proposal is void.
+	// EnterNewest: another epoch exists already. The device enters it; the proposal is void.
 	EnterNewest
 	// Renew: the proposal is of no use. It does not repair the newest epoch, which cannot be
-	// joined, or does not know what that has erased. The device begins a renewal.
+	// joined, or it lacks what that epoch erased. The device begins a renewal.
 	Renew
 )
 
-// Help says what becomes of a proposal from a closing entry, or of a device's own, after a look.
-// joinable reports whether the newest epoch could be joined, where it is another one than the
-// device's. A renewal takes the number behind the greatest in the bucket, since numbers below may
-// be lost.
+// Help judges a proposal after a look: one from a closing entry, or the device's own. joinable
+// reports whether the newest epoch could be joined, if it is not the device's own. A renewal takes
+// the number after the greatest in the bucket, since lower numbers may be lost.
 func (p Position) Help(x *Proposal, l Looked, joinable bool) (TurnVerdict, uint64) {
 	switch v := p.Look(l); {
 	case v == Current:

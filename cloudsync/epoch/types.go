@@ -17,8 +17,7 @@ type Hash [32]byte
 // Commit is the first 8 bytes of a commit's id, which is a hash.
 type Commit uint64
 
-// Time is a moment by the bucket's clock, in nanoseconds since 1970. 0 is a moment that is not
-// known.
+// Time is a moment by the bucket's clock, in nanoseconds since 1970. 0 is an unknown moment.
 type Time int64
 
 // Add returns the moment d later.
@@ -26,9 +25,9 @@ func (t Time) Add(d time.Duration) Time { return t + Time(d) }
 
 // Ages are differences between times of the bucket's clock.
 const (
-	// Freshness is how long a look holds. An entry that was created later needs another look.
+	// Freshness is how long a look holds. An entry created after that needs another look.
 	Freshness = 24 * time.Hour
-	// Grace is how long all objects of a past epoch stay at least.
+	// Grace is the least time that the objects of a past epoch stay.
 	Grace = 30 * 24 * time.Hour
 )
 
@@ -41,14 +40,13 @@ const (
 	Found Kind = iota + 1
 	// Cut gives up what retention or erasing names.
 	Cut
-	// Renewal repairs what the bucket has lost. It keeps all that its writer has.
+	// Renewal repairs a bucket that has lost objects. It keeps everything that its writer has.
 	Renewal
 	// Deleted ends the page for all devices. It has no checkpoint, and no epoch follows.
 	Deleted
 )
 
-// Proposal is an epoch: as the content of a closing entry it is proposed, as epochs/{k} it counts.
-// It is never changed.
+// Proposal is an epoch. A closing entry proposes it; as epochs/{k} it counts. It is immutable.
 type Proposal struct {
 	// ID is the id of the new epoch, and Parent that of the epoch in which it was written.
 	ID, Parent ID
@@ -58,15 +56,15 @@ type Proposal struct {
 	// Base is the number of the last entry for which the checkpoint stands, and BaseHash its hash.
 	Base     uint64
 	BaseHash Hash
-	// Checkpoint is the id of the checkpoint, which is in the directory of ID, and CheckpointHash
-	// the hash of its object; zero for none.
+	// Checkpoint is the id of the checkpoint, which is in the directory of ID; CheckpointHash is
+	// the hash of its object. Both are zero for none.
 	Checkpoint     ID
 	CheckpointHash Hash
-	// Erased are commits that this epoch gives up and that no lineage may bring back. What is given
-	// up besides stands in the checkpoint.
+	// Erased are commits that this epoch gives up and that no lineage may restore. The checkpoint
+	// lists the other commits that were given up.
 	Erased Set
-	// Behind is, in a Renewal, the number behind the greatest in epochs/ when its writer asked
-	// there what was erased.
+	// Behind is set in a Renewal: the number after the greatest in epochs/ when its writer read
+	// there which commits were erased.
 	Behind uint64
 	// Hash is the hash of the bytes of the proposal.
 	Hash Hash
@@ -77,13 +75,13 @@ type Position struct {
 	// K and Epoch name the epoch: epochs/{K} has the id Epoch.
 	K     uint64
 	Epoch ID
-	// Number and Hash are those of the last entry that was applied; of the Base and of the epoch's
-	// object where none was.
+	// Number and Hash are those of the last entry applied. Before the first entry of the epoch they
+	// are the Base and the hash of the epoch's object.
 	Number uint64
 	Hash   Hash
-	// Looked is a time not later than the last look that found Epoch the newest.
+	// Looked is not later than the last look that found Epoch to be the newest.
 	Looked Time
-	// Renewed is that of the epoch, and Deleted reports that the epoch is of kind Deleted.
+	// Renewed is that of the epoch. Deleted reports an epoch of kind Deleted.
 	Renewed ID
 	Deleted bool
 }
@@ -98,8 +96,8 @@ func (x *Proposal) At(k uint64, looked Time) Position {
 	}
 }
 
-// Adopts reports whether a device at p reads what the log of its own epoch has behind p before it
-// enters x, and takes the commits there as its own unsynced ones, as far as it has what they build
-// on. A log that was closed by a cut is in the checkpoint of the cut, but a renewal may have been
-// written by a device that could not read all of it.
+// Adopts reports whether a device at p, before it enters x, reads the entries after p in the log of
+// its own epoch. It takes the commits there as its own unsynced ones, as far as it has what they
+// build on. The checkpoint of a cut contains the log that the cut closed. The writer of a renewal
+// may have been unable to read all of the log.
 func (p Position) Adopts(x *Proposal) bool { return p.Joined() && p.Renewed != x.Renewed }

@@ -1,5 +1,5 @@
-// Package epochtest is what models of the log need beside package epoch: what a body makes of a log
-// state, and which base a merge has. The product does the one in package replica, on storage, and
-// the other in package merge, on commits. It is for tests, imports package epoch alone, and its
-// functions change nothing that they are given.
+// Package epochtest has what models of the log need beside package epoch: the log state after a
+// body, and the base of a merge. The product computes the former in package replica, on storage,
+// and the latter in package merge, on commits. The package is for tests and imports only package
+// epoch. Its functions do not change their arguments.
 package epochtest

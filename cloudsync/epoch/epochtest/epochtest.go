@@ -9,11 +9,11 @@ import (
 
 // Body is what an entry adds.
 type Body struct {
-	// Commits come with their nearest kept ancestors.
+	// Commits are given with their nearest kept ancestors.
 	Commits []epoch.Node
 	// Gone are commits that were given up in a lineage that the bucket has lost.
 	Gone epoch.Set
-	// Packs are announced: from here on pieces in them have places.
+	// Packs are announced: after this entry the pieces in them have places.
 	Packs     []epoch.ID
 	Tags      []epoch.Tag
 	Retention *epoch.Retention
@@ -24,7 +24,7 @@ func (b *Body) Empty() bool {
 	return len(b.Commits) == 0 && len(b.Gone) == 0 && len(b.Packs) == 0 && len(b.Tags) == 0 && b.Retention == nil
 }
 
-// Apply returns the state behind an entry with the body b.
+// Apply returns the state after an entry with the body b.
 func Apply(s epoch.State, b *Body) epoch.State {
 	s.Kept = s.Kept.With(b.Commits...)
 	s.Gone = s.Gone.Union(b.Gone)
@@ -54,8 +54,8 @@ func withTag(tags []epoch.Tag, t epoch.Tag) []epoch.Tag {
 	return slices.Insert(tags, i, t)
 }
 
-// Bases returns the latest common ancestors of a and b in a graph: those from which no other common
-// one descends. Merging finds them among commits (package merge).
+// Bases returns the latest common ancestors of a and b in a graph: the common ones without a common
+// descendant. Package merge finds them among commits.
 func Bases(g epoch.Graph, a, b epoch.Commit) epoch.Set {
 	common := g.Ancestors(a).And(g.Ancestors(b))
 	var near epoch.Set
