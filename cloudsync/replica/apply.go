@@ -34,33 +34,33 @@ func (p *Page) Adopt(ctx context.Context, e *pagelog.Entry) error {
 	return blame(p.o.Names.Entry(e.Epoch, e.Number), err)
 }
 
-// bodyStep is a step that takes the body of an entry.
+// bodyStep is a step that applies the body of an entry.
 type bodyStep struct {
 	*step
 	e *pagelog.Entry
-	// adopts says that the commits become unsynced, and that nothing else counts.
+	// adopts says that the commits become unsynced and that nothing else of the body counts.
 	adopts bool
 	// gone are commits that the entry gives up.
 	gone     epoch.Set
 	announce []wire.Pack
 	stored   uint64 // bytes of packs and differences
-	// short has the commits of the entry, of which adopted ones alone count for Adopt.
+	// short has the commits of the entry; for Adopt only the adopted ones.
 	short   map[epoch.Commit]*commit.Commit
 	adopted []commit.ID
 	near    map[epoch.Commit]epoch.Set
 	placed  map[epoch.Commit]Placed
 	bare    map[commit.ID]bool // treeless commits without a child in the body
-	// below are commits on which others of the entry stand, explained those whose explanations
-	// came, and size is how long the commits of the batch are.
+	// below are commits on which others of the entry stand. explained are those whose explanation
+	// was received. size is the length of the batch's commits.
 	below, explained map[commit.ID]bool
 	size             int
 	name             string       // of the device
-	last             *wire.Commit // for the explanation behind it
+	last             *wire.Commit // for the explanation after it
 	lastNew          bool
-	own              bool // there are commits that were unsynced
+	own              bool // the entry has commits that were unsynced here
 }
 
-// take reads a body into a step, and finishes it.
+// take reads a body into a step, and calls finish.
 func (p *Page) take(ctx context.Context, e *pagelog.Entry, adopts bool, finish func(*bodyStep) error) error {
 	s, err := p.begin(ctx)
 	if err != nil {
@@ -86,7 +86,7 @@ func (p *Page) take(ctx context.Context, e *pagelog.Entry, adopts bool, finish f
 	return finish(b)
 }
 
-// record takes a record.
+// record applies a record.
 func (b *bodyStep) record(ctx context.Context, r wire.Record, at storage.CloudPlace) error {
 	switch r := r.(type) {
 	case *wire.Size:
@@ -118,12 +118,13 @@ func (b *bodyStep) record(ctx context.Context, r wire.Record, at storage.CloudPl
 	return nil
 }
 
-// pack takes a pack that the entry announces. Its places are known when it was uploaded here.
+// pack applies a pack that the entry announces. Its places are already recorded if this device
+// uploaded it.
 func (b *bodyStep) pack(ctx context.Context, w *wire.Pack) error {
 	if w.Epoch != b.e.Epoch || w.Since != 0 || w.Dropped != (epoch.ID{}) {
 		return bad("pack %s is not announced as a new one", w.ID)
 	}
-	if w.Eager { // of others a new device reads what it needs
+	if w.Eager { // of lazy ones a new device reads only what it needs
 		b.stored += w.Bytes
 	}
 	b.announce = append(b.announce, *w)
@@ -137,7 +138,7 @@ func (b *bodyStep) pack(ctx context.Context, w *wire.Pack) error {
 	return b.step.pack(ctx, w, w.Eager, false)
 }
 
-// commit takes a commit.
+// commit applies a commit.
 func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 	c, id := r.Commit, short(r.Commit.ID)
 	b.last, b.lastNew = r, false
@@ -202,8 +203,8 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 	return nil
 }
 
-// wanting reports whether a commit that is here has to be taken all the same: it was given up, or
-// it came ahead of a batch that did not come.
+// wanting reports whether a commit that is here has to be applied all the same: it was given up, or
+// it was stored ahead of a batch that was never completed.
 func (b *bodyStep) wanting(ctx context.Context, r *wire.Commit) (bool, error) {
 	if b.giveUp[r.Commit.ID] || r.Treeless {
 		return b.giveUp[r.Commit.ID], nil
@@ -215,8 +216,8 @@ func (b *bodyStep) wanting(ctx context.Context, r *wire.Commit) (bool, error) {
 	return !held, nil
 }
 
-// ahead makes commits durable on which others stand, as history, so that those which are left fit
-// into a batch.
+// ahead makes commits on which others stand durable as history, so that the remaining ones fit into
+// a batch.
 func (b *bodyStep) ahead(ctx context.Context) error {
 	heads := b.p.headsHere()
 	batch, left := &storage.SyncBatch{}, b.b.Commits[:0:0]
@@ -249,8 +250,8 @@ func (b *bodyStep) tree(ctx context.Context, r *wire.Commit) error {
 	return b.p.applyDiffs(ctx, from, r.Commit.Root, []wire.Diff{r.Diff}, b.step, b.step, b.want(ctx))
 }
 
-// parents verifies what follows from the parents of a commit, or its nearest ancestors. ok is false
-// for an adopted commit of which some are not here.
+// parents verifies a commit against its parents, or its nearest ancestors. ok is false for an
+// adopted commit that lacks a parent here.
 func (b *bodyStep) parents(ctx context.Context, r *wire.Commit) (ok bool, err error) {
 	c, all := r.Commit, make([]*commit.Commit, 0, len(r.Commit.Parents))
 	for _, id := range c.Parents {
@@ -294,8 +295,8 @@ func (b *bodyStep) parents(ctx context.Context, r *wire.Commit) (ok bool, err er
 	return true, nil
 }
 
-// ancestor returns a commit on which one of the entry may stand: of the log, or of the entry; for
-// an adopted one any that is here.
+// ancestor returns a commit on which a commit of the entry may stand. It is of the log or of the
+// entry; for an adopted commit, any commit here.
 func (b *bodyStep) ancestor(ctx context.Context, id commit.ID) (*commit.Commit, error) {
 	if c := b.short[short(id)]; c != nil && c.ID == id {
 		return c, nil
@@ -318,7 +319,7 @@ func (b *bodyStep) nearHere(ctx context.Context, c epoch.Commit) (*commit.Commit
 	return b.ancestor(ctx, id)
 }
 
-// rootOf is step.rootOf; the base of an adopted commit is any that is here.
+// rootOf is step.rootOf. The base of an adopted commit may be any commit here.
 func (b *bodyStep) rootOf(ctx context.Context, id commit.ID) (object.Digest, error) {
 	if id.IsZero() || id == commit.First().ID {
 		return btree.EmptyRoot, nil
@@ -340,8 +341,8 @@ func (b *bodyStep) rootOf(ctx context.Context, id commit.ID) (object.Digest, err
 	return c.Root, err
 }
 
-// explanation takes the explanation of the commit before it. Of a commit that is here its first one
-// counts.
+// explanation applies the explanation of the commit before it. For a commit that is already here it
+// does nothing: the first explanation counts.
 func (b *bodyStep) explanation(ctx context.Context, x *wire.Explanation) error {
 	if !b.lastNew {
 		return nil
@@ -354,7 +355,7 @@ func (b *bodyStep) explanation(ctx context.Context, x *wire.Explanation) error {
 	return nil
 }
 
-// tag takes a change of a tag.
+// tag applies a change of a tag.
 func (b *bodyStep) tag(ctx context.Context, t *wire.Tag) error {
 	if b.adopts {
 		return nil
@@ -377,7 +378,7 @@ func (b *bodyStep) tag(ctx context.Context, t *wire.Tag) error {
 	return nil
 }
 
-// finish makes the step durable as what an entry brings.
+// finish makes the step durable, as the effect of an entry.
 func (b *bodyStep) finish(ctx context.Context, next epoch.Position) error {
 	if len(b.bare) > 0 {
 		return bad("%d commits without trees have no children", len(b.bare))
@@ -404,14 +405,14 @@ func (b *bodyStep) finish(ctx context.Context, next epoch.Position) error {
 		n.sees(b.e.Device, b.name, b.e.Created)
 	}
 	err := b.submit(ctx)
-	if errors.Is(err, base.ErrInvalid) { // storage refuses what no bucket can say
+	if errors.Is(err, base.ErrInvalid) { // storage refuses a commit that no honest bucket has
 		return &fault{err: err}
 	}
 	return err
 }
 
-// leavePending takes out of State.Pending what the entry has brought to the log. Unsynced commits
-// come all at once.
+// leavePending removes from State.Pending what the entry has brought to the log. Unsynced commits
+// are sent all together.
 func (b *bodyStep) leavePending() {
 	p := b.next.Pending
 	if len(p.Packs) == 0 && len(p.Sent) == 0 {
@@ -432,7 +433,7 @@ func (b *bodyStep) leavePending() {
 	b.next.Pending = p
 }
 
-// lacks notes pieces that nobody has sent.
+// lacks records pieces that no device has sent.
 func (b *bodyStep) lacks() error {
 	if len(b.missing) == 0 {
 		return nil
@@ -448,12 +449,12 @@ func (b *bodyStep) lacks() error {
 		}
 	}
 	b.next.Missing = missing
-	b.p.out.looked = false // what of it is here goes up
+	b.p.out.looked = false // those that are here go up
 	return nil
 }
 
-// covered has commits count as no heads on which commits of the entry stand whose parents were
-// given up, or commits that were here already.
+// covered makes commits no heads if commits of the entry stand on them whose parents were given up,
+// or if commits stand on them that were here already.
 func (b *bodyStep) covered(ctx context.Context) error {
 	fresh := map[commit.ID]bool{}
 	for _, c := range b.short {
@@ -468,7 +469,7 @@ func (b *bodyStep) covered(ctx context.Context) error {
 	}
 	if changed {
 		b.next.Near = near
-		b.next.From = nil // what came back may stand below the heads of the checkpoint
+		b.next.From = nil // restored commits may stand below the heads of the checkpoint
 	}
 	heads := b.p.headsHere()
 	for _, near := range b.near {
@@ -483,7 +484,7 @@ func (b *bodyStep) covered(ctx context.Context) error {
 	return nil
 }
 
-// headsHere returns the heads of the page, durable ones and others, by their short names.
+// headsHere returns the heads of the page, durable and chained ones, by their short names.
 func (p *Page) headsHere() map[epoch.Commit]*commit.Commit {
 	heads := map[epoch.Commit]*commit.Commit{}
 	for _, c := range slices.Concat(p.o.Store.Heads(), p.o.Store.ChainedHeads()) {
@@ -494,11 +495,11 @@ func (p *Page) headsHere() map[epoch.Commit]*commit.Commit {
 	return heads
 }
 
-// giveUpGone gives up the commits that the entry says are gone.
+// giveUpGone gives up the commits that the entry lists as gone.
 func (b *bodyStep) giveUpGone(ctx context.Context) error {
 	n := b.next
 	n.addGoneIn(b.gone)
-	// What the log has given up stays so, whoever sends it again.
+	// A commit that the log has given up stays given up, even if a device sends it again.
 	gone := b.gone
 	for id := range b.short {
 		if n.wasGivenUp(id) && !n.Send.Has(id) {
@@ -525,7 +526,7 @@ func (b *bodyStep) giveUpGone(ctx context.Context) error {
 	return nil
 }
 
-// addGoneIn notes commits that an entry gives up.
+// addGoneIn records commits that an entry gives up.
 func (s *State) addGoneIn(gone epoch.Set) {
 	if len(gone) == 0 {
 		return
@@ -537,7 +538,7 @@ func (s *State) addGoneIn(gone epoch.Set) {
 	}
 }
 
-// finishAdopted makes the step durable as commits that have to be sent.
+// finishAdopted makes the step durable, with its commits as unsynced ones.
 func (b *bodyStep) finishAdopted(ctx context.Context) error {
 	if len(b.adopted) == 0 {
 		return nil

@@ -11,12 +11,11 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// maxBases bounds how many heads a difference is tried from.
+// maxBases bounds the number of heads from which a difference is tried.
 const maxBases = 8
 
-// logHeads finds the heads of the log: where commits of the page are not of the log, those of their
-// ancestors that are, but for what is an ancestor of another one. It reads no further down than
-// that.
+// logHeads finds the heads of the log. For commits of tips outside the log it takes their nearest
+// ancestors in the log, and drops ancestors of others. It reads no further down.
 func (p *Page) logHeads(ctx context.Context, tips []*commit.Commit, outside func(commit.ID) bool) ([]*commit.Commit, error) {
 	tops, err := p.passing(ctx, tips, outside)
 	if err != nil {
@@ -34,7 +33,7 @@ func (p *Page) logHeads(ctx context.Context, tips []*commit.Commit, outside func
 			}
 			var err error
 			covered, err = commit.IsAncestor(ctx, p.o.Store, c, other)
-			if errors.Is(err, base.ErrGone) { // what is between was given up, as it is of no head
+			if errors.Is(err, base.ErrGone) { // the commits between were given up, since no head needs them
 				covered, err = c.Generation < other.Generation, nil
 			}
 			if err != nil {
@@ -49,8 +48,8 @@ func (p *Page) logHeads(ctx context.Context, tips []*commit.Commit, outside func
 	return heads, nil
 }
 
-// passing returns commits without those that outside reports: their nearest ancestors stand for
-// these. The first commit is left out.
+// passing returns cs, with each commit that outside reports replaced by its nearest ancestors that
+// are not outside. It leaves out the first commit.
 func (p *Page) passing(ctx context.Context, cs []*commit.Commit, outside func(commit.ID) bool) (out []*commit.Commit, err error) {
 	seen := map[commit.ID]bool{}
 	for queue := cs; len(queue) > 0; {
@@ -73,7 +72,7 @@ func (p *Page) passing(ctx context.Context, cs []*commit.Commit, outside func(co
 	return out, nil
 }
 
-// nearest returns the nearest ancestors of a commit that are here, but for the first commit.
+// nearest returns the nearest ancestors of a commit that are here, without the first commit.
 func (p *Page) nearest(ctx context.Context, c *commit.Commit) (out []*commit.Commit, err error) {
 	if near, ok := p.state.Near[short(c.ID)]; ok {
 		return p.load(ctx, near)
@@ -91,7 +90,7 @@ func (p *Page) nearest(ctx context.Context, c *commit.Commit) (out []*commit.Com
 	return out, nil
 }
 
-// isPruned reports whether a commit was not found since it was given up.
+// isPruned reports whether a commit was not found because it was given up.
 func isPruned(err error) bool {
 	return errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrGone)
 }
@@ -99,7 +98,7 @@ func isPruned(err error) bool {
 // bases are the commits from whose trees the differences of a body may lead.
 type bases struct {
 	p *Page
-	// outside reports commits that are none of the log, and body those of them that the body has
+	// outside reports commits that are not in the log. body are those of them that the body has
 	// with their trees.
 	outside func(commit.ID) bool
 	body    map[commit.ID]bool
@@ -108,9 +107,9 @@ type bases struct {
 	heads   []*commit.Commit
 }
 
-// of returns from where the difference of c can lead: its parents that are in the body or heads of
-// the log. When there are none, all heads of the log, and the empty tree: these are what a device
-// has that begins with the newest checkpoint.
+// of returns the trees from which the difference of c can lead: those of its parents that are in
+// the body or heads of the log. If there are none, it returns all heads of the log, and the empty
+// tree: a device that begins with the newest checkpoint has these.
 func (b *bases) of(ctx context.Context, c *commit.Commit) (found []candidate, err error) {
 	empty := candidate{tree: b.p.tree(btree.EmptyRoot)}
 	for _, id := range c.Parents {
@@ -144,7 +143,7 @@ func (b *bases) of(ctx context.Context, c *commit.Commit) (found []candidate, er
 	return append(found, empty), nil
 }
 
-// allowed reports whether a parent is in the body, or a head of the log.
+// allowed reports whether a parent is in the body or a head of the log.
 func (b *bases) allowed(ctx context.Context, id commit.ID) (bool, error) {
 	if b.body[id] || id == commit.First().ID {
 		return true, nil
@@ -164,7 +163,7 @@ func (b *bases) ask(ctx context.Context) (err error) {
 	return err
 }
 
-// addHeld adds the tree of a commit, if it is here and not empty.
+// addHeld appends the tree of a commit if the tree is here and not empty.
 func (p *Page) addHeld(ctx context.Context, to []candidate, c *commit.Commit) ([]candidate, error) {
 	if c.Root == btree.EmptyRoot {
 		return to, nil

@@ -15,12 +15,12 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// BuildTrees makes those trees of commits that are not here, as they are known as history only,
-// from the checkpoint and from the entries of the epoch. It asks the bucket for nothing when all
-// are here. Trees on the way to them are stored too. It reads the commits of the checkpoint twice,
-// however many trees are asked for, and holds 24 bytes for each. Errors match base.ErrGone where
-// the log does not lead to one of them: then the others are built; those of the bucket, of the disk
-// and of ctx; base.ErrCorrupt for what the bucket has, which is named.
+// BuildTrees builds the trees of treeless commits from the checkpoint and the entries of the epoch.
+// It makes no request if all trees are here. It also stores the trees that it builds on the way. It
+// reads the commits of the checkpoint twice, for any number of ids, and holds 24 bytes for each.
+// Errors: base.ErrGone if the log does not lead to one of the trees, after building the others;
+// those of the bucket, of the disk and of ctx; base.ErrCorrupt, naming the object, for damage in
+// the bucket.
 func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 	wanted, err := p.treeless(ctx, ids)
 	if len(wanted) > 0 {
@@ -33,22 +33,22 @@ func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 	return nil
 }
 
-// builder builds trees while the commits of the log pass by.
+// builder builds trees in passes over the commits of the log.
 type builder struct {
 	p *Page
-	// bases are the commits from whose trees differences lead, 0 for the empty tree.
+	// bases are the commits from whose trees the differences lead, 0 for the empty tree.
 	bases map[epoch.Commit]epoch.Commit
-	// needed are the commits whose differences are applied, and starts those whose trees a snapshot
-	// has.
+	// needed are the commits whose differences are applied. starts are the commits whose trees a
+	// snapshot has.
 	needed map[epoch.Commit]bool
 	starts map[epoch.Commit]*commit.Commit
-	// later are records that came before their bases.
+	// later are records that were read before their bases.
 	later []*wire.Commit
-	s     *step // has what is not submitted
+	s     *step // has data that is not submitted
 	built map[epoch.Commit]object.Digest
 }
 
-// builtTogether is how many trees are submitted at once.
+// builtTogether is how many trees are submitted together.
 const builtTogether = 256
 
 func (b *builder) build(ctx context.Context, wanted []*commit.Commit) error {
@@ -91,7 +91,7 @@ func (b *builder) build(ctx context.Context, wanted []*commit.Commit) error {
 	return gone
 }
 
-// treeless returns those of the commits that have no tree here.
+// treeless returns the given commits whose trees are not here.
 func (p *Page) treeless(ctx context.Context, ids []commit.ID) (out []*commit.Commit, err error) {
 	for _, id := range ids {
 		c, err := p.o.Store.Commit(ctx, id)
@@ -109,7 +109,7 @@ func (p *Page) treeless(ctx context.Context, ids []commit.ID) (out []*commit.Com
 	return out, nil
 }
 
-// eachCommit gives the records of commits of the checkpoint and of the entries of the epoch to fn.
+// eachCommit calls fn with the commit records of the checkpoint and of the entries of the epoch.
 func (b *builder) eachCommit(ctx context.Context, fn func(*wire.Commit) error) error {
 	s := b.p.state
 	if s.Header != nil {
@@ -132,7 +132,7 @@ func (b *builder) eachCommit(ctx context.Context, fn func(*wire.Commit) error) e
 	return nil
 }
 
-// plan notes which differences lead to the tree of a commit. It reports false when the log lacks
+// plan finds the differences that lead to the tree of a commit. It reports false if the log lacks
 // one.
 func (b *builder) plan(ctx context.Context, at epoch.Commit, roots map[epoch.Commit]*commit.Commit) (bool, error) {
 	var chain []epoch.Commit
@@ -163,7 +163,7 @@ func (b *builder) plan(ctx context.Context, at epoch.Commit, roots map[epoch.Com
 	return true, nil
 }
 
-// treeHere returns the root of the tree of a commit, and whether it is here.
+// treeHere returns the root of the tree of a commit, and whether the tree is here.
 func (b *builder) treeHere(ctx context.Context, at epoch.Commit) (root object.Digest, held bool, err error) {
 	cs, err := b.p.load(ctx, epoch.Set{at})
 	if err != nil || len(cs) == 0 {
@@ -173,7 +173,7 @@ func (b *builder) treeHere(ctx context.Context, at epoch.Commit) (root object.Di
 	return cs[0].Root, held, err
 }
 
-// follow applies the differences that are needed.
+// follow applies the needed differences.
 func (b *builder) follow(ctx context.Context) error {
 	if err := b.begin(ctx); err != nil {
 		return err
@@ -213,14 +213,14 @@ func (b *builder) begin(ctx context.Context) (err error) {
 	return err
 }
 
-// add stores the tree of a commit with the step, if the commit is here.
+// add adds the tree of a commit to the step, if the commit is here.
 func (b *builder) add(ctx context.Context, c *commit.Commit) {
 	if _, err := b.p.o.Store.Commit(ctx, c.ID); err == nil {
 		b.s.b.Commits = append(b.s.b.Commits, storage.ReceivedCommit{Commit: c, Shallow: true})
 	}
 }
 
-// submit stores what was built.
+// submit stores the trees built so far.
 func (b *builder) submit(ctx context.Context) error {
 	if len(b.s.b.Commits) == 0 {
 		return nil
@@ -262,9 +262,9 @@ func (b *builder) step(ctx context.Context, r *wire.Commit) error {
 	return b.submit(ctx)
 }
 
-// rescue makes sure of what unsynced commits need: trees that are known as history only, as far as
-// the log leads to them, and pieces that are not held and whose places lost says do not count any
-// more.
+// rescue secures the data that unsynced commits need. It builds trees of treeless commits, as far
+// as the log leads to them. It fetches pieces that are not held and whose places, as lost reports,
+// no longer count.
 func (p *Page) rescue(ctx context.Context, unsynced epoch.Graph, lost func(storage.CloudPlace) bool) error {
 	cs, err := p.load(ctx, unsynced.Set())
 	if err != nil {
@@ -288,7 +288,7 @@ func (p *Page) rescue(ctx context.Context, unsynced epoch.Graph, lost func(stora
 	return r.fetch(ctx)
 }
 
-// rescuer fetches pieces while their places count.
+// rescuer fetches pieces as long as their places count.
 type rescuer struct {
 	p    *Page
 	lost func(storage.CloudPlace) bool
@@ -296,7 +296,7 @@ type rescuer struct {
 	want []object.Digest
 }
 
-// piece looks for a piece. It reports whether to go on with what that lists.
+// piece examines a piece. It reports whether to go on with the pieces that the piece lists.
 func (r *rescuer) piece(ctx context.Context, d object.Digest) (bool, error) {
 	if r.seen[d] {
 		return false, nil
@@ -319,16 +319,15 @@ func (r *rescuer) piece(ctx context.Context, d object.Digest) (bool, error) {
 	return st.Held, err
 }
 
-// fetch fetches what is wanted, as far as it is there.
+// fetch fetches the queued pieces, as far as the bucket has them.
 func (r *rescuer) fetch(ctx context.Context) error {
 	want := r.want
 	r.want = nil
 	return r.p.Salvage(ctx, want)
 }
 
-// Salvage fetches pieces, as far as they can be read where they stand: block by block where not all
-// of them can. Errors are those of the bucket and of the disk, but for what says that something is
-// lost.
+// Salvage fetches pieces as far as they are readable at their places: block by block if not all are
+// readable. Errors are those of the bucket and of the disk; lost pieces are no error.
 func (p *Page) Salvage(ctx context.Context, ds []object.Digest) error {
 	fetch := func(ds []object.Digest) (whole bool, err error) {
 		_, err = p.o.Fetcher.FetchAll(ctx, ds)

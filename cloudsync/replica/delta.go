@@ -17,25 +17,25 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// inlineDiff is how long a difference may be that stands with its commit. Those that are longer are
-// objects, which runs name, so that a run which is written again does not copy them.
+// inlineDiff is the greatest length of a difference that is inline in its commit. A longer one
+// becomes an object that runs name, so that a rewritten run does not copy it.
 const inlineDiff = 128 << 10
 
-// runDiff is how long a difference may be that stands in a run, which every new device reads. Those
-// that are longer, and stood in an entry, share objects.
+// runDiff is the greatest length of a difference inline in a run, which every new device reads.
+// Longer ones that were inline in an entry share objects.
 const runDiff = 512
 
-// spillBytes is how much of an object is held in memory before it goes to a file.
+// spillBytes is how much of an object is held in memory before it spills to a file.
 const spillBytes = 16 << 20
 
-// tally says what a difference brings beside keys.
+// tally has counts of a difference.
 type tally struct {
 	eager, lazy bool   // there are values of this priority that are objects
-	valueBytes  uint64 // of these values, pieces that are held elsewhere too included
+	valueBytes  uint64 // of these values, including pieces that are held elsewhere too
 	puts        int64  // keys that get a value
-	inline      int64  // bytes of values that stand with their keys
+	inline      int64  // bytes of inline values
 	plain       bool   // there are keys that must not be compressed
-	// grown is by about how much a difference from the empty tree is longer with it.
+	// grown is the approximate growth of a difference from the empty tree by this one.
 	grown int64
 }
 
@@ -58,15 +58,14 @@ func (t *tally) add(c *wire.Change, plain func(key []byte) bool) {
 	t.valueBytes += c.Size
 }
 
-// delta is a difference with where it leads from and to. kept are its bytes, as far as they are
-// held.
+// delta is a difference between two trees. kept are its bytes, as far as they are held.
 type delta struct {
 	base     commit.ID // zero: the empty tree
 	from, to btree.Tree
 	bytes    uint64
 	kept     []byte
-	place    *wire.Place // where it stands, nil for one that stands with its commit
-	put      bool        // a transaction has put what it brings, and no merge
+	place    *wire.Place // of its object; nil for an inline difference
+	put      bool        // a transaction has put its values, not a merge
 	tally    tally
 }
 
@@ -74,8 +73,8 @@ func (p *Page) tree(root object.Digest) btree.Tree {
 	return btree.Tree{Page: p.o.Store.Page(), Source: p.o.Store, Root: root}
 }
 
-// changeOf says what a difference is in a stream of changes: that a key gets an entry, or is
-// removed. It borrows from both.
+// changeOf returns the change of a stream for a key that gets an entry or is removed. It borrows
+// from key and e.
 func changeOf(key []byte, removed bool, e *fb.Entry) wire.Change {
 	switch {
 	case removed:
@@ -86,7 +85,7 @@ func changeOf(key []byte, removed bool, e *fb.Entry) wire.Change {
 	return wire.Change{Key: key, Object: e.Digest, Size: e.Size, Priority: e.Priority}
 }
 
-// changeBytes returns about how long the change is that puts an entry.
+// changeBytes returns the approximate length of the change that puts an entry.
 func changeBytes(key []byte, has bool, e *fb.Entry) int64 {
 	switch {
 	case !has:
@@ -121,10 +120,10 @@ type candidate struct {
 	tree btree.Tree
 }
 
-// errLong ends the encoding of a difference that is longer than it may be.
+// errLong ends the encoding of a difference that exceeds its limit.
 var errLong = errors.New("the difference is too long")
 
-// bounded takes a difference of at most limit bytes, and keeps one that may stand with its commit.
+// bounded accepts a difference of at most limit bytes, and keeps it if it may be inline.
 type bounded struct {
 	limit, bytes int
 	kept         []byte
@@ -143,12 +142,12 @@ func (w *bounded) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// firstBytes is how long a difference may be at first that has others beside it.
+// firstBytes is the first limit on a difference that has competitors.
 const firstBytes = 4 << 10
 
-// shortest returns the shortest of the differences that lead from candidates to a tree. Several are
-// encoded up to the same length, which doubles until one of them ends: so one that is long costs
-// little. long says that it is too long to stand with its commit; then only its base is known.
+// shortest returns the shortest difference from a candidate to a tree. Several candidates are
+// encoded up to one limit, which doubles until one difference is complete. So a long difference
+// costs little. long says that the difference is too long to be inline; then only its base is set.
 func (p *Page) shortest(ctx context.Context, ks []candidate, to btree.Tree) (d *delta, long bool, err error) {
 	limit := firstBytes
 	if len(ks) == 1 {
@@ -172,8 +171,8 @@ func (p *Page) shortest(ctx context.Context, ks []candidate, to btree.Tree) (d *
 	return d, d.bytes > inlineDiff, nil
 }
 
-// uploadDiff makes a difference an object of its own in the packs of an epoch, and sets where it
-// stands. compress says that it is that of one commit, which may be compressed.
+// uploadDiff makes a difference an object of its own in the packs of an epoch, and sets its place.
+// compress says that the difference belongs to one commit, so that it may be compressed.
 func (p *Page) uploadDiff(ctx context.Context, e epoch.ID, d *delta, compress bool) error {
 	w, err := p.newDiffWriter(e, compress && p.o.Plain == nil)
 	if err != nil {
@@ -189,10 +188,10 @@ func (p *Page) uploadDiff(ctx context.Context, e epoch.ID, d *delta, compress bo
 	return err
 }
 
-// diffWriter writes differences as an object: each of blocks of its own.
+// diffWriter writes differences into an object, each in blocks of its own.
 type diffWriter struct {
 	p     *Page
-	place wire.Place // of all that was ended
+	place wire.Place // of all differences that were ended
 	out   *spool.Spool
 	w     *seal.Writer
 }
@@ -214,7 +213,7 @@ func (w *diffWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// end ends a difference, and returns where it stands.
+// end ends a difference, and returns its place.
 func (w *diffWriter) end(begun wire.Place) (*wire.Place, error) {
 	at, err := w.w.Flush()
 	if err != nil {
@@ -226,7 +225,7 @@ func (w *diffWriter) end(begun wire.Place) (*wire.Place, error) {
 	return &here, nil
 }
 
-// finish uploads what was written, and returns where all of it stands.
+// finish uploads the object, and returns the place of all its content.
 func (w *diffWriter) finish(ctx context.Context) (*wire.Place, error) {
 	at, err := w.end(wire.Place{})
 	if err != nil {
@@ -240,14 +239,14 @@ func (w *diffWriter) finish(ctx context.Context) (*wire.Place, error) {
 
 func (w *diffWriter) close() { w.out.Close() }
 
-// putSpool uploads what a spool holds under a new name.
+// putSpool uploads the content of a spool under a new name.
 func (p *Page) putSpool(ctx context.Context, name string, s *spool.Spool) error {
 	r, err := s.Reader()
 	if err != nil {
 		return err
 	}
 	err = p.o.Bucket.PutIfAbsent(ctx, name, s.Size(), r)
-	if err != nil && !errors.Is(err, bucket.ErrExists) { // nobody else draws this name
+	if err != nil && !errors.Is(err, bucket.ErrExists) { // no other device draws this name
 		return fmt.Errorf("upload %s: %w", name, err)
 	}
 	return nil

@@ -16,8 +16,7 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// diffReader reads the changes of a difference. Its end need not be proved: the tree that it leads
-// to is.
+// diffReader reads the changes of a difference. Its end need not be proved: the resulting tree is.
 type diffReader struct {
 	*wire.ChangeReader
 	name string // of the object; empty for a difference in a record
@@ -37,7 +36,7 @@ func (p *Page) openDiff(ctx context.Context, d *wire.Diff) (*diffReader, error) 
 	return &diffReader{ChangeReader: wire.NewChangeReader(r, int64(d.Place.Bytes)), name: name, body: r}, nil
 }
 
-// openDiffs opens differences. The caller closes those that it returns, also with an error.
+// openDiffs opens differences. The caller closes the returned ones, also after an error.
 func (p *Page) openDiffs(ctx context.Context, ds []wire.Diff) (readers []*diffReader, err error) {
 	for i := range ds {
 		r, err := p.openDiff(ctx, &ds[i])
@@ -55,7 +54,7 @@ func closeDiffs(readers []*diffReader) {
 	}
 }
 
-// next returns the next change, and io.EOF at the end.
+// next returns the next change, or io.EOF at the end.
 func (r *diffReader) next() (*wire.Change, error) {
 	c, err := r.Next()
 	switch {
@@ -75,8 +74,8 @@ func (r *diffReader) close() {
 	}
 }
 
-// checkChange verifies of a change what its reader does not know: from which length on a value is
-// an object.
+// checkChange verifies what the reader of a change cannot: the length from which a value is an
+// object.
 func checkChange(c *wire.Change) error {
 	switch {
 	case c.Removed:
@@ -97,8 +96,8 @@ func entryOf(c *wire.Change) fb.Entry {
 	return fb.Entry{Key: c.Key, Digest: c.Object, Size: c.Size, Priority: c.Priority}
 }
 
-// composed yields the changes of differences that follow each other as those of one: of each key
-// the last. want, if not nil, is called for each value that is an object.
+// composed yields the changes of consecutive differences as those of one: the last change of each
+// key. want, if not nil, is called for each value that is an object.
 func composed(readers []*diffReader, want func(*wire.Change) error) iter.Seq2[btree.Change, error] {
 	return func(yield func(btree.Change, error) bool) {
 		at := make([]*wire.Change, len(readers))
@@ -156,7 +155,7 @@ func composed(readers []*diffReader, want func(*wire.Change) error) iter.Seq2[bt
 	}
 }
 
-// treeError returns the error of building a tree: what the changes are to blame for is a fault.
+// treeError returns the error of building a tree. An error that the changes caused is a fault.
 func treeError(err error) error {
 	if !isFault(err) && (errors.Is(err, base.ErrInvalid) || errors.Is(err, base.ErrTooLarge)) {
 		return &fault{err: err}
@@ -164,8 +163,8 @@ func treeError(err error) error {
 	return err
 }
 
-// applyDiffs applies differences that follow each other to the tree of a root, as sink, source and
-// want say, and verifies that they lead to another one.
+// applyDiffs applies consecutive differences to the tree of the root from, and verifies that the
+// result has the root to.
 func (p *Page) applyDiffs(ctx context.Context, from, to object.Digest, ds []wire.Diff, source btree.Source, sink btree.Sink, want func(*wire.Change) error) error {
 	readers, err := p.openDiffs(ctx, ds)
 	defer closeDiffs(readers)
@@ -182,7 +181,7 @@ func (p *Page) applyDiffs(ctx context.Context, from, to object.Digest, ds []wire
 	return nil
 }
 
-// counted has the progress know of each value.
+// counted counts each value in the progress.
 func (p *Page) counted(of iter.Seq2[btree.Change, error]) iter.Seq2[btree.Change, error] {
 	return func(yield func(btree.Change, error) bool) {
 		for c, err := range of {
@@ -199,13 +198,13 @@ func (p *Page) counted(of iter.Seq2[btree.Change, error]) iter.Seq2[btree.Change
 // nearPlace is the offset up to which a place is read together with the head of its object.
 const nearPlace = 256 << 10
 
-// place is what stands at a place of an object. Its reader closes it.
+// place reads the content at a place of an object. Its reader closes it.
 type place struct {
 	*seal.Stream
 	io.Closer
 }
 
-// openPlace opens what stands at a place. Errors are those of the bucket and of opening.
+// openPlace opens the content at a place. Errors are those of the bucket and of opening.
 func (p *Page) openPlace(ctx context.Context, name string, at *wire.Place) (*place, error) {
 	label := p.o.Names.DiffLabel(at.Epoch, at.Pack)
 	first, from, length := seal.Cover(int64(at.Offset), int64(at.Stored))
@@ -221,7 +220,7 @@ func (p *Page) openPlace(ctx context.Context, name string, at *wire.Place) (*pla
 	b := make([]byte, headBytes)
 	n, err := io.ReadFull(o.Body, b)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = nil // the head says that it is too short
+		err = nil // Inspect reports the short head
 	}
 	var ref seal.Ref
 	if err == nil {

@@ -39,23 +39,23 @@ func (p *Page) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position)
 	return err
 }
 
-// entering is an epoch that is being joined.
+// entering is an epoch during a join.
 type entering struct {
 	*step
 	x  *pagelog.Epoch
 	to epoch.Position
 	h  *checkpoint.Header // nil: none
-	// caughtUp says that the page is where a cut was made, so that only runs that are new to it say
-	// anything new. A renewal may lack what its device had given up.
+	// caughtUp says that the page is at the position where a cut was made, so that only runs new to
+	// the page have news. A renewal may lack what this device had given up.
 	caughtUp bool
 	view     epoch.Graph // of the page
-	st       epoch.State // with which the epoch begins
+	st       epoch.State // at the beginning of the epoch
 	near     map[epoch.Commit]epoch.Set
 	manifest []wire.Pack
-	index    map[epoch.ID]bool // packs of the manifest that are named
+	index    map[epoch.ID]bool // named packs of the manifest
 	j        epoch.Joined
-	// received are the commits of the checkpoint that are not here, as far as they fit into a
-	// batch; many says that they do not.
+	// received are the commits of the checkpoint that are not here, if they fit into a batch; many
+	// says that they do not.
 	received []*wire.Commit
 	bytes    int
 	many     bool
@@ -82,7 +82,7 @@ func (p *Page) enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position)
 	return err
 }
 
-// read reads the checkpoint: what the epoch begins with.
+// read reads the checkpoint, the initial state of the epoch.
 func (e *entering) read(ctx context.Context) (err error) {
 	if e.view, _, err = e.p.graph(ctx); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (e *entering) read(ctx context.Context) (err error) {
 	return nil
 }
 
-// runs returns a header with the runs of a kind that say anything new, and whether these are all.
+// runs returns a header with the runs of a kind that have news, and whether these are all.
 func (e *entering) runs(kind wire.RunKind) (h *checkpoint.Header, all bool) {
 	h, all = &checkpoint.Header{}, true
 	for _, r := range e.h.Runs {
@@ -169,7 +169,7 @@ func (e *entering) readCommits(ctx context.Context) error {
 	slices.SortFunc(nodes, func(a, b epoch.Node) int { return cmp.Compare(a.ID, b.ID) })
 	e.st.Kept = nodes
 	all := e.st.Kept.Set()
-	for i := range e.st.Kept { // what is not kept counts for nobody
+	for i := range e.st.Kept { // ancestors that are not kept do not count
 		if n := &e.st.Kept[i]; !n.Near.Within(all) {
 			n.Near = n.Near.And(all)
 			e.near[n.ID] = n.Near
@@ -178,7 +178,7 @@ func (e *entering) readCommits(ctx context.Context) error {
 	return nil
 }
 
-// checkGeneration verifies the generation of a commit whose parents all came before.
+// checkGeneration verifies the generation of a commit against its parents, which stand earlier.
 func checkGeneration(c *commit.Commit, generations map[epoch.Commit]uint64) error {
 	greatest, whole := commit.First().Generation, true
 	for _, id := range c.Parents {
@@ -199,7 +199,7 @@ func checkGeneration(c *commit.Commit, generations map[epoch.Commit]uint64) erro
 	return nil
 }
 
-// kept returns the commits of the log that the page has and that are not given up now.
+// kept returns the commits of the log that the page has and that the epoch does not give up.
 func (e *entering) kept() (nodes []epoch.Node) {
 	not := e.p.notInLog(e.unsynced).Union(e.st.Gone)
 	for _, n := range e.view.Reduce(e.view.Set().Without(not)) {
@@ -212,15 +212,15 @@ func (e *entering) kept() (nodes []epoch.Node) {
 	return nodes
 }
 
-// notInLog returns the commits of the page that are none of the log.
+// notInLog returns the commits of the page that are not in the log.
 func (p *Page) notInLog(unsynced map[commit.ID]bool) epoch.Set {
 	return setOf(slices.Collect(maps.Keys(unsynced))).Union(setOf(p.state.GiveUp))
 }
 
-// maxReceived is how long commits may be that come in one batch.
+// maxReceived bounds the length of the received commits in one batch.
 const maxReceived = 8 << 20
 
-// receive notes a commit of the checkpoint that is not here.
+// receive records a commit of the checkpoint that is not here.
 func (e *entering) receive(ctx context.Context, c *wire.Commit) error {
 	if _, ok := e.view.Index(short(c.Commit.ID)); ok {
 		if !e.unsynced[c.Commit.ID] {
@@ -269,14 +269,14 @@ func (e *entering) readMissing(ctx context.Context) error {
 	})
 }
 
-// join decides what becomes of the commits of the page.
+// join decides the fate of the page's commits.
 func (e *entering) join(context.Context) error {
 	e.j = epoch.Join(epoch.Local{View: e.view, Memory: e.p.state.memory()}, e.st)
 	return nil
 }
 
-// rescue makes sure of what unsynced commits need and is lost otherwise: trees that the checkpoint
-// until now leads to, and pieces that are in the bucket only, at places that do not count any more.
+// rescue secures data of unsynced commits that would be lost: trees to which the present checkpoint
+// leads, and pieces that only the bucket has, at places that no longer count.
 func (e *entering) rescue(ctx context.Context) error {
 	if !e.p.state.At.Joined() || len(e.j.Unsynced) == 0 {
 		return nil
@@ -287,7 +287,7 @@ func (e *entering) rescue(ctx context.Context) error {
 // stays reports whether a place counts in the epoch.
 func (e *entering) stays(at storage.CloudPlace) bool { return at.Entry == 0 && e.index[at.Pack] }
 
-// places takes the places of the packs that are new to the page.
+// places records the places in packs that are new to the page.
 func (e *entering) places(ctx context.Context) error {
 	heads := e.p.o.Store.Heads()
 	bare := len(heads) == 1 && heads[0].IsFirst()
@@ -314,7 +314,7 @@ func (e *entering) places(ctx context.Context) error {
 	return nil
 }
 
-// expect says how much the epoch brings.
+// expect adds the size of the epoch to the progress.
 func (e *entering) expect(bare bool, known func(epoch.ID) bool) {
 	if e.h == nil || !bare { // most of it is here
 		return
@@ -347,7 +347,7 @@ func (e *entering) settle(ctx context.Context) error {
 			lost = !st.held && !e.missing[p.Digest]
 		}
 	}
-	if lost { // it may stand elsewhere too: who reads it looks for it
+	if lost { // a piece may have another place: its reader searches for it
 		e.b.Metadata = append(e.b.Metadata, storage.Metadata{Type: storage.MetadataAdopted, Value: []byte{1}})
 	}
 	if err := e.setMissing(); err != nil {
@@ -414,7 +414,7 @@ func (e *entering) setMissing() error {
 	return nil
 }
 
-// giveUpGone gives up what the epoch has given up.
+// giveUpGone gives up the commits that the epoch has given up.
 func (e *entering) giveUpGone(ctx context.Context, kept epoch.Set) error {
 	gone, err := e.p.load(ctx, e.j.GivenUp)
 	if err != nil {
@@ -430,10 +430,10 @@ func (e *entering) giveUpGone(ctx context.Context, kept epoch.Set) error {
 	return nil
 }
 
-// logHeads returns the heads of the log that count as such here.
+// logHeads returns the heads of the log that count as heads here.
 func (e *entering) logHeads() epoch.Set { return e.st.Heads().Without(e.j.Send) }
 
-// sendAgain has commits be unsynced that the epoch does not have.
+// sendAgain makes the commits unsynced that the epoch lacks.
 func (e *entering) sendAgain(ctx context.Context) error {
 	cs, err := e.p.load(ctx, e.j.Unsynced.Set())
 	for _, c := range cs {
@@ -444,9 +444,9 @@ func (e *entering) sendAgain(ctx context.Context) error {
 	return err
 }
 
-// setNear notes the nearest ancestors of the commits whose parents the epoch does not know: those
-// that the epoch names, and commits here that it does not have. So a commit that is sent again is
-// not taken for a head where a commit of the log stands on it.
+// setNear records the nearest ancestors of commits whose parents are not all in the epoch: those
+// that the epoch names, and commits here that the epoch lacks. So a commit that is sent again does
+// not count as a head if a commit of the log stands on it.
 func (e *entering) setNear(ctx context.Context) (err error) {
 	kept, here := e.st.Kept.Set(), e.view.Set()
 	for _, n := range e.view {

@@ -14,15 +14,15 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// PackEpoch returns the epoch in whose directory a pack is that the log names, zero for another:
+// PackEpoch returns the epoch in whose directory a pack of the log is, zero for an unnamed pack:
 // see pack.FetchOptions.Epoch. It may be called concurrently with the calls of the Page.
 func (p *Page) PackEpoch(id epoch.ID) epoch.ID {
 	w, _ := p.shared.Load().pack(id)
 	return w.Epoch
 }
 
-// EntryPieces returns the pieces that stand in an entry of the epoch: see
-// pack.FetchOptions.Entries. It may be called concurrently with the calls of the Page.
+// EntryPieces returns the pieces in an entry of the epoch: see pack.FetchOptions.Entries. It may be
+// called concurrently with the calls of the Page.
 func (p *Page) EntryPieces(ctx context.Context, number uint64) (map[object.Digest][]byte, error) {
 	pieces := map[object.Digest][]byte{}
 	err := p.readEntry(ctx, p.shared.Load().At.Epoch, number, func(r wire.Record, _ storage.CloudPlace) error {
@@ -37,9 +37,8 @@ func (p *Page) EntryPieces(ctx context.Context, number uint64) (map[object.Diges
 	return pieces, nil
 }
 
-// readEntry gives the records of the body of an entry to fn, pieces with their places. Errors name
-// the object. They match base.ErrNotFound for an entry that is not there, base.ErrCorrupt for a bad
-// one.
+// readEntry calls fn with the records in the body of an entry, pieces with their places. Errors
+// name the object. They match base.ErrNotFound for a missing entry, base.ErrCorrupt for a bad one.
 func (p *Page) readEntry(ctx context.Context, e epoch.ID, number uint64, fn func(wire.Record, storage.CloudPlace) error) error {
 	name := p.o.Names.Entry(e, number)
 	stored, _, err := bucket.Read(ctx, p.o.Bucket, name, wire.MaxEntryBytes)
@@ -58,8 +57,8 @@ func (p *Page) readEntry(ctx context.Context, e epoch.ID, number uint64, fn func
 	return eachRecord(name, r, number, x.KeyIndex, fn)
 }
 
-// eachRecord gives the records of the body of an entry to fn, up to the proved end, pieces with
-// their places.
+// eachRecord calls fn with the records in the body of an entry, pieces with their places, up to the
+// proved end.
 func eachRecord(name string, r *wire.Reader, number uint64, key uint32, fn func(wire.Record, storage.CloudPlace) error) error {
 	at := storage.CloudPlace{Entry: number, KeyIndex: key}
 	for {

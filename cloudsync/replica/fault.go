@@ -7,9 +7,9 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// fault says what is wrong with what the bucket has. It matches base.ErrCorrupt.
+// fault describes damage in the bucket. It matches base.ErrCorrupt.
 type fault struct {
-	object string // its name; empty until it is known
+	object string // its name; empty while unknown
 	err    error
 }
 
@@ -21,7 +21,7 @@ func (f *fault) Error() string {
 	return f.object + ": " + f.err.Error()
 }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the cause.
 func (f *fault) Unwrap() error { return f.err }
 
 // Is reports whether target is base.ErrCorrupt.
@@ -43,8 +43,8 @@ func badObject(name string, err error) error {
 	return &fault{object: name, err: err}
 }
 
-// diskError is an error of this device that must not be taken for one of the bucket. It matches
-// what its cause does, but for base.ErrCorrupt.
+// diskError is an error of this device that must not be taken for damage in the bucket. It matches
+// what its cause matches, except base.ErrCorrupt.
 type diskError struct{ err error }
 
 // Error implements error.
@@ -58,8 +58,8 @@ func (e *diskError) Is(target error) bool {
 // As implements errors.As.
 func (e *diskError) As(target any) bool { return errors.As(e.err, target) }
 
-// blame returns the error of taking an object: what is wrong with the bucket names the object, and
-// nothing else matches base.ErrCorrupt.
+// blame returns the error of applying an object. A fault names the object. No other error matches
+// base.ErrCorrupt.
 func blame(name string, err error) error {
 	var f *fault
 	switch {

@@ -16,19 +16,18 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// view is the history of the page as merging goes by it, while storage has commits that were given
-// up.
+// view is the history of the page for merging, while storage still has commits that were given up.
 type view struct {
-	// graph has the nearest ancestors of each commit. They pass over what was given up, as on all
-	// devices, unless a merge needs it as base.
+	// graph has the nearest ancestors of each commit. They skip given-up commits, as on all
+	// devices, unless a merge needs one as its base.
 	graph epoch.Graph
-	// on is not nil while unsynced commits stand on what was given up, and are not merged with the
-	// log. The heads above one of on are merged into one before anything else is: first the heads
-	// of the log, then the one that these have become with one unsynced head after the other, since
-	// no other commit is known to descend from what that one stands on.
+	// on is set while unsynced commits that stand on given-up ones are not merged with the log. The
+	// heads above a commit of on are merged into one before all other merges: first the heads of
+	// the log; then the result with one unsynced head after the other. No other commit is known to
+	// descend from the commits on which that head stands.
 	on epoch.Set
-	// top is the commit that descends from all that was given up, with the edges that say so, where
-	// graph has those.
+	// top is the commit that descends from all given-up commits, with the edges that say so, if
+	// graph has these edges.
 	top epoch.Node
 }
 
@@ -67,7 +66,7 @@ func (p *Page) view(ctx context.Context) (*view, error) {
 	return v, nil
 }
 
-// stands reports whether unsynced commits stand on what was given up.
+// stands reports whether unsynced commits stand on given-up ones.
 func (p *Page) stands(ctx context.Context) (bool, error) {
 	if len(p.state.GiveUp) == 0 {
 		return false, nil
@@ -89,8 +88,8 @@ func (p *Page) stands(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// folding returns the view while there is something to be merged first, nil else. The edges of its
-// top are durable then: what is built on that one stands on what was given up, too.
+// folding returns the view while there are folds, else nil. The edges of its top are then durable,
+// since commits built on top stand on given-up ones too.
 func (p *Page) folding(ctx context.Context) (*view, error) {
 	if stands, err := p.stands(ctx); err != nil || !stands {
 		return nil, err
@@ -107,7 +106,7 @@ func (p *Page) folding(ctx context.Context) (*view, error) {
 	return v, p.write(ctx, nil, &storage.SyncBatch{}, n)
 }
 
-// first returns those of some heads that have to be merged into one before anything else is.
+// first returns the heads that have to be merged into one before all other merges.
 func (v *view) first(ctx context.Context, store *storage.Store, heads []*commit.Commit) (first []*commit.Commit, err error) {
 	for _, h := range heads {
 		var known []epoch.Commit // commits of the view on which the head stands
@@ -117,7 +116,7 @@ func (v *view) first(ctx context.Context, store *storage.Store, heads []*commit.
 				known = append(known, short(c.ID))
 				continue
 			}
-			for _, id := range c.Parents { // it came since
+			for _, id := range c.Parents { // the head is newer than the view
 				parent, err := store.Commit(ctx, id)
 				if err != nil && !isPruned(err) {
 					return nil, fmt.Errorf("look for what is merged first: %w", err)
@@ -134,8 +133,8 @@ func (v *view) first(ctx context.Context, store *storage.Store, heads []*commit.
 	return first, nil
 }
 
-// Folding returns the heads that have to be merged into one, as all devices do, before anything
-// else is merged or sent; nil: nothing has to be. See Standing.First.
+// Folding returns the heads that have to be merged into one, as on all devices, before anything
+// else is merged or sent; nil if there are none. See Standing.First.
 func (p *Page) Folding(ctx context.Context) ([]*commit.Commit, error) {
 	v, err := p.folding(ctx)
 	if err != nil || v == nil {
@@ -144,9 +143,8 @@ func (p *Page) Folding(ctx context.Context) ([]*commit.Commit, error) {
 	return v.first(ctx, p.o.Store, p.o.Store.Heads())
 }
 
-// Prune takes commits of State.GiveUp out of storage, as far as nothing needs them, and returns how
-// many. While unsynced heads stand on them and are not
-// merged with the log it takes none.
+// Prune removes the commits of State.GiveUp that nothing needs from storage, and returns their
+// number. It removes none while unsynced heads stand on them and are not merged with the log.
 func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
 	if len(p.state.GiveUp) == 0 {
 		return 0, nil
@@ -180,7 +178,7 @@ func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
 	if pruned == 0 {
 		return 0, nil
 	}
-	// What is kept since it is in use stays below what stands on it.
+	// Commits kept because they are in use stay ancestors of their descendants.
 	gone := setOf(ids).Without(setOf(kept))
 	n := p.state.Next()
 	n.GiveUp = append(left, kept...)
@@ -192,10 +190,9 @@ func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
 	return pruned, p.write(ctx, nil, b, n)
 }
 
-// Prune gives up commits of a page that knows of no bucket, as storage.Store.Prune does, and notes
-// then the nearest ancestors that are left of what stands on them: merges go by these, and so does
-// a bucket that the page gets later. A crash in between loses them. kept and errors are those of
-// Store.Prune.
+// Prune gives up commits of a page that has no record of a bucket, as storage.Store.Prune does.
+// Then it records the nearest remaining ancestors of their descendants, for merges and for a later
+// bucket. A crash in between loses this record. kept and errors are those of Store.Prune.
 func Prune(ctx context.Context, store *storage.Store, ids []commit.ID) (kept []commit.ID, err error) {
 	s, err := loadState(ctx, store, seal.ID{})
 	if err != nil {
@@ -216,8 +213,8 @@ func Prune(ctx context.Context, store *storage.Store, ids []commit.ID) (kept []c
 	return kept, errors.Join(err, submit(ctx, store, nil, &storage.SyncBatch{Metadata: rows}))
 }
 
-// nearWithout returns near with the nearest ancestors that commits of a graph have without those
-// that go.
+// nearWithout returns near, updated with the nearest ancestors of commits of the graph after gone
+// are removed.
 func nearWithout(g epoch.Graph, gone epoch.Set, near map[epoch.Commit]epoch.Set) map[epoch.Commit]epoch.Set {
 	near = cloned(near)
 	maps.DeleteFunc(near, func(id epoch.Commit, _ epoch.Set) bool { return gone.Has(id) })

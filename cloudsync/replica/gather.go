@@ -19,58 +19,58 @@ import (
 )
 
 const (
-	// inlineBytes is how many bytes of pieces stand in a body before all go to packs.
+	// inlineBytes is how many bytes of pieces a body has inline before all go to packs.
 	inlineBytes = 128 << 10
-	// maxPending is how many packs wait for an entry: then one announces them, and nothing else.
+	// maxPending is how many packs wait for an entry before an entry announces only packs.
 	maxPending = 16
-	// maxOvertaken bounds how often an announcement is made since others were faster.
+	// maxOvertaken bounds how often an announcement is repeated because other devices were faster.
 	maxOvertaken = 256
 	// queuedPieces is how many pieces are looked up and read together.
 	queuedPieces = 2048
-	// maxIndexes is how many index pieces wait for the pieces that they list: then all is waited
-	// for.
+	// maxIndexes is how many index pieces wait for the pieces that they list before the gatherer
+	// waits for all.
 	maxIndexes = 4096
-	// placesTogether is how many places stand in one batch of storage with what else it has.
+	// placesTogether is how many places share a batch of storage with other changes.
 	placesTogether = 1024
 )
 
-// gatherer takes the local pieces of values, children before the index pieces that list them: into
-// the body as long as they are few, else to packs. Eager pieces come before lazy ones, with a call
-// of flush between them. While packs are under way the state of the page belongs to their
-// goroutine, but for what Uploader.Alone calls.
+// gatherer collects the local pieces of values, children before the index pieces that list them.
+// Few pieces go into the body, many to packs. Eager pieces precede lazy ones, with a call of flush
+// in between. While packs are in flight the state of the page belongs to their goroutine, except
+// for functions that Uploader.Alone calls.
 type gatherer struct {
 	p   *Page
-	ctx context.Context // of the call that it serves
-	// forced sends all to packs, no two pieces compressed together, as nobody knows of which
-	// commits they are.
+	ctx context.Context // of the call that the gatherer serves
+	// forced sends all to packs, and compresses no two pieces together, since it is unknown to
+	// which commits they belong.
 	forced   bool
 	progress *progress.Tracker
 
-	plain bool // the pieces that are taken are not compressed
-	again bool // the pieces that are queued go up also where they have a place
-	eager bool // the pieces that are queued are of EAGER values
-	apart bool // the next one is not compressed together with those before
+	plain bool // the pieces taken are not compressed
+	again bool // the queued pieces go up even if they have a place
+	eager bool // the queued pieces are of EAGER values
+	apart bool // the next piece is not compressed together with those before
 
-	// append puts a body into the log. overtaken says that not only such bodies have come since the
-	// gatherer began.
+	// append puts a body into the log. overtaken says that entries other than such bodies were
+	// applied since the gatherer began.
 	append    Append
 	overtaken bool
 
-	queue  []object.Digest        // pieces on their way to be taken, in order
+	queue  []object.Digest        // pieces to be taken, in order
 	queued map[object.Digest]bool // whether they go up again
-	looked map[object.Digest]bool // index pieces below which all was looked at; whether to go up again
+	looked map[object.Digest]bool // index pieces whose children were all examined; whether they go up again
 	// missing are pieces that are not held and have no place.
 	missing map[object.Digest]struct{}
 
 	inline  []inlinePiece
 	bytes   int // of inline
 	inlined map[object.Digest]struct{}
-	spilled bool // what is taken goes to packs
+	spilled bool // pieces taken go to packs
 	up      *pack.Uploader
 
 	mu      sync.Mutex
 	pending int                        // guarded by mu; packs that wait for an entry
-	flight  map[object.Digest]struct{} // guarded by mu; given to up, and the page does not know the place
+	flight  map[object.Digest]struct{} // guarded by mu; added to up, and the page has no place for them
 	indexes []storage.PlacedPiece      // guarded by mu; index pieces in the bucket, for which flush waits
 }
 
@@ -90,8 +90,8 @@ func (p *Page) newGatherer(ctx context.Context, announce Append) *gatherer {
 	}
 }
 
-// deltas takes what the values of differences are made of: first of EAGER ones, so that a piece of
-// both goes with them.
+// deltas collects the pieces of the values of differences: EAGER ones first, so that a piece of
+// both kinds goes with them.
 func (g *gatherer) deltas(ds []*delta) error {
 	for _, priority := range []object.Priority{object.Eager, object.Lazy} {
 		for _, d := range ds {
@@ -110,7 +110,7 @@ func (g *gatherer) deltas(ds []*delta) error {
 	return nil
 }
 
-// values takes what the values that a difference puts with a priority are made of.
+// values collects the pieces of the values that a difference puts with a priority.
 func (g *gatherer) values(d *delta, priority object.Priority) error {
 	g.eager = priority == object.Eager
 	for e, err := range btree.Diff(g.ctx, d.from, d.to, nil) {
@@ -130,7 +130,7 @@ func (g *gatherer) values(d *delta, priority object.Priority) error {
 	return g.takeQueued()
 }
 
-// pieces takes those pieces that are local.
+// pieces collects those of the given pieces that are local.
 func (g *gatherer) pieces(ds iter.Seq[object.Digest]) error {
 	g.eager = false
 	for d := range ds {
@@ -144,8 +144,8 @@ func (g *gatherer) pieces(ds iter.Seq[object.Digest]) error {
 	return g.flush()
 }
 
-// visit looks at a piece before those that it lists, and reports whether they are to be queued, and
-// it behind them. An index piece that has a place may list pieces that have lost theirs.
+// visit examines a piece before those that it lists. It reports whether these are to be queued, and
+// then the piece itself. An index piece with a place may list pieces that have lost theirs.
 func (g *gatherer) visit(_ context.Context, d object.Digest) (bool, error) {
 	if !d.Kind().IsIndex() {
 		return true, nil
@@ -167,8 +167,8 @@ func (g *gatherer) visit(_ context.Context, d object.Digest) (bool, error) {
 	return st.Held, nil
 }
 
-// enqueue queues a piece, which is looked up and read together with others: those of one index
-// piece are too few for a disk and several processors.
+// enqueue queues a piece. Queued pieces are looked up and read together: one index piece lists too
+// few for a disk and several processors.
 func (g *gatherer) enqueue(d object.Digest) error {
 	if g.taken(d) {
 		return nil
@@ -185,7 +185,7 @@ func (g *gatherer) enqueue(d object.Digest) error {
 	return g.takeQueued()
 }
 
-// takeQueued takes those of the queued pieces that are local.
+// takeQueued takes the queued pieces that are local.
 func (g *gatherer) takeQueued() error {
 	ds := g.queue
 	err := g.p.o.Store.Pieces(g.ctx, ds, func(i int, st *storage.PieceState) bool {
@@ -205,7 +205,7 @@ func (g *gatherer) takeQueued() error {
 	return err
 }
 
-// taken reports whether a piece is on its way.
+// taken reports whether a piece is inline or in flight.
 func (g *gatherer) taken(d object.Digest) bool {
 	if _, ok := g.inlined[d]; ok {
 		return true
@@ -216,7 +216,7 @@ func (g *gatherer) taken(d object.Digest) bool {
 	return flies
 }
 
-// take takes a piece. content is lent.
+// take takes a piece. content is borrowed.
 func (g *gatherer) take(d object.Digest, content []byte) error {
 	q := inlinePiece{d, content, g.eager, g.plain, g.apart || g.forced}
 	g.apart = false
@@ -232,7 +232,7 @@ func (g *gatherer) take(d object.Digest, content []byte) error {
 	return g.spill()
 }
 
-// spill gives to packs what stood in the body until now.
+// spill moves the pieces inline so far to packs.
 func (g *gatherer) spill() error {
 	g.spilled = true
 	pieces := g.inline
@@ -283,9 +283,9 @@ func (g *gatherer) upload(q inlinePiece) error {
 	return g.up.Add(q.digest, q.content, q.eager, !q.plain)
 }
 
-// flush waits until all that was given to packs is in the bucket, and known to be. Places of index
-// pieces become durable last: a reader takes an index piece that has a place for one whose pieces
-// have some.
+// flush waits until all pieces added to packs are in the bucket and recorded. Places of index
+// pieces become durable last: a reader assumes that the pieces below an index piece with a place
+// have places.
 func (g *gatherer) flush() error {
 	if g.up == nil {
 		return nil
@@ -304,9 +304,10 @@ func (g *gatherer) flush() error {
 	return nil
 }
 
-// announce has an entry say which packs there are, before there are too many for one. What they are
-// for comes later. Packs that are under way go on. When the page comes into another epoch they are
-// given up, as no entry of that epoch can name them; their pieces go up with the next body.
+// announce appends an entry that announces the pending packs, before there are too many for one
+// entry. The commits that use them follow later. Uploads in flight go on. If the page enters
+// another epoch they are abandoned, since no entry of that epoch can name them; their pieces go up
+// with the next body.
 func (g *gatherer) announce() error {
 	moved := false
 	say := func() error {
@@ -326,7 +327,7 @@ func (g *gatherer) announce() error {
 	return err
 }
 
-// announcePending appends entries until no pack waits for one.
+// announcePending appends entries until no pack is pending.
 func (g *gatherer) announcePending() error {
 	p := g.p
 	for range maxOvertaken {
@@ -351,7 +352,7 @@ func (g *gatherer) announcePending() error {
 	return fmt.Errorf("announce packs: %w: %w", pagelog.ErrContended, base.ErrNetwork)
 }
 
-// close gives up what is under way.
+// close abandons uploads in flight.
 func (g *gatherer) close() {
 	if g.up != nil {
 		g.up.Close()
@@ -359,8 +360,8 @@ func (g *gatherer) close() {
 	}
 }
 
-// uploaded makes a pack durable, and the places in it but for those of index pieces. One in another
-// epoch than the page is none that an entry can name.
+// uploaded makes a pack durable, and the places in it except those of index pieces. It ignores a
+// pack of another epoch than the page's, which no entry can name.
 func (g *gatherer) uploaded(ctx context.Context, w wire.Pack, pieces []storage.PlacedPiece) error {
 	if w.Epoch != g.p.state.At.Epoch {
 		return nil
@@ -387,11 +388,10 @@ func (g *gatherer) uploaded(ctx context.Context, w wire.Pack, pieces []storage.P
 	return nil
 }
 
-// recordPack makes a pack durable that waits for its entry, and places in it. The pack comes first:
-// a place in a pack that no entry will name would be a lie.
+// recordPack makes a pending pack durable, and places in it. The pack becomes durable first: a
+// place in a pack that no entry will name would be false.
 func (p *Page) recordPack(ctx context.Context, w wire.Pack, places []storage.PlacedPiece) error {
-	// What is in the bucket is worth to be known, also when the caller has given up: the wait is
-	// bounded by the disk.
+	// Uploaded data is worth recording even if the caller has canceled: the disk bounds the wait.
 	ctx = context.WithoutCancel(ctx)
 	n := p.state.Next()
 	q := n.Pending

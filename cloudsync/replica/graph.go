@@ -11,10 +11,10 @@ import (
 	"github.com/ledgerd/ledger/commit"
 )
 
-// short returns the name of a commit in package epoch.
+// short returns the short name of a commit, as in package epoch.
 func short(id commit.ID) epoch.Commit { return epoch.Commit(binary.BigEndian.Uint64(id[:8])) }
 
-// prefix returns what the id of a commit begins with.
+// prefix returns the first bytes of a commit's id.
 func prefix(c epoch.Commit) []byte { return binary.BigEndian.AppendUint64(nil, uint64(c)) }
 
 // node returns a commit as a node of a graph.
@@ -28,7 +28,7 @@ func (s *State) node(c *commit.Commit) epoch.Node {
 	return n
 }
 
-// parentsOf returns the parents of a commit but the first commit.
+// parentsOf returns the parents of a commit without the first commit.
 func parentsOf(c *commit.Commit) (parents epoch.Set) {
 	for _, id := range c.Parents {
 		if id != commit.First().ID {
@@ -38,7 +38,7 @@ func parentsOf(c *commit.Commit) (parents epoch.Set) {
 	return parents
 }
 
-// graph returns all commits of the page but the first one, those of State.GiveUp included, and
+// graph returns all commits of the page except the first one, including those of State.GiveUp, and
 // which of them are unsynced.
 func (p *Page) graph(ctx context.Context) (g epoch.Graph, unsynced epoch.Set, err error) {
 	var nodes []epoch.Node
@@ -59,8 +59,8 @@ func (p *Page) graph(ctx context.Context) (g epoch.Graph, unsynced epoch.Set, er
 		return nil, nil, fmt.Errorf("list what is unsynced: %w", err)
 	}
 	g = epoch.Graph(nil).With(nodes...)
-	// The log may lack a parent that is here: it was given up, or is yet to be sent. What stands on
-	// it does so all the same.
+	// The log may lack a parent that is here: it was given up, or is unsynced. Its children descend
+	// from it all the same.
 	here := g.Set()
 	for id, of := range parents {
 		i, _ := g.Index(id)
@@ -69,7 +69,7 @@ func (p *Page) graph(ctx context.Context) (g epoch.Graph, unsynced epoch.Set, er
 	return g, setOf(mine), nil
 }
 
-// eachCommit calls fn with the commits of the page but the first one.
+// eachCommit calls fn with the commits of the page except the first one.
 func (p *Page) eachCommit(ctx context.Context, fn func(*commit.Commit) error) error {
 	ids, err := p.o.Store.FindCommits(ctx, nil, false, 1<<31-1)
 	if err != nil {
@@ -123,7 +123,7 @@ func (p *Page) find(ctx context.Context, c epoch.Commit) (commit.ID, bool, error
 	return ids[0], true, nil
 }
 
-// load returns those of some commits that are here.
+// load returns those of the given commits that are here.
 func (p *Page) load(ctx context.Context, of epoch.Set) (out []*commit.Commit, err error) {
 	for _, s := range of {
 		id, ok, err := p.find(ctx, s)

@@ -15,7 +15,7 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// trees makes the trees of the heads of the log, as far as they are not here.
+// trees builds the trees of the log's heads that are not here.
 func (e *entering) trees(ctx context.Context) error {
 	if err := e.loadHeads(ctx); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (e *entering) loadHeads(ctx context.Context) error {
 	})
 }
 
-// eachReceived gives the commits of the checkpoint that were not here to fn, parents first.
+// eachReceived calls fn with the commits of the checkpoint that were not here, parents first.
 func (e *entering) eachReceived(ctx context.Context, fn func(*wire.Commit) error) error {
 	if !e.many {
 		for _, c := range e.received {
@@ -91,7 +91,7 @@ func (e *entering) eachReceived(ctx context.Context, fn func(*wire.Commit) error
 }
 
 // commits puts the commits of the checkpoint that are not here into the step: heads with their
-// trees, others as history. Many of them go ahead of it.
+// trees, others as history. If there are many, they become durable ahead of the step.
 func (e *entering) commits(ctx context.Context) error {
 	heads, parents := e.logHeads(), map[epoch.Commit]bool{}
 	ahead := &storage.SyncBatch{}
@@ -144,7 +144,7 @@ func (e *entering) commits(ctx context.Context) error {
 		}
 		e.b.Commits = append(e.b.Commits, storage.ReceivedCommit{Commit: c, Shallow: true, Anew: true})
 	}
-	var below epoch.Set // what unsynced commits stand on
+	var below epoch.Set // commits on which unsynced ones stand
 	for _, n := range e.j.Unsynced {
 		i, _ := e.view.Index(n.ID)
 		below = below.Union(n.Near).Union(e.view[i].Near)
@@ -159,7 +159,7 @@ func (e *entering) commits(ctx context.Context) error {
 	return nil
 }
 
-// tags makes the tags those of the checkpoint. Changes that were made here and are unsynced stay.
+// tags sets the tags to those of the checkpoint. Unsynced changes of this device stay.
 func (e *entering) tags(ctx context.Context) error {
 	here, err := e.p.o.Store.Tags(ctx)
 	if err != nil {
@@ -183,7 +183,7 @@ func (e *entering) tags(ctx context.Context) error {
 		id, ok := there[t.Name]
 		same := ok != t.Removed && (t.Removed || id == t.Commit)
 		if same || !t.Removed && t.Commit != commit.First().ID && !all.Has(short(t.Commit)) {
-			e.b.SyncedTags = append(e.b.SyncedTags, t) // the log has it, or it names what is given up
+			e.b.SyncedTags = append(e.b.SyncedTags, t) // the log has it, or its commit was given up
 		}
 	}
 	for name, id := range there {
@@ -199,7 +199,7 @@ func (e *entering) tags(ctx context.Context) error {
 	return nil
 }
 
-// snapshot makes the tree of a root by the snapshots of a checkpoint.
+// snapshot builds the tree of a root from the snapshots of a checkpoint.
 func (p *Page) snapshot(ctx context.Context, s *step, h *checkpoint.Header, root object.Digest) error {
 	from, way, err := p.snapshotWay(ctx, h, root)
 	if err != nil {
@@ -209,7 +209,7 @@ func (p *Page) snapshot(ctx context.Context, s *step, h *checkpoint.Header, root
 }
 
 // snapshotWay returns the snapshots that lead to a root, and the root of the tree here from which
-// they do.
+// they lead.
 func (p *Page) snapshotWay(ctx context.Context, h *checkpoint.Header, root object.Digest) (from object.Digest, way []wire.Diff, err error) {
 	by := map[object.Digest]wire.Snapshot{}
 	if h != nil {

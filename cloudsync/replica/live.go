@@ -19,21 +19,20 @@ import (
 )
 
 const (
-	// A pack of which less than liveOf of livePart parts is live is written again.
+	// A pack is rewritten if less than liveOf of livePart parts of it are live.
 	liveOf, livePart = 3, 4
-	// unneededFor is how long a pack stays that no commit needs, since its commits may be on their
-	// way.
+	// unneededFor is how long a pack stays that no commit needs: its commits may be in flight.
 	unneededFor = 30 * 24 * time.Hour
-	// seenShift is by how much the offset of a piece in its block is shifted to tell it from
-	// others: those of values that are objects are longer.
+	// seenShift shifts the offset of a piece in its block to an index of a bit. Values that are
+	// objects are longer than the resulting distance.
 	seenShift = 8
 )
 
-// usage says what is live in a pack, or in an entry. It takes 40 bytes for each block.
+// usage says what is live in a pack or an entry. It takes 40 bytes for each block.
 type usage struct {
-	blocks map[uint32][]uint64 // bits for the beginnings of live pieces
+	blocks map[uint32][]uint64 // a bit for the beginning of each live piece
 	bytes  uint64              // of live pieces
-	// all and pieces are of those that the page knows, live or not.
+	// all and pieces count the pieces that the page has recorded, live or not.
 	all    uint64
 	pieces uint32
 }
@@ -44,7 +43,7 @@ func (u *usage) has(at *storage.CloudPlace) bool {
 	return n/64 < len(bits) && bits[n/64]>>(n%64)&1 == 1
 }
 
-// add counts a live piece, once.
+// add counts a live piece once.
 func (u *usage) add(at *storage.CloudPlace) {
 	if u.has(at) {
 		return
@@ -61,7 +60,7 @@ func (u *usage) add(at *storage.CloudPlace) {
 	u.bytes += uint64(at.Bytes)
 }
 
-// holder is where pieces stand: a pack or an entry.
+// holder is a pack or an entry that has pieces.
 type holder struct {
 	pack  epoch.ID
 	entry uint64
@@ -69,12 +68,12 @@ type holder struct {
 
 func holderOf(at *storage.CloudPlace) holder { return holder{at.Pack, at.Entry} }
 
-// live finds which pieces kept commits need.
+// live finds the pieces that kept commits need.
 type live struct {
 	p      *Page
 	of     map[holder]*usage
 	looked map[object.Digest]struct{} // index pieces
-	// all says that what is live is not known, since some trees are not here: then all counts as
+	// all says that liveness is unknown, since some trees are not here: then every piece counts as
 	// live.
 	all bool
 }
@@ -88,7 +87,7 @@ func (l *live) usage(at *storage.CloudPlace) *usage {
 	return u
 }
 
-// find goes through the values of all kept commits.
+// find visits the values of all kept commits.
 func (l *live) find(ctx context.Context, e *proposing) error {
 	for _, n := range e.kept {
 		cs, err := e.p.load(ctx, epoch.Set{n.ID})
@@ -106,7 +105,7 @@ func (l *live) find(ctx context.Context, e *proposing) error {
 	return nil
 }
 
-// piece counts a piece. It reports whether those below it count too.
+// piece counts a piece. It reports whether to count those below it.
 func (l *live) piece(_ context.Context, d object.Digest) (bool, error) {
 	if _, ok := l.looked[d]; ok {
 		return false, nil
@@ -129,8 +128,8 @@ func (l *live) piece(_ context.Context, d object.Digest) (bool, error) {
 }
 
 // values calls each for the pieces of the values that a commit has and one of its nearest ancestors
-// has not, and, where that returns true, for those that the piece lists. It reports false where the
-// tree of the commit is not here.
+// lacks. If each returns true, it goes on with the pieces that the piece lists. It reports false if
+// the tree of the commit is not here.
 func (p *Page) values(ctx context.Context, c *commit.Commit, near []*commit.Commit, each func(context.Context, object.Digest) (bool, error)) (held bool, err error) {
 	if held, err = p.o.Store.TreeHeld(ctx, c); err != nil || !held {
 		return false, err
@@ -152,7 +151,7 @@ func (p *Page) values(ctx context.Context, c *commit.Commit, near []*commit.Comm
 	return true, nil
 }
 
-// from returns the tree of one of some commits, the empty one where none is here.
+// from returns the tree of one of the commits, or the empty tree if none is here.
 func (p *Page) from(ctx context.Context, of []*commit.Commit) (btree.Tree, error) {
 	ks := []candidate{{tree: p.tree(btree.EmptyRoot)}}
 	for _, c := range of {
@@ -164,8 +163,8 @@ func (p *Page) from(ctx context.Context, of []*commit.Commit) (btree.Tree, error
 	return ks[len(ks)-1].tree, nil
 }
 
-// walk calls each for a piece and, where that returns true, for those that it lists. Then it calls
-// after for the piece, if that is not nil.
+// walk calls each for a piece and, if that returns true, for the pieces that it lists. Then it
+// calls after for the piece, if after is not nil.
 func (p *Page) walk(ctx context.Context, d object.Digest, depth int, each func(context.Context, object.Digest) (bool, error), after func(object.Digest) error) error {
 	on, err := each(ctx, d)
 	if err != nil || !on {
@@ -188,7 +187,7 @@ func (p *Page) walk(ctx context.Context, d object.Digest, depth int, each func(c
 	return after(d)
 }
 
-// below returns what an index piece lists, which is fetched when it is not held.
+// below returns the pieces that an index piece lists. It fetches an index piece that is not held.
 func (p *Page) below(ctx context.Context, d object.Digest, depth int) ([]object.Digest, error) {
 	if depth >= maxIndexLevels {
 		return nil, &base.CorruptError{Where: "object", Key: d.String(), Got: "too many index pieces above one another"}
@@ -204,9 +203,8 @@ func (p *Page) below(ctx context.Context, d object.Digest, depth int) ([]object.
 	return children, nil
 }
 
-// pieces moves what has to stand elsewhere: pieces in entries, as the log of the epoch ends, and
-// live ones of packs of which little is live, that have what is erased, or that the bucket has
-// lost.
+// pieces moves pieces that need another place: pieces in entries, since the log of the epoch ends,
+// and live pieces of packs that have few live ones, have erased values, or are lost in the bucket.
 func (e *proposing) pieces(ctx context.Context) error {
 	s := e.p.state
 	packs := map[epoch.ID]wire.Pack{}
@@ -276,7 +274,7 @@ func (e *proposing) count(ctx context.Context, l *live) error {
 	return nil
 }
 
-// decide says what becomes of a pack.
+// decide decides whether a pack stays.
 func (e *proposing) decide(l *live, w *wire.Pack, announced bool, left map[epoch.ID]bool) {
 	u := l.of[holder{pack: w.ID}]
 	if u == nil || u.bytes == 0 {
@@ -286,13 +284,13 @@ func (e *proposing) decide(l *live, w *wire.Pack, announced bool, left map[epoch
 	}
 	w.Since = 0
 	all := u.all
-	if u.pieces < w.Pieces { // the page does not know dead ones any more
+	if u.pieces < w.Pieces { // the page no longer has records of dead pieces
 		all = all / uint64(u.pieces) * uint64(w.Pieces)
 	}
 	left[w.ID] = left[w.ID] || u.bytes*livePart < all*liveOf
 }
 
-// erased returns the pieces of erased values that no kept commit needs, and notes the packs that
+// erased returns the pieces of erased values that no kept commit needs, and marks the packs that
 // have one.
 func (e *proposing) erased(ctx context.Context, l *live, packs map[epoch.ID]wire.Pack, left map[epoch.ID]bool) (map[object.Digest]bool, error) {
 	all := map[object.Digest]bool{}
@@ -320,7 +318,7 @@ func (e *proposing) erased(ctx context.Context, l *live, packs map[epoch.ID]wire
 	if len(all) == 0 {
 		return all, nil
 	}
-	for id, w := range packs { // a piece may stand in more packs than the page knows
+	for id, w := range packs { // a piece may be in more packs than the page has recorded
 		r, err := pack.Open(ctx, e.p.o.Bucket, e.p.o.Sealer, e.p.o.Names, w)
 		if err != nil {
 			return nil, err
@@ -331,7 +329,7 @@ func (e *proposing) erased(ctx context.Context, l *live, packs map[epoch.ID]wire
 	return all, nil
 }
 
-// move uploads pieces in packs of the new epoch.
+// move uploads pieces into packs of the new epoch.
 func (e *proposing) move(ctx context.Context, placed []storage.PlacedPiece, packs map[epoch.ID]wire.Pack) error {
 	if len(placed) == 0 {
 		return nil
@@ -367,7 +365,7 @@ func (e *proposing) move(ctx context.Context, placed []storage.PlacedPiece, pack
 			}
 			return true
 		}, func(i int, content []byte) error {
-			if err := up.Cut(); err != nil { // nobody knows of which commits they are
+			if err := up.Cut(); err != nil { // it is unknown to which commits they belong
 				return err
 			}
 			w, ok := packs[some[i].Place.Pack]

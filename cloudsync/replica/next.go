@@ -21,14 +21,14 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// outgoing is what a Page remembers of what goes out.
+// outgoing is the state of a Page's outgoing data.
 type outgoing struct {
-	// looked says that in the epoch in there were no local pieces of synced commits left. It ends
-	// with a body that lists missing pieces.
+	// looked says that in the epoch in no local pieces of synced commits were left. A body that
+	// lists missing pieces resets it.
 	looked bool
 	in     epoch.ID
-	// long are the differences that were uploaded into the epoch since ProvePending, by the trees
-	// from which and to which they lead.
+	// long are the differences uploaded into the epoch since ProvePending, by the roots of the
+	// trees that they connect.
 	long map[[2]object.Digest]*delta
 }
 
@@ -36,18 +36,16 @@ type outgoing struct {
 // pagelog.Log.Append.
 type Append func(context.Context, *wire.SealedBody) (landed bool, err error)
 
-// Next returns the next body: all unsynced commits, with the pieces that they bring, which are
-// uploaded to packs first when they are more than 128 KiB; changes of tags; commits that were given
-// up elsewhere. When there are none of these, it brings packs with local pieces of synced commits.
-// So many packs are announced by bodies of their own, which announce is called with, that a body
-// has at most some ten of them. It returns nil when there is nothing to send, and while a fold has
-// to be merged first.
+// Next returns the next body: all unsynced commits with their pieces, which are first uploaded to
+// packs if they have more than 128 KiB; changes of tags; commits that another lineage gave up. If
+// there are none of these, the body has packs with local pieces of synced commits. Next calls
+// announce with bodies that only announce packs, so that a body has at most some ten packs. It
+// returns nil if there is nothing to send, and while there are folds.
 //
-// It waits for the bucket. When it fails, the packs that it has uploaded are known, and are not
-// uploaded again.
-// It holds 300 bytes for each unsynced commit, and else little: the rest streams through memory or
-// a temporary file. Errors match base.ErrNeedsFetch when the tree of an unsynced head is not here,
-// or are those of the bucket, the store and ctx.
+// It waits for the bucket. After a failure, the packs uploaded so far are recorded and not uploaded
+// again. It holds 300 bytes for each unsynced commit, and little else: the rest streams through
+// memory or a temporary file. Errors match base.ErrNeedsFetch if the tree of an unsynced head is
+// not here, or are those of the bucket, the store and ctx.
 func (p *Page) Next(ctx context.Context, announce Append) (*wire.SealedBody, error) {
 	if !p.state.At.Joined() || p.state.At.Deleted {
 		return nil, nil
@@ -86,21 +84,21 @@ func (p *Page) Next(ctx context.Context, announce Append) (*wire.SealedBody, err
 	if err != nil {
 		return nil, err
 	}
-	if g.overtaken { // what was to be sent may be another thing now; most of it has its place
+	if g.overtaken { // the data to send may have changed; most of it has its place
 		return p.Next(ctx, announce)
 	}
 	if m.isEmpty() && len(p.state.Pending.Packs) == 0 {
 		return nil, nil
 	}
 	if m.isEmpty() {
-		clear(g.missing) // of commits that went up before
+		clear(g.missing) // of commits that went up earlier
 	}
 	m.inline, m.missing = g.inline, slices.SortedFunc(maps.Keys(g.missing), object.Digest.Compare)
 	values, _ := brings(m.deltas)
 	return p.seal(ctx, values, func(w *wire.Writer) error { return m.write(ctx, w) })
 }
 
-// Retain returns the body that says a retention, and nothing else.
+// Retain returns a body that only sets a retention.
 func (p *Page) Retain(ctx context.Context, r wire.Retention) (*wire.SealedBody, error) {
 	return p.seal(ctx, 0, func(w *wire.Writer) error { return w.Write(&r) })
 }
@@ -116,7 +114,7 @@ func (p *Page) writePacks(w *wire.Writer) error {
 	return nil
 }
 
-// seal seals the body that write writes, in its entry or as an object of its own. values is how
+// seal seals the body that write writes, for its entry or as an object of its own. values is how
 // many keys get a value.
 func (p *Page) seal(ctx context.Context, values int64, write func(*wire.Writer) error) (*wire.SealedBody, error) {
 	s := spool.New(p.o.Store.TempDir(), "body-*", spillBytes)
@@ -154,7 +152,7 @@ func (p *Page) seal(ctx context.Context, values int64, write func(*wire.Writer) 
 	return body, nil
 }
 
-// putLong uploads a body as an object of its own, without compression, since it has many commits.
+// putLong uploads a body as an object of its own. It is not compressed, since it has many commits.
 func (p *Page) putLong(ctx context.Context, e, id epoch.ID, r io.Reader) (*wire.SealedBody, error) {
 	out := spool.New(p.o.Store.TempDir(), "upload-*", spillBytes)
 	defer out.Close()
@@ -178,7 +176,7 @@ type maker struct {
 	commits []*commit.Commit // unsynced, parents before children
 	tags    []storage.TagChange
 	from    bases
-	// near are the nearest ancestors of commits of which a parent was given up.
+	// near are the nearest ancestors of commits that have a given-up parent.
 	near     map[epoch.Commit]epoch.Set
 	deltas   []*delta
 	diffs    map[commit.ID]*delta // nil for a commit without a tree
@@ -186,19 +184,19 @@ type maker struct {
 	held     int // bytes of differences
 	inline   []inlinePiece
 	missing  []object.Digest
-	// barren says that the commit that was added last has no tree anywhere, and that only commits
-	// of the log stand on it.
+	// barren says that the commit added last has no tree on any device, and that only commits of
+	// the log stand on it.
 	barren bool
 }
 
-// newMaker looks what there is to send.
+// newMaker finds what there is to send.
 func (p *Page) newMaker(ctx context.Context) (*maker, error) {
 	m := &maker{p: p, diffs: map[commit.ID]*delta{}, explains: map[commit.ID]*delta{}}
-	tags, err := p.o.Store.UnsyncedTags(ctx) // before the commits: then these have all that tags point to
+	tags, err := p.o.Store.UnsyncedTags(ctx) // before the commits: then these include all commits that tags name
 	if err != nil {
 		return nil, fmt.Errorf("list changes of tags: %w", err)
 	}
-	tips := p.o.Store.Heads() // before the unsynced ones: what is committed in between is above
+	tips := p.o.Store.Heads() // before the unsynced ones: later commits stand above
 	ids, err := p.o.Store.Unsynced(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list unsynced commits: %w", err)
@@ -240,8 +238,8 @@ func (p *Page) newMaker(ctx context.Context) (*maker, error) {
 	return m, nil
 }
 
-// reduce finds the nearest ancestors of commits of which a parent is neither in the log nor goes
-// with the body.
+// reduce finds the nearest ancestors of commits with a parent that is neither in the log nor in the
+// body.
 func (m *maker) reduce(ctx context.Context, sent func(commit.ID) (bool, error)) error {
 	var bare epoch.Set
 	for _, c := range m.commits {
@@ -274,7 +272,7 @@ func (m *maker) reduce(ctx context.Context, sent func(commit.ID) (bool, error)) 
 	return nil
 }
 
-// add makes the difference of a commit, and that of its explanation.
+// add makes the differences of a commit and of its explanation.
 func (m *maker) add(ctx context.Context, c *commit.Commit) error {
 	ok, err := m.hasTree(ctx, c)
 	if err != nil || !ok {
@@ -303,7 +301,8 @@ func (m *maker) add(ctx context.Context, c *commit.Commit) error {
 	return nil
 }
 
-// hold keeps a delta. Its bytes are made again where all of them are too many.
+// hold keeps a delta. It drops the bytes of a delta when all together are too many; these are
+// encoded again.
 func (m *maker) hold(d *delta) {
 	if m.held += len(d.kept); m.held > wire.MaxBodyBytes {
 		d.kept = nil
@@ -311,8 +310,8 @@ func (m *maker) hold(d *delta) {
 	m.deltas = append(m.deltas, d)
 }
 
-// hasTree reports whether the tree of an unsynced commit is here. One that nobody has goes up
-// without it, as long as another commit stands on it.
+// hasTree reports whether the tree of an unsynced commit is here. A commit whose tree no device has
+// goes up without it, as long as another commit stands on it.
 func (m *maker) hasTree(ctx context.Context, c *commit.Commit) (bool, error) {
 	err := m.p.BuildTrees(ctx, []commit.ID{c.ID})
 	if err == nil {
@@ -330,7 +329,7 @@ func (m *maker) hasTree(ctx context.Context, c *commit.Commit) (bool, error) {
 }
 
 // giveUp gives up, for all devices, an unsynced commit that has no tree. Its bucket was lost after
-// the page had let the tree go: nobody could read it.
+// the page had dropped the tree: no device can read the commit.
 func (p *Page) giveUp(ctx context.Context, id commit.ID) error {
 	one := epoch.Set{short(id)}
 	n := p.state.Next()
@@ -340,8 +339,7 @@ func (p *Page) giveUp(ctx context.Context, id commit.ID) error {
 	return p.write(ctx, nil, &storage.SyncBatch{Synced: []commit.ID{id}}, n)
 }
 
-// dropTags takes away the unsynced tags of commits that are given up: no other device could have
-// them.
+// dropTags drops the unsynced tags of given-up commits: no other device can have these commits.
 func (p *Page) dropTags(ctx context.Context) error {
 	if len(p.state.GiveUp) == 0 {
 		return nil
@@ -372,13 +370,13 @@ func (m *maker) delta(ctx context.Context, c *commit.Commit) (*delta, error) {
 	return m.shortest(ctx, ks, c.Root)
 }
 
-// explanation makes the difference of the explanation of a merge.
+// explanation makes the difference of a merge's explanation.
 func (m *maker) explanation(ctx context.Context, root object.Digest) (*delta, error) {
 	return m.shortest(ctx, []candidate{{tree: m.p.tree(btree.EmptyRoot)}}, root)
 }
 
-// shortest makes the shortest of the differences that lead from candidates to a tree. One that is
-// too long for a body is uploaded, once for all bodies that are made until one lands.
+// shortest makes the shortest difference from a candidate to a tree. It uploads a difference that
+// is too long for a body, once for all bodies made until one lands.
 func (m *maker) shortest(ctx context.Context, ks []candidate, to object.Digest) (*delta, error) {
 	p := m.p
 	d, long, err := p.shortest(ctx, ks, p.tree(to))
@@ -401,10 +399,10 @@ func (m *maker) shortest(ctx context.Context, ks []candidate, to object.Digest) 
 	return d, nil
 }
 
-// isEmpty reports whether there is nothing to send but pieces.
+// isEmpty reports whether there is nothing to send except pieces.
 func (m *maker) isEmpty() bool { return len(m.commits)+len(m.tags)+len(m.p.state.Send) == 0 }
 
-// expect tells of what the differences put, and returns who is told how far that is.
+// expect starts the progress of the differences, and returns its tracker.
 func (p *Page) expect(ds []*delta) *progress.Tracker {
 	if len(ds) == 0 {
 		return nil
@@ -422,11 +420,11 @@ func brings(ds []*delta) (values, bytes int64) {
 	return values, bytes
 }
 
-// resend takes local pieces that commits of the log need, to packs alone: their place did not pass
-// to the epoch, or was lost. Local ones that no commit needs any more are left to the collector, so
-// where there are some it goes through the values of all commits that have a tree here, and takes
-// what the log says that nobody has sent. Once behind a renewal it takes all: what only this device
-// has may be what a commit needs whose tree is not here.
+// resend takes local pieces that commits of the log need, only to packs: their place did not pass
+// to the epoch, or was lost. The collector handles local pieces that no commit needs. So if there
+// are local pieces, resend visits the values of all commits with a tree here, and takes the pieces
+// that the log lists as missing. Once after a renewal it takes all: a commit whose tree is not here
+// may need a piece that only this device has.
 func (p *Page) resend(ctx context.Context, g *gatherer, outside func(commit.ID) bool) error {
 	if p.out.looked {
 		return nil
@@ -449,8 +447,8 @@ func (p *Page) resend(ctx context.Context, g *gatherer, outside func(commit.ID) 
 	return err
 }
 
-// resendNeeded takes those local pieces that values of commits have, and those that the log says
-// that nobody has sent.
+// resendNeeded takes the local pieces that values of commits have, and those that the log lists as
+// missing.
 func (p *Page) resendNeeded(ctx context.Context, g *gatherer, outside func(commit.ID) bool) error {
 	var ds []*delta
 	err := p.eachCommit(ctx, func(c *commit.Commit) error {
@@ -484,8 +482,8 @@ func (p *Page) resendNeeded(ctx context.Context, g *gatherer, outside func(commi
 	return g.pieces(maps.Keys(p.state.Missing))
 }
 
-// resendAll takes all local pieces unless storage.MetadataPlaced says that this was done, and has
-// it say so.
+// resendAll takes all local pieces, unless storage.MetadataPlaced records that this was done, and
+// records it there.
 func (p *Page) resendAll(ctx context.Context, g *gatherer, local []object.Digest) error {
 	done, err := p.o.Store.Metadata(ctx, storage.MetadataPlaced)
 	if err != nil || done != nil {
@@ -535,7 +533,7 @@ func (m *maker) write(ctx context.Context, w *wire.Writer) error {
 	return nil
 }
 
-// writePart writes a record that may be compressed unless it is plain.
+// writePart writes a record, compressed unless it is plain.
 func writePart(w *wire.Writer, r wire.Record, plain bool) error {
 	if plain {
 		return w.Write(r)
@@ -569,7 +567,7 @@ func (m *maker) writeCommit(ctx context.Context, w *wire.Writer, c *commit.Commi
 	return writePart(w, e, x.tally.plain)
 }
 
-// diffOf returns a difference as it stands in a stream.
+// diffOf returns a difference in its stream form.
 func (p *Page) diffOf(ctx context.Context, d *delta) (wire.Diff, error) {
 	if d.place != nil {
 		return wire.Diff{Place: d.place}, nil

@@ -13,10 +13,9 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// ProvePending asks the bucket for the packs that were uploaded and that no entry names yet, with
-// one request for each, and forgets those that it has lost: an entry that names them would be
-// damage. Their content goes up again. It costs nothing when nothing is pending. Errors are those
-// of the bucket and of the store.
+// ProvePending asks the bucket for each pending pack, with one request, and forgets the lost ones:
+// an entry that names them would be damage. Their content goes up again. Without pending packs it
+// makes no request. Errors are those of the bucket and of the store.
 func (p *Page) ProvePending(ctx context.Context) error {
 	p.out.long = nil
 	q := p.state.Pending
@@ -46,12 +45,12 @@ func (p *Page) ProvePending(ctx context.Context) error {
 	if err := p.write(ctx, nil, b, n); err != nil {
 		return fmt.Errorf("forget what the bucket has lost: %w", err)
 	}
-	p.out = outgoing{in: p.out.in} // what has lost its place goes up again
+	p.out = outgoing{in: p.out.in} // pieces that have lost their place go up again
 	return nil
 }
 
-// isSent reports whether a place is in a pack that was uploaded for commits which are unsynced.
-// Anybody may call it.
+// isSent reports whether a place is in a pack uploaded for unsynced commits. It is safe for
+// concurrent use.
 func (p *Page) isSent(at *storage.CloudPlace) bool { return p.shared.Load().Pending.has(at) }
 
 func (q *Pending) has(at *storage.CloudPlace) bool {
@@ -61,7 +60,7 @@ func (q *Pending) has(at *storage.CloudPlace) bool {
 // Sent returns a function that reports whether a place lies in a pack whose commits are in no entry
 // yet. The bucket may delete such a pack, and a page that forgets the bucket forgets the pack too.
 // So a piece at such a place must not be dropped. The function is right about all places that the
-// caller read before the call: recordPack makes the pack known before its places. Errors:
+// caller read before the call: recordPack records the pack before its places. Errors:
 // *base.CorruptError for a bad row; those of the store.
 func Sent(ctx context.Context, store *storage.Store) (func(*storage.CloudPlace) bool, error) {
 	var q Pending
@@ -69,7 +68,7 @@ func Sent(ctx context.Context, store *storage.Store) (func(*storage.CloudPlace) 
 	return q.has, err
 }
 
-// hasPack reports whether the bucket has a pack, of its length.
+// hasPack reports whether the bucket has a pack, with its length.
 func (p *Page) hasPack(ctx context.Context, w wire.Pack) (bool, error) {
 	o, err := p.o.Bucket.Get(ctx, p.o.Names.Pack(w.Epoch, w.ID), 0, 0)
 	if errors.Is(err, base.ErrNotFound) {

@@ -18,8 +18,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Propose implements pagelog.Page. A cut that gives nothing up costs what came since the last one.
-// Errors match base.ErrConflict while a change of a tag is not in the bucket and x is a cut.
+// Propose implements pagelog.Page. A cut that gives nothing up costs only what is new since the
+// last one. Errors match base.ErrConflict if x is a cut and a change of a tag is unsynced.
 func (p *Page) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked) error {
 	e := &proposing{p: p, x: x, old: &checkpoint.Header{}, h: &checkpoint.Header{}, used: map[epoch.ID]bool{}}
 	if h := p.state.Header; h != nil {
@@ -49,16 +49,17 @@ type proposing struct {
 	x *epoch.Proposal
 	// old is the header of the present epoch, and h the new one.
 	old, h *checkpoint.Header
-	// whole says that nothing is given up, so that what stands in old stays.
+	// whole says that nothing is given up, so that old stays valid.
 	whole bool
 	heads []*commit.Commit // of the new epoch
 	kept  epoch.Graph
-	// before are the commits of the page that are heads of the present checkpoint, or below them.
+	// before are the commits of the page that are heads of the present checkpoint, or their
+	// ancestors.
 	before epoch.Set
-	given  epoch.Set // commits that are given up now, or were by entries of the epoch
-	erase  bool      // something is erased: what holds it is written anew
-	// shown are the objects that the bucket has, nil where that was not asked. own says that the
-	// bucket has the log of the page.
+	given  epoch.Set // commits given up now, or by entries of the epoch
+	erase  bool      // something is erased: the objects that hold it are written again
+	// shown are the objects that the bucket has; nil if the bucket was not asked. own says
+	// that the bucket has the log of the page.
 	shown map[epoch.ID]bool
 	own   bool
 	// used are the objects with differences that the checkpoint names.
@@ -67,7 +68,7 @@ type proposing struct {
 	fresh []wire.Pack
 	// lost are pieces that are not held and whose places the bucket has lost.
 	lost []object.Digest
-	// diffs is the object into which short differences go, nil for none yet.
+	// diffs is the object for short differences, nil if there is none yet.
 	diffs *diffWriter
 }
 
@@ -102,8 +103,8 @@ func (e *proposing) keep(ctx context.Context, seen epoch.Looked) error {
 	}
 	var next epoch.State
 	if e.x.Kind == epoch.Renewal {
-		// The page may have no tree of what it is to give up. The entry that gives it up brings
-		// what stands on it. Until then other devices send it again.
+		// The page may lack the tree of a commit to be given up. The entry that gives it up brings
+		// its descendants. Until then other devices send the commit again.
 		st.Kept = st.Kept.Reduce(st.Kept.Set().Without(p.state.Send))
 		_, next = st.Renewal(e.x.ID, p.state.At, seen, e.x.Erased, nil)
 	} else {
@@ -114,7 +115,7 @@ func (e *proposing) keep(ctx context.Context, seen epoch.Looked) error {
 	e.kept, e.given = next.Kept, next.Gone.Union(p.state.Left)
 	e.before = g.Ancestors(p.state.From...)
 	e.whole = e.x.Kind != epoch.Renewal && !e.erase && len(e.given) == 0
-	if e.heads, err = e.p.load(ctx, next.Heads()); err != nil { // as who enters the epoch sees them
+	if e.heads, err = e.p.load(ctx, next.Heads()); err != nil { // as devices that enter the epoch see them
 		return err
 	}
 	slices.SortFunc(e.heads, commit.Compare)
@@ -128,7 +129,7 @@ func (e *proposing) keeps(c epoch.Commit) bool {
 	return ok
 }
 
-// tags takes the tags that the log has.
+// tags gets the tags of the log.
 func (e *proposing) tags(ctx context.Context) error {
 	mine, err := e.p.o.Store.UnsyncedTags(ctx)
 	if err != nil {
@@ -150,8 +151,8 @@ func (e *proposing) tags(ctx context.Context) error {
 	return nil
 }
 
-// survey finds what of the present epoch a renewal can carry over: packs and differences that the
-// bucket shows, and runs of commits that can be read. All else is made anew.
+// survey finds what a renewal can carry over from the present epoch: packs and differences that the
+// bucket shows, and readable runs of commits. The rest is written again.
 func (e *proposing) survey(ctx context.Context, seen epoch.Looked) error {
 	e.shown, e.own = map[epoch.ID]bool{}, seen.Own || seen.Damaged
 	if !e.own {
@@ -177,7 +178,7 @@ func (e *proposing) survey(ctx context.Context, seen epoch.Looked) error {
 		}
 	}
 	for _, r := range e.old.Runs {
-		if r.Kind == wire.Commits && len(s.Send) == 0 { // these have what is to be given up
+		if r.Kind == wire.Commits && len(s.Send) == 0 { // these have commits that are to be given up
 			e.h.Runs = append(e.h.Runs, r)
 		}
 	}
@@ -188,7 +189,7 @@ func (e *proposing) survey(ctx context.Context, seen epoch.Looked) error {
 	return err
 }
 
-// list notes the objects of a directory.
+// list records the objects of a directory.
 func (e *proposing) list(ctx context.Context, dir string, sizes map[epoch.ID]uint64) error {
 	err := bucket.Each(ctx, e.p.o.Bucket, "", dir, func(info bucket.Info) bool {
 		if name, ok := e.p.o.Names.Parse(info.Name); ok {
@@ -203,12 +204,12 @@ func (e *proposing) list(ctx context.Context, dir string, sizes map[epoch.ID]uin
 	return nil
 }
 
-// there reports whether the bucket has an object that the present epoch names, as far as that was
-// asked.
+// there reports whether the bucket has an object of the present epoch. It is true if the bucket was
+// not asked.
 func (e *proposing) there(id epoch.ID) bool { return e.shown == nil || e.shown[id] }
 
-// commits writes the run of commits: those that came since the last header, and those of which the
-// record has changed.
+// commits writes the run of commits: those new since the last header, and those whose record has
+// changed.
 func (e *proposing) commits(ctx context.Context) error {
 	todo, err := e.todo(ctx)
 	if err != nil {
@@ -228,7 +229,7 @@ func (e *proposing) commits(ctx context.Context) error {
 			}
 		}
 	}
-	// Where something is erased, no run may have it.
+	// After an erasure no run may have an erased commit.
 	_, err = e.p.runs.Add(ctx, e.x.ID, e.h, wire.Commits, fresh, e.erase, func(r wire.Record) bool { return e.keeps(short(r.(*wire.Commit).Commit.ID)) })
 	if err != nil {
 		return err
@@ -252,8 +253,9 @@ func (e *proposing) todo(ctx context.Context) ([]*commit.Commit, error) {
 	return e.p.load(ctx, todo)
 }
 
-// changed returns the commits in the runs whose record does not hold any more: a nearest ancestor
-// or the base is given up, or the difference is lost. It notes which differences the others use.
+// changed returns the commits in the runs whose record is no longer right: a nearest ancestor or
+// the base is given up, or the difference is lost. It records the differences that the other
+// commits use.
 func (e *proposing) changed(ctx context.Context) (out []epoch.Commit, err error) {
 	err = e.p.runs.Each(ctx, e.h, wire.Commits, func(rec wire.Record) error {
 		r := rec.(*wire.Commit)
@@ -267,7 +269,7 @@ func (e *proposing) changed(ctx context.Context) (out []epoch.Commit, err error)
 			near = parentsOf(r.Commit)
 		}
 		lost := r.Diff.Place != nil && !e.there(r.Diff.Place.Pack)
-		lost = lost || r.Diff.Place != nil && e.erase // what is erased may stand beside it
+		lost = lost || r.Diff.Place != nil && e.erase // erased data may stand beside it
 		if !slices.Equal(near, e.kept[i].Near) || !r.Base.IsZero() && e.given.Has(short(r.Base)) || lost {
 			out = append(out, id)
 		} else if r.Diff.Place != nil {
@@ -278,7 +280,7 @@ func (e *proposing) changed(ctx context.Context) (out []epoch.Commit, err error)
 	return out, err
 }
 
-// build makes the trees that records need and that are not here, as far as the log leads to them.
+// build builds trees that records need and that are not here, as far as the log leads to them.
 func (e *proposing) build(ctx context.Context, todo []*commit.Commit) error {
 	if len(e.old.Runs) == 0 && e.p.state.Entries == 0 || e.shown != nil && len(e.h.Runs) == 0 {
 		return nil
@@ -310,8 +312,8 @@ func (e *proposing) near(ctx context.Context, c *commit.Commit) ([]*commit.Commi
 	return e.p.load(ctx, e.kept[i].Near)
 }
 
-// placed returns where the difference of a commit stands that an entry of the epoch has brought as
-// an object that can stay.
+// placed returns the place of a commit's difference, if an entry of the epoch has brought the
+// difference as an object that can stay.
 func (e *proposing) placed(c *commit.Commit) (at Placed, ok bool) {
 	at, ok = e.p.state.Placed[short(c.ID)]
 	base := at.Base.IsZero() || at.Base == commit.First().ID || e.keeps(short(at.Base))
@@ -354,7 +356,7 @@ func (e *proposing) record(ctx context.Context, c *commit.Commit) (*wire.Commit,
 	return r, err
 }
 
-// share writes a difference into an object together with others.
+// share writes a difference into an object that several differences share.
 func (e *proposing) share(ctx context.Context, d *delta) (at *wire.Place, err error) {
 	if e.diffs != nil && e.diffs.place.Stored > spillBytes {
 		if err := e.finishDiffs(ctx); err != nil {
@@ -373,7 +375,7 @@ func (e *proposing) share(ctx context.Context, d *delta) (at *wire.Place, err er
 	return e.diffs.end(begun)
 }
 
-// finishDiffs uploads the object with short differences.
+// finishDiffs uploads the object of short differences.
 func (e *proposing) finishDiffs(ctx context.Context) error {
 	w := e.diffs
 	if w == nil {
@@ -414,7 +416,7 @@ func (e *proposing) delta(ctx context.Context, c *commit.Commit) (*delta, error)
 	return d, nil
 }
 
-// name has the manifest name an object with a difference.
+// name adds an object with a difference to the manifest.
 func (e *proposing) name(at *wire.Place) {
 	if e.used[at.Pack] = true; e.p.isNamed(at.Pack) {
 		return
@@ -428,7 +430,7 @@ func (p *Page) isNamed(id epoch.ID) bool {
 	return ok
 }
 
-// gone writes the run of commits that are given up.
+// gone writes the run of given-up commits.
 func (e *proposing) gone(ctx context.Context) error {
 	given := e.given
 	if e.shown != nil {
@@ -445,7 +447,7 @@ func (e *proposing) gone(ctx context.Context) error {
 	return err
 }
 
-// missing writes the run of pieces that nobody has sent, unless there is one that says the same.
+// missing writes the run of pieces that no device has sent, unless the present run is the same.
 func (e *proposing) missing(ctx context.Context) error {
 	all := slices.Concat(slices.Collect(maps.Keys(e.p.state.Missing)), e.lost)
 	if e.shown != nil {
@@ -514,13 +516,13 @@ func (e *proposing) packs(ctx context.Context) error {
 	return err
 }
 
-// drop has the manifest say that an object is not named any more.
+// drop records in the manifest that an object is no longer named.
 func (e *proposing) drop(w wire.Pack) {
 	w.Since, w.Dropped = 0, e.x.ID
 	e.fresh = append(e.fresh, w)
 }
 
-// dropParts notes which runs and snapshots of past epochs the new header does not name any more.
+// dropParts drops the runs and snapshots of past epochs that the new header no longer names.
 func (e *proposing) dropParts() {
 	named := map[epoch.ID]bool{}
 	for _, r := range e.h.Runs {
@@ -535,7 +537,7 @@ func (e *proposing) dropParts() {
 		}
 	}
 	for _, r := range e.old.Runs {
-		if r.Kind != wire.Packs { // this run itself is one of these
+		if r.Kind != wire.Packs { // the run of packs is still to be written
 			part(r.Epoch, r.ID, r.Bytes)
 		}
 	}
@@ -562,8 +564,8 @@ func (p *Page) Named() (ids []epoch.ID) {
 	return ids
 }
 
-// Dropped returns which objects an epoch of the lineage was the first not to name, and which that
-// was.
+// Dropped returns the objects that an epoch of the lineage was the first not to name, with that
+// epoch.
 func (p *Page) Dropped() (ds []epoch.Drop) {
 	for _, w := range p.state.Manifest {
 		if w.Dropped != (epoch.ID{}) {

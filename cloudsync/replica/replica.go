@@ -18,34 +18,34 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Options say which page, and where its bucket is.
+// Options say which page it is, and where its bucket is.
 type Options struct {
 	Store  *storage.Store
 	Bucket bucket.Bucket // with retries
 	Sealer *seal.Sealer
 	Names  wire.Names
-	// Fetcher is what SetFetcher sets.
+	// Fetcher is the one that SetFetcher sets.
 	Fetcher *pack.Fetcher
 	// NewID returns random ids, never zero. It is called on the goroutine of the caller.
 	NewID func() epoch.ID
-	// Parallel is how many packs are under way at once, 0: 2. Each takes 16 MiB of memory.
+	// Parallel is how many packs are in flight at once, 0: 2. Each takes 16 MiB of memory.
 	Parallel int
-	// Plain reports whether what a key has must not be compressed; nil: no key.
+	// Plain reports whether the values of a key must not be compressed; nil: no key.
 	Plain func(key []byte) bool
-	// Again reports whether a value that a commit puts under a key goes up whole, also where the
-	// bucket has it, or parts of it; nil: of no key.
+	// Again reports whether a value that a commit puts under a key goes up whole, even if the
+	// bucket has the value or parts of it; nil: for no key.
 	Again func(key []byte) bool
 	// InUse returns commits that must not be pruned yet; nil: none.
 	InUse func() []commit.ID
-	// Up and Down are told of values that go up and come down; nil: nobody is.
+	// Up and Down count values that go up and come down; nil: none.
 	Up, Down *progress.Tracker
 }
 
-// Page is the page of a device, as pagelog wants it. See the package's comment.
+// Page implements pagelog.Page for a page of a device. See the package's comment.
 type Page struct {
 	o     Options
 	state *State
-	// shared is state for the Fetcher, whose goroutines are others.
+	// shared is state for the goroutines of the Fetcher.
 	shared atomic.Pointer[State]
 	runs   *checkpoint.Store
 	// erase is what the next cut erases: see SetErase.
@@ -57,15 +57,16 @@ type Page struct {
 
 var _ pagelog.Page = (*Page)(nil)
 
-// Erase says what the next cut takes out of the bucket: commits that are given up in all lineages,
-// and values whose pieces must not stay in any pack. What is still needed of such packs is moved.
+// Erase says what the next cut removes from the bucket: commits, which are given up in all
+// lineages, and values, whose pieces must not stay in any pack. Needed pieces of such packs are
+// moved.
 type Erase struct {
 	Commits []commit.ID
 	Values  []object.Digest
 }
 
-// Open returns the Page of a store. It reads what the store knows of the bucket, and asks the
-// bucket for nothing. Errors: *base.CorruptError for a bad row; those of the disk.
+// Open returns the Page of a store. It reads the store's records of the bucket, and makes no
+// request. Errors: *base.CorruptError for a bad row; those of the disk.
 func Open(ctx context.Context, o Options) (*Page, error) {
 	s, err := loadState(ctx, o.Store, o.Sealer.Keyring().BucketID())
 	if err != nil {
@@ -81,25 +82,24 @@ func Open(ctx context.Context, o Options) (*Page, error) {
 	return p, nil
 }
 
-// SetFetcher says who fetches pieces of EAGER values that have a place and are not held: one with
-// PackEpoch and EntryPieces. Only its FetchAll is called. It is called before any call that takes
-// what the bucket has.
+// SetFetcher sets the Fetcher for pieces of EAGER values that have a place and are not held. The
+// Fetcher uses PackEpoch and EntryPieces; only its FetchAll is called. SetFetcher precedes any call
+// that reads from the bucket.
 func (p *Page) SetFetcher(f *pack.Fetcher) { p.o.Fetcher = f }
 
-// Position returns how far the page has read, and Tombstone the object of the epoch that deleted
-// it.
+// Position returns how far the page has read the log.
 func (p *Page) Position() epoch.Position { return p.state.At }
 
 // Tombstone returns the object of the epoch that deleted the page, nil where it was not deleted.
 func (p *Page) Tombstone() []byte { return p.state.Tombstone }
 
-// Head returns the head of the entry at the position, nil where none was applied in the epoch.
+// Head returns the head of the entry at the position, nil if none was applied in the epoch.
 func (p *Page) Head() []byte { return p.state.Head }
 
-// State returns what the page knows of the log, which belongs to the page and is not changed.
+// State returns the state of the log. It belongs to the page; the caller must not change it.
 func (p *Page) State() *State { return p.state }
 
-// SetErase says what the next Propose erases. It is gone when the process ends.
+// SetErase sets what the next Propose erases. The setting is not durable.
 func (p *Page) SetErase(e Erase) { p.erase = e }
 
 // Keep implements pagelog.Page.
@@ -109,8 +109,8 @@ func (p *Page) Keep(ctx context.Context, next epoch.Position) error {
 	return p.write(ctx, nil, &storage.SyncBatch{}, &s)
 }
 
-// write makes a batch durable, with the rows in which next differs from the state of the page,
-// which it then becomes.
+// write makes a batch durable, with the rows in which next differs from the page's state. next then
+// becomes the state.
 func (p *Page) write(ctx context.Context, j *storage.Journal, b *storage.SyncBatch, next *State) error {
 	b.Metadata = append(b.Metadata, next.changes(p.state)...)
 	if err := submit(ctx, p.o.Store, j, b); err != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 )
 
-// The value of a row is a part of State, whose type says how it is written:
+// The value of a row is a part of State. Its type determines the encoding:
 //
 //	numbers, booleans  uvarints; bytes as they are
-//	strings, slices    how many, one behind the other
-//	arrays, structs    one behind the other
-//	maps               how many, each key before its value, ascending by their bytes
+//	strings, slices    the length, then the elements
+//	arrays, structs    the elements
+//	maps               the length, each key before its value, ascending by their bytes
 //	pointers           1 and the value that they point to; 0 for nil
 //
-// One value has one encoding. Values of other types are not encoded: no State has one.
+// One value has one encoding. Other types are not encoded; State has none.
 
 // encodeValue returns the encoding of v.
 func encodeValue(v reflect.Value) []byte {
@@ -27,7 +27,7 @@ func encodeValue(v reflect.Value) []byte {
 	return c.b
 }
 
-// parseValue reads what encodeValue wrote. What it takes in memory is bounded by the length of b.
+// parseValue reads the output of encodeValue. Its use of memory is bounded by the length of b.
 func parseValue(b []byte, v reflect.Value) error {
 	c := valueCoder{b: b, reading: true}
 	if c.code(v); c.err == nil && !bytes.Equal(encodeValue(v), b) {
@@ -36,8 +36,8 @@ func parseValue(b []byte, v reflect.Value) error {
 	return c.err
 }
 
-// valueCoder writes values one behind the other, or reads them from the front of b into what can be
-// set. The first error of reading stays, and zeros follow it.
+// valueCoder appends values to b, or reads settable values from the front of b. The first error of
+// reading stays, and zeros follow it.
 type valueCoder struct {
 	b       []byte
 	reading bool
@@ -56,7 +56,7 @@ func (c *valueCoder) code(v reflect.Value) {
 		}
 	case reflect.Uint32, reflect.Uint64:
 		if x := c.number(v.Uint()); c.reading {
-			v.SetUint(x) // one that is too great has another form
+			v.SetUint(x) // a number that is too great has another encoding
 		}
 	case reflect.Uint8:
 		if !c.reading {

@@ -13,27 +13,27 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Sender is the device that put a commit into the log. The zero value says that nobody knows.
+// Sender is the device that put a commit into the log. The zero value is an unknown device.
 type Sender struct {
 	Device seal.ID
-	// Verified says that the page has read the entry, which the device has signed. Else whoever
-	// made a checkpoint says so.
+	// Verified says that the page has read the entry, which the device has signed. Otherwise only
+	// the writer of a checkpoint says so.
 	Verified bool
 }
 
-// Known is what a page knows of a device that has put commits into the log.
+// Known is what a page records of a device that has put commits into the log.
 type Known struct {
-	// Name is what the device called itself in the last of them that has a name: a claim.
+	// Name is the device's own name, from its last commit that has one: a claim.
 	Name string
-	// Last is about when it put the last one there, to the hour; of what a checkpoint says, when
-	// the last one was made, by the clock of its maker.
+	// Last is about when the device put its last commit into the log, to the hour. If a checkpoint
+	// says so, it is when that commit was made, by the clock of its maker.
 	Last epoch.Time
 }
 
-// knownFor is how old Known.Last may get before it is written again.
+// knownFor is how old Known.Last may get before it is updated.
 const knownFor = epoch.Time(time.Hour)
 
-// sees notes that a device has put commits into the log.
+// sees records that a device has put commits into the log.
 func (s *State) sees(device seal.ID, name string, at epoch.Time) {
 	old, ok := s.Devices[device]
 	k := Known{Name: cmp.Or(name, old.Name), Last: max(at, old.Last)}
@@ -43,15 +43,15 @@ func (s *State) sees(device seal.ID, name string, at epoch.Time) {
 	s.Devices = added(s.Devices, map[seal.ID]Known{device: k})
 }
 
-// DevicesOf returns the devices of which a store knows that they have put commits into the log of
-// its bucket. Errors: *base.CorruptError for a bad row; those of the store.
+// DevicesOf returns the devices that have put commits into the log of the bucket, as far as the
+// store has recorded them. Errors: *base.CorruptError for a bad row; those of the store.
 func DevicesOf(ctx context.Context, store *storage.Store) (m map[seal.ID]Known, err error) {
 	_, err = readPart(ctx, store, rowDevices, &m)
 	return m, err
 }
 
-// The value of the row of a commit is the id of the device, and a byte more where a checkpoint says
-// it.
+// The value of the row of a commit is the id of the device, with one byte more if only a checkpoint
+// says so.
 const (
 	rowSender  = "sender" // with /{short id, 16 hex digits}
 	rowDevices = "devices"
@@ -76,7 +76,7 @@ func SenderOf(ctx context.Context, store *storage.Store, id commit.ID) (s Sender
 	return s, nil
 }
 
-// sender returns the row of a commit. said says that a checkpoint names the device.
+// sender returns the row of a commit. said says that only a checkpoint names the device.
 func sender(id commit.ID, device seal.ID, said bool) storage.Metadata {
 	value := device[:]
 	if said {
@@ -85,7 +85,7 @@ func sender(id commit.ID, device seal.ID, said bool) storage.Metadata {
 	return storage.Metadata{Type: senderRow(short(id)), Value: value}
 }
 
-// sentBy notes who sent a commit that is here, unless that is known: others may have sent it again.
+// sentBy records the sender of a commit, unless one is recorded: others may have sent it again.
 func (s *step) sentBy(ctx context.Context, id commit.ID, device seal.ID, said bool) error {
 	old, err := SenderOf(ctx, s.p.o.Store, id)
 	if err == nil && old == (Sender{}) && device != (seal.ID{}) {

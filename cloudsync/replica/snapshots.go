@@ -14,8 +14,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// snapshots has the header lead to the trees of the heads: the main chain to that of the newest
-// one, and from there one snapshot to each of the others.
+// snapshots makes the header lead to the trees of the heads: the main chain to that of the newest
+// head, and one snapshot from there to each of the others.
 func (e *proposing) snapshots(ctx context.Context) error {
 	chain := mainChain(e.h.Snapshots)
 	if e.erase || e.shown != nil {
@@ -60,7 +60,7 @@ func (e *proposing) snapshots(ctx context.Context) error {
 	return nil
 }
 
-// mainChain returns the snapshots that lead on from the empty tree, each from the one before.
+// mainChain returns the snapshots that lead from the empty tree, each from the one before.
 func mainChain(all []wire.Snapshot) (chain []wire.Snapshot) {
 	var at object.Digest
 	for _, s := range all {
@@ -72,7 +72,7 @@ func mainChain(all []wire.Snapshot) (chain []wire.Snapshot) {
 	return chain
 }
 
-// extend has a chain lead to a tree. Some of its last snapshots become part of the new one.
+// extend makes a chain lead to a tree. The new snapshot may absorb some of the last ones.
 func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object.Digest) ([]wire.Snapshot, error) {
 	if i := slices.IndexFunc(chain, func(s wire.Snapshot) bool { return s.To == to }); i >= 0 {
 		return chain[:i+1], nil
@@ -119,7 +119,7 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 	switch {
 	case rest == len(chain):
 		_, err = io.Copy(w, r)
-	case rest == 0: // what was removed need not be said
+	case rest == 0: // a snapshot from the empty tree needs no removals
 		s.From = object.Digest{}
 		_, t, err = e.p.encodeDiff(ctx, e.p.tree(btree.EmptyRoot), e.p.tree(to), w)
 	default:
@@ -140,9 +140,9 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 	return append(slices.Clip(chain[:rest]), s), nil
 }
 
-// kept returns how many snapshots of a chain stay when one of so many bytes comes behind them, and
-// the whole page has so many. All of them are at most half as long again as the page, as who comes
-// new reads them all.
+// kept returns how many snapshots of a chain stay when one of fresh bytes follows them; whole is
+// the length of the whole page. Together they have at most 3/2 of the page, since a new device
+// reads them all.
 func kept(chain []wire.Snapshot, fresh, whole uint64) int {
 	var lengths []uint64
 	all := fresh
@@ -156,7 +156,7 @@ func kept(chain []wire.Snapshot, fresh, whole uint64) int {
 	return len(chain) - wire.MergeRuns(lengths, fresh)
 }
 
-// holds reports whether the tree of the last snapshot is here: it is that of a head of the
+// holds reports whether the tree of the last snapshot is here: it is the tree of a head of the
 // checkpoint.
 func (e *proposing) holds(ctx context.Context, root object.Digest) (bool, error) {
 	cs, err := e.p.load(ctx, e.p.state.From)
@@ -174,8 +174,7 @@ func (e *proposing) holds(ctx context.Context, root object.Digest) (bool, error)
 	return false, nil
 }
 
-// compose writes snapshots, and the changes that come last, as one. It returns how many keys get a
-// value.
+// compose writes snapshots and the changes of last as one. It returns how many keys get a value.
 func (e *proposing) compose(ctx context.Context, chain []wire.Snapshot, last *wire.ChangeReader, w io.Writer) (puts int64, err error) {
 	ds := make([]wire.Diff, len(chain))
 	for i := range chain {

@@ -12,19 +12,20 @@ import (
 )
 
 // MetadataPosition is the type of the row of sync_metadata with the position. A page that has lost
-// it compares all that it has with the bucket.
+// this row compares all its data with the bucket.
 const MetadataPosition = rowPosition
 
-// Standing is what a store knows of its bucket, for a reader without a Page.
+// Standing is what a store records of its bucket, for a reader without a Page.
 type Standing struct {
 	// Bucket is the id of the bucket, and At the position there. Zero: the page was never synced.
 	Bucket    seal.ID
 	At        epoch.Position
-	EntryTime epoch.Time // when the last entry was created that was applied
-	// Retention is the bucket's; that of the one before where the page was never synced with it.
+	EntryTime epoch.Time // when the last applied entry was created
+	// Retention is the bucket's, or that of the former bucket if the page was never synced with
+	// this one.
 	Retention wire.Retention
 	near      map[epoch.Commit]epoch.Set
-	view      *view // nil: nothing is merged first
+	view      *view // nil: there are no folds
 }
 
 // StandingOf reads the Standing of a store. Errors: *base.CorruptError for a bad row; those of the
@@ -66,9 +67,9 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 	return st, nil
 }
 
-// First returns those of some heads of a store that are merged into one before anything else is
-// merged, as an epoch has given up what unsynced heads stand on: heads, where there is no need. It
-// keeps no slice. Errors are those of the store.
+// First returns the heads that are merged into one before all other merges, since an epoch has
+// given up commits on which unsynced heads stand. Without folds it returns heads. It keeps no
+// slice. Errors are those of the store.
 func (s *Standing) First(ctx context.Context, store *storage.Store, heads []*commit.Commit) ([]*commit.Commit, error) {
 	if s.view == nil {
 		return heads, nil
@@ -76,8 +77,8 @@ func (s *Standing) First(ctx context.Context, store *storage.Store, heads []*com
 	return s.view.first(ctx, store, heads)
 }
 
-// Near returns the nearest ancestors of a commit of which a parent was given up, as merging needs
-// them to find a base; ok is false where its parents say it.
+// Near returns the nearest ancestors of a commit with a given-up parent, for finding the base of a
+// merge. ok is false if they are its parents.
 func (s *Standing) Near(ctx context.Context, store *storage.Store, id commit.ID) (near []commit.ID, ok bool, err error) {
 	set, ok := s.near[short(id)]
 	for _, c := range set {
@@ -90,8 +91,8 @@ func (s *Standing) Near(ctx context.Context, store *storage.Store, id commit.ID)
 	return near, ok, nil
 }
 
-// Over returns a Getter that gives what g gives, and the nearest ancestors that the Standing knows:
-// a merge.NearGetter.
+// Over returns a Getter with the commits of g and the nearest ancestors of the Standing: a
+// merge.NearGetter.
 func (s *Standing) Over(g commit.Getter, store *storage.Store) commit.Getter {
 	return nearCommits{g, s, store}
 }
@@ -107,7 +108,7 @@ func (n nearCommits) Near(ctx context.Context, id commit.ID) ([]commit.ID, bool,
 	return n.s.Near(ctx, n.store, id)
 }
 
-// Surplus returns how many commits a cut would give up now, under the retention r.
+// Surplus returns how many commits a cut would now give up under the retention r.
 func (p *Page) Surplus(ctx context.Context, r wire.Retention) (int, error) {
 	if r == (wire.Retention{}) {
 		return 0, nil

@@ -18,41 +18,41 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// State is what a page knows of its log beside what storage has: see the package's comment. A State
-// that a page has is not changed: Next gives one of which parts may be replaced. No slice or map of
-// it is changed in place, so that those are the same where nothing has changed.
+// State is the page's record of its log, in addition to storage: see the package's comment. A State
+// in use is immutable: Next returns a copy whose parts may be replaced. Its slices and maps are
+// never changed in place, so unchanged parts are identical.
 type State struct {
 	standing
 
-	// Header is that of the epoch's checkpoint, nil where it has none. Its tags are left out.
+	// Header is that of the epoch's checkpoint without its tags, nil if there is none.
 	Header *checkpoint.Header
-	// Manifest are the packs of the checkpoint, dropped ones included, in the order of
+	// Manifest are the packs of the checkpoint, including dropped ones, in the order of
 	// wire.Compare.
 	Manifest []wire.Pack
-	// Announced are the packs that entries of the epoch have announced, by their numbers.
+	// Announced are the packs that entries of the epoch have announced, by entry number.
 	Announced map[uint64][]wire.Pack
-	// Retention is what the log says, with the entries.
+	// Retention is that of the log, including its entries.
 	Retention wire.Retention
-	// Near are the nearest ancestors that are here of commits of which a parent was given up,
-	// synced or not. They may be commits of GiveUp.
+	// Near are the nearest ancestors here of commits with a given-up parent, synced or not. The
+	// ancestors may be commits of GiveUp.
 	Near map[epoch.Commit]epoch.Set
-	// Gone are all commits of which the page ever learned that they were given up, in parts of
-	// which the later ones are shorter: see addGone.
+	// Gone are all commits that the page ever learned were given up, in parts of descending length:
+	// see addGone.
 	Gone []epoch.Set
-	// Send are those of Gone that the log does not list. They go up with the next body.
+	// Send are the commits of Gone that the log does not list. They go up with the next body.
 	Send epoch.Set
-	// GiveUp are commits that the log has given up and that storage still has. None is a head.
+	// GiveUp are given-up commits that storage still has. None is a head.
 	GiveUp []commit.ID
-	// Placed says where long differences of commits stand that entries of the epoch have brought.
+	// Placed has the places of long differences that entries of the epoch have brought.
 	Placed map[epoch.Commit]Placed
-	// Pending is what was uploaded into the epoch and no entry names yet.
+	// Pending is what was uploaded into the epoch and is named by no entry yet.
 	Pending Pending
-	// From are the heads of the epoch's checkpoint: what is not below them came with entries. Left
-	// are commits that entries of the epoch give up.
+	// From are the heads of the epoch's checkpoint: later commits were added by entries. Left are
+	// commits that entries of the epoch give up.
 	From, Left epoch.Set
-	// Missing are pieces that the log says nobody has sent, as far as they are not here.
+	// Missing are pieces that the log lists as missing, and that are not here.
 	Missing map[object.Digest]bool
-	// Head is that of the entry at the position, nil where none was applied in the epoch.
+	// Head is that of the entry at the position, nil if none was applied in the epoch.
 	Head []byte
 	// Devices are those that have put commits into the log.
 	Devices map[seal.ID]Known
@@ -67,14 +67,14 @@ type standing struct {
 	At epoch.Position
 	// Bucket is the id of the bucket in which At is.
 	Bucket seal.ID
-	// Entries counts those that were applied in this epoch, and Bytes what they and the packs that
-	// they name have, as stored. A cut is due when they are many.
+	// Entries counts the entries applied in this epoch. Bytes is the stored length of these and of
+	// the packs that they name. A cut is due when they are many.
 	Entries, Bytes uint64
-	// EntryTime is when the last entry was created that was applied.
+	// EntryTime is when the last applied entry was created.
 	EntryTime epoch.Time
 }
 
-// Placed says where the difference stands that leads to the tree of a commit, and from which tree.
+// Placed is the place of the difference that leads from the tree of Base to that of a commit.
 type Placed struct {
 	Base commit.ID // zero: the empty tree
 	Diff wire.Place
@@ -83,12 +83,12 @@ type Placed struct {
 // Pending are packs that were uploaded for the next body.
 type Pending struct {
 	Packs []wire.Pack
-	// Sent are packs that were announced ahead of the commits for which they were uploaded.
+	// Sent are packs that were announced before the commits for which they were uploaded.
 	Sent []epoch.ID
 }
 
-// The types of the rows of sync_metadata in which State stands. A value longer than a row may be
-// goes on in rows of the same type with /1, /2 and so on.
+// The types of the rows of sync_metadata that hold State. A value that is too long for one row
+// continues in rows of the same type with /1, /2 and so on.
 const (
 	rowPosition  = "position"
 	rowHeader    = "checkpoint"
@@ -108,10 +108,10 @@ const (
 	rowHead      = "head"
 )
 
-// maxRowBytes is how much of a value stands in one row.
+// maxRowBytes is the greatest part of a value in one row.
 const maxRowBytes = 1 << 20
 
-// Next returns a copy of which parts may be replaced.
+// Next returns a copy whose parts may be replaced.
 func (s *State) Next() *State {
 	n := *s
 	return &n
@@ -148,7 +148,7 @@ func (s *State) announce(n uint64, packs []wire.Pack) {
 	s.Announced = added(s.Announced, map[uint64][]wire.Pack{n: packs})
 }
 
-// added returns a map with what another one has, which counts.
+// added returns m with the entries of another map, which take precedence.
 func added[K comparable, V any](m, of map[K]V) map[K]V {
 	if len(of) == 0 {
 		return m
@@ -158,7 +158,7 @@ func added[K comparable, V any](m, of map[K]V) map[K]V {
 	return m
 }
 
-// cloned returns a copy of a map that can be changed.
+// cloned returns a copy of a map that may be changed.
 func cloned[K comparable, V any](m map[K]V) map[K]V {
 	if m == nil {
 		return map[K]V{}
@@ -166,8 +166,8 @@ func cloned[K comparable, V any](m map[K]V) map[K]V {
 	return maps.Clone(m)
 }
 
-// addGone adds commits that were given up. Parts become one as the runs of a checkpoint do, so that
-// little is written again.
+// addGone adds given-up commits. Parts are merged as the runs of a checkpoint are, so that little
+// is rewritten.
 func (s *State) addGone(g epoch.Set) {
 	for _, part := range s.Gone {
 		g = g.Without(part)
@@ -201,7 +201,7 @@ func (s *State) wasGivenUp(c epoch.Commit) bool {
 	return slices.ContainsFunc(s.Gone, func(part epoch.Set) bool { return part.Has(c) })
 }
 
-// pack returns what the manifest or the entries say of a pack that counts.
+// pack returns the record of a pack in the manifest, the entries or the pending packs.
 func (s *State) pack(id epoch.ID) (wire.Pack, bool) {
 	if i, ok := s.index[id]; ok && s.Manifest[i].Dropped == (epoch.ID{}) {
 		return s.Manifest[i], true
@@ -235,14 +235,15 @@ func (s *State) changes(old *State) (rows []storage.Metadata) {
 	}
 	for _, row := range slices.Sorted(maps.Keys(now)) {
 		if old.At.Joined() && same(now[row], before[row]) {
-			continue // else the store may have what was left of another bucket
+			continue // else the store may have rows of another bucket
 		}
 		rows = append(rows, splitRow(row, encode(now[row]), encode(before[row]))...)
 	}
 	return rows
 }
 
-// same reports whether a part is that of another State, which it may be but for its content.
+// same reports whether two parts are identical; parts with equal content may be reported as
+// different.
 func same(a, b reflect.Value) bool {
 	if !a.IsValid() || !b.IsValid() {
 		return false
@@ -256,7 +257,7 @@ func same(a, b reflect.Value) bool {
 	return reflect.DeepEqual(a.Interface(), b.Interface())
 }
 
-// splitRow returns the rows of a value, and removes those that only the value before needed.
+// splitRow returns the rows of a value, and removes rows that only the former value needed.
 func splitRow(row string, value, before []byte) (rows []storage.Metadata) {
 	for i := 0; i == 0 || i*maxRowBytes < max(len(value), len(before)); i++ {
 		m := storage.Metadata{Type: partRow(row, i)}
@@ -275,7 +276,7 @@ func partRow(row string, i int) string {
 	return fmt.Sprintf("%s/part%d", row, i)
 }
 
-// parts returns where the parts of a State are that are rows, but for Announced and Gone.
+// parts returns the parts of a State that are rows, except Announced and Gone.
 func (s *State) parts() map[string]any {
 	return map[string]any{
 		rowPosition: &s.standing, rowHeader: &s.Header, rowManifest: &s.Manifest, rowRetention: &s.Retention, rowNear: &s.Near, rowSend: &s.Send,
@@ -284,7 +285,7 @@ func (s *State) parts() map[string]any {
 	}
 }
 
-// rows returns the values of the rows of a State, as far as other may have others.
+// rows returns the values of the rows of a State that may differ from those of other.
 func (s *State) rows(other *State) map[string]reflect.Value {
 	rows := map[string]reflect.Value{}
 	for row, part := range s.parts() {
@@ -301,10 +302,10 @@ func (s *State) rows(other *State) map[string]reflect.Value {
 	return rows
 }
 
-// rowVersion is the version of all rows, and their first byte.
+// rowVersion is the version of all rows, in their first byte.
 const rowVersion = 3
 
-// encode returns the value of a row, nil for a part that is empty.
+// encode returns the value of a row, nil for an empty part.
 func encode(part reflect.Value) []byte {
 	if !part.IsValid() {
 		return nil
@@ -316,7 +317,7 @@ func encode(part reflect.Value) []byte {
 	return append([]byte{rowVersion}, b...)
 }
 
-// readPart reads a row into the part of a State. It reports false where there is none.
+// readPart reads a row into a part of the State. It reports false if there is none.
 func readPart(ctx context.Context, store *storage.Store, row string, part any) (bool, error) {
 	b, err := readRow(ctx, store, row)
 	if err != nil || b == nil {
@@ -347,7 +348,7 @@ func readRow(ctx context.Context, store *storage.Store, row string) (all []byte,
 // loadState reads the rows of a store.
 func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*State, error) {
 	s := &State{standing: standing{Bucket: bucket}}
-	// What was given up is known for good, whatever the bucket.
+	// What was given up stays recorded for good, for any bucket.
 	if _, err := readPart(ctx, store, rowNear, &s.Near); err != nil {
 		return nil, err
 	}

@@ -20,28 +20,27 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// step is one batch of storage while it is made. It is the source and the sink of the trees that
-// are built for it.
+// step is one batch of storage under construction. It is the source and the sink of trees built for
+// it.
 type step struct {
 	p    *Page
 	j    *storage.Journal
 	b    storage.SyncBatch
 	next *State
-	// commits are those that the batch brings with their trees.
+	// commits are those that the batch adds with their trees.
 	commits map[commit.ID]*commit.Commit
 	// mine are pieces that the journal holds in memory, and pieces whose places are in b.
 	mine   map[object.Digest]mine
 	values values
-	// missing are pieces that may lack, beside those of next.
+	// missing are pieces that may be missing, in addition to those of next.
 	missing map[object.Digest]bool
-	// resolved says that the places of all that counts were taken.
+	// resolved says that all places that count were recorded.
 	resolved bool
-	// unsynced are the commits here that the log does not have, and giveUp those that it has given
-	// up.
+	// unsynced are the commits here that the log lacks. giveUp are those that the log has given up.
 	unsynced, giveUp map[commit.ID]bool
 }
 
-// mine is what a step knows of a piece and the page does not yet.
+// mine is the step's record of a piece that the page does not have yet.
 type mine struct {
 	bytes uint32
 	held  bool
@@ -68,7 +67,7 @@ func (p *Page) begin(ctx context.Context) (*step, error) {
 	return s, nil
 }
 
-// end gives up what was not submitted.
+// end discards what was not submitted.
 func (s *step) end() {
 	s.j.Rollback()
 	s.p.shared.Store(s.p.state)
@@ -83,7 +82,7 @@ func (s *step) submit(ctx context.Context) error {
 	return s.p.write(ctx, s.j, &s.b, s.next)
 }
 
-// settleMissing takes out of State.Missing what has a place now.
+// settleMissing removes pieces that have a place now from State.Missing.
 func (s *step) settleMissing() {
 	var left map[object.Digest]bool
 	for _, p := range s.b.Places {
@@ -100,14 +99,14 @@ func (s *step) settleMissing() {
 	}
 }
 
-// publish lets the Fetcher know of packs that come with the step.
+// publish makes packs of the step visible to the Fetcher.
 func (s *step) publish() {
 	c := *s.next
 	s.p.shared.Store(&c)
 }
 
-// orphan returns a commit of State.Near, nil for one that is not here. They are remembered: every
-// step asks for all of them.
+// orphan returns a commit of State.Near, nil if it is not here. It caches them: every step reads
+// them all.
 func (p *Page) orphan(ctx context.Context, id epoch.Commit) (*commit.Commit, error) {
 	if c := p.orphans[id]; c != nil {
 		return c, nil
@@ -123,9 +122,9 @@ func (p *Page) orphan(ctx context.Context, id epoch.Commit) (*commit.Commit, err
 	return cs[0], nil
 }
 
-// rejoin has fresh commits of the step count as no heads on which others stand that were in the log
-// without them. It returns near with the parents that these have now, and whether that changed
-// anything.
+// rejoin makes fresh commits of the step no heads if commits stand on them that were in the log
+// without them. It returns near with the present parents of these commits, and whether near
+// changed.
 func (s *step) rejoin(ctx context.Context, near map[epoch.Commit]epoch.Set, fresh func(commit.ID) bool) (now map[epoch.Commit]epoch.Set, changed bool, err error) {
 	now = maps.Clone(near)
 	for id := range s.p.state.Near {
@@ -158,8 +157,8 @@ func (s *step) rejoin(ctx context.Context, near map[epoch.Commit]epoch.Set, fres
 	return now, changed, nil
 }
 
-// giveThemUp gives up commits, but for those that were given up before, of which back reports those
-// that came back.
+// giveThemUp gives up commits, except those given up before. back reports the commits of these that
+// are restored.
 func (s *step) giveThemUp(ids []commit.ID, back func(commit.ID) bool) {
 	heads := s.p.headsHere()
 	s.next.GiveUp = slices.DeleteFunc(slices.Clone(s.next.GiveUp), back)
@@ -177,8 +176,8 @@ func (s *step) giveThemUp(ids []commit.ID, back func(commit.ID) bool) {
 	}
 }
 
-// find returns a commit that is here or comes with the batch, nil for none. A commit that was given
-// up is none once it was pruned.
+// find returns a commit that is here or in the batch, nil if there is none. A pruned commit is not
+// found.
 func (s *step) find(ctx context.Context, id commit.ID) (c *commit.Commit, here bool, err error) {
 	if c, ok := s.commits[id]; ok {
 		return c, false, nil
@@ -193,7 +192,7 @@ func (s *step) find(ctx context.Context, id commit.ID) (c *commit.Commit, here b
 	return c, true, nil
 }
 
-// inLog returns a commit of the log, or one that comes with the batch, nil for none.
+// inLog returns a commit of the log or of the batch, nil if there is none.
 func (s *step) inLog(ctx context.Context, id commit.ID) (*commit.Commit, error) {
 	c, here, err := s.find(ctx, id)
 	if err != nil || here && (s.unsynced[id] || s.giveUp[id]) {
@@ -202,13 +201,13 @@ func (s *step) inLog(ctx context.Context, id commit.ID) (*commit.Commit, error) 
 	return c, nil
 }
 
-// pieceState is what is known of a piece. bytes is its length, negative when that is not known.
+// pieceState is the state of a piece. bytes is its length, negative if unknown.
 type pieceState struct {
 	held, placed bool
 	bytes        int64
 }
 
-// look returns what the page and the step know of a piece.
+// look returns the state of a piece in the page and the step.
 func (s *step) look(d object.Digest) (pieceState, error) {
 	m, ok := s.mine[d]
 	if ok && m.held {
@@ -230,10 +229,10 @@ func (s *step) look(d object.Digest) (pieceState, error) {
 // mayLack reports whether a piece may be neither here nor in the bucket.
 func (s *step) mayLack(d object.Digest) bool { return s.missing[d] || s.next.Missing[d] }
 
-// aheadPlaces is how many places go ahead of a step.
+// aheadPlaces is how many places become durable before a step.
 const aheadPlaces = 8192
 
-// place records where a piece stands; held says that the journal got it. The zero place is none.
+// place records the place of a piece, none if it is zero. held says that the journal has the piece.
 func (s *step) place(ctx context.Context, p storage.PlacedPiece, held bool) error {
 	s.mine[p.Digest] = mine{bytes: p.Place.Bytes, held: held || s.mine[p.Digest].held}
 	if p.Place.Pack != (epoch.ID{}) || p.Place.Entry != 0 {
@@ -245,8 +244,8 @@ func (s *step) place(ctx context.Context, p storage.PlacedPiece, held bool) erro
 	return s.flushPlaces(ctx)
 }
 
-// flushPlaces makes the places that the step has durable ahead of it, and with them the pieces in
-// the journal.
+// flushPlaces makes the places of the step durable before the step, and with them the pieces in the
+// journal.
 func (s *step) flushPlaces(ctx context.Context) error {
 	if len(s.mine) == 0 {
 		return nil
@@ -270,7 +269,7 @@ func (p *Page) submitAlone(ctx context.Context, b *storage.SyncBatch) error {
 	return submit(ctx, p.o.Store, nil, b)
 }
 
-// submit makes a batch durable, with what a journal holds; nil: none.
+// submit makes a batch durable, with the content of a journal, if any.
 func submit(ctx context.Context, store *storage.Store, j *storage.Journal, b *storage.SyncBatch) error {
 	pending, err := store.SubmitSync(ctx, j, b)
 	if err != nil {
@@ -279,7 +278,7 @@ func submit(ctx context.Context, store *storage.Store, j *storage.Journal, b *st
 	return pending.Wait()
 }
 
-// checkPiece verifies what can be seen in a piece, whose content has its digest.
+// checkPiece verifies the form of a piece whose content matches its digest.
 func checkPiece(d object.Digest, content []byte) error {
 	if !d.Valid() || d.Kind().IsNode() {
 		return bad("piece %s is none of a value", d)
@@ -293,7 +292,7 @@ func checkPiece(d object.Digest, content []byte) error {
 	return nil
 }
 
-// piece takes a piece of a body.
+// piece applies a piece of a body.
 func (s *step) piece(ctx context.Context, x *wire.Piece, at storage.CloudPlace) error {
 	if err := checkPiece(x.Digest, x.Content); err != nil {
 		return err
@@ -305,8 +304,8 @@ func (s *step) piece(ctx context.Context, x *wire.Piece, at storage.CloudPlace) 
 	return s.place(ctx, storage.PlacedPiece{Digest: x.Digest, Place: at}, true)
 }
 
-// pack takes what a pack brings: all its pieces, or only where they stand, and what lists those of
-// LAZY values. Without local its places are recorded.
+// pack applies a pack: all its pieces, or only their places and the index pieces of LAZY values. It
+// records the places unless local is set.
 func (s *step) pack(ctx context.Context, w *wire.Pack, whole, local bool) error {
 	if w.Pieces == 0 { // a difference
 		return nil
@@ -370,7 +369,7 @@ func (s *step) pack(ctx context.Context, w *wire.Pack, whole, local bool) error 
 	return nil
 }
 
-// want is for applyDiff.
+// want is the want of applyDiffs.
 func (s *step) want(ctx context.Context) func(*wire.Change) error {
 	return func(c *wire.Change) error { return s.values.want(ctx, c.Object, c.Size, c.Priority) }
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Bounds of what is held while values are verified: the pieces that are fetched at once, the values
-// that wait for them, and the parts of values that are remembered as good.
+// These are bounds during the verification of values: pieces fetched at once, values that wait for
+// them, and parts of values remembered as good.
 const (
 	maxMissing = 4096
 	maxWaiting = 1024
@@ -28,26 +28,26 @@ const (
 // maxIndexLevels bounds the levels of index pieces of a value, as package split does.
 const maxIndexLevels = 16
 
-// part is a piece and the part of its value that it must hold; last says that the value ends with
-// it.
+// part is a piece and the length of the part of its value below it; last says that the value ends
+// with it.
 type part struct {
 	digest object.Digest
 	size   uint64
 	last   bool
 }
 
-// values verifies that the values that diffs put are here, or can come.
+// values verifies that the values put by differences are here or can be fetched.
 type values struct {
 	s *step
-	// known are roots and index pieces that have been found good, with everything below them here.
+	// known are roots and index pieces that were found good, with everything below them here.
 	known map[part]struct{}
-	// waiting are EAGER values that lack the pieces in missing.
+	// waiting are EAGER values that lack pieces in missing.
 	waiting []part
 	missing map[object.Digest]struct{}
 }
 
-// want verifies a value that a diff puts. An EAGER one that is not wholly here may be put off until
-// settle.
+// want verifies a value that a difference puts. An EAGER value that is not completely here may be
+// put off until settle.
 func (v *values) want(ctx context.Context, root object.Digest, size uint64, priority object.Priority) error {
 	p := part{root, size, true}
 	if priority == object.Lazy {
@@ -90,7 +90,7 @@ func (s *step) known(ctx context.Context, d object.Digest) (pieceState, error) {
 	if err != nil || st.held || st.placed || s.mayLack(d) {
 		return st, err
 	}
-	if !s.resolved { // it may have gone with its place, as nothing here needed it
+	if !s.resolved { // its place may have been dropped, as nothing here needed it
 		s.resolved = true
 		if err := s.resolve(ctx); err != nil {
 			return st, err
@@ -102,10 +102,9 @@ func (s *step) known(ctx context.Context, d object.Digest) (pieceState, error) {
 	return st, bad("nobody has piece %s", d)
 }
 
-// FindPlaces takes the places of all pieces that stand in packs and entries that count: for a
-// reader who needs a piece without a place, which went when nothing here needed it. It reads the
-// table of each pack, and each entry of the epoch. Errors: those of the bucket, of the disk and of
-// ctx.
+// FindPlaces records the places of all pieces in packs and entries that count. It serves a reader
+// of a piece whose place was dropped when nothing here needed it. It reads the table of each pack,
+// and each entry of the epoch. Errors: those of the bucket, of the disk and of ctx.
 func (p *Page) FindPlaces(ctx context.Context) error {
 	s, err := p.begin(ctx)
 	if err != nil {
@@ -118,7 +117,7 @@ func (p *Page) FindPlaces(ctx context.Context) error {
 	return s.submit(ctx)
 }
 
-// resolve takes the places of all pieces that stand in packs and entries that count.
+// resolve records the places of all pieces in packs and entries that count.
 func (s *step) resolve(ctx context.Context) error {
 	packs := slices.DeleteFunc(slices.Clone(s.next.Manifest), func(p wire.Pack) bool { return p.Dropped != epoch.ID{} })
 	for _, some := range s.next.Announced {
@@ -146,8 +145,8 @@ func (s *step) resolve(ctx context.Context) error {
 	return nil
 }
 
-// check verifies p as far as it is here and adds what can be fetched to missing. It reports whether
-// there is nothing to fetch.
+// check verifies the part of p that is here, and adds fetchable pieces to missing. It reports
+// whether there is nothing to fetch.
 func (v *values) check(ctx context.Context, p part, level int) (whole bool, err error) {
 	if _, ok := v.known[p]; ok {
 		return true, nil
@@ -190,8 +189,8 @@ func (v *values) check(ctx context.Context, p part, level int) (whole bool, err 
 	return true, nil
 }
 
-// checkIndex verifies an index piece that is held, and everything below it. It goes on behind what
-// is missing, so that all of that is fetched at once.
+// checkIndex verifies an index piece that is held, and everything below it. It goes on after
+// missing pieces, so that all are fetched at once.
 func (v *values) checkIndex(ctx context.Context, p part, level int) (bool, error) {
 	content, err := v.s.j.Piece(ctx, p.digest)
 	if err != nil {
@@ -240,8 +239,8 @@ func (v *values) remember(p part) {
 	v.known[p] = struct{}{}
 }
 
-// settle fetches what values that wait for it lack. The places of pieces that came with the step
-// become durable before, since fetching goes by them.
+// settle fetches the pieces that waiting values lack. Before that the places of the step's pieces
+// become durable, since fetching uses them.
 func (v *values) settle(ctx context.Context) error {
 	for len(v.waiting) > 0 {
 		if err := v.fetch(ctx); err != nil {
