@@ -7,9 +7,10 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/wire"
 )
 
-// Append puts an entry behind the position, and applies it. It reports false when others were
-// first: their entry was applied, or their epoch entered, and the caller makes the body again from
-// what is there now. What the body names was uploaded before. Errors: as Look; ErrDeleted.
+// Append puts an entry after the position, and applies it. It reports false if other devices were
+// first: it has applied their entry or entered their epoch, and the caller makes the body again
+// from the new state. The caller has uploaded the objects that the body names. Errors: as Look;
+// ErrDeleted.
 func (l *Log) Append(ctx context.Context, body *wire.SealedBody) (landed bool, err error) {
 	if l.at.Deleted {
 		return false, ErrDeleted
@@ -46,7 +47,8 @@ func (l *Log) Append(ctx context.Context, body *wire.SealedBody) (landed bool, e
 	return false, ErrContended
 }
 
-// close puts a closing entry at a number behind previous. It reports whether it stands there.
+// close puts a closing entry at the number after previous. It reports whether the entry is there
+// now.
 func (l *Log) close(ctx context.Context, n uint64, previous epoch.Hash, sealed []byte) (bool, error) {
 	e := l.at.Epoch
 	stored, hash, err := wire.SealEntry(l.o.Sealer, l.o.Names, e, n, previous, wire.ClosingBody(sealed))

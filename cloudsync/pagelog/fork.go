@@ -9,14 +9,14 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// ForkError proves that the bucket has shown two logs: two entries of one number, of which each was
-// signed for it. It has lost the one and taken the other, or shows one log to some devices and
-// another one to others. It matches base.ErrCorrupt.
+// ForkError proves that the bucket has shown two logs: two entries with one number, each signed for
+// it. The bucket has lost one and accepted the other, or shows different logs to different devices.
+// It matches base.ErrCorrupt.
 type ForkError struct {
 	Epoch  epoch.ID
 	Number uint64
-	// Have is the head of the entry that was applied here, and Found that of the one that the
-	// bucket shows now. Their bytes prove it to every member: see wire.OpenHead.
+	// Have is the head of the entry that was applied here. Found is that of the entry that the
+	// bucket shows now. Their bytes prove the fork to every member: see wire.OpenHead.
 	Have, Found wire.Head
 }
 
@@ -31,8 +31,8 @@ func (e *ForkError) Is(target error) bool { return target == base.ErrCorrupt }
 
 var errOther = errors.New("it is another entry than the one that was there")
 
-// forked returns what is wrong where the entry at the position, which begins with found, is another
-// one than the one that was applied: a *ForkError where there is a proof.
+// forked returns the error for an entry at the position that differs from the applied one: a
+// *ForkError if there is a proof. found has the beginning of the entry in the bucket.
 func (l *Log) forked(found []byte) error {
 	open := func(b []byte) (wire.Head, error) {
 		return wire.OpenHead(l.o.Sealer, l.o.Names, l.at.Epoch, l.at.Number, b)
@@ -48,13 +48,13 @@ func (l *Log) forked(found []byte) error {
 	return &ForkError{Epoch: l.at.Epoch, Number: l.at.Number, Have: have, Found: other}
 }
 
-// took notes the head of an entry that was applied, nil where an epoch was entered, and with which
-// data key that was sealed. What stands behind it is sealed with the same one or a later one, since
-// its writer has read what is before it: so nobody who was shut out goes on with a log in which
-// somebody has written since.
+// took records the head of an applied entry, nil after entering an epoch, and the data key with
+// which it was sealed. Later objects are sealed with the same key or a later one, since their
+// writer has read all before. So a device that was shut out cannot continue a log in which a member
+// has written since.
 func (l *Log) took(head []byte, key uint32) { l.o.Head, l.key = head, key }
 
-// tooOld returns an error for what is sealed with an older data key than what it follows.
+// tooOld returns an error for an object sealed with an older data key than its predecessor.
 func (l *Log) tooOld(key uint32) error {
 	if key >= l.key {
 		return nil

@@ -12,12 +12,12 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Look lists the epochs of the page and enters the newest. A device that has none founds one. It
-// costs a get and a list, and what Enter reads where the epoch is another one. Errors: ErrWiped,
-// ErrRolledBack, ErrDeleted, *DamageError.
+// Look lists the epochs of the page and enters the newest. A device without an epoch founds one.
+// Look costs a get and a list, and the requests of Enter if the epoch is another one. Errors:
+// ErrWiped, ErrRolledBack, ErrDeleted, *DamageError.
 func (l *Log) Look(ctx context.Context) error { return l.lookAnd(ctx, false) }
 
-// lookAnd is Look. With force it enters what the bucket has, whatever it had before.
+// lookAnd is Look. With force it enters the bucket's epoch, whatever epochs the bucket had before.
 func (l *Log) lookAnd(ctx context.Context, force bool) error {
 	for range maxRounds {
 		seen, err := l.seen(ctx)
@@ -58,10 +58,10 @@ func (l *Log) lookAnd(ctx context.Context, force bool) error {
 	return ErrContended
 }
 
-// maxRounds bounds how often a call begins again since others were faster.
+// maxRounds bounds how often a call starts over because other devices were faster.
 const maxRounds = 32
 
-// keep moves the position where nothing else changes.
+// keep moves the position when nothing else changes.
 func (l *Log) keep(ctx context.Context, next epoch.Position) error {
 	if next == l.at {
 		return nil
@@ -73,7 +73,7 @@ func (l *Log) keep(ctx context.Context, next epoch.Position) error {
 	return nil
 }
 
-// seen lists the epochs. The time is that of a get before the list, so that it is not later.
+// seen lists the epochs. Its time is that of a get before the list, so that it is not too late.
 func (l *Log) seen(ctx context.Context) (seen epoch.Looked, err error) {
 	after := ""
 	if l.at.Joined() {
@@ -113,7 +113,7 @@ func (l *Log) seen(ctx context.Context) (seen epoch.Looked, err error) {
 // maxEpochObject bounds the object of an epoch.
 const maxEpochObject = wire.MaxEntryBytes
 
-// epoch reads an epoch. The error is a *DamageError when it is missing or bad.
+// epoch reads an epoch. The error is a *DamageError if the epoch is missing or bad.
 func (l *Log) epoch(ctx context.Context, k uint64) (*Epoch, error) {
 	name := l.o.Names.Epoch(k)
 	f := l.fetch(ctx, name, maxEpochObject)
@@ -134,8 +134,7 @@ func (l *Log) epoch(ctx context.Context, k uint64) (*Epoch, error) {
 	return &Epoch{K: k, Proposal: x, Sealed: f.stored, Created: f.created}, nil
 }
 
-// keyOf returns the index of the data key with which the object of an epoch is sealed that was
-// opened.
+// keyOf returns the index of the data key of an epoch's sealed object, which was opened before.
 func (l *Log) keyOf(sealed []byte) uint32 {
 	ref, _, err := seal.Inspect(l.o.Names.EpochLabel(), sealed)
 	if err != nil {
@@ -144,8 +143,8 @@ func (l *Log) keyOf(sealed []byte) uint32 {
 	return ref.KeyIndex
 }
 
-// damaged returns a *DamageError for bytes that are bad, and other errors, such as that of a newer
-// version, as they are.
+// damaged returns a *DamageError for bad bytes. It returns other errors, such as that of a newer
+// version, with the name of the object.
 func (l *Log) damaged(name string, err error) error {
 	if l.isBad(err) {
 		return &DamageError{name, err}
@@ -178,15 +177,15 @@ func (l *Log) enter(ctx context.Context, k uint64, looked epoch.Time) error {
 		return seenErr
 	}
 	if again.Newest != k {
-		return nil // there is a newer one, which the next look enters
+		return nil // a newer one exists, which the next look enters
 	}
 	return err
 }
 
-// enterBelow is for a page without a position that could not enter the newest epoch, k, as err
-// says. Where that is none, it enters the newest below that is one, and applies its log: so an
-// object that anybody has put there hides nothing, and the renewal that is due keeps what the
-// bucket has. It returns err, or what else went wrong.
+// enterBelow handles a page without a position that could not enter the newest epoch k because of
+// err. If the object at k is not an epoch, it enters the newest valid epoch below, and applies its
+// log. So an object put there by any party hides nothing, and the renewal that is due keeps the
+// bucket's data. It returns err, or another error that occurred.
 func (l *Log) enterBelow(ctx context.Context, k uint64, err error) error {
 	var bad *DamageError
 	if l.at.Joined() || !errors.As(err, &bad) || bad.Object != l.o.Names.Epoch(k) {
@@ -212,9 +211,9 @@ func (l *Log) enterBelow(ctx context.Context, k uint64, err error) error {
 	return err
 }
 
-// applyAll applies the log of an epoch that no look has found to be the newest.
+// applyAll applies the log of an epoch that is not known to be the newest.
 func (l *Log) applyAll(ctx context.Context) error {
-	seen, err := l.seen(ctx) // for the time: nothing of the epoch can have been deleted yet
+	seen, err := l.seen(ctx) // for the time: nothing of the epoch can be deleted before that
 	if err != nil {
 		return err
 	}
@@ -225,7 +224,7 @@ func (l *Log) applyAll(ctx context.Context) error {
 		more, _, err = l.step(ctx)
 	}
 	if l.at.Epoch != next.Epoch {
-		return err // another device has made one of the closing entry
+		return err // another device has made the closing entry's proposal an epoch
 	}
 	next = l.at
 	next.Looked = 0 // the next call looks
@@ -255,8 +254,8 @@ func (l *Log) join(ctx context.Context, x *Epoch, looked epoch.Time) error {
 	return nil
 }
 
-// adopt takes what the log of the epoch has behind the position, past whatever is missing or bad,
-// or all of it where another entry stands at the position than the one that was applied.
+// adopt adopts the entries after the position in the log of the epoch, and skips missing and bad
+// ones. If the entry at the position is not the applied one, it adopts the whole log.
 func (l *Log) adopt(ctx context.Context) error {
 	var numbers []uint64
 	e, from := l.at.Epoch, l.at.Number
@@ -302,7 +301,7 @@ func (l *Log) found(ctx context.Context) error {
 	return err
 }
 
-// restore puts the epoch again that deleted the page.
+// restore puts the epoch that deleted the page again.
 func (l *Log) restore(ctx context.Context, k uint64) error {
 	if _, _, err := l.put(ctx, l.o.Names.Epoch(k), l.o.Tombstone); err != nil {
 		return err

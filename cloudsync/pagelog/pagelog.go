@@ -15,35 +15,35 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Page is the page whose log it is. All calls come from the goroutine that called the Log. Each is
-// durable when it returns nil, and has no effect when it does not.
+// Page is the page whose log it is. All calls are made on the goroutine that called the Log. A call
+// is durable when it returns nil, and has no effect when it returns an error.
 type Page interface {
-	// Apply makes an entry part of the page and moves the position to next. An error that matches
+	// Apply applies an entry to the page and moves the position to next. An error that matches
 	// base.ErrCorrupt says that the entry is bad.
 	Apply(ctx context.Context, e *Entry, next epoch.Position) error
-	// Adopt takes the commits of an entry that another epoch does not know as unsynced, as far as
-	// the page has what they build on.
+	// Adopt takes the commits of an entry that another epoch lacks as unsynced, as far as the page
+	// has what they build on.
 	Adopt(ctx context.Context, e *Entry) error
 	// Enter joins an epoch and moves the position to next. An error that matches ErrUnjoinable says
-	// that the checkpoint, or what it needs, is missing or bad.
+	// that the checkpoint, or an object that it needs, is missing or bad.
 	Enter(ctx context.Context, x *Epoch, next epoch.Position) error
-	// Keep moves the position to next, which has another Looked or K alone.
+	// Keep moves the position to next, which differs only in Looked or K.
 	Keep(ctx context.Context, next epoch.Position) error
-	// Propose uploads what an epoch of the id x.ID is to have, and completes x, which has ID, Kind,
-	// Parent, Base and BaseHash, and of a renewal Behind and Erased.
+	// Propose uploads the objects of the epoch with the id x.ID, and completes x. x has ID, Kind,
+	// Parent, Base and BaseHash; for a renewal also Behind and Erased.
 	Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked) error
 }
 
 // Entry is an entry that was read.
 type Entry struct {
 	wire.Entry
-	// Created is when the bucket got it.
+	// Created is when the bucket received it.
 	Created epoch.Time
 }
 
-// OpenBody opens the stream of the body of an entry, from its object where it is one. The caller
-// reads it to io.EOF before it believes any of it, and closes it. Errors of opening and reading
-// name the object, and match base.ErrCorrupt when it is bad or missing.
+// OpenBody opens the stream of an entry's body, from its object if the body is one. The caller
+// reads the stream to io.EOF before it trusts any of it, and closes it. Errors of opening and
+// reading name the object, and match base.ErrCorrupt if it is bad or missing.
 func OpenBody(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n wire.Names, e *wire.Entry) (*wire.Reader, io.Closer, error) {
 	if e.Closing != nil {
 		return nil, nil, &base.CorruptError{Where: "log", Got: "a closing entry, which has no body"}
@@ -67,7 +67,7 @@ func OpenBody(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n wire.Names
 	return wire.NewReader(named{stream, name}, wire.Body), o.Body, nil
 }
 
-// named is the stream of an object, which its errors name.
+// named is the stream of an object; its errors name the object.
 type named struct {
 	r    io.Reader
 	name string
@@ -83,15 +83,15 @@ func (n named) Read(p []byte) (int, error) {
 
 // Epoch is an epoch of the bucket.
 type Epoch struct {
-	// K is its number: it is epochs/{K}.
+	// K is its number: the epoch is epochs/{K}.
 	K uint64
 	*epoch.Proposal
-	// Sealed is its object, and Created is when the bucket got it.
+	// Sealed is its object. Created is when the bucket received it.
 	Sealed  []byte
 	Created epoch.Time
 }
 
-// Options say where the log is.
+// Options configure a Log.
 type Options struct {
 	Bucket bucket.Bucket // with retries
 	Sealer *seal.Sealer
@@ -99,10 +99,10 @@ type Options struct {
 	Page   Page
 	// NewID returns random ids, never zero.
 	NewID func() epoch.ID
-	// Tombstone is the object of the epoch that deleted the page, where the position says so.
+	// Tombstone is the object of the epoch that deleted the page, if the position says so.
 	Tombstone []byte
-	// Head is that of the entry at the position, as wire.Head.Bytes, nil where none was applied in
-	// the epoch.
+	// Head is that of the entry at the position, as wire.Head.Bytes, nil if none was applied in the
+	// epoch.
 	Head []byte
 }
 
@@ -110,18 +110,18 @@ type Options struct {
 type Log struct {
 	o  Options
 	at epoch.Position
-	// key is the index of the data key with which the entry at the position is sealed, or the
-	// epoch, 0 where that is not known yet: see took.
+	// key is the index of the data key of the entry at the position, or of the epoch; 0 while
+	// unknown: see took.
 	key uint32
-	// ahead are entries that were read and not asked for yet.
+	// ahead are entries that were read ahead.
 	ahead map[uint64]fetched
-	// hits is how many entries were there since the last that was not, and window how many the next
-	// read fetches.
+	// hits is how many entries were found since the last miss. window is how many the next read
+	// fetches.
 	hits, window int
-	// newer says that an object that is of a newer version is damaged, for as long as Renew works
-	// for a user who knows that.
+	// newer says that objects of a newer version count as damaged, while Renew runs with the user's
+	// confirmation of damage.
 	newer bool
-	// bad says what is wrong with the object of the page's own epoch, as the last look found it.
+	// bad is the error of the page's own epoch at the last look.
 	bad error
 }
 
@@ -137,24 +137,24 @@ func New(o Options, at epoch.Position) *Log {
 // Position returns the position of the page.
 func (l *Log) Position() epoch.Position { return l.at }
 
-// Errors, beside those of the bucket, of the Page and of the context.
+// These are errors beside those of the bucket, of the Page and of the context.
 var (
 	// ErrWiped reports a bucket that has no epoch of the page any more.
 	ErrWiped = errors.New("the bucket has lost all of the page")
-	// ErrRolledBack reports a bucket that does not have the epoch of the device any more, but
-	// others: it is another bucket, or an older state of it.
+	// ErrRolledBack reports a bucket that has epochs, but no longer the device's: it is another
+	// bucket, or an older state.
 	ErrRolledBack = errors.New("the bucket is in another state than the device has seen")
-	// ErrUnjoinable reports a checkpoint that is missing or bad, or that needs what is.
+	// ErrUnjoinable reports a checkpoint that is missing or bad, or that needs an object that is.
 	ErrUnjoinable = errors.New("the checkpoint cannot be used")
 	// ErrDeleted reports a page that was deleted for all devices.
 	ErrDeleted = base.ErrDeleted
-	// ErrContended reports a turn that others were faster than, again and again.
+	// ErrContended reports a turn in which other devices were faster again and again.
 	ErrContended = fmt.Errorf("other devices append all the time: %w", base.ErrConflict)
 )
 
-// DamageError says which object of the bucket is missing or bad. It matches base.ErrCorrupt. The
-// device needs a renewal; but one that matches seal.ErrUnknownKey may come of a keyring that is not
-// the newest: the caller looks for a newer one first, and calls again.
+// DamageError names an object of the bucket that is missing or bad. It matches base.ErrCorrupt. The
+// device needs a renewal. An error that matches seal.ErrUnknownKey may be due to an old keyring:
+// the caller first looks for a newer keyring, and calls again.
 type DamageError struct {
 	Object string
 	Err    error
@@ -165,7 +165,7 @@ func (e *DamageError) Error() string {
 	return fmt.Sprintf("the bucket is damaged at %s: %v", e.Object, e.Err)
 }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the cause.
 func (e *DamageError) Unwrap() error { return e.Err }
 
 // Is reports whether target is base.ErrCorrupt.
@@ -173,7 +173,7 @@ func (e *DamageError) Is(target error) bool { return target == base.ErrCorrupt }
 
 var errMissing = errors.New("it is missing")
 
-// timeOf returns a moment of the bucket, 0 for none.
+// timeOf returns a time of the bucket's clock, 0 for none.
 func timeOf(t time.Time) epoch.Time {
 	if t.IsZero() {
 		return 0
@@ -181,7 +181,7 @@ func timeOf(t time.Time) epoch.Time {
 	return epoch.Time(t.UnixNano())
 }
 
-// fetched is an object that was read, or is not there.
+// fetched is the result of reading an object.
 type fetched struct {
 	stored       []byte
 	created, now epoch.Time
@@ -198,8 +198,8 @@ func (l *Log) fetch(ctx context.Context, name string, limit int64) (f fetched) {
 	return fetched{stored: stored, created: timeOf(o.Created), now: timeOf(o.ServerTime), err: err}
 }
 
-// list calls each with the objects of the page behind after whose names begin with prefix, until it
-// returns false.
+// list calls each with the objects of the page after the name after, whose names begin with prefix,
+// until it returns false.
 func (l *Log) list(ctx context.Context, after, prefix string, each func(wire.Name) bool) error {
 	err := bucket.Each(ctx, l.o.Bucket, after, prefix, func(info bucket.Info) bool {
 		name, ok := l.o.Names.Parse(info.Name)
@@ -211,8 +211,8 @@ func (l *Log) list(ctx context.Context, after, prefix string, each func(wire.Nam
 	return nil
 }
 
-// put stores an object. It reports whether the store has confirmed it, and when. An answer that is
-// not plainly yes or no is no error: a read comes next.
+// put stores an object. It reports whether and when the store has confirmed it. An ambiguous answer
+// is not an error: the caller reads next.
 func (l *Log) put(ctx context.Context, name string, content []byte) (stored bool, created epoch.Time, err error) {
 	var at time.Time
 	err = l.o.Bucket.PutIfAbsent(bucket.WithCreated(ctx, &at), name, int64(len(content)), bytes.NewReader(content))

@@ -11,9 +11,9 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// CatchUp applies the entries behind the position and enters newer epochs, until nothing is left.
-// It reports whether anything came. A page that has no position looks first; an idle call costs a
-// get. Errors: as Look.
+// CatchUp applies the entries after the position and enters newer epochs, until there are no more.
+// It reports whether there were any. A page without a position looks first. A call that finds
+// nothing costs a get. Errors: as Look.
 func (l *Log) CatchUp(ctx context.Context) (came bool, err error) {
 	if !l.at.Joined() || l.at.Deleted || l.at.Looked == 0 {
 		before := l.at.Epoch
@@ -22,7 +22,7 @@ func (l *Log) CatchUp(ctx context.Context) (came bool, err error) {
 		}
 		came = before != l.at.Epoch
 	}
-	l.forget() // a call that was cut short may have found nothing where there is something now
+	l.forget() // an interrupted call may have recorded a miss that is out of date
 	for stood := 0; ; {
 		if err := ctx.Err(); err != nil {
 			return came, context.Cause(ctx)
@@ -46,12 +46,12 @@ func (l *Log) CatchUp(ctx context.Context) (came bool, err error) {
 	}
 }
 
-// maxStood is how often an epoch is put that a closing entry proposes, and that no list shows then.
-// An answer that got lost is the reason once, a store that does not list what it has for ever.
+// maxStood is how often a closing entry's epoch is put that no list then shows. A lost answer
+// causes this once; a store that does not list its objects causes it for ever.
 const maxStood = 8
 
-// step reads the entry behind the position and does what it says. It reports whether there was one,
-// and the hash of one that was applied.
+// step reads the entry after the position and executes its verdict. It reports whether there was an
+// entry, and the hash of an applied one.
 func (l *Log) step(ctx context.Context) (more bool, applied epoch.Hash, err error) {
 	for range maxRounds {
 		n := l.at.Number + 1
@@ -74,7 +74,7 @@ func (l *Log) step(ctx context.Context) (more bool, applied epoch.Hash, err erro
 				return false, applied, fmt.Errorf("read log entry %d: the bucket does not tell the time: %w", n, base.ErrUnsupported)
 			}
 		case epoch.Damaged:
-			if e != nil { // it may follow another entry at the position, which proves more
+			if e != nil { // another entry may stand at the position, which proves more
 				if err := l.prove(ctx); err != nil {
 					return false, applied, err
 				}
@@ -90,7 +90,7 @@ func (l *Log) step(ctx context.Context) (more bool, applied epoch.Hash, err erro
 	return false, applied, ErrContended
 }
 
-// apply makes an entry part of the page.
+// apply applies an entry to the page.
 func (l *Log) apply(ctx context.Context, e *Entry) error {
 	next := l.at.Applied(e.Hash)
 	err := l.o.Page.Apply(ctx, e, next)
@@ -106,7 +106,7 @@ func (l *Log) apply(ctx context.Context, e *Entry) error {
 	return nil
 }
 
-// reading is what stands behind the position, with what is wrong with it.
+// reading is a Reading with the error of a bad entry.
 type reading struct {
 	epoch.Reading
 	err error
@@ -122,7 +122,7 @@ func (r reading) bad() error {
 	return errors.New("it does not follow from the entry before it")
 }
 
-// next reads what stands behind the position. The entry stays in l.ahead until it was applied.
+// next reads the entry after the position. The entry stays in l.ahead until it is applied.
 func (l *Log) next(ctx context.Context) (*Entry, reading, error) {
 	n := l.at.Number + 1
 	f, ok := l.ahead[n]
@@ -149,7 +149,7 @@ func (l *Log) next(ctx context.Context) (*Entry, reading, error) {
 		return nil, r, err
 	}
 	if err != nil {
-		delete(l.ahead, n) // it may be right the next time
+		delete(l.ahead, n) // the next read may be right
 		r.Bad, r.err = true, err
 		return nil, r, nil
 	}
@@ -157,7 +157,7 @@ func (l *Log) next(ctx context.Context) (*Entry, reading, error) {
 	return e, r, nil
 }
 
-// open opens an entry of the present epoch. f.err, if any, is returned.
+// open opens an entry of the present epoch. It returns f.err, if any.
 func (l *Log) open(n uint64, f fetched) (*Entry, error) {
 	if f.err != nil || f.missing {
 		return nil, f.err
@@ -172,8 +172,8 @@ func (l *Log) open(n uint64, f fetched) (*Entry, error) {
 	return &Entry{Entry: *e, Created: f.created}, nil
 }
 
-// fetchAhead reads entry n and some behind it at once: more of them, the more were there. A long
-// one waits for its turn.
+// fetchAhead reads entry n and some after it at once: more, the more were found. A long entry is
+// only read as entry n.
 func (l *Log) fetchAhead(ctx context.Context, n uint64) {
 	got := make([]fetched, l.window)
 	var wg sync.WaitGroup
@@ -193,7 +193,7 @@ func (l *Log) fetchAhead(ctx context.Context, n uint64) {
 		}
 		long = long || f.err != nil
 	}
-	if l.hits++; l.hits > 1 { // a single entry is what comes most often
+	if l.hits++; l.hits > 1 { // single entries are the most frequent
 		l.window = min(2*l.window, maxAhead)
 	}
 	if long {
@@ -204,10 +204,10 @@ func (l *Log) fetchAhead(ctx context.Context, n uint64) {
 const (
 	// maxAhead is how many entries are read at once.
 	maxAhead = 16
-	// maxAheadBytes is the length beyond which an entry is not read ahead, and the next ones are
-	// read one by one.
+	// maxAheadBytes is the length of the longest entry that is read ahead. After a longer one,
+	// entries are read one by one.
 	maxAheadBytes = 1 << 20
 )
 
-// forget forgets what was read ahead.
+// forget discards the entries that were read ahead.
 func (l *Log) forget() { l.ahead, l.hits, l.window = map[uint64]fetched{}, 0, 1 }

@@ -14,12 +14,11 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Audit lists the log from a number on, up to the position: the first of the epoch, or a later one.
-// It returns the numbers that are missing, at most a thousand. A reader that was further on than
-// what is missing has lost nothing by it, but a new device would: a cut repairs that. What is
-// missing behind the position, where later entries are, is a *DamageError, and so is another entry
-// at the position than the one that was applied. It costs a list for each thousand entries, and a
-// get.
+// Audit lists the log from the number from up to the position. from is the first of the epoch, or
+// later. It returns the missing numbers, at most a thousand. A device at a later position has lost
+// nothing by them, but a new device would: a cut repairs that. An entry that is missing after the
+// position, where later entries exist, is a *DamageError. So is another entry at the position than
+// the applied one. Audit costs a list for each thousand entries, and a get.
 func (l *Log) Audit(ctx context.Context, from uint64) (holes []uint64, err error) {
 	e, n := l.at.Epoch, l.at.Number
 	if n >= from {
@@ -59,12 +58,12 @@ func (l *Log) Audit(ctx context.Context, from uint64) (holes []uint64, err error
 	return holes, nil
 }
 
-// prove proves that the entry at the position is the one that was applied, if there is one.
+// prove proves that the entry at the position is the applied one, if it exists.
 func (l *Log) prove(ctx context.Context) error {
 	name := l.o.Names.Entry(l.at.Epoch, l.at.Number)
 	o, err := l.o.Bucket.Get(ctx, name, 0, wire.HeadBytes)
 	if errors.Is(err, base.ErrNotFound) {
-		return nil // it is among the holes
+		return nil // the entry is among the holes
 	}
 	if err != nil {
 		return fmt.Errorf("read log entry %d: %w", l.at.Number, err)
@@ -80,18 +79,18 @@ func (l *Log) prove(ctx context.Context) error {
 	return nil
 }
 
-// Swept says what a sweep has deleted, and what waits for its age.
+// Swept counts the objects that a sweep has deleted, and those that still wait.
 type Swept struct {
 	Objects, Waiting    int
 	Bytes, WaitingBytes int64
 }
 
-// Sweep deletes what past epochs have left and the present one does not name, epoch.Grace after the
-// first of them began that does not name it. named are the packs, runs and checkpoints of past
-// epochs that the present one names, and dropped are those that one before it was the first not to
-// name. With dry it deletes nothing. Time is that of the last look, which the caller has made just
-// before. Where there is nothing to delete it costs a list for each thousand objects, but for those
-// of the present epoch.
+// Sweep deletes objects of past epochs that the present epoch does not name, epoch.Grace after the
+// first epoch began that does not name them. named are the packs, runs and checkpoints of past
+// epochs that the present one names. dropped are those that an earlier epoch was the first not to
+// name. With dry it deletes nothing. The time is that of the last look, which the caller has just
+// made. With nothing to delete, Sweep costs a list for each thousand objects outside the present
+// epoch.
 func (l *Log) Sweep(ctx context.Context, named []epoch.ID, dropped []epoch.Drop, dry bool) (Swept, error) {
 	s := &sweeper{l: l, d: epoch.Deletion{Named: named, Dropped: dropped}, named: map[epoch.ID]bool{}, dry: dry}
 	for _, id := range named {
@@ -122,7 +121,7 @@ func (l *Log) Sweep(ctx context.Context, named []epoch.ID, dropped []epoch.Drop,
 				skip = behind(prefix)
 				continue
 			}
-			if prefix != dir { // each has as many objects as a walk may have
+			if prefix != dir { // a walk is bounded, and each directory may have as many objects
 				dir, w = prefix, bucket.Walk{Prefix: w.Prefix, After: w.After}
 			}
 			if err := s.object(ctx, info, epoch.Object{Dir: name.Epoch, ID: name.ID}); err != nil {
@@ -135,20 +134,19 @@ func (l *Log) Sweep(ctx context.Context, named []epoch.ID, dropped []epoch.Drop,
 	}
 }
 
-// behind returns what is greater than all names that begin with a prefix that ends with a slash,
-// and not greater than any other name behind them.
+// behind returns the least name after all names that begin with prefix, which ends with a slash.
 func behind(prefix string) string { return prefix[:len(prefix)-1] + "0" }
 
 // sweeper sweeps.
 type sweeper struct {
 	l     *Log
-	d     epoch.Deletion // its lineage is read when there is something that is not named
+	d     epoch.Deletion // its lineage is read once there is an object that is not named
 	named map[epoch.ID]bool
 	dry   bool
 	swept Swept
 }
 
-// object deletes an object of a past epoch, if it may.
+// object deletes an object of a past epoch, if that is allowed.
 func (s *sweeper) object(ctx context.Context, info bucket.Info, o epoch.Object) error {
 	if o.ID != (epoch.ID{}) && s.named[o.ID] {
 		return nil
@@ -180,7 +178,7 @@ func (s *sweeper) object(ctx context.Context, info bucket.Info, o epoch.Object) 
 	return nil
 }
 
-// lineage returns x and the epochs from which it descends, as far as the bucket shows them.
+// lineage returns x and the epochs from which x descends, as far as the bucket shows them.
 func (l *Log) lineage(ctx context.Context, x *Epoch) ([]epoch.Began, error) {
 	line, parent := []epoch.Began{{Epoch: x.ID, At: x.Created}}, x.Parent
 	err := l.eachEpoch(ctx, func(e *Epoch) bool {
@@ -192,8 +190,8 @@ func (l *Log) lineage(ctx context.Context, x *Epoch) ([]epoch.Began, error) {
 	return line, err
 }
 
-// eachEpoch reads the epochs of the bucket from the newest down, past those that are bad, for as
-// long as each returns true.
+// eachEpoch reads the epochs of the bucket from the newest down, as long as each returns true. It
+// skips bad ones.
 func (l *Log) eachEpoch(ctx context.Context, each func(*Epoch) bool) error {
 	var numbers []uint64
 	err := l.list(ctx, "", l.o.Names.Epochs(), func(name wire.Name) bool {

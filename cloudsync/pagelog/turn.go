@@ -10,8 +10,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Cut begins an epoch that gives up what the Page proposes, of the entries that are there now.
-// Others that append meanwhile come first. Errors: as Look; ErrContended.
+// Cut begins an epoch that gives up what the Page proposes, after applying all entries. Entries
+// that others append meanwhile are applied first. Errors: as Look; ErrContended.
 func (l *Log) Cut(ctx context.Context) error { return l.turn(ctx, epoch.Cut) }
 
 // Delete ends the page for all devices.
@@ -23,7 +23,7 @@ func (l *Log) Delete(ctx context.Context) error {
 	return err
 }
 
-// turn makes turns until one of the kind was the first behind the position.
+// turn makes turns until an epoch of the kind was the first to follow the position.
 func (l *Log) turn(ctx context.Context, kind epoch.Kind) error {
 	for range maxRounds {
 		if _, err := l.CatchUp(ctx); err != nil {
@@ -51,7 +51,7 @@ func (l *Log) turn(ctx context.Context, kind epoch.Kind) error {
 	return ErrContended
 }
 
-// proposal returns what is known of an epoch before its checkpoint.
+// proposal returns an epoch without its checkpoint.
 func (l *Log) proposal(kind epoch.Kind) *epoch.Proposal {
 	x := &epoch.Proposal{ID: l.o.NewID(), Kind: kind, Parent: l.at.Epoch, Renewed: l.at.Renewed, Base: l.at.Number, BaseHash: l.at.Hash}
 	if kind == epoch.Renewal {
@@ -60,7 +60,7 @@ func (l *Log) proposal(kind epoch.Kind) *epoch.Proposal {
 	return x
 }
 
-// propose has the page write the checkpoint of an epoch, and returns the object of the epoch.
+// propose makes the page write the checkpoint of an epoch, and returns the object of the epoch.
 func (l *Log) propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked) ([]byte, error) {
 	if x.Kind != epoch.Deleted {
 		if err := l.o.Page.Propose(ctx, x, seen); err != nil {
@@ -70,12 +70,12 @@ func (l *Log) propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked)
 	return wire.SealEpoch(l.o.Sealer, l.o.Names, x)
 }
 
-// Renew repairs the bucket: it begins an epoch that keeps all that the device has, or enters one
-// that does so already. It takes what the bucket has as it is, also where that was wiped or is in
-// an older state. A page without a position enters what is there, and where that cannot be entered,
-// begins an epoch without commits: other devices send again what they have. With anyway, for a user
-// who knows that the bucket is damaged, the epoch of another device does not do, and objects that
-// say that they are of a newer version are damaged. Errors: as Look.
+// Renew repairs the bucket. It begins an epoch that keeps everything the device has, or enters one
+// that already does. It accepts the state of the bucket, even if that was wiped or is older. A page
+// without a position enters the bucket's epoch. If that fails, it begins an epoch without commits:
+// other devices send their commits again. anyway is set if the user has confirmed that the bucket
+// is damaged. Then the epoch of another device does not suffice, and objects of a newer version
+// count as damaged. Errors: as Look.
 func (l *Log) Renew(ctx context.Context, anyway bool) error {
 	l.newer = anyway
 	defer func() { l.newer = false }()
@@ -97,7 +97,7 @@ func (l *Log) Renew(ctx context.Context, anyway bool) error {
 	return ErrContended
 }
 
-// renewal proposes a renewal and helps it. It reports false when others were first.
+// renewal proposes a renewal and helps it. It reports false if other devices were first.
 func (l *Log) renewal(ctx context.Context) (bool, error) {
 	seen, err := l.seen(ctx)
 	if err != nil {
@@ -121,7 +121,7 @@ func (l *Log) renewal(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// stop puts a closing entry behind all that the log of the epoch has. It reports whether it was the
+// stop puts a closing entry after the last entry of the epoch's log. It reports whether it was the
 // first there.
 func (l *Log) stop(ctx context.Context, sealed []byte) (bool, error) {
 	if !l.at.Joined() {
@@ -134,8 +134,8 @@ func (l *Log) stop(ctx context.Context, sealed []byte) (bool, error) {
 	return l.close(ctx, n+1, previous, sealed)
 }
 
-// erased returns what any epoch that the bucket shows has erased. A renewal says it of all below
-// it.
+// erased returns the commits that the bucket's epochs have erased. A renewal lists those of all
+// epochs below it.
 func (l *Log) erased(ctx context.Context) (all epoch.Set, err error) {
 	err = l.eachEpoch(ctx, func(e *Epoch) bool {
 		all = all.Union(e.Erased)
@@ -144,9 +144,9 @@ func (l *Log) erased(ctx context.Context) (all epoch.Set, err error) {
 	return all, err
 }
 
-// top returns the greatest number that the log of the epoch has, and the hash of that entry; the
-// position where that is greater. An entry that is bad has the hash of the position, as nobody
-// reads past it.
+// top returns the greatest number in the log of the epoch, and the hash of that entry. It returns
+// the position if that is greater. For a bad entry it returns the hash of the position, since no
+// device reads past a bad entry.
 func (l *Log) top(ctx context.Context) (n uint64, hash epoch.Hash, err error) {
 	n, hash = l.at.Number, l.at.Hash
 	e := l.at.Epoch
@@ -167,8 +167,8 @@ func (l *Log) top(ctx context.Context) (n uint64, hash epoch.Hash, err error) {
 	return n, hash, nil
 }
 
-// help makes an epoch of a proposal, unless there is another one that can be entered, and enters
-// what is the newest then.
+// help makes a proposal an epoch, unless there is another epoch that can be entered. Then it enters
+// the newest epoch.
 func (l *Log) help(ctx context.Context, x *epoch.Proposal, sealed []byte) error {
 	seen, err := l.seen(ctx)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/ledgerd/ledger/internal/limits"
 )
 
-// Announcement is how other devices learn of a page.
+// Announcement is the object by which other devices learn of a page.
 type Announcement struct {
 	Ledger string // 1 to limits.MaxLedgerNameBytes
 	Name   string // human name of the page, may be empty, at most limits.MaxLedgerNameBytes
@@ -47,11 +47,11 @@ func AnnouncementName(k *seal.Keyring, ledger string, page [16]byte) string {
 	return PagesPrefix + k.Name("announcement", []byte(ledger), page[:])
 }
 
-// AnnouncementLabel says what the announcement of the given name is.
+// AnnouncementLabel returns the label of the announcement of the given name.
 func AnnouncementLabel(name string) seal.Label { return seal.Label{Role: RolePage, Name: name} }
 
-// SealAnnouncement returns the object with the name that AnnouncementName gives. Errors:
-// base.ErrInvalid, base.ErrTooLarge, those of the source of randomness.
+// SealAnnouncement returns the object for the name AnnouncementName. Errors: base.ErrInvalid,
+// base.ErrTooLarge, those of the source of randomness.
 func SealAnnouncement(s *seal.Sealer, a Announcement) ([]byte, error) {
 	if err := a.check(); err != nil {
 		return nil, fmt.Errorf("encode %s: %w", announcementWhere, err)
@@ -66,11 +66,11 @@ func SealAnnouncement(s *seal.Sealer, a Announcement) ([]byte, error) {
 	return stored, nil
 }
 
-// OpenAnnouncement opens and checks that the name of the object is that of the page which it
-// announces. Errors, with the name of the object: *base.CorruptError, *base.FormatError.
+// OpenAnnouncement opens an announcement and verifies that its page gives the name of the object.
+// Errors, with the name of the object: *base.CorruptError, *base.FormatError.
 func OpenAnnouncement(s *seal.Sealer, name string, stored []byte) (Announcement, error) {
 	l := AnnouncementLabel(name)
-	if len(name) > seal.MaxNameBytes { // from a listing, perhaps: seal would call it an invalid argument
+	if len(name) > seal.MaxNameBytes { // perhaps from a listing: seal would call it an invalid argument
 		return Announcement{}, corrupt(announcementWhere, fmt.Errorf("its name has %d bytes", len(name)))
 	}
 	var a Announcement

@@ -8,32 +8,32 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/seal"
 )
 
-// The author of an entry or epoch stands behind what he has written, inside the seal:
+// The author of an entry or epoch follows the content, inside the seal:
 //
 //	32  public key of the device
 //	64  its signature (seal.Sealer.Sign) of "log entry" or "epoch"; the length of the page's
 //	    directory (4); the directory; of an entry its epoch (16) and number (8); what is before
 const authorBytes = seal.SignatureBytes
 
-// authored returns what the device signs.
+// authored returns the message that the device signs.
 func authored(what string, n Names, place, plain []byte) []byte {
 	b := binary.BigEndian.AppendUint32([]byte(what), uint32(len(n.Dir)))
 	return append(append(append(b, n.Dir...), place...), plain...)
 }
 
-// entryPlace is where an entry stands.
+// entryPlace returns the place of an entry, as signed.
 func entryPlace(e epoch.ID, number uint64) []byte {
 	return binary.BigEndian.AppendUint64(e[:len(e):len(e)], number)
 }
 
-// sign appends the author to what is to be sealed at a place.
+// sign appends the author to the plaintext for a place.
 func sign(s *seal.Sealer, what string, n Names, place, plain []byte) ([]byte, error) {
 	signature, err := s.Sign(authored(what, n, place, plain))
 	return append(plain, signature[:]...), err
 }
 
-// verify takes the author off what was sealed, and proves that the device has signed it. What was
-// sealed begins with a version.
+// verify cuts the author off opened plaintext, and proves that the device has signed it. The
+// plaintext begins with a version.
 func verify(s *seal.Sealer, what string, n Names, place, sealed []byte) (plain []byte, device seal.ID, err error) {
 	at := len(sealed) - authorBytes
 	if at < 1 {

@@ -14,20 +14,20 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Change is one change of a diff: a key that has a value now, or none any more.
+// Change is one change of a diff: a key that now has a value, or no longer has one.
 type Change struct {
 	Key     []byte
 	Removed bool
-	// Inline is the value itself when Object is zero, at most MaxInlineBytes; its Size is 0 or
-	// len(Inline) for who writes it, and len(Inline) for who has read it.
+	// Inline is the value itself if Object is zero, at most MaxInlineBytes. Its Size is 0 or
+	// len(Inline) for a writer, and len(Inline) for a reader.
 	Inline   []byte
 	Object   object.Digest // root piece of the value, a chunk or an index
 	Size     uint64
 	Priority object.Priority
 }
 
-// MaxInlineBytes bounds an inline value in a diff. The format of a page may allow less; that is for
-// the tree to check.
+// MaxInlineBytes bounds an inline value in a diff. The tree checks the lower limit that the format
+// of a page may have.
 const MaxInlineBytes = 4096
 
 // The layout of a change:
@@ -75,7 +75,7 @@ func (c *Change) check() error {
 	return nil
 }
 
-// AppendChange appends the encoding of c to b. That keys ascend is its caller's concern. Errors:
+// AppendChange appends the encoding of c to b. The caller ensures that keys ascend. Errors:
 // base.ErrInvalid, base.ErrTooLarge.
 func AppendChange(b []byte, c *Change) ([]byte, error) {
 	if err := c.check(); err != nil {
@@ -100,8 +100,8 @@ func AppendChange(b []byte, c *Change) ([]byte, error) {
 	return b, nil
 }
 
-// ChangeWriter writes the changes of a diff, keys ascending strictly, to w. It does not buffer
-// beyond one change.
+// ChangeWriter writes the changes of a diff, keys strictly ascending, to w. It buffers only one
+// change.
 type ChangeWriter struct {
 	w       io.Writer
 	n       int64
@@ -115,7 +115,8 @@ type ChangeWriter struct {
 func NewChangeWriter(w io.Writer) *ChangeWriter { return &ChangeWriter{w: w} }
 
 // Write adds a change, and retains nothing of it. Errors: base.ErrInvalid, also for a key that is
-// not greater than the one before; base.ErrTooLarge; those of the writer below. They stick.
+// not greater than the one before; base.ErrTooLarge; those of the underlying writer. They are
+// sticky.
 func (w *ChangeWriter) Write(c *Change) error {
 	if w.err != nil {
 		return w.err
@@ -140,11 +141,11 @@ func (w *ChangeWriter) Write(c *Change) error {
 	return nil
 }
 
-// Bytes returns how many bytes have gone to the writer below.
+// Bytes returns how many bytes were passed to the underlying writer.
 func (w *ChangeWriter) Bytes() int64 { return w.n }
 
-// ChangeReader reads the changes of a diff until its end: limit bytes of r. Keys that do not
-// ascend, and anything not canonical, give a *base.CorruptError. It holds at most 64 KiB.
+// ChangeReader reads the changes of a diff until its end, limit bytes of r. Keys that do not
+// ascend, and non-canonical bytes, give a *base.CorruptError. It holds at most 64 KiB.
 type ChangeReader struct {
 	in    *io.LimitedReader
 	b     *bufio.Reader // of in
@@ -154,10 +155,10 @@ type ChangeReader struct {
 	err   error
 }
 
-// heldBytes is what a ChangeReader reads ahead.
+// heldBytes is how much a ChangeReader reads ahead.
 const heldBytes = 64 << 10
 
-// NewChangeReader reads a diff of limit bytes from r, of which it takes no more.
+// NewChangeReader reads a diff of limit bytes from r, and no further.
 func NewChangeReader(r io.Reader, limit int64) *ChangeReader {
 	in := &io.LimitedReader{R: r, N: limit}
 	c := &ChangeReader{in: in, b: bufio.NewReaderSize(in, int(min(limit, heldBytes)))}
@@ -171,7 +172,7 @@ func NewChangeReader(r io.Reader, limit int64) *ChangeReader {
 func ChangesOf(b []byte) *ChangeReader { return NewChangeReader(bytes.NewReader(b), int64(len(b))) }
 
 // Next returns the next change, valid until the next call, or io.EOF at the end. Errors:
-// *base.CorruptError, those of the reader below. They stick.
+// *base.CorruptError, those of the underlying reader. They are sticky.
 func (r *ChangeReader) Next() (*Change, error) {
 	if r.err == nil {
 		r.err = r.next()
@@ -204,7 +205,7 @@ func (r *ChangeReader) next() error {
 	return err
 }
 
-// parseChange reads the change that b begins with into c, and returns its length. c borrows b.
+// parseChange reads the first change of b into c, and returns its length. c borrows b.
 func parseChange(b []byte, c *Change) (int, error) {
 	d := &coder{where: changesWhere, b: b, reading: true}
 	v := d.uvarint("length of a key", 0, limits.MaxKeyBytes<<2|3)

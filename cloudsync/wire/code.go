@@ -11,7 +11,7 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// version is the first byte of whatever this package encodes.
+// version is the first byte of every encoding of this package.
 const version = 1
 
 // checkVersion verifies a version byte.
@@ -36,12 +36,12 @@ func invalid(what string, err error) error {
 	return fmt.Errorf("encode %s: %v: %w", what, err, base.ErrInvalid)
 }
 
-// coder writes fields one after the other, or reads them from the front of b: both go through one
-// description. What is written is only read, as others may read it too. The first error of reading
-// stays, and zero values follow it. Slices that are read borrow b.
+// coder writes fields one after the other, or reads them from the front of b: one description
+// serves both. Writing does not change the fields, which others may read concurrently. The first
+// error of reading stays, and zero values follow it. Slices that are read borrow b.
 type coder struct {
 	where   string
-	b       []byte // what was written, or what is left to read
+	b       []byte // the bytes written, or left to read
 	reading bool
 	before  *Commit // the last one of the stream, nil before the first
 	err     error
@@ -50,7 +50,7 @@ type coder struct {
 // encode returns a coder that has written the version byte.
 func encode(where string) *coder { return &coder{where: where, b: []byte{version}} }
 
-// decode returns a coder of b that stands behind the version byte.
+// decode returns a coder of b that has read the version byte.
 func decode(where string, b []byte) *coder {
 	c := &coder{where: where, b: b, reading: true}
 	var v byte
@@ -66,7 +66,7 @@ func (c *coder) failf(format string, args ...any) {
 	}
 }
 
-// end returns the first error, or one for bytes that are left.
+// end returns the first error, or one if bytes are left.
 func (c *coder) end() error {
 	if len(c.b) > 0 {
 		c.failf("%d bytes behind the end", len(c.b))
@@ -87,7 +87,7 @@ func (c *coder) bytes(n uint64) []byte {
 	return out
 }
 
-// byte is one byte.
+// byte codes one byte.
 func (c *coder) byte(v *byte) {
 	if !c.reading {
 		c.b = append(c.b, *v)
@@ -99,14 +99,14 @@ func (c *coder) byte(v *byte) {
 	}
 }
 
-// flags is a byte that has no other bits than those of known.
+// flags codes a byte with no other bits than those of known.
 func (c *coder) flags(v *byte, known byte) {
 	if c.byte(v); *v&^known != 0 {
 		c.failf("flags %#02x, known are %#02x", *v, known)
 	}
 }
 
-// bit returns a flag where it is set.
+// bit returns flag if set is true, else 0.
 func bit(set bool, flag byte) byte {
 	if set {
 		return flag
@@ -114,7 +114,7 @@ func bit(set bool, flag byte) byte {
 	return 0
 }
 
-// fixed is as many bytes as the slices have.
+// fixed codes as many bytes as the slices have.
 func (c *coder) fixed(all ...[]byte) {
 	for _, b := range all {
 		if !c.reading {
@@ -125,7 +125,7 @@ func (c *coder) fixed(all ...[]byte) {
 	}
 }
 
-// rest is everything up to the end.
+// rest codes everything up to the end.
 func (c *coder) rest(b *[]byte) {
 	if !c.reading {
 		c.b = append(c.b, *b...)
@@ -134,7 +134,7 @@ func (c *coder) rest(b *[]byte) {
 	*b, c.b = c.b, nil
 }
 
-// number is a number from least to most in its shortest form.
+// number codes a number from least to most in its shortest form.
 func (c *coder) number(v *uint64, what string, least, most uint64) {
 	if !c.reading {
 		c.b = binary.AppendUvarint(c.b, *v)
@@ -169,8 +169,8 @@ func (c *coder) uvarint(what string, least, most uint64) uint64 {
 	return v
 }
 
-// count reads the length of a list whose members have at least each bytes, so that what is left
-// bounds it.
+// count reads the length of a list whose members have at least each bytes. So the remaining bytes
+// bound it.
 func (c *coder) count(what string, least uint64, each int) int {
 	n := c.uvarint("number of "+what, least, 1<<62)
 	if n > uint64(len(c.b)/each) {
@@ -180,7 +180,7 @@ func (c *coder) count(what string, least uint64, each int) int {
 	return int(n)
 }
 
-// sized is a length from least to most, and as many bytes.
+// sized codes a length from least to most, and as many bytes.
 func (c *coder) sized(b *[]byte, what string, least, most uint64) {
 	if !c.reading {
 		c.b = appendSized(c.b, *b)
@@ -201,7 +201,7 @@ func (c *coder) digest(g *object.Digest) {
 	}
 }
 
-// commits is a set of commits of which there are at least so many.
+// commits codes a set of at least so many commits.
 func (c *coder) commits(set *epoch.Set, least uint64) {
 	n := uint64(len(*set))
 	if c.number(&n, "number of commits", least, uint64(len(c.b)/8)); c.reading && n > 0 {

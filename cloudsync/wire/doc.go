@@ -1,28 +1,28 @@
-// Package wire has the names and the bytes of what sync puts into a bucket: for a page, as package
-// epoch means it, and beside the pages the names of the keyring's rings and the announcements. What
-// is sealed, and how, is package seal's; what an object means to a page is not known here.
-// docs/cloud-format.md describes the bytes for a second implementation.
+// Package wire has the names and the bytes of the objects that sync puts into a bucket: those of a
+// page, as package epoch defines it, and beside the pages the names of the keyring's rings and the
+// announcements. Package seal defines what is sealed, and how. The meaning of an object for a page
+// is outside this package. docs/cloud-format.md describes the bytes for a second implementation.
 //
 // # Objects
 //
 //	keys/...                      a ring of the keyring: its name alone, see package seal
 //	pages/...                     the announcement of a page
-//	{dir}/epochs/{k}              an epoch: AppendEpoch
+//	{dir}/epochs/{k}              an epoch: EncodeEpoch
 //	{dir}/log/{E}/{n}             an entry: a head, and the stream of a body or the sealed epoch
 //	                              that a closing entry proposes
 //	{dir}/packs/{E}/{id}          a pack: pieces of values, differences of trees, or the stream of
 //	                              a body that is too long for its entry
 //	{dir}/checkpoints/{E}/{id}    the stream of a checkpoint, or one of its runs
 //
-// E is the random id of the epoch in whose life the object was written. Names of one page share
-// {dir}, which tells nobody without the bucket's keys which page it is. Each object is bound to
-// page and epoch by its label, so that it does not open in another place.
+// E is the random id of the epoch during which the object was written. Names of one page share
+// {dir}, which does not identify the page without the bucket's keys. Each object is bound to page
+// and epoch by its label, so that it does not open in another place.
 //
 // # Streams
 //
-// Whatever has a variable length is a stream: a version byte, then records. A record is one byte
-// for its type, its length (uvarint), and its fields. A reader holds one record at a time, so a
-// stream may be longer than memory. What a stream may hold depends on what it is for:
+// Data of variable length is a stream: a version byte, then records. A record is one byte for its
+// type, its length (uvarint), and its fields. A reader holds one record at a time, so a stream may
+// be longer than memory. The kind of a stream determines its records:
 //
 //	body          Size, Gone, Pack, Piece, Missing, Commit, Explanation, Tag, Retention
 //	checkpoint    Base, Run, Snapshot, Tag, Retention
@@ -30,23 +30,23 @@
 //
 // Records stand in this order, and records of one type in the order of their keys, each key once.
 // An Explanation follows its Commit. So one content has one stream, and a reader proves that with
-// the last record alone.
+// only the last record.
 //
 // # Checkpoints
 //
-// A checkpoint is made of immutable runs, which pass from checkpoint to checkpoint, so that a cut
-// costs what changed. Runs of one type are read from the newest to the oldest, and the first record
-// of a key counts: a commit whose nearest ancestors have changed and a pack that is not named any
-// more are written again in a newer run. A commit that a run of type Gone lists is not kept, and a
-// Pack with Dropped is not used any more. MergeRuns says when runs become one, as the levels of a
-// log-structured merge tree do (O'Neil et al., 1996). In the same way the tree of the heads is a
-// chain of snapshots, each a difference from the one before, and the first one from the empty tree.
+// A checkpoint consists of immutable runs, which later checkpoints share, so that a cut costs only
+// what changed. Runs of one type are read from the newest to the oldest, and the first record of a
+// key counts. A commit whose nearest ancestors have changed, or a pack that is no longer named, is
+// written again in a newer run. A commit in a run of type Gone is not kept, and a Pack with Dropped
+// is no longer used. MergeRuns decides when runs are merged, like the levels of a log-structured
+// merge tree (O'Neil et al., 1996). Similarly the tree of the heads is a chain of snapshots, each a
+// difference from the one before, and the first one from the empty tree.
 //
 // # Authors
 //
-// Each entry and each epoch carries, inside the seal, the public key of the device that wrote it,
-// from which the id of the device follows, and its signature over all of it and its place. It does
-// not open with another signature: seal.ErrBadSignature.
+// Each entry and each epoch has, inside the seal, the public key of its device and a signature of
+// the whole content and its place. The id of the device follows from the key. An object with any
+// other signature does not open: seal.ErrBadSignature.
 //
 // # Invariants, cited by the tests
 //
@@ -57,6 +57,6 @@
 //	    MaxRecordBytes for a record.
 //
 // Of the module the package imports epoch and seal of cloudsync, commit, object, internal/base and
-// internal/limits. It does no I/O but for the readers and writers that it is given, and starts no
-// goroutine. Its functions may be called concurrently. It may change with any release.
+// internal/limits. It does I/O only through readers and writers of the caller, and starts no
+// goroutine. Its functions may be called concurrently. The package may change with any release.
 package wire

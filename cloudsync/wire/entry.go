@@ -12,8 +12,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Bounds of entries. MaxBodyBytes is that of the plaintext of a body within its entry: a longer one
-// is an object of its own.
+// These are bounds of entries. MaxBodyBytes bounds the plaintext of a body within its entry: a
+// longer body is an object of its own.
 const (
 	MaxBodyBytes  = 8 << 20
 	MaxEntryBytes = MaxEpochBytes + MaxEpochBytes/4 + 1<<20 // with padding
@@ -24,28 +24,27 @@ type Entry struct {
 	Epoch  epoch.ID
 	Number uint64
 	Head
-	// Closing is the epoch that a closing entry proposes, and Sealed its object; nil for another
-	// entry.
+	// Closing is the epoch that a closing entry proposes, and Sealed its object; both are nil for
+	// other entries.
 	Closing *epoch.Proposal
 	Sealed  []byte
-	// Body is the stream of the body. It is nil for a closing entry, and where the body is the
-	// object Long, which has the hash LongHash.
+	// Body is the stream of the body. It is nil for a closing entry, and for a body that is the
+	// object Long with the hash LongHash.
 	Body     []byte
 	Long     epoch.ID
 	LongHash epoch.Hash
-	// KeyIndex is that of the key with which the body is sealed, and Stored the length of the
-	// object.
+	// KeyIndex is the index of the key of the sealed body. Stored is the length of the object.
 	KeyIndex uint32
 	Stored   int
 }
 
-// SealedBody is what follows the head of an entry. It was sealed once, and goes to any number.
+// SealedBody is the part of an entry after its head. It is sealed once, for any number.
 type SealedBody struct {
 	kind   byte
 	id     epoch.ID
 	sealed []byte
 	hash   epoch.Hash // of sealed, or of the object that is the body
-	// KeyIndex is that of the key with which it is sealed.
+	// KeyIndex is the index of its key.
 	KeyIndex uint32
 }
 
@@ -81,11 +80,11 @@ const (
 	entryWhere = "log entry"
 )
 
-// HeadBytes is how much of an entry, from its beginning, EntryHash needs.
+// HeadBytes is the length of the part of an entry that EntryHash needs.
 const HeadBytes = lengthBytes + headSealed
 
-// EntryHash returns the hash of an entry that begins with b, which has HeadBytes bytes, or all of a
-// shorter object. ok is false for what cannot be the beginning of an entry.
+// EntryHash returns the hash of an entry that begins with b. b has HeadBytes bytes, or all of a
+// shorter object. ok is false if b cannot be the beginning of an entry.
 func EntryHash(b []byte) (hash epoch.Hash, ok bool) {
 	head, err := cutHead(b)
 	return sha256.Sum256(head), err == nil
@@ -103,16 +102,17 @@ func cutHead(b []byte) ([]byte, error) {
 	return b[:lengthBytes+size], nil
 }
 
-// padBody returns the length of a sealed body that makes that of the whole entry one of
+// padBody returns the padded length of a sealed body for which the whole entry has a length of
 // seal.Quarters.
 func padBody(bytes int) int {
 	const before = lengthBytes + headSealed
 	return seal.Quarters(bytes+before) - before
 }
 
-// SealBody seals a stream of kind Body under a new random id. parts say what of it is compressed,
-// each by itself, so that no length tells of two commits together: see Writer.Parts. Errors:
-// base.ErrInvalid, base.ErrTooLarge beyond MaxBodyBytes; those of the source of randomness.
+// SealBody seals a stream of kind Body under a new random id. parts lists the parts that are
+// compressed, each by itself, so that no length reveals anything about two commits together: see
+// Writer.Parts. Errors: base.ErrInvalid, base.ErrTooLarge beyond MaxBodyBytes; those of the source
+// of randomness.
 func SealBody(s *seal.Sealer, n Names, e, id epoch.ID, stream []byte, parts []seal.Part) (*SealedBody, error) {
 	if err := notZero("id of a body", id); err != nil {
 		return nil, invalid(entryWhere, err)
@@ -127,20 +127,20 @@ func SealBody(s *seal.Sealer, n Names, e, id epoch.ID, stream []byte, parts []se
 	return &SealedBody{kind: entryBody, id: id, sealed: sealed, hash: sha256.Sum256(sealed), KeyIndex: ref.KeyIndex}, nil
 }
 
-// LongBody returns what stands in an entry for a body that is the object id in the packs of its
-// epoch, and its hash.
+// LongBody returns the reference in an entry to a body that is the object id in the packs of its
+// epoch, with its hash.
 func LongBody(id epoch.ID, hash epoch.Hash) *SealedBody {
 	return &SealedBody{kind: entryLong, id: id, hash: hash}
 }
 
-// ClosingBody returns what stands in a closing entry. sealed is the object of the epoch, as
+// ClosingBody returns the content of a closing entry. sealed is the object of the epoch, as
 // SealEpoch returns it, and is retained.
 func ClosingBody(sealed []byte) *SealedBody {
 	return &SealedBody{kind: entryClosing, sealed: sealed, hash: sha256.Sum256(sealed)}
 }
 
-// SealEntry returns the object of the entry that brings body, and its hash. Errors:
-// base.ErrInvalid; those of the source of randomness.
+// SealEntry returns the object of the entry with a body, and its hash. Errors: base.ErrInvalid;
+// those of the source of randomness.
 func SealEntry(s *seal.Sealer, n Names, e epoch.ID, number uint64, previous epoch.Hash, body *SealedBody) ([]byte, epoch.Hash, error) {
 	if number == 0 || number > MaxNumber || previous == (epoch.Hash{}) || (body.kind == entryClosing) != (body.id == epoch.ID{}) {
 		return nil, epoch.Hash{}, invalid(entryWhere, fmt.Errorf("number %d, previous hash %x, id %s", number, previous[:4], body.id))
@@ -160,8 +160,8 @@ func SealEntry(s *seal.Sealer, n Names, e epoch.ID, number uint64, previous epoc
 	return append(stored, body.sealed...), sha256.Sum256(stored), nil
 }
 
-// OpenEntry opens an entry, whose body and epoch may borrow stored. The stream of the body is not
-// read. Errors, with the name of the object: *base.CorruptError, *base.FormatError.
+// OpenEntry opens an entry, whose body and epoch may borrow stored. It does not read the stream of
+// the body. Errors, with the name of the object: *base.CorruptError, *base.FormatError.
 func OpenEntry(s *seal.Sealer, n Names, e epoch.ID, number uint64, stored []byte) (*Entry, error) {
 	out := &Entry{Epoch: e, Number: number, Stored: len(stored)}
 	if err := out.open(s, n, stored); err != nil {
@@ -186,16 +186,16 @@ func (e *Entry) open(s *seal.Sealer, n Names, stored []byte) error {
 	return e.follow(s, n, h.kind, h.id, rest)
 }
 
-// Head is the head of an entry: with its bytes any member can prove that the device has
-// signed it for the number.
+// Head is the head of an entry. Its bytes prove to any member that the device has signed it for the
+// number.
 type Head struct {
 	// Bytes are those of the entry up to the end of the sealed head.
 	Bytes []byte
-	// Previous is the hash of the entry before, or of the epoch for the first one behind its base,
-	// and Hash that of the entry.
+	// Previous is the hash of the entry before, or of the epoch for its first entry. Hash is that
+	// of the entry.
 	Previous, Hash epoch.Hash
-	// Device is the device that has signed the entry, and HeadKey the index of the data key with
-	// which the head is sealed.
+	// Device is the device that has signed the entry. HeadKey is the index of the data key of the
+	// head.
 	Device  seal.ID
 	HeadKey uint32
 
@@ -204,13 +204,13 @@ type Head struct {
 	sum  epoch.Hash
 }
 
-// code is the plaintext of the head but its author.
+// code codes the plaintext of the head without its author.
 func (h *Head) code(c *coder) {
 	c.byte(&h.kind)
 	c.fixed(h.Previous[:], h.id[:], h.sum[:])
 }
 
-// InspectHead returns what the head of an entry, as Head.Bytes, shows without a key. Errors:
+// InspectHead returns the parts of a head (Head.Bytes) that are readable without a key. Errors:
 // *base.CorruptError, *base.FormatError.
 func InspectHead(n Names, e epoch.ID, number uint64, head []byte) (seal.Ref, error) {
 	ref, _, err := seal.Inspect(n.HeadLabel(e, number), head[min(lengthBytes, len(head)):])
@@ -245,7 +245,7 @@ func OpenHead(s *seal.Sealer, n Names, e epoch.ID, number uint64, stored []byte)
 	return h, nil
 }
 
-// follow reads what follows the head.
+// follow reads the part after the head.
 func (e *Entry) follow(s *seal.Sealer, n Names, kind byte, id epoch.ID, rest []byte) (err error) {
 	switch kind {
 	case entryBody:

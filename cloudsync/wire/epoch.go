@@ -10,25 +10,25 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// MaxEpochBytes bounds the plaintext of an epoch, and so the number of commits that one epoch
-// erases, to 2 million.
+// MaxEpochBytes bounds the plaintext of an epoch, and so the commits that one epoch erases to 2
+// million.
 const MaxEpochBytes = 16 << 20
 
 const epochWhere = "epoch"
 
-// The layout of an epoch, integers as uvarints where nothing else is said:
+// The layout of an epoch, integers as uvarints unless stated otherwise:
 //
 //	1   version
 //	1   kind
 //	16  id, 16 id of the parent, 16 id of the last renewal, 16 id of the checkpoint
 //	32  hash of the checkpoint
 //	    base number; 32 base hash
-//	    the number behind the greatest that its writer saw
+//	    the number after the greatest that its writer saw
 //	    number of erased commits; 8 for each, ascending
 //
-// Behind it stands its author: see author.go.
+// The author follows: see author.go.
 
-// checkEpoch returns what is wrong with the fields of a proposal.
+// checkEpoch returns an error for bad fields of a proposal.
 func checkEpoch(x *epoch.Proposal) error {
 	none := epoch.ID{}
 	switch {
@@ -112,8 +112,8 @@ func SealEpoch(s *seal.Sealer, n Names, x *epoch.Proposal) ([]byte, error) {
 	return sealed, nil
 }
 
-// OpenEpoch opens the object of an epoch. Errors: *base.CorruptError, *base.FormatError; they do
-// not name the object, which may stand under a name of its own or in a closing entry.
+// OpenEpoch opens the object of an epoch. Errors: *base.CorruptError, *base.FormatError. They do
+// not name the object, which may be in epochs/ or in a closing entry.
 func OpenEpoch(s *seal.Sealer, n Names, stored []byte) (*epoch.Proposal, error) {
 	sealed, _, err := s.Open(n.EpochLabel(), stored, MaxEpochBytes+authorBytes)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // MaxNumber is the greatest number of an epoch or of an entry, so that sums of two cannot overflow.
 const MaxNumber = 1 << 62
 
-// Names gives the names and the labels of the objects of one page. Dir is what all of them begin
-// with, without a slash at its end.
+// Names gives the names and labels of the objects of one page. Dir is their common prefix without
+// the slash.
 type Names struct{ Dir string }
 
 // NamesOf returns the names of a page of a ledger.
@@ -22,7 +22,7 @@ func NamesOf(k *seal.Keyring, ledger string, page [16]byte) Names {
 	return Names{Dir: k.Name("ledger", []byte(ledger)) + "/" + k.Name("page", []byte(ledger), page[:])}
 }
 
-// Kind says what an object is.
+// Kind is the kind of an object.
 type Kind uint8
 
 // The kinds of objects.
@@ -30,10 +30,10 @@ const (
 	KindEpoch Kind = iota + 1
 	KindEntry
 	KindPack
-	KindCheckpoint // also runs of one
+	KindCheckpoint // also a run of one
 )
 
-// The directories of a page, and the widths of what stands in names.
+// The directories of a page, and the widths of numbers and ids in names.
 const (
 	epochsDir      = "/epochs/"
 	logDir         = "/log/"
@@ -44,31 +44,31 @@ const (
 	idDigits     = 32
 )
 
-// Epochs returns what the names of all epochs begin with.
+// Epochs returns the prefix of the names of all epochs.
 func (n Names) Epochs() string { return n.Dir + epochsDir }
 
 // Epoch returns the name of epoch k.
 func (n Names) Epoch(k uint64) string { return n.Epochs() + digits(k) }
 
-// Log returns what the names of all entries of an epoch begin with.
+// Log returns the prefix of the names of all entries of an epoch.
 func (n Names) Log(e epoch.ID) string { return n.Dir + logDir + e.String() + "/" }
 
 // Entry returns the name of an entry.
 func (n Names) Entry(e epoch.ID, number uint64) string { return n.Log(e) + digits(number) }
 
-// Packs returns what the names of all packs of an epoch begin with.
+// Packs returns the prefix of the names of all packs of an epoch.
 func (n Names) Packs(e epoch.ID) string { return n.Dir + packsDir + e.String() + "/" }
 
 // Pack returns the name of a pack.
 func (n Names) Pack(e, id epoch.ID) string { return n.Packs(e) + id.String() }
 
-// Checkpoints returns what the names of all checkpoints and runs of an epoch begin with.
+// Checkpoints returns the prefix of the names of all checkpoints and runs of an epoch.
 func (n Names) Checkpoints(e epoch.ID) string { return n.Dir + checkpointsDir + e.String() + "/" }
 
 // Checkpoint returns the name of a checkpoint, or of a run.
 func (n Names) Checkpoint(e, id epoch.ID) string { return n.Checkpoints(e) + id.String() }
 
-// Name is what the name of an object says.
+// Name is the parsed name of an object.
 type Name struct {
 	Kind Kind
 	// Epoch is the epoch in whose directory the object is; zero for an epoch.
@@ -79,8 +79,7 @@ type Name struct {
 	Number uint64
 }
 
-// Parse returns what a name says. ok is false for a name that no device gives to an object of the
-// page.
+// Parse parses a name. ok is false for a name that no device gives to an object of the page.
 func (n Names) Parse(name string) (out Name, ok bool) {
 	rest, ok := strings.CutPrefix(name, n.Dir)
 	if !ok {
@@ -135,42 +134,42 @@ const (
 	roleDiff       = "diff"
 )
 
-// EpochLabel says what an epoch is. It has no number, since whoever helps a proposal gives it one.
+// EpochLabel returns the label of an epoch. It has no number: the device that helps sets it.
 func (n Names) EpochLabel() seal.Label { return seal.Label{Role: roleEpoch, Name: n.Dir} }
 
-// HeadLabel says what the head of an entry is.
+// HeadLabel returns the label of the head of an entry.
 func (n Names) HeadLabel(e epoch.ID, number uint64) seal.Label {
 	return seal.Label{Role: roleHead, Name: n.Entry(e, number)}
 }
 
-// BodyLabel says what the body of an entry is. It has no number, so that a body that came too late
-// for one goes to the next.
+// BodyLabel returns the label of the body of an entry. It has no number, so that a body that was
+// too late for one goes to the next.
 func (n Names) BodyLabel(e, entry epoch.ID) seal.Label {
 	return seal.Label{Role: roleBody, Name: n.Log(e) + entry.String()}
 }
 
-// LongBodyLabel says what the body of an entry is that is an object of its own.
+// LongBodyLabel returns the label of a body that is an object of its own.
 func (n Names) LongBodyLabel(e, id epoch.ID) seal.Label {
 	return seal.Label{Role: roleBody, Name: n.Pack(e, id)}
 }
 
-// CheckpointLabel says what a checkpoint is.
+// CheckpointLabel returns the label of a checkpoint.
 func (n Names) CheckpointLabel(e, id epoch.ID) seal.Label {
 	return seal.Label{Role: roleCheckpoint, Name: n.Checkpoint(e, id)}
 }
 
-// RunLabel says what a run is.
+// RunLabel returns the label of a run.
 func (n Names) RunLabel(e, id epoch.ID) seal.Label {
 	return seal.Label{Role: roleRun, Name: n.Checkpoint(e, id)}
 }
 
-// DiffLabel says what a difference is that is an object of its own, among the packs of an epoch.
+// DiffLabel returns the label of a difference that is an object among the packs of an epoch.
 func (n Names) DiffLabel(e, id epoch.ID) seal.Label {
 	return seal.Label{Role: roleDiff, Name: n.Pack(e, id)}
 }
 
-// PackLabel says what a pack is. All packs of an epoch share it, since the id of a pack is the one
-// that was drawn when it was sealed: a reader of a frame compares the ids.
+// PackLabel returns the label of a pack. All packs of an epoch share it: the id of a pack is drawn
+// when it is sealed, and a reader of a frame compares the ids.
 func (n Names) PackLabel(e epoch.ID) seal.Label {
 	return seal.Label{Role: rolePack, Name: strings.TrimSuffix(n.Packs(e), "/")}
 }
@@ -186,7 +185,7 @@ func parseDigits(s string) (uint64, bool) {
 	return v, err == nil && v <= MaxNumber
 }
 
-// parseID reads what ID.String writes. The zero ID is none.
+// parseID reads what ID.String writes. It refuses the zero ID.
 func parseID(s string) (id epoch.ID, ok bool) {
 	if len(s) != idDigits {
 		return epoch.ID{}, false

@@ -11,21 +11,21 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// The aims of a writer of packs.
+// The targets of a writer of packs.
 const (
-	PackBytes    = 16 << 20  // stream of a pack: blocks, table and all
+	PackBytes    = 16 << 20  // length of a pack's stream, with blocks and table
 	BlockBytes   = 128 << 10 // plaintext at which a block of a pack ends
 	StretchBytes = 9 << 17   // plaintext of the blocks that stay together in a pack; a range of 1 MiB touches two stretches
 )
 
-// PackTable is the table of contents of a pack: its blocks in the order in which they stand, from
-// the beginning of its stream on and without a gap, and the pieces that each of them holds.
+// PackTable is the table of contents of a pack: its blocks in stream order, from the beginning and
+// without gaps, and the pieces of each block.
 type PackTable struct {
 	Blocks []seal.Block
 	Pieces []PackPiece
 }
 
-// PackPiece says where a piece stands in its pack. The pieces of a block fill its plaintext.
+// PackPiece is the place of a piece in its pack. The pieces of a block fill its plaintext.
 type PackPiece struct {
 	Digest    object.Digest
 	Block     uint32
@@ -44,8 +44,8 @@ type PackPiece struct {
 // There are at most MaxPackPieces pieces. Offsets follow from the lengths.
 const packTableWhere = "table of pack"
 
-// Encode returns the table for seal.Writer.SetTable. Offsets are not written, and Block of the
-// pieces must ascend.
+// Encode returns the table for seal.Writer.SetTable. It does not write offsets. Block of the pieces
+// must ascend.
 func (t *PackTable) Encode() []byte {
 	b := make([]byte, 0, 8+8*len(t.Blocks)+len(t.Pieces)*(object.DigestSize+3))
 	b = append(b, version)
@@ -67,8 +67,8 @@ func (t *PackTable) Encode() []byte {
 	return b
 }
 
-// ParsePackTable reads what Encode wrote, of a pack whose blocks end at blockBytes of its stream.
-// It proves nothing of the pieces. Errors: *base.CorruptError, *base.FormatError.
+// ParsePackTable reads what Encode wrote, for a pack whose blocks end at blockBytes of its stream.
+// It does not verify the pieces. Errors: *base.CorruptError, *base.FormatError.
 func ParsePackTable(b []byte, blockBytes int64) (*PackTable, error) {
 	c := decode(packTableWhere, b)
 	t := &PackTable{Blocks: make([]seal.Block, c.count("blocks", 1, 1+1+object.DigestSize+1))}
@@ -94,7 +94,7 @@ func ParsePackTable(b []byte, blockBytes int64) (*PackTable, error) {
 	return t, nil
 }
 
-// packPieces reads the pieces of a block, and returns how long they are.
+// packPieces reads the pieces of a block, and returns their total length.
 func (c *coder) packPieces(t *PackTable, block uint32) (plain uint64) {
 	n := c.count("pieces", 1, object.DigestSize+1)
 	if n+len(t.Pieces) > MaxPackPieces {
@@ -115,7 +115,8 @@ func (c *coder) packPieces(t *PackTable, block uint32) (plain uint64) {
 	return plain
 }
 
-// check verifies that the blocks end where they should, and that the pieces can be pieces.
+// check verifies that the blocks end where they should, and that the digests can be those of
+// pieces.
 func (t *PackTable) check(end, blockBytes int64) error {
 	if end != blockBytes {
 		return fmt.Errorf("blocks that end at %d, not %d", end, blockBytes)
@@ -129,7 +130,7 @@ func (t *PackTable) check(end, blockBytes int64) error {
 	return checkDistinctDigests(digests)
 }
 
-// checkDistinctDigests verifies that no piece is there twice. It sorts digests.
+// checkDistinctDigests verifies that no piece appears twice. It sorts digests.
 func checkDistinctDigests(digests []object.Digest) error {
 	slices.SortFunc(digests, func(a, b object.Digest) int { return bytes.Compare(a[:], b[:]) })
 	for i := 1; i < len(digests); i++ {

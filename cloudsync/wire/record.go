@@ -22,7 +22,7 @@ import (
 const (
 	// MaxRecordBytes bounds the fields of a record.
 	MaxRecordBytes = 2 << 20
-	// MaxInlineDiff bounds a difference that stands in its record.
+	// MaxInlineDiff bounds a difference that is inline in its record.
 	MaxInlineDiff = 1 << 20
 	// MaxGone bounds the commits of one Gone.
 	MaxGone = 4096
@@ -39,15 +39,15 @@ const (
 type Record interface {
 	// tag returns the type of the record.
 	tag() byte
-	// check returns what is wrong with its fields.
+	// check returns an error for bad fields.
 	check() error
-	// code writes its fields, or reads them. Slices may borrow what is read.
+	// code writes its fields, or reads them. Slices may borrow the input.
 	code(c *coder)
 	// compare compares its key with that of a record of the same type.
 	compare(Record) int
 }
 
-// Compare compares the keys of two records of one type. That of a Gone is its first commit.
+// Compare compares the keys of two records of one type. The key of a Gone is its first commit.
 func Compare(a, b Record) int {
 	if g, ok := a.(*Gone); ok {
 		return cmp.Compare(g.Commits[0], b.(*Gone).Commits[0])
@@ -87,8 +87,8 @@ var newRecords = [...]func() Record{
 	tagRetention:   func() Record { return new(Retention) },
 }
 
-// Size begins a body. Values is how many keys get a value, and Bytes how long the eager packs are:
-// for who shows how far a device is.
+// Size begins a body. Values is how many keys get a value. Bytes is the length of the eager packs.
+// Both are only for display.
 type Size struct{ Values, Bytes uint64 }
 
 func (*Size) tag() byte          { return tagSize }
@@ -100,7 +100,7 @@ func (r *Size) code(c *coder) {
 	c.number(&r.Bytes, "bytes of packs", 0, maxDisplay)
 }
 
-// maxDisplay bounds figures on which nothing depends, so that sums of them do not overflow.
+// maxDisplay bounds figures that are only for display, so that sums of them do not overflow.
 const maxDisplay = 1 << 50
 
 func display(n uint64) error {
@@ -110,8 +110,8 @@ func display(n uint64) error {
 	return nil
 }
 
-// Base begins a checkpoint: it says for which entry the checkpoint stands. Hash is that of the
-// entry, zero where the checkpoint stands for nothing.
+// Base begins a checkpoint: it names the entry for which the checkpoint stands. Hash is that of the
+// entry, zero if the checkpoint stands for nothing.
 type Base struct {
 	Number uint64
 	Hash   epoch.Hash
@@ -132,7 +132,7 @@ func (r *Base) code(c *coder) {
 	c.fixed(r.Hash[:])
 }
 
-// RunKind says of which records a run is made.
+// RunKind is the type of the records of a run.
 type RunKind byte
 
 // The kinds of runs.
@@ -143,14 +143,14 @@ const (
 	NotStored = RunKind(tagMissing)
 )
 
-// Run names a run of a checkpoint. Runs of one kind stand from the newest to the oldest, of which
-// Age is 0.
+// Run names a run of a checkpoint. Runs of one kind stand from the newest, with Age 0, to the
+// oldest.
 type Run struct {
 	Kind RunKind
 	Age  uint32
-	// Epoch is the one in whose life the run was written.
+	// Epoch is the one during which the run was written.
 	Epoch, ID epoch.ID
-	// Bytes is the length of its object, Hash its hash, and Records their number.
+	// Bytes is the length of its object, Hash its hash, and Records the number of its records.
 	Bytes, Records uint64
 	Hash           epoch.Hash
 }
@@ -186,8 +186,8 @@ func (r *Run) code(c *coder) {
 	c.fixed(r.Hash[:])
 }
 
-// Place says where a difference stands: from Offset on, Stored bytes of the stream of a pack, which
-// give Bytes of plaintext.
+// Place is the place of a difference: Stored bytes from Offset in the stream of a pack, which give
+// Bytes of plaintext.
 type Place struct {
 	Epoch, Pack           epoch.ID
 	Offset, Stored, Bytes uint64
@@ -205,15 +205,15 @@ func (p *Place) code(c *coder) {
 	p.within(c)
 }
 
-// within codes where in its pack it is.
+// within codes the place within the pack.
 func (p *Place) within(c *coder) {
 	c.number(&p.Offset, "offset in a pack", 0, math.MaxInt64)
 	c.number(&p.Stored, "length in a pack", 1, math.MaxInt64)
 	c.number(&p.Bytes, "length of a difference", 1, math.MaxInt64)
 }
 
-// Diff is the difference between two trees: as changes, or where these stand. It is empty when it
-// has neither, as when both trees are equal.
+// Diff is the difference between two trees: as inline changes, or by place. It is empty if it has
+// neither, as when both trees are equal.
 type Diff struct {
 	Inline []byte
 	Place  *Place
@@ -231,7 +231,7 @@ func (f *Diff) check() error {
 	return nil
 }
 
-// code codes a difference of which the record says whether it has a place.
+// code codes a difference; the record says whether it has a place.
 func (f *Diff) code(c *coder, placed bool) {
 	if !placed {
 		c.sized(&f.Inline, "a difference", 0, MaxInlineDiff)
@@ -243,14 +243,14 @@ func (f *Diff) code(c *coder, placed bool) {
 	f.Place.code(c)
 }
 
-// Snapshot is a part of the way to the trees of the heads: it leads from the tree of an earlier
-// snapshot, or from the empty tree, where From is zero, to the tree To.
+// Snapshot is a step to the trees of the heads. It leads from the tree of an earlier snapshot, or
+// from the empty tree if From is zero, to the tree To.
 type Snapshot struct {
 	Order    uint32 // ascending from 0 on
 	From, To object.Digest
 	Diff     Place
-	Values   uint64 // keys that get a value: for who shows how far a device is
-	Whole    uint64 // about how long a difference from the empty tree to To would be
+	Values   uint64 // keys that get a value, for display
+	Whole    uint64 // approximate length of a difference from the empty tree to To
 }
 
 func (*Snapshot) tag() byte              { return tagSnapshot }
@@ -275,8 +275,7 @@ func (r *Snapshot) code(c *coder) {
 	c.number(&r.Whole, "length of a page", 0, maxDisplay)
 }
 
-// Gone are commits that are given up. Each Gone of a stream begins behind the end of the one
-// before.
+// Gone are given-up commits. Each Gone of a stream begins after the last commit of the one before.
 type Gone struct{ Commits epoch.Set }
 
 func (*Gone) tag() byte { return tagGone }
@@ -295,20 +294,21 @@ func (r *Gone) check() error {
 
 func (r *Gone) code(c *coder) { c.commits(&r.Commits, 1) }
 
-// Pack announces a pack in a body, and names it in a run.
+// Pack announces a pack in a body, and names one in a run.
 type Pack struct {
-	// Epoch is the one in whose directory it is.
+	// Epoch is the one in whose directory the pack is.
 	Epoch, ID epoch.ID
-	// Bytes is the length of the object, and Pieces their number. An object with a difference has
-	// none, and is named in a run alone, as are parts of checkpoints that are not named any more.
+	// Bytes is the length of the object, and Pieces its number of pieces. An object with a
+	// difference has none, and is named only in a run. So are parts of checkpoints that are no
+	// longer named.
 	Bytes  uint64
 	Pieces uint32
 	// Eager says that the pack has pieces of EAGER values.
 	Eager bool
-	// Since is, in a run, when the pack was announced, as long as no commit needs it; else 0.
+	// Since is, in a run, when a pack that no commit needs was announced; else 0.
 	Since epoch.Time
-	// Dropped is, in a run, the first epoch that does not name the pack any more, else zero.
-	// Nothing of the pack is live then.
+	// Dropped is, in a run, the first epoch that no longer names the pack, else zero. Then nothing
+	// of the pack is live.
 	Dropped epoch.ID
 }
 
@@ -357,12 +357,12 @@ func (r *Pack) code(c *coder) {
 	}
 }
 
-// Piece is a piece of a value that stands in a body.
+// Piece is a piece of a value in a body.
 type Piece struct {
-	// Digest is computed by a reader. A writer takes the kind from it, and trusts the rest.
+	// Digest is computed by a reader. A writer uses the kind in it, and trusts the rest.
 	Digest  object.Digest
 	Content []byte
-	// At is where Content begins in the stream. Writer and Reader set it.
+	// At is the offset of Content in the stream. Writer and Reader set it.
 	At uint64
 }
 
@@ -399,24 +399,25 @@ func (r *Missing) check() error {
 	return nil
 }
 
-// Commit is a commit with what leads to its tree.
+// Commit is a commit with the difference that leads to its tree.
 type Commit struct {
 	Commit *commit.Commit
-	// Near are its nearest kept ancestors, where a parent was given up; else nil.
+	// Near are its nearest kept ancestors if a parent was given up; else nil.
 	Near epoch.Set
 	// Base is the commit from whose tree Diff leads, zero for the empty tree.
 	Base commit.ID
 	Diff Diff
-	// Treeless says that nobody can tell the tree of the commit any more: Base is zero and Diff
+	// Treeless says that no device can tell the tree of the commit any more: Base is zero and Diff
 	// empty.
 	Treeless bool
-	// Sender is, in a run, the device that put the commit into the log, zero where nobody knows. Of
-	// a commit in a body it is the author of the entry.
+	// Sender is, in a run, the device that put the commit into the log, zero if unknown. For a
+	// commit in a body it is the author of the entry.
 	Sender seal.ID
 }
 
-// The flags of a Commit: two bits for the base, then others. The last three say what is as in the
-// commit before it in the stream, so that nobody compresses several commits together for that.
+// The flags of a Commit: two bits for the base, then others. The last three refer to the commit
+// before it in the stream, so that such repetition needs no compression of several commits
+// together.
 const (
 	baseEmpty  = iota
 	baseFirst  // the first parent
@@ -427,9 +428,9 @@ const (
 	commitNear     = 1 << 2
 	commitPlaced   = 1 << 3
 	commitTreeless = 1 << 4
-	commitSender   = 1 << 5 // has another one than the commit before
-	commitFollows  = 1 << 6 // has the commit before as its only parent
-	commitBeside   = 1 << 7 // has its difference in the pack of that of the commit before
+	commitSender   = 1 << 5 // differs from that of the commit before
+	commitFollows  = 1 << 6 // its only parent is the commit before
+	commitBeside   = 1 << 7 // its difference is in the pack of the commit before's
 )
 
 func (*Commit) tag() byte { return tagCommit }
@@ -494,7 +495,7 @@ func (r *Commit) code(c *coder) {
 	}
 }
 
-// codeCommit codes what the id of the commit follows from.
+// codeCommit codes the fields from which the id of the commit follows.
 func (r *Commit) codeCommit(c *coder, before *commit.Commit, follows bool) {
 	var m commit.Commit
 	if !c.reading {
@@ -526,7 +527,7 @@ func (r *Commit) codeCommit(c *coder, before *commit.Commit, follows bool) {
 	}
 }
 
-// codeBase codes a base of a sort.
+// codeBase codes a base of the given sort.
 func (r *Commit) codeBase(c *coder, of byte) {
 	switch {
 	case of == baseOther:
@@ -539,7 +540,7 @@ func (r *Commit) codeBase(c *coder, of byte) {
 	}
 }
 
-// base returns how the base is written.
+// base returns how the base is encoded.
 func (r *Commit) base() byte {
 	if r.Base.IsZero() {
 		return baseEmpty
@@ -550,7 +551,7 @@ func (r *Commit) base() byte {
 	return baseOther
 }
 
-// flags returns the flags of a commit that stands behind another one.
+// flags returns the flags of a commit that follows another one.
 func (r *Commit) flags(before *Commit) byte {
 	at, beside := r.Diff.Place, before.Diff.Place
 	return r.base() | bit(r.Near != nil, commitNear) | bit(at != nil, commitPlaced) | bit(r.Treeless, commitTreeless) |
@@ -582,7 +583,7 @@ func (r *Explanation) code(c *coder) {
 	r.Diff.code(c, placed != 0)
 }
 
-// Tag names a commit. Commit is zero where the name is removed, which a checkpoint does not say.
+// Tag names a commit. Commit is zero for a removed name, which a checkpoint does not have.
 type Tag struct {
 	Name   string
 	Commit commit.ID
@@ -608,7 +609,7 @@ func (r *Tag) code(c *coder) {
 
 // Retention says which history a cut keeps. The zero value keeps all.
 type Retention struct {
-	// Last is how many of the newest commits are kept, and Within how old a kept one may be.
+	// Last is how many of the newest commits are kept. Within is the greatest age of a kept one.
 	Last   uint64
 	Within time.Duration
 }

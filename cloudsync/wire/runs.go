@@ -2,16 +2,16 @@ package wire
 
 import "math/bits"
 
-// runFanout is how many runs of one size class become one. A record is so written again once for
-// each power of it between the size of a cut and that of all.
+// runFanout is how many runs of one size class are merged. So a record is rewritten once for each
+// power of runFanout between the size of a cut and that of all.
 const (
 	runFanout    = 1 << runFanoutLog
 	runFanoutLog = 3
 )
 
-// MergeRuns returns how many runs become one with what is new, given the lengths of the runs of one
-// kind from the newest to the oldest, and that of the records that are new. 0 means that the new
-// records become a run of their own. The rule is that of size-tiered compaction.
+// MergeRuns returns how many runs are merged with the new records. runs has the lengths of the runs
+// of one kind from the newest to the oldest; fresh is the length of the new records. 0 means that
+// the new records become a run of their own. The rule is that of size-tiered compaction.
 func MergeRuns(runs []uint64, fresh uint64) (merged int) {
 	for sum := fresh; ; {
 		n := merged

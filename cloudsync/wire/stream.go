@@ -12,7 +12,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Stream says what a stream is for, and so which records it may have.
+// Stream is a kind of stream. It determines the records that the stream may have.
 type Stream struct {
 	name string
 	// first is the type of its first record, 0 for any.
@@ -20,7 +20,7 @@ type Stream struct {
 	tags  []byte
 }
 
-// Body is what an entry brings.
+// Body is the content of an entry.
 var Body = Stream{"body of a log entry", tagSize,
 	[]byte{tagSize, tagGone, tagPack, tagPiece, tagMissing, tagCommit, tagExplanation, tagTag, tagRetention}}
 
@@ -30,14 +30,14 @@ var Checkpoint = Stream{"checkpoint", tagBase, []byte{tagBase, tagRun, tagSnapsh
 // RunOf is a run of a checkpoint.
 func RunOf(k RunKind) Stream { return Stream{"run of a checkpoint", byte(k), []byte{byte(k)}} }
 
-// order verifies that records come in their order.
+// order verifies the order of records.
 type order struct {
 	s      Stream
 	last   Record
 	commit *Commit // the last one
 }
 
-// next returns what is wrong with a record that follows.
+// next returns an error if r must not follow.
 func (o *order) next(r Record) error {
 	t := r.tag()
 	if !slices.Contains(o.s.tags, t) {
@@ -85,22 +85,22 @@ type Writer struct {
 	parts []seal.Part
 }
 
-// NewWriter returns a Writer that writes to w what belongs to s. Each record is one call of w.
+// NewWriter returns a Writer of the records of s. Each record is one call of w.
 func NewWriter(w io.Writer, s Stream) *Writer { return &Writer{w: w, order: order{s: s}} }
 
 // Bytes returns how many bytes were written.
 func (w *Writer) Bytes() uint64 { return w.n }
 
-// Parts returns how a stream in memory is to be sealed: each record that WriteCompressed wrote is a
+// Parts returns how a stream in memory is to be sealed: each record written by WriteCompressed is a
 // part by itself, and so are the others between two of them.
 func (w *Writer) Parts() []seal.Part { return w.parts }
 
 // WriteCompressed is Write for a record that may be compressed.
 func (w *Writer) WriteCompressed(r Record) error { return w.writePart(r, true) }
 
-// Write adds a record, and retains it until the next one was added. It sets At of a Piece. Errors:
-// base.ErrInvalid, also for a record out of order; base.ErrTooLarge; those of the writer below.
-// They stay.
+// Write adds a record, and retains it until the next one is added. It sets At of a Piece. Errors:
+// base.ErrInvalid, also for a record out of order; base.ErrTooLarge; those of the underlying
+// writer. They are sticky.
 func (w *Writer) Write(r Record) error { return w.writePart(r, false) }
 
 func (w *Writer) writePart(r Record, compress bool) error {
@@ -149,13 +149,13 @@ type Reader struct {
 	err   error
 }
 
-// NewReader returns a Reader of what stands in r, to its end. It reads ahead.
+// NewReader returns a Reader of r, to its end. It reads ahead.
 func NewReader(r io.Reader, s Stream) *Reader {
 	return &Reader{r: bufio.NewReader(r), order: order{s: s}}
 }
 
-// Next returns the next record, which belongs to the caller, and io.EOF behind the last one. Other
-// errors: *base.CorruptError, *base.FormatError, those of the reader below. They stay.
+// Next returns the next record, which the caller owns, and io.EOF after the last one. Other errors:
+// *base.CorruptError, *base.FormatError, those of the underlying reader. They are sticky.
 func (r *Reader) Next() (Record, error) {
 	if r.err != nil {
 		return nil, r.err
@@ -210,7 +210,7 @@ func (r *Reader) next() (Record, error) {
 	return rec, nil
 }
 
-// least returns how many records a stream has at least: a body changes something.
+// least returns the least number of records of a stream: a body changes something.
 func (s Stream) least() int {
 	if s.first == tagSize {
 		return 2
@@ -252,7 +252,7 @@ func (r *Reader) readByte() (byte, error) {
 	return b, err
 }
 
-// cut returns the error for a stream that ends too early, or err when it is another one.
+// cut returns the error for a stream that ends too early, or any other err itself.
 func (r *Reader) cut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return r.corrupt(errors.New("it ends within a record"))
