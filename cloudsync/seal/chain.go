@@ -7,14 +7,14 @@ import (
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
-// Chain is the chain of a bucket's rings from the first one on, of which each names the hash of the
-// one before. It is immutable.
+// Chain is the chain of a bucket's rings from the first one on. Each ring names the hash of the one
+// before. It is immutable.
 type Chain struct {
 	rings []*Ring
 }
 
 // ParseChain reads the rings of a chain, from ring 0 on, without a key. Errors: *base.CorruptError
-// for bytes that are no ring, and for one that does not follow from the one before;
+// for bytes that are not a ring, and for a ring that does not follow the one before;
 // *base.FormatError.
 func ParseChain(rings [][]byte) (*Chain, error) {
 	c := &Chain{}
@@ -31,7 +31,7 @@ func ParseChain(rings [][]byte) (*Chain, error) {
 	return c, nil
 }
 
-// parseNext reads a ring that is to follow those of the chain.
+// parseNext reads a ring that must follow those of the chain.
 func (c *Chain) parseNext(b []byte) (*Ring, error) {
 	r, err := ParseRing(b)
 	switch {
@@ -44,7 +44,7 @@ func (c *Chain) parseNext(b []byte) (*Ring, error) {
 	return r, err
 }
 
-// follows returns an error unless r names before as the one before.
+// follows returns an error unless r names before as its predecessor.
 func (r *Ring) follows(before *Ring) error {
 	if r.Number != before.Number+1 || r.Previous != before.Hash || r.BucketID != before.BucketID || r.Algorithm != before.Algorithm {
 		return corruptRing(fmt.Sprintf("ring %d of bucket %s behind %s", before.Number+1, before.BucketID, before.Hash),
@@ -65,7 +65,7 @@ func (c *Chain) Rings() [][]byte {
 	return all
 }
 
-// Append returns the chain with one ring more. Errors: as ParseChain.
+// Append returns the chain with one more ring. Errors: as ParseChain.
 func (c *Chain) Append(ring []byte) (*Chain, error) {
 	r, err := c.parseNext(ring)
 	if err != nil {
@@ -74,9 +74,9 @@ func (c *Chain) Append(ring []byte) (*Chain, error) {
 	return &Chain{rings: append(slices.Clip(c.rings), r)}, nil
 }
 
-// Derive returns the master key that a passphrase is for a slot of the chain: of the newest ring,
-// else of an older one. It derives once for each slot with a passphrase. Errors: ErrWrongKey when
-// no slot has that passphrase, ErrPlaintext, base.ErrInvalid for an empty one.
+// Derive returns the master key of a passphrase for a slot of the chain: a slot of the newest ring,
+// else of an older one. It derives once for each slot with a passphrase. Errors: ErrWrongKey if no
+// slot has that passphrase, ErrPlaintext, base.ErrInvalid for an empty one.
 func (c *Chain) Derive(passphrase secret.Bytes) (MasterKey, error) {
 	if c.Newest().Algorithm == Plain {
 		return MasterKey{}, fmt.Errorf("open keyring of bucket %s: a passphrase was given: %w", c.Newest().BucketID, ErrPlaintext)
@@ -104,13 +104,13 @@ func (c *Chain) Derive(passphrase secret.Bytes) (MasterKey, error) {
 	return MasterKey{}, fmt.Errorf("open keyring of bucket %s: %w", c.Newest().BucketID, ErrWrongKey)
 }
 
-// Open returns the keyring of the newest ring, opened with a master key; the zero one opens a
-// plaintext one. From the oldest ring on that this key opens without a gap, each must be signed by
-// a slot of the one before. What is older is held by its hashes.
+// Open returns the keyring of the newest ring, opened with a master key; the zero key opens a
+// plaintext keyring. Of the rings that the key opens up to the newest without a gap, each must be
+// signed by a slot of the one before. The hashes prove older rings.
 //
-// Errors: ErrWrongKey when no slot has that key, or none is given where one is needed; ErrShutOut
-// when only older rings have such a slot; ErrPlaintext when a key is given and the keyring is
-// plaintext; *base.CorruptError when the key is right and a ring was changed.
+// Errors: ErrWrongKey if no slot has that key, or if a key is needed and none is given; ErrShutOut
+// if only older rings have such a slot; ErrPlaintext if a key is given and the keyring is
+// plaintext; *base.CorruptError if the key is right and a ring was changed.
 func (c *Chain) Open(master MasterKey) (*Keyring, error) {
 	newest := c.Newest()
 	switch {
@@ -172,10 +172,10 @@ func (r *Ring) has(id ID) bool {
 	return slices.ContainsFunc(r.slots, func(s slot) bool { return s.id == id })
 }
 
-// Accept returns the keyring of the ring that comes after k. It must name k's hash, be signed by a
-// slot of k, and have all keys of k. Errors: *base.CorruptError for a ring that is none
-// or does not follow; ErrShutOut when it follows and the slot with which k was opened is not in it
-// any more; *base.FormatError.
+// Accept returns the keyring of the ring after k. The ring must name k's hash, be signed by a slot
+// of k, and have all keys of k. Errors: *base.CorruptError for bytes that are not a ring or do not
+// follow k; ErrShutOut for a ring that follows and no longer has the slot with which k was opened;
+// *base.FormatError.
 func (k *Keyring) Accept(ring []byte) (*Keyring, error) {
 	r, err := ParseRing(ring)
 	if err != nil {
@@ -204,7 +204,7 @@ func (k *Keyring) accept(r *Ring) (*Keyring, error) {
 	return next, nil
 }
 
-// lost returns what of k is not in next, or otherwise.
+// lost describes what of k is missing or different in next.
 func (k *Keyring) lost(next *Keyring) (problem string) {
 	same := func(a, b secret.Bytes) bool { return a.Equal(b) }
 	if !same(k.names, next.names) || !same(k.chunking, next.chunking) || len(next.data) < len(k.data) || !slices.EqualFunc(k.data, next.data[:len(k.data)], same) {

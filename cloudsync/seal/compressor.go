@@ -5,25 +5,25 @@ import "encoding/binary"
 const (
 	// vainBlocks is how many blocks in a row are sealed without trying to compress them.
 	vainBlocks = 15
-	// sampleBytes is how many bytes of a block are counted, in stretches of stretchBytes from all
-	// over it. A shorter block is always tried.
+	// sampleBytes is how many bytes of a block are sampled, in stretches of stretchBytes spread
+	// over the block. A shorter block is always tried.
 	sampleBytes, stretchBytes = 2048, 64
-	// maxPairs is how many pairs of equal bytes the sample of a block that looks random has at the
-	// most: 1.05 times what is to be expected of random ones, four deviations. Bytes that have no
-	// more could be coded, each by itself, in 0.99 of their length at the best.
+	// maxPairs is the greatest number of pairs of equal bytes in the sample of a block that looks
+	// random: 1.05 times the expectation for random bytes, four deviations. Bytes with no more
+	// pairs, coded one by one, need at least 0.99 of their length.
 	maxPairs = sampleBytes * (sampleBytes - 1) / 2 * 105 / (100 * 256)
 )
 
-// Compressor makes blocks, one after the other, and tries to compress those that are worth it: all,
-// but for some that look random and stand behind one that compression did not make shorter. It may
-// not be used concurrently.
+// Compressor makes blocks, one after the other. It tries to compress all of them, except some that
+// look random and follow a block that compression did not shorten. It must not be used
+// concurrently.
 type Compressor struct {
 	vain bool // the last try was
-	left int  // how many blocks more may be passed over
+	left int  // how many more blocks may be skipped
 }
 
-// AppendBlock appends plain, of 1 to MaxBlockBytes, to dst as a block with its head. With try it is
-// compressed where that is worth it and makes it shorter.
+// AppendBlock appends plain, of 1 to MaxBlockBytes, to dst as a block with its head. With try it
+// compresses the block if that seems worthwhile and makes it shorter.
 func (c *Compressor) AppendBlock(dst, plain []byte, try bool) []byte {
 	start := len(dst)
 	dst, shorter := c.AppendShorter(dst, plain, try)
@@ -34,8 +34,8 @@ func (c *Compressor) AppendBlock(dst, plain []byte, try bool) []byte {
 	return dst
 }
 
-// AppendShorter is AppendBlock for a plaintext that compression makes shorter. Else it returns dst
-// as it was, or that with more room.
+// AppendShorter is AppendBlock for a plaintext that compression makes shorter. Otherwise it returns
+// dst with the same content, possibly with more capacity.
 func (c *Compressor) AppendShorter(dst, plain []byte, try bool) (blocks []byte, shorter bool) {
 	if !try || !c.worth(plain) {
 		return dst, false
@@ -50,8 +50,8 @@ func (c *Compressor) AppendShorter(dst, plain []byte, try bool) (blocks []byte, 
 	return dst, true
 }
 
-// HeadBlock makes a block that is not compressed where its plaintext stands: b is BlockOverhead
-// bytes, which it sets, and behind them the plaintext, of 1 to MaxBlockBytes.
+// HeadBlock makes an uncompressed block in place. b has BlockOverhead bytes, which HeadBlock sets,
+// and then the plaintext, of 1 to MaxBlockBytes.
 func HeadBlock(b []byte) {
 	binary.BigEndian.PutUint32(b, uint32(len(b)-blockHead))
 	b[blockHead] = 0
@@ -66,11 +66,11 @@ func (c *Compressor) worth(plain []byte) bool {
 	return false
 }
 
-// tried says how a try came out.
+// tried records the result of a try.
 func (c *Compressor) tried(shorter bool) { c.vain, c.left = !shorter, vainBlocks }
 
-// looksRandom reports whether all bytes are about as frequent. What was compressed or encrypted
-// looks so; it can be compressed only where it repeats itself.
+// looksRandom reports whether all bytes are about equally frequent. Compressed or encrypted data
+// looks so; only repetitions make it compressible.
 func looksRandom(plain []byte) bool {
 	if len(plain) < 2*sampleBytes {
 		return false

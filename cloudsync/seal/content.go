@@ -9,18 +9,17 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// The flags of a content: its first byte. Others are reserved.
+// The flags of a content, in its first byte. Others are reserved.
 const (
 	flagZstd  = 1
-	flagParts = 2 // of a single object: contents of other flags follow, each behind its length (uvarint)
+	flagParts = 2 // of a single object: contents with other flags follow, each after its length (uvarint)
 )
 
-// zstdHead is how many bytes stand before compressed content: flags and the length of the
-// plaintext.
+// zstdHead is how many bytes precede compressed content: flags and the length of the plaintext.
 const zstdHead = 5
 
-// minCompress is the length from which compression is tried; less has no room for zstd's own
-// header.
+// minCompress is the length from which compression is tried; shorter plaintexts have no room for
+// zstd's own header.
 const minCompress = 32
 
 const (
@@ -28,7 +27,7 @@ const (
 	decodeWindow = 8 << 20
 )
 
-// coder holds the zstd coders, which are made at the first use, start no goroutine and are safe for
+// coder holds the zstd coders. They are made at the first use, start no goroutine and are safe for
 // concurrent use.
 var coder = sync.OnceValues(func() (*codec, error) {
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(encodeWindow), zstd.WithEncoderCRC(false))
@@ -47,8 +46,8 @@ type codec struct {
 	dec *zstd.Decoder
 }
 
-// appendCompressed appends the content of a plaintext that compression makes shorter. Else it
-// returns dst as it was, or that with more room.
+// appendCompressed appends the content of a plaintext that compression makes shorter. Otherwise it
+// returns dst with the same content, possibly with more capacity.
 func appendCompressed(dst, plain []byte) (content []byte, shorter bool) {
 	start := len(dst)
 	c, err := coder()
@@ -68,7 +67,7 @@ func appendWhole(dst, plain []byte, parts []Part) []byte {
 	start := len(dst)
 	dst = append(dst, flagParts)
 	var scratch []byte
-	from, waiting := 0, 0 // what begins at waiting is not compressed and not written yet
+	from, waiting := 0, 0 // bytes from waiting on are uncompressed and not written yet
 	uncompressed := func(to int) {
 		if to > waiting {
 			dst = binary.AppendUvarint(dst, uint64(1+to-waiting))
@@ -93,8 +92,8 @@ func appendWhole(dst, plain []byte, parts []Part) []byte {
 	return dst
 }
 
-// decodeWhole is the inverse of appendWhole. A plaintext beyond limit is refused before anything is
-// allocated for it.
+// decodeWhole is the inverse of appendWhole. It refuses a plaintext beyond limit before it
+// allocates memory.
 func decodeWhole(content []byte, limit int) ([]byte, error) {
 	if len(content) == 0 || content[0] != flagParts {
 		return decodeContent(content, limit)
@@ -114,8 +113,8 @@ func decodeWhole(content []byte, limit int) ([]byte, error) {
 	return plain, nil
 }
 
-// decodeContent returns the plaintext of a content, which is the caller's afterwards. A plaintext
-// beyond limit is refused before anything is allocated for it.
+// decodeContent returns the plaintext of a content, which the caller then owns. It refuses a
+// plaintext beyond limit before it allocates memory.
 func decodeContent(content []byte, limit int) ([]byte, error) {
 	if len(content) < 1 {
 		return nil, errors.New("no flags")

@@ -12,14 +12,14 @@ import (
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
-// ErrBadSignature reports something that the device did not sign whose key stands with it.
+// ErrBadSignature reports a message that the device of the accompanying key did not sign.
 var ErrBadSignature = errors.New("the signature differs")
 
-// SignatureBytes is the length of what Sealer.Sign gives: the device's public key, and the
+// SignatureBytes is the length of the result of Sealer.Sign: the device's public key, and the
 // signature.
 const SignatureBytes = ed25519.PublicKeySize + ed25519.SignatureSize
 
-// DeviceKey is the key with which a device signs, by Ed25519. The zero value is none. It may be
+// DeviceKey is the key with which a device signs, by Ed25519. The zero value is no key. It may be
 // copied; it does not print.
 type DeviceKey struct{ seed secret.Bytes }
 
@@ -33,7 +33,7 @@ func NewDeviceKey(random io.Reader) (DeviceKey, error) {
 	return DeviceKey{secret.New(b)}, nil
 }
 
-// ParseDeviceKey returns the key that Bytes gave: 32 bytes, which are copied. Errors:
+// ParseDeviceKey returns the key of which Bytes gave b: 32 bytes, which are copied. Errors:
 // base.ErrInvalid.
 func ParseDeviceKey(b []byte) (DeviceKey, error) {
 	if len(b) != ed25519.SeedSize {
@@ -48,7 +48,7 @@ func (k DeviceKey) Bytes() secret.Bytes { return k.seed }
 // IsZero reports whether there is no key.
 func (k DeviceKey) IsZero() bool { return k.seed.IsZero() }
 
-// ID returns the id of the device: it follows from the key, which must not be zero.
+// ID returns the id of the device, which follows from the key. The key must not be zero.
 func (k DeviceKey) ID() ID { return deviceID(k.private().Public().(ed25519.PublicKey)) }
 
 func (k DeviceKey) private() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(k.seed.Expose()) }
@@ -59,15 +59,14 @@ func deviceID(public ed25519.PublicKey) ID {
 	return ID(sum[:IDBytes])
 }
 
-// SignAs has Sign sign with the key of a device.
+// SignAs sets the device key for Sign.
 func (s *Sealer) SignAs(key DeviceKey) {
 	private := key.private()
 	s.signer.Store(&private)
 }
 
 // Sign returns the public key of the device, and its signature over the bucket's id and message.
-// Before SignAs was called it draws a key that nobody else has. Errors are those of the source of
-// randomness.
+// Without SignAs it draws a key of its own. Errors are those of the source of randomness.
 func (s *Sealer) Sign(message []byte) ([SignatureBytes]byte, error) {
 	if s.signer.Load() == nil {
 		key, err := s.drawDeviceKey()
@@ -98,7 +97,7 @@ func (k *Keyring) Verify(message []byte, signature [SignatureBytes]byte) (ID, er
 	return id, nil
 }
 
-// signedBytes is what a device signs.
+// signedBytes returns the bytes that a device signs.
 func (k *Keyring) signedBytes(message []byte) []byte {
 	b := append([]byte(labelDevice), k.bucket[:]...)
 	return append(b, message...)

@@ -1,47 +1,51 @@
-// Package seal is everything between plaintext and what a bucket's owner sees. It knows keys,
-// objects and frames, and nothing of buckets, pages or logs: who seals says by a role and a name
-// what an object is.
+// Package seal is the layer between plaintext and what a bucket's owner sees. It handles keys,
+// objects and frames; buckets, pages and logs are outside it. The caller identifies an object by a
+// role and a name.
 //
 // A bucket's keyring holds the bucket's id, a key for names, a secret for chunking, data keys, and
-// the public keys of its slots. It is a chain of rings: each is an object of its own that names the
-// hash of the one before, is sealed with a key of its own, and has that key wrapped for every slot.
-// A slot is opened with a master key: 32 bytes from a key file, from a passphrase,
-// or written as recovery words. A Sealer seals with the newest data key and opens with all of them.
-// Each object has a random id and by it a key of its own. A single object is opened whole; a framed
-// one is a stream that is cut into frames of 16 KiB, and is opened by range or from front to end.
+// the public keys of its slots. It is a chain of rings. Each ring is an object of its own: it names
+// the hash of the ring before, is sealed with a key of its own, and has that key wrapped for every
+// slot. A slot is opened with a master key: 32 bytes from a key file, from a passphrase, or written
+// as recovery words. A Sealer seals with the newest data key and opens with all of them. Each
+// object has a random id, from which its own key is derived. A single object is opened whole. A
+// framed object is a stream cut into frames of 16 KiB, which is opened by range or from front to
+// end.
 //
 // In a bucket without a master key everything has the same layout with algorithm 0: content is
-// readable, and a hash stands where the tag would be, against accidents. A Sealer opens objects of
-// its own bucket's algorithm only.
+// readable, and a hash takes the place of the tag, against accidents. A Sealer opens only objects
+// of its bucket's algorithm.
 //
 // # What the bucket's owner sees
 //
-// Of a sealed bucket: how many objects there are, under which names, how long each is, when it was
-// written, read and deleted and from where; of the header, the format version, the algorithm, the
-// shape (single or framed), the index of the data key, and a random id; of the keyring the bucket's
-// id, when it changed, how many slots it has and of which kind, the parameters of argon2id, sixteen
-// bytes of each slot by which a guessed passphrase can be tried (so can it by the rest), and by its
-// length about how many data keys there are. Lengths are padded: those of framed
-// objects by Padme, those of single ones as the caller says. They are those after compression,
-// where the caller lets something be compressed: who can have text of his own put beside a secret
-// into one block can learn of the secret from them.
+// The owner of a sealed bucket sees:
 //
-// He does not see content, names of ledgers and pages, where in an object something begins, nor
-// whether two objects or blocks have equal content: equal plaintexts give other bytes each time.
-// That two names are equal shows that they stand for the same, and paths may show roles: that is
-// for who makes paths to say.
+//   - of objects their number, names, lengths, and when and from where each was written, read and
+//     deleted;
+//   - of a header the format version, the algorithm, the shape (single or framed), the index of the
+//     data key, and a random id;
+//   - of the keyring the bucket's id, when it changed, how many slots it has and of which kind, the
+//     parameters of argon2id, sixteen bytes of each slot by which a guessed passphrase can be tried
+//     (the rest allows that too), and by its length about how many data keys there are.
 //
-// He can withhold objects, and give an older one in place of a newer with the same role and name.
-// He cannot change one, cut it, mix frames, pass one off under another role or name, or replace it
-// by plaintext: opening gives an error.
+// Lengths are padded: those of framed objects by Padme, those of single ones as the caller says.
+// They are lengths after compression, where the caller allows it. A party that can place text of
+// its own beside a secret in one block can learn of the secret from the lengths.
 //
-// Of a plaintext bucket he sees, and can change, everything.
+// The owner does not see content, names of ledgers and pages, offsets within an object, or whether
+// two objects or blocks have equal content: equal plaintexts give different bytes each time. Equal
+// names stand for the same thing, and paths may show roles, as the maker of the paths decides.
+//
+// The owner can withhold objects, and replace an object by an older one with the same role and
+// name. The owner cannot change an object, cut it, mix frames, pass it off under another role or
+// name, or replace it by plaintext: opening gives an error.
+//
+// The owner of a plaintext bucket sees, and can change, everything.
 //
 // # Layouts
 //
 // docs/format/sealed.md has the layouts of objects. Objects of version 1 had frames of any length,
 // with their lengths in clear, and are refused. Numbers are big-endian. part(x) is the length of x
-// in four bytes, then x. Whatever is not listed is zero and reserved, and refused when it is not.
+// in four bytes, then x. Bytes that are not listed are zero and reserved; other values are refused.
 //
 // A ring:
 //
@@ -76,9 +80,9 @@
 //	        bucket id and slot id, info "ledger seal 1 slot", number of the ring (8), the ring's
 //	        and the slot's public key
 //
-// From a slot's master key HKDF-SHA-256 with the salt bucket id, slot id derives its check, with
+// HKDF-SHA-256 with the salt bucket id, slot id derives from a slot's master key its check, with
 // info "ledger seal 1 box" the private key of X25519, and with "ledger seal 1 sign" the seed of
-// Ed25519. Public keys stand in the sealed content alone.
+// Ed25519. Public keys are only in the sealed content.
 //
 // The content is not compressed and has no flags; text(x) is its length in two bytes, then x,
 // printable UTF-8 of at most 128:
@@ -88,13 +92,13 @@
 //	 4  number of data keys: 1 to 1024, in plaintext 0; and each, 32
 //	    for each slot: Ed25519 public key (32), X25519 public key (32), text(label)
 //
-// The next ring has the same bucket id, algorithm, keys and slots, but that slots may be missing or
-// new, and data keys be added. It counts when a slot of the ring before has signed it; ring 0 is
+// The next ring has the same bucket id, algorithm, keys and slots, except that slots may be removed
+// or added, and data keys added. It counts if a slot of the ring before has signed it; ring 0 is
 // signed by a slot of its own.
 //
-// A device signs with an Ed25519 key of its own, which is not in the keyring: its signature of
-// "ledger seal 1 device", the bucket's id and a message stands behind its public key (32). Its id
-// is the beginning of the SHA-256 of "ledger seal 1 device" and that key.
+// A device signs with its own Ed25519 key, which is not in the keyring. Its signature of "ledger
+// seal 1 device", the bucket's id and a message follows its public key (32). The device's id is the
+// beginning of the SHA-256 of "ledger seal 1 device" and that key.
 //
 // Recovery words are the 24 English words of BIP-39 for a master key of 32 bytes.
 //
@@ -108,20 +112,20 @@
 //
 // # Why
 //
-// An id of 16 bytes that the Sealer makes itself, at the moment of sealing, makes every key new, so
-// that the nonce can be a counter, and no retry can seal two contents with one key and nonce. It is
-// the beginning of the HMAC-SHA-256, with the key for names, of "ledger seal 1 id", 16 random
-// bytes, and what is sealed: a single object's plaintext, or a framed one's first frame, and its
-// table where that is known before. So a source of randomness that repeats itself, as after a
-// snapshot of a virtual machine was started twice, gives two contents one key only if they are
-// framed and equal that far. The two keys of a ring are HKDF-SHA-256 of 64 random bytes and its
-// content for the same reason, with its head as salt and info "ledger seal 1 draw". Among 2^40
-// objects two share an id with a probability of 2^-49, and they would have to share role and name
-// too. A name of 20 bytes keeps paths short: among 2^40 names two are equal with a probability of
-// 2^-81, and who looks for a pair needs the key and 2^80 tries. The key check tells a wrong key
-// from damage, and binds a slot to one master key, which GCM alone does not. The key of a ring is
-// wrapped with X25519, because who writes the next one knows the secret of his own slot alone, and
-// one who was shut out must not have what opens the others'.
+// The Sealer makes an id of 16 bytes at the moment of sealing, so every key is new. Therefore the
+// nonce can be a counter, and no retry can seal two contents with one key and nonce. The id is the
+// beginning of the HMAC-SHA-256, with the key for names, of "ledger seal 1 id", 16 random bytes,
+// and the content: a single object's plaintext, or a framed one's first frame, and its table if
+// that is known before. A source of randomness may repeat itself, as when a snapshot of a virtual
+// machine is started twice. Then two contents get one key only if they are framed and equal that
+// far. For the same reason the two keys of a ring are HKDF-SHA-256 of 64 random bytes and its
+// content, with its head as salt and info "ledger seal 1 draw". Among 2^40 objects two share an id
+// with a probability of 2^-49, and they would have to share role and name too. A name of 20 bytes
+// keeps paths short: among 2^40 names two are equal with a probability of 2^-81, and a search for a
+// pair needs the key and 2^80 tries. The key check distinguishes a wrong key from damage, and binds
+// a slot to one master key, which GCM alone does not. The key of a ring is wrapped with X25519: the
+// writer of the next ring has only the secret of its own slot, and a party that was shut out must
+// not have a secret that opens the other slots.
 //
 // # Invariants
 //
@@ -135,8 +139,8 @@
 //	    or keys.
 //
 // Keyring, Sealer, Reader, Ring, Chain and MasterKey may be used concurrently; a Writer, Stream,
-// Frames or Compressor by one goroutine at a time. The package starts no goroutine. It imports, of
-// the module, internal/base and internal/secret, and must not import anything that knows buckets,
-// pages or storage. docs/format/sealed.md has the layouts for readers. It may change with any
+// Frames or Compressor by one goroutine at a time. The package starts no goroutine. Of the module
+// it imports internal/base and internal/secret. It must not import packages of buckets, pages or
+// storage. docs/format/sealed.md has the layouts for readers. The package may change with any
 // release.
 package seal

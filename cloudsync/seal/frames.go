@@ -18,21 +18,21 @@ const (
 	framePlain = FrameBytes - tagBytes
 	// MaxBlockBytes is the greatest plaintext of a block.
 	MaxBlockBytes = 1 << 20
-	// BlockOverhead is by how much a stored block is longer than its plaintext, unless compression
+	// BlockOverhead is by how many bytes a stored block exceeds its plaintext, unless compression
 	// makes it shorter.
 	BlockOverhead = blockHead + 1
 	blockHead     = 4
-	// footerBytes is the length of what ends the stream: where padding and table begin, 8 bytes
+	// footerBytes is the length of the end of the stream: the offsets of padding and table, 8 bytes
 	// each.
 	footerBytes = 16
-	// leastPlain is the shortest stream: the mark behind the blocks, and the footer.
+	// leastPlain is the shortest stream: the mark after the blocks, and the footer.
 	leastPlain = blockHead + footerBytes
 )
 
-// Block is a part of the stream of a framed object: some plaintext that is compressed by itself.
+// Block is a part of the stream of a framed object: plaintext that is compressed by itself.
 type Block struct {
-	// Offset is where its head begins in the stream, and StoredBytes its length there, head
-	// included.
+	// Offset is the offset of its head in the stream, and StoredBytes its length there, including
+	// the head.
 	Offset      int64
 	StoredBytes int
 }
@@ -62,30 +62,30 @@ func StreamBytes(size int64) int64 {
 }
 
 // Cover returns which frames hold n bytes of a stream from off on, n at least 1: the number of the
-// first of them, where it begins in the object, and the sealed length of all of them. The object
-// may end before.
+// first frame, its offset in the object, and the sealed length of all of them. The object may end
+// earlier.
 func Cover(off, n int64) (first, at, length int64) {
 	first = off / framePlain
 	last := (off + n - 1) / framePlain
 	return first, headerBytes + first*FrameBytes, (last - first + 1) * FrameBytes
 }
 
-// Frames opens frames that stand side by side, one after the other and in place.
+// Frames opens consecutive frames one after the other, in place.
 type Frames struct {
 	o      *object
 	size   int64
 	first  int64 // number of the first frame
 	last   int64 // number of the object's last frame
-	number int64 // of the next one
+	number int64 // of the next frame
 	buf    []byte
 	plain  int // how much of the beginning of buf is plaintext
 	sealed int // where in buf the next frame begins
 }
 
-// OpenFrames opens frames of the object that l and ref say, which has size bytes, from number first
-// on. sealed begins with the first of them, has whole frames, and belongs to Frames from then on.
-// What stands behind the object's last frame is passed over. So a part of an object whose place is
-// known costs one range. Errors: as Open.
+// OpenFrames opens frames, from number first on, of the object of size bytes that l and ref
+// identify. sealed begins with the first of them and has whole frames. Frames owns it from then on,
+// and ignores bytes after the object's last frame. So a part of an object whose place is known
+// costs one range request. Errors: as Open.
 func (s *Sealer) OpenFrames(l Label, ref Ref, size, first int64, sealed []byte) (*Frames, error) {
 	o, err := s.refObject(l, ref)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *Sealer) OpenFrames(l Label, ref Ref, size, first int64, sealed []byte) 
 	return o.frames(size, first, sealed)
 }
 
-// refObject derives the key of the framed object that l and ref say.
+// refObject derives the key of the framed object that l and ref identify.
 func (s *Sealer) refObject(l Label, ref Ref) (*object, error) {
 	if err := l.check(); err != nil {
 		return nil, err
@@ -117,14 +117,13 @@ func (o *object) frames(size, first int64, sealed []byte) (*Frames, error) {
 // ObjectBytes returns the length of the object.
 func (f *Frames) ObjectBytes() int64 { return f.size }
 
-// Offset returns where in the stream the plaintext begins.
+// Offset returns the offset of the plaintext in the stream.
 func (f *Frames) Offset() int64 { return f.first * framePlain }
 
-// Plain returns the plaintext of all frames that were opened. It stays as it is while more frames
-// are opened.
+// Plain returns the plaintext of all opened frames. It stays valid while more frames are opened.
 func (f *Frames) Plain() []byte { return f.buf[:f.plain:f.plain] }
 
-// Next opens one frame more. It returns io.EOF when there is none left. Errors: as Open.
+// Next opens the next frame. It returns io.EOF if there is none left. Errors: as Open.
 func (f *Frames) Next() error {
 	n := min(FrameBytes, len(f.buf)-f.sealed)
 	if n == 0 {
@@ -145,8 +144,8 @@ func (f *Frames) Next() error {
 	return nil
 }
 
-// OpenTo opens frames until the plaintext reaches up to byte end of the stream. Errors: as Open,
-// also for frames that end before.
+// OpenTo opens frames until the plaintext reaches byte end of the stream. Errors: as Open, also for
+// frames that end before.
 func (f *Frames) OpenTo(end int64) error {
 	for f.Offset()+int64(f.plain) < end {
 		err := f.Next()
@@ -169,8 +168,8 @@ func (o *object) openFrame(kind byte, number uint64, sealed []byte) ([]byte, err
 	return plain, nil
 }
 
-// OpenBlock returns the plaintext of a block of the object that l says. stored is the whole of it,
-// head included. The plaintext may share memory with it. Errors: *base.CorruptError.
+// OpenBlock returns the plaintext of a block of the object l. stored is the whole block, including
+// its head. The plaintext may share memory with it. Errors: *base.CorruptError.
 func OpenBlock(l Label, stored []byte) ([]byte, error) {
 	if len(stored) < blockHead || uint64(binary.BigEndian.Uint32(stored)) != uint64(len(stored)-blockHead) {
 		return nil, l.corrupt(fmt.Sprintf("a block of %d bytes", len(stored)), "another length in its head", nil)
@@ -185,7 +184,7 @@ func OpenBlock(l Label, stored []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// footer says how a stream ends: blocks end with four zeros, at padding; then come zeros up to
+// footer describes the end of a stream: four zeros end the blocks, at padding; zeros follow up to
 // table; then the table and the footer.
 type footer struct{ padding, table int64 }
 
@@ -194,8 +193,8 @@ func (f footer) append(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(f.table))
 }
 
-// parseFooter reads the footer of a stream of plain bytes, and verifies that the stream is exactly
-// as long as its padding demands.
+// parseFooter reads the footer of a stream of plain bytes, and verifies that the stream has exactly
+// the length that its padding requires.
 func (o *object) parseFooter(b []byte, plain int64) (f footer, err error) {
 	padding, table := binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])
 	end := uint64(plain - footerBytes)
@@ -212,7 +211,7 @@ func (o *object) parseFooter(b []byte, plain int64) (f footer, err error) {
 // isZero reports whether all bytes are zero.
 func isZero(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }
 
-// Reader reads a framed object by ranges. It may be used concurrently if the reader below may.
+// Reader reads a framed object by ranges. It may be used concurrently if the underlying reader may.
 type Reader struct {
 	r     io.ReaderAt
 	o     *object
@@ -221,12 +220,12 @@ type Reader struct {
 	table []byte
 }
 
-// NewReader opens the framed object that l says, of size bytes, and proves its footer and table:
-// with one range of the last one or two frames, and another one if the table is longer. It holds
-// the table, at most MaxTableBytes.
+// NewReader opens the framed object l, of size bytes, and proves its footer and table. It reads one
+// range of the last one or two frames, and another one if the table is longer. It holds the table,
+// at most MaxTableBytes.
 //
-// Errors: those of Open; of r with what was being read, and io.ErrUnexpectedEOF for a shorter
-// answer than size promises.
+// Errors: those of Open; those of r, with the range; io.ErrUnexpectedEOF for an answer that is
+// shorter than size promises.
 func (s *Sealer) NewReader(r io.ReaderAt, size int64, l Label) (*Reader, error) {
 	if err := l.check(); err != nil {
 		return nil, err
@@ -260,8 +259,8 @@ func (s *Sealer) NewReader(r io.ReaderAt, size int64, l Label) (*Reader, error) 
 	return rd, err
 }
 
-// oddLength returns the error for an object that has no length that a framed object can have: that
-// of its head, perhaps.
+// oddLength returns the error for an object with a length that no framed object has: that of its
+// head, if the head is bad.
 func (s *Sealer) oddLength(r io.ReaderAt, size int64, l Label) error {
 	if size >= headerBytes {
 		head, err := readRange(r, l, 0, headerBytes)
@@ -275,8 +274,8 @@ func (s *Sealer) oddLength(r io.ReaderAt, size int64, l Label) error {
 	return l.corrupt("the length of a framed object", fmt.Sprint(size), nil)
 }
 
-// notCut returns err, which is what a trailer gave, unless the head is good: then the end of the
-// object is missing, or something else stands there.
+// notCut returns err, the error of a trailer, unless the head is good. With a good head the end of
+// the object is missing or replaced.
 func (s *Sealer) notCut(r io.ReaderAt, l Label, err error) error {
 	head, readErr := readRange(r, l, 0, headerBytes)
 	if readErr != nil {
@@ -322,13 +321,13 @@ func (f *Frames) part(off, n int64) ([]byte, error) {
 // Ref returns the object's id and key index.
 func (r *Reader) Ref() Ref { return r.o.ref() }
 
-// Table returns what Writer.SetTable was given. The slice is the Reader's.
+// Table returns the table set by Writer.SetTable. The Reader owns the slice.
 func (r *Reader) Table() []byte { return r.table }
 
 // BlockBytes returns where in the stream the blocks end: the sum of their stored lengths.
 func (r *Reader) BlockBytes() int64 { return r.foot.padding - blockHead }
 
-// Whole returns the frames of the object, given all of it, which belongs to them from then on. It
+// Whole returns the frames of the object, given all of it; the Frames own sealed from then on. It
 // proves the object's head.
 func (r *Reader) Whole(sealed []byte) (*Frames, error) {
 	if int64(len(sealed)) != r.size || !bytes.Equal(sealed[:headerBytes], r.o.header()) {
@@ -337,7 +336,7 @@ func (r *Reader) Whole(sealed []byte) (*Frames, error) {
 	return r.o.frames(r.size, 0, sealed[headerBytes:])
 }
 
-// ProvePadding verifies of the stream of the whole object, opened, what no block covers.
+// ProvePadding verifies the bytes outside blocks in the opened stream of the whole object.
 func (r *Reader) ProvePadding(stream []byte) error {
 	if !isZero(stream[r.foot.padding-blockHead : r.foot.table]) {
 		return r.o.label.corrupt("", "padding that is not zero", nil)
@@ -358,7 +357,7 @@ func readRange(r io.ReaderAt, l Label, off int64, n int) ([]byte, error) {
 	return nil, fmt.Errorf("read %d bytes at %d of sealed %s %s: %w", n, off, l.Role, printable(l.Name), err)
 }
 
-// errTooLong is for who writes more than fits.
+// errTooLong returns the error for writing more than fits.
 func errTooLong(l Label, what string, n, most int) error {
 	return fmt.Errorf("seal %s with a %s of %d bytes, limit %d: %w", l.Role, what, n, most, base.ErrTooLarge)
 }

@@ -24,17 +24,17 @@ const (
 	keyFileHeader  = "ledger master key "
 	keyFileSealed  = " under a passphrase"
 	keyFileSum     = 4 // bytes of the checksum
-	// MaxKeyFileBytes bounds what is read of a key file.
+	// MaxKeyFileBytes bounds how much of a key file is read.
 	MaxKeyFileBytes = 512
 )
 
-// ErrKeyFilePassphrase reports a key file under a passphrase, and none is given. It matches
-// ErrWrongKey.
+// ErrKeyFilePassphrase reports a key file under a passphrase when no passphrase is given. It
+// matches ErrWrongKey.
 var ErrKeyFilePassphrase = fmt.Errorf("the key file is under a passphrase, and none is given: %w", ErrWrongKey)
 
-// FormatKeyFile returns the text of the key file that holds m: the only one that ParseKeyFile takes
-// for it. Errors: base.ErrInvalid for the zero key, one that was derived from a passphrase, and one
-// that is written as words.
+// FormatKeyFile returns the text of the key file that holds m. ParseKeyFile accepts no other text
+// for m. Errors: base.ErrInvalid for the zero key, a key derived from a passphrase, and one written
+// as words.
 func FormatKeyFile(m MasterKey) (secret.Bytes, error) {
 	if m.IsZero() || m.Kind() != SlotKeyFile {
 		return secret.Bytes{}, fmt.Errorf("format key file: there is no key, or it is another kind: %w", base.ErrInvalid)
@@ -78,9 +78,9 @@ func keyFileAEAD(kdf KDF, passphrase secret.Bytes) (cipher.AEAD, error) {
 	return deriveAEAD(m.key.Expose(), nil, []byte(labelFile))
 }
 
-// ParseKeyFile returns the key in the text of a key file. passphrase is that of one which is under
-// one, and not used for any other. Errors, which never show the text: *base.CorruptError,
-// *base.FormatError, ErrKeyFilePassphrase, ErrWrongKey for another passphrase.
+// ParseKeyFile returns the key in the text of a key file. passphrase is used only for a file under
+// a passphrase. Errors, which never show the text: *base.CorruptError, *base.FormatError,
+// ErrKeyFilePassphrase, ErrWrongKey for another passphrase.
 func ParseKeyFile(text []byte, passphrase secret.Bytes) (MasterKey, error) {
 	corrupt := func(got string) (MasterKey, error) {
 		return MasterKey{}, &base.CorruptError{Where: "key file", Got: got}
@@ -150,8 +150,8 @@ func lowerHex(s string, n int) ([]byte, error) {
 }
 
 // CreateKeyFile writes m to a new file that only its owner can read, under a passphrase unless that
-// is empty, and returns when it will survive a power loss. A file that is there is never
-// overwritten: an error that matches fs.ErrExist. When writing fails, no file is left.
+// is empty. It returns when the file is durable. It never overwrites a file: the error then matches
+// fs.ErrExist. After a failed write no file is left.
 func CreateKeyFile(path string, m MasterKey, passphrase secret.Bytes) (err error) {
 	text, err := FormatKeyFile(m)
 	if err == nil && !passphrase.IsZero() {
@@ -179,7 +179,7 @@ func CreateKeyFile(path string, m MasterKey, passphrase secret.Bytes) (err error
 	return syncDir(filepath.Dir(path))
 }
 
-// syncDir makes the names in dir durable, where the platform has a way to.
+// syncDir makes the names in dir durable, where the platform can.
 func syncDir(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil
@@ -191,10 +191,10 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// ReadKeyFile returns the key in the file at path. On unix a regular file that others than its
-// owner can read or write is refused with an error that matches fs.ErrPermission, unless shared is
-// set. A pipe will do too. passphrase: see ParseKeyFile. Errors: those of ParseKeyFile and of the
-// file system.
+// ReadKeyFile returns the key in the file at path. On unix, unless shared is set, it refuses a
+// regular file that others than its owner can read or write, with an error that matches
+// fs.ErrPermission. A pipe is accepted too. passphrase: see ParseKeyFile. Errors: those of
+// ParseKeyFile and of the file system.
 func ReadKeyFile(path string, shared bool, passphrase secret.Bytes) (MasterKey, error) {
 	f, err := os.Open(path)
 	if err != nil {

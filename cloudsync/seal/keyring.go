@@ -19,11 +19,11 @@ const MaxDataKeys = 1024
 // nameBytes is the length of a name before it is written as hexadecimal digits.
 const nameBytes = 20
 
-// NameDigits is the length of the names that Keyring.Name gives.
+// NameDigits is the length of a name from Keyring.Name.
 const NameDigits = 2 * nameBytes
 
 // Keyring holds the keys of one bucket: those of one ring of its chain (see Chain), or of a bucket
-// that has none yet. It is immutable and may be used concurrently; it does not print its keys.
+// that has no ring yet. It is immutable and may be used concurrently; it does not print its keys.
 type Keyring struct {
 	algorithm Algorithm
 	bucket    ID
@@ -60,7 +60,7 @@ func NewKeyring(algorithm Algorithm, random io.Reader) (*Keyring, error) {
 	return k, nil
 }
 
-// setKeys takes the keys that stand one behind the other in b.
+// setKeys sets the keys to those that b has one after the other.
 func (k *Keyring) setKeys(b []byte) {
 	keys := make([]secret.Bytes, 0, len(b)/keyBytes)
 	for key := range slices.Chunk(b, keyBytes) {
@@ -69,14 +69,14 @@ func (k *Keyring) setKeys(b []byte) {
 	k.names, k.chunking, k.data = keys[0], keys[1], keys[2:]
 }
 
-// Algorithm returns how the bucket's objects are protected; Plain means that everybody who sees the
-// bucket reads it.
+// Algorithm returns how the bucket's objects are protected. With Plain everybody who sees the
+// bucket can read it.
 func (k *Keyring) Algorithm() Algorithm { return k.algorithm }
 
 // BucketID returns the bucket's id.
 func (k *Keyring) BucketID() ID { return k.bucket }
 
-// Number returns which ring of the chain it is, 0 for the first one.
+// Number returns the number of the ring in the chain, 0 for the first one.
 func (k *Keyring) Number() uint64 { return k.number }
 
 // Hash returns the hash of the ring, which the next one names.
@@ -88,8 +88,8 @@ func (k *Keyring) ChunkingSecret() secret.Bytes { return k.chunking }
 // DataKeys returns the number of data keys. New objects are sealed with the last one.
 func (k *Keyring) DataKeys() int { return len(k.data) }
 
-// Slots returns what opens the keyring, in the order in which they were added. The slice is the
-// caller's.
+// Slots returns the slots that open the keyring, in the order in which they were added. The caller
+// owns the slice.
 func (k *Keyring) Slots() []SlotInfo {
 	all := make([]SlotInfo, len(k.slots))
 	for i := range k.slots {
@@ -106,10 +106,9 @@ func (k *Keyring) newest() uint32 {
 	return uint32(len(k.data) - 1)
 }
 
-// Name returns the name, in the bucket, of what role and parts say: NameDigits lower-case
-// hexadecimal digits, which tell nobody without the key what they stand for. Different roles,
-// numbers of parts and parts give different names. In a plaintext bucket the key is there for all
-// to see.
+// Name returns the name in the bucket for role and parts: NameDigits lower-case hexadecimal digits,
+// which reveal nothing without the key. Different roles, numbers of parts and parts give different
+// names. In a plaintext bucket the key is public.
 func (k *Keyring) Name(role string, parts ...[]byte) string {
 	mac := hmac.New(sha256.New, k.names.Expose())
 	b := appendParts([]byte(labelName), role)

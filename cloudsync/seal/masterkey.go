@@ -12,12 +12,12 @@ import (
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
-// MasterKey is the secret of a slot, which opens a bucket's keyring. The zero value is no key,
-// which makes and opens plaintext buckets. It may be copied; it does not print.
+// MasterKey is the secret of a slot, which opens a bucket's keyring. The zero value is no key; it
+// makes and opens plaintext buckets. It may be copied; it does not print.
 type MasterKey struct {
 	key   secret.Bytes
-	kdf   *KDF // nil when the key was not derived
-	words bool // it is written as recovery words
+	kdf   *KDF // nil if the key was not derived
+	words bool // the key is written as recovery words
 }
 
 // NewMasterKey draws a master key from random; nil means the system's source.
@@ -30,7 +30,7 @@ func NewMasterKey(random io.Reader) (MasterKey, error) {
 	return MasterKey{key: secret.New(b)}, nil
 }
 
-// Kind returns what a slot with this key is opened with.
+// Kind returns the kind of a slot with this key.
 func (m MasterKey) Kind() SlotKind {
 	switch {
 	case m.words:
@@ -47,19 +47,21 @@ func (m MasterKey) IsZero() bool { return m.key.IsZero() }
 // Equal reports whether both are the same key, in constant time.
 func (m MasterKey) Equal(other MasterKey) bool { return m.key.Equal(other.key) }
 
-// Bounds of a KDF. What a bucket asks for beyond them is refused before memory is allocated. What
-// is below them is refused too, so that no program makes a bucket whose passphrase is easily found.
+// These are bounds of a KDF. Greater values in a bucket are refused before memory is allocated.
+// Smaller ones are refused too, so that no program makes a bucket whose passphrase is easily
+// guessed.
 const (
 	MinMemoryKiB = 8 << 10
 	MaxMemoryKiB = 1 << 20
 	MaxPasses    = 64
 	MaxLanes     = 16
-	// MaxMemoryPasses bounds the product of memory in KiB and passes: what deriving costs in time.
+	// MaxMemoryPasses bounds the product of memory in KiB and passes, which is the time of
+	// deriving.
 	MaxMemoryPasses = 4 << 20
 )
 
-// The parameters of a new KDF: the second recommended option of RFC 9106, section 4, for where
-// memory is scarce. The first one takes 2 GiB, which phones and small servers do not have to spare.
+// The parameters of a new KDF: the second recommended option of RFC 9106, section 4, for scarce
+// memory. The first one takes 2 GiB, which phones and small servers cannot spare.
 const (
 	DefaultMemoryKiB = 64 << 10
 	DefaultPasses    = 3
@@ -67,16 +69,15 @@ const (
 )
 
 // KDF says how a master key is derived from a passphrase: by argon2id, version 1.3, with these
-// parameters. It is not secret, and stands in the slot.
+// parameters. It is not secret, and is stored in the slot.
 type KDF struct {
 	// MemoryKiB is the memory, in KiB: 8 MiB to 1 GiB.
 	MemoryKiB uint32
-	// Passes is the number of passes over the memory: 1 to 64, and at most 4 GiB passed over in
-	// all.
+	// Passes is the number of passes over the memory: 1 to 64, and at most 4 GiB in all.
 	Passes uint32
 	// Lanes is the degree of parallelism: 1 to 16. It changes the key.
 	Lanes uint32
-	// Salt is drawn anew for each slot.
+	// Salt is random for each slot.
 	Salt ID
 }
 
@@ -89,7 +90,7 @@ func NewKDF(random io.Reader) (KDF, error) {
 	return KDF{MemoryKiB: DefaultMemoryKiB, Passes: DefaultPasses, Lanes: DefaultLanes, Salt: ID(b)}, nil
 }
 
-// check says what is out of bounds, or nothing.
+// check describes a parameter that is out of bounds, or returns "".
 func (k KDF) check() string {
 	switch {
 	case k.MemoryKiB < MinMemoryKiB || k.MemoryKiB > MaxMemoryKiB:
@@ -104,10 +105,10 @@ func (k KDF) check() string {
 	return ""
 }
 
-// Derive returns the master key that belongs to passphrase. It takes MemoryKiB of memory and, with
-// the default parameters, about a tenth of a second. The bytes of the passphrase count as they are:
-// no normalisation, no trimming. Errors: base.ErrInvalid for an empty passphrase or parameters out
-// of bounds.
+// Derive returns the master key of a passphrase. It takes MemoryKiB of memory and, with the default
+// parameters, about a tenth of a second. The bytes of the passphrase count as they are: no
+// normalisation, no trimming. Errors: base.ErrInvalid for an empty passphrase or parameters out of
+// bounds.
 func (k KDF) Derive(passphrase secret.Bytes) (MasterKey, error) {
 	if what := k.check(); what != "" {
 		return MasterKey{}, fmt.Errorf("derive master key: %s: %w", what, base.ErrInvalid)

@@ -28,10 +28,10 @@ const (
 	shapeFramed = 2
 )
 
-// The kinds of what is sealed: the first byte of the nonce. They are append-only. 3 stood for
+// The kinds of sealed contents: the first byte of the nonce. They are append-only. 3 was used for
 // tables in version 1.
 const (
-	kindFrame   = 1 // a frame with others behind it
+	kindFrame   = 1 // a frame that others follow
 	kindLast    = 2 // the last frame
 	kindSingle  = 4 // the whole of a single object
 	kindRing    = 5 // the content of a ring
@@ -39,8 +39,7 @@ const (
 	kindKeyFile = 7 // the key in a key file under a passphrase
 )
 
-// The labels that keep apart what is derived from one key. The version of the format of what they
-// are for is in them.
+// These labels separate the derivations from one key. Each has the version of its format.
 const (
 	labelObject = "ledger seal 2 object"
 	labelPlain  = "ledger seal 1 plain"
@@ -57,7 +56,7 @@ const (
 	labelFile   = "ledger seal 1 key file"
 )
 
-// header is the head of an object; the table is in doc.go.
+// header is the head of an object; docs/format/sealed.md has the layout.
 type header struct {
 	algorithm Algorithm
 	shape     byte
@@ -78,7 +77,7 @@ func parseHeader(l Label, b []byte) (h header, err error) {
 	if len(b) < headerBytes {
 		return h, l.corrupt(fmt.Sprintf("a header of %d bytes", headerBytes), fmt.Sprint(len(b)), nil)
 	}
-	if b[0] != objectVersion { // not "newer", which rings say: whoever writes into a bucket could have it said
+	if b[0] != objectVersion { // not "newer", as rings say: any party that writes into the bucket could cause that message
 		return h, l.corrupt(fmt.Sprintf("format version %d", objectVersion), fmt.Sprint(b[0]), nil)
 	}
 	h = header{algorithm: Algorithm(b[1]), shape: b[2], keyIndex: binary.BigEndian.Uint32(b[4:]), id: ID(b[8:headerBytes])}
@@ -94,16 +93,17 @@ func parseHeader(l Label, b []byte) (h header, err error) {
 	return h, nil
 }
 
-// object is what the records of one object share. It is immutable and may be used concurrently.
+// object is the common state of the records of one object. It is immutable and may be used
+// concurrently.
 type object struct {
 	label Label
 	id    ID
 	index uint32
 	aead  cipher.AEAD
-	ad    []byte // header, role, name: what is bound to every record
+	ad    []byte // header, role, name: bound to every record
 }
 
-// newObject derives the key of an object that is to be sealed.
+// newObject derives the key of a new object.
 func (k *Keyring) newObject(l Label, shape byte, id ID) (*object, error) {
 	if err := l.check(); err != nil {
 		return nil, err
@@ -125,9 +125,9 @@ func (s *Sealer) openObject(l Label, b []byte, shape byte) (*object, error) {
 
 // object derives the key of an object.
 //
-// I1: an object of another algorithm than the bucket's is never opened, so that nobody passes off a
-// plaintext as sealed. I2: an object's key follows from all of its header, role and name, and the
-// same goes into the associated data.
+// I1: an object of another algorithm than the bucket's is never opened, so that no plaintext passes
+// for sealed. I2: an object's key follows from all of its header, role and name, and the same goes
+// into the associated data.
 func (k *Keyring) object(l Label, h header) (*object, error) {
 	if h.algorithm != k.algorithm {
 		return nil, l.corrupt(k.algorithm.String(), h.algorithm.String(), nil)
@@ -167,7 +167,7 @@ func (o *object) sealSingle(dst, plain []byte, f Form) []byte {
 	return o.sealContent(dst, start)
 }
 
-// sealContent seals what stands in dst from start on, in place, as the record of a single object.
+// sealContent seals dst from start on, in place, as the record of a single object.
 func (o *object) sealContent(dst []byte, start int) []byte {
 	return o.aead.Seal(dst[:start], nonce(kindSingle, 0), dst[start:], o.ad)
 }
@@ -202,7 +202,7 @@ func nonce(kind byte, number uint64) []byte {
 	return n[:]
 }
 
-// appendParts appends each part behind its length in four bytes, so that different lists give
+// appendParts appends each part after its length in four bytes, so that different lists give
 // different bytes.
 func appendParts[T string | []byte](b []byte, parts ...T) []byte {
 	for _, p := range parts {
@@ -230,7 +230,7 @@ func deriveAEAD(key, salt, info []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// plainAEAD stands where a cipher would in a bucket without a key: the content stays as it is, and
+// plainAEAD takes the place of a cipher in a bucket without a key: the content stays as it is, and
 // the tag is a hash that everybody can make.
 type plainAEAD struct{}
 

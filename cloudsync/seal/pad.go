@@ -10,7 +10,7 @@ func Padme(n int64) int64 {
 	return (n + most) &^ most
 }
 
-// MaxPadding returns how many bytes Padme adds at the most to lengths of the size of n.
+// MaxPadding returns the greatest number of bytes that Padme adds to lengths of the size of n.
 func MaxPadding(n int64) int64 {
 	if n < 2 {
 		return 0
@@ -20,16 +20,16 @@ func MaxPadding(n int64) int64 {
 	return int64(1)<<max(0, e-s) - 1
 }
 
-// leastQuarter and mostQuarter are the shortest and the longest length that Quarters gives in
+// leastQuarter and mostQuarter are the least and the greatest length that Quarters pads to
 // quarters.
 const (
 	leastQuarter = 512
 	mostQuarter  = 4 << 10
 )
 
-// Quarters returns the length to which n bytes are padded where lengths differ by little and say
-// much: 512, or the next quarter of a power of two: 640, 768, 896, 1024, 1280 and so on up to 4
-// KiB. From there on it returns what Padme does.
+// Quarters returns the padded length of n bytes where lengths differ by little and reveal much:
+// 512, or the next quarter of a power of two: 640, 768, 896, 1024, 1280 and so on up to 4 KiB.
+// Beyond that it returns the result of Padme.
 func Quarters(n int) int {
 	switch {
 	case n <= leastQuarter:

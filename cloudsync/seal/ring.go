@@ -48,29 +48,29 @@ type Hash [sumBytes]byte
 // String returns the hash as 64 lower-case hexadecimal digits.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
-// Ring is what everybody can see of a ring of a keyring's chain, and the rest, which only a slot
-// opens. It is immutable.
+// Ring is a ring of a keyring's chain: its public part, and the bytes of the rest, which only a
+// slot opens. It is immutable.
 type Ring struct {
 	// Algorithm says how the bucket's objects are protected.
 	Algorithm Algorithm
-	// BucketID is the bucket's id. It is proved when the ring is opened.
+	// BucketID is the bucket's id. Opening the ring proves it.
 	BucketID ID
-	// Number is which ring of the chain it is, 0 for the first one.
+	// Number is the number of the ring in the chain, 0 for the first one.
 	Number uint64
 	// Previous is the hash of the ring before, zero for the first one.
 	Previous Hash
 	// Hash is that of this ring.
 	Hash Hash
 
-	slots  []slot // without what is sealed
+	slots  []slot // without their sealed parts
 	signer ID
 	raw    []byte
 }
 
-// Bytes returns the ring as it stands in the bucket. The slice must not be changed.
+// Bytes returns the ring as stored in the bucket. The slice must not be changed.
 func (r *Ring) Bytes() []byte { return r.raw }
 
-// ParseRing reads what of a ring is readable without a key. b is not retained. Errors:
+// ParseRing reads the part of a ring that is readable without a key. b is not retained. Errors:
 // *base.CorruptError, also for a KDF out of bounds; *base.FormatError; ErrOldFormat.
 func ParseRing(b []byte) (*Ring, error) {
 	const least = ringHeadBytes + 4 + ringTailBytes
@@ -99,7 +99,7 @@ func ParseRing(b []byte) (*Ring, error) {
 	return r, nil
 }
 
-// parse reads the slots, and compares lengths. It returns what is wrong.
+// parse reads the slots, and compares lengths. It returns a description of a problem.
 func (r *Ring) parse(slots int) (problem string) {
 	plain := r.Algorithm == Plain
 	switch {
@@ -135,10 +135,10 @@ func (r *Ring) parse(slots int) (problem string) {
 // sealedAt is where the sealed content begins.
 func (r *Ring) sealedAt() int { return ringHeadBytes + len(r.slots)*slotBytes + 4 }
 
-// signed is what the signature is over: all up to the signer.
+// signed returns the signed bytes: all up to the signature.
 func (r *Ring) signed() []byte { return r.raw[:len(r.raw)-sumBytes-ed25519.SignatureSize] }
 
-// slotOf returns the index of the slot that master opens, -1 when there is none.
+// slotOf returns the index of the slot that master opens, -1 if there is none.
 func (r *Ring) slotOf(master MasterKey) (int, error) {
 	for i := range r.slots {
 		if ok, err := master.opens(r.BucketID, &r.slots[i]); ok || err != nil {
@@ -148,7 +148,7 @@ func (r *Ring) slotOf(master MasterKey) (int, error) {
 	return -1, nil
 }
 
-// open returns what is in the ring, given the keys of one of its slots; nil opens plaintext.
+// open returns the content of the ring, given the keys of one of its slots; nil opens plaintext.
 func (r *Ring) open(keys *slotKeys) (*Keyring, error) {
 	k := &Keyring{algorithm: r.Algorithm, bucket: r.BucketID, founded: true, number: r.Number, hash: r.Hash, self: keys}
 	var aead cipher.AEAD = plainAEAD{}
@@ -176,7 +176,7 @@ func (r *Ring) open(keys *slotKeys) (*Keyring, error) {
 	return k, nil
 }
 
-// signedBy verifies the signature, which must be of one of the slots.
+// signedBy verifies the signature, which must be by one of the slots.
 func (r *Ring) signedBy(slots []slot) error {
 	if r.Algorithm == Plain {
 		return nil
@@ -192,9 +192,9 @@ func (r *Ring) signedBy(slots []slot) error {
 	return nil
 }
 
-// Found makes the first ring of a bucket's chain, with one slot, or none in plaintext, where slot
-// is the zero NewSlot: else base.ErrInvalid. It returns the ring as it goes into the bucket, and
-// the keyring that has it open.
+// Found makes the first ring of a bucket's chain. It has one slot, or none in plaintext; then first
+// must be the zero NewSlot. Otherwise the error is base.ErrInvalid. Found returns the ring as
+// stored in the bucket, and its opened keyring.
 func (k *Keyring) Found(first NewSlot, random io.Reader) ([]byte, *Keyring, error) {
 	if (k.algorithm == Plain) != first.Master.IsZero() || k.founded {
 		return nil, nil, fmt.Errorf("found keyring of %s, master key given: %t: %w", k.algorithm, !first.Master.IsZero(), base.ErrInvalid)
@@ -218,25 +218,25 @@ func (k *Keyring) Found(first NewSlot, random io.Reader) ([]byte, *Keyring, erro
 	return raw, &next, nil
 }
 
-// Change says how the next ring differs from the one before. The zero value changes nothing but the
-// key of the ring.
+// Change describes the difference of the next ring. The zero value changes only the key of the
+// ring.
 type Change struct {
-	// NewDataKey draws another data key, with which all that is written from then on is sealed. It
-	// goes without saying where something is removed.
+	// NewDataKey draws another data key, which seals everything written from then on. Removing a
+	// slot implies it.
 	NewDataKey bool
 	// AddSlots are new slots.
 	AddSlots []NewSlot
-	// RemoveSlots are the ids of slots that no longer open the keyring. The one with which it is
-	// open is not removed.
+	// RemoveSlots are the ids of slots that no longer open the keyring. The slot with which it was
+	// opened cannot be removed.
 	RemoveSlots []ID
 }
 
-// Next returns the ring that comes after k, as it goes into the bucket unless there is one of that
-// number already, and the keyring that has it open. Slots are wrapped with a new key for those that
-// are left, so that nobody else opens it, and signed by the one with which k was opened.
+// Next returns the ring after k, as it is stored in the bucket unless that number is taken, and its
+// opened keyring. The new key is wrapped for the remaining slots, so that nobody else can open it.
+// The slot with which k was opened signs the ring.
 //
-// Errors: base.ErrInvalid for slots that are not there, for labels, for the own slot, in plaintext
-// for slots and data keys; base.ErrTooLarge beyond the bounds.
+// Errors: base.ErrInvalid for unknown slots, for labels, for the own slot, in plaintext for slots
+// and data keys; base.ErrTooLarge beyond the bounds.
 func (k *Keyring) Next(c Change, random io.Reader) ([]byte, *Keyring, error) {
 	raw, next, err := k.next(c, random)
 	if err != nil {
@@ -289,8 +289,8 @@ func (k *Keyring) next(c Change, random io.Reader) ([]byte, *Keyring, error) {
 	return raw, &next, nil
 }
 
-// write returns k as a ring that signer has signed, and sets its hash. k.hash is that of the ring
-// before.
+// write returns k as a ring that signer has signed, and sets its hash. Before, k.hash is that of
+// the preceding ring.
 func (k *Keyring) write(signer *slotKeys, random io.Reader) ([]byte, error) {
 	b := append([]byte{ringVersion, byte(k.algorithm)}, byte(len(k.slots)>>8), byte(len(k.slots)))
 	b = append(b, k.bucket[:]...)
@@ -340,8 +340,8 @@ func (k *Keyring) write(signer *slotKeys, random io.Reader) ([]byte, error) {
 	return b, nil
 }
 
-// drawKeys draws the key of a ring and the key that wraps it. All that is sealed goes into them,
-// and the head, so that a source of randomness that repeats itself gives no key twice.
+// drawKeys draws the key of a ring and the key that wraps it. The head and the sealed content go
+// into them, so that a source of randomness that repeats itself gives no key twice.
 func (k *Keyring) drawKeys(head []byte, random io.Reader) ([]byte, error) {
 	drawn, err := draw(random, 2*keyBytes)
 	if err != nil {
@@ -353,7 +353,7 @@ func (k *Keyring) drawKeys(head []byte, random io.Reader) ([]byte, error) {
 	return derive(all, head, []byte(labelDraw), 2*keyBytes)
 }
 
-// content returns all that is sealed in a ring.
+// content returns the plaintext of a ring's sealed content.
 func (k *Keyring) content() []byte {
 	b := append(bytes.Clone(k.names.Expose()), k.chunking.Expose()...)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(k.data)))
@@ -367,7 +367,7 @@ func (k *Keyring) content() []byte {
 	return b
 }
 
-// parseContent reads what content wrote. It returns what is wrong.
+// parseContent reads what content wrote. It returns a description of a problem.
 func (k *Keyring) parseContent(b []byte) (problem string) {
 	take := func(n int) []byte {
 		if n > len(b) {

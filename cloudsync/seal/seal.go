@@ -18,23 +18,22 @@ import (
 
 // Limits and sizes. They are part of the format.
 const (
-	// MaxObjectBytes is the greatest plaintext of a single object; what may be longer is a framed
-	// object.
+	// MaxObjectBytes is the greatest plaintext of a single object. Data that may be longer is a
+	// framed object.
 	MaxObjectBytes = 64 << 20
-	// MaxTableBytes is the greatest length of the table that a caller gives to a framed object.
+	// MaxTableBytes is the greatest length of the caller's table in a framed object.
 	MaxTableBytes = 4 << 20
 	// MaxRoleBytes and MaxNameBytes bound the parts of a Label.
 	MaxRoleBytes = 32
 	MaxNameBytes = 1024
-	// Overhead is by how much a single object is longer than its plaintext, without padding and
+	// Overhead is by how many bytes a single object exceeds its plaintext, without padding and
 	// unless compression makes it shorter.
 	Overhead = headerBytes + 2 + tagBytes
 	// IDBytes is the length of an ID.
 	IDBytes = 16
 )
 
-// ID is 16 random bytes that are drawn anew for each object, bucket and wrapped keyring, and are
-// seen by everybody.
+// ID is 16 random bytes, drawn for each object, bucket and wrapped keyring. IDs are public.
 type ID [IDBytes]byte
 
 // String returns the ID as 32 lower-case hexadecimal digits.
@@ -46,10 +45,10 @@ type Algorithm uint8
 
 // The algorithms.
 const (
-	// Plain protects nothing from being read, and content only from accidents: the tag is a hash.
+	// Plain does not hide content, and protects it only from accidents: the tag is a hash.
 	Plain Algorithm = 0
-	// AES256GCM is AES with a key of 256 bits in Galois/counter mode, a tag of 16 bytes, a key for
-	// each object.
+	// AES256GCM is AES in Galois/counter mode, with a key of 256 bits for each object and a tag of
+	// 16 bytes.
 	AES256GCM Algorithm = 1
 )
 
@@ -64,13 +63,13 @@ func (a Algorithm) String() string {
 	return fmt.Sprintf("algorithm %d", uint8(a))
 }
 
-// Label says what an object is. It is bound to the object and not stored in it: who opens an object
-// says what it has to be. It appears in errors, so it must not be secret.
+// Label identifies an object. It is bound to the object and not stored in it: the opener of an
+// object states its label. It appears in errors, so it must not be secret.
 type Label struct {
 	// Role is the kind of the object, 1 to 32 bytes of [a-z0-9-].
 	Role string
-	// Name tells objects of one role apart; 0 to 1024 bytes of any value. Usually it is made of
-	// names that Keyring.Name gives.
+	// Name distinguishes objects of one role; 0 to 1024 bytes of any value. Usually it consists of
+	// names from Keyring.Name.
 	Name string
 }
 
@@ -89,12 +88,12 @@ func (l Label) check() error {
 	return nil
 }
 
-// corrupt returns the error for bytes of the object l that are not what was sealed.
+// corrupt returns the error for bytes of the object l that differ from what was sealed.
 func (l Label) corrupt(want, got string, err error) error {
 	return &base.CorruptError{Where: "sealed " + l.Role, Key: printable(l.Name), Want: want, Got: got, Err: err}
 }
 
-// printable returns a name for messages: as it is when it is plain, else quoted.
+// printable returns a name for messages, quoted unless it is plain.
 func printable(name string) string {
 	for _, c := range []byte(name) {
 		if c <= ' ' || c >= 0x7f || c == '"' || c == '\\' {
@@ -114,8 +113,8 @@ type Sealer struct {
 }
 
 // NewSealer returns a Sealer with the keys of ring. random is the source of the ids of objects; nil
-// means the system's. Two objects that get the same id, role and name would share a key and nonces.
-// So that a source that repeats itself does no such harm, what is sealed goes into the id too.
+// means the system's. Two objects with the same id, role and name would share a key and nonces. So
+// the content goes into the id too, in case the source repeats itself.
 func NewSealer(ring *Keyring, random io.Reader) *Sealer {
 	if random == nil {
 		random = rand.Reader
@@ -128,12 +127,12 @@ func NewSealer(ring *Keyring, random io.Reader) *Sealer {
 // Keyring returns the keys.
 func (s *Sealer) Keyring() *Keyring { return s.ring.Load() }
 
-// Use has objects sealed and opened with the keys of ring from now on. It must be a later ring of
-// the same chain.
+// Use makes the Sealer seal and open with the keys of ring from now on. ring must be a later ring
+// of the same chain.
 func (s *Sealer) Use(ring *Keyring) { s.ring.Store(ring) }
 
-// Random returns a generator of numbers that nobody can guess, for choices that the bucket's owner
-// must not foresee. It belongs to the caller.
+// Random returns a generator of unpredictable numbers, for choices that the bucket's owner must not
+// foresee. The caller owns it.
 func (s *Sealer) Random() (*mathrand.Rand, error) {
 	var seed [32]byte
 	s.mu.Lock()
@@ -144,7 +143,7 @@ func (s *Sealer) Random() (*mathrand.Rand, error) {
 	return mathrand.New(mathrand.NewChaCha8(seed)), nil
 }
 
-// drawID returns what is drawn for the id of an object.
+// drawID returns the random part of the id of an object.
 func (s *Sealer) drawID() (drawn ID, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,8 +153,8 @@ func (s *Sealer) drawID() (drawn ID, err error) {
 	return drawn, nil
 }
 
-// hedgedID returns the id of an object with some content, which tells nothing about that to who
-// does not have the keyring.
+// hedgedID returns the id of an object with some content. It reveals nothing about the content
+// without the keyring.
 func (k *Keyring) hedgedID(drawn ID, content ...[]byte) ID {
 	mac := hmac.New(sha256.New, k.names.Expose())
 	mac.Write(append([]byte(labelID), drawn[:]...))
@@ -166,28 +165,28 @@ func (k *Keyring) hedgedID(drawn ID, content ...[]byte) ID {
 	return ID(mac.Sum(nil)[:IDBytes])
 }
 
-// Form says how much of a plaintext the length of its single object shows.
+// Form determines how much the length of a single object reveals about its plaintext.
 type Form struct {
-	// Parts are stretches of the plaintext, one behind the other, that are compressed each by
-	// itself, if at all. What is behind the last one is not compressed. A length after compression
-	// says how well that worked.
+	// Parts are consecutive stretches of the plaintext, each compressed by itself, if at all. The
+	// rest after the last one is not compressed. A length after compression shows how well the
+	// content compresses.
 	Parts []Part
-	// Pad returns the length to which an object of so many bytes is padded: at most a quarter more,
-	// or leastQuarter. nil: as it is.
+	// Pad returns the padded length of an object of so many bytes: at most a quarter more, or
+	// leastQuarter. nil: no padding.
 	Pad func(bytes int) int
 }
 
 // Part is a stretch of a plaintext.
 type Part struct {
-	To       int // where it ends
+	To       int // its end
 	Compress bool
 }
 
 // MaxSealed returns the greatest length of a single object whose plaintext has at most limit bytes.
 func MaxSealed(limit int) int { return max(leastQuarter, limit+Overhead+(limit+Overhead)/4) }
 
-// Seal returns plain as a single object of what l says, with its Ref. plain is at most
-// MaxObjectBytes and is not retained. Sealing the same again gives other bytes. Errors:
+// Seal returns plain as a single object with the label l, and its Ref. plain has at most
+// MaxObjectBytes and is not retained. Sealing the same plaintext again gives other bytes. Errors:
 // base.ErrInvalid, base.ErrTooLarge, those of the source of randomness.
 func (s *Sealer) Seal(l Label, plain []byte, f Form) ([]byte, Ref, error) {
 	if len(plain) > MaxObjectBytes {
@@ -202,17 +201,17 @@ func (s *Sealer) Seal(l Label, plain []byte, f Form) ([]byte, Ref, error) {
 	if err != nil {
 		return nil, Ref{}, err
 	}
-	out := make([]byte, 0, len(plain)+len(plain)>>14+2*Overhead) // with room for a compression that fails
+	out := make([]byte, 0, len(plain)+len(plain)>>14+2*Overhead) // with room for failed compression
 	out = append(out, o.header()...)
 	return o.sealSingle(out, plain, f), o.ref(), nil
 }
 
-// Open returns the plaintext of a single object that l says, and its Ref. The plaintext is at most
-// limit bytes, and no more is allocated for it. sealed is neither changed nor retained.
+// Open returns the plaintext of the single object l, and its Ref. The plaintext has at most limit
+// bytes, and no more is allocated for it. sealed is neither changed nor retained.
 //
-// Errors: *base.CorruptError for bytes that are not what Seal gave for l with these keys, also for
-// a plaintext object where the bucket is sealed and for a plaintext beyond limit; with
-// ErrUnknownKey in it when the key index is beyond the keyring. base.ErrInvalid.
+// Errors: *base.CorruptError for bytes that Seal did not give for l with these keys, also for a
+// plaintext object in a sealed bucket and for a plaintext beyond limit; it wraps ErrUnknownKey if
+// the key index is beyond the keyring. base.ErrInvalid.
 func (s *Sealer) Open(l Label, sealed []byte, limit int) ([]byte, Ref, error) {
 	o, err := s.openObject(l, sealed, shapeSingle)
 	if err != nil {
@@ -222,16 +221,16 @@ func (s *Sealer) Open(l Label, sealed []byte, limit int) ([]byte, Ref, error) {
 	return plain, o.ref(), err
 }
 
-// Ref is what stands in the header of an object and must be known to open a frame of it alone.
+// Ref is the part of an object's header that is needed to open a frame of the object alone.
 type Ref struct {
 	// ID is the object's id.
 	ID ID
-	// KeyIndex says which data key of the keyring it has.
+	// KeyIndex is the index of the object's data key in the keyring.
 	KeyIndex uint32
 }
 
-// Inspect returns the Ref and algorithm that the first bytes of an object claim, without proof:
-// only opening it with a label proves them. Errors: *base.CorruptError.
+// Inspect returns the Ref and algorithm that the first bytes of an object claim. Only opening the
+// object with a label proves them. Errors: *base.CorruptError.
 func Inspect(l Label, sealed []byte) (Ref, Algorithm, error) {
 	h, err := parseHeader(l, sealed)
 	return Ref{ID: h.id, KeyIndex: h.keyIndex}, h.algorithm, err

@@ -16,7 +16,7 @@ import (
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
-// Bounds of what a keyring lists.
+// These are bounds of a keyring's lists.
 const (
 	// MaxSlots is how many slots a keyring may have.
 	MaxSlots = 64
@@ -24,7 +24,7 @@ const (
 	MaxLabelBytes = 128
 )
 
-// SlotKind says what a slot is opened with. The numbers are part of the format and append-only.
+// SlotKind is the kind of a slot's secret. The numbers are part of the format and append-only.
 type SlotKind uint8
 
 // The kinds of slots.
@@ -49,18 +49,18 @@ func (k SlotKind) String() string {
 
 // SlotInfo describes a slot.
 type SlotInfo struct {
-	// ID is random. Everybody who sees the bucket sees it.
+	// ID is random and public.
 	ID ID
-	// Kind says what opens the slot.
+	// Kind is the kind of its secret.
 	Kind SlotKind
-	// Label is what its maker called it; see CheckLabel.
+	// Label is the name given by its maker; see CheckLabel.
 	Label string
-	// Own says that the keyring was opened with it.
+	// Own reports that this slot opened the keyring.
 	Own bool
 }
 
-// CheckLabel returns an error that matches base.ErrInvalid unless s will do for the label of a
-// slot: at most MaxLabelBytes of UTF-8, all of it printable.
+// CheckLabel returns an error that matches base.ErrInvalid unless s is a valid label of a slot: at
+// most MaxLabelBytes of UTF-8, all of it printable.
 func CheckLabel(s string) error {
 	if len(s) > MaxLabelBytes || !utf8.ValidString(s) {
 		return fmt.Errorf("label of %d bytes, want at most %d of UTF-8: %w", len(s), MaxLabelBytes, base.ErrInvalid)
@@ -73,10 +73,9 @@ func CheckLabel(s string) error {
 	return nil
 }
 
-// slot is what a keyring lists of a slot. Its fixed part stays the same as long as the slot is
-// there.
+// slot is a slot of a keyring. Its fixed part never changes.
 type slot struct {
-	fixed [slotFixedBytes]byte // as it stands in a ring; see ring.go
+	fixed [slotFixedBytes]byte // as stored in a ring; see ring.go
 	id    ID
 	kind  SlotKind
 	label string
@@ -94,7 +93,7 @@ const (
 	checkBytes     = 16
 )
 
-// slotKeys are what follows from the secret of a slot. They print nothing.
+// slotKeys are the keys derived from the secret of a slot. They do not print.
 type slotKeys struct {
 	id   ID
 	sign secret.Bytes // seed of the key that signs rings
@@ -119,8 +118,8 @@ func (m MasterKey) keysOf(bucket, id ID) (*slotKeys, error) {
 	return k, nil
 }
 
-// check returns what tells a wrong master key from a damaged keyring, and says nothing else about
-// the key.
+// check returns the bytes that distinguish a wrong master key from a damaged keyring, and reveal
+// nothing else about the key.
 func (m MasterKey) check(bucket, id ID) ([]byte, error) {
 	salt := append(bytes.Clone(bucket[:]), id[:]...)
 	b, err := derive(m.key.Expose(), salt, []byte(labelCheck), checkBytes)
@@ -142,11 +141,11 @@ func (k *slotKeys) unboxer() (*ecdh.PrivateKey, error) {
 	return ecdh.X25519().NewPrivateKey(k.box.Expose())
 }
 
-// NewSlot is a slot that is to be added to a keyring.
+// NewSlot is a slot to be added to a keyring.
 type NewSlot struct {
-	// Master is its secret: a key that NewMasterKey or NewRecoveryWords has made, or KDF.Derive.
+	// Master is its secret: a key from NewMasterKey, NewRecoveryWords or KDF.Derive.
 	Master MasterKey
-	// Label is what it is called; see CheckLabel.
+	// Label is its name; see CheckLabel.
 	Label string
 }
 
@@ -183,7 +182,7 @@ func (n NewSlot) make(bucket ID, random io.Reader) (slot, error) {
 	return s, nil
 }
 
-// parseSlot reads the fixed part of a slot. It returns what is wrong with it.
+// parseSlot reads the fixed part of a slot. It returns a description of a problem.
 func parseSlot(b []byte) (s slot, problem string) {
 	s = slot{fixed: [slotFixedBytes]byte(b), kind: SlotKind(b[0]), id: ID(b[4:slotKDFAt])}
 	kdf := parseKDF(b[slotKDFAt:])
@@ -198,10 +197,10 @@ func parseSlot(b []byte) (s slot, problem string) {
 	return s, ""
 }
 
-// kdf returns how the secret of a slot is derived from a passphrase.
+// kdf returns the parameters for deriving the secret of a slot from a passphrase.
 func (s *slot) kdf() KDF { return parseKDF(s.fixed[slotKDFAt:]) }
 
-// wrapFor returns the key of a ring, wrapped for the slot: only who has its secret can unwrap it.
+// wrapFor returns the key of a ring, wrapped for the slot: only the slot's secret can unwrap it.
 // head is that of the ring.
 func (s *slot) wrapFor(ephemeral *ecdh.PrivateKey, head, ringKey []byte) ([]byte, error) {
 	shared, err := ephemeral.ECDH(s.box)
@@ -234,7 +233,7 @@ func (s *slot) unwrap(keys *slotKeys, head, wrapped []byte) ([]byte, error) {
 	})
 }
 
-// crypt derives the key that wraps, from a shared secret and all that it is for.
+// crypt derives the wrapping key from a shared secret and its context.
 func (s *slot) crypt(shared, head []byte, do func(cipher.AEAD) ([]byte, error)) ([]byte, error) {
 	defer clear(shared)
 	info := append([]byte(labelSlot), head[ringNumberAt:ringNumberAt+8]...)
@@ -248,7 +247,7 @@ func (s *slot) crypt(shared, head []byte, do func(cipher.AEAD) ([]byte, error)) 
 	return do(aead)
 }
 
-// appendText appends a label behind its length in two bytes.
+// appendText appends a label after its length in two bytes.
 func appendText(b []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint16(b, uint16(len(s))), s...)
 }

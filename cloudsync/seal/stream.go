@@ -13,35 +13,34 @@ import (
 // Sum is the SHA-256 of all bytes of an object.
 type Sum = [sha256.Size]byte
 
-// Stream reads blocks of a framed object from front to back, with the memory of a block and some
-// frames: those of a whole object that has no table, or those of a part of one. It may not be used
-// concurrently.
+// Stream reads blocks of a framed object from front to back: those of a whole object that has no
+// table, or of a part of an object. It takes the memory of a block and some frames. It must not be
+// used concurrently.
 //
-// Each block is proved before it is given out. That a whole object has no more and no fewer is
-// proved when io.EOF comes, and not before: a caller that acts on a part must be able to take it
-// back.
+// Each block is proved before it is returned. Only io.EOF proves that a whole object has no more
+// and no fewer blocks. A caller that acts on a part must be able to undo that.
 type Stream struct {
 	r      *bufio.Reader
 	o      *object
 	plain  int64  // length of the stream of the whole object
 	number int64  // of the next frame
-	skip   int64  // bytes of the stream before the first block that are still to come
-	left   int64  // bytes of the stream behind them that are not opened yet
-	whole  bool   // the blocks are all that the object has
+	skip   int64  // bytes of the stream to skip before the first block
+	left   int64  // bytes of the stream after them that are not opened yet
+	whole  bool   // the blocks are all of the object's
 	frame  []byte // memory of a frame
 	memory []byte // memory of open
-	open   []byte // of the stream, opened and not used yet
-	at     int64  // where open begins in the stream
+	open   []byte // of the stream, opened and not consumed yet
+	at     int64  // offset of open in the stream
 	rest   []byte // of the present block, for Read
-	named  *Sum   // nil where nothing is known of it
+	named  *Sum   // nil if no hash is known
 	hash   hash.Hash
-	err    error // sticks
+	err    error // sticky
 }
 
-// NewStream reads the header of the framed object that l says, of size bytes, from r, and returns a
-// Stream of all its blocks. named is what the object that names it says of it, so that a holder of
-// the keys cannot put another one in its place. It is retained, and nil where nothing says it.
-// Errors: as NewReader.
+// NewStream reads the header of the framed object l, of size bytes, from r, and returns a Stream of
+// all its blocks. named is the hash of the object according to the object that names it, so that a
+// holder of the keys cannot replace the object. It is retained; nil if there is none. Errors: as
+// NewReader.
 func (s *Sealer) NewStream(r io.Reader, size int64, l Label, named *Sum) (*Stream, error) {
 	if err := l.check(); err != nil {
 		return nil, err
@@ -67,8 +66,8 @@ func (s *Sealer) NewStream(r io.Reader, size int64, l Label, named *Sum) (*Strea
 	return st, err
 }
 
-// NewPart returns a Stream of some blocks of the framed object that l and ref say, which has size
-// bytes: of those that fill n bytes of its stream, from off on. r begins with frame number first of
+// NewPart returns a Stream of the blocks that fill n bytes, from off on, of the stream of an
+// object. l and ref identify the object, which has size bytes. r begins with frame number first of
 // the object: see Cover. Errors: as NewReader.
 func (s *Sealer) NewPart(r io.Reader, size int64, l Label, ref Ref, first, off, n int64) (*Stream, error) {
 	o, err := s.refObject(l, ref)
@@ -85,9 +84,9 @@ func (s *Sealer) NewPart(r io.Reader, size int64, l Label, ref Ref, first, off, 
 // newFrameReader returns r with room for a frame and a trailer.
 func newFrameReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, FrameBytes+headerBytes) }
 
-// Next returns the plaintext of the next block, which is the caller's. Behind the last one of a
-// whole object it reads what follows, and returns io.EOF if all is as it was sealed. Errors: as
-// NewReader; they stick.
+// Next returns the plaintext of the next block, which the caller owns. After the last block of a
+// whole object it reads the rest, and returns io.EOF if that is as it was sealed. Errors: as
+// NewReader; they are sticky.
 func (s *Stream) Next() ([]byte, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -119,7 +118,7 @@ func (s *Stream) next() ([]byte, error) {
 	return OpenBlock(s.o.label, block)
 }
 
-// want opens frames until there are n bytes of the stream.
+// want opens frames until n bytes of the stream are open.
 func (s *Stream) want(n int) error {
 	for len(s.open) < n {
 		if s.left == 0 {
@@ -132,10 +131,10 @@ func (s *Stream) want(n int) error {
 	return nil
 }
 
-// pass goes on behind n bytes.
+// pass skips n bytes.
 func (s *Stream) pass(n int) { s.open, s.at = s.open[n:], s.at+int64(n) }
 
-// more opens a frame, and proves the trailer behind the last one of a whole object.
+// more opens a frame, and proves the trailer after the last one of a whole object.
 func (s *Stream) more() error {
 	kind, n, behind := byte(kindFrame), FrameBytes, 0
 	if s.number == (s.plain-1)/framePlain {
@@ -172,7 +171,7 @@ func (s *Stream) more() error {
 	return err
 }
 
-// finish proves what stands behind the blocks, and returns io.EOF.
+// finish proves the bytes after the blocks, and returns io.EOF.
 func (s *Stream) finish() error {
 	padding := s.at + blockHead
 	for s.left > 0 || len(s.open) > footerBytes {
@@ -198,7 +197,7 @@ func (s *Stream) finish() error {
 	if f.padding != padding || f.table != s.at {
 		return s.o.label.corrupt("", "footer that differs from what is before it", nil)
 	}
-	if s.named == nil { // else all was read, up to the end
+	if s.named == nil { // with a hash, all was read up to the end
 		return io.EOF
 	}
 	if got := Sum(s.hash.Sum(nil)); got != *s.named {
@@ -221,8 +220,9 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// broken returns the error of a read that got some bytes. An object that ends before is damaged;
-// any other error of the reader below, also io.ErrUnexpectedEOF, says that the reading broke off.
+// broken returns the error of a read that got some bytes. io.EOF means that the object is cut off
+// and damaged. Any other error of the underlying reader, also io.ErrUnexpectedEOF, means that the
+// read was interrupted.
 func (s *Stream) broken(err error, got int) error {
 	if errors.Is(err, io.EOF) {
 		return s.o.label.corrupt("more", fmt.Sprintf("the end after %d bytes", got), nil)

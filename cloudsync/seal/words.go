@@ -14,7 +14,7 @@ import (
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
-// RecoveryWords is how many words recovery words are.
+// RecoveryWords is the number of recovery words.
 const RecoveryWords = 24
 
 // The list of English words of BIP-39, 2048 in order, as
@@ -34,9 +34,8 @@ func NewRecoveryWords(random io.Reader) (MasterKey, error) {
 	return m, err
 }
 
-// RecoveryWords returns the key as 24 words with blanks between them, by BIP-39: the key and the
-// first 8 bits of its SHA-256, 11 bits a word. Errors: base.ErrInvalid for a key that is not
-// written so.
+// RecoveryWords returns the key as 24 words separated by blanks, by BIP-39: the key and the first 8
+// bits of its SHA-256, 11 bits a word. Errors: base.ErrInvalid for a key of another kind.
 func (m MasterKey) RecoveryWords() (secret.Bytes, error) {
 	if m.IsZero() || !m.words {
 		return secret.Bytes{}, fmt.Errorf("write recovery words: there is no key, or it is another kind: %w", base.ErrInvalid)
@@ -52,8 +51,8 @@ func (m MasterKey) RecoveryWords() (secret.Bytes, error) {
 	return secret.FromString(strings.Join(words, " ")), nil
 }
 
-// ParseRecoveryWords returns the key that words stand for. Any white space may be between them, and
-// letters may be capitals. Errors, which never show a word: base.ErrInvalid.
+// ParseRecoveryWords returns the key of the given words. They may be separated by any white space,
+// and have capital letters. Errors, which never show a word: base.ErrInvalid.
 func ParseRecoveryWords(text []byte) (MasterKey, error) {
 	words := strings.Fields(strings.ToLower(string(text)))
 	if len(words) != RecoveryWords {

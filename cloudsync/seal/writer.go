@@ -7,11 +7,11 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Writer makes a framed object while its plaintext is written. It holds about two MiB. It may not
-// be used concurrently.
+// Writer makes a framed object from the plaintext written to it. It holds about two MiB. It must
+// not be used concurrently.
 //
-// What was written before Close has returned nil is no object: it lacks the last frame's mark and
-// the footer.
+// The output is no object until Close has returned nil: it lacks the last frame's mark and the
+// footer.
 type Writer struct {
 	w        io.Writer
 	ring     *Keyring
@@ -21,21 +21,21 @@ type Writer struct {
 	o        *object                               // nil until the first frame is sealed
 	compress bool
 	blocks   Compressor
-	held     []byte // what Write was given and is no block yet
+	held     []byte // written and not in a block yet
 	block    []byte // memory of blocks
-	frame    []byte // plaintext of the frame that is being filled; with room for its tag
+	frame    []byte // plaintext of the frame in progress; with room for its tag
 	number   uint64
 	plain    int64 // length of the stream
 	at       int64 // length of the object
 	table    []byte
-	err      error // sticks
+	err      error // sticky
 }
 
-// NewWriter returns a Writer to w of an object that l says. Its id is drawn for it; the first frame
-// goes into it too, and the table if that is set before anything is written, so that a source of
-// randomness that repeats itself gives other objects other ids. compress says whether Write tries
-// to compress. Whatever w returns as an error is returned by the next call of the Writer and all
-// after it. If w has an AvailableBuffer, as a bytes.Buffer has, frames are sealed in that.
+// NewWriter returns a Writer to w of an object with the label l. The object's id comes from random
+// bytes, the first frame, and the table if that is set before the first Write. So a source of
+// randomness that repeats itself gives different objects different ids. compress says whether Write
+// tries to compress. An error of w is returned by the next call of the Writer and all later ones.
+// If w has an AvailableBuffer, as a bytes.Buffer has, frames are sealed in that.
 func (s *Sealer) NewWriter(w io.Writer, l Label, compress bool) (*Writer, error) {
 	if err := l.check(); err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (s *Sealer) NewWriter(w io.Writer, l Label, compress bool) (*Writer, error)
 	return sw, nil
 }
 
-// begin writes the header, which says the id that follows from the first frame.
+// begin writes the header with the id, which follows from the first frame.
 func (w *Writer) begin(first []byte) {
 	if w.o, w.err = w.ring.newObject(w.label, shapeFramed, w.ring.hedgedID(w.drawn, w.table, first)); w.err == nil {
 		w.write(w.o.header())
@@ -60,7 +60,7 @@ func (w *Writer) begin(first []byte) {
 func (w *Writer) Ref() Ref { return w.o.ref() }
 
 // Write adds p to the plaintext, which is cut into blocks of MaxBlockBytes. p is not retained.
-// Errors: base.ErrClosed, those of the writer below.
+// Errors: base.ErrClosed, those of the underlying writer.
 func (w *Writer) Write(p []byte) (int, error) {
 	written := 0
 	for len(p) > 0 && w.err == nil {
@@ -74,7 +74,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return written, w.err
 }
 
-// endHeld makes a block of what was written.
+// endHeld makes a block of the held plaintext.
 func (w *Writer) endHeld() {
 	if len(w.held) == 0 || w.err != nil {
 		return
@@ -84,23 +84,23 @@ func (w *Writer) endHeld() {
 	w.add(w.block)
 }
 
-// Flush ends the block that is being written, and returns where in the stream the next one begins.
-// The end of the block may stay in memory. Errors: as Write.
+// Flush ends the block in progress, and returns the offset of the next block in the stream. The end
+// of the block may stay in memory. Errors: as Write.
 func (w *Writer) Flush() (offset int64, err error) {
 	w.endHeld()
 	return w.plain, w.err
 }
 
-// AddBlocks adds blocks that a Compressor has made, laid end to end. They are not retained. Errors:
-// as Write.
+// AddBlocks adds consecutive blocks that a Compressor has made. They are not retained. Errors: as
+// Write.
 func (w *Writer) AddBlocks(blocks []byte) error {
 	w.endHeld()
 	w.add(blocks)
 	return w.err
 }
 
-// SetTable gives what Reader.Table returns: at most MaxTableBytes that are sealed at the end. table
-// is not copied, and must not be changed before Close has returned.
+// SetTable sets the table that Reader.Table returns: at most MaxTableBytes, sealed at the end.
+// table is not copied, and must not be changed before Close has returned.
 func (w *Writer) SetTable(table []byte) error {
 	if len(table) > MaxTableBytes {
 		return errTooLong(w.label, "table", len(table), MaxTableBytes)
@@ -109,8 +109,8 @@ func (w *Writer) SetTable(table []byte) error {
 	return w.err
 }
 
-// Close writes what is behind the blocks, with as much padding as Padme asks for. It does not close
-// the writer below. A second Close returns base.ErrClosed. Who gives an object up need not call it.
+// Close writes the rest after the blocks, with the padding that Padme requires. It does not close
+// the underlying writer. A second Close returns base.ErrClosed. An abandoned object needs no Close.
 func (w *Writer) Close() error {
 	w.endHeld()
 	if w.err == nil {
@@ -138,16 +138,18 @@ func (w *Writer) Close() error {
 // noBytes are zeros.
 var noBytes [4 << 10]byte
 
-// Size returns how many bytes have gone to the writer below: after Close the length of the object.
+// Size returns how many bytes were passed to the underlying writer: after Close the length of the
+// object.
 func (w *Writer) Size() int64 { return w.at }
 
-// add adds bytes to the stream. A full frame waits until it is known whether it is the last one.
+// add adds bytes to the stream. A full frame waits until more bytes or Close show whether it is the
+// last one.
 func (w *Writer) add(p []byte) {
 	for len(p) > 0 && w.err == nil {
 		if len(w.frame) == framePlain {
 			w.endFrame(kindFrame)
 		}
-		if len(w.frame) == 0 && len(p) > framePlain { // need not be copied
+		if len(w.frame) == 0 && len(p) > framePlain { // no copy is needed
 			w.sealFrame(kindFrame, p[:framePlain])
 			p, w.plain = p[framePlain:], w.plain+framePlain
 			continue
@@ -164,7 +166,8 @@ func (w *Writer) endFrame(kind byte) {
 	w.frame = w.frame[:0]
 }
 
-// sealFrame seals a frame where it goes to, or in the memory of the present one, and writes it.
+// sealFrame seals a frame directly in the buffer of w, or in the memory of the present one, and
+// writes it.
 func (w *Writer) sealFrame(kind byte, plain []byte) {
 	if w.o == nil && w.err == nil {
 		w.begin(plain)

@@ -6,9 +6,9 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/seal"
 )
 
-// WarmUp has made what all bubbles share, the coders of package seal: they live as long as the
-// program, and what was made in a bubble may not be used outside of it. It is called by TestMain,
-// before any bubble.
+// WarmUp makes the coders of package seal, which all bubbles share. They live as long as the
+// program, and objects made in a bubble may not be used outside of it. TestMain calls WarmUp before
+// any bubble.
 func WarmUp() error {
 	ring, err := seal.NewKeyring(seal.AES256GCM, nil)
 	if err != nil {
