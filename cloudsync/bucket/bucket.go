@@ -17,32 +17,32 @@ const (
 	MaxList = 1000
 )
 
-// Bucket is a flat namespace of objects that never change. Its methods are safe for concurrent use,
-// block for the store, and return soon after ctx has ended. Their errors are *Error; Ambiguous
-// tells whether a write that failed may have landed. No method retries; see Retry.
+// Bucket is a flat namespace of immutable objects. Its methods are safe for concurrent use, block
+// for the store, and return soon after ctx has ended. Their errors are *Error; Ambiguous tells
+// whether a failed write may have landed. No method retries; see Retry.
 type Bucket interface {
-	// PutIfAbsent stores the size bytes of content under name, durably when it returns nil, or
-	// stores nothing and returns ErrExists when there is an object of that name. Of any number of
-	// concurrent calls for one name at most one returns nil. content is read once, by this call
-	// only, and not after it has returned; it must give exactly size bytes, else nothing is stored
-	// and the error matches base.ErrInvalid, or that of content. A reader never sees a part of an
-	// object. See WithCreated for the creation time. Errors: ErrExists, base.ErrInvalid,
-	// base.ErrNetwork, base.ErrNoSpace, fs.ErrPermission, base.ErrClosed.
+	// PutIfAbsent stores the size bytes of content under name, durably when it returns nil. If the
+	// name is taken, it stores nothing and returns ErrExists. Of any number of concurrent calls for
+	// one name at most one returns nil. content is read once, only by this call, and not after it
+	// has returned. It must give exactly size bytes; otherwise nothing is stored and the error
+	// matches base.ErrInvalid, or that of content. A reader never sees a part of an object. See
+	// WithCreated for the creation time. Errors: ErrExists, base.ErrInvalid, base.ErrNetwork,
+	// base.ErrNoSpace, fs.ErrPermission, base.ErrClosed.
 	PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error
-	// Get opens n bytes of the object from off on, fewer where it ends before that, and all up to
-	// the end when n is negative. n = 0 asks for Size and Created only. off must lie within the
-	// object or be 0, else ErrRange. The caller closes Body, and ctx must live until then. Errors:
+	// Get opens n bytes of the object from off on, or fewer if it ends earlier; a negative n means
+	// all up to the end. n = 0 asks only for Size and Created. off must lie within the object or be
+	// 0, else ErrRange. The caller closes Body, and ctx must live until then. Errors:
 	// base.ErrNotFound, ErrRange, base.ErrInvalid, base.ErrNetwork, fs.ErrPermission,
 	// base.ErrClosed.
 	Get(ctx context.Context, name string, off, n int64) (Object, error)
 	// List returns the objects whose names begin with prefix and are greater than after, in byte
-	// order, at most limit of them (1 to MaxList): fewer only when there are no more. What was put
-	// before the call is in it, and what was deleted before is not. Names in the store that are no
-	// legal names are left out. prefix and after consist of the bytes of names, and either may be
-	// empty. Errors: base.ErrInvalid, base.ErrNetwork, fs.ErrPermission, base.ErrClosed.
+	// order, at most limit of them (1 to MaxList). It returns fewer only if there are no more. It
+	// contains all objects put before the call, and none deleted before it. It leaves out names in
+	// the store that are not legal. prefix and after consist of the bytes of names, and either may
+	// be empty. Errors: base.ErrInvalid, base.ErrNetwork, fs.ErrPermission, base.ErrClosed.
 	List(ctx context.Context, after, prefix string, limit int) ([]Info, error)
-	// Delete removes the object, and returns nil when there is none.
-	// Errors: base.ErrInvalid, base.ErrNetwork, fs.ErrPermission, base.ErrClosed.
+	// Delete removes the object, and returns nil if there is none. Errors: base.ErrInvalid,
+	// base.ErrNetwork, fs.ErrPermission, base.ErrClosed.
 	Delete(ctx context.Context, name string) error
 	// String returns the URL of the bucket, without secrets.
 	String() string
@@ -50,15 +50,15 @@ type Bucket interface {
 
 // Object is an opened object.
 type Object struct {
-	// Body gives the bytes of the range, and an error when it has to end before the last of them.
-	// It is never nil, and the caller closes it.
+	// Body gives the bytes of the range, and an error if it ends before the last of them. It is
+	// never nil, and the caller closes it.
 	Body io.ReadCloser
 	// Size is the length of the whole object in bytes.
 	Size int64
 	// Created is when the object was stored, by the bucket's clock, perhaps cut to whole seconds.
 	Created time.Time
-	// ServerTime is when the bucket answered, by its own clock, or zero when it does not say. It
-	// too may be cut to seconds.
+	// ServerTime is when the bucket answered, by its own clock, perhaps cut to whole seconds; zero
+	// if the bucket does not say.
 	ServerTime time.Time
 }
 
@@ -72,7 +72,7 @@ type Info struct {
 	Created time.Time
 }
 
-// CheckName reports whether name can be that of an object: 1 to MaxNameBytes bytes of a-z, 0-9,
+// CheckName reports whether name is a legal name of an object: 1 to MaxNameBytes bytes of a-z, 0-9,
 // '/', '.', '_' and '-', without an empty segment, "." and "..". The error matches base.ErrInvalid.
 func CheckName(name string) error {
 	if name == "" {
@@ -89,8 +89,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CheckPrefix reports whether prefix can be given to List: at most MaxNameBytes of the bytes of
-// names, in any order. The error matches base.ErrInvalid.
+// CheckPrefix reports whether prefix is a legal argument of List: at most MaxNameBytes of the bytes
+// of names, in any order. The error matches base.ErrInvalid.
 func CheckPrefix(prefix string) error {
 	if len(prefix) > MaxNameBytes {
 		return fmt.Errorf("check object name: %w: %d bytes, limit %d", base.ErrInvalid, len(prefix), MaxNameBytes)
@@ -138,8 +138,7 @@ func CheckDelete(ctx context.Context, name string) error {
 	return checked(ctx, OpDelete, name, CheckName(name))
 }
 
-// checked turns a refused argument, or a context that has ended already, into an *Error: nothing
-// was sent.
+// checked turns a refused argument, or an ended context, into an *Error: nothing was sent.
 func checked(ctx context.Context, op Op, name string, err error) error {
 	if err != nil {
 		return &Error{Op: op, Name: name, Class: ClassInvalid, Err: err}
@@ -150,7 +149,7 @@ func checked(ctx context.Context, op Op, name string, err error) error {
 	return nil
 }
 
-// CheckRange returns the number of bytes that a Get of n from off on gives of an object of size
+// CheckRange returns the number of bytes that a Get of n from off on returns of an object of size
 // bytes, or an *Error that matches ErrRange.
 func CheckRange(name string, off, n, size int64) (int64, error) {
 	if off > 0 && off >= size {
@@ -164,16 +163,16 @@ func CheckRange(name string, off, n, size int64) (int64, error) {
 
 type createdKey struct{}
 
-// WithCreated returns a context under which a PutIfAbsent that returns nil stores the creation time
-// of the object, by the bucket's clock and perhaps cut to seconds, in *created; zero when the store
-// does not tell. It costs no request. One context serves one call.
+// WithCreated returns a context under which a PutIfAbsent that returns nil sets *created to the
+// creation time of the object, by the bucket's clock and perhaps cut to seconds; zero if the store
+// does not say. It costs no request. One context serves one call.
 func WithCreated(ctx context.Context, created *time.Time) context.Context {
 	*created = time.Time{}
 	return context.WithValue(ctx, createdKey{}, created)
 }
 
-// ReportCreated is for implementers: it gives t to who asked with WithCreated, if anybody did. It
-// is called before a PutIfAbsent returns nil.
+// ReportCreated is for implementers: it passes t to the caller that used WithCreated, if any. It is
+// called before a PutIfAbsent returns nil.
 func ReportCreated(ctx context.Context, t time.Time) {
 	if p, ok := ctx.Value(createdKey{}).(*time.Time); ok {
 		*p = t
@@ -181,8 +180,8 @@ func ReportCreated(ctx context.Context, t time.Time) {
 }
 
 // ReadExact returns a reader of content that gives exactly size bytes, for implementers of
-// PutIfAbsent: its error matches base.ErrInvalid when content is shorter or longer. It reads one
-// byte beyond size, to know.
+// PutIfAbsent. Its error matches base.ErrInvalid if content is shorter or longer. It reads one byte
+// beyond size to find out.
 func ReadExact(content io.Reader, size int64) io.Reader { return &exactReader{r: content, left: size} }
 
 type exactReader struct {

@@ -14,13 +14,13 @@ import (
 )
 
 var (
-	// ErrExists reports that there is an object of the name already. It matches base.ErrConflict.
+	// ErrExists reports that the name is taken. It matches base.ErrConflict.
 	ErrExists = fmt.Errorf("object exists: %w", base.ErrConflict)
 	// ErrRange reports an offset that is not within the object. It matches base.ErrInvalid.
 	ErrRange = fmt.Errorf("range is beyond the object: %w", base.ErrInvalid)
 )
 
-// Op is what was asked of a bucket.
+// Op is an operation of a bucket.
 type Op uint8
 
 // The operations.
@@ -44,28 +44,28 @@ type Class uint8
 
 // The classes.
 const (
-	// ClassOther is anything unforeseen. It is not retried.
+	// ClassOther is any unforeseen error. It is not retried.
 	ClassOther Class = iota
-	// ClassNotFound says that there is no such object; for a put or list, that the bucket itself is
-	// not there.
+	// ClassNotFound says that there is no such object; for a put or list, that there is no such
+	// bucket.
 	ClassNotFound
 	// ClassExists says that the name is taken.
 	ClassExists
-	// ClassBusy says that too much was asked at once, or that others work on the same name. A put
-	// that finds a name busy looks what is there.
+	// ClassBusy says that there were too many requests at once, or that others work on the same
+	// name. A put that finds a name busy looks what is there.
 	ClassBusy
-	// ClassRetryable says that the store or the way to it has trouble, and that nothing was
-	// changed.
+	// ClassRetryable says that the store or the way to it has trouble, and that the request changed
+	// nothing.
 	ClassRetryable
-	// ClassAmbiguous says the same of a write that may have landed.
+	// ClassAmbiguous is ClassRetryable for a write that may have landed.
 	ClassAmbiguous
-	// ClassDenied says that the user must mend credentials or rights.
+	// ClassDenied says that the user must correct credentials or rights.
 	ClassDenied
-	// ClassQuota says that the user must make or buy room.
+	// ClassQuota says that the user must free or buy space.
 	ClassQuota
 	// ClassInvalid says that the request can never succeed.
 	ClassInvalid
-	// ClassCorrupt says that the answer makes no sense, or that bytes were changed on the way.
+	// ClassCorrupt says that the answer makes no sense, or that bytes changed in transit.
 	ClassCorrupt
 	// ClassCanceled says that the caller's context has ended.
 	ClassCanceled
@@ -88,14 +88,14 @@ func (c Class) String() string {
 	return classes[c].word
 }
 
-// NeedsUser reports whether only the user can help, so that waiting does not.
+// NeedsUser reports whether only the user can help and waiting cannot.
 func (c Class) NeedsUser() bool { return c == ClassDenied || c == ClassQuota }
 
-// Error is what the calls of a Bucket return. It matches the sentinel of its class:
+// Error is the error of all calls of a Bucket. It matches the sentinel of its class:
 // base.ErrNotFound, ErrExists, base.ErrNetwork (ClassBusy, ClassRetryable, ClassAmbiguous),
 // fs.ErrPermission, base.ErrNoSpace, base.ErrInvalid, base.ErrCorrupt.
 type Error struct {
-	// Op is what was asked.
+	// Op is the operation.
 	Op Op
 	// Name is that of the object, the prefix for a list.
 	Name string
@@ -103,7 +103,7 @@ type Error struct {
 	Class Class
 	// Status is that of HTTP, or 0.
 	Status int
-	// Ambiguous says that the write may have landed all the same; see the function of this name.
+	// Ambiguous says that the write may have landed; see the function of this name.
 	Ambiguous bool
 	// Err is the cause, or nil.
 	Err error
@@ -127,7 +127,7 @@ func (e *Error) Error() string {
 	return s.String()
 }
 
-// shortName quotes the name of an object without the hashes that begin it, of its page and ledger.
+// shortName quotes the name of an object without its leading hashes, of page and ledger.
 func shortName(name string) string {
 	parts := strings.Split(name, "/")
 	n := 0
@@ -140,7 +140,7 @@ func shortName(name string) string {
 	return strconv.Quote(".../" + strings.Join(parts[n:], "/"))
 }
 
-// hashDigits is how long a part of a name is that stands for a page or ledger.
+// hashDigits is the length of the part of a name that stands for a page or ledger.
 const hashDigits = 40
 
 // Is reports whether target is the sentinel of the class, or one that it wraps.
@@ -150,14 +150,14 @@ func (e *Error) Is(target error) bool {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Ambiguous reports whether the write that err comes from may have been carried out. The caller
-// looks: for an ErrExists, whether the object is its own. It is false for nil.
+// Ambiguous reports whether the write that failed with err may have been carried out. The caller
+// then checks, after an ErrExists, whether the object is its own. It is false for nil.
 func Ambiguous(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && (e.Ambiguous || e.Class == ClassAmbiguous)
 }
 
-// ClassOf returns the class of err, ClassOther when it is no *Error.
+// ClassOf returns the class of err, ClassOther if it is no *Error.
 func ClassOf(err error) Class {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Class
@@ -181,8 +181,8 @@ func ClassOf(err error) Class {
 //	other 5xx               retryable     ambiguous             ambiguous
 //	any other               corrupt       corrupt, ambiguous    corrupt, ambiguous
 //
-// Stores that use 403 for too many requests or for a full quota say so in a reason, which their
-// package looks at first.
+// Stores that use 403 for too many requests or for a full quota give a reason, which their package
+// examines first.
 func StatusClass(op Op, status int) (class Class, ambiguous bool) {
 	write := op == OpPut || op == OpDelete
 	trouble := func() (Class, bool) {
@@ -191,10 +191,10 @@ func StatusClass(op Op, status int) (class Class, ambiguous bool) {
 		}
 		return ClassRetryable, false
 	}
-	switch status { // numbers, so that a program without a cloud does without net/http
+	switch status { // numbers, so that a program without a cloud does not need net/http
 	case 401, 403:
 		return ClassDenied, false
-	case 402, 507, 413: // what is sent is never large: a limit is in the way
+	case 402, 507, 413: // requests are never large: a limit is the cause
 		return ClassQuota, false
 	case 404:
 		return ClassNotFound, false
@@ -231,9 +231,9 @@ func NewStatusError(op Op, name string, status int, err error) *Error {
 	return &Error{Op: op, Name: name, Class: class, Status: status, Ambiguous: ambiguous, Err: err}
 }
 
-// NewError returns the *Error for a cause that is no status: the end of ctx, trouble of the
-// network, a full disk. It returns err itself when that has an *Error in it already, and nil for
-// nil. sent says that a write may have reached the store when err came.
+// NewError returns the *Error for a cause that is not a status: the end of ctx, trouble of the
+// network, a full disk. It returns err itself if that wraps an *Error already, and nil for nil.
+// sent says that a write may have reached the store before err.
 func NewError(ctx context.Context, op Op, name string, sent bool, err error) error {
 	if err == nil {
 		return nil

@@ -5,9 +5,8 @@ import (
 	"io"
 )
 
-// Layer is a Bucket that stands before another one: each call goes through Around, which gets what
-// it asks and a function that makes it, of the Bucket that is given to that. Errors are those of
-// Around.
+// Layer is a Bucket in front of another one. Each call goes through Around, which gets the
+// operation and a function that makes the call on a given Bucket. Errors are those of Around.
 type Layer struct {
 	Bucket
 	Around func(ctx context.Context, op Op, name string, call func(context.Context, Bucket) error) error

@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// MaxListed bounds what one listing gives: infoBytes and the name of each object, some 150 000
-	// packs, which have 2 TiB.
+	// MaxListed bounds one listing, in which each object counts infoBytes and its name: some 150
+	// 000 packs, which have 2 TiB.
 	MaxListed = 32 << 20
 	infoBytes = 128
 )
 
-// Walk proves that a listing goes forward and ends, whatever a store answers.
+// Walk proves that a listing advances and ends, whatever a store answers.
 type Walk struct {
-	// Prefix is what all names begin with, and After what each is greater than. Next moves After,
-	// and the caller may.
+	// Prefix is the prefix of all names, and After what each must exceed. Next moves After, and the
+	// caller may too.
 	Prefix, After string
 	bytes         int
 }
 
-// Next takes the next object. The error matches base.ErrCorrupt for a name that is not behind After
-// or does not begin with Prefix, and beyond MaxListed.
+// Next takes the next object. The error matches base.ErrCorrupt for a name that does not follow
+// After or lacks Prefix, and beyond MaxListed.
 func (w *Walk) Next(info Info) error {
 	w.bytes += infoBytes + len(info.Name)
 	if info.Name <= w.After || !strings.HasPrefix(info.Name, w.Prefix) || w.bytes > MaxListed {
@@ -38,7 +38,7 @@ func (w *Walk) Next(info Info) error {
 }
 
 // Each calls fn with the objects of b whose names begin with prefix and are greater than after, in
-// order, until it returns false. Errors: as Walk.Next, with the objects before; those of b.
+// order, until fn returns false. Errors: as Walk.Next, after the objects before; those of b.
 func Each(ctx context.Context, b Bucket, after, prefix string, fn func(Info) bool) error {
 	w := Walk{Prefix: prefix, After: after}
 	for {
@@ -60,8 +60,8 @@ func Each(ctx context.Context, b Bucket, after, prefix string, fn func(Info) boo
 	}
 }
 
-// Read returns the content of an object of at most limit bytes, and what its answer says of the
-// object, whose Body is closed. Errors: *base.CorruptError for a longer one; as Bucket.Get.
+// Read returns the content of an object of at most limit bytes, and the Object, whose Body is
+// closed. Errors: *base.CorruptError for a longer one; as Bucket.Get.
 func Read(ctx context.Context, b Bucket, name string, limit int64) ([]byte, Object, error) {
 	o, err := b.Get(ctx, name, 0, -1)
 	if err != nil {
@@ -78,8 +78,8 @@ func Read(ctx context.Context, b Bucket, name string, limit int64) ([]byte, Obje
 	return content, o, nil
 }
 
-// InParallel calls fn with 0 to n-1, for at most so many at a time, and waits for all. It returns
-// the first error, after which no other begins and the context of those under way ends.
+// InParallel calls fn with 0 to n-1, at most most calls at a time, and waits for all. It returns
+// the first error. After an error no other call begins, and the context of the running calls ends.
 func InParallel(ctx context.Context, most, n int, fn func(ctx context.Context, i int) error) error {
 	g, within := errgroup.WithContext(ctx)
 	g.SetLimit(most)

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// Counts says what was asked of a bucket.
+// Counts are counts of requests and bytes.
 type Counts struct {
 	// A counts requests of class A: puts and lists.
 	A int64
@@ -14,14 +14,15 @@ type Counts struct {
 	B int64
 	// Free counts requests that cost nothing: deletes.
 	Free int64
-	// Up is the number of bytes of content that was sent, refused and failed puts included.
+	// Up is the number of bytes of content sent, including refused and failed puts.
 	Up int64
-	// Down is the number of bytes of bodies that was read.
+	// Down is the number of bytes of bodies read.
 	Down int64
 }
 
-// Meter is a Bucket that counts the requests to another. Failed requests count, and refused
-// arguments too, though they are never sent. It stands below a Retry, so that every try counts.
+// Meter is a Bucket that counts the requests to another. It counts failed requests, and also
+// refused arguments, though these are never sent. It stands below a Retry, so that every try
+// counts.
 type Meter struct {
 	Layer
 	a, get, free, up, dn atomic.Int64
@@ -44,8 +45,8 @@ func NewMeter(b Bucket) *Meter {
 	return m
 }
 
-// Counts returns what was counted until now. The numbers are each exact, but not of one moment when
-// calls are under way.
+// Counts returns the counts so far. Each number is exact, but with calls in flight they are not of
+// one moment.
 func (m *Meter) Counts() Counts {
 	return Counts{A: m.a.Load(), B: m.get.Load(), Free: m.free.Load(), Up: m.up.Load(), Down: m.dn.Load()}
 }
@@ -64,7 +65,7 @@ func (m *Meter) Get(ctx context.Context, name string, off, n int64) (Object, err
 	return o, err
 }
 
-// countingReader counts what is read, but for what lies beyond size.
+// countingReader counts the bytes read, without those beyond size.
 type countingReader struct {
 	r     io.Reader
 	total *atomic.Int64

@@ -10,25 +10,25 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// OpenOptions are what the openers of all schemes understand. The zero value is useful.
+// OpenOptions are the options of all openers. The zero value is useful.
 type OpenOptions struct {
-	// CredentialsFile is a file with credentials for stores that want some; "" means those of the
+	// CredentialsFile is a file with credentials for stores that need some; "" means those of the
 	// environment.
 	CredentialsFile string
-	// MustExist has an opener that would make the place of the bucket, such as a directory, fail
+	// MustExist makes an opener that would create the bucket's place, such as a directory, fail
 	// with base.ErrNotFound instead.
 	MustExist bool
 }
 
-// Opener opens the bucket that a URL names. It makes as few requests as it can. A Bucket that is
-// also an io.Closer is closed by who has opened it; see Close.
+// Opener opens the bucket that a URL names. It makes as few requests as it can. The caller closes a
+// Bucket that is also an io.Closer; see Close.
 type Opener func(ctx context.Context, url string, o OpenOptions) (Bucket, error)
 
-// Openers are the openers by scheme: what stands before the first colon of a URL, in lower case
+// Openers are the openers by scheme: the part of a URL before the first colon, in lower case
 // letters and digits.
 type Openers map[string]Opener
 
-// Scheme returns what stands before the first colon of url. Errors: base.ErrInvalid.
+// Scheme returns the part of url before the first colon. Errors: base.ErrInvalid.
 func Scheme(url string) (string, error) {
 	scheme, rest, ok := strings.Cut(url, ":")
 	if !ok || scheme == "" || rest == "" || strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
@@ -37,8 +37,8 @@ func Scheme(url string) (string, error) {
 	return scheme, nil
 }
 
-// Check reports whether a bucket that url names could be opened. Errors: base.ErrInvalid,
-// base.ErrUnsupported for a scheme without opener.
+// Check reports whether there is an opener for url. Errors: base.ErrInvalid, base.ErrUnsupported
+// for a scheme without opener.
 func (s Openers) Check(url string) error {
 	scheme, err := Scheme(url)
 	if err == nil && s[scheme] == nil {
@@ -69,7 +69,7 @@ func (s Openers) schemes() string {
 	return strings.Join(names, ", ")
 }
 
-// Close closes b when it is an io.Closer. b may be nil.
+// Close closes b if it is an io.Closer. b may be nil.
 func Close(b Bucket) error {
 	if c, ok := b.(io.Closer); ok {
 		return c.Close()

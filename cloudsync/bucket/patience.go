@@ -12,22 +12,22 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
-// DefaultStall is for how long, up to twice that, a store may let nothing happen when nobody says
-// otherwise.
+// DefaultStall is the default time without progress after which a call ends, within up to twice
+// that.
 const DefaultStall = time.Minute
 
-// Patient is a Bucket that ends a call, or the body of a get, when the store lets nothing happen
-// for some time: a connection that is dead and not closed would be waited for until the system
-// gives it up, which may take hours. What ends so is retryable, or ambiguous for a write. The time
-// that the caller takes, to give content or before he reads on, does not count.
+// Patient is a Bucket that ends a call, or the body of a get, when the store makes no progress for
+// some time. Without it, a call on a connection that is dead and not closed would wait until the
+// system gives the connection up, perhaps for hours. The resulting error is retryable, or ambiguous
+// for a write. Time that the caller takes, to supply content or before it reads on, does not count.
 type Patient struct {
 	Layer
 	clock clock.Clock
 	most  time.Duration
 }
 
-// NewPatient returns a Patient in front of b, for which nothing may happen for most to twice as
-// long. It stands behind a Retry.
+// NewPatient returns a Patient in front of b. It ends a call after most to 2*most without progress.
+// A Retry stands in front of it.
 func NewPatient(b Bucket, c clock.Clock, most time.Duration) *Patient {
 	p := &Patient{clock: c, most: most}
 	p.Layer = Layer{b, func(ctx context.Context, op Op, name string, call func(context.Context, Bucket) error) error {
@@ -38,19 +38,19 @@ func NewPatient(b Bucket, c clock.Clock, most time.Duration) *Patient {
 	return p
 }
 
-// wait is one call under way, or one body.
+// wait is one call in flight, or one body.
 type wait struct {
 	p       *Patient
 	outer   context.Context // of the caller
-	ctx     context.Context // ends with that, and when nothing happens
+	ctx     context.Context // ends with outer, and without progress
 	cancel  context.CancelCauseFunc
 	waiting atomic.Bool // for the store
-	moved   atomic.Bool // something has happened since the last look
+	moved   atomic.Bool // there was progress since the last look
 	ended   chan struct{}
 	watcher sync.WaitGroup
 }
 
-// begin begins to wait for the store. end must be called.
+// begin begins a wait for the store. end must be called.
 func (p *Patient) begin(ctx context.Context) *wait {
 	w := &wait{p: p, outer: ctx, ended: make(chan struct{})}
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
@@ -59,7 +59,7 @@ func (p *Patient) begin(ctx context.Context) *wait {
 	return w
 }
 
-// enter says that the store is waited for from now on, leave that it has done something.
+// enter records that a wait for the store begins, leave that the store has made progress.
 func (w *wait) enter() {
 	w.moved.Store(true)
 	w.waiting.Store(true)
@@ -90,7 +90,7 @@ func (w *wait) watch() {
 	}
 }
 
-// stalledError says for how long nothing has happened, at least.
+// stalledError gives the least time without progress.
 type stalledError struct{ most time.Duration }
 
 func (e *stalledError) Error() string {
@@ -99,7 +99,7 @@ func (e *stalledError) Error() string {
 
 func (e *stalledError) Is(target error) bool { return target == base.ErrNetwork }
 
-// explain returns err, or what it means when it is the wait that has ended the call.
+// explain returns err, or the stall if that has ended the call.
 func (w *wait) explain(op Op, name string, err error) error {
 	stalled, ok := context.Cause(w.ctx).(*stalledError)
 	if err == nil || err == io.EOF || !ok || w.outer.Err() != nil {
@@ -119,7 +119,7 @@ func (p *Patient) PutIfAbsent(ctx context.Context, name string, size int64, cont
 	return w.explain(OpPut, name, p.Bucket.PutIfAbsent(w.ctx, name, size, &givenContent{w, content}))
 }
 
-// givenContent is the content of a put, for which the store waits and not the caller.
+// givenContent is the content of a put. While it is read, the store waits for the caller.
 type givenContent struct {
 	w *wait
 	r io.Reader

@@ -16,28 +16,27 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// probeRacers is how many put one name at once in a probe.
+// probeRacers is how many concurrent puts of one name a probe makes.
 const probeRacers = 16
 
-// probeBytes is the length of the object whose ranges are read: more than the buffers on the way
-// hold.
+// probeBytes is the length of the object whose ranges are read: more than buffers in transit hold.
 const probeBytes = 300_001
 
-// probeCleanup bounds the time for removing what a probe has stored when the context of the caller
-// has ended.
+// probeCleanup bounds the time for removing the probe's objects after the context of the caller has
+// ended.
 const probeCleanup = 30 * time.Second
 
-// ProbePoint is one thing that Probe looked at.
+// ProbePoint is one check of Probe.
 type ProbePoint struct {
-	// Name says what a bucket must do, such as "put refuses an existing name".
+	// Name is what a bucket must do, such as "put refuses an existing name".
 	Name string
-	// Err says what it did instead, or is nil.
+	// Err is what it did instead, or nil.
 	Err error
 }
 
-// ProbeReport says which of the things that Ledger needs a bucket does.
+// ProbeReport is the result of Probe.
 type ProbeReport struct {
-	// Points are all that were looked at, in order.
+	// Points are all checks, in order.
 	Points []ProbePoint
 }
 
@@ -46,7 +45,7 @@ func (r *ProbeReport) Failed() []ProbePoint {
 	return slices.DeleteFunc(slices.Clone(r.Points), func(p ProbePoint) bool { return p.Err == nil })
 }
 
-// Err returns nil when the bucket does all, and else an *UnfitError.
+// Err returns nil if the bucket passed all checks, and else an *UnfitError.
 func (r *ProbeReport) Err() error {
 	if failed := r.Failed(); len(failed) > 0 {
 		return &UnfitError{Points: failed}
@@ -74,15 +73,15 @@ func (e *UnfitError) Error() string {
 // Is reports whether target is base.ErrUnsupported.
 func (e *UnfitError) Is(target error) bool { return target == base.ErrUnsupported }
 
-// Probe proves with real requests, about 70 and 1 MiB, that b does what Bucket says: a put refuses
-// an existing name, also when many put it at once; a range is the range; a list is ordered,
-// complete, and starts where it should; what was put is there at once, and what was deleted is not.
-// It works with new names below prefix, which is empty or a legal name, and removes them at the
-// end.
+// Probe proves with real requests, about 70 and 1 MiB, that b keeps the promises of Bucket. A put
+// refuses an existing name, also with concurrent puts. A range has the right bytes. A list is
+// ordered, complete, and starts where it should. An object exists right after its put, and not
+// after its delete. Probe works with new names below prefix, which is empty or a legal name, and
+// removes them at the end.
 //
-// The report names each point. The error is that of a request which could not be made, or nil: a
-// bucket that does not keep its promises gives a report with failed points, and no error. When
-// there is an error, the report holds the points before it.
+// The report names each point. The error is that of a request that could not be made, or nil. A
+// bucket that breaks its promises gives a report with failed points, and no error. After an error,
+// the report holds the points before it.
 func Probe(ctx context.Context, b Bucket, prefix string) (report *ProbeReport, err error) {
 	var id [10]byte
 	rand.Read(id[:])
@@ -112,11 +111,11 @@ type prober struct {
 	b      Bucket
 	dir    string
 	report ProbeReport
-	names  []string // of objects that may be there
-	err    error    // of the first request that could not be made: then no other is, and no point is added
+	names  []string // of objects that may exist
+	err    error    // of the first request that could not be made: then there are no further requests or points
 }
 
-// name returns the full name, and remembers it for clean.
+// name returns the full name, and records it for clean.
 func (p *prober) name(s string) string {
 	s = p.dir + "/" + s
 	if !slices.Contains(p.names, s) {
@@ -126,7 +125,7 @@ func (p *prober) name(s string) string {
 }
 
 func (p *prober) clean() error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), probeCleanup) // leave nothing behind, even when cancelled
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), probeCleanup) // leave no objects, even when canceled
 	defer cancel()
 	var errs []error
 	for _, n := range p.names {
@@ -135,7 +134,7 @@ func (p *prober) clean() error {
 	return errors.Join(errs...)
 }
 
-// stop reports whether err says nothing of what the bucket does, but that it could not be asked.
+// stop reports whether err only says that the bucket could not be asked.
 func (p *prober) stop(err error) bool {
 	switch ClassOf(err) {
 	case ClassBusy, ClassRetryable, ClassAmbiguous, ClassDenied, ClassQuota, ClassCanceled:
@@ -151,7 +150,7 @@ func (p *prober) put(name string, content []byte) error {
 	return p.b.PutIfAbsent(p.ctx, name, int64(len(content)), bytes.NewReader(content))
 }
 
-// read returns the bytes of a range. It reads at most one byte more than the object could have.
+// read returns the bytes of a range. It reads at most one byte more than the object can have.
 func (p *prober) read(name string, off, n int64) ([]byte, Object, error) {
 	if p.err != nil {
 		return nil, Object{}, p.err
@@ -164,7 +163,7 @@ func (p *prober) read(name string, off, n int64) ([]byte, Object, error) {
 	return got, o, errors.Join(err, o.Body.Close())
 }
 
-// holds returns an error when the object is not content.
+// holds returns an error unless the object has the content.
 func (p *prober) holds(name string, content []byte) error {
 	got, o, err := p.read(name, 0, -1)
 	switch {
@@ -246,7 +245,7 @@ func (p *prober) basics() {
 	p.ok("an object may be empty", err)
 }
 
-// race lets many put one name at once, twice.
+// race makes concurrent puts of one name, twice.
 func (p *prober) race() {
 	for _, round := range []string{"race-1", "race-2"} {
 		name := p.name(round)
@@ -270,8 +269,8 @@ func (p *prober) race() {
 	}
 }
 
-// raceResult checks that nobody was told to have stored what is not there. Who was told nothing
-// certain may have won.
+// raceResult verifies that no racer got success for content that is not stored. A racer with an
+// ambiguous error may have won.
 func raceResult(errs []error, got []byte, content func(int) []byte) error {
 	var won, maybe []int
 	for i, err := range errs {
@@ -328,8 +327,8 @@ func (p *prober) ranges() {
 }
 
 func (p *prober) lists() {
-	// No name is the start of another one, with a slash: Ledger needs none, and a store of files
-	// has none.
+	// No name is a prefix of another one with a slash: Ledger needs none, and a store of files has
+	// none.
 	all := []string{"a-", "a-b", "a.b", "a/b", "a0", "a_", "aa", "b-", "b/c/d", "c0000000001", "c0000000002", "c0000000010"}
 	for _, i := range []int{7, 3, 11, 0, 5, 9, 1, 8, 10, 2, 6, 4} {
 		if err := p.put(p.name("list/"+all[i]), []byte(all[i])); err != nil {

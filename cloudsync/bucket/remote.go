@@ -12,10 +12,9 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// What buckets behind a client library share, for implementers.
+// The following is shared by buckets that use a client library, for implementers.
 
-// Prefix stands before all names of a bucket in its store: it is empty, or a legal name and a
-// slash.
+// Prefix precedes all names of a bucket in its store: it is empty, or a legal name and a slash.
 type Prefix string
 
 // ParsePrefix reads the prefix of a URL, with or without a slash at its end. Errors:
@@ -31,7 +30,7 @@ func ParsePrefix(path string) (Prefix, error) {
 	return Prefix(path + "/"), nil
 }
 
-// Check refuses a name that is too long with the prefix, and all calls when the Bucket is closed.
+// Check refuses a name that is too long with the prefix, and all calls after the Bucket was closed.
 // The error is an *Error.
 func (p Prefix) Check(op Op, name string, closed bool) error {
 	if n := len(p) + len(name); n > MaxNameBytes && op != OpList {
@@ -43,10 +42,10 @@ func (p Prefix) Check(op Op, name string, closed bool) error {
 	return nil
 }
 
-// Key returns what the store calls a name.
+// Key returns the store's key for a name.
 func (p Prefix) Key(name string) string { return string(p) + name }
 
-// Listing takes what a store lists and keeps what belongs to one List. It is for one goroutine.
+// Listing filters a store's list for one List. It is for one goroutine.
 type Listing struct {
 	// Infos are the objects so far.
 	Infos []Info
@@ -55,13 +54,13 @@ type Listing struct {
 	after, prefix string
 }
 
-// Listing begins the listing of a List with these arguments.
+// Listing begins a Listing for a List with these arguments.
 func (p Prefix) Listing(after, prefix string) *Listing {
 	return &Listing{of: p, after: after, prefix: prefix}
 }
 
-// Add takes the next object by its key in the store, and reports whether it is one of the List:
-// others have put the rest there. The error is an *Error: the store does not list by name.
+// Add adds the next object by its key in the store, and reports whether it belongs to the List:
+// others may have put the rest there. The error is an *Error: the store does not list by name.
 func (l *Listing) Add(key string, size int64, created time.Time) (ours bool, err error) {
 	name, ok := strings.CutPrefix(key, string(l.of))
 	if !ok || CheckName(name) != nil || name <= l.after || !strings.HasPrefix(name, l.prefix) {
@@ -74,8 +73,8 @@ func (l *Listing) Add(key string, size int64, created time.Time) (ours bool, err
 	return true, nil
 }
 
-// Upload is the content of a put on its way up. It remembers its own error, which is not that of
-// the upload. It is for one goroutine but for Whole.
+// Upload is the content of a put during the upload. It records its own error, separately from that
+// of the upload. It is for one goroutine, except Whole.
 type Upload struct {
 	ctx   context.Context // that of the put
 	r     io.Reader
@@ -106,11 +105,11 @@ func (c *Upload) Read(p []byte) (int, error) {
 // Err returns the error that ended the content, nil for io.EOF.
 func (c *Upload) Err() error { return c.err }
 
-// Whole reports whether all was read. It is safe for concurrent use.
+// Whole reports whether all content was read. It is safe for concurrent use.
 func (c *Upload) Whole() bool { return c.whole.Load() }
 
-// NewBody returns the body of a Get: the first n bytes of r, and an error when that ends early.
-// mapped makes errors of r into those of the Bucket. Close closes r.
+// NewBody returns the body of a Get: the first n bytes of r, and an error if r ends early. mapped
+// maps errors of r to those of the Bucket. Close closes r.
 func NewBody(r io.ReadCloser, n int64, mapped func(error) error) io.ReadCloser {
 	return &body{r, n, mapped}
 }
@@ -140,8 +139,9 @@ func (y *body) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (y *body) Close() error { return y.r.Close() }
 
-// NewClientError is NewError for what a client library says of a request that may have been sent.
-// What is no trouble of the network is an answer that the library cannot use: ClassCorrupt.
+// NewClientError is NewError for an error of a client library about a request that may have been
+// sent. An error that is no trouble of the network is an answer that the library cannot use:
+// ClassCorrupt.
 func NewClientError(ctx context.Context, op Op, name string, err error) error {
 	mapped := NewError(ctx, op, name, true, err)
 	if e, ok := errors.AsType[*Error](mapped); ok && e.Class == ClassOther {

@@ -13,9 +13,9 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
-// Rule says how an error of one class is retried.
+// Rule says how errors of one class are retried.
 type Rule struct {
-	// Tries is the greatest number of tries, the first included.
+	// Tries is the greatest number of tries, including the first.
 	Tries int
 	// First bounds the wait before the second try; each further wait may be twice as long.
 	First time.Duration
@@ -23,7 +23,7 @@ type Rule struct {
 	Most time.Duration
 }
 
-// RetryTable says how often, and after which waits, a call that failed is made again:
+// RetryTable says how often, and after which waits, a failed call is retried:
 //
 //	class        tries   first wait   longest wait   why
 //	busy           8        500 ms          30 s     stores allow one write a second for each
@@ -34,9 +34,9 @@ type Rule struct {
 //	corrupt        2        200 ms          10 s     bytes change on the way, but a store that
 //	                                                 answers nonsense twice will go on
 //
-// Other classes are not retried: waiting does not help. A wait lies between half of the bound and
-// the bound. The longest that a call can wait in all is 61.5 s for busy and 6.2 s for retryable;
-// after that the caller decides.
+// Other classes are not retried: waiting does not help. A wait is between half of its bound and the
+// bound. The longest total wait of a call is 61.5 s for busy and 6.2 s for retryable; after that
+// the caller decides.
 func RetryTable(c Class) (Rule, bool) {
 	switch c {
 	case ClassBusy:
@@ -60,13 +60,13 @@ func (r Rule) Wait(tries int) time.Duration {
 
 // RetryOptions are the options of NewRetry. The zero value is useful.
 type RetryOptions struct {
-	// Clock makes the waits; clock.System when nil.
+	// Clock makes the waits; nil: clock.System.
 	Clock clock.Clock
-	// Jitter returns numbers from 0 up to, but not including, 1; from the system's source of
-	// randomness when nil. It may be called concurrently.
+	// Jitter returns numbers from 0 up to, but not including, 1; nil: from the system's source of
+	// randomness. It may be called concurrently.
 	Jitter func() float64
-	// OnRetry is called, when it is not nil, before each wait. It may be called concurrently and
-	// should not block.
+	// OnRetry, if not nil, is called before each wait. It may be called concurrently and should not
+	// block.
 	OnRetry func(err error, wait time.Duration)
 }
 
@@ -86,13 +86,13 @@ func systemJitter() float64 {
 	return float64(binary.LittleEndian.Uint64(b[:])>>11) / (1 << 53)
 }
 
-// Retry is a Bucket that makes calls again as RetryTable says. It obeys the context while it waits.
+// Retry is a Bucket that retries calls as RetryTable says. Its waits end with the context.
 //
-// A put is made again only when its content is an io.Seeker, from the position that it had. When an
-// earlier try may have landed, the error of a later one is marked so too: an ErrExists for which
-// Ambiguous is true may be the caller's own. A get that breaks off within the body goes on from
-// there; an object that has another length or creation time then is a *base.CorruptError, as
-// objects never change.
+// A put is retried only if its content is an io.Seeker, from the content's initial position. If an
+// earlier try may have landed, the error of a later one is marked Ambiguous too: such an ErrExists
+// may be the caller's own. A get that breaks off within the body continues from there. If the
+// object then has another length or creation time, the error is a *base.CorruptError, as objects
+// never change.
 type Retry struct {
 	Layer
 	o RetryOptions
@@ -107,7 +107,7 @@ func NewRetry(b Bucket, o RetryOptions) *Retry {
 	return r
 }
 
-// do calls fn until it succeeds or the table says that it is over. The last error comes back.
+// do calls fn until it succeeds or the table allows no more tries. It returns the last error.
 func (r *Retry) do(ctx context.Context, fn func() error) error {
 	for tries := 0; ; {
 		err := fn()
@@ -120,8 +120,8 @@ func (r *Retry) do(ctx context.Context, fn func() error) error {
 	}
 }
 
-// again waits after a try that ended with err, unless that was the last one. When ctx ends it
-// returns an error that has the class and the mark of err.
+// again waits after a try that ended with err, unless that was the last one. If ctx ends, it
+// returns an error with the class and the mark of err.
 func (r *Retry) again(ctx context.Context, tries *int, err error) error {
 	rule, ok := RetryTable(ClassOf(err))
 	if *tries++; !ok || *tries >= rule.Tries || ctx.Err() != nil {
@@ -151,7 +151,7 @@ func (r *Retry) PutIfAbsent(ctx context.Context, name string, size int64, conten
 		return r.Bucket.PutIfAbsent(ctx, name, size, content)
 	}
 	start, err := seeker.Seek(0, io.SeekCurrent)
-	if err != nil { // it cannot seek after all, as a pipe that is a file
+	if err != nil { // it cannot seek, like a pipe that is a file
 		return r.Bucket.PutIfAbsent(ctx, name, size, content)
 	}
 	first, landed := true, false
@@ -190,11 +190,11 @@ func (r *Retry) Get(ctx context.Context, name string, off, n int64) (o Object, e
 	return o, nil
 }
 
-// retryBody is the body of a get that goes on where it broke off. Tries without a byte between them
+// retryBody is the body of a get that continues after a break. Tries without a byte between them
 // count together.
 type retryBody struct {
 	r       *Retry
-	ctx     context.Context // that of Get: it bounds the body, as Bucket says
+	ctx     context.Context // that of Get, which bounds the body
 	name    string
 	off     int64 // of the next byte
 	left    int64
@@ -236,7 +236,7 @@ func (b *retryBody) readOnce(p []byte) (int, error) {
 	return n, err
 }
 
-// recover waits after err and opens the rest of the range, or returns the error that ends the body.
+// recover waits after err and opens the rest of the range, or returns the final error of the body.
 func (b *retryBody) recover(err error) error {
 	b.body.Close()
 	b.body = nil

@@ -17,21 +17,20 @@ import (
 	"github.com/ledgerd/ledger/internal/spool"
 )
 
-// MaxHeaderRecords bounds the records of a header that a reader takes, so that its memory is
-// bounded. Most of them are tags.
+// MaxHeaderRecords bounds the records of a header, and so a reader's memory. Most of them are tags.
 const MaxHeaderRecords = 1 << 20
 
-// spoolBytes is how much of a run is held in memory while it is written.
+// spoolBytes is how much of an object is held in memory before it spills to a file.
 const spoolBytes = 1 << 20
 
-// Options say where checkpoints are. All of them are needed but Dir.
+// Options configure a Store. All but Dir are needed.
 type Options struct {
 	Bucket bucket.Bucket // with retries
 	Sealer *seal.Sealer
 	Names  wire.Names
 	// NewID returns random ids, never zero.
 	NewID func() epoch.ID
-	// Dir is where temporary files are made; empty: what is written stays in memory.
+	// Dir is where temporary files are made; empty: output stays in memory.
 	Dir string
 }
 
@@ -44,7 +43,7 @@ func New(o Options) *Store { return &Store{o} }
 // Header is a checkpoint without the records of its runs.
 type Header struct {
 	Base wire.Base
-	// Runs stand for each kind from the oldest to the newest.
+	// Runs are, for each kind, in order from the oldest to the newest.
 	Runs      []wire.Run
 	Snapshots []wire.Snapshot
 	Tags      []wire.Tag // ascending by name
@@ -71,8 +70,8 @@ func (h *Header) replace(kind wire.RunKind, runs []wire.Run) {
 	slices.SortFunc(h.Runs, func(a, b wire.Run) int { return wire.Compare(&a, &b) })
 }
 
-// Read reads the header of the checkpoint of an epoch. A missing or bad object, or another one than
-// x says, is a *base.CorruptError with its name. Other errors are those of the bucket, and
+// Read reads the header of the checkpoint of an epoch. A missing or bad object, or one that does
+// not match x, is a *base.CorruptError with its name. Other errors are those of the bucket, and
 // *base.FormatError.
 func (s *Store) Read(ctx context.Context, x *epoch.Proposal) (*Header, error) {
 	h, records := &Header{}, 0
@@ -100,7 +99,7 @@ func (s *Store) Read(ctx context.Context, x *epoch.Proposal) (*Header, error) {
 	return h, nil
 }
 
-// sequence yields records, of an object or of what the page adds. It ends with its first error.
+// sequence yields records of an object or of the page. It ends with its first error.
 type sequence = iter.Seq2[wire.Record, error]
 
 // records yields the records of an object. The last one proves its end and its hash.
@@ -144,11 +143,11 @@ func recordsOf(r *wire.Reader) sequence {
 	}
 }
 
-// merged gives the records of sources, from the newest to the oldest, as those of one: each key
-// once, as the first source has it.
+// merged merges the records of sources, given from the newest to the oldest: each key once, as the
+// first source has it.
 func merged(sources []sequence, each func(wire.Record) error) error {
 	next := make([]func() (wire.Record, error, bool), len(sources))
-	head := make([]wire.Record, len(sources)) // the next one of each, nil behind the last
+	head := make([]wire.Record, len(sources)) // the next record of each, nil after the last
 	advance := func(i int) (err error) {
 		head[i], err, _ = next[i]()
 		return err
@@ -188,16 +187,16 @@ func merged(sources []sequence, each func(wire.Record) error) error {
 	}
 }
 
-// Each gives the records of the runs of a kind to fn, which may keep them: ordered by key, each key
-// once, as the newest run has it. Records of type Gone may overlap; see Gone. A record of a commit
-// counts only where no run lists the commit as given up. A missing or bad run is a
-// *base.CorruptError with its name; then fn may have got some of its records. Other errors are
+// Each calls fn, which may keep the records, with the records of the runs of a kind: ordered by
+// key, each key once, as the newest run has it. Records of type Gone may overlap; see Gone. A
+// record of a commit counts only if no run lists the commit as given up. A missing or bad run is a
+// *base.CorruptError with its name; fn may have received some of its records. Other errors are
 // those of fn, of the bucket, and *base.FormatError.
 func (s *Store) Each(ctx context.Context, h *Header, kind wire.RunKind, fn func(wire.Record) error) error {
 	return merged(s.sources(ctx, h.of(kind)), fn)
 }
 
-// sources returns the records of runs, of which the newest comes first then.
+// sources returns the records of runs, the newest run first.
 func (s *Store) sources(ctx context.Context, runs []wire.Run) (out []sequence) {
 	for _, r := range slices.Backward(runs) {
 		name, l := s.o.Names.Checkpoint(r.Epoch, r.ID), s.o.Names.RunLabel(r.Epoch, r.ID)
@@ -206,7 +205,7 @@ func (s *Store) sources(ctx context.Context, runs []wire.Run) (out []sequence) {
 	return out
 }
 
-// Gone returns the commits that the checkpoint lists as given up, of 8 bytes each. Errors: as Each.
+// Gone returns the commits that the checkpoint lists as given up, 8 bytes each. Errors: as Each.
 func (s *Store) Gone(ctx context.Context, h *Header) (all epoch.Set, err error) {
 	err = s.Each(ctx, h, wire.GivenUp, func(r wire.Record) error {
 		all = append(all, r.(*wire.Gone).Commits...)
@@ -215,12 +214,12 @@ func (s *Store) Gone(ctx context.Context, h *Header) (all epoch.Set, err error) 
 	return epoch.SetOf(all...), err
 }
 
-// Add writes a run with the records that are fresh, ordered by key, into the directory of epoch e,
-// and puts it into h. Some older runs may become part of it, with whole all of them: of their
-// records, and the fresh ones, stays says which are written; nil: all. It returns the bytes of the
-// object, 0 when there was nothing to write. When it fails, h is as it was, and an object may be
-// left that nobody names. Errors: as Each; those of fresh and of the disk; base.ErrInvalid for
-// records out of order.
+// Add writes a run of the records fresh, ordered by key, into the directory of epoch e, and adds it
+// to h. It may merge some older runs into it; with whole it merges all. stays selects which of
+// their records and the fresh ones are written; nil: all. Add returns the bytes of the object, 0 if
+// there was nothing to write. After an error h is unchanged, and an object may be left that no
+// checkpoint names. Errors: as Each; those of fresh and of the disk; base.ErrInvalid for records
+// out of order.
 func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKind, fresh iter.Seq2[wire.Record, error], whole bool, stays func(wire.Record) bool) (int64, error) {
 	first := spool.New(s.o.Dir, "run-*", spoolBytes)
 	defer first.Close()
@@ -265,7 +264,7 @@ func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKin
 	return int64(run.Bytes), nil
 }
 
-// write writes what stays of sources as a run, which has no records when nothing does.
+// write writes the records of sources that stay as a run. Without such records it writes no object.
 func (s *Store) write(ctx context.Context, e epoch.ID, kind wire.RunKind, sources []sequence, stays func(wire.Record) bool) (wire.Run, error) {
 	run := wire.Run{Kind: kind, Epoch: e, ID: s.o.NewID()}
 	object, err := s.put(ctx, s.o.Names.Checkpoint(e, run.ID), s.o.Names.RunLabel(e, run.ID), wire.RunOf(kind), func(w *wire.Writer) (bool, error) {
@@ -289,8 +288,8 @@ func (s *Store) write(ctx context.Context, e epoch.ID, kind wire.RunKind, source
 	return run, err
 }
 
-// blocks returns a function that passes on what it gets as records of the greatest length, which do
-// not overlap; nil is the end.
+// blocks returns a function that passes on its input as records of the greatest length, which do
+// not overlap; nil ends the input.
 func blocks(out func(wire.Record) error) func(wire.Record) error {
 	var held epoch.Set
 	emit := func(least int) error {
@@ -308,7 +307,7 @@ func blocks(out func(wire.Record) error) func(wire.Record) error {
 			return emit(0)
 		}
 		held = held.Union(r.(*wire.Gone).Commits)
-		// What comes later is greater than the first commit of r.
+		// Later commits are greater than the first commit of r.
 		i, _ := slices.BinarySearch(held, r.(*wire.Gone).Commits[0])
 		if i < wire.MaxGone {
 			return nil
@@ -317,8 +316,8 @@ func blocks(out func(wire.Record) error) func(wire.Record) error {
 	}
 }
 
-// Put writes a header as the checkpoint of x, of which it sets Checkpoint and CheckpointHash.
-// Errors: base.ErrInvalid; those of the bucket and of the disk.
+// Put writes a header as the checkpoint of x, and sets Checkpoint and CheckpointHash of x. Errors:
+// base.ErrInvalid; those of the bucket and of the disk.
 func (s *Store) Put(ctx context.Context, x *epoch.Proposal, h *Header) error {
 	id := s.o.NewID()
 	object, err := s.put(ctx, s.o.Names.Checkpoint(x.ID, id), s.o.Names.CheckpointLabel(x.ID, id), wire.Checkpoint, func(w *wire.Writer) (bool, error) {
@@ -349,14 +348,14 @@ func (s *Store) Put(ctx context.Context, x *epoch.Proposal, h *Header) error {
 	return nil
 }
 
-// stored is what is known of an object that was written.
+// stored describes an object that was written.
 type stored struct {
 	bytes uint64
 	hash  epoch.Hash
 }
 
-// put seals what fill writes and stores it, unless fill reports false: then it returns zero. It is
-// not compressed, as it has what is from different commits.
+// put seals and stores the output of fill. If fill reports false, it stores nothing and returns
+// zero. The object is not compressed, as it has data of different commits.
 func (s *Store) put(ctx context.Context, name string, l seal.Label, kind wire.Stream, fill func(*wire.Writer) (bool, error)) (stored, error) {
 	out := spool.New(s.o.Dir, "checkpoint-*", spoolBytes)
 	defer out.Close()
@@ -378,7 +377,7 @@ func (s *Store) put(ctx context.Context, name string, l seal.Label, kind wire.St
 	}
 	err = s.o.Bucket.PutIfAbsent(ctx, name, out.Size(), r)
 	if errors.Is(err, bucket.ErrExists) && bucket.Ambiguous(err) {
-		err = nil // nobody else knows the random name: an earlier try has stored it
+		err = nil // no other device has the random name: an earlier try has stored it
 	}
 	if err != nil {
 		return stored{}, fmt.Errorf("upload %s: %w", name, err)

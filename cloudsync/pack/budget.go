@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// budget bounds memory that several use: a reader that needs some waits, in order, until others
-// have given some back.
+// budget bounds memory that several readers share: a reader that needs more waits, in order, until
+// others release some.
 type budget struct {
 	limit int64
 	free  *semaphore.Weighted
@@ -15,8 +15,8 @@ type budget struct {
 
 func newBudget(limit int64) budget { return budget{limit, semaphore.NewWeighted(limit)} }
 
-// take waits for n bytes, or for the whole budget if n is more, and returns how to give them back.
-// The error is that of ctx.
+// take waits for n bytes, or for the whole budget if n is more, and returns the function that
+// releases them. The error is that of ctx.
 func (b *budget) take(ctx context.Context, n int64) (release func(), err error) {
 	n = min(n, b.limit)
 	if err := b.free.Acquire(ctx, n); err != nil {

@@ -7,11 +7,10 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 )
 
-// cachedPieces bounds the tables that are remembered, but for the newest one: 48 bytes for each
-// piece.
+// cachedPieces bounds the cached tables, except the newest one: 48 bytes for each piece.
 const cachedPieces = 64 << 10
 
-// tableCache remembers the tables of the packs that were used last.
+// tableCache caches the tables of recently used packs.
 type tableCache struct {
 	mu     sync.Mutex
 	order  []epoch.ID // least recently used first; guarded by mu
@@ -31,7 +30,7 @@ func (t *tableCache) get(id epoch.ID) *contents {
 	return c
 }
 
-// add remembers a table.
+// add caches a table.
 func (t *tableCache) add(id epoch.ID, c *contents) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,5 +49,6 @@ func (t *tableCache) add(id epoch.ID, c *contents) {
 	}
 }
 
-// weight is how many pieces a table counts for: a block takes half as much as a piece.
+// weight returns the number of pieces that a table counts as: a block takes half as much as a
+// piece.
 func (c *contents) weight() int { return len(c.pieces) + len(c.blocks)/2 + 1 }

@@ -15,8 +15,8 @@ import (
 )
 
 // gathering is a pack whose blocks are being made. Runs of blocks of about wire.StretchBytes stay
-// together; in which order the runs stand is drawn when the pack is full, so that where something
-// stands says nothing about what it is. What lists pieces of LAZY values stands behind them.
+// together. Their order is drawn when the pack is full, so that a position reveals nothing about
+// the content. Blocks with index pieces of LAZY values follow the runs.
 type gathering struct {
 	sort   int
 	order  int
@@ -26,17 +26,17 @@ type gathering struct {
 	pieces int
 }
 
-// run is some blocks of a pack that stand together.
+// run is a sequence of blocks that stay together in a pack.
 type run struct {
 	plain  int // bytes
 	blocks []gathered
 }
 
-// gathered is a block and what stands in it.
+// gathered is a block with its pieces.
 type gathered struct {
 	stored []byte
-	pieces []wire.PackPiece // Block is set when the order is known
-	memory *room            // in which stored lies; nil where that is a copy
+	pieces []wire.PackPiece // Block is set when the order of the blocks is drawn
+	memory *room            // that contains stored; nil if stored is a copy
 }
 
 // room returns how many bytes of a pack are left for blocks.
@@ -48,14 +48,14 @@ func (p *gathering) room() int {
 	return wire.PackBytes - tableRoom - p.stored - pieceTableBytes*p.pieces - blockTableBytes*blocks
 }
 
-// runGathering compresses blocks as they come, makes packs of them, and gives those to the
-// carriers. It ends when there are no more blocks, or with the context.
+// runGathering compresses incoming blocks, makes packs of them, and sends these to the carriers. It
+// ends when there are no more blocks, or with the context.
 func (u *Uploader) runGathering() {
 	defer close(u.packs)
 	var open [sorts]*gathering
 	for b := range u.blocks {
 		if u.ctx.Err() != nil {
-			continue // Close has made the channel end, or will
+			continue // Close has closed the channel, or will
 		}
 		u.gather(&open[b.sort], b)
 	}
@@ -66,7 +66,7 @@ func (u *Uploader) runGathering() {
 	}
 }
 
-// gather adds a block to the pack of its sort, *open, which it begins and ends.
+// gather adds a block to the open pack of its sort. It begins and ends packs as needed.
 func (u *Uploader) gather(open **gathering, b block) {
 	if *open == nil {
 		*open = u.begin(b.sort)
@@ -75,7 +75,7 @@ func (u *Uploader) gather(open **gathering, b block) {
 	if u.add(p, b) {
 		return
 	}
-	if head := p.fitting(b); len(head.pieces) > 0 { // fills the pack
+	if head := p.fitting(b); len(head.pieces) > 0 { // head fills the pack
 		u.add(p, head)
 		b = b.behind(head)
 	}
@@ -89,8 +89,8 @@ func (p *gathering) fits(stored, room, pieces int) bool {
 	return stored+blockTableBytes+pieceTableBytes*pieces <= room && p.pieces+pieces <= recentPieces
 }
 
-// fitting returns as many of the first pieces of a block, but not all of them, as have room in a
-// pack even if they cannot be compressed. The memory stays with the block.
+// fitting returns the first pieces of a block that fit into a pack even uncompressed, but never all
+// of them. The memory stays with the block.
 func (p *gathering) fitting(b block) block {
 	n, room := 0, p.room()
 	for n+1 < len(b.pieces) && p.fits(int(b.pieces[n].At+b.pieces[n].Bytes)+seal.BlockOverhead, room, n+1) {
@@ -100,7 +100,7 @@ func (p *gathering) fitting(b block) block {
 	return b
 }
 
-// behind returns what of a block is behind its beginning, which takes the end of that as its room.
+// behind returns the part of a block after head. It uses the end of head as its room.
 func (b block) behind(head block) block {
 	n := len(head.plain())
 	b.room, b.pieces = b.room[n:], b.pieces[len(head.pieces):]
@@ -116,9 +116,9 @@ func (u *Uploader) begin(sort int) *gathering {
 	return &gathering{sort: sort, order: u.begun - 1}
 }
 
-// add adds a block to a pack, unless that has no room for it. A run ends when it is long enough, if
-// the pack has room for another run. A block is not copied when it fills half of its memory and
-// compression does not make it shorter: then the pack takes over the memory.
+// add adds a block to a pack, unless the pack lacks room for it. A run ends when it is long enough,
+// if the pack has room for another run. The pack takes over a block's memory if the block fills
+// half of it and compression does not make the block shorter; otherwise the block is copied.
 func (u *Uploader) add(p *gathering, b block) bool {
 	left, stored, shorter := p.room(), b.room, false
 	if u.shorter, shorter = u.compressor.AppendShorter(u.shorter[:0], b.plain(), b.compress); shorter {
@@ -150,14 +150,14 @@ func (u *Uploader) add(p *gathering, b block) bool {
 	return true
 }
 
-// free gives the memory of a block back, if there is any.
+// free releases the memory of a block, if any.
 func free(memory *room) {
 	if memory != nil {
 		rooms.Put(memory)
 	}
 }
 
-// send gives a pack to the carriers.
+// send sends a pack to the carriers.
 func (u *Uploader) send(p *gathering) {
 	select {
 	case u.packs <- p:
@@ -165,8 +165,8 @@ func (u *Uploader) send(p *gathering) {
 	}
 }
 
-// runCarrier seals packs and uploads them until there are no more, or the context ends. A pack is
-// sealed here, so that blocks are compressed, and other packs are sealed and written, meanwhile.
+// runCarrier seals and uploads packs until there are no more, or the context ends. It seals here,
+// so that meanwhile blocks are compressed, and other packs are sealed and written.
 func (u *Uploader) runCarrier() {
 	c := carrier{Uploader: u}
 	for p := range u.packs {
@@ -182,7 +182,7 @@ func (u *Uploader) runCarrier() {
 // carrier seals and uploads one pack at a time.
 type carrier struct {
 	*Uploader
-	object []byte // in memory that is used again and again
+	object []byte // its memory is reused
 }
 
 // sealed is a pack whose object is in the memory of its carrier.
@@ -202,7 +202,7 @@ func (c *carrier) carry(p *gathering) error {
 	return c.upload(s)
 }
 
-// seal seals a pack, with its runs in random order, and gives the memory of its blocks back.
+// seal seals a pack, with its runs in random order, and releases the memory of its blocks.
 func (c *carrier) seal(p *gathering) (*sealed, error) {
 	s := &sealed{order: p.order}
 	size := seal.ObjectBytes(seal.Padme(int64(p.stored + tableRoom + pieceTableBytes*p.pieces)))
@@ -249,7 +249,7 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 	return s, nil
 }
 
-// upload stores a pack in the bucket and tells of it.
+// upload stores a pack in the bucket and reports it.
 func (c *carrier) upload(p *sealed) error {
 	name := c.o.Names.Pack(c.o.Epoch, p.ref.ID)
 	size := int64(len(c.object))
@@ -269,7 +269,7 @@ func (c *carrier) upload(p *sealed) error {
 	return nil
 }
 
-// verify looks whether the object that took the name of a pack can be the pack: nobody else knows
+// verify checks whether the object under the name of a pack can be the pack. No other device has
 // its random name, so an earlier try has stored it, whole.
 func (c *carrier) verify(id epoch.ID, sizeBytes int64) error {
 	o, err := c.o.Bucket.Get(c.ctx, c.o.Names.Pack(c.o.Epoch, id), 0, 0)
@@ -285,7 +285,7 @@ func (c *carrier) verify(id epoch.ID, sizeBytes int64) error {
 	return nil
 }
 
-// tell calls Uploaded, also when the context has ended: the pack is in the bucket.
+// tell calls Uploaded, even if the context has ended: the pack is in the bucket.
 func (c *carrier) tell(p *sealed) error {
 	if c.o.Uploaded == nil {
 		return nil

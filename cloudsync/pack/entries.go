@@ -8,12 +8,12 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// entrySource names a log entry in errors.
+// entrySource returns the source of a log entry, for errors.
 func (f *Fetcher) entrySource(number uint64) *source {
 	return &source{b: f.o.Bucket, kind: kindEntry, short: fmt.Sprint(number)}
 }
 
-// readEntry reads the log entry of a place. Whoever decodes its pieces computes their digests.
+// readEntry reads the log entry of a place. The decoder of its pieces computes their digests.
 func (f *Fetcher) readEntry(ctx context.Context, p storage.CloudPlace) (blockContent, error) {
 	if f.o.Entries == nil {
 		return nil, base.ErrNotFound

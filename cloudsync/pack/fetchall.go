@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	// fetchWorkers is how many requests of one FetchAll are under way at once.
+	// fetchWorkers is how many requests of one FetchAll are in flight at once.
 	fetchWorkers = 4
-	// storeBytes is the length of content, and storePieces the number of pieces, at which pieces
-	// that were fetched are stored.
+	// storeBytes is the length of content, and storePieces the number of pieces, at which fetched
+	// pieces are stored.
 	storeBytes, storePieces = 4 << 20, 4 << 10
 )
 
 // FetchAll fetches many pieces with as few requests as it can: neighbouring blocks in one range of
-// up to 4 MiB, several ranges at a time. It stores them and returns how many bytes of content came,
-// also when it fails: what came is stored. Pieces that are held are passed over, and of a block
-// only what is asked for is stored. It never calls Gone.
+// up to 4 MiB, several ranges at a time. It stores the pieces and returns how many bytes of content
+// it fetched, also after an error: what was fetched is stored. It skips pieces that are held, and
+// stores only the requested pieces of a block. It never calls Gone.
 //
-// The first error ends it. Errors are as for Fetch, but that storing fails with base.ErrReadOnly
-// and base.ErrNoSpace too; a piece that has no place, or whose place the bucket does not have,
-// gives base.ErrGone.
+// The first error ends it. Errors are as for Fetch, with two differences: storing can fail with
+// base.ErrReadOnly and base.ErrNoSpace, and a piece without a place, or whose place the bucket
+// lacks, gives base.ErrGone.
 func (f *Fetcher) FetchAll(ctx context.Context, pieces []object.Digest) (int64, error) {
 	if err := f.enter(); err != nil {
 		return 0, err
@@ -85,7 +85,7 @@ func (f *Fetcher) lookUp(pieces []object.Digest) (inPacks []storage.PlacedPiece,
 	return inPacks, inEntries, nil
 }
 
-// fetchEntry fetches pieces of a log entry, and stores those of them.
+// fetchEntry fetches a log entry, and stores the wanted pieces of it.
 func (f *Fetcher) fetchEntry(ctx context.Context, number uint64, wanted []object.Digest, came *atomic.Int64) error {
 	src := f.entrySource(number)
 	place := storage.CloudPlace{Entry: number}
@@ -109,7 +109,8 @@ func (f *Fetcher) fetchEntry(ctx context.Context, number uint64, wanted []object
 	return b.store(ctx)
 }
 
-// fetchSpan fetches what is wanted of a span, block by block, and stores it in bounded batches.
+// fetchSpan fetches the wanted pieces of a span, block by block, and stores them in bounded
+// batches.
 func (f *Fetcher) fetchSpan(ctx context.Context, s *span, came *atomic.Int64) (err error) {
 	src := f.packSource(s.pack)
 	release, err := f.memory.take(ctx, s.size+min(s.bytes, storeBytes)+2*seal.FrameBytes)
@@ -119,7 +120,7 @@ func (f *Fetcher) fetchSpan(ctx context.Context, s *span, came *atomic.Int64) (e
 	defer release()
 	defer func() { err = src.wrap(err) }()
 	buf := wholePool.Get().(*[]byte)
-	defer wholePool.Put(buf) // nobody retains what is stored
+	defer wholePool.Put(buf) // storing does not retain content
 	frames, err := f.openFrames(ctx, src, s.pack, s.blocks[0].place.KeyIndex, s.off, s.size, buf)
 	if err != nil {
 		return err
@@ -153,8 +154,8 @@ func (f *Fetcher) openFrames(ctx context.Context, src *source, pack epoch.ID, ke
 	return f.o.Sealer.OpenFrames(src.label, seal.Ref{ID: seal.ID(pack), KeyIndex: keyIndex}, size, first, sealed)
 }
 
-// openWanted opens a block and adds what is wanted of it to a batch. That it is what its digests
-// say is seen when the batch is stored, many pieces at once (I1, I2).
+// openWanted opens a block and adds its wanted pieces to a batch. The store of the batch verifies
+// the digests of many pieces at once (I1, I2).
 func (f *Fetcher) openWanted(src *source, w *wantedBlock, frames *seal.Frames, b *batch) error {
 	plain, err := openBlock(src.label, frames, w.block())
 	if err != nil {
@@ -180,7 +181,7 @@ type batch struct {
 	bytes  int64
 }
 
-// store stores what was collected.
+// store stores the collected pieces.
 func (b *batch) store(ctx context.Context) error {
 	if err := b.f.store(ctx, b.pieces); err != nil {
 		return err
@@ -190,7 +191,7 @@ func (b *batch) store(ctx context.Context) error {
 	return nil
 }
 
-// store stores pieces, in batches that storage takes.
+// store stores pieces in batches of the size that storage accepts.
 func (f *Fetcher) store(ctx context.Context, pieces []storage.FetchedPiece) error {
 	for some := range slices.Chunk(pieces, storePieces) {
 		if err := f.o.Store.AddFetched(ctx, some); err != nil {

@@ -16,15 +16,15 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// defaultMemoryBytes is the bound of a Fetcher's memory when nobody says.
+// defaultMemoryBytes is the default bound of a Fetcher's memory.
 const defaultMemoryBytes = 8 << 20
 
 // Store is what a Fetcher needs of a page. *storage.Store implements it.
 type Store interface {
-	// PieceState says what the page knows of a piece.
+	// PieceState returns the page's state of a piece.
 	PieceState(d object.Digest) (storage.PieceState, error)
-	// AddFetched stores pieces that are synced and were not held, or none when one of them is not
-	// what its digest says (base.ErrCorrupt). It does not retain their content.
+	// AddFetched stores pieces that are synced and were not held. It stores none if one of them
+	// does not match its digest (base.ErrCorrupt). It does not retain their content.
 	AddFetched(ctx context.Context, pieces []storage.FetchedPiece) error
 	// Piece returns the content of a piece that is held. The slice is shared.
 	Piece(ctx context.Context, d object.Digest) ([]byte, error)
@@ -32,9 +32,9 @@ type Store interface {
 
 var _ Store = (*storage.Store)(nil)
 
-// Fetcher gives pieces on demand: it implements storage.Fetcher. Readers of one block at one time
-// cause one request, and all pieces of a block that the page lacks are stored with the one that was
-// asked for. Pieces that stand in log entries are read from there. It is safe for concurrent use.
+// Fetcher fetches pieces on demand: it implements storage.Fetcher. Concurrent readers of one block
+// cause one request. All pieces of a block that the page lacks are stored with the requested one.
+// Pieces in log entries are read from the entries. It is safe for concurrent use.
 type Fetcher struct {
 	o      FetchOptions
 	wg     sync.WaitGroup // calls, and flights
@@ -50,39 +50,38 @@ type Fetcher struct {
 
 var _ storage.Fetcher = (*Fetcher)(nil)
 
-// FetchOptions say from where.
+// FetchOptions configure a Fetcher.
 type FetchOptions struct {
 	Bucket bucket.Bucket
 	Sealer *seal.Sealer
 	Names  wire.Names
-	// Epoch says in the directory of which epoch a pack is; zero where that is not known.
+	// Epoch returns the epoch in whose directory a pack is; zero if unknown.
 	Epoch func(pack epoch.ID) epoch.ID
 	Store Store
-	// Entries returns the pieces that stand in an entry of the log, each with its digest. Errors
-	// name the entry, and match base.ErrNotFound where there is none. nil: no piece stands in an
-	// entry.
+	// Entries returns the pieces in an entry of the log, each with its digest. Errors name the
+	// entry, and match base.ErrNotFound if there is none. nil: no piece is in an entry.
 	Entries func(ctx context.Context, number uint64) (map[object.Digest][]byte, error)
-	// Gone is called by Fetch when the bucket has no object where a piece should stand, or the page
-	// knows no place of it: the worker catches up with the log, and searches it, so that the piece
-	// may have another place. It returns nil when it is worth to look up the place again. nil: it
-	// never is. A Fetch with the context that Gone was given, or one made from it, does not call
-	// Gone again, and FetchAll never does, so that who catches up may use both.
+	// Gone is called by Fetch when the bucket has no object at a piece's place, or the page has no
+	// place of it. The worker then catches up with the log, and searches it, so that the piece may
+	// get another place. Gone returns nil if looking up the place again is worthwhile. nil: it
+	// never is. A Fetch with the context passed to Gone, or one derived from it, does not call Gone
+	// again, and FetchAll never does: code that catches up may use both.
 	Gone func(ctx context.Context, d object.Digest) error
-	// MemoryBytes bounds the sealed and opened blocks, entries and ranges that are held while they
-	// are read; one alone may be longer than the bound. 0: 8 MiB. Places in packs that were read of
-	// late are kept beside that, in at most 4 MiB or those of one pack.
+	// MemoryBytes bounds the sealed and opened blocks, entries and ranges held while they are read;
+	// a single one may exceed the bound. 0: 8 MiB. Places in recently read packs are cached in
+	// addition, in at most 4 MiB or those of one pack.
 	MemoryBytes int64
 }
 
-// blockKey names what one request brings: a block of a pack, or an entry of the log.
+// blockKey identifies the target of one request: a block of a pack, or an entry of the log.
 type blockKey struct {
 	pack  epoch.ID
 	block uint32
 	entry uint64
 }
 
-// blockContent has the pieces that one request brought, verified. It is shared and not changed. It
-// is nil when the first piece that was asked for was held after all.
+// blockContent has the verified pieces of one request. It is shared and not changed. It is nil if
+// the first requested piece turned out to be held.
 type blockContent map[object.Digest][]byte
 
 // NewFetcher returns a Fetcher. Close ends it.
@@ -95,7 +94,7 @@ func NewFetcher(o FetchOptions) *Fetcher {
 	return f
 }
 
-// Close waits for fetches under way, which end with their contexts; later ones fail with
+// Close waits for fetches in flight, which end with their contexts; later ones fail with
 // base.ErrClosed. It may be called more than once.
 func (f *Fetcher) Close() {
 	f.mu.Lock()
@@ -115,12 +114,12 @@ func (f *Fetcher) enter() error {
 	return nil
 }
 
-// Fetch implements storage.Fetcher: it returns the content of d, verified, which is the caller's,
-// and has stored it in the page, with the others of its block or entry. What cannot be stored,
-// because the page is open for reading only or the disk is full, is returned all the same.
+// Fetch implements storage.Fetcher. It returns the verified content of d, which the caller owns. It
+// stores the piece in the page, with the others of its block or entry. If storing fails because the
+// page is read-only or the disk is full, it still returns the content.
 //
-// Where the bucket has nothing at place, and Gone returns nil, it looks up the place in the page
-// and tries that. Errors match base.ErrNetwork, base.ErrGone, base.ErrCorrupt (a *base.CorruptError
+// If the bucket has nothing at place, and Gone returns nil, it looks up the place in the page and
+// tries that. Errors match base.ErrNetwork, base.ErrGone, base.ErrCorrupt (a *base.CorruptError
 // names the object), base.ErrClosed, fs.ErrPermission, or are those of ctx, Gone and the page.
 func (f *Fetcher) Fetch(ctx context.Context, d object.Digest, place storage.CloudPlace) ([]byte, error) {
 	if err := f.enter(); err != nil {
@@ -141,8 +140,8 @@ func (f *Fetcher) Fetch(ctx context.Context, d object.Digest, place storage.Clou
 	return content, nil
 }
 
-// fetchMoved fetches a piece that the bucket did not have at place, as err says: after catching up
-// with the log, once.
+// fetchMoved fetches a piece that the bucket lacks at place, as err says. It first catches up with
+// the log, once.
 func (f *Fetcher) fetchMoved(ctx context.Context, d object.Digest, place storage.CloudPlace, err error) ([]byte, error) {
 	gone := fmt.Errorf("%w: %w", base.ErrGone, err)
 	if f.o.Gone == nil || ctx.Value(catchingUp{}) == f {
@@ -175,13 +174,13 @@ func (f *Fetcher) fetchMoved(ctx context.Context, d object.Digest, place storage
 // catchingUp marks the context of Gone with the Fetcher that called it.
 type catchingUp struct{}
 
-// held returns a piece that the page has.
+// held returns a piece that the page holds.
 func (f *Fetcher) held(ctx context.Context, d object.Digest) ([]byte, error) {
 	content, err := f.o.Store.Piece(ctx, d)
 	return bytes.Clone(content), err
 }
 
-// keyOf returns what has to be read for a place.
+// keyOf returns the key of the request for a place.
 func keyOf(p storage.CloudPlace) blockKey {
 	if p.Entry != 0 {
 		return blockKey{entry: p.Entry}
@@ -189,15 +188,14 @@ func keyOf(p storage.CloudPlace) blockKey {
 	return blockKey{pack: p.Pack, block: p.Block}
 }
 
-// maxTurns bounds how often a reader joins others whose own piece turned out to be held.
+// maxTurns bounds how often a reader joins a flight whose own piece turned out to be held.
 const maxTurns = 16
 
-// fetchAt fetches a piece from a place, together with all others who want something of the same
-// block now.
+// fetchAt fetches a piece from a place, together with all concurrent readers of the same block.
 func (f *Fetcher) fetchAt(ctx context.Context, d object.Digest, place storage.CloudPlace) ([]byte, error) {
 	for range maxTurns {
 		got, err := f.blocks.do(ctx, keyOf(place), func(ctx context.Context) (blockContent, error) {
-			// Who was here just before may have brought it.
+			// An earlier flight may have stored it.
 			if state, err := f.o.Store.PieceState(d); err != nil || state.Held {
 				return nil, err
 			}
@@ -207,7 +205,7 @@ func (f *Fetcher) fetchAt(ctx context.Context, d object.Digest, place storage.Cl
 			return nil, err
 		}
 		if content, ok := got[d]; ok {
-			return bytes.Clone(content), nil // not shared, and without the rest of the block
+			return bytes.Clone(content), nil // a copy: not shared, and without the rest of the block
 		}
 		if got != nil {
 			return nil, f.source(place).corrupt("piece "+d.String(), "others")
@@ -223,7 +221,7 @@ func (f *Fetcher) fetchAt(ctx context.Context, d object.Digest, place storage.Cl
 	return nil, fmt.Errorf("read a block that is stored and dropped all the time: %w", base.ErrNetwork)
 }
 
-// source returns the object in which a place is.
+// source returns the object that contains a place.
 func (f *Fetcher) source(p storage.CloudPlace) *source {
 	if p.Entry != 0 {
 		return f.entrySource(p.Entry)
@@ -235,8 +233,8 @@ func (f *Fetcher) packSource(id epoch.ID) *source {
 	return packSource(f.o.Bucket, f.o.Names, f.o.Epoch(id), id)
 }
 
-// fetchBlock reads all pieces of the block, or log entry, of a place, verifies them, and stores
-// those that the page lacks.
+// fetchBlock reads and verifies all pieces of the block or log entry of a place, and stores those
+// that the page lacks.
 func (f *Fetcher) fetchBlock(ctx context.Context, place storage.CloudPlace) (blockContent, error) {
 	read := f.readPackBlock
 	if place.Entry != 0 {
@@ -268,8 +266,8 @@ func (f *Fetcher) fetchBlock(ctx context.Context, place storage.CloudPlace) (blo
 	return got, err
 }
 
-// cost returns what memory reading a place takes: all that there is for an entry, which may be
-// long, and stand in a range.
+// cost returns the memory that reading a place takes. An entry may be long and is not read by
+// range, so it takes the whole budget.
 func (f *Fetcher) cost(p storage.CloudPlace) int64 {
 	if p.Entry != 0 {
 		return f.o.MemoryBytes
@@ -308,7 +306,7 @@ func (f *Fetcher) readPackBlock(ctx context.Context, p storage.CloudPlace) (bloc
 	return got, nil
 }
 
-// contents returns the table of a pack of size bytes, which is read once while it is remembered.
+// contents returns the table of a pack of size bytes. It reads the table unless it is cached.
 func (f *Fetcher) contents(ctx context.Context, src *source, id epoch.ID, size int64) (*contents, error) {
 	if c := f.known.get(id); c != nil {
 		return c, nil

@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// flights lets calls with one key at one time share what the first of them began. A flight ends
-// when it is done, or when all who wait for it have left.
+// flights makes concurrent calls with one key share one execution. A flight ends when it is done,
+// or when all its waiters have left.
 type flights[K comparable, V any] struct {
-	wg *sync.WaitGroup // of the owner, who waits for the goroutines
+	wg *sync.WaitGroup // of the owner, which waits for the goroutines
 
 	mu    sync.Mutex
 	calls map[K]*flight[V] // guarded by mu
 }
 
-// flight is one of them.
+// flight is one shared execution.
 type flight[V any] struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -24,9 +24,9 @@ type flight[V any] struct {
 	waiting int // guarded by the mutex of flights
 }
 
-// do returns what fn returns for key, once for all who ask while it runs. fn has a context of its
-// own, with the values of that of the first who asked. It runs on a goroutine that the owner's
-// WaitGroup, which must not be at zero, counts. The error is that of fn or of ctx.
+// do returns the result of fn for key, once for all calls during its execution. fn gets a context
+// of its own, with the values of the first caller's. It runs on a goroutine counted by the owner's
+// WaitGroup, which must not be at zero. The error is that of fn or of ctx.
 func (g *flights[K, V]) do(ctx context.Context, key K, fn func(context.Context) (V, error)) (V, error) {
 	g.mu.Lock()
 	f := g.calls[key]
@@ -45,7 +45,7 @@ func (g *flights[K, V]) do(ctx context.Context, key K, fn func(context.Context) 
 	f.waiting--
 	if f.waiting == 0 {
 		f.cancel()
-		if g.calls[key] == f { // who comes now begins anew
+		if g.calls[key] == f { // a later call starts a new flight
 			delete(g.calls, key)
 		}
 	}
@@ -54,7 +54,7 @@ func (g *flights[K, V]) do(ctx context.Context, key K, fn func(context.Context) 
 }
 
 func (g *flights[K, V]) beginLocked(ctx context.Context, key K, fn func(context.Context) (V, error)) *flight[V] {
-	own, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it outlives who began it, for the others
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it outlives the first caller, for the others
 	f := &flight[V]{cancel: cancel, done: make(chan struct{})}
 	if g.calls == nil {
 		g.calls = make(map[K]*flight[V])

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// maxSpanBytes bounds what one request for several blocks brings.
+	// maxSpanBytes bounds the bytes of one request for several blocks.
 	maxSpanBytes = 4 << 20
-	// maxGap is how many blocks that nobody wants may be read with those around them: it costs less
-	// than another request.
+	// maxGap is how many unwanted blocks may be read between wanted ones: they cost less than
+	// another request.
 	maxGap = 1
 )
 
@@ -26,14 +26,14 @@ type span struct {
 	bytes     int64         // of the pieces wanted
 }
 
-// wantedBlock is a block of a span, with what is wanted of it.
+// wantedBlock is a block of a span, with its wanted pieces.
 type wantedBlock struct {
 	place  storage.CloudPlace // of the first piece
 	pieces []storage.PlacedPiece
 }
 
-// planSpans groups pieces that stand in packs by what one request can bring. It sorts wanted, which
-// the result shares. Pieces whose places contradict each other come in different spans.
+// planSpans groups pieces in packs by request. It sorts wanted, whose memory the result shares.
+// Pieces whose places contradict each other get different spans.
 func planSpans(wanted []storage.PlacedPiece) []span {
 	slices.SortFunc(wanted, func(a, b storage.PlacedPiece) int {
 		p, q := &a.Place, &b.Place
@@ -59,7 +59,7 @@ func sameBlock(a, b *storage.CloudPlace) bool {
 	return a.Pack == b.Pack && a.Block == b.Block && a.Offset == b.Offset && a.StoredBytes == b.StoredBytes && a.KeyIndex == b.KeyIndex
 }
 
-// block returns where the block stands.
+// block returns the block's place in the stream.
 func (f *wantedBlock) block() seal.Block {
 	return seal.Block{Offset: f.place.Offset, StoredBytes: int(f.place.StoredBytes)}
 }

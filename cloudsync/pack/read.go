@@ -11,33 +11,33 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Kinds of objects, as corruption names them.
+// The kinds of objects, as in errors of corruption.
 const (
 	kindPack  = "pack"
 	kindEntry = "log entry"
 )
 
-// Damaged reports whether err says that an object in the bucket from which pieces were read is not
-// what was written, as opposed to damage of this device.
+// Damaged reports whether err says that an object of the bucket, from which pieces were read, is
+// damaged, as opposed to damage of this device.
 func Damaged(err error) bool {
 	c, ok := errors.AsType[*base.CorruptError](err)
 	return ok && (c.Where == kindPack || c.Where == kindEntry)
 }
 
-// ErrDamaged reports that something in the bucket is missing or damaged. It comes with
-// base.ErrCorrupt, base.ErrGone or base.ErrNotFound.
+// ErrDamaged reports a missing or damaged object in the bucket. It comes with base.ErrCorrupt,
+// base.ErrGone or base.ErrNotFound.
 var ErrDamaged = errors.New("something in the bucket is missing or damaged")
 
-// damagedError is an error that matches ErrDamaged too.
+// damagedError makes an error match ErrDamaged too.
 type damagedError struct{ error }
 
 func (e damagedError) Unwrap() error        { return e.error }
 func (e damagedError) Is(target error) bool { return target == ErrDamaged }
 
-// AsDamaged returns an error that matches ErrDamaged, and what err does.
+// AsDamaged returns an error that matches ErrDamaged and all that err matches.
 func AsDamaged(err error) error { return damagedError{err} }
 
-// tell lets an error match ErrDamaged if it is about the bucket rather than about this device.
+// tell makes an error match ErrDamaged if it is about the bucket rather than this device.
 func tell(err error) error {
 	if Damaged(err) || errors.Is(err, base.ErrGone) && errors.Is(err, base.ErrNotFound) {
 		return AsDamaged(err)
@@ -45,7 +45,7 @@ func tell(err error) error {
 	return err
 }
 
-// source is an object of the bucket that is read.
+// source is an object of the bucket for reading.
 type source struct {
 	b     bucket.Bucket
 	kind  string // one of those above
@@ -59,7 +59,7 @@ func (s *source) corrupt(want, got string) error {
 	return &base.CorruptError{Where: s.kind, Key: s.short, Want: want, Got: got}
 }
 
-// wrap says with what object err came: corruption is that of the object, whatever noticed it.
+// wrap adds the object to err. Any corruption becomes that of the object.
 func (s *source) wrap(err error) error {
 	if err == nil {
 		return nil
@@ -73,7 +73,7 @@ func (s *source) wrap(err error) error {
 	return fmt.Errorf("read %s %s: %w", s.kind, s.name, err)
 }
 
-// located has an error about the object say where in the bucket that is.
+// located adds the name of the object to an error about damage.
 func (s *source) located(err error) error {
 	if !Damaged(err) {
 		return err
@@ -81,9 +81,9 @@ func (s *source) located(err error) error {
 	return fmt.Errorf("%s: %w", s.name, err)
 }
 
-// open opens n bytes of the object from off on, fewer where it ends before that, and all up to the
-// end when n is negative. It returns the length of the object too, which is at most limit. The
-// caller closes the body.
+// open opens n bytes of the object from off on, or fewer if it ends earlier; a negative n means all
+// up to the end. It also returns the length of the object, which is at most limit. The caller
+// closes the body.
 func (s *source) open(ctx context.Context, off, n, limit int64) (io.ReadCloser, int64, error) {
 	o, err := s.b.Get(ctx, s.name, off, n)
 	if errors.Is(err, bucket.ErrRange) {
@@ -99,7 +99,7 @@ func (s *source) open(ctx context.Context, off, n, limit int64) (io.ReadCloser, 
 	return o.Body, o.Size, nil
 }
 
-// checkEnd looks whether an object of size bytes has n from off on.
+// checkEnd verifies that an object of size bytes has n bytes from off on.
 func (s *source) checkEnd(off, n, size int64) error {
 	if n > size-off {
 		return s.corrupt(fmt.Sprintf("at least %d bytes", off+n), fmt.Sprint(size))
@@ -107,7 +107,7 @@ func (s *source) checkEnd(off, n, size int64) error {
 	return nil
 }
 
-// fill reads b from a body. A body that ends before was cut on the way.
+// fill reads b from a body. A body that ends early was cut in transit.
 func (s *source) fill(ctx context.Context, body io.Reader, b []byte) error {
 	_, err := io.ReadFull(body, b)
 	return s.broken(ctx, err)
@@ -130,8 +130,8 @@ func (s *source) read(ctx context.Context, off, n, limit int64, buf []byte) (con
 	return content, size, err
 }
 
-// readSome is read for who wants all up to the end, when n is negative, or takes less when the
-// object ends before.
+// readSome is read, except that a negative n means all up to the end, and that it returns less if
+// the object ends earlier.
 func (s *source) readSome(ctx context.Context, off, n, limit int64, buf []byte) (content []byte, size int64, err error) {
 	body, size, err := s.open(ctx, off, n, limit)
 	if err != nil {
@@ -148,10 +148,10 @@ func (s *source) readSome(ctx context.Context, off, n, limit int64, buf []byte) 
 	return buf, size, s.fill(ctx, body, buf)
 }
 
-// The end of a pack is read by what its length alone says, so that the bucket's owner learns from
-// the ranges nothing of what stands in it: the first read brings a part of the stream, with which
-// most tables come, or, with lists, most index pieces of LAZY values and all padding behind them.
-// Each further one brings tailGrowth times as much.
+// The length of a pack alone determines how its end is read, so that the ranges reveal nothing
+// about its content to the bucket's owner. The first read fetches a part of the stream that
+// contains most tables or, with lists, most index pieces of LAZY values and all padding after them.
+// Each further read fetches tailGrowth times as much.
 const (
 	tableShare, listShare = 128, 64
 	tailGrowth            = 4
@@ -163,8 +163,8 @@ type tail struct {
 	s      *source
 	size   int64
 	stream int64
-	guess  int64 // how much of the stream is there after the next read
-	at     int64 // where bytes begin in the object
+	guess  int64 // how much of the stream the next read completes
+	at     int64 // offset of bytes in the object
 	bytes  []byte
 }
 
@@ -176,8 +176,8 @@ func newTail(ctx context.Context, s *source, size int64, lists bool) *tail {
 	return t
 }
 
-// ReadAt implements io.ReaderAt. What lies apart from the end, such as the head that is looked at
-// when the end is damaged, is read by itself.
+// ReadAt implements io.ReaderAt. It reads a range apart from the end by itself, such as the head,
+// which is examined if the end is damaged.
 func (t *tail) ReadAt(p []byte, off int64) (int, error) {
 	if off+int64(len(p)) < t.at {
 		b, _, err := t.s.read(t.ctx, off, int64(len(p)), t.size, nil)

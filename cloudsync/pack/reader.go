@@ -18,7 +18,7 @@ import (
 
 const (
 	// A table takes at most pieceTableBytes for a piece, blockTableBytes for a block, and tableRoom
-	// for all else, the footer included.
+	// for the rest, including the footer.
 	pieceTableBytes, blockTableBytes, tableRoom = 36, 6, 64
 )
 
@@ -36,7 +36,7 @@ func (c *contents) in(block uint32) []wire.PackPiece {
 	return c.pieces[from:to]
 }
 
-// packSource returns the source of a pack, which is in the directory of epoch e.
+// packSource returns the source of a pack in the directory of epoch e.
 func packSource(b bucket.Bucket, n wire.Names, e, id epoch.ID) *source {
 	return &source{b: b, kind: kindPack, short: id.String(), name: n.Pack(e, id), label: n.PackLabel(e)}
 }
@@ -47,18 +47,17 @@ type Reader struct {
 	ref   wire.Pack
 	r     *seal.Reader
 	c     *contents
-	whole *[]byte // the object as stored, which is given back to wholePool; nil when only the table was read
+	whole *[]byte // the stored object, which returns to wholePool; nil if only the table was read
 }
 
 // wholePool has buffers for whole packs.
 var wholePool = sync.Pool{New: func() any { return new([]byte) }}
 
-// Open reads the table of a pack, and of one with LAZY values about as much as Lists gives: with
-// one request mostly, two or three for a pack of short pieces, and one more where ref.Bytes is 0,
-// which stands for a length that is not known. That the pieces are what the table says is seen when
-// they are read. The caller closes the Reader.
+// Open reads the table of a pack, and with LAZY values about as much as Lists returns. It makes
+// mostly one request, two or three for a pack of short pieces, and one more if ref.Bytes is 0, an
+// unknown length. The pieces are verified only when they are read. The caller closes the Reader.
 //
-// Errors: *base.CorruptError naming the pack for an object that is not what ref says,
+// Errors: *base.CorruptError naming the pack for an object that does not match ref,
 // base.ErrNotFound, base.ErrNetwork, and others of the bucket; *base.FormatError.
 func Open(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n wire.Names, ref wire.Pack) (*Reader, error) {
 	r := &Reader{src: packSource(b, n, ref.Epoch, ref.ID), ref: ref}
@@ -68,7 +67,7 @@ func Open(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n wire.Names, re
 	return r, nil
 }
 
-// OpenWhole is Open for who reads all of a pack, with one request. It holds the object, at most
+// OpenWhole is Open for reading all of a pack, with one request. It holds the object, at most
 // wire.MaxPackBytes.
 func OpenWhole(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n wire.Names, ref wire.Pack) (*Reader, error) {
 	r := &Reader{src: packSource(b, n, ref.Epoch, ref.ID), ref: ref, whole: wholePool.Get().(*[]byte)}
@@ -79,7 +78,7 @@ func OpenWhole(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n wire.Name
 	return r, nil
 }
 
-// Close gives memory back. Contents that Each lent must not be used any more.
+// Close releases memory. Contents borrowed from Each must not be used any more.
 func (r *Reader) Close() {
 	if r.whole != nil {
 		wholePool.Put(r.whole)
@@ -106,9 +105,9 @@ func (r *Reader) openTable(ctx context.Context, s *seal.Sealer) error {
 	return err
 }
 
-// Lists returns the index pieces of LAZY values, verified, which stand behind all else of a pack.
-// It holds them, of at most 4 MiB. A damaged one is not among them: the damage is noticed when it
-// is fetched. Most came with the table; a value that begins in an earlier pack may take another
+// Lists returns the verified index pieces of LAZY values, which follow all other pieces of a pack.
+// It holds them, at most 4 MiB. It leaves a damaged one out: fetching that piece reports the
+// damage. Most were read with the table; a value that begins in an earlier pack may take another
 // request, within the context of Open. Errors are those of the bucket.
 func (r *Reader) Lists() (map[object.Digest][]byte, error) {
 	n := len(r.c.blocks)
@@ -164,7 +163,7 @@ func (r *Reader) openWhole(ctx context.Context, s *seal.Sealer) error {
 	return err
 }
 
-// checkRef looks whether a pack can be as long as it is said to be.
+// checkRef verifies that a pack can have its announced length.
 func (r *Reader) checkRef() error {
 	if r.ref.Bytes > wire.MaxPackBytes {
 		return r.src.corrupt(fmt.Sprintf("at most %d bytes", wire.MaxPackBytes), fmt.Sprintf("an announcement of %d", r.ref.Bytes))
@@ -192,17 +191,17 @@ func (r *Reader) contents(s *seal.Sealer, at io.ReaderAt) (*contents, error) {
 	return &contents{keyIndex: r.r.Ref().KeyIndex, blocks: t.Blocks, pieces: t.Pieces}, nil
 }
 
-// Ref describes the pack: how long it is, and how many pieces it has.
+// Ref returns the reference of the pack, with its length and number of pieces.
 func (r *Reader) Ref() wire.Pack { return r.ref }
 
-// Places returns where the pieces of the pack stand, in their order.
+// Places returns the places of the pack's pieces, in order.
 func (r *Reader) Places() []storage.PlacedPiece {
 	return place(&r.ref, r.c.keyIndex, r.c.blocks, r.c.pieces)
 }
 
-// Each gives the pieces of a pack of which all was read, verified, with their places, to fn in the
-// order in which they stand. A piece that comes late may still turn out to be damaged. content is
-// lent until fn returns. Each can be called once. Errors are those of Open and of fn.
+// Each calls fn with the pieces of a pack opened by OpenWhole, verified, with their places, in
+// order. A later piece may still turn out to be damaged. content is borrowed until fn returns. Each
+// can be called once. Errors are those of Open and of fn.
 func (r *Reader) Each(ctx context.Context, fn func(p storage.PlacedPiece, content []byte) error) error {
 	f, err := r.r.Whole(*r.whole)
 	if err != nil {
@@ -224,10 +223,10 @@ func (r *Reader) Each(ctx context.Context, fn func(p storage.PlacedPiece, conten
 	if err := r.proveRest(f); err != nil {
 		return r.src.wrap(err)
 	}
-	return g.flush() // what was read is lent
+	return g.flush() // fn gets borrowed content
 }
 
-// proveRest verifies what of the whole pack is behind the blocks.
+// proveRest verifies the part of the whole pack after the blocks.
 func (r *Reader) proveRest(f *seal.Frames) error {
 	for {
 		err := f.Next()
@@ -240,7 +239,7 @@ func (r *Reader) proveRest(f *seal.Frames) error {
 	}
 }
 
-// openBlock opens a block, which stands in f.
+// openBlock opens a block in f.
 func openBlock(l seal.Label, f *seal.Frames, b seal.Block) ([]byte, error) {
 	end := b.Offset + int64(b.StoredBytes)
 	if err := f.OpenTo(end); err != nil {
@@ -249,20 +248,20 @@ func openBlock(l seal.Label, f *seal.Frames, b seal.Block) ([]byte, error) {
 	return seal.OpenBlock(l, f.Plain()[b.Offset-f.Offset():end-f.Offset()])
 }
 
-// blocksTogether is how many blocks are verified at once: one has too few pieces to hash as many
-// side by side as a processor can.
+// blocksTogether is how many blocks are verified at once: one has too few pieces for a processor to
+// hash as many in parallel as it can.
 const blocksTogether = 8
 
-// opened is a block that was opened, and what is said to stand in it.
+// opened is an opened block with the pieces listed for it.
 type opened struct {
 	plain  []byte
 	pieces []wire.PackPiece
 }
 
-// giver verifies the pieces of blocks, several at a time, and gives them to fn.
+// giver verifies the pieces of blocks, several at a time, and passes them to fn.
 type giver struct {
 	src    *source
-	places []storage.PlacedPiece // of those that were not given yet
+	places []storage.PlacedPiece // of pieces not passed yet
 	fn     func(p storage.PlacedPiece, content []byte) error
 	blocks []opened // not verified yet
 }
@@ -274,7 +273,7 @@ func (g *giver) add(o opened) error {
 	return g.flush()
 }
 
-// flush gives the pieces of all blocks that were added.
+// flush passes the pieces of all added blocks to fn.
 func (g *giver) flush() error {
 	if err := verify(g.src, g.blocks...); err != nil {
 		return err
@@ -291,7 +290,7 @@ func (g *giver) flush() error {
 	return nil
 }
 
-// verify looks whether the pieces of blocks fill them and have their digests (I1).
+// verify verifies that the pieces of blocks fill them and have their digests (I1).
 func verify(src *source, blocks ...opened) error {
 	for _, f := range blocks {
 		for i := range f.pieces {

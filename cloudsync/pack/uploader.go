@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// defaultParallel is the number of packs under way at once when nobody says.
+	// defaultParallel is the default number of packs in flight at once.
 	defaultParallel = 2
 	// queuedBlocks is how many full blocks may wait to be compressed.
 	queuedBlocks = 8
 )
 
-// Uploader makes packs of the pieces that it is given and uploads them, several at a time: pieces
-// of EAGER values in some packs, all others in others.
+// Uploader packs the pieces added to it and uploads the packs, several at a time. Pieces of EAGER
+// values go to packs of their own.
 //
 // It holds 2·Parallel+2 packs and two MiB of blocks, and the digests of at least the last 65 536
 // pieces of each sort. It belongs to one goroutine; Close ends it. The first error ends all, and
-// every call after it returns that.
+// every later call returns it.
 type Uploader struct {
 	o      UploadOptions
 	ctx    context.Context
@@ -41,29 +41,29 @@ type Uploader struct {
 	mu   sync.Mutex
 	refs map[int]wire.Pack // by order; guarded by mu
 
-	// The goroutine's that gathers, until it has ended.
+	// The next three belong to the gathering goroutine until it ends.
 	compressor seal.Compressor
-	shorter    []byte // memory of a block that was compressed
+	shorter    []byte // memory of a compressed block
 	begun      int    // packs
 
-	filling  [fillings]block // the caller's, as all below
+	filling  [fillings]block // the caller's, as all that follow
 	recent   [sorts]recent
 	finished bool
 }
 
-// UploadOptions say where packs go.
+// UploadOptions configure an Uploader.
 type UploadOptions struct {
 	Bucket bucket.Bucket
 	Sealer *seal.Sealer
-	// Names are those of the page, and Epoch is the one in whose directory the packs go.
+	// Names are those of the page. Epoch is the one in whose directory the packs go.
 	Names wire.Names
 	Epoch epoch.ID
-	// Parallel is the number of packs under way at once; 0: 2.
+	// Parallel is the number of packs in flight at once; 0: 2.
 	Parallel int
-	// Uploaded is called, one call at a time and on a goroutine of the Uploader, after each pack is
-	// in the bucket, with the places of its pieces; when it returns nil they are durable here. An
-	// error ends the Uploader. It may be nil. ctx ends when the Uploader does, which it may have
-	// done when Uploaded is called. pieces are Uploaded's.
+	// Uploaded is called after each pack is in the bucket, with the places of its pieces, one call
+	// at a time and on a goroutine of the Uploader. If it returns nil, the places are durable here.
+	// An error ends the Uploader. It may be nil. ctx ends with the Uploader, perhaps before the
+	// call. Uploaded owns pieces.
 	Uploaded func(ctx context.Context, ref wire.Pack, pieces []storage.PlacedPiece) error
 }
 
@@ -74,21 +74,21 @@ const (
 	sorts
 )
 
-// fillings are the blocks that are filled at once: one of each sort, and one of what lists the
-// pieces of LAZY values. These blocks stand behind all others of a pack, next to its table, so that
-// the request for that brings what a reader needs before he can ask for a range. In a pack of their
-// own their length would show how many pieces there are.
+// fillings are the blocks that are filled at once: one of each sort, and one of index pieces of
+// LAZY values. Blocks of index pieces follow all others of a pack, next to its table. So the
+// request for the table brings what a reader needs before it can ask for a range. In packs of their
+// own, their length would show how many pieces there are.
 const (
 	lists    = sorts
 	fillings = sorts + 1
 )
 
-// block is the plaintext of a block on its way to be compressed.
+// block is the plaintext of a block before compression.
 type block struct {
 	sort     int
-	list     bool   // has what lists pieces of LAZY values
+	list     bool   // has index pieces of LAZY values
 	room     []byte // seal.BlockOverhead bytes of room, and the plaintext
-	memory   *room  // in which that lies; nil where it does not belong to the block
+	memory   *room  // that contains room; nil if the block does not own it
 	pieces   []wire.PackPiece
 	compress bool
 }
@@ -111,21 +111,21 @@ func NewUploader(ctx context.Context, o UploadOptions) *Uploader {
 	return u
 }
 
-// Alone calls fn while Uploaded does not run. Packs go on to the bucket meanwhile, where they wait
-// to be told of. The error is that of fn.
+// Alone calls fn while Uploaded does not run. Packs still go to the bucket meanwhile, and wait
+// there to be reported. The error is that of fn.
 func (u *Uploader) Alone(fn func() error) error {
 	u.telling.Lock()
 	defer u.telling.Unlock()
 	return fn()
 }
 
-// room is the memory of a block: more pieces than fit are not put into one.
+// room is the memory of a block. A block has no more pieces than fit.
 type room [seal.BlockOverhead + wire.BlockBytes]byte
 
 var rooms = sync.Pool{New: func() any { return new(room) }}
 
-// Cut ends the blocks that are being filled: what was added before is not compressed together with
-// what comes after. Errors: as Add.
+// Cut ends the blocks being filled: earlier pieces are not compressed together with later ones.
+// Errors: as Add.
 func (u *Uploader) Cut() error {
 	for i := range u.filling {
 		if err := u.endBlock(i); err != nil {
@@ -135,13 +135,13 @@ func (u *Uploader) Cut() error {
 	return nil
 }
 
-// Add puts a piece into the pack that is being filled; content is copied, and is what d names.
-// isEager says to which sort of packs it belongs, compress whether it may be compressed, with
-// others that may be. It waits when Parallel packs are under way and another one is ready.
+// Add puts a piece into the pack being filled. content is copied, and must match d. isEager is the
+// sort of its pack. compress says whether it may be compressed, together with others that may be.
+// Add waits while Parallel packs are in flight and another one is ready.
 //
-// A piece that was among the last 65 536 pieces of a sort is passed over; an older one is stored
-// once more, which does no harm. Errors: base.ErrInvalid for a piece that is empty, or of a tree
-// node, base.ErrTooLarge, base.ErrClosed, those of the bucket, of Uploaded and of the context.
+// Add skips a piece that was among the last 65 536 pieces of a sort; an older one is stored once
+// more, which does no harm. Errors: base.ErrInvalid for a piece that is empty, or of a tree node,
+// base.ErrTooLarge, base.ErrClosed, those of the bucket, of Uploaded and of the context.
 func (u *Uploader) Add(d object.Digest, content []byte, isEager, compress bool) error {
 	if err := u.check(d, content); err != nil {
 		return err
@@ -187,10 +187,10 @@ func (u *Uploader) check(d object.Digest, content []byte) error {
 	return nil
 }
 
-// has reports whether a piece was added already.
+// has reports whether a piece was added recently.
 func (u *Uploader) has(d object.Digest) bool { return u.recent[lazy].has(d) || u.recent[eager].has(d) }
 
-// endBlock gives a block that is being filled to who compresses it.
+// endBlock sends a filled block to the gathering goroutine.
 func (u *Uploader) endBlock(i int) error {
 	b := u.filling[i]
 	u.filling[i] = block{}
@@ -205,9 +205,9 @@ func (u *Uploader) endBlock(i int) error {
 	}
 }
 
-// Finish uploads what is left and waits for everything. The refs are those of all packs, in the
-// order in which they were begun. After it Add returns base.ErrClosed. Errors are those of Add;
-// then there may be packs in the bucket all the same, of which Uploaded was told.
+// Finish uploads the rest and waits for all packs. The refs are those of all packs, in the order in
+// which they were begun. After it Add returns base.ErrClosed. Errors are those of Add. After an
+// error the bucket may still have packs that were reported to Uploaded.
 func (u *Uploader) Finish() ([]wire.Pack, error) {
 	if u.finished {
 		return nil, fmt.Errorf("finish packs: %w", base.ErrClosed)
@@ -233,14 +233,14 @@ func (u *Uploader) Finish() ([]wire.Pack, error) {
 	return refs, nil
 }
 
-// Close gives up what is under way and waits for it. After Finish, and a second time, it does
-// nothing.
+// Close abandons uploads in flight and waits for their end. After Finish, and a second time, it
+// does nothing.
 func (u *Uploader) Close() {
 	u.cancel(fmt.Errorf("upload packs: %w", base.ErrClosed))
 	u.end()
 }
 
-// end lets the goroutines end when there is nothing left to do, and waits for them.
+// end makes the goroutines end when there is nothing left to do, and waits for them.
 func (u *Uploader) end() {
 	if !u.finished {
 		u.finished = true
@@ -250,11 +250,11 @@ func (u *Uploader) end() {
 	u.filling = [fillings]block{}
 }
 
-// recent is a set of digests that forgets old ones: it has at least the last recentPieces of those
-// added.
+// recent is a set of digests that drops old ones: it has at least the last recentPieces added.
 type recent struct{ newer, older map[object.Digest]struct{} }
 
-// recentPieces is also the greatest number of pieces of a pack, so that none is there twice (I4).
+// recentPieces is also the greatest number of pieces of a pack, so that no piece is in it twice
+// (I4).
 const recentPieces = 1 << 16
 
 func (r *recent) has(d object.Digest) bool {

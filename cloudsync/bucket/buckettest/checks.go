@@ -95,7 +95,7 @@ var putChecks = []check{
 	}},
 }
 
-// badContentChecks put content that is not as long as it is said to be, or that breaks.
+// badContentChecks put content of another length than announced, or content that breaks.
 func badContentChecks() (checks []check) {
 	for _, c := range []struct {
 		what    string
@@ -410,8 +410,8 @@ var concurrentChecks = []check{
 		})
 	}},
 	{"puts and deletes in one folder", func(k *kit) {
-		// Where names are paths, a folder that goes while a file comes or goes is an error of the
-		// store.
+		// Where names are paths, a folder that vanishes while a file appears or vanishes is an
+		// error of the store.
 		folderGone := func(err error) bool { return k.o.Paths && bucket.ClassOf(err) == bucket.ClassAmbiguous }
 		together(8, func(i int) {
 			for round := range 20 {
@@ -439,14 +439,14 @@ var concurrentChecks = []check{
 	}},
 }
 
-// meeting lets racers wait for each other, so that all have begun before one can end.
+// meeting makes racers wait for each other, so that all have begun before one can end.
 type meeting struct {
 	mu   sync.Mutex
 	left int // guarded by mu
 	all  chan struct{}
 }
 
-// racer is a content that is not read before all racers have begun, or were refused.
+// racer is a content that is not read before all racers have begun or were refused.
 type racer struct {
 	*strings.Reader
 	meet *meeting
@@ -563,7 +563,7 @@ func newPeak() *peak {
 	return p
 }
 
-// look counts what lives, after a collection.
+// look measures the live heap after a collection.
 func (p *peak) look() {
 	runtime.GC()
 	var m runtime.MemStats

@@ -14,10 +14,10 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Liar is a bucket that breaks a promise: it does some call otherwise than the honest bucket that
-// it stands in front of, which is the b of each function.
+// Liar is a bucket that breaks one promise: it handles some call differently from the honest bucket
+// b that it wraps.
 type Liar struct {
-	// Name says which.
+	// Name names the broken promise.
 	Name string
 
 	put  func(ctx context.Context, b bucket.Bucket, name string, content []byte) error
@@ -30,7 +30,7 @@ type Liar struct {
 func (l Liar) Wrap(b bucket.Bucket) bucket.Bucket { return &lying{b, l} }
 
 // Liars returns one liar for each promise that stores are known, or easily imagined, to break.
-// bucket.Probe must fail each of them at one point or more. Each stands in front of one bucket.
+// bucket.Probe must fail each of them at one point or more. Each wraps one bucket.
 func Liars() []Liar {
 	return slices.Concat(putLiars(), getLiars(), listLiars(), deleteLiars())
 }
@@ -81,7 +81,7 @@ func store(ctx context.Context, b bucket.Bucket, name string, content []byte) er
 	return b.PutIfAbsent(ctx, name, int64(len(content)), bytes.NewReader(content))
 }
 
-// overwrite stores content whatever there is.
+// overwrite stores content even if the name is taken.
 func overwrite(ctx context.Context, b bucket.Bucket, name string, content []byte) error {
 	for {
 		if err := b.Delete(ctx, name); err != nil {
@@ -125,8 +125,8 @@ func putLiars() []Liar {
 	}
 }
 
-// lookThenWrite refuses existing names, unless several put one at once: then each that looked
-// before the first has written wins.
+// lookThenWrite refuses existing names, except in concurrent puts: then each that looked before the
+// first write wins.
 func lookThenWrite(ctx context.Context, b bucket.Bucket, name string, content []byte) error {
 	if _, err := b.Get(ctx, name, 0, 0); err == nil {
 		return &bucket.Error{Op: bucket.OpPut, Name: name, Class: bucket.ClassExists}

@@ -17,20 +17,20 @@ import (
 
 // Options are the options of RunWith. The zero value is that of Run.
 type Options struct {
-	// HoldsContent says that the bucket keeps objects in the memory of this process, so that the
-	// memory of a large put says nothing.
+	// HoldsContent says that the bucket keeps objects in the memory of this process, so that memory
+	// use proves nothing.
 	HoldsContent bool
 	// LargeBytes is the length of the largest object; 64 MiB when 0.
 	LargeBytes int64
-	// Levels is how many parts the deepest name has, 512 when 0.
+	// Levels is how many parts the deepest name has; 0: 512.
 	Levels int
-	// Paths says that names are paths of files: no name is the start of another one, with a slash,
-	// and no part of a name has more than 255 bytes.
+	// Paths says that names are file paths: no name is a prefix of another one with a slash, and no
+	// part of a name has more than 255 bytes.
 	Paths bool
-	// Hasty says that the store may refuse a put while the content is on its way, and close the
+	// Hasty says that the store may refuse a put during the upload of its content, and close the
 	// connection: then its answer may be lost.
 	Hasty bool
-	// MemoryBytes is how much memory a put and a get of it may take; 40 MiB when 0.
+	// MemoryBytes is how much memory a put and a get of the largest object may take; 0: 40 MiB.
 	MemoryBytes uint64
 }
 
@@ -78,7 +78,7 @@ type check struct {
 	run  func(k *kit)
 }
 
-// kit is what a check works with.
+// kit is the environment of a check.
 type kit struct {
 	*testing.T
 	b bucket.Bucket
@@ -161,7 +161,7 @@ func noise(n int) string {
 
 var errContent = errors.New("content broke")
 
-// dribble gives one byte, no byte, one byte...
+// dribble gives one byte, no byte, one byte, and so on.
 type dribble struct {
 	r     io.Reader
 	calls int
@@ -182,7 +182,7 @@ func goodNames(o Options) []string {
 	return o.possible(names)
 }
 
-// possible returns those of names that the bucket can hold beside each other.
+// possible returns the names that the bucket can hold side by side.
 func (o Options) possible(names []string) []string {
 	if !o.Paths {
 		return names
