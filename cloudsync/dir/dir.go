@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	partial       = "partial"      // the directory of what is being written; no object's path begins so
-	leftoverAfter = 24 * time.Hour // the age from which what a kill has left is removed
-	maxAttempts   = 100            // at a directory that others remove again and again
+	partial       = "partial"      // the directory of files being written; no object's path begins so
+	leftoverAfter = 24 * time.Hour // the age from which leftovers of a kill are removed
+	maxAttempts   = 100            // at a directory that others remove repeatedly
 	copyBytes     = 256 << 10
 )
 
 // Options are the options of Open. The zero value is useful.
 type Options struct {
-	// Clock tells ServerTime and the age of leftovers; clock.System when nil.
+	// Clock gives ServerTime and the age of leftovers; nil: clock.System.
 	Clock clock.Clock
-	// MustExist lets Open fail with base.ErrNotFound when the directory does not exist, where else
-	// it makes it.
+	// MustExist makes Open fail with base.ErrNotFound if the directory does not exist, instead of
+	// creating it.
 	MustExist bool
 }
 
@@ -45,7 +45,8 @@ type Bucket struct {
 	held   *held
 }
 
-// tree is an opened directory, out of which no path leads: what a Bucket does to a disk.
+// tree is an opened directory, out of which no path leads. It has all operations of a Bucket on a
+// disk.
 type tree interface {
 	Lstat(path string) (fs.FileInfo, error)
 	Open(path string) (file, error)
@@ -83,16 +84,15 @@ func (r root) OpenFile(path string, flag int, perm fs.FileMode) (file, error) {
 	return r.Root.OpenFile(path, flag, perm)
 }
 
-// session is one call. It opens the directory anew, as that may have been unmounted, moved or
-// replaced since the last.
+// session is one call. It opens the directory again, as that may have been unmounted, moved or
+// replaced since the last call.
 type session struct {
 	*Bucket
 	root tree
 }
 
-// begin opens the directory for one call, after which the caller closes root. A directory that is
-// not there is a disk that was unplugged or a share that is not mounted: that is trouble on the
-// way, not an empty bucket.
+// begin opens the directory for one call; the caller closes root afterwards. A missing directory is
+// an unplugged disk or an unmounted share. So it is a retryable error and not an empty bucket.
 func (b *Bucket) begin(op bucket.Op, name string) (*session, error) {
 	if b.closed.Load() {
 		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassOther, Err: base.ErrClosed}
@@ -109,8 +109,8 @@ func (b *Bucket) begin(op bucket.Op, name string) (*session, error) {
 
 var _ bucket.Bucket = (*Bucket)(nil)
 
-// Open makes a bucket of the directory path, which it makes when it does not exist. It removes what
-// puts that were killed a day ago or earlier have left. Errors: base.ErrNotFound, base.ErrInvalid,
+// Open returns a bucket in the directory path, which it creates if necessary. It removes leftovers
+// of puts that were killed a day ago or earlier. Errors: base.ErrNotFound, base.ErrInvalid,
 // fs.ErrPermission, base.ErrNoSpace, the cause of ctx.
 func Open(ctx context.Context, path string, o Options) (*Bucket, error) {
 	if o.Clock == nil {
@@ -151,7 +151,7 @@ func open(path string, o Options) (*Bucket, error) {
 	return b, nil
 }
 
-// makeDurable makes dir and what is missing above it, and syncs the names.
+// makeDurable creates dir and its missing parents, and syncs the names.
 func makeDurable(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
@@ -174,14 +174,14 @@ func makeDurable(dir string) error {
 	return errors.Join(syncOpenDir(f), f.Close())
 }
 
-// Close lets calls after it fail with base.ErrClosed. Those that are under way, open bodies, and
-// what was left to a disk that does not answer go on.
+// Close makes later calls fail with base.ErrClosed. Calls in flight, open bodies, and abandoned
+// calls on a disk that does not answer go on.
 func (b *Bucket) Close() error {
 	b.closed.Store(true)
 	return nil
 }
 
-// clean removes files of puts that began a day ago. A put that is so slow fails.
+// clean removes files of puts that began over a day ago. A put that takes that long fails.
 func (b *session) clean() error {
 	f, err := b.root.Open(partial)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -202,7 +202,7 @@ func (b *session) clean() error {
 	return nil
 }
 
-// removeLeftover removes a file that is older than a day.
+// removeLeftover removes a file if it is older than a day.
 func (b *session) removeLeftover(path string) error {
 	info, err := b.root.Lstat(path)
 	if err == nil && info.Mode().IsRegular() && b.clock.Now().Sub(info.ModTime()) > leftoverAfter {
@@ -229,7 +229,7 @@ func (d *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, conte
 	return nil
 }
 
-// putWhole is PutIfAbsent for who waits.
+// putWhole is PutIfAbsent without the bound on waiting.
 func (d *Bucket) putWhole(ctx context.Context, name string, size int64, content io.Reader) (time.Time, error) {
 	b, err := d.begin(bucket.OpPut, name)
 	if err != nil {
@@ -243,7 +243,7 @@ func (d *Bucket) putWhole(ctx context.Context, name string, size int64, content 
 	return created, bucket.NewError(ctx, bucket.OpPut, name, landed, err)
 }
 
-// put returns whether the object may be there although it fails.
+// put also returns whether the object may exist despite an error.
 func (b *session) put(ctx context.Context, path string, size int64, content io.Reader) (created time.Time, landed bool, err error) {
 	switch _, err := b.root.Lstat(path); {
 	case err == nil:
@@ -263,12 +263,12 @@ func (b *session) put(ctx context.Context, path string, size int64, content io.R
 	default:
 		err = fmt.Errorf("give object its name: %w", err)
 	}
-	// A file that stays is removed a day later: it is not worth an error.
+	// A remaining file is removed a day later, so this is not an error.
 	_ = b.root.Remove(temp)
 	return created, landed, err
 }
 
-// exists returns ErrExists once the object that is there is durable.
+// exists returns ErrExists once the existing object is durable.
 func (b *session) exists(path string) error {
 	if err := b.syncParents(path); err != nil {
 		return fmt.Errorf("sync the object that exists: %w", err)
@@ -290,7 +290,7 @@ func (b *session) write(ctx context.Context, size int64, content io.Reader) (tem
 	}
 	modified, err = b.fill(ctx, f, size, content)
 	if err = errors.Join(err, f.Close()); err != nil {
-		_ = b.root.Remove(temp) // else it is removed a day later
+		_ = b.root.Remove(temp) // if this fails, the file is removed a day later
 		return "", modified, fmt.Errorf("write object: %w", err)
 	}
 	return temp, modified, nil
@@ -303,7 +303,7 @@ func (b *session) fill(ctx context.Context, f file, size int64, content io.Reade
 		defer parts.Put(part)
 		err = writeLarge(f, exact, *part)
 	} else {
-		onlyWriter := struct{ io.Writer }{f} // so that the context is looked at between parts
+		onlyWriter := struct{ io.Writer }{f} // so that the context is checked between parts
 		_, err = io.CopyBuffer(onlyWriter, exact, make([]byte, min(copyBytes, size+1)))
 	}
 	if err != nil {
@@ -319,7 +319,7 @@ func (b *session) fill(ctx context.Context, f file, size int64, content io.Reade
 	return info.ModTime(), nil
 }
 
-// publish gives the file temp the path of the object, durably, unless there is one: then
+// publish gives the file temp the path of the object, durably. If the path is taken, it returns
 // fs.ErrExist, with landed false.
 func (b *session) publish(temp, path string) (landed bool, err error) {
 	for range maxAttempts {
@@ -327,7 +327,7 @@ func (b *session) publish(temp, path string) (landed bool, err error) {
 			err = b.place(temp, path)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			break // else a delete has removed a directory, as it was empty
+			break // else a delete has removed a directory because it was empty
 		}
 	}
 	if err != nil {
@@ -369,7 +369,7 @@ func (b *session) placeByClaim(temp, path string) error {
 			err = b.root.Rename(temp, path)
 		}
 	}
-	_ = b.root.Remove(claim) // one that stays is removed a day later; until then who meets it sees the object first
+	_ = b.root.Remove(claim) // a remaining claim is removed a day later; until then a put that meets it first sees the object
 	return err
 }
 
@@ -381,9 +381,8 @@ func (b *session) makeParents(path string) error {
 	return b.root.MkdirAll(dirs[0], 0o700)
 }
 
-// syncParents makes the names on the way from the root to path durable. All directories are synced,
-// also those that were there: whoever has made them may not have come to it yet. Clean ones cost
-// little.
+// syncParents makes the names from the root to path durable. It syncs all directories, also
+// existing ones: their creator may not have synced them yet. Syncing clean ones costs little.
 func (b *session) syncParents(path string) error {
 	for _, dir := range append(parents(path), ".") {
 		f, err := b.root.Open(dir)
@@ -400,7 +399,7 @@ func (b *session) syncParents(path string) error {
 	return nil
 }
 
-// syncOpenDir syncs a directory, where systems can.
+// syncOpenDir syncs a directory, where the system can.
 func syncOpenDir(f file) error {
 	if runtime.GOOS == "windows" {
 		return nil
@@ -423,7 +422,7 @@ func (d *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Obj
 		}
 		defer b.root.Close()
 		return b.get(ctx, name, off, n)
-	}, func(o bucket.Object) { _ = o.Body.Close() }) // nobody wants it any more
+	}, func(o bucket.Object) { _ = o.Body.Close() }) // the caller has left
 	if err != nil {
 		return bucket.Object{}, failed(ctx, bucket.OpGet, name, false, err)
 	}
@@ -432,7 +431,7 @@ func (d *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Obj
 
 func (b *session) get(ctx context.Context, name string, off, n int64) (o bucket.Object, err error) {
 	path := pathOf(name)
-	info, err := b.root.Lstat(path) // before the open: that of a pipe would wait
+	info, err := b.root.Lstat(path) // before the open: opening a pipe would block
 	if err != nil {
 		return o, err
 	}
@@ -461,7 +460,7 @@ func (d *Bucket) Delete(ctx context.Context, name string) error {
 	return failed(ctx, bucket.OpDelete, name, true, err)
 }
 
-// remove is Delete for who waits.
+// remove is Delete without the bound on waiting.
 func (d *Bucket) remove(ctx context.Context, name string) error {
 	b, err := d.begin(bucket.OpDelete, name)
 	if err != nil {
@@ -487,15 +486,15 @@ func (d *Bucket) remove(ctx context.Context, name string) error {
 // String returns "dir:" and the absolute path.
 func (b *Bucket) String() string { return "dir:" + b.path }
 
-// body is a range of a file. Where the file is shorter than it was, it fails.
+// body is a range of a file. It fails if the file became shorter.
 type body struct {
-	ctx  context.Context // that of Get: it bounds the body, as bucket.Bucket says
+	ctx  context.Context // that of Get, which bounds the body
 	held *held
 	name string
 	f    file
 	off  int64
 	left int64
-	part []byte // what was read of the file last
+	part []byte // the part of the file read last
 }
 
 // Read implements io.Reader.
@@ -517,8 +516,8 @@ func (y *body) Read(p []byte) (int, error) {
 	return 0, bucket.NewError(y.ctx, bucket.OpGet, y.name, false, err)
 }
 
-// read reads a part of the file. It does not read into p itself, which is the caller's when he has
-// left.
+// read reads a part of the file. It does not read into p directly: p is caller-owned after the
+// caller has left.
 func (y *body) read(p []byte) (int, error) {
 	if n := min(len(p), copyBytes); len(y.part) < n {
 		y.part = make([]byte, n)
@@ -527,7 +526,7 @@ func (y *body) read(p []byte) (int, error) {
 	n, err := await(y.ctx, y.held, func() (int, error) {
 		n, err := y.f.ReadAt(part, off)
 		if n > 0 {
-			err = nil // it comes again
+			err = nil // the next read returns the error again
 		}
 		return n, err
 	}, nil)

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// partBytes is how much of a large object is written at once, and the length from which an
-	// object is large.
+	// partBytes is the size of the writes of a large object, and the length from which an object is
+	// large.
 	partBytes = 1 << 20
-	// blockBytes is what places, lengths and addresses are multiples of where a write passes the
-	// page cache: enough for every disk with blocks of at most as much.
+	// blockBytes is the unit of offsets, lengths and addresses of writes past the page cache:
+	// enough for every disk with blocks of at most this size.
 	blockBytes = 4096
 )
 
-// parts has buffers of partBytes that begin at a multiple of blockBytes.
+// parts has buffers of partBytes at addresses that are multiples of blockBytes.
 var parts = sync.Pool{New: func() any {
 	b := make([]byte, partBytes+blockBytes)
 	first := -reflect.ValueOf(b).Pointer() & (blockBytes - 1)
@@ -26,13 +26,13 @@ var parts = sync.Pool{New: func() any {
 }}
 
 // writeLarge writes a large object past the page cache, where the system and the file system can. A
-// device does not read what it has uploaded. A copy in the cache would cost as much processor time
-// as sealing, and push out what is read. part, one of parts, is the buffer.
+// device does not read its own uploads. A copy in the cache would cost as much processor time as
+// sealing, and evict data that is read. part, one of parts, is the buffer.
 func writeLarge(f file, content io.Reader, part []byte) error {
 	direct := setDirect(f, true) == nil
 	for {
 		n, err := io.ReadFull(content, part)
-		ended := err == io.EOF || err == io.ErrUnexpectedEOF // not one that content has wrapped
+		ended := err == io.EOF || err == io.ErrUnexpectedEOF // not a wrapped error of content
 		if err != nil && !ended {
 			return err
 		}
@@ -44,7 +44,7 @@ func writeLarge(f file, content io.Reader, part []byte) error {
 			}
 			b = b[written:]
 		}
-		if direct && len(b) > 0 { // the end of the object, or the file system takes no such writes
+		if direct && len(b) > 0 { // the end of the object, or the file system has no such writes
 			if err := setDirect(f, false); err != nil {
 				return err
 			}

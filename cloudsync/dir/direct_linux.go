@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setDirect has the writes to f that follow pass the page cache or not. It fails on file systems
-// that have no such writes.
+// setDirect makes later writes to f bypass the page cache or not. It fails on file systems without
+// such writes.
 func setDirect(f file, on bool) error {
 	conn, err := f.SyscallConn()
 	if err != nil {

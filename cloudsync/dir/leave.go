@@ -16,9 +16,9 @@ import (
 
 const (
 	// patience is how long a call waits for the disk after its context has ended, by the machine's
-	// clock: what ends within it has ended as it ends.
+	// clock. A call that ends within it returns its own result.
 	patience = 500 * time.Millisecond
-	// maxLeft bounds the calls that have been left to a disk that does not answer. Each takes a
+	// maxLeft bounds the calls that are abandoned on a disk that does not answer. Each takes a
 	// thread of the system.
 	maxLeft = 16
 )
@@ -28,13 +28,13 @@ var (
 	errGone  = errors.New("the caller has left")
 )
 
-// held counts the calls that were left to the disk.
+// held counts the abandoned calls.
 type held struct{ n atomic.Int32 }
 
-// await calls fn, which may wait for the disk, in a goroutine, and returns what that does. When ctx
-// ends it leaves it, soon after: no context ends a call of the system. The goroutine ends when the
-// disk answers, and gives what fn has returned then to drop. The error is then the cause of ctx.
-// When too many have been left, fn is not called and the error is errHangs.
+// await calls fn, which may block on the disk, in a goroutine, and returns its result. Soon after
+// ctx ends, await abandons the goroutine and returns the cause of ctx: no context ends a system
+// call. The goroutine ends when the disk answers, and then passes the result of fn to drop. If too
+// many are abandoned, await does not call fn and returns errHangs.
 func await[T any](ctx context.Context, h *held, fn func() (T, error), drop func(T)) (v T, err error) {
 	if h.n.Load() >= maxLeft {
 		return v, errHangs
@@ -72,7 +72,7 @@ func await[T any](ctx context.Context, h *held, fn func() (T, error), drop func(
 	return v, context.Cause(ctx)
 }
 
-// lent is content of a caller who may leave: what he has lent is not touched any more then.
+// lent is caller-owned content. It is not used after the caller has left.
 type lent struct {
 	mu sync.Mutex
 	r  io.Reader // guarded by mu; nil: the caller has left
@@ -88,7 +88,7 @@ func (l *lent) Read(p []byte) (int, error) {
 	return l.r.Read(p)
 }
 
-// takeBack returns when nobody reads any more.
+// takeBack ends all reading: no read is in progress after it returns, and none begins.
 func (l *lent) takeBack() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

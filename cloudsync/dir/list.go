@@ -18,8 +18,9 @@ type item struct {
 	isDir bool
 }
 
-// items is a heap, the smallest name first. As every name in a directory is greater than that of
-// its item, what is popped comes in order, though directories overlap: a/b lies between a- and a0.
+// items is a heap with the smallest name first. Every name in a directory is greater than that of
+// its item. So items are popped in order of their names, though directories overlap: a/b lies
+// between a- and a0.
 type items []item
 
 func (h items) Len() int           { return len(h) }
@@ -36,7 +37,7 @@ func (h *items) Pop() any {
 	return last
 }
 
-// List implements bucket.Bucket. It reads each directory that can hold a name it wants, up to the
+// List implements bucket.Bucket. It reads each directory that can have a matching name, up to the
 // limit.
 func (d *Bucket) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
 	if err := bucket.CheckList(ctx, after, prefix, limit); err != nil {
@@ -77,7 +78,7 @@ func (b *session) list(ctx context.Context, after, prefix string, limit int) (in
 	return infos, nil
 }
 
-// expand adds what the directory has and the list may want.
+// expand adds the items of a directory that the list may need.
 func (b *session) expand(todo *items, dir item, after, prefix string) error {
 	f, err := b.root.Open(dir.path)
 	if errors.Is(err, fs.ErrNotExist) && dir.path != "." {

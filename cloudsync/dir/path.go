@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// chunkBytes is the length from which a segment is cut: names of files have 255 bytes, and less
-	// where they are encrypted.
+	// chunkBytes is the length beyond which a segment is cut: file names have at most 255 bytes,
+	// and less where they are encrypted.
 	chunkBytes = 128
 
 	fileMark  = "=" // ends the name of an object's file
 	dirMark   = "+" // ends a directory that is a whole segment, or the rest of one
 	chunkMark = "~" // ends a directory that is the start of a segment
-	claimMark = "!" // in place of fileMark: somebody is about to rename a file to that
+	claimMark = "!" // in place of fileMark: a put is about to rename a file to that
 )
 
 // pathOf returns the path of the file for a legal name, with slashes.
@@ -49,7 +49,7 @@ func nameOf(path string) (string, bool) {
 	return name.String(), bucket.CheckName(name.String()) == nil && pathOf(name.String()) == path
 }
 
-// partOf returns what the element of a path adds to the name, and whether it is that of a
+// partOf returns the part of the name in an element of a path, and whether the element is a
 // directory.
 func partOf(elem string) (part string, isDir, ok bool) {
 	if len(elem) < 2 || strings.Contains(elem, ".") {

@@ -23,19 +23,18 @@ import (
 )
 
 const (
-	// chunkBytes is the length from which an upload is made in chunks, and that of each.
+	// chunkBytes is the length beyond which an upload is made in chunks, and that of each chunk.
 	chunkBytes = 16 << 20
-	// maxPages bounds the requests of one List, which needs more than one only where foreign names
-	// are among ours.
+	// maxPages bounds the requests of one List, which needs more than one only if foreign names are
+	// among ours.
 	maxPages = 1000
-	// headerTimeout is how long a server may think before it answers.
+	// headerTimeout is how long a server may take to begin its answer.
 	headerTimeout = time.Minute
 )
 
 // Options are the options of Open. The zero value is useful.
 type Options struct {
-	// CredentialsFile is the file of a service account; the application default credentials are
-	// used when it is empty.
+	// CredentialsFile is the file of a service account; "": the application default credentials.
 	CredentialsFile string
 }
 
@@ -60,16 +59,16 @@ func Opener(ctx context.Context, url string, o bucket.OpenOptions) (bucket.Bucke
 }
 
 // Open returns the bucket of a URL gs://bucket or gs://bucket/prefix, where prefix is a legal name.
-// It makes no request, except that finding credentials may take one, to the machine's own service,
-// of a few seconds; tokens come with the first request. The caller closes the Bucket. Errors:
-// base.ErrInvalid, fs.ErrPermission when there are no usable credentials.
+// It makes no request to the store. Finding credentials may take one to the machine's own service,
+// of a few seconds; the first request fetches tokens. The caller closes the Bucket. Errors:
+// base.ErrInvalid, fs.ErrPermission if there are no usable credentials.
 func Open(ctx context.Context, url string, o Options) (*Bucket, error) {
 	name, prefix, err := parse(url)
 	if err != nil {
 		return nil, fmt.Errorf("open bucket: %w", err)
 	}
-	// Tokens are fetched under the context of the request that needs one: the older library keeps
-	// that of the opening, which ends before the first token does.
+	// Tokens are fetched under the context of the request that needs one. The older library keeps
+	// the context of Open, which ends before the first token does.
 	auth := []option.ClientOption{option.WithScopes(storage.ScopeReadWrite), internaloption.EnableNewAuthLibrary()}
 	switch {
 	case os.Getenv("STORAGE_EMULATOR_HOST") != "":
@@ -125,14 +124,14 @@ func (b *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, conte
 	uploadCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if size <= chunkBytes {
-		uploadCtx = withContent(uploadCtx, src) // of more, the last chunk is not even begun
+		uploadCtx = withContent(uploadCtx, src) // a longer upload does not begin its last chunk
 	}
 	w := b.handle.Object(b.prefix.Key(name)).If(storage.Conditions{DoesNotExist: true}).NewWriter(uploadCtx)
-	w.ContentType = "application/octet-stream" // else the client looks into the content
+	w.ContentType = "application/octet-stream" // otherwise the client library examines the content
 	if w.ChunkSize = 0; size > chunkBytes {
 		w.ChunkSize = chunkBytes
 	}
-	_, _ = io.Copy(w, src) // what w says, Close says again
+	_, _ = io.Copy(w, src) // Close returns the errors of w again
 	if src.Err() != nil {
 		cancel() // the upload is not complete, and never will be: see wholeBody
 		_ = w.Close()
@@ -162,8 +161,8 @@ func (b *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Obj
 	if n < 0 {
 		n = -1
 	}
-	// For no bytes, the client asks for the properties alone. A range from 0 on of all bytes is
-	// asked for as the whole.
+	// For zero bytes, the client library requests only the properties. A range of all bytes from 0
+	// is requested as the whole object.
 	answer := &answer{left: 1}
 	r, err := b.handle.Object(b.prefix.Key(name)).ReadCompressed(true).NewRangeReader(withAnswer(ctx, answer), off, n)
 	if err != nil {
@@ -196,7 +195,7 @@ func (b *Bucket) List(ctx context.Context, after, prefix string, limit int) ([]b
 	}
 	q := &storage.Query{Prefix: b.prefix.Key(prefix), Projection: storage.ProjectionNoACL}
 	if after != "" {
-		q.StartOffset = b.prefix.Key(after) + "-" // the least of the bytes of names: no legal name lies between
+		q.StartOffset = b.prefix.Key(after) + "-" // the least byte of names: no legal name lies between
 	}
 	if err := q.SetAttrSelection([]string{"Name", "Size", "Created"}); err != nil {
 		return nil, bucket.NewError(ctx, bucket.OpList, prefix, false, err)
@@ -234,7 +233,7 @@ func (b *Bucket) Delete(ctx context.Context, name string) error {
 	return mapError(ctx, bucket.OpDelete, name, err)
 }
 
-// mapError classifies what the client library says.
+// mapError classifies an error of the client library.
 func mapError(ctx context.Context, op bucket.Op, name string, err error) error {
 	if ctx.Err() != nil {
 		return bucket.NewError(ctx, op, name, true, err)

@@ -17,8 +17,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// counted is a transport that notes the Date of the answer for those who ask with withAnswer, and
-// makes no more requests for them than they allow: the client library would ask again, without end,
+// counted is a transport that, for calls under withAnswer, records the Date of the answer and
+// limits the number of requests. Otherwise the client library would repeat requests without end
 // when a body breaks off, or while the pages of a list are empty.
 type counted struct {
 	next   http.RoundTripper
@@ -47,9 +47,9 @@ func (t *counted) close() {
 	t.base.CloseIdleConnections()
 }
 
-// answer is what a call learns from the transport. One goroutine at a time uses it.
+// answer passes results from the transport to a call. One goroutine at a time uses it.
 type answer struct {
-	left int // requests that are allowed
+	left int // requests that are still allowed
 	date time.Time
 	err  error // of the body
 }
@@ -64,20 +64,20 @@ var errTooMany = fmt.Errorf("%w: more requests than the call should need", base.
 
 type contentKey struct{}
 
-// withContent has the upload of src in one request under the context be whole only if all of src
-// was read.
+// withContent returns a context under which the upload of src in one request is complete only if
+// all of src was read.
 func withContent(ctx context.Context, src *bucket.Upload) context.Context {
 	return context.WithValue(ctx, contentKey{}, src)
 }
 
-// tailBytes is more than what the client library writes behind the content: the last boundary.
+// tailBytes is more than what the client library writes after the content: the last boundary.
 const tailBytes = 256
 
 var errNotWhole = errors.New("the content is not whole")
 
-// wholeBody is the body of an upload. It gives its end away only when the content has come to its
-// own: when that breaks off, or its caller leaves, the client library closes the body as if it were
-// whole, at about the time at which the request is given up, and a server that reads it first would
+// wholeBody is the body of an upload. It holds its end back until the content is complete. If the
+// content breaks off, or the caller leaves, the client library closes the body as if it were
+// complete, at about the time of canceling the request. A server that reads that end first would
 // store a part of the content.
 type wholeBody struct {
 	src  *bucket.Upload
@@ -129,7 +129,7 @@ func (t *counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// notingBody keeps the error with which a body ended.
+// notingBody records the error with which a body ended.
 type notingBody struct {
 	io.ReadCloser
 	a *answer

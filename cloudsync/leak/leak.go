@@ -12,42 +12,41 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/wire"
 )
 
-// Report is what the owner of a bucket can tell.
+// Report is what the owner of a bucket can learn.
 type Report struct {
 	// Ledgers is the number of ledgers that have pages in the bucket.
 	Ledgers int
-	// Objects and Bytes are all objects of the bucket.
+	// Objects and Bytes count all objects of the bucket.
 	Objects int
 	Bytes   int64
 	// Pages are the pages, in order of their names in the bucket, which are keyed hashes.
 	Pages []Page
 	// Odd are the names of objects whose lengths are not padded: a program of another version wrote
-	// them, or their end is missing. There are at most 100 of them; MoreOdd is how many more there
-	// are.
+	// them, or their end is missing. There are at most 100; MoreOdd counts the others.
 	Odd     []string
 	MoreOdd int
 }
 
-// Page is what the owner can tell of one page.
+// Page is what the owner can learn about one page.
 type Page struct {
 	// Name is the directory of the page's objects.
 	Name string
-	// Objects and Bytes are its objects.
+	// Objects and Bytes count its objects.
 	Objects int
 	Bytes   int64
 	// Entries is how many entries its log has had, by the greatest number. Each is a write by some
 	// device.
 	Entries uint64
-	// Packs are the objects with contents of values, or with long differences and entries;
-	// Checkpoints those of which checkpoints are made.
+	// Packs are the objects with contents of values, or with long differences and entries.
+	// Checkpoints are the parts of checkpoints.
 	Packs, Checkpoints int
-	// Epochs is how many epochs the log has had. Each is a checkpoint that a device has made, to
-	// make the log short, to give history up, or to repair the bucket.
+	// Epochs is how many epochs the log has had. Each after the first is a cut, a renewal or the
+	// deletion of the page by some device.
 	Epochs int
 	// Lengths is how many different lengths the objects have.
 	Lengths int
-	// First and Last are when its oldest and newest objects were written, and Days on how many days
-	// (UTC) something was. They are zero where the bucket tells no times.
+	// First and Last are when its oldest and newest objects were written. Days is on how many days
+	// (UTC) an object was written. They are zero if the bucket gives no times.
 	First, Last time.Time
 	Days        int
 	// Hours is how many objects were written in each hour of the day (UTC).
@@ -57,7 +56,7 @@ type Page struct {
 // maxOdd bounds Report.Odd.
 const maxOdd = 100
 
-// Look lists a bucket and returns what its owner can tell. It takes a request for each thousand
+// Look lists a bucket and returns what its owner can learn. It makes a request for each thousand
 // objects. Errors are those of the bucket.
 func Look(ctx context.Context, b bucket.Bucket) (*Report, error) {
 	r := &Report{}
@@ -104,8 +103,8 @@ func Look(ctx context.Context, b bucket.Bucket) (*Report, error) {
 	return r, nil
 }
 
-// cut returns the directory of the page to which an object belongs, and what its name says; "" for
-// an object of no page.
+// cut returns the directory of the page of an object, and the parsed name; "" for an object of no
+// page.
 func cut(name string) (dir string, parsed wire.Name) {
 	parts := strings.SplitN(name, "/", 3)
 	if len(parts) < 3 {
@@ -119,15 +118,15 @@ func cut(name string) (dir string, parsed wire.Name) {
 	return dir, parsed
 }
 
-// padded reports whether an object can have its length. What is no object of a page is an
-// announcement, or of the keyring, whose length is known.
+// padded reports whether an object can have its length. An object of no page is an announcement, or
+// of the keyring, whose length is known.
 func padded(name string, kind wire.Kind, size int64) bool {
 	single := func(n int64) bool { return seal.Quarters(int(n)) == int(n) }
 	switch kind {
 	case wire.KindPack, wire.KindCheckpoint:
 		plain := seal.StreamBytes(size)
 		return plain > 0 && seal.Padme(plain) == plain
-	case wire.KindEntry: // the whole; a head alone, of a body that is an object; a head and an epoch
+	case wire.KindEntry: // the whole; only a head, with a body that is an object; a head and an epoch
 		behind := size - wire.HeadBytes
 		return single(size) || behind == 0 || behind > 0 && single(behind)
 	case wire.KindEpoch:
@@ -136,7 +135,7 @@ func padded(name string, kind wire.Kind, size int64) bool {
 	return !strings.HasPrefix(name, "pages/") || single(size)
 }
 
-// sight is a page that is looked at.
+// sight is a page during Look.
 type sight struct {
 	Page
 	lengths map[int64]bool

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Clock is a clock.Clock that stands still until it is moved. It is safe for concurrent use. The
-// zero Clock is not usable; see NewClock.
+// Clock is a clock.Clock that moves only by Advance. It is safe for concurrent use. The zero Clock
+// is not usable; see NewClock.
 type Clock struct {
 	mu     sync.Mutex
 	now    time.Time      // guarded by mu
@@ -22,8 +22,8 @@ type timer struct {
 // NewClock returns a clock that shows start until Advance moves it.
 func NewClock(start time.Time) *Clock { return &Clock{now: start, timers: map[*timer]any{}} }
 
-// NewAutoClock returns a clock that moves by itself: whoever waits d has waited at once, and d has
-// passed.
+// NewAutoClock returns a clock that moves by itself: a wait for d ends at once and moves the clock
+// by d.
 func NewAutoClock(start time.Time) *Clock {
 	c := NewClock(start)
 	c.auto = true
@@ -52,7 +52,7 @@ func (c *Clock) After(d time.Duration) (<-chan time.Time, func()) {
 	}
 }
 
-// Advance moves the clock by d, which may be negative, and lets timers fire that are due.
+// Advance moves the clock by d, which may be negative, and fires the timers that are due.
 func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

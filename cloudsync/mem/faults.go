@@ -13,32 +13,31 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 )
 
-// Faults says how often what goes wrong. Numbers are probabilities from 0 to 1, each drawn for
-// every request that it can befall; the first that hits wins, in the order in which they stand
-// here.
+// Faults has the probabilities of faults, from 0 to 1, each drawn for every request to which it
+// applies. Of the first four, which answer with an error, the first that hits wins, in this order.
 type Faults struct {
 	// Conflict answers 409 and does nothing.
 	Conflict float64
 	// TooMany answers 429 and does nothing.
 	TooMany float64
-	// Unavailable answers 500, 502, 503 or 504 and does nothing; who puts or deletes cannot know
-	// that.
+	// Unavailable answers 500, 502, 503 or 504 and does nothing. For a put or delete the answer is
+	// ambiguous.
 	Unavailable float64
-	// Refused answers a put with 412 and does nothing, though the name may be free: so it looks
-	// when another's object was there and is gone.
+	// Refused answers a put with 412 and does nothing, though the name may be free: as if another's
+	// object had existed and is gone.
 	Refused float64
-	// LostAnswer carries a put or delete out, and then fails with an ambiguous error.
+	// LostAnswer carries out a put or delete, and then fails with an ambiguous error.
 	LostAnswer float64
 	// CutBody ends a body with an error after some of its bytes.
 	CutBody float64
 	// WrongByte changes one byte of a body.
 	WrongByte float64
-	// SlowBody gives a body in eight parts, before each of which the reader waits Delay.
+	// SlowBody gives a body in eight parts, and makes the reader wait for Delay before each.
 	SlowBody float64
-	// Delay is by the clock of the bucket; one second when 0.
+	// Delay is by the clock of the bucket; 0: one second.
 	Delay time.Duration
-	// WriteInterval answers a put that would store, or a delete that would remove, with 429 when
-	// the name was changed less than this ago. Zero for never; real buckets have about a second.
+	// WriteInterval answers a put that would store, or a delete that would remove, with 429 if the
+	// name was changed less than this ago. 0: never; real buckets have about a second.
 	WriteInterval time.Duration
 }
 
@@ -49,26 +48,26 @@ func (b *Bucket) SetFaults(f Faults) {
 	b.faults = f
 }
 
-// SetBefore lets before be called for every request, with no lock held; when it returns an error,
-// nothing is done and the request fails with that, made an *bucket.Error if it is none. name is the
-// prefix for a list. nil calls nothing. So a test can take the network away (base.ErrNetwork),
-// revoke rights (fs.ErrPermission), fill the quota (base.ErrNoSpace), or do something just before a
-// request.
+// SetBefore sets a function that is called for every request, with no lock held. If it returns an
+// error, nothing is done and the request fails with that error, made an *bucket.Error if it is
+// none. name is the prefix for a list. nil calls nothing. So a test can remove the network
+// (base.ErrNetwork), revoke rights (fs.ErrPermission), fill the quota (base.ErrNoSpace), or act
+// just before a request.
 func (b *Bucket) SetBefore(before func(op bucket.Op, name string) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.before = before
 }
 
-// fate is what befalls one request.
+// fate has the faults of one request.
 type fate struct {
 	lost, cut, wrong, slow bool
 	delay, interval        time.Duration
-	at                     float64 // where in the body, from 0 to 1
+	at                     float64 // position in the body, from 0 to 1
 	bit                    int
 }
 
-// begin draws the fate of a request, or fails it.
+// begin draws the faults of a request, or fails it.
 func (b *Bucket) begin(op bucket.Op, name string) (fate, error) {
 	b.mu.Lock()
 	before := b.before
@@ -113,8 +112,8 @@ func (b *Bucket) begin(op bucket.Op, name string) (fate, error) {
 	return t, nil
 }
 
-// drawLocked returns what decides about the next request of a kind. It follows from how many there
-// were before, and not from requests for other names, which may be under way at the same time.
+// drawLocked returns the random source for the next request of a kind. It follows from the number
+// of such requests before, and not from requests for other names, which may be concurrent.
 func (b *Bucket) drawLocked(c call) *rand.Rand {
 	n := b.calls[c]
 	b.calls[c]++
@@ -140,10 +139,10 @@ func (b *Bucket) body(ctx context.Context, name string, content []byte, f fate) 
 }
 
 type body struct {
-	ctx     context.Context // that of Get: it bounds the body, as bucket.Bucket says
+	ctx     context.Context // that of Get, which bounds the body
 	b       *Bucket
 	name    string
-	content []byte // what is still to come
+	content []byte // the content not read yet
 	fate    fate
 	cut     bool
 	part    int // most bytes before the next wait

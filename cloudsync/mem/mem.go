@@ -17,18 +17,18 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
-// maxReadAhead bounds what is allocated for an object before its content was seen.
+// maxReadAhead bounds the memory allocated for an object before its content is read.
 const maxReadAhead = 1 << 20
 
 // Options are the options of New. The zero value gives an honest bucket.
 type Options struct {
-	// Name is what String shows after "mem:".
+	// Name is the part of String after "mem:".
 	Name string
-	// Clock is the clock of the bucket, clock.System when nil. Slow bodies wait by it.
+	// Clock is the clock of the bucket; nil: clock.System. Slow bodies wait by it.
 	Clock clock.Clock
 	// Seed decides which calls have which faults; see the package.
 	Seed uint64
-	// Faults says how often they have them.
+	// Faults are the probabilities of faults.
 	Faults Faults
 }
 
@@ -40,19 +40,19 @@ type Bucket struct {
 	mu      sync.Mutex
 	objects map[string]object    // guarded by mu
 	written map[string]time.Time // guarded by mu: last change of a name
-	calls   map[call]uint64      // guarded by mu: how many there were of each
+	calls   map[call]uint64      // guarded by mu: the number of each
 	seed    uint64
 	faults  Faults                                // guarded by mu
 	before  func(op bucket.Op, name string) error // guarded by mu
 }
 
-// call are the requests of one kind for one name.
+// call identifies the requests of one kind for one name.
 type call struct {
 	op   bucket.Op
 	name string
 }
 
-// object is never changed, so states may share it.
+// object is immutable, so states may share it.
 type object struct {
 	content []byte
 	created time.Time
@@ -109,7 +109,8 @@ func (b *Bucket) store(name string, content []byte, f fate) (time.Time, error) {
 	return now, nil
 }
 
-// tooSoonLocked refuses a second change of a name within the interval, and else notes this one.
+// tooSoonLocked refuses a second change of a name within the interval, and otherwise records this
+// one.
 func (b *Bucket) tooSoonLocked(op bucket.Op, name string, now time.Time, f fate) error {
 	if f.interval <= 0 {
 		return nil
@@ -190,18 +191,18 @@ func (b *Bucket) Delete(ctx context.Context, name string) error {
 // String returns "mem:" and the name.
 func (b *Bucket) String() string { return "mem:" + b.name }
 
-// State is what a bucket held at a moment.
+// State is the content of a bucket at one time.
 type State struct{ objects map[string]object }
 
-// State returns what the bucket holds now, for Rollback.
+// State returns the present content of the bucket, for Rollback.
 func (b *Bucket) State() State {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return State{maps.Clone(b.objects)}
 }
 
-// Rollback makes the bucket hold what it held when s was taken, creation times included. s stays
-// usable, for other buckets too. The zero State is that of an empty bucket.
+// Rollback resets the bucket to s, including creation times. s stays usable, for other buckets too.
+// The zero State is that of an empty bucket.
 func (b *Bucket) Rollback(s State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -220,7 +221,7 @@ func (b *Bucket) Names() []string {
 	return slices.Sorted(maps.Keys(b.objects))
 }
 
-// Content returns a copy of an object. No fault befalls it, and it is no request.
+// Content returns a copy of an object. It is no request and has no faults.
 func (b *Bucket) Content(name string) ([]byte, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -228,8 +229,8 @@ func (b *Bucket) Content(name string) ([]byte, bool) {
 	return bytes.Clone(o.content), ok
 }
 
-// Replace lets the object hold a copy of content, as a hostile owner of the bucket can. An object
-// that was there keeps its creation time. name need not be legal.
+// Replace sets the object to a copy of content, as a hostile owner of the bucket can. An existing
+// object keeps its creation time. name need not be legal.
 func (b *Bucket) Replace(name string, content []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -2,7 +2,7 @@ package progress
 
 import "sync"
 
-// State says how much is done of what is known to be there.
+// State is how much of the known work is done.
 type State struct {
 	// Values counts keys that get a value, and TotalValues all of them.
 	Values, TotalValues int64
@@ -15,7 +15,7 @@ func (s State) add(o State) State {
 	return State{s.Values + o.Values, s.TotalValues + o.TotalValues, s.Bytes + o.Bytes, s.TotalBytes + o.TotalBytes}
 }
 
-// toldEvery is how many bytes are done before the tracker tells again.
+// toldEvery is how many bytes are done between two notifications.
 const toldEvery = 4 << 20
 
 // Tracker follows one direction. A nil Tracker counts nothing.
@@ -24,22 +24,22 @@ type Tracker struct {
 
 	mu      sync.Mutex
 	settled State // guarded by mu; units that are done
-	now     State // guarded by mu; the unit under way
+	now     State // guarded by mu; the unit in progress
 	untold  int64 // guarded by mu; bytes
 }
 
-// New returns a Tracker. It calls begun before a unit begins, and moved now and then when something
-// was done.
+// New returns a Tracker. It calls begun before a unit begins, and moved from time to time when
+// there was progress.
 func New(begun, moved func()) *Tracker { return &Tracker{begun: begun, moved: moved} }
 
-// Restart forgets all.
+// Restart resets the counts.
 func (t *Tracker) Restart() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.settled, t.now, t.untold = State{}, State{}, 0
 }
 
-// Begin begins a unit that has as much. A unit that was not settled is forgotten: it is done again.
+// Begin begins a unit of the given size. It drops a unit that was not settled: that is done again.
 func (t *Tracker) Begin(values, bytes int64) {
 	if t == nil {
 		return
@@ -51,7 +51,7 @@ func (t *Tracker) Begin(values, bytes int64) {
 	t.moved()
 }
 
-// Expect adds to the unit what was not known when it began.
+// Expect adds to the size of the unit.
 func (t *Tracker) Expect(values, bytes int64) {
 	if t == nil {
 		return
@@ -62,7 +62,7 @@ func (t *Tracker) Expect(values, bytes int64) {
 	t.now.TotalBytes += bytes
 }
 
-// Advance says that so much more of the unit is done, which never comes to more than there is.
+// Advance adds to what is done of the unit, up to its size.
 func (t *Tracker) Advance(values, bytes int64) {
 	if t == nil {
 		return
@@ -81,7 +81,7 @@ func (t *Tracker) Advance(values, bytes int64) {
 	}
 }
 
-// Settle says that the whole unit is done.
+// Settle records that the whole unit is done.
 func (t *Tracker) Settle() {
 	if t == nil {
 		return
@@ -92,7 +92,7 @@ func (t *Tracker) Settle() {
 	t.settled, t.now = t.settled.add(t.now), State{}
 }
 
-// State returns how far it is since Restart.
+// State returns the progress since Restart.
 func (t *Tracker) State() State {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -16,12 +16,12 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// amazon is the endpoint without any other word.
+// amazon is the default endpoint.
 const amazon = "https://s3.amazonaws.com"
 
-// place is what a URL says.
+// place is a parsed URL.
 type place struct {
-	endpoint string // empty where the URL has none
+	endpoint string // empty if the URL has none
 	bucket   string
 	prefix   bucket.Prefix
 }
@@ -58,7 +58,7 @@ func parse(u string) (place, error) {
 	return at, nil
 }
 
-// config is how a store is reached.
+// config has the parameters for reaching a store.
 type config struct {
 	host        string
 	secure      bool
@@ -66,7 +66,7 @@ type config struct {
 	credentials *credentials.Credentials
 }
 
-// configure finds what the URL does not say. endpoint is empty where the URL has none.
+// configure finds the parameters that the URL lacks. endpoint is empty if the URL has none.
 func configure(endpoint string) (config, error) {
 	profile, err := readProfile()
 	if err != nil {
@@ -82,7 +82,7 @@ func configure(endpoint string) (config, error) {
 	c := config{host: e.Host, secure: e.Scheme == "https"}
 	c.region = first(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), profile["region"])
 	if c.region == "" && endpoint != amazon {
-		c.region = "us-east-1" // what stores take that have no regions
+		c.region = "us-east-1" // accepted by stores without regions
 	}
 	c.credentials = credentials.NewChainCredentials([]credentials.Provider{
 		&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{},
@@ -90,8 +90,7 @@ func configure(endpoint string) (config, error) {
 	return c, nil
 }
 
-// readProfile returns what the configuration says of the profile in use, nil where there is no
-// file.
+// readProfile returns the configuration of the profile in use, nil if there is no file.
 func readProfile() (map[string]string, error) {
 	file := os.Getenv("AWS_CONFIG_FILE")
 	if file == "" {

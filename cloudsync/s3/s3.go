@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// headerTimeout is how long a server may think before it answers.
+	// headerTimeout is how long a server may take to begin its answer.
 	headerTimeout = time.Minute
-	// maxForeign bounds how many names of others one List passes over.
+	// maxForeign bounds how many foreign names one List skips.
 	maxForeign = 1_000_000
 )
 
-// Bucket is a bucket.Bucket in a store of S3's kind.
+// Bucket is a bucket.Bucket in a store with the protocol of S3.
 type Bucket struct {
 	core      minio.Core
 	transport *http.Transport
@@ -36,7 +36,7 @@ type Bucket struct {
 
 var _ bucket.Bucket = (*Bucket)(nil)
 
-// Opener opens buckets for a repository: it is a bucket.Opener. It takes no credentials file.
+// Opener opens buckets for a repository: it is a bucket.Opener. It accepts no credentials file.
 // Errors: as Open.
 func Opener(ctx context.Context, url string, o bucket.OpenOptions) (bucket.Bucket, error) {
 	if o.CredentialsFile != "" {
@@ -97,17 +97,17 @@ func (b *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, conte
 		return err
 	}
 	src := bucket.NewUpload(ctx, content, size)
-	if size == 0 { // the client library does not read what has no length
+	if size == 0 { // the client library does not read content of length 0
 		if _, err := src.Read(make([]byte, 1)); err != io.EOF {
 			return bucket.NewError(ctx, bucket.OpPut, name, false, src.Err())
 		}
 	}
-	// Signed chunks of nothing have a last chunk, which servers may leave on the connection.
+	// Signed chunks of empty content have a last chunk, which servers may leave on the connection.
 	o := minio.PutObjectOptions{ContentType: "application/octet-stream", DisableContentSha256: size == 0}
 	o.SetMatchETagExcept("*")
 	answer := &answer{}
 	_, err := b.core.PutObject(withAnswer(ctx, answer), b.name, b.prefix.Key(name), src, size, "", "", o)
-	if err != nil && src.Err() != nil { // the request was broken off before its end
+	if err != nil && src.Err() != nil { // the request was canceled before its end
 		return bucket.NewError(ctx, bucket.OpPut, name, false, src.Err())
 	}
 	if err != nil {
@@ -160,7 +160,7 @@ func (b *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Obj
 	return object, nil
 }
 
-// stat is Get for no bytes.
+// stat is Get for zero bytes.
 func (b *Bucket) stat(ctx context.Context, name string, off int64) (bucket.Object, error) {
 	answer := &answer{}
 	info, err := b.core.StatObject(withAnswer(ctx, answer), b.name, b.prefix.Key(name), minio.StatObjectOptions{})
@@ -173,8 +173,8 @@ func (b *Bucket) stat(ctx context.Context, name string, off int64) (bucket.Objec
 	return bucket.Object{Body: http.NoBody, Size: info.Size, Created: info.LastModified, ServerTime: answer.date}, nil
 }
 
-// parseRange returns where a range begins and how long the whole object is, of "bytes 5-9/20". It
-// returns -1 for what it cannot read.
+// parseRange returns the beginning of a range and the length of the whole object, from "bytes
+// 5-9/20". It returns -1 for a number that it cannot read.
 func parseRange(s string) (start, size int64) {
 	number := func(s string) int64 {
 		n, err := strconv.ParseInt(s, 10, 64)
@@ -241,7 +241,7 @@ func (b *Bucket) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// mapError classifies what the client library says. It returns nil for nil.
+// mapError classifies an error of the client library. It returns nil for nil.
 func mapError(ctx context.Context, op bucket.Op, name string, err error) error {
 	if err == nil {
 		return nil
@@ -252,7 +252,7 @@ func mapError(ctx context.Context, op bucket.Op, name string, err error) error {
 	}
 	status := e.StatusCode
 	switch e.Code {
-	case "RequestTimeout": // which comes as 400
+	case "RequestTimeout": // sent with status 400
 		status = http.StatusRequestTimeout
 	case "SlowDown", "TooManyRequests", "ThrottlingException":
 		status = http.StatusTooManyRequests

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// answer is what a call learns from the transport. One goroutine at a time uses it.
+// answer passes results from the transport to a call. One goroutine at a time uses it.
 type answer struct{ date time.Time }
 
 type answerKey struct{}
@@ -15,13 +15,12 @@ func withAnswer(ctx context.Context, a *answer) context.Context {
 	return context.WithValue(ctx, answerKey{}, a)
 }
 
-// askBytes is the length from which a server is asked whether it wants the content before that is
-// sent. So content that is refused does not go up. A server that does not know the question and
-// refuses may close the connection while the content is on its way; that is bucket.ClassAmbiguous,
-// and the caller looks.
+// askBytes is the length from which a server is asked before the content is sent, so that refused
+// content is not uploaded. A server that does not support the question and refuses may close the
+// connection during the upload. That is bucket.ClassAmbiguous, and the caller looks.
 const askBytes = 256 << 10
 
-// dated is a transport that notes the Date of the answer for calls under withAnswer.
+// dated is a transport that records the Date of the answer for calls under withAnswer.
 type dated struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -37,7 +36,7 @@ func (t dated) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// date returns the moment at which a server answered, by its own clock, zero where it does not say.
+// date returns when a server answered, by its own clock, or zero if the answer does not say.
 func date(h http.Header) time.Time {
 	t, err := http.ParseTime(h.Get("Date"))
 	if err != nil {
