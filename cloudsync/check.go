@@ -196,7 +196,7 @@ func (c *checkRun) object(ctx context.Context, o checked) error {
 	return nil
 }
 
-// isDamage reports whether an object is not what was written.
+// isDamage reports whether err means that an object differs from what was written.
 func isDamage(err error) bool {
 	return errors.Is(err, base.ErrCorrupt) || errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, base.ErrNetwork)
 }

@@ -2,10 +2,10 @@
 // device that uses the bucket (docs/sync.md).
 //
 // A Syncer belongs to one repository and one bucket. Each open page has a Page. In the background
-// it reads new entries of the page's log and appends the commits made here. Sync is the barrier for
-// a caller that waits until both are done. Package pagelog reads and appends the log and goes from
-// epoch to epoch. Package replica gives entries and checkpoints their meaning for the page. This
-// package decides when and how often that is done, and handles failures.
+// the Page reads new entries of the page's log and appends the commits made here. Page.Sync is the
+// barrier for a caller that waits until both are done. Package pagelog reads and appends the log
+// and goes from epoch to epoch. Package replica gives entries and checkpoints their meaning for the
+// page. This package decides when and how often that is done, and handles failures.
 //
 // # When it looks, and when it sends
 //

@@ -29,7 +29,7 @@ var (
 	// ErrShutOut reports that the key of this device, or the device itself, was removed from the
 	// keyring.
 	ErrShutOut = seal.ErrShutOut
-	// ErrDeleted reports a page that was deleted for all devices: see Page.DeleteEverywhere.
+	// ErrDeleted reports a page that was deleted for all devices: see Syncer.DeleteEverywhere.
 	ErrDeleted = pagelog.ErrDeleted
 )
 

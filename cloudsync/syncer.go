@@ -80,8 +80,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Limits bound what sync uses; 0 means no bound. Bytes are those of bodies, while they stream. Up
-// to one second's worth may be saved up.
+// Limits bound the rates of sync; 0 means no bound. Bytes are those of bodies, while they stream.
+// Up to one second's worth may be saved up.
 type Limits struct {
 	UploadBytesPerSecond, DownloadBytesPerSecond int64
 	RequestsPerSecond                            float64

@@ -8,10 +8,10 @@ import (
 
 // Retention says which history a cut keeps. The zero value keeps all.
 type Retention struct {
-	// Last is how many of the newest commits are kept; 0: none for their number.
+	// Last is how many of the newest commits are kept; 0: no rule.
 	Last int
-	// Within keeps commits whose timestamps are at most this much older than the newest head's; 0:
-	// none for their age.
+	// Within keeps commits whose timestamps are at most this much older than the newest head's; 0: no
+	// rule.
 	Within time.Duration
 }
 

@@ -453,8 +453,8 @@ func (b *bodyStep) lacks() error {
 	return nil
 }
 
-// covered makes commits no heads if commits of the entry stand on them whose parents were given up,
-// or if commits stand on them that were here already.
+// covered makes two kinds of commits count as no heads: those on which a commit of the entry with a
+// given-up parent stands, and those of the entry on which a commit stands that was here already.
 func (b *bodyStep) covered(ctx context.Context) error {
 	fresh := map[commit.ID]bool{}
 	for _, c := range b.short {

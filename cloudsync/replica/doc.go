@@ -38,8 +38,8 @@
 //
 // Commits, tags, places, State and the position of an entry are one batch of storage. Large data
 // that is true by itself is written before the batch: pieces as transient ones, places in packs,
-// the history of a checkpoint as ahead commits. Enter may be repeated after a crash, since the last
-// batch contains the position.
+// the history of a checkpoint as commits received ahead (storage.ReceivedCommit). Enter may be
+// repeated after a crash, since the last batch contains the position.
 //
 // # Folds
 //

@@ -122,8 +122,8 @@ func (p *Page) orphan(ctx context.Context, id epoch.Commit) (*commit.Commit, err
 	return cs[0], nil
 }
 
-// rejoin makes fresh commits of the step no heads if commits stand on them that were in the log
-// without them. It returns near with the present parents of these commits, and whether near
+// rejoin makes fresh commits of the step count as no heads if others, in the log without them until
+// now, stand on them. It returns near with the present parents of the others, and whether it
 // changed.
 func (s *step) rejoin(ctx context.Context, near map[epoch.Commit]epoch.Set, fresh func(commit.ID) bool) (now map[epoch.Commit]epoch.Set, changed bool, err error) {
 	now = maps.Clone(near)

@@ -12,7 +12,7 @@ import (
 //
 //	32  public key of the device
 //	64  its signature (seal.Sealer.Sign) of "log entry" or "epoch"; the length of the page's
-//	    directory (4); the directory; of an entry its epoch (16) and number (8); what is before
+//	    directory (4); the directory; of an entry its epoch (16) and number (8); the content
 const authorBytes = seal.SignatureBytes
 
 // authored returns the message that the device signs.

@@ -50,7 +50,7 @@ const (
 
 const changesWhere = "diff"
 
-// check returns what is wrong with the values of c.
+// check returns an error for bad values of c.
 func (c *Change) check() error {
 	switch {
 	case len(c.Key) > limits.MaxKeyBytes:

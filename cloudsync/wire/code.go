@@ -223,7 +223,7 @@ func appendSized[T string | []byte](b []byte, v T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
 }
 
-// checkCommits returns what is wrong with a set of commits.
+// checkCommits returns an error for a set that is not ascending or has a zero.
 func checkCommits(set epoch.Set) error {
 	for i, c := range set {
 		if c == 0 || i > 0 && set[i-1] >= c {

@@ -51,7 +51,7 @@
 // # Invariants, cited by the tests
 //
 //	I1: one content has one byte string; what a decoder accepts, encoding gives again.
-//	I2: decoders refuse what encoders do not write, and bytes behind the end, with a
+//	I2: decoders refuse what encoders do not write, and bytes after the end, with a
 //	    *base.CorruptError, and a newer version with a *base.FormatError.
 //	I3: no decoder allocates more than a small multiple of its input, nor more than
 //	    MaxRecordBytes for a record.

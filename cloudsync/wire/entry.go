@@ -66,9 +66,9 @@ const (
 //
 //	1   version
 //	1   kind
-//	32  hash of what is before
+//	32  hash of the entry before, or of the epoch
 //	16  id of the entry, or of the body that is an object of its own; zero in a closing entry
-//	32  SHA-256 of what follows the head; where nothing does, of the object that is the body
+//	32  SHA-256 of the bytes after the head; without such, of the object that is the body
 //	96  author: see author.go
 //
 // The hash of an entry is the SHA-256 of its bytes up to the end of the sealed head.

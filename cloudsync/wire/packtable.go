@@ -15,7 +15,7 @@ import (
 const (
 	PackBytes    = 16 << 20  // length of a pack's stream, with blocks and table
 	BlockBytes   = 128 << 10 // plaintext at which a block of a pack ends
-	StretchBytes = 9 << 17   // plaintext of the blocks that stay together in a pack; a range of 1 MiB touches two stretches
+	StretchBytes = 9 << 17   // plaintext of the blocks that stay together in a pack; a range of 1 MiB lies in at most two of them
 )
 
 // PackTable is the table of contents of a pack: its blocks in stream order, from the beginning and
