@@ -70,7 +70,7 @@
 //	I6: equal parents are merged with equal bases, on every device.
 //	I7: after healing, a piece that a device holds and a kept commit needs has a place.
 //	I8: after healing, all devices are in one epoch, at one position, with one head.
-//	I9: a device that enters the next epoch less than a month late finds the objects that its own named.
+//	I9: a device that enters the next epoch less than a month late finds what its own one named.
 //
 // The tests explore a small model with these functions, step by step in every order, with faults of
 // the network and of the bucket, and check the invariants in every state. Each rule has a mutant

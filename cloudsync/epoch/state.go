@@ -10,8 +10,8 @@ import (
 type Retention struct {
 	// Last is how many of the newest commits are kept; 0: no rule.
 	Last int
-	// Within keeps commits whose timestamps are at most this much older than the newest head's; 0: no
-	// rule.
+	// Within keeps commits whose timestamps are at most this much older than the newest head's; 0:
+	// no rule.
 	Within time.Duration
 }
 

@@ -23,8 +23,8 @@ const (
 	liveOf, livePart = 3, 4
 	// unneededFor is how long a pack stays that no commit needs: its commits may be in flight.
 	unneededFor = 30 * 24 * time.Hour
-	// seenShift shifts the offset of a piece in its block to an index of a bit. Values that are
-	// objects are longer than the resulting distance.
+	// seenShift turns the offset of a piece in its block into the number of a bit. Pieces of values
+	// that are objects are longer than 1<<seenShift bytes.
 	seenShift = 8
 )
 
