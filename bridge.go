@@ -12,8 +12,8 @@ import (
 	"github.com/ledgerd/ledger/merge"
 )
 
-// The packages beside this one, such as admin, reach the engines of a repository by what is given
-// here.
+// Connect gives the packages that extend this one, such as admin, access to the engines of a
+// repository.
 var _ = bridge.Connect(bridge.Root{
 	Repository: func(r any) *bridge.Repository { return r.(*Repository).bridge() },
 	Page:       func(p any) *bridge.Page { return p.(*Page).bridge() },
@@ -53,8 +53,8 @@ func (p *Page) bridge() *bridge.Page {
 	}
 }
 
-// alone calls fn while nobody has a page open, nor can open it; who only keeps it gives way. It
-// reports false when somebody uses the page.
+// alone calls fn while no caller has the page open or can open it. It closes handles that only keep
+// the page, and returns false when the page is in use.
 func (r *Repository) alone(ctx context.Context, k pageKey, fn func() error) (ok bool, err error) {
 	if err := r.enter(); err != nil {
 		return false, err

@@ -8,15 +8,15 @@ import (
 	"github.com/ledgerd/ledger/internal/cloudlink"
 )
 
-// Clone makes a repository in dir that is a device of a bucket: everything that the bucket has
-// comes with the next Sync, or in the background, values of priority Lazy when they are read. dir
-// is absent or empty, or holds what an interrupted Clone from the same bucket has left; then Clone
-// goes on there. Options.Cloud is not looked at. With the wrong key, or without a bucket, nothing
-// is made. The repository must be closed.
+// Clone makes a repository in dir that is a device of a bucket. The next Sync, or background sync,
+// downloads everything in the bucket; values of priority Lazy are downloaded when they are read.
+// dir is absent, empty, or holds the result of an interrupted Clone from the same bucket, which
+// Clone then continues. Options.Cloud is ignored. With the wrong key, or without a bucket, Clone
+// makes nothing. The repository must be closed.
 //
-// Errors: ErrNotFound (the bucket is not one of Ledger's), ErrWrongKey, ErrCloudReplaced (it is not
-// the one of Cloud.BucketID), ErrConflict (dir holds another repository), those of Open and of
-// reading the bucket's keyring.
+// Errors: ErrNotFound (the bucket is not one of Ledger's), ErrWrongKey, ErrCloudReplaced (the
+// bucket does not have the id Cloud.BucketID), ErrConflict (dir holds another repository), those of
+// Open and of reading the bucket's keyring.
 func Clone(ctx context.Context, dir string, o *Options, c *Cloud) (*Repository, error) {
 	r, err := openClone(ctx, dir, o, c)
 	if err != nil {
@@ -28,8 +28,8 @@ func Clone(ctx context.Context, dir string, o *Options, c *Cloud) (*Repository, 
 // openClone opens the repository of a clone with its cloud set.
 func openClone(ctx context.Context, dir string, o *Options, c *Cloud) (*Repository, error) {
 	open := o.withDefaults()
-	open.Cloud = nil // it is c
-	// Nothing is made before the key is known to fit.
+	open.Cloud = nil // c replaces it
+	// Prove the key before making anything.
 	named := cloudlink.Cloud(*c)
 	m := machineOf(&open)
 	joined, err := cloudlink.Join(ctx, &named, open.openers(), m.clock, m.stall)
@@ -53,7 +53,7 @@ func openClone(ctx context.Context, dir string, o *Options, c *Cloud) (*Reposito
 	return r, nil
 }
 
-// fitForClone refuses a repository that has something of its own.
+// fitForClone refuses a repository that has pages or a cloud of its own.
 func (r *Repository) fitForClone(_ context.Context, bucketID string) error {
 	if info, ok := r.Cloud(); ok {
 		if info.BucketID != bucketID {

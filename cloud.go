@@ -13,56 +13,56 @@ import (
 )
 
 // SyncOptions say how a repository with a cloud syncs. The zero value syncs all pages in the
-// background, and has those come here that other devices make.
+// background, pages made by other devices included.
 type SyncOptions struct {
-	// Passphrase is that of the cloud, or of its key file, for a repository whose cloud was set
-	// with one. It is copied.
+	// Passphrase opens the cloud, or its key file, when the cloud was set with a passphrase. It is
+	// copied.
 	Passphrase []byte
 	// Limits bound bandwidth and requests.
 	Limits cloudsync.Limits
-	// MinPoll and MaxPoll bound the pause between two looks for what other devices have written; 0:
+	// MinPoll and MaxPoll bound the pause between two checks for changes by other devices; 0 means
 	// 2 seconds and 5 minutes.
 	MinPoll, MaxPoll time.Duration
-	// OnlyOpen lets the pages rest that the app does not have open, and does not look for those of
-	// other devices: Sync does both.
+	// OnlyOpen limits background sync to the pages that the app has open, and does not look for
+	// pages of other devices. Sync still does both.
 	OnlyOpen bool
-	// OpenPages is how many pages are held open to sync them, those that were used last; 0: 64.
-	// They sync as soon as something happens, the others every MaxPoll. A page that is held takes
-	// two file descriptors.
+	// OpenPages is how many pages are held open to sync them, the most recently used ones; 0 means
+	// 64. They sync as soon as something happens, the others every MaxPoll. A held page takes two
+	// file descriptors.
 	OpenPages int
-	// Paused begins in pause, which ResumeSync ends and nothing remembers; see
+	// Paused begins in pause until ResumeSync. This pause is not stored, unlike that of
 	// Repository.PauseSync.
 	Paused bool
-	// Manual lets nothing sync by itself: only Sync, Prefetch, and reads of what is not held here
-	// use the network.
+	// Manual turns background sync off: only Sync, Prefetch, and reads of values that this device
+	// does not store use the network.
 	Manual bool
-	// Merge has Sync merge the heads that it brings together also when Options.Merge.Manual is set.
+	// Merge makes Sync merge the heads that it downloads, even with Options.Merge.Manual.
 	Merge bool
 }
 
 // Cloud names a bucket and its key. Exactly one of KeyFile, Passphrase and Plaintext is given.
 type Cloud struct {
-	// URL names the bucket: dir:PATH, or what Options.Buckets knows, such as gs://bucket/prefix.
+	// URL names the bucket: dir:PATH, or a scheme of Options.Buckets, such as gs://bucket/prefix.
 	URL string
-	// KeyFile is the file with the master key; see keys.CreateFile. Its path is remembered, not its
-	// content.
+	// KeyFile is the file with the master key; see keys.CreateFile. The repository stores its path,
+	// not its content.
 	KeyFile string
-	// KeyFilePassphrase is that of a key file which is under one. It is copied and not remembered,
-	// as Passphrase.
+	// KeyFilePassphrase opens a key file that is protected by a passphrase. It is copied, and not
+	// stored, like Passphrase.
 	KeyFilePassphrase []byte
-	// SharedKeyFile allows that others can read the key file.
+	// SharedKeyFile allows a key file that other users can read.
 	SharedKeyFile bool
-	// Passphrase is that from which the master key is derived. It is copied and not remembered:
-	// each Open is given it, here or as SyncOptions.Passphrase.
+	// Passphrase is the passphrase from which the master key is derived. It is copied and not
+	// stored: each Open needs it, here or as SyncOptions.Passphrase.
 	Passphrase []byte
-	// Plaintext asks for a cloud that everybody can read who can read the bucket.
+	// Plaintext requests a cloud without encryption, which everyone with access to the bucket can
+	// read.
 	Plaintext bool
-	// BucketID is the id that the bucket must have, 32 hexadecimal digits; "" for any. It tells a
-	// bucket of the same key from the one that is meant: a device that has never seen the bucket
-	// has nothing else to tell by.
+	// BucketID is the id that the bucket must have, 32 hexadecimal digits; "" for any. Only this id
+	// lets a new device distinguish the intended bucket from another bucket with the same key.
 	BucketID string
 	// CredentialsFile is the file with credentials for the bucket; "" means those of the
-	// environment. Its path is remembered.
+	// environment. Its path is stored.
 	CredentialsFile string
 }
 
@@ -70,57 +70,59 @@ type Cloud struct {
 type CloudInfo struct {
 	// URL names the bucket; the path of a dir URL is absolute.
 	URL string
-	// BucketID is the random id of the bucket, 32 hexadecimal digits; "" while the cloud of
-	// Options.Cloud was not reached yet. Algorithm and Device are empty then, too.
+	// BucketID is the random id of the bucket, 32 hexadecimal digits. BucketID, Algorithm and
+	// Device are "" until the cloud of Options.Cloud is first reached.
 	BucketID string
-	// Algorithm is how its objects are sealed, such as "AES-256-GCM"; see Plaintext.
+	// Algorithm is the cipher that seals the objects, such as "AES-256-GCM"; see Plaintext.
 	Algorithm string
-	// Plaintext reports that the bucket is not sealed: who can read it can read everything.
+	// Plaintext reports that the bucket is not sealed: everyone who can read it can read all
+	// content.
 	Plaintext bool
-	// KeyFile is where the master key is; "" when there is none or it comes from a passphrase.
+	// KeyFile is the path of the master key; "" when there is none or it is derived from a
+	// passphrase.
 	KeyFile string
-	// Passphrase reports that the master key comes from one.
+	// Passphrase reports that the master key is derived from a passphrase.
 	Passphrase bool
 	// CredentialsFile is the file with credentials for the bucket; "" when they come from the
 	// environment.
 	CredentialsFile string
-	// Device is the id of this device, 32 hexadecimal digits: it follows from the key with which
-	// the device signs. A copied directory has another one.
+	// Device is the id of this device, 32 hexadecimal digits, derived from the device's signing
+	// key. A copied directory has another id.
 	Device string
-	// Paused reports that background sync is paused for good; see Repository.PauseSync.
+	// Paused reports that PauseSync has stopped background sync until ResumeSync.
 	Paused bool
-	// Founded reports that the bucket had no keys when this process set the cloud, and has those
-	// that it made: it was empty, or its URL is not the one that was meant.
+	// Founded reports that the bucket had no keys when this process set the cloud, and that the
+	// process made them: the bucket was empty, or the URL is not the intended one.
 	Founded bool
-	// ListErr says why the pages of other devices could not be looked for the last time in the
-	// background; nil when they could.
+	// ListErr is why the last background search for pages of other devices failed; nil when it
+	// succeeded.
 	ListErr error
-	// Err says why the cloud could not be connected, such as a key file that is not there, or a
-	// network, where the repository has yet to become a device of Options.Cloud; nil when it is or
-	// was not tried yet. When what is remembered of the cloud is damaged, nothing else is known,
-	// and setting it again mends it.
+	// Err says why the repository is not connected to its cloud or not yet a device of
+	// Options.Cloud: for example, the key file is missing or the network is down. It is nil when
+	// connected or not tried yet. When the stored cloud settings are damaged, only Err is set;
+	// setting the cloud again repairs them.
 	Err error
 }
 
-// Cloud describes the cloud of the repository, the one of Options.Cloud before it was reached, too;
-// ok is false when it has none. It asks the bucket for nothing.
+// Cloud describes the cloud of the repository, also that of Options.Cloud before it is first
+// reached; ok is false when there is none. It makes no request to the bucket.
 func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 	known, ok := r.cloud.Info()
 	known.ListErr = r.keeper.ListErr()
 	return CloudInfo(known), ok
 }
 
-// SetCloud makes the repository one of the devices that share a bucket. The bucket is proved first
-// to keep its promises (about 70 requests), and refused with a *bucket.UnfitError when it does not.
-// When nothing is in it yet, its keys are made, all of them new, and wrapped with the master key;
-// else they are taken over. Values that are written from then on are cut with the bucket's secret,
-// so that equal content has equal pieces on all its devices.
+// SetCloud makes the repository one of the devices that share a bucket. It first tests whether the
+// bucket keeps its promises (about 70 requests), and fails with a *bucket.UnfitError if not. In an
+// empty bucket it makes new keys, wrapped with the master key; otherwise it takes over the bucket's
+// keys. Values written from then on are cut with the bucket's secret, so that equal content has
+// equal pieces on all devices of the bucket.
 //
-// Setting a cloud uploads nothing; Sync does, or the background. When the repository has another
-// cloud already, everything becomes unsynced and goes to the new one under its own keys. What is
-// only in the old cloud is fetched before, which may take long; when that cannot be had, nothing is
-// changed and the error matches ErrNeedsFetch. Only the paths of key and credentials are
-// remembered. After a crash the repository has either cloud, and setting it again is safe.
+// SetCloud uploads nothing; Sync or background sync does. When the repository has another cloud,
+// all its content becomes unsynced and goes to the new cloud under the new cloud's keys. Content
+// that only the old cloud has is fetched first, which may take long; when that fails, nothing is
+// changed and the error matches ErrNeedsFetch. Of key and credentials only the paths are stored.
+// After a crash the repository has the old or the new cloud, and SetCloud can be called again.
 //
 // Errors: ErrInvalid, ErrWrongKey, ErrUnsupported (scheme or bucket), ErrNeedsFetch, ErrNetwork,
 // ErrReadOnly, ErrClosed, those of the file system and of ctx.
@@ -134,12 +136,12 @@ func (r *Repository) SetCloud(ctx context.Context, o *Cloud) (CloudInfo, error) 
 	return info, nil
 }
 
-// inCloudTurn calls fn for a call that changes which cloud there is, one at a time.
+// inCloudTurn calls fn, which changes the cloud of the repository, one call at a time.
 func (r *Repository) inCloudTurn(ctx context.Context, what string, fn func(context.Context) error) error {
 	return r.change(ctx, what, false, func(ctx context.Context) error { return r.cloud.Turn(ctx, fn) })
 }
 
-// takeSecret has values that are written from now on cut with another secret.
+// takeSecret sets the secret with which new values are cut.
 func (r *Repository) takeSecret(s secret.Bytes) error {
 	if string(r.identity.Load().Secret[:]) == string(s.Expose()) {
 		return nil
@@ -156,10 +158,10 @@ func (r *Repository) takeSecret(s secret.Bytes) error {
 	return nil
 }
 
-// UnsetCloud forgets the cloud. Nothing is deleted here or there: pages keep what they know of the
-// bucket, so that setting it again goes on where it was. What was not fetched yet cannot be read
-// until then. Without a cloud it does nothing. Errors: ErrReadOnly, ErrClosed, those of the file
-// system and of ctx.
+// UnsetCloud forgets the cloud. It deletes nothing on the device or in the bucket. Pages keep their
+// sync state, so that setting the same cloud again continues; until then content that was not
+// fetched cannot be read. Without a cloud it does nothing. Errors: ErrReadOnly, ErrClosed, those of
+// the file system and of ctx.
 func (r *Repository) UnsetCloud(ctx context.Context) error {
 	return r.inCloudTurn(ctx, "unset cloud", r.cloud.Unset)
 }

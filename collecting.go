@@ -4,7 +4,7 @@ import (
 	"github.com/ledgerd/ledger/internal/reclaim"
 )
 
-// collecting returns what collects garbage in the background.
+// collecting returns the background garbage collector.
 func (r *Repository) collecting() *reclaim.Background {
 	o := &r.o.Collection
 	return &reclaim.Background{Clock: r.clock, Interval: o.Interval, Time: o.Time, Bytes: o.Bytes, NoCompact: o.NoCompact, Open: func() (open []*reclaim.Collector) {

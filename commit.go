@@ -12,19 +12,19 @@ type Commit struct {
 	ID CommitID
 	// Time is Timestamp as a time in UTC.
 	Time time.Time
-	// Timestamp is when the commit was made, in nanoseconds since 1970, by the clock of the device
-	// that made it; where a parent is less than a day ahead of that clock, it is 1 ns after the
-	// parent. A merge commit has that of its later parent. Where clocks were wrong it may be less
-	// than that of a parent; Generation never is.
+	// Timestamp is when the commit was made, in nanoseconds since 1970, by the clock of its device.
+	// If a parent is ahead of that clock, by less than a day, Timestamp is 1 ns after the parent. A
+	// merge commit has the timestamp of its later parent. With wrong clocks it may be less than a
+	// parent's; Generation never is.
 	Timestamp int64
 	// Generation is the longest path to the first commit, which has 0.
 	Generation uint64
-	// Root is the digest of the tree's root node, 66 hexadecimal digits. Equal content has the
-	// equal root.
+	// Root is the digest of the tree's root node, 66 hexadecimal digits. Equal content has the same
+	// root.
 	Root string
-	// Parents has no id for the first commit, one for a usual commit, two for a merge.
+	// Parents is empty for the first commit, one id for a usual commit, two for a merge.
 	Parents []CommitID
-	// Device and Message are what was recorded, often "".
+	// Device and Message are as recorded by the committer, often "".
 	Device, Message string
 }
 

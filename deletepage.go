@@ -12,49 +12,48 @@ import (
 
 // DeleteOptions say how pages are deleted.
 type DeleteOptions struct {
-	// DiscardUnsynced deletes also what only this device has.
+	// DiscardUnsynced deletes also data that only this device has.
 	DiscardUnsynced bool
-	// Everywhere deletes the page for all devices: the bucket says so from now on,
-	// admin.CollectCloud empties it after 30 days, and other devices keep what they have but sync
-	// the page no more. A page with the same name can never again be synced through this bucket. It
-	// needs the network.
+	// Everywhere deletes the page for all devices, which needs the network. The bucket records the
+	// deletion, admin.CollectCloud removes the page's objects after 30 days, and other devices keep
+	// their copies but stop syncing the page. A page with the same name can never again be synced
+	// through this bucket.
 	Everywhere bool
-	// DryRun changes nothing: the result says what would be deleted, and the error why it would
-	// not.
+	// DryRun changes nothing: the result says what would be deleted, and the error why a deletion
+	// would fail.
 	DryRun bool
 }
 
-// DeletedPage is what became of a page.
+// DeletedPage is the result of deleting a page.
 type DeletedPage struct {
 	PageRef
 	// Name is the page's human name, "" when there is none.
 	Name string
-	// Bytes is what came back.
+	// Bytes is the disk space that was freed.
 	Bytes int64
-	// InCloud reports that the bucket has what was deleted: opening the page by its name or id, or
-	// a Sync that names it, fetches it again. It is false for a page that was never synced.
+	// InCloud reports that the bucket still has the page: opening the page by its name or id, or a
+	// Sync that names it, fetches it again. It is false for a page that was never synced.
 	InCloud bool
 	// Everywhere reports that the page is deleted for all devices.
 	Everywhere bool
-	// Discarded reports that something went with it that only this device had.
+	// Discarded reports that data was deleted that only this device had.
 	Discarded bool
 }
 
-// DeletePage deletes a page on this device, for good: it is no longer listed, and Sync does not
-// bring it back unless it is named, whether this device has synced it or not. What the bucket has
-// of it stays there. A page that is open, or has what only this device has, is refused with an
-// *EvictError; without a cloud that is every page into which something was ever put. A crash leaves
-// the page whole or gone. With DeleteOptions.Everywhere the page need not be here. Errors:
-// ErrNotFound, ErrConflict (*EvictError), ErrReadOnly, ErrClosed, those of the file system and of
-// ctx.
+// DeletePage deletes a page on this device for good: it is no longer listed, and only a Sync that
+// names the page brings it back, whether this device has synced it or not. The bucket keeps its
+// copy. An *EvictError refuses a page that is open, or that has data only on this device; without a
+// cloud that is every page that was ever written. A crash leaves the page whole or deleted. With
+// DeleteOptions.Everywhere the page need not be on this device. Errors: ErrNotFound, ErrConflict
+// (*EvictError), ErrReadOnly, ErrClosed, those of the file system and of ctx.
 func (r *Repository) DeletePage(ctx context.Context, page PageRef, o *DeleteOptions) (DeletedPage, error) {
 	d, how := DeletedPage{PageRef: page}, given(o)
 	err := r.change(ctx, "delete", how.DryRun, func(ctx context.Context) error { return r.deletePage(ctx, &d, how) })
 	return d, err
 }
 
-// deletePage deletes a page here and, when that is asked for, for all. Here comes first, as that
-// may be refused; who is interrupted between calls again.
+// deletePage deletes a page on this device and, on request, for all devices. The local deletion
+// runs first, since it may be refused; after an interruption the caller calls again.
 func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOptions) error {
 	if !o.Everywhere {
 		return r.deleteHere(ctx, d, o)
@@ -67,7 +66,7 @@ func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOpt
 		return err
 	}
 	err = r.deleteHere(ctx, d, o)
-	if errors.Is(err, ErrNotFound) { // it may be in the bucket alone
+	if errors.Is(err, ErrNotFound) { // the page may be only in the bucket
 		announced, listErr := conn.Syncer.Announced(ctx)
 		for _, a := range announced {
 			if a.Ledger == d.Ledger && a.Page == d.ID {
@@ -75,7 +74,7 @@ func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOpt
 			}
 		}
 		_, a, absenceErr := r.pages.Where(d.key())
-		if absenceErr == nil && a != nil && a.Number > 0 { // deleted here before
+		if absenceErr == nil && a != nil && a.Number > 0 { // already deleted on this device
 			d.Name, err = a.Name, nil
 		}
 		if err != nil {
@@ -128,7 +127,7 @@ func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOpt
 	return nil
 }
 
-// deleteAway deletes a page that was evicted: it is not listed any more.
+// deleteAway removes an evicted page from the list of pages.
 func (r *Repository) deleteAway(ctx context.Context, k pageKey, a *layout.Absence, d *DeletedPage, o DeleteOptions) error {
 	d.InCloud = true
 	if d.Name == "" {

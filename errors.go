@@ -8,30 +8,30 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// The errors of this package, matched with errors.Is. The errors that carry them say what was being
-// done. An answer of a bucket, or that none came, is a *bucket.Error of package cloudsync/bucket,
-// and matches fs.ErrPermission, ErrNoSpace, ErrNetwork and others, by its class.
+// The errors of this package, to be matched with errors.Is. A returned error adds what the call was
+// doing. A failed or unanswered request to a bucket is a *bucket.Error of package cloudsync/bucket;
+// by its class it matches fs.ErrPermission, ErrNoSpace, ErrNetwork and others.
 var (
 	// ErrNotFound reports that a key, page, ledger, commit or tag does not exist.
 	ErrNotFound = base.ErrNotFound
-	// ErrConflict reports that a condition does not hold: a PutIf whose entry is otherwise, a
-	// commit on a base that is no longer a head, or what else stands in the way of a call, such as
-	// an *EvictError or ErrCloudReplaced: each call says what.
+	// ErrConflict reports an unmet condition: a PutIf whose entry differs, a commit on a base that
+	// is no longer a head, or an obstacle that the doc comment of the call names, such as an
+	// *EvictError or ErrCloudReplaced.
 	ErrConflict = base.ErrConflict
-	// ErrLocked reports that the repository is held by another opener; see LockedError.
+	// ErrLocked reports that another opener holds the repository; see LockedError.
 	ErrLocked = base.ErrLocked
-	// ErrCorrupt reports bytes that are not what was written; see CorruptError.
+	// ErrCorrupt reports bytes that differ from what was written; see CorruptError.
 	ErrCorrupt = base.ErrCorrupt
-	// ErrNeedsFetch reports a value that is in the cloud and not held here.
+	// ErrNeedsFetch reports a value that is in the cloud and not on this device.
 	ErrNeedsFetch = base.ErrNeedsFetch
 	// ErrNetwork reports that the cloud could not be reached.
 	ErrNetwork = base.ErrNetwork
-	// ErrGone reports something that existed and was given up by retention.
+	// ErrGone reports data that existed and that retention has given up.
 	ErrGone = base.ErrGone
-	// ErrClosed reports the use of something after its Close.
+	// ErrClosed reports the use of an object after its Close.
 	ErrClosed = base.ErrClosed
-	// ErrReadOnly reports a change of something that is open for reading only, or that has become
-	// so because a write or sync failed.
+	// ErrReadOnly reports a change to an object that was opened for reading only, or that became
+	// read-only after a failed write or sync.
 	ErrReadOnly = base.ErrReadOnly
 	// ErrTooLarge reports an argument beyond its limit; the error names the limit.
 	ErrTooLarge = base.ErrTooLarge
@@ -39,51 +39,48 @@ var (
 	ErrInvalid = base.ErrInvalid
 	// ErrNoSpace reports a full disk.
 	ErrNoSpace = base.ErrNoSpace
-	// ErrUnsupported reports a format that this library does not know; see FormatError.
+	// ErrUnsupported reports a format that this library cannot read; see FormatError.
 	ErrUnsupported = base.ErrUnsupported
 	// ErrTxDone reports the use of a transaction after its Commit or Rollback.
 	ErrTxDone = base.ErrTxDone
 	// ErrNoRepository reports that a directory holds no repository.
 	ErrNoRepository = base.ErrNoRepository
-	// ErrWrongKey reports a key file or passphrase that is not the one with which the cloud is
-	// sealed, or none where one is needed.
+	// ErrWrongKey reports a missing key, or a key file or passphrase that does not open the cloud.
 	ErrWrongKey = base.ErrWrongKey
-	// ErrKeyFilePassphrase reports a key file that is under a passphrase, and none is given. It
+	// ErrKeyFilePassphrase reports that a key file needs a passphrase and none was given. It
 	// matches ErrWrongKey.
 	ErrKeyFilePassphrase = seal.ErrKeyFilePassphrase
-	// ErrShutOut reports that the key which is used here, or this device, was removed from the
-	// cloud's keyring: what was written since cannot be read, and nothing is sent. What is here
-	// stays. It matches ErrWrongKey.
+	// ErrShutOut reports that this device, or the key that it uses, was removed from the cloud's
+	// keyring. The device can read nothing written since, and sends nothing. Local data stays. It
+	// matches ErrWrongKey.
 	ErrShutOut = base.ErrShutOut
 	// ErrNoCloud reports that the repository has no cloud; see Repository.SetCloud.
 	ErrNoCloud = base.ErrNoCloud
-	// ErrCloudRolledBack reports a bucket that is in an older state than this device has seen:
-	// something in it was deleted, or it was restored from a copy. See admin.Reupload. It
-	// matches ErrConflict.
+	// ErrCloudRolledBack reports a bucket in an older state than this device has seen: objects were
+	// deleted, or the bucket was restored from a copy. See admin.Reupload. It matches ErrConflict.
 	ErrCloudRolledBack = cloudsync.ErrBucketRolledBack
-	// ErrCloudReplaced reports a bucket with another history than this device has seen. It matches
-	// ErrConflict.
+	// ErrCloudReplaced reports a bucket whose history differs from the one that this device has
+	// seen. It matches ErrConflict.
 	ErrCloudReplaced = cloudsync.ErrBucketReplaced
-	// ErrCloudDamaged reports that something in the bucket is missing or damaged without which a
-	// page cannot be synced; the error names it. See admin.Reupload. It comes with ErrCorrupt,
-	// ErrGone or ErrNotFound.
+	// ErrCloudDamaged reports a missing or damaged object in the bucket that a page needs to sync;
+	// the error names it. See admin.Reupload. The error also matches ErrCorrupt, ErrGone or
+	// ErrNotFound.
 	ErrCloudDamaged = cloudsync.ErrBucketDamaged
 	// ErrDeleted reports a page that was deleted for all devices; see DeleteOptions.Everywhere.
-	// What this device has of it stays here until it is deleted here, too.
+	// This device keeps its copy until the page is deleted here, too.
 	ErrDeleted = cloudsync.ErrDeleted
 )
 
-// CorruptError says which bytes are not what was written. It matches ErrCorrupt.
+// CorruptError names the damaged bytes. It matches ErrCorrupt.
 type CorruptError = base.CorruptError
 
-// PageError says about which page an error is, of a call that is about several. It matches what Err
-// matches.
+// PageError names the page of an error, for a call on several pages. It matches what Err matches.
 type PageError struct {
 	// Page is the page.
 	Page PageRef
-	// Name is its human name, "" when it has none or that is not known.
+	// Name is its human name, "" when it has none or the name is not recorded.
 	Name string
-	// Err is what was wrong.
+	// Err is the cause.
 	Err error
 }
 
@@ -101,15 +98,15 @@ type LockedError = base.LockedError
 // FormatError names a format version that is not supported. It matches ErrUnsupported.
 type FormatError = base.FormatError
 
-// Kind tells a caller what to do about an error.
+// Kind says what a caller can do about an error.
 type Kind = base.Kind
 
-// The kinds of errors. They are only ever added to.
+// The kinds of errors. New versions may add kinds, but never remove one.
 const (
-	KindInternal    = base.Internal    // a defect, or something unforeseen
-	KindInvalid     = base.Invalid     // mend the argument
-	KindNotFound    = base.NotFound    // it is not there
-	KindConflict    = base.Conflict    // read again and decide anew
+	KindInternal    = base.Internal    // a defect, or an unforeseen error
+	KindInvalid     = base.Invalid     // correct the argument
+	KindNotFound    = base.NotFound    // it does not exist
+	KindConflict    = base.Conflict    // read again and decide again
 	KindUnavailable = base.Unavailable // try again later
 	KindNoSpace     = base.NoSpace     // make room
 	KindCorrupt     = base.Corrupt     // run check
@@ -119,6 +116,5 @@ const (
 	KindNone        = base.None        // there is no error
 )
 
-// KindOf classifies err. It returns KindNone for nil, and KindInternal for errors that it does not
-// know.
+// KindOf classifies err. It returns KindNone for nil, and KindInternal for unlisted errors.
 func KindOf(err error) Kind { return base.KindOf(err) }

@@ -8,8 +8,8 @@ import (
 	"github.com/ledgerd/ledger/internal/reclaim"
 )
 
-// EvictError reports a page that was to leave this device and stays. Reason tells people why, and
-// Bar programs: package admin has its values. It matches ErrConflict.
+// EvictError reports a page that could not be removed from this device. Reason is text for users,
+// and Bar the cause for programs: package admin has its values. It matches ErrConflict.
 type EvictError struct {
 	Page   PageRef
 	Name   string
@@ -22,10 +22,10 @@ func (e *EvictError) Error() string {
 	return fmt.Sprintf("page %s stays: %s", base.PageName(e.Page.Ledger, e.Name, e.Page.ID), e.Reason)
 }
 
-// Is makes it match ErrConflict.
+// Is makes the error match ErrConflict.
 func (e *EvictError) Is(target error) bool { return target == ErrConflict }
 
-// reclaimer returns the repository as its pages are evicted.
+// reclaimer returns what package reclaim needs to evict pages of the repository.
 func (r *Repository) reclaimer() *reclaim.Host {
 	return &reclaim.Host{
 		Disk: r.disk, Usage: r.usage, Clock: r.clock, Log: r.o.Logger, Prove: r.cloud.Prove, Where: r.pages.Where, UseOf: r.pages.UseOf, Alone: r.pages.Take, Store: r.storageOptions,

@@ -8,9 +8,9 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// Log returns the given commits and all their ancestors, each once, from the greatest generation to
-// the first commit; equal generations newest first. The zero id means the handle's head. Without
-// arguments it starts from all heads. Errors, as the last element: ErrNotFound, ErrClosed,
+// Log returns the given commits and all their ancestors, each once, by descending generation down
+// to the first commit; within a generation the newest first. The zero id means the handle's head.
+// Without arguments Log starts from all heads. Errors, as the last element: ErrNotFound, ErrClosed,
 // ErrCorrupt, those of ctx.
 func (p *Page) Log(ctx context.Context, from ...CommitID) iter.Seq2[Commit, error] {
 	return each(p.in.Log(ctx, from...), newCommit)
@@ -47,10 +47,10 @@ type DiffOptions struct {
 }
 
 // Diff returns the keys whose entries differ between two commits, in ascending order; a zero id
-// means the handle's head. Equal subtrees are skipped, so that the cost follows the number of
-// changes. Both commits are kept from being pruned while the loop runs; the values of its entries
-// may be read until the page is closed. o may be nil. Errors, as the last element: ErrNotFound,
-// ErrClosed, ErrCorrupt, those of ctx.
+// means the handle's head. It skips equal subtrees, so that the cost follows the number of changes.
+// Neither commit is pruned while the loop runs; the values of its entries may be read until the
+// page is closed. o may be nil. Errors, as the last element: ErrNotFound, ErrClosed, ErrCorrupt,
+// those of ctx.
 func (p *Page) Diff(ctx context.Context, from, to CommitID, o *DiffOptions) iter.Seq2[Change, error] {
 	within := given(o)
 	return each(p.in.Diff(ctx, from, to, within.Prefix, within.Start), func(d btree.DiffEntry) Change { return p.newChange(&d) })
@@ -60,7 +60,7 @@ func (p *Page) newChange(d *btree.DiffEntry) Change {
 	return Change{Key: append([]byte{}, d.Key...), Old: p.entry(&d.Left, d.HasLeft), New: p.entry(&d.Right, d.HasRight)}
 }
 
-// entry returns what is said of an entry, which is borrowed; nil when it is not there.
+// entry converts a borrowed entry; it returns nil when there is none.
 func (p *Page) entry(e *fb.Entry, has bool) *Entry {
 	if !has {
 		return nil
@@ -88,36 +88,36 @@ func (p *Page) Restore(ctx context.Context, id CommitID, o *RestoreOptions) (Com
 
 // UndoOptions say how Undo works. Nil and the zero value are useful for all commits but merges.
 type UndoOptions struct {
-	// Parent is the parent against which the commit's changes are taken. It must be named for a
-	// merge, whose changes against that parent are what the other side brought.
+	// Parent is the parent with which the commit is compared. A merge needs it: the changes against
+	// one parent are those that the other side brought.
 	Parent CommitID
 	// Message is recorded in the new commit; "" means "undo" and the short id of the commit.
 	Message string
-	// DryRun only finds out what Undo would do: no commit is made, and the result has the head.
+	// DryRun only computes what Undo would do: no commit is made, and the result has the head.
 	DryRun bool
 }
 
 // UndoResult says what Undo has done.
 type UndoResult struct {
-	// Commit is the new commit, or the head when there was nothing to change.
+	// Commit is the new commit, or the head when nothing changed.
 	Commit CommitID
-	// Changed counts the keys that are as if the commit had not been; Kept those that it changed,
-	// too, but that were written again since and stay as they are.
+	// Changed counts the keys that Undo set back. Kept counts the keys that the commit changed and
+	// a later commit wrote again: they stay as they are.
 	Changed, Kept int
 }
 
-// Undo makes a new commit on the handle's head, with the page as if the commit c had not been: each
-// key that c changed has what c's parent has, or where c's value has won over others in a later
-// merge, the newest of those. A key that a later commit has written again stays as it is, also when
-// it has the same value again. Undoing the new commit brings back what it undid.
+// Undo makes a new commit on the handle's head that removes the effect of the commit c. Each key
+// that c changed gets its value in c's parent; where c's value won over others in a later merge, it
+// gets the newest of those. A key that a later commit wrote again stays as it is, even if the value
+// is the same. Undoing the new commit reverses the undo.
 //
-// c is the head or an ancestor of it. o may be nil. Like Update it waits for the page's write turn,
-// and its result survives a crash when the error is nil. It reads of every commit between c and the
-// head what that changed near the keys; trees that are not on this device are fetched. Errors:
+// c is the head or an ancestor of it. o may be nil. Like Update, Undo waits for the page's write
+// turn, and its result survives a crash when the error is nil. Of each commit between c and the
+// head it reads the changes near the keys; trees that are not on this device are fetched. Errors:
 // ErrInvalid (the zero id, the first commit, no ancestor of the head, a merge without Parent: the
 // error names its parents), ErrNotFound, ErrGone (its parent, or the history above it, was given
-// up), ErrNeedsFetch (a tree is not here, and there is no cloud), ErrTooLarge (message), ErrClosed,
-// ErrReadOnly, ErrNoSpace, ErrCorrupt, those of Sync and of ctx.
+// up), ErrNeedsFetch (a tree is not on this device, and there is no cloud), ErrTooLarge (message),
+// ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of Sync and of ctx.
 func (p *Page) Undo(ctx context.Context, c CommitID, o *UndoOptions) (UndoResult, error) {
 	how := given(o)
 	r, err := p.in.Undo(ctx, c, how.Parent, how.Message, how.DryRun)

@@ -16,7 +16,7 @@ import (
 type CommitID = commit.ID
 
 // FirstCommit returns the id of the first commit, which every page has: it is empty and has no
-// parents. It can be read for ever, also when history was given up.
+// parents. It stays readable even after its page has given history up.
 func FirstCommit() CommitID { return commit.First().ID }
 
 // ParseCommitID reads the 64 hexadecimal digits of a commit id. Errors: ErrInvalid.
@@ -37,8 +37,8 @@ type PageID [16]byte
 // String returns the id as 32 lower-case hexadecimal digits.
 func (id PageID) String() string { return hex.EncodeToString(id[:]) }
 
-// PageRef names a page of a repository: PageRef{"notes", DerivePageID("notes", "inbox")} by its
-// names, and PageRef{p.Ledger().Name(), p.ID()} for an open page.
+// PageRef names a page of a repository: PageRef{"notes", DerivePageID("notes", "inbox")} for a page
+// opened by name, and PageRef{p.Ledger().Name(), p.ID()} for an open page.
 type PageRef struct {
 	Ledger string
 	ID     PageID
@@ -58,9 +58,8 @@ func ParsePageID(s string) (PageID, error) {
 	return id, nil
 }
 
-// DerivePageID returns the id of the page that a ledger knows by a human name: the first 16 bytes
-// of the SHA-256 of both names, each behind its length (64-bit big-endian). So two devices agree on
-// it without talking.
+// DerivePageID returns the id of a page with a human name: the first 16 bytes of the SHA-256 of
+// both names, each after its length (64-bit big-endian). All devices derive the same id.
 func DerivePageID(ledger, page string) PageID {
 	b := make([]byte, 0, 16+len(ledger)+len(page))
 	b = binary.BigEndian.AppendUint64(b, uint64(len(ledger)))
@@ -71,13 +70,13 @@ func DerivePageID(ledger, page string) PageID {
 	return PageID(sum[:16])
 }
 
-// Priority says when a value comes down from the cloud.
+// Priority says when a value is downloaded from the cloud.
 type Priority = object.Priority
 
 const (
-	// Eager values come down together with their commit.
+	// Eager values are downloaded together with their commit.
 	Eager = object.Eager
-	// Lazy values come down on first use. A value that is short enough to stand in its tree entry
-	// is always Eager.
+	// Lazy values are downloaded on first use. A value that is short enough to be stored in its
+	// tree entry is always Eager.
 	Lazy = object.Lazy
 )

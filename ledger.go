@@ -22,9 +22,8 @@ func (l *Ledger) Name() string { return l.name }
 func (l *Ledger) Repository() *Repository { return l.repo }
 
 // Page opens the page with a human name of 1 to 1024 bytes and creates it when it is absent. Its id
-// is DerivePageID(ledger, name). Close must be called on each Page. Errors: ErrInvalid,
-// ErrTooLarge, ErrNotFound (read-only), ErrClosed, ErrCorrupt, ErrUnsupported, ErrNoSpace, those of
-// ctx.
+// is DerivePageID(ledger, name). The caller must close each Page. Errors: ErrInvalid, ErrTooLarge,
+// ErrNotFound (read-only), ErrClosed, ErrCorrupt, ErrUnsupported, ErrNoSpace, those of ctx.
 func (l *Ledger) Page(ctx context.Context, name string) (*Page, error) {
 	if err := session.ValidateName("page", name); err != nil {
 		return nil, err
@@ -32,8 +31,8 @@ func (l *Ledger) Page(ctx context.Context, name string) (*Page, error) {
 	return l.repo.openHandle(ctx, l, DerivePageID(l.name, name), name, presence.ForUse)
 }
 
-// Page opens the page with a human name in a ledger, and creates it when it is absent. It is Ledger
-// and Ledger.Page in one. Close must be called on each Page. Errors: as Ledger and Ledger.Page.
+// Page opens the page with a human name in a ledger, and creates it when it is absent. It combines
+// Ledger and Ledger.Page. The caller must close each Page. Errors: as Ledger and Ledger.Page.
 func (r *Repository) Page(ctx context.Context, ledger, name string) (*Page, error) {
 	l, err := r.Ledger(ledger)
 	if err != nil {
@@ -63,8 +62,8 @@ func (l *Ledger) NewPage(ctx context.Context) (*Page, error) {
 	return l.repo.openHandle(ctx, l, id, "", presence.ForUse)
 }
 
-// HasPage reports whether the page exists here, or was evicted and comes from the cloud when it is
-// opened. Errors: ErrClosed, those of the file system.
+// HasPage reports whether the page is on this device, or was evicted and will be downloaded when it
+// is opened. Errors: ErrClosed, those of the file system.
 func (l *Ledger) HasPage(_ context.Context, id PageID) (bool, error) {
 	if err := l.repo.enter(); err != nil {
 		return false, err

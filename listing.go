@@ -12,16 +12,16 @@ import (
 	"github.com/ledgerd/ledger/internal/presence"
 )
 
-// PageState says where a page is. Values are only ever added.
+// PageState says where a page is. New versions may add values.
 type PageState uint8
 
 // The states of a page.
 const (
-	// PageClosed: it is here, and no app has it open.
+	// PageClosed: the page is on this device, and no app has it open.
 	PageClosed PageState = iota
-	// PageOpen: it is here, and open in this process.
+	// PageOpen: the page is on this device, and open in this process.
 	PageOpen
-	// PageEvicted: it is in the cloud, and this device keeps no copy. Opening it brings it back.
+	// PageEvicted: the page is in the cloud only. Opening it downloads it again.
 	PageEvicted
 )
 
@@ -38,26 +38,26 @@ func (s PageState) String() string {
 	return fmt.Sprintf("state %d", uint8(s))
 }
 
-// PageInfo describes a page that this device knows. It is read without opening the page.
+// PageInfo describes a page in this repository. It is read without opening the page.
 type PageInfo struct {
 	PageRef
 	// Name is the human name from which the id was derived; "" for the root page, for pages made by
-	// NewPage, and for pages that were only ever opened by id.
+	// NewPage, and for pages that were never opened by name.
 	Name string
 	// State says where the page is.
 	State PageState
-	// SizeBytes is what the page's directory takes on disk, 0 for an evicted page.
+	// SizeBytes is the disk space of the page's directory, 0 for an evicted page.
 	SizeBytes int64
-	// LastClosed is when an app has closed the page last; zero when it is open or that is not
-	// known.
+	// LastClosed is when an app last closed the page; zero when it is open or the time is not
+	// recorded.
 	LastClosed time.Time
-	// EvictedAt is when an evicted page left, and EvictedBytes what it took on disk; zero when that
-	// is not known.
+	// EvictedAt is when an evicted page left this device, and EvictedBytes its disk space before;
+	// zero when not recorded.
 	EvictedAt    time.Time
 	EvictedBytes int64
 }
 
-// Pages returns all pages that this device knows, evicted ones too, sorted by ledger, then id.
+// Pages returns all pages of this repository, evicted ones included, sorted by ledger, then id.
 // Errors: ErrClosed, ErrCorrupt, those of ctx and of the file system.
 func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
 	if err := r.enter(); err != nil {
@@ -78,7 +78,7 @@ func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
 	}
 	for _, p := range away {
 		info := PageInfo{PageRef: PageRef{p.Page.Ledger, p.Page.ID}, Name: p.Name, State: PageEvicted, EvictedBytes: p.SizeBytes}
-		if p.Kind != layout.Evicted || here[info.PageRef] { // it left since the others were listed
+		if p.Kind != layout.Evicted || here[info.PageRef] { // evicted after the listing
 			continue
 		}
 		if p.Since > 0 {
@@ -95,7 +95,7 @@ func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
 	return infos, nil
 }
 
-// Ledgers returns the names of all ledgers that have pages, evicted ones too, sorted. Errors:
+// Ledgers returns the names of all ledgers with pages, evicted ones included, sorted. Errors:
 // ErrClosed, ErrCorrupt.
 func (r *Repository) Ledgers(ctx context.Context) ([]string, error) {
 	pages, err := r.Pages(ctx)
@@ -135,24 +135,24 @@ func (r *Repository) pagesHere(ctx context.Context) ([]PageInfo, error) {
 	return infos, nil
 }
 
-// PageChange is a page that is new, or was deleted on this device.
+// PageChange is a page that is new or was deleted on this device.
 type PageChange struct {
 	PageInfo
-	// Deleted reports that the page was deleted; PageInfo is what was known of it.
+	// Deleted reports that the page was deleted; PageInfo then has its last state.
 	Deleted bool
 }
 
-// WatchPages tells all pages that this device knows, and then those that are new, made here or by
-// another device, and those that are deleted here. That a page is evicted or comes back is no
-// change. A page that is made and deleted faster than the loop is not told. The loop pulls, and
-// nothing is held between but the list. It ends with an error, as the last element: ErrClosed,
+// WatchPages yields all pages of this repository, and then each page that is created, here or by
+// another device, or deleted here. Eviction and return of a page yield nothing, nor does a page
+// that is created and deleted while the loop body runs. The loop pulls; between iterations only the
+// list of pages is held. The sequence ends with an error, as the last element: ErrClosed,
 // ErrCorrupt, those of ctx and of the file system.
 func (r *Repository) WatchPages(ctx context.Context) iter.Seq2[PageChange, error] {
 	return func(yield func(PageChange, error) bool) {
 		told := map[PageRef]PageInfo{}
 		for {
 			r.mu.Lock()
-			listed := r.listed // before the pages are listed: what comes after is not missed
+			listed := r.listed // taken before the listing, which may miss later changes
 			r.mu.Unlock()
 			changes, err := r.pageChanges(ctx, told)
 			for _, c := range changes {
@@ -176,7 +176,7 @@ func (r *Repository) WatchPages(ctx context.Context) iter.Seq2[PageChange, error
 	}
 }
 
-// pageChanges returns how the pages differ from those that were told, and notes them as told.
+// pageChanges returns how the pages differ from those in told, and updates told.
 func (r *Repository) pageChanges(ctx context.Context, told map[PageRef]PageInfo) (changes []PageChange, err error) {
 	infos, err := r.Pages(ctx)
 	if err != nil {
@@ -197,7 +197,7 @@ func (r *Repository) pageChanges(ctx context.Context, told map[PageRef]PageInfo)
 	return changes, nil
 }
 
-// pagesChanged wakes those that watch which pages there are.
+// pagesChanged wakes the loops of WatchPages.
 func (r *Repository) pagesChanged() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

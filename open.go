@@ -25,11 +25,11 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// recencyPieces is of how many pieces of values it is remembered when they were read: about 1 GiB
-// of values, with 512 KiB of memory.
+// recencyPieces is the number of value pieces whose last read is recorded: about 1 GiB of values,
+// in 512 KiB of memory.
 const recencyPieces = 1 << 16
 
-// funcClock is the machine's clock with another idea of the time.
+// funcClock is the machine's clock with another source for the current time.
 type funcClock struct {
 	clock.Clock
 	now func() time.Time
@@ -37,12 +37,12 @@ type funcClock struct {
 
 func (c funcClock) Now() time.Time { return c.now() }
 
-// machine is what a repository stands on.
+// machine holds the file system, clock and timing of a repository.
 type machine struct {
 	fs     vfs.FS
 	clock  clock.Clock
-	stall  time.Duration // for how long, up to twice that, a bucket may let nothing happen; 0: for ever
-	jitter func() uint64 // of the pauses between merges in the background
+	stall  time.Duration // bucket timeout without progress, up to twice this; 0: none
+	jitter func() uint64 // random bits for the pauses between background merges
 }
 
 // machineOf returns the machine that options ask for.
@@ -59,16 +59,16 @@ func machineOf(o *Options) machine {
 
 // Open opens the repository in dir, and creates it when it is absent. o may be nil.
 //
-// One opener at a time may write. When another holds the repository, Open waits Options.LockTimeout
-// and then fails with a *LockedError that names the holder's process; that may be this process
-// itself. ctx governs the waiting only; the Repository outlives it. Close must be called.
+// One opener at a time may write. While another opener, possibly in this process, holds the
+// repository, Open waits Options.LockTimeout and then fails with a *LockedError that names the
+// holder's process. ctx bounds only this wait; the Repository outlives it. The caller must call
+// Close.
 //
-// A repository with a cloud is opened whether that can be reached or not, also without its key; see
-// Cloud.
+// A repository with a cloud opens even if the cloud is unreachable or its key missing; see Cloud.
 //
 // Errors: ErrLocked, ErrNoRepository (with MustExist or ReadOnly), ErrUnsupported (a newer format,
-// or no opener for the scheme of Options.Cloud), ErrConflict (Options.Cloud has another URL than
-// the cloud that is remembered), ErrCorrupt, ErrInvalid, ErrTooLarge, those of ctx and of the file
+// or no opener for the scheme of Options.Cloud), ErrConflict (the URL of Options.Cloud differs from
+// that of the stored cloud), ErrCorrupt, ErrInvalid, ErrTooLarge, those of ctx and of the file
 // system.
 func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 	if err := o.Validate(); err != nil {
@@ -81,7 +81,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 	return openOn(ctx, machineOf(&complete), dir, complete)
 }
 
-// openOn opens a repository with options that are complete.
+// openOn opens a repository with options whose defaults are filled in.
 func openOn(ctx context.Context, m machine, dir string, o Options) (*Repository, error) {
 	r := &Repository{
 		machine: m, o: o, gate: gate.New(),
@@ -115,8 +115,8 @@ func openOn(ctx context.Context, m machine, dir string, o Options) (*Repository,
 	return r, nil
 }
 
-// tighten takes the rights of others to the directory away. Where that is not allowed it is told:
-// the files are private all the same.
+// tighten removes other users' access to the directory. A failure is only logged: the files
+// themselves are private.
 func (r *Repository) tighten() {
 	had, err := layout.Tighten(r.dir)
 	switch {
@@ -137,7 +137,7 @@ func (r *Repository) open(ctx context.Context) error {
 			if err = r.disk.IdentityLost(); err == nil {
 				return ErrNoRepository
 			}
-			if r.o.Mend && errors.Is(err, ErrCorrupt) { // once the lock is held
+			if r.o.Mend && errors.Is(err, ErrCorrupt) { // deferred until the lock is held
 				err = nil
 			}
 		}
@@ -161,7 +161,7 @@ func (r *Repository) open(ctx context.Context) error {
 			r.tighten()
 		}
 		usageDir = r.disk.File(layout.UsageName)
-		// Another opener may have gone to a newer format while this one waited.
+		// Another opener may have upgraded the format while this one waited.
 		if err := r.disk.CheckVersions(); err != nil {
 			return err
 		}
@@ -210,7 +210,7 @@ func (r *Repository) openUsage(dir string) error {
 	return err
 }
 
-// release gives back what open took.
+// release releases the resources that open acquired.
 func (r *Repository) release() error {
 	var err error
 	if r.usage != nil {
@@ -219,10 +219,10 @@ func (r *Repository) release() error {
 	return errors.Join(err, r.lock.Release())
 }
 
-// Close closes all pages, waits for the calls that run, rolls open transactions back, and releases
-// the lock. A bucket that does not answer keeps it for two seconds at most. It is idempotent: later
-// calls return what the first one did. Transactions and snapshots that were still open are closed
-// too; the error then says how many, since that is a defect of the caller.
+// Close closes all pages, waits for running calls, rolls open transactions back, and releases the
+// lock. A bucket that does not answer delays it by two seconds at most. Close is idempotent: later
+// calls return the first result. It closes transactions and snapshots that are still open and
+// reports their number in the error, since an unclosed one is a defect of the caller.
 func (r *Repository) Close() error {
 	r.once.Do(func() { r.closeErr = r.close() })
 	return r.closeErr
@@ -257,13 +257,13 @@ func newPages(r *Repository) *openPages {
 	})
 }
 
-// fillPage makes a page of what the bucket has; see presence.Host.
+// fillPage makes a page from the bucket's content; see presence.Host.
 func (r *Repository) fillPage(ctx context.Context, k pageKey, dir string, a *layout.Absence) error {
 	return r.cloud.Fill(ctx, k, dir, a)
 }
 
-// newCloud returns the link to the cloud. It takes the cloud and the passphrases out of the
-// options: where these are kept, fmt would print them. Errors: those of what Options.Cloud says.
+// newCloud returns the link to the cloud. It moves the cloud and the passphrases out of the
+// options, since fmt would print them there. Errors: those for an invalid Options.Cloud.
 func newCloud(r *Repository) (*cloudlink.Link, error) {
 	o := &r.o.Sync
 	pass := secret.New(o.Passphrase)
@@ -283,7 +283,7 @@ func newCloud(r *Repository) (*cloudlink.Link, error) {
 			return name, err
 		},
 		Open: func() (open []*cloudlink.Page) {
-			for _, s := range r.pages.Stores(true) { // opening waits for nothing that the caller may hold
+			for _, s := range r.pages.Stores(true) { // opening waits for no lock of the caller
 				open = append(open, s.cloud)
 			}
 			return open
@@ -318,7 +318,7 @@ func newKeeper(r *Repository) *cloudlink.Keeper {
 	})
 }
 
-// heldPage is a handle that the keeper holds.
+// heldPage is a handle that the keeper holds open.
 type heldPage struct{ *Page }
 
 // Closed reports whether the handle was closed.

@@ -8,7 +8,7 @@ import (
 	"github.com/ledgerd/ledger/internal/presence"
 )
 
-// openHandle returns a new handle of a page, and begins what it is for.
+// openHandle returns a new handle of a page, and starts the background work for its kind.
 func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name string, kind presence.Kind) (*Page, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
@@ -34,10 +34,10 @@ func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name 
 	return p, nil
 }
 
-// keepPage holds a page open that is here, so that it is synced and its heads are merged in the
-// background. That is no use of the page: it does not count as open for Pages, Usage and Evict.
-// When nobody else has it open, Evict, DeletePage and the quota close the handle. The caller closes
-// it, too. Errors: ErrNotFound (also of a page that was evicted), those of opening a page.
+// keepPage opens a page of this device so that it is synced and merged in the background. Pages,
+// Usage and Evict do not count this handle as use. When the page has no other handles, Evict,
+// DeletePage and the quota close this one; the caller must close it, too. Errors: ErrNotFound (also
+// for an evicted page), those of opening a page.
 func (r *Repository) keepPage(ctx context.Context, page PageRef) (*Page, error) {
 	return r.openHandle(ctx, &Ledger{repo: r, name: page.Ledger}, page.ID, "", presence.ForSync)
 }

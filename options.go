@@ -15,23 +15,24 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultCacheBytes is the node cache of a repository.
+	// DefaultCacheBytes is the size of the node cache of a repository.
 	DefaultCacheBytes = 64 << 20
-	// DefaultJournalBytes is what a transaction holds in memory before it spills to disk.
+	// DefaultJournalBytes is the memory of a transaction before it spills to disk.
 	DefaultJournalBytes = 16 << 20
 )
 
 // Options say how a repository is opened. The zero value, and a nil pointer, are useful.
 type Options struct {
-	// ReadOnly opens for reading: the lock is taken shared, nothing is written, and what is absent
-	// is not created (ErrNoRepository, ErrNotFound). A writer and readers exclude each other.
+	// ReadOnly opens for reading: Open takes a shared lock, writes nothing, and does not create a
+	// missing repository or page (ErrNoRepository, ErrNotFound). A writer and readers exclude each
+	// other.
 	ReadOnly bool
 	// MustExist makes Open fail with ErrNoRepository instead of creating a repository.
 	MustExist bool
-	// Mend makes the file `repository` anew when it is damaged, or missing beside pages: Open fails
-	// with ErrCorrupt without it. It has the repository's id, and the secret with which values are
-	// cut, which comes from the cloud if there is one: else values that are stored from then on
-	// share no pieces with older ones.
+	// Mend rebuilds the file `repository` when it is damaged, or missing while there are pages;
+	// without Mend, Open fails with ErrCorrupt. The file holds the repository's id, and the secret
+	// with which values are cut. The secret is restored from the cloud; without a cloud it is new,
+	// and values stored from then on share no pieces with older ones.
 	Mend bool
 	// InMemory keeps everything in memory until Close. The directory given to Open is ignored.
 	InMemory bool
@@ -41,54 +42,53 @@ type Options struct {
 	// DefaultCacheBytes.
 	CacheBytes int64
 	// JournalBytes is the memory that the changes of one transaction may take before they spill
-	// into a temporary file; 0 means DefaultJournalBytes. Long values do not count: they stream.
+	// into a temporary file; 0 means DefaultJournalBytes. Long values do not count, since they are
+	// streamed.
 	JournalBytes int64
 	// SegmentBytes is the size at which a segment file is full; 0 means 64 MiB.
 	SegmentBytes int64
 	// Device is recorded in each commit made here. It may be empty; at most 256 bytes of UTF-8.
 	Device string
-	// Logger gets what is not returned to a caller, such as a torn tail that was set aside. Nil
-	// discards.
+	// Logger receives events that no call returns, such as a torn tail that was set aside. Nil
+	// discards them.
 	Logger *slog.Logger
-	// Observe, when not nil, is told of commits and corruption, for metrics. It is called on the
-	// goroutine of the call concerned, or on that which merges in the background, possibly on
-	// several at once, must return soon, and must not call into the repository.
+	// Observe, when not nil, is called for commits, corruption and other events, for metrics. It
+	// runs on the goroutine of the call concerned or of background work, possibly on several at
+	// once. It must return soon, and must not call the repository.
 	Observe func(Event)
-	// Merge says how heads come together. The zero value merges them in the background:
-	// the last one wins.
+	// Merge says how heads are merged. The zero value merges in the background: the last one wins.
 	Merge MergeOptions
-	// Upload returns of which keys of a page lengths in the cloud must tell less than they do. Nil
-	// lets everything be compressed, and nothing go up twice. It is asked whenever a page begins to
-	// sync, and must return soon. What is in the bucket already stays as it is. Each device goes by
-	// its own rules.
+	// Upload returns the keys of a page whose object lengths in the cloud must reveal less. Nil
+	// compresses everything and uploads nothing twice. It is called whenever a page begins to sync,
+	// and must return soon. Objects already in the bucket stay as they are. Each device applies its
+	// own rules.
 	Upload func(ledger string, page PageID) []UploadRule
-	// Buckets open buckets by the scheme of their URL, such as gcs.Opener of package cloudsync/gcs
-	// for "gs" and s3.Opener of package cloudsync/s3 for "s3". That of dir:PATH is built in.
+	// Buckets maps the scheme of a URL to the opener of its buckets, such as "gs" to gcs.Opener of
+	// package cloudsync/gcs and "s3" to s3.Opener of package cloudsync/s3. dir:PATH is built in.
 	Buckets map[string]bucket.Opener
-	// Cloud is the bucket that the repository shares with other devices, and its key. Open asks the
-	// bucket for nothing: the repository becomes a device of it in the background, or with the
-	// first Sync, as SetCloud says, and remembers it. Nil means the cloud that is remembered, if
-	// any. A cloud with another URL than the remembered one is refused with ErrConflict: SetCloud
-	// changes it; one whose scheme Buckets has no opener for, with ErrUnsupported. The passphrases
-	// are copied.
+	// Cloud is the bucket that the repository shares with other devices, and its key; nil means the
+	// stored cloud, if any. Open makes no request to the bucket: the repository joins it in the
+	// background or at the first Sync, as with SetCloud, and stores the cloud. Open fails with
+	// ErrConflict when the URL differs from that of the stored cloud (SetCloud changes the cloud),
+	// and with ErrUnsupported when Buckets has no opener for the scheme. The passphrases are
+	// copied.
 	Cloud *Cloud
 	// Sync says how a repository with a cloud syncs. The zero value syncs all pages in the
 	// background.
 	Sync SyncOptions
-	// Quota is how many bytes the pages may take on disk: when they take more, closed pages that
-	// the cloud has are evicted, the one that was closed longest ago first (see admin.Evict).
-	// It is looked at when a page is closed and every few minutes. 0 means no bound.
+	// Quota is the limit in bytes for the disk space of all pages. Above it, closed pages that the
+	// cloud has are evicted, the least recently closed first (see admin.Evict). The limit is
+	// checked when a page is closed and every few minutes. 0 means no limit.
 	Quota int64
-	// FreeSpaceFloor is how many bytes stay free on the disk, in the same way. 0 means none.
+	// FreeSpaceFloor is how many bytes to keep free on the disk, by the same means; 0 means none.
 	FreeSpaceFloor int64
-	// ValueBytes is how many bytes of values that the cloud has stay in the pages that are open: of
-	// more, those are dropped that were not read for longest, and come back when they are read (see
-	// admin.EvictOptions). It is looked at every few minutes. 0 means no bound.
+	// ValueBytes limits the bytes of values of open pages that the cloud has, too. Above it, the
+	// least recently read values are dropped; reading one downloads it again (see
+	// admin.EvictOptions). The limit is checked every few minutes. 0 means no limit.
 	ValueBytes int64
-	// Collection says how garbage is collected by itself. The zero value collects it, a little at a
-	// time.
+	// Collection configures automatic garbage collection. The zero value collects in small steps.
 	Collection CollectionOptions
-	// Now tells the time for commit timestamps and page usage. Nil means the machine's clock.
+	// Now returns the time for commit timestamps and page usage. Nil means the machine's clock.
 	Now func() time.Time
 }
 
@@ -116,27 +116,26 @@ func (o *Options) withDefaults() Options {
 const (
 	// DefaultCollectInterval is the pause between two rounds of collection.
 	DefaultCollectInterval = time.Minute
-	// DefaultCollectTime is how long a round takes.
+	// DefaultCollectTime is the time limit of a round.
 	DefaultCollectTime = 500 * time.Millisecond
-	// DefaultCollectBytes is what a round deletes.
+	// DefaultCollectBytes limits the bytes that a round deletes.
 	DefaultCollectBytes = 64 << 20
 )
 
-// CollectionOptions say how garbage is collected by itself: in rounds, in the pages that are open,
-// when something may have left garbage there, such as a transaction that was rolled back, or
-// history that was given up. A page that is closed is collected when it is opened again, or by
-// admin.Collect.
+// CollectionOptions configure automatic garbage collection. It runs in rounds, in open pages where
+// garbage is likely, for example after a rolled-back transaction or after history was given up. A
+// closed page is collected when it is opened again, or by admin.Collect.
 type CollectionOptions struct {
-	// Off leaves it to admin.Collect.
+	// Off leaves collection to admin.Collect.
 	Off bool
 	// Interval is the pause between two rounds; 0 means DefaultCollectInterval.
 	Interval time.Duration
-	// Time bounds a round: no step is begun later, and a step takes some milliseconds. 0 means
+	// Time limits a round: no step begins later, and a step takes some milliseconds. 0 means
 	// DefaultCollectTime.
 	Time time.Duration
-	// Bytes bounds what a round deletes, to the step; 0 means DefaultCollectBytes. When much of a
-	// page is garbage its files are compacted, and what is written by that counts too: further
-	// rounds do less for it.
+	// Bytes limits what a round deletes, to the precision of a step; 0 means DefaultCollectBytes.
+	// When much of a page is garbage, its files are compacted. Compaction's writes count too, and
+	// reduce the work of later rounds.
 	Bytes int64
 	// NoCompact leaves compaction to admin.Compact.
 	NoCompact bool
@@ -184,15 +183,15 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// EventKind says what an Event reports. Kinds are only ever added.
+// EventKind says what an Event reports. New versions may add kinds.
 type EventKind uint8
 
 const (
 	// EventCommit reports a commit that is durable.
 	EventCommit EventKind = iota + 1
-	// EventCommitFailed reports a commit that was refused by the disk; Err says why.
+	// EventCommitFailed reports a commit that the disk refused; Err says why.
 	EventCommitFailed
-	// EventCorruption reports bytes that are not what was written; Err matches ErrCorrupt.
+	// EventCorruption reports bytes that differ from what was written; Err matches ErrCorrupt.
 	EventCorruption
 	// EventPageOpened reports that the store of a page was opened.
 	EventPageOpened
@@ -200,7 +199,7 @@ const (
 	EventPageClosed
 	// EventMerge reports a merge commit that is durable.
 	EventMerge
-	// EventMergeFailed reports heads that could not be merged; Err says why. It is tried again
+	// EventMergeFailed reports heads that could not be merged; Err says why. The merge is retried
 	// later.
 	EventMergeFailed
 	// EventCollect reports garbage that was deleted: Changes counts its pieces and nodes.
@@ -233,14 +232,13 @@ func (k EventKind) String() string {
 // Event is one thing that happened to a page.
 type Event struct {
 	Kind EventKind
-	// Ledger and Page say where.
+	// Ledger and Page name the page.
 	Ledger string
 	Page   PageID
 	// Commit is the new commit of an EventCommit or EventMerge.
 	Commit CommitID
-	// Changes is the number of keys that the transaction of an EventCommit wrote or deleted, and
-	// the number of conflicts that an EventMerge decided, and of pieces and nodes that an
-	// EventCollect deleted.
+	// Changes is the number of keys that the transaction of an EventCommit wrote or deleted, of
+	// conflicts that an EventMerge decided, or of pieces and nodes that an EventCollect deleted.
 	Changes int
 	// Bytes is what the pieces and nodes of an EventCollect take in the segments until those are
 	// compacted.

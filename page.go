@@ -17,9 +17,9 @@ import (
 // the last handle has been closed. A Page is safe for concurrent use.
 //
 // While a page has several heads, a handle stays on its own branch: it reads and writes on the
-// newest head that is, or descends from, the commit that it saw last, until the branches are merged
-// or Refresh is called. A new handle begins at the newest head. Where a doc comment says "the
-// handle's head", that head is meant.
+// newest head that is, or descends from, the last commit that the handle saw. It does so until the
+// branches are merged or Refresh is called. A new handle begins at the newest head. In doc
+// comments, "the handle's head" means this head.
 type Page struct {
 	ledger *Ledger
 	shared *pageStore
@@ -35,14 +35,14 @@ type Page struct {
 // ID returns the page's id.
 func (p *Page) ID() PageID { return p.shared.key.ID }
 
-// Name returns the human name under which the page was opened or is known, "" when there is none.
+// Name returns the human name of the page, "" when none is recorded.
 func (p *Page) Name() string { return p.shared.name }
 
 // Ledger returns the ledger of the page.
 func (p *Page) Ledger() *Ledger { return p.ledger }
 
-// Close releases the handle: transactions and snapshots taken from it are rolled back and closed,
-// and counted in the error. It waits for calls that run, is idempotent, and closes the store with
+// Close releases the handle. It rolls its open transactions back, closes its snapshots, and reports
+// their number in the error. It waits for running calls, is idempotent, and closes the store with
 // the last handle.
 func (p *Page) Close() error {
 	l, err := p.close()
@@ -82,15 +82,15 @@ func (p *Page) At(ctx context.Context, id CommitID) (*Snapshot, error) {
 }
 
 // Update calls fn with a transaction on the handle's head and commits it when fn returns nil. The
-// closures of one page run one after another: none sees a head that another is about to replace. fn
+// closures of one page run one after another, so that each sees the commits of those before it. fn
 // must not call Update, Put, Delete, Commit, Merge or WaitForMerge of the same page, which would
-// wait for itself: it has the transaction.
+// wait for fn itself: fn uses the transaction instead.
 //
-// It returns the id of the new commit, or of the head when fn changed nothing. When it returns nil,
-// the commit survives a crash. When fn fails, nothing changes and Update returns fn's error as it
-// is; when fn panics, nothing changes and the panic goes on. ctx governs the waiting for the turn;
-// once the batch is being written it is finished. Errors: ErrClosed, ErrReadOnly, ErrNoSpace,
-// ErrCorrupt, those of ctx and fn.
+// Update returns the id of the new commit, or of the head when fn changed nothing. When it returns
+// a nil error, the commit survives a crash. When fn fails, nothing changes and Update returns fn's
+// error as it is; when fn panics, nothing changes and the panic continues. ctx bounds the wait for
+// the turn; a batch that is being written is always finished. Errors: ErrClosed, ErrReadOnly,
+// ErrNoSpace, ErrCorrupt, those of ctx and fn.
 func (p *Page) Update(ctx context.Context, fn func(*Tx) error) (CommitID, error) {
 	if fn == nil {
 		return CommitID{}, fmt.Errorf("update: there is no function: %w", ErrInvalid)
@@ -104,17 +104,17 @@ type TxOptions struct {
 	// Base is the commit to build on; zero means the handle's head.
 	Base CommitID
 	// FailOnConflict makes Commit fail with ErrConflict when Base is no longer a head, instead of
-	// making a second head. After such an error the next Begin with FailOnConflict, and without
-	// Base, of the same handle waits for the page's write turn, at most for a second, and the
-	// transaction holds the turn, so that a retry is not refused for ever: other writers wait for
-	// it. It holds the turn for 10 ms and twice as long as the refused one had run, at most for a
-	// second; after that others may write before it.
+	// making a second head. After this error, the handle's next Begin with FailOnConflict and
+	// without Base waits up to a second for the page's write turn. The new transaction holds the
+	// turn, so that retries succeed in the end; other writers wait. It holds the turn for 10 ms
+	// plus twice the time of the failed transaction, at most a second; after that others may write
+	// first.
 	FailOnConflict bool
 }
 
-// Begin starts a transaction on a base that stays fixed; other commits go on meanwhile. The
-// transaction must end with Commit or Rollback. o may be nil. Errors: ErrClosed, ErrReadOnly,
-// ErrNotFound (no such base), ErrCorrupt.
+// Begin starts a transaction on a fixed base; other commits are not blocked. The caller must end it
+// with Commit or Rollback. o may be nil. Errors: ErrClosed, ErrReadOnly, ErrNotFound (no such
+// base), ErrCorrupt.
 func (p *Page) Begin(ctx context.Context, o *TxOptions) (*Tx, error) {
 	how := given(o)
 	t, err := p.in.Begin(ctx, how.Base, how.FailOnConflict)
@@ -129,13 +129,13 @@ func given[O any](o *O) (out O) {
 	return out
 }
 
-// Refresh moves the handle to the newest durable head of the page, whatever branch that is on, and
-// returns it. Without it a handle goes on with its own branch until the branches are merged.
-// Errors: ErrClosed, those of ctx.
+// Refresh moves the handle to the newest durable head of the page, on any branch, and returns it.
+// Without Refresh a handle stays on its own branch until the branches are merged. Errors:
+// ErrClosed, those of ctx.
 func (p *Page) Refresh(ctx context.Context) (CommitID, error) { return p.in.Refresh(ctx) }
 
-// Heads returns the commits without children that are durable, oldest first by (timestamp, id):
-// never none, and one unless siblings wait to be merged. Errors: ErrClosed.
+// Heads returns the durable commits without children, oldest first by (timestamp, id). There is at
+// least one, and only one unless siblings wait to be merged. Errors: ErrClosed.
 func (p *Page) Heads(context.Context) ([]Commit, error) {
 	heads, err := p.in.Heads()
 	out := make([]Commit, len(heads))
@@ -154,23 +154,22 @@ func (p *Page) Commit(ctx context.Context, id CommitID) (Commit, error) {
 	return newCommit(c), nil
 }
 
-// Tag is a name for a commit. A tagged commit is kept.
+// Tag is a name for a commit. Retention keeps a tagged commit.
 type Tag struct {
 	Name   string
 	Commit CommitID
 }
 
-// Tag gives a commit a name, which moves when it was another's. name is 1 to 256 bytes of UTF-8, is
-// not "HEAD", and contains no '~', no control character and no space. Nor does it read like another
-// revision: "none", 4 to 64 hexadecimal digits, a time; tags of such a name that were made before,
-// or elsewhere, stay and can be deleted. The zero id means the handle's head. When Tag returns nil
-// it survives a crash. Errors: ErrNotFound (no such commit), ErrInvalid, ErrTooLarge, ErrClosed,
-// ErrReadOnly.
+// Tag gives a commit a name, or moves an existing name to it. name is 1 to 256 bytes of UTF-8
+// without '~', control characters and spaces. It must not look like another revision: "HEAD",
+// "none", 4 to 64 hexadecimal digits, a time. Older or downloaded tags with such names stay and can
+// be deleted. The zero id means the handle's head. When Tag returns nil, the tag survives a crash.
+// Errors: ErrNotFound (no such commit), ErrInvalid, ErrTooLarge, ErrClosed, ErrReadOnly.
 func (p *Page) Tag(ctx context.Context, name string, id CommitID) error {
 	return p.in.Tag(ctx, name, id)
 }
 
-// DeleteTag takes a name away. Errors: ErrNotFound, ErrClosed, ErrReadOnly.
+// DeleteTag deletes a tag. Errors: ErrNotFound, ErrClosed, ErrReadOnly.
 func (p *Page) DeleteTag(ctx context.Context, name string) error { return p.in.DeleteTag(ctx, name) }
 
 // Tags returns all tags sorted by name. Errors: ErrClosed, ErrCorrupt.

@@ -13,7 +13,7 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// sessionEnv returns what the sessions on the page need. They have its merger, which it gets later.
+// sessionEnv returns the environment of the page's sessions. Its merger is set later.
 func (s *pageStore) sessionEnv() *session.Env {
 	r := s.repo
 	env := &session.Env{
@@ -37,7 +37,7 @@ func (s *pageStore) sessionEnv() *session.Env {
 	return env
 }
 
-// committed tells the observer of a commit.
+// committed reports a commit to the observer.
 func (s *pageStore) committed(c *commit.Commit, changes int, took time.Duration, err error) {
 	st := s.store.Stats()
 	e := Event{Kind: EventCommit, Commit: c.ID, Changes: changes, Duration: took, Syncs: st.Syncs, WrittenBytes: st.BytesWritten}

@@ -3,8 +3,8 @@ package ledger
 import "context"
 
 // Get returns the value of a key in the handle's head. The slice belongs to the caller. A value
-// that is only in the cloud is fetched. Each call reads the newest head: calls that belong together
-// need View. Errors: ErrNotFound, ErrTooLarge (the value does not fit into memory as one slice: see
+// that is only in the cloud is fetched. Each call reads the newest head: use View for related
+// reads. Errors: ErrNotFound, ErrTooLarge (the value does not fit into memory as one slice: see
 // Snapshot.Open), ErrNeedsFetch, ErrNetwork, ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Get(ctx context.Context, key []byte) (value []byte, err error) {
 	err = p.View(ctx, func(s *Snapshot) error {
@@ -15,8 +15,8 @@ func (p *Page) Get(ctx context.Context, key []byte) (value []byte, err error) {
 }
 
 // Put gives a key a value, in a transaction of its own, which is durable when Put returns nil. Key
-// and value are copied. Changes that belong together, and many changes, are one Update. Errors: as
-// Update and Tx.Put.
+// and value are copied. Use one Update for related changes, or for many. Errors: as Update and
+// Tx.Put.
 func (p *Page) Put(ctx context.Context, key, value []byte) error {
 	_, err := p.Update(ctx, func(tx *Tx) error { return tx.Put(ctx, key, value) })
 	return err

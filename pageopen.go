@@ -39,7 +39,7 @@ func (r *Repository) openStore(ctx context.Context, key pageKey, name string) (*
 	return s, nil
 }
 
-// enroll notes the names of a page, and makes the directory of its ledger.
+// enroll records the names of a page, and makes the directory of its ledger.
 func (r *Repository) enroll(key pageKey, name string) error {
 	if r.o.ReadOnly {
 		return nil
@@ -57,12 +57,11 @@ func (r *Repository) createPage(ctx context.Context, key pageKey) error {
 	if r.o.ReadOnly {
 		return ErrNotFound
 	}
-	defer r.pagesChanged() // it has its name
+	defer r.pagesChanged() // the page has its name now
 	return storage.Create(ctx, r.storageOptions(key))
 }
 
-// pageLeft ends what is known of the use of a page that has left. One that was evicted keeps its
-// name.
+// pageLeft removes the state of a page that was deleted or evicted. An evicted page keeps its name.
 func (r *Repository) pageLeft(key pageKey, a *layout.Absence) {
 	r.mu.Lock()
 	delete(r.indexes, key)
@@ -77,8 +76,8 @@ func (r *Repository) pageLeft(key pageKey, a *layout.Absence) {
 	}
 }
 
-// makeLedgerDir makes the directory of a ledger. It lists it once in the life of r: a ledger may
-// have many pages.
+// makeLedgerDir makes the directory of a ledger. It does so once in the life of r, since a ledger
+// may have many pages.
 func (r *Repository) makeLedgerDir(ledger string) error {
 	r.mu.Lock()
 	made := r.ledgerDirs[ledger]
@@ -97,7 +96,7 @@ func (r *Repository) makeLedgerDir(ledger string) error {
 	return nil
 }
 
-// logRecovery reports what Open mended, which is returned to no caller.
+// logRecovery logs what Open repaired, which no call returns.
 func (s *pageStore) logRecovery() {
 	log := s.log()
 	rec := s.store.Recovery()
@@ -109,7 +108,7 @@ func (s *pageStore) logRecovery() {
 	}
 }
 
-// close closes the store behind the last handle.
+// close closes the store after its last handle.
 func (s *pageStore) close(p *Page) error {
 	err := s.cloud.End()
 	s.merger.Close()
@@ -124,7 +123,7 @@ func (s *pageStore) close(p *Page) error {
 	return err
 }
 
-// noteSize notes what the page takes on disk, once it is closed; blank says what its store said
+// noteSize records the disk space of the page after closing; blank says whether its store was blank
 // before.
 func (s *pageStore) noteSize(blank bool) error {
 	n, err := s.repo.disk.PageSize(s.key)

@@ -30,10 +30,10 @@ type pageStore struct {
 
 	cloud *cloudlink.Page
 
-	useTurn chan struct{} // holds one token: one at a time notes the use of the page
+	useTurn chan struct{} // holds one token: serializes noteUse
 }
 
-// openPages are the pages of a repository, with what stands behind those that are open.
+// openPages are the pages of a repository, with the stores and handles of open ones.
 type openPages = presence.Pages[*pageStore, *Page]
 
 // newHandle returns a handle of an open page.
@@ -41,10 +41,10 @@ func (s *pageStore) newHandle(kind presence.Kind) *Page {
 	return &Page{ledger: &Ledger{repo: s.repo, name: s.key.Ledger}, shared: s, store: s.store, in: session.New(s.env), kind: kind}
 }
 
-// noteUse has page usage say whether the app has the page open. Looks of the repository's own, such
-// as those of Status and Sync, are no use.
+// noteUse records in the page usage whether the app has the page open. Handles of the repository's
+// own work, such as Status and Sync, do not count.
 func (s *pageStore) noteUse() error {
-	s.useTurn <- struct{}{} // never held for longer than a write
+	s.useTurn <- struct{}{} // held for one write at most
 	defer func() { <-s.useTurn }()
 	r := s.repo
 	if r.pages.UseOf(s.key) == presence.ForUse {
@@ -69,7 +69,7 @@ func (r *Repository) storageOptions(key pageKey) storage.Options {
 	return o
 }
 
-// drop takes a handle away.
+// drop removes a handle.
 func (s *pageStore) drop(p *Page) error {
 	r := s.repo
 	last, err := r.pages.Drop(s.key, p)
@@ -86,8 +86,8 @@ func (s *pageStore) drop(p *Page) error {
 	return err
 }
 
-// positions returns where the handles of the page stand, but for those that only keep it, which
-// nobody reads through.
+// positions returns the commits at which the handles of the page stand. Handles that only keep the
+// page do not count: they are not read.
 func (s *pageStore) positions() []commit.ID {
 	var at []commit.ID
 	for _, p := range s.repo.pages.Handles(s.key) {
@@ -98,7 +98,7 @@ func (s *pageStore) positions() []commit.ID {
 	return at
 }
 
-// transactions returns those that are open, of all handles.
+// transactions returns the open transactions of all handles.
 func (s *pageStore) transactions() map[*session.Tx]bool {
 	all := map[*session.Tx]bool{}
 	for _, p := range s.repo.pages.Handles(s.key) {
@@ -113,7 +113,7 @@ func (s *pageStore) log() *slog.Logger {
 	return s.repo.o.Logger.With("ledger", s.key.Ledger, "page", PageID(s.key.ID).String())
 }
 
-// observe fills in where e happened and tells the observer.
+// observe adds the page to e and passes e to the observer.
 func (s *pageStore) observe(e Event) {
 	if observe := s.repo.o.Observe; observe != nil {
 		e.Ledger, e.Page = s.key.Ledger, s.key.ID
@@ -121,7 +121,7 @@ func (s *pageStore) observe(e Event) {
 	}
 }
 
-// note tells the observer of an error that matches ErrCorrupt.
+// note reports an error that matches ErrCorrupt to the observer.
 func (s *pageStore) note(err error) {
 	if s.repo.o.Observe != nil && errors.Is(err, ErrCorrupt) {
 		s.observe(Event{Kind: EventCorruption, Err: err})

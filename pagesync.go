@@ -9,7 +9,7 @@ import (
 	"github.com/ledgerd/ledger/internal/cloudlink"
 )
 
-// cloudPage returns what a page that was opened has of the cloud.
+// cloudPage returns the cloud state of an open page.
 func (s *pageStore) cloudPage() *cloudlink.Page {
 	p := cloudlink.PageOptions{
 		Page: s.key, Name: s.name, Store: s.store, Arrived: func() { s.merger.Want(true) }, InUse: s.positions,
@@ -17,20 +17,20 @@ func (s *pageStore) cloudPage() *cloudlink.Page {
 	}
 	if o := &s.repo.o; !o.Merge.Manual || o.Sync.Merge {
 		p.Merge = func(ctx context.Context, _ []commit.ID) error {
-			_, err := s.merger.Merge(ctx) // which merges alone what the store says
+			_, err := s.merger.Merge(ctx) // merges only the heads that the store names
 			return err
 		}
 	}
 	return s.repo.cloud.Page(p)
 }
 
-// withSync calls fn with what syncs the page, for a call on p. what is the work for the text of an
-// error, "" where the error says it. What fn waits for ends when p closes.
+// withSync calls fn with the syncer of the page, for a call on p. what names the work in errors;
+// with "" the error stays as it is. fn's context ends when p closes.
 func (p *Page) withSync(ctx context.Context, what string, fn func(context.Context, *cloudsync.Page) error) error {
 	return p.in.Call(ctx, func(ctx context.Context) error { return p.shared.withSync(ctx, what, fn) })
 }
 
-// withSync is Page.withSync for a call that has entered, whose context ends with its handle.
+// withSync is Page.withSync for a caller that has entered and whose context ends with its handle.
 func (s *pageStore) withSync(ctx context.Context, what string, fn func(context.Context, *cloudsync.Page) error) error {
 	err := s.cloud.Do(ctx, fn)
 	s.note(err)
@@ -40,20 +40,20 @@ func (s *pageStore) withSync(ctx context.Context, what string, fn func(context.C
 	return err
 }
 
-// Sync returns when everything that was committed to the page before the call is in the bucket, and
-// everything that was in the bucket before is here, merged unless Options.Merge.Manual says
-// otherwise (see SyncOptions.Merge). It works in pause too.
+// Sync returns when the bucket has everything committed to the page before the call, and the page
+// has everything that was in the bucket before the call, merged unless Options.Merge.Manual is set
+// (see SyncOptions.Merge). It works in pause too.
 //
-// Errors: ErrNoCloud, ErrWrongKey, ErrNetwork (the bucket cannot be reached, after some tries),
-// ErrNoSpace and fs.ErrPermission (of the bucket, too), ErrCloudRolledBack, ErrCloudReplaced,
+// Errors: ErrNoCloud, ErrWrongKey, ErrNetwork (the bucket cannot be reached after some tries),
+// ErrNoSpace and fs.ErrPermission (also those of the bucket), ErrCloudRolledBack, ErrCloudReplaced,
 // ErrCorrupt (an object in the bucket, named), *MergeError, ErrReadOnly, ErrClosed, those of ctx.
 func (p *Page) Sync(ctx context.Context) error {
 	return p.withSync(ctx, "", func(ctx context.Context, s *cloudsync.Page) error { return s.Sync(ctx) })
 }
 
-// WaitSynced returns when a commit is in the bucket. It starts nothing: in the background, or by
-// Sync, it gets there. Errors: ErrNotFound (no such commit), ErrNoCloud, ErrWrongKey, ErrReadOnly,
-// ErrClosed, those of ctx.
+// WaitSynced returns when a commit is in the bucket. WaitSynced only waits: background sync or a
+// call to Sync does the work. Errors: ErrNotFound (no such commit), ErrNoCloud, ErrWrongKey,
+// ErrReadOnly, ErrClosed, those of ctx.
 func (p *Page) WaitSynced(ctx context.Context, id CommitID) error {
 	if _, err := p.in.Commit(ctx, id); err != nil {
 		return fmt.Errorf("wait for commit %s to be synced: %w", id.Short(), err)
@@ -63,11 +63,11 @@ func (p *Page) WaitSynced(ctx context.Context, id CommitID) error {
 	})
 }
 
-// FetchHistory makes the content of an older commit readable here, and returns at once when it is.
-// A device that began with a checkpoint knows the commits before it, but has no trees of them;
-// reading such a commit fetches its tree by itself where the network is there. Errors: ErrNotFound
-// (no such commit), ErrNeedsFetch (there is no cloud, or the repository is open for reading),
-// ErrGone, ErrNetwork, those of Sync.
+// FetchHistory makes the content of an older commit readable on this device, and returns at once
+// when it already is. A device that began with a checkpoint has the commits before it without their
+// trees; reading such a commit fetches its tree when the network is up. Errors: ErrNotFound (no
+// such commit), ErrNeedsFetch (there is no cloud, or the repository is open for reading), ErrGone,
+// ErrNetwork, those of Sync.
 func (p *Page) FetchHistory(ctx context.Context, id CommitID) error {
 	return p.in.FetchHistory(ctx, id)
 }

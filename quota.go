@@ -16,7 +16,7 @@ func newQuota(r *Repository) *reclaim.Quota {
 	})
 }
 
-// freeBytes returns what is free on the disk of the repository.
+// freeBytes returns the free space on the disk of the repository.
 func (r *Repository) freeBytes() (int64, error) {
 	if r.o.InMemory {
 		return 0, reclaim.ErrUnknown
@@ -24,7 +24,7 @@ func (r *Repository) freeBytes() (int64, error) {
 	return vfs.FreeBytes(r.dir)
 }
 
-// evictBytes evicts pages, whichever may go.
+// evictBytes evicts any pages that may be evicted.
 func (r *Repository) evictBytes(ctx context.Context, bytes int64) (freed int64, kept int, reason string, err error) {
 	report, err := r.evict(ctx, reclaim.EvictOptions{FreeBytes: bytes})
 	if len(report.Kept) > 0 {
@@ -58,7 +58,8 @@ func (r *Repository) dropOpen(ctx context.Context, bytes, keep int64) (freed int
 	return freed, errors.Join(errs...)
 }
 
-// sizeOf returns what a page takes: what was noted when it was closed, or what is there now.
+// sizeOf returns the disk space of a page: the size recorded when it was closed, or the current
+// size.
 func (r *Repository) sizeOf(k pageKey) (int64, error) {
 	if r.pages.UseOf(k) == presence.Nobody {
 		if n, err := r.usage.Size(k); err != nil || n > 0 {

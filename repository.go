@@ -26,7 +26,7 @@ type Repository struct {
 	o        Options
 	disk     layout.Dir
 	identity atomic.Pointer[layout.Identity]
-	mended   *checkup.Problem // what Options.Mend has mended; set by open
+	mended   *checkup.Problem // what Options.Mend has repaired; set by open
 	table    atomic.Pointer[split.Table]
 	cache    *storage.NodeCache
 	recency  *storage.Recency
@@ -40,7 +40,7 @@ type Repository struct {
 
 	quota *reclaim.Quota
 
-	background sync.WaitGroup // what collects garbage, and what keeps the quota
+	background sync.WaitGroup // the garbage collector and the quota
 
 	once     sync.Once
 	closeErr error
@@ -49,20 +49,20 @@ type Repository struct {
 	ledgerDirs map[string]bool           // guarded by mu; ledgers whose directory this process has made or found, durably
 	indexes    map[pageKey]*index.Memory // guarded by mu; of the pages of a repository in memory
 
-	listed chan struct{} // guarded by mu; closed when a page was made or deleted
+	listed chan struct{} // guarded by mu; closed when a page is made or deleted
 }
 
-// Dir returns the directory, as it was given to Open; "" for a repository in memory.
+// Dir returns the directory that was given to Open; "" for a repository in memory.
 func (r *Repository) Dir() string { return r.dir }
 
-// ID returns the random id that the repository was given when it was created, as 32 hexadecimal
-// digits. A backup has the same one.
+// ID returns the repository's random id, set at its creation, as 32 hexadecimal digits. A backup
+// has the same id.
 func (r *Repository) ID() string { return r.identity.Load().String() }
 
 // ReadOnly reports whether the repository was opened for reading only.
 func (r *Repository) ReadOnly() bool { return r.o.ReadOnly }
 
-// enter lets a call in that must then call r.gate.leave.
+// enter begins a call; when it succeeds, the caller must call r.gate.leave.
 func (r *Repository) enter() error {
 	if !r.gate.Enter() {
 		return fmt.Errorf("repository: %w", ErrClosed)

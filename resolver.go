@@ -11,55 +11,54 @@ import (
 )
 
 // Resolver decides conflicts one at a time. It may be called for several pages at once. The answer
-// must follow from the conflict alone, for devices to come to the same result.
+// must depend on the conflict alone, so that all devices get the same result.
 //
-// ctx ends when the page is closed, the rules are replaced, or the call that merges is given up.
-// The resolver must then return soon: it cannot be interrupted, and Close waits for it. It may read
-// and write the page, but must not merge or close it. When it fails or panics, nothing is merged,
-// and it is tried again later.
+// ctx ends when the page is closed, the rules are replaced, or the merging call is cancelled. The
+// resolver must then return soon: it cannot be interrupted, and Close waits for it. It may read and
+// write the page, but must not merge or close it. When it fails or panics, nothing is merged, and
+// the merge is retried later.
 type Resolver func(ctx context.Context, c *MergeConflict) (Resolution, error)
 
-// MergeConflict is a key about which two branches do not agree. The values of its entries can be
-// read as long as the call lasts to which it was given: later reads fail with ErrTxDone.
+// MergeConflict is a key with different content in two branches. The values of its entries can be
+// read during the call that receives the conflict; later reads fail with ErrTxDone.
 type MergeConflict struct {
 	// Key belongs to the receiver.
 	Key []byte
 	// Base, Left and Right are the entries of the key in the common ancestor and on both sides, nil
-	// where it is absent. Left is the side whose head is the lesser by (timestamp, id), on every
-	// device.
+	// where it is absent. On every device, Left is the side whose head is the lesser by (timestamp,
+	// id).
 	Base, Left, Right *Entry
-	// BaseUnknown tells that there are several common ancestors, and that they do not agree about
-	// the key. Base is then nil.
+	// BaseUnknown reports that there are several common ancestors with different entries for the
+	// key. Base is then nil.
 	BaseUnknown bool
-	// LeftCommit and RightCommit are the heads that are merged. When more than two come together,
+	// LeftCommit and RightCommit are the heads that are merged. In a merge of more than two heads,
 	// one may be a merge that is not stored yet.
 	LeftCommit, RightCommit Commit
 	// BaseCommits are the common ancestors, at least one.
 	BaseCommits []Commit
 }
 
-// Resolution is what becomes of a key in conflict. The zero Resolution is none: it makes the merge
-// fail.
+// Resolution is the decision about a key in conflict. The zero Resolution makes the merge fail.
 type Resolution struct {
 	// Take is TakeLeft, TakeRight, TakeNone or TakeNew.
 	Take merge.Outcome
 	// Value is the new value of TakeNew. It must not be changed before the merge has ended.
 	Value []byte
-	// Reader, when not nil, gives the new value in place of Value, until io.EOF. Size is its
-	// length, 0 when that is not known; a different length makes the merge fail. Memory does not
-	// depend on the length. When Reader is an io.Closer, it is closed.
+	// Reader, when not nil, supplies the new value instead of Value, until io.EOF. Size is its
+	// length, 0 when unknown; a different length makes the merge fail. The value is streamed, not
+	// held in memory. When Reader is an io.Closer, it is closed.
 	Reader io.Reader
 	Size   int64
-	// Priority is that of the new value. A value that is short enough to be inline is always Eager.
+	// Priority is the priority of the new value. A value short enough to be inline is always Eager.
 	Priority Priority
-	// Rule is the name that the merge records for what decided, at most 128 bytes of UTF-8; ""
-	// means "resolver".
+	// Rule is recorded as the name of the rule that decided, at most 128 bytes of UTF-8; "" means
+	// "resolver".
 	Rule string
 }
 
-// What a Resolution takes.
+// The values of Resolution.Take.
 const (
-	// TakeLeft and TakeRight keep what a side has: with its priority, and when the key is absent
+	// TakeLeft and TakeRight keep the entry of one side, with its priority. If the key is absent
 	// there, it is removed.
 	TakeLeft  = merge.TakeLeft
 	TakeRight = merge.TakeRight
@@ -69,7 +68,7 @@ const (
 	TakeNew = merge.TakeNew
 )
 
-// asking returns a strategy that asks a resolver, which may be nil: that makes merges fail.
+// asking returns a strategy that calls r. With a nil r, merges fail.
 func asking(kind merging.Kind, r Resolver) Strategy {
 	if r == nil {
 		return Strategy{Kind: kind}
@@ -104,7 +103,7 @@ func (k *conflictMaker) conflict(c *merging.Conflict) MergeConflict {
 			return nil
 		}
 		n := newEntry(from, e, true)
-		n.Key = out.Key // borrowed entries need not have one
+		n.Key = out.Key // a borrowed entry may have no key
 		return &n
 	}
 	out.Base = entry(c.BaseOrigin, &c.Base, c.HasBase)

@@ -7,30 +7,28 @@ import (
 	"github.com/ledgerd/ledger/internal/merging"
 )
 
-// MergeOptions say how the heads of pages come together. The zero value merges them in the
-// background; the last one wins.
+// MergeOptions say how the heads of pages are merged. The zero value merges them in the background;
+// the last one wins.
 type MergeOptions struct {
 	// Manual leaves several heads as they are until Page.Merge is called. With SyncOptions.Manual
-	// too, call Sync again after Page.Merge, as SyncOptions.Merge does: devices that send their
-	// merges only after others have merged again need not come to one head.
+	// as well, call Sync again after Page.Merge, or set SyncOptions.Merge. Otherwise devices that
+	// upload their merges only after others have merged again may never reach one head.
 	Manual bool
-	// Rules returns the rules of a page for which neither Page.SetMergeRules nor
-	// Ledger.SetMergeRules has set some; nil means that the last one wins for every key. It is
-	// asked before each merge, on the goroutine that merges, and must return soon. Rules may be
-	// nil.
+	// Rules returns the rules of a page without rules from Page.SetMergeRules or
+	// Ledger.SetMergeRules; nil means that the last one wins for every key. It is called before
+	// each merge, on the merging goroutine, and must return soon. Rules may be nil.
 	Rules func(ledger string, page PageID) *MergeRules
 }
 
-// MergeRules say who decides when branches of a page come together. A change that only one side has
-// made stands without being asked about, deletions included; a key that both sides have changed to
-// different content is in conflict, and the strategy with the longest prefix of the key decides.
-// For devices to come to the same result, all must have the same rules; when they do not, they
-// still come to rest.
+// MergeRules select the strategy for each key when branches of a page are merged. A change that
+// only one side made, deletions included, is kept. A key that both sides changed to different
+// content is in conflict: the strategy with the longest prefix of the key decides. All devices need
+// the same rules to get the same result; with different rules they still stop merging in the end.
 type MergeRules struct {
-	// Default is for the keys of which no namespace has a prefix. The zero Strategy is that the
+	// Default is for the keys without a matching prefix in Namespaces. In the zero Strategy the
 	// last one wins.
 	Default Strategy
-	// Namespaces are in any order; of equal prefixes the last one counts.
+	// Namespaces are in any order; of rules with equal prefixes the last one counts.
 	Namespaces []NamespaceRule
 }
 
@@ -40,24 +38,23 @@ type NamespaceRule struct {
 	Strategy Strategy
 }
 
-// Strategy decides conflicts. The zero Strategy is that the last one wins: the side on which the
-// key was written last, by the timestamp of the commit that wrote it there. Which side made its
-// last commit later does not matter, nor that a merge commit is young. Automatic and Custom ask a
-// resolver, and package rules has strategies for counters and sets, for functions of values, and
-// for keys that belong together. A Strategy may be used for any number of pages at once, as far as
-// what it was made from allows.
+// Strategy decides conflicts. In the zero Strategy the last one wins: the side that wrote the key
+// last, by the timestamp of the commit with that write. The timestamps of the sides' last commits
+// and of merge commits do not matter. Automatic and Custom call a resolver. Package rules has
+// strategies for counters, for sets, for functions of values, and for keys that belong together. A
+// Strategy may be used for several pages at once if its parts may.
 type Strategy merging.Strategy
 
-// Automatic has r asked about conflicts only.
+// Automatic calls r for conflicts only.
 func Automatic(r Resolver) Strategy { return asking(merging.Automatic, r) }
 
-// Custom has r asked about every key that a side has changed, also when only one has, or both to
-// the same content. Where all commits of one side since the base are merges, the other side is
-// taken whole, and r is not asked.
+// Custom calls r for every key that a side has changed, even when only one side did, or both to the
+// same content. If all commits of one side since the base are merges, the other side is taken
+// whole, without calling r.
 func Custom(r Resolver) Strategy { return asking(merging.Custom, r) }
 
-// engine returns the rules as the driver of merges takes them, which shares nothing with r. r may
-// be nil.
+// engine returns a copy of the rules for the merging engine, which shares nothing with r. r may be
+// nil.
 func (r *MergeRules) engine() *merging.Rules {
 	if r == nil {
 		return nil
@@ -73,10 +70,10 @@ func (n *NamespaceRule) engine() merging.Namespace {
 	return merging.Namespace{Prefix: bytes.Clone(n.Prefix), Strategy: merging.Strategy(n.Strategy)}
 }
 
-// SetMergeRules sets the rules for all pages of the ledger in this Repository that have none of
-// their own; nil goes back to those of Options. They are kept in memory only. A running merge that
-// they concern is called off and begun anew, and one that had failed is tried again at once. It
-// does not wait for that.
+// SetMergeRules sets the rules of all pages of the ledger in this Repository without rules of their
+// own; nil restores those of Options. They are kept in memory only. A running merge with the old
+// rules is cancelled and restarted, and a failed merge is retried at once. SetMergeRules does not
+// wait for these merges.
 func (l *Ledger) SetMergeRules(r *MergeRules) {
 	l.repo.rules.SetLedger(l.name, r.engine())
 	for _, s := range l.repo.pages.Stores(false) {
@@ -86,23 +83,23 @@ func (l *Ledger) SetMergeRules(r *MergeRules) {
 	}
 }
 
-// SetMergeRules sets the rules for the page in this Repository, for all its handles, also those
-// opened later; nil goes back to those of the ledger. It takes away what AddMergeRule has added:
-// call it before records.Open. See Ledger.SetMergeRules.
+// SetMergeRules sets the rules of the page in this Repository, for all its handles, also later
+// ones; nil restores those of the ledger. It removes the rules of AddMergeRule: call it before
+// records.Open. See Ledger.SetMergeRules.
 func (p *Page) SetMergeRules(r *MergeRules) {
 	p.ledger.repo.rules.SetPage(p.shared.key, r.engine())
 	p.shared.merger.RulesChanged()
 }
 
-// AddMergeRule adds a rule to those that the page has in this Repository, in place of one with the
-// same prefix. It is how a layer of records, such as package records, says how its rows are merged.
-// Else it is as SetMergeRules, which takes what was added away.
+// AddMergeRule adds a rule to those of the page in this Repository; it replaces a rule with the
+// same prefix. Record layers, such as package records, use it for their rows. Otherwise it works
+// like SetMergeRules, which removes added rules.
 func (p *Page) AddMergeRule(n NamespaceRule) {
 	p.ledger.repo.rules.Add(p.shared.key, n.engine())
 	p.shared.merger.RulesChanged()
 }
 
-// otherRules returns the rules of pages for which none are set, as Options have them.
+// otherRules returns the rules of Options for a page without rules of its own.
 func (o *Options) otherRules(page layout.Page) *merging.Rules {
 	if o.Merge.Rules == nil {
 		return nil

@@ -11,13 +11,13 @@ import (
 type ScanOptions struct {
 	// Prefix limits the keys to those that begin with it.
 	Prefix []byte
-	// Start is the first key that may come, and End the first that may not; nil means no limit.
-	// They keep their meaning when Reverse is set: Start is the lower limit.
+	// Start is the lower limit of the keys, inclusive, and End the upper limit, exclusive; nil
+	// means no limit. Both keep this meaning with Reverse.
 	Start, End []byte
 	// Reverse gives the entries in descending order.
 	Reverse bool
-	// KeysOnly leaves inline values out of the entries, which saves copying them. Entry.Value still
-	// reads them.
+	// KeysOnly leaves inline values out of the entries, to save the copy. Entry.Value still reads
+	// them.
 	KeysOnly bool
 	// Limit is the greatest number of entries; 0 means no limit.
 	Limit int
@@ -40,21 +40,21 @@ type Iter session.Iter
 func (it *Iter) in() *session.Iter { return (*session.Iter)(it) }
 
 // Next moves to the next entry, at first to the first one. It returns false at the end and on an
-// error; see Err. Whether what the entries come from is still open, and ctx, are looked at between
-// nodes of the tree, not at each entry.
+// error; see Err. It checks ctx, and whether the source is still open, once per tree node, not at
+// each entry.
 func (it *Iter) Next(ctx context.Context) bool { return (*session.Iter)(it).Next(ctx) }
 
 // Key returns the entry's key, borrowed until the next call of Next or Close.
 func (it *Iter) Key() []byte { return it.in().Key() }
 
 // Value reads the entry's value into memory, whatever its length. It belongs to the caller;
-// InlineValue spares the copy of a short one. Errors: as Entry.Value; ErrInvalid before the first
+// InlineValue avoids the copy of a short value. Errors: as Entry.Value; ErrInvalid before the first
 // Next and after the last.
 func (it *Iter) Value(ctx context.Context) ([]byte, error) { return it.in().Value(ctx) }
 
 // InlineValue returns the entry's value, borrowed until the next call of Next or Close, when it is
-// inline: at most 256 bytes that stand in the tree entry itself. Of any other value ok is false,
-// and Value reads it.
+// inline: at most 256 bytes, stored in the tree entry itself. For any other value ok is false, and
+// Value reads it.
 func (it *Iter) InlineValue() (value []byte, ok bool) { return it.in().InlineValue() }
 
 // Size returns the length of the entry's value in bytes.
@@ -75,7 +75,7 @@ func (it *Iter) Close() error {
 	return nil
 }
 
-// all returns what is left of it as a sequence.
+// all returns the remaining entries as a sequence.
 func (it *Iter) all(ctx context.Context) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		defer it.in().Close()

@@ -11,43 +11,43 @@ import (
 	"github.com/ledgerd/ledger/internal/presence"
 )
 
-// SyncState is the state of sync of one page. Upload and Download say what the two directions do,
-// and UploadErr and DownloadErr why they fail. An attempt that came to no page at all, as without
-// the key or the network, is told of each. Up and Down say how far the two directions are; while
-// they rest, what they did the last time. Unsynced counts the commits that the bucket does not
-// have. PageID(s.Page) is the id of the page. See cloudsync.PageState for all fields.
+// SyncState is the state of sync of one page. Upload and Download are the activities of the two
+// directions, and UploadErr and DownloadErr the reasons of failure. An attempt that fails before it
+// gets to a page, for example without the key or the network, is reported for each page. Up and
+// Down are the progress of the two directions, or that of the last run. Unsynced counts the commits
+// that the bucket does not have. PageID(s.Page) is the id of the page. See cloudsync.PageState.
 type SyncState = cloudsync.PageState
 
-// What SyncState.Upload and Download say a direction is doing. Values are only ever added.
+// The values of SyncState.Upload and Download. New versions may add values.
 const (
-	// SyncIdle has nothing to do.
+	// SyncIdle has no work.
 	SyncIdle = cloudsync.Idle
-	// SyncPending has something to do.
+	// SyncPending has work that has not begun.
 	SyncPending = cloudsync.Pending
-	// SyncInProgress is doing it.
+	// SyncInProgress is at work.
 	SyncInProgress = cloudsync.InProgress
-	// SyncFailing has failed and will try again.
+	// SyncFailing has failed and will retry.
 	SyncFailing = cloudsync.Failing
-	// SyncNeedsUser cannot go on without the user: credentials, quota, another bucket.
+	// SyncNeedsUser needs the user to continue: credentials, quota, another bucket.
 	SyncNeedsUser = cloudsync.NeedsUser
 )
 
-// SyncStates returns the states of the open pages of a repository with a cloud, those that are held
-// open to sync them too, and of the pages whose syncing failed, sorted by ledger and page. Where
-// nothing can be synced, as without the key, each state says why.
+// SyncStates returns the states of the pages that the app or background sync has open, and of pages
+// whose sync failed, sorted by ledger and page. When no page can be synced, for example without the
+// key, each state says why. Without a cloud there are none.
 func (r *Repository) SyncStates() []SyncState {
 	states, _ := r.syncStates()
 	return states
 }
 
-// syncStates returns the states, and channels of which one is closed when they change.
+// syncStates returns the states, and two channels: one is closed when the states change.
 func (r *Repository) syncStates() (out []SyncState, changed [2]<-chan struct{}) {
 	return r.keeper.States(r.gate.Life())
 }
 
-// WatchSync tells the states of the open pages now and whenever one changes. Changes that come
-// faster than the loop are told as one. The loop pulls, and nothing is held between. It ends with
-// an error, as the last element: ErrClosed, those of ctx.
+// WatchSync yields the states of SyncStates now and after each change. Changes during the loop body
+// are combined. The loop pulls; nothing is buffered. The sequence ends with an error, as the last
+// element: ErrClosed, those of ctx.
 func (r *Repository) WatchSync(ctx context.Context) iter.Seq2[[]SyncState, error] {
 	return func(yield func([]SyncState, error) bool) {
 		for {
@@ -73,9 +73,9 @@ func (r *Repository) WatchSync(ctx context.Context) iter.Seq2[[]SyncState, error
 	}
 }
 
-// PauseSync has nothing synced in the background until ResumeSync, in later runs too. Sync,
-// Prefetch and reads of what is not here go on. What is under way is finished. Errors: ErrNoCloud,
-// ErrReadOnly, ErrClosed, those of the file system and of ctx.
+// PauseSync stops background sync until ResumeSync, also in later runs. Sync, Prefetch and fetching
+// reads still work, and work in progress is finished. Errors: ErrNoCloud, ErrReadOnly, ErrClosed,
+// those of the file system and of ctx.
 func (r *Repository) PauseSync(ctx context.Context) error { return r.setPaused(ctx, true) }
 
 // ResumeSync ends a pause. Errors: as PauseSync.
@@ -85,25 +85,26 @@ func (r *Repository) setPaused(ctx context.Context, paused bool) error {
 	return r.inCloudTurn(ctx, "pause or resume sync", func(context.Context) error { return r.cloud.SetPaused(paused) })
 }
 
-// PageSync is what Sync did about one page.
+// PageSync is the result of Sync for one page.
 type PageSync struct {
 	PageRef
 	// Name is the page's human name, "" when there is none.
 	Name string
-	// Created reports that the page came from the bucket.
+	// Created reports that Sync created the page from the bucket.
 	Created bool
-	// Missing is the number of pieces that admin.Reupload found neither here nor in the bucket.
+	// Missing is the number of pieces that admin.Reupload found neither on this device nor in the
+	// bucket.
 	Missing int
-	// State is that at the end.
+	// State is the state at the end.
 	State SyncState
 	// Err says why the page was not synced; nil when it was.
 	Err error
 }
 
-// Sync syncs pages as Page.Sync does, several at a time: those that are named, or, when none is,
-// all that are here or that other devices have announced in the bucket, which are created. Pages
-// that are not open are opened for it. One that fails does not keep the others; when the bucket
-// cannot be reached, or refuses, the rest is given up.
+// Sync syncs pages as Page.Sync does, several at a time: the named pages or, without names, all
+// pages of this device and all that other devices have announced in the bucket, which Sync creates.
+// Closed pages are opened for it. One failure does not stop the other pages, unless the bucket is
+// unreachable or refuses requests.
 //
 // The result has an element for each page that was tried, sorted by ledger and id. The error joins
 // those of the pages; see Page.Sync.
@@ -120,17 +121,17 @@ func (r *Repository) Sync(ctx context.Context, only ...PageRef) (done []PageSync
 	return done, err
 }
 
-// SyncState returns the state of sync of the page; without a cloud it is zero but for the name.
+// SyncState returns the state of sync of the page; without a cloud only the page's name is set.
 func (p *Page) SyncState() SyncState {
 	return p.shared.cloud.State(p.ledger.repo.gate.Life())
 }
 
-// syncOpened syncs a page, opened for that.
+// syncOpened syncs a page, which it opens for that.
 func (r *Repository) syncOpened(ctx context.Context, w *cloudlink.Work) error {
 	return r.syncPage(ctx, w, presence.ForLook, func(ctx context.Context, p *Page) error { return p.syncOne(ctx, w) })
 }
 
-// syncHeld is syncOpened for the background: Evict can have the page meanwhile.
+// syncHeld is syncOpened for background sync: Evict may close the page meanwhile.
 func (r *Repository) syncHeld(ctx context.Context, w *cloudlink.Work) error {
 	return r.syncPage(ctx, w, presence.ForSync, func(ctx context.Context, p *Page) error { return p.syncOne(ctx, w) })
 }
@@ -141,7 +142,7 @@ func (p *Page) syncOne(ctx context.Context, w *cloudlink.Work) error {
 	return err
 }
 
-// syncPages calls fn with pages; see cloudlink.Link.Sync. The error joins those of the pages.
+// syncPages calls fn for pages; see cloudlink.Link.Sync. The error joins those of the pages.
 func (r *Repository) syncPages(ctx context.Context, only []pageKey, fn func(context.Context, *cloudlink.Work) error) (all []cloudlink.Work, err error) {
 	err = r.call(ctx, "sync", func(ctx context.Context) error {
 		all, err = r.cloud.Sync(ctx, only, fn)
@@ -156,7 +157,7 @@ func (r *Repository) syncPages(ctx context.Context, only []pageKey, fn func(cont
 	return all, err
 }
 
-// syncPage opens a page for fn, with a handle of a kind when it is here.
+// syncPage opens a page for fn. An existing page gets a handle of the given kind.
 func (r *Repository) syncPage(ctx context.Context, w *cloudlink.Work, kind presence.Kind, fn func(context.Context, *Page) error) error {
 	if w.Created {
 		kind = presence.ForUse

@@ -8,8 +8,8 @@ import (
 	"github.com/ledgerd/ledger/internal/session"
 )
 
-// Tx is a transaction: a base commit and the changes made on it, which its reads see. Nobody else
-// sees them before Commit, and then all at once. It is for one goroutine at a time. Changes beyond
+// Tx is a transaction: a base commit and changes on it. Its own reads see the changes; other
+// readers see all of them at once after Commit. It is for one goroutine at a time. Changes beyond
 // Options.JournalBytes, and long values at once, go to disk, so that a transaction may be of any
 // size.
 //
@@ -19,7 +19,7 @@ type Tx session.Tx
 
 func (t *Tx) in() *session.Tx { return (*session.Tx)(t) }
 
-// Base returns the commit that the transaction builds on.
+// Base returns the commit on which the transaction builds.
 func (t *Tx) Base() Commit { return newCommit(t.in().Base()) }
 
 // Get returns the value of key as the transaction sees it. See Snapshot.Get.
@@ -34,15 +34,15 @@ func (t *Tx) Stat(ctx context.Context, key []byte) (Entry, error) {
 	return newEntry(t.in().Origin(), &e, true), nil
 }
 
-// Open returns a reader of the value that key has now; later changes do not change it. It ends with
-// the transaction. See Snapshot.Open.
+// Open returns a reader of the current value of key; later changes do not affect it. It is valid
+// until the transaction ends. See Snapshot.Open.
 func (t *Tx) Open(ctx context.Context, key []byte) (*Value, error) {
 	v, err := t.in().Open(ctx, key)
 	return (*Value)(v), err
 }
 
-// Scan returns the entries that o selects as the transaction sees them. The loop may change the
-// transaction: it then sees the changes at keys that it has not reached. See Snapshot.Scan.
+// Scan returns the entries that o selects as the transaction sees them. The loop body may change
+// the transaction: the scan sees changes at keys that it has not reached. See Snapshot.Scan.
 func (t *Tx) Scan(ctx context.Context, o ScanOptions) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) { t.Iter(o).all(ctx)(yield) }
 }
@@ -50,42 +50,42 @@ func (t *Tx) Scan(ctx context.Context, o ScanOptions) iter.Seq2[Entry, error] {
 // Iter returns an iterator as Scan does. See Snapshot.Iter.
 func (t *Tx) Iter(o ScanOptions) *Iter { return (*Iter)(t.in().Iter(session.ScanOptions(o))) }
 
-// Seek returns the first key that is not below key as the transaction sees it. See Snapshot.Seek.
+// Seek returns the first key at or after key as the transaction sees it. See Snapshot.Seek.
 func (t *Tx) Seek(ctx context.Context, key []byte) ([]byte, error) { return t.in().Seek(ctx, key) }
 
 // Put stores value under key with priority Eager. key is 0 to 4096 bytes. Neither is retained.
-// Errors: ErrTooLarge, ErrTxDone, ErrClosed, ErrNoSpace, those of ctx; the transaction is then as
-// it was.
+// Errors: ErrTooLarge, ErrTxDone, ErrClosed, ErrNoSpace, those of ctx; the transaction is then
+// unchanged.
 func (t *Tx) Put(ctx context.Context, key, value []byte) error {
 	return t.in().Put(ctx, key, value, Eager)
 }
 
-// PutPriority is Put with a priority. A value that is short enough to be inline is always Eager.
-// Errors: as Put, and ErrInvalid.
+// PutPriority is Put with a priority. A value short enough to be inline is always Eager. Errors: as
+// Put, and ErrInvalid.
 func (t *Tx) PutPriority(ctx context.Context, key, value []byte, p Priority) error {
 	return t.in().Put(ctx, key, value, p)
 }
 
-// PutReader stores what r gives until io.EOF under key. size is its length, or -1 when that is not
-// known; a different length is ErrInvalid. Memory does not depend on the length. r is not closed.
-// When PutReader fails, also because r failed, the transaction is as it was. A Read of r that
-// blocks is not interrupted by ctx. Errors: as PutPriority, and those of r.
+// PutReader stores the bytes of r until io.EOF under key. size is their number, or -1 when unknown;
+// a different number is ErrInvalid. The value is streamed. r is not closed. When PutReader fails,
+// also because r failed, the transaction is unchanged. ctx does not interrupt a blocking Read of r.
+// Errors: as PutPriority, and those of r.
 func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64, p Priority) error {
 	return t.in().PutReader(ctx, key, r, size, p)
 }
 
-// Condition is what PutIf asks of the present entry; see IfAbsent, IfPresent and IfEqual. The zero
-// Condition asks nothing.
+// Condition is the requirement of PutIf on the present entry; see IfAbsent, IfPresent and IfEqual.
+// The zero Condition is always met.
 type Condition = session.Condition
 
-// IfAbsent asks that the key has no entry.
+// IfAbsent requires that the key has no entry.
 func IfAbsent() Condition { return session.IfAbsent() }
 
-// IfPresent asks that the key has an entry.
+// IfPresent requires that the key has an entry.
 func IfPresent() Condition { return session.IfPresent() }
 
-// IfEqual asks that the key has an entry of exactly this value, which must not be changed before
-// PutIf returns.
+// IfEqual requires that the key has an entry of exactly this value, which must not be changed
+// before PutIf returns.
 func IfEqual(value []byte) Condition { return session.IfEqual(value) }
 
 // PutIf is Put when the entry that the transaction sees meets the condition, and fails with
@@ -97,32 +97,32 @@ func (t *Tx) PutIf(ctx context.Context, key, value []byte, c Condition) error {
 // Delete removes key. It is no error when key has no entry. Errors: as Put.
 func (t *Tx) Delete(ctx context.Context, key []byte) error { return t.in().Delete(ctx, key) }
 
-// DeleteRange removes all keys k with from <= k < to; nil means no limit on that side. It costs
-// what it removes, and no more than Clear when both are nil. In a merge it leaves the keys that are
-// not of the namespace. Errors: as Put, ErrCorrupt. When it fails, some of the keys may have been
-// removed from the transaction.
+// DeleteRange removes all keys k with from <= k < to; nil means no limit on that side. Its cost
+// follows the number of removed keys; with both limits nil it is that of Clear. In a merge it
+// removes only keys of the namespace. Errors: as Put, ErrCorrupt. When it fails, the transaction
+// may lack some of the keys.
 func (t *Tx) DeleteRange(ctx context.Context, from, to []byte) error {
 	return t.in().DeleteRange(ctx, from, to)
 }
 
-// Clear removes all keys at once and forgets the changes made so far; its cost does not depend on
+// Clear removes all keys at once and discards the changes made so far; its cost does not depend on
 // their number. In a merge it removes the keys of the namespace, one by one. Errors: ErrTxDone,
 // ErrClosed, those of ctx.
 func (t *Tx) Clear(ctx context.Context) error { return t.in().Clear(ctx) }
 
-// SetMessage gives the commit a message of at most 16 KiB of UTF-8. It is no change by itself.
-// Errors: ErrTooLarge, ErrInvalid, ErrTxDone, ErrClosed.
+// SetMessage gives the commit a message of at most 16 KiB of UTF-8. A message alone makes no
+// commit. Errors: ErrTooLarge, ErrInvalid, ErrTxDone, ErrClosed.
 func (t *Tx) SetMessage(message string) error { return t.in().SetMessage(message) }
 
-// Rollback ends the transaction and forgets its changes. After Commit or Rollback it does nothing
+// Rollback ends the transaction and discards its changes. After Commit or Rollback it does nothing
 // and returns nil, so that it can be deferred. Within Update it fails with ErrInvalid: return an
 // error instead.
 func (t *Tx) Rollback() error { return t.in().Rollback() }
 
 // Commit ends the transaction and makes its changes durable. It returns the id of the new commit,
 // or of the base when nothing has changed. It is for transactions from Begin; within Update it
-// fails with ErrInvalid. After an error the transaction is over and nothing has changed, except
-// that with an error of the disk (ErrReadOnly until the page is reopened) it is open whether the
-// commit is there: it is wholly or not at all. Errors: ErrConflict (with FailOnConflict),
-// ErrTxDone, ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
+// fails with ErrInvalid. After an error the transaction has ended and nothing has changed. Only a
+// disk error (ErrReadOnly until the page is reopened) leaves open whether the whole commit is
+// stored or nothing. Errors: ErrConflict (with FailOnConflict), ErrTxDone, ErrClosed, ErrReadOnly,
+// ErrNoSpace, ErrCorrupt, those of ctx.
 func (t *Tx) Commit(ctx context.Context) (CommitID, error) { return t.in().Commit(ctx) }

@@ -6,23 +6,23 @@ import (
 	"github.com/ledgerd/ledger/internal/cloudlink"
 )
 
-// UploadRule says what the lengths in a bucket must not tell of some keys. Each switch costs
+// UploadRule limits what object lengths in a bucket reveal about some keys. Each switch costs
 // uploads and storage.
 type UploadRule struct {
-	// Prefix is what the keys begin with; empty: all keys of the page.
+	// Prefix selects the keys; empty means all keys of the page.
 	Prefix []byte
-	// CompressionOff has lengths depend on those of keys and values alone, and not on how well they
-	// compress, which says something about their content. A commit that changes such a key goes up
-	// without compression as a whole, and so do differences that are objects of their own.
+	// CompressionOff makes lengths depend only on those of keys and values, and not on how well the
+	// content compresses. A commit that changes such a key is uploaded without compression as a
+	// whole, and so are differences that are objects of their own.
 	CompressionOff bool
-	// DedupOff has a value go up whole when a transaction puts it, also where the bucket has it, or
-	// parts of it, from before, so that no length tells that it was in the page. It goes up once
-	// for all commits that go up together, and a merge sends nothing again. What a device does not
-	// hold (a copied value of priority Lazy that was never read there) is only named.
+	// DedupOff uploads a value whole whenever a transaction puts it, even if the bucket has all or
+	// parts of it already, so that no length reveals earlier content of the page. Commits that are
+	// uploaded together share one copy, and a merge uploads none again. A value that the device
+	// does not hold (a copied Lazy value that was never read there) is only referenced.
 	DedupOff bool
 }
 
-// uploadRules returns what Options.Upload says of a page.
+// uploadRules returns the rules of Options.Upload for a page.
 func (o *Options) uploadRules(k pageKey) (all []cloudlink.Rule) {
 	if o.Upload == nil {
 		return nil

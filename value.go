@@ -11,16 +11,15 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Entry is one key of a page with what is known of its value. It may be copied. Its value may be
-// read as long as that what it came from is open: the snapshot or transaction, and after a Diff the
-// page.
+// Entry is one key of a page with the metadata of its value. It may be copied. The value may be
+// read while its source is open: the snapshot or transaction, or, after a Diff, the page.
 type Entry struct {
 	Key []byte
 	// Size is the length of the value in bytes.
 	Size int64
-	// Priority is when the value comes down from the cloud.
+	// Priority says when the value is downloaded from the cloud.
 	Priority Priority
-	// Inline reports that the value stands in the tree entry itself.
+	// Inline reports that the value is stored in the tree entry itself.
 	Inline bool
 	// Object is the digest of the value's root piece, 66 hexadecimal digits; "" when Inline.
 	Object string
@@ -66,7 +65,7 @@ func (e Entry) Open(ctx context.Context) (*Value, error) {
 	return (*Value)(session.OpenValue(ctx, e.from, &f)), nil
 }
 
-// load returns e as the tree has it.
+// load returns e as stored in the tree.
 func (e Entry) load(ctx context.Context) (fb.Entry, error) {
 	if e.from == nil {
 		return fb.Entry{}, fmt.Errorf("read the value of an entry that comes from no page: %w", ErrInvalid)
@@ -83,11 +82,11 @@ func (e Entry) load(ctx context.Context) (fb.Entry, error) {
 }
 
 // Value reads the value of one entry. It holds a few pieces in memory, whatever the value's size.
-// It is for one goroutine at a time, except ReadAt, which may be called concurrently. It ends with
-// the snapshot or transaction that it came from, after a Diff with the page: later reads fail with
-// ErrClosed or ErrTxDone. A piece that is in the cloud only is fetched. Reads fail with
-// ErrNeedsFetch where there is no cloud or the repository is open for reading, with ErrNetwork
-// where it cannot be reached, and with ErrCorrupt where a piece is damaged.
+// It is for one goroutine at a time, except ReadAt, which may be called concurrently. It is valid
+// while its snapshot or transaction is open, after a Diff its page: later reads fail with ErrClosed
+// or ErrTxDone. A piece that is only in the cloud is fetched. Reads fail with ErrNeedsFetch when
+// there is no cloud or the repository is read-only, with ErrNetwork when the cloud is unreachable,
+// and with ErrCorrupt when a piece is damaged.
 type Value session.Value
 
 var (
@@ -104,14 +103,14 @@ func (v *Value) Size() int64 { return v.in().Size() }
 // Read implements io.Reader.
 func (v *Value) Read(b []byte) (int, error) { return v.in().Read(b) }
 
-// ReadAt implements io.ReaderAt. Only the pieces that the range touches are read. Errors:
+// ReadAt implements io.ReaderAt. It reads only the pieces that overlap the range. Errors:
 // ErrInvalid for a negative offset, and those of the type.
 func (v *Value) ReadAt(b []byte, off int64) (int, error) { return v.in().ReadAt(b, off) }
 
-// Seek implements io.Seeker. A position behind the end is allowed. Errors: ErrInvalid.
+// Seek implements io.Seeker. A position after the end is allowed. Errors: ErrInvalid.
 func (v *Value) Seek(offset int64, whence int) (int64, error) { return v.in().Seek(offset, whence) }
 
-// WriteTo implements io.WriterTo: it writes what remains, piece by piece.
+// WriteTo implements io.WriterTo: it writes the rest of the value, piece by piece.
 func (v *Value) WriteTo(w io.Writer) (int64, error) { return v.in().WriteTo(w) }
 
 // Close releases the value. It is idempotent and always returns nil.

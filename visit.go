@@ -8,8 +8,8 @@ import (
 	"github.com/ledgerd/ledger/internal/presence"
 )
 
-// change is a call that changes the repository: fn's context ends when the repository closes. what
-// is the work, for the text of errors. dry lets it also run on one that is open for reading.
+// change runs a call that changes the repository; fn's context ends when the repository closes.
+// what names the work in errors. dry allows the call on a read-only repository.
 func (r *Repository) change(ctx context.Context, what string, dry bool, fn func(context.Context) error) error {
 	if r.o.ReadOnly && !dry {
 		return fmt.Errorf("%s: the repository is open for reading: %w", what, ErrReadOnly)
@@ -17,7 +17,7 @@ func (r *Repository) change(ctx context.Context, what string, dry bool, fn func(
 	return r.call(ctx, what, fn)
 }
 
-// call is a call on the repository: fn's context ends when the repository closes.
+// call runs a call on the repository: fn's context ends when the repository closes.
 func (r *Repository) call(ctx context.Context, what string, fn func(context.Context) error) error {
 	if err := r.enter(); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (r *Repository) call(ctx context.Context, what string, fn func(context.Cont
 	return nil
 }
 
-// visit calls fn with a page that is here, opened for a look.
+// visit calls fn with a handle of a page on this device, which does not count as use.
 func (r *Repository) visit(ctx context.Context, k pageKey, fn func(context.Context, *Page) error) error {
 	p, err := r.openHandle(ctx, &Ledger{repo: r, name: k.Ledger}, k.ID, "", presence.ForLook)
 	if err != nil {

@@ -13,25 +13,24 @@ import (
 const (
 	// DefaultWatchEntries is the greatest number of changes in one part of a notification.
 	DefaultWatchEntries = 1000
-	// DefaultWatchBytes is about how many bytes of keys and inline values one part of a
-	// notification has.
+	// DefaultWatchBytes is the approximate size of one part of a notification, in bytes of keys and
+	// inline values.
 	DefaultWatchBytes = 1 << 20
 )
 
-// WatchOptions say what a Watch tells. The zero value, and a nil pointer, mean: all changes from
+// WatchOptions select what a Watch reports. The zero value and a nil pointer mean all changes from
 // now on.
 type WatchOptions struct {
 	// Prefix limits the keys to those that begin with it.
 	Prefix []byte
-	// From is the commit behind which the watch begins; zero means the handle's head when Watch is
-	// called. From FirstCommit on, everything that the page holds is told, also when history was
-	// given up.
+	// From is the commit after which the watch begins; zero means the handle's head when Watch is
+	// called. FirstCommit reports all content of the page, even after history was given up.
 	From CommitID
 	// PageEntries is the greatest number of changes in one part of a notification; 0 means
 	// DefaultWatchEntries.
 	PageEntries int
 	// PageBytes is the greatest number of bytes of keys and inline values, old and new ones, in one
-	// part, unless a single change has more; 0 means DefaultWatchBytes.
+	// part; a single larger change is a part of its own. 0 means DefaultWatchBytes.
 	PageBytes int
 }
 
@@ -52,7 +51,7 @@ func (o *WatchOptions) withDefaults() WatchOptions {
 	return c
 }
 
-// validate reports options that cannot be right. Errors: ErrInvalid.
+// validate rejects invalid options. Errors: ErrInvalid.
 func (o *WatchOptions) validate() error {
 	switch {
 	case o == nil:
@@ -64,26 +63,24 @@ func (o *WatchOptions) validate() error {
 	return nil
 }
 
-// Notification tells what differs between two commits of a page. It belongs to the caller; the
-// values of its entries may be read until the page is closed, and are kept for certain until the
-// loop asks for the next notification.
+// Notification is the difference between two commits of a page. It belongs to the caller; the
+// values of its entries may be read until the page is closed, but are kept for certain only until
+// the loop asks for the next notification.
 type Notification struct {
-	// Commit is the commit that is told of, and Base the commit against which it is told, an
-	// ancestor of it. Below the prefix, Base holds what the notification before has led to.
+	// Commit is the new state, and Base an ancestor of it with which it is compared. Below the
+	// prefix, Base has the content that the previous notification led to.
 	Commit Commit
 	Base   CommitID
-	// Changes are the keys that differ, at least one, in ascending order. Parts go on where the
-	// part before ended.
+	// Changes are the keys that differ, at least one, in ascending order. Each part continues after
+	// the previous one.
 	Changes []Change
-	// First and Last say that this part is the first, and the last, of what is told. A notification
-	// in one part is both.
+	// First and Last mark the first and the last part of a notification. A single part is both.
 	First, Last bool
 }
 
-// Resume returns the commit from which a new Watch continues behind this notification: Commit, when
-// it has been told wholly. After a part that is not the last it is Base: the new watch begins with
-// the changes behind Base again, up to what is then the newest commit, so that parts whose last one
-// has not come must be forgotten.
+// Resume returns the commit from which a new Watch continues after this notification. After the
+// last part it is Commit. After any other part it is Base: the new watch repeats all changes since
+// Base, up to the then newest commit, so the caller must discard the incomplete parts.
 func (n *Notification) Resume() CommitID {
 	if n.Last {
 		return n.Commit.ID
@@ -91,21 +88,21 @@ func (n *Notification) Resume() CommitID {
 	return n.Base
 }
 
-// Watch tells the changes of the page as they become durable: each notification leads from one
-// commit to the newest durable head that descends from it. Several commits are told as one when the
-// loop is slower than the writers, and never less than one; what is long comes in parts, which
-// carry the same Base and Commit. Commits that change nothing below the prefix are not told.
+// Watch reports the changes of the page as they become durable. Each notification leads from one
+// commit to the newest durable head that descends from it. When the loop is slower than the
+// writers, a notification combines several commits; a long one is split into parts with the same
+// Base and Commit. Commits that change nothing below the prefix are not reported.
 //
-// The loop pulls: nothing is computed ahead and nothing is buffered beyond one part, however long
-// the loop takes. A watch follows its own branch: it tells of a sibling when the two have been
-// merged, and never goes back. No change is lost and none is told twice, also across Close and
-// Open, when a watch begins From what Notification.Resume of the last notification gives.
+// The loop pulls: Watch computes nothing in advance and buffers at most one part, however long the
+// loop takes. A watch follows its own branch: it reports a sibling after the two have been merged,
+// and never goes back. Every change is reported exactly once, also across Close and Open, when the
+// new watch begins at Notification.Resume of the last notification.
 //
-// While the loop runs, the commits between which it stands are kept from being pruned. o may be
-// nil. The sequence may be ranged over more than once; each time it begins at the same commit. It
-// ends only with an error, as the last element, after which a new Watch may go on: ErrGone (From is
-// not here, or no more), ErrClosed (the page was closed), ErrInvalid, ErrCorrupt, those of ctx,
-// which governs the whole loop, and those of the disk.
+// While the loop runs, the commits between which it stands are not pruned. o may be nil. Each range
+// over the sequence begins at the same commit. The sequence ends only with an error, as the last
+// element, after which a new Watch may continue: ErrGone (From is not on this device, or no
+// longer), ErrClosed (the page was closed), ErrInvalid, ErrCorrupt, those of ctx, which governs the
+// whole loop, and those of the disk.
 func (p *Page) Watch(ctx context.Context, o *WatchOptions) iter.Seq2[Notification, error] {
 	if err := o.validate(); err != nil {
 		return func(yield func(Notification, error) bool) { yield(Notification{}, fmt.Errorf("watch: %w", err)) }
