@@ -12,11 +12,11 @@ import (
 )
 
 // Backup writes a consistent copy of the repository into the directory dir, while it is in use. dir
-// must be absent or empty. The copy is a repository that Open opens; it has the same id, and no
-// cloud until one is set: to restore, open the copy, and name its cloud again, of which it is a
-// device of its own then. Each page is copied as of one moment. When Backup returns nil the copy is
-// on disk; after an error dir holds no repository that opens. Errors: ErrInvalid, ErrNoSpace,
-// ErrCorrupt, ErrClosed, those of ctx and of the file system.
+// must be absent or empty. Open can open the copy, which has the same id and no cloud. To restore,
+// open the copy and set its cloud again; it is then a new device of that cloud. Each page is copied
+// as of one moment. When Backup returns nil the copy is durable; after an error dir holds no
+// repository that can be opened. Errors: ErrInvalid, ErrNoSpace, ErrCorrupt, ErrClosed, those of
+// ctx and of the file system.
 func Backup(ctx context.Context, repo *ledger.Repository, dir string) error {
 	if dir == "" {
 		return fmt.Errorf("back up: the directory has no name: %w", ledger.ErrInvalid)
@@ -28,8 +28,8 @@ func Backup(ctx context.Context, repo *ledger.Repository, dir string) error {
 	return nil
 }
 
-// BackupTo writes the same copy as Backup to w as a tar stream. Unpacked into an empty directory it
-// is a repository that Open opens. Errors: as Backup, and those of w.
+// BackupTo writes the same copy as Backup to w as a tar stream. Unpacked into an empty directory,
+// it is a repository that Open can open. Errors: as Backup, and those of w.
 func BackupTo(ctx context.Context, repo *ledger.Repository, w io.Writer) error {
 	err := backup.ToTar(ctx, w, backupSource(repo))
 	if err != nil {

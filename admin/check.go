@@ -17,36 +17,36 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// CheckOptions say what Check does. The zero value checks everything and repairs nothing.
+// CheckOptions configure Check. The zero value checks everything and repairs nothing.
 type CheckOptions struct {
 	// Ledger limits the check to one ledger, and Page to one of its pages. Empty and nil mean all.
 	Ledger string
 	Page   *ledger.PageID
-	// Repair mends what can be mended: the index is made anew from the log; of a damaged log all
-	// that is whole is kept, and what is not comes from the cloud, if there is one and it has it.
-	// It never drops intact data. A page that is open only to sync it is closed for that.
+	// Repair repairs what it can. It rebuilds the index from the log, keeps all intact content of a
+	// damaged log, and fetches the rest from the cloud if possible. It never drops intact data. A
+	// page that only background sync has open is closed for that.
 	Repair bool
 	// Progress, when not nil, is called from time to time on the calling goroutine.
 	Progress func(CheckProgress)
 }
 
-// CheckProgress says how far a check is.
+// CheckProgress is the progress of a check.
 type CheckProgress struct {
-	// Ledger and Page are being checked: page number Index of Pages, counted from 0.
+	// Ledger and Page name the present page: number Index of Pages, counted from 0.
 	Ledger       string
 	Page         ledger.PageID
 	Index, Pages int
-	// Step is what is being done, such as "segments".
+	// Step is the present work, such as "segments".
 	Step string
-	// Done and Total are bytes of segments; Total is 0 when it is not known.
+	// Done and Total are bytes of segments; Total is 0 when unknown.
 	Done, Total int64
 }
 
-// CheckReport is what Check found.
+// CheckReport is the result of Check.
 type CheckReport struct {
 	Pages []PageReport
-	// Repository are the problems of the repository's own files: what Options.Mend has mended, and
-	// what is remembered of the cloud.
+	// Repository are the problems of the repository's own files: repairs by Options.Mend, and the
+	// stored cloud settings.
 	Repository []Problem
 }
 
@@ -71,43 +71,41 @@ func (r *CheckReport) Remaining() int {
 	return n
 }
 
-// PageReport is what Check found in one page.
+// PageReport is the result of Check for one page.
 type PageReport struct {
 	Ledger, Name string
 	ID           ledger.PageID
-	// Commits, Nodes, Pieces and Rows are how many were checked, Bytes the size of the segments
+	// Commits, Nodes, Pieces and Rows count the checked ones; Bytes is the size of the segments
 	// read.
 	Commits, Nodes, Pieces, Rows, Bytes int64
 	// Torn and IndexRebuilt are as in PageStatus. They are no problems.
 	Torn         []TornTail
 	IndexRebuilt string
 	Problems     []Problem
-	// MissingPieces counts pieces of values that are neither here nor in the cloud, and Holes are
-	// versions of which a part of the tree is not here since it was damaged. They were told as
-	// problems once and are none any more, unless they are heads: the newest content cannot be read
-	// then.
+	// MissingPieces counts pieces of values that are neither on this device nor in the cloud. Holes
+	// are versions that have lost a part of their tree through damage. Both were reported as
+	// problems once, and no longer are, except for heads, whose newest content is then unreadable.
 	MissingPieces int
 	// AwayPieces counts pieces of values that only the cloud has. Check does not verify them, and
-	// without the network these values cannot be read.
+	// reading these values needs the network.
 	AwayPieces int
 	Holes      []ledger.CommitID
-	// Rescued are heads that Repair has put a commit on, since a part of them is gone.
+	// Rescued are heads with a lost part, on each of which Repair has made a commit.
 	Rescued []Rescue
-	// CloudErr says why Repair could not ask the cloud; nil when it could, or there was no need.
+	// CloudErr is why Repair could not reach the cloud; nil when it could, or need not.
 	CloudErr error
-	// InUse reports that the page could not be repaired, or not all of its damage told, since it is
-	// open.
+	// InUse reports that the page is open, so that it was not repaired, or its damage not fully
+	// listed.
 	InUse bool
-	// More reports that there are more problems than are listed.
+	// More reports that there are more problems than listed.
 	More bool
 }
 
-// Check reads every byte of every page, verifies all that can be verified, recomputes what is
-// derived, and reports what differs. It runs beside readers and writers, but a page is repaired,
-// and all of a damaged log is told, only while nothing else of this process has it open. A problem
-// found is in the report, not an error; so is a cloud that cannot be reached. Errors: ErrClosed,
-// ErrReadOnly (Repair on a read-only repository), ErrNotFound (no such page), those of ctx and of
-// the disk.
+// Check reads every byte of every page, verifies all content, recomputes derived data, and reports
+// differences. It runs beside readers and writers. It repairs a page, and lists all damage of its
+// log, only while nothing else in this process has the page open. Problems are in the report, not
+// an error; so is an unreachable cloud. Errors: ErrClosed, ErrReadOnly (Repair on a read-only
+// repository), ErrNotFound (no such page), those of ctx and of the disk.
 func Check(ctx context.Context, repo *ledger.Repository, o *CheckOptions) (*CheckReport, error) {
 	how := given(o)
 	if how.Repair && repo.ReadOnly() {
@@ -128,7 +126,7 @@ func Check(ctx context.Context, repo *ledger.Repository, o *CheckOptions) (*Chec
 	if r.Mended != nil {
 		report.Repository = append(report.Repository, *r.Mended)
 	}
-	if info, ok := repo.Cloud(); ok && info.URL == "" && errors.Is(info.Err, ledger.ErrCorrupt) { // setting it again mends it
+	if info, ok := repo.Cloud(); ok && info.URL == "" && errors.Is(info.Err, ledger.ErrCorrupt) { // setting the cloud again repairs it
 		report.Repository = append(report.Repository, checkup.ProblemOfFile(cloudlink.FileName, info.Err))
 	}
 	for i, info := range infos {
@@ -146,7 +144,7 @@ func Check(ctx context.Context, repo *ledger.Repository, o *CheckOptions) (*Chec
 	return report, nil
 }
 
-// checkOf says how a page is checked.
+// checkOf returns the options for checking a page.
 func (r engines) checkOf(k base.Page, o *CheckOptions, at CheckProgress) checkup.Options {
 	return checkup.Options{
 		Repair: o.Repair, Cloud: r.Cloud.Has(), InMemory: r.InMemory, Log: r.Log.With("ledger", k.Ledger, "page", at.Page.String()),
@@ -164,7 +162,7 @@ func (r engines) checkOf(k base.Page, o *CheckOptions, at CheckProgress) checkup
 	}
 }
 
-// checked returns the page as a check needs it.
+// checked returns the page as the check uses it.
 func checked(p *bridge.Page) *checkup.Page {
 	return &checkup.Page{
 		Store: p.Store, Damaged: p.Note, Complete: p.Session.EnsureTree, Tree: p.Session.Tree, Commit: p.Session.Replace,
@@ -189,17 +187,17 @@ func pageReport(info ledger.PageInfo, found *checkup.Report) PageReport {
 	}
 }
 
-// Problem is one thing that is not as it should be. Its fields are Where (a file with an offset, or
-// a row family), Key (of the row or object, or ""), Message, Fetchable (the cloud has what is
-// damaged, as far as is known here) and Repaired. String gives it as one line.
+// Problem is one defect. Its fields are Where (a file with an offset, or a row family), Key (of the
+// row or object, or ""), Message, Fetchable (the cloud has the damaged data, as recorded here) and
+// Repaired. String formats it as one line.
 type Problem = checkup.Problem
 
-// Rescue describes the commit that a repair made of a head with a part that is gone for good. Head
-// has holes. Commit is a new commit on it, with all entries of Head that can be read; where they
-// cannot, it has what Older had there: the newest version found that is whole, zero when there is
-// none. Entries are all that Commit has, FromOlder those of them that Older gave.
+// Rescue describes the commit that a repair made for a head with a permanently lost part. Commit is
+// a new commit on Head, with all readable entries of Head; for the unreadable ones it has the
+// entries of Older: the newest intact version found, zero when there is none. Entries counts the
+// entries of Commit, FromOlder those taken from Older.
 type Rescue = checkup.Rescue
 
-// TornTail is the unfinished end of a segment file that a crash left behind. It was set aside, not
-// lost: SavedAs is the file that keeps the bytes. See segment.Torn for its fields.
+// TornTail is the unfinished end of a segment file after a crash. It was set aside, not lost:
+// SavedAs is the file with the bytes. See segment.Torn for its fields.
 type TornTail = segment.Torn

@@ -10,39 +10,38 @@ import (
 	"github.com/ledgerd/ledger/internal/bridge"
 )
 
-// CloudCheckOptions say how CheckCloud goes about it.
+// CloudCheckOptions configure CheckCloud.
 type CloudCheckOptions struct {
-	// Pages are the pages, nil all that are here; an empty list that is not nil means none.
+	// Pages are the pages; nil means all on this device, an empty list that is not nil none.
 	Pages []ledger.PageRef
-	// Repair uploads anew what is damaged or missing in the bucket, as far as this device has it,
+	// Repair uploads again what is damaged or missing in the bucket, as far as this device has it,
 	// and deletes damaged packs.
 	Repair bool
-	// Progress, if not nil, is told how many objects, and how many bytes of them, were read of all
-	// pages. It must not block.
+	// Progress, if not nil, is called with the number of objects read for all pages, and their
+	// bytes. It must not block.
 	Progress func(objects int, bytes int64)
 }
 
-// CloudCheckReport says what the bucket has of one page, and what is wrong with it.
+// CloudCheckReport describes the bucket's content for one page, and its damage.
 type CloudCheckReport struct {
 	ledger.PageRef
 	// Name is the page's human name, "" when there is none.
 	Name string
 	cloudsync.CheckReport
-	// Err says why the page could not be checked, or not be repaired.
+	// Err says why the page could not be checked or repaired.
 	Err error
 }
 
-// CheckCloud reads everything that the present epochs of the pages that are here, or of those that
-// are named, have in the bucket, and verifies it: epochs, checkpoints with their runs, every entry,
-// every piece of the packs, differences. It names what is damaged or missing. It costs a read of
-// the bucket, and holds a few objects of up to 64 MiB. Sync goes on meanwhile.
+// CheckCloud reads and verifies everything that the present epochs of the named pages, or of all
+// pages on this device, have in the bucket: epochs, checkpoints with their runs, every entry, every
+// piece of the packs, differences. It names damaged and missing objects. It reads the whole bucket,
+// and holds a few objects of up to 64 MiB. Sync continues meanwhile.
 //
-// With Repair a page with damage then begins a new epoch with what this device has: other devices
-// enter it by themselves, and send what they have of what was damaged. Without damage nothing is
-// written.
+// With Repair a damaged page then begins a new epoch with the data of this device. Other devices
+// enter the epoch and upload their copies of damaged data. Without damage nothing is written.
 //
-// Damage is no error. A page that cannot be checked keeps no other from it: its report has the
-// error, which comes with the reports too. Errors: those of Sync.
+// Damage is no error. A page that cannot be checked does not stop the others: its report has the
+// error, which is also returned with the reports. Errors: those of Sync.
 func CheckCloud(ctx context.Context, repo *ledger.Repository, o *CloudCheckOptions) (all []CloudCheckReport, err error) {
 	how, r := given(o), of(repo)
 	if _, err := r.chosen(how.Pages); err != nil {

@@ -15,7 +15,7 @@ type CloudCollectOptions struct {
 	DryRun bool
 }
 
-// CloudCollectReport says what was given up and deleted in the bucket for one page.
+// CloudCollectReport counts what was given up and deleted in the bucket for one page.
 type CloudCollectReport struct {
 	ledger.PageRef
 	// Name is the page's human name, "" when there is none.
@@ -23,9 +23,9 @@ type CloudCollectReport struct {
 	cloudsync.GCReport
 }
 
-// CollectCloud gives up in the bucket what its retention does not keep, for all devices, and
-// deletes what the pages have not needed for 30 days by the bucket's own clock, for the pages that
-// are here. Other devices may write meanwhile. Errors: those of Sync.
+// CollectCloud gives history up in the bucket, for all devices, by the bucket's retention. It
+// deletes objects that the pages have not needed for 30 days by the bucket's own clock. It handles
+// the pages on this device; other devices may write meanwhile. Errors: those of Sync.
 func CollectCloud(ctx context.Context, repo *ledger.Repository, o *CloudCollectOptions) (all []CloudCollectReport, err error) {
 	r, how := of(repo), cloudsync.GCOptions{DryRun: given(o).DryRun}
 	err = r.Call(ctx, "collect the garbage of the bucket", func(ctx context.Context) error {
@@ -56,8 +56,8 @@ func CollectCloud(ctx context.Context, repo *ledger.Repository, o *CloudCollectO
 	return all, err
 }
 
-// collectDeleted collects what pages have left in the bucket that are deleted for all devices and
-// not here any more.
+// collectDeleted collects the remaining objects of pages that are deleted for all devices and no
+// longer on this one.
 func (r engines) collectDeleted(ctx context.Context, how cloudsync.GCOptions) (all []CloudCollectReport, err error) {
 	away, err := r.Gone(ctx)
 	if err != nil {

@@ -10,13 +10,12 @@ import (
 	"github.com/ledgerd/ledger/internal/cloudlink"
 )
 
-// CloudLeak is what the owner of a bucket can tell from it.
+// CloudLeak is what the owner of a bucket can learn from it.
 type CloudLeak = leak.Report
 
-// LookAtCloud lists the bucket at a URL, and returns what its owner can tell from the names,
+// LookAtCloud lists the bucket at a URL, and returns what its owner can learn from the names,
 // lengths and times of its objects. o has the openers of buckets, and may be nil. It needs no
-// repository and no key, as the owner has neither. It takes a request for each thousand objects.
-// Errors: those of the bucket.
+// repository and no key. It makes one request per thousand objects. Errors: those of the bucket.
 func LookAtCloud(ctx context.Context, url, credentialsFile string, o *ledger.Options) (out CloudLeak, err error) {
 	err = withBucket(ctx, o, url, credentialsFile, func(b bucket.Bucket) error {
 		report, err := leak.Look(ctx, b)
@@ -31,13 +30,12 @@ func LookAtCloud(ctx context.Context, url, credentialsFile string, o *ledger.Opt
 	return out, nil
 }
 
-// ProbePoint is one promise of a bucket that was put to the test: Err says how it was broken, nil
-// that it was kept.
+// ProbePoint is one tested promise of a bucket: Err says how it was broken, nil that it was kept.
 type ProbePoint = bucket.ProbePoint
 
-// ProbeCloud proves with about 70 requests that the bucket at a URL keeps the promises that sync
-// stands on, in names of its own that it removes. o has the openers of buckets, and may be nil. It
-// needs no repository and no key. The points are those that were looked at; the error is a
+// ProbeCloud tests with about 70 requests whether the bucket at a URL keeps the promises on which
+// sync relies. It uses names of its own, which it removes. o has the openers of buckets, and may be
+// nil. It needs no repository and no key. It returns the tested points; the error is a
 // *bucket.UnfitError when the bucket is unfit.
 func ProbeCloud(ctx context.Context, url, credentialsFile string, o *ledger.Options) (points []ProbePoint, err error) {
 	err = withBucket(ctx, o, url, credentialsFile, func(b bucket.Bucket) error {

@@ -11,25 +11,25 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Retention says which history of a page is kept: that of the newest Commits, and of so long an Age
-// by their timestamps; 0 means that the rule is not there. Age counts back from now, with a cloud
-// from the newest head, so that all devices keep the same. A commit stays when any of the rules
-// keeps it; heads, tagged commits, and what merging the present heads needs stay always. The zero
-// value keeps all. See gc.Policy for its fields.
+// Retention limits the kept history of a page: the newest Commits, and those up to Age old by their
+// timestamps; 0 turns a rule off. Age counts back from now or, with a cloud, from the newest head,
+// so that all devices keep the same commits. A commit is kept if any rule keeps it; heads, tagged
+// commits, and commits that a merge of the present heads needs are always kept. The zero value
+// keeps all. See gc.Policy for its fields.
 type Retention = gc.Policy
 
-// CollectOptions say what Collect does. The zero value collects the garbage of all pages and gives
-// no history up.
+// CollectOptions configure Collect. The zero value collects the garbage of all pages and gives no
+// history up.
 type CollectOptions struct {
 	// Pages are the pages, nil all; an empty list that is not nil means none.
 	Pages []ledger.PageRef
-	// Retention, when not nil, gives up history first. For a repository with a cloud it becomes the
-	// setting of the page in the bucket, for all devices, and takes effect there at once.
+	// Retention, when not nil, gives up history first. With a cloud it becomes the retention of the
+	// page in the bucket, for all devices, and applies there at once.
 	Retention *Retention
 	// DryRun only counts the commits that would be given up.
 	DryRun bool
-	// Progress, when not nil, is called from time to time on the calling goroutine, with the result
-	// so far of the page.
+	// Progress, when not nil, is called from time to time on the calling goroutine, with the page's
+	// result so far.
 	Progress func(PageCollection)
 }
 
@@ -40,25 +40,24 @@ type PageCollection struct {
 	Name string
 	// Pruned counts the commits that were given up.
 	Pruned int
-	// Pieces and Nodes are the numbers of those that were deleted. Bytes is their length in the
-	// segments, which Compact gives back.
+	// Pieces and Nodes count the deleted ones. Bytes is their size in the segments, which Compact
+	// frees.
 	Pieces, Nodes int
 	Bytes         int64
-	// InBucket reports that the retention was made the bucket's setting, or would be. What the
-	// bucket has had of the commits is deleted by CollectCloud.
+	// InBucket reports that the retention was or would be set in the bucket. CollectCloud deletes
+	// the bucket's copies of the commits.
 	InBucket bool
 }
 
-// Collect deletes pieces and nodes to which nothing refers any more: those of pruned commits, and
-// those of transactions that did not come to an end. With a retention it prunes commits first.
-// Readers, writers and open snapshots go on meanwhile; the pieces that they hold are collected
-// later. Space comes back to the system with Compact. The result comes also with an error, which
-// joins a *PageError for each page that failed.
+// Collect deletes unreferenced pieces and nodes: those of pruned commits and of unfinished
+// transactions. With a retention it prunes commits first. Readers, writers and open snapshots
+// continue; pieces that they hold are collected later. Compact returns the space to the system. The
+// result is valid also with an error, which joins a *PageError for each page that failed.
 //
 // With a cloud, a retention gives history up in the bucket, for all devices, and so needs the
 // network. Errors: ErrClosed, ErrReadOnly, ErrInvalid, ErrNotFound (a named page is not on this
-// device), ErrCorrupt (Check says more; damage never has anything deleted), those of the disk and
-// of ctx; with a cloud and a retention those of Sync.
+// device), ErrCorrupt (see Check; nothing is deleted because of damage), those of the disk and of
+// ctx; with a cloud and a retention those of Sync.
 func Collect(ctx context.Context, repo *ledger.Repository, o *CollectOptions) (all []PageCollection, err error) {
 	r, c := of(repo), collection{repo: repo, o: given(o)}
 	err = r.Change(ctx, "collect garbage", false, func(ctx context.Context) error {
@@ -104,8 +103,7 @@ func (c *collection) page(ctx context.Context, p *bridge.Page, done *PageCollect
 	})
 }
 
-// pruneInBucket makes the retention the bucket's, and gives up there what it gives up, for all
-// devices.
+// pruneInBucket sets the bucket's retention, and gives history up there for all devices.
 func (c *collection) pruneInBucket(ctx context.Context, p *bridge.Page) (pruned int, err error) {
 	r := cloudsync.Retention{Last: uint64(c.o.Retention.Commits), Within: c.o.Retention.Age}
 	err = p.WithSync(ctx, "give history up in the bucket", func(ctx context.Context, s *cloudsync.Page) error {

@@ -7,42 +7,41 @@ import (
 	"github.com/ledgerd/ledger/internal/bridge"
 )
 
-// CompactOptions say what Compact does. The zero value compacts all pages.
+// CompactOptions configure Compact. The zero value compacts all pages.
 type CompactOptions struct {
 	// Pages are the pages, nil all; an empty list that is not nil means none.
 	Pages []ledger.PageRef
-	// DryRun only says what would come back.
+	// DryRun only measures what would be freed.
 	DryRun bool
-	// Progress, when not nil, is called from time to time on the calling goroutine with the page
-	// that is looked at, how many bytes of its files have been, and of how many.
+	// Progress, when not nil, is called from time to time on the calling goroutine with the present
+	// page, and the done and total bytes of its files.
 	Progress func(c PageCompaction, done, total int64)
 }
 
-// PageCompaction says what compaction has done to the files of a page. Sizes are in bytes.
+// PageCompaction is the result of compaction for a page. Sizes are in bytes.
 type PageCompaction struct {
 	ledger.PageRef
 	// Name is the page's human name, "" when there is none.
 	Name string
-	// Before and After are what its segments and page.db took and take. What was written meanwhile
-	// counts.
+	// Before and After are the sizes of its segments and page.db, including concurrent writes.
 	Before, After int64
-	// Freed came back: segments that were written anew without what was deleted, and free pages of
-	// page.db. After a DryRun it is what would, about.
+	// Freed is the space freed by rewritten segments and by free pages of page.db. After a DryRun
+	// it is an estimate.
 	Freed int64
-	// Segments counts those that were written anew.
+	// Segments counts the rewritten segments.
 	Segments int
 }
 
-// Compact gives the space of what was deleted back to the system: it writes those segments of the
-// pages anew of which a fifth or more is garbage, a few at a time, and page.db when more than half
-// of it is free. Readers and writers go on. It takes room for what is live in one segment, or half
-// of page.db, before it gives any back; on a full disk what the page's reserve has. A crash at any
-// moment loses nothing; what is left over goes when the page is opened next. ctx may end it at any
-// time: what was done stays done.
+// Compact returns the space of deleted data to the system. It rewrites those segments of the pages
+// of which a fifth or more is garbage, a few at a time, and page.db when more than half of it is
+// free. Readers and writers continue. It needs room for the live data of one segment, or half of
+// page.db, before it frees any; on a full disk it uses the page's reserve. A crash loses nothing;
+// the next open of the page removes leftover files. ctx may end it at any time: completed work is
+// kept.
 //
-// A page that cannot be compacted does not keep the others from it. The result has the pages that
-// were, also with an error. Errors match ErrClosed, ErrReadOnly, ErrNotFound (of a page that is
-// named and not on this device), ErrNoSpace or ErrCorrupt, or are those of the disk and of ctx.
+// A page that cannot be compacted does not stop the others. The result has the compacted pages,
+// also with an error. Errors match ErrClosed, ErrReadOnly, ErrNotFound (a named page is not on this
+// device), ErrNoSpace or ErrCorrupt, or are those of the disk and of ctx.
 func Compact(ctx context.Context, repo *ledger.Repository, o *CompactOptions) (all []PageCompaction, err error) {
 	r, how := of(repo), given(o)
 	err = r.Change(ctx, "compact", false, func(ctx context.Context) error {

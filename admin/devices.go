@@ -16,22 +16,22 @@ import (
 	"github.com/ledgerd/ledger/internal/bridge"
 )
 
-// DeviceInfo is a device that has put commits into the cloud.
+// DeviceInfo is a device that has uploaded commits.
 type DeviceInfo struct {
-	// ID follows from the key with which the device signs, 32 hexadecimal digits.
+	// ID is derived from the device's signing key, 32 hexadecimal digits.
 	ID string
-	// Name is what the device called itself in the last commits that it has put there, "" for
-	// nothing: a claim.
+	// Name is the name in the commits that the device uploaded last, "" for none. It is not
+	// verified.
 	Name string
-	// Last is about when it did so last.
+	// Last is about when the device last uploaded commits.
 	Last time.Time
-	// Own says that it is this device.
+	// Own reports that it is this device.
 	Own bool
 }
 
-// Devices lists the devices that have put commits into the cloud, as far as the pages that are here
-// know of them, sorted by id. It asks the cloud for nothing. Pages that cannot be read are left
-// out: then there is an error beside the list. Other errors: ErrClosed, those of ctx.
+// Devices lists the devices that have uploaded commits, as recorded in the pages of this device,
+// sorted by id. It makes no request. Unreadable pages are left out, and reported by an error beside
+// the list. Other errors: ErrClosed, those of ctx.
 func Devices(ctx context.Context, repo *ledger.Repository) ([]DeviceInfo, error) {
 	pages, err := herePages(ctx, repo)
 	if err != nil {
@@ -62,19 +62,20 @@ func Devices(ctx context.Context, repo *ledger.Repository) ([]DeviceInfo, error)
 	return slices.SortedFunc(maps.Values(known), func(a, b DeviceInfo) int { return strings.Compare(a.ID, b.ID) }), errors.Join(bad...)
 }
 
-// Sender is the device that put a commit into the log of the cloud.
+// Sender is the device that uploaded a commit to the log in the bucket.
 type Sender struct {
-	// Device is the id of the device, as CloudInfo.Device has it: 32 hexadecimal digits, "" where
-	// nobody knows, as of a commit that is not synced.
+	// Device is the id of the device, as in CloudInfo.Device: 32 hexadecimal digits, "" when
+	// unknown, for example for a commit that is not synced.
 	Device string
-	// Verified says that this device has read the entry of the log with the commit, which the other
-	// one has signed. Else the device says so that made the checkpoint with which this one began.
+	// Verified reports that this device has read the log entry with the commit, signed by the
+	// sender. Otherwise the information is from the checkpoint with which this device began, as its
+	// maker stated.
 	Verified bool
 }
 
-// SenderOf returns who put a commit into the log of the cloud. That is the device that made it,
-// unless another one has sent it again, where a bucket had lost it. Errors: ErrNotFound, ErrClosed,
-// ErrCorrupt.
+// SenderOf returns the device that uploaded a commit. It is the device that made the commit, unless
+// the bucket had lost the commit and another device uploaded it again. Errors: ErrNotFound,
+// ErrClosed, ErrCorrupt.
 func SenderOf(ctx context.Context, page *ledger.Page, id ledger.CommitID) (out Sender, err error) {
 	p := bridge.OfPage(page)
 	var s cloudsync.Sender

@@ -1,10 +1,11 @@
-// Package admin is for those who look after repositories, such as the program ledgerd: checks and
-// repairs, garbage and space, figures, backups, and what a bucket has and tells. Apps need none of
-// it: a repository collects its garbage and keeps Options.Quota by itself. The round of an operator
-// is Check, CheckCloud, Backup, Collect and CollectCloud.
+// Package admin maintains repositories, for programs such as ledgerd: checks and repairs, garbage
+// and space, figures, backups, and inspection of a bucket. Apps do not need it: a repository
+// collects its garbage and enforces Options.Quota itself. The routine of an operator is Check,
+// CheckCloud, Backup, Collect and CollectCloud.
 //
-// Status tells the state of all pages, Usage what takes space, Metrics the requests and bytes of
-// sync, Stats the counters of an open page. Tree, Nodes, Pieces and Rows show how a page is built.
+// Status returns the state of all pages, Usage their disk space, Metrics the requests and bytes of
+// sync, Stats the counters of an open page. Tree, Nodes, Pieces and Rows show the structure of a
+// page.
 //
 // The functions take a repository, or a page, that package ledger has opened:
 //
@@ -15,12 +16,12 @@
 //	evicted, err := admin.Evict(ctx, repo, &admin.EvictOptions{FreeBytes: 1 << 30})
 //	status, err := admin.Status(ctx, repo)
 //
-// Options are pointers, and nil means their zero value. A call about several pages goes on when one
-// fails; its result has what was done, also with an error, which joins a *ledger.PageError for each
-// page that failed. The errors, and names that are not found here, are those of package ledger. A
-// zero commit id means the newest head.
+// Options are pointers, and nil means their zero value. A call on several pages continues after one
+// fails. Its result has the work done, also with an error; the error joins a *ledger.PageError for
+// each page that failed. Errors and names not defined here are those of package ledger. A zero
+// commit id means the newest head.
 //
 // All functions may be called concurrently, with each other and with all of package ledger. The
-// package stands on the engines behind the root, which it reaches through internal/bridge. It holds
-// no state and no format. Its names may change with any release.
+// package reaches the engines of the root through internal/bridge. It holds no state and no format.
+// Its API may change with any release.
 package admin

@@ -11,40 +11,39 @@ import (
 	"github.com/ledgerd/ledger/internal/reclaim"
 )
 
-// Erasure says what was erased from the history of a page.
+// Erasure is the result of Erase.
 type Erasure struct {
 	ledger.PageRef
 	// Name is the page's human name, "" when there is none.
 	Name string
 	// Commits counts the commits that were given up.
 	Commits int
-	// Bytes is by how much the page has become smaller on the disk.
+	// Bytes is how much disk space the page has freed.
 	Bytes int64
-	// InBucket reports that it was erased in the bucket, too: CollectCloud deletes it there after
-	// 30 days.
+	// InBucket reports that the bucket's copy was given up, too: CollectCloud deletes it after 30
+	// days.
 	InBucket bool
 }
 
-// EraseOptions say how Erase works.
+// EraseOptions configure Erase.
 type EraseOptions struct {
-	// DryRun changes nothing, and syncs nothing before: Commits counts what would be given up.
+	// DryRun changes nothing and does not sync: Commits counts the commits that would be given up.
 	DryRun bool
 }
 
-// Erase erases from the history of a page what a key had before: it gives up all commits
-// in which the key has something else than in the page's heads, and what only these have, and
-// writes the page's files anew without it, at once. To erase what a key has now, delete it first.
-// Older history than such commits is cut off with them, but for tagged commits. With a cloud all
-// devices give the commits up when they sync next, and the bucket is rid of them 30 days after, by
-// CollectCloud; what is tagged elsewhere meanwhile stays there.
+// Erase removes every commit that holds an older value of a key, and the data that only those
+// commits use, and rewrites the page's files without them at once. The heads keep their value of
+// the key: to erase the present value, delete the key first. History before the erased commits is
+// cut off, except tagged commits. With a cloud, all devices give the commits up at their next sync,
+// and CollectCloud removes them from the bucket after 30 days; commits that other devices have
+// tagged meanwhile stay there.
 //
-// Trees that are only in the cloud are fetched. A commit whose tree is nowhere any more is given up
-// as well. What the page has set aside of damage goes too. After an error, or a crash, it is to be
-// called again, and goes on; it may have no commit to give up any more then. Errors: ErrNotFound
-// (no such page, or no commit in which the key had anything else; also then the files are rid of
-// what was given up before), ErrConflict (such a commit is tagged, a head, or in use by a snapshot
-// or another handle, or a transaction is open that may need it), ErrReadOnly, ErrClosed, those of
-// Sync and of the disk.
+// Trees that are only in the cloud are fetched. A commit whose tree is lost everywhere is given up,
+// too. Damaged data that the page has set aside is deleted. After an error or a crash, call Erase
+// again to continue; it may then find no commit to give up. Errors: ErrNotFound (no such page, or
+// no commit with an older value; the files are still cleared of commits given up before),
+// ErrConflict (such a commit is tagged, a head, or in use by a snapshot or another handle, or an
+// open transaction may need it), ErrReadOnly, ErrClosed, those of Sync and of the disk.
 func Erase(ctx context.Context, repo *ledger.Repository, page ledger.PageRef, key []byte, o *EraseOptions) (Erasure, error) {
 	r, e := of(repo), Erasure{PageRef: page}
 	_, e.InBucket = repo.Cloud()
@@ -63,7 +62,7 @@ func (r engines) erase(ctx context.Context, p *bridge.Page, key []byte, o EraseO
 			return err
 		}
 	}
-	if _, err := p.Session.Refresh(ctx); err != nil { // what came down is newer than where this handle stands
+	if _, err := p.Session.Refresh(ctx); err != nil { // downloaded heads are newer than this handle's
 		return err
 	}
 	ids, values, err := reclaim.Holders(ctx, p.Store, p.Session.Tree, key)
@@ -71,7 +70,7 @@ func (r engines) erase(ctx context.Context, p *bridge.Page, key []byte, o EraseO
 		p.Note(err)
 		return err
 	}
-	begun, err := cloudsync.Erasing(ctx, p.Store) // and was interrupted
+	begun, err := cloudsync.Erasing(ctx, p.Store) // an interrupted erasure
 	if err != nil {
 		return err
 	}
@@ -79,7 +78,7 @@ func (r engines) erase(ctx context.Context, p *bridge.Page, key []byte, o EraseO
 		if o.DryRun {
 			return fmt.Errorf("no commit has anything else under the key than the page has now: %w", ledger.ErrNotFound)
 		}
-		if err := clearFiles(ctx, p, e.InBucket); err != nil { // who asks for this may have given it up before, by a retention
+		if err := clearFiles(ctx, p, e.InBucket); err != nil { // a retention may have given the commits up before
 			return err
 		}
 		return fmt.Errorf("no commit has anything else under the key than the page has now, and what was given up before is out of the files: %w", ledger.ErrNotFound)
@@ -103,7 +102,7 @@ func (r engines) erase(ctx context.Context, p *bridge.Page, key []byte, o EraseO
 			return err
 		})
 	} else {
-		if err = cloudsync.Forget(ctx, p.Store); err == nil { // a cloud that it had knows nothing of this
+		if err = cloudsync.Forget(ctx, p.Store); err == nil { // a former cloud has no record of this erasure
 			err = cloudsync.BeginErasing(ctx, p.Store)
 		}
 		if err == nil {
@@ -124,8 +123,8 @@ func (r engines) erase(ctx context.Context, p *bridge.Page, key []byte, o EraseO
 	return err
 }
 
-// clearFiles rids the page's files of all that nothing refers to any more, and of what was set
-// aside of damage. Errors: ErrConflict while a transaction is open that may keep something of it.
+// clearFiles removes all unreferenced data and set-aside damage from the page's files. Errors:
+// ErrConflict while a transaction is open that may need such data.
 func clearFiles(ctx context.Context, p *bridge.Page, cloud bool) error {
 	open := p.Transactions()
 	if err := p.Collector.All(ctx, nil); err != nil {
@@ -136,7 +135,7 @@ func clearFiles(ctx context.Context, p *bridge.Page, cloud bool) error {
 		return err
 	}
 	still := r.Left > 0
-	if cloud { // then the collector leaves what a transaction may rely on that is older than it
+	if cloud { // with a cloud, the collector keeps older data that a transaction may rely on
 		for t := range p.Transactions() {
 			still = still || open[t]
 		}

@@ -12,32 +12,31 @@ import (
 	"github.com/ledgerd/ledger/internal/reclaim"
 )
 
-// EvictOptions say which pages lose their local copy. Pages are named, or chosen by FreeBytes and
-// OlderThan: then the one that was closed longest ago goes first, and those that may not go are
-// passed over.
+// EvictOptions select the pages whose local copy is removed, by name or by FreeBytes and OlderThan.
+// The latter evict the least recently closed page first, and skip pages that cannot be evicted.
 type EvictOptions struct {
-	// Pages are the pages, whatever their age. Empty: those that FreeBytes and OlderThan choose, of
-	// which one must be set.
+	// Pages are the pages to evict, whatever their age. When empty, FreeBytes or OlderThan must be
+	// set.
 	Pages []ledger.PageRef
-	// FreeBytes ends it when so many bytes are free that were not; 0: it goes on.
+	// FreeBytes stops after so many bytes have been freed; 0: no limit.
 	FreeBytes int64
-	// OlderThan leaves pages alone that were closed less than this ago; 0: none.
+	// OlderThan skips pages that were closed more recently than this; 0 skips none.
 	OlderThan time.Duration
-	// Values keeps the pages, open or not, and drops the content of their values that the bucket
-	// has: it comes back when it is read. What was not read for a day goes first, in all the pages,
-	// then what was not read for an hour, and of each what was stored first; this process knows
-	// what it has read. Index pieces stay. The bytes are free once the page is compacted.
+	// Values keeps the pages, open or not, and drops the content of values that the bucket has;
+	// reading a value downloads it again. Dropped first, over all pages, is content not read for a
+	// day, then content not read for an hour, and within each the content stored first. Only reads
+	// of this process count. Index pieces stay. Compaction of the page frees the bytes.
 	Values bool
-	// KeepBytes, with Values, lets so many bytes of values that the bucket has stay in all the
-	// pages together; 0: none.
+	// KeepBytes, with Values, is the total of bytes of values that the bucket has to keep in all
+	// pages; 0: none.
 	KeepBytes int64
-	// DryRun changes nothing: the report says what would be.
+	// DryRun changes nothing: the report says what would be evicted.
 	DryRun bool
-	// DiscardUnsynced evicts pages also when that loses what only this device has, and when the
-	// bucket cannot be asked. It is for pages that are named.
+	// DiscardUnsynced evicts named pages even if data that only this device has is lost, or the
+	// bucket cannot be reached.
 	DiscardUnsynced bool
-	// Blank evicts also pages into which nothing was ever put: they are gone then, and opening one
-	// makes an empty page.
+	// Blank evicts also pages that were never written: they no longer exist, and opening one makes
+	// an empty page.
 	Blank bool
 }
 
@@ -57,70 +56,68 @@ func (o *EvictOptions) check() error {
 	return nil
 }
 
-// EvictBar says what keeps a page from being evicted. String gives a few words, such as "unsynced";
-// Discardable reports whether EvictOptions.DiscardUnsynced lifts the bar. Values are only ever
-// added.
+// EvictBar is the reason why a page cannot be evicted. String returns a short text, such as
+// "unsynced"; Discardable reports whether EvictOptions.DiscardUnsynced overrides the bar. New
+// versions may add values.
 type EvictBar = reclaim.Bar
 
-// The bars.
+// The values of EvictBar.
 const (
-	// EvictFree: nothing does.
+	// EvictFree: the page can be evicted.
 	EvictFree = reclaim.Free
-	// EvictOpen: somebody has the page open.
+	// EvictOpen: the page is open.
 	EvictOpen = reclaim.InUse
-	// EvictNoCloud: no cloud is set, so it could not come back.
+	// EvictNoCloud: no cloud is set from which the page could be downloaded again.
 	EvictNoCloud = reclaim.NoCloud
-	// EvictUnsynced: it has commits, tags or pieces of values that the bucket does not have.
+	// EvictUnsynced: the page has commits, tags or pieces of values that the bucket does not have.
 	EvictUnsynced = reclaim.Unsynced
-	// EvictOtherCloud: it was synced with another bucket than the present one.
+	// EvictOtherCloud: the page was synced with another bucket than the present one.
 	EvictOtherCloud = reclaim.OtherCloud
-	// EvictDamaged: it cannot be opened.
+	// EvictDamaged: the page cannot be opened.
 	EvictDamaged = reclaim.Damaged
-	// EvictAway: it is in the cloud only already.
+	// EvictAway: the page is already in the cloud only.
 	EvictAway = reclaim.Away
-	// EvictUnproved: the bucket could not be asked whether it is there and the right one.
+	// EvictUnproved: the bucket could not be reached to verify its identity.
 	EvictUnproved = reclaim.Unproved
-	// EvictBlank: nothing was ever put into it, so no cloud has anything from which it could come
-	// back.
+	// EvictBlank: the page was never written, so no cloud has a copy.
 	EvictBlank = reclaim.Blank
 )
 
-// EvictResult is what became of one page.
+// EvictResult is the result for one page.
 type EvictResult struct {
 	ledger.PageRef
 	// Name is the page's human name, "" when there is none.
 	Name string
-	// Bytes is what was freed, or would be; for a page that stays, what it takes.
+	// Bytes is the space that was or would be freed; for a kept page, its size.
 	Bytes int64
-	// LastClosed is when the page was last closed; zero when that is not known.
+	// LastClosed is when the page was last closed; zero when not recorded.
 	LastClosed time.Time
-	// Bar says why the page stays, and Reason tells it to people; zero when it went.
+	// Bar is why the page stays, and Reason the text for users; zero for an evicted page.
 	Bar    EvictBar
 	Reason string
-	// Discarded reports that something went with it that only this device had.
+	// Discarded reports that data was lost that only this device had.
 	Discarded bool
 }
 
-// EvictReport says what Evict did, or would do.
+// EvictReport is the result of Evict.
 type EvictReport struct {
-	// Evicted and Kept are the pages that were looked at, in the order of eviction. Pages that
-	// FreeBytes left no need to look at are in neither.
+	// Evicted and Kept are the pages considered, in the order of eviction. Pages left over once
+	// FreeBytes was reached are in neither.
 	Evicted, Kept []EvictResult
-	// FreedBytes is the sum of those of Evicted.
+	// FreedBytes is the sum over Evicted.
 	FreedBytes int64
 }
 
-// Evict removes the local copies of pages that the bucket has; opening one brings it back. Only
-// pages go that no app has open, those that are held open to sync them aside, and of which the
-// bucket has everything, or that are empty and were never synced. A page that somebody opens
-// meanwhile stays, or has left: then the opener waits and fetches it. A crash leaves each page
-// whole or gone.
+// Evict removes the local copies of pages that the bucket has; opening one downloads it again. It
+// evicts only pages that no app has open (background sync does not count), and that the bucket has
+// completely, or that are empty and were never synced. An app that opens a page meanwhile either
+// keeps it, or waits and downloads it again. A crash leaves each page whole or evicted.
 //
-// Before anything goes the bucket is asked, once, whether it is there and the one that is
-// remembered. Pages that are chosen and may not go are no error; for those that are named, the
-// error joins an *EvictError for each. The report comes also with an error.
+// Before the first eviction, one request verifies that the bucket is reachable and the recorded
+// one. A page that FreeBytes or OlderThan selects and that cannot be evicted is no error; for named
+// pages the error joins an *EvictError for each. The report is valid also with an error.
 //
-// Errors: ErrInvalid, ErrNotFound (a page that is named), ErrConflict (*EvictError), ErrReadOnly,
+// Errors: ErrInvalid, ErrNotFound (a named page), ErrConflict (*EvictError), ErrReadOnly,
 // ErrClosed, those of the file system and of ctx.
 func Evict(ctx context.Context, repo *ledger.Repository, o *EvictOptions) (report EvictReport, err error) {
 	how := given(o)
@@ -152,18 +149,18 @@ func evictResults(all []reclaim.Evicted) (out []EvictResult) {
 	return out
 }
 
-// KeepSpace does at once what is done from time to time by itself: it evicts pages, and drops
-// values that the cloud has, until Options.Quota, FreeSpaceFloor and ValueBytes are kept. Without
-// these it does nothing. Errors: ErrNoSpace when more would have to go than may, ErrReadOnly,
-// ErrClosed, those of the file system and of ctx.
+// KeepSpace does the periodic work at once: it evicts pages, and drops values that the cloud has,
+// until Options.Quota, FreeSpaceFloor and ValueBytes are met. Without these options it does
+// nothing. Errors: ErrNoSpace when it cannot free enough, ErrReadOnly, ErrClosed, those of the file
+// system and of ctx.
 func KeepSpace(ctx context.Context, repo *ledger.Repository) error {
 	r := bridge.Of(repo)
 	return r.Change(ctx, "keep space", false, r.Quota.Keep)
 }
 
-// DeleteLedger deletes all pages of a ledger on this device, as Repository.DeletePage does. The
-// first page that is refused ends it; those before are deleted and returned. Errors: those of
-// Repository.DeletePage; ErrNotFound when it has no page.
+// DeleteLedger deletes all pages of a ledger on this device, as Repository.DeletePage does. It
+// stops at the first page that cannot be deleted, and returns the pages deleted before. Errors:
+// those of Repository.DeletePage; ErrNotFound when the ledger has no page.
 func DeleteLedger(ctx context.Context, repo *ledger.Repository, name string, o *ledger.DeleteOptions) (all []ledger.DeletedPage, err error) {
 	pages, err := repo.Pages(ctx)
 	if err != nil {

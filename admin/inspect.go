@@ -19,14 +19,14 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Row is one row of a page's index, with Key and Value as the tools print them.
+// Row is one row of a page's index; Key and Value are formatted for printing.
 type Row = storage.Row
 
-// RowFamilies lists the families that Rows knows.
+// RowFamilies lists the families that Rows accepts.
 func RowFamilies() []string { return slices.Clone(storage.RowFamilies) }
 
-// Rows returns the rows of one family of the page's index, for tools; "" means all. What is pending
-// is folded into the index first, unless the repository is read-only. Errors, as the last element:
+// Rows returns the rows of one family of the page's index, for tools; "" means all. It first folds
+// pending rows into the index, unless the repository is read-only. Errors, as the last element:
 // ErrNotFound (no such family), ErrClosed, ErrCorrupt.
 func Rows(ctx context.Context, page *ledger.Page, family string) iter.Seq2[Row, error] {
 	p := bridge.OfPage(page)
@@ -37,7 +37,7 @@ func Rows(ctx context.Context, page *ledger.Page, family string) iter.Seq2[Row, 
 		}
 		p.Session.Leave()
 		for r, err := range p.Store.Rows(ctx, family) {
-			// Only what is between two rows counts as a call: the caller's loop does not.
+			// The call covers the steps between two rows, not the caller's loop body.
 			if err == nil {
 				err = p.Session.Enter()
 			}
@@ -64,11 +64,11 @@ type PageStats struct {
 	Segments     int
 	SegmentBytes int64
 	IndexBytes   int64
-	// PendingRows is how many rows the log has that the index does not have yet.
+	// PendingRows is the number of rows in the log that are not in the index yet.
 	PendingRows int
 	// CacheMisses counts tree nodes that were read into the cache, for all pages of the repository.
 	CacheMisses uint64
-	// OpenSnapshots and OpenTransactions are those of all handles.
+	// OpenSnapshots and OpenTransactions are totals over all handles.
 	OpenSnapshots, OpenTransactions int
 }
 
@@ -108,13 +108,13 @@ type TreeStats struct {
 	// Levels is ordered from the root's level downwards and has no empty levels.
 	Levels                    []LevelStats
 	Nodes, Entries, NodeBytes int64
-	// InlineEntries hold their values in the tree, of InlineBytes in all; the values of the others
-	// have ValueBytes in all, counted once for each entry. LazyEntries are those of priority Lazy.
+	// InlineEntries have their values in the tree, with InlineBytes in total; the values of the
+	// others have ValueBytes in total, counted once per entry. LazyEntries have priority Lazy.
 	InlineEntries, InlineBytes, ValueBytes, LazyEntries int64
 	KeyBytes                                            int64
 }
 
-// Tree reads the whole tree of a commit, verifying it, and describes it. The zero id means the
+// Tree reads and verifies the whole tree of a commit, and describes it. The zero id means the
 // newest durable head. Errors: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
 func Tree(ctx context.Context, page *ledger.Page, id ledger.CommitID) (TreeStats, error) {
 	p := bridge.OfPage(page)
@@ -141,7 +141,7 @@ type NodeInfo struct {
 	First, Last []byte
 }
 
-// errStopped ends a walk whose caller wants no more.
+// errStopped ends a walk when the caller stops.
 var errStopped = errors.New("stopped")
 
 func newNodeInfo(n *fb.Node, d object.Digest) NodeInfo {
@@ -152,7 +152,7 @@ func newNodeInfo(n *fb.Node, d object.Digest) NodeInfo {
 	return i
 }
 
-// treeDescriber adds nodes up.
+// treeDescriber sums up the nodes of a tree.
 type treeDescriber struct {
 	stats  TreeStats
 	levels map[int]*LevelStats
@@ -204,8 +204,8 @@ func (t *treeDescriber) result() TreeStats {
 	return t.stats
 }
 
-// Nodes returns the nodes of a commit's tree, a parent before its children and those in key order.
-// The zero id means the newest durable head. Errors, as the last element: ErrNotFound, ErrClosed,
+// Nodes returns the nodes of a commit's tree: parents before children, children in key order. The
+// zero id means the newest durable head. Errors, as the last element: ErrNotFound, ErrClosed,
 // ErrCorrupt, those of ctx.
 func Nodes(ctx context.Context, page *ledger.Page, id ledger.CommitID) iter.Seq2[NodeInfo, error] {
 	p := bridge.OfPage(page)
@@ -241,9 +241,9 @@ type PieceInfo struct {
 	Size int64
 }
 
-// Pieces returns the pieces of the value under key, an index before what it lists; none for an
-// inline value. Errors, as the last element: ErrNotFound, ErrNeedsFetch, ErrClosed, ErrCorrupt,
-// those of ctx.
+// Pieces returns the pieces of the value under key, an index before its pieces; none for an inline
+// value. Errors, as the last element: ErrNotFound, ErrNeedsFetch, ErrClosed, ErrCorrupt, those of
+// ctx.
 func Pieces(ctx context.Context, snapshot *ledger.Snapshot, key []byte) iter.Seq2[PieceInfo, error] {
 	return func(yield func(PieceInfo, error) bool) {
 		s := (*session.Snapshot)(snapshot)

@@ -8,15 +8,15 @@ import (
 	"github.com/ledgerd/ledger/internal/cloudlink"
 )
 
-// Reupload makes the bucket whole again from what this device has: after it was wiped, restored
-// from an older copy, or replaced. Keys are made anew when there are none; otherwise those that are
-// there are taken over; one that is damaged, or missing beside pages of this repository, is put
-// back from what is remembered here. Each page, or those that are named, enters the epoch that is
-// there where that is another than it knew, or begins one with all that it has, and sends what that
-// lacks. Nothing here is deleted. Run on each device, it brings back everything that any of them
-// has. PageSync.Missing counts the pieces that are neither here nor in the bucket.
+// Reupload repairs the bucket from the data of this device, after the bucket was wiped, restored
+// from an older copy, or replaced. It takes over the bucket's keys, or makes new ones when there
+// are none. A keyring that is damaged, or missing beside pages of this repository, is restored from
+// the local copy. Each named page, or each page, enters the bucket's epoch if that differs from its
+// own, or begins one with all its data, and uploads what that epoch lacks. Nothing on this device
+// is deleted. Run on each device, it restores everything that any device has. PageSync.Missing
+// counts the pieces that are neither on this device nor in the bucket.
 //
-// After a crash it is called again. Errors: those of Sync.
+// After a crash, call it again. Errors: those of Sync.
 func Reupload(ctx context.Context, repo *ledger.Repository, only ...ledger.PageRef) (done []ledger.PageSync, err error) {
 	r := of(repo)
 	if err := r.CloudTurn(ctx, "upload anew", r.Cloud.Rejoin); err != nil {

@@ -11,15 +11,15 @@ import (
 
 // SpaceKinds are bytes on disk by kind of data.
 type SpaceKinds struct {
-	// Values are the pieces of long values, Nodes the trees with the inline values in them, of all
-	// versions that are kept, Commits the commits.
+	// Values are the pieces of long values, Nodes the trees with their inline values, Commits the
+	// commits, each over all kept versions.
 	Values, Nodes, Commits int64
-	// Rest is what else is in the segments: what was deleted and is not compacted away, and records
-	// of tags, of sync and of transactions.
+	// Rest is the other content of the segments: deleted data before compaction, and records of
+	// tags, of sync and of transactions.
 	Rest int64
-	// Index is page.db, which can be made anew from the segments.
+	// Index is page.db, which can be rebuilt from the segments.
 	Index int64
-	// Other is in other files: torn ends that were set aside, files of transactions.
+	// Other is the size of other files: torn ends that were set aside, files of transactions.
 	Other int64
 }
 
@@ -32,45 +32,44 @@ func (k *SpaceKinds) add(l SpaceKinds) {
 	k.Other += l.Other
 }
 
-// PageUsage says what a page takes, when it was used last, and whether it could be evicted.
+// PageUsage is the disk space of a page, its last use, and whether it could be evicted.
 type PageUsage struct {
 	ledger.PageInfo
-	// Kinds are what it takes by kind of data.
+	// Kinds is the space by kind of data.
 	Kinds SpaceKinds
-	// Garbage is what pieces and nodes take that nothing refers to, and that Collect has still to
-	// delete: what only they refer to comes on top.
+	// Garbage is the size of unreferenced pieces and nodes that Collect has yet to delete, without
+	// what only they refer to.
 	Garbage int64
-	// Unsynced and UnsyncedTags are commits and tags that the bucket does not have, LocalValues
-	// reports pieces of values that it does not have. Without a cloud that is all of them.
+	// Unsynced and UnsyncedTags count commits and tags that the bucket does not have; LocalValues
+	// reports such pieces of values. Without a cloud these are all.
 	Unsynced, UnsyncedTags int
 	LocalValues            bool
-	// Bar says why the page cannot be evicted, and Reason tells it to people; EvictFree when it
-	// can.
+	// Bar is why the page cannot be evicted, and Reason the text for users; EvictFree when it can.
 	Bar    EvictBar
 	Reason string
 	// Err says why the page could not be read; nil when it could.
 	Err error
 }
 
-// RepositoryUsage says what takes space in a repository.
+// RepositoryUsage is the disk space of a repository.
 type RepositoryUsage struct {
-	// Pages has one element for each page, those that are in the cloud only too, sorted by ledger,
-	// then id.
+	// Pages has one element for each page, also for those in the cloud only, sorted by ledger, then
+	// id.
 	Pages []PageUsage
-	// SizeBytes and Kinds are sums.
+	// SizeBytes and Kinds are sums over the pages.
 	SizeBytes int64
 	Kinds     SpaceKinds
-	// Garbage is the sum of what Collect has still to delete.
+	// Garbage is the sum over the pages.
 	Garbage int64
-	// EvictableBytes is what Evict could free, pages that are open not counted.
+	// EvictableBytes is what Evict could free, without open pages.
 	EvictableBytes int64
-	// FreeBytes is what is free on the disk, -1 when that is not known.
+	// FreeBytes is the free space on the disk, -1 when unknown.
 	FreeBytes int64
 }
 
-// Usage measures all pages. It opens each for a moment that is not open, which is no use of it, and
-// asks no bucket. Errors: ErrClosed, ErrCorrupt (of the list of pages), those of ctx and of the
-// file system; what is wrong with a page is in its PageUsage.
+// Usage measures all pages. It briefly opens each closed page, which does not count as use, and
+// makes no request. Errors: ErrClosed, ErrCorrupt (of the list of pages), those of ctx and of the
+// file system; errors of a page are in its PageUsage.
 func Usage(ctx context.Context, repo *ledger.Repository) (RepositoryUsage, error) {
 	r := of(repo)
 	infos, err := repo.Pages(ctx)

@@ -12,8 +12,8 @@ import (
 	"github.com/ledgerd/ledger/internal/reclaim"
 )
 
-// RepositoryStatus is the state of a repository at one moment. Status opens each page for a moment
-// that is not open.
+// RepositoryStatus is the state of a repository at one moment. Status briefly opens each page that
+// is not open.
 type RepositoryStatus struct {
 	// Dir and ID are the repository's directory and id.
 	Dir, ID string
@@ -29,27 +29,27 @@ type RepositoryStatus struct {
 	Cloud *CloudStatus
 }
 
-// CloudStatus is what is known of the cloud without asking it.
+// CloudStatus is the locally recorded state of the cloud; it needs no request.
 type CloudStatus struct {
 	ledger.CloudInfo
-	// SyncMetrics are sums over all runs since the time Since, when the cloud was set, but for what
-	// a process that was killed did in its last minute. LastSuccess is when a Sync of all pages
-	// succeeded for the last time, and OldestUnsynced is that of all pages.
+	// SyncMetrics are sums over all runs since Since, the time when the cloud was set; the last
+	// minute of a killed process may be missing. LastSuccess is the time of the last successful
+	// Sync of all pages, and OldestUnsynced is over all pages.
 	SyncMetrics
 	Since time.Time
 }
 
 // SyncMetrics are figures of the syncing of a repository. A counts puts and lists, B gets, Free
 // deletes: requests as stores bill them, failed ones included. Up and Down are bytes of content.
-// Retries counts requests that were made again, Entries what was appended to logs, Applied what
-// came from others, Checkpoints those that were written. OldestUnsynced is the timestamp of the
-// oldest commit that the bucket does not have; zero: none. LastSuccess is, by this device's clock,
-// when the page that is furthest behind had all its commits up and all entries down; zero: never
-// for one of them.
+// Retries counts repeated requests, Entries log entries appended, Applied log entries of other
+// devices applied, Checkpoints those written. OldestUnsynced is the timestamp of the oldest commit
+// that the bucket does not have; zero: none. LastSuccess is when, by this device's clock, the least
+// synced page last had all its commits uploaded and all entries downloaded; zero: some page never
+// had.
 type SyncMetrics = cloudsync.Metrics
 
-// Metrics returns the figures of syncing since the repository was opened, of the pages that are
-// open; all zero while nothing was synced.
+// Metrics returns the sync figures since the repository was opened, of the open pages; all zero
+// before the first sync.
 func Metrics(repo *ledger.Repository) SyncMetrics { return bridge.Of(repo).Cloud.Metrics() }
 
 // PageStatus is the state of one page.
@@ -59,33 +59,32 @@ type PageStatus struct {
 	Heads int
 	// Newest is the newest head.
 	Newest ledger.Commit
-	// Unsynced is the number of commits that the cloud does not have. Without a cloud it is all of
-	// them.
+	// Unsynced is the number of commits that the cloud does not have; without a cloud, all commits.
 	Unsynced int
-	// Sync is the state of sync. For a page that is not being synced it is what is remembered; why
-	// the last attempt failed stands with Upload then.
+	// Sync is the state of sync. For a page that is not being synced it is the recorded state, with
+	// the reason of the last failure in Upload.
 	Sync ledger.SyncState
-	// Ahead is how far the newest head's timestamp is ahead of the local clock, 0 when it is not.
+	// Ahead is how far the newest head's timestamp is ahead of the local clock; 0 when it is not.
 	Ahead time.Duration
-	// Garbage is what was collected since the page was opened; with Last zero for a page that was
-	// not open.
+	// Garbage is the garbage collected since the page was opened; for a page that was not open,
+	// Last is zero.
 	Garbage GarbageState
-	// Torn lists what was set aside at the last open because a crash had torn it.
+	// Torn lists the torn ends of segments that the last open set aside after a crash.
 	Torn []TornTail
 	// IndexRebuilt says why the index was rebuilt at the last open; "" when it was not.
 	IndexRebuilt string
-	// Err says why the page could not be opened; the other fields behind PageInfo are then zero.
+	// Err says why the page could not be opened; the fields after PageInfo are then zero.
 	Err error
 }
 
-// GarbageState says what was collected of a page since it was opened. Due reports that the next
-// round will look for garbage. Last is when a collection last came to its end, zero when none has.
-// Pieces and Nodes count what was deleted, Bytes what that takes in the segments until they are
-// compacted. Err says why the last collection failed; nil when it did not.
+// GarbageState describes the garbage collection of a page since it was opened. Due reports that the
+// next round will look for garbage. Last is when a collection last completed, zero when none has.
+// Pieces and Nodes count the deleted ones; Bytes is their size in the segments until compaction.
+// Err is the error of the last collection, nil when it succeeded.
 type GarbageState = reclaim.Garbage
 
 // Status returns the state of the repository and all its pages. Errors: ErrClosed, and those of
-// ctx; what is wrong with a page is in its PageStatus.
+// ctx; errors of a page are in its PageStatus.
 func Status(ctx context.Context, repo *ledger.Repository) (RepositoryStatus, error) {
 	infos, err := herePages(ctx, repo)
 	if err != nil {

@@ -15,7 +15,7 @@ type PageUploadRule struct {
 	ledger.UploadRule
 }
 
-// UploadRules returns what SetUploadRules has set. The slices are the caller's.
+// UploadRules returns the rules of SetUploadRules. The slices belong to the caller.
 func UploadRules(repo *ledger.Repository) (all []PageUploadRule) {
 	for _, u := range bridge.Of(repo).Cloud.Rules() {
 		all = append(all, PageUploadRule{refOf(u.Page), ledger.UploadRule{Prefix: bytes.Clone(u.Prefix), CompressionOff: u.CompressionOff, DedupOff: u.DedupOff}})
@@ -23,10 +23,10 @@ func UploadRules(repo *ledger.Repository) (all []PageUploadRule) {
 	return all
 }
 
-// SetUploadRules sets how keys go to the cloud, beside the rules that Options.Upload has, in place
-// of what was set before. It is remembered on this device, as long as it has a cloud, also another
-// one; each device has its own. Open pages go by it at once. What is in the bucket stays as it is.
-// all is not retained. It waits until a sync of open pages has ended.
+// SetUploadRules replaces the stored upload rules, which apply in addition to those of
+// Options.Upload. They are stored on this device while it has a cloud, also across a change of
+// cloud; each device has its own rules. They apply to open pages at once. Objects already in the
+// bucket stay as they are. all is not retained. The call waits for a running sync of open pages.
 //
 // Errors: ErrNoCloud, ErrInvalid for the name of a ledger and for a rule without a switch,
 // ErrTooLarge for a prefix of more than 65,535 bytes or more than 65,536 of them, ErrReadOnly,

@@ -12,7 +12,7 @@ import (
 	"github.com/ledgerd/ledger/internal/cloudlink"
 )
 
-// keyOf is a page as the engines name it, and refOf as apps do.
+// keyOf converts the public name of a page to that of the engines, refOf the reverse.
 func keyOf(p ledger.PageRef) base.Page { return base.Page{Ledger: p.Ledger, ID: p.ID} }
 func refOf(k base.Page) ledger.PageRef { return ledger.PageRef{Ledger: k.Ledger, ID: k.ID} }
 
@@ -31,15 +31,15 @@ func given[O any](o *O) (out O) {
 	return out
 }
 
-// engines is a repository whose pages are visited.
+// engines is a repository with methods that visit its pages.
 type engines struct{ *bridge.Repository }
 
 func of(repo *ledger.Repository) engines { return engines{bridge.Of(repo)} }
 
-// visitAll visits pages one after another: those that are named, or with nil all that are here. A
-// page that fails does not keep it from the others, unless they would fail likewise. What has left
-// since the pages were listed is passed over, unless it is named. The error joins a
-// *ledger.PageError for each page that failed; ErrNotFound comes before any page is visited.
+// visitAll visits the named pages or, with nil, all pages on this device, one after another. It
+// continues after a failure, unless the other pages would fail likewise. It skips unnamed pages
+// that were evicted or deleted after the listing. The error joins a *ledger.PageError for each
+// failed page; ErrNotFound is returned before any visit.
 func (r engines) visitAll(ctx context.Context, only []ledger.PageRef, fn func(context.Context, *bridge.Page) error) error {
 	keys, err := r.chosen(only)
 	if err != nil {
@@ -59,8 +59,8 @@ func (r engines) visitAll(ctx context.Context, only []ledger.PageRef, fn func(co
 	return errors.Join(errs...)
 }
 
-// chosen returns those pages that only names, or with nil all that are here: a list that came out
-// empty is no wish for all. Errors: ErrNotFound.
+// chosen returns the pages in only or, with nil, all pages on this device; an empty list means
+// none. Errors: ErrNotFound.
 func (r engines) chosen(only []ledger.PageRef) ([]base.Page, error) {
 	keys, err := r.Disk.Pages()
 	if err != nil || only == nil {
@@ -74,17 +74,16 @@ func (r engines) chosen(only []ledger.PageRef) ([]base.Page, error) {
 	return slices.DeleteFunc(keys, func(k base.Page) bool { return !slices.Contains(only, refOf(k)) }), nil
 }
 
-// pageError says that err is about a page.
+// pageError adds the page to err.
 func (r engines) pageError(k base.Page, err error) error {
 	name, _, usageErr := r.Usage.Page(k)
 	if usageErr != nil {
-		name = "" // the id does as well
+		name = "" // the id suffices
 	}
 	return &ledger.PageError{Page: refOf(k), Name: name, Err: err}
 }
 
-// hasLeft reports whether err, of a page that was here when the pages were listed, says that it has
-// left since: by the quota, or because somebody has evicted or deleted it.
+// hasLeft reports whether err means that a listed page was evicted or deleted after the listing.
 func (r engines) hasLeft(k base.Page, err error) bool {
 	if !errors.Is(err, ledger.ErrNotFound) {
 		return false
@@ -93,7 +92,7 @@ func (r engines) hasLeft(k base.Page, err error) bool {
 	return err == nil && !here
 }
 
-// herePages returns the pages that are on this device, sorted by ledger, then id.
+// herePages returns the pages on this device, sorted by ledger, then id.
 func herePages(ctx context.Context, repo *ledger.Repository) ([]ledger.PageInfo, error) {
 	infos, err := repo.Pages(ctx)
 	return slices.DeleteFunc(infos, func(p ledger.PageInfo) bool { return p.State == ledger.PageEvicted }), err

@@ -17,16 +17,16 @@ import (
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
-// Keyring describes the keyring of a cloud: what opens it.
+// Keyring describes the keyring of a cloud and its slots.
 type Keyring struct {
 	// BucketID is the random id of the bucket, 32 hexadecimal digits.
 	BucketID string
-	// Changes is how often the keyring was changed since it was made.
+	// Changes counts the changes of the keyring since it was made.
 	Changes uint64
-	// DataKeys is how many data keys there are, the last of which seals what is written now; 0 in a
-	// plaintext cloud.
+	// DataKeys is the number of data keys, of which the last seals new objects; 0 in a plaintext
+	// cloud.
 	DataKeys int
-	// Slots are what opens it, in the order in which they were added; none in a plaintext cloud.
+	// Slots open the keyring, in the order of their addition; none in a plaintext cloud.
 	Slots []Slot
 }
 
@@ -36,9 +36,9 @@ type Slot struct {
 	ID string
 	// Kind is "key file", "passphrase" or "recovery words".
 	Kind string
-	// Label is what its maker called it.
+	// Label is the name given when the slot was added.
 	Label string
-	// Own says that this device uses it.
+	// Own reports that this device uses the slot.
 	Own bool
 }
 
@@ -50,39 +50,40 @@ func newKeyring(k *seal.Keyring) Keyring {
 	return info
 }
 
-// Read describes the keyring of the cloud, as it is in the bucket now. Errors: ErrNoCloud,
-// ErrWrongKey, ErrShutOut, ErrCloudRolledBack, ErrCloudReplaced, ErrCloudDamaged, ErrNetwork,
-// ErrReadOnly, ErrClosed, those of ctx.
+// Read describes the present keyring in the bucket. Errors: ErrNoCloud, ErrWrongKey, ErrShutOut,
+// ErrCloudRolledBack, ErrCloudReplaced, ErrCloudDamaged, ErrNetwork, ErrReadOnly, ErrClosed, those
+// of ctx.
 func Read(ctx context.Context, repo *ledger.Repository) (Keyring, error) {
 	return withKeys(ctx, repo, "read the keyring", (*cloudsync.Syncer).CheckKeys)
 }
 
-// ChangeOptions say how the keyring of a cloud is to change. The zero value changes nothing.
+// ChangeOptions describe a change of a cloud's keyring. The zero value changes nothing.
 type ChangeOptions struct {
-	// NewDataKey has all that is written from now on sealed with a new key. What is there stays
-	// readable, and is not uploaded again. It comes by itself with Without.
+	// NewDataKey seals everything written from now on with a new key. Existing objects stay
+	// readable, and are not uploaded again. Without implies it.
 	NewDataKey bool
-	// AddKeyFile is the path of a key file that is to open the keyring too; see CreateFile.
-	// KeyFilePassphrase is that of the file, if it is under one.
+	// AddKeyFile is the path of a key file to add to the keyring; see CreateFile. KeyFilePassphrase
+	// opens the file, if it has a passphrase.
 	AddKeyFile        string
 	KeyFilePassphrase []byte
-	// AddPassphrase is to open the keyring too.
+	// AddPassphrase is a passphrase to add to the keyring.
 	AddPassphrase []byte
-	// AddWords are recovery words that are to open the keyring too; see NewRecoveryWords.
+	// AddWords are recovery words to add to the keyring; see NewRecoveryWords.
 	AddWords string
-	// Label is the name of what is added, at most 128 bytes of printable UTF-8.
+	// Label is the name of the added slot, at most 128 bytes of printable UTF-8.
 	Label string
-	// Without are slots that no longer open the keyring, each by its id, at least the first four
-	// digits of that, or its label: whoever has nothing else does not read what is written from now
-	// on. He still reads what was written before, if he has it or the bucket gives it to him. The
-	// slot that is used here cannot be removed here.
+	// Without lists slots to remove, each by its id, at least the first four digits of the id, or
+	// its label. A device with no other slot cannot read what is written from now on. It can still
+	// read older data that it has or that the bucket gives to it. The slot that this device uses
+	// cannot be removed.
 	Without []string
 }
 
-// Change changes the keyring of the cloud, with three requests. Other devices take it over when
-// they look next: within six hours, and an hour before they write. Errors: ErrInvalid for what is
-// wrong in the change, and for a text of Without that means several slots, ErrNotFound for one that
-// means none, ErrUnsupported in a plaintext cloud, those of Read and of reading a key file.
+// Change changes the keyring of the cloud, with three requests. Other devices adopt it at their
+// next check of the keyring: within six hours, and at most one hour before a write. Errors:
+// ErrInvalid for an invalid change, and for a text of Without that matches several slots,
+// ErrNotFound for one that matches none, ErrUnsupported in a plaintext cloud, those of Read and of
+// reading a key file.
 func Change(ctx context.Context, repo *ledger.Repository, c *ChangeOptions) (Keyring, error) {
 	change, err := c.change()
 	if err != nil {
@@ -100,7 +101,8 @@ func Change(ctx context.Context, repo *ledger.Repository, c *ChangeOptions) (Key
 	})
 }
 
-// findSlots returns the slots of a keyring whose ids begin with the texts, or that are called so.
+// findSlots returns the slots of a keyring whose ids begin with the texts, or whose labels equal
+// them.
 func findSlots(texts []string, k *seal.Keyring) (ids []seal.ID, err error) {
 	for _, text := range texts {
 		var found []seal.ID
@@ -121,7 +123,7 @@ func findSlots(texts []string, k *seal.Keyring) (ids []seal.ID, err error) {
 	return ids, nil
 }
 
-// withKeys has fn look at the keyring in the bucket, or change it, and returns what is known then.
+// withKeys calls fn to check or change the bucket's keyring, and returns its then recorded state.
 func withKeys(ctx context.Context, repo *ledger.Repository, what string, fn func(*cloudsync.Syncer, context.Context) error) (info Keyring, err error) {
 	r := bridge.Of(repo)
 	err = r.Call(ctx, what, func(ctx context.Context) error {
@@ -137,7 +139,7 @@ func withKeys(ctx context.Context, repo *ledger.Repository, what string, fn func
 	return info, err
 }
 
-// change reads what is to be added.
+// change reads the keys to add.
 func (c *ChangeOptions) change() (seal.Change, error) {
 	out := seal.Change{NewDataKey: c.NewDataKey}
 	if c.AddKeyFile != "" {
@@ -168,11 +170,11 @@ func (c *ChangeOptions) change() (seal.Change, error) {
 	return out, nil
 }
 
-// CreateFile makes a new master key and writes it to a new file that only its owner can read,
-// durable when it returns nil. A file that is there is never overwritten (fs.ErrExist). Whoever has
-// the file can read the cloud; without it nobody can. With a passphrase the key is sealed with
-// that, which Cloud.KeyFilePassphrase and SyncOptions.Passphrase are to have; nil seals nothing.
-// Errors: fs.ErrExist, those of the file system.
+// CreateFile makes a new master key and writes it to a new file that only its owner can read. The
+// file is durable when it returns nil, and never overwrites another (fs.ErrExist). The file gives
+// access to the cloud; without any copy of the key the cloud is unreadable. A passphrase seals the
+// key in the file; it must then be set as Cloud.KeyFilePassphrase or SyncOptions.Passphrase. nil
+// seals nothing. Errors: fs.ErrExist, those of the file system.
 func CreateFile(path string, passphrase []byte) error {
 	m, err := seal.NewMasterKey(nil)
 	if err != nil {
@@ -181,8 +183,8 @@ func CreateFile(path string, passphrase []byte) error {
 	return seal.CreateKeyFile(path, m, secret.New(passphrase))
 }
 
-// FileID returns 16 hexadecimal digits that tell the key in a key file from others and nothing
-// else about it. passphrase is that of the file, nil for none. Errors: ErrCorrupt, ErrUnsupported,
+// FileID returns 16 hexadecimal digits that identify the key in a key file and reveal nothing else.
+// passphrase opens the file, nil for none. Errors: ErrCorrupt, ErrUnsupported,
 // ErrKeyFilePassphrase, ErrWrongKey, those of the file system.
 func FileID(path string, shared bool, passphrase []byte) (string, error) {
 	m, err := seal.ReadKeyFile(path, shared, secret.New(passphrase))
@@ -192,9 +194,9 @@ func FileID(path string, shared bool, passphrase []byte) (string, error) {
 	return keyID(m)
 }
 
-// NewRecoveryWords returns 24 English words that stand for a new key, with a checksum, by BIP-39.
-// They open a cloud once they are added to its keyring; whoever has them can read it. They are to
-// be written down, and not kept on a device.
+// NewRecoveryWords returns 24 English words for a new key, with a checksum, by BIP-39. Once added
+// to the keyring, they give access to the cloud. The user should write them down, and not keep them
+// on a device.
 func NewRecoveryWords() (string, error) {
 	m, err := seal.NewRecoveryWords(nil)
 	if err != nil {
@@ -204,12 +206,12 @@ func NewRecoveryWords() (string, error) {
 	return string(words.Expose()), err
 }
 
-// Recover opens the keyring of the bucket at c.URL with recovery words, makes the new key file
-// c.KeyFile, under c.KeyFilePassphrase unless that is empty, and adds it to the keyring with the
-// given label: then Clone and SetCloud take it. Nothing else of c is used but CredentialsFile and
-// BucketID. o may be nil. Errors: ErrInvalid for words that are none, ErrWrongKey for those of
-// another bucket, ErrShutOut, ErrNotFound, fs.ErrExist for a file that is there, ErrNetwork, those
-// of ctx.
+// Recover opens the keyring of the bucket at c.URL with recovery words. It makes the new key file
+// c.KeyFile, protected by c.KeyFilePassphrase unless that is empty, and adds it to the keyring with
+// the given label; Clone and SetCloud can then use it. Of c it also uses CredentialsFile and
+// BucketID, and nothing else. o may be nil. Errors: ErrInvalid for invalid words, ErrWrongKey for
+// those of another bucket, ErrShutOut, ErrNotFound, fs.ErrExist for an existing file, ErrNetwork,
+// those of ctx.
 func Recover(ctx context.Context, c *ledger.Cloud, words, label string, o *ledger.Options) (Keyring, error) {
 	named := cloudlink.Cloud(*c)
 	var buckets map[string]bucket.Opener
@@ -223,13 +225,13 @@ func Recover(ctx context.Context, c *ledger.Cloud, words, label string, o *ledge
 	return newKeyring(ring), nil
 }
 
-// NeedsPassphrase reports whether a key file is under a passphrase. What cannot be read is not.
+// NeedsPassphrase reports whether a key file has a passphrase; false for an unreadable file.
 func NeedsPassphrase(keyFile string) bool {
 	_, err := seal.ReadKeyFile(keyFile, true, secret.Bytes{})
 	return errors.Is(err, ledger.ErrKeyFilePassphrase)
 }
 
-// keyID returns digits that tell a key from others.
+// keyID returns digits that identify a key.
 func keyID(m seal.MasterKey) (string, error) {
 	text, err := seal.FormatKeyFile(m)
 	if err != nil {

@@ -8,10 +8,9 @@ import (
 	"github.com/ledgerd/ledger/admin"
 )
 
-// Open returns a repository in a new directory that is gone when the test ends. At the end of the
-// test the repository is checked and closed: a problem found, and a transaction or snapshot that
-// was left open, fail the test. The test may close it before, then it is opened once more for the
-// check.
+// Open returns a repository in a new directory that is removed when the test ends. At the end of
+// the test the repository is checked and closed: problems, and transactions or snapshots left open,
+// fail the test. The test may close it earlier; it is then opened again for the check.
 func Open(t testing.TB) *ledger.Repository {
 	t.Helper()
 	return OpenWith(t, ledger.Options{})
@@ -27,7 +26,7 @@ func OpenWith(t testing.TB, o ledger.Options) *ledger.Repository {
 		t.Fatalf("open repository: %v", err)
 	}
 	t.Cleanup(func() {
-		// The context of the test has ended.
+		// The test's own context has ended.
 		finish(context.Background(), t, r, dir, &o)
 	})
 	return r

@@ -25,7 +25,7 @@ func NewMemory() *Memory {
 	return &Memory{btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
 }
 
-// Clone returns a store with the same rows, of which either can be changed without the other.
+// Clone returns a store with the same rows; changes of one do not affect the other.
 func (m *Memory) Clone() *Memory { return &Memory{m.rows.Copy()} }
 
 // Len returns the number of rows.
@@ -123,10 +123,10 @@ func (m *Memory) Iter(r Range) Iter {
 	return &memoryIter{rows: m.rows, r: Range{Start: bytes.Clone(r.Start), End: bytes.Clone(r.End), Reverse: r.Reverse}}
 }
 
-// memoryIter looks each row up in what is left of its range, so that the rows may change meanwhile.
+// memoryIter seeks each row in the rest of its range, so that the rows may change meanwhile.
 type memoryIter struct {
 	rows *btree.BTreeG[Row]
-	r    Range // what is left
+	r    Range // the rest
 	row  Row
 	done bool
 	err  error

@@ -11,20 +11,19 @@ import (
 
 // Range selects keys k with Start <= k < End. A nil bound means no limit on that side.
 type Range struct {
-	// Start is the first key that may come, and End the first that may not, also when Reverse is
-	// set.
+	// Start is the lower limit, inclusive, and End the upper limit, exclusive, also with Reverse.
 	Start, End []byte
 	// Reverse gives the keys in descending order.
 	Reverse bool
-	// KeysOnly tells the store that values are rarely asked for.
+	// KeysOnly hints that values are rarely read.
 	KeysOnly bool
 }
 
 // Prefix returns the range of all keys that begin with p.
 func Prefix(p []byte) Range { return Range{Start: p, End: PrefixEnd(p)} }
 
-// PrefixEnd returns the first key behind all that begin with p, nil when there is none. It does not
-// share memory with p.
+// PrefixEnd returns the first key after all keys that begin with p, nil when there is none. It does
+// not share memory with p.
 func PrefixEnd(p []byte) []byte { return base.PrefixEnd(p) }
 
 // Reader reads one version of a store.
@@ -35,11 +34,11 @@ type Reader interface {
 	// Open returns a reader of the value of key, for values that need not fit into memory. Errors:
 	// as Get.
 	Open(ctx context.Context, key []byte) (Value, error)
-	// Seek returns the first key that is not below key, which then belongs to the caller. Errors:
-	// as Get; base.ErrNotFound when no key follows.
+	// Seek returns the first key at or after key, which then belongs to the caller. Errors: as Get;
+	// base.ErrNotFound when no key follows.
 	Seek(ctx context.Context, key []byte) ([]byte, error)
-	// Iter walks over the keys that r selects. An invalid range selects nothing. The Iter has to be
-	// closed.
+	// Iter walks over the keys that r selects. An invalid range selects nothing. The caller must
+	// close the Iter.
 	Iter(r Range) Iter
 }
 
@@ -50,8 +49,8 @@ type Writer interface {
 	// Put stores value under key. Errors: those of the store, such as its limit on keys, and of
 	// ctx.
 	Put(ctx context.Context, key, value []byte) error
-	// PutReader stores what r gives until io.EOF under key. size is its length in bytes, -1 when
-	// that is not known. r is not closed. When it fails, key has the value that it had.
+	// PutReader stores the bytes of r until io.EOF under key. size is their number, -1 when
+	// unknown. r is not closed. When it fails, key keeps its value.
 	PutReader(ctx context.Context, key []byte, r io.Reader, size int64) error
 	// Delete removes key. It is no error when key has no value.
 	Delete(ctx context.Context, key []byte) error
@@ -59,7 +58,7 @@ type Writer interface {
 	DeleteRange(ctx context.Context, from, to []byte) error
 }
 
-// Iter walks over keys in order. It stands before the first key until Next is called.
+// Iter walks over keys in order. Before the first call of Next it has no key.
 //
 //	it := r.Iter(ordered.Prefix(p))
 //	defer it.Close()
@@ -83,7 +82,7 @@ type Iter interface {
 	Close() error
 }
 
-// Value reads one value. It ends with what it was opened from.
+// Value reads one value. It is valid while the Reader that opened it is.
 type Value interface {
 	io.Reader
 	io.ReaderAt

@@ -27,7 +27,7 @@ func (r readerWithin) key(k []byte) []byte {
 	return append(append(make([]byte, 0, len(r.prefix)+len(k)), r.prefix...), k...)
 }
 
-// end is the bound k of a range that ends with it.
+// end returns the end bound k of a range with the prefix added.
 func (r readerWithin) end(k []byte) []byte {
 	if k == nil {
 		return PrefixEnd(r.prefix)

@@ -1,8 +1,9 @@
-// Package records keeps typed records on a page, with indexes that stay right through merges.
+// Package records keeps typed records on a page, with indexes that stay correct across merges.
 //
-// A Collection is a namespace of a page. It stores values of a Go type under ids of the app, and
-// has rows for each of its indexes: functions of the value that the app declares. Collections of
-// one page change together in one transaction, sync with the page, and have its history.
+// A Collection is a namespace of a page. It stores values of a Go type under ids that the app
+// chooses, and index rows for each index: a function of the value that the app declares. One
+// transaction can change several collections of a page. Collections sync with the page, and have
+// its history.
 //
 //	type Note struct {
 //		Title string
@@ -29,40 +30,39 @@
 //
 // # Merging
 //
-// Open gives the page a merge rule for the namespace. A record that one side has changed is taken
-// from there. A record that both have changed is merged field by field: a field that one side has
-// changed is taken from there, and one that both have changed as its struct tag says:
+// Open gives the page a merge rule for the namespace. If one side changed a record, the merge takes
+// it from that side. If both changed it, the record is merged field by field: a field that one side
+// changed is taken from there, and one that both changed follows its struct tag:
 //
-//	`ledger:"counter"`  integers and floating-point numbers: what both sides have added is added
-//	`ledger:"set"`      slices and maps: what one side has added or removed is added or removed
+//	`ledger:"counter"`  integers and floating-point numbers: the changes of both sides are added
+//	`ledger:"set"`      slices and maps: additions and removals of both sides are applied
 //	`ledger:"max"`      numbers, strings and times: the greatest
 //	otherwise           the side that wrote the record last
 //
-// Where devices have merged the same branches at the same time in different ways, it may be that
-// the common ancestors do not agree about a record. Then nothing tells who has added or removed
-// what: a counter becomes the greater one, and a set has what either side has.
+// When devices merged the same branches concurrently in different ways, the common ancestors may
+// have different versions of a record. Additions and removals are then unknown: a counter becomes
+// the greater one, and a set has the elements of both sides.
 //
-// Structs without a tag that are fields are merged in the same way, field by field. A record that
-// one side has deleted and the other one changed is what the side has that wrote it last. What a
-// merge has decided against a side is told by Page.Conflicts under the rule "records".
+// A field that is a struct without a tag is merged field by field, too. If one side deleted a
+// record and the other changed it, the side that wrote last wins. Page.Conflicts lists the lost
+// changes under the rule "records".
 //
-// The rule lives in the memory of the program: open the collections of a page before its heads are
-// merged, and call Page.SetMergeRules, which takes the rule away, before that. A program that
-// merges the page without them, such as ledgerd, decides each row by itself: a record that both
-// sides have changed is then the one that was written last, whatever its tags say. Index rows may
-// miss records, or name keys that records had. A collection notices that where both sides have
-// changed records. It then answers queries by reading all records, until Open, Put or Delete makes
-// all index rows again.
+// The rule is kept in memory only: open the collections of a page before its heads are merged, and
+// after Page.SetMergeRules, which removes the rule. A program without the collections, such as
+// ledgerd, merges row by row: of a record that both sides changed, it takes the one written last,
+// whatever its tags say. Index rows may then miss records, or have old keys. When both sides had
+// changed records, the collection detects this. It then answers queries by reading all records,
+// until Open, Put or Delete rebuilds all index rows.
 //
-// Index rows are derived: after each merge they are what the merged records say, whatever rows both
-// sides had. All devices must declare the same indexes and tags for one collection; see
-// Options.Version for changes.
+// Index rows are derived: a merge makes them from the merged records, not from the rows of both
+// sides. All devices must declare the same indexes and tags for one collection; for changes see
+// Options.Version.
 //
 // # Unique indexes
 //
-// A Put that would give two records one key of a unique index fails with ErrUnique. Two devices may
-// do so without knowing of each other. Then both records stay, Get and Query by the index give
-// both, the one with the lesser id first, and Duplicates lists them until the app has changed one.
+// A Put that would give two records the same key of a unique index fails with ErrUnique. Two
+// devices may still do so independently. Both records then stay: Get and Query by the index return
+// both, by ascending id, and Duplicates lists them until the app has changed one.
 //
 // # Rows
 //
@@ -72,10 +72,11 @@
 //	N 0x00 "r" id                     a record: uvarint version, then what the codec wrote
 //	N 0x00 "i" tuple(index, key) id   a row of an index, without a value
 //
-// Each transaction that changes records gives the row "m" another nonce: one row less and one more,
-// however many records it changes. Two of these rows, or none, say that a program without the rule
-// has merged.
+// Each transaction that changes records replaces the row "m" by one with another nonce, however
+// many records it changes. Two of these rows, or none, show that a program without the rule has
+// merged.
 //
-// The package stands on the public API of package ledger alone. Its values may be used
-// concurrently, but a Tx and a View as what they were made of. It may change with any release.
+// The package uses only the public API of package ledger. A Collection may be used concurrently, a
+// Tx and a View like the transaction or snapshot from which they were made. The API may change with
+// any release.
 package records

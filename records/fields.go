@@ -9,14 +9,14 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// fields says how values of a type are merged.
+// fields is the merge function for the values of a type.
 type fields struct {
 	merge merger
 }
 
-// merger merges a value that both sides may have changed. base is the zero reflect.Value where the
-// common ancestors do not agree about the record. leftNewer says which side wrote the record last.
-// It reports whether it has decided against a side.
+// merger merges a value that both sides may have changed. base is the zero reflect.Value when the
+// common ancestors have different versions of the record. leftNewer reports which side wrote the
+// record last. lost reports that a change of one side was dropped.
 type merger func(base, left, right reflect.Value, leftNewer bool) (merged reflect.Value, lost bool)
 
 var timeType = reflect.TypeFor[time.Time]()
@@ -30,8 +30,7 @@ func fieldsOf[T any]() (*fields, error) {
 	return &fields{m}, nil
 }
 
-// mergerOf returns how values of a type are merged that have a tag. within are the structs in which
-// they are.
+// mergerOf returns the merger of a type with a tag. within lists the enclosing structs.
 func mergerOf(t reflect.Type, tag string, within []reflect.Type) (merger, error) {
 	ordered := t == timeType || t.Kind() == reflect.String || t.Kind() >= reflect.Int && t.Kind() <= reflect.Float64
 	switch {
@@ -51,7 +50,8 @@ func mergerOf(t reflect.Type, tag string, within []reflect.Type) (merger, error)
 	return nil, fmt.Errorf("tag %q does not fit the type %s: %w", tag, t, ledger.ErrInvalid)
 }
 
-// structMerger merges structs field by field. A struct with unexported fields is a value.
+// structMerger merges structs field by field. A struct with unexported fields is merged as one
+// value.
 func structMerger(t reflect.Type, within []reflect.Type) (merger, error) {
 	var each []merger
 	for i := range t.NumField() {
@@ -84,14 +84,14 @@ func structMerger(t reflect.Type, within []reflect.Type) (merger, error) {
 	}, nil
 }
 
-// mergeOne takes what one side alone has changed from there, and has m merge the rest.
+// mergeOne takes the value of the only side that changed it; otherwise it calls m.
 func mergeOne(m merger, base, left, right reflect.Value, leftNewer bool) (reflect.Value, bool) {
 	switch {
 	case same(base, right):
 		return left, false
 	case same(base, left):
 		return right, false
-	case same(left, right) && (!base.IsValid() || !isNumber(left)): // both may have added the same
+	case same(left, right) && (!base.IsValid() || !isNumber(left)): // both may have added the same amount
 		return left, false
 	}
 	return m(base, left, right, leftNewer)
@@ -120,8 +120,8 @@ func mergeLast(_, left, right reflect.Value, leftNewer bool) (reflect.Value, boo
 	return right, true
 }
 
-// mergeCounter adds what both sides have added. Without a base it takes the greater number, since
-// the sum would count twice what both have.
+// mergeCounter adds the changes of both sides. Without a base it takes the greater number, since a
+// sum would count the common part twice.
 func mergeCounter(base, left, right reflect.Value, leftNewer bool) (reflect.Value, bool) {
 	if !base.IsValid() {
 		return mergeMax(base, left, right, leftNewer)
@@ -160,7 +160,7 @@ func compare(a, b reflect.Value) int {
 	return cmp.Compare(a.Float(), b.Float())
 }
 
-// mergeMap takes the entries that a side has added or changed, and not those that one has removed.
+// mergeMap applies the additions, changes and removals of both sides.
 func mergeMap(base, left, right reflect.Value, leftNewer bool) (reflect.Value, bool) {
 	if !base.IsValid() {
 		base = reflect.Zero(left.Type())
@@ -184,8 +184,8 @@ func mergeMap(base, left, right reflect.Value, leftNewer bool) (reflect.Value, b
 	return out, lost
 }
 
-// mergeSlice takes the elements that a side has, but for those that one has removed: in the order
-// of the side that wrote the record last, the others behind them.
+// mergeSlice takes the elements of both sides without those that one side removed: first those of
+// the side that wrote the record last, in its order, then the others.
 func mergeSlice(base, left, right reflect.Value, leftNewer bool) (reflect.Value, bool) {
 	if !base.IsValid() {
 		base = reflect.Zero(left.Type())

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The types of parts of a key. They order parts of different types.
+// The type bytes of key parts. They order parts of different types.
 const (
 	partNil    = 0x05
 	partBytes  = 0x10
@@ -21,13 +21,13 @@ const (
 	partTime   = 0x40
 )
 
-// Key returns a key of an index: the parts, so encoded that keys sort as their first parts do, then
-// as their second parts, and so on. No key with a part more begins between a key and the next
-// greater one of as many parts, so that Query.Prefix selects by leading parts.
+// Key returns an index key: the parts, encoded so that keys sort by their first parts, then by
+// their second parts, and so on. The encoding of a part is no prefix of another's, so that
+// Query.Prefix selects by leading parts.
 //
-// Parts may be nil, []byte, string, bool, integers of any size up to int64 and uint64 (which sort
-// by value, whatever their type), float32, float64 (NaN sorts below all numbers) and time.Time (to
-// the nanosecond, years 1678 to 2261). Other types panic, as they are mistakes of the program.
+// Parts may be nil, []byte, string, bool, integers of any size up to int64 and uint64 (sorted by
+// value, whatever their type), float32, float64 (NaN sorts below all numbers) and time.Time (to the
+// nanosecond, years 1678 to 2261). Other types are programming errors and panic.
 func Key(parts ...any) []byte {
 	b := make([]byte, 0, 32) // most keys fit
 	for _, p := range parts {
@@ -79,7 +79,7 @@ func appendPart(b []byte, part any) []byte {
 	panic(fmt.Sprintf("records: a part of a key has the type %T", part))
 }
 
-// appendText appends bytes, in which 0x00 is 0x00 0xff, and the end 0x00 0x01.
+// appendText appends text with each 0x00 escaped as 0x00 0xff, and the end mark 0x00 0x01.
 func appendText(b, text []byte) []byte {
 	for {
 		i := bytes.IndexByte(text, 0)
@@ -91,7 +91,7 @@ func appendText(b, text []byte) []byte {
 	}
 }
 
-// appendInt appends an integer as 9 bytes: whether it is negative, and its low 64 bits.
+// appendInt appends an integer as 9 bytes: a sign byte, and the low 64 bits.
 func appendInt(b []byte, v int64) []byte {
 	if v < 0 {
 		return binary.BigEndian.AppendUint64(append(b, partInt, 0), uint64(v))
@@ -103,14 +103,14 @@ func appendUint(b []byte, v uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, partInt, 1), v)
 }
 
-// appendFloat appends a number so that its bits sort as it does: the sign flipped, and all bits of
-// negative ones.
+// appendFloat appends a number so that its bytes sort by value: the sign bit is flipped, and all
+// bits of negative numbers.
 func appendFloat(b []byte, v float64) []byte {
 	bits := uint64(0)
 	switch {
 	case math.IsNaN(v):
 	case v == 0:
-		bits = 1 << 63 // without a sign
+		bits = 1 << 63 // equal for 0 and -0
 	case v < 0:
 		bits = ^math.Float64bits(v)
 	default:
@@ -121,7 +121,7 @@ func appendFloat(b []byte, v float64) []byte {
 
 var errKey = errors.New("it is no key of an index")
 
-// cutText reads what appendText wrote.
+// cutText reads the output of appendText.
 func cutText(b []byte) (text, rest []byte, err error) {
 	n, err := textEnd(b)
 	if err != nil {
@@ -130,7 +130,7 @@ func cutText(b []byte) (text, rest []byte, err error) {
 	return bytes.ReplaceAll(b[:n-2], []byte{0, 0xff}, []byte{0}), b[n:], nil
 }
 
-// textEnd returns the length of what appendText wrote at the beginning of b.
+// textEnd returns the length of the output of appendText at the beginning of b.
 func textEnd(b []byte) (int, error) {
 	for n := 0; ; n += 2 {
 		i := bytes.IndexByte(b[n:], 0)
@@ -170,7 +170,7 @@ func partEnd(b []byte) (int, error) {
 	return n, nil
 }
 
-// checkKey reports whether b is a key that Key has made.
+// checkKey reports whether b could be the output of Key.
 func checkKey(b []byte) error {
 	if len(b) == 0 {
 		return errKey

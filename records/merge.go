@@ -14,11 +14,11 @@ import (
 	"github.com/ledgerd/ledger/rules"
 )
 
-// Rule is the name under which Page.Conflicts tells what merges of collections have decided.
+// Rule is the rule name of decisions about collections in Page.Conflicts.
 const Rule = "records"
 
-// strategy is the rules.GroupStrategy of a collection. A group is a record with its index rows,
-// and each mark is one of its own.
+// strategy is the rules.GroupStrategy of a collection. A group is a record with its index rows;
+// each mark is a group of its own.
 type strategy[T any] struct{ c *Collection[T] }
 
 // Name implements rules.GroupStrategy.
@@ -38,7 +38,7 @@ func (s *strategy[T]) Group(key []byte) []byte {
 	return rest
 }
 
-// cutIndexRow returns what stands behind 'i' in an index row: the name of the index, and the id.
+// cutIndexRow splits the part of an index row after 'i': the name of the index, and the id.
 func cutIndexRow(b []byte) (index, id []byte, err error) {
 	index, rest, err := cutText(b)
 	if err == nil {
@@ -68,10 +68,10 @@ func take(ctx context.Context, g *rules.Group) error {
 	return g.Take(ctx, side)
 }
 
-// version is a record as it is on a side, or in the base.
+// version is a record on a side, or in the base.
 type version[T any] struct {
-	row   []byte // nil: it is not there
-	value *T     // nil: it is not there, or cannot be read
+	row   []byte // nil: absent
+	value *T     // nil: absent or unreadable
 }
 
 func (s *strategy[T]) version(ctx context.Context, r reader, id string) (v version[T], err error) {
@@ -88,8 +88,8 @@ func (s *strategy[T]) version(ctx context.Context, r reader, id string) (v versi
 	return v, nil
 }
 
-// record merges a record, and makes its index rows. In m.Result all rows of the record that a side
-// has changed are as in the base, and the others are equal everywhere.
+// record merges a record and makes its index rows. When it is called, m.Result has the base version
+// of all rows of the record that a side has changed; the other rows are equal on all sides.
 func (s *strategy[T]) record(ctx context.Context, m *rules.Merge, g *rules.Group, id string) error {
 	var of [3]version[T]
 	for i, r := range []reader{m.Base, m.Left, m.Right} {
@@ -109,7 +109,7 @@ func (s *strategy[T]) record(ctx context.Context, m *rules.Merge, g *rules.Group
 		err = m.Result.Put(ctx, key, result.row)
 	}
 	if err == nil && lost {
-		side := rules.SideBase // what neither side had
+		side := rules.SideBase // a value that neither side had
 		switch {
 		case equal(result.row, of[1].row):
 			side = rules.SideLeft
@@ -124,7 +124,7 @@ func (s *strategy[T]) record(ctx context.Context, m *rules.Merge, g *rules.Group
 	return s.index(ctx, m, g, id, result.value)
 }
 
-// merged returns what a record becomes, without a row for nothing, and whether something of one
+// merged returns the merged record, with a nil row when it is deleted, and whether a change of one
 // side is lost.
 func (s *strategy[T]) merged(ctx context.Context, g *rules.Group, id string, base, left, right version[T]) (result version[T], lost bool, err error) {
 	switch {
@@ -162,8 +162,7 @@ func (s *strategy[T]) merged(ctx context.Context, g *rules.Group, id string, bas
 	return result, lost, err
 }
 
-// baseKnown reports whether the common ancestors agree about a record, if it is only that there is
-// none.
+// baseKnown reports whether the common ancestors have the same version of a record, or all none.
 func (s *strategy[T]) baseKnown(ctx context.Context, g *rules.Group, id string) (bool, error) {
 	row := s.c.PageKey(id)
 	for c, err := range g.Changes(ctx) {
@@ -179,8 +178,8 @@ func (s *strategy[T]) baseKnown(ctx context.Context, g *rules.Group, id string) 
 
 func equal(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
 
-// index makes the index rows of a record what the merged one says: the changed ones of the group,
-// which are those of the base now, and those of the base that nobody has changed.
+// index makes the index rows of a record match the merged value. It removes the changed rows of the
+// group, which have the base version now, and unchanged rows of the base that no longer apply.
 func (s *strategy[T]) index(ctx context.Context, m *rules.Merge, g *rules.Group, id string, value *T) error {
 	now, err := s.c.indexed(id, value)
 	if err != nil {
@@ -202,7 +201,7 @@ func (s *strategy[T]) index(ctx context.Context, m *rules.Merge, g *rules.Group,
 	if rows, err := s.c.indexed(id, base.value); err == nil {
 		there = append(there, rows...)
 	}
-	for _, row := range there { // all are gone, but for those of the record
+	for _, row := range there { // all go, except those of the merged record
 		if !contains(now, row) {
 			if err := m.Result.Delete(ctx, row); err != nil {
 				return err
@@ -212,11 +211,11 @@ func (s *strategy[T]) index(ctx context.Context, m *rules.Merge, g *rules.Group,
 	return s.c.moveRows(ctx, m.Result, nil, now)
 }
 
-// Finish implements rules.GroupStrategy. Where both sides have changed records, it makes a mark of
-// both. Where the index rows of a side are not what the functions of this program say, all are made
-// again by these. A newer program sees that, and makes its own.
+// Finish implements rules.GroupStrategy. When both sides changed records, it makes one mark from
+// both. When the index rows of a side were made by other functions than this program's, it rebuilds
+// all rows. A newer program detects that, and makes its own rows again.
 func (s *strategy[T]) Finish(ctx context.Context, m *rules.Merge) error {
-	var seed []string // the same on all devices, and nowhere else
+	var seed []string // equal on all devices, and unique to this merge
 	own, indexed := true, len(s.c.o.Indexes) > 0
 	for _, side := range []*ledger.Snapshot{m.Left, m.Right} {
 		found, err := s.c.readMarks(ctx, side)

@@ -12,36 +12,36 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// isOlder reports whether an older version of the app has written a row.
+// isOlder reports whether an older version of the app wrote a row.
 func (c *Collection[T]) isOlder(row []byte) bool {
 	version, n := binary.Uvarint(row)
 	return n > 0 && version < uint64(c.o.Version)
 }
 
-// Record is a record that a query has found. It is the caller's.
+// Record is a record that a query has found. It belongs to the caller.
 type Record[T any] struct {
 	ID    string
 	Value *T
-	// Key is that of the index by which it was found, nil without an index.
+	// Key is the index key by which the record was found, nil without an index.
 	Key []byte
 }
 
-// Query selects records. The zero value selects all, by id. Keys are those of Key for an index,
-// else ids.
+// Query selects records. The zero value selects all, by id. Keys are made by Key for an index;
+// otherwise they are ids.
 type Query struct {
-	// Index is the one by which records are found and sorted; empty: their ids.
+	// Index is the index by which records are found and sorted; empty means by id.
 	Index string
-	// Equal selects the records with exactly this key, and Prefix those whose key begins with these
-	// parts. From is the least key and To the first that is too great. Nil selects all.
+	// Equal selects the records with exactly this key, Prefix those whose key begins with these
+	// parts. From is the least key, and To the exclusive upper limit. Nil selects all.
 	Equal, Prefix, From, To []byte
 	// Reverse gives the greatest key first.
 	Reverse bool
-	// Limit is the greatest number of records; 0: no limit.
+	// Limit is the greatest number of records; 0 means no limit.
 	Limit int
 }
 
-// bounds returns from where on, and up to where, rows behind base are selected. escape makes of a
-// key what stands in rows, and end ends it there.
+// bounds returns the range of the selected rows after base. escape encodes a key for rows, and end
+// is the end mark of a key.
 func (q *Query) bounds(base []byte, escape func([]byte) []byte, end []byte) (from, to []byte) {
 	from, to = base, behind(base)
 	set := func(f, t []byte) {
@@ -68,8 +68,8 @@ func (q *Query) bounds(base []byte, escape func([]byte) []byte, end []byte) (fro
 	return from, to
 }
 
-// behind returns the least key that is greater than all that begin with prefix, which ends with
-// another byte than 0xff somewhere.
+// behind returns the least key greater than all keys with the prefix, which must have a byte other
+// than 0xff.
 func behind(prefix []byte) []byte {
 	out := bytes.Clone(prefix)
 	for len(out) > 0 && out[len(out)-1] == 0xff {
@@ -79,7 +79,7 @@ func behind(prefix []byte) []byte {
 	return out
 }
 
-// escaped is appendText without the end.
+// escaped is appendText without the end mark.
 func escaped(key []byte) []byte {
 	b := appendText(nil, key)
 	return b[:len(b)-2]
@@ -91,10 +91,10 @@ func (q *Query) holds(key []byte) bool {
 		(q.From == nil || bytes.Compare(key, q.From) >= 0) && (q.To == nil || bytes.Compare(key, q.To) < 0)
 }
 
-// Query yields the records that q selects, ordered by key and then by id, as they are now. A record
-// with several keys of an index comes once for each that is selected. Errors end it:
+// Query yields the records that q selects in the present state, ordered by key and then by id. A
+// record is yielded once for each of its selected keys. An error ends the sequence:
 // ledger.ErrInvalid for an index that is not declared; ErrNewer; those of the codec and of
-// Page.View. Memory is that of one record.
+// Page.View. One record is in memory at a time.
 func (c *Collection[T]) Query(ctx context.Context, q Query) iter.Seq2[Record[T], error] {
 	return func(yield func(Record[T], error) bool) {
 		s, err := c.page.Snapshot(ctx)
@@ -112,7 +112,7 @@ func (c *Collection[T]) Scan(ctx context.Context) iter.Seq2[Record[T], error] {
 	return c.Query(ctx, Query{})
 }
 
-// Query is Collection.Query at the moment of the view.
+// Query is Collection.Query on the state of the view.
 func (v *View[T]) Query(ctx context.Context, q Query) iter.Seq2[Record[T], error] {
 	return func(yield func(Record[T], error) bool) {
 		if err := v.query(ctx, q, yield); err != nil {
@@ -183,8 +183,8 @@ func (v *View[T]) byID(ctx context.Context, q Query, yield func(Record[T], error
 	return nil
 }
 
-// withoutRows is query by an index whose rows another program has left otherwise: it reads all
-// records and sorts what it finds.
+// withoutRows is query by an index whose rows another program has left outdated: it reads all
+// records and sorts the matches.
 func (v *View[T]) withoutRows(ctx context.Context, q Query, yield func(Record[T], error) bool) error {
 	i := slices.IndexFunc(v.c.o.Indexes, func(x Index[T]) bool { return x.Name == q.Index })
 	type hit struct {
@@ -221,8 +221,8 @@ func (v *View[T]) withoutRows(ctx context.Context, q Query, yield func(Record[T]
 	return nil
 }
 
-// Find returns the record that has a key of an index, the one with the least id where there are
-// several. Errors: ledger.ErrNotFound; as Query.
+// Find returns the record with a key of an index; of several records, the one with the least id.
+// Errors: ledger.ErrNotFound; as Query.
 func (c *Collection[T]) Find(ctx context.Context, index string, key []byte) (r Record[T], err error) {
 	for r, err := range c.Query(ctx, Query{Index: index, Equal: key, Limit: 1}) {
 		return r, err
@@ -230,8 +230,8 @@ func (c *Collection[T]) Find(ctx context.Context, index string, key []byte) (r R
 	return r, fmt.Errorf("find a record of collection %q by index %q: %w", c.name, index, ledger.ErrNotFound)
 }
 
-// Duplicates yields the records that have a key of a unique index in common with another one, as
-// merges may leave them: all that have the key, one after the other. Errors: as Query.
+// Duplicates yields the records that share a key of a unique index, which merges may cause; records
+// with the same key follow each other. Errors: as Query.
 func (c *Collection[T]) Duplicates(ctx context.Context, index string) iter.Seq2[Record[T], error] {
 	return func(yield func(Record[T], error) bool) {
 		var last Record[T]
@@ -253,9 +253,9 @@ func (c *Collection[T]) Duplicates(ctx context.Context, index string) iter.Seq2[
 	}
 }
 
-// Live yields all that a query selects, as one list: at once, and again after each change of the
-// collection, until ctx ends or the loop does. Changes that come while the loop is at work are told
-// together. Errors end it: as Query and Page.Watch.
+// Live yields the complete result of a query as a list: at once, and again after each change of the
+// collection, until ctx or the loop ends. Changes during the loop body are combined. An error ends
+// the sequence: as Query and Page.Watch.
 func (c *Collection[T]) Live(ctx context.Context, q Query) iter.Seq2[[]Record[T], error] {
 	return func(yield func([]Record[T], error) bool) {
 		ctx, cancel := context.WithCancel(ctx)

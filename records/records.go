@@ -17,25 +17,25 @@ import (
 	"github.com/ledgerd/ledger/rules"
 )
 
-// Bounds. MaxNameBytes is that of the name of a collection or index, MaxIDBytes that of the id of a
-// record, and MaxIndexKeyBytes that of the key of an index row.
+// Limits in bytes: MaxNameBytes for the name of a collection or index, MaxIDBytes for the id of a
+// record, and MaxIndexKeyBytes for the key of an index row.
 const (
 	MaxNameBytes     = 64
 	MaxIDBytes       = 512
 	MaxIndexKeyBytes = 1024
 )
 
-// Errors, beside those of package ledger, which come wrapped.
+// Errors in addition to those of package ledger, which are returned wrapped.
 var (
-	// ErrUnique reports a Put that would give two records one key of a unique index. It matches
-	// ledger.ErrConflict.
+	// ErrUnique reports a Put that would give two records the same key of a unique index. It
+	// matches ledger.ErrConflict.
 	ErrUnique = fmt.Errorf("another record has this key of a unique index: %w", ledger.ErrConflict)
-	// ErrNewer reports a record that a newer version of the app has written. It matches
+	// ErrNewer reports a record that was written by a newer version of the app. It matches
 	// ledger.ErrUnsupported.
 	ErrNewer = fmt.Errorf("a newer version of the app has written it: %w", ledger.ErrUnsupported)
 )
 
-// Codec makes bytes of values and back. It must give equal bytes for equal values, on all devices.
+// Codec encodes and decodes values. Equal values must have equal bytes, on all devices.
 type Codec[T any] interface {
 	Marshal(v *T) ([]byte, error)
 	Unmarshal(b []byte, v *T) error
@@ -50,32 +50,31 @@ func (JSON[T]) Marshal(v *T) ([]byte, error) { return json.Marshal(v) }
 // Unmarshal implements Codec.
 func (JSON[T]) Unmarshal(b []byte, v *T) error { return json.Unmarshal(b, v) }
 
-// Index is a function of a record by which it is found.
+// Index is a function that gives a record the keys by which it is found.
 type Index[T any] struct {
 	// Name is 1 to MaxNameBytes of UTF-8 without 0x00.
 	Name string
-	// Unique says that no two records have a key in common.
+	// Unique forbids two records with the same key.
 	Unique bool
-	// Version is to be raised when Keys gives others than before for a record.
+	// Version must be raised when Keys returns other keys than before for a record.
 	Version uint32
-	// Keys returns the keys of a record, as Key makes them: none, or several, each at most
-	// MaxIndexKeyBytes. It must follow from v alone, and neither change nor retain it.
+	// Keys returns the keys of a record, as made by Key: none, or several, each at most
+	// MaxIndexKeyBytes. It must depend on v alone, and neither change nor retain it.
 	Keys func(v *T) [][]byte
 }
 
-// Options say what a collection is.
+// Options configure a collection.
 type Options[T any] struct {
 	// Codec is JSON when nil.
 	Codec Codec[T]
-	// Indexes are those by which the collection is queried. Rows of an index that is new, or has
-	// another Version, are made by Open; those of one that is not there any more are removed.
+	// Indexes are the indexes of the collection. Open makes the rows of an index that is new or has
+	// another Version, and removes the rows of an index that is no longer declared.
 	Indexes []Index[T]
-	// Version is that of the values. It is to be raised when the codec of older versions does not
-	// read them as they are now.
+	// Version is the version of the values. Raise it when the codec cannot read older values
+	// correctly.
 	Version uint32
-	// Migrate returns the value that a record of an older Version stands for. It is called each
-	// time such a record is read, until it was put again: see MigrateAll. Nil: older records are
-	// read by the codec.
+	// Migrate converts a record of an older Version. It is called at each read of such a record
+	// until the record is put again: see MigrateAll. Nil: the codec reads older records.
 	Migrate func(version uint32, b []byte) (*T, error)
 }
 
@@ -86,17 +85,17 @@ type Collection[T any] struct {
 	prefix []byte // of all rows
 	o      Options[T]
 	fields *fields
-	own    []byte // what the mark holds
-	// behind are what the rows of each index begin with.
+	own    []byte // the value of the mark
+	// behind are the row prefixes of the indexes.
 	behind [][]byte
 	fresh  atomic.Pointer[freshness]
 }
 
-// Open returns the collection of a name: 1 to MaxNameBytes of UTF-8 without 0x00. It gives the page
-// a merge rule. It makes index rows where the declared indexes have changed, or a program without
-// the rule has merged, in one transaction that reads all records then; otherwise it writes nothing.
-// o may be nil. Errors: ledger.ErrInvalid for bad names, tags or a T that the tags do not fit;
-// ErrNewer when the collection has a newer Version; those of Page.Update.
+// Open returns the collection with a name of 1 to MaxNameBytes of UTF-8 without 0x00, and gives the
+// page a merge rule. When the declared indexes have changed, or a program without the rule has
+// merged, it rebuilds index rows in one transaction that reads all records; otherwise it writes
+// nothing. o may be nil. Errors: ledger.ErrInvalid for invalid names or tags, or tags that do not
+// fit T; ErrNewer when the collection has a newer Version; those of Page.Update.
 func Open[T any](ctx context.Context, page *ledger.Page, name string, o *Options[T]) (*Collection[T], error) {
 	c := &Collection[T]{page: page, name: name, prefix: append([]byte(name), 0)}
 	if o != nil {
@@ -148,38 +147,37 @@ func checkName(name string) error {
 // Name returns the name of the collection.
 func (c *Collection[T]) Name() string { return c.name }
 
-// reader is what snapshots and transactions have in common.
+// reader is the common interface of snapshots and transactions.
 type reader interface {
 	Get(ctx context.Context, key []byte) ([]byte, error)
 	Scan(ctx context.Context, o ledger.ScanOptions) iter.Seq2[ledger.Entry, error]
 	Iter(o ledger.ScanOptions) *ledger.Iter
 }
 
-// The kinds of rows, behind the prefix.
+// The kinds of rows, after the prefix.
 const (
 	rowMark   = 'm'
 	rowRecord = 'r'
 	rowIndex  = 'i'
 )
 
-// row returns the key of a row, and without rest what the keys of a kind begin with.
+// row returns the key of a row; without rest, the prefix of all rows of a kind.
 func (c *Collection[T]) row(kind byte, rest []byte) []byte {
 	b := make([]byte, 0, len(c.prefix)+1+len(rest))
 	return append(append(append(b, c.prefix...), kind), rest...)
 }
 
-// PageKey returns the key under which the page has the record of an id: what Page.Why,
-// Page.Conflicts and Watch tell of the page's keys, they tell of the record with it. The key is the
-// caller's.
+// PageKey returns the page's key of a record: Page.Why, Page.Conflicts and Watch report the record
+// under this key. The slice belongs to the caller.
 func (c *Collection[T]) PageKey(id string) []byte { return c.row(rowRecord, []byte(id)) }
 
-// IDOf returns the id of the record that a key of the page has, and false for other keys.
+// IDOf returns the id of the record that the page stores under key, and false for other keys.
 func (c *Collection[T]) IDOf(key []byte) (id string, ok bool) {
 	b, ok := bytes.CutPrefix(key, c.row(rowRecord, nil))
 	return string(b), ok && checkID(string(b)) == nil
 }
 
-// indexRows returns what the rows of an index begin with.
+// indexRows returns the prefix of the rows of an index.
 func (c *Collection[T]) indexRows(index string) []byte {
 	return appendText(c.row(rowIndex, nil), []byte(index))
 }
@@ -191,8 +189,8 @@ func checkID(id string) error {
 	return nil
 }
 
-// indexed returns the index rows of the record id with value v, which may be nil: each once, in
-// order.
+// indexed returns the index rows of the record id with value v, which may be nil: sorted, without
+// duplicates.
 func (c *Collection[T]) indexed(id string, v *T) (rows [][]byte, err error) {
 	if v == nil {
 		return nil, nil
@@ -248,7 +246,7 @@ func (c *Collection[T]) decode(row []byte) (*T, error) {
 	return v, nil
 }
 
-// get returns the value of a record, and ledger.ErrNotFound for none.
+// get returns the value of a record, or ledger.ErrNotFound.
 func (c *Collection[T]) get(ctx context.Context, r reader, id string) (v *T, err error) {
 	var row []byte
 	if err = checkID(id); err == nil {
@@ -267,8 +265,8 @@ func (c *Collection[T]) explain(what, id string, err error) error {
 	return fmt.Errorf("%s record %q of collection %q: %w", what, id, c.name, err)
 }
 
-// Get returns a record as it is now. It is the caller's. Errors: ledger.ErrNotFound;
-// ledger.ErrInvalid for an id that is none; ErrNewer; those of the codec and of Page.View.
+// Get returns the present state of a record. It belongs to the caller. Errors: ledger.ErrNotFound;
+// ledger.ErrInvalid for an invalid id; ErrNewer; those of the codec and of Page.View.
 func (c *Collection[T]) Get(ctx context.Context, id string) (v *T, err error) {
 	err = c.page.View(ctx, func(s *ledger.Snapshot) (err error) {
 		v, err = c.get(ctx, s, id)
@@ -278,26 +276,26 @@ func (c *Collection[T]) Get(ctx context.Context, id string) (v *T, err error) {
 }
 
 // Put writes a record with its index rows, in a transaction of its own. v is not retained. Errors:
-// ErrUnique; ledger.ErrInvalid for ids and keys out of their bounds; those of the codec and of
+// ErrUnique; ledger.ErrInvalid for invalid ids and too long keys; those of the codec and of
 // Page.Update.
 func (c *Collection[T]) Put(ctx context.Context, id string, v *T) error {
 	_, err := c.page.Update(ctx, func(tx *ledger.Tx) error { return c.In(tx).Put(ctx, id, v) })
 	return err
 }
 
-// Delete removes a record, if it is there, in a transaction of its own. Errors: ledger.ErrInvalid;
+// Delete removes a record, if it exists, in a transaction of its own. Errors: ledger.ErrInvalid;
 // those of Page.Update.
 func (c *Collection[T]) Delete(ctx context.Context, id string) error {
 	_, err := c.page.Update(ctx, func(tx *ledger.Tx) error { return c.In(tx).Delete(ctx, id) })
 	return err
 }
 
-// At returns the collection as it is in a snapshot of its page.
+// At returns the collection in a snapshot of its page.
 func (c *Collection[T]) At(s *ledger.Snapshot) *View[T] {
 	return &View[T]{c: c, r: s, snap: s}
 }
 
-// View is a collection at some moment. It may be used as what it was made of.
+// View is one state of a collection. The snapshot or transaction limits concurrent use.
 type View[T any] struct {
 	c    *Collection[T]
 	r    reader
@@ -305,7 +303,7 @@ type View[T any] struct {
 	tx   *ledger.Tx       // nil in a snapshot
 }
 
-// at returns the commit of the snapshot, or the one on which the transaction is based.
+// at returns the commit of the snapshot, or the base of the transaction.
 func (v *View[T]) at() ledger.CommitID {
 	if v.tx != nil {
 		return v.tx.Base().ID
@@ -313,7 +311,7 @@ func (v *View[T]) at() ledger.CommitID {
 	return v.snap.Commit().ID
 }
 
-// Get is Collection.Get at the moment of the view.
+// Get is Collection.Get on the state of the view.
 func (v *View[T]) Get(ctx context.Context, id string) (*T, error) { return v.c.get(ctx, v.r, id) }
 
 // In returns the collection within a transaction of its page.
@@ -321,15 +319,15 @@ func (c *Collection[T]) In(tx *ledger.Tx) *Tx[T] {
 	return &Tx[T]{View[T]{c: c, r: tx, tx: tx}}
 }
 
-// freshness is where the index rows are known to be what the records say by the declared indexes:
-// in a commit, or in a transaction that has its own mark. A transaction is not kept in memory.
+// freshness is a commit, or a transaction with its own mark, in which the index rows match the
+// records by the declared indexes. The weak pointer lets the transaction be freed.
 type freshness struct {
 	at ledger.CommitID
 	tx weak.Pointer[ledger.Tx]
 }
 
-// Tx is a collection within a transaction, of which it shows the changes. Several collections of a
-// page change together in one.
+// Tx is a collection within a transaction, and shows its changes. One transaction can change
+// several collections of a page.
 type Tx[T any] struct {
 	View[T]
 }
@@ -374,8 +372,8 @@ func (t *Tx[T]) put(ctx context.Context, id string, v *T) error {
 	return t.tx.Put(ctx, key, row)
 }
 
-// present returns the row that a record has under its key, and its index rows. Without indexes it
-// reads nothing.
+// present returns the row stored under the record's key, and the record's index rows. Without
+// indexes it reads nothing.
 func (t *Tx[T]) present(ctx context.Context, id string, key []byte) (row []byte, indexed [][]byte, err error) {
 	if len(t.c.o.Indexes) == 0 {
 		return nil, nil, nil
@@ -404,7 +402,7 @@ func (t *Tx[T]) checkUnique(ctx context.Context, id string, rows [][]byte) error
 					continue
 				}
 				key := row[:len(row)-len(id)]
-				for _, from := range [][]byte{key, append(row, 0)} { // before the record's own, and behind it
+				for _, from := range [][]byte{key, append(row, 0)} { // before and after the record's own row
 					found, err := t.tx.Seek(ctx, from)
 					if errors.Is(err, ledger.ErrNotFound) {
 						break
@@ -426,13 +424,13 @@ func (t *Tx[T]) checkUnique(ctx context.Context, id string, rows [][]byte) error
 	return nil
 }
 
-// writer is what the rows of an index are written to.
+// writer receives index rows.
 type writer interface {
 	Put(ctx context.Context, key, value []byte) error
 	Delete(ctx context.Context, key []byte) error
 }
 
-// moveRows makes the index rows of a record those of now. Both lists are in order.
+// moveRows changes the index rows of a record from old to now. Both lists are sorted.
 func (c *Collection[T]) moveRows(ctx context.Context, w writer, old, now [][]byte) error {
 	for _, row := range old {
 		if !contains(now, row) {

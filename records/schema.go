@@ -11,13 +11,13 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// The mark of a collection is the row N 0x00 "m" nonce. Its value says by which indexes the index
-// rows were made. Each transaction that changes records gives the mark another nonce, so that a
-// merge by a program without the rule of the collection leaves two marks where both sides have
-// changed records, or none. Index rows then count for nothing until they have been made again.
+// The mark of a collection is the row N 0x00 "m" nonce. Its value records the indexes with which
+// the index rows were made. Each transaction that changes records gives the mark another nonce. So
+// when both sides changed records, a merge by a program without the collection's rule leaves two
+// marks, or none. Index rows are then ignored until they are rebuilt.
 //
-// schema is the value of a mark, as JSON: the version of the values, and for each index the version
-// of its function.
+// schema is the value of a mark, as JSON: the version of the values, and the version of each index
+// function.
 type schema struct {
 	Version uint32            `json:"version"`
 	Indexes map[string]uint32 `json:"indexes,omitempty"`
@@ -37,18 +37,18 @@ func (c *Collection[T]) schema() schema {
 func (s schema) row() []byte {
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // of numbers and strings
+		panic(err) // impossible for numbers and strings
 	}
 	return b
 }
 
-// marks are what a page has of the marks of a collection.
+// marks is the state of a collection's marks on a page.
 type marks struct {
 	rows [][]byte // their keys
-	// version is the greatest one of values, and indexed says that there are index rows.
+	// version is the greatest version of values; indexed reports that there are index rows.
 	version uint32
 	indexed bool
-	// own says that the only mark has the schema of the collection.
+	// own reports that there is one mark, and that it has the schema of the collection.
 	own bool
 }
 
@@ -62,14 +62,14 @@ func (c *Collection[T]) readMarks(ctx context.Context, r reader) (m marks, err e
 			return m, fmt.Errorf("read the mark: %w", err)
 		}
 		var s schema
-		_ = json.Unmarshal(row, &s) // one that is damaged says nothing, and index rows are made again
+		_ = json.Unmarshal(row, &s) // damage counts as empty: rows are rebuilt
 		m.rows, m.version, m.indexed = append(m.rows, e.Key), max(m.version, s.Version), m.indexed || len(s.Indexes) > 0
 		m.own = len(m.rows) == 1 && bytes.Equal(row, c.own)
 	}
 	return m, nil
 }
 
-// setMark puts one mark in the place of those that there are.
+// setMark replaces the marks in old by one mark.
 func (c *Collection[T]) setMark(ctx context.Context, w writer, old marks, nonce []byte) error {
 	for _, row := range old.rows {
 		if err := w.Delete(ctx, row); err != nil {
@@ -82,14 +82,14 @@ func (c *Collection[T]) setMark(ctx context.Context, w writer, old marks, nonce 
 	return nil
 }
 
-// newNonce returns one that no other transaction has.
+// newNonce returns a random nonce.
 func newNonce() []byte {
 	b := make([]byte, 12)
 	_, _ = rand.Read(b) // it never fails
 	return b
 }
 
-// prepare makes the index rows what the declared indexes say.
+// prepare rebuilds the index rows when they do not match the declared indexes.
 func (c *Collection[T]) prepare(ctx context.Context) error {
 	var found marks
 	err := c.page.View(ctx, func(s *ledger.Snapshot) (err error) {
@@ -106,7 +106,7 @@ func (c *Collection[T]) prepare(ctx context.Context) error {
 	return err
 }
 
-// isFresh reports whether the index rows are what the records say by the declared indexes.
+// isFresh reports whether the index rows match the records by the declared indexes.
 func (v *View[T]) isFresh(ctx context.Context) (bool, error) {
 	f := v.c.fresh.Load()
 	if f != nil && v.tx != nil && f.tx.Value() == v.tx {
@@ -114,7 +114,7 @@ func (v *View[T]) isFresh(ctx context.Context) (bool, error) {
 	}
 	known := freshness{at: v.at()}
 	if f != nil && *f == known {
-		return true, nil // of what a transaction is based on, too: Put and Delete keep them so
+		return true, nil // also for the base of a transaction: Put and Delete keep the rows fresh
 	}
 	m, err := v.c.readMarks(ctx, v.r)
 	if m.own && err == nil && v.tx == nil {
@@ -123,8 +123,8 @@ func (v *View[T]) isFresh(ctx context.Context) (bool, error) {
 	return m.own, err
 }
 
-// mark gives the transaction its own mark before its first change. Where the index rows are not
-// what the declared indexes say, it makes them again.
+// mark gives the transaction its own mark before its first change. It rebuilds index rows that do
+// not match the declared indexes.
 func (t *Tx[T]) mark(ctx context.Context) error {
 	if f := t.c.fresh.Load(); f != nil && f.tx.Value() == t.tx {
 		return nil
@@ -143,15 +143,15 @@ func (t *Tx[T]) mark(ctx context.Context) error {
 	return err
 }
 
-// rows is where reindex reads and writes.
+// rows is the reader and writer of reindex.
 type rows interface {
 	reader
 	writer
 	DeleteRange(ctx context.Context, from, to []byte) error
 }
 
-// reindex makes all index rows again, with a mark. Records that cannot be read have none. The mark
-// of a collection without records has no nonce, so that all devices begin with the same one.
+// reindex rebuilds all index rows, with a new mark. Unreadable records get none. The mark of an
+// empty collection has no nonce, so that all devices begin with the same mark.
 func (c *Collection[T]) reindex(ctx context.Context, tx rows, nonce []byte) error {
 	old, err := c.readMarks(ctx, tx)
 	if err != nil {
@@ -190,8 +190,8 @@ func (c *Collection[T]) reindex(ctx context.Context, tx rows, nonce []byte) erro
 	return c.setMark(ctx, tx, old, nonce)
 }
 
-// MigrateAll puts all records again that an older Version has written, in one transaction, and
-// returns how many there were. Errors: those of Options.Migrate, with the id of the record; as Put.
+// MigrateAll rewrites all records of an older Version in one transaction, and returns their number.
+// Errors: those of Options.Migrate, with the id of the record; as Put.
 func (c *Collection[T]) MigrateAll(ctx context.Context) (n int, err error) {
 	_, err = c.page.Update(ctx, func(tx *ledger.Tx) error {
 		n = 0

@@ -29,8 +29,8 @@ import (
 	"github.com/ledgerd/ledger/records"
 )
 
-// Note is what the app stores. Two devices that change a note at the same time lose neither tags
-// nor attachments; of two bodies the later one stays, and the other one is in the history.
+// Note is the stored record. When two devices change a note concurrently, its tags and attachments
+// are merged, and the later body wins; the other one is in the history.
 type Note struct {
 	Title   string
 	Body    string
@@ -85,7 +85,7 @@ func (a *app) close() {
 	a.repo.Close()
 }
 
-// change lets fn change a note, and puts it with the time of now, in one transaction.
+// change calls fn to change a note, and puts the note with the current time, in one transaction.
 func (a *app) change(ctx context.Context, id string, fn func(n *Note, tx *ledger.Tx) error) error {
 	_, err := a.page.Update(ctx, func(tx *ledger.Tx) error {
 		notes := a.notes.In(tx)
@@ -148,7 +148,7 @@ func (a *app) list(notes []records.Record[Note]) {
 	}
 }
 
-// byTag selects the notes with a tag, or all for none, the newest first.
+// byTag selects the notes with a tag, or all without one, the newest first.
 func byTag(tag []string) records.Query {
 	if len(tag) == 0 {
 		return records.Query{Index: "changed", Reverse: true}
@@ -174,7 +174,7 @@ func (a *app) since(ctx context.Context, ago string) error {
 	return a.ls(ctx, records.Query{Index: "changed", From: records.Key(time.Now().Add(-d))})
 }
 
-// file is the key of an attachment. Its content is a value of any size beside the collection.
+// file is the key of an attachment. Its content is a value of any size, outside the collection.
 func file(id, name string) []byte { return []byte("file/" + id + "/" + name) }
 
 func (a *app) attach(ctx context.Context, id, path string) error {
@@ -236,7 +236,7 @@ func (a *app) watch(ctx context.Context, q records.Query) error {
 
 var errUsage = errors.New("usage: notes DIR add|edit|show|rm|ls|since|attach|extract|sync|watch ...")
 
-// run does what the arguments say.
+// run executes a command line.
 func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) < 2 {
 		return errUsage

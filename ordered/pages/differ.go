@@ -7,9 +7,8 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// Differ reports whether two entries of a key say different things; nil is a key without a value.
-// It reads inline values only: long ones are the same when they are the same object. Errors: those
-// of Entry.Value.
+// Differ reports whether two entries of a key differ; nil is a key without a value. It reads inline
+// values only: long values are equal when they are the same object. Errors: those of Entry.Value.
 func Differ(ctx context.Context, a, b *ledger.Entry) (bool, error) {
 	switch {
 	case a == nil || b == nil:

@@ -12,8 +12,7 @@ import (
 func Reader(r ledger.Reader) ordered.Reader { return reader{r} }
 
 // Writer returns tx as an ordered.Writer, for one goroutine at a time. Values are stored with
-// priority p, but short ones, which stand inline, always with ledger.Eager. Keys have at most 4096
-// bytes.
+// priority p; short, inline values always with ledger.Eager. Keys have at most 4096 bytes.
 func Writer(tx *ledger.Tx, p ledger.Priority) ordered.Writer { return writer{reader{tx}, tx, p} }
 
 type reader struct{ from ledger.Reader }
@@ -23,7 +22,7 @@ func (r reader) Get(ctx context.Context, key []byte) ([]byte, error) { return r.
 func (r reader) Open(ctx context.Context, key []byte) (ordered.Value, error) {
 	v, err := r.from.Open(ctx, key)
 	if err != nil {
-		return nil, err // and no typed nil
+		return nil, err // not a typed nil
 	}
 	return v, nil
 }
