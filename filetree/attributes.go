@@ -10,14 +10,14 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Type says what an entry of a tree is. The numbers are part of the format.
+// Type is the type of an entry of a tree. The numbers are part of the format.
 type Type uint8
 
 // The types.
 const (
 	File      Type = 1 // the entry's value is the content
 	Link      Type = 2 // the entry's value is the target of a symbolic link
-	Directory Type = 3 // the entry's value is empty, and so was the directory; of one that was not, there are attributes and no entry
+	Directory Type = 3 // the value is empty, as was the directory; a directory with files has attributes and no entry
 )
 
 // String returns "file", "link" or "directory".
@@ -33,12 +33,12 @@ func (t Type) String() string {
 	return fmt.Sprintf("type %d", uint8(t))
 }
 
-// Attributes are what a page keeps of a file beside its content.
+// Attributes are the metadata of a file that a page stores beside its content.
 type Attributes struct {
-	// Type says what it is.
+	// Type is the type of the file.
 	Type Type
 	// Mode has the permission bits and fs.ModeSetuid, fs.ModeSetgid, fs.ModeSticky; other bits are
-	// not kept. It is 0 for links, whose mode means nothing.
+	// dropped. It is 0 for links, whose mode has no meaning.
 	Mode fs.FileMode
 	// ModTime is the modification time in nanoseconds, in UTC. It is the zero Time for directories.
 	ModTime time.Time
@@ -57,19 +57,19 @@ const (
 )
 
 // attributesPrefix begins the key of every attributes entry, and attributesEnd is the first key
-// behind them.
+// after all of them.
 const (
 	attributesPrefix = "\x00attr\x00"
 	attributesEnd    = "\x00attr\x01"
 )
 
-// AttributesKey returns the key under which the attributes of path are kept.
+// AttributesKey returns the key of the attributes of path.
 func AttributesKey(path []byte) []byte {
 	return append([]byte(attributesPrefix), path...)
 }
 
-// AttributesPath returns the path whose attributes are kept under key, and whether key is such a
-// key. The path shares key's bytes.
+// AttributesPath returns the path of an attributes key, and whether key is one. The path shares
+// key's bytes.
 func AttributesPath(key []byte) (path []byte, ok bool) {
 	if len(key) < len(attributesPrefix) || string(key[:len(attributesPrefix)]) != attributesPrefix {
 		return nil, false
@@ -87,8 +87,7 @@ func AttributesPath(key []byte) (path []byte, ok bool) {
 //	4       8      seconds of the modification time since 1970, big-endian two's complement
 //	12      4      nanoseconds, big-endian, below 1 000 000 000
 //
-// The mode of a link and the time of a directory are written as 0. Bits of Mode that are not kept
-// are ignored.
+// The mode of a link and the time of a directory are written as 0. Other bits of Mode are ignored.
 func (a Attributes) Encode() []byte {
 	b := make([]byte, attributesSize)
 	b[0] = attributesVersion
@@ -103,7 +102,7 @@ func (a Attributes) Encode() []byte {
 	return b
 }
 
-// DecodeAttributes reads what Encode writes and nothing else. It does not retain b. Errors:
+// DecodeAttributes accepts only the output of Encode. It does not retain b. Errors:
 // *ledger.FormatError for a newer format version, else *ledger.CorruptError.
 func DecodeAttributes(b []byte) (Attributes, error) {
 	if len(b) > 0 && b[0] > attributesVersion {
@@ -168,12 +167,12 @@ func (a Attributes) String() string {
 	return string(text)
 }
 
-// foreign reports whether an entry is none that an import has made with these attributes: somebody
-// has put a value at the path of a directory.
+// foreign reports whether entry was not made by the import of these attributes: a value was put at
+// the path of a directory.
 func (a Attributes) foreign(entry ledger.Entry) bool { return a.Type == Directory && entry.Size > 0 }
 
-// attributesOf returns the attributes of the file that info describes, and whether it is of a type
-// that is kept.
+// attributesOf returns the attributes of the file that info describes, and whether its type is
+// supported.
 func attributesOf(info fs.FileInfo) (Attributes, bool) {
 	a := Attributes{Mode: info.Mode() & keptMode, ModTime: info.ModTime().UTC()}
 	switch info.Mode().Type() {
@@ -213,8 +212,8 @@ func fromUnixMode(u uint16) fs.FileMode {
 	return m
 }
 
-// modeBits are the modes beside the permissions: their bit in the encoding, and where which letter
-// stands in the text for it when the x there is set; when it is not, the letter is a capital.
+// modeBits are the mode bits beyond the permissions: their encoding, and the position and letter in
+// the text. The letter is a capital when the x at that position is not set.
 var modeBits = [...]struct {
 	mode   fs.FileMode
 	unix   uint16

@@ -8,10 +8,10 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// Kind says what became of a path.
+// Kind is the kind of change of a path.
 type Kind byte
 
-// The kinds. As characters they are what diff prints.
+// The kinds. Their characters are what diff prints.
 const (
 	Added   Kind = '+'
 	Removed Kind = '-'
@@ -32,13 +32,13 @@ func (k Kind) String() string {
 // Change is a path whose content or attributes differ between two commits.
 type Change struct {
 	Path []byte
-	// Content is what became of the content entry; nil when only the attributes differ.
+	// Content is the change of the content entry; nil when only the attributes differ.
 	Content *ledger.Change
-	// Attributes is what became of the attributes entry; nil when only the content differs.
+	// Attributes is the change of the attributes entry; nil when only the content differs.
 	Attributes *ledger.Change
 }
 
-// Kind returns what became of the path. A change of attributes alone is Changed.
+// Kind returns the kind of change. A change of attributes alone is Changed.
 func (c Change) Kind() Kind {
 	switch {
 	case c.Content == nil:
@@ -51,10 +51,10 @@ func (c Change) Kind() Kind {
 	return Changed
 }
 
-// Diff lists the paths that differ between two commits and begin with prefix, in order, each once
-// whether its content, its attributes or both differ. A directory that is not empty comes and goes
-// with its files: it is listed only when its mode has changed. It stops after an error, which comes
-// last and without a change. Its cost follows the number of changes.
+// Diff lists the paths that begin with prefix and differ between two commits, in order, each once,
+// whether its content, its attributes or both differ. A directory that is not empty is added and
+// removed with its files: it is listed only when its mode has changed. An error ends the sequence,
+// as the last element and without a change. The cost follows the number of changes.
 func Diff(ctx context.Context, page *ledger.Page, from, to ledger.CommitID, prefix []byte) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		for c, err := range diffAll(ctx, page, from, to, prefix) {
@@ -73,8 +73,8 @@ func Diff(ctx context.Context, page *ledger.Page, from, to ledger.CommitID, pref
 	}
 }
 
-// isHidden reports whether c is about no path, or about a directory that is not empty and comes or
-// goes.
+// isHidden reports whether c belongs to no path, or to a directory that is not empty and was added
+// or removed.
 func (c *Change) isHidden(ctx context.Context) (bool, error) {
 	if c.Content == nil && string(c.Attributes.Key) == sourceKey {
 		return true, nil
@@ -86,19 +86,19 @@ func (c *Change) isHidden(ctx context.Context) (bool, error) {
 	if side == nil {
 		side = c.Attributes.Old
 	}
-	a, _, err := attributesOfEntry(ctx, *side) // what is damaged is listed
+	a, _, err := attributesOfEntry(ctx, *side) // damaged attributes are listed
 	return a != nil && a.Type == Directory, err
 }
 
-// diffAll is Diff with all directories. It pairs changes of attributes with those of contents; both
-// come in the order of paths.
+// diffAll is Diff with all directories. It pairs changes of attributes with changes of contents;
+// both are in the order of paths.
 func diffAll(ctx context.Context, page *ledger.Page, from, to ledger.CommitID, prefix []byte) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		next, stop := iter.Pull2(page.Diff(ctx, from, to, &ledger.DiffOptions{Prefix: AttributesKey(prefix)}))
 		defer stop()
 		var path []byte
 		attributes, attributesErr, more := next()
-		// take yields the next change of attributes, with content, if it is not nil.
+		// take yields the next change of attributes, with content unless that is nil.
 		take := func(content *ledger.Change) bool {
 			if attributesErr != nil {
 				yield(Change{}, attributesErr)
@@ -132,7 +132,7 @@ func diffAll(ctx context.Context, page *ledger.Page, from, to ledger.CommitID, p
 	}
 }
 
-// contentDiff lists the changes of entries that hold no attributes.
+// contentDiff lists the changes of entries other than attributes.
 func contentDiff(ctx context.Context, page *ledger.Page, from, to ledger.CommitID, prefix []byte) iter.Seq2[ledger.Change, error] {
 	return func(yield func(ledger.Change, error) bool) {
 		end := []byte(attributesPrefix)

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// ownerAll is what the owner of a directory needs to write in it.
+// ownerAll are the rights that the owner of a directory needs to write in it.
 const ownerAll fs.FileMode = 0o700
 
-// level is a directory that is open for an export, so that each file in it costs one lookup.
+// level is a directory held open during an export, so that each file in it costs one lookup.
 type level struct {
 	name string // in the level above
 	path string // below the target
 	root *os.Root
-	mode *fs.FileMode // what the page says; nil when it says nothing, or the mode is none of its business
+	mode *fs.FileMode // from the page; nil when the page has none or the mode is to stay
 }
 
-// openTarget opens the directory to which is exported, made where it is absent.
+// openTarget opens the target directory, and makes it where it is absent.
 func (e *exporter) openTarget(ctx context.Context, target string) error {
 	mode, problem, err := e.directoryMode(ctx, "")
 	if err != nil {
@@ -30,7 +30,7 @@ func (e *exporter) openTarget(ctx context.Context, target string) error {
 	if problem != nil {
 		e.warn(".", problem)
 	}
-	target = filepath.Clean(target) // of a path with a slash at its end, that before the slash were the parent
+	target = filepath.Clean(target) // with a trailing slash, splitting would give target itself as parent
 	if err := os.MkdirAll(filepath.Dir(target), defaultDirectoryMode); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
@@ -48,8 +48,8 @@ func (e *exporter) openTarget(ctx context.Context, target string) error {
 	return nil
 }
 
-// directoryMode returns the mode that the page has of a directory, nil when it has none, and what
-// is wrong with what it has.
+// directoryMode returns the mode of a directory in the page, nil when it has none, and why the
+// stored mode is invalid.
 func (e *exporter) directoryMode(ctx context.Context, path string) (mode *fs.FileMode, problem, err error) {
 	a, problem, err := attributesUnder(ctx, e.snap, []byte(path))
 	if err != nil || a == nil || a.Type != Directory {
@@ -61,8 +61,7 @@ func (e *exporter) directoryMode(ctx context.Context, path string) (mode *fs.Fil
 	return &a.Mode, nil, nil
 }
 
-// createMode returns the mode with which a directory is made until it is settled. The system takes
-// the umask from it.
+// createMode returns the mode for making a directory, before settle. The system applies the umask.
 func createMode(mode *fs.FileMode) fs.FileMode {
 	if mode == nil {
 		return defaultDirectoryMode
@@ -70,13 +69,13 @@ func createMode(mode *fs.FileMode) fs.FileMode {
 	return mode.Perm() | ownerAll
 }
 
-// splitPath returns the directory of a path, "" for the target, and its last name.
+// splitPath splits a path into its directory, "" for the target, and its last name.
 func splitPath(path string) (dir, name string) {
 	i := strings.LastIndexByte(path, '/')
 	return path[:max(i, 0)], path[i+1:]
 }
 
-// enter returns the directory at path, "" for the target, made where it is absent.
+// enter returns the directory at path, "" for the target, and makes it where it is absent.
 func (e *exporter) enter(ctx context.Context, path string) (*os.Root, error) {
 	var names []string
 	if path != "" {
@@ -105,7 +104,7 @@ func (e *exporter) enter(ctx context.Context, path string) (*os.Root, error) {
 	return e.levels[len(e.levels)-1].root, nil
 }
 
-// enterDirectory opens a directory, made where it is absent. It does not follow links.
+// enterDirectory opens a directory, and makes it where it is absent. It does not follow links.
 func enterDirectory(parent *os.Root, name string, mode fs.FileMode) (*os.Root, error) {
 	err := parent.Mkdir(name, mode)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
@@ -129,8 +128,8 @@ func enterDirectory(parent *os.Root, name string, mode fs.FileMode) (*os.Root, e
 	return sub, nil
 }
 
-// leave closes the directories behind the first n, the deepest first: one whose mode is set may no
-// longer be entered.
+// leave closes the directories after the first n, the deepest first: once a mode is set, the
+// directory may be inaccessible.
 func (e *exporter) leave(n int) {
 	for i := len(e.levels) - 1; i >= n; i-- {
 		l := e.levels[i]
@@ -139,13 +138,13 @@ func (e *exporter) leave(n int) {
 				e.warn(l.path, fmt.Errorf("set mode of directory: %w", cause(err)))
 			}
 		}
-		l.root.Close() // nothing was written through it that a failure could lose
+		l.root.Close() // it has no writes to lose
 	}
 	e.levels = e.levels[:n]
 }
 
-// settle gives a directory its mode. Where the umask counts, it has been taken from the mode that
-// the directory has: only what the page has not is taken from it besides.
+// settle sets the mode of a directory. If the umask counts, the system has applied it at creation:
+// settle then only removes bits that the page's mode lacks.
 func (l level) settle(preserve bool) error {
 	info, err := l.root.Stat(".")
 	if err != nil {

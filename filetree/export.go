@@ -15,49 +15,49 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// The modes of files and directories without attributes, less the umask.
+// The modes of files and directories without attributes, before the umask.
 const (
 	defaultMode          fs.FileMode = 0o644
 	defaultDirectoryMode fs.FileMode = 0o777
 )
 
-// maxLinkBytes is the length of the longest link target that is written.
+// maxLinkBytes is the greatest length of a link target that is written.
 const maxLinkBytes = 4096
 
-// ErrNotEmpty reports an export to a directory that has something in it already.
+// ErrNotEmpty reports an export to a directory that is not empty.
 var ErrNotEmpty = errors.New("directory is not empty")
 
-// errInTheWay reports a path that cannot be written because something else of the page has its
-// place: a file where a directory must be, or, where file names differ by case alone, another file.
+// errInTheWay reports a path that cannot be written because another entry of the page occupies it:
+// a file where a directory must be, or, where file names ignore case, another file.
 var errInTheWay = errors.New("another entry of the page is in the way")
 
-// ExportOptions say what is exported. The zero value, and a nil pointer, are useful.
+// ExportOptions configure an export. The zero value and a nil pointer are useful.
 type ExportOptions struct {
-	// Prefix is what the keys begin with. Files keep their whole path.
+	// Prefix selects the keys that begin with it. Files keep their whole path.
 	Prefix []byte
-	// Overwrite exports into a directory that is not empty: files and links that have the path of
-	// an entry, or stand where it needs a directory, are replaced; everything else there stays.
+	// Overwrite exports into a directory that is not empty. It replaces files and links at the path
+	// of an entry, or where that needs a directory; everything else in the directory stays.
 	Overwrite bool
-	// Preserve gives files and directories the very mode that the page has. Without it, setuid,
-	// setgid and sticky bits are dropped and the umask applies, so that a page of somebody else
-	// cannot plant a program that runs as the user.
+	// Preserve gives files and directories exactly the mode in the page. Without it, setuid, setgid
+	// and sticky bits are dropped and the umask applies, so that a page from someone else cannot
+	// plant a program that runs with the user's rights.
 	Preserve bool
 	// DryRun writes nothing, and makes no directory: the ExportResult says what an export would do.
-	// Whether each file can be written is not known before.
+	// It does not check whether each file can be written.
 	DryRun bool
-	// Warn is told of each path that is left out. Nil ignores them; ExportResult counts them.
+	// Warn is called for each path that is left out. Nil ignores them; ExportResult counts them.
 	Warn func(Warning)
 	// Progress is called often, on the goroutine of the caller. It may be nil.
 	Progress func(Progress)
 }
 
-// ExportResult says what an export did.
+// ExportResult is the result of an export.
 type ExportResult struct {
 	// Files counts the files, links and empty directories written, or the lines.
 	Files int64
 	// Bytes is the length of the contents.
 	Bytes int64
-	// Replaced counts the files and links that gave way to an entry.
+	// Replaced counts the files and links that an entry replaced.
 	Replaced int64
 	// Warnings counts the paths that were left out.
 	Warnings int64
@@ -67,23 +67,22 @@ type ExportResult struct {
 type exporter struct {
 	options  ExportOptions
 	snap     *ledger.Snapshot
-	levels   []level // the directories that lead to the present path: the target, then one below the other
+	levels   []level // the open directories on the present path: the target, then each below the one before
 	settling bool    // directories get their modes when they are left
 	result   ExportResult
 	progress Progress
 	buffer   []byte
 }
 
-// Export writes the entries of a snapshot as a tree of files below target, which it creates, and
-// which must be empty unless Overwrite is set (F3). Entries without attributes become files of mode
-// 0644, less the umask. Modification times of directories are not kept. Without Preserve, a
-// directory that was there before Export gets no rights that it had not; the mode of a target that
-// was there stays.
+// Export writes the entries of a snapshot as a tree of files below target (F3). It creates target,
+// which must be empty unless Overwrite is set. Entries without attributes become files of mode
+// 0644, less the umask. Modification times of directories are not kept. Without Preserve, an
+// existing directory gets no additional rights; the mode of an existing target stays.
 //
-// Nothing outside target is touched: a key that is no relative path, or that another entry leaves
-// no room for, is left out with a Warning (F4, F5). When ctx ends, what is written so far stays,
-// but no file is left half written. Errors: ErrNotEmpty, those of the file system about target
-// itself, and of ledger.Snapshot, such as ledger.ErrCorrupt when a value is damaged.
+// Export changes nothing outside target. It leaves out, with a Warning, a key that is no relative
+// path, or whose place another entry occupies (F4, F5). When ctx ends, written files stay, but none
+// is left incomplete. Errors: ErrNotEmpty, those of the file system about target itself, and of
+// ledger.Snapshot, such as ledger.ErrCorrupt for a damaged value.
 func Export(ctx context.Context, snap *ledger.Snapshot, target string, o *ExportOptions) (ExportResult, error) {
 	e := &exporter{snap: snap, buffer: make([]byte, 128<<10)}
 	if o != nil {
@@ -115,7 +114,7 @@ func (e *exporter) foresee(ctx context.Context, target string) error {
 	switch {
 	case err == nil:
 		err = e.prepare(ctx, root)
-		root.Close() // only read: nothing is lost when it fails
+		root.Close() // read-only: its error does not matter
 	case errors.Is(err, fs.ErrNotExist):
 		err = nil
 	default:
@@ -135,8 +134,8 @@ func (e *exporter) foresee(ctx context.Context, target string) error {
 	})
 }
 
-// prepare checks that target is empty, or removes from it what stands in the way. With DryRun it
-// only counts that.
+// prepare checks that target is empty, or removes files and links in the way. With DryRun it only
+// counts them.
 func (e *exporter) prepare(ctx context.Context, root *os.Root) error {
 	entries, err := readDirectory(root)
 	if err != nil {
@@ -151,10 +150,10 @@ func (e *exporter) prepare(ctx context.Context, root *os.Root) error {
 	last := ""
 	return e.each(ctx, func(ctx context.Context, item Item, path string) error {
 		if checkPath(item.Entry.Key) != nil {
-			return nil // told later
+			return nil // reported later
 		}
 		name, err := e.standing(ctx, root, path)
-		if err == nil && name != "" && name != last { // one file may stand where several entries need a directory
+		if err == nil && name != "" && name != last { // one file may block several entries
 			e.result.Replaced, last = e.result.Replaced+1, name
 			if !e.options.DryRun {
 				err = root.Remove(name)
@@ -167,9 +166,9 @@ func (e *exporter) prepare(ctx context.Context, root *os.Root) error {
 	})
 }
 
-// standing returns the file or link that stands at path or where it needs a directory, "" when
-// there is none. Directories of the page on the way that their owner may not write, such as an
-// earlier export has made, become writable until they are settled.
+// standing returns the file or link at path or where path needs a directory, "" when there is none.
+// It makes read-only directories of the page on the way, such as those of an earlier export,
+// writable until they are settled.
 func (e *exporter) standing(ctx context.Context, root *os.Root, path string) (string, error) {
 	for i := 0; i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
@@ -198,7 +197,7 @@ func (e *exporter) standing(ctx context.Context, root *os.Root, path string) (st
 	return "", nil
 }
 
-// each calls fn for every item with a path, at its place: in the directory that holds it.
+// each calls fn for every item with a path, and the directory that holds it.
 func (e *exporter) each(ctx context.Context, fn func(context.Context, Item, string) error) error {
 	for item, err := range List(ctx, e.snap, ListOptions{Prefix: e.options.Prefix}) {
 		if err != nil {
@@ -219,8 +218,8 @@ func typeOf(item Item) Type {
 	return item.Attributes.Type
 }
 
-// file is the first pass: files, and the directories that hold them. Links come later, so that no
-// path leads through one.
+// file is the first pass: files, and the directories that hold them. Links are made later, so that
+// no path leads through one.
 func (e *exporter) file(ctx context.Context, item Item, path string) error {
 	if err := checkPath(item.Entry.Key); err != nil {
 		e.warn(path, err)
@@ -240,13 +239,13 @@ func (e *exporter) file(ctx context.Context, item Item, path string) error {
 	return e.write(ctx, dir, item, path, name)
 }
 
-// pageError is an error of the page, not of the file system. No export goes on after one.
+// pageError is an error of the page, not of the file system. It ends the export.
 type pageError struct{ error }
 
 // Unwrap returns the error of the page.
 func (e pageError) Unwrap() error { return e.error }
 
-// failed tells that a path is left out, and returns the error when it is the page's, or the disk is
+// failed reports that a path is left out. It returns the error when it is the page's, the disk is
 // full, or ctx has ended.
 func (e *exporter) failed(path string, err error) error {
 	if _, fatal := errors.AsType[pageError](err); fatal || errors.Is(err, syscall.ENOSPC) {
@@ -261,7 +260,7 @@ func (e *exporter) write(ctx context.Context, dir *os.Root, item Item, path, nam
 	mode := defaultMode
 	switch {
 	case item.Attributes != nil && e.options.Preserve:
-		mode = 0o600 // until it is whole
+		mode = 0o600 // until it is complete
 	case item.Attributes != nil:
 		mode = item.Attributes.Mode.Perm()
 	}
@@ -272,7 +271,7 @@ func (e *exporter) write(ctx context.Context, dir *os.Root, item Item, path, nam
 	if err = e.copy(ctx, f, item); err == nil {
 		err = e.finish(dir, f, name, item.Attributes)
 	} else {
-		f.Close() // what is written is removed below
+		f.Close() // the incomplete file is removed below
 	}
 	if err != nil {
 		return e.failed(path, errors.Join(err, dir.Remove(name)))
@@ -287,7 +286,7 @@ func (e *exporter) copy(ctx context.Context, f *os.File, item Item) error {
 	if err != nil {
 		return pageError{err}
 	}
-	defer value.Close() // only read: nothing is lost when it fails
+	defer value.Close() // read-only: its error does not matter
 	for {
 		if err := ctx.Err(); err != nil {
 			return pageError{err}
@@ -308,7 +307,7 @@ func (e *exporter) copy(ctx context.Context, f *os.File, item Item) error {
 	}
 }
 
-// finish gives a written file its time, and its mode where the umask does not count, and closes it.
+// finish sets the time of a written file, and its mode if the umask does not apply, and closes it.
 func (e *exporter) finish(dir *os.Root, f *os.File, name string, a *Attributes) error {
 	if a != nil && e.options.Preserve {
 		if err := f.Chmod(a.Mode); err != nil && !errors.Is(err, errors.ErrUnsupported) {
@@ -324,8 +323,8 @@ func (e *exporter) finish(dir *os.Root, f *os.File, name string, a *Attributes) 
 	return setTime(dir, name, a.ModTime)
 }
 
-// linkOrDirectory is the second pass: links and empty directories. It goes through the directories
-// of files too, which get their modes now that everything in them is written.
+// linkOrDirectory is the second pass: links and empty directories. It also visits the directories
+// of files, which get their modes now that they are complete.
 func (e *exporter) linkOrDirectory(ctx context.Context, item Item, path string) error {
 	if checkPath(item.Entry.Key) != nil {
 		return nil
@@ -338,7 +337,7 @@ func (e *exporter) linkOrDirectory(ctx context.Context, item Item, path string) 
 	dir, err := e.enter(ctx, parent)
 	_, fatal := errors.AsType[pageError](err)
 	switch {
-	case kind == File && !fatal: // the first pass has told what is wrong
+	case kind == File && !fatal: // the first pass has reported it
 	case err != nil:
 		return e.failed(path, err)
 	case kind == Directory:
@@ -372,8 +371,8 @@ func (e *exporter) link(ctx context.Context, dir *os.Root, item Item, path, name
 	return nil
 }
 
-// inTheWay explains an error about something that exists: the target was empty or cleared, so the
-// page itself has put it there.
+// inTheWay explains an error about an existing file. The target was empty or cleared, so the page
+// itself has written that file.
 func inTheWay(err error) error {
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%w: %w", errInTheWay, err)
@@ -401,7 +400,7 @@ func (e *exporter) report() {
 	}
 }
 
-// checkPath reports why key is no path of a file below a directory.
+// checkPath reports why key is not a path of a file below a directory.
 func checkPath(key []byte) error {
 	problem := ""
 	path := string(key)

@@ -13,10 +13,10 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// maxKeyBytes is the length of the longest key of a page.
+// maxKeyBytes is the greatest length of a key of a page.
 const maxKeyBytes = 4096
 
-// Warning tells of one path that was left out, and why. Everything else is done.
+// Warning reports one path that was left out, and why. Everything else is done.
 type Warning struct {
 	// Path is relative to the tree, slash separated.
 	Path string
@@ -29,40 +29,40 @@ func (w Warning) Error() string { return fmt.Sprintf("%q: %v", w.Path, w.Err) }
 // Unwrap returns the reason.
 func (w Warning) Unwrap() error { return w.Err }
 
-// Progress is how far a long call has come.
+// Progress is the progress of a long call.
 type Progress struct {
-	// Files is the number of files, links and empty directories dealt with, or of lines.
+	// Files is the number of files, links and empty directories processed, or of lines.
 	Files int64
-	// Bytes is the length of what was read or written.
+	// Bytes is the number of bytes read or written.
 	Bytes int64
-	// Path is what is being dealt with.
+	// Path is the present path.
 	Path string
 }
 
-// ImportOptions say how a tree is imported. The zero value, and a nil pointer, are useful.
+// ImportOptions configure an import. The zero value and a nil pointer are useful.
 type ImportOptions struct {
 	// Message is recorded in the commit.
 	Message string
-	// Checksum reads files also when type, size, mode and modification time are what the page has.
+	// Checksum reads files even if type, size, mode and modification time match the page.
 	Checksum bool
 	// Lazy gives long values the priority ledger.Lazy.
 	Lazy bool
-	// Mirror imports also what would otherwise be refused with a *RemovalError.
+	// Mirror allows an import that would otherwise fail with a *RemovalError.
 	Mirror bool
 	// NoDelete adds and changes files, and removes none.
 	NoDelete bool
 	// DryRun reads no file and changes nothing: the Result says what an import would do, and has
-	// the head. A file whose modification time alone differs counts as changed.
+	// the head. A file that differs only in its modification time counts as changed.
 	DryRun bool
-	// Exclude lists files and directories that are not of the tree, such as the repository itself.
+	// Exclude lists files and directories to leave out of the tree, such as the repository itself.
 	Exclude []fs.FileInfo
-	// Warn is told of each path that is left out. Nil ignores them; Result counts them.
+	// Warn is called for each path that is left out. Nil ignores them; Result counts them.
 	Warn func(Warning)
 	// Progress is called often, on the goroutine of the caller. It may be nil.
 	Progress func(Progress)
 }
 
-// Result says what an import did.
+// Result is the result of an import.
 type Result struct {
 	// Commit is the new commit, or the head when nothing has changed.
 	Commit ledger.CommitID
@@ -76,7 +76,7 @@ type Result struct {
 	Warnings int64
 }
 
-// importer carries actions into a transaction.
+// importer applies actions in a transaction.
 type importer struct {
 	options  ImportOptions
 	page     *ledger.Page
@@ -87,21 +87,21 @@ type importer struct {
 	progress Progress
 }
 
-// Import makes the paths of page with attributes those of the tree at dir, in one transaction (F1,
-// F2): files whose type, size, mode and modification time are what the page has are not read. dir
-// may also be a single file, which becomes one key, its base name; then nothing is removed. A file
-// that cannot be read, or changes while it is read, leaves what the page has of it as it is, and a
-// Warning (F5).
+// Import makes the paths with attributes in page equal to the tree at dir, in one transaction (F1,
+// F2). It does not read files whose type, size, mode and modification time match the page. dir may
+// also be a single file, which becomes one key, its base name; then nothing is removed. A file that
+// cannot be read, or changes while it is read, keeps its state in the page and causes a Warning
+// (F5).
 //
-// An import is refused with a *RemovalError when it is probably a mistake (F7): when the page was
-// imported from another directory and anything of it would go or be written over, when there is
-// nothing to import, or when more than half of the paths would go. Mirror, and NoDelete, which
-// removes nothing, allow it.
+// Import fails with a *RemovalError when it is probably a mistake (F7): when the page was imported
+// from another directory and some of it would be removed or overwritten, when there is nothing to
+// import, or when more than half of the paths would be removed. Mirror allows it, and so does
+// NoDelete, which removes nothing.
 //
-// A change within the resolution of the file system's clock that keeps the size of a file that was
-// just imported cannot be seen; Checksum reads everything. When Import returns nil the commit
-// survives a crash; on any error the page is as it was. Errors: *RemovalError, those of the file
-// system about dir itself, and of ledger.Tx; ledger.ErrConflict when the page has moved on
+// A change of a just imported file that keeps its size, within the resolution of the file system's
+// clock, goes unnoticed; Checksum reads everything. When Import returns nil the commit survives a
+// crash; after an error the page is unchanged. Errors: *RemovalError, those of the file system
+// about dir itself, and of ledger.Tx; ledger.ErrConflict when the page got another commit
 // meanwhile; ledger.ErrInvalid for Mirror with NoDelete.
 func Import(ctx context.Context, page *ledger.Page, dir string, o *ImportOptions) (Result, error) {
 	info, err := os.Stat(dir)
@@ -158,7 +158,7 @@ func transact(ctx context.Context, page *ledger.Page, o *ImportOptions, fn func(
 
 // tree imports a directory.
 func (im *importer) tree(ctx context.Context, dir string) error {
-	path, err := filepath.Abs(dir) // by this name it is known again
+	path, err := filepath.Abs(dir) // recorded as the source
 	if err != nil {
 		return fmt.Errorf("import: %w", err)
 	}
@@ -166,7 +166,7 @@ func (im *importer) tree(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("open directory: %w", err)
 	}
-	defer root.Close() // only read: nothing is lost when it fails
+	defer root.Close() // read-only: its error does not matter
 	from, err := im.guard(ctx, root, path)
 	if err != nil {
 		return fmt.Errorf("import %s: %w", dir, err)
@@ -180,7 +180,7 @@ func (im *importer) tree(ctx context.Context, dir string) error {
 	return nil
 }
 
-// walk carries out what a directory asks for: one goroutine walks and reads ahead, this one writes.
+// walk imports a directory: another goroutine walks and reads in advance, this one writes.
 func (im *importer) walk(ctx context.Context, root *os.Root) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	actions := make(chan action, aheadFiles)
@@ -230,7 +230,7 @@ func (im *importer) single(ctx context.Context, name string, info fs.FileInfo) e
 	if err != nil {
 		return fmt.Errorf("import: %w", err)
 	}
-	defer f.Close() // only read: nothing is lost when it fails
+	defer f.Close() // read-only: its error does not matter
 	base, err := filepath.Abs(name)
 	if err != nil {
 		return fmt.Errorf("import: %w", err)
@@ -252,7 +252,7 @@ func (im *importer) single(ctx context.Context, name string, info fs.FileInfo) e
 	return im.addedFile(ctx)
 }
 
-// apply carries out one action, with DryRun in the counts alone.
+// apply applies one action; with DryRun it only counts.
 func (im *importer) apply(ctx context.Context, a *action) error {
 	im.tally.add(a)
 	im.progress.Path = a.path
@@ -281,7 +281,7 @@ func (im *importer) apply(ctx context.Context, a *action) error {
 	return nil
 }
 
-// remove deletes a path that is no longer in the tree, but not what somebody has put where only
+// remove deletes a path that is no longer in the tree, but not a value that was put where only
 // attributes were.
 func (im *importer) remove(ctx context.Context, a *action) error {
 	if im.options.NoDelete {
@@ -299,8 +299,8 @@ func (im *importer) remove(ctx context.Context, a *action) error {
 	return im.tx.Delete(ctx, AttributesKey([]byte(a.path)))
 }
 
-// parent stores the attributes of a directory that is not empty. It counts when its mode has
-// changed, and when it was empty, or a file: that is removed.
+// parent stores the attributes of a directory that is not empty. It counts as changed when its mode
+// has changed, or when it was empty or a file, whose entry is removed.
 func (im *importer) parent(ctx context.Context, a *action) error {
 	switch {
 	case a.wasFile && im.options.NoDelete:
@@ -352,7 +352,7 @@ func (im *importer) put(ctx context.Context, a *action) (bool, error) {
 	return true, im.count(ctx, a.known, key, AttributesKey(key))
 }
 
-// count counts what was put under some keys: known says that the page has had it.
+// count counts changes under some keys; known means that the page had the path before.
 func (im *importer) count(ctx context.Context, known bool, keys ...[]byte) error {
 	if !known {
 		im.result.Added++
@@ -373,7 +373,7 @@ func (im *importer) count(ctx context.Context, known bool, keys ...[]byte) error
 	return nil
 }
 
-// doneFile tells that a file, or a line, has been dealt with.
+// doneFile reports that a file, or a line, has been processed.
 func (im *importer) doneFile() {
 	im.progress.Files++
 	im.report()
@@ -398,7 +398,7 @@ func (im *importer) report() {
 	}
 }
 
-// fileReader reads a long file and fails at its end when it was changed meanwhile, so that nothing
+// fileReader reads a long file, and fails at the end if the file changed meanwhile, so that nothing
 // of it is put.
 type fileReader struct {
 	file *os.File
@@ -408,7 +408,7 @@ type fileReader struct {
 	err  error
 }
 
-// Read reads the file. What it fails with is kept in err.
+// Read reads the file. It keeps its error in err.
 func (r *fileReader) Read(p []byte) (int, error) {
 	n, err := r.file.Read(p)
 	r.n += int64(n)

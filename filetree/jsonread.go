@@ -17,11 +17,11 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// ImportJSONLines puts an entry for every line of r, as ExportJSONLines writes them, in one
-// transaction. Lines may have white space between tokens and may be empty. The members come in the
+// ImportJSONLines puts an entry for every line of r, in the format of ExportJSONLines, in one
+// transaction. Lines may have white space between tokens and may be empty. The members are in the
 // order key, priority, value; priority may be missing. Of lines with equal keys the last one
-// counts. Other keys of the page stay. A line that is anything else fails the import, with its
-// number, and the page is as it was. Exclude, Checksum and Warn are not used; DryRun is refused.
+// counts. Other keys of the page stay. Any other line fails the import, with its number, and leaves
+// the page unchanged. Exclude, Checksum and Warn are not used; DryRun is refused.
 func ImportJSONLines(ctx context.Context, page *ledger.Page, r io.Reader, o *ImportOptions) (Result, error) {
 	return transact(ctx, page, o, func(im *importer) error {
 		if im.options.DryRun {
@@ -47,7 +47,7 @@ func ImportJSONLines(ctx context.Context, page *ledger.Page, r io.Reader, o *Imp
 	})
 }
 
-// line puts the entry of the line that lines is at.
+// line puts the entry of the present line.
 func (im *importer) line(ctx context.Context, lines *lineReader) error {
 	priority := ledger.Eager
 	if lines.lazy || im.options.Lazy {
@@ -79,7 +79,7 @@ func (im *importer) line(ctx context.Context, lines *lineReader) error {
 	return im.count(ctx, known, lines.key)
 }
 
-// countReader tells how much is read.
+// countReader reports how much is read.
 type countReader struct {
 	r    io.Reader
 	read func(int64)
@@ -92,8 +92,8 @@ func (c *countReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lineReader reads JSON lines. After next, key and lazy are those of the line, and value gives its
-// value; then end must be called.
+// lineReader reads JSON lines. After next, key and lazy are those of the line, and value reads its
+// value; then the caller must call end.
 type lineReader struct {
 	in     *bufio.Reader
 	number int // of the line, from 1
@@ -107,7 +107,7 @@ func newLineReader(r io.Reader) *lineReader {
 	return &lineReader{in: bufio.NewReaderSize(r, 64<<10)}
 }
 
-// syntaxError reports a line that is not what ExportJSONLines writes.
+// syntaxError reports a line that ExportJSONLines would not write.
 func syntaxError(format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, ledger.ErrInvalid)...)
 }
@@ -193,7 +193,7 @@ func (l *lineReader) readPriority() error {
 	return nil
 }
 
-// end reads what is behind the value.
+// end reads the rest of the line after the value.
 func (l *lineReader) end() error {
 	if _, err := io.Copy(io.Discard, l.value); err != nil {
 		return err
@@ -217,7 +217,7 @@ func (l *lineReader) end() error {
 	}
 }
 
-// close reads the brace behind {"base64":"...".
+// close reads the brace after {"base64":"...".
 func (l *lineReader) close(object bool) error {
 	if !object {
 		return nil
@@ -234,7 +234,7 @@ func (l *lineReader) name() (string, error) {
 	return name, l.token(':')
 }
 
-// shortString reads a string of the format itself.
+// shortString reads a string that belongs to the format.
 func (l *lineReader) shortString() (string, error) {
 	if err := l.token('"'); err != nil {
 		return "", err
@@ -283,7 +283,7 @@ func (l *lineReader) token(c byte) error {
 	return nil
 }
 
-// space returns the first character that is no white space. A line break is none here.
+// space returns the first character that is not white space. A line break is not white space here.
 func (l *lineReader) space() (byte, error) {
 	for {
 		c, err := l.in.ReadByte()
@@ -296,7 +296,7 @@ func (l *lineReader) space() (byte, error) {
 	}
 }
 
-// stringReader decodes the inside of a JSON string and ends behind the closing quote.
+// stringReader decodes the inside of a JSON string and stops after the closing quote.
 type stringReader struct {
 	in   *bufio.Reader
 	rest []byte // decoded and not yet read
@@ -342,7 +342,7 @@ func (s *stringReader) decode() error {
 	return err
 }
 
-// escape decodes what follows a backslash.
+// escape decodes the part after a backslash.
 func (s *stringReader) escape() (rune, error) {
 	c, err := s.in.ReadByte()
 	if i := strings.IndexByte(`"\/bfnrt`, c); err != nil || i >= 0 {
@@ -379,7 +379,7 @@ func (s *stringReader) unit() (rune, error) {
 	return rune(n), err
 }
 
-// base64Reader decodes standard base64 with padding and tells errors of the text as such.
+// base64Reader decodes standard base64 with padding, and reports invalid text as a syntax error.
 type base64Reader struct {
 	decoder io.Reader
 }

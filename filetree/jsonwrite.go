@@ -16,15 +16,14 @@ import (
 )
 
 // ExportJSONLines writes every entry of a snapshot whose key begins with o.Prefix as one line of
-// JSON, attributes entries too, in the order of keys:
+// JSON, attributes entries included, in the order of keys:
 //
 //	{"key":KEY,"priority":"lazy","value":VALUE}
 //
-// where priority is only written when it is lazy, and KEY and VALUE are strings when the bytes are
-// valid UTF-8 and {"base64":"..."} otherwise. Nothing is lost: ImportJSONLines gives the equal
-// entries. Values stream, whatever their size, and are read twice. With DryRun, entries are only
-// counted, and w may be nil. Overwrite and Warn are not used. Errors: those of w and of
-// ledger.Snapshot.
+// Priority is only written when it is lazy. KEY and VALUE are strings when the bytes are valid
+// UTF-8, and {"base64":"..."} otherwise. ImportJSONLines restores equal entries. Values are
+// streamed, whatever their size, and read twice. With DryRun, entries are only counted, and w may
+// be nil. Overwrite and Warn are not used. Errors: those of w and of ledger.Snapshot.
 func ExportJSONLines(ctx context.Context, snap *ledger.Snapshot, w io.Writer, o *ExportOptions) (ExportResult, error) {
 	e := &exporter{snap: snap}
 	if o != nil {
@@ -65,7 +64,7 @@ func (e *exporter) line(ctx context.Context, out *bufio.Writer, entry ledger.Ent
 }
 
 // WriteJSONValue writes the value of entry as a JSON string, or as {"base64":"..."} when it is not
-// UTF-8. It streams: memory does not depend on the size. Errors: those of out and of ledger.Entry.
+// UTF-8. The value is streamed. Errors: those of out and of ledger.Entry.
 func WriteJSONValue(ctx context.Context, out *bufio.Writer, entry ledger.Entry) error {
 	if entry.Size <= smallBytes {
 		value, err := entry.Value(ctx)
@@ -79,7 +78,7 @@ func WriteJSONValue(ctx context.Context, out *bufio.Writer, entry ledger.Entry) 
 	if err != nil {
 		return err
 	}
-	defer value.Close() // only read: nothing is lost when it fails
+	defer value.Close() // read-only: its error does not matter
 	text, err := isText(value)
 	if err != nil {
 		return err
@@ -119,7 +118,7 @@ func AppendJSONBytes(dst, b []byte) []byte {
 	return append(dst, '"')
 }
 
-// appendEscaped appends UTF-8 as it stands inside a JSON string.
+// appendEscaped appends UTF-8 escaped for the inside of a JSON string.
 func appendEscaped(dst, b []byte) []byte {
 	for len(b) > 0 {
 		c := b[0]
@@ -142,10 +141,9 @@ func appendEscaped(dst, b []byte) []byte {
 	return dst
 }
 
-// EscapeJSON returns a text of JSON that means the same, without a character that acts on a
-// terminal: control and format characters, among them those of C1 and those that turn the direction
-// of text, are \u sequences. Such a character stands only inside strings, as encoding/json writes
-// JSON.
+// EscapeJSON returns equivalent JSON without characters that affect a terminal: it writes control
+// and format characters, among them those of C1 and those that change the direction of text, as \u
+// sequences. In the output of encoding/json such characters are only inside strings.
 func EscapeJSON(line []byte) []byte {
 	if !bytes.ContainsFunc(line, acts) {
 		return line
@@ -157,13 +155,13 @@ func EscapeJSON(line []byte) []byte {
 	return out
 }
 
-// acts reports whether a character acts on what shows it, rather than being shown.
+// acts reports whether a character affects the terminal instead of being shown.
 func acts(r rune) bool {
 	return r < 0x20 || r >= 0x7f && (unicode.In(r, unicode.Cc, unicode.Cf) || r == '\u2028' || r == '\u2029')
 }
 
-// appendVisible moves the first character of b, which is not empty, to dst: as it stands, or
-// escaped when it acts.
+// appendVisible moves the first character of b, which is not empty, to dst, and escapes it when it
+// affects a terminal.
 func appendVisible(dst, b []byte) (to, rest []byte) {
 	if b[0] >= 0x20 && b[0] < 0x7f {
 		return append(dst, b[0]), b[1:]
@@ -178,7 +176,7 @@ func appendVisible(dst, b []byte) (to, rest []byte) {
 	return dst, b[size:]
 }
 
-// isText reports whether all that r gives is valid UTF-8.
+// isText reports whether all bytes of r are valid UTF-8.
 func isText(r io.Reader) (bool, error) {
 	err := eachText(r, func([]byte) error { return nil })
 	if errors.Is(err, errNotText) {
@@ -189,8 +187,8 @@ func isText(r io.Reader) (bool, error) {
 
 var errNotText = errors.New("not UTF-8")
 
-// eachText calls fn with what r gives in parts that end at the ends of runes. It fails with
-// errNotText when that is not UTF-8.
+// eachText calls fn with the bytes of r, in parts that end at the ends of runes. It fails with
+// errNotText for other than UTF-8.
 func eachText(r io.Reader, fn func([]byte) error) error {
 	buf := make([]byte, smallBytes)
 	kept := 0
@@ -217,7 +215,7 @@ func eachText(r io.Reader, fn func([]byte) error) error {
 	}
 }
 
-// wholeRunes returns the length of b without a rune that is cut off at its end.
+// wholeRunes returns the length of b without an incomplete rune at its end.
 func wholeRunes(b []byte) int {
 	for i := 1; i <= min(utf8.UTFMax-1, len(b)); i++ {
 		c := b[len(b)-i]

@@ -18,17 +18,17 @@ type Item struct {
 	Entry ledger.Entry
 	// Attributes are nil for an entry that was not imported.
 	Attributes *Attributes
-	// Problem says why the attributes that the page holds cannot be read; Attributes are nil then.
+	// Problem is why the stored attributes cannot be read; Attributes are nil then.
 	Problem error
 }
 
-// ListOptions say which items are listed, in which order. The zero value means all, in the order of
+// ListOptions select the listed items and their order. The zero value means all, in the order of
 // keys.
 type ListOptions struct {
-	// Prefix is what keys begin with.
+	// Prefix selects the keys that begin with it.
 	Prefix []byte
-	// Start is the first key and End the first key behind the last one; nil means no bound. They
-	// bound keys, not the order, in both directions.
+	// Start is the lower limit of keys, inclusive, and End the upper limit, exclusive, in both
+	// directions; nil means no limit.
 	Start, End []byte
 	// Reverse lists from the last key to the first.
 	Reverse bool
@@ -38,8 +38,8 @@ type ListOptions struct {
 	KeysOnly bool
 }
 
-// List lists the entries of a snapshot, each with its attributes; entries that hold attributes are
-// not listed by themselves. It stops after an error, which comes last and without an item.
+// List lists the entries of a snapshot, each with its attributes; attributes entries are not listed
+// separately. An error ends the sequence, as the last element and without an item.
 func List(ctx context.Context, snap *ledger.Snapshot, o ListOptions) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		n := 0
@@ -65,8 +65,7 @@ func List(ctx context.Context, snap *ledger.Snapshot, o ListOptions) iter.Seq2[I
 	}
 }
 
-// withoutAttributes returns the scans that cover what o asks for except attributes entries, in
-// order.
+// withoutAttributes returns the scans for the range of o without attributes entries, in order.
 func withoutAttributes(o ListOptions) []ledger.ScanOptions {
 	before := ledger.ScanOptions{Prefix: o.Prefix, Start: o.Start, End: minEnd(o.End, []byte(attributesPrefix)), Reverse: o.Reverse, KeysOnly: o.KeysOnly}
 	after := ledger.ScanOptions{Prefix: o.Prefix, Start: maxStart(o.Start, []byte(attributesEnd)), End: o.End, Reverse: o.Reverse, KeysOnly: o.KeysOnly}
@@ -98,8 +97,7 @@ func maxStart(a, b []byte) []byte {
 }
 
 // attributesIn returns the attributes of an entry, nil when there are none, and why they cannot be
-// decoded. An entry with an empty key is no file: what stands under its attributes key is of the
-// directory that was imported.
+// decoded. The empty key is not a file: its attributes entry describes the imported directory.
 func attributesIn(ctx context.Context, r ledger.Reader, path []byte) (a *Attributes, problem, err error) {
 	if len(path) == 0 {
 		return nil, nil, nil
@@ -107,8 +105,7 @@ func attributesIn(ctx context.Context, r ledger.Reader, path []byte) (a *Attribu
 	return attributesUnder(ctx, r, path)
 }
 
-// attributesUnder returns what stands under the attributes key of path, also when path has no
-// entry.
+// attributesUnder returns the attributes stored for path, even if path has no entry.
 func attributesUnder(ctx context.Context, r ledger.Reader, path []byte) (a *Attributes, problem, err error) {
 	if len(path) > maxPathBytes {
 		return nil, nil, nil
@@ -161,9 +158,8 @@ func (i *Item) addAttributes(ctx context.Context, snap *ledger.Snapshot) error {
 	return err
 }
 
-// Touch tells the attributes of path, when it has any, that its content is now that of a file
-// written at now: an import sees that the two differ, and an export makes a file of it. The mode of
-// a file stays.
+// Touch marks the attributes of path, when it has any, as those of a file written at now. An import
+// then sees a difference, and an export makes a file. The mode of a file stays.
 func Touch(ctx context.Context, tx *ledger.Tx, path []byte, now time.Time) error {
 	a, problem, err := attributesIn(ctx, tx, path)
 	if err != nil || a == nil && problem == nil {
@@ -211,7 +207,7 @@ func removeFile(ctx context.Context, tx *ledger.Tx, path []byte) error {
 	return tx.Delete(ctx, AttributesKey(path))
 }
 
-// sameEntry reports whether key has the equal entry in a and b.
+// sameEntry reports whether key has equal entries in a and b.
 func sameEntry(ctx context.Context, a, b ledger.Reader, key []byte) (bool, error) {
 	x, err := a.Stat(ctx, key)
 	if errors.Is(err, ledger.ErrNotFound) {
@@ -227,8 +223,8 @@ func sameEntry(ctx context.Context, a, b ledger.Reader, key []byte) (bool, error
 	return SameValue(ctx, x, y)
 }
 
-// SameValue reports whether two entries of one repository have the equal value, without reading
-// long ones. Values that were stored under different chunking secrets may differ although their
+// SameValue reports whether two entries of one repository have equal values, without reading long
+// ones. Values stored under different chunking secrets may compare as different although their
 // bytes are equal.
 func SameValue(ctx context.Context, x, y ledger.Entry) (bool, error) {
 	if x.Size != y.Size || x.Inline != y.Inline {

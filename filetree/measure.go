@@ -12,7 +12,7 @@ import (
 )
 
 // MeasureTree calls add for every path that Import would consider, with the length of its content,
-// so that a caller can tell how much is left. What cannot be read is passed over. o may be nil.
+// so that a caller can estimate the remaining work. It skips unreadable paths. o may be nil.
 // Errors: those of ctx and of dir itself.
 func MeasureTree(ctx context.Context, dir string, o *ImportOptions, add func(files, bytes int64)) error {
 	info, err := os.Stat(dir)
@@ -27,13 +27,13 @@ func MeasureTree(ctx context.Context, dir string, o *ImportOptions, add func(fil
 	if err != nil {
 		return fmt.Errorf("measure: %w", err)
 	}
-	defer root.Close() // only read: nothing is lost when it fails
+	defer root.Close() // read-only: its error does not matter
 	return fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err != nil {
-			return nil // Import warns of it
+			return nil // Import warns about it
 		}
 		info, err := root.Lstat(filepath.FromSlash(path))
 		if err != nil {

@@ -2,6 +2,6 @@
 
 package filetree
 
-// openNonblocking keeps an open from hanging when a file was replaced by a named pipe a moment ago;
-// here there is nothing like it.
+// openNonblocking keeps an open from blocking on a named pipe that has just replaced a file; this
+// system has no such flag.
 const openNonblocking = 0

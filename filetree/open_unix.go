@@ -4,5 +4,5 @@ package filetree
 
 import "syscall"
 
-// openNonblocking keeps an open from hanging when a file was replaced by a named pipe a moment ago.
+// openNonblocking keeps an open from blocking on a named pipe that has just replaced a file.
 const openNonblocking = syscall.O_NONBLOCK

@@ -11,23 +11,23 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// sourceKey is the key under which a page keeps the absolute path of the directory that was
-// imported last; the value is empty when its files come from several places. It lies among the
-// attributes, and no path begins with 0x00.
+// sourceKey holds the absolute path of the last imported directory; the value is empty when the
+// files of the page are from several places. It cannot be an attributes key, since no path begins
+// with 0x00.
 const sourceKey = attributesPrefix + "\x00source"
 
-// maxSourceBytes is the length of the longest source that is read.
+// maxSourceBytes is the greatest length of a source that is read.
 const maxSourceBytes = 64 << 10
 
-// RemovalError reports an import that was refused because it would remove, or write over, what it
-// was probably not meant to. Nothing was changed. It matches ledger.ErrConflict.
+// RemovalError reports an import that would probably remove or overwrite files by mistake. Nothing
+// was changed. It matches ledger.ErrConflict.
 type RemovalError struct {
 	// Reason says what is suspicious.
 	Reason string
-	// Removed and Changed count the paths that would go and be written over, of Known that the page
-	// has from imports.
+	// Removed and Changed count the paths that would be removed and overwritten, of the Known paths
+	// that the page has from imports.
 	Removed, Changed, Known int64
-	// Paths are the first ones that would go.
+	// Paths are the first paths that would be removed.
 	Paths []string
 }
 
@@ -53,10 +53,10 @@ func (e *RemovalError) Error() string {
 	return b.String()
 }
 
-// Is makes it match ledger.ErrConflict.
+// Is makes the error match ledger.ErrConflict.
 func (e *RemovalError) Is(target error) bool { return target == ledger.ErrConflict }
 
-// tally counts what an import does to the paths that the page has from earlier ones.
+// tally counts the effects of an import on the paths of earlier imports.
 type tally struct {
 	known, removed, changed int64
 	found                   int64 // paths of the tree
@@ -82,8 +82,8 @@ func (t *tally) add(a *action) {
 	}
 }
 
-// refuse returns a *RemovalError when an import that does what t counts is probably a mistake.
-// other says from where else the page was imported, "" when that is no matter.
+// refuse returns a *RemovalError when the import counted by t is probably a mistake. other
+// describes the other source of the page, "" when the source does not matter.
 func (t *tally) refuse(other string) error {
 	reason := ""
 	switch {
@@ -101,11 +101,11 @@ func (t *tally) refuse(other string) error {
 
 // source is the directory from which a page was imported.
 type source struct {
-	path string // absolute; "" when its files come from several places
+	path string // absolute; "" when the files are from several places
 	set  bool
 }
 
-// sourceOf reads from where a page was imported.
+// sourceOf reads the source of a page.
 func sourceOf(ctx context.Context, r ledger.Reader) (source, error) {
 	entry, err := r.Stat(ctx, []byte(sourceKey))
 	if errors.Is(err, ledger.ErrNotFound) || err == nil && entry.Size > maxSourceBytes {
@@ -118,7 +118,7 @@ func sourceOf(ctx context.Context, r ledger.Reader) (source, error) {
 	return source{string(value), true}, err
 }
 
-// other describes s for the import of another path; "" when it is the same, or not known.
+// other describes s for the import of another path; "" when it is the same or unknown.
 func (s source) other(path string) string {
 	switch {
 	case !s.set || s.path == path:
@@ -129,8 +129,8 @@ func (s source) other(path string) string {
 	return strconv.Quote(s.path)
 }
 
-// guard refuses the import of another directory than before without reading a file of it, unless it
-// only adds. It returns from where the page was imported. Other mistakes show at the end, when
+// guard refuses the import of another directory than before, unless it only adds files, without
+// reading a file. It returns the source of the page. Other mistakes are detected at the end, when
 // little has been read for them.
 func (im *importer) guard(ctx context.Context, root *os.Root, path string) (source, error) {
 	from, err := sourceOf(ctx, im.base)
@@ -149,7 +149,7 @@ func (im *importer) guard(ctx context.Context, root *os.Root, path string) (sour
 	return from, t.refuse(from.other(path))
 }
 
-// refuse returns an error when what was found is probably a mistake, and nothing allows it.
+// refuse returns an error when the import is probably a mistake, and no option allows it.
 func (im *importer) refuse() error {
 	if im.options.Mirror || im.options.NoDelete {
 		return nil
@@ -157,7 +157,7 @@ func (im *importer) refuse() error {
 	return im.tally.refuse("")
 }
 
-// finish refuses what removes too much, and notes from where the page is now.
+// finish refuses an import that removes too much, and records the source of the page.
 func (im *importer) finish(ctx context.Context, from source, path string) error {
 	if err := im.refuse(); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (im *importer) finish(ctx context.Context, from source, path string) error 
 	return im.setSource(ctx, from, now)
 }
 
-// setSource notes from where the page is, "" for several places.
+// setSource records the source of the page, "" for several places.
 func (im *importer) setSource(ctx context.Context, from source, now string) error {
 	if from.set && from.path == now || im.options.DryRun {
 		return nil
@@ -180,7 +180,8 @@ func (im *importer) setSource(ctx context.Context, from source, now string) erro
 	return im.tx.Put(ctx, []byte(sourceKey), []byte(now))
 }
 
-// addedFile notes that a file was added by itself: the page is no longer that of one directory.
+// addedFile records that a single file was added, so that the page no longer has one source
+// directory.
 func (im *importer) addedFile(ctx context.Context) error {
 	from, err := sourceOf(ctx, im.base)
 	if err != nil || im.result.Added == 0 {

@@ -7,10 +7,10 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// Restore makes a new commit on the newest head in which all keys that begin with prefix, and the
-// attributes of those paths, are as they were in commit id; other keys stay. It returns the id of
-// the new commit, or of the head when nothing differs. When it returns nil, the commit survives a
-// crash; on any error the page is as it was. Errors: ledger.ErrNotFound (no such commit), those of
+// Restore makes a new commit on the newest head that resets the keys that begin with prefix, and
+// the attributes of those paths, to commit id; other keys stay. It returns the id of the new
+// commit, or of the head when nothing differs. When it returns nil, the commit survives a crash;
+// after an error the page is unchanged. Errors: ledger.ErrNotFound (no such commit), those of
 // ledger.Tx.
 func Restore(ctx context.Context, page *ledger.Page, id ledger.CommitID, prefix []byte, message string) (ledger.CommitID, error) {
 	tx, err := page.Begin(ctx, &ledger.TxOptions{FailOnConflict: true})
@@ -49,6 +49,6 @@ func restoreEntry(ctx context.Context, tx *ledger.Tx, c *ledger.Change) error {
 	if err != nil {
 		return err
 	}
-	defer value.Close() // only read: nothing is lost when it fails
+	defer value.Close() // read-only: its error does not matter
 	return tx.PutReader(ctx, c.Key, value, value.Size(), c.New.Priority)
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// setTime sets the modification time of a file in dir; the time of access becomes the same.
+// setTime sets the modification time and the access time of a file in dir.
 func setTime(dir *os.Root, name string, t time.Time) error {
 	if err := dir.Chtimes(name, t, t); err != nil {
 		return fmt.Errorf("set time: %w", cause(err))
@@ -16,6 +16,5 @@ func setTime(dir *os.Root, name string, t time.Time) error {
 	return nil
 }
 
-// setLinkTime does nothing: the system offers no way to set the time of a link below an open
-// directory.
+// setLinkTime does nothing: the system cannot set the time of a link below an open directory.
 func setLinkTime(*os.Root, string, time.Time) error { return nil }

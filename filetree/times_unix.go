@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setTime sets the modification time of a file in dir; the time of access becomes the same.
+// setTime sets the modification time and the access time of a file in dir.
 func setTime(dir *os.Root, name string, t time.Time) error {
 	if err := setTimeAt(dir, name, t); err != nil {
 		return fmt.Errorf("set time: %w", err)
@@ -24,7 +24,7 @@ func setLinkTime(dir *os.Root, name string, t time.Time) error {
 	return setTimeAt(dir, name, t)
 }
 
-// setTimeAt does not follow links. It is not Root.Chtimes, because that cannot set the time of a
+// setTimeAt does not follow links. It does not use Root.Chtimes, which cannot set the time of a
 // link and takes times in 64-bit nanoseconds, which end in the year 2262.
 func setTimeAt(dir *os.Root, name string, t time.Time) error {
 	ts, err := timespec(t)
@@ -57,6 +57,6 @@ func timespec(t time.Time) (unix.Timespec, error) {
 
 type integer interface{ ~int32 | ~int64 }
 
-// secondsOf and nanosOf convert to the width that the fields have on this system.
+// secondsOf and nanosOf convert to the width of the fields on this system.
 func secondsOf[T integer](_ T, v int64) T { return T(v) }
 func nanosOf[T integer](_ T, v int) T     { return T(v) }

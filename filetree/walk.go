@@ -17,34 +17,34 @@ import (
 )
 
 const (
-	// smallBytes is the length up to which the walker reads a file, so that the writer finds it in
-	// memory; longer files are handed over open.
+	// smallBytes is the length up to which the walker reads a file into memory for the writer;
+	// longer files are passed open.
 	smallBytes = 64 << 10
-	// aheadFiles bounds how far the walker is ahead of the writer.
+	// aheadFiles bounds how many files the walker is ahead of the writer.
 	aheadFiles = 64
-	// maxPathBytes is the length of the longest path: its attributes key must be a key too.
+	// maxPathBytes is the greatest length of a path, so that its attributes key is a valid key.
 	maxPathBytes = maxKeyBytes - len(attributesPrefix)
 )
 
-// errChanged reports a file that was changed while it was read.
+// errChanged reports a file that changed while it was read.
 var errChanged = errors.New("changed while it was read")
 
-// action is what the walker asks the writer to do for one path.
+// action is the walker's request to the writer for one path.
 type action struct {
 	path       string
 	attributes Attributes
 	size       int64
-	known      bool     // the page has content of the path already
+	known      bool     // the page already has content of the path
 	content    *[]byte  // of a small file, a link or a directory; from the buffer pool
 	file       *os.File // of a long file; the writer closes it
 	info       fs.FileInfo
 	remove     bool  // the path is no longer in the tree
 	parent     bool  // a directory that is not empty: it has attributes alone
-	changed    bool  // of a parent: the page has other attributes of it
-	wasFile    bool  // of a parent: the page has a file or link in its place
+	changed    bool  // of a parent: its attributes in the page differ
+	wasFile    bool  // of a parent: the page has a file or link at the path
 	unchanged  bool  // nothing to do
-	kept       bool  // nothing done, since the path or a directory above it could not be read
-	warning    error // nothing done, this is why
+	kept       bool  // nothing done: the path or a directory above it could not be read
+	warning    error // why nothing was done
 }
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, smallBytes+1); return &b }}
@@ -56,36 +56,36 @@ func (a *action) release() {
 		a.content = nil
 	}
 	if a.file != nil {
-		a.file.Close() // read only: nothing is lost when it fails
+		a.file.Close() // read-only: its error does not matter
 		a.file = nil
 	}
 }
 
-// walker goes through a tree in the order of its paths as bytes, beside the attributes that the
-// page holds in the same order, and sends what differs.
+// walker walks a tree in bytewise order of its paths, in step with the page's attributes in the
+// same order, and sends the differences.
 type walker struct {
 	base     *ledger.Snapshot
 	exclude  []fs.FileInfo
 	checksum bool
-	dry      bool // no file is read: only what would be done is told
+	dry      bool // only counts what would be done, without reading files
 	send     func(action) error
 
 	next    func() (ledger.Entry, error, bool) // the page's attributes, in order
 	pending *known
 	done    bool
 	aside   map[string]*known // of directories that are being walked
-	kept    map[string]bool   // paths that could not be read: they and what is below them stay as they are
+	kept    map[string]bool   // unreadable paths: they and everything below stay unchanged
 }
 
-// known is a path with attributes that the page holds.
+// known is a path with attributes in the page.
 type known struct {
 	path       string
 	attributes Attributes
 	valid      bool
 }
 
-// run walks the tree under root and sends every action. It returns the first error that is not
-// about one file.
+// run walks the tree under root and sends every action. It returns the first error that does not
+// concern a single file.
 func (w *walker) run(ctx context.Context, root *os.Root) error {
 	next, stop := iter.Pull2(w.base.Scan(ctx, ledger.ScanOptions{Prefix: []byte(attributesPrefix)}))
 	defer stop()
@@ -99,7 +99,7 @@ func (w *walker) run(ctx context.Context, root *os.Root) error {
 	if _, err := w.advance(ctx, "", true); err != nil {
 		return err
 	}
-	for _, path := range slices.Sorted(maps.Keys(w.aside)) { // of directories that are excluded now
+	for _, path := range slices.Sorted(maps.Keys(w.aside)) { // of excluded directories
 		if err := w.remove(ctx, w.aside[path]); err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func (w *walker) run(ctx context.Context, root *os.Root) error {
 	return nil
 }
 
-// root handles the directory that is imported.
+// root handles the imported directory itself.
 func (w *walker) root(ctx context.Context, root *os.Root) error {
 	old, err := w.advance(ctx, "", false)
 	if err != nil {
@@ -121,8 +121,8 @@ func (w *walker) root(ctx context.Context, root *os.Root) error {
 	return w.parent(ctx, "", attributes, old)
 }
 
-// content returns the length of the entry that the page has of a path, and whether it has one that
-// belongs to the attributes in old: a directory that was not empty has none.
+// content returns the length of the page's entry of a path, and whether the entry belongs to the
+// attributes in old: a directory that was not empty has no entry.
 func (w *walker) content(ctx context.Context, old *known) (size int64, has bool, err error) {
 	if old == nil || old.path == "" {
 		return 0, false, nil
@@ -144,7 +144,7 @@ func (w *walker) remove(ctx context.Context, old *known) error {
 	return w.send(action{path: old.path, known: has, kept: kept, remove: !kept})
 }
 
-// parent handles a directory that is not empty, of which the page has old, or nil.
+// parent handles a directory that is not empty; old is its state in the page, or nil.
 func (w *walker) parent(ctx context.Context, path string, attributes Attributes, old *known) error {
 	_, has, err := w.content(ctx, old)
 	if err != nil || !has && old != nil && old.valid && old.attributes.Equal(attributes) {
@@ -193,9 +193,9 @@ type step struct {
 	probe bool
 }
 
-// stepsOf returns the visits in the order of paths. A directory is visited twice, because what is
-// below it sorts by its name and a slash, and the directory itself, should it be empty, by its
-// name: other names may lie between.
+// stepsOf returns the visits in the order of paths. A directory is visited twice: its content sorts
+// by its name and a slash, but its own path, if it is empty, by its name. Other names may be
+// between.
 func stepsOf(entries []fs.DirEntry) []step {
 	steps := make([]step, 0, len(entries)+8)
 	for _, e := range entries {
@@ -209,8 +209,8 @@ func stepsOf(entries []fs.DirEntry) []step {
 	return steps
 }
 
-// probe puts aside what the page has of a directory's own path, until it is known whether it is
-// empty.
+// probe sets aside the page's state of a directory's own path until it is clear whether the
+// directory is empty.
 func (w *walker) probe(ctx context.Context, path string) error {
 	old, err := w.advance(ctx, path, false)
 	if old != nil {
@@ -219,7 +219,7 @@ func (w *walker) probe(ctx context.Context, path string) error {
 	return err
 }
 
-// readDirectory returns the entries of dir in no order.
+// readDirectory returns the entries of dir, unsorted.
 func readDirectory(dir *os.Root) ([]fs.DirEntry, error) {
 	f, err := dir.Open(".")
 	if err != nil {
@@ -229,8 +229,8 @@ func readDirectory(dir *os.Root) ([]fs.DirEntry, error) {
 	return entries, errors.Join(err, f.Close())
 }
 
-// entry handles one name of a directory and reports whether it belongs to the tree, so that the
-// directory is not empty.
+// entry handles one name of a directory. It reports whether the name belongs to the tree, so that
+// the directory is not empty.
 func (w *walker) entry(ctx context.Context, dir *os.Root, path string, e fs.DirEntry) (bool, error) {
 	info, err := dir.Lstat(e.Name())
 	if err != nil {
@@ -264,7 +264,7 @@ func (w *walker) subdirectory(ctx context.Context, dir *os.Root, path, name stri
 	if err != nil {
 		return w.keep(path, fmt.Errorf("open directory: %w", cause(err)))
 	}
-	defer sub.Close() // only read: nothing is lost when it fails
+	defer sub.Close() // read-only: its error does not matter
 	if now, err := sub.Stat("."); err != nil || !os.SameFile(info, now) {
 		return w.keep(path, errChanged)
 	}
@@ -278,7 +278,7 @@ func (w *walker) subdirectory(ctx context.Context, dir *os.Root, path, name stri
 	return w.parent(ctx, path, attributes, old)
 }
 
-// file handles a file, a link or an empty directory, of which the page has old, or nil.
+// file handles a file, a link or an empty directory; old is its state in the page, or nil.
 func (w *walker) file(ctx context.Context, dir *os.Root, name string, a action, old *known) error {
 	size, has, err := w.content(ctx, old)
 	if err != nil {
@@ -304,7 +304,7 @@ func (w *walker) file(ctx context.Context, dir *os.Root, name string, a action, 
 	return w.send(a)
 }
 
-// readAgain reads a file that was changed a moment ago, as it is now.
+// readAgain reads the present state of a file that has just changed.
 func (a *action) readAgain(dir *os.Root, name string) error {
 	info, err := dir.Lstat(name)
 	if err != nil {
@@ -341,7 +341,7 @@ func (a *action) read(dir *os.Root, name string) error {
 	if err := sameFile(f, a.info); err != nil || a.size > smallBytes {
 		return err
 	}
-	b := (*a.content)[:a.size+1] // the pool's buffers have room for one byte more: the end is seen at once
+	b := (*a.content)[:a.size+1] // one spare byte in the pool's buffers detects the end at once
 	n, err := io.ReadFull(f, b)
 	switch {
 	case err == nil || int64(n) != a.size:
@@ -355,7 +355,7 @@ func (a *action) read(dir *os.Root, name string) error {
 	return errors.Join(err, f.Close())
 }
 
-// sameFile reports errChanged unless f is the file that info describes, unchanged.
+// sameFile reports errChanged unless f is still the unchanged file of info.
 func sameFile(f *os.File, info fs.FileInfo) error {
 	now, err := f.Stat()
 	if err != nil {
@@ -367,8 +367,8 @@ func sameFile(f *os.File, info fs.FileInfo) error {
 	return nil
 }
 
-// advance sends a removal for every path of the page before path (or for all that remain, when
-// end), and returns what the page has of path, or nil.
+// advance sends a removal for every path of the page before path (with end, for all remaining
+// paths), and returns the page's state of path, or nil.
 func (w *walker) advance(ctx context.Context, path string, end bool) (*known, error) {
 	for {
 		k, err := w.peek(ctx)
@@ -388,7 +388,7 @@ func (w *walker) advance(ctx context.Context, path string, end bool) (*known, er
 	}
 }
 
-// peek returns the next path with attributes of the page without taking it, or nil at the end.
+// peek returns the page's next path with attributes without consuming it, or nil at the end.
 func (w *walker) peek(ctx context.Context) (*known, error) {
 	if w.pending != nil || w.done {
 		return w.pending, nil
@@ -417,13 +417,12 @@ func (w *walker) peek(ctx context.Context) (*known, error) {
 	return k, nil
 }
 
-// warn tells of a path that is not imported.
+// warn reports a path that is not imported.
 func (w *walker) warn(path string, err error) error {
 	return w.send(action{path: path, warning: err})
 }
 
-// keep tells of a path that could not be read. What the page has of it and of what is below it
-// stays.
+// keep reports a path that could not be read. The page's entries of it and below it stay.
 func (w *walker) keep(path string, err error) error {
 	w.kept[path] = true
 	return w.warn(path, err)
@@ -442,7 +441,7 @@ func (w *walker) isKept(path string) bool {
 	return w.kept[path]
 }
 
-// cause returns what is wrong without the operation and path that package os adds: the warning
+// cause returns an error without the operation and path that package os adds, since the warning
 // names the path.
 func cause(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {

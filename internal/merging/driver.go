@@ -16,34 +16,34 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// A merge that failed is tried again after minBackoff, and after twice the time at each further
-// failure, up to maxBackoff.
+// A failed merge is retried after minBackoff, and after twice the time at each further failure, up
+// to maxBackoff.
 const (
 	minBackoff = 10 * time.Millisecond
 	maxBackoff = time.Hour
 )
 
-// Env is what a Driver needs of the repository around it. All fields but Merged and Failed are set.
+// Env is a Driver's environment in the repository. All fields but Merged and Failed are set.
 type Env struct {
 	// Session is the environment of the page's sessions.
 	Session *session.Env
-	// Automatic has heads merged in the background.
+	// Automatic enables background merges.
 	Automatic bool
 	// Jitter returns random bits, which keep devices from merging in step.
 	Jitter func() uint64
 	// Rules returns the rules of the page, which may be nil. It may run code of the app.
 	Rules func() *Rules
-	// Fetch makes the tree of a commit readable here. It may be called while the cloud waits for
-	// the merge.
+	// Fetch makes the tree of a commit readable on this device. It may be called while sync waits
+	// for the merge.
 	Fetch func(ctx context.Context, id commit.ID) error
-	// Merged is told of each merge that is durable, and how long all of them took, and Failed of
-	// heads that could not be merged. Nil means that nobody asks.
+	// Merged is called for each durable merge, with the duration of all of them, and Failed for
+	// heads that could not be merged. Both may be nil.
 	Merged func(m merge.Merged, took time.Duration)
 	Failed func(err error)
 }
 
-// Driver merges the heads of an open page: in the background, as long as there are several, and for
-// callers who ask for it. It must be closed.
+// Driver merges the heads of an open page: in the background while there are several, and on
+// request. It must be closed.
 type Driver struct {
 	env  Env
 	page *session.Page // for what merges read
@@ -57,12 +57,12 @@ type Driver struct {
 	mu      sync.Mutex
 	running bool                    // guarded by mu; the goroutine runs
 	closed  bool                    // guarded by mu
-	remote  bool                    // guarded by mu; heads have come from elsewhere since the last merge
-	comity  time.Duration           // guarded by mu; the last pause before merges of others were merged
+	remote  bool                    // guarded by mu; heads of other devices arrived since the last merge
+	comity  time.Duration           // guarded by mu; the last pause before merging others' merges
 	version uint64                  // guarded by mu; counts the changes of rules
 	cancel  context.CancelCauseFunc // guarded by mu; of the run, nil when there is none
-	waiters map[chan error]struct{} // guarded by mu; who wants to know what comes of the next attempt
-	lost    map[commit.ID]struct{}  // guarded by mu; commits whose trees are nowhere any more
+	waiters map[chan error]struct{} // guarded by mu; they receive the outcome of the next attempt
+	lost    map[commit.ID]struct{}  // guarded by mu; commits whose trees are lost everywhere
 }
 
 // New returns the driver of a page.
@@ -84,18 +84,18 @@ func RandomBits() uint64 {
 
 func (m *Driver) store() *storage.Store { return m.env.Session.Store }
 
-// Close ends the goroutine and waits for it, and for a resolver that runs. No call uses the driver
-// any more.
+// Close ends the goroutine and waits for it, and for a running resolver. No call may use the driver
+// afterwards.
 func (m *Driver) Close() {
 	m.mu.Lock()
 	m.closed = true
 	m.mu.Unlock()
 	m.stop()
 	m.wg.Wait()
-	_, _ = m.page.Close() // nothing was taken from it
+	_, _ = m.page.Close() // it has no open transactions or snapshots
 }
 
-// Want has heads merged in the background when there are several. remote says that they came from
+// Want requests a background merge when there are several heads. remote means that they are from
 // another device.
 func (m *Driver) Want(remote bool) {
 	if !m.env.Automatic || len(m.store().Heads()) == 1 {
@@ -115,7 +115,7 @@ func (m *Driver) startLocked() {
 	m.wg.Go(m.run)
 }
 
-// lose notes that the tree of a commit is nowhere any more, and reports whether that is news.
+// lose records that the tree of a commit is lost everywhere, and reports whether that is new.
 func (m *Driver) lose(id commit.ID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -127,7 +127,7 @@ func (m *Driver) lose(id commit.ID) bool {
 	return len(m.lost) > n
 }
 
-// isLost reports whether lose was told of a commit.
+// isLost reports whether lose was called for a commit.
 func (m *Driver) isLost(id commit.ID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,7 +135,7 @@ func (m *Driver) isLost(id commit.ID) bool {
 	return ok
 }
 
-// poke has the goroutine try again at once.
+// poke makes the goroutine retry at once.
 func (m *Driver) poke() {
 	select {
 	case m.wake <- struct{}{}:
@@ -143,8 +143,8 @@ func (m *Driver) poke() {
 	}
 }
 
-// request asks for an attempt at once and returns what will tell its outcome, and a function that
-// gives up waiting for it.
+// request requests an attempt at once. It returns a channel for the outcome, and a function that
+// stops waiting for it.
 func (m *Driver) request() (outcome <-chan error, forget func()) {
 	c := make(chan error, 1)
 	m.mu.Lock()
@@ -159,7 +159,7 @@ func (m *Driver) request() (outcome <-chan error, forget func()) {
 	}
 }
 
-// RulesChanged calls a run with the old rules off and has one with the new ones begin.
+// RulesChanged cancels a run with the old rules and starts one with the new rules.
 func (m *Driver) RulesChanged() {
 	m.mu.Lock()
 	m.version++
@@ -171,8 +171,8 @@ func (m *Driver) RulesChanged() {
 	m.Want(false)
 }
 
-// runContext is the context of a run. It says at once that the call's has ended, whose end comes to
-// a derived context a little later: no resolver is asked in between.
+// runContext is the context of a run. It reports the end of the call's context at once, which a
+// derived context notices a little later: no resolver is called in between.
 type runContext struct {
 	context.Context
 	call context.Context
@@ -196,7 +196,7 @@ func (m *Driver) beginRun(ctx context.Context) (run context.Context, version uin
 	}
 }
 
-// check fails when the rules are no longer those of a version.
+// check fails when the rules are no longer of the given version.
 func (m *Driver) check(version uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,7 +219,7 @@ func (m *Driver) run() {
 	}()
 	var delay time.Duration
 	for {
-		changed := m.store().HeadsChanged() // before the heads are looked at
+		changed := m.store().HeadsChanged() // taken before the heads are read
 		if left = m.finish(); left {
 			return
 		}
@@ -243,7 +243,7 @@ func (m *Driver) run() {
 	}
 }
 
-// finish reports whether the goroutine is to end, and notes that.
+// finish reports whether the goroutine should end, and records that.
 func (m *Driver) finish() bool {
 	m.mu.Lock()
 	if m.ctx.Err() == nil && len(m.store().Heads()) > 1 {
@@ -257,8 +257,8 @@ func (m *Driver) finish() bool {
 	return true
 }
 
-// ended notes that the goroutine has been ended within an attempt with rules of a version. For
-// those who have asked since that began, and for other rules, there is another one.
+// ended records that the goroutine has ended within an attempt with rules of a version. It starts
+// another one for later requests and for other rules.
 func (m *Driver) ended(version uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -268,14 +268,13 @@ func (m *Driver) ended(version uint64) {
 	}
 }
 
-// takeWaiters returns who wants to know what comes of the next attempt, and the version of the
-// rules.
+// takeWaiters returns the waiters for the next attempt, and the version of the rules.
 func (m *Driver) takeWaiters() (waiters map[chan error]struct{}, version uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	w := m.waiters
 	m.waiters = map[chan error]struct{}{}
-	select { // they are why it was woken, as far as it was
+	select { // their wake-up is served by this attempt
 	case <-m.wake:
 	default:
 	}
@@ -288,9 +287,9 @@ func tell(waiters map[chan error]struct{}, err error) {
 	}
 }
 
-// hesitation returns how long to wait before a merge, which grows while all heads are merges and
-// some came from elsewhere: devices with different rules may be merging each other's merges then,
-// and each had better see whether the other comes first. It is 0 for other merges.
+// hesitation returns the pause before a merge. It grows while all heads are merges and some are
+// from other devices: devices with different rules may be merging each other's merges, and should
+// wait for each other. For other merges it is 0.
 func (m *Driver) hesitation() time.Duration {
 	merges := !slices.ContainsFunc(m.store().Heads(), func(h *commit.Commit) bool { return len(h.Parents) < 2 })
 	m.mu.Lock()

@@ -28,25 +28,26 @@ type GroupStrategy interface {
 	Finish(ctx context.Context, m *Merge) error
 }
 
-// Merge is a merge of a namespace by a GroupStrategy. It and what is taken from it end with Finish.
+// Merge is a merge of a namespace by a GroupStrategy. It and everything read from it are valid
+// until Finish returns.
 type Merge struct {
-	// Prefix is what the keys of the namespace begin with.
+	// Prefix is the common prefix of the namespace.
 	Prefix []byte
-	// Base, Left and Right are the whole page in the common ancestor and on both sides. Where there
+	// Base, Left and Right are the whole page in the common ancestor and on both sides. If there
 	// are several common ancestors, Base is made of them, and its commit has the zero id.
 	Base, Left, Right *session.Snapshot
-	// Result takes what the strategy writes. It begins with what Left has, but with what Base has
-	// for each key that a side has changed.
+	// Result receives the strategy's writes. It begins with the content of Left, but with that of
+	// Base for each key that a side has changed.
 	Result *session.Tx
-	// Pair are the commits that are merged.
+	// Pair are the merged commits.
 	Pair *merge.Pair
-	// State is the strategy's own: what it keeps from one group to the next. It is nil at first.
+	// State is for the strategy's own use, from one group to the next. It is nil at first.
 	State any
 
 	within session.Namespace
 }
 
-// Side names what a group or key is taken from.
+// Side names the source of a group or key.
 type Side uint8
 
 // The sides of a merge.
@@ -56,10 +57,9 @@ const (
 	SideRight
 )
 
-// Report records that a rule has decided about a key, for Page.Conflicts: for side, or with
-// SideBase for none of the two, so that the key has what Result has now. A later report of a key
-// replaces an earlier one. Group.Take reports by itself. Errors: ErrInvalid, ErrTooLarge, those of
-// ctx.
+// Report records for Page.Conflicts that a rule has decided about a key: for side, or with SideBase
+// for neither, so that the key has its present value in Result. A later report of a key replaces an
+// earlier one. Group.Take makes its own reports. Errors: ErrInvalid, ErrTooLarge, those of ctx.
 func (m *Merge) Report(ctx context.Context, key []byte, rule string, side Side) error {
 	if err := checkRuleName(rule); err != nil {
 		return fmt.Errorf("report: %w", err)
@@ -99,20 +99,20 @@ const (
 
 var errOver = fmt.Errorf("use a group of a merge that has gone on: %w", base.ErrTxDone)
 
-// Group are the changed keys of which a GroupStrategy says that they belong together.
+// Group is a set of changed keys that a GroupStrategy merges together.
 type Group struct {
-	// Name is what GroupStrategy.Group returned.
+	// Name is the result of GroupStrategy.Group.
 	Name []byte
 
 	owner  *groupMerge
 	prefix []byte // of the group's rows in owner.changed
 }
 
-// groupOwner has a GroupStrategy merge a namespace.
+// groupOwner merges a namespace by a GroupStrategy.
 type groupOwner struct {
 	run      *run
 	strategy GroupStrategy
-	others   [][]byte // longer prefixes that have rules of their own
+	others   [][]byte // longer prefixes with rules of their own
 }
 
 // groupMerge is the merge of one namespace in one merge of two commits.
@@ -143,7 +143,7 @@ func (o *groupOwner) Own(ctx context.Context, p *merge.Pair, prefix []byte) iter
 	}
 }
 
-// begin makes what the strategy reads and writes.
+// begin makes the snapshots and the result for the strategy.
 func (o *groupOwner) begin(p *merge.Pair, prefix []byte) *groupMerge {
 	g := &groupMerge{groupOwner: o, Merge: &Merge{Prefix: prefix, Pair: p, within: session.Namespace{Prefix: prefix, Others: o.others}}}
 	g.origins = o.run.origins(p, &g.over)
@@ -162,7 +162,7 @@ func (o *groupOwner) begin(p *merge.Pair, prefix []byte) *groupMerge {
 	return g
 }
 
-// end makes all that was handed out unusable.
+// end makes everything unusable that the strategy received.
 func (g *groupMerge) end() {
 	g.over.Store(true)
 	for _, end := range g.ended {
@@ -170,7 +170,7 @@ func (g *groupMerge) end() {
 	}
 }
 
-// merge has the strategy write the result.
+// merge calls the strategy to write the result.
 func (g *groupMerge) merge(ctx context.Context) error {
 	if err := g.call(func() error { g.name = g.strategy.Name(); return checkRuleName(g.name) }); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (g *groupMerge) merge(ctx context.Context) error {
 	if err := g.call(func() error { return g.strategy.Finish(ctx, g.Merge) }); err != nil {
 		return fmt.Errorf("finish group strategy %s: %w", g.name, err)
 	}
-	g.Result.Freeze() // what is yielded next must not change
+	g.Result.Freeze() // the changes yielded next must not change
 	return nil
 }
 
@@ -200,8 +200,7 @@ func (g *groupMerge) call(fn func() error) error {
 	return g.run.protect("group strategy", fn)
 }
 
-// collect puts the changed keys in order of their groups and makes the result have what the base
-// has for them.
+// collect sorts the changed keys by group, and gives them their base entries in the result.
 func (g *groupMerge) collect(ctx context.Context) error {
 	for c, err := range g.Pair.Changes(ctx, g.Prefix) {
 		if err != nil {
@@ -229,13 +228,13 @@ func (g *groupMerge) collect(ctx context.Context) error {
 	return nil
 }
 
-// baseUnknown is the value of the row of a key about which the bases do not agree.
+// baseUnknown is the row value of a key on which the bases differ.
 var baseUnknown = []byte{1}
 
-// A row of the changed keys is the name of the group, in which 0x00 is 0x00 0xff, then 0x00 0x01,
-// and the key; so rows are in order of names, then keys. They never outlive a merge.
+// A row of the changed keys is the name of the group, with 0x00 escaped as 0x00 0xff, then 0x00
+// 0x01, and the key. So rows are sorted by name, then key. They never outlive a merge.
 
-// groupRow returns what the rows of a group begin with.
+// groupRow returns the prefix of the rows of a group.
 func groupRow(name []byte) []byte {
 	row := make([]byte, 0, len(name)+2+limits.MaxKeyBytes/16)
 	for _, b := range name {
@@ -249,7 +248,7 @@ func groupRow(name []byte) []byte {
 
 var errBadRow = errors.New("a row of a group has no end")
 
-// parseGroupRow returns the name of a row's group, and where the key begins.
+// parseGroupRow returns the name of a row's group, and the offset of the key.
 func parseGroupRow(row []byte) (name []byte, key int, err error) {
 	name = make([]byte, 0, len(row))
 	for i := 0; i < len(row); i++ {
@@ -292,7 +291,7 @@ func (g *groupMerge) groups() iter.Seq2[*Group, error] {
 	}
 }
 
-// rows yields the changed keys of the group, and whether the bases do not agree about each.
+// rows yields the changed keys of the group, and for each whether the bases differ.
 func (g *Group) rows() iter.Seq2[btree.Change, error] {
 	return func(yield func(btree.Change, error) bool) {
 		from := g.prefix
@@ -343,8 +342,8 @@ func (g *Group) changes(ctx context.Context) iter.Seq2[merge.Conflict, error] {
 }
 
 // Changes yields the keys of the group that a side has changed, in order. Their values can be read
-// until the merge ends. The last pair has the error, if there is one: ErrTxDone, ErrClosed,
-// ErrCorrupt, those of ctx.
+// until the merge ends. The last pair has the error, if any: ErrTxDone, ErrClosed, ErrCorrupt,
+// those of ctx.
 func (g *Group) Changes(ctx context.Context) iter.Seq2[Conflict, error] {
 	return func(yield func(Conflict, error) bool) {
 		if err := g.owner.usable(); err != nil {
@@ -370,9 +369,9 @@ func (g *groupMerge) usable() error {
 	return nil
 }
 
-// Take makes the changed keys of the group what they are on a side, with their priorities; no value
-// is read. It reports, under the name of the strategy, the keys whose change on another side is
-// lost by that. Errors: ErrInvalid, ErrTxDone, ErrClosed, ErrCorrupt, those of ctx.
+// Take gives the changed keys of the group their entries of one side, with their priorities; no
+// value is read. It reports, under the name of the strategy, the keys whose change on another side
+// is lost. Errors: ErrInvalid, ErrTxDone, ErrClosed, ErrCorrupt, those of ctx.
 func (g *Group) Take(ctx context.Context, s Side) error {
 	return g.TakeThose(ctx, s, func([]byte) bool { return true })
 }
@@ -415,7 +414,7 @@ func (g *Group) TakeThose(ctx context.Context, s Side, want func(key []byte) boo
 	return nil
 }
 
-// sameEntry reports whether two entries of a key say the same.
+// sameEntry reports whether two entries of a key are equal.
 func sameEntry(a *fb.Entry, hasA bool, b *fb.Entry, hasB bool) bool {
 	if !hasA || !hasB {
 		return hasA == hasB
@@ -423,8 +422,8 @@ func sameEntry(a *fb.Entry, hasA bool, b *fb.Entry, hasB bool) bool {
 	return btree.EqualValues(a, b)
 }
 
-// Newest returns SideLeft or SideRight for the side that wrote one of the changed keys of the group
-// last, by the rule of LastOneWins. It holds the keys of the group in memory. Errors: as Take.
+// Newest returns the side, SideLeft or SideRight, with the last write to a changed key of the
+// group, by the rule of LastOneWins. It holds the keys of the group in memory. Errors: as Take.
 func (g *Group) Newest(ctx context.Context) (Side, error) {
 	if err := g.owner.usable(); err != nil {
 		return SideBase, err
@@ -439,9 +438,9 @@ func (g *Group) Newest(ctx context.Context) (Side, error) {
 	return newestSide(ctx, g.owner.Pair, keys)
 }
 
-// Newest returns SideLeft or SideRight for the side that wrote one of keys last, by the rule of
-// LastOneWins. Keys are in ascending order, and a side has changed one of them. Errors: ErrCorrupt,
-// those of ctx.
+// Newest returns the side, SideLeft or SideRight, with the last write to one of keys, by the rule
+// of LastOneWins. Keys are in ascending order, and a side has changed at least one. Errors:
+// ErrCorrupt, those of ctx.
 func (m *Merge) Newest(ctx context.Context, keys [][]byte) (Side, error) {
 	return newestSide(ctx, m.Pair, keys)
 }

@@ -20,26 +20,26 @@ import (
 // nothing is merged.
 type Resolver func(ctx context.Context, c *Conflict) (Resolution, error)
 
-// Conflict is a key of a merge. The values of its entries can be read as long as the call lasts to
-// which it was given; of Changes of a Group, until the merge of the namespace ends.
+// Conflict is a key of a merge. The values of its entries can be read during the call that receives
+// it; for Changes of a Group, until the merge of the namespace ends.
 type Conflict struct {
 	*merge.Conflict
-	// Pair are the commits that are merged.
+	// Pair are the merged commits.
 	Pair *merge.Pair
 	// BaseOrigin reads the value of the base, and SideOrigin those of both sides.
 	BaseOrigin, SideOrigin session.Origin
 }
 
-// Resolution is what becomes of a key. The zero Resolution is none: it makes the merge fail.
+// Resolution is the decision about a key. The zero Resolution makes the merge fail.
 type Resolution struct {
 	Take merge.Outcome
-	// Value is the new value, or Reader gives it: Size bytes, with 0 any number. A Reader that is
-	// an io.Closer is closed.
+	// Value is the new value, or Reader supplies it: Size bytes, with 0 any number. A Reader that
+	// is an io.Closer is closed.
 	Value    []byte
 	Reader   io.Reader
 	Size     int64
 	Priority object.Priority
-	// Rule is recorded for what decided; "" means "resolver".
+	// Rule is recorded as the name of the rule that decided; "" means "resolver".
 	Rule string
 }
 
@@ -49,12 +49,12 @@ type origins struct {
 	base, side session.Origin
 }
 
-// origins returns those whose entries can be read until over is set.
+// origins returns the origins for entries that can be read until over is set.
 func (r *run) origins(p *merge.Pair, over *atomic.Bool) *origins {
 	return &origins{pair: p, base: r.m.page.Borrow(r.baseValues(p), over), side: r.m.page.Borrow(r.sink, over)}
 }
 
-// baseValues returns where the values of the base are read: a virtual one has a place of its own.
+// baseValues returns the source of the base's values: a virtual base has its own.
 func (r *run) baseValues(p *merge.Pair) split.Source {
 	if s, ok := p.Base.Source.(split.Source); ok {
 		return s
@@ -66,13 +66,13 @@ func (o *origins) conflict(c *merge.Conflict) Conflict {
 	return Conflict{Conflict: c, Pair: o.pair, BaseOrigin: o.base, SideOrigin: o.side}
 }
 
-// resolverDecider has a Resolver decide.
+// resolverDecider decides by a Resolver.
 type resolverDecider struct {
 	run      *run
 	resolver Resolver
 }
 
-// defaultRule is recorded for what a Resolver has decided.
+// defaultRule is recorded for decisions of a Resolver without a rule name.
 const defaultRule = "resolver"
 
 // Decide implements merge.Decider.
@@ -98,7 +98,7 @@ func (d *resolverDecider) decide(ctx context.Context, p *merge.Pair, c *merge.Co
 		return err
 	})
 	if err == nil {
-		// The new value may come from the values of the conflict.
+		// The new value may be read from the values of the conflict.
 		err = d.run.protect("reader of a resolution", func() error { return r.apply(ctx, p, c) })
 	}
 	over.Store(true)

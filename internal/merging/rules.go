@@ -13,12 +13,12 @@ import (
 	"github.com/ledgerd/ledger/merge"
 )
 
-// Rules say who decides about keys. The strategy of the longest prefix of a key counts. Nil, and
-// the zero Rules, are LastOneWins for all.
+// Rules select the strategy for each key: that of its longest prefix. Nil and the zero Rules mean
+// LastOneWins for all keys.
 type Rules struct {
-	// Default is for the keys of which no namespace has a prefix.
+	// Default is for the keys without a matching prefix in Namespaces.
 	Default Strategy
-	// Namespaces are in any order; of equal prefixes the last one counts.
+	// Namespaces are in any order; of rules with equal prefixes the last one counts.
 	Namespaces []Namespace
 }
 
@@ -38,22 +38,21 @@ type Strategy struct {
 	Group    GroupStrategy   // of Grouped
 }
 
-// Kind says how a Strategy decides.
+// Kind is how a Strategy decides.
 type Kind uint8
 
 // The kinds of strategies.
 const (
 	// LastOneWins takes the side that wrote the key last.
 	LastOneWins Kind = iota
-	// Automatic has the resolver asked about conflicts, and Custom about every key that a side has
-	// changed.
+	// Automatic calls the resolver for conflicts, and Custom for every key that a side has changed.
 	Automatic
 	Custom
 	// ByValue applies a function of the app to three values.
 	ByValue
 	// BuiltIn applies a rule of package merge.
 	BuiltIn
-	// Grouped has a namespace merged as a whole by the app.
+	// Grouped merges a namespace as a whole by code of the app.
 	Grouped
 )
 
@@ -61,7 +60,7 @@ const (
 // wait.
 func (s *Strategy) quick() bool { return s.Kind == LastOneWins || s.Kind == BuiltIn }
 
-// namespaces returns a rule for each prefix, the default's first.
+// namespaces returns one rule for each prefix, that of Default first.
 func (r *Rules) namespaces() []Namespace {
 	all := []Namespace{{}}
 	if r == nil {
@@ -132,7 +131,7 @@ func (n *Namespace) compile(r *run, all []Namespace) (merge.Rule, error) {
 	return merge.Rule{Decider: merge.LastOneWins()}, nil
 }
 
-// checkRuleName verifies what is to be recorded as a rule.
+// checkRuleName verifies a name that is to be recorded as a rule.
 func checkRuleName(name string) error {
 	switch {
 	case name == "" || !utf8.ValidString(name):
@@ -143,7 +142,7 @@ func checkRuleName(name string) error {
 	return nil
 }
 
-// guard makes a panic of rule an error of the run.
+// guard turns a panic of rule into an error of the run.
 func (r *run) guard(name string, rule merge.ValueRule) merge.ValueRule {
 	return func(base, left, right []byte) (value []byte, ok bool) {
 		err := r.protect("rule "+name, func() error {
@@ -158,7 +157,7 @@ func (r *run) guard(name string, rule merge.ValueRule) merge.ValueRule {
 	}
 }
 
-// protect calls code of the app and makes a panic in it an error.
+// protect calls code of the app and turns a panic in it into an error.
 func (r *run) protect(what string, call func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -171,7 +170,7 @@ func (r *run) protect(what string, call func() error) (err error) {
 
 // Book has the rules of the pages of a repository. It is safe for concurrent use.
 type Book struct {
-	// Other returns the rules of a page for which none are set; nil means LastOneWins.
+	// Other returns the rules of a page without rules of its own; nil means LastOneWins.
 	Other func(page layout.Page) *Rules
 
 	adding  sync.Mutex // held while rules are read, changed and set
@@ -180,15 +179,14 @@ type Book struct {
 	pages   map[layout.Page]*Rules // guarded by mu
 }
 
-// SetLedger sets the rules of the pages of a ledger that have none of their own; nil takes them
-// away.
+// SetLedger sets the rules of the ledger's pages without rules of their own; nil removes them.
 func (b *Book) SetLedger(ledger string, r *Rules) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	setOrDelete(&b.ledgers, ledger, r)
 }
 
-// SetPage sets the rules of a page; nil takes them away.
+// SetPage sets the rules of a page; nil removes them.
 func (b *Book) SetPage(page layout.Page, r *Rules) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -204,8 +202,8 @@ func setOrDelete[K comparable](m *map[K]*Rules, key K, r *Rules) {
 	}
 }
 
-// Add adds a rule to those that a page has, in place of one with the same prefix. n is not changed
-// any more.
+// Add adds a rule to those of a page, and replaces one with the same prefix. The caller must not
+// change n afterwards.
 func (b *Book) Add(page layout.Page, n Namespace) {
 	b.adding.Lock()
 	defer b.adding.Unlock()
@@ -217,7 +215,7 @@ func (b *Book) Add(page layout.Page, n Namespace) {
 	b.SetPage(page, &Rules{Default: all.Default, Namespaces: all.namespaces()[1:]})
 }
 
-// Of returns the rules of a page, which nobody changes; nil is LastOneWins for all.
+// Of returns the rules of a page, which are immutable; nil means LastOneWins for all.
 func (b *Book) Of(page layout.Page) *Rules {
 	b.mu.Lock()
 	rules := b.pages[page]

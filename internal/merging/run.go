@@ -19,10 +19,10 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Wait waits until the page has one durable head. It has a merge that failed before tried again at
-// once, and returns the error of an attempt that is made during the call. Errors: *merge.Error,
-// base.ErrConflict (there are several heads, and nothing merges them by itself), base.ErrReadOnly,
-// base.ErrNoSpace, base.ErrCorrupt, those of ctx.
+// Wait waits until the page has one durable head. A merge that failed before is retried at once,
+// and an error during the call is returned. Errors: *merge.Error, base.ErrConflict (there are
+// several heads, and no background merges), base.ErrReadOnly, base.ErrNoSpace, base.ErrCorrupt,
+// those of ctx.
 func (m *Driver) Wait(ctx context.Context) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -58,23 +58,23 @@ type run struct {
 	heads   []*commit.Commit
 	cloud   *cloudsync.Standing // as of the heads or later
 	merged  []merge.Merged
-	inTurn  bool                  // it has the write turn: nothing can be fetched
+	inTurn  bool                  // it holds the write turn and must not fetch
 	failure atomic.Pointer[error] // of code that cannot return one
 }
 
-// fail makes the run fail, unless it has failed already.
+// fail makes the run fail, unless it has already failed.
 func (r *run) fail(err error) { r.failure.CompareAndSwap(nil, &err) }
 
-// errAgain ends a run that is made again at once: its rules are no longer those of the page, or it
-// would have to fetch a tree while it keeps others from writing, or the tree of a common ancestor
-// is nowhere any more, so that the next run does without it.
+// errAgain ends a run that must start again at once: the rules of the page have changed, or the run
+// would have to fetch a tree while writers wait, or the tree of a common ancestor is lost
+// everywhere and the next run will not use it.
 var errAgain = errors.New("the merge begins again")
 
 var errRulesChanged = fmt.Errorf("the rules have changed: %w", errAgain)
 
-// Merge merges the durable heads until there is one, with the rules that the page has then, and
-// returns the merges in order; with an error, those before it. One at a time does so, the others
-// wait. Errors: *merge.Error, base.ErrReadOnly, base.ErrNoSpace, base.ErrCorrupt, those of ctx.
+// Merge merges the durable heads until there is one, with the page's present rules, and returns the
+// merges in order; with an error, those made before it. Concurrent calls wait for each other.
+// Errors: *merge.Error, base.ErrReadOnly, base.ErrNoSpace, base.ErrCorrupt, those of ctx.
 func (m *Driver) Merge(ctx context.Context) ([]merge.Merged, error) {
 	if m.env.Session.ReadOnly {
 		if len(m.store().Heads()) > 1 {
@@ -118,8 +118,8 @@ func (m *Driver) Merge(ctx context.Context) ([]merge.Merged, error) {
 	}
 }
 
-// once merges the durable heads with the rules that the page has now. It returns no results when
-// there is one head.
+// once merges the durable heads with the page's present rules. It returns no results when there is
+// one head.
 func (m *Driver) once(ctx context.Context) ([]merge.Merged, error) {
 	ctx, version, done := m.beginRun(ctx)
 	defer done()
@@ -148,8 +148,8 @@ func (m *Driver) once(ctx context.Context) ([]merge.Merged, error) {
 	return r.merged, nil
 }
 
-// begin makes a new journal. It comes before the heads: should the disk fail in between, the merge
-// fails too and does not rely on what is lost.
+// begin makes a new journal, before the heads are read: if the disk fails in between, the merge
+// fails too and does not rely on lost data.
 func (r *run) begin() {
 	r.rollback()
 	r.sink = session.NewSink(r.m.store().NewJournal())
@@ -161,8 +161,8 @@ func (r *run) rollback() {
 	}
 }
 
-// take takes the heads that are to be merged. Where the bucket has begun an epoch without commits
-// on which something here stands, those of its log are merged first.
+// take takes the heads to merge. When the bucket has begun an epoch without commits on which local
+// heads stand, it takes the heads of the epoch's log first.
 func (r *run) take(ctx context.Context, heads []*commit.Commit) (err error) {
 	if r.cloud, err = cloudsync.StandingOf(ctx, r.m.store()); err != nil {
 		return fmt.Errorf("merge: %w", err)
@@ -207,8 +207,8 @@ func (r *run) env() *merge.Env {
 	}
 }
 
-// fetchingNodes reads the nodes of a commit's tree for a merge, which may need that of a common
-// ancestor that is known as history only.
+// fetchingNodes reads the nodes of a commit's tree for a merge, and fetches the tree of a treeless
+// common ancestor.
 type fetchingNodes struct {
 	run *run
 	id  commit.ID
@@ -247,7 +247,7 @@ func (m *Driver) mergesOf(ctx context.Context, a, b commit.ID) ([]*commit.Commit
 	return cs, nil
 }
 
-// submit hands the merges to the disk. It returns nil when nothing is left to be done.
+// submit submits the merges to the disk. It returns nil when no work is left.
 func (r *run) submit(ctx context.Context) (pending *storage.Pending, err error) {
 	store := r.m.store()
 	unlock, err := store.Lock(ctx)
@@ -263,8 +263,9 @@ func (r *run) submit(ctx context.Context) (pending *storage.Pending, err error) 
 		if len(store.ChainedHeads()) == 1 {
 			return nil, nil
 		}
-		// With code of the app the merge stands as it is, and what is new is merged next.
-		// Otherwise, on a busy page, it might never catch up: nobody commits in this turn.
+		// With code of the app the merge is kept, and new heads are merged next. Otherwise the
+		// merge runs again in this turn, in which no writer can commit: on a busy page it might
+		// never finish.
 		if r.rules.quick() {
 			if err := r.again(ctx); err != nil {
 				if errors.Is(err, base.ErrNeedsFetch) {
@@ -274,7 +275,7 @@ func (r *run) submit(ctx context.Context) (pending *storage.Pending, err error) 
 			}
 		}
 	}
-	err = r.sink.Use(func(j *storage.Journal) (err error) { // a resolver may have left readers behind
+	err = r.sink.Use(func(j *storage.Journal) (err error) { // a resolver may have left readers open
 		var cs []*commit.Commit
 		for i := range r.merged {
 			m := &r.merged[i]
@@ -292,8 +293,7 @@ func (r *run) submit(ctx context.Context) (pending *storage.Pending, err error) 
 	return pending, err
 }
 
-// moved reports whether there are other heads than those that have been merged. The caller holds
-// the write turn.
+// moved reports whether the heads differ from the merged ones. The caller holds the write turn.
 func (r *run) moved(ctx context.Context) (bool, error) {
 	heads, err := r.cloud.First(ctx, r.m.store(), r.m.store().ChainedHeads())
 	if err != nil {
@@ -302,7 +302,7 @@ func (r *run) moved(ctx context.Context) (bool, error) {
 	return !slices.EqualFunc(heads, r.heads, func(a, b *commit.Commit) bool { return a.ID == b.ID }), nil
 }
 
-// again merges the heads anew while nobody can commit.
+// again merges the heads again while no writer can commit.
 func (r *run) again(ctx context.Context) error {
 	r.begin()
 	r.inTurn = true
@@ -317,7 +317,7 @@ func (r *run) again(ctx context.Context) error {
 	return r.compute(ctx)
 }
 
-// explain says which heads an error is about, and what ended the run where its context did.
+// explain adds the heads to an error, and the cause when the context ended the run.
 func (r *run) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

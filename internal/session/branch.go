@@ -8,24 +8,24 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// A session follows its own branch. Its position is the commit that it saw last; a reader sees
-// the newest head that is that commit or descends from it. Invariants:
+// A session follows its own branch. Its position is the commit that it saw last; a reader sees the
+// newest head that is that commit or descends from it. Invariants:
 //
 //	B1: the position is durable.
 //	B2: it moves to descendants only, except to commits of the session itself, and by Refresh.
-//	B3: with one head, everything is an ancestor of that: no commit is read.
+//	B3: with one head, every commit is an ancestor of that head: no commit is read.
 
-// getter reads commits that heads and commits name, with a method of Page.
+// getter reads commits that are named by heads and other commits, with a method of Page.
 type getter func(context.Context, commit.ID) (*commit.Commit, error)
 
 // Commit implements commit.Getter.
 func (g getter) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) { return g(ctx, id) }
 
-// Commits returns a getter of commits for a caller who has entered, and whose ids heads and commits
-// name.
+// Commits returns a getter of commits that are named by heads and other commits. The caller of the
+// getter has entered.
 func (p *Page) Commits() commit.Getter { return getter(p.stored) }
 
-// stored returns a commit for a caller who has entered. It need not be durable.
+// stored returns a commit, which need not be durable. The caller has entered.
 func (p *Page) stored(ctx context.Context, id commit.ID) (*commit.Commit, error) {
 	c, err := p.env.Store.Known(ctx, id)
 	if err != nil {
@@ -34,7 +34,7 @@ func (p *Page) stored(ctx context.Context, id commit.ID) (*commit.Commit, error)
 	return c, err
 }
 
-// chained is stored for a caller who does not stay entered: so a Close waits for one call only.
+// chained is stored for a caller that does not stay entered, so that Close waits for one call only.
 func (p *Page) chained(ctx context.Context, id commit.ID) (*commit.Commit, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (p *Page) chained(ctx context.Context, id commit.ID) (*commit.Commit, error
 	return p.stored(ctx, id)
 }
 
-// durable is chained for a commit that is durable when it is returned.
+// durable is chained, and waits until the commit is durable.
 func (p *Page) durable(ctx context.Context, id commit.ID) (*commit.Commit, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
@@ -57,8 +57,8 @@ func (p *Page) durable(ctx context.Context, id commit.ID) (*commit.Commit, error
 }
 
 // follow returns the newest durable head that is from or descends from it. The caller has entered
-// the page. Errors match ErrNotFound when no head does, which is so only for a commit that this
-// page does not have.
+// the page. Errors match ErrNotFound when there is no such head, which happens only for a commit
+// that this page does not have.
 func (p *Page) follow(ctx context.Context, from *commit.Commit) (*commit.Commit, error) {
 	heads := p.env.Store.Heads()
 	if len(heads) == 1 {
@@ -86,11 +86,11 @@ func (p *Page) newestAbove(ctx context.Context, from *commit.Commit, heads []*co
 	return nil, fmt.Errorf("no head descends from commit %s: %w", from.ID.Short(), base.ErrNotFound)
 }
 
-// head returns the newest durable head of the session's branch and moves the position there. The
+// head returns the newest durable head of the session's branch and moves the position to it. The
 // caller has entered the page.
 func (p *Page) head(ctx context.Context) (*commit.Commit, error) {
 	for {
-		from := p.position.Load() // before the heads are read: they are, or descend from, what was a position then
+		from := p.position.Load() // read before the heads, so that one of them is or descends from it
 		c, err := p.follow(ctx, from)
 		if err != nil {
 			return nil, err
@@ -104,8 +104,8 @@ func (p *Page) head(ctx context.Context) (*commit.Commit, error) {
 	}
 }
 
-// chainedHead returns the newest head of the session's branch, counting commits that are on their
-// way to the disk. The caller has entered the page and holds its write turn.
+// chainedHead returns the newest head of the session's branch, including commits in flight. The
+// caller has entered the page and holds its write turn.
 func (p *Page) chainedHead(ctx context.Context) (*commit.Commit, error) {
 	heads := p.env.Store.ChainedHeads()
 	if len(heads) == 1 {
@@ -114,8 +114,8 @@ func (p *Page) chainedHead(ctx context.Context) (*commit.Commit, error) {
 	return p.newestAbove(ctx, p.position.Load(), heads)
 }
 
-// advance moves the position to a durable commit that this session has made or seen, unless it has
-// come further on that branch already. The caller has entered the page.
+// advance moves the position to a durable commit that this session has made or read, unless the
+// position is already beyond it. The caller has entered the page.
 func (p *Page) advance(c *commit.Commit) {
 	for {
 		from := p.position.Load()
@@ -128,21 +128,21 @@ func (p *Page) advance(c *commit.Commit) {
 	}
 }
 
-// descends reports whether c has a, which is a durable commit, among its ancestors. Where that
-// cannot be read it says no.
+// descends reports whether c descends from a, which is durable. It returns false when the history
+// cannot be read.
 func (p *Page) descends(c, a *commit.Commit) bool {
 	if len(p.env.Store.Heads()) == 1 {
-		return true // or the next reader goes to the head anyway
+		return true // if not, the next reader moves to the head anyway
 	}
-	// The walk is as long as what this session has done meanwhile, and the commit is made: nothing
-	// may call it off.
+	// The walk is as long as this session's recent commits. The commit is already made, so that the
+	// walk must not be cancelled.
 	above, err := commit.IsAncestor(context.Background(), p.Commits(), a, c)
 	return err == nil && above
 }
 
-// Refresh moves the session to the newest durable head of the page, whatever branch that is on, and
-// returns it. Without it a session goes on with its own branch until the branches are merged.
-// Errors: ErrClosed, those of ctx.
+// Refresh moves the session to the newest durable head of the page, on any branch, and returns it.
+// Without Refresh a session stays on its own branch until the branches are merged. Errors:
+// ErrClosed, those of ctx.
 func (p *Page) Refresh(ctx context.Context) (commit.ID, error) {
 	if err := p.enter(); err != nil {
 		return commit.ID{}, err

@@ -17,15 +17,15 @@ import (
 )
 
 // Update calls fn with a transaction on the handle's head and commits it when fn returns nil. The
-// closures of one page run one after another: none sees a head that another is about to replace. fn
-// must not call Update, Commit, Merge or WaitForMerge of the same page, which would wait for
+// closures of one page run one after another, so that each sees the commits of those before it. fn
+// must not call Update, Commit, Merge or WaitForMerge of the same page, which would wait for fn
 // itself.
 //
-// It returns the id of the new commit, or of the head when fn changed nothing. When it returns nil,
-// the commit survives a crash. When fn fails, nothing changes and Update returns fn's error as it
-// is; when fn panics, nothing changes and the panic goes on. ctx governs the waiting for the turn;
-// once the batch is being written it is finished. Errors: ErrClosed, ErrReadOnly, ErrNoSpace,
-// ErrCorrupt, those of ctx and fn.
+// Update returns the id of the new commit, or of the head when fn changed nothing. When it returns
+// a nil error, the commit survives a crash. When fn fails, nothing changes and Update returns fn's
+// error as it is; when fn panics, nothing changes and the panic continues. ctx bounds the wait for
+// the turn; a batch that is being written is always finished. Errors: ErrClosed, ErrReadOnly,
+// ErrNoSpace, ErrCorrupt, those of ctx and fn.
 func (p *Page) Update(ctx context.Context, fn func(*Tx) error) (commit.ID, error) {
 	t, unlock, err := p.beginUpdate(ctx)
 	if err != nil {
@@ -34,7 +34,7 @@ func (p *Page) Update(ctx context.Context, fn func(*Tx) error) (commit.ID, error
 	returned := false
 	defer func() {
 		if !returned { // fn panicked, or ended its goroutine
-			_ = t.abandon() // the panic says more
+			_ = t.abandon() // the panic matters more
 			unlock()
 		}
 	}()
@@ -70,7 +70,7 @@ func (p *Page) beginUpdate(ctx context.Context) (*Tx, func(), error) {
 	if err != nil {
 		return nil, nil, call.Explain(fmt.Errorf("update: %w", err))
 	}
-	t := p.newTx(head, j, func() {}) // a head is not pruned, and it stays one in this turn
+	t := p.newTx(head, j, func() {}) // a head is not pruned, and this turn keeps it a head
 	t.managed = true
 	return t, unlock, nil
 }
@@ -84,8 +84,8 @@ func (p *Page) lockHead(ctx context.Context) (head *commit.Commit, j *storage.Jo
 	if unlock, err = p.env.Store.Lock(ctx); err != nil {
 		return nil, nil, nil, err
 	}
-	// The journal comes first: should the disk fail in between, the commit fails too and does not
-	// rely on what is lost.
+	// The journal is made first: if the disk fails in between, the commit fails too and does not
+	// rely on lost data.
 	j = p.env.Store.NewJournal()
 	if head, err = p.chainedHead(ctx); err != nil {
 		j.Rollback()
@@ -95,7 +95,7 @@ func (p *Page) lockHead(ctx context.Context) (head *commit.Commit, j *storage.Jo
 	return head, j, unlock, nil
 }
 
-// abandon ends a transaction of Update, unless Close of the page has done so.
+// abandon ends a transaction of Update, unless Close of the page already has.
 func (t *Tx) abandon() error {
 	if err := t.enter(); err != nil {
 		return nil
@@ -105,7 +105,7 @@ func (t *Tx) abandon() error {
 	return err
 }
 
-// waitDurable waits until a head that a caller has seen is durable, or has failed.
+// waitDurable waits until a head that a caller has read is durable or has failed.
 func (p *Page) waitDurable(head *commit.Commit) error {
 	if err := p.env.Store.WaitDurable(head); err != nil {
 		return fmt.Errorf("the commit that was read could not be made durable: %w", err)
@@ -113,7 +113,7 @@ func (p *Page) waitDurable(head *commit.Commit) error {
 	return nil
 }
 
-// seen waits until a head that a caller has seen is durable and moves the handle there. The caller
+// seen waits until a head that a caller has read is durable, and moves the handle to it. The caller
 // has entered the page.
 func (p *Page) seen(head *commit.Commit) (commit.ID, error) {
 	if err := p.waitDurable(head); err != nil {
@@ -123,8 +123,8 @@ func (p *Page) seen(head *commit.Commit) (commit.ID, error) {
 	return head.ID, nil
 }
 
-// finish ends the transaction with the commit that hand hands to the disk; none when nothing
-// changes. unlock gives the write turn back before the sync.
+// finish ends the transaction with the commit that hand submits; nil when nothing changed. unlock
+// releases the write turn before the sync.
 func (t *Tx) finish(ctx context.Context, unlock func(), hand func(context.Context) (*commit.Commit, *storage.Pending, error)) (commit.ID, error) {
 	if err := t.enter(); err != nil {
 		unlock()
@@ -157,7 +157,7 @@ func (t *Tx) apply(ctx context.Context) (object.Digest, error) {
 	t.sink.mu.Lock()
 	defer t.sink.mu.Unlock()
 	var nodes btree.Source = t.sink.j
-	if !t.managed { // else it holds the write turn, for which sync may wait
+	if !t.managed { // a managed transaction holds the write turn, for which sync may wait
 		nodes = &completedNodes{nodes, t.page, t.base}
 	}
 	tree := btree.Tree{Page: t.page.env.Store.Page(), Source: nodes, Root: t.root}
@@ -169,9 +169,8 @@ func (t *Tx) apply(ctx context.Context) (object.Digest, error) {
 	return root, nil
 }
 
-// submit makes the commit with the given root and hands it to the disk with the pieces of j, which
-// may be nil. When the parent has the root already there is no commit. The caller holds the page's
-// write turn.
+// submit makes a commit with the given root and submits it with the pieces of j, which may be nil.
+// When the parent has the same root, it makes no commit. The caller holds the page's write turn.
 func (p *Page) submit(ctx context.Context, j *storage.Journal, root object.Digest, parent *commit.Commit, message string) (*commit.Commit, *storage.Pending, error) {
 	if root == parent.Root {
 		return nil, nil, nil
@@ -192,8 +191,8 @@ func (p *Page) submit(ctx context.Context, j *storage.Journal, root object.Diges
 	return c, pending, nil
 }
 
-// Replace makes a durable commit on head of entries, sorted by key; nil when head has the same.
-// Errors: base.ErrReadOnly, base.ErrNoSpace, base.ErrCorrupt, those of entries and of ctx.
+// Replace makes a durable commit on head from entries, sorted by key; nil when head has the same
+// content. Errors: base.ErrReadOnly, base.ErrNoSpace, base.ErrCorrupt, those of entries and of ctx.
 func (p *Page) Replace(ctx context.Context, head *commit.Commit, message string, entries iter.Seq2[fb.Entry, error]) (*commit.Commit, error) {
 	unlock, err := p.env.Store.Lock(ctx)
 	if err != nil {
@@ -227,15 +226,15 @@ func (p *Page) settle(c *commit.Commit, pending *storage.Pending, changes int, s
 	return c.ID, nil
 }
 
-// Begin starts a transaction on the commit on, which stays fixed; the zero id means the handle's
-// head. Other commits go on meanwhile. The transaction must end with Commit or Rollback. Errors:
-// ErrClosed, ErrReadOnly, ErrNotFound (no such commit), ErrCorrupt.
+// Begin starts a transaction on the fixed commit on; the zero id means the handle's head. Other
+// commits are not blocked. The caller must end it with Commit or Rollback. Errors: ErrClosed,
+// ErrReadOnly, ErrNotFound (no such commit), ErrCorrupt.
 //
-// With failOnConflict Commit fails with ErrConflict when the commit is no longer a head, instead of
-// making a second head. After such an error the next Begin with failOnConflict, and without a
-// commit, of the same handle waits for the page's write turn, at most for a second, and the
-// transaction holds the turn: other writers wait for it. It holds the turn for 10 ms and twice as
-// long as the refused one had run, at most for a second, and then goes on without.
+// With failOnConflict, Commit fails with ErrConflict when the commit is no longer a head, instead
+// of making a second head. After this error, the handle's next Begin with failOnConflict and
+// without a commit waits up to a second for the page's write turn. The new transaction holds the
+// turn, and other writers wait. It holds the turn for 10 ms plus twice the time of the failed
+// transaction, at most a second, and then continues without it.
 func (p *Page) Begin(ctx context.Context, on commit.ID, failOnConflict bool) (*Tx, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
@@ -272,7 +271,7 @@ func (p *Page) Begin(ctx context.Context, on commit.ID, failOnConflict bool) (*T
 	return t, nil
 }
 
-// strict makes a transaction, which may be nil, fail when its base is no head.
+// strict makes a transaction, which may be nil, fail when its base is no longer a head.
 func (t *Tx) strict() *Tx {
 	if t != nil {
 		t.failOnConflict, t.began = true, t.page.env.Clock.Now()
@@ -282,10 +281,10 @@ func (t *Tx) strict() *Tx {
 
 // Commit ends the transaction and makes its changes durable. It returns the id of the new commit,
 // or of the base when nothing has changed. It is for transactions from Begin; within Update it
-// fails with ErrInvalid. After an error the transaction is over and nothing has changed, except
-// that with an error of the disk (ErrReadOnly until the page is reopened) it is open whether the
-// commit is there: it is wholly or not at all. Errors: ErrConflict (with FailOnConflict),
-// ErrTxDone, ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
+// fails with ErrInvalid. After an error the transaction has ended and nothing has changed. Only a
+// disk error (ErrReadOnly until the page is reopened) leaves open whether the whole commit is
+// stored or nothing. Errors: ErrConflict (with FailOnConflict), ErrTxDone, ErrClosed, ErrReadOnly,
+// ErrNoSpace, ErrCorrupt, those of ctx.
 func (t *Tx) Commit(ctx context.Context) (commit.ID, error) {
 	if t.managed {
 		return commit.ID{}, fmt.Errorf("commit a transaction of Update: %w", base.ErrInvalid)
@@ -293,7 +292,7 @@ func (t *Tx) Commit(ctx context.Context) (commit.ID, error) {
 	return t.finish(ctx, func() {}, t.commit)
 }
 
-// commit applies the changes before it takes the write turn: the base is fixed.
+// commit applies the changes before it takes the write turn, since the base is fixed.
 func (t *Tx) commit(ctx context.Context) (*commit.Commit, *storage.Pending, error) {
 	root, err := t.apply(ctx)
 	if err != nil || root == t.base.Root {
@@ -316,7 +315,7 @@ func (t *Tx) commit(ctx context.Context) (*commit.Commit, *storage.Pending, erro
 	return t.page.submit(ctx, t.sink.j, root, t.base, t.message)
 }
 
-// ran returns for how long a transaction with failOnConflict has run.
+// ran returns how long a transaction with failOnConflict has run.
 func (t *Tx) ran() time.Duration {
 	if !t.failOnConflict {
 		return 0
@@ -324,8 +323,8 @@ func (t *Tx) ran() time.Duration {
 	return t.page.env.Clock.Now().Sub(t.began)
 }
 
-// isHead reports whether c, which is durable, has no child, not even one on its way to the disk.
-// The caller holds the write turn.
+// isHead reports whether c, which is durable, has no child, not even one in flight. The caller
+// holds the write turn.
 func (p *Page) isHead(c *commit.Commit) bool {
 	return slices.ContainsFunc(p.env.Store.ChainedHeads(), func(h *commit.Commit) bool { return h.ID == c.ID })
 }

@@ -10,24 +10,24 @@ import (
 )
 
 // The sizes of the batches in which a cursor reads the journal. A change of the transaction
-// invalidates the batch, so the first one is small.
+// invalidates the batch, so the first batch is small.
 const (
 	minCursorBatch = 1
 	maxCursorBatch = 512
 )
 
-// txCursor is the entryCursor of a transaction: the entries of the base tree and the changes of the
-// journal, merged. Both stand at their first entry behind at; what has changed since is noticed and
-// read again.
+// txCursor is the entryCursor of a transaction: it merges the entries of the base tree and the
+// changes of the journal. Both sides stand at their first entry after at; after changes of the
+// transaction they are read again.
 type txCursor struct {
 	t       *Tx
 	reverse bool
-	at      []byte // from which, or in reverse below which, the next entry is looked for; nil for the end
+	at      []byte // the lower bound of the next entry, in reverse the upper one; nil for the end
 	current fb.Entry
 
 	tree    treeCursor
 	root    object.Digest // of tree
-	stale   bool          // tree stands at the entry that was given last
+	stale   bool          // tree still stands at the last returned entry
 	changes []btree.Change
 	passed  int // of changes
 	more    bool
@@ -46,7 +46,7 @@ func (c *txCursor) start(ctx context.Context, bound []byte) (bool, error) {
 	return c.step(ctx)
 }
 
-// step moves to the first entry behind at.
+// step moves to the first entry after at.
 func (c *txCursor) step(ctx context.Context) (bool, error) {
 	if err := c.refresh(ctx); err != nil {
 		return false, err
@@ -96,7 +96,7 @@ func (c *txCursor) give(e fb.Entry) {
 	c.setAt(e.Key)
 }
 
-// setAt makes the cursor stand behind a key.
+// setAt moves the cursor after a key.
 func (c *txCursor) setAt(key []byte) {
 	if c.at = append(c.at[:0], key...); !c.reverse {
 		c.at = append(c.at, 0)
@@ -105,7 +105,7 @@ func (c *txCursor) setAt(key []byte) {
 	}
 }
 
-// refresh makes both sides stand behind at, after changes of the transaction too.
+// refresh moves both sides after at, also after changes of the transaction.
 func (c *txCursor) refresh(ctx context.Context) (err error) {
 	if c.batch == 0 || c.root != c.t.root {
 		c.tree, c.root = treeCursor{*c.t.tree().Cursor(), c.reverse}, c.t.root
@@ -127,7 +127,7 @@ func (c *txCursor) refresh(ctx context.Context) (err error) {
 func (c *txCursor) head() (btree.Change, bool, error) {
 	if c.passed == len(c.changes) && c.more {
 		c.batch = min(2*c.batch, maxCursorBatch)
-		if err := c.read(); err != nil { // all that were passed lie before at
+		if err := c.read(); err != nil { // all passed changes are before at
 			return btree.Change{}, false, err
 		}
 	}

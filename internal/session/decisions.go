@@ -13,7 +13,7 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Decision is what a merge decided about a key.
+// Decision is the result of a merge for one key in conflict.
 type Decision struct {
 	merge.Decision
 	// Left, Right and Result are the entries of the merge's parents, Left of the lesser one, and of
@@ -21,8 +21,8 @@ type Decision struct {
 	Left, Right, Result *fb.Entry
 }
 
-// Conflicts yields what a merge commit decided about the keys that begin with prefix, in order of
-// keys; nothing for a merge without conflicts. The slices are borrowed. Errors, as the last
+// Conflicts yields the decisions of a merge commit about the keys that begin with prefix, in order
+// of keys; nothing for a merge without conflicts. The slices are borrowed. Errors, as the last
 // element: base.ErrNotFound, base.ErrInvalid (the commit is no merge), base.ErrClosed,
 // base.ErrCorrupt, those of ctx.
 func (p *Page) Conflicts(ctx context.Context, id commit.ID, prefix []byte) iter.Seq2[Decision, error] {
@@ -68,7 +68,7 @@ func (d *Decision) read(ctx context.Context, trees *[3]btree.Tree) error {
 	return nil
 }
 
-// explanation returns the root of the decisions of a merge, for callers who do not stay entered.
+// explanation returns the root of the decisions of a merge. The caller need not have entered.
 func (p *Page) explanation(ctx context.Context, id commit.ID) (root object.Digest, ok bool, err error) {
 	if err := p.enter(); err != nil {
 		return root, false, err
@@ -81,7 +81,7 @@ func (p *Page) explanation(ctx context.Context, id commit.ID) (root object.Diges
 	return root, ok, err
 }
 
-// mergeView returns the page for package merge, for callers who do not stay entered.
+// mergeView returns the page for package merge. The caller need not stay entered.
 func (p *Page) mergeView() *merge.View {
 	return &merge.View{
 		Page: p.env.Store.Page(), Commits: nearCommits{getter(p.durable), p}, Tree: p.Tree,
@@ -89,8 +89,8 @@ func (p *Page) mergeView() *merge.View {
 	}
 }
 
-// nearCommits gives the nearest ancestors of a commit of which a parent was given up, for callers
-// who do not stay entered.
+// nearCommits returns the nearest kept ancestors of a commit with a parent that was given up. The
+// caller need not stay entered.
 type nearCommits struct {
 	commit.Getter
 	p *Page

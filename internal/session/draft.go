@@ -16,8 +16,7 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// What follows is for merges, which read versions that are in no commit yet and write a part of
-// one.
+// The following is for merges, which read versions without a commit yet and write a part of one.
 
 // Namespace are the keys that begin with a prefix.
 type Namespace struct {
@@ -41,21 +40,21 @@ func (n *Namespace) Check(key []byte) error {
 }
 
 // Draft returns a transaction on a tree that writes keys of a namespace. Its changes are not
-// committed: see Tx.Changes. It must end with Tx.Forget.
+// committed: see Tx.Changes. The caller must end it with Tx.Forget.
 func (p *Page) Draft(base *commit.Commit, root object.Digest, sink *Sink, within *Namespace) *Tx {
 	t := &Tx{page: p, base: base, managed: true, release: func() {}, root: root, sink: sink, nodes: sink, within: within}
 	t.journal.Init(p.env.JournalBytes, p.env.Store.TempDir())
 	return t
 }
 
-// Record makes key have an entry, or none. Errors: those of the file system.
+// Record gives key an entry, or none. Errors: those of the file system.
 func (t *Tx) Record(key []byte, e *fb.Entry, has bool) error { return t.journal.SetTo(key, e, has) }
 
 // Changes returns the changes in ascending order. The transaction must not change meanwhile.
 // Errors, as the last element: base.ErrCorrupt, those of the file system.
 func (t *Tx) Changes() iter.Seq2[btree.Change, error] { return t.journal.All() }
 
-// Freeze makes a draft unusable for those who have it; its changes stay.
+// Freeze makes a draft unusable for its users; its changes stay.
 func (t *Tx) Freeze() { t.over.Store(true) }
 
 // Forget ends a draft.
@@ -64,15 +63,15 @@ func (t *Tx) Forget() {
 	t.page.env.Warn(t.journal.Clear())
 }
 
-// Version returns a snapshot of a tree, whose values come from values. It pins nothing and lasts
-// until end is called.
+// Version returns a snapshot of a tree, whose values are read from values. It pins nothing and is
+// valid until end is called.
 func (p *Page) Version(c *commit.Commit, t btree.Tree, values split.Source) (s *Snapshot, end func()) {
 	v := &state{page: p, commit: c, tree: t, values: values, release: func() {}, managed: true}
 	return &Snapshot{state: v}, func() { v.end() }
 }
 
-// Borrow returns the origin of entries that hold their inline values, and whose other values come
-// from values. They can be read until over is set: then reads fail with base.ErrTxDone.
+// Borrow returns an origin for entries with their inline values; other values are read from values.
+// After over is set, reads fail with base.ErrTxDone.
 func (p *Page) Borrow(values split.Source, over *atomic.Bool) Origin {
 	return &borrowed{p, values, over}
 }
@@ -100,7 +99,7 @@ func (o *borrowed) leave()               { o.page.leave() }
 func (o *borrowed) session() *Page       { return o.page }
 func (o *borrowed) pieces() split.Source { return o.values }
 
-// find is not needed: the entries hold their inline values.
+// find is never needed: the entries have their inline values.
 func (o *borrowed) find(context.Context, []byte) (fb.Entry, bool, error) {
 	return fb.Entry{}, false, nil
 }

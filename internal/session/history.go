@@ -15,7 +15,7 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// enteredNodes reads tree nodes one call at a time.
+// enteredNodes reads tree nodes, each in a call of its own.
 type enteredNodes struct{ p *Page }
 
 // Node implements btree.Source.
@@ -31,9 +31,8 @@ func (s enteredNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, erro
 	return n, err
 }
 
-// completedNodes reads the nodes of one commit's tree. A tree of which a part is not here is
-// fetched when that part is read: that of a commit that is known as history only, or one that was
-// damaged and could not be fetched by the repair.
+// completedNodes reads the nodes of one commit's tree. When a read finds a part missing, it fetches
+// the tree: the commit may be treeless, or a repair could not fetch a damaged part.
 type completedNodes struct {
 	btree.Source
 	page   *Page
@@ -56,14 +55,14 @@ func (s *completedNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, e
 	return s.Source.Node(ctx, d)
 }
 
-// Tree returns the tree of a commit for callers who do not stay entered.
+// Tree returns the tree of a commit. The caller need not stay entered.
 func (p *Page) Tree(c *commit.Commit) btree.Tree {
 	return btree.Tree{Page: p.env.Store.Page(), Source: &completedNodes{enteredNodes{p}, p, c}, Root: c.Root}
 }
 
-// Log returns the given commits and all their ancestors, each once, from the greatest generation to
-// the first commit; equal generations newest first. The zero id means the handle's head. Without
-// arguments it starts from all heads. Errors, as the last element: ErrNotFound, ErrClosed,
+// Log returns the given commits and all their ancestors, each once, by descending generation down
+// to the first commit; within a generation the newest first. The zero id means the handle's head.
+// Without arguments Log starts from all heads. Errors, as the last element: ErrNotFound, ErrClosed,
 // ErrCorrupt, those of ctx.
 func (p *Page) Log(ctx context.Context, from ...commit.ID) iter.Seq2[*commit.Commit, error] {
 	return sequence("read log", func(yield func(*commit.Commit) bool) error {
@@ -89,8 +88,8 @@ func (p *Page) Log(ctx context.Context, from ...commit.ID) iter.Seq2[*commit.Com
 	})
 }
 
-// sequence returns what fn yields, which ends when yield returns false. An error of fn is the last
-// element, wrapped with what was being done.
+// sequence returns the elements that fn yields; fn stops when yield returns false. An error of fn
+// is the last element, wrapped with the name of the work.
 func sequence[T any](doing string, fn func(yield func(T) bool) error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		more := true
@@ -119,10 +118,10 @@ func forward[T any](seq iter.Seq2[T, error], yield func(T) bool) error {
 }
 
 // Diff returns the keys whose entries differ between two commits, in ascending order; a zero id
-// means the handle's head. Equal subtrees are skipped, so that the cost follows the number of
-// changes. Both commits are kept from being pruned while the loop runs; the values of its entries
-// may be read until the page is closed. Keys that do not begin with prefix, and those below start,
-// are left out. Errors, as the last element: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
+// means the handle's head. It skips equal subtrees, so that the cost follows the number of changes.
+// Neither commit is pruned while the loop runs; the values of its entries may be read until the
+// page is closed. Keys that do not begin with prefix, and keys below start, are left out. Errors,
+// as the last element: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Diff(ctx context.Context, from, to commit.ID, prefix, start []byte) iter.Seq2[btree.DiffEntry, error] {
 	return sequence("diff", func(yield func(btree.DiffEntry) bool) error {
 		old, releaseOld, err := p.Pin(ctx, from)
@@ -153,11 +152,11 @@ func diffTrees(ctx context.Context, left, right btree.Tree, prefix, start []byte
 	}
 }
 
-// Restore makes a new commit on the handle's head with what an old one has under the keys that
-// begin with prefix. It returns the id of the new commit, or of the head when nothing differs. The
-// message "" means "restore" and the short id. Like Update it waits for the page's write turn, and
-// survives a crash when it returns nil. Errors: ErrNotFound, ErrInvalid
-// (the zero id), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
+// Restore makes a new commit on the handle's head that resets the keys that begin with prefix to an
+// old commit. It returns the id of the new commit, or of the head when nothing differs. The message
+// "" means "restore" and the short id. Like Update it waits for the page's write turn, and survives
+// a crash when it returns nil. Errors: ErrNotFound, ErrInvalid (the zero id), ErrClosed,
+// ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
 func (p *Page) Restore(ctx context.Context, id commit.ID, prefix []byte, message string) (commit.ID, error) {
 	if id.IsZero() {
 		return commit.ID{}, fmt.Errorf("restore: no commit is named: %w", base.ErrInvalid)
@@ -184,7 +183,7 @@ func (p *Page) Restore(ctx context.Context, id commit.ID, prefix []byte, message
 	})
 }
 
-// restore records the changes that make the keys with a prefix what they are in target.
+// restore records the changes that reset the keys with a prefix to target.
 func (t *Tx) restore(ctx context.Context, target *commit.Commit, prefix []byte) error {
 	if err := t.enter(); err != nil {
 		return err

@@ -21,42 +21,42 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Env is what the sessions on one page have in common. All fields but Committed are set. The
-// functions are called on the goroutine of a call, possibly on several at once.
+// Env is shared by the sessions on one page. All fields but Committed are set. The functions are
+// called on the goroutine of a call, possibly on several at once.
 type Env struct {
 	// Store is the open store of the page. It stays open until the last session is closed.
 	Store *storage.Store
-	// Clock tells the time for commits, and how long a transaction takes.
+	// Clock gives the time of commits and the duration of transactions.
 	Clock clock.Clock
-	// Logger gets what no caller is told. It names the page.
+	// Logger receives messages that no call returns. It names the page.
 	Logger *slog.Logger
-	// Table is what values are cut with.
+	// Table is the secret table by which values are cut.
 	Table func() *split.Table
 	// Device is recorded in commits.
 	Device string
-	// JournalBytes is what the changes of a transaction take in memory before they go to a file.
+	// JournalBytes is the memory for a transaction's changes before they spill to a file.
 	JournalBytes int64
 	// ReadOnly refuses transactions.
 	ReadOnly bool
-	// Committed is told of each commit that is durable, or has failed with err: how many changes it
-	// has, and how long it took. Nil means that nobody asks.
+	// Committed is called for each commit that is durable, or has failed with err, with its number
+	// of changes and its duration. It may be nil.
 	Committed func(c *commit.Commit, changes int, took time.Duration, err error)
-	// Note is told of errors, for those that match base.ErrCorrupt.
+	// Note is called with errors, to report those that match base.ErrCorrupt.
 	Note func(err error)
-	// WantMerge has the heads merged in the background when there are several.
+	// WantMerge requests a background merge when there are several heads.
 	WantMerge func()
-	// HasCloud reports whether a tree that is not here can be fetched.
+	// HasCloud reports whether a missing tree can be fetched.
 	HasCloud func() bool
-	// Fetch makes the tree of a commit readable here.
+	// Fetch makes the tree of a commit readable on this device.
 	Fetch func(ctx context.Context, id commit.ID) error
-	// FetchPieces brings pieces of values from the cloud, and returns their bytes.
+	// FetchPieces fetches pieces of values from the cloud, and returns their bytes.
 	FetchPieces func(ctx context.Context, pieces []object.Digest) (int64, error)
-	// Near returns the nearest ancestors of a commit that are here, where its parents were given
-	// up, and whether it knows them.
+	// Near returns the nearest kept ancestors of a commit whose parents were given up, and whether
+	// they are known.
 	Near func(ctx context.Context, id commit.ID) ([]commit.ID, bool, error)
 }
 
-// now returns the time, for Committed alone.
+// now returns the time if Committed needs it.
 func (e *Env) now() time.Time {
 	if e.Committed == nil {
 		return time.Time{}
@@ -64,7 +64,7 @@ func (e *Env) now() time.Time {
 	return e.Clock.Now()
 }
 
-// Warn logs an error that is of no consequence for the call that met it.
+// Warn logs an error that does not affect the call.
 func (e *Env) Warn(err error) {
 	if err != nil {
 		e.Logger.Warn("a temporary file stays until the page is opened again", "error", err)
@@ -83,7 +83,7 @@ type Page struct {
 	snapshots map[*state]struct{} // guarded by mu
 }
 
-// New begins a session at the newest head. It must be closed.
+// New begins a session at the newest head. The caller must close it.
 func New(env *Env) *Page {
 	p := &Page{env: env, gate: gate.New(), txs: map[*Tx]struct{}{}, snapshots: map[*state]struct{}{}}
 	heads := env.Store.Heads()
@@ -91,7 +91,7 @@ func New(env *Env) *Page {
 	return p
 }
 
-// Leaks counts what was open when its session was closed.
+// Leaks counts the transactions and snapshots left open in a closed session.
 type Leaks struct{ Transactions, Snapshots int }
 
 // Add adds m.
@@ -100,7 +100,7 @@ func (l *Leaks) Add(m Leaks) {
 	l.Snapshots += m.Snapshots
 }
 
-// Err returns an error that says how many there were, nil for none.
+// Err returns an error with the counts, nil for none.
 func (l Leaks) Err() error {
 	if l == (Leaks{}) {
 		return nil
@@ -114,9 +114,8 @@ func (l Leaks) Err() error {
 	return fmt.Errorf("%s and %s were left open", count(l.Transactions, "transaction"), count(l.Snapshots, "snapshot"))
 }
 
-// Close ends the session and the calls that wait in it, waits for all that run, and ends what was
-// taken from it. It returns what the caller should have ended, and what went wrong as that was
-// ended. It is called once.
+// Close ends the session and its waiting calls, waits for all running calls, and ends open
+// transactions and snapshots. It returns those, and the errors of ending them. It is called once.
 func (p *Page) Close() (Leaks, error) {
 	p.gate.Close()
 	txs := p.Transactions()
@@ -145,27 +144,27 @@ var errPageClosed = fmt.Errorf("page: %w", base.ErrClosed)
 // Gate returns the gate of the session.
 func (p *Page) Gate() *gate.Gate { return p.gate }
 
-// Enter lets a call in that must then Leave. Errors: base.ErrClosed.
+// Enter begins a call that must then Leave. Errors: base.ErrClosed.
 func (p *Page) Enter() error { return p.enter() }
 
 // Leave ends a call that has entered.
 func (p *Page) Leave() { p.leave() }
 
-// Transactions returns those that are open.
+// Transactions returns the open transactions.
 func (p *Page) Transactions() []*Tx {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Collect(maps.Keys(p.txs))
 }
 
-// Open counts the transactions and snapshots that are open.
+// Open counts the open transactions and snapshots.
 func (p *Page) Open() Leaks {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return Leaks{Transactions: len(p.txs), Snapshots: len(p.snapshots)}
 }
 
-// Position returns the commit that the session has seen last.
+// Position returns the last commit that the session has seen.
 func (p *Page) Position() *commit.Commit { return p.position.Load() }
 
 func (p *Page) enter() error {
@@ -180,11 +179,11 @@ func (p *Page) session() *Page       { return p }
 func (p *Page) pieces() split.Source { return p.env.Store }
 func (p *Page) note(err error)       { p.env.Note(err) }
 
-// find makes a Page the origin of the entries of a Diff, which hold their inline values.
+// find makes a Page the origin of the entries of a Diff, which have their inline values.
 func (p *Page) find(context.Context, []byte) (fb.Entry, bool, error) { return fb.Entry{}, false, nil }
 
-// Call calls fn with a context that ends when the session closes. What ended for that reason
-// matches base.ErrClosed. Errors: base.ErrClosed, those of fn.
+// Call calls fn with a context that ends when the session closes; errors caused by that match
+// base.ErrClosed. Errors: base.ErrClosed, those of fn.
 func (p *Page) Call(ctx context.Context, fn func(context.Context) error) error {
 	if err := p.enter(); err != nil {
 		return err
@@ -195,14 +194,14 @@ func (p *Page) Call(ctx context.Context, fn func(context.Context) error) error {
 	return call.Explain(fn(call))
 }
 
-// pin returns a commit, zero meaning the session's head, and keeps it from being pruned until
-// release is called. The caller has entered.
+// pin returns a commit, zero meaning the session's head, and pins it against pruning until release
+// is called. The caller has entered.
 func (p *Page) pin(ctx context.Context, id commit.ID) (c *commit.Commit, release func(), err error) {
 	if !id.IsZero() {
 		release := p.env.Store.Pin(id)
 		c, err := p.env.Store.Commit(ctx, id)
 		if err == nil {
-			// Somebody may have seen the id before its sync returned.
+			// A caller may have seen the id before its sync returned.
 			err = p.env.Store.WaitDurable(c)
 		}
 		if err != nil {
@@ -218,7 +217,7 @@ func (p *Page) pin(ctx context.Context, id commit.ID) (c *commit.Commit, release
 			return nil, nil, err
 		}
 		release := p.env.Store.Pin(c.ID)
-		// It may have become an ancestor in between, and have been pruned.
+		// It may have become an ancestor and been pruned meanwhile.
 		if slices.Contains(p.env.Store.Heads(), c) {
 			return c, release, nil
 		}
@@ -229,8 +228,8 @@ func (p *Page) pin(ctx context.Context, id commit.ID) (c *commit.Commit, release
 	}
 }
 
-// Pin returns a commit, the zero id meaning the session's head, and keeps it from being pruned
-// until release is called. Errors: base.ErrNotFound, base.ErrClosed, base.ErrCorrupt, those of ctx.
+// Pin returns a commit, the zero id meaning the session's head, and pins it against pruning until
+// release is called. Errors: base.ErrNotFound, base.ErrClosed, base.ErrCorrupt, those of ctx.
 func (p *Page) Pin(ctx context.Context, id commit.ID) (c *commit.Commit, release func(), err error) {
 	if err := p.enter(); err != nil {
 		return nil, nil, err
@@ -251,8 +250,8 @@ func (p *Page) View(ctx context.Context, fn func(*Snapshot) error) error {
 }
 
 // At returns the page as of a commit; the zero id means the session's head. It fetches the commit's
-// tree where that is not here. It must be closed. Errors: base.ErrNotFound, base.ErrNeedsFetch,
-// base.ErrNetwork, base.ErrClosed, base.ErrCorrupt.
+// tree if that is not on this device. The caller must close it. Errors: base.ErrNotFound,
+// base.ErrNeedsFetch, base.ErrNetwork, base.ErrClosed, base.ErrCorrupt.
 func (p *Page) At(ctx context.Context, id commit.ID) (*Snapshot, error) {
 	return p.snapshot(ctx, id, false)
 }
@@ -278,8 +277,7 @@ func (p *Page) snapshot(ctx context.Context, id commit.ID, managed bool) (*Snaps
 	return p.newSnapshot(c, release, managed), nil
 }
 
-// Heads returns the commits without children that are durable, oldest first. Errors:
-// base.ErrClosed.
+// Heads returns the durable commits without children, oldest first. Errors: base.ErrClosed.
 func (p *Page) Heads() ([]*commit.Commit, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
@@ -288,8 +286,8 @@ func (p *Page) Heads() ([]*commit.Commit, error) {
 	return p.env.Store.Heads(), nil
 }
 
-// Commit returns a commit once it is durable. Somebody asks for it by its id, who may be wrong.
-// Errors: base.ErrNotFound, base.ErrClosed, base.ErrCorrupt.
+// Commit returns a commit once it is durable. The id is user input and may not exist. Errors:
+// base.ErrNotFound, base.ErrClosed, base.ErrCorrupt.
 func (p *Page) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
@@ -303,8 +301,8 @@ func (p *Page) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error)
 	return c, p.env.Store.WaitDurable(c)
 }
 
-// FetchHistory makes the tree of a commit readable here. Errors: base.ErrNotFound, those of
-// Env.Fetch.
+// FetchHistory makes the tree of a commit readable on this device. Errors: base.ErrNotFound, those
+// of Env.Fetch.
 func (p *Page) FetchHistory(ctx context.Context, id commit.ID) error {
 	c, err := p.Commit(ctx, id)
 	if err != nil {
@@ -313,7 +311,7 @@ func (p *Page) FetchHistory(ctx context.Context, id commit.ID) error {
 	return p.EnsureTree(ctx, c)
 }
 
-// EnsureTree makes the tree of a commit readable, for callers who may have entered or not.
+// EnsureTree makes the tree of a commit readable, whether the caller has entered or not.
 func (p *Page) EnsureTree(ctx context.Context, c *commit.Commit) error {
 	if !p.env.HasCloud() {
 		return nil
@@ -329,7 +327,7 @@ func (p *Page) EnsureTree(ctx context.Context, c *commit.Commit) error {
 	return p.fetchTree(ctx, c.ID)
 }
 
-// fetchTree fetches a tree that is not here.
+// fetchTree fetches a missing tree.
 func (p *Page) fetchTree(ctx context.Context, id commit.ID) error {
 	err := p.Call(ctx, func(ctx context.Context) error { return p.env.Fetch(ctx, id) })
 	if errors.Is(err, base.ErrReadOnly) || errors.Is(err, base.ErrNoCloud) {

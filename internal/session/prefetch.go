@@ -9,24 +9,24 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// fetchWindow is how many pieces are asked for at once: enough for ranges over many blocks, few
+// fetchWindow is how many pieces are requested at once: enough for ranges over many blocks, few
 // enough to hold their names in memory.
 const fetchWindow = 1024
 
-// expandWindow is how many pieces that list others are opened at once.
+// expandWindow is how many index pieces are opened at once.
 const expandWindow = 64
 
-// PrefetchResult says what a Prefetch brought.
+// PrefetchResult counts what a Prefetch downloaded.
 type PrefetchResult struct {
-	// Values is the number of values that were looked at, inline ones left out.
+	// Values is the number of values examined, without inline ones.
 	Values int64
-	// Pieces and Bytes are what came from the cloud.
+	// Pieces and Bytes were downloaded from the cloud.
 	Pieces, Bytes int64
 }
 
-// Prefetch brings all values below a prefix to this device. Neighbours in the bucket come with one
-// request. When it fails, what has come stays. progress, when it is not nil, is told what has come
-// so far; it must not block. Errors: those of Env.FetchPieces and of an Iter.
+// Prefetch downloads all values below a prefix. Adjacent pieces in the bucket take one request.
+// After an error the downloaded values stay. progress, when not nil, is called with the result so
+// far; it must not block. Errors: those of Env.FetchPieces and of an Iter.
 func (s *Snapshot) Prefetch(ctx context.Context, prefix []byte, progress func(PrefetchResult)) (PrefetchResult, error) {
 	f := &prefetcher{page: s.page, progress: progress}
 	it := s.Iter(ScanOptions{Prefix: prefix})
@@ -46,8 +46,7 @@ func (s *Snapshot) Prefetch(ctx context.Context, prefix []byte, progress func(Pr
 	return f.result, nil
 }
 
-// prefetcher collects values of which something is missing and fetches them together, level by
-// level.
+// prefetcher collects values with missing pieces and fetches them together, level by level.
 type prefetcher struct {
 	page     *Page
 	progress func(PrefetchResult)
@@ -64,7 +63,7 @@ func (f *prefetcher) value(ctx context.Context, root object.Digest) error {
 	return f.flush(ctx)
 }
 
-// flush fetches what is missing of the values collected. Index pieces are opened depth first, in
+// flush fetches the missing pieces of the collected values. It opens index pieces depth first, in
 // bounded parts, so that memory does not follow the size of a value.
 func (f *prefetcher) flush(ctx context.Context) error {
 	roots := f.roots
@@ -90,8 +89,8 @@ func (f *prefetcher) flush(ctx context.Context) error {
 	return nil
 }
 
-// fetchPart returns the beginning of a list: as many pieces as are fetched at once, few of which
-// list others.
+// fetchPart returns the beginning of a list: at most fetchWindow pieces, of which few are index
+// pieces.
 func fetchPart(list []object.Digest) []object.Digest {
 	indexes := 0
 	for i, d := range list[:min(fetchWindow, len(list))] {
@@ -104,7 +103,7 @@ func fetchPart(list []object.Digest) []object.Digest {
 	return list[:min(fetchWindow, len(list))]
 }
 
-// fetch brings those of the pieces that are not held.
+// fetch fetches the pieces that this device does not store.
 func (f *prefetcher) fetch(ctx context.Context, part []object.Digest) error {
 	var missing []object.Digest
 	err := f.page.Call(ctx, func(ctx context.Context) error {
@@ -134,7 +133,7 @@ func (f *prefetcher) fetch(ctx context.Context, part []object.Digest) error {
 	return nil
 }
 
-// children returns the pieces that index pieces, which are held, list.
+// children returns the pieces listed by index pieces, which this device stores.
 func (f *prefetcher) children(ctx context.Context, part []object.Digest) ([]object.Digest, error) {
 	var all []object.Digest
 	for _, d := range part {

@@ -13,10 +13,9 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Put stores value under key with a priority. A value that is short enough to be inline is always
-// Eager. key is 0 to 4096 bytes. Neither is retained. After an error the transaction is as it was.
-// Errors: base.ErrTooLarge, base.ErrInvalid, base.ErrTxDone, base.ErrClosed, base.ErrNoSpace, those
-// of ctx.
+// Put stores value under key with a priority. A value short enough to be inline is always Eager.
+// key is 0 to 4096 bytes. Neither is retained. After an error the transaction is unchanged. Errors:
+// base.ErrTooLarge, base.ErrInvalid, base.ErrTxDone, base.ErrClosed, base.ErrNoSpace, those of ctx.
 func (t *Tx) Put(ctx context.Context, key, value []byte, p object.Priority) error {
 	if err := t.enterPut(ctx, key, p); err != nil {
 		return err
@@ -25,7 +24,7 @@ func (t *Tx) Put(ctx context.Context, key, value []byte, p object.Priority) erro
 	return t.put(ctx, key, value, p)
 }
 
-// enterPut lets a change in that must then leave.
+// enterPut begins a change that must then leave.
 func (t *Tx) enterPut(ctx context.Context, key []byte, p object.Priority) error {
 	if err := ValidateKey(key); err != nil {
 		return fmt.Errorf("put: %w", err)
@@ -46,7 +45,7 @@ func (t *Tx) enterPut(ctx context.Context, key []byte, p object.Priority) error 
 	return nil
 }
 
-// put is Put for a caller who has entered.
+// put is Put for a caller that has entered.
 func (t *Tx) put(ctx context.Context, key, value []byte, p object.Priority) error {
 	if len(value) <= btree.InlineLimit {
 		return t.journal.Put(key, value)
@@ -55,7 +54,7 @@ func (t *Tx) put(ctx context.Context, key, value []byte, p object.Priority) erro
 	return t.set(key, e, err)
 }
 
-// set records the entry of a value that was stored, unless that failed.
+// set records the entry of a stored value, unless storing it failed.
 func (t *Tx) set(key []byte, e fb.Entry, err error) error {
 	if err != nil {
 		return fmt.Errorf("put: %w", err)
@@ -63,10 +62,10 @@ func (t *Tx) set(key []byte, e fb.Entry, err error) error {
 	return t.journal.SetTo(key, &e, true)
 }
 
-// PutReader stores what r gives until io.EOF under key. size is its length, or -1 when that is not
-// known; a different length is ErrInvalid. Memory does not depend on the length. r is not closed.
-// When PutReader fails, also because r failed, the transaction is as it was. A Read of r that
-// blocks is not interrupted by ctx. Errors: as PutPriority, and those of r.
+// PutReader stores the bytes of r until io.EOF under key. size is their number, or -1 when unknown;
+// a different number is ErrInvalid. The value is streamed. r is not closed. When PutReader fails,
+// also because r failed, the transaction is unchanged. ctx does not interrupt a blocking Read of r.
+// Errors: as PutPriority, and those of r.
 func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64, p object.Priority) error {
 	if r == nil {
 		return fmt.Errorf("put reader: there is none: %w", base.ErrInvalid)
@@ -84,14 +83,14 @@ func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64,
 	return call.Explain(t.set(key, e, err))
 }
 
-// SizedReader fails where r does not have the length that was declared; -1 stands for any.
+// SizedReader fails if r does not have the declared length; -1 allows any length.
 type SizedReader struct {
 	r    io.Reader
 	left int64 // -1: no length was declared
 	want int64
 }
 
-// NewSizedReader returns a reader of r, of which size bytes are expected; -1 stands for any number.
+// NewSizedReader returns a reader of r that expects size bytes; -1 allows any number.
 func NewSizedReader(r io.Reader, size int64) *SizedReader {
 	return &SizedReader{r: r, left: size, want: size}
 }
@@ -115,8 +114,8 @@ func (s *SizedReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Condition is what PutIf asks of the present entry; see IfAbsent, IfPresent and IfEqual. The zero
-// Condition asks nothing.
+// Condition is the requirement of PutIf on the present entry; see IfAbsent, IfPresent and IfEqual.
+// The zero Condition is always met.
 type Condition struct {
 	kind  conditionKind
 	value []byte
@@ -130,14 +129,14 @@ const (
 	ifEqual
 )
 
-// IfAbsent asks that the key has no entry.
+// IfAbsent requires that the key has no entry.
 func IfAbsent() Condition { return Condition{kind: ifAbsent} }
 
-// IfPresent asks that the key has an entry.
+// IfPresent requires that the key has an entry.
 func IfPresent() Condition { return Condition{kind: ifPresent} }
 
-// IfEqual asks that the key has an entry of exactly this value, which must not be changed before
-// PutIf returns.
+// IfEqual requires that the key has an entry of exactly this value, which must not be changed
+// before PutIf returns.
 func IfEqual(value []byte) Condition { return Condition{kind: ifEqual, value: value} }
 
 // PutIf is Put when the entry that the transaction sees meets the condition, and fails with
@@ -184,7 +183,7 @@ func (t *Tx) holds(ctx context.Context, e *fb.Entry, value []byte) (bool, error)
 	return err == nil, err
 }
 
-// comparer is a writer that accepts only what rest says.
+// comparer is a writer that accepts only the bytes of rest.
 type comparer struct{ rest []byte }
 
 var errDiffers = errors.New("another value")
@@ -215,10 +214,10 @@ func (t *Tx) delete(key []byte) error {
 // deleteBatch is how many keys DeleteRange collects before it deletes them.
 const deleteBatch = 512
 
-// DeleteRange removes all keys k with from <= k < to; nil means no limit on that side. It costs
-// what it removes, and no more than Clear when both are nil. In a merge it leaves the keys that are
-// not of the namespace. Errors: as Put, ErrCorrupt. When it fails, some of the keys may have been
-// removed from the transaction.
+// DeleteRange removes all keys k with from <= k < to; nil means no limit on that side. Its cost
+// follows the number of removed keys; with both limits nil it is that of Clear. In a merge it
+// removes only keys of the namespace. Errors: as Put, ErrCorrupt. When it fails, the transaction
+// may lack some of the keys.
 func (t *Tx) DeleteRange(ctx context.Context, from, to []byte) error {
 	if from == nil && to == nil {
 		return t.Clear(ctx)
@@ -227,7 +226,7 @@ func (t *Tx) DeleteRange(ctx context.Context, from, to []byte) error {
 }
 
 func (t *Tx) deleteRange(ctx context.Context, from, to []byte) error {
-	if t.within != nil { // the rest would only be looked at
+	if t.within != nil { // skips keys outside the namespace
 		if bytes.Compare(from, t.within.Prefix) < 0 {
 			from = t.within.Prefix
 		}
@@ -250,7 +249,7 @@ func (t *Tx) deleteRange(ctx context.Context, from, to []byte) error {
 		if len(keys) < deleteBatch {
 			return nil
 		}
-		from = append(bytes.Clone(keys[len(keys)-1]), 0) // the first key behind it
+		from = append(bytes.Clone(keys[len(keys)-1]), 0) // the first key after the batch
 	}
 }
 
@@ -270,7 +269,7 @@ func (t *Tx) deleteAll(keys [][]byte) error {
 	return nil
 }
 
-// Clear removes all keys at once and forgets the changes made so far; its cost does not depend on
+// Clear removes all keys at once and discards the changes made so far; its cost does not depend on
 // their number. In a merge it removes the keys of the namespace, one by one. Errors: ErrTxDone,
 // ErrClosed, those of ctx.
 func (t *Tx) Clear(ctx context.Context) error {
@@ -284,15 +283,15 @@ func (t *Tx) Clear(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("clear: %w", err)
 	}
-	// The sink stays: its pieces go to the log with the commit and are collected later. A new one
-	// would not know whether the base has been taken back since by a failure of the disk.
+	// The sink stays: its pieces go to the log with the commit and are collected later. A new sink
+	// could not detect that a disk failure has rolled the base back meanwhile.
 	t.page.env.Warn(t.journal.Clear())
 	t.root = btree.EmptyRoot
 	return nil
 }
 
-// SetMessage gives the commit a message of at most 16 KiB of UTF-8. It is no change by itself.
-// Errors: ErrTooLarge, ErrInvalid, ErrTxDone, ErrClosed.
+// SetMessage gives the commit a message of at most 16 KiB of UTF-8. A message alone makes no
+// commit. Errors: ErrTooLarge, ErrInvalid, ErrTxDone, ErrClosed.
 func (t *Tx) SetMessage(message string) error {
 	if t.within != nil {
 		return fmt.Errorf("set the message of a merge: %w", base.ErrInvalid)

@@ -15,9 +15,9 @@ import (
 
 const (
 	headRevision = "HEAD"
-	// noRevision is what tools call the state before the first commit.
+	// noRevision is the tools' name for the state before the first commit.
 	noRevision = "none"
-	// minPrefix is the least number of digits that may stand for a commit id.
+	// minPrefix is the least number of digits that may name a commit.
 	minPrefix = 4
 	// maxCandidates is how many commits the error about an ambiguous prefix lists.
 	maxCandidates = 10
@@ -163,11 +163,12 @@ func parseRevisionTime(s string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// resolveTime finds the newest of the commits that are not younger than at, that head descends from
-// or is, and that it reaches by younger ones alone. The first commit is as old as time.
+// resolveTime finds the newest commit that is not younger than at, among head and its ancestors
+// that are reachable from head through younger commits only. The first commit is older than any
+// time.
 func (p *Page) resolveTime(ctx context.Context, head *commit.Commit, at time.Time) (*commit.Commit, error) {
-	// A commit comes out of the queue after its descendants. By the clocks it may be younger than
-	// they.
+	// The queue returns a commit after its descendants. With wrong clocks it may be younger than
+	// they are.
 	var q commit.Queue[struct{}]
 	q.Add(head)
 	var newest *commit.Commit
@@ -196,7 +197,7 @@ func (p *Page) resolveTime(ctx context.Context, head *commit.Commit, at time.Tim
 	return newest, nil
 }
 
-// firstParent returns the newer parent of c, which has one.
+// firstParent returns the newer parent of c, which has at least one.
 func (p *Page) firstParent(ctx context.Context, c *commit.Commit) (*commit.Commit, error) {
 	var first *commit.Commit
 	for _, id := range c.Parents {

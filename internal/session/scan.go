@@ -14,8 +14,8 @@ import (
 type ScanOptions struct {
 	// Prefix limits the keys to those that begin with it.
 	Prefix []byte
-	// Start is the first key that may come, and End the first that may not; nil means no limit.
-	// They keep their meaning when Reverse is set: Start is the lower limit.
+	// Start is the lower limit of the keys, inclusive, and End the upper limit, exclusive; nil
+	// means no limit. Both keep this meaning with Reverse.
 	Start, End []byte
 	// Reverse gives the entries in descending order.
 	Reverse bool
@@ -34,13 +34,12 @@ type Iter struct {
 	reverse  bool
 	keysOnly bool
 	limit    int
-	n        int // entries given so far, and those of the run
+	n        int // entries returned so far, including the run
 	moves    int // of src
 	entry    fb.Entry
 	started  bool
 
-	// The run of entries that lie beside each other in one node of a tree: they are given without
-	// moving src.
+	// The run is a sequence of adjacent entries in one tree node, returned without moving src.
 	tree *btree.Cursor // nil when src is not a tree
 	node *fb.Node      // nil outside of a run
 	i    int           // the present entry of node
@@ -52,8 +51,8 @@ type Iter struct {
 
 // entryCursor walks over the entries of a version of a page, in one direction.
 type entryCursor interface {
-	// start moves to the first entry whose key is not below bound, or in reverse to the last entry
-	// below it; nil is the end from which the direction starts.
+	// start moves to the first entry at or after bound, or in reverse to the last entry before it;
+	// nil is the end from which the direction starts.
 	start(ctx context.Context, bound []byte) (bool, error)
 	// step moves to the next entry.
 	step(ctx context.Context) (bool, error)
@@ -86,7 +85,7 @@ func (c *treeCursor) step(ctx context.Context) (bool, error) {
 
 func (c *treeCursor) entry() fb.Entry { return c.Entry() }
 
-// startRun notes the entries beside the present one that are wanted too.
+// startRun finds the adjacent entries that are also in the range.
 func (it *Iter) startRun() {
 	if it.tree == nil {
 		return
@@ -111,7 +110,7 @@ func (it *Iter) startRun() {
 	it.node, it.i, it.stop = n, i, i+left*it.step
 }
 
-// endRun moves the cursor to where the run has come.
+// endRun moves the cursor to the present entry of the run.
 func (it *Iter) endRun() {
 	if it.node != nil {
 		it.tree.Jump(it.i)
@@ -119,8 +118,8 @@ func (it *Iter) endRun() {
 	}
 }
 
-// open makes it, which is zero, an iterator over what o selects within the keys that begin with
-// prefix.
+// open makes it, which is zero, an iterator over the entries that o selects among the keys that
+// begin with prefix.
 func (it *Iter) open(from Origin, src entryCursor, o ScanOptions, prefix []byte) {
 	it.from, it.src, it.reverse, it.keysOnly, it.limit = from, src, o.Reverse, o.KeysOnly, o.Limit
 	if o.Limit < 0 {
@@ -146,17 +145,17 @@ func (it *Iter) open(from Origin, src entryCursor, o ScanOptions, prefix []byte)
 	}
 }
 
-// PrefixEnd returns the first key behind all that begin with p, nil when there is none.
+// PrefixEnd returns the first key after all keys that begin with p, nil when there is none.
 func PrefixEnd(p []byte) []byte { return base.PrefixEnd(p) }
 
-// checkEvery is after how many moves between nodes an iterator looks at its context.
+// checkEvery is the number of moves between nodes after which an iterator checks its context.
 const checkEvery = 16
 
 // Next moves to the next entry, at first to the first one. It returns false at the end and on an
-// error; see Err. Whether what the entries come from is still open, and ctx, are looked at between
-// nodes of the tree, not at each entry.
+// error; see Err. It checks ctx, and whether the source is still open, once per tree node, not at
+// each entry.
 func (it *Iter) Next(ctx context.Context) bool {
-	if it.i != it.stop { // this is so little that callers inline it
+	if it.i != it.stop { // short enough to be inlined
 		it.i += it.step
 		return true
 	}
@@ -238,7 +237,7 @@ func (it *Iter) Key() []byte {
 }
 
 // Value reads the entry's value into memory, whatever its length. It belongs to the caller;
-// InlineValue spares the copy of a short one. Errors: as Entry.Value; ErrInvalid before the first
+// InlineValue avoids the copy of a short value. Errors: as Entry.Value; ErrInvalid before the first
 // Next and after the last.
 func (it *Iter) Value(ctx context.Context) ([]byte, error) {
 	if !it.started || it.done {
@@ -249,8 +248,8 @@ func (it *Iter) Value(ctx context.Context) ([]byte, error) {
 }
 
 // InlineValue returns the entry's value, borrowed until the next call of Next or Close, when it is
-// inline: at most 256 bytes that stand in the tree entry itself. Of any other value ok is false,
-// and Value reads it.
+// inline: at most 256 bytes, stored in the tree entry itself. For any other value ok is false, and
+// Value reads it.
 func (it *Iter) InlineValue() (value []byte, ok bool) {
 	if it.node == nil {
 		return it.entry.Value, it.entry.Inline
@@ -270,10 +269,10 @@ func (it *Iter) Current() fb.Entry {
 	return it.entry
 }
 
-// Origin returns what the entries come from.
+// Origin returns the origin of the entries.
 func (it *Iter) Origin() Origin { return it.from }
 
-// KeysOnly reports what ScanOptions said.
+// KeysOnly reports the value of ScanOptions.KeysOnly.
 func (it *Iter) KeysOnly() bool { return it.keysOnly }
 
 // Err returns the error that ended the walk, nil at a regular end.

@@ -13,15 +13,15 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// Snapshot is an immutable version of a page. Its commit is kept from being pruned until Close. It
-// is safe for concurrent use.
+// Snapshot is an immutable version of a page. Its commit is not pruned before Close. It is safe for
+// concurrent use.
 type Snapshot struct {
 	*state
 	prefix  []byte
-	nothing bool // prefixes that exclude each other
+	nothing bool // disjoint prefixes
 }
 
-// state is what a snapshot and its views by prefix share.
+// state is shared by a snapshot and its views by prefix.
 type state struct {
 	page    *Page
 	commit  *commit.Commit
@@ -33,8 +33,8 @@ type state struct {
 	over    atomic.Bool
 }
 
-// newSnapshot makes a snapshot of a commit that is pinned until release. The caller has entered the
-// page.
+// newSnapshot makes a snapshot of a commit that is pinned until release is called. The caller has
+// entered the page.
 func (p *Page) newSnapshot(c *commit.Commit, release func(), managed bool) *Snapshot {
 	s := &state{page: p, commit: c, nodes: completedNodes{p.env.Store, p, c}, values: p.env.Store, release: release, managed: managed}
 	s.tree = btree.Tree{Page: p.env.Store.Page(), Source: &s.nodes, Root: c.Root}
@@ -75,12 +75,12 @@ func (s *state) end() bool {
 // Commit returns the commit that the snapshot shows.
 func (s *Snapshot) Commit() *commit.Commit { return s.commit }
 
-// Origin returns what reads the values of the snapshot.
+// Origin returns the origin of the snapshot's entries.
 func (s *Snapshot) Origin() Origin { return s.state }
 
-// Prefix returns the same snapshot limited to the keys that begin with prefix, which it copies,
-// within the limit that s has: when the two exclude each other, nothing is left. Keys are not
-// stripped; a key outside the limit is not found. Closing either closes both.
+// Prefix returns a view of s limited to the keys that begin with prefix, and to the limit of s;
+// with disjoint limits it is empty. prefix is copied. Keys are not stripped; a key outside the
+// limit is not found. Closing either snapshot closes both.
 func (s *Snapshot) Prefix(prefix []byte) *Snapshot {
 	limited := &Snapshot{state: s.state, prefix: bytes.Clone(prefix), nothing: s.nothing}
 	switch {
@@ -93,7 +93,7 @@ func (s *Snapshot) Prefix(prefix []byte) *Snapshot {
 	return limited
 }
 
-// Close releases the commit. It is idempotent. Reads that come later fail with base.ErrClosed.
+// Close releases the commit. It is idempotent. Later reads fail with base.ErrClosed.
 func (s *Snapshot) Close() {
 	s.page.mu.Lock()
 	delete(s.page.snapshots, s.state)
@@ -101,8 +101,8 @@ func (s *Snapshot) Close() {
 	s.end()
 }
 
-// Get returns the value of key, which belongs to the caller. A value is read into memory wholly;
-// see Open for long ones. Errors: ErrNotFound, ErrNeedsFetch, ErrTooLarge (it does not fit into
+// Get returns the value of key, which belongs to the caller. It reads the whole value into memory;
+// see Open for long values. Errors: ErrNotFound, ErrNeedsFetch, ErrTooLarge (it does not fit into
 // memory), ErrClosed, ErrCorrupt, those of ctx.
 func (s *Snapshot) Get(ctx context.Context, key []byte) ([]byte, error) {
 	n, i, err := s.locate(ctx, key)
@@ -116,8 +116,8 @@ func (s *Snapshot) Get(ctx context.Context, key []byte) ([]byte, error) {
 	return ReadValue(ctx, s.state, &e)
 }
 
-// Open returns a reader of the value of key. Memory does not depend on the value's size. ctx
-// governs all reads of the Value. Errors: as Stat.
+// Open returns a reader of the value of key, which streams it. ctx governs all reads of the Value.
+// Errors: as Stat.
 func (s *Snapshot) Open(ctx context.Context, key []byte) (*Value, error) {
 	e, err := s.Lookup(ctx, key)
 	if err != nil {
@@ -136,8 +136,8 @@ func (s *Snapshot) Lookup(ctx context.Context, key []byte) (fb.Entry, error) {
 	return n.Entry(i), nil
 }
 
-// Seek returns the first key that is not below key; it belongs to the caller. It is what an Iter
-// from key on gives first, in the time of a Get. Errors: as Get; ErrNotFound when no key follows.
+// Seek returns the first key at or after key; it belongs to the caller. It costs one Get, where an
+// Iter would start a scan. Errors: as Get; ErrNotFound when no key follows.
 func (s *Snapshot) Seek(ctx context.Context, key []byte) ([]byte, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (s *Snapshot) Seek(ctx context.Context, key []byte) ([]byte, error) {
 	return ownedBytes(found), nil
 }
 
-// locate returns the node that has the entry of key, and its number there.
+// locate returns the node with the entry of key, and the entry's number there.
 func (s *Snapshot) locate(ctx context.Context, key []byte) (*fb.Node, int, error) {
 	if err := s.enter(); err != nil {
 		return nil, 0, err
@@ -186,11 +186,11 @@ func (s *Snapshot) locate(ctx context.Context, key []byte) (*fb.Node, int, error
 	return n, i, nil
 }
 
-// errNoEntry is made once: a look-up that finds nothing is no rare thing.
+// errNoEntry is allocated once, since failed look-ups are frequent.
 var errNoEntry = fmt.Errorf("get: no such key: %w", base.ErrNotFound)
 
-// Iter returns an iterator over the entries that o selects, which allocates nothing for each of
-// them. It must be closed.
+// Iter returns an iterator over the entries that o selects, without an allocation per entry. The
+// caller must close it.
 func (s *Snapshot) Iter(o ScanOptions) *Iter {
 	t := s.tree
 	if s.nothing {
@@ -199,7 +199,7 @@ func (s *Snapshot) Iter(o ScanOptions) *Iter {
 	walk := &struct {
 		Iter
 		cursor treeCursor
-	}{cursor: treeCursor{*t.Cursor(), o.Reverse}} // one allocation: many an iterator gives one entry only
+	}{cursor: treeCursor{*t.Cursor(), o.Reverse}} // one allocation: often used for one entry
 	walk.open(s.state, &walk.cursor, o, s.prefix)
 	return &walk.Iter
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/ledgerd/ledger/commit"
 )
 
-// Tag gives a commit a name, which moves when it was another's; see ValidateTag. The zero id means
-// the session's head. When Tag returns nil it survives a crash. Errors: base.ErrNotFound (no such
-// commit), base.ErrInvalid, base.ErrTooLarge, base.ErrClosed, base.ErrReadOnly.
+// Tag gives a commit a name, or moves an existing name to it; see ValidateTag. The zero id means
+// the session's head. When Tag returns nil, the tag survives a crash. Errors: base.ErrNotFound (no
+// such commit), base.ErrInvalid, base.ErrTooLarge, base.ErrClosed, base.ErrReadOnly.
 func (p *Page) Tag(ctx context.Context, name string, id commit.ID) error {
 	if err := ValidateTag(name); err != nil {
 		return err
@@ -26,7 +26,7 @@ func (p *Page) Tag(ctx context.Context, name string, id commit.ID) error {
 	return p.env.Store.SetTag(ctx, name, c.ID)
 }
 
-// DeleteTag takes a name away. Errors: base.ErrNotFound, base.ErrClosed, base.ErrReadOnly.
+// DeleteTag deletes a tag. Errors: base.ErrNotFound, base.ErrClosed, base.ErrReadOnly.
 func (p *Page) DeleteTag(ctx context.Context, name string) error {
 	if err := p.enter(); err != nil {
 		return err

@@ -11,21 +11,21 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
-// A transaction that was refused with ErrConflict and is tried again would seldom get through
-// beside writers that wait for the page's write turn: while it runs, they commit. So the next one
-// on the handle waits for the turn when it begins, and holds it. It holds the turn for twice as
-// long as the refused one had run and turnSlack, at most for turnLimit: who begins a transaction
-// and forgets it keeps the others waiting no longer. Then it goes on as any other.
+// A transaction that is retried after ErrConflict would seldom succeed beside writers that wait for
+// the page's write turn, since they commit while it runs. So the retry takes the turn when it
+// begins. It holds the turn for twice the time of the failed transaction plus turnSlack, at most
+// for turnLimit, so that a forgotten transaction does not block other writers. Then it continues as
+// usual.
 const (
 	turnSlack = 10 * time.Millisecond
 	turnLimit = time.Second
 )
 
-// refusals counts the transactions of a handle that were refused and have not been tried again.
+// refusals counts the refused transactions of a handle that have not been retried.
 type refusals struct {
 	mu    sync.Mutex
 	count int           // guarded by mu
-	took  time.Duration // guarded by mu; how long the last of them had run
+	took  time.Duration // guarded by mu; the time of the last one
 }
 
 func (r *refusals) add(took time.Duration) {
@@ -35,8 +35,8 @@ func (r *refusals) add(took time.Duration) {
 	r.took = max(0, took) // an app's clock may jump
 }
 
-// take reports whether there was a refusal, which the caller makes good, and for how long he may
-// hold the turn.
+// take reports whether there was a refusal, which the caller then retries, and how long the retry
+// may hold the turn.
 func (r *refusals) take() (hold time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,16 +47,15 @@ func (r *refusals) take() (hold time.Duration, ok bool) {
 	return min(turnSlack+2*r.took, turnLimit), true
 }
 
-// heldTurn is a write turn that a transaction has from its beginning.
+// heldTurn is a write turn that a transaction holds from its beginning.
 type heldTurn struct {
 	unlock func()
-	gone   atomic.Bool // given back, or about to be by who set it
+	gone   atomic.Bool // released, or about to be by the goroutine that set it
 	ended  chan struct{}
 	wg     sync.WaitGroup
 }
 
-// holdTurn gives the turn back when the time is over, unless that was done. drop must be called
-// once.
+// holdTurn releases the turn after hold, unless it was released before. drop must be called once.
 func holdTurn(c clock.Clock, hold time.Duration, unlock func()) *heldTurn {
 	h := &heldTurn{unlock: unlock, ended: make(chan struct{})}
 	over, release := c.After(hold)
@@ -73,11 +72,11 @@ func holdTurn(c clock.Clock, hold time.Duration, unlock func()) *heldTurn {
 	return h
 }
 
-// claim reports whether the turn is still held. Then the caller has it, and calls unlock. h may be
-// nil.
+// claim reports whether the turn is still held. The caller then owns it and must call unlock. h may
+// be nil.
 func (h *heldTurn) claim() bool { return h != nil && !h.gone.Swap(true) }
 
-// drop gives the turn back, unless that was done, and waits for the goroutine of holdTurn. h may be
+// drop releases the turn, unless that was done, and waits for the goroutine of holdTurn. h may be
 // nil.
 func (h *heldTurn) drop() {
 	if h == nil {
@@ -90,9 +89,9 @@ func (h *heldTurn) drop() {
 	h.wg.Wait()
 }
 
-// beginInTurn begins a transaction on the newest head of the session's branch and holds the write
-// turn for some time. It returns nil when the turn does not come within turnLimit, as in a closure
-// of Update. The caller has entered the page.
+// beginInTurn begins a transaction on the newest head of the session's branch that holds the write
+// turn for some time. It returns nil when the turn is not free within turnLimit, as in a closure of
+// Update. The caller has entered the page.
 func (p *Page) beginInTurn(ctx context.Context, hold time.Duration) (*Tx, error) {
 	call := p.gate.Call(ctx)
 	defer call.Release()

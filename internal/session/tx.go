@@ -18,10 +18,9 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Tx is a transaction: a base commit and the changes made on it, which its reads see. Nobody else
-// sees them before Commit, and then all at once. It is for one goroutine at a time. Changes beyond
-// Env.JournalBytes, and long values at once, go to disk, so that a transaction may be of any
-// size.
+// Tx is a transaction: a base commit and changes on it. Its own reads see the changes; other
+// readers see all of them at once after Commit. It is for one goroutine at a time. Changes beyond
+// Env.JournalBytes, and long values at once, go to disk, so that a transaction may be of any size.
 //
 // After Commit, Rollback or the end of an Update closure all methods fail with ErrTxDone, and with
 // ErrClosed after Close of the page.
@@ -31,36 +30,36 @@ type Tx struct {
 	managed        bool // by Update, which commits it
 	failOnConflict bool
 	began          time.Time // when failOnConflict
-	turn           *heldTurn // the write turn, of a transaction that was refused before; nil for others
-	release        func()    // lets go of the base
+	turn           *heldTurn // the write turn, of a retry after a refusal; nil for others
+	release        func()    // unpins the base
 	message        string
 
-	root    object.Digest // of the tree that the changes apply to: the base's, or EmptyRoot after Clear
+	root    object.Digest // of the tree below the changes: the base's, or EmptyRoot after Clear
 	journal changes.Journal
 	sink    *Sink
 	nodes   btree.Source // of the tree
-	within  *Namespace   // of a Draft: where it may write; nil for others
+	within  *Namespace   // of a Draft: the writable keys; nil for others
 	over    atomic.Bool
 }
 
-// Sink is the storage journal of a transaction or merge, guarded for values that are read while
-// others are written. It is safe for concurrent use, and its lock is held during I/O.
+// Sink is the storage journal of a transaction or merge, locked because values may be read while
+// others are written. It is safe for concurrent use; its lock is held during I/O.
 type Sink struct {
 	mu sync.Mutex
 	j  *storage.Journal // guarded by mu
 }
 
-// NewSink returns the sink of a journal, which the caller leaves to it.
+// NewSink returns the sink of a journal, which it then owns.
 func NewSink(j *storage.Journal) *Sink { return &Sink{j: j} }
 
-// Use calls fn with the journal while nobody else uses it.
+// Use calls fn with exclusive use of the journal.
 func (k *Sink) Use(fn func(*storage.Journal) error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return fn(k.j)
 }
 
-// PutPiece implements btree.Sink and takes the pieces of values.
+// PutPiece implements btree.Sink, and receives the pieces of values.
 func (k *Sink) PutPiece(ctx context.Context, d object.Digest, content []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -102,16 +101,15 @@ func (k *Sink) Bring(ctx context.Context, ds []object.Digest) error {
 	return k.j.Bring(ctx, ds)
 }
 
-// Rollback forgets what the journal holds.
+// Rollback discards the content of the journal.
 func (k *Sink) Rollback() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.j.Rollback()
 }
 
-// newTx makes a transaction on base. j was made before base was looked up, so that a failure of the
-// disk in between makes the commit fail and not rely on what was lost. The caller has entered the
-// page.
+// newTx makes a transaction on base. j was made before base was looked up: if the disk fails in
+// between, the commit fails too and does not rely on lost data. The caller has entered the page.
 func (p *Page) newTx(base *commit.Commit, j *storage.Journal, release func()) *Tx {
 	t := &Tx{page: p, base: base, root: base.Root, release: release, sink: &Sink{j: j}, nodes: p.env.Store}
 	t.journal.Init(p.env.JournalBytes, p.env.Store.TempDir())
@@ -158,8 +156,8 @@ func (t *Tx) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 	return e, ok, err
 }
 
-// end forgets everything. The caller has entered the page, or has closed its gate. It reports
-// whether the transaction was open.
+// end discards everything, and reports whether the transaction was open. The caller has entered the
+// page, or has closed its gate.
 func (t *Tx) end() (bool, error) {
 	if t.over.Swap(true) {
 		return false, nil
@@ -174,10 +172,10 @@ func (t *Tx) end() (bool, error) {
 	return true, err
 }
 
-// Base returns the commit that the transaction builds on.
+// Base returns the commit on which the transaction builds.
 func (t *Tx) Base() *commit.Commit { return t.base }
 
-// Origin returns what reads the values of the transaction.
+// Origin returns the origin of the transaction's entries.
 func (t *Tx) Origin() Origin { return t }
 
 // Get returns the value of key as the transaction sees it. See Snapshot.Get.
@@ -189,8 +187,8 @@ func (t *Tx) Get(ctx context.Context, key []byte) ([]byte, error) {
 	return ReadValue(ctx, t, &e)
 }
 
-// Open returns a reader of the value that key has now; later changes do not change it. It ends with
-// the transaction. See Snapshot.Open.
+// Open returns a reader of the current value of key; later changes do not affect it. It is valid
+// until the transaction ends. See Snapshot.Open.
 func (t *Tx) Open(ctx context.Context, key []byte) (*Value, error) {
 	e, err := t.Lookup(ctx, key)
 	if err != nil {
@@ -225,7 +223,7 @@ func (t *Tx) Iter(o ScanOptions) *Iter {
 	return it
 }
 
-// Seek returns the first key that is not below key as the transaction sees it. See Snapshot.Seek.
+// Seek returns the first key at or after key as the transaction sees it. See Snapshot.Seek.
 func (t *Tx) Seek(ctx context.Context, key []byte) ([]byte, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
@@ -246,7 +244,7 @@ func (t *Tx) Seek(ctx context.Context, key []byte) ([]byte, error) {
 	return ownedBytes(c.current.Key), nil
 }
 
-// Rollback ends the transaction and forgets its changes. After Commit or Rollback it does nothing
+// Rollback ends the transaction and discards its changes. After Commit or Rollback it does nothing
 // and returns nil, so that it can be deferred. Within Update it fails with ErrInvalid: return an
 // error instead.
 func (t *Tx) Rollback() error {
@@ -262,7 +260,7 @@ func (t *Tx) Rollback() error {
 	}
 	defer t.leave()
 	_, err = t.end()
-	if t.turn != nil { // what it has read may not have been durable
+	if t.turn != nil { // its reads may not have been durable
 		err = errors.Join(err, t.page.waitDurable(t.base))
 	}
 	return err

@@ -14,29 +14,29 @@ import (
 	"github.com/ledgerd/ledger/merge"
 )
 
-// UndoResult says what Undo has done.
+// UndoResult is the result of Undo.
 type UndoResult struct {
-	// Commit is the new commit, or the head when there was nothing to change.
+	// Commit is the new commit, or the head when nothing changed.
 	Commit commit.ID
-	// Changed counts the keys that are as if the commit had not been; Kept those that it changed,
-	// too, but that were written again since and stay as they are.
+	// Changed counts the keys that Undo set back. Kept counts the keys that the commit changed and
+	// a later commit wrote again: they stay as they are.
 	Changed, Kept int
 }
 
-// Undo makes a new commit on the handle's head, with the page as if the commit c had not been: each
-// key that c changed has what c's parent has, or where c's value has won over others in a later
-// merge, the newest of those. A key that a later commit has written again stays as it is, also when
-// it has the same value again. Undoing the new commit brings back what it undid.
+// Undo makes a new commit on the handle's head that removes the effect of the commit c. Each key
+// that c changed gets its value in c's parent; where c's value won over others in a later merge, it
+// gets the newest of those. A key that a later commit wrote again stays as it is, even if the value
+// is the same. Undoing the new commit reverses the undo.
 //
-// c is the head or an ancestor of it. against is the parent against which its changes are taken:
-// zero, but of a merge, whose changes against that parent are what the other side brought. The
-// message "" means "undo" and the short id of c. With dry no commit is made. Like Update it waits
-// for the page's write turn, and its result survives a crash when the error is nil. It reads of
-// every commit between c and the head what that changed near the keys; trees that are not on this
-// device are fetched. Errors: ErrInvalid (the zero id, the first commit, no ancestor of the head, a
-// merge without Parent: the error names its parents), ErrNotFound, ErrGone (its parent, or the
-// history above it, was given up), ErrNeedsFetch (a tree is not here, and there is no cloud),
-// ErrTooLarge (message), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of Sync and of ctx.
+// c is the head or an ancestor of it. against is the parent with which c is compared: zero, except
+// for a merge, whose changes against one parent are those of the other side. The message "" means
+// "undo" and the short id of c. With dry no commit is made. Like Update, Undo waits for the page's
+// write turn, and its result survives a crash when the error is nil. Of each commit between c and
+// the head it reads the changes near the keys; trees that are not on this device are fetched.
+// Errors: ErrInvalid (the zero id, the first commit, no ancestor of the head, a merge without
+// Parent: the error names its parents), ErrNotFound, ErrGone (its parent, or the history above it,
+// was given up), ErrNeedsFetch (a tree is not on this device, and there is no cloud), ErrTooLarge
+// (message), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of Sync and of ctx.
 func (p *Page) Undo(ctx context.Context, c, against commit.ID, message string, dry bool) (UndoResult, error) {
 	if c.IsZero() {
 		return UndoResult{}, fmt.Errorf("undo: no commit is named: %w", base.ErrInvalid)
@@ -61,7 +61,7 @@ func (p *Page) Undo(ctx context.Context, c, against commit.ID, message string, d
 		var head commit.ID
 		r.Commit, err = p.Update(ctx, func(t *Tx) error {
 			t.message, head = message, t.base.ID
-			r = UndoResult{} // of a run before that was not taken
+			r = UndoResult{} // of an earlier run whose result was dropped
 			if err := t.undo(ctx, target, parent, &r); err != nil {
 				return fmt.Errorf("undo: %w", err)
 			}
@@ -76,7 +76,7 @@ func (p *Page) Undo(ctx context.Context, c, against commit.ID, message string, d
 		if err == nil {
 			return r, nil
 		}
-		// Nothing can be fetched within an Update.
+		// An Update must not fetch.
 		if !errors.Is(err, base.ErrNeedsFetch) || head == fetched {
 			return UndoResult{}, err
 		}
@@ -87,17 +87,17 @@ func (p *Page) Undo(ctx context.Context, c, against commit.ID, message string, d
 	}
 }
 
-// errDryRun ends a transaction that is to change nothing.
+// errDryRun rolls a dry run back.
 var errDryRun = errors.New("dry run")
 
-// fetchForUndo fetches all trees that are needed to undo c in the handle's head.
+// fetchForUndo fetches all trees that are needed to undo c on the handle's head.
 func (p *Page) fetchForUndo(ctx context.Context, c, parent *commit.Commit) error {
 	head, release, err := p.Pin(ctx, commit.ID{})
 	if err != nil {
 		return err
 	}
 	defer release()
-	for _, known := range []*commit.Commit{head, c, parent} { // the others are read, and fetched, on the way
+	for _, known := range []*commit.Commit{head, c, parent} { // the walk fetches the others
 		if err := p.EnsureTree(ctx, known); err != nil {
 			return err
 		}
@@ -110,8 +110,7 @@ func (p *Page) fetchForUndo(ctx context.Context, c, parent *commit.Commit) error
 	return nil
 }
 
-// undoParent returns the parent of c against which its changes are taken, pinned. named is what the
-// caller asks for.
+// undoParent returns the pinned parent with which c is compared. named is the caller's choice.
 func (p *Page) undoParent(ctx context.Context, c *commit.Commit, named commit.ID) (*commit.Commit, func(), error) {
 	id := named
 	switch {
@@ -144,9 +143,9 @@ func parentList(c *commit.Commit) string {
 	return strings.Join(ids, ", ")
 }
 
-// undo records the changes that make the page as if c had not been, and counts them in r.
+// undo records the changes that remove the effect of c, and counts them in r.
 func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, r *UndoResult) error {
-	commits := getter(t.page.chained) // the commit of an Update is durable only together with them
+	commits := getter(t.page.chained) // the Update becomes durable only together with these commits
 	below, err := commit.IsAncestor(ctx, commits, c, t.base)
 	if errors.Is(err, base.ErrGone) {
 		return fmt.Errorf("the history between commit %s and the head %s was given up, so that nobody knows whether one is built on the other: %w", c.ID.Short(), t.base.ID.Short(), base.ErrGone)
@@ -159,7 +158,7 @@ func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, r *UndoResult) 
 	}
 	view := t.page.mergeView()
 	view.Commits = commits
-	view.Tree = func(c *commit.Commit) btree.Tree { // nothing can be fetched within an Update
+	view.Tree = func(c *commit.Commit) btree.Tree { // an Update must not fetch
 		return btree.Tree{Page: view.Page, Source: view.Nodes, Root: c.Root}
 	}
 	for u, err := range merge.Undo(ctx, view, t.base, c, parent) {

@@ -53,7 +53,7 @@ func ValidateTag(name string) error {
 	return nil
 }
 
-// isIDPrefix reports whether name may stand for a commit by its id.
+// isIDPrefix reports whether name has the form of a commit id or its prefix.
 func isIDPrefix(name string) bool {
 	if len(name) < minPrefix || len(name) > 2*commit.IDSize {
 		return false

@@ -15,21 +15,21 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// Origin is where an entry comes from: a snapshot, a transaction, a page, or a merge. It says
+// Origin is the source of an entry: a snapshot, a transaction, a page, or a merge. It decides
 // whether values may still be read.
 type Origin interface {
-	// enter lets a call in that must then leave, or says why not.
+	// enter begins a call that must then leave, or fails with the reason.
 	enter() error
 	leave()
-	// session returns the page whose closing ends reads that wait for the network.
+	// session returns the page; closing it ends reads that wait for the network.
 	session() *Page
-	// pieces returns where the pieces of values are read. The caller has entered.
+	// pieces returns the source of the pieces of values. The caller has entered.
 	pieces() split.Source
 	// find returns the entry of key. The caller has entered.
 	find(ctx context.Context, key []byte) (fb.Entry, bool, error)
 }
 
-// Find returns the entry that key has in an origin, borrowed, and whether there is one. Errors:
+// Find returns the borrowed entry of key in an origin, and whether there is one. Errors:
 // base.ErrClosed, base.ErrTxDone, base.ErrCorrupt.
 func Find(ctx context.Context, from Origin, key []byte) (fb.Entry, bool, error) {
 	if err := from.enter(); err != nil {
@@ -61,11 +61,11 @@ func ReadValue(ctx context.Context, from Origin, e *fb.Entry) ([]byte, error) {
 }
 
 // Value reads the value of one entry. It holds a few pieces in memory, whatever the value's size.
-// It is for one goroutine at a time, except ReadAt, which may be called concurrently. It ends with
-// the snapshot or transaction that it came from, after a Diff with the page: later reads fail with
-// ErrClosed or ErrTxDone. A piece that is in the cloud only is fetched. Reads fail with
-// ErrNeedsFetch where there is none or the repository is open for reading, with ErrNetwork where it
-// cannot be reached, and with ErrCorrupt where a piece is damaged.
+// It is for one goroutine at a time, except ReadAt, which may be called concurrently. It is valid
+// while its snapshot or transaction is open, after a Diff its page: later reads fail with ErrClosed
+// or ErrTxDone. A piece that is only in the cloud is fetched. Reads fail with ErrNeedsFetch when
+// there is no cloud or the repository is read-only, with ErrNetwork when the cloud is unreachable,
+// and with ErrCorrupt when a piece is damaged.
 type Value struct {
 	from   Origin
 	size   int64
@@ -97,8 +97,8 @@ func OpenValue(ctx context.Context, from Origin, e *fb.Entry) *Value {
 	return v
 }
 
-// Pieces reads pieces of values one call at a time, so that a Close waits for no more than
-// one of them.
+// Pieces reads pieces of values, each in a call of its own, so that Close waits for one piece at
+// most.
 type Pieces struct{ from Origin }
 
 // PiecesOf returns the pieces of an origin.
@@ -153,7 +153,7 @@ func (p Pieces) call(ctx context.Context, fn func(context.Context, split.Source)
 // Size returns the length of the value in bytes.
 func (v *Value) Size() int64 { return v.size }
 
-// usable says why the value can no longer be read.
+// usable returns why the value can no longer be read.
 func (v *Value) usable() error {
 	if v.closed.Load() {
 		return fmt.Errorf("read value: %w", base.ErrClosed)
@@ -173,7 +173,7 @@ func (v *Value) Read(b []byte) (int, error) {
 	return v.r.Read(b)
 }
 
-// ReadAt implements io.ReaderAt. Only the pieces that the range touches are read. Errors:
+// ReadAt implements io.ReaderAt. It reads only the pieces that overlap the range. Errors:
 // ErrInvalid for a negative offset, and those of the type.
 func (v *Value) ReadAt(b []byte, off int64) (int, error) {
 	if err := v.usable(); err != nil {
@@ -185,7 +185,7 @@ func (v *Value) ReadAt(b []byte, off int64) (int, error) {
 	return v.r.ReadAt(b, off)
 }
 
-// Seek implements io.Seeker. A position behind the end is allowed. Errors: ErrInvalid.
+// Seek implements io.Seeker. A position after the end is allowed. Errors: ErrInvalid.
 func (v *Value) Seek(offset int64, whence int) (int64, error) {
 	n, err := v.r.Seek(offset, whence)
 	if err != nil {
@@ -194,7 +194,7 @@ func (v *Value) Seek(offset int64, whence int) (int64, error) {
 	return n, nil
 }
 
-// WriteTo implements io.WriterTo: it writes what remains, piece by piece.
+// WriteTo implements io.WriterTo: it writes the rest of the value, piece by piece.
 func (v *Value) WriteTo(w io.Writer) (int64, error) {
 	if err := v.usable(); err != nil {
 		return 0, err

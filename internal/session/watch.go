@@ -12,37 +12,37 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// WatchOptions say what a Watch tells. All fields are set, but Prefix may be nil.
+// WatchOptions select what a Watch reports. All fields are set, but Prefix may be nil.
 type WatchOptions struct {
 	// Prefix limits the keys to those that begin with it.
 	Prefix []byte
-	// From is the commit behind which the watch begins; zero means the session's head when Watch is
+	// From is the commit after which the watch begins; zero means the session's head when Watch is
 	// called.
 	From commit.ID
 	// PageEntries is the greatest number of changes in one part.
 	PageEntries int
 	// PageBytes is the greatest number of bytes of keys and inline values, old and new ones, in one
-	// part, unless a single change has more.
+	// part; a single larger change is a part of its own.
 	PageBytes int
 }
 
-// Part is what differs between two commits, or a part of it: the caller has made a C of each
-// change.
+// Part is the difference between two commits, or a part of it; the caller converts each change to
+// C.
 type Part[C any] struct {
 	// Base and Commit are the commits.
 	Base, Commit *commit.Commit
 	// Changes are the keys that differ, at least one, in ascending order.
 	Changes []C
-	// First and Last say whether the part is the first one, and the last one.
+	// First and Last mark the first and the last part.
 	First, Last bool
 }
 
-// Watch tells the changes of the page as they become durable: it leads from one commit to the
-// newest durable head that descends from it. own makes what is told of a change, which is borrowed.
-// Nothing is computed ahead, and nothing is held beyond one part. The sequence may be ranged over
-// more than once. It ends only with an error, as the last element: base.ErrGone (From is not here,
-// or no more), base.ErrClosed, base.ErrCorrupt, those of ctx, which governs the whole loop, and
-// those of the disk.
+// Watch reports the changes of the page as they become durable, from one commit to the newest
+// durable head that descends from it. own converts a borrowed change. Watch computes nothing in
+// advance and holds at most one part. The sequence may be ranged over more than once. It ends only
+// with an error, as the last element: base.ErrGone (From is not on this device, or no longer),
+// base.ErrClosed, base.ErrCorrupt, those of ctx, which governs the whole loop, and those of the
+// disk.
 func Watch[C any](ctx context.Context, p *Page, o WatchOptions, own func(*btree.DiffEntry) C) iter.Seq2[Part[C], error] {
 	o.Prefix = bytes.Clone(o.Prefix)
 	var err error
@@ -89,8 +89,7 @@ func (p *Page) watchStart(ctx context.Context) (commit.ID, error) {
 	return c.ID, nil
 }
 
-// awaitAbove returns the newest durable head that descends from a commit, pinned, once there is
-// one.
+// awaitAbove waits for a durable head that descends from a commit, and returns the newest, pinned.
 func (p *Page) awaitAbove(ctx context.Context, c *commit.Commit) (*commit.Commit, func(), error) {
 	for {
 		next, release, changed, err := p.lookAbove(ctx, c)
@@ -105,15 +104,15 @@ func (p *Page) awaitAbove(ctx context.Context, c *commit.Commit) (*commit.Commit
 	}
 }
 
-// lookAbove returns the newest durable head that descends from a commit, pinned, or else nil and
-// what to wait for before looking again.
+// lookAbove returns the newest durable head that descends from a commit, pinned, or else nil and a
+// channel that is closed when the heads change.
 func (p *Page) lookAbove(ctx context.Context, c *commit.Commit) (next *commit.Commit, release func(), changed <-chan struct{}, err error) {
 	err = p.Call(ctx, func(call context.Context) error {
 		for {
 			if err := call.Err(); err != nil {
 				return err
 			}
-			changed = p.env.Store.HeadsChanged() // before the heads are read: what comes after them is not missed
+			changed = p.env.Store.HeadsChanged() // taken before the heads are read
 			head, err := p.follow(call, c)
 			if err != nil {
 				return fmt.Errorf("follow the branch of commit %s: %w", c.ID.Short(), err)
@@ -122,7 +121,7 @@ func (p *Page) lookAbove(ctx context.Context, c *commit.Commit) (next *commit.Co
 				return nil
 			}
 			unpin := p.env.Store.Pin(head.ID)
-			// It may have become an ancestor in between, and have been pruned.
+			// It may have become an ancestor and been pruned meanwhile.
 			if _, err = p.env.Store.Commit(call, head.ID); err == nil {
 				next, release = head, unpin
 				return nil
@@ -137,8 +136,8 @@ func (p *Page) lookAbove(ctx context.Context, c *commit.Commit) (next *commit.Co
 	return next, release, changed, err
 }
 
-// tell yields what differs between the commits of a part, which has no changes yet, in parts. It
-// reports whether the loop goes on.
+// tell yields the difference between the commits of part, which has no changes yet, in parts. It
+// reports whether the loop continues.
 func tell[C any](ctx context.Context, p *Page, o *WatchOptions, part Part[C], own func(*btree.DiffEntry) C, yield func(Part[C]) bool) (more bool, err error) {
 	deliver := func() (bool, error) {
 		if p.gate.Closed() {
@@ -155,7 +154,7 @@ func tell[C any](ctx context.Context, p *Page, o *WatchOptions, part Part[C], ow
 			return false, fmt.Errorf("find the changes of commit %s since %s: %w", part.Commit.ID.Short(), part.Base.ID.Short(), err)
 		}
 		n := len(d.Key) + len(d.Left.Value) + len(d.Right.Value)
-		// A part is full only when there is one more change: so the last one is never empty.
+		// A part is full only when there is one more change, so that the last part is never empty.
 		if len(part.Changes) == o.PageEntries || len(part.Changes) > 0 && size+n > o.PageBytes {
 			if more, err := deliver(); err != nil || !more {
 				return false, err

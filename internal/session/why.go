@@ -9,16 +9,16 @@ import (
 	"github.com/ledgerd/ledger/merge"
 )
 
-// Why tells how a key came to what it has in a commit; the zero id means the handle's head. It
-// yields the commits that made it so, newest first: the merges that took the value from one side,
-// and last the commit that wrote it, or deleted it; for a value that a merge made, that merge.
-// Where older history was given up, the last is the oldest that has the value (Step.Pruned). A key
-// that never had a value gives nothing.
+// Why explains the entry of a key in a commit; the zero id means the handle's head. It yields the
+// commits that led to the entry, newest first: the merges that took the value from one side, and
+// last the commit that wrote or deleted it, or the merge that made the value. Where older history
+// was given up, the last is the oldest commit with the value (Step.Pruned). A key that never had a
+// value yields nothing.
 //
-// The commits down to the last change of the key are read, and those down to the writers of what
-// was lost; none is held. at is kept from being pruned while the loop runs, and the values of
-// entries may be read until the page is closed. Errors, as the last element: ErrNotFound (no such
-// commit), ErrClosed, ErrCorrupt, those of ctx.
+// Why reads the commits down to the last change of the key, and down to the writers of lost values;
+// it holds none of them. at is not pruned while the loop runs, and the values of entries may be
+// read until the page is closed. Errors, as the last element: ErrNotFound (no such commit),
+// ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Why(ctx context.Context, at commit.ID, key []byte) iter.Seq2[merge.Step, error] {
 	key = bytes.Clone(key)
 	return sequence("explain a key", func(yield func(merge.Step) bool) error {
