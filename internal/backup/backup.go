@@ -20,17 +20,17 @@ import (
 	"github.com/ledgerd/ledger/pageusage"
 )
 
-// Source is a repository that is copied.
+// Source is the repository to copy.
 type Source struct {
-	// Identity is the content of the file that makes a repository of a directory, and Now the time.
+	// Identity is the content of the file `repository`, and Now the time.
 	Identity []byte
 	Now      time.Time
-	// Pages returns those that are here, sorted. Away returns those that are not, and is called
-	// after these were copied.
+	// Pages returns the pages on this device, sorted. Away returns the others, and is called after
+	// the former were copied.
 	Pages func(context.Context) ([]Page, error)
 	Away  func(context.Context) ([]presence.Gone, error)
-	// Copy copies the files of a page, as of one moment. It reports false for a page that has left
-	// since the pages were listed.
+	// Copy copies the files of a page as of one moment. It returns false for a page that has left
+	// since the listing.
 	Copy func(ctx context.Context, page base.Page, create Create) (here bool, err error)
 }
 
@@ -38,15 +38,15 @@ type Source struct {
 type Page struct {
 	base.Page
 	Name       string    // human, "" when there is none
-	LastClosed time.Time // zero when that is not known
+	LastClosed time.Time // zero when unknown
 }
 
-// Create begins a file of size bytes, which ends with Close; one at a time.
+// Create begins a file of size bytes, which ends with Close; one file at a time.
 type Create func(name string, size int64) (io.WriteCloser, error)
 
 // ToDir writes a copy into the directory dir, which is absent or empty. When it returns nil the
-// copy is on disk; after an error dir holds no repository that opens. Errors: base.ErrInvalid,
-// those of the Source, of ctx and of the file system.
+// copy is durable; after an error dir holds no repository that can be opened. Errors:
+// base.ErrInvalid, those of the Source, of ctx and of the file system.
 func ToDir(ctx context.Context, dir string, s Source) error {
 	infos, err := vfs.OS.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -67,14 +67,14 @@ func ToTar(ctx context.Context, w io.Writer, s Source) error {
 	return s.copyTo(ctx, &tarTarget{w: tar.NewWriter(w), at: s.Now})
 }
 
-// target takes the files of a backup. Names are slash-separated and relative to the
-// repository's directory.
+// target receives the files of a backup. Names are slash-separated and relative to the repository's
+// directory.
 type target interface {
-	// create begins a file of size bytes, which ends with Close; one at a time.
+	// create begins a file of size bytes, which ends with Close; one file at a time.
 	create(name string, size int64) (io.WriteCloser, error)
-	// sync makes what was created durable.
+	// sync makes the created files durable.
 	sync() error
-	// finish makes the end of the backup durable.
+	// finish makes the completion of the backup durable.
 	finish() error
 }
 
@@ -86,7 +86,7 @@ func (s *Source) copyTo(ctx context.Context, t target) error {
 	if err != nil {
 		return err
 	}
-	named := map[string]bool{} // ledgers of which the name is written
+	named := map[string]bool{} // ledgers whose name is written
 	for _, p := range pages {
 		dir, err := ledgerDir(t, p.Ledger, named)
 		if err != nil {
@@ -100,7 +100,7 @@ func (s *Source) copyTo(ctx context.Context, t target) error {
 			return fmt.Errorf("copy page %s: %w", p.Text(p.Name), err)
 		}
 	}
-	// What is known of the pages that are in the cloud only: with the same cloud the copy can fetch
+	// The records of the pages that are only in the cloud: with the same cloud the copy can fetch
 	// them.
 	away, err := s.Away(ctx)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Source) copyTo(ctx context.Context, t target) error {
 	if err := s.copyUsage(t, pages); err != nil {
 		return err
 	}
-	// The file that makes a repository of the directory comes last.
+	// The file that makes the directory a repository is written last.
 	if err := t.sync(); err != nil {
 		return err
 	}
@@ -128,8 +128,7 @@ func (s *Source) copyTo(ctx context.Context, t target) error {
 	return t.finish()
 }
 
-// ledgerDir returns the directory of a ledger, and writes the file with its name where one is
-// needed.
+// ledgerDir returns the directory of a ledger, and writes the file with its name if necessary.
 func ledgerDir(t target, ledger string, named map[string]bool) (string, error) {
 	dir := path.Join(top, layout.LedgersName, layout.LedgerDirName(ledger))
 	if named[ledger] || layout.SpelledOut(ledger) {
@@ -139,7 +138,7 @@ func ledgerDir(t target, ledger string, named map[string]bool) (string, error) {
 	return dir, writeTo(t, path.Join(dir, layout.LedgerName), []byte(ledger))
 }
 
-// copyUsage writes a page_usage_db in which all pages are closed.
+// copyUsage writes a page_usage_db with all pages closed.
 func (s *Source) copyUsage(t target, pages []Page) (err error) {
 	tmp, err := os.MkdirTemp("", "ledger-backup-")
 	if err != nil {
@@ -155,7 +154,7 @@ func (s *Source) copyUsage(t target, pages []Page) (err error) {
 		return errors.Join(err, u.Close())
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	_ = os.RemoveAll(tmp) // where the system allows that of open files: then nothing stays when the process is killed
+	_ = os.RemoveAll(tmp) // where the system can remove open files: nothing is left when the process is killed
 	for _, p := range pages {
 		at := p.LastClosed
 		if at.IsZero() {
@@ -205,7 +204,7 @@ func (t dirTarget) create(name string, size int64) (io.WriteCloser, error) {
 	return &diskFile{f: f}, nil
 }
 
-// diskFile writes a file from its beginning and syncs it at its end.
+// diskFile writes a file sequentially and syncs it at its end.
 type diskFile struct {
 	f   vfs.File
 	off int64
@@ -241,8 +240,8 @@ func (t dirTarget) sync() error {
 	})
 }
 
-// mark is the file that tells a backup that did not come to its end from a repository that has lost
-// its own file.
+// mark is the file that distinguishes an incomplete backup from a repository that has lost its own
+// file.
 func (t dirTarget) mark() string { return path.Join(top, layout.IncompleteName) }
 
 func (t dirTarget) finish() error {

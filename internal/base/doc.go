@@ -1,6 +1,6 @@
 // Package base holds the errors that every package of the module shares: sentinels for errors.Is,
-// typed errors for errors.As, and the kinds that tell a caller what to do about an error. It also
-// says how a page is named. Package ledger re-exports what users need.
+// typed errors for errors.As, and kinds that say what a caller can do about an error. It also
+// formats the name of a page. Package ledger re-exports the public ones.
 //
 // It imports nothing of the module.
 package base

@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// Sentinels. They are matched with errors.Is; the errors that carry them say what was being done.
+// Sentinels, to be matched with errors.Is. A returned error adds what the call was doing.
 var (
 	// ErrNotFound reports that a key, page, ledger, commit, tag or piece does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrConflict reports that a condition on the present state does not hold: a PutIf whose entry
-	// is otherwise, or a commit on a base that is no longer the head.
+	// ErrConflict reports an unmet condition on the present state: a PutIf whose entry differs, or
+	// a commit on a base that is no longer the head.
 	ErrConflict = errors.New("conflict")
 	// ErrLocked reports that another process holds the repository; see LockedError.
 	ErrLocked = errors.New("locked by another process")
-	// ErrCorrupt reports bytes that are not what was written; see CorruptError.
+	// ErrCorrupt reports bytes that differ from what was written; see CorruptError.
 	ErrCorrupt = errors.New("corrupt data")
-	// ErrNeedsFetch reports a value that is in the cloud and not held here.
+	// ErrNeedsFetch reports a value that is in the cloud and not on this device.
 	ErrNeedsFetch = errors.New("value is not held on this device")
 	// ErrNetwork reports that the cloud could not be reached.
 	ErrNetwork = errors.New("network error")
-	// ErrGone reports something that existed and was given up by retention.
+	// ErrGone reports data that existed and that retention has given up.
 	ErrGone = errors.New("no longer kept")
-	// ErrClosed reports the use of something after its Close.
+	// ErrClosed reports the use of an object after its Close.
 	ErrClosed = errors.New("closed")
-	// ErrReadOnly reports a change of something that is open for reading only, or that has become
-	// so because a write or sync failed.
+	// ErrReadOnly reports a change to an object that was opened for reading only, or that became
+	// read-only after a failed write or sync.
 	ErrReadOnly = errors.New("read-only")
 	// ErrTooLarge reports an argument beyond its limit.
 	ErrTooLarge = errors.New("too large")
@@ -37,17 +37,16 @@ var (
 	ErrInvalid = errors.New("invalid argument")
 	// ErrNoSpace reports a full disk.
 	ErrNoSpace = errors.New("no space left")
-	// ErrUnsupported reports a format that this library does not know; see FormatError.
+	// ErrUnsupported reports a format that this library cannot read; see FormatError.
 	ErrUnsupported = errors.New("unsupported format")
 	// ErrTxDone reports the use of a transaction after its Commit or Rollback.
 	ErrTxDone = errors.New("transaction is over")
 	// ErrNoRepository reports that a directory holds no repository.
 	ErrNoRepository = errors.New("no repository")
-	// ErrWrongKey reports a key or passphrase that is not the one with which the cloud is sealed,
-	// or none where one is needed.
+	// ErrWrongKey reports a missing key, or a key or passphrase that does not open the cloud.
 	ErrWrongKey = errors.New("wrong key")
-	// ErrShutOut reports a key or device that was shut out of the cloud: what was written since is
-	// closed to it. It matches ErrWrongKey.
+	// ErrShutOut reports a key or device that was shut out of the cloud: it cannot read later
+	// writes. It matches ErrWrongKey.
 	ErrShutOut = fmt.Errorf("this key or device was shut out of the cloud: %w", ErrWrongKey)
 	// ErrNoCloud reports that the repository has no cloud.
 	ErrNoCloud = errors.New("no cloud is set")
@@ -55,7 +54,7 @@ var (
 	ErrDeleted = errors.New("the page was deleted for all devices")
 )
 
-// WithClass returns err, whose text says everything, as an error that also matches class.
+// WithClass returns an error with the text of err that also matches class.
 func WithClass(err, class error) error { return &classed{err, class} }
 
 type classed struct{ err, class error }
@@ -63,12 +62,11 @@ type classed struct{ err, class error }
 func (e *classed) Error() string   { return e.err.Error() }
 func (e *classed) Unwrap() []error { return []error{e.err, e.class} }
 
-// CorruptError says which bytes are not what was written. It matches ErrCorrupt.
+// CorruptError names the damaged bytes. It matches ErrCorrupt.
 type CorruptError struct {
 	// Where is the place: a file with an offset, or a row family.
 	Where string
-	// Key names the row or object, shortened to 64 characters; it never carries a user's key or
-	// value.
+	// Key names the row or object, shortened to 64 characters; it never has a user's key or value.
 	Key string
 	// Want and Got say what was expected and found; either may be empty.
 	Want, Got string
@@ -109,9 +107,9 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 type LockedError struct {
 	// Path is the lock file.
 	Path string
-	// PID is the process id of the holder, 0 when it is not known.
+	// PID is the process id of the holder, 0 when unknown.
 	PID int
-	// Waited is how long was waited for the lock.
+	// Waited is the time spent waiting for the lock.
 	Waited time.Duration
 }
 
@@ -134,7 +132,7 @@ func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 type FormatError struct {
 	// What is the thing with the format: "repository", "segment", "commit".
 	What string
-	// Found is its version and Supported the one, or the newest one, that is known here.
+	// Found is its version and Supported the (newest) version that this library supports.
 	Found, Supported uint64
 }
 
@@ -148,16 +146,16 @@ func (e *FormatError) Error() string {
 // Is reports whether target is ErrUnsupported.
 func (e *FormatError) Is(target error) bool { return target == ErrUnsupported }
 
-// Kind tells a caller what to do about an error. Kinds are append-only; their numbers are part of
+// Kind says what a caller can do about an error. Kinds are append-only; their numbers are part of
 // the daemon's protocol.
 type Kind uint8
 
 // The kinds.
 const (
-	Internal    Kind = iota // a defect, or something unforeseen
-	Invalid                 // mend the argument
-	NotFound                // it is not there
-	Conflict                // read again and decide anew
+	Internal    Kind = iota // a defect, or an unforeseen error
+	Invalid                 // correct the argument
+	NotFound                // it does not exist
+	Conflict                // read again and decide again
 	Unavailable             // try again later
 	NoSpace                 // make room
 	Corrupt                 // run check
@@ -167,7 +165,7 @@ const (
 	None                    // there is no error
 )
 
-// KindOf classifies err. It returns None for nil, and Internal for errors that it does not know.
+// KindOf classifies err. It returns None for nil, and Internal for unlisted errors.
 func KindOf(err error) Kind {
 	if err == nil {
 		return None

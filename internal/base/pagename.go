@@ -16,7 +16,7 @@ type Page struct {
 	ID     [16]byte
 }
 
-// Text names the page for people; name is its human name, "" when that is not known.
+// Text formats the page for users; name is its human name, "" when unknown.
 func (p Page) Text(name string) string { return PageName(p.Ledger, name, p.ID) }
 
 // Compare orders pages by their ledger, then by id.
@@ -24,10 +24,9 @@ func (p Page) Compare(other Page) int {
 	return cmp.Or(strings.Compare(p.Ledger, other.Ledger), bytes.Compare(p.ID[:], other.ID[:]))
 }
 
-// PageName names a page for people as the command line does: LEDGER for the root page, whose id is
-// zero, LEDGER/PAGE for a page with a human name, and LEDGER/ID else. A byte that would be read
-// otherwise, or that is not printable, is written %XX, so that different pages have different
-// names.
+// PageName formats a page for users as the command line does: LEDGER for the root page, whose id is
+// zero, LEDGER/PAGE for a page with a human name, and LEDGER/ID otherwise. A byte that is ambiguous
+// or not printable is written %XX, so that different pages have different names.
 func PageName(ledger, page string, id [16]byte) string {
 	name := escape(ledger, false)
 	switch {
@@ -43,8 +42,8 @@ func PageName(ledger, page string, id [16]byte) string {
 	return name + "/" + second
 }
 
-// escape writes every byte as %XX that is no part of a printable character, or is a space or a
-// percent sign; a slash only where it does not stand by itself.
+// escape writes spaces, percent signs and bytes outside printable characters as %XX, and slashes
+// unless slash is set.
 func escape(s string, slash bool) string {
 	var b strings.Builder
 	for i := 0; i < len(s); {

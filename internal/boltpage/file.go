@@ -8,7 +8,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// ReadMeta returns the meta page that bbolt will use, the valid one with the greater transaction.
+// ReadMeta returns the meta page that bbolt will use: the valid one with the greater transaction.
 func ReadMeta(r io.ReaderAt, size int64) (Meta, error) {
 	buf := make([]byte, HeaderBytes+metaBytes)
 	read := func(at int64) (Meta, bool) {
@@ -40,7 +40,7 @@ func ReadMeta(r io.ReaderAt, size int64) (Meta, error) {
 }
 
 // CheckFree verifies the list of free pages. It calls add with each of them, and with the pages of
-// the list itself, which reports whether a page comes for the first time: no tree may have it.
+// the list itself. add reports whether it has not seen the page before: no tree may use it.
 func CheckFree(r io.ReaderAt, m Meta, add func(id uint64) bool) error {
 	head := make([]byte, HeaderBytes)
 	at := int64(m.Free) * int64(m.PageBytes)

@@ -23,7 +23,7 @@ import (
 //	bucket   value of an element with flag 1 in the root tree: page u64, sequence u64; with page 0
 //	         a leaf follows
 const (
-	// HeaderBytes is the length of what a page begins with.
+	// HeaderBytes is the length of a page header.
 	HeaderBytes  = 16
 	elementBytes = 16
 	bucketBytes  = 16
@@ -45,14 +45,14 @@ const (
 	maxKeyBytes   = 32768
 	maxValueBytes = 1 << 30
 
-	// MaxDepth bounds the levels of a tree: with two children a branch it is enough for 2^40 pages.
+	// MaxDepth bounds the levels of a tree: with two children per branch it allows 2^40 pages.
 	MaxDepth = 40
 )
 
 // Order is the byte order of the host, in which bbolt writes.
 var Order = binary.NativeEndian
 
-// Meta is what a valid meta page says.
+// Meta is the content of a valid meta page.
 type Meta struct {
 	PageBytes int
 	Root      uint64 // page of the root tree
@@ -61,7 +61,7 @@ type Meta struct {
 	Tx        uint64
 }
 
-// ParseMeta returns false when b, from the start of a page, is no valid meta page.
+// ParseMeta returns false when b, the start of a page, is no valid meta page.
 func ParseMeta(b []byte) (Meta, bool) {
 	if len(b) < HeaderBytes+metaBytes {
 		return Meta{}, false
@@ -85,20 +85,20 @@ func ParseMeta(b []byte) (Meta, bool) {
 	return m, true
 }
 
-// Page is a page with its overflow pages. Its accessors of elements may be used once verify or
+// Page is a page with its overflow pages. Its element accessors may be used after Verify or
 // VerifyFree has accepted it.
 type Page []byte
 
 // ID returns the number of the page.
 func (p Page) ID() uint64 { return Order.Uint64(p) }
 
-// Flags returns what kind of page it is.
+// Flags returns the kind of the page.
 func (p Page) Flags() uint16 { return Order.Uint16(p[8:]) }
 
 // Count returns the number of elements.
 func (p Page) Count() int { return int(Order.Uint16(p[10:])) }
 
-// Overflow returns how many pages belong to it.
+// Overflow returns the number of further pages that belong to it.
 func (p Page) Overflow() uint32 { return Order.Uint32(p[12:]) }
 
 // Leaf reports whether it is a leaf.
@@ -176,7 +176,7 @@ func (p Page) ChildFor(k []byte) int {
 	return max(lo-1, 0)
 }
 
-// Bounds says what a page must be, from what refers to it.
+// Bounds are the requirements on a page by the page that refers to it.
 type Bounds struct {
 	Lo, Hi  []byte // its first key is Lo, and its keys are below Hi; nil is no bound
 	Buckets bool   // it belongs to the root tree: leaves hold bucket headers and nothing else
@@ -225,8 +225,7 @@ func (p Page) Verify(b Bounds) error {
 	return nil
 }
 
-// verifyElement checks that the content of element i stands at offset at, and returns where it
-// ends.
+// verifyElement checks that the content of element i begins at offset at, and returns its end.
 func (p Page) verifyElement(i, at int, isLeaf bool, b Bounds) (end int, err error) {
 	var pos, key, val int
 	if isLeaf {
@@ -244,7 +243,7 @@ func (p Page) verifyElement(i, at int, isLeaf bool, b Bounds) (end int, err erro
 			return 0, p.Damage("a page of the file", "page %d in element %d", c, i)
 		}
 	}
-	// The lengths are compared before they are added, which could overflow an int of 32 bits.
+	// The lengths are compared before addition, which could overflow a 32-bit int.
 	if HeaderBytes+elementBytes*i+pos != at || key < 1 || key > maxKeyBytes || val < 0 || val > maxValueBytes || key > len(p)-at || val > len(p)-at-key {
 		return 0, p.Damage("content inside the page", "element %d at %d with %d+%d bytes", i, pos, key, val)
 	}
@@ -263,7 +262,7 @@ func (p Page) VerifyFree(m Meta, mark func(id uint64) error) error {
 	if n > uint64(len(ids)/8) || n > m.Pages {
 		return p.Damage("free pages inside the page", "%d of them", n)
 	}
-	// bbolt counts before it takes the pages of the list itself from those that are free.
+	// bbolt counts before it takes the list's own pages from the free ones.
 	own := uint64(len(p) / m.PageBytes)
 	if most := (HeaderBytes+8*(n+own+1))/uint64(m.PageBytes) + 1; own > most {
 		return p.Damage(fmt.Sprintf("at most %d pages for %d ids", most, n), "%d", own)
@@ -282,7 +281,7 @@ func (p Page) VerifyFree(m Meta, mark func(id uint64) error) error {
 	return nil
 }
 
-// Damage makes an error; the file's name is the caller's to add.
+// Damage makes an error; the caller adds the file's name.
 func (p Page) Damage(want, got string, args ...any) error {
 	return &base.CorruptError{Key: fmt.Sprintf("page %d", p.ID()), Want: want, Got: fmt.Sprintf(got, args...)}
 }

@@ -7,20 +7,20 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// maxNesting bounds how deep buckets may lie in others.
+// maxNesting bounds the nesting of buckets.
 const maxNesting = 4
 
 // trees verifies all trees of a file.
 type trees struct {
 	data []byte // the file, up to its last page
 	meta Meta
-	seen []uint64 // a bit for each page that something has
+	seen []uint64 // a bit for each page in use
 }
 
-// Verify verifies the whole file in data, buckets in buckets included: that every page is in order,
-// that no page belongs to two places, and that all are within the file. Then bbolt neither falls
-// over it nor follows it for ever. It needs a bit of memory for each page. Errors:
-// *base.CorruptError without the name of the file.
+// Verify verifies the whole file in data, nested buckets included: every page is valid, no page is
+// used twice, and all are within the file. Then bbolt neither crashes on the file nor loops for
+// ever. It needs one bit of memory per page. Errors: *base.CorruptError without the name of the
+// file.
 func Verify(data []byte) error {
 	m, err := ReadMeta(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
@@ -43,7 +43,7 @@ func (t *trees) add(id uint64) bool {
 	return true
 }
 
-// page returns a page with its overflow pages, and marks them.
+// page returns a page with its overflow pages, and marks all of them.
 func (t *trees) page(id uint64) (Page, error) {
 	size := uint64(t.meta.PageBytes)
 	wrong := func(want, got string) (Page, error) {

@@ -28,36 +28,35 @@ type Repository struct {
 	Clock    clock.Clock
 	Log      *slog.Logger
 	Identity *layout.Identity
-	// InMemory says that pages have no files, and Mended what was mended when the repository was
-	// opened; nil for nothing.
+	// InMemory reports that pages have no files, and Mended what the opening of the repository
+	// repaired; nil for nothing.
 	InMemory bool
 	Mended   *checkup.Problem
 
 	Cloud *cloudlink.Link
 	Space *reclaim.Host
 	Quota *reclaim.Quota
-	// Free returns what is free on the disk. Gone lists the pages that are known and not here.
-	// Store says how the store of a page is opened.
+	// Free returns the free space on the disk. Gone lists the known pages that are not on this
+	// device. Store returns the options for opening the store of a page.
 	Free  func() (int64, error)
 	Gone  func(context.Context) ([]presence.Gone, error)
 	Store func(base.Page) storage.Options
 
-	// Call makes fn a call on the repository: its context ends when the repository closes. what is
-	// the work, for the text of errors. Change is Call for what changes the repository; dry lets it
-	// also run on one that is open for reading. CloudTurn is Change for what changes which cloud
-	// there is, one at a time.
+	// Call runs fn as a call on the repository: its context ends when the repository closes. what
+	// names the work in errors. Change is Call for changes of the repository; dry allows it on a
+	// read-only repository. CloudTurn is Change for changes of the cloud, one at a time.
 	Call      func(ctx context.Context, what string, fn func(context.Context) error) error
 	Change    func(ctx context.Context, what string, dry bool, fn func(context.Context) error) error
 	CloudTurn func(ctx context.Context, what string, fn func(context.Context) error) error
-	// Visit calls fn with a page that is here, opened for a look. Alone calls fn while nobody has a
-	// page open, nor can open it, and reports false when somebody uses it.
+	// Visit opens a page of this device and calls fn with it. Alone calls fn while no caller has
+	// the page open or can open it, and returns false when the page is in use.
 	Visit func(ctx context.Context, page base.Page, fn func(context.Context, *Page) error) error
 	Alone func(ctx context.Context, page base.Page, fn func() error) (ok bool, err error)
-	// SyncPages calls fn with pages, opened for it; see cloudlink.Link.Sync.
+	// SyncPages opens pages and calls fn with them; see cloudlink.Link.Sync.
 	SyncPages func(ctx context.Context, only []base.Page, fn func(context.Context, *Page, *cloudlink.Work) error) ([]cloudlink.Work, error)
 }
 
-// Page is an open page, by one of its handles.
+// Page is an open page, seen through one of its handles.
 type Page struct {
 	Key       base.Page
 	Name      string // human, "" when there is none
@@ -66,17 +65,17 @@ type Page struct {
 	Session   *session.Page
 	Cloud     *cloudlink.Page
 	Collector *reclaim.Collector
-	// Note is told of errors, some of which report damage.
+	// Note is called with errors, to report those of damage.
 	Note func(error)
-	// Positions returns where the handles of the page stand, Handles all of them, and Transactions
-	// what is open of them.
+	// Positions returns the commits of the page's handles, Handles all handles, and Transactions
+	// their open transactions.
 	Positions    func() []commit.ID
 	Handles      func() []*session.Page
 	Transactions func() map[*session.Tx]bool
 }
 
-// WithSync calls fn with what syncs the page. what is the work for the text of an error, "" where
-// the error says it. What fn waits for ends when the page closes.
+// WithSync calls fn with the syncer of the page. what names the work in errors; with "" the error
+// stays as it is. fn's context ends when the page closes.
 func (p *Page) WithSync(ctx context.Context, what string, fn func(context.Context, *cloudsync.Page) error) error {
 	err := p.Session.Call(ctx, func(ctx context.Context) error { return p.Cloud.Do(ctx, fn) })
 	p.Note(err)
@@ -86,10 +85,10 @@ func (p *Page) WithSync(ctx context.Context, what string, fn func(context.Contex
 	return err
 }
 
-// Root is what the root gives.
+// Root has the functions of the root package.
 type Root struct {
 	// Repository and Page take a *ledger.Repository and a *ledger.Page. Conflicts returns a
-	// function that makes a ledger.MergeConflict of a conflict in the merge of a pair.
+	// function that converts a conflict in the merge of a pair to a ledger.MergeConflict.
 	Repository func(any) *Repository
 	Page       func(any) *Page
 	Conflicts  func(*merge.Pair) func(*merging.Conflict) any
@@ -97,7 +96,7 @@ type Root struct {
 
 var root Root
 
-// Connect is called by the root alone.
+// Connect is called only by the root.
 func Connect(r Root) struct{} {
 	root = r
 	return struct{}{}
@@ -109,5 +108,6 @@ func Of(r any) *Repository { return root.Repository(r) }
 // OfPage returns the engines of a *ledger.Page.
 func OfPage(p any) *Page { return root.Page(p) }
 
-// Conflicts returns a function that makes a ledger.MergeConflict of a conflict in the merge of p.
+// Conflicts returns a function that converts a conflict in the merge of p to a
+// ledger.MergeConflict.
 func Conflicts(p *merge.Pair) func(*merging.Conflict) any { return root.Conflicts(p) }

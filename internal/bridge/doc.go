@@ -1,9 +1,8 @@
-// Package bridge lets the packages admin, keys and rules reach the engines behind a repository that
-// an app has opened. The root has only what apps need; the rest stands on the same engines, in
-// packages beside the root, which see nothing of the root but its exported names.
+// Package bridge gives the packages admin, keys and rules access to the engines of a repository
+// that an app has opened. The root exports only what apps need; these packages use the same engines
+// and only exported names of the root.
 //
-// The package holds no state but the functions that the root gives to Connect, in a variable
-// declaration of its own, so that they are there before any code of an importer runs. It must not
-// import the root. Nobody but the root and the packages beside it, and tests, imports it. All of it
-// is safe for concurrent use.
+// The package has no state but the functions that the root passes to Connect. The root does so in a
+// variable declaration, before any code of an importer runs. The package must not import the root.
+// Only the root, the packages beside it, and tests import it. All of it is safe for concurrent use.
 package bridge

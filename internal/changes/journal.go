@@ -11,22 +11,22 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// changeOverhead is about what a change takes in memory beside its key and value.
+// changeOverhead is the approximate memory of a change beside its key and value.
 const changeOverhead = 80
 
-// journalArena is the greatest room that is made at once for the rows of changes.
+// journalArena is the greatest size of one allocation for rows of changes.
 const journalArena = 64 << 10
 
-// Journal holds the changes of one transaction as rows, sorted by key: the newest in memory, and
-// once they take more than limit bytes, the older ones in a run on disk. Where both know a key,
-// memory counts. It belongs to one goroutine.
+// Journal holds the changes of one transaction as rows, sorted by key. The newest are in memory;
+// once they take more than limit bytes, they move to a run on disk. For a key in both, memory
+// counts. A Journal belongs to one goroutine.
 //
-// Millions of rows may be in memory. They lie beside each other in large pieces without pointers,
-// since an object of the heap for each would take most of the time to record it.
+// Millions of rows may be in memory. They are packed into large blocks without pointers, since a
+// heap object for each would dominate the cost of recording it.
 type Journal struct {
 	mem     mapbtree.Map[string, []byte] // rows: each is the key, as in the map, and the value
-	arena   []byte                       // of the last rows, with room for more
-	bytes   int64                        // that rows have taken, about; those that were replaced count
+	arena   []byte                       // the last rows, with spare room
+	bytes   int64                        // approximate size of the rows, replaced ones included
 	limit   int64
 	dir     string // of the run; "" is memory
 	run     *run   // nil until the first spill
@@ -34,12 +34,12 @@ type Journal struct {
 	count   int // changes recorded, a key counted again after a spill
 }
 
-// Init makes a journal, which is zero, hold up to about limit bytes in memory, and the rest in a
-// file in dir. With dir "" all is in memory. It must end with Clear.
+// Init sets up a zero journal that holds up to about limit bytes in memory, and the rest in a file
+// in dir. With dir "" everything is in memory. The caller must end it with Clear.
 func (j *Journal) Init(limit int64, dir string) { j.limit, j.dir = limit, dir }
 
-// Set records a change, of which it copies everything. When it fails, the journal is as it was.
-// Errors: those of the file system.
+// Set records a copy of a change. When it fails, the journal is unchanged. Errors: those of the
+// file system.
 func (j *Journal) Set(c *btree.Change) error {
 	if j.bytes >= j.limit {
 		if err := j.spill(); err != nil {
@@ -53,8 +53,8 @@ func (j *Journal) Set(c *btree.Change) error {
 	at := len(j.arena)
 	j.arena = appendRowValue(append(j.arena, c.Entry.Key...), c)
 	row := j.arena[at:len(j.arena):len(j.arena)]
-	key := unsafe.String(unsafe.SliceData(row), n)      // nobody changes the arena up to here again
-	if _, replaced := j.mem.Load(key, row); !replaced { // Set, but quick for a key behind all others
+	key := unsafe.String(unsafe.SliceData(row), n)      // this part of the arena is never changed again
+	if _, replaced := j.mem.Load(key, row); !replaced { // like Set, but quick for the greatest key
 		j.count++
 	}
 	j.bytes += int64(changeOverhead + len(row))
@@ -67,16 +67,16 @@ func (j *Journal) Put(key, value []byte) error {
 	return j.Set(&btree.Change{Entry: fb.Entry{Key: key, Value: value, Inline: true}})
 }
 
-// SetTo records the change that makes a key have an entry, or none. Errors: as Set.
+// SetTo records a change that gives a key an entry, or none. Errors: as Set.
 func (j *Journal) SetTo(key []byte, e *fb.Entry, has bool) error {
 	c := btree.Change{Delete: !has, Entry: *e}
 	c.Entry.Key = key
 	return j.Set(&c)
 }
 
-// change returns what a row in memory says, borrowed.
+// change decodes a row in memory, borrowed.
 func (j *Journal) change(key string, row []byte) btree.Change {
-	c, _ := parseRow(row[:len(key):len(key)], row[len(key):]) // it is as set has made it
+	c, _ := parseRow(row[:len(key):len(key)], row[len(key):]) // set has made it
 	return c
 }
 
@@ -96,7 +96,7 @@ func (j *Journal) Get(key []byte) (btree.Change, bool, error) {
 	return cs[0], true, nil
 }
 
-// spill moves what is in memory to the run.
+// spill moves the rows in memory to the run.
 func (j *Journal) spill() error {
 	if j.run == nil {
 		r, err := newRun(j.dir)
@@ -112,7 +112,7 @@ func (j *Journal) spill() error {
 	return nil
 }
 
-// forget forgets what is in memory.
+// forget drops the rows in memory.
 func (j *Journal) forget() {
 	j.mem.Clear()
 	j.arena, j.bytes = nil, 0
@@ -128,15 +128,14 @@ func (j *Journal) rows() iter.Seq2[string, []byte] {
 // Empty reports whether no change was recorded.
 func (j *Journal) Empty() bool { return j.mem.Len() == 0 && j.run == nil }
 
-// Count returns how many changes were recorded since Clear. A key counts again after what is in
-// memory has gone to the file.
+// Count returns the number of changes recorded since Clear. A key counts again after a spill.
 func (j *Journal) Count() int { return j.count }
 
 // Version returns a number that grows with each change.
 func (j *Journal) Version() uint64 { return j.version }
 
-// Clear forgets all changes and removes the file. Errors: those of the file system; the changes are
-// forgotten anyhow.
+// Clear drops all changes and removes the file. Errors: those of the file system; the changes are
+// dropped in any case.
 func (j *Journal) Clear() error {
 	j.forget()
 	j.count = 0
@@ -149,8 +148,8 @@ func (j *Journal) Clear() error {
 	return r.remove()
 }
 
-// Batch returns up to n changes in order, in the memory of dst: those from the key at on, or in
-// reverse those below it, from the greatest; nil is the end from which the direction starts.
+// Batch returns up to n changes in order, in the memory of dst: those from the key at, or in
+// reverse those before it, from the greatest; nil is the end from which the direction starts.
 // Entries are shared with the journal. Errors: as Get.
 func (j *Journal) Batch(dst []btree.Change, at []byte, reverse bool, n int) ([]btree.Change, error) {
 	dst = dst[:0]
@@ -178,11 +177,11 @@ func (j *Journal) Batch(dst []btree.Change, at []byte, reverse bool, n int) ([]b
 	return mergeChanges(dst, older, reverse, n), nil
 }
 
-// After returns the first key behind key, for an ascending Batch.
+// After returns the first key after key, for an ascending Batch.
 func After(key []byte) []byte { return append(bytes.Clone(key), 0) }
 
-// mergeChanges merges two sorted batches of up to n changes into one; of two changes of a key that
-// in newer counts.
+// mergeChanges merges two sorted batches into one of up to n changes; for a key in both, newer
+// counts.
 func mergeChanges(newer, older []btree.Change, reverse bool, n int) []btree.Change {
 	out := make([]btree.Change, 0, n)
 	for len(out) < n && len(newer)+len(older) > 0 {

@@ -17,9 +17,9 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// The value of a row of a transaction's journal is a tag byte and what belongs to it. In a run, the
-// key is the prefix byte runKeyPrefix, since rows may not have empty keys there, and the key of the
-// page. Runs never outlive their process, so the layout is no format.
+// The value of a row of a transaction's journal is a tag byte and its data. In a run, the key is
+// the byte runKeyPrefix and the key of the page, since keys must not be empty there. Runs never
+// outlive their process, so the layout is not a format.
 //
 //	tag          rest
 //	rowDelete    nothing
@@ -32,7 +32,7 @@ const (
 	rowEager
 	rowLazy
 
-	// maxRowHead bounds what a value of a row has beside an inline value.
+	// maxRowHead bounds the length of a row's value without an inline value.
 	maxRowHead = 1 + object.DigestSize + binary.MaxVarintLen64
 
 	runKeyPrefix = 'k'
@@ -43,8 +43,8 @@ const (
 
 var runNumber atomic.Uint64
 
-// run is the part of a transaction's journal that did not fit into memory: sorted rows in a
-// temporary file, never synced.
+// run is the spilled part of a transaction's journal: sorted rows in a temporary file, never
+// synced.
 type run struct {
 	db   index.DB
 	path string // "" in memory
@@ -66,8 +66,8 @@ func newRun(dir string) (*run, error) {
 	return &run{db: db, path: path}, nil
 }
 
-// add writes rows, by page keys that ascend. It may be abandoned half way by an error; what was
-// written then says nothing that memory does not say too.
+// add writes rows, by ascending page keys. After an error some rows are written; all of them are
+// still in memory, too.
 func (r *run) add(rows iter.Seq2[string, []byte]) error {
 	next, stop := iter.Pull2(rows)
 	defer stop()
@@ -119,8 +119,8 @@ func appendRowValue(b []byte, c *btree.Change) []byte {
 	return binary.AppendUvarint(append(b, e.Digest[:]...), e.Size)
 }
 
-// parseRow returns the change of a page key that a row is, borrowed from its arguments, and false
-// for what is no row.
+// parseRow returns the change in the row of a page key, borrowed from the arguments, and false for
+// an invalid row.
 func parseRow(key, v []byte) (c btree.Change, ok bool) {
 	if len(v) == 0 {
 		return c, false

@@ -21,53 +21,54 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Options say what is checked. All fields are required.
+// Options configure a check. All fields are required.
 type Options struct {
-	// Repair mends what can be mended. Cloud says that there is one. InMemory says that the page
-	// has no files.
+	// Repair requests repairs. Cloud reports that there is a cloud, InMemory that the page has no
+	// files.
 	Repair, Cloud, InMemory bool
 	Log                     *slog.Logger
 	Disk                    layout.Dir
 	Page                    base.Page
 	Usage                   *pageusage.DB
-	// Store says how the store is opened.
+	// Store returns the options for opening the store.
 	Store func() storage.Options
-	// Visit calls fn with the page, opened for that. Alone calls fn while nobody has it open, nor
-	// can open it, and reports false when somebody uses it.
+	// Visit opens the page and calls fn with it. Alone calls fn with exclusive access to the closed
+	// page, and returns false when the page is in use.
 	Visit func(ctx context.Context, fn func(context.Context, *Page) error) error
 	Alone func(ctx context.Context, fn func() error) (ok bool, err error)
-	// Progress is told how many bytes of the segments were read, and of how many.
+	// Progress is called with the bytes of segments read, and their total.
 	Progress func(done, total int64)
 }
 
-// Page is a page that is open.
+// Page is an open page.
 type Page struct {
 	Store *storage.Store
-	// Damaged is told of each damage.
+	// Damaged is called for each damage.
 	Damaged func(error)
-	// Sync syncs the page, and Fetch brings pieces here. Complete makes the tree of a commit
-	// readable. Tree returns that tree, of which parts are fetched when they are read.
+	// Sync syncs the page, and Fetch fetches pieces. Complete makes the tree of a commit readable.
+	// Tree returns that tree, whose missing parts are fetched on reads.
 	Sync     func(context.Context) error
 	Fetch    func(context.Context, []object.Digest) error
 	Complete func(context.Context, *commit.Commit) error
 	Tree     func(*commit.Commit) btree.Tree
-	// Commit makes a durable commit on head of entries, sorted by key; nil when head has the same.
+	// Commit makes a durable commit on head from entries, sorted by key; nil when head has the
+	// same.
 	Commit func(ctx context.Context, head *commit.Commit, message string, entries iter.Seq2[fb.Entry, error]) (*commit.Commit, error)
 }
 
-// Report is what was found in a page.
+// Report is the result of a check of a page.
 type Report struct {
-	// Check is what the store has found, but for its problems.
+	// Check is the store's result, without its problems.
 	Check    storage.CheckReport
 	Problems []Problem
 	Rescued  []Rescue
-	// CloudErr says why the cloud could not be asked. InUse reports that not all could be done,
-	// since the page is open. More reports that there are more problems than are listed.
+	// CloudErr is why the cloud could not be reached. InUse reports incomplete work because the
+	// page is open. More reports that there are more problems than listed.
 	CloudErr    error
 	InUse, More bool
 }
 
-// Problem is one thing that is not as it should be.
+// Problem is one defect.
 type Problem struct {
 	// Where is the place: a file with an offset, or a row family.
 	Where string
@@ -75,9 +76,9 @@ type Problem struct {
 	Key string
 	// Message says what is wrong.
 	Message string
-	// Fetchable reports that the cloud has what is damaged, as far as is known here.
+	// Fetchable reports that the cloud has the damaged data, as recorded here.
 	Fetchable bool
-	// Repaired reports whether it was mended.
+	// Repaired reports whether it was repaired.
 	Repaired bool
 }
 
@@ -97,7 +98,7 @@ func (p Problem) String() string {
 	return s
 }
 
-// ProblemOfFile says what is wrong with a file of the repository.
+// ProblemOfFile describes damage of a file of the repository.
 func ProblemOfFile(name string, err error) Problem {
 	p := Problem{Where: "file " + name, Message: err.Error()}
 	if e, ok := errors.AsType[*base.CorruptError](err); ok && e.Got != "" {
@@ -106,21 +107,20 @@ func ProblemOfFile(name string, err error) Problem {
 	return p
 }
 
-// ofIndex reports whether a problem is about the index, which is derived from the log.
+// ofIndex reports whether a problem concerns the index, which is derived from the log.
 func (p *Problem) ofIndex() bool { return strings.HasPrefix(p.Where, "page.db") }
 
-// Rescue describes the commit that a repair made of a head with a part that is gone for good.
+// Rescue describes the commit that a repair made for a head with a permanently lost part.
 type Rescue struct {
-	// Head has holes. Commit is a new commit on it, with all entries of Head that can be read;
-	// where they cannot, it has what Older had there: the newest version found that is whole, zero
-	// when there is none.
+	// Commit is a new commit on Head, with all readable entries of Head; for the unreadable ones it
+	// has the entries of Older: the newest intact version found, zero when there is none.
 	Head, Commit, Older commit.ID
-	// Entries are all that Commit has, FromOlder those of them that Older gave.
+	// Entries counts the entries of Commit, FromOlder those taken from Older.
 	Entries, FromOlder int64
 }
 
-// Run checks a page, and repairs it when that is asked for. A problem found is no error. Errors:
-// those of the functions of Options, of ctx and of the disk.
+// Run checks a page, and repairs it on request. A problem is no error. Errors: those of the
+// functions of Options, of ctx and of the disk.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	c := check{o: o}
 	err := c.run(ctx)
@@ -131,12 +131,12 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 type check struct {
 	o        Options
 	report   Report
-	compared bool // with what the cloud has
-	adrift   bool // there is a cloud, and no position in it: a repair before may not have come to asking it
-	again    bool // something can be sent only after heads were rescued
+	compared bool // with the content of the cloud
+	adrift   bool // a cloud without a position in it: an earlier repair may have stopped before reaching it
+	again    bool // some commits can be uploaded only after heads were rescued
 	rescued  []Rescue
-	holed    []Problem          // heads of which a part of the tree is not here
-	gone     map[commit.ID]bool // commits of which the cloud does not have the tree
+	holed    []Problem          // heads with a missing part of the tree
+	gone     map[commit.ID]bool // commits whose trees the cloud does not have
 }
 
 func (c *check) run(ctx context.Context) error {
@@ -167,7 +167,7 @@ func (c *check) checkAndRepair(ctx context.Context) error {
 	return nil
 }
 
-// bad reports whether something may be repaired.
+// bad reports whether there may be work for a repair.
 func (r *Report) bad() bool {
 	return len(r.Problems) > 0 || len(r.Check.Holes) > 0 || r.Check.Missing > 0
 }
@@ -181,7 +181,7 @@ func (c *check) once(ctx context.Context) (report Report, err error) {
 	return report, err
 }
 
-// look is once for a page that is open.
+// look is once for an open page.
 func (c *check) look(ctx context.Context, p *Page, report *Report) error {
 	found, err := p.Store.Check(ctx, storage.CheckOptions{Progress: c.o.Progress})
 	if err != nil {
@@ -203,7 +203,7 @@ func (c *check) look(ctx context.Context, p *Page, report *Report) error {
 	return err
 }
 
-// holedHeads tells of the heads among commits with holes: the newest content cannot be read wholly.
+// holedHeads reports heads among the commits with holes, whose newest content is partly unreadable.
 func (c *check) holedHeads(ctx context.Context, store *storage.Store, holes []commit.ID) (all []Problem, err error) {
 	local, err := store.Unsynced(ctx)
 	if err != nil {
@@ -220,14 +220,13 @@ func (c *check) holedHeads(ctx context.Context, store *storage.Store, holes []co
 	return all, nil
 }
 
-// whereTree is where a problem is told to be of a tree of which a part is not here.
+// whereTree is the Where of a problem of an incomplete tree.
 const whereTree = "tree of commit"
 
-// allGone is where a problem is told to be of a page of whose content no file has anything any
-// more.
+// allGone is the Where of a problem of a page whose files are all gone or empty.
 const allGone = "files of the page"
 
-// vanished reports a page whose files are all gone, or have nothing in them.
+// vanished reports a page whose files are all gone or empty.
 func (c *check) vanished(report *Report, store *storage.Store) error {
 	size, err := c.o.Disk.PageSize(c.o.Page)
 	if err != nil {
@@ -243,10 +242,10 @@ func (c *check) vanished(report *Report, store *storage.Store) error {
 	return nil
 }
 
-// Vanished returns how much a page took when it was closed last whose log has nothing any more, nor
-// its index, and 0 for others. Nothing in its directory, which takes sizeBytes, tells such a page
-// from one that nobody has written to. blank says that the store knows of nothing that was ever
-// written. Errors: those of the file system and of usage.
+// Vanished returns the size of a page at its last close, if its log and index have since become
+// empty, and 0 otherwise. The page's directory, of sizeBytes, looks the same for such a page as for
+// one that was never written. blank reports that the store has no record of any write. Errors:
+// those of the file system and of usage.
 func Vanished(disk layout.Dir, usage *pageusage.DB, k base.Page, blank bool, sizeBytes int64) (had int64, err error) {
 	if !blank {
 		return 0, nil
@@ -262,7 +261,7 @@ func Vanished(disk layout.Dir, usage *pageusage.DB, k base.Page, blank bool, siz
 	return had, err
 }
 
-// forgetVanished has a page whose files are gone for good told once.
+// forgetVanished makes permanently lost files of a page a problem only once.
 func (c *check) forgetVanished() error {
 	told := slices.ContainsFunc(c.report.Problems, func(p Problem) bool { return p.Where == allGone && !p.Repaired })
 	if !told || c.report.CloudErr != nil || c.report.InUse {

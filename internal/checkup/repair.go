@@ -18,10 +18,10 @@ import (
 // indexFile is the name of a page's index in its directory.
 const indexFile = "page.db"
 
-// oldIndexSuffix stands behind the name of an index while another is made.
+// oldIndexSuffix is appended to the name of an index while a new one is made.
 const oldIndexSuffix = ".old"
 
-// salvage repairs the log of a page, or says what that would be.
+// salvage repairs the log of a page, or with dry reports what a repair would do.
 func (c *check) salvage(ctx context.Context, dry bool) (found *storage.SalvageReport, err error) {
 	_, err = c.alone(ctx, func() error {
 		found, err = storage.Salvage(ctx, c.o.Store(), storage.SalvageOptions{DryRun: dry, Resync: []string{cloudsync.MetadataPosition}, Again: c.o.Cloud})
@@ -30,7 +30,7 @@ func (c *check) salvage(ctx context.Context, dry bool) (found *storage.SalvageRe
 	return found, err
 }
 
-// alone calls fn while nobody has the page open, and reports false when somebody uses it.
+// alone calls fn with exclusive access to the page, and returns false when the page is in use.
 func (c *check) alone(ctx context.Context, fn func() error) (ok bool, err error) {
 	ok, err = c.o.Alone(ctx, fn)
 	if err == nil && !ok {
@@ -40,10 +40,10 @@ func (c *check) alone(ctx context.Context, fn func() error) (ok bool, err error)
 	return ok, err
 }
 
-// detail says all that is damaged in a log of which the check has only met the first damage.
+// detail lists all damage of a log, of which the check has only found the first.
 func (c *check) detail(ctx context.Context) error {
 	found, err := c.salvage(ctx, true)
-	if isDamage(err) { // the check has said so
+	if isDamage(err) { // the check has reported it
 		return nil
 	}
 	if err != nil || found == nil || len(found.Damage) == 0 {
@@ -53,7 +53,7 @@ func (c *check) detail(ctx context.Context) error {
 	return nil
 }
 
-// takeDamage puts what is damaged in a log in the place of the problems that a check has met there.
+// takeDamage replaces the check's problems of a log by the complete list of its damage.
 func (c *check) takeDamage(found *storage.SalvageReport) []loss {
 	c.report.Problems = slices.DeleteFunc(c.report.Problems, func(p Problem) bool { return !p.ofIndex() })
 	losses := c.losses(found)
@@ -64,7 +64,7 @@ func (c *check) takeDamage(found *storage.SalvageReport) []loss {
 	return losses
 }
 
-// loss is something that was damaged, and how to find out whether it is here again.
+// loss is damaged data, and a test whether it is here again.
 type loss struct {
 	problem Problem
 	piece   *object.Digest                                      // nil for other things than pieces
@@ -72,7 +72,7 @@ type loss struct {
 	here    func(context.Context, *storage.Store) (bool, error) // nil: repaired with the log
 }
 
-// losses lists what was damaged.
+// losses lists the damaged data.
 func (c *check) losses(found *storage.SalvageReport) (all []loss) {
 	compared := func(context.Context, *storage.Store) (bool, error) { return c.compared, nil }
 	for _, d := range found.Damage {
@@ -92,7 +92,7 @@ func (c *check) losses(found *storage.SalvageReport) (all []loss) {
 		fetchable := !t.Unsynced && c.o.Cloud
 		what := Problem{Where: whereTree, Key: t.Commit.String(), Message: "a part of it is damaged", Fetchable: fetchable}
 		all = append(all, loss{problem: what, tree: &t.Commit, here: func(ctx context.Context, s *storage.Store) (bool, error) {
-			if fetchable && c.compared && !c.gone[t.Commit] { // it is here, or comes when it is read
+			if fetchable && c.compared && !c.gone[t.Commit] { // it is here, or will be fetched when it is read
 				return true, nil
 			}
 			h, err := known(ctx, s, t.Commit)
@@ -141,7 +141,7 @@ func known(ctx context.Context, s *storage.Store, id commit.ID) (*commit.Commit,
 	return h, err
 }
 
-// keyText shows a key to people, shortened.
+// keyText formats a key for users, shortened.
 func keyText(key []byte) string {
 	const most = 32
 	if len(key) > most {
@@ -150,13 +150,13 @@ func keyText(key []byte) string {
 	return fmt.Sprintf("%q", key)
 }
 
-// repair mends a page in which the check has found something.
+// repair repairs a page with problems.
 func (c *check) repair(ctx context.Context) error {
 	found := c.report
 	var losses []loss
 	if len(found.Problems) > 0 {
 		damage, err := c.salvage(ctx, false)
-		if isDamage(err) { // what is wrong is told
+		if isDamage(err) { // the problem is reported
 			return nil
 		}
 		if err != nil || damage == nil {
@@ -200,8 +200,8 @@ func (c *check) observeRepair(damage *storage.SalvageReport) {
 		"restored", damage.Restored, "pieces", len(damage.Pieces), "trees", len(damage.Trees), "commits", len(damage.Commits))
 }
 
-// settle adds the problems that were found before to what the last check says: those that are
-// mended, and those that will never be.
+// settle adds the earlier problems to the last check: those repaired, and those that are
+// irreparable.
 func (c *check) settle(ctx context.Context, before []Problem, losses []loss) error {
 	remaining := map[Problem]bool{}
 	for _, p := range c.report.Problems {
@@ -227,8 +227,8 @@ func (c *check) settle(ctx context.Context, before []Problem, losses []loss) err
 	return nil
 }
 
-// rebuildIndex makes page.db anew from the log. The old one stays until the new one is whole. It
-// reports false when the page is in use.
+// rebuildIndex rebuilds page.db from the log. The old file stays until the new one is complete. It
+// returns false when the page is in use.
 func (c *check) rebuildIndex(ctx context.Context) (done bool, err error) {
 	if c.o.InMemory {
 		return false, nil
@@ -244,7 +244,7 @@ func (c *check) rebuildIndex(ctx context.Context) (done bool, err error) {
 		if err == nil {
 			err = store.Close()
 		}
-		if err != nil { // the old one knows what was durable
+		if err != nil { // the old index records what was durable
 			return errors.Join(err, ifThere(disk.Rename(path+oldIndexSuffix, path)))
 		}
 		if err := ifThere(disk.Remove(path + oldIndexSuffix)); err != nil {
@@ -253,7 +253,7 @@ func (c *check) rebuildIndex(ctx context.Context) (done bool, err error) {
 		return disk.SyncDir(filepath.Dir(path))
 	})
 	if isDamage(err) {
-		return done, nil // the next check says it
+		return done, nil // the next check reports it
 	}
 	if err != nil {
 		err = fmt.Errorf("repair: %w", err)
@@ -261,7 +261,7 @@ func (c *check) rebuildIndex(ctx context.Context) (done bool, err error) {
 	return done, err
 }
 
-// ifThere forgets an error which says that there is no such file.
+// ifThere drops an error for a missing file.
 func ifThere(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -269,25 +269,25 @@ func ifThere(err error) error {
 	return err
 }
 
-// fetchedAtOnce bounds how many pieces one call asks the cloud for, and maxOldTrees how many trees
-// of older versions are built: others come when they are read.
+// fetchedAtOnce bounds the pieces requested by one call, and maxOldTrees the trees of older
+// versions that are built; other trees are fetched when they are read.
 const (
 	fetchedAtOnce = 1024
 	maxOldTrees   = 64
 )
 
-// fetch brings from the cloud what was damaged, as far as that has it. That the cloud cannot be
-// asked is noted in the report.
+// fetch fetches damaged data from the cloud, as far as the cloud has it. It records an unreachable
+// cloud in the report.
 func (c *check) fetch(ctx context.Context, losses []loss) error {
 	if !c.o.Cloud {
 		return nil
 	}
 	err := c.o.Visit(ctx, func(ctx context.Context, p *Page) error {
-		err := p.Sync(ctx) // commits, places, and what others have sent meanwhile
+		err := p.Sync(ctx) // commits, places, and recent entries of other devices
 		if c.again = errors.Is(err, base.ErrNeedsFetch); err != nil && !c.again {
 			return err
 		}
-		c.compared = true // what came is here; what could not be sent for want of its tree goes once there is one
+		c.compared = true // downloads are complete; commits without their trees are uploaded once a tree exists
 		if err := c.fetchPieces(ctx, p, losses); err != nil {
 			return err
 		}
@@ -296,7 +296,7 @@ func (c *check) fetch(ctx context.Context, losses []loss) error {
 	return c.noteCloud(ctx, err)
 }
 
-// noteCloud notes that the cloud could not be asked.
+// noteCloud records that the cloud could not be reached.
 func (c *check) noteCloud(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -308,7 +308,7 @@ func (c *check) noteCloud(ctx context.Context, err error) error {
 	return nil
 }
 
-// fetchPieces fetches those pieces that were damaged and that the cloud has.
+// fetchPieces fetches the damaged pieces that the cloud has.
 func (c *check) fetchPieces(ctx context.Context, p *Page, losses []loss) error {
 	var wanted []object.Digest
 	for i := range losses {
@@ -324,9 +324,8 @@ func (c *check) fetchPieces(ctx context.Context, p *Page, losses []loss) error {
 	return nil
 }
 
-// fetchTrees builds trees anew that are not whole: those of the heads and of tags, and then those
-// of other versions, as far as they are not too many. What is built for one version often mends
-// others.
+// fetchTrees rebuilds incomplete trees: those of heads and tags, and then those of other versions,
+// up to maxOldTrees. A tree built for one version often repairs others.
 func (c *check) fetchTrees(ctx context.Context, p *Page, losses []loss) error {
 	first, others, err := c.brokenTrees(ctx, p, losses)
 	if err != nil {
@@ -346,8 +345,8 @@ func (c *check) fetchTrees(ctx context.Context, p *Page, losses []loss) error {
 	return nil
 }
 
-// brokenTrees returns the commits whose trees are to be built: heads and those with tags, and
-// others, newest first.
+// brokenTrees returns the commits whose trees need building: heads and tagged commits, and others,
+// newest first.
 func (c *check) brokenTrees(ctx context.Context, p *Page, losses []loss) (first, others []*commit.Commit, err error) {
 	ids, err := p.Store.Holes(ctx)
 	if err != nil {

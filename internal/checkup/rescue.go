@@ -13,11 +13,11 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// rescueHeads makes commits on heads with holes that nobody can fill: on such a head nothing could
-// be built.
+// rescueHeads makes commits on heads with irreparable holes, since no other commit could be made on
+// such a head.
 func (c *check) rescueHeads(ctx context.Context) error {
 	if c.o.Cloud && !c.compared {
-		return nil // what is missing may come yet
+		return nil // missing parts may still be downloaded
 	}
 	return c.o.Visit(ctx, func(ctx context.Context, p *Page) error {
 		for _, h := range p.Store.Heads() {
@@ -51,11 +51,11 @@ func (c *check) rescue(ctx context.Context, p *Page, head *commit.Commit) error 
 	return nil
 }
 
-// errStopped ends a walk whose caller wants no more.
+// errStopped ends a walk when the caller stops.
 var errStopped = errors.New("stopped")
 
-// wholeAncestor returns a commit before c whose tree is whole, as new a one as a few looks find; at
-// last the first commit. The tree of the newest one that the cloud has is fetched.
+// wholeAncestor returns an ancestor of c with a complete tree, as new as a few attempts find; at
+// last the first commit. It fetches the tree of the newest ancestor that the cloud has.
 func wholeAncestor(ctx context.Context, p *Page, c *commit.Commit) (*commit.Commit, error) {
 	local, err := p.Store.Unsynced(ctx)
 	if err != nil {
@@ -86,14 +86,14 @@ func wholeAncestor(ctx context.Context, p *Page, c *commit.Commit) (*commit.Comm
 	return c, nil
 }
 
-// reader reads what is left of a tree, and an older one where that has holes.
+// reader reads the rest of a damaged tree, and an older tree in its holes.
 type reader struct {
 	page               *Page
 	older              *commit.Commit
 	entries, fromOlder int64
 }
 
-// walk yields the entries of a subtree whose keys lie between low and high, both nil for no bound.
+// walk yields the entries of a subtree with keys between low and high; nil means no bound.
 func (r *reader) walk(ctx context.Context, d object.Digest, low, high []byte, yield func(fb.Entry, error) bool) error {
 	n, err := r.page.Store.Node(ctx, d)
 	if isDamage(err) || errors.Is(err, base.ErrNeedsFetch) {
@@ -130,7 +130,7 @@ func (r *reader) walk(ctx context.Context, d object.Digest, low, high []byte, yi
 	return nil
 }
 
-// fill yields the entries that the older version has between two keys.
+// fill yields the entries of the older version between two keys.
 func (r *reader) fill(ctx context.Context, low, high []byte, yield func(fb.Entry, error) bool) error {
 	cur := r.page.Tree(r.older).Cursor()
 	ok, err := cur.Seek(ctx, low)

@@ -1,5 +1,5 @@
-// Package clock is the only place that reads the wall clock. Everything else takes a Clock, so that
-// a test decides what time it is.
+// Package clock is the only place that reads the wall clock. All other code takes a Clock, so that
+// a test controls the time.
 package clock
 
 import "time"

@@ -15,14 +15,14 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
-// Openers returns the openers of all schemes that the app has linked, and of dir.
+// Openers returns the openers that the app has linked, and that of dir.
 func Openers(linked map[string]bucket.Opener) bucket.Openers {
 	all := bucket.Openers{"dir": openDir}
 	maps.Copy(all, linked)
 	return all
 }
 
-// patient returns b with that bound.
+// patient returns b with the bound stall on requests without progress.
 func patient(b bucket.Bucket, c clock.Clock, stall time.Duration) bucket.Bucket {
 	if stall <= 0 {
 		return b
@@ -33,8 +33,7 @@ func patient(b bucket.Bucket, c clock.Clock, stall time.Duration) bucket.Bucket 
 // errNoAnswer ends the opening of a bucket that takes too long.
 var errNoAnswer = fmt.Errorf("the store does not answer: %w", base.ErrNetwork)
 
-// openBucket opens a bucket, which may take up to twice stall: what a store has to be asked for
-// that is little.
+// openBucket opens a bucket within twice stall, since opening takes few requests.
 func openBucket(ctx context.Context, openers bucket.Openers, url string, o bucket.OpenOptions, stall time.Duration) (bucket.Bucket, error) {
 	bounded := ctx
 	if stall > 0 {
@@ -49,14 +48,14 @@ func openBucket(ctx context.Context, openers bucket.Openers, url string, o bucke
 	return b, err
 }
 
-// WithBucket calls fn with a bucket that is opened for that, and may let nothing happen for up to
-// twice bucket.DefaultStall. Errors: those of the opener and of fn.
+// WithBucket opens a bucket and calls fn with it. A request without progress fails within twice
+// bucket.DefaultStall. Errors: those of the opener and of fn.
 func WithBucket(ctx context.Context, openers bucket.Openers, url string, o bucket.OpenOptions, fn func(bucket.Bucket) error) error {
 	b, err := openBucket(ctx, openers, url, o, bucket.DefaultStall)
 	if err != nil {
 		return err
 	}
-	defer bucket.Close(b) // it was only asked: nothing is lost when that fails
+	defer bucket.Close(b) // it was only read: an error loses nothing
 	return fn(patient(b, clock.System, bucket.DefaultStall))
 }
 
@@ -65,8 +64,8 @@ func openDir(ctx context.Context, url string, o bucket.OpenOptions) (bucket.Buck
 	return dir.Open(ctx, url[len("dir:"):], dir.Options{MustExist: o.MustExist})
 }
 
-// lateBucket opens its bucket when it is first used: that the network, a disk or credentials are
-// missing is then trouble of a request, which is tried again, and none of opening a repository.
+// lateBucket opens its bucket at its first use. A missing network, disk or credential then fails a
+// request, which is retried, and not the opening of the repository.
 type lateBucket struct {
 	bucket.Layer
 	url  string
@@ -96,7 +95,7 @@ func (l *lateBucket) opened() (bucket.Bucket, bool) {
 	return l.b, l.closed
 }
 
-// get returns the bucket, opened. The error is a *bucket.Error.
+// get returns the opened bucket. The error is a *bucket.Error.
 func (l *lateBucket) get(ctx context.Context, op bucket.Op, name string) (bucket.Bucket, error) {
 	b, closed := l.opened()
 	if b != nil && !closed {
@@ -116,7 +115,7 @@ func (l *lateBucket) get(ctx context.Context, op bucket.Op, name string) (bucket
 	}
 	b, err := l.open(ctx)
 	if errors.Is(err, base.ErrNotFound) {
-		// A disk that is not there may come back: that is no answer about the object.
+		// A missing disk may come back, so that this is no answer about the object.
 		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassRetryable, Err: base.WithClass(errors.New(err.Error()), fs.ErrNotExist)}
 	}
 	if err != nil {

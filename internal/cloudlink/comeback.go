@@ -12,7 +12,7 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// awayError says why an evicted page could not be brought back. It matches base.ErrNeedsFetch.
+// awayError is why an evicted page could not be downloaded again. It matches base.ErrNeedsFetch.
 type awayError struct{ err error }
 
 func (e *awayError) Error() string {
@@ -21,13 +21,13 @@ func (e *awayError) Error() string {
 func (e *awayError) Unwrap() error        { return e.err }
 func (e *awayError) Is(target error) bool { return target == base.ErrNeedsFetch }
 
-// Fill makes a page in dir of what the bucket has (A3). Errors: base.ErrNeedsFetch, with why the
-// bucket does not give it; cloudsync.ErrBucketRolledBack; those of syncing.
+// Fill makes a page in dir from the bucket's content (A3). Errors: base.ErrNeedsFetch, with the
+// reason why the bucket cannot supply it; cloudsync.ErrBucketRolledBack; those of syncing.
 func (l *Link) Fill(ctx context.Context, k base.Page, dir string, a *layout.Absence) error {
 	return l.fillBy(ctx, l.Connect, k, dir, a)
 }
 
-// fillInTurn is Fill for a caller that has the cloud's turn.
+// fillInTurn is Fill for a caller that holds the cloud's turn.
 func (l *Link) fillInTurn(ctx context.Context, k base.Page, dir string, a *layout.Absence) error {
 	return l.fillBy(ctx, l.connectInTurn, k, dir, a)
 }
@@ -74,7 +74,7 @@ func (l *Link) fillFrom(ctx context.Context, conn *Conn, k base.Page, dir string
 	return provedBack(ctx, away, store, conn.id())
 }
 
-// provedBack returns an error when what came from a bucket is less than what was evicted.
+// provedBack returns an error when the downloaded page has less than the evicted one.
 func provedBack(ctx context.Context, a *layout.Absence, store *storage.Store, bucket seal.ID) error {
 	at, err := cloudsync.StandingOf(ctx, store)
 	if err != nil {
@@ -89,8 +89,8 @@ func provedBack(ctx context.Context, a *layout.Absence, store *storage.Store, bu
 	return nil
 }
 
-// BringBackOthers brings back the pages that were evicted to another bucket than id, before that
-// one is left. The caller has the cloud's turn.
+// BringBackOthers downloads the pages that were evicted to buckets other than id, before the
+// present bucket is left. The caller holds the cloud's turn.
 func (l *Link) BringBackOthers(ctx context.Context, id seal.ID) error {
 	away, err := l.o.Gone(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (l *Link) BringBackOthers(ctx context.Context, id seal.ID) error {
 		if p.Kind != layout.Evicted || p.Bucket == id {
 			continue
 		}
-		if _, err := l.connectInTurn(ctx); err != nil { // also for those who fetch the page already
+		if _, err := l.connectInTurn(ctx); err != nil { // needed also while another caller fetches the page
 			return fmt.Errorf("page %s was evicted: %w", p.Page.Text(p.Name), err)
 		}
 		if err := l.o.Fetch(ctx, p.Page, l.fillInTurn); err != nil {

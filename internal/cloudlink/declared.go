@@ -7,9 +7,9 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// settleWanted takes over what the options say of the cloud that is remembered: where its key is
-// now. Errors: base.ErrConflict and cloudsync.ErrBucketReplaced for another cloud, those of writing
-// the file.
+// settleWanted takes over the settings of the options for the stored cloud: the present place of
+// its key. Errors: base.ErrConflict and cloudsync.ErrBucketReplaced for another cloud, those of
+// writing the file.
 func (l *Link) settleWanted(f *file) (*file, error) {
 	want := l.wanted
 	if want == nil {
@@ -35,10 +35,10 @@ func (l *Link) settleWanted(f *file) (*file, error) {
 	return &next, l.writeFile(&next)
 }
 
-// joinWanted makes the repository a device of the cloud that Options.Cloud names. The caller has
-// the cloud's turn.
+// joinWanted makes the repository a device of the cloud of Options.Cloud. The caller holds the
+// cloud's turn.
 func (l *Link) joinWanted(ctx context.Context, wanted *file) error {
-	f := *wanted // join changes what it is given, also when it fails
+	f := *wanted // a copy: join changes it even when it fails
 	err := l.setFile(ctx, &f, l.passphrase())
 	if err != nil && ctx.Err() == nil {
 		l.set(func(l *Link) { l.err = err })

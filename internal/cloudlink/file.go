@@ -18,7 +18,7 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// keySource says where the master key of a cloud comes from.
+// keySource is the source of a cloud's master key.
 type keySource uint8
 
 const (
@@ -27,10 +27,10 @@ const (
 	keyPassphrase                  // derived from a passphrase that the app gives each time
 )
 
-// file is the content of the file `cloud`, which remembers the bucket. Neither a master key nor a
-// passphrase is in it, but the device's own key is; the rings of the keyring are as they are in the
-// bucket, so that a device that is offline can open what it has, and nobody can take back the
-// newest one that it has seen.
+// file is the content of the file `cloud`, which stores the settings of the bucket. It has no
+// master key and no passphrase, but the device's own key. The rings of the keyring are stored as in
+// the bucket: an offline device can open its data, and the bucket cannot roll back a ring that this
+// device has seen.
 //
 //	offset  bytes  content, integers big-endian
 //	0       8      "ledgclud"
@@ -48,20 +48,20 @@ type file struct {
 	credentials string
 	keys        [][]byte
 	rules       []Rule
-	pin         string // the bucket id that is asked for; not remembered
-	founded     bool   // this process has made the keys of the bucket; not remembered
+	pin         string // the requested bucket id; not stored
+	founded     bool   // this process has made the bucket's keys; not stored
 }
 
-// fields are what is remembered of a file. Texts are bytes, as names of files need not be UTF-8.
+// fields are the stored fields of a file. Texts are bytes, since file names need not be UTF-8.
 type fields struct {
-	Source      keySource `json:"source"` // of the master key: 0 there is none, 1 a file, 2 a passphrase
+	Source      keySource `json:"source"` // of the master key: 0 none, 1 a file, 2 a passphrase
 	Paused      bool      `json:"paused"` // background sync
 	Shared      bool      `json:"shared"` // the key file may be readable by others
-	Key         []byte    `json:"key"`    // with which the device signs, the seed of Ed25519
+	Key         []byte    `json:"key"`    // the device's signing key, the seed of Ed25519
 	Tie         []byte    `json:"tie"`    // of the key to the directory; see layout.Tie
 	URL         []byte    `json:"url"`
-	KeyFile     []byte    `json:"keyFile"`     // absolute, empty unless the key is in one
-	Credentials []byte    `json:"credentials"` // likewise; the file with them
+	KeyFile     []byte    `json:"keyFile"`     // absolute path, empty without a key file
+	Credentials []byte    `json:"credentials"` // absolute path of the file with credentials
 	Rings       [][]byte  `json:"rings"`       // docs/format/sealed.md
 	Rules       []rule    `json:"rules"`
 }
@@ -75,7 +75,7 @@ type rule struct {
 	DedupOff       bool   `json:"dedupOff"`
 }
 
-// FileName is the name of the file that remembers the cloud.
+// FileName is the name of the file with the settings of the cloud.
 const FileName = "cloud"
 
 const (
@@ -139,7 +139,7 @@ func parseFile(b []byte) (*file, error) {
 	return f, nil
 }
 
-// chain returns the keyring, which is not open: its id is proved only when it is opened.
+// chain returns the unopened keyring: opening it proves its id.
 func (f *file) chain() (*seal.Chain, error) {
 	c, err := seal.ParseChain(f.keys)
 	if err != nil {
@@ -157,7 +157,7 @@ func (f *file) ring() (*seal.Ring, error) {
 	return c.Newest(), nil
 }
 
-// checkPin refuses another bucket than the one that is asked for.
+// checkPin refuses a bucket other than the requested one.
 func (f *file) checkPin(id seal.ID) error {
 	if f.pin != "" && f.pin != id.String() {
 		return fmt.Errorf("the bucket at %s is %s, and %s is asked for: %w", f.url, id, f.pin, cloudsync.ErrBucketReplaced)
@@ -165,7 +165,7 @@ func (f *file) checkPin(id seal.ID) error {
 	return nil
 }
 
-// check refuses what does not fit into the file.
+// check refuses fields too large for the file.
 func (f *file) check() error {
 	for _, text := range []string{f.url, f.keyFile, f.credentials} {
 		if len(text) > maxCloudText {
@@ -209,8 +209,8 @@ func (l *Link) writeFile(f *file) error {
 	return nil
 }
 
-// settleDevice gives a copied directory a key of its own. A copy that kept the key would do no harm
-// to any page: the two would only be taken for one device.
+// settleDevice gives a copied directory a key of its own. With the same key no page would be
+// harmed, but both would appear as one device.
 func (l *Link) settleDevice(f *file) error {
 	tie := layout.Tie(l.o.Dir)
 	if f.tie == tie {

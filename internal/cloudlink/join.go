@@ -18,8 +18,8 @@ import (
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
-// absoluteURL makes the path of a dir URL absolute, so that it means the same wherever the process
-// is started.
+// absoluteURL makes the path of a dir URL absolute, so that it does not depend on the working
+// directory.
 func absoluteURL(url string) (string, error) {
 	scheme, err := bucket.Scheme(url)
 	if err != nil || scheme != "dir" {
@@ -32,7 +32,7 @@ func absoluteURL(url string) (string, error) {
 	return "dir:" + path, nil
 }
 
-// Joined is a bucket of which the keyring was opened, for Link.Adopt.
+// Joined is a bucket with an opened keyring, for Link.Adopt.
 type Joined struct {
 	file *file
 	pass secret.Bytes
@@ -42,12 +42,12 @@ type Joined struct {
 // BucketID returns the id of the bucket, 32 hexadecimal digits.
 func (j *Joined) BucketID() string { return j.ring.BucketID().String() }
 
-// Passphrase returns a copy of the passphrase with which the keyring was opened; empty for none.
+// Passphrase returns a copy of the passphrase that opened the keyring; empty for none.
 func (j *Joined) Passphrase() []byte { return bytes.Clone(j.pass.Expose()) }
 
-// Join opens the keyring of the bucket that c names. Nothing is made or changed. Errors:
-// base.ErrNotFound (it has none), base.ErrWrongKey, cloudsync.ErrBucketReplaced, those of the
-// bucket and of ctx.
+// Join opens the keyring of the bucket of c. It makes and changes nothing. Errors: base.ErrNotFound
+// (the bucket has no keyring), base.ErrWrongKey, cloudsync.ErrBucketReplaced, those of the bucket
+// and of ctx.
 func Join(ctx context.Context, c *Cloud, openers bucket.Openers, clock clock.Clock, stall time.Duration) (*Joined, error) {
 	f, err := c.file()
 	if err != nil {
@@ -64,19 +64,18 @@ func Join(ctx context.Context, c *Cloud, openers bucket.Openers, clock clock.Clo
 	return &Joined{f, j.pass, ring}, nil
 }
 
-// Adopt makes a bucket that was joined the cloud of the repository. The caller has the cloud's
-// turn.
+// Adopt makes a joined bucket the cloud of the repository. The caller holds the cloud's turn.
 func (l *Link) Adopt(ctx context.Context, j *Joined) error {
 	return l.adopt(ctx, j.file, j.pass, j.ring, false)
 }
 
-// join becomes a device of the bucket of f; see joining.join.
+// join joins the bucket of f; see joining.join.
 func (l *Link) join(ctx context.Context, f *file, pass secret.Bytes) (*seal.Keyring, error) {
 	j := &joining{openers: l.o.Openers, clock: l.o.Clock, stall: l.o.Stall, file: f, pass: pass}
 	return j.join(ctx, true)
 }
 
-// joining is an attempt to become a device of a bucket.
+// joining is an attempt to join a bucket.
 type joining struct {
 	openers bucket.Openers
 	clock   clock.Clock
@@ -86,14 +85,14 @@ type joining struct {
 	bare, b bucket.Bucket // while join runs
 }
 
-// join opens the bucket of the file, makes or opens its keyring, and sets what the file remembers
-// of it. With create, the bucket is proved to be fit, and gets a keyring when it has none.
+// join opens the bucket of the file, makes or opens its keyring, and sets the file's fields from
+// it. With create, it tests the bucket and makes a keyring when there is none.
 func (j *joining) join(ctx context.Context, create bool) (*seal.Keyring, error) {
 	b, err := openBucket(ctx, j.openers, j.file.url, bucket.OpenOptions{CredentialsFile: j.file.credentials, MustExist: !create}, j.stall)
 	if err != nil {
 		return nil, err
 	}
-	defer bucket.Close(b) // it was only asked: nothing is lost when that fails
+	defer bucket.Close(b) // it was only read: an error loses nothing
 	j.bare = patient(b, j.clock, j.stall)
 	j.b = bucket.NewRetry(j.bare, bucket.RetryOptions{Clock: j.clock})
 	ring, err := j.existing(ctx)
@@ -109,7 +108,7 @@ func (j *joining) join(ctx context.Context, create bool) (*seal.Keyring, error) 
 	return ring, nil
 }
 
-// existing opens the keyring of the bucket. The error matches base.ErrNotFound when it has none.
+// existing opens the keyring of the bucket. The error matches base.ErrNotFound when there is none.
 func (j *joining) existing(ctx context.Context) (*seal.Keyring, error) {
 	chain, err := cloudsync.ReadKeys(ctx, j.b)
 	if errors.Is(err, base.ErrNotFound) {
@@ -133,7 +132,7 @@ func (j *joining) existing(ctx context.Context) (*seal.Keyring, error) {
 	return ring, nil
 }
 
-// first makes the keyring of a bucket that is fit for one. Another device may be quicker.
+// first tests the bucket and makes its keyring, unless another device is quicker.
 func (j *joining) first(ctx context.Context) (*seal.Keyring, error) {
 	master, err := masterKey(j.file, j.pass, nil)
 	if err != nil {
@@ -146,7 +145,7 @@ func (j *joining) first(ctx context.Context) (*seal.Keyring, error) {
 		return nil, fmt.Errorf("make the keys of the bucket: %w", keyError(err))
 	}
 	j.file.founded = true
-	return j.existing(ctx) // with a passphrase, the quicker device's salt counts
+	return j.existing(ctx) // with a passphrase, the quicker device's salt is used
 }
 
 func (j *joining) probe(ctx context.Context) error {
@@ -157,8 +156,8 @@ func (j *joining) probe(ctx context.Context) error {
 	return report.Err()
 }
 
-// masterKey returns the key of a slot of the chain, or one for the slot of a new keyring when it is
-// nil.
+// masterKey returns the key of a slot of the chain, or a key for the slot of a new keyring when
+// chain is nil.
 func masterKey(f *file, pass secret.Bytes, chain *seal.Chain) (seal.MasterKey, error) {
 	switch f.source {
 	case keyInFile:
@@ -188,9 +187,8 @@ func keyError(err error) error {
 	return err
 }
 
-// Recover opens the keyring of the bucket that c names with recovery words, and adds a key to it
-// that it writes to the new file c.KeyFile. It returns the keyring as it is then. Errors: those of
-// keys.Recover.
+// Recover opens the keyring of the bucket of c with recovery words, adds a key to it, and writes
+// the key to the new file c.KeyFile. It returns the changed keyring. Errors: those of keys.Recover.
 func Recover(ctx context.Context, c *Cloud, openers bucket.Openers, words, label string) (ring *seal.Keyring, err error) {
 	f, err := c.file()
 	if err != nil {
@@ -208,7 +206,7 @@ func Recover(ctx context.Context, c *Cloud, openers bucket.Openers, words, label
 	return ring, err
 }
 
-// addKey makes the key file and adds its key to the keyring of the bucket, which another key opens.
+// addKey makes the key file and adds its key to the bucket's keyring, which with opens.
 func (f *file) addKey(ctx context.Context, b bucket.Bucket, with seal.MasterKey, pass secret.Bytes, label string) (*seal.Keyring, error) {
 	chain, err := cloudsync.ReadKeys(ctx, bucket.NewRetry(b, bucket.RetryOptions{}))
 	if err == nil {

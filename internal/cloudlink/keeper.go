@@ -17,37 +17,37 @@ import (
 const (
 	// defaultOpenPages is how many pages are held open to sync them.
 	defaultOpenPages = 64
-	// listEvery is how often the bucket is asked for pages that other devices have made.
+	// listEvery is how often the bucket is searched for pages of other devices.
 	listEvery = time.Hour
-	// keeperMinPoll and keeperMaxPoll are the pauses where SyncOptions has none.
+	// keeperMinPoll and keeperMaxPoll are the default pauses of SyncOptions.
 	keeperMinPoll, keeperMaxPoll = 2 * time.Second, 5 * time.Minute
 )
 
-// KeeperOptions are what a Keeper needs.
+// KeeperOptions are the dependencies and settings of a Keeper.
 type KeeperOptions struct {
-	// OnlyOpen lets the pages rest that nobody has open. Pages is how many are held open; 0: 64.
+	// OnlyOpen leaves closed pages alone. Pages is how many are held open; 0: 64.
 	OnlyOpen bool
 	Pages    int
-	// Hold holds a page open that is here. Errors: base.ErrNotFound, those of opening it.
+	// Hold holds a page of this device open. Errors: base.ErrNotFound, those of opening it.
 	Hold func(context.Context, base.Page) (Held, error)
-	// Sync syncs a page for Link.Sync so that others can have it meanwhile.
+	// Sync syncs a page for Link.Sync, and lets other callers have it meanwhile.
 	Sync func(context.Context, *Work) error
-	// Closed reports whether nobody has a page open.
+	// Closed reports whether a page is not open.
 	Closed func(base.Page) bool
-	// LastClosed returns when a page was closed last.
+	// LastClosed returns when a page was last closed.
 	LastClosed func(base.Page) (time.Time, error)
 }
 
-// Held is a page that a Keeper holds open, until it is closed by that or by another.
+// Held is a page that a Keeper holds open, until the Keeper or another caller closes it.
 type Held interface {
 	Closed() bool
 	Close() error
 }
 
-// Keeper keeps all pages in step with the cloud, whether the app has them open or not. One
-// goroutine holds the pages open that were used last: they sync as soon as something happens. The
-// other one connects, and looks now and then through the pages that are closed and for pages of
-// other devices. It is safe for concurrent use.
+// Keeper syncs all pages with the cloud, whether the app has them open or not. One goroutine holds
+// the most recently used pages open: they sync as soon as something happens. The other goroutine
+// connects, and periodically syncs the closed pages and searches for pages of other devices. It is
+// safe for concurrent use.
 type Keeper struct {
 	link    *Link
 	o       KeeperOptions
@@ -57,18 +57,18 @@ type Keeper struct {
 	held atomic.Int64 // how many pages are held
 
 	mu      sync.Mutex
-	used    []base.Page         // guarded by mu; not yet held, the one that was used last at the end
-	trouble map[base.Page]error // guarded by mu; why pages that are not open could not be synced the last time
-	listErr error               // guarded by mu; why the pages of the bucket could not be listed the last time
+	used    []base.Page         // guarded by mu; not yet held, the most recently used last
+	trouble map[base.Page]error // guarded by mu; why closed pages could not be synced the last time
+	listErr error               // guarded by mu; why the last listing of the bucket's pages failed
 }
 
-// NewKeeper returns a Keeper of which nothing runs.
+// NewKeeper returns a Keeper that is not started.
 func NewKeeper(l *Link, o KeeperOptions) *Keeper {
 	o.Pages = cmp.Or(o.Pages, defaultOpenPages)
 	return &Keeper{link: l, o: o, wake: make(chan struct{}, 1), trouble: map[base.Page]error{}}
 }
 
-// Start starts what runs until ctx ends, unless nothing is to sync by itself. Wait waits for it.
+// Start starts the goroutines, which run until ctx ends, unless background sync is off.
 func (k *Keeper) Start(ctx context.Context) {
 	if k.link.o.ReadOnly || k.link.o.Manual {
 		return
@@ -79,18 +79,17 @@ func (k *Keeper) Start(ctx context.Context) {
 	k.running.Go(func() { k.rounds(ctx) })
 }
 
-// Wait waits for the end of what was started.
+// Wait waits for the end of the goroutines.
 func (k *Keeper) Wait() { k.running.Wait() }
 
-// ListErr returns why the pages of the bucket could not be listed the last time; nil when they
-// could.
+// ListErr returns why the last listing of the bucket's pages failed; nil when it succeeded.
 func (k *Keeper) ListErr() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.listErr
 }
 
-// Use notes that the app has opened a page, or closed it.
+// Use records that the app has opened or closed a page.
 func (k *Keeper) Use(key base.Page) {
 	if k.link.o.ReadOnly || k.link.o.Manual || k.o.OnlyOpen {
 		return
@@ -104,7 +103,7 @@ func (k *Keeper) Use(key base.Page) {
 	}
 }
 
-// heldPage is a page that is held.
+// heldPage is a held page.
 type heldPage struct {
 	page base.Page
 	Held
@@ -112,7 +111,7 @@ type heldPage struct {
 
 // hold holds pages open as they are used, until ctx ends. Close of the repository closes them.
 func (k *Keeper) hold(ctx context.Context) {
-	var held []heldPage // the one that was used last at the end
+	var held []heldPage // the most recently used last
 	for {
 		select {
 		case <-k.wake:
@@ -130,8 +129,7 @@ func (k *Keeper) hold(ctx context.Context) {
 	}
 }
 
-// holdPage holds one page more, and gives up the one that was used longest ago when they are too
-// many.
+// holdPage holds one more page, and releases the least recently used one when there are too many.
 func (k *Keeper) holdPage(ctx context.Context, held []heldPage, key base.Page) []heldPage {
 	next := heldPage{page: key}
 	held = slices.DeleteFunc(held, func(h heldPage) bool {
@@ -139,7 +137,7 @@ func (k *Keeper) holdPage(ctx context.Context, held []heldPage, key base.Page) [
 		if mine {
 			next = h
 		}
-		return mine || h.Closed() // Evict, DeletePage or the quota has taken that one
+		return mine || h.Closed() // Evict, DeletePage or the quota has closed it
 	})
 	if !k.link.Has() {
 		return held
@@ -165,8 +163,7 @@ func (k *Keeper) holdPage(ctx context.Context, held []heldPage, key base.Page) [
 	return held
 }
 
-// note notes how it went with a page that is not open. A page that is not here any more is no
-// trouble.
+// note records the result for a closed page. A page that is no longer on this device is no failure.
 func (k *Keeper) note(key base.Page, err error) {
 	k.mu.Lock()
 	before := k.trouble[key]
@@ -177,12 +174,12 @@ func (k *Keeper) note(key base.Page, err error) {
 	changed := before != nil || k.trouble[key] != nil
 	k.mu.Unlock()
 	if changed {
-		k.link.set(func(*Link) {}) // wakes those that watch the states
+		k.link.set(func(*Link) {}) // wakes watchers of the states
 	}
 }
 
-// States returns the states of the open pages of a repository with a cloud, and of the pages whose
-// syncing failed, sorted, and channels of which one is closed when they change.
+// States returns the sorted states of the open pages of a repository with a cloud, and of pages
+// whose sync failed, and two channels: one is closed when the states change.
 func (k *Keeper) States(ctx context.Context) (out []cloudsync.PageState, changed [2]<-chan struct{}) {
 	l := k.link
 	l.mu.Lock()
@@ -190,7 +187,7 @@ func (k *Keeper) States(ctx context.Context) (out []cloudsync.PageState, changed
 	changed[0] = l.watch
 	l.mu.Unlock()
 	if conn != nil {
-		changed[1] = conn.Syncer.Changed() // before the states are read: what comes after them is not missed
+		changed[1] = conn.Syncer.Changed() // taken before the states are read, so that no later change is missed
 	}
 	if none {
 		return nil, changed
@@ -205,7 +202,7 @@ func (k *Keeper) States(ctx context.Context) (out []cloudsync.PageState, changed
 		if _, open := states[key]; open {
 			continue
 		}
-		name, _ := l.o.Name(key) // without it the id does
+		name, _ := l.o.Name(key) // the id suffices
 		activity := cloudsync.ActivityOf(err)
 		states[key] = cloudsync.PageState{Ledger: key.Ledger, Page: key.ID, Name: name, Upload: activity, Download: activity, UploadErr: err, DownloadErr: err}
 	}
@@ -215,7 +212,7 @@ func (k *Keeper) States(ctx context.Context) (out []cloudsync.PageState, changed
 	return out, changed
 }
 
-// rounds connects and looks through what nobody has open, until ctx ends.
+// rounds connects and syncs closed pages, until ctx ends.
 func (k *Keeper) rounds(ctx context.Context) {
 	least := cmp.Or(k.link.o.MinPoll, keeperMinPoll)
 	most := cmp.Or(k.link.o.MaxPoll, max(least, keeperMaxPoll))
@@ -240,7 +237,7 @@ func (k *Keeper) rounds(ctx context.Context) {
 		}
 		now, _ := k.connection()
 		if seen.conn != nil && now.conn != seen.conn {
-			list = true // of another bucket
+			list = true // a new bucket
 			continue
 		}
 		if k.rest(ctx, pause, now); sinceList >= listEvery {
@@ -249,14 +246,14 @@ func (k *Keeper) rounds(ctx context.Context) {
 	}
 }
 
-// connection is what of the cloud makes a round worth while.
+// connection is the part of the cloud state on which a round depends.
 type connection struct {
 	conn   *Conn
 	file   bool
 	paused bool
 }
 
-// connection returns it, and a channel that is closed when it may have changed.
+// connection returns the present state, and a channel that is closed when it may have changed.
 func (k *Keeper) connection() (connection, <-chan struct{}) {
 	c := k.link
 	c.mu.Lock()
@@ -266,7 +263,7 @@ func (k *Keeper) connection() (connection, <-chan struct{}) {
 	return now, c.watch
 }
 
-// rest waits for a pause, 0 being for ever, or until the connection is another one.
+// rest waits for a pause, without limit when 0, or until the connection changes.
 func (k *Keeper) rest(ctx context.Context, pause time.Duration, seen connection) {
 	var tick <-chan time.Time
 	if pause > 0 {
@@ -289,8 +286,8 @@ func (k *Keeper) rest(ctx context.Context, pause time.Duration, seen connection)
 	}
 }
 
-// round connects, has the pages held that were used last, and syncs those that are closed; with
-// list also those that only the bucket has. The error is that of connecting or listing.
+// round connects, holds the most recently used pages, and syncs the closed pages; with list also
+// pages that only the bucket has. The error is that of connecting or listing.
 func (k *Keeper) round(ctx context.Context, list bool) error {
 	conn, err := k.link.Connect(ctx)
 	if err != nil {
@@ -318,12 +315,12 @@ func (k *Keeper) round(ctx context.Context, list bool) error {
 	failed := false
 	for _, p := range pages {
 		failed = failed || p.Err != nil
-		if !errors.Is(p.Err, base.ErrClosed) { // it has given way
+		if !errors.Is(p.Err, base.ErrClosed) { // it was closed for another caller
 			k.note(p.Page, p.Err)
 		}
 	}
 	if failed || ctx.Err() != nil {
-		err = nil // the states of the pages say it
+		err = nil // the states of the pages have the error
 	}
 	k.mu.Lock()
 	k.listErr = err
@@ -331,7 +328,7 @@ func (k *Keeper) round(ctx context.Context, list bool) error {
 	return err
 }
 
-// closed returns the pages that are here and not open, the one that was closed last at the end.
+// closed returns the closed pages of this device, the last closed one at the end.
 func (k *Keeper) closed() ([]base.Page, error) {
 	keys, err := k.link.o.Disk.Pages()
 	if err != nil {

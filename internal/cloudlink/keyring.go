@@ -13,8 +13,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Rejoin makes or takes over the keyring of the bucket when it is another than the one that is
-// remembered. The caller has the cloud's turn.
+// Rejoin makes or takes over the keyring of the bucket when it differs from the stored keyring. The
+// caller holds the cloud's turn.
 func (l *Link) Rejoin(ctx context.Context) error {
 	f, _ := l.get()
 	if f == nil {
@@ -36,11 +36,11 @@ func (l *Link) Rejoin(ctx context.Context) error {
 	return l.adopt(ctx, &next, pass, ring, true)
 }
 
-// CheckKeyring looks whether the rings that are remembered are in the bucket, in which pages of
-// this repository are, and none behind them that is not what was written. With repair it puts back
-// those that are damaged or missing, and deletes one behind them: a device that knows better puts
-// it back. The caller has the cloud's turn. The error matches base.ErrCorrupt for what is not
-// repaired, and cloudsync.ErrBucketReplaced when the bucket has another ring in the place of one.
+// CheckKeyring verifies that a bucket with pages of this repository has all stored rings, and that
+// the next ring, if any, is intact. With repair it restores damaged and missing rings, and deletes
+// a damaged next ring, which a newer device restores. The caller holds the cloud's turn. The error
+// matches base.ErrCorrupt for unrepaired damage, and cloudsync.ErrBucketReplaced when the bucket
+// has another ring at the same number.
 func (l *Link) CheckKeyring(ctx context.Context, repair bool) error {
 	conn, err := l.connectInTurn(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func (l *Link) CheckKeyring(ctx context.Context, repair bool) error {
 		case there != nil && there.BucketID == id:
 			return fmt.Errorf("ring %d of the keyring of bucket %s is another one than this device has seen: %w", i, f.url, cloudsync.ErrBucketReplaced)
 		case there != nil:
-			return nil // it is another bucket
+			return nil // a different bucket
 		}
 		if !ours {
 			if ours, err = l.announcedHere(ctx, b, conn); err != nil || !ours {
@@ -91,8 +91,8 @@ func (l *Link) CheckKeyring(ctx context.Context, repair bool) error {
 	return l.checkNextRing(ctx, b, conn.Syncer.Keyring(), repair)
 }
 
-// checkNextRing is CheckKeyring for what stands behind the rings that are remembered. One that
-// follows is right, whether this device may use it or not.
+// checkNextRing is CheckKeyring for the rings after the stored ones. A valid successor is correct,
+// whether this device may use it or not.
 func (l *Link) checkNextRing(ctx context.Context, b bucket.Bucket, known *seal.Keyring, repair bool) error {
 	for {
 		name := wire.RingName(known.BucketID(), known.Number()+1)
@@ -102,7 +102,7 @@ func (l *Link) checkNextRing(ctx context.Context, b bucket.Bucket, known *seal.K
 			next, err = known.Accept(ring.Bytes())
 		}
 		switch {
-		case errors.Is(err, base.ErrNotFound), errors.Is(err, base.ErrShutOut), errors.Is(err, base.ErrUnsupported): // who connects next is told
+		case errors.Is(err, base.ErrNotFound), errors.Is(err, base.ErrShutOut), errors.Is(err, base.ErrUnsupported): // the next connection reports it
 			return nil
 		case errors.Is(err, base.ErrCorrupt) && repair:
 			l.o.Logger.Warn("what stands in the place of the next ring of the keyring is none, and is deleted", "object", name, "error", err)
@@ -117,8 +117,8 @@ func (l *Link) checkNextRing(ctx context.Context, b bucket.Bucket, known *seal.K
 	}
 }
 
-// announcedHere reports whether the bucket has an announcement of a page that is here, by the name
-// that the keyring gives it: then it is the bucket of that.
+// announcedHere reports whether the bucket has an announcement of a page of this repository, under
+// the name that the keyring derives: then the keyring belongs to the bucket.
 func (l *Link) announcedHere(ctx context.Context, b bucket.Bucket, conn *Conn) (bool, error) {
 	keys, err := l.o.Disk.Pages()
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// leaveOthers has every page forget what it knows of other buckets than id, after it has fetched
-// what is only there. The caller has the cloud's turn. A crash in between leaves pages that have
-// forgotten a cloud which is still set: they join it again.
+// leaveOthers makes every page forget buckets other than id, after it has fetched the data that
+// only they have. The caller holds the cloud's turn. A crash in between leaves pages that have
+// forgotten a cloud that is still set: they join it again.
 func (l *Link) leaveOthers(ctx context.Context, id seal.ID) error {
 	if err := l.BringBackOthers(ctx, id); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (l *Link) leaveOthers(ctx context.Context, id seal.ID) error {
 	return nil
 }
 
-// otherBucket reports whether the page has been synced with another bucket than id, and with which.
+// otherBucket reports whether the page was synced with a bucket other than id, and with which.
 func (s *Page) otherBucket(ctx context.Context, id seal.ID) (seal.ID, bool, error) {
 	at, err := cloudsync.StandingOf(ctx, s.Store)
 	if err != nil || !at.At.Joined() {
@@ -62,9 +62,9 @@ func (s *Page) otherBucket(ctx context.Context, id seal.ID) (seal.ID, bool, erro
 	return at.Bucket, at.Bucket != id, nil
 }
 
-// fetchEverything brings here what the page has in its cloud only: trees of older commits and
-// pieces of values. What nobody has any more does not keep it. The caller has the cloud's turn. The
-// error matches base.ErrNeedsFetch when the cloud is not the one that has them.
+// fetchEverything fetches all data that the page has only in its cloud: trees of older commits and
+// pieces of values. Data that is lost everywhere is no error. The caller holds the cloud's turn.
+// The error matches base.ErrNeedsFetch when the cloud is not the one with the data.
 func (s *Page) fetchEverything(ctx context.Context) error {
 	trees, err := s.treeless(ctx)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Page) fetchEverything(ctx context.Context) error {
 		} else if err != nil {
 			return fmt.Errorf("fetch the trees of %d commits: %w", len(trees), err)
 		}
-		if pieces, err = s.onlyInCloud(ctx); err != nil { // with the trees it became known where their values are
+		if pieces, err = s.onlyInCloud(ctx); err != nil { // the fetched trees have the places of their values
 			return err
 		}
 	}
@@ -97,10 +97,10 @@ func (s *Page) fetchEverything(ctx context.Context) error {
 	return nil
 }
 
-// fetchedAtOnce is how many pieces are asked for at once.
+// fetchedAtOnce is how many pieces are requested at once.
 const fetchedAtOnce = 1024
 
-// stored reads commits that are known here.
+// stored reads commits that are stored on this device.
 type stored struct{ store *storage.Store }
 
 // Commit implements commit.Getter.
@@ -108,7 +108,7 @@ func (g stored) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error
 	return g.store.Known(ctx, id)
 }
 
-// treeless returns the commits whose trees are not here.
+// treeless returns the treeless commits.
 func (s *Page) treeless(ctx context.Context) (ids []commit.ID, err error) {
 	var heads []commit.ID
 	for _, h := range s.Store.Heads() {
@@ -129,7 +129,7 @@ func (s *Page) treeless(ctx context.Context) (ids []commit.ID, err error) {
 	return ids, nil
 }
 
-// onlyInCloud returns the pieces that are in the cloud and not here.
+// onlyInCloud returns the pieces that only the cloud has.
 func (s *Page) onlyInCloud(ctx context.Context) (pieces []object.Digest, err error) {
 	placed, err := s.Store.PlacedIn(ctx, func(storage.CloudPlace) bool { return true })
 	if err != nil {

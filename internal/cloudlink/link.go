@@ -19,70 +19,69 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Options are what a Link needs. All fields are required, unless they say otherwise.
+// Options are the dependencies and settings of a Link. All fields are required unless their comment
+// says otherwise.
 type Options struct {
-	// Disk is where the files are, and Dir the directory of the repository, "" in memory.
+	// Disk finds the files, and Dir is the directory of the repository, "" in memory.
 	Disk     layout.Dir
 	Dir      string
 	ReadOnly bool
 	Clock    clock.Clock
 	Logger   *slog.Logger
-	// Openers open buckets, and Stall is for how long, up to twice that, a bucket may let nothing
-	// happen; 0: for ever.
+	// Openers open buckets. A request without progress fails after Stall to twice Stall; 0: never.
 	Openers bucket.Openers
 	Stall   time.Duration
-	// Manual lets nothing sync by itself, Paused begins in pause. Zero limits are none, zero pauses
-	// are those of cloudsync.
+	// Manual turns background sync off, Paused begins in pause. Zero limits mean none, zero pauses
+	// those of cloudsync.
 	Manual, Paused   bool
 	Limits           cloudsync.Limits
 	MinPoll, MaxPoll time.Duration
-	// Rules returns the rules for uploads of a page that are not remembered. It may be nil.
+	// Rules returns the upload rules of a page that are not stored. It may be nil.
 	Rules func(base.Page) []Rule
-	// TakeSecret has values cut by the secret of a bucket from now on.
+	// TakeSecret sets the bucket's secret as that by which values are cut.
 	TakeSecret func(secret.Bytes) error
-	// Name returns the human name of a page, "" when that is not known.
+	// Name returns the human name of a page, "" when unknown.
 	Name func(base.Page) (string, error)
-	// Open returns the pages whose store is open, and waits for those that are being opened.
+	// Open returns the pages with an open store, and waits for those that are being opened.
 	Open func() []*Page
-	// Visit calls fn with a page that is here, opened for that.
+	// Visit opens a page of this device and calls fn with it.
 	Visit func(ctx context.Context, page base.Page, fn func(context.Context, *Page) error) error
-	// Gone returns the pages that are known and not here. Fetch brings one back with fill, unless
-	// that is under way.
+	// Gone returns the pages that are known and not on this device. Fetch downloads one with fill,
+	// unless that is in progress.
 	Gone  func(context.Context) ([]presence.Gone, error)
 	Fetch func(ctx context.Context, page base.Page, fill presence.Fill) error
-	// Fresh says how the store of a page is opened that comes: nothing is known of it.
+	// Fresh returns the storage options for a page that is downloaded: it has no local record.
 	Fresh func(base.Page) storage.Options
 }
 
-// Link is what a repository has of its cloud. It is safe for concurrent use.
+// Link is a repository's link to its cloud. It is safe for concurrent use.
 type Link struct {
 	o      Options
-	turn   chan struct{} // holds one token: one at a time connects, sets, forgets or uploads anew
-	saving chan struct{} // holds one token: one at a time writes the record
+	turn   chan struct{} // holds one token: serializes connecting, setting, forgetting and reuploading
+	saving chan struct{} // holds one token: serializes writes of the record
 
-	writing sync.Mutex // held by who replaces the file, with mu for as long as it is replaced here
+	writing sync.Mutex // held while the file is replaced, and mu while the field is
 
 	mu     sync.Mutex
-	file   *file          // guarded by mu; nil without a cloud, else not changed but replaced
-	wanted *file          // guarded by mu; the cloud that the options name, nil once the repository is a device of it
+	file   *file          // guarded by mu; nil without a cloud; immutable, only replaced
+	wanted *file          // guarded by mu; the cloud of the options, nil once the repository is its device
 	conn   *Conn          // guarded by mu; nil while not connected
-	record *syncRecord    // guarded by mu; what is remembered from one run to the next
-	err    error          // guarded by mu; why it could not be connected the last time
-	failed failure        // guarded by mu; of the last sync that did not come to any page
-	pass   secret.Bytes   // guarded by mu; the passphrase, where the key comes from one
+	record *syncRecord    // guarded by mu; stored from one run to the next
+	err    error          // guarded by mu; why the last attempt to connect failed
+	failed failure        // guarded by mu; of the last sync that reached no page
+	pass   secret.Bytes   // guarded by mu; the passphrase, if the key is derived from one
 	watch  chan struct{}  // guarded by mu; closed at the next change of file, conn or err
 	saver  sync.WaitGroup // the goroutine that saves the record
 }
 
-// failure is why something failed, and when; zero: it has not.
+// failure is the time and cause of a failure; zero: none.
 type failure struct {
 	err error
 	at  time.Time
 }
 
-// New returns the link of a repository that knows nothing of a cloud; see Open. pass is the
-// passphrase of the cloud that is remembered. want, when not nil, is the cloud that the repository
-// is to become a device of. Errors: those of what want says.
+// New returns a link without a cloud; see Open. pass is the passphrase of the stored cloud. want,
+// when not nil, is the cloud that the repository should join. Errors: those for an invalid want.
 func New(o Options, pass secret.Bytes, want *Cloud) (*Link, error) {
 	l := &Link{o: o, pass: pass, turn: make(chan struct{}, 1), saving: make(chan struct{}, 1), record: &syncRecord{}, watch: make(chan struct{})}
 	if want == nil {
@@ -101,14 +100,14 @@ func New(o Options, pass secret.Bytes, want *Cloud) (*Link, error) {
 	return l, nil
 }
 
-// Open reads what is remembered of the cloud and, unless nothing is to sync by itself, connects.
-// Neither a damaged file nor that it cannot connect keeps anybody from the pages: Info tells.
+// Open reads the stored cloud and, unless background sync is off, connects. A damaged file or a
+// failed connection does not block the pages: Info reports it.
 func (l *Link) Open(ctx context.Context) error {
 	f, err := l.readFile()
 	if errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrUnsupported) {
 		l.o.Logger.Warn("what is remembered of the cloud cannot be read", "error", err)
 		l.err = err
-		if errors.Is(err, base.ErrUnsupported) { // what another version has written is not overwritten
+		if errors.Is(err, base.ErrUnsupported) { // does not overwrite the file of another version
 			l.wanted = nil
 		}
 		return nil
@@ -137,8 +136,8 @@ func (l *Link) Open(ctx context.Context) error {
 	return nil
 }
 
-// Close ends syncing. pages closes the pages meanwhile: all say farewell to the bucket at once. No
-// call uses the link any more.
+// Close ends syncing. pages closes the pages meanwhile, so that all end their sync at once. No call
+// may use the link afterwards.
 func (l *Link) Close(pages func()) error {
 	if _, conn := l.get(); conn != nil {
 		_ = conn.Syncer.Close() // always nil
@@ -152,7 +151,7 @@ type Conn struct {
 	// Syncer syncs pages with the bucket.
 	Syncer *cloudsync.Syncer
 	bucket *lateBucket
-	saved  cloudsync.Metrics // guarded by Link.mu; what of the figures is in the record
+	saved  cloudsync.Metrics // guarded by Link.mu; the figures that are already in the record
 }
 
 // id returns the bucket's id.
@@ -182,8 +181,8 @@ func (l *Link) passphrase() secret.Bytes {
 	return l.pass
 }
 
-// Bucket returns the id of the bucket; ok is false without a cloud. It asks the bucket for nothing.
-// Errors: why the file that says which cloud there is cannot be used.
+// Bucket returns the id of the bucket; ok is false without a cloud. It makes no request. Errors:
+// why the file with the cloud cannot be used.
 func (l *Link) Bucket() (id seal.ID, ok bool, err error) {
 	l.mu.Lock()
 	f, err := l.file, l.err
@@ -198,7 +197,7 @@ func (l *Link) Bucket() (id seal.ID, ok bool, err error) {
 	return w.BucketID, true, nil
 }
 
-// set changes what is guarded and tells who watches.
+// set changes guarded fields and wakes watchers.
 func (l *Link) set(fn func(*Link)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,8 +206,8 @@ func (l *Link) set(fn func(*Link)) {
 	l.watch = make(chan struct{})
 }
 
-// Take waits for the cloud's turn, which release gives back: nobody else changes which cloud there
-// is until then.
+// Take waits for the cloud's turn and returns release. Until release, no other caller can change
+// the cloud.
 func (l *Link) Take(ctx context.Context) (release func(), err error) {
 	select {
 	case l.turn <- struct{}{}:
@@ -218,8 +217,8 @@ func (l *Link) Take(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// Turn calls fn with the cloud's turn. When fn fails, pages that were taken from a cloud go on with
-// the one that is remembered, also when it was ctx that ended the change.
+// Turn calls fn with the cloud's turn. When fn fails, even because of ctx, pages that were detached
+// from a cloud continue with the stored one.
 func (l *Link) Turn(ctx context.Context, fn func(context.Context) error) error {
 	release, err := l.Take(ctx)
 	if err != nil {
@@ -234,10 +233,10 @@ func (l *Link) Turn(ctx context.Context, fn func(context.Context) error) error {
 	return err
 }
 
-// Connect returns the connection to the bucket, making it when there is none. It asks the bucket
-// for nothing, unless the repository has yet to become a device of it. Errors: those of Set then;
-// base.ErrNoCloud, base.ErrReadOnly, base.ErrWrongKey, base.ErrCorrupt, those of ctx and of reading
-// the key file.
+// Connect returns the connection to the bucket, and makes it if there is none. It makes a request
+// only if the repository has yet to become a device of the bucket; then errors are those of Set.
+// Other errors: base.ErrNoCloud, base.ErrReadOnly, base.ErrWrongKey, base.ErrCorrupt, those of ctx
+// and of reading the key file.
 func (l *Link) Connect(ctx context.Context) (*Conn, error) {
 	for {
 		l.mu.Lock()
@@ -250,14 +249,14 @@ func (l *Link) Connect(ctx context.Context) (*Conn, error) {
 		case l.turn <- struct{}{}:
 			defer func() { <-l.turn }()
 			return l.connectInTurn(ctx)
-		case <-changed: // who has the turn may have made a link, and wait for what the caller does
+		case <-changed: // the holder of the turn may have connected, and may wait for this caller
 		case <-ctx.Done():
 			return nil, fmt.Errorf("connect to the cloud: %w", ctx.Err())
 		}
 	}
 }
 
-// connectInTurn is Connect for who has the cloud's turn.
+// connectInTurn is Connect for a caller that holds the cloud's turn.
 func (l *Link) connectInTurn(ctx context.Context) (*Conn, error) {
 	l.mu.Lock()
 	f, wanted, conn, broken := l.file, l.wanted, l.conn, l.err
@@ -288,7 +287,7 @@ func (l *Link) connectInTurn(ctx context.Context) (*Conn, error) {
 	return conn, nil
 }
 
-// open opens the keyring that the file remembers, and makes the syncer.
+// open opens the stored keyring, and makes the syncer.
 func (l *Link) open(f *file) (*Conn, error) {
 	chain, err := f.chain()
 	if err != nil {
@@ -302,7 +301,7 @@ func (l *Link) open(f *file) (*Conn, error) {
 	if err != nil {
 		return nil, keyError(err)
 	}
-	if err := l.o.TakeSecret(ring.ChunkingSecret()); err != nil { // Options.Mend has made another
+	if err := l.o.TakeSecret(ring.ChunkingSecret()); err != nil { // Options.Mend has made a new secret
 		return nil, err
 	}
 	b := newLateBucket(f.url, func(ctx context.Context) (bucket.Bucket, error) {
@@ -315,7 +314,7 @@ func (l *Link) open(f *file) (*Conn, error) {
 	return &Conn{bucket: b, Syncer: syncer}, nil
 }
 
-// keepRing remembers a ring of the keyring that follows those which are remembered.
+// keepRing stores a ring that follows the stored ones.
 func (l *Link) keepRing(ring []byte) error {
 	return l.changeFile(func(f *file) error {
 		c, err := f.chain()
@@ -349,13 +348,13 @@ func (l *Link) changeFile(change func(*file) error) error {
 	return nil
 }
 
-// disconnect ends the syncing of all pages and closes the link. The caller has the cloud's turn.
+// disconnect ends the syncing of all pages and closes the link. The caller holds the cloud's turn.
 func (l *Link) disconnect() error {
 	_, conn := l.get()
 	if conn == nil {
 		return nil
 	}
-	errs := []error{conn.Syncer.Close()} // before the pages: it ends them all at once
+	errs := []error{conn.Syncer.Close()} // before the pages: it ends all of them at once
 	for _, s := range l.o.Open() {
 		errs = append(errs, s.end(false))
 	}

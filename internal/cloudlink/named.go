@@ -23,7 +23,7 @@ type Cloud struct {
 	CredentialsFile   string
 }
 
-// file returns what o has for the file `cloud`, with absolute paths.
+// file returns the settings of o for the file `cloud`, with absolute paths.
 func (o *Cloud) file() (*file, error) {
 	ways := 0
 	f := &file{url: o.URL, shared: o.SharedKeyFile, pin: strings.ToLower(o.BucketID)}

@@ -14,8 +14,7 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// PageOptions say of which page a Page is, and what is called for it. The functions may be called
-// on any goroutine.
+// PageOptions name the page of a Page and have its callbacks, which may be called on any goroutine.
 type PageOptions struct {
 	Page  base.Page
 	Name  string // the human name, "" when there is none
@@ -27,24 +26,24 @@ type PageOptions struct {
 	Merge   func(context.Context, []commit.ID) error
 }
 
-// Page is what an open page has of the cloud. It is safe for concurrent use.
+// Page is the cloud state of an open page. It is safe for concurrent use.
 type Page struct {
 	PageOptions
 	link *Link
 
-	turn  chan struct{}   // holds one token: guards what follows
+	turn  chan struct{}   // holds one token: guards the following fields
 	sync  *cloudsync.Page // nil while it is not synced
-	conn  *Conn           // with which it is synced
-	ended bool            // it is about to close
+	conn  *Conn           // the connection with which it is synced
+	ended bool            // it is closing
 }
 
-// Page returns what a page has of the cloud. End must be called before the store is closed.
+// Page returns the cloud state of a page. End must be called before the store is closed.
 func (l *Link) Page(o PageOptions) *Page {
 	return &Page{PageOptions: o, link: l, turn: make(chan struct{}, 1)}
 }
 
-// Begin begins to sync a page of which the store was opened, or has the first read of what is not
-// here do so.
+// Begin starts to sync a page whose store was just opened. Without a connection, the first read of
+// missing data does that.
 func (s *Page) Begin(ctx context.Context) {
 	f, conn := s.link.get()
 	switch {
@@ -58,7 +57,7 @@ func (s *Page) Begin(ctx context.Context) {
 	}
 }
 
-// lateFetcher connects to the cloud when a piece is read that is not here.
+// lateFetcher connects to the cloud when a missing piece is read.
 type lateFetcher struct{ s *Page }
 
 // Fetch implements storage.Fetcher.
@@ -78,8 +77,8 @@ func (f lateFetcher) FetchAll(ctx context.Context, ds []object.Digest) (int64, e
 	return synced.Fetch(ctx, ds)
 }
 
-// Synced returns what syncs the page, connecting and beginning where that is needed. Errors: those
-// of connect, cloudsync.ErrBucketReplaced.
+// Synced returns the syncer of the page; it connects and starts if necessary. Errors: those of
+// connect, cloudsync.ErrBucketReplaced.
 func (s *Page) Synced(ctx context.Context) (*cloudsync.Page, error) {
 	conn, err := s.link.Connect(ctx)
 	if err != nil {
@@ -88,7 +87,7 @@ func (s *Page) Synced(ctx context.Context) (*cloudsync.Page, error) {
 	return s.attach(ctx, conn, false)
 }
 
-// syncedInTurn is Synced for who has the cloud's turn.
+// syncedInTurn is Synced for a caller that holds the cloud's turn.
 func (s *Page) syncedInTurn(ctx context.Context) (*cloudsync.Page, error) {
 	conn, err := s.link.connectInTurn(ctx)
 	if err != nil {
@@ -97,9 +96,8 @@ func (s *Page) syncedInTurn(ctx context.Context) (*cloudsync.Page, error) {
 	return s.attach(ctx, conn, true)
 }
 
-// attach begins to sync the page with the bucket of conn. A page that has been synced with another
-// bucket forgets that first, when nothing is lost by it; anyhow says that it is wanted whatever it
-// has been synced with.
+// attach starts to sync the page with the bucket of conn. A page that was synced with another
+// bucket first forgets it, if that loses no data; anyhow attaches the page in any case.
 func (s *Page) attach(ctx context.Context, conn *Conn, anyhow bool) (*cloudsync.Page, error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -128,7 +126,7 @@ func (s *Page) attach(ctx context.Context, conn *Conn, anyhow bool) (*cloudsync.
 	return s.sync, nil
 }
 
-// forgetOther makes a page that has been synced with another bucket one that has not.
+// forgetOther resets the sync state of a page that was synced with another bucket.
 func (s *Page) forgetOther(ctx context.Context, id seal.ID) error {
 	was, other, err := s.otherBucket(ctx, id)
 	if err != nil || !other {
@@ -146,7 +144,7 @@ func (s *Page) syncOptions() cloudsync.PageOptions {
 	return o
 }
 
-// opened says how a page is synced, whether apps may use it yet or not.
+// opened returns the sync options of a page, whether apps may use it yet or not.
 func (l *Link) opened(p base.Page, name string, store *storage.Store) cloudsync.PageOptions {
 	return cloudsync.PageOptions{
 		Store: store, Ledger: p.Ledger, Name: name,
@@ -155,12 +153,12 @@ func (l *Link) opened(p base.Page, name string, store *storage.Store) cloudsync.
 	}
 }
 
-// End ends the syncing of the page, for good: its store is about to close.
+// End ends the syncing of the page for good, before its store closes.
 func (s *Page) End() error { return s.end(true) }
 
-// end ends the syncing of the page, for now or for good.
+// end ends the syncing of the page; ever means for good.
 func (s *Page) end(ever bool) error {
-	s.turn <- struct{}{} // it is never held for longer than a page takes to begin or end
+	s.turn <- struct{}{} // held only while a page begins or ends its sync
 	defer func() { <-s.turn }()
 	s.ended = s.ended || ever
 	if s.sync == nil {
@@ -181,11 +179,11 @@ func (s *Page) end(ever bool) error {
 	return err
 }
 
-// changesOfCloud is how often a call begins anew because the cloud is changed.
+// changesOfCloud is how often a call starts again because of a change of cloud.
 const changesOfCloud = 3
 
-// Do calls fn with what syncs the page, connecting and beginning where that is needed. It calls fn
-// again when the cloud was changed meanwhile for another, or for none. Errors: those of Connect,
+// Do calls fn with the syncer of the page; it connects and starts if necessary. It calls fn again
+// when the cloud was changed or removed meanwhile. Errors: those of Connect,
 // cloudsync.ErrBucketReplaced, those of fn.
 func (s *Page) Do(ctx context.Context, fn func(context.Context, *cloudsync.Page) error) error {
 	try := func() error {
@@ -197,7 +195,7 @@ func (s *Page) Do(ctx context.Context, fn func(context.Context, *cloudsync.Page)
 	}
 	err := try()
 	for n := 0; n < changesOfCloud && errors.Is(err, base.ErrClosed) && ctx.Err() == nil; n++ {
-		// Not the page has ended, but its syncing with a cloud that is being changed.
+		// The page is still open; its syncing ended because the cloud is being changed.
 		release, turnErr := s.link.Take(ctx)
 		if turnErr != nil {
 			return turnErr
@@ -208,8 +206,8 @@ func (s *Page) Do(ctx context.Context, fn func(context.Context, *cloudsync.Page)
 	return err
 }
 
-// Reupload has the page in the present bucket, whatever it has been synced with. It returns how
-// many pieces are neither here nor there.
+// Reupload uploads the page to the present bucket, whatever its former bucket. It returns the
+// number of pieces that are neither on this device nor in the bucket.
 func (s *Page) Reupload(ctx context.Context) (missing int, err error) {
 	conn, err := s.link.Connect(ctx)
 	if err != nil {
@@ -243,14 +241,14 @@ func (s *Page) unattachedState(ctx context.Context) cloudsync.PageState {
 		return out
 	}
 	out.Paused = f.paused
-	if unsynced, err := s.Store.Unsynced(ctx); err == nil { // else the page is being closed, or damaged: who reads it is told
+	if unsynced, err := s.Store.Unsynced(ctx); err == nil { // otherwise the page is closing, or damaged, which its readers report
 		out.SetUnsynced(ctx, s.Store, unsynced)
 	}
 	return out
 }
 
-// Remembered returns State together with what is remembered of earlier runs, of which unsynced are
-// the commits that the bucket does not have. Errors: those of the store.
+// Remembered returns State with the stored results of earlier runs. unsynced are the commits that
+// the bucket does not have. Errors: those of the store.
 func (s *Page) Remembered(ctx context.Context, unsynced []commit.ID) (cloudsync.PageState, error) {
 	out := s.State(ctx)
 	f, _ := s.link.get()
@@ -280,16 +278,16 @@ func (s *Page) Remembered(ctx context.Context, unsynced []commit.ID) (cloudsync.
 	return out, nil
 }
 
-// explain adds to a state that says no error what keeps all pages from being synced.
+// explain adds to a state without an error the error that stops the sync of all pages.
 func (l *Link) explain(s *cloudsync.PageState) {
 	if s.UploadErr != nil || s.DownloadErr != nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	err, activity := l.err, cloudsync.NeedsUser // a key or a file that is not as it should be
+	err, activity := l.err, cloudsync.NeedsUser // an invalid key or file
 	if err != nil && l.wanted != nil {
-		activity = cloudsync.ActivityOf(err) // also a network that is not there
+		activity = cloudsync.ActivityOf(err) // also a missing network
 	}
 	if err == nil && l.failed.err != nil && s.LastSuccess.Before(l.failed.at) {
 		err, activity = l.failed.err, cloudsync.ActivityOf(l.failed.err)

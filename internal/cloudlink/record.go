@@ -10,19 +10,19 @@ import (
 )
 
 // syncRecord is the content of the file `cloud-state`, as JSON: figures of earlier runs for Status.
-// It proves nothing and nothing depends on it; one that cannot be read is begun anew.
+// Nothing depends on it; an unreadable record is replaced by a new one.
 type syncRecord struct {
 	Version int               `json:"version"`
-	Bucket  string            `json:"bucket"` // id; figures of another bucket are forgotten
+	Bucket  string            `json:"bucket"` // id; figures of another bucket are dropped
 	Since   time.Time         `json:"since"`
-	Totals  cloudsync.Metrics `json:"totals"`  // counts alone, over all runs
+	Totals  cloudsync.Metrics `json:"totals"`  // counts only, over all runs
 	Success time.Time         `json:"success"` // of a Sync of all pages
 	Pages   []pageRecord      `json:"pages"`
 
-	index map[base.Page]int // of Pages; nil until it is needed
+	index map[base.Page]int // of Pages; made on demand
 }
 
-// pageRecord is what is remembered of a page.
+// pageRecord is the stored record of a page.
 type pageRecord struct {
 	Ledger  []byte    `json:"ledger"`
 	Page    []byte    `json:"page"`
@@ -50,12 +50,12 @@ func (l *Link) readRecord(bucket string) *syncRecord {
 	return &rec
 }
 
-// Remember adds what happened since the last time to the figures that are remembered. What goes
-// wrong is logged: nobody needs the figures to go on.
+// Remember adds the counts since the last call to the stored figures. Errors are only logged, since
+// the figures are not essential.
 func (l *Link) Remember() { l.remember(l.Connected()) }
 
-// remember adds what happened since the last time to the record and writes that. conn is nil when
-// there is none. What goes wrong is logged: nobody needs the figures to go on.
+// remember adds the counts since the last call to the record and writes it. conn is nil when there
+// is none. Errors are only logged, since the figures are not essential.
 func (l *Link) remember(conn *Conn) {
 	if l.o.ReadOnly {
 		return
@@ -86,7 +86,7 @@ func (l *Link) remember(conn *Conn) {
 	}
 }
 
-// addCounts adds what was counted since some figures were saved.
+// addCounts adds the counts since saved.
 func addCounts(t, now, saved *cloudsync.Metrics) {
 	t.A += now.A - saved.A
 	t.B += now.B - saved.B
@@ -99,7 +99,7 @@ func addCounts(t, now, saved *cloudsync.Metrics) {
 	t.Checkpoints += now.Checkpoints - saved.Checkpoints
 }
 
-// note takes over the state of a page.
+// note copies the state of a page.
 func (rec *syncRecord) note(s *cloudsync.PageState) {
 	p := rec.page(s.Ledger, s.Page)
 	if s.LastSuccess.After(p.Success) {
@@ -113,7 +113,7 @@ func (rec *syncRecord) note(s *cloudsync.PageState) {
 	}
 }
 
-// page returns the record of a page, making it when there is none.
+// page returns the record of a page, and makes it when there is none.
 func (rec *syncRecord) page(ledger string, id [16]byte) *pageRecord {
 	if p := rec.find(ledger, id); p != nil {
 		return p
@@ -139,8 +139,8 @@ func (rec *syncRecord) find(ledger string, id [16]byte) *pageRecord {
 	return nil
 }
 
-// startSaving starts the goroutine that writes the record now and then, so that a process that is
-// killed leaves one. It ends when the connection does.
+// startSaving starts a goroutine that periodically writes the record, so that a killed process
+// leaves one. It ends with the connection.
 func (l *Link) startSaving(conn *Conn) {
 	l.saver.Go(func() {
 		for {
@@ -161,8 +161,8 @@ func (l *Link) startSaving(conn *Conn) {
 	})
 }
 
-// Figures returns the counts of all runs since the cloud was set, when that was, and when a sync of
-// all pages succeeded last.
+// Figures returns the counts of all runs since the cloud was set, that time, and the time of the
+// last successful sync of all pages.
 func (l *Link) Figures() (total cloudsync.Metrics, since, success time.Time) {
 	if conn := l.Connected(); conn != nil {
 		l.remember(conn)

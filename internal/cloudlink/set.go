@@ -14,8 +14,8 @@ import (
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
-// Set makes the repository a device of the bucket that c names. The caller has the cloud's turn.
-// Errors: those of ledger.Repository.SetCloud.
+// Set makes the repository a device of the bucket of c. The caller holds the cloud's turn. Errors:
+// those of ledger.Repository.SetCloud.
 func (l *Link) Set(ctx context.Context, c *Cloud) error {
 	f, err := c.file()
 	if err != nil {
@@ -24,7 +24,7 @@ func (l *Link) Set(ctx context.Context, c *Cloud) error {
 	return l.setFile(ctx, f, c.pass())
 }
 
-// Unset forgets the cloud. The caller has the cloud's turn.
+// Unset forgets the cloud. The caller holds the cloud's turn.
 func (l *Link) Unset(context.Context) error {
 	if err := l.disconnect(); err != nil {
 		return err
@@ -38,8 +38,8 @@ func (l *Link) Unset(context.Context) error {
 	return nil
 }
 
-// SetPaused has nothing synced in the background, or ends that. The caller has the cloud's turn.
-// Errors: base.ErrNoCloud, those of the file system.
+// SetPaused stops or resumes background sync. The caller holds the cloud's turn. Errors:
+// base.ErrNoCloud, those of the file system.
 func (l *Link) SetPaused(paused bool) error {
 	f, conn := l.get()
 	if f == nil {
@@ -75,8 +75,7 @@ func (l *Link) setFile(ctx context.Context, f *file, pass secret.Bytes) error {
 	return l.adopt(ctx, f, pass, ring, false)
 }
 
-// adopt makes f the cloud of the repository. anyhow: see attach. The caller has the cloud's
-// turn.
+// adopt makes f the cloud of the repository. anyhow: see attach. The caller holds the cloud's turn.
 func (l *Link) adopt(ctx context.Context, f *file, pass secret.Bytes, ring *seal.Keyring, anyhow bool) error {
 	if err := l.takeFile(f, pass, ring); err != nil {
 		return err
@@ -93,7 +92,7 @@ func (l *Link) takeFile(f *file, pass secret.Bytes, ring *seal.Keyring) error {
 	defer l.writing.Unlock()
 	old, _ := l.get()
 	var err error
-	if f.key, err = seal.NewDeviceKey(nil); err != nil { // of this bucket: no two show that they have a device in common
+	if f.key, err = seal.NewDeviceKey(nil); err != nil { // one key per bucket: two buckets cannot tell that they share a device
 		return err
 	}
 	if old != nil {
@@ -114,13 +113,13 @@ func (l *Link) takeFile(f *file, pass secret.Bytes, ring *seal.Keyring) error {
 	return nil
 }
 
-// maxRules is how many rules are remembered, and maxPrefix how long the prefix of each may be.
+// maxRules is the greatest number of stored rules, and maxPrefix the greatest length of a prefix.
 const (
 	maxRules  = 1 << 16
 	maxPrefix = math.MaxUint16
 )
 
-// Rules returns the rules for uploads that are remembered.
+// Rules returns the stored upload rules.
 func (l *Link) Rules() []Rule {
 	f, _ := l.get()
 	if f == nil {
@@ -129,9 +128,9 @@ func (l *Link) Rules() []Rule {
 	return f.rules
 }
 
-// SetRules remembers rules for uploads, which belong to the link from then on. Open pages go by
-// them at once. The caller has the cloud's turn. Errors: base.ErrNoCloud, base.ErrInvalid,
-// base.ErrTooLarge, those of the file system and of ctx.
+// SetRules stores upload rules, which it then owns. They apply to open pages at once. The caller
+// holds the cloud's turn. Errors: base.ErrNoCloud, base.ErrInvalid, base.ErrTooLarge, those of the
+// file system and of ctx.
 func (l *Link) SetRules(ctx context.Context, all []Rule) error {
 	for _, u := range all {
 		if len(u.Prefix) > maxPrefix || len(all) > maxRules {
@@ -156,7 +155,8 @@ func (l *Link) SetRules(ctx context.Context, all []Rule) error {
 	return l.attachAll(ctx, false)
 }
 
-// keysUnder returns whether a key of a page is under a rule that has a switch; nil: none is.
+// keysUnder returns a function that reports whether a rule with the switch applies to a key; nil if
+// no rule does.
 func (l *Link) keysUnder(k base.Page, has func(Rule) bool) func(key []byte) bool {
 	var prefixes [][]byte
 	rules := l.Rules()
@@ -176,14 +176,14 @@ func (l *Link) keysUnder(k base.Page, has func(Rule) bool) func(key []byte) bool
 	}
 }
 
-// Rule says how keys of a page go to the cloud; see ledger.UploadRule.
+// Rule is an upload rule for keys of a page; see ledger.UploadRule.
 type Rule struct {
 	Page                     base.Page
 	Prefix                   []byte
 	CompressionOff, DedupOff bool
 }
 
-// Info describes the cloud, as ledger.CloudInfo does. ListErr is a Keeper's.
+// Info describes the cloud, as ledger.CloudInfo does. A Keeper sets ListErr.
 type Info struct {
 	URL             string
 	BucketID        string
@@ -197,8 +197,8 @@ type Info struct {
 	ListErr, Err    error
 }
 
-// Info describes the cloud of the repository, the one that it is to become a device of before it
-// was reached, too; ok is false when it has none. It asks the bucket for nothing.
+// Info describes the cloud of the repository, also one that the repository has yet to join; ok is
+// false when there is none. It makes no request.
 func (l *Link) Info() (info Info, ok bool) {
 	l.mu.Lock()
 	f, wanted, err := l.file, l.wanted, l.err
@@ -213,7 +213,7 @@ func (l *Link) Info() (info Info, ok bool) {
 		URL: f.url, KeyFile: f.keyFile, Passphrase: f.source == keyPassphrase, Plaintext: f.source == keyNone,
 		CredentialsFile: f.credentials, Paused: f.paused, Founded: f.founded, Err: err,
 	}
-	if f != wanted { // which gets a key of the device with the keyring
+	if f != wanted { // a wanted file has no device key before joining
 		info.Device = f.key.ID().String()
 		if w, err := f.ring(); err != nil {
 			info.Err = cmp.Or(info.Err, err)
@@ -224,7 +224,7 @@ func (l *Link) Info() (info Info, ok bool) {
 	return info, true
 }
 
-// text names a page for people.
+// text returns the name of a page for users.
 func (l *Link) text(k base.Page) string {
 	name, _ := l.o.Name(k) // without it the id does
 	return k.Text(name)

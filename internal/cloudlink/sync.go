@@ -13,24 +13,24 @@ import (
 	"github.com/ledgerd/ledger/internal/layout"
 )
 
-// Work is a page that is synced, and what came of it.
+// Work is a page to sync, and the result.
 type Work struct {
 	Page base.Page
-	// Name is the human name, "" when that is not known.
+	// Name is the human name, "" when unknown.
 	Name string
-	// Created reports that the page is not here, and comes from the bucket.
+	// Created reports that the page is not on this device and is made from the bucket.
 	Created bool
-	// Missing counts the pieces that Page.Reupload found nowhere, and State is that at the end.
+	// Missing counts the pieces that Page.Reupload found nowhere, and State is the final state.
 	Missing int
 	State   cloudsync.PageState
 	// Err says why the page was not synced; nil when it was.
 	Err error
 }
 
-// Sync calls fn with pages, several at a time: with those that are named, or, when none is, with
-// all that are here or that other devices have announced in the bucket. One that fails does not
-// keep the others; when the bucket cannot be reached, or refuses, the rest is given up. It returns
-// the pages that were tried, sorted. The error says why others were not.
+// Sync calls fn with pages, several at a time: the named pages or, without names, all pages of this
+// device and all that other devices have announced in the bucket. One failure does not stop the
+// other pages, unless the bucket is unreachable or refuses requests. Sync returns the pages that
+// were tried, sorted. The error says why others were not.
 func (l *Link) Sync(ctx context.Context, only []base.Page, fn func(context.Context, *Work) error) ([]Work, error) {
 	conn, err := l.Connect(ctx)
 	if err == nil {
@@ -58,13 +58,13 @@ func (l *Link) Sync(ctx context.Context, only []base.Page, fn func(context.Conte
 // syncParallel is how many pages Sync works on at once.
 const syncParallel = 4
 
-// noteFailure lets the states and Status tell, of all pages that are here, why the last sync did
+// noteFailure records, for the states and Status of all pages of this device, why the last sync did
 // not begin. conn is nil when there is none.
 func (l *Link) noteFailure(ctx context.Context, conn *Conn, err error) {
 	f, _ := l.get()
 	keys, listErr := l.o.Disk.Pages()
 	if f == nil || listErr != nil || ctx.Err() != nil {
-		return // whoever wants to know syncs again
+		return // a caller that needs the states syncs again
 	}
 	if conn != nil {
 		l.set(func(l *Link) { l.failed = failure{err, l.o.Clock.Now()} })
@@ -77,13 +77,12 @@ func (l *Link) noteFailure(ctx context.Context, conn *Conn, err error) {
 	l.Remember()
 }
 
-// Check proves that the bucket is the one whose keyring is remembered, and takes over newer
-// rings of that.
+// Check verifies that the bucket has the stored keyring, and takes over newer rings.
 func (l *Link) Check(ctx context.Context, conn *Conn) error {
 	return l.OfBucket(conn.Syncer.CheckKeys(ctx))
 }
 
-// Prove asks the bucket whether it is the one that is remembered. Errors: those of Connect and
+// Prove verifies by a request that the bucket is the stored one. Errors: those of Connect and
 // Check.
 func (l *Link) Prove(ctx context.Context) error {
 	conn, err := l.Connect(ctx)
@@ -93,7 +92,7 @@ func (l *Link) Prove(ctx context.Context) error {
 	return l.Check(ctx, conn)
 }
 
-// OfBucket says of which bucket an error is that a look at its keyring has given.
+// OfBucket adds the bucket to an error of reading its keyring.
 func (l *Link) OfBucket(err error) error {
 	f, _ := l.get()
 	switch {
@@ -109,8 +108,8 @@ func (l *Link) OfBucket(err error) error {
 	return fmt.Errorf("look at bucket %s: %w", f.url, err)
 }
 
-// pagesToSync returns the pages of a Sync. bad tells of pages in the bucket that are announced by
-// bytes which are not what was written; it keeps no other.
+// pagesToSync returns the pages of a Sync. bad reports damaged announcements in the bucket, which
+// do not stop other pages.
 func (l *Link) pagesToSync(ctx context.Context, conn *Conn, only []base.Page) (work []Work, bad, err error) {
 	here, err := l.o.Disk.Pages()
 	if err != nil {
@@ -125,7 +124,7 @@ func (l *Link) pagesToSync(ctx context.Context, conn *Conn, only []base.Page) (w
 		return nil, nil, err
 	}
 	isAway := map[base.Page]bool{}
-	for _, p := range away { // they come when they are named
+	for _, p := range away { // they are synced only by name
 		isAway[p.Page] = true
 		if slices.Contains(only, p.Page) && p.Kind == layout.Evicted {
 			all[p.Page] = &Work{Page: p.Page, Name: p.Name, Created: true}
@@ -187,7 +186,7 @@ func (l *Link) runSyncs(call context.Context, work []Work, fn func(context.Conte
 	return done
 }
 
-// Hopeless reports an error of the bucket that other pages would meet too.
+// Hopeless reports an error of the bucket that would affect other pages too.
 func Hopeless(err error) bool {
 	if e, ok := errors.AsType[*bucket.Error](err); ok {
 		return e.Class.NeedsUser() || errors.Is(err, base.ErrNetwork)
@@ -195,8 +194,8 @@ func Hopeless(err error) bool {
 	return errors.Is(err, base.ErrNetwork)
 }
 
-// attachAll connects and begins to sync the open pages, unless nothing is to sync by itself: then
-// reads of what is not here do. The caller has the cloud's turn. anyhow: see attach.
+// attachAll connects and starts to sync the open pages. Without background sync, reads of missing
+// data connect instead. The caller holds the cloud's turn. anyhow: see attach.
 func (l *Link) attachAll(ctx context.Context, anyhow bool) error {
 	f, _ := l.get()
 	if f == nil || l.o.ReadOnly {
@@ -212,7 +211,7 @@ func (l *Link) attachAll(ctx context.Context, anyhow bool) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range l.o.Open() { // behind connecting: a page that is opened from now on sees the connection
+	for _, s := range l.o.Open() { // after connecting: pages opened from now on see the connection
 		if _, err := s.attach(ctx, conn, anyhow); err != nil {
 			return fmt.Errorf("begin to sync page %s: %w", s.Page.Text(s.Name), err)
 		}

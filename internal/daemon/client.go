@@ -17,11 +17,11 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Run has the server of the repository in dir run a command, and returns its exit code. ok is false
-// when there is no server, or it ends and has not begun with the command. ctx ends the command, not
-// the wait for it: the exit code says how it ended. stdin is read by a goroutine, when the command
-// reads it; a read that waits when the command ends is left to itself. Errors are those of stdin,
-// stdout and stderr, and of the connection; then it is not known how far the command went.
+// Run lets the server of the repository in dir run a command, and returns its exit code. ok is
+// false when there is no server, or when it ends before it has begun the command. ctx ends the
+// command, not the wait for it: the exit code says how it ended. A goroutine reads stdin if the
+// command does; a read that blocks when the command ends is abandoned. Errors are those of stdin,
+// stdout and stderr, and of the connection; the progress of the command is then unknown.
 func Run(ctx context.Context, dir string, r Request, stdin io.Reader, stdout, stderr io.Writer) (code int, ok bool, err error) {
 	request, err := json.Marshal(r)
 	if err != nil || len(request) > maxRequest {
@@ -38,14 +38,14 @@ func Run(ctx context.Context, dir string, r Request, stdin io.Reader, stdout, st
 	unhook := context.AfterFunc(ctx, func() { stopping.Go(stop) })
 	defer unhook()
 	in, feed := io.Pipe()
-	defer in.Close() // ends what feeds it
+	defer in.Close() // ends the goroutine that feeds it
 	failed := make(chan error, 1)
 	send := sync.OnceFunc(func() {
-		go func() { // a read that waits goes on, and ends with the process
+		go func() { // a blocked read continues until the process ends
 			if stdin != nil {
 				if _, err := io.Copy(feed, stdin); err != nil {
 					failed <- err
-					stop() // what came is not all of it: the command must not see an end
+					stop() // stdin is incomplete: the command must not see an end
 					return
 				}
 			}
@@ -70,7 +70,7 @@ func Run(ctx context.Context, dir string, r Request, stdin io.Reader, stdout, st
 	}
 	select {
 	case err := <-failed:
-		if !errors.Is(err, io.ErrClosedPipe) { // the command has ended
+		if !errors.Is(err, io.ErrClosedPipe) { // otherwise the command has ended
 			return 0, true, fmt.Errorf("read standard input: %w", err)
 		}
 	default:
@@ -85,10 +85,10 @@ func Run(ctx context.Context, dir string, r Request, stdin io.Reader, stdout, st
 	return code, true, nil
 }
 
-// origin stands for the server in the addresses of requests; the socket is what counts.
+// origin is the server in the addresses of requests; only the socket matters.
 const origin = "http://ledgerd"
 
-// connect returns a connection to the server of the repository in dir, nil where none answers.
+// connect returns a connection to the server of the repository in dir, nil when there is none.
 func connect(dir string) (*http.ClientConn, error) {
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: SocketPath(dir), Net: "unix"})
 	switch {
@@ -112,7 +112,7 @@ func connect(dir string) (*http.ClientConn, error) {
 	return h, nil
 }
 
-// call makes a request that has no content, neither has its answer.
+// call makes a request without content, and expects none in the answer.
 func call(ctx context.Context, c *http.ClientConn, path string) error {
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, origin+path, nil)
 	if err != nil {
@@ -125,14 +125,14 @@ func call(ctx context.Context, c *http.ClientConn, path string) error {
 	return a.Body.Close()
 }
 
-// lostError says that the connection has ended. It does not match what the system says of that,
-// which might be taken for an error of the output.
+// lostError reports that the connection has ended. It does not match the system's error, which
+// might be taken for an error of the output.
 type lostError struct{ cause error }
 
 func (e *lostError) Error() string { return e.cause.Error() }
 
-// absent reports whether err says that nobody listens at a socket, or nobody who is this user's:
-// others may not look there.
+// absent reports whether err means that no server listens at a socket, or none of this user: other
+// users may not access it.
 func absent(err error) bool {
 	return errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EINVAL) ||
 		errors.Is(err, syscall.ENAMETOOLONG)

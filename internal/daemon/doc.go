@@ -1,13 +1,13 @@
-// Package daemon lets the one process that holds a repository run the commands of others: a server
-// answers on a unix socket in the repository's directory, and a client hands it a command line with
-// its standard streams.
+// Package daemon lets the process that holds a repository run the commands of other processes. A
+// server answers on a unix socket in the repository's directory; a client sends it a command line
+// with its standard streams.
 //
-// The socket lies in a directory of mode 0700 and has mode 0600 itself, and the server asks the
-// system for the user at the other end: any other user is turned away before a byte is read. The
-// socket of a server that was killed is removed by the next one, which holds the repository's lock.
+// The socket has mode 0600 in a directory of mode 0700. The server asks the system for the peer's
+// user, and refuses any other user before it reads a byte. The socket of a killed server is removed
+// by the next one, which holds the repository's lock.
 //
-// The protocol is HTTP/2 in clear text, which brings flow control, cancellation, and the notice
-// that a client is gone. A connection carries one command:
+// The protocol is HTTP/2 in clear text, which has flow control, cancellation, and notice of a
+// client's end. A connection carries one command:
 //
 //	POST /4/run    the command. The header Ledger-Request has a Request as JSON in base64. The
 //	               answer begins with the command; a client without an answer may run the
@@ -19,9 +19,9 @@
 //	               Exit-Code ends the answer.
 //	POST /4/stop   ends the command of the connection, as an interrupt does
 //
-// A change of the protocol changes the number in the paths. When a client goes away, the context of
-// its command ends. A client that takes nothing holds up a server that stops for two seconds.
+// A change of the protocol changes the number in the paths. When a client disconnects, the context
+// of its command ends. A client that reads no output delays a stopping server by two seconds.
 //
-// The package imports internal/base and golang.org/x/sys/unix. It knows no commands: those are the
-// Handler's. It may change with any release.
+// The package imports internal/base and golang.org/x/sys/unix. The Handler defines the commands.
+// The API may change with any release.
 package daemon

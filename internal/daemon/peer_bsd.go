@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peersKnown says that the system tells who is at the other end of a socket.
+// peersKnown reports that the system identifies the peer of a socket.
 const peersKnown = true
 
-// samePeer reports whether the process at the other end runs as the user that this one runs as.
+// samePeer reports whether the peer process runs as the user of this process.
 func samePeer(c *net.UnixConn) bool {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -20,30 +20,30 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
-// Request is a command to be run.
+// Request is a command to run.
 type Request struct {
-	// Program is how the client was called, and Args are its arguments.
+	// Program is the name under which the client was called, and Args are its arguments.
 	Program string
 	Args    []string
-	// Env has the variables that commands look at.
+	// Env has the variables that commands use.
 	Env map[string]string
-	// Dir is the directory of the client, absolute, which relative paths mean.
+	// Dir is the client's working directory, absolute, the base of relative paths.
 	Dir string
-	// Asks says that a person at the client answers on standard input what the command asks on
-	// standard error.
+	// Asks reports that a user at the client can answer on standard input the questions that the
+	// command prints on standard error.
 	Asks bool
 }
 
 // Handler runs a command and returns its exit code. It ends soon after ctx does.
 type Handler func(ctx context.Context, r Request, stdin io.Reader, stdout, stderr io.Writer) int
 
-// socketDir and socketName are where the socket lies within a repository.
+// socketDir and socketName are the place of the socket within a repository.
 const (
 	socketDir  = "run"
 	socketName = "ledgerd.sock"
 )
 
-// maxSocketPath is what every system takes as the path of a socket, with the zero behind it.
+// maxSocketPath is the length of a socket's path that every system accepts, without the final zero.
 const maxSocketPath = 103
 
 // The paths of the protocol, with its version.
@@ -61,14 +61,14 @@ const (
 // maxRequest bounds a Request as JSON.
 const maxRequest = 4 << 20
 
-// window bounds what is on its way in one direction of a command and was not taken yet.
+// window bounds the bytes in flight in one direction of a command.
 const window = 256 << 10
 
-// requestTime is how long a client may take for its request.
+// requestTime is the time limit for a client's request.
 const requestTime = 10 * time.Second
 
-// farewell is how long a server that stops waits for a client that does not take the output of its
-// command.
+// farewell is how long a stopping server waits for a client that does not read its command's
+// output.
 const farewell = 2 * time.Second
 
 // Server answers on the socket of a repository.
@@ -81,10 +81,10 @@ type Server struct {
 // SocketPath returns the path of the socket of the repository in dir.
 func SocketPath(dir string) string { return filepath.Join(dir, socketDir, socketName) }
 
-// Listen makes the socket of the repository in dir, whose lock the caller holds: a socket that is
-// there already was left by a process that has ended. Errors match base.ErrUnsupported where a
-// server cannot ask who is calling, base.ErrInvalid for a path that is too long for a socket, or
-// are those of the file system.
+// Listen makes the socket of the repository in dir, whose lock the caller holds. An existing socket
+// was left by a process that has ended. Errors match base.ErrUnsupported where the system cannot
+// identify the peer, base.ErrInvalid for a path that is too long for a socket, or are those of the
+// file system.
 func Listen(dir string) (*Server, error) {
 	if !peersKnown {
 		return nil, fmt.Errorf("listen in %s: the system does not tell who calls: %w", dir, base.ErrUnsupported)
@@ -134,8 +134,9 @@ func (l sameUser) Accept() (net.Conn, error) {
 	}
 }
 
-// Serve runs the commands of clients until ctx ends. It ends their contexts then, waits for them,
-// and removes the socket. It returns nil then, and else the error for which it can take no more.
+// Serve runs the commands of clients until ctx ends. It then ends their contexts, waits for them,
+// removes the socket, and returns nil. Otherwise it returns the error that prevents it from
+// accepting.
 func (s *Server) Serve(ctx context.Context, h Handler) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -151,7 +152,7 @@ func (s *Server) Serve(ctx context.Context, h Handler) error {
 		MaxHeaderBytes:    2 * maxRequest, // base64, and the other headers
 		ReadHeaderTimeout: requestTime,
 		IdleTimeout:       requestTime,
-		ErrorLog:          log.New(io.Discard, "", 0), // what goes wrong with a connection is the client's to tell
+		ErrorLog:          log.New(io.Discard, "", 0), // the client reports errors of its connection
 		BaseContext:       func(net.Listener) context.Context { return running },
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
 			ctx, interrupt := context.WithCancel(ctx)
@@ -165,22 +166,21 @@ func (s *Server) Serve(ctx context.Context, h Handler) error {
 	s.commands.Lock()
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
-	_ = errors.Join(server.Shutdown(leaving), server.Close()) // a client that has not taken its exit code by then has gone
+	_ = errors.Join(server.Shutdown(leaving), server.Close()) // waits no longer for clients that have not read their exit code
 	if ctx.Err() != nil {
 		return nil
 	}
 	return fmt.Errorf("accept at %s: %w", s.path, err)
 }
 
-// clearText is HTTP/2 without TLS alone.
+// clearText selects HTTP/2 without TLS.
 func clearText() *http.Protocols {
 	p := new(http.Protocols)
 	p.SetUnencryptedHTTP2(true)
 	return p
 }
 
-// interruptKey is the key under which the context of a connection has the function that ends its
-// command.
+// interruptKey is the context key of the function that ends the command of a connection.
 type interruptKey struct{}
 
 // answer runs the command of one client.
@@ -206,14 +206,14 @@ func (s *Server) answer(w http.ResponseWriter, q *http.Request, h Handler) {
 	ctx := q.Context()
 	out := &answer{w: w, control: control}
 	ended := make(chan int, 1)
-	go func() { // a panic there ends the process, as anywhere else
+	go func() { // a panic here ends the process, as elsewhere
 		ended <- h(ctx, r, &input{ctx, sync.OnceValue(out.want), q.Body}, out.stream(partOut), out.stream(partErr))
 	}()
 	var code int
 	select {
 	case code = <-ended:
 	case <-ctx.Done():
-		now := clock.System.Now() // deadlines of connections are kept by the system
+		now := clock.System.Now() // the system keeps the deadlines of connections
 		_ = errors.Join(control.SetReadDeadline(now), control.SetWriteDeadline(now.Add(farewell)))
 		code = <-ended
 	}
@@ -223,11 +223,11 @@ func (s *Server) answer(w http.ResponseWriter, q *http.Request, h Handler) {
 // input is the standard input of a command.
 type input struct {
 	ctx  context.Context // of the command
-	want func() error    // has the client send it
+	want func() error    // requests it from the client
 	body io.Reader
 }
 
-// Read implements io.Reader. Where the context has ended, its cause says why no more comes.
+// Read implements io.Reader. After the context has ended, it returns the cause.
 func (in *input) Read(p []byte) (int, error) {
 	if err := in.want(); err != nil {
 		return 0, err

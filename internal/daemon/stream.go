@@ -28,7 +28,7 @@ type answer struct {
 	control *http.ResponseController
 }
 
-// stream returns a writer of parts of one kind, each of which is sent at once.
+// stream returns a writer of parts of one kind, which it sends at once.
 func (a *answer) stream(kind byte) io.Writer { return &stream{a, kind} }
 
 // want tells the client that the command reads standard input.
@@ -71,8 +71,8 @@ func (s *stream) Write(p []byte) (n int, err error) {
 // outputError is an error of the client's own standard output or standard error.
 type outputError struct{ error }
 
-// split writes the parts of r to the stream of their kind, and calls want when the command reads,
-// up to the end of r.
+// split writes the parts of r, up to its end, to the stream of their kind. It calls want when the
+// command reads.
 func split(r io.Reader, stdout, stderr io.Writer, want func()) error {
 	var head [5]byte
 	part := make([]byte, maxPart)

@@ -2,26 +2,26 @@ package diff3
 
 import "slices"
 
-// Hunk is a part of a merge. Where both sides agree, or only one has changed the base, Merged has
-// the elements. In a conflict both have changed Base, which may be empty, to Left and Right.
+// Hunk is a part of a merge. Merged has the elements when both sides agree, or only one has changed
+// the base. In a conflict both have changed Base, which may be empty, to Left and Right.
 type Hunk[T comparable] struct {
 	Merged            []T
 	Conflict          bool
 	Base, Left, Right []T
 }
 
-// maxCells bounds the table of the comparison of two sequences. Longer ones, without what they have
-// in common at both ends, count as different wholly.
+// maxCells bounds the comparison table of two sequences. Longer ones, after removal of the common
+// beginning and end, count as entirely different.
 const maxCells = 1 << 22
 
-// Merge returns the parts of which the merge of left and right consists, in order. It shares memory
-// with its arguments.
+// Merge returns the parts of the merge of left and right, in order. They share memory with the
+// arguments.
 func Merge[T comparable](base, left, right []T) []Hunk[T] {
 	inLeft, inRight := matches(base, left), matches(base, right)
 	var hunks []Hunk[T]
 	b, l, r := 0, 0, 0
 	for b < len(base) || l < len(left) || r < len(right) {
-		n := 0 // elements that all have
+		n := 0 // elements common to all
 		for b+n < len(base) && inLeft[b+n] == l+n && inRight[b+n] == r+n {
 			n++
 		}
@@ -30,7 +30,7 @@ func Merge[T comparable](base, left, right []T) []Hunk[T] {
 			b, l, r = b+n, l+n, r+n
 			continue
 		}
-		nb := b // the next element that all have
+		nb := b // the next common element
 		for nb < len(base) && (inLeft[nb] < l || inRight[nb] < r) {
 			nb++
 		}
@@ -74,7 +74,7 @@ func matches[T comparable](a, b []T) []int {
 	return at
 }
 
-// common fills at with a longest common subsequence of a and b, whose elements stand behind others.
+// common fills at with a longest common subsequence of a and b; before is the offset of b.
 func common[T comparable](a, b []T, before int, at []int) {
 	n, m := len(a), len(b)
 	if n == 0 || m == 0 || n > maxCells/m {

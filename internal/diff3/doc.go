@@ -1,3 +1,2 @@
-// Package diff3 merges two sequences that come from a third one. It knows nothing of what the
-// elements mean, and imports nothing of the module.
+// Package diff3 merges two sequences derived from a third one. It imports nothing of the module.
 package diff3

@@ -11,7 +11,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Gate lets calls in until it is closed. The zero Gate is not usable; see New.
+// Gate admits calls until it is closed. The zero Gate is not usable; see New.
 type Gate struct {
 	n     atomic.Int64    // calls inside; math.MinInt64 is added once the gate is closed
 	life  context.Context // ends when the gate closes; of the gate itself, not of a call
@@ -20,14 +20,14 @@ type Gate struct {
 	once  sync.Once
 }
 
-// New returns a gate that is open.
+// New returns an open gate.
 func New() *Gate {
 	g := &Gate{empty: make(chan struct{})}
 	g.life, g.shut = context.WithCancel(context.Background())
 	return g
 }
 
-// Enter reports whether the call may go on. It must then call Leave.
+// Enter reports whether the call is admitted. It must then call Leave.
 func (g *Gate) Enter() bool {
 	if g.n.Add(1) > 0 {
 		return true
@@ -43,8 +43,8 @@ func (g *Gate) Leave() {
 	}
 }
 
-// Close refuses further calls, ends the contexts of those that are inside, and waits for them. It
-// is called once.
+// Close refuses further calls, ends the contexts of the calls inside, and waits for them. It is
+// called once.
 func (g *Gate) Close() {
 	g.shut()
 	g.n.Add(1)
@@ -59,8 +59,8 @@ func (g *Gate) Closed() bool { return g.life.Err() != nil }
 // Life returns a context that ends when the gate closes.
 func (g *Gate) Life() context.Context { return g.life }
 
-// Call is the context of a call together with the gate that it has passed: it ends when either
-// ends. What the gate adds costs nothing until somebody waits on it.
+// Call is the context of a call combined with its gate: it ends when either ends. The combination
+// costs nothing until Done is called.
 type Call struct {
 	context.Context
 	gate   *Gate
@@ -90,13 +90,13 @@ func (c *Call) Err() error {
 	if err := c.Context.Err(); err != nil {
 		return err
 	}
-	if c.over.Load() { // Done is closed, so there must be a reason
+	if c.over.Load() { // Done is closed, so an error is required
 		return context.Canceled
 	}
 	return c.gate.life.Err()
 }
 
-// Release ends what Done began. It is called once, when the call ends.
+// Release releases the resources of Done. It is called once, when the call ends.
 func (c *Call) Release() {
 	c.over.Store(true)
 	c.mu.Lock()
@@ -107,7 +107,7 @@ func (c *Call) Release() {
 	}
 }
 
-// Explain makes an error that came from the closing of the gate match base.ErrClosed.
+// Explain makes an error caused by the closing of the gate match base.ErrClosed.
 func (c *Call) Explain(err error) error {
 	if err != nil && errors.Is(err, context.Canceled) && c.gate.Closed() && c.Context.Err() == nil {
 		return fmt.Errorf("page was closed meanwhile: %w", base.ErrClosed)

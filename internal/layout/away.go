@@ -15,21 +15,21 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// What stands behind the name of a page's directory: of the file that says why the page is not
-// here, of its directory once it has left, before a number, and while it comes.
+// Suffixes of a page directory's name: for the file with the reason of its absence, for a page that
+// has left, before a number, and for a page that is being made.
 const (
 	awaySuffix   = ".away"
 	goneMark     = ".gone-"
 	comingSuffix = ".coming"
 )
 
-// AbsenceKind says why a page is not here.
+// AbsenceKind is the reason why a page is not here.
 type AbsenceKind uint8
 
 // The kinds of absence.
 const (
-	Evicted AbsenceKind = iota + 1 // opening it brings it back
-	Deleted                        // it was deleted here, and is not taken from the bucket again unless somebody asks for it
+	Evicted AbsenceKind = iota + 1 // opening the page downloads it
+	Deleted                        // deleted here; downloaded again only on request
 )
 
 // Absence is the content of the file {page}.away, all integers big-endian:
@@ -99,17 +99,17 @@ func ParseAbsence(b []byte) (*Absence, error) {
 	return a, nil
 }
 
-// AwayFile returns the path of the file that says why a page is not here.
+// AwayFile returns the path of the file with the reason of a page's absence.
 func (d Dir) AwayFile(p Page) string { return d.PageDir(p) + awaySuffix }
 
-// AwayName returns the name of that file within the directory of the page's ledger.
+// AwayName returns the name of that file within the ledger's directory.
 func AwayName(id [16]byte) string { return PageDirName(id) + awaySuffix }
 
-// ComingDir returns the directory of a page while it is made from what the bucket has.
+// ComingDir returns the directory of a page while it is made from the bucket's content.
 func (d Dir) ComingDir(p Page) string { return d.PageDir(p) + comingSuffix }
 
-// GoneDir returns the directory of a page that has left and is about to be removed. n tells it from
-// others of the page.
+// GoneDir returns the directory of a page that has left and is about to be removed; n makes it
+// unique for the page.
 func (d Dir) GoneDir(p Page, n uint64) string { return fmt.Sprint(d.PageDir(p), goneMark, n) }
 
 // ReadAbsence reads the file {page}.away, nil when there is none. Errors: *base.CorruptError,
@@ -140,9 +140,9 @@ func (d Dir) WriteAbsence(p Page, a *Absence) error {
 	return nil
 }
 
-// CreateAbsence writes the file {page}.away, not durably, in the place of one that may be there.
-// The caller syncs and closes the file. Beside the directory of the page it says nothing, so it
-// needs no other name meanwhile.
+// CreateAbsence writes the file {page}.away, not durably, in place of an existing one. The caller
+// syncs and closes the file. Beside the page's directory the file has no meaning, so that it needs
+// no temporary name.
 func (d Dir) CreateAbsence(p Page, a *Absence) (vfs.File, error) {
 	err := d.RemoveAbsence(p)
 	var f vfs.File
@@ -168,9 +168,9 @@ func (d Dir) RemoveAbsence(p Page) error {
 	return nil
 }
 
-// RemoveLeftovers removes what a process has left that died while pages left or came back: the
-// directories of pages that have left or were not wholly here, and files {page}.away beside the
-// directory of the page. Nothing else may be open.
+// RemoveLeftovers removes the leftovers of a process that died while pages left or came:
+// directories of pages that have left or are incomplete, and files {page}.away beside the directory
+// of the page. No page may be open.
 func (d Dir) RemoveLeftovers() error {
 	err := d.eachLedger(func(dir, _ string, _ bool) error { return d.clearLedger(dir) })
 	if err != nil {
@@ -193,7 +193,7 @@ func (d Dir) clearLedger(dir string) error {
 		if !isLeftover(i, here) {
 			continue
 		}
-		if !settled { // the process may have died before the renaming was durable: what has its old name after a power cut must be whole
+		if !settled { // the renaming may not be durable: a power cut must not leave an incomplete page
 			if err := d.FS.SyncDir(dir); err != nil {
 				return err
 			}
@@ -206,8 +206,8 @@ func (d Dir) clearLedger(dir string) error {
 	return nil
 }
 
-// isLeftover reports whether a name in a ledger's directory is one that nobody needs. here has the
-// names that are there.
+// isLeftover reports whether a name in a ledger's directory is a leftover. here has all names in
+// the directory.
 func isLeftover(i vfs.Info, here map[string]bool) bool {
 	name, suffix, _ := strings.Cut(i.Name, ".")
 	if _, ok := parsePageDirName(name); !ok {

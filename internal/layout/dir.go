@@ -23,11 +23,11 @@ const (
 	IdentityName   = "repository"
 	LedgersName    = "ledgers"
 	UsageName      = "page_usage_db"
-	IncompleteName = "incomplete" // in a backup that has not come to its end
+	IncompleteName = "incomplete" // in an incomplete backup
 )
 
-// LedgerName is the file in the directory of a ledger with a hashed name that holds the name
-// itself. The hash proves it.
+// LedgerName is the file with a ledger's name, in a directory with a hashed name. The hash proves
+// it.
 const LedgerName = "name"
 
 // Dir is the directory of a repository. Copies are the same Dir.
@@ -50,7 +50,7 @@ func (d Dir) LedgerDir(ledger string) string {
 // PageDir returns the directory of a page.
 func (d Dir) PageDir(p Page) string { return filepath.Join(d.LedgerDir(p.Ledger), PageDirName(p.ID)) }
 
-// CheckVersions refuses a directory that holds a newer format than this library knows. Errors:
+// CheckVersions refuses a directory with a newer format than this library supports. Errors:
 // *base.FormatError, those of the file system.
 func (d Dir) CheckVersions() error {
 	infos, err := d.FS.ReadDir(d.Path)
@@ -69,8 +69,8 @@ func (d Dir) CheckVersions() error {
 	return nil
 }
 
-// MakeLedger makes the directory of a ledger, with the name in it where the directory's does not
-// spell it out. It is durable when MakeLedger returns nil.
+// MakeLedger makes the directory of a ledger, with a file for the name when the directory's name is
+// a hash. It is durable when MakeLedger returns nil.
 func (d Dir) MakeLedger(ledger string) error {
 	dir := d.LedgerDir(ledger)
 	infos, err := d.FS.ReadDir(dir)
@@ -80,7 +80,7 @@ func (d Dir) MakeLedger(ledger string) error {
 	if err != nil {
 		return err
 	}
-	// An empty one may be there because a process died before it had synced the name.
+	// An empty directory may be left by a process that died before it synced the name.
 	if len(infos) == 0 {
 		if err := d.FS.SyncDir(d.ledgers()); err != nil {
 			return err
@@ -96,10 +96,10 @@ func (d Dir) MakeLedger(ledger string) error {
 	return d.Replace(path, []byte(ledger))
 }
 
-// HasLedger reports whether the directory of a ledger is there.
+// HasLedger reports whether the directory of a ledger exists.
 func (d Dir) HasLedger(ledger string) (bool, error) { return d.has(d.LedgerDir(ledger)) }
 
-// HasPage reports whether the directory of a page is there.
+// HasPage reports whether the directory of a page exists.
 func (d Dir) HasPage(p Page) (bool, error) {
 	here, err := d.has(d.PageDir(p))
 	if err != nil {
@@ -137,8 +137,8 @@ func (d Dir) Pages() ([]Page, error) {
 	})
 }
 
-// AwayPages returns the pages that have a file {page}.away, sorted. Where a page also has its
-// directory, that file says nothing. Errors: as Pages.
+// AwayPages returns the pages with a file {page}.away, sorted. For a page that also has its
+// directory, the file has no meaning. Errors: as Pages.
 func (d Dir) AwayPages() ([]Page, error) {
 	return d.pages(func(i vfs.Info) ([16]byte, bool) {
 		name, ok := strings.CutSuffix(i.Name, awaySuffix)
@@ -149,7 +149,7 @@ func (d Dir) AwayPages() ([]Page, error) {
 	})
 }
 
-// pages returns the pages to which names in the directories of ledgers belong, sorted.
+// pages returns the pages whose ids parse finds in the directories of ledgers, sorted.
 func (d Dir) pages(parse func(vfs.Info) ([16]byte, bool)) (pages []Page, err error) {
 	err = d.eachLedger(func(dir, name string, plain bool) error {
 		infos, err := d.FS.ReadDir(dir)
@@ -179,7 +179,7 @@ func (d Dir) pages(parse func(vfs.Info) ([16]byte, bool)) (pages []Page, err err
 	return pages, nil
 }
 
-// eachLedger calls fn with the directories of ledgers, and their names where these are plain.
+// eachLedger calls fn with the directories of ledgers, and the names of those that are plain.
 func (d Dir) eachLedger(fn func(dir, name string, plain bool) error) error {
 	ledgers, err := d.FS.ReadDir(d.ledgers())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -200,8 +200,8 @@ func (d Dir) eachLedger(fn func(dir, name string, plain bool) error) error {
 	return nil
 }
 
-// PageSize returns the sum of the sizes of the files of a page, 0 when it is not here. Files that
-// go away meanwhile do not count.
+// PageSize returns the total size of a page's files, 0 when the page is not here. It skips files
+// that are removed meanwhile.
 func (d Dir) PageSize(p Page) (int64, error) { return d.sizeBelow(d.PageDir(p)) }
 
 func (d Dir) sizeBelow(dir string) (int64, error) {
@@ -227,7 +227,7 @@ func (d Dir) sizeBelow(dir string) (int64, error) {
 	return sum, nil
 }
 
-// Replace gives the file at path a new content, wholly or not at all, durable when it returns nil.
+// Replace replaces the content of the file at path atomically, durable when it returns nil.
 func (d Dir) Replace(path string, content []byte) error {
 	if err := d.FS.RemoveAll(path + newSuffix); err != nil {
 		return err
@@ -241,5 +241,5 @@ func (d Dir) Replace(path string, content []byte) error {
 	return d.FS.SyncDir(filepath.Dir(path))
 }
 
-// newSuffix stands behind the name of a file that is about to replace another.
+// newSuffix is appended to the name of a file that will replace another.
 const newSuffix = ".new"

@@ -35,7 +35,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// NewIdentity draws the identity of a new repository.
+// NewIdentity makes the random identity of a new repository.
 func NewIdentity() *Identity {
 	i := new(Identity)
 	// crypto/rand never fails: it ends the process when the system has no randomness.
@@ -80,7 +80,7 @@ func ParseIdentity(b []byte) (*Identity, error) {
 	return i, nil
 }
 
-// HasIdentity reports whether the file `repository` is there. Errors: those of the file system.
+// HasIdentity reports whether the file `repository` exists. Errors: those of the file system.
 func (d Dir) HasIdentity() (bool, error) { return d.has(d.File(IdentityName)) }
 
 // ReadIdentity reads the file `repository`. Errors: fs.ErrNotExist when there is none,
@@ -96,9 +96,9 @@ func (d Dir) ReadIdentity() (*Identity, error) {
 	return ParseIdentity(b)
 }
 
-// CreateIdentity makes the version directory and the file `repository`, which appears whole or not
-// at all. Where pages are but no such file, nothing is made: with another secret values would be
-// cut differently. Errors: as IdentityLost, those of the file system.
+// CreateIdentity makes the version directory and the file `repository`, which appears completely or
+// not at all. If there are pages without that file, it makes nothing: a new secret would cut values
+// differently. Errors: as IdentityLost, those of the file system.
 func (d Dir) CreateIdentity() (*Identity, error) {
 	if err := d.IdentityLost(); err != nil {
 		return nil, err
@@ -114,8 +114,8 @@ func (d Dir) CreateIdentity() (*Identity, error) {
 }
 
 // IdentityLost returns a *base.CorruptError when there are pages, for callers that have found no
-// file `repository`. What a backup has left that did not come to its end was never a repository:
-// the error then matches base.ErrNoRepository.
+// file `repository`. An incomplete backup was never a repository: for it the error matches
+// base.ErrNoRepository.
 func (d Dir) IdentityLost() error {
 	if _, err := d.FS.Stat(d.File(IncompleteName)); err == nil {
 		return fmt.Errorf("a backup that did not come to its end: %w", base.ErrNoRepository)
@@ -144,8 +144,8 @@ func (d Dir) syncNames() error {
 	return nil
 }
 
-// SettleIdentity makes an identity durable that a process may have left which died while it made
-// the repository: then there are no ledgers yet.
+// SettleIdentity makes the identity durable if there are no ledgers yet: the process that made the
+// repository may have died before it synced the file.
 func (d Dir) SettleIdentity() error {
 	infos, err := d.FS.ReadDir(d.ledgers())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) || len(infos) > 0 {

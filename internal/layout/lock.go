@@ -20,23 +20,23 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// The lock of a repository is a lock of the file `lock` by the operating system, shared by readers.
-// The writer's process id stands in a file beside it, since on some systems a locked file cannot be
-// read. It is a hint for people: the lock counts.
+// The lock of a repository is an operating system lock of the file `lock`, shared by readers. The
+// writer's process id is in a second file, since some systems do not let other processes read a
+// locked file. It is only a hint for users.
 const (
 	lockName    = "lock"
 	lockPIDName = "lock.pid"
 	lockPoll    = 20 * time.Millisecond
 )
 
-// Lock is the lock of a repository, held. A nil Lock holds nothing.
+// Lock is the held lock of a repository. A nil Lock holds nothing.
 type Lock struct {
 	f   *flock.Flock // nil when the directory allows no lock file to a reader
 	pid string       // the file with our process id, "" for a reader
 }
 
-// TakeLock takes the lock of the repository in dir, a directory of the machine, waiting at most
-// timeout, and no longer than ctx. Errors: *base.LockedError, those of ctx and of the file system.
+// TakeLock takes the lock of the repository in dir, a directory of the machine. It waits until
+// timeout or the end of ctx. Errors: *base.LockedError, those of ctx and of the file system.
 func TakeLock(ctx context.Context, dir string, shared bool, timeout time.Duration, c clock.Clock) (*Lock, error) {
 	path := filepath.Join(dir, lockName)
 	f := flock.New(path)
@@ -51,7 +51,7 @@ func TakeLock(ctx context.Context, dir string, shared bool, timeout time.Duratio
 		case ok:
 			return newLock(f, dir, shared)
 		case err != nil && shared && unwritable(err):
-			// Nobody can have locked what nobody can write.
+			// Without write access for anyone, no writer can hold the lock.
 			return &Lock{}, nil
 		case err != nil:
 			return nil, fmt.Errorf("lock repository: %w", errors.Join(err, f.Close()))
@@ -82,7 +82,7 @@ func newLock(f *flock.Flock, dir string, shared bool) (*Lock, error) {
 	}
 	l.pid = filepath.Join(dir, lockPIDName)
 	err := os.WriteFile(l.pid, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
-	if err != nil && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) { // on a full disk, giving space back must be possible
+	if err != nil && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) { // a full disk must not prevent freeing space
 		return nil, errors.Join(fmt.Errorf("lock repository: %w", err), f.Close())
 	}
 	return l, nil
@@ -92,7 +92,7 @@ func unwritable(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
 }
 
-// holder returns the process id that the holder of the lock wrote down, 0 when it is not known.
+// holder returns the process id recorded by the lock's holder, 0 when unknown.
 func holder(dir string) int {
 	b, err := vfs.ReadFile(vfs.OS, filepath.Join(dir, lockPIDName), 32)
 	if err != nil {
@@ -106,14 +106,14 @@ func holder(dir string) int {
 	if err != nil {
 		return 0
 	}
-	defer func() { _ = p.Release() }() // what it holds is of no consequence
+	defer func() { _ = p.Release() }() // its error does not matter
 	if runtime.GOOS != "windows" && errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone) {
 		return 0 // left over from a crash
 	}
 	return pid
 }
 
-// Release gives the lock back. It is called once.
+// Release releases the lock. It is called once.
 func (l *Lock) Release() error {
 	if l == nil || l.f == nil {
 		return nil

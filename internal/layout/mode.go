@@ -7,8 +7,8 @@ import (
 	"runtime"
 )
 
-// Tighten takes the rights of others to a directory away. It returns the mode that the directory
-// had, 0 where others had no right, as on Windows. Errors: those of the file system.
+// Tighten removes other users' rights to a directory. It returns the former mode of the directory,
+// 0 when others had no rights, as on Windows. Errors: those of the file system.
 func Tighten(dir string) (had fs.FileMode, err error) {
 	info, err := os.Stat(dir)
 	if err != nil {

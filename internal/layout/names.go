@@ -10,13 +10,13 @@ import (
 // Page names a page within a repository.
 type Page = base.Page
 
-// lowerHex32 is the base32hex alphabet in lower case: no two names differ in case alone, and order
-// is kept.
+// lowerHex32 is the base32hex alphabet in lower case: it keeps the order, and no two names differ
+// only in case.
 var lowerHex32 = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
 
 const (
-	// maxPlainName is the greatest length of a ledger name whose directory spells it out: 240
-	// characters, which every file system allows.
+	// maxPlainName is the greatest length of a ledger name that is encoded in its directory's name:
+	// 240 characters, which every file system allows.
 	maxPlainName = 150
 	// hashedMark begins the directory name of a ledger with a longer name. It is no digit of the
 	// encoding.
@@ -33,7 +33,7 @@ func LedgerDirName(ledger string) string {
 }
 
 // parseLedgerDirName returns the ledger of a directory. plain is false for a hashed name, whose
-// ledger must be looked up, and ok is false for a name that belongs to no ledger.
+// ledger is in a file, and ok is false for other names.
 func parseLedgerDirName(name string) (ledger string, plain, ok bool) {
 	if len(name) > 1 && name[:1] == hashedMark {
 		b, err := lowerHex32.DecodeString(name[1:])
@@ -46,8 +46,8 @@ func parseLedgerDirName(name string) (ledger string, plain, ok bool) {
 	return string(b), true, true
 }
 
-// SpelledOut reports whether the name of a ledger's directory spells the ledger's name out. Where
-// it does not, a file LedgerName in the directory has it.
+// SpelledOut reports whether the directory's name encodes the ledger's name. If not, a file
+// LedgerName in the directory has it.
 func SpelledOut(ledger string) bool { return len(ledger) <= maxPlainName }
 
 // PageDirName returns the name of a page's directory within that of its ledger.

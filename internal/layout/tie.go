@@ -6,12 +6,11 @@ import (
 	"path/filepath"
 )
 
-// Tie returns what tells a directory from a copy of it: a digest of its absolute path and,
-// where the system has such numbers, of the number under which the file system knows its version
-// directory. A copy has another path or another number, also when it was moved to the place of the
-// original. A directory that was moved counts as a copy, which costs nothing but a new key of the
-// device. The image of a whole machine that is started twice is not told apart, nor a copy at the
-// same path on systems without such numbers. It is zero in memory.
+// Tie returns a value that distinguishes a directory from its copies: a digest of its absolute path
+// and, where the system has inode numbers, of that of its version directory. A copy has another
+// path or number, even if it was moved to the place of the original. A moved directory counts as a
+// copy, which only costs a new device key. Two running images of one machine are not distinguished,
+// nor a copy at the same path on systems without such numbers. In memory it is zero.
 func Tie(dir string) (tie [sha256.Size]byte) {
 	if dir == "" {
 		return tie

@@ -2,5 +2,5 @@
 
 package layout
 
-// fileNumber returns 0: the system has no number for a file that can be learned without opening it.
+// fileNumber returns 0: this system has no file number without opening the file.
 func fileNumber(string) uint64 { return 0 }

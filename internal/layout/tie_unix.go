@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// fileNumber returns the number of a file in its file system, 0 where that cannot be learned.
+// fileNumber returns the inode number of a file, 0 when unknown.
 func fileNumber(path string) uint64 {
 	info, err := os.Stat(path)
 	if err != nil {

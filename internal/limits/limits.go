@@ -7,14 +7,13 @@ const (
 	MaxKeyBytes = 4096
 	// MaxPieceBytes is the greatest length of a piece.
 	MaxPieceBytes = 64 << 10
-	// MaxNodeBytes bounds a decoded tree node before memory is allocated for it. A node is larger
-	// than a piece only when its keys and inline values are many and long.
+	// MaxNodeBytes bounds a decoded tree node before memory is allocated for it. Only a node with
+	// many long keys and inline values is larger than a piece.
 	MaxNodeBytes = 64 << 20
 	// MaxTimestamp is the greatest timestamp of a commit, in nanoseconds since 1970.
 	MaxTimestamp = 1 << 62
-	// MaxAhead is how far the timestamp of a commit may be ahead of the clock of the device that
-	// makes it, in nanoseconds: so far a new commit follows a parent from the future. See
-	// commit.New.
+	// MaxAhead is how far a commit's timestamp may be ahead of its device's clock, in nanoseconds,
+	// to follow a parent with a later timestamp. See commit.New.
 	MaxAhead = 24 * 60 * 60 * 1_000_000_000
 	// MaxMessageBytes bounds the message of a commit.
 	MaxMessageBytes = 16 << 10

@@ -1,3 +1,2 @@
-// Package lint holds the rules of the house that a search through the source can check, as tests.
-// It has no code of its own.
+// Package lint checks rules of the source code by text search, as tests. It has no code of its own.
 package lint

@@ -9,9 +9,9 @@ import (
 	"github.com/ledgerd/ledger/internal/layout"
 )
 
-// do does the effects of a step that places make together: each for all of them before the next
-// one, so that they share the work of syncs. When one fails for a place, what undoes it is done,
-// and none after it for that place. It returns the error of each.
+// do does the effects of a step for several places: each effect for all places before the next one,
+// to share syncs. When an effect fails for a place, do runs its undo effect and skips the rest for
+// that place. It returns one error per place.
 func (p *Pages[S, H]) do(ctx context.Context, st step, all ...*place[S, H]) []error {
 	errs := make([]error, len(all))
 	for _, e := range st.effects {
@@ -33,7 +33,7 @@ func (p *Pages[S, H]) do(ctx context.Context, st step, all ...*place[S, H]) []er
 	return errs
 }
 
-// doing says in errors what an effect does, where the error does not say it.
+// doing describes an effect for errors that do not name it.
 var doing = map[effect]string{
 	syncRecord: "make it durable why the page is away",
 	nameRecord: "make it durable why the page is away",
@@ -42,8 +42,8 @@ var doing = map[effect]string{
 	erase:      "remove what is left of the page",
 }
 
-// together makes a step of a place beside those that others make at the same time. It waits for
-// those that have begun, and goes on with all that came meanwhile.
+// together makes a step of a place together with other places. It waits for the running group, and
+// then runs with all places that joined meanwhile.
 func (p *Pages[S, H]) together(ctx context.Context, st step, at *place[S, H]) error {
 	p.mu.Lock()
 	g, first := p.gathering, p.gathering == nil
@@ -68,14 +68,14 @@ func (p *Pages[S, H]) together(ctx context.Context, st step, at *place[S, H]) er
 	return g.errs[i]
 }
 
-// group are places that make a step together.
+// group is a set of places that make a step together.
 type group[S any, H comparable] struct {
 	places []*place[S, H]
 	errs   []error
-	done   chan struct{} // closed when errs are there
+	done   chan struct{} // closed when errs are set
 }
 
-// syncDir makes the names in the directory of the ledger durable, once for all places of a pass.
+// syncDir makes the names in the ledger's directory durable, once for all places of a pass.
 func (p *Pages[S, H]) syncDir(page layout.Page, synced map[string]error) error {
 	dir := filepath.Dir(p.dir.PageDir(page))
 	err, ok := synced[dir]
@@ -107,7 +107,7 @@ func (p *Pages[S, H]) effect(ctx context.Context, at *place[S, H], e effect, syn
 	case rewrite:
 		return p.dir.WriteAbsence(page, at.absence)
 	case record:
-		if at.absence == nil { // the page leaves nothing behind, nor what was there before
+		if at.absence == nil { // the page leaves no record, and an older one goes
 			return p.dir.RemoveAbsence(page)
 		}
 		var err error

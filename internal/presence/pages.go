@@ -15,30 +15,29 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// Kind says what a handle is for. A greater one says more of how a page is used.
+// Kind is the purpose of a handle. A greater kind is a stronger use of the page.
 type Kind uint8
 
 // The kinds of handles.
 const (
 	Nobody  Kind = iota // there is none
-	ForSync             // it is held open to sync it: it must be here, and Take does not wait for it
-	ForLook             // the repository looks at it: it must be here
-	ForUse              // an app uses the page: it is made or fetched when it is not here
+	ForSync             // holds the page, which must be here, open to sync it; Take does not wait for it
+	ForLook             // an inspection by the repository; the page must be here
+	ForUse              // an app's use; the page is made or fetched if necessary
 )
 
-// Fill makes a page in dir, wholly or not at all, of what the bucket has. There may be something in
-// dir that is left from another attempt. a is what is known of the page.
+// Fill makes a page in dir from the bucket's content, completely or not at all. dir may have
+// leftovers of another attempt. a is the record of the page's absence.
 type Fill func(ctx context.Context, page layout.Page, dir string, a *layout.Absence) error
 
-// Host is what stands behind pages that are open. S is what the handles of a page share, H a
-// handle. All functions but Handle may block; they are called without locks, one at a time for a
-// page.
+// Host opens, closes and fills pages. S is the state shared by the handles of a page, H a handle.
+// All functions but Handle may block; they are called without locks, one at a time for each page.
 type Host[S any, H comparable] struct {
 	Dir    layout.Dir
 	Logger *slog.Logger
 	// Fill fetches evicted pages that are opened.
 	Fill Fill
-	// Enroll notes that a page is about to be opened by a human name, or "".
+	// Enroll records that a page is about to be opened by a human name, or "".
 	Enroll func(page layout.Page, name string) error
 	// Create makes an empty page, durably.
 	Create func(ctx context.Context, page layout.Page) error
@@ -47,10 +46,11 @@ type Host[S any, H comparable] struct {
 	Stop  func(shared S, last H) error
 	// Handle returns a new handle. It must not block, nor call Pages.
 	Handle func(shared S, kind Kind) H
-	// GiveUp closes a handle that is ForSync, also when another does so at the same time. It calls
+	// GiveUp closes a ForSync handle, also when another caller closes it at the same time. It calls
 	// Drop.
 	GiveUp func(H) error
-	// Left is told that a page has left; nobody else has it yet. a is what is kept of it, or nil.
+	// Left is called when a page has left, before any other caller can have it. a is its record, or
+	// nil.
 	Left func(page layout.Page, a *layout.Absence)
 }
 
@@ -60,15 +60,15 @@ type Pages[S any, H comparable] struct {
 	dir  layout.Dir // of host
 	gone atomic.Uint64
 
-	leaving sync.Mutex // held while a group leaves; before mu
+	leaving sync.Mutex // held while a group leaves; taken before mu
 
 	mu        sync.Mutex
-	places    map[layout.Page]*place[S, H] // guarded by mu; of pages that are not at rest
-	gathering *group[S, H]                 // guarded by mu; the pages that leave next, nil for none
+	places    map[layout.Page]*place[S, H] // guarded by mu; of pages not at rest
+	gathering *group[S, H]                 // guarded by mu; the pages that leave next, or nil
 }
 
-// place is where those meet who want something of a page. Its fields are guarded by Pages.mu; page,
-// name, absence and shared are also read without it by who has made the last step.
+// place is the state of a page that is not at rest. Its fields are guarded by Pages.mu; the
+// goroutine that made the last step also reads page, name, absence and shared without it.
 type place[S any, H comparable] struct {
 	page    layout.Page
 	known   bool // state and absence are read from the disk
@@ -82,7 +82,7 @@ type place[S any, H comparable] struct {
 	shared  S
 	handles map[H]Kind
 	opener  Kind
-	wanted  bool // somebody waits to use the page
+	wanted  bool // a caller waits to use the page
 }
 
 // New returns the pages of a repository.
@@ -90,8 +90,8 @@ func New[S any, H comparable](host Host[S, H]) *Pages[S, H] {
 	return &Pages[S, H]{host: host, dir: host.Dir, places: map[layout.Page]*place[S, H]{}}
 }
 
-// Open returns a new handle of a page. name is its human name, or "". ctx governs the call alone.
-// Errors: base.ErrNotFound (of a kind that needs the page here), those of Host and of ctx.
+// Open returns a new handle of a page. name is its human name, or "". ctx governs only the call.
+// Errors: base.ErrNotFound (the kind needs the page here), those of Host and of ctx.
 func (p *Pages[S, H]) Open(ctx context.Context, page layout.Page, name string, kind Kind) (h H, err error) {
 	e := look
 	if kind == ForUse {
@@ -114,8 +114,8 @@ func (p *Pages[S, H]) Open(ctx context.Context, page layout.Page, name string, k
 	return h, err
 }
 
-// Drop takes a handle back and closes the page after the last one. last reports that it was this
-// one. Errors: those of Host.Stop.
+// Drop removes a handle and closes the page after the last one. last reports that this was the
+// last. Errors: those of Host.Stop.
 func (p *Pages[S, H]) Drop(page layout.Page, h H) (last bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,24 +133,24 @@ func (p *Pages[S, H]) closeLast(at *place[S, H], h H) error {
 	p.mu.Unlock()
 	err := p.host.Stop(at.shared, h)
 	p.mu.Lock()
-	if at.state == Closing { // not Leaving: somebody has it who made its last handle go
+	if at.state == Closing { // not Leaving: then Take's caller has the page
 		p.turn(at, next(at.state, done).next)
 	}
 	return err
 }
 
-// ErrInUse reports a page that somebody uses, or wants to use.
+// ErrInUse reports a page that another caller uses, or waits to use.
 var ErrInUse = errors.New("the page is in use")
 
-// Leave has a page leave that the caller has alone, and returns when it has. a says why and is
-// kept; nil leaves nothing of the page. Afterwards the page is nobody's. Errors: ErrInUse (somebody
-// waits to use it), those of the file system: then it stays, unless only what is left of it could
-// not be removed.
+// Leave removes a page that the caller has exclusively, and returns when it has left. a is the
+// record to keep of it; nil keeps nothing. Afterwards the caller no longer has the page. Errors:
+// ErrInUse (a caller waits to use it), those of the file system. After an error the page stays,
+// unless only its leftovers could not be removed.
 type Leave func(ctx context.Context, a *layout.Absence) error
 
-// Take calls fn while nobody has the page open, nor can open it; handles that are ForSync are given
-// up. Who wants to open the page waits. The page is closed, and here; fn may have it leave. Errors:
-// ErrInUse, base.ErrNotFound (it is not here), those of fn, of ctx, and of giving up handles.
+// Take calls fn with exclusive access to the page, which is closed and here; ForSync handles are
+// closed first. Callers that open the page wait. fn may remove the page. Errors: ErrInUse,
+// base.ErrNotFound (it is not here), those of fn, of ctx, and of closing handles.
 func (p *Pages[S, H]) Take(ctx context.Context, page layout.Page, fn func(Leave) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,7 +193,7 @@ func (p *Pages[S, H]) leave(ctx context.Context, at *place[S, H], absence *layou
 	return p.advance(ctx, at, next(at.state, leave), leave)
 }
 
-// Fetch brings an evicted page back with fill. It does nothing when the page is here, or was not
+// Fetch downloads an evicted page with fill. It does nothing when the page is here, or was not
 // evicted. Errors: those of fill and of the file system.
 func (p *Pages[S, H]) Fetch(ctx context.Context, page layout.Page, fill Fill) error {
 	p.mu.Lock()
@@ -206,8 +206,8 @@ func (p *Pages[S, H]) Fetch(ctx context.Context, page layout.Page, fill Fill) er
 	return err
 }
 
-// Forget has an evicted page count as deleted. Errors: base.ErrNotFound (it was not evicted), those
-// of the file system.
+// Forget marks an evicted page as deleted. Errors: base.ErrNotFound (it was not evicted), those of
+// the file system.
 func (p *Pages[S, H]) Forget(ctx context.Context, page layout.Page) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -224,7 +224,7 @@ func (p *Pages[S, H]) Forget(ctx context.Context, page layout.Page) error {
 	return p.advance(ctx, at, st, forget)
 }
 
-// Where returns the state of a page and, when it is not here, what is known of it.
+// Where returns the state of a page and, when it is not here, its record.
 func (p *Pages[S, H]) Where(page layout.Page) (State, *layout.Absence, error) {
 	p.mu.Lock()
 	if at := p.places[page]; at != nil && at.known && !at.state.resting() {
@@ -238,8 +238,8 @@ func (p *Pages[S, H]) Where(page layout.Page) (State, *layout.Absence, error) {
 	return p.atRest(page)
 }
 
-// Stores returns what the handles of pages share that are open, in any order. With wait those come
-// too that are being opened.
+// Stores returns the shared state of all open pages, in any order. With wait it also waits for
+// pages that are being opened.
 func (p *Pages[S, H]) Stores(wait bool) (all []S) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -277,7 +277,7 @@ func (p *Pages[S, H]) AllHandles() (all []H) {
 	return all
 }
 
-// UseOf returns the greatest kind of those who have a page open, or open it.
+// UseOf returns the greatest kind of the page's handles, including those being opened.
 func (p *Pages[S, H]) UseOf(page layout.Page) Kind {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -300,7 +300,7 @@ func (at *place[S, H]) use() (most Kind) {
 	return most
 }
 
-// Wait waits until all pages are at rest. No handle is made any more.
+// Wait waits until all pages are at rest. No handle may be made any more.
 func (p *Pages[S, H]) Wait() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -315,8 +315,8 @@ func (p *Pages[S, H]) Wait() {
 	}
 }
 
-// enter finds the place of a page and the step for an event there, having waited until it is not to
-// wait. The caller has mu, and makes the step before he unlocks.
+// enter finds the place of a page and the step for an event, and waits while the answer is wait.
+// The caller holds mu, and makes the step before it unlocks.
 func (p *Pages[S, H]) enter(ctx context.Context, page layout.Page, e event) (*place[S, H], step, error) {
 	for {
 		at := p.places[page]
@@ -344,8 +344,8 @@ func (p *Pages[S, H]) enter(ctx context.Context, page layout.Page, e event) (*pl
 	}
 }
 
-// find makes the place of a page that is at rest. When the event does not fit, the place does not
-// stay.
+// find makes the place of a page that is at rest. When the event does not fit, it removes the
+// place.
 func (p *Pages[S, H]) find(page layout.Page, e event) (*place[S, H], step, error) {
 	at := &place[S, H]{page: page, changed: make(chan struct{}), handles: map[H]Kind{}, fill: p.host.Fill}
 	p.places[page] = at
@@ -360,7 +360,7 @@ func (p *Pages[S, H]) find(page layout.Page, e event) (*place[S, H], step, error
 	return at, st, err
 }
 
-// turn gives a page its next state and wakes who waits for that. One that is at rest has no place.
+// turn sets the next state of a page and wakes waiters. A page at rest has no place.
 func (p *Pages[S, H]) turn(at *place[S, H], s State) {
 	at.state = s
 	if s.resting() {
@@ -373,8 +373,8 @@ func (p *Pages[S, H]) turn(at *place[S, H], s State) {
 	at.changed = make(chan struct{})
 }
 
-// advance makes a step, and those after it until the event that asked for it is answered. The
-// caller has mu; it is not held while effects are done.
+// advance makes a step, and further steps until the event is answered. The caller holds mu, which
+// is released during effects.
 func (p *Pages[S, H]) advance(ctx context.Context, at *place[S, H], st step, e event) error {
 	for {
 		p.turn(at, st.next)
@@ -391,7 +391,7 @@ func (p *Pages[S, H]) advance(ctx context.Context, at *place[S, H], st step, e e
 			came = failed
 		}
 		s := next(at.state, came).next
-		if e == use && s == Here && err == nil { // it has come, and is to be opened
+		if e == use && s == Here && err == nil { // fetched, and still to be opened
 			st = next(s, e)
 			continue
 		}
@@ -400,8 +400,8 @@ func (p *Pages[S, H]) advance(ctx context.Context, at *place[S, H], st step, e e
 	}
 }
 
-// atRest says what the files of a page that is at rest mean (A1). While others may change them it
-// looks again: between two looks the page may have come, or gone.
+// atRest returns the state that the files of a resting page record (A1). While another process may
+// change them it looks again, since the page may come or leave between two looks.
 func (p *Pages[S, H]) atRest(page layout.Page) (State, *layout.Absence, error) {
 	for range 3 {
 		if here, err := p.dir.HasPage(page); err != nil || here {
@@ -420,9 +420,8 @@ func (p *Pages[S, H]) atRest(page layout.Page) (State, *layout.Absence, error) {
 	return Absent, nil, nil
 }
 
-// readAbsence returns why a page whose directory is not there is away; nil when that is not known.
-// What cannot be read counts as an eviction of which nothing else is known, since nobody must take
-// such a page for a new one.
+// readAbsence returns why a page without a directory is away; nil when unknown. A damaged record
+// counts as an eviction without details, so that the page is not taken for a new one.
 func (p *Pages[S, H]) readAbsence(page layout.Page) (*layout.Absence, error) {
 	a, err := p.dir.ReadAbsence(page)
 	if errors.Is(err, base.ErrCorrupt) {
@@ -432,13 +431,13 @@ func (p *Pages[S, H]) readAbsence(page layout.Page) (*layout.Absence, error) {
 	return a, err
 }
 
-// Gone is a page that is not here, and why.
+// Gone is a page that is not here, and its record.
 type Gone struct {
 	Page layout.Page
 	*layout.Absence
 }
 
-// Gone returns the pages that are known and not here, sorted. Errors: those of the file system,
+// Gone returns the known pages that are not here, sorted. Errors: those of the file system,
 // *base.CorruptError, *base.FormatError.
 func (p *Pages[S, H]) Gone(ctx context.Context) (all []Gone, err error) {
 	pages, err := p.dir.AwayPages()

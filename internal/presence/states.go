@@ -1,45 +1,45 @@
 package presence
 
-// State says where a page is and what is being done with it.
+// State is where a page is and what is being done with it.
 type State uint8
 
 // The states. Absent, Away and Here are at rest.
 const (
-	Absent  State = iota // not known here, or deleted here
+	Absent  State = iota // unknown on this device, or deleted here
 	Away                 // evicted: the bucket has it
-	Coming               // it is made from what the bucket has
-	Here                 // on the disk, and closed
+	Coming               // being made from the bucket's content
+	Here                 // on disk, and closed
 	Opening              // its store is being opened
 	Open                 // it has handles
 	Closing              // its store is being closed
-	Leaving              // one caller has it alone, who may let it leave
+	Leaving              // one caller has it exclusively, and may remove it
 )
 
-// event is what somebody wants of a page, or what came of what was done with it.
+// event is a caller's request for a page, or the result of a step.
 type event uint8
 
 const (
-	use     event = iota // open it, and make or fetch it when it is not here
-	look                 // open it when it is here
-	fetch                // have it here
-	take                 // have it alone
-	giveUp               // have it alone, of a page whose handles all give way
-	forget               // an evicted page counts as deleted
+	use     event = iota // open it, and make or fetch it if necessary
+	look                 // open it if it is here
+	fetch                // fetch it
+	take                 // have it exclusively
+	giveUp               // have it exclusively, when all its handles are ForSync
+	forget               // count an evicted page as deleted
 	last                 // the last handle was dropped
-	release              // who has it alone gives it back
-	leave                // who has it alone lets it leave
+	release              // the exclusive caller returns it
+	leave                // the exclusive caller removes it
 	done                 // the effects of the last step are done
 	failed               // one of them failed
 	events
 )
 
-// effect is one thing that a step does.
+// effect is one action of a step.
 type effect uint8
 
 const (
 	fill       effect = iota // make and fill {page}.coming
 	adopt                    // rename it to the page's directory
-	enroll                   // note the names of the page, and make the directory of its ledger
+	enroll                   // record the names of the page, and make the directory of its ledger
 	create                   // make the page, empty
 	start                    // open its store
 	stop                     // close its store
@@ -51,22 +51,22 @@ const (
 	setAside                 // rename the page's directory to {page}.gone-n
 	takeBack                 // undo that
 	syncNames                // make the names of the ledger's directory durable
-	vanish                   // tell the host that the page has left
+	vanish                   // report to the host that the page has left
 	erase                    // remove {page}.gone-n
 	discard                  // remove {page}.coming
 )
 
-// answer says what becomes of an event.
+// answer is the response to an event.
 type answer uint8
 
 const (
 	no    answer = iota // the event does not fit the state
-	move                // the state is left for the next one
+	move                // the page moves to the next state
 	share               // it is granted in this state
 	wait                // the state must change first
 )
 
-// step is what becomes of an event in a state: unless the answer is move, only that.
+// step is the response to an event in a state; only a move has a next state and effects.
 type step struct {
 	answer  answer
 	next    State
@@ -81,7 +81,7 @@ var (
 
 func to(next State, effects ...effect) step { return step{move, next, effects} }
 
-// table is all that there is to know about the order of states. A missing entry is a denial.
+// table defines all transitions. An event without an entry is denied.
 var table = [...]map[event]step{
 	Absent: {
 		use: to(Opening, enroll, create, dropRecord, start),
@@ -114,18 +114,18 @@ var table = [...]map[event]step{
 	},
 	Leaving: {
 		use: queued, look: queued, fetch: queued, take: queued, forget: queued,
-		last:    to(Leaving, stop), // of a page that was given up
+		last:    to(Leaving, stop), // of a page whose handles gave way
 		release: to(Here),
 		leave:   to(Leaving, record, syncRecord, nameRecord, setAside, syncNames, vanish, erase), // A2
-		done:    to(Away), failed: to(Here),                                                      // or what the files say: see atRest
+		done:    to(Away), failed: to(Here),                                                      // or by the files: see atRest
 	},
 }
 
 // next is the state machine.
 func next(s State, e event) step { return table[s][e] }
 
-// undo has what is done when an effect failed. What was done before it stays: the rules A1 to A4
-// make it harmless, and after a failed syncNames nobody knows what a power cut leaves.
+// undo has the effect that follows a failed effect. Earlier effects are not undone: by the rules A1
+// to A4 they are harmless, and after a failed syncNames the result of a power cut is unknown.
 var undo = map[State]map[effect]effect{
 	Coming:  {adopt: discard},
 	Leaving: {record: dropRecord, syncRecord: dropRecord, nameRecord: dropRecord, setAside: dropRecord, syncNames: takeBack},

@@ -15,51 +15,50 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// A page in which commits were made and nothing is known to have left garbage is looked through
-// after sweepEvery none the less: a value that a transaction puts twice is garbage that nobody
-// tells of.
+// sweepEvery is when a page with new commits is searched without a sign of garbage: a value that a
+// transaction puts twice is garbage that is not reported.
 const sweepEvery = time.Hour
 
-// maxCycles bounds the cycles of one collection of a page: sync may keep a collector from knowing
-// what it needs to know.
+// maxCycles bounds the cycles of one collection of a page, since sync may delay the information
+// that a collector needs.
 const maxCycles = 5
 
 // A page is compacted in the background when at least compactBytes, and the compactPart-th part of
-// its segments, were deleted or dropped since it was compacted last.
+// its segments, were deleted or dropped since the last compaction.
 const (
 	compactBytes = 8 << 20
 	compactPart  = 3
 )
 
-// A step in the background is small: writers wait for a fold at most as long as one takes.
+// Background steps are small: they bound how long writers wait for a fold.
 var backgroundSteps = storage.CollectOptions{Numbers: 1 << 14, Candidates: 1 << 14, Deletions: 1024}
 
-// A step on request is larger, and small enough for those who commit meanwhile.
+// Requested steps are larger, but still small enough for concurrent writers.
 var requestedSteps = storage.CollectOptions{Numbers: 1 << 16, Candidates: 1 << 16, Deletions: 2048}
 
-// Garbage says what was collected of a page since it was opened.
+// Garbage describes the garbage collection of a page since it was opened.
 type Garbage struct {
 	// Due reports that the next round will look for garbage.
 	Due bool
-	// Last is when a collection last came to its end, zero when none has.
+	// Last is when a collection last completed, zero when none has.
 	Last time.Time
-	// Pieces and Nodes count what was deleted, Bytes what that takes in the segments until they are
-	// compacted.
+	// Pieces and Nodes count the deleted ones; Bytes is their size in the segments until
+	// compaction.
 	Pieces, Nodes int
 	Bytes         int64
-	// Err says why the last collection failed; nil when it did not.
+	// Err is the error of the last collection, nil when it succeeded.
 	Err error
 }
 
-// Page is an open page as a Collector needs it. Its functions may be called on any goroutine.
+// Page is a Collector's access to an open page. Its functions may be called on any goroutine.
 type Page struct {
 	Key   base.Page
 	Store *storage.Store
 	Clock clock.Clock
 	Log   *slog.Logger
-	// Collected is told of each step that deleted something.
+	// Collected is called after each step that deleted something.
 	Collected func(pieces int, bytes int64)
-	// Damaged is told of errors, some of which report damage.
+	// Damaged is called with errors, to report those of damage.
 	Damaged func(error)
 }
 
@@ -67,19 +66,19 @@ type Page struct {
 // and on request. It is safe for concurrent use.
 type Collector struct {
 	page Page
-	turn chan struct{}   // holds one token: who has it collects
-	ctx  context.Context // ends when the store closes; of steps in the background, not of a call
+	turn chan struct{}   // holds one token: its holder collects
+	ctx  context.Context // ends when the store closes; for background steps
 	stop context.CancelFunc
 
-	run   *storage.Collector // guarded by turn; under way in the background, nil when there is none
-	begun collectMark        // guarded by turn; when run began
+	run   *storage.Collector // guarded by turn; the background collection in progress, or nil
+	begun collectMark        // guarded by turn; the start of run
 
 	mu    sync.Mutex
-	seen  collectMark // guarded by mu; up to where the last collection has seen everything
-	known bool        // guarded by mu; there was one
+	seen  collectMark // guarded by mu; the start of the last complete collection
+	known bool        // guarded by mu; there was such a collection
 	state Garbage     // guarded by mu
-	dead  int64       // guarded by mu; what was deleted and dropped since the page was compacted
-	round uint64      // guarded by mu; in which it was last its turn
+	dead  int64       // guarded by mu; bytes deleted and dropped since the last compaction
+	round uint64      // guarded by mu; the round of its last turn
 }
 
 // collectMark is a moment in the life of a store.
@@ -92,7 +91,7 @@ func NewCollector(p Page) *Collector {
 	return c
 }
 
-// Close ends what runs in the background and waits for it. No call collects any more.
+// Close ends the background steps and waits for them. No call may collect afterwards.
 func (c *Collector) Close() {
 	c.stop()
 	c.turn <- struct{}{} // for good
@@ -103,7 +102,7 @@ func (c *Collector) mark() collectMark {
 	return collectMark{st.Wastes, st.BytesWritten}
 }
 
-// due reports whether it is time to look for garbage.
+// due reports whether the page should be searched for garbage.
 func (c *Collector) due(now time.Time) bool {
 	m := c.mark()
 	c.mu.Lock()
@@ -117,7 +116,7 @@ func (c *Collector) due(now time.Time) bool {
 	return false
 }
 
-// Garbage returns what was done.
+// Garbage returns the state of garbage collection.
 func (c *Collector) Garbage() Garbage {
 	due := c.due(c.page.Clock.Now())
 	c.mu.Lock()
@@ -127,7 +126,7 @@ func (c *Collector) Garbage() Garbage {
 	return st
 }
 
-// ended notes the end of a collection that began at a mark.
+// ended records the end of a collection that began at a mark.
 func (c *Collector) ended(begun collectMark, err error) {
 	now := c.page.Clock.Now()
 	c.mu.Lock()
@@ -135,7 +134,7 @@ func (c *Collector) ended(begun collectMark, err error) {
 	c.seen, c.known, c.state.Last, c.state.Err = begun, true, now, err
 }
 
-// add notes what steps have deleted.
+// add records what steps have deleted.
 func (c *Collector) add(pieces, nodes int, bytes int64) {
 	if pieces+nodes == 0 {
 		return
@@ -159,8 +158,8 @@ func (c *Collector) take(ctx context.Context) error {
 	}
 }
 
-// All collects everything that is garbage when it is called, on the goroutine of the caller.
-// progress, when not nil, is told what was done so far. Errors: those of the store and of ctx.
+// All collects everything that is garbage at the call, on the caller's goroutine. progress, when
+// not nil, is called with the result so far. Errors: those of the store and of ctx.
 func (c *Collector) All(ctx context.Context, progress func(storage.CollectStats)) error {
 	if err := c.take(ctx); err != nil {
 		return err
@@ -184,8 +183,8 @@ func (c *Collector) All(ctx context.Context, progress func(storage.CollectStats)
 	return nil
 }
 
-// step does a step in the background. It reports false when the collection has come to its end, or
-// somebody else collects.
+// step does a background step. It returns false when the collection is complete, or another
+// goroutine collects.
 func (c *Collector) step() (more bool, bytes int64) {
 	select {
 	case c.turn <- struct{}{}:
@@ -217,8 +216,7 @@ func (c *Collector) step() (more bool, bytes int64) {
 	return false, bytes
 }
 
-// wantsCompaction reports whether much of the page's segments is garbage that this process has
-// made.
+// wantsCompaction reports whether this process has made much of the page's segments garbage.
 func (c *Collector) wantsCompaction() bool {
 	c.mu.Lock()
 	dead := c.dead
@@ -226,7 +224,7 @@ func (c *Collector) wantsCompaction() bool {
 	return dead >= compactBytes && dead*compactPart >= c.page.Store.Stats().SegmentBytes
 }
 
-// compact compacts the page in the background. It returns how many bytes that may have written.
+// compact compacts the page in the background. It returns an upper bound of the bytes written.
 func (c *Collector) compact() (written int64) {
 	select {
 	case c.turn <- struct{}{}:
@@ -235,13 +233,13 @@ func (c *Collector) compact() (written int64) {
 	}
 	defer func() { <-c.turn }()
 	c.mu.Lock()
-	c.dead = 0 // what stays is spread over segments that are not worth it
+	c.dead = 0 // the rest is spread over segments not worth compacting
 	c.mu.Unlock()
 	was := c.page.Store.Stats().BytesWritten
 	r, err := c.page.Store.Compact(c.ctx, storage.CompactOptions{})
 	st := c.page.Store.Stats()
 	c.mu.Lock()
-	c.seen.written += st.BytesWritten - was // that leaves no garbage
+	c.seen.written += st.BytesWritten - was // these writes leave no garbage
 	c.mu.Unlock()
 	switch {
 	case c.ctx.Err() != nil:
@@ -254,18 +252,18 @@ func (c *Collector) compact() (written int64) {
 	return int64(st.BytesWritten-was) + r.IndexAfter
 }
 
-// requestedShare is which part of a segment must be garbage for it to be written anew on request:
-// what stays is less than a quarter of what is live.
+// requestedShare is the part of a segment that must be garbage for compaction on request, so that
+// remaining garbage is less than a quarter of the live data.
 const requestedShare = 0.2
 
-// Compact compacts the page on request. progress, when not nil, is told how many bytes of its files
-// were looked at, and of how many. Errors: those of the store and of ctx.
+// Compact compacts the page on request. progress, when not nil, is called with the done and total
+// bytes of its files. Errors: those of the store and of ctx.
 func (c *Collector) Compact(ctx context.Context, dry bool, progress func(done, total int64)) (storage.CompactReport, error) {
 	return c.compactWith(ctx, storage.CompactOptions{DryRun: dry, MinDeadShare: requestedShare, Progress: progress})
 }
 
-// Purge compacts the page until nothing is left of what was deleted. Errors: those of the store and
-// of ctx.
+// Purge compacts the page until no deleted data is left in its files. Errors: those of the store
+// and of ctx.
 func (c *Collector) Purge(ctx context.Context) (storage.CompactReport, error) {
 	return c.compactWith(ctx, storage.CompactOptions{Purge: true})
 }
@@ -280,14 +278,14 @@ func (c *Collector) compactWith(ctx context.Context, o storage.CompactOptions) (
 	return r, err
 }
 
-// Dropped notes that values were dropped, which leaves dead bytes in the segments.
+// Dropped records dropped values, which leave dead bytes in the segments.
 func (c *Collector) Dropped(bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dead += bytes
 }
 
-// failed tells of an error, once.
+// failed logs an error, once.
 func (c *Collector) failed(err error) {
 	c.mu.Lock()
 	told := c.state.Err != nil && c.state.Err.Error() == err.Error()
@@ -299,22 +297,22 @@ func (c *Collector) failed(err error) {
 	c.page.Log.Warn("garbage cannot be collected", "error", err)
 }
 
-// Background has garbage collected in rounds, in the pages that are open.
+// Background collects garbage in open pages, in rounds.
 type Background struct {
 	Clock clock.Clock
 	// Interval is the pause between two rounds. No step of a round begins after Time, and a round
-	// deletes at most Bytes, to the step.
+	// deletes at most Bytes, to the precision of a step.
 	Interval, Time time.Duration
 	Bytes          int64
-	// NoCompact lets rounds compact nothing.
+	// NoCompact turns compaction off.
 	NoCompact bool
-	// Open returns the collectors of the pages that are open, in any order.
+	// Open returns the collectors of the open pages, in any order.
 	Open func() []*Collector
 }
 
-// Run has rounds run until ctx ends.
+// Run runs rounds until ctx ends.
 func (b *Background) Run(ctx context.Context) {
-	debt := int64(0) // what compaction has written beyond what a round may
+	debt := int64(0) // bytes that compaction has written beyond a round's budget
 	for round := uint64(1); ; round++ {
 		tick, release := b.Clock.After(b.Interval)
 		select {
@@ -332,8 +330,8 @@ func (b *Background) Run(ctx context.Context) {
 	}
 }
 
-// collect collects garbage of open pages, step by step in turn, within the budget of a round. Those
-// go first that have waited longest. It returns what is left of the bytes.
+// collect collects garbage of open pages, step by step in turn, within the budget of a round. The
+// longest waiting pages are first. It returns the remaining byte budget.
 func (b *Background) collect(ctx context.Context, round uint64, bytes int64) (left int64) {
 	end := b.Clock.Now().Add(b.Time)
 	left = bytes
@@ -356,7 +354,7 @@ func (b *Background) collect(ctx context.Context, round uint64, bytes int64) (le
 	return max(left, 0)
 }
 
-// compact compacts a page of which much is garbage. It returns how many bytes that has written.
+// compact compacts a page with much garbage. It returns the number of bytes written.
 func (b *Background) compact(ctx context.Context) int64 {
 	if b.NoCompact || ctx.Err() != nil {
 		return 0
@@ -369,7 +367,7 @@ func (b *Background) compact(ctx context.Context) int64 {
 	return 0
 }
 
-// due returns the collectors of open pages that may have garbage, that which waits longest first.
+// due returns the collectors of open pages that may have garbage, the longest waiting first.
 func (b *Background) due() []*Collector {
 	now := b.Clock.Now()
 	rounds := map[*Collector]uint64{}

@@ -15,34 +15,34 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Departure says how a page leaves.
+// Departure is how a page leaves.
 type Departure struct {
 	Kind      layout.AbsenceKind
 	SizeBytes int64
 	Name      string
-	Unproved  error // why the bucket could not be asked
+	Unproved  error // why the bucket could not be reached
 	Dry       bool
-	Discard   bool // what only this device has
-	Blank     bool // also a page that has nothing
+	Discard   bool // also data that only this device has
+	Blank     bool // also a page that was never written
 }
 
-// Departed says what came of it.
+// Departed is the result of a departure.
 type Departed struct {
-	// Bar and Reason say what keeps the page from leaving.
+	// Bar and Reason are why the page stays.
 	Bar       Bar
 	Reason    string
 	Discarded bool
-	InCloud   bool // the bucket with which it was synced has it
+	InCloud   bool // the page's bucket has it
 }
 
-// unproved is what comes of a page when the bucket cannot be asked.
+// unproved is the result when the bucket cannot be reached.
 func unproved(err error) Departed {
 	return Departed{Bar: Unproved, Reason: "the bucket cannot be asked: " + err.Error()}
 }
 
-// Depart removes the local copy of a page, unless something bars it. Who opens the page while it is
-// looked at gets it, and it stays; who opens it later waits until it is gone. A page that is only
-// held to be synced is given up for it, unless it is known before that it stays.
+// Depart removes the local copy of a page, unless barred. A caller that opens the page during the
+// examination gets it, and the page stays; a later caller waits until it is gone. A page that is
+// only held for sync is closed for this, unless it is clear before that it stays.
 func (h *Host) Depart(ctx context.Context, k base.Page, d Departure) (out Departed, err error) {
 	if h.UseOf(k) == presence.ForSync {
 		out, err = h.lookAtOpen(ctx, k, d)
@@ -69,7 +69,7 @@ func (h *Host) Depart(ctx context.Context, k base.Page, d Departure) (out Depart
 	return out, err
 }
 
-// lookAtOpen looks whether an open page may leave.
+// lookAtOpen examines whether an open page may leave.
 func (h *Host) lookAtOpen(ctx context.Context, k base.Page, d Departure) (Departed, error) {
 	st := &Standing{}
 	err := h.Visit(ctx, k, func(ctx context.Context, c *Collector) (err error) {
@@ -87,9 +87,9 @@ func (h *Host) lookAtOpen(ctx context.Context, k base.Page, d Departure) (Depart
 	return d.judge(st), nil
 }
 
-// absence is what stays of a page that leaves. One that is evicted and that nobody has leaves
-// nothing. One that is deleted always leaves something: a bucket may have an older page of this id,
-// or get one from another device, and that is not wanted here.
+// absence returns the record to keep of a page that leaves. An evicted page without a copy
+// elsewhere leaves none. A deleted page always leaves one: a bucket may have an older page of this
+// id, or get one from another device, which must not be downloaded.
 func (d *Departure) absence(st *Standing, now time.Time) *layout.Absence {
 	if st.At.At.Number == 0 && d.Kind != layout.Deleted {
 		return nil
@@ -100,7 +100,7 @@ func (d *Departure) absence(st *Standing, now time.Time) *layout.Absence {
 	}
 }
 
-// judge says what becomes of a page that stands as st says.
+// judge decides about a page by its standing.
 func (d *Departure) judge(st *Standing) Departed {
 	done := st.Departed
 	if done.Bar == Blank && (d.Blank || d.Discard || d.Kind == layout.Deleted) {
@@ -116,28 +116,28 @@ func (d *Departure) judge(st *Standing) Departed {
 	return done
 }
 
-// Standing is how a page stands to the cloud.
+// Standing is the state of a page in relation to the cloud.
 type Standing struct {
-	// Departed is what would come of it, as far as is known without asking the bucket.
+	// Departed is the expected result of a departure, as far as known without a request.
 	Departed
-	// At is where it stands in its log in the bucket; its number is 0 when it was never synced or
-	// that cannot be read.
+	// At is the position in the page's log in the bucket; its number is 0 when the page was never
+	// synced or the position is unreadable.
 	At cloudsync.Standing
-	// Unsynced and Tags count commits and tags that the bucket does not have. Local reports that
-	// there are pieces of values that it does not have.
+	// Unsynced and Tags count commits and tags that the bucket does not have. Local reports pieces
+	// of values that it does not have.
 	Unsynced, Tags int
 	Local          bool
 
-	blank bool // nothing was ever in it
+	blank bool // it was never written
 }
 
-// damaged notes that the page cannot be read.
+// damaged records that the page cannot be read.
 func (st *Standing) damaged(err error) {
 	st.Bar, st.Reason = Damaged, fmt.Sprintf("it cannot be read: %v", err)
 }
 
-// standing opens the store of a page that the caller has alone. A page that cannot be opened has a
-// bar and no error.
+// standing opens the store of a page that the caller has exclusively. A page that cannot be opened
+// gets a bar, not an error.
 func (h *Host) standing(ctx context.Context, k base.Page) (*Standing, error) {
 	st := &Standing{}
 	store, err := storage.Open(ctx, h.Store(k))
@@ -154,11 +154,11 @@ func (h *Host) standing(ctx context.Context, k base.Page) (*Standing, error) {
 	return st, nil
 }
 
-// errSome ends a walk that has found what it looked for.
+// errSome ends a walk that has found an element.
 var errSome = errors.New("there is one")
 
-// Look returns how the page of a store stands to the cloud, with an error what is known. Errors:
-// those of the store, and why the file that says which cloud there is cannot be used.
+// Look returns the standing of a store's page, with an error as far as known. Errors: those of the
+// store, and why the file with the cloud cannot be used.
 func (h *Host) Look(ctx context.Context, store *storage.Store) (*Standing, error) {
 	st := &Standing{}
 	at, err := cloudsync.StandingOf(ctx, store)
@@ -191,7 +191,7 @@ func (h *Host) Look(ctx context.Context, store *storage.Store) (*Standing, error
 	return st, err
 }
 
-// barOfBucket says why the present bucket cannot have what a page was synced with, if at all.
+// barOfBucket returns why the present bucket cannot have a synced page's data, if so.
 func (h *Host) barOfBucket(at *cloudsync.Standing) (Departed, error) {
 	id, ok, err := h.Bucket()
 	switch {
@@ -205,7 +205,7 @@ func (h *Host) barOfBucket(at *cloudsync.Standing) (Departed, error) {
 	return Departed{}, nil
 }
 
-// missing says what the bucket does not have.
+// missing describes what the bucket does not have.
 func (st *Standing) missing() string {
 	what := func(n int, one string) string {
 		if n == 1 {

@@ -17,7 +17,7 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Bar says what keeps a page from being evicted.
+// Bar is the reason why a page cannot be evicted.
 type Bar uint8
 
 // The bars.
@@ -35,7 +35,7 @@ const (
 
 var barTexts = [...]string{"none", "open", "no cloud", "unsynced", "other cloud", "damaged", "in the cloud only", "cloud out of reach", "blank"}
 
-// String returns a few words, such as "unsynced".
+// String returns a short text, such as "unsynced".
 func (b Bar) String() string {
 	if int(b) < len(barTexts) {
 		return barTexts[b]
@@ -43,7 +43,7 @@ func (b Bar) String() string {
 	return fmt.Sprintf("bar %d", uint8(b))
 }
 
-// Discardable reports whether the bar is lifted by leave to lose what only this device has.
+// Discardable reports whether permission to lose unsynced data overrides the bar.
 func (b Bar) Discardable() bool {
 	switch b {
 	case NoCloud, Unsynced, OtherCloud, Unproved, Blank:
@@ -52,28 +52,28 @@ func (b Bar) Discardable() bool {
 	return false
 }
 
-// Host is a repository of which pages are evicted.
+// Host is a repository whose pages are evicted.
 type Host struct {
 	Disk  layout.Dir
 	Usage *pageusage.DB
 	Clock clock.Clock
 	Log   *slog.Logger
-	// Bucket returns the id of the bucket; ok is false without a cloud. Prove asks the bucket
-	// whether it is that one.
+	// Bucket returns the id of the bucket; ok is false without a cloud. Prove verifies by a request
+	// that the bucket is that one.
 	Bucket func() (id [16]byte, ok bool, err error)
 	Prove  func(context.Context) error
-	// Where and UseOf say where a page is and who has it open. Alone calls fn while nobody has it;
-	// leave then has it leave. Errors: presence.ErrInUse, base.ErrNotFound (it is not here).
+	// Where and UseOf return where a page is and its use. Alone calls fn with exclusive access;
+	// leave removes the page. Errors: presence.ErrInUse, base.ErrNotFound (it is not here).
 	Where func(base.Page) (presence.State, *layout.Absence, error)
 	UseOf func(base.Page) presence.Kind
 	Alone func(ctx context.Context, page base.Page, fn func(presence.Leave) error) error
-	// Visit calls fn with a page that is here, opened for that. Store says how a page is opened
-	// that nobody has.
+	// Visit opens a page of this device and calls fn with it. Store returns the options for opening
+	// a closed page.
 	Visit func(ctx context.Context, page base.Page, fn func(context.Context, *Collector) error) error
 	Store func(base.Page) storage.Options
 }
 
-// EvictOptions are those of admin.Evict.
+// EvictOptions are the options of admin.Evict.
 type EvictOptions struct {
 	Pages                          []base.Page
 	FreeBytes                      int64
@@ -81,10 +81,10 @@ type EvictOptions struct {
 	Values                         bool
 	KeepBytes                      int64
 	DryRun, DiscardUnsynced, Blank bool
-	OpenOnly                       bool // leave pages alone that nobody has open; for values
+	OpenOnly                       bool // only open pages; for values
 }
 
-// Evicted is what became of one page; see admin.EvictResult.
+// Evicted is the result for one page; see admin.EvictResult.
 type Evicted struct {
 	Page       base.Page
 	Name       string
@@ -93,14 +93,14 @@ type Evicted struct {
 	Departed
 }
 
-// EvictReport says what was evicted, and what stays.
+// EvictReport lists the evicted and the kept pages.
 type EvictReport struct {
 	Evicted, Kept []Evicted
 	FreedBytes    int64
 }
 
-// Evict evicts pages, or drops values. The report comes also with an error. Errors:
-// base.ErrNotFound (a page that is named), those of the file system and of ctx.
+// Evict evicts pages, or drops values. The report is valid also with an error. Errors:
+// base.ErrNotFound (a named page), those of the file system and of ctx.
 func (h *Host) Evict(ctx context.Context, o EvictOptions) (EvictReport, error) {
 	e := evictor{host: h, o: o}
 	err := e.run(ctx)
@@ -112,7 +112,7 @@ type evictor struct {
 	host     *Host
 	o        EvictOptions
 	report   EvictReport
-	unproved error // why the bucket could not be asked
+	unproved error // why the bucket could not be reached
 }
 
 func (e *evictor) run(ctx context.Context) error {
@@ -129,7 +129,7 @@ func (e *evictor) run(ctx context.Context) error {
 	return e.evict(ctx, candidates)
 }
 
-// candidates returns the pages to look at, in order.
+// candidates returns the pages to consider, in order.
 func (e *evictor) candidates(ctx context.Context) ([]Evicted, error) {
 	if len(e.o.Pages) > 0 {
 		return e.named()
@@ -159,7 +159,7 @@ func (e *evictor) candidate(k base.Page) (c Evicted, err error) {
 	return c, err
 }
 
-// named returns the pages that were named. Those that are away already are refused.
+// named returns the named pages. Pages that are already away are refused.
 func (e *evictor) named() ([]Evicted, error) {
 	var out []Evicted
 	for _, k := range e.o.Pages {
@@ -186,16 +186,16 @@ func (e *evictor) named() ([]Evicted, error) {
 	return out, nil
 }
 
-// keep notes that a page stays.
+// keep records that a page stays.
 func (e *evictor) keep(c *Evicted, why Departed) {
 	c.Departed = why
 	e.report.Kept = append(e.report.Kept, *c)
 }
 
-// evictTogether is how many pages leave at the same time: they share syncs.
+// evictTogether is how many pages leave together, to share syncs.
 const evictTogether = 64
 
-// evict evicts pages in their order, several at a time, unless something bars that. Errors end it.
+// evict evicts pages in order, several at a time, unless barred. An error ends it.
 func (e *evictor) evict(ctx context.Context, candidates []Evicted) error {
 	for len(candidates) > 0 && (e.o.FreeBytes == 0 || e.report.FreedBytes < e.o.FreeBytes) {
 		batch, err := e.measure(candidates)
@@ -226,7 +226,7 @@ func (e *evictor) evict(ctx context.Context, candidates []Evicted) error {
 	return nil
 }
 
-// measure returns those of the candidates that are to leave next: no more than are needed.
+// measure returns the candidates to evict next, no more than needed.
 func (e *evictor) measure(candidates []Evicted) ([]Evicted, error) {
 	expected := e.report.FreedBytes
 	for i := range candidates {

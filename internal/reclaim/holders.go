@@ -14,9 +14,9 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Holders returns the commits that have something else under a key than the heads, and the roots of
-// what they have. tree returns the tree of a commit, of which parts are fetched when they are read.
-// Errors: base.ErrConflict for one that is tagged, those of the store, of trees and of ctx.
+// Holders returns the commits whose entry of key differs from that of the heads, and the roots of
+// their values. tree returns the tree of a commit, whose missing parts are fetched on reads.
+// Errors: base.ErrConflict for a tagged commit, those of the store, of trees and of ctx.
 func Holders(ctx context.Context, store *storage.Store, tree func(*commit.Commit) btree.Tree, key []byte) (ids []commit.ID, values []object.Digest, err error) {
 	heads := store.Heads()
 	same := func(t btree.Tree, has bool, value []byte, d object.Digest) (bool, error) {
@@ -44,7 +44,7 @@ func Holders(ctx context.Context, store *storage.Store, tree func(*commit.Commit
 		}
 		e, has, err := tree(c).Get(ctx, key)
 		switch {
-		case errors.Is(err, base.ErrGone): // nobody can tell what it had
+		case errors.Is(err, base.ErrGone): // its content is lost everywhere
 			ids = append(ids, id)
 			continue
 		case err != nil:

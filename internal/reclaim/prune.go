@@ -15,9 +15,9 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Prune gives up the history of a page without a cloud that a policy does not keep, nor its tags,
-// nor keep. It returns how many commits that are, also with an error; with dry it only counts them.
-// What is in use stays for the next time. Errors: those of the store and of ctx.
+// Prune gives up the history of a page without a cloud, except what policy, tags or keep retain. It
+// returns the number of commits, also with an error; with dry it only counts them. Commits in use
+// stay until the next time. Errors: those of the store and of ctx.
 func Prune(ctx context.Context, store *storage.Store, policy gc.Policy, keep []commit.ID, now time.Time, dry bool) (pruned int, err error) {
 	tags, err := store.Tags(ctx)
 	if err != nil {
@@ -32,14 +32,14 @@ func Prune(ctx context.Context, store *storage.Store, policy gc.Policy, keep []c
 	if err != nil || len(ids) == 0 || dry {
 		return len(ids), err
 	}
-	if err := cloudsync.Forget(ctx, store); err != nil { // a cloud that it had knows nothing of this
+	if err := cloudsync.Forget(ctx, store); err != nil { // a former cloud has no record of this
 		return 0, err
 	}
 	kept, err := cloudsync.Prune(ctx, store, ids)
 	if err == nil || errors.Is(err, base.ErrConflict) {
 		return len(ids) - len(kept), nil
 	}
-	after := context.WithoutCancel(ctx) // what was done is told
+	after := context.WithoutCancel(ctx) // completed work is reported
 	for _, id := range ids {
 		if _, err := store.Commit(after, id); errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrGone) {
 			pruned++

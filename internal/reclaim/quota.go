@@ -12,53 +12,53 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
-// quotaEvery is how often it is looked at the bounds when nothing pokes a Quota, and quotaAgain is
-// when it is looked again where they could not be kept: a page that somebody had open may go then.
-// It doubles with each look, up to quotaEvery.
+// quotaEvery is how often a Quota checks the limits without a poke. quotaAgain is the first pause
+// after they could not be met, since a page in use may be closed; it doubles up to quotaEvery.
 const (
 	quotaEvery = 5 * time.Minute
 	quotaAgain = time.Second
 )
 
-// ErrUnknown reports that the free space of the disk is not known.
+// ErrUnknown reports that the free space of the disk is unknown.
 var ErrUnknown = errors.New("the free space is not known")
 
-// Quota keeps the bounds of what pages take on the disk: it drops values until their bound is kept,
-// and evicts pages until the others are. When no page may go any more, values of open pages go.
+// Quota enforces limits on the disk space of pages. It drops values until their limit is met, and
+// evicts pages until the others are. When no more pages may be evicted, it drops values of open
+// pages.
 type Quota struct {
 	QuotaOptions
 	wake chan struct{} // holds one token
-	turn chan struct{} // holds one token: two that count at once would let twice as much go
+	turn chan struct{} // holds one token: two counts at once would free twice as much
 }
 
-// QuotaOptions say what a Quota keeps, and how. A bound of 0 is none.
+// QuotaOptions are the limits of a Quota, and its means. A limit of 0 means none.
 type QuotaOptions struct {
-	// Bytes is what all pages may take, Floor what stays free on the disk, and Values what values
-	// may take in the pages that are open.
+	// Bytes is the limit for all pages, Floor the space to keep free on the disk, and Values the
+	// limit for values of open pages.
 	Bytes, Floor, Values int64
 	Clock                clock.Clock
 	Log                  *slog.Logger
 	// Free returns how many bytes are free on the disk. Errors: ErrUnknown, those of the system.
 	Free func() (int64, error)
-	// Pages returns the pages that are here. Noted returns what one takes, also from what was noted
-	// when it was closed, and Size measures it.
+	// Pages returns the pages on this device. Noted returns the size of a page, which may be the
+	// one recorded when it was closed, and Size measures it.
 	Pages       func() ([]base.Page, error)
 	Noted, Size func(base.Page) (int64, error)
-	// Evict evicts pages until so many bytes are free that were not. It returns what came back, how
-	// many pages that are closed may not go, and why the first of these may not.
+	// Evict evicts pages until the given bytes have been freed. It returns the freed bytes, the
+	// number of closed pages that cannot be evicted, and the reason of the first.
 	Evict func(ctx context.Context, bytes int64) (freed int64, kept int, reason string, err error)
-	// Drop drops values of open pages: until so many bytes are free that were not, or until keep
-	// bytes of values are left. It returns what came back.
+	// Drop drops values of open pages until the given bytes have been freed, or only keep bytes of
+	// values are left. It returns the freed bytes.
 	Drop func(ctx context.Context, bytes, keep int64) (freed int64, err error)
 }
 
-// NewQuota returns a Quota, of which nothing runs.
+// NewQuota returns a Quota that is not running.
 func NewQuota(o QuotaOptions) *Quota {
 	return &Quota{QuotaOptions: o, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 }
 
-// Run keeps the bounds until ctx ends: now, whenever it is poked, and from time to time. It returns
-// at once when there is no bound.
+// Run enforces the limits until ctx ends: now, after each poke, and periodically. It returns at
+// once when there is no limit.
 func (q *Quota) Run(ctx context.Context) {
 	if q.Bytes == 0 && q.Floor == 0 && q.Values == 0 {
 		return
@@ -67,7 +67,7 @@ func (q *Quota) Run(ctx context.Context) {
 	for {
 		said, wait := "", quotaEvery
 		if err := q.Keep(ctx); err != nil && ctx.Err() == nil {
-			if said = err.Error(); said != told { // once, not every few minutes
+			if said = err.Error(); said != told { // logged once, not every few minutes
 				q.Log.Warn("pages take more space than they may", "error", err)
 			}
 		}
@@ -88,7 +88,7 @@ func (q *Quota) Run(ctx context.Context) {
 	}
 }
 
-// Poke has Run look at the bounds soon.
+// Poke makes Run check the limits soon.
 func (q *Quota) Poke() {
 	select {
 	case q.wake <- struct{}{}:
@@ -96,8 +96,8 @@ func (q *Quota) Poke() {
 	}
 }
 
-// Keep has the bounds kept when it returns nil. Errors: base.ErrNoSpace when more would have to go
-// than may, those of the functions and of ctx.
+// Keep enforces the limits now. Errors: base.ErrNoSpace when it cannot free enough, those of the
+// functions and of ctx.
 func (q *Quota) Keep(ctx context.Context) error {
 	select {
 	case q.turn <- struct{}{}:
@@ -129,7 +129,7 @@ func (q *Quota) Keep(ctx context.Context) error {
 	return err
 }
 
-// excess returns how many bytes must go.
+// excess returns how many bytes to free.
 func (q *Quota) excess(ctx context.Context) (over int64, err error) {
 	if q.Floor > 0 {
 		free, err := q.Free()
@@ -148,7 +148,7 @@ func (q *Quota) excess(ctx context.Context) (over int64, err error) {
 		return 0, err
 	}
 	sum, err := sumSizes(ctx, pages, q.Noted)
-	if err == nil && sum > q.Bytes { // what was noted has no checksum, and all pages would go by one that was said to be without measure
+	if err == nil && sum > q.Bytes { // recorded sizes have no checksum: one damaged size could evict all pages
 		sum, err = sumSizes(ctx, pages, q.Size)
 	}
 	if err != nil {
@@ -157,7 +157,7 @@ func (q *Quota) excess(ctx context.Context) (over int64, err error) {
 	return max(over, sum-q.Bytes), nil
 }
 
-// sumSizes adds up what pages take, up to the greatest number that there is.
+// sumSizes returns the total size of pages, saturated at the greatest int64.
 func sumSizes(ctx context.Context, pages []base.Page, size func(base.Page) (int64, error)) (sum int64, err error) {
 	for _, p := range pages {
 		if err := ctx.Err(); err != nil {

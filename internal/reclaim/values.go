@@ -10,8 +10,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// coldness says in which order values are dropped: first those that were not read for so long, in
-// all pages, then those of the next.
+// coldness is the order in which values are dropped: first, in all pages, those not read for the
+// first duration, then those of the next.
 var coldness = [...]time.Duration{24 * time.Hour, time.Hour, 0}
 
 // runValues drops values of the candidates that the bucket has.
@@ -53,8 +53,7 @@ func (e *evictor) runValues(ctx context.Context, candidates []Evicted) error {
 	return err
 }
 
-// dropValues drops so many bytes of values of pages from which some may be dropped, the coldest
-// first.
+// dropValues drops the wanted number of bytes of values of pages that allow it, the coldest first.
 func (e *evictor) dropValues(ctx context.Context, pages []*Evicted, want int64) error {
 	for _, cold := range coldness {
 		for _, c := range pages {
@@ -63,7 +62,7 @@ func (e *evictor) dropValues(ctx context.Context, pages []*Evicted, want int64) 
 				return nil
 			}
 			if e.o.DryRun && cold > 0 {
-				continue // all that is counted below would be counted twice
+				continue // all counts below would count it twice
 			}
 			err := e.withValues(ctx, c, func(ctx context.Context, p *Collector) error {
 				o := dropOptions(p.page.Store)
@@ -97,7 +96,7 @@ func (e *evictor) withValues(ctx context.Context, c *Evicted, fn func(context.Co
 	return nil
 }
 
-// measureValues reports whether values of a page may be dropped, and how many bytes there are.
+// measureValues reports whether values of a page may be dropped, and their total bytes.
 func (e *evictor) measureValues(ctx context.Context, c *Evicted) (ok bool, held int64, err error) {
 	if e.o.OpenOnly && e.host.UseOf(c.Page) == presence.Nobody {
 		return false, 0, nil
@@ -120,13 +119,13 @@ func (e *evictor) measureValues(ctx context.Context, c *Evicted) (ok bool, held 
 	return ok, held, err
 }
 
-// dropOptions spare the values of an upload whose commits are not in the bucket yet.
+// dropOptions spare values of an upload in flight, whose commits are not in the bucket yet.
 func dropOptions(store *storage.Store) storage.DropOptions {
 	return storage.DropOptions{Spare: func(ctx context.Context) (func(*storage.CloudPlace) bool, error) { return cloudsync.Sent(ctx, store) }}
 }
 
-// barOfValues says why the values of a page may not be dropped: they would not come back. Those
-// that the bucket does not have stay anyway.
+// barOfValues returns why the values of a page may not be dropped: they could not be downloaded
+// again. Values that the bucket does not have always stay.
 func (h *Host) barOfValues(ctx context.Context, store *storage.Store) (Departed, error) {
 	at, err := cloudsync.StandingOf(ctx, store)
 	if err != nil {

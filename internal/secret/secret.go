@@ -8,19 +8,19 @@ import (
 	"log/slog"
 )
 
-// redacted stands wherever a secret would be printed.
+// redacted replaces a secret in output.
 const redacted = "[secret]"
 
-// Bytes is a secret. The zero value is an empty one. It is not comparable with ==; Equal compares.
+// Bytes is a secret. The zero value is empty. It is not comparable with ==; use Equal.
 //
-// I1: the bytes stand in a closure, because package fmt prints unexported fields by reflection,
-// without asking their methods, and follows pointers when a verb does not fit; of a function it can
-// print no more than the address.
+// I1: the bytes are in a closure. Package fmt prints unexported fields by reflection, without
+// calling their methods, and follows pointers when a verb does not fit; of a function it can print
+// only the address.
 type Bytes struct {
 	get func() []byte
 }
 
-// New returns a secret with a copy of b, which the caller still owns and may wipe.
+// New returns a secret with a copy of b; the caller still owns b and may wipe it.
 func New(b []byte) Bytes {
 	own := append([]byte(nil), b...)
 	return Bytes{get: func() []byte { return own }}
@@ -29,8 +29,8 @@ func New(b []byte) Bytes {
 // FromString returns a secret with the bytes of s. s itself stays in memory until it is collected.
 func FromString(s string) Bytes { return New([]byte(s)) }
 
-// Expose returns the bytes themselves. They must not be changed, printed, or kept longer than the
-// secret.
+// Expose returns the bytes, not a copy. The caller must not change or print them, or keep them
+// longer than the secret.
 func (s Bytes) Expose() []byte {
 	if s.get == nil {
 		return nil
@@ -44,8 +44,8 @@ func (s Bytes) Len() int { return len(s.Expose()) }
 // IsZero reports whether there are no bytes.
 func (s Bytes) IsZero() bool { return s.Len() == 0 }
 
-// Equal reports whether both secrets have the same bytes, in a time that depends on their lengths
-// alone.
+// Equal reports whether both secrets have the same bytes, in a time that depends only on their
+// lengths.
 func (s Bytes) Equal(other Bytes) bool {
 	a, b := sha256.Sum256(s.Expose()), sha256.Sum256(other.Expose())
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
@@ -70,5 +70,5 @@ func (Bytes) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 func (Bytes) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
 
 // MarshalBinary implements encoding.BinaryMarshaler without the bytes, so that encoding/gob does
-// not look for another way.
+// not use another method.
 func (Bytes) MarshalBinary() ([]byte, error) { return []byte(redacted), nil }

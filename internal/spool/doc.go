@@ -1,5 +1,5 @@
-// Package spool keeps bytes that are written now and read again soon: in memory while they are few,
-// else in a temporary file.
+// Package spool buffers bytes that are soon read again: in memory up to a limit, beyond it in a
+// temporary file.
 //
 // It imports nothing of the module. A Spool belongs to one goroutine at a time.
 package spool

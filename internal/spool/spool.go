@@ -9,10 +9,10 @@ import (
 	"os"
 )
 
-// bufferBytes is how much is written to a file at once, and may be held beside what goes to it.
+// bufferBytes is the size of writes to a file, and of the write buffer.
 const bufferBytes = 64 << 10
 
-// Spool takes bytes and gives them back. It ends with Close.
+// Spool stores written bytes and returns them. It ends with Close.
 type Spool struct {
 	dir, pattern string
 	limit        int
@@ -22,15 +22,15 @@ type Spool struct {
 	size         int64
 }
 
-// New returns an empty Spool that holds up to limit bytes in memory, and more of them in a
-// temporary file in dir, which is made when it is not there, with a name after pattern as
-// os.CreateTemp has it. Without a dir all stays in memory.
+// New returns an empty Spool that holds up to limit bytes in memory. More bytes go to a temporary
+// file in dir, which is created if missing, with a name from pattern as for os.CreateTemp. Without
+// a dir all stays in memory.
 func New(dir, pattern string, limit int) *Spool {
 	return &Spool{dir: dir, pattern: pattern, limit: limit}
 }
 
-// Write adds p, which is not retained. It may wait for the disk. Errors are those of the disk; the
-// Spool is of no use after one, but for Close.
+// Write appends p, which is not retained. It may block on the disk. Errors are those of the disk;
+// after an error only Close may be called.
 func (s *Spool) Write(p []byte) (n int, err error) {
 	if s.file == nil && s.dir != "" && s.buf.Len()+len(p) > s.limit {
 		if err := s.toFile(); err != nil {
@@ -62,11 +62,11 @@ func (s *Spool) toFile() error {
 	return err
 }
 
-// Size returns how many bytes were written.
+// Size returns the number of bytes written.
 func (s *Spool) Size() int64 { return s.size }
 
-// Reader returns a reader of all that was written, from its beginning. It is good until the next
-// call of Reader, Write or Close. Errors are those of the disk.
+// Reader returns a reader of all written bytes, from the beginning. It is valid until the next call
+// of Reader, Write or Close. Errors are those of the disk.
 func (s *Spool) Reader() (io.ReadSeeker, error) {
 	if s.file == nil {
 		return bytes.NewReader(s.buf.Bytes()), nil
@@ -81,8 +81,8 @@ func (s *Spool) Reader() (io.ReadSeeker, error) {
 	return s.file, nil
 }
 
-// Close gives everything up and removes the file. What it returns is for who has no other error. It
-// is idempotent.
+// Close frees the memory and removes the file. Its error matters only to a caller without another
+// one. It is idempotent.
 func (s *Spool) Close() error {
 	s.buf = bytes.Buffer{}
 	if s.file == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// FreeBytes returns base.ErrUnsupported: on this system it is not known.
+// FreeBytes returns base.ErrUnsupported: this system does not report free space.
 func FreeBytes(dir string) (int64, error) {
 	return 0, fmt.Errorf("look for free space in %s: %w", dir, base.ErrUnsupported)
 }

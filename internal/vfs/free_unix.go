@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FreeBytes returns how many bytes the user may still write to the disk that holds dir. Errors:
-// those of the file system.
+// FreeBytes returns how many bytes the user may still write to the disk with dir. Errors: those of
+// the file system.
 func FreeBytes(dir string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// FreeBytes returns how many bytes the user may still write to the disk that holds dir. Errors:
-// those of the file system.
+// FreeBytes returns how many bytes the user may still write to the disk with dir. Errors: those of
+// the file system.
 func FreeBytes(dir string) (int64, error) {
 	path, err := windows.UTF16PtrFromString(dir)
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 // overflow.
 const maxMemFile = 1 << 40
 
-// Mem is a file system in memory, for repositories that nothing outlives. The working directory is
-// its root. The zero Mem is not usable; see NewMem.
+// Mem is a file system in memory, for repositories that end with their process. The working
+// directory is its root. The zero Mem is not usable; see NewMem.
 type Mem struct {
 	mu   sync.RWMutex
 	root memDir // guarded by mu, with everything below it
 }
 
-// memDir holds what a directory contains by name: a memDir or a *memContent.
+// memDir maps the names in a directory to a memDir or a *memContent.
 type memDir map[string]any
 
 type memContent struct{ b []byte }
@@ -32,7 +32,7 @@ type memContent struct{ b []byte }
 // NewMem returns an empty file system.
 func NewMem() *Mem { return &Mem{root: memDir{}} }
 
-// memPath cuts a name into its elements below the root.
+// memPath splits a name into its elements below the root.
 func memPath(name string) []string {
 	p := path.Clean("/" + filepath.ToSlash(name[len(filepath.VolumeName(name)):]))
 	return strings.FieldsFunc(p, func(r rune) bool { return r == '/' })
@@ -59,8 +59,7 @@ func (m *Mem) parentLocked(op, name string) (memDir, string, error) {
 	return d, elems[last], nil
 }
 
-// findLocked returns what stands under a name, a memDir or a *memContent, with its directory and
-// last element.
+// findLocked returns the memDir or *memContent of a name, with its directory and last element.
 func (m *Mem) findLocked(op, name string) (n any, d memDir, last string, err error) {
 	d, last, err = m.parentLocked(op, name)
 	if err != nil {
@@ -144,7 +143,7 @@ func (m *Mem) RemoveAll(name string) error {
 	} else if err == nil {
 		clear(m.root)
 	}
-	return nil // what lies below something that is not there is not there
+	return nil // below a missing directory there is nothing to remove
 }
 
 // Rename implements FS.
@@ -257,8 +256,8 @@ type memFile struct {
 	closed   atomic.Bool
 }
 
-// check refuses an operation on a closed file, a change through a file that was opened for reading,
-// and an offset beyond what a file may have.
+// check refuses an operation on a closed file, a change through a read-only file, and an offset
+// beyond the greatest file size.
 func (f *memFile) check(op string, change bool, off, n int64) error {
 	switch {
 	case f.closed.Load():
@@ -296,7 +295,7 @@ func (f *memFile) WriteAt(p []byte, off int64) (int, error) {
 	return copy(f.c.b[off:], p), nil
 }
 
-// resize cuts the content, or fills it with zeros.
+// resize truncates the content, or extends it with zeros.
 func (c *memContent) resize(size int64) {
 	if have := int64(len(c.b)); size > have {
 		c.b = slices.Grow(c.b, int(size-have))[:size]

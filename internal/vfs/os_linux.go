@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fdatasync writes the content and what is needed to find it, but not the times.
+// fdatasync syncs the content and the metadata needed to find it, but not the times.
 func fdatasync(f *os.File) error {
 	return onFD(f, "fdatasync", unix.Fdatasync)
 }
@@ -25,8 +25,8 @@ func preallocate(f *os.File, size int64) error {
 	return err
 }
 
-// onFD calls fn with the descriptor of f, again when a signal interrupts it. f cannot be closed
-// meanwhile.
+// onFD calls fn with the descriptor of f, and again after an interrupt by a signal. f cannot be
+// closed meanwhile.
 func onFD(f *os.File, op string, fn func(fd int) error) error {
 	conn, err := f.SyscallConn()
 	if err != nil {

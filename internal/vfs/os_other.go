@@ -4,8 +4,8 @@ package vfs
 
 import "os"
 
-// fdatasync is a full sync where the system has nothing less; on darwin package os asks the disk to
-// flush its cache.
+// fdatasync is a full sync on systems without a lesser one; on darwin package os also flushes the
+// disk's cache.
 func fdatasync(f *os.File) error { return f.Sync() }
 
 func preallocate(*os.File, int64) error { return nil }

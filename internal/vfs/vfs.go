@@ -10,7 +10,7 @@ import (
 )
 
 // FS is a file system. Names are paths of the machine; relative ones are relative to the working
-// directory. All methods block for the disk and cannot be abandoned.
+// directory. All methods block on the disk and cannot be cancelled.
 type FS interface {
 	// Create makes an empty file and opens it for reading and writing. It fails with fs.ErrExist
 	// when the name is taken. The name is durable after SyncDir of its directory.
@@ -23,10 +23,10 @@ type FS interface {
 	Remove(name string) error
 	// RemoveAll removes name and all below it. It returns nil when name does not exist.
 	RemoveAll(name string) error
-	// Rename gives old the name new and replaces a file of that name. It is atomic when both lie in
-	// one directory.
+	// Rename gives old the name new and replaces a file of that name. It is atomic within one
+	// directory.
 	Rename(old, new string) error
-	// MkdirAll makes a directory and those above it. It returns nil when dir exists.
+	// MkdirAll makes a directory and its parents. It returns nil when dir exists.
 	MkdirAll(dir string) error
 	// Mkdir makes a directory. It fails with fs.ErrExist when the name is taken.
 	Mkdir(dir string) error
@@ -45,15 +45,15 @@ type FS interface {
 type File interface {
 	io.ReaderAt
 	io.WriterAt
-	// Sync makes the content and size durable when it returns nil. After an error nothing is known
-	// about what was written since the last Sync, not even when a later Sync returns nil.
+	// Sync makes the content and size durable when it returns nil. After an error, the state of
+	// everything written since the last Sync is unknown, even if a later Sync returns nil.
 	Sync() error
 	// Truncate cuts or grows the file to size bytes.
 	Truncate(size int64) error
 	// Size returns the length in bytes.
 	Size() (int64, error)
 	// Preallocate reserves disk space for the first size bytes without changing the length. It is
-	// advisory: it returns nil where that cannot be done, except that a full disk gives
+	// advisory: it returns nil where that is impossible, except that a full disk gives
 	// base.ErrNoSpace.
 	Preallocate(size int64) error
 	// Close releases the file. It syncs nothing.
@@ -66,15 +66,15 @@ type Info struct {
 	Name string
 	// Size is the length in bytes, 0 for a directory.
 	Size int64
-	// Dir tells a directory from a file.
+	// Dir distinguishes a directory from a file.
 	Dir bool
-	// Modified is when the file was written last, zero when the file system does not tell.
+	// Modified is when the file was last written, zero when the file system does not report it.
 	Modified time.Time
 }
 
-// WriteFile creates name with the given content and makes the content durable; the name is when its
-// directory has been synced, after it was renamed to where it belongs. It fails with fs.ErrExist
-// when the name is taken. After an error a part of the file may be there.
+// WriteFile creates name with the given content and makes the content durable. The name becomes
+// durable when the caller has renamed the file to its place and synced the directory. It fails with
+// fs.ErrExist when the name is taken. After an error a part of the file may exist.
 func WriteFile(fsys FS, name string, content []byte) (err error) {
 	f, err := fsys.Create(name)
 	if err != nil {
@@ -112,7 +112,7 @@ func ReadFile(fsys FS, name string, maxBytes int64) (content []byte, err error) 
 	return content, nil
 }
 
-// noSpace makes errors for want of space match base.ErrNoSpace.
+// noSpace makes errors for a full disk match base.ErrNoSpace.
 func noSpace(err error) error {
 	if err == nil || !isNoSpace(err) || errors.Is(err, base.ErrNoSpace) {
 		return err

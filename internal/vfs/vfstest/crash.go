@@ -6,11 +6,10 @@ import (
 	"slices"
 )
 
-// KeepNone is a keep function for CrashClone: everything that is not durable is lost.
+// KeepNone is a keep function for CrashClone: all data that is not durable is lost.
 func KeepNone() float64 { return 0 }
 
-// KeepAll is a keep function for CrashClone: everything is kept, but for what a failed sync has
-// lost.
+// KeepAll is a keep function for CrashClone: everything is kept, except data lost by a failed sync.
 func KeepAll() float64 { return 1 }
 
 // KeepSome returns a keep function for CrashClone that loses, keeps and tears at random, the same
@@ -19,15 +18,14 @@ func KeepSome(seed uint64) func() float64 {
 	return rand.New(rand.NewPCG(seed, 0x6c6f67)).Float64
 }
 
-// CrashClone returns what a power cut at this moment would leave, as a new file system in which
-// everything is durable. m is not changed, and the two share no state that either can change.
+// CrashClone returns the result of a power cut at this moment as a new file system in which
+// everything is durable. It does not change m, and the two share no mutable state.
 //
-// keep decides: it is called once or more for everything that is not durable and returns a number
-// from 0 to 1. A change of a name is kept from 1/2 on; those that are kept take effect in the order
-// in which they were made. What was written to a file since its last sync is lost below 1/3, kept
-// wholly from 2/3 on, and torn between: then keep is asked for each sector of 512 bytes, and for
-// the size. The calls come in an order that depends only on the history of m. See KeepNone,
-// KeepAll, KeepSome.
+// keep decides: it is called at least once for each change that is not durable and returns a number
+// from 0 to 1. A change of a name is kept from 1/2 on; kept changes apply in their original order.
+// Data written to a file since its last sync is lost below 1/3, kept completely from 2/3 on, and
+// torn in between: then keep is called for each sector of 512 bytes, and for the size. The order of
+// calls depends only on the history of m. See KeepNone, KeepAll, KeepSome.
 func (m *Mem) CrashClone(keep func() float64) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -36,7 +34,7 @@ func (m *Mem) CrashClone(keep func() float64) *Mem {
 	return &Mem{root: root}
 }
 
-// crash is one CrashClone; done maps nodes to their clones, since a file may stand under two names.
+// crash is one CrashClone; done maps nodes to their clones, since a file may have two names.
 type crash struct {
 	keep func() float64
 	done map[node]node
@@ -89,7 +87,7 @@ func (c *crash) file(n *fileNode) *fileNode {
 	}
 	out.trim()
 	out.durableSize, out.durable = out.size, slices.Clone(out.pages)
-	out.epoch, n.epoch = new(epoch), new(epoch) // all these pages are shared from now on
+	out.epoch, n.epoch = new(epoch), new(epoch) // from now on all these pages are shared
 	return out
 }
 
@@ -128,7 +126,7 @@ func (n *fileNode) setPage(i int, p *page) {
 	n.pages[i] = p
 }
 
-// trim makes everything behind the size nothing, so that growing shows zeros.
+// trim clears everything beyond the size, so that growing shows zeros.
 func (n *fileNode) trim() {
 	keep := int((n.size + pageBytes - 1) / pageBytes)
 	n.pages = n.pages[:min(keep, len(n.pages))]

@@ -10,7 +10,7 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// OpKind is what an operation does.
+// OpKind is the kind of an operation.
 type OpKind uint8
 
 // The kinds of operations.
@@ -44,7 +44,7 @@ func (k OpKind) String() string {
 	return fmt.Sprintf("op %d", uint8(k))
 }
 
-// Mutates reports whether such operations change what is visible or what is durable.
+// Mutates reports whether such operations change the visible or the durable state.
 func (k OpKind) Mutates() bool {
 	switch k {
 	case OpCreate, OpRemove, OpRename, OpMkdir, OpSyncDir, OpWrite, OpSync, OpTruncate:
@@ -55,7 +55,7 @@ func (k OpKind) Mutates() bool {
 
 // Op is one operation of a file system made by NewFaulty or NewHooked.
 type Op struct {
-	// Kind is what it does.
+	// Kind is the kind of operation.
 	Kind OpKind
 	// Name is the file or directory, the old name for a rename.
 	Name string
@@ -66,26 +66,26 @@ type Op struct {
 // String names the operation for test failures.
 func (o Op) String() string { return fmt.Sprintf("op %d: %s %s", o.N, o.Kind, o.Name) }
 
-// NewFaulty returns fs with failures: inject is called before every operation, those of files
-// included, and when it returns an error the operation fails with an error that wraps it. It may be
-// called concurrently.
+// NewFaulty returns fs with failures. It calls inject before every operation, those of files
+// included; when inject returns an error, the operation fails with an error that wraps it. inject
+// may be called concurrently.
 //
-// A failing operation has no effect, with two exceptions that depend on the number N of the
-// operation, as real disks do. A failing write has written nothing, its first half, or all, as N
-// modulo 3 is 0, 1 or 2. A failing sync has made all durable when N modulo 3 is 2; when it is 0
-// nothing is durable, and on a Mem what was written counts as clean, so that a later sync does not
-// make it durable either; when it is 1 a later sync would.
+// A failing operation has no effect, with two exceptions that depend on the operation's number N,
+// as on real disks. A failing write has written nothing, its first half, or all, as N modulo 3 is
+// 0, 1 or 2. A failing sync has made everything durable when N modulo 3 is 2. When it is 0, nothing
+// is durable, and on a Mem the written data counts as clean, so that a later sync does not make it
+// durable either; when it is 1, a later sync does.
 func NewFaulty(fsys vfs.FS, inject func(op Op) error) vfs.FS {
 	return &wrapped{fs: fsys, before: inject}
 }
 
-// NewHooked returns fs, and calls after behind every operation that changes something and has not
-// failed, with no lock held. It may be called concurrently.
+// NewHooked returns fs, and calls after following each successful operation that changes something,
+// with no lock held. after may be called concurrently.
 func NewHooked(fsys vfs.FS, after func(op Op)) vfs.FS {
 	return &wrapped{fs: fsys, after: after}
 }
 
-// wrapped is a vfs.FS with something before or after its operations.
+// wrapped is a vfs.FS with hooks before or after its operations.
 type wrapped struct {
 	fs     vfs.FS
 	before func(Op) error
@@ -206,7 +206,7 @@ func (f *wrappedFile) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// syncFailer is a vfs.File whose failed syncs can be played.
+// syncFailer is a vfs.File that can simulate failed syncs.
 type syncFailer interface{ syncFailed() }
 
 func (f *wrappedFile) Sync() error {
@@ -218,12 +218,12 @@ func (f *wrappedFile) Sync() error {
 	case 0:
 		f.syncFailed()
 	case 2:
-		_ = f.f.Sync() // the failure that is reported is the injected one
+		_ = f.f.Sync() // the injected failure is the one reported
 	}
 	return err
 }
 
-// syncFailed passes on through files that are wrapped twice.
+// syncFailed passes the call on through doubly wrapped files.
 func (f *wrappedFile) syncFailed() {
 	if s, ok := f.f.(syncFailer); ok {
 		s.syncFailed()
@@ -246,7 +246,7 @@ func (f *wrappedFile) Size() (size int64, err error) {
 	return size, err
 }
 
-// Close closes the file beneath in any case, so that a failure leaks nothing.
+// Close always closes the underlying file, so that a failure leaks nothing.
 func (f *wrappedFile) Close() error {
 	_, err := f.w.begin(OpClose, f.name)
 	if cerr := f.f.Close(); err == nil {

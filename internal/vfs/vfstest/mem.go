@@ -14,7 +14,7 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// Mem is a file system in memory that knows what a power cut would leave (see CrashClone). The
+// Mem is a file system in memory that tracks the result of a power cut (see CrashClone). The
 // working directory is its root. The zero Mem is not usable; see NewMem.
 type Mem struct {
 	mu   sync.Mutex
@@ -27,16 +27,15 @@ func NewMem() *Mem { return &Mem{root: newDirNode()} }
 // A node is a file or a directory.
 type node interface{ isNode() }
 
-// dirNode is a directory: its names, those of them that are durable, and what was done to the names
-// since.
+// dirNode is a directory: its names, the durable names, and the changes of names since.
 type dirNode struct {
 	names   map[string]node
 	durable map[string]node
 	ops     []nameOp
 }
 
-// nameOp is one change of a directory's names: del goes away, then add stands for n. One of the two
-// may be empty.
+// nameOp is one change of a directory's names: del is removed, then add names n. Either may be
+// empty.
 type nameOp struct {
 	del string
 	add string
@@ -64,7 +63,7 @@ func nameOpOn(names map[string]node, op nameOp) {
 	}
 }
 
-// split cuts a name into its elements below the root.
+// splitPath splits a name into its elements below the root.
 func splitPath(name string) []string {
 	p := path.Clean("/" + filepath.ToSlash(name[len(filepath.VolumeName(name)):]))
 	if p == "/" {
@@ -161,13 +160,13 @@ func (m *Mem) Remove(name string) error {
 	return nil
 }
 
-// RemoveAll implements vfs.FS. A power cut may leave any part of what was removed.
+// RemoveAll implements vfs.FS. A power cut may leave any part of the removed tree.
 func (m *Mem) RemoveAll(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	d, last, err := m.parentLocked("removeall", name)
 	if err != nil {
-		return nil // what lies below something that is not there is not there
+		return nil // below a missing directory there is nothing to remove
 	}
 	n, ok := d.names[last]
 	if last == "" {
@@ -194,7 +193,7 @@ func removeBelow(n node) {
 	}
 }
 
-// Rename implements vfs.FS. Within one directory a power cut leaves the old name or the new one;
+// Rename implements vfs.FS. Within one directory a power cut leaves the old or the new name;
 // between two it may leave both or none.
 func (m *Mem) Rename(oldName, newName string) error {
 	m.mu.Lock()
@@ -232,7 +231,7 @@ func (m *Mem) Rename(oldName, newName string) error {
 	return nil
 }
 
-// within reports whether the path a lies at or below b.
+// within reports whether the path a is at or below b.
 func within(a, b []string) bool {
 	return len(a) >= len(b) && slices.Equal(a[:len(b)], b)
 }

@@ -14,19 +14,18 @@ const (
 	maxMemFile  = 1 << 40
 )
 
-// page is a part of a file's content. It is written in place only by the file that owns it; whoever
-// else shares it copies it first.
+// page is a part of a file's content. Only the file that owns it writes it in place; other files
+// that share it copy it first.
 type page struct {
 	owner *epoch
 	b     [pageBytes]byte
 }
 
 // epoch is the time between two moments at which a file's pages become shared. It has a size, so
-// that every epoch has an address of its own.
+// that every epoch has its own address.
 type epoch struct{ _ byte }
 
-// fileNode is the content of a file: what readers see, and what is durable. A nil page is all
-// zeros.
+// fileNode is the content of a file: the visible and the durable state. A nil page is all zeros.
 type fileNode struct {
 	size        int64
 	pages       []*page
@@ -65,7 +64,7 @@ func pageOf(pages []*page, i int) *page {
 	return nil
 }
 
-// writable returns page i as one that may be written in place, and marks it.
+// writable returns page i ready for writing in place, and marks it dirty.
 func (n *fileNode) writable(i int) *page {
 	for len(n.pages) <= i {
 		n.pages = append(n.pages, nil)
@@ -117,8 +116,8 @@ func (n *fileNode) sync() {
 	n.epoch = new(epoch)
 }
 
-// syncFailed is what a failed sync does on Linux: the pages count as clean, though they are not on
-// the disk, so a later sync returns nil and does not write them.
+// syncFailed simulates a failed sync on Linux: the pages count as clean although they are not on
+// the disk, so that a later sync returns nil and does not write them.
 func (n *fileNode) syncFailed() {
 	clear(n.dirty)
 	n.epoch = new(epoch)
@@ -182,7 +181,7 @@ func (f *memFile) Sync() error {
 	return nil
 }
 
-// syncFailed makes what was written since the last sync look clean without making it durable.
+// syncFailed marks the data written since the last sync as clean, without making it durable.
 func (f *memFile) syncFailed() {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
