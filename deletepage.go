@@ -40,12 +40,13 @@ type DeletedPage struct {
 	Discarded bool
 }
 
-// DeletePage deletes a page on this device for good: it is no longer listed, and only a Sync that
-// names the page brings it back, whether this device has synced it or not. The bucket keeps its
-// copy. An *EvictError refuses a page that is open, or that has data only on this device; without a
-// cloud that is every page that was ever written. A crash leaves the page whole or deleted. With
-// DeleteOptions.Everywhere the page need not be on this device. Errors: ErrNotFound, ErrConflict
-// (*EvictError), ErrReadOnly, ErrClosed, those of the file system and of ctx.
+// DeletePage deletes a page on this device for good: it is no longer listed, and a Sync that does
+// not name it does not bring it back, whether this device has synced it or not. The bucket keeps
+// its copy. A page that is open, or that has data only on this device, is refused with an
+// *EvictError; without a cloud that is every page that was ever written. A crash leaves the page
+// whole or deleted. With DeleteOptions.Everywhere the page need not be on this device. Errors:
+// ErrNotFound, ErrConflict (*EvictError), ErrReadOnly, ErrClosed, those of the file system and of
+// ctx.
 func (r *Repository) DeletePage(ctx context.Context, page PageRef, o *DeleteOptions) (DeletedPage, error) {
 	d, how := DeletedPage{PageRef: page}, given(o)
 	err := r.change(ctx, "delete", how.DryRun, func(ctx context.Context) error { return r.deletePage(ctx, &d, how) })

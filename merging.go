@@ -51,10 +51,10 @@ func (p *Page) Merge(ctx context.Context) (results []MergeResult, err error) {
 }
 
 // WaitForMerge waits until the page has one durable head. A merge that failed before is retried at
-// once, and an error during the call is returned. Without background merges (Options.Merge.Manual,
-// or read-only) it fails at once with ErrConflict when there are several heads. The restrictions on
-// callers of Merge apply. Errors: *MergeError, ErrConflict, ErrClosed, ErrReadOnly, ErrNoSpace,
-// ErrCorrupt, those of ctx.
+// once, and the error of an attempt during the call is returned. Without background merges
+// (Options.Merge.Manual, or read-only) it fails at once with ErrConflict when there are several
+// heads. The restrictions on callers of Merge apply. Errors: *MergeError, ErrConflict, ErrClosed,
+// ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
 func (p *Page) WaitForMerge(ctx context.Context) error { return p.in.Call(ctx, p.shared.merger.Wait) }
 
 func howText(h merge.How) string {

@@ -40,7 +40,7 @@ type Iter session.Iter
 func (it *Iter) in() *session.Iter { return (*session.Iter)(it) }
 
 // Next moves to the next entry, at first to the first one. It returns false at the end and on an
-// error; see Err. It checks ctx, and whether the source is still open, once per tree node, not at
+// error; see Err. It checks ctx, and whether the source is still open, between tree nodes, not at
 // each entry.
 func (it *Iter) Next(ctx context.Context) bool { return (*session.Iter)(it).Next(ctx) }
 

@@ -66,8 +66,8 @@ func (s *Snapshot) Open(ctx context.Context, key []byte) (*Value, error) {
 	return (*Value)(v), err
 }
 
-// Seek returns the first key at or after key; it belongs to the caller. It costs one Get, where an
-// Iter would start a scan. Errors: as Get; ErrNotFound when no key follows.
+// Seek returns the first key at or after key; it belongs to the caller. It costs as much as a Get,
+// and less than an Iter. Errors: as Get; ErrNotFound when no key follows.
 func (s *Snapshot) Seek(ctx context.Context, key []byte) ([]byte, error) {
 	return s.in().Seek(ctx, key)
 }

@@ -77,6 +77,5 @@
 // merged.
 //
 // The package uses only the public API of package ledger. A Collection may be used concurrently, a
-// Tx and a View like the transaction or snapshot from which they were made. The API may change with
-// any release.
+// Tx or View like the transaction or snapshot that it shows. The API may change with any release.
 package records

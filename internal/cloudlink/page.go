@@ -43,7 +43,7 @@ func (l *Link) Page(o PageOptions) *Page {
 }
 
 // Begin starts to sync a page whose store was just opened. Without a connection, the first read of
-// missing data does that.
+// missing data connects and starts the sync.
 func (s *Page) Begin(ctx context.Context) {
 	f, conn := s.link.get()
 	switch {

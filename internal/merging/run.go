@@ -20,8 +20,8 @@ import (
 )
 
 // Wait waits until the page has one durable head. A merge that failed before is retried at once,
-// and an error during the call is returned. Errors: *merge.Error, base.ErrConflict (there are
-// several heads, and no background merges), base.ErrReadOnly, base.ErrNoSpace, base.ErrCorrupt,
+// and the error of an attempt during the call is returned. Errors: *merge.Error, base.ErrConflict
+// (several heads and no background merges), base.ErrReadOnly, base.ErrNoSpace, base.ErrCorrupt,
 // those of ctx.
 func (m *Driver) Wait(ctx context.Context) error {
 	for {

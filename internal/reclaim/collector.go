@@ -15,8 +15,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// sweepEvery is when a page with new commits is searched without a sign of garbage: a value that a
-// transaction puts twice is garbage that is not reported.
+// sweepEvery is the pause between searches of a page with new commits but no sign of garbage: a
+// value that a transaction puts twice is garbage that is not reported.
 const sweepEvery = time.Hour
 
 // maxCycles bounds the cycles of one collection of a page, since sync may delay the information

@@ -14,8 +14,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Holders returns the commits whose entry of key differs from that of the heads, and the roots of
-// their values. tree returns the tree of a commit, whose missing parts are fetched on reads.
+// Holders returns the commits with an entry of key other than the heads', or with a lost tree, and
+// the digests of their values. tree returns the tree of a commit, whose missing parts are fetched.
 // Errors: base.ErrConflict for a tagged commit, those of the store, of trees and of ctx.
 func Holders(ctx context.Context, store *storage.Store, tree func(*commit.Commit) btree.Tree, key []byte) (ids []commit.ID, values []object.Digest, err error) {
 	heads := store.Heads()

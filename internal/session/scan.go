@@ -152,7 +152,7 @@ func PrefixEnd(p []byte) []byte { return base.PrefixEnd(p) }
 const checkEvery = 16
 
 // Next moves to the next entry, at first to the first one. It returns false at the end and on an
-// error; see Err. It checks ctx, and whether the source is still open, once per tree node, not at
+// error; see Err. It checks ctx, and whether the source is still open, between tree nodes, not at
 // each entry.
 func (it *Iter) Next(ctx context.Context) bool {
 	if it.i != it.stop { // short enough to be inlined

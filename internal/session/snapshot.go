@@ -136,8 +136,8 @@ func (s *Snapshot) Lookup(ctx context.Context, key []byte) (fb.Entry, error) {
 	return n.Entry(i), nil
 }
 
-// Seek returns the first key at or after key; it belongs to the caller. It costs one Get, where an
-// Iter would start a scan. Errors: as Get; ErrNotFound when no key follows.
+// Seek returns the first key at or after key; it belongs to the caller. It costs as much as a Get,
+// and less than an Iter. Errors: as Get; ErrNotFound when no key follows.
 func (s *Snapshot) Seek(ctx context.Context, key []byte) ([]byte, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
