@@ -12,8 +12,7 @@ import (
 	"github.com/ledgerd/ledger/merge"
 )
 
-// Connect gives the packages that extend this one, such as admin, access to the engines of a
-// repository.
+// Connect gives the packages beside this one, such as admin, access to the engines of a repository.
 var _ = bridge.Connect(bridge.Root{
 	Repository: func(r any) *bridge.Repository { return r.(*Repository).bridge() },
 	Page:       func(p any) *bridge.Page { return p.(*Page).bridge() },

@@ -28,8 +28,8 @@
 // [Page.View] runs a function on a snapshot, and [Page.Update] in a transaction; [Page.Snapshot]
 // and [Page.Begin] return them. Update closures of one page run one after another, each on the
 // newest head; concurrent callers share one sync of the disk. A transaction from Begin keeps its
-// base. When the page has got other commits meanwhile, its commit becomes a second head, to be
-// merged, or fails with [ErrConflict].
+// base. If the page has newer commits at Commit, the transaction's commit becomes a second head,
+// which is merged later, or Commit fails with [ErrConflict].
 //
 // This package copies the key and value slices that it is given. The slices that it returns belong
 // to the caller, except where a doc comment says "borrowed".

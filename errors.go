@@ -92,7 +92,7 @@ func (e *PageError) Error() string {
 // Unwrap returns Err.
 func (e *PageError) Unwrap() error { return e.Err }
 
-// LockedError says who holds a repository. It matches ErrLocked.
+// LockedError names the holder of a repository. It matches ErrLocked.
 type LockedError = base.LockedError
 
 // FormatError names a format version that is not supported. It matches ErrUnsupported.

@@ -240,8 +240,8 @@ type Event struct {
 	// Changes is the number of keys that the transaction of an EventCommit wrote or deleted, of
 	// conflicts that an EventMerge decided, or of pieces and nodes that an EventCollect deleted.
 	Changes int
-	// Bytes is what the pieces and nodes of an EventCollect take in the segments until those are
-	// compacted.
+	// Bytes is the size of the pieces and nodes of an EventCollect in the segments until
+	// compaction.
 	Bytes int64
 	// Duration is how long a commit took from the end of the closure, or the call of Commit, to
 	// durability; for an EventMerge from the beginning of the merge of all heads.

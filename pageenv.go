@@ -13,7 +13,7 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// sessionEnv returns the environment of the page's sessions. Its merger is set later.
+// sessionEnv returns the environment of the page's sessions. The page's merger is set later.
 func (s *pageStore) sessionEnv() *session.Env {
 	r := s.repo
 	env := &session.Env{

@@ -130,7 +130,7 @@ func (s *pageStore) noteSize(blank bool) error {
 	if err != nil {
 		return fmt.Errorf("measure page: %w", err)
 	}
-	if gone, err := checkup.Vanished(s.repo.disk, s.repo.usage, s.key, blank, n); err != nil || gone > 0 { // what was noted last tells a check
+	if gone, err := checkup.Vanished(s.repo.disk, s.repo.usage, s.key, blank, n); err != nil || gone > 0 { // the recorded size lets a check detect the loss
 		return err
 	}
 	return s.repo.usage.NoteSize(s.key, n)

@@ -103,7 +103,7 @@ func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 // Unwrap returns the cause.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// LockedError says who holds a repository. It matches ErrLocked.
+// LockedError names the holder of a repository. It matches ErrLocked.
 type LockedError struct {
 	// Path is the lock file.
 	Path string

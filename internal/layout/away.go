@@ -39,10 +39,10 @@ const (
 //	8       4      version of this file: 1
 //	12      1      kind: 1 evicted, 2 deleted on this device
 //	13      16     id of the bucket that has the page
-//	29      8      number of the last entry of the page's log in that bucket that was here; 0,
+//	29      8      number of the last log entry of the page in that bucket that was here; 0,
 //	               with a bucket of zeros, of a page that was deleted and was never synced
 //	37      8      time of leaving, ns since 1970
-//	45      8      what it took on disk, in bytes
+//	45      8      its size on disk, in bytes
 //	53      2+n    human name of the page, its length before it; may be empty
 //	        4      CRC-32C of all before
 type Absence struct {

@@ -5,7 +5,7 @@
 //
 //	repository            id and secret, see Identity
 //	page_usage_db/        when pages were used
-//	cloud, cloud-state    what is remembered of the bucket
+//	cloud, cloud-state    settings of the cloud, figures of sync
 //	ledgers/{ledger}/     the pages of a ledger
 //	  name                its name, where the directory's name is a hash; see LedgerName
 //	  {page}/             the files of a page
