@@ -332,7 +332,13 @@ func (d *device) evict(ctx context.Context) error {
 	if ok, err := d.inBucket(ctx); !ok || err != nil {
 		return err
 	}
-	d.w.cloud.has = d.w.cloud.has.or(d.has)
+	newest, err := d.inNewest(ctx)
+	if err != nil {
+		return err
+	}
+	if newest { // else a renewal may lack what only this device and the log before have
+		d.w.cloud.has = d.w.cloud.has.or(d.has)
+	}
 	disk := vfstest.NewMem()
 	if err := errors.Join(disk.MkdirAll("repo"), disk.SyncDir(".")); err != nil {
 		return err
