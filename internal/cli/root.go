@@ -202,7 +202,7 @@ var errNoPage = base.WithClass(errors.New("no such page"), ledger.ErrNotFound)
 
 func (a *app) noPage(name pageName) error {
 	where := ""
-	if a.verb.Name() == "sync" {
+	if a.verb != nil && a.verb.Name() == "sync" {
 		where = ", nor in the bucket"
 	}
 	return withHint(classedf(errNoPage, "page %s does not exist in %s%s", quoted(name.text), quoted(a.dir), where), "%s", a.command("ls"))

@@ -236,7 +236,7 @@ func TestCompletionBesideServe(t *testing.T) {
 	run(0, "init")
 	run(0, "put", "notes", "a", "1")
 	run(0, "put", "notes", "b", "1")
-	lines := []string{"get\x00", "get\x00notes\x00", "diff\x00notes\x00", "get\x00notes\x00a\x00--at\x00HEAD", "serve\x00", "g"}
+	lines := []string{"get\x00", "get\x00notes\x00", "diff\x00notes\x00", "get\x00notes\x00a\x00--at\x00HEAD", "get\x00nosuch\x00", "serve\x00", "g"}
 	complete := func(line string) string {
 		t.Helper()
 		return run(0, append([]string{"__complete"}, strings.Split(line, "\x00")...)...)
