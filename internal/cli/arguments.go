@@ -43,11 +43,11 @@ func (a *app) checkFlags(cmd *cobra.Command) error {
 			rule = admin.ValidateRevision
 		}
 		if rule != nil && err == nil && f.Value.String() != "" {
-			err = wrong(cmd, rule(f.Value.String()))
+			err = wrong(rule(f.Value.String()))
 		}
 	})
 	if err == nil && a.lockTimeout < 0 {
-		err = usagef(cmd, "--lock-timeout is %s, want 0 or more", a.lockTimeout)
+		err = usagef("--lock-timeout is %s, want 0 or more", a.lockTimeout)
 	}
 	return err
 }
@@ -68,8 +68,9 @@ func flagError(err error) error {
 
 // unknownFlag makes a usage error of what is wrong with a flag, and says what takes its place where
 // it had another name once.
-func unknownFlag(cmd *cobra.Command, err error) error {
-	wrong := &usageError{flagError(err), cmd.CommandPath()}
+func (a *app) unknownFlag(cmd *cobra.Command, err error) error {
+	a.verb = cmd
+	wrong := &usageError{flagError(err)}
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		name := "--" + e.GetSpecifiedName()
 		if e.GetSpecifiedShortnames() != "" {
@@ -98,8 +99,8 @@ func flagWants(f *pflag.Flag) string {
 	return ""
 }
 
-// argument finds the arguments of a usage line: words, and groups in brackets or braces.
-var argument = regexp.MustCompile(`\[[^\[\]]*\]|\{[^{}]*\}|[^ ]+`)
+// usageWord finds the arguments of a usage line: words, and groups in brackets or braces.
+var usageWord = regexp.MustCompile(`\[[^\[\]]*\]|\{[^{}]*\}|[^ ]+`)
 
 // byUsage gives a command, and those below it, what follows from their usage lines: how many
 // arguments there are, and how they and flags that name revisions are completed. A command that
@@ -108,7 +109,7 @@ func (a *app) byUsage(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		a.byUsage(c)
 	}
-	arguments := argument.FindAllString(cmd.Use, -1)[1:]
+	arguments := usageWord.FindAllString(cmd.Use, -1)[1:]
 	if cmd.Args == nil && cmd.Runnable() {
 		least, most := 0, len(arguments)
 		for _, text := range arguments {
@@ -143,11 +144,11 @@ func (a *app) byUsage(cmd *cobra.Command) {
 const maxArguments = 1 << 30
 
 // wrong makes a usage error of what the verification of an argument has found; nil stays nil.
-func wrong(cmd *cobra.Command, err error) error {
+func wrong(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &usageError{&classed{bareText(err), err}, cmd.CommandPath()}
+	return &usageError{&classed{bareText(err), err}}
 }
 
 // bareText is the text of an error without the sentinel at its end, where what stands before says

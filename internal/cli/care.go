@@ -14,21 +14,19 @@ import (
 	"golang.org/x/term"
 )
 
+type statusFlags struct {
+	Pages pageSet `arg:""`
+	Space bool    `flag:"space" usage:"show what takes space, page by page"`
+	Bars  bool    `flag:"bars" usage:"draw what takes space as bars"`
+}
+
 func (a *app) statusCommand() *cobra.Command {
-	var f struct {
-		Space bool `flag:"space" usage:"show what takes space, page by page"`
-		Bars  bool `flag:"bars" usage:"draw what takes space as bars"`
-	}
-	return a.withFlags("status", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		set, err := a.parsePageSet(cmd, args)
-		if err != nil {
-			return err
-		}
+	return verb(a, "status", statusFlags{}, func(ctx context.Context, f statusFlags) error {
 		return a.read(ctx, func(repo *ledger.Repository) error {
 			if f.Space || f.Bars {
-				return a.usageOf(ctx, repo, &set, f.Bars)
+				return a.usageOf(ctx, repo, &f.Pages, f.Bars)
 			}
-			return a.status(ctx, repo, &set)
+			return a.status(ctx, repo, &f.Pages)
 		})
 	})
 }
@@ -58,9 +56,9 @@ func (a *app) status(ctx context.Context, repo *ledger.Repository, set *pageSet)
 	}
 	s.Pages = slices.DeleteFunc(s.Pages, func(p admin.PageStatus) bool { return !set.has(p.PageRef) })
 	switch {
-	case !set.all && len(s.Pages) == 0:
+	case set.some && len(s.Pages) == 0:
 		return a.none(set)
-	case !set.all: // the repository was not asked for
+	case set.some: // the repository was not asked for
 	case a.json:
 		a.emit(object{
 			"dir", a.dir, "id", s.ID, "format", s.FormatVersion, "pages", len(s.Pages), "size", s.SizeBytes, "heads", s.Heads, "unsynced", s.Unsynced,
@@ -135,19 +133,16 @@ func tornText(t admin.TornTail) string {
 	return s
 }
 
+type checkFlags struct {
+	Pages  pageSet `arg:""`
+	Repair bool    `flag:"repair" usage:"mend what is damaged, with what the cloud has"`
+}
+
 func (a *app) checkCommand() *cobra.Command {
-	var f struct {
-		Repair bool `flag:"repair" usage:"mend what is damaged, with what the cloud has"`
-	}
-	return a.withFlags("check", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		o := admin.CheckOptions{Repair: f.Repair}
-		set, err := a.parsePageSet(cmd, args)
-		if err != nil {
-			return err
-		}
-		o.Ledger = set.name.ledger
-		if !set.all && !set.ledger {
-			id := set.name.pageID()
+	return verb(a, "check", checkFlags{}, func(ctx context.Context, f checkFlags) error {
+		o := admin.CheckOptions{Repair: f.Repair, Ledger: f.Pages.name.ledger}
+		if f.Pages.some && !f.Pages.ledger {
+			id := f.Pages.name.pageID()
 			o.Page = &id
 		}
 		open := ledger.Options{ReadOnly: !f.Repair, Mend: f.Repair, MustExist: true}
@@ -263,19 +258,16 @@ func (a *app) printReport(r admin.PageReport) {
 	}
 }
 
-func (a *app) backupCommand() *cobra.Command {
-	return a.define("backup", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.backup(ctx, cmd, a.path(args[0]))
-	})
-}
+func (a *app) backupCommand() *cobra.Command { return a.define("backup", a.backup) }
 
-func (a *app) backup(ctx context.Context, cmd *cobra.Command, to string) error {
+func (a *app) backup(ctx context.Context, args []string) error {
+	to := a.path(args[0])
 	if to == "" {
-		return usagef(cmd, "the name of the directory is empty")
+		return usagef("the name of the directory is empty")
 	}
 	if to == "-" {
 		if _, ok := isTerminal(a.process.Stdout, term.IsTerminal); ok {
-			return usagef(cmd, "a tar stream is not for a terminal: redirect the output or name a directory")
+			return usagef("a tar stream is not for a terminal: redirect the output or name a directory")
 		}
 		return a.read(ctx, func(repo *ledger.Repository) error {
 			p := a.startProgress(ctx, "writing backup", "pages")
@@ -287,7 +279,7 @@ func (a *app) backup(ctx context.Context, cmd *cobra.Command, to string) error {
 		})
 	}
 	if in, err := inside(to, a.dir); err != nil || in {
-		return cmp.Or(err, usagef(cmd, "back up to %s: it lies in the repository %s itself", quoted(to), quoted(a.dir)))
+		return cmp.Or(err, usagef("back up to %s: it lies in the repository %s itself", quoted(to), quoted(a.dir)))
 	}
 	return a.read(ctx, func(repo *ledger.Repository) error {
 		p := a.startProgress(ctx, "writing backup", "files")

@@ -22,14 +22,16 @@ type epochFlag struct {
 	Epoch uint64 `flag:"epoch" usage:"present epoch, in which objects are available or have expired"`
 }
 
-// catalogWrite are the flags of verbs that change a catalogue.
+// catalogWrite is what verbs have that change a catalogue.
 type catalogWrite struct {
+	pageArg
 	epochFlag
 	mergeFlags
 }
 
-// catalogRead are the flags of verbs that read one.
+// catalogRead is what verbs have that read one.
 type catalogRead struct {
+	pageArg
 	epochFlag
 	At string `flag:"at" usage:"revision to read (default HEAD)"`
 }
@@ -43,9 +45,9 @@ func (a *app) catalogCommand() *cobra.Command {
 	return a.group("catalog", a.catalogAdd(), a.catalogFind(), a.catalogLock(), a.catalogRm(), a.catalogLs(), a.catalogCheck(), a.catalogImport(), a.catalogExport())
 }
 
-// change makes a commit of what fn does with a catalogue. fn returns what was done.
-func (a *app) changeCatalog(ctx context.Context, cmd *cobra.Command, name string, how access, f catalogWrite, fn func(*metabase.Tx) (string, error)) error {
-	return a.page(ctx, cmd, name, how, func(page *ledger.Page) error {
+// changeCatalog makes a commit of what fn does with a catalogue. fn returns what was done.
+func (a *app) changeCatalog(ctx context.Context, f catalogWrite, how access, fn func(*metabase.Tx) (string, error)) error {
+	return a.page(ctx, f.Page, how, func(page *ledger.Page) error {
 		var done string
 		before, after, err := a.write(ctx, page, "", func(tx *ledger.Tx) error {
 			t, err := catalog.Write(ctx, tx, f.Epoch)
@@ -62,8 +64,8 @@ func (a *app) changeCatalog(ctx context.Context, cmd *cobra.Command, name string
 }
 
 // readCatalog calls fn with a catalogue.
-func (a *app) readCatalog(ctx context.Context, cmd *cobra.Command, name string, f catalogRead, fn func(*metabase.View) error) error {
-	return a.pageAt(ctx, cmd, name, fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
+func (a *app) readCatalog(ctx context.Context, f catalogRead, fn func(*metabase.View) error) error {
+	return a.pageAt(ctx, f.Page, fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
 		v, err := catalog.Read(ctx, snap, f.Epoch)
 		if err != nil {
 			return err
@@ -76,11 +78,11 @@ func (a *app) readCatalog(ctx context.Context, cmd *cobra.Command, name string, 
 var defaultContainer = metabase.ID(sha256.Sum256([]byte("ledger catalogue")))
 
 // containerOf returns the container that a verb is about.
-func (f *containerFlag) containerOf(ctx context.Context, cmd *cobra.Command, v *metabase.View) (metabase.ID, error) {
+func (f *containerFlag) containerOf(ctx context.Context, v *metabase.View) (metabase.ID, error) {
 	if f.Container != "" {
 		id, err := metabase.ParseID(f.Container)
 		if err != nil {
-			return id, usagef(cmd, "--container: %w", err)
+			return id, usagef("--container: %w", err)
 		}
 		return id, nil
 	}
@@ -91,31 +93,32 @@ func (f *containerFlag) containerOf(ctx context.Context, cmd *cobra.Command, v *
 	case len(all) == 0:
 		return defaultContainer, nil
 	case len(all) > 1:
-		return metabase.ID{}, usagef(cmd, "the catalogue has %d containers: name one with --container", len(all))
+		return metabase.ID{}, usagef("the catalogue has %d containers: name one with --container", len(all))
 	}
 	return all[0].ID, nil
 }
 
 // addressOf reads an argument that is an object's id, or its address.
-func (f *containerFlag) addressOf(ctx context.Context, cmd *cobra.Command, v *metabase.View, text string) (metabase.Address, error) {
+func (f *containerFlag) addressOf(ctx context.Context, v *metabase.View, text string) (metabase.Address, error) {
 	if strings.Contains(text, "/") {
 		a, err := metabase.ParseAddress(text)
 		if err != nil {
-			return a, usagef(cmd, "%w", err)
+			return a, usagef("%w", err)
 		}
 		return a, nil
 	}
 	id, err := metabase.ParseID(text)
 	if err != nil {
-		return metabase.Address{}, usagef(cmd, "%w", err)
+		return metabase.Address{}, usagef("%w", err)
 	}
-	container, err := f.containerOf(ctx, cmd, v)
+	container, err := f.containerOf(ctx, v)
 	return metabase.Address{Container: container, Object: id}, err
 }
 
 type catalogAddFlags struct {
 	catalogWrite
 	containerFlag
+	File       []string `arg:"..."`
 	Attributes []string `flag:"attr" usage:"attribute, \x60KEY=VALUE\x60; may be repeated"`
 	Owner      string   `flag:"owner" usage:"owner in base58 (default: nobody in particular)"`
 	Expires    uint64   `flag:"expires" usage:"last epoch in which the object is available (default: it stays)"`
@@ -125,13 +128,13 @@ func (a *app) catalogAdd() *cobra.Command {
 	return verb(a, "catalog add", catalogAddFlags{}, a.addObject)
 }
 
-func (a *app) addObject(ctx context.Context, cmd *cobra.Command, args []string, f catalogAddFlags) error {
+func (a *app) addObject(ctx context.Context, f catalogAddFlags) error {
 	o := &metabase.Object{CreationEpoch: f.Epoch}
 	seen := map[string]bool{}
 	for _, text := range f.Attributes {
 		key, value, ok := strings.Cut(text, "=")
 		if !ok || value == "" || key == "" || seen[key] {
-			return usagef(cmd, "--attr %s: want KEY=VALUE, each key once", quoted(text))
+			return usagef("--attr %s: want KEY=VALUE, each key once", quoted(text))
 		}
 		seen[key] = true
 		o.Attributes = append(o.Attributes, metabase.Attribute{Key: key, Value: value})
@@ -139,20 +142,20 @@ func (a *app) addObject(ctx context.Context, cmd *cobra.Command, args []string, 
 	if f.Owner != "" {
 		owner, err := metabase.ParseOwner(f.Owner)
 		if err != nil {
-			return usagef(cmd, "--owner: %w", err)
+			return usagef("--owner: %w", err)
 		}
 		o.Owner = owner[:]
 	}
 	var payload io.Reader = strings.NewReader("")
-	if len(args) == 2 {
-		file, err := os.Open(a.path(args[1]))
+	if len(f.File) == 1 {
+		file, err := os.Open(a.path(f.File[0]))
 		if err != nil {
 			return fmt.Errorf("read payload: %w", err)
 		}
 		defer file.Close() // only read: nothing is lost when it fails
 		payload = file
 		if !seen[attributeFileName] {
-			o.Attributes = append(o.Attributes, metabase.Attribute{Key: attributeFileName, Value: filepath.Base(args[1])})
+			o.Attributes = append(o.Attributes, metabase.Attribute{Key: attributeFileName, Value: filepath.Base(f.File[0])})
 		}
 	}
 	hash := sha256.New()
@@ -162,11 +165,11 @@ func (a *app) addObject(ctx context.Context, cmd *cobra.Command, args []string, 
 	}
 	o.PayloadBytes, o.PayloadHash = uint64(n), hash.Sum(nil)
 	var id metabase.Address
-	err = a.changeCatalog(ctx, cmd, args[0], creates, f.catalogWrite, func(t *metabase.Tx) (string, error) {
-		if o.Container, err = f.containerOf(ctx, cmd, &t.View); err != nil {
+	err = a.changeCatalog(ctx, f.catalogWrite, creates, func(t *metabase.Tx) (string, error) {
+		if o.Container, err = f.containerOf(ctx, &t.View); err != nil {
 			return "", err
 		}
-		if id, err = putNew(ctx, t, o, f.Expires, cmd.Flags().Changed("expires")); err != nil {
+		if id, err = putNew(ctx, t, o, f.Expires, a.changed("expires")); err != nil {
 			return "", err
 		}
 		a.emitID(id)
@@ -207,35 +210,38 @@ func namingObject(typ metabase.Type, container metabase.ID, epoch uint64, payloa
 	return &metabase.Object{Type: typ, Container: container, CreationEpoch: epoch, PayloadBytes: uint64(len(payload)), PayloadHash: hash[:]}
 }
 
-type catalogLockFlags struct {
+// catalogObjects is what verbs have that are about objects.
+type catalogObjects struct {
 	catalogWrite
 	containerFlag
+	IDs []string `arg:"..."`
+}
+
+type catalogLockFlags struct {
+	catalogObjects
 	Free    bool   `flag:"release" usage:"free what the locks ID lock"`
 	Expires uint64 `flag:"expires" usage:"last epoch of the lock (default: until it is freed)"`
 }
 
 func (a *app) catalogLock() *cobra.Command {
-	var f catalogLockFlags
-	cmd := a.withFlags("catalog lock", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.changeCatalog(ctx, cmd, args[0], changes, f.catalogWrite, func(t *metabase.Tx) (string, error) {
-			objects, err := a.objects(ctx, cmd, t, args, f.containerFlag)
+	return verb(a, "catalog lock", catalogLockFlags{}, func(ctx context.Context, f catalogLockFlags) error {
+		return a.changeCatalog(ctx, f.catalogWrite, changes, func(t *metabase.Tx) (string, error) {
+			objects, err := a.objects(ctx, t, f.catalogObjects)
 			if err != nil {
 				return "", err
 			}
 			if f.Free {
 				return freeObjects(ctx, t, objects)
 			}
-			return a.lockObjects(ctx, cmd, t, objects, &f)
+			return a.lockObjects(ctx, t, objects, &f)
 		})
-	})
-	cmd.MarkFlagsMutuallyExclusive("release", "expires")
-	return cmd
+	}, excluding("release", "expires"))
 }
 
-// objects reads the arguments behind the page, which name objects that have to exist.
-func (a *app) objects(ctx context.Context, cmd *cobra.Command, t *metabase.Tx, args []string, f containerFlag) (all []metabase.Address, err error) {
-	for _, text := range args[1:] {
-		id, err := f.addressOf(ctx, cmd, &t.View, text)
+// objects finds the objects that a verb is about, which have to exist.
+func (a *app) objects(ctx context.Context, t *metabase.Tx, f catalogObjects) (all []metabase.Address, err error) {
+	for _, text := range f.IDs {
+		id, err := f.addressOf(ctx, &t.View, text)
 		if err != nil {
 			return nil, err
 		}
@@ -243,22 +249,22 @@ func (a *app) objects(ctx context.Context, cmd *cobra.Command, t *metabase.Tx, a
 		if _, parts := errors.AsType[*metabase.SplitInfoError](err); !parts && err != nil {
 			return nil, err
 		} else if !parts && !exists {
-			return nil, withHint(classedf(ledger.ErrNotFound, "the catalogue has no object %s", id), "%s", a.command("catalog", "ls", args[0]))
+			return nil, withHint(classedf(ledger.ErrNotFound, "the catalogue has no object %s", id), "%s", a.command("catalog", "ls", f.Page.text))
 		}
 		all = append(all, id)
 	}
 	return all, nil
 }
 
-func (a *app) lockObjects(ctx context.Context, cmd *cobra.Command, t *metabase.Tx, objects []metabase.Address, f *catalogLockFlags) (string, error) {
+func (a *app) lockObjects(ctx context.Context, t *metabase.Tx, objects []metabase.Address, f *catalogLockFlags) (string, error) {
 	var ids []metabase.ID
 	for _, o := range objects {
 		if o.Container != objects[0].Container {
-			return "", usagef(cmd, "the objects are in several containers; a lock is for one")
+			return "", usagef("the objects are in several containers; a lock is for one")
 		}
 		ids = append(ids, o.Object)
 	}
-	lock, err := putNew(ctx, t, namingObject(metabase.Lock, objects[0].Container, f.Epoch, metabase.LockPayload(ids)), f.Expires, cmd.Flags().Changed("expires"))
+	lock, err := putNew(ctx, t, namingObject(metabase.Lock, objects[0].Container, f.Epoch, metabase.LockPayload(ids)), f.Expires, a.changed("expires"))
 	if err == nil {
 		err = t.Lock(ctx, lock, ids...)
 	}
@@ -280,34 +286,30 @@ func freeObjects(ctx context.Context, t *metabase.Tx, locks []metabase.Address) 
 const graveEpochs = 5
 
 type catalogRmFlags struct {
-	catalogWrite
-	containerFlag
+	catalogObjects
 	Expires uint64 `flag:"keep-until" usage:"last epoch of the graves (default: five from now)"`
 	Collect bool   `flag:"collect" usage:"delete what was removed or has expired"`
 }
 
 func (a *app) catalogRm() *cobra.Command {
-	var f catalogRmFlags
-	cmd := a.withFlags("catalog rm", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		if f.Collect != (len(args) == 1) {
-			return usagef(cmd, "name the objects, or --collect without any")
+	return verb(a, "catalog rm", catalogRmFlags{}, func(ctx context.Context, f catalogRmFlags) error {
+		if f.Collect != (len(f.IDs) == 0) {
+			return usagef("name the objects, or --collect without any")
 		}
-		if !cmd.Flags().Changed("keep-until") {
+		if !a.changed("keep-until") {
 			f.Expires = f.Epoch + graveEpochs
 		}
-		return a.changeCatalog(ctx, cmd, args[0], changes, f.catalogWrite, func(t *metabase.Tx) (string, error) {
+		return a.changeCatalog(ctx, f.catalogWrite, changes, func(t *metabase.Tx) (string, error) {
 			if f.Collect {
 				return collectGarbage(ctx, t, f.Epoch)
 			}
-			objects, err := a.objects(ctx, cmd, t, args, f.containerFlag)
+			objects, err := a.objects(ctx, t, f.catalogObjects)
 			if err != nil {
 				return "", err
 			}
 			return a.removeObjects(ctx, t, objects, &f)
 		})
-	})
-	cmd.Args = cobra.MinimumNArgs(1)
-	return cmd
+	}, taking(1, maxArguments))
 }
 
 func (a *app) removeObjects(ctx context.Context, t *metabase.Tx, objects []metabase.Address, f *catalogRmFlags) (string, error) {

@@ -16,33 +16,33 @@ import (
 type catalogFindFlags struct {
 	catalogRead
 	containerFlag
+	Filters    []string  `arg:"..."`
 	Attributes commaList `flag:"attributes" usage:"attributes to print, beginning with that of the first filter"`
 	Limit      int       `flag:"limit,n" usage:"print no more than this many, up to 1000 (default: all)"`
 	Cursor     string    `flag:"cursor" usage:"go on behind the page that gave this cursor"`
 }
 
 func (a *app) catalogFind() *cobra.Command {
-	var f catalogFindFlags
-	return a.withFlags("catalog find", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	return verb(a, "catalog find", catalogFindFlags{}, func(ctx context.Context, f catalogFindFlags) error {
 		q := metabase.Query{Attributes: f.Attributes, Cursor: f.Cursor, Count: f.Limit}
 		if f.Limit == 0 {
 			q.Count = metabase.MaxCount
 		}
-		for _, text := range args[1:] {
-			filter, err := parseFilter(cmd, text)
+		for _, text := range f.Filters {
+			filter, err := parseFilter(text)
 			if err != nil {
 				return err
 			}
 			q.Filters = append(q.Filters, filter)
 		}
-		return a.readCatalog(ctx, cmd, args[0], f.catalogRead, func(v *metabase.View) error {
+		return a.readCatalog(ctx, f.catalogRead, func(v *metabase.View) error {
 			var err error
-			if q.Container, err = f.containerOf(ctx, cmd, v); err != nil {
+			if q.Container, err = f.containerOf(ctx, v); err != nil {
 				return err
 			}
 			err = a.find(ctx, v, q, f.Limit == 0)
 			if _, ok := errors.AsType[*metabase.QueryError](err); ok || errors.Is(err, metabase.ErrInvalidCursor) {
-				return wrong(cmd, err) // of what was asked for, not of what is stored
+				return wrong(err) // of what was asked for, not of what is stored
 			}
 			return err
 		})
@@ -58,7 +58,7 @@ var filterForms = []struct {
 	{"=", metabase.Equal}, {">", metabase.Greater}, {"<", metabase.Less},
 }
 
-func parseFilter(cmd *cobra.Command, text string) (metabase.Filter, error) {
+func parseFilter(text string) (metabase.Filter, error) {
 	if key, ok := strings.CutPrefix(text, "!"); ok && key != "" {
 		return metabase.Filter{Key: key, Op: metabase.Absent}, nil
 	}
@@ -72,7 +72,7 @@ func parseFilter(cmd *cobra.Command, text string) (metabase.Filter, error) {
 	if strings.HasPrefix(text, "$Object:") {
 		return metabase.Filter{Key: text, Op: metabase.Flag}, nil
 	}
-	return metabase.Filter{}, usagef(cmd, "%s is no filter, such as KEY=VALUE", quoted(text))
+	return metabase.Filter{}, usagef("%s is no filter, such as KEY=VALUE", quoted(text))
 }
 
 func (a *app) find(ctx context.Context, v *metabase.View, q metabase.Query, all bool) error {
@@ -115,9 +115,8 @@ type catalogLsFlags struct {
 }
 
 func (a *app) catalogLs() *cobra.Command {
-	var f catalogLsFlags
-	cmd := a.withFlags("catalog ls", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.readCatalog(ctx, cmd, args[0], f.catalogRead, func(v *metabase.View) error {
+	return verb(a, "catalog ls", catalogLsFlags{}, func(ctx context.Context, f catalogLsFlags) error {
+		return a.readCatalog(ctx, f.catalogRead, func(v *metabase.View) error {
 			switch {
 			case f.Containers:
 				return a.lsContainers(ctx, v)
@@ -126,11 +125,9 @@ func (a *app) catalogLs() *cobra.Command {
 			case f.Garbage:
 				return a.lsGarbage(ctx, v)
 			}
-			return a.lsObjects(ctx, v, args[0])
+			return a.lsObjects(ctx, v, f.Page.text)
 		})
-	})
-	cmd.MarkFlagsMutuallyExclusive("containers", "graves", "garbage")
-	return cmd
+	}, excluding("containers", "graves", "garbage"))
 }
 
 func (a *app) lsObjects(ctx context.Context, v *metabase.View, page string) error {
@@ -210,18 +207,20 @@ func (a *app) lsGarbage(ctx context.Context, v *metabase.View) error {
 	return nil
 }
 
+type catalogCheckFlags struct {
+	catalogRead
+	mergeFlags
+	Repair bool `flag:"repair" usage:"make the rows that follow from objects what they should be"`
+}
+
 func (a *app) catalogCheck() *cobra.Command {
-	var f struct {
-		catalogRead
-		mergeFlags
-		Repair bool `flag:"repair" usage:"make the rows that follow from objects what they should be"`
-	}
-	return a.withFlags("catalog check", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	return verb(a, "catalog check", catalogCheckFlags{}, func(ctx context.Context, f catalogCheckFlags) error {
 		if f.Repair && f.At != "" {
-			return usagef(cmd, "--repair is about what is there now, not --at a commit")
+			return usagef("--repair is about what is there now, not --at a commit")
 		}
 		if f.Repair {
-			err := a.changeCatalog(ctx, cmd, args[0], changes, catalogWrite{f.epochFlag, f.mergeFlags}, func(t *metabase.Tx) (string, error) {
+			write := catalogWrite{f.pageArg, f.epochFlag, f.mergeFlags}
+			err := a.changeCatalog(ctx, write, changes, func(t *metabase.Tx) (string, error) {
 				n, err := t.Repair(ctx)
 				return "repaired " + countText(n, "row"), err
 			})
@@ -229,7 +228,7 @@ func (a *app) catalogCheck() *cobra.Command {
 				return err
 			}
 		}
-		return a.readCatalog(ctx, cmd, args[0], f.catalogRead, func(v *metabase.View) error { return a.checkCatalog(ctx, v) })
+		return a.readCatalog(ctx, f.catalogRead, func(v *metabase.View) error { return a.checkCatalog(ctx, v) })
 	})
 }
 
@@ -252,10 +251,14 @@ func (a *app) checkCatalog(ctx context.Context, v *metabase.View) error {
 	return err
 }
 
+type catalogImportFlags struct {
+	catalogWrite
+	File string `arg:""`
+}
+
 func (a *app) catalogImport() *cobra.Command {
-	var f catalogWrite
-	return a.withFlags("catalog import", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		file, err := metabase.OpenFile(ctx, a.path(args[1]), metabase.FileOptions{Mode: metabase.ReadOnly, Epoch: func() uint64 { return f.Epoch }})
+	return verb(a, "catalog import", catalogImportFlags{}, func(ctx context.Context, f catalogImportFlags) error {
+		file, err := metabase.OpenFile(ctx, a.path(f.File), metabase.FileOptions{Mode: metabase.ReadOnly, Epoch: func() uint64 { return f.Epoch }})
 		if err != nil {
 			return err
 		}
@@ -267,7 +270,7 @@ func (a *app) catalogImport() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.changeCatalog(ctx, cmd, args[0], creates, f, func(t *metabase.Tx) (string, error) {
+			return a.changeCatalog(ctx, f.catalogWrite, creates, func(t *metabase.Tx) (string, error) {
 				return fmt.Sprintf("imported %s of version %d", countText(counters.Physical, "object"), v.Version()), t.Import(ctx, v)
 			})
 		})
@@ -275,16 +278,18 @@ func (a *app) catalogImport() *cobra.Command {
 	})
 }
 
+type catalogExportFlags struct {
+	catalogRead
+	File string `arg:""`
+}
+
 func (a *app) catalogExport() *cobra.Command {
-	var f catalogRead
-	return a.withFlags("catalog export", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		path := a.path(args[1])
+	return verb(a, "catalog export", catalogExportFlags{}, func(ctx context.Context, f catalogExportFlags) error {
+		path := a.path(f.File)
 		if _, err := os.Lstat(path); err == nil {
-			return withHint(classedf(ledger.ErrInvalid, "export to %s: a file is there and is not overwritten", quoted(args[1])), "name another file")
+			return withHint(classedf(ledger.ErrInvalid, "export to %s: a file is there and is not overwritten", quoted(f.File)), "name another file")
 		}
-		return a.readCatalog(ctx, cmd, args[0], f, func(v *metabase.View) error {
-			return exportCatalog(ctx, v, path)
-		})
+		return a.readCatalog(ctx, f.catalogRead, func(v *metabase.View) error { return exportCatalog(ctx, v, path) })
 	})
 }
 

@@ -122,7 +122,7 @@ type app struct {
 	pass      []byte          // passphrase of the cloud, when a flag has named it
 	answers   *bufio.Reader   // the standard input, once a secret was asked for that is not on a terminal
 	started   bool            // a verb has begun: errors are no longer about usage
-	verb      *cobra.Command  // which one
+	verb      *cobra.Command  // the command that was given
 	completed bool            // another process has completed the line
 	named     []pageName      // the pages that the verb was given
 	again     []string        // flags with which another process goes on with it, behind those that were given

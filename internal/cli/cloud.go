@@ -18,8 +18,9 @@ import (
 // see the arguments of a process.
 const passphraseVariable = "LEDGER_PASSPHRASE"
 
-// cloudFlags name a cloud's key and credentials.
+// cloudFlags name a cloud, its key and credentials.
 type cloudFlags struct {
+	URL string `arg:""`
 	credentialsFlag
 	KeyFile        string `flag:"key-file" usage:"file with the master key (default: $LEDGER_KEY_FILE; see: ledgerd key init)"`
 	PassphraseFile string `flag:"passphrase-file" usage:"file with the passphrase, one line (or set LEDGER_PASSPHRASE)"`
@@ -34,15 +35,15 @@ type credentialsFlag struct {
 	Credentials string `flag:"credentials-file" usage:"file with credentials for the bucket (default: those of the environment)"`
 }
 
-// options returns what the flags say of the cloud at url.
-func (f *cloudFlags) options(ctx context.Context, a *app, cmd *cobra.Command, url string) (*ledger.Cloud, error) {
-	if !cmd.Flags().Changed("key-file") && (f.Plaintext || f.PassphraseFile != "" || f.Ask) {
+// options returns what the flags say of the cloud.
+func (f *cloudFlags) options(ctx context.Context, a *app) (*ledger.Cloud, error) {
+	if !a.changed("key-file") && (f.Plaintext || f.PassphraseFile != "" || f.Ask) {
 		f.KeyFile = "" // from the environment: the command line counts
 	}
-	if err := a.knownURL(cmd, url); err != nil {
+	if err := a.knownURL(f.URL); err != nil {
 		return &ledger.Cloud{}, err
 	}
-	o := &ledger.Cloud{URL: a.url(url), KeyFile: a.path(f.KeyFile), SharedKeyFile: f.Shared, Plaintext: f.Plaintext, CredentialsFile: a.path(f.Credentials), BucketID: f.BucketID}
+	o := &ledger.Cloud{URL: a.url(f.URL), KeyFile: a.path(f.KeyFile), SharedKeyFile: f.Shared, Plaintext: f.Plaintext, CredentialsFile: a.path(f.Credentials), BucketID: f.BucketID}
 	switch pass, err := (&passphraseFlag{f.PassphraseFile}).ofKeyFile(ctx, a, o.KeyFile); {
 	case err != nil:
 		return o, err
@@ -71,22 +72,22 @@ func (f *cloudFlags) options(ctx context.Context, a *app, cmd *cobra.Command, ur
 	}
 	switch {
 	case ways == 0:
-		return o, withHint(usagef(cmd, "a cloud is sealed with a key: name one with --key-file or --passphrase-file, or say --plaintext if everybody who can read the bucket may read everything"),
+		return o, withHint(usagef("a cloud is sealed with a key: name one with --key-file or --passphrase-file, or say --plaintext if everybody who can read the bucket may read everything"),
 			"%s key init FILE makes a key", a.process.Program)
 	case ways > 1:
-		return o, usagef(cmd, "want exactly one of --key-file, --passphrase-file and --plaintext")
+		return o, usagef("want exactly one of --key-file, --passphrase-file and --plaintext")
 	}
 	return o, nil
 }
 
 // knownURL refuses the URL of a bucket that this program cannot open.
-func (a *app) knownURL(cmd *cobra.Command, url string) error {
+func (a *app) knownURL(url string) error {
 	scheme, rest, _ := strings.Cut(url, ":")
 	schemes := append(slices.Sorted(maps.Keys(a.process.Buckets)), "dir")
 	if rest != "" && slices.Contains(schemes, scheme) {
 		return nil
 	}
-	return usagef(cmd, "%s is no URL of a bucket, want one that begins with %s:", quoted(url), strings.Join(schemes, ": or "))
+	return usagef("%s is no URL of a bucket, want one that begins with %s:", quoted(url), strings.Join(schemes, ": or "))
 }
 
 // passphrase returns the one line of a file, or else what the environment has; nil for none.
@@ -113,9 +114,8 @@ func (a *app) cloudCommand() *cobra.Command {
 }
 
 func (a *app) cloudSetCommand() *cobra.Command {
-	var f cloudFlags
-	return a.withFlags("cloud set", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		o, err := f.options(ctx, a, cmd, args[0])
+	return verb(a, "cloud set", cloudFlags{}, func(ctx context.Context, f cloudFlags) error {
+		o, err := f.options(ctx, a)
 		if err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (a *app) cloudSetCommand() *cobra.Command {
 }
 
 func (a *app) cloudShowCommand() *cobra.Command {
-	return a.define("cloud show", func(ctx context.Context, _ *cobra.Command, _ []string) error {
+	return a.define("cloud show", func(ctx context.Context, args []string) error {
 		return a.read(ctx, func(repo *ledger.Repository) error {
 			info, ok := repo.Cloud()
 			if !ok {
@@ -192,13 +192,17 @@ func sealingText(c ledger.CloudInfo) string {
 	return c.Algorithm + ", key in " + quoted(c.KeyFile)
 }
 
+type cloudProbeFlags struct {
+	URL string `arg:""`
+	credentialsFlag
+}
+
 func (a *app) cloudProbeCommand() *cobra.Command {
-	var f credentialsFlag
-	return a.withFlags("cloud probe", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		if err := a.knownURL(cmd, args[0]); err != nil {
+	return verb(a, "cloud probe", cloudProbeFlags{}, func(ctx context.Context, f cloudProbeFlags) error {
+		if err := a.knownURL(f.URL); err != nil {
 			return err
 		}
-		points, err := admin.ProbeCloud(ctx, args[0], f.Credentials, &ledger.Options{Buckets: a.process.Buckets})
+		points, err := admin.ProbeCloud(ctx, f.URL, f.Credentials, &ledger.Options{Buckets: a.process.Buckets})
 		for _, p := range points {
 			a.printPoint(p)
 		}
@@ -221,8 +225,7 @@ func (a *app) printPoint(p admin.ProbePoint) {
 }
 
 func (a *app) cloudGCCommand() *cobra.Command {
-	var f dryRun
-	return a.withFlags("cloud gc", &f, func(ctx context.Context, _ *cobra.Command, _ []string) error {
+	return verb(a, "cloud gc", dryRun{}, func(ctx context.Context, f dryRun) error {
 		return a.change(ctx, func(repo *ledger.Repository) error {
 			reports, err := admin.CollectCloud(ctx, repo, &admin.CloudCollectOptions{DryRun: f.Dry})
 			for _, r := range reports {
@@ -248,14 +251,13 @@ func (a *app) printCloudGC(r admin.CloudCollectReport, dry bool) {
 
 // cloudSwitch is a verb without arguments that calls do.
 func (a *app) cloudSwitch(path string, do func(*ledger.Repository, context.Context) error) *cobra.Command {
-	return a.define(path, func(ctx context.Context, _ *cobra.Command, _ []string) error {
+	return a.define(path, func(ctx context.Context, args []string) error {
 		return a.change(ctx, func(repo *ledger.Repository) error { return do(repo, ctx) })
 	})
 }
 
 func (a *app) cloudUnsetCommand() *cobra.Command {
-	var f dryRun
-	return a.withFlags("cloud unset", &f, func(ctx context.Context, _ *cobra.Command, _ []string) error {
+	return verb(a, "cloud unset", dryRun{}, func(ctx context.Context, f dryRun) error {
 		return a.change(ctx, func(repo *ledger.Repository) error { return a.cloudUnset(ctx, repo, f.Dry) })
 	})
 }

@@ -11,26 +11,22 @@ import (
 	"github.com/spf13/cobra"
 )
 
+type cloudCheckFlags struct {
+	Pages  pageRefs `arg:"..."`
+	Repair bool     `flag:"repair" usage:"upload anew what is damaged"`
+}
+
 func (a *app) cloudCheckCommand() *cobra.Command {
-	var f struct {
-		Repair bool `flag:"repair" usage:"upload anew what is damaged"`
-	}
-	return a.withFlags("cloud check", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		only, err := a.pageRefs(cmd, args)
-		if err != nil {
-			return err
-		}
-		return a.change(ctx, func(repo *ledger.Repository) error { return a.cloudCheck(ctx, repo, f.Repair, only) })
+	return verb(a, "cloud check", cloudCheckFlags{}, func(ctx context.Context, f cloudCheckFlags) error {
+		return a.change(ctx, func(repo *ledger.Repository) error { return a.cloudCheck(ctx, repo, f) })
 	})
 }
 
-func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, repair bool, only []ledger.PageRef) error {
-	o := admin.CloudCheckOptions{Pages: only, Repair: repair}
+func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, f cloudCheckFlags) error {
+	o := admin.CloudCheckOptions{Pages: f.Pages, Repair: f.Repair}
 	p := a.startProgress(ctx, "checking", "objects")
-	if p != nil {
-		o.Progress = func(objects int, bytes int64) {
-			p.update(func(c *counters) { c.files, c.bytes = int64(objects), bytes })
-		}
+	o.Progress = func(objects int, bytes int64) {
+		p.update(func(c *counters) { c.files, c.bytes = int64(objects), bytes })
 	}
 	reports, err := admin.CheckCloud(ctx, repo, &o)
 	p.finish()

@@ -9,17 +9,19 @@ import (
 	"github.com/spf13/cobra"
 )
 
+type cloudLeakFlags struct {
+	URL         []string `arg:"..."`
+	Credentials string   `flag:"credentials-file" usage:"file with credentials for the bucket at URL (default: those of the environment)"`
+}
+
 func (a *app) cloudLeakCommand() *cobra.Command {
-	var f struct {
-		Credentials string `flag:"credentials-file" usage:"file with credentials for the bucket at URL (default: those of the environment)"`
-	}
-	return a.withFlags("cloud leak", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	return verb(a, "cloud leak", cloudLeakFlags{}, func(ctx context.Context, f cloudLeakFlags) error {
 		url, key := "", f.Credentials
-		if len(args) == 1 {
-			if err := a.knownURL(cmd, args[0]); err != nil {
+		if len(f.URL) == 1 {
+			if err := a.knownURL(f.URL[0]); err != nil {
 				return err
 			}
-			url, key = a.url(args[0]), a.path(f.Credentials)
+			url, key = a.url(f.URL[0]), a.path(f.Credentials)
 		} else if err := a.read(ctx, func(repo *ledger.Repository) error {
 			info, ok := repo.Cloud()
 			if !ok {

@@ -28,21 +28,20 @@ var dedupRule = ruleCommand{
 	all: "all values go up whole", some: "values of keys that begin with %s go up whole",
 }
 
+type ruleFlags struct {
+	Pages pageRefs `arg:"..."`
+	Off   []string `flag:"off" usage:"switch it off for keys that begin with this; '' is all keys"`
+	On    []string `flag:"on" usage:"switch it on for them again"`
+}
+
 func (a *app) cloudRuleCommand(c ruleCommand) *cobra.Command {
-	var f struct {
-		Off []string `flag:"off" usage:"switch it off for keys that begin with this; '' is all keys"`
-		On  []string `flag:"on" usage:"switch it on for them again"`
-	}
-	return a.withFlags("cloud "+c.name, &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		pages, err := a.pageRefs(cmd, args)
-		if err != nil {
-			return err
-		}
+	return verb(a, "cloud "+c.name, ruleFlags{}, func(ctx context.Context, f ruleFlags) error {
+		pages := f.Pages
 		if len(f.Off)+len(f.On) == 0 {
 			return a.read(ctx, func(repo *ledger.Repository) error { return a.printRules(ctx, repo, c, pages) })
 		}
 		if len(pages) == 0 {
-			return usagef(cmd, "--off and --on are for the keys of a page: name it")
+			return usagef("--off and --on are for the keys of a page: name it")
 		}
 		return a.change(ctx, func(repo *ledger.Repository) error {
 			all := admin.UploadRules(repo)

@@ -19,8 +19,8 @@ const (
 )
 
 func (a *app) completionCommand() *cobra.Command {
-	cmd := a.define("completion", func(_ context.Context, cmd *cobra.Command, args []string) error {
-		root := cmd.Root()
+	cmd := a.define("completion", func(_ context.Context, args []string) error {
+		root := a.verb.Root()
 		switch args[0] {
 		case "bash":
 			return root.GenBashCompletionV2(a.out, true)
@@ -43,9 +43,10 @@ func (a *app) completing(cmd *cobra.Command, fn func(context.Context, *ledger.Re
 	if a.fromEnvironment(cmd) != nil {
 		return
 	}
+	a.verb = cmd
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
-	if _, a.completed = errors.AsType[*forwarded](a.forward(ctx, cmd)); a.completed {
+	if _, a.completed = errors.AsType[*forwarded](a.forward(ctx)); a.completed {
 		return
 	}
 	a.lockTimeout = 0
@@ -83,7 +84,7 @@ func (a *app) completeKeys(cmd *cobra.Command, args []string, toComplete string)
 	if len(args) == 0 {
 		return a.completePages(cmd, args, toComplete)
 	}
-	prefix, err := a.key(cmd, toComplete)
+	prefix, err := a.key(toComplete)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -142,20 +143,12 @@ func (a *app) completeRevisions(cmd *cobra.Command, args []string, toComplete st
 }
 
 func (a *app) completingPage(cmd *cobra.Command, name string, fn func(context.Context, *ledger.Page) error) {
-	parsed, err := parsePageName(cmd, name)
+	parsed, err := parsePageName(name)
 	if err != nil {
 		return
 	}
 	a.completing(cmd, func(ctx context.Context, repo *ledger.Repository) error {
-		page, err := a.openPage(ctx, repo, parsed, reads)
-		if err != nil {
-			return err
-		}
-		err = fn(ctx, page)
-		if closeErr := page.Close(); err == nil {
-			err = closeErr
-		}
-		return err
+		return a.pageIn(ctx, repo, parsed, reads, func(page *ledger.Page) error { return fn(ctx, page) })
 	})
 }
 

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
 
@@ -31,14 +30,14 @@ type consent struct {
 // and danger says why.
 //
 // No repository is held open while the user thinks, so do opens its own.
-func (a *app) destroy(ctx context.Context, cmd *cobra.Command, c consent, danger string, do func(dry bool) error) error {
+func (a *app) destroy(ctx context.Context, c consent, danger string, do func(dry bool) error) error {
 	switch {
 	case c.Dry:
 		return do(true)
 	case c.Yes || danger == "":
 		return do(false)
 	case a.json || !a.asks(): // a question is no JSON
-		return usagef(cmd, "%s: say --yes, or --dry-run to see what it is", danger)
+		return usagef("%s: say --yes, or --dry-run to see what it is", danger)
 	}
 	if err := a.ask(ctx, danger, func() error { return do(true) }); err != nil {
 		return err

@@ -12,26 +12,23 @@ import (
 
 type deleteFlags struct {
 	consent
-	History    string `flag:"from-history" usage:"erase from the page's history what this key had before"`
-	Everywhere bool   `flag:"everywhere" usage:"delete it for all devices that share the bucket"`
-	Discard    bool   `flag:"discard-unsynced" usage:"delete also what only this device has"`
+	Pages      pageSet `arg:""`
+	History    prefix  `flag:"from-history" usage:"erase from the page's history what this key had before"`
+	Everywhere bool    `flag:"everywhere" usage:"delete it for all devices that share the bucket"`
+	Discard    bool    `flag:"discard-unsynced" usage:"delete also what only this device has"`
 }
 
 func (a *app) deleteCommand() *cobra.Command { return verb(a, "delete", deleteFlags{}, a.delete) }
 
-func (a *app) delete(ctx context.Context, cmd *cobra.Command, args []string, f deleteFlags) error {
-	set, err := a.parsePageSet(cmd, args)
-	if err != nil {
-		return err
-	}
-	ref, whole := set.name.ref(), set.ledger
-	if f.History != "" {
+func (a *app) delete(ctx context.Context, f deleteFlags) error {
+	ref, whole := f.Pages.name.ref(), f.Pages.ledger
+	if f.History.text != "" {
 		if whole || f.Everywhere || f.Discard {
-			return usagef(cmd, "--from-history wants one page, and no other flag than --yes and --dry-run")
+			return usagef("--from-history wants one page, and no other flag than --yes and --dry-run")
 		}
-		return a.erase(ctx, cmd, ref, f)
+		return a.erase(ctx, ref, f)
 	}
-	return a.destroy(ctx, cmd, f.consent, "what is deleted cannot be brought back", func(dry bool) error {
+	return a.destroy(ctx, f.consent, "what is deleted cannot be brought back", func(dry bool) error {
 		o := ledger.DeleteOptions{DiscardUnsynced: f.Discard, Everywhere: f.Everywhere, DryRun: dry}
 		return a.change(ctx, func(repo *ledger.Repository) error { return a.deletePages(ctx, repo, ref, whole, o) })
 	})
@@ -57,14 +54,10 @@ func (a *app) deletePages(ctx context.Context, repo *ledger.Repository, ref ledg
 	return err
 }
 
-func (a *app) erase(ctx context.Context, cmd *cobra.Command, page ledger.PageRef, f deleteFlags) error {
-	key, err := a.key(cmd, f.History)
-	if err != nil {
-		return err
-	}
-	return a.destroy(ctx, cmd, f.consent, "what is erased from history cannot be brought back", func(dry bool) error {
+func (a *app) erase(ctx context.Context, page ledger.PageRef, f deleteFlags) error {
+	return a.destroy(ctx, f.consent, "what is erased from history cannot be brought back", func(dry bool) error {
 		return a.change(ctx, func(repo *ledger.Repository) error {
-			e, err := admin.Erase(ctx, repo, page, key, &admin.EraseOptions{DryRun: dry})
+			e, err := admin.Erase(ctx, repo, page, f.History.bytes, &admin.EraseOptions{DryRun: dry})
 			if err != nil {
 				return err
 			}

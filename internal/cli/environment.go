@@ -34,12 +34,12 @@ func (a *app) fromEnvironment(cmd *cobra.Command) error {
 			return
 		}
 		if f.Value.Set(value) != nil {
-			err = usagef(cmd, "%s wants %s, not %q", name, flagWants(f), value)
+			err = usagef("%s wants %s, not %q", name, flagWants(f), value)
 		}
 	})
 	if err == nil && a.dir == "" {
-		if cmd.Flags().Changed("dir") { // a variable of a script that is not set, as in --dir "$DIR", must not lead to another repository
-			return usagef(cmd, "--dir names no directory")
+		if a.changed("dir") { // a variable of a script that is not set, as in --dir "$DIR", must not lead to another repository
+			return usagef("--dir names no directory")
 		}
 		a.dir = a.defaultDir()
 	}

@@ -77,19 +77,12 @@ func partly(err error, done bool) error {
 // errOutput says that a verb has done its work, and its result could not be printed.
 var errOutput = errors.New("the verb is done, and its output could not be written")
 
-// usageError reports wrong arguments.
-type usageError struct {
-	err     error
-	command string // whose help explains it
-}
+// usageError reports wrong arguments of the verb.
+type usageError struct{ error }
 
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
+func (e *usageError) Unwrap() error { return e.error }
 
-// usagef returns a usage error of cmd.
-func usagef(cmd *cobra.Command, format string, args ...any) error {
-	return &usageError{fmt.Errorf(format, args...), cmd.CommandPath()}
-}
+func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
 // usage makes a usage error of what cobra found before any verb began.
 func (a *app) usage(root *cobra.Command, err error) error {
@@ -100,6 +93,7 @@ func (a *app) usage(root *cobra.Command, err error) error {
 	if findErr != nil || cmd == nil {
 		cmd = root
 	}
+	a.verb = cmd
 	unknown := strings.HasPrefix(err.Error(), "unknown command")
 	if unknown && cmd.HasSubCommands() {
 		return a.unknownVerb(cmd, rest, err)
@@ -107,16 +101,16 @@ func (a *app) usage(root *cobra.Command, err error) error {
 	if unknown || strings.Contains(err.Error(), "arg(s)") {
 		err = fmt.Errorf("the number of arguments is wrong, want: %s", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 	}
-	return &usageError{flagError(err), cmd.CommandPath()}
+	return &usageError{flagError(err)}
 }
 
 // unknownVerb says which verbs there are that are called about so.
 func (a *app) unknownVerb(of *cobra.Command, args []string, err error) error {
 	first, _, _ := strings.Cut(err.Error(), "\n") // what follows are the suggestions of cobra
-	err = &usageError{errors.New(first), of.CommandPath()}
+	err = usagef("%s", first)
 	if i := slices.IndexFunc(args, func(arg string) bool { return strings.Contains(first, strconv.Quote(arg)) }); i >= 0 {
 		if now := movedHint(of, args[i]); now != "" {
-			return withHint(&usageError{fmt.Errorf("there is no verb %s any more", args[i]), of.CommandPath()}, "%s", now)
+			return withHint(usagef("there is no verb %s any more", args[i]), "%s", now)
 		}
 		of.SuggestionsMinimumDistance = 1
 		near := of.SuggestionsFor(args[i])
@@ -166,8 +160,8 @@ func (a *app) hintOf(err error) string {
 	if e, ok := errors.AsType[*hintError](err); ok {
 		return e.hint
 	}
-	if e, ok := errors.AsType[*usageError](err); ok {
-		return a.process.Program + strings.TrimPrefix(e.command, programName) + " --help"
+	if _, ok := errors.AsType[*usageError](err); ok {
+		return a.process.Program + strings.TrimPrefix(a.verb.CommandPath(), programName) + " --help"
 	}
 	if e, ok := errors.AsType[*ledger.LockedError](err); ok {
 		if e.PID != 0 {

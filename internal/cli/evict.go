@@ -14,38 +14,35 @@ import (
 
 type evictFlags struct {
 	consent
-	Free      size `flag:"free" usage:"evict until this size is free that was not, such as 500M or 2G"`
-	OlderThan age  `flag:"older-than" usage:"evict what was closed longer ago than this time, such as 12h, 30d or 8w"`
-	Discard   bool `flag:"discard-unsynced" usage:"lose what only this device has, of the pages that are named"`
-	Keep      size `flag:"keep-values" usage:"with --values: how much of them stays, a size such as 500M or 2G"`
-	Values    bool `flag:"values" usage:"drop values that the cloud has, and keep the pages"`
+	Pages     pageRefs `arg:"..."`
+	Free      size     `flag:"free" usage:"evict until this size is free that was not, such as 500M or 2G"`
+	OlderThan age      `flag:"older-than" usage:"evict what was closed longer ago than this time, such as 12h, 30d or 8w"`
+	Discard   bool     `flag:"discard-unsynced" usage:"lose what only this device has, of the pages that are named"`
+	Keep      size     `flag:"keep-values" usage:"with --values: how much of them stays, a size such as 500M or 2G"`
+	Values    bool     `flag:"values" usage:"drop values that the cloud has, and keep the pages"`
 }
 
 func (a *app) evictCommand() *cobra.Command { return verb(a, "evict", evictFlags{}, a.evict) }
 
-func (a *app) evict(ctx context.Context, cmd *cobra.Command, args []string, f evictFlags) error {
+func (a *app) evict(ctx context.Context, f evictFlags) error {
 	o := admin.EvictOptions{
-		DiscardUnsynced: f.Discard, Values: f.Values, OlderThan: time.Duration(f.OlderThan), FreeBytes: int64(f.Free), KeepBytes: int64(f.Keep),
-	}
-	var err error
-	if o.Pages, err = a.pageRefs(cmd, args); err != nil {
-		return err
+		Pages: f.Pages, DiscardUnsynced: f.Discard, Values: f.Values, OlderThan: time.Duration(f.OlderThan), FreeBytes: int64(f.Free), KeepBytes: int64(f.Keep),
 	}
 	switch {
 	case o.KeepBytes > 0 && !f.Values:
-		return usagef(cmd, "--keep-values is for --values")
-	case len(args) == 0 && f.Discard:
-		return usagef(cmd, "--discard-unsynced is for pages that are named")
-	case len(args) == 0 && o.FreeBytes == 0 && o.OlderThan == 0 && !f.Values:
-		return usagef(cmd, "say what to evict: pages, --free SIZE or --older-than D")
+		return usagef("--keep-values is for --values")
+	case len(f.Pages) == 0 && f.Discard:
+		return usagef("--discard-unsynced is for pages that are named")
+	case len(f.Pages) == 0 && o.FreeBytes == 0 && o.OlderThan == 0 && !f.Values:
+		return usagef("say what to evict: pages, --free SIZE or --older-than D")
 	case f.Values && f.Discard:
-		return usagef(cmd, "--values drops only what the cloud has")
+		return usagef("--values drops only what the cloud has")
 	}
 	danger := ""
 	if f.Discard {
 		danger = "what only this device has cannot be brought back"
 	}
-	return a.destroy(ctx, cmd, f.consent, danger, func(dry bool) error {
+	return a.destroy(ctx, f.consent, danger, func(dry bool) error {
 		o.DryRun = dry
 		return a.change(ctx, func(repo *ledger.Repository) error {
 			report, err := admin.Evict(ctx, repo, &o)

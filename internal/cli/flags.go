@@ -22,18 +22,86 @@ type (
 	commaList []string
 )
 
-// withFlags is define for a verb whose flags are the fields of the struct to which flags points.
-func (a *app) withFlags(path string, flags any, run runFunc) *cobra.Command {
-	cmd := a.define(path, run)
-	addFlags(cmd.Flags(), reflect.ValueOf(flags).Elem())
+// verb makes the command of a verb, whose flags and arguments are the fields of a struct. do is
+// given them when it runs, and more says what else the command has.
+func verb[F any](a *app, path string, f F, do func(context.Context, F) error, more ...func(*cobra.Command)) *cobra.Command {
+	fields := reflect.ValueOf(&f).Elem()
+	cmd := a.define(path, func(ctx context.Context, args []string) error {
+		if _, err := a.readArguments(fields, args); err != nil {
+			return err
+		}
+		return do(ctx, f)
+	})
+	addFlags(cmd.Flags(), fields)
+	for _, add := range more {
+		add(cmd)
+	}
 	return cmd
 }
 
-// verb is withFlags for flags that do is given when the verb runs.
-func verb[F any](a *app, path string, flags F, do func(context.Context, *cobra.Command, []string, F) error) *cobra.Command {
-	return a.withFlags(path, &flags, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return do(ctx, cmd, args, flags)
-	})
+// excluding has flags exclude each other.
+func excluding(flags ...string) func(*cobra.Command) {
+	return func(cmd *cobra.Command) { cmd.MarkFlagsMutuallyExclusive(flags...) }
+}
+
+// taking bounds the number of arguments where the usage line does not.
+func taking(least, most int) func(*cobra.Command) {
+	return func(cmd *cobra.Command) { cmd.Args = cobra.RangeArgs(least, most) }
+}
+
+// completing has fn complete the arguments.
+func completing(fn cobra.CompletionFunc) func(*cobra.Command) {
+	return func(cmd *cobra.Command) { cmd.ValidArgsFunction = fn }
+}
+
+// changed reports whether the command line has a flag.
+func (a *app) changed(flag string) bool { return a.verb.Flags().Changed(flag) }
+
+// argument is a field that is read from an argument, or one after another.
+type argument interface {
+	read(a *app, text string) error
+}
+
+// readArguments reads the fields that have the tag arg from arguments, in their order: one each, or
+// with arg:"..." all that are left. It reads prefixes that are flags, too, now that --hex is known.
+func (a *app) readArguments(fields reflect.Value, args []string) (rest []string, err error) {
+	for i := range fields.NumField() {
+		field := fields.Type().Field(i)
+		tag, isArgument := field.Tag.Lookup("arg")
+		if field.Anonymous {
+			if args, err = a.readArguments(fields.Field(i), args); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if !field.IsExported() {
+			continue
+		}
+		n := 0
+		switch to := fields.Field(i).Addr().Interface().(type) {
+		case *[]string:
+			if isArgument {
+				*to, n = args, len(args)
+			}
+		case *string:
+			if isArgument && len(args) > 0 {
+				*to, n = args[0], 1
+			}
+		case argument:
+			if p, ok := to.(*prefix); ok && !isArgument && p.text != "" {
+				err = to.read(a, p.text)
+			}
+			for isArgument && err == nil && n < len(args) && (n == 0 || tag == "...") {
+				err = to.read(a, args[n])
+				n++
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		args = args[n:]
+	}
+	return args, nil
 }
 
 // addFlags makes a flag of every field of a struct that has the tag flag: its name and, behind a
@@ -56,6 +124,8 @@ func addFlags(flags *pflag.FlagSet, fields reflect.Value) {
 			flags.BoolVarP(to, name, letter, *to, usage)
 		case *string:
 			flags.StringVarP(to, name, letter, *to, usage)
+		case *prefix:
+			flags.StringVarP(&to.text, name, letter, to.text, usage)
 		case *[]string:
 			flags.StringArrayVarP(to, name, letter, *to, usage)
 		case *commaList:

@@ -15,28 +15,25 @@ import (
 
 type gcFlags struct {
 	consent
-	KeepLast   int  `flag:"keep-last" usage:"keep the newest so many commits of each page"`
-	KeepWithin age  `flag:"keep-within" usage:"keep the commits of this time, such as 12h, 30d, 8w or 1y"`
-	Compact    bool `flag:"compact" usage:"give the space of what was deleted back to the system"`
+	Pages      pageRefs `arg:"..."`
+	KeepLast   int      `flag:"keep-last" usage:"keep the newest so many commits of each page"`
+	KeepWithin age      `flag:"keep-within" usage:"keep the commits of this time, such as 12h, 30d, 8w or 1y"`
+	Compact    bool     `flag:"compact" usage:"give the space of what was deleted back to the system"`
 }
 
 func (a *app) gcCommand() *cobra.Command { return verb(a, "gc", gcFlags{}, a.gc) }
 
-func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFlags) error {
-	var o admin.CollectOptions
-	var err error
-	if o.Pages, err = a.pageRefs(cmd, args); err != nil {
-		return err
-	}
-	if f.KeepLast < 0 || f.KeepLast == 0 && cmd.Flags().Changed("keep-last") {
-		return usagef(cmd, "--keep-last is %d, want 1 or more", f.KeepLast)
+func (a *app) gc(ctx context.Context, f gcFlags) error {
+	o := admin.CollectOptions{Pages: f.Pages}
+	if f.KeepLast < 0 || f.KeepLast == 0 && a.changed("keep-last") {
+		return usagef("--keep-last is %d, want 1 or more", f.KeepLast)
 	}
 	danger := ""
 	if f.KeepLast > 0 || f.KeepWithin > 0 {
 		o.Retention = &admin.Retention{Commits: f.KeepLast, Age: time.Duration(f.KeepWithin)}
 		danger = "history that is given up cannot be brought back"
 	}
-	return a.destroy(ctx, cmd, f.consent, danger, func(dry bool) error {
+	return a.destroy(ctx, f.consent, danger, func(dry bool) error {
 		o.DryRun = dry
 		return a.change(ctx, func(repo *ledger.Repository) error { return a.collect(ctx, repo, o, f.Compact) })
 	})

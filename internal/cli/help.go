@@ -16,7 +16,7 @@ import (
 var helpText string
 
 // runFunc is what a verb does.
-type runFunc func(ctx context.Context, cmd *cobra.Command, args []string) error
+type runFunc func(ctx context.Context, args []string) error
 
 // define makes the command at a path, such as "catalog add", of what helpText says. It does run,
 // which is nil for a topic.
@@ -60,7 +60,7 @@ func helpCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			target, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 || target == nil {
-				return withHint(usagef(cmd, "there is no help about %q", strings.Join(args, " ")), "%s lists the verbs and topics", programName+" --help")
+				return withHint(usagef("there is no help about %q", strings.Join(args, " ")), "%s lists the verbs and topics", programName+" --help")
 			}
 			target.InitDefaultHelpFlag()
 			return target.Help()

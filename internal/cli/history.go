@@ -13,27 +13,26 @@ import (
 	"github.com/spf13/cobra"
 )
 
+type diffFlags struct {
+	pageArg
+	From   string `arg:""`
+	To     string `arg:""`
+	Stat   bool   `flag:"stat" usage:"show sizes and a summary"`
+	Prefix prefix `flag:"prefix" usage:"only keys that begin with this"`
+}
+
 func (a *app) diffCommand() *cobra.Command {
-	var f struct {
-		Stat   bool   `flag:"stat" usage:"show sizes and a summary"`
-		Prefix string `flag:"prefix" usage:"only keys that begin with this"`
-	}
-	return a.withFlags("diff", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		revisions := append(args, "HEAD")[1:3]
-		key, err := a.key(cmd, f.Prefix)
-		if err != nil {
-			return err
-		}
-		return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
-			from, err := a.resolve(ctx, page, revisions[0])
+	return verb(a, "diff", diffFlags{To: "HEAD"}, func(ctx context.Context, f diffFlags) error {
+		return a.page(ctx, f.Page, reads, func(page *ledger.Page) error {
+			from, err := a.resolve(ctx, page, f.From)
 			if err != nil {
 				return err
 			}
-			to, err := a.resolve(ctx, page, revisions[1])
+			to, err := a.resolve(ctx, page, f.To)
 			if err != nil {
 				return err
 			}
-			return a.printDiff(filetree.Diff(ctx, page, from, to, key), f.Stat)
+			return a.printDiff(filetree.Diff(ctx, page, from, to, f.Prefix.bytes), f.Stat)
 		})
 	})
 }
@@ -89,31 +88,31 @@ func changeText(before, after *ledger.Entry) string {
 	return sizeText(before.Size) + " -> " + sizeText(after.Size)
 }
 
+type tagFlags struct {
+	pageArg
+	dryRun
+	Names  []string `arg:"..."` // the tag, and its revision
+	Delete string   `flag:"delete,d" usage:"take this name away"`
+	Move   bool     `flag:"move" usage:"move a name that another commit has"`
+}
+
 func (a *app) tagCommand() *cobra.Command {
-	var f struct {
-		dryRun
-		Delete string `flag:"delete,d" usage:"take this name away"`
-		Move   bool   `flag:"move" usage:"move a name that another commit has"`
+	return verb(a, "tag", tagFlags{}, a.tag, taking(1, 3), excluding("delete", "move"))
+}
+
+func (a *app) tag(ctx context.Context, f tagFlags) error {
+	removing, setting := a.changed("delete"), len(f.Names) > 0
+	switch {
+	case removing && setting:
+		return usagef("-d takes the name by itself")
+	case setting && admin.ValidateTag(f.Names[0]) != nil:
+		return wrong(admin.ValidateTag(f.Names[0]))
+	case removing:
+		return a.page(ctx, f.Page, changes, func(page *ledger.Page) error { return a.deleteTag(ctx, page, f) })
+	case setting:
+		return a.page(ctx, f.Page, changes, func(page *ledger.Page) error { return a.setTag(ctx, page, f) })
 	}
-	cmd := a.withFlags("tag", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		removing := cmd.Flags().Changed("delete")
-		switch {
-		case removing && len(args) > 1:
-			return usagef(cmd, "-d takes the name by itself")
-		case len(args) > 1 && admin.ValidateTag(args[1]) != nil:
-			return wrong(cmd, admin.ValidateTag(args[1]))
-		case removing:
-			return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error { return a.deleteTag(ctx, page, f.Delete, f.Dry) })
-		case len(args) == 1:
-			return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error { return a.listTags(ctx, page) })
-		}
-		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
-			return a.setTag(ctx, page, args[1], append(args, "HEAD")[2], f.Move, f.Dry)
-		})
-	})
-	cmd.Args = cobra.RangeArgs(1, 3)
-	cmd.MarkFlagsMutuallyExclusive("delete", "move")
-	return cmd
+	return a.page(ctx, f.Page, reads, func(page *ledger.Page) error { return a.listTags(ctx, page) })
 }
 
 func (a *app) listTags(ctx context.Context, page *ledger.Page) error {
@@ -131,8 +130,9 @@ func (a *app) printTag(name string, id ledger.CommitID) {
 	a.print(object{"tag", name, "commit", id}, "%s %s\n", id, quoted(name))
 }
 
-func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision string, move, dry bool) error {
-	id, err := a.resolve(ctx, page, revision)
+func (a *app) setTag(ctx context.Context, page *ledger.Page, f tagFlags) error {
+	name := f.Names[0]
+	id, err := a.resolve(ctx, page, append(f.Names, "HEAD")[1])
 	if err != nil {
 		return err
 	}
@@ -141,11 +141,11 @@ func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision stri
 		return err
 	}
 	for _, t := range tags {
-		if t.Name == name && t.Commit != id && !move {
+		if t.Name == name && t.Commit != id && !f.Move {
 			return withHint(classedf(ledger.ErrConflict, "tag %s: commit %s has this name", quoted(name), t.Commit.Short()), "--move moves it")
 		}
 	}
-	if dry {
+	if f.Dry {
 		a.print(object{"tag", name, "commit", id, "dryRun", true}, "tag %s would be given to commit %s\n", quoted(name), id.Short())
 		return nil
 	}
@@ -158,13 +158,14 @@ func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision stri
 	return nil
 }
 
-func (a *app) deleteTag(ctx context.Context, page *ledger.Page, name string, dry bool) error {
+func (a *app) deleteTag(ctx context.Context, page *ledger.Page, f tagFlags) error {
+	name := f.Delete
 	tags, err := page.Tags(ctx)
 	if err != nil {
 		return err
 	}
 	i := slices.IndexFunc(tags, func(t ledger.Tag) bool { return t.Name == name })
-	if i >= 0 && dry {
+	if i >= 0 && f.Dry {
 		id := tags[i].Commit
 		a.print(object{"tag", name, "commit", id, "deleted", true, "dryRun", true}, "tag %s would be taken away from commit %s\n", quoted(name), id.Short())
 		return nil
@@ -182,25 +183,22 @@ func (a *app) deleteTag(ctx context.Context, page *ledger.Page, name string, dry
 }
 
 type restoreFlags struct {
+	pageArg
 	mergeFlags
 	dryRun
-	Message string `flag:"message,m" usage:"message of the commit (default: restore and the short id)"`
+	Revision string `arg:""`
+	Prefix   prefix `arg:""`
+	Message  string `flag:"message,m" usage:"message of the commit (default: restore and the short id)"`
 }
 
 func (a *app) restoreCommand() *cobra.Command {
-	var f restoreFlags
-	return a.withFlags("restore", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		prefix, err := a.key(cmd, append(args, "")[2])
-		if err != nil {
-			return err
-		}
-		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
-			return a.restore(ctx, page, args[1], prefix, f)
-		})
+	return verb(a, "restore", restoreFlags{}, func(ctx context.Context, f restoreFlags) error {
+		return a.page(ctx, f.Page, changes, func(page *ledger.Page) error { return a.restore(ctx, page, f) })
 	})
 }
 
-func (a *app) restore(ctx context.Context, page *ledger.Page, revision string, prefix []byte, f restoreFlags) error {
+func (a *app) restore(ctx context.Context, page *ledger.Page, f restoreFlags) error {
+	revision, prefix := f.Revision, f.Prefix.bytes
 	id, err := a.resolve(ctx, page, revision)
 	if err != nil {
 		return err

@@ -29,13 +29,22 @@ func (a *app) completeProfile(cmd *cobra.Command, args []string, toComplete stri
 	return found, cobra.ShellCompDirectiveDefault
 }
 
+// sourceArg is a directory of a browser, or a page that has one.
+type sourceArg struct {
+	Source string `arg:""`
+}
+
 // withProfile calls fn with the directory or page that text names: what is a directory is one.
-func (a *app) withProfile(ctx context.Context, cmd *cobra.Command, text string, o *profile.Options, fn func(*profile.Profile) error) error {
+func (a *app) withProfile(ctx context.Context, text string, o *profile.Options, fn func(*profile.Profile) error) error {
 	if info, err := os.Stat(a.path(text)); err == nil && info.IsDir() || strings.HasSuffix(text, ".leveldb") {
 		defer a.limitHeap(readHeap)()
 		return a.openProfile(ctx, a.path(text), o, fn)
 	}
-	return a.pageAt(ctx, cmd, text, fetches, "", func(page *ledger.Page, snap *ledger.Snapshot) error {
+	name, err := parsePageName(text)
+	if err != nil {
+		return err
+	}
+	return a.pageAt(ctx, name, fetches, "", func(page *ledger.Page, snap *ledger.Snapshot) error {
 		p, err := profile.OpenPage(ctx, pages.Reader(snap), o)
 		if err != nil {
 			return fmt.Errorf("page %s: %w", quoted(text), err)
@@ -65,11 +74,9 @@ func (a *app) damagedProfile(err error, path string) error {
 }
 
 func (a *app) indexeddbLsCommand() *cobra.Command {
-	cmd := a.define("indexeddb ls", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.withProfile(ctx, cmd, args[0], nil, a.listProfile)
-	})
-	cmd.ValidArgsFunction = a.completeProfile
-	return cmd
+	return verb(a, "indexeddb ls", sourceArg{}, func(ctx context.Context, f sourceArg) error {
+		return a.withProfile(ctx, f.Source, nil, a.listProfile)
+	}, completing(a.completeProfile))
 }
 
 // keyPathJSON is a key path as scripts have it: null, a string or an array.
@@ -132,11 +139,7 @@ func flagText(set bool, text string) string {
 }
 
 func (a *app) indexeddbCheckCommand() *cobra.Command {
-	cmd := a.define("indexeddb check", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.checkProfile(ctx, cmd, args[0])
-	})
-	cmd.ValidArgsFunction = a.completeProfile
-	return cmd
+	return verb(a, "indexeddb check", sourceArg{}, a.checkProfile, completing(a.completeProfile))
 }
 
 // profileObject is what check and import say with --json in the end.
@@ -147,7 +150,7 @@ func profileObject(r profile.Result) object {
 	}
 }
 
-func (a *app) checkProfile(ctx context.Context, cmd *cobra.Command, text string) error {
+func (a *app) checkProfile(ctx context.Context, f sourceArg) error {
 	problems := 0
 	p := a.startProgress(ctx, "checking", "records")
 	o := &profile.Options{Progress: p.followRecords, Damage: func(err error) error {
@@ -166,7 +169,7 @@ func (a *app) checkProfile(ctx context.Context, cmd *cobra.Command, text string)
 			"left out    record %s of the unique index %d/%d/%d: %s, %s\n", printable(record), row.Database, row.Store, row.Index, why, printable(key))
 	}
 	var result profile.Result
-	err := a.withProfile(ctx, cmd, text, o, func(source *profile.Profile) (err error) {
+	err := a.withProfile(ctx, f.Source, o, func(source *profile.Profile) (err error) {
 		result, err = source.Check(ctx)
 		return err
 	})
@@ -208,6 +211,8 @@ func (p *progress) followRecords(now profile.Progress) {
 }
 
 type profileFlags struct {
+	pageArg
+	Path string `arg:""`
 	writeFlags
 	Lazy    bool   `flag:"lazy" usage:"other devices fetch long values on first use, not with the commit"`
 	Message string `flag:"message,m" usage:"message of the commit (default: import and the name of PATH)"`
@@ -233,13 +238,9 @@ func (a *app) limitHeap(limit int64) (restore func()) {
 	return func() { debug.SetMemoryLimit(before) }
 }
 
-func (a *app) importProfile(ctx context.Context, cmd *cobra.Command, args []string, f profileFlags) error {
-	name, err := parsePageName(cmd, args[0])
-	if err != nil {
-		return err
-	}
+func (a *app) importProfile(ctx context.Context, f profileFlags) error {
 	defer a.limitHeap(importHeap)()
-	path := a.path(args[1])
+	path := a.path(f.Path)
 	if f.Message == "" {
 		f.Message = importMessage(path)
 	}
@@ -272,24 +273,25 @@ func (a *app) importProfile(ctx context.Context, cmd *cobra.Command, args []stri
 			return a.finish(ctx, page, f.mergeFlags, before, after, resultText(result), append(profileObject(result), "created?", created)...)
 		}
 		return a.with(ctx, ledger.Options{MustExist: true, CacheBytes: importCache}, func(repo *ledger.Repository) error {
-			return a.pageIn(ctx, repo, name, creates, put)
+			return a.pageIn(ctx, repo, f.Page, creates, put)
 		})
 	})
 }
 
-func (a *app) indexeddbExportCommand() *cobra.Command {
-	var f struct {
-		At string `flag:"at" usage:"revision to export (default HEAD)"`
-	}
-	return a.withFlags("indexeddb export", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.exportProfile(ctx, cmd, args, f.At)
-	})
+type profileExportFlags struct {
+	pageArg
+	Dir string `arg:""`
+	At  string `flag:"at" usage:"revision to export (default HEAD)"`
 }
 
-func (a *app) exportProfile(ctx context.Context, cmd *cobra.Command, args []string, at string) error {
-	return a.pageAt(ctx, cmd, args[0], fetches, at, func(page *ledger.Page, snap *ledger.Snapshot) error {
+func (a *app) indexeddbExportCommand() *cobra.Command {
+	return verb(a, "indexeddb export", profileExportFlags{}, a.exportProfile)
+}
+
+func (a *app) exportProfile(ctx context.Context, f profileExportFlags) error {
+	return a.pageAt(ctx, f.Page, fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
 		p := a.startProgress(ctx, "exporting", "records")
-		done, err := profile.Export(ctx, pages.Reader(snap), a.path(args[1]), &profile.Options{Progress: p.followRecords})
+		done, err := profile.Export(ctx, pages.Reader(snap), a.path(f.Dir), &profile.Options{Progress: p.followRecords})
 		p.finish()
 		switch {
 		case errors.Is(err, fs.ErrExist):

@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) initCommand() *cobra.Command {
-	return a.define("init", func(ctx context.Context, _ *cobra.Command, _ []string) error {
+	return a.define("init", func(ctx context.Context, args []string) error {
 		created, err := a.createRepository(ctx)
 		if err != nil {
 			return err

@@ -13,36 +13,36 @@ import (
 )
 
 type inspectFlags struct {
-	At    string `flag:"at" usage:"revision to look at (default HEAD); for key, tree and pieces"`
-	Limit int    `flag:"limit,n" usage:"show no more than this many rows or commits (default: all rows, 20 commits)"`
+	pageArg
+	View  string   `arg:""`
+	Of    []string `arg:"..."` // a key, or a family of rows
+	At    string   `flag:"at" usage:"revision to look at (default HEAD); for key, tree and pieces"`
+	Limit int      `flag:"limit,n" usage:"show no more than this many rows or commits (default: all rows, 20 commits)"`
 }
 
 // views are what inspect shows.
 var views = []string{"key", "rows", "commits", "tree", "pieces", "refs"}
 
 func (a *app) inspectCommand() *cobra.Command {
-	cmd := verb(a, "inspect", inspectFlags{}, a.inspect)
-	cmd.Args = cobra.RangeArgs(1, 3)
-	cmd.ValidArgsFunction = a.completeViews
-	return cmd
+	return verb(a, "inspect", inspectFlags{}, a.inspect, taking(1, 3), completing(a.completeViews))
 }
 
 func familiesText() string { return strings.Join(admin.RowFamilies(), ", ") }
 
-func (a *app) inspect(ctx context.Context, cmd *cobra.Command, args []string, f inspectFlags) error {
-	view := append(args, "")[1]
+func (a *app) inspect(ctx context.Context, f inspectFlags) error {
+	view, given := f.View, len(f.Of) == 1
 	switch {
 	case view != "" && !slices.Contains(views, view):
-		return usagef(cmd, "cannot inspect %q, want one of %s", view, strings.Join(views, ", "))
-	case view == "key" && len(args) < 3:
-		return usagef(cmd, "inspect key wants a KEY")
-	case len(args) == 3 && view != "rows" && view != "pieces" && view != "key":
-		return usagef(cmd, "inspect %s takes no further argument", view)
+		return usagef("cannot inspect %q, want one of %s", view, strings.Join(views, ", "))
+	case view == "key" && !given:
+		return usagef("inspect key wants a KEY")
+	case given && view != "rows" && view != "pieces" && view != "key":
+		return usagef("inspect %s takes no further argument", view)
 	}
-	return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
+	return a.page(ctx, f.Page, reads, func(page *ledger.Page) error {
 		switch view {
 		case "rows":
-			return a.inspectRows(ctx, cmd, page, append(args, "")[2], f.Limit)
+			return a.inspectRows(ctx, page, strings.Join(f.Of, ""), f.Limit)
 		case "commits":
 			return a.inspectCommits(ctx, page, f.Limit)
 		case "refs":
@@ -52,8 +52,8 @@ func (a *app) inspect(ctx context.Context, cmd *cobra.Command, args []string, f 
 			switch {
 			case view == "tree":
 				return a.inspectTree(ctx, page, snap.Commit().ID)
-			case len(args) == 3:
-				key, err := a.key(cmd, args[2])
+			case given:
+				key, err := a.key(f.Of[0])
 				if err != nil {
 					return err
 				}
@@ -128,9 +128,9 @@ func (a *app) statPage(ctx context.Context, page *ledger.Page) error {
 	return nil
 }
 
-func (a *app) inspectRows(ctx context.Context, cmd *cobra.Command, page *ledger.Page, family string, limit int) error {
+func (a *app) inspectRows(ctx context.Context, page *ledger.Page, family string, limit int) error {
 	if family != "" && !slices.Contains(admin.RowFamilies(), family) {
-		return usagef(cmd, "there are no rows %q, want one of %s", family, familiesText())
+		return usagef("there are no rows %q, want one of %s", family, familiesText())
 	}
 	n := 0
 	for row, err := range admin.Rows(ctx, page, family) {

@@ -15,34 +15,41 @@ func (a *app) keyCommand() *cobra.Command {
 	return a.group("key", a.keyInitCommand(), a.keyShowCommand(), a.keyListCommand(), a.keyAddCommand(), a.keyRemoveCommand(), a.keyRotateCommand(), a.keyRecoverCommand())
 }
 
+type keyInitFlags struct {
+	Path string `arg:""`
+	newPassphrase
+	Protect bool `flag:"protect" usage:"seal the key with a passphrase that is asked for"`
+}
+
 func (a *app) keyInitCommand() *cobra.Command {
-	var f struct {
-		newPassphrase
-		Protect bool `flag:"protect" usage:"seal the key with a passphrase that is asked for"`
-	}
-	return a.withFlags("key init", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	return verb(a, "key init", keyInitFlags{}, func(ctx context.Context, f keyInitFlags) error {
 		var pass []byte
 		if f.Protect || f.NewPassphraseFile != "" {
 			var err error
-			if pass, err = f.get(ctx, a, cmd); err != nil {
+			if pass, err = f.get(ctx, a); err != nil {
 				return err
 			}
 		}
-		return a.keyInit(a.path(args[0]), pass)
+		return a.keyInit(a.path(f.Path), pass)
 	})
 }
 
+type keyShowFlags struct {
+	Path []string `arg:"..."`
+	passphraseFlag
+}
+
 func (a *app) keyShowCommand() *cobra.Command {
-	var f passphraseFlag
-	return a.withFlags("key show", &f, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		if len(args) == 0 {
+	return verb(a, "key show", keyShowFlags{}, func(ctx context.Context, f keyShowFlags) error {
+		if len(f.Path) == 0 {
 			return a.keyPair(ctx)
 		}
-		pass, err := f.ofKeyFile(ctx, a, a.path(args[0]))
+		path := a.path(f.Path[0])
+		pass, err := f.ofKeyFile(ctx, a, path)
 		if err != nil {
 			return err
 		}
-		return a.keyShow(a.path(args[0]), "", pass)
+		return a.keyShow(path, "", pass)
 	})
 }
 

@@ -93,13 +93,13 @@ func (a *app) cautionWeak(pass []byte) {
 }
 
 // get returns the passphrase, which is asked for twice.
-func (p *newPassphrase) get(ctx context.Context, a *app, cmd *cobra.Command) (pass []byte, err error) {
+func (p *newPassphrase) get(ctx context.Context, a *app) (pass []byte, err error) {
 	defer func() { a.cautionWeak(pass) }()
 	if p.NewPassphraseFile != "" {
 		return a.passphrase(p.NewPassphraseFile)
 	}
 	if !a.asks() {
-		return nil, usagef(cmd, "there is no terminal to ask for the new passphrase: name a file with --new-passphrase-file")
+		return nil, usagef("there is no terminal to ask for the new passphrase: name a file with --new-passphrase-file")
 	}
 	first, err := a.askSecret(ctx, "new passphrase")
 	if err != nil {
@@ -179,8 +179,7 @@ func shellWords(words []string) string {
 }
 
 func (a *app) keyListCommand() *cobra.Command {
-	var f passphraseFlag
-	return a.withFlags("key ls", &f, func(ctx context.Context, _ *cobra.Command, _ []string) error {
+	return verb(a, "key ls", passphraseFlag{}, func(ctx context.Context, f passphraseFlag) error {
 		return a.keyring(ctx, f, func(repo *ledger.Repository) error {
 			info, err := keys.Read(ctx, repo)
 			if err != nil {
@@ -209,15 +208,15 @@ func (a *app) keyListCommand() *cobra.Command {
 }
 
 type keyAddFlags struct {
+	What []string `arg:"..."`
 	passphraseFlag
 	newPassphrase
 	Label string `flag:"label" usage:"what it is called in lists"`
 }
 
 func (a *app) keyAddCommand() *cobra.Command {
-	var f keyAddFlags
-	cmd := a.withFlags("key add", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		c, err := a.keyAddition(ctx, cmd, args, f)
+	cmd := verb(a, "key add", keyAddFlags{}, func(ctx context.Context, f keyAddFlags) error {
+		c, err := a.keyAddition(ctx, f)
 		if err != nil {
 			return err
 		}
@@ -229,27 +228,26 @@ func (a *app) keyAddCommand() *cobra.Command {
 			a.printAddition(c, info)
 			return nil
 		})
-	})
-	cmd.Args = cobra.RangeArgs(1, 2)
+	}, taking(1, 2))
 	cmd.ValidArgs = []string{"file", "passphrase", "words"}
 	return cmd
 }
 
 // keyAddition returns what is to be added.
-func (a *app) keyAddition(ctx context.Context, cmd *cobra.Command, args []string, f keyAddFlags) (c keys.ChangeOptions, err error) {
+func (a *app) keyAddition(ctx context.Context, f keyAddFlags) (c keys.ChangeOptions, err error) {
 	c.Label = f.Label
-	switch {
-	case args[0] == "file" && len(args) == 2:
-		c.AddKeyFile = a.path(args[1])
+	switch what, alone := f.What[0], len(f.What) == 1; {
+	case what == "file" && !alone:
+		c.AddKeyFile = a.path(f.What[1])
 		if keys.NeedsPassphrase(c.AddKeyFile) {
-			c.KeyFilePassphrase, err = f.get(ctx, a, cmd)
+			c.KeyFilePassphrase, err = f.get(ctx, a)
 		}
-	case args[0] == "passphrase" && len(args) == 1:
-		c.AddPassphrase, err = f.get(ctx, a, cmd)
-	case args[0] == "words" && len(args) == 1:
+	case what == "passphrase" && alone:
+		c.AddPassphrase, err = f.get(ctx, a)
+	case what == "words" && alone:
 		c.AddWords, err = keys.NewRecoveryWords()
 	default:
-		err = usagef(cmd, "want file PATH, passphrase, or words")
+		err = usagef("want file PATH, passphrase, or words")
 	}
 	return c, err
 }
@@ -271,9 +269,9 @@ func (a *app) printAddition(c keys.ChangeOptions, info keys.Keyring) {
 }
 
 // rotateKeys draws a new data key, without the slots that are named, and says what that means.
-func (a *app) rotateKeys(ctx context.Context, f passphraseFlag, without []string) error {
-	return a.keyring(ctx, f, func(repo *ledger.Repository) error {
-		c := keys.ChangeOptions{NewDataKey: true, Without: without}
+func (a *app) rotateKeys(ctx context.Context, f keyRotateFlags) error {
+	return a.keyring(ctx, f.passphraseFlag, func(repo *ledger.Repository) error {
+		c := keys.ChangeOptions{NewDataKey: true, Without: f.Without}
 		info, err := keys.Change(ctx, repo, &c)
 		if errors.Is(err, ledger.ErrNotFound) {
 			return withHint(err, "%s lists the slots", a.command("key", "ls"))
@@ -293,39 +291,43 @@ func (a *app) rotateKeys(ctx context.Context, f passphraseFlag, without []string
 	})
 }
 
+// keyRotateFlags are those of key rotate, and of key rm, which names slots.
+type keyRotateFlags struct {
+	Without []string `arg:"..."`
+	passphraseFlag
+}
+
 func (a *app) keyRemoveCommand() *cobra.Command {
-	var f passphraseFlag
-	return a.withFlags("key rm", &f, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		return a.rotateKeys(ctx, f, args)
-	})
+	return verb(a, "key rm", keyRotateFlags{}, a.rotateKeys)
 }
 
 func (a *app) keyRotateCommand() *cobra.Command {
-	var f passphraseFlag
-	return a.withFlags("key rotate", &f, func(ctx context.Context, _ *cobra.Command, _ []string) error { return a.rotateKeys(ctx, f, nil) })
+	return verb(a, "key rotate", keyRotateFlags{}, a.rotateKeys)
+}
+
+type keyRecoverFlags struct {
+	URL  string `arg:""`
+	Path string `arg:""`
+	newPassphrase
+	credentialsFlag
+	WordsFile string `flag:"words-file" usage:"file with the words (default: they are asked for)"`
+	Label     string `flag:"label" usage:"what the key file is called in lists"`
+	BucketID  string `flag:"bucket-id" usage:"id that the bucket must have"`
+	Protect   bool   `flag:"protect" usage:"seal the key in the file with a passphrase that is asked for"`
 }
 
 func (a *app) keyRecoverCommand() *cobra.Command {
-	var f struct {
-		newPassphrase
-		credentialsFlag
-		WordsFile string `flag:"words-file" usage:"file with the words (default: they are asked for)"`
-		Label     string `flag:"label" usage:"what the key file is called in lists"`
-		BucketID  string `flag:"bucket-id" usage:"id that the bucket must have"`
-		Protect   bool   `flag:"protect" usage:"seal the key in the file with a passphrase that is asked for"`
-	}
-	f.Label = "recovered"
-	return a.withFlags("key recover", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		if err := a.knownURL(cmd, args[0]); err != nil {
+	return verb(a, "key recover", keyRecoverFlags{Label: "recovered"}, func(ctx context.Context, f keyRecoverFlags) error {
+		if err := a.knownURL(f.URL); err != nil {
 			return err
 		}
-		words, err := a.recoveryWords(ctx, cmd, f.WordsFile)
+		words, err := a.recoveryWords(ctx, f.WordsFile)
 		if err != nil {
 			return err
 		}
-		c := ledger.Cloud{URL: a.url(args[0]), KeyFile: a.path(args[1]), CredentialsFile: a.path(f.Credentials), BucketID: f.BucketID}
+		c := ledger.Cloud{URL: a.url(f.URL), KeyFile: a.path(f.Path), CredentialsFile: a.path(f.Credentials), BucketID: f.BucketID}
 		if f.Protect || f.NewPassphraseFile != "" {
-			if c.KeyFilePassphrase, err = f.get(ctx, a, cmd); err != nil {
+			if c.KeyFilePassphrase, err = f.get(ctx, a); err != nil {
 				return err
 			}
 		}
@@ -341,16 +343,16 @@ func (a *app) keyRecoverCommand() *cobra.Command {
 		if a.printKeyring(info); a.json {
 			return nil
 		}
-		a.tell("now: %s clone %s --key-file %s, or cloud set in a repository", a.process.Program, shellQuote(args[0]), shellQuote(args[1]))
+		a.tell("now: %s clone %s --key-file %s, or cloud set in a repository", a.process.Program, shellQuote(f.URL), shellQuote(f.Path))
 		return nil
 	})
 }
 
 // recoveryWords returns the words of a file, or asks for them.
-func (a *app) recoveryWords(ctx context.Context, cmd *cobra.Command, file string) (string, error) {
+func (a *app) recoveryWords(ctx context.Context, file string) (string, error) {
 	if file == "" {
 		if !a.asks() {
-			return "", usagef(cmd, "there is no terminal to ask for the words: name a file with --words-file")
+			return "", usagef("there is no terminal to ask for the words: name a file with --words-file")
 		}
 		words, err := a.askSecret(ctx, "the 24 recovery words")
 		return string(words), err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
@@ -19,6 +20,9 @@ import (
 const maxRangeJSON = 64 << 20
 
 type putFlags struct {
+	pageArg
+	Key   oneKey   `arg:""`
+	Value []string `arg:"..."`
 	writeFlags
 	File       string `flag:"file,f" usage:"take the value from this file, or from the standard input when it is -"`
 	Lazy       bool   `flag:"lazy" usage:"other devices fetch the value on first use, not with the commit"`
@@ -30,23 +34,18 @@ type putFlags struct {
 }
 
 func (a *app) putCommand() *cobra.Command {
-	cmd := verb(a, "put", putFlags{}, a.put)
-	cmd.MarkFlagsMutuallyExclusive("if-absent", "if-present", "if-equal")
-	return cmd
+	return verb(a, "put", putFlags{}, a.put, excluding("if-absent", "if-present", "if-equal"))
 }
 
-func (a *app) put(ctx context.Context, cmd *cobra.Command, args []string, f putFlags) error {
-	f.hasIfEqual = cmd.Flags().Changed("if-equal")
-	key, err := a.oneKey(cmd, args[1])
-	if err != nil {
-		return err
-	}
-	value, err := a.valueSource(cmd, args, f.File)
+func (a *app) put(ctx context.Context, f putFlags) error {
+	f.hasIfEqual = a.changed("if-equal")
+	key := f.Key
+	value, err := a.valueSource(ctx, f)
 	if err != nil {
 		return err
 	}
 	defer value.Close() // only read: nothing is lost when it fails
-	return a.page(ctx, cmd, args[0], creates, func(page *ledger.Page) error {
+	return a.page(ctx, f.Page, creates, func(page *ledger.Page) error {
 		before, after, err := a.write(ctx, page, f.Parent, func(tx *ledger.Tx) error {
 			if err := tx.SetMessage(f.Message); err != nil {
 				return err
@@ -61,29 +60,29 @@ func (a *app) put(ctx context.Context, cmd *cobra.Command, args []string, f putF
 }
 
 // valueSource opens what put stores.
-func (a *app) valueSource(cmd *cobra.Command, args []string, file string) (io.ReadCloser, error) {
-	switch {
-	case len(args) == 3 && file != "":
-		return nil, usagef(cmd, "the value is given twice, as VALUE and with --file")
-	case len(args) == 3:
-		return io.NopCloser(bytes.NewReader([]byte(args[2]))), nil
-	case file == "":
-		return nil, usagef(cmd, "there is no value: give VALUE, -f FILE, or -f - for the standard input")
-	case file == "-":
-		return io.NopCloser(interruptible(cmd.Context(), a.process.Stdin)), nil
+func (a *app) valueSource(ctx context.Context, f putFlags) (io.ReadCloser, error) {
+	switch given := len(f.Value) == 1; {
+	case given && f.File != "":
+		return nil, usagef("the value is given twice, as VALUE and with --file")
+	case given:
+		return io.NopCloser(strings.NewReader(f.Value[0])), nil
+	case f.File == "":
+		return nil, usagef("there is no value: give VALUE, -f FILE, or -f - for the standard input")
+	case f.File == "-":
+		return io.NopCloser(interruptible(ctx, a.process.Stdin)), nil
 	}
-	f, err := os.Open(a.path(file))
+	file, err := os.Open(a.path(f.File))
 	if err != nil {
 		return nil, fmt.Errorf("read value: %w", err)
 	}
-	info, err := f.Stat()
+	info, err := file.Stat()
 	if err == nil && info.IsDir() {
-		err = withHint(usagef(cmd, "read value: %s is a directory", quoted(file)), "%s", a.command("import", args[0], file))
+		err = withHint(usagef("read value: %s is a directory", quoted(f.File)), "%s", a.command("import", f.Page.text, f.File))
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, errors.Join(err, file.Close())
 	}
-	return f, nil
+	return file, nil
 }
 
 // putIn puts the value when the condition holds, and tells the attributes of an imported file.
@@ -140,6 +139,8 @@ func (a *app) condition(ctx context.Context, old ledger.Entry, absent bool, f pu
 }
 
 type getFlags struct {
+	pageArg
+	Key    oneKey `arg:""`
 	At     string `flag:"at" usage:"revision to read (default HEAD)"`
 	Offset int64  `flag:"offset" usage:"first byte of the value to print"`
 	Length int64  `flag:"length" usage:"number of bytes to print (default: up to the end)"`
@@ -148,25 +149,22 @@ type getFlags struct {
 
 func (a *app) getCommand() *cobra.Command { return verb(a, "get", getFlags{Length: -1}, a.get) }
 
-func (a *app) get(ctx context.Context, cmd *cobra.Command, args []string, f getFlags) error {
-	key, err := a.oneKey(cmd, args[1])
+func (a *app) get(ctx context.Context, f getFlags) error {
 	switch {
-	case err != nil:
-		return err
 	case f.Offset < 0:
-		return usagef(cmd, "--offset is %d, want 0 or more", f.Offset)
+		return usagef("--offset is %d, want 0 or more", f.Offset)
 	case f.Length < -1:
-		return usagef(cmd, "--length is %d, want 0 or more", f.Length)
+		return usagef("--length is %d, want 0 or more", f.Length)
 	case a.json && f.Output != "":
-		return usagef(cmd, "--json and --output exclude each other")
+		return usagef("--json and --output exclude each other")
 	}
-	return a.pageAt(ctx, cmd, args[0], fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
-		entry, err := snap.Stat(ctx, key)
+	return a.pageAt(ctx, f.Page, fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
+		entry, err := snap.Stat(ctx, f.Key)
 		if err != nil {
-			return a.noKey(page, key, f.At, err)
+			return a.noKey(page, f.Key, f.At, err)
 		}
 		if err := a.getEntry(ctx, entry, f); err != nil {
-			return fmt.Errorf("get %s: %w", a.shortKey(key), err)
+			return fmt.Errorf("get %s: %w", a.shortKey(f.Key), err)
 		}
 		return nil
 	})

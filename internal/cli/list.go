@@ -14,33 +14,34 @@ import (
 )
 
 type lsFlags struct {
-	At       string `flag:"at" usage:"revision to read (default HEAD)"`
-	Start    string `flag:"start" usage:"first key to list; with --reverse too, going down from it"`
-	Long     bool   `flag:"long,l" usage:"show mode, size, time and target; of a page id, size and time"`
-	Raw      bool   `flag:"raw" usage:"list every entry, attributes by themselves"`
-	Reverse  bool   `flag:"reverse" usage:"from the last key to the first"`
-	KeysOnly bool   `flag:"keys-only" usage:"with --json print the keys alone"`
-	Limit    int    `flag:"limit,n" usage:"list no more than this many (default: all)"`
+	Pages    []string `arg:"..."` // a page and a prefix, or a ledger
+	At       string   `flag:"at" usage:"revision to read (default HEAD)"`
+	Start    prefix   `flag:"start" usage:"first key to list; with --reverse too, going down from it"`
+	Long     bool     `flag:"long,l" usage:"show mode, size, time and target; of a page id, size and time"`
+	Raw      bool     `flag:"raw" usage:"list every entry, attributes by themselves"`
+	Reverse  bool     `flag:"reverse" usage:"from the last key to the first"`
+	KeysOnly bool     `flag:"keys-only" usage:"with --json print the keys alone"`
+	Limit    int      `flag:"limit,n" usage:"list no more than this many (default: all)"`
 
-	prefix, startKey, bound []byte
+	prefix, bound []byte
 }
 
 func (a *app) lsCommand() *cobra.Command {
-	cmd := verb(a, "ls", lsFlags{}, a.ls)
-	cmd.Args = cobra.MaximumNArgs(2)
-	return cmd
+	return verb(a, "ls", lsFlags{}, a.ls, taking(0, 2))
 }
 
 // lsPages lists the pages of the repository or of a ledger.
-func (a *app) lsPages(ctx context.Context, cmd *cobra.Command, args []string, long bool) error {
+func (a *app) lsPages(ctx context.Context, f lsFlags) error {
 	for _, name := range []string{"at", "start", "raw", "reverse", "keys-only", "limit"} {
-		if cmd.Flags().Changed(name) {
-			return usagef(cmd, "--%s is for the keys of a page: name one", name)
+		if a.changed(name) {
+			return usagef("--%s is for the keys of a page: name one", name)
 		}
 	}
-	set, err := a.parsePageSet(cmd, args)
-	if err != nil {
-		return err
+	var set pageSet
+	for _, text := range f.Pages {
+		if err := set.read(a, text); err != nil {
+			return err
+		}
 	}
 	return a.read(ctx, func(repo *ledger.Repository) error {
 		pages, err := repo.Pages(ctx)
@@ -48,12 +49,12 @@ func (a *app) lsPages(ctx context.Context, cmd *cobra.Command, args []string, lo
 			return fmt.Errorf("list pages: %w", err)
 		}
 		pages = slices.DeleteFunc(pages, func(p ledger.PageInfo) bool { return !set.has(p.PageRef) })
-		if len(pages) == 0 && !set.all {
+		if len(pages) == 0 && set.some {
 			return a.none(&set)
 		}
 		names := objects(pages, func(p ledger.PageInfo) string { return nameOf(p.Ledger, p.Name, p.ID) })
 		columns := table{{"page", 0}}
-		if long {
+		if f.Long {
 			columns = table{{"page", widest(names...)}, {"id", 0}, {"size", 10}, {"last closed", 0}}
 		}
 		for i, p := range pages {
@@ -79,29 +80,25 @@ func pageObject(p ledger.PageInfo) object {
 	}
 }
 
-func (a *app) ls(ctx context.Context, cmd *cobra.Command, args []string, f lsFlags) error {
-	if len(args) == 0 || len(args) == 1 && strings.HasSuffix(args[0], "/") {
-		return a.lsPages(ctx, cmd, args, f.Long)
+func (a *app) ls(ctx context.Context, f lsFlags) error {
+	if len(f.Pages) == 0 || len(f.Pages) == 1 && strings.HasSuffix(f.Pages[0], "/") {
+		return a.lsPages(ctx, f)
 	}
 	if f.KeysOnly && f.Long {
-		return usagef(cmd, "--keys-only and --long exclude each other")
+		return usagef("--keys-only and --long exclude each other")
 	}
-	var err error
-	if f.prefix, err = a.key(cmd, append(args, "")[1]); err != nil {
+	name, err := parsePageName(f.Pages[0])
+	if err != nil {
 		return err
 	}
-	if cmd.Flags().Changed("start") {
-		key, err := a.key(cmd, f.Start)
-		if err != nil {
-			return err
-		}
-		if f.Reverse {
-			f.bound = append(key, 0) // the first key that does not come
-		} else {
-			f.startKey = key
-		}
+	if f.prefix, err = a.key(append(f.Pages, "")[1]); err != nil {
+		return err
 	}
-	return a.pageAt(ctx, cmd, args[0], reads, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
+	if a.changed("start") && f.Reverse {
+		f.bound = append(f.Start.bytes, 0) // the first key that does not come
+		f.Start = prefix{}
+	}
+	return a.pageAt(ctx, name, reads, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
 		for item, err := range a.items(ctx, snap, f) {
 			if err != nil {
 				return fmt.Errorf("list keys: %w", err)
@@ -118,11 +115,11 @@ func (a *app) ls(ctx context.Context, cmd *cobra.Command, args []string, f lsFla
 func (a *app) items(ctx context.Context, snap *ledger.Snapshot, f lsFlags) iter.Seq2[filetree.Item, error] {
 	if !f.Raw {
 		return filetree.List(ctx, snap, filetree.ListOptions{
-			Prefix: f.prefix, Start: f.startKey, End: f.bound, Reverse: f.Reverse, Limit: f.Limit, KeysOnly: !f.Long && (!a.json || f.KeysOnly),
+			Prefix: f.prefix, Start: f.Start.bytes, End: f.bound, Reverse: f.Reverse, Limit: f.Limit, KeysOnly: !f.Long && (!a.json || f.KeysOnly),
 		})
 	}
 	return func(yield func(filetree.Item, error) bool) {
-		o := ledger.ScanOptions{Prefix: f.prefix, Start: f.startKey, End: f.bound, Reverse: f.Reverse, Limit: f.Limit, KeysOnly: true}
+		o := ledger.ScanOptions{Prefix: f.prefix, Start: f.Start.bytes, End: f.bound, Reverse: f.Reverse, Limit: f.Limit, KeysOnly: true}
 		for entry, err := range snap.Scan(ctx, o) {
 			if !yield(filetree.Item{Entry: entry}, err) {
 				return

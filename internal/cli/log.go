@@ -13,6 +13,7 @@ import (
 )
 
 type logFlags struct {
+	pageArg
 	Limit     int    `flag:"limit,n" usage:"list no more than this many (default: all)"`
 	At        string `flag:"at" usage:"revision to start from (default HEAD)"`
 	Heads     bool   `flag:"heads" usage:"start from every head"`
@@ -25,22 +26,15 @@ type logFlags struct {
 }
 
 func (a *app) logCommand() *cobra.Command {
-	cmd := verb(a, "log", logFlags{}, a.log)
-	cmd.MarkFlagsMutuallyExclusive("at", "heads")
-	for _, other := range []string{"oneline", "graph", "conflicts", "diff", "stat"} {
-		cmd.MarkFlagsMutuallyExclusive("ids", other)
-	}
-	cmd.MarkFlagsMutuallyExclusive("graph", "diff")
-	cmd.MarkFlagsMutuallyExclusive("graph", "stat")
-	return cmd
+	return verb(a, "log", logFlags{}, a.log, excluding("at", "heads"), excluding("graph", "diff"), excluding("graph", "stat"),
+		excluding("ids", "oneline"), excluding("ids", "graph"), excluding("ids", "conflicts"), excluding("ids", "diff"), excluding("ids", "stat"))
 }
 
-func (a *app) log(ctx context.Context, cmd *cobra.Command, args []string, f logFlags) error {
-	switch {
-	case a.json && (f.Graph || f.IDs):
-		return usagef(cmd, "--json excludes --graph and --ids")
+func (a *app) log(ctx context.Context, f logFlags) error {
+	if a.json && (f.Graph || f.IDs) {
+		return usagef("--json excludes --graph and --ids")
 	}
-	return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
+	return a.page(ctx, f.Page, reads, func(page *ledger.Page) error {
 		n, err := namesOf(ctx, page)
 		if err != nil {
 			return err

@@ -48,16 +48,18 @@ func side(r ledger.Resolution) ledger.Strategy {
 	return ledger.Automatic(func(context.Context, *ledger.MergeConflict) (ledger.Resolution, error) { return r, nil })
 }
 
+type mergeRuleFlags struct {
+	pageArg
+	Rules []string `flag:"rule" usage:"rule for conflicts, \x60[PREFIX=]NAME\x60 (default last-one-wins)"`
+}
+
 func (a *app) mergeCommand() *cobra.Command {
-	var f struct {
-		Rules []string `flag:"rule" usage:"rule for conflicts, \x60[PREFIX=]NAME\x60 (default last-one-wins)"`
-	}
-	cmd := a.withFlags("merge", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		chosen, err := a.parseRules(cmd, f.Rules)
+	cmd := verb(a, "merge", mergeRuleFlags{}, func(ctx context.Context, f mergeRuleFlags) error {
+		chosen, err := a.parseRules(f.Rules)
 		if err != nil {
 			return err
 		}
-		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
+		return a.page(ctx, f.Page, changes, func(page *ledger.Page) error {
 			page.SetMergeRules(chosen)
 			return a.merge(ctx, page)
 		})
@@ -67,21 +69,21 @@ func (a *app) mergeCommand() *cobra.Command {
 }
 
 // parseRules reads the values of --rule.
-func (a *app) parseRules(cmd *cobra.Command, texts []string) (*ledger.MergeRules, error) {
+func (a *app) parseRules(texts []string) (*ledger.MergeRules, error) {
 	rules := layerRules()
 	seen := map[string]bool{}
 	for _, text := range texts {
 		i := strings.LastIndexByte(text, '=')
-		prefix, err := a.key(cmd, text[:max(i, 0)])
+		prefix, err := a.key(text[:max(i, 0)])
 		if err != nil {
 			return nil, err
 		}
-		strategy, err := strategyOf(cmd, text[i+1:], prefix)
+		strategy, err := strategyOf(text[i+1:], prefix)
 		if err != nil {
 			return nil, err
 		}
 		if seen[string(prefix)] {
-			return nil, usagef(cmd, "--rule is given twice for the prefix %q", text[:max(i, 0)])
+			return nil, usagef("--rule is given twice for the prefix %q", text[:max(i, 0)])
 		}
 		seen[string(prefix)] = true
 		if len(prefix) == 0 {
@@ -93,7 +95,7 @@ func (a *app) parseRules(cmd *cobra.Command, texts []string) (*ledger.MergeRules
 	return rules, nil
 }
 
-func strategyOf(cmd *cobra.Command, name string, prefix []byte) (ledger.Strategy, error) {
+func strategyOf(name string, prefix []byte) (ledger.Strategy, error) {
 	var known []string
 	for _, r := range mergeRules {
 		if r.name == name {
@@ -101,7 +103,7 @@ func strategyOf(cmd *cobra.Command, name string, prefix []byte) (ledger.Strategy
 		}
 		known = append(known, r.name)
 	}
-	return ledger.Strategy{}, usagef(cmd, "unknown rule %q, want one of %s", name, strings.Join(known, ", "))
+	return ledger.Strategy{}, usagef("unknown rule %q, want one of %s", name, strings.Join(known, ", "))
 }
 
 // completeRules completes [PREFIX=]NAME.

@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/hex"
 	"errors"
+	"net/url"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -10,7 +11,6 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/spf13/cobra"
 )
 
 // pageName is a page as it is named on the command line: LEDGER, or LEDGER/PAGE.
@@ -23,33 +23,33 @@ type pageName struct {
 
 // parsePageName reads LEDGER or LEDGER/PAGE: the first slash divides, then %XX in either part
 // stands for a byte.
-func parsePageName(cmd *cobra.Command, text string) (pageName, error) {
+func parsePageName(text string) (pageName, error) {
 	n := pageName{text: text}
 	first, second, hasPage := strings.Cut(text, "/")
 	var err error
 	if n.ledger, err = unescape(first); err != nil {
-		return n, usagef(cmd, "read page %q: %w", text, err)
+		return n, usagef("read page %q: %w", text, err)
 	}
 	if n.ledger == "" {
-		return n, usagef(cmd, "read page %q: the name of the ledger is empty, want LEDGER or LEDGER/PAGE", text)
+		return n, usagef("read page %q: the name of the ledger is empty, want LEDGER or LEDGER/PAGE", text)
 	}
 	if err := admin.ValidateName(n.ledger); err != nil {
-		return n, wrong(cmd, err)
+		return n, wrong(err)
 	}
 	if !hasPage {
 		return n, nil
 	}
 	if second == "" {
-		return n, usagef(cmd, "read page %q: the name of the page is empty, the root page is named %q", text, first)
+		return n, usagef("read page %q: the name of the page is empty, the root page is named %q", text, first)
 	}
 	if id, err := ledger.ParsePageID(second); err == nil {
 		n.id = &id
 		return n, nil
 	}
 	if n.page, err = unescape(second); err != nil {
-		return n, usagef(cmd, "read page %q: %w", text, err)
+		return n, usagef("read page %q: %w", text, err)
 	}
-	return n, wrong(cmd, admin.ValidateName(n.page))
+	return n, wrong(admin.ValidateName(n.page))
 }
 
 // pageID returns the id of the page.
@@ -66,50 +66,51 @@ func (n pageName) pageID() ledger.PageID {
 // ref returns the page as the library names it.
 func (n pageName) ref() ledger.PageRef { return ledger.PageRef{Ledger: n.ledger, ID: n.pageID()} }
 
-// pageRefs reads the pages that a verb was given, and remembers how the user has called them.
-func (a *app) pageRefs(cmd *cobra.Command, args []string) ([]ledger.PageRef, error) {
-	var refs []ledger.PageRef
-	for _, arg := range args {
-		name, err := parsePageName(cmd, arg)
-		if err != nil {
-			return nil, err
-		}
-		a.named = append(a.named, name)
-		refs = append(refs, name.ref())
-	}
-	return refs, nil
+func (n *pageName) read(_ *app, text string) (err error) {
+	*n, err = parsePageName(text)
+	return err
 }
 
-// pageSet is a page, all pages of a ledger, or all pages of the repository.
+// pageArg is that of verbs that are about one page.
+type pageArg struct {
+	Page pageName `arg:""`
+}
+
+// pageRefs are the pages that a verb was given. It is remembered how the user has called them.
+type pageRefs []ledger.PageRef
+
+func (p *pageRefs) read(a *app, text string) error {
+	name, err := parsePageName(text)
+	a.named, *p = append(a.named, name), append(*p, name.ref())
+	return err
+}
+
+// pageSet is a page, all pages of a ledger, or all pages of the repository, without an argument.
 type pageSet struct {
-	all    bool // of the repository
-	ledger bool // of the ledger of name
+	some   bool // not all of the repository
+	ledger bool // all of the ledger of name
 	name   pageName
 }
 
-// parsePageSet reads LEDGER/PAGE, LEDGER for the root page, or LEDGER/ for all pages of a ledger.
-// Without an argument it is all pages.
-func (a *app) parsePageSet(cmd *cobra.Command, args []string) (pageSet, error) {
-	if len(args) == 0 {
-		return pageSet{all: true}, nil
+// read reads LEDGER/PAGE, LEDGER for the root page, or LEDGER/ for all pages of a ledger.
+func (s *pageSet) read(a *app, text string) (err error) {
+	s.some = true
+	text, s.ledger = strings.CutSuffix(text, "/")
+	s.name, err = parsePageName(text)
+	switch {
+	case err != nil:
+		return err
+	case !s.ledger:
+		a.named = []pageName{s.name}
+	case s.name.page != "" || s.name.id != nil:
+		return usagef("%q names a page, want LEDGER/ for all pages of a ledger", text+"/")
 	}
-	text, whole := strings.CutSuffix(args[0], "/")
-	name, err := parsePageName(cmd, text)
-	if err != nil {
-		return pageSet{}, err
-	}
-	if whole && (name.page != "" || name.id != nil) {
-		return pageSet{}, usagef(cmd, "%q names a page, want LEDGER/ for all pages of a ledger", args[0])
-	}
-	if !whole {
-		a.named = []pageName{name}
-	}
-	return pageSet{ledger: whole, name: name}, nil
+	return nil
 }
 
 // has reports whether a page is in the set.
 func (s *pageSet) has(page ledger.PageRef) bool {
-	return s.all || s.ledger && page.Ledger == s.name.ledger || !s.ledger && page == s.name.ref()
+	return !s.some || s.ledger && page.Ledger == s.name.ledger || !s.ledger && page == s.name.ref()
 }
 
 // none is the error of verbs that list pages when the set has none.
@@ -120,30 +121,13 @@ func (a *app) none(s *pageSet) error {
 	return a.noPage(s.name)
 }
 
-var errEscape = errors.New("a percent sign must be followed by two hexadecimal digits; the sign itself is written %25")
-
 // unescape replaces %XX by the byte with that number.
 func unescape(s string) (string, error) {
-	if !strings.Contains(s, "%") {
-		return s, nil
+	text, err := url.PathUnescape(s)
+	if err != nil {
+		return "", errors.New("a percent sign must be followed by two hexadecimal digits; the sign itself is written %25")
 	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			b.WriteByte(s[i])
-			continue
-		}
-		if i+2 >= len(s) {
-			return "", errEscape
-		}
-		v, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
-		if err != nil {
-			return "", errEscape
-		}
-		b.WriteByte(byte(v))
-		i += 2
-	}
-	return b.String(), nil
+	return text, nil
 }
 
 // nameOf returns the name by which the command line reaches a page.
@@ -152,24 +136,49 @@ func nameOf(ledgerName, page string, id ledger.PageID) string {
 }
 
 // key reads a key of the command line: as it stands, or as hexadecimal digits with --hex.
-func (a *app) key(cmd *cobra.Command, text string) ([]byte, error) {
+func (a *app) key(text string) ([]byte, error) {
 	key := []byte(text)
 	if a.hex {
 		var err error
 		if key, err = hex.DecodeString(text); err != nil {
-			return nil, usagef(cmd, "read key %q as hexadecimal digits (--hex): %w", text, err)
+			return nil, usagef("read key %q as hexadecimal digits (--hex): %w", text, err)
 		}
 	}
-	return key, wrong(cmd, admin.ValidateKey(key))
+	return key, wrong(admin.ValidateKey(key))
 }
 
-// oneKey reads an argument that is one key. It refuses the empty key, which is mostly a variable of
-// a script that is not set; --hex has it.
-func (a *app) oneKey(cmd *cobra.Command, text string) ([]byte, error) {
+// prefix is an argument or flag that is what keys begin with, or a whole key.
+type prefix struct {
+	text  string
+	bytes []byte
+}
+
+func (p *prefix) read(a *app, text string) (err error) {
+	p.text = text
+	p.bytes, err = a.key(text)
+	return err
+}
+
+// oneKey is an argument that is one key. The empty key is refused, which is mostly a variable of a
+// script that is not set; --hex has it.
+type oneKey []byte
+
+func (k *oneKey) read(a *app, text string) (err error) {
 	if text == "" && !a.hex {
-		return nil, withHint(usagef(cmd, "the key is empty"), "give a key; with --hex '' is the empty key")
+		return withHint(usagef("the key is empty"), "give a key; with --hex '' is the empty key")
 	}
-	return a.key(cmd, text)
+	*k, err = a.key(text)
+	return err
+}
+
+// someKeys are arguments of which each is one key.
+type someKeys []oneKey
+
+func (s *someKeys) read(a *app, text string) error {
+	var key oneKey
+	err := key.read(a, text)
+	*s = append(*s, key)
+	return err
 }
 
 // keyText returns a key as it is printed: as it stands when it is printable, else quoted as in Go;

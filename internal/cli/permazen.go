@@ -13,7 +13,8 @@ import (
 )
 
 type jsckFlags struct {
-	Prefix        string `flag:"prefix" usage:"what the keys of the database begin with"`
+	pageArg
+	Prefix        prefix `flag:"prefix" usage:"what the keys of the database begin with"`
 	Repair        bool   `flag:"repair" usage:"repair what is wrong, in one commit"`
 	RemoveSchemas bool   `flag:"remove-schemas" usage:"with --repair: remove schemas that no object has"`
 }
@@ -23,20 +24,15 @@ func (a *app) permazenCommand() *cobra.Command {
 }
 
 func (a *app) permazenCheck() *cobra.Command {
-	var f jsckFlags
-	return a.withFlags("permazen check", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	return verb(a, "permazen check", jsckFlags{}, func(ctx context.Context, f jsckFlags) error {
 		if f.RemoveSchemas && !f.Repair {
-			return usagef(cmd, "--remove-schemas needs --repair")
-		}
-		prefix, err := a.key(cmd, f.Prefix)
-		if err != nil {
-			return err
+			return usagef("--remove-schemas needs --repair")
 		}
 		how := fetches
 		if f.Repair {
 			how = changes
 		}
-		return a.page(ctx, cmd, args[0], how, func(page *ledger.Page) error { return a.jsck(ctx, page, prefix, f) })
+		return a.page(ctx, f.Page, how, func(page *ledger.Page) error { return a.jsck(ctx, page, f) })
 	})
 }
 
@@ -54,7 +50,8 @@ func issueObject(i jsck.Issue) object {
 	return append(o, "text", i.Text, "lasting?", i.Lasting)
 }
 
-func (a *app) jsck(ctx context.Context, page *ledger.Page, prefix []byte, f jsckFlags) error {
+func (a *app) jsck(ctx context.Context, page *ledger.Page, f jsckFlags) error {
+	prefix := f.Prefix.bytes
 	o := &jsck.Options{RemoveSchemas: f.RemoveSchemas, Report: func(i jsck.Issue) error {
 		a.print(issueObject(i), "%s\n", i)
 		return nil

@@ -23,6 +23,7 @@ func (a *app) root() *cobra.Command {
 	root := a.define("", nil)
 	root.Version, root.SilenceUsage, root.SilenceErrors = version(), true, true
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		a.verb = cmd
 		if err := a.fromEnvironment(cmd); err != nil {
 			return err
 		}
@@ -37,7 +38,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.device, "device", "", "name of this device, recorded in commits")
 	root.Flags().Bool("version", false, "print the version of ledgerd") // no -v, which others mean otherwise
 	flags.DurationVar(&a.lockTimeout, "lock-timeout", defaultLockTimeout, "how long to wait while another process holds the repository")
-	root.SetFlagErrorFunc(unknownFlag)
+	root.SetFlagErrorFunc(a.unknownFlag)
 	root.SetHelpCommand(helpCommand())
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 
@@ -82,11 +83,11 @@ var verbGroups = []cobra.Group{
 // run makes a verb of fn.
 func (a *app) run(fn runFunc) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		a.started, a.verb = true, cmd
-		if err := a.forward(cmd.Context(), cmd); err != nil {
+		a.started = true
+		if err := a.forward(cmd.Context()); err != nil {
 			return err
 		}
-		return fn(cmd.Context(), cmd, args)
+		return fn(cmd.Context(), args)
 	}
 }
 
@@ -124,8 +125,10 @@ func (a *app) open(ctx context.Context, o ledger.Options) (*ledger.Repository, e
 			}
 			return repo, err
 		}
-		if err := a.forward(ctx, a.verb); err != nil {
-			return nil, err
+		if a.started { // else it is about completions, which were forwarded
+			if err := a.forward(ctx); err != nil {
+				return nil, err
+			}
 		}
 		waited := a.process.Clock.Now().Sub(began)
 		if left = a.lockTimeout - waited; left <= 0 {
@@ -202,7 +205,7 @@ var errNoPage = base.WithClass(errors.New("no such page"), ledger.ErrNotFound)
 
 func (a *app) noPage(name pageName) error {
 	where := ""
-	if a.verb != nil && a.verb.Name() == "sync" {
+	if a.verb.Name() == "sync" {
 		where = ", nor in the bucket"
 	}
 	return withHint(classedf(errNoPage, "page %s does not exist in %s%s", quoted(name.text), quoted(a.dir), where), "%s", a.command("ls"))
@@ -218,12 +221,8 @@ const (
 	creates               // the page is created when it is absent
 )
 
-// page calls fn with the page named by text and closes it.
-func (a *app) page(ctx context.Context, cmd *cobra.Command, text string, how access, fn func(*ledger.Page) error) error {
-	name, err := parsePageName(cmd, text)
-	if err != nil {
-		return err
-	}
+// page calls fn with the page of a name and closes it.
+func (a *app) page(ctx context.Context, name pageName, how access, fn func(*ledger.Page) error) error {
 	do := func(repo *ledger.Repository) error { return a.pageIn(ctx, repo, name, how, fn) }
 	if how == changes || how == creates {
 		return a.change(ctx, do)
@@ -234,28 +233,19 @@ func (a *app) page(ctx context.Context, cmd *cobra.Command, text string, how acc
 // pageIn calls fn with a page of an open repository and closes it. When fn fails, a page that was
 // made for it, and into which nothing was put, goes again.
 func (a *app) pageIn(ctx context.Context, repo *ledger.Repository, name pageName, how access, fn func(*ledger.Page) error) error {
-	l, err := repo.Ledger(name.ledger)
-	if err != nil {
-		return err
-	}
-	has, err := l.HasPage(ctx, name.pageID())
-	if err != nil {
-		return fmt.Errorf("look for page %s: %w", quoted(name.text), err)
-	}
-	page, err := a.openPage(ctx, repo, name, how)
+	page, has, err := a.openPage(ctx, repo, name, how)
 	if err != nil {
 		return err
 	}
 	err = errors.Join(fn(page), page.Close())
-	if err == nil || has || how != creates {
+	if err == nil || has {
 		return err
 	}
 	// The verb may have been interrupted, and a bucket that does not answer is no reason to keep
 	// anybody waiting.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
-	ref := ledger.PageRef{Ledger: name.ledger, ID: name.pageID()}
-	_, dropErr := admin.Evict(ctx, repo, &admin.EvictOptions{Pages: []ledger.PageRef{ref}, Blank: true})
+	_, dropErr := admin.Evict(ctx, repo, &admin.EvictOptions{Pages: []ledger.PageRef{name.ref()}, Blank: true})
 	if errors.Is(dropErr, ledger.ErrConflict) || errors.Is(dropErr, ledger.ErrNotFound) { // somebody has put something there
 		return err
 	}
@@ -292,33 +282,24 @@ func unwritable(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
 }
 
-func (a *app) openPage(ctx context.Context, repo *ledger.Repository, name pageName, how access) (*ledger.Page, error) {
+// openPage opens a page, which has to be there unless the verb creates it. It reports whether it
+// was.
+func (a *app) openPage(ctx context.Context, repo *ledger.Repository, name pageName, how access) (page *ledger.Page, has bool, err error) {
 	l, err := repo.Ledger(name.ledger)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if how != creates {
-		has, err := l.HasPage(ctx, name.pageID())
-		if err != nil {
-			return nil, fmt.Errorf("look for page %s: %w", quoted(name.text), err)
-		}
-		if !has {
-			return nil, a.noPage(name)
-		}
-	}
-	var page *ledger.Page
-	switch {
-	case name.id != nil:
-		page, err = l.PageByID(ctx, *name.id)
+	switch has, err = l.HasPage(ctx, name.pageID()); {
+	case err != nil:
+		return nil, false, fmt.Errorf("look for page %s: %w", quoted(name.text), err)
+	case !has && how != creates:
+		return nil, false, a.noPage(name)
 	case name.page != "":
 		page, err = l.Page(ctx, name.page)
 	default:
-		page, err = l.RootPage(ctx)
+		page, err = l.PageByID(ctx, name.pageID())
 	}
-	if err != nil {
-		return nil, err // it names the page
-	}
-	return page, nil
+	return page, has, err // it names the page
 }
 
 // snapshot calls fn with the page as of revision; "" means HEAD.
@@ -337,9 +318,9 @@ func (a *app) snapshot(ctx context.Context, page *ledger.Page, revision string, 
 	return errors.Join(fn(snap), snap.Close())
 }
 
-// pageAt calls fn with the page named by text, and with it as of revision; "" means HEAD.
-func (a *app) pageAt(ctx context.Context, cmd *cobra.Command, text string, how access, revision string, fn func(*ledger.Page, *ledger.Snapshot) error) error {
-	return a.page(ctx, cmd, text, how, func(page *ledger.Page) error {
+// pageAt calls fn with the page of a name, and with it as of revision; "" means HEAD.
+func (a *app) pageAt(ctx context.Context, name pageName, how access, revision string, fn func(*ledger.Page, *ledger.Snapshot) error) error {
+	return a.page(ctx, name, how, func(page *ledger.Page) error {
 		return a.snapshot(ctx, page, revision, func(snap *ledger.Snapshot) error { return fn(page, snap) })
 	})
 }
@@ -348,7 +329,7 @@ func (a *app) pageAt(ctx context.Context, cmd *cobra.Command, text string, how a
 func (a *app) resolve(ctx context.Context, page *ledger.Page, revision string) (ledger.CommitID, error) {
 	hint := a.command("log", pageText(page)) + " lists the commits; " + a.process.Program + " help revisions tells how they are named"
 	if err := admin.ValidateRevision(revision); err != nil {
-		return ledger.CommitID{}, withHint(wrong(a.verb, err), "%s", hint)
+		return ledger.CommitID{}, withHint(wrong(err), "%s", hint)
 	}
 	id, err := page.Resolve(ctx, revision)
 	if errors.Is(err, ledger.ErrNotFound) || errors.Is(err, ledger.ErrInvalid) {

@@ -44,9 +44,9 @@ type serveFlags struct {
 
 func (a *app) serveCommand() *cobra.Command { return verb(a, "serve", serveFlags{}, a.serve) }
 
-func (a *app) serve(ctx context.Context, cmd *cobra.Command, _ []string, f serveFlags) error {
+func (a *app) serve(ctx context.Context, f serveFlags) error {
 	if f.MinPoll < 0 || f.MaxPoll < 0 {
-		return usagef(cmd, "--min-poll and --max-poll want 0 or more")
+		return usagef("--min-poll and --max-poll want 0 or more")
 	}
 	if a.dir == "" {
 		return a.noDirectory()
@@ -128,8 +128,8 @@ func (f *forwarded) Error() string { return fmt.Sprintf("exit code %d", f.code) 
 
 // forward has the process that serves the repository run the command. It returns nil when there is
 // none, a *forwarded when that was done, or why it could not be.
-func (a *app) forward(ctx context.Context, cmd *cobra.Command) error {
-	if a.process.served != nil || a.dir == "" || cmd == nil || runsHere(cmd) { // without a verb it is about completions
+func (a *app) forward(ctx context.Context) error {
+	if a.process.served != nil || a.dir == "" || runsHere(a.verb) {
 		return nil
 	}
 	dir, err := os.Getwd()

@@ -11,6 +11,7 @@ import (
 )
 
 type syncFlags struct {
+	Pages pageRefs `arg:"..."`
 	passphraseFlag
 	spaceFlags
 	paceFlags
@@ -19,11 +20,7 @@ type syncFlags struct {
 
 func (a *app) syncCommand() *cobra.Command { return verb(a, "sync", syncFlags{}, a.sync) }
 
-func (a *app) sync(ctx context.Context, cmd *cobra.Command, args []string, f syncFlags) error {
-	only, err := a.pageRefs(cmd, args)
-	if err != nil {
-		return err
-	}
+func (a *app) sync(ctx context.Context, f syncFlags) error {
 	if err := f.ofCloud(ctx, a); err != nil {
 		return err
 	}
@@ -34,12 +31,13 @@ func (a *app) sync(ctx context.Context, cmd *cobra.Command, args []string, f syn
 		p := a.startProgress(ctx, "syncing", "values")
 		before := admin.Metrics(repo) // of a serve that runs the verb, since it began
 		stop := p.followSync(ctx, repo)
-		var pages []ledger.PageSync
+		do := repo.Sync
 		if f.Reupload {
-			pages, err = admin.Reupload(ctx, repo, only...)
-		} else {
-			pages, err = repo.Sync(ctx, only...)
+			do = func(ctx context.Context, only ...ledger.PageRef) ([]ledger.PageSync, error) {
+				return admin.Reupload(ctx, repo, only...)
+			}
 		}
+		pages, err := do(ctx, f.Pages...)
 		stop()
 		p.finish()
 		return errors.Join(a.synced(repo, before, pages, err), f.keep(ctx, repo))
@@ -131,8 +129,8 @@ type cloneFlags struct {
 
 func (a *app) cloneCommand() *cobra.Command { return verb(a, "clone", cloneFlags{}, a.clone) }
 
-func (a *app) clone(ctx context.Context, cmd *cobra.Command, args []string, f cloneFlags) error {
-	c, err := f.options(ctx, a, cmd, args[0])
+func (a *app) clone(ctx context.Context, f cloneFlags) error {
+	c, err := f.options(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -169,21 +167,20 @@ func (a *app) cloneHint(err error) error {
 	return err
 }
 
+type fetchFlags struct {
+	pageArg
+	Prefix prefix `arg:""`
+	passphraseFlag
+	At string `flag:"at" usage:"revision (default HEAD)"`
+}
+
 func (a *app) fetchCommand() *cobra.Command {
-	var f struct {
-		passphraseFlag
-		At string `flag:"at" usage:"revision (default HEAD)"`
-	}
-	return a.withFlags("fetch", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		prefix, err := a.key(cmd, append(args, "")[1])
-		if err != nil {
-			return err
-		}
+	return verb(a, "fetch", fetchFlags{}, func(ctx context.Context, f fetchFlags) error {
 		if err := f.ofCloud(ctx, a); err != nil {
 			return err
 		}
-		return a.pageAt(ctx, cmd, args[0], changes, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
-			r, err := a.fetch(ctx, snap, prefix)
+		return a.pageAt(ctx, f.Page, changes, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
+			r, err := a.fetch(ctx, snap, f.Prefix.bytes)
 			if err != nil {
 				return err
 			}

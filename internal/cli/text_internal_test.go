@@ -10,7 +10,6 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/internal/clock"
-	"github.com/spf13/cobra"
 	"pgregory.net/rapid"
 )
 
@@ -18,7 +17,6 @@ import (
 func TestNamesComeBack(t *testing.T) {
 	text := rapid.OneOf(rapid.StringN(1, 10, -1), rapid.Map(rapid.SliceOfN(rapid.Byte(), 1, 10), func(b []byte) string { return string(b) }),
 		rapid.SampledFrom([]string{"%", "a/b", "/", "%41", " ", "0123456789abcdef0123456789abcdef"}))
-	cmd := &cobra.Command{Use: "test"}
 	rapid.Check(t, func(t *rapid.T) {
 		l, p := text.Draw(t, "ledger"), text.Draw(t, "page")
 		id := ledger.DerivePageID(l, p)
@@ -26,15 +24,15 @@ func TestNamesComeBack(t *testing.T) {
 		if !isPrintable(name) || strings.Contains(name, " ") {
 			t.Fatalf("name %q is not printable", name)
 		}
-		back, err := parsePageName(cmd, name)
+		back, err := parsePageName(name)
 		if err != nil || back.ledger != l || back.page != p || back.id != nil || back.pageID() != id {
 			t.Fatalf("page %q of %q is named %q, which is read as %+v, %v", p, l, name, back, err)
 		}
-		byID, err := parsePageName(cmd, nameOf(l, "", id))
+		byID, err := parsePageName(nameOf(l, "", id))
 		if err != nil || byID.ledger != l || byID.pageID() != id {
 			t.Fatalf("page %s of %q is read as %+v, %v", id, l, byID, err)
 		}
-		root, err := parsePageName(cmd, nameOf(l, "", ledger.PageID{}))
+		root, err := parsePageName(nameOf(l, "", ledger.PageID{}))
 		if err != nil || root.ledger != l || root.pageID() != (ledger.PageID{}) {
 			t.Fatalf("root page of %q is read as %+v, %v", l, root, err)
 		}

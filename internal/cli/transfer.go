@@ -24,6 +24,8 @@ const (
 )
 
 type importFlags struct {
+	pageArg
+	Path string `arg:""`
 	mergeFlags
 	dryRun
 	Format   string `flag:"format" usage:"tree (files and directories) or jsonl (default: by PATH)"`
@@ -36,46 +38,42 @@ type importFlags struct {
 }
 
 func (a *app) importCommand() *cobra.Command {
-	cmd := verb(a, "import", importFlags{}, a.importPath)
-	cmd.MarkFlagsMutuallyExclusive("mirror", "no-delete")
+	cmd := verb(a, "import", importFlags{}, a.importPath, excluding("mirror", "no-delete"))
 	a.completeFlag(cmd, "format", words(formatTree, formatLines))
 	return cmd
 }
 
 // formatFor settles the format of a PATH.
-func formatFor(cmd *cobra.Command, format, path string) (string, error) {
+func formatFor(format, path string) (string, error) {
 	switch format {
 	case formatTree, formatLines:
 		if path == "-" && format == formatTree {
-			return "", usagef(cmd, "a tree cannot be streamed: use --format jsonl with -")
+			return "", usagef("a tree cannot be streamed: use --format jsonl with -")
 		}
 		return format, nil
 	case "":
 		if path == "-" {
-			return "", usagef(cmd, "PATH is -: say --format jsonl")
+			return "", usagef("PATH is -: say --format jsonl")
 		}
 		if info, err := os.Stat(path); strings.HasSuffix(path, ".jsonl") && (err != nil || !info.IsDir()) {
 			return formatLines, nil
 		}
 		return formatTree, nil
 	}
-	return "", usagef(cmd, "unknown --format %q, want tree or jsonl", format)
+	return "", usagef("unknown --format %q, want tree or jsonl", format)
 }
 
-func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string, f importFlags) error {
-	name, path := args[0], a.path(args[1])
-	format, err := formatFor(cmd, f.Format, path)
+func (a *app) importPath(ctx context.Context, f importFlags) error {
+	path := a.path(f.Path)
+	format, err := formatFor(f.Format, path)
 	if err != nil {
 		return err
 	}
-	if _, err := parsePageName(cmd, name); err != nil {
-		return err
-	}
 	if f.Mirror && format == formatLines {
-		return usagef(cmd, "--mirror is about directories: JSON lines are added to what the page has")
+		return usagef("--mirror is about directories: JSON lines are added to what the page has")
 	}
 	if f.Dry && format == formatLines {
-		return usagef(cmd, "--dry-run is about files and directories: JSON lines are known when they are read")
+		return usagef("--dry-run is about files and directories: JSON lines are known when they are read")
 	}
 	if path != "-" {
 		info, err := os.Stat(path)
@@ -83,16 +81,16 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 			return fmt.Errorf("import: %w", err)
 		}
 		if format == formatTree && !info.IsDir() && !info.Mode().IsRegular() {
-			return usagef(cmd, "import %s: it is neither a directory nor a file", quoted(path))
+			return usagef("import %s: it is neither a directory nor a file", quoted(path))
 		}
 		if root, err := absolute(path); err == nil && root == filepath.Dir(root) && !f.Mirror {
-			return withHint(usagef(cmd, "import %s: it is the whole file system, with what the system only shows as files", quoted(path)), "name the directories that are meant; --mirror imports it all the same")
+			return withHint(usagef("import %s: it is the whole file system, with what the system only shows as files", quoted(path)), "name the directories that are meant; --mirror imports it all the same")
 		}
 		if f.empty, err = a.isEmpty(path, info); err != nil {
 			return err
 		}
 		if in, err := inside(path, a.dir); err != nil || in {
-			return cmp.Or(err, withHint(usagef(cmd, "import %s: it belongs to the repository %s itself", quoted(path), quoted(a.dir)), "name another directory with --dir"))
+			return cmp.Or(err, withHint(usagef("import %s: it belongs to the repository %s itself", quoted(path), quoted(a.dir)), "name another directory with --dir"))
 		}
 		if has, err := a.repositoryThere(); err != nil || f.empty && !has {
 			return cmp.Or(err, nothingIn(path))
@@ -105,13 +103,13 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 		Message: f.Message, Checksum: f.Checksum, Lazy: f.Lazy, Mirror: f.Mirror, NoDelete: f.NoDelete, DryRun: f.Dry, Warn: func(w filetree.Warning) { a.warn(w) },
 	}
 	if f.Dry {
-		return a.importDry(ctx, cmd, name, path, o, f.empty)
+		return a.importDry(ctx, f.Page, path, o, f.empty)
 	}
 	created, err := a.createForImport(ctx)
 	if err != nil {
 		return err
 	}
-	return a.page(ctx, cmd, name, creates, func(page *ledger.Page) error {
+	return a.page(ctx, f.Page, creates, func(page *ledger.Page) error {
 		if f.empty {
 			if err := refuseEmpty(ctx, page, path); err != nil {
 				return err
@@ -129,7 +127,7 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 		if err != nil {
 			return err
 		}
-		return a.imported(page, args[1], format, result, merged, created)
+		return a.imported(page, f.Path, format, result, merged, created)
 	})
 }
 
@@ -191,7 +189,7 @@ func (a *app) ownDirectory() []fs.FileInfo {
 
 // importDry says what an import would do. A page that is not there, maybe nor its repository, is as
 // an empty one.
-func (a *app) importDry(ctx context.Context, cmd *cobra.Command, name, path string, o *filetree.ImportOptions, empty bool) error {
+func (a *app) importDry(ctx context.Context, name pageName, path string, o *filetree.ImportOptions, empty bool) error {
 	o.Exclude = a.ownDirectory()
 	foresee := func(page *ledger.Page) error {
 		if empty {
@@ -219,20 +217,16 @@ func (a *app) importDry(ctx context.Context, cmd *cobra.Command, name, path stri
 		return err
 	}
 	if has {
-		err := a.page(ctx, cmd, name, reads, foresee)
+		err := a.page(ctx, name, reads, foresee)
 		if !errors.Is(err, errNoPage) {
 			return err
 		}
-	}
-	parsed, err := parsePageName(cmd, name)
-	if err != nil {
-		return err
 	}
 	repo, err := ledger.Open(ctx, "", &ledger.Options{InMemory: true})
 	if err != nil {
 		return err
 	}
-	return errors.Join(a.pageIn(ctx, repo, parsed, creates, foresee), repo.Close())
+	return errors.Join(a.pageIn(ctx, repo, name, creates, foresee), repo.Close())
 }
 
 func importMessage(path string) string {
@@ -335,6 +329,9 @@ func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result
 }
 
 type exportFlags struct {
+	pageArg
+	Path   string `arg:""`
+	Prefix prefix `arg:""`
 	dryRun
 	At        string `flag:"at" usage:"revision to export (default HEAD)"`
 	Format    string `flag:"format" usage:"tree or jsonl (default: by PATH)"`
@@ -348,19 +345,18 @@ func (a *app) exportCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string, f exportFlags) error {
-	path := a.path(args[1])
-	format, err := formatFor(cmd, f.Format, path)
+func (a *app) exportPage(ctx context.Context, f exportFlags) error {
+	path := a.path(f.Path)
+	format, err := formatFor(f.Format, path)
 	if err != nil {
 		return err
 	}
-	o := &filetree.ExportOptions{Overwrite: f.Overwrite, Preserve: f.Preserve, DryRun: f.Dry, Warn: func(w filetree.Warning) { a.warn(w) }}
-	if o.Prefix, err = a.key(cmd, append(args, "")[2]); err != nil {
-		return err
+	o := &filetree.ExportOptions{
+		Prefix: f.Prefix.bytes, Overwrite: f.Overwrite, Preserve: f.Preserve, DryRun: f.Dry, Warn: func(w filetree.Warning) { a.warn(w) },
 	}
 	if path != "-" {
 		if in, err := inside(path, a.dir); err != nil || in {
-			return cmp.Or(err, withHint(usagef(cmd, "export to %s: it belongs to the repository %s itself", quoted(path), quoted(a.dir)), "name a directory outside it"))
+			return cmp.Or(err, withHint(usagef("export to %s: it belongs to the repository %s itself", quoted(path), quoted(a.dir)), "name a directory outside it"))
 		}
 	}
 	if format == formatLines && path != "-" && !f.Overwrite {
@@ -368,7 +364,7 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 			return withHint(fmt.Errorf("export to %s: %w", quoted(path), fs.ErrExist), "--overwrite replaces it")
 		}
 	}
-	return a.pageAt(ctx, cmd, args[0], fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
+	return a.pageAt(ctx, f.Page, fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
 		if err := a.hasPrefix(ctx, page, snap, o.Prefix); err != nil {
 			return err
 		}

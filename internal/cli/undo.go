@@ -10,6 +10,8 @@ import (
 )
 
 type undoFlags struct {
+	pageArg
+	Commit string `arg:""`
 	mergeFlags
 	dryRun
 	To      string `flag:"to" usage:"of a merge, the parent to go back to"`
@@ -17,13 +19,13 @@ type undoFlags struct {
 }
 
 func (a *app) undoCommand() *cobra.Command {
-	var f undoFlags
-	return a.withFlags("undo", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error { return a.undo(ctx, page, args[1], f) })
+	return verb(a, "undo", undoFlags{}, func(ctx context.Context, f undoFlags) error {
+		return a.page(ctx, f.Page, changes, func(page *ledger.Page) error { return a.undo(ctx, page, f) })
 	})
 }
 
-func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f undoFlags) error {
+func (a *app) undo(ctx context.Context, page *ledger.Page, f undoFlags) error {
+	revision := f.Commit
 	id, err := a.resolve(ctx, page, revision)
 	if err != nil {
 		return err
@@ -39,14 +41,14 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f un
 		return fmt.Errorf("read commit: %w", err)
 	}
 	if len(c.Parents) > 1 && f.To == "" {
-		return withHint(usagef(a.verb, "undo %s: it is a merge of %s and %s", quoted(revision), c.Parents[0].Short(), c.Parents[1].Short()),
+		return withHint(usagef("undo %s: it is a merge of %s and %s", quoted(revision), c.Parents[0].Short(), c.Parents[1].Short()),
 			"name the parent to go back to: %s; or undo one of the commits that it has merged", a.command("undo", pageText(page), revision, "--to", c.Parents[0].Short()))
 	}
 	if c.IsFirst() {
-		return usagef(a.verb, "undo %s: commit %s is the first one, which has changed nothing", quoted(revision), id.Short())
+		return usagef("undo %s: commit %s is the first one, which has changed nothing", quoted(revision), id.Short())
 	}
 	if f.To != "" && !slices.Contains(c.Parents, o.Parent) {
-		return usagef(a.verb, "undo %s: %s is no parent of it", quoted(revision), quoted(f.To))
+		return usagef("undo %s: %s is no parent of it", quoted(revision), quoted(f.To))
 	}
 	result, err := page.Undo(ctx, id, o)
 	if err != nil {

@@ -30,7 +30,7 @@ func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, set *pageSet
 		}
 	}
 	switch {
-	case !set.all && len(pages) == 0:
+	case set.some && len(pages) == 0:
 		return a.none(set)
 	case a.json:
 		a.usageJSON(&u, pages)
@@ -40,7 +40,7 @@ func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, set *pageSet
 		return nil
 	}
 	a.usageTable(pages)
-	if set.all {
+	if !set.some {
 		a.usageSums(&u)
 	}
 	return nil

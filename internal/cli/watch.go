@@ -22,7 +22,8 @@ const busyPause = 200 * time.Millisecond
 const fromNone = "none"
 
 type watchFlags struct {
-	Prefix string `flag:"prefix" usage:"only keys that begin with this"`
+	pageArg
+	Prefix prefix `flag:"prefix" usage:"only keys that begin with this"`
 	From   string `flag:"from" usage:"revision to begin behind, or none (default: HEAD)"`
 	Limit  int    `flag:"limit,n" usage:"end after this many notifications (default: never)"`
 }
@@ -57,17 +58,9 @@ type watcher struct {
 	pending bytes.Buffer   // what was found and is not printed yet
 }
 
-func (a *app) watch(ctx context.Context, cmd *cobra.Command, args []string, f watchFlags) error {
-	name, err := parsePageName(cmd, args[0])
-	if err != nil {
-		return err
-	}
-	prefix, err := a.key(cmd, f.Prefix)
-	if err != nil {
-		return err
-	}
-	w := &watcher{app: a, name: name, prefix: prefix, limit: f.Limit, begin: f.From}
-	err = w.watch(ctx)
+func (a *app) watch(ctx context.Context, f watchFlags) error {
+	w := &watcher{app: a, name: f.Page, prefix: f.Prefix.bytes, limit: f.Limit, begin: f.From}
+	err := w.watch(ctx)
 	switch ended := ctx.Err(); {
 	case ended == nil || !errors.Is(err, ended):
 		return err
@@ -210,7 +203,7 @@ func (w *watcher) again() []string {
 func (w *watcher) look(ctx context.Context) (more bool, err error) {
 	w.app.again = w.again()
 	err = w.app.read(ctx, func(repo *ledger.Repository) error {
-		page, err := w.app.openPage(ctx, repo, w.name, reads)
+		page, _, err := w.app.openPage(ctx, repo, w.name, reads)
 		if errors.Is(err, ledger.ErrNotFound) && !w.started {
 			w.waiting()
 			return nil

@@ -10,16 +10,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
+type whyFlags struct {
+	pageArg
+	Key oneKey `arg:""`
+	At  string `flag:"at" usage:"revision to explain (default HEAD)"`
+}
+
 func (a *app) whyCommand() *cobra.Command {
-	var f struct {
-		At string `flag:"at" usage:"revision to explain (default HEAD)"`
-	}
-	return a.withFlags("why", &f, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		key, err := a.oneKey(cmd, args[1])
-		if err != nil {
-			return err
-		}
-		return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error { return a.why(ctx, page, key, f.At) })
+	return verb(a, "why", whyFlags{}, func(ctx context.Context, f whyFlags) error {
+		return a.page(ctx, f.Page, reads, func(page *ledger.Page) error { return a.why(ctx, page, f.Key, f.At) })
 	})
 }
 
