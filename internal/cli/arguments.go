@@ -38,10 +38,7 @@ var revisionFlags = []string{"at", "from", "parent", "to"}
 func (a *app) checkFlags(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		rule := flagRules[f.Name]
-		if slices.Contains(revisionFlags, f.Name) {
-			rule = admin.ValidateRevision
-		}
+		rule := choose(slices.Contains(revisionFlags, f.Name), admin.ValidateRevision, flagRules[f.Name])
 		if rule != nil && err == nil && f.Value.String() != "" {
 			err = wrong(rule(f.Value.String()))
 		}
@@ -123,15 +120,7 @@ func (a *app) byUsage(cmd *cobra.Command) {
 		cmd.Args = cobra.RangeArgs(least, most)
 	}
 	if cmd.ValidArgsFunction == nil && len(arguments) > 0 && strings.Contains(arguments[0], "LEDGER/") {
-		cmd.ValidArgsFunction = a.completePages
-		switch second := strings.Join(arguments[1:min(2, len(arguments))], ""); {
-		case strings.Contains(second, "REV") || strings.Contains(second, "COMMIT"):
-			cmd.ValidArgsFunction = a.completeRevisions
-		case strings.Contains(second, "KEY") || strings.Contains(second, "PREFIX"):
-			cmd.ValidArgsFunction = a.completeKeys
-		case strings.Contains(second, "PATH") || strings.Contains(second, "DIR") || strings.Contains(second, "FILE"):
-			cmd.ValidArgsFunction = a.completePageThenFile
-		}
+		cmd.ValidArgsFunction = a.completeArguments(arguments)
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if slices.Contains(revisionFlags, f.Name) {
@@ -148,15 +137,15 @@ func wrong(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &usageError{&classed{bareText(err), err}}
+	return &usageError{bare(err)}
 }
 
-// bareText is the text of an error without the sentinel at its end, where what stands before says
-// it all.
-func bareText(err error) string {
+// bare leaves out of the text of an error the sentinel at its end, where what stands before says it
+// all.
+func bare(err error) error {
 	text := err.Error()
 	for _, sentinel := range []error{ledger.ErrNotFound, ledger.ErrInvalid, ledger.ErrTooLarge} {
 		text = strings.TrimSuffix(text, fmt.Sprintf(": %v", sentinel))
 	}
-	return text
+	return &classed{text, err}
 }

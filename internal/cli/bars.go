@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -44,8 +45,7 @@ func barLines(pages []admin.PageUsage, width int, full, part string) []string {
 		if b.bytes > 0 {
 			n = max(1, int(float64(b.bytes)/float64(most)*float64(room)))
 		}
-		text := fit(b.name, names)
-		line := text + strings.Repeat(" ", names-utf8.RuneCountInString(text)) + " " + pad(sizeText(b.bytes), sizeColumn-2) + " " + strings.Repeat(b.glyph, n)
+		line := fmt.Sprintf("%-*s %*s %s", names, fit(b.name, names), sizeColumn-2, sizeText(b.bytes), strings.Repeat(b.glyph, n))
 		lines = append(lines, strings.TrimRight(line, " "))
 	}
 	return lines
@@ -58,6 +58,3 @@ func fit(name string, n int) string {
 	}
 	return string([]rune(name)[:n-3]) + "..."
 }
-
-// pad puts spaces before a text.
-func pad(s string, n int) string { return strings.Repeat(" ", max(0, n-len(s))) + s }

@@ -44,9 +44,7 @@ func (a *app) garbage(g admin.GarbageState) {
 		return
 	}
 	a.printf("  garbage   looked for at %s; %s deleted since the page was opened\n", timeText(g.Last), sizeText(g.Bytes))
-	if g.Err != nil {
-		a.printf("            not collected: %s\n", printable(g.Err.Error()))
-	}
+	a.printIf(g.Err != nil, "            not collected: %s\n", errText(g.Err))
 }
 
 func (a *app) status(ctx context.Context, repo *ledger.Repository, set *pageSet) error {
@@ -97,20 +95,16 @@ func (a *app) pageStatus(p admin.PageStatus, cloud bool) {
 	}
 	a.printf("\n%s\n  size      %s\n", nameOf(p.Ledger, p.Name, p.ID), sizeText(p.SizeBytes))
 	if p.Err != nil {
-		a.printf("  error     %s\n", printable(p.Err.Error()))
+		a.printf("  error     %s\n", errText(p.Err))
 		return
 	}
 	a.printf("  newest    %s, %s, generation %d\n", p.Newest.ID.Short(), timeText(p.Newest.Time), p.Newest.Generation)
-	if p.Heads > 1 {
-		a.printf("  heads     %d, waiting to be merged\n", p.Heads)
-	}
+	a.printIf(p.Heads > 1, "  heads     %d, waiting to be merged\n", p.Heads)
 	a.printf("  unsynced  %s\n", countText(p.Unsynced, "commit"))
 	if cloud {
 		a.syncState(p.Sync)
 	}
-	if p.Ahead > 0 {
-		a.printf("  ahead     the newest commit is %s ahead of this clock\n", durationText(p.Ahead))
-	}
+	a.printIf(p.Ahead > 0, "  ahead     the newest commit is %s ahead of this clock\n", durationText(p.Ahead))
 	a.garbage(p.Garbage)
 	a.printRecovery(p.Torn, p.IndexRebuilt)
 }
@@ -120,9 +114,7 @@ func (a *app) printRecovery(torn []admin.TornTail, rebuilt string) {
 	for _, t := range torn {
 		a.printf("  torn      %s\n", printable(tornText(t)))
 	}
-	if rebuilt != "" {
-		a.printf("  index     rebuilt from the log: %s\n", printable(rebuilt))
-	}
+	a.printIf(rebuilt != "", "  index     rebuilt from the log: %s\n", printable(rebuilt))
 }
 
 func tornText(t admin.TornTail) string {
@@ -152,22 +144,16 @@ func (a *app) checkCommand() *cobra.Command {
 
 func (a *app) check(ctx context.Context, repo *ledger.Repository, o admin.CheckOptions) error {
 	p := a.startProgress(ctx, "checking", "pages")
-	if p != nil {
-		o.Progress = func(now admin.CheckProgress) {
-			p.update(func(c *counters) {
-				c.files, c.totalFiles, c.bytes, c.totalBytes = int64(now.Index), int64(now.Pages), now.Done, now.Total
-				c.what = nameOf(now.Ledger, "", now.Page) + " " + now.Step
-			})
-		}
+	o.Progress = func(now admin.CheckProgress) {
+		p.update(func(c *counters) {
+			c.files, c.totalFiles, c.bytes, c.totalBytes = int64(now.Index), int64(now.Pages), now.Done, now.Total
+			c.what = nameOf(now.Ledger, "", now.Page) + " " + now.Step
+		})
 	}
 	report, err := admin.Check(ctx, repo, &o)
 	p.finish()
 	if err != nil {
-		err = fmt.Errorf("check: %w", err)
-		if errors.Is(err, ledger.ErrNotFound) {
-			return withHint(err, "%s", a.command("ls"))
-		}
-		return err
+		return hintFor(fmt.Errorf("check: %w", err), ledger.ErrNotFound, "%s", a.command("ls"))
 	}
 	for _, q := range report.Repository {
 		a.print(problemObject(q), "problem     %s\n", printable(q.String()))
@@ -178,11 +164,9 @@ func (a *app) check(ctx context.Context, repo *ledger.Repository, o admin.CheckO
 		a.printReport(page)
 	}
 	if n := report.Remaining(); n > 0 {
-		return withHint(fmt.Errorf("%s found: %w", countText(n, "problem"), ledger.ErrCorrupt), "%s", a.repairHint(o, report))
+		return withHint(found(n, "problem"), "%s", a.repairHint(o, report))
 	}
-	if !a.json && !a.quiet {
-		a.printf("%s, %s: %s\n", countText(len(report.Pages), "page"), sizeText(bytes), verifiedText(report))
-	}
+	a.summary("%s, %s: %s\n", countText(len(report.Pages), "page"), sizeText(bytes), verifiedText(report))
 	return nil
 }
 
@@ -234,28 +218,19 @@ func (a *app) printReport(r admin.PageReport) {
 	for _, p := range r.Problems {
 		a.printf("  problem   %s\n", printable(p.String()))
 	}
-	if r.More {
-		a.printf("  problem   and more\n")
-	}
+	a.printIf(r.More, "  problem   and more\n")
 	if r.MissingPieces > 0 {
 		a.printf("  gone      %s of values, of which neither this device nor the cloud has the content\n", countText(r.MissingPieces, "piece"))
 	}
-	if len(r.Holes) > 0 {
-		a.printf("  gone      a part of the tree of %s; the cloud may have it\n", countText(len(r.Holes), "version"))
-	}
+	a.printIf(len(r.Holes) > 0, "  gone      a part of the tree of %s; the cloud may have it\n",
+		countText(len(r.Holes), "version"))
 	for _, s := range r.Rescued {
 		a.printf("  rescued   commit %s has what is left of commit %s: %s", s.Commit.Short(), s.Head.Short(), countText(s.Entries, "entry"))
-		if s.FromOlder > 0 {
-			a.printf(", %d of them as they were in commit %s", s.FromOlder, s.Older.Short())
-		}
+		a.printIf(s.FromOlder > 0, ", %d of them as they were in commit %s", s.FromOlder, s.Older.Short())
 		a.printf("\n")
 	}
-	if r.CloudErr != nil {
-		a.printf("  cloud     could not be asked: %s\n", printable(r.CloudErr.Error()))
-	}
-	if r.InUse {
-		a.printf("  in use    so that it was left as it is\n")
-	}
+	a.printIf(r.CloudErr != nil, "  cloud     could not be asked: %s\n", errText(r.CloudErr))
+	a.printIf(r.InUse, "  in use    so that it was left as it is\n")
 }
 
 func (a *app) backupCommand() *cobra.Command { return a.define("backup", a.backup) }
@@ -288,7 +263,7 @@ func (a *app) backup(ctx context.Context, args []string) error {
 		stop()
 		p.finish()
 		if errors.Is(err, ledger.ErrInvalid) {
-			return withHint(&classed{bareText(err), err}, "%s", "name another directory, or remove what a backup has left there that did not come to its end")
+			return withHint(bare(err), "%s", "name another directory, or remove what a backup has left there that did not come to its end")
 		}
 		if err != nil {
 			return err

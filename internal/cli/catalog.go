@@ -49,7 +49,7 @@ func (a *app) catalogCommand() *cobra.Command {
 func (a *app) changeCatalog(ctx context.Context, f catalogWrite, how access, fn func(*metabase.Tx) (string, error)) error {
 	return a.page(ctx, f.Page, how, func(page *ledger.Page) error {
 		var done string
-		before, after, err := a.write(ctx, page, "", func(tx *ledger.Tx) error {
+		before, after, err := a.write(ctx, page, "", "", func(tx *ledger.Tx) error {
 			t, err := catalog.Write(ctx, tx, f.Epoch)
 			if err == nil {
 				done, err = fn(t)

@@ -245,8 +245,8 @@ func (a *app) checkCatalog(ctx context.Context, v *metabase.View) error {
 		return fmt.Errorf("the catalogue has %s: %w", countText(n, "wrong row"), ledger.ErrCorrupt)
 	}
 	counters, err := v.Counters(ctx)
-	if err == nil && !a.json && !a.quiet {
-		a.printf("all rows of %s fit together\n", countText(counters.Physical, "object"))
+	if err == nil {
+		a.summary("all rows of %s fit together\n", countText(counters.Physical, "object"))
 	}
 	return err
 }

@@ -51,26 +51,15 @@ func (f *cloudFlags) options(ctx context.Context, a *app) (*ledger.Cloud, error)
 		o.KeyFilePassphrase = pass
 		return o, nil
 	}
+	var err error
 	if f.Ask {
-		pass, err := a.askSecret(ctx, "passphrase")
-		if err != nil {
-			return o, err
-		}
-		o.Passphrase = pass
+		o.Passphrase, err = a.askSecret(ctx, "passphrase")
 	} else if f.PassphraseFile != "" || f.KeyFile == "" && !f.Plaintext {
-		pass, err := a.passphrase(f.PassphraseFile)
-		if err != nil {
-			return o, err
-		}
-		o.Passphrase = pass
+		o.Passphrase, err = a.passphrase(f.PassphraseFile)
 	}
-	ways := 0
-	for _, given := range []bool{o.KeyFile != "", len(o.Passphrase) > 0, o.Plaintext} {
-		if given {
-			ways++
-		}
-	}
-	switch {
+	switch ways := counted(o.KeyFile != "", len(o.Passphrase) > 0, o.Plaintext); {
+	case err != nil:
+		return o, err
 	case ways == 0:
 		return o, withHint(usagef("a cloud is sealed with a key: name one with --key-file or --passphrase-file, or say --plaintext if everybody who can read the bucket may read everything"),
 			"%s key init FILE makes a key", a.process.Program)
@@ -143,16 +132,25 @@ func (a *app) cloudSetCommand() *cobra.Command {
 }
 
 func (a *app) cloudShowCommand() *cobra.Command {
-	return a.define("cloud show", func(ctx context.Context, args []string) error {
-		return a.read(ctx, func(repo *ledger.Repository) error {
-			info, ok := repo.Cloud()
-			if !ok {
-				return ledger.ErrNoCloud
-			}
+	return a.define("cloud show", func(ctx context.Context, _ []string) error {
+		info, err := a.cloud(ctx)
+		if err == nil {
 			a.printCloud(info)
-			return nil
-		})
+		}
+		return err
 	})
+}
+
+// cloud returns the cloud of the repository.
+func (a *app) cloud(ctx context.Context) (info ledger.CloudInfo, err error) {
+	err = a.read(ctx, func(repo *ledger.Repository) error {
+		var ok bool
+		if info, ok = repo.Cloud(); !ok {
+			return ledger.ErrNoCloud
+		}
+		return nil
+	})
+	return info, err
 }
 
 // cloudObject is a cloud as --json prints it.
@@ -169,16 +167,12 @@ func (a *app) printCloud(c ledger.CloudInfo) {
 		a.emit(cloudObject(c))
 		return
 	case c.BucketID == "" && c.Err != nil:
-		a.printf("cloud       unknown: %s\n", printable(c.Err.Error()))
+		a.printf("cloud       unknown: %s\n", errText(c.Err))
 		return
 	}
 	a.printf("cloud       %s\nbucket      %s\nsealing     %s\ndevice      %s\n", printable(c.URL), c.BucketID, sealingText(c), c.Device)
-	if c.CredentialsFile != "" {
-		a.printf("credentials %s\n", quoted(c.CredentialsFile))
-	}
-	if c.Paused {
-		a.printf("paused      nothing is synced in the background; %s\n", a.command("cloud", "resume"))
-	}
+	a.printIf(c.CredentialsFile != "", "credentials %s\n", quoted(c.CredentialsFile))
+	a.printIf(c.Paused, "paused      nothing is synced in the background; %s\n", a.command("cloud", "resume"))
 }
 
 // sealingText says how a cloud is protected.
@@ -206,8 +200,8 @@ func (a *app) cloudProbeCommand() *cobra.Command {
 		for _, p := range points {
 			a.printPoint(p)
 		}
-		if err == nil && !a.json && !a.quiet {
-			a.printf("the bucket is fit\n")
+		if err == nil {
+			a.summary("the bucket is fit\n")
 		}
 		return err
 	})
@@ -218,7 +212,7 @@ func (a *app) printPoint(p admin.ProbePoint) {
 	case a.json:
 		a.emit(object{"promise", p.Name, "ok", p.Err == nil, "error?", p.Err})
 	case p.Err != nil:
-		a.printf("BROKEN  %s: %s\n", p.Name, printable(p.Err.Error()))
+		a.printf("BROKEN  %s: %s\n", p.Name, errText(p.Err))
 	case !a.quiet:
 		a.printf("kept    %s\n", p.Name)
 	}
@@ -237,10 +231,7 @@ func (a *app) cloudGCCommand() *cobra.Command {
 }
 
 func (a *app) printCloudGC(r admin.CloudCollectReport, dry bool) {
-	given, deleted := "given up", "deleted"
-	if dry {
-		given, deleted = "to give up", "would delete"
-	}
+	given, deleted := choose(dry, "to give up", "given up"), choose(dry, "would delete", "deleted")
 	name := nameOf(r.Ledger, r.Name, r.ID)
 	a.result(object{
 		"page", name, "givenUpCommits", r.Commits, "cut", r.Cut, "deletedObjects", r.DeletedObjects, "deletedBytes", r.DeletedBytes,

@@ -47,27 +47,15 @@ func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, f cloudCh
 		return err
 	}
 	if left > 0 {
-		err := fmt.Errorf("%s in the bucket %s damaged or missing: %w", countText(left, "object"), isOrAre(left), ledger.ErrCorrupt)
+		err := fmt.Errorf("%s in the bucket %s damaged or missing: %w", countText(left, "object"), choose(left == 1, "is", "are"), ledger.ErrCorrupt)
 		return withHint(err, "on a device that has what was in them: %s", a.command("cloud", "check", "--repair"))
 	}
 	if newer > 0 {
 		return fmt.Errorf("%s in the bucket say that a newer program has written them: %w", countText(newer, "object"), ledger.ErrUnsupported)
 	}
-	what := "everything"
-	if repaired {
-		what = "the rest was"
-	}
-	if !a.json {
-		a.result(nil, "%s, %s: %s verified\n", countText(count, "object"), sizeText(bytes), what)
-	}
+	what := choose(repaired, "the rest was", "everything")
+	a.summary("%s, %s: %s verified\n", countText(count, "object"), sizeText(bytes), what)
 	return nil
-}
-
-func isOrAre(n int) string {
-	if n == 1 {
-		return "is"
-	}
-	return "are"
 }
 
 func (a *app) printCloudCheck(r admin.CloudCheckReport) {
@@ -80,20 +68,13 @@ func (a *app) printCloudCheck(r admin.CloudCheckReport) {
 		})
 		return
 	}
-	done := ""
-	if r.Repaired {
-		done = "uploaded anew: "
-	}
+	done := choose(r.Repaired, "uploaded anew: ", "")
 	for _, d := range r.Damaged {
-		a.printf("%s: %s%s: %s\n", name, done, printable(d.Name), printable(d.Err.Error()))
+		a.printf("%s: %s%s: %s\n", name, done, printable(d.Name), errText(d.Err))
 	}
 	for _, d := range r.Newer {
-		a.printf("%s: %s: %s\n", name, printable(d.Name), printable(d.Err.Error()))
+		a.printf("%s: %s: %s\n", name, printable(d.Name), errText(d.Err))
 	}
-	if r.More > 0 {
-		a.printf("%s: %s%s more\n", name, done, countText(r.More, "object"))
-	}
-	if r.Missing > 0 {
-		a.printf("%s: %s missing, which no device has sent yet\n", name, countText(r.Missing, "piece"))
-	}
+	a.printIf(r.More > 0, "%s: %s%s more\n", name, done, countText(r.More, "object"))
+	a.printIf(r.Missing > 0, "%s: %s missing, which no device has sent yet\n", name, countText(r.Missing, "piece"))
 }

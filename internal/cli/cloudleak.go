@@ -22,15 +22,12 @@ func (a *app) cloudLeakCommand() *cobra.Command {
 				return err
 			}
 			url, key = a.url(f.URL[0]), a.path(f.Credentials)
-		} else if err := a.read(ctx, func(repo *ledger.Repository) error {
-			info, ok := repo.Cloud()
-			if !ok {
-				return ledger.ErrNoCloud
+		} else {
+			info, err := a.cloud(ctx)
+			if err != nil {
+				return err
 			}
 			url, key = info.URL, info.CredentialsFile
-			return nil
-		}); err != nil {
-			return err
 		}
 		seen, err := admin.LookAtCloud(ctx, url, key, &ledger.Options{Buckets: a.process.Buckets})
 		if err != nil {

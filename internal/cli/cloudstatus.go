@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"fmt"
+	"cmp"
 	"time"
 
 	"github.com/ledgerd/ledger"
@@ -52,9 +52,7 @@ func (a *app) cloudStatus(c *admin.CloudStatus) {
 	}
 	a.printCloud(c.CloudInfo)
 	a.printf("last sync   %s\n", a.agoText(c.LastSuccess))
-	if !c.OldestUnsynced.IsZero() {
-		a.printf("oldest unsynced %s\n", a.agoText(c.OldestUnsynced))
-	}
+	a.printIf(!c.OldestUnsynced.IsZero(), "oldest unsynced %s\n", a.agoText(c.OldestUnsynced))
 	if c.Since.IsZero() {
 		return // what is remembered of it is damaged
 	}
@@ -72,30 +70,22 @@ func syncProgressObject(a cloudsync.Activity, p cloudsync.Progress) object {
 	return object{"values", p.Values, "totalValues", p.TotalValues, "bytes", p.Bytes, "totalBytes", p.TotalBytes}
 }
 
-// syncErrorText is why a page is not in step, "" when nothing is wrong.
-func syncErrorText(s ledger.SyncState) string {
-	for _, err := range []error{s.UploadErr, s.DownloadErr} {
-		if err != nil {
-			return err.Error()
-		}
-	}
-	return ""
-}
+// syncErr is why a page is not in step, nil when nothing is wrong.
+func syncErr(s ledger.SyncState) error { return cmp.Or(s.UploadErr, s.DownloadErr) }
 
 // syncStateObject is the state of sync of a page in status --json.
 func syncStateObject(s ledger.SyncState) object {
 	return object{
 		"upload", s.Upload, "download", s.Download, "position", s.Position, "oldestUnsynced?", s.OldestUnsynced, "lastSuccess?", s.LastSuccess,
-		"serverTime?", s.ServerTime, "paused?", s.Paused, "syncError?", syncErrorText(s),
+		"serverTime?", s.ServerTime, "paused?", s.Paused, "syncError?", syncErr(s),
 		"up?", syncProgressObject(s.Upload, s.Up), "down?", syncProgressObject(s.Download, s.Down),
 	}
 }
 
 // syncProgress prints how far one direction is, if it is under way.
 func (a *app) syncProgress(where string, activity cloudsync.Activity, p cloudsync.Progress) {
-	if activity == ledger.SyncInProgress {
-		a.printf("  %-9s %d of %s, %s of %s\n", where, p.Values, countText(int(p.TotalValues), "value"), sizeText(p.Bytes), sizeText(p.TotalBytes))
-	}
+	a.printIf(activity == ledger.SyncInProgress, "  %-9s %d of %s, %s of %s\n",
+		where, p.Values, countText(int(p.TotalValues), "value"), sizeText(p.Bytes), sizeText(p.TotalBytes))
 }
 
 // syncState prints the state of sync of a page.
@@ -103,13 +93,7 @@ func (a *app) syncState(s ledger.SyncState) {
 	a.printf("  sync      upload %s, download %s, entry %d, last %s\n", s.Upload, s.Download, s.Position, a.agoText(s.LastSuccess))
 	a.syncProgress("up", s.Upload, s.Up)
 	a.syncProgress("down", s.Download, s.Down)
-	if !s.ServerTime.IsZero() {
-		a.printf("  received  newest entry of others written %s\n", a.agoText(s.ServerTime))
-	}
-	if !s.OldestUnsynced.IsZero() {
-		a.printf("  oldest    unsynced since %s\n", a.agoText(s.OldestUnsynced))
-	}
-	if text := syncErrorText(s); text != "" {
-		a.printf("  problem   %s\n", printable(fmt.Sprintf("the last sync: %s", text)))
-	}
+	a.printIf(!s.ServerTime.IsZero(), "  received  newest entry of others written %s\n", a.agoText(s.ServerTime))
+	a.printIf(!s.OldestUnsynced.IsZero(), "  oldest    unsynced since %s\n", a.agoText(s.OldestUnsynced))
+	a.printIf(syncErr(s) != nil, "  problem   the last sync: %s\n", errText(syncErr(s)))
 }

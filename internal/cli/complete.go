@@ -3,7 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,45 +53,55 @@ func (a *app) completing(cmd *cobra.Command, fn func(context.Context, *ledger.Re
 	_ = a.read(ctx, func(repo *ledger.Repository) error { return fn(ctx, repo) }) // see above
 }
 
-// completePages completes LEDGER/PAGE.
-func (a *app) completePages(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
+// completeArguments completes arguments as the words of a usage line say: pages, and what the page
+// that is the first argument has.
+func (a *app) completeArguments(usage []string) cobra.CompletionFunc {
+	first, second := usage[0], strings.Join(usage[1:min(2, len(usage))], "")
+	has := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(second, word) })
+	}
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		switch {
+		case len(args) == 0 && strings.Contains(first, "PATH"):
+			return a.pageNames(cmd, toComplete), cobra.ShellCompDirectiveDefault
+		case len(args) == 0:
+			return a.pageNames(cmd, toComplete), cobra.ShellCompDirectiveNoFileComp
+		case has("REV", "COMMIT"):
+			return a.revisions(cmd, args[0], toComplete), cobra.ShellCompDirectiveNoFileComp
+		case has("KEY", "PREFIX"):
+			return a.keyNames(cmd, args[0], toComplete), cobra.ShellCompDirectiveNoFileComp
+		case has("PATH", "DIR", "FILE") && len(args) == 1:
+			return nil, cobra.ShellCompDirectiveDefault
+		}
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	var found []string
+}
+
+// matching returns those that begin with what was typed.
+func matching(all []string, toComplete string) []string {
+	return slices.DeleteFunc(all, func(one string) bool { return !strings.HasPrefix(one, toComplete) })
+}
+
+// pageNames returns the pages that begin with what was typed.
+func (a *app) pageNames(cmd *cobra.Command, toComplete string) (found []string) {
 	a.completing(cmd, func(ctx context.Context, repo *ledger.Repository) error {
 		pages, err := repo.Pages(ctx)
-		for _, p := range pages {
-			if name := nameOf(p.Ledger, p.Name, p.ID); strings.HasPrefix(name, toComplete) {
-				found = append(found, name)
-			}
-		}
+		found = objects(pages, func(p ledger.PageInfo) string { return nameOf(p.Ledger, p.Name, p.ID) })
 		return err
 	})
-	return found, cobra.ShellCompDirectiveNoFileComp
+	return matching(found, toComplete)
 }
 
-// completePageThenFile completes LEDGER/PAGE PATH.
-func (a *app) completePageThenFile(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 1 {
-		return nil, cobra.ShellCompDirectiveDefault
-	}
-	return a.completePages(cmd, args, toComplete)
-}
-
-// completeKeys completes LEDGER/PAGE KEY.
-func (a *app) completeKeys(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return a.completePages(cmd, args, toComplete)
-	}
+// keyNames returns keys of a page that begin with what was typed.
+func (a *app) keyNames(cmd *cobra.Command, page, toComplete string) (found []string) {
 	prefix, err := a.key(toComplete)
 	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return nil
 	}
-	var found []string
-	a.completingPage(cmd, args[0], func(ctx context.Context, page *ledger.Page) error {
+	a.completingPage(cmd, page, func(ctx context.Context, page *ledger.Page) error {
 		return a.snapshot(ctx, page, "", func(snap *ledger.Snapshot) error {
-			for item, err := range filetree.List(ctx, snap, filetree.ListOptions{Prefix: prefix, Limit: maxCompletions, KeysOnly: true}) {
+			o := filetree.ListOptions{Prefix: prefix, Limit: maxCompletions, KeysOnly: true}
+			for item, err := range filetree.List(ctx, snap, o) {
 				if err != nil {
 					return err
 				}
@@ -102,44 +112,28 @@ func (a *app) completeKeys(cmd *cobra.Command, args []string, toComplete string)
 			return nil
 		})
 	})
-	return found, cobra.ShellCompDirectiveNoFileComp
+	return found
 }
 
-// completeRevisions completes LEDGER/PAGE REV...
-func (a *app) completeRevisions(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return a.completePages(cmd, args, toComplete)
-	}
+// revisions returns names of the newest commits of a page, with their messages.
+func (a *app) revisions(cmd *cobra.Command, page, toComplete string) []string {
 	found := []string{"HEAD", "HEAD~1"}
-	a.completingPage(cmd, args[0], func(ctx context.Context, page *ledger.Page) error {
+	a.completingPage(cmd, page, func(ctx context.Context, page *ledger.Page) error {
 		tags, err := page.Tags(ctx)
 		if err != nil {
 			return err
 		}
-		for _, t := range tags {
-			found = append(found, t.Name)
-		}
+		found = append(found, objects(tags, func(t ledger.Tag) string { return t.Name })...)
 		n := 0
 		for c, err := range page.Log(ctx) {
 			if n++; err != nil || n > 20 {
 				return err
 			}
-			text := c.ID.Short()
-			if c.Message != "" {
-				first, _, _ := strings.Cut(c.Message, "\n")
-				text = fmt.Sprintf("%s\t%s", text, printable(first))
-			}
-			found = append(found, text)
+			found = append(found, c.ID.Short()+choose(c.Message != "", "\t"+title(c), ""))
 		}
 		return nil
 	})
-	kept := found[:0]
-	for _, f := range found {
-		if strings.HasPrefix(f, toComplete) {
-			kept = append(kept, f)
-		}
-	}
-	return kept, cobra.ShellCompDirectiveNoFileComp
+	return matching(found, toComplete)
 }
 
 func (a *app) completingPage(cmd *cobra.Command, name string, fn func(context.Context, *ledger.Page) error) {
@@ -173,5 +167,5 @@ func (a *app) completeRevisionFlag(cmd *cobra.Command, args []string, toComplete
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return a.completeRevisions(cmd, args[:1], toComplete)
+	return a.revisions(cmd, args[0], toComplete), cobra.ShellCompDirectiveNoFileComp
 }

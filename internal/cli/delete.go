@@ -81,14 +81,9 @@ func (a *app) erased(e *admin.Erasure, dry bool) {
 
 func (a *app) deleted(p *ledger.DeletedPage, dry bool) {
 	name := nameOf(p.Ledger, p.Name, p.ID)
-	done, freed, still := "deleted", "freed", "still has"
-	if dry {
-		done, freed, still = "would be deleted", "would be freed", "would keep"
-	}
-	rest := ""
-	if p.Discarded {
-		rest = ", with what only this device had"
-	}
+	done, freed := choose(dry, "would be deleted", "deleted"), choose(dry, "would be freed", "freed")
+	still := choose(dry, "would keep", "still has")
+	rest := choose(p.Discarded, ", with what only this device had", "")
 	if p.Everywhere {
 		rest += "; for all devices, and from the bucket with cloud gc in 30 days"
 	}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,12 +39,10 @@ const (
 
 // ExitCode returns the exit code for an error; ExitDone for nil.
 func ExitCode(err error) int {
-	_, usage := errors.AsType[*usageError](err)
-	_, partly := errors.AsType[*partlyError](err)
 	switch {
 	case err == nil:
 		return ExitDone
-	case usage:
+	case is[*usageError](err):
 		return ExitUsage
 	case errors.Is(err, ledger.ErrNoRepository):
 		return ExitNoRepository
@@ -53,7 +52,7 @@ func ExitCode(err error) int {
 		return ExitWrongKey
 	case errors.Is(err, ledger.ErrCorrupt):
 		return ExitCorrupt
-	case partly, errors.Is(err, errOutput):
+	case is[*partlyError](err), errors.Is(err, errOutput):
 		return ExitPartly
 	case errors.Is(err, context.Canceled):
 		return ExitInterrupted
@@ -86,7 +85,7 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(fo
 
 // usage makes a usage error of what cobra found before any verb began.
 func (a *app) usage(root *cobra.Command, err error) error {
-	if _, ok := errors.AsType[*usageError](err); ok {
+	if is[*usageError](err) {
 		return err
 	}
 	cmd, rest, findErr := root.Find(a.process.Args)
@@ -112,10 +111,8 @@ func (a *app) unknownVerb(of *cobra.Command, args []string, err error) error {
 		if now := movedHint(of, args[i]); now != "" {
 			return withHint(usagef("there is no verb %s any more", args[i]), "%s", now)
 		}
-		of.SuggestionsMinimumDistance = 1
-		near := of.SuggestionsFor(args[i])
-		if len(near) == 0 {
-			of.SuggestionsMinimumDistance = 2
+		var near []string
+		for of.SuggestionsMinimumDistance = 1; len(near) == 0 && of.SuggestionsMinimumDistance <= 2; of.SuggestionsMinimumDistance++ {
 			near = of.SuggestionsFor(args[i])
 		}
 		for i, name := range near {
@@ -142,6 +139,11 @@ func classedf(sentinel error, format string, args ...any) error {
 	return &classed{fmt.Sprintf(format, args...), sentinel}
 }
 
+// found is the error of a verb that has found damage.
+func found(n int, noun string) error {
+	return fmt.Errorf("%s found: %w", countText(n, noun), ledger.ErrCorrupt)
+}
+
 // hintError is an error with a hint that is better than the general one.
 type hintError struct {
 	err  error
@@ -155,74 +157,101 @@ func withHint(err error, format string, args ...any) error {
 	return &hintError{err, fmt.Sprintf(format, args...)}
 }
 
+// is reports whether err is, or wraps, an error of a type.
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}
+
+// hintFor gives an error that matches a sentinel a hint that is better than the general one.
+func hintFor(err, sentinel error, format string, args ...any) error {
+	if !errors.Is(err, sentinel) {
+		return err
+	}
+	return withHint(err, format, args...)
+}
+
+// roomHint is what to try where the disk is full.
+const roomHint = "make room on the disk; nothing that was committed is lost"
+
 // hintOf says what to try.
 func (a *app) hintOf(err error) string {
 	if e, ok := errors.AsType[*hintError](err); ok {
 		return e.hint
 	}
-	if _, ok := errors.AsType[*usageError](err); ok {
-		return a.process.Program + strings.TrimPrefix(a.verb.CommandPath(), programName) + " --help"
-	}
-	if e, ok := errors.AsType[*ledger.LockedError](err); ok {
-		if e.PID != 0 {
-			return fmt.Sprintf("wait for it with --lock-timeout 30s; process %d holds it, and other verbs go through it when it is a serve", e.PID)
-		}
-		return "wait for it with --lock-timeout 30s"
-	}
-	if _, ok := errors.AsType[*bucket.UnfitError](err); ok {
-		return "name a bucket of another store; " + a.command("cloud", "probe", "URL") + " proves one without setting it"
-	}
-	if _, ok := errors.AsType[*bucket.Error](err); ok {
-		switch {
-		case errors.Is(err, ledger.ErrNoSpace):
-			return "make room in the bucket, or have its quota raised; nothing is lost, and sync goes on then"
-		case errors.Is(err, fs.ErrPermission):
-			return "see to the rights in the bucket, of the directory or of the credentials; nothing is lost, and sync goes on then"
-		case errors.Is(err, ledger.ErrNetwork) && errors.Is(err, fs.ErrNotExist):
-			return "if the bucket lies on a disk that is not mounted, mount it; nothing is lost, and sync goes on then"
-		}
-	}
-	if _, ok := errors.AsType[*filetree.RemovalError](err); ok {
-		return "if that is meant: --mirror; to add and change files only: --no-delete. What an import removes stays in the history"
-	}
-	if e, ok := errors.AsType[*ledger.CorruptError](err); ok && e.Where == "key file" {
-		return "the key file is damaged, or is none: put the copy of the key in its place that you have kept, or name it with " + a.command("cloud", "set", "URL", "--key-file", "FILE")
-	}
-	if e, ok := errors.AsType[*ledger.CorruptError](err); ok && e.Where == "file repository" {
-		return a.command("check", "--repair") + " makes it anew, and loses nothing that is stored"
-	}
+	corrupt, _ := errors.AsType[*ledger.CorruptError](err)
+	damaged := func(where string) bool { return corrupt != nil && corrupt.Where == where }
+	ofBucket := is[*bucket.Error](err)
+	setCloud := a.command("cloud", "set", "URL", "--key-file", "FILE")
+	reupload := a.command("sync", "--reupload")
 	for _, h := range []struct {
-		err  error
-		hint string
+		holds bool
+		hint  string
 	}{
-		{ledger.ErrNoRepository, "create one with " + a.process.Program + " init, or name another directory with --dir or LEDGER_DIR"},
-		{ledger.ErrShutOut, "set the cloud with another key file or passphrase that opens it: " + a.command("cloud", "set", "URL", "--key-file", "FILE") + "; nothing here is lost"},
-		{ledger.ErrKeyFilePassphrase, "give the passphrase of the key file in " + passphraseVariable + " or with --passphrase-file"},
-		{ledger.ErrWrongKey, "give the key of that bucket with --key-file or in " + passphraseVariable + "; cloud set changes which key file is remembered"},
-		{ledger.ErrDeleted, a.deletedHint(err)},
-		{ledger.ErrCloudRolledBack, "if the bucket lies on a disk that is not mounted, mount it; if it was emptied or restored on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},
-		{ledger.ErrCloudReplaced, "if the bucket lies on a disk that is not mounted, mount it; if it was replaced on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},
-		{ledger.ErrCloudDamaged, "restore what is named; or, on a device that has what was in it, " + a.command("sync", "--reupload") + ", or " +
-			a.command("cloud", "check", "--repair") + " where that does not help"},
-		{ledger.ErrNoCloud, a.command("cloud", "set", "URL", "--key-file", "FILE")},
-		{ledger.ErrCorrupt, a.command("check")},
-		{ledger.ErrNoSpace, "make room on the disk; nothing that was committed is lost"},
-		{syscall.ENOSPC, "make room on the disk; nothing that was committed is lost"},
-		{ledger.ErrNetwork, "connect and run it again; nothing is lost, and what is here can be read and changed meanwhile"},
-		{ledger.ErrNeedsFetch, "the value is in the cloud only; connect and read it again"},
-		{fs.ErrPermission, a.permissionHint(err)},
-		{syscall.EROFS, "the disk is read-only: what is on it can be read; to write, mount it otherwise"},
-		{syscall.ENOTDIR, a.notDirectoryHint(err)},
-		{errServeStops, "run it again"},
-		{errOutput, "nothing has to be done again; see what takes the output"},
-		{context.Canceled, a.interruptedHint()},
-		{fs.ErrNotExist, absentHint(err)},
+		{is[*usageError](err), a.usageHint()},
+		{is[*ledger.LockedError](err), lockedHint(err)},
+		{is[*bucket.UnfitError](err), "name a bucket of another store; " + a.command("cloud", "probe", "URL") +
+			" proves one without setting it"},
+		{ofBucket && errors.Is(err, ledger.ErrNoSpace), "make room in the bucket, or have its quota raised; " +
+			"nothing is lost, and sync goes on then"},
+		{ofBucket && errors.Is(err, fs.ErrPermission), "see to the rights in the bucket, of the directory or of the credentials; " +
+			"nothing is lost, and sync goes on then"},
+		{ofBucket && errors.Is(err, ledger.ErrNetwork) && errors.Is(err, fs.ErrNotExist),
+			"if the bucket lies on a disk that is not mounted, mount it; nothing is lost, and sync goes on then"},
+		{is[*filetree.RemovalError](err), "if that is meant: --mirror; to add and change files only: --no-delete. " +
+			"What an import removes stays in the history"},
+		{damaged("key file"), "the key file is damaged, or is none: put the copy of the key in its place that you have kept, " +
+			"or name it with " + setCloud},
+		{damaged("file repository"), a.command("check", "--repair") + " makes it anew, and loses nothing that is stored"},
+		{errors.Is(err, ledger.ErrNoRepository), "create one with " + a.process.Program +
+			" init, or name another directory with --dir or LEDGER_DIR"},
+		{errors.Is(err, ledger.ErrShutOut), "set the cloud with another key file or passphrase that opens it: " + setCloud +
+			"; nothing here is lost"},
+		{errors.Is(err, ledger.ErrKeyFilePassphrase), "give the passphrase of the key file in " + passphraseVariable +
+			" or with --passphrase-file"},
+		{errors.Is(err, ledger.ErrWrongKey), "give the key of that bucket with --key-file or in " + passphraseVariable +
+			"; cloud set changes which key file is remembered"},
+		{errors.Is(err, ledger.ErrDeleted), a.deletedHint(err)},
+		{errors.Is(err, ledger.ErrCloudRolledBack), "if the bucket lies on a disk that is not mounted, mount it; " +
+			"if it was emptied or restored on purpose: " + reupload + "; nothing here is lost"},
+		{errors.Is(err, ledger.ErrCloudReplaced), "if the bucket lies on a disk that is not mounted, mount it; " +
+			"if it was replaced on purpose: " + reupload + "; nothing here is lost"},
+		{errors.Is(err, ledger.ErrCloudDamaged), "restore what is named; or, on a device that has what was in it, " + reupload +
+			", or " + a.command("cloud", "check", "--repair") + " where that does not help"},
+		{errors.Is(err, ledger.ErrNoCloud), setCloud},
+		{errors.Is(err, ledger.ErrCorrupt), a.command("check")},
+		{errors.Is(err, ledger.ErrNoSpace) || errors.Is(err, syscall.ENOSPC), roomHint},
+		{errors.Is(err, ledger.ErrNetwork), "connect and run it again; nothing is lost, and what is here can be read and changed meanwhile"},
+		{errors.Is(err, ledger.ErrNeedsFetch), "the value is in the cloud only; connect and read it again"},
+		{errors.Is(err, fs.ErrPermission), a.permissionHint(err)},
+		{errors.Is(err, syscall.EROFS), "the disk is read-only: what is on it can be read; to write, mount it otherwise"},
+		{errors.Is(err, syscall.ENOTDIR), a.notDirectoryHint(err)},
+		{errors.Is(err, errServeStops), "run it again"},
+		{errors.Is(err, errOutput), "nothing has to be done again; see what takes the output"},
+		{errors.Is(err, context.Canceled), a.interruptedHint()},
+		{errors.Is(err, fs.ErrNotExist), absentHint(err)},
 	} {
-		if errors.Is(err, h.err) {
+		if h.holds {
 			return h.hint
 		}
 	}
 	return ""
+}
+
+// usageHint names the help of the verb.
+func (a *app) usageHint() string {
+	if a.verb == nil {
+		return ""
+	}
+	return a.process.Program + strings.TrimPrefix(a.verb.CommandPath(), programName) + " --help"
+}
+
+// lockedHint says what helps where another process holds the repository.
+func lockedHint(err error) string {
+	if e, ok := errors.AsType[*ledger.LockedError](err); ok && e.PID != 0 {
+		return fmt.Sprintf("wait for it with --lock-timeout 30s; process %d holds it, and other verbs go through it when it is a serve", e.PID)
+	}
+	return "wait for it with --lock-timeout 30s"
 }
 
 // deletedHint says what helps where another device has deleted a page for all.
@@ -375,22 +404,21 @@ func marshal(v any) ([]byte, error) {
 
 // command returns a command line that works in the present repository.
 func (a *app) command(words ...string) string {
-	line := []string{a.process.Program}
 	if a.dir != "" {
-		line = append(line, "--dir", shellQuote(a.dir))
+		words = append([]string{"--dir", a.dir}, words...)
 	}
-	for _, w := range words {
-		line = append(line, shellQuote(w))
-	}
-	return strings.Join(line, " ")
+	return strings.TrimRight(a.process.Program+" "+shellWords(words), " ")
 }
+
+// shellWords returns words as one types them.
+func shellWords(words []string) string { return strings.Join(objects(words, shellQuote), " ") }
+
+// plainWord is a word that a shell takes as it stands.
+var plainWord = regexp.MustCompile(`^[a-zA-Z0-9/._+:=@%~,-]+$`)
 
 // shellQuote quotes a word for a POSIX shell where that is needed.
 func shellQuote(word string) string {
-	safe := func(r rune) bool {
-		return r < 0x80 && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:=@%~,", r))
-	}
-	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !safe(r) }) < 0 {
+	if plainWord.MatchString(word) {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

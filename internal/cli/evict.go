@@ -38,10 +38,7 @@ func (a *app) evict(ctx context.Context, f evictFlags) error {
 	case f.Values && f.Discard:
 		return usagef("--values drops only what the cloud has")
 	}
-	danger := ""
-	if f.Discard {
-		danger = "what only this device has cannot be brought back"
-	}
+	danger := choose(f.Discard, "what only this device has cannot be brought back", "")
 	return a.destroy(ctx, f.consent, danger, func(dry bool) error {
 		o.DryRun = dry
 		return a.change(ctx, func(repo *ledger.Repository) error {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -77,29 +78,24 @@ func (a *app) readArguments(fields reflect.Value, args []string) (rest []string,
 		if !field.IsExported() {
 			continue
 		}
-		n := 0
-		switch to := fields.Field(i).Addr().Interface().(type) {
-		case *[]string:
-			if isArgument {
-				*to, n = args, len(args)
+		to := fields.Field(i).Addr().Interface()
+		if p, ok := to.(*prefix); ok && !isArgument && p.text != "" {
+			err = p.read(a, p.text)
+		}
+		for n := 0; isArgument && err == nil && len(args) > 0 && (n == 0 || tag == "..."); n++ {
+			switch to := to.(type) {
+			case *string:
+				*to = args[0]
+			case *[]string:
+				*to = append(*to, args[0])
+			case argument:
+				err = to.read(a, args[0])
 			}
-		case *string:
-			if isArgument && len(args) > 0 {
-				*to, n = args[0], 1
-			}
-		case argument:
-			if p, ok := to.(*prefix); ok && !isArgument && p.text != "" {
-				err = to.read(a, p.text)
-			}
-			for isArgument && err == nil && n < len(args) && (n == 0 || tag == "...") {
-				err = to.read(a, args[n])
-				n++
-			}
+			args = args[1:]
 		}
 		if err != nil {
 			return nil, err
 		}
-		args = args[n:]
 	}
 	return args, nil
 }
@@ -176,20 +172,12 @@ func parseSize(text string) (int64, error) {
 	}
 	upper := strings.ToUpper(strings.TrimSpace(text))
 	number := strings.TrimRight(upper, "KMGTIB ")
-	factor := 1.0
-	switch strings.TrimSpace(upper[len(number):]) {
-	case "", "B":
-	case "K", "KIB":
-		factor = 1 << 10
-	case "M", "MIB":
-		factor = 1 << 20
-	case "G", "GIB":
-		factor = 1 << 30
-	case "T", "TIB":
-		factor = 1 << 40
-	default:
+	unit := strings.TrimSpace(upper[len(number):])
+	power := strings.Index("BKMGT", strings.TrimSuffix(cmp.Or(unit, "B"), "IB"))
+	if power < 0 || len(unit) > 1 && len(unit) != len("KIB") {
 		return 0, errors.New("the unit is none of K, M, G, T")
 	}
+	factor := float64(int64(1) << (10 * power))
 	n, err := strconv.ParseFloat(number, 64)
 	if err != nil || !(n*factor >= 1) || n*factor > 1<<62 || strings.ContainsAny(number, "EXPN_") {
 		return 0, errors.New("want a number and a unit, such as 500M")

@@ -99,10 +99,7 @@ func (a *app) compact(ctx context.Context, repo *ledger.Repository, o admin.Comp
 
 // compacted prints what Compact has done.
 func (a *app) compacted(pages []admin.PageCompaction, dry bool) {
-	came, anew := "came back", "written anew"
-	if dry {
-		came, anew = "would come back", "to be written anew"
-	}
+	came, anew := choose(dry, "would come back", "came back"), choose(dry, "to be written anew", "written anew")
 	total := int64(0)
 	for _, c := range pages {
 		name := nameOf(c.Ledger, c.Name, c.ID)
@@ -115,7 +112,7 @@ func (a *app) compacted(pages []admin.PageCompaction, dry bool) {
 		a.result(object{"page", name, "bytesBefore", c.Before, "bytesAfter", c.After, "freedBytes", c.Freed, "segments", c.Segments, "dryRun?", dry},
 			"%s: %s\n", printable(name), text)
 	}
-	if !a.json && !a.quiet && len(pages) != 1 {
-		a.printf("%s of %s %s\n", sizeText(total), countText(len(pages), "page"), came)
+	if len(pages) != 1 {
+		a.summary("%s of %s %s\n", sizeText(total), countText(len(pages), "page"), came)
 	}
 }

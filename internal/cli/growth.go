@@ -41,19 +41,15 @@ func ignoreAbsent(err error) error {
 // watch shows how dir grows towards the size of the pages of repo. The function returned ends it
 // and waits.
 func (p *progress) watch(ctx context.Context, dir string, repo *ledger.Repository) (stop func()) {
-	return p.measure(ctx, func(ctx context.Context, _ func(files, bytes int64)) error {
-		if pages, err := repo.Pages(ctx); err == nil { // without it the time left is not shown
-			var total int64
+	return p.poll(ctx, watchEvery, func(ctx context.Context, c *counters) {
+		if c.totalBytes == 0 { // without it the time left is not shown
+			pages, _ := repo.Pages(ctx)
 			for _, page := range pages {
-				total += page.SizeBytes
-			}
-			p.update(func(c *counters) { c.totalBytes = total })
-		}
-		for pause(ctx, p.clock, watchEvery) == nil {
-			if bytes, files, err := directorySize(os.DirFS(dir)); err == nil { // else it is shown as it was
-				p.update(func(c *counters) { c.bytes, c.files = bytes, files })
+				c.totalBytes += page.SizeBytes
 			}
 		}
-		return ctx.Err()
+		if bytes, files, err := directorySize(os.DirFS(dir)); err == nil { // else it is shown as it was
+			c.bytes, c.files = bytes, files
+		}
 	})
 }

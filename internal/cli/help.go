@@ -66,13 +66,11 @@ func helpCommand() *cobra.Command {
 			return target.Help()
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-			var found []string
-			for _, c := range cmd.Root().Commands() {
-				if len(args) == 0 && strings.HasPrefix(c.Name(), toComplete) {
-					found = append(found, c.Name()+"\t"+c.Short)
-				}
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return found, cobra.ShellCompDirectiveNoFileComp
+			found := objects(cmd.Root().Commands(), func(c *cobra.Command) string { return c.Name() + "\t" + c.Short })
+			return matching(found, toComplete), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
 }

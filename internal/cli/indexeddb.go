@@ -20,15 +20,6 @@ func (a *app) indexeddbCommand() *cobra.Command {
 	return a.group("indexeddb", a.indexeddbLsCommand(), a.indexeddbCheckCommand(), a.indexeddbImportCommand(), a.indexeddbExportCommand())
 }
 
-// completeProfile completes what ls and check take.
-func (a *app) completeProfile(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	found, _ := a.completePages(cmd, args, toComplete)
-	return found, cobra.ShellCompDirectiveDefault
-}
-
 // sourceArg is a directory of a browser, or a page that has one.
 type sourceArg struct {
 	Source string `arg:""`
@@ -55,28 +46,23 @@ func (a *app) withProfile(ctx context.Context, text string, o *profile.Options, 
 
 func (a *app) openProfile(ctx context.Context, path string, o *profile.Options, fn func(*profile.Profile) error) error {
 	p, err := profile.Open(ctx, path, o)
-	switch {
-	case errors.Is(err, ledger.ErrLocked):
-		return withHint(err, "close the browser, or work on a copy of the directory")
-	case errors.Is(err, ledger.ErrNotFound):
-		return withHint(err, "name a directory that ends in .indexeddb.leveldb; browsers have them in PROFILE/IndexedDB")
-	case errors.Is(err, ledger.ErrCorrupt):
-		return a.damagedProfile(err, path)
-	case err != nil:
-		return err
+	if err != nil {
+		err = hintFor(a.damagedProfile(err, path), ledger.ErrNotFound,
+			"name a directory that ends in .indexeddb.leveldb; browsers have them in PROFILE/IndexedDB")
+		return hintFor(err, ledger.ErrLocked, "close the browser, or work on a copy of the directory")
 	}
 	return errors.Join(fn(p), p.Close())
 }
 
 // damagedProfile says what to do about a damaged directory.
 func (a *app) damagedProfile(err error, path string) error {
-	return withHint(err, "%s lists what is damaged; a browser may repair what it keeps, or clear it", a.command("indexeddb", "check", path))
+	return hintFor(err, ledger.ErrCorrupt, "%s lists what is damaged; a browser may repair what it keeps, or clear it", a.command("indexeddb", "check", path))
 }
 
 func (a *app) indexeddbLsCommand() *cobra.Command {
 	return verb(a, "indexeddb ls", sourceArg{}, func(ctx context.Context, f sourceArg) error {
 		return a.withProfile(ctx, f.Source, nil, a.listProfile)
-	}, completing(a.completeProfile))
+	})
 }
 
 // keyPathJSON is a key path as scripts have it: null, a string or an array.
@@ -139,7 +125,7 @@ func flagText(set bool, text string) string {
 }
 
 func (a *app) indexeddbCheckCommand() *cobra.Command {
-	return verb(a, "indexeddb check", sourceArg{}, a.checkProfile, completing(a.completeProfile))
+	return verb(a, "indexeddb check", sourceArg{}, a.checkProfile)
 }
 
 // profileObject is what check and import say with --json in the end.
@@ -155,7 +141,7 @@ func (a *app) checkProfile(ctx context.Context, f sourceArg) error {
 	p := a.startProgress(ctx, "checking", "records")
 	o := &profile.Options{Progress: p.followRecords, Damage: func(err error) error {
 		problems++
-		a.print(object{"problem", err}, "problem     %s\n", printable(err.Error()))
+		a.print(object{"problem", err}, "problem     %s\n", errText(err))
 		return nil
 	}}
 	o.LeftOut = func(row indexeddb.Row, holder indexeddb.Key) {
@@ -181,22 +167,16 @@ func (a *app) checkProfile(ctx context.Context, f sourceArg) error {
 		a.emit(append(profileObject(result), "opaque", result.Opaque, "leftOut", result.LeftOut, "problems", problems))
 	}
 	if problems > 0 {
-		found := fmt.Errorf("%s found: %w", countText(problems, "problem"), ledger.ErrCorrupt)
-		return withHint(found, "a browser may repair what it keeps, or clear it; a backup has it whole")
+		return withHint(found(problems, "problem"), "a browser may repair what it keeps, or clear it; a backup has it whole")
 	}
 	if a.json || a.quiet {
 		return nil
 	}
 	a.printf("%s verified\n", resultText(result))
-	if result.StaleIndexRows > 0 {
-		a.printf("%s that count no longer\n", countText(result.StaleIndexRows, "index row"))
-	}
-	if result.LeftOut > 0 {
-		a.printf("%s that unique indexes leave out\n", countText(result.LeftOut, "index row"))
-	}
-	if result.Opaque > 0 {
-		a.printf("%s of an unknown or great value, which was not compared with the indexes\n", countText(result.Opaque, "record"))
-	}
+	a.printIf(result.StaleIndexRows > 0, "%s that count no longer\n", countText(result.StaleIndexRows, "index row"))
+	a.printIf(result.LeftOut > 0, "%s that unique indexes leave out\n", countText(result.LeftOut, "index row"))
+	a.printIf(result.Opaque > 0, "%s of an unknown or great value, which was not compared with the indexes\n",
+		countText(result.Opaque, "record"))
 	return nil
 }
 
@@ -244,10 +224,7 @@ func (a *app) importProfile(ctx context.Context, f profileFlags) error {
 	if f.Message == "" {
 		f.Message = importMessage(path)
 	}
-	priority := ledger.Eager
-	if f.Lazy {
-		priority = ledger.Lazy
-	}
+	priority := choose(f.Lazy, ledger.Lazy, ledger.Eager)
 	p := a.startProgress(ctx, "importing", "records")
 	defer p.finish()
 	return a.openProfile(ctx, path, &profile.Options{Progress: p.followRecords}, func(source *profile.Profile) error {
@@ -257,14 +234,9 @@ func (a *app) importProfile(ctx context.Context, f profileFlags) error {
 		}
 		put := func(page *ledger.Page) error {
 			var result profile.Result
-			before, after, err := a.write(ctx, page, f.Parent, func(tx *ledger.Tx) (err error) {
-				if err := tx.SetMessage(f.Message); err != nil {
-					return err
-				}
-				if result, err = source.Import(ctx, pages.Writer(tx, priority)); errors.Is(err, ledger.ErrCorrupt) {
-					err = a.damagedProfile(err, path)
-				}
-				return err
+			before, after, err := a.write(ctx, page, f.Parent, f.Message, func(tx *ledger.Tx) (err error) {
+				result, err = source.Import(ctx, pages.Writer(tx, priority))
+				return a.damagedProfile(err, path)
 			})
 			p.finish()
 			if err != nil {
@@ -293,11 +265,8 @@ func (a *app) exportProfile(ctx context.Context, f profileExportFlags) error {
 		p := a.startProgress(ctx, "exporting", "records")
 		done, err := profile.Export(ctx, pages.Reader(snap), a.path(f.Dir), &profile.Options{Progress: p.followRecords})
 		p.finish()
-		switch {
-		case errors.Is(err, fs.ErrExist):
-			return withHint(err, "remove it, or name another directory")
-		case err != nil:
-			return err
+		if err != nil {
+			return hintFor(err, fs.ErrExist, "remove it, or name another directory")
 		}
 		a.result(append(object{"page", pageText(page), "path", done.Path}, profileObject(done.Result)...),
 			"exported %s to %s\n", resultText(done.Result), quoted(done.Path))

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/ledgerd/ledger"
@@ -20,10 +21,7 @@ func (a *app) initCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		text := "there is a repository in %s already\n"
-		if created {
-			text = "created a repository in %s\n"
-		}
+		text := choose(created, "created a repository in %s\n", "there is a repository in %s already\n")
 		a.result(object{"dir", a.dir, "created", created}, text, quoted(a.dir))
 		return nil
 	})
@@ -31,14 +29,7 @@ func (a *app) initCommand() *cobra.Command {
 
 // createRepository creates the repository unless there is one.
 func (a *app) createRepository(ctx context.Context) (created bool, err error) {
-	if a.process.served != nil {
-		return false, nil
-	}
-	if a.dir == "" {
-		return false, a.noDirectory()
-	}
-	has, err := a.hasRepository()
-	if has || err != nil {
+	if has, err := a.hasRepository(); has || err != nil {
 		return false, err
 	}
 	repo, err := a.open(ctx, ledger.Options{})
@@ -60,6 +51,9 @@ func (a *app) createForImport(ctx context.Context) (created bool, err error) {
 // that is not there, or empty, or in which a process has died before it had made the repository,
 // has none. Other files are an error: they are somebody else's.
 func (a *app) hasRepository() (bool, error) {
+	if a.process.served != nil || a.dir == "" { // what needs a directory asks for it
+		return a.process.served != nil, nil
+	}
 	entries, err := os.ReadDir(a.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("look for a repository: %w", err)
@@ -71,9 +65,7 @@ func (a *app) hasRepository() (bool, error) {
 		return false, err
 	}
 	for _, e := range entries {
-		switch e.Name() {
-		case "1", "lock", "lock.pid":
-		default:
+		if !slices.Contains([]string{"1", "lock", "lock.pid"}, e.Name()) {
 			return false, withHint(fmt.Errorf("create a repository in %s: it has other files, such as %s: %w", quoted(a.dir), quoted(e.Name()), filetree.ErrNotEmpty),
 				"name a directory that is absent or empty with --dir or LEDGER_DIR")
 		}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -86,25 +87,15 @@ func (a *app) statKey(ctx context.Context, page *ledger.Page, snap *ledger.Snaps
 	}
 	e := item.Entry
 	a.printf("key       %s\nsize      %s\npriority  %s\n", a.keyText(e.Key), sizeText(e.Size), e.Priority)
-	if e.Inline {
-		a.printf("object    inline in the tree\n")
-	} else {
-		a.printf("object    %s\n", e.Object)
-	}
+	a.printf("object    %s\n", choose(e.Inline, "inline in the tree", e.Object))
 	if at := item.Attributes; at != nil {
 		a.printf("type      %s\nmode      %s\n", at.Type, at)
-		if at.Type != filetree.Directory {
-			a.printf("modified  %s\n", timeText(at.ModTime))
-		}
+		a.printIf(at.Type != filetree.Directory, "modified  %s\n", timeText(at.ModTime))
 	}
 	return nil
 }
 
 func (a *app) statPage(ctx context.Context, page *ledger.Page) error {
-	heads, err := page.Heads(ctx)
-	if err != nil {
-		return err
-	}
 	stats, err := admin.Stats(page)
 	if err != nil {
 		return err
@@ -113,7 +104,7 @@ func (a *app) statPage(ctx context.Context, page *ledger.Page) error {
 	if err != nil {
 		return err
 	}
-	newest := heads[len(heads)-1]
+	heads, newest := n.all, n.all[len(n.all)-1]
 	if a.json {
 		a.emit(object{
 			"page", pageText(page), "ledger", jsonBytes(page.Ledger().Name()), "name?", jsonBytes(page.Name()), "id", page.ID(),
@@ -262,9 +253,7 @@ func (a *app) inspectValue(ctx context.Context, page *ledger.Page, snap *ledger.
 	if err != nil {
 		return a.noKey(page, key, at, err)
 	}
-	if entry.Inline && !a.json {
-		a.printf("inline in the tree, %s\n", sizeText(entry.Size))
-	}
+	a.printIf(entry.Inline && !a.json, "inline in the tree, %s\n", sizeText(entry.Size))
 	for p, err := range admin.Pieces(ctx, snap, key) {
 		if err != nil {
 			return fmt.Errorf("read pieces of %s: %w", a.shortKey(key), err)
@@ -306,60 +295,50 @@ func (a *app) inspectPieces(ctx context.Context, snap *ledger.Snapshot) error {
 	columns := table{{"stored as", -14}, {"values", 9}, {"share", 7}, {"bytes", 10}, {"share", 7}, {"pieces", 9}, {"mean piece", 10}}
 	a.heads(columns)
 	for _, s := range sums {
-		mean := "-"
-		if s.pieces > 0 {
-			mean = sizeText(s.bytes / s.pieces)
-		}
+		mean := choose(s.pieces > 0, sizeText(s.bytes/max(s.pieces, 1)), "-")
 		a.row(columns, object{"stored", s.stored, "values", s.values, "bytes", s.bytes, "pieces", s.pieces},
 			s.stored, s.values, shareText(s.values, all.values), sizeText(s.bytes), shareText(s.bytes, all.bytes), s.pieces, mean)
 	}
 	return nil
 }
 
-// refSums are the destinations with least to most references.
-type refSums struct{ least, most, destinations, references int64 }
+// refSums are destinations that have about as many references, and these.
+type refSums struct{ destinations, references int64 }
 
-// inspectRefs sums up the reference rows: how many destinations have 1, 2 to 3, 4 to 7, ...
-// references.
+// refCounts are the destinations of one kind with 1, 2 to 3, 4 to 7, ... references.
+type refCounts [64]refSums
+
+// inspectRefs sums up the reference rows.
 func (a *app) inspectRefs(ctx context.Context, page *ledger.Page) error {
-	kinds := []string{"object/eager", "object/lazy", "commit"}
-	counts := map[string]map[int]*refSums{}
-	flush := func(kind string, n int64) {
-		if n == 0 {
-			return
-		}
-		bucket := 0
-		for n>>(bucket+1) > 0 {
-			bucket++
-		}
-		if counts[kind] == nil {
-			counts[kind] = map[int]*refSums{}
-		}
-		if counts[kind][bucket] == nil {
-			counts[kind][bucket] = &refSums{least: 1 << bucket, most: 1<<(bucket+1) - 1}
-		}
-		counts[kind][bucket].destinations++
-		counts[kind][bucket].references += n
-	}
+	counts := map[string]*refCounts{"object/eager": {}, "object/lazy": {}, "commit": {}}
 	at, of := "", map[string]int64{}
+	flush := func() {
+		for kind, n := range of {
+			if c := counts[kind]; c != nil {
+				sums := &c[bits.Len64(uint64(n))-1]
+				sums.destinations, sums.references = sums.destinations+1, sums.references+n
+			}
+		}
+		clear(of)
+	}
 	for row, err := range admin.Rows(ctx, page, "refcounts") {
 		if err != nil {
 			return fmt.Errorf("read references: %w", err)
 		}
 		destination, kind := splitReference(row.Key)
 		if destination != at {
-			for k, n := range of {
-				flush(k, n)
-			}
-			clear(of)
+			flush()
 			at = destination
 		}
 		of[kind]++
 	}
-	for k, n := range of {
-		flush(k, n)
+	flush()
+	columns := table{{"kind", -12}, {"references", 13}, {"destinations", 12}, {"share", 7}, {"in all", 10}}
+	a.heads(columns)
+	for _, kind := range []string{"object/eager", "object/lazy", "commit"} {
+		a.printRefs(columns, kind, counts[kind])
 	}
-	return a.printRefs(kinds, counts)
+	return nil
 }
 
 // splitReference takes refcounts/{destination}/{kind}/{source} apart.
@@ -372,41 +351,33 @@ func splitReference(row string) (destination, kind string) {
 	return destination, rest
 }
 
-func (a *app) printRefs(kinds []string, counts map[string]map[int]*refSums) error {
-	columns := table{{"kind", -12}, {"references", 13}, {"destinations", 12}, {"share", 7}, {"in all", 10}}
-	a.heads(columns)
-	for _, kind := range kinds {
-		var all int64
-		for _, c := range counts[kind] {
-			all += c.destinations
-		}
-		for bucket := range 64 {
-			c := counts[kind][bucket]
-			if c == nil {
-				continue
-			}
-			span := fmt.Sprint(c.least)
-			if c.most > c.least {
-				span = fmt.Sprintf("%d to %d", c.least, c.most)
-			}
-			a.row(columns, object{"kind", kind, "least", c.least, "most", c.most, "destinations", c.destinations, "references", c.references},
-				kind, span, c.destinations, shareText(c.destinations, all), c.references)
-		}
+func (a *app) printRefs(columns table, kind string, counts *refCounts) {
+	var all int64
+	for _, c := range counts {
+		all += c.destinations
 	}
-	return nil
+	for i, c := range counts {
+		if c.destinations == 0 {
+			continue
+		}
+		least, most := int64(1)<<i, int64(1)<<(i+1)-1
+		span := choose(most > least, fmt.Sprintf("%d to %d", least, most), fmt.Sprint(least))
+		a.row(columns, object{"kind", kind, "least", least, "most", most, "destinations", c.destinations, "references", c.references},
+			kind, span, c.destinations, shareText(c.destinations, all), c.references)
+	}
 }
 
 // completeViews completes the arguments of inspect.
 func (a *app) completeViews(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	switch {
 	case len(args) == 0:
-		return a.completePages(cmd, args, toComplete)
+		return a.pageNames(cmd, toComplete), cobra.ShellCompDirectiveNoFileComp
 	case len(args) == 1:
 		return views, cobra.ShellCompDirectiveNoFileComp
 	case args[1] == "rows":
 		return admin.RowFamilies(), cobra.ShellCompDirectiveNoFileComp
 	case args[1] == "pieces", args[1] == "key":
-		return a.completeKeys(cmd, args[:1], toComplete)
+		return a.keyNames(cmd, args[0], toComplete), cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 
@@ -23,12 +22,9 @@ type keyInitFlags struct {
 
 func (a *app) keyInitCommand() *cobra.Command {
 	return verb(a, "key init", keyInitFlags{}, func(ctx context.Context, f keyInitFlags) error {
-		var pass []byte
-		if f.Protect || f.NewPassphraseFile != "" {
-			var err error
-			if pass, err = f.get(ctx, a); err != nil {
-				return err
-			}
+		pass, err := f.getIf(ctx, a, f.Protect)
+		if err != nil {
+			return err
 		}
 		return a.keyInit(a.path(f.Path), pass)
 	})
@@ -54,23 +50,17 @@ func (a *app) keyShowCommand() *cobra.Command {
 }
 
 func (a *app) keyInit(path string, pass []byte) error {
-	err := keys.CreateFile(path, pass)
-	if errors.Is(err, fs.ErrExist) {
-		return withHint(err, "a key is never overwritten: name another file, or use the one that is there")
-	}
-	if err != nil {
-		return err
+	if err := keys.CreateFile(path, pass); err != nil {
+		return hintFor(err, fs.ErrExist, "a key is never overwritten: name another file, or use the one that is there")
 	}
 	return a.keyShow(path, "made ", pass)
 }
 
 func (a *app) keyShow(path, done string, pass []byte) error {
 	id, err := keys.FileID(path, true, pass)
-	if errors.Is(err, ledger.ErrCorrupt) {
-		return withHint(fmt.Errorf("read key: %w", err), "the key file is damaged, or is none: name one that ledgerd key init has made, or the copy of the key that you have kept")
-	}
 	if err != nil {
-		return fmt.Errorf("read key: %w", err)
+		return hintFor(fmt.Errorf("read key: %w", err), ledger.ErrCorrupt,
+			"the key file is damaged, or is none: name one that ledgerd key init has made, or the copy of the key that you have kept")
 	}
 	a.result(object{"path", path, "id", id}, "%skey %s in %s\n", done, id, quoted(path))
 	return nil

@@ -33,10 +33,7 @@ func (a *app) printKeyring(k keys.Keyring) {
 		return
 	}
 	for _, s := range k.Slots {
-		own := ""
-		if s.Own {
-			own = " (used here)"
-		}
+		own := choose(s.Own, " (used here)", "")
 		a.printf("slot     %s  %-14s  %s%s\n", s.ID[:shortID], s.Kind, printable(s.Label), own)
 	}
 }
@@ -66,11 +63,10 @@ func (f *passphraseFlag) ofCloud(ctx context.Context, a *app) error {
 		a.pass = pass
 		return err
 	}
-	var info ledger.CloudInfo
-	err = a.read(ctx, func(repo *ledger.Repository) error {
-		info, _ = repo.Cloud()
-		return nil
-	})
+	info, err := a.cloud(ctx)
+	if errors.Is(err, ledger.ErrNoCloud) {
+		return nil // the verb says so, where it matters
+	}
 	if err == nil && (info.Passphrase || info.KeyFile != "" && keys.NeedsPassphrase(info.KeyFile)) {
 		a.pass, err = a.askSecret(ctx, "passphrase of the cloud")
 	}
@@ -112,6 +108,14 @@ func (p *newPassphrase) get(ctx context.Context, a *app) (pass []byte, err error
 	return first, err
 }
 
+// getIf is get where a file is named or a passphrase is wanted.
+func (p *newPassphrase) getIf(ctx context.Context, a *app, wanted bool) ([]byte, error) {
+	if !wanted && p.NewPassphraseFile == "" {
+		return nil, nil
+	}
+	return p.get(ctx, a)
+}
+
 // maxSecret bounds a line that is asked for, in bytes.
 const maxSecret = 4 << 10
 
@@ -147,35 +151,24 @@ func (a *app) keyring(ctx context.Context, f passphraseFlag, fn func(*ledger.Rep
 
 // keyPair prints the key file of the cloud, and how another device joins.
 func (a *app) keyPair(ctx context.Context) error {
-	return a.read(ctx, func(repo *ledger.Repository) error {
-		info, ok := repo.Cloud()
-		if !ok {
-			return ledger.ErrNoCloud
-		}
-		if a.printCloud(info); a.json {
-			return nil
-		}
-		words := []string{"clone", info.URL, "--bucket-id", info.BucketID}
-		switch {
-		case info.Plaintext:
-			words = append(words, "--plaintext")
-		case info.Passphrase:
-			words = append(words, "--passphrase")
-		default:
-			words = append(words, "--key-file", "COPY-OF-"+filepath.Base(info.KeyFile))
-		}
-		a.printf("\nOn another device, with its own --dir:\n\n  %s %s\n", a.process.Program, shellWords(words))
-		return nil
-	})
-}
-
-// shellWords returns words as one types them.
-func shellWords(words []string) string {
-	quoted := make([]string, len(words))
-	for i, w := range words {
-		quoted[i] = shellQuote(w)
+	info, err := a.cloud(ctx)
+	if err != nil {
+		return err
 	}
-	return strings.Join(quoted, " ")
+	if a.printCloud(info); a.json {
+		return nil
+	}
+	words := []string{"clone", info.URL, "--bucket-id", info.BucketID}
+	switch {
+	case info.Plaintext:
+		words = append(words, "--plaintext")
+	case info.Passphrase:
+		words = append(words, "--passphrase")
+	default:
+		words = append(words, "--key-file", "COPY-OF-"+filepath.Base(info.KeyFile))
+	}
+	a.printf("\nOn another device, with its own --dir:\n\n  %s %s\n", a.process.Program, shellWords(words))
+	return nil
 }
 
 func (a *app) keyListCommand() *cobra.Command {
@@ -196,10 +189,7 @@ func (a *app) keyListCommand() *cobra.Command {
 				return bad
 			}
 			for _, d := range devices {
-				own := ""
-				if d.Own {
-					own = " (this one)"
-				}
+				own := choose(d.Own, " (this one)", "")
 				a.printf("device   %s  %s  %s%s\n", d.ID[:shortID], timeText(d.Last), printable(d.Name), own)
 			}
 			return bad
@@ -273,11 +263,8 @@ func (a *app) rotateKeys(ctx context.Context, f keyRotateFlags) error {
 	return a.keyring(ctx, f.passphraseFlag, func(repo *ledger.Repository) error {
 		c := keys.ChangeOptions{NewDataKey: true, Without: f.Without}
 		info, err := keys.Change(ctx, repo, &c)
-		if errors.Is(err, ledger.ErrNotFound) {
-			return withHint(err, "%s lists the slots", a.command("key", "ls"))
-		}
 		if err != nil {
-			return err
+			return hintFor(err, ledger.ErrNotFound, "%s lists the slots", a.command("key", "ls"))
 		}
 		if a.printKeyring(info); a.json {
 			return nil
@@ -326,19 +313,13 @@ func (a *app) keyRecoverCommand() *cobra.Command {
 			return err
 		}
 		c := ledger.Cloud{URL: a.url(f.URL), KeyFile: a.path(f.Path), CredentialsFile: a.path(f.Credentials), BucketID: f.BucketID}
-		if f.Protect || f.NewPassphraseFile != "" {
-			if c.KeyFilePassphrase, err = f.get(ctx, a); err != nil {
-				return err
-			}
+		if c.KeyFilePassphrase, err = f.getIf(ctx, a, f.Protect); err != nil {
+			return err
 		}
 		info, err := keys.Recover(ctx, &c, words, f.Label, &ledger.Options{Buckets: a.process.Buckets})
-		switch {
-		case errors.Is(err, ledger.ErrShutOut):
-			return withHint(err, "these words were removed: take others, or a key file or passphrase that opens the cloud")
-		case errors.Is(err, ledger.ErrWrongKey):
-			return withHint(err, "the words are those of another cloud: give those that were printed for this one")
-		case err != nil:
-			return err
+		if err != nil {
+			err = hintFor(err, ledger.ErrWrongKey, "the words are those of another cloud: give those that were printed for this one")
+			return hintFor(err, ledger.ErrShutOut, "these words were removed: take others, or a key file or passphrase that opens the cloud")
 		}
 		if a.printKeyring(info); a.json {
 			return nil

@@ -46,10 +46,7 @@ func (a *app) put(ctx context.Context, f putFlags) error {
 	}
 	defer value.Close() // only read: nothing is lost when it fails
 	return a.page(ctx, f.Page, creates, func(page *ledger.Page) error {
-		before, after, err := a.write(ctx, page, f.Parent, func(tx *ledger.Tx) error {
-			if err := tx.SetMessage(f.Message); err != nil {
-				return err
-			}
+		before, after, err := a.write(ctx, page, f.Parent, f.Message, func(tx *ledger.Tx) error {
 			return a.putIn(ctx, tx, key, value, f)
 		})
 		if err != nil {
@@ -95,10 +92,7 @@ func (a *app) putIn(ctx context.Context, tx *ledger.Tx, key []byte, value io.Rea
 	if err := a.condition(ctx, old, absent, f); err != nil {
 		return err
 	}
-	priority := ledger.Eager
-	if f.Lazy {
-		priority = ledger.Lazy
-	}
+	priority := choose(f.Lazy, ledger.Lazy, ledger.Eager)
 	if err := tx.PutReader(ctx, key, value, -1, priority); err != nil {
 		return err
 	}

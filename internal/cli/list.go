@@ -173,6 +173,7 @@ func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
 
 // names are what commits of a page are called.
 type names struct {
+	all    []ledger.Commit // the heads, the newest last
 	newest ledger.CommitID
 	heads  map[ledger.CommitID]bool
 	tags   map[ledger.CommitID][]string
@@ -191,7 +192,7 @@ func namesOf(ctx context.Context, page *ledger.Page) (names, error) {
 	for _, h := range heads {
 		n.heads[h.ID] = true
 	}
-	n.newest = heads[len(heads)-1].ID
+	n.all, n.newest = heads, heads[len(heads)-1].ID
 	tags, err := page.Tags(ctx)
 	if err != nil {
 		return n, fmt.Errorf("read tags: %w", err)
@@ -212,9 +213,5 @@ func (n names) of(id ledger.CommitID) []string {
 	case n.heads[id]:
 		all = append(all, "head")
 	}
-	tags := slices.Clone(n.tags[id])
-	for i, t := range tags {
-		tags[i] = "tag: " + quoted(t)
-	}
-	return append(all, tags...)
+	return append(all, objects(n.tags[id], func(t string) string { return "tag: " + quoted(t) })...)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ledgerd/ledger"
@@ -96,26 +97,18 @@ func (a *app) parseRules(texts []string) (*ledger.MergeRules, error) {
 }
 
 func strategyOf(name string, prefix []byte) (ledger.Strategy, error) {
-	var known []string
-	for _, r := range mergeRules {
-		if r.name == name {
-			return r.strategy(prefix), nil
-		}
-		known = append(known, r.name)
+	if i := slices.IndexFunc(mergeRules, func(r mergeRule) bool { return r.name == name }); i >= 0 {
+		return mergeRules[i].strategy(prefix), nil
 	}
+	known := objects(mergeRules, func(r mergeRule) string { return r.name })
 	return ledger.Strategy{}, usagef("unknown rule %q, want one of %s", name, strings.Join(known, ", "))
 }
 
 // completeRules completes [PREFIX=]NAME.
 func completeRules(_ *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	prefix := toComplete[:strings.LastIndexByte(toComplete, '=')+1]
-	var found []string
-	for _, r := range mergeRules {
-		if text := prefix + r.name; strings.HasPrefix(text, toComplete) {
-			found = append(found, text)
-		}
-	}
-	return found, cobra.ShellCompDirectiveNoFileComp
+	found := objects(mergeRules, func(r mergeRule) string { return prefix + r.name })
+	return matching(found, toComplete), cobra.ShellCompDirectiveNoFileComp
 }
 
 func (a *app) merge(ctx context.Context, page *ledger.Page) error {

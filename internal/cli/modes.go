@@ -29,16 +29,12 @@ func (a *app) cautionModes(what, path string, had fs.FileMode) {
 		a.cautioned = map[string]bool{}
 	}
 	a.cautioned[path] = true
-	rights := "read"
-	if (mode|had)&0o022 != 0 {
-		rights = "read or write"
+	rights := choose((mode|had)&0o022 != 0, "read or write", "read")
+	text := fmt.Sprintf("%s %s is not private: others may %s it (mode %04o)", what, quoted(path), rights, mode)
+	hint := choose(had != 0, "chmod 700 ", "chmod 600 ") + shellQuote(path)
+	if mode == 0 {
+		text = fmt.Sprintf("%s %s was not private: others might %s it (mode %04o); they may no longer", what, quoted(path), rights, had)
+		hint = ""
 	}
-	switch {
-	case mode == 0:
-		a.printWarning(fmt.Sprintf("%s %s was not private: others might %s it (mode %04o); they may no longer", what, quoted(path), rights, had), "")
-	case had != 0:
-		a.printWarning(fmt.Sprintf("%s %s is not private: others may %s it (mode %04o)", what, quoted(path), rights, mode), "chmod 700 "+shellQuote(path))
-	default:
-		a.printWarning(fmt.Sprintf("%s %s is not private: others may %s it (mode %04o)", what, quoted(path), rights, mode), "chmod 600 "+shellQuote(path))
-	}
+	a.printWarning(text, hint)
 }

@@ -28,10 +28,7 @@ func (a *app) permazenCheck() *cobra.Command {
 		if f.RemoveSchemas && !f.Repair {
 			return usagef("--remove-schemas needs --repair")
 		}
-		how := fetches
-		if f.Repair {
-			how = changes
-		}
+		how := choose(f.Repair, changes, fetches)
 		return a.page(ctx, f.Page, how, func(page *ledger.Page) error { return a.jsck(ctx, page, f) })
 	})
 }
@@ -60,7 +57,7 @@ func (a *app) jsck(ctx context.Context, page *ledger.Page, f jsckFlags) error {
 	var err error
 	commit := ""
 	if f.Repair {
-		_, after, updateErr := a.write(ctx, page, "", func(tx *ledger.Tx) error {
+		_, after, updateErr := a.write(ctx, page, "", "", func(tx *ledger.Tx) error {
 			result, err = jsck.Repair(ctx, pages.Writer(tx, prefix), o)
 			return err
 		})
@@ -72,7 +69,7 @@ func (a *app) jsck(ctx context.Context, page *ledger.Page, f jsckFlags) error {
 		})
 	}
 	if errors.Is(err, ledger.ErrNotFound) {
-		return withHint(&classed{bareText(err), err}, "--prefix says what the keys of the database begin with")
+		return withHint(bare(err), "--prefix says what the keys of the database begin with")
 	}
 	if err != nil {
 		return err // it says what was being done
@@ -94,7 +91,7 @@ func (a *app) jsckDone(page, commit string, r jsck.Result, f jsckFlags) error {
 		return withHint(fmt.Errorf("%s found, by which it is not certain what the schemas are: %w", countText(int(r.Issues), "problem"), ledger.ErrCorrupt),
 			"nothing was changed; an older commit may have what is missing: %s", a.command("log", page))
 	case r.Issues > 0:
-		return withHint(fmt.Errorf("%s found: %w", countText(int(r.Issues), "problem"), ledger.ErrCorrupt), "%s repairs them", a.command("permazen", "check", page, "--repair"))
+		return withHint(found(int(r.Issues), "problem"), "%s repairs them", a.command("permazen", "check", page, "--repair"))
 	}
 	return nil
 }

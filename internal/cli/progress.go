@@ -81,6 +81,21 @@ func pause(ctx context.Context, c clock.Clock, d time.Duration) error {
 	}
 }
 
+// poll has look change the counters again and again while a verb runs. The function returned ends
+// it and waits.
+func (p *progress) poll(ctx context.Context, every time.Duration, look func(context.Context, *counters)) (stop func()) {
+	return p.measure(ctx, func(ctx context.Context, _ func(files, bytes int64)) error {
+		for pause(ctx, p.clock, every) == nil {
+			p.mu.Lock()
+			now := p.state
+			p.mu.Unlock()
+			look(ctx, &now)
+			p.update(func(c *counters) { *c = now })
+		}
+		return ctx.Err()
+	})
+}
+
 // update changes the counters.
 func (p *progress) update(fn func(*counters)) {
 	if p == nil {

@@ -28,22 +28,13 @@ func (a *app) rmCommand() *cobra.Command {
 
 func (a *app) rm(ctx context.Context, f rmFlags) error {
 	f.hasPrefix = a.changed("prefix")
-	ways := 0
-	for _, given := range []bool{len(f.Keys) > 0, f.hasPrefix, f.All} {
-		if given {
-			ways++
-		}
-	}
-	if ways != 1 {
+	if counted(len(f.Keys) > 0, f.hasPrefix, f.All) != 1 {
 		return usagef("want either keys, --prefix or --all")
 	}
 	if f.hasPrefix && f.Prefix.text == "" {
 		return usagef("an empty prefix would remove everything: use --all if that is meant")
 	}
-	danger := ""
-	if f.All {
-		danger = "the page will be empty"
-	}
+	danger := choose(f.All, "the page will be empty", "")
 	return a.destroy(ctx, f.consent, danger, func(dry bool) error {
 		if dry {
 			return a.rmDry(ctx, f)
@@ -54,10 +45,7 @@ func (a *app) rm(ctx context.Context, f rmFlags) error {
 
 func (a *app) rmNow(ctx context.Context, f rmFlags) error {
 	return a.page(ctx, f.Page, changes, func(page *ledger.Page) error {
-		before, after, err := a.write(ctx, page, f.Parent, func(tx *ledger.Tx) error {
-			if err := tx.SetMessage(f.Message); err != nil {
-				return err
-			}
+		before, after, err := a.write(ctx, page, f.Parent, f.Message, func(tx *ledger.Tx) error {
 			if len(f.Keys) == 0 {
 				return filetree.RemovePrefix(ctx, tx, f.Prefix.bytes)
 			}

@@ -148,9 +148,10 @@ func (a *app) noDirectory() error {
 // complete adds to the options of a verb what all verbs have.
 func (a *app) complete(o *ledger.Options) {
 	o.LockTimeout, o.Device, o.Now = a.lockTimeout, a.device, a.process.Clock.Now
-	o.Merge.Manual = true // verbs merge when they are done, and say so
+	alone := o.Sync.OpenPages == 0 // not serve, which merges and syncs as it goes
+	o.Merge.Manual = alone         // verbs merge when they are done, and say so
 	o.Merge.Rules = func(string, ledger.PageID) *ledger.MergeRules { return layerRules() }
-	o.Buckets, o.Sync.Manual, o.Sync.Merge = a.process.Buckets, true, true
+	o.Buckets, o.Sync.Manual, o.Sync.Merge = a.process.Buckets, alone, true
 	if len(o.Sync.Passphrase) == 0 {
 		o.Sync.Passphrase = a.pass
 	}
@@ -204,10 +205,7 @@ func (a *app) absentPage(ctx context.Context, repo *ledger.Repository, err error
 var errNoPage = base.WithClass(errors.New("no such page"), ledger.ErrNotFound)
 
 func (a *app) noPage(name pageName) error {
-	where := ""
-	if a.verb.Name() == "sync" {
-		where = ", nor in the bucket"
-	}
+	where := choose(a.verb.Name() == "sync", ", nor in the bucket", "")
 	return withHint(classedf(errNoPage, "page %s does not exist in %s%s", quoted(name.text), quoted(a.dir), where), "%s", a.command("ls"))
 }
 
@@ -304,12 +302,9 @@ func (a *app) openPage(ctx context.Context, repo *ledger.Repository, name pageNa
 
 // snapshot calls fn with the page as of revision; "" means HEAD.
 func (a *app) snapshot(ctx context.Context, page *ledger.Page, revision string, fn func(*ledger.Snapshot) error) error {
-	var id ledger.CommitID
-	if revision != "" {
-		var err error
-		if id, err = a.resolve(ctx, page, revision); err != nil {
-			return err
-		}
+	id, err := a.commitAt(ctx, page, revision)
+	if err != nil {
+		return err
 	}
 	snap, err := page.At(ctx, id)
 	if err != nil {
@@ -325,6 +320,14 @@ func (a *app) pageAt(ctx context.Context, name pageName, how access, revision st
 	})
 }
 
+// commitAt is resolve, and the zero id, which is HEAD, for the revision "".
+func (a *app) commitAt(ctx context.Context, page *ledger.Page, revision string) (id ledger.CommitID, err error) {
+	if revision == "" {
+		return id, nil
+	}
+	return a.resolve(ctx, page, revision)
+}
+
 // resolve finds the commit that a revision names.
 func (a *app) resolve(ctx context.Context, page *ledger.Page, revision string) (ledger.CommitID, error) {
 	hint := a.command("log", pageText(page)) + " lists the commits; " + a.process.Program + " help revisions tells how they are named"
@@ -333,7 +336,7 @@ func (a *app) resolve(ctx context.Context, page *ledger.Page, revision string) (
 	}
 	id, err := page.Resolve(ctx, revision)
 	if errors.Is(err, ledger.ErrNotFound) || errors.Is(err, ledger.ErrInvalid) {
-		return id, withHint(&classed{bareText(err), err}, "%s", hint)
+		return id, withHint(bare(err), "%s", hint)
 	}
 	if err != nil {
 		return id, fmt.Errorf("find revision %s: %w", quoted(revision), err)

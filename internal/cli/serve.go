@@ -48,25 +48,18 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	if f.MinPoll < 0 || f.MaxPoll < 0 {
 		return usagef("--min-poll and --max-poll want 0 or more")
 	}
-	if a.dir == "" {
-		return a.noDirectory()
-	}
 	if err := f.ofCloud(ctx, a); err != nil {
 		return err
 	}
 	o := ledger.Options{MustExist: true} // as sync: a directory that was mistyped must not be taken for one without pages
-	a.complete(&o)
-	o.Merge.Manual, o.Sync.Manual = false, false
 	o.Sync.MinPoll, o.Sync.MaxPoll, o.Sync.OpenPages = f.MinPoll, f.MaxPoll, servedPages
 	o.Collection.Off = f.NoGC
 	f.bound(&o)
 	f.limit(&o)
-	had := looseMode(a.dir)
-	repo, err := ledger.Open(ctx, a.dir, &o)
+	repo, err := a.open(ctx, o)
 	if err != nil {
 		return err
 	}
-	a.cautionModes("directory", a.dir, had)
 	return errors.Join(a.serveRepository(ctx, repo), repo.Close())
 }
 

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,7 +58,7 @@ func (l *serveLog) look(states []ledger.SyncState, listErr error) {
 		s := &states[i]
 		name := nameOf(s.Ledger, s.Name, s.Page)
 		here[name] = true
-		if err := cmp.Or(s.UploadErr, s.DownloadErr); err != nil {
+		if err := syncErr(*s); err != nil {
 			errs[name] = err
 		}
 	}

@@ -47,13 +47,7 @@ func (a *app) sync(ctx context.Context, f syncFlags) error {
 // followSync shows how far sync is. The function returned ends it and waits.
 func (p *progress) followSync(ctx context.Context, repo *ledger.Repository) (stop func()) {
 	total := syncTotal{}
-	return p.measure(ctx, func(ctx context.Context, _ func(files, bytes int64)) error {
-		for pause(ctx, p.clock, progressEvery) == nil {
-			now := total.add(repo.SyncStates())
-			p.update(func(c *counters) { *c = now })
-		}
-		return ctx.Err()
-	})
+	return p.poll(ctx, progressEvery, func(_ context.Context, c *counters) { *c = total.add(repo.SyncStates()) })
 }
 
 // syncTotal is how far the pages are that were synced since it was made, also those that are closed
@@ -157,14 +151,10 @@ func (a *app) clone(ctx context.Context, f cloneFlags) error {
 
 // cloneHint says what to try where the bucket is not the one that is meant.
 func (a *app) cloneHint(err error) error {
-	switch {
-	case errors.Is(err, ledger.ErrNotFound):
-		return withHint(err, "take the URL that %s key show prints on a device that has synced, and mount its disk; an empty bucket begins with %s, %s and %s",
-			a.process.Program, a.command("init"), a.command("cloud", "set", "URL"), a.command("sync"))
-	case errors.Is(err, ledger.ErrCloudReplaced):
-		return withHint(err, "take the URL and the id that %s key show prints on another device; it may be another bucket of the same key", a.process.Program)
-	}
-	return err
+	err = hintFor(err, ledger.ErrCloudReplaced, "take the URL and the id that %s key show prints on another device; "+
+		"it may be another bucket of the same key", a.process.Program)
+	return hintFor(err, ledger.ErrNotFound, "take the URL that %s key show prints on a device that has synced, and mount its disk; "+
+		"an empty bucket begins with %s, %s and %s", a.process.Program, a.command("init"), a.command("cloud", "set", "URL"), a.command("sync"))
 }
 
 type fetchFlags struct {

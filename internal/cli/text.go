@@ -13,6 +13,40 @@ func (a *app) printf(format string, args ...any) {
 	fmt.Fprintf(a.out, format, args...)
 }
 
+// printIf is printf where a condition holds.
+func (a *app) printIf(holds bool, format string, args ...any) {
+	if holds {
+		a.printf(format, args...)
+	}
+}
+
+// summary prints for people what a verb comes to that has printed its results.
+func (a *app) summary(format string, args ...any) { a.printIf(!a.json && !a.quiet, format, args...) }
+
+// choose returns yes where a condition holds, and no otherwise.
+func choose[T any](holds bool, yes, no T) T {
+	if holds {
+		return yes
+	}
+	return no
+}
+
+// counted is how many of several conditions hold.
+func counted(all ...bool) (n int) {
+	for _, holds := range all {
+		n += choose(holds, 1, 0)
+	}
+	return n
+}
+
+// errText is an error as it is printed; "" for none.
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return printable(err.Error())
+}
+
 // sizeText is a number of bytes for people: at most four digits and a binary unit.
 func sizeText(n int64) string {
 	if n < 1024 && n > -1024 {

@@ -92,7 +92,7 @@ func (a *app) importPath(ctx context.Context, f importFlags) error {
 		if in, err := inside(path, a.dir); err != nil || in {
 			return cmp.Or(err, withHint(usagef("import %s: it belongs to the repository %s itself", quoted(path), quoted(a.dir)), "name another directory with --dir"))
 		}
-		if has, err := a.repositoryThere(); err != nil || f.empty && !has {
+		if has, err := a.hasRepository(); err != nil || f.empty && !has {
 			return cmp.Or(err, nothingIn(path))
 		}
 	}
@@ -102,24 +102,27 @@ func (a *app) importPath(ctx context.Context, f importFlags) error {
 	o := &filetree.ImportOptions{
 		Message: f.Message, Checksum: f.Checksum, Lazy: f.Lazy, Mirror: f.Mirror, NoDelete: f.NoDelete, DryRun: f.Dry, Warn: func(w filetree.Warning) { a.warn(w) },
 	}
+	run := func(page *ledger.Page) (filetree.Result, error) {
+		if f.empty {
+			if err := refuseEmpty(ctx, page, path); err != nil {
+				return filetree.Result{}, err
+			}
+		}
+		o.Exclude = a.ownDirectory()
+		p := a.startProgress(ctx, choose(f.Dry, "looking", "importing"), "files")
+		defer p.finish()
+		o.Progress = p.follow
+		return a.runImport(ctx, page, path, format, o, p)
+	}
 	if f.Dry {
-		return a.importDry(ctx, f.Page, path, o, f.empty)
+		return a.importDry(ctx, f.Page, run)
 	}
 	created, err := a.createForImport(ctx)
 	if err != nil {
 		return err
 	}
 	return a.page(ctx, f.Page, creates, func(page *ledger.Page) error {
-		if f.empty {
-			if err := refuseEmpty(ctx, page, path); err != nil {
-				return err
-			}
-		}
-		o.Exclude = a.ownDirectory()
-		p := a.startProgress(ctx, "importing", "files")
-		o.Progress = p.follow
-		result, err := a.runImport(ctx, page, path, format, o, p)
-		p.finish()
+		result, err := run(page)
 		if err != nil {
 			return err
 		}
@@ -168,17 +171,6 @@ func refuseEmpty(ctx context.Context, page *ledger.Page, path string) error {
 	return nothingIn(path)
 }
 
-// repositoryThere reports whether there is a repository, also that of the process that serves it.
-func (a *app) repositoryThere() (bool, error) {
-	if a.process.served != nil {
-		return true, nil
-	}
-	if a.dir == "" {
-		return false, nil
-	}
-	return a.hasRepository()
-}
-
 // ownDirectory is what an import leaves out: the repository.
 func (a *app) ownDirectory() []fs.FileInfo {
 	if info, err := os.Stat(a.dir); err == nil {
@@ -189,30 +181,18 @@ func (a *app) ownDirectory() []fs.FileInfo {
 
 // importDry says what an import would do. A page that is not there, maybe nor its repository, is as
 // an empty one.
-func (a *app) importDry(ctx context.Context, name pageName, path string, o *filetree.ImportOptions, empty bool) error {
-	o.Exclude = a.ownDirectory()
+func (a *app) importDry(ctx context.Context, name pageName, run func(*ledger.Page) (filetree.Result, error)) error {
 	foresee := func(page *ledger.Page) error {
-		if empty {
-			if err := refuseEmpty(ctx, page, path); err != nil {
-				return err
-			}
-		}
-		p := a.startProgress(ctx, "looking", "files")
-		o.Progress = p.follow
-		r, err := filetree.Import(ctx, page, path, o)
-		p.finish()
+		r, err := run(page)
 		if err != nil {
 			return err
 		}
-		are := "are"
-		if r.Unchanged == 1 {
-			are = "is"
-		}
+		are := choose(r.Unchanged == 1, "is", "are")
 		a.print(object{"page", pageText(page), "added", r.Added, "changed", r.Changed, "removed", r.Removed, "unchanged", r.Unchanged, "dryRun", true},
 			"%s: %s would be added, %d changed, %d removed, %d %s unchanged\n", pageText(page), countText(r.Added, "path"), r.Changed, r.Removed, r.Unchanged, are)
 		return nil
 	}
-	has, err := a.repositoryThere()
+	has, err := a.hasRepository()
 	if err != nil {
 		return err
 	}
@@ -240,6 +220,9 @@ func importMessage(path string) string {
 }
 
 func (a *app) runImport(ctx context.Context, page *ledger.Page, path, format string, o *filetree.ImportOptions, p *progress) (filetree.Result, error) {
+	if format == formatTree && o.DryRun {
+		return filetree.Import(ctx, page, path, o)
+	}
 	if format == formatTree {
 		stop := p.measure(ctx, func(ctx context.Context, add func(files, bytes int64)) error {
 			return filetree.MeasureTree(ctx, path, o, add)
@@ -318,12 +301,9 @@ func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result
 		{a.command("import", name, path), "import again: one commit of what has changed"},
 	}
 	fmt.Fprintln(a.process.Stderr, "\nTry next:")
-	width := 0
+	width := widest(objects(rows, func(row [2]string) string { return row[0] })...)
 	for _, row := range rows {
-		width = max(width, len(row[0]))
-	}
-	for _, row := range rows {
-		fmt.Fprintf(a.process.Stderr, "  %-*s   %s\n", width, printable(row[0]), row[1])
+		fmt.Fprintf(a.process.Stderr, "  %*s   %s\n", width, printable(row[0]), row[1])
 	}
 	return nil
 }
@@ -381,11 +361,8 @@ func (a *app) exportPage(ctx context.Context, f exportFlags) error {
 		result, err := a.runExport(ctx, snap, path, format, o)
 		stop()
 		p.finish()
-		if errors.Is(err, filetree.ErrNotEmpty) {
-			return withHint(err, "choose a directory that is absent or empty, or replace files in it with --overwrite")
-		}
 		if err != nil {
-			return err
+			return hintFor(err, filetree.ErrNotEmpty, "choose a directory that is absent or empty, or replace files in it with --overwrite")
 		}
 		a.exported(page, path, result, f.Dry)
 		return nil

@@ -31,10 +31,8 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, f undoFlags) error {
 		return err
 	}
 	o := &ledger.UndoOptions{Message: f.Message, DryRun: f.Dry}
-	if f.To != "" {
-		if o.Parent, err = a.resolve(ctx, page, f.To); err != nil {
-			return err
-		}
+	if o.Parent, err = a.commitAt(ctx, page, f.To); err != nil {
+		return err
 	}
 	c, err := page.Commit(ctx, id)
 	if err != nil {
@@ -68,17 +66,10 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, f undoFlags) error {
 }
 
 func (a *app) undone(page *ledger.Page, c ledger.Commit, r ledger.UndoResult, merged object) {
-	kept := ""
-	if r.Kept > 0 {
-		was := "was"
-		if r.Kept > 1 {
-			was = "were"
-		}
-		kept = fmt.Sprintf(", %s kept that %s changed since", countText(r.Kept, "key"), was)
-	}
+	kept := fmt.Sprintf(", %s kept that %s changed since", countText(r.Kept, "key"), choose(r.Kept > 1, "were", "was"))
 	text := fmt.Sprintf("commit %s: undid %s, %s changed", r.Commit.Short(), c.ID.Short(), countText(r.Changed, "key"))
 	if r.Changed == 0 {
 		text = "nothing has changed since commit " + r.Commit.Short()
 	}
-	a.result(append(doneObject(page, r.Commit, r.Changed > 0, merged), "keys", r.Changed, "kept", r.Kept), "%s%s\n", text, kept)
+	a.result(append(doneObject(page, r.Commit, r.Changed > 0, merged), "keys", r.Changed, "kept", r.Kept), "%s%s\n", text, choose(r.Kept > 0, kept, ""))
 }

@@ -73,10 +73,7 @@ func (a *app) usageTable(pages []admin.PageUsage) {
 	}
 	for i := range pages {
 		p := &pages[i]
-		closed := clockText(p.LastClosed)
-		if p.State == ledger.PageOpen {
-			closed = "open"
-		}
+		closed := choose(p.State == ledger.PageOpen, "open", clockText(p.LastClosed))
 		a.row(columns, nil, names[i], sizeText(p.SizeBytes), closed, evictText(p))
 	}
 }
@@ -99,17 +96,11 @@ func (a *app) usageSums(u *admin.RepositoryUsage) {
 		name  string
 		bytes int64
 	}{{"values", k.Values}, {"trees", k.Nodes}, {"commits", k.Commits}, {"rest", k.Rest}, {"index", k.Index}, {"other", k.Other}} {
-		if row.bytes > 0 {
-			a.printf("  %-8s  %10s  %6s\n", row.name, sizeText(row.bytes), shareText(row.bytes, u.SizeBytes))
-		}
+		a.printIf(row.bytes > 0, "  %-8s  %10s  %6s\n", row.name, sizeText(row.bytes), shareText(row.bytes, u.SizeBytes))
 	}
-	if u.Garbage > 0 {
-		a.printf("%-10s  %10s\n", "garbage", sizeText(u.Garbage))
-	}
+	a.printIf(u.Garbage > 0, "%-10s  %10s\n", "garbage", sizeText(u.Garbage))
 	a.printf("%-10s  %10s\n", "evictable", sizeText(u.EvictableBytes))
-	if u.FreeBytes >= 0 {
-		a.printf("%-10s  %10s\n", "disk free", sizeText(u.FreeBytes))
-	}
+	a.printIf(u.FreeBytes >= 0, "%-10s  %10s\n", "disk free", sizeText(u.FreeBytes))
 }
 
 // plainWidth is how wide bars are drawn where there is no terminal.

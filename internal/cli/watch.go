@@ -236,10 +236,7 @@ func (w *watcher) start(ctx context.Context, page *ledger.Page) error {
 // news finds what the page has behind the last commit that was told. It reports whether there is
 // more.
 func (w *watcher) news(ctx context.Context, page *ledger.Page) (more bool, err error) {
-	tell := w.tellText
-	if w.app.json {
-		tell = w.tellJSON
-	}
+	tell := choose(w.app.json, w.tellJSON, w.tellText)
 	for !w.enough() {
 		if w.to == nil {
 			head, err := descendant(ctx, page, w.from)

@@ -23,12 +23,9 @@ func (a *app) whyCommand() *cobra.Command {
 }
 
 func (a *app) why(ctx context.Context, page *ledger.Page, key []byte, at string) error {
-	var id ledger.CommitID
-	if at != "" {
-		var err error
-		if id, err = a.resolve(ctx, page, at); err != nil {
-			return err
-		}
+	id, err := a.commitAt(ctx, page, at)
+	if err != nil {
+		return err
 	}
 	var last *ledger.Step
 	for step, err := range page.Why(ctx, id, key) {
@@ -36,11 +33,7 @@ func (a *app) why(ctx context.Context, page *ledger.Page, key []byte, at string)
 			return fmt.Errorf("explain %s: %w", a.shortKey(key), err)
 		}
 		last = &step
-		print := func(ctx context.Context, s ledger.Step) error { return a.printStep(ctx, page, s) }
-		if a.json {
-			print = func(ctx context.Context, s ledger.Step) error { return a.emitStep(ctx, page, s) }
-		}
-		if err := print(ctx, step); err != nil {
+		if err := choose(a.json, a.emitStep, a.printStep)(ctx, page, step); err != nil {
 			return fmt.Errorf("explain %s: %w", a.shortKey(key), err)
 		}
 	}
@@ -50,7 +43,7 @@ func (a *app) why(ctx context.Context, page *ledger.Page, key []byte, at string)
 		}
 		return nil
 	}
-	err := a.noKey(page, key, at, ledger.ErrNotFound)
+	err = a.noKey(page, key, at, ledger.ErrNotFound)
 	if hint, ok := errors.AsType[*hintError](err); ok {
 		return withHint(fmt.Errorf("%w, and there is no trace that it ever had", hint.err), "%s", hint.hint)
 	}

@@ -23,9 +23,16 @@ type writeFlags struct {
 const writeHelp = `When the page then has several heads, they are merged, which is told on the standard error;
 --no-merge leaves them. See: ledgerd help merging`
 
-// write makes a commit of what fn changes, on the newest head or on the revision parent,
-// if it is not empty.
-func (a *app) write(ctx context.Context, page *ledger.Page, parent string, fn func(*ledger.Tx) error) (before, after ledger.CommitID, err error) {
+// write makes a commit of what fn changes, with a message, on the newest head or on the revision
+// parent, if it is not empty.
+func (a *app) write(ctx context.Context, page *ledger.Page, parent, message string, change func(*ledger.Tx) error) (before, after ledger.CommitID, err error) {
+	fn := func(tx *ledger.Tx) error {
+		before = tx.Base().ID
+		if err := tx.SetMessage(message); err != nil {
+			return err
+		}
+		return change(tx)
+	}
 	defer func() {
 		if _, ok := errors.AsType[*bucket.Error](err); !ok && errors.Is(err, ledger.ErrNoSpace) {
 			err = withHint(err, "make room on the disk; nothing that was committed is lost. What is left of a write of more than 400 MB goes with %s",
@@ -33,16 +40,14 @@ func (a *app) write(ctx context.Context, page *ledger.Page, parent string, fn fu
 		}
 	}()
 	if parent == "" {
-		after, err = page.Update(ctx, func(tx *ledger.Tx) error {
-			before = tx.Base().ID
-			return fn(tx)
-		})
+		after, err = page.Update(ctx, fn)
 		return before, after, err
 	}
-	if before, err = a.resolve(ctx, page, parent); err != nil {
+	base, err := a.resolve(ctx, page, parent)
+	if err != nil {
 		return before, after, err
 	}
-	tx, err := page.Begin(ctx, &ledger.TxOptions{Base: before})
+	tx, err := page.Begin(ctx, &ledger.TxOptions{Base: base})
 	if err != nil {
 		return before, after, err
 	}
