@@ -118,11 +118,8 @@ func (a *app) printRecovery(torn []admin.TornTail, rebuilt string) {
 }
 
 func tornText(t admin.TornTail) string {
-	s := fmt.Sprintf("segment %d from byte %d: %s of an unfinished batch set aside", t.Segment, t.Offset, sizeText(int64(t.Bytes)))
-	if t.SavedAs != "" {
-		s += " as " + t.SavedAs
-	}
-	return s
+	return fmt.Sprintf("segment %d from byte %d: %s of an unfinished batch set aside%s",
+		t.Segment, t.Offset, sizeText(int64(t.Bytes)), choose(t.SavedAs != "", " as "+t.SavedAs, ""))
 }
 
 type checkFlags struct {
@@ -219,9 +216,8 @@ func (a *app) printReport(r admin.PageReport) {
 		a.printf("  problem   %s\n", printable(p.String()))
 	}
 	a.printIf(r.More, "  problem   and more\n")
-	if r.MissingPieces > 0 {
-		a.printf("  gone      %s of values, of which neither this device nor the cloud has the content\n", countText(r.MissingPieces, "piece"))
-	}
+	a.printIf(r.MissingPieces > 0, "  gone      %s of values, of which neither this device nor the cloud has the content\n",
+		countText(r.MissingPieces, "piece"))
 	a.printIf(len(r.Holes) > 0, "  gone      a part of the tree of %s; the cloud may have it\n",
 		countText(len(r.Holes), "version"))
 	for _, s := range r.Rescued {
@@ -287,8 +283,6 @@ func verifiedText(report *admin.CheckReport) string {
 	for _, page := range report.Pages {
 		away += page.AwayPieces
 	}
-	if away == 0 {
-		return "everything verified"
-	}
-	return fmt.Sprintf("everything that is here verified; %s of values in the cloud only", countText(away, "piece"))
+	here := "everything that is here verified; " + countText(away, "piece") + " of values in the cloud only"
+	return choose(away > 0, here, "everything verified")
 }

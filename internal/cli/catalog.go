@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -81,10 +82,7 @@ var defaultContainer = metabase.ID(sha256.Sum256([]byte("ledger catalogue")))
 func (f *containerFlag) containerOf(ctx context.Context, v *metabase.View) (metabase.ID, error) {
 	if f.Container != "" {
 		id, err := metabase.ParseID(f.Container)
-		if err != nil {
-			return id, usagef("--container: %w", err)
-		}
-		return id, nil
+		return id, asUsage("--container: ", err)
 	}
 	all, err := v.Containers(ctx)
 	switch {
@@ -102,14 +100,11 @@ func (f *containerFlag) containerOf(ctx context.Context, v *metabase.View) (meta
 func (f *containerFlag) addressOf(ctx context.Context, v *metabase.View, text string) (metabase.Address, error) {
 	if strings.Contains(text, "/") {
 		a, err := metabase.ParseAddress(text)
-		if err != nil {
-			return a, usagef("%w", err)
-		}
-		return a, nil
+		return a, asUsage("", err)
 	}
 	id, err := metabase.ParseID(text)
 	if err != nil {
-		return metabase.Address{}, usagef("%w", err)
+		return metabase.Address{}, asUsage("", err)
 	}
 	container, err := f.containerOf(ctx, v)
 	return metabase.Address{Container: container, Object: id}, err
@@ -217,6 +212,10 @@ type catalogObjects struct {
 	IDs []string `arg:"..."`
 }
 
+func objectIDs(all []metabase.Address) []metabase.ID {
+	return objects(all, func(o metabase.Address) metabase.ID { return o.Object })
+}
+
 type catalogLockFlags struct {
 	catalogObjects
 	Free    bool   `flag:"release" usage:"free what the locks ID lock"`
@@ -256,15 +255,12 @@ func (a *app) objects(ctx context.Context, t *metabase.Tx, f catalogObjects) (al
 	return all, nil
 }
 
-func (a *app) lockObjects(ctx context.Context, t *metabase.Tx, objects []metabase.Address, f *catalogLockFlags) (string, error) {
-	var ids []metabase.ID
-	for _, o := range objects {
-		if o.Container != objects[0].Container {
-			return "", usagef("the objects are in several containers; a lock is for one")
-		}
-		ids = append(ids, o.Object)
+func (a *app) lockObjects(ctx context.Context, t *metabase.Tx, all []metabase.Address, f *catalogLockFlags) (string, error) {
+	if slices.ContainsFunc(all, func(o metabase.Address) bool { return o.Container != all[0].Container }) {
+		return "", usagef("the objects are in several containers; a lock is for one")
 	}
-	lock, err := putNew(ctx, t, namingObject(metabase.Lock, objects[0].Container, f.Epoch, metabase.LockPayload(ids)), f.Expires, a.changed("expires"))
+	ids := objectIDs(all)
+	lock, err := putNew(ctx, t, namingObject(metabase.Lock, all[0].Container, f.Epoch, metabase.LockPayload(ids)), f.Expires, a.changed("expires"))
 	if err == nil {
 		err = t.Lock(ctx, lock, ids...)
 	}
@@ -312,16 +308,13 @@ func (a *app) catalogRm() *cobra.Command {
 	}, taking(1, maxArguments))
 }
 
-func (a *app) removeObjects(ctx context.Context, t *metabase.Tx, objects []metabase.Address, f *catalogRmFlags) (string, error) {
-	var ids []metabase.ID
-	for _, o := range objects {
-		ids = append(ids, o.Object)
-	}
-	tombstone, err := putNew(ctx, t, namingObject(metabase.Tombstone, objects[0].Container, f.Epoch, metabase.TombstonePayload(f.Expires, ids)), f.Expires, true)
+func (a *app) removeObjects(ctx context.Context, t *metabase.Tx, all []metabase.Address, f *catalogRmFlags) (string, error) {
+	payload := metabase.TombstonePayload(f.Expires, objectIDs(all))
+	tombstone, err := putNew(ctx, t, namingObject(metabase.Tombstone, all[0].Container, f.Epoch, payload), f.Expires, true)
 	if err == nil {
-		_, err = t.Inhume(ctx, tombstone, f.Expires, objects...)
+		_, err = t.Inhume(ctx, tombstone, f.Expires, all...)
 	}
-	return "removed " + countText(len(objects), "object"), err
+	return "removed " + countText(len(all), "object"), err
 }
 
 // collectBatch is how many objects are looked up between two deletions.

@@ -120,7 +120,7 @@ type app struct {
 	lockTimeout time.Duration
 
 	pass      []byte          // passphrase of the cloud, when a flag has named it
-	answers   *bufio.Reader   // the standard input, once a secret was asked for that is not on a terminal
+	answers   *bufio.Reader   // the standard input, once something was asked
 	started   bool            // a verb has begun: errors are no longer about usage
 	verb      *cobra.Command  // the command that was given
 	completed bool            // another process has completed the line

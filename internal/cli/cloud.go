@@ -85,16 +85,22 @@ func (a *app) passphrase(file string) ([]byte, error) {
 		text, _ := a.process.LookupEnv(passphraseVariable)
 		return []byte(text), nil
 	}
+	text, err := a.secretFile("passphrase", "passphrase file", file)
+	line := strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
+	if err == nil && (line == "" || strings.Contains(line, "\n")) {
+		err = classedf(ledger.ErrInvalid, "read passphrase: %s does not hold one line", quoted(file))
+	}
+	return []byte(line), err
+}
+
+// secretFile returns what a file holds that nobody else should read.
+func (a *app) secretFile(what, kind, file string) (string, error) {
 	b, err := os.ReadFile(a.path(file))
 	if err != nil {
-		return nil, fmt.Errorf("read passphrase: %w", err)
+		return "", fmt.Errorf("read %s: %w", what, err)
 	}
-	a.cautionModes("passphrase file", a.path(file), 0)
-	line := strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
-	if line == "" || strings.Contains(line, "\n") {
-		return nil, classedf(ledger.ErrInvalid, "read passphrase: %s does not hold one line", quoted(file))
-	}
-	return []byte(line), nil
+	a.cautionModes(kind, a.path(file), 0)
+	return string(b), nil
 }
 
 func (a *app) cloudCommand() *cobra.Command {

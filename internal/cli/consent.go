@@ -55,8 +55,8 @@ func (a *app) ask(ctx context.Context, danger string, state func() error) error 
 		return err
 	}
 	fmt.Fprintf(a.process.Stderr, "ledgerd: %s. Go on? [y/N] ", danger)
-	answer, err := bufio.NewReader(io.LimitReader(interruptible(ctx, a.process.Stdin), maxAnswer)).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
+	answer, err := a.answer(ctx)
+	if err != nil {
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	switch strings.ToLower(strings.TrimSpace(answer)) {
@@ -66,8 +66,14 @@ func (a *app) ask(ctx context.Context, danger string, state func() error) error 
 	return errors.New("the answer was not yes, so nothing was done")
 }
 
-// maxAnswer bounds the line that answers a question, in bytes.
-const maxAnswer = 1 << 10
+// answer reads a line of the standard input.
+func (a *app) answer(ctx context.Context) (string, error) {
+	if a.answers == nil {
+		a.answers = bufio.NewReader(interruptible(ctx, a.process.Stdin))
+	}
+	line, err := a.answers.ReadString('\n')
+	return strings.TrimRight(line, "\r\n"), choose(errors.Is(err, io.EOF), nil, err)
+}
 
 // asks reports whether a person answers questions on the standard input and reads them on the
 // standard error.

@@ -83,6 +83,14 @@ func (e *usageError) Unwrap() error { return e.error }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
+// asUsage makes a usage error of what is wrong with an argument; nil stays nil.
+func asUsage(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return usagef("%s%w", what, err)
+}
+
 // usage makes a usage error of what cobra found before any verb began.
 func (a *app) usage(root *cobra.Command, err error) error {
 	if is[*usageError](err) {

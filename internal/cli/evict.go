@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -53,7 +52,7 @@ func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) erro
 	for i := range r.Evicted {
 		a.evictLine(&r.Evicted[i], o)
 	}
-	_, refused := errors.AsType[*ledger.EvictError](err)
+	refused := is[*ledger.EvictError](err)
 	if refused { // what is away already is as it was wanted
 		for i := range r.Kept {
 			if r.Kept[i].Bar == admin.EvictAway {
@@ -80,16 +79,8 @@ func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) erro
 			a.warn(stays(&r.Kept[i]))
 		}
 	}
-	if !a.json && (!a.quiet || o.DryRun) {
-		what := "freed"
-		switch {
-		case o.DryRun:
-			what = "would be freed"
-		case o.Values:
-			what = "dropped, which gc --compact gives back"
-		}
-		a.printf("%s of %s %s\n", sizeText(r.FreedBytes), countText(len(r.Evicted), "page"), what)
-	}
+	what := choose(o.DryRun, "would be freed", choose(o.Values, "dropped, which gc --compact gives back", "freed"))
+	a.printIf(!a.json && (!a.quiet || o.DryRun), "%s of %s %s\n", sizeText(r.FreedBytes), countText(len(r.Evicted), "page"), what)
 	if refused && len(r.Evicted) == 0 {
 		return classedf(ledger.ErrConflict, "%s stay", countText(len(r.Kept), "page"))
 	}
@@ -101,30 +92,20 @@ func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) erro
 }
 
 func (a *app) evictLine(e *admin.EvictResult, o admin.EvictOptions) {
-	name, verb, bar := nameOf(e.Ledger, e.Name, e.ID), "evicted", e.Bar.String()
-	if e.Bar == admin.EvictFree {
-		bar = ""
+	name, bar := nameOf(e.Ledger, e.Name, e.ID), barText(e.Bar)
+	verb := choose(o.DryRun, "would be evicted", "evicted")
+	if o.Values {
+		verb = choose(o.DryRun, "values would be dropped", "values dropped")
 	}
-	switch {
-	case e.Bar == admin.EvictAway:
-		verb = e.Reason
-	case o.Values && o.DryRun:
-		verb = "values would be dropped"
-	case o.Values:
-		verb = "values dropped"
-	case o.DryRun:
-		verb = "would be evicted"
-	}
-	if e.Discarded {
-		verb += ", with what only this device had"
-	}
-	if e.Bar != admin.EvictAway {
-		verb += ", " + sizeText(e.Bytes)
-	}
+	away, lost := e.Bar == admin.EvictAway, choose(e.Discarded, ", with what only this device had", "")
+	verb = choose(away, e.Reason+lost, verb+lost+", "+sizeText(e.Bytes))
 	a.outcome(o.DryRun, object{
 		"page", name, "evicted", bar == "", "bytes", e.Bytes, "bar?", bar, "reason?", e.Reason, "discarded?", e.Discarded, "dryRun?", o.DryRun,
 	}, "%s: %s\n", name, verb)
 }
+
+// barText is why a page cannot be evicted, in a word; "" when it can.
+func barText(bar admin.EvictBar) string { return choose(bar != admin.EvictFree, bar.String(), "") }
 
 // stays says why a page stays that was to be evicted or deleted, and what helps.
 func (a *app) stays(page ledger.PageRef, name string, bar admin.EvictBar, reason string) error {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
@@ -136,16 +135,13 @@ func (a *app) setTag(ctx context.Context, page *ledger.Page, f tagFlags) error {
 	if err != nil {
 		return err
 	}
-	tags, err := page.Tags(ctx)
-	if err != nil {
+	old, has, err := findTag(ctx, page, name)
+	switch {
+	case err != nil:
 		return err
-	}
-	for _, t := range tags {
-		if t.Name == name && t.Commit != id && !f.Move {
-			return withHint(classedf(ledger.ErrConflict, "tag %s: commit %s has this name", quoted(name), t.Commit.Short()), "--move moves it")
-		}
-	}
-	if f.Dry {
+	case has && old != id && !f.Move:
+		return withHint(classedf(ledger.ErrConflict, "tag %s: commit %s has this name", quoted(name), old.Short()), "--move moves it")
+	case f.Dry:
 		a.print(object{"tag", name, "commit", id, "dryRun", true}, "tag %s would be given to commit %s\n", quoted(name), id.Short())
 		return nil
 	}
@@ -160,26 +156,30 @@ func (a *app) setTag(ctx context.Context, page *ledger.Page, f tagFlags) error {
 
 func (a *app) deleteTag(ctx context.Context, page *ledger.Page, f tagFlags) error {
 	name := f.Delete
-	tags, err := page.Tags(ctx)
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(tags, func(t ledger.Tag) bool { return t.Name == name })
-	if i >= 0 && f.Dry {
-		id := tags[i].Commit
-		a.print(object{"tag", name, "commit", id, "deleted", true, "dryRun", true}, "tag %s would be taken away from commit %s\n", quoted(name), id.Short())
-		return nil
-	}
-	if i >= 0 {
+	id, has, err := findTag(ctx, page, name)
+	if has && !f.Dry {
 		err = page.DeleteTag(ctx, name)
 	}
 	switch {
-	case i < 0 || errors.Is(err, ledger.ErrNotFound):
-		return withHint(classedf(ledger.ErrNotFound, "page %s has no tag %s", pageText(page), quoted(name)), "%s", a.command("tag", pageText(page)))
-	case err == nil && a.json:
-		a.emit(object{"tag", name, "commit", tags[i].Commit, "deleted", true})
+	case err == nil && !has || errors.Is(err, ledger.ErrNotFound):
+		return withHint(classedf(ledger.ErrNotFound, "page %s has no tag %s", pageText(page), quoted(name)),
+			"%s", a.command("tag", pageText(page)))
+	case err == nil && (f.Dry || a.json):
+		a.print(object{"tag", name, "commit", id, "deleted", true, "dryRun?", f.Dry},
+			"tag %s would be taken away from commit %s\n", quoted(name), id.Short())
 	}
 	return err
+}
+
+// findTag returns the commit that has a name, if one has.
+func findTag(ctx context.Context, page *ledger.Page, name string) (id ledger.CommitID, has bool, err error) {
+	tags, err := page.Tags(ctx)
+	for _, t := range tags {
+		if t.Name == name {
+			return t.Commit, true, nil
+		}
+	}
+	return id, false, err
 }
 
 type restoreFlags struct {
@@ -211,11 +211,10 @@ func (a *app) restore(ctx context.Context, page *ledger.Page, f restoreFlags) er
 		return withHint(classedf(ledger.ErrNotFound, "restore %s: the page had no commit then", quoted(revision)),
 			"%s lists the commits; rm --all empties a page", a.command("log", pageText(page)))
 	}
-	heads, err := page.Heads(ctx)
+	before, err := a.resolve(ctx, page, "HEAD")
 	if err != nil {
 		return err
 	}
-	before := heads[len(heads)-1].ID
 	if f.Dry {
 		return a.restoreDry(ctx, page, before, id, prefix, revision)
 	}

@@ -1,13 +1,13 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -18,23 +18,17 @@ import (
 	"golang.org/x/term"
 )
 
-// keyringObject is the keyring of a cloud as --json prints it.
-func keyringObject(k keys.Keyring) object {
-	slots := objects(k.Slots, func(s keys.Slot) object { return object{"id", s.ID, "kind", s.Kind, "label?", s.Label, "own?", s.Own} })
-	return object{"bucket", k.BucketID, "changes", k.Changes, "dataKeys", k.DataKeys, "slots", slots}
-}
-
 // shortID is how much of the id of a slot is printed, and enough to name it.
 const shortID = 8
 
-func (a *app) printKeyring(k keys.Keyring) {
-	a.result(keyringObject(k), "bucket   %s, %s, changed %s\n", k.BucketID, countText(k.DataKeys, "data key"), countText(k.Changes, "time"))
-	if a.json || a.quiet {
-		return
-	}
+// printKeyring prints the keyring of a cloud, with the members of more.
+func (a *app) printKeyring(k keys.Keyring, more ...any) {
+	slots := objects(k.Slots, func(s keys.Slot) object { return object{"id", s.ID, "kind", s.Kind, "label?", s.Label, "own?", s.Own} })
+	j := object{"bucket", k.BucketID, "changes", k.Changes, "dataKeys", k.DataKeys, "slots", slots}
+	a.result(append(j, more...), "bucket   %s, %s, changed %s\n", k.BucketID, countText(k.DataKeys, "data key"), countText(k.Changes, "time"))
 	for _, s := range k.Slots {
 		own := choose(s.Own, " (used here)", "")
-		a.printf("slot     %s  %-14s  %s%s\n", s.ID[:shortID], s.Kind, printable(s.Label), own)
+		a.summary("slot     %s  %-14s  %s%s\n", s.ID[:shortID], s.Kind, printable(s.Label), own)
 	}
 }
 
@@ -116,29 +110,25 @@ func (p *newPassphrase) getIf(ctx context.Context, a *app, wanted bool) ([]byte,
 	return p.get(ctx, a)
 }
 
-// maxSecret bounds a line that is asked for, in bytes.
-const maxSecret = 4 << 10
-
 // askSecret asks on the terminal for a line, which is not shown where it is one.
-func (a *app) askSecret(ctx context.Context, what string) (line []byte, err error) {
+func (a *app) askSecret(ctx context.Context, what string) ([]byte, error) {
 	fmt.Fprintf(a.process.Stderr, "ledgerd: %s: ", what)
+	var line string
+	var err error
 	if stdin, ok := a.process.Stdin.(*os.File); ok && term.IsTerminal(int(stdin.Fd())) {
-		line, err = term.ReadPassword(int(stdin.Fd()))
+		secret, readErr := term.ReadPassword(int(stdin.Fd()))
+		line, err = string(secret), readErr
 		fmt.Fprintln(a.process.Stderr)
 	} else {
-		if a.answers == nil {
-			a.answers = bufio.NewReaderSize(interruptible(ctx, a.process.Stdin), maxSecret)
-		}
-		line, err = a.answers.ReadBytes('\n')
+		line, err = a.answer(ctx)
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
 		return nil, fmt.Errorf("read %s: %w", what, err)
-	}
-	line = []byte(strings.TrimRight(string(line), "\r\n"))
-	if len(line) == 0 {
+	case line == "":
 		return nil, classedf(ledger.ErrInvalid, "read %s: nothing was given", what)
 	}
-	return line, nil
+	return []byte(line), nil
 }
 
 // keyring runs a verb on the keyring of the repository's cloud.
@@ -179,18 +169,12 @@ func (a *app) keyListCommand() *cobra.Command {
 				return err
 			}
 			devices, bad := admin.Devices(ctx, repo)
-			if a.json {
-				a.emit(append(keyringObject(info), "devices?", objects(devices, func(d admin.DeviceInfo) object {
-					return object{"id", d.ID, "name?", d.Name, "last", d.Last, "own?", d.Own}
-				})))
-				return bad
-			}
-			if a.printKeyring(info); a.quiet {
-				return bad
-			}
+			a.printKeyring(info, "devices?", objects(devices, func(d admin.DeviceInfo) object {
+				return object{"id", d.ID, "name?", d.Name, "last", d.Last, "own?", d.Own}
+			}))
 			for _, d := range devices {
 				own := choose(d.Own, " (this one)", "")
-				a.printf("device   %s  %s  %s%s\n", d.ID[:shortID], timeText(d.Last), printable(d.Name), own)
+				a.summary("device   %s  %s  %s%s\n", d.ID[:shortID], timeText(d.Last), printable(d.Name), own)
 			}
 			return bad
 		})
@@ -243,17 +227,13 @@ func (a *app) keyAddition(ctx context.Context, f keyAddFlags) (c keys.ChangeOpti
 }
 
 func (a *app) printAddition(c keys.ChangeOptions, info keys.Keyring) {
-	switch {
-	case a.json:
-		a.emit(append(keyringObject(info), "words?", c.AddWords))
-		return
-	case c.AddWords == "":
-		a.printKeyring(info)
+	if a.json || c.AddWords == "" {
+		a.printKeyring(info, "words?", c.AddWords)
 		return
 	}
 	words := strings.Fields(c.AddWords)
-	for i := 0; i < len(words); i += 6 {
-		a.printf("%s\n", strings.Join(words[i:i+6], " "))
+	for line := range slices.Chunk(words, 6) {
+		a.printf("%s\n", strings.Join(line, " "))
 	}
 	a.tell("the words are kept nowhere: write them down; %s opens the cloud with them", "key recover")
 }
@@ -266,9 +246,7 @@ func (a *app) rotateKeys(ctx context.Context, f keyRotateFlags) error {
 		if err != nil {
 			return hintFor(err, ledger.ErrNotFound, "%s lists the slots", a.command("key", "ls"))
 		}
-		if a.printKeyring(info); a.json {
-			return nil
-		}
+		a.printKeyring(info)
 		a.tell("what is written from now on has a new key; what is there is not uploaded again. Other devices follow when they look next: within an hour, before they write")
 		if len(c.Without) > 0 {
 			a.tell("who has nothing but what was removed still reads: what that device holds, and of what was written before now all that the bucket gives it; " +
@@ -321,9 +299,7 @@ func (a *app) keyRecoverCommand() *cobra.Command {
 			err = hintFor(err, ledger.ErrWrongKey, "the words are those of another cloud: give those that were printed for this one")
 			return hintFor(err, ledger.ErrShutOut, "these words were removed: take others, or a key file or passphrase that opens the cloud")
 		}
-		if a.printKeyring(info); a.json {
-			return nil
-		}
+		a.printKeyring(info)
 		a.tell("now: %s clone %s --key-file %s, or cloud set in a repository", a.process.Program, shellQuote(f.URL), shellQuote(f.Path))
 		return nil
 	})
@@ -338,12 +314,5 @@ func (a *app) recoveryWords(ctx context.Context, file string) (string, error) {
 		words, err := a.askSecret(ctx, "the 24 recovery words")
 		return string(words), err
 	}
-	f, err := os.Open(a.path(file))
-	if err != nil {
-		return "", fmt.Errorf("read recovery words: %w", err)
-	}
-	defer f.Close() // only read: nothing is lost when it fails
-	a.cautionModes("file of recovery words", a.path(file), 0)
-	b, err := io.ReadAll(io.LimitReader(f, maxSecret))
-	return string(b), err
+	return a.secretFile("recovery words", "file of recovery words", file)
 }

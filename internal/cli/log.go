@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,9 +128,7 @@ func (p *logPrinter) diff(ctx context.Context, c ledger.Commit) error {
 	if err != nil {
 		return fmt.Errorf("find parent of %s: %w", c.ID.Short(), err)
 	}
-	if !p.app.json && !p.flags.Oneline {
-		p.app.printf("\n")
-	}
+	p.app.printIf(!p.app.json && !p.flags.Oneline, "\n")
 	return p.app.printDiff(filetree.Diff(ctx, p.page, parent, c.ID, nil), p.flags.Stat)
 }
 
@@ -148,35 +147,23 @@ func (p *logPrinter) line(beside, text string) {
 // decoration is what a commit is called, as it stands behind its id.
 func decoration(id ledger.CommitID, n names) string {
 	called := n.of(id)
-	if len(called) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(called, ", ") + ")"
+	return choose(len(called) > 0, " ("+strings.Join(called, ", ")+")", "")
 }
 
 // onelineText describes a commit in one line.
 func onelineText(c ledger.Commit, n names) string {
-	text := c.ID.Short() + decoration(c.ID, n) + c.Time.UTC().Format(" 2006-01-02 15:04:05 ")
-	if title := title(c); title != "" {
-		text += title
-	} else if len(c.Parents) > 1 {
-		text += "merge"
-	}
-	return strings.TrimRight(text, " ")
+	return strings.TrimRight(c.ID.Short()+decoration(c.ID, n)+c.Time.UTC().Format(" 2006-01-02 15:04:05 ")+title(c), " ")
 }
 
-// title is the first line of the message.
+// title is the first line of the message, and merge for a merge that has none.
 func title(c ledger.Commit) string {
 	first, _, _ := strings.Cut(c.Message, "\n")
-	return printable(first)
+	return cmp.Or(printable(first), choose(len(c.Parents) > 1, "merge", ""))
 }
 
 // senderText names the device that put a commit into the log of the cloud.
 func senderText(s admin.Sender) string {
-	if s.Verified {
-		return s.Device[:shortID]
-	}
-	return s.Device[:shortID] + ", as a checkpoint says"
+	return s.Device[:shortID] + choose(s.Verified, "", ", as a checkpoint says")
 }
 
 // commitText describes a commit in full.

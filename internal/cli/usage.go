@@ -54,14 +54,10 @@ func (a *app) usageJSON(u *admin.RepositoryUsage, pages []admin.PageUsage) {
 	a.emit(o)
 	for i := range pages {
 		p := &pages[i]
-		bar := ""
-		if p.Bar != admin.EvictFree {
-			bar = p.Bar.String()
-		}
 		page := pageObject(p.PageInfo)
 		away := len(page) - 2 // stands beside the size that the page had
 		a.emit(append(slices.Concat(page[:away], kindsMembers(p.Kinds, p.Garbage), object{"open?", p.State == ledger.PageOpen}, page[away:]), "sizeBefore?", p.EvictedBytes,
-			"unsynced", p.Unsynced, "evictable", p.Bar == admin.EvictFree, "bar?", bar, "reason?", p.Reason, "error?", p.Err))
+			"unsynced", p.Unsynced, "evictable", p.Bar == admin.EvictFree, "bar?", barText(p.Bar), "reason?", p.Reason, "error?", p.Err))
 	}
 }
 

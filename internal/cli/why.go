@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
@@ -108,17 +110,8 @@ func senderOf(ctx context.Context, page *ledger.Page, id ledger.CommitID) (admin
 
 // writerText describes a commit with its device in one line.
 func writerText(c ledger.Commit) string {
-	text := c.ID.Short() + " " + clockText(c.Time)
-	if c.Device != "" {
-		text += " " + printable(c.Device)
-	}
-	switch t := title(c); {
-	case t != "":
-		text += " " + t
-	case len(c.Parents) > 1:
-		text += " merge"
-	}
-	return text
+	words := []string{c.ID.Short(), clockText(c.Time), printable(c.Device), title(c)}
+	return strings.Join(slices.DeleteFunc(words, func(word string) bool { return word == "" }), " ")
 }
 
 func (a *app) emitStep(ctx context.Context, page *ledger.Page, s ledger.Step) error {
