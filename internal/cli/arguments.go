@@ -1,11 +1,17 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"math"
+	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
@@ -148,4 +154,217 @@ func bare(err error) error {
 		text = strings.TrimSuffix(text, fmt.Sprintf(": %v", sentinel))
 	}
 	return &classed{text, err}
+}
+
+// size and rate are flags that are bytes, and bytes a second. age is a time with the units of
+// parseAge, and commaList a list in one argument.
+type (
+	size      int64
+	rate      int64
+	age       time.Duration
+	commaList []string
+)
+
+// verb makes the command of a verb, whose flags and arguments are the fields of a struct. do is
+// given them when it runs, and more says what else the command has.
+func verb[F any](a *app, path string, f F, do func(context.Context, F) error, more ...func(*cobra.Command)) *cobra.Command {
+	fields := reflect.ValueOf(&f).Elem()
+	cmd := a.define(path, func(ctx context.Context, args []string) error {
+		if _, err := a.readArguments(fields, args); err != nil {
+			return err
+		}
+		return do(ctx, f)
+	})
+	addFlags(cmd.Flags(), fields)
+	for _, add := range more {
+		add(cmd)
+	}
+	return cmd
+}
+
+// onPage is verb for one that does something with the page that is its first argument.
+func onPage[F interface{ page() pageName }](a *app, path string, how access, f F, do func(context.Context, *ledger.Page, F) error) *cobra.Command {
+	return verb(a, path, f, func(ctx context.Context, f F) error {
+		return a.page(ctx, f.page(), how, func(page *ledger.Page) error { return do(ctx, page, f) })
+	})
+}
+
+// onRepository is verb for one that does something with the repository, which is open for writing.
+func onRepository[F any](a *app, path string, f F, do func(context.Context, *ledger.Repository, F) error) *cobra.Command {
+	return verb(a, path, f, func(ctx context.Context, f F) error {
+		return a.change(ctx, func(repo *ledger.Repository) error { return do(ctx, repo, f) })
+	})
+}
+
+// excluding has flags exclude each other.
+func excluding(flags ...string) func(*cobra.Command) {
+	return func(cmd *cobra.Command) { cmd.MarkFlagsMutuallyExclusive(flags...) }
+}
+
+// taking bounds the number of arguments where the usage line does not.
+func taking(least, most int) func(*cobra.Command) {
+	return func(cmd *cobra.Command) { cmd.Args = cobra.RangeArgs(least, most) }
+}
+
+// completing has fn complete the arguments.
+func completing(fn cobra.CompletionFunc) func(*cobra.Command) {
+	return func(cmd *cobra.Command) { cmd.ValidArgsFunction = fn }
+}
+
+// onlyThese refuses a first argument that beginning does not name.
+func onlyThese(cmd *cobra.Command) {
+	cmd.Args = cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)
+}
+
+// beginning says which words the first argument may be.
+func beginning(words ...string) func(*cobra.Command) {
+	return func(cmd *cobra.Command) { cmd.ValidArgs = words }
+}
+
+// changed reports whether the command line has a flag.
+func (a *app) changed(flag string) bool { return a.verb.Flags().Changed(flag) }
+
+// argument is a field that is read from an argument, or one after another.
+type argument interface {
+	read(a *app, text string) error
+}
+
+// readArguments reads the fields that have the tag arg from arguments, in their order: one each, or
+// with arg:"..." all that are left. It reads prefixes that are flags, too, now that --hex is known.
+func (a *app) readArguments(fields reflect.Value, args []string) (rest []string, err error) {
+	for i := range fields.NumField() {
+		field := fields.Type().Field(i)
+		tag, isArgument := field.Tag.Lookup("arg")
+		if field.Anonymous {
+			if args, err = a.readArguments(fields.Field(i), args); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if !field.IsExported() {
+			continue
+		}
+		to := fields.Field(i).Addr().Interface()
+		if p, ok := to.(*prefix); ok && !isArgument && p.text != "" {
+			err = p.read(a, p.text)
+		}
+		for n := 0; isArgument && err == nil && len(args) > 0 && (n == 0 || tag == "..."); n++ {
+			switch to := to.(type) {
+			case *string:
+				*to = args[0]
+			case *[]string:
+				*to = append(*to, args[0])
+			case argument:
+				err = to.read(a, args[0])
+			}
+			args = args[1:]
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return args, nil
+}
+
+// addFlags makes a flag of every field of a struct that has the tag flag: its name and, behind a
+// comma, its letter. The tag usage says what the flag does, and the value of the field is its
+// default. Embedded structs add their flags.
+func addFlags(flags *pflag.FlagSet, fields reflect.Value) {
+	for i := range fields.NumField() {
+		field := fields.Type().Field(i)
+		name, letter, _ := strings.Cut(field.Tag.Get("flag"), ",")
+		usage := field.Tag.Get("usage")
+		switch {
+		case field.Anonymous:
+			addFlags(flags, fields.Field(i))
+			continue
+		case name == "":
+			continue
+		}
+		switch to := fields.Field(i).Addr().Interface().(type) {
+		case *bool:
+			flags.BoolVarP(to, name, letter, *to, usage)
+		case *string:
+			flags.StringVarP(to, name, letter, *to, usage)
+		case *prefix:
+			flags.StringVarP(&to.text, name, letter, to.text, usage)
+		case *[]string:
+			flags.StringArrayVarP(to, name, letter, *to, usage)
+		case *commaList:
+			flags.StringSliceVarP((*[]string)(to), name, letter, *to, usage)
+		case *int:
+			flags.IntVarP(to, name, letter, *to, usage)
+		case *int64:
+			flags.Int64VarP(to, name, letter, *to, usage)
+		case *uint64:
+			flags.Uint64VarP(to, name, letter, *to, usage)
+		case *time.Duration:
+			flags.DurationVarP(to, name, letter, *to, usage)
+		case *size:
+			addParsed(flags, to, name, usage, "size", parseSize)
+		case *rate:
+			addParsed(flags, to, name, usage, "size", parseRate)
+		case *age:
+			addParsed(flags, to, name, usage, "time", parseAge)
+		}
+	}
+}
+
+// addParsed adds a flag whose value parse reads. Its usage has the word what for the value.
+func addParsed[T, P ~int64](flags *pflag.FlagSet, to *T, name, usage, what string, parse func(string) (P, error)) {
+	flags.Func(name, strings.Replace(usage, what, "`"+what+"`", 1), func(text string) error {
+		value, err := parse(text)
+		*to = T(value)
+		return err
+	})
+}
+
+// parseRate reads a number of bytes a second, a size with its unit, or 0 for no limit.
+func parseRate(text string) (int64, error) {
+	switch {
+	case text == "0":
+		return 0, nil
+	case strings.Trim(text, "0123456789.") == "": // such flags were numbers of KiB once
+		return 0, errors.New("want a number and a unit, such as 512K")
+	}
+	return parseSize(text)
+}
+
+// parseSize reads a number of bytes with a unit: K, M, G or T, which are powers of 1024, with or
+// without iB. "" is 0.
+func parseSize(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	upper := strings.ToUpper(strings.TrimSpace(text))
+	number := strings.TrimRight(upper, "KMGTIB ")
+	unit := strings.TrimSpace(upper[len(number):])
+	power := strings.Index("BKMGT", strings.TrimSuffix(cmp.Or(unit, "B"), "IB"))
+	if power < 0 || len(unit) > 1 && len(unit) != len("KIB") {
+		return 0, errors.New("the unit is none of K, M, G, T")
+	}
+	factor := float64(int64(1) << (10 * power))
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || !(n*factor >= 1) || n*factor > 1<<62 || strings.ContainsAny(number, "EXPN_") {
+		return 0, errors.New("want a number and a unit, such as 500M")
+	}
+	return int64(n * factor), nil
+}
+
+// parseAge reads a duration with units that time.ParseDuration does not know: d for days, w for
+// weeks, y for years of 365 days. "" is 0.
+func parseAge(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	const day = 24 * time.Hour
+	unit := map[byte]time.Duration{'d': day, 'w': 7 * day, 'y': 365 * day}[text[len(text)-1]]
+	if unit == 0 {
+		if d, err := time.ParseDuration(text); err == nil && d > 0 {
+			return d, nil
+		}
+	} else if n, err := strconv.ParseUint(text[:len(text)-1], 10, 32); err == nil && n > 0 && n <= uint64(math.MaxInt64/unit) {
+		return time.Duration(n) * unit, nil
+	}
+	return 0, errors.New("want a time above 0, such as 12h, 30d, 8w or 1y")
 }

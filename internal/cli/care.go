@@ -10,7 +10,6 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
-	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
 
@@ -20,14 +19,12 @@ type statusFlags struct {
 	Bars  bool    `flag:"bars" usage:"draw what takes space as bars"`
 }
 
-func (a *app) statusCommand() *cobra.Command {
-	return verb(a, "status", statusFlags{}, func(ctx context.Context, f statusFlags) error {
-		return a.read(ctx, func(repo *ledger.Repository) error {
-			if f.Space || f.Bars {
-				return a.usageOf(ctx, repo, &f.Pages, f.Bars)
-			}
-			return a.status(ctx, repo, &f.Pages)
-		})
+func (a *app) status(ctx context.Context, f statusFlags) error {
+	return a.read(ctx, func(repo *ledger.Repository) error {
+		if f.Space || f.Bars {
+			return a.usageOf(ctx, repo, &f.Pages, f.Bars)
+		}
+		return a.statusOf(ctx, repo, &f.Pages)
 	})
 }
 
@@ -47,7 +44,7 @@ func (a *app) garbage(g admin.GarbageState) {
 	a.printIf(g.Err != nil, "            not collected: %s\n", errText(g.Err))
 }
 
-func (a *app) status(ctx context.Context, repo *ledger.Repository, set *pageSet) error {
+func (a *app) statusOf(ctx context.Context, repo *ledger.Repository, set *pageSet) error {
 	s, err := admin.Status(ctx, repo)
 	if err != nil {
 		return fmt.Errorf("read status: %w", err)
@@ -127,19 +124,17 @@ type checkFlags struct {
 	Repair bool    `flag:"repair" usage:"mend what is damaged, with what the cloud has"`
 }
 
-func (a *app) checkCommand() *cobra.Command {
-	return verb(a, "check", checkFlags{}, func(ctx context.Context, f checkFlags) error {
-		o := admin.CheckOptions{Repair: f.Repair, Ledger: f.Pages.name.ledger}
-		if f.Pages.some && !f.Pages.ledger {
-			id := f.Pages.name.pageID()
-			o.Page = &id
-		}
-		open := ledger.Options{ReadOnly: !f.Repair, Mend: f.Repair, MustExist: true}
-		return a.with(ctx, open, func(repo *ledger.Repository) error { return a.check(ctx, repo, o) })
-	})
+func (a *app) check(ctx context.Context, f checkFlags) error {
+	o := admin.CheckOptions{Repair: f.Repair, Ledger: f.Pages.name.ledger}
+	if f.Pages.some && !f.Pages.ledger {
+		id := f.Pages.name.pageID()
+		o.Page = &id
+	}
+	open := ledger.Options{ReadOnly: !f.Repair, Mend: f.Repair, MustExist: true}
+	return a.with(ctx, open, func(repo *ledger.Repository) error { return a.checkPages(ctx, repo, o) })
 }
 
-func (a *app) check(ctx context.Context, repo *ledger.Repository, o admin.CheckOptions) error {
+func (a *app) checkPages(ctx context.Context, repo *ledger.Repository, o admin.CheckOptions) error {
 	p := a.startProgress(ctx, "checking", "pages")
 	o.Progress = func(now admin.CheckProgress) {
 		p.update(func(c *counters) {
@@ -228,8 +223,6 @@ func (a *app) printReport(r admin.PageReport) {
 	a.printIf(r.CloudErr != nil, "  cloud     could not be asked: %s\n", errText(r.CloudErr))
 	a.printIf(r.InUse, "  in use    so that it was left as it is\n")
 }
-
-func (a *app) backupCommand() *cobra.Command { return a.define("backup", a.backup) }
 
 func (a *app) backup(ctx context.Context, args []string) error {
 	to := a.path(args[0])

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
-	"github.com/spf13/cobra"
 )
 
 // passphraseVariable is the environment variable of the passphrase itself, which is no flag: others
@@ -103,48 +102,39 @@ func (a *app) secretFile(what, kind, file string) (string, error) {
 	return string(b), nil
 }
 
-func (a *app) cloudCommand() *cobra.Command {
-	return a.group("cloud", a.cloudSetCommand(), a.cloudShowCommand(), a.cloudProbeCommand(), a.cloudCheckCommand(), a.cloudLeakCommand(), a.cloudGCCommand(),
-		a.cloudSwitch("cloud pause", (*ledger.Repository).PauseSync), a.cloudSwitch("cloud resume", (*ledger.Repository).ResumeSync), a.cloudRuleCommand(compressionRule), a.cloudRuleCommand(dedupRule), a.cloudUnsetCommand())
-}
-
-func (a *app) cloudSetCommand() *cobra.Command {
-	return verb(a, "cloud set", cloudFlags{}, func(ctx context.Context, f cloudFlags) error {
-		o, err := f.options(ctx, a)
+func (a *app) cloudSet(ctx context.Context, f cloudFlags) error {
+	o, err := f.options(ctx, a)
+	if err != nil {
+		return err
+	}
+	return a.change(ctx, func(repo *ledger.Repository) error {
+		before, _ := repo.Cloud()
+		info, err := repo.SetCloud(ctx, o)
 		if err != nil {
 			return err
 		}
-		return a.change(ctx, func(repo *ledger.Repository) error {
-			before, _ := repo.Cloud()
-			info, err := repo.SetCloud(ctx, o)
-			if err != nil {
-				return err
-			}
-			if before.BucketID != "" && before.BucketID != info.BucketID && info.KeyFile != "" && before.KeyFile == info.KeyFile {
-				a.printWarning(fmt.Sprintf("%s is the key of bucket %s too: one can be shown to a new device in the place of the other", info.KeyFile, before.BucketID),
-					"make a key for each bucket, or give new devices --bucket-id "+info.BucketID)
-			}
-			a.printCloud(info)
-			if info.Founded {
-				a.cautionWeak(o.Passphrase)
-				a.tell("a new bucket: nothing was in it. When other devices share one already, its URL is another")
-			} else if info.BucketID != before.BucketID {
-				a.tell("joined bucket %s, which was there", info.BucketID)
-			}
-			a.tell("now: %s", a.command("sync"))
-			return nil
-		})
+		if before.BucketID != "" && before.BucketID != info.BucketID && info.KeyFile != "" && before.KeyFile == info.KeyFile {
+			a.printWarning(fmt.Sprintf("%s is the key of bucket %s too: one can be shown to a new device in the place of the other", info.KeyFile, before.BucketID),
+				"make a key for each bucket, or give new devices --bucket-id "+info.BucketID)
+		}
+		a.printCloud(info)
+		if info.Founded {
+			a.cautionWeak(o.Passphrase)
+			a.tell("a new bucket: nothing was in it. When other devices share one already, its URL is another")
+		} else if info.BucketID != before.BucketID {
+			a.tell("joined bucket %s, which was there", info.BucketID)
+		}
+		a.tell("now: %s", a.command("sync"))
+		return nil
 	})
 }
 
-func (a *app) cloudShowCommand() *cobra.Command {
-	return a.define("cloud show", func(ctx context.Context, _ []string) error {
-		info, err := a.cloud(ctx)
-		if err == nil {
-			a.printCloud(info)
-		}
-		return err
-	})
+func (a *app) cloudShow(ctx context.Context, _ []string) error {
+	info, err := a.cloud(ctx)
+	if err == nil {
+		a.printCloud(info)
+	}
+	return err
 }
 
 // cloud returns the cloud of the repository.
@@ -197,20 +187,18 @@ type cloudProbeFlags struct {
 	credentialsFlag
 }
 
-func (a *app) cloudProbeCommand() *cobra.Command {
-	return verb(a, "cloud probe", cloudProbeFlags{}, func(ctx context.Context, f cloudProbeFlags) error {
-		if err := a.knownURL(f.URL); err != nil {
-			return err
-		}
-		points, err := admin.ProbeCloud(ctx, f.URL, f.Credentials, &ledger.Options{Buckets: a.process.Buckets})
-		for _, p := range points {
-			a.printPoint(p)
-		}
-		if err == nil {
-			a.summary("the bucket is fit\n")
-		}
+func (a *app) cloudProbe(ctx context.Context, f cloudProbeFlags) error {
+	if err := a.knownURL(f.URL); err != nil {
 		return err
-	})
+	}
+	points, err := admin.ProbeCloud(ctx, f.URL, f.Credentials, &ledger.Options{Buckets: a.process.Buckets})
+	for _, p := range points {
+		a.printPoint(p)
+	}
+	if err == nil {
+		a.summary("the bucket is fit\n")
+	}
+	return err
 }
 
 func (a *app) printPoint(p admin.ProbePoint) {
@@ -224,16 +212,12 @@ func (a *app) printPoint(p admin.ProbePoint) {
 	}
 }
 
-func (a *app) cloudGCCommand() *cobra.Command {
-	return verb(a, "cloud gc", dryRun{}, func(ctx context.Context, f dryRun) error {
-		return a.change(ctx, func(repo *ledger.Repository) error {
-			reports, err := admin.CollectCloud(ctx, repo, &admin.CloudCollectOptions{DryRun: f.Dry})
-			for _, r := range reports {
-				a.printCloudGC(r, f.Dry)
-			}
-			return err
-		})
-	})
+func (a *app) cloudGC(ctx context.Context, repo *ledger.Repository, f dryRun) error {
+	reports, err := admin.CollectCloud(ctx, repo, &admin.CloudCollectOptions{DryRun: f.Dry})
+	for _, r := range reports {
+		a.printCloudGC(r, f.Dry)
+	}
+	return err
 }
 
 func (a *app) printCloudGC(r admin.CloudCollectReport, dry bool) {
@@ -246,31 +230,25 @@ func (a *app) printCloudGC(r admin.CloudCollectReport, dry bool) {
 		sizeText(r.DeletedBytes), countText(r.WaitingObjects, "object"), sizeText(r.WaitingBytes))
 }
 
-// cloudSwitch is a verb without arguments that calls do.
-func (a *app) cloudSwitch(path string, do func(*ledger.Repository, context.Context) error) *cobra.Command {
-	return a.define(path, func(ctx context.Context, args []string) error {
-		return a.change(ctx, func(repo *ledger.Repository) error { return do(repo, ctx) })
-	})
+func cloudPause(ctx context.Context, repo *ledger.Repository, _ struct{}) error {
+	return repo.PauseSync(ctx)
 }
 
-func (a *app) cloudUnsetCommand() *cobra.Command {
-	return verb(a, "cloud unset", dryRun{}, func(ctx context.Context, f dryRun) error {
-		return a.change(ctx, func(repo *ledger.Repository) error { return a.cloudUnset(ctx, repo, f.Dry) })
-	})
+func cloudResume(ctx context.Context, repo *ledger.Repository, _ struct{}) error {
+	return repo.ResumeSync(ctx)
 }
 
-func (a *app) cloudUnset(ctx context.Context, repo *ledger.Repository, dry bool) error {
+func (a *app) cloudUnset(ctx context.Context, repo *ledger.Repository, f dryRun) error {
 	info, ok := repo.Cloud()
 	if !ok {
 		return ledger.ErrNoCloud
 	}
-	done := "left"
-	if dry {
-		done = "would leave"
-	} else if err := repo.UnsetCloud(ctx); err != nil {
-		return err
+	if !f.Dry {
+		if err := repo.UnsetCloud(ctx); err != nil {
+			return err
+		}
 	}
-	a.outcome(dry, append(cloudObject(info), "dryRun?", dry), "%s the cloud %s\n", done, printable(info.URL))
+	a.outcome(f.Dry, append(cloudObject(info), "dryRun?", f.Dry), "%s the cloud %s\n", choose(f.Dry, "would leave", "left"), printable(info.URL))
 	return nil
 }
 

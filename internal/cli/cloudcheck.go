@@ -8,18 +8,11 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/spf13/cobra"
 )
 
 type cloudCheckFlags struct {
 	Pages  pageRefs `arg:"..."`
 	Repair bool     `flag:"repair" usage:"upload anew what is damaged"`
-}
-
-func (a *app) cloudCheckCommand() *cobra.Command {
-	return verb(a, "cloud check", cloudCheckFlags{}, func(ctx context.Context, f cloudCheckFlags) error {
-		return a.change(ctx, func(repo *ledger.Repository) error { return a.cloudCheck(ctx, repo, f) })
-	})
 }
 
 func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, f cloudCheckFlags) error {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
-	"github.com/spf13/cobra"
 )
 
 type cloudLeakFlags struct {
@@ -14,27 +13,25 @@ type cloudLeakFlags struct {
 	Credentials string   `flag:"credentials-file" usage:"file with credentials for the bucket at URL (default: those of the environment)"`
 }
 
-func (a *app) cloudLeakCommand() *cobra.Command {
-	return verb(a, "cloud leak", cloudLeakFlags{}, func(ctx context.Context, f cloudLeakFlags) error {
-		url, key := "", f.Credentials
-		if len(f.URL) == 1 {
-			if err := a.knownURL(f.URL[0]); err != nil {
-				return err
-			}
-			url, key = a.url(f.URL[0]), a.path(f.Credentials)
-		} else {
-			info, err := a.cloud(ctx)
-			if err != nil {
-				return err
-			}
-			url, key = info.URL, info.CredentialsFile
+func (a *app) cloudLeak(ctx context.Context, f cloudLeakFlags) error {
+	url, key := "", f.Credentials
+	if len(f.URL) == 1 {
+		if err := a.knownURL(f.URL[0]); err != nil {
+			return err
 		}
-		seen, err := admin.LookAtCloud(ctx, url, key, &ledger.Options{Buckets: a.process.Buckets})
+		url, key = a.url(f.URL[0]), a.path(f.Credentials)
+	} else {
+		info, err := a.cloud(ctx)
 		if err != nil {
 			return err
 		}
-		return a.printLeak(&seen)
-	})
+		url, key = info.URL, info.CredentialsFile
+	}
+	seen, err := admin.LookAtCloud(ctx, url, key, &ledger.Options{Buckets: a.process.Buckets})
+	if err != nil {
+		return err
+	}
+	return a.printLeak(&seen)
 }
 
 func (a *app) printLeak(l *admin.CloudLeak) error {

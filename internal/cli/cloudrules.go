@@ -7,24 +7,22 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
-	"github.com/spf13/cobra"
 )
 
-// ruleCommand is a command that shows or sets one switch of ledger.UploadRule.
-type ruleCommand struct {
-	name string
-	of   func(*ledger.UploadRule) *bool
+// uploadSwitch is a switch of ledger.UploadRule that a verb shows or sets.
+type uploadSwitch struct {
+	of func(*ledger.UploadRule) *bool
 	// all and some say what the switch does to all keys of a page, and to those with a prefix.
 	all, some string
 }
 
-var compressionRule = ruleCommand{
-	name: "compression", of: func(u *ledger.UploadRule) *bool { return &u.CompressionOff },
+var compressionSwitch = uploadSwitch{
+	of:  func(u *ledger.UploadRule) *bool { return &u.CompressionOff },
 	all: "no key is compressed", some: "keys that begin with %s are not compressed",
 }
 
-var dedupRule = ruleCommand{
-	name: "dedup", of: func(u *ledger.UploadRule) *bool { return &u.DedupOff },
+var dedupSwitch = uploadSwitch{
+	of:  func(u *ledger.UploadRule) *bool { return &u.DedupOff },
 	all: "all values go up whole", some: "values of keys that begin with %s go up whole",
 }
 
@@ -34,8 +32,8 @@ type ruleFlags struct {
 	On    []string `flag:"on" usage:"switch it on for them again"`
 }
 
-func (a *app) cloudRuleCommand(c ruleCommand) *cobra.Command {
-	return verb(a, "cloud "+c.name, ruleFlags{}, func(ctx context.Context, f ruleFlags) error {
+func (a *app) cloudRule(c uploadSwitch) func(context.Context, ruleFlags) error {
+	return func(ctx context.Context, f ruleFlags) error {
 		pages := f.Pages
 		if len(f.Off)+len(f.On) == 0 {
 			return a.read(ctx, func(repo *ledger.Repository) error { return a.printRules(ctx, repo, c, pages) })
@@ -56,7 +54,7 @@ func (a *app) cloudRuleCommand(c ruleCommand) *cobra.Command {
 			}
 			return a.printRules(ctx, repo, c, pages)
 		})
-	})
+	}
 }
 
 // switchRule sets a switch for a prefix of a page. A rule without a switch goes.
@@ -73,7 +71,7 @@ func switchRule(all []admin.PageUploadRule, page ledger.PageRef, prefix string, 
 }
 
 // printRules prints for which keys a switch is off, of some pages only if there are any.
-func (a *app) printRules(ctx context.Context, repo *ledger.Repository, c ruleCommand, pages []ledger.PageRef) error {
+func (a *app) printRules(ctx context.Context, repo *ledger.Repository, c uploadSwitch, pages []ledger.PageRef) error {
 	infos, err := repo.Pages(ctx)
 	if err != nil {
 		return err

@@ -18,22 +18,25 @@ const (
 	maxCompletions    = 200
 )
 
-func (a *app) completionCommand() *cobra.Command {
-	cmd := a.define("completion", func(_ context.Context, args []string) error {
-		root := a.verb.Root()
-		switch args[0] {
-		case "bash":
-			return root.GenBashCompletionV2(a.out, true)
-		case "zsh":
-			return root.GenZshCompletion(a.out)
-		case "fish":
-			return root.GenFishCompletion(a.out, true)
-		}
-		return root.GenPowerShellCompletionWithDesc(a.out)
-	})
-	cmd.Args = cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)
-	cmd.ValidArgs = []string{"bash", "zsh", "fish", "powershell"}
-	return cmd
+// completionFlags has the shell, which is the first argument.
+type completionFlags struct {
+	Shell string `arg:""`
+}
+
+// shells are those for which completion prints a script.
+var shells = []string{"bash", "zsh", "fish", "powershell"}
+
+func (a *app) completion(_ context.Context, f completionFlags) error {
+	root := a.verb.Root()
+	switch f.Shell {
+	case "bash":
+		return root.GenBashCompletionV2(a.out, true)
+	case "zsh":
+		return root.GenZshCompletion(a.out)
+	case "fish":
+		return root.GenFishCompletion(a.out, true)
+	}
+	return root.GenPowerShellCompletionWithDesc(a.out)
 }
 
 // completing calls fn with the repository, when there is one that can be read now. A serve that
@@ -146,11 +149,6 @@ func (a *app) completingPage(cmd *cobra.Command, name string, fn func(context.Co
 	})
 }
 
-// words completes a flag by one of a few words.
-func words(all ...string) cobra.CompletionFunc {
-	return cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)
-}
-
 // completeFlag makes a function complete the values of a flag, which the command has. It does so
 // for completions alone: cobra keeps such functions, with their commands, until the process ends,
 // and serve runs verbs without end.
@@ -159,6 +157,11 @@ func (a *app) completeFlag(cmd *cobra.Command, flag string, fn cobra.CompletionF
 		return
 	}
 	_ = cmd.RegisterFlagCompletionFunc(flag, fn) // fails only for a flag that is not there
+}
+
+// completingFlag is completeFlag for verb.
+func (a *app) completingFlag(flag string, fn cobra.CompletionFunc) func(*cobra.Command) {
+	return func(cmd *cobra.Command) { a.completeFlag(cmd, flag, fn) }
 }
 
 // completeRevisionFlag completes a flag that takes a revision of the page that is the first

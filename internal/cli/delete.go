@@ -7,7 +7,6 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
-	"github.com/spf13/cobra"
 )
 
 type deleteFlags struct {
@@ -17,8 +16,6 @@ type deleteFlags struct {
 	Everywhere bool    `flag:"everywhere" usage:"delete it for all devices that share the bucket"`
 	Discard    bool    `flag:"discard-unsynced" usage:"delete also what only this device has"`
 }
-
-func (a *app) deleteCommand() *cobra.Command { return verb(a, "delete", deleteFlags{}, a.delete) }
 
 func (a *app) delete(ctx context.Context, f deleteFlags) error {
 	ref, whole := f.Pages.name.ref(), f.Pages.ledger

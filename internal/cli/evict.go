@@ -8,7 +8,6 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
-	"github.com/spf13/cobra"
 )
 
 type evictFlags struct {
@@ -20,8 +19,6 @@ type evictFlags struct {
 	Keep      size     `flag:"keep-values" usage:"with --values: how much of them stays, a size such as 500M or 2G"`
 	Values    bool     `flag:"values" usage:"drop values that the cloud has, and keep the pages"`
 }
-
-func (a *app) evictCommand() *cobra.Command { return verb(a, "evict", evictFlags{}, a.evict) }
 
 func (a *app) evict(ctx context.Context, f evictFlags) error {
 	o := admin.EvictOptions{

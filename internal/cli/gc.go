@@ -10,7 +10,6 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
-	"github.com/spf13/cobra"
 )
 
 type gcFlags struct {
@@ -20,8 +19,6 @@ type gcFlags struct {
 	KeepWithin age      `flag:"keep-within" usage:"keep the commits of this time, such as 12h, 30d, 8w or 1y"`
 	Compact    bool     `flag:"compact" usage:"give the space of what was deleted back to the system"`
 }
-
-func (a *app) gcCommand() *cobra.Command { return verb(a, "gc", gcFlags{}, a.gc) }
 
 func (a *app) gc(ctx context.Context, f gcFlags) error {
 	o := admin.CollectOptions{Pages: f.Pages}

@@ -9,7 +9,6 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/filetree"
-	"github.com/spf13/cobra"
 )
 
 type diffFlags struct {
@@ -20,20 +19,16 @@ type diffFlags struct {
 	Prefix prefix `flag:"prefix" usage:"only keys that begin with this"`
 }
 
-func (a *app) diffCommand() *cobra.Command {
-	return verb(a, "diff", diffFlags{To: "HEAD"}, func(ctx context.Context, f diffFlags) error {
-		return a.page(ctx, f.Page, reads, func(page *ledger.Page) error {
-			from, err := a.resolve(ctx, page, f.From)
-			if err != nil {
-				return err
-			}
-			to, err := a.resolve(ctx, page, f.To)
-			if err != nil {
-				return err
-			}
-			return a.printDiff(filetree.Diff(ctx, page, from, to, f.Prefix.bytes), f.Stat)
-		})
-	})
+func (a *app) diff(ctx context.Context, page *ledger.Page, f diffFlags) error {
+	from, err := a.resolve(ctx, page, f.From)
+	if err != nil {
+		return err
+	}
+	to, err := a.resolve(ctx, page, f.To)
+	if err != nil {
+		return err
+	}
+	return a.printDiff(filetree.Diff(ctx, page, from, to, f.Prefix.bytes), f.Stat)
 }
 
 // printDiff prints changes as they come.
@@ -93,10 +88,6 @@ type tagFlags struct {
 	Names  []string `arg:"..."` // the tag, and its revision
 	Delete string   `flag:"delete,d" usage:"take this name away"`
 	Move   bool     `flag:"move" usage:"move a name that another commit has"`
-}
-
-func (a *app) tagCommand() *cobra.Command {
-	return verb(a, "tag", tagFlags{}, a.tag, taking(1, 3), excluding("delete", "move"))
 }
 
 func (a *app) tag(ctx context.Context, f tagFlags) error {
@@ -189,12 +180,6 @@ type restoreFlags struct {
 	Revision string `arg:""`
 	Prefix   prefix `arg:""`
 	Message  string `flag:"message,m" usage:"message of the commit (default: restore and the short id)"`
-}
-
-func (a *app) restoreCommand() *cobra.Command {
-	return verb(a, "restore", restoreFlags{}, func(ctx context.Context, f restoreFlags) error {
-		return a.page(ctx, f.Page, changes, func(page *ledger.Page) error { return a.restore(ctx, page, f) })
-	})
 }
 
 func (a *app) restore(ctx context.Context, page *ledger.Page, f restoreFlags) error {

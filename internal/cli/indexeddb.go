@@ -13,12 +13,7 @@ import (
 	"github.com/ledgerd/ledger/indexeddb"
 	"github.com/ledgerd/ledger/indexeddb/profile"
 	"github.com/ledgerd/ledger/ordered/pages"
-	"github.com/spf13/cobra"
 )
-
-func (a *app) indexeddbCommand() *cobra.Command {
-	return a.group("indexeddb", a.indexeddbLsCommand(), a.indexeddbCheckCommand(), a.indexeddbImportCommand(), a.indexeddbExportCommand())
-}
 
 // sourceArg is a directory of a browser, or a page that has one.
 type sourceArg struct {
@@ -59,10 +54,8 @@ func (a *app) damagedProfile(err error, path string) error {
 	return hintFor(err, ledger.ErrCorrupt, "%s lists what is damaged; a browser may repair what it keeps, or clear it", a.command("indexeddb", "check", path))
 }
 
-func (a *app) indexeddbLsCommand() *cobra.Command {
-	return verb(a, "indexeddb ls", sourceArg{}, func(ctx context.Context, f sourceArg) error {
-		return a.withProfile(ctx, f.Source, nil, a.listProfile)
-	})
+func (a *app) indexeddbLs(ctx context.Context, f sourceArg) error {
+	return a.withProfile(ctx, f.Source, nil, a.listProfile)
 }
 
 // keyPathJSON is a key path as scripts have it: null, a string or an array.
@@ -124,10 +117,6 @@ func flagText(set bool, text string) string {
 	return ""
 }
 
-func (a *app) indexeddbCheckCommand() *cobra.Command {
-	return verb(a, "indexeddb check", sourceArg{}, a.checkProfile)
-}
-
 // profileObject is what check and import say with --json in the end.
 func profileObject(r profile.Result) object {
 	return object{
@@ -136,7 +125,7 @@ func profileObject(r profile.Result) object {
 	}
 }
 
-func (a *app) checkProfile(ctx context.Context, f sourceArg) error {
+func (a *app) indexeddbCheck(ctx context.Context, f sourceArg) error {
 	problems := 0
 	p := a.startProgress(ctx, "checking", "records")
 	o := &profile.Options{Progress: p.followRecords, Damage: func(err error) error {
@@ -198,10 +187,6 @@ type profileFlags struct {
 	Message string `flag:"message,m" usage:"message of the commit (default: import and the name of PATH)"`
 }
 
-func (a *app) indexeddbImportCommand() *cobra.Command {
-	return verb(a, "indexeddb import", profileFlags{}, a.importProfile)
-}
-
 // An import reads what it has and writes nodes that it does not read again: a small cache does.
 // With that, the heap in use is some 80 MB from about a million records on. readHeap and importHeap
 // are what the process may take before it collects its garbage more often.
@@ -218,7 +203,7 @@ func (a *app) limitHeap(limit int64) (restore func()) {
 	return func() { debug.SetMemoryLimit(before) }
 }
 
-func (a *app) importProfile(ctx context.Context, f profileFlags) error {
+func (a *app) indexeddbImport(ctx context.Context, f profileFlags) error {
 	defer a.limitHeap(importHeap)()
 	path := a.path(f.Path)
 	if f.Message == "" {
@@ -256,11 +241,7 @@ type profileExportFlags struct {
 	At  string `flag:"at" usage:"revision to export (default HEAD)"`
 }
 
-func (a *app) indexeddbExportCommand() *cobra.Command {
-	return verb(a, "indexeddb export", profileExportFlags{}, a.exportProfile)
-}
-
-func (a *app) exportProfile(ctx context.Context, f profileExportFlags) error {
+func (a *app) indexeddbExport(ctx context.Context, f profileExportFlags) error {
 	return a.pageAt(ctx, f.Page, fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
 		p := a.startProgress(ctx, "exporting", "records")
 		done, err := profile.Export(ctx, pages.Reader(snap), a.path(f.Dir), &profile.Options{Progress: p.followRecords})

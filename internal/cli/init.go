@@ -12,19 +12,16 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
-	"github.com/spf13/cobra"
 )
 
-func (a *app) initCommand() *cobra.Command {
-	return a.define("init", func(ctx context.Context, args []string) error {
-		created, err := a.createRepository(ctx)
-		if err != nil {
-			return err
-		}
-		text := choose(created, "created a repository in %s\n", "there is a repository in %s already\n")
-		a.result(object{"dir", a.dir, "created", created}, text, quoted(a.dir))
-		return nil
-	})
+func (a *app) init(ctx context.Context, args []string) error {
+	created, err := a.createRepository(ctx)
+	if err != nil {
+		return err
+	}
+	text := choose(created, "created a repository in %s\n", "there is a repository in %s already\n")
+	a.result(object{"dir", a.dir, "created", created}, text, quoted(a.dir))
+	return nil
 }
 
 // createRepository creates the repository unless there is one.

@@ -24,10 +24,6 @@ type inspectFlags struct {
 // views are what inspect shows.
 var views = []string{"key", "rows", "commits", "tree", "pieces", "refs"}
 
-func (a *app) inspectCommand() *cobra.Command {
-	return verb(a, "inspect", inspectFlags{}, a.inspect, taking(1, 3), completing(a.completeViews))
-}
-
 func familiesText() string { return strings.Join(admin.RowFamilies(), ", ") }
 
 func (a *app) inspect(ctx context.Context, f inspectFlags) error {

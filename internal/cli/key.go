@@ -2,17 +2,21 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/keys"
-	"github.com/spf13/cobra"
+	"golang.org/x/term"
 )
-
-func (a *app) keyCommand() *cobra.Command {
-	return a.group("key", a.keyInitCommand(), a.keyShowCommand(), a.keyListCommand(), a.keyAddCommand(), a.keyRemoveCommand(), a.keyRotateCommand(), a.keyRecoverCommand())
-}
 
 type keyInitFlags struct {
 	Path string `arg:""`
@@ -20,14 +24,16 @@ type keyInitFlags struct {
 	Protect bool `flag:"protect" usage:"seal the key with a passphrase that is asked for"`
 }
 
-func (a *app) keyInitCommand() *cobra.Command {
-	return verb(a, "key init", keyInitFlags{}, func(ctx context.Context, f keyInitFlags) error {
-		pass, err := f.getIf(ctx, a, f.Protect)
-		if err != nil {
-			return err
-		}
-		return a.keyInit(a.path(f.Path), pass)
-	})
+func (a *app) keyInit(ctx context.Context, f keyInitFlags) error {
+	pass, err := f.getIf(ctx, a, f.Protect)
+	if err != nil {
+		return err
+	}
+	path := a.path(f.Path)
+	if err := keys.CreateFile(path, pass); err != nil {
+		return hintFor(err, fs.ErrExist, "a key is never overwritten: name another file, or use the one that is there")
+	}
+	return a.printKey(path, "made ", pass)
 }
 
 type keyShowFlags struct {
@@ -35,28 +41,19 @@ type keyShowFlags struct {
 	passphraseFlag
 }
 
-func (a *app) keyShowCommand() *cobra.Command {
-	return verb(a, "key show", keyShowFlags{}, func(ctx context.Context, f keyShowFlags) error {
-		if len(f.Path) == 0 {
-			return a.keyPair(ctx)
-		}
-		path := a.path(f.Path[0])
-		pass, err := f.ofKeyFile(ctx, a, path)
-		if err != nil {
-			return err
-		}
-		return a.keyShow(path, "", pass)
-	})
-}
-
-func (a *app) keyInit(path string, pass []byte) error {
-	if err := keys.CreateFile(path, pass); err != nil {
-		return hintFor(err, fs.ErrExist, "a key is never overwritten: name another file, or use the one that is there")
+func (a *app) keyShow(ctx context.Context, f keyShowFlags) error {
+	if len(f.Path) == 0 {
+		return a.keyPair(ctx)
 	}
-	return a.keyShow(path, "made ", pass)
+	path := a.path(f.Path[0])
+	pass, err := f.ofKeyFile(ctx, a, path)
+	if err != nil {
+		return err
+	}
+	return a.printKey(path, "", pass)
 }
 
-func (a *app) keyShow(path, done string, pass []byte) error {
+func (a *app) printKey(path, done string, pass []byte) error {
 	id, err := keys.FileID(path, true, pass)
 	if err != nil {
 		return hintFor(fmt.Errorf("read key: %w", err), ledger.ErrCorrupt,
@@ -64,4 +61,290 @@ func (a *app) keyShow(path, done string, pass []byte) error {
 	}
 	a.result(object{"path", path, "id", id}, "%skey %s in %s\n", done, id, quoted(path))
 	return nil
+}
+
+// shortID is how much of the id of a slot is printed, and enough to name it.
+const shortID = 8
+
+// printKeyring prints the keyring of a cloud, with the members of more.
+func (a *app) printKeyring(k keys.Keyring, more ...any) {
+	slots := objects(k.Slots, func(s keys.Slot) object { return object{"id", s.ID, "kind", s.Kind, "label?", s.Label, "own?", s.Own} })
+	j := object{"bucket", k.BucketID, "changes", k.Changes, "dataKeys", k.DataKeys, "slots", slots}
+	a.result(append(j, more...), "bucket   %s, %s, changed %s\n", k.BucketID, countText(k.DataKeys, "data key"), countText(k.Changes, "time"))
+	for _, s := range k.Slots {
+		own := choose(s.Own, " (used here)", "")
+		a.summary("slot     %s  %-14s  %s%s\n", s.ID[:shortID], s.Kind, printable(s.Label), own)
+	}
+}
+
+// passphraseFlag names the passphrase with which the cloud is open.
+type passphraseFlag struct {
+	PassphraseFile string `flag:"passphrase-file" usage:"file with the passphrase of the cloud or its key file, one line (or set LEDGER_PASSPHRASE)"`
+}
+
+// ofKeyFile returns the passphrase of a key file, nil when it is under none.
+func (f *passphraseFlag) ofKeyFile(ctx context.Context, a *app, path string) ([]byte, error) {
+	if !keys.NeedsPassphrase(path) {
+		return nil, nil
+	}
+	pass, err := a.passphrase(f.PassphraseFile)
+	if err == nil && len(pass) == 0 && a.asks() {
+		pass, err = a.askSecret(ctx, "passphrase of "+path)
+	}
+	return pass, err
+}
+
+// ofCloud makes the passphrase known that the repository's cloud or its key file needs: from the
+// file, the environment, or the terminal.
+func (f *passphraseFlag) ofCloud(ctx context.Context, a *app) error {
+	pass, err := a.passphrase(f.PassphraseFile)
+	if err != nil || len(pass) > 0 || a.process.served != nil || !a.asks() {
+		a.pass = pass
+		return err
+	}
+	info, err := a.cloud(ctx)
+	if errors.Is(err, ledger.ErrNoCloud) {
+		return nil // the verb says so, where it matters
+	}
+	if err == nil && (info.Passphrase || info.KeyFile != "" && keys.NeedsPassphrase(info.KeyFile)) {
+		a.pass, err = a.askSecret(ctx, "passphrase of the cloud")
+	}
+	return err
+}
+
+// newPassphrase names a passphrase that is to be.
+type newPassphrase struct {
+	NewPassphraseFile string `flag:"new-passphrase-file" usage:"file with the new passphrase, one line (default: it is asked for)"`
+}
+
+// strongPassphrase is how many characters a passphrase has without a warning.
+const strongPassphrase = 12
+
+// cautionWeak warns of a new passphrase that is short.
+func (a *app) cautionWeak(pass []byte) {
+	if n := utf8.RuneCount(pass); n > 0 && n < strongPassphrase {
+		a.printWarning(fmt.Sprintf("the passphrase has %s: who can read the bucket may find it by trying", countText(n, "character")), "take four or more words at random, or a key file: key init")
+	}
+}
+
+// get returns the passphrase, which is asked for twice.
+func (p *newPassphrase) get(ctx context.Context, a *app) (pass []byte, err error) {
+	defer func() { a.cautionWeak(pass) }()
+	if p.NewPassphraseFile != "" {
+		return a.passphrase(p.NewPassphraseFile)
+	}
+	if !a.asks() {
+		return nil, usagef("there is no terminal to ask for the new passphrase: name a file with --new-passphrase-file")
+	}
+	first, err := a.askSecret(ctx, "new passphrase")
+	if err != nil {
+		return nil, err
+	}
+	again, err := a.askSecret(ctx, "the same again")
+	if err == nil && string(first) != string(again) {
+		err = classedf(ledger.ErrInvalid, "the two passphrases differ, so nothing was done")
+	}
+	return first, err
+}
+
+// getIf is get where a file is named or a passphrase is wanted.
+func (p *newPassphrase) getIf(ctx context.Context, a *app, wanted bool) ([]byte, error) {
+	if !wanted && p.NewPassphraseFile == "" {
+		return nil, nil
+	}
+	return p.get(ctx, a)
+}
+
+// askSecret asks on the terminal for a line, which is not shown where it is one.
+func (a *app) askSecret(ctx context.Context, what string) ([]byte, error) {
+	fmt.Fprintf(a.process.Stderr, "ledgerd: %s: ", what)
+	var line string
+	var err error
+	if stdin, ok := a.process.Stdin.(*os.File); ok && term.IsTerminal(int(stdin.Fd())) {
+		secret, readErr := term.ReadPassword(int(stdin.Fd()))
+		line, err = string(secret), readErr
+		fmt.Fprintln(a.process.Stderr)
+	} else {
+		line, err = a.answer(ctx)
+	}
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("read %s: %w", what, err)
+	case line == "":
+		return nil, classedf(ledger.ErrInvalid, "read %s: nothing was given", what)
+	}
+	return []byte(line), nil
+}
+
+// keyring runs a verb on the keyring of the repository's cloud.
+func (a *app) keyring(ctx context.Context, f passphraseFlag, fn func(*ledger.Repository) error) error {
+	if err := f.ofCloud(ctx, a); err != nil {
+		return err
+	}
+	return a.change(ctx, fn)
+}
+
+// keyPair prints the key file of the cloud, and how another device joins.
+func (a *app) keyPair(ctx context.Context) error {
+	info, err := a.cloud(ctx)
+	if err != nil {
+		return err
+	}
+	if a.printCloud(info); a.json {
+		return nil
+	}
+	words := []string{"clone", info.URL, "--bucket-id", info.BucketID}
+	switch {
+	case info.Plaintext:
+		words = append(words, "--plaintext")
+	case info.Passphrase:
+		words = append(words, "--passphrase")
+	default:
+		words = append(words, "--key-file", "COPY-OF-"+filepath.Base(info.KeyFile))
+	}
+	a.printf("\nOn another device, with its own --dir:\n\n  %s %s\n", a.process.Program, shellWords(words))
+	return nil
+}
+
+func (a *app) keyList(ctx context.Context, f passphraseFlag) error {
+	return a.keyring(ctx, f, func(repo *ledger.Repository) error {
+		info, err := keys.Read(ctx, repo)
+		if err != nil {
+			return err
+		}
+		devices, bad := admin.Devices(ctx, repo)
+		a.printKeyring(info, "devices?", objects(devices, func(d admin.DeviceInfo) object {
+			return object{"id", d.ID, "name?", d.Name, "last", d.Last, "own?", d.Own}
+		}))
+		for _, d := range devices {
+			own := choose(d.Own, " (this one)", "")
+			a.summary("device   %s  %s  %s%s\n", d.ID[:shortID], timeText(d.Last), printable(d.Name), own)
+		}
+		return bad
+	})
+}
+
+type keyAddFlags struct {
+	What []string `arg:"..."`
+	passphraseFlag
+	newPassphrase
+	Label string `flag:"label" usage:"what it is called in lists"`
+}
+
+// keyKinds are the first arguments of key add.
+var keyKinds = []string{"file", "passphrase", "words"}
+
+func (a *app) keyAdd(ctx context.Context, f keyAddFlags) error {
+	c, err := a.keyAddition(ctx, f)
+	if err != nil {
+		return err
+	}
+	return a.keyring(ctx, f.passphraseFlag, func(repo *ledger.Repository) error {
+		info, err := keys.Change(ctx, repo, &c)
+		if err != nil {
+			return err
+		}
+		a.printAddition(c, info)
+		return nil
+	})
+}
+
+// keyAddition returns what is to be added.
+func (a *app) keyAddition(ctx context.Context, f keyAddFlags) (c keys.ChangeOptions, err error) {
+	c.Label = f.Label
+	switch what, alone := f.What[0], len(f.What) == 1; {
+	case what == "file" && !alone:
+		c.AddKeyFile = a.path(f.What[1])
+		if keys.NeedsPassphrase(c.AddKeyFile) {
+			c.KeyFilePassphrase, err = f.get(ctx, a)
+		}
+	case what == "passphrase" && alone:
+		c.AddPassphrase, err = f.get(ctx, a)
+	case what == "words" && alone:
+		c.AddWords, err = keys.NewRecoveryWords()
+	default:
+		err = usagef("want file PATH, passphrase, or words")
+	}
+	return c, err
+}
+
+func (a *app) printAddition(c keys.ChangeOptions, info keys.Keyring) {
+	if a.json || c.AddWords == "" {
+		a.printKeyring(info, "words?", c.AddWords)
+		return
+	}
+	words := strings.Fields(c.AddWords)
+	for line := range slices.Chunk(words, 6) {
+		a.printf("%s\n", strings.Join(line, " "))
+	}
+	a.tell("the words are kept nowhere: write them down; %s opens the cloud with them", "key recover")
+}
+
+// keyRotate draws a new data key, without the slots that are named, and says what that means.
+func (a *app) keyRotate(ctx context.Context, f keyRotateFlags) error {
+	return a.keyring(ctx, f.passphraseFlag, func(repo *ledger.Repository) error {
+		c := keys.ChangeOptions{NewDataKey: true, Without: f.Without}
+		info, err := keys.Change(ctx, repo, &c)
+		if err != nil {
+			return hintFor(err, ledger.ErrNotFound, "%s lists the slots", a.command("key", "ls"))
+		}
+		a.printKeyring(info)
+		a.tell("what is written from now on has a new key; what is there is not uploaded again. Other devices follow when they look next: within an hour, before they write")
+		if len(c.Without) > 0 {
+			a.tell("who has nothing but what was removed still reads: what that device holds, and of what was written before now all that the bucket gives it; " +
+				"it sees the names of objects, too, and who writes when. Take its credentials for the bucket away. What it must not read at all needs another bucket: cloud set")
+		}
+		return nil
+	})
+}
+
+// keyRotateFlags are those of key rotate, and of key rm, which names slots.
+type keyRotateFlags struct {
+	Without []string `arg:"..."`
+	passphraseFlag
+}
+
+type keyRecoverFlags struct {
+	URL  string `arg:""`
+	Path string `arg:""`
+	newPassphrase
+	credentialsFlag
+	WordsFile string `flag:"words-file" usage:"file with the words (default: they are asked for)"`
+	Label     string `flag:"label" usage:"what the key file is called in lists"`
+	BucketID  string `flag:"bucket-id" usage:"id that the bucket must have"`
+	Protect   bool   `flag:"protect" usage:"seal the key in the file with a passphrase that is asked for"`
+}
+
+func (a *app) keyRecover(ctx context.Context, f keyRecoverFlags) error {
+	if err := a.knownURL(f.URL); err != nil {
+		return err
+	}
+	words, err := a.recoveryWords(ctx, f.WordsFile)
+	if err != nil {
+		return err
+	}
+	c := ledger.Cloud{URL: a.url(f.URL), KeyFile: a.path(f.Path), CredentialsFile: a.path(f.Credentials), BucketID: f.BucketID}
+	if c.KeyFilePassphrase, err = f.getIf(ctx, a, f.Protect); err != nil {
+		return err
+	}
+	info, err := keys.Recover(ctx, &c, words, f.Label, &ledger.Options{Buckets: a.process.Buckets})
+	if err != nil {
+		err = hintFor(err, ledger.ErrWrongKey, "the words are those of another cloud: give those that were printed for this one")
+		return hintFor(err, ledger.ErrShutOut, "these words were removed: take others, or a key file or passphrase that opens the cloud")
+	}
+	a.printKeyring(info)
+	a.tell("now: %s clone %s --key-file %s, or cloud set in a repository", a.process.Program, shellQuote(f.URL), shellQuote(f.Path))
+	return nil
+}
+
+// recoveryWords returns the words of a file, or asks for them.
+func (a *app) recoveryWords(ctx context.Context, file string) (string, error) {
+	if file == "" {
+		if !a.asks() {
+			return "", usagef("there is no terminal to ask for the words: name a file with --words-file")
+		}
+		words, err := a.askSecret(ctx, "the 24 recovery words")
+		return string(words), err
+	}
+	return a.secretFile("recovery words", "file of recovery words", file)
 }

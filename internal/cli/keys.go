@@ -13,7 +13,6 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
-	"github.com/spf13/cobra"
 )
 
 // maxRangeJSON bounds a range of a value that get --json holds in memory.
@@ -31,10 +30,6 @@ type putFlags struct {
 	IfEqual    string `flag:"if-equal" usage:"only when the key has exactly this value"`
 	Message    string `flag:"message,m" usage:"message of the commit"`
 	hasIfEqual bool
-}
-
-func (a *app) putCommand() *cobra.Command {
-	return verb(a, "put", putFlags{}, a.put, excluding("if-absent", "if-present", "if-equal"))
 }
 
 func (a *app) put(ctx context.Context, f putFlags) error {
@@ -140,8 +135,6 @@ type getFlags struct {
 	Length int64  `flag:"length" usage:"number of bytes to print (default: up to the end)"`
 	Output string `flag:"output,o" usage:"write the value to this file"`
 }
-
-func (a *app) getCommand() *cobra.Command { return verb(a, "get", getFlags{Length: -1}, a.get) }
 
 func (a *app) get(ctx context.Context, f getFlags) error {
 	switch {

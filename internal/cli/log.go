@@ -10,7 +10,6 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/filetree"
-	"github.com/spf13/cobra"
 )
 
 type logFlags struct {
@@ -24,11 +23,6 @@ type logFlags struct {
 	Stat      bool   `flag:"stat" usage:"show what each commit changed, with sizes and a summary"`
 	Oneline   bool   `flag:"oneline" usage:"print a line for each commit"`
 	IDs       bool   `flag:"ids" usage:"print the ids alone"`
-}
-
-func (a *app) logCommand() *cobra.Command {
-	return verb(a, "log", logFlags{}, a.log, excluding("at", "heads"), excluding("graph", "diff"), excluding("graph", "stat"),
-		excluding("ids", "oneline"), excluding("ids", "graph"), excluding("ids", "conflicts"), excluding("ids", "diff"), excluding("ids", "stat"))
 }
 
 func (a *app) log(ctx context.Context, f logFlags) error {

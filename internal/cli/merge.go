@@ -54,19 +54,15 @@ type mergeRuleFlags struct {
 	Rules []string `flag:"rule" usage:"rule for conflicts, \x60[PREFIX=]NAME\x60 (default last-one-wins)"`
 }
 
-func (a *app) mergeCommand() *cobra.Command {
-	cmd := verb(a, "merge", mergeRuleFlags{}, func(ctx context.Context, f mergeRuleFlags) error {
-		chosen, err := a.parseRules(f.Rules)
-		if err != nil {
-			return err
-		}
-		return a.page(ctx, f.Page, changes, func(page *ledger.Page) error {
-			page.SetMergeRules(chosen)
-			return a.merge(ctx, page)
-		})
+func (a *app) merge(ctx context.Context, f mergeRuleFlags) error {
+	chosen, err := a.parseRules(f.Rules)
+	if err != nil {
+		return err
+	}
+	return a.page(ctx, f.Page, changes, func(page *ledger.Page) error {
+		page.SetMergeRules(chosen)
+		return a.mergeHeads(ctx, page)
 	})
-	a.completeFlag(cmd, "rule", completeRules)
-	return cmd
 }
 
 // parseRules reads the values of --rule.
@@ -111,7 +107,7 @@ func completeRules(_ *cobra.Command, _ []string, toComplete string) ([]string, c
 	return matching(found, toComplete), cobra.ShellCompDirectiveNoFileComp
 }
 
-func (a *app) merge(ctx context.Context, page *ledger.Page) error {
+func (a *app) mergeHeads(ctx context.Context, page *ledger.Page) error {
 	results, err := page.Merge(ctx)
 	if err != nil {
 		return err // it says what was being done

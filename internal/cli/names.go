@@ -76,6 +76,8 @@ type pageArg struct {
 	Page pageName `arg:""`
 }
 
+func (p pageArg) page() pageName { return p.Page }
+
 // pageRefs are the pages that a verb was given. It is remembered how the user has called them.
 type pageRefs []ledger.PageRef
 

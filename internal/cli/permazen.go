@@ -9,28 +9,21 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/permazen/jsck"
 	"github.com/ledgerd/ledger/permazen/pages"
-	"github.com/spf13/cobra"
 )
 
-type jsckFlags struct {
+type permazenFlags struct {
 	pageArg
 	Prefix        prefix `flag:"prefix" usage:"what the keys of the database begin with"`
 	Repair        bool   `flag:"repair" usage:"repair what is wrong, in one commit"`
 	RemoveSchemas bool   `flag:"remove-schemas" usage:"with --repair: remove schemas that no object has"`
 }
 
-func (a *app) permazenCommand() *cobra.Command {
-	return a.group("permazen", a.permazenCheck())
-}
-
-func (a *app) permazenCheck() *cobra.Command {
-	return verb(a, "permazen check", jsckFlags{}, func(ctx context.Context, f jsckFlags) error {
-		if f.RemoveSchemas && !f.Repair {
-			return usagef("--remove-schemas needs --repair")
-		}
-		how := choose(f.Repair, changes, fetches)
-		return a.page(ctx, f.Page, how, func(page *ledger.Page) error { return a.jsck(ctx, page, f) })
-	})
+func (a *app) permazenCheck(ctx context.Context, f permazenFlags) error {
+	if f.RemoveSchemas && !f.Repair {
+		return usagef("--remove-schemas needs --repair")
+	}
+	how := choose(f.Repair, changes, fetches)
+	return a.page(ctx, f.Page, how, func(page *ledger.Page) error { return a.jsck(ctx, page, f) })
 }
 
 // issueObject is a problem as permazen check --json prints it. Rows are hexadecimal digits; values
@@ -47,7 +40,7 @@ func issueObject(i jsck.Issue) object {
 	return append(o, "text", i.Text, "lasting?", i.Lasting)
 }
 
-func (a *app) jsck(ctx context.Context, page *ledger.Page, f jsckFlags) error {
+func (a *app) jsck(ctx context.Context, page *ledger.Page, f permazenFlags) error {
 	prefix := f.Prefix.bytes
 	o := &jsck.Options{RemoveSchemas: f.RemoveSchemas, Report: func(i jsck.Issue) error {
 		a.print(issueObject(i), "%s\n", i)
@@ -77,7 +70,7 @@ func (a *app) jsck(ctx context.Context, page *ledger.Page, f jsckFlags) error {
 	return a.jsckDone(pageText(page), commit, result, f)
 }
 
-func (a *app) jsckDone(page, commit string, r jsck.Result, f jsckFlags) error {
+func (a *app) jsckDone(page, commit string, r jsck.Result, f permazenFlags) error {
 	a.print(object{
 		"page", page, "commit?", commit, "rows", r.Rows, "objects", r.Objects, "issues", r.Issues, "lasting", r.Lasting, "schemasRemoved", r.SchemasRemoved,
 	}, "%s in %s\n", countText(int(r.Objects), "object"), countText(int(r.Rows), "row"))

@@ -7,7 +7,6 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
-	"github.com/spf13/cobra"
 )
 
 type rmFlags struct {
@@ -20,10 +19,6 @@ type rmFlags struct {
 	Force     bool   `flag:"force" usage:"pass over keys that have no entry"`
 	Message   string `flag:"message,m" usage:"message of the commit"`
 	hasPrefix bool
-}
-
-func (a *app) rmCommand() *cobra.Command {
-	return verb(a, "rm", rmFlags{}, a.rm, taking(1, maxArguments))
 }
 
 func (a *app) rm(ctx context.Context, f rmFlags) error {

@@ -45,15 +45,7 @@ func (a *app) root() *cobra.Command {
 	for _, g := range verbGroups {
 		root.AddGroup(&g)
 	}
-	root.AddCommand(
-		a.putCommand(), a.getCommand(), a.lsCommand(), a.rmCommand(), a.catalogCommand(), a.permazenCommand(),
-		a.importCommand(), a.exportCommand(), a.indexeddbCommand(),
-		a.logCommand(), a.diffCommand(), a.tagCommand(), a.restoreCommand(),
-		a.mergeCommand(), a.whyCommand(), a.undoCommand(), a.watchCommand(),
-		a.keyCommand(), a.serveCommand(), a.cloudCommand(), a.syncCommand(), a.cloneCommand(), a.fetchCommand(),
-		a.initCommand(), a.inspectCommand(), a.checkCommand(), a.statusCommand(), a.gcCommand(), a.evictCommand(),
-		a.deleteCommand(), a.backupCommand(), a.completionCommand(),
-	)
+	root.AddCommand(a.verbs()...)
 	for _, topic := range topics {
 		root.AddCommand(a.define(topic, nil))
 	}
@@ -62,6 +54,82 @@ func (a *app) root() *cobra.Command {
 		c.SuggestFor = strings.Fields(otherWords[c.Name()])
 	}
 	return root
+}
+
+// verbs are those of ledgerd. What they do stands below the name of the verb, and what is said of
+// them in help.txt.
+func (a *app) verbs() []*cobra.Command {
+	format := a.completingFlag("format", cobra.FixedCompletions([]string{formatTree, formatLines}, cobra.ShellCompDirectiveNoFileComp))
+	return []*cobra.Command{
+		verb(a, "put", putFlags{}, a.put, excluding("if-absent", "if-present", "if-equal")),
+		verb(a, "get", getFlags{Length: -1}, a.get),
+		verb(a, "ls", lsFlags{}, a.ls, taking(0, 2)),
+		verb(a, "rm", rmFlags{}, a.rm, taking(1, maxArguments)),
+		a.group("catalog",
+			verb(a, "catalog add", catalogAddFlags{}, a.catalogAdd),
+			verb(a, "catalog find", catalogFindFlags{}, a.catalogFind),
+			verb(a, "catalog lock", catalogLockFlags{}, a.catalogLock, excluding("release", "expires")),
+			verb(a, "catalog rm", catalogRmFlags{}, a.catalogRm, taking(1, maxArguments)),
+			verb(a, "catalog ls", catalogLsFlags{}, a.catalogLs, excluding("containers", "graves", "garbage")),
+			verb(a, "catalog check", catalogCheckFlags{}, a.catalogCheck),
+			verb(a, "catalog import", catalogImportFlags{}, a.catalogImport),
+			verb(a, "catalog export", catalogExportFlags{}, a.catalogExport)),
+		a.group("permazen", verb(a, "permazen check", permazenFlags{}, a.permazenCheck)),
+
+		verb(a, "import", importFlags{}, a.importPath, format, excluding("mirror", "no-delete")),
+		verb(a, "export", exportFlags{}, a.exportPage, format),
+		a.group("indexeddb",
+			verb(a, "indexeddb ls", sourceArg{}, a.indexeddbLs),
+			verb(a, "indexeddb check", sourceArg{}, a.indexeddbCheck),
+			verb(a, "indexeddb import", profileFlags{}, a.indexeddbImport),
+			verb(a, "indexeddb export", profileExportFlags{}, a.indexeddbExport)),
+
+		verb(a, "log", logFlags{}, a.log, excluding("at", "heads"), excluding("graph", "diff"), excluding("graph", "stat"),
+			excluding("ids", "oneline"), excluding("ids", "graph"), excluding("ids", "conflicts"), excluding("ids", "diff"),
+			excluding("ids", "stat")),
+		onPage(a, "diff", reads, diffFlags{To: "HEAD"}, a.diff),
+		verb(a, "tag", tagFlags{}, a.tag, taking(1, 3), excluding("delete", "move")),
+		onPage(a, "restore", changes, restoreFlags{}, a.restore),
+		verb(a, "merge", mergeRuleFlags{}, a.merge, a.completingFlag("rule", completeRules)),
+		onPage(a, "why", reads, whyFlags{}, a.why),
+		onPage(a, "undo", changes, undoFlags{}, a.undo),
+		verb(a, "watch", watchFlags{}, a.watch),
+
+		a.group("key",
+			verb(a, "key init", keyInitFlags{}, a.keyInit),
+			verb(a, "key show", keyShowFlags{}, a.keyShow),
+			verb(a, "key ls", passphraseFlag{}, a.keyList),
+			verb(a, "key add", keyAddFlags{}, a.keyAdd, taking(1, 2), beginning(keyKinds...)),
+			verb(a, "key rm", keyRotateFlags{}, a.keyRotate),
+			verb(a, "key rotate", keyRotateFlags{}, a.keyRotate),
+			verb(a, "key recover", keyRecoverFlags{Label: "recovered"}, a.keyRecover)),
+		verb(a, "serve", serveFlags{}, a.serve),
+		a.group("cloud",
+			verb(a, "cloud set", cloudFlags{}, a.cloudSet),
+			a.define("cloud show", a.cloudShow),
+			verb(a, "cloud probe", cloudProbeFlags{}, a.cloudProbe),
+			onRepository(a, "cloud check", cloudCheckFlags{}, a.cloudCheck),
+			verb(a, "cloud leak", cloudLeakFlags{}, a.cloudLeak),
+			onRepository(a, "cloud gc", dryRun{}, a.cloudGC),
+			onRepository(a, "cloud pause", struct{}{}, cloudPause),
+			onRepository(a, "cloud resume", struct{}{}, cloudResume),
+			verb(a, "cloud compression", ruleFlags{}, a.cloudRule(compressionSwitch)),
+			verb(a, "cloud dedup", ruleFlags{}, a.cloudRule(dedupSwitch)),
+			onRepository(a, "cloud unset", dryRun{}, a.cloudUnset)),
+		verb(a, "sync", syncFlags{}, a.sync),
+		verb(a, "clone", cloneFlags{}, a.clone),
+		verb(a, "fetch", fetchFlags{}, a.fetch),
+
+		a.define("init", a.init),
+		verb(a, "inspect", inspectFlags{}, a.inspect, taking(1, 3), completing(a.completeViews)),
+		verb(a, "check", checkFlags{}, a.check),
+		verb(a, "status", statusFlags{}, a.status),
+		verb(a, "gc", gcFlags{}, a.gc),
+		verb(a, "evict", evictFlags{}, a.evict),
+		verb(a, "delete", deleteFlags{}, a.delete),
+		a.define("backup", a.backup),
+		verb(a, "completion", completionFlags{}, a.completion, beginning(shells...), onlyThese),
+	}
 }
 
 // otherWords are what verbs are called in other tools.

@@ -7,7 +7,6 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/spf13/cobra"
 )
 
 type syncFlags struct {
@@ -17,8 +16,6 @@ type syncFlags struct {
 	paceFlags
 	Reupload bool `flag:"reupload" usage:"send everything that the bucket lacks"`
 }
-
-func (a *app) syncCommand() *cobra.Command { return verb(a, "sync", syncFlags{}, a.sync) }
 
 func (a *app) sync(ctx context.Context, f syncFlags) error {
 	if err := f.ofCloud(ctx, a); err != nil {
@@ -121,8 +118,6 @@ type cloneFlags struct {
 	spaceFlags
 }
 
-func (a *app) cloneCommand() *cobra.Command { return verb(a, "clone", cloneFlags{}, a.clone) }
-
 func (a *app) clone(ctx context.Context, f cloneFlags) error {
 	c, err := f.options(ctx, a)
 	if err != nil {
@@ -164,28 +159,57 @@ type fetchFlags struct {
 	At string `flag:"at" usage:"revision (default HEAD)"`
 }
 
-func (a *app) fetchCommand() *cobra.Command {
-	return verb(a, "fetch", fetchFlags{}, func(ctx context.Context, f fetchFlags) error {
-		if err := f.ofCloud(ctx, a); err != nil {
+func (a *app) fetch(ctx context.Context, f fetchFlags) error {
+	if err := f.ofCloud(ctx, a); err != nil {
+		return err
+	}
+	return a.pageAt(ctx, f.Page, changes, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
+		r, err := a.fetchValues(ctx, snap, f.Prefix.bytes)
+		if err != nil {
 			return err
 		}
-		return a.pageAt(ctx, f.Page, changes, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
-			r, err := a.fetch(ctx, snap, f.Prefix.bytes)
-			if err != nil {
-				return err
-			}
-			a.result(object{"page", pageText(page), "values", r.Values, "pieces", r.Pieces, "bytes", r.Bytes},
-				"%s looked at, %s fetched\n", countText(r.Values, "long value"), sizeText(r.Bytes))
-			return nil
-		})
+		a.result(object{"page", pageText(page), "values", r.Values, "pieces", r.Pieces, "bytes", r.Bytes},
+			"%s looked at, %s fetched\n", countText(r.Values, "long value"), sizeText(r.Bytes))
+		return nil
 	})
 }
 
-// fetch fetches what is missing of the values below a prefix, and shows how far it is.
-func (a *app) fetch(ctx context.Context, snap *ledger.Snapshot, prefix []byte) (ledger.PrefetchResult, error) {
+// fetchValues fetches what is missing of the values below a prefix, and shows how far it is.
+func (a *app) fetchValues(ctx context.Context, snap *ledger.Snapshot, prefix []byte) (ledger.PrefetchResult, error) {
 	p := a.startProgress(ctx, "fetching", "values")
 	defer p.finish()
 	return snap.Prefetch(ctx, prefix, func(r ledger.PrefetchResult) {
 		p.update(func(c *counters) { c.files, c.bytes = r.Values, r.Bytes })
 	})
+}
+
+// spaceFlags bound what pages take on this disk.
+type spaceFlags struct {
+	Quota  size `flag:"quota" usage:"what the pages may take, a size such as 20G (default: no bound)"`
+	Free   size `flag:"keep-free" usage:"what stays free on the disk, a size such as 5G (default: no bound)"`
+	Values size `flag:"keep-values" usage:"how much stays of the values that the cloud has, a size such as 10G (default: all)"`
+}
+
+// bound puts the bounds into o.
+func (f *spaceFlags) bound(o *ledger.Options) {
+	o.Quota, o.FreeSpaceFloor, o.ValueBytes = int64(f.Quota), int64(f.Free), int64(f.Values)
+}
+
+// keep has the bounds kept that the repository was opened with, before a verb ends.
+func (f *spaceFlags) keep(ctx context.Context, repo *ledger.Repository) error {
+	if *f == (spaceFlags{}) {
+		return nil
+	}
+	return partly(admin.KeepSpace(ctx, repo), true)
+}
+
+// paceFlags bound how fast sync is.
+type paceFlags struct {
+	Up   rate `flag:"upload-limit" usage:"what goes up in a second at most, a size such as 512K (default: no limit)"`
+	Down rate `flag:"download-limit" usage:"what comes down in a second at most, a size such as 2M (default: no limit)"`
+}
+
+// limit puts the bounds into o.
+func (f *paceFlags) limit(o *ledger.Options) {
+	o.Sync.Limits.UploadBytesPerSecond, o.Sync.Limits.DownloadBytesPerSecond = int64(f.Up), int64(f.Down)
 }

@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	"github.com/ledgerd/ledger"
 )
 
 // printf prints to the standard output. An error is kept by the output and comes back from its
@@ -93,4 +97,86 @@ func durationText(d time.Duration) string {
 		return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
 	}
 	return fmt.Sprintf("%d:%02d", s/60, s%60)
+}
+
+// table is the columns of lines that are printed as they come.
+type table []column
+
+// column has its heading, and its width as fmt takes it: below 0 the text begins at the left.
+type column struct {
+	head  string
+	width int
+}
+
+// heads prints the headings.
+func (a *app) heads(t table) {
+	cells := make([]any, len(t))
+	for i, c := range t {
+		cells[i] = c.head
+	}
+	if !a.json {
+		a.printf("%s\n", t.line(cells...))
+	}
+}
+
+// row prints j with --json, else a line of the table.
+func (a *app) row(t table, j object, cells ...any) {
+	if a.json {
+		a.emit(j)
+	} else {
+		a.printf("%s\n", t.line(cells...))
+	}
+}
+
+// line puts a cell into each column.
+func (t table) line(cells ...any) string {
+	texts := make([]string, len(t))
+	for i, c := range t {
+		texts[i] = fmt.Sprintf("%*v", c.width, cells[i])
+	}
+	return strings.Join(texts, "  ")
+}
+
+// widest is the width of a column of texts that begin at the left.
+func widest(texts ...string) int {
+	width := 0
+	for _, text := range texts {
+		width = max(width, utf8.RuneCountInString(text))
+	}
+	return -width
+}
+
+// maxValueText is how many bytes of a value a line shows.
+const maxValueText = 64
+
+// valueText is what a key has, for people: a short value quoted, of a longer one size and object or
+// beginning; nil is no entry.
+func valueText(ctx context.Context, e *ledger.Entry) (string, error) {
+	switch {
+	case e == nil:
+		return "no value", nil
+	case !e.Inline:
+		return sizeText(e.Size) + " " + e.Object[:16] + "...", nil
+	}
+	value, err := e.Value(ctx)
+	if err != nil {
+		return "", fmt.Errorf("read value: %w", err)
+	}
+	if len(value) <= maxValueText {
+		return strconv.Quote(string(value)), nil
+	}
+	return strconv.Quote(string(value[:maxValueText])) + "... (" + sizeText(e.Size) + ")", nil
+}
+
+// valueObject is what a key has, as --json prints it: with the value itself when it is short. It is
+// nil for no entry.
+func valueObject(ctx context.Context, e *ledger.Entry) (object, error) {
+	if e == nil || !e.Inline {
+		return sideObject(e), nil
+	}
+	value, err := e.Value(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read value: %w", err)
+	}
+	return append(sideObject(e), "value", jsonBytes(value)), nil
 }

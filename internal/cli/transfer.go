@@ -14,7 +14,6 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
-	"github.com/spf13/cobra"
 )
 
 // The formats of import and export.
@@ -35,12 +34,6 @@ type importFlags struct {
 	Lazy     bool   `flag:"lazy" usage:"other devices fetch long values on first use, not with the commit"`
 	Message  string `flag:"message,m" usage:"message of the commit (default: import and the name of PATH)"`
 	empty    bool   // PATH is a directory without anything in it
-}
-
-func (a *app) importCommand() *cobra.Command {
-	cmd := verb(a, "import", importFlags{}, a.importPath, excluding("mirror", "no-delete"))
-	a.completeFlag(cmd, "format", words(formatTree, formatLines))
-	return cmd
 }
 
 // formatFor settles the format of a PATH.
@@ -319,12 +312,6 @@ type exportFlags struct {
 	Overwrite bool   `flag:"overwrite" usage:"replace files in a directory that is not empty, or the file of JSON lines"`
 }
 
-func (a *app) exportCommand() *cobra.Command {
-	cmd := verb(a, "export", exportFlags{}, a.exportPage)
-	a.completeFlag(cmd, "format", words(formatTree, formatLines))
-	return cmd
-}
-
 func (a *app) exportPage(ctx context.Context, f exportFlags) error {
 	path := a.path(f.Path)
 	format, err := formatFor(f.Format, path)
@@ -349,7 +336,7 @@ func (a *app) exportPage(ctx context.Context, f exportFlags) error {
 			return err
 		}
 		if _, ok := page.Ledger().Repository().Cloud(); ok && !f.Dry && !page.Ledger().Repository().ReadOnly() {
-			if _, err := a.fetch(ctx, snap, o.Prefix); err != nil {
+			if _, err := a.fetchValues(ctx, snap, o.Prefix); err != nil {
 				return err
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger"
-	"github.com/spf13/cobra"
 )
 
 type undoFlags struct {
@@ -16,12 +15,6 @@ type undoFlags struct {
 	dryRun
 	To      string `flag:"to" usage:"of a merge, the parent to go back to"`
 	Message string `flag:"message,m" usage:"message of the commit (default: undo and the short id)"`
-}
-
-func (a *app) undoCommand() *cobra.Command {
-	return verb(a, "undo", undoFlags{}, func(ctx context.Context, f undoFlags) error {
-		return a.page(ctx, f.Page, changes, func(page *ledger.Page) error { return a.undo(ctx, page, f) })
-	})
 }
 
 func (a *app) undo(ctx context.Context, page *ledger.Page, f undoFlags) error {

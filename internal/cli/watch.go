@@ -11,7 +11,6 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
-	"github.com/spf13/cobra"
 )
 
 // busyPause is how long watch leaves a repository alone in which a writer is busy for longer than
@@ -27,8 +26,6 @@ type watchFlags struct {
 	From   string `flag:"from" usage:"revision to begin behind, or none (default: HEAD)"`
 	Limit  int    `flag:"limit,n" usage:"end after this many notifications (default: never)"`
 }
-
-func (a *app) watchCommand() *cobra.Command { return verb(a, "watch", watchFlags{}, a.watch) }
 
 // What a look at a page may bring at most, so that memory does not follow the length of a
 // notification.

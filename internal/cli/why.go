@@ -9,7 +9,6 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
-	"github.com/spf13/cobra"
 )
 
 type whyFlags struct {
@@ -18,13 +17,8 @@ type whyFlags struct {
 	At  string `flag:"at" usage:"revision to explain (default HEAD)"`
 }
 
-func (a *app) whyCommand() *cobra.Command {
-	return verb(a, "why", whyFlags{}, func(ctx context.Context, f whyFlags) error {
-		return a.page(ctx, f.Page, reads, func(page *ledger.Page) error { return a.why(ctx, page, f.Key, f.At) })
-	})
-}
-
-func (a *app) why(ctx context.Context, page *ledger.Page, key []byte, at string) error {
+func (a *app) why(ctx context.Context, page *ledger.Page, f whyFlags) error {
+	key, at := f.Key, f.At
 	id, err := a.commitAt(ctx, page, at)
 	if err != nil {
 		return err

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
-	"github.com/spf13/cobra"
 )
 
 type lsFlags struct {
@@ -24,10 +23,6 @@ type lsFlags struct {
 	Limit    int      `flag:"limit,n" usage:"list no more than this many (default: all)"`
 
 	prefix, bound []byte
-}
-
-func (a *app) lsCommand() *cobra.Command {
-	return verb(a, "ls", lsFlags{}, a.ls, taking(0, 2))
 }
 
 // lsPages lists the pages of the repository or of a ledger.
