@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -150,27 +151,18 @@ func (a *app) catalogAdd(ctx context.Context, f catalogAddFlags) error {
 		return fmt.Errorf("read payload: %w", err)
 	}
 	o.PayloadBytes, o.PayloadHash = uint64(n), hash.Sum(nil)
-	var id metabase.Address
-	err = a.changeCatalog(ctx, f.catalogWrite, creates, func(t *metabase.Tx) (string, error) {
+	return a.changeCatalog(ctx, f.catalogWrite, creates, func(t *metabase.Tx) (string, error) {
 		if o.Container, err = f.containerOf(ctx, &t.View); err != nil {
 			return "", err
 		}
-		if id, err = putNew(ctx, t, o, f.Expires, a.changed("expires")); err != nil {
-			return "", err
-		}
-		a.emitID(id)
-		return "added " + id.Object.String(), nil
+		id, err := putNew(ctx, t, o, f.Expires, a.changed("expires"))
+		a.printID(id, err)
+		return "added " + id.Object.String(), err
 	})
-	return err
 }
 
 // attributeFileName is the attribute with the name of a file.
 const attributeFileName = "FileName"
-
-// emitID prints the result of a verb that makes an object.
-func (a *app) emitID(id metabase.Address) {
-	a.print(object{"id", id.Object, "container", id.Container}, "%s\n", id.Object)
-}
 
 // putNew makes an object and puts it. An object without owner gets one.
 func putNew(ctx context.Context, t *metabase.Tx, o *metabase.Object, expires uint64, hasExpires bool) (metabase.Address, error) {
@@ -187,6 +179,13 @@ func putNew(ctx context.Context, t *metabase.Tx, o *metabase.Object, expires uin
 		return metabase.Address{}, err
 	}
 	return t.Put(ctx, b, nil)
+}
+
+// printID prints the result of a verb that makes an object, when it could.
+func (a *app) printID(id metabase.Address, err error) {
+	if err == nil {
+		a.print(object{"id", id.Object, "container", id.Container}, "%s\n", id.Object)
+	}
 }
 
 // namingObject returns an object whose payload names others, of which length and hash alone are
@@ -234,9 +233,11 @@ func (a *app) objects(ctx context.Context, t *metabase.Tx, f catalogObjects) (al
 			return nil, err
 		}
 		exists, err := t.Exists(ctx, id, true)
-		if _, parts := errors.AsType[*metabase.SplitInfoError](err); !parts && err != nil {
+		switch parts := is[*metabase.SplitInfoError](err); {
+		case parts:
+		case err != nil:
 			return nil, err
-		} else if !parts && !exists {
+		case !exists:
 			return nil, withHint(classedf(ledger.ErrNotFound, "the catalogue has no object %s", id), "%s", a.command("catalog", "ls", f.Page.text))
 		}
 		all = append(all, id)
@@ -249,13 +250,12 @@ func (a *app) lockObjects(ctx context.Context, t *metabase.Tx, all []metabase.Ad
 		return "", usagef("the objects are in several containers; a lock is for one")
 	}
 	ids := objectIDs(all)
-	lock, err := putNew(ctx, t, namingObject(metabase.Lock, all[0].Container, f.Epoch, metabase.LockPayload(ids)), f.Expires, a.changed("expires"))
+	object := namingObject(metabase.Lock, all[0].Container, f.Epoch, metabase.LockPayload(ids))
+	lock, err := putNew(ctx, t, object, f.Expires, a.changed("expires"))
 	if err == nil {
 		err = t.Lock(ctx, lock, ids...)
 	}
-	if err == nil {
-		a.emitID(lock)
-	}
+	a.printID(lock, err)
 	return "locked " + countText(len(ids), "object"), err
 }
 
@@ -308,25 +308,18 @@ func (a *app) removeObjects(ctx context.Context, t *metabase.Tx, all []metabase.
 const collectBatch = 1000
 
 func collectGarbage(ctx context.Context, t *metabase.Tx, epoch uint64) (string, error) {
-	var expired []metabase.Address
-	for o, err := range t.ExpiredBefore(ctx, epoch) {
-		if err != nil {
-			return "", err
-		}
-		expired = append(expired, o.Address)
+	var garbage []metabase.Address
+	err := each(t.ExpiredBefore(ctx, epoch), func(o metabase.Listed) { garbage = append(garbage, o.Address) })
+	if err == nil {
+		_, err = t.FreeLockedBy(ctx, garbage...) // of locks whose time is over
 	}
-	if _, err := t.FreeLockedBy(ctx, expired...); err != nil { // of locks whose time is over
-		return "", err
-	}
-	deleted, err := t.Delete(ctx, expired...)
-	total := deleted.Stored
-	for err == nil {
-		var objects []metabase.Address
-		if objects, _, err = t.Garbages(ctx, collectBatch); err != nil || len(objects) == 0 {
-			break
+	total := 0
+	for more := true; more && err == nil; {
+		deleted, deleteErr := t.Delete(ctx, garbage...)
+		if total, err = total+deleted.Stored, deleteErr; err == nil {
+			garbage, _, err = t.Garbages(ctx, collectBatch)
+			more = len(garbage) > 0
 		}
-		deleted, err = t.Delete(ctx, objects...)
-		total += deleted.Stored
 	}
 	graves := 0
 	if err == nil {
@@ -345,10 +338,7 @@ type catalogFindFlags struct {
 }
 
 func (a *app) catalogFind(ctx context.Context, f catalogFindFlags) error {
-	q := metabase.Query{Attributes: f.Attributes, Cursor: f.Cursor, Count: f.Limit}
-	if f.Limit == 0 {
-		q.Count = metabase.MaxCount
-	}
+	q := metabase.Query{Attributes: f.Attributes, Cursor: f.Cursor, Count: cmp.Or(f.Limit, metabase.MaxCount)}
 	for _, text := range f.Filters {
 		filter, err := parseFilter(text)
 		if err != nil {
@@ -362,7 +352,7 @@ func (a *app) catalogFind(ctx context.Context, f catalogFindFlags) error {
 			return err
 		}
 		err = a.find(ctx, v, q, f.Limit == 0)
-		if _, ok := errors.AsType[*metabase.QueryError](err); ok || errors.Is(err, metabase.ErrInvalidCursor) {
+		if is[*metabase.QueryError](err) || errors.Is(err, metabase.ErrInvalidCursor) {
 			return wrong(err) // of what was asked for, not of what is stored
 		}
 		return err
@@ -404,11 +394,10 @@ func (a *app) find(ctx context.Context, v *metabase.View, q metabase.Query, all 
 		for _, o := range found {
 			line, attributes := o.ID.String(), map[string]string{}
 			for i, attr := range q.Attributes {
-				if o.Attributes[i] == "" {
-					continue
+				if value := o.Attributes[i]; value != "" {
+					attributes[attr] = value
+					line += " " + quoted(attr+"="+value)
 				}
-				attributes[attr] = o.Attributes[i]
-				line += " " + quoted(attr+"="+o.Attributes[i])
 			}
 			a.print(object{"id", o.ID, "attributes?", attributes}, "%s\n", line)
 		}
@@ -483,10 +472,7 @@ func (a *app) lsObject(ctx context.Context, v *metabase.View, l metabase.Listed)
 		return err
 	}
 	attributes := map[string]string{}
-	line := fmt.Sprintf("%s %s %s", l.Address, o.Type, sizeText(int64(o.PayloadBytes)))
-	if locked {
-		line += " locked"
-	}
+	line := fmt.Sprintf("%s %s %s%s", l.Address, o.Type, sizeText(int64(o.PayloadBytes)), choose(locked, " locked", ""))
 	for _, at := range o.Attributes {
 		attributes[at.Key] = at.Value
 		line += " " + quoted(at.Key+"="+at.Value)
@@ -506,23 +492,16 @@ func (a *app) lsContainers(ctx context.Context, v *metabase.View) error {
 }
 
 func (a *app) lsGraves(ctx context.Context, v *metabase.View) error {
-	for g, err := range v.Graveyard(ctx, nil) {
-		if err != nil {
-			return err
-		}
-		a.print(object{"object", g.Object, "tombstone", g.Tombstone, "expiration", g.Expiration}, "%s by %s until epoch %d\n", g.Object, g.Tombstone, g.Expiration)
-	}
-	return nil
+	return each(v.Graveyard(ctx, nil), func(g metabase.Grave) {
+		a.print(object{"object", g.Object, "tombstone", g.Tombstone, "expiration", g.Expiration},
+			"%s by %s until epoch %d\n", g.Object, g.Tombstone, g.Expiration)
+	})
 }
 
 func (a *app) lsGarbage(ctx context.Context, v *metabase.View) error {
-	for garbage, err := range v.Garbage(ctx, nil) {
-		if err != nil {
-			return err
-		}
-		a.print(object{"id", garbage.Object, "container", garbage.Container}, "%s\n", garbage)
-	}
-	return nil
+	return each(v.Garbage(ctx, nil), func(o metabase.Address) {
+		a.print(object{"id", o.Object, "container", o.Container}, "%s\n", o)
+	})
 }
 
 type catalogCheckFlags struct {
@@ -550,12 +529,12 @@ func (a *app) catalogCheck(ctx context.Context, f catalogCheckFlags) error {
 
 func (a *app) checkCatalog(ctx context.Context, v *metabase.View) error {
 	n := 0
-	for issue, err := range v.Verify(ctx) {
-		if err != nil {
-			return err
-		}
+	err := each(v.Verify(ctx), func(i metabase.Issue) {
 		n++
-		a.print(object{"bucket", issue.Bucket, "key", issue.Key, "problem", issue.Problem, "derived?", issue.Derived}, "%s\n", printable(issue.String()))
+		a.print(object{"bucket", i.Bucket, "key", i.Key, "problem", i.Problem, "derived?", i.Derived}, "%s\n", printable(i.String()))
+	})
+	if err != nil {
+		return err
 	}
 	if n > 0 {
 		return fmt.Errorf("the catalogue has %s: %w", countText(n, "wrong row"), ledger.ErrCorrupt)

@@ -104,15 +104,11 @@ func (a *app) keyNames(cmd *cobra.Command, page, toComplete string) (found []str
 	a.completingPage(cmd, page, func(ctx context.Context, page *ledger.Page) error {
 		return a.snapshot(ctx, page, "", func(snap *ledger.Snapshot) error {
 			o := filetree.ListOptions{Prefix: prefix, Limit: maxCompletions, KeysOnly: true}
-			for item, err := range filetree.List(ctx, snap, o) {
-				if err != nil {
-					return err
-				}
-				if text := string(item.Entry.Key); a.hex || isPrintable(text) {
+			return each(filetree.List(ctx, snap, o), func(item filetree.Item) {
+				if a.hex || isPrintable(string(item.Entry.Key)) {
 					found = append(found, a.keyText(item.Entry.Key))
 				}
-			}
-			return nil
+			})
 		})
 	})
 	return found

@@ -218,11 +218,8 @@ func (a *app) restore(ctx context.Context, page *ledger.Page, f restoreFlags) er
 // restoreDry says what restore would do to the keys of the head.
 func (a *app) restoreDry(ctx context.Context, page *ledger.Page, head, id ledger.CommitID, prefix []byte, revision string) error {
 	n := map[filetree.Kind]int{}
-	for c, err := range filetree.Diff(ctx, page, head, id, prefix) {
-		if err != nil {
-			return fmt.Errorf("restore %s: %w", quoted(revision), err)
-		}
-		n[c.Kind()]++
+	if err := each(filetree.Diff(ctx, page, head, id, prefix), func(c filetree.Change) { n[c.Kind()]++ }); err != nil {
+		return fmt.Errorf("restore %s: %w", quoted(revision), err)
 	}
 	a.print(object{"page", pageText(page), "added", n[filetree.Added], "changed", n[filetree.Changed], "removed", n[filetree.Removed], "dryRun", true},
 		"%s: %s would be added, %d changed, %d removed to be as at %s\n",

@@ -173,10 +173,7 @@ func commitStats(ctx context.Context, page *ledger.Page, c ledger.Commit) (s com
 	if err != nil {
 		return s, err
 	}
-	for change, err := range page.Diff(ctx, parent, c.ID, nil) {
-		if err != nil {
-			return s, err
-		}
+	err = each(page.Diff(ctx, parent, c.ID, nil), func(change ledger.Change) {
 		switch {
 		case change.Old == nil:
 			s.added++
@@ -188,26 +185,23 @@ func commitStats(ctx context.Context, page *ledger.Page, c ledger.Commit) (s com
 		if change.New != nil {
 			s.valueBytes += change.New.Size
 		}
-	}
+	})
 	old := map[string]bool{}
-	for n, err := range admin.Nodes(ctx, page, parent) {
-		if err != nil {
-			return s, err
-		}
-		old[n.Digest] = true
+	if err == nil {
+		err = each(admin.Nodes(ctx, page, parent), func(n admin.NodeInfo) { old[n.Digest] = true })
 	}
-	for n, err := range admin.Nodes(ctx, page, c.ID) {
-		if err != nil {
-			return s, err
-		}
+	if err != nil {
+		return s, err
+	}
+	err = each(admin.Nodes(ctx, page, c.ID), func(n admin.NodeInfo) {
 		s.nodes++
 		s.nodeBytes += int64(n.Bytes)
 		if !old[n.Digest] {
 			s.newNodes++
 			s.newBytes += int64(n.Bytes)
 		}
-	}
-	return s, nil
+	})
+	return s, err
 }
 
 func (a *app) inspectTree(ctx context.Context, page *ledger.Page, id ledger.CommitID) error {
@@ -250,11 +244,12 @@ func (a *app) inspectValue(ctx context.Context, page *ledger.Page, snap *ledger.
 		return a.noKey(page, key, at, err)
 	}
 	a.printIf(entry.Inline && !a.json, "inline in the tree, %s\n", sizeText(entry.Size))
-	for p, err := range admin.Pieces(ctx, snap, key) {
-		if err != nil {
-			return fmt.Errorf("read pieces of %s: %w", a.shortKey(key), err)
-		}
-		a.row(pieceColumns, object{"piece", p.Digest, "kind", p.Kind, "size", p.Size}, p.Digest, p.Kind, sizeText(p.Size), shareText(p.Size, entry.Size))
+	err = each(admin.Pieces(ctx, snap, key), func(p admin.PieceInfo) {
+		a.row(pieceColumns, object{"piece", p.Digest, "kind", p.Kind, "size", p.Size},
+			p.Digest, p.Kind, sizeText(p.Size), shareText(p.Size, entry.Size))
+	})
+	if err != nil {
+		return fmt.Errorf("read pieces of %s: %w", a.shortKey(key), err)
 	}
 	return nil
 }
@@ -273,11 +268,8 @@ func (a *app) inspectPieces(ctx context.Context, snap *ledger.Snapshot) error {
 			return fmt.Errorf("list values: %w", err)
 		}
 		var pieces int64
-		for _, err := range admin.Pieces(ctx, snap, entry.Key) {
-			if err != nil {
-				return fmt.Errorf("read pieces of %s: %w", a.shortKey(entry.Key), err)
-			}
-			pieces++
+		if err := each(admin.Pieces(ctx, snap, entry.Key), func(admin.PieceInfo) { pieces++ }); err != nil {
+			return fmt.Errorf("read pieces of %s: %w", a.shortKey(entry.Key), err)
 		}
 		s := &sums[min(pieces, 2)]
 		s.values++

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"reflect"
 	"strconv"
 	"strings"
@@ -81,6 +82,17 @@ func objects[T, U any](all []T, fn func(T) U) []U {
 		array[i] = fn(one)
 	}
 	return array
+}
+
+// each calls do with each of a sequence, up to its error.
+func each[T any](all iter.Seq2[T, error], do func(T)) error {
+	for one, err := range all {
+		if err != nil {
+			return err
+		}
+		do(one)
+	}
+	return nil
 }
 
 // emit prints v as one line of JSON. An error is kept by the output, as that of printf.

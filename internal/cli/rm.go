@@ -80,11 +80,9 @@ func (a *app) countRemoved(ctx context.Context, page *ledger.Page, snap *ledger.
 	if len(f.Keys) > 0 {
 		return n, nil
 	}
-	for _, err := range filetree.List(ctx, snap, filetree.ListOptions{Prefix: f.Prefix.bytes, KeysOnly: true}) {
-		if err != nil {
-			return n, fmt.Errorf("list keys: %w", err)
-		}
-		n++
+	list := filetree.List(ctx, snap, filetree.ListOptions{Prefix: f.Prefix.bytes, KeysOnly: true})
+	if err := each(list, func(filetree.Item) { n++ }); err != nil {
+		return n, fmt.Errorf("list keys: %w", err)
 	}
 	return n, nil
 }
