@@ -27,14 +27,20 @@ import (
 // flagRules verify the values of flags that mean the same for all verbs, by name. An empty value
 // means that there is none.
 var flagRules = map[string]func(string) error{
-	"message": admin.ValidateMessage,
-	"limit": func(n string) error {
+	"message":      admin.ValidateMessage,
+	"limit":        notBelowZero("limit"),
+	"offset":       notBelowZero("offset"),
+	"lock-timeout": notBelowZero("lock-timeout"),
+	"device":       func(name string) error { return (&ledger.Options{Device: name}).Validate() },
+}
+
+func notBelowZero(flag string) func(string) error {
+	return func(n string) error {
 		if n[0] == '-' {
-			return classedf(ledger.ErrInvalid, "--limit is %s, want 0 or more", n)
+			return classedf(ledger.ErrInvalid, "--%s is %s, want 0 or more", flag, n)
 		}
 		return nil
-	},
-	"device": func(name string) error { return (&ledger.Options{Device: name}).Validate() },
+	}
 }
 
 // revisionFlags name revisions of the page that is the first argument.
@@ -49,9 +55,6 @@ func (a *app) checkFlags(cmd *cobra.Command) error {
 			err = wrong(rule(f.Value.String()))
 		}
 	})
-	if err == nil && a.lockTimeout < 0 {
-		err = usagef("--lock-timeout is %s, want 0 or more", a.lockTimeout)
-	}
 	return err
 }
 

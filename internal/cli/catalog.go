@@ -339,15 +339,11 @@ type catalogFindFlags struct {
 
 func (a *app) catalogFind(ctx context.Context, f catalogFindFlags) error {
 	q := metabase.Query{Attributes: f.Attributes, Cursor: f.Cursor, Count: cmp.Or(f.Limit, metabase.MaxCount)}
-	for _, text := range f.Filters {
-		filter, err := parseFilter(text)
-		if err != nil {
-			return err
-		}
-		q.Filters = append(q.Filters, filter)
+	var err error
+	if q.Filters, err = mapped(f.Filters, parseFilter); err != nil {
+		return err
 	}
 	return a.readCatalog(ctx, f.catalogRead, func(v *metabase.View) error {
-		var err error
 		if q.Container, err = f.containerOf(ctx, v); err != nil {
 			return err
 		}

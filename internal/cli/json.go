@@ -84,6 +84,18 @@ func objects[T, U any](all []T, fn func(T) U) []U {
 	return array
 }
 
+// mapped is objects for a function that may fail.
+func mapped[T, U any](all []T, fn func(T) (U, error)) ([]U, error) {
+	array := make([]U, len(all))
+	for i, one := range all {
+		var err error
+		if array[i], err = fn(one); err != nil {
+			return nil, err
+		}
+	}
+	return array, nil
+}
+
 // each calls do with each of a sequence, up to its error.
 func each[T any](all iter.Seq2[T, error], do func(T)) error {
 	for one, err := range all {

@@ -23,18 +23,15 @@ type putFlags struct {
 	Key   oneKey   `arg:""`
 	Value []string `arg:"..."`
 	writeFlags
-	File       string `flag:"file,f" usage:"take the value from this file, or from the standard input when it is -"`
-	Lazy       bool   `flag:"lazy" usage:"other devices fetch the value on first use, not with the commit"`
-	IfAbsent   bool   `flag:"if-absent" usage:"only when the key has no entry"`
-	IfPresent  bool   `flag:"if-present" usage:"only when the key has an entry"`
-	IfEqual    string `flag:"if-equal" usage:"only when the key has exactly this value"`
-	Message    string `flag:"message,m" usage:"message of the commit"`
-	hasIfEqual bool
+	File      string `flag:"file,f" usage:"take the value from this file, or from the standard input when it is -"`
+	Lazy      bool   `flag:"lazy" usage:"other devices fetch the value on first use, not with the commit"`
+	IfAbsent  bool   `flag:"if-absent" usage:"only when the key has no entry"`
+	IfPresent bool   `flag:"if-present" usage:"only when the key has an entry"`
+	IfEqual   string `flag:"if-equal" usage:"only when the key has exactly this value"`
+	Message   string `flag:"message,m" usage:"message of the commit"`
 }
 
 func (a *app) put(ctx context.Context, f putFlags) error {
-	f.hasIfEqual = a.changed("if-equal")
-	key := f.Key
 	value, err := a.valueSource(ctx, f)
 	if err != nil {
 		return err
@@ -42,12 +39,12 @@ func (a *app) put(ctx context.Context, f putFlags) error {
 	defer value.Close() // only read: nothing is lost when it fails
 	return a.page(ctx, f.Page, creates, func(page *ledger.Page) error {
 		before, after, err := a.write(ctx, page, f.Parent, f.Message, func(tx *ledger.Tx) error {
-			return a.putIn(ctx, tx, key, value, f)
+			return a.putIn(ctx, tx, value, f)
 		})
 		if err != nil {
-			return fmt.Errorf("put %s: %w", a.shortKey(key), err)
+			return fmt.Errorf("put %s: %w", a.shortKey(f.Key), err)
 		}
-		return a.finish(ctx, page, f.mergeFlags, before, after, "put "+a.shortKey(key))
+		return a.finish(ctx, page, f.mergeFlags, before, after, "put "+a.shortKey(f.Key))
 	})
 }
 
@@ -78,7 +75,8 @@ func (a *app) valueSource(ctx context.Context, f putFlags) (io.ReadCloser, error
 }
 
 // putIn puts the value when the condition holds, and tells the attributes of an imported file.
-func (a *app) putIn(ctx context.Context, tx *ledger.Tx, key []byte, value io.Reader, f putFlags) error {
+func (a *app) putIn(ctx context.Context, tx *ledger.Tx, value io.Reader, f putFlags) error {
+	key := f.Key
 	old, err := tx.Stat(ctx, key)
 	absent := errors.Is(err, ledger.ErrNotFound)
 	if err != nil && !absent {
@@ -87,12 +85,9 @@ func (a *app) putIn(ctx context.Context, tx *ledger.Tx, key []byte, value io.Rea
 	if err := a.condition(ctx, old, absent, f); err != nil {
 		return err
 	}
-	priority := choose(f.Lazy, ledger.Lazy, ledger.Eager)
-	if err := tx.PutReader(ctx, key, value, -1, priority); err != nil {
+	err = tx.PutReader(ctx, key, value, -1, choose(f.Lazy, ledger.Lazy, ledger.Eager))
+	if err != nil || absent {
 		return err
-	}
-	if absent {
-		return nil
 	}
 	now, err := tx.Stat(ctx, key)
 	if err != nil {
@@ -107,12 +102,13 @@ func (a *app) putIn(ctx context.Context, tx *ledger.Tx, key []byte, value io.Rea
 
 // condition reports ledger.ErrConflict when the entry is not as the flags want it.
 func (a *app) condition(ctx context.Context, old ledger.Entry, absent bool, f putFlags) error {
+	hasEqual := a.changed("if-equal")
 	switch {
 	case f.IfAbsent && !absent:
 		return classedf(ledger.ErrConflict, "the key has an entry")
-	case f.IfPresent && absent, f.hasIfEqual && absent:
+	case f.IfPresent && absent, hasEqual && absent:
 		return classedf(ledger.ErrConflict, "the key has no entry")
-	case !f.hasIfEqual:
+	case !hasEqual:
 		return nil
 	}
 	if old.Size == int64(len(f.IfEqual)) { // so that no long value is read
@@ -138,8 +134,6 @@ type getFlags struct {
 
 func (a *app) get(ctx context.Context, f getFlags) error {
 	switch {
-	case f.Offset < 0:
-		return usagef("--offset is %d, want 0 or more", f.Offset)
 	case f.Length < -1:
 		return usagef("--length is %d, want 0 or more", f.Length)
 	case a.json && f.Output != "":
@@ -178,9 +172,7 @@ func (a *app) getEntry(ctx context.Context, entry ledger.Entry, f getFlags) erro
 		return classedf(ledger.ErrInvalid, "offset %d is behind the end of the value, which has %s", f.Offset, countText(entry.Size, "byte"))
 	}
 	length := entry.Size - f.Offset
-	if f.Length >= 0 {
-		length = min(length, f.Length)
-	}
+	length = choose(f.Length >= 0, min(length, f.Length), length)
 	if a.json {
 		return a.getJSON(ctx, entry, f.Offset, length)
 	}

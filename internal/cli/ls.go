@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -61,10 +60,7 @@ func (a *app) lsPages(ctx context.Context, f lsFlags) error {
 
 // closedText is when a page was last closed, for people.
 func closedText(p ledger.PageInfo) string {
-	if p.State == ledger.PageEvicted {
-		return "in the cloud only"
-	}
-	return clockText(p.LastClosed)
+	return choose(p.State == ledger.PageEvicted, "in the cloud only", clockText(p.LastClosed))
 }
 
 // pageObject is a page as ls --json prints it.
@@ -149,19 +145,12 @@ func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
 		a.printf("%s\n", a.keyText(item.Entry.Key))
 		return nil
 	}
-	mode, time, size, key := "-", "-", sizeText(item.Entry.Size), a.keyText(item.Entry.Key)
-	if item.Attributes != nil {
-		mode = item.Attributes.String()
-		if item.Attributes.Type != filetree.Directory {
-			time = clockText(item.Attributes.ModTime)
-		}
+	mode, time := "-", "-"
+	if at := item.Attributes; at != nil {
+		mode, time = at.String(), choose(at.Type != filetree.Directory, clockText(at.ModTime), "-")
 	}
-	if item.Entry.Priority == ledger.Lazy {
-		size += "z"
-	}
-	if target != nil {
-		key += " -> " + quoted(string(target))
-	}
+	size := sizeText(item.Entry.Size) + choose(item.Entry.Priority == ledger.Lazy, "z", "")
+	key := a.keyText(item.Entry.Key) + choose(target != nil, " -> "+quoted(string(target)), "")
 	a.row(itemColumns, nil, mode, size, time, key)
 	return nil
 }
@@ -180,9 +169,6 @@ func namesOf(ctx context.Context, page *ledger.Page) (names, error) {
 	heads, err := page.Heads(ctx)
 	if err != nil {
 		return n, fmt.Errorf("read heads: %w", err)
-	}
-	if len(heads) == 0 {
-		return n, errors.New("read heads: there is none")
 	}
 	for _, h := range heads {
 		n.heads[h.ID] = true

@@ -82,8 +82,7 @@ func (a *app) parseRules(texts []string) (*ledger.MergeRules, error) {
 		if seen[string(prefix)] {
 			return nil, usagef("--rule is given twice for the prefix %q", text[:max(i, 0)])
 		}
-		seen[string(prefix)] = true
-		if len(prefix) == 0 {
+		if seen[string(prefix)] = true; len(prefix) == 0 {
 			rules.Default = strategy
 			continue
 		}
@@ -120,11 +119,10 @@ func (a *app) mergeHeads(ctx context.Context, page *ledger.Page) error {
 	if len(results) > 0 {
 		return nil
 	}
-	heads, err := page.Heads(ctx)
+	head, err := a.resolve(ctx, page, "HEAD")
 	if err != nil {
 		return err
 	}
-	head := heads[len(heads)-1].ID
 	a.result(doneObject(page, head, false, nil), "page %s has one head, %s: nothing to merge\n", pageText(page), head.Short())
 	return nil
 }
@@ -172,28 +170,23 @@ func (a *app) printConflicts(ctx context.Context, page *ledger.Page, merge ledge
 
 // conflictObject is a key that a merge has decided, as --json prints it.
 func conflictObject(ctx context.Context, merge ledger.CommitID, d ledger.Decision) (object, error) {
-	o := object{"merge", merge, "key", jsonBytes(d.Key), "outcome", d.Outcome, "rule", d.Rule, "leftWriter?", d.LeftWriter, "rightWriter?", d.RightWriter}
-	for i, e := range []*ledger.Entry{d.Left, d.Right, d.Result} {
-		value, err := valueObject(ctx, e)
-		if err != nil {
-			return nil, err
-		}
-		o = append(o, []string{"left?", "right?", "result?"}[i], value)
+	values, err := mapped([]*ledger.Entry{d.Left, d.Right, d.Result}, func(e *ledger.Entry) (object, error) { return valueObject(ctx, e) })
+	if err != nil {
+		return nil, err
 	}
-	return o, nil
+	return object{
+		"merge", merge, "key", jsonBytes(d.Key), "outcome", d.Outcome, "rule", d.Rule, "leftWriter?", d.LeftWriter, "rightWriter?", d.RightWriter,
+		"left?", values[0], "right?", values[1], "result?", values[2],
+	}, nil
 }
 
 // decisionText says in one line what was decided about a key.
 func (a *app) decisionText(ctx context.Context, d ledger.Decision) (string, error) {
-	left, err := valueText(ctx, d.Left)
+	values, err := mapped([]*ledger.Entry{d.Left, d.Right, d.Result}, func(e *ledger.Entry) (string, error) { return valueText(ctx, e) })
 	if err != nil {
 		return "", err
 	}
-	right, err := valueText(ctx, d.Right)
-	if err != nil {
-		return "", err
-	}
-	left, right = left+ofText(d.LeftWriter), right+ofText(d.RightWriter)
+	left, right := values[0]+ofText(d.LeftWriter), values[1]+ofText(d.RightWriter)
 	text := ""
 	switch d.Outcome {
 	case "left":
@@ -203,19 +196,12 @@ func (a *app) decisionText(ctx context.Context, d ledger.Decision) (string, erro
 	case "deleted":
 		text = "removed, dropped " + left + " and " + right
 	default:
-		result, err := valueText(ctx, d.Result)
-		if err != nil {
-			return "", err
-		}
-		text = "made " + result + " from " + left + " and " + right
+		text = "made " + values[2] + " from " + left + " and " + right
 	}
 	return fmt.Sprintf("%s: %s (%s)", a.shortKey(d.Key), text, printable(d.Rule)), nil
 }
 
 // ofText names the commit that wrote a value.
 func ofText(writer ledger.CommitID) string {
-	if writer.IsZero() {
-		return ""
-	}
-	return " of " + writer.Short()
+	return choose(writer.IsZero(), "", " of "+writer.Short())
 }

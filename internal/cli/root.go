@@ -220,10 +220,7 @@ func (a *app) complete(o *ledger.Options) {
 	o.Merge.Manual = alone         // verbs merge when they are done, and say so
 	o.Merge.Rules = func(string, ledger.PageID) *ledger.MergeRules { return layerRules() }
 	o.Buckets, o.Sync.Manual, o.Sync.Merge = a.process.Buckets, alone, true
-	if len(o.Sync.Passphrase) == 0 {
-		o.Sync.Passphrase = a.pass
-	}
-	if len(o.Sync.Passphrase) == 0 {
+	if o.Sync.Passphrase = a.pass; len(a.pass) == 0 {
 		o.Sync.Passphrase, _ = a.passphrase("") // the environment has it or not
 	}
 }

@@ -117,21 +117,19 @@ func (a *app) emitStep(ctx context.Context, page *ledger.Page, s ledger.Step) er
 	if err != nil {
 		return err
 	}
-	lost := []object{}
-	for _, l := range s.Lost {
-		var by object
+	lost, err := mapped(s.Lost, func(l ledger.LostValue) (by object, err error) {
 		if l.Writer != nil {
 			sender, err := senderOf(ctx, page, l.Writer.ID)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			by = object{"writer", l.Writer.ID, "time", l.Writer.Time, "device?", l.Writer.Device, "sender?", sender.Device}
 		}
 		value, err := valueObject(ctx, l.Entry)
-		if err != nil {
-			return err
-		}
-		lost = append(lost, append(by, "entry?", value))
+		return append(by, "entry?", value), err
+	})
+	if err != nil {
+		return err
 	}
 	c := s.Commit
 	a.emit(object{
