@@ -19,7 +19,7 @@ const passphraseVariable = "LEDGER_PASSPHRASE"
 
 // cloudFlags name a cloud, its key and credentials.
 type cloudFlags struct {
-	URL string `arg:""`
+	URL bucketURL `arg:""`
 	credentialsFlag
 	KeyFile        string `flag:"key-file" usage:"file with the master key (default: $LEDGER_KEY_FILE; see: ledgerd key init)"`
 	PassphraseFile string `flag:"passphrase-file" usage:"file with the passphrase, one line (or set LEDGER_PASSPHRASE)"`
@@ -39,10 +39,10 @@ func (f *cloudFlags) options(ctx context.Context, a *app) (*ledger.Cloud, error)
 	if !a.changed("key-file") && (f.Plaintext || f.PassphraseFile != "" || f.Ask) {
 		f.KeyFile = "" // from the environment: the command line counts
 	}
-	if err := a.knownURL(f.URL); err != nil {
-		return &ledger.Cloud{}, err
+	o := &ledger.Cloud{
+		URL: f.URL.url, KeyFile: a.path(f.KeyFile), SharedKeyFile: f.Shared, Plaintext: f.Plaintext, CredentialsFile: a.path(f.Credentials),
+		BucketID: f.BucketID,
 	}
-	o := &ledger.Cloud{URL: a.url(f.URL), KeyFile: a.path(f.KeyFile), SharedKeyFile: f.Shared, Plaintext: f.Plaintext, CredentialsFile: a.path(f.Credentials), BucketID: f.BucketID}
 	switch pass, err := (&passphraseFlag{f.PassphraseFile}).ofKeyFile(ctx, a, o.KeyFile); {
 	case err != nil:
 		return o, err
@@ -68,14 +68,21 @@ func (f *cloudFlags) options(ctx context.Context, a *app) (*ledger.Cloud, error)
 	return o, nil
 }
 
-// knownURL refuses the URL of a bucket that this program cannot open.
-func (a *app) knownURL(url string) error {
-	scheme, rest, _ := strings.Cut(url, ":")
+// bucketURL is the URL of a bucket, as it was written and as it is from here. One that this program
+// cannot open is refused.
+type bucketURL struct{ text, url string }
+
+func (u *bucketURL) read(a *app, text string) error {
+	scheme, rest, _ := strings.Cut(text, ":")
 	schemes := append(slices.Sorted(maps.Keys(a.process.Buckets)), "dir")
-	if rest != "" && slices.Contains(schemes, scheme) {
-		return nil
+	if rest == "" || !slices.Contains(schemes, scheme) {
+		return usagef("%s is no URL of a bucket, want one that begins with %s:", quoted(text), strings.Join(schemes, ": or "))
 	}
-	return usagef("%s is no URL of a bucket, want one that begins with %s:", quoted(url), strings.Join(schemes, ": or "))
+	u.text, u.url = text, text
+	if scheme == "dir" {
+		u.url = "dir:" + a.path(rest)
+	}
+	return nil
 }
 
 // passphrase returns the one line of a file, or else what the environment has; nil for none.
@@ -183,15 +190,12 @@ func sealingText(c ledger.CloudInfo) string {
 }
 
 type cloudProbeFlags struct {
-	URL string `arg:""`
+	URL bucketURL `arg:""`
 	credentialsFlag
 }
 
 func (a *app) cloudProbe(ctx context.Context, f cloudProbeFlags) error {
-	if err := a.knownURL(f.URL); err != nil {
-		return err
-	}
-	points, err := admin.ProbeCloud(ctx, f.URL, f.Credentials, &ledger.Options{Buckets: a.process.Buckets})
+	points, err := admin.ProbeCloud(ctx, f.URL.url, f.Credentials, &ledger.Options{Buckets: a.process.Buckets})
 	for _, p := range points {
 		a.printPoint(p)
 	}

@@ -3,24 +3,20 @@ package cli
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
 )
 
 type cloudLeakFlags struct {
-	URL         []string `arg:"..."`
-	Credentials string   `flag:"credentials-file" usage:"file with credentials for the bucket at URL (default: those of the environment)"`
+	URL         bucketURL `arg:""`
+	Credentials string    `flag:"credentials-file" usage:"file with credentials for the bucket at URL (default: those of the environment)"`
 }
 
 func (a *app) cloudLeak(ctx context.Context, f cloudLeakFlags) error {
-	url, key := "", f.Credentials
-	if len(f.URL) == 1 {
-		if err := a.knownURL(f.URL[0]); err != nil {
-			return err
-		}
-		url, key = a.url(f.URL[0]), a.path(f.Credentials)
-	} else {
+	url, key := f.URL.url, a.path(f.Credentials)
+	if url == "" {
 		info, err := a.cloud(ctx)
 		if err != nil {
 			return err
@@ -55,12 +51,7 @@ func (a *app) printLeak(l *admin.CloudLeak) error {
 		a.printf("  %s: how often it was written\n", countText(p.Entries, "log entry"))
 		a.printf("  %s: how often its log was shortened, history given up, or the bucket repaired\n", countText(p.Epochs, "epoch"))
 		if !p.First.IsZero() {
-			busiest := 0
-			for h, n := range p.Hours {
-				if n > p.Hours[busiest] {
-					busiest = h
-				}
-			}
+			busiest := slices.Index(p.Hours[:], slices.Max(p.Hours[:]))
 			a.printf("  written on %s from %s to %s, most often from %d to %d o'clock (UTC)\n", countText(p.Days, "day"), p.First.Format("2006-01-02"), p.Last.Format("2006-01-02"), busiest, busiest+1)
 		}
 	}

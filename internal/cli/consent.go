@@ -12,6 +12,33 @@ import (
 	"golang.org/x/term"
 )
 
+// interruptible gives what r gives and ends with ctx, also while r waits for a person. The
+// goroutine of the read that is then left ends with the process.
+func interruptible(ctx context.Context, r io.Reader) io.Reader {
+	return readerFunc(func(p []byte) (int, error) {
+		type result struct {
+			n   int
+			err error
+		}
+		done := make(chan result, 1)
+		buf := make([]byte, len(p)) // p is the caller's again when ctx ends first
+		go func() {
+			n, err := r.Read(buf)
+			done <- result{n, err}
+		}()
+		select {
+		case got := <-done:
+			return copy(p, buf[:got.n]), got.err
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	})
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 // dryRun is the flag of a verb that can say what it would do. Such a verb has one function for
 // both: it finds out what there is to do, prints that with the flag, and does it without.
 type dryRun struct {

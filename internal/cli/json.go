@@ -177,9 +177,10 @@ func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 // committed prints the result of a verb that changes a page. more has what --json
 // tells besides.
 func (a *app) committed(page *ledger.Page, before, after ledger.CommitID, what string, more object) {
-	text := "commit " + after.Short() + ": " + what
-	if before == after {
-		text = "nothing has changed since commit " + after.Short()
-	}
-	a.result(doneObject(page, after, before != after, more), "%s\n", text)
+	a.result(doneObject(page, after, before != after, more), "%s\n", doneText(after, before != after, what))
+}
+
+// doneText says what a verb has done to a page.
+func doneText(commit ledger.CommitID, changed bool, what string) string {
+	return choose(changed, "commit "+commit.Short()+": "+what, "nothing has changed since commit "+commit.Short())
 }

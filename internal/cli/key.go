@@ -305,8 +305,8 @@ type keyRotateFlags struct {
 }
 
 type keyRecoverFlags struct {
-	URL  string `arg:""`
-	Path string `arg:""`
+	URL  bucketURL `arg:""`
+	Path string    `arg:""`
 	newPassphrase
 	credentialsFlag
 	WordsFile string `flag:"words-file" usage:"file with the words (default: they are asked for)"`
@@ -316,14 +316,11 @@ type keyRecoverFlags struct {
 }
 
 func (a *app) keyRecover(ctx context.Context, f keyRecoverFlags) error {
-	if err := a.knownURL(f.URL); err != nil {
-		return err
-	}
 	words, err := a.recoveryWords(ctx, f.WordsFile)
 	if err != nil {
 		return err
 	}
-	c := ledger.Cloud{URL: a.url(f.URL), KeyFile: a.path(f.Path), CredentialsFile: a.path(f.Credentials), BucketID: f.BucketID}
+	c := ledger.Cloud{URL: f.URL.url, KeyFile: a.path(f.Path), CredentialsFile: a.path(f.Credentials), BucketID: f.BucketID}
 	if c.KeyFilePassphrase, err = f.getIf(ctx, a, f.Protect); err != nil {
 		return err
 	}
@@ -333,7 +330,7 @@ func (a *app) keyRecover(ctx context.Context, f keyRecoverFlags) error {
 		return hintFor(err, ledger.ErrShutOut, "these words were removed: take others, or a key file or passphrase that opens the cloud")
 	}
 	a.printKeyring(info)
-	a.tell("now: %s clone %s --key-file %s, or cloud set in a repository", a.process.Program, shellQuote(f.URL), shellQuote(f.Path))
+	a.tell("now: %s clone %s --key-file %s, or cloud set in a repository", a.process.Program, shellQuote(f.URL.text), shellQuote(f.Path))
 	return nil
 }
 

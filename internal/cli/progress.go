@@ -2,16 +2,13 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/filetree"
 	"github.com/ledgerd/ledger/internal/clock"
 	"golang.org/x/term"
 )
@@ -182,46 +179,27 @@ func timeLeft(c counters, elapsed time.Duration) (time.Duration, bool) {
 	return time.Duration(float64(elapsed) * (1 - done) / done), true
 }
 
-// watchEvery is how often the growth of a backup is looked at.
-const watchEvery = time.Second
-
-// directorySize returns the length and number of the files in a directory. Files that vanish
-// meanwhile do not count.
-func directorySize(dir fs.FS) (bytes, files int64, err error) {
-	err = fs.WalkDir(dir, ".", func(_ string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
-			return ignoreAbsent(err)
-		}
-		info, err := e.Info()
-		if err != nil {
-			return ignoreAbsent(err)
-		}
-		bytes += info.Size()
-		files++
-		return nil
-	})
-	return bytes, files, err
+// follow takes the progress of filetree.
+func (p *progress) follow(now filetree.Progress) {
+	p.update(func(c *counters) { c.files, c.bytes, c.what = now.Files, now.Bytes, now.Path })
 }
 
-func ignoreAbsent(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// measure finds the totals beside the work. The function returned ends it and waits.
+func (p *progress) measure(ctx context.Context, count func(ctx context.Context, add func(files, bytes int64)) error) (stop func()) {
+	if p == nil {
+		return func() {}
 	}
-	return err
-}
-
-// watch shows how dir grows towards the size of the pages of repo. The function returned ends it
-// and waits.
-func (p *progress) watch(ctx context.Context, dir string, repo *ledger.Repository) (stop func()) {
-	return p.poll(ctx, watchEvery, func(ctx context.Context, c *counters) {
-		if c.totalBytes == 0 { // without it the time left is not shown
-			pages, _ := repo.Pages(ctx)
-			for _, page := range pages {
-				c.totalBytes += page.SizeBytes
-			}
-		}
-		if bytes, files, err := directorySize(os.DirFS(dir)); err == nil { // else it is shown as it was
-			c.bytes, c.files = bytes, files
+	ctx, cancel := context.WithCancel(ctx)
+	var counting sync.WaitGroup
+	counting.Go(func() {
+		var files, bytes int64
+		err := count(ctx, func(f, b int64) { files, bytes = files+f, bytes+b })
+		if err == nil { // else the time left is not shown; the work itself tells what is wrong
+			p.update(func(c *counters) { c.totalFiles, c.totalBytes = files, bytes })
 		}
 	})
+	return func() {
+		cancel()
+		counting.Wait()
+	}
 }

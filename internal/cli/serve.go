@@ -167,14 +167,6 @@ func (a *app) path(p string) string {
 	return filepath.Join(a.process.workDir, p)
 }
 
-// url returns a bucket's URL with the path of a directory as path says.
-func (a *app) url(u string) string {
-	if p, ok := strings.CutPrefix(u, "dir:"); ok && p != "" {
-		return "dir:" + a.path(p)
-	}
-	return u
-}
-
 // reportEvery is how often serve looks whether syncing fails.
 const reportEvery = 10 * time.Second
 

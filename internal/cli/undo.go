@@ -60,9 +60,6 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, f undoFlags) error {
 
 func (a *app) undone(page *ledger.Page, c ledger.Commit, r ledger.UndoResult, merged object) {
 	kept := fmt.Sprintf(", %s kept that %s changed since", countText(r.Kept, "key"), choose(r.Kept > 1, "were", "was"))
-	text := fmt.Sprintf("commit %s: undid %s, %s changed", r.Commit.Short(), c.ID.Short(), countText(r.Changed, "key"))
-	if r.Changed == 0 {
-		text = "nothing has changed since commit " + r.Commit.Short()
-	}
+	text := doneText(r.Commit, r.Changed > 0, fmt.Sprintf("undid %s, %s changed", c.ID.Short(), countText(r.Changed, "key")))
 	a.result(append(doneObject(page, r.Commit, r.Changed > 0, merged), "keys", r.Changed, "kept", r.Kept), "%s%s\n", text, choose(r.Kept > 0, kept, ""))
 }

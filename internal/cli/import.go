@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
@@ -38,22 +36,19 @@ type importFlags struct {
 
 // formatFor settles the format of a PATH.
 func formatFor(format, path string) (string, error) {
-	switch format {
-	case formatTree, formatLines:
-		if path == "-" && format == formatTree {
-			return "", usagef("a tree cannot be streamed: use --format jsonl with -")
-		}
+	switch {
+	case format == formatTree && path == "-":
+		return "", usagef("a tree cannot be streamed: use --format jsonl with -")
+	case format == formatTree || format == formatLines:
 		return format, nil
-	case "":
-		if path == "-" {
-			return "", usagef("PATH is -: say --format jsonl")
-		}
-		if info, err := os.Stat(path); strings.HasSuffix(path, ".jsonl") && (err != nil || !info.IsDir()) {
-			return formatLines, nil
-		}
-		return formatTree, nil
+	case format != "":
+		return "", usagef("unknown --format %q, want tree or jsonl", format)
+	case path == "-":
+		return "", usagef("PATH is -: say --format jsonl")
 	}
-	return "", usagef("unknown --format %q, want tree or jsonl", format)
+	info, err := os.Stat(path)
+	lines := strings.HasSuffix(path, ".jsonl") && (err != nil || !info.IsDir())
+	return choose(lines, formatLines, formatTree), nil
 }
 
 func (a *app) importPath(ctx context.Context, f importFlags) error {
@@ -96,8 +91,11 @@ func (a *app) importPath(ctx context.Context, f importFlags) error {
 		Message: f.Message, Checksum: f.Checksum, Lazy: f.Lazy, Mirror: f.Mirror, NoDelete: f.NoDelete, DryRun: f.Dry, Warn: func(w filetree.Warning) { a.warn(w) },
 	}
 	run := func(page *ledger.Page) (filetree.Result, error) {
-		if f.empty {
-			if err := refuseEmpty(ctx, page, path); err != nil {
+		if f.empty { // whether it may empty a page that has files is for the import to say
+			err := a.snapshot(ctx, page, "", func(snap *ledger.Snapshot) error {
+				return needKey(ctx, snap, filetree.AttributesKey(nil), nothingIn(path))
+			})
+			if err != nil {
 				return filetree.Result{}, err
 			}
 		}
@@ -150,18 +148,12 @@ func nothingIn(path string) error {
 	return withHint(classedf(ledger.ErrNotFound, "import %s: there is nothing to import in it", quoted(path)), "see whether its disk is mounted")
 }
 
-// refuseEmpty returns an error for the import of an empty directory onto a page that has nothing of
-// a directory. Whether it may empty a page that has is for the import to say.
-func refuseEmpty(ctx context.Context, page *ledger.Page, path string) error {
-	snap, err := page.At(ctx, ledger.CommitID{})
-	if err != nil {
+// needKey returns the error none when no key begins with a prefix.
+func needKey(ctx context.Context, snap *ledger.Snapshot, prefix []byte, none error) error {
+	for _, err := range snap.Scan(ctx, ledger.ScanOptions{Prefix: prefix, Limit: 1}) {
 		return err
 	}
-	defer snap.Close() // only read: nothing is lost when it fails
-	for _, err := range snap.Scan(ctx, ledger.ScanOptions{Prefix: filetree.AttributesKey(nil), Limit: 1}) {
-		return err
-	}
-	return nothingIn(path)
+	return none
 }
 
 // ownDirectory is what an import leaves out: the repository.
@@ -241,37 +233,10 @@ func (a *app) runImport(ctx context.Context, page *ledger.Page, path, format str
 	return result, nil
 }
 
-// follow takes the progress of filetree.
-func (p *progress) follow(now filetree.Progress) {
-	p.update(func(c *counters) { c.files, c.bytes, c.what = now.Files, now.Bytes, now.Path })
-}
-
-// measure finds the totals beside the work. The function returned ends it and waits.
-func (p *progress) measure(ctx context.Context, count func(ctx context.Context, add func(files, bytes int64)) error) (stop func()) {
-	if p == nil {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var counting sync.WaitGroup
-	counting.Go(func() {
-		var files, bytes int64
-		err := count(ctx, func(f, b int64) { files, bytes = files+f, bytes+b })
-		if err == nil { // else the time left is not shown; the work itself tells what is wrong
-			p.update(func(c *counters) { c.totalFiles, c.totalBytes = files, bytes })
-		}
-	})
-	return func() {
-		cancel()
-		counting.Wait()
-	}
-}
-
 func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result, merged object, created bool) error {
 	name := pageText(page)
-	text := fmt.Sprintf("nothing has changed since commit %s (%d unchanged)", r.Commit.Short(), r.Unchanged)
-	if r.Committed {
-		text = fmt.Sprintf("commit %s: %d added, %d changed, %d removed, %d unchanged, %s read", r.Commit.Short(), r.Added, r.Changed, r.Removed, r.Unchanged, sizeText(r.Bytes))
-	}
+	what := fmt.Sprintf("%d added, %d changed, %d removed, %d unchanged, %s read", r.Added, r.Changed, r.Removed, r.Unchanged, sizeText(r.Bytes))
+	text := doneText(r.Commit, r.Committed, what) + choose(r.Committed, "", fmt.Sprintf(" (%d unchanged)", r.Unchanged))
 	a.result(append(doneObject(page, r.Commit, r.Committed, merged), "added", r.Added, "updated", r.Changed, "removed", r.Removed, "unchanged", r.Unchanged,
 		"bytes", r.Bytes, "warnings", r.Warnings, "repositoryCreated?", created), "%s\n", text)
 	if a.json || a.quiet {
@@ -300,133 +265,3 @@ func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result
 	}
 	return nil
 }
-
-type exportFlags struct {
-	pageArg
-	Path   string `arg:""`
-	Prefix prefix `arg:""`
-	dryRun
-	At        string `flag:"at" usage:"revision to export (default HEAD)"`
-	Format    string `flag:"format" usage:"tree or jsonl (default: by PATH)"`
-	Preserve  bool   `flag:"preserve" usage:"modes as they were, with setuid, setgid and sticky, whatever the umask is"`
-	Overwrite bool   `flag:"overwrite" usage:"replace files in a directory that is not empty, or the file of JSON lines"`
-}
-
-func (a *app) exportPage(ctx context.Context, f exportFlags) error {
-	path := a.path(f.Path)
-	format, err := formatFor(f.Format, path)
-	if err != nil {
-		return err
-	}
-	o := &filetree.ExportOptions{
-		Prefix: f.Prefix.bytes, Overwrite: f.Overwrite, Preserve: f.Preserve, DryRun: f.Dry, Warn: func(w filetree.Warning) { a.warn(w) },
-	}
-	if path != "-" {
-		if in, err := inside(path, a.dir); err != nil || in {
-			return cmp.Or(err, withHint(usagef("export to %s: it belongs to the repository %s itself", quoted(path), quoted(a.dir)), "name a directory outside it"))
-		}
-	}
-	if format == formatLines && path != "-" && !f.Overwrite {
-		if _, err := os.Lstat(path); err == nil {
-			return withHint(fmt.Errorf("export to %s: %w", quoted(path), fs.ErrExist), "--overwrite replaces it")
-		}
-	}
-	return a.pageAt(ctx, f.Page, fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
-		if err := a.hasPrefix(ctx, page, snap, o.Prefix); err != nil {
-			return err
-		}
-		if _, ok := page.Ledger().Repository().Cloud(); ok && !f.Dry && !page.Ledger().Repository().ReadOnly() {
-			if _, err := a.fetchValues(ctx, snap, o.Prefix); err != nil {
-				return err
-			}
-		}
-		p := a.startProgress(ctx, "exporting", "files")
-		o.Progress = p.follow
-		stop := p.measure(ctx, func(ctx context.Context, add func(files, bytes int64)) error {
-			return filetree.MeasurePage(ctx, snap, o, add)
-		})
-		result, err := a.runExport(ctx, snap, path, format, o)
-		stop()
-		p.finish()
-		if err != nil {
-			return hintFor(err, filetree.ErrNotEmpty, "choose a directory that is absent or empty, or replace files in it with --overwrite")
-		}
-		a.exported(page, path, result, f.Dry)
-		return nil
-	})
-}
-
-// hasPrefix returns an error when no key begins with a prefix that was given: it is a mistake, and
-// nothing is made of it.
-func (a *app) hasPrefix(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot, prefix []byte) error {
-	if len(prefix) == 0 {
-		return nil
-	}
-	for _, err := range snap.Scan(ctx, ledger.ScanOptions{Prefix: prefix, Limit: 1}) {
-		return err
-	}
-	return withHint(classedf(ledger.ErrNotFound, "page %s has no key that begins with %s", pageText(page), a.shortKey(prefix)), "%s", a.command("ls", pageText(page)))
-}
-
-func (a *app) runExport(ctx context.Context, snap *ledger.Snapshot, path, format string, o *filetree.ExportOptions) (filetree.ExportResult, error) {
-	if format == formatTree {
-		return filetree.Export(ctx, snap, path, o)
-	}
-	if o.DryRun {
-		result, err := filetree.ExportJSONLines(ctx, snap, nil, o)
-		if _, statErr := os.Lstat(path); path != "-" && statErr == nil {
-			result.Replaced = 1
-		}
-		return result, err
-	}
-	if path == "-" {
-		return filetree.ExportJSONLines(ctx, snap, a.out, o)
-	}
-	var result filetree.ExportResult
-	err := writeFile(path, func(w io.Writer) error {
-		var err error
-		result, err = filetree.ExportJSONLines(ctx, snap, w, o)
-		return err
-	})
-	return result, err
-}
-
-func (a *app) exported(page *ledger.Page, path string, r filetree.ExportResult, dry bool) {
-	j := object{"page", pageText(page), "path", path, "files", r.Files, "bytes", r.Bytes, "warnings", r.Warnings, "replaced?", r.Replaced, "dryRun?", dry}
-	what := countText(r.Files, "entry") + ", " + sizeText(r.Bytes) + " to " + quoted(path)
-	switch {
-	case dry && r.Replaced > 0:
-		a.print(j, "would export %s, and replace %s\n", what, countText(r.Replaced, "file"))
-	case dry:
-		a.print(j, "would export %s\n", what)
-	case path != "-": // else the output is the page
-		a.result(j, "exported %s\n", what)
-	}
-}
-
-// interruptible gives what r gives and ends with ctx, also while r waits for a person. The
-// goroutine of the read that is then left ends with the process.
-func interruptible(ctx context.Context, r io.Reader) io.Reader {
-	return readerFunc(func(p []byte) (int, error) {
-		type result struct {
-			n   int
-			err error
-		}
-		done := make(chan result, 1)
-		buf := make([]byte, len(p)) // p is the caller's again when ctx ends first
-		go func() {
-			n, err := r.Read(buf)
-			done <- result{n, err}
-		}()
-		select {
-		case got := <-done:
-			return copy(p, buf[:got.n]), got.err
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	})
-}
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

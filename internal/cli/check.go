@@ -1,110 +1,13 @@
 package cli
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
-	"golang.org/x/term"
 )
-
-type statusFlags struct {
-	Pages pageSet `arg:""`
-	Space bool    `flag:"space" usage:"show what takes space, page by page"`
-	Bars  bool    `flag:"bars" usage:"draw what takes space as bars"`
-}
-
-func (a *app) status(ctx context.Context, f statusFlags) error {
-	return a.read(ctx, func(repo *ledger.Repository) error {
-		if f.Space || f.Bars {
-			return a.usageOf(ctx, repo, &f.Pages, f.Bars)
-		}
-		return a.statusOf(ctx, repo, &f.Pages)
-	})
-}
-
-// garbageObject is what was collected of a page since it was opened; nil for nothing.
-func garbageObject(g admin.GarbageState) object {
-	if g.Last.IsZero() {
-		return nil
-	}
-	return object{"due", g.Due, "last", g.Last, "pieces", g.Pieces, "nodes", g.Nodes, "bytes", g.Bytes, "error?", g.Err}
-}
-
-func (a *app) garbage(g admin.GarbageState) {
-	if g.Last.IsZero() {
-		return
-	}
-	a.printf("  garbage   looked for at %s; %s deleted since the page was opened\n", timeText(g.Last), sizeText(g.Bytes))
-	a.printIf(g.Err != nil, "            not collected: %s\n", errText(g.Err))
-}
-
-func (a *app) statusOf(ctx context.Context, repo *ledger.Repository, set *pageSet) error {
-	s, err := admin.Status(ctx, repo)
-	if err != nil {
-		return fmt.Errorf("read status: %w", err)
-	}
-	s.Pages = slices.DeleteFunc(s.Pages, func(p admin.PageStatus) bool { return !set.has(p.PageRef) })
-	switch {
-	case set.some && len(s.Pages) == 0:
-		return a.none(set)
-	case set.some: // the repository was not asked for
-	case a.json:
-		a.emit(object{
-			"dir", a.dir, "id", s.ID, "format", s.FormatVersion, "pages", len(s.Pages), "size", s.SizeBytes, "heads", s.Heads, "unsynced", s.Unsynced,
-			"cloud?", cloudStatusObject(s.Cloud),
-		})
-	default:
-		a.printf("repository  %s\nid          %s\nformat      %d\nsize        %s in %s\nunsynced    %s\n",
-			quoted(a.dir), s.ID, s.FormatVersion, sizeText(s.SizeBytes), countText(len(s.Pages), "page"), countText(s.Unsynced, "commit"))
-		a.cloudStatus(s.Cloud)
-	}
-	var bad error
-	for _, p := range s.Pages {
-		a.pageStatus(p, s.Cloud != nil)
-		if p.Err != nil {
-			bad = errors.Join(bad, fmt.Errorf("page %s: %w", nameOf(p.Ledger, p.Name, p.ID), p.Err))
-		}
-	}
-	return bad
-}
-
-func (a *app) pageStatus(p admin.PageStatus, cloud bool) {
-	if a.json {
-		o := append(pageObject(p.PageInfo), "heads", p.Heads)
-		if p.Err == nil {
-			o = append(o, "newest", p.Newest.ID, "time", p.Newest.Time)
-		}
-		o = append(o, "unsynced", p.Unsynced, "aheadSeconds?", p.Ahead.Seconds(), "torn?", objects(p.Torn, tornText), "indexRebuilt?", p.IndexRebuilt, "error?", p.Err)
-		if p.Err == nil {
-			o = append(o, "collected?", garbageObject(p.Garbage))
-			if cloud {
-				o = append(o, "sync", syncStateObject(p.Sync))
-			}
-		}
-		a.emit(o)
-		return
-	}
-	a.printf("\n%s\n  size      %s\n", nameOf(p.Ledger, p.Name, p.ID), sizeText(p.SizeBytes))
-	if p.Err != nil {
-		a.printf("  error     %s\n", errText(p.Err))
-		return
-	}
-	a.printf("  newest    %s, %s, generation %d\n", p.Newest.ID.Short(), timeText(p.Newest.Time), p.Newest.Generation)
-	a.printIf(p.Heads > 1, "  heads     %d, waiting to be merged\n", p.Heads)
-	a.printf("  unsynced  %s\n", countText(p.Unsynced, "commit"))
-	if cloud {
-		a.syncState(p.Sync)
-	}
-	a.printIf(p.Ahead > 0, "  ahead     the newest commit is %s ahead of this clock\n", durationText(p.Ahead))
-	a.garbage(p.Garbage)
-	a.printRecovery(p.Torn, p.IndexRebuilt)
-}
 
 // printRecovery says what was mended when a page was opened.
 func (a *app) printRecovery(torn []admin.TornTail, rebuilt string) {
@@ -223,52 +126,6 @@ func (a *app) printReport(r admin.PageReport) {
 	a.printIf(r.CloudErr != nil, "  cloud     could not be asked: %s\n", errText(r.CloudErr))
 	a.printIf(r.InUse, "  in use    so that it was left as it is\n")
 }
-
-func (a *app) backup(ctx context.Context, args []string) error {
-	to := a.path(args[0])
-	if to == "" {
-		return usagef("the name of the directory is empty")
-	}
-	if to == "-" {
-		if _, ok := isTerminal(a.process.Stdout, term.IsTerminal); ok {
-			return usagef("a tar stream is not for a terminal: redirect the output or name a directory")
-		}
-		return a.read(ctx, func(repo *ledger.Repository) error {
-			p := a.startProgress(ctx, "writing backup", "pages")
-			defer p.finish()
-			return admin.BackupTo(ctx, repo, writerFunc(func(b []byte) (int, error) {
-				p.update(func(c *counters) { c.bytes += int64(len(b)) })
-				return a.out.Write(b)
-			}))
-		})
-	}
-	if in, err := inside(to, a.dir); err != nil || in {
-		return cmp.Or(err, usagef("back up to %s: it lies in the repository %s itself", quoted(to), quoted(a.dir)))
-	}
-	return a.read(ctx, func(repo *ledger.Repository) error {
-		p := a.startProgress(ctx, "writing backup", "files")
-		stop := p.watch(ctx, to, repo)
-		err := admin.Backup(ctx, repo, to)
-		stop()
-		p.finish()
-		if errors.Is(err, ledger.ErrInvalid) {
-			return withHint(bare(err), "%s", "name another directory, or remove what a backup has left there that did not come to its end")
-		}
-		if err != nil {
-			return err
-		}
-		size, _, err := directorySize(os.DirFS(to))
-		if err != nil {
-			return fmt.Errorf("look at backup: %w", err)
-		}
-		a.result(object{"dir", to, "size", size}, "backed up %s to %s\n", sizeText(size), quoted(to))
-		return nil
-	})
-}
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 // verifiedText says what a check without problems has verified.
 func verifiedText(report *admin.CheckReport) string {

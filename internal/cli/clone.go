@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
+)
+
+type cloneFlags struct {
+	cloudFlags
+	spaceFlags
+}
+
+func (a *app) clone(ctx context.Context, f cloneFlags) error {
+	c, err := f.options(ctx, a)
+	if err != nil {
+		return err
+	}
+	if a.dir == "" {
+		return a.noDirectory()
+	}
+	if _, err := a.hasRepository(); err != nil {
+		return err
+	}
+	var o ledger.Options
+	f.bound(&o)
+	a.complete(&o)
+	p := a.startProgress(ctx, "cloning", "pages")
+	repo, err := ledger.Clone(ctx, a.dir, &o, c)
+	if err != nil {
+		p.finish()
+		return a.cloneHint(err)
+	}
+	pages, err := repo.Sync(ctx)
+	p.finish()
+	err = errors.Join(a.synced(repo, admin.SyncMetrics{}, pages, err), f.keep(ctx, repo))
+	return errors.Join(err, repo.Close())
+}
+
+// cloneHint says what to try where the bucket is not the one that is meant.
+func (a *app) cloneHint(err error) error {
+	err = hintFor(err, ledger.ErrCloudReplaced, "take the URL and the id that %s key show prints on another device; "+
+		"it may be another bucket of the same key", a.process.Program)
+	return hintFor(err, ledger.ErrNotFound, "take the URL that %s key show prints on a device that has synced, and mount its disk; "+
+		"an empty bucket begins with %s, %s and %s", a.process.Program, a.command("init"), a.command("cloud", "set", "URL"), a.command("sync"))
+}

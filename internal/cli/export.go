@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/filetree"
+)
+
+type exportFlags struct {
+	pageArg
+	Path   string `arg:""`
+	Prefix prefix `arg:""`
+	dryRun
+	At        string `flag:"at" usage:"revision to export (default HEAD)"`
+	Format    string `flag:"format" usage:"tree or jsonl (default: by PATH)"`
+	Preserve  bool   `flag:"preserve" usage:"modes as they were, with setuid, setgid and sticky, whatever the umask is"`
+	Overwrite bool   `flag:"overwrite" usage:"replace files in a directory that is not empty, or the file of JSON lines"`
+}
+
+func (a *app) exportPage(ctx context.Context, f exportFlags) error {
+	path := a.path(f.Path)
+	format, err := formatFor(f.Format, path)
+	if err != nil {
+		return err
+	}
+	o := &filetree.ExportOptions{
+		Prefix: f.Prefix.bytes, Overwrite: f.Overwrite, Preserve: f.Preserve, DryRun: f.Dry, Warn: func(w filetree.Warning) { a.warn(w) },
+	}
+	if path != "-" {
+		if in, err := inside(path, a.dir); err != nil || in {
+			return cmp.Or(err, withHint(usagef("export to %s: it belongs to the repository %s itself", quoted(path), quoted(a.dir)), "name a directory outside it"))
+		}
+	}
+	if format == formatLines && path != "-" && !f.Overwrite {
+		if _, err := os.Lstat(path); err == nil {
+			return withHint(fmt.Errorf("export to %s: %w", quoted(path), fs.ErrExist), "--overwrite replaces it")
+		}
+	}
+	return a.pageAt(ctx, f.Page, fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
+		if err := a.hasPrefix(ctx, page, snap, o.Prefix); err != nil {
+			return err
+		}
+		if _, ok := page.Ledger().Repository().Cloud(); ok && !f.Dry && !page.Ledger().Repository().ReadOnly() {
+			if _, err := a.fetchValues(ctx, snap, o.Prefix); err != nil {
+				return err
+			}
+		}
+		p := a.startProgress(ctx, "exporting", "files")
+		o.Progress = p.follow
+		stop := p.measure(ctx, func(ctx context.Context, add func(files, bytes int64)) error {
+			return filetree.MeasurePage(ctx, snap, o, add)
+		})
+		result, err := a.runExport(ctx, snap, path, format, o)
+		stop()
+		p.finish()
+		if err != nil {
+			return hintFor(err, filetree.ErrNotEmpty, "choose a directory that is absent or empty, or replace files in it with --overwrite")
+		}
+		a.exported(page, path, result, f.Dry)
+		return nil
+	})
+}
+
+// hasPrefix returns an error when no key begins with a prefix that was given: it is a mistake, and
+// nothing is made of it.
+func (a *app) hasPrefix(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot, prefix []byte) error {
+	if len(prefix) == 0 {
+		return nil
+	}
+	none := classedf(ledger.ErrNotFound, "page %s has no key that begins with %s", pageText(page), a.shortKey(prefix))
+	return needKey(ctx, snap, prefix, withHint(none, "%s", a.command("ls", pageText(page))))
+}
+
+func (a *app) runExport(ctx context.Context, snap *ledger.Snapshot, path, format string, o *filetree.ExportOptions) (filetree.ExportResult, error) {
+	if format == formatTree {
+		return filetree.Export(ctx, snap, path, o)
+	}
+	if o.DryRun {
+		result, err := filetree.ExportJSONLines(ctx, snap, nil, o)
+		if _, statErr := os.Lstat(path); path != "-" && statErr == nil {
+			result.Replaced = 1
+		}
+		return result, err
+	}
+	if path == "-" {
+		return filetree.ExportJSONLines(ctx, snap, a.out, o)
+	}
+	var result filetree.ExportResult
+	err := writeFile(path, func(w io.Writer) error {
+		var err error
+		result, err = filetree.ExportJSONLines(ctx, snap, w, o)
+		return err
+	})
+	return result, err
+}
+
+func (a *app) exported(page *ledger.Page, path string, r filetree.ExportResult, dry bool) {
+	j := object{"page", pageText(page), "path", path, "files", r.Files, "bytes", r.Bytes, "warnings", r.Warnings, "replaced?", r.Replaced, "dryRun?", dry}
+	what := countText(r.Files, "entry") + ", " + sizeText(r.Bytes) + " to " + quoted(path)
+	switch {
+	case dry && r.Replaced > 0:
+		a.print(j, "would export %s, and replace %s\n", what, countText(r.Replaced, "file"))
+	case dry:
+		a.print(j, "would export %s\n", what)
+	case path != "-": // else the output is the page
+		a.result(j, "exported %s\n", what)
+	}
+}

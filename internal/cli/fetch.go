@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/ledgerd/ledger"
+)
+
+type fetchFlags struct {
+	pageArg
+	Prefix prefix `arg:""`
+	passphraseFlag
+	At string `flag:"at" usage:"revision (default HEAD)"`
+}
+
+func (a *app) fetch(ctx context.Context, f fetchFlags) error {
+	if err := f.ofCloud(ctx, a); err != nil {
+		return err
+	}
+	return a.pageAt(ctx, f.Page, changes, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
+		r, err := a.fetchValues(ctx, snap, f.Prefix.bytes)
+		if err != nil {
+			return err
+		}
+		a.result(object{"page", pageText(page), "values", r.Values, "pieces", r.Pieces, "bytes", r.Bytes},
+			"%s looked at, %s fetched\n", countText(r.Values, "long value"), sizeText(r.Bytes))
+		return nil
+	})
+}
+
+// fetchValues fetches what is missing of the values below a prefix, and shows how far it is.
+func (a *app) fetchValues(ctx context.Context, snap *ledger.Snapshot, prefix []byte) (ledger.PrefetchResult, error) {
+	p := a.startProgress(ctx, "fetching", "values")
+	defer p.finish()
+	return snap.Prefetch(ctx, prefix, func(r ledger.PrefetchResult) {
+		p.update(func(c *counters) { c.files, c.bytes = r.Values, r.Bytes })
+	})
+}
