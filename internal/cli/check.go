@@ -79,10 +79,7 @@ func (a *app) repairHint(o admin.CheckOptions, report *admin.CheckReport) string
 			return a.command("check", "--repair") + ", when the cloud can be reached"
 		}
 	}
-	if o.Repair {
-		return "what is gone is in a backup or nowhere"
-	}
-	return a.command("check", "--repair") + ", after a backup of the directory"
+	return choose(o.Repair, "what is gone is in a backup or nowhere", a.command("check", "--repair")+", after a backup of the directory")
 }
 
 // problemObject is a problem as check --json prints it.

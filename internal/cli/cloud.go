@@ -88,7 +88,7 @@ func (u *bucketURL) read(a *app, text string) error {
 // passphrase returns the one line of a file, or else what the environment has; nil for none.
 func (a *app) passphrase(file string) ([]byte, error) {
 	if file == "" {
-		text, _ := a.process.LookupEnv(passphraseVariable)
+		text := a.env(passphraseVariable)
 		return []byte(text), nil
 	}
 	text, err := a.secretFile("passphrase", "passphrase file", file)

@@ -65,13 +65,9 @@ func (a *app) erase(ctx context.Context, page ledger.PageRef, f deleteFlags) err
 }
 
 func (a *app) erased(e *admin.Erasure, dry bool) {
-	text := fmt.Sprintf("%s given up, %s freed", countText(e.Commits, "commit"), sizeText(max(e.Bytes, 0)))
-	if dry {
-		text = countText(e.Commits, "commit") + " would be given up"
-	}
-	if e.InBucket {
-		text += "; from the bucket with cloud gc in 30 days"
-	}
+	commits := countText(e.Commits, "commit")
+	text := choose(dry, commits+" would be given up", fmt.Sprintf("%s given up, %s freed", commits, sizeText(max(e.Bytes, 0)))) +
+		choose(e.InBucket, "; from the bucket with cloud gc in 30 days", "")
 	name := nameOf(e.Ledger, e.Name, e.ID)
 	a.outcome(dry, object{"page", name, "prunedCommits", e.Commits, "bytes", e.Bytes, "inBucket", e.InBucket, "dryRun?", dry}, "%s: %s\n", name, text)
 }
@@ -80,13 +76,9 @@ func (a *app) deleted(p *ledger.DeletedPage, dry bool) {
 	name := nameOf(p.Ledger, p.Name, p.ID)
 	done, freed := choose(dry, "would be deleted", "deleted"), choose(dry, "would be freed", "freed")
 	still := choose(dry, "would keep", "still has")
-	rest := choose(p.Discarded, ", with what only this device had", "")
-	if p.Everywhere {
-		rest += "; for all devices, and from the bucket with cloud gc in 30 days"
-	}
-	if p.InCloud {
-		rest += "; the cloud " + still + " what it had"
-	}
+	rest := choose(p.Discarded, ", with what only this device had", "") +
+		choose(p.Everywhere, "; for all devices, and from the bucket with cloud gc in 30 days", "") +
+		choose(p.InCloud, "; the cloud "+still+" what it had", "")
 	a.outcome(dry, object{
 		"page", name, "bytes", p.Bytes, "inCloud", p.InCloud, "everywhere?", p.Everywhere, "discarded?", p.Discarded, "dryRun?", dry,
 	}, "%s: %s, %s %s%s\n", name, done, sizeText(p.Bytes), freed, rest)

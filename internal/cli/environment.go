@@ -29,16 +29,12 @@ func (a *app) fromEnvironment(cmd *cobra.Command) error {
 		if !listed || f.Changed || err != nil {
 			return
 		}
-		value, ok := a.process.LookupEnv(name)
-		if !ok || value == "" {
-			return
-		}
-		if f.Value.Set(value) != nil {
+		if value := a.env(name); value != "" && f.Value.Set(value) != nil {
 			err = usagef("%s wants %s, not %q", name, flagWants(f), value)
 		}
 	})
 	if err == nil && a.dir == "" {
-		if a.changed("dir") { // a variable of a script that is not set, as in --dir "$DIR", must not lead to another repository
+		if cmd.Flags().Changed("dir") { // a variable of a script that is not set, as in --dir "$DIR", must not lead to another repository
 			return usagef("--dir names no directory")
 		}
 		a.dir = a.defaultDir()
@@ -47,30 +43,28 @@ func (a *app) fromEnvironment(cmd *cobra.Command) error {
 	return err
 }
 
+// env returns a variable of the environment; "" when it is not set.
+func (a *app) env(name string) string {
+	value, _ := a.process.LookupEnv(name)
+	return value
+}
+
 // defaultDir is the data directory of the platform; "" when the environment does not say where it
 // is.
 func (a *app) defaultDir() string {
-	env := func(name string) string {
-		v, _ := a.process.LookupEnv(name)
-		return v
-	}
 	var base string
 	switch runtime.GOOS {
 	case "windows":
-		base = env("LocalAppData")
+		base = a.env("LocalAppData")
 	case "darwin", "ios":
-		if home := env("HOME"); home != "" {
+		if home := a.env("HOME"); home != "" {
 			base = filepath.Join(home, "Library", "Application Support")
 		}
 	default:
-		if base = env("XDG_DATA_HOME"); !filepath.IsAbs(base) {
-			if base = ""; env("HOME") != "" {
-				base = filepath.Join(env("HOME"), ".local", "share")
-			}
+		if base = a.env("XDG_DATA_HOME"); !filepath.IsAbs(base) {
+			home := a.env("HOME")
+			base = choose(home == "", "", filepath.Join(home, ".local", "share"))
 		}
 	}
-	if base == "" {
-		return ""
-	}
-	return filepath.Join(base, "ledger")
+	return choose(base == "", "", filepath.Join(base, "ledger"))
 }

@@ -279,10 +279,8 @@ func (a *app) deletedHint(err error) string {
 // absentHint names the file that an error misses; "" when it names none as such.
 func absentHint(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		if e.Op == "mkdir" {
-			return shellQuote(filepath.Dir(e.Path)) + " is not there, or nothing can be made in it: name another directory"
-		}
-		return "see that " + shellQuote(e.Path) + " is there, or name another file"
+		return choose(e.Op == "mkdir", shellQuote(filepath.Dir(e.Path))+" is not there, or nothing can be made in it: name another directory",
+			"see that "+shellQuote(e.Path)+" is there, or name another file")
 	}
 	return ""
 }
@@ -391,11 +389,8 @@ func (a *app) printWarning(text, hint string) {
 
 // told prints a line with its time for a verb that runs on, as in a log.
 func (a *app) told(at time.Time, text, hint string) {
-	stamp, line := timeText(at.Truncate(time.Second)), text
-	if hint != "" {
-		line += "; try: " + hint
-	}
-	a.complain(object{"warning", text, "time?", stamp, "hint?", hint}, stamp+" "+line, "")
+	stamp := timeText(at.Truncate(time.Second))
+	a.complain(object{"warning", text, "time?", stamp, "hint?", hint}, stamp+" "+text+choose(hint != "", "; try: "+hint, ""), "")
 }
 
 // marshal encodes v on one line: without the escapes that are for web pages, and with those for

@@ -119,8 +119,5 @@ func (a *app) stays(page ledger.PageRef, name string, bar admin.EvictBar, reason
 	case admin.EvictNoCloud:
 		hint = a.command("cloud", "set", "URL", "--key-file", "FILE")
 	}
-	if lose {
-		hint += ", or lose it with --discard-unsynced"
-	}
-	return withHint(err, "%s", hint)
+	return withHint(err, "%s%s", hint, choose(lose, ", or lose it with --discard-unsynced", ""))
 }

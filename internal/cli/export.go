@@ -104,10 +104,8 @@ func (a *app) exported(page *ledger.Page, path string, r filetree.ExportResult, 
 	j := object{"page", pageText(page), "path", path, "files", r.Files, "bytes", r.Bytes, "warnings", r.Warnings, "replaced?", r.Replaced, "dryRun?", dry}
 	what := countText(r.Files, "entry") + ", " + sizeText(r.Bytes) + " to " + quoted(path)
 	switch {
-	case dry && r.Replaced > 0:
-		a.print(j, "would export %s, and replace %s\n", what, countText(r.Replaced, "file"))
 	case dry:
-		a.print(j, "would export %s\n", what)
+		a.print(j, "would export %s%s\n", what, choose(r.Replaced > 0, ", and replace "+countText(r.Replaced, "file"), ""))
 	case path != "-": // else the output is the page
 		a.result(j, "exported %s\n", what)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ledgerd/ledger"
@@ -58,26 +57,14 @@ func (a *app) collect(ctx context.Context, repo *ledger.Repository, o admin.Coll
 
 func (a *app) collected(c admin.PageCollection, dry bool) {
 	name := nameOf(c.Ledger, c.Name, c.ID)
-	what := []string{}
-	switch {
-	case dry:
-		what = append(what, countText(c.Pruned, "commit")+" would be given up")
-	case c.Pruned > 0 || c.InBucket:
-		what = append(what, countText(c.Pruned, "commit")+" given up")
-	}
-	switch {
-	case c.InBucket && dry:
-		what = append(what, "the rules would become the bucket's setting")
-	case c.InBucket:
-		what = append(what, "the rules are the bucket's setting now")
-	}
-	if !dry {
-		what = append(what, fmt.Sprintf("%s and %s deleted, %s to be compacted", countText(c.Pieces, "piece"), countText(c.Nodes, "node"), sizeText(c.Bytes)))
-	}
+	pruned := countText(c.Pruned, "commit") + choose(dry, " would be given up", " given up")
+	rules := choose(dry, "the rules would become the bucket's setting", "the rules are the bucket's setting now")
+	deleted := fmt.Sprintf("%s and %s deleted, %s to be compacted", countText(c.Pieces, "piece"), countText(c.Nodes, "node"), sizeText(c.Bytes))
+	what := joined(", ", choose(dry || c.Pruned > 0 || c.InBucket, pruned, ""), choose(c.InBucket, rules, ""), choose(dry, "", deleted))
 	a.outcome(dry, object{
 		"page", name, "prunedCommits", c.Pruned, "deletedPieces", c.Pieces, "deletedNodes", c.Nodes, "deletedBytes", c.Bytes,
 		"retentionInBucket?", c.InBucket, "dryRun?", dry,
-	}, "%s: %s\n", printable(name), strings.Join(what, ", "))
+	}, "%s: %s\n", printable(name), what)
 }
 
 // compact compacts the pages of o. It reports whether any space came back.

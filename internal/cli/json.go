@@ -56,15 +56,9 @@ func isNone(v reflect.Value) bool {
 func member(value any) any {
 	switch v := value.(type) {
 	case time.Time:
-		if v.IsZero() {
-			return ""
-		}
-		return timeText(v)
+		return choose(v.IsZero(), "", timeText(v))
 	case ledger.CommitID:
-		if v.IsZero() {
-			return ""
-		}
-		return v.String()
+		return choose(v.IsZero(), "", v.String())
 	case json.Marshaler:
 		return v
 	case error:
@@ -83,6 +77,9 @@ func objects[T, U any](all []T, fn func(T) U) []U {
 	}
 	return array
 }
+
+// when returns members of an object where a condition holds.
+func when(holds bool, members ...any) object { return choose(holds, object(members), nil) }
 
 // mapped is objects for a function that may fail.
 func mapped[T, U any](all []T, fn func(T) (U, error)) ([]U, error) {

@@ -186,10 +186,7 @@ func (s *someKeys) read(a *app, text string) error {
 // keyText returns a key as it is printed: as it stands when it is printable, else quoted as in Go;
 // or as hexadecimal digits with --hex.
 func (a *app) keyText(key []byte) string {
-	if a.hex {
-		return hex.EncodeToString(key)
-	}
-	return quoted(string(key))
+	return choose(a.hex, hex.EncodeToString(key), quoted(string(key)))
 }
 
 // maxKeyText is how many characters of a key an error shows.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/permazen/jsck"
@@ -29,15 +30,9 @@ func (a *app) permazenCheck(ctx context.Context, f permazenFlags) error {
 // issueObject is a problem as permazen check --json prints it. Rows are hexadecimal digits; values
 // that are missing, or that a repair removes, are absent.
 func issueObject(i jsck.Issue) object {
-	o := object{"issue", i.Kind, "key", hex.EncodeToString(i.Key)}
-	if i.Old != nil {
-		o = append(o, "value", hex.EncodeToString(i.Old))
-	}
-	o = append(o, "newKey?", hex.EncodeToString(i.NewKey))
-	if i.New != nil {
-		o = append(o, "newValue", hex.EncodeToString(i.New))
-	}
-	return append(o, "text", i.Text, "lasting?", i.Lasting)
+	return slices.Concat(object{"issue", i.Kind, "key", hex.EncodeToString(i.Key)}, when(i.Old != nil, "value", hex.EncodeToString(i.Old)),
+		object{"newKey?", hex.EncodeToString(i.NewKey)}, when(i.New != nil, "newValue", hex.EncodeToString(i.New)),
+		object{"text", i.Text, "lasting?", i.Lasting})
 }
 
 func (a *app) jsck(ctx context.Context, page *ledger.Page, f permazenFlags) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"time"
 
@@ -131,29 +130,13 @@ func (p *progress) draw() {
 // progressLine is what is shown: numbers, rate, time left, and what is at hand, cut to width
 // columns.
 func progressLine(verb, noun string, c counters, elapsed time.Duration, width int) string {
-	var parts []string
-	if c.files > 0 || c.totalFiles > 0 {
-		part := fmt.Sprint(c.files)
-		if c.totalFiles > 0 {
-			part += fmt.Sprintf("/%d", c.totalFiles)
-		}
-		parts = append(parts, part+" "+noun)
-	}
-	size := sizeText(c.bytes)
-	if c.totalBytes > 0 {
-		size += " of " + sizeText(c.totalBytes)
-	}
-	parts = append(parts, size)
-	if elapsed >= time.Second {
-		parts = append(parts, sizeText(int64(float64(c.bytes)/elapsed.Seconds()))+"/s")
-	}
-	if left, ok := timeLeft(c, elapsed); ok {
-		parts = append(parts, durationText(left)+" left")
-	}
-	line := verb + " " + strings.Join(parts, ", ")
-	if c.what != "" {
-		line += "  " + printable(c.what)
-	}
+	files := fmt.Sprint(c.files) + choose(c.totalFiles > 0, fmt.Sprintf("/%d", c.totalFiles), "") + " " + noun
+	size := sizeText(c.bytes) + choose(c.totalBytes > 0, " of "+sizeText(c.totalBytes), "")
+	rate := sizeText(int64(float64(c.bytes)/max(elapsed, time.Second).Seconds())) + "/s"
+	left, known := timeLeft(c, elapsed)
+	line := verb + " " + joined(", ", choose(c.files > 0 || c.totalFiles > 0, files, ""), size,
+		choose(elapsed >= time.Second, rate, ""), choose(known, durationText(left)+" left", ""))
+	line = joined("  ", line, printable(c.what))
 	runes := []rune(line)
 	if len(runes) > width {
 		runes = append(runes[:max(width-1, 0)], '…')

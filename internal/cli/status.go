@@ -33,10 +33,7 @@ func (a *app) status(ctx context.Context, f statusFlags) error {
 
 // garbageObject is what was collected of a page since it was opened; nil for nothing.
 func garbageObject(g admin.GarbageState) object {
-	if g.Last.IsZero() {
-		return nil
-	}
-	return object{"due", g.Due, "last", g.Last, "pieces", g.Pieces, "nodes", g.Nodes, "bytes", g.Bytes, "error?", g.Err}
+	return when(!g.Last.IsZero(), "due", g.Due, "last", g.Last, "pieces", g.Pieces, "nodes", g.Nodes, "bytes", g.Bytes, "error?", g.Err)
 }
 
 func (a *app) garbage(g admin.GarbageState) {
@@ -79,18 +76,11 @@ func (a *app) statusOf(ctx context.Context, repo *ledger.Repository, set *pageSe
 
 func (a *app) pageStatus(p admin.PageStatus, cloud bool) {
 	if a.json {
-		o := append(pageObject(p.PageInfo), "heads", p.Heads)
-		if p.Err == nil {
-			o = append(o, "newest", p.Newest.ID, "time", p.Newest.Time)
-		}
-		o = append(o, "unsynced", p.Unsynced, "aheadSeconds?", p.Ahead.Seconds(), "torn?", objects(p.Torn, tornText), "indexRebuilt?", p.IndexRebuilt, "error?", p.Err)
-		if p.Err == nil {
-			o = append(o, "collected?", garbageObject(p.Garbage))
-			if cloud {
-				o = append(o, "sync", syncStateObject(p.Sync))
-			}
-		}
-		a.emit(o)
+		read := p.Err == nil
+		a.emit(slices.Concat(pageObject(p.PageInfo), object{"heads", p.Heads}, when(read, "newest", p.Newest.ID, "time", p.Newest.Time),
+			object{"unsynced", p.Unsynced, "aheadSeconds?", p.Ahead.Seconds(), "torn?", objects(p.Torn, tornText)},
+			object{"indexRebuilt?", p.IndexRebuilt, "error?", p.Err}, when(read, "collected?", garbageObject(p.Garbage)),
+			when(read && cloud, "sync", syncStateObject(p.Sync))))
 		return
 	}
 	a.printf("\n%s\n  size      %s\n", nameOf(p.Ledger, p.Name, p.ID), sizeText(p.SizeBytes))
@@ -146,11 +136,8 @@ func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, set *pageSet
 }
 
 func (a *app) usageJSON(u *admin.RepositoryUsage, pages []admin.PageUsage) {
-	o := append(object{"size", u.SizeBytes}, append(kindsMembers(u.Kinds, u.Garbage), "evictable", u.EvictableBytes)...)
-	if u.FreeBytes >= 0 {
-		o = append(o, "diskFree", u.FreeBytes)
-	}
-	a.emit(o)
+	a.emit(slices.Concat(object{"size", u.SizeBytes}, kindsMembers(u.Kinds, u.Garbage), object{"evictable", u.EvictableBytes},
+		when(u.FreeBytes >= 0, "diskFree", u.FreeBytes)))
 	for i := range pages {
 		p := &pages[i]
 		page := pageObject(p.PageInfo)
@@ -319,10 +306,7 @@ func (a *app) cloudStatus(c *admin.CloudStatus) {
 
 // syncProgressObject is how far one direction is, in status --json; nil when nothing is on its way.
 func syncProgressObject(a cloudsync.Activity, p cloudsync.Progress) object {
-	if a != ledger.SyncInProgress {
-		return nil
-	}
-	return object{"values", p.Values, "totalValues", p.TotalValues, "bytes", p.Bytes, "totalBytes", p.TotalBytes}
+	return when(a == ledger.SyncInProgress, "values", p.Values, "totalValues", p.TotalValues, "bytes", p.Bytes, "totalBytes", p.TotalBytes)
 }
 
 // syncErr is why a page is not in step, nil when nothing is wrong.

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,11 @@ func choose[T any](holds bool, yes, no T) T {
 		return yes
 	}
 	return no
+}
+
+// joined joins the texts that are not empty.
+func joined(between string, texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), between)
 }
 
 // counted is how many of several conditions hold.
@@ -76,27 +82,18 @@ func countText[N int | int64 | uint64](n N, noun string) string {
 
 // shareText is part of whole in per cent.
 func shareText(part, whole int64) string {
-	if whole == 0 {
-		return "-"
-	}
-	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + "%"
+	return choose(whole == 0, "-", strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64)+"%")
 }
 
 // clockText is a time for people, to the second in UTC; "-" for none.
 func clockText(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return t.UTC().Format("2006-01-02 15:04:05")
+	return choose(t.IsZero(), "-", t.UTC().Format("2006-01-02 15:04:05"))
 }
 
 // durationText is a duration for people, such as "1:05" or "2:00:10".
 func durationText(d time.Duration) string {
 	s := int64(d.Round(time.Second) / time.Second)
-	if s >= 3600 {
-		return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
-	}
-	return fmt.Sprintf("%d:%02d", s/60, s%60)
+	return choose(s >= 3600, fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60), fmt.Sprintf("%d:%02d", s/60, s%60))
 }
 
 // table is the columns of lines that are printed as they come.

@@ -88,10 +88,7 @@ func (w *watcher) watch(ctx context.Context) (err error) {
 	for {
 		more, err := w.look(ctx)
 		busy := errors.Is(err, ledger.ErrLocked)
-		if busy {
-			err = nil
-		}
-		if err = errors.Join(err, w.print()); err != nil || w.enough() {
+		if err = errors.Join(choose(busy, nil, err), w.print()); err != nil || w.enough() {
 			return err
 		}
 		switch {
@@ -200,19 +197,17 @@ func (w *watcher) again() []string {
 func (w *watcher) look(ctx context.Context) (more bool, err error) {
 	w.app.again = w.again()
 	err = w.app.read(ctx, func(repo *ledger.Repository) error {
-		page, _, err := w.app.openPage(ctx, repo, w.name, reads)
-		if errors.Is(err, ledger.ErrNotFound) && !w.started {
+		err := w.app.pageIn(ctx, repo, w.name, reads, func(page *ledger.Page) (err error) {
+			if err = w.start(ctx, page); err == nil {
+				more, err = w.news(ctx, page)
+			}
+			return err
+		})
+		if errors.Is(err, errNoPage) && !w.started {
 			w.waiting()
 			return nil
 		}
-		if err != nil {
-			return err
-		}
-		err = w.start(ctx, page)
-		if err == nil {
-			more, err = w.news(ctx, page)
-		}
-		return errors.Join(err, page.Close())
+		return err
 	})
 	return more, err
 }

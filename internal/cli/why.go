@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
@@ -55,11 +53,8 @@ func (a *app) printStep(ctx context.Context, page *ledger.Page, s ledger.Step) e
 	if s.Pruned {
 		value += "; this is the oldest that is known, older history was given up"
 	} else if len(s.Commit.Parents) > 1 {
-		if was = "lost"; s.Rule != "" {
-			value += ", by " + printable(s.Rule)
-		} else {
-			value += ", changed on this side only"
-		}
+		was = "lost"
+		value += choose(s.Rule != "", ", by "+printable(s.Rule), ", changed on this side only")
 	}
 	text, err := signedText(ctx, page, s.Commit)
 	if err != nil {
@@ -104,8 +99,7 @@ func senderOf(ctx context.Context, page *ledger.Page, id ledger.CommitID) (admin
 
 // writerText describes a commit with its device in one line.
 func writerText(c ledger.Commit) string {
-	words := []string{c.ID.Short(), clockText(c.Time), printable(c.Device), title(c)}
-	return strings.Join(slices.DeleteFunc(words, func(word string) bool { return word == "" }), " ")
+	return joined(" ", c.ID.Short(), clockText(c.Time), printable(c.Device), title(c))
 }
 
 func (a *app) emitStep(ctx context.Context, page *ledger.Page, s ledger.Step) error {
