@@ -170,7 +170,8 @@ type (
 
 // verb makes the command of a verb, whose flags and arguments are the fields of a struct. do is
 // given them when it runs, and more says what else the command has.
-func verb[F any](a *app, path string, f F, do func(context.Context, F) error, more ...func(*cobra.Command)) *cobra.Command {
+func verb[F any](a *app, path string, f F, do func(context.Context, F) error,
+	more ...func(*cobra.Command)) *cobra.Command {
 	fields := reflect.ValueOf(&f).Elem()
 	cmd := a.define(path, func(ctx context.Context, args []string) error {
 		if _, err := a.readArguments(fields, args); err != nil {
@@ -186,14 +187,16 @@ func verb[F any](a *app, path string, f F, do func(context.Context, F) error, mo
 }
 
 // onPage is verb for one that does something with the page that is its first argument.
-func onPage[F interface{ page() pageName }](a *app, path string, how access, f F, do func(context.Context, *ledger.Page, F) error) *cobra.Command {
+func onPage[F interface{ page() pageName }](a *app, path string, how access, f F,
+	do func(context.Context, *ledger.Page, F) error) *cobra.Command {
 	return verb(a, path, f, func(ctx context.Context, f F) error {
 		return a.page(ctx, f.page(), how, func(page *ledger.Page) error { return do(ctx, page, f) })
 	})
 }
 
 // onRepository is verb for one that does something with the repository, which is open for writing.
-func onRepository[F any](a *app, path string, f F, do func(context.Context, *ledger.Repository, F) error) *cobra.Command {
+func onRepository[F any](a *app, path string, f F,
+	do func(context.Context, *ledger.Repository, F) error) *cobra.Command {
 	return verb(a, path, f, func(ctx context.Context, f F) error {
 		return a.change(ctx, func(repo *ledger.Repository) error { return do(ctx, repo, f) })
 	})

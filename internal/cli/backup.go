@@ -42,7 +42,8 @@ func (a *app) backup(ctx context.Context, args []string) error {
 		stop()
 		p.finish()
 		if errors.Is(err, ledger.ErrInvalid) {
-			return withHint(bare(err), "%s", "name another directory, or remove what a backup has left there that did not come to its end")
+			return withHint(bare(err),
+				"name another directory, or remove what a backup has left there that did not come to its end")
 		}
 		if err != nil {
 			return err

@@ -43,7 +43,8 @@ type containerFlag struct {
 }
 
 // changeCatalog makes a commit of what fn does with a catalogue. fn returns what was done.
-func (a *app) changeCatalog(ctx context.Context, f catalogWrite, how access, fn func(*metabase.Tx) (string, error)) error {
+func (a *app) changeCatalog(ctx context.Context, f catalogWrite, how access,
+	fn func(*metabase.Tx) (string, error)) error {
 	return a.page(ctx, f.Page, how, func(page *ledger.Page) error {
 		var done string
 		before, after, err := a.write(ctx, page, "", "", func(tx *ledger.Tx) error {
@@ -238,14 +239,16 @@ func (a *app) objects(ctx context.Context, t *metabase.Tx, f catalogObjects) (al
 		case err != nil:
 			return nil, err
 		case !exists:
-			return nil, withHint(classedf(ledger.ErrNotFound, "the catalogue has no object %s", id), "%s", a.command("catalog", "ls", f.Page.text))
+			return nil, withHint(classedf(ledger.ErrNotFound, "the catalogue has no object %s", id), "%s",
+				a.command("catalog", "ls", f.Page.text))
 		}
 		all = append(all, id)
 	}
 	return all, nil
 }
 
-func (a *app) lockObjects(ctx context.Context, t *metabase.Tx, all []metabase.Address, f *catalogLockFlags) (string, error) {
+func (a *app) lockObjects(ctx context.Context, t *metabase.Tx, all []metabase.Address,
+	f *catalogLockFlags) (string, error) {
 	if slices.ContainsFunc(all, func(o metabase.Address) bool { return o.Container != all[0].Container }) {
 		return "", usagef("the objects are in several containers; a lock is for one")
 	}
@@ -295,7 +298,8 @@ func (a *app) catalogRm(ctx context.Context, f catalogRmFlags) error {
 	})
 }
 
-func (a *app) removeObjects(ctx context.Context, t *metabase.Tx, all []metabase.Address, f *catalogRmFlags) (string, error) {
+func (a *app) removeObjects(ctx context.Context, t *metabase.Tx, all []metabase.Address,
+	f *catalogRmFlags) (string, error) {
 	payload := metabase.TombstonePayload(f.Expires, objectIDs(all))
 	tombstone, err := putNew(ctx, t, namingObject(metabase.Tombstone, all[0].Container, f.Epoch, payload), f.Expires, true)
 	if err == nil {
@@ -527,7 +531,8 @@ func (a *app) checkCatalog(ctx context.Context, v *metabase.View) error {
 	n := 0
 	err := each(v.Verify(ctx), func(i metabase.Issue) {
 		n++
-		a.print(object{"bucket", i.Bucket, "key", i.Key, "problem", i.Problem, "derived?", i.Derived}, "%s\n", printable(i.String()))
+		a.print(object{"bucket", i.Bucket, "key", i.Key, "problem", i.Problem, "derived?", i.Derived}, "%s\n",
+			printable(i.String()))
 	})
 	if err != nil {
 		return err
@@ -548,7 +553,8 @@ type catalogImportFlags struct {
 }
 
 func (a *app) catalogImport(ctx context.Context, f catalogImportFlags) error {
-	file, err := metabase.OpenFile(ctx, a.path(f.File), metabase.FileOptions{Mode: metabase.ReadOnly, Epoch: func() uint64 { return f.Epoch }})
+	file, err := metabase.OpenFile(ctx, a.path(f.File),
+		metabase.FileOptions{Mode: metabase.ReadOnly, Epoch: func() uint64 { return f.Epoch }})
 	if err != nil {
 		return err
 	}
@@ -575,7 +581,8 @@ type catalogExportFlags struct {
 func (a *app) catalogExport(ctx context.Context, f catalogExportFlags) error {
 	path := a.path(f.File)
 	if _, err := os.Lstat(path); err == nil {
-		return withHint(classedf(ledger.ErrInvalid, "export to %s: a file is there and is not overwritten", quoted(f.File)), "name another file")
+		return withHint(classedf(ledger.ErrInvalid, "export to %s: a file is there and is not overwritten", quoted(f.File)),
+			"name another file")
 	}
 	return a.readCatalog(ctx, f.catalogRead, func(v *metabase.View) error { return exportCatalog(ctx, v, path) })
 }

@@ -79,7 +79,8 @@ func (a *app) repairHint(o admin.CheckOptions, report *admin.CheckReport) string
 			return a.command("check", "--repair") + ", when the cloud can be reached"
 		}
 	}
-	return choose(o.Repair, "what is gone is in a backup or nowhere", a.command("check", "--repair")+", after a backup of the directory")
+	return choose(o.Repair, "what is gone is in a backup or nowhere",
+		a.command("check", "--repair")+", after a backup of the directory")
 }
 
 // problemObject is a problem as check --json prints it.
@@ -111,7 +112,8 @@ func (a *app) printReport(r admin.PageReport) {
 		a.printf("  problem   %s\n", printable(p.String()))
 	}
 	a.printIf(r.More, "  problem   and more\n")
-	a.printIf(r.MissingPieces > 0, "  gone      %s of values, of which neither this device nor the cloud has the content\n",
+	a.printIf(r.MissingPieces > 0,
+		"  gone      %s of values, of which neither this device nor the cloud has the content\n",
 		countText(r.MissingPieces, "piece"))
 	a.printIf(len(r.Holes) > 0, "  gone      a part of the tree of %s; the cloud may have it\n",
 		countText(len(r.Holes), "version"))

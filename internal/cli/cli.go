@@ -99,9 +99,8 @@ func (a *app) wantsJSON() bool {
 			return true
 		}
 	}
-	value, _ := a.process.LookupEnv(environmentFlags["json"])
-	set, err := strconv.ParseBool(value)
-	return err == nil && set
+	set, _ := strconv.ParseBool(a.env(environmentFlags["json"])) // what is neither is said to be wrong
+	return set
 }
 
 // app is one run: the process, its flags and its output.

@@ -43,6 +43,7 @@ func (a *app) clone(ctx context.Context, f cloneFlags) error {
 func (a *app) cloneHint(err error) error {
 	err = hintFor(err, ledger.ErrCloudReplaced, "take the URL and the id that %s key show prints on another device; "+
 		"it may be another bucket of the same key", a.process.Program)
-	return hintFor(err, ledger.ErrNotFound, "take the URL that %s key show prints on a device that has synced, and mount its disk; "+
-		"an empty bucket begins with %s, %s and %s", a.process.Program, a.command("init"), a.command("cloud", "set", "URL"), a.command("sync"))
+	return hintFor(err, ledger.ErrNotFound, "take the URL that %s key show prints on a device that has synced, "+
+		"and mount its disk; an empty bucket begins with %s, %s and %s",
+		a.process.Program, a.command("init"), a.command("cloud", "set", "URL"), a.command("sync"))
 }

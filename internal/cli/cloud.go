@@ -40,8 +40,8 @@ func (f *cloudFlags) options(ctx context.Context, a *app) (*ledger.Cloud, error)
 		f.KeyFile = "" // from the environment: the command line counts
 	}
 	o := &ledger.Cloud{
-		URL: f.URL.url, KeyFile: a.path(f.KeyFile), SharedKeyFile: f.Shared, Plaintext: f.Plaintext, CredentialsFile: a.path(f.Credentials),
-		BucketID: f.BucketID,
+		URL: f.URL.url, KeyFile: a.path(f.KeyFile), SharedKeyFile: f.Shared, Plaintext: f.Plaintext,
+		CredentialsFile: a.path(f.Credentials), BucketID: f.BucketID,
 	}
 	switch pass, err := (&passphraseFlag{f.PassphraseFile}).ofKeyFile(ctx, a, o.KeyFile); {
 	case err != nil:
@@ -60,7 +60,8 @@ func (f *cloudFlags) options(ctx context.Context, a *app) (*ledger.Cloud, error)
 	case err != nil:
 		return o, err
 	case ways == 0:
-		return o, withHint(usagef("a cloud is sealed with a key: name one with --key-file or --passphrase-file, or say --plaintext if everybody who can read the bucket may read everything"),
+		return o, withHint(usagef("a cloud is sealed with a key: name one with --key-file or --passphrase-file, "+
+			"or say --plaintext if everybody who can read the bucket may read everything"),
 			"%s key init FILE makes a key", a.process.Program)
 	case ways > 1:
 		return o, usagef("want exactly one of --key-file, --passphrase-file and --plaintext")
@@ -252,7 +253,8 @@ func (a *app) cloudUnset(ctx context.Context, repo *ledger.Repository, f dryRun)
 			return err
 		}
 	}
-	a.outcome(f.Dry, append(cloudObject(info), "dryRun?", f.Dry), "%s the cloud %s\n", choose(f.Dry, "would leave", "left"), printable(info.URL))
+	a.outcome(f.Dry, append(cloudObject(info), "dryRun?", f.Dry), "%s the cloud %s\n",
+		choose(f.Dry, "would leave", "left"), printable(info.URL))
 	return nil
 }
 

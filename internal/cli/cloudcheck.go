@@ -40,7 +40,8 @@ func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, f cloudCh
 		return err
 	}
 	if left > 0 {
-		err := fmt.Errorf("%s in the bucket %s damaged or missing: %w", countText(left, "object"), choose(left == 1, "is", "are"), ledger.ErrCorrupt)
+		err := fmt.Errorf("%s in the bucket %s damaged or missing: %w", countText(left, "object"),
+			choose(left == 1, "is", "are"), ledger.ErrCorrupt)
 		return withHint(err, "on a device that has what was in them: %s", a.command("cloud", "check", "--repair"))
 	}
 	if newer > 0 {

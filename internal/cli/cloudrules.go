@@ -81,15 +81,10 @@ func (a *app) printRules(ctx context.Context, repo *ledger.Repository, c uploadS
 			continue
 		}
 		name := nameOf(u.Page.Ledger, "", u.Page.ID)
-		for _, p := range infos {
-			if p.Ledger == u.Page.Ledger && p.ID == u.Page.ID {
-				name = nameOf(p.Ledger, p.Name, p.ID)
-			}
+		if i := slices.IndexFunc(infos, func(p ledger.PageInfo) bool { return p.PageRef == u.Page }); i >= 0 {
+			name = nameOf(u.Page.Ledger, infos[i].Name, u.Page.ID)
 		}
-		text := c.all
-		if len(u.Prefix) > 0 {
-			text = fmt.Sprintf(c.some, quoted(string(u.Prefix)))
-		}
+		text := choose(len(u.Prefix) == 0, c.all, fmt.Sprintf(c.some, quoted(string(u.Prefix))))
 		a.print(object{"page", name, "prefix", string(u.Prefix)}, "%s: %s\n", printable(name), text)
 	}
 	return nil

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
@@ -66,7 +65,7 @@ func (a *app) erase(ctx context.Context, page ledger.PageRef, f deleteFlags) err
 
 func (a *app) erased(e *admin.Erasure, dry bool) {
 	commits := countText(e.Commits, "commit")
-	text := choose(dry, commits+" would be given up", fmt.Sprintf("%s given up, %s freed", commits, sizeText(max(e.Bytes, 0)))) +
+	text := choose(dry, commits+" would be given up", commits+" given up, "+sizeText(max(e.Bytes, 0))+" freed") +
 		choose(e.InBucket, "; from the bucket with cloud gc in 30 days", "")
 	name := nameOf(e.Ledger, e.Name, e.ID)
 	a.outcome(dry, object{"page", name, "prunedCommits", e.Commits, "bytes", e.Bytes, "inBucket", e.InBucket, "dryRun?", dry}, "%s: %s\n", name, text)

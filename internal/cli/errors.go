@@ -120,7 +120,8 @@ func (a *app) unknownVerb(of *cobra.Command, args []string, err error) error {
 			return withHint(usagef("there is no verb %s any more", args[i]), "%s", now)
 		}
 		var near []string
-		for of.SuggestionsMinimumDistance = 1; len(near) == 0 && of.SuggestionsMinimumDistance <= 2; of.SuggestionsMinimumDistance++ {
+		for distance := 1; len(near) == 0 && distance <= 2; distance++ {
+			of.SuggestionsMinimumDistance = distance
 			near = of.SuggestionsFor(args[i])
 		}
 		for i, name := range near {
@@ -202,14 +203,15 @@ func (a *app) hintOf(err error) string {
 			" proves one without setting it"},
 		{ofBucket && errors.Is(err, ledger.ErrNoSpace), "make room in the bucket, or have its quota raised; " +
 			"nothing is lost, and sync goes on then"},
-		{ofBucket && errors.Is(err, fs.ErrPermission), "see to the rights in the bucket, of the directory or of the credentials; " +
-			"nothing is lost, and sync goes on then"},
+		{ofBucket && errors.Is(err, fs.ErrPermission),
+			"see to the rights in the bucket, of the directory or of the credentials; " +
+				"nothing is lost, and sync goes on then"},
 		{ofBucket && errors.Is(err, ledger.ErrNetwork) && errors.Is(err, fs.ErrNotExist),
 			"if the bucket lies on a disk that is not mounted, mount it; nothing is lost, and sync goes on then"},
 		{is[*filetree.RemovalError](err), "if that is meant: --mirror; to add and change files only: --no-delete. " +
 			"What an import removes stays in the history"},
-		{damaged("key file"), "the key file is damaged, or is none: put the copy of the key in its place that you have kept, " +
-			"or name it with " + setCloud},
+		{damaged("key file"), "the key file is damaged, or is none: put the copy of the key in its place " +
+			"that you have kept, or name it with " + setCloud},
 		{damaged("file repository"), a.command("check", "--repair") + " makes it anew, and loses nothing that is stored"},
 		{errors.Is(err, ledger.ErrNoRepository), "create one with " + a.process.Program +
 			" init, or name another directory with --dir or LEDGER_DIR"},
@@ -224,12 +226,14 @@ func (a *app) hintOf(err error) string {
 			"if it was emptied or restored on purpose: " + reupload + "; nothing here is lost"},
 		{errors.Is(err, ledger.ErrCloudReplaced), "if the bucket lies on a disk that is not mounted, mount it; " +
 			"if it was replaced on purpose: " + reupload + "; nothing here is lost"},
-		{errors.Is(err, ledger.ErrCloudDamaged), "restore what is named; or, on a device that has what was in it, " + reupload +
+		{errors.Is(err, ledger.ErrCloudDamaged), "restore what is named; or, on a device that has what was in it, " +
+			reupload +
 			", or " + a.command("cloud", "check", "--repair") + " where that does not help"},
 		{errors.Is(err, ledger.ErrNoCloud), setCloud},
 		{errors.Is(err, ledger.ErrCorrupt), a.command("check")},
 		{errors.Is(err, ledger.ErrNoSpace) || errors.Is(err, syscall.ENOSPC), roomHint},
-		{errors.Is(err, ledger.ErrNetwork), "connect and run it again; nothing is lost, and what is here can be read and changed meanwhile"},
+		{errors.Is(err, ledger.ErrNetwork),
+			"connect and run it again; nothing is lost, and what is here can be read and changed meanwhile"},
 		{errors.Is(err, ledger.ErrNeedsFetch), "the value is in the cloud only; connect and read it again"},
 		{errors.Is(err, fs.ErrPermission), a.permissionHint(err)},
 		{errors.Is(err, syscall.EROFS), "the disk is read-only: what is on it can be read; to write, mount it otherwise"},
@@ -270,16 +274,18 @@ func (a *app) deletedHint(err error) string {
 	} else if len(a.named) == 1 {
 		name = a.named[0].text
 	}
-	if name == "" {
-		return "delete the page here, too, with --discard-unsynced; a page of another name can keep what it has"
+	helps := "delete the page here, too, with --discard-unsynced"
+	if name != "" {
+		helps = a.command("delete", name, "--discard-unsynced") + " deletes it here, too"
 	}
-	return a.command("delete", name, "--discard-unsynced") + " deletes it here, too; a page of another name can keep what it has"
+	return helps + "; a page of another name can keep what it has"
 }
 
 // absentHint names the file that an error misses; "" when it names none as such.
 func absentHint(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return choose(e.Op == "mkdir", shellQuote(filepath.Dir(e.Path))+" is not there, or nothing can be made in it: name another directory",
+		return choose(e.Op == "mkdir",
+			shellQuote(filepath.Dir(e.Path))+" is not there, or nothing can be made in it: name another directory",
 			"see that "+shellQuote(e.Path)+" is there, or name another file")
 	}
 	return ""
@@ -302,14 +308,11 @@ func (a *app) notDirectoryHint(err error) string {
 func (a *app) permissionHint(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		if in, err := inside(e.Path, a.dir); a.dir != "" && err == nil && in {
-			what := "write in"
-			switch {
-			case e.Op == "mkdir":
+			if e.Op == "mkdir" {
 				return "check who may write in " + shellQuote(filepath.Dir(e.Path))
-			case e.Path == a.dir:
-				what = "read"
 			}
-			return fmt.Sprintf("this user may not %s the directory of the repository: run it as its owner, whom ls -ld %s tells", what, shellQuote(a.dir))
+			return fmt.Sprintf("this user may not %s the directory of the repository: run it as its owner, whom ls -ld %s tells",
+				choose(e.Path == a.dir, "read", "write in"), shellQuote(a.dir))
 		}
 		return "check who may read and write " + shellQuote(e.Path)
 	}
@@ -321,13 +324,9 @@ func (a *app) permissionHint(err error) string {
 
 // interruptedHint says what an interrupted verb leaves.
 func (a *app) interruptedHint() string {
-	if a.verb != nil {
-		switch a.verb.Name() {
-		case "put", "rm", "import", "add", "lock", "tag", "restore", "merge", "undo":
-			return "no version was added; run it again"
-		}
-	}
-	return "what was done stays done; run it again"
+	committing := []string{"put", "rm", "import", "add", "lock", "tag", "restore", "merge", "undo"}
+	added := a.verb == nil || !slices.Contains(committing, a.verb.Name())
+	return choose(added, "what was done stays done; run it again", "no version was added; run it again")
 }
 
 // printError prints what was wrong and what to try.
@@ -390,7 +389,8 @@ func (a *app) printWarning(text, hint string) {
 // told prints a line with its time for a verb that runs on, as in a log.
 func (a *app) told(at time.Time, text, hint string) {
 	stamp := timeText(at.Truncate(time.Second))
-	a.complain(object{"warning", text, "time?", stamp, "hint?", hint}, stamp+" "+text+choose(hint != "", "; try: "+hint, ""), "")
+	a.complain(object{"warning", text, "time?", stamp, "hint?", hint},
+		stamp+" "+text+choose(hint != "", "; try: "+hint, ""), "")
 }
 
 // marshal encodes v on one line: without the escapes that are for web pages, and with those for

@@ -22,7 +22,8 @@ type evictFlags struct {
 
 func (a *app) evict(ctx context.Context, f evictFlags) error {
 	o := admin.EvictOptions{
-		Pages: f.Pages, DiscardUnsynced: f.Discard, Values: f.Values, OlderThan: time.Duration(f.OlderThan), FreeBytes: int64(f.Free), KeepBytes: int64(f.Keep),
+		Pages: f.Pages, DiscardUnsynced: f.Discard, Values: f.Values,
+		OlderThan: time.Duration(f.OlderThan), FreeBytes: int64(f.Free), KeepBytes: int64(f.Keep),
 	}
 	switch {
 	case o.KeepBytes > 0 && !f.Values:
@@ -51,12 +52,12 @@ func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) erro
 	}
 	refused := is[*ledger.EvictError](err)
 	if refused { // what is away already is as it was wanted
-		for i := range r.Kept {
-			if r.Kept[i].Bar == admin.EvictAway {
-				a.evictLine(&r.Kept[i], o)
+		r.Kept = slices.DeleteFunc(r.Kept, func(e admin.EvictResult) bool {
+			if e.Bar == admin.EvictAway {
+				a.evictLine(&e, o)
 			}
-		}
-		r.Kept = slices.DeleteFunc(r.Kept, func(e admin.EvictResult) bool { return e.Bar == admin.EvictAway })
+			return e.Bar == admin.EvictAway
+		})
 		if refused = len(r.Kept) > 0; !refused {
 			err = nil
 		}
@@ -77,7 +78,8 @@ func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) erro
 		}
 	}
 	what := choose(o.DryRun, "would be freed", choose(o.Values, "dropped, which gc --compact gives back", "freed"))
-	a.printIf(!a.json && (!a.quiet || o.DryRun), "%s of %s %s\n", sizeText(r.FreedBytes), countText(len(r.Evicted), "page"), what)
+	a.printIf(!a.json && (!a.quiet || o.DryRun), "%s of %s %s\n", sizeText(r.FreedBytes),
+		countText(len(r.Evicted), "page"), what)
 	if refused && len(r.Evicted) == 0 {
 		return classedf(ledger.ErrConflict, "%s stay", countText(len(r.Kept), "page"))
 	}

@@ -30,11 +30,13 @@ func (a *app) exportPage(ctx context.Context, f exportFlags) error {
 		return err
 	}
 	o := &filetree.ExportOptions{
-		Prefix: f.Prefix.bytes, Overwrite: f.Overwrite, Preserve: f.Preserve, DryRun: f.Dry, Warn: func(w filetree.Warning) { a.warn(w) },
+		Prefix: f.Prefix.bytes, Overwrite: f.Overwrite, Preserve: f.Preserve, DryRun: f.Dry,
+		Warn: func(w filetree.Warning) { a.warn(w) },
 	}
 	if path != "-" {
 		if in, err := inside(path, a.dir); err != nil || in {
-			return cmp.Or(err, withHint(usagef("export to %s: it belongs to the repository %s itself", quoted(path), quoted(a.dir)), "name a directory outside it"))
+			return cmp.Or(err, withHint(usagef("export to %s: it belongs to the repository %s itself", quoted(path),
+				quoted(a.dir)), "name a directory outside it"))
 		}
 	}
 	if format == formatLines && path != "-" && !f.Overwrite {
@@ -60,7 +62,8 @@ func (a *app) exportPage(ctx context.Context, f exportFlags) error {
 		stop()
 		p.finish()
 		if err != nil {
-			return hintFor(err, filetree.ErrNotEmpty, "choose a directory that is absent or empty, or replace files in it with --overwrite")
+			return hintFor(err, filetree.ErrNotEmpty,
+				"choose a directory that is absent or empty, or replace files in it with --overwrite")
 		}
 		a.exported(page, path, result, f.Dry)
 		return nil

@@ -59,8 +59,10 @@ func (a *app) collected(c admin.PageCollection, dry bool) {
 	name := nameOf(c.Ledger, c.Name, c.ID)
 	pruned := countText(c.Pruned, "commit") + choose(dry, " would be given up", " given up")
 	rules := choose(dry, "the rules would become the bucket's setting", "the rules are the bucket's setting now")
-	deleted := fmt.Sprintf("%s and %s deleted, %s to be compacted", countText(c.Pieces, "piece"), countText(c.Nodes, "node"), sizeText(c.Bytes))
-	what := joined(", ", choose(dry || c.Pruned > 0 || c.InBucket, pruned, ""), choose(c.InBucket, rules, ""), choose(dry, "", deleted))
+	deleted := fmt.Sprintf("%s and %s deleted, %s to be compacted", countText(c.Pieces, "piece"),
+		countText(c.Nodes, "node"), sizeText(c.Bytes))
+	what := joined(", ", choose(dry || c.Pruned > 0 || c.InBucket, pruned, ""), choose(c.InBucket, rules, ""),
+		choose(dry, "", deleted))
 	a.outcome(dry, object{
 		"page", name, "prunedCommits", c.Pruned, "deletedPieces", c.Pieces, "deletedNodes", c.Nodes, "deletedBytes", c.Bytes,
 		"retentionInBucket?", c.InBucket, "dryRun?", dry,

@@ -60,7 +60,8 @@ func helpCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			target, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 || target == nil {
-				return withHint(usagef("there is no help about %q", strings.Join(args, " ")), "%s lists the verbs and topics", programName+" --help")
+				return withHint(usagef("there is no help about %q", strings.Join(args, " ")), "%s lists the verbs and topics",
+					programName+" --help")
 			}
 			target.InitDefaultHelpFlag()
 			return target.Help()

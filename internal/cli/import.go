@@ -72,13 +72,15 @@ func (a *app) importPath(ctx context.Context, f importFlags) error {
 			return usagef("import %s: it is neither a directory nor a file", quoted(path))
 		}
 		if root, err := absolute(path); err == nil && root == filepath.Dir(root) && !f.Mirror {
-			return withHint(usagef("import %s: it is the whole file system, with what the system only shows as files", quoted(path)), "name the directories that are meant; --mirror imports it all the same")
+			err := usagef("import %s: it is the whole file system, with what the system only shows as files", quoted(path))
+			return withHint(err, "name the directories that are meant; --mirror imports it all the same")
 		}
 		if f.empty, err = a.isEmpty(path, info); err != nil {
 			return err
 		}
 		if in, err := inside(path, a.dir); err != nil || in {
-			return cmp.Or(err, withHint(usagef("import %s: it belongs to the repository %s itself", quoted(path), quoted(a.dir)), "name another directory with --dir"))
+			return cmp.Or(err, withHint(usagef("import %s: it belongs to the repository %s itself", quoted(path), quoted(a.dir)),
+				"name another directory with --dir"))
 		}
 		if has, err := a.hasRepository(); err != nil || f.empty && !has {
 			return cmp.Or(err, nothingIn(path))
@@ -235,7 +237,8 @@ func (a *app) runImport(ctx context.Context, page *ledger.Page, path, format str
 
 func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result, merged object, created bool) error {
 	name := pageText(page)
-	what := fmt.Sprintf("%d added, %d changed, %d removed, %d unchanged, %s read", r.Added, r.Changed, r.Removed, r.Unchanged, sizeText(r.Bytes))
+	what := fmt.Sprintf("%d added, %d changed, %d removed, %d unchanged, %s read", r.Added, r.Changed, r.Removed,
+		r.Unchanged, sizeText(r.Bytes))
 	text := doneText(r.Commit, r.Committed, what) + choose(r.Committed, "", fmt.Sprintf(" (%d unchanged)", r.Unchanged))
 	a.result(append(doneObject(page, r.Commit, r.Committed, merged), "added", r.Added, "updated", r.Changed, "removed", r.Removed, "unchanged", r.Unchanged,
 		"bytes", r.Bytes, "warnings", r.Warnings, "repositoryCreated?", created), "%s\n", text)

@@ -51,7 +51,8 @@ func (a *app) openProfile(ctx context.Context, path string, o *profile.Options, 
 
 // damagedProfile says what to do about a damaged directory.
 func (a *app) damagedProfile(err error, path string) error {
-	return hintFor(err, ledger.ErrCorrupt, "%s lists what is damaged; a browser may repair what it keeps, or clear it", a.command("indexeddb", "check", path))
+	return hintFor(err, ledger.ErrCorrupt, "%s lists what is damaged; a browser may repair what it keeps, or clear it",
+		a.command("indexeddb", "check", path))
 }
 
 func (a *app) indexeddbLs(ctx context.Context, f sourceArg) error {
@@ -87,9 +88,11 @@ func (a *app) listProfile(p *profile.Profile) error {
 		}
 		for _, s := range d.Stores {
 			records := countText(p.Records(d.ID, s.ID), "record")
-			a.printf("  %s  %s%s%s\n", quoted(s.Name), records, keyPathText(keyPathJSON(s.KeyPath)), flagText(s.AutoIncrement, "key generator"))
+			a.printf("  %s  %s%s%s\n", quoted(s.Name), records, keyPathText(keyPathJSON(s.KeyPath)),
+				choose(s.AutoIncrement, "  key generator", ""))
 			for _, x := range s.Indexes {
-				a.printf("    index %s%s%s%s\n", quoted(x.Name), keyPathText(keyPathJSON(x.KeyPath)), flagText(x.Unique, "unique"), flagText(x.MultiEntry, "multi-entry"))
+				a.printf("    index %s%s%s%s\n", quoted(x.Name), keyPathText(keyPathJSON(x.KeyPath)),
+					choose(x.Unique, "  unique", ""), choose(x.MultiEntry, "  multi-entry", ""))
 			}
 		}
 	}
@@ -106,13 +109,6 @@ func keyPathText(path any) string {
 		return "  key path " + quoted(path)
 	case []string:
 		return "  key path " + quoted("["+strings.Join(path, ", ")+"]")
-	}
-	return ""
-}
-
-func flagText(set bool, text string) string {
-	if set {
-		return "  " + text
 	}
 	return ""
 }

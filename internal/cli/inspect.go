@@ -350,7 +350,8 @@ func (a *app) printRefs(columns table, kind string, counts *refCounts) {
 		}
 		least, most := int64(1)<<i, int64(1)<<(i+1)-1
 		span := choose(most > least, fmt.Sprintf("%d to %d", least, most), fmt.Sprint(least))
-		a.row(columns, object{"kind", kind, "least", least, "most", most, "destinations", c.destinations, "references", c.references},
+		a.row(columns, object{
+			"kind", kind, "least", least, "most", most, "destinations", c.destinations, "references", c.references},
 			kind, span, c.destinations, shareText(c.destinations, all), c.references)
 	}
 }

@@ -57,7 +57,8 @@ func (a *app) printKey(path, done string, pass []byte) error {
 	id, err := keys.FileID(path, true, pass)
 	if err != nil {
 		return hintFor(fmt.Errorf("read key: %w", err), ledger.ErrCorrupt,
-			"the key file is damaged, or is none: name one that ledgerd key init has made, or the copy of the key that you have kept")
+			"the key file is damaged, or is none: name one that ledgerd key init has made, "+
+				"or the copy of the key that you have kept")
 	}
 	a.result(object{"path", path, "id", id}, "%skey %s in %s\n", done, id, quoted(path))
 	return nil
@@ -70,7 +71,8 @@ const shortID = 8
 func (a *app) printKeyring(k keys.Keyring, more ...any) {
 	slots := objects(k.Slots, func(s keys.Slot) object { return object{"id", s.ID, "kind", s.Kind, "label?", s.Label, "own?", s.Own} })
 	j := object{"bucket", k.BucketID, "changes", k.Changes, "dataKeys", k.DataKeys, "slots", slots}
-	a.result(append(j, more...), "bucket   %s, %s, changed %s\n", k.BucketID, countText(k.DataKeys, "data key"), countText(k.Changes, "time"))
+	a.result(append(j, more...), "bucket   %s, %s, changed %s\n", k.BucketID, countText(k.DataKeys, "data key"),
+		countText(k.Changes, "time"))
 	for _, s := range k.Slots {
 		own := choose(s.Own, " (used here)", "")
 		a.summary("slot     %s  %-14s  %s%s\n", s.ID[:shortID], s.Kind, printable(s.Label), own)
@@ -320,17 +322,21 @@ func (a *app) keyRecover(ctx context.Context, f keyRecoverFlags) error {
 	if err != nil {
 		return err
 	}
-	c := ledger.Cloud{URL: f.URL.url, KeyFile: a.path(f.Path), CredentialsFile: a.path(f.Credentials), BucketID: f.BucketID}
+	c := ledger.Cloud{URL: f.URL.url, KeyFile: a.path(f.Path), CredentialsFile: a.path(f.Credentials),
+		BucketID: f.BucketID}
 	if c.KeyFilePassphrase, err = f.getIf(ctx, a, f.Protect); err != nil {
 		return err
 	}
 	info, err := keys.Recover(ctx, &c, words, f.Label, &ledger.Options{Buckets: a.process.Buckets})
 	if err != nil {
-		err = hintFor(err, ledger.ErrWrongKey, "the words are those of another cloud: give those that were printed for this one")
-		return hintFor(err, ledger.ErrShutOut, "these words were removed: take others, or a key file or passphrase that opens the cloud")
+		err = hintFor(err, ledger.ErrWrongKey,
+			"the words are those of another cloud: give those that were printed for this one")
+		return hintFor(err, ledger.ErrShutOut,
+			"these words were removed: take others, or a key file or passphrase that opens the cloud")
 	}
 	a.printKeyring(info)
-	a.tell("now: %s clone %s --key-file %s, or cloud set in a repository", a.process.Program, shellQuote(f.URL.text), shellQuote(f.Path))
+	a.tell("now: %s clone %s --key-file %s, or cloud set in a repository", a.process.Program, shellQuote(f.URL.text),
+		shellQuote(f.Path))
 	return nil
 }
 

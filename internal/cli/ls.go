@@ -106,11 +106,13 @@ func (a *app) ls(ctx context.Context, f lsFlags) error {
 func (a *app) items(ctx context.Context, snap *ledger.Snapshot, f lsFlags) iter.Seq2[filetree.Item, error] {
 	if !f.Raw {
 		return filetree.List(ctx, snap, filetree.ListOptions{
-			Prefix: f.prefix, Start: f.Start.bytes, End: f.bound, Reverse: f.Reverse, Limit: f.Limit, KeysOnly: !f.Long && (!a.json || f.KeysOnly),
+			Prefix: f.prefix, Start: f.Start.bytes, End: f.bound, Reverse: f.Reverse, Limit: f.Limit,
+			KeysOnly: !f.Long && (!a.json || f.KeysOnly),
 		})
 	}
 	return func(yield func(filetree.Item, error) bool) {
-		o := ledger.ScanOptions{Prefix: f.prefix, Start: f.Start.bytes, End: f.bound, Reverse: f.Reverse, Limit: f.Limit, KeysOnly: true}
+		o := ledger.ScanOptions{Prefix: f.prefix, Start: f.Start.bytes, End: f.bound, Reverse: f.Reverse, Limit: f.Limit,
+			KeysOnly: true}
 		for entry, err := range snap.Scan(ctx, o) {
 			if !yield(filetree.Item{Entry: entry}, err) {
 				return

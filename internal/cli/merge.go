@@ -170,19 +170,22 @@ func (a *app) printConflicts(ctx context.Context, page *ledger.Page, merge ledge
 
 // conflictObject is a key that a merge has decided, as --json prints it.
 func conflictObject(ctx context.Context, merge ledger.CommitID, d ledger.Decision) (object, error) {
-	values, err := mapped([]*ledger.Entry{d.Left, d.Right, d.Result}, func(e *ledger.Entry) (object, error) { return valueObject(ctx, e) })
+	values, err := mapped([]*ledger.Entry{d.Left, d.Right, d.Result},
+		func(e *ledger.Entry) (object, error) { return valueObject(ctx, e) })
 	if err != nil {
 		return nil, err
 	}
 	return object{
-		"merge", merge, "key", jsonBytes(d.Key), "outcome", d.Outcome, "rule", d.Rule, "leftWriter?", d.LeftWriter, "rightWriter?", d.RightWriter,
+		"merge", merge, "key", jsonBytes(d.Key), "outcome", d.Outcome, "rule", d.Rule,
+		"leftWriter?", d.LeftWriter, "rightWriter?", d.RightWriter,
 		"left?", values[0], "right?", values[1], "result?", values[2],
 	}, nil
 }
 
 // decisionText says in one line what was decided about a key.
 func (a *app) decisionText(ctx context.Context, d ledger.Decision) (string, error) {
-	values, err := mapped([]*ledger.Entry{d.Left, d.Right, d.Result}, func(e *ledger.Entry) (string, error) { return valueText(ctx, e) })
+	values, err := mapped([]*ledger.Entry{d.Left, d.Right, d.Result},
+		func(e *ledger.Entry) (string, error) { return valueText(ctx, e) })
 	if err != nil {
 		return "", err
 	}

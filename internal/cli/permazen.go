@@ -30,7 +30,8 @@ func (a *app) permazenCheck(ctx context.Context, f permazenFlags) error {
 // issueObject is a problem as permazen check --json prints it. Rows are hexadecimal digits; values
 // that are missing, or that a repair removes, are absent.
 func issueObject(i jsck.Issue) object {
-	return slices.Concat(object{"issue", i.Kind, "key", hex.EncodeToString(i.Key)}, when(i.Old != nil, "value", hex.EncodeToString(i.Old)),
+	return slices.Concat(object{"issue", i.Kind, "key", hex.EncodeToString(i.Key)},
+		when(i.Old != nil, "value", hex.EncodeToString(i.Old)),
 		object{"newKey?", hex.EncodeToString(i.NewKey)}, when(i.New != nil, "newValue", hex.EncodeToString(i.New)),
 		object{"text", i.Text, "lasting?", i.Lasting})
 }

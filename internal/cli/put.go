@@ -60,7 +60,8 @@ func (a *app) valueSource(ctx context.Context, f putFlags) (io.ReadCloser, error
 	}
 	info, err := file.Stat()
 	if err == nil && info.IsDir() {
-		err = withHint(usagef("read value: %s is a directory", quoted(f.File)), "%s", a.command("import", f.Page.text, f.File))
+		err = withHint(usagef("read value: %s is a directory", quoted(f.File)), "%s",
+			a.command("import", f.Page.text, f.File))
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())

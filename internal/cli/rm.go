@@ -66,7 +66,8 @@ func (a *app) rmDry(ctx context.Context, f rmFlags) error {
 }
 
 // countRemoved counts the keys that rm would remove: those that are named, or those with a prefix.
-func (a *app) countRemoved(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot, f rmFlags) (n int, err error) {
+func (a *app) countRemoved(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot,
+	f rmFlags) (n int, err error) {
 	for _, key := range f.Keys {
 		switch _, err := snap.Stat(ctx, key); {
 		case err == nil:

@@ -59,7 +59,8 @@ func (a *app) root() *cobra.Command {
 // verbs are those of ledgerd. What they do stands below the name of the verb, and what is said of
 // them in help.txt.
 func (a *app) verbs() []*cobra.Command {
-	format := a.completingFlag("format", cobra.FixedCompletions([]string{formatTree, formatLines}, cobra.ShellCompDirectiveNoFileComp))
+	format := a.completingFlag("format", cobra.FixedCompletions([]string{formatTree, formatLines},
+		cobra.ShellCompDirectiveNoFileComp))
 	return []*cobra.Command{
 		verb(a, "put", putFlags{}, a.put, excluding("if-absent", "if-present", "if-equal")),
 		verb(a, "get", getFlags{Length: -1}, a.get),
@@ -347,7 +348,8 @@ func unwritable(err error) bool {
 
 // openPage opens a page, which has to be there unless the verb creates it. It reports whether it
 // was.
-func (a *app) openPage(ctx context.Context, repo *ledger.Repository, name pageName, how access) (page *ledger.Page, has bool, err error) {
+func (a *app) openPage(ctx context.Context, repo *ledger.Repository, name pageName,
+	how access) (page *ledger.Page, has bool, err error) {
 	l, err := repo.Ledger(name.ledger)
 	if err != nil {
 		return nil, false, err
@@ -379,7 +381,8 @@ func (a *app) snapshot(ctx context.Context, page *ledger.Page, revision string, 
 }
 
 // pageAt calls fn with the page of a name, and with it as of revision; "" means HEAD.
-func (a *app) pageAt(ctx context.Context, name pageName, how access, revision string, fn func(*ledger.Page, *ledger.Snapshot) error) error {
+func (a *app) pageAt(ctx context.Context, name pageName, how access, revision string,
+	fn func(*ledger.Page, *ledger.Snapshot) error) error {
 	return a.page(ctx, name, how, func(page *ledger.Page) error {
 		return a.snapshot(ctx, page, revision, func(snap *ledger.Snapshot) error { return fn(page, snap) })
 	})

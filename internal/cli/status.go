@@ -33,7 +33,8 @@ func (a *app) status(ctx context.Context, f statusFlags) error {
 
 // garbageObject is what was collected of a page since it was opened; nil for nothing.
 func garbageObject(g admin.GarbageState) object {
-	return when(!g.Last.IsZero(), "due", g.Due, "last", g.Last, "pieces", g.Pieces, "nodes", g.Nodes, "bytes", g.Bytes, "error?", g.Err)
+	return when(!g.Last.IsZero(), "due", g.Due, "last", g.Last, "pieces", g.Pieces, "nodes", g.Nodes, "bytes", g.Bytes,
+		"error?", g.Err)
 }
 
 func (a *app) garbage(g admin.GarbageState) {
@@ -77,7 +78,8 @@ func (a *app) statusOf(ctx context.Context, repo *ledger.Repository, set *pageSe
 func (a *app) pageStatus(p admin.PageStatus, cloud bool) {
 	if a.json {
 		read := p.Err == nil
-		a.emit(slices.Concat(pageObject(p.PageInfo), object{"heads", p.Heads}, when(read, "newest", p.Newest.ID, "time", p.Newest.Time),
+		a.emit(slices.Concat(pageObject(p.PageInfo), object{"heads", p.Heads},
+			when(read, "newest", p.Newest.ID, "time", p.Newest.Time),
 			object{"unsynced", p.Unsynced, "aheadSeconds?", p.Ahead.Seconds(), "torn?", objects(p.Torn, tornText)},
 			object{"indexRebuilt?", p.IndexRebuilt, "error?", p.Err}, when(read, "collected?", garbageObject(p.Garbage)),
 			when(read && cloud, "sync", syncStateObject(p.Sync))))
@@ -136,14 +138,16 @@ func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, set *pageSet
 }
 
 func (a *app) usageJSON(u *admin.RepositoryUsage, pages []admin.PageUsage) {
-	a.emit(slices.Concat(object{"size", u.SizeBytes}, kindsMembers(u.Kinds, u.Garbage), object{"evictable", u.EvictableBytes},
+	a.emit(slices.Concat(object{"size", u.SizeBytes}, kindsMembers(u.Kinds, u.Garbage),
+		object{"evictable", u.EvictableBytes},
 		when(u.FreeBytes >= 0, "diskFree", u.FreeBytes)))
 	for i := range pages {
 		p := &pages[i]
 		page := pageObject(p.PageInfo)
 		away := len(page) - 2 // stands beside the size that the page had
 		a.emit(append(slices.Concat(page[:away], kindsMembers(p.Kinds, p.Garbage), object{"open?", p.State == ledger.PageOpen}, page[away:]), "sizeBefore?", p.EvictedBytes,
-			"unsynced", p.Unsynced, "evictable", p.Bar == admin.EvictFree, "bar?", barText(p.Bar), "reason?", p.Reason, "error?", p.Err))
+			"unsynced", p.Unsynced, "evictable", p.Bar == admin.EvictFree, "bar?", barText(p.Bar), "reason?", p.Reason,
+			"error?", p.Err))
 	}
 }
 
@@ -237,7 +241,8 @@ func barLines(pages []admin.PageUsage, width int, full, part string) []string {
 		if b.bytes > 0 {
 			n = max(1, int(float64(b.bytes)/float64(most)*float64(room)))
 		}
-		line := fmt.Sprintf("%-*s %*s %s", names, fit(b.name, names), sizeColumn-2, sizeText(b.bytes), strings.Repeat(b.glyph, n))
+		line := fmt.Sprintf("%-*s %*s %s", names, fit(b.name, names), sizeColumn-2, sizeText(b.bytes),
+			strings.Repeat(b.glyph, n))
 		lines = append(lines, strings.TrimRight(line, " "))
 	}
 	return lines
@@ -306,7 +311,8 @@ func (a *app) cloudStatus(c *admin.CloudStatus) {
 
 // syncProgressObject is how far one direction is, in status --json; nil when nothing is on its way.
 func syncProgressObject(a cloudsync.Activity, p cloudsync.Progress) object {
-	return when(a == ledger.SyncInProgress, "values", p.Values, "totalValues", p.TotalValues, "bytes", p.Bytes, "totalBytes", p.TotalBytes)
+	return when(a == ledger.SyncInProgress, "values", p.Values, "totalValues", p.TotalValues, "bytes", p.Bytes,
+		"totalBytes", p.TotalBytes)
 }
 
 // syncErr is why a page is not in step, nil when nothing is wrong.

@@ -58,7 +58,8 @@ func (a *app) setTag(ctx context.Context, page *ledger.Page, f tagFlags) error {
 	case err != nil:
 		return err
 	case has && old != id && !f.Move:
-		return withHint(classedf(ledger.ErrConflict, "tag %s: commit %s has this name", quoted(name), old.Short()), "--move moves it")
+		return withHint(classedf(ledger.ErrConflict, "tag %s: commit %s has this name", quoted(name), old.Short()),
+			"--move moves it")
 	case f.Dry:
 		a.print(object{"tag", name, "commit", id, "dryRun", true}, "tag %s would be given to commit %s\n", quoted(name), id.Short())
 		return nil

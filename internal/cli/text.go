@@ -159,10 +159,8 @@ func valueText(ctx context.Context, e *ledger.Entry) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read value: %w", err)
 	}
-	if len(value) <= maxValueText {
-		return strconv.Quote(string(value)), nil
-	}
-	return strconv.Quote(string(value[:maxValueText])) + "... (" + sizeText(e.Size) + ")", nil
+	shown, long := value[:min(len(value), maxValueText)], len(value) > maxValueText
+	return strconv.Quote(string(shown)) + choose(long, "... ("+sizeText(e.Size)+")", ""), nil
 }
 
 // valueObject is what a key has, as --json prints it: with the value itself when it is short. It is

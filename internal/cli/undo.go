@@ -32,7 +32,8 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, f undoFlags) error {
 		return fmt.Errorf("read commit: %w", err)
 	}
 	if len(c.Parents) > 1 && f.To == "" {
-		return withHint(usagef("undo %s: it is a merge of %s and %s", quoted(revision), c.Parents[0].Short(), c.Parents[1].Short()),
+		return withHint(usagef("undo %s: it is a merge of %s and %s", quoted(revision), c.Parents[0].Short(),
+			c.Parents[1].Short()),
 			"name the parent to go back to: %s; or undo one of the commits that it has merged", a.command("undo", pageText(page), revision, "--to", c.Parents[0].Short()))
 	}
 	if c.IsFirst() {
@@ -60,6 +61,8 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, f undoFlags) error {
 
 func (a *app) undone(page *ledger.Page, c ledger.Commit, r ledger.UndoResult, merged object) {
 	kept := fmt.Sprintf(", %s kept that %s changed since", countText(r.Kept, "key"), choose(r.Kept > 1, "were", "was"))
-	text := doneText(r.Commit, r.Changed > 0, fmt.Sprintf("undid %s, %s changed", c.ID.Short(), countText(r.Changed, "key")))
-	a.result(append(doneObject(page, r.Commit, r.Changed > 0, merged), "keys", r.Changed, "kept", r.Kept), "%s%s\n", text, choose(r.Kept > 0, kept, ""))
+	text := doneText(r.Commit, r.Changed > 0, fmt.Sprintf("undid %s, %s changed", c.ID.Short(),
+		countText(r.Changed, "key")))
+	a.result(append(doneObject(page, r.Commit, r.Changed > 0, merged), "keys", r.Changed, "kept", r.Kept), "%s%s\n", text,
+		choose(r.Kept > 0, kept, ""))
 }

@@ -25,7 +25,8 @@ const writeHelp = `When the page then has several heads, they are merged, which 
 
 // write makes a commit of what fn changes, with a message, on the newest head or on the revision
 // parent, if it is not empty.
-func (a *app) write(ctx context.Context, page *ledger.Page, parent, message string, change func(*ledger.Tx) error) (before, after ledger.CommitID, err error) {
+func (a *app) write(ctx context.Context, page *ledger.Page, parent, message string,
+	change func(*ledger.Tx) error) (before, after ledger.CommitID, err error) {
 	fn := func(tx *ledger.Tx) error {
 		before = tx.Base().ID
 		if err := tx.SetMessage(message); err != nil {
