@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,12 +49,7 @@ type Process struct {
 // Main runs one command and returns the exit code of the process (see ExitCode). It writes nothing
 // to the repository once ctx has ended, except what is already being made durable.
 func Main(ctx context.Context, p Process) int {
-	if p.Program == "" {
-		p.Program = programName
-	}
-	if p.Clock == nil {
-		p.Clock = clock.System
-	}
+	p.Program, p.Clock = cmp.Or(p.Program, programName), cmp.Or(p.Clock, clock.System)
 	a := &app{process: p, out: newOutput(p.Stdout)}
 	a.stdout = a.out.below
 	ctx, a.stdout.end = context.WithCancel(ctx)

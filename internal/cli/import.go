@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ledgerd/ledger"
@@ -137,13 +138,11 @@ func (a *app) isEmpty(path string, info fs.FileInfo) (bool, error) {
 		return false, fmt.Errorf("import: %w", err)
 	}
 	own := a.ownDirectory()
-	for _, e := range entries {
-		at, err := e.Info()
-		if err != nil || len(own) == 0 || !os.SameFile(at, own[0]) {
-			return false, nil // the import says what is wrong with it
-		}
+	isOwn := func(e fs.DirEntry) bool {
+		at, err := e.Info() // what is wrong with it the import says
+		return err == nil && len(own) > 0 && os.SameFile(at, own[0])
 	}
-	return true, nil
+	return len(slices.DeleteFunc(entries, isOwn)) == 0, nil
 }
 
 func nothingIn(path string) error {

@@ -275,8 +275,7 @@ func (a *app) printAddition(c keys.ChangeOptions, info keys.Keyring) {
 		a.printKeyring(info, "words?", c.AddWords)
 		return
 	}
-	words := strings.Fields(c.AddWords)
-	for line := range slices.Chunk(words, 6) {
+	for line := range slices.Chunk(strings.Fields(c.AddWords), 6) {
 		a.printf("%s\n", strings.Join(line, " "))
 	}
 	a.tell("the words are kept nowhere: write them down; %s opens the cloud with them", "key recover")

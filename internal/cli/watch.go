@@ -349,13 +349,5 @@ func (w *watcher) tellJSON(ctx context.Context, page *ledger.Page) (whole bool, 
 }
 
 func partOf(first, last bool) string {
-	switch {
-	case first && last:
-		return "whole"
-	case first:
-		return "first"
-	case last:
-		return "last"
-	}
-	return "middle"
+	return choose(first, choose(last, "whole", "first"), choose(last, "last", "middle"))
 }
