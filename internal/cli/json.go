@@ -122,9 +122,7 @@ func (a *app) print(j any, format string, args ...any) {
 
 // result prints what a verb has done: j with --json, else the text, which --quiet leaves out.
 func (a *app) result(j any, format string, args ...any) {
-	if a.json || !a.quiet {
-		a.print(j, format, args...)
-	}
+	a.outcome(false, j, format, args...)
 }
 
 // outcome is result for a verb that may have been asked with --dry-run, whose only result is that.

@@ -59,14 +59,12 @@ func (a *app) startProgress(ctx context.Context, verb, noun string) *progress {
 func newProgress(ctx context.Context, w io.Writer, c clock.Clock, width func() int, verb, noun string) *progress {
 	ctx, stop := context.WithCancel(ctx)
 	p := &progress{w: w, clock: c, width: width, verb: verb, noun: noun, start: c.Now(), stop: stop}
-	p.drawer.Go(func() { p.runDrawing(ctx) })
+	p.drawer.Go(func() {
+		for pause(ctx, p.clock, progressEvery) == nil {
+			p.draw()
+		}
+	})
 	return p
-}
-
-func (p *progress) runDrawing(ctx context.Context) {
-	for pause(ctx, p.clock, progressEvery) == nil {
-		p.draw()
-	}
 }
 
 // pause waits for d, or less when ctx ends, whose error it returns then.

@@ -107,22 +107,12 @@ type column struct {
 
 // heads prints the headings.
 func (a *app) heads(t table) {
-	cells := make([]any, len(t))
-	for i, c := range t {
-		cells[i] = c.head
-	}
-	if !a.json {
-		a.printf("%s\n", t.line(cells...))
-	}
+	a.printIf(!a.json, "%s\n", t.line(objects(t, func(c column) any { return c.head })...))
 }
 
 // row prints j with --json, else a line of the table.
 func (a *app) row(t table, j object, cells ...any) {
-	if a.json {
-		a.emit(j)
-	} else {
-		a.printf("%s\n", t.line(cells...))
-	}
+	a.print(j, "%s\n", t.line(cells...))
 }
 
 // line puts a cell into each column.
