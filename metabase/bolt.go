@@ -15,14 +15,14 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// boltTree is the tree of a bbolt file in one transaction. bbolt answers what it did not expect in
-// a file with panics; they end in each method, as damage of the file: M5.
+// boltTree is the tree of a bbolt file in one transaction. bbolt panics on unexpected file
+// contents. Each method turns such a panic into damage of the file: M5.
 type boltTree struct {
 	tx *bbolt.Tx
 	f  *File
 }
 
-// bucket returns nil when there is none.
+// bucket returns nil when the bucket is absent.
 func (t boltTree) bucket(p place) *bbolt.Bucket {
 	b := t.tx.Bucket(p.bucket)
 	if b == nil || p.nested == nil {
@@ -55,7 +55,7 @@ func (t boltTree) put(ctx context.Context, p place, key, value []byte) (err erro
 		b, err = b.CreateBucketIfNotExists(p.nested)
 	}
 	if err == nil {
-		err = b.Put(key, append([]byte{}, value...)) // nil would be read as no value, and bbolt keeps what it is given
+		err = b.Put(key, append([]byte{}, value...)) // bbolt keeps the slice, and a nil value would read as absent
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", p, boltError(err))
@@ -93,9 +93,9 @@ func (t boltTree) names(ctx context.Context, bucket, from []byte) iter.Seq2[[]by
 	}
 }
 
-// walk calls fn with what s selects in a bucket, or in the root, until that returns false.
+// walk calls fn for the keys of s in a bucket, or in the root, until fn returns false.
 func (t boltTree) walk(ctx context.Context, p place, s span, fn func(k, v []byte) bool) error {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // a pulled sequence runs on a goroutine of its own
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // a sequence of iter.Pull runs on its own goroutine
 	c, err := t.cursor(p)
 	if err != nil || c == nil {
 		return err
@@ -110,7 +110,7 @@ func (t boltTree) walk(ctx context.Context, p place, s span, fn func(k, v []byte
 	return err
 }
 
-// cursor returns nil when there is no such bucket.
+// cursor returns nil when the bucket is absent.
 func (t boltTree) cursor(p place) (c *bbolt.Cursor, err error) {
 	defer t.f.guard(&err)
 	if p.bucket == nil {
@@ -123,7 +123,7 @@ func (t boltTree) cursor(p place) (c *bbolt.Cursor, err error) {
 	return b.Cursor(), nil
 }
 
-// move moves a cursor.
+// move moves a cursor and turns a panic of bbolt into damage.
 func (t boltTree) move(to func() (k, v []byte)) (k, v []byte, err error) {
 	defer t.f.guard(&err)
 	k, v = to()
@@ -146,7 +146,7 @@ func (t boltTree) drop(ctx context.Context, p place) (err error) {
 	return nil
 }
 
-// boltError gives errors of bbolt the sentinel that says what to do.
+// boltError adds to an error of bbolt the sentinel that callers test for.
 func boltError(err error) error {
 	for _, e := range []struct{ from, to error }{
 		{berrors.ErrKeyTooLarge, base.ErrTooLarge}, {berrors.ErrValueTooLarge, base.ErrTooLarge}, {berrors.ErrKeyRequired, base.ErrInvalid},

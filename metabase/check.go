@@ -18,8 +18,8 @@ import (
 	"github.com/ledgerd/ledger/internal/boltpage"
 )
 
-// damaged records what is wrong with the file and returns the first thing that was: from then on
-// nothing is read or written, because nobody can say what is right.
+// damaged records damage of the file and returns the first damage recorded. From then on all reads
+// and writes fail, because no row can be trusted.
 func (f *File) damaged(cause error) error {
 	d := &base.CorruptError{Err: cause}
 	if c := new(base.CorruptError); errors.As(cause, &c) {
@@ -30,15 +30,15 @@ func (f *File) damaged(cause error) error {
 	return f.damage.Load()
 }
 
-// guard is deferred where bbolt runs: a panic becomes damage of the file.
+// guard is deferred around calls of bbolt. It turns a panic into damage of the file.
 func (f *File) guard(err *error) {
 	if r := recover(); r != nil {
 		*err = f.damaged(fmt.Errorf("read pages: %v", r))
 	}
 }
 
-// caught is deferred around functions of the caller, who reads in the mapping of the file: a page
-// fault is damage, and any other panic is the caller's own and goes on.
+// caught is deferred around functions of the caller, which read the mapping of the file. It turns a
+// page fault into damage and passes any other panic on.
 func (f *File) caught(err *error) {
 	r := recover()
 	if r == nil {
@@ -53,8 +53,7 @@ func (f *File) caught(err *error) {
 	*err = f.damaged(fmt.Errorf("read pages: %v", r))
 }
 
-// checkFile verifies the structure of the file, which is not empty, while it keeps others from
-// writing: M5.
+// checkFile verifies the structure of a non-empty file, under a lock that keeps writers out: M5.
 func (f *File) checkFile() (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer f.guard(&err)
@@ -69,7 +68,7 @@ func (f *File) checkFile() (err error) {
 	}
 	info, err := os.Stat(f.path)
 	if err == nil {
-		// The address is outside of Go's heap; this form of conversion is how one says so.
+		// The address is outside of Go's heap. This form of conversion satisfies vet.
 		addr := db.Info().Data
 		data := unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), info.Size())
 		if verifyErr := boltpage.Verify(data); verifyErr != nil {

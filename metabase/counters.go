@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// counted is what is counted of objects.
+// counted are the counters of a set of objects.
 type counted struct {
 	physical, logical uint64
 	volume            uint64
 }
 
-// Counters are the numbers of stored objects, and of those without grave and mark.
+// Counters are the numbers of all stored objects, and of those without grave and mark.
 type Counters struct{ Physical, Logical uint64 }
 
-// Counters returns how many objects there are. On a page it reads all of them.
+// Counters returns the numbers of objects. On a page it reads all objects.
 func (v *View) Counters(ctx context.Context) (Counters, error) {
 	if v.local {
 		physical, _, err := v.info(ctx, infoPhysical)
@@ -29,7 +29,7 @@ func (v *View) Counters(ctx context.Context) (Counters, error) {
 	return Counters{sum.physical, sum.logical}, err
 }
 
-// Volume returns the payload of the available regular objects of a container in bytes. On a page it
+// Volume returns the payload bytes of the available regular objects of a container. On a page it
 // reads these objects.
 func (v *View) Volume(ctx context.Context, container ID) (uint64, error) {
 	if v.local {
@@ -52,8 +52,8 @@ func (v *View) countContainer(ctx context.Context, container ID) (counted, error
 	return sum, nil
 }
 
-// countBucket adds the objects of a bucket to sum. One that cannot be decoded is stored and has no
-// payload.
+// countBucket adds the objects of a bucket to sum. An object that cannot be decoded counts as
+// stored without payload.
 func (v *View) countBucket(ctx context.Context, p place, container ID, sum *counted) error {
 	for row, err := range v.tree.rows(ctx, p, span{}) {
 		if err != nil {
@@ -79,8 +79,8 @@ func (v *View) countBucket(ctx context.Context, p place, container ID, sum *coun
 	return nil
 }
 
-// count adds c to the counters of a file, or takes it away. No counter falls below 0: those that a
-// node wrote may be too low.
+// count adds c to the counters of a file or subtracts it. Counters do not fall below 0, because
+// those that a node wrote may be too low.
 func (t *Tx) count(ctx context.Context, container ID, c counted, add bool) error {
 	if !t.local {
 		return nil
@@ -120,8 +120,7 @@ func (t *Tx) setCounters(ctx context.Context, c counted) error {
 	return t.setInfo(ctx, infoLogical, c.logical)
 }
 
-// SyncCounters counts the objects of a file again, and makes the counters and volumes what they
-// are.
+// SyncCounters counts the objects of a file again and corrects its counters and volumes.
 func (t *Tx) SyncCounters(ctx context.Context) error {
 	if !t.local {
 		return nil

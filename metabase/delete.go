@@ -11,19 +11,19 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Deleted says what Delete has removed.
+// Deleted reports what Delete has removed.
 type Deleted struct {
-	// Stored counts the objects that were stored, and Available those of them without grave and
+	// Stored counts the objects that were stored. Available counts those of them without grave and
 	// mark.
 	Stored, Available int
-	// Sizes are the lengths of their payloads in bytes, 0 for what was not stored, in the order
-	// asked for.
+	// Sizes are the payload lengths in bytes, in the order of the arguments; 0 for objects not
+	// stored.
 	Sizes []uint64
 }
 
-// Delete removes objects with all that follows from them and their marks. Graves and locks stay. It
-// looks at no locks. An object whose bytes are damaged goes with the rows that its metadata rows
-// name.
+// Delete removes objects, all rows that follow from them, and their marks. Graves and locks stay.
+// Delete ignores locks. If the bytes of an object are damaged, its metadata rows tell which rows to
+// remove.
 func (t *Tx) Delete(ctx context.Context, objects ...Address) (Deleted, error) {
 	var d Deleted
 	for _, a := range objects {
@@ -63,7 +63,7 @@ func (t *Tx) deleteOne(ctx context.Context, a Address, d *Deleted) (uint64, erro
 	return o.PayloadBytes, t.count(ctx, a.Container, contribution(o, status), false)
 }
 
-// fromMetadata makes an object of what its metadata rows say.
+// fromMetadata rebuilds an object from its metadata rows.
 func (v *View) fromMetadata(ctx context.Context, a Address, k kind) (*Object, error) {
 	o := &Object{ID: a.Object, Container: a.Container, Type: typeOf(k)}
 	prefix := metaKey(metaOwn, a.Object[:])
@@ -80,7 +80,7 @@ func (v *View) fromMetadata(ctx context.Context, a Address, k kind) (*Object, er
 	return o, nil
 }
 
-// setProperty is the reverse of properties. What cannot be is left out.
+// setProperty is the inverse of properties. It ignores invalid values.
 func (o *Object) setProperty(attr string, value []byte) {
 	split := func() *Split {
 		if o.Split == nil {
@@ -114,7 +114,7 @@ func (o *Object) setProperty(attr string, value []byte) {
 	}
 }
 
-// number reads an integer, 0 when it is none.
+// number parses an integer and returns 0 for invalid text.
 func number(s string) uint64 {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
@@ -123,8 +123,8 @@ func number(s string) uint64 {
 	return n
 }
 
-// DeleteContainer removes everything that is stored of a container, and its locks. Graves and marks
-// stay.
+// DeleteContainer removes the objects of a container, all rows that follow from them, and the locks
+// in the container. Graves and marks stay.
 func (t *Tx) DeleteContainer(ctx context.Context, container ID) error {
 	sum, err := t.countContainer(ctx, container)
 	if err == nil {
@@ -156,7 +156,7 @@ func (t *Tx) DeleteContainer(ctx context.Context, container ID) error {
 	return nil
 }
 
-// attributeBuckets returns the names of the buckets with attributes of a container.
+// attributeBuckets returns the names of a container's attribute buckets.
 func (v *View) attributeBuckets(ctx context.Context, container ID) (all [][]byte, err error) {
 	prefix := of(kindAttribute, container).bucket
 	for name, err := range v.tree.names(ctx, nil, prefix) {

@@ -12,12 +12,12 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// derivation says how a row holds an object.
+// derivation is the way in which a row refers to an object.
 type derivation uint8
 
 const (
-	asRow  derivation = iota // the row is the object's own
-	inList                   // the object is an item of the list that is the value
+	asRow  derivation = iota // the row belongs to the object alone
+	inList                   // the object is an item of the list in the value
 )
 
 // derived is a row that follows from an object: M1.
@@ -28,7 +28,7 @@ type derived struct {
 	how   derivation
 }
 
-// The system attributes, as searches know them.
+// The names of system attributes in searches.
 const (
 	attrVersion       = "$Object:version"
 	attrObjectID      = "$Object:objectID"
@@ -60,11 +60,11 @@ const (
 	metaOwn     = 3
 )
 
-// isRoot reports whether an object is one that users see: a regular one that is no part of another.
+// isRoot reports whether users see the object: it is regular and not a part of another.
 func (o *Object) isRoot() bool { return o.Type == Regular && o.Split == nil }
 
-// properties yields the attributes of an object as searches know them, with values as they are
-// stored. physical says that the object is stored itself, and not in parts.
+// properties yields the attributes of an object under their names in searches, with values in
+// stored form. physical means that the object itself is stored, and not only its parts.
 func (o *Object) properties(physical bool) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		system := []struct {
@@ -101,7 +101,7 @@ func (o *Object) properties(physical bool) iter.Seq2[string, []byte] {
 	}
 }
 
-// isText reports whether the values of an attribute are stored as text, which may be an integer.
+// isText reports whether values of an attribute are stored as text, which may be an integer.
 func isText(attr string) bool {
 	switch attr {
 	case attrOwner, attrPayloadHash, attrHomomorphic, attrSplitID, attrFirst, attrParent:
@@ -110,7 +110,7 @@ func isText(attr string) bool {
 	return true
 }
 
-// metadataRows yields the keys of an object in kindMetadata.
+// metadataRows yields the keys of an object's rows in kindMetadata.
 func (o *Object) metadataRows(physical bool) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		if !yield(metaKey(metaObject, o.ID[:])) {
@@ -143,9 +143,9 @@ func metaKey(first byte, parts ...[]byte) []byte {
 	return b
 }
 
-// rows yields all rows that follow from an object, but not the object itself, nor for a virtual one
-// its row in kindRoot, which follows from its parts. In versions before 4 there are none in
-// kindMetadata.
+// rows yields all rows that follow from an object, without the row of the object itself. A virtual
+// object's row in kindRoot follows from its parts and is left out. Versions before 4 have no rows
+// in kindMetadata.
 func (o *Object) rows(physical bool) iter.Seq[derived] {
 	return func(yield func(derived) bool) {
 		id, c := o.ID[:], o.Container
@@ -195,7 +195,7 @@ func (t *Tx) index(ctx context.Context, o *Object, physical bool) error {
 	return nil
 }
 
-// unindex removes what index has written.
+// unindex removes the rows that index writes.
 func (t *Tx) unindex(ctx context.Context, o *Object, physical bool) error {
 	for d := range o.rows(physical) {
 		if d.how == asRow {
@@ -211,7 +211,7 @@ func (t *Tx) unindex(ctx context.Context, o *Object, physical bool) error {
 	return nil
 }
 
-// list returns the items of a list, none when there is no row.
+// list returns the items of a list, or none when the row is absent.
 func (v *View) list(ctx context.Context, p place, key []byte) ([][]byte, error) {
 	b, _, err := v.tree.get(ctx, p, key)
 	if err != nil {
@@ -224,8 +224,8 @@ func (v *View) list(ctx context.Context, p place, key []byte) ([][]byte, error) 
 	return items, nil
 }
 
-// changeList changes a list, and removes the row when nothing is left. In a file, what is new comes
-// last; on a page lists are sorted, so that they follow from the objects whichever came first.
+// changeList changes a list and removes an empty one. In a file new items are last. On a page lists
+// are sorted, so that they follow from the objects in whichever order these were added.
 func (t *Tx) changeList(ctx context.Context, p place, key []byte, change func([][]byte) [][]byte) error {
 	items, err := t.list(ctx, p, key)
 	if err != nil {
@@ -248,8 +248,8 @@ func (t *Tx) putList(ctx context.Context, p place, key []byte, items [][]byte) e
 	return t.tree.put(ctx, p, key, appendList(nil, items))
 }
 
-// children returns the stored parts of a parent, in the order in which they came. A part that
-// cannot be decoded says nothing.
+// children returns the stored parts of a parent in the order of the list. It skips parts that
+// cannot be decoded.
 func (v *View) children(ctx context.Context, parent Address) ([]*Object, error) {
 	p := of(kindParent, parent.Container)
 	items, err := v.list(ctx, p, parent.Object[:])
@@ -270,9 +270,8 @@ func (v *View) children(ctx context.Context, parent Address) ([]*Object, error) 
 	return parts, nil
 }
 
-// virtual returns an object that is stored in parts as the first of them that has its header says
-// it, and what the parts together say of where they are. It returns nil when no part has the
-// header.
+// virtual returns a virtual object as decoded from the first part with the parent's header, and the
+// split information that all such parts give together. It returns nil when no part has the header.
 func (v *View) virtual(ctx context.Context, a Address) (*Object, SplitInfo, error) {
 	var found *Object
 	var info SplitInfo
@@ -293,8 +292,8 @@ func (v *View) virtual(ctx context.Context, a Address) (*Object, SplitInfo, erro
 	return found, info, nil
 }
 
-// reindexParent makes the rows of a virtual object what its parts say, after parts came or went.
-// before is what virtual returned before that.
+// reindexParent rewrites the rows of a virtual object after a change of its parts. before is the
+// result of virtual before the change.
 func (t *Tx) reindexParent(ctx context.Context, a Address, before *Object) error {
 	after, info, err := t.virtual(ctx, a)
 	if err != nil {
@@ -318,8 +317,8 @@ func (t *Tx) reindexParent(ctx context.Context, a Address, before *Object) error
 	return t.tree.put(ctx, root, a.Object[:], info.Marshal())
 }
 
-// add writes an object, which is not there, with all rows that follow, and remove does the
-// opposite. Neither counts.
+// add writes an object that is not stored, and all rows that follow from it; remove does the
+// opposite. Neither changes counters.
 func (t *Tx) add(ctx context.Context, o *Object, b []byte) error {
 	return t.aroundParent(ctx, o, func() error {
 		if err := t.tree.put(ctx, of(kindOf(o.Type), o.Container), o.ID[:], b); err != nil {
@@ -341,7 +340,7 @@ func (t *Tx) remove(ctx context.Context, o *Object, k kind) error {
 	})
 }
 
-// aroundParent calls change, which adds or removes a part, and keeps the rows of the parent right.
+// aroundParent calls change, which adds or removes a part, and updates the rows of the parent.
 func (t *Tx) aroundParent(ctx context.Context, o *Object, change func() error) error {
 	if o.Split == nil || o.Split.Parent.IsZero() {
 		return change()
@@ -356,7 +355,7 @@ func (t *Tx) aroundParent(ctx context.Context, o *Object, change func() error) e
 	}
 	stored, _, err := t.stored(ctx, parent)
 	if err != nil || stored != nil {
-		return err // the parent is here as a whole, too: its rows are its own
+		return err // the parent is also stored whole, and its rows follow from that
 	}
 	return t.reindexParent(ctx, parent, before)
 }

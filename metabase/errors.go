@@ -7,9 +7,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Sentinels of what can be wrong with an operation. They come inside of an [*ObjectError] when an
-// object is concerned. A missing object is base.ErrNotFound, which the root package exports as
-// ledger.ErrNotFound.
+// Sentinels of failed operations. An [*ObjectError] wraps a sentinel that concerns one object. A
+// missing object is base.ErrNotFound, which the root package exports as ledger.ErrNotFound.
 var (
 	// ErrAlreadyRemoved reports an object that has a grave.
 	ErrAlreadyRemoved = errors.New("object already removed")
@@ -21,21 +20,21 @@ var (
 	ErrLockRemoval = errors.New("lock object cannot be removed so")
 	// ErrLockNonRegular reports the lock of an object that is not of type REGULAR.
 	ErrLockNonRegular = errors.New("only regular objects can be locked")
-	// ErrLackSplitInfo reports a parent object about whose parts nothing is known.
+	// ErrLackSplitInfo reports a parent object without split information.
 	ErrLackSplitInfo = errors.New("no split information")
-	// ErrEndOfListing ends the pages of a listing.
+	// ErrEndOfListing reports that a listing has no more pages.
 	ErrEndOfListing = errors.New("end of object listing")
-	// ErrInvalidCursor reports a cursor that is not one of this search.
+	// ErrInvalidCursor reports a cursor that does not belong to this search.
 	ErrInvalidCursor = fmt.Errorf("invalid cursor: %w", base.ErrInvalid)
 	// ErrReadOnlyMode reports a change of a file in mode ReadOnly.
 	ErrReadOnlyMode = fmt.Errorf("metabase is in read-only mode: %w", base.ErrReadOnly)
 	// ErrDegradedMode reports the use of a file in mode Degraded.
 	ErrDegradedMode = fmt.Errorf("metabase is in degraded mode: %w", base.ErrClosed)
-	// ErrOldVersion reports a search in a file of an older version that is open for reading only.
+	// ErrOldVersion reports a search in a file of an older version that is open in mode ReadOnly.
 	ErrOldVersion = fmt.Errorf("the file has no rows for searches before its migration: %w", base.ErrUnsupported)
 )
 
-// ObjectError says what was being done to which object.
+// ObjectError names the operation and the object of an error.
 type ObjectError struct {
 	// Op is the operation, such as "put".
 	Op string
@@ -59,7 +58,7 @@ func objectError(op string, a Address, err error) error {
 	return &ObjectError{op, a, err}
 }
 
-// SplitInfoError reports a virtual object: it is stored in parts, which Info names.
+// SplitInfoError reports a virtual object. Info names the parts in which it is stored.
 type SplitInfoError struct{ Info SplitInfo }
 
 func (e *SplitInfoError) Error() string { return "object is stored in parts" }
@@ -75,9 +74,9 @@ func (e *VersionError) Error() string {
 // Is reports whether target is base.ErrUnsupported.
 func (e *VersionError) Is(target error) bool { return target == base.ErrUnsupported }
 
-// QueryError says what is wrong with a query. It matches base.ErrInvalid.
+// QueryError reports what is wrong with a query. It matches base.ErrInvalid.
 type QueryError struct {
-	// Filter is the number of the filter, from 0; -1 when it is something else.
+	// Filter is the index of the wrong filter, from 0; -1 when the error is elsewhere in the query.
 	Filter int
 	// Reason says what is wrong.
 	Reason string
@@ -96,12 +95,12 @@ func (e *QueryError) Error() string {
 // Is reports whether target is base.ErrInvalid.
 func (e *QueryError) Is(target error) bool { return target == base.ErrInvalid }
 
-// corrupt makes the error of a row: where names the bucket, key is the row's.
+// corrupt makes the error of a damaged row: p is its bucket, key its key.
 func corrupt(p place, key []byte, want, got string, args ...any) error {
 	return &base.CorruptError{Where: "metabase " + p.String(), Key: rowName(key), Want: want, Got: fmt.Sprintf(got, args...)}
 }
 
-// rowName prints a key for an error: ids in base58, anything else by its first bytes.
+// rowName returns a key for an error: ids in base58, other keys as up to 32 bytes in hexadecimal.
 func rowName(key []byte) string {
 	if id, ok := idOf(key); ok {
 		return id.String()

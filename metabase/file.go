@@ -18,7 +18,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Mode says what may be done with a File.
+// Mode is the set of operations that a File allows.
 type Mode uint8
 
 // The modes.
@@ -29,40 +29,40 @@ const (
 	Degraded
 )
 
-// lockWait is how long OpenFile waits for another process to let go of the file.
+// lockWait is how long OpenFile waits for another process to release the file.
 const lockWait = time.Second
 
-// FileOptions say how a file is opened. The zero value opens it for reading and writing in epoch 0.
+// FileOptions are options of OpenFile. The zero value opens for reading and writing in epoch 0.
 type FileOptions struct {
 	Mode Mode
-	// Epoch returns the present epoch. It is called once for each View and Update, and may be nil.
+	// Epoch returns the present epoch. Each View and Update calls it once. It may be nil.
 	Epoch func() uint64
-	// NoSync leaves it to the system when changes become durable, for files that can be made again.
+	// NoSync skips the sync of each commit, for files that can be rebuilt.
 	NoSync bool
 }
 
-// File is a metabase in a bbolt file. It is safe for concurrent use: any number of View run beside
-// one Update.
+// File is a metabase in a bbolt file. It is safe for concurrent use: any number of calls of View
+// can run during one Update.
 type File struct {
 	path string
 	o    FileOptions
 
-	mu     sync.RWMutex // held shared by transactions, alone by SetMode and Close
+	mu     sync.RWMutex // held shared by transactions, exclusively by SetMode and Close
 	mode   Mode         // guarded by mu
 	closed bool         // guarded by mu
 	bolt   *bbolt.DB    // guarded by mu; nil in mode Degraded
-	file   *os.File     // guarded by mu; bbolt's own, closed by it
+	file   *os.File     // guarded by mu; bbolt opens and closes it
 
-	// damage is the first damage found: it is the answer to everything from then on.
+	// damage is the first damage found. Every later call returns it.
 	damage atomic.Pointer[base.CorruptError]
-	// stuck says that bbolt could not end a transaction and holds its locks for ever.
+	// stuck is set when bbolt could not end a transaction and so never releases its locks.
 	stuck atomic.Bool
 }
 
-// OpenFile opens the file at path. It reads all of it, to verify its structure. For writing it
-// makes an absent file, migrates one of an older version, and counts the objects of one without
-// counters; for reading it does nothing of that, so an older version has no searches (see
-// ErrOldVersion). It waits at most a second for another process. Errors: *VersionError,
+// OpenFile opens the file at path. It reads the whole file to verify the structure. In mode
+// ReadWrite it creates an absent file, migrates an older version, and counts objects when counters
+// are absent. In mode ReadOnly it changes nothing, so a file of an older version has no searches
+// (ErrOldVersion). It waits at most a second for another process. Errors: *VersionError,
 // *base.CorruptError, base.ErrLocked, those of ctx and the file system.
 func OpenFile(ctx context.Context, path string, o FileOptions) (*File, error) {
 	f := &File{path: path, o: o}
@@ -72,7 +72,7 @@ func OpenFile(ctx context.Context, path string, o FileOptions) (*File, error) {
 	return f, nil
 }
 
-// start opens the file in a mode. f.mu is held, or f is new.
+// start opens the file in a mode. The caller holds f.mu, unless f is new.
 func (f *File) start(ctx context.Context, mode Mode) error {
 	f.mode = mode
 	if mode == Degraded {
@@ -87,7 +87,7 @@ func (f *File) start(ctx context.Context, mode Mode) error {
 	return nil
 }
 
-// openBolt verifies the file and has bbolt open it.
+// openBolt verifies the file and opens it with bbolt.
 func (f *File) openBolt() (err error) {
 	info, err := os.Stat(f.path)
 	if err == nil && info.Size() > 0 {
@@ -113,7 +113,7 @@ func (f *File) openBolt() (err error) {
 	return nil
 }
 
-// begin makes an open file ready: the version is known, and for writing it is the newest.
+// begin reads the version of an opened file. In mode ReadWrite it migrates to the newest version.
 func (f *File) begin(ctx context.Context) error {
 	if f.mode == ReadOnly {
 		return f.view(ctx, func(*View) error { return nil })
@@ -124,7 +124,7 @@ func (f *File) begin(ctx context.Context) error {
 	return f.migrate(ctx)
 }
 
-// initialize makes what every file has.
+// initialize creates the buckets and rows that every file has.
 func (t *Tx) initialize(ctx context.Context) error {
 	_, versioned, err := t.info(ctx, infoVersion)
 	if err != nil {
@@ -176,9 +176,9 @@ func (f *File) View(ctx context.Context, fn func(*View) error) error {
 	return f.view(ctx, fn)
 }
 
-// Update calls fn and commits what it has changed when it returns nil; that is durable then. One
-// runs at a time. Errors: those of fn, ErrReadOnlyMode, ErrDegradedMode, base.ErrClosed,
-// base.ErrNoSpace.
+// Update calls fn and commits its changes when fn returns nil. The changes are durable when Update
+// returns nil. Updates run one at a time. Errors: those of fn, ErrReadOnlyMode, ErrDegradedMode,
+// base.ErrClosed, base.ErrNoSpace.
 func (f *File) Update(ctx context.Context, fn func(*Tx) error) error {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -247,7 +247,7 @@ func (f *File) beginTx(write bool) (tx *bbolt.Tx, err error) {
 func (f *File) commit(tx *bbolt.Tx) (err error) {
 	defer f.guard(&err)
 	if d := f.damage.Load(); d != nil {
-		return d // it was found in this transaction, and the caller has overlooked it
+		return d // this transaction found the damage and fn ignored the error
 	}
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("commit metabase: %w", boltError(err))
@@ -255,7 +255,7 @@ func (f *File) commit(tx *bbolt.Tx) (err error) {
 	return nil
 }
 
-// end rolls tx back unless it is over. bbolt may fall over a damaged file here too, and then keeps
+// end rolls tx back unless it has ended. On a damaged file bbolt may panic here too; it then keeps
 // its locks.
 func (f *File) end(err *error, tx *bbolt.Tx) {
 	var end error
@@ -285,8 +285,8 @@ func (f *File) Mode() Mode {
 	return f.mode
 }
 
-// SetMode waits for running transactions and opens the file again in another mode. When that fails,
-// the file is in mode Degraded. Errors: as OpenFile.
+// SetMode waits for running transactions and opens the file again in another mode. On failure the
+// file is in mode Degraded. Errors: as OpenFile.
 func (f *File) SetMode(ctx context.Context, mode Mode) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -307,9 +307,9 @@ func (f *File) SetMode(ctx context.Context, mode Mode) error {
 	return nil
 }
 
-// stop closes the file. Where bbolt holds its own locks, its Close would never return: then the
-// descriptor is given back, and with it the lock on the file; the mapping stays until the process
-// ends.
+// stop closes the file. When bbolt holds its own locks, its Close would never return. stop then
+// closes only the descriptor, which releases the lock on the file; the mapping remains until the
+// process ends.
 func (f *File) stop() (err error) {
 	if f.bolt == nil {
 		return nil
@@ -337,13 +337,13 @@ func (f *File) Close() error {
 	return nil
 }
 
-// ShardID returns the id that the node gave the store, nil when it has none.
+// ShardID returns the id that the node gave to the store, or nil when it has none.
 func (v *View) ShardID(ctx context.Context) ([]byte, error) {
 	b, _, err := v.tree.get(ctx, in(kindInfo), []byte(infoShard))
 	return bytes.Clone(b), err
 }
 
-// SetShardID sets the id of a file. Errors: base.ErrUnsupported on a page.
+// SetShardID sets the shard id of a file. Errors: base.ErrUnsupported on a page.
 func (t *Tx) SetShardID(ctx context.Context, id []byte) error {
 	if !t.local {
 		return fmt.Errorf("set shard id: it is of one device and does not merge: %w", base.ErrUnsupported)

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Op is what a filter asks of an attribute.
+// Op is the operation of a filter.
 type Op uint8
 
-// The operations. All but Absent want the attribute to be there. The last four compare decimal
-// integers, and values that are none never match.
+// The operations. All but Absent require that the attribute exists. The last four compare decimal
+// integers; other values never match.
 const (
-	// Flag is for the attributes $Object:ROOT and $Object:PHY alone, and wants them to be there.
+	// Flag requires that an attribute exists. It is for $Object:ROOT and $Object:PHY alone.
 	Flag Op = iota
 	Equal
 	NotEqual
@@ -28,24 +28,24 @@ const (
 
 func (op Op) numeric() bool { return op >= Greater && op <= LessOrEqual }
 
-// Filter is a condition on an attribute: one that users have set, or one of the node's, which begin
-// with "$Object:". Value is text: ids and owners in base58, hashes in hexadecimal digits, split ids
-// as UUIDs.
+// Filter is a condition on an attribute that users set or, with the prefix "$Object:", on a system
+// attribute. Value is text: ids and owners in base58, hashes in hexadecimal digits, split ids as
+// UUIDs.
 type Filter struct {
 	Key   string
 	Op    Op
 	Value string
 }
 
-// condition is a filter that can be asked about stored values.
+// condition is a compiled filter, which can be applied to stored values.
 type condition struct {
 	Filter
-	stored []byte   // the value as it is stored, for Equal and NotEqual
+	stored []byte   // the value in stored form, for Equal and NotEqual
 	number *big.Int // for comparisons
 	never  bool     // the value has no stored form, so no value matches
 }
 
-// compile verifies filter i. reachable is false when no object can match it.
+// compile verifies filter i. reachable is false when no object can match the filter.
 func compile(i int, f Filter) (c condition, reachable bool, err error) {
 	c.Filter = f
 	reason := func(format string, args ...any) (condition, bool, error) {
@@ -79,7 +79,7 @@ func compile(i int, f Filter) (c condition, reachable bool, err error) {
 	return c, !c.never, nil
 }
 
-// compileNumber reports whether an integer can match.
+// compileNumber sets the number and reports whether an integer can match.
 func (c *condition) compileNumber() bool {
 	n, ok := parseInteger(c.Value)
 	if !ok || !inRange(n) || !isText(c.Key) {
@@ -90,8 +90,8 @@ func (c *condition) compileNumber() bool {
 	return !atEnd || c.Op != Greater && c.Op != Less || (c.Op == Greater) == (n.Sign() < 0)
 }
 
-// compileValue sets what is compared with stored values, and says what is wrong with the value. A
-// prefix of a printed form is a condition on the first of its characters alone.
+// compileValue converts the value to its stored form and returns what is wrong with it. A prefix of
+// an encoded value is compared with the printed text instead.
 func (c *condition) compileValue() (problem string) {
 	var err error
 	switch c.Key {
@@ -122,7 +122,7 @@ func (c *condition) compileValue() (problem string) {
 	return problem
 }
 
-// match reports whether a value, as it is stored, meets the condition.
+// match reports whether a value in stored form meets the condition.
 func (c *condition) match(stored []byte) bool {
 	switch {
 	case c.never:
@@ -152,8 +152,8 @@ func (c *condition) matchNumber(n *big.Int) bool {
 	return false
 }
 
-// span returns the keys of kindMetadata among which the values are that meet the condition;
-// integers says that the rows are those of integers.
+// span returns the range of kindMetadata keys that can hold values that meet the condition.
+// integers selects the rows of integers.
 func (c *condition) span(integers bool) span {
 	prefix := metaKey(metaValue, []byte(c.Key), separator)
 	if integers {
@@ -200,7 +200,7 @@ func (s span) holds(key []byte) bool {
 	return bytes.Compare(key, s.from) >= 0 && (s.to == nil || bytes.Compare(key, s.to) < 0)
 }
 
-// printed returns the text of a stored value.
+// printed returns the text form of a stored value.
 func printed(attr string, stored []byte) string {
 	switch attr {
 	case attrOwner, attrFirst, attrParent:

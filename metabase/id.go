@@ -13,11 +13,11 @@ import (
 // ID names an object or a container. Its text form is base58.
 type ID [32]byte
 
-// Address is an object in its container. Its text form is CONTAINER/OBJECT.
+// Address names an object in its container. Its text form is CONTAINER/OBJECT.
 type Address struct{ Container, Object ID }
 
-// Owner is who owns an object: a prefix of one byte, a script hash of 20 bytes, and a checksum of 4
-// bytes. Its text form is base58.
+// Owner identifies the owner of an object: a prefix of one byte, a script hash of 20 bytes, and a
+// checksum of 4 bytes. Its text form is base58.
 type Owner [25]byte
 
 const ownerPrefix = 0x35
@@ -44,7 +44,7 @@ func (o Owner) String() string { return base58(o[:]) }
 // String returns the address as CONTAINER/OBJECT.
 func (a Address) String() string { return a.Container.String() + "/" + a.Object.String() }
 
-// bytes returns the key of the address in the buckets that have addresses as keys.
+// bytes returns the key of the address in buckets that are keyed by address.
 func (a Address) bytes() []byte { return append(a.Container[:], a.Object[:]...) }
 
 // ParseID reads an id in base58. Errors: base.ErrInvalid.
@@ -81,7 +81,7 @@ func ParseOwner(s string) (o Owner, err error) {
 	return o, nil
 }
 
-// idOf returns the id in b. ok is false when b has another length.
+// idOf returns b as an id. ok is false when b does not have 32 bytes.
 func idOf(b []byte) (id ID, ok bool) {
 	if len(b) != len(id) {
 		return id, false
@@ -89,7 +89,7 @@ func idOf(b []byte) (id ID, ok bool) {
 	return ID(b), true
 }
 
-// addressOf returns the address in b. ok is false when b has another length.
+// addressOf returns b as an address. ok is false when b does not have 64 bytes.
 func addressOf(b []byte) (a Address, ok bool) {
 	if len(b) != 64 {
 		return a, false
@@ -99,7 +99,7 @@ func addressOf(b []byte) (a Address, ok bool) {
 
 const base58Digits = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
-// base58 prints bytes as a number in base 58, with a 1 for each leading zero byte.
+// base58 encodes bytes as a number in base 58, with a 1 for each leading zero byte.
 func base58(b []byte) string {
 	var digits []byte
 	n, radix, digit := new(big.Int).SetBytes(b), big.NewInt(58), new(big.Int)
@@ -119,7 +119,7 @@ func base58(b []byte) string {
 	return string(digits)
 }
 
-// isBase58 reports whether s has digits of base 58 alone.
+// isBase58 reports whether s consists of base58 digits.
 func isBase58(s string) bool {
 	for i := range len(s) {
 		if strings.IndexByte(base58Digits, s[i]) < 0 {
@@ -129,7 +129,7 @@ func isBase58(s string) bool {
 	return true
 }
 
-// parseBase58 reads exactly size bytes.
+// parseBase58 decodes exactly size bytes.
 func parseBase58(s string, size int) ([]byte, error) {
 	if len(s) > 2*size || !isBase58(s) {
 		return nil, fmt.Errorf("parse %.120q: want %d bytes in base58: %w", s, size, base.ErrInvalid)

@@ -8,10 +8,11 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Inhume gives objects of any container, which need not be stored, a grave that names a tombstone
-// and the epoch until which it is kept, and marks them as garbage. An object that is the tombstone
-// of another grave gets none. It returns how many of them were stored and neither had a grave nor a
-// mark. Errors, in an *ObjectError: ErrObjectLocked, ErrLockRemoval; then nothing has changed.
+// Inhume gives each object a grave and a garbage mark. The grave holds the tombstone and the last
+// epoch of the grave. Objects may belong to any container and need not be stored. An object that is
+// the tombstone of another grave is skipped. The result is the number of objects that were stored
+// without grave and mark. Errors, in an *ObjectError, before any change: ErrObjectLocked,
+// ErrLockRemoval.
 func (t *Tx) Inhume(ctx context.Context, tombstone Address, expiration uint64, objects ...Address) (int, error) {
 	if err := t.removable(ctx, objects); err != nil {
 		return 0, err
@@ -60,8 +61,8 @@ func (t *Tx) removable(ctx context.Context, objects []Address) error {
 	return nil
 }
 
-// isTombstone reports whether a grave names a. Only a tombstone, or what is not stored, makes it
-// read the graves.
+// isTombstone reports whether a grave names a. It reads the graves only when a is a stored
+// tombstone or is not stored.
 func (t *Tx) isTombstone(ctx context.Context, a Address) (bool, error) {
 	b, k, err := t.raw(ctx, a)
 	if err != nil || b != nil && k != kindTombstone {
@@ -75,8 +76,8 @@ func (t *Tx) isTombstone(ctx context.Context, a Address) (bool, error) {
 	return false, nil
 }
 
-// changeMarks calls change, which gives an object marks or takes them, and counts. It returns 1
-// when the object was stored and had neither grave nor mark.
+// changeMarks calls change, which adds or removes marks of an object, and updates the counters. It
+// returns 1 when the object was stored without grave and mark.
 func (t *Tx) changeMarks(ctx context.Context, a Address, change func() error) (int, error) {
 	o, _, err := t.stored(ctx, a)
 	if err != nil {
@@ -102,9 +103,9 @@ func (t *Tx) changeMarks(ctx context.Context, a Address, change func() error) (i
 	return 0, t.count(ctx, a.Container, contribution(o, after), true)
 }
 
-// MarkGarbage marks objects for collection, without graves. With force it does not look for locks.
-// It returns how many were stored and had neither grave nor mark, and which of them lock others:
-// their locks are the caller's to free. Errors: as Inhume.
+// MarkGarbage marks objects for collection, without graves. With force it ignores locks. It returns
+// how many objects were stored without grave and mark, and which objects lock others. The caller
+// must free the locks of these lockers. Errors: as Inhume.
 func (t *Tx) MarkGarbage(ctx context.Context, force bool, objects ...Address) (available int, lockers []Address, err error) {
 	if !force {
 		if err := t.removable(ctx, objects); err != nil {
@@ -128,15 +129,15 @@ func (t *Tx) MarkGarbage(ctx context.Context, force bool, objects ...Address) (a
 	return available, lockers, nil
 }
 
-// InhumeContainer marks a container for collection, and returns how many available objects that
-// removed.
+// InhumeContainer marks a container for collection and returns how many available objects that
+// removes.
 func (t *Tx) InhumeContainer(ctx context.Context, container ID) (uint64, error) {
 	sum, err := t.countContainer(ctx, container)
 	if err == nil {
 		err = t.tree.put(ctx, in(kindGarbageContainers), container[:], dummy)
 	}
 	if err == nil {
-		sum.physical = 0 // they are still stored
+		sum.physical = 0 // the objects are still stored
 		err = t.count(ctx, container, sum, false)
 	}
 	if err != nil {
@@ -145,14 +146,14 @@ func (t *Tx) InhumeContainer(ctx context.Context, container ID) (uint64, error) 
 	return sum.logical, nil
 }
 
-// Revival says what Revive has removed.
+// Revival reports what Revive has removed.
 type Revival struct {
-	// Tombstone is what the grave named, nil when there was none.
+	// Tombstone is the tombstone that the grave named, nil when there was no grave.
 	Tombstone *Address
 }
 
 // Revive removes the grave and the mark of an object. Errors, in an *ObjectError: base.ErrNotFound
-// when it has neither, and ErrAlreadyRemoved when its container is to be collected.
+// when it has neither, and ErrAlreadyRemoved when its container is marked for collection.
 func (t *Tx) Revive(ctx context.Context, a Address) (Revival, error) {
 	garbage, err := t.has(ctx, in(kindGarbageContainers), a.Container[:])
 	if err == nil && garbage {
@@ -188,14 +189,14 @@ func (t *Tx) Revive(ctx context.Context, a Address) (Revival, error) {
 	return r, objectError("revive", a, err)
 }
 
-// Grave is what is left of an object that was removed.
+// Grave is the record of a removed object.
 type Grave struct {
 	Object, Tombstone Address
 	// Expiration is the last epoch in which the grave is kept.
 	Expiration uint64
 }
 
-// Graveyard yields the graves behind that of the address offset, or all when it is nil. The loop
+// Graveyard yields the graves after the address offset, or all graves when offset is nil. The loop
 // must not write.
 func (v *View) Graveyard(ctx context.Context, offset *Address) iter.Seq2[Grave, error] {
 	return func(yield func(Grave, error) bool) {
@@ -216,8 +217,8 @@ func (v *View) Graveyard(ctx context.Context, offset *Address) iter.Seq2[Grave, 
 	}
 }
 
-// Garbage yields the objects with marks behind offset, or all when it is nil. The loop must not
-// write.
+// Garbage yields the marked objects after offset, or all of them when offset is nil. The loop must
+// not write.
 func (v *View) Garbage(ctx context.Context, offset *Address) iter.Seq2[Address, error] {
 	return func(yield func(Address, error) bool) {
 		p := in(kindGarbage)
@@ -243,8 +244,8 @@ func offsetSpan(offset *Address) span {
 	return span{from: behind(offset.bytes())}
 }
 
-// DropExpiredGraves removes the graves that were kept until an epoch before the given one, and
-// returns their number. The marks stay.
+// DropExpiredGraves removes the graves that expired before the given epoch and returns their
+// number. The marks stay.
 func (t *Tx) DropExpiredGraves(ctx context.Context, epoch uint64) (int, error) {
 	var expired []Address
 	for g, err := range t.Graveyard(ctx, nil) {

@@ -4,15 +4,15 @@ import (
 	"math/big"
 )
 
-// integerBytes is the length of an integer in a key: a byte for the sign, 0 for negative ones, then
-// the magnitude, big-endian. Of negative ones the bits of the magnitude are inverted, so that keys
-// sort as integers.
+// integerBytes is the length of an integer in a key. The first byte is the sign, 0 for negative
+// integers. The magnitude follows, big-endian, with inverted bits when negative, so that keys sort
+// as integers.
 const integerBytes = 33
 
-// greatestInteger is the greatest magnitude that has a key.
+// greatestInteger is the greatest magnitude that a key can hold.
 var greatestInteger = new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 256), big.NewInt(1))
 
-// parseInteger reads a decimal integer with an optional sign. It may be of any magnitude.
+// parseInteger parses a decimal integer of any size, with an optional sign.
 func parseInteger(s string) (*big.Int, bool) {
 	digits := s
 	if s != "" && (s[0] == '+' || s[0] == '-') {
@@ -29,7 +29,7 @@ func parseInteger(s string) (*big.Int, bool) {
 	return new(big.Int).SetString(s, 10)
 }
 
-// inRange reports whether n has a key.
+// inRange reports whether a key can hold n.
 func inRange(n *big.Int) bool { return n.CmpAbs(greatestInteger) <= 0 }
 
 func integerKey(n *big.Int) []byte {
@@ -43,7 +43,7 @@ func integerKey(n *big.Int) []byte {
 	return b
 }
 
-// integerOf reads a key. ok is false when there is no integer with it.
+// integerOf decodes a key. ok is false when b is not the key of an integer.
 func integerOf(b []byte) (n *big.Int, ok bool) {
 	if len(b) != integerBytes || b[0] > 1 {
 		return nil, false

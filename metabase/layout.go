@@ -16,8 +16,8 @@ const (
 	newestVersion = 4 // objects have metadata rows
 )
 
-// kind is the first byte of a bucket's name. Behind it stands the container, except in the first
-// seven, and in kindAttribute the key of the attribute.
+// kind is the first byte of a bucket's name. In buckets of containers, the container follows it. In
+// kindAttribute the attribute's key follows the container.
 type kind byte
 
 const (
@@ -47,11 +47,11 @@ const (
 // staticKinds are the buckets that every file has.
 var staticKinds = []kind{kindGraves, kindGarbage, kindGarbageContainers, kindToMove, kindVolume, kindLocked, kindInfo}
 
-// objectKinds are the buckets with objects, in the order in which Get looks. kindOf says which has
-// what.
+// objectKinds are the buckets of objects, in the order in which Get searches them. kindOf maps
+// types to these buckets.
 var objectKinds = []kind{kindRegular, kindTombstone, kindStorageGroup, kindLock, kindLink}
 
-// containerKinds are the buckets that a container has, each with its own name.
+// containerKinds are the kinds of buckets that each container has separately.
 var containerKinds = []kind{
 	kindRegular, kindLock, kindStorageGroup, kindTombstone, kindLink, kindStorageID, kindRoot, kindOwner, kindAttribute,
 	kindPayloadHash, kindParent, kindSplitID, kindFirst, kindMetadata,
@@ -70,7 +70,7 @@ func typeOf(k kind) Type {
 	return Type(slices.Index([]kind{kindRegular, kindTombstone, kindStorageGroup, kindLock, kindLink}, k))
 }
 
-// dummy is the value of rows that say everything with their key.
+// dummy is the value of rows whose key has all information.
 var dummy = []byte{0xff}
 
 // The keys of kindInfo.
@@ -82,10 +82,10 @@ const (
 	infoResync   = "last_resync_epoch"
 )
 
-// place is a bucket: one of the root, or one inside of that.
+// place is a bucket of the root, or a bucket nested in one of the root.
 type place struct {
 	bucket []byte
-	nested []byte // nil when rows stand directly in bucket
+	nested []byte // nil for rows directly in bucket
 }
 
 // in returns a bucket of the root.
@@ -96,13 +96,13 @@ func of(k kind, container ID) place {
 	return place{bucket: append(append(make([]byte, 0, 33), byte(k)), container[:]...)}
 }
 
-// at returns a bucket inside of p. name must not be empty.
+// at returns a bucket nested in p. name must not be empty.
 func (p place) at(name []byte) place { return place{p.bucket, name} }
 
 // lockedIn returns the bucket with the locks of a container.
 func lockedIn(container ID) place { return in(kindLocked).at(container[:]) }
 
-// attributeIn returns the bucket with the objects that have an attribute with a value.
+// attributeIn returns the bucket of the objects that have an attribute with the given value.
 func attributeIn(container ID, key, value string) place {
 	b := append(make([]byte, 0, 33+len(key)), byte(kindAttribute))
 	b = append(append(b, container[:]...), key...)
@@ -111,7 +111,7 @@ func attributeIn(container ID, key, value string) place {
 
 func (p place) kind() kind { return kind(p.bucket[0]) }
 
-// container returns whose bucket p is. ok is false when it is no container's.
+// container returns the container to which p belongs. ok is false when p belongs to none.
 func (p place) container() (id ID, ok bool) {
 	if p.kind() == kindLocked {
 		return idOf(p.nested)
@@ -133,8 +133,8 @@ func (p place) String() string {
 	return s
 }
 
-// appendList appends a list of byte strings: their number, then each with its length, as Neo's
-// variable integers.
+// appendList appends a list of byte strings: the number of items, then each item after its length.
+// Numbers are variable integers as in Neo.
 func appendList(b []byte, items [][]byte) []byte {
 	b = appendVarUint(b, uint64(len(items)))
 	for _, item := range items {
@@ -155,7 +155,7 @@ func appendVarUint(b []byte, n uint64) []byte {
 	return binary.LittleEndian.AppendUint64(append(b, 0xff), n)
 }
 
-// decodeVarUint returns a number and what follows it.
+// decodeVarUint returns a number and the bytes that follow it.
 func decodeVarUint(b []byte) (n uint64, rest []byte, ok bool) {
 	if len(b) == 0 {
 		return 0, nil, false
@@ -174,7 +174,7 @@ func decodeVarUint(b []byte) (n uint64, rest []byte, ok bool) {
 
 var errList = fmt.Errorf("decode list: %w", base.ErrCorrupt)
 
-// decodeList reads what appendList writes; nothing is an empty list. The items share memory with b.
+// decodeList decodes the output of appendList. Empty bytes are an empty list. Items are parts of b.
 func decodeList(b []byte) ([][]byte, error) {
 	if len(b) == 0 {
 		return nil, nil
@@ -198,7 +198,7 @@ func decodeList(b []byte) ([][]byte, error) {
 	return items, nil
 }
 
-// addToList returns list with item at its end, or unchanged when it has it.
+// addToList returns list with item appended, or list itself when it contains item.
 func addToList(list [][]byte, item []byte) [][]byte {
 	if slices.ContainsFunc(list, func(have []byte) bool { return bytes.Equal(have, item) }) {
 		return list
@@ -210,7 +210,7 @@ func removeFromList(list [][]byte, item []byte) [][]byte {
 	return slices.DeleteFunc(list, func(have []byte) bool { return bytes.Equal(have, item) })
 }
 
-// grave is the value of kindGraves.
+// grave is the value of a row in kindGraves.
 type grave struct {
 	tombstone  Address
 	expiration uint64
@@ -220,7 +220,7 @@ func (g grave) bytes() []byte {
 	return binary.LittleEndian.AppendUint64(g.tombstone.bytes(), g.expiration)
 }
 
-// decodeGrave reads a grave. In version 2 it has no expiration, which is 0 then.
+// decodeGrave decodes a grave. A grave of version 2 has no expiration and gets 0.
 func decodeGrave(b []byte) (g grave, ok bool) {
 	if len(b) != 64 && len(b) != 72 {
 		return g, false

@@ -19,16 +19,16 @@ type Listed struct {
 	Type    Type
 }
 
-// listedKinds are the buckets that ListWithCursor shows: all objects but links.
+// listedKinds are the buckets that ListWithCursor lists: all objects but links.
 var listedKinds = []kind{kindRegular, kindLock, kindStorageGroup, kindTombstone}
 
-// errListed ends a walk.
+// errListed ends a walk when the page is full.
 var errListed = errors.New("listed")
 
-// ListWithCursor returns the next at most count stored objects, links left out, by type and
-// address, and a cursor for those behind them; "" begins. Objects with graves or marks are not
-// listed. A cursor stays good whatever is put or removed. Errors: ErrEndOfListing,
-// ErrInvalidCursor, base.ErrInvalid, base.ErrCorrupt.
+// ListWithCursor returns up to count stored objects by type and address, and a cursor for the next
+// page. The cursor "" begins. Links and objects with graves or marks are left out. A cursor stays
+// valid when objects are put or removed. Errors: ErrEndOfListing, ErrInvalidCursor,
+// base.ErrInvalid, base.ErrCorrupt.
 func (v *View) ListWithCursor(ctx context.Context, count int, cursor string) ([]Listed, string, error) {
 	if count < 1 {
 		return nil, "", fmt.Errorf("list %d objects: %w", count, base.ErrInvalid)
@@ -83,8 +83,8 @@ func (v *View) listBucket(ctx context.Context, p place, container ID, s span, co
 	return nil
 }
 
-// eachBucket calls fn with the buckets of some kinds that have a container in their names, in
-// order, from a name on.
+// eachBucket calls fn, in order, for the buckets of the given kinds whose names contain a
+// container. from is the least name.
 func (v *View) eachBucket(ctx context.Context, kinds []kind, from []byte, fn func(p place, container ID) error) error {
 	for _, k := range slices.Sorted(slices.Values(kinds)) {
 		first := []byte{byte(k)}
@@ -115,13 +115,13 @@ func (v *View) eachBucket(ctx context.Context, kinds []kind, from []byte, fn fun
 	return nil
 }
 
-// Container is a container with the payload of its available regular objects in bytes.
+// Container is a container and the payload bytes of its available regular objects.
 type Container struct {
 	ID   ID
 	Size uint64
 }
 
-// Containers returns the containers that have objects, or had some, by their ids.
+// Containers returns the containers with objects, sorted by id; in a file also those that had some.
 func (v *View) Containers(ctx context.Context) ([]Container, error) {
 	ids := map[ID]bool{}
 	for row, err := range v.tree.rows(ctx, in(kindVolume), span{keysOnly: true}) {
@@ -153,8 +153,8 @@ func (v *View) Containers(ctx context.Context) ([]Container, error) {
 	return all, nil
 }
 
-// Garbages returns up to limit objects that can be deleted: those of containers to be collected,
-// then those with marks; and the containers to be collected all of whose objects are among them.
+// Garbages returns up to limit objects that can be deleted: those in marked containers, then marked
+// objects. It also returns each marked container whose objects are all among them.
 func (v *View) Garbages(ctx context.Context, limit int) (objects []Address, containers []ID, err error) {
 	for row, err := range v.tree.rows(ctx, in(kindGarbageContainers), span{keysOnly: true}) {
 		if err != nil {
@@ -194,15 +194,15 @@ func (v *View) Garbages(ctx context.Context, limit int) (objects []Address, cont
 			if err != nil {
 				return nil, nil, err
 			}
-			continue // it was listed with its container
+			continue // already listed with its container
 		}
 		objects = append(objects, a)
 	}
 	return objects, containers, nil
 }
 
-// ExpiredBefore yields the objects that were available up to an epoch before the given one, and are
-// not locked. The loop must not write.
+// ExpiredBefore yields the unlocked objects whose last available epoch is before the given one. The
+// loop must not write.
 func (v *View) ExpiredBefore(ctx context.Context, epoch uint64) iter.Seq2[Listed, error] {
 	return func(yield func(Listed, error) bool) {
 		containers, err := v.Containers(ctx)
@@ -228,7 +228,7 @@ func (v *View) ExpiredBefore(ctx context.Context, epoch uint64) iter.Seq2[Listed
 	}
 }
 
-// expiredIn yields the objects of one value. It returns false when the sequence is over.
+// expiredIn yields the objects with one expiration value. It returns false to end the sequence.
 func (v *View) expiredIn(ctx context.Context, container ID, p place, yield func(Listed, error) bool) bool {
 	for row, err := range v.tree.rows(ctx, p, span{keysOnly: true}) {
 		var l Listed
@@ -249,7 +249,7 @@ func (v *View) expiredIn(ctx context.Context, container ID, p place, yield func(
 	return true
 }
 
-// listed returns an object with its type. One that is not stored itself is regular.
+// listed returns an object and its type. An object that is not stored itself counts as regular.
 func (v *View) listed(ctx context.Context, container ID, p place, key []byte) (Listed, error) {
 	id, ok := idOf(key)
 	if !ok {

@@ -27,9 +27,8 @@ func (v *View) Lockers(ctx context.Context, a Address) ([]ID, error) {
 	return ids, err
 }
 
-// Lock has the object locker, which need not be stored, lock objects of its container. Objects that
-// are not stored can be locked. Errors, in an *ObjectError: ErrLockNonRegular; then nothing is
-// locked.
+// Lock records that the object locker locks objects of its container. Neither locker nor the
+// objects need be stored. Errors, in an *ObjectError: ErrLockNonRegular; then nothing is locked.
 func (t *Tx) Lock(ctx context.Context, locker Address, objects ...ID) error {
 	for _, id := range objects {
 		a := Address{locker.Container, id}
@@ -52,8 +51,8 @@ func (t *Tx) Lock(ctx context.Context, locker Address, objects ...ID) error {
 	return nil
 }
 
-// FreeLockedBy removes the locks that lockers hold and returns the objects that have no lock any
-// more. It reads all locks of the lockers' containers.
+// FreeLockedBy removes the locks that lockers hold. It returns the objects that thereby lost their
+// last lock. It reads all locks of the lockers' containers.
 func (t *Tx) FreeLockedBy(ctx context.Context, lockers ...Address) ([]Address, error) {
 	var freed []Address
 	for _, locker := range lockers {
@@ -73,7 +72,7 @@ func (t *Tx) FreeLockedBy(ctx context.Context, lockers ...Address) ([]Address, e
 			}
 			if before := len(list); len(removeFromList(list, locker.Object[:])) < before {
 				value := bytes.Clone(row.Value)
-				list, _ = decodeList(value) // it could be read just now
+				list, _ = decodeList(value) // decoding succeeded above
 				changes = append(changes, change{bytes.Clone(row.Key), removeFromList(list, locker.Object[:])})
 			}
 		}
@@ -97,12 +96,12 @@ func (t *Tx) FreeLockedBy(ctx context.Context, lockers ...Address) ([]Address, e
 	return freed, nil
 }
 
-// ToMove marks an object as one that is to move to another store, and DoNotMove removes the mark.
+// ToMove marks an object for a move to another store.
 func (t *Tx) ToMove(ctx context.Context, a Address) error {
 	return objectError("mark", a, t.tree.put(ctx, in(kindToMove), a.bytes(), dummy))
 }
 
-// DoNotMove removes what ToMove has set.
+// DoNotMove removes the mark that ToMove has set.
 func (t *Tx) DoNotMove(ctx context.Context, a Address) error {
 	return objectError("unmark", a, t.tree.delete(ctx, in(kindToMove), a.bytes()))
 }
@@ -112,8 +111,8 @@ func (v *View) Movable(ctx context.Context) ([]Address, error) {
 	return addresses(in(kindToMove), v.tree.rows(ctx, in(kindToMove), span{keysOnly: true}))
 }
 
-// States says what is known of an address, as a node prints it: LOCKED, AVAILABLE for a regular
-// object that is stored or has parts, IN GRAVEYARD, GC MARKED.
+// States returns the states of an address under the names that a node prints: LOCKED; AVAILABLE for
+// a regular object that is stored or has parts; IN GRAVEYARD; GC MARKED.
 func (v *View) States(ctx context.Context, a Address) (states []string, err error) {
 	locked, err := v.IsLocked(ctx, a)
 	if err != nil {
@@ -139,7 +138,7 @@ func (v *View) States(ctx context.Context, a Address) (states []string, err erro
 	return states, err
 }
 
-// addresses reads keys that are addresses.
+// addresses decodes the keys of rows as addresses.
 func addresses(p place, rows func(func(ordered.Row, error) bool)) (all []Address, err error) {
 	for row, err := range rows {
 		if err != nil {
@@ -154,7 +153,7 @@ func addresses(p place, rows func(func(ordered.Row, error) bool)) (all []Address
 	return all, nil
 }
 
-// collect copies what a sequence of names yields.
+// collect copies the names that a sequence yields.
 func collect(names func(func([]byte, error) bool)) (all [][]byte, err error) {
 	for name, err := range names {
 		if err != nil {

@@ -8,12 +8,12 @@ import (
 	"strconv"
 )
 
-// presence says which kinds of marks a container has at all, so that a search need not look for the
-// others with each object.
+// presence records which kinds of marks occur in a container, so that a search skips the lookup of
+// other kinds for each object.
 type presence struct {
 	container                       ID
 	locks, expired, graves, garbage bool
-	all                             bool // the container is to be collected
+	all                             bool // the container is marked for collection
 }
 
 func (v *View) look(ctx context.Context, container ID) (p presence, err error) {
@@ -39,7 +39,7 @@ func (v *View) look(ctx context.Context, container ID) (p presence, err error) {
 	return p, err
 }
 
-// available reports whether an object can be found.
+// available reports whether an object is available.
 func (s *search) available(ctx context.Context, id ID) (bool, error) {
 	p := s.present
 	if !p.all && !p.expired && !p.graves && !p.garbage {
@@ -49,8 +49,8 @@ func (s *search) available(ctx context.Context, id ID) (bool, error) {
 	return status == Available, err
 }
 
-// matches reports whether a hit meets all filters and is available. The keys of the index are
-// within the bounds of the primary filter already.
+// matches reports whether a hit meets all filters and is available. The caller has already
+// restricted index keys to the bounds of the primary filter.
 func (s *search) matches(ctx context.Context, h hit) (bool, error) {
 	for _, key := range s.order {
 		var ok bool
@@ -71,7 +71,7 @@ func allNumeric(group []*condition) bool {
 	return !slices.ContainsFunc(group, func(c *condition) bool { return !c.Op.numeric() })
 }
 
-// meets reports whether the value that the index has meets all conditions.
+// meets reports whether the value in the index meets all conditions.
 func (h *hit) meets(group []*condition) bool {
 	return !slices.ContainsFunc(group, func(c *condition) bool {
 		if h.number != nil {
@@ -81,8 +81,8 @@ func (h *hit) meets(group []*condition) bool {
 	})
 }
 
-// ownMeets reports whether an object has a value of an attribute that meets all conditions, or has
-// none and all want that.
+// ownMeets reports whether one value of an object's attribute meets all conditions. Without a value
+// it reports whether all conditions are Absent.
 func (s *search) ownMeets(ctx context.Context, id ID, attr string, group []*condition) (bool, error) {
 	meets := func(value []byte) bool {
 		return !slices.ContainsFunc(group, func(c *condition) bool { return c.Op == Absent || !c.match(value) })
@@ -107,12 +107,12 @@ func (s *search) ownMeets(ctx context.Context, id ID, attr string, group []*cond
 	return absent && !slices.ContainsFunc(group, func(c *condition) bool { return c.Op != Absent }), nil
 }
 
-// raceSteps is how many rows each side of a race reads in turn.
+// raceSteps is the number of rows that each side of a race reads in turn.
 const raceSteps = 64
 
-// race finds the first objects by id that match, for a primary filter whose index has another
-// order. It reads all objects in order, which is soon done when many match, and in turns with that
-// the whole index, which is soon done when few match. Whichever is through first has the page.
+// race finds the first matching objects by id, for a primary filter whose index has another order.
+// It alternates two scans. A scan of all objects by id ends early when many match. A scan of the
+// whole index ends early when few match. The scan that ends first gives the page.
 func (s *search) race(ctx context.Context, from []byte) ([]hit, error) {
 	nextObject, stopObjects := iter.Pull2(s.objects(ctx, from))
 	defer stopObjects()
@@ -150,7 +150,7 @@ func (s *search) race(ctx context.Context, from []byte) ([]hit, error) {
 	}
 }
 
-// keepLeast adds a hit that matches to the least ones by id, of which one more than a page is kept.
+// keepLeast inserts a matching hit into the least hits by id, and keeps one more than a page holds.
 func (s *search) keepLeast(ctx context.Context, least []hit, h hit, from []byte) ([]hit, error) {
 	i, found := slices.BinarySearchFunc(least, h, func(a, b hit) int { return bytes.Compare(a.id[:], b.id[:]) })
 	if found || i > s.query.Count || bytes.Compare(h.id[:], from) < 0 {

@@ -11,17 +11,17 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// The first bytes of names of groups, in the order in which the groups are merged.
+// The first bytes of group names. Groups are merged in this order.
 const (
-	groupParts     = 'P' // the lists of parts, which tell what follows from them
+	groupParts     = 'P' // the lists of parts, from which the rows of virtual objects follow
 	groupAddress   = 'a' // then container and object: the object, its grave, marks and locks
-	groupContainer = 'c' // then the container: its mark
-	groupDerived   = 'd' // all that follows from other rows
+	groupContainer = 'c' // then the container: its garbage mark
+	groupDerived   = 'd' // all rows that follow from other rows
 	groupInfo      = 'i' // then the key
 	groupUnknown   = 'u'
 )
 
-// GroupOf returns the name of the group of rows that are merged together, from the key of a row
+// GroupOf returns the name of the group in which a row is merged. It depends on the row's key
 // alone. Groups are merged in bytewise order of their names.
 func GroupOf(key []byte) []byte {
 	p, k, err := placeOf(key)
@@ -46,38 +46,37 @@ func GroupOf(key []byte) []byte {
 	return []byte{groupUnknown}
 }
 
-// Change is a row of a group that a side of a merge has changed. Values are nil where there is no
-// row.
+// Change is a row of a group that a side of a merge has changed. A value is nil where the row is
+// absent.
 type Change struct {
 	Key, Base, Left, Right []byte
-	// BaseUnknown says that there are several bases, which do not agree about the row. Base is nil
-	// then.
+	// BaseUnknown reports that several bases disagree about the row. Base is then nil.
 	BaseUnknown bool
 }
 
 // The rules that a merge reports.
 const (
-	// RuleCorrupt decides between two contents of one object, which cannot be.
+	// RuleCorrupt decides between two contents of one object, which only damage can cause.
 	RuleCorrupt = "metabase: two contents of one object"
-	// RuleLockWins says that a lock keeps an object available that the other side has removed.
+	// RuleLockWins reports that a lock keeps an object available that the other side has removed.
 	RuleLockWins = "metabase: locked and removed"
 )
 
-// GroupMerge is a group of changes that are merged together.
+// GroupMerge is the merge of one group of changes.
 type GroupMerge struct {
-	// Name is what GroupOf has returned.
+	// Name is the result of GroupOf.
 	Name []byte
-	// SeveralBases says that changes may have BaseUnknown.
+	// SeveralBases reports that the merge has several bases, so changes may have BaseUnknown.
 	SeveralBases bool
 	Changes      iter.Seq2[Change, error]
-	// Report is called with the keys of rows about which a rule had to decide.
+	// Report is called with the key of each row for which a rule made a decision.
 	Report func(key []byte, rule string)
 }
 
-// Merge merges the group into w, in which all changed rows have what the base has until their group
-// is merged. Objects, marks and locks merge as sets: what a side has added is added, and what a
-// side has removed is removed. What follows from objects is derived. known is false for groups that
-// are none of a catalogue: nothing was done then. The result does not depend on which side is left.
+// Merge merges the group into w, where each changed row has the base's value until its group is
+// merged. Objects, marks and locks merge as sets: additions and removals of both sides apply. Rows
+// that follow from objects are derived. known is false for groups outside of a catalogue; Merge
+// then does nothing. The result does not depend on which side is left.
 func (g *GroupMerge) Merge(ctx context.Context, w ordered.Writer) (known bool, err error) {
 	m := &merge{Tx: Tx{View{tree: flat{r: w, w: w}, version: newestVersion, mends: true}}, report: g.Report}
 	row := m.row
@@ -107,7 +106,7 @@ func (g *GroupMerge) Merge(ctx context.Context, w ordered.Writer) (known bool, e
 	return true, nil
 }
 
-// merge is the merge of a group.
+// merge is a running merge of one group.
 type merge struct {
 	Tx
 	report            func(key []byte, rule string)
@@ -115,8 +114,8 @@ type merge struct {
 	verifier          *verifier
 }
 
-// parts makes a list of parts, about which the bases do not agree, what follows from the parts that
-// all bases have. What they do not agree about is added by itself.
+// parts restores a list of parts about which several bases disagree, from the parts that all bases
+// have. The merge of each disputed part then adds that part.
 func (m *merge) parts(ctx context.Context, c Change) error {
 	if !c.BaseUnknown {
 		return nil
@@ -140,12 +139,12 @@ func (m *merge) parts(ctx context.Context, c Change) error {
 	return m.tree.put(ctx, p, key, appendList(nil, list))
 }
 
-// items returns what the lists of both sides and one more have, sorted.
+// items returns the sorted union of both sides' lists and of now.
 func (m *merge) items(c Change, now []byte) (all [][]byte) {
 	for _, b := range [][]byte{c.Left, c.Right, now} {
 		items, err := decodeList(b)
 		if err != nil {
-			continue // it is derived, so nothing is lost
+			continue // the list is derived, so nothing is lost
 		}
 		for _, item := range items {
 			all = addToList(all, item)
@@ -155,8 +154,8 @@ func (m *merge) items(c Change, now []byte) (all [][]byte) {
 	return all
 }
 
-// derived makes a row that follows from others, and about which the bases do not agree, what it
-// should be. All other rows are that already.
+// derived derives a row about which several bases disagree. All other derived rows are correct
+// already.
 func (m *merge) derived(ctx context.Context, c Change) error {
 	if !c.BaseUnknown {
 		return nil
@@ -226,9 +225,9 @@ func (m *merge) set(ctx context.Context, p place, key, value []byte) error {
 	return m.tree.put(ctx, p, key, value)
 }
 
-// member returns what a row becomes that is a member of a set: one that a side has added or changed
-// is there, one that a side has removed is not, unless the other has changed it. Where both sides
-// have another value, it is the base's when a side has that still, and the lesser one else.
+// member merges a row that is a member of a set. An addition or change by one side counts. A
+// removal counts unless the other side has changed the row. If the two sides have different values,
+// a changed value wins over the base's value; of two changed values the lesser one wins.
 func (c Change) member() []byte {
 	switch {
 	case c.Left == nil && c.Right == nil:
@@ -250,7 +249,7 @@ func (c Change) member() []byte {
 	return c.Right
 }
 
-// object makes an object what it becomes, with all that follows.
+// object writes the merged object and the rows that follow from it.
 func (m *merge) object(ctx context.Context, p place, key []byte, c Change) error {
 	value := c.member()
 	if c.Left != nil && c.Right != nil && !bytes.Equal(c.Left, c.Right) {
@@ -273,13 +272,13 @@ func (m *merge) object(ctx context.Context, p place, key []byte, c Change) error
 		_, err = o.parent()
 	}
 	if err != nil || o.check() != nil {
-		return m.set(ctx, p, key, value) // what follows from it nobody can say; Verify reports it
+		return m.set(ctx, p, key, value) // the derived rows are unknown; Verify reports the object
 	}
 	return m.add(ctx, o, value)
 }
 
-// mergeLists returns the list with what both sides have added and without what either has removed.
-// A value that is no list is merged as a whole.
+// mergeLists applies the additions and removals of both sides to a list. It merges an unreadable
+// value as a whole.
 func mergeLists(c Change) []byte {
 	var lists [3][][]byte
 	for i, b := range [][]byte{c.Base, c.Left, c.Right} {
@@ -305,8 +304,7 @@ func mergeLists(c Change) []byte {
 	return appendList(nil, merged)
 }
 
-// mergeGraves takes the grave that is kept longer, of two equal ones that with the greater
-// tombstone.
+// mergeGraves returns the grave with the later epoch, then the one with the greater tombstone.
 func mergeGraves(c Change) []byte {
 	left, ok := decodeGrave(c.Left)
 	right, both := decodeGrave(c.Right)
@@ -325,7 +323,7 @@ func mergeGraves(c Change) []byte {
 	return c.Right
 }
 
-// mergeNumbers takes the greater number.
+// mergeNumbers returns the greater number.
 func mergeNumbers(c Change) []byte {
 	if len(c.Left) != 8 || len(c.Right) != 8 {
 		return c.member()
@@ -336,7 +334,7 @@ func mergeNumbers(c Change) []byte {
 	return c.Right
 }
 
-// both reports an object that has a lock and a grave now, and got one of them here.
+// both reports an object that has a lock and a grave after this merge, if a side changed either.
 func (m *merge) both(ctx context.Context) error {
 	for _, row := range [][]byte{m.graveKey, m.lockKey} {
 		p, key, err := placeOf(row)

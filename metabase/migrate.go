@@ -6,20 +6,20 @@ import (
 	"fmt"
 )
 
-// graveLifetime is how many epochs a grave of version 2 is kept from its migration on.
+// graveLifetime is how many epochs a grave of version 2 is kept after its migration.
 const graveLifetime = 5
 
 // migrateBatch is how many rows a transaction of a migration reads.
 const migrateBatch = 1000
 
-// migration is one step from a version to the next. It runs in transactions: step reads rows from
-// the position on and returns the next position, nil when it is done.
+// migration is a step from one version to the next, run in several transactions. step reads rows
+// from a position on and returns the next position, or nil at the end.
 type migration struct {
 	from uint64
 	step func(ctx context.Context, t *Tx, at *position) (*position, error)
 }
 
-// position is where a migration goes on: at the first row of a bucket that is at least key.
+// position is where a migration continues: at the first row of bucket whose key is at least key.
 type position struct{ bucket, key []byte }
 
 var migrations = []migration{
@@ -27,8 +27,8 @@ var migrations = []migration{
 	{3, migrateMetadata},
 }
 
-// migrate brings a file to the newest version. A step writes only what is not there yet, and its
-// version comes last; so a migration that was interrupted begins again and loses nothing: M4.
+// migrate migrates a file to the newest version. A step writes only missing rows and writes its
+// version last, so an interrupted migration can begin again without loss: M4.
 func (f *File) migrate(ctx context.Context) error {
 	for _, m := range migrations {
 		at := &position{}
@@ -51,7 +51,7 @@ func (f *File) migrate(ctx context.Context) error {
 	return nil
 }
 
-// migrateGraves gives graves without expiration one.
+// migrateGraves adds an expiration to each grave without one.
 func migrateGraves(ctx context.Context, t *Tx, at *position) (*position, error) {
 	p := in(kindGraves)
 	var old [][2][]byte
@@ -79,8 +79,8 @@ func migrateGraves(ctx context.Context, t *Tx, at *position) (*position, error) 
 	return next, nil
 }
 
-// migrateMetadata gives objects, and those that are stored in parts, their rows in kindMetadata.
-// Objects that cannot be decoded or that Put would not take get none.
+// migrateMetadata writes the kindMetadata rows of objects, stored whole or in parts. It skips
+// objects that cannot be decoded or that Put would refuse.
 func migrateMetadata(ctx context.Context, t *Tx, at *position) (*position, error) {
 	var batch []*Object
 	read := 0
@@ -123,7 +123,7 @@ func migrateMetadata(ctx context.Context, t *Tx, at *position) (*position, error
 			if err != nil {
 				return nil, err
 			}
-			continue // it comes, or came, by itself
+			continue // the parent has its own turn as a stored object
 		}
 		if err := t.addMetadata(ctx, parent, false); err != nil {
 			return nil, err

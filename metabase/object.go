@@ -12,7 +12,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Type is what an object is for.
+// Type is the purpose of an object.
 type Type uint32
 
 // The types of objects.
@@ -26,7 +26,7 @@ const (
 
 var typeNames = [...]string{"REGULAR", "TOMBSTONE", "STORAGE_GROUP", "LOCK", "LINK"}
 
-// String returns the name that searches know.
+// String returns the name that searches use.
 func (t Type) String() string {
 	if int(t) < len(typeNames) {
 		return typeNames[t]
@@ -34,20 +34,19 @@ func (t Type) String() string {
 	return strconv.FormatUint(uint64(t), 10)
 }
 
-// Attribute is a key with a value that a user has given an object.
+// Attribute is a key and a value that a user has set on an object.
 type Attribute struct{ Key, Value string }
 
-// AttributeExpiration is the attribute with the last epoch in which an object is available.
+// AttributeExpiration is the attribute that holds the last epoch in which an object is available.
 const AttributeExpiration = "__NEOFS__EXPIRATION_EPOCH"
 
-// maxHeaderBytes is the longest header that can be put.
+// maxHeaderBytes is the size of the longest header that Put accepts.
 const maxHeaderBytes = 16 << 10
 
-// maxDecodedBytes is the longest header that is decoded, so that memory has a bound.
+// maxDecodedBytes is the size of the longest header that is decoded. It bounds the memory in use.
 const maxDecodedBytes = 256 << 10
 
-// Object is the decoded form of an object without its payload. The schema, as protocol buffers have
-// it:
+// Object is the decoded form of an object without its payload. The schema in protocol buffers:
 //
 //	Object    1 id {1 value} 2 signature 3 header 4 payload
 //	Header    1 version {1 major 2 minor} 2 container {1 value} 3 owner {1 value} 4 creation epoch
@@ -57,7 +56,7 @@ const maxDecodedBytes = 256 << 10
 //	Split     1 parent {1 value} 2 previous {1 value} 3 parent signature 4 parent header
 //	          5 child {1 value}, repeated 6 split id 7 first {1 value}
 //
-// Byte slices share memory with what was decoded. New objects are made with NewObject.
+// Byte slices share memory with the decoded bytes. NewObject makes new objects.
 type Object struct {
 	ID             ID
 	Container      ID
@@ -74,32 +73,31 @@ type Object struct {
 	hasPayloadHash bool
 }
 
-// Split says how a part belongs to the object that was cut into parts.
+// Split describes how a part belongs to the object that was split.
 type Split struct {
-	// Parent is the object that was cut, zero in parts that were stored before its id was known.
+	// Parent is the object that was split. It is zero in parts stored before its id was known.
 	Parent ID
-	// Previous is the part before, and First the first one; zero when there is none or it is not
+	// Previous is the preceding part and First the first part. Each is zero when absent or not
 	// known.
 	Previous, First ID
-	// SplitID tells parts of one object in the older scheme: 16 bytes or none.
+	// SplitID identifies the parts of one object in the older scheme: 16 bytes or none.
 	SplitID []byte
 	// Children are the parts that a link object names in the older scheme.
 	Children []ID
-	// ParentHeader is the header of Parent as bytes, nil in all parts but the last one and the
-	// link.
+	// ParentHeader is the encoded header of Parent. Only the last part and the link object have it.
 	ParentHeader    []byte
 	parentSignature []byte
 }
 
-// SplitInfo says where the parts of a virtual object are.
+// SplitInfo names the parts of a virtual object.
 type SplitInfo struct {
-	// SplitID is 16 bytes or none. The ids are zero when they are not known.
+	// SplitID is 16 bytes or none. The ids are zero when not known.
 	SplitID               []byte
 	LastPart, Link, First ID
 }
 
-// DecodeObject decodes an object, with its payload or without. The result shares memory with b. The
-// bytes may be anything. Errors: base.ErrCorrupt; base.ErrTooLarge for a header of more than 256
+// DecodeObject decodes an object, with or without its payload. b may be any bytes; the result
+// shares memory with b. Errors: base.ErrCorrupt; base.ErrTooLarge for a header of more than 256
 // KiB.
 func DecodeObject(b []byte) (*Object, error) {
 	var id, header []byte
@@ -262,7 +260,7 @@ func (s *Split) decode(b []byte) error {
 	return nil
 }
 
-// check verifies what can be put: M3.
+// check verifies that Put may store the object: M3.
 func (o *Object) check() error {
 	switch {
 	case o.headerBytes > maxHeaderBytes:
@@ -301,11 +299,11 @@ func (o *Object) Attribute(key string) (string, bool) {
 	return "", false
 }
 
-// address returns where the object is.
+// address returns the address of the object.
 func (o *Object) address() Address { return Address{o.Container, o.ID} }
 
-// parent returns the object that o is a part of as its header in o says; nil when o does not have
-// it.
+// parent returns the parent of o, decoded from the parent header in o. It is nil when o has no such
+// header.
 func (o *Object) parent() (*Object, error) {
 	if o.Split == nil || o.Split.Parent.IsZero() || o.Split.ParentHeader == nil {
 		return nil, nil
@@ -318,14 +316,14 @@ func (o *Object) parent() (*Object, error) {
 	return p, nil
 }
 
-// parentBytes returns the object that o is a part of, as it would be stored.
+// parentBytes returns the parent of o in the encoding of a stored object.
 func (o *Object) parentBytes() []byte {
 	b := appendID(nil, 1, o.Split.Parent)
 	b = appendBytes(b, 2, o.Split.parentSignature)
 	return appendBytes(b, 3, o.Split.ParentHeader)
 }
 
-// splitInfo returns what o, a part with the header of its parent, says of where the parts are.
+// splitInfo returns the split information from o, a part with the header of its parent.
 func (o *Object) splitInfo() SplitInfo {
 	info := SplitInfo{SplitID: o.Split.SplitID, First: o.Split.First}
 	if o.Type == Link || len(o.Split.Children) > 0 {
@@ -336,7 +334,7 @@ func (o *Object) splitInfo() SplitInfo {
 	return info
 }
 
-// merge adds to i what other has and i does not.
+// merge fills each empty field of i from other.
 func (i *SplitInfo) merge(other SplitInfo) {
 	if len(i.SplitID) == 0 {
 		i.SplitID = other.SplitID
@@ -348,7 +346,7 @@ func (i *SplitInfo) merge(other SplitInfo) {
 	}
 }
 
-// Marshal returns the bytes in which the split information is stored: 1 split id, 2 last part, 3
+// Marshal returns the stored encoding of the split information: fields 1 split id, 2 last part, 3
 // link, 4 first.
 func (i *SplitInfo) Marshal() []byte {
 	b := appendBytes(nil, 1, i.SplitID)
@@ -357,7 +355,7 @@ func (i *SplitInfo) Marshal() []byte {
 	return appendID(b, 4, i.First)
 }
 
-// DecodeSplitInfo reads what Marshal writes. Errors: base.ErrCorrupt.
+// DecodeSplitInfo decodes the output of Marshal. Errors: base.ErrCorrupt.
 func DecodeSplitInfo(b []byte) (i SplitInfo, err error) {
 	err = fields(b, func(f *field) error {
 		if f.number == 1 {
@@ -382,10 +380,10 @@ func DecodeSplitInfo(b []byte) (i SplitInfo, err error) {
 	return i, nil
 }
 
-// errPayload ends the search for a payload.
+// errPayload ends the search for a payload field.
 var errPayload = errors.New("payload")
 
-// withoutPayload returns an object without its payload and otherwise as it came: M2.
+// withoutPayload cuts off the payload of an object and changes nothing else: M2.
 func withoutPayload(b []byte) ([]byte, error) {
 	err := fields(b, func(f *field) error {
 		if f.number == 4 {
@@ -410,9 +408,8 @@ func withoutPayload(b []byte) ([]byte, error) {
 	return kept, nil
 }
 
-// NewObject returns the bytes of an object with what o says, and sets o.ID, which is the SHA-256 of
-// the header. So equal objects have one id. Split is not written. Errors: those of Put about
-// objects.
+// NewObject encodes o and sets o.ID to the SHA-256 of the header, so equal objects have one id. It
+// does not write Split. Errors: those of Put about objects.
 func NewObject(o *Object) ([]byte, error) {
 	h := appendBytes(nil, 1, appendUint(appendUint(nil, 1, uint64(o.Major)), 2, uint64(o.Minor)))
 	h = appendID(h, 2, o.Container)
@@ -437,7 +434,7 @@ func NewObject(o *Object) ([]byte, error) {
 	return b, nil
 }
 
-// LockPayload returns the payload of an object of type Lock that locks objects.
+// LockPayload returns the payload of an object of type Lock that locks the given objects.
 func LockPayload(objects []ID) (b []byte) {
 	for _, id := range objects {
 		b = appendID(b, 1, id)
@@ -445,7 +442,7 @@ func LockPayload(objects []ID) (b []byte) {
 	return b
 }
 
-// TombstonePayload returns the payload of an object of type Tombstone that removes objects.
+// TombstonePayload returns the payload of a Tombstone object that removes the given objects.
 func TombstonePayload(expiration uint64, objects []ID) []byte {
 	b := appendUint(nil, 1, expiration)
 	for _, id := range objects {

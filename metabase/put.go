@@ -7,11 +7,11 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Put stores an object, whose payload is cut off, and on a file where its payload is when storageID
-// is not empty. A part with the header of its parent makes the parent known, too. An object that is
-// stored already stays as it is, but for its storage id. Neither slice is retained. Errors, in an
-// *ObjectError: ErrAlreadyRemoved and ErrExpired, of the object or its parent; base.ErrTooLarge,
-// base.ErrInvalid; base.ErrCorrupt for bytes that are no object.
+// Put stores an object without its payload. On a file it also records a non-empty storageID, the
+// place of the payload. A part that carries its parent's header makes the parent visible. For an
+// object that is already stored only the storage id changes. Put does not retain the slices.
+// Errors, in an *ObjectError: ErrAlreadyRemoved and ErrExpired, of the object or its parent;
+// base.ErrTooLarge, base.ErrInvalid; base.ErrCorrupt for bytes that are no object.
 func (t *Tx) Put(ctx context.Context, object, storageID []byte) (Address, error) {
 	object, err := withoutPayload(object)
 	if err != nil {
@@ -44,7 +44,7 @@ func (t *Tx) put(ctx context.Context, o *Object, b, storageID []byte) error {
 	return t.UpdateStorageID(ctx, a, storageID)
 }
 
-// canPut verifies an object, and the one that it is a part of.
+// canPut verifies an object and its parent.
 func (t *Tx) canPut(ctx context.Context, o *Object) error {
 	if err := o.check(); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (t *Tx) canPut(ctx context.Context, o *Object) error {
 		return fmt.Errorf("parent %s is in another container or the object itself: %w", parent.address(), base.ErrInvalid)
 	}
 	if parent.Split != nil {
-		parent.Split.ParentHeader = nil // what is a part of a part is not followed
+		parent.Split.ParentHeader = nil // the parent of a parent is ignored
 	}
 	if err := t.canPut(ctx, parent); err != nil {
 		return fmt.Errorf("parent %s: %w", parent.ID, err)
@@ -85,7 +85,7 @@ func (t *Tx) addCounted(ctx context.Context, o *Object, b []byte) error {
 	return t.count(ctx, o.Container, contribution(o, status), true)
 }
 
-// contribution is what a stored object counts.
+// contribution is the amount that one stored object adds to the counters.
 func contribution(o *Object, marked Status) counted {
 	c := counted{physical: 1}
 	if marked == Available {
@@ -97,8 +97,8 @@ func contribution(o *Object, marked Status) counted {
 	return c
 }
 
-// Reset removes everything from a file and remembers the epoch in which that was done. The caller
-// puts the objects again from where they are stored. On a page it removes the catalogue.
+// Reset removes all rows of a file and records the present epoch as the epoch of the resync. The
+// caller then puts the objects again. On a page Reset removes the catalogue.
 func (t *Tx) Reset(ctx context.Context) error {
 	all, err := collect(t.tree.names(ctx, nil, nil))
 	for _, name := range all {

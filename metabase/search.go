@@ -17,32 +17,31 @@ const (
 	MaxCount      = 1000
 )
 
-// Query asks for objects of a container.
+// Query describes a search for objects of one container.
 type Query struct {
 	Container ID
-	// Filters all have to match. The first one, the primary filter, says among which rows to look.
+	// Filters must all match. The first one, the primary filter, selects the rows that are read.
 	Filters []Filter
-	// Attributes are returned of each object. The first one must be that of the primary filter.
-	// With attributes the result is sorted by the first one, as integers when the primary filter
-	// compares integers, else by the bytes that are stored; without any, or when the primary filter
-	// is Absent, by the objects' ids.
+	// Attributes are the attributes to return. The first must be that of the primary filter, and
+	// the result is sorted by it: as integers when the primary filter compares integers, else by
+	// the stored bytes. Without attributes, or when the primary filter is Absent, objects are
+	// sorted by id.
 	Attributes []string
-	// Cursor is what the page before has returned, "" for the first one.
+	// Cursor is the cursor that the previous page returned, or "" for the first page.
 	Cursor string
-	// Count is the greatest number of objects to return, 1 to 1000.
+	// Count is the maximum number of objects to return, 1 to 1000.
 	Count int
 }
 
-// Found is an object that a search has found.
+// Found is one result of a search.
 type Found struct {
 	ID ID
-	// Attributes are the values of what the query asks for, "" for those that the object has not.
-	// They are text, as in filters. A value that was found by comparing integers is the integer
-	// without leading zeros.
+	// Attributes are the values of the query's attributes as text, in the form of filters; "" for
+	// an absent attribute. A value found by comparing integers is printed without leading zeros.
 	Attributes []string
 }
 
-// search is a query that runs.
+// search is a running query.
 type search struct {
 	*View
 	query   Query
@@ -50,16 +49,16 @@ type search struct {
 	first   *condition              // the primary filter, nil when there is none
 	groups  map[string][]*condition // by key
 	order   []string                // the keys of groups, in order of their first filter
-	span    span                    // of the index of the primary filter
+	span    span                    // the range of keys in the index of the primary filter
 	integer bool                    // the index is that of integers
 	present presence
 }
 
-// Search returns a page of objects that match, and a cursor for the next one, "" behind the last.
-// Objects that are not available are passed over. A cursor is good for the same filters and
-// attributes as long as the metabase exists, whatever objects come and go. With duplicate keys of
-// attributes, an object matches when one value of a key meets all filters on that key. Errors:
-// *QueryError, ErrInvalidCursor, ErrOldVersion, base.ErrCorrupt, those of the store.
+// Search returns one page of matching objects and a cursor for the next page, "" after the last. It
+// skips objects that are not available. A cursor is valid for the same filters and attributes as
+// long as the metabase exists, even when objects are added or removed. If an object has several
+// values of a key, one value must meet all filters on that key. Errors: *QueryError,
+// ErrInvalidCursor, ErrOldVersion, base.ErrCorrupt, those of the store.
 func (v *View) Search(ctx context.Context, q Query) ([]Found, string, error) {
 	s, reachable, err := v.prepare(q)
 	if err != nil || !reachable {
@@ -87,7 +86,7 @@ func (v *View) Search(ctx context.Context, q Query) ([]Found, string, error) {
 	return s.page(ctx, hits)
 }
 
-// prepare verifies a query. reachable is false when nothing can match.
+// prepare verifies a query. reachable is false when no object can match.
 func (v *View) prepare(q Query) (s *search, reachable bool, err error) {
 	wrong := func(format string, args ...any) (*search, bool, error) {
 		return nil, false, &QueryError{-1, fmt.Sprintf(format, args...)}
@@ -141,8 +140,8 @@ func (v *View) prepare(q Query) (s *search, reachable bool, err error) {
 // byAttribute reports whether the result is sorted by the primary attribute.
 func (s *search) byAttribute() bool { return len(s.query.Attributes) > 0 && s.first.Op != Absent }
 
-// start returns the first key that may come, without its first byte; the cursor is the last one
-// that came.
+// start decodes the cursor, which is the last key of the previous page without its first byte. It
+// returns the least key of this page in the same form.
 func (s *search) start() ([]byte, error) {
 	if s.query.Cursor == "" {
 		return nil, nil
@@ -171,15 +170,15 @@ func (s *search) firstByte() byte {
 	return metaValue
 }
 
-// hit is an object that may be in the result.
+// hit is a candidate for the result.
 type hit struct {
 	id     ID
-	key    []byte   // of the row of the index, nil for one of kindMetadata's first
-	value  []byte   // of the primary attribute, as it is stored
+	key    []byte   // key of the index row, nil when the hit is from the list of objects
+	value  []byte   // of the primary attribute, in stored form
 	number *big.Int // of the primary attribute, in an index of integers
 }
 
-// parse takes a key of the index apart. The hit shares memory with it.
+// parse splits a key of the index. The hit shares memory with the key.
 func (s *search) parse(key []byte) (h hit, ok bool) {
 	prefix := len(s.first.Key) + 2
 	if len(key) < prefix+32 || !bytes.HasPrefix(key[1:], append([]byte(s.first.Key), 0)) {
@@ -198,8 +197,8 @@ func (s *search) parse(key []byte) (h hit, ok bool) {
 	return h, true
 }
 
-// indexed yields what the index of the primary filter has, in its order. With sorted it begins at
-// from; a search for one value that is not sorted by it has an object's id there.
+// indexed yields the rows of the primary filter's index in order. With sorted, it begins at from.
+// Unless the result is sorted by attribute, from is an object id, and the filter accepts one value.
 func (s *search) indexed(ctx context.Context, from []byte, sorted bool) iter.Seq2[hit, error] {
 	return func(yield func(hit, error) bool) {
 		sp := s.span
@@ -221,7 +220,7 @@ func (s *search) indexed(ctx context.Context, from []byte, sorted bool) iter.Seq
 				}
 			}
 			if err == nil && !s.first.never && s.first.Op == Equal && !bytes.Equal(h.value, s.first.stored) {
-				continue // a longer value that has the separator after this one
+				continue // a longer value that contains this one and the separator
 			}
 			if !yield(h, err) || err != nil {
 				return
@@ -230,7 +229,7 @@ func (s *search) indexed(ctx context.Context, from []byte, sorted bool) iter.Seq
 	}
 }
 
-// objects yields all objects by id.
+// objects yields all objects from an id on, in order of ids.
 func (s *search) objects(ctx context.Context, from []byte) iter.Seq2[hit, error] {
 	return func(yield func(hit, error) bool) {
 		sp := prefixed([]byte{metaObject})
@@ -250,7 +249,7 @@ func (s *search) objects(ctx context.Context, from []byte) iter.Seq2[hit, error]
 	}
 }
 
-// take keeps those that match, until there is one more than a page has.
+// take collects matching hits until there is one more than a page holds.
 func (s *search) take(ctx context.Context, all iter.Seq2[hit, error]) (hits []hit, err error) {
 	for h, err := range all {
 		if err != nil {
@@ -271,7 +270,7 @@ func (s *search) take(ctx context.Context, all iter.Seq2[hit, error]) (hits []hi
 	return hits, nil
 }
 
-// page makes the result of the hits, of which the last is only there to tell that there are more.
+// page makes the result from the hits. An extra last hit only shows that there is another page.
 func (s *search) page(ctx context.Context, hits []hit) (found []Found, cursor string, err error) {
 	if len(hits) > s.query.Count {
 		hits = hits[:s.query.Count]
@@ -303,7 +302,7 @@ func (s *search) page(ctx context.Context, hits []hit) (found []Found, cursor st
 	return found, cursor, nil
 }
 
-// attribute returns the text of an object's attribute: of several values the one that sorts first.
+// attribute returns an attribute of an object as text. Of several values it returns the least one.
 func (s *search) attribute(ctx context.Context, id ID, attr string) (string, error) {
 	prefix := metaKey(metaOwn, id[:], []byte(attr), separator)
 	for row, err := range s.tree.rows(ctx, s.meta, prefixed(prefix)) {

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Select is the older search: it returns the ids of the available objects of a container that meet
-// all filters, sorted, and needs no metadata rows. It decodes every object of the container, unless
-// a filter wants a value of an attribute of the users'. Integers are of any size. Errors:
-// *QueryError, base.ErrCorrupt.
+// Select is the older search. It returns the sorted ids of a container's available objects that
+// meet all filters, and needs no metadata rows. It decodes every object of the container, unless a
+// filter compares a user attribute with Equal. Integers can have any size. Errors: *QueryError,
+// base.ErrCorrupt.
 func (v *View) Select(ctx context.Context, container ID, filters []Filter) ([]ID, error) {
 	for i, f := range filters {
 		if f.Op.numeric() && strings.HasPrefix(f.Key, systemPrefix) && f.Key != attrEpoch && f.Key != attrPayloadLength {
@@ -44,7 +44,7 @@ func (v *View) Select(ctx context.Context, container ID, filters []Filter) ([]ID
 	return slices.Compact(found), nil
 }
 
-// candidates returns the objects among which those are that all filters want.
+// candidates returns a superset of the objects that meet all filters.
 func (v *View) candidates(ctx context.Context, container ID, filters []Filter) (ids []ID, err error) {
 	places := []place{of(kindRoot, container)}
 	for _, k := range objectKinds {
@@ -73,7 +73,7 @@ func (v *View) candidates(ctx context.Context, container ID, filters []Filter) (
 	return ids, nil
 }
 
-// selects reports whether an object meets all filters; o is nil for one that is not stored itself.
+// selects reports whether an object meets all filters. o is nil for an object that is not stored.
 func (v *View) selects(ctx context.Context, a Address, o *Object, filters []Filter) (bool, error) {
 	physical := o != nil
 	if !physical {
@@ -109,7 +109,7 @@ func (o *Object) meets(f Filter, physical bool) bool {
 	return slices.ContainsFunc(values, func(value string) bool { return f.meetsText(value) })
 }
 
-// meetsText reports whether the text of a value meets the filter.
+// meetsText reports whether a value in text form meets the filter.
 func (f *Filter) meetsText(value string) bool {
 	switch {
 	case f.Key == attrRoot || f.Key == attrPhysical:

@@ -11,19 +11,19 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// primaryKinds are the buckets whose rows do not follow from others, in an order in which they can
+// primaryKinds are the buckets whose rows do not follow from others, in an order in which rows can
 // be put.
 var primaryKinds = []kind{
 	kindRegular, kindLock, kindStorageGroup, kindTombstone, kindLink, kindLocked, kindGraves, kindGarbage, kindGarbageContainers, kindToMove,
 }
 
-// primary is a row that does not follow from others.
+// primary is a row that does not follow from other rows.
 type primary struct {
 	place      place
 	key, value []byte
 }
 
-// primaries yields the rows that Import takes. They are borrowed, and the loop must not write to v.
+// primaries yields the rows that Import copies. Rows are borrowed. The loop must not write to v.
 func (v *View) primaries(ctx context.Context) iter.Seq2[primary, error] {
 	return func(yield func(primary, error) bool) {
 		for _, k := range primaryKinds {
@@ -48,7 +48,7 @@ func (v *View) primaries(ctx context.Context) iter.Seq2[primary, error] {
 	}
 }
 
-// eachPlace calls fn with the buckets of a primary kind.
+// eachPlace calls fn for each bucket of a primary kind.
 func (v *View) eachPlace(ctx context.Context, k kind, fn func(place) error) error {
 	switch {
 	case slices.Contains(objectKinds, k):
@@ -65,10 +65,11 @@ func (v *View) eachPlace(ctx context.Context, k kind, fn func(place) error) erro
 	return fn(in(k))
 }
 
-// Import adds what another metabase of any version has: its objects, locks, graves and marks. What
-// follows from these is derived again, and what only counts there stays there: counters, storage
-// ids, the shard's id. What t has already stays. Errors: base.ErrCorrupt, which names the row;
-// *ObjectError for objects that Put would not take. Then the caller gives up the transaction.
+// Import adds the objects, locks, graves and marks of another metabase of any version. It derives
+// all other rows. It does not copy local data: counters, storage ids, the shard id. Rows that t
+// already has stay; lists of locks are united. Errors: base.ErrCorrupt, which names the row;
+// *ObjectError for objects that Put would refuse. After an error the caller rolls the transaction
+// back.
 func (t *Tx) Import(ctx context.Context, from *View) error {
 	for row, err := range from.primaries(ctx) {
 		if err == nil {
@@ -87,9 +88,8 @@ func (t *Tx) Import(ctx context.Context, from *View) error {
 // importBatch is how many rows a transaction of File.Import writes.
 const importBatch = 1000
 
-// Import is Tx.Import in transactions of its own, for metabases of any size. When it fails, the
-// file has a part of the rows, and counters that are wrong until Import or Tx.SyncCounters is
-// called again.
+// Import is Tx.Import in several transactions, for metabases of any size. After a failure the file
+// has some of the rows, and its counters are wrong until Import or Tx.SyncCounters is called again.
 func (f *File) Import(ctx context.Context, from *View) error {
 	var batch []primary
 	flush := func() error {

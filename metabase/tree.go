@@ -12,25 +12,25 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// tree is the ordered view of buckets through which all operations go. Keys and names ascend
-// bytewise. What a sequence yields, and what get returns, is borrowed until the next step or write.
-// A loop over a sequence must not write.
+// tree is the ordered view of buckets that all operations use. Keys and names ascend bytewise.
+// Slices from get and from sequences are borrowed until the next step or write. A loop over a
+// sequence must not write.
 type tree interface {
-	// get returns the value of key; ok is false when there is none.
+	// get returns the value of key. ok is false when the row is absent.
 	get(ctx context.Context, p place, key []byte) (value []byte, ok bool, err error)
-	// put makes the bucket when there is none.
+	// put creates the bucket when it is absent.
 	put(ctx context.Context, p place, key, value []byte) error
 	delete(ctx context.Context, p place, key []byte) error
 	// rows yields the rows directly in p.
 	rows(ctx context.Context, p place, s span) iter.Seq2[ordered.Row, error]
-	// names yields the names of the buckets in a bucket of the root, or in the root when bucket is
-	// nil, that are at least from.
+	// names yields the names, from the name from on, of the buckets in a bucket of the root, or in
+	// the root when bucket is nil.
 	names(ctx context.Context, bucket, from []byte) iter.Seq2[[]byte, error]
-	// drop removes a bucket with everything in it. It is no error when there is none.
+	// drop removes a bucket with all its contents. An absent bucket is no error.
 	drop(ctx context.Context, p place) error
 }
 
-// span selects keys k with from <= k < to; nil is no limit.
+// span selects keys k with from <= k < to. nil means no limit.
 type span struct {
 	from, to []byte
 	keysOnly bool
@@ -41,26 +41,26 @@ func prefixed(prefix []byte) span {
 	return span{from: prefix, to: ordered.PrefixEnd(prefix), keysOnly: true}
 }
 
-// behind returns the first key after key.
+// behind returns the least key greater than key.
 func behind(key []byte) []byte { return append(bytes.Clone(key), 0) }
 
-// flat is a tree whose buckets are namespaces below one namespace of sorted rows, by
+// flat is a tree on sorted rows. Its buckets are namespaces below one namespace, in the encoding
 // keyspace.Escaped.
 type flat struct {
 	r ordered.Reader
-	w ordered.Writer // nil when it is for reading
+	w ordered.Writer // nil in a read-only tree
 }
 
-// Namespace is the namespace of a page that has the buckets of a catalogue below it.
+// Namespace is the namespace of a page that contains the buckets of a catalogue.
 const Namespace = "metabase"
 
 var namespace = []byte(Namespace)
 
-// RowsPrefix returns what the keys of all rows of a catalogue begin with, and no others.
+// RowsPrefix returns the prefix of the keys of all rows of a catalogue. No other keys have it.
 func RowsPrefix() []byte {
 	from, _, err := keyspace.Escaped{}.Subtree([][]byte{namespace})
 	if err != nil {
-		panic(err) // there is a namespace
+		panic(err) // impossible: there is a namespace
 	}
 	return from
 }
@@ -77,7 +77,7 @@ func names(p place) [][]byte {
 
 func flatKey(p place, key []byte) ([]byte, error) { return keyspace.Escaped{}.Encode(names(p), key) }
 
-// placeOf takes the key of a row apart.
+// placeOf decodes the key of a row into bucket and key.
 func placeOf(row []byte) (p place, key []byte, err error) {
 	ns, key, err := keyspace.Escaped{}.Decode(row)
 	switch {
@@ -162,7 +162,7 @@ func (t flat) rows(ctx context.Context, p place, s span) iter.Seq2[ordered.Row, 
 	}
 }
 
-// names looks for the first row behind each name, so that its cost follows the number of names.
+// names seeks to the first row of each name, so the cost is proportional to the number of names.
 func (t flat) names(ctx context.Context, bucket, from []byte) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		parent := names(place{bucket: bucket})
@@ -175,7 +175,7 @@ func (t flat) names(ctx context.Context, bucket, from []byte) iter.Seq2[[]byte, 
 			return
 		}
 		end = end[:len(end)-1]
-		end = append(end, 2) // the rows directly in the namespace stand behind those below it
+		end = append(end, 2) // rows directly in the namespace sort after those of inner namespaces
 		for {
 			name, ok, err := t.nameFrom(ctx, next, end, len(parent))
 			if err != nil || !ok {

@@ -10,13 +10,13 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Issue is a row that is not as it should be.
+// Issue describes a wrong row.
 type Issue struct {
-	// Bucket and Key name the row. They carry no values of attributes.
+	// Bucket and Key name the row. They contain no values of attributes.
 	Bucket, Key string
-	// Problem says what is wrong with it.
+	// Problem describes what is wrong with the row.
 	Problem string
-	// Derived says that the row follows from others, so that Repair can mend it.
+	// Derived reports that the row follows from other rows, so that Repair can mend it.
 	Derived bool
 
 	fix func(ctx context.Context, t *Tx) error
@@ -25,22 +25,22 @@ type Issue struct {
 // String returns the issue on one line.
 func (i Issue) String() string { return i.Bucket + " " + i.Key + ": " + i.Problem }
 
-// errStop ends a verification whose reader has left.
+// errStop ends a verification after the loop has ended.
 var errStop = errors.New("stop")
 
-// verifier goes through a metabase.
+// verifier verifies a metabase.
 type verifier struct {
 	*View
 	yield func(Issue, error) bool
-	owned map[Address]map[string][]byte // what follows from objects that were asked for lately
+	owned map[Address]map[string][]byte // cache of the rows that follow from an object
 }
 
-// maxOwned bounds verifier.owned.
+// maxOwned bounds the size of verifier.owned.
 const maxOwned = 512
 
-// Verify yields what is wrong with any row: objects that cannot be decoded or are not where they
-// belong, rows that should follow from objects and do not, rows that follow from none, wrong
-// counters. Empty buckets are nothing wrong. The loop must not write.
+// Verify yields an issue for each wrong row: objects that cannot be decoded or are in the wrong
+// place, missing derived rows, rows that follow from no object, wrong counters. Empty buckets are
+// allowed. The loop must not write.
 func (v *View) Verify(ctx context.Context) iter.Seq2[Issue, error] {
 	return func(yield func(Issue, error) bool) {
 		w := &verifier{View: v, yield: yield, owned: map[Address]map[string][]byte{}}
@@ -60,11 +60,11 @@ func (v *View) Verify(ctx context.Context) iter.Seq2[Issue, error] {
 // repairBatch is how many issues Repair mends between two verifications.
 const repairBatch = 10000
 
-// maxRepairRounds bounds how often Repair begins again.
+// maxRepairRounds bounds the number of verifications of one Repair.
 const maxRepairRounds = 1000
 
-// Repair makes all rows that follow from others what they should be, and returns how many it
-// changed. What does not follow from other rows stays as it is.
+// Repair corrects all rows that follow from other rows and returns how many it changed. All other
+// rows stay as they are.
 func (t *Tx) Repair(ctx context.Context) (int, error) {
 	mended := 0
 	for range maxRepairRounds {
@@ -101,7 +101,7 @@ func (w *verifier) report(p place, key []byte, fix func(context.Context, *Tx) er
 	return nil
 }
 
-// names verifies that there are only buckets that are known.
+// names verifies that each bucket has a known name.
 func (w *verifier) names(ctx context.Context) error {
 	all, err := collect(w.tree.names(ctx, nil, nil))
 	if err != nil {
@@ -127,7 +127,7 @@ func kindBytes(kinds []kind) (b []byte) {
 	return b
 }
 
-// marks verifies the buckets that have addresses or containers as keys.
+// marks verifies the buckets that are keyed by addresses or containers.
 func (w *verifier) marks(ctx context.Context) error {
 	for k, size := range map[kind]int{kindGraves: 64, kindGarbage: 64, kindToMove: 64, kindGarbageContainers: 32} {
 		for row, err := range w.tree.rows(ctx, in(k), span{}) {
@@ -192,7 +192,7 @@ func (w *verifier) locks(ctx context.Context) error {
 	return nil
 }
 
-// objects verifies each object, and that what follows from it is there.
+// objects verifies each object and the presence of the rows that follow from it.
 func (w *verifier) objects(ctx context.Context) error {
 	return w.eachBucket(ctx, objectKinds, nil, func(p place, container ID) error {
 		for row, err := range w.tree.rows(ctx, p, span{}) {
@@ -221,7 +221,7 @@ func (w *verifier) objects(ctx context.Context) error {
 	})
 }
 
-// missing reports what should follow from an object and is not there.
+// missing reports rows that should follow from an object and are absent or wrong.
 func (w *verifier) missing(ctx context.Context, o *Object, physical bool) error {
 	for d := range w.expected(o, physical) {
 		if d.how == asRow {
@@ -254,7 +254,7 @@ func (w *verifier) missing(ctx context.Context, o *Object, physical bool) error 
 	return nil
 }
 
-// mendList changes a list that may not be readable.
+// mendList changes a list that may be unreadable.
 func (t *Tx) mendList(ctx context.Context, p place, key []byte, change func([][]byte) [][]byte) error {
 	items, err := t.list(ctx, p, key)
 	if err != nil && !errors.Is(err, base.ErrCorrupt) {
@@ -266,8 +266,8 @@ func (t *Tx) mendList(ctx context.Context, p place, key []byte, change func([][]
 	return t.putList(ctx, p, key, items)
 }
 
-// expected yields the rows that follow from an object in this version. Objects beyond the limits of
-// Put have no metadata rows.
+// expected yields the rows that follow from an object in this version. An object beyond the limits
+// of Put has no metadata rows.
 func (w *verifier) expected(o *Object, physical bool) iter.Seq[derived] {
 	return func(yield func(derived) bool) {
 		metadata := w.version >= newestVersion && o.check() == nil
@@ -279,7 +279,7 @@ func (w *verifier) expected(o *Object, physical bool) iter.Seq[derived] {
 	}
 }
 
-// parents verifies what follows from the parts of objects.
+// parents verifies the rows that follow from the parts of objects.
 func (w *verifier) parents(ctx context.Context) error {
 	return w.eachBucket(ctx, []kind{kindParent}, nil, func(p place, container ID) error {
 		for row, err := range w.tree.rows(ctx, p, span{keysOnly: true}) {
@@ -288,16 +288,16 @@ func (w *verifier) parents(ctx context.Context) error {
 			}
 			id, ok := idOf(row.Key)
 			if !ok {
-				continue // derivedRows reports it
+				continue // derivedRows reports this key
 			}
 			a := Address{container, id}
 			stored, _, err := w.stored(ctx, a)
 			if err != nil || stored != nil {
-				continue // objects has reported it, or it is whole
+				continue // either objects has reported it, or the object is stored whole
 			}
 			o, info, err := w.virtual(ctx, a)
 			if err != nil || o == nil {
-				continue // a part that objects has reported
+				continue // objects has reported the part
 			}
 			if err := w.missing(ctx, o, false); err != nil {
 				return err

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// derivedRows verifies that each row that should follow from an object does.
+// derivedRows verifies that each derived row follows from an object.
 func (w *verifier) derivedRows(ctx context.Context) error {
 	var kinds []kind
 	for _, k := range containerKinds {
@@ -49,7 +49,7 @@ func (w *verifier) bucket(ctx context.Context, p place, container ID) error {
 	return nil
 }
 
-// row verifies a row that is an object's own.
+// row verifies a row that belongs to one object.
 func (w *verifier) row(ctx context.Context, p place, container ID, key []byte) error {
 	drop := func(ctx context.Context, t *Tx) error { return t.tree.delete(ctx, p, key) }
 	id, ok := ownerOf(p.kind(), key)
@@ -66,7 +66,7 @@ func (w *verifier) row(ctx context.Context, p place, container ID, key []byte) e
 	return w.report(p, key, drop, "row does not follow from object %s", id)
 }
 
-// ownerOf returns the object that a row is about.
+// ownerOf returns the object to which a row belongs.
 func ownerOf(k kind, key []byte) (ID, bool) {
 	switch {
 	case k != kindMetadata:
@@ -81,8 +81,8 @@ func ownerOf(k kind, key []byte) (ID, bool) {
 	return idOf(key[len(key)-32:])
 }
 
-// listRow verifies a list: that it can be read, has each item once, and only items that belong
-// there.
+// listRow verifies that a list is readable, has no duplicates, and has only items that follow from
+// objects.
 func (w *verifier) listRow(ctx context.Context, p place, container ID, key, value []byte) error {
 	items, err := decodeList(value)
 	if err != nil {
@@ -115,8 +115,8 @@ func rowKey(p place, key, item []byte) string {
 	return string(appendList(nil, [][]byte{p.bucket, p.nested, key, item}))
 }
 
-// ownedBy returns what follows from an object, with the values of its rows; nil when its bytes are
-// damaged, so that nobody can say.
+// ownedBy returns the rows that follow from an object, with their values. It returns nil when
+// damage of the object's bytes makes the rows unknown.
 func (w *verifier) ownedBy(ctx context.Context, a Address) (map[string][]byte, error) {
 	if owned, ok := w.owned[a]; ok {
 		return owned, nil
@@ -161,7 +161,7 @@ func (w *verifier) ownedBy(ctx context.Context, a Address) (map[string][]byte, e
 	return owned, nil
 }
 
-// counters verifies what is counted in a file.
+// counters verifies the counters and volumes of a file.
 func (w *verifier) counters(ctx context.Context) error {
 	if !w.local {
 		return nil

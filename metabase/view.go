@@ -16,23 +16,23 @@ type View struct {
 	tree    tree
 	epoch   uint64
 	version uint64
-	local   bool // the rows are one node's: it counts, and knows storage ids
-	mends   bool // a list that cannot be read is taken for an empty one
+	local   bool // the rows belong to one node: counters and storage ids are stored
+	mends   bool // an unreadable list counts as empty
 }
 
-// Tx is a View that changes the metabase. See M3 for what errors leave.
+// Tx is a View that can also change the metabase. Invariant M3 says what an error leaves.
 type Tx struct{ View }
 
-// Read returns a view of the catalogue in the rows of r below Namespace, in an epoch. An absent one
-// is empty. Errors: *VersionError, base.ErrCorrupt, those of r.
+// Read returns a view, in the given epoch, of the catalogue below Namespace in the rows of r. An
+// absent catalogue is empty. Errors: *VersionError, base.ErrCorrupt, those of r.
 func Read(ctx context.Context, r ordered.Reader, epoch uint64) (*View, error) {
 	v := &View{tree: flat{r: r}, epoch: epoch}
 	return v, v.readVersion(ctx)
 }
 
-// Write returns a transaction on the catalogue in the rows of w, which it makes when it is absent.
-// The catalogue has neither counters, which are counted when they are asked for, nor storage ids:
-// they would not merge. Errors: as Read.
+// Write returns a transaction on the catalogue in the rows of w, and creates an absent catalogue.
+// The rows have no counters and no storage ids, because these would not merge; Counters and Volume
+// count on each call. Errors: as Read.
 func Write(ctx context.Context, w ordered.Writer, epoch uint64) (*Tx, error) {
 	t := &Tx{View{tree: flat{r: w, w: w}, epoch: epoch}}
 	if err := t.readVersion(ctx); err != nil {
@@ -44,7 +44,7 @@ func Write(ctx context.Context, w ordered.Writer, epoch uint64) (*Tx, error) {
 	return t, t.setInfo(ctx, infoVersion, newestVersion)
 }
 
-// readVersion reads which version the metabase has; without rows it is the newest.
+// readVersion reads the version of the layout. A metabase without rows has the newest version.
 func (v *View) readVersion(ctx context.Context) error {
 	n, ok, err := v.info(ctx, infoVersion)
 	if err != nil {
@@ -66,12 +66,12 @@ func (v *View) Epoch() uint64 { return v.epoch }
 // Version returns the version of the layout, 2 to 4.
 func (v *View) Version() uint64 { return v.version }
 
-// info returns a number of kindInfo.
+// info returns a number from the bucket kindInfo.
 func (v *View) info(ctx context.Context, key string) (uint64, bool, error) {
 	return v.number(ctx, in(kindInfo), []byte(key))
 }
 
-// number returns a value that is a little-endian integer.
+// number returns a value that is a little-endian integer of 8 bytes.
 func (v *View) number(ctx context.Context, p place, key []byte) (uint64, bool, error) {
 	b, ok, err := v.tree.get(ctx, p, key)
 	if err != nil || !ok {
@@ -95,23 +95,23 @@ func (v *View) has(ctx context.Context, p place, key []byte) (bool, error) {
 	return ok, err
 }
 
-// Status is what keeps an object from being available.
+// Status is the reason for which an object is not available.
 type Status uint8
 
 // The states of an object.
 const (
 	Available Status = iota
-	GCMarked         // it, or its container, is to be collected
-	Removed          // it has a grave
-	Expired          // it was available up to the epoch before
+	GCMarked         // the object or its container is marked for collection
+	Removed          // the object has a grave
+	Expired          // the object was available up to the previous epoch
 )
 
 var statusNames = [...]string{"AVAILABLE", "GC MARKED", "IN GRAVEYARD", "EXPIRED"}
 
-// String returns a name for people.
+// String returns a name for display.
 func (s Status) String() string { return statusNames[s] }
 
-// err returns what an operation on an object in this state fails with.
+// err returns the error of an operation on an object in this state.
 func (s Status) err() error {
 	switch s {
 	case GCMarked:
@@ -124,7 +124,7 @@ func (s Status) err() error {
 	return nil
 }
 
-// Status returns the state of an address, whether or not there is an object. A locked object is
+// Status returns the state of an address, with or without a stored object. A locked object is
 // available.
 func (v *View) Status(ctx context.Context, a Address) (Status, error) {
 	if locked, err := v.IsLocked(ctx, a); err != nil || locked {
@@ -139,7 +139,7 @@ func (v *View) Status(ctx context.Context, a Address) (Status, error) {
 	return v.marked(ctx, a)
 }
 
-// marked returns the state that graves and marks alone give.
+// marked returns the state that follows from graves and marks alone.
 func (v *View) marked(ctx context.Context, a Address) (Status, error) {
 	key := a.bytes()
 	if ok, err := v.has(ctx, in(kindGraves), key); err != nil || ok {
@@ -154,7 +154,7 @@ func (v *View) marked(ctx context.Context, a Address) (Status, error) {
 	return Available, nil
 }
 
-// raw returns the bytes of a stored object, nil when there is none.
+// raw returns the bytes of a stored object, or nil when none is stored.
 func (v *View) raw(ctx context.Context, a Address) ([]byte, kind, error) {
 	for _, k := range objectKinds {
 		b, ok, err := v.tree.get(ctx, of(k, a.Container), a.Object[:])
@@ -165,13 +165,13 @@ func (v *View) raw(ctx context.Context, a Address) ([]byte, kind, error) {
 	return nil, 0, nil
 }
 
-// Stored returns the bytes of an object that is stored, whatever its state; nil when there is none.
+// Stored returns the bytes of a stored object in any state, or nil when none is stored.
 func (v *View) Stored(ctx context.Context, a Address) ([]byte, error) {
 	b, _, err := v.raw(ctx, a)
 	return bytes.Clone(b), objectError("get", a, err)
 }
 
-// stored returns a stored object, nil when there is none.
+// stored returns a decoded stored object, or nil when none is stored.
 func (v *View) stored(ctx context.Context, a Address) (*Object, kind, error) {
 	b, k, err := v.raw(ctx, a)
 	if b == nil || err != nil {
@@ -181,7 +181,7 @@ func (v *View) stored(ctx context.Context, a Address) (*Object, kind, error) {
 	return o, k, err
 }
 
-// decode decodes the row of an object and checks that it is where it belongs.
+// decode decodes the row of an object and checks that the object belongs at this address and kind.
 func (v *View) decode(b []byte, a Address, k kind) (*Object, error) {
 	p := of(k, a.Container)
 	o, err := DecodeObject(b)
@@ -194,9 +194,9 @@ func (v *View) decode(b []byte, a Address, k kind) (*Object, error) {
 	return o, nil
 }
 
-// Get returns the bytes of an object without its payload. Of a virtual one it returns what its
-// parts say, or with raw a *SplitInfoError. Errors, in an *ObjectError: base.ErrNotFound,
-// ErrAlreadyRemoved, ErrExpired, *SplitInfoError; base.ErrCorrupt.
+// Get returns the bytes of an object without its payload. For a virtual object it returns the
+// header that a part carries, or with raw a *SplitInfoError. Errors, in an *ObjectError:
+// base.ErrNotFound, ErrAlreadyRemoved, ErrExpired, *SplitInfoError; base.ErrCorrupt.
 func (v *View) Get(ctx context.Context, a Address, raw bool) ([]byte, error) {
 	status, err := v.Status(ctx, a)
 	if err == nil {
@@ -248,8 +248,8 @@ func (v *View) splitInfoError(b []byte, a Address) error {
 	return &SplitInfoError{info}
 }
 
-// Exists reports whether an object is stored and available; with ignoreExpiration also when it has
-// expired. Of a virtual one it returns a *SplitInfoError. Errors: as Get, and ErrLackSplitInfo.
+// Exists reports whether an object is stored and available. With ignoreExpiration, expired objects
+// count. A virtual object gives a *SplitInfoError. Errors: as Get, and ErrLackSplitInfo.
 func (v *View) Exists(ctx context.Context, a Address, ignoreExpiration bool) (bool, error) {
 	var status Status
 	var err error
@@ -283,8 +283,8 @@ func (v *View) Exists(ctx context.Context, a Address, ignoreExpiration bool) (bo
 	return false, objectError("look for", a, err)
 }
 
-// StorageID returns where the payload of an object is, as the node that stores it has said; nil
-// when it is not known.
+// StorageID returns the place of an object's payload, as the node that stores it recorded the
+// place. It returns nil when none is recorded.
 func (v *View) StorageID(ctx context.Context, a Address) ([]byte, error) {
 	b, _, err := v.tree.get(ctx, of(kindStorageID, a.Container), a.Object[:])
 	if err != nil || b == nil {
@@ -293,7 +293,7 @@ func (v *View) StorageID(ctx context.Context, a Address) ([]byte, error) {
 	return append([]byte{}, b...), nil
 }
 
-// UpdateStorageID sets where the payload of an object is. Errors: base.ErrNotFound;
+// UpdateStorageID records the place of an object's payload. Errors: base.ErrNotFound;
 // base.ErrUnsupported on a page.
 func (t *Tx) UpdateStorageID(ctx context.Context, a Address, id []byte) error {
 	b, _, err := t.raw(ctx, a)

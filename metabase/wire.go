@@ -9,7 +9,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// field is a field of a message: its number and its value, a varint or bytes.
+// field is a field of a message, with a number and a value that is a varint or bytes.
 type field struct {
 	number protowire.Number
 	kind   protowire.Type
@@ -17,7 +17,7 @@ type field struct {
 	bytes  []byte
 }
 
-// want says that the field must be of a wire type.
+// want returns an error unless the field has the given wire type.
 func (f *field) want(kind protowire.Type) error {
 	if f.kind != kind {
 		return fmt.Errorf("field %d has wire type %d, want %d: %w", f.number, f.kind, kind, base.ErrCorrupt)
@@ -37,7 +37,7 @@ func (f *field) text(s *string) error {
 	return nil
 }
 
-// uint32 sets n to the field. As in every decoder of the format, higher bits are cut off.
+// uint32 sets n to the field. Like other decoders of the format, it cuts off the higher bits.
 func (f *field) uint32(n *uint32) error {
 	*n = uint32(f.varint)
 	return f.want(protowire.VarintType)
@@ -48,14 +48,14 @@ func (f *field) uint64(n *uint64) error {
 	return f.want(protowire.VarintType)
 }
 
-// blob sets b to the field, which shares memory with the message.
+// blob sets b to the field. b shares memory with the message.
 func (f *field) blob(b *[]byte) error {
 	*b = f.bytes
 	return f.want(protowire.BytesType)
 }
 
-// message sets b to the field. A message that comes in several fields is what they give one after
-// another, as the format has it. Of a message in one field b shares memory.
+// message sets b to the field, or appends it to b: the format joins a message in several fields. b
+// shares memory with a message in one field.
 func (f *field) message(b *[]byte) error {
 	if len(*b) > 0 {
 		*b = append(append(make([]byte, 0, len(*b)+len(f.bytes)), *b...), f.bytes...)
@@ -65,8 +65,8 @@ func (f *field) message(b *[]byte) error {
 	return f.want(protowire.BytesType)
 }
 
-// fields calls fn with each field of a message, unknown ones too. Groups are refused; nothing
-// nests, so the depth of a message costs nothing. Errors: base.ErrCorrupt, those of fn.
+// fields calls fn for each field of a message, also for unknown fields. It refuses groups and does
+// not recurse, so nesting costs nothing. Errors: base.ErrCorrupt, those of fn.
 func fields(msg []byte, fn func(*field) error) error {
 	for len(msg) > 0 {
 		number, kind, n := protowire.ConsumeTag(msg)
@@ -98,7 +98,7 @@ func fields(msg []byte, fn func(*field) error) error {
 	return nil
 }
 
-// inner returns field number of a message as bytes, nil when it has none.
+// inner returns the bytes of one field of a message, or nil when the field is absent.
 func inner(msg []byte, number protowire.Number) (b []byte, err error) {
 	err = fields(msg, func(f *field) error {
 		if f.number == number {
@@ -109,8 +109,8 @@ func inner(msg []byte, number protowire.Number) (b []byte, err error) {
 	return b, err
 }
 
-// innerID returns the id in a message of type ObjectID or ContainerID. An empty message is the zero
-// id.
+// innerID returns the id in a message of type ObjectID or ContainerID. An empty message gives the
+// zero id.
 func innerID(msg []byte) (ID, error) {
 	b, err := inner(msg, 1)
 	if err != nil || len(b) == 0 {
@@ -123,7 +123,7 @@ func innerID(msg []byte) (ID, error) {
 	return id, nil
 }
 
-// appendBytes appends a field unless it is empty.
+// appendBytes appends a field unless b is empty.
 func appendBytes(msg []byte, number protowire.Number, b []byte) []byte {
 	if len(b) == 0 {
 		return msg
@@ -139,7 +139,7 @@ func appendUint(msg []byte, number protowire.Number, n uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(msg, number, protowire.VarintType), n)
 }
 
-// appendID appends a field that is a message with an id, unless that is zero.
+// appendID appends a field that is a message with an id, unless the id is zero.
 func appendID(msg []byte, number protowire.Number, id ID) []byte {
 	if id.IsZero() {
 		return msg

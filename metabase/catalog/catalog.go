@@ -11,19 +11,19 @@ import (
 	"github.com/ledgerd/ledger/rules"
 )
 
-// Read returns the catalogue in a snapshot or transaction, in an epoch. It ends with r. Errors:
-// those of metabase.Read.
+// Read returns the catalogue in a snapshot or transaction, in the given epoch. It is valid as long
+// as r. Errors: those of metabase.Read.
 func Read(ctx context.Context, r ledger.Reader, epoch uint64) (*metabase.View, error) {
 	return metabase.Read(ctx, pages.Reader(r), epoch)
 }
 
-// Write returns the catalogue of a transaction, which it makes when there is none. Errors: those of
+// Write returns the catalogue in a transaction and creates an absent one. Errors: those of
 // metabase.Write.
 func Write(ctx context.Context, tx *ledger.Tx, epoch uint64) (*metabase.Tx, error) {
 	return metabase.Write(ctx, pages.Writer(tx, ledger.Eager), epoch)
 }
 
-// Rule is how the rows of a catalogue merge. Pages without one can have it, too.
+// Rule returns the merge rule of a catalogue. A page without a catalogue may have the rule too.
 func Rule() ledger.NamespaceRule {
 	return ledger.NamespaceRule{Prefix: metabase.RowsPrefix(), Strategy: rules.Grouped(strategy{})}
 }
@@ -45,7 +45,7 @@ func (strategy) MergeGroup(ctx context.Context, m *rules.Merge, g *rules.Group) 
 			}{{&change.Base, c.Base}, {&change.Left, c.Left}, {&change.Right, c.Right}} {
 				if err == nil && v.from != nil {
 					*v.to, err = v.from.Value(ctx)
-					*v.to = append([]byte{}, *v.to...) // empty is not nil
+					*v.to = append([]byte{}, *v.to...) // an empty value is not nil
 				}
 			}
 			if !yield(change, err) || err != nil {
@@ -64,7 +64,7 @@ func (strategy) MergeGroup(ctx context.Context, m *rules.Merge, g *rules.Group) 
 	if err == nil && !known {
 		return newest(ctx, g)
 	}
-	for _, report := range reports { // behind the rows, whose values they tell
+	for _, report := range reports { // after the rows are written, because a report includes their values
 		err = errors.Join(err, report())
 	}
 	if err != nil {
@@ -73,7 +73,7 @@ func (strategy) MergeGroup(ctx context.Context, m *rules.Merge, g *rules.Group) 
 	return nil
 }
 
-// newest takes the side that has written last.
+// newest takes the side with the later write.
 func newest(ctx context.Context, g *rules.Group) error {
 	side, err := g.Newest(ctx)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package catalog keeps a metabase on a page of Ledger: a catalogue of objects that devices change
-// at the same time, and whose changes merge. See docs/metabase.md.
+// Package catalog keeps a metabase on a page of Ledger. The result is a catalogue of objects that
+// several devices can change at the same time; their changes merge. See docs/metabase.md.
 //
-// All its rows begin with metabase.RowsPrefix, so the page may have other keys. Rule has to be
-// among the rules by which the page merges on every device.
+// All rows begin with metabase.RowsPrefix, so the page can hold other keys too. On every device,
+// Rule must be among the merge rules of the page.
 //
 // It imports the root package, ordered/pages and metabase. It may change with any release.
 package catalog

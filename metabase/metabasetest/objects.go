@@ -9,18 +9,18 @@ import (
 	"github.com/ledgerd/ledger/metabase"
 )
 
-// Container returns a container's id that follows from n.
+// Container returns a container id derived from n.
 func Container(n byte) metabase.ID { return sha256.Sum256([]byte{'c', n}) }
 
-// Object returns an object with a payload of size bytes that does not exist. pairs are keys and
-// values of attributes.
+// Object returns an object that claims a payload of size bytes; there is no payload. pairs are keys
+// and values of attributes.
 func Object(tb testing.TB, container metabase.ID, typ metabase.Type, size uint64, pairs ...string) (metabase.Address, []byte) {
 	tb.Helper()
 	return object(tb, container, typ, size, nil, pairs)
 }
 
-// Parts returns an object in two parts of 100 bytes, the last of which has the header of the whole,
-// with a link object: the address of the whole, and the bytes of the parts.
+// Parts returns the address of an object and the bytes of its stored parts: two parts of 100 bytes,
+// of which the last has the header of the whole, and a link object.
 func Parts(tb testing.TB, container metabase.ID, name string) (metabase.Address, [][]byte) {
 	tb.Helper()
 	whole, b := Object(tb, container, metabase.Regular, 200, "FileName", name)
@@ -31,7 +31,7 @@ func Parts(tb testing.TB, container metabase.ID, name string) (metabase.Address,
 	return whole, [][]byte{firstBytes, last, link}
 }
 
-// split encodes what a part says of the whole.
+// split encodes the split field of a part.
 func split(header []byte, parent, first metabase.ID) []byte {
 	var s []byte
 	if parent != (metabase.ID{}) {
@@ -44,7 +44,7 @@ func split(header []byte, parent, first metabase.ID) []byte {
 		s = appendField(s, 7, appendField(nil, 1, first[:]))
 	}
 	if s == nil {
-		s = appendField(nil, 4, nil) // a first part, which does not know the id of the whole yet
+		s = appendField(nil, 4, nil) // a first part, made before the id of the whole is known
 	}
 	return s
 }
@@ -73,7 +73,7 @@ func appendField(b []byte, n protowire.Number, value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), value)
 }
 
-// field returns a copy of a field of bytes.
+// field returns a copy of a bytes field.
 func field(tb testing.TB, b []byte, number protowire.Number) []byte {
 	tb.Helper()
 	for len(b) > 0 {
