@@ -11,17 +11,17 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// Validator is a Go struct that checks itself. Create and Put call it before they write.
+// Validator is a Go struct that validates itself. Create and Put call Validate before they write.
 type Validator interface{ Validate() error }
 
-// Collection is the objects of a type as Go structs; see Define. It may be used concurrently.
+// Collection accesses objects of one type as Go structs; see Define. It is safe for concurrent use.
 type Collection[T any] struct{ st *structType }
 
 // Name returns the name of the object type.
 func (c *Collection[T]) Name() string { return c.st.name }
 
-// Create makes an object of v. Errors: ErrInvalidObject, ErrBadReference, ErrNoType,
-// base.ErrInvalid.
+// Create creates an object with the values of v. Errors: ErrInvalidObject, ErrBadReference,
+// ErrNoType, base.ErrInvalid.
 func (c *Collection[T]) Create(ctx context.Context, tx *Tx, v *T) (Ref[T], error) {
 	id, err := tx.newID(ctx, c.st.name)
 	if err != nil {
@@ -51,8 +51,8 @@ func (c *Collection[T]) Get(ctx context.Context, tx *Tx, r Ref[T]) (T, error) {
 	return v, nil
 }
 
-// object reads an object, after migrating it if need be, and returns its type in the schema of the
-// transaction.
+// object reads an object and its type in the schema of the transaction. It migrates an object of
+// another schema, unless tx is a view.
 func (c *Collection[T]) object(ctx context.Context, tx *Tx, r Ref[T]) (*layout.Object, *layout.Type, error) {
 	o, err := tx.tables.ReadObject(ctx, tx.r, r.ID)
 	if err != nil {
@@ -76,8 +76,8 @@ func (c *Collection[T]) object(ctx context.Context, tx *Tx, r Ref[T]) (*layout.O
 	return o, t, nil
 }
 
-// Put makes an object be as v. What has not changed is not written. Errors: ErrNoObject, ErrNoType,
-// ErrInvalidObject, ErrBadReference, base.ErrInvalid.
+// Put sets the values of an object from v and writes only changed rows. Errors: ErrNoObject,
+// ErrNoType, ErrInvalidObject, ErrBadReference, base.ErrInvalid.
 func (c *Collection[T]) Put(ctx context.Context, tx *Tx, r Ref[T], v *T) error {
 	if err := tx.writable(); err != nil {
 		return err
@@ -96,8 +96,8 @@ func (c *Collection[T]) Put(ctx context.Context, tx *Tx, r Ref[T], v *T) error {
 	return nil
 }
 
-// Update calls f with an object and puts what f has made of it. Errors: as Get and Put, and those
-// of f.
+// Update reads an object, calls f to change the struct, and puts it. Errors: as Get and Put, and
+// those of f.
 func (c *Collection[T]) Update(ctx context.Context, tx *Tx, r Ref[T], f func(*T) error) error {
 	v, err := c.Get(ctx, tx, r)
 	if err != nil {
@@ -114,16 +114,15 @@ func (c *Collection[T]) Delete(ctx context.Context, tx *Tx, r Ref[T]) (bool, err
 	return tx.Delete(ctx, r.ID)
 }
 
-// All yields all objects of the type, by ascending id. The last pair has the error, if there is
-// one.
+// All yields all objects of the type by ascending id. An error is in the last pair.
 func (c *Collection[T]) All(ctx context.Context, tx *Tx) iter.Seq2[Ref[T], error] {
 	ids, err := tx.Objects(c.st.name)
 	return refs[T](ctx, ids, err)
 }
 
-// Find yields the objects that have values in an index, by ascending id. The index is as in
-// Tx.Index, with one value for each of its fields, of the types of Tx. The last pair has the error,
-// if there is one.
+// Find yields the objects with the given values in an index, by ascending id. Tx.Index describes
+// index names. There is one value for each field of the index, in the types of Tx. An error is in
+// the last pair.
 func (c *Collection[T]) Find(ctx context.Context, tx *Tx, index string, values ...any) iter.Seq2[Ref[T], error] {
 	x, err := tx.Index(c.st.name, index)
 	var ids IDs
@@ -147,8 +146,8 @@ func refs[T any](ctx context.Context, ids IDs, err error) iter.Seq2[Ref[T], erro
 	}
 }
 
-// encode gives o the values of v. before is the object as it was, nil for a new one; fields that v
-// has not changed keep their rows.
+// encode sets the values of o from v. before is the old state of the object, nil for a new one.
+// Fields that v leaves unchanged keep their rows.
 func (c *Collection[T]) encode(ctx context.Context, tx *Tx, o *layout.Object, v *T, before *layout.Object) (*layout.Object, error) {
 	if check, ok := any(v).(Validator); ok {
 		if err := check.Validate(); err != nil {
@@ -175,7 +174,7 @@ func (c *Collection[T]) encode(ctx context.Context, tx *Tx, o *layout.Object, v 
 	return o, checkTargets(ctx, tx, o, before)
 }
 
-// checkTargets refuses references that before has not.
+// checkTargets checks the references of o that before does not have.
 func checkTargets(ctx context.Context, tx *Tx, o, before *layout.Object) (err error) {
 	type link struct {
 		field uint32
@@ -242,7 +241,7 @@ func (sf *structField) encodeRows(o *layout.Object, f *layout.Field, v reflect.V
 	return nil
 }
 
-// decode sets s to what an object has in the fields of a type.
+// decode sets s from the fields of an object.
 func (c *Collection[T]) decode(o *layout.Object, t *layout.Type, s reflect.Value) error {
 	for _, sf := range c.st.fields {
 		f := t.Field(sf.model.Name)

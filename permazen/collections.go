@@ -15,14 +15,14 @@ import (
 
 // Element is an element of a set or list, or an entry of a map.
 type Element struct {
-	// Key is the key of an entry of a map, or the index in a list, as int.
+	// Key is the key of a map entry, or the index in a list, as int.
 	Key any
 	// Value is the element, or the value of an entry.
 	Value any
 }
 
-// Elements yields the elements of a set, list or map, in order. Elements may be changed meanwhile;
-// those behind the present one are seen. The last pair has the error, if there is one.
+// Elements yields the elements of a set, list or map in order. The loop may change elements; it
+// sees changes after its present position. An error is in the last pair.
 func (tx *Tx) Elements(ctx context.Context, id ObjID, field string) iter.Seq2[Element, error] {
 	return func(yield func(Element, error) bool) {
 		f, err := tx.field(ctx, id, field, schema.Set, schema.List, schema.Map)
@@ -53,7 +53,7 @@ func element(f *layout.Field, content, value []byte) (Element, error) {
 	return Element{k, v}, err
 }
 
-// collection returns a field that can be changed.
+// collection returns a field of a writable transaction.
 func (tx *Tx) collection(ctx context.Context, id ObjID, name string, kind schema.Kind) (*layout.Field, error) {
 	if err := tx.writable(); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (tx *Tx) collection(ctx context.Context, id ObjID, name string, kind schema
 	return tx.field(ctx, id, name, kind)
 }
 
-// putElement writes a row of a collection with its index rows.
+// putElement writes a row of a collection and its index rows.
 func (tx *Tx) putElement(ctx context.Context, id ObjID, f *layout.Field, content, value []byte) error {
 	before, had, err := tx.find(ctx, rowKey(id, f, content))
 	if err != nil || had && bytes.Equal(before, value) {
@@ -83,7 +83,7 @@ func (tx *Tx) putElement(ctx context.Context, id ObjID, f *layout.Field, content
 	return err
 }
 
-// removeElement removes a row of a collection with its index rows.
+// removeElement removes a row of a collection and its index rows.
 func (tx *Tx) removeElement(ctx context.Context, id ObjID, f *layout.Field, content, value []byte) error {
 	err := tx.w.Delete(ctx, rowKey(id, f, content))
 	f.ElementKeys(id, content, value, func(key []byte) {
@@ -94,7 +94,7 @@ func (tx *Tx) removeElement(ctx context.Context, id ObjID, f *layout.Field, cont
 	return err
 }
 
-// takeElement removes a row of a collection if it is there, and reports whether it was.
+// takeElement removes a row of a collection and reports whether it existed.
 func (tx *Tx) takeElement(ctx context.Context, id ObjID, f *layout.Field, content []byte) (bool, error) {
 	value, ok, err := tx.find(ctx, rowKey(id, f, content))
 	if err != nil || !ok {
@@ -103,8 +103,8 @@ func (tx *Tx) takeElement(ctx context.Context, id ObjID, f *layout.Field, conten
 	return true, tx.removeElement(ctx, id, f, content, value)
 }
 
-// Add puts an element into a set and reports whether it was not there. Errors: ErrNoObject,
-// ErrNoType, ErrNoField, ErrBadReference, base.ErrInvalid.
+// Add adds an element to a set and reports whether it was new. Errors: ErrNoObject, ErrNoType,
+// ErrNoField, ErrBadReference, base.ErrInvalid.
 func (tx *Tx) Add(ctx context.Context, id ObjID, field string, element any) (bool, error) {
 	f, err := tx.collection(ctx, id, field, schema.Set)
 	if err != nil {
@@ -120,8 +120,8 @@ func (tx *Tx) Add(ctx context.Context, id ObjID, field string, element any) (boo
 	return true, tx.putElement(ctx, id, f, content, nil)
 }
 
-// Remove takes an element out of a set, or the entry with a key out of a map, and reports whether
-// it was there. Errors: ErrNoObject, ErrNoType, ErrNoField, base.ErrInvalid.
+// Remove removes an element from a set, or a key from a map, and reports whether it existed.
+// Errors: ErrNoObject, ErrNoType, ErrNoField, base.ErrInvalid.
 func (tx *Tx) Remove(ctx context.Context, id ObjID, field string, key any) (bool, error) {
 	if err := tx.writable(); err != nil {
 		return false, err
@@ -145,8 +145,8 @@ func (tx *Tx) elementKey(ctx context.Context, id ObjID, field string, key any) (
 	return f, content, nil
 }
 
-// Contains reports whether a set has an element, or a map a key. Errors: ErrNoObject, ErrNoType,
-// ErrNoField, base.ErrInvalid.
+// Contains reports whether a set contains an element, or a map a key. Errors: ErrNoObject,
+// ErrNoType, ErrNoField, base.ErrInvalid.
 func (tx *Tx) Contains(ctx context.Context, id ObjID, field string, key any) (bool, error) {
 	f, content, err := tx.elementKey(ctx, id, field, key)
 	if err != nil {
@@ -156,7 +156,7 @@ func (tx *Tx) Contains(ctx context.Context, id ObjID, field string, key any) (bo
 	return ok, err
 }
 
-// Put makes a map have a value under a key. Errors: as Add.
+// Put sets the value of a key in a map. Errors: as Add.
 func (tx *Tx) Put(ctx context.Context, id ObjID, field string, key, value any) error {
 	f, err := tx.collection(ctx, id, field, schema.Map)
 	if err != nil {
@@ -173,7 +173,7 @@ func (tx *Tx) Put(ctx context.Context, id ObjID, field string, key, value any) e
 	return tx.putElement(ctx, id, f, k, v)
 }
 
-// Lookup returns the value of a map under a key, and whether there is one. Errors: as Contains.
+// Lookup returns the value of a key in a map, and whether the key exists. Errors: as Contains.
 func (tx *Tx) Lookup(ctx context.Context, id ObjID, field string, key any) (value any, ok bool, err error) {
 	f, content, err := tx.elementKey(ctx, id, field, key)
 	if err != nil {
@@ -187,7 +187,7 @@ func (tx *Tx) Lookup(ctx context.Context, id ObjID, field string, key any) (valu
 	return value, true, err
 }
 
-// Len returns the number of elements of a list. Errors: ErrNoObject, ErrNoType, ErrNoField.
+// Len returns the length of a list. Errors: ErrNoObject, ErrNoType, ErrNoField.
 func (tx *Tx) Len(ctx context.Context, id ObjID, field string) (int, error) {
 	f, err := tx.field(ctx, id, field, schema.List)
 	if err != nil {
@@ -208,8 +208,8 @@ func (tx *Tx) listLen(ctx context.Context, id ObjID, f *layout.Field) (int, erro
 	return int(i) + 1, err
 }
 
-// At returns an element of a list. Errors: ErrNoObject, ErrNoType, ErrNoField, base.ErrNotFound
-// when the list is shorter.
+// At returns the element of a list at index i. Errors: ErrNoObject, ErrNoType, ErrNoField,
+// base.ErrNotFound when the list is shorter.
 func (tx *Tx) At(ctx context.Context, id ObjID, field string, i int) (any, error) {
 	f, err := tx.field(ctx, id, field, schema.List)
 	if err != nil {
@@ -225,13 +225,13 @@ func (tx *Tx) At(ctx context.Context, id ObjID, field string, i int) (any, error
 	return f.Sub[0].Codec.Value(b)
 }
 
-// Insert puts elements into a list before the one with index i, which is the length to append.
-// Errors: as Add.
+// Insert inserts elements before index i of a list; the length of the list as i appends. Errors: as
+// Add.
 func (tx *Tx) Insert(ctx context.Context, id ObjID, field string, i int, elements ...any) error {
 	return tx.splice(ctx, id, field, i, 0, elements)
 }
 
-// Append puts elements at the end of a list. Errors: as Add.
+// Append appends elements to a list. Errors: as Add.
 func (tx *Tx) Append(ctx context.Context, id ObjID, field string, elements ...any) error {
 	n, err := tx.Len(ctx, id, field)
 	if err != nil {
@@ -240,17 +240,17 @@ func (tx *Tx) Append(ctx context.Context, id ObjID, field string, elements ...an
 	return tx.splice(ctx, id, field, n, 0, elements)
 }
 
-// SetAt changes an element of a list. Errors: as Add.
+// SetAt replaces an element of a list. Errors: as Add.
 func (tx *Tx) SetAt(ctx context.Context, id ObjID, field string, i int, element any) error {
 	return tx.splice(ctx, id, field, i, 1, []any{element})
 }
 
-// RemoveAt takes an element out of a list. Errors: as Add.
+// RemoveAt removes an element from a list. Errors: as Add.
 func (tx *Tx) RemoveAt(ctx context.Context, id ObjID, field string, i int) error {
 	return tx.splice(ctx, id, field, i, 1, nil)
 }
 
-// splice replaces elements of a list; those behind them move.
+// splice replaces elements of a list and moves the elements after them.
 func (tx *Tx) splice(ctx context.Context, id ObjID, field string, at, remove int, elements []any) error {
 	f, err := tx.collection(ctx, id, field, schema.List)
 	if err != nil {
@@ -296,7 +296,7 @@ func (tx *Tx) splice(ctx context.Context, id ObjID, field string, at, remove int
 	return nil
 }
 
-// Clear takes all elements out of a set, list or map. Errors: ErrNoObject, ErrNoType, ErrNoField.
+// Clear removes all elements of a set, list or map. Errors: ErrNoObject, ErrNoType, ErrNoField.
 func (tx *Tx) Clear(ctx context.Context, id ObjID, field string) error {
 	if err := tx.writable(); err != nil {
 		return err

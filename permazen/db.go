@@ -14,42 +14,42 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// Removal says when Begin removes schemas that no object has.
+// Removal selects when Begin removes schemas that no object has.
 type Removal uint8
 
 // The times of removal.
 const (
-	// RemoveOnChange removes them when Begin adds a schema.
+	// RemoveOnChange removes unused schemas when Begin adds a schema.
 	RemoveOnChange Removal = iota
-	// RemoveAlways removes them in each Begin, RemoveNever only in Tx.RemoveSchemas.
+	// RemoveAlways removes them in each Begin. RemoveNever leaves them to Tx.RemoveSchemas.
 	RemoveAlways
 	RemoveNever
 )
 
-// Options change how a DB works. The zero value, and a nil pointer, are the defaults.
+// Options configure a DB. The zero value and a nil pointer are the defaults.
 type Options struct {
-	// Random gives the bytes of new object ids; crypto/rand when it is nil.
+	// Random is the source of the bytes of new object ids. The default is crypto/rand.
 	Random io.Reader
-	// Removal says when schemas that no object has are removed.
+	// Removal selects when schemas that no object has are removed.
 	Removal Removal
-	// FixedSchema refuses to add a schema to a database that has others.
+	// FixedSchema makes Begin refuse to add a schema to a database that has others.
 	FixedSchema bool
-	// Migrate is called for each object that was migrated, to set values that changed their type.
-	// It may use the transaction, and an error of it fails what uses the object.
+	// Migrate is called after each migration of an object, to set values whose type changed. It may
+	// use the transaction. Its error fails the call that uses the object.
 	Migrate func(ctx context.Context, m *Migration) error
 }
 
-// DB is what a program knows of its databases: the schema and options. It may be used concurrently.
+// DB is the schema and the options of a program for its databases. It is safe for concurrent use.
 type DB struct {
 	model *schema.Model
 	o     Options
 
 	mu     sync.Mutex
-	raw    *layout.Raw // guarded by mu; what tables were made of
+	raw    *layout.Raw // guarded by mu; the rows from which tables was made
 	tables *layout.Tables
 }
 
-// New returns a DB with a schema, which must not be changed from then on. o may be nil. Errors: as
+// New returns a DB with the schema m, which must not change afterwards. o may be nil. Errors: as
 // schema.Model.Normalize.
 func New(m *schema.Model, o *Options) (*DB, error) {
 	if err := m.Normalize(); err != nil {
@@ -65,10 +65,10 @@ func New(m *schema.Model, o *Options) (*DB, error) {
 	return db, nil
 }
 
-// Model returns the schema, which must not be changed.
+// Model returns the schema. The caller must not change it.
 func (db *DB) Model() *schema.Model { return db.model }
 
-// load returns the tables in r. They are read anew only when their rows have changed.
+// load returns the tables in r. It decodes them again only when their rows have changed.
 func (db *DB) load(ctx context.Context, r ordered.Reader) (*layout.Tables, error) {
 	raw, err := layout.ReadRaw(ctx, r)
 	if err != nil {
@@ -91,10 +91,9 @@ func (db *DB) load(ctx context.Context, r ordered.Reader) (*layout.Tables, error
 	return t, nil
 }
 
-// Begin returns a transaction on w. Rows of an empty database are written, and the schema when it
-// is new.
-// Errors: base.ErrInvalid when w has rows of something else, base.ErrConflict when the schema is
-// new and Options.FixedSchema is set, base.ErrCorrupt, base.ErrUnsupported, those of w and of ctx.
+// Begin returns a transaction on w. It initializes an empty database and adds a new schema. Errors:
+// base.ErrInvalid when w has other rows, base.ErrConflict when the schema is new and
+// Options.FixedSchema is set, base.ErrCorrupt, base.ErrUnsupported, those of w and of ctx.
 func (db *DB) Begin(ctx context.Context, w ordered.Writer) (*Tx, error) {
 	old, err := db.load(ctx, w)
 	if errors.Is(err, layout.ErrUninitialized) {
@@ -133,7 +132,7 @@ func (db *DB) Begin(ctx context.Context, w ordered.Writer) (*Tx, error) {
 
 var errFixed = fmt.Errorf("it may not be added: %w", base.ErrConflict)
 
-// checkEmpty refuses rows of something else; those of the app are its own.
+// checkEmpty refuses rows that are no database, except rows of the app.
 func checkEmpty(ctx context.Context, r ordered.Reader) error {
 	user := layout.UserRows[:]
 	for _, rg := range []ordered.Range{{End: user}, {Start: ordered.PrefixEnd(user)}} {
@@ -151,9 +150,9 @@ func checkEmpty(ctx context.Context, r ordered.Reader) error {
 	return nil
 }
 
-// View returns a transaction that only reads r, such as a snapshot. Objects of other schemas are
-// seen as if they had been migrated, without Options.Migrate. Errors: base.ErrCorrupt,
-// base.ErrUnsupported, those of r and of ctx.
+// View returns a read-only transaction on r, such as a snapshot. It shows objects of other schemas
+// as if they were migrated, without Options.Migrate. Errors: base.ErrCorrupt, base.ErrUnsupported,
+// those of r and of ctx.
 func (db *DB) View(ctx context.Context, r ordered.Reader) (*Tx, error) {
 	tables, err := db.load(ctx, r)
 	if errors.Is(err, layout.ErrUninitialized) {

@@ -8,10 +8,10 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// Delete deletes an object and does with references to it what their fields say: those of other
-// objects that refuse are asked first. Objects to which fields with forward deletion refer are
-// deleted, too. It reports whether the object was there. Errors: ErrReferenced, as
-// *ReferencedError; nothing is changed then.
+// Delete deletes an object and applies the delete actions of references to it. Targets of the
+// object's forward-delete fields are deleted too. It checks refusals before it changes anything. It
+// reports whether the object existed. Errors: ErrReferenced, as *ReferencedError; then nothing has
+// changed.
 func (tx *Tx) Delete(ctx context.Context, id ObjID) (bool, error) {
 	if err := tx.writable(); err != nil {
 		return false, err
@@ -41,14 +41,14 @@ func (tx *Tx) Delete(ctx context.Context, id ObjID) (bool, error) {
 	return true, nil
 }
 
-// deletion is one deletion with all that follow from it.
+// deletion is a deletion with all deletions that follow from it.
 type deletion struct {
 	tx    *Tx
 	dead  map[ObjID]bool
 	order []ObjID
 }
 
-// plan finds what is deleted, and refuses when a reference from something else refuses.
+// plan collects the objects to delete. It refuses when a reference from another object forbids it.
 func (d *deletion) plan(ctx context.Context, id ObjID) error {
 	d.dead[id], d.order = true, []ObjID{id}
 	for i := 0; i < len(d.order); i++ {
@@ -95,7 +95,7 @@ func (d *deletion) add(id ObjID) {
 	}
 }
 
-// release nullifies and removes the references to a deleted object.
+// release nullifies or removes the references to a deleted object.
 func (d *deletion) release(ctx context.Context, id ObjID) error {
 	var referrers []ObjID
 	err := d.tx.tables.Referrers(ctx, d.tx.r, id, func(r layout.Referrer) error {

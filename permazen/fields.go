@@ -12,7 +12,7 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// field returns a field of an object that is used.
+// field returns a field of an object. Without kinds, the field must have one value.
 func (tx *Tx) field(ctx context.Context, id ObjID, name string, kinds ...schema.Kind) (*layout.Field, error) {
 	t, err := tx.use(ctx, id)
 	if err != nil {
@@ -33,12 +33,12 @@ func (tx *Tx) field(ctx context.Context, id ObjID, name string, kinds ...schema.
 	return nil, fmt.Errorf("field %s is a %s: %w", name, f.Model.Kind, base.ErrInvalid)
 }
 
-// rowKey returns the key of a field's row: of its value, or of an element with content.
+// rowKey returns the key of a field's row, where content names an element of a collection.
 func rowKey(id ObjID, f *layout.Field, content []byte) []byte {
 	return append(append(append(make([]byte, 0, len(id)+5+len(content)), id[:]...), f.Prefix...), content...)
 }
 
-// find returns the value of a row, and nil, not an error, when there is none.
+// find returns the value of a row. An absent row is no error.
 func (tx *Tx) find(ctx context.Context, key []byte) (value []byte, ok bool, err error) {
 	value, err = tx.r.Get(ctx, key)
 	if errors.Is(err, base.ErrNotFound) {
@@ -47,7 +47,7 @@ func (tx *Tx) find(ctx context.Context, key []byte) (value []byte, ok bool, err 
 	return value, err == nil, err
 }
 
-// stored returns the bytes of a field with one value.
+// stored returns the encoded value of a field with one value.
 func (tx *Tx) stored(ctx context.Context, id ObjID, f *layout.Field) ([]byte, error) {
 	value, ok, err := tx.find(ctx, rowKey(id, f, nil))
 	if err != nil {
@@ -76,7 +76,7 @@ func (tx *Tx) Get(ctx context.Context, id ObjID, field string) (any, error) {
 	return v, nil
 }
 
-// Set changes the value of a field with one value. Errors: ErrNoObject, ErrNoType, ErrNoField,
+// Set sets the value of a field with one value. Errors: ErrNoObject, ErrNoType, ErrNoField,
 // ErrBadReference, base.ErrInvalid.
 func (tx *Tx) Set(ctx context.Context, id ObjID, field string, value any) error {
 	if err := tx.writable(); err != nil {
@@ -100,7 +100,7 @@ func (tx *Tx) Set(ctx context.Context, id ObjID, field string, value any) error 
 	return nil
 }
 
-// setStored changes the row of a field with one value, and its index rows.
+// setStored writes the row of a field with one value and updates its index rows.
 func (tx *Tx) setStored(ctx context.Context, id ObjID, f *layout.Field, before, after []byte) error {
 	var err error
 	if key := rowKey(id, f, nil); bytes.Equal(after, f.Default) {
@@ -142,7 +142,7 @@ func (tx *Tx) moveRow(ctx context.Context, from, to []byte) error {
 	return tx.w.Put(ctx, to, nil)
 }
 
-// Counter returns the number of a counter. Errors: ErrNoObject, ErrNoType, ErrNoField.
+// Counter returns the value of a counter. Errors: ErrNoObject, ErrNoType, ErrNoField.
 func (tx *Tx) Counter(ctx context.Context, id ObjID, field string) (int64, error) {
 	f, err := tx.field(ctx, id, field, schema.Counter)
 	if err != nil {
@@ -150,7 +150,7 @@ func (tx *Tx) Counter(ctx context.Context, id ObjID, field string) (int64, error
 	}
 	value, ok, err := tx.find(ctx, rowKey(id, f, nil))
 	if err != nil || !ok {
-		return 0, err // a view of an object that is not migrated has none
+		return 0, err // in a view, an object that is not migrated may have no row
 	}
 	n, err := layout.ParseCounter(value)
 	if err != nil {
@@ -159,7 +159,7 @@ func (tx *Tx) Counter(ctx context.Context, id ObjID, field string) (int64, error
 	return n, nil
 }
 
-// SetCounter makes a counter have a number. Errors: ErrNoObject, ErrNoType, ErrNoField.
+// SetCounter sets the value of a counter. Errors: ErrNoObject, ErrNoType, ErrNoField.
 func (tx *Tx) SetCounter(ctx context.Context, id ObjID, field string, n int64) error {
 	if err := tx.writable(); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (tx *Tx) SetCounter(ctx context.Context, id ObjID, field string, n int64) e
 	return tx.w.Put(ctx, rowKey(id, f, nil), layout.CounterValue(n))
 }
 
-// Adjust adds to a counter; it wraps around. Errors: ErrNoObject, ErrNoType, ErrNoField.
+// Adjust adds to a counter, with wrap-around. Errors: ErrNoObject, ErrNoType, ErrNoField.
 func (tx *Tx) Adjust(ctx context.Context, id ObjID, field string, by int64) error {
 	n, err := tx.Counter(ctx, id, field)
 	if err != nil {
@@ -180,8 +180,8 @@ func (tx *Tx) Adjust(ctx context.Context, id ObjID, field string, by int64) erro
 	return tx.SetCounter(ctx, id, field, n+by)
 }
 
-// Object returns an object as bytes, or nil when there is none. It is migrated if need be.
-// Errors: ErrNoType.
+// Object returns an object in encoded form, or nil when it does not exist. It migrates an object of
+// another schema. Errors: ErrNoType.
 func (tx *Tx) Object(ctx context.Context, id ObjID) (*layout.Object, error) {
 	if _, err := tx.use(ctx, id); err != nil {
 		if errors.Is(err, ErrNoObject) {
@@ -192,5 +192,5 @@ func (tx *Tx) Object(ctx context.Context, id ObjID) (*layout.Object, error) {
 	return tx.tables.ReadObject(ctx, tx.r, id)
 }
 
-// elementIndex returns the content of the key of a list's element.
+// elementIndex returns the part of a list element's key that follows the field.
 func elementIndex(i int) []byte { return encoding.AppendUint(nil, uint32(i)) }

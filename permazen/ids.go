@@ -13,23 +13,23 @@ import (
 	"github.com/ledgerd/ledger/permazen/layout"
 )
 
-// IDs walks over object ids in ascending order, each once. It stands before the first one until
-// Next or Seek is called, and must be closed.
+// IDs iterates over distinct object ids in ascending order. It begins before the first id. The
+// caller closes it.
 type IDs interface {
-	// Next moves to the next id. It returns false at the end and on an error; see Err.
+	// Next moves to the next id. It returns false at the end or after an error; see Err.
 	Next(ctx context.Context) bool
-	// Seek moves forward to the first id that is not below id; it stays where it is when that holds
-	// there.
+	// Seek moves forward to the first id that is at least id. It does not move when the present id
+	// is already at least id.
 	Seek(ctx context.Context, id ObjID) bool
-	// ID is the present id.
+	// ID returns the present id.
 	ID() ObjID
-	// Err returns the error that ended the walk, nil at a regular end.
+	// Err returns the error that ended the iteration, or nil at the regular end.
 	Err() error
-	// Close ends the walk. It is idempotent.
+	// Close ends the iteration. It is idempotent.
 	Close() error
 }
 
-// Each yields the ids of a walk and closes it. The last pair has the error, if there is one.
+// Each yields the ids of an iteration and closes it. An error is in the last pair.
 func Each(ctx context.Context, ids IDs) iter.Seq2[ObjID, error] {
 	return func(yield func(ObjID, error) bool) {
 		defer ids.Close()
@@ -44,11 +44,11 @@ func Each(ctx context.Context, ids IDs) iter.Seq2[ObjID, error] {
 	}
 }
 
-// farSteps is how many rows a Seek walks over before it looks the id up.
+// farSteps is how many rows Seek reads in sequence before it opens a new iterator.
 const farSteps = 8
 
-// seekRows moves it to the first id that is not below id: by walking, or else with a new iterator
-// from jump.
+// seekRows moves ids to the first id that is at least id, in single steps or else by calling jump,
+// which opens a new iterator.
 func seekRows(ctx context.Context, ids IDs, started bool, id ObjID, jump func()) bool {
 	below := func() bool { at := ids.ID(); return bytes.Compare(at[:], id[:]) < 0 }
 	if started {
@@ -68,7 +68,7 @@ func seekRows(ctx context.Context, ids IDs, started bool, id ObjID, jump func())
 	return ids.Next(ctx)
 }
 
-// rowIDs walks over index rows that have the same values, so that ids follow a prefix.
+// rowIDs iterates over index rows with the same values, in which ids follow one prefix.
 type rowIDs struct {
 	r       ordered.Reader
 	prefix  []byte
@@ -79,7 +79,7 @@ type rowIDs struct {
 	err     error
 }
 
-// newRowIDs returns the ids behind prefix that begin with typ, which may be nil.
+// newRowIDs returns the ids after prefix that begin with typ, which may be nil.
 func newRowIDs(r ordered.Reader, prefix, typ []byte) *rowIDs {
 	from := append(bytes.Clone(prefix), typ...)
 	ids := &rowIDs{r: r, prefix: prefix, end: ordered.PrefixEnd(from)}
@@ -119,7 +119,7 @@ func (s *rowIDs) ID() ObjID    { return s.id }
 func (s *rowIDs) Err() error   { return errors.Join(s.err, s.it.Err()) }
 func (s *rowIDs) Close() error { return s.it.Close() }
 
-// objects walks over the first rows of objects, and looks each one up behind the last.
+// objects iterates over the first rows of objects.
 type objects struct {
 	r       ordered.Reader
 	prefix  []byte // the storage id of the type
@@ -129,7 +129,7 @@ type objects struct {
 	err     error
 }
 
-// maxObjectRows is how many rows of an object are walked over before the next object is looked up.
+// maxObjectRows is how many rows of an object Next reads before it seeks to the next object.
 const maxObjectRows = 32
 
 func (s *objects) open(from []byte) {
@@ -176,7 +176,7 @@ func (s *objects) Close() error {
 	return s.it.Close()
 }
 
-// sliceIDs walks over ids in memory.
+// sliceIDs iterates over ids in memory.
 type sliceIDs struct {
 	ids []ObjID
 	at  int
@@ -198,7 +198,7 @@ func (s *sliceIDs) ID() ObjID    { return s.ids[s.at] }
 func (s *sliceIDs) Err() error   { return nil }
 func (s *sliceIDs) Close() error { return nil }
 
-// several are walks of which one is made.
+// several combines iterations into one.
 type several struct{ all []IDs }
 
 func (s several) Err() error {
@@ -217,8 +217,8 @@ func (s several) Close() error {
 	return err
 }
 
-// Intersect returns the ids that all walks have; none, when there are no walks. It closes them with
-// itself.
+// Intersect returns the ids that occur in all iterations, or none when there are no iterations.
+// Closing the result closes them.
 func Intersect(all ...IDs) IDs { return &intersection{several: several{all}} }
 
 type intersection struct {
@@ -234,7 +234,7 @@ func (s *intersection) Seek(ctx context.Context, id ObjID) bool {
 	return len(s.all) > 0 && s.all[0].Seek(ctx, id) && s.settle(ctx)
 }
 
-// settle moves all walks forward until they agree.
+// settle moves all iterations forward until they agree on an id.
 func (s *intersection) settle(ctx context.Context) bool {
 	want := s.all[0].ID()
 	for agreed, i := 1, 0; agreed < len(s.all); {
@@ -254,12 +254,12 @@ func (s *intersection) settle(ctx context.Context) bool {
 
 func (s *intersection) ID() ObjID { return s.id }
 
-// Union returns the ids that any walk has. It closes them with itself.
+// Union returns the ids that occur in any iteration. Closing the result closes the iterations.
 func Union(all ...IDs) IDs { return &union{several: several{all}} }
 
 type union struct {
 	several
-	live    []IDs // walks that are not at their end
+	live    []IDs // iterations that are not at their end
 	id      ObjID
 	started bool
 }

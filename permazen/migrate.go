@@ -10,22 +10,21 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// Migration tells Options.Migrate of an object that has just been migrated. Values of fields whose
-// name and encoding are in both schemas are there already; others have their defaults.
+// Migration describes a completed migration of an object to Options.Migrate. Fields whose name and
+// encoding are in both schemas keep their values. Other fields have their defaults.
 type Migration struct {
 	Tx *Tx
 	ID ObjID
 	// Type is the name of the object's type.
 	Type string
-	// From is the schema that the object had.
+	// From is the previous schema of the object.
 	From *schema.Model
-	// Old has the values of the old schema by field name: a value, int64 for a counter, or
-	// []Element.
+	// Old has the previous values by field name: a value, int64 for a counter, or []Element.
 	Old map[string]any
 }
 
 // MigrateAll migrates all objects of other schemas whose type is in the schema of the transaction,
-// and returns how many. Errors: those of Options.Migrate.
+// and returns their number. Errors: those of Options.Migrate.
 func (tx *Tx) MigrateAll(ctx context.Context) (n int, err error) {
 	if err := tx.writable(); err != nil {
 		return 0, err
@@ -55,8 +54,8 @@ func (tx *Tx) MigrateAll(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// migrate gives an object the schema of the transaction and returns its type there. A view changes
-// nothing.
+// migrate migrates an object to the schema of the transaction and returns its type there. In a view
+// it changes nothing.
 func (tx *Tx) migrate(ctx context.Context, id ObjID, from *layout.Type) (*layout.Type, error) {
 	to := tx.schema.Type(id.Type())
 	if to == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// Ref is a reference to an object that is a T in Go. The zero Ref is null. A field of this type may
-// refer only to objects of the type that T is defined as.
+// Ref is a reference to an object whose Go type is T. The zero Ref is null. A field of this type
+// can refer only to objects of the type that Define made from T.
 type Ref[T any] struct{ ID ObjID }
 
 // IsNull reports whether the reference is null.
@@ -20,13 +20,13 @@ func (r Ref[T]) IsNull() bool { return r.ID.IsZero() }
 
 func (Ref[T]) target() reflect.Type { return reflect.TypeFor[T]() }
 
-// Counter is a field that is added to. Merges add up what devices have added.
+// Counter is a numeric field. A merge sums the amounts that devices have added.
 type Counter int64
 
 // Set is a field with distinct elements.
 type Set[T comparable] map[T]struct{}
 
-// SetOf returns a set.
+// SetOf returns a set of the given elements.
 func SetOf[T comparable](elements ...T) Set[T] {
 	s := Set[T]{}
 	for _, e := range elements {
@@ -41,13 +41,13 @@ func (s Set[T]) Has(e T) bool {
 	return ok
 }
 
-// Models collects Go types that are object types of one schema.
+// Models collects the Go types of one schema.
 type Models struct {
 	types map[reflect.Type]*structType
 	model *schema.Model
 }
 
-// structType is a Go struct that is an object type.
+// structType is a Go struct that Define made an object type.
 type structType struct {
 	name   string
 	typ    reflect.Type
@@ -55,7 +55,7 @@ type structType struct {
 	model  *schema.ObjectType
 }
 
-// structField is a field of it.
+// structField is a field of a structType.
 type structField struct {
 	model *schema.Field
 	index []int
@@ -64,9 +64,9 @@ type structField struct {
 	sub   []codec // in the order of sub-fields
 }
 
-// Define makes a Go struct an object type with a name. Exported fields with a tag
-// `permazen:"name,..."` are its fields; the name may be empty, which is the name in Go with a small
-// first letter. What a field becomes:
+// Define makes a Go struct an object type with the given name. Exported fields with a tag
+// `permazen:"name,..."` are its fields. An empty name means the Go name with a lower-case first
+// letter. The kind of a field follows from its Go type:
 //
 //	bool int8 int16 int32 int64 int    boolean byte short int long long
 //	float32 float64 uint16             float double char
@@ -77,7 +77,7 @@ type structField struct {
 //	Counter                            counter
 //	Set[T], []T, map[K]V               set, list, map
 //
-// Words behind the name, separated by commas:
+// Words after the name, separated by commas:
 //
 //	index                              indexed; for a set or list its elements
 //	keyindex, valueindex               indexed key or value of a map
@@ -89,7 +89,7 @@ type structField struct {
 //	enc=NAME                           another built-in encoding, such as URI or int[]
 //	id=N                               the storage id
 //
-// A field named _ with a tag `permazen:"name:field,field"` is a composite index. Errors:
+// A field named _ with a tag `permazen:"name:field,field"` defines a composite index. Errors:
 // base.ErrInvalid.
 func Define[T any](m *Models, name string) (*Collection[T], error) {
 	t := reflect.TypeFor[T]()
@@ -99,7 +99,7 @@ func Define[T any](m *Models, name string) (*Collection[T], error) {
 	st := &structType{name: name, typ: t, model: &schema.ObjectType{Name: name}}
 	fields := slices.DeleteFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool { return f.Name == "_" })
 	for i := range t.NumField() {
-		if f := t.Field(i); f.Name == "_" { // they hide each other
+		if f := t.Field(i); f.Name == "_" { // VisibleFields omits fields named _ that hide each other
 			fields = append(fields, f)
 		}
 	}
@@ -115,7 +115,7 @@ func Define[T any](m *Models, name string) (*Collection[T], error) {
 	return &Collection[T]{st}, nil
 }
 
-// Model returns the schema of all types that were defined. Errors: as schema.Model.Normalize.
+// Model returns the schema of all defined types. Errors: as schema.Model.Normalize.
 func (m *Models) Model() (*schema.Model, error) {
 	if m.model != nil {
 		return m.model, nil
@@ -147,7 +147,7 @@ func (m *Models) Model() (*schema.Model, error) {
 	return model, nil
 }
 
-// codecs are those of the field, or of its sub-fields in their order.
+// codecs returns the codec of the field, or the codecs of its sub-fields in order.
 func (f *structField) codecs() []codec {
 	if f.sub != nil {
 		return f.sub
@@ -196,7 +196,7 @@ func (st *structType) add(f reflect.StructField) error {
 	return nil
 }
 
-// words are those of a tag.
+// words are the options in a tag.
 type words struct {
 	index, keyIndex, valueIndex, forward, deleted bool
 	inverse                                       schema.DeleteAction
@@ -236,7 +236,7 @@ func parseWords(list []string) (o words, err error) {
 	return o, nil
 }
 
-// make returns the schema of a field of a Go type, and sets how values are converted.
+// make returns the schema of a field of a Go type, and sets the conversion of values.
 func (sf *structField) make(t reflect.Type, o words) (*schema.Field, error) {
 	switch {
 	case t == reflect.TypeFor[Counter]():

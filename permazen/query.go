@@ -14,7 +14,7 @@ import (
 	"github.com/ledgerd/ledger/permazen/layout"
 )
 
-// Objects returns the ids of all objects of a type, whatever their schema. Errors: ErrNoType.
+// Objects returns the ids of all objects of a type under any schema. Errors: ErrNoType.
 func (tx *Tx) Objects(typeName string) (IDs, error) {
 	t, err := tx.typeNamed(typeName)
 	if err != nil {
@@ -23,10 +23,10 @@ func (tx *Tx) Objects(typeName string) (IDs, error) {
 	return &objects{r: tx.r, prefix: encoding.AppendUint(nil, t.ID)}, nil
 }
 
-// WithSchema returns the ids of all objects that have the schema with an index.
+// WithSchema returns the ids of all objects that have the schema with the given index.
 func (tx *Tx) WithSchema(index uint32) IDs { return newRowIDs(tx.r, layout.ObjectsPrefix(index), nil) }
 
-// Index is an index of a type. Rows of other types that share it are not seen.
+// Index is an index of one type. It omits rows of other types in the same index.
 type Index struct {
 	tx     *Tx
 	prefix []byte
@@ -34,9 +34,9 @@ type Index struct {
 	fields []*layout.Field
 }
 
-// Index returns the index of a field of a type, or a composite index. The name is that of a field,
-// of a sub-field such as "friends.element" or "owes.key", or of the composite index. Errors:
-// ErrNoType, ErrNoField.
+// Index returns the index of a field, or a composite index. The name is that of a field, of a
+// sub-field such as "friends.element" or "owes.key", or of the composite index. Errors: ErrNoType,
+// ErrNoField.
 func (tx *Tx) Index(typeName, name string) (*Index, error) {
 	t, err := tx.typeNamed(typeName)
 	if err != nil {
@@ -57,7 +57,7 @@ func (tx *Tx) Index(typeName, name string) (*Index, error) {
 	return nil, fmt.Errorf("use index %.100q of type %s: %w", name, typeName, ErrNoField)
 }
 
-// key encodes the first values of the index.
+// key encodes the given values of the first fields of the index.
 func (x *Index) key(values []any) ([]byte, error) {
 	if len(values) > len(x.fields) {
 		return nil, fmt.Errorf("index has %d fields, not %d: %w", len(x.fields), len(values), base.ErrInvalid)
@@ -72,7 +72,7 @@ func (x *Index) key(values []any) ([]byte, error) {
 	return key, nil
 }
 
-// Equal returns the ids of the objects that have the values, one for each field of the index.
+// Equal returns the ids of the objects with the given values, one for each field of the index.
 // Errors: base.ErrInvalid.
 func (x *Index) Equal(values ...any) (IDs, error) {
 	if len(values) != len(x.fields) {
@@ -85,13 +85,13 @@ func (x *Index) Equal(values ...any) (IDs, error) {
 	return newRowIDs(x.tx.r, key, encoding.AppendUint(nil, x.typ.ID)), nil
 }
 
-// Bounds select a range of an index. Each bound has the values of the first fields, as many as are
-// wanted; none means no bound. From belongs to the range and To does not, unless it is said.
+// Bounds select a range of an index. A bound has values of any number of first fields; an empty one
+// is no bound. The range includes From and excludes To by default.
 type Bounds struct {
 	From, To []any
-	// FromOpen leaves From out, and ToClosed takes To in, with all that begins with these values.
+	// FromOpen excludes From. ToClosed includes To and all entries that begin with its values.
 	FromOpen, ToClosed bool
-	// Reverse gives the greatest first.
+	// Reverse yields entries in descending order.
 	Reverse bool
 }
 
@@ -99,8 +99,8 @@ type Bounds struct {
 type Entry struct {
 	Values []any
 	ID     ObjID
-	// Element is the index in a list, as int, or the key in a map, for indexes on list elements and
-	// map values.
+	// Element is the index in a list, as int, or the key in a map. It is set in indexes of list
+	// elements and of map values.
 	Element any
 }
 
@@ -128,8 +128,8 @@ func (x *Index) bounds(b Bounds) (ordered.Range, error) {
 	return r, nil
 }
 
-// Range yields the entries within bounds, in order of values and then of ids. The last pair has the
-// error, if there is one: base.ErrInvalid, base.ErrCorrupt, those of the store and of ctx.
+// Range yields the entries within bounds, in order of values, then of ids. An error is in the last
+// pair: base.ErrInvalid, base.ErrCorrupt, those of the store and of ctx.
 func (x *Index) Range(ctx context.Context, b Bounds) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		r, err := x.bounds(b)
@@ -184,8 +184,8 @@ func (x *Index) entry(row layout.IndexRow) (Entry, error) {
 	return e, err
 }
 
-// Within returns the ids of the objects within bounds, sorted. It holds 8 bytes for each in memory.
-// Errors: as Range.
+// Within returns the sorted ids of the objects within bounds. It uses 8 bytes of memory for each
+// entry. Errors: as Range.
 func (x *Index) Within(ctx context.Context, b Bounds) (IDs, error) {
 	b.Reverse = false
 	r, err := x.bounds(b)

@@ -13,11 +13,11 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// Tx reads and changes objects. Its methods fail with base.ErrCorrupt when rows are not what they
-// should be, with the errors of the rows' store and of ctx, and with those that they name. Methods
-// that change something fail with base.ErrReadOnly in a Tx of View.
+// Tx reads and changes objects. Every method can fail with base.ErrCorrupt for damaged rows, with
+// errors of the store or of ctx, and with the errors that its comment names. Methods that write
+// fail with base.ErrReadOnly in a Tx of View.
 //
-// Values are as in encoding.Builtin, references are ObjID, enums strings, and nil is null.
+// Values have the Go types of encoding.Builtin. References are ObjID, enums string, null is nil.
 type Tx struct {
 	db     *DB
 	r      ordered.Reader
@@ -25,14 +25,14 @@ type Tx struct {
 	tables *layout.Tables
 	schema *layout.Schema
 
-	last     ObjID // the object that was used last, and its type
+	last     ObjID // the object used last, and its type
 	lastType *layout.Type
 }
 
 // Tables returns the schemas of the database.
 func (tx *Tx) Tables() *layout.Tables { return tx.tables }
 
-// Schema returns the schema that the transaction has.
+// Schema returns the schema of the transaction.
 func (tx *Tx) Schema() *layout.Schema { return tx.schema }
 
 func (tx *Tx) writable() error {
@@ -50,8 +50,8 @@ func (tx *Tx) typeNamed(name string) (*layout.Type, error) {
 	return nil, fmt.Errorf("type %.100q: %w", name, ErrNoType)
 }
 
-// use returns the type of an object in the schema of the transaction, after migrating it if need
-// be.
+// use returns the type of an object in the schema of the transaction. It migrates an object of
+// another schema.
 func (tx *Tx) use(ctx context.Context, id ObjID) (*layout.Type, error) {
 	if tx.lastType != nil && id == tx.last {
 		return tx.lastType, nil
@@ -72,10 +72,10 @@ func (tx *Tx) use(ctx context.Context, id ObjID) (*layout.Type, error) {
 	return t, nil
 }
 
-// forget is for objects that were deleted.
+// forget clears the cached object after a deletion.
 func (tx *Tx) forget() { tx.lastType = nil }
 
-// Exists reports whether there is an object.
+// Exists reports whether an object exists.
 func (tx *Tx) Exists(ctx context.Context, id ObjID) (bool, error) {
 	t, err := tx.tables.ReadMeta(ctx, tx.r, id)
 	return t != nil, err
@@ -103,7 +103,7 @@ func (tx *Tx) Create(ctx context.Context, typeName string) (ObjID, error) {
 	return id, tx.insert(ctx, layout.NewObject(id, t))
 }
 
-// CreateID makes an object with an id, and reports whether it was not there before. Errors:
+// CreateID creates an object with the given id and reports whether the id was free. Errors:
 // ErrNoType.
 func (tx *Tx) CreateID(ctx context.Context, id ObjID) (bool, error) {
 	if err := tx.writable(); err != nil {
@@ -119,7 +119,7 @@ func (tx *Tx) CreateID(ctx context.Context, id ObjID) (bool, error) {
 	return true, tx.insert(ctx, layout.NewObject(id, t))
 }
 
-// newID returns an id that no object has.
+// newID returns an unused id.
 func (tx *Tx) newID(ctx context.Context, typeName string) (ObjID, error) {
 	if err := tx.writable(); err != nil {
 		return ObjID{}, err
@@ -142,7 +142,7 @@ func (tx *Tx) newID(ctx context.Context, typeName string) (ObjID, error) {
 	}
 }
 
-// insert writes an object that is not there.
+// insert writes a new object.
 func (tx *Tx) insert(ctx context.Context, o *layout.Object) (err error) {
 	o.Each(func(key, value []byte) {
 		if err == nil {
@@ -156,8 +156,8 @@ func (tx *Tx) insert(ctx context.Context, o *layout.Object) (err error) {
 	return nil
 }
 
-// RemoveSchemas removes the schemas that no object has, but not that of the transaction, and the
-// storage ids that no schema has then. It returns how many schemas were removed.
+// RemoveSchemas removes the schemas that no object has, except the schema of the transaction. It
+// also removes storage ids that no schema uses any more. It returns the number of removed schemas.
 func (tx *Tx) RemoveSchemas(ctx context.Context) (int, error) {
 	if err := tx.writable(); err != nil {
 		return 0, err
@@ -209,7 +209,7 @@ func (tx *Tx) checkValue(ctx context.Context, f *layout.Field, v any) ([]byte, e
 	return b, nil
 }
 
-// checkTarget refuses a reference that a field may not have.
+// checkTarget refuses a reference that the field does not allow.
 func (tx *Tx) checkTarget(ctx context.Context, f *layout.Field, id ObjID) error {
 	if !f.MayRefer(id) {
 		return fmt.Errorf("object %s is of another type: %w", id, ErrBadReference)

@@ -12,7 +12,7 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// codec converts values of a Go type to those of an encoding.
+// codec converts between values of a Go type and values of an encoding.
 type codec struct {
 	target reflect.Type // of a Ref
 	to     func(reflect.Value) any
@@ -21,8 +21,7 @@ type codec struct {
 
 type targeted interface{ target() reflect.Type }
 
-// goTypes are the encodings of Go types that are exactly these. Those of java.lang's primitives
-// have no null.
+// goTypes maps Go types to their encodings. The encodings of Java's primitive types have no null.
 var goTypes = map[reflect.Type]string{
 	reflect.TypeFor[bool](): "boolean", reflect.TypeFor[int8](): "byte", reflect.TypeFor[int16](): "short",
 	reflect.TypeFor[int32](): "int", reflect.TypeFor[int64](): "long", reflect.TypeFor[uint16](): "char",
@@ -37,12 +36,12 @@ var goTypes = map[reflect.Type]string{
 	reflect.TypeFor[encoding.Period](): "Period", reflect.TypeFor[encoding.YearMonth](): "YearMonth", reflect.TypeFor[encoding.Year](): "Year",
 }
 
-// wrappers are the encodings with null of those that have none.
+// wrappers maps encodings without null to those with null.
 var wrappers = map[string]string{
 	"boolean": "Boolean", "byte": "Byte", "short": "Short", "int": "Integer", "long": "Long", "char": "Character", "float": "Float", "double": "Double",
 }
 
-// basicTypes are what types with these kinds are converted to.
+// basicTypes maps kinds to the Go types into which values of these kinds are converted.
 var basicTypes = map[reflect.Kind]reflect.Type{
 	reflect.Bool: reflect.TypeFor[bool](), reflect.Int8: reflect.TypeFor[int8](), reflect.Int16: reflect.TypeFor[int16](),
 	reflect.Int32: reflect.TypeFor[int32](), reflect.Int64: reflect.TypeFor[int64](), reflect.Int: reflect.TypeFor[int64](),
@@ -50,7 +49,7 @@ var basicTypes = map[reflect.Kind]reflect.Type{
 	reflect.String: reflect.TypeFor[string](),
 }
 
-// newCodec returns the schema of a value of a Go type, and how to convert it.
+// newCodec returns the schema and the conversion of a value of a Go type.
 func newCodec(t reflect.Type, o words) (*schema.Field, codec, error) {
 	pointer := t.Kind() == reflect.Pointer && goTypes[t] == ""
 	inner := t
@@ -79,7 +78,7 @@ func newCodec(t reflect.Type, o words) (*schema.Field, codec, error) {
 	}, nil
 }
 
-// exact converts a value that is not null even when it is the zero value.
+// exact converts a value, but does not turn the zero value into null.
 func (c codec) exact(v reflect.Value) any {
 	if x := c.to(v); x != nil {
 		return x
@@ -94,7 +93,7 @@ func plainCodec(t reflect.Type, o words, pointer bool) (*schema.Field, codec, er
 	if t == reflect.TypeFor[ObjID]() || t.Implements(reflect.TypeFor[targeted]()) {
 		return referenceCodec(t, o)
 	}
-	exact := t // the type that the encoding wants
+	exact := t // the Go type of the encoding
 	if goTypes[t] == "" && basicTypes[t.Kind()] != nil {
 		exact = basicTypes[t.Kind()]
 	}

@@ -1,7 +1,7 @@
 package encoding
 
-// Arrays of primitives. Integers are one after another, ended by a byte that none begins with.
-// Floating point numbers are ended by zero bytes, which are no number. Booleans have two bits each.
+// Arrays of primitives are elements and a terminator. Integers end with a byte that begins none,
+// floats with zero bytes, which encode no number. Booleans have two bits each.
 
 func addArrays(add func(string, *Encoding)) {
 	add("boolean[]", codec(appendBools, bools).starts(true, false).nullable("boolean[]"))

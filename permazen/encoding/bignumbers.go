@@ -15,10 +15,10 @@ type Decimal struct {
 	Scale    int32
 }
 
-// BitSet has the bits of a set, the greatest first, without zero bytes at its begin.
+// BitSet has the bits of a set in big-endian order, without leading zero bytes.
 type BitSet []byte
 
-// maxNumberBytes bounds big integers, whose length is an integer of 32 bits.
+// maxNumberBytes bounds big integers, whose length is a 32-bit integer.
 const maxNumberBytes = math.MaxInt32
 
 func appendBigInt(dst []byte, v *stdbig.Int) ([]byte, error) {
@@ -105,8 +105,8 @@ func nibble(digits string, i int) byte {
 	return digits[i] - '0' + 1
 }
 
-// digits calls f with the decimal digits behind the sign and exponent of a number, and returns how
-// many bytes they have.
+// digits calls f for each decimal digit after the sign and exponent of a number, and returns the
+// number of bytes read.
 func digits(b []byte, invert byte, f func(digit byte)) (int, error) {
 	for n, c := range b {
 		high, low := (c^invert)>>4, (c^invert)&15
@@ -126,8 +126,8 @@ func digits(b []byte, invert byte, f func(digit byte)) (int, error) {
 	return 0, errShort
 }
 
-// decimalParts reads what comes before the digits of a number, and checks it and the digits. scale
-// is that of the number, and n where the digits begin.
+// decimalParts reads the sign and exponent of a number, and verifies them and the digits. scale is
+// the scale of the number; n and end delimit the digits.
 func decimalParts(b []byte, integer func([]byte) (int64, int, error)) (invert byte, scale int32, n, end int, err error) {
 	if b[0] != signMinus && b[0] != signPlus {
 		return 0, 0, 0, 0, errFirst
@@ -181,7 +181,7 @@ func decimal(b []byte) (Decimal, int, error) {
 	return Decimal{v, scale}, end, nil
 }
 
-// decimalLen makes no number of the digits, which takes long when there are many.
+// decimalLen does not convert the digits, because conversion is slow for many digits.
 func decimalLen(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, errShort

@@ -9,7 +9,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Builtin returns the encoding with an id, which may be that of an array. What values are in Go:
+// Builtin returns the encoding with the given id, also for arrays. The Go types of values:
 //
 //	boolean byte short int long        bool int8 int16 int32 int64
 //	char float double                  uint16 float32 float64
@@ -44,7 +44,7 @@ func Builtin(id string) (*Encoding, error) {
 	return e, nil
 }
 
-// Names returns the names of all built-in encodings but arrays of objects, without Prefix, sorted.
+// Names returns the sorted names, without Prefix, of all built-in encodings but arrays of objects.
 func Names() []string {
 	var names []string
 	for name := range builtin {
@@ -99,7 +99,7 @@ func addPrimitives(add func(string, *Encoding)) {
 	pair("double", "Double", double, float64(0))
 }
 
-// fixed returns the length of values that all have n bytes, each of which is canonical.
+// fixed returns a length function for values of n bytes that are all canonical.
 func fixed(n int) func([]byte) (int, error) {
 	return func(b []byte) (int, error) {
 		if len(b) < n {
@@ -160,7 +160,7 @@ func char() *Encoding {
 	return codec(put, get).starts(true, true).by(fixed(2))
 }
 
-// UUID is the bytes of a UUID. They sort as Java compares them: both halves as signed numbers.
+// UUID is the bytes of a UUID. They sort in Java's order: each half as a signed number.
 type UUID [16]byte
 
 func flip(u UUID) UUID {

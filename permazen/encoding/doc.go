@@ -1,14 +1,14 @@
-// Package encoding turns values into bytes that sort as the values do, in the forms of Permazen.
+// Package encoding encodes values as bytes that sort like the values, in the formats of Permazen.
 //
-// An Encoding is self-delimiting: no encoded value is a proper prefix of another one. So values can
-// stand one after another in a key.
+// An Encoding is self-delimiting: no encoded value is a proper prefix of another. Values can
+// therefore follow one another in a key.
 //
 //	E1  Decode(Append(v)) gives v, and Append(Decode(b)) gives b for every canonical b.
-//	E2  Bytes of values sort as the natural order of their type, where the type has one.
-//	E3  Len accepts canonical forms alone. Decode accepts also what Permazen reads and never
-//	    writes: integers with more bytes than needed, and other forms of NaN.
-//	E4  No input makes a decoder panic, or take memory beyond a small multiple of the input.
+//	E2  The bytes sort in the natural order of the type, if the type has one.
+//	E3  Len accepts only canonical forms. Decode also accepts forms that Permazen reads but does
+//	    not write: integers with more bytes than needed, and other forms of NaN.
+//	E4  No input makes a decoder panic, or use memory beyond a small multiple of the input.
 //
-// Encodings are values without state, safe for concurrent use. The package imports internal/base
-// and nothing else of the module. It may change with any release.
+// Encodings have no state and are safe for concurrent use. The package imports only internal/base
+// of this module. It may change with any release.
 package encoding

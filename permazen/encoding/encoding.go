@@ -7,42 +7,42 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Prefix is what the ids of the built-in encodings begin with.
+// Prefix is the common prefix of the ids of built-in encodings.
 const Prefix = "urn:fdc:permazen.io:2020:"
 
 // MaxDimensions is the greatest number of dimensions of an array.
 const MaxDimensions = 255
 
-// Encoding is how values of one type become bytes.
+// Encoding encodes the values of one type as bytes.
 type Encoding struct {
 	id        string
 	zero      []byte // the default value
-	low, high bool   // whether a value can begin with 0x00, 0xff
+	low, high bool   // whether a value can begin with 0x00 or 0xff
 	put       func(dst []byte, v any) ([]byte, error)
 	get       func(b []byte) (any, int, error)
-	length    func(b []byte) (int, error) // nil: by reading and writing
-	wrapper   bool                        // of a primitive: there are no arrays of it
+	length    func(b []byte) (int, error) // nil: decode and encode again
+	wrapper   bool                        // encoding of a Java wrapper type, which has no arrays
 }
 
-// ID returns the name of the encoding, such as "urn:fdc:permazen.io:2020:int". Encodings of
-// references and enums have none.
+// ID returns the id of the encoding, such as "urn:fdc:permazen.io:2020:int". Encodings of
+// references and enums have the id "".
 func (e *Encoding) ID() string { return e.id }
 
-// Default returns the bytes of the default value: null, or zero where there is no null. They are
-// the caller's.
+// Default returns the encoded default value: null, or zero in an encoding without null. The caller
+// owns the slice.
 func (e *Encoding) Default() []byte { return bytes.Clone(e.zero) }
 
 // IsDefault reports whether b is the default value.
 func (e *Encoding) IsDefault(b []byte) bool { return bytes.Equal(b, e.zero) }
 
-// Append appends v, which is nil for null. On an error it returns nil. Errors: base.ErrInvalid.
+// Append appends the encoded v; nil is null. On an error it returns nil. Errors: base.ErrInvalid.
 func (e *Encoding) Append(dst []byte, v any) ([]byte, error) { return e.put(dst, v) }
 
-// Decode reads the value at the start of b and returns how many bytes it has. The value shares
-// nothing with b. Errors: base.ErrCorrupt.
+// Decode decodes the value at the start of b and returns its length in bytes. The value shares no
+// memory with b. Errors: base.ErrCorrupt.
 func (e *Encoding) Decode(b []byte) (v any, n int, err error) { return e.get(b) }
 
-// Value reads b, which must be one value and nothing else. Errors: base.ErrCorrupt.
+// Value decodes b, which must be exactly one value. Errors: base.ErrCorrupt.
 func (e *Encoding) Value(b []byte) (any, error) {
 	v, n, err := e.get(b)
 	if err == nil && n != len(b) {
@@ -54,8 +54,8 @@ func (e *Encoding) Value(b []byte) (any, error) {
 	return v, nil
 }
 
-// Len returns how many bytes the value at the start of b has, when it is in its canonical form.
-// Errors: base.ErrCorrupt.
+// Len returns the length in bytes of the value at the start of b, which must be in its canonical
+// form. Errors: base.ErrCorrupt.
 func (e *Encoding) Len(b []byte) (int, error) {
 	if e.length != nil {
 		return e.length(b)
@@ -70,7 +70,7 @@ func (e *Encoding) Len(b []byte) (int, error) {
 	return n, nil
 }
 
-// codec makes an encoding without null of functions of a type.
+// codec makes an encoding without null from typed functions.
 func codec[T any](put func([]byte, T) ([]byte, error), get func([]byte) (T, int, error)) *Encoding {
 	return &Encoding{
 		put: func(dst []byte, v any) ([]byte, error) {
@@ -90,7 +90,7 @@ func codec[T any](put func([]byte, T) ([]byte, error), get func([]byte) (T, int,
 	}
 }
 
-// starts says what values can begin with.
+// starts sets whether values can begin with 0x00 and 0xff.
 func (e *Encoding) starts(low, high bool) *Encoding {
 	e.low, e.high = low, high
 	return e
@@ -101,7 +101,7 @@ func (e *Encoding) by(length func([]byte) (int, error)) *Encoding {
 	return e
 }
 
-// primitive names an encoding without null.
+// primitive sets the name and the default value of an encoding without null.
 func (e *Encoding) primitive(name string, zero any) *Encoding {
 	e.id = Prefix + name
 	e.zero, _ = e.put(nil, zero)
@@ -110,8 +110,8 @@ func (e *Encoding) primitive(name string, zero any) *Encoding {
 
 const null = 0xff
 
-// nullable returns e with null, which sorts last. Where values of e can begin with the byte of
-// null, each gets a byte before it.
+// nullable adds null to e. Null sorts last. If values of e can begin with the byte of null, a
+// prefix byte precedes each value.
 func (e *Encoding) nullable(name string) *Encoding {
 	n := &Encoding{zero: []byte{null}, low: e.low && !e.high, high: true}
 	if name != "" {
@@ -159,7 +159,7 @@ func nullHead(b []byte, before int) (isNull bool, err error) {
 	return false, nil
 }
 
-// array returns the encoding of arrays of e, whose values are []any.
+// array returns the encoding of arrays of e. Their values are []any.
 func (e *Encoding) array() *Encoding {
 	var before []byte
 	if e.low {
@@ -193,8 +193,8 @@ func (e *Encoding) array() *Encoding {
 	return a
 }
 
-// elements calls f at each element of an array, behind the byte before it, until the end of the
-// array.
+// elements calls f for each element of an array, after the element's prefix byte if there is one.
+// It returns the length of the array.
 func elements(b []byte, before int, f func([]byte) (int, error)) (int, error) {
 	for i := 0; ; {
 		switch {

@@ -2,8 +2,8 @@ package encoding
 
 import "math"
 
-// Bits of floating point numbers sort as the numbers do, when those of positive ones have their
-// sign bit set and those of negative ones are inverted. There is one NaN, above all.
+// The bits of floating point numbers sort like the numbers after a change: positive numbers get the
+// sign bit, negative ones are inverted. There is one NaN, which sorts last.
 
 func float() *Encoding  { return codec(appendFloat, getFloat).starts(true, true).by(floatLen) }
 func double() *Encoding { return codec(appendDouble, getDouble).starts(true, true).by(doubleLen) }

@@ -7,7 +7,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// MaxUint is the greatest value of AppendUint.
+// MaxUint is the greatest value that AppendUint encodes.
 const MaxUint = math.MaxInt32
 
 var (
@@ -19,7 +19,7 @@ var (
 )
 
 const (
-	uintDirect = 0xfb // the least first byte that says how many bytes follow
+	uintDirect = 0xfb // the least first byte that gives the number of following bytes
 	intLow     = -118 // the least and greatest values of one byte
 	intHigh    = 119
 	intZero    = 0x7f
@@ -27,8 +27,8 @@ const (
 	intMinus   = 0x09 // minus the number of bytes that follow
 )
 
-// AppendUint appends an unsigned integer, at most MaxUint, in 1 to 5 bytes. A greater value panics
-// nowhere: it is encoded modulo 2^31, so callers check first.
+// AppendUint appends an unsigned integer, at most MaxUint, in 1 to 5 bytes. It encodes greater
+// values modulo 2^31 without a panic, so callers check first.
 func AppendUint(dst []byte, v uint32) []byte {
 	v &= MaxUint
 	if v < uintDirect {
@@ -39,8 +39,8 @@ func AppendUint(dst []byte, v uint32) []byte {
 	return appendBig(append(dst, byte(uintDirect+n-1)), uint64(v), n)
 }
 
-// Uint reads an unsigned integer from the start of b and returns how many bytes it has. It accepts
-// forms with leading zero bytes. Errors: base.ErrCorrupt.
+// Uint decodes an unsigned integer at the start of b and returns its length in bytes. It accepts
+// leading zero bytes. Errors: base.ErrCorrupt.
 func Uint(b []byte) (v uint32, n int, err error) {
 	switch {
 	case len(b) == 0:
@@ -61,7 +61,7 @@ func Uint(b []byte) (v uint32, n int, err error) {
 	return uint32(x) + uintDirect, n, nil
 }
 
-// StrictUint is Uint for canonical forms alone. Errors: base.ErrCorrupt.
+// StrictUint is Uint for canonical forms only. Errors: base.ErrCorrupt.
 func StrictUint(b []byte) (v uint32, n int, err error) {
 	v, n, err = Uint(b)
 	if err == nil && n > 2 && b[1] == 0 {
@@ -85,8 +85,8 @@ func AppendInt(dst []byte, v int64) []byte {
 	return append(dst, byte(v+intZero))
 }
 
-// Int reads a signed integer from the start of b and returns how many bytes it has. It accepts
-// forms with more bytes than needed. Errors: base.ErrCorrupt.
+// Int decodes a signed integer at the start of b and returns its length in bytes. It accepts forms
+// with more bytes than needed. Errors: base.ErrCorrupt.
 func Int(b []byte) (v int64, n int, err error) {
 	switch {
 	case len(b) == 0:
@@ -120,7 +120,7 @@ func Int(b []byte) (v int64, n int, err error) {
 	return s + intLow, n + 1, nil
 }
 
-// StrictInt is Int for canonical forms alone. Errors: base.ErrCorrupt.
+// StrictInt is Int for canonical forms only. Errors: base.ErrCorrupt.
 func StrictInt(b []byte) (v int64, n int, err error) {
 	v, n, err = Int(b)
 	if err == nil && n > 2 && (b[0] > intPlus && b[1] == 0 || b[0] < intMinus && b[1] == 0xff) {
@@ -129,7 +129,7 @@ func StrictInt(b []byte) (v int64, n int, err error) {
 	return v, n, err
 }
 
-// bytesOf returns how many bytes x needs, at least 1.
+// bytesOf returns the number of bytes that x needs, at least 1.
 func bytesOf(x uint64) int {
 	n := 1
 	for x >>= 8; x > 0; x >>= 8 {

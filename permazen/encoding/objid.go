@@ -7,11 +7,11 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// ObjID is the id of an object: the storage id of its type, as of AppendUint, and random bytes. The
-// zero ObjID is none.
+// ObjID is the id of an object: the storage id of its type, in the encoding of AppendUint, then
+// random bytes. The zero ObjID is no id.
 type ObjID [8]byte
 
-// ParseObjID reads 16 hexadecimal digits. Errors: base.ErrInvalid.
+// ParseObjID parses 16 hexadecimal digits. Errors: base.ErrInvalid.
 func ParseObjID(s string) (ObjID, error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != len(ObjID{}) || checkID(b) != nil {
@@ -23,10 +23,10 @@ func ParseObjID(s string) (ObjID, error) {
 // String returns the id as 16 hexadecimal digits.
 func (id ObjID) String() string { return hex.EncodeToString(id[:]) }
 
-// IsZero reports whether id is none.
+// IsZero reports whether id is the zero ObjID.
 func (id ObjID) IsZero() bool { return id == ObjID{} }
 
-// Type returns the storage id of the object's type, 0 when id is not valid.
+// Type returns the storage id of the object's type, or 0 when id is not valid.
 func (id ObjID) Type() uint32 {
 	v, _, err := StrictUint(id[:])
 	if err != nil {
@@ -35,7 +35,7 @@ func (id ObjID) Type() uint32 {
 	return v
 }
 
-// ReadObjID reads the id at the start of b. Errors: base.ErrCorrupt.
+// ReadObjID decodes the id at the start of b. Errors: base.ErrCorrupt.
 func ReadObjID(b []byte) (ObjID, error) {
 	if err := checkID(b); err != nil {
 		return ObjID{}, err
@@ -54,7 +54,7 @@ func checkID(b []byte) error {
 	return err
 }
 
-// Reference is the encoding of references, whose values are an ObjID or nil.
+// Reference is the encoding of references. Its values are ObjID or nil.
 var Reference = newReference()
 
 func newReference() *Encoding {
@@ -71,8 +71,8 @@ func newReference() *Encoding {
 	return codec(put, get).by(func(b []byte) (int, error) { return len(ObjID{}), checkID(b) }).nullable("")
 }
 
-// Enum returns the encoding of an enum with identifiers, in the order of their ordinals. Its values
-// are identifiers as strings, or nil.
+// Enum returns the encoding of an enum. identifiers are in the order of their ordinals. Values are
+// identifiers as strings, or nil.
 func Enum(identifiers []string) *Encoding {
 	ordinals := make(map[string]uint32, len(identifiers))
 	for i, name := range identifiers {
@@ -98,8 +98,8 @@ func Enum(identifiers []string) *Encoding {
 	return codec(put, get).starts(true, false).nullable("")
 }
 
-// Array returns the encoding of arrays of e with a number of dimensions, 1 to MaxDimensions. Its
-// values are []any, or nil.
+// Array returns the encoding of arrays of e with the given number of dimensions, 1 to
+// MaxDimensions. Values are []any or nil.
 func Array(e *Encoding, dimensions int) *Encoding {
 	for range dimensions {
 		e = e.array()

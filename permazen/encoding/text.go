@@ -8,9 +8,9 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// A string is a row of UTF-16 code units: 0x0000 is 01 00, 0x0001 is 01 01, others are as
-// AppendUint, and 00 ends it. Go strings are UTF-8; a surrogate without its partner has the three
-// bytes that UTF-8 would give it (WTF-8), so that every string of Java has exactly one in Go.
+// A string is a sequence of UTF-16 code units, ended by 00. 0x0000 is 01 00 and 0x0001 is 01 01;
+// other units are encoded by AppendUint. Go strings are UTF-8. A lone surrogate has the three bytes
+// of WTF-8 in Go, so every Java string has exactly one Go form.
 
 var errText = fmt.Errorf("string is not UTF-8: %w", base.ErrInvalid)
 
@@ -21,7 +21,7 @@ func appendUnit(dst []byte, u uint16) []byte {
 	return AppendUint(dst, uint32(u))
 }
 
-// unit reads a code unit; n is 0 at the end of the string.
+// unit decodes a code unit. n is 0 at the end of the string.
 func unit(b []byte, strict bool) (u uint16, n int, err error) {
 	switch {
 	case len(b) == 0:
@@ -50,7 +50,7 @@ func unit(b []byte, strict bool) (u uint16, n int, err error) {
 }
 
 func appendText(dst []byte, s string) ([]byte, error) {
-	high := false // the last one was a high surrogate without partner
+	high := false // the last unit was a lone high surrogate
 	for i := 0; i < len(s); {
 		if c := s[i]; c < utf8.RuneSelf {
 			dst, high = appendUnit(dst, uint16(c)), false
@@ -79,7 +79,7 @@ func appendText(dst []byte, s string) ([]byte, error) {
 	return append(dst, 0), nil
 }
 
-// surrogate reads the three bytes of a surrogate.
+// surrogate decodes the three bytes of a lone surrogate.
 func surrogate(s string) (uint16, bool) {
 	if len(s) < 3 || s[0] != 0xed || s[1] < 0xa0 || s[1] > 0xbf || s[2] < 0x80 || s[2] > 0xbf {
 		return 0, false

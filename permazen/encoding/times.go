@@ -7,44 +7,44 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// The types of java.time that Go has no equal for.
+// The types of java.time without an equivalent in Go.
 type (
 	// Duration is a signed length of time.
 	Duration struct {
 		Seconds int64
 		Nanos   int32 // 0 to 999 999 999
 	}
-	// LocalDateTime is a date and time of day without zone, as if it were in UTC.
+	// LocalDateTime is a date and time of day without zone, counted as if in UTC.
 	LocalDateTime struct {
 		Seconds int64 // since 1970
 		Nanos   int32 // 0 to 999 999 999
 	}
 	// LocalDate is a day, counted from 1970-01-01.
 	LocalDate int64
-	// LocalTime is the nanosecond of a day.
+	// LocalTime is a time of day in nanoseconds.
 	LocalTime int64
-	// MonthDay is a day that comes each year.
+	// MonthDay is a day of each year.
 	MonthDay struct{ Month, Day int }
-	// ZoneOffset is how many seconds a local time is ahead of UTC.
+	// ZoneOffset is the offset of local time from UTC in seconds, positive to the east.
 	ZoneOffset int32
-	// OffsetDateTime is an instant with the offset of local time.
+	// OffsetDateTime is an instant with the offset of local time from UTC.
 	OffsetDateTime struct {
 		Seconds int64 // since 1970, in UTC
 		Nanos   int32 // 0 to 999 999 999
 		Offset  ZoneOffset
 	}
-	// OffsetTime is a local time of day with its offset.
+	// OffsetTime is a local time of day with its offset from UTC.
 	OffsetTime struct {
 		Time   LocalTime
 		Offset ZoneOffset
 	}
-	// ZonedDateTime is an OffsetDateTime in a zone, such as Europe/Paris; empty when the offset is
-	// the zone.
+	// ZonedDateTime is an OffsetDateTime in a zone, such as Europe/Paris. Zone is empty when the
+	// offset is the zone.
 	ZonedDateTime struct {
 		OffsetDateTime
 		Zone string
 	}
-	// Period is a length in the calendar.
+	// Period is an amount of calendar time.
 	Period struct{ Years, Months, Days int32 }
 	// YearMonth is a month of a year.
 	YearMonth struct {
@@ -53,14 +53,14 @@ type (
 	}
 	// Year is a year of the proleptic calendar.
 	Year int32
-	// IntSummaryStatistics are those of numbers of 32 bits.
+	// IntSummaryStatistics summarize integers of 32 bits.
 	IntSummaryStatistics struct {
 		Sum, Count int64
 		Min, Max   int32
 	}
-	// LongSummaryStatistics are those of numbers of 64 bits.
+	// LongSummaryStatistics summarize integers of 64 bits.
 	LongSummaryStatistics struct{ Sum, Count, Min, Max int64 }
-	// DoubleSummaryStatistics are those of floating point numbers.
+	// DoubleSummaryStatistics summarize floating point numbers.
 	DoubleSummaryStatistics struct {
 		Sum      float64
 		Count    int64
@@ -68,7 +68,7 @@ type (
 	}
 )
 
-// Bounds of java.time.
+// Bounds from java.time.
 const (
 	maxNanos   = 999_999_999
 	maxOffset  = 18 * 3600
@@ -82,10 +82,10 @@ const (
 	anyHigh    = 1<<63 - 1
 )
 
-// part is an integer within bounds, one of those that a value is made of.
+// part is the range of one integer of a value.
 type part struct{ low, high int64 }
 
-// parts makes an encoding of values that are integers one after another.
+// parts makes the encoding of values that are a sequence of integers.
 func parts[T any](split func(T) []int64, join func([]int64) T, bounds ...part) *Encoding {
 	check := func(v []int64) error {
 		for i, p := range bounds {
@@ -235,7 +235,7 @@ func appendMonthDay(dst []byte, d MonthDay) ([]byte, error) {
 	return AppendUint(dst, uint32(d.Month-1)<<5|uint32(d.Day-1)), nil
 }
 
-// valid reports whether there is such a day, in a leap year.
+// valid reports whether the day exists in a leap year.
 func (d MonthDay) valid() bool {
 	t := time.Date(2000, time.Month(d.Month), d.Day, 0, 0, 0, 0, time.UTC)
 	return d.Month >= 1 && d.Month <= 12 && int(t.Month()) == d.Month && t.Day() == d.Day

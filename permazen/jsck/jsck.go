@@ -10,7 +10,7 @@ import (
 	"github.com/ledgerd/ledger/permazen/layout"
 )
 
-// Kind says what is wrong with a row.
+// Kind is the kind of an issue.
 type Kind uint8
 
 // The kinds of issues.
@@ -36,16 +36,16 @@ func (k Kind) String() string {
 	return fmt.Sprintf("issue %d", uint8(k))
 }
 
-// Issue is something that is wrong. Its slices belong to whoever is told.
+// Issue is a defect of a row. Its slices belong to the receiver.
 type Issue struct {
 	Kind Kind
 	Key  []byte
-	// Old is the value of the row, nil when it is missing.
+	// Old is the value of the row, nil when the row is missing.
 	Old []byte
-	// New is the value that the row gets by Repair, nil when it is removed. Where NewKey is set,
-	// the row moves there.
+	// New is the value that Repair writes, nil when it removes the row. With NewKey, Repair moves
+	// the row to that key.
 	New, NewKey []byte
-	// Text says what is wrong.
+	// Text describes the defect.
 	Text string
 	// Lasting issues are not repaired.
 	Lasting bool
@@ -65,37 +65,35 @@ func (i Issue) String() string {
 	return s + ": " + i.Text
 }
 
-// Options change what is done. The zero value, and a nil pointer, are the defaults.
+// Options configure a check. The zero value and a nil pointer are the defaults.
 type Options struct {
-	// Report is told each issue, before it is repaired. An error of it ends the check.
+	// Report is called with each issue before its repair. Its error ends the check.
 	Report func(Issue) error
-	// RemoveSchemas removes schemas that no object has, when there are no lasting issues.
+	// RemoveSchemas makes Repair remove schemas that no object has, unless an issue is lasting.
 	RemoveSchemas bool
 }
 
-// Result is what a check has found.
+// Result is the outcome of a check.
 type Result struct {
-	// Rows and Objects are how many were read; objects that are repaired by deletion are not
-	// counted.
+	// Rows and Objects count what was read, without objects that Repair deletes.
 	Rows, Objects int64
-	// Issues is how many were told, Lasting how many of them are not repaired by Repair.
+	// Issues counts all reported issues, Lasting those that are not repaired.
 	Issues, Lasting int64
-	// SchemasRemoved is how many schemas were removed because no object has them.
+	// SchemasRemoved counts the schemas that were removed because no object has them.
 	SchemasRemoved int
-	// Stopped is set when objects were not looked at, because it is not certain what the schemas
-	// are.
+	// Stopped reports that objects were not checked because the schemas are uncertain.
 	Stopped bool
 }
 
-// Check reads a database and reports what is wrong. Errors: layout.ErrUninitialized when there is
-// nothing, base.ErrUnsupported when the format is of another version, those of r, of ctx and of
+// Check reads a database and reports its defects. Errors: layout.ErrUninitialized when there is no
+// database, base.ErrUnsupported for another format version, those of r, of ctx and of
 // Options.Report.
 func Check(ctx context.Context, r ordered.Reader, o *Options) (Result, error) {
 	return run(ctx, &checker{r: r}, o)
 }
 
-// Repair does what Check does, and repairs what it reports but lasting issues. Errors: as Check,
-// and those of w. After an error, what was written should be rolled back.
+// Repair reports the same issues as Check and repairs all but lasting ones. Errors: as Check, and
+// those of w. After an error the caller should roll back.
 func Repair(ctx context.Context, w ordered.Writer, o *Options) (Result, error) {
 	return run(ctx, &checker{r: w, w: w}, o)
 }
@@ -117,7 +115,7 @@ func run(ctx context.Context, c *checker, o *Options) (Result, error) {
 	return c.result, nil
 }
 
-// checker is one check.
+// checker is a running check.
 type checker struct {
 	r      ordered.Reader
 	w      ordered.Writer // nil: only check
@@ -157,10 +155,10 @@ func (c *checker) tell(ctx context.Context, i Issue) error {
 	return nil
 }
 
-// maxValueBytes is the greatest value that is read into memory.
+// maxValueBytes is the size of the greatest value that is read into memory.
 const maxValueBytes = 256 << 20
 
-// scan calls f with the rows in a range. Key and value are borrowed until f returns.
+// scan calls f for the rows in a range. Key and value are borrowed until f returns.
 func (c *checker) scan(ctx context.Context, rg ordered.Range, f func(key, value []byte) error) error {
 	it := c.r.Iter(rg)
 	defer it.Close()
@@ -191,7 +189,7 @@ func invalidValue(key, value, to []byte, text string) Issue {
 	return i
 }
 
-// clone returns a copy that is not nil.
+// clone returns a copy that is never nil.
 func clone(b []byte) []byte { return append([]byte{}, b...) }
 
 func (c *checker) removeSchemas(ctx context.Context) error {

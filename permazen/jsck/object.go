@@ -14,8 +14,8 @@ import (
 
 func isNotFound(err error) bool { return errors.Is(err, base.ErrNotFound) }
 
-// walk goes over the rows of objects in order. It tells what is wrong with them, and which index
-// rows follow from what they are after their repair.
+// walk reads the rows of objects in order. It reports their defects and the index rows that follow
+// from the objects in their repaired form.
 type walk struct {
 	*checker
 	tell   func(context.Context, Issue) error
@@ -24,13 +24,13 @@ type walk struct {
 	rows, objects int64
 	id            encoding.ObjID
 	typ           *layout.Type // nil: the object does not exist
-	known         bool         // id is set
+	known         bool         // whether id is set
 	values        map[uint32][]byte
-	list          *layout.Field // the list in which the walk is
-	next          uint32        // the index that its next element should have
+	list          *layout.Field // the list whose rows the walk reads
+	next          uint32        // the index that the list's next element should have
 }
 
-// row takes the next row.
+// row processes the next row.
 func (w *walk) row(ctx context.Context, key, value []byte) error {
 	w.rows++
 	if len(key) < layout.IDBytes {
@@ -49,7 +49,7 @@ func (w *walk) row(ctx context.Context, key, value []byte) error {
 	return w.field(ctx, key, value)
 }
 
-// first takes the first row of an object.
+// first processes the first row of an object.
 func (w *walk) first(ctx context.Context, key, value []byte) error {
 	index, flags, err := layout.ParseMeta(value)
 	if err != nil {
@@ -70,7 +70,7 @@ func (w *walk) first(ctx context.Context, key, value []byte) error {
 	return nil
 }
 
-// end finishes the present object.
+// end reports the expected index rows of the present object.
 func (w *walk) end() {
 	if w.typ == nil {
 		return
@@ -84,7 +84,7 @@ func (w *walk) end() {
 	w.typ = nil
 }
 
-// field takes a row of a field.
+// field processes a row of a field.
 func (w *walk) field(ctx context.Context, key, value []byte) error {
 	rest := key[layout.IDBytes:]
 	n, size, err := encoding.StrictUint(rest)
@@ -113,8 +113,8 @@ func (w *walk) field(ctx context.Context, key, value []byte) error {
 	return w.value(ctx, f, key, value)
 }
 
-// check checks a value. to is what it should be, nil when it cannot be; text is empty when it is
-// right.
+// check checks a value. to is the correct value, or nil when there is none. text is empty for a
+// correct value.
 func (w *walk) check(ctx context.Context, f *layout.Field, value []byte) (to []byte, text string, err error) {
 	if n, err := f.Codec.Len(value); err != nil || n != len(value) {
 		v, err := f.Codec.Value(value)
@@ -143,7 +143,7 @@ func (w *walk) check(ctx context.Context, f *layout.Field, value []byte) (to []b
 	return nil, fmt.Sprintf("field %s: object %s, to which it refers, does not exist", f.Name(), target), nil
 }
 
-// value takes the row of a field with one value.
+// value processes the row of a field with one value.
 func (w *walk) value(ctx context.Context, f *layout.Field, key, value []byte) error {
 	to, text, err := w.check(ctx, f, value)
 	if err != nil {
@@ -161,7 +161,7 @@ func (w *walk) value(ctx context.Context, f *layout.Field, key, value []byte) er
 	return nil
 }
 
-// keyRow takes a row of a set or map.
+// keyRow processes a row of a set or map.
 func (w *walk) keyRow(ctx context.Context, f *layout.Field, key, content, value []byte) error {
 	_, text, err := w.check(ctx, f.Sub[0], content)
 	if err != nil {
@@ -187,7 +187,7 @@ func (w *walk) keyRow(ctx context.Context, f *layout.Field, key, content, value 
 	return nil
 }
 
-// listRow takes a row of a list. Elements behind one that is missing or removed move.
+// listRow processes a row of a list. Elements after a missing or removed one move up.
 func (w *walk) listRow(ctx context.Context, f *layout.Field, key, content, value []byte) error {
 	if w.list != f {
 		w.list, w.next = f, 0

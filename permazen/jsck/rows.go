@@ -13,18 +13,18 @@ import (
 	"github.com/ledgerd/ledger/permazen/layout"
 )
 
-// buckets is into how many parts index rows are divided, and wantBytes about how many bytes of keys
-// the second look at them holds in memory.
+// buckets is the number of parts into which index rows are divided. wantBytes is about how many
+// bytes of keys the row-by-row comparison keeps in memory.
 const (
 	buckets   = 1 << 12
 	wantBytes = 64 << 20
 )
 
-// sums are those of hashes of keys, of index rows that objects ask for less those that are there.
+// sums are, for each bucket, the hashes of expected index rows less the hashes of existing ones.
 type sums struct {
 	seed  maphash.Seed
 	diff  [buckets]uint64
-	bytes [buckets]int64 // of keys that objects ask for
+	bytes [buckets]int64 // of expected keys
 }
 
 func (s *sums) hash(key []byte) (bucket int, h uint64) {
@@ -32,7 +32,7 @@ func (s *sums) hash(key []byte) (bucket int, h uint64) {
 	return int(h >> 52), h
 }
 
-// wrong returns the buckets whose sums differ, in groups of which each fits into memory.
+// wrong returns the buckets with nonzero sums, in groups that each fit into memory.
 func (s *sums) wrong() (groups []map[int]bool) {
 	size := int64(0)
 	for b, d := range s.diff {
@@ -59,12 +59,12 @@ func (c *checker) rowsPart(ctx context.Context) error {
 	w := &walk{checker: c, expect: expect, tell: c.tell}
 	index := func(key, value []byte) {
 		c.result.Rows++
-		if len(value) == 0 { // others are looked at later
+		if len(value) == 0 { // lookInto handles rows with a value
 			b, h := c.sums.hash(key)
 			c.sums.diff[b] -= h
 		} else {
 			b, _ := c.sums.hash(key)
-			c.sums.diff[b] += 1 << 32 // so that the bucket is looked into
+			c.sums.diff[b] += 1 << 32 // makes the sum nonzero, so lookInto reads the bucket
 		}
 	}
 	err := c.scan(ctx, ordered.Prefix(layout.ObjectsTable[:]), func(key, value []byte) error {
@@ -99,7 +99,7 @@ func (c *checker) rowsPart(ctx context.Context) error {
 	return nil
 }
 
-// lookInto compares the index rows of some buckets one by one.
+// lookInto compares the index rows of some buckets row by row.
 func (c *checker) lookInto(ctx context.Context, group map[int]bool) error {
 	want := map[string]bool{}
 	silent := func(context.Context, Issue) error { return nil }
@@ -152,7 +152,7 @@ func (c *checker) lookInto(ctx context.Context, group map[int]bool) error {
 	return nil
 }
 
-// ids returns the storage ids for which is returns true, sorted.
+// ids returns, sorted, the storage ids for which is returns true.
 func (c *checker) ids(is func(uint32) bool) (ids []uint32) {
 	for n := range maps.Values(c.tables.IDs) {
 		if is(n) {
@@ -163,7 +163,7 @@ func (c *checker) ids(is func(uint32) bool) (ids []uint32) {
 	return ids
 }
 
-// name returns the name of an index for texts.
+// name returns the name of a key's index for messages.
 func (c *checker) name(key []byte) string {
 	if bytes.HasPrefix(key, layout.ObjectsTable[:]) {
 		return "schema index"
@@ -175,7 +175,7 @@ func (c *checker) name(key []byte) string {
 	return "index"
 }
 
-// explain says why an index row should not be there.
+// explain describes why an index row is superfluous.
 func (c *checker) explain(ctx context.Context, key []byte) (string, error) {
 	var id encoding.ObjID
 	var err error
@@ -199,12 +199,12 @@ func (c *checker) explain(ctx context.Context, key []byte) (string, error) {
 	return fmt.Sprintf("%s: object %s has no such value", c.name(key), id), nil
 }
 
-// aliveCache remembers whether objects exist, and forgets all when it is full.
+// aliveCache records whether objects exist. It is emptied when it is full.
 type aliveCache map[encoding.ObjID]bool
 
 const aliveEntries = 1 << 16
 
-// exists reports whether an object exists: its first row names a schema with its type.
+// exists reports whether the first row of an object names a schema with the object's type.
 func (c *checker) exists(ctx context.Context, id encoding.ObjID) (bool, error) {
 	if there, ok := c.alive[id]; ok {
 		return there, nil

@@ -15,8 +15,8 @@ import (
 	"github.com/ledgerd/ledger/permazen/layout"
 )
 
-// tablesPart checks everything before the rows of objects. When the tables cannot be understood
-// wholly, it tells of everything as lasting and sets result.Stopped.
+// tablesPart checks all rows before those of objects. If the tables are uncertain, it reports every
+// issue as lasting and sets result.Stopped.
 func (c *checker) tablesPart(ctx context.Context) error {
 	t := tableCheck{checker: c, schemas: map[uint32]*layout.Schema{}, numbers: map[uint32]string{}, broken: map[uint32][]byte{}, ids: map[string]uint32{}}
 	for _, step := range []func(context.Context) error{t.format, t.readTables, t.duplicates, t.match, t.lost} {
@@ -41,20 +41,20 @@ func (c *checker) tablesPart(ctx context.Context) error {
 	return nil
 }
 
-// tableCheck collects the issues of the tables, so that nothing is repaired before all is known.
+// tableCheck collects the issues of the tables, so that repairs begin after the complete check.
 type tableCheck struct {
 	*checker
 	issues  []Issue
 	stop    bool
 	schemas map[uint32]*layout.Schema
 	numbers map[uint32]string // SchemaIds by storage id
-	broken  map[uint32][]byte // values of storage ids that have no SchemaId
+	broken  map[uint32][]byte // values, by storage id, that are no SchemaId
 	ids     map[string]uint32
 }
 
 func (t *tableCheck) add(i Issue) { t.issues = append(t.issues, i) }
 
-// fatal adds an issue for which objects cannot be understood.
+// fatal adds an issue that prevents the decoding of objects.
 func (t *tableCheck) fatal(i Issue) {
 	i.Lasting, t.stop = true, true
 	t.add(i)
@@ -97,7 +97,7 @@ func (t *tableCheck) format(ctx context.Context) error {
 	)
 }
 
-// empty reports whether there are no tables.
+// empty reports whether the tables have no rows.
 func (t *tableCheck) empty(ctx context.Context) (bool, error) {
 	key, err := t.first(ctx, ordered.Range{Start: layout.SchemaTable[:], End: ordered.PrefixEnd(layout.StorageTable[:])})
 	return key == nil, err
@@ -135,13 +135,13 @@ func (t *tableCheck) readTables(ctx context.Context) error {
 	})
 }
 
-// rowsWith reports whether there are rows that begin with a prefix.
+// rowsWith reports whether any key has a prefix.
 func (t *tableCheck) rowsWith(ctx context.Context, prefix []byte) (bool, error) {
 	key, err := t.first(ctx, ordered.Prefix(prefix))
 	return key != nil, err
 }
 
-// duplicates removes schemas and storage ids that are there twice, when only one of each is in use.
+// duplicates removes duplicate schemas and storage ids if at most one of each is in use.
 func (t *tableCheck) duplicates(ctx context.Context) error {
 	byID := map[string][]uint32{}
 	for _, n := range slices.Sorted(maps.Keys(t.schemas)) {
@@ -184,8 +184,8 @@ func (t *tableCheck) duplicates(ctx context.Context) error {
 	return nil
 }
 
-// keepOne calls drop for all of several numbers but one: the first that has rows. kept says that
-// the dropped one has rows, too.
+// keepOne keeps the first of several numbers that has rows, or the first number. It calls drop for
+// all others; kept reports that the dropped number has rows too.
 func (t *tableCheck) keepOne(ctx context.Context, all []uint32, prefix func(uint32) []byte, drop func(n uint32, kept bool)) error {
 	if len(all) < 2 {
 		return nil
@@ -208,7 +208,7 @@ func (t *tableCheck) keepOne(ctx context.Context, all []uint32, prefix func(uint
 	return nil
 }
 
-// storageIssue is an issue with the row of a storage id.
+// storageIssue returns an issue of a storage id's row.
 func (t *tableCheck) storageIssue(n uint32, to []byte, text string) Issue {
 	key := layout.StorageKey(n)
 	old := t.broken[n]
@@ -221,7 +221,7 @@ func (t *tableCheck) storageIssue(n uint32, to []byte, text string) Issue {
 	return invalidKey(key, old, text)
 }
 
-// match gives every item of the schemas its storage id.
+// match assigns a storage id to every item of the schemas.
 func (t *tableCheck) match(ctx context.Context) error {
 	wanted := map[string]*layout.Schema{}
 	for _, n := range slices.Sorted(maps.Keys(t.schemas)) {
@@ -229,7 +229,7 @@ func (t *tableCheck) match(ctx context.Context) error {
 			wanted[id] = t.schemas[n]
 		}
 	}
-	var unused []uint32 // numbers that no item has
+	var unused []uint32 // numbers without an item
 	for _, n := range slices.Sorted(maps.Keys(t.numbers)) {
 		if id := t.numbers[n]; wanted[id] != nil {
 			t.ids[id] = n
@@ -249,7 +249,7 @@ func (t *tableCheck) match(ctx context.Context) error {
 		t.add(t.storageIssue(unused[0], layout.SchemaIDValue(missing[0]), "no schema has this SchemaId, and "+missing[0]+" has no storage id"))
 		return nil
 	}
-	if len(missing) == 1 && len(unused) == 0 && t.holes() < 2 { // the row is missing, and only one number can be it
+	if len(missing) == 1 && len(unused) == 0 && t.holes() < 2 { // the row is missing, and only one number is possible
 		wanted[missing[0]].Model.Number(t.ids)
 		key := layout.StorageKey(t.ids[missing[0]])
 		t.add(Issue{Kind: MissingKey, Key: key, New: layout.SchemaIDValue(missing[0]), Text: missing[0] + " has no storage id"})
@@ -276,7 +276,7 @@ func (t *tableCheck) match(ctx context.Context) error {
 	return nil
 }
 
-// holes returns how many storage ids below the greatest one no item has.
+// holes returns the number of unused storage ids below the greatest one.
 func (t *tableCheck) holes() int {
 	greatest := uint32(0)
 	for _, n := range t.ids {
@@ -285,7 +285,7 @@ func (t *tableCheck) holes() int {
 	return int(greatest) - len(t.ids)
 }
 
-// lost finds schemas that are not in the table though objects have them.
+// lost reports schemas that objects have but that are missing in the table.
 func (t *tableCheck) lost(ctx context.Context) error {
 	told := map[uint32]bool{}
 	rg := ordered.Prefix(layout.ObjectsTable[:])

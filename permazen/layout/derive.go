@@ -8,12 +8,11 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// Values returns the stored bytes of a field with one value, its default when it is not stored.
+// Values returns the stored bytes of a field with one value, or its default when it has no row.
 type Values func(f *Field) []byte
 
-// ObjectKeys calls emit with the keys of index rows that follow from the object's fields with one
-// value: the schema index, simple indexes and composite indexes. Keys are borrowed until emit
-// returns.
+// ObjectKeys calls emit with the keys of the index rows that follow from an object's fields with
+// one value: schema index, simple indexes, composite indexes. Keys are borrowed until emit returns.
 func (t *Type) ObjectKeys(id encoding.ObjID, values Values, emit func(key []byte)) {
 	buf := append(ObjectsPrefix(t.Schema.Index), id[:]...)
 	emit(buf)
@@ -29,8 +28,8 @@ func (t *Type) ObjectKeys(id encoding.ObjID, values Values, emit func(key []byte
 	}
 }
 
-// ElementKeys calls emit with the keys of index rows that follow from a row of a collection:
-// content is what follows the field in its key. Keys are borrowed until emit returns.
+// ElementKeys calls emit with the keys of the index rows that follow from a row of a collection.
+// content is the part of the row's key after the field. Keys are borrowed until emit returns.
 func (f *Field) ElementKeys(id encoding.ObjID, content, value []byte, emit func(key []byte)) {
 	first := f.Sub[0]
 	switch f.Model.Kind {
@@ -48,7 +47,7 @@ func (f *Field) ElementKeys(id encoding.ObjID, content, value []byte, emit func(
 	}
 }
 
-// AppendIndexKey appends the key of an index row: rest is the index in a list, or the key in a map.
+// AppendIndexKey appends the key of an index row. rest is the index in a list, or the key in a map.
 func (f *Field) AppendIndexKey(dst, value []byte, id encoding.ObjID, rest []byte) []byte {
 	return append(append(append(append(dst, f.Prefix...), value...), id[:]...), rest...)
 }
@@ -62,17 +61,16 @@ func (x *Composite) AppendKey(dst []byte, id encoding.ObjID, values Values) []by
 	return append(dst, id[:]...)
 }
 
-// IndexRow is the key of an index row, taken apart. Its slices share memory with the key.
+// IndexRow is the decoded key of an index row. Its slices share memory with the key.
 type IndexRow struct {
-	// Index is the storage id, 0 in the schema index.
+	// Index is the storage id of the index, or 0 for the schema index.
 	Index  uint32
 	Values [][]byte
 	ID     encoding.ObjID
 	Rest   []byte
 }
 
-// ParseIndexRow takes a key of an index apart; not those of the schema index. Errors:
-// base.ErrCorrupt.
+// ParseIndexRow decodes a key of any index but the schema index. Errors: base.ErrCorrupt.
 func (t *Tables) ParseIndexRow(key []byte) (IndexRow, error) {
 	index, n, err := encoding.StrictUint(key)
 	if err != nil {
@@ -115,7 +113,7 @@ func (s *Shape) parse(row *IndexRow, rest []byte) (err error) {
 	return nil
 }
 
-// ParseObjectsRow takes a key of the schema index apart. Errors: base.ErrCorrupt.
+// ParseObjectsRow decodes a key of the schema index. Errors: base.ErrCorrupt.
 func ParseObjectsRow(key []byte) (schemaIndex uint32, id encoding.ObjID, err error) {
 	schemaIndex, n, err := encoding.StrictUint(key[2:])
 	if err != nil {
@@ -130,8 +128,8 @@ func ParseObjectsRow(key []byte) (schemaIndex uint32, id encoding.ObjID, err err
 	return schemaIndex, id, nil
 }
 
-// Decode reads a row of the field: content is what follows the field in its key. key is the index
-// in a list, as int, or the key in a map; value is the element or value, and int64 for a counter.
+// Decode decodes a row of the field. content is the part of the row's key after the field. key is
+// the index in a list, as int, or the key in a map. v is the element or value, int64 for a counter.
 // Errors: base.ErrCorrupt.
 func (f *Field) Decode(content, value []byte) (key, v any, err error) {
 	switch f.Model.Kind {

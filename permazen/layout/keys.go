@@ -10,7 +10,7 @@ import (
 	"github.com/ledgerd/ledger/permazen/encoding"
 )
 
-// FormatVersion is the only version of the format.
+// FormatVersion is the only supported version of the format.
 const FormatVersion = 1
 
 // Second bytes of keys that begin with 0x00.
@@ -40,11 +40,11 @@ func SchemaKey(index uint32) []byte { return encoding.AppendUint([]byte{0, metaS
 // StorageKey returns the key of a storage id.
 func StorageKey(id uint32) []byte { return encoding.AppendUint([]byte{0, metaStorage}, id) }
 
-// ObjectsPrefix returns what the keys of the schema index begin with for one schema; the id of an
-// object follows.
+// ObjectsPrefix returns the prefix of one schema's keys in the schema index. The id of an object
+// follows it.
 func ObjectsPrefix(index uint32) []byte { return encoding.AppendUint([]byte{0, metaObjects}, index) }
 
-// Prefixes of the tables, and of the rows that belong to the app.
+// Prefixes of the tables and of the app's rows.
 var (
 	SchemaTable  = [2]byte{0, metaSchema}
 	StorageTable = [2]byte{0, metaStorage}
@@ -55,7 +55,7 @@ var (
 // MetaValue returns the value of an object's first row.
 func MetaValue(schema uint32) []byte { return encoding.AppendUint(nil, schema) }
 
-// ParseMeta reads the value of an object's first row. flags is 0 when there is no byte of flags.
+// ParseMeta decodes the value of an object's first row. flags is 0 when the value has no flags.
 // Errors: base.ErrCorrupt.
 func ParseMeta(value []byte) (schema uint32, flags byte, err error) {
 	schema, n, err := encoding.StrictUint(value)
@@ -74,7 +74,7 @@ func CounterValue(n int64) []byte {
 	return binary.BigEndian.AppendUint64(make([]byte, 0, CounterBytes), uint64(n))
 }
 
-// ParseCounter reads the value of a counter's row. Errors: base.ErrCorrupt.
+// ParseCounter decodes the value of a counter's row. Errors: base.ErrCorrupt.
 func ParseCounter(value []byte) (int64, error) {
 	if len(value) != CounterBytes {
 		return 0, fmt.Errorf("counter has %d bytes, want %d: %w", len(value), CounterBytes, base.ErrCorrupt)
@@ -82,7 +82,7 @@ func ParseCounter(value []byte) (int64, error) {
 	return int64(binary.BigEndian.Uint64(value)), nil
 }
 
-// CheckLength refuses lists that are too long for their indexes. Errors: base.ErrTooLarge.
+// CheckLength refuses a length that list indexes cannot express. Errors: base.ErrTooLarge.
 func CheckLength(n int) error {
 	if n > math.MaxInt32 {
 		return fmt.Errorf("list has %d elements: %w", n, base.ErrTooLarge)

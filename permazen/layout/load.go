@@ -19,12 +19,12 @@ import (
 func Stored(m *schema.Model) []byte {
 	var b bytes.Buffer
 	w, _ := zlib.NewWriterLevel(&b, zlib.BestCompression)
-	_, _ = io.WriteString(w, m.XML()) // a buffer takes everything
+	_, _ = io.WriteString(w, m.XML()) // a write to a buffer does not fail
 	_ = w.Close()
 	return b.Bytes()
 }
 
-// ParseSchema reads the value of a schema's row. Errors: base.ErrCorrupt, base.ErrInvalid,
+// ParseSchema decodes the value of a schema's row. Errors: base.ErrCorrupt, base.ErrInvalid,
 // base.ErrTooLarge, base.ErrUnsupported.
 func ParseSchema(value []byte) (*schema.Model, error) {
 	r, err := zlib.NewReader(bytes.NewReader(value))
@@ -38,8 +38,8 @@ func ParseSchema(value []byte) (*schema.Model, error) {
 	return schema.Parse(document)
 }
 
-// ParseNumber reads what follows the prefix of a table in a key: one number above 0.
-// Errors: base.ErrCorrupt.
+// ParseNumber decodes the part of a key after the prefix of a table: one number above 0. Errors:
+// base.ErrCorrupt.
 func ParseNumber(rest []byte) (uint32, error) {
 	n, size, err := encoding.StrictUint(rest)
 	if err == nil && (n == 0 || size != len(rest)) {
@@ -53,12 +53,12 @@ var text = mustText()
 func mustText() *encoding.Encoding {
 	e, err := encoding.Builtin(encoding.Prefix + "String")
 	if err != nil {
-		panic(err) // the encoding is part of the library
+		panic(err) // impossible: the encoding is built in
 	}
 	return e
 }
 
-// ParseSchemaID reads the value of a storage id's row. Errors: base.ErrCorrupt.
+// ParseSchemaID decodes the value of a storage id's row. Errors: base.ErrCorrupt.
 func ParseSchemaID(value []byte) (string, error) {
 	if n, err := text.Len(value); err != nil || n != len(value) {
 		return "", fmt.Errorf("SchemaId is not one string: %w", base.ErrCorrupt)
@@ -78,12 +78,12 @@ func ParseSchemaID(value []byte) (string, error) {
 func SchemaIDValue(id string) []byte {
 	b, err := text.Append(nil, id)
 	if err != nil {
-		return nil // SchemaIds are ASCII
+		return nil // impossible: SchemaIds are ASCII
 	}
 	return b
 }
 
-// ErrUninitialized reports rows that are no Permazen database.
+// ErrUninitialized reports rows without a Permazen database.
 var ErrUninitialized = fmt.Errorf("database is not initialized: %w", base.ErrNotFound)
 
 // Load reads the tables. Errors: ErrUninitialized, base.ErrCorrupt, base.ErrInvalid,
@@ -96,7 +96,7 @@ func Load(ctx context.Context, r ordered.Reader) (*Tables, error) {
 	return raw.Tables()
 }
 
-// Raw are the rows of the tables, unread. Two that are equal have equal tables.
+// Raw are the encoded rows of the tables. Equal Raws have equal tables.
 type Raw struct{ format, rows []ordered.Row }
 
 // maxTableRows bounds the rows that Load holds in memory.
@@ -124,13 +124,13 @@ func ReadRaw(ctx context.Context, r ordered.Reader) (*Raw, error) {
 	return raw, nil
 }
 
-// Equal reports whether two have the same rows.
+// Equal reports whether both have the same rows.
 func (raw *Raw) Equal(o *Raw) bool {
 	same := func(a, b ordered.Row) bool { return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) }
 	return slices.EqualFunc(raw.format, o.format, same) && slices.EqualFunc(raw.rows, o.rows, same)
 }
 
-// Tables reads the rows. Errors: as Load.
+// Tables decodes the rows. Errors: as Load.
 func (raw *Raw) Tables() (*Tables, error) {
 	if len(raw.format) == 0 {
 		return nil, ErrUninitialized

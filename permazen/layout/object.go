@@ -13,19 +13,19 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// Object is an object in memory, as bytes.
+// Object is an object in memory, with encoded values.
 type Object struct {
 	ID   encoding.ObjID
 	Type *Type
-	// Values are those of fields with one value that is not the default, and of counters, by
+	// Values are the values of counters, and of fields with one value that is not the default, by
 	// storage id.
 	Values map[uint32][]byte
-	// Collections are the rows of sets, lists and maps, by storage id: what follows the field in
-	// the key, and the value.
+	// Collections are the rows of sets, lists and maps by storage id. A row maps the part of the
+	// key after the field to the value.
 	Collections map[uint32]map[string][]byte
 }
 
-// NewObject returns an object without values; its counters are 0.
+// NewObject returns an object with default values; its counters are 0.
 func NewObject(id encoding.ObjID, t *Type) *Object {
 	o := &Object{ID: id, Type: t, Values: map[uint32][]byte{}, Collections: map[uint32]map[string][]byte{}}
 	for _, f := range t.Fields {
@@ -45,7 +45,7 @@ func (o *Object) Clone() *Object {
 	return c
 }
 
-// Set makes a field with one value, or a counter, have a value.
+// Set sets a counter or a field with one value.
 func (o *Object) Set(f *Field, value []byte) {
 	if f.Codec != nil && bytes.Equal(value, f.Default) {
 		delete(o.Values, f.ID)
@@ -54,7 +54,7 @@ func (o *Object) Set(f *Field, value []byte) {
 	o.Values[f.ID] = value
 }
 
-// Value returns what a field with one value has.
+// Value returns the value of a field with one value.
 func (o *Object) Value(f *Field) []byte {
 	if v, ok := o.Values[f.ID]; ok {
 		return v
@@ -62,7 +62,7 @@ func (o *Object) Value(f *Field) []byte {
 	return f.Default
 }
 
-// Rows returns the rows of a collection, to be changed.
+// Rows returns the rows of a collection for modification.
 func (o *Object) Rows(f *Field) map[string][]byte {
 	if o.Collections[f.ID] == nil {
 		o.Collections[f.ID] = map[string][]byte{}
@@ -80,7 +80,7 @@ func (o *Object) List(f *Field) [][]byte {
 	return list
 }
 
-// SetList makes a list have elements.
+// SetList sets the elements of a list.
 func (o *Object) SetList(f *Field, list [][]byte) {
 	rows := make(map[string][]byte, len(list))
 	for i, e := range list {
@@ -89,8 +89,8 @@ func (o *Object) SetList(f *Field, list [][]byte) {
 	o.Collections[f.ID] = rows
 }
 
-// Each calls emit with the rows of the object, its index rows included. Keys are borrowed until
-// emit returns. o may be nil.
+// Each calls emit with all rows of the object and its index rows. Keys are borrowed until emit
+// returns. o may be nil.
 func (o *Object) Each(emit func(key, value []byte)) {
 	if o == nil {
 		return
@@ -120,8 +120,8 @@ func (o *Object) all() map[string][]byte {
 	return rows
 }
 
-// Replace makes w, which has the rows of before, have those of after instead. Either may be nil.
-// Errors: those of w and of ctx.
+// Replace replaces the rows of before in w by those of after. Either may be nil. Errors: those of w
+// and of ctx.
 func Replace(ctx context.Context, w ordered.Writer, before, after *Object) error {
 	a, b := before.all(), after.all()
 	for _, key := range slices.Sorted(maps.Keys(a)) {
@@ -143,9 +143,8 @@ func Replace(ctx context.Context, w ordered.Writer, before, after *Object) error
 	return nil
 }
 
-// ReadMeta reads the first row of an object and returns its type. It is nil when there is no such
-// object.
-// Errors: base.ErrCorrupt, those of r and of ctx.
+// ReadMeta reads the first row of an object and returns its type, or nil when the object does not
+// exist. Errors: base.ErrCorrupt, those of r and of ctx.
 func (t *Tables) ReadMeta(ctx context.Context, r ordered.Reader, id encoding.ObjID) (*Type, error) {
 	value, err := r.Get(ctx, id[:])
 	if isNotFound(err) {
@@ -157,7 +156,7 @@ func (t *Tables) ReadMeta(ctx context.Context, r ordered.Reader, id encoding.Obj
 	return t.typeOf(id, value)
 }
 
-// typeOf reads the first row of an object.
+// typeOf decodes the first row of an object.
 func (t *Tables) typeOf(id encoding.ObjID, value []byte) (*Type, error) {
 	index, _, err := ParseMeta(value)
 	if err != nil {
@@ -170,7 +169,7 @@ func (t *Tables) typeOf(id encoding.ObjID, value []byte) (*Type, error) {
 	return typ, nil
 }
 
-// ReadObject reads an object, in one walk. It is nil when there is no such object. Errors:
+// ReadObject reads an object in one scan. It returns nil when the object does not exist. Errors:
 // base.ErrCorrupt, those of r and of ctx.
 func (t *Tables) ReadObject(ctx context.Context, r ordered.Reader, id encoding.ObjID) (*Object, error) {
 	var o *Object
@@ -180,7 +179,7 @@ func (t *Tables) ReadObject(ctx context.Context, r ordered.Reader, id encoding.O
 		case o != nil:
 			err = o.add(row)
 		case len(row.Key) > IDBytes:
-			return nil, nil // rows without the first one
+			return nil, nil // rows without a first row
 		default:
 			typ, err := t.typeOf(id, row.Value)
 			if err != nil {

@@ -15,12 +15,11 @@ import (
 // Referrer is a field of an object that refers to another object.
 type Referrer struct {
 	ID    encoding.ObjID
-	Field *Field // a sub-field in collections
+	Field *Field // the sub-field in a collection
 }
 
-// Referrers calls f with what refers to an object, as the indexes say, ordered by field and object.
-// One comes as often as it refers. Rows must not be changed meanwhile. Errors: base.ErrCorrupt,
-// those of r, of ctx and of f.
+// Referrers calls f for each reference to an object in the indexes, ordered by field and object. f
+// must not change rows. Errors: base.ErrCorrupt, those of r, of ctx and of f.
 func (t *Tables) Referrers(ctx context.Context, r ordered.Reader, id encoding.ObjID, f func(Referrer) error) error {
 	for _, index := range t.TargetIndexes() {
 		rg := ordered.Prefix(append(encoding.AppendUint(nil, index), id[:]...))
@@ -71,18 +70,18 @@ func (t *Type) anyField(id uint32) *Field {
 	return nil
 }
 
-// Fate is what becomes of a reference.
+// Fate is the treatment of a reference.
 type Fate uint8
 
 // The fates.
 const (
 	Keep Fate = iota
-	// Null makes it null, and Drop takes it out of its collection; it is Null where there is none.
+	// Null makes the reference null. Drop removes it from its collection, or acts as Null.
 	Null
 	Drop
 )
 
-// FateOf returns what a delete action does to a reference to what was deleted.
+// FateOf returns the fate that a delete action gives to references to a deleted object.
 func FateOf(a schema.DeleteAction) Fate {
 	switch a {
 	case schema.Nullify:
@@ -93,13 +92,13 @@ func FateOf(a schema.DeleteAction) Fate {
 	return Keep
 }
 
-// target reads a reference; ok is false for null and for what is none.
+// target decodes a reference. ok is false for null and for invalid bytes.
 func target(value []byte) (id encoding.ObjID, ok bool) {
 	id, err := encoding.ReadObjID(value)
 	return id, err == nil && len(value) == IDBytes
 }
 
-// Targets calls f with all references of the object, in order of fields, but not with null.
+// Targets calls f for each reference of the object that is not null, in order of fields.
 func (o *Object) Targets(f func(field *Field, id encoding.ObjID)) {
 	o.Release(func(field *Field, id encoding.ObjID) Fate {
 		f(field, id)
@@ -107,7 +106,7 @@ func (o *Object) Targets(f func(field *Field, id encoding.ObjID)) {
 	})
 }
 
-// ForwardTargets returns what the object's fields with forward deletion refer to.
+// ForwardTargets returns the targets of the object's forward-delete fields.
 func (o *Object) ForwardTargets() (ids []encoding.ObjID) {
 	o.Targets(func(f *Field, id encoding.ObjID) {
 		if f.Model.ForwardDelete {
@@ -117,8 +116,8 @@ func (o *Object) ForwardTargets() (ids []encoding.ObjID) {
 	return ids
 }
 
-// Release asks fate about each reference of the object and does what it says. It reports whether
-// that changed anything.
+// Release calls fate for each reference of the object and applies the result. It reports whether
+// the object has changed.
 func (o *Object) Release(fate func(f *Field, id encoding.ObjID) Fate) (changed bool) {
 	ask := func(f *Field, value []byte) Fate {
 		if f.Model.Kind == schema.Reference {
@@ -202,7 +201,7 @@ func (o *Object) Same(p *Object) bool {
 		maps.EqualFunc(o.Values, p.Values, equal) && sameCollections(o, p) && sameCollections(p, o)
 }
 
-// sameCollections compares collections of a with those of b; empty ones may be missing.
+// sameCollections reports whether b has the collections of a. An empty collection may be absent.
 func sameCollections(a, b *Object) bool {
 	for id, rows := range a.Collections {
 		if len(rows) == 0 {
@@ -215,10 +214,10 @@ func sameCollections(a, b *Object) bool {
 	return true
 }
 
-// Migrate returns the object under another schema's type of the same storage id. Values of fields
-// that have the same storage id stay; others have their defaults. References that the new type does
-// not allow are dropped, those to objects that exists denies too where the new field requires it. o
-// is not changed; values are shared.
+// Migrate returns the object with another schema's type of the same storage id. Fields keep their
+// value if their storage id is the same; others have defaults. References that the new type forbids
+// are dropped. References to absent objects are dropped where only the new field forbids them.
+// exists tells which objects exist. o does not change; values are shared.
 func (o *Object) Migrate(to *Type, exists func(encoding.ObjID) (bool, error)) (*Object, error) {
 	n := NewObject(o.ID, to)
 	for _, f := range to.Fields {

@@ -16,7 +16,7 @@ import (
 
 // Tables are the schemas of a database and the storage ids of their items.
 type Tables struct {
-	// Schemas are by schema index, and IDs are storage ids by SchemaId.
+	// Schemas are keyed by schema index, storage ids by SchemaId.
 	Schemas map[uint32]*Schema
 	IDs     map[string]uint32
 
@@ -29,7 +29,7 @@ type Schema struct {
 	Index uint32
 	ID    string
 	Model *schema.Model
-	// Stored is the row's value: the compressed document.
+	// Stored is the value of the schema's row: the compressed document.
 	Stored []byte
 	// Types are sorted by storage id.
 	Types []*Type
@@ -40,7 +40,7 @@ type Type struct {
 	ID     uint32
 	Schema *Schema
 	Model  *schema.ObjectType
-	// Fields are sorted by storage id, without sub-fields.
+	// Fields are sorted by storage id and have no sub-fields.
 	Fields  []*Field
 	Indexes []*Composite
 }
@@ -52,12 +52,12 @@ type Field struct {
 	Type   *Type
 	Parent *Field // nil unless it is a sub-field
 	Sub    []*Field
-	// Codec is that of a field with one value, and Default its default value.
+	// Codec is the encoding of a field with one value, and Default its default value.
 	Codec   *encoding.Encoding
 	Default []byte
-	// Composites are the indexes that the field is in.
+	// Composites are the composite indexes that contain the field.
 	Composites []*Composite
-	// Prefix is the storage id as in keys.
+	// Prefix is the storage id as it is in keys.
 	Prefix []byte
 }
 
@@ -69,7 +69,7 @@ type Composite struct {
 	Prefix []byte
 }
 
-// Name returns the name, for a sub-field that of its field before it: "friends.element".
+// Name returns the name; the parent's name precedes that of a sub-field: "friends.element".
 func (f *Field) Name() string {
 	if f.Parent != nil {
 		return f.Parent.Model.Name + "." + f.Model.Name
@@ -77,7 +77,7 @@ func (f *Field) Name() string {
 	return f.Model.Name
 }
 
-// Shape says how the rows of an index are made.
+// Shape describes the rows of an index.
 type Shape struct {
 	Name   string
 	Codecs []*encoding.Encoding // of the values before the object id
@@ -86,19 +86,19 @@ type Shape struct {
 	Target bool
 }
 
-// Rest says what follows the object id in a row of an index.
+// Rest is the kind of data after the object id in an index row.
 type Rest uint8
 
-// What follows the object id.
+// The kinds of Rest.
 const (
 	NoRest Rest = iota
 	ListIndex
 	MapKey
 )
 
-// New makes tables of schemas with Index, Model and, unless it is to be compressed anew, Stored. It
-// keeps its arguments. ids may have more than the schemas need. Errors: base.ErrCorrupt when one is
-// missing.
+// New makes tables from schemas with Index and Model. Without Stored it compresses the document. It
+// keeps its arguments. ids may have entries that no schema uses. Errors: base.ErrCorrupt when ids
+// lacks an entry.
 func New(schemas map[uint32]*Schema, ids map[string]uint32) (*Tables, error) {
 	t := &Tables{Schemas: map[uint32]*Schema{}, IDs: ids, types: map[uint32]bool{}, indexes: map[uint32]*Shape{}}
 	seen := map[string]bool{}
@@ -203,10 +203,10 @@ func (t *Tables) newField(typ *Type, m *schema.Field, parent *Field) (*Field, er
 	return f, nil
 }
 
-// IsType reports whether a storage id is that of an object type in any schema.
+// IsType reports whether a storage id belongs to an object type in any schema.
 func (t *Tables) IsType(id uint32) bool { return t.types[id] }
 
-// Index returns the shape of the index with a storage id, or nil when no schema has it.
+// Index returns the shape of the index with a storage id, or nil when no schema has such an index.
 func (t *Tables) Index(id uint32) *Shape { return t.indexes[id] }
 
 // Indexes returns the storage ids of all indexes, sorted.
@@ -222,7 +222,7 @@ func (t *Tables) TargetIndexes() (ids []uint32) {
 	return ids
 }
 
-// TypeOf returns the type of an object with a schema, or nil.
+// TypeOf returns the type of an object in a schema, or nil.
 func (t *Tables) TypeOf(id encoding.ObjID, schemaIndex uint32) *Type {
 	if s := t.Schemas[schemaIndex]; s != nil {
 		return s.Type(id.Type())
@@ -259,7 +259,7 @@ func (s *Schema) Named(name string) *Type {
 	return nil
 }
 
-// ByID returns the field with a storage id, no sub-field, or nil.
+// ByID returns the field with a storage id, or nil. It ignores sub-fields.
 func (t *Type) ByID(id uint32) *Field {
 	i, ok := slices.BinarySearchFunc(t.Fields, id, func(f *Field, id uint32) int { return cmp.Compare(f.ID, id) })
 	if !ok {
@@ -268,7 +268,7 @@ func (t *Type) ByID(id uint32) *Field {
 	return t.Fields[i]
 }
 
-// Field returns the field with a name, no sub-field, or nil.
+// Field returns the field with a name, or nil. It ignores sub-fields.
 func (t *Type) Field(name string) *Field {
 	for _, f := range t.Fields {
 		if f.Model.Name == name {
@@ -278,7 +278,7 @@ func (t *Type) Field(name string) *Field {
 	return nil
 }
 
-// MayRefer reports whether a field of references may refer to objects of the type that id has.
+// MayRefer reports whether a reference field may refer to objects of the type in id.
 func (f *Field) MayRefer(id encoding.ObjID) bool {
 	if !f.Model.Limited {
 		return true
@@ -291,8 +291,8 @@ func (f *Field) MayRefer(id encoding.ObjID) bool {
 	return false
 }
 
-// HasObjects reports whether objects have the schema with an index, as the schema index says.
-// Errors: those of r and of ctx.
+// HasObjects reports whether the schema index lists objects of a schema. Errors: those of r and of
+// ctx.
 func (t *Tables) HasObjects(ctx context.Context, r ordered.Reader, index uint32) (bool, error) {
 	rg := ordered.Prefix(ObjectsPrefix(index))
 	rg.KeysOnly = true

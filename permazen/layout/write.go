@@ -11,8 +11,8 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// With returns the tables and a schema with the model, which is added with the least free index and
-// storage ids when it is not there. m must be normalized. Errors: base.ErrCorrupt.
+// With returns the tables with a schema for the model, and the schema. A missing schema gets the
+// least free index and storage ids. m must be normalized. Errors: base.ErrCorrupt.
 func (t *Tables) With(m *schema.Model) (*Tables, *Schema, error) {
 	if s := t.Find(m.ID()); s != nil {
 		return t, s, nil
@@ -31,8 +31,8 @@ func (t *Tables) With(m *schema.Model) (*Tables, *Schema, error) {
 	return n, n.Schemas[index], nil
 }
 
-// Without returns the tables without the schemas for which drop returns true, and without storage
-// ids that no schema uses then. Errors: base.ErrCorrupt.
+// Without returns the tables without the schemas for which drop returns true, and without the
+// storage ids that no schema uses afterwards. Errors: base.ErrCorrupt.
 func (t *Tables) Without(drop func(*Schema) bool) (*Tables, error) {
 	schemas := maps.Clone(t.Schemas)
 	maps.DeleteFunc(schemas, func(_ uint32, s *Schema) bool { return drop(s) })
@@ -47,8 +47,7 @@ func (t *Tables) Without(drop func(*Schema) bool) (*Tables, error) {
 	return New(schemas, ids)
 }
 
-// Write makes w, which has the rows of old, have those of t. old may be nil. Errors: those of w and
-// of ctx.
+// Write replaces the rows of old in w by those of t. old may be nil. Errors: those of w and of ctx.
 func (t *Tables) Write(ctx context.Context, w ordered.Writer, old *Tables) error {
 	before := map[string][]byte{}
 	if old != nil {

@@ -1,28 +1,27 @@
-// Package merging merges two versions of a Permazen database that come from a third one: objects
-// field by field, index rows derived anew.
+// Package merging merges two versions of a Permazen database that have a common base version. It
+// merges objects field by field and derives index rows from the result.
 //
-//	M1  The result follows from what the versions contain, and not from which one is called left.
-//	M2  The result of versions that are clean is clean: see package jsck.
-//	M3  What only one side has changed is as that side has it, unless a reference would dangle.
+//	M1  The result follows from the contents of the versions, not from which one is called left.
+//	M2  If both versions are clean (see package jsck), the result is clean.
+//	M3  A change by one side alone is kept, unless a reference would dangle.
 //
-// What becomes of a field that both sides have changed:
+// The merge of a field that both sides have changed:
 //
-//	one value     that of the side that wrote the object last
-//	counter       what both sides have added
-//	set, map      by element: added and removed as on either side; a changed entry beats a removed
-//	              one
-//	list          diff3; where both changed the same elements, those of the side that wrote last;
-//	              elements that both put into one place all stay
+//	one value     the side that wrote the object last
+//	counter       the sum of both sides' changes
+//	set, map      by element: additions and removals of both sides apply; a changed entry beats
+//	              a removed one
+//	list          diff3; for changes of the same elements, the side that wrote last; elements
+//	              that both inserted in one place all stay
 //
-// An object that one side has deleted and the other changed stays. References to objects that are
-// deleted are treated as their delete actions say. An object that goes so takes with it what its
-// fields with forward deletion refer to. Where a reference forbids it, the deleted object comes
-// back. Schemas and storage ids are brought together by SchemaId: two items that took one number on
-// two sides get two, and rows are rewritten. Schemas are united; one that a side has removed goes
-// when no object has it.
+// An object that one side has deleted and the other changed stays. A reference to a deleted object
+// is subject to its delete action. An object that such an action deletes takes the targets of its
+// forward-delete fields with it. If an action forbids the deletion, the deleted object is restored.
+// Schemas and storage ids are matched by SchemaId. If the sides gave one number to different items,
+// the items get two numbers and rows are rewritten. The result has the schemas of both sides. A
+// schema that one side has removed goes when no object has it.
 //
-// Objects that a side has changed are held in memory one at a time; of all of them 8 bytes each are
-// held.
+// One changed object at a time is in memory, and 8 bytes for each changed object.
 //
 // The package imports internal/base, internal/diff3, ordered and permazen/{encoding,layout,schema}.
 // It may change with any release.

@@ -14,34 +14,34 @@ import (
 	"github.com/ledgerd/ledger/permazen/layout"
 )
 
-// Versions are what is merged.
+// Versions are the inputs and the output of a merge.
 type Versions struct {
 	Base, Left, Right ordered.Reader
-	// Result has the rows of Base, and gets those of the merge.
+	// Result contains the rows of Base and receives the rows of the merge.
 	Result ordered.Writer
-	// LeftNewer reports whether the left side wrote an object last. It is asked only about objects
+	// LeftNewer reports whether the left side wrote an object last. It is called only for objects
 	// that both sides have.
 	LeftNewer func(id encoding.ObjID) bool
-	// Report is told of a row where the change of one side is lost. It may be nil.
+	// Report is called for each row in which one side's change is lost. It may be nil.
 	Report func(ctx context.Context, key []byte, tookLeft bool) error
 }
 
-// Merge is one merge. It is for one goroutine.
+// Merge is a running merge. It is for one goroutine.
 type Merge struct {
 	v                 Versions
 	base, left, right *converter
 	united            *layout.Tables
 	lost              []lost
 
-	touched    map[encoding.ObjID]bool // by the result's id
+	touched    map[encoding.ObjID]bool // by id in the result
 	tables     bool                    // rows of tables have changed
-	renumbered bool                    // a side has numbers that differ in the result
+	renumbered bool                    // the result gives other numbers to items of a side
 }
 
-// lost is a row where the change of one side is lost.
+// lost is a row in which one side's change is lost.
 type lost struct {
 	key  []byte
-	left bool // the left side's has won
+	left bool // the left side's row is kept
 }
 
 // New begins a merge. Errors: base.ErrCorrupt, base.ErrUnsupported, those of the readers and of
@@ -56,7 +56,7 @@ func New(ctx context.Context, v Versions) (*Merge, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the tables of the right side: %w", err)
 	}
-	// A base of several commits lacks rows about which they differ.
+	// A virtual base lacks rows about which its commits differ.
 	old, err := load(ctx, v.Base)
 	if errors.Is(err, base.ErrCorrupt) {
 		old, err = left, nil
@@ -71,8 +71,8 @@ func New(ctx context.Context, v Versions) (*Merge, error) {
 	return m, nil
 }
 
-// uniteUsed returns the united tables. Numbers of schemas that one side has removed and the other
-// does not use are free for others.
+// uniteUsed returns the united tables. It frees the number of a schema that one side has removed
+// and the other side does not use.
 func uniteUsed(ctx context.Context, v Versions, base, left, right *layout.Tables) (*layout.Tables, error) {
 	l, err := used(ctx, v.Left, left, base, right)
 	if err != nil {
@@ -85,8 +85,8 @@ func uniteUsed(ctx context.Context, v Versions, base, left, right *layout.Tables
 	return unite(base, l, r)
 }
 
-// used returns the tables of a side without schemas that the other side has removed and no object
-// here has.
+// used returns the tables of a side without the schemas that the other side has removed and that no
+// object of this side has.
 func used(ctx context.Context, r ordered.Reader, own, base, other *layout.Tables) (*layout.Tables, error) {
 	unused := map[uint32]bool{}
 	for index, s := range own.Schemas {
@@ -102,7 +102,7 @@ func used(ctx context.Context, r ordered.Reader, own, base, other *layout.Tables
 	return own.Without(func(s *layout.Schema) bool { return unused[s.Index] })
 }
 
-// load reads tables, which may be missing.
+// load reads tables. Absent tables are empty.
 func load(ctx context.Context, r ordered.Reader) (*layout.Tables, error) {
 	t, err := layout.Load(ctx, r)
 	if errors.Is(err, layout.ErrUninitialized) {
@@ -111,15 +111,15 @@ func load(ctx context.Context, r ordered.Reader) (*layout.Tables, error) {
 	return t, err
 }
 
-// IsObject reports whether a key that a side has changed may be that of an object's row, and of
-// which one.
+// IsObject reports whether a changed key may belong to an object's row, and returns the object's
+// id.
 func (m *Merge) IsObject(key []byte) (id encoding.ObjID, ok bool) {
 	id, err := encoding.ReadObjID(key)
 	return id, err == nil && (m.left.from.IsType(id.Type()) || m.right.from.IsType(id.Type()))
 }
 
-// Changed takes a key that a side has changed; which says in which of base, left and right there is
-// a row. Keys of the app's rows do not belong here. Errors: those of Result and of ctx.
+// Changed processes a key that a side has changed. which reports whether base, left and right have
+// the row. Keys of the app's rows are not allowed. Errors: those of Result and of ctx.
 func (m *Merge) Changed(ctx context.Context, key []byte, which [3]bool) error {
 	isObject := false
 	for i, c := range []*converter{m.base, m.left, m.right} {
@@ -157,8 +157,8 @@ func (c *converter) owner(key []byte) (id encoding.ObjID, object, ok bool) {
 	return row.ID, false, err == nil
 }
 
-// Finish writes the result, after all keys that the sides have changed. Errors: base.ErrCorrupt
-// when a side has rows that are wrong, those of the readers, of Result, of ctx and of
+// Finish writes the result. The caller calls it after Changed for all changed keys. Errors:
+// base.ErrCorrupt when a side has wrong rows, those of the readers, of Result, of ctx and of
 // Versions.Report.
 func (m *Merge) Finish(ctx context.Context) error {
 	if m.tables {
@@ -201,7 +201,7 @@ func sorted(ids map[encoding.ObjID]bool) []encoding.ObjID {
 	return slices.SortedFunc(maps.Keys(ids), func(a, b encoding.ObjID) int { return bytes.Compare(a[:], b[:]) })
 }
 
-// read returns an object as a version has it, before and after conversion.
+// read returns an object of a version, before and after conversion.
 func (c *converter) read(ctx context.Context, r ordered.Reader, id encoding.ObjID) (raw, o *layout.Object, err error) {
 	raw, err = c.from.ReadObject(ctx, r, c.own(id))
 	if err == nil {
@@ -210,9 +210,9 @@ func (c *converter) read(ctx context.Context, r ordered.Reader, id encoding.ObjI
 	return raw, o, err
 }
 
-// renumber takes the rows of objects out of the result when a side has numbers that differ there,
-// for a row may mean one thing before and another after. Such an object is merged even if no row of
-// it has changed: the sides may have made the same bytes of different things.
+// renumber removes the rows of affected objects from the result when a side's numbers differ there,
+// because the meaning of a row may have changed. Such an object is merged even without a changed
+// row: equal bytes on both sides may mean different things.
 func (m *Merge) renumber(ctx context.Context) error {
 	for _, s := range m.sides() {
 		if !s.c.renames() {
@@ -256,7 +256,7 @@ type side struct {
 
 func (m *Merge) sides() []side { return []side{{m.left, m.v.Left}, {m.right, m.v.Right}} }
 
-// object merges an object and writes it, and reports whether a side had it and it is deleted now.
+// object merges and writes an object. died reports that a side had it and the result does not.
 func (m *Merge) object(ctx context.Context, id encoding.ObjID) (died bool, err error) {
 	base, v, err := m.versions(ctx, id)
 	if err != nil {
@@ -266,7 +266,7 @@ func (m *Merge) object(ctx context.Context, id encoding.ObjID) (died bool, err e
 	if err != nil {
 		return false, err
 	}
-	// Rows of all versions go but those of the result: a base of several commits lacks rows that
+	// Remove the rows of all versions that are not in the result: a virtual base lacks rows that
 	// both sides have.
 	rows, was := map[string][]byte{}, map[string][]byte{}
 	if !m.renumbered {
@@ -286,7 +286,7 @@ func (m *Merge) object(ctx context.Context, id encoding.ObjID) (died bool, err e
 	}
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
 		if v, ok := was[key]; ok && bytes.Equal(v, rows[key]) && len(key) >= layout.IDBytes && bytes.HasPrefix([]byte(key), id[:]) {
-			continue // index rows may have been removed by Changed
+			continue // Changed may have removed index rows, so only rows of the object are skipped
 		}
 		if err := m.v.Result.Put(ctx, []byte(key), rows[key]); err != nil {
 			return false, err
@@ -299,8 +299,8 @@ func collect(to map[string][]byte, o *layout.Object) {
 	o.Each(func(key, value []byte) { to[string(key)] = bytes.Clone(value) })
 }
 
-// versions reads the versions of an object. raw is that of the base with the numbers of the base.
-// Where the base has rows that are no object, they are removed from the result.
+// versions reads the versions of an object. raw is the base version before conversion. If the base
+// has no valid object, its rows are removed from the result.
 func (m *Merge) versions(ctx context.Context, id encoding.ObjID) (raw *layout.Object, v three, err error) {
 	raw, v.base, err = m.base.read(ctx, m.v.Base, id)
 	if errors.Is(err, base.ErrCorrupt) {

@@ -12,10 +12,10 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// three are the versions of one object, in the united tables; nil where it does not exist.
+// three are the versions of one object, in terms of the united tables. A missing version is nil.
 type three struct{ base, left, right *layout.Object }
 
-// merge returns what becomes of an object, nil when it is deleted.
+// merge returns the merged object, or nil when it is deleted.
 func (m *Merge) merge(ctx context.Context, v three) (*layout.Object, error) {
 	switch {
 	case v.left == nil || v.right == nil:
@@ -50,8 +50,8 @@ func (m *Merge) merge(ctx context.Context, v three) (*layout.Object, error) {
 	return f.result, f.err
 }
 
-// align gives all versions the newer schema: the one that a side has changed to, or else the one
-// with the greater index.
+// align migrates all versions to the newer schema. That is the schema to which one side has
+// changed, or else the one with the greater index.
 func (m *Merge) align(ctx context.Context, v three) (three, error) {
 	l, r := v.left.Type, v.right.Type
 	to := l
@@ -86,7 +86,7 @@ type fields struct {
 	err    error
 }
 
-// newest returns whether the left side wrote the object last, and reports that one side's row is
+// newest reports whether the left side wrote the object last, and records that one side's row is
 // lost.
 func (f *fields) newest(field *layout.Field, content []byte) (left bool) {
 	left = f.merge.v.LeftNewer(f.result.ID)
@@ -115,7 +115,7 @@ func (f *fields) counter(field *layout.Field) {
 			return 0, false
 		}
 		n, err := layout.ParseCounter(o.Values[field.ID])
-		return n, err == nil // without row it is 0
+		return n, err == nil // without a row: 0, and not known
 	}
 	l, _ := number(f.left)
 	r, _ := number(f.right)
@@ -154,7 +154,7 @@ func (f *fields) elements(field *layout.Field) {
 			if inBase && bytes.Equal(bv, lv) || !(inBase && bytes.Equal(bv, rv)) && !f.newest(field, []byte(key)) {
 				v = rv
 			}
-		default: // one side does not have it: it was removed there, or added here, or removed there and changed here
+		default: // one side lacks the element: it was removed there, or added or changed here
 			if !inLeft {
 				v = rv
 			}
@@ -202,7 +202,7 @@ func (f *fields) hunk(field *layout.Field, h diff3.Hunk[string]) []string {
 	switch {
 	case !h.Conflict:
 		return h.Merged
-	case len(h.Base) == 0: // both have added: what was written first stands first
+	case len(h.Base) == 0: // both inserted: the earlier insertion is first
 		first, second := h.Left, h.Right
 		if f.merge.v.LeftNewer(f.result.ID) {
 			first, second = second, first

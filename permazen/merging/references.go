@@ -9,7 +9,7 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// references does what delete actions say about references to objects that the merge has deleted.
+// references applies the delete actions of references to objects that the merge has deleted.
 func (m *Merge) references(ctx context.Context, dead map[encoding.ObjID]bool) error {
 	revived := map[encoding.ObjID]bool{}
 	for {
@@ -23,7 +23,7 @@ func (m *Merge) references(ctx context.Context, dead map[encoding.ObjID]bool) er
 		for _, id := range plan.forbidden {
 			revived[id] = true
 			if !dead[id] {
-				continue // it was to be deleted for another one
+				continue // its deletion followed from that of another object
 			}
 			delete(dead, id)
 			if err := m.revive(ctx, id); err != nil {
@@ -33,18 +33,18 @@ func (m *Merge) references(ctx context.Context, dead map[encoding.ObjID]bool) er
 	}
 }
 
-// deaths are objects that are deleted, in order; those that follow from others have their cause.
+// deaths are objects to delete, in order. A deletion that follows from another one has a cause.
 type deaths struct {
 	order     []encoding.ObjID
 	cause     map[encoding.ObjID]encoding.ObjID
-	forbidden []encoding.ObjID // an object whose deletion is refused, and what that follows from
+	forbidden []encoding.ObjID // an object that must stay, and the objects from which its deletion follows
 }
 
 func (m *Merge) plan(ctx context.Context, dead, revived map[encoding.ObjID]bool) (*deaths, error) {
 	p := &deaths{cause: map[encoding.ObjID]encoding.ObjID{}}
 	p.order = sorted(dead)
 	dying := maps.Clone(dead)
-	var firm []encoding.ObjID // what would take an object with it that must live
+	var firm []encoding.ObjID // the chain of deletions that would delete an object that must stay
 	for i := 0; i < len(p.order) && firm == nil; i++ {
 		id := p.order[i]
 		add := func(other encoding.ObjID) {
@@ -63,7 +63,7 @@ func (m *Merge) plan(ctx context.Context, dead, revived map[encoding.ObjID]bool)
 			}
 			return nil
 		})
-		if err == nil && !dead[id] { // the side that deleted a dead one has done this
+		if err == nil && !dead[id] { // the side that deleted a dead object has already deleted its targets
 			err = m.forward(ctx, id, add)
 		}
 		if err != nil {
@@ -86,7 +86,7 @@ func (m *Merge) plan(ctx context.Context, dead, revived map[encoding.ObjID]bool)
 	return p, nil
 }
 
-// forward adds what is deleted together with an object.
+// forward calls add for the objects that are deleted together with an object.
 func (m *Merge) forward(ctx context.Context, id encoding.ObjID, add func(encoding.ObjID)) error {
 	o, err := m.united.ReadObject(ctx, m.v.Result, id)
 	if err != nil {
@@ -104,7 +104,7 @@ func (m *Merge) forward(ctx context.Context, id encoding.ObjID, add func(encodin
 	return nil
 }
 
-// chain returns an object and what its deletion follows from.
+// chain returns an object and the objects from which its deletion follows.
 func (p *deaths) chain(id encoding.ObjID) []encoding.ObjID {
 	ids := []encoding.ObjID{id}
 	for {
@@ -116,7 +116,7 @@ func (p *deaths) chain(id encoding.ObjID) []encoding.ObjID {
 	}
 }
 
-// revive puts an object into the result as the side has it that has not deleted it.
+// revive writes an object to the result as it is on the side that has not deleted it.
 func (m *Merge) revive(ctx context.Context, id encoding.ObjID) error {
 	_, v, err := m.versions(ctx, id)
 	if err != nil {
@@ -160,7 +160,7 @@ func (m *Merge) carryOut(ctx context.Context, p *deaths, dead map[encoding.ObjID
 	return nil
 }
 
-// release does to the references of an object to another one what their delete actions say.
+// release applies the delete actions to the references from one object to another.
 func (m *Merge) release(ctx context.Context, by, id encoding.ObjID) error {
 	before, err := m.united.ReadObject(ctx, m.v.Result, by)
 	if before == nil {

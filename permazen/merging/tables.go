@@ -14,9 +14,9 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// unite returns tables that have all schemas and SchemaIds of three versions. Numbers on which both
-// sides agree stay, then those of the base; of two that want one number, the lesser SchemaId gets
-// it.
+// unite returns tables with all schemas and SchemaIds of three versions. Numbers on which both
+// sides agree have priority, then those of the base. If two items claim one number, the lesser
+// SchemaId gets it.
 func unite(base, left, right *layout.Tables) (*layout.Tables, error) {
 	all := []*layout.Tables{base, left, right}
 	ids := numbers(all, func(t *layout.Tables) map[string]uint32 { return t.IDs })
@@ -26,7 +26,7 @@ func unite(base, left, right *layout.Tables) (*layout.Tables, error) {
 		for index, s := range t.Schemas {
 			n[s.ID] = index
 			models[s.ID] = s.Model
-			// One document may be compressed in several ways.
+			// One document can have several compressed forms.
 			if old, ok := stored[s.ID]; !ok || cmp.Or(cmp.Compare(len(s.Stored), len(old)), bytes.Compare(s.Stored, old)) < 0 {
 				stored[s.ID] = s.Stored
 			}
@@ -40,7 +40,7 @@ func unite(base, left, right *layout.Tables) (*layout.Tables, error) {
 	return layout.New(schemas, ids)
 }
 
-// numbers gives each id that one of the versions base, left and right has one number.
+// numbers assigns one number to each id in the versions base, left and right.
 func numbers(all []*layout.Tables, of func(*layout.Tables) map[string]uint32) map[string]uint32 {
 	base, left, right := of(all[0]), of(all[1]), of(all[2])
 	result, taken, next := map[string]uint32{}, map[uint32]bool{}, uint32(0)
@@ -84,10 +84,10 @@ func numbers(all []*layout.Tables, of func(*layout.Tables) map[string]uint32) ma
 	return result
 }
 
-// converter turns objects of one version into objects of the united tables.
+// converter converts objects of one version to the united tables.
 type converter struct {
 	from, to *layout.Tables
-	ids      map[uint32]uint32 // storage ids that differ
+	ids      map[uint32]uint32 // changed storage ids
 	schemas  map[uint32]uint32 // schema indexes
 	original map[encoding.ObjID]encoding.ObjID
 }
@@ -105,7 +105,7 @@ func newConverter(from, to *layout.Tables) *converter {
 	return c
 }
 
-// renames reports whether anything has another number in the united tables.
+// renames reports whether the united tables change any number.
 func (c *converter) renames() bool {
 	for index, to := range c.schemas {
 		if index != to {
@@ -115,7 +115,7 @@ func (c *converter) renames() bool {
 	return len(c.ids) > 0
 }
 
-// renamed calls f with the objects that have rows with numbers that differ in the united tables.
+// renamed calls f for the objects whose rows contain changed numbers.
 func (c *converter) renamed(ctx context.Context, r ordered.Reader, f func(encoding.ObjID)) error {
 	for _, index := range slices.Sorted(maps.Keys(c.from.Schemas)) {
 		if !c.changes(c.from.Schemas[index]) {
@@ -152,7 +152,7 @@ func (c *converter) renamed(ctx context.Context, r ordered.Reader, f func(encodi
 	return nil
 }
 
-// changes reports whether a schema, or an item of it, has another number in the united tables.
+// changes reports whether the united tables change the number of a schema or of its items.
 func (c *converter) changes(s *layout.Schema) bool {
 	changed := c.schemas[s.Index] != s.Index
 	note := func(n uint32) { changed = changed || c.number(n) != n }
@@ -190,7 +190,7 @@ func (c *converter) number(n uint32) uint32 {
 	return n
 }
 
-// id returns what an object of the version is called in the result.
+// id returns the id in the result of an object of the version.
 func (c *converter) id(id encoding.ObjID) encoding.ObjID {
 	typ := id.Type()
 	to, ok := c.ids[typ]
@@ -205,7 +205,7 @@ func (c *converter) id(id encoding.ObjID) encoding.ObjID {
 	return renamed
 }
 
-// own returns what an object of the result is called in the version; id was asked for it before.
+// own returns the id in the version of an object of the result. id must have returned it before.
 func (c *converter) own(id encoding.ObjID) encoding.ObjID {
 	if o, ok := c.original[id]; ok {
 		return o
@@ -213,7 +213,7 @@ func (c *converter) own(id encoding.ObjID) encoding.ObjID {
 	return id
 }
 
-// reference converts a reference or leaves null.
+// reference converts a reference and leaves null unchanged.
 func (c *converter) reference(f *layout.Field, value []byte) []byte {
 	if f.Model.Kind != schema.Reference || len(value) != layout.IDBytes || len(c.ids) == 0 {
 		return value
@@ -231,7 +231,7 @@ func (c *converter) object(o *layout.Object) (*layout.Object, error) {
 	s := c.to.Schemas[c.schemas[o.Type.Schema.Index]]
 	n := layout.NewObject(id, s.Type(id.Type()))
 	if n.Type == nil {
-		return nil, errors.New("type of a converted object is missing") // the united tables have all types
+		return nil, errors.New("type of a converted object is missing") // impossible: the united tables have all types
 	}
 	clear(n.Values)
 	for _, f := range o.Type.Fields {

@@ -12,24 +12,24 @@ import (
 	"github.com/ledgerd/ledger/rules"
 )
 
-// Rule is the name under which merges report what one side has lost.
+// Rule is the name under which merges report lost changes.
 const Rule = "permazen"
 
-// MergeRule merges databases whose keys begin with prefix as package permazen/merging says. Rows of
-// the app within the database go key by key, and the last one wins. It is for any number of pages.
+// MergeRule returns the rule for databases whose keys begin with prefix; see permazen/merging. Rows
+// of the app merge key by key, and the last write wins. One rule serves any number of pages.
 func MergeRule(prefix []byte) ledger.NamespaceRule {
 	prefix = bytes.Clone(prefix)
 	return ledger.NamespaceRule{Prefix: prefix, Strategy: rules.Grouped(strategy{prefix})}
 }
 
-// strategy is a rules.GroupStrategy. The group of a row is the object whose row it may be; index
-// rows have groups that mean nothing.
+// strategy is a rules.GroupStrategy. The group of a row is the object to which it may belong. The
+// groups of index rows have no meaning.
 type strategy struct{ prefix []byte }
 
-// running is what is known of a merge that is going on.
+// running is the state of a running merge.
 type running struct {
 	merge *merging.Merge
-	// leftNewer has the objects that both sides have changed.
+	// leftNewer covers the objects that both sides have changed.
 	leftNewer map[encoding.ObjID]bool
 }
 
@@ -56,7 +56,7 @@ func (s strategy) MergeGroup(ctx context.Context, m *rules.Merge, g *rules.Group
 	if err != nil {
 		return err
 	}
-	var changed [2]bool // on the left and right
+	var changed [2]bool // by left, by right
 	for c, err := range g.Changes(ctx) {
 		if err != nil {
 			return err
@@ -85,7 +85,7 @@ func (s strategy) MergeGroup(ctx context.Context, m *rules.Merge, g *rules.Group
 	return err
 }
 
-// takeLast takes the side that wrote a row last.
+// takeLast keeps the row of the side that wrote last.
 func takeLast(ctx context.Context, g *rules.Group) error {
 	side, err := g.Newest(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func takeLast(ctx context.Context, g *rules.Group) error {
 	return g.Take(ctx, side)
 }
 
-// of returns what is known of a merge.
+// of returns the state of a merge.
 func (s strategy) of(ctx context.Context, m *rules.Merge) (*running, error) {
 	if run, ok := m.State.(*running); ok {
 		return run, nil

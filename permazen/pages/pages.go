@@ -11,15 +11,15 @@ import (
 	"github.com/ledgerd/ledger/permazen"
 )
 
-// DB is a database on a page. It may be used concurrently, as the page may.
+// DB is a database on a page. It is safe for concurrent use, as the page is.
 type DB struct {
 	page   *ledger.Page
 	prefix []byte
 	db     *permazen.DB
 }
 
-// Open returns the database of a page whose keys begin with prefix. It writes nothing. The page
-// stays the caller's.
+// Open returns the database whose keys on the page begin with prefix. It writes nothing. The page
+// remains the caller's.
 func Open(page *ledger.Page, prefix []byte, db *permazen.DB) *DB {
 	return &DB{page, bytes.Clone(prefix), db}
 }
@@ -34,8 +34,8 @@ func Writer(tx *ledger.Tx, prefix []byte) ordered.Writer {
 	return ordered.Within(pages.Writer(tx, ledger.Eager), prefix)
 }
 
-// Update calls f with a transaction and commits it when f returns nil. What is said of
-// ledger.Page.Update holds here. Errors: those of f, of permazen.DB.Begin and of the page.
+// Update calls f with a transaction and commits when f returns nil. It has the guarantees of
+// ledger.Page.Update. Errors: those of f, of permazen.DB.Begin and of the page.
 func (d *DB) Update(ctx context.Context, f func(*permazen.Tx) error) (ledger.CommitID, error) {
 	return d.page.Update(ctx, func(tx *ledger.Tx) error {
 		t, err := d.db.Begin(ctx, Writer(tx, d.prefix))
@@ -58,8 +58,8 @@ func (d *DB) View(ctx context.Context, f func(*permazen.Tx) error) error {
 	})
 }
 
-// At returns a transaction that reads a snapshot, until that is closed. Errors: those of
-// permazen.DB.View.
+// At returns a transaction that reads a snapshot and is valid until the snapshot is closed. Errors:
+// those of permazen.DB.View.
 func (d *DB) At(ctx context.Context, s *ledger.Snapshot) (*permazen.Tx, error) {
 	t, err := d.db.View(ctx, Reader(s, d.prefix))
 	if err != nil {

@@ -12,56 +12,54 @@ import (
 	"github.com/ledgerd/ledger/permazen/layout"
 )
 
-// ChangeKind says what has happened.
+// ChangeKind is the kind of a change.
 type ChangeKind uint8
 
 // The kinds of changes.
 const (
-	// Changed is a field with another value, or an element that was added, removed or replaced.
+	// Changed reports a new value of a field, or an element that was added, removed or replaced.
 	Changed ChangeKind = iota
-	// Created and Deleted are objects, Migrated ones have another schema. Fields of objects that
-	// were created or deleted are told, too, where they have no default values.
+	// Created and Deleted report objects; Migrated reports an object with another schema. Fields of
+	// created and deleted objects are reported too, unless they have default values.
 	Created
 	Deleted
 	Migrated
 )
 
-// Change is what differs between two commits: an object, or a field of it.
+// Change is a difference between two commits, in an object or one of its fields.
 type Change struct {
 	Kind ChangeKind
 	ID   encoding.ObjID
 	// Type is the name of the object's type.
 	Type string
-	// Field is the name of a field; empty unless Kind is Changed.
+	// Field is the name of the field. It is empty unless Kind is Changed.
 	Field string
 	// Key is the index in a list, as int, or the key in a map.
 	Key any
-	// Old and New are the values, or elements of a set; nil is null, or that there is no such
-	// element.
+	// Old and New are values, or elements of a set. nil means null, or no such element.
 	Old, New any
 }
 
-// WatchOptions say what DB.Watch tells. The zero value, and a nil pointer, mean: everything from
-// now on.
+// WatchOptions filter DB.Watch. The zero value and a nil pointer select all changes from now on.
 type WatchOptions struct {
-	// Type limits changes to objects of a type, and Fields to some of its fields. Kinds other than
-	// Changed are told where Fields is empty.
+	// Type selects the objects of one type, and Fields some of its fields. Kinds other than Changed
+	// are reported only if Fields is empty.
 	Type   string
 	Fields []string
-	// From is the commit behind which the watch begins; zero means the handle's head.
+	// From is the commit after which the watch begins; zero means the handle's head.
 	From ledger.CommitID
 }
 
-// Notification tells what differs between two commits; see ledger.Notification.
+// Notification describes the differences between two commits; see ledger.Notification.
 type Notification struct {
 	ledger.Notification
-	// Objects are the changes of Notification.Changes, by ascending object id; none when only other
-	// rows have changed.
+	// Objects are the changes in Notification.Changes by ascending object id. It is empty when only
+	// other rows have changed.
 	Objects []Change
 }
 
-// Watch tells changes of objects as they become durable. What is said of ledger.Page.Watch holds
-// here; o may be nil. Errors: as there, and base.ErrCorrupt.
+// Watch yields changes of objects as they become durable, with the guarantees of ledger.Page.Watch.
+// o may be nil. Errors: as there, and base.ErrCorrupt.
 func (d *DB) Watch(ctx context.Context, o *WatchOptions) iter.Seq2[Notification, error] {
 	if o == nil {
 		o = &WatchOptions{}
@@ -85,17 +83,17 @@ func (d *DB) Watch(ctx context.Context, o *WatchOptions) iter.Seq2[Notification,
 	}
 }
 
-// watcher turns changes of rows into changes of objects.
+// watcher converts changes of rows to changes of objects.
 type watcher struct {
 	db *DB
 	o  WatchOptions
 }
 
-// side is a commit of which changes are told.
+// side is the commit before or after the changes.
 type side struct {
 	snapshot *ledger.Snapshot
 	tables   *layout.Tables
-	id       encoding.ObjID // of the last object, and its type
+	id       encoding.ObjID // id and type of the object read last
 	typ      *layout.Type
 }
 
@@ -141,7 +139,7 @@ func (w *watcher) read(ctx context.Context, n *ledger.Notification) (all []Chang
 	return all, nil
 }
 
-// typeOf returns the type that an object has on a side, nil when it is not there.
+// typeOf returns the type of an object on a side, or nil when the object does not exist there.
 func (w *watcher) typeOf(ctx context.Context, s *side, id encoding.ObjID) (*layout.Type, error) {
 	if s.id == id {
 		return s.typ, nil
@@ -154,7 +152,7 @@ func (w *watcher) typeOf(ctx context.Context, s *side, id encoding.ObjID) (*layo
 	return t, nil
 }
 
-// change reads the change of a row, and reports whether it is to be told.
+// change converts the change of a row, and reports whether the watch yields it.
 func (w *watcher) change(ctx context.Context, before, after *side, id encoding.ObjID, c ledger.Change) (out Change, ok bool, err error) {
 	was, err := w.typeOf(ctx, before, id)
 	if err != nil {
@@ -193,8 +191,8 @@ func (w *watcher) change(ctx context.Context, before, after *side, id encoding.O
 	return out, wanted, err
 }
 
-// read decodes one version of a row and sets Field and Key. A field with one value that has no row
-// has its default.
+// read decodes one version of a row and sets Field and Key. An absent row of a field with one value
+// means the default.
 func (c *Change) read(ctx context.Context, t *layout.Type, rest []byte, e *ledger.Entry) (any, error) {
 	n, size, err := encoding.StrictUint(rest)
 	if err != nil || t == nil {

@@ -1,11 +1,10 @@
-// Package schema describes object types of Permazen: their fields and indexes, as XML documents, as
-// identities of what they become in a database, and as numbers for them.
+// Package schema describes object types of Permazen with their fields and indexes. It reads and
+// writes XML documents, computes SchemaIds from the encoding of items, and assigns storage ids.
 //
-//	S1  Two items with one SchemaId have the same bytes in the database, whatever schema they are
-//	    in.
+//	S1  Items with equal SchemaIds have the same bytes in a database, in every schema.
 //	S2  Parse(XML(m)) is m, sorted; XML(Parse(x)) is the canonical form of x.
-//	S3  Numbers are given by content alone: same table and same model, same numbers.
+//	S3  Numbers follow from contents alone: the same table and model give the same numbers.
 //
-// A Model may be used concurrently when nobody changes it. The package imports internal/base and
+// A Model that does not change is safe for concurrent use. The package imports internal/base and
 // permazen/encoding. It may change with any release.
 package schema

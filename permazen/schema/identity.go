@@ -9,9 +9,9 @@ import (
 	"unicode/utf16"
 )
 
-// A SchemaId is the type of an item, "_", and 32 hexadecimal digits: the two halves, XORed, of the
-// SHA-256 of a stream that says how the item is encoded. Strings are as of Java's DataOutput: their
-// length in 2 bytes and modified UTF-8. Numbers have 4 bytes, big-endian.
+// A SchemaId is the kind of an item, "_", and 32 hexadecimal digits. The digits are the XOR of both
+// halves of the SHA-256 of a stream that describes the item's encoding. Strings have the form of
+// Java's DataOutput: a length of 2 bytes, then modified UTF-8. Numbers have 4 bytes, big-endian.
 
 type identity struct{ stream []byte }
 
@@ -58,7 +58,7 @@ func (d *identity) sum(typeCode string) string {
 	return typeCode + "_" + hex.EncodeToString(half)
 }
 
-// field writes a field. whole is set for the identity of a whole schema.
+// field writes a field to the stream. whole selects the form in the identity of a whole schema.
 func (d *identity) field(f, parent *Field, whole bool) {
 	d.text(f.Kind.String())
 	d.text(f.Name)
@@ -135,14 +135,14 @@ func (d *identity) objectType(t *ObjectType, whole bool) {
 	}
 }
 
-// ID returns the SchemaId of the type, which follows from its name.
+// ID returns the SchemaId of the type. It depends only on the type's name.
 func (t *ObjectType) ID() string {
 	var d identity
 	d.objectType(t, false)
 	return d.sum(typeCode)
 }
 
-// ID returns the SchemaId of a field; parent is nil unless f is a sub-field.
+// ID returns the SchemaId of a field. parent is nil unless f is a sub-field.
 func (f *Field) ID(parent *Field) string {
 	var d identity
 	d.field(f, parent, false)
@@ -167,13 +167,13 @@ func (m *Model) ID() string {
 	return d.sum(schemaCode)
 }
 
-// item is something that has a storage id.
+// item is anything with a storage id.
 type item struct {
 	id     string
 	wanted uint32 // 0: any
 }
 
-// items yields what has a storage id, in the order in which numbers are given.
+// items yields the items of the model in the order in which they get storage ids.
 func (m *Model) items() iter.Seq[item] {
 	return func(yield func(item) bool) {
 		for _, t := range m.Types {
@@ -199,8 +199,8 @@ func (m *Model) items() iter.Seq[item] {
 	}
 }
 
-// IDs returns the SchemaIds of all that has a storage id, in the order in which numbers are given.
-// One may come more than once.
+// IDs returns the SchemaIds of all items, in the order in which they get storage ids. A SchemaId
+// can occur several times.
 func (m *Model) IDs() []string {
 	var ids []string
 	for it := range m.items() {
@@ -209,9 +209,9 @@ func (m *Model) IDs() []string {
 	return ids
 }
 
-// Number adds to table, which has storage ids by SchemaId, those that the model still lacks. What
-// is in the table stays; items that ask for a number come first; the others take the least that are
-// free. A number that is taken already is not given twice: who asked for it gets a free one.
+// Number adds the missing storage ids of the model to table, which maps SchemaIds to storage ids.
+// Entries of table stay. Items that request a free storage id get it. All others, including those
+// that request a taken one, get the least free ids.
 func (m *Model) Number(table map[string]uint32) {
 	taken := map[uint32]bool{}
 	for n := range maps.Values(table) {

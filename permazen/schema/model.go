@@ -7,7 +7,7 @@ import (
 	"github.com/ledgerd/ledger/permazen/encoding"
 )
 
-// Kind is what a field is.
+// Kind is the kind of a field.
 type Kind uint8
 
 // The kinds of fields.
@@ -16,14 +16,13 @@ const (
 	Simple Kind = iota
 	// Reference fields refer to an object or are null. They are always indexed.
 	Reference
-	// Enum fields have one of some identifiers or are null.
+	// Enum fields have one of several identifiers or are null.
 	Enum
 	// EnumArray fields have an array of identifiers or are null.
 	EnumArray
-	// Counter fields have a number that is added to.
+	// Counter fields have a number; merges sum its changes.
 	Counter
-	// Set fields have elements of one sub-field, List fields too, and Map fields have keys and
-	// values.
+	// Set and List fields have elements of one sub-field. Map fields have keys and values.
 	Set
 	List
 	Map
@@ -33,7 +32,7 @@ var kindTags = [...]string{
 	"SimpleField", "ReferenceField", "EnumField", "EnumArrayField", "CounterField", "SetField", "ListField", "MapField",
 }
 
-// String returns the tag of the kind in XML, which is also the begin of its SchemaIds.
+// String returns the XML tag of the kind. SchemaIds of such fields begin with it.
 func (k Kind) String() string {
 	if int(k) < len(kindTags) {
 		return kindTags[k]
@@ -41,11 +40,11 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// IsValue reports whether fields of the kind have one value, so that they can be sub-fields and
+// IsValue reports whether fields of the kind have one value. Only such fields can be sub-fields or
 // indexed.
 func (k Kind) IsValue() bool { return k <= EnumArray }
 
-// DeleteAction says what becomes of a reference when its target is deleted.
+// DeleteAction is the treatment of a reference when its target is deleted.
 type DeleteAction uint8
 
 // The delete actions.
@@ -64,7 +63,7 @@ const (
 
 var actionNames = [...]string{"EXCEPTION", "IGNORE", "NULLIFY", "REMOVE", "DELETE"}
 
-// String returns the word of the action in XML.
+// String returns the name of the action in XML.
 func (a DeleteAction) String() string {
 	if int(a) < len(actionNames) {
 		return actionNames[a]
@@ -72,7 +71,7 @@ func (a DeleteAction) String() string {
 	return fmt.Sprintf("action %d", uint8(a))
 }
 
-// ParseDeleteAction reads the word of an action. Errors: base.ErrInvalid.
+// ParseDeleteAction parses the name of an action. Errors: base.ErrInvalid.
 func ParseDeleteAction(s string) (DeleteAction, error) {
 	for i, name := range actionNames {
 		if name == s {
@@ -82,13 +81,13 @@ func ParseDeleteAction(s string) (DeleteAction, error) {
 	return 0, fmt.Errorf("%.40q is no delete action: %w", s, base.ErrInvalid)
 }
 
-// Model is one schema: what object types there are.
+// Model is one schema: a set of object types.
 type Model struct{ Types []*ObjectType }
 
 // ObjectType is a type of objects.
 type ObjectType struct {
 	Name string
-	// StorageID asks for a number in the database; 0 takes the next one.
+	// StorageID requests a storage id in the database; 0 requests the next free one.
 	StorageID uint32
 	Fields    []*Field
 	Indexes   []*CompositeIndex
@@ -104,28 +103,28 @@ type CompositeIndex struct {
 // Field is a field of an object type, or a sub-field.
 type Field struct {
 	Kind Kind
-	// Name is empty in sub-fields that were not added to a model yet.
+	// Name may be empty in a sub-field until Model.Normalize sets it.
 	Name      string
 	StorageID uint32
 	// Encoding is the id of the encoding of a Simple field.
 	Encoding string
-	// Indexed counts for fields with one value; references are indexed in any case.
+	// Indexed is for fields with one value. References are always indexed.
 	Indexed bool
-	// Identifiers are those of an Enum or EnumArray, Dimensions those of an EnumArray.
+	// Identifiers are for Enum and EnumArray, Dimensions for EnumArray.
 	Identifiers []string
 	Dimensions  int
-	// What follows counts for references. Types are the types that it may refer to; any, when
-	// Limited is false.
+	// The next fields are for references. Types are the allowed target types. If Limited is false,
+	// all types are allowed.
 	InverseDelete DeleteAction
 	ForwardDelete bool
 	AllowDeleted  bool
 	Limited       bool
 	Types         []string
-	// Sub has the element of a Set or List, or the key and the value of a Map.
+	// Sub is the element of a Set or List, or the key and the value of a Map.
 	Sub []*Field
 }
 
-// IsIndexed reports whether the field has an index of its own.
+// IsIndexed reports whether the field has a simple index.
 func (f *Field) IsIndexed() bool { return f.Kind == Reference || f.Kind.IsValue() && f.Indexed }
 
 // Codec returns the encoding of a field with one value. Errors: base.ErrUnsupported,

@@ -17,9 +17,9 @@ const (
 	MaxItems       = 10_000
 )
 
-// Normalize sorts types, fields and indexes by name, names sub-fields, and checks the model. A
-// model must be normalized before anything else is asked of it; Parse does so. Errors:
-// base.ErrInvalid, base.ErrUnsupported when an encoding is not known, base.ErrTooLarge.
+// Normalize sorts types, fields and indexes by name, names sub-fields, and checks the model.
+// Callers must normalize a model before any other use; Parse does so. Errors: base.ErrInvalid,
+// base.ErrUnsupported for an unknown encoding, base.ErrTooLarge.
 func (m *Model) Normalize() error {
 	n := len(m.Types)
 	for _, t := range m.Types {
@@ -40,7 +40,7 @@ func (m *Model) Normalize() error {
 	return m.checkNumbers()
 }
 
-// checkNumbers refuses one storage id for two SchemaIds, and two for one.
+// checkNumbers refuses one storage id for two SchemaIds, and two storage ids for one SchemaId.
 func (m *Model) checkNumbers() error {
 	ids, numbers := map[uint32]string{}, map[string]uint32{}
 	for it := range m.items() {
@@ -61,12 +61,12 @@ func (m *Model) checkNumbers() error {
 	return nil
 }
 
-// compareNames orders by UTF-16 code units.
+// compareNames compares names by UTF-16 code units.
 func compareNames(a, b string) int {
 	return slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b)))
 }
 
-// checkName refuses what is no identifier of Java.
+// checkName refuses names that are no Java identifiers.
 func checkName(s string) error {
 	for i, r := range s {
 		start := unicode.IsLetter(r) || unicode.Is(unicode.Nl, r) || unicode.Is(unicode.Sc, r) || unicode.Is(unicode.Pc, r)
@@ -200,5 +200,5 @@ func (x *CompositeIndex) check(t *ObjectType, before []*CompositeIndex) error {
 	return nil
 }
 
-// Equal reports whether two models describe the same.
+// Equal reports whether two models have the same XML.
 func (m *Model) Equal(o *Model) bool { return m.XML() == o.XML() }

@@ -14,18 +14,18 @@ import (
 
 const header = `<?xml version="1.0" encoding="UTF-8"?>`
 
-// Bounds of a document that Parse reads: its length in bytes, and the number of its elements.
+// Bounds of the documents that Parse accepts: length in bytes and number of elements.
 const (
 	MaxXML      = 16 << 20
 	MaxElements = 1 << 18
 )
 
-// maxDepth bounds how deep elements of a document are nested: a map with references that are
-// limited to types has 6 levels.
+// maxDepth bounds the nesting of elements. A map of references that are limited to types has 6
+// levels.
 const maxDepth = 8
 
-// XML returns the canonical document of the model, without white space and with a line feed at its
-// end.
+// XML returns the canonical document of the model. It has no white space between elements and ends
+// with a line feed.
 func (m *Model) XML() string {
 	var w writer
 	w.write(header)
@@ -41,7 +41,7 @@ type writer struct{ b []byte }
 
 func (w *writer) write(s string) { w.b = append(w.b, s...) }
 
-// open writes the begin of an element with attributes, those of empty values left out.
+// open writes a start tag with attributes. It omits attributes with empty values.
 func (w *writer) open(tag string, attributes ...string) {
 	w.write("<" + tag)
 	for i := 0; i < len(attributes); i += 2 {
@@ -52,7 +52,7 @@ func (w *writer) open(tag string, attributes ...string) {
 	w.write(">")
 }
 
-// end writes the end of an element, or makes it an empty one.
+// end writes an end tag, or turns the start tag into an empty element.
 func (w *writer) end(tag string, empty bool) {
 	if !empty {
 		w.write("</" + tag + ">")
@@ -138,8 +138,8 @@ type element struct {
 	text       string
 }
 
-// Parse reads a document and returns its model, normalized. Errors: base.ErrCorrupt when it is no
-// XML, base.ErrInvalid, base.ErrUnsupported.
+// Parse parses a document and returns its normalized model. Errors: base.ErrCorrupt when it is not
+// XML, base.ErrInvalid, base.ErrUnsupported, base.ErrTooLarge.
 func Parse(document []byte) (*Model, error) {
 	if len(document) > MaxXML {
 		return nil, fmt.Errorf("parse a schema of %d bytes: %w", len(document), base.ErrTooLarge)
@@ -230,7 +230,7 @@ func unexpected(e *element) error {
 	return fmt.Errorf("element %.40q is not expected here: %w", e.tag, base.ErrInvalid)
 }
 
-// reader turns elements into fields and keeps the first error.
+// reader converts elements to fields and keeps the first error.
 type reader struct{ err error }
 
 func (r *reader) fail(err error) {

@@ -1,3 +1,3 @@
-// Package dump reads the dumps of databases in testdata, for tests: lines of key and value in
-// hexadecimal, "-" for an empty value, and comments that begin with "#".
+// Package dump reads dumps of databases in testdata, for tests. A line has a key and a value in
+// hexadecimal, "-" for an empty value, or a comment that begins with "#".
 package dump

@@ -41,8 +41,8 @@ func Load(t testing.TB, path string) *ordered.Memory {
 	return rows
 }
 
-// Diff returns the rows in which two databases differ, a line for each. Schemas are compared by
-// their documents, because they may be compressed in several ways.
+// Diff returns the rows that differ between two databases, one line for each. It compares schemas
+// as XML, because the compressed forms of one document can differ.
 func Diff(t testing.TB, got, want ordered.Reader) string {
 	t.Helper()
 	a, b := rows(t, got), rows(t, want)

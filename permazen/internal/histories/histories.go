@@ -11,7 +11,7 @@ import (
 	"github.com/ledgerd/ledger/permazen"
 )
 
-// person has %s for what differs between schemas.
+// person is the XML of a type. %s stands for the items that differ between schemas.
 const person = `<ObjectType name="Person">
   <SimpleField name="name" encoding="urn:fdc:permazen.io:2020:String" indexed="true"/>
   <ReferenceField name="boss" inverseDelete="EXCEPTION"/>
@@ -28,7 +28,7 @@ const person = `<ObjectType name="Person">
 
 const house = `<ObjectType name="House"><SimpleField name="name" encoding="urn:fdc:permazen.io:2020:String" indexed="true"/></ObjectType>`
 
-// Models returns documents of schemas that have types and fields in common.
+// Models returns XML documents of schemas that share types and fields.
 func Models() []string {
 	limited := `<ReferenceField name="spouse" inverseDelete="NULLIFY"><ObjectTypes><ObjectType name="Person"/></ObjectTypes></ReferenceField>`
 	mood := `<EnumField name="mood" indexed="true"><Identifier>HAPPY</Identifier><Identifier>SAD</Identifier></EnumField>`
@@ -49,7 +49,7 @@ func Models() []string {
 	return append(all, "<Schema>"+fmt.Sprintf(person, three)+house+car+"</Schema>")
 }
 
-// object draws an object, or none.
+// object draws an object, or the zero id when there is none.
 func object(ctx context.Context, rt *rapid.T, tx *permazen.Tx, types ...string) (permazen.ObjID, error) {
 	var ids []permazen.ObjID
 	for _, name := range types {
@@ -70,7 +70,7 @@ func object(ctx context.Context, rt *rapid.T, tx *permazen.Tx, types ...string) 
 	return rapid.SampledFrom(ids).Draw(rt, "object"), nil
 }
 
-// Operate does one random thing in a transaction.
+// Operate performs one random operation in a transaction.
 func Operate(ctx context.Context, rt *rapid.T, tx *permazen.Tx) error {
 	op := rapid.IntRange(0, 21).Draw(rt, "operation")
 	if op < 4 {
@@ -107,7 +107,7 @@ func Operate(ctx context.Context, rt *rapid.T, tx *permazen.Tx) error {
 		err = tx.Append(ctx, id, "log", int32(n))
 	case 14:
 		if err = tx.RemoveAt(ctx, id, "log", 0); errors.Is(err, base.ErrInvalid) {
-			err = nil // it is empty
+			err = nil // the list is empty
 		}
 	case 15:
 		err = tx.Insert(ctx, id, "friends", 0, to)
