@@ -11,8 +11,8 @@ import (
 	"github.com/ledgerd/ledger/indexeddb/value"
 )
 
-// KeyOf returns the key that a value is, if it is one: a number but NaN, a valid date, a string, a
-// buffer or a view of one, or an array of keys without holes that does not contain itself.
+// KeyOf converts a script value to a key. These values are keys: a number except NaN, a valid date,
+// a string, a buffer or a view of one, and an array of keys without holes and cycles.
 func KeyOf(v value.Value) (Key, bool) {
 	enc, ok := appendKeyOf(nil, v, nil)
 	if !ok {
@@ -21,11 +21,11 @@ func KeyOf(v value.Value) (Key, bool) {
 	return Key{string(enc)}, true
 }
 
-// maxKeyBytes bounds keys made of values: an array that holds another one twice, and so on, has no
-// end.
+// maxKeyBytes bounds the key of a value. Without it, arrays that each hold another array twice
+// would give a key of exponential size.
 const maxKeyBytes = 16 << 20
 
-// appendKeyOf appends the key of v, which stands in the arrays given.
+// appendKeyOf appends the key of v. in lists the arrays that enclose v.
 func appendKeyOf(dst []byte, v value.Value, in []*value.Array) ([]byte, bool) {
 	var k Key
 	var err error
@@ -80,10 +80,10 @@ func ValueOf(k Key) value.Value {
 	return a
 }
 
-// At returns what stands at a path of property names in a value; objects are the external objects
-// of the record. It is not ok when there is nothing, or undefined. Package value lists what has
-// properties beside objects: the length of strings and arrays, size and type of blobs, name and
-// lastModified of files.
+// At returns the part of a value at a path of property names. objects are the external objects of
+// the record. ok is false when the part is missing or undefined. Not only objects have properties:
+// strings and arrays have length, blobs size and type, files name and lastModified (see package
+// value).
 func At(v value.Value, path string, objects []ExternalObject) (part value.Value, ok bool) {
 	if path == "" {
 		return v, true
@@ -144,8 +144,8 @@ func blobStep(b *value.Blob, name string, o ExternalObject) (value.Value, bool) 
 	return nil, false
 }
 
-// Key returns the key at the path in a value: for ArrayKeyPath an array of the keys at all paths,
-// which all have to be there. objects are the external objects of the record.
+// Key returns the key at the path in a value. For ArrayKeyPath this is an array of the keys at all
+// paths; each of them must exist. objects are the external objects of the record.
 func (p KeyPath) Key(v value.Value, objects []ExternalObject) (Key, bool) {
 	switch p.Type {
 	case StringKeyPath:
@@ -173,8 +173,8 @@ func (p KeyPath) Key(v value.Value, objects []ExternalObject) (Key, bool) {
 	return Key{}, false
 }
 
-// Keys returns the keys of the rows that a record has in the index, sorted, each once. v is the
-// value with its key injected, objects are the external objects of the record.
+// Keys returns the keys of the index rows of a record, sorted and without duplicates. v is the
+// value after Inject. objects are the external objects of the record.
 func (x *Index) Keys(v value.Value, objects []ExternalObject) []Key {
 	if x.MultiEntry && x.KeyPath.Type == StringKeyPath {
 		part, ok := At(v, x.KeyPath.Paths[0], objects)
@@ -195,12 +195,12 @@ func (x *Index) Keys(v value.Value, objects []ExternalObject) []Key {
 	return nil
 }
 
-// Inject returns a value with a generated key in it, at a path of property names, making objects on
-// the way. v is changed. Objects without room for the key come to stand in a value.Extended. It is
-// not ok when that cannot be done: all on the way has to be an object.
+// Inject puts a generated key into v at a path of property names, and creates missing objects on
+// the path. It changes v. It wraps an object that cannot hold properties in a value.Extended. ok is
+// false when a value on the path is not an object.
 func Inject(v value.Value, path string, k Key) (out value.Value, ok bool) {
 	out = v
-	replace := func(extended value.Value) { out = extended } // v, where it stands
+	replace := func(extended value.Value) { out = extended } // replaces v in its parent
 	names := strings.Split(path, ".")
 	for i, name := range names {
 		properties := propertiesOf(v)
@@ -226,8 +226,8 @@ func Inject(v value.Value, path string, k Key) (out value.Value, ok bool) {
 	return out, true
 }
 
-// Injectable reports whether Inject can put a key at a path so that an encoded value has it: into
-// an object or array. The specification asks for that when a value is put; Chromium does not.
+// Injectable reports whether Inject can put a key at a path so that the encoded value contains it,
+// that is into an object or array. The specification requires this for Put; Chromium does not.
 func Injectable(v value.Value, path string) bool {
 	for name := range strings.SplitSeq(path, ".") {
 		properties := propertiesOf(v)
@@ -236,7 +236,7 @@ func Injectable(v value.Value, path string) bool {
 		}
 		next, ok := properties.Get(name)
 		if !ok {
-			return true // objects are made from there on
+			return true // Inject creates objects from here on
 		}
 		v = next
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// MaxDepth is how many arrays of a key may stand in each other.
+// MaxDepth is the greatest depth of nested arrays in a key.
 const MaxDepth = 2000
 
 // KeyType is the type of a key, with the number that Chromium writes.
@@ -29,13 +29,13 @@ const (
 	KeyBinary KeyType = 6
 )
 
-// keyMax and keyMin stand behind and before all keys, as ends of ranges. They are never stored.
+// keyMax and keyMin sort after and before all keys, as ends of ranges. They are never stored.
 const (
 	keyMax KeyType = 0
 	keyMin KeyType = 5
 )
 
-// ranks order the types; 0 is no type.
+// ranks holds the sort order of the types; 0 is no type.
 var ranks = [7]int8{keyMin: 1, KeyNumber: 2, KeyDate: 3, KeyString: 4, KeyBinary: 5, KeyArray: 6, keyMax: 7}
 
 // String returns the name of the type.
@@ -55,15 +55,15 @@ func (t KeyType) String() string {
 	return fmt.Sprintf("key type %d", byte(t))
 }
 
-// Key is a valid IndexedDB key. The zero Key is none. Keys made by this package are equal by ==
-// when they are the same key, except that a decoded number may be -0; Compare holds that equal to
-// 0.
+// Key is a valid IndexedDB key. The zero Key is no key. The operator == compares keys made by this
+// package correctly, with one exception: a decoded number may be -0, which only Compare treats as
+// equal to 0.
 type Key struct{ enc string }
 
 // IsZero reports whether k is no key.
 func (k Key) IsZero() bool { return k.enc == "" }
 
-// Type returns the type of k, which is not zero.
+// Type returns the type of k, which must not be zero.
 func (k Key) Type() KeyType { return KeyType(k.enc[0]) }
 
 // NumberKey returns the key of a number. -0 becomes 0. Errors: base.ErrInvalid for NaN.
@@ -83,7 +83,7 @@ func doubleKey(t KeyType, f float64) (Key, error) {
 
 // StringKey returns the key of a string in WTF-8.
 func StringKey(s string) Key {
-	var short [96]byte // on the stack; longer keys take one of the heap
+	var short [96]byte // on the stack; longer keys are allocated
 	return Key{string(appendStringWithLength(append(short[:0], byte(KeyString)), s))}
 }
 
@@ -92,8 +92,8 @@ func BinaryKey(b []byte) Key {
 	return Key{string(append(AppendVarInt([]byte{byte(KeyBinary)}, int64(len(b))), b...))}
 }
 
-// ArrayKey returns the key of an array. Errors: base.ErrInvalid for an element that is no key, and
-// when arrays stand deeper than MaxDepth in each other.
+// ArrayKey returns the key of an array. Errors: base.ErrInvalid for a zero Key as element, and for
+// arrays nested deeper than MaxDepth.
 func ArrayKey(elements ...Key) (Key, error) {
 	enc := AppendVarInt([]byte{byte(KeyArray)}, int64(len(elements)))
 	for i, e := range elements {
@@ -140,16 +140,16 @@ func (k Key) Elements() iter.Seq[Key] {
 	}
 }
 
-// Append appends k as Chromium's LevelDB rows have it.
+// Append appends k in the form of Chromium's LevelDB rows.
 func (k Key) Append(dst []byte) []byte { return append(dst, k.enc...) }
 
-// Compare returns -1, 0 or 1 as a stands before, at or behind b.
+// Compare returns -1, 0 or 1 when k sorts before, equal to or after other.
 func (k Key) Compare(other Key) int {
 	c, _, _ := compareKeys([]byte(k.enc), []byte(other.enc), 0)
 	return c
 }
 
-// String returns k for people: numbers, dates and strings as a script writes them, binary in
+// String formats k for people: numbers, dates and strings as a script writes them, binary in
 // hexadecimal.
 func (k Key) String() string {
 	if k.IsZero() {
@@ -177,8 +177,8 @@ func (k Key) String() string {
 	return b.String()
 }
 
-// DecodeKey decodes the key at the beginning of b. Types that are never stored, numbers that are
-// NaN, and arrays deeper than MaxDepth are refused. Errors: base.ErrCorrupt.
+// DecodeKey decodes the key at the beginning of b. Errors: base.ErrCorrupt, also for types that are
+// never stored, NaN, and arrays nested deeper than MaxDepth.
 func DecodeKey(b []byte) (k Key, rest []byte, err error) {
 	n, err := scanKey(b, 0)
 	if err != nil {
@@ -196,7 +196,7 @@ func wholeKey(b []byte) (Key, error) {
 	return k, err
 }
 
-// scanKey returns the length of the key at the beginning of b, below depth arrays.
+// scanKey returns the length of the key at the beginning of b. depth arrays enclose this key.
 func scanKey(b []byte, depth int) (int, error) {
 	t, body, n, ok := scalar(b)
 	switch {
@@ -224,8 +224,8 @@ func scanKey(b []byte, depth int) (int, error) {
 	return at, nil
 }
 
-// scalar returns the type at the beginning of b, its body, and the length of both. Of an array, the
-// body is empty, and the length that of its head. It is not ok when b is cut or the type unknown.
+// scalar returns the type at the beginning of b, its body, and the length of both. For an array,
+// the body is empty and n is the length of the head. ok is false when b is cut or the type unknown.
 func scalar(b []byte) (t KeyType, body []byte, n int, ok bool) {
 	if len(b) == 0 {
 		return 0, nil, 0, false
@@ -251,9 +251,9 @@ func scalar(b []byte) (t KeyType, body []byte, n int, ok bool) {
 	return t, body, len(b) - len(rest), ok
 }
 
-// compareKeys compares the keys at the beginning of a and b, and returns what stands behind them
-// when they are equal. What is no key stands behind all keys, bytewise, so that the order is total
-// on all bytes.
+// compareKeys compares the keys at the beginning of a and b, and returns the bytes after them when
+// the keys are equal. Malformed keys sort bytewise after all keys, so that the order is total on
+// all bytes.
 func compareKeys(a, b []byte, depth int) (c int, restA, restB []byte) {
 	ta, bodyA, na, okA := scalar(a)
 	tb, bodyB, nb, okB := scalar(b)
@@ -288,7 +288,7 @@ func compareArrays(a, b []byte, depth int) (c int, restA, restB []byte) {
 	return sign(na - nb), a, b
 }
 
-// compareMalformed orders what can be decoded before what can not, and that bytewise.
+// compareMalformed sorts valid keys before malformed ones, and malformed ones bytewise.
 func compareMalformed(a, b []byte, okA, okB bool) int {
 	switch {
 	case okA:

@@ -9,7 +9,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// KeyPathType says what a key path is. Its numbers are those that Chromium writes.
+// KeyPathType is the type of a key path, with the number that Chromium writes.
 type KeyPathType byte
 
 // The types of key paths.
@@ -19,21 +19,22 @@ const (
 	ArrayKeyPath  KeyPathType = 2
 )
 
-// KeyPath says where in a value its keys are. The zero KeyPath is none.
+// KeyPath is the place of the key in a value. The zero KeyPath is none.
 type KeyPath struct {
 	Type KeyPathType
-	// Paths has one path for StringKeyPath, which may be empty, and any number for ArrayKeyPath.
+	// Paths has one element for StringKeyPath, which may be the empty path, and any number for
+	// ArrayKeyPath.
 	Paths []string
-	// Bare is set when the path is stored without type, as very old data has it.
+	// Bare is set when the path is stored without a type, as in very old data.
 	Bare bool
 }
 
-// Equal reports whether both are the same path, however they are stored.
+// Equal reports whether both paths are the same, regardless of Bare.
 func (p KeyPath) Equal(other KeyPath) bool {
 	return p.Type == other.Type && slices.Equal(p.Paths, other.Paths)
 }
 
-// String returns the path for people.
+// String formats the path for people.
 func (p KeyPath) String() string {
 	switch p.Type {
 	case StringKeyPath:
@@ -59,7 +60,7 @@ func (p KeyPath) Append(dst []byte) []byte {
 	return dst
 }
 
-// DecodeKeyPath decodes a path, which takes all of b. Errors: base.ErrCorrupt.
+// DecodeKeyPath decodes a path that takes all of b. Errors: base.ErrCorrupt.
 func DecodeKeyPath(b []byte) (KeyPath, error) {
 	if len(b) < 3 || b[0] != 0 || b[1] != 0 {
 		path, err := DecodeString(b)
@@ -91,8 +92,8 @@ func DecodeKeyPath(b []byte) (KeyPath, error) {
 	return p, nil
 }
 
-// Check tells whether p is a valid key path: an empty string, names of properties with dots between
-// them, or a list of one or more such. Errors: base.ErrInvalid.
+// Check validates p: it must be the empty string, property names joined by dots, or a list of one
+// or more such paths. Errors: base.ErrInvalid.
 func (p KeyPath) Check() error {
 	if p.Type == ArrayKeyPath && len(p.Paths) == 0 {
 		return fmt.Errorf("key path without paths: %w", base.ErrInvalid)
@@ -105,7 +106,7 @@ func (p KeyPath) Check() error {
 	return nil
 }
 
-// validPath reports whether a path is empty or consists of identifiers as scripts have them.
+// validPath reports whether a path is empty or consists of script identifiers joined by dots.
 func validPath(path string) bool {
 	begins := path != ""
 	for _, r := range path {

@@ -5,10 +5,10 @@ import "bytes"
 // ComparatorName is the name under which LevelDB directories record the order of CompareRows.
 const ComparatorName = "idb_cmp1"
 
-// CompareRows returns a negative number, 0 or a positive one as the row key a stands before, at or
-// behind b in Chromium's LevelDB. It is a total order on all bytes: what is no key of a row stands
-// behind what is one, bytewise. Of rows that DecodeRow accepts, only those with -0 and 0 in one
-// place are equal.
+// CompareRows returns a negative number, 0 or a positive one when the row key a sorts before, equal
+// to or after b in Chromium's LevelDB. The order is total on all bytes: malformed row keys sort
+// bytewise after valid ones. Of rows that DecodeRow accepts, two are equal only when they differ at
+// most in -0 and 0.
 func CompareRows(a, b []byte) int {
 	da, sa, ia, ra, okA := cutPrefix(a)
 	db, sb, ib, rb, okB := cutPrefix(b)
@@ -80,8 +80,8 @@ func compareMetadata(a, b []byte) int {
 	return firstOf(c, bytes.Compare(a, b))
 }
 
-// compareVarInts compares the numbers at the beginning of a and b, and returns what stands behind
-// them when they are equal, else nil.
+// compareVarInts compares the numbers at the beginning of a and b. It returns the bytes after them
+// when the numbers are equal, else nil.
 func compareVarInts(a, b []byte) (c int, restA, restB []byte) {
 	na, restA, okA := varInt(a)
 	nb, restB, okB := varInt(b)
@@ -94,7 +94,7 @@ func compareVarInts(a, b []byte) (c int, restA, restB []byte) {
 	return 0, restA, restB
 }
 
-// compareStrings is to strings with length what compareVarInts is to numbers.
+// compareStrings does the same as compareVarInts for strings with length.
 func compareStrings(a, b []byte) (c int, restA, restB []byte) {
 	ua, restA, okA := stringWithLength(a)
 	ub, restB, okB := stringWithLength(b)
@@ -107,8 +107,8 @@ func compareStrings(a, b []byte) (c int, restA, restB []byte) {
 	return 0, restA, restB
 }
 
-// compareIndexRows compares index keys, then primary keys, then sequences, though the sequence
-// stands before the primary key.
+// compareIndexRows compares index keys, then primary keys, then sequences. In the bytes, the
+// sequence precedes the primary key.
 func compareIndexRows(a, b []byte) int {
 	c, a, b := compareKeys(a, b, 0)
 	if c != 0 || a == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// PageSchema reads the metadata of a page. report is that of Schema.Finish. A page without rows of
+// PageSchema reads the metadata of a page. report is as in Schema.Finish. A page without rows of
 // IndexedDB has a Schema of zeros. Errors: base.ErrCorrupt, base.ErrUnsupported, those of r and
 // ctx.
 func PageSchema(ctx context.Context, r ordered.Reader, report func(error) error) (*Schema, error) {
@@ -25,9 +25,9 @@ func PageSchema(ctx context.Context, r ordered.Reader, report func(error) error)
 	return s, s.Finish(report)
 }
 
-// AddPage adds the rows of a family of metadata on a page, those of all databases before those of
-// one. report gets each damage, and ends the reading when it returns an error. Errors: those of
-// report, r and ctx.
+// AddPage adds one family of metadata rows of a page. Callers add the rows of all databases before
+// those of one. report gets each damage; an error that it returns stops the reading. Errors: those
+// of report, r and ctx.
 func (s *Schema) AddPage(ctx context.Context, r ordered.Reader, family Row, report func(error) error) error {
 	for row, err := range ordered.Rows(ctx, r, ordered.Prefix(PageFamily(family))) {
 		if err != nil {
@@ -46,7 +46,7 @@ func (s *Schema) AddPage(ctx context.Context, r ordered.Reader, family Row, repo
 	return nil
 }
 
-// PageObjects returns the external objects in the row of a page with the key given, none when there
+// PageObjects returns the external objects in the page row with the given key, and none when there
 // is no such row. Errors: base.ErrCorrupt, those of r and ctx.
 func PageObjects(ctx context.Context, r ordered.Reader, key []byte) ([]ExternalObject, error) {
 	pageValue, err := r.Get(ctx, key)

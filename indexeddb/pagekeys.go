@@ -7,12 +7,12 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// maxPart is the greatest length of a sortable key that stands in a row of a page as it is. Two
-// longer ones fit, shortened, into limits.MaxKeyBytes together with what stands before them.
+// maxPart is the greatest length of a sortable key that a page row holds unshortened. Two shortened
+// keys and the prefix of the row fit into limits.MaxKeyBytes.
 const maxPart = 1984
 
-// AppendPagePart appends the form in which k stands in the key of a row of a page: sortable, and
-// shortened when it is long (X4).
+// AppendPagePart appends k as it appears in the key of a page row: the sortable form, shortened
+// when it is long (X4).
 func (k Key) AppendPagePart(dst []byte) []byte {
 	start := len(dst)
 	dst = k.AppendSortable(slices.Grow(dst, k.sortableSize()))
@@ -23,11 +23,11 @@ func (k Key) AppendPagePart(dst []byte) []byte {
 	return append(dst[:start+maxPart], sum[:]...)
 }
 
-// sortableSize returns about how long the sortable form of k is.
+// sortableSize estimates the length of the sortable form of k.
 func (k Key) sortableSize() int { return len(k.enc) + len(k.enc)/2 }
 
-// CutPagePart returns what AppendPagePart appended at the beginning of b, what is behind it, and
-// whether it was shortened. Both share memory with b. Errors: base.ErrCorrupt.
+// CutPagePart splits b into the part that AppendPagePart appended and the rest. short reports
+// whether the part was shortened. part and rest share memory with b. Errors: base.ErrCorrupt.
 func CutPagePart(b []byte) (part, rest []byte, short bool, err error) {
 	n, ok := sortableLen(b)
 	switch {
@@ -39,8 +39,8 @@ func CutPagePart(b []byte) (part, rest []byte, short bool, err error) {
 	return nil, nil, false, malformed("row of a page", "a key in it is cut")
 }
 
-// sortableLen returns the length of the sortable key at the beginning of b, if it is one of at most
-// maxPart bytes.
+// sortableLen returns the length of the sortable key at the beginning of b. ok is false when the
+// key has more than maxPart bytes.
 func sortableLen(b []byte) (n int, ok bool) {
 	b = b[:min(len(b), maxPart)]
 	for depth := 0; n < len(b); {
@@ -75,13 +75,13 @@ func sortableLen(b []byte) (n int, ok bool) {
 	return 0, false
 }
 
-// ShortPagePart reports whether a part, which has nothing behind it, was shortened.
+// ShortPagePart reports whether a part, given without the bytes after it, was shortened.
 func ShortPagePart(part []byte) bool { return len(part) > maxPart }
 
-// PageBound returns where the rows of a family begin whose key is k or greater: the primary key, or
-// in an index the index key; after is set for rows whose key is greater than k. It is exact only
-// when k was not shortened. If it was, keys that are less than k may stand behind the bound, and
-// such as are greater before it.
+// PageBound returns the first possible key of the rows of a family with a key of at least k, or
+// above k when after is set. In an index, k is the index key, else the primary key. exact is false
+// when k had to be shortened: then keys below k may sort after the bound, and keys above k before
+// the bound.
 func PageBound(family Row, k Key, after bool) (bound []byte, exact bool) {
 	bound = PageFamily(family)
 	start := len(bound)
@@ -94,10 +94,10 @@ func PageBound(family Row, k Key, after bool) (bound []byte, exact bool) {
 	return bound, exact
 }
 
-// PageDatabase returns what the keys of all rows of a database on a page begin with, but that of
-// its name.
+// PageDatabase returns the common prefix of the keys of all page rows of a database, except the row
+// of its name.
 func PageDatabase(id int64) []byte { return AppendPageUint(slices.Clone(namespace), id) }
 
-// PageStore returns what the keys of all records and index rows of an object store on a page begin
-// with.
+// PageStore returns the common prefix of the keys of all records and index rows of an object store
+// on a page.
 func PageStore(database, id int64) []byte { return AppendPageUint(PageDatabase(database), id) }

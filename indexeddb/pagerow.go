@@ -7,15 +7,15 @@ import (
 	"github.com/ledgerd/ledger/keyspace"
 )
 
-// namespace is what the rows of a page begin with.
+// namespace is the prefix of all page rows.
 var namespace, _ = keyspace.Escaped{}.Prefix([][]byte{[]byte("indexeddb")})
 
-// PagePrefix returns what the keys of a page begin with on which rows of IndexedDB stand.
+// PagePrefix returns the common prefix of all page keys that hold rows of IndexedDB.
 func PagePrefix() []byte { return bytes.Clone(namespace) }
 
-// PageKey appends the key of a page under which the row r stands. short is set when a key or name
-// in it was shortened (X4). r is none of KindScope and KindExists, which have no place on a page,
-// and an index row has its primary key.
+// PageKey appends the key of row r on a page. short is set when a key or name in it was shortened
+// (X4). r must not be of KindScope or KindExists, which pages omit, and an index row must have its
+// primary key.
 func PageKey(dst []byte, r Row) (key []byte, short bool) {
 	start := len(dst)
 	dst = pagePrefix(dst, r)
@@ -61,7 +61,7 @@ func PageKey(dst []byte, r Row) (key []byte, short bool) {
 	return dst, short
 }
 
-// PageFamily returns what the keys on a page begin with of all rows of the family of r; see
+// PageFamily returns the common prefix of the page keys of all rows in the family of r; see
 // AppendPrefix.
 func PageFamily(r Row) []byte { return pagePrefix(nil, r) }
 
@@ -70,8 +70,8 @@ func pagePrefix(dst []byte, r Row) []byte {
 	return AppendPageUint(AppendPageUint(AppendPageUint(append(dst, namespace...), database), store), index)
 }
 
-// PageRow returns key and value of the row on a page. value is the one that Chromium's LevelDB has.
-// Index rows have no value, and KindContent is stored by the caller, under PageKey.
+// PageRow returns the key and value of r on a page. value is the value in Chromium's LevelDB. Index
+// rows have no value. The caller stores the content of a KindContent under PageKey itself.
 func PageRow(r Row, value []byte) (key, pageValue []byte) {
 	key, short := PageKey(nil, r)
 	if r.Kind == KindIndexRow {
@@ -85,9 +85,9 @@ func PageRow(r Row, value []byte) (key, pageValue []byte) {
 	return key, append(pageValue, value...)
 }
 
-// DecodePageRow is the inverse of PageRow. The value returned shares memory with pageValue; the Row
-// of a KindContent whose primary key was shortened has none. Index rows have no value. Errors:
-// base.ErrCorrupt.
+// DecodePageRow is the inverse of PageRow. The returned value shares memory with pageValue, and is
+// empty for index rows. A KindContent row whose primary key was shortened gets no primary key.
+// Errors: base.ErrCorrupt.
 func DecodePageRow(key, pageValue []byte) (Row, []byte, error) {
 	r, short, err := decodePageKey(key)
 	if err != nil {
@@ -113,14 +113,14 @@ func DecodePageRow(key, pageValue []byte) (Row, []byte, error) {
 	return r, value, nil
 }
 
-// DecodePageKey decodes a key of a page alone. Keys and names that were shortened (X4) are missing:
-// they are zero. Errors: base.ErrCorrupt.
+// DecodePageKey decodes a page key without its value. Keys and names that were shortened (X4) are
+// zero in the Row. Errors: base.ErrCorrupt.
 func DecodePageKey(key []byte) (Row, error) {
 	r, _, err := decodePageKey(key)
 	return r, err
 }
 
-// decodePageKey decodes a key of a page. Keys and names of a row that was shortened are missing.
+// decodePageKey decodes a page key. Shortened keys and names are zero in r.
 func decodePageKey(key []byte) (r Row, short bool, err error) {
 	b, ok := bytes.CutPrefix(key, namespace)
 	if !ok {
@@ -154,7 +154,7 @@ func decodePageKey(key []byte) (r Row, short bool, err error) {
 	return r, d.short, d.err
 }
 
-// pageDecoder takes a key of a page apart. After an error it gives zeros.
+// pageDecoder decodes a page key field by field. After an error its methods return zeros.
 type pageDecoder struct {
 	b     []byte
 	short bool
@@ -188,7 +188,7 @@ func (d *pageDecoder) byte() byte {
 	return c
 }
 
-// key returns the next key, none when it was shortened.
+// key returns the next key, or the zero Key when it was shortened.
 func (d *pageDecoder) key() Key {
 	part, rest, short, err := CutPagePart(d.b)
 	if err != nil {
@@ -255,8 +255,8 @@ func (d *pageDecoder) metadata(r *Row) {
 	}
 }
 
-// RowGroup returns the name of the group of a key of a page: of all rows of one record the same, of
-// any other row its key. It follows from the key alone. Errors: base.ErrCorrupt.
+// RowGroup returns the name of the group of a page key. All rows of one record have the same name;
+// for any other row the name is its key. No value is needed for this. Errors: base.ErrCorrupt.
 func RowGroup(key []byte) ([]byte, error) {
 	b, ok := bytes.CutPrefix(key, namespace)
 	d := pageDecoder{b: b}

@@ -10,19 +10,19 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// malformed makes the error of bytes that are not what their format allows. It carries no byte of
-// them.
+// malformed returns the error for bytes that violate their format. The error contains none of these
+// bytes.
 func malformed(what, got string, args ...any) error {
 	return &base.CorruptError{Where: what, Got: fmt.Sprintf(got, args...)}
 }
 
-// unsupported makes the error of a version that is not known.
+// unsupported returns the error for an unknown version.
 func unsupported(what string, found, supported int64) error {
 	return &base.FormatError{What: "IndexedDB " + what, Found: uint64(found), Supported: uint64(supported)}
 }
 
-// AppendInt appends n, which is not negative, as an Int of as few bytes as it needs: its digits,
-// the lowest first, at least one.
+// AppendInt appends n, which must not be negative, as an Int: base-256 digits, the lowest first, as
+// few as possible but at least one.
 func AppendInt(dst []byte, n int64) []byte {
 	for dst = append(dst, byte(n)); n > 0xff; dst = append(dst, byte(n)) {
 		n >>= 8
@@ -30,7 +30,7 @@ func AppendInt(dst []byte, n int64) []byte {
 	return dst
 }
 
-// DecodeInt decodes an Int, which takes all of b: 1 to 8 bytes, the lowest digit first. Errors:
+// DecodeInt decodes an Int that takes all of b: 1 to 8 bytes, the lowest digit first. Errors:
 // base.ErrCorrupt.
 func DecodeInt(b []byte) (int64, error) {
 	if len(b) == 0 || len(b) > 8 {
@@ -46,11 +46,11 @@ func DecodeInt(b []byte) (int64, error) {
 	return int64(n), nil
 }
 
-// AppendVarInt appends n, which is not negative, with 7 bits a byte, the lowest first.
+// AppendVarInt appends n, which must not be negative, in 7 bits a byte, the lowest first.
 func AppendVarInt(dst []byte, n int64) []byte { return binary.AppendUvarint(dst, uint64(n)) }
 
-// DecodeVarInt decodes the VarInt at the beginning of b. It has to be as short as it can be.
-// Errors: base.ErrCorrupt.
+// DecodeVarInt decodes the VarInt at the beginning of b, which must have its shortest form. Errors:
+// base.ErrCorrupt.
 func DecodeVarInt(b []byte) (n int64, rest []byte, err error) {
 	n, rest, ok := varInt(b)
 	if !ok {
@@ -79,7 +79,7 @@ func wholeVarInt(b []byte) (int64, error) {
 	return n, err
 }
 
-// DecodeString decodes a String, which takes all of b, into WTF-8. Errors: base.ErrCorrupt.
+// DecodeString decodes a String that takes all of b into WTF-8. Errors: base.ErrCorrupt.
 func DecodeString(b []byte) (string, error) {
 	if len(b)%2 != 0 {
 		return "", malformed("string", "%d bytes, an odd number", len(b))
@@ -90,7 +90,7 @@ func DecodeString(b []byte) (string, error) {
 // AppendString appends s as a String: UTF-16, big-endian.
 func AppendString(dst []byte, s string) []byte { return wtf8.AppendUTF16(dst, s) }
 
-// appendStringWithLength appends the number of code units before them.
+// appendStringWithLength appends the number of code units, then the code units of s.
 func appendStringWithLength(dst []byte, s string) []byte {
 	return wtf8.AppendUTF16(AppendVarInt(dst, int64(wtf8.Len(s))), s)
 }
@@ -138,8 +138,8 @@ func AppendBool(dst []byte, v bool) []byte {
 	return append(dst, 0)
 }
 
-// AppendPageUint appends a number as it stands in keys of a page, so that bytewise order is numeric
-// order: a byte with the length, and the digits.
+// AppendPageUint appends a number as in page keys: one byte with the length, then the digits.
+// Bytewise order is numeric order.
 func AppendPageUint(dst []byte, n int64) []byte {
 	length := (bits.Len64(uint64(n)) + 7) / 8
 	dst = append(dst, byte(length))

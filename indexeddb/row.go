@@ -10,10 +10,10 @@ import (
 // Kind is the family of a row.
 type Kind uint8
 
-// The families of rows, with the fields of Row that they use.
+// The families of rows, each with the fields of Row that it uses.
 const (
 	KindGlobal       Kind = iota + 1 // Property: 0 to 6
-	KindScope                        // Scope: the log of transactions that are under way
+	KindScope                        // Scope: the log of unfinished transactions
 	KindDatabaseFree                 // Database: obsolete
 	KindDatabaseName                 // Origin, Name
 	KindDatabase                     // Database, Property: 0 to 5
@@ -26,9 +26,9 @@ const (
 	KindRecord                       // Database, Store, Primary
 	KindExists                       // Database, Store, Primary
 	KindExternal                     // Database, Store, Primary
-	KindContent                      // Database, Store, Primary, Sequence: the ordinal; on pages alone
+	KindContent                      // Database, Store, Primary, Sequence: the ordinal; only on pages
 	KindIndexRow                     // Database, Store, Index, Key, Primary, Sequence
-	KindMoved                        // Database, Store, Primary, Sequence: the new number; on pages alone
+	KindMoved                        // Database, Store, Primary, Sequence: the new number; only on pages
 )
 
 var kindNames = [...]string{
@@ -89,7 +89,7 @@ const (
 	IndexMultiEntry = 3 // Bool
 )
 
-// Index ids in the prefix of data rows, and MinIndexID, the least of an index.
+// Index ids in the prefix of data rows. MinIndexID is the least id of an index.
 const (
 	indexRecord   = 1
 	indexExists   = 2
@@ -121,23 +121,23 @@ const (
 // NoSequence is the sequence of an old index row that has none.
 const NoSequence = -1
 
-// Row is what the key of a row says. Kind tells which of the fields count; the others are zero.
+// Row is a decoded row key. Kind determines the fields in use; the others are zero.
 type Row struct {
 	Kind                   Kind
 	Database, Store, Index int64
 	Property               byte
 	Origin, Name           string
-	// Key is the index key of an index row. Primary is the primary key; old index rows may have
-	// none, see IndexValue.
+	// Key is the index key of an index row. Primary is the primary key; old index rows may have it
+	// only in their value, see DecodeIndexValue.
 	Key, Primary Key
-	// Sequence is 0 in index rows, but in old ones, the ordinal of KindContent, from 0 on, and of
-	// KindMoved the number that a record got which had the primary key Primary.
+	// Sequence is the ordinal in KindContent, from 0. In KindMoved it is the number that the record
+	// with the key Primary got in a merge. In index rows it is 0, except in old ones.
 	Sequence int64
-	// Scope is the part of the key behind the type.
+	// Scope is the part of the key after the type byte.
 	Scope []byte
 }
 
-// Describe names the row for errors and for people: its family, ids, and at most 32 bytes of its
+// Describe names the row in errors and for people: its family, its ids, and at most 32 bytes of its
 // key.
 func (r Row) Describe() string {
 	s := r.Kind.String()
@@ -169,7 +169,7 @@ func shortHex(b string) string {
 	return hex.EncodeToString([]byte(b))
 }
 
-// prefix returns the three ids before the key of a row.
+// prefix returns the three ids at the beginning of the row key.
 func (r Row) prefix() (database, store, index int64) {
 	switch r.Kind {
 	case KindRecord:
@@ -190,8 +190,8 @@ func (r Row) prefix() (database, store, index int64) {
 	return r.Database, 0, 0
 }
 
-// Append appends the key of the row as Chromium's LevelDB has it. KindContent and KindMoved have
-// none there.
+// Append appends the row key as in Chromium's LevelDB, where KindContent and KindMoved do not
+// exist.
 func (r Row) Append(dst []byte) []byte {
 	dst = AppendPrefix(dst, r)
 	switch r.Kind {
@@ -224,9 +224,9 @@ func (r Row) Append(dst []byte) []byte {
 	return r.Primary.Append(dst)
 }
 
-// AppendPrefix appends what the keys of all rows of the family of r begin with: of records, those
-// of the object store; of index rows, those of the index; of metadata, that of the database or of
-// all.
+// AppendPrefix appends the common prefix of the keys of all rows in the family of r. A family is:
+// the records of one object store, the rows of one index, the metadata of one database, or global
+// metadata.
 func AppendPrefix(dst []byte, r Row) []byte {
 	database, store, index := r.prefix()
 	d, s, i := intLen(database), intLen(store), intLen(index)
@@ -237,12 +237,12 @@ func AppendPrefix(dst []byte, r Row) []byte {
 // intLen returns how many bytes an Int takes.
 func intLen(n int64) int { return max(1, (bits.Len64(uint64(n))+7)/8) }
 
-// cutPrefix takes the ids off the key of a row. They have to be as short as they can be.
+// cutPrefix decodes the ids at the beginning of a row key. They must have their shortest form.
 func cutPrefix(b []byte) (database, store, index int64, rest []byte, ok bool) {
 	if len(b) == 0 {
 		return 0, 0, 0, nil, false
 	}
-	if b[0] == 0 && len(b) > 3 { // ids of one byte each, as nearly all rows have
+	if b[0] == 0 && len(b) > 3 { // one byte for each id, as in nearly all rows
 		return int64(b[1]), int64(b[2]), int64(b[3]), b[4:], true
 	}
 	lengths := [3]int{int(b[0]>>5) + 1, int(b[0]>>2&7) + 1, int(b[0]&3) + 1}
@@ -264,7 +264,7 @@ func cutPrefix(b []byte) (database, store, index int64, rest []byte, ok bool) {
 	return ids[0], ids[1], ids[2], rest, ids[2] <= maxIndexID
 }
 
-// DecodeRow decodes the key of a row. Errors: base.ErrCorrupt for what Append does not write.
+// DecodeRow decodes a row key. Errors: base.ErrCorrupt for bytes that Append does not write.
 func DecodeRow(b []byte) (Row, error) {
 	database, store, index, rest, ok := cutPrefix(b)
 	if !ok {
@@ -296,7 +296,7 @@ func DecodeRow(b []byte) (Row, error) {
 	return r, nil
 }
 
-// decodeGlobal decodes what stands behind the prefix of global metadata.
+// decodeGlobal decodes the bytes after the prefix of global metadata.
 func (r *Row) decodeGlobal(b []byte) (rest []byte, err error) {
 	if len(b) == 0 {
 		return nil, malformed("row key", "it has no type")
@@ -321,7 +321,7 @@ func (r *Row) decodeGlobal(b []byte) (rest []byte, err error) {
 	return rest, err
 }
 
-// decodeMetadata decodes what stands behind the prefix of metadata of a database.
+// decodeMetadata decodes the bytes after the prefix of database metadata.
 func (r *Row) decodeMetadata(b []byte) (rest []byte, err error) {
 	if len(b) == 0 {
 		return nil, malformed("row key", "it has no type")

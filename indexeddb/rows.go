@@ -2,8 +2,8 @@ package indexeddb
 
 import "iter"
 
-// Rows returns the rows of metadata that say what the schema says, in no order, as Chromium writes
-// them for a new directory: without journals, and with what is obsolete but written still.
+// Rows yields the metadata rows for the schema, unordered, as Chromium writes them for a new
+// directory. They omit journals, and include the obsolete rows that Chromium still writes.
 func (s *Schema) Rows() iter.Seq2[Row, []byte] {
 	return func(yield func(Row, []byte) bool) {
 		global := []int64{s.Version, s.MaxDatabaseID, s.DataVersion}

@@ -4,17 +4,17 @@ import (
 	"fmt"
 )
 
-// Schema versions of Chromium's directories that are understood, and the versions of what they
-// hold.
+// The schema versions of Chromium's directories that this package can read, and the versions of
+// their content.
 const (
 	MinSchemaVersion = 3
 	MaxSchemaVersion = 5
-	// MaxV8Version and MaxBlinkVersion are the versions of serialized values that are understood.
+	// MaxV8Version and MaxBlinkVersion are the newest serialized values that can be read.
 	MaxV8Version    = 16
 	MaxBlinkVersion = 21
 )
 
-// DataVersion packs the versions of V8 and Blink as the value of GlobalDataVersion.
+// DataVersion packs the versions of V8 and Blink into the value of GlobalDataVersion.
 func DataVersion(v8, blink int64) int64 { return v8<<32 | blink }
 
 // DecodeRecord splits the value of a record into its version and the serialized script value, which
@@ -45,13 +45,13 @@ func AppendIndexValue(dst []byte, version int64, primary Key) []byte {
 }
 
 // AllBlobs is the number in a journal that means all blobs of a database. MinBlobNumber is the
-// first of a blob.
+// least number of a blob.
 const (
 	AllBlobs      = 1
 	MinBlobNumber = 2
 )
 
-// JournalEntry names a blob that a transaction wrote and did not commit, or that is to be deleted.
+// JournalEntry names a blob to be deleted, or one that an uncommitted transaction wrote.
 type JournalEntry struct {
 	Database int64
 	Number   int64 // of a blob, or AllBlobs
@@ -83,46 +83,46 @@ func AppendJournal(dst []byte, entries []JournalEntry) []byte {
 	return dst
 }
 
-// ObjectType is what an external object is, with the number that Chromium writes.
+// ObjectType is the type of an external object, with the number that Chromium writes.
 type ObjectType byte
 
 // The types of external objects.
 const (
 	ObjectBlob   ObjectType = 0
 	ObjectFile   ObjectType = 1
-	ObjectHandle ObjectType = 2 // a handle of the file system
+	ObjectHandle ObjectType = 2 // a file system handle
 )
 
-// windowsEpoch is 1970 in microseconds since 1601.
+// windowsEpoch is 1970-01-01 in microseconds since 1601.
 const windowsEpoch = 11644473600000000
 
-// ExternalObject is what a record refers to and does not hold.
+// ExternalObject is an object that a record refers to but does not contain.
 type ExternalObject struct {
 	Type ObjectType
-	// Number names the content of a blob or file within its database, MediaType is its MIME type,
-	// and Size its length in bytes.
+	// For a blob or file, Number identifies the content within the database. MediaType is the MIME
+	// type, and Size the length in bytes.
 	Number    int64
 	MediaType string
 	Size      int64
-	// Name and Modified, in microseconds since 1601, are those of a file.
+	// Name and Modified belong to a file. Modified is in microseconds since 1601.
 	Name     string
 	Modified int64
-	// Token is what a handle has, opaque.
+	// Token is the opaque token of a handle.
 	Token []byte
 }
 
 // ModifiedUnixMicro returns Modified in microseconds since 1970.
 func (o ExternalObject) ModifiedUnixMicro() int64 { return o.Modified - windowsEpoch }
 
-// ModifiedAt returns what Modified is at a time in microseconds since 1970.
+// ModifiedAt converts microseconds since 1970 to a value for Modified.
 func ModifiedAt(unixMicro int64) int64 { return unixMicro + windowsEpoch }
 
-// WrapperMediaType is the media type of an external object that holds the serialized value itself.
+// WrapperMediaType is the media type of an external object that contains the serialized value.
 const WrapperMediaType = "application/vnd.blink-idb-value-wrapper"
 
-// DecodeExternalObjects decodes the external objects of a record, as directories of the schema
-// given hold them: those of schema 3 say neither size nor time of files, which are -1 and 0 then.
-// Errors: base.ErrCorrupt.
+// DecodeExternalObjects decodes the external objects of a record, in a directory of the given
+// schema version. Schema 3 lacks size and time of files; they become -1 and 0. Errors:
+// base.ErrCorrupt.
 func DecodeExternalObjects(b []byte, schema int64) (objects []ExternalObject, err error) {
 	for len(b) > 0 {
 		o := ExternalObject{Type: ObjectType(b[0])}
@@ -169,7 +169,7 @@ func (o *ExternalObject) decode(b []byte, schema int64) (rest []byte, err error)
 	return b, err
 }
 
-// AppendExternalObjects appends the external objects of a record as schema 5 has them.
+// AppendExternalObjects appends the external objects of a record in the form of schema 5.
 func AppendExternalObjects(dst []byte, objects []ExternalObject) []byte {
 	for _, o := range objects {
 		dst = append(dst, byte(o.Type))

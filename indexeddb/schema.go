@@ -6,17 +6,16 @@ import (
 	"slices"
 )
 
-// Schema is what the metadata of a directory or page say.
+// Schema is the metadata of a directory or page.
 type Schema struct {
-	// Version is that of the form of the rows, and DataVersion that of serialized values: the
-	// version of V8 << 32 | that of Blink.
+	// Version is the version of the row format. DataVersion is the version of serialized values:
+	// version of V8 << 32 | version of Blink.
 	Version, DataVersion int64
-	// MaxDatabaseID is the greatest id that was ever given out.
+	// MaxDatabaseID is the greatest id assigned so far.
 	MaxDatabaseID int64
-	// Recovery and Active list blobs to be deleted. Pages have none.
+	// Recovery and Active list blobs to be deleted. Pages have no such lists.
 	Recovery, Active []JournalEntry
-	// Databases are in the order of their ids. Those whose Version is 0 were never opened with
-	// success.
+	// Databases are sorted by id. In a database that was never opened successfully, Version is 0.
 	Databases []*Database
 }
 
@@ -25,10 +24,10 @@ type Database struct {
 	ID           int64
 	Origin, Name string
 	Version      int64
-	// MaxStoreID is the greatest id of an object store that was ever given out, and NextBlob the
-	// next number of a blob.
+	// MaxStoreID is the greatest id of an object store assigned so far. NextBlob is the next number
+	// of a blob.
 	MaxStoreID, NextBlob int64
-	// Stores are in the order of their ids.
+	// Stores are sorted by id.
 	Stores []*Store
 
 	have property
@@ -40,15 +39,13 @@ type Store struct {
 	Name          string
 	KeyPath       KeyPath
 	AutoIncrement bool
-	// LastVersion is the version of the record that was written last; a store begins with 1.
+	// LastVersion is the version of the most recently written record. A new store has 1.
 	LastVersion int64
-	// MaxIndexID is the greatest id of an index that was ever given out, MinIndexID when there was
-	// none.
+	// MaxIndexID is the greatest id of an index assigned so far, or MinIndexID when there was none.
 	MaxIndexID int64
-	// KeyGenerator is the next number. In old data it may be 0: it is then one more than the
-	// greatest key.
+	// KeyGenerator is the next number. 0, in old data, means one more than the greatest key.
 	KeyGenerator int64
-	// Indexes are in the order of their ids.
+	// Indexes are sorted by id.
 	Indexes []*Index
 
 	have property
@@ -64,14 +61,13 @@ type Index struct {
 	have property
 }
 
-// property is a set of properties that were read.
+// property is the set of properties read so far.
 type property uint16
 
 func (p *property) add(n byte)     { *p |= 1 << n }
 func (p property) has(n byte) bool { return p&(1<<n) != 0 }
 
-// Injects reports whether a key of the generator stands in no value, and is put there when it is
-// read.
+// Injects reports whether stored values lack the generated key, so that each read must insert it.
 func (s *Store) Injects() bool { return s.AutoIncrement && s.KeyPath.Type == StringKeyPath }
 
 // Index returns the index with the id given, or nil.
@@ -101,9 +97,9 @@ func (s *Schema) Database(id int64) *Database {
 	return s.Databases[i]
 }
 
-// Add takes a row of metadata: those of all databases, then those of each database, in order. Rows
-// of other kinds and obsolete ones are ignored. Errors: base.ErrCorrupt, naming the row, and
-// base.ErrUnsupported for versions that are not known.
+// Add adds a metadata row. The caller adds first the rows of all databases, then those of each
+// database, in order. Add ignores obsolete rows and other kinds. Errors: base.ErrCorrupt, naming
+// the row, and base.ErrUnsupported for unknown versions.
 func (s *Schema) Add(r Row, value []byte) error {
 	var err error
 	switch r.Kind {
@@ -232,9 +228,9 @@ func (x *Index) add(property byte, value []byte) (err error) {
 	return err
 }
 
-// Finish sorts the databases by their ids, and checks all metadata behind the last row: ids against
-// the greatest, names against each other, and that no property is missing. report is called with
-// each error, a base.ErrCorrupt; when it returns one, Finish returns that.
+// Finish sorts the databases by id, and checks all metadata after the last row: ids against the
+// greatest one, names against each other, and missing properties. It calls report with each error,
+// a base.ErrCorrupt. An error that report returns stops the check and is returned.
 func (s *Schema) Finish(report func(error) error) error {
 	slices.SortFunc(s.Databases, func(a, b *Database) int { return cmp.Compare(a.ID, b.ID) })
 	if s.Version == 0 && len(s.Databases) > 0 {

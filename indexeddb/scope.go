@@ -6,28 +6,28 @@ import (
 	"math"
 )
 
-// ScopeKind is what a row of the scopes log is.
+// ScopeKind is the kind of a row in the scopes log.
 type ScopeKind byte
 
-// The rows of the scopes log, which begin with these bytes.
+// The kinds of rows in the scopes log; each row key begins with one of these bytes.
 const (
 	ScopeVersion  ScopeKind = 0 // the version of the log
-	ScopeMetadata ScopeKind = 1 // what a transaction has locked; without locks, it has committed
-	ScopeTask     ScopeKind = 2 // what undoes a transaction, or what cleans up behind it
+	ScopeMetadata ScopeKind = 1 // the locks of a transaction; without locks, it has committed
+	ScopeTask     ScopeKind = 2 // a task that undoes a transaction, or cleans up after it
 )
 
-// ScopesVersion is the version of the scopes log that is understood.
+// ScopesVersion is the supported version of the scopes log.
 const ScopesVersion = 1
 
-// Scope is the key of a row of the scopes log, Row.Scope. A transaction that writes more than fits
-// into one batch writes rows at once, and before them tasks that undo them.
+// Scope is the key of a row in the scopes log, Row.Scope. A transaction too large for one batch
+// writes its rows early, and before them the tasks that undo them.
 type Scope struct {
 	Kind ScopeKind
-	// ID numbers transactions.
+	// ID is the number of the transaction.
 	ID int64
-	// Cleanup tells tasks that follow a commit from those that undo.
+	// Cleanup marks a task that runs after a commit; other tasks undo.
 	Cleanup bool
-	// Sequence orders tasks: the newest task that undoes has the least.
+	// Sequence orders tasks: among those that undo, the newest has the least number.
 	Sequence int64
 }
 
@@ -58,7 +58,7 @@ func DecodeScope(b []byte) (s Scope, err error) {
 	return s, err
 }
 
-// Append appends the scope as Row.Scope has it.
+// Append appends the scope in the form of Row.Scope.
 func (s Scope) Append(dst []byte) []byte {
 	dst = append(dst, byte(s.Kind))
 	if s.Kind == ScopeVersion {
@@ -73,8 +73,8 @@ func (s Scope) Append(dst []byte) []byte {
 
 // ScopeOperation is one step of a task.
 type ScopeOperation struct {
-	// Put stores Value under Key, else Key is deleted. With End, all keys from Key to End are
-	// deleted, End excluded.
+	// Put stores Value under Key. Without Put, Key is deleted, or all keys from Key to End, End
+	// excluded, when End is set.
 	Put             bool
 	Key, Value, End []byte
 }
@@ -105,8 +105,8 @@ func DecodeScopeTask(b []byte, cleanup bool) (op ScopeOperation, err error) {
 	return op, err
 }
 
-// ScopeCommitted reports whether a transaction has committed, from the value of its ScopeMetadata
-// row: it then holds no locks. Errors: base.ErrCorrupt.
+// ScopeCommitted reports whether a transaction has committed. b is the value of its ScopeMetadata
+// row: without locks, it has committed. Errors: base.ErrCorrupt.
 func ScopeCommitted(b []byte) (bool, error) {
 	committed := true
 	for len(b) > 0 {
@@ -135,7 +135,7 @@ func AppendScopesVersion(dst []byte, version int64) []byte {
 	return AppendVarInt(append(dst, 1<<3), version)
 }
 
-// onlyMessage returns number and content of the one field of a protocol buffer, which is a message.
+// onlyMessage returns number and content of the only field of a protocol buffer, a message.
 func onlyMessage(b []byte) (number int64, body []byte, err error) {
 	number, body, rest, err := protoField(b)
 	if err == nil && (len(rest) > 0 || body == nil) {
@@ -144,7 +144,7 @@ func onlyMessage(b []byte) (number int64, body []byte, err error) {
 	return number, body, err
 }
 
-// twoFields returns the fields 1 and 2 of a message, both bytes; nil when they are absent.
+// twoFields returns fields 1 and 2 of a message, both bytes, or nil for an absent field.
 func twoFields(b []byte) (first, second []byte, err error) {
 	for len(b) > 0 {
 		number, body, rest, err := protoField(b)

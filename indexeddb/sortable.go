@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Types and marks in the sortable form. Types are greater than the mark that ends a string or
+// Type and end marks in the sortable form. Types are greater than the end mark of a string or
 // array.
 const (
 	sortableEnd    = 0x00
@@ -16,17 +16,17 @@ const (
 	sortableBinary = 0x40
 	sortableArray  = 0x50
 
-	unitPair = 0x80 // two bytes of a code unit begin with it or more
-	unitLong = 0xff // two bytes of a code unit follow
-	lastByte = 0x7e // the last code unit of one byte
+	unitPair = 0x80 // first byte, at the least, of a unit in two bytes
+	unitLong = 0xff // the unit follows in two bytes
+	lastByte = 0x7e // the greatest code unit in one byte
 	lastPair = 0x3fff
 
 	group      = 0x09 // groupBytes follow
 	groupBytes = 8
 )
 
-// AppendSortable appends k in a form whose bytewise order is the order of keys, and of which none
-// begins another. It is that of Chromium's SQLite files. -0 becomes 0.
+// AppendSortable appends k in a form whose bytewise order is the order of keys. No form is a prefix
+// of another. It is the form in Chromium's SQLite files. -0 becomes 0.
 //
 //	number  10 | 8 bytes, IEEE 754 big-endian; the sign bit is inverted, of negative ones all bits
 //	date    20 | the same
@@ -40,8 +40,8 @@ func (k Key) AppendSortable(dst []byte) []byte {
 	return dst
 }
 
-// appendSortable appends the key at the beginning of enc, which is valid, and returns what is
-// behind it.
+// appendSortable appends the key at the beginning of enc, which must be valid, and returns the
+// bytes after it.
 func appendSortable(dst, enc []byte) ([]byte, []byte) {
 	t, body, n, _ := scalar(enc)
 	rest := enc[n:]
@@ -64,7 +64,7 @@ func appendSortable(dst, enc []byte) ([]byte, []byte) {
 	return append(dst, sortableEnd), rest
 }
 
-// appendUnits appends code units, which are big-endian.
+// appendUnits appends big-endian code units.
 func appendUnits(dst, units []byte) []byte {
 	at := len(dst)
 	dst = slices.Grow(dst, len(units)/2*3)
@@ -96,8 +96,7 @@ func appendGroups(dst, content []byte) []byte {
 	return append(dst, byte(last))
 }
 
-// sortableBits returns the bits of a little-endian double such that greater numbers have greater
-// bits.
+// sortableBits maps a little-endian double to bits that sort as the numbers do.
 func sortableBits(b []byte) uint64 {
 	bits := binary.LittleEndian.Uint64(b)
 	switch {
@@ -109,14 +108,14 @@ func sortableBits(b []byte) uint64 {
 	return bits | 1<<63
 }
 
-// DecodeSortable decodes the key at the beginning of b. Errors: base.ErrCorrupt for what
+// DecodeSortable decodes the key at the beginning of b. Errors: base.ErrCorrupt for bytes that
 // AppendSortable does not write.
 func DecodeSortable(b []byte) (k Key, rest []byte, err error) {
 	var enc []byte
 	if len(b) > 0 && b[0] == sortableArray {
 		enc, rest, err = decodeSortable(nil, b, 0)
 	} else {
-		var short [96]byte // on the stack; longer keys take one of the heap
+		var short [96]byte // on the stack; longer keys are allocated
 		enc, rest, err = decodeSortableScalar(short[:0], b)
 	}
 	if err != nil {
@@ -175,8 +174,8 @@ func decodeSortableDouble(dst, b []byte) (enc, rest []byte, err error) {
 	return binary.LittleEndian.AppendUint64(dst, bits), b[8:], nil
 }
 
-// unitsLen returns how many code units stand at the beginning of b, and the length of them and of
-// the mark of the end. It is not ok when there is none.
+// unitsLen returns the number of code units at the beginning of b, and their length in bytes with
+// the end mark. ok is false when the end mark is missing.
 func unitsLen(b []byte) (units, n int, ok bool) {
 	for n < len(b) {
 		switch c := b[n]; {
@@ -220,8 +219,8 @@ func decodeUnits(dst, b []byte) (enc, rest []byte, err error) {
 	return dst, rest, nil
 }
 
-// groupsLen returns how long the bytes at the beginning of b are with the mark of their end. It is
-// not ok when there is none.
+// groupsLen returns the length of the groups at the beginning of b, with the end mark. ok is false
+// when the end mark is missing.
 func groupsLen(b []byte) (n int, ok bool) {
 	for n < len(b) && b[n] == group {
 		n += 1 + groupBytes
@@ -262,7 +261,7 @@ func decodeSortableArray(dst, b []byte, depth int) (enc, rest []byte, err error)
 	if len(b) == 0 {
 		return nil, nil, malformed("sortable key", "an array without end")
 	}
-	head := AppendVarInt(nil, count) // is only known now
+	head := AppendVarInt(nil, count) // not known before
 	dst = append(dst, head...)
 	copy(dst[start+len(head):], dst[start:len(dst)-len(head)])
 	copy(dst[start:], head)

@@ -11,11 +11,11 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// Direction is how a cursor walks.
+// Direction is the direction of a cursor.
 type Direction uint8
 
-// The directions. The unique ones give of the records with one key in an index only the first, that
-// with the least primary key, also backwards. In an object store they are as the others.
+// The directions. Among the records with one key in an index, the unique directions return only the
+// one with the least primary key, also backwards. In an object store they equal the others.
 const (
 	Next Direction = iota
 	NextUnique
@@ -26,7 +26,7 @@ const (
 func (d Direction) backwards() bool { return d >= Prev }
 func (d Direction) unique() bool    { return d == NextUnique || d == PrevUnique }
 
-// Cursor walks over records. It stands at one until Done:
+// Cursor iterates over records. It is at a record until Done:
 //
 //	c, err := store.OpenCursor(ctx, idb.LowerBound(10, false), idb.Next)
 //	if err != nil {
@@ -40,26 +40,26 @@ func (d Direction) unique() bool    { return d == NextUnique || d == PrevUnique 
 //		}
 //	}
 //
-// A walk sees changes at keys that it has not reached. Its methods, but those that only tell
-// something, fail with ErrTransactionInactive when the transaction is over, and with
-// ErrInvalidState when it is Done, or when the object store or index was deleted.
+// A cursor sees changes at keys that it has not reached yet. Its methods, except plain getters,
+// fail with ErrTransactionInactive after the transaction has ended. They fail with ErrInvalidState
+// when the cursor is Done, or when the object store or index was deleted.
 type Cursor struct {
 	store    *ObjectStore
-	index    *Index // nil when it walks over the object store
+	index    *Index // nil for a cursor over the object store
 	rg       KeyRange
-	rows     ordered.Range // of rg
-	exact    bool          // rows has no others
+	rows     ordered.Range // the row range for rg
+	exact    bool          // all of rows is within rg
 	d        Direction
 	keysOnly bool
 
 	it      ordered.Iter
-	row     []byte // the key of the row, of which before is the part before the primary key
+	row     []byte // the key of the row; its primary key begins at before
 	before  int
-	key     indexeddb.Key // zero until it is asked for; so is primary
+	key     indexeddb.Key // zero until requested, as primary
 	primary indexeddb.Key
-	record  []byte // of an index: the row of the record
+	record  []byte // in an index: the row of the record
 	done    bool
-	err     error // a key could not be decoded
+	err     error // an error from decoding a key
 }
 
 func openCursor(ctx context.Context, from source, query any, d Direction, keysOnly bool) (*Cursor, error) {
@@ -98,22 +98,22 @@ func (c *Cursor) begin(ctx context.Context, op string) (*Cursor, error) {
 	return c, nil
 }
 
-// seek goes to the first record in a range of rows.
+// seek moves to the first record in a range of rows.
 func (c *Cursor) seek(ctx context.Context, r ordered.Range) error {
 	c.stop()
 	c.it = c.store.tx.r.Iter(r)
 	return c.move(ctx)
 }
 
-// stop ends the walk over rows.
+// stop ends the iteration over rows.
 func (c *Cursor) stop() {
 	if c.it != nil {
-		_ = c.it.Close() // it only ends reading
+		_ = c.it.Close() // the iterator only reads
 		c.it = nil
 	}
 }
 
-// move goes to the next row that counts.
+// move moves to the next row whose key is in the range.
 func (c *Cursor) move(ctx context.Context) error {
 	for c.it.Next(ctx) {
 		ok, err := c.arrive(ctx, c.it)
@@ -128,7 +128,7 @@ func (c *Cursor) move(ctx context.Context) error {
 	return c.it.Err()
 }
 
-// arrive takes the row at which it stands, unless its key is not in the range.
+// arrive loads the row at it. ok is false when the key of the row is not in the range.
 func (c *Cursor) arrive(ctx context.Context, it ordered.Iter) (ok bool, err error) {
 	c.row = append(c.row[:0], it.Key()...)
 	c.key, c.primary, c.record, c.err = indexeddb.Key{}, indexeddb.Key{}, nil, nil
@@ -140,7 +140,7 @@ func (c *Cursor) arrive(ctx context.Context, it ordered.Iter) (ok bool, err erro
 		}
 		c.before, short = len(c.index.prefix)+len(part), isShort
 	}
-	if short || indexeddb.ShortPagePart(c.row[c.before:]) { // the keys stand in the value
+	if short || indexeddb.ShortPagePart(c.row[c.before:]) { // the value holds the keys
 		v, err := it.Value(ctx)
 		if err != nil {
 			return false, err
@@ -157,8 +157,8 @@ func (c *Cursor) arrive(ctx context.Context, it ordered.Iter) (ok bool, err erro
 	return c.exact || c.rg.Includes(c.Key()), nil
 }
 
-// arriveAtIndex goes to the first of the records with the same key, if need be, and gets the
-// record.
+// arriveAtIndex loads the record of an index row. For PrevUnique it first moves to the first row
+// with the same key.
 func (c *Cursor) arriveAtIndex(ctx context.Context) error {
 	if c.d == PrevUnique {
 		first := c.store.tx.r.Iter(ordered.Prefix(c.row[:c.before]))
@@ -183,7 +183,7 @@ func (c *Cursor) arriveAtIndex(ctx context.Context) error {
 	return err
 }
 
-// next goes to the next record.
+// next moves to the next record.
 func (c *Cursor) next(ctx context.Context) error {
 	switch {
 	case c.err != nil:
@@ -200,14 +200,14 @@ func (c *Cursor) next(ctx context.Context) error {
 	return c.seek(ctx, r)
 }
 
-// Done reports whether there is no record any more.
+// Done reports whether no record is left.
 func (c *Cursor) Done() bool { return c.done }
 
 // Direction returns the direction.
 func (c *Cursor) Direction() Direction { return c.d }
 
-// Key returns the key of the record where the cursor stands: in the index, or its primary key. It
-// is zero when the cursor is Done.
+// Key returns the key of the current record in the index, or its primary key. It is zero when the
+// cursor is Done.
 func (c *Cursor) Key() indexeddb.Key {
 	if c.index == nil {
 		return c.PrimaryKey()
@@ -218,7 +218,7 @@ func (c *Cursor) Key() indexeddb.Key {
 	return c.key
 }
 
-// PrimaryKey returns the primary key of the record where the cursor stands, zero when it is Done.
+// PrimaryKey returns the primary key of the current record, zero when the cursor is Done.
 func (c *Cursor) PrimaryKey() indexeddb.Key {
 	if c.primary.IsZero() && !c.done {
 		c.primary = c.decodeKey(c.row[c.before:])
@@ -226,8 +226,7 @@ func (c *Cursor) PrimaryKey() indexeddb.Key {
 	return c.primary
 }
 
-// decodeKey decodes a part, which was not shortened. What is wrong with it is told when the cursor
-// goes on.
+// decodeKey decodes a part that was not shortened. The next move of the cursor reports an error.
 func (c *Cursor) decodeKey(part []byte) indexeddb.Key {
 	k, err := indexeddb.DecodeWholeSortable(part)
 	if err != nil {
@@ -236,7 +235,7 @@ func (c *Cursor) decodeKey(part []byte) indexeddb.Key {
 	return k
 }
 
-// enter begins a request. readable is set when it needs the record.
+// enter begins a request. readable is set for a request that reads the record.
 func (c *Cursor) enter(op string, readable bool) error {
 	if err := c.store.tx.enter(op); err != nil {
 		return err
@@ -252,9 +251,9 @@ func (c *Cursor) enter(op string, readable bool) error {
 	return nil
 }
 
-// Value returns the value of the record where the cursor stands, which belongs to the caller. It is
-// decoded by this call, so that a walk which looks at some values only does not pay for all.
-// Errors: also those of ObjectStore.Get.
+// Value decodes and returns the value of the current record. The value belongs to the caller. Only
+// this call decodes, so an iteration pays only for the values that it reads. Errors: also those of
+// ObjectStore.Get.
 func (c *Cursor) Value(ctx context.Context) (value.Value, error) {
 	const op = "read at a cursor"
 	r, err := c.current(ctx, op)
@@ -264,9 +263,9 @@ func (c *Cursor) Value(ctx context.Context) (value.Value, error) {
 	return c.store.value(ctx, op, &r)
 }
 
-// Serialized returns the value of the record where the cursor stands as a browser has written it,
-// for value.Decode. It is borrowed until the cursor moves. A value of a form that is not known can
-// be read so, too. A generated key does not stand in it. Errors: as Value.
+// Serialized returns the value of the current record as a browser serializes it, for value.Decode.
+// The slice is borrowed until the cursor moves. Values of an unknown form can be read in this way.
+// The bytes do not contain a generated key. Errors: as Value.
 func (c *Cursor) Serialized(ctx context.Context) ([]byte, error) {
 	const op = "read at a cursor"
 	r, err := c.current(ctx, op)
@@ -277,7 +276,7 @@ func (c *Cursor) Serialized(ctx context.Context) ([]byte, error) {
 	return b, c.store.tx.failRead(op, err)
 }
 
-// Record returns the record where the cursor stands. Errors: as Value.
+// Record returns the current record. Errors: as Value.
 func (c *Cursor) Record(ctx context.Context) (*Record, error) {
 	const op = "read at a cursor"
 	k := c.Key()
@@ -288,7 +287,7 @@ func (c *Cursor) Record(ctx context.Context) (*Record, error) {
 	return c.store.record(ctx, op, &r, k)
 }
 
-// current returns the record where the cursor stands, for a request.
+// current returns the current record for a request.
 func (c *Cursor) current(ctx context.Context, op string) (stored, error) {
 	if err := c.enter(op, true); err != nil {
 		return stored{}, err
@@ -297,7 +296,7 @@ func (c *Cursor) current(ctx context.Context, op string) (stored, error) {
 	return r, c.store.tx.failRead(op, err)
 }
 
-// stored returns the record where the cursor stands, borrowed until it moves.
+// stored returns the current record, borrowed until the cursor moves.
 func (c *Cursor) stored(ctx context.Context) (stored, error) {
 	v, err := c.record, c.err
 	if err == nil && c.index == nil {
@@ -309,9 +308,9 @@ func (c *Cursor) stored(ctx context.Context) (stored, error) {
 	return c.store.decodeStored(c.row[c.before:], c.primary, v)
 }
 
-// Continue goes to the next record, or with a key that is not nil to the first one whose key is
-// that or behind it, in the direction. Errors: also ErrData for a key that is none or not behind
-// that of the cursor.
+// Continue moves to the next record. With a non-nil key, it moves to the first record at or after
+// that key, in the direction of the cursor. Errors: also ErrData for an invalid key, and for a key
+// that is not after the key of the cursor.
 func (c *Cursor) Continue(ctx context.Context, key any) error {
 	const op = "continue a cursor"
 	if err := c.enter(op, false); err != nil {
@@ -334,19 +333,20 @@ func (c *Cursor) Continue(ctx context.Context, key any) error {
 	return c.store.tx.failRead(op, c.continueIn(ctx, to))
 }
 
-// ahead reports whether what compares as order to where the cursor stands is ahead of it.
+// ahead reports whether a position lies after the cursor in its direction. order is the comparison
+// of that position with the position of the cursor.
 func (c *Cursor) ahead(order int) bool {
 	return order > 0 && !c.d.backwards() || order < 0 && c.d.backwards()
 }
 
-// continueIn goes to the first record in what is left of the range.
+// continueIn moves to the first record in the rest of the range.
 func (c *Cursor) continueIn(ctx context.Context, to KeyRange) error {
 	family := indexeddb.Row{Kind: indexeddb.KindRecord, Database: c.store.tx.meta.ID, Store: c.store.meta.ID}
 	if c.index != nil {
 		family = c.index.row()
 	}
 	r, isExact := bounds(family, to)
-	if !isExact { // the rows from there on have keys that are not in it
+	if !isExact { // some rows in r have keys outside of to
 		c.rg, c.exact = to, false
 	}
 	r.Reverse, r.KeysOnly = c.rows.Reverse, c.rows.KeysOnly
@@ -354,10 +354,9 @@ func (c *Cursor) continueIn(ctx context.Context, to KeyRange) error {
 	return c.seek(ctx, r)
 }
 
-// ContinuePrimaryKey goes to the first record whose key is key and whose primary key is primary, or
-// that is behind it, in the direction. Errors: also ErrInvalidAccess for a cursor that walks over
-// no index or in a unique direction, ErrData for keys that are none or not behind those of the
-// cursor.
+// ContinuePrimaryKey moves to the first record at or after the given key and primary key, in the
+// direction of the cursor. Errors: also ErrInvalidAccess for a cursor over an object store or in a
+// unique direction, and ErrData for keys that are invalid or not after those of the cursor.
 func (c *Cursor) ContinuePrimaryKey(ctx context.Context, key, primary any) error {
 	const op = "continue a cursor to a primary key"
 	if err := c.store.tx.enter(op); err != nil {
@@ -394,7 +393,7 @@ func (c *Cursor) ContinuePrimaryKey(ctx context.Context, key, primary any) error
 	return c.store.tx.failRead(op, c.seek(ctx, r))
 }
 
-// Advance goes on by n records. Errors: also ErrType when n is less than 1.
+// Advance moves on by n records. Errors: also ErrType when n is less than 1.
 func (c *Cursor) Advance(ctx context.Context, n int64) error {
 	const op = "advance a cursor"
 	if n < 1 {
@@ -411,9 +410,9 @@ func (c *Cursor) Advance(ctx context.Context, n int64) error {
 	return nil
 }
 
-// Update puts a value in place of that of the record where the cursor stands, as ObjectStore.Put
-// does, and returns its primary key. Errors: also those of Put, ErrData when the key in the value
-// is another one, and ErrInvalidState for a cursor without values.
+// Update replaces the value of the current record, as ObjectStore.Put does, and returns its primary
+// key. Errors: also those of Put, ErrData when the value has another key, and ErrInvalidState for a
+// cursor without values.
 func (c *Cursor) Update(ctx context.Context, v value.Value, blobs ...Blob) (indexeddb.Key, error) {
 	const op = "update at a cursor"
 	if err := c.writable(op); err != nil {
@@ -431,8 +430,8 @@ func (c *Cursor) Update(ctx context.Context, v value.Value, blobs ...Blob) (inde
 	return c.store.put(ctx, &p)
 }
 
-// Delete deletes the record where the cursor stands. The cursor stays. Errors: as
-// ObjectStore.Delete, and ErrInvalidState for a cursor without values.
+// Delete deletes the current record. The cursor does not move. Errors: as ObjectStore.Delete, and
+// ErrInvalidState for a cursor without values.
 func (c *Cursor) Delete(ctx context.Context) error {
 	const op = "delete at a cursor"
 	if err := c.writable(op); err != nil {
@@ -452,7 +451,7 @@ func (c *Cursor) writable(op string) error {
 	return c.enter(op, true)
 }
 
-// Close ends the walk. It is idempotent.
+// Close ends the iteration. It is idempotent.
 func (c *Cursor) Close() {
 	c.stop()
 	c.done = true

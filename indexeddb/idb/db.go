@@ -10,7 +10,7 @@ import (
 	"github.com/ledgerd/ledger/indexeddb"
 )
 
-// DB is a connection to a database, with the version that it had when it was opened. It may be used
+// DB is a connection to a database, with the version at the time of opening. It may be used
 // concurrently.
 type DB struct {
 	factory *Factory
@@ -28,7 +28,7 @@ func newDB(f *Factory, meta *indexeddb.Database) *DB {
 	return db
 }
 
-// describe returns the names of the object stores of a database, sorted.
+// describe returns the sorted names of the object stores of a database.
 func describe(meta *indexeddb.Database) *[]string {
 	names := []string{}
 	for _, s := range meta.Stores {
@@ -38,7 +38,7 @@ func describe(meta *indexeddb.Database) *[]string {
 	return &names
 }
 
-// sortNames sorts by code units, as keys are sorted.
+// sortNames sorts by code units, like keys.
 func sortNames(names []string) {
 	slices.SortFunc(names, func(a, b string) int {
 		return indexeddb.StringKey(a).Compare(indexeddb.StringKey(b))
@@ -51,21 +51,21 @@ func (db *DB) Name() string { return db.name }
 // Version returns the version of the database when it was opened.
 func (db *DB) Version() int64 { return db.version }
 
-// ObjectStoreNames returns the names of the object stores, sorted. In an upgrade,
-// Tx.ObjectStoreNames knows more.
+// ObjectStoreNames returns the names of the object stores, sorted. During an upgrade,
+// Tx.ObjectStoreNames is more recent.
 func (db *DB) ObjectStoreNames() []string { return slices.Clone(*db.names.Load()) }
 
-// Close ends the connection: it begins no more transactions. Those that there are go on.
+// Close closes the connection: no new transaction can begin. Running transactions go on.
 func (db *DB) Close() { db.closed.Store(true) }
 
-// Mode is what a transaction may do.
+// Mode is the access mode of a transaction.
 type Mode uint8
 
 // The modes.
 const (
 	ReadOnly Mode = iota
 	ReadWrite
-	// VersionChange is the mode of the transaction of an Upgrade. No other has it.
+	// VersionChange is the mode of the transaction of an Upgrade, and of no other.
 	VersionChange
 )
 
@@ -80,10 +80,10 @@ func (m Mode) String() string {
 	return "versionchange"
 }
 
-// Begin starts a transaction on some of the object stores. It has to end with Commit or Abort; a
-// deferred Abort does nothing behind a Commit but return an error. A ReadOnly transaction sees the
-// database as it is now, and others go on meanwhile. ReadWrite ones of the same Rows wait for each
-// other, whatever their object stores are.
+// Begin starts a transaction on some of the object stores. The caller ends it with Commit or Abort.
+// A deferred Abort after Commit only returns an error. A ReadOnly transaction reads the database as
+// of now, and blocks no others. ReadWrite transactions on the same Rows run one after another,
+// whatever their object stores.
 //
 // Errors: ErrInvalidState when the connection is closed, or the database was upgraded or deleted
 // since; ErrNotFound for an object store that does not exist, ErrInvalidAccess without any, ErrType
@@ -129,7 +129,7 @@ func (db *DB) Begin(ctx context.Context, mode Mode, stores ...string) (tx *Tx, e
 	return newTx(db, mode, schema, w, w, nil, stores...), nil
 }
 
-// current reads the metadata again, which have to be those of the version that was opened.
+// current reads the metadata again. It fails unless they still have the version of the connection.
 func (db *DB) current(ctx context.Context, r reader) (*indexeddb.Schema, error) {
 	schema, _, err := db.factory.load(ctx, r, db.name)
 	switch {

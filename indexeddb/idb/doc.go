@@ -1,9 +1,9 @@
-// Package idb is the API of IndexedDB (https://www.w3.org/TR/IndexedDB/) on sorted rows: databases
-// with versions, object stores, indexes, cursors, key ranges and transactions. Its rows are those
-// of package indexeddb, so that a page with them can be exported to a browser, and one that came
-// from a browser be used.
+// Package idb implements the API of IndexedDB (https://www.w3.org/TR/IndexedDB/) on sorted rows:
+// databases with versions, object stores, indexes, cursors, key ranges and transactions. The rows
+// have the form of package indexeddb. So a page can be exported to a browser, and a page imported
+// from a browser can be used.
 //
-// The example has a database in memory. That of a page is made by
+// The example has a database in memory. For databases on a page, call
 //
 //	f := idb.New(pages.Rows(page, ledger.Lazy), nil)
 //
@@ -11,25 +11,23 @@
 // differences:
 //
 //	script                       here
-//	a transaction ends by        Tx.Commit, or Tx.Abort; one that is forgotten keeps those that
-//	                             write
-//	itself                       waiting
-//	a failed request aborts,     the next request aborts, and Commit does, unless
-//	                             Tx.PreventDefault is called
-//	unless its event prevents
-//	a new version waits for      it does not wait, and connections of the old version fail with
-//	                             ErrInvalidState,
-//	other connections to close   which also happens when another device has made it and it came by
-//	                             sync
-//	transactions that write      all that write to the same Rows run one after another
+//	a transaction ends           the caller ends it with Tx.Commit or Tx.Abort; an unfinished
+//	by itself                    transaction blocks other writers
+//	a failed request aborts,     the next request and Commit abort, unless Tx.PreventDefault is
+//	unless its event prevents    called before
+//	a new version waits for      it does not wait; connections of the old version fail with
+//	other connections to close   ErrInvalidState, also when another device made the new version
+//	                             and sync brought it here
+//	transactions that write      all writing transactions on the same Rows run one after another
 //	other object stores run at
 //	the same time
-//	blobs are objects            a value.Blob has the position of a Blob that is given with the
+//	blobs are objects            a value.Blob has the position of a Blob that is passed with the
 //	                             value
 //
-// A DB and a Factory may be used concurrently; a Tx and what it gives are for one goroutine at a
-// time. Keys whose sortable form is longer than 1984 bytes and that begin with the same 1984 bytes
-// are in the order of their hashes (X4 of package indexeddb).
+// A DB and a Factory may be used concurrently. A Tx and the objects that it returns are for one
+// goroutine at a time. Keys with a sortable form longer than 1984 bytes that agree in the first
+// 1984 bytes are ordered by their hashes (X4 of package indexeddb).
 //
-// It imports internal/base, ordered, indexeddb and indexeddb/value. It may change with any release.
+// The package imports internal/base, ordered, indexeddb and indexeddb/value. The API may change
+// with any release.
 package idb
