@@ -7,36 +7,36 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Error is what the errors of this package are, or have behind them. Name says what a script would
-// be told, and behind it is the cause: errors.Is knows both, and the sentinels of the module that
-// fit.
+// Error is the error type of this package. Every error of the package is an Error or wraps one.
+// Name is the error name in a script. errors.Is matches the sentinel of that name, the cause, and
+// the corresponding sentinels of the module.
 type Error struct {
-	// Name is that of a DOMException, such as ConstraintError, or TypeError.
+	// Name is the name of a DOMException, such as ConstraintError, or TypeError.
 	Name string
-	// Op is what was being done. Sentinels have none.
+	// Op is the operation that failed; empty in sentinels.
 	Op string
 	// Err is the cause, or nil.
 	Err error
 }
 
-// The sentinels, for errors.Is. Behind the name stands what else such an error matches.
+// The sentinels, for errors.Is. Each comment says which other sentinel such an error matches.
 var (
-	// ErrAbort: the transaction was aborted. The cause tells why: what a request or the upgrade
-	// function failed with, or base.ErrConflict when someone else has committed meanwhile, so that
-	// trying again helps.
+	// ErrAbort: the transaction was aborted. The cause is the error of a request or of the upgrade
+	// function. It is base.ErrConflict when another writer has committed since Begin; then a new
+	// attempt may succeed.
 	ErrAbort error = &Error{Name: "AbortError"}
-	// ErrConstraint: the key is taken, a unique index has the key already, a name is taken, or the
-	// key generator is at its end. It matches base.ErrConflict.
+	// ErrConstraint: the key exists, a unique index has the key already, a name is in use, or the
+	// key generator is exhausted. It matches base.ErrConflict.
 	ErrConstraint error = &Error{Name: "ConstraintError"}
-	// ErrDataClone: the value is none that can be stored. It matches base.ErrInvalid. A stored one
-	// of an unknown form has base.ErrUnsupported behind it.
+	// ErrDataClone: the value cannot be stored. It matches base.ErrInvalid. For a stored value of
+	// an unknown form, the cause is base.ErrUnsupported.
 	ErrDataClone error = &Error{Name: "DataCloneError"}
-	// ErrData: a key or key range is not valid, or stands where none may. It matches
+	// ErrData: a key or key range is not valid, or not allowed in this place. It matches
 	// base.ErrInvalid.
 	ErrData error = &Error{Name: "DataError"}
 	// ErrInvalidAccess: options that exclude each other. It matches base.ErrInvalid.
 	ErrInvalidAccess error = &Error{Name: "InvalidAccessError"}
-	// ErrInvalidState: the object store, index, connection, transaction or position is not there
+	// ErrInvalidState: the object store, index, connection, transaction or position does not exist
 	// any more, or the transaction is no upgrade.
 	ErrInvalidState error = &Error{Name: "InvalidStateError"}
 	// ErrNotFound: there is no such object store or index. It matches base.ErrNotFound.
@@ -47,17 +47,17 @@ var (
 	ErrReadOnly error = &Error{Name: "ReadOnlyError"}
 	// ErrSyntax: a key path is not valid. It matches base.ErrInvalid.
 	ErrSyntax error = &Error{Name: "SyntaxError"}
-	// ErrTransactionInactive: the transaction is over. It matches base.ErrTxDone.
+	// ErrTransactionInactive: the transaction has ended. It matches base.ErrTxDone.
 	ErrTransactionInactive error = &Error{Name: "TransactionInactiveError"}
 	// ErrType: an argument is out of its range. It matches base.ErrInvalid.
 	ErrType error = &Error{Name: "TypeError"}
-	// ErrUnknown: the store of the rows failed, or ctx ended; the cause tells.
+	// ErrUnknown: the store of the rows failed, or ctx ended; see the cause.
 	ErrUnknown error = &Error{Name: "UnknownError"}
 	// ErrVersion: the database has a greater version. It matches base.ErrConflict.
 	ErrVersion error = &Error{Name: "VersionError"}
 )
 
-// sentinels are the errors of the module that match errors by their names.
+// sentinels maps the names of errors to the sentinels of the module that they match.
 var sentinels = map[string]error{
 	"ConstraintError": base.ErrConflict, "DataCloneError": base.ErrInvalid, "DataError": base.ErrInvalid, "InvalidAccessError": base.ErrInvalid,
 	"NotFoundError": base.ErrNotFound, "QuotaExceededError": base.ErrNoSpace, "ReadOnlyError": base.ErrReadOnly, "SyntaxError": base.ErrInvalid,
@@ -75,7 +75,8 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Is reports whether target is the sentinel with the name of e, or one of the module that fits it.
+// Is reports whether target is the sentinel with the name of e, or the corresponding sentinel of
+// the module.
 func (e *Error) Is(target error) bool {
 	if s, ok := target.(*Error); ok {
 		return s.Name == e.Name && s.Op == "" && s.Err == nil
@@ -86,8 +87,8 @@ func (e *Error) Is(target error) bool {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// newError makes the error of a kind; why, with its arguments, is the cause. An error among the
-// arguments has to stand behind %w.
+// newError returns an error of a kind. why is the format of the cause. An error among args needs
+// the verb %w.
 func newError(kind error, op, why string, args ...any) error {
 	e := &Error{Name: kind.(*Error).Name, Op: op}
 	if why != "" {
@@ -96,7 +97,8 @@ func newError(kind error, op, why string, args ...any) error {
 	return e
 }
 
-// failed makes the error of a store of rows. What is an Error already is kept.
+// failed wraps an error of the row store as an Error. It returns an err that already is one
+// unchanged.
 func failed(op string, err error) error {
 	var e *Error
 	switch {

@@ -10,24 +10,25 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// DefaultOrigin is the origin of new databases when nothing says another: that of pages from files.
+// DefaultOrigin is the origin of new databases without another setting: the origin of local files.
 const DefaultOrigin = "file__0@1"
 
-// Options say how a Factory works. The zero value and nil are the defaults.
+// Options configures a Factory. The zero value and nil are the defaults.
 type Options struct {
-	// Origin is that of the databases, as Chromium writes it, such as "https_app.example_0@1". An
-	// export for a browser needs the one of the app, and the same for all databases of a page.
-	// Without it, that of the first database counts, and of none DefaultOrigin.
+	// Origin is the origin of the databases in Chromium's notation, such as
+	// "https_app.example_0@1". An export for a browser needs the origin of the app, and one origin
+	// for all databases of a page. The default is the origin of the first database, or
+	// DefaultOrigin without one.
 	Origin string
 }
 
-// Factory has the databases of an origin. It may be used concurrently.
+// Factory opens and lists the databases of an origin. It may be used concurrently.
 type Factory struct {
 	rows   Rows
 	origin string
 }
 
-// New returns the databases in rows. It reads and writes nothing. o may be nil.
+// New returns a Factory for the databases in rows. It reads and writes nothing. o may be nil.
 func New(rows Rows, o *Options) *Factory {
 	f := &Factory{rows: rows}
 	if o != nil {
@@ -42,7 +43,7 @@ type Info struct {
 	Version int64
 }
 
-// Databases returns the databases, in the order of their ids. Errors: ErrUnknown.
+// Databases returns the databases, sorted by id. Errors: ErrUnknown.
 func (f *Factory) Databases(ctx context.Context) (all []Info, err error) {
 	const op = "list databases"
 	r, end, err := f.rows.View(ctx)
@@ -73,7 +74,8 @@ func (f *Factory) originIn(s *indexeddb.Schema) string {
 	return DefaultOrigin
 }
 
-// load reads the metadata of a database, of which the Schema then has no other one, or none.
+// load reads the metadata of one database. The Schema contains no others, or none when the database
+// does not exist.
 func (f *Factory) load(ctx context.Context, r ordered.Reader, name string) (*indexeddb.Schema, string, error) {
 	all, fail := &indexeddb.Schema{}, func(err error) error { return err }
 	if err := all.AddPage(ctx, r, indexeddb.Row{Kind: indexeddb.KindGlobal}, fail); err != nil {
@@ -94,15 +96,14 @@ func (f *Factory) load(ctx context.Context, r ordered.Reader, name string) (*ind
 const maxVersion = 1<<53 - 1
 
 // Open returns a connection to a database. When the database does not exist or has a lesser
-// version, upgrade is called in a transaction that gives it the version asked for; the transaction
-// is committed when upgrade returns nil. version 0 is the version that it has, and 1 when it does
-// not exist. upgrade may be nil. It may be called again after a commit that was refused, because
-// somebody else had committed meanwhile.
+// version, Open calls upgrade in a transaction that sets the requested version, and commits it when
+// upgrade returns nil. version 0 means the present version, or 1 for a new database. upgrade may be
+// nil. Open calls upgrade again when the commit was refused because another writer had committed
+// first.
 //
-// Open does not wait for other connections to close: those of the lesser version fail with
-// ErrInvalidState from then on. Errors: ErrVersion when the database has a greater version,
-// ErrAbort when the upgrade was aborted or has failed, ErrType for a version that can be none,
-// ErrUnknown.
+// Open does not wait for other connections to close: those of the lesser version then fail with
+// ErrInvalidState. Errors: ErrVersion when the database has a greater version, ErrAbort when the
+// upgrade was aborted or failed, ErrType for an invalid version, ErrUnknown.
 func (f *Factory) Open(ctx context.Context, name string, version int64, upgrade func(ctx context.Context, u *Upgrade) error) (*DB, error) {
 	const op = "open a database"
 	if version < 0 || version > maxVersion {
@@ -120,7 +121,7 @@ func (f *Factory) Open(ctx context.Context, name string, version int64, upgrade 
 	}
 }
 
-// look returns a connection when no upgrade is needed. Else it returns none, and no error.
+// look returns a connection when no upgrade is needed, else nil without an error.
 func (f *Factory) look(ctx context.Context, name string, version int64) (db *DB, meta *indexeddb.Database, err error) {
 	const op = "open a database"
 	r, end, err := f.rows.View(ctx)
@@ -145,7 +146,8 @@ func (f *Factory) look(ctx context.Context, name string, version int64) (db *DB,
 	return newDB(f, meta), meta, nil
 }
 
-// upgrade runs a transaction that changes the version. retry is set when it may be run again.
+// upgrade runs the transaction that changes the version. retry is set when the caller may try
+// again.
 func (f *Factory) upgrade(ctx context.Context, name string, version int64, was *indexeddb.Database, fn func(context.Context, *Upgrade) error) (db *DB, retry bool, err error) {
 	const op = "upgrade a database"
 	w, err := f.rows.Begin(ctx)
@@ -159,7 +161,7 @@ func (f *Factory) upgrade(ctx context.Context, name string, version int64, was *
 	create(schema, origin, name)
 	meta := schema.Databases[0]
 	if was == nil && meta.Version > 0 || was != nil && (was.ID != meta.ID || was.Version != meta.Version) {
-		return nil, true, failed(op, w.Rollback()) // somebody was quicker
+		return nil, true, failed(op, w.Rollback()) // another writer was faster
 	}
 	old := meta.Version
 	meta.Version = max(version, 1)
@@ -197,7 +199,7 @@ func (f *Factory) upgrade(ctx context.Context, name string, version int64, was *
 	return db, false, nil
 }
 
-// create adds a database to a Schema that has none.
+// create adds a database to a Schema without one.
 func create(s *indexeddb.Schema, origin, name string) {
 	if s.Version == 0 {
 		s.Version = indexeddb.MaxSchemaVersion
@@ -210,9 +212,8 @@ func create(s *indexeddb.Schema, origin, name string) {
 	}
 }
 
-// Delete removes a database and all that is in it, and returns the version that it had, 0 when
-// there was none. Connections to it fail with ErrInvalidState from then on. Errors: ErrAbort,
-// ErrUnknown.
+// Delete removes a database with its content, and returns its version, or 0 when there was none.
+// Connections to the database then fail with ErrInvalidState. Errors: ErrAbort, ErrUnknown.
 func (f *Factory) Delete(ctx context.Context, name string) (version int64, err error) {
 	for {
 		version, retry, err := f.delete(ctx, name)

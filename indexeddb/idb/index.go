@@ -11,14 +11,14 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// Index is an index of an object store in a transaction. Its records are in the order of their keys
-// in the index, and of their primary keys where those are equal. Errors: as ObjectStore has them.
+// Index is an index of an object store in a transaction. Its records are sorted by their key in the
+// index, then by primary key. Errors: as for ObjectStore.
 type Index struct {
 	queries
 	store   *ObjectStore
 	meta    *indexeddb.Index
 	deleted bool
-	prefix  []byte // of its rows
+	prefix  []byte // of the index rows
 }
 
 func newIndex(s *ObjectStore, meta *indexeddb.Index) *Index {
@@ -42,10 +42,10 @@ func (x *Index) KeyPath() indexeddb.KeyPath {
 	return path
 }
 
-// Unique reports whether no two records have the same key.
+// Unique reports whether a key can belong to only one record.
 func (x *Index) Unique() bool { return x.meta.Unique }
 
-// MultiEntry reports whether each element of an array is a key.
+// MultiEntry reports whether each element of an array is a key of its own.
 func (x *Index) MultiEntry() bool { return x.meta.MultiEntry }
 
 // ObjectStore returns the object store.
@@ -72,8 +72,8 @@ func (x *Index) get(ctx context.Context, k indexeddb.Key) (stored, bool, error) 
 
 func (x *Index) of() *ObjectStore { return x.store }
 
-// firstRow returns the key of the row of the first record that has a key in the index, nil when
-// there is none. It stands in the store's buffer.
+// firstRow returns the record row key of the first record with key k in the index, or nil without
+// one. The result uses the buffer of the object store.
 func (x *Index) firstRow(ctx context.Context, k indexeddb.Key) (row []byte, err error) {
 	s := x.store
 	s.row = k.AppendPagePart(append(s.row[:0], x.prefix...))
@@ -89,14 +89,14 @@ func (x *Index) firstRow(ctx context.Context, k indexeddb.Key) (row []byte, err 
 	return s.row, nil
 }
 
-// rowKey returns the key of an index row, and the length of what stands before the primary key.
+// rowKey returns the key of an index row, and the offset of the primary key in it.
 func (x *Index) rowKey(k indexeddb.Key, part []byte) (row []byte, at int) {
 	row = k.AppendPagePart(slices.Clone(x.prefix))
 	at = len(row)
 	return append(row, part...), at
 }
 
-// taken reports whether another record has the key.
+// taken reports whether another record has key k.
 func (x *Index) taken(ctx context.Context, k indexeddb.Key, part []byte) (is bool, err error) {
 	row, at := x.rowKey(k, part)
 	rg := ordered.Prefix(row[:at])
@@ -108,7 +108,7 @@ func (x *Index) taken(ctx context.Context, k indexeddb.Key, part []byte) (is boo
 	return is, errors.Join(it.Err(), it.Close())
 }
 
-// put writes the index row of a record with a key.
+// put writes the index row for key k of a record.
 func (x *Index) put(ctx context.Context, op string, k indexeddb.Key, r *Record) error {
 	if x.meta.Unique {
 		is, err := x.taken(ctx, k, r.part)

@@ -8,8 +8,8 @@ import (
 	"github.com/ledgerd/ledger/indexeddb/value"
 )
 
-// Key returns the key that v is: an indexeddb.Key, a number, string, []byte or time.Time of Go, a
-// []any of keys, or a value of package value that is a key. A time counts in milliseconds. Errors:
+// Key converts v to a key. v is an indexeddb.Key, a Go number, string, []byte or time.Time, a []any
+// of keys, or a value of package value that is a key. A time counts in whole milliseconds. Errors:
 // ErrData.
 func Key(v any) (indexeddb.Key, error) {
 	k, ok := toKey(v, 0)
@@ -19,7 +19,7 @@ func Key(v any) (indexeddb.Key, error) {
 	return k, nil
 }
 
-// exact is the greatest integer up to which a script has all of them.
+// exact is the greatest integer below which a script number represents all integers exactly.
 const exact = 1 << 53
 
 func toKey(v any, depth int) (k indexeddb.Key, ok bool) {
@@ -70,18 +70,17 @@ func integerKey(n int64) (k indexeddb.Key, ok bool) {
 	return k, err == nil
 }
 
-// KeyRange is a range of keys. The zero KeyRange has all of them.
+// KeyRange is a range of keys. The zero KeyRange contains all keys.
 type KeyRange struct {
-	// Lower and Upper are the bounds, zero where there is none. An open bound is not in the range
-	// itself.
+	// Lower and Upper are the bounds; zero means no bound. An open bound is outside of the range.
 	Lower, Upper         indexeddb.Key
 	LowerOpen, UpperOpen bool
 
 	err error
 }
 
-// Only returns the range of one key. Of it, and the other ranges: bounds are as Key takes them;
-// when one is not valid, whoever uses the range fails with ErrData, as Err does.
+// Only returns the range of one key. The bounds of all ranges have the types that Key accepts. With
+// an invalid bound, Err and all uses of the range fail with ErrData.
 func Only(key any) KeyRange { return Bound(key, key, false, false) }
 
 // LowerBound returns the range of all keys from lower on.
@@ -98,14 +97,14 @@ func UpperBound(upper any, open bool) (r KeyRange) {
 	return r
 }
 
-// Bound returns the range of the keys between two. It is not valid when no key can be in it.
+// Bound returns the range of the keys from lower to upper. It is invalid when no key can be in it.
 func Bound(lower, upper any, lowerOpen, upperOpen bool) KeyRange {
 	r, up := LowerBound(lower, lowerOpen), UpperBound(upper, upperOpen)
 	r.Upper, r.UpperOpen, r.err = up.Upper, up.UpperOpen, errors.Join(r.err, up.err)
 	return r
 }
 
-// Err says why the range is not valid. Errors: ErrData.
+// Err returns the reason why the range is invalid, or nil. Errors: ErrData.
 func (r KeyRange) Err() error {
 	if r.err != nil {
 		return newError(ErrData, "make a key range", "%w", r.err)
@@ -134,12 +133,12 @@ func (r KeyRange) Includes(k indexeddb.Key) bool {
 	return true
 }
 
-// only returns the key of a range that has just one.
+// only returns the key of a range that contains exactly one.
 func (r KeyRange) only() (indexeddb.Key, bool) {
 	return r.Lower, !r.Lower.IsZero() && r.Lower == r.Upper && !r.LowerOpen && !r.UpperOpen
 }
 
-// toRange returns the range that a query is: a KeyRange, a key, or nil for all keys.
+// toRange converts a query to a range. The query is a KeyRange, a key, or nil for all keys.
 func toRange(query any, op string) (KeyRange, error) {
 	switch q := query.(type) {
 	case nil:
@@ -157,7 +156,7 @@ func toRange(query any, op string) (KeyRange, error) {
 	return KeyRange{Lower: k, Upper: k}, nil
 }
 
-// needRange is toRange for requests that need a query.
+// needRange is toRange for requests that require a query.
 func needRange(query any, op string) (KeyRange, error) {
 	if query == nil {
 		return KeyRange{}, newError(ErrData, op, "without a key or key range")
@@ -165,13 +164,12 @@ func needRange(query any, op string) (KeyRange, error) {
 	return toRange(query, op)
 }
 
-// Path returns the key path that is one path: names of properties with dots between them, or "" for
-// the value.
+// Path returns a key path with one path: property names joined by dots, or "" for the value itself.
 func Path(path string) indexeddb.KeyPath {
 	return indexeddb.KeyPath{Type: indexeddb.StringKeyPath, Paths: []string{path}}
 }
 
-// Paths returns the key path of several paths, whose keys make an array.
+// Paths returns a key path with several paths; the key is an array.
 func Paths(paths ...string) indexeddb.KeyPath {
 	return indexeddb.KeyPath{Type: indexeddb.ArrayKeyPath, Paths: paths}
 }

@@ -13,19 +13,18 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// wrapBytes is the length from which on a serialized value stands in an external object, as
-// Chromium does it.
+// wrapBytes is the length above which Chromium stores a serialized value in an external object.
 const wrapBytes = 64 << 10
 
-// lastKey is the greatest key of a generator.
+// lastKey is the greatest key from a generator.
 const lastKey = 1 << 53
 
-// put is a value on its way into an object store.
+// put is the state of a Put or Add.
 type put struct {
 	op    string
 	v     value.Value
 	blobs []Blob
-	// key is the primary key, zero when it is to be generated.
+	// key is the primary key; zero means that the generator makes it.
 	key         indexeddb.Key
 	noOverwrite bool
 
@@ -53,28 +52,28 @@ func (p *put) prepare() (err error) {
 	return nil
 }
 
-// Put stores a value under its key, in place of one that there is, and returns the key. key is the
-// primary key of an object store without key path, as Key takes it, and nil for others and when it
-// is to be generated. blobs are what a Blob, FileList or Handle in the value refers to by its
-// Index.
+// Put stores a value under its key, replaces an existing record, and returns the key. In an object
+// store without key path, key is the primary key, as Key accepts it. key is nil in other object
+// stores, and when the generator makes the key. blobs holds the content of the Blobs, FileLists and
+// Handles in the value; these refer to it by Index.
 //
-// The value is not changed: a generated key stands in what is read.
+// Put does not change v: reads insert a generated key.
 //
-// Errors: ErrReadOnly in a transaction that only reads; ErrData for a key that is none, that stands
-// where a key path is, or is missing; ErrDataClone for what is no value; ErrConstraint when another
-// record has the same key in a unique index, or the key generator is at its end; ErrInvalidState,
-// ErrTransactionInactive, ErrUnknown and ErrQuotaExceeded. See Tx for those that abort the
+// Errors: ErrReadOnly in a read-only transaction; ErrData for a key that is invalid, missing, or
+// given besides a key path; ErrDataClone for an invalid value; ErrConstraint when another record
+// has the same key in a unique index, or the key generator is exhausted; ErrInvalidState,
+// ErrTransactionInactive, ErrUnknown and ErrQuotaExceeded. Tx lists those that abort the
 // transaction.
 func (s *ObjectStore) Put(ctx context.Context, v value.Value, key any, blobs ...Blob) (indexeddb.Key, error) {
 	return s.putOrAdd(ctx, &put{op: "put", v: v, blobs: blobs}, key)
 }
 
-// Add is Put for a key that no record has. Errors: as Put, and ErrConstraint when a record has it.
+// Add is Put for a new key. Errors: as Put, and ErrConstraint when a record has the key already.
 func (s *ObjectStore) Add(ctx context.Context, v value.Value, key any, blobs ...Blob) (indexeddb.Key, error) {
 	return s.putOrAdd(ctx, &put{op: "add", v: v, blobs: blobs, noOverwrite: true}, key)
 }
 
-// change begins a request that changes something.
+// change begins a request that writes.
 func (s *ObjectStore) change(op string) error {
 	if err := s.enter(op); err != nil {
 		return err
@@ -112,7 +111,7 @@ func (s *ObjectStore) putOrAdd(ctx context.Context, p *put, key any) (none index
 	return s.put(ctx, p)
 }
 
-// extract takes the key out of the value, if it has one.
+// extract reads the key from the value, if it contains one.
 func (s *ObjectStore) extract(p *put) error {
 	path := s.meta.KeyPath
 	if path.Type == indexeddb.StringKeyPath && s.meta.AutoIncrement {
@@ -130,7 +129,7 @@ func (s *ObjectStore) extract(p *put) error {
 	return nil
 }
 
-// put stores a record. It changes nothing when it fails, unless the transaction is broken then.
+// put stores a record. A failure changes nothing, unless it marks the transaction as broken.
 func (s *ObjectStore) put(ctx context.Context, p *put) (none indexeddb.Key, err error) {
 	tx := s.tx
 	generator, v := int64(0), p.v
@@ -146,10 +145,10 @@ func (s *ObjectStore) put(ctx context.Context, p *put) (none indexeddb.Key, err 
 		p.key, _ = indexeddb.NumberKey(float64(generator))
 		generator++
 		if s.meta.Injects() && len(s.meta.Indexes) > 0 {
-			if v, err = value.Decode(p.serialized); err != nil { // a copy, which has the key
+			if v, err = value.Decode(p.serialized); err != nil { // a copy, to insert the key
 				return none, newError(ErrDataClone, p.op, "%w", err)
 			}
-			v, _ = indexeddb.Inject(v, s.meta.KeyPath.Paths[0], p.key) // it was looked at before
+			v, _ = indexeddb.Inject(v, s.meta.KeyPath.Paths[0], p.key) // cannot fail: extract has checked the path
 		}
 	case s.meta.AutoIncrement && p.key.Type() == indexeddb.KeyNumber && p.key.Number() >= float64(generator):
 		generator = int64(math.Min(math.Floor(p.key.Number()), lastKey)) + 1
@@ -187,7 +186,7 @@ func (s *ObjectStore) put(ctx context.Context, p *put) (none indexeddb.Key, err 
 	return p.key, nil
 }
 
-// replaceRows writes new index rows and deletes old ones. What is in both is left alone.
+// replaceRows writes new index rows and deletes old ones. It skips rows that are in both lists.
 func (s *ObjectStore) replaceRows(ctx context.Context, old [][]byte, rows []ordered.Row) error {
 	had := make(map[string]bool, len(old))
 	for _, row := range old {
@@ -210,12 +209,12 @@ func (s *ObjectStore) replaceRows(ctx context.Context, old [][]byte, rows []orde
 	return nil
 }
 
-// generator returns the next key. In old data it does not stand in the metadata.
+// generator returns the next key. Old data lack it in the metadata.
 func (s *ObjectStore) generator(ctx context.Context) (int64, error) {
 	if s.meta.KeyGenerator > 0 {
 		return s.meta.KeyGenerator, nil
 	}
-	dates, _ := indexeddb.DateKey(math.Inf(-1)) // which stand behind all numbers
+	dates, _ := indexeddb.DateKey(math.Inf(-1)) // sorts after all numbers
 	c, err := s.walk(ctx, "find the greatest key", KeyRange{Upper: dates, UpperOpen: true}, Prev, true)
 	if err != nil {
 		return 0, err
@@ -227,7 +226,7 @@ func (s *ObjectStore) generator(ctx context.Context) (int64, error) {
 	return int64(math.Min(math.Floor(c.PrimaryKey().Number()), lastKey)) + 1, nil
 }
 
-// newIndexRows returns the index rows of a record, which may be written.
+// newIndexRows returns the index rows of a record. It checks the unique indexes.
 func (s *ObjectStore) newIndexRows(ctx context.Context, p *put, v value.Value, part []byte) (rows []ordered.Row, err error) {
 	for _, x := range s.indexes {
 		if x.deleted {
@@ -252,8 +251,8 @@ func (s *ObjectStore) newIndexRows(ctx context.Context, p *put, v value.Value, p
 	return rows, nil
 }
 
-// oldRows returns the keys of the index rows of a record, and its external objects, among them one
-// with the value.
+// oldRows returns the keys of the index rows of a stored record, and its external objects,
+// including one that contains the value.
 func (s *ObjectStore) oldRows(ctx context.Context, r stored) (rows [][]byte, objects []indexeddb.ExternalObject, err error) {
 	if objects, err = s.externals(ctx, r.part); err != nil || len(s.meta.Indexes) == 0 {
 		return nil, objects, err
@@ -280,8 +279,8 @@ func (s *ObjectStore) oldRows(ctx context.Context, r stored) (rows [][]byte, obj
 	return rows, objects, nil
 }
 
-// rowsOf appends the keys of all rows of the index that belong to a record, whose value is not
-// known.
+// rowsOf appends the keys of all index rows of a record whose value cannot be decoded. It reads the
+// whole index.
 func (x *Index) rowsOf(ctx context.Context, rows [][]byte, part []byte) ([][]byte, error) {
 	rg := ordered.Prefix(x.prefix)
 	rg.KeysOnly = true
@@ -298,8 +297,7 @@ func (x *Index) rowsOf(ctx context.Context, rows [][]byte, part []byte) ([][]byt
 	return rows, errors.Join(it.Err(), it.Close())
 }
 
-// write writes the rows of a record, but not those of indexes. old are the external objects that it
-// had.
+// write writes the rows of a record, except index rows. old lists its previous external objects.
 func (s *ObjectStore) write(ctx context.Context, p *put, part []byte, old []indexeddb.ExternalObject) error {
 	tx := s.tx
 	serialized := p.serialized
@@ -343,8 +341,8 @@ func (s *ObjectStore) write(ctx context.Context, p *put, part []byte, old []inde
 	return tx.putRow(ctx, row, indexeddb.AppendRecord(nil, s.meta.LastVersion, serialized))
 }
 
-// writeContents streams the blobs. All are open before the first is written, for they may be those
-// of this record.
+// writeContents streams the blobs. It opens all of them before the first write, because they may
+// belong to the record that is replaced.
 func (s *ObjectStore) writeContents(ctx context.Context, p *put, part []byte) (err error) {
 	for i := range p.blobs {
 		if p.blobs[i].from == nil || p.objects[i].Type == indexeddb.ObjectHandle {
@@ -372,7 +370,7 @@ func (s *ObjectStore) writeContents(ctx context.Context, p *put, part []byte) (e
 	return nil
 }
 
-// Delete deletes the records that query has, which is not nil. Errors: ErrReadOnly, ErrData,
+// Delete deletes the records that match query, which must not be nil. Errors: ErrReadOnly, ErrData,
 // ErrInvalidState, ErrTransactionInactive, ErrUnknown.
 func (s *ObjectStore) Delete(ctx context.Context, query any) error {
 	const op = "delete records"
@@ -429,8 +427,8 @@ func (s *ObjectStore) deleteRecord(ctx context.Context, r stored) error {
 	return nil
 }
 
-// Clear deletes all records. The key generator goes on. Errors: ErrReadOnly, ErrInvalidState,
-// ErrTransactionInactive, ErrUnknown.
+// Clear deletes all records. The key generator keeps its number. Errors: ErrReadOnly,
+// ErrInvalidState, ErrTransactionInactive, ErrUnknown.
 func (s *ObjectStore) Clear(ctx context.Context) error {
 	const op = "clear an object store"
 	if err := s.change(op); err != nil {

@@ -7,21 +7,21 @@ import (
 	"github.com/ledgerd/ledger/indexeddb/value"
 )
 
-// source is what is asked: an object store or an index.
+// source is the target of a query: an object store or an index.
 type source interface {
 	enter(op string) error
 	of() *ObjectStore
-	// get returns the first record with a key, and whether there is one.
+	// get returns the first record with a key, and whether one exists.
 	get(ctx context.Context, k indexeddb.Key) (stored, bool, error)
 	walk(ctx context.Context, op string, rg KeyRange, d Direction, keysOnly bool) (*Cursor, error)
 }
 
-// queries are the methods that an ObjectStore and an Index have in common.
+// queries has the methods common to ObjectStore and Index.
 type queries struct{ from source }
 
 const opGet = "get a record"
 
-// Get returns the value of the first record that query has, nil when there is none.
+// Get returns the value of the first record that matches query, or nil.
 func (q queries) Get(ctx context.Context, query any) (value.Value, error) {
 	_, r, c, err := q.first(ctx, query)
 	if c != nil {
@@ -33,7 +33,7 @@ func (q queries) Get(ctx context.Context, query any) (value.Value, error) {
 	return q.from.of().value(ctx, opGet, &r)
 }
 
-// Record returns the first record that query has, nil when there is none.
+// Record returns the first record that matches query, or nil.
 func (q queries) Record(ctx context.Context, query any) (*Record, error) {
 	k, r, c, err := q.first(ctx, query)
 	if c != nil {
@@ -45,8 +45,8 @@ func (q queries) Record(ctx context.Context, query any) (*Record, error) {
 	return q.from.of().record(ctx, opGet, &r, k)
 }
 
-// first returns the first record that query has, without a part when there is none, and the key by
-// which it was found. It is read by a cursor if there is one, which the caller closes.
+// first returns the first record that matches query, and the key under which it was found. Without
+// a match, r has no part. If c is not nil, r is borrowed from it, and the caller closes c.
 func (q queries) first(ctx context.Context, query any) (k indexeddb.Key, r stored, c *Cursor, err error) {
 	if err := q.from.enter(opGet); err != nil {
 		return k, r, nil, err
@@ -66,8 +66,7 @@ func (q queries) first(ctx context.Context, query any) (k indexeddb.Key, r store
 	return k, r, c, err
 }
 
-// GetKey returns the primary key of the first record that query has, the zero Key when there is
-// none.
+// GetKey returns the primary key of the first record that matches query, or the zero Key.
 func (q queries) GetKey(ctx context.Context, query any) (indexeddb.Key, error) {
 	const op = "get a key"
 	if err := q.from.enter(op); err != nil {
@@ -85,8 +84,7 @@ func (q queries) GetKey(ctx context.Context, query any) (indexeddb.Key, error) {
 	return c.PrimaryKey(), nil
 }
 
-// GetAll returns the values of the first records that query has, at most limit of them, or all when
-// limit is 0.
+// GetAll returns the values of the first limit records that match query, or of all when limit is 0.
 func (q queries) GetAll(ctx context.Context, query any, limit int) ([]value.Value, error) {
 	return getAll(ctx, q.from, query, limit, Next, false, func(c *Cursor) (value.Value, error) { return c.Value(ctx) })
 }
@@ -96,12 +94,13 @@ func (q queries) GetAllKeys(ctx context.Context, query any, limit int) ([]indexe
 	return getAll(ctx, q.from, query, limit, Next, true, func(c *Cursor) (indexeddb.Key, error) { return c.PrimaryKey(), c.err })
 }
 
-// GetAllRecords is GetAll for records, in an order.
+// GetAllRecords is GetAll for records, in the given direction.
 func (q queries) GetAllRecords(ctx context.Context, query any, limit int, d Direction) ([]*Record, error) {
 	return getAll(ctx, q.from, query, limit, d, false, func(c *Cursor) (*Record, error) { return c.Record(ctx) })
 }
 
-// Count returns how many records query has. One with several keys in an index counts several times.
+// Count counts the records that match query. In an index, a record counts once for each of its
+// keys.
 func (q queries) Count(ctx context.Context, query any) (n int64, err error) {
 	const op = "count records"
 	if err := q.from.enter(op); err != nil {
@@ -124,8 +123,8 @@ func (q queries) Count(ctx context.Context, query any) (n int64, err error) {
 	return n, nil
 }
 
-// OpenCursor returns a cursor at the first record that query has in a direction; see Cursor.
-// Errors: also ErrType for a direction that is none.
+// OpenCursor returns a cursor at the first record that matches query, in a direction; see Cursor.
+// Errors: also ErrType for an invalid direction.
 func (q queries) OpenCursor(ctx context.Context, query any, d Direction) (*Cursor, error) {
 	return openCursor(ctx, q.from, query, d, false)
 }

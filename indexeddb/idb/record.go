@@ -13,21 +13,21 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// Record is a record that was read.
+// Record is a record that a query returned.
 type Record struct {
-	// Key is the key by which it was found: its key in the index, or its primary key.
+	// Key is the key of the match: its key in the index, or its primary key.
 	Key, PrimaryKey indexeddb.Key
 	// Value belongs to the caller.
 	Value value.Value
-	// Objects are what the blobs, files and handles in Value refer to, by their positions.
+	// Objects are the blobs, files and handles in Value, which refers to them by position.
 	Objects []indexeddb.ExternalObject
 
 	store *ObjectStore
 	part  []byte // of the primary key
 }
 
-// Open returns the content of a blob or file, to be read as long as the transaction goes on and the
-// record is there. The caller closes it. Errors: ErrType for a position that has none,
+// Open returns the content of a blob or file. It can be read until the transaction ends or the
+// record is deleted. The caller closes it. Errors: ErrType for a position without content,
 // ErrTransactionInactive, ErrUnknown.
 func (r *Record) Open(ctx context.Context, position int) (ordered.Value, error) {
 	const op = "open a blob"
@@ -44,8 +44,8 @@ func (r *Record) Open(ctx context.Context, position int) (ordered.Value, error) 
 	return v, nil
 }
 
-// Blob returns a blob, file or handle to be put into another record, or again into this one. Its
-// content is read when it is put, while the transaction of the Record goes on.
+// Blob returns a blob, file or handle for a Put into this or another record. Put reads the content,
+// so the transaction of r must not have ended.
 func (r *Record) Blob(position int) Blob {
 	if position < 0 || position >= len(r.Objects) {
 		return Blob{err: newError(ErrType, "take a blob", "position %d", position)}
@@ -53,15 +53,15 @@ func (r *Record) Blob(position int) Blob {
 	return Blob{object: &r.Objects[position], from: r, position: position}
 }
 
-// Blob is what a Blob or File of a value refers to, to be put with the value.
+// Blob is the content of a Blob or File in a value. It is passed to Put with the value.
 type Blob struct {
 	// Type is the media type, such as "image/png"; it may be empty.
 	Type string
-	// Size is the length of Content in bytes, which has to be right.
+	// Size is the length of Content in bytes. It must be exact.
 	Size int64
 	// Content is read once, to its end. It may be nil when Size is 0.
 	Content io.Reader
-	// File is set for a File, which has a Name and the time when it was changed.
+	// File is set for a File; it has a Name and a modification time.
 	File     bool
 	Name     string
 	Modified time.Time
@@ -72,7 +72,7 @@ type Blob struct {
 	err      error
 }
 
-// external returns what a record says of a blob. Its number is not set.
+// external returns the external object for b, without its number.
 func (b Blob) external() indexeddb.ExternalObject {
 	if b.object != nil {
 		return *b.object
@@ -84,7 +84,7 @@ func (b Blob) external() indexeddb.ExternalObject {
 	return o
 }
 
-// open returns the content, and a function that is called behind the reading.
+// open returns the content, and a function to call after reading.
 func (b Blob) open(ctx context.Context) (io.Reader, func() error, error) {
 	if b.from == nil {
 		return b.Content, func() error { return nil }, nil
@@ -105,7 +105,7 @@ func (s *ObjectStore) openContent(ctx context.Context, part []byte, position int
 	return v, missing(err, position)
 }
 
-// missing makes the error of content that is not there.
+// missing returns the error for missing content.
 func missing(err error, position int) error {
 	if errors.Is(err, base.ErrNotFound) {
 		return damaged("record", "the content of external object %d is missing", position)
@@ -113,12 +113,12 @@ func missing(err error, position int) error {
 	return err
 }
 
-// damaged makes the error of rows that are not what they should be.
+// damaged returns the error for inconsistent rows.
 func damaged(where, got string, args ...any) error {
 	return &base.CorruptError{Where: where, Got: fmt.Sprintf(got, args...)}
 }
 
-// empty is the content of an empty blob, which has no row.
+// empty is the content of an empty blob. Such a blob has no row.
 type empty struct{}
 
 func (empty) Read([]byte) (int, error)          { return 0, io.EOF }
@@ -126,15 +126,15 @@ func (empty) ReadAt([]byte, int64) (int, error) { return 0, io.EOF }
 func (empty) Size() int64                       { return 0 }
 func (empty) Close() error                      { return nil }
 
-// stored is a record as its rows have it. Decoding it is most of the work of reading, so that only
-// what somebody asks for is decoded.
+// stored is a record in its stored form. Most of the cost of a read is decoding, so fields are
+// decoded only on demand.
 type stored struct {
-	part    []byte        // of the primary key, in keys of rows
-	primary indexeddb.Key // zero until somebody asks for it
-	value   []byte        // serialized; of a cursor, borrowed until it moves
+	part    []byte        // of the primary key, in row keys
+	primary indexeddb.Key // zero until requested
+	value   []byte        // serialized; at a cursor, borrowed until it moves
 }
 
-// decodeStored takes a row of a record apart. primary may be zero when it is not known.
+// decodeStored splits the row of a record. primary may be zero when it is not known.
 func (s *ObjectStore) decodeStored(part []byte, primary indexeddb.Key, pageValue []byte) (stored, error) {
 	out := stored{part: part, primary: primary}
 	raw, err := pageValue, error(nil)
@@ -159,7 +159,7 @@ func (r *stored) primaryKey() (indexeddb.Key, error) {
 	return r.primary, err
 }
 
-// decode returns the value of a record with its key injected, and its external objects.
+// decode returns the value of a record after Inject, and its external objects.
 func (s *ObjectStore) decode(ctx context.Context, r *stored) (value.Value, []indexeddb.ExternalObject, error) {
 	b, objects, err := s.serialized(ctx, r)
 	if err != nil {
@@ -182,8 +182,8 @@ func (s *ObjectStore) decode(ctx context.Context, r *stored) (value.Value, []ind
 	return v, objects, nil
 }
 
-// serialized returns the serialized value of a record, which may be the last of its external
-// objects, and the other ones.
+// serialized returns the serialized value of a record, and its external objects. When the last of
+// these contains the value, serialized reads it and omits it from the list.
 func (s *ObjectStore) serialized(ctx context.Context, r *stored) ([]byte, []indexeddb.ExternalObject, error) {
 	if !value.MayRefer(r.value) {
 		return r.value, nil, nil
@@ -203,7 +203,7 @@ func (s *ObjectStore) serialized(ctx context.Context, r *stored) ([]byte, []inde
 	return content, objects[:w.Index], missing(err, w.Index)
 }
 
-// externals returns the external objects of a record, none when it has no row of them.
+// externals returns the external objects of a record, or nil when it has no such row.
 func (s *ObjectStore) externals(ctx context.Context, part []byte) ([]indexeddb.ExternalObject, error) {
 	return indexeddb.PageObjects(ctx, s.tx.r, append(s.external[:len(s.external):len(s.external)], part...))
 }

@@ -9,32 +9,32 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// Rows is where databases are kept. Package indexeddb/pages has it for pages; Memory and Snapshot
-// are others. Its methods may be used concurrently.
+// Rows stores databases. Package indexeddb/pages implements it for pages; Memory and Snapshot are
+// other implementations. Its methods may be used concurrently.
 type Rows interface {
-	// View returns the rows as they are now. They may be read until end is called, which is called
-	// once.
+	// View returns a reader for the current rows. The reader is valid until the caller calls end,
+	// exactly once.
 	View(ctx context.Context) (r ordered.Reader, end func() error, err error)
-	// Begin starts a transaction. It may wait for the end of others, or let Commit fail with
+	// Begin starts a transaction. It may wait for the end of others. Instead, Commit may fail with
 	// base.ErrConflict.
 	Begin(ctx context.Context) (RowsTx, error)
 }
 
-// RowsTx is a transaction on rows. Either Commit or Rollback is called at its end, once.
+// RowsTx is a transaction on rows. The caller ends it with one call of Commit or Rollback.
 type RowsTx interface {
 	ordered.Writer
-	// Commit makes the changes visible, and durable if the rows are. When it fails, nothing has
-	// changed.
+	// Commit makes the changes visible, and durable if the rows are. A failed Commit changes
+	// nothing.
 	Commit(ctx context.Context) error
-	// Rollback forgets the changes.
+	// Rollback discards the changes.
 	Rollback() error
 }
 
-// Memory keeps databases in memory. Transactions that write run one after another.
+// Memory stores databases in memory. Writing transactions run one after another.
 type Memory struct {
 	turn chan struct{}
 	mu   sync.Mutex
-	rows *ordered.Memory // guarded by mu; it is replaced and never changed
+	rows *ordered.Memory // guarded by mu; replaced, never changed
 }
 
 // NewMemory returns rows without databases.
@@ -53,7 +53,7 @@ func (m *Memory) clone() *ordered.Memory {
 	return m.rows.Clone()
 }
 
-// Begin implements Rows. It waits for the end of another transaction.
+// Begin implements Rows. It waits for the end of the previous transaction.
 func (m *Memory) Begin(ctx context.Context) (RowsTx, error) {
 	select {
 	case m.turn <- struct{}{}:
@@ -84,8 +84,8 @@ func (t *memoryTx) Rollback() error {
 	return nil
 }
 
-// Snapshot returns rows that can only be read, such as those of an old version of a page.
-// Transactions that write fail with ErrReadOnly. They are as safe for concurrent use as r.
+// Snapshot returns read-only rows, such as those of an old version of a page. Writing transactions
+// fail with ErrReadOnly. The result is as safe for concurrent use as r.
 func Snapshot(r ordered.Reader) Rows { return snapshot{r} }
 
 type snapshot struct{ r ordered.Reader }

@@ -8,8 +8,8 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// Upgrade is the transaction in which Factory.Open changes the version of a database, on all its
-// object stores. Only in it can object stores and indexes be made, renamed and deleted.
+// Upgrade is the transaction in which Factory.Open changes the version of a database. It covers all
+// object stores. Only an Upgrade can create, rename and delete object stores and indexes.
 // Factory.Open commits it.
 type Upgrade struct {
 	*Tx
@@ -17,16 +17,16 @@ type Upgrade struct {
 	OldVersion, NewVersion int64
 }
 
-// StoreOptions say what an object store is. The zero value and nil give one whose keys are given
-// with the values.
+// StoreOptions configures an object store. With the zero value or nil, Put needs an explicit key
+// for each value.
 type StoreOptions struct {
-	// KeyPath says where in values their keys are; see Path and Paths.
+	// KeyPath is the place of the key in values; see Path and Paths.
 	KeyPath indexeddb.KeyPath
-	// AutoIncrement gives keys to values that have none: 1, 2, 3 and so on.
+	// AutoIncrement generates keys for values without one: 1, 2, 3 and so on.
 	AutoIncrement bool
 }
 
-// upgrading returns an error when the transaction is no upgrade, or over.
+// upgrading returns an error when the transaction is no upgrade, or has ended.
 func (tx *Tx) upgrading(op string) error {
 	if tx.mode != VersionChange {
 		return newError(ErrInvalidState, op, "the transaction is no upgrade")
@@ -34,9 +34,9 @@ func (tx *Tx) upgrading(op string) error {
 	return tx.enter(op)
 }
 
-// CreateObjectStore makes an object store. o may be nil. Errors: ErrInvalidState in a transaction
+// CreateObjectStore creates an object store. o may be nil. Errors: ErrInvalidState in a transaction
 // that is no upgrade, ErrTransactionInactive, ErrSyntax for a key path, ErrConstraint when the name
-// is taken, ErrInvalidAccess for AutoIncrement with a key path that is empty or of several paths.
+// is in use, ErrInvalidAccess for AutoIncrement with an empty key path or several paths.
 func (tx *Tx) CreateObjectStore(name string, o *StoreOptions) (*ObjectStore, error) {
 	const op = "create an object store"
 	if err := tx.upgrading(op); err != nil {
@@ -89,7 +89,8 @@ func (tx *Tx) DeleteObjectStore(ctx context.Context, name string) error {
 	return nil
 }
 
-// revert puts an object store back to what it was, or deletes it when was is nil.
+// revert restores the metadata of an object store from was. When was is nil, revert marks it as
+// deleted.
 func (s *ObjectStore) revert(was *indexeddb.Store) {
 	if was == nil {
 		s.deleted = true
@@ -109,7 +110,7 @@ func (s *ObjectStore) revert(was *indexeddb.Store) {
 }
 
 // SetName renames the object store, in an upgrade. Errors: ErrInvalidState when it was deleted or
-// the transaction is no upgrade, ErrTransactionInactive, ErrConstraint when the name is taken.
+// the transaction is no upgrade, ErrTransactionInactive, ErrConstraint when the name is in use.
 func (s *ObjectStore) SetName(name string) error {
 	const op = "rename an object store"
 	if s.deleted {
@@ -125,20 +126,20 @@ func (s *ObjectStore) SetName(name string) error {
 	return nil
 }
 
-// IndexOptions say what an index is. The zero value and nil give one where several records may have
-// a key, and an array is one key.
+// IndexOptions configures an index. With the zero value or nil, several records may have the same
+// key, and an array is one key.
 type IndexOptions struct {
-	// Unique keeps two records from having the same key in the index.
+	// Unique prevents two records with the same key in the index.
 	Unique bool
 	// MultiEntry takes each element of an array as a key.
 	MultiEntry bool
 }
 
-// CreateIndex makes an index and puts the records into it that there are. o may be nil. Errors:
+// CreateIndex creates an index and fills it with the existing records. o may be nil. Errors:
 // ErrInvalidState when the object store was deleted or the transaction is no upgrade,
-// ErrTransactionInactive, ErrConstraint when the name is taken, ErrSyntax for a key path,
-// ErrInvalidAccess for MultiEntry with several paths. When two records have the same key in a
-// unique index it fails with ErrConstraint too, and aborts the transaction.
+// ErrTransactionInactive, ErrConstraint when the name is in use, ErrSyntax for a key path,
+// ErrInvalidAccess for MultiEntry with several paths. Two records with the same key in a unique
+// index also cause ErrConstraint, and abort the transaction.
 func (s *ObjectStore) CreateIndex(ctx context.Context, name string, path indexeddb.KeyPath, o *IndexOptions) (*Index, error) {
 	const op = "create an index"
 	if s.deleted {
@@ -223,7 +224,7 @@ func (s *ObjectStore) DeleteIndex(ctx context.Context, name string) error {
 }
 
 // SetName renames the index, in an upgrade. Errors: ErrInvalidState when it was deleted or the
-// transaction is no upgrade, ErrTransactionInactive, ErrConstraint when the name is taken.
+// transaction is no upgrade, ErrTransactionInactive, ErrConstraint when the name is in use.
 func (x *Index) SetName(name string) error {
 	const op = "rename an index"
 	if x.deleted || x.store.deleted {

@@ -12,13 +12,12 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// ObjectStore is an object store in a transaction. What is said of queries holds for its methods
-// and those of an Index: a query is a KeyRange, a key as Key takes it, or nil for all keys where
-// that makes sense.
+// ObjectStore is an object store in a transaction. For its queries and those of an Index, a query
+// is a KeyRange, a key as Key accepts it, or nil for all keys where a method allows that.
 //
 // All methods that read fail with ErrInvalidState when the object store was deleted,
-// ErrTransactionInactive when the transaction is over, ErrData for a query, ErrUnknown, and with
-// ErrDataClone when a stored value is of a form that is not known.
+// ErrTransactionInactive when the transaction has ended, ErrData for an invalid query, ErrUnknown,
+// and ErrDataClone when a stored value has an unknown form.
 type ObjectStore struct {
 	queries
 	tx      *Tx
@@ -29,7 +28,7 @@ type ObjectStore struct {
 
 	records, external, contents []byte // prefixes of rows
 
-	row []byte // the key of the row that get has looked up
+	row []byte // the row key of the last get
 }
 
 func newObjectStore(tx *Tx, meta *indexeddb.Store) *ObjectStore {
@@ -81,8 +80,8 @@ func (s *ObjectStore) IndexNames() []string {
 	return names
 }
 
-// Index returns an index, always the same. Errors: ErrInvalidState when the object store was
-// deleted or the transaction is over, ErrNotFound.
+// Index returns an index, always the same object. Errors: ErrInvalidState when the object store was
+// deleted or the transaction has ended, ErrNotFound.
 func (s *ObjectStore) Index(name string) (*Index, error) {
 	const op = "get an index"
 	if s.deleted || s.tx.state != active {
@@ -113,7 +112,7 @@ func (s *ObjectStore) enter(op string) error {
 
 func (s *ObjectStore) of() *ObjectStore { return s }
 
-// get returns the record with a primary key. Its part is valid until the next get.
+// get returns the record with a primary key. The part in r is valid until the next get.
 func (s *ObjectStore) get(ctx context.Context, k indexeddb.Key) (r stored, found bool, err error) {
 	s.row = k.AppendPagePart(append(s.row[:0], s.records...))
 	return s.getRow(ctx, s.row, k)
@@ -137,7 +136,7 @@ func (s *ObjectStore) value(ctx context.Context, op string, r *stored) (value.Va
 	return v, s.tx.failRead(op, err)
 }
 
-// record decodes a record, which was found by k.
+// record decodes a record. k is the key of the match.
 func (s *ObjectStore) record(ctx context.Context, op string, r *stored, k indexeddb.Key) (*Record, error) {
 	v, objects, err := s.decode(ctx, r)
 	if err == nil {
@@ -149,8 +148,8 @@ func (s *ObjectStore) record(ctx context.Context, op string, r *stored, k indexe
 	return &Record{Key: k, PrimaryKey: r.primary, Value: v, Objects: objects, store: s, part: bytes.Clone(r.part)}, nil
 }
 
-// bounds returns the range of the rows of a family whose keys are in a range. It is not exact when
-// there may be rows in it whose keys are not.
+// bounds returns the row range for the keys of a family in rg. isExact is false when the range may
+// contain rows with other keys.
 func bounds(family indexeddb.Row, rg KeyRange) (r ordered.Range, isExact bool) {
 	prefix := indexeddb.PageFamily(family)
 	r, isExact = ordered.Range{Start: prefix, End: ordered.PrefixEnd(prefix)}, true

@@ -12,28 +12,28 @@ import (
 
 type reader = ordered.Reader
 
-// Tx is a transaction. It and all that it gives are for one goroutine at a time.
+// Tx is a transaction. A Tx and the objects that it returns are for one goroutine at a time.
 //
-// A request that fails with what only the database can know (ErrConstraint of a put or add,
-// ErrUnknown, ErrQuotaExceeded) has changed nothing, but the transaction is aborted by the next
-// request and by Commit, unless PreventDefault is called before. Other errors are mistakes of the
-// caller; they leave the transaction as it is.
+// Some requests fail for reasons in the database: ErrConstraint of Put or Add, ErrUnknown,
+// ErrQuotaExceeded. The next request and Commit then abort the transaction, unless the caller calls
+// PreventDefault before. Other errors are mistakes of the caller, and leave the transaction as it
+// is.
 type Tx struct {
 	db      *DB
 	mode    Mode
 	r       reader
 	w       RowsTx       // nil when mode is ReadOnly
-	end     func() error // of a view
+	end     func() error // ends a view
 	schema  *indexeddb.Schema
 	meta    *indexeddb.Database
 	stores  []*ObjectStore
 	before  *indexeddb.Database // the metadata at the beginning of an upgrade
 	counts  bool                // the counters of the database have changed
 	state   state
-	failure error // what a request failed with that was not prevented
-	broken  bool  // a change was made in part
-	err     error // why it was aborted
-	refused bool  // somebody else had committed
+	failure error // the unprevented error of a request
+	broken  bool  // a request failed after a partial change
+	err     error // the reason of an abort
+	refused bool  // another writer had committed
 }
 
 type state uint8
@@ -44,7 +44,7 @@ const (
 	aborted
 )
 
-// newTx returns a transaction on object stores, or in an upgrade on all.
+// newTx returns a transaction on the named object stores, or on all in an upgrade.
 func newTx(db *DB, mode Mode, schema *indexeddb.Schema, r reader, w RowsTx, end func() error, names ...string) *Tx {
 	tx := &Tx{db: db, mode: mode, r: r, w: w, end: end, schema: schema, meta: schema.Databases[0]}
 	for _, s := range tx.meta.Stores {
@@ -58,7 +58,7 @@ func newTx(db *DB, mode Mode, schema *indexeddb.Schema, r reader, w RowsTx, end 
 	return tx
 }
 
-// cloneMeta copies the names and lists of metadata.
+// cloneMeta copies the names and lists in the metadata of a database.
 func cloneMeta(d *indexeddb.Database) *indexeddb.Database {
 	out := *d
 	out.Stores = nil
@@ -80,7 +80,8 @@ func (tx *Tx) DB() *DB { return tx.db }
 // Mode returns the mode.
 func (tx *Tx) Mode() Mode { return tx.mode }
 
-// Err returns why the transaction was aborted, nil when it was not or when Abort did it.
+// Err returns the reason of an abort. It is nil without an abort, and after Abort without a failed
+// request.
 func (tx *Tx) Err() error { return tx.err }
 
 // ObjectStoreNames returns the names of the object stores of the transaction, sorted.
@@ -95,8 +96,8 @@ func (tx *Tx) ObjectStoreNames() []string {
 	return names
 }
 
-// ObjectStore returns an object store of the transaction, always the same. Errors: ErrNotFound,
-// ErrInvalidState when the transaction is over.
+// ObjectStore returns an object store of the transaction, always the same object. Errors:
+// ErrNotFound, ErrInvalidState when the transaction has ended.
 func (tx *Tx) ObjectStore(name string) (*ObjectStore, error) {
 	const op = "get an object store"
 	if tx.state != active {
@@ -117,8 +118,8 @@ func (tx *Tx) named(name string) *ObjectStore {
 	return nil
 }
 
-// PreventDefault keeps the request that has failed from aborting the transaction. It does nothing
-// when none has, or when the rows are no longer what they were before the request.
+// PreventDefault clears the error of a failed request, so that it does not abort the transaction.
+// It has no effect without such an error, or when the request had changed rows in part.
 func (tx *Tx) PreventDefault() {
 	if !tx.broken {
 		tx.failure = nil
@@ -138,8 +139,8 @@ func (tx *Tx) enter(op string) error {
 	return nil
 }
 
-// fail notes that a request has failed, and returns its error. With broken, it has changed
-// something.
+// fail records the error of a request, and returns it as an Error. broken is set when the request
+// has changed something.
 func (tx *Tx) fail(op string, err error, broken bool) error {
 	err = failed(op, err)
 	if tx.failure == nil {
@@ -149,7 +150,7 @@ func (tx *Tx) fail(op string, err error, broken bool) error {
 	return err
 }
 
-// failRead notes the error of a request that reads, if there is one.
+// failRead records the error of a request that reads, if err is not nil.
 func (tx *Tx) failRead(op string, err error) error {
 	if err == nil {
 		return nil
@@ -157,10 +158,10 @@ func (tx *Tx) failRead(op string, err error) error {
 	return tx.fail(op, err, false)
 }
 
-// Commit ends the transaction. Its changes are visible, and durable, when it returns nil; else
-// nothing has changed. Errors: ErrAbort when a request has failed and that was not prevented, or
-// when somebody else has committed meanwhile (base.ErrConflict: begin again); ErrInvalidState when
-// the transaction is over, ErrUnknown, ErrQuotaExceeded.
+// Commit ends the transaction. When it returns nil, the changes are visible and durable; else
+// nothing has changed. Errors: ErrAbort when a request failed without PreventDefault, or when
+// another writer has committed since Begin (base.ErrConflict: the caller may try again);
+// ErrInvalidState when the transaction has ended, ErrUnknown, ErrQuotaExceeded.
 func (tx *Tx) Commit(ctx context.Context) error {
 	const op = "commit"
 	if tx.state != active {
@@ -188,8 +189,8 @@ func (tx *Tx) Commit(ctx context.Context) error {
 	return tx.err
 }
 
-// Abort ends the transaction without its changes. Errors: ErrInvalidState when the transaction is
-// over, ErrUnknown.
+// Abort ends the transaction and discards its changes. Errors: ErrInvalidState when the transaction
+// has ended, ErrUnknown.
 func (tx *Tx) Abort() error {
 	if tx.state != active {
 		return newError(ErrInvalidState, "abort", "the transaction is over")
@@ -201,7 +202,8 @@ func (tx *Tx) Abort() error {
 	return tx.abort(err)
 }
 
-// abort ends the transaction because of err, which may be nil, and returns what else fails.
+// abort ends the transaction for the reason why, which may be nil. It returns errors of the
+// rollback.
 func (tx *Tx) abort(why error) error {
 	tx.over(why)
 	if tx.w != nil {
@@ -210,7 +212,7 @@ func (tx *Tx) abort(why error) error {
 	return failed("abort", tx.end())
 }
 
-// over puts the metadata back that an upgrade has changed.
+// over marks the transaction as aborted, and restores the metadata that an upgrade has changed.
 func (tx *Tx) over(why error) {
 	tx.state, tx.err = aborted, why
 	if tx.before == nil {
@@ -221,7 +223,7 @@ func (tx *Tx) over(why error) {
 	}
 }
 
-// writeMeta writes what has changed of the metadata.
+// writeMeta writes the changed metadata.
 func (tx *Tx) writeMeta(ctx context.Context) error {
 	if tx.mode == VersionChange {
 		prefix := indexeddb.PageFamily(indexeddb.Row{Kind: indexeddb.KindDatabase, Database: tx.meta.ID})
@@ -257,7 +259,7 @@ func (tx *Tx) writeMeta(ctx context.Context) error {
 		}
 	}
 	if old := tx.schema.DataVersion; written {
-		if create(tx.schema, "", ""); old != tx.schema.DataVersion { // values of ours are newer than those that a profile had
+		if create(tx.schema, "", ""); old != tx.schema.DataVersion { // values written here are newer than those of a profile
 			row := indexeddb.Row{Kind: indexeddb.KindGlobal, Property: indexeddb.GlobalDataVersion}
 			return tx.putRow(ctx, row, indexeddb.AppendInt(nil, tx.schema.DataVersion))
 		}

@@ -1,5 +1,5 @@
-// Package pages keeps databases of IndexedDB on pages of Ledger.
+// Package pages stores IndexedDB databases on pages of Ledger.
 //
-// It imports the root package, ordered, ordered/pages, indexeddb and indexeddb/{idb,merging}. It
-// may change with any release.
+// It imports the root package, ordered, ordered/pages, indexeddb and indexeddb/{idb,merging}. The
+// API may change with any release.
 package pages

@@ -12,10 +12,10 @@ import (
 	"github.com/ledgerd/ledger/rules"
 )
 
-// MergeRule merges the rows of IndexedDB on a page as package indexeddb/merging says. Pages without
-// such rows can have it, too. It is for any number of pages. Every handle of a page must have it,
-// see ledger.MergeRules; without it a merge goes key by key, and index rows come to differ from the
-// records.
+// MergeRule returns the rule that merges rows of IndexedDB on a page as package indexeddb/merging
+// describes. It is valid for any number of pages, also without such rows. Every handle of a page
+// must have the rule, see ledger.MergeRules: without it a merge works key by key, and index rows no
+// longer match the records.
 func MergeRule() ledger.NamespaceRule {
 	return ledger.NamespaceRule{Prefix: indexeddb.PagePrefix(), Strategy: rules.Grouped(strategy{})}
 }
@@ -36,7 +36,7 @@ func (strategy) MergeGroup(ctx context.Context, m *rules.Merge, g *rules.Group) 
 	return run.Group(ctx, g.Name, group{g})
 }
 
-// of returns a merge that is going on, or begins it.
+// of returns the Merge for m. The first call for m begins it.
 func of(ctx context.Context, m *rules.Merge) (*merging.Merge, error) {
 	if run, ok := m.State.(*merging.Merge); ok {
 		return run, nil
@@ -65,12 +65,12 @@ func of(ctx context.Context, m *rules.Merge) (*merging.Merge, error) {
 func (strategy) Finish(ctx context.Context, m *rules.Merge) error {
 	run, ok := m.State.(*merging.Merge)
 	if !ok {
-		return nil // nothing has changed
+		return nil // no changes
 	}
 	return run.Finish(ctx)
 }
 
-// group gives the changes of a group to package merging.
+// group adapts a rules.Group to merging.Group.
 type group struct{ *rules.Group }
 
 // Take implements merging.Group.

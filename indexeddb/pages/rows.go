@@ -11,13 +11,13 @@ import (
 	"github.com/ledgerd/ledger/ordered/pages"
 )
 
-// Rows returns the rows of a page, for idb.New. A transaction that writes is one commit; it waits
-// for the end of the one before it. When somebody else has committed meanwhile, sync or another
-// handle of the page, its Commit fails with ledger.ErrConflict, and the next one to begin has
-// precedence. So one Rows is made for a page. Content of blobs is stored with the priority blobs,
-// all else with ledger.Eager. The page stays the caller's.
+// Rows returns the rows of a page, for idb.New. A writing transaction is one commit; it waits for
+// the end of the previous one. When another handle of the page or sync has committed since Begin,
+// Commit fails with ledger.ErrConflict, and the next transaction has precedence. So a program makes
+// one Rows for a page. Content of blobs is stored with the priority blobs, all else with
+// ledger.Eager. The page stays the caller's.
 //
-// Old versions of a page are read by idb.Snapshot and Reader.
+// For old versions of a page, use idb.Snapshot and Reader.
 func Rows(page *ledger.Page, blobs ledger.Priority) idb.Rows {
 	return &rows{page, blobs, make(chan struct{}, 1)}
 }
@@ -62,7 +62,7 @@ type rowsTx struct {
 	of    *rows
 }
 
-// PutReader implements ordered.Writer. Only content of blobs is put so.
+// PutReader implements ordered.Writer. Only the content of blobs is stored in this way.
 func (t *rowsTx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64) error {
 	return t.blobs.PutReader(ctx, key, r, size)
 }
