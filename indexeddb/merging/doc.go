@@ -1,23 +1,24 @@
-// Package merging merges two versions of the rows of IndexedDB on a page that come from a third
-// one: a record with its index rows, external objects and their content is one group, and metadata
-// are merged before.
+// Package merging merges two versions (the sides) of the IndexedDB rows on a page, given their
+// base. A group is a record with its index rows, external objects and content. Metadata are merged
+// before records.
 //
-//	M1  The result follows from what the versions contain, and not from which one is called left.
-//	M2  The result of versions whose index rows are what their records give has such index rows,
-//	    but for unique ones.
-//	M3  A record that only one side has changed is as that side has it. A deleted one does not
-//	    come back.
-//	M4  Two records that got one key from a key generator both stay, whatever is done to them
-//	    before a device has the merge. Where rows do not tell whether it is one record that both
-//	    sides have changed, it becomes two.
-//	M5  A key stands in a unique index once. A record that is left out of one is reported, and
-//	    stays.
+//	M1  The result depends only on the content of the versions, and not on which one is called
+//	    left.
+//	M2  When the index rows of both versions match their records, those of the result do as well,
+//	    except in unique indexes.
+//	M3  A record that only one side has changed is as on that side. A deleted record does not
+//	    reappear.
+//	M4  Two records that got one key from a key generator both stay, whatever changes a device
+//	    makes before it receives the merge. When the rows do not tell whether both sides changed
+//	    one record, it becomes two.
+//	M5  A key occurs once in a unique index. A record that is left out of a unique index is
+//	    reported, and stays.
 //
-// What becomes of what both sides have changed:
+// The result of changes on both sides:
 //
 //	record                 that of the side that wrote it last, whole, with a version that is
 //	                       above both
-//	deleted and changed    it stays as it was changed
+//	deleted and changed    the changed record stays
 //	made by a generator    the later one gets the next number
 //	object store, index,   deleted; records of it that the other side has changed are reported
 //	database is deleted
@@ -27,13 +28,13 @@
 //	renamed                the name on the side with the greater version of the database
 //	versions, generators   the greater one
 //
-// Index rows are taken with the record. They are derived from its value only for an index that the
-// side does not have from which the record is taken. A value that cannot be decoded has no rows in
-// such an index, as in a browser that makes one.
+// A merge takes index rows from the same side as the record. It derives them from the value only
+// for an index that this side lacks. A value that cannot be decoded gets no rows in such an index,
+// as in a browser that creates an index.
 //
-// Groups are held in memory one at a time, and of all of them keys of unique indexes that may be
-// there twice. Object stores that were created on both sides under several numbers are walked
-// through.
+// Memory holds one group at a time, and all keys that may occur twice in unique indexes. An object
+// store that both sides created under different numbers is copied record by record.
 //
-// It imports internal/base, ordered, indexeddb and indexeddb/value. It may change with any release.
+// The package imports internal/base, ordered, indexeddb and indexeddb/value. The API may change
+// with any release.
 package merging

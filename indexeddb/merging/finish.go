@@ -14,7 +14,7 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// Finish writes what does not belong to one group, after all groups. Errors: as Group.
+// Finish writes everything that spans groups. Call it after all groups. Errors: as Group.
 func (m *Merge) Finish(ctx context.Context) error {
 	if m.u == nil {
 		return nil
@@ -27,15 +27,16 @@ func (m *Merge) Finish(ctx context.Context) error {
 	return nil
 }
 
-// stores returns the object stores of the result in order, for devices to come to the same.
+// stores returns the object stores of the result in a fixed order, so that all devices get the same
+// result.
 func (m *Merge) stores() []*store {
 	return slices.SortedFunc(maps.Values(m.u.stores), func(a, b *store) int {
 		return cmp.Or(cmp.Compare(a.database, b.database), cmp.Compare(a.store, b.store))
 	})
 }
 
-// clear removes what the base has of object stores and indexes that are not in the result, or as
-// something else. Not all of it has changed: another object store may have the same row.
+// clear removes the base rows of object stores and indexes that the result lacks or redefines. The
+// groups do not cover all these rows: a row is unchanged when another object store has the same.
 func (m *Merge) clear(ctx context.Context) error {
 	remove := func(prefix []byte) error { return m.v.Result.DeleteRange(ctx, prefix, ordered.PrefixEnd(prefix)) }
 	for _, d := range m.base.Databases {
@@ -59,7 +60,7 @@ func (m *Merge) clear(ctx context.Context) error {
 	return nil
 }
 
-// fill writes object stores and indexes that have another number than on a side.
+// fill writes object stores and indexes with a number that differs from their number on a side.
 func (m *Merge) fill(ctx context.Context) error {
 	for _, s := range m.stores() {
 		if !s.plain {
@@ -85,7 +86,7 @@ func (m *Merge) fill(ctx context.Context) error {
 	return nil
 }
 
-// recordWalk walks over the primary keys of an object store.
+// recordWalk iterates over the primary keys of an object store.
 type recordWalk struct {
 	it     ordered.Iter
 	prefix int
@@ -107,12 +108,12 @@ func (w *recordWalk) next(ctx context.Context) bool {
 
 func (w *recordWalk) close() error { return errors.Join(w.it.Err(), w.it.Close()) }
 
-// fillStore writes an object store that is new, and whose rows stand under other keys on a side.
+// fillStore writes a new object store whose rows have other keys on a side.
 func (m *Merge) fillStore(ctx context.Context, s *store) error {
 	var walks [2]*recordWalk
 	for side, at := range s.at {
 		if s.sides[side] == nil {
-			at = storeID{} // which has no records
+			at = storeID{} // matches no records
 		}
 		walks[side] = walkRecords(m.sides[side], at)
 		walks[side].next(ctx)
@@ -153,7 +154,7 @@ func (m *Merge) fillRecords(ctx context.Context, s *store, walks [2]*recordWalk)
 	return nil
 }
 
-// fillRecord writes a record as a side has it.
+// fillRecord writes a record from one side.
 func (m *Merge) fillRecord(ctx context.Context, s *store, part []byte, side Side) error {
 	rec, err := read(ctx, m.sides[side], s.at[side], part)
 	if err == nil && rec != nil {
@@ -165,7 +166,7 @@ func (m *Merge) fillRecord(ctx context.Context, s *store, part []byte, side Side
 	return m.derive(ctx, s, part, func(*index) bool { return true })
 }
 
-// fillConflict writes records that both sides have created under one key.
+// fillConflict merges two records that both sides have created under one key.
 func (m *Merge) fillConflict(ctx context.Context, s *store, part []byte) error {
 	var recs [2]*record
 	var keys [][]byte
@@ -202,7 +203,7 @@ func (m *Merge) fillConflict(ctx context.Context, s *store, part []byte) error {
 	return m.v.Report(ctx, s.key(indexeddb.KindRecord, part), RuleNewest)
 }
 
-// unique leaves records out of unique indexes that have their keys twice.
+// unique removes records from unique indexes in which their keys occur twice.
 func (m *Merge) unique(ctx context.Context) error {
 	for _, prefix := range slices.Sorted(maps.Keys(m.twice)) {
 		if err := m.once(ctx, []byte(prefix), m.twice[prefix]); err != nil {
@@ -212,15 +213,15 @@ func (m *Merge) unique(ctx context.Context) error {
 	return nil
 }
 
-// candidate is a row of a key that stands in a unique index several times.
+// candidate is one of several rows with the same key in a unique index.
 type candidate struct {
 	key    []byte
 	inBase bool
 	in     [2]bool
 }
 
-// once leaves one row of a key: that of the base, or that was written first, or has the least
-// primary key.
+// once keeps one row of a key: the row in the base, else the first one written, else the one with
+// the least primary key.
 func (m *Merge) once(ctx context.Context, prefix []byte, of suspect) error {
 	var all []candidate
 	it := m.v.Result.Iter(ordered.Range{Start: prefix, End: ordered.PrefixEnd(prefix), KeysOnly: true})

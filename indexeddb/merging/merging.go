@@ -14,7 +14,7 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// Side is one of the two versions that are merged.
+// Side is one of the two versions to merge.
 type Side uint8
 
 // The sides.
@@ -23,7 +23,7 @@ const (
 	Right
 )
 
-// The rules that are reported.
+// The rules given to Versions.Report.
 const (
 	RuleNewest  = "indexeddb"
 	RuleDeleted = "indexeddb: object store deleted"
@@ -32,55 +32,55 @@ const (
 	RuleRenamed = "indexeddb: name taken"
 )
 
-// Versions are what is merged.
+// Versions are the input and the output of a merge.
 type Versions struct {
 	Base, Left, Right ordered.Reader
-	// Result has the rows of Base, and gets those of the merge.
+	// Result contains the rows of Base, and receives those of the merge.
 	Result ordered.Writer
-	// Newest returns the side that wrote one of the keys last. They ascend.
+	// Newest returns the side with the latest write to one of the keys. The keys ascend.
 	Newest func(ctx context.Context, keys [][]byte) (Side, error)
-	// Report is told of a key about which a rule has decided otherwise than by taking a side.
+	// Report is called for each key where a rule decides otherwise than by taking a side.
 	Report func(ctx context.Context, key []byte, rule string) error
 }
 
-// Group are the changed rows of a record, or of something else that has no rows beside it.
+// Group is the set of changed rows of a record, or a single other row.
 type Group interface {
-	// Changes yields the rows of the group that a side has changed, in order.
+	// Changes yields the rows of the group that a side has changed, in key order.
 	Changes(ctx context.Context) iter.Seq2[Change, error]
-	// Take makes those changed rows what they are on a side for which want returns true.
+	// Take sets the changed rows for which want returns true to their state on a side.
 	Take(ctx context.Context, s Side, want func(key []byte) bool) error
 }
 
-// Change is a row that a side has changed.
+// Change is a row that at least one side has changed.
 type Change struct {
 	Key []byte
-	// InBase and In tell in which versions the row is, and By which sides have changed it.
+	// InBase and In say which versions contain the row, and By which sides have changed it.
 	InBase bool
 	In, By [2]bool
-	// Same tells that both sides have the same row, or none.
+	// Same is set when both sides have the same row, or both have none.
 	Same bool
-	// BaseUnknown tells that there are several bases that do not agree about the row. InBase is
+	// BaseUnknown is set when there are several bases with different versions of the row. InBase is
 	// false then.
 	BaseUnknown bool
 }
 
-// Merge is one merge. It is for one goroutine.
+// Merge is the state of one merge. It must not be used concurrently.
 type Merge struct {
 	v     Versions
 	sides [2]ordered.Reader
 	base  *indexeddb.Schema
 	ids   []int64 // of the databases of all versions
-	u     *united // nil when a side has metadata that cannot be read: groups are taken as they are then
+	u     *united // nil when the metadata of a side cannot be read; groups are then merged by takeLast
 	twice map[string]suspect
-	// moved are the new numbers that this merge has given to records of a side, and followers those
-	// of which a side knows that they got one.
+	// moved holds the new numbers that this merge assigns to records of a side. followers holds
+	// records that a side has already moved.
 	moved     map[place]indexeddb.Key
 	followers []follower
 	moves     map[storeID]*moves // see movesOf
 	filled    bool               // indexes that are not plain have the rows of all records
 }
 
-// suspect is a key that may stand in a unique index several times.
+// suspect is the index of a key that may occur twice in a unique index.
 type suspect struct {
 	s *store
 	x *index
@@ -100,7 +100,7 @@ func New(ctx context.Context, v Versions) (*Merge, error) {
 		}
 		schemas[side] = s
 	}
-	// A base of several commits lacks rows about which they differ.
+	// A base of several commits lacks rows on which these differ.
 	var err error
 	if m.base, err = indexeddb.PageSchema(ctx, v.Base, func(error) error { return nil }); err != nil {
 		return nil, fmt.Errorf("read the metadata of the base: %w", err)
@@ -116,7 +116,7 @@ func New(ctx context.Context, v Versions) (*Merge, error) {
 	return m, nil
 }
 
-// GroupOf returns the name of the group of a key: groups of metadata come before those of records.
+// GroupOf returns the name of the group of a key. Groups of metadata sort before those of records.
 func GroupOf(key []byte) []byte {
 	name, err := indexeddb.RowGroup(key)
 	if err != nil {
@@ -125,26 +125,26 @@ func GroupOf(key []byte) []byte {
 	return name
 }
 
-// group is a group that is being merged.
+// group is the group being merged.
 type group struct {
 	Group
 	m       *Merge
 	s       *store
-	record  indexeddb.Row // its row; without primary key when that is long
-	name    []byte        // its key
+	record  indexeddb.Row // its row; without primary key when the key is long
+	name    []byte        // the page key of record
 	part    []byte        // of the primary key
 	changes []changed
-	// from are the sides from which the record comes: both when they have the same.
+	// from marks the sides whose record is taken: both when they have the same.
 	from [2]bool
 }
 
-// changed is a row of a group with what its key says.
+// changed is a changed row with its decoded key.
 type changed struct {
 	Change
 	row indexeddb.Row
 }
 
-// primary reports whether it is a row of the record itself.
+// primary reports whether the row is part of the record itself.
 func (c *changed) primary() bool {
 	return c.row.Kind != indexeddb.KindIndexRow && c.row.Kind != indexeddb.KindMoved
 }
@@ -183,7 +183,7 @@ func (m *Merge) Group(ctx context.Context, name []byte, g Group) error {
 	return nil
 }
 
-// described reports whether a row of metadata is one that a Schema describes.
+// described reports whether Schema describes this row of metadata.
 func described(r indexeddb.Row) bool {
 	switch r.Kind {
 	case indexeddb.KindGlobal:
@@ -196,7 +196,7 @@ func described(r indexeddb.Row) bool {
 	return false
 }
 
-// takeLast takes a group as the side has it that wrote it last.
+// takeLast takes the group from the side that wrote it last.
 func (m *Merge) takeLast(ctx context.Context, g Group) error {
 	var keys [][]byte
 	for c, err := range g.Changes(ctx) {
@@ -212,8 +212,8 @@ func (m *Merge) takeLast(ctx context.Context, g Group) error {
 	return g.Take(ctx, side, func([]byte) bool { return true })
 }
 
-// dropped removes a record from an object store that is not in the result, or that Finish fills,
-// and reports it when a side has changed it and the other has deleted the object store.
+// dropped removes a record of an object store that the result lacks or that Finish fills. When one
+// side changed the record and the other deleted the object store, dropped reports it.
 func (w *group) dropped(ctx context.Context, id storeID) error {
 	for _, c := range w.changes {
 		if err := w.m.v.Result.Delete(ctx, c.Key); err != nil {
@@ -263,7 +263,7 @@ func (w *group) merge(ctx context.Context) error {
 	})
 }
 
-// decide says from which side the record comes, and whether it is in conflict.
+// decide sets the side to take the record from, and reports whether the record is in conflict.
 func (w *group) decide(ctx context.Context) (conflict bool, err error) {
 	var by, has [2]bool
 	same, known, unknown, inBase := true, false, false, false
@@ -288,11 +288,11 @@ func (w *group) decide(ctx context.Context) (conflict bool, err error) {
 	case !by[Left] || !by[Right]:
 		w.from = by
 		if known && !inBase && !unknown && has != [2]bool{} && w.generated() {
-			err = w.again(ctx) // the other side has deleted the one that it made
+			err = w.again(ctx) // the other side has deleted its record with this number
 		}
 		return false, err
 	}
-	apart := !inBase && !unknown && w.generated() // they are two records
+	apart := !inBase && !unknown && w.generated() // two different records
 	if known && (inBase || unknown) {
 		side, moved, err := w.movedAway(ctx, unknown)
 		if err == nil && !moved {
@@ -308,7 +308,7 @@ func (w *group) decide(ctx context.Context) (conflict bool, err error) {
 			}
 		}
 	}
-	if known && has[Left] != has[Right] { // deleted there and changed here
+	if known && has[Left] != has[Right] { // deleted on one side and changed on the other
 		w.from = has
 		return false, nil
 	}
@@ -332,8 +332,7 @@ func (w *group) decide(ctx context.Context) (conflict bool, err error) {
 	return true, nil
 }
 
-// generated reports whether the key may be one that the key generators of both sides have given
-// out.
+// generated reports whether the key generators of both sides may have given out the key.
 func (w *group) generated() bool { return w.s.generates(w.record.Primary) }
 
 func (s *store) generates(k indexeddb.Key) bool {
@@ -344,11 +343,11 @@ func (s *store) generates(k indexeddb.Key) bool {
 	return n == math.Floor(n) && n >= 1 && n < float64(s.sides[Left].KeyGenerator) && n < float64(s.sides[Right].KeyGenerator)
 }
 
-// stamp gives a record that both sides have changed a version above those of both.
+// stamp gives the merged record a version above the versions on both sides.
 func (m *Merge) stamp(ctx context.Context, s *store, part []byte) error {
 	rec, err := read(ctx, m.v.Result, s.storeID, part)
 	if errors.Is(err, base.ErrCorrupt) {
-		return nil // Check names it
+		return nil // Check reports it
 	}
 	if err != nil || rec == nil {
 		return err
@@ -358,15 +357,14 @@ func (m *Merge) stamp(ctx context.Context, s *store, part []byte) error {
 	return m.v.Result.Put(ctx, key, page)
 }
 
-// indexRows makes those changed index rows what they are on the side of the record, or on the
-// sides.
+// indexRows sets the changed index rows to their state on the side of the record, or on both.
 func (w *group) indexRows(ctx context.Context) error {
 	for _, c := range w.changes {
 		if c.row.Kind != indexeddb.KindIndexRow {
 			continue
 		}
 		x := w.s.index(c.row.Index)
-		if x == nil || !x.plain { // Finish fills those that are not plain
+		if x == nil || !x.plain { // Finish fills other indexes
 			if err := w.m.v.Result.Delete(ctx, c.Key); err != nil {
 				return err
 			}
@@ -374,8 +372,8 @@ func (w *group) indexRows(ctx context.Context) error {
 		}
 		present, from := false, Left
 		for side := range w.from {
-			// Of two sides with one record, that counts which has changed the row: the other one
-			// has not had the index, or has left the row out.
+			// When both sides have the same record, the side that changed the row counts: the other
+			// side did not have the index, or has left the row out.
 			if w.from[side] && x.at[side] != 0 && c.In[side] && (c.By[side] || !c.By[1-side] || !w.from[1-side]) {
 				present, from = true, Side(side)
 			}
@@ -398,8 +396,8 @@ func (w *group) indexRows(ctx context.Context) error {
 	return nil
 }
 
-// putIndexRow writes an index row of a record, and looks whether a unique index has its key twice
-// now.
+// putIndexRow writes an index row of a record. If the key now occurs twice in a unique index, it
+// notes the key in m.twice.
 func (m *Merge) putIndexRow(ctx context.Context, s *store, x *index, key, value, part []byte) error {
 	if err := m.v.Result.Put(ctx, key, value); err != nil {
 		return err

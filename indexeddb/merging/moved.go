@@ -14,10 +14,10 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// A merge that gives a record another number leaves a row under the old number: the new one, and
-// the SHA-256 of the row that the record had. A device that has not seen that merge goes on to
-// change the record under the old number, where another record now stands. The row tells a later
-// merge, whose base still has the record there, to do the change under the new number.
+// A merge that gives a record another number leaves a row (a note) under the old number. It
+// contains the new number and the SHA-256 of the row that the record had. A device without that
+// merge may still change the record under the old number, where another record is now. A later
+// merge, whose base has the record there, finds the note and makes the change under the new number.
 
 // place is a primary key in an object store on a side.
 type place struct {
@@ -26,8 +26,8 @@ type place struct {
 	key  indexeddb.Key
 }
 
-// follower is a record that one side has moved and the other one has changed, or deleted, where it
-// was.
+// follower is a record that one side (the mover) has moved, while the other side has changed or
+// deleted it under the old number.
 type follower struct {
 	s     *store
 	from  indexeddb.Key
@@ -35,7 +35,7 @@ type follower struct {
 	mover Side // the side that has moved it
 }
 
-// leaveNote says under the old number of a record that it has a new one now.
+// leaveNote writes the note with the new number under the old number of a record.
 func (m *Merge) leaveNote(ctx context.Context, s *store, from indexeddb.Key, to int64, row []byte) error {
 	r := indexeddb.Row{Kind: indexeddb.KindMoved, Database: s.database, Store: s.store, Primary: from, Sequence: to}
 	key, _ := indexeddb.PageKey(nil, r)
@@ -43,8 +43,7 @@ func (m *Merge) leaveNote(ctx context.Context, s *store, from indexeddb.Key, to 
 	return m.v.Result.Put(ctx, key, sum[:])
 }
 
-// notes keeps the rows about new numbers of both sides, but not one in whose place a side has
-// another one.
+// notes keeps the notes of both sides, except a note that a side has replaced by another one.
 func (w *group) notes(ctx context.Context) error {
 	if !w.noted() {
 		return nil
@@ -86,14 +85,14 @@ func (w *group) notes(ctx context.Context) error {
 	return nil
 }
 
-// noted reports whether rows about new numbers have changed.
+// noted reports whether notes have changed.
 func (w *group) noted() bool {
 	return slices.ContainsFunc(w.changes, func(c changed) bool { return c.row.Kind == indexeddb.KindMoved })
 }
 
-// again says that a record has a number which the other side had given to one that is deleted: the
-// row has the number itself as the new one. A device that has not seen that may go on to change the
-// deleted one.
+// again leaves a note that a record shared its number with a record that the other side has
+// deleted. The new number in this note is the number itself. A device that has not seen the
+// deletion may still change the deleted record.
 func (w *group) again(ctx context.Context) error {
 	side := Left
 	if !w.from[Left] {
@@ -106,10 +105,10 @@ func (w *group) again(ctx context.Context) error {
 	return w.m.leaveNote(ctx, w.s, w.record.Primary, int64(w.record.Primary.Number()), row)
 }
 
-// movedAway returns the side that has given another number to the record that the base has here,
-// which the other side has changed since. Finish does there what the other side has done here. Of
-// several bases that do not agree, no record is known: it is enough then that one side alone has
-// given a number away, for that what the other one has here is not lost.
+// movedAway returns the side that has moved the record of the base to another number, while the
+// other side has changed it here. Finish then repeats that change under the new number. When
+// several bases differ, the record of the base is unknown. Then a move by exactly one side is
+// enough, so that the change of the other side is not lost.
 func (w *group) movedAway(ctx context.Context, unknown bool) (side Side, is bool, err error) {
 	if !w.noted() {
 		return Left, false, nil
@@ -145,7 +144,7 @@ func (w *group) movedAway(ctx context.Context, unknown bool) (side Side, is bool
 	return side, true, nil
 }
 
-// move is what a row about a new number says, when not all versions do.
+// move is a note that not all versions have.
 type move struct {
 	from, to indexeddb.Key
 	sum      string
@@ -153,18 +152,18 @@ type move struct {
 	in       [2]bool
 }
 
-// moves reports whether the record has another number: see again.
+// moves reports whether the note has another number; see again.
 func (x *move) moves() bool { return x.from != x.to }
 
-// moves are those of an object store, by their numbers.
+// moves holds the notes of an object store by old and by new number.
 type moves struct{ from, to map[indexeddb.Key][]*move }
 
 func numberOf(r indexeddb.Row) indexeddb.Key {
-	k, _ := indexeddb.NumberKey(float64(r.Sequence)) // it fails for NaN alone
+	k, _ := indexeddb.NumberKey(float64(r.Sequence)) // fails only for NaN
 	return k
 }
 
-// movesOf returns the moves of an object store that has its number in all versions.
+// movesOf returns the moves of an object store with the same number in all versions.
 func (m *Merge) movesOf(ctx context.Context, id storeID) (*moves, error) {
 	if all, ok := m.moves[id]; ok {
 		return all, nil
@@ -178,7 +177,7 @@ func (m *Merge) movesOf(ctx context.Context, id storeID) (*moves, error) {
 			}
 			r, err := indexeddb.DecodePageKey(row.Key)
 			if err != nil || r.Primary.IsZero() {
-				continue // Check names it
+				continue // Check reports it
 			}
 			name := string(row.Key) + string(row.Value)
 			x := known[name]
@@ -203,10 +202,10 @@ func (m *Merge) movesOf(ctx context.Context, id storeID) (*moves, error) {
 	return all, nil
 }
 
-// movedElse is movedAway for a record that came here from another number, in a merge in whose place
-// a side has another merge: the record is elsewhere there. A side that has nothing but merges of
-// its own gives way to one that has more, so that it is so although the merge is in its history.
-// apart tells that what the sides have here are two records all the same.
+// movedElse is movedAway for a record that an earlier merge moved here from another number, while a
+// side has another merge in its place that moved the record elsewhere. The earlier merge may be in
+// the history of that side: a side with only merges of its own yields to one with more. apart is
+// set when the records of the sides here are nevertheless two.
 func (w *group) movedElse(ctx context.Context, unknown bool) (side Side, is, apart bool, err error) {
 	if !w.s.meta.AutoIncrement || w.record.Primary.IsZero() || w.record.Primary.Type() != indexeddb.KeyNumber {
 		return Left, false, false, nil
@@ -246,9 +245,9 @@ func (w *group) movedElse(ctx context.Context, unknown bool) (side Side, is, apa
 	return side, true, false, nil
 }
 
-// shared reports whether a side has had a merge above the base in which records shared the number.
-// What the sides have here now need not be one record. Two that were one are better than one that
-// is lost.
+// shared reports whether a merge on a side, after the base, found records that share the number.
+// Then the records of the sides may be different ones. Two copies of one record are better than a
+// lost one.
 func (w *group) shared(ctx context.Context) (bool, error) {
 	if !w.noted() {
 		return false, nil
@@ -260,11 +259,11 @@ func (w *group) shared(ctx context.Context) (bool, error) {
 	return slices.ContainsFunc(all.from[w.record.Primary], func(x *move) bool { return !x.inBase }), nil
 }
 
-// follow does under new numbers what a side has done under the old ones.
+// follow repeats under new numbers the changes that a side made under old numbers.
 func (m *Merge) follow(ctx context.Context) error {
 	m.filled = true
 	for _, f := range m.followers {
-		if err := m.followOne(ctx, &f); err != nil && !errors.Is(err, base.ErrCorrupt) { // Check names what is damaged
+		if err := m.followOne(ctx, &f); err != nil && !errors.Is(err, base.ErrCorrupt) { // Check reports the damage
 			return err
 		}
 	}
@@ -299,12 +298,12 @@ func (m *Merge) followOne(ctx context.Context, f *follower) error {
 	}
 	if changed == nil {
 		if !same {
-			return nil // it was changed, too, or is deleted there as well
+			return nil // also changed, or deleted, under the new number
 		}
 		_, err := m.remove(ctx, s, now, toPart)
 		return err
 	}
-	if !same && now != nil { // a side that has changed nothing, of bases that do not agree
+	if !same && now != nil { // with several bases, the other side may be unchanged
 		again := *changed
 		if same, err := again.renumber(ctx, m.sides[other], s.at[other], part, s.meta, to); err != nil || same && again.equal(now) {
 			return err
@@ -322,19 +321,19 @@ func (m *Merge) followOne(ctx context.Context, f *follower) error {
 			return err
 		}
 	}
-	// Both have changed it, or one has deleted it: what was changed here gets a number of its own.
+	// Both sides have changed it, or one has deleted it: the change here gets a new number.
 	_, err = m.move(ctx, s, f.from, other)
 	return err
 }
 
-// equal tells whether two records have the same value, and the same external objects.
+// equal reports whether two records have the same value and the same external objects.
 func (rec *record) equal(other *record) bool {
 	return bytes.Equal(rec.script, other.script) &&
 		bytes.Equal(indexeddb.AppendExternalObjects(nil, rec.objects), indexeddb.AppendExternalObjects(nil, other.objects))
 }
 
-// remove removes a record of the result with all its rows. It does not when its index rows cannot
-// be told.
+// remove removes a record of the result with all its rows. It returns false when the value cannot
+// be decoded and there are indexes.
 func (m *Merge) remove(ctx context.Context, s *store, rec *record, part []byte) (bool, error) {
 	if err := rec.decode(ctx, m.v.Result, s.storeID, part, s.meta); err != nil || rec.value == nil && len(s.indexes) > 0 {
 		return false, err
@@ -360,7 +359,7 @@ func (m *Merge) remove(ctx context.Context, s *store, rec *record, part []byte) 
 	return true, nil
 }
 
-// renumber gives a record of a version another key, in its value too when it is there. It does not
+// renumber changes the key of a record, also in its value if it contains the key. It returns false
 // when the value cannot be changed.
 func (rec *record) renumber(ctx context.Context, r ordered.Reader, id storeID, part []byte, s *indexeddb.Store, to indexeddb.Key) (bool, error) {
 	if s.Injects() {

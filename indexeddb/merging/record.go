@@ -12,31 +12,31 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// family returns what the keys of rows of an object store begin with.
+// family returns the common prefix of the keys of one kind of rows in an object store.
 func (id storeID) family(k indexeddb.Kind) []byte {
 	return indexeddb.PageFamily(indexeddb.Row{Kind: k, Database: id.database, Store: id.store})
 }
 
-// key returns the key of a row of the record with the primary key part.
+// key returns the row key of the record with the primary key part.
 func (id storeID) key(k indexeddb.Kind, part []byte) []byte { return append(id.family(k), part...) }
 
 func (id storeID) contentKey(part []byte, position int) []byte {
 	return indexeddb.AppendPageUint(id.key(indexeddb.KindContent, part), int64(position))
 }
 
-// record is a record of a version.
+// record is a record of one version.
 type record struct {
 	row     indexeddb.Row
 	version int64
 	script  []byte // the serialized value
 	objects []indexeddb.ExternalObject
-	// value has its key injected. It is nil when it cannot be decoded.
+	// value includes the key (Inject). It is nil when it cannot be decoded.
 	value value.Value
-	// own tells that the value has a key itself.
+	// own is set when the stored value contains the key.
 	own bool
 }
 
-// read reads a record, without its value. It is nil when there is none.
+// read reads a record without decoding its value. It returns nil when there is none.
 func read(ctx context.Context, r ordered.Reader, id storeID, part []byte) (*record, error) {
 	key := id.key(indexeddb.KindRecord, part)
 	page, err := r.Get(ctx, key)
@@ -72,7 +72,7 @@ func (rec *record) decode(ctx context.Context, r ordered.Reader, id storeID, par
 		v, err = value.Decode(content)
 	}
 	if err != nil {
-		return nil // it cannot be decoded: the value stays as it is
+		return nil // cannot be decoded: the value stays as it is
 	}
 	if s.Injects() {
 		path := s.KeyPath.Paths[0]
@@ -88,7 +88,7 @@ func (rec *record) decode(ctx context.Context, r ordered.Reader, id storeID, par
 	return nil
 }
 
-// derive writes the index rows of a record of the result, in those indexes for which want returns
+// derive writes the index rows of a record in the result, for the indexes for which want returns
 // true.
 func (m *Merge) derive(ctx context.Context, s *store, part []byte, want func(*index) bool) error {
 	if !slices.ContainsFunc(s.indexes, want) {
@@ -96,7 +96,7 @@ func (m *Merge) derive(ctx context.Context, s *store, part []byte, want func(*in
 	}
 	rec, err := read(ctx, m.v.Result, s.storeID, part)
 	if errors.Is(err, base.ErrCorrupt) {
-		return nil // Check names it
+		return nil // Check reports it
 	}
 	if err != nil || rec == nil {
 		return err
@@ -123,12 +123,12 @@ func (m *Merge) derive(ctx context.Context, s *store, part []byte, want func(*in
 	return nil
 }
 
-// lastKey is the greatest key of a generator.
+// lastKey is the greatest key from a generator.
 const lastKey = 1 << 53
 
 // move gives a record of a side the next number of the key generator, and writes it with all its
-// rows. It does not when there is no number any more, or the value has its key and cannot be
-// changed.
+// rows. It returns false when the generator is exhausted, or when the value contains the key and
+// cannot be changed.
 func (m *Merge) move(ctx context.Context, s *store, primary indexeddb.Key, side Side) (bool, error) {
 	if s.meta.KeyGenerator > lastKey {
 		return false, nil
@@ -144,7 +144,7 @@ func (m *Merge) move(ctx context.Context, s *store, primary indexeddb.Key, side 
 	return moved, err
 }
 
-// moveTo is move with a number that is free.
+// moveTo is move with a given free number.
 func (m *Merge) moveTo(ctx context.Context, s *store, primary indexeddb.Key, side Side, next indexeddb.Key) (bool, error) {
 	part := primary.AppendPagePart(nil)
 	rec, err := read(ctx, m.sides[side], s.at[side], part)
@@ -171,15 +171,15 @@ func (m *Merge) moveTo(ctx context.Context, s *store, primary indexeddb.Key, sid
 	}
 	m.moved[place{s.storeID, side, primary}] = next
 	to := next.AppendPagePart(nil)
-	// Until then, indexes that are not plain are filled for all records.
+	// Before follow, fill writes indexes that are not plain for all records.
 	if err := m.derive(ctx, s, to, func(x *index) bool { return x.plain || !s.plain || m.filled }); err != nil {
 		return false, err
 	}
 	return true, m.v.Report(ctx, s.key(indexeddb.KindRecord, to), RuleMoved)
 }
 
-// write writes a record of a side into the object store of the result, but not its index rows. part
-// is that of the primary key on the side.
+// write writes a record of a side into the object store of the result, without index rows. part is
+// the primary key on that side.
 func (m *Merge) write(ctx context.Context, s *store, rec *record, side Side, part []byte) error {
 	row := rec.row
 	row.Database, row.Store = s.database, s.store
@@ -207,11 +207,11 @@ func (m *Merge) write(ctx context.Context, s *store, rec *record, side Side, par
 	return nil
 }
 
-// copy copies a value.
+// copy copies a value from a side to the result.
 func (m *Merge) copy(ctx context.Context, to []byte, side Side, from []byte) error {
 	v, err := m.sides[side].Open(ctx, from)
 	if errors.Is(err, base.ErrNotFound) {
-		return nil // it was missing there
+		return nil // missing on that side
 	}
 	if err != nil {
 		return err

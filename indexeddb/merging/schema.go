@@ -9,21 +9,20 @@ import (
 	"github.com/ledgerd/ledger/indexeddb"
 )
 
-// storeID names an object store of a version.
+// storeID identifies an object store of a version.
 type storeID struct{ database, store int64 }
 
 // store is an object store of the result.
 type store struct {
 	storeID
 	meta *indexeddb.Store
-	// at says where it is on the left and right, and is zero where it is not. sides are its
-	// metadata there.
+	// at is its id on the left and right, or zero if absent. sides is its metadata there.
 	at    [2]storeID
 	sides [2]*indexeddb.Store
-	// base is its metadata in the base, nil when it is new.
+	// base is its metadata in the base, nil for a new store.
 	base *indexeddb.Store
-	// plain is set when it has its number in all versions, and no other has it in the base: its
-	// groups are merged one by one.
+	// plain is set when all versions have it under the same number, and the base has no other one
+	// there. Then its groups are merged one by one.
 	plain   bool
 	indexes []*index
 }
@@ -31,13 +30,13 @@ type store struct {
 // index is an index of the result.
 type index struct {
 	meta *indexeddb.Index
-	// at is its number on the left and right, 0 where it is not.
+	// at is its number on the left and right, or 0 if absent.
 	at [2]int64
-	// plain is as that of store.
+	// plain is as in store.
 	plain bool
 }
 
-// index returns the index that has a number in the result.
+// index returns the index with a number in the result.
 func (s *store) index(id int64) *index {
 	for _, x := range s.indexes {
 		if x.meta.ID == id {
@@ -51,13 +50,13 @@ func (s *store) index(id int64) *index {
 type united struct {
 	schema *indexeddb.Schema
 	stores map[storeID]*store
-	// kept are the object stores of the sides that are in the result.
+	// kept lists the object stores of each side that are in the result.
 	kept [2]map[storeID]bool
-	// renamed are the rows of names that two wanted.
+	// renamed holds the rows of names that were not unique.
 	renamed []indexeddb.Row
 }
 
-// pair is a database, object store or index of up to three versions.
+// pair is a database, object store or index with its versions.
 type pair[T comparable] struct {
 	base  T
 	sides [2]T
@@ -65,17 +64,17 @@ type pair[T comparable] struct {
 	plain bool
 }
 
-// kind says how databases, object stores or indexes are told apart. T is a pointer.
+// kind defines the identity of databases, object stores or indexes. T is a pointer.
 type kind[T comparable] struct {
 	id func(T) int64
-	// same tells whether two things with one number are one, and equal whether two new things are.
+	// same compares two things with one number, and equal two new things.
 	same, equal func(a, b T) bool
 	name        func(T) string
-	definition  func(T) []byte // what does not change
+	definition  func(T) []byte // the immutable part
 }
 
-// match finds what belongs together, and gives it numbers; those of new things are above last. What
-// a side has deleted is not among it. It returns the greatest number.
+// match pairs the things of the versions and assigns numbers; additional numbers are above last. It
+// omits things that a side has deleted. It returns the pairs and the greatest number.
 func (k kind[T]) match(base []T, sides [2][]T, last int64) ([]*pair[T], int64) {
 	var none T
 	find := func(all []T, x T, is func(a, b T) bool) T {
@@ -100,7 +99,7 @@ func (k kind[T]) match(base []T, sides [2][]T, last int64) ([]*pair[T], int64) {
 			}
 			y := find(others, x, func(a, b T) bool { return k.equal(a, b) && find(base, b, known) == none })
 			if side == 1 && y != none {
-				continue // it was found from the left
+				continue // found from the left
 			}
 			p := &pair[T]{}
 			p.sides[side], p.sides[1-side] = x, y
@@ -120,7 +119,7 @@ func (k kind[T]) match(base []T, sides [2][]T, last int64) ([]*pair[T], int64) {
 		slices.Sort(ids)
 		return slices.Compact(ids)
 	}
-	agreed := func(p *pair[T]) int { // those with one number on both sides come first
+	agreed := func(p *pair[T]) int { // those with one number on both sides sort first
 		if p.sides[0] != none && p.sides[1] != none && len(wanted(p)) == 1 {
 			return 0
 		}
@@ -144,7 +143,7 @@ func (k kind[T]) match(base []T, sides [2][]T, last int64) ([]*pair[T], int64) {
 		taken[p.id] = true
 		inBase := slices.ContainsFunc(base, func(b T) bool { return k.id(b) == p.id })
 		p.plain = len(ids) == 1 && ids[0] == p.id && !inBase
-		for side, things := range sides { // nor has another thing of a side the number
+		for side, things := range sides { // and no other thing of a side has the number
 			p.plain = p.plain && !slices.ContainsFunc(things, func(x T) bool { return k.id(x) == p.id && x != p.sides[side] })
 		}
 		all = append(all, p)
@@ -216,7 +215,7 @@ func unite(base, left, right *indexeddb.Schema) *united {
 	return u
 }
 
-// first returns the metadata of a side that has them.
+// first returns the left metadata, or the right if the left side has none.
 func first[T comparable](sides [2]T) T {
 	var none T
 	if sides[0] != none {
@@ -253,7 +252,7 @@ func (u *united) database(p *pair[*indexeddb.Database]) *indexeddb.Database {
 	return d
 }
 
-// versionOf returns the greatest version of the database on the sides that have a thing.
+// versionOf returns the greatest version of the database on the sides that contain a thing.
 func versionOf[T comparable](sides [2]T, versions [2]int64) (v int64) {
 	var none T
 	for side, x := range sides {
@@ -305,8 +304,8 @@ func (u *united) store(d *pair[*indexeddb.Database], p *pair[*indexeddb.Store], 
 	return s
 }
 
-// mergedName returns the name of what may have been renamed: where both sides did, that of the
-// greater version.
+// mergedName returns the name of a thing that may have been renamed. If both sides renamed it, the
+// greater version of the database decides.
 func mergedName[T comparable](old T, sides [2]T, versions [2]int64, name func(T) string) string {
 	var none T
 	if sides[0] == none || sides[1] == none {
@@ -324,7 +323,7 @@ func mergedName[T comparable](old T, sides [2]T, versions [2]int64, name func(T)
 	return min(l, r)
 }
 
-// names gives things names of which each is there once.
+// names makes names unique.
 type names struct{ all []naming }
 
 type naming struct {
@@ -339,7 +338,7 @@ func (n *names) add(name *string, known bool, version int64, definition []byte, 
 	n.all = append(n.all, naming{name, known, version, definition, row})
 }
 
-// settle changes names that are there twice, and returns the rows of those.
+// settle changes duplicate names, and returns the rows of the changed ones.
 func (n *names) settle() (renamed []indexeddb.Row) {
 	rank := func(known bool) int {
 		if known {

@@ -15,24 +15,24 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// maxDepth is how many values may stand in each other. A browser writes less before its stack ends.
+// maxDepth bounds the nesting of values. The stack of a browser ends earlier.
 const maxDepth = 10_000
 
-// decoder reads a serialized value. After an error it reads zeros and makes no progress.
+// decoder reads a serialized value. After an error it returns zeros and makes no progress.
 type decoder struct {
 	b    []byte
 	at   int
 	v8   uint32
-	seen []Value // what a reference means, by its number
-	like int     // properties of the object that was read last: many have as many
-	all  string  // b, once a short text was a part of it
+	seen []Value // the objects that references refer to, by number
+	like int     // the number of properties of the last object; many objects have as many
+	all  string  // b, once a short text shares its memory
 	err  error
 }
 
-// decoders keeps decoders whose lists have room, which saves most values some allocations.
+// decoders pools decoders with allocated lists, to save allocations.
 var decoders = sync.Pool{New: func() any { return &decoder{seen: make([]Value, 0, fewProperties)} }}
 
-// free gives d back, unless its lists are long.
+// free returns d to the pool, unless its lists are large.
 func (d *decoder) free() {
 	if cap(d.seen) > 64*fewProperties {
 		return
@@ -63,7 +63,7 @@ func (d *decoder) byte() byte {
 	return d.b[d.at-1]
 }
 
-// peek returns the next tag without taking it, or 0.
+// peek returns the next tag without consuming it, or 0.
 func (d *decoder) peek() byte {
 	d.padding()
 	if d.err != nil || d.at >= len(d.b) {
@@ -72,7 +72,7 @@ func (d *decoder) peek() byte {
 	return d.b[d.at]
 }
 
-// tag takes the next tag.
+// tag consumes the next tag.
 func (d *decoder) tag() byte {
 	d.padding()
 	return d.byte()
@@ -88,7 +88,7 @@ func (d *decoder) uint64() uint64 {
 	if d.err != nil {
 		return 0
 	}
-	if d.at < len(d.b) && d.b[d.at] < 0x80 { // most numbers are lengths of a byte
+	if d.at < len(d.b) && d.b[d.at] < 0x80 { // most numbers are lengths in one byte
 		d.at++
 		return uint64(d.b[d.at-1])
 	}
@@ -118,7 +118,7 @@ func (d *decoder) double() float64 {
 	return math.Float64frombits(binary.LittleEndian.Uint64(b))
 }
 
-// bytes takes n bytes, which share memory with the input.
+// bytes consumes n bytes. They share memory with the input.
 func (d *decoder) bytes(n uint64) []byte {
 	if d.err != nil || n > uint64(len(d.b)-d.at) {
 		d.corrupt("%d bytes of which not all are there", n)
@@ -129,7 +129,7 @@ func (d *decoder) bytes(n uint64) []byte {
 	return d.b[start:d.at:d.at]
 }
 
-// add numbers a value that references may mean. What it is becomes known with set.
+// add reserves the number of a value for later references. set stores the value.
 func (d *decoder) add(v Value) int {
 	d.seen = append(d.seen, v)
 	return len(d.seen) - 1
@@ -191,8 +191,8 @@ func (d *decoder) single(depth int) Value {
 	}
 }
 
-// integers are the least numbers, which stand in most records: as a Value each number but these is
-// an allocation.
+// integers holds the least numbers, which occur in most records. Converting another number to a
+// Value allocates.
 var integers = func() (all [256]Value) {
 	for i := range all {
 		all[i] = float64(i)
@@ -207,7 +207,7 @@ func integer(n int32) Value {
 	return float64(n)
 }
 
-// leaf reads an object without values in it.
+// leaf reads an object that contains no values.
 func (d *decoder) leaf(tag byte) (v Value) {
 	id := d.add(nil)
 	switch tag {
@@ -257,7 +257,7 @@ func reversed(b []byte) []byte {
 	return out
 }
 
-// text reads the string behind its tag.
+// text reads a string after its tag.
 func (d *decoder) text(tag byte) string {
 	b := d.bytes(uint64(d.uint32()))
 	switch tag {
@@ -275,12 +275,12 @@ func (d *decoder) text(tag byte) string {
 	return string(b)
 }
 
-// sharedBytes is the greatest length of a value whose strings share memory: names of properties and
-// short texts are most of what a record has, and one allocation for all is a quarter of the time.
-// Who keeps one of them keeps at most this.
+// sharedBytes is the greatest length of a value whose strings share one allocation. Records consist
+// mostly of property names and short texts, so this saves a quarter of the time. A retained string
+// keeps at most this much memory alive.
 const sharedBytes = 1024
 
-// short takes a short ASCII string with its tag, if one is next.
+// short reads a short ASCII string with its tag, if one is next.
 func (d *decoder) short() (s string, ok bool) {
 	b := d.b[d.at:]
 	if len(b) < 2 || b[0] != '"' || b[1] >= 0x80 || int(b[1]) > len(b)-2 || len(d.b) > sharedBytes {
@@ -308,8 +308,7 @@ func (d *decoder) string() string {
 	}
 }
 
-// flagLetters are the flags of regular expressions, by bit. The letter l is no flag of scripts but
-// of V8's.
+// flagLetters are the flags of regular expressions, by bit. l is a flag of V8, not of scripts.
 const flagLetters = "gimyusldv"
 
 func (d *decoder) flags() string {
@@ -327,7 +326,7 @@ func (d *decoder) flags() string {
 	return string(flags)
 }
 
-// container reads an object with values in it.
+// container reads an object that contains values.
 func (d *decoder) container(tag byte, depth int) Value {
 	switch tag {
 	case 'o':
@@ -357,7 +356,7 @@ func (d *decoder) container(tag byte, depth int) Value {
 	return d.error(depth)
 }
 
-// more reports whether another value stands before the end tag, which it takes.
+// more reports whether another value precedes the end tag. Otherwise it consumes the end tag.
 func (d *decoder) more(end byte) bool {
 	if d.err != nil {
 		return false
@@ -369,18 +368,18 @@ func (d *decoder) more(end byte) bool {
 	return true
 }
 
-// count reads how many values there were.
+// count reads the number of values, which must be n.
 func (d *decoder) count(n int) {
 	if got := d.uint32(); d.err == nil && uint64(got) != uint64(n) {
 		d.corrupt("%d values where %d are said to be", n, got)
 	}
 }
 
-// properties reads names and values up to the end tag, behind which it is said how many there are.
+// properties reads names and values up to the end tag, and the number of properties after it.
 func (d *decoder) properties(end byte, depth int) Properties {
 	all := make(Properties, 0, d.like)
 	n := 0
-	var index map[string]int // so that many properties take no quadratic time
+	var index map[string]int // keeps the time for many properties linear
 	for ; d.more(end); n++ {
 		name, ok := d.name(depth)
 		if !ok {
@@ -436,11 +435,11 @@ func (d *decoder) name(depth int) (name string, ok bool) {
 	return "", false
 }
 
-// fewProperties are so few that looking through all of them is quick.
+// fewProperties is a number of properties for which linear search is fast.
 const fewProperties = 16
 
-// NumberText returns a number as a script writes it in the name of a property, which is what Go
-// writes when it is an integer of no more than 2^53.
+// NumberText formats a number as the name of a property in a script. For an integer up to 2^53 this
+// is the decimal form of Go.
 func NumberText(f float64) string {
 	if f == math.Trunc(f) && math.Abs(f) <= 1<<53 {
 		return strconv.FormatInt(int64(f), 10)
@@ -479,7 +478,7 @@ func (d *decoder) array(tag byte, depth int) Value {
 	return a
 }
 
-// fill makes elements of the properties that are, when all are there.
+// fill converts properties that are elements to Elements, if no element is missing.
 func (a *Array) fill() {
 	if a.Sparse = true; uint64(a.Length) > uint64(len(a.Properties)) {
 		return
@@ -496,7 +495,7 @@ func (a *Array) fill() {
 	a.Properties = slices.Clone(a.Properties[a.Length:])
 }
 
-// views are the classes of views by their tags, with the length of an element in bytes.
+// views maps tags to the classes of views and the length of an element in bytes.
 var views = map[byte]struct {
 	name string
 	size int
@@ -506,7 +505,7 @@ var views = map[byte]struct {
 	'q': {"BigInt64Array", 8}, 'Q': {"BigUint64Array", 8}, '?': {"DataView", 1},
 }
 
-// Flags of views. The buffer of a view says itself whether it can be resized.
+// Flags of views. The buffer itself says whether it is resizable.
 const (
 	viewTracks    = 1
 	viewResizable = 2
@@ -534,7 +533,7 @@ func (d *decoder) view(buffer *Buffer) Value {
 	return v
 }
 
-// errorNames are the classes of errors by their tags.
+// errorNames maps tags to the classes of errors.
 var errorNames = map[byte]string{
 	'E': "EvalError", 'R': "RangeError", 'F': "ReferenceError", 'S': "SyntaxError", 'T': "TypeError", 'U': "URIError",
 }

@@ -1,10 +1,10 @@
-// Package value has the script values that Chromium serializes for IndexedDB as Go values: Decode
-// reads them, and Encode writes them.
+// Package value represents the script values that Chromium serializes for IndexedDB as Go values.
+// Decode reads them, and Encode writes them.
 //
-// A serialized value is an envelope of Blink's, one of V8's, and a tree of tagged values. A long
-// one is compressed by snappy, or stands in an external object, to which a Wrapped refers. The
-// format is private to Chromium: what this package does not know, Decode reports as
-// base.ErrUnsupported, and the bytes are kept by whoever holds them.
+// A serialized value is an envelope of Blink, one of V8, and a tree of tagged values. A long value
+// is compressed by snappy, or is in an external object to which a Wrapped refers. The format is
+// private to Chromium. For unknown forms, Decode returns base.ErrUnsupported, and the caller keeps
+// the bytes.
 //
 // These are the types of a Value:
 //
@@ -17,14 +17,13 @@
 //	Array                 *Array                 handles of files        *Handle
 //	other objects         *Object                ImageData, DOMRect, ... *ImageData, *Shape
 //
-// A generated key may have been put into any object. Those that have no room for it, all but
-// *Object and *Array, are in an *Extended then. Encode writes it as the object alone, as V8 does.
+// A browser can inject a generated key into any object. All objects except *Object and *Array lack
+// room for the key, and an *Extended then holds both. Encode writes only its object, as V8 does.
 //
-// What is shared in the script is the same pointer here, and cycles are kept: whoever walks over a
-// Value remembers which pointers it has seen. A number that the script keeps as an integer is a
-// float64 too.
+// A shared object is one pointer, and cycles are kept. So code that traverses a Value must remember
+// the visited pointers. Integers of a script are also float64.
 //
-// Decode takes memory in proportion to its input, some 50 times its length at most. It imports
-// indexeddb/internal/wtf8 and internal/base. Its functions may be used concurrently. It may change
-// with any release.
+// Decode takes memory in proportion to its input, at most about 50 times its length. The package
+// imports indexeddb/internal/wtf8 and internal/base. Its functions may be used concurrently. The
+// API may change with any release.
 package value

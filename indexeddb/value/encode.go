@@ -16,20 +16,20 @@ import (
 )
 
 // Encode returns the serialized form of v, with the envelopes of Blink 21 and V8 16. It does not
-// compress. Decode of it gives what v is, except that:
+// compress. Decode returns v again, with these exceptions:
 //
-//   - strings that are not WTF-8 get U+FFFD for bytes that are none, and those of Blink for lone
-//     surrogates;
+//   - an invalid byte in a WTF-8 string becomes U+FFFD; in strings of Blink a lone surrogate does
+//     too;
 //   - an Error of another class becomes an Error;
-//   - a -0 or NaN stays such, but all NaN become the same one.
+//   - -0 and NaN are kept, but there is only one NaN.
 //
-// v is not changed and not retained. Errors: base.ErrInvalid for what is no Value, such as a nil
-// pointer or an array whose Length its Elements do not have; base.ErrTooLarge beyond MaxBytes or 10
-// 000 values in each other.
+// Encode neither changes nor retains v. Errors: base.ErrInvalid for an invalid Value, such as a nil
+// pointer or an array whose Length does not match its Elements; base.ErrTooLarge above MaxBytes, or
+// with more than 10 000 nested values.
 func Encode(v Value) ([]byte, error) { return EncodeFor(v, math.MaxInt32) }
 
-// EncodeFor is Encode for the value of a record that has so many external objects. References to
-// others are refused, with base.ErrInvalid.
+// EncodeFor is Encode for a record with the given number of external objects. It refuses references
+// to others with base.ErrInvalid.
 func EncodeFor(v Value, objects int) ([]byte, error) {
 	if w, ok := v.(*Wrapped); ok && w != nil {
 		b := binary.AppendUvarint([]byte{tagVersion, wrapVersion, wrapBlob}, uint64(w.Size))
@@ -48,21 +48,21 @@ func EncodeFor(v Value, objects int) ([]byte, error) {
 	return e.b, nil
 }
 
-// nanBits are those of the NaN that scripts have.
+// nanBits are the bits of the NaN of scripts.
 const nanBits = 0x7ff8 << 48
 
-// encoder writes a serialized value. After an error it writes nothing that counts.
+// encoder writes a serialized value. After an error its output is invalid.
 type encoder struct {
 	b    []byte
 	seen map[Value]uint32 // the numbers of objects
-	// interfaces are the tags of host objects, each once. A browser looks into the trailer before
-	// it decodes.
+	// interfaces are the tags of host objects, without duplicates. A browser reads them in the
+	// trailer before it decodes.
 	interfaces []byte
-	objects    int // external ones that there are
+	objects    int // the number of external objects
 	err        error
 }
 
-// trailer writes which interfaces a reader needs, and where that stands.
+// trailer writes the interfaces that a reader needs, and the offset of this list.
 func (e *encoder) trailer() {
 	if len(e.interfaces) == 0 {
 		return
@@ -74,7 +74,7 @@ func (e *encoder) trailer() {
 	binary.BigEndian.PutUint32(e.b[trailerAt+8:], uint32(len(e.b)-at))
 }
 
-// hosted begins an object of the browser's.
+// hosted begins a host object, that is an object of the browser.
 func (e *encoder) hosted(tag byte) {
 	e.b = append(e.b, hostTag, tag)
 	if bytes.IndexByte(e.interfaces, tag) < 0 {
@@ -99,7 +99,7 @@ func (e *encoder) double(f float64) {
 	e.b = binary.LittleEndian.AppendUint64(e.b, bits)
 }
 
-// again writes a reference to an object that was written already, and numbers one that was not.
+// again writes a reference to an object already written. Otherwise it numbers the object.
 func (e *encoder) again(v Value) bool {
 	if n, ok := e.seen[v]; ok {
 		e.tag('^')
@@ -150,7 +150,7 @@ func choose(v bool, yes, no byte) byte {
 	return no
 }
 
-// number writes integers as V8 has them in memory, others as doubles.
+// number writes integers in V8's integer form, others as doubles.
 func (e *encoder) number(f float64) {
 	n := int32(f)
 	if float64(n) != f || n == 0 && math.Signbit(f) || n < -1<<30 || n >= 1<<30 {
@@ -167,7 +167,7 @@ func (e *encoder) bigint(n *big.Int) {
 		e.fail("a bigint that is nil")
 		return
 	}
-	const digit = 8 // V8 writes whole ones
+	const digit = 8 // V8 writes whole digits
 	digits := reversed(n.Bytes())
 	if over := len(digits) % digit; over > 0 {
 		digits = append(digits, make([]byte, digit-over)...)
@@ -180,8 +180,8 @@ func (e *encoder) bigint(n *big.Int) {
 	e.b = append(e.b, digits...)
 }
 
-// string writes a string in Latin-1 when that has all of it, else in UTF-16, whose code units stand
-// at even bytes.
+// string writes a string in Latin-1 if possible, else in UTF-16, whose code units are at even
+// offsets.
 func (e *encoder) string(s string) {
 	latin, most := 0, rune(0)
 	for _, r := range s {
@@ -211,7 +211,7 @@ func (e *encoder) string(s string) {
 	}
 }
 
-// extended writes an object without the properties that V8 does not write.
+// extended writes an object without its additional properties, as V8 does.
 func (e *encoder) extended(v *Extended, depth int) {
 	if v == nil {
 		e.fail("an extended object that is nil")
@@ -220,7 +220,7 @@ func (e *encoder) extended(v *Extended, depth int) {
 	e.value(v.Object, depth+1)
 }
 
-// object writes what has an identity.
+// object writes a value that has an identity.
 func (e *encoder) object(v Value, depth int) {
 	switch v.(type) {
 	case *Object, *Array, *Date, *Boxed, *RegExp, *Map, *Set, *Buffer, *Error, *Blob, *FileList, *Handle, *ImageData, *Shape:
@@ -263,7 +263,7 @@ func (e *encoder) object(v Value, depth int) {
 	}
 }
 
-// leaf writes an object without values in it.
+// leaf writes an object that contains no values.
 func (e *encoder) leaf(v Value) {
 	switch v := v.(type) {
 	case *Date:
@@ -329,7 +329,7 @@ func (e *encoder) buffer(v *Buffer) {
 	e.b = append(e.b, v.Bytes...)
 }
 
-// view writes a view behind its buffer, or behind a reference to it.
+// view writes a view after its buffer, or after a reference to the buffer.
 func (e *encoder) view(v *View) {
 	if v == nil || v.Buffer == nil {
 		e.fail("a view that is nil or has no buffer")
@@ -371,7 +371,7 @@ func (e *encoder) view(v *View) {
 	e.fail("a view of the class %.30q", v.Kind)
 }
 
-// properties writes names and values. Names that are indexes are written as numbers.
+// properties writes names and values. It writes names that are indexes as numbers.
 func (e *encoder) properties(p Properties, end byte, depth int) {
 	for _, property := range p {
 		if n, err := strconv.ParseUint(property.Name, 10, 32); err == nil && n < math.MaxUint32 && strconv.FormatUint(n, 10) == property.Name {
@@ -445,7 +445,7 @@ func (e *encoder) error(v *Error, depth int) {
 	e.tag('.')
 }
 
-// host writes an object of the browser's behind its tag.
+// host writes a host object after its tag.
 func (e *encoder) host(v Value) {
 	switch v := v.(type) {
 	case *Blob:
@@ -501,7 +501,7 @@ func (e *encoder) index(i int) {
 	e.uint(uint64(i))
 }
 
-// utf8 writes a string of Blink's.
+// utf8 writes a string in Blink's form.
 func (e *encoder) utf8(s string) {
 	s = strings.ToValidUTF8(s, "\ufffd")
 	e.length(len(s))
@@ -513,8 +513,8 @@ func NewArray(elements ...Value) *Array {
 	return &Array{Length: uint32(len(elements)), Elements: slices.Clone(elements)}
 }
 
-// NewObject returns an object with properties, which are given as names and values in turns. It
-// panics when they are not.
+// NewObject returns an object with properties, given as alternating names and values. It panics on
+// other arguments.
 func NewObject(namesAndValues ...any) *Object {
 	o := &Object{}
 	for i := 0; i < len(namesAndValues); i += 2 {

@@ -14,34 +14,34 @@ import (
 const (
 	tagVersion = 0xff
 	tagTrailer = 0xfe
-	// wrapVersion is a version of Blink's that no value has: what follows says how the value is
-	// wrapped.
+	// wrapVersion is a Blink version that no value has. It marks a wrapped value; the kind of
+	// wrapping follows.
 	wrapVersion  = 17
 	wrapBlob     = 1
 	wrapSnappy   = 2
 	trailerBytes = 12
-	// tagInterfaces begins a trailer, and trailerAt is where the reference to it stands that Encode
-	// writes.
+	// tagInterfaces begins a trailer. trailerAt is the offset of the reference to the trailer that
+	// Encode writes.
 	tagInterfaces = 0xa0
 	trailerAt     = 3
-	// hostTag begins objects of the browser's, and so references to external objects.
+	// hostTag begins host objects, and so references to external objects.
 	hostTag = '\\'
 )
 
-// The versions that are understood. Blink has a reference to a trailer from trailerVersion on.
+// The supported versions. From trailerVersion on, Blink writes a reference to a trailer.
 const (
 	minBlink, maxBlink = 16, 21
 	trailerVersion     = 21
 	minV8, maxV8       = 13, 16
 )
 
-// MaxBytes is the greatest length of a serialized value that Decode takes, after decompression.
+// MaxBytes is the greatest length of a serialized value that Decode accepts, after decompression.
 const MaxBytes = 512 << 20
 
-// Decode decodes a serialized value, which may be compressed. When the value itself is in an
-// external object, it returns a *Wrapped; the content of the object is what Decode takes then. The
-// value shares no memory with b. Errors: base.ErrCorrupt, base.ErrUnsupported for versions and tags
-// that are not known, base.ErrTooLarge.
+// Decode decodes a serialized value, which may be compressed. When the value is in an external
+// object, Decode returns a *Wrapped, and the caller then decodes the content of that object. The
+// result shares no memory with b. Errors: base.ErrCorrupt, base.ErrUnsupported for unknown versions
+// and tags, base.ErrTooLarge.
 func Decode(b []byte) (Value, error) { return DecodeBounded(b, MaxBytes) }
 
 // DecodeBounded is Decode for values of at most maxBytes after decompression.
@@ -78,7 +78,7 @@ func DecodeBounded(b []byte, maxBytes int) (Value, error) {
 	return v, nil
 }
 
-// MayRefer reports whether the serialized value b may refer to external objects. That it does not
+// MayRefer reports whether the serialized value b may refer to external objects. The result false
 // is certain.
 func MayRefer(b []byte) bool {
 	return bytes.IndexByte(b, hostTag) >= 0 || len(b) >= 2 && b[0] == tagVersion && b[1] == wrapVersion
@@ -88,8 +88,8 @@ func tooLarge(n, limit int) error {
 	return fmt.Errorf("decode a value of %d bytes, limit %d: %w", n, limit, base.ErrTooLarge)
 }
 
-// Unwrap returns where the serialized value is of which b says only that, nil when b is a value
-// itself. Errors: base.ErrCorrupt.
+// Unwrap returns the reference to the external object that contains the value, or nil when b is the
+// value itself. Errors: base.ErrCorrupt.
 func Unwrap(b []byte) (*Wrapped, error) {
 	if len(b) < 3 || b[0] != tagVersion || b[1] != wrapVersion || b[2] != wrapBlob {
 		return nil, nil
@@ -108,7 +108,7 @@ func Unwrap(b []byte) (*Wrapped, error) {
 
 func decompress(b []byte, maxBytes int) ([]byte, error) {
 	n, err := snappy.DecodedLen(b)
-	if err != nil || n > 32*len(b)+64 { // snappy makes nothing shorter than by a factor of some 21
+	if err != nil || n > 32*len(b)+64 { // the greatest compression of snappy is a factor of some 21
 		return nil, corruptValue("its compressed form is malformed")
 	}
 	if n > maxBytes {
@@ -121,7 +121,7 @@ func decompress(b []byte, maxBytes int) ([]byte, error) {
 	return raw, nil
 }
 
-// envelope reads both versions, and cuts the trailer off, which lists interfaces and is not needed.
+// envelope reads both versions. It cuts off the trailer, a list of interfaces that is not needed.
 func (d *decoder) envelope() error {
 	blink := d.version("Blink", minBlink, maxBlink)
 	if blink >= trailerVersion && d.err == nil {

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// shapes are the classes of geometry by their tags, with how many numbers they have.
+// shapes maps tags to the classes of geometry, and to how many numbers each has.
 var shapes = map[byte]struct {
 	name string
 	n    int
@@ -14,8 +14,8 @@ var shapes = map[byte]struct {
 	'Y': {"DOMMatrix", 16}, 'U': {"DOMMatrixReadOnly", 16}, 'I': {"DOMMatrix", 6}, 'O': {"DOMMatrixReadOnly", 6},
 }
 
-// host reads an object of the browser's. Its length is not known from outside, so that after an
-// unknown one nothing can be read.
+// host reads a host object. The format has no length for it, so nothing after an unknown one can be
+// read.
 func (d *decoder) host() (v Value) {
 	id := d.add(nil)
 	tag := d.tag()
@@ -48,7 +48,7 @@ func (d *decoder) host() (v Value) {
 
 func (d *decoder) index() int { return int(d.uint32() & 0x7fffffff) }
 
-// utf8 reads a string of Blink's: a length and UTF-8.
+// utf8 reads a string in Blink's form: a length and UTF-8.
 func (d *decoder) utf8() string {
 	b := d.bytes(uint64(d.uint32()))
 	if !utf8.Valid(b) {
@@ -70,7 +70,7 @@ func (d *decoder) fileList() Value {
 	return list
 }
 
-// Settings of pictures have one number, up to lastSetting. settingsEnd ends them.
+// Each setting of a picture has one number. Tags go up to lastSetting; settingsEnd ends the list.
 const settingsEnd, lastSetting = 0, 6
 
 func (d *decoder) imageData() Value {

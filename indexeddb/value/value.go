@@ -14,16 +14,16 @@ type Undefined struct{}
 // Null is the value null.
 type Null struct{}
 
-// Hole is an element of an array that has no value.
+// Hole is a missing element of an array.
 type Hole struct{}
 
-// Property is a property of an object: its name, which may be that of an index, and its value.
+// Property is a property of an object. Its name may be an index.
 type Property struct {
 	Name  string
 	Value Value
 }
 
-// Properties are the own properties of an object, in order. No two have the same name.
+// Properties are the own properties of an object, in order. Names are unique.
 type Properties []Property
 
 // Get returns the value of a property.
@@ -36,7 +36,7 @@ func (p Properties) Get(name string) (Value, bool) {
 	return nil, false
 }
 
-// Set sets the value of a property, which becomes the last one when it is new.
+// Set sets the value of a property. A new property becomes the last one.
 func (p *Properties) Set(name string, v Value) {
 	for i := range *p {
 		if (*p)[i].Name == name {
@@ -50,18 +50,18 @@ func (p *Properties) Set(name string, v Value) {
 // Object is a plain object.
 type Object struct{ Properties }
 
-// Array is an array. Elements are all of it, or, of one that lacks some, none: elements are
-// properties then that have an index as name.
+// Array is an array. Elements contains all elements, or none if the array lacks some. In that case
+// the elements are properties with their index as name.
 type Array struct {
 	Length   uint32
 	Elements []Value
 	Properties
-	// Sparse is set when the elements are serialized as properties. V8 does so with every array
-	// that it has read itself: those of a record that a script has read, changed and written.
+	// Sparse is set when the elements are serialized as properties. V8 does this for every array
+	// that it has deserialized itself, that is when a script reads, changes and writes a record.
 	Sparse bool
 }
 
-// All yields the elements that are there, in order.
+// All yields the existing elements, in order.
 func (a *Array) All() iter.Seq[Value] {
 	return func(yield func(Value) bool) {
 		for _, v := range a.Elements {
@@ -77,14 +77,14 @@ func (a *Array) All() iter.Seq[Value] {
 	}
 }
 
-// isIndex reports whether name is that of an element of an array.
+// isIndex reports whether name is the index of an element in an array.
 func isIndex(name string, length uint32) bool {
 	n, err := strconv.ParseUint(name, 10, 32)
 	return err == nil && n < uint64(length) && strconv.FormatUint(n, 10) == name
 }
 
-// Extended is an object of another type with properties of its own. V8 writes none of these; it
-// comes of a generated key that was put into the object. Object stands nowhere else in the value.
+// Extended is an object of another type with properties of its own. V8 does not write these; they
+// come from an injected generated key. Object occurs nowhere else in the value.
 type Extended struct {
 	Object Value
 	Properties
@@ -111,58 +111,59 @@ type Buffer struct {
 	MaxLength int64
 }
 
-// View is a typed array or a DataView: part of a Buffer, in bytes.
+// View is a typed array or a DataView: part of a Buffer. Offset and Length are in bytes.
 type View struct {
 	// Kind is the name of its class, such as Uint8Array.
 	Kind           string
 	Buffer         *Buffer
 	Offset, Length int
-	// Tracks is set when the length follows that of the buffer.
+	// Tracks is set when the length follows the length of the buffer.
 	Tracks bool
 }
 
-// Bytes returns the part of the buffer.
+// Bytes returns the bytes of the buffer that the view covers, in shared memory.
 func (v *View) Bytes() []byte { return v.Buffer.Bytes[v.Offset : v.Offset+v.Length] }
 
-// Error is an Error or a DOMException. Message and Stack are empty when it has none, Cause is nil.
+// Error is an Error or a DOMException. Absent Message and Stack are empty, and an absent Cause is
+// nil.
 type Error struct {
-	// Name is that of the class, such as TypeError.
+	// Name is the name of the class, such as TypeError.
 	Name, Message, Stack string
 	DOM                  bool
 	Cause                Value
 }
 
-// Blob refers to an external object of the record, a blob or file, by its position.
+// Blob refers to a blob or file, an external object of the record, by position.
 type Blob struct {
 	Index int
 	File  bool
 }
 
-// FileList refers to external objects by their positions.
+// FileList refers to external objects by position.
 type FileList struct{ Indexes []int }
 
-// Handle refers to an external object that is a handle of the file system.
+// Handle refers to an external object that is a file system handle.
 type Handle struct {
 	Name      string
 	Index     int
 	Directory bool
 }
 
-// ImageData is a picture. Settings are pairs of a tag and its value, as Blink writes them.
+// ImageData is a picture. Settings are pairs of a tag and its value, in Blink's form.
 type ImageData struct {
 	Settings      [][2]uint32
 	Width, Height uint32
 	Bytes         []byte
 }
 
-// Shape is an object of geometry, such as DOMRect, with its numbers.
+// Shape is a geometry object, such as DOMRect, with its numbers.
 type Shape struct {
 	Kind    string
 	Numbers []float64
 }
 
-// Wrapped says that the serialized value is the content of an external object: the one at Index,
-// which has Size bytes and is the last one.
+// Wrapped means that the content of an external object is the serialized value. Index is the
+// position of this object, which is the last one. Size is its length in bytes.
 type Wrapped struct {
 	Size  int64
 	Index int

@@ -1,8 +1,8 @@
-// Package wtf8 turns UTF-16 of scripts into Go strings and back without loss.
+// Package wtf8 converts between UTF-16 of scripts and Go strings without loss.
 //
-// Strings of scripts are sequences of UTF-16 code units, in which a surrogate may stand alone.
-// WTF-8 is UTF-8 that also writes a lone surrogate, as three bytes. Every sequence of code units
-// has exactly one WTF-8 string, and a string without lone surrogates is plain UTF-8.
+// Strings of scripts are sequences of UTF-16 code units, possibly with lone surrogates. WTF-8 is
+// UTF-8 that also encodes a lone surrogate, in three bytes. Every sequence of code units has
+// exactly one WTF-8 string, and a string without lone surrogates is plain UTF-8.
 //
-// It imports nothing of the module. Its functions may be used concurrently.
+// The package imports nothing of the module. Its functions may be used concurrently.
 package wtf8

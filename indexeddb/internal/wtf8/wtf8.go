@@ -7,13 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// surrogates are the code points that stand for halves of others.
+// surrogates are the code points of UTF-16 surrogates.
 const (
 	surrogateMin, surrogateLow, surrogateMax = 0xd800, 0xdc00, 0xdfff
 )
 
-// FromUTF16 returns the string whose code units b holds in the byte order given. An odd last byte
-// is ignored.
+// FromUTF16 converts UTF-16 code units in the given byte order to a string. It ignores an odd last
+// byte.
 func FromUTF16(b []byte, order binary.ByteOrder) string {
 	out := make([]byte, 0, len(b))
 	for i := 0; i+1 < len(b); i += 2 {
@@ -34,7 +34,7 @@ func FromUTF16(b []byte, order binary.ByteOrder) string {
 	return string(out)
 }
 
-// FromLatin1 returns the string whose code units are the bytes of b.
+// FromLatin1 converts Latin-1 bytes to a string.
 func FromLatin1(b []byte) string {
 	if IsASCII(b) {
 		return string(b)
@@ -46,7 +46,7 @@ func FromLatin1(b []byte) string {
 	return string(out)
 }
 
-// IsASCII reports whether all bytes of b are ASCII, so that b is Latin-1, UTF-8 and WTF-8 in one.
+// IsASCII reports whether all bytes of b are ASCII, so that b is valid Latin-1, UTF-8 and WTF-8.
 func IsASCII(b []byte) bool {
 	for ; len(b) >= 8; b = b[8:] {
 		if binary.LittleEndian.Uint64(b)&0x8080808080808080 != 0 {
@@ -61,8 +61,7 @@ func IsASCII(b []byte) bool {
 	return true
 }
 
-// AppendUTF16 appends the code units of s in big-endian order. A byte that is not WTF-8 becomes
-// U+FFFD.
+// AppendUTF16 appends the code units of s in big-endian order. An invalid byte becomes U+FFFD.
 func AppendUTF16(dst []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		if n := asciiLen(s[i:]); n > 0 {
@@ -87,7 +86,7 @@ func AppendUTF16(dst []byte, s string) []byte {
 	return dst
 }
 
-// asciiLen returns how many bytes at the beginning of s are ASCII.
+// asciiLen returns the number of ASCII bytes at the beginning of s.
 func asciiLen(s string) int {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
@@ -97,7 +96,7 @@ func asciiLen(s string) int {
 	return len(s)
 }
 
-// decode returns the first code point of s, which is not empty, and its length in bytes.
+// decode returns the first code point of s and its length in bytes. s must not be empty.
 func decode(s string) (rune, int) {
 	r, n := utf8.DecodeRuneInString(s)
 	if r == utf8.RuneError && n == 1 && len(s) >= 3 && s[0] == 0xed && s[1] >= 0xa0 && s[1] <= 0xbf && s[2]&0xc0 == 0x80 {
