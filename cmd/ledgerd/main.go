@@ -19,10 +19,10 @@ func main() {
 	os.Exit(run())
 }
 
-// run carries signals into a context: the first interrupt ends what runs in good order, the second
-// one at once.
+// run runs the command with a context that ends at signals. The first interrupt shuts down in
+// order, the second at once.
 func run() int {
-	signal.Ignore(syscall.SIGPIPE) // a closed output is an error of the write
+	signal.Ignore(syscall.SIGPIPE) // a write to a closed output then returns an error
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
@@ -37,8 +37,8 @@ func run() int {
 	})
 }
 
-// program is how the program can be called again: as it was, or by go run when that has built it in
-// a directory of its own.
+// program is the name to call the program again: as called, or "go run" when go run has built it in
+// a temporary directory.
 func program(called string) string {
 	switch {
 	case strings.Contains(called, string(filepath.Separator)+"go-build"):

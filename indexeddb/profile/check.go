@@ -11,13 +11,12 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// maxChecked is the greatest length of a value that Check decodes, so that the memory it takes is
-// bounded.
+// maxChecked is the greatest length of a value that Check decodes. It bounds the memory.
 const maxChecked = 512 << 10
 
-// Check reads all of the directory and verifies it: what Open and Import do, and that the rows of
-// each index are those that the values of the records give, each key once in unique ones, and that
-// blobs can be read. Damage goes to Options.Damage. Errors: base.ErrCorrupt from there, those of
+// Check reads and verifies the whole directory. Besides the checks of Open and Import, it compares
+// the rows of each index with the values of the records, requires unique keys in unique indexes,
+// and reads all blobs. Damage goes to Options.Damage. Errors: base.ErrCorrupt from there, those of
 // ctx.
 func (p *Profile) Check(ctx context.Context) (Result, error) {
 	c := checker{ctx: ctx, p: p}
@@ -53,7 +52,7 @@ func (c *checker) store(id storeID, s *indexeddb.Store) error {
 	return nil
 }
 
-// record reads blobs, and looks for the index rows that the value gives.
+// record reads the blobs of a record, and looks up the index rows for its value.
 func (c *checker) record(id storeID, s *indexeddb.Store, r *record) error {
 	c.result.Records++
 	c.result.Bytes += int64(len(r.value))
@@ -101,8 +100,8 @@ func (c *checker) record(id storeID, s *indexeddb.Store, r *record) error {
 	return nil
 }
 
-// missing says what it means that an index does not have a row. A merge leaves records out of
-// unique indexes in which another record has their key, which may have been deleted since.
+// missing handles a missing index row. A merge leaves a record out of a unique index when another
+// record has its key; that other record may have been deleted since.
 func (c *checker) missing(x *indexeddb.Index, row indexeddb.Row) error {
 	if !x.Unique {
 		return damaged(row.Describe(), "it is missing, though the record has this key")
@@ -115,7 +114,7 @@ func (c *checker) missing(x *indexeddb.Index, row indexeddb.Row) error {
 	return err
 }
 
-// read reads the content of an object through.
+// read reads the content of an object to its end.
 func (c *checker) read(r *record, i int) (int64, error) {
 	f, err := r.open(i)
 	if err != nil {
@@ -125,8 +124,8 @@ func (c *checker) read(r *record, i int) (int64, error) {
 	return n, errors.Join(err, f.Close())
 }
 
-// decode decodes the value of a record with its key injected. It is not ok when the value is of an
-// unknown kind or too long.
+// decode decodes the value of a record after Inject. ok is false when the value is of an unknown
+// kind or too long.
 func (c *checker) decode(s *indexeddb.Store, r *record) (v value.Value, ok bool, err error) {
 	v, err = value.DecodeBounded(r.value, maxChecked)
 	if w, wrapped := v.(*value.Wrapped); err == nil && wrapped {
@@ -146,7 +145,7 @@ func (c *checker) decode(s *indexeddb.Store, r *record) (v value.Value, ok bool,
 	return v, true, nil
 }
 
-// unwrap reads a value that is the content of an external object.
+// unwrap decodes a value stored in an external object.
 func (c *checker) unwrap(w *value.Wrapped, r *record) (value.Value, error) {
 	if w.Index != len(r.objects)-1 || r.objects[w.Index].Size != w.Size {
 		return nil, damaged("value", "it is in object %d of %d bytes, which the record does not have", w.Index, w.Size)
@@ -165,7 +164,7 @@ func (c *checker) unwrap(w *value.Wrapped, r *record) (value.Value, error) {
 	return value.DecodeBounded(b, maxChecked)
 }
 
-// index looks whether each row of an index has a record that gives it.
+// index checks that each row of an index matches the value of a record.
 func (c *checker) index(id storeID, s *indexeddb.Store, x *indexeddb.Index) error {
 	row := id.row(indexeddb.KindIndexRow, indexeddb.Key{})
 	row.Index = x.ID
@@ -189,7 +188,7 @@ func (c *checker) index(id storeID, s *indexeddb.Store, x *indexeddb.Index) erro
 func (c *checker) indexRow(id storeID, s *indexeddb.Store, x *indexeddb.Index, row indexeddb.Row) error {
 	r, err := c.p.source.record(c.ctx, id, row.Primary)
 	if errors.Is(err, base.ErrCorrupt) {
-		return nil // the record was reported
+		return nil // the record is already reported
 	}
 	if err != nil {
 		return err
@@ -199,7 +198,7 @@ func (c *checker) indexRow(id storeID, s *indexeddb.Store, x *indexeddb.Index, r
 	}
 	v, ok, err := c.decode(s, r)
 	if err != nil || !ok {
-		return nil // the record was reported
+		return nil // the record is already reported
 	}
 	for _, k := range x.Keys(v, r.objects) {
 		if k.Compare(row.Key) == 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/storage"
 )
 
-// isCorrupted reports whether an error of goleveldb is about damaged bytes.
+// isCorrupted reports whether an error of goleveldb means damaged bytes.
 func isCorrupted(err error) bool {
 	if ldberrors.IsCorrupted(err) {
 		return true

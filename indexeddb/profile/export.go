@@ -19,18 +19,18 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// Exported says what Export wrote, and where.
+// Exported is the result of Export.
 type Exported struct {
 	Directory
 	Result
 }
 
-// Export writes the rows of IndexedDB on a page as a LevelDB directory that a browser opens, with
-// the blobs in a directory beside it. Both are made in dir, under the name of the origin, and must
-// not exist; when dir itself ends in .indexeddb.leveldb, it is what is made. They appear when they
-// are whole. Of o, Progress is used. Errors: base.ErrNotFound when the page has no database,
-// fs.ErrExist, base.ErrInvalid when databases belong to several origins, base.ErrCorrupt for rows
-// that are damaged, those of r and ctx.
+// Export writes the rows of IndexedDB on a page as a LevelDB directory for a browser, and the blobs
+// as a directory beside it. It creates both in dir under the name of the origin. If dir itself ends
+// in .indexeddb.leveldb, it is the directory to create. Neither may exist before. They appear only
+// when they are complete. Export uses o.Progress only. Errors: base.ErrNotFound when the page has
+// no database, fs.ErrExist, base.ErrInvalid when databases belong to several origins,
+// base.ErrCorrupt for damaged rows, those of r and ctx.
 func Export(ctx context.Context, r ordered.Reader, dir string, o *Options) (done Exported, err error) {
 	schema, err := indexeddb.PageSchema(ctx, r, fail)
 	if err != nil {
@@ -70,11 +70,11 @@ func Export(ctx context.Context, r ordered.Reader, dir string, o *Options) (done
 	return Exported{Directory{path, LevelDB}, e.result}, nil
 }
 
-// originName is what identifiers of origins look like: scheme, host and port, and behind them how
-// data are counted, which is not in the name of the directory.
+// originName matches identifiers of origins: scheme, host and port, then the way of counting data.
+// The name of the directory omits the latter.
 var originName = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]{0,250})(@1)?$`)
 
-// target is the path of the directory to be made.
+// target returns the path of the directory to create.
 func target(schema *indexeddb.Schema, dir string) (string, error) {
 	if len(schema.Databases) == 0 {
 		return "", fmt.Errorf("find databases on the page: %w", base.ErrNotFound)
@@ -95,7 +95,7 @@ func target(schema *indexeddb.Schema, dir string) (string, error) {
 	return filepath.Join(dir, parts[1]+levelSuffix), nil
 }
 
-// removeEmpty removes the files of empty blobs, which a browser does not have.
+// removeEmpty removes the files of empty blobs, because a browser has none for these.
 func removeEmpty(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -118,13 +118,13 @@ type exporter struct {
 	options  Options
 	db       *leveldb.DB
 	batch    leveldb.Batch
-	size     int  // of the batch in bytes
-	empty    bool // there are empty blobs
+	size     int  // of the batch, in bytes
+	empty    bool // empty blobs exist
 	result   Result
 	progress Progress
 }
 
-// batchBytes is how much is written to the directory at once.
+// batchBytes is the size of a write to the directory.
 const batchBytes = 1 << 20
 
 func (e *exporter) write(dir string) error {
@@ -164,7 +164,7 @@ func (e *exporter) rows() error {
 
 func (e *exporter) walk(it ordered.Iter) error {
 	for it.Next(e.ctx) {
-		// The content of blobs is copied with the rows that name it.
+		// external copies the content of a blob.
 		row, err := indexeddb.DecodePageKey(it.Key())
 		if err == nil && row.Kind == indexeddb.KindContent {
 			continue
@@ -184,12 +184,12 @@ func (e *exporter) walk(it ordered.Iter) error {
 	return it.Err()
 }
 
-// row writes what a row of the page stands for.
+// row writes the rows of the directory for a row of the page.
 func (e *exporter) row(r indexeddb.Row, value []byte) error {
 	switch r.Kind {
 	case indexeddb.KindRecord, indexeddb.KindExternal, indexeddb.KindIndexRow:
 	case indexeddb.KindMoved:
-		return nil // only merges ask for it
+		return nil // only merges use it
 	default:
 		return e.put(r, value)
 	}
@@ -234,7 +234,7 @@ func (e *exporter) tell() {
 	e.options.Progress(e.progress)
 }
 
-// version returns that of the record to which a row belongs.
+// version returns the version of the record to which a row belongs.
 func (e *exporter) version(r indexeddb.Row) (int64, error) {
 	record := storeID{r.Database, r.Store}.row(indexeddb.KindRecord, r.Primary)
 	key, _ := indexeddb.PageKey(nil, record)
@@ -273,8 +273,8 @@ func (e *exporter) external(r indexeddb.Row, d *indexeddb.Database, value []byte
 	return e.put(r, indexeddb.AppendExternalObjects(nil, objects))
 }
 
-// content writes a blob under its number, or another one when that is taken, as it may be where
-// versions of a page were merged. Empty blobs have no file that shows it.
+// content writes a blob under its number, or under another one if the number is in use, as is
+// possible after a merge. The file of an empty blob is removed at the end.
 func (e *exporter) content(r indexeddb.Row, i int, o *indexeddb.ExternalObject, d *indexeddb.Database) (err error) {
 	var f *os.File
 	for {
@@ -294,7 +294,7 @@ func (e *exporter) content(r indexeddb.Row, i int, o *indexeddb.ExternalObject, 
 	d.NextBlob = max(d.NextBlob, o.Number+1)
 	if o.Size == 0 {
 		e.empty = true
-		return f.Close() // it holds the number until the end
+		return f.Close() // the file reserves the number until the end
 	}
 	e.result.Blobs++
 	r.Kind, r.Sequence = indexeddb.KindContent, int64(i)

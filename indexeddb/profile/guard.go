@@ -14,18 +14,18 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// damaged makes the error of a file that is not what was written.
+// damaged returns the error for a damaged file.
 func damaged(where, got string, args ...any) error {
 	return &base.CorruptError{Where: where, Got: fmt.Sprintf(got, args...)}
 }
 
-// maxBlock bounds a block of a table, also when it is decompressed. A block is longer than a few
-// KiB only when a value is.
+// maxBlock bounds a block of a table, also after decompression. Only a long value makes a block
+// longer than a few KiB.
 const maxBlock = 16 << 20
 
-// guard gives a file of a LevelDB directory to goleveldb, which takes memory for whatever length a
-// file claims. Tables are looked at first (unless that was done), and journals and manifests end
-// where their last whole record does.
+// guard opens a file of a LevelDB directory for goleveldb, which would allocate any length that a
+// file claims. It checks tables first (unless checked is set), and cuts journals and manifests
+// after their last whole record.
 func guard(f *os.File, fd storage.FileDesc, checked bool) (storage.Reader, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -48,15 +48,14 @@ func guard(f *os.File, fd storage.FileDesc, checked bool) (storage.Reader, error
 	}{io.NewSectionReader(f, 0, end), f}, nil
 }
 
-// table is a file of sorted rows. All that is read from it are its footer and blocks, each with a
-// trailer.
+// table is a file of sorted rows. goleveldb reads only its footer and blocks, each with a trailer.
 type table struct {
 	*os.File
 	size int64
 	name string
 }
 
-// footerBytes are at the end of a table, trailerBytes at that of a block: its compression and a
+// A footer is at the end of a table. A trailer is at the end of a block: its compression and a
 // checksum.
 const (
 	footerBytes  = 48
@@ -65,7 +64,7 @@ const (
 	snappyBlock  = 1
 )
 
-// ReadAt implements io.ReaderAt. It refuses blocks that claim to be much longer than they are.
+// ReadAt implements io.ReaderAt. It refuses blocks with an implausible decompressed length.
 func (t *table) ReadAt(p []byte, off int64) (int, error) {
 	n, err := t.File.ReadAt(p, off)
 	if err != nil || off == t.size-footerBytes || len(p) <= trailerBytes || p[len(p)-trailerBytes] != snappyBlock {
@@ -78,7 +77,7 @@ func (t *table) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// decodedLen returns the length of a decompressed block.
+// decodedLen returns the length of a block after decompression.
 func decodedLen(b []byte) (int, error) {
 	n, err := snappy.DecodedLen(b)
 	if err != nil || n > maxBlock || n > 32*len(b)+64 {
@@ -87,7 +86,7 @@ func decodedLen(b []byte) (int, error) {
 	return n, nil
 }
 
-// handle is where a block stands in a table.
+// handle is the place of a block in a table.
 type handle struct{ offset, length uint64 }
 
 func (t *table) handle(b []byte) (h handle, rest []byte, err error) {
@@ -102,7 +101,7 @@ func (t *table) handle(b []byte) (h handle, rest []byte, err error) {
 	return h, b[n+m:], nil
 }
 
-// check follows the index of a table and looks at the place of each block.
+// check reads the index of a table and checks the place of each block.
 func (t *table) check() error {
 	if t.size < footerBytes {
 		return damaged(t.name, "it is cut")
@@ -122,7 +121,7 @@ func (t *table) check() error {
 	if err != nil {
 		return err
 	}
-	for _, h := range []handle{meta, index} { // the first names filters
+	for _, h := range []handle{meta, index} { // meta names filters
 		if err := t.checkIndex(h); err != nil {
 			return err
 		}
@@ -130,7 +129,7 @@ func (t *table) check() error {
 	return nil
 }
 
-// checkIndex looks at the entries of a block whose values are handles.
+// checkIndex checks the entries of a block whose values are handles.
 func (t *table) checkIndex(h handle) error {
 	b := make([]byte, h.length+trailerBytes)
 	if _, err := t.ReadAt(b, int64(h.offset)); err != nil {

@@ -10,26 +10,26 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// Result says what was moved or checked.
+// Result counts the copied or checked items.
 type Result struct {
 	Databases, Stores, Indexes int64
 	Records, IndexRows, Blobs  int64
-	// Bytes are those of values and blobs.
+	// Bytes is the total size of values and blobs.
 	Bytes int64
-	// StaleIndexRows are rows of the directory that count no longer, which a browser has not swept
-	// yet. Pages have none.
+	// StaleIndexRows counts obsolete rows of the directory, which the browser has not swept yet.
+	// Pages have none.
 	StaleIndexRows int64
-	// Opaque are records whose value is of a kind that is not known, or too long, and was kept as
-	// it is. Only Check looks at values.
+	// Opaque counts records kept undecoded because their value is of an unknown kind or too long.
+	// Only Check reads values.
 	Opaque int64
-	// LeftOut are rows that unique indexes do not have though their records have the keys: a merge
-	// leaves them out when another record has the key. Only Check looks for them.
+	// LeftOut counts rows missing from unique indexes: a merge leaves a row out when another record
+	// has the key. Only Check counts them.
 	LeftOut int64
 }
 
-// Import replaces the rows of IndexedDB on a page by what the directory holds. Any damage ends it,
-// unless Options.Damage goes on: what is damaged is left out then. Errors: base.ErrCorrupt, those
-// of w and ctx.
+// Import replaces the IndexedDB rows of a page with the content of the directory. It stops at the
+// first damage, unless Options.Damage continues; then it omits damaged rows. Errors:
+// base.ErrCorrupt, those of w and ctx.
 func (p *Profile) Import(ctx context.Context, w ordered.Writer) (Result, error) {
 	prefix := indexeddb.PagePrefix()
 	if err := w.DeleteRange(ctx, prefix, ordered.PrefixEnd(prefix)); err != nil {
@@ -129,7 +129,7 @@ func (im *importer) content(r *record, i int, o indexeddb.ExternalObject) error 
 	return nil
 }
 
-// counting tells of progress within a blob.
+// counting reports progress within a blob.
 type counting struct {
 	r  io.Reader
 	im *importer

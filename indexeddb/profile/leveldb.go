@@ -17,7 +17,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// order is the comparator of IndexedDB. Keys are not shortened, which would not keep the order.
+// order is the comparator of IndexedDB. It does not shorten keys, because that would break the
+// order.
 type order struct{}
 
 func (order) Name() string                    { return indexeddb.ComparatorName }
@@ -25,7 +26,7 @@ func (order) Compare(a, b []byte) int         { return indexeddb.CompareRows(a, 
 func (order) Separator(_, _, _ []byte) []byte { return nil }
 func (order) Successor(_, _ []byte) []byte    { return nil }
 
-// options are those of goleveldb, with bounds on memory. Nothing is compacted.
+// options are the options of goleveldb, with bounds on memory. Compaction is off.
 func options() *opt.Options {
 	return &opt.Options{
 		Comparer:               order{},
@@ -49,7 +50,7 @@ type levelDB struct {
 	unlock func() error
 }
 
-// openLevelDB opens a directory as a browser would have it after recovery.
+// openLevelDB opens a directory in the state that a browser has after recovery.
 func openLevelDB(dir string) (l *levelDB, err error) {
 	l = &levelDB{}
 	defer func() {
@@ -75,7 +76,7 @@ func openLevelDB(dir string) (l *levelDB, err error) {
 		return l, err
 	}
 	readOnly := options()
-	readOnly.ReadOnly = true // no goroutine of goleveldb reads what may be damaged
+	readOnly.ReadOnly = true // keeps goroutines of goleveldb away from damaged data
 	err = guarded(func() string { return "open" }, func() (err error) {
 		l.db, err = leveldb.Open(files, readOnly)
 		return err
@@ -83,8 +84,7 @@ func openLevelDB(dir string) (l *levelDB, err error) {
 	return l, err
 }
 
-// recoverFiles brings what the journals say into tables, and undoes transactions that did not
-// commit.
+// recoverFiles writes the rows of the journals into tables, and undoes uncommitted transactions.
 func recoverFiles(files *overlay) error {
 	return guarded(func() string { return "recover" }, func() error {
 		db, err := leveldb.Open(files, options())
@@ -95,8 +95,8 @@ func recoverFiles(files *overlay) error {
 	})
 }
 
-// guarded runs what reads a directory through goleveldb, which panics on some lengths that cannot
-// be, and gives its errors the kinds of this module.
+// guarded calls fn, which reads a directory through goleveldb. It converts errors of goleveldb, and
+// panics, which goleveldb raises for some impossible lengths, into errors of this module.
 func guarded(what func() string, fn func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -109,7 +109,7 @@ func guarded(what func() string, fn func() error) (err error) {
 	return nil
 }
 
-// classify turns an error of goleveldb into one of this module.
+// classify converts an error of goleveldb into one of this module.
 func classify(what string, err error) error {
 	switch {
 	case errors.Is(err, base.ErrCorrupt), errors.Is(err, base.ErrUnsupported):
@@ -136,7 +136,7 @@ func (l *levelDB) close() error {
 	return errors.Join(errs...)
 }
 
-// get returns the value of a row, nil when there is none.
+// get returns the value of a row, or nil when there is none.
 func (l *levelDB) get(r indexeddb.Row) (value []byte, err error) {
 	key := r.Append(nil)
 	err = guarded(func() string { return "read " + r.Describe() }, func() (err error) {
@@ -149,34 +149,34 @@ func (l *levelDB) get(r indexeddb.Row) (value []byte, err error) {
 	return value, err
 }
 
-// rows walks over the rows that begin with a prefix, in order. It is closed by its owner.
+// rows iterates over the rows with a prefix, in order. Its owner closes it.
 type rows struct {
 	it     iterator.Iterator
 	family indexeddb.Row
 	err    error
 
-	row   indexeddb.Row // the last one that was read
+	row   indexeddb.Row // the last one read
 	value []byte        // borrowed until next
 }
 
 // all returns all rows.
 func (l *levelDB) all() *rows { return &rows{it: l.db.NewIterator(nil, nil)} }
 
-// family returns the rows that begin with the prefix of the family of r.
+// family iterates over the family of r.
 func (l *levelDB) family(r indexeddb.Row) *rows { return l.between(indexeddb.AppendPrefix(nil, r), r) }
 
-// from returns the rows of the family of r from r on.
+// from iterates over the family of r, from r on.
 func (l *levelDB) from(r indexeddb.Row) *rows { return l.between(r.Append(nil), r) }
 
-// between returns the rows from start to the end of the family of r. Behind the ids stands, as the
-// end, a byte that no row has there.
+// between iterates over the rows from start to the end of the family of r. The end is a byte after
+// the ids that no row has there.
 func (l *levelDB) between(start []byte, r indexeddb.Row) *rows {
 	end := append(indexeddb.AppendPrefix(nil, r), 0xff)
 	return &rows{it: l.db.NewIterator(&util.Range{Start: start, Limit: end}, nil), family: r}
 }
 
-// next moves to the next row that can be decoded. Damage goes to report; when it returns an error,
-// the walk ends with it.
+// next moves to the next valid row. It calls report with damage; an error from report ends the
+// iteration.
 func (s *rows) next(report func(error) error) bool {
 	for s.err == nil {
 		more := false
@@ -197,7 +197,7 @@ func (s *rows) next(report func(error) error) bool {
 	return false
 }
 
-// place says where the walk is.
+// place describes the current position.
 func (s *rows) place() string {
 	switch {
 	case s.row.Kind != 0:

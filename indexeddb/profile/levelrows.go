@@ -53,8 +53,8 @@ func earlierCorruption(dir string) error {
 
 func (s *levelSource) schema() (*indexeddb.Schema, map[storeID]int64) { return s.meta, s.counts }
 
-// survey looks at the key of each row, takes the metadata, and counts records. Each row has to
-// belong to something that the metadata name.
+// survey decodes the key of each row, loads the metadata, and counts records. Each row must belong
+// to an object named in the metadata.
 func (s *levelSource) survey(ctx context.Context, report func(error) error) error {
 	all := s.all()
 	defer all.close()
@@ -78,12 +78,12 @@ func (s *levelSource) survey(ctx context.Context, report func(error) error) erro
 	return s.meta.Finish(report)
 }
 
-// place looks whether a row of data belongs to what the metadata before it name, and counts
+// place checks that a data row belongs to an object in the metadata, which precede it, and counts
 // records.
 func (s *levelSource) place(r indexeddb.Row) error {
 	switch r.Kind {
 	case indexeddb.KindRecord, indexeddb.KindExists, indexeddb.KindIndexRow:
-	default: // of external objects, see recordWalk.skip
+	default: // for external objects, see recordWalk.skip
 		return nil
 	}
 	var store *indexeddb.Store
@@ -99,8 +99,8 @@ func (s *levelSource) place(r indexeddb.Row) error {
 	return nil
 }
 
-// metadata implements source. Journals, and times at which a browser cleans up, stay where they
-// are.
+// metadata implements source. It omits journals and the times of cleanups, which belong to the
+// directory.
 func (s *levelSource) metadata(ctx context.Context, fn func(indexeddb.Row, []byte) error) error {
 	families := []indexeddb.Row{{Kind: indexeddb.KindGlobal}}
 	for _, d := range s.meta.Databases {
@@ -135,11 +135,11 @@ func (s *levelSource) metadataOf(ctx context.Context, family indexeddb.Row, fn f
 	return all.err
 }
 
-// fail is a report that ends with the first error.
+// fail is a report function that stops at the first error.
 func fail(err error) error { return err }
 
-// records implements source. Records, exists entries and external objects stand in three families
-// in the same order, and are walked over side by side.
+// records implements source. Records, exists entries and external objects are three families in the
+// same order, and records iterates over them in parallel.
 func (s *levelSource) records(ctx context.Context, id storeID, report func(error) error, fn func(*record) error) error {
 	w := recordWalk{s: s, id: id, last: s.meta.Database(id.database).Store(id.store).LastVersion, report: report}
 	w.records, w.exists, w.external = s.family(id.row(indexeddb.KindRecord, indexeddb.Key{})), s.family(id.row(indexeddb.KindExists, indexeddb.Key{})),
@@ -164,11 +164,11 @@ func (s *levelSource) records(ctx context.Context, id storeID, report func(error
 	return w.skip(func(*rows) bool { return true })
 }
 
-// recordWalk is a walk over the records of a store.
+// recordWalk iterates over the records of a store.
 type recordWalk struct {
 	s      *levelSource
 	id     storeID
-	last   int64 // the version that the store has given out last
+	last   int64 // the last version assigned in the store
 	report func(error) error
 
 	records, exists, external *rows
@@ -181,7 +181,7 @@ func (w *recordWalk) close() {
 	}
 }
 
-// join makes a record of the present rows. It returns none when it is damaged.
+// join makes a record from the current rows. It returns nil when the record is damaged.
 func (w *recordWalk) join() (*record, error) {
 	row := w.records.row
 	before := func(s *rows) bool { return s.row.Primary.Compare(row.Primary) < 0 }
@@ -215,10 +215,9 @@ func (w *recordWalk) join() (*record, error) {
 	return r, nil
 }
 
-// skip goes on as long as rows stand where there is no record. Exists entries are reported.
-// External objects are not: a browser writes those of a record at the end of the transaction that
-// has put it, also when it has deleted the record again, and leaves them there. Nothing can read
-// them.
+// skip skips rows without a record. It reports exists entries, but not external objects: a browser
+// writes those of a record at the end of the transaction, even when the same transaction has
+// deleted the record. They stay in the directory, and nothing can read them.
 func (w *recordWalk) skip(orphan func(*rows) bool) error {
 	for w.moreExists && orphan(w.exists) {
 		if err := w.report(damaged(w.exists.row.Describe(), "it has no record")); err != nil {
@@ -232,8 +231,8 @@ func (w *recordWalk) skip(orphan func(*rows) bool) error {
 	return errors.Join(w.exists.err, w.external.err)
 }
 
-// objects decodes external objects, and looks whether their files are there and as long as they
-// say. The form of schema 3 does not say it of files.
+// objects decodes external objects, and checks that their files exist and have the recorded length.
+// Schema 3 does not record the length of files.
 func (s *levelSource) objects(database int64, row indexeddb.Row, value []byte) ([]indexeddb.ExternalObject, error) {
 	objects, err := indexeddb.DecodeExternalObjects(value, s.meta.Version)
 	if err != nil {
@@ -247,7 +246,7 @@ func (s *levelSource) objects(database int64, row indexeddb.Row, value []byte) (
 			return nil, damaged(row.Describe(), "object %d has the number %d, the next is %d", i, o.Number, next)
 		}
 		if o.Size == 0 {
-			continue // nothing is stored
+			continue // no content is stored
 		}
 		info, err := os.Stat(blobPath(s.blobs, database, o.Number))
 		if errors.Is(err, os.ErrNotExist) {
@@ -266,14 +265,14 @@ func (s *levelSource) objects(database int64, row indexeddb.Row, value []byte) (
 	return objects, nil
 }
 
-// opener opens blobs of a record.
+// opener returns a function that opens the blobs of a record.
 func (s *levelSource) opener(r *record) func(int) (io.ReadCloser, error) {
 	return func(i int) (io.ReadCloser, error) {
 		return os.Open(blobPath(s.blobs, r.row.Database, r.objects[i].Number))
 	}
 }
 
-// blobPath is the file of a blob.
+// blobPath returns the path of a blob's file.
 func blobPath(blobs string, database, number int64) string {
 	return filepath.Join(blobs, fmt.Sprintf("%x", database), fmt.Sprintf("%02x", number>>8&0xff), fmt.Sprintf("%x", number))
 }
@@ -297,7 +296,8 @@ func (s *levelSource) record(_ context.Context, id storeID, primary indexeddb.Ke
 	return r, err
 }
 
-// indexRows implements source. A row counts when the exists entry of its record has its version.
+// indexRows implements source. A row is valid when its version is that of the record's exists
+// entry.
 func (s *levelSource) indexRows(ctx context.Context, x indexeddb.Row, report func(error) error, fn func(indexeddb.Row) error) (stale int64, err error) {
 	all := s.family(x)
 	defer all.close()
@@ -321,7 +321,7 @@ func (s *levelSource) indexRows(ctx context.Context, x indexeddb.Row, report fun
 	return stale, all.err
 }
 
-// indexRow returns the row in the form of today, and whether it counts.
+// indexRow returns the row in the current form, and whether it is valid.
 func (s *levelSource) indexRow(r indexeddb.Row, value []byte) (indexeddb.Row, bool, error) {
 	version, primary, err := indexeddb.DecodeIndexValue(value)
 	if err == nil && !r.Primary.IsZero() && r.Primary.Compare(primary) != 0 {
@@ -340,7 +340,7 @@ func (s *levelSource) indexRow(r indexeddb.Row, value []byte) (indexeddb.Row, bo
 	return r, exists == version, err
 }
 
-// hasIndexRow implements source. Rows of an old form stand beside where the row would be.
+// hasIndexRow implements source. Rows of an old form have neighbouring keys.
 func (s *levelSource) hasIndexRow(ctx context.Context, r indexeddb.Row) (bool, error) {
 	b, err := s.get(r)
 	if err != nil {
@@ -350,7 +350,7 @@ func (s *levelSource) hasIndexRow(ctx context.Context, r indexeddb.Row) (bool, e
 		_, counts, err := s.indexRow(r, b)
 		return counts, err
 	}
-	// Rows of the old form, with this index key and no primary key, stand before all others.
+	// Rows of the old form, with this index key and no primary key, sort first.
 	old := r
 	old.Primary, old.Sequence = indexeddb.Key{}, indexeddb.NoSequence
 	all := s.from(old)

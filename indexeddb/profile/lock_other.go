@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// lock opens the lock of a LevelDB directory, which fails while a browser has it.
+// lock opens the lock file of a LevelDB directory. This fails while a browser has the file open.
 func lock(path string) (unlock func() error, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -20,5 +20,5 @@ func lock(path string) (unlock func() error, err error) {
 	return f.Close, nil
 }
 
-// lockSQLite opens a file, which fails while a browser has it for itself.
+// lockSQLite opens a file. This fails while a browser has exclusive access.
 func lockSQLite(path string) (unlock func() error, err error) { return lock(path) }

@@ -14,10 +14,10 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// sqlLocks is where SQLite locks its files.
+// sqlLocks is the offset at which SQLite locks its files.
 const sqlLocks, sqlLockBytes = 0x40000000, 512
 
-// lockSQLite refuses a file that a browser has open.
+// lockSQLite fails for a file that a browser has open.
 func lockSQLite(path string) (unlock func() error, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -33,8 +33,8 @@ func lockSQLite(path string) (unlock func() error, err error) {
 	return f.Close, nil
 }
 
-// lock takes the lock of a LevelDB directory for reading: no browser opens it meanwhile. A
-// directory without the file was never open.
+// lock takes the lock of a LevelDB directory, so that no browser can open it. A directory without a
+// lock file was never open.
 func lock(path string) (unlock func() error, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

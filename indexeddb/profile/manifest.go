@@ -16,7 +16,7 @@ import (
 	"github.com/ledgerd/ledger/indexeddb"
 )
 
-// Tags of what a manifest says.
+// Tags of the fields in a manifest.
 const (
 	editComparer    = 1
 	editJournal     = 2
@@ -28,19 +28,19 @@ const (
 	editPrevJournal = 9
 )
 
-// manifest is which files make up a LevelDB directory.
+// manifest lists the files of a LevelDB directory.
 type manifest struct {
 	fd       storage.FileDesc
 	name     string
 	comparer string
 	journal  uint64
-	sequence uint64            // of the last change, as far as the manifest knows
-	tables   map[uint64]uint64 // the size of each
-	next     uint64            // the number of the first change in journals, 0 when there is none
+	sequence uint64            // of the last change recorded in the manifest
+	tables   map[uint64]uint64 // the size of each table
+	next     uint64            // the number of the first change in journals, 0 without one
 }
 
-// checkManifest reads the manifest of a directory, and looks whether the files that it names are
-// there and as long as it says.
+// checkManifest reads the manifest of a directory, and checks that the files in it exist with the
+// recorded size.
 func checkManifest(dir string) (*manifest, error) {
 	fd, err := currentManifest(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,9 +72,9 @@ func checkManifest(dir string) (*manifest, error) {
 	return m, m.readJournals(dir)
 }
 
-// readJournals looks for the journal that is written now, which is always there: that of the
-// manifest or, where the manifest was not written since, a later one. In the first one that has a
-// change it looks for the number of that.
+// readJournals finds the current journal, which must exist: the one in the manifest, or a later one
+// if the manifest is older. It reads the number of the first change in the first journal that has
+// one.
 func (m *manifest) readJournals(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -109,11 +109,10 @@ func (m *manifest) readJournals(dir string) error {
 	return nil
 }
 
-// rewind makes the manifest in the overlay say a sequence number before that of the first change in
-// the journals. A browser writes a table, and then the manifest, while it goes on with the next
-// journal, so that the manifest may have a number from the midst of that. goleveldb takes the
-// changes before it for damage; to the browser, each has its own number, whatever the manifest
-// says.
+// rewind lowers the sequence number of the manifest in the overlay below the first change in the
+// journals. A browser writes a table, and then the manifest, while it already writes the next
+// journal. So the number in the manifest may be from the middle of that journal. goleveldb would
+// then treat the earlier changes as damage, while the browser uses the number of each change.
 func (m *manifest) rewind(files *overlay) error {
 	if m.next == 0 || m.next > m.sequence {
 		return nil
@@ -132,12 +131,12 @@ func (m *manifest) rewind(files *overlay) error {
 	}
 	err = forFile(files.below, m.fd, add)
 	if err == nil {
-		err = add(binary.AppendUvarint([]byte{editSequence}, m.next-1)) // of several, the last one counts
+		err = add(binary.AppendUvarint([]byte{editSequence}, m.next-1)) // the last one counts
 	}
 	return errors.Join(err, w.Close(), out.Close())
 }
 
-// missing makes the error of a file that cannot be opened.
+// missing returns the error for a file that cannot be opened.
 func missing(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return damaged(name, "it is missing")
@@ -145,7 +144,7 @@ func missing(name string, err error) error {
 	return err
 }
 
-// forFile calls fn with each record of a journal or manifest, as forRecords does.
+// forFile calls fn for each record of a journal or manifest, as forRecords does.
 func forFile(dir string, fd storage.FileDesc, fn func([]byte) error) error {
 	name := fd.String()
 	f, err := os.Open(filepath.Join(dir, name))
@@ -164,7 +163,7 @@ func forFile(dir string, fd storage.FileDesc, fn func([]byte) error) error {
 	return forRecords(f, end, name, fn)
 }
 
-// edit takes one record: what changed.
+// edit applies one record of the manifest.
 func (m *manifest) edit(b []byte) error {
 	r := editReader{b: b}
 	for len(r.b) > 0 && !r.bad {

@@ -13,16 +13,16 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/storage"
 )
 
-// overlay is the storage of a LevelDB directory that is only read: what is written goes to a
-// temporary directory, and hides what is below it.
+// overlay is a read-only view of a LevelDB directory as a storage. Writes go to a temporary
+// directory, whose files hide those below.
 type overlay struct {
 	below, above string
 
 	mu      sync.Mutex
-	hidden  map[storage.FileDesc]bool // guarded by mu: files below that were removed
+	hidden  map[storage.FileDesc]bool // guarded by mu: removed files below
 	written map[storage.FileDesc]bool // guarded by mu: files above
-	checked map[storage.FileDesc]bool // guarded by mu: tables that were found fit to be read
-	current storage.FileDesc          // guarded by mu: the manifest, as SetMeta has it; zero before
+	checked map[storage.FileDesc]bool // guarded by mu: tables that passed the check
+	current storage.FileDesc          // guarded by mu: the manifest set by SetMeta, or zero
 }
 
 var _ storage.Storage = (*overlay)(nil)
@@ -38,7 +38,7 @@ type unlocker struct{}
 
 func (unlocker) Unlock() {}
 
-// Lock implements storage.Storage. The profile holds the lock of the directory.
+// Lock implements storage.Storage. The Profile holds the lock of the directory.
 func (o *overlay) Lock() (storage.Locker, error) { return unlocker{}, nil }
 
 // Log implements storage.Storage.
@@ -93,7 +93,7 @@ func readSmall(path string, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// parseName returns what a file of a LevelDB directory is.
+// parseName returns the type and number of a file in a LevelDB directory.
 func parseName(name string) (fd storage.FileDesc, ok bool) {
 	number := name
 	if rest, ok := strings.CutPrefix(name, "MANIFEST-"); ok {
@@ -158,7 +158,7 @@ func (o *overlay) Open(fd storage.FileDesc) (storage.Reader, error) {
 	return r, nil
 }
 
-// openBelow opens a file of a directory. Tables have two names.
+// openBelow opens a file of a directory. A table can have either of two names.
 func openBelow(dir string, fd storage.FileDesc) (*os.File, error) {
 	f, err := os.Open(filepath.Join(dir, fd.String()))
 	if errors.Is(err, os.ErrNotExist) && fd.Type == storage.TypeTable {
@@ -179,7 +179,7 @@ func (o *overlay) Create(fd storage.FileDesc) (storage.Writer, error) {
 	return unsynced{f}, nil
 }
 
-// unsynced is a file that need not survive anything.
+// unsynced is a file that need not be durable.
 type unsynced struct{ *os.File }
 
 func (unsynced) Sync() error { return nil }
@@ -196,5 +196,5 @@ func (o *overlay) Remove(fd storage.FileDesc) error {
 	return os.Remove(filepath.Join(o.above, fd.String()))
 }
 
-// Rename implements storage.Storage. LevelDB renames only what it repairs.
+// Rename implements storage.Storage. LevelDB renames only when it repairs.
 func (o *overlay) Rename(storage.FileDesc, storage.FileDesc) error { return errors.ErrUnsupported }

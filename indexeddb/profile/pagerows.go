@@ -14,8 +14,8 @@ import (
 // Page is the format of a Profile that OpenPage returned.
 const Page Format = "page"
 
-// OpenPage gives the rows of IndexedDB on a page as a Profile, to be listed and checked. r is used
-// until Close. Errors: as Open.
+// OpenPage opens the IndexedDB rows of a page as a Profile, for listing and Check. The Profile uses
+// r until Close. Errors: as Open.
 func OpenPage(ctx context.Context, r ordered.Reader, o *Options) (*Profile, error) {
 	p := &Profile{dir: Directory{Format: Page}, options: o.withDefaults()}
 	s := &pageSource{r: r, counts: map[storeID]int64{}}
@@ -30,7 +30,7 @@ func OpenPage(ctx context.Context, r ordered.Reader, o *Options) (*Profile, erro
 	return p, nil
 }
 
-// pageSource is a page.
+// pageSource reads a page.
 type pageSource struct {
 	r      ordered.Reader
 	meta   *indexeddb.Schema
@@ -42,9 +42,8 @@ var _ source = (*pageSource)(nil)
 func (s *pageSource) schema() (*indexeddb.Schema, map[storeID]int64) { return s.meta, s.counts }
 func (s *pageSource) close() error                                   { return nil }
 
-// rows calls fn with the rows that begin with a prefix, in order, with those values that are
-// wanted. Content is never read. Damage goes to report, and ends the walk only when report returns
-// an error.
+// rows calls fn for the rows with a prefix, in order. values is set to read values too; content is
+// never read. It calls report with damage, and stops only at an error from report.
 func (s *pageSource) rows(ctx context.Context, prefix []byte, values bool, report func(error) error, fn func(indexeddb.Row, []byte) error) (err error) {
 	it := s.r.Iter(ordered.Range{Start: prefix, End: ordered.PrefixEnd(prefix), KeysOnly: !values})
 	defer func() { err = errors.Join(err, it.Close()) }()
@@ -70,7 +69,7 @@ func (s *pageSource) rows(ctx context.Context, prefix []byte, values bool, repor
 	return it.Err()
 }
 
-// survey counts records, and looks whether all rows belong to what the metadata name.
+// survey counts records, and checks that all rows belong to objects in the metadata.
 func (s *pageSource) survey(ctx context.Context, report func(error) error) error {
 	return s.rows(ctx, indexeddb.PagePrefix(), false, report, func(r indexeddb.Row, _ []byte) error {
 		if r.Store == 0 || r.Kind < indexeddb.KindRecord {
@@ -124,13 +123,13 @@ func (s *pageSource) records(ctx context.Context, id storeID, report func(error)
 	return s.orphans(ctx, id, report)
 }
 
-// orphans reports external objects and contents that have no record.
+// orphans reports external objects and contents without a record.
 func (s *pageSource) orphans(ctx context.Context, id storeID, report func(error) error) error {
 	for _, kind := range []indexeddb.Kind{indexeddb.KindExternal, indexeddb.KindContent} {
 		family := indexeddb.PageFamily(id.row(kind, indexeddb.Key{}))
 		err := s.rows(ctx, family, kind == indexeddb.KindExternal, report, func(row indexeddb.Row, _ []byte) error {
 			if row.Primary.IsZero() {
-				return nil // a content whose record has a long key, which its key does not tell
+				return nil // content of a record with a long key, which this row lacks
 			}
 			key, _ := indexeddb.PageKey(nil, id.row(indexeddb.KindRecord, row.Primary))
 			_, err := s.r.Get(ctx, key)
@@ -146,7 +145,7 @@ func (s *pageSource) orphans(ctx context.Context, id storeID, report func(error)
 	return nil
 }
 
-// join makes a record of its row and its external objects.
+// join makes a record from its row and its external objects.
 func (s *pageSource) join(ctx context.Context, row indexeddb.Row, value []byte) (r *record, err error) {
 	r = &record{row: row}
 	if r.version, r.value, err = indexeddb.DecodeRecord(value); err != nil {
@@ -173,7 +172,7 @@ func (s *pageSource) join(ctx context.Context, row indexeddb.Row, value []byte) 
 	return r, nil
 }
 
-// get returns the value of a row, nil when there is none.
+// get returns the value of a row, or nil when there is none.
 func (s *pageSource) get(ctx context.Context, r indexeddb.Row) ([]byte, error) {
 	key, _ := indexeddb.PageKey(nil, r)
 	page, err := s.r.Get(ctx, key)
@@ -197,7 +196,7 @@ func (s *pageSource) record(ctx context.Context, id storeID, primary indexeddb.K
 	return s.join(ctx, row, value)
 }
 
-// indexRows implements source. All rows of a page count.
+// indexRows implements source. All rows of a page are valid.
 func (s *pageSource) indexRows(ctx context.Context, x indexeddb.Row, report func(error) error, fn func(indexeddb.Row) error) (stale int64, err error) {
 	return 0, s.rows(ctx, indexeddb.PageFamily(x), true, report, func(r indexeddb.Row, _ []byte) error { return fn(r) })
 }

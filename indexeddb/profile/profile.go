@@ -14,7 +14,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Format is how a browser stores a directory.
+// Format is the storage format of a directory.
 type Format string
 
 // The formats.
@@ -23,21 +23,21 @@ const (
 	SQLite  Format = "sqlite"
 )
 
-// The ends of names of directories.
+// The suffixes of directory names.
 const (
 	levelSuffix = ".indexeddb.leveldb"
 	blobSuffix  = ".indexeddb.blob"
 )
 
-// Directory is a directory that a browser keeps for an origin.
+// Directory is the directory of an origin in a browser.
 type Directory struct {
 	Path   string
 	Format Format
 }
 
-// Find returns the directories at path or below it: path is one itself, or the IndexedDB directory
-// of a browser's profile, or the profile, or the directory of all profiles. Errors:
-// base.ErrNotFound when there is none.
+// Find returns the directories at or below path. path is such a directory, the IndexedDB directory
+// of a browser profile, a profile, or the directory of all profiles. Errors: base.ErrNotFound when
+// there is none.
 func Find(path string) (found []Directory, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -47,7 +47,7 @@ func Find(path string) (found []Directory, err error) {
 		return nil, fmt.Errorf("find IndexedDB: %s is no directory: %w", path, base.ErrInvalid)
 	}
 	path = filepath.Clean(path)
-	// The first is last: profiles have SQLite files, too, which are no databases of an origin.
+	// path itself is last: profiles contain other SQLite files, too.
 	for _, dir := range []string{filepath.Join(path, "Default", "IndexedDB"), filepath.Join(path, "IndexedDB"), path} {
 		if found, err = look(dir); err != nil || len(found) > 0 {
 			return found, err
@@ -86,7 +86,7 @@ func look(dir string) (found []Directory, err error) {
 	return found, nil
 }
 
-// formatOf tells a directory of an origin from others, for which it returns "".
+// formatOf returns the format of a directory of an origin, and "" for other directories.
 func formatOf(dir string) (Format, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -103,7 +103,7 @@ func formatOf(dir string) (Format, error) {
 	return "", nil
 }
 
-// isSQLite reports whether a file begins as SQLite's do.
+// isSQLite reports whether a file begins like a SQLite file.
 func isSQLite(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -116,14 +116,14 @@ func isSQLite(path string) bool {
 	return err == nil && string(b) == magic
 }
 
-// Options say how a directory is read. The zero value and nil stop at the first damage.
+// Options configures reading. With the zero value and nil, reading stops at the first damage.
 type Options struct {
-	// Damage is called with each damage that is found, a base.ErrCorrupt that names the row. When
-	// it returns an error, or is nil, reading ends. It may be called several times for one row.
+	// Damage is called with each damage, a base.ErrCorrupt that names the row. Reading stops when
+	// it returns an error, or is nil. It may be called several times for one row.
 	Damage func(error) error
-	// LeftOut is called with each row that a unique index does not have though its record has the
-	// key. holder is the primary key of another record that has it there, and zero when there is
-	// none any more. It may be nil.
+	// LeftOut is called for each row missing from a unique index although its record has the key.
+	// holder is the primary key of another record with that key in the index, or zero if none is
+	// left. It may be nil.
 	LeftOut func(row indexeddb.Row, holder indexeddb.Key)
 	// Progress is called often, on the goroutine of the caller. It may be nil.
 	Progress func(Progress)
@@ -146,22 +146,21 @@ func (o *Options) withDefaults() Options {
 	return out
 }
 
-// Progress is how far a long call has come. Total is the number of records that there are.
+// Progress is the progress of a long call. Total is the number of all records.
 type Progress struct {
 	Records, Total, Bytes int64
 }
 
-// Profile is a directory that is open for reading.
+// Profile is a directory or page, open for reading.
 type Profile struct {
 	dir     Directory
 	source  source
 	options Options
 }
 
-// Open opens the directory that is at path, or the only one below it (see Find). The caller closes
-// the Profile. Errors: base.ErrNotFound, base.ErrLocked when a browser has it open,
-// base.ErrCorrupt, base.ErrUnsupported for forms that are not known, base.ErrInvalid when there are
-// several.
+// Open opens the directory at path, or the only one below it (see Find). The caller closes the
+// Profile. Errors: base.ErrNotFound, base.ErrLocked when a browser has it open, base.ErrCorrupt,
+// base.ErrUnsupported for unknown formats, base.ErrInvalid when there are several.
 func Open(ctx context.Context, path string, o *Options) (*Profile, error) {
 	found, err := Find(path)
 	if err != nil {
@@ -188,7 +187,7 @@ func Open(ctx context.Context, path string, o *Options) (*Profile, error) {
 	return p, nil
 }
 
-// Directory returns what was opened.
+// Directory returns the opened directory.
 func (p *Profile) Directory() Directory { return p.dir }
 
 // Schema returns the metadata, which belong to the Profile.
@@ -197,16 +196,16 @@ func (p *Profile) Schema() *indexeddb.Schema {
 	return s
 }
 
-// Records returns how many records an object store has.
+// Records returns the number of records in an object store.
 func (p *Profile) Records(database, store int64) int64 {
 	_, counts := p.source.schema()
 	return counts[storeID{database, store}]
 }
 
-// Close ends the use of the directory.
+// Close releases the directory.
 func (p *Profile) Close() error { return p.source.close() }
 
-// total returns how many records there are.
+// total returns the number of all records.
 func (p *Profile) total() (n int64) {
 	_, counts := p.source.schema()
 	for _, c := range counts {
@@ -215,7 +214,7 @@ func (p *Profile) total() (n int64) {
 	return n
 }
 
-// stores calls fn with each object store.
+// stores calls fn for each object store.
 func (p *Profile) stores(fn func(storeID, *indexeddb.Store) error) error {
 	for _, d := range p.Schema().Databases {
 		for _, s := range d.Stores {

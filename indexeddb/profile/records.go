@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// Journals and manifests are made of chunks, in blocks of 32 KiB. A chunk has a head of checksum,
-// length and type, and records are one chunk or several.
+// Journals and manifests consist of chunks, in blocks of 32 KiB. A chunk has a header with
+// checksum, length and type. A record is one chunk or several.
 const (
 	blockBytes = 32 << 10
 	headBytes  = 7
@@ -19,14 +19,14 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// masked returns the checksum of LevelDB.
+// masked returns a checksum as LevelDB stores it.
 func masked(b []byte) uint32 { return mask(crc32.Checksum(b, castagnoli)) }
 
 func mask(crc uint32) uint32 { return (crc>>15 | crc<<17) + 0xa282ead8 }
 
-// recordsEnd returns where the last whole record ends. What is behind it is what a process was
-// writing when it ended. A chunk whose length is damaged is no such thing: with another length, its
-// checksum is right.
+// recordsEnd returns the end of the last whole record. A partial record after it was being written
+// when the process ended. A chunk with a damaged length is no partial record: its checksum is right
+// for another length.
 func recordsEnd(f io.ReaderAt, size int64, name string) (end int64, err error) {
 	block := make([]byte, blockBytes)
 	for start := int64(0); start < size; start += blockBytes {
@@ -38,7 +38,7 @@ func recordsEnd(f io.ReaderAt, size int64, name string) (end int64, err error) {
 		for at+headBytes <= len(b) {
 			length, kind := int(binary.LittleEndian.Uint16(b[at+4:])), b[at+6]
 			if next := at + headBytes + length; next <= len(b) {
-				empty := kind == 0 && length == 0 && binary.LittleEndian.Uint32(b[at:]) == 0 // space that was reserved
+				empty := kind == 0 && length == 0 && binary.LittleEndian.Uint32(b[at:]) == 0 // reserved space
 				if !empty && masked(b[at+6:next]) != binary.LittleEndian.Uint32(b[at:]) {
 					return 0, damaged(name, "the record at %d has a wrong checksum", start+int64(at))
 				}
@@ -57,7 +57,7 @@ func recordsEnd(f io.ReaderAt, size int64, name string) (end int64, err error) {
 	return end, nil
 }
 
-// endsElsewhere reports whether the checksum at the beginning of b is right for some length of the
+// endsElsewhere reports whether the checksum at the beginning of b matches some length of the
 // chunk.
 func endsElsewhere(b []byte) bool {
 	want := binary.LittleEndian.Uint32(b)
@@ -73,7 +73,7 @@ func endsElsewhere(b []byte) bool {
 	}
 }
 
-// forRecords calls fn with each record up to end, which recordsEnd returned. The bytes are valid
+// forRecords calls fn for each record up to end, the result of recordsEnd. The bytes are valid
 // until fn returns.
 func forRecords(f io.ReaderAt, end int64, name string, fn func([]byte) error) error {
 	block := make([]byte, blockBytes)

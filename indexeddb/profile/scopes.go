@@ -10,8 +10,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// applyScopes undoes the transactions that were under way, and finishes what others left to be
-// cleaned up. The keys of tasks sort so that the newest undoing comes first.
+// applyScopes undoes unfinished transactions, and completes the cleanup of committed ones. The keys
+// of tasks sort so that the newest undo task is first.
 func applyScopes(db *leveldb.DB) error {
 	scopes := indexeddb.Row{Kind: indexeddb.KindScope}
 	it := db.NewIterator(&util.Range{
@@ -31,7 +31,7 @@ func applyScopes(db *leveldb.DB) error {
 	return it.Error()
 }
 
-// applyScope takes one row of the log of scopes. The metadata of a scope stands before all tasks.
+// applyScope applies one row of the scopes log. The metadata of scopes sort before all tasks.
 func applyScope(db *leveldb.DB, row indexeddb.Row, key, value []byte, committed map[int64]bool) error {
 	if row.Kind != indexeddb.KindScope {
 		return nil

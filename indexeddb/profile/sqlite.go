@@ -18,19 +18,19 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// sqlSchemaVersion is the version of the tables that is understood.
+// sqlSchemaVersion is the supported version of the tables.
 const sqlSchemaVersion = 1
 
-// sqlRecordVersion is the version of all records: SQLite files have none.
+// sqlRecordVersion is the version of all records, because SQLite files store none.
 const sqlRecordVersion = 2
 
-// sqlSource is a directory of SQLite files, one for each database. They are copied, because SQLite
-// writes beside what it reads.
+// sqlSource reads a directory of SQLite files, one for each database. It copies them, because
+// SQLite writes next to the file that it reads.
 type sqlSource struct {
 	above  string
 	meta   *indexeddb.Schema
 	counts map[storeID]int64
-	files  map[int64]*sql.DB // by the id of the database
+	files  map[int64]*sql.DB // by database id
 }
 
 var _ source = (*sqlSource)(nil)
@@ -72,7 +72,7 @@ func openSQLite(ctx context.Context, dir string, report func(error) error) (_ *s
 	return s, nil
 }
 
-// open copies a file, with the log of what is not in it yet, and reads the metadata.
+// open copies a file with its write-ahead log, and reads the metadata.
 func (s *sqlSource) open(ctx context.Context, path string) (*indexeddb.Database, error) {
 	unlock, err := lockSQLite(path)
 	if err != nil {
@@ -107,11 +107,11 @@ func (s *sqlSource) open(ctx context.Context, path string) (*indexeddb.Database,
 	return s.database(ctx, id, db)
 }
 
-// sqlPragmas bound what a hostile file can do.
+// sqlPragmas limit the effect of a hostile file.
 const sqlPragmas = "?_pragma=cache_size(-1024)&_pragma=trusted_schema(0)&_pragma=cell_size_check(1)&_pragma=ignore_check_constraints(1)"
 
-// plainSchema refuses a file in which something is to be calculated when it is read, which may take
-// any time: a browser has tables with columns that are stored, and indexes of these.
+// plainSchema refuses a file that makes SQLite calculate columns, because this may take unbounded
+// time. A browser has only tables with stored columns, and indexes of these.
 func plainSchema(ctx context.Context, db *sql.DB) error {
 	var name string
 	err := scanRow(ctx, db.QueryRowContext(ctx, `SELECT name FROM sqlite_schema WHERE type NOT IN ('table', 'index', 'trigger') OR sql LIKE 'CREATE VIRTUAL%'
@@ -140,7 +140,7 @@ func copyFile(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// classifySQL turns an error of SQLite into one of this module.
+// classifySQL converts an error of SQLite into one of this module.
 func classifySQL(what string, err error) error {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		switch e.Code() & 0xff {
@@ -216,7 +216,7 @@ func (s *sqlSource) stores(ctx context.Context, d *indexeddb.Database, db *sql.D
 	}, "SELECT object_store_id, id, name, key_path, is_unique, multi_entry FROM indexes ORDER BY object_store_id, id")
 }
 
-// count counts the records of each object store, which has to exist.
+// count counts the records of each object store, which must exist.
 func (s *sqlSource) count(ctx context.Context, d *indexeddb.Database, db *sql.DB) error {
 	return query(ctx, db, func(scan func(...any) error) error {
 		var store, n int64
@@ -231,7 +231,7 @@ func (s *sqlSource) count(ctx context.Context, d *indexeddb.Database, db *sql.DB
 	}, "SELECT object_store_id, COUNT(*) FROM records GROUP BY object_store_id")
 }
 
-// query calls fn with each row of a query.
+// query calls fn for each row of a query.
 func query(ctx context.Context, db *sql.DB, fn func(scan func(...any) error) error, text string, args ...any) (err error) {
 	rows, err := db.QueryContext(ctx, text, args...)
 	if err != nil {
@@ -249,8 +249,8 @@ func query(ctx context.Context, db *sql.DB, fn func(scan func(...any) error) err
 	return nil
 }
 
-// scanRow copies the columns of a row, which may have other types than they should: SQLite files
-// have no checksums, and a damaged schema names other columns.
+// scanRow copies the columns of a row. Types may be wrong: SQLite files have no checksums, and a
+// damaged schema names other columns.
 func scanRow(ctx context.Context, row interface{ Scan(dest ...any) error }, dest ...any) error {
 	err := row.Scan(dest...)
 	if err == nil || ctx.Err() != nil || errors.Is(err, sql.ErrNoRows) {
@@ -262,7 +262,7 @@ func scanRow(ctx context.Context, row interface{ Scan(dest ...any) error }, dest
 	return damaged("row", "%.200s", err)
 }
 
-// utf16Text decodes UTF-16 in little-endian order, as SQLite files have names.
+// utf16Text decodes little-endian UTF-16, the form of names in SQLite files.
 func utf16Text(b []byte) string {
 	swapped := make([]byte, len(b)&^1)
 	for i := 0; i < len(swapped); i += 2 {
@@ -272,7 +272,7 @@ func utf16Text(b []byte) string {
 	return text
 }
 
-// sqlKeyPath decodes a key path, if there is one: a path, or several with spaces between.
+// sqlKeyPath decodes a key path, if present: one path, or several separated by spaces.
 func sqlKeyPath(has bool, b []byte) indexeddb.KeyPath {
 	if !has {
 		return indexeddb.KeyPath{}

@@ -15,17 +15,17 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// How the value of a record is compressed.
+// Compression types of a record's value.
 const (
 	sqlPlain  = 0
 	sqlZstd   = 1
 	sqlSnappy = 2
 )
 
-// recordColumns are what join reads.
+// recordColumns are the columns that join reads.
 var recordColumns = "row_id, " + bounded("key") + ", compression_type, " + bounded("value")
 
-// bounded reads a column, NULL when it is longer than maxBlock.
+// bounded selects a column, or NULL when it is longer than maxBlock.
 func bounded(column string) string {
 	return fmt.Sprintf("CASE WHEN length(%s) <= %d THEN %s END", column, maxBlock, column)
 }
@@ -53,7 +53,7 @@ func (s *sqlSource) record(ctx context.Context, id storeID, primary indexeddb.Ke
 	return r, err
 }
 
-// join makes a record of a row, with its external objects.
+// join makes a record from a row and its external objects.
 func (s *sqlSource) join(ctx context.Context, id storeID, scan func(...any) error) (*record, error) {
 	var rowID, compression int64
 	var key, value []byte
@@ -113,8 +113,8 @@ func decompressSQL(b []byte, compression int64) ([]byte, error) {
 	return raw, nil
 }
 
-// externalObject makes an external object of a row. Its number is greater than that of the row by
-// one: numbers begin with 2.
+// externalObject makes an external object from a row. Its number is the number of the row plus one,
+// because numbers begin with 2.
 func externalObject(scan func(...any) error) (o indexeddb.ExternalObject, blob int64, err error) {
 	var kind int64
 	var name any
@@ -134,13 +134,13 @@ func externalObject(scan func(...any) error) (o indexeddb.ExternalObject, blob i
 	return o, blob, nil
 }
 
-// sqlBlob reads a blob, of which each part is a row.
+// sqlBlob reads a blob. Each part of the blob is a row.
 type sqlBlob struct {
 	ctx  context.Context
 	db   *sql.DB
 	id   int64
 	name string
-	part int64 // the next one
+	part int64 // the next part
 	rest *bytes.Reader
 }
 
@@ -169,7 +169,7 @@ func (b *sqlBlob) Read(p []byte) (int, error) {
 	return b.rest.Read(p)
 }
 
-// indexRows implements source. All rows count, and each has to have its record.
+// indexRows implements source. All rows are valid, and each must have a record.
 func (s *sqlSource) indexRows(ctx context.Context, x indexeddb.Row, report func(error) error, fn func(indexeddb.Row) error) (stale int64, err error) {
 	return 0, query(ctx, s.files[x.Database], func(scan func(...any) error) error {
 		var key, primary []byte

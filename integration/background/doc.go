@@ -1,30 +1,29 @@
-// Package background has the tests of sync as it runs by itself: devices with several pages each,
-// whose backgrounds look, send, fail and try again, while callers commit, wait, leave, pause, close
-// and are killed. It has no code of its own.
+// Package background has the tests of background sync. Devices with several pages each look, send,
+// fail and try again in the background. Meanwhile callers commit, wait, leave, pause, close and are
+// killed. The package has no code of its own.
 //
-// A History is made from a seed and carried out in virtual time. Every request waits until the
-// scheduler lets it through, one at a time, in an order that follows from the seed, and each time
-// that nothing moves any more the promises are looked at:
+// A History is made from a seed and runs in virtual time. The scheduler lets one request through at
+// a time, in an order that follows from the seed. Whenever all goroutines wait, the test checks
+// these promises:
 //
-//	W1: no call and no direction is in progress without a request under way, or one that is soon
-//	    made again.
-//	W2: what has failed is well again by itself some time after the trouble is over, also where
-//	    only the user could help.
-//	W3: what is not in the bucket is sent, when nothing is in the way; and nothing is said to be
-//	    pending when there is nothing.
+//	W1: a call or direction in progress has a request in flight, or one that is soon repeated.
+//	W2: a failure ends by itself some time after its cause is gone, even a failure that needed
+//	    the user.
+//	W3: changes missing in the bucket are sent, when nothing prevents it; and the state is not
+//	    pending when there are none.
 //	W4: WaitSynced returns when its commit is in the bucket and not before, and fails only when
 //	    something went wrong.
-//	W5: in pause there is no request but those of callers, and those that say good-bye.
-//	W6: requests stay within the model: one look a poll, no list and no put by who has nothing to
-//	    do, a bounded number by who fails.
-//	W7: after healing all pages of all devices have one head each, and everything that was
-//	    acknowledged.
+//	W5: in pause there are only requests of callers, and those that say good-bye.
+//	W6: requests stay within the model: one look a poll, no list and no put by an idle device,
+//	    and a bounded number by a failing one.
+//	W7: after healing, all pages of all devices have one head each, and contain everything that
+//	    was acknowledged.
 //	W8: nothing runs on after everything was closed.
-//	W9: who watches misses no change of a state.
-//	W10: after Sync everything that was committed before is in the bucket, and everything that was
-//	     there before is here.
+//	W9: a watcher misses no change of a state.
+//	W10: after Sync the bucket has all earlier commits of the device, and the device has
+//	     everything that was in the bucket before.
 //
-// More histories than CI runs, and one alone with what happens:
+// More histories than CI runs, and one alone with its steps:
 //
 //	go test ./integration/background -run Histories -histories 5000
 //	go test ./integration/background -run Histories -seed 17 -v

@@ -1,3 +1,3 @@
-// Package corrupt has the tests that damage the files of a repository and read what is left
-// (promise 3 of README.md). It has no code of its own.
+// Package corrupt has the tests that damage the files of a repository and then read it (promise 3
+// of README.md). It has no code of its own.
 package corrupt
