@@ -27,11 +27,11 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// passing is the clock of the bucket and of what syncs: who waits has waited at once, and that time
-// has passed for all.
+// passing is the clock of the bucket and of sync. A wait ends at once and advances the time for all
+// devices.
 type passing struct {
 	w *World
-	d *device // whose clock it is; nil: the bucket's
+	d *device // the device of this clock; nil: the bucket's clock
 }
 
 // Now implements clock.Clock.
@@ -50,20 +50,20 @@ func (p passing) After(d time.Duration) (<-chan time.Time, func()) {
 	return c, func() {}
 }
 
-// cloud is the bucket that the devices share, and what the model knows of it.
+// cloud is the bucket that the devices share, with its state in the model.
 type cloud struct {
 	b      *mem.Bucket
 	master seal.MasterKey
 	ring   *seal.Keyring // the first one
 	faults mem.Faults
-	has    set // commits that are in the log, as somebody was told
+	has    set // commits reported as being in the log
 	epoch  int // how often the bucket was wiped or rolled back
 	kept   *keptBucket
 	tags   map[string]map[commit.ID]bool
 	seen   map[string]bool // the contents of epochs that noticeRenewal has seen
-	torn   bool            // objects are missing in the midst of what is there
-	bereft bool            // of a checkpoint after something else, which it may have stood for
-	lossy  bool            // values may be lost: devices have given up theirs, and the bucket too
+	torn   bool            // objects are missing in the middle of the log
+	bereft bool            // a checkpoint was lost after another loss that it may have covered
+	lossy  bool            // values may be lost, because devices and the bucket have lost their copies
 	stats  CloudResult
 }
 
@@ -90,24 +90,24 @@ func (w *World) newCloud(ctx context.Context) error {
 	return nil
 }
 
-// setFaults lets faults befall requests from now on. One write a second for each name is what the
-// bucket itself keeps to.
+// setFaults sets the faults of requests from now on. The bucket itself enforces one write a second
+// for each name.
 func (w *World) setFaults(f mem.Faults) {
 	w.cloud.b.SetFaults(mem.Faults{WriteInterval: f.WriteInterval})
 	f.WriteInterval = 0
 	w.cloud.faults = f
 }
 
-// connect reads the keyring, or makes one. Where the bucket takes one write a second for each name,
-// it waits in the history's time: by the machine's clock that second never comes.
+// connect reads the keyring, or creates one. When the bucket allows one write a second for each
+// name, connect waits in the time of the history, because real time does not reach that second.
 func (w *World) connect(ctx context.Context, random io.Reader) (*seal.Keyring, error) {
 	b := bucket.NewRetry(w.cloud.b, bucket.RetryOptions{Clock: passing{w, nil}, Jitter: func() float64 { return 0 }})
 	ring, _, err := cloudsync.Connect(ctx, b, w.cloud.master, true, random)
 	return ring, err
 }
 
-// seeded returns random bytes for the part of a history. What is read by eight bytes is for pauses,
-// of requests that may be made at the same time: it is always the same.
+// seeded returns random bytes for one part of a history. A read of eight bytes is for a retry
+// pause. It always returns the same bytes, because requests may run concurrently.
 func seeded(seed, part uint64) io.Reader {
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], seed)
@@ -130,7 +130,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	return s.r.Read(p)
 }
 
-// link is what a device has to do with the bucket.
+// link is the connection of a device to the bucket.
 type link struct {
 	wire    *wire
 	ring    *seal.Keyring
@@ -138,16 +138,16 @@ type link struct {
 	syncer  *cloudsync.Syncer
 	page    *cloudsync.Page
 	opened  uint64    // how often
-	epoch   int       // of the bucket with which the device was in step last
+	epoch   int       // of the bucket when the device was last in step
 	session int       // of the bucket when the page was opened
-	looked  bool      // the page was synced since
-	proved  time.Time // by the device's clock, when it seems to have looked last whether its own entries are there; zero: not since the page was opened
+	looked  bool      // the page was synced since then
+	proved  time.Time // by the device's clock, the estimated time of the last check of its own entries; zero: none since the page was opened
 	offline bool
 	backup  *backup
-	merges  []merge.Merged // that may be durable or not, since the power has failed
+	merges  []merge.Merged // may be durable or not, after a power failure
 }
 
-// backup is the disk of a device, and what the model knew of it.
+// backup is a copy of a device's disk, with its state in the model.
 type backup struct {
 	mem      *vfstest.Mem
 	rows     *index.Memory
@@ -174,7 +174,7 @@ func (d *device) newKey() seal.DeviceKey {
 	return key
 }
 
-// join begins to sync the open page.
+// join opens the page for sync.
 func (d *device) join() {
 	l := d.link
 	l.opened++
@@ -185,7 +185,7 @@ func (d *device) join() {
 	l.session, l.looked, l.proved = d.w.cloud.epoch, false, time.Time{}
 }
 
-// leave ends the syncing of the page.
+// leave ends the sync of the page.
 func (d *device) leave() error {
 	if d.link == nil || d.link.page == nil {
 		return nil
@@ -196,7 +196,7 @@ func (d *device) leave() error {
 	return err
 }
 
-// mergeThese merges the heads of only, or all, in the midst of a sync.
+// mergeThese merges the heads in only, or all heads, during a sync.
 func (d *device) mergeThese(ctx context.Context, only []commit.ID) error {
 	if err := d.learn(ctx); err != nil {
 		return err
@@ -212,8 +212,8 @@ func (d *device) mergeThese(ctx context.Context, only []commit.ID) error {
 	return d.merge(ctx, heads)
 }
 
-// learn notes the commits that have come from the bucket: the store's heads are commits that
-// somebody made, above all that it had (S1).
+// learn records the commits that the device received from the bucket. The heads of the store must
+// be commits that a device made, and must be above all commits that the device had (S1).
 func (d *device) learn(ctx context.Context) error {
 	if err := d.noticePruned(ctx); err != nil {
 		return err
@@ -237,7 +237,7 @@ func (d *device) learn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.w.forgetful = d.w.forgetful || strange // what it is merged with has it, or has changed it since
+	d.w.forgetful = d.w.forgetful || strange // a merge partner of this head may contain or change it
 	for i := range has.minus(d.has).all() {
 		n := d.w.graph.nodes[i]
 		lacks, err := d.mayLack(ctx, n)
@@ -258,15 +258,16 @@ func (d *device) learn(ctx context.Context) error {
 	return nil
 }
 
-// strangers holds the heads of a device to those that the graph gives it, and reports whether there
-// are others. Where history was given up a head that it had may stand beside one that was made
-// above it, when others have given up what is between, since they did not wait for this device. So
-// may one that it has only now read, on from where it stood, before it came to where the log passes
-// it by: that is as if it had synced between, and who has nothing stands at the beginning of a log
-// that was put back, or at an older checkpoint since the newest could not be read. And when the
-// bucket is not what it was, one may come back that was given up before the device came, or, also
-// to who reads the log anew, by Prune, of which the page takes no note: the device does not know it
-// (S1).
+// strangers compares the heads of a device with those that the graph implies, and reports
+// additional heads. These are valid only in the following cases (S1):
+//
+//   - History was given up. A former head of the device stands beside a head above it, because
+//     others gave up the commits between without waiting for this device.
+//   - The device has read such a head only now, before the part of the log that passes it by. This
+//     is as if it had synced between. A new device begins at the start of a log that was put back,
+//     or at an older checkpoint when the newest one could not be read.
+//   - The bucket has changed. A head given up before the device joined, or by Prune, which the page
+//     does not record, may be back; the latter also for a reader of the whole log.
 func (d *device) strangers(heads []*commit.Commit, top []*node) (strange bool, err error) {
 	fail := func() (bool, error) {
 		return false, fmt.Errorf("S1: device %d has heads %s, want %s", d.index, ids(heads), nodeIDs(top))
@@ -281,9 +282,9 @@ func (d *device) strangers(heads []*commit.Commit, top []*node) (strange bool, e
 		if slices.Contains(top, n) {
 			continue
 		}
-		had := slices.Contains(d.heads, n) || !d.has.has(n.index) && (n.above.and(d.has).last() > 0 || d.w.mayRenew()) // 0 is the first commit, which all have
+		had := slices.Contains(d.heads, n) || !d.has.has(n.index) && (n.above.and(d.has).last() > 0 || d.w.mayRenew()) // 0 is the first commit, common to all
 		back := d.w.cloud.epoch > 0 && d.w.retained && d.never.has(n.index) || d.w.unnoted.has(n.index)
-		afresh := d.w.cloud.epoch > 0 && d.w.retained && had // what is between is not sent again
+		afresh := d.w.cloud.epoch > 0 && d.w.retained && had // the commits between are not sent again
 		if !afresh && (!d.w.prunedAbove(n) || !(d.w.retained && had) && !back) {
 			return fail()
 		}
@@ -292,7 +293,7 @@ func (d *device) strangers(heads []*commit.Commit, top []*node) (strange bool, e
 	return strange, nil
 }
 
-// call calls fn with a context that ends at a request.
+// call calls fn with a context that ends at a given request.
 func (d *device) call(ctx context.Context, stop int, fn func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -308,7 +309,7 @@ func (d *device) call(ctx context.Context, stop int, fn func(ctx context.Context
 	flight := w.flight
 	w.stop, w.flight = 0, false
 	w.mu.Unlock()
-	if flight { // what has been left may go on for others, and there is nobody to wait for
+	if flight { // the request may go on for others; the model cannot wait for it
 		return errors.Join(err, d.reopen(context.WithoutCancel(ctx)))
 	}
 	return err
@@ -317,13 +318,13 @@ func (d *device) call(ctx context.Context, stop int, fn func(ctx context.Context
 // judge returns nil if a call to the bucket may have ended with err (S9).
 func (d *device) judge(what string, err error, targets ...error) error {
 	f := &d.w.cloud.faults
-	if slices.Contains(targets, errStopped) { // the store says that the context has ended, the rest why
+	if slices.Contains(targets, errStopped) { // the store reports the end of the context, others its cause
 		targets = append(targets, context.Canceled)
 	}
 	if d.link.offline || *f != (mem.Faults{}) {
 		targets = append(targets, base.ErrNetwork)
 	}
-	if f.WrongByte > 0 { // the byte that says which version an object has is vouched for by nothing
+	if f.WrongByte > 0 { // nothing authenticates the byte with the version of an object
 		targets = append(targets, base.ErrCorrupt, base.ErrUnsupported)
 	}
 	if d.link.epoch < d.w.cloud.epoch {
@@ -336,7 +337,7 @@ func (d *device) judge(what string, err error, targets ...error) error {
 		targets = append(targets, base.ErrCorrupt, base.ErrNotFound, base.ErrGone, base.ErrNeedsFetch)
 	}
 	if err == nil || slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) }) {
-		if errors.Is(err, errStopped) || errors.Is(err, context.Canceled) || d.dark() { // what it says depends on which of several requests was the last
+		if errors.Is(err, errStopped) || errors.Is(err, context.Canceled) || d.dark() { // the message depends on which of several requests was last
 			err = errStopped
 		}
 		d.w.trace("device %d: %s: heads %s, %v", d.index, what, nodeIDs(d.heads), err)
@@ -345,7 +346,7 @@ func (d *device) judge(what string, err error, targets ...error) error {
 	return fmt.Errorf("S9: device %d: %s: %w", d.index, what, err)
 }
 
-// sync syncs, and returns what the call returned, and an error when that breaks a promise.
+// sync syncs. It returns the result of the call, and an error when that breaks a promise.
 func (d *device) sync(ctx context.Context, stop int) (result, err error) {
 	c := d.w.cloud
 	before, asked := c.has, d.link.wire.counted()
@@ -354,11 +355,11 @@ func (d *device) sync(ctx context.Context, stop int) (result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	first := !d.link.looked || at == 0 // who has slept looks for the log anew
+	first := !d.link.looked || at == 0 // a restarted device reads the log from scratch
 	result = d.call(ctx, stop, d.link.page.Sync)
 	c.stats.Syncs++
 	if err := d.learn(ctx); err != nil {
-		return result, errors.Join(err, result) // a merge that is not the model's fails there, and is a head that nobody made
+		return result, errors.Join(err, result) // a merge unlike the model's fails there, and leaves a head that no device made
 	}
 	if err := d.judge("sync", result, errStopped); err != nil || result != nil {
 		c.stats.Failed++
@@ -375,11 +376,11 @@ func (d *device) sync(ctx context.Context, stop int) (result, err error) {
 	return nil, d.inStep(ctx, before)
 }
 
-// cheap holds a sync without faults to the model of what it may ask of the bucket (S10): a look,
-// and what goes up and comes down, each with a place for who was first; beside that what the first
-// one of a process asks, what is asked once an hour and once a day, the entries of a range of 32,
-// the whole log where history is read for a tree, and the runs of the checkpoint where an epoch is
-// entered. What a call asks again is not counted: history is read more than once.
+// cheap compares the requests of a sync without faults with the model (S10). A sync may look, send
+// and receive, each with one more request for a lost race. Further requests are: those of a new
+// process; hourly and daily ones; the entries of a range of 32; the whole log where a tree needs
+// history; and the runs of the checkpoint of a new epoch. Repeated requests of a call do not count,
+// because it reads history more than once.
 func (d *device) cheap(first, entered bool, was cloudsync.Metrics, position uint64, asked tally) error {
 	if d.w.cloud.faults != (mem.Faults{}) {
 		return nil
@@ -387,8 +388,8 @@ func (d *device) cheap(first, entered bool, was cloudsync.Metrics, position uint
 	const (
 		look      = 2
 		process   = 10
-		hour      = 13 // the heads of entries from the first of its own on
-		day       = 12 // a look at the format, the floor, entries behind the end and checkpoints; how far the device is, said anew
+		hour      = 13 // the heads of entries, from the first own entry on
+		day       = 12 // a look at the format, the floor, entries after the end and checkpoints; the position sent again
 		turn      = 6  // looks at the log before and after a turn: a renewal takes more than a cut
 		rangeSize = 32
 	)
@@ -400,7 +401,7 @@ func (d *device) cheap(first, entered bool, was cloudsync.Metrics, position uint
 	if entered {
 		most += asked.runs + turn
 	}
-	if d.w.retained { // what others have not read is looked for before history is given up
+	if d.w.retained { // before history is given up, entries unread by others are looked up
 		most += process
 	}
 	if now/rangeSize != position/rangeSize {
@@ -420,12 +421,12 @@ func (d *device) cheap(first, entered bool, was cloudsync.Metrics, position uint
 	return nil
 }
 
-// mayRenew reports whether the log may have begun anew: the bucket was lost, or a device that reads
-// wrong bytes renews the log. Old commits are then there with the trees that this device had.
+// mayRenew reports whether the log may have been renewed: the bucket was lost, or a device read
+// wrong bytes. A renewed log has old commits with the trees of the renewing device.
 func (w *World) mayRenew() bool { return w.cloud.epoch > 0 || w.h.Cloud.Faults.WrongByte > 0 }
 
-// noticeRenewal notes that a device has renewed the log, which it does where it reads wrong bytes
-// again and again: what was in the log is there as far as devices send it again.
+// noticeRenewal records that a device has renewed the log, because it read wrong bytes repeatedly.
+// The log then has only the commits that devices send again.
 func (d *device) noticeRenewal() error {
 	c := d.w.cloud
 	names := logwire.NamesOf(d.link.ring, "ledger", d.w.page)
@@ -438,7 +439,7 @@ func (d *device) noticeRenewal() error {
 		c.seen[string(stored)] = true
 		if x, err := logwire.OpenEpoch(seal.NewSealer(d.link.ring, nil), names, stored); err == nil && x.Kind == turns.Renewal {
 			c.has = set{}.with(0)
-			d.w.forgetful = d.w.forgetful || d.w.retained // as when the bucket is lost
+			d.w.forgetful = d.w.forgetful || d.w.retained // as after the loss of the bucket
 			d.w.trace("device %d notices renewal %d", d.index, n.Number)
 		}
 	}
@@ -464,8 +465,8 @@ func (d *device) inNewest(ctx context.Context) (bool, error) {
 	return k == most, nil
 }
 
-// inStep is called after the bucket has told the device that everything is up and down. before is
-// what the bucket had (S9).
+// inStep is called after a sync has reported that everything is up and down. before is the content
+// of the bucket before the sync (S9).
 func (d *device) inStep(ctx context.Context, before set) error {
 	c := d.w.cloud
 	unsynced, err := d.s.Unsynced(ctx)
@@ -476,7 +477,7 @@ func (d *device) inStep(ctx context.Context, before set) error {
 	if err != nil {
 		return err
 	}
-	if !newest || d.link.session != c.epoch || c.torn { // the device, or another one, notices within a day
+	if !newest || d.link.session != c.epoch || c.torn { // a device notices within a day
 		return nil
 	}
 	if lacks := before.and(c.has).minus(d.has); lacks.last() >= 0 {
@@ -487,7 +488,7 @@ func (d *device) inStep(ctx context.Context, before set) error {
 	return nil
 }
 
-// reupload makes the bucket whole again.
+// reupload repairs the bucket.
 func (d *device) reupload(ctx context.Context, stop int) error {
 	if err := d.leave(); err != nil {
 		return err
@@ -518,8 +519,8 @@ func (d *device) reupload(ctx context.Context, stop int) error {
 	return d.inStep(ctx, set{}.with(0))
 }
 
-// renewed is called when there is another epoch that not all devices know: what was in the log is
-// there as far as devices send it again.
+// renewed is called after a new epoch that not all devices have entered. The log then has only the
+// commits that devices send again.
 func (w *World) renewed() {
 	var has set
 	for _, d := range w.devices {
@@ -533,11 +534,11 @@ func (w *World) renewed() {
 	w.cloud.has = set{}.with(0)
 	w.cloud.epoch++
 	w.cloud.lossy = w.cloud.lossy || w.dropped
-	w.forgetful = w.forgetful || w.retained // each device merges with the history that it has left
+	w.forgetful = w.forgetful || w.retained // each device merges with its remaining history
 	w.trace("the log begins anew")
 }
 
-// inBucket reports whether the bucket has all that the device has.
+// inBucket reports whether the bucket has everything that the device has.
 func (d *device) inBucket(ctx context.Context) (bool, error) {
 	if d.link.session != d.w.cloud.epoch || d.link.epoch != d.w.cloud.epoch {
 		return false, nil
@@ -555,8 +556,8 @@ func (d *device) inBucket(ctx context.Context) (bool, error) {
 	if err = d.s.LocalPieces(ctx, count); local == 0 || err != nil {
 		return err == nil, err
 	}
-	// What only commits needed that were given up is not sent again. It goes when it is collected,
-	// unless there are commits without trees, which may need it as far as a collector knows.
+	// Pieces that only given up commits need are not sent again. The collector deletes them, except
+	// when commits without trees exist, which may need them as far as the collector can tell.
 	local = 0
 	for c := d.s.NewCollector(storage.CollectOptions{}); c.Stats().Cycles < 4 && err == nil; {
 		_, err = c.Step(ctx)
@@ -581,7 +582,7 @@ func (d *device) inBucket(ctx context.Context) (bool, error) {
 	return local == 0, err
 }
 
-// needed returns the pieces of the trees and explanations that are here.
+// needed returns the pieces of the trees and explanations that the device stores.
 func (d *device) needed(ctx context.Context) (map[object.Digest]bool, error) {
 	all := map[object.Digest]bool{}
 	values := func(root object.Digest) error {
@@ -617,7 +618,7 @@ func (d *device) needed(ctx context.Context) (map[object.Digest]bool, error) {
 	return all, err
 }
 
-// restart ends the process of the device, and begins it on another disk.
+// restart ends the process of the device, and starts it on another disk.
 func (d *device) restart(ctx context.Context, disk *vfstest.Mem, rows *index.Memory) error {
 	if err := d.shut(); err != nil {
 		return err

@@ -8,14 +8,14 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/mem"
 )
 
-// Hazards say what may happen in histories with a bucket beside edits, merges and syncs. The zero
+// Hazards selects the events in histories with a bucket, besides edits, merges and syncs. The zero
 // value is the calmest.
 type Hazards struct {
-	// Faults befall requests in most histories.
+	// Faults makes requests fail, in most histories.
 	Faults bool
 	// Crashes, interrupted calls and lost networks.
 	Crashes bool
-	// Lazy values, and pieces, pages and processes that are given up.
+	// Lazy values; and pieces, pages and processes that are dropped.
 	Lazy bool
 	// Garbage is collected, checkpoints are written, and weeks pass.
 	Garbage bool
@@ -23,8 +23,8 @@ type Hazards struct {
 	Backups bool
 	// Trouble wipes buckets and rolls them back.
 	Trouble bool
-	// Sweeping collects garbage on devices between any two steps, beside snapshots and transactions
-	// that take several steps.
+	// Sweeping collects garbage on devices between any two steps, concurrently with snapshots and
+	// transactions of several steps.
 	Sweeping bool
 	// Pruning gives up history.
 	Pruning bool
@@ -32,26 +32,26 @@ type Hazards struct {
 	Rewriting bool
 	// Newcomers are devices that are cloned from the bucket.
 	Newcomers bool
-	// Years by which clocks are set forward and back.
+	// Years sets clocks forward and back by years.
 	Years bool
-	// Damage takes single objects out of the bucket, and wipes it or rolls it back while processes
-	// go on.
+	// Damage removes single objects from the bucket. It wipes the bucket or rolls it back while
+	// processes go on.
 	Damage bool
-	// Keeping sets how much history the bucket keeps: devices give up the rest, and later the
-	// bucket does, while others are away.
+	// Keeping limits the history in the bucket: devices give up the rest, and later the bucket
+	// does, while other devices are offline.
 	Keeping bool
 }
 
-// AllHazards is every one of them.
+// AllHazards selects every hazard.
 var AllHazards = Hazards{true, true, true, true, true, true, true, true, true, true, true, true, true}
 
-// GenerateCloud returns the history of a seed in which devices share a bucket: steps steps of three
-// to six devices on a page of 5 to 40 keys.
+// GenerateCloud returns the history of a seed with a shared bucket. It has the given number of
+// steps, three to six devices, and a page of 5 to 40 keys.
 func GenerateCloud(seed uint64, steps int, z Hazards) History {
 	h := Generate(seed, 0)
 	g := cloudGenerator{generator: generator{rng: rand.New(rand.NewPCG(seed, 0xc10d)), devices: len(h.Devices)}}
 	for i := range h.Devices {
-		h.Devices[i].Table = false // all have the bucket's
+		h.Devices[i].Table = false // all use the table of the bucket
 	}
 	h.Cloud = &Cloud{Plain: g.one(8)}
 	if z.Faults && !g.one(4) {
@@ -62,7 +62,7 @@ func GenerateCloud(seed uint64, steps int, z Hazards) History {
 		h.Sweep = true
 		g.sweeps(z)
 	}
-	if g.one(16) { // a log that is long enough for ranges
+	if g.one(16) { // a log long enough for ranges
 		for i := range 33 {
 			h.Steps = append(h.Steps, Step{Kind: Edit, Changes: g.changes(1000 + i)}, Step{Kind: Sync})
 		}
@@ -76,8 +76,8 @@ func GenerateCloud(seed uint64, steps int, z Hazards) History {
 	return h
 }
 
-// GenerateGarbage returns the history of a seed in which one or two devices, most of them with a
-// bucket, make garbage, in steps steps.
+// GenerateGarbage returns the history of a seed that makes garbage. It has the given number of
+// steps, and one or two devices, most of them with a bucket.
 func GenerateGarbage(seed uint64, steps int, z Hazards) History {
 	h := Generate(seed, 0)
 	g := cloudGenerator{generator: generator{rng: rand.New(rand.NewPCG(seed, 0x6a4ba6e))}}
@@ -91,7 +91,7 @@ func GenerateGarbage(seed uint64, steps int, z Hazards) History {
 	g.choose(Hazards{Lazy: z.Lazy})
 	g.large, g.kinds, g.bulky = 0, nil, !g.one(3)
 	g.keys = g.keys[:min(len(g.keys), 2+g.rng.IntN(5))]
-	if g.bulky && !g.one(3) { // the same values again and again
+	if g.bulky && !g.one(3) { // repeat values
 		g.unique = false
 		for i := range g.keys {
 			g.keys[i] = []string{"l", "z"}[i%2] + g.keys[i][len(g.keys[i])-2:]
@@ -121,7 +121,7 @@ func GenerateGarbage(seed uint64, steps int, z Hazards) History {
 	return h
 }
 
-// sweeps adds steps that make garbage, and collect it.
+// sweeps adds steps that make garbage and collect it.
 func (g *cloudGenerator) sweeps(z Hazards) {
 	g.add(1, Sweep, Begin, End)
 	g.add(2, Pin, Unpin)
@@ -145,7 +145,7 @@ func (g *cloudGenerator) add(n int, kinds ...Kind) {
 	}
 }
 
-// collection returns steps that cut the log, and delete what that leaves behind a month later.
+// collection returns steps that cut the log, and a month later delete the garbage of the cut.
 func (g *cloudGenerator) collection() (steps []Step) {
 	for i := range 4 {
 		steps = append(steps, Step{Kind: Edit, Changes: g.longChanges(2000 + i)}, Step{Kind: Checkpoint, Device: i % 2})
@@ -156,10 +156,10 @@ func (g *cloudGenerator) collection() (steps []Step) {
 type cloudGenerator struct {
 	generator
 	kinds   []Kind // each as often as it is likely
-	large   int    // one value in so many is of up to a MiB; 0: none
-	damages bool   // trouble comes while processes go on
-	bulky   bool   // most values have one of a few lengths, so that values and chunks come back
-	// collects lets the log be cut and, when its time has come, garbage be deleted.
+	large   int    // one value in this many has up to a MiB; 0: none
+	damages bool   // trouble occurs while processes go on
+	bulky   bool   // most values have one of a few lengths, so that values and chunks repeat
+	// collects allows cuts of the log, and the deletion of garbage after its grace.
 	collects bool
 }
 
@@ -181,7 +181,7 @@ func (g *cloudGenerator) faults() mem.Faults {
 	return f
 }
 
-// choose chooses what this history is about.
+// choose chooses the subject of the history.
 func (g *cloudGenerator) choose(z Hazards) {
 	g.unique, g.removes = !g.one(3), g.one(2)
 	g.pass = []time.Duration{0, time.Millisecond, time.Minute, time.Hour, 24 * time.Hour}[g.rng.IntN(5)]

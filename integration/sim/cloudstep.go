@@ -22,7 +22,7 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// cloudStep carries out a step that has to do with the bucket.
+// cloudStep carries out a step that involves the bucket.
 func (w *World) cloudStep(ctx context.Context, d *device, s Step) error {
 	if w.cloud == nil {
 		return nil
@@ -81,8 +81,9 @@ func (w *World) cloudStep(ctx context.Context, d *device, s Step) error {
 		c.kept = &keptBucket{c.b.State(), c.has, c.epoch}
 	case Rollback:
 		if c.kept != nil {
-			// Who has put packs there since, and no entry, does not notice: he announces them all
-			// the same, and nobody can read on until somebody uploads anew.
+			// A device that has uploaded packs since then, and no entry, does not notice the
+			// rollback. It announces the packs all the same, and no device can read on until one
+			// uploads again.
 			c.torn = true
 			return w.trouble(ctx, "rolled back", c.kept.has, s.Apart, func() { c.b.Rollback(c.kept.state) })
 		}
@@ -100,10 +101,10 @@ func (w *World) cloudStep(ctx context.Context, d *device, s Step) error {
 	return nil
 }
 
-// trouble changes the bucket, which then has only some commits, and begins all processes anew,
-// unless they go on: a device looks whether the bucket is the one that it knows when it begins, and
-// before it appends to a log at which it has not looked for an hour. Until then it may put entries
-// above a hole.
+// trouble changes the bucket, which then has only some commits, and restarts all processes unless
+// they go on. A device checks at its start that the bucket is unchanged. It also checks before it
+// appends to a log that it has not looked at for an hour. Until then it may put entries above a
+// hole.
 func (w *World) trouble(ctx context.Context, what string, has set, goOn bool, change func()) error {
 	change()
 	w.cloud.epoch++
@@ -123,8 +124,8 @@ func (w *World) trouble(ctx context.Context, what string, has set, goOn bool, ch
 	return nil
 }
 
-// excuseEvicted excuses commits that only evicted pages had, when the bucket has lost them too: who
-// evicts a page leaves what is in it to the bucket.
+// excuseEvicted excuses commits that only evicted pages had, when the bucket has lost them too: an
+// eviction leaves the content of the page to the bucket alone.
 func (w *World) excuseEvicted() {
 	lost := w.evicted.minus(w.cloud.has)
 	for _, d := range w.devices {
@@ -133,7 +134,7 @@ func (w *World) excuseEvicted() {
 	w.excused = w.excused.or(lost)
 }
 
-// lose takes an object away from the bucket. What no device has any more may be lost with it.
+// lose removes an object from the bucket. Content that no device has any more may be lost with it.
 func (w *World) lose(ctx context.Context, n int) error {
 	var names []string
 	for _, name := range w.cloud.b.Names() {
@@ -153,8 +154,8 @@ func (w *World) lose(ctx context.Context, n int) error {
 	return w.cloud.b.Delete(ctx, name)
 }
 
-// clone makes a new device from what the bucket has. That it does not get all, or nothing, is no
-// error.
+// clone makes a new device from the bucket. The clone may receive only part of the content, or
+// nothing.
 func (w *World) clone(ctx context.Context) error {
 	if len(w.devices) >= maxDevices {
 		return nil
@@ -166,10 +167,10 @@ func (w *World) clone(ctx context.Context) error {
 	return err
 }
 
-// maxDevices is how many devices there may be with clones.
+// maxDevices bounds the number of devices, including clones.
 const maxDevices = 8
 
-// newClone makes a device that connects with the bucket.
+// newClone makes a device that connects to the bucket.
 func (w *World) newClone(ctx context.Context) (*device, error) {
 	d, err := w.newDevice(ctx, Device{Name: "clone"}, len(w.devices))
 	if err != nil {
@@ -198,13 +199,13 @@ func (d *device) upkeep(ctx context.Context, what string, stop int, fn func(cont
 	if failed := d.judge(what, err, errStopped); failed != nil || err != nil {
 		return failed
 	}
-	if unsynced, err := d.s.Unsynced(ctx); err != nil || len(unsynced) > 0 { // it has met an epoch of another device behind its sync
+	if unsynced, err := d.s.Unsynced(ctx); err != nil || len(unsynced) > 0 { // after its sync it found an epoch of another device
 		return err
 	}
 	return d.inStep(ctx, before)
 }
 
-// entryAt returns the entry of the newest head with a number, modulo their count.
+// entryAt returns the entry with a number, modulo their count, of the newest head.
 func (d *device) entryAt(ctx context.Context, n int) (e fb.Entry, want string, ok bool, err error) {
 	head := d.heads[len(d.heads)-1]
 	all := keys(head.content)
@@ -223,7 +224,7 @@ func (d *device) entryAt(ctx context.Context, n int) (e fb.Entry, want string, o
 	return c.Entry(), head.content[k], true, nil
 }
 
-// read reads a value, which may have to be fetched.
+// read reads a value, and fetches it if necessary.
 func (d *device) read(ctx context.Context, n int) error {
 	e, want, ok, err := d.entryAt(ctx, n)
 	if !ok || err != nil || e.Inline {
@@ -237,7 +238,7 @@ func (d *device) read(ctx context.Context, n int) error {
 	if err == nil && b.String() != want {
 		return fmt.Errorf("S1: device %d reads another value of %s", d.index, e.Key)
 	}
-	if err := d.learn(ctx); err != nil { // it may have caught up with the log
+	if err := d.learn(ctx); err != nil { // the read may have caught up with the log
 		return err
 	}
 	return d.judge("read "+string(e.Key), err, d.unsent()...)
@@ -257,7 +258,7 @@ func (d *device) walkValues(ctx context.Context, root object.Digest, fn func(e *
 	return err
 }
 
-// fetch brings all values of the newest head here.
+// fetch fetches all values of the newest head.
 func (d *device) fetch(ctx context.Context, stop int) error {
 	err := d.call(ctx, stop, func(ctx context.Context) error {
 		var roots []object.Digest
@@ -279,15 +280,15 @@ func (d *device) fetch(ctx context.Context, stop int) error {
 		_, err = d.link.page.Fetch(ctx, pieces)
 		return err
 	})
-	if err := d.learn(ctx); err != nil { // it may have caught up with the log
+	if err := d.learn(ctx); err != nil { // the fetch may have caught up with the log
 		return err
 	}
 	return d.judge("fetch", err, append(d.unsent(), errStopped)...)
 }
 
-// unsent returns with what reading a value may end that others have and the bucket has lost, until
-// they send it again, or that only versions had on which the device stands and which others gave up
-// a month ago.
+// unsent returns the errors that a read of a value may return. The bucket may have lost a value
+// that others have, until they send it again. Or only versions below the heads of the device had
+// the value, and others gave these up a month ago.
 func (d *device) unsent() []error {
 	w := d.w
 	below := d.heads[len(d.heads)-1].above.and(w.pruned)
@@ -297,7 +298,7 @@ func (d *device) unsent() []error {
 	return []error{base.ErrGone}
 }
 
-// drop gives up pieces that the bucket has.
+// drop drops pieces that the bucket has.
 func (d *device) drop(ctx context.Context, mask uint64) error {
 	placed, err := d.s.PlacedIn(ctx, func(storage.CloudPlace) bool { return true })
 	if err != nil {
@@ -321,13 +322,13 @@ func (d *device) drop(ctx context.Context, mask uint64) error {
 	return err
 }
 
-// givesUp notes that what a device had may only be in the bucket.
+// givesUp records that the bucket may have the only copy of something.
 func (w *World) givesUp() {
 	w.dropped = true
 	w.cloud.lossy = w.cloud.lossy || w.cloud.epoch > 0
 }
 
-// evict removes the page.
+// evict evicts the page.
 func (d *device) evict(ctx context.Context) error {
 	if ok, err := d.inBucket(ctx); !ok || err != nil {
 		return err
@@ -357,7 +358,7 @@ func (d *device) build(ctx context.Context, n *node, stop int) error {
 		return nil
 	}
 	err := d.call(ctx, stop, func(ctx context.Context) error { return d.link.page.BuildTree(ctx, n.c.ID) })
-	if err := d.learn(ctx); err != nil { // it may have caught up with the log
+	if err := d.learn(ctx); err != nil { // the call may have caught up with the log
 		return err
 	}
 	targets := []error{errStopped}
@@ -380,10 +381,10 @@ func (d *device) build(ctx context.Context, n *node, stop int) error {
 	return nil
 }
 
-// removed stands for the removal of a tag.
+// removed marks the removal of a tag.
 var removed commit.ID
 
-// base returns a received commit, so many before the newest one, whose tree the device has.
+// base returns the commit n before the newest received one, if the device has its tree.
 func (d *device) base(ctx context.Context, n int) (*node, error) {
 	at := d.received[len(d.received)-1-n%len(d.received)]
 	if d.w.retained {
@@ -402,8 +403,8 @@ func (d *device) base(ctx context.Context, n int) (*node, error) {
 	return d.heads[len(d.heads)-1], nil
 }
 
-// prunedAbove reports whether somebody has pruned a commit above n: what was n may be merged with
-// what was above it, which has gone.
+// prunedAbove reports whether a device has pruned a commit above n. Then n may be merged with a
+// commit that contained it.
 func (w *World) prunedAbove(n *node) bool {
 	for i := range w.pruned.all() {
 		if w.graph.nodes[i].above.has(n.index) {
@@ -413,7 +414,7 @@ func (w *World) prunedAbove(n *node) bool {
 	return false
 }
 
-// giveUp has the device give up what the bucket's retention does, for all.
+// giveUp makes the device give up the history outside of the bucket's retention, for all devices.
 func (d *device) giveUp(ctx context.Context, stop int) error {
 	var n int
 	err := d.call(ctx, stop, func(ctx context.Context) error {
@@ -432,8 +433,8 @@ func (d *device) giveUp(ctx context.Context, stop int) error {
 	return d.judge("give up", err, errStopped)
 }
 
-// noticePruned notes which commits the device has given up since the bucket keeps less. What is
-// tagged and the heads stay (S12).
+// noticePruned records the commits that the device has given up under the retention of the bucket.
+// Heads and tagged commits must stay (S12).
 func (d *device) noticePruned(ctx context.Context) error {
 	if !d.w.retained {
 		return nil
@@ -468,7 +469,7 @@ func (d *device) noticePruned(ctx context.Context) error {
 	return nil
 }
 
-// gaveUp notes that the device has given a commit up.
+// gaveUp records that the device has given up a commit.
 func (d *device) gaveUp(n *node) {
 	d.pruned, d.w.pruned = d.pruned.with(n.index), d.w.pruned.with(n.index)
 	d.w.trace("device %d has given up %s", d.index, n.c.ID.Short())
@@ -498,7 +499,7 @@ func (d *device) tag(ctx context.Context, s Step) error {
 	return d.s.SetTag(ctx, name, n.c.ID)
 }
 
-// restore gives the device the disk of a backup. What only the device has is given up.
+// restore replaces the disk of the device by a backup. Commits that only this device had are lost.
 func (d *device) restore(ctx context.Context, b *backup, anew bool) error {
 	d.w.cloud.stats.Restored++
 	d.w.excused = d.w.excused.or(d.has.minus(b.has))
@@ -521,16 +522,16 @@ func (d *device) restore(ctx context.Context, b *backup, anew bool) error {
 	return d.open(ctx)
 }
 
-// knowNothing makes the device a new one, as far as the model knows.
+// knowNothing resets the device to a new one in the model.
 func (d *device) knowNothing() {
 	first := d.w.graph.nodes[0]
 	d.pruned, d.never, d.lost = nil, nil, map[commit.ID]bool{}
 	d.has, d.received, d.heads, d.told = set{}.with(0), []*node{first}, []*node{first}, map[*node]bool{}
 }
 
-// syncCrash is a sync during which the power fails, and what is found when it is back.
+// syncCrash syncs until the power fails, and checks the state after the restart.
 func (d *device) syncCrash(ctx context.Context, s Step) error {
-	rows := d.rows.Clone() // as of a moment before: never ahead of the log
+	rows := d.rows.Clone() // slightly older, never newer than the log
 	if d.w.rng.IntN(4) == 0 {
 		rows = index.NewMemory()
 	}
@@ -574,7 +575,7 @@ func (d *device) syncCrash(ctx context.Context, s Step) error {
 	return nil
 }
 
-// arm lets the power fail after so many operations of the file system; -1: never.
+// arm makes the power fail after a number of file system operations; -1: never.
 func (d *device) arm(at int) {
 	d.power.Lock()
 	defer d.power.Unlock()
@@ -588,7 +589,7 @@ func (d *device) dark() bool {
 	return d.left != nil
 }
 
-// cutPower lets the power fail, if it has not yet.
+// cutPower makes the power fail, if it has not failed yet.
 func (d *device) cutPower() {
 	d.power.Lock()
 	defer d.power.Unlock()
@@ -597,10 +598,10 @@ func (d *device) cutPower() {
 	}
 }
 
-// comeBack lets the power fail, if it has not yet, and opens what it has left.
+// comeBack makes the power fail, if it has not failed yet, and opens the remaining disk.
 func (d *device) comeBack(ctx context.Context, rows *index.Memory) error {
 	d.cutPower()
-	_ = d.shut() // on a disk that has no power
+	_ = d.shut() // on a disk without power
 	d.power.Lock()
 	d.mem, d.rows, d.left, d.fails = d.left, rows, nil, -1
 	d.power.Unlock()
@@ -610,15 +611,15 @@ func (d *device) comeBack(ctx context.Context, rows *index.Memory) error {
 	return nil
 }
 
-// treeSource reads the nodes of a commit's tree for a merge, whose bases may be known as history
-// only.
+// treeSource reads the nodes of a commit's tree for a merge. The bases of the merge may be
+// treeless.
 type treeSource struct {
 	btree.Source
 	d  *device
 	id commit.ID
 }
 
-// mergeTree returns the tree of a commit, with nodes of src and those that are fetched.
+// mergeTree returns the tree of a commit, with nodes from src and fetched ones.
 func (d *device) mergeTree(src btree.Source, c *commit.Commit) btree.Tree {
 	return btree.Tree{Page: d.w.page, Source: treeSource{src, d, c.ID}, Root: c.Root}
 }
@@ -645,7 +646,7 @@ func (t treeSource) Node(ctx context.Context, digest object.Digest) (*fb.Node, e
 	return t.Source.Node(ctx, digest)
 }
 
-// valueSource reads values for a merge. A rule is not asked about one that is nowhere any more.
+// valueSource reads values for a merge. A merge rule is not called for a lost value.
 type valueSource struct {
 	split.Source
 	d *device
@@ -660,18 +661,18 @@ func (v valueSource) Piece(ctx context.Context, id object.Digest) ([]byte, error
 	return b, err
 }
 
-// errTreeLost ends a merge that needs a tree which is nowhere any more: the next one does without.
+// errTreeLost ends a merge that needs a lost tree; the next merge does without.
 var errTreeLost = errors.New("a tree is lost")
 
 func (d *device) isLost(id commit.ID) bool { return d.lost[id] }
 
-// longValue returns what the root of a long value stands for, if it is known.
+// longValue returns the value with a given root, if it is recorded.
 func (w *World) longValue(root object.Digest) (string, bool) {
 	v, ok := w.values[root]
 	return v, ok
 }
 
-// knowValue notes what the root of a long value stands for.
+// knowValue records the value with a given root.
 func (w *World) knowValue(root object.Digest, v string) {
 	w.values[root] = v
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// healCloud ends all faults, begins all processes anew, and lets everybody sync until nothing
-// changes. It returns how many rounds that took (S4, S5, S10).
+// healCloud ends all faults, restarts all processes, and syncs all devices until nothing changes.
+// It returns the number of rounds (S4, S5, S10).
 func (w *World) healCloud(ctx context.Context) (int, error) {
 	c := w.cloud
 	w.setFaults(mem.Faults{})
@@ -59,8 +59,8 @@ func (w *World) healCloud(ctx context.Context) (int, error) {
 	return limit, fmt.Errorf("S4: after %d rounds device 0 has heads %s, device 1 %s", limit, nodeIDs(w.devices[0].heads), nodeIDs(w.devices[1].heads))
 }
 
-// mend lets one device make the bucket whole, one that has something if there is one, and begins
-// all processes anew.
+// mend repairs the bucket from one device, if possible one that has commits, and restarts all
+// processes.
 func (w *World) mend(ctx context.Context) error {
 	by := w.devices[w.rng.IntN(len(w.devices))]
 	for _, d := range w.devices {
@@ -75,7 +75,7 @@ func (w *World) mend(ctx context.Context) error {
 	return w.reopenAll(ctx)
 }
 
-// wake begins the processes anew that do not know the newest epoch: they would look within a day.
+// wake restarts the processes that have not seen the newest epoch. They would look within a day.
 func (w *World) wake(ctx context.Context) error {
 	for _, d := range w.devices {
 		if newest, err := d.inNewest(ctx); err != nil {
@@ -89,7 +89,7 @@ func (w *World) wake(ctx context.Context) error {
 	return nil
 }
 
-// reopenAll begins all processes anew, so that they look at the bucket.
+// reopenAll restarts all processes, so that they look at the bucket.
 func (w *World) reopenAll(ctx context.Context) error {
 	for _, d := range w.devices {
 		if err := d.reopen(ctx); err != nil {
@@ -99,7 +99,7 @@ func (w *World) reopenAll(ctx context.Context) error {
 	return nil
 }
 
-// healStep syncs a device, and has it make the bucket whole where that is needed.
+// healStep syncs a device, which repairs the bucket if necessary.
 func (d *device) healStep(ctx context.Context) error {
 	result, err := d.sync(ctx, 0)
 	if err == nil && (errors.Is(result, cloudsync.ErrBucketReplaced) || errors.Is(result, cloudsync.ErrBucketRolledBack) || errors.Is(result, cloudsync.ErrBucketDamaged)) {
@@ -114,7 +114,7 @@ func (d *device) healStep(ctx context.Context) error {
 	return err
 }
 
-// shape tells worlds apart.
+// shape describes the state of the world, to detect changes.
 func (w *World) shape() string {
 	var b strings.Builder
 	for _, d := range w.devices {
@@ -123,11 +123,11 @@ func (w *World) shape() string {
 	for _, name := range w.cloud.b.Names() {
 		fmt.Fprintln(&b, name)
 	}
-	fmt.Fprintln(&b, w.cloud.stats.Reuploads) // all processes began anew
+	fmt.Fprintln(&b, w.cloud.stats.Reuploads) // all processes were restarted
 	return b.String()
 }
 
-// rest lets everybody sync once more: one look for each, and nothing else (S10).
+// rest syncs all devices once more. Each may look once and do nothing else (S10).
 func (w *World) rest(ctx context.Context) error {
 	was := w.shape()
 	for _, d := range w.devices {
@@ -145,7 +145,7 @@ func (w *World) rest(ctx context.Context) error {
 	return nil
 }
 
-// verifyCloud holds what devices and bucket have to the promises.
+// verifyCloud compares devices and bucket with the promises.
 func (w *World) verifyCloud(ctx context.Context, head *node) error {
 	clone, err := w.newClone(ctx)
 	if err != nil {
@@ -169,7 +169,7 @@ func (w *World) verifyCloud(ctx context.Context, head *node) error {
 		if i == 0 {
 			tags = got
 		}
-		if w.retained { // who has given a commit up passes over what tags others have given it meanwhile
+		if w.retained { // a device that has given up a commit ignores tags that others have put on it since
 			for name, id := range got {
 				if !w.cloud.tags[name][id] {
 					return fmt.Errorf("S11: device %d has %s at %s, which nobody said", d.index, name, id.Short())
@@ -189,7 +189,7 @@ func (w *World) verifyCloud(ctx context.Context, head *node) error {
 	return nil
 }
 
-// readAll reads all of the head, and compares it with the model (S11).
+// readAll reads the whole head, and compares it with the model (S11).
 func (d *device) readAll(ctx context.Context, head *node) error {
 	entries := 0
 	c := d.tree(d.s, head.c.Root).Cursor()
@@ -233,7 +233,7 @@ func (d *device) readValue(ctx context.Context, e *fb.Entry) (string, error) {
 	return b.String(), err
 }
 
-// cloudResult tells what happened.
+// cloudResult returns the counts of the history.
 func (w *World) cloudResult() (r CloudResult) {
 	if w.cloud == nil {
 		return r

@@ -13,9 +13,9 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// deliver copies heads of a peer, and what they are made of, as sync will: commits parents first,
-// each as its difference to a parent, from which the tree is built anew, and the pieces and the
-// explanation that it brings. It returns how many commits were new.
+// deliver copies heads of a peer with their content, in the way of sync. Commits are copied parents
+// first, each as its difference to a parent, from which the tree is rebuilt, with new pieces and
+// the explanation. It returns the number of new commits.
 func (d *device) deliver(ctx context.Context, from *device, heads []*node, apart bool) (int, error) {
 	var lacks set
 	for _, h := range heads {
@@ -61,7 +61,7 @@ func (d *device) deliver(ctx context.Context, from *device, heads []*node, apart
 	return len(ns), nil
 }
 
-// copyCommit puts into j what n reaches and its parents do not.
+// copyCommit puts the content that n adds to its parents into j.
 func (d *device) copyCommit(ctx context.Context, from *device, j *storage.Journal, n *node) error {
 	base := n.parents[0].c.Root
 	root, err := d.tree(j, base).Apply(ctx, j, func(yield func(btree.Change, error) bool) {
@@ -108,7 +108,7 @@ func (d *device) copyCommit(ctx context.Context, from *device, j *storage.Journa
 	return err
 }
 
-// copyValue copies the pieces of a value, what an index piece lists before it.
+// copyValue copies the pieces of a value. The pieces listed in an index piece precede it.
 func copyValue(ctx context.Context, from *device, j *storage.Journal, e *fb.Entry) error {
 	var pieces []object.Digest
 	err := split.Walk(ctx, from.s, e.Digest, func(d object.Digest, _ uint64, _ bool) error {

@@ -24,7 +24,7 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// What makes a store small, so that histories of a few dozen steps begin segments, read nodes
+// Limits that make a store small. Histories of a few dozen steps then begin segments, read nodes
 // again, and, every fourth, fold while they run.
 const (
 	segmentBytes = 32 << 10
@@ -34,11 +34,10 @@ const (
 
 const pageDir = "repo/page"
 
-// errCrash is what operations of a file system report whose power has failed.
+// errCrash is the error of file system operations after a power failure.
 var errCrash = errors.New("the power has failed")
 
-// device is one device: its page store, the clock that it reads, and what the model says that it
-// holds.
+// device is one device: its page store, its clock, and its content according to the model.
 type device struct {
 	Device
 	w     *World
@@ -50,21 +49,21 @@ type device struct {
 	s     *storage.Store
 
 	has      set                // the commits that it must have
-	received []*node            // the same in the order in which they came
+	received []*node            // the same in the order of arrival
 	heads    []*node            // sorted
-	lost     map[commit.ID]bool // whose trees are nowhere any more
-	told     map[*node]bool     // merges of which it must have the explanation
+	lost     map[commit.ID]bool // commits with lost trees
+	told     map[*node]bool     // merges whose explanation it must have
 	link     *link              // to the bucket; nil without one
-	shop     workshop           // what a process has under way
-	never    set                // commits of has that were gone when it came to what is built on them
-	pruned   set                // commits of has that may be gone, since they were pruned here or elsewhere
+	shop     workshop           // unfinished work of the process
+	never    set                // commits of has that were gone when their descendants arrived
+	pruned   set                // commits of has that may be gone, pruned here or elsewhere
 
 	skew atomic.Int64 // of its clock, in nanoseconds
 
 	power sync.Mutex
-	torn  uint64       // guarded by power: how the power failure tears what is not durable
+	torn  uint64       // guarded by power: how the power failure tears unsynced data
 	fails int          // guarded by power: operations of the file system until the power fails; below 0: it does not
-	left  *vfstest.Mem // guarded by power: what the power failure has left
+	left  *vfstest.Mem // guarded by power: the disk after the power failure
 }
 
 func (w *World) newDevice(ctx context.Context, as Device, i int) (*device, error) {
@@ -93,7 +92,7 @@ func (d *device) open(ctx context.Context) error {
 	if d.w.h.Seed%4 == 0 {
 		o.FoldRows = foldRows
 	}
-	if d.link != nil { // what others have read is not here
+	if d.link != nil { // nodes that others have read are not in this cache
 		o.Cache = storage.NewNodeCache(cacheBytes)
 	}
 	if err := storage.Create(ctx, o); err != nil {
@@ -111,7 +110,7 @@ func (d *device) open(ctx context.Context) error {
 	return nil
 }
 
-// inject lets the power fail when its time has come.
+// inject makes the power fail when its time has come.
 func (d *device) inject(op vfstest.Op) error {
 	d.power.Lock()
 	defer d.power.Unlock()
@@ -138,7 +137,7 @@ func (d *device) After(time.Duration) (<-chan time.Time, func()) {
 	return c, func() {}
 }
 
-// edit makes a transaction on a commit. The node is nil when it changes nothing.
+// edit makes a transaction on a commit. It returns nil when nothing changes.
 func (d *device) edit(ctx context.Context, parent *node, changes []Change) (*node, error) {
 	c, content, p, err := d.submit(ctx, parent, changes)
 	if c == nil || err != nil {
@@ -150,14 +149,14 @@ func (d *device) edit(ctx context.Context, parent *node, changes []Change) (*nod
 	return d.made(c, content)
 }
 
-// submit hands a transaction to the store and returns the content that its commit has.
+// submit submits a transaction to the store, and returns the content of its commit.
 func (d *device) submit(ctx context.Context, parent *node, changes []Change) (*commit.Commit, map[string]string, *storage.Pending, error) {
 	j := d.s.NewJournal()
 	defer j.Rollback()
 	return d.submitJournal(ctx, j, parent, changes)
 }
 
-// submitJournal is submit for what a journal may have some of the pieces of.
+// submitJournal is submit for a journal that may already contain some of the pieces.
 func (d *device) submitJournal(ctx context.Context, j *storage.Journal, parent *node, changes []Change) (*commit.Commit, map[string]string, *storage.Pending, error) {
 	unlock, err := d.s.Lock(ctx)
 	if err != nil {
@@ -212,8 +211,8 @@ func (d *device) entry(ctx context.Context, j *storage.Journal, key, v string) (
 	return e, err
 }
 
-// merge merges heads as a page store does it, and once more for each tree that is found to be lost.
-// Where the epoch asks for a merge before all others, it makes that one alone.
+// merge merges heads as a page store does, and repeats the merge for each lost tree found. If the
+// epoch requires one merge before all others, it makes only that merge.
 func (d *device) merge(ctx context.Context, heads []*node) error {
 	heads, err := d.first(ctx, heads)
 	if err != nil || len(heads) < 2 {
@@ -229,7 +228,7 @@ func (d *device) merge(ctx context.Context, heads []*node) error {
 	}
 }
 
-// first returns those of some heads that may be merged now.
+// first returns the heads that may be merged now.
 func (d *device) first(ctx context.Context, heads []*node) (now []*node, err error) {
 	cloud, err := cloudsync.StandingOf(ctx, d.s)
 	if err != nil {
@@ -248,10 +247,9 @@ func (d *device) first(ctx context.Context, heads []*node) (now []*node, err err
 	return now, nil
 }
 
-// lacksBases reports whether a common ancestor of heads is gone since it was pruned when nobody had
-// one of them: it was in a bucket that was lost, or on a disk that was replaced. Or whether it is
-// the first commit, which all have, and on which who has an empty page commits, while what was
-// built on it is pruned.
+// lacksBases reports whether a common ancestor of heads may be pruned because the bucket was lost.
+// A commit can be pruned while no device has some descendant of it: the descendant was in a lost
+// bucket, or on a replaced disk.
 func (d *device) lacksBases(heads []*node) bool {
 	if d.w.cloud == nil {
 		return false
@@ -282,7 +280,7 @@ func (d *device) mergeOnce(ctx context.Context, heads []*node) error {
 	for _, h := range heads {
 		commits = append(commits, h.c)
 	}
-	if d.w.rng.IntN(2) == 0 { // the order in which they are given does not matter
+	if d.w.rng.IntN(2) == 0 { // the order of the arguments does not matter
 		slices.Reverse(commits)
 	}
 	scratches := 0
@@ -310,7 +308,7 @@ func (d *device) mergeOnce(ctx context.Context, heads []*node) error {
 		return fmt.Errorf("S2: %d heads gave %d merges; %d scratch places are not ended", len(heads), len(merges), scratches)
 	}
 	var cs []*commit.Commit
-	var came []commit.ID // while this device made them too
+	var came []commit.ID // received while this device made them too
 	for _, m := range merges {
 		cs = append(cs, m.Commit)
 		if _, err := d.s.Commit(ctx, m.Commit.ID); err == nil {
@@ -325,7 +323,7 @@ func (d *device) mergeOnce(ctx context.Context, heads []*node) error {
 		return err
 	}
 	if err := p.Wait(); err != nil {
-		if d.dark() { // they may be there all the same: see syncCrash
+		if d.dark() { // they may be durable all the same: see syncCrash
 			d.link.merges = append(d.link.merges, merges...)
 		}
 		return err
@@ -335,7 +333,7 @@ func (d *device) mergeOnce(ctx context.Context, heads []*node) error {
 			return err
 		}
 	}
-	for _, id := range came { // the first explanation counts, and a checkpoint brings none
+	for _, id := range came { // the first explanation counts, and a checkpoint has none
 		if _, ok, err := d.s.Explanation(ctx, id); err != nil || !ok {
 			d.told[d.w.graph.byID[id]] = false
 		}
@@ -359,7 +357,7 @@ func (d *device) known(ctx context.Context, a, b commit.ID) ([]*commit.Commit, e
 	return out, nil
 }
 
-// madeMerge compares a merge with the model's.
+// madeMerge compares a merge with the merge of the model.
 func (d *device) madeMerge(ctx context.Context, m *merge.Merged) error {
 	left, right := d.w.graph.byID[m.Left.ID], d.w.graph.byID[m.Right.ID]
 	if left == nil || right == nil || !newer(right, left) {
@@ -370,7 +368,7 @@ func (d *device) madeMerge(ctx context.Context, m *merge.Merged) error {
 	if err != nil {
 		return fmt.Errorf("read merge %s: %w", m.Commit.ID.Short(), err)
 	}
-	if d.w.forgetful { // what the model makes of it needs trees that are lost
+	if d.w.forgetful { // the merge of the model needs lost trees
 		want = merged{content: got, whole: want.whole}
 	}
 	for k := range want.either {
@@ -406,7 +404,7 @@ func (d *device) madeMerge(ctx context.Context, m *merge.Merged) error {
 	return err
 }
 
-// checkExplanation compares what a merge says about its conflicts with what the model knows.
+// checkExplanation compares the conflicts in the explanation of a merge with the model.
 func (d *device) checkExplanation(ctx context.Context, m *merge.Merged, left, right *node, want merged) error {
 	n := 0
 	if m.Conflicts > 0 {
@@ -442,8 +440,8 @@ func (d *device) checkExplanation(ctx context.Context, m *merge.Merged, left, ri
 
 func short(v string) string { return v[:min(len(v), 24)] }
 
-// content reads a whole tree. With a bucket, values that the model knows are not read: that may
-// take the network.
+// content reads a whole tree. With a bucket, it takes long values from the model where possible,
+// because reading them may need the network.
 func (d *device) content(ctx context.Context, root object.Digest) (map[string]string, error) {
 	out := map[string]string{}
 	c := d.tree(d.s, root).Cursor()
@@ -472,7 +470,7 @@ func (d *device) content(ctx context.Context, root object.Digest) (map[string]st
 	return out, err
 }
 
-// made notes a commit that the device has now.
+// made records a commit that the device has now.
 func (d *device) made(c *commit.Commit, content map[string]string) (*node, error) {
 	n, err := d.w.made(c, content)
 	if err == nil {
@@ -481,7 +479,7 @@ func (d *device) made(c *commit.Commit, content map[string]string) (*node, error
 	return n, err
 }
 
-// hold notes that the device has a commit.
+// hold records that the device has a commit.
 func (d *device) hold(n *node) {
 	if d.has.has(n.index) {
 		return
@@ -493,7 +491,7 @@ func (d *device) hold(n *node) {
 	slices.SortFunc(d.heads, func(a, b *node) int { return commit.Compare(a.c, b.c) })
 }
 
-// choose returns the heads that a step means.
+// choose returns the heads selected by a step.
 func (d *device) choose(mask uint64) []*node {
 	if mask == 0 {
 		return d.heads
@@ -521,9 +519,9 @@ func (d *device) shut() error {
 	return errors.Join(d.leave(), d.s.Close())
 }
 
-// crash is an edit during which the power fails, and what is found when it is back.
+// crash makes an edit during which the power fails, and checks the state after the restart.
 func (d *device) crash(ctx context.Context, changes []Change, at int) error {
-	rows := d.rows.Clone() // as of a moment before: never ahead of the log
+	rows := d.rows.Clone() // slightly older, never newer than the log
 	d.arm(at)
 	parent := d.heads[len(d.heads)-1]
 	c, content, p, err := d.submit(ctx, parent, changes)
@@ -550,7 +548,7 @@ func (d *device) crash(ctx context.Context, changes []Change, at int) error {
 	return err
 }
 
-// check compares the store with what the model says (S1).
+// check compares the store with the model (S1).
 func (d *device) check() error {
 	heads := d.s.Heads()
 	same := slices.EqualFunc(heads, d.heads, func(c *commit.Commit, n *node) bool { return c.ID == n.c.ID })
@@ -560,7 +558,7 @@ func (d *device) check() error {
 	return nil
 }
 
-// checkAll looks for every commit and every explanation that the device must have (S1).
+// checkAll checks every commit and every explanation that the device must have (S1).
 func (d *device) checkAll(ctx context.Context) error {
 	for _, n := range d.received {
 		if gone, err := d.mayLack(ctx, n); err != nil {
@@ -569,10 +567,10 @@ func (d *device) checkAll(ctx context.Context) error {
 			continue
 		}
 		root, ok, err := d.s.Explanation(ctx, n.c.ID)
-		if err == nil && d.link != nil && ok && !d.told[n] { // it came from the bucket, if not with a checkpoint
+		if err == nil && d.link != nil && ok && !d.told[n] { // received from the bucket, but not in a checkpoint
 			d.told[n] = true
 		}
-		if err == nil && d.link != nil && !ok && d.pruned.has(n.index) { // it came back, as with the tag of another: a checkpoint may bring it, which has no explanations
+		if err == nil && d.link != nil && !ok && d.pruned.has(n.index) { // it returned, for example with another device's tag: a checkpoint may contain it, without explanation
 			d.told[n] = false
 		}
 		if err != nil || ok != d.told[n] || ok && d.w.explainsAlike() && root != d.w.explanations[n] {

@@ -10,8 +10,8 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// Generate returns the history of a seed: steps steps of three to six devices on a page of 5 to 40
-// keys.
+// Generate returns the history of a seed. It has the given number of steps, three to six devices,
+// and a page of 5 to 40 keys.
 func Generate(seed uint64, steps int) History {
 	g := generator{rng: rand.New(rand.NewPCG(seed, 0x5eed))}
 	h := History{Seed: seed, Disagree: g.one(4), Gossip: g.one(3), Cold: g.one(5)}
@@ -24,7 +24,7 @@ func Generate(seed uint64, steps int) History {
 		h.Devices = append(h.Devices, d)
 	}
 	g.devices = len(h.Devices)
-	g.unique, g.removes, g.long = !g.one(3) && !tables, g.one(2), tables // equal values that are cut otherwise
+	g.unique, g.removes, g.long = !g.one(3) && !tables, g.one(2), tables // equal values with different cuts
 	g.pass = []time.Duration{0, 1, time.Millisecond, time.Hour}[g.rng.IntN(4)]
 	g.chooseKeys()
 	for i := range steps {
@@ -37,7 +37,7 @@ type generator struct {
 	rng     *rand.Rand
 	devices int
 	keys    []string
-	unique  bool // every Set has a value of its own
+	unique  bool // every Set has a distinct value
 	removes bool
 	long    bool          // some values are cut into several pieces
 	width   int           // of the elements of sets
@@ -59,7 +59,7 @@ func (g *generator) skew(mode int) time.Duration {
 	}
 }
 
-// chooseKeys chooses up to 40 keys in one to all name spaces.
+// chooseKeys chooses up to 40 keys in some or all name spaces.
 func (g *generator) chooseKeys() {
 	all := []string{"l", "c", "m", "m+", "s", "s+", "f", "r"}
 	g.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -69,18 +69,18 @@ func (g *generator) chooseKeys() {
 	}
 	g.width = 1
 	if g.one(4) {
-		g.width = 60 // so long that a set of several is no inline value
+		g.width = 60 // long enough that a set of several elements is not inline
 	}
 	n := 5 + g.rng.IntN(36)
 	if g.one(8) {
-		n = 1 + g.rng.IntN(3) // so few that devices come to equal content by different ways
+		n = 1 + g.rng.IntN(3) // few keys, so that devices reach equal content in different ways
 	}
 	for i := range n {
 		g.keys = append(g.keys, fmt.Sprintf("%s%02d", all[i%len(all)], i))
 	}
 }
 
-// key prefers the first keys, so that edits meet.
+// key prefers the first keys, so that edits collide.
 func (g *generator) key() string {
 	n := len(g.keys)
 	if g.one(2) {
@@ -120,7 +120,7 @@ func (g *generator) mask() uint64 {
 	return uint64(1 + g.rng.IntN(15))
 }
 
-// changes makes those of one transaction: mostly one, of different keys.
+// changes makes the changes of one transaction: mostly one, on different keys.
 func (g *generator) changes(step int) []Change {
 	n := 1
 	if g.one(3) {
@@ -173,7 +173,7 @@ func (g *generator) change(key string, serial int) Change {
 	return c
 }
 
-// element is one of twelve.
+// element returns one of twelve elements.
 func (g *generator) element() string {
 	return strings.Repeat(string(rune('a'+g.rng.IntN(12))), g.width)
 }

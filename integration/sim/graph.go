@@ -10,32 +10,31 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// graph is what the model knows: every commit that any device ever made.
+// graph is the model: every commit that any device ever made.
 type graph struct {
 	nodes []*node // parents before children
 	byID  map[commit.ID]*node
-	// merges counts those of two different contents decided key by key, criss those with several
-	// bases.
+	// merges counts merges. threeWay counts those of two different contents decided key by key, and
+	// criss those with several bases.
 	merges, threeWay, criss, conflicts int
-	// back is set when a commit has a lesser timestamp than its parent. Then what a later write
-	// replaced may have won over others before, so that the order of merging has a part in what is
-	// left.
+	// back is set when a commit has a lesser timestamp than its parent. A write that was replaced
+	// later may then have won over others before. So the result depends on the order of merges.
 	back bool
-	// recut tells that devices cut long values in different ways. Who wrote a value is then looked
-	// for by its cut, which the model does not know.
+	// recut is set when devices cut long values differently. A merge looks for the writer of a
+	// value by its cut, which the model does not have.
 	recut bool
-	// short tells that history is given up. Who wrote a value last is then looked for in what is
-	// kept, which the model does not know.
+	// short is set when history is given up. A merge looks for the last writer in the kept history,
+	// which the model does not have.
 	short bool
 }
 
-// node is a commit with what the model knows of it.
+// node is a commit with its state in the model.
 type node struct {
 	c       *commit.Commit
 	index   int
 	parents []*node
 	above   set               // the commit and all its ancestors
-	content map[string]string // of the page; nobody changes it
+	content map[string]string // of the page; never changed
 	writes  map[string]bool   // the keys that the commit changed; nil for a merge
 	bases   []*node           // of the parents of a merge, in the order of commit.Compare
 }
@@ -47,7 +46,7 @@ func newGraph() *graph {
 	return g
 }
 
-// add notes a commit, which is then known with all that follows from it.
+// add adds a commit and computes its ancestors, bases and writes.
 func (g *graph) add(c *commit.Commit, content map[string]string) (*node, error) {
 	n := &node{c: c, index: len(g.nodes), content: content}
 	var parents []*commit.Commit
@@ -81,8 +80,8 @@ func (g *graph) add(c *commit.Commit, content map[string]string) (*node, error) 
 	return n, nil
 }
 
-// bases returns the commits of s that have no descendants in it, in the order of commit.Compare. s
-// has the ancestors of all its commits.
+// bases returns the commits of s without descendants in s, in the order of commit.Compare. s must
+// include the ancestors of all its commits.
 func (g *graph) bases(s set) []*node {
 	var out []*node
 	for s = slices.Clone(s); ; {
@@ -118,7 +117,7 @@ func value(content map[string]string, key string) string {
 	return absent
 }
 
-// changed returns the keys that do not have the same in both.
+// changed returns the keys with different values in a and b.
 func changed(a, b map[string]string) []string {
 	var out []string
 	for _, k := range keys(a, b) {
@@ -129,7 +128,7 @@ func changed(a, b map[string]string) []string {
 	return out
 }
 
-// keys returns the keys of all of them, sorted.
+// keys returns the keys of all contents, sorted.
 func keys(contents ...map[string]string) []string {
 	all := map[string]bool{}
 	for _, c := range contents {
@@ -140,7 +139,7 @@ func keys(contents ...map[string]string) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// set is a set of indices of nodes. Its methods do not change it.
+// set is an immutable set of indices of nodes.
 type set []uint64
 
 func (s set) with(i int) set {
@@ -179,7 +178,7 @@ func (s set) minus(t set) set {
 	return out
 }
 
-// last returns the greatest index, -1 for the empty set.
+// last returns the greatest index, or -1 for the empty set.
 func (s set) last() int {
 	for i := len(s) - 1; i >= 0; i-- {
 		if s[i] != 0 {
@@ -201,10 +200,10 @@ func (s set) all() func(yield func(int) bool) {
 	}
 }
 
-// newer reports whether a stands behind b in the order of commits.
+// newer reports whether a is after b in the order of commits.
 func newer(a, b *node) bool { return commit.Compare(a.c, b.c) > 0 }
 
-// maybeRecut reports whether one of the values may be held in several cuts.
+// maybeRecut reports whether one of the values may exist in several cuts.
 func (g *graph) maybeRecut(l, r string) bool {
 	return g.recut && max(len(l), len(r)) >= split.MinChunkBytes
 }

@@ -8,79 +8,79 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/mem"
 )
 
-// History says what happens in a world. It is data: equal histories give equal worlds.
+// History determines all events of a world. It is data: equal histories give equal worlds.
 type History struct {
-	// Seed decides what the steps leave open: the noise in long values, what a crash tears, and the
-	// order in which the world heals.
+	// Seed decides everything not given by the steps: the noise in long values, the effect of
+	// crashes, and the order of healing.
 	Seed uint64
-	// Devices are two or more.
+	// Devices has two or more elements.
 	Devices []Device
-	// Disagree lets the resolver of each device decide in its own way; otherwise all decide alike.
+	// Disagree gives the resolver of each device its own opinion; otherwise all decide alike.
 	Disagree bool
-	// Gossip lets devices merge after each delivery while the world heals, instead of after all of
-	// them.
+	// Gossip makes devices merge after each delivery during healing, instead of after all
+	// deliveries.
 	Gossip bool
-	// Cold leaves the stores without a cache of nodes: they read again and again what they hold.
+	// Cold disables the node cache of the stores, so that they read nodes again and again.
 	Cold bool
-	// Sweep lets the collector of the device that acts do a step after each step, and before the
-	// first request of each call and those that append to the log.
+	// Sweep runs a step of the acting device's collector after each step, before the first request
+	// of each call, and before requests that append to the log.
 	Sweep bool
-	// Cloud, if it is not nil, lets devices exchange commits through a bucket. Then there are no
-	// Deliver steps.
+	// Cloud, if not nil, is the bucket through which devices exchange commits. There are no Deliver
+	// steps then.
 	Cloud *Cloud
-	// Steps happen one after another.
+	// Steps run in sequence.
 	Steps []Step
 }
 
-// Cloud says what bucket the devices share.
+// Cloud configures the shared bucket.
 type Cloud struct {
 	// Plain leaves the bucket without a master key.
 	Plain bool
-	// Faults befall requests until the world heals. Which, follows from the seed, the device, and
-	// the name of the object.
+	// Faults affect requests until the world heals. The seed, the device and the name of the object
+	// determine which requests.
 	Faults mem.Faults
 }
 
-// Device says how a device differs from the others.
+// Device holds the properties in which devices differ.
 type Device struct {
-	// Name goes into its commits. Devices may share one, and it may be empty.
+	// Name is recorded in its commits. Several devices may have the same name, and it may be empty.
 	Name string
 	// Skew is how far its clock is ahead, until a Reset.
 	Skew time.Duration
-	// Table tells that the device cuts values in its own way, as before it joined a bucket.
+	// Table makes the device cut values in its own way, as before it joined a bucket.
 	Table bool
 }
 
-// Step is one step of a device. Numbers that are too great are taken modulo what there is, so that
-// a history stays one when steps are left out.
+// Step is one step of a device. A number that is too great counts modulo the available range, so
+// that a history stays valid without some of its steps.
 type Step struct {
 	Kind Kind
 	// After is the time that passes before the step.
 	After time.Duration
-	// Device acts; for a Deliver it receives.
+	// Device acts; in a Deliver it receives.
 	Device int
-	// Peer is who gives, for a Deliver.
+	// Peer is the sender in a Deliver.
 	Peer int
-	// Changes are those of one transaction: Edit, Sibling and Crash.
+	// Changes are the changes of one transaction: Edit, Sibling and Crash.
 	Changes []Change
-	// Base says for a Sibling on which commit it is made: so many before the newest that the device
-	// has received; for a Prune how many commits are kept; for others see their kinds.
+	// Base selects the parent for a Sibling: the commit that many before the newest received one.
+	// For a Prune it is the number of commits to keep; for others see their kinds.
 	Base int
-	// Heads chooses heads for Deliver and Merge, bit by bit in their order; 0: all of them.
+	// Heads selects heads for Deliver and Merge, one bit for each in order; 0: all.
 	Heads uint64
-	// Apart has Deliver hand over each commit in a batch of its own, Begin keep in memory what it
-	// puts, and End give a transaction up.
+	// Apart makes Deliver submit each commit in its own batch, Begin keep its puts in memory, and
+	// End give up a transaction.
 	Apart bool
-	// At says for a Crash, SyncCrash or SweepCrash after how many operations of the file system the
-	// power fails.
+	// At is the number of file system operations before the power fails, in a Crash, SyncCrash or
+	// SweepCrash.
 	At int
-	// Stop says for Sync, Reupload, Collect, Retain, GiveUp, Fetch, Build and Checkpoint at which
-	// request the context of the call ends, and for a SyncCrash at which the power fails: before
-	// the request is carried out, or, when Apart is set, after it. 0: at none.
+	// Stop is the request at which the context of the call ends, for Sync, Reupload, Collect,
+	// Retain, GiveUp, Fetch, Build and Checkpoint. For a SyncCrash the power fails at this request:
+	// before it is carried out, or after it when Apart is set. 0: no request.
 	Stop int
 }
 
-// Kind says what a step does.
+// Kind is the kind of a step.
 type Kind uint8
 
 // The kinds of steps.
@@ -89,79 +89,77 @@ const (
 	Edit Kind = iota
 	// Sibling is a transaction on an older commit.
 	Sibling
-	// Deliver copies heads of a peer, with all their ancestors that the device lacks: as sync does,
-	// by their differences.
+	// Deliver copies heads of a peer, with all their ancestors that the device lacks. It copies
+	// differences, as sync does.
 	Deliver
 	// Merge merges heads.
 	Merge
 	// Reopen closes the page and opens it again.
 	Reopen
-	// Crash is an Edit during which the power fails. Its commit is there afterwards or is not.
+	// Crash is an Edit during which the power fails. Its commit may exist afterwards or not.
 	Crash
 	// Sync syncs with the bucket.
 	Sync
 	// SyncCrash is a Sync during which the power fails.
 	SyncCrash
-	// Network takes the device's network away, or gives it back when Base is not 0.
+	// Network disconnects the device from the network, or reconnects it when Base is not 0.
 	Network
-	// Read reads the value of the key number Base of the newest head, and Fetch brings all values
-	// here.
+	// Read reads the value of key number Base in the newest head. Fetch fetches all values.
 	Read
 	Fetch
-	// Drop takes from the device the pieces that the bucket has, but for some of them if Heads is
-	// not 0.
+	// Drop drops the pieces of the device that the bucket has, or only some of them if Heads is not
+	// 0.
 	Drop
-	// Evict removes the page from the device, if it is wholly in the bucket. It is opened empty.
+	// Evict evicts the page, if the bucket has all of it. The page is then opened empty.
 	Evict
-	// Build builds the tree of the commit so many before the newest received one, as Base says.
+	// Build builds the tree of the commit Base before the newest received one.
 	Build
-	// Tag gives the tag number Peer to the commit so many before the newest received one, as Base
-	// says; a negative one removes the tag.
+	// Tag puts tag number Peer on the commit Base before the newest received one. A negative Base
+	// removes the tag.
 	Tag
 	// Checkpoint writes a checkpoint, and Collect collects the garbage of the bucket.
 	Checkpoint
 	Collect
-	// Retain sets for all devices that so many of the newest commits are kept as Base says, 0: all;
-	// GiveUp takes from the device those that are not.
+	// Retain sets, for all devices, that the Base newest commits are kept; 0: all. GiveUp gives up
+	// the others on the device.
 	Retain
 	GiveUp
-	// Backup copies the disk of the device; Restore gives the device the disk of the last backup of
-	// Peer, or of the next device that has one: with a new key if Apart is set, and always
-	// when it is another's.
+	// Backup copies the disk of the device. Restore replaces the disk of the device by the last
+	// backup of Peer, or of the next device that has one. It gets a new key if Apart is set, and
+	// always when the backup is from another device.
 	Backup
 	Restore
-	// Forget removes rows of what the device knows of the bucket: those that the bits of Heads
-	// choose, in their order; 0: all of them.
+	// Forget removes rows with the device's state of the bucket: those selected by the bits of
+	// Heads, in order; 0: all.
 	Forget
-	// Keep remembers what the bucket holds, Rollback makes it hold that again, and Wipe empties it.
-	// Processes begin anew then, unless Apart is set.
+	// Keep saves the content of the bucket, Rollback restores it, and Wipe empties the bucket.
+	// Processes then restart, unless Apart is set.
 	Keep
 	Rollback
 	Wipe
-	// Reupload makes the bucket whole again from what the device has.
+	// Reupload repairs the bucket from the device.
 	Reupload
-	// Clone makes a new device from what the bucket has; it has the next number.
+	// Clone makes a new device from the bucket; it has the next number.
 	Clone
-	// Reset sets the clock of the device: it is then ahead by as many weeks as Base says.
+	// Reset sets the clock of the device, which is then Base weeks ahead.
 	Reset
-	// Lose takes an object of the log, a pack or a checkpoint out of the bucket: that with the
-	// number Base.
+	// Lose removes object number Base of the log, packs and checkpoints from the bucket.
 	Lose
-	// Sweep lets the collector do as many steps as Base says, and SweepCrash does so while the
-	// power fails, after a Prune if Apart is set, and before a Compact if Heads is not 0.
+	// Sweep runs Base steps of the collector. SweepCrash does so until the power fails, after a
+	// Prune if Apart is set, and before a Compact if Heads is not 0.
 	Sweep
 	SweepCrash
-	// Compact rewrites segments in which something is dead, or, if Apart is set, a half.
+	// Compact rewrites segments that contain dead data, or, if Apart is set, at least half.
 	Compact
-	// Prune takes commits out of the history, except for so many of the newest as Base says, and
-	// for what is unsynced, tagged, or needed to merge with any device.
+	// Prune removes commits from the history, except the Base newest ones and those that are
+	// unsynced, tagged, or needed to merge with any device.
 	Prune
-	// Pin takes a snapshot of the commit so many before the newest received one, as Base says;
-	// Unpin reads the whole of the oldest snapshot and gives it up.
+	// Pin takes a snapshot of the commit Base before the newest received one. Unpin reads the whole
+	// oldest snapshot and closes it.
 	Pin
 	Unpin
-	// Begin begins a transaction on the newest head, or goes on with one, and lets its pieces go to
-	// the disk unless Apart is set; End makes its commit, or gives it up if Apart is set.
+	// Begin begins a transaction on the newest head, or continues one. It writes its pieces to disk
+	// early unless Apart is set. End commits it, or gives it up if Apart is set.
 	Begin
 	End
 )
@@ -172,18 +170,17 @@ var kindNames = [...]string{"Edit", "Sibling", "Deliver", "Merge", "Reopen", "Cr
 // String returns the name of the constant.
 func (k Kind) String() string { return kindNames[k] }
 
-// Change changes one key. What the key's first letter means stands at Rules.
+// Change changes one key. Rules explains the first letter of a key.
 type Change struct {
 	Op  Op
 	Key string
 	// Text is the value of Set, the number of Add and Raise, the element of Insert and Erase.
 	Text string
-	// Size, if it is greater, is the length to which Set fills the value up with noise that follows
-	// from Text.
+	// Size, if greater, is the length to which Set pads the value with noise derived from Text.
 	Size int
 }
 
-// Op is what a change does.
+// Op is the operation of a change.
 type Op uint8
 
 // The operations.
@@ -192,11 +189,11 @@ const (
 	Set Op = iota
 	// Remove removes the key.
 	Remove
-	// Add adds to the number that the key has.
+	// Add adds to the number in the key.
 	Add
-	// Raise sets a number, unless the key has one as great.
+	// Raise sets a number, unless the present one is as great.
 	Raise
-	// Insert and Erase change one element of the set that the key has.
+	// Insert and Erase change one element of the set in the key.
 	Insert
 	Erase
 )

@@ -6,8 +6,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/mem"
 )
 
-// Minimise makes a history simpler as long as fails holds, which must hold for h: it leaves out
-// steps, changes and devices, and what is not usual about them. It asks at most limit times.
+// Minimise simplifies a history while fails holds; fails(h) must hold at the start. It removes
+// steps, changes, devices and unusual settings. It calls fails at most limit times.
 func Minimise(h History, limit int, fails func(History) bool) History {
 	m := minimiser{h, limit, fails}
 	for again := true; again && m.limit > 0; {
@@ -23,7 +23,7 @@ type minimiser struct {
 	fails func(History) bool
 }
 
-// try takes a history if it fails, too.
+// try adopts a history if it fails, too.
 func (m *minimiser) try(h History) bool {
 	if m.limit--; m.limit < 0 || !m.fails(h) {
 		return false
@@ -32,14 +32,14 @@ func (m *minimiser) try(h History) bool {
 	return true
 }
 
-// trySteps changes a copy of the steps.
+// trySteps tries a changed copy of the steps.
 func (m *minimiser) trySteps(change func([]Step) []Step) bool {
 	h := m.h
 	h.Steps = change(slices.Clone(h.Steps))
 	return m.try(h)
 }
 
-// leaveOut leaves out steps, many at once first.
+// leaveOut removes steps, many at once first.
 func (m *minimiser) leaveOut() bool {
 	less := false
 	for size := max(len(m.h.Steps)/2, 1); size > 0; size /= 2 {
@@ -54,7 +54,7 @@ func (m *minimiser) leaveOut() bool {
 	return less
 }
 
-// simplify makes what is left more usual.
+// simplify makes the remaining history more usual.
 func (m *minimiser) simplify() bool {
 	less := false
 	for i := range m.h.Steps {
@@ -126,7 +126,7 @@ func (h History) without(device int) History {
 	return h
 }
 
-// simplifyCloud leaves out faults of the bucket, one after another.
+// simplifyCloud removes faults of the bucket, one after another.
 func (m *minimiser) simplifyCloud() bool {
 	if m.h.Cloud == nil {
 		return false

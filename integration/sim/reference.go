@@ -8,19 +8,18 @@ import (
 	"github.com/ledgerd/ledger/merge"
 )
 
-// merged is what the model makes of two commits.
+// merged is the model's merge of two commits.
 type merged struct {
 	content map[string]string
-	// conflicts has the keys about which a rule must be asked because both sides changed them to
-	// different content.
+	// conflicts has the keys that need a rule because both sides changed them to different content.
 	conflicts map[string]bool
-	// either has keys whose value follows from what the model does not know: the order of virtual
-	// bases, the cuts of values. Any is right.
+	// either has keys whose value depends on data outside of the model: the order of virtual bases,
+	// the cuts of values. Any value of these is right.
 	either map[string]bool
-	whole  bool // one side is taken as it is
+	whole  bool // one side is taken unchanged
 }
 
-// ancestor is the content of a common ancestor. Of several it is their merge, in which keys may be
+// ancestor is the content of a common ancestor, or the merge of several. In a merge, keys may be
 // unknown.
 type ancestor struct {
 	content map[string]string
@@ -30,10 +29,10 @@ type ancestor struct {
 	time    int64 // the greatest timestamp
 }
 
-// merge merges two commits as opinion would have it. left is the lesser in the order of
-// commit.Compare. It works on whole contents and knows no shortcut but the one that decides what
-// comes out (I5 of package merge): a side without a commit of its own that is no merge. pruned are
-// commits that may be gone.
+// merge merges two commits with the resolver of an opinion. left is the lesser in the order of
+// commit.Compare. It works on whole contents. Its only shortcut is the one that determines the
+// result (I5 of package merge): a side whose own commits are all merges. pruned are commits that
+// may be gone.
 func (g *graph) merge(opinion int, left, right *node, pruned set) merged {
 	common := left.above.and(right.above)
 	leftOwn, rightOwn := g.own(left.above.minus(common)), g.own(right.above.minus(common))
@@ -69,7 +68,7 @@ func (g *graph) merge(opinion int, left, right *node, pruned set) merged {
 	return m
 }
 
-// virtual merges common ancestors, one after another. Only rules that follow from values are asked.
+// virtual merges common ancestors, one after another. It applies only rules on values.
 func (g *graph) virtual(bases []*node) ancestor {
 	a := ancestor{content: bases[0].content, above: bases[0].above, time: bases[0].c.Timestamp}
 	for i, n := range bases[1:] {
@@ -81,7 +80,7 @@ func (g *graph) virtual(bases []*node) ancestor {
 		for k := range a.either { // also where no content has the key
 			out.either = with(out.either, k)
 		}
-		tie := i > 0 && a.time == n.c.Timestamp // which of the two is the left one follows from the id that a commit of a would have
+		tie := i > 0 && a.time == n.c.Timestamp // the id of a commit of a would decide which of the two is the left one
 		for _, k := range keys(lower.content, a.content, n.content, asContent(a.unknown), asContent(lower.unknown)) {
 			b, l, r := value(lower.content, k), value(a.content, k), n.value(k)
 			v, conflict := threeWay(lower.unknown[k], b, l, r)
@@ -137,12 +136,11 @@ func threeWay(unknown bool, b, l, r string) (v string, conflict bool) {
 	return "", true
 }
 
-// asksAlways reports whether the key's rule must see equal changes too: two devices that add 1 have
-// added 2.
+// asksAlways reports whether the key's rule must see equal changes too: when two devices add 1, the
+// sum is 2.
 func asksAlways(key string) bool { return key[0] == 'c' }
 
-// byValue is what the rule on values of a key says, written once more. Only the maximum does
-// without the base.
+// byValue reimplements the value rule of a key. Only the maximum works without a base.
 func byValue(key string, unknown bool, b, l, r string) (string, bool) {
 	if unknown && key[0] != 'm' {
 		return "", false
@@ -185,7 +183,7 @@ func byValue(key string, unknown bool, b, l, r string) (string, bool) {
 	return "", false
 }
 
-// decide is what a decider says that looks at more than values.
+// decide returns the decision of a decider that considers more than values.
 func (g *graph) decide(opinion int, key string, left, right *node) string {
 	l, r := left.value(key), right.value(key)
 	if key[0] == 'r' {
@@ -211,8 +209,8 @@ func (g *graph) decide(opinion int, key string, left, right *node) string {
 	return r
 }
 
-// writer returns the newest commit of a side above what is common whose own change gave the key
-// what it has there.
+// writer returns the newest commit on a side, above the common ancestors, that itself gave the key
+// its value on this side.
 func (g *graph) writer(key string, side *node, common set) *node {
 	var w *node
 	want := side.value(key)
@@ -229,8 +227,8 @@ func (g *graph) writer(key string, side *node, common set) *node {
 	return w
 }
 
-// newest is the commit by which a side is measured, w being its writer of the key: the latest of
-// those of a later time that wrote the key up to it.
+// newest returns the commit that represents a side, given its writer w of the key: the newest of w
+// and the ancestors of w that wrote the key and have a later timestamp.
 func (g *graph) newest(key string, w *node, common set) *node {
 	if w == nil {
 		return nil

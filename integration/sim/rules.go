@@ -12,8 +12,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Rules returns those of a device. The first letter of a key says what it holds and how it is
-// merged:
+// Rules returns the merge rules of a device. The first letter of a key determines its content and
+// its rule:
 //
 //	l  anything; the last one wins
 //	z  the same, and a long value comes from the bucket when it is read
@@ -33,7 +33,7 @@ func (h *History) Rules(device int) merge.Rules {
 	}}
 }
 
-// opinion is what resolvers of devices that disagree differ in.
+// opinion distinguishes the resolvers of devices that disagree.
 func (h *History) opinion(device int) int {
 	if h.Disagree {
 		return device
@@ -41,7 +41,7 @@ func (h *History) opinion(device int) int {
 	return -1
 }
 
-// maxThirds is the greatest amount of a number about which thirds decides.
+// maxThirds is the greatest absolute value of a number that thirds decides.
 const maxThirds = 1 << 28
 
 // thirds is a merge.ValueRule.
@@ -62,7 +62,7 @@ func thirds(_, left, right []byte) ([]byte, bool) {
 	return strconv.AppendInt(nil, q, 10), true
 }
 
-// resolver decides conflicts by what the sides have and by its opinion.
+// resolver decides conflicts by the values of the sides and by its opinion.
 type resolver struct{ opinion int }
 
 // choose returns the outcome, and the value for merge.TakeNew.
@@ -84,7 +84,7 @@ func (r resolver) choose(key string, left, right string) (merge.Outcome, string)
 	}
 }
 
-const absent = "\x00absent" // no value is so
+const absent = "\x00absent" // equals no value
 
 // Decide implements merge.Decider.
 func (r resolver) Decide(ctx context.Context, p *merge.Pair, cs []merge.Conflict) error {
@@ -118,7 +118,7 @@ func (r resolver) Decide(ctx context.Context, p *merge.Pair, cs []merge.Conflict
 	return nil
 }
 
-// apply returns what a key has after a change.
+// apply returns the value of a key after a change.
 func (c Change) apply(old string) string {
 	n, _ := strconv.Atoi(c.Text)
 	was, err := strconv.Atoi(old)

@@ -20,15 +20,15 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// SweepResult tells what was given up and collected on devices.
+// SweepResult counts commits given up and garbage collected on devices.
 type SweepResult struct {
-	// Steps counts steps of collectors, Deleted pieces and nodes that they took, Aborted those that
-	// were found to be wanted, and Abandoned journals.
+	// Steps counts steps of collectors, Deleted the pieces and nodes that they deleted, Aborted
+	// those found to be in use, and Abandoned journals.
 	Steps, Deleted, Aborted, Abandoned int
-	// Pruned counts commits, on each device that pruned them, and Snapshots those that were read to
+	// Pruned counts commits, once on each device that pruned them. Snapshots counts those read to
 	// the end.
 	Pruned, Snapshots int
-	// Rewritten counts segments that were rewritten.
+	// Rewritten counts rewritten segments.
 	Rewritten int
 }
 
@@ -42,7 +42,7 @@ func (r *SweepResult) add(o SweepResult) {
 	r.Rewritten += o.Rewritten
 }
 
-// workshop is what a process has under way beside its store: it ends with it.
+// workshop is the unfinished work of a process besides its store. It is lost when the process ends.
 type workshop struct {
 	turn      sync.Mutex
 	collector *storage.Collector // guarded by turn
@@ -57,7 +57,7 @@ type snapshot struct {
 	release func()
 }
 
-// transaction is one that takes several steps.
+// transaction is a transaction of several steps.
 type transaction struct {
 	j       *storage.Journal
 	parent  *node
@@ -72,7 +72,7 @@ func (d *device) newShop() {
 	d.shop.counted = storage.CollectStats{}
 }
 
-// clearShop gives up what the process has under way.
+// clearShop gives up the unfinished work of the process.
 func (d *device) clearShop() {
 	for _, t := range d.shop.open {
 		t.j.Rollback()
@@ -84,7 +84,7 @@ func (d *device) clearShop() {
 	d.shop.open, d.shop.snapshots = nil, nil
 }
 
-// sweep lets the collector do a step (S12).
+// sweep runs one step of the collector (S12).
 func (d *device) sweep(ctx context.Context) error {
 	d.shop.turn.Lock()
 	defer d.shop.turn.Unlock()
@@ -104,8 +104,8 @@ func (d *device) sweepLocked(ctx context.Context) error {
 	return nil
 }
 
-// sweepBeside lets the collector do a step before a request of the device, unless the power is
-// about to fail: when it does follows from what a call writes.
+// sweepBeside runs a step of the collector before a request of the device. It does nothing when a
+// power failure is armed, because the writes of the call determine its time.
 func (d *device) sweepBeside() {
 	d.power.Lock()
 	armed := d.fails >= 0
@@ -120,14 +120,14 @@ func (d *device) sweepBeside() {
 	}
 }
 
-// sweptBeside returns what went wrong before requests.
+// sweptBeside returns the error of collector steps before requests.
 func (d *device) sweptBeside() error {
 	d.shop.turn.Lock()
 	defer d.shop.turn.Unlock()
 	return d.shop.err
 }
 
-// shopStep carries out a step that has to do with garbage.
+// shopStep carries out a step that involves garbage.
 func (w *World) shopStep(ctx context.Context, d *device, s Step) error {
 	switch s.Kind {
 	case Sweep:
@@ -154,8 +154,8 @@ func (w *World) shopStep(ctx context.Context, d *device, s Step) error {
 	return nil
 }
 
-// prune gives up what the device does not keep: all but the newest commits, and what its own state
-// or merging with others needs.
+// prune gives up all commits except the newest ones and those that the state of the device, or
+// merging with others, needs.
 func (d *device) prune(ctx context.Context, keep int) error {
 	ids, err := d.unwanted(ctx, keep)
 	if err != nil || len(ids) == 0 {
@@ -197,7 +197,7 @@ func (d *device) prune(ctx context.Context, keep int) error {
 	return nil
 }
 
-// unwanted returns the commits that the device has and may give up.
+// unwanted returns the commits of the device that may be given up.
 func (d *device) unwanted(ctx context.Context, keep int) ([]commit.ID, error) {
 	var unsynced []commit.ID
 	if d.link != nil {
@@ -207,12 +207,12 @@ func (d *device) unwanted(ctx context.Context, keep int) ([]commit.ID, error) {
 		}
 	}
 	page := gc.Page{History: d.w.graph, Unsynced: unsynced}
-	if d.w.cloud != nil { // tags that others have given
+	if d.w.cloud != nil { // tags of other devices
 		for _, ids := range d.w.cloud.tags {
 			page.Keep = slices.AppendSeq(page.Keep, maps.Keys(ids))
 		}
 	}
-	for _, other := range d.w.devices { // what is merged with them later
+	for _, other := range d.w.devices { // commits that are merged with them later
 		tops := other.heads
 		if other.link != nil && other.link.backup != nil {
 			tops = append(slices.Clone(tops), other.link.backup.heads...)
@@ -234,7 +234,7 @@ func (d *device) unwanted(ctx context.Context, keep int) ([]commit.ID, error) {
 	return ids, err
 }
 
-// forsake forgets the bucket, as a page does before it gives history up by itself.
+// forsake forgets the bucket, as a page does before it gives up history without one.
 func (d *device) forsake(ctx context.Context) error {
 	if d.link == nil {
 		return nil
@@ -253,27 +253,26 @@ func (d *device) markPruned(ids []commit.ID) {
 		i := d.w.graph.byID[id].index
 		d.pruned = d.pruned.with(i)
 		d.w.pruned, d.w.unnoted = d.w.pruned.with(i), d.w.unnoted.with(i)
-		if d.link != nil { // a checkpoint may bring it back, which has no explanations
+		if d.link != nil { // a checkpoint may return it, without explanations
 			delete(d.told, d.w.graph.nodes[i])
 		}
 	}
 }
 
-// uses reports whether Prune must pass a commit over. A transaction keeps what were heads when it
-// began.
+// uses reports whether Prune must skip a commit. A transaction keeps the heads at its begin.
 func (d *device) uses(id commit.ID) bool {
 	n := d.w.graph.byID[id]
 	return slices.Contains(d.heads, n) || len(d.shop.open) > 0 || slices.ContainsFunc(d.shop.snapshots, func(s snapshot) bool { return s.n == n })
 }
 
-// pinned reports whether there is a snapshot of a commit, or a transaction on it.
+// pinned reports whether a snapshot of a commit, or a transaction on it, is open.
 func (d *device) pinned(id commit.ID) bool {
 	return slices.ContainsFunc(d.shop.snapshots, func(s snapshot) bool { return s.n.c.ID == id }) ||
 		slices.ContainsFunc(d.shop.open, func(t *transaction) bool { return t.parent.c.ID == id })
 }
 
-// mayLack reports whether a commit that the device must have is gone because it was pruned, here or
-// in what others have sent.
+// mayLack reports whether a required commit is gone because it was pruned, by this device or by the
+// senders of commits.
 func (d *device) mayLack(ctx context.Context, n *node) (bool, error) {
 	if n.c.IsFirst() {
 		return false, nil
@@ -297,10 +296,10 @@ func (d *device) mayLack(ctx context.Context, n *node) (bool, error) {
 	return false, fmt.Errorf("S1: device %d: %w", d.index, err)
 }
 
-// passesBy reports whether a commit may stay unknown to a device since it has read past what told
-// of it: whoever passes an entry that begins the log anew, and finds no checkpoint, goes on without
-// what only that had; and who has given history up takes what is sent again after a bucket was lost
-// as it comes, and asks for no parents.
+// passesBy reports whether a device may lack a commit because it has read past its source. A device
+// that passes an entry that renews the log, and finds no checkpoint, goes on without the commits of
+// that checkpoint. A device that has given up history accepts the commits sent again after the loss
+// of a bucket without their parents.
 func (d *device) passesBy(n *node) bool {
 	if d.w.cloud == nil || d.has.has(n.index) {
 		return false
@@ -308,10 +307,10 @@ func (d *device) passesBy(n *node) bool {
 	return d.w.cloud.bereft || d.w.cloud.epoch > 0 && d.w.unnoted.last() >= 0
 }
 
-// strays reports whether a commit that the device never had, and does not get, is one to which
-// nothing leads any more from what it has: what was built on it was pruned, and no tag is on it.
-// Where there was a tag when the rest was pruned it is kept until the next time; a checkpoint,
-// which has what heads and tags lead to, does not have it.
+// strays reports whether a commit, which the device never had and will not receive, is unreachable
+// from its heads and tags: its descendants were pruned, and it has no tag. A commit that had a tag
+// when the others were pruned is kept until the next pruning. A checkpoint contains only commits
+// that heads and tags reach, so it lacks this one.
 func (d *device) strays(ctx context.Context, n *node) (bool, error) {
 	if d.pruned.has(n.index) {
 		return true, nil
@@ -343,7 +342,7 @@ func (d *device) strays(ctx context.Context, n *node) (bool, error) {
 	return true, nil
 }
 
-// pin takes a snapshot of a commit, if its tree is here.
+// pin takes a snapshot of a commit, if its tree is stored here.
 func (d *device) pin(ctx context.Context, back int) error {
 	n := d.received[len(d.received)-1-back%len(d.received)]
 	if d.pruned.has(n.index) {
@@ -359,7 +358,7 @@ func (d *device) pin(ctx context.Context, back int) error {
 	return nil
 }
 
-// unpin reads the oldest snapshot and gives it up (S12).
+// unpin reads the oldest snapshot and closes it (S12).
 func (d *device) unpin(ctx context.Context) error {
 	if len(d.shop.snapshots) == 0 {
 		return nil
@@ -371,7 +370,7 @@ func (d *device) unpin(ctx context.Context) error {
 	return d.readHeld(ctx, s.n, false)
 }
 
-// begin begins a transaction, or goes on with one, and keeps in memory what it puts if hold is set.
+// begin begins a transaction, or continues one. If hold is set, its puts stay in memory.
 func (d *device) begin(ctx context.Context, changes []Change, hold bool) error {
 	var t *transaction
 	if len(d.shop.open) < 2 {
@@ -466,8 +465,8 @@ func (d *device) compact(ctx context.Context, half bool) error {
 	return nil
 }
 
-// readHeld reads what the device holds of a commit whose tree it has, and compares it with the
-// model (S12). A piece that is not held must be in the bucket, unless it may be nowhere.
+// readHeld reads the stored part of a commit whose tree the device has, and compares it with the
+// model (S12). A piece that is not stored must be in the bucket, unless nowhere is set.
 func (d *device) readHeld(ctx context.Context, n *node, nowhere bool) error {
 	got := map[string]string{}
 	r := reach{d: d, all: map[object.Digest]bool{}, any: nowhere, entry: func(e *fb.Entry) error {
@@ -487,18 +486,18 @@ func (d *device) readHeld(ctx context.Context, n *node, nowhere bool) error {
 	return nil
 }
 
-// reach walks over pieces, as far as they are here, and reads them.
+// reach traverses and reads the pieces that the device stores.
 type reach struct {
 	d     *device
-	all   map[object.Digest]bool // that were reached
-	blind bool                   // something is not here that may lead on
-	any   bool                   // pieces need be nowhere
-	// unplaced has pieces that are somewhere in the bucket, and the page does not know where.
+	all   map[object.Digest]bool // the reached pieces
+	blind bool                   // a node or piece that may refer to others is not here
+	any   bool                   // pieces may be missing everywhere
+	// unplaced has pieces that are in the bucket at a place that the page has not recorded.
 	unplaced []object.Digest
 	entry    func(e *fb.Entry) error
 }
 
-// tree walks over the nodes and values of a tree that is here.
+// tree traverses the nodes and values of a stored tree.
 func (r *reach) tree(ctx context.Context, root object.Digest) error {
 	if r.all[root] && r.entry == nil {
 		return nil
@@ -532,7 +531,7 @@ func (r *reach) tree(ctx context.Context, root object.Digest) error {
 	return nil
 }
 
-// value walks over the pieces of a value.
+// value traverses the pieces of a value.
 func (r *reach) value(ctx context.Context, d object.Digest) error {
 	if r.all[d] {
 		return nil
@@ -562,10 +561,10 @@ func (r *reach) value(ctx context.Context, d object.Digest) error {
 	return err
 }
 
-// absent is called for a piece that is neither held nor known to be in the bucket. It may be there
-// where the page does not know the places of all: see readUnplaced. A device that dropped a value,
-// and was away while others gave up the versions that had it, may make a commit that has it still:
-// then it is gone. So it is where a device that never read it forgot its bucket meanwhile.
+// absent is called for a piece that is neither stored nor recorded as being in the bucket. The
+// bucket may have it when the page lacks some places: see readUnplaced. The piece may also be lost.
+// A device may drop a value, and commit it after others have given up the versions that had it. Or
+// a device may forget its bucket before it has read the value.
 func (r *reach) absent(ctx context.Context, d object.Digest) error {
 	if w := r.d.w; w.retained && (w.forsook || w.dropped && w.now.Load() > int64(30*24*time.Hour)) {
 		return nil

@@ -22,8 +22,8 @@ func (g *graph) Commit(_ context.Context, id commit.ID) (*commit.Commit, error) 
 	return nil, fmt.Errorf("commit %s: %w", id.Short(), base.ErrNotFound)
 }
 
-// verifySwept ends what processes have under way and collects their garbage: what is kept can be
-// read, and nothing else is there (S12).
+// verifySwept ends the unfinished work of all processes and collects their garbage. All kept data
+// must be readable, and nothing else may exist (S12).
 func (w *World) verifySwept(ctx context.Context) error {
 	for _, d := range w.devices {
 		d.clearShop()
@@ -51,7 +51,7 @@ func (w *World) verifySwept(ctx context.Context) error {
 	return nil
 }
 
-// readUnplaced reads pieces of which the page does not know where they are in the bucket.
+// readUnplaced reads pieces in the bucket whose places the page has not recorded.
 func (d *device) readUnplaced(ctx context.Context, pieces []object.Digest) error {
 	for _, p := range pieces {
 		if _, err := d.s.Piece(ctx, p); err != nil && d.w.cloud.epoch == 0 {
@@ -61,8 +61,8 @@ func (d *device) readUnplaced(ctx context.Context, pieces []object.Digest) error
 	return nil
 }
 
-// readOld reads the whole of the oldest commits whose trees are not here: what only they need has
-// not been collected, as far as it is in the bucket.
+// readOld reads the whole of the oldest commits whose trees are not stored here. Data that only
+// they need must not have been collected, as far as the bucket has it.
 func (d *device) readOld(ctx context.Context) error {
 	for left, i := 2, 0; d.link != nil && !d.w.lossy() && left > 0 && i < len(d.received); i++ {
 		n := d.received[i]
@@ -106,14 +106,14 @@ func (d *device) readOld(ctx context.Context) error {
 	return nil
 }
 
-// outlived reports whether a commit is one that somebody has given up with the bucket's leave, who
-// knew of no use of it and no tag on it: a device that uses it, or has tagged it meanwhile, has it
-// still, and its checkpoints tell newcomers of it. Of its tree and its values they are promised
-// nothing: the entries that brought them may be deleted.
+// outlived reports whether a device has given up a commit under the retention of the bucket. A
+// device that uses or has tagged the commit since then still has it, and its checkpoints name it to
+// new devices. Its tree and values are not promised: the entries that contained them may be
+// deleted.
 func (d *device) outlived(n *node) bool { return d.w.retained && d.w.pruned.has(n.index) }
 
-// epochs is 1 with a bucket: what may be in it is collected when nothing has come from it for two
-// cycles.
+// epochs is 1 with a bucket: data that the bucket may have is collected after two cycles in which
+// the device received nothing from the bucket.
 func (w *World) epochs() int {
 	if w.cloud != nil {
 		return 1
@@ -121,7 +121,7 @@ func (w *World) epochs() int {
 	return 0
 }
 
-// verifySwept returns what it could not find: see readUnplaced.
+// verifySwept returns the pieces that it could not find: see readUnplaced.
 func (d *device) verifySwept(ctx context.Context) (unplaced []object.Digest, err error) {
 	r := reach{d: d, all: map[object.Digest]bool{}}
 	for _, n := range d.received {
@@ -145,7 +145,7 @@ func (d *device) verifySwept(ctx context.Context) (unplaced []object.Digest, err
 		}
 		rows[p] = row.Value
 	}
-	if r.blind { // what the bucket has may belong to what is not here
+	if r.blind { // data from the bucket may belong to missing nodes or pieces
 		r.any = true
 		for p := range rows {
 			if st, err := d.s.PieceState(p); err != nil {
@@ -168,7 +168,7 @@ func (d *device) verifySwept(ctx context.Context) (unplaced []object.Digest, err
 	return r.unplaced, nil
 }
 
-// commit walks over what a commit refers to.
+// commit traverses all references of a commit.
 func (r *reach) commit(ctx context.Context, n *node) error {
 	d := r.d
 	told, ok, err := d.s.Explanation(ctx, n.c.ID)

@@ -12,8 +12,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// heal delivers everything to everybody and lets everybody merge until nothing changes. It returns
-// how many rounds that took (S4, S5).
+// heal delivers all commits to all devices, and lets them merge until nothing changes. It returns
+// the number of rounds (S4, S5).
 func (w *World) heal(ctx context.Context) (int, error) {
 	var all set
 	for _, d := range w.devices {
@@ -41,7 +41,7 @@ func (w *World) heal(ctx context.Context) (int, error) {
 	return round, nil
 }
 
-// round lets every device receive from every other, and merge. It returns how many commits were
+// round lets every device receive from every other, and merge. It returns the number of commits
 // delivered or merged.
 func (w *World) round(ctx context.Context) (int, error) {
 	moved := 0
@@ -78,7 +78,7 @@ func (w *World) round(ctx context.Context) (int, error) {
 	return moved, nil
 }
 
-// verify holds a healed world to the promises.
+// verify checks the promises in a healed world.
 func (w *World) verify(ctx context.Context) error {
 	head := w.devices[0].heads[0]
 	for _, d := range w.devices {
@@ -142,7 +142,7 @@ func (w *World) checkStores(ctx context.Context) error {
 type write struct {
 	n          *node
 	was, value string
-	latest     bool // no later edit of the key knew of it
+	latest     bool // no later edit of the key descends from it
 }
 
 // verifyEdits compares the final content with the edits alone (S7).
@@ -178,7 +178,7 @@ func (w *World) verifyEdits(head *node) error {
 	return nil
 }
 
-// missing returns what a key should have instead, "" if nothing.
+// missing returns the value that a key should have instead, or "" if its value is right.
 func (w *World) missing(key, got string, ws []*write) string {
 	if strings.HasPrefix(key, "m+") {
 		return missingMaximum(got, ws)
@@ -219,7 +219,7 @@ func missingMaximum(got string, ws []*write) string {
 	return ""
 }
 
-// missingElement looks at each element as at a key of its own.
+// missingElement checks each element as if it were a key of its own.
 func missingElement(got string, ws []*write, criss bool) string {
 	has := elements(got)
 	all := map[string]bool{}
@@ -259,8 +259,8 @@ func missingElement(got string, ws []*write, criss bool) string {
 	return ""
 }
 
-// missingOnly demands the value of the only latest write of a key that has no other writes beside
-// it.
+// missingOnly requires the value of the only latest write of a key, when no other write is
+// concurrent with it.
 func missingOnly(got string, ws []*write) string {
 	last := ws[len(ws)-1]
 	for _, o := range ws {
@@ -279,9 +279,9 @@ func missingOnly(got string, ws []*write) string {
 	return ""
 }
 
-// missingWrite demands the value of one of the latest writes of a key: of the only one if there is
-// one, and of the newest if newest is set. Where values repeat, absence included, only a history
-// without criss-cross allows that: with several bases, two devices may each have undone a write
+// missingWrite requires the value of one of the latest writes of a key: of the only one, or of the
+// newest if newest is set. Where values repeat, absence included, only a history without
+// criss-cross allows this check. With several bases, each of two devices may have undone a write
 // that the other one kept.
 func missingWrite(got string, ws []*write, newest, criss bool) string {
 	values := map[string]bool{absent: true}

@@ -18,44 +18,44 @@ import (
 )
 
 const (
-	// requestTime is what a request takes, and timeOut what one takes that is given up.
+	// requestTime is the duration of a request, and timeOut the duration of one that times out.
 	requestTime = 20 * time.Millisecond
 	timeOut     = 30 * time.Second
-	// brokenTime is what a call takes that is broken off: how many requests it still made beside
-	// the last does not follow from the seed. For the same reason they are not counted.
+	// brokenTime is the duration of a cancelled call. The seed does not determine how many
+	// concurrent requests it still made. For the same reason these are not counted.
 	brokenTime = time.Hour
 )
 
 var (
-	// errStopped is why the context of a call ends.
+	// errStopped is the cause when the context of a call ends.
 	errStopped = errors.New("the caller has left")
 	errNoRoute = fmt.Errorf("no route: %w", base.ErrNetwork)
 	errLost    = errors.New("connection lost")
 )
 
-// wire is the way from a device to the bucket. What befalls a request follows from the history's
-// seed, the device, the call that it is made for, the kind of request, the name of the object, and
-// how often the call has asked for that: so requests that are made at the same time need no order.
+// wire connects a device to the bucket. The faults of a request follow from the seed of the
+// history, the device, the call, the kind of request, the name of the object, and how often the
+// call has made this request. So concurrent requests need no order.
 type wire struct {
 	d *device
 	b *mem.Bucket
 
 	mu     sync.Mutex
 	begun  int                     // calls; guarded by mu, as all below
-	seen   map[string]uint64       // how often each thing was asked since the call began
-	asked  int                     // since the call began
+	seen   map[string]uint64       // how often each request was made since the call began
+	asked  int                     // requests since the call began
 	stop   int                     // at which request the context of the call ends; 0: at none
 	cancel context.CancelCauseFunc // ends it
 	cut    int                     // at which request the power fails; 0: at none
-	after  bool                    // it fails when the request has been carried out
-	flight bool                    // the request at which the call ended was made for others, too, and may go on
+	after  bool                    // the power fails after the request is carried out
+	flight bool                    // the request at which the call ended also served others, and may go on
 	tally  tally
 }
 
 var _ bucket.Bucket = (*wire)(nil)
 
-// tally counts requests: all of a kind, and of these the gets of packs, the gets of runs of
-// checkpoints, the puts of entries, packs and checkpoints, and what a call had asked for before.
+// tally counts requests: all of a kind; of these the gets of packs, the gets of runs of
+// checkpoints, and the puts of entries, packs and checkpoints; and requests that a call repeated.
 type tally struct{ puts, gets, lists, deletes, read, runs, entries, packs, checkpoints, again int }
 
 func (t tally) minus(o tally) tally {
@@ -93,7 +93,7 @@ func (t *tally) add(op bucket.Op, name string) {
 	}
 }
 
-// begins is called before a call: it counts requests anew.
+// begins is called before a call. It restarts the count of requests.
 func (w *wire) begins(stop int, cancel context.CancelCauseFunc, cut int, after bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,31 +103,31 @@ func (w *wire) begins(stop int, cancel context.CancelCauseFunc, cut int, after b
 	w.stop, w.cancel, w.cut, w.after = stop, cancel, cut, after
 }
 
-// counted returns what was asked until now.
+// counted returns the counts so far.
 func (w *wire) counted() tally {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.tally
 }
 
-// forgo takes back what was counted since then.
+// forgo resets the counts to an earlier state.
 func (w *wire) forgo(then tally) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tally = then
 }
 
-// fate is what befalls a request.
+// fate is the outcome of a request.
 type fate struct {
-	err             error // instead of it
-	crash           bool  // the power fails when it has been carried out
+	err             error // returned instead of carrying out the request
+	crash           bool  // the power fails after the request is carried out
 	lost            bool
 	cut, flip, slow bool
 	at              float64
 	bit             int
 }
 
-// meet returns what befalls a request.
+// meet returns the outcome of a request.
 func (w *wire) meet(ctx context.Context, op bucket.Op, name string) (f fate) {
 	fail := func(err error) fate { return fate{err: bucket.NewError(ctx, op, name, false, err)} }
 	if ctx.Err() != nil {
@@ -138,7 +138,7 @@ func (w *wire) meet(ctx context.Context, op bucket.Op, name string) (f fate) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.d.w.h.Sweep && (w.asked == 0 || op == bucket.OpPut && strings.Contains(name, "/log/")) { // others are made beside each other, in any order
+	if w.d.w.h.Sweep && (w.asked == 0 || op == bucket.OpPut && strings.Contains(name, "/log/")) { // other requests run concurrently, in any order
 		w.d.sweepBeside()
 	}
 	w.asked++
@@ -169,7 +169,7 @@ func (w *wire) meet(ctx context.Context, op bucket.Op, name string) (f fate) {
 	return f
 }
 
-// draw draws faults. They are those of package mem, in its order.
+// draw draws faults. They are the faults of package mem, in its order.
 func (w *wire) draw(op bucket.Op, name string, nth uint64, f *fate) {
 	o := &w.d.w.cloud.faults
 	if *o == (mem.Faults{}) {
@@ -202,7 +202,7 @@ func (w *wire) draw(op bucket.Op, name string, nth uint64, f *fate) {
 	}
 }
 
-// ended returns what a write that has been carried out is answered.
+// ended returns the answer to a write that has been carried out.
 func (w *wire) ended(ctx context.Context, op bucket.Op, name string, f *fate, err error) error {
 	switch {
 	case f.crash:
@@ -258,7 +258,7 @@ func (w *wire) Get(ctx context.Context, name string, off, n int64) (bucket.Objec
 	return o, nil
 }
 
-// brokenBody gives content, and then an error.
+// brokenBody returns content, and then an error.
 type brokenBody struct {
 	content []byte
 	end     error

@@ -16,47 +16,47 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// epoch is when a history begins.
+// epoch is the start time of a history.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Options say how a history is run. The zero Options are right for most.
+// Options configures a run. The zero Options are right for most.
 type Options struct {
 	// Check verifies every store at the end (S8).
 	Check bool
-	// Trace, if it is not nil, is told what happens.
+	// Trace, if not nil, is called with each event.
 	Trace func(format string, args ...any)
-	// Rules, if it is not nil, replaces the rules that a device merges with, while the model keeps
-	// to History.Rules: a fault that must be found.
+	// Rules, if not nil, replaces the rules that a device merges with, while the model keeps
+	// History.Rules: a fault that Run must find.
 	Rules func(device int, r merge.Rules) merge.Rules
 }
 
-// Result tells what happened in a history, so that a test can say whether histories are worth their
+// Result counts the events of a history, so that a test can judge whether histories are worth their
 // time.
 type Result struct {
 	// Commits counts all commits; Merges those with two parents, ThreeWay those merged key by key,
 	// and CrissCross those with several common ancestors. A merge that several devices make counts
-	// once, but for ThreeWay and Conflicts.
+	// once, except in ThreeWay and Conflicts.
 	Commits, Merges, ThreeWay, CrissCross int
-	// Conflicts counts the keys about which a rule was asked.
+	// Conflicts counts the keys that needed a rule.
 	Conflicts int
-	// Rounds counts the rounds until nothing changed any more, that one included.
+	// Rounds counts the rounds until nothing changed any more, including the last.
 	Rounds int
-	// Head is what all devices have come to.
+	// Head is the final head of all devices.
 	Head commit.ID
-	// Cloud tells what was asked of a bucket, Sweeps what was collected on devices.
+	// Cloud counts the use of a bucket, Sweeps the garbage collected on devices.
 	Cloud  CloudResult
 	Sweeps SweepResult
 }
 
-// CloudResult tells what happened between devices and a bucket.
+// CloudResult counts the events between devices and a bucket.
 type CloudResult struct {
-	// Syncs counts calls, Failed those that ended with an error; Reuploads those that were to make
-	// the bucket whole, and Evictions, Restored, Crashes what befell devices.
+	// Syncs counts calls, Failed those that ended with an error, Reuploads the repairs of the
+	// bucket, and Evictions, Restored and Crashes events on devices.
 	Syncs, Failed, Reuploads, Evictions, Restored, Crashes int
-	// Requests counts requests, Packs, Checkpoints and Ranges what the bucket has of them in the
-	// end, and Deleted the objects that were collected.
+	// Requests counts requests; Packs, Checkpoints and Ranges the objects of these kinds in the
+	// bucket at the end; and Deleted the collected objects.
 	Requests, Packs, Checkpoints, Ranges, Deleted int
-	// Read counts bytes that were read from values, Missing values that are lost with bucket and
+	// Read counts bytes that were read from values, Missing the values lost with bucket and
 	// devices.
 	Read, Missing int
 }
@@ -77,7 +77,7 @@ func (r *CloudResult) add(o CloudResult) {
 	r.Missing += o.Missing
 }
 
-// World is a history while it happens.
+// World is the state of a running history.
 type World struct {
 	h            *History
 	o            Options
@@ -85,33 +85,33 @@ type World struct {
 	page         [16]byte
 	now          atomic.Int64 // nanoseconds since epoch
 	cloud        *cloud       // nil: devices exchange commits directly
-	keys         int          // that were given to devices
-	excused      set          // commits that only devices had whose disk was replaced
-	evicted      set          // commits that a device had whose page was evicted
+	keys         int          // given to devices
+	excused      set          // commits that only devices with a replaced disk had
+	evicted      set          // commits on devices with an evicted page
 	pruned       set          // commits that any device has pruned
-	unnoted      set          // of them, those that a store was told to prune by itself, as an app does that has no bucket yet: nobody takes note of it
-	retained     bool         // somebody has said how much history the bucket keeps
-	forgetful    bool         // devices have merged without trees that are lost with the bucket: how follows from what each has
-	dropped      bool         // devices have given up what the bucket had
-	forsook      bool         // devices have forgotten their bucket, as before history is given up without one
+	unnoted      set          // of these, commits pruned by a store alone, as in an app without a bucket: they are recorded nowhere
+	retained     bool         // a device has set how much history the bucket keeps
+	forgetful    bool         // devices have merged without trees lost with the bucket: the result depends on the data of each
+	dropped      bool         // devices have given up data that the bucket had
+	forsook      bool         // devices have forgotten their bucket, as before giving up history without one
 	cache        *storage.NodeCache
 	devices      []*device
 	graph        *graph
 	explanations map[*node]object.Digest
 	joined       map[[2]commit.ID]commit.ID // the merge of two commits, where all rules agree
 	swept        SweepResult
-	values       map[object.Digest]string // what the roots of long values stand for
+	values       map[object.Digest]string // long values by their roots
 }
 
-// Run carries out a history, heals its world, and returns an error that names the promise when one
-// is broken (see the package's comment). A panic is an error, too.
+// Run carries out a history and heals its world. It returns an error that names the promise when
+// one is broken (see the package's comment). A panic is an error, too.
 func Run(ctx context.Context, h History, o Options) (res Result, err error) {
 	w := &World{
 		h: &h, o: o, rng: rand.New(rand.NewPCG(h.Seed, 0x0dd)), cache: storage.NewNodeCache(cacheBytes), graph: newGraph(),
 		explanations: map[*node]object.Digest{}, joined: map[[2]commit.ID]commit.ID{}, values: map[object.Digest]string{},
 	}
 	if h.Cold {
-		w.cache = storage.NewNodeCache(1) // no node is so small
+		w.cache = storage.NewNodeCache(1) // less than the size of any node
 	}
 	binary.BigEndian.PutUint64(w.page[:], h.Seed)
 	defer func() {
@@ -138,7 +138,7 @@ func Run(ctx context.Context, h History, o Options) (res Result, err error) {
 			return res, fmt.Errorf("step %d: %w", i, err)
 		}
 	}
-	w.rng = rand.New(rand.NewPCG(h.Seed, 0x4ea1)) // so that it does not depend on the number of steps
+	w.rng = rand.New(rand.NewPCG(h.Seed, 0x4ea1)) // independent of the number of steps
 	var rounds int
 	if w.cloud != nil {
 		rounds, err = w.healCloud(ctx)
@@ -153,7 +153,7 @@ func Run(ctx context.Context, h History, o Options) (res Result, err error) {
 	return Result{len(g.nodes), g.merges, g.threeWay, g.criss, g.conflicts, rounds, head, w.cloudResult(), w.swept}, err
 }
 
-// close closes the stores. What a store says after a failure is of no interest.
+// close closes the stores. After a failure it ignores their errors.
 func (w *World) close(failed bool) error {
 	var errs []error
 	for _, d := range w.devices {
@@ -194,7 +194,7 @@ func (w *World) step(ctx context.Context, s Step) error {
 	case Merge:
 		if heads := d.choose(s.Heads); len(heads) > 1 {
 			if err = d.merge(ctx, heads); w.cloud != nil {
-				if failed := d.learn(ctx); failed != nil { // who looks for a tree catches up with the log
+				if failed := d.learn(ctx); failed != nil { // the search for a tree may have caught up with the log
 					return errors.Join(failed, err)
 				}
 				err = d.judge("merge", err)
@@ -232,7 +232,7 @@ func (w *World) edit(ctx context.Context, d *device, parent *node, s Step) error
 	return err
 }
 
-// made notes a commit that a device has made: the same that another has made before, or a new one.
+// made records a commit of a device: one that another device made before, or a new one.
 func (w *World) made(c *commit.Commit, content map[string]string) (*node, error) {
 	if n := w.graph.byID[c.ID]; n != nil {
 		return n, nil
@@ -247,11 +247,11 @@ func (w *World) made(c *commit.Commit, content map[string]string) (*node, error)
 	return w.graph.add(c, content)
 }
 
-// explainsAlike reports whether all devices that make a merge explain it with the same bytes. Once
-// history is given up they may know of other writers of a key.
+// explainsAlike reports whether all devices that make a merge explain it with the same bytes. After
+// history is given up they may find different writers of a key.
 func (w *World) explainsAlike() bool { return w.h.agrees() && !w.forgetful && w.pruned.last() <= 0 }
 
-// explained notes the explanation of a merge.
+// explained records the explanation of a merge.
 func (w *World) explained(n *node, root object.Digest) error {
 	if old, ok := w.explanations[n]; ok && old != root && w.explainsAlike() {
 		return fmt.Errorf("S3: merge %s is explained by %s, and by %s before", n.c.ID.Short(), root.Short(), old.Short())
@@ -270,7 +270,7 @@ func (w *World) rules(device int) merge.Rules {
 	return r
 }
 
-// Add adds what happened in another history.
+// Add adds the counts of another history.
 func (r *Result) Add(o Result) {
 	r.Commits += o.Commits
 	r.Merges += o.Merges
