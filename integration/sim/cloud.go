@@ -263,9 +263,9 @@ func (d *device) learn(ctx context.Context) error {
 //
 //   - History was given up. A former head of the device stands beside a head above it, because
 //     others gave up the commits between without waiting for this device.
-//   - The device has read such a head only now, before the part of the log that passes it by. This
-//     is as if it had synced between. A new device begins at the start of a log that was put back,
-//     or at an older checkpoint when the newest one could not be read.
+//   - The device has read such a head only now, on from its position and before the place where
+//     the log skips it. This is as if it had synced at that time. A new device begins at the start
+//     of a log that was put back, or at an older checkpoint when the newest could not be read.
 //   - The bucket has changed. A head given up before the device joined, or by Prune, which the page
 //     does not record, may be back; the latter also for a reader of the whole log.
 func (d *device) strangers(heads []*commit.Commit, top []*node) (strange bool, err error) {

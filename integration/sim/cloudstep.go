@@ -337,7 +337,7 @@ func (d *device) evict(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if newest { // else a renewal may lack what only this device and the log before have
+	if newest { // else a renewal may lack commits of this device and of the former log
 		d.w.cloud.has = d.w.cloud.has.or(d.has)
 	}
 	disk := vfstest.NewMem()

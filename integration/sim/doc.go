@@ -18,8 +18,8 @@
 //	S3: devices whose rules agree make the same merge commit of the same two commits.
 //	S4: devices that exchange everything reach one head within 2 rounds for each device and 2
 //	    more, and one more round changes nothing.
-//	S5: reaching it takes no more merge commits than there were heads and devices, when the rules
-//	    agree and all is delivered before it is merged.
+//	S5: reaching that head takes no more merge commits than there were heads and devices, when the
+//	    rules agree and all is delivered before it is merged.
 //	S6: every commit is an ancestor of that head; generations and timestamps are those that follow
 //	    from the parents.
 //	S7: no edit is missing unless another edit overwrote it. A key has the value of a write that
