@@ -6,8 +6,8 @@
 // database. Open recognizes and reads both.
 //
 // Reading never writes to a directory. Recovery after an unclean shutdown writes to a temporary
-// directory above it. base.ErrLocked is returned for a directory that a browser has open. All data
-// read are verified (package indexeddb has the invariants), and an error names the damaged row.
+// directory above it. Open returns base.ErrLocked for a directory that a browser has open. All
+// data are verified (package indexeddb has the invariants), and an error names the damaged row.
 // Memory does not depend on the amount of data.
 //
 // The package imports indexeddb, indexeddb/value, ordered and internal/base. No other package uses
