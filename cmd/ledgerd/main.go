@@ -37,8 +37,8 @@ func run() int {
 	})
 }
 
-// program is the name to call the program again: as called, or "go run" when go run has built it in
-// a temporary directory.
+// program returns the command to run the program again: its path as called, or "go run" when go run
+// has built it in a temporary directory.
 func program(called string) string {
 	switch {
 	case strings.Contains(called, string(filepath.Separator)+"go-build"):
