@@ -106,10 +106,10 @@ func (d *device) readOld(ctx context.Context) error {
 	return nil
 }
 
-// outlived reports whether a device has given up a commit under the retention of the bucket. A
-// device that uses or has tagged the commit since then still has it, and its checkpoints name it to
-// new devices. Its tree and values are not promised: the entries that contained them may be
-// deleted.
+// outlived reports whether a device has given up a commit under the retention of the bucket, having
+// found neither a use of it nor a tag. A device that uses or has tagged the commit since then still
+// has it, and its checkpoints name it to new devices. Its tree and values are not promised: the
+// entries that contained them may be deleted.
 func (d *device) outlived(n *node) bool { return d.w.retained && d.w.pruned.has(n.index) }
 
 // epochs is 1 with a bucket: data that the bucket may have is collected after two cycles in which
