@@ -296,7 +296,7 @@ func parseRecord(r segment.Record) (op, error) {
 	o := op{kind: r.Kind, place: r.Place}
 	c := coder{p: r.Payload, reading: true}
 	if r.Kind == recCopied {
-		c.byte(&o.copied, copiedHeld, copiedDropped)
+		c.byte(&o.copied, copiedHeld, copiedBase)
 		c.byte(&o.kind, recPiece, recSplitNode)
 		c.refuse(o.kind == recUse)
 		o.place = copiedPlace(r.Place)
@@ -338,8 +338,6 @@ func (o *op) parseContent(c *coder) (err error) {
 		c.refuse(node)
 	case copiedBase:
 		c.refuse(!node || o.kind == recSplitNode)
-	case copiedDropped:
-		c.refuse(node || !o.digest.Kind().IsIndex())
 	}
 	return err
 }

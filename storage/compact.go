@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
 	"github.com/ledgerd/ledger/storage/segment"
 )
@@ -511,8 +510,6 @@ func (u *use) judge(tx index.Tx, segment uint32, free map[uint64]bool) error {
 		} else if !o.digest.Kind().IsNode() && hasStatus(tx, row.number) {
 			u.for_ = copiedLocal
 		}
-	case !row.held && o.kind == recPiece && o.digest.Kind() == object.IndexBit:
-		u.for_ = copiedDropped // only the record says what it refers to
 	}
 	return err
 }

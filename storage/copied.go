@@ -17,10 +17,9 @@ const recCopied = 23
 
 // The purposes of copies.
 const (
-	copiedHeld    = 1 // the piece is held
-	copiedLocal   = 2 // as before; the piece becomes local if it has no place and was not held
-	copiedBase    = 3 // a deleted node whose bytes differences need
-	copiedDropped = 4 // an index piece that is not held, kept for its references
+	copiedHeld  = 1 // the piece is held
+	copiedLocal = 2 // as before; the piece becomes local if it has no place and was not held
+	copiedBase  = 3 // a deleted node whose bytes differences need
 )
 
 // copiedHeader is the length of what precedes the payload of a copied record.
@@ -37,7 +36,7 @@ func copiedPlace(p segment.Place) segment.Place {
 func (p *plan) addCopied(o *op, n uint64) {
 	t := p.touched[o.digest]
 	switch {
-	case o.kind == recSplitNode || o.copied == copiedDropped:
+	case o.kind == recSplitNode:
 	case t != nil:
 		t.local = t.local || !t.held && !t.placed && o.copied == copiedLocal
 		t.number, t.stored = n, o

@@ -65,7 +65,7 @@ func (y *copying) segment(ctx context.Context, from segment.End, bases bool) err
 func (y *copying) record(ctx context.Context, u *use) error {
 	o := &u.o
 	switch {
-	case o.kind == recSplitNode || u.for_ == copiedDropped:
+	case o.kind == recSplitNode:
 		if y.once[o.digest] {
 			return nil
 		}

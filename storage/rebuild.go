@@ -206,7 +206,7 @@ func (b *rebuilder) end(ctx context.Context) error {
 // contentOnly returns the records that store pieces and nodes, of a batch before a checkpoint.
 func contentOnly(ops []op) (out []op) {
 	for i := range ops {
-		if o := ops[i]; o.stored() || o.kind == recSplitNode || o.copied == copiedDropped {
+		if o := ops[i]; o.stored() || o.kind == recSplitNode {
 			o.quiet = true
 			out = append(out, o)
 		}

@@ -84,7 +84,7 @@ type op struct {
 
 // stored reports whether o puts a piece into the log.
 func (o *op) stored() bool {
-	return (o.kind == recPiece || o.kind == recNode || o.kind == recDelta) && o.copied != copiedBase && o.copied != copiedDropped
+	return (o.kind == recPiece || o.kind == recNode || o.kind == recDelta) && o.copied != copiedBase
 }
 
 // pieceWeight is the weight of a piece of a value when the store decides whether to fold. Its row

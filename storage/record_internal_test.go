@@ -76,7 +76,6 @@ func sampleRecords(t testing.TB) []segment.Record {
 		{kind: recPiece, copied: copiedHeld, journal: 7, digest: leaf, content: []byte("leaf")},
 		{kind: recPiece, copied: copiedLocal, digest: leaf, content: []byte("leaf")},
 		{kind: recDelta, copied: copiedBase, digest: node, base: &node, depth: 3, content: []byte("script")},
-		{kind: recPiece, copied: copiedDropped, digest: index, content: []byte("index")},
 		{kind: recSplitNode, copied: copiedHeld, digest: split},
 	}
 	out := make([]segment.Record, len(ops))
@@ -258,7 +257,7 @@ func TestSyncRecordsAreStrict(t *testing.T) {
 		"copy of a use":      {Kind: recCopied, Payload: append([]byte{1, recUse, 0}, leaf[:]...)},
 		"copy of a copy":     {Kind: recCopied, Payload: append([]byte{1, recCopied, 1, recNode}, node[:]...)},
 		"piece as a base":    {Kind: recCopied, Payload: append([]byte{copiedBase, recPiece, 0}, leaf[:]...)},
-		"leaf as dropped":    {Kind: recCopied, Payload: append([]byte{copiedDropped, recPiece, 0}, leaf[:]...)},
+		"unknown purpose":    {Kind: recCopied, Payload: append([]byte{copiedBase + 1, recPiece, 0}, leaf[:]...)},
 		"local node":         {Kind: recCopied, Payload: append([]byte{copiedLocal, recNode}, node[:]...)},
 	} {
 		if _, err := parseRecord(r); !errors.Is(err, base.ErrCorrupt) {

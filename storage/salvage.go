@@ -309,7 +309,7 @@ func (v *salvage) write(ctx context.Context, rebuilt *rebuilder) error {
 		return done.Number, err
 	}
 	err := rebuilt.db.View(func(tx index.Tx) error {
-		b, once := segment.NewBatch(), map[object.Digest]bool{}
+		b := segment.NewBatch()
 		err := v.log.Each(ctx, func(p segment.Part) error {
 			if !p.Leaves {
 				return nil
@@ -322,7 +322,7 @@ func (v *salvage) write(ctx context.Context, rebuilt *rebuilder) error {
 				}
 			}
 			for _, r := range recs {
-				if err := v.copy(tx, rebuilt, b, r, once); err != nil {
+				if err := v.copy(tx, rebuilt, b, r); err != nil {
 					return err
 				}
 			}
@@ -351,7 +351,7 @@ func (v *salvage) write(ctx context.Context, rebuilt *rebuilder) error {
 }
 
 // copy copies a record that the index points to.
-func (v *salvage) copy(tx index.Tx, rebuilt *rebuilder, b *segment.Batch, r segment.Record, once map[object.Digest]bool) error {
+func (v *salvage) copy(tx index.Tx, rebuilt *rebuilder, b *segment.Batch, r segment.Record) error {
 	u := use{}
 	var err error
 	if u.o, err = parseRecord(r); err != nil {
@@ -366,7 +366,7 @@ func (v *salvage) copy(tx index.Tx, rebuilt *rebuilder, b *segment.Batch, r segm
 	default:
 		return nil
 	}
-	if err := u.judge(tx, r.Place.Segment, map[uint64]bool{}); err != nil || u.for_ == 0 || once[u.o.digest] && u.for_ == copiedDropped {
+	if err := u.judge(tx, r.Place.Segment, map[uint64]bool{}); err != nil || u.for_ == 0 {
 		return err
 	}
 	if u.for_ == copiedBase {
@@ -375,7 +375,6 @@ func (v *salvage) copy(tx index.Tx, rebuilt *rebuilder, b *segment.Batch, r segm
 			return err
 		}
 	}
-	once[u.o.digest] = true
 	addCopy(b, &u.o, u.for_)
 	return nil
 }

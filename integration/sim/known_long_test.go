@@ -194,5 +194,17 @@ func TestKnownLong(t *testing.T) {
 			{Kind: sim.Merge},
 			{Kind: sim.SweepCrash, Base: 6, Heads: 1, At: 10},
 		}}},
+		{"a deleted index piece is not copied for its references", sim.History{Seed: 74003650, Disagree: true, Gossip: true, Sweep: true, Cloud: &sim.Cloud{Plain: true}, Devices: one, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("l02", "2", 92160)},
+			{Kind: sim.Edit, Changes: set("l02", "0", 30720)},
+			{Kind: sim.Edit, Changes: set("l00", "1", 30720)},
+			{Kind: sim.Sync, Base: 15},
+			{Kind: sim.Prune, Base: 2},
+			{Kind: sim.Edit, Changes: []sim.Change{{Op: sim.Remove, Key: "l02"}}},
+			{Kind: sim.Edit, Changes: set("l02", "0", 500)},
+			{Kind: sim.Sync},
+			{Kind: sim.Compact},
+			{Kind: sim.Prune, Base: 3},
+		}}},
 	})
 }
