@@ -1,10 +1,10 @@
-// Package bench measures Ledger against what it is compared with: the disk, cp, bbolt.
+// Package bench measures Ledger against references: the disk, cp, bbolt.
 //
-// It is a Go module of its own, so that what it needs never becomes a dependency of Ledger, and has
-// nothing but benchmarks. Each one measures both sides in the same run, in turns, and reports the
-// ratio of medians beside the absolute figures, since times depend on the machine. README.md has
-// the command, docs/performance.md the rows and their reach.
+// It is a Go module of its own, so that its dependencies never become dependencies of Ledger. It
+// has only benchmarks. Each benchmark measures both sides alternately in the same run. It reports
+// the ratio of medians and the absolute figures, since times depend on the machine. README.md has
+// the command, docs/performance.md the rows and their scope.
 //
-// Nothing may import it. It starts goroutines only within a benchmark. It may change with any
+// No package may import bench. Its goroutines run only within a benchmark. It may change with any
 // release.
 package bench

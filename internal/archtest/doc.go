@@ -1,3 +1,3 @@
-// Package archtest holds the table of which package may import which, and the test that fails when
+// Package archtest has the table of permitted imports for each package, and a test that fails when
 // the code differs. It has no code of its own.
 package archtest

@@ -19,13 +19,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Arguments that can never be right end with ExitUsage. The library says which they are: a verb has
-// what it was given verified by admin.ValidateKey and its like before it opens anything, and wrong
-// makes a usage error of what they say. No error of work that was begun becomes one: the library
-// reports ErrInvalid also for what is no argument.
+// Arguments that can never be right end with ExitUsage. Before a verb opens anything, it verifies
+// its arguments with functions of the library, such as admin.ValidateKey. wrong turns their errors
+// into usage errors. An error of work that has begun is never a usage error: the library returns
+// ErrInvalid for other causes, too.
 
-// flagRules verify the values of flags that mean the same for all verbs, by name. An empty value
-// means that there is none.
+// flagRules maps the flags that mean the same for all verbs to functions that verify their values.
+// An empty value is not verified.
 var flagRules = map[string]func(string) error{
 	"message":      admin.ValidateMessage,
 	"limit":        notBelowZero("limit"),
@@ -43,10 +43,10 @@ func notBelowZero(flag string) func(string) error {
 	}
 }
 
-// revisionFlags name revisions of the page that is the first argument.
+// revisionFlags are the flags that name a revision of the page in the first argument.
 var revisionFlags = []string{"at", "from", "parent", "to"}
 
-// checkFlags verifies the flags that flagRules and all verbs have.
+// checkFlags verifies the values of revisionFlags and of the flags in flagRules.
 func (a *app) checkFlags(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -58,13 +58,13 @@ func (a *app) checkFlags(cmd *cobra.Command) error {
 	return err
 }
 
-// flagError says in words which value a flag cannot have.
+// flagError describes in words which values a flag accepts.
 func flagError(err error) error {
 	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		if want := flagWants(e.GetFlag()); want != "" {
 			return fmt.Errorf("--%s wants %s, not %q", e.GetFlag().Name, want, e.GetValue())
 		}
-		return fmt.Errorf("--%s %q: %w", e.GetFlag().Name, e.GetValue(), errors.Unwrap(e)) // the flag's own words
+		return fmt.Errorf("--%s %q: %w", e.GetFlag().Name, e.GetValue(), errors.Unwrap(e)) // text of the parser
 	}
 	if set := exclusiveFlags.FindStringSubmatch(err.Error()); set != nil {
 		return fmt.Errorf("--%s exclude each other", strings.Join(strings.Fields(set[1]), " and --"))
@@ -72,8 +72,8 @@ func flagError(err error) error {
 	return err
 }
 
-// unknownFlag makes a usage error of what is wrong with a flag, and says what takes its place where
-// it had another name once.
+// unknownFlag makes a usage error of an error about a flag. For a former flag, the hint names its
+// replacement.
 func (a *app) unknownFlag(cmd *cobra.Command, err error) error {
 	a.verb = cmd
 	wrong := &usageError{flagError(err)}
@@ -89,10 +89,11 @@ func (a *app) unknownFlag(cmd *cobra.Command, err error) error {
 	return wrong
 }
 
-// exclusiveFlags finds in an error of cobra the flags that exclude each other and were set.
+// exclusiveFlags matches cobra's error about flags that exclude each other. Its group is the flags
+// that were set.
 var exclusiveFlags = regexp.MustCompile(`^if any flags in the group .*; \[(.*)\] were all set$`)
 
-// flagWants says what values a flag has; "" where any text may be one.
+// flagWants describes the values that a flag accepts; "" if it accepts any text.
 func flagWants(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "bool":
@@ -105,12 +106,12 @@ func flagWants(f *pflag.Flag) string {
 	return ""
 }
 
-// usageWord finds the arguments of a usage line: words, and groups in brackets or braces.
+// usageWord matches the arguments in a usage line: words, and groups in brackets or braces.
 var usageWord = regexp.MustCompile(`\[[^\[\]]*\]|\{[^{}]*\}|[^ ]+`)
 
-// byUsage gives a command, and those below it, what follows from their usage lines: how many
-// arguments there are, and how they and flags that name revisions are completed. A command that
-// has such a function keeps it.
+// byUsage derives properties of a command, and of those below it, from their usage lines: the
+// number of arguments, and the completion of arguments and of flags that name revisions. It
+// replaces no function that a command already has.
 func (a *app) byUsage(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		a.byUsage(c)
@@ -138,10 +139,10 @@ func (a *app) byUsage(cmd *cobra.Command) {
 	})
 }
 
-// maxArguments is more than a command line has.
+// maxArguments is more than any command line has.
 const maxArguments = 1 << 30
 
-// wrong makes a usage error of what the verification of an argument has found; nil stays nil.
+// wrong makes a usage error of an error about an argument; nil stays nil.
 func wrong(err error) error {
 	if err == nil {
 		return nil
@@ -149,8 +150,8 @@ func wrong(err error) error {
 	return &usageError{bare(err)}
 }
 
-// bare leaves out of the text of an error the sentinel at its end, where what stands before says it
-// all.
+// bare removes the sentinel from the end of an error's text, where the text before it says
+// everything. The result still matches err.
 func bare(err error) error {
 	text := err.Error()
 	for _, sentinel := range []error{ledger.ErrNotFound, ledger.ErrInvalid, ledger.ErrTooLarge} {
@@ -159,7 +160,7 @@ func bare(err error) error {
 	return &classed{text, err}
 }
 
-// size and rate are flags that are bytes, and bytes a second. age is a time with the units of
+// size is a flag in bytes, and rate one in bytes a second. age is a time with the units of
 // parseAge, and commaList a list in one argument.
 type (
 	size      int64
@@ -168,8 +169,8 @@ type (
 	commaList []string
 )
 
-// verb makes the command of a verb, whose flags and arguments are the fields of a struct. do is
-// given them when it runs, and more says what else the command has.
+// verb makes the command of a verb. The fields of F are its flags and arguments, and do receives
+// their values. more adds properties of the command.
 func verb[F any](a *app, path string, f F, do func(context.Context, F) error,
 	more ...func(*cobra.Command)) *cobra.Command {
 	fields := reflect.ValueOf(&f).Elem()
@@ -186,7 +187,7 @@ func verb[F any](a *app, path string, f F, do func(context.Context, F) error,
 	return cmd
 }
 
-// onPage is verb for one that does something with the page that is its first argument.
+// onPage is verb for a verb on the page in its first argument.
 func onPage[F interface{ page() pageName }](a *app, path string, how access, f F,
 	do func(context.Context, *ledger.Page, F) error) *cobra.Command {
 	return verb(a, path, f, func(ctx context.Context, f F) error {
@@ -194,7 +195,7 @@ func onPage[F interface{ page() pageName }](a *app, path string, how access, f F
 	})
 }
 
-// onRepository is verb for one that does something with the repository, which is open for writing.
+// onRepository is verb for a verb on the repository, opened for writing.
 func onRepository[F any](a *app, path string, f F,
 	do func(context.Context, *ledger.Repository, F) error) *cobra.Command {
 	return verb(a, path, f, func(ctx context.Context, f F) error {
@@ -202,41 +203,42 @@ func onRepository[F any](a *app, path string, f F,
 	})
 }
 
-// excluding has flags exclude each other.
+// excluding makes flags exclude each other.
 func excluding(flags ...string) func(*cobra.Command) {
 	return func(cmd *cobra.Command) { cmd.MarkFlagsMutuallyExclusive(flags...) }
 }
 
-// taking bounds the number of arguments where the usage line does not.
+// taking bounds the number of arguments, in place of the usage line.
 func taking(least, most int) func(*cobra.Command) {
 	return func(cmd *cobra.Command) { cmd.Args = cobra.RangeArgs(least, most) }
 }
 
-// completing has fn complete the arguments.
+// completing sets the function that completes the arguments.
 func completing(fn cobra.CompletionFunc) func(*cobra.Command) {
 	return func(cmd *cobra.Command) { cmd.ValidArgsFunction = fn }
 }
 
-// onlyThese refuses a first argument that beginning does not name.
+// onlyThese rejects a first argument that beginning does not list.
 func onlyThese(cmd *cobra.Command) {
 	cmd.Args = cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)
 }
 
-// beginning says which words the first argument may be.
+// beginning lists the words that the first argument may be.
 func beginning(words ...string) func(*cobra.Command) {
 	return func(cmd *cobra.Command) { cmd.ValidArgs = words }
 }
 
-// changed reports whether the command line has a flag.
+// changed reports whether the command line sets a flag.
 func (a *app) changed(flag string) bool { return a.verb.Flags().Changed(flag) }
 
-// argument is a field that is read from an argument, or one after another.
+// argument is a field that parses itself from one argument, or from several in turn.
 type argument interface {
 	read(a *app, text string) error
 }
 
-// readArguments reads the fields that have the tag arg from arguments, in their order: one each, or
-// with arg:"..." all that are left. It reads prefixes that are flags, too, now that --hex is known.
+// readArguments parses arguments into the fields with the tag arg, in their order: one for each
+// field, or all remaining ones with arg:"...". It also parses flags of type prefix, which depend on
+// --hex.
 func (a *app) readArguments(fields reflect.Value, args []string) (rest []string, err error) {
 	for i := range fields.NumField() {
 		field := fields.Type().Field(i)
@@ -272,9 +274,9 @@ func (a *app) readArguments(fields reflect.Value, args []string) (rest []string,
 	return args, nil
 }
 
-// addFlags makes a flag of every field of a struct that has the tag flag: its name and, behind a
-// comma, its letter. The tag usage says what the flag does, and the value of the field is its
-// default. Embedded structs add their flags.
+// addFlags defines a flag for every field with the tag flag. The tag has the flag's name and, after
+// a comma, its letter. The tag usage describes the flag, and the value of the field is its default.
+// Embedded structs add their flags.
 func addFlags(flags *pflag.FlagSet, fields reflect.Value) {
 	for i := range fields.NumField() {
 		field := fields.Type().Field(i)
@@ -316,7 +318,7 @@ func addFlags(flags *pflag.FlagSet, fields reflect.Value) {
 	}
 }
 
-// addParsed adds a flag whose value parse reads. Its usage has the word what for the value.
+// addParsed adds a flag whose value parse reads. The word what in its usage stands for the value.
 func addParsed[T, P ~int64](flags *pflag.FlagSet, to *T, name, usage, what string, parse func(string) (P, error)) {
 	flags.Func(name, strings.Replace(usage, what, "`"+what+"`", 1), func(text string) error {
 		value, err := parse(text)
@@ -325,18 +327,18 @@ func addParsed[T, P ~int64](flags *pflag.FlagSet, to *T, name, usage, what strin
 	})
 }
 
-// parseRate reads a number of bytes a second, a size with its unit, or 0 for no limit.
+// parseRate parses a number of bytes a second: a size with its unit, or 0 for no limit.
 func parseRate(text string) (int64, error) {
 	switch {
 	case text == "0":
 		return 0, nil
-	case strings.Trim(text, "0123456789.") == "": // such flags were numbers of KiB once
+	case strings.Trim(text, "0123456789.") == "": // older versions took a number of KiB
 		return 0, errors.New("want a number and a unit, such as 512K")
 	}
 	return parseSize(text)
 }
 
-// parseSize reads a number of bytes with a unit: K, M, G or T, which are powers of 1024, with or
+// parseSize parses a number of bytes with a unit: K, M, G or T, which are powers of 1024, with or
 // without iB. "" is 0.
 func parseSize(text string) (int64, error) {
 	if text == "" {
@@ -357,7 +359,7 @@ func parseSize(text string) (int64, error) {
 	return int64(n * factor), nil
 }
 
-// parseAge reads a duration with units that time.ParseDuration does not know: d for days, w for
+// parseAge parses a duration. It adds units to those of time.ParseDuration: d for days, w for
 // weeks, y for years of 365 days. "" is 0.
 func parseAge(text string) (time.Duration, error) {
 	if text == "" {

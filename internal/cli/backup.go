@@ -61,11 +61,11 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// watchEvery is how often the growth of a backup is looked at.
+// watchEvery is the interval at which the size of a backup is measured.
 const watchEvery = time.Second
 
-// directorySize returns the length and number of the files in a directory. Files that vanish
-// meanwhile do not count.
+// directorySize returns the total length and the number of files in a directory. It ignores files
+// that vanish meanwhile.
 func directorySize(dir fs.FS) (bytes, files int64, err error) {
 	err = fs.WalkDir(dir, ".", func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
@@ -89,17 +89,17 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// watch shows how dir grows towards the size of the pages of repo. The function returned ends it
-// and waits.
+// watch shows how dir grows towards the size of the pages of repo. stop ends the display and waits
+// for it.
 func (p *progress) watch(ctx context.Context, dir string, repo *ledger.Repository) (stop func()) {
 	return p.poll(ctx, watchEvery, func(ctx context.Context, c *counters) {
-		if c.totalBytes == 0 { // without it the time left is not shown
+		if c.totalBytes == 0 { // without a total no time left is shown
 			pages, _ := repo.Pages(ctx)
 			for _, page := range pages {
 				c.totalBytes += page.SizeBytes
 			}
 		}
-		if bytes, files, err := directorySize(os.DirFS(dir)); err == nil { // else it is shown as it was
+		if bytes, files, err := directorySize(os.DirFS(dir)); err == nil { // else the last figures stay
 			c.bytes, c.files = bytes, files
 		}
 	})

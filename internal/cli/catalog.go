@@ -18,31 +18,31 @@ import (
 	"github.com/ledgerd/ledger/metabase/catalog"
 )
 
-// epochFlag is what all verbs of catalogues share.
+// epochFlag is the flag of all verbs of catalogues.
 type epochFlag struct {
 	Epoch uint64 `flag:"epoch" usage:"present epoch, in which objects are available or have expired"`
 }
 
-// catalogWrite is what verbs have that change a catalogue.
+// catalogWrite has the flags of verbs that change a catalogue.
 type catalogWrite struct {
 	pageArg
 	epochFlag
 	mergeFlags
 }
 
-// catalogRead is what verbs have that read one.
+// catalogRead has the flags of verbs that read a catalogue.
 type catalogRead struct {
 	pageArg
 	epochFlag
 	At string `flag:"at" usage:"revision to read (default HEAD)"`
 }
 
-// containerFlag is that of verbs that are about one container.
+// containerFlag is the flag of verbs on one container.
 type containerFlag struct {
 	Container string `flag:"container" usage:"container in base58 (default: the only one)"`
 }
 
-// changeCatalog makes a commit of what fn does with a catalogue. fn returns what was done.
+// changeCatalog commits the changes that fn makes to a catalogue. fn returns a description of them.
 func (a *app) changeCatalog(ctx context.Context, f catalogWrite, how access,
 	fn func(*metabase.Tx) (string, error)) error {
 	return a.page(ctx, f.Page, how, func(page *ledger.Page) error {
@@ -72,10 +72,10 @@ func (a *app) readCatalog(ctx context.Context, f catalogRead, fn func(*metabase.
 	})
 }
 
-// defaultContainer is that of catalogues in which nobody has named another.
+// defaultContainer is the container of a catalogue if no verb has named another.
 var defaultContainer = metabase.ID(sha256.Sum256([]byte("ledger catalogue")))
 
-// containerOf returns the container that a verb is about.
+// containerOf returns the container of the verb.
 func (f *containerFlag) containerOf(ctx context.Context, v *metabase.View) (metabase.ID, error) {
 	if f.Container != "" {
 		id, err := metabase.ParseID(f.Container)
@@ -93,7 +93,7 @@ func (f *containerFlag) containerOf(ctx context.Context, v *metabase.View) (meta
 	return all[0].ID, nil
 }
 
-// addressOf reads an argument that is an object's id, or its address.
+// addressOf parses an argument that is an object's id or address.
 func (f *containerFlag) addressOf(ctx context.Context, v *metabase.View, text string) (metabase.Address, error) {
 	if strings.Contains(text, "/") {
 		a, err := metabase.ParseAddress(text)
@@ -140,7 +140,7 @@ func (a *app) catalogAdd(ctx context.Context, f catalogAddFlags) error {
 		if err != nil {
 			return fmt.Errorf("read payload: %w", err)
 		}
-		defer file.Close() // only read: nothing is lost when it fails
+		defer file.Close() // opened for reading: an error loses nothing
 		payload = file
 		if !seen[attributeFileName] {
 			o.Attributes = append(o.Attributes, metabase.Attribute{Key: attributeFileName, Value: filepath.Base(f.File[0])})
@@ -165,7 +165,7 @@ func (a *app) catalogAdd(ctx context.Context, f catalogAddFlags) error {
 // attributeFileName is the attribute with the name of a file.
 const attributeFileName = "FileName"
 
-// putNew makes an object and puts it. An object without owner gets one.
+// putNew makes an object and stores it. An object without an owner gets the zero owner.
 func putNew(ctx context.Context, t *metabase.Tx, o *metabase.Object, expires uint64, hasExpires bool) (metabase.Address, error) {
 	o.Major, o.Minor = 2, 17
 	if o.Owner == nil {
@@ -182,21 +182,21 @@ func putNew(ctx context.Context, t *metabase.Tx, o *metabase.Object, expires uin
 	return t.Put(ctx, b, nil)
 }
 
-// printID prints the result of a verb that makes an object, when it could.
+// printID prints the id of a new object, unless err is set.
 func (a *app) printID(id metabase.Address, err error) {
 	if err == nil {
 		a.print(object{"id", id.Object, "container", id.Container}, "%s\n", id.Object)
 	}
 }
 
-// namingObject returns an object whose payload names others, of which length and hash alone are
-// recorded.
+// namingObject returns an object whose payload names other objects. Only the payload's length and
+// hash are recorded.
 func namingObject(typ metabase.Type, container metabase.ID, epoch uint64, payload []byte) *metabase.Object {
 	hash := sha256.Sum256(payload)
 	return &metabase.Object{Type: typ, Container: container, CreationEpoch: epoch, PayloadBytes: uint64(len(payload)), PayloadHash: hash[:]}
 }
 
-// catalogObjects is what verbs have that are about objects.
+// catalogObjects has the flags and arguments of verbs that change objects.
 type catalogObjects struct {
 	catalogWrite
 	containerFlag
@@ -226,7 +226,7 @@ func (a *app) catalogLock(ctx context.Context, f catalogLockFlags) error {
 	})
 }
 
-// objects finds the objects that a verb is about, which have to exist.
+// objects returns the addresses of the objects among the arguments. Each object must exist.
 func (a *app) objects(ctx context.Context, t *metabase.Tx, f catalogObjects) (all []metabase.Address, err error) {
 	for _, text := range f.IDs {
 		id, err := f.addressOf(ctx, &t.View, text)
@@ -270,7 +270,7 @@ func freeObjects(ctx context.Context, t *metabase.Tx, locks []metabase.Address) 
 	return "freed " + countText(len(freed), "object"), err
 }
 
-// graveEpochs is how long a grave is kept when nothing else is said.
+// graveEpochs is the default number of epochs for which a grave is kept.
 const graveEpochs = 5
 
 type catalogRmFlags struct {
@@ -308,14 +308,14 @@ func (a *app) removeObjects(ctx context.Context, t *metabase.Tx, all []metabase.
 	return "removed " + countText(len(all), "object"), err
 }
 
-// collectBatch is how many objects are looked up between two deletions.
+// collectBatch is the number of objects found between two deletions.
 const collectBatch = 1000
 
 func collectGarbage(ctx context.Context, t *metabase.Tx, epoch uint64) (string, error) {
 	var garbage []metabase.Address
 	err := each(t.ExpiredBefore(ctx, epoch), func(o metabase.Listed) { garbage = append(garbage, o.Address) })
 	if err == nil {
-		_, err = t.FreeLockedBy(ctx, garbage...) // of locks whose time is over
+		_, err = t.FreeLockedBy(ctx, garbage...) // unlocks the objects of expired locks
 	}
 	total := 0
 	for more := true; more && err == nil; {
@@ -353,13 +353,13 @@ func (a *app) catalogFind(ctx context.Context, f catalogFindFlags) error {
 		}
 		err = a.find(ctx, v, q, f.Limit == 0)
 		if is[*metabase.QueryError](err) || errors.Is(err, metabase.ErrInvalidCursor) {
-			return wrong(err) // of what was asked for, not of what is stored
+			return wrong(err) // the query is wrong, not the stored data
 		}
 		return err
 	})
 }
 
-// filterForms are how filters are written, in the order in which they are looked for at one place.
+// filterForms are the operators of filters, in the order in which they are tried at one position.
 var filterForms = []struct {
 	text string
 	op   metabase.Op
@@ -587,9 +587,9 @@ func (a *app) catalogExport(ctx context.Context, f catalogExportFlags) error {
 	return a.readCatalog(ctx, f.catalogRead, func(v *metabase.View) error { return exportCatalog(ctx, v, path) })
 }
 
-// exportCatalog writes a file beside path, which takes its name when it is whole.
+// exportCatalog writes a temporary file next to path and, when it is complete, renames it to path.
 func exportCatalog(ctx context.Context, v *metabase.View, path string) error {
-	dir, err := os.MkdirTemp(filepath.Dir(path), filepath.Base(path)+".part-*") // what is not whole has not the name
+	dir, err := os.MkdirTemp(filepath.Dir(path), filepath.Base(path)+".part-*")
 	if err != nil {
 		return fmt.Errorf("export: %w", err)
 	}

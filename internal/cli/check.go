@@ -9,7 +9,7 @@ import (
 	"github.com/ledgerd/ledger/admin"
 )
 
-// printRecovery says what was mended when a page was opened.
+// printRecovery prints what opening a page has repaired.
 func (a *app) printRecovery(torn []admin.TornTail, rebuilt string) {
 	for _, t := range torn {
 		a.printf("  torn      %s\n", printable(tornText(t)))
@@ -126,7 +126,7 @@ func (a *app) printReport(r admin.PageReport) {
 	a.printIf(r.InUse, "  in use    so that it was left as it is\n")
 }
 
-// verifiedText says what a check without problems has verified.
+// verifiedText describes what a check without problems has verified.
 func verifiedText(report *admin.CheckReport) string {
 	away := 0
 	for _, page := range report.Pages {

@@ -18,13 +18,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// programName is how the program is called where it is installed.
+// programName is the name of the installed program.
 const programName = "ledgerd"
 
-// Process is what a run of the program sees of the world. Nil fields have no default except Clock.
+// Process is the environment of one run of the program. Of the pointer, interface and function
+// fields only Clock has a default for nil.
 type Process struct {
-	// Program is how the program was called, such as ./ledgerd, for the commands that messages
-	// propose; "" means ledgerd.
+	// Program is the name by which the user started the program, such as ./ledgerd. Messages use it
+	// in the commands that they propose. "" means ledgerd.
 	Program string
 	// Args are the arguments without the name of the program.
 	Args []string
@@ -32,22 +33,22 @@ type Process struct {
 	// *os.File on a terminal.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Asks says that a person answers on Stdin what is asked on Stderr. It need not be set where
-	// both are an *os.File on a terminal.
+	// Asks reports that a user reads questions on Stderr and answers them on Stdin. It is implied
+	// when both are an *os.File on a terminal.
 	Asks bool
 	// LookupEnv reads the environment, as os.LookupEnv does.
 	LookupEnv func(string) (string, bool)
-	// Buckets are the openers by scheme that the program links; that of dir is built in.
+	// Buckets maps the URL schemes that the program links to their openers. Scheme dir is built in.
 	Buckets map[string]bucket.Opener
-	// Clock tells the time; nil means the machine's.
+	// Clock gives the time; nil means the system clock.
 	Clock clock.Clock
 
-	served  *ledger.Repository // of the process that serves it, for the verbs of others
-	workDir string             // the directory that relative paths mean, when it is not that of this process
+	served  *ledger.Repository // set when a serve runs the command line of another process
+	workDir string             // base of relative paths; "" for that of this process
 }
 
-// Main runs one command and returns the exit code of the process (see ExitCode). It writes nothing
-// to the repository once ctx has ended, except what is already being made durable.
+// Main runs one command and returns the exit code of the process (see ExitCode). After ctx ends,
+// Main completes a write to the repository that is being made durable, and begins no other.
 func Main(ctx context.Context, p Process) int {
 	p.Program, p.Clock = cmp.Or(p.Program, programName), cmp.Or(p.Clock, clock.System)
 	a := &app{process: p, out: newOutput(p.Stdout)}
@@ -73,8 +74,8 @@ func Main(ctx context.Context, p Process) int {
 	if flushErr := errors.Join(a.out.broken, a.out.Flush()); err == nil && flushErr != nil {
 		err = fmt.Errorf("%w: %w", errOutput, flushErr)
 	}
-	if a.stdout.closed { // a connection to a bucket may break as a pipe does: that is no such case
-		return ExitDone // whoever read the output has seen enough
+	if a.stdout.closed { // err is not examined: a connection to a bucket may break with EPIPE, too
+		return ExitDone // the reader of the output has closed it
 	}
 	if err == nil && a.warnings > 0 {
 		return ExitPartly
@@ -85,7 +86,7 @@ func Main(ctx context.Context, p Process) int {
 	return ExitCode(err)
 }
 
-// wantsJSON looks for --json where the flags could not be read.
+// wantsJSON looks for --json when the flags could not be parsed.
 func (a *app) wantsJSON() bool {
 	for _, arg := range a.process.Args {
 		switch arg {
@@ -95,14 +96,14 @@ func (a *app) wantsJSON() bool {
 			return true
 		}
 	}
-	set, _ := strconv.ParseBool(a.env(environmentFlags["json"])) // what is neither is said to be wrong
+	set, _ := strconv.ParseBool(a.env(environmentFlags["json"])) // bad values are reported elsewhere
 	return set
 }
 
 // app is one run: the process, its flags and its output.
 type app struct {
 	process Process
-	out     *output        // of the verb: the standard output, or what is said before a question
+	out     *output        // buffers the standard output, or the standard error before a question
 	stdout  *touchedWriter // the standard output
 
 	// Flags of every verb.
@@ -114,23 +115,23 @@ type app struct {
 	device      string
 	lockTimeout time.Duration
 
-	pass      []byte          // passphrase of the cloud, when a flag has named it
-	answers   *bufio.Reader   // the standard input, once something was asked
+	pass      []byte          // passphrase of the cloud, if a flag named it
+	answers   *bufio.Reader   // buffers the standard input from the first question on
 	started   bool            // a verb has begun: errors are no longer about usage
-	verb      *cobra.Command  // the command that was given
-	completed bool            // another process has completed the line
-	named     []pageName      // the pages that the verb was given
-	again     []string        // flags with which another process goes on with it, behind those that were given
-	warnings  int             // things left out: the exit code is ExitPartly
-	cautioned map[string]bool // of cautionModes, by path
+	verb      *cobra.Command  // the command of the command line
+	completed bool            // another process has printed the shell completions
+	named     []pageName      // the pages among the arguments
+	again     []string        // flags that forward appends to continue this verb
+	warnings  int             // number of omissions reported; above 0 the exit code is ExitPartly
+	cautioned map[string]bool // the paths that cautionModes has warned about
 }
 
-// output is the buffered standard output. It keeps the first error, so that callers may leave
-// errors to Flush.
+// output is the buffered standard output. It keeps the first error, so callers may check errors at
+// Flush alone.
 type output struct {
 	*bufio.Writer
 	below  *touchedWriter
-	broken error // what could not be made to be printed
+	broken error // errors of encoding the output
 }
 
 func newOutput(w io.Writer) *output {
@@ -138,7 +139,8 @@ func newOutput(w io.Writer) *output {
 	return &output{Writer: bufio.NewWriterSize(below, 64<<10), below: below}
 }
 
-// discard drops what was printed and reports whether it could: nothing of it has left the process.
+// discard drops the buffered output. It reports false, and drops nothing, if output has already
+// left the process.
 func (o *output) discard() bool {
 	if o.below.touched {
 		return false
@@ -147,12 +149,12 @@ func (o *output) discard() bool {
 	return true
 }
 
-// touchedWriter notes that something was written, and that nobody reads it any more.
+// touchedWriter records whether anything was written, and whether the reader has closed the pipe.
 type touchedWriter struct {
 	w       io.Writer
 	touched bool
 	closed  bool
-	end     context.CancelFunc // ends the verb when nobody reads what it prints; nil for none
+	end     context.CancelFunc // ends the verb when the reader closes the pipe; nil for none
 }
 
 // Write implements io.Writer.
@@ -165,7 +167,7 @@ func (t *touchedWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// isTerminal returns the file behind w when it is on a terminal.
+// isTerminal returns the file of w if w is a terminal.
 func isTerminal(w io.Writer, check func(fd int) bool) (*os.File, bool) {
 	f, ok := w.(*os.File)
 	return f, ok && check(int(f.Fd()))

@@ -39,7 +39,7 @@ func (a *app) clone(ctx context.Context, f cloneFlags) error {
 	return errors.Join(err, repo.Close())
 }
 
-// cloneHint says what to try where the bucket is not the one that is meant.
+// cloneHint adds a hint to the errors that a wrong bucket causes.
 func (a *app) cloneHint(err error) error {
 	err = hintFor(err, ledger.ErrCloudReplaced, "take the URL and the id that %s key show prints on another device; "+
 		"it may be another bucket of the same key", a.process.Program)

@@ -13,8 +13,8 @@ import (
 	"github.com/ledgerd/ledger/admin"
 )
 
-// passphraseVariable is the environment variable of the passphrase itself, which is no flag: others
-// see the arguments of a process.
+// passphraseVariable is the environment variable with the passphrase itself. No flag has the
+// passphrase, because other users can see the arguments of a process.
 const passphraseVariable = "LEDGER_PASSPHRASE"
 
 // cloudFlags name a cloud, its key and credentials.
@@ -29,15 +29,15 @@ type cloudFlags struct {
 	Shared         bool   `flag:"shared-key-file" usage:"allow that others can read the key file"`
 }
 
-// credentialsFlag is that of verbs that are given a bucket.
+// credentialsFlag is the flag of verbs with a bucket as an argument.
 type credentialsFlag struct {
 	Credentials string `flag:"credentials-file" usage:"file with credentials for the bucket (default: those of the environment)"`
 }
 
-// options returns what the flags say of the cloud.
+// options returns the cloud that the flags describe.
 func (f *cloudFlags) options(ctx context.Context, a *app) (*ledger.Cloud, error) {
 	if !a.changed("key-file") && (f.Plaintext || f.PassphraseFile != "" || f.Ask) {
-		f.KeyFile = "" // from the environment: the command line counts
+		f.KeyFile = "" // the command line overrides the environment
 	}
 	o := &ledger.Cloud{
 		URL: f.URL.url, KeyFile: a.path(f.KeyFile), SharedKeyFile: f.Shared, Plaintext: f.Plaintext,
@@ -69,8 +69,8 @@ func (f *cloudFlags) options(ctx context.Context, a *app) (*ledger.Cloud, error)
 	return o, nil
 }
 
-// bucketURL is the URL of a bucket, as it was written and as it is from here. One that this program
-// cannot open is refused.
+// bucketURL is the URL of a bucket: as the user wrote it, and resolved for this process. A scheme
+// that this program cannot open is an error.
 type bucketURL struct{ text, url string }
 
 func (u *bucketURL) read(a *app, text string) error {
@@ -86,7 +86,8 @@ func (u *bucketURL) read(a *app, text string) error {
 	return nil
 }
 
-// passphrase returns the one line of a file, or else what the environment has; nil for none.
+// passphrase returns the one line of a file or, without a file, the variable of the environment.
+// The result is empty for none.
 func (a *app) passphrase(file string) ([]byte, error) {
 	if file == "" {
 		text := a.env(passphraseVariable)
@@ -100,7 +101,7 @@ func (a *app) passphrase(file string) ([]byte, error) {
 	return []byte(line), err
 }
 
-// secretFile returns what a file holds that nobody else should read.
+// secretFile returns the content of a file. It warns if other users may read the file.
 func (a *app) secretFile(what, kind, file string) (string, error) {
 	b, err := os.ReadFile(a.path(file))
 	if err != nil {
@@ -179,7 +180,7 @@ func (a *app) printCloud(c ledger.CloudInfo) {
 	a.printIf(c.Paused, "paused      nothing is synced in the background; %s\n", a.command("cloud", "resume"))
 }
 
-// sealingText says how a cloud is protected.
+// sealingText describes the protection of a cloud.
 func sealingText(c ledger.CloudInfo) string {
 	switch {
 	case c.Plaintext:
@@ -258,7 +259,7 @@ func (a *app) cloudUnset(ctx context.Context, repo *ledger.Repository, f dryRun)
 	return nil
 }
 
-// isCloudError reports an error about the bucket rather than about a page.
+// isCloudError reports whether err concerns the bucket and not a single page.
 func isCloudError(err error) bool {
 	for _, e := range []error{ledger.ErrNetwork, ledger.ErrWrongKey, ledger.ErrCloudReplaced, ledger.ErrCloudRolledBack, ledger.ErrNoCloud} {
 		if errors.Is(err, e) {

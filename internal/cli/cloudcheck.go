@@ -34,7 +34,7 @@ func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, f cloudCh
 	}
 	differs := func(r admin.CloudCheckReport) bool { return r.Err == nil || r.Err.Error() != reports[0].Err.Error() }
 	if len(reports) > 1 && reports[0].Err != nil && !slices.ContainsFunc(reports, differs) {
-		return reports[0].Err // it is not about a page
+		return reports[0].Err // the error concerns the bucket
 	}
 	if err != nil {
 		return err

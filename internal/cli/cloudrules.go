@@ -12,7 +12,7 @@ import (
 // uploadSwitch is a switch of ledger.UploadRule that a verb shows or sets.
 type uploadSwitch struct {
 	of func(*ledger.UploadRule) *bool
-	// all and some say what the switch does to all keys of a page, and to those with a prefix.
+	// all and some describe the switch's effect on all keys of a page, and on keys with a prefix.
 	all, some string
 }
 
@@ -57,7 +57,7 @@ func (a *app) cloudRule(c uploadSwitch) func(context.Context, ruleFlags) error {
 	}
 }
 
-// switchRule sets a switch for a prefix of a page. A rule without a switch goes.
+// switchRule sets a switch for a prefix of a page. It removes a rule that switches nothing off.
 func switchRule(all []admin.PageUploadRule, page ledger.PageRef, prefix string, of func(*ledger.UploadRule) *bool, off bool) []admin.PageUploadRule {
 	i := slices.IndexFunc(all, func(u admin.PageUploadRule) bool { return u.Page == page && string(u.Prefix) == prefix })
 	if i < 0 {
@@ -70,7 +70,8 @@ func switchRule(all []admin.PageUploadRule, page ledger.PageRef, prefix string, 
 	return all
 }
 
-// printRules prints for which keys a switch is off, of some pages only if there are any.
+// printRules prints the keys for which a switch is off: of all pages, or of pages if that is not
+// empty.
 func (a *app) printRules(ctx context.Context, repo *ledger.Repository, c uploadSwitch, pages []ledger.PageRef) error {
 	infos, err := repo.Pages(ctx)
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Completion must not make a shell wait.
+// Bounds of a completion, so that the shell does not wait.
 const (
 	completionTimeout = 2 * time.Second
 	maxCompletions    = 200
 )
 
-// completionFlags has the shell, which is the first argument.
+// completionFlags has the shell as its argument.
 type completionFlags struct {
 	Shell string `arg:""`
 }
 
-// shells are those for which completion prints a script.
+// shells are the shells for which completion prints a script.
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
 func (a *app) completion(_ context.Context, f completionFlags) error {
@@ -39,9 +39,9 @@ func (a *app) completion(_ context.Context, f completionFlags) error {
 	return root.GenPowerShellCompletionWithDesc(a.out)
 }
 
-// completing calls fn with the repository, when there is one that can be read now. A serve that
-// holds it completes the whole line instead. What goes wrong gives no completions: there is nobody
-// to tell.
+// completing calls fn with the repository, if it exists and can be read now. A serve that holds the
+// repository completes the whole line instead. An error gives no completions, since there is no
+// place to report it.
 func (a *app) completing(cmd *cobra.Command, fn func(context.Context, *ledger.Repository) error) {
 	if a.fromEnvironment(cmd) != nil {
 		return
@@ -56,8 +56,8 @@ func (a *app) completing(cmd *cobra.Command, fn func(context.Context, *ledger.Re
 	_ = a.read(ctx, func(repo *ledger.Repository) error { return fn(ctx, repo) }) // see above
 }
 
-// completeArguments completes arguments as the words of a usage line say: pages, and what the page
-// that is the first argument has.
+// completeArguments completes arguments according to the words of a usage line: pages, and the
+// revisions or keys of the page in the first argument.
 func (a *app) completeArguments(usage []string) cobra.CompletionFunc {
 	first, second := usage[0], strings.Join(usage[1:min(2, len(usage))], "")
 	has := func(words ...string) bool {
@@ -80,12 +80,12 @@ func (a *app) completeArguments(usage []string) cobra.CompletionFunc {
 	}
 }
 
-// matching returns those that begin with what was typed.
+// matching returns the elements that begin with toComplete.
 func matching(all []string, toComplete string) []string {
 	return slices.DeleteFunc(all, func(one string) bool { return !strings.HasPrefix(one, toComplete) })
 }
 
-// pageNames returns the pages that begin with what was typed.
+// pageNames returns the names of pages that begin with toComplete.
 func (a *app) pageNames(cmd *cobra.Command, toComplete string) (found []string) {
 	a.completing(cmd, func(ctx context.Context, repo *ledger.Repository) error {
 		pages, err := repo.Pages(ctx)
@@ -95,7 +95,7 @@ func (a *app) pageNames(cmd *cobra.Command, toComplete string) (found []string) 
 	return matching(found, toComplete)
 }
 
-// keyNames returns keys of a page that begin with what was typed.
+// keyNames returns keys of a page that begin with toComplete.
 func (a *app) keyNames(cmd *cobra.Command, page, toComplete string) (found []string) {
 	prefix, err := a.key(toComplete)
 	if err != nil {
@@ -145,14 +145,14 @@ func (a *app) completingPage(cmd *cobra.Command, name string, fn func(context.Co
 	})
 }
 
-// completeFlag makes a function complete the values of a flag, which the command has. It does so
-// for completions alone: cobra keeps such functions, with their commands, until the process ends,
-// and serve runs verbs without end.
+// completeFlag lets fn complete the values of a flag of the command. It does so in completions
+// only: cobra keeps fn and the command until the process ends, and a serve runs any number of
+// verbs.
 func (a *app) completeFlag(cmd *cobra.Command, flag string, fn cobra.CompletionFunc) {
 	if len(a.process.Args) == 0 || !strings.HasPrefix(a.process.Args[0], cobra.ShellCompRequestCmd) {
 		return
 	}
-	_ = cmd.RegisterFlagCompletionFunc(flag, fn) // fails only for a flag that is not there
+	_ = cmd.RegisterFlagCompletionFunc(flag, fn) // fails only for an unknown flag
 }
 
 // completingFlag is completeFlag for verb.
@@ -160,8 +160,7 @@ func (a *app) completingFlag(flag string, fn cobra.CompletionFunc) func(*cobra.C
 	return func(cmd *cobra.Command) { a.completeFlag(cmd, flag, fn) }
 }
 
-// completeRevisionFlag completes a flag that takes a revision of the page that is the first
-// argument.
+// completeRevisionFlag completes a flag with a revision of the page in the first argument.
 func (a *app) completeRevisionFlag(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

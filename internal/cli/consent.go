@@ -12,8 +12,8 @@ import (
 	"golang.org/x/term"
 )
 
-// interruptible gives what r gives and ends with ctx, also while r waits for a person. The
-// goroutine of the read that is then left ends with the process.
+// interruptible returns a reader of r whose Read fails when ctx ends, even while r waits for input.
+// The goroutine of the abandoned read then stays until the process ends.
 func interruptible(ctx context.Context, r io.Reader) io.Reader {
 	return readerFunc(func(p []byte) (int, error) {
 		type result struct {
@@ -21,7 +21,7 @@ func interruptible(ctx context.Context, r io.Reader) io.Reader {
 			err error
 		}
 		done := make(chan result, 1)
-		buf := make([]byte, len(p)) // p is the caller's again when ctx ends first
+		buf := make([]byte, len(p)) // the caller may reuse p after ctx ends
 		go func() {
 			n, err := r.Read(buf)
 			done <- result{n, err}
@@ -39,31 +39,31 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// dryRun is the flag of a verb that can say what it would do. Such a verb has one function for
-// both: it finds out what there is to do, prints that with the flag, and does it without.
+// dryRun is the flag of a verb that can report its work without doing it. Such a verb has one
+// function for both: it determines the work, and then prints or does it.
 type dryRun struct {
 	Dry bool `flag:"dry-run" usage:"only say what would be done"`
 }
 
-// consent has the flags of a verb that destroys something.
+// consent has the flags of a destructive verb.
 type consent struct {
 	dryRun
 	Yes bool `flag:"yes,y" usage:"do it without asking"`
 }
 
-// destroy runs a destructive verb. do(true) prints what the verb would do and changes nothing, and
-// do(false) does it. With --dry-run the statement is all. With --yes, or without a danger, the verb
-// just runs. On a terminal the user reads the statement and decides. Elsewhere the verb is refused,
-// and danger says why.
+// destroy runs a destructive verb. do(true) prints the work of the verb and changes nothing;
+// do(false) does the work. With --dry-run only do(true) runs. With --yes, or if danger is empty,
+// do(false) runs at once. On a terminal the user reads the output of do(true) and decides.
+// Otherwise destroy returns a usage error with the text danger.
 //
-// No repository is held open while the user thinks, so do opens its own.
+// No repository is held open while the user decides, so do opens its own.
 func (a *app) destroy(ctx context.Context, c consent, danger string, do func(dry bool) error) error {
 	switch {
 	case c.Dry:
 		return do(true)
 	case c.Yes || danger == "":
 		return do(false)
-	case a.json || !a.asks(): // a question is no JSON
+	case a.json || !a.asks(): // a question would not be JSON
 		return usagef("%s: say --yes, or --dry-run to see what it is", danger)
 	}
 	if err := a.ask(ctx, danger, func() error { return do(true) }); err != nil {
@@ -72,7 +72,8 @@ func (a *app) destroy(ctx context.Context, c consent, danger string, do func(dry
 	return do(false)
 }
 
-// ask has state print what a verb would do to the standard error, and asks. It returns nil for yes.
+// ask calls state, prints its output to the standard error, and asks the user. It returns nil for
+// yes.
 func (a *app) ask(ctx context.Context, danger string, state func() error) error {
 	out := a.out
 	a.out = newOutput(a.process.Stderr)
@@ -102,8 +103,7 @@ func (a *app) answer(ctx context.Context) (string, error) {
 	return strings.TrimRight(line, "\r\n"), choose(errors.Is(err, io.EOF), nil, err)
 }
 
-// asks reports whether a person answers questions on the standard input and reads them on the
-// standard error.
+// asks reports whether a user answers on the standard input and reads the standard error.
 func (a *app) asks() bool {
 	if a.process.Asks {
 		return true

@@ -29,7 +29,7 @@ func (a *app) diff(ctx context.Context, page *ledger.Page, f diffFlags) error {
 	return a.printDiff(filetree.Diff(ctx, page, from, to, f.Prefix.bytes), f.Stat)
 }
 
-// printDiff prints changes as they come.
+// printDiff prints changes one at a time.
 func (a *app) printDiff(changes iter.Seq2[filetree.Change, error], stat bool) error {
 	counts := map[filetree.Kind]int{}
 	var oldBytes, newBytes int64

@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// environmentFlags are the flags that a variable of the environment can set, by name. A variable
-// acts on commands that its user has forgotten it for, so no flag is here that deletes, discards,
-// confirms, or selects what a verb works on.
+// environmentFlags maps flags to the environment variables that can set them. Users may forget that
+// a variable is set. So no flag is listed that deletes, discards, confirms, or selects pages or
+// keys.
 var environmentFlags = map[string]string{
 	"dir":          "LEDGER_DIR",
 	"device":       "LEDGER_DEVICE",
@@ -20,8 +20,8 @@ var environmentFlags = map[string]string{
 	"json":         "LEDGER_JSON",
 }
 
-// fromEnvironment gives each of environmentFlags that was not set the value of its variable, and
-// settles the directory. A flag keeps Changed only when the command line has it.
+// fromEnvironment sets environmentFlags from their variables, except flags on the command line, and
+// determines the directory. Flag.Changed stays false for a flag that a variable sets.
 func (a *app) fromEnvironment(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -34,7 +34,7 @@ func (a *app) fromEnvironment(cmd *cobra.Command) error {
 		}
 	})
 	if err == nil && a.dir == "" {
-		if cmd.Flags().Changed("dir") { // a variable of a script that is not set, as in --dir "$DIR", must not lead to another repository
+		if cmd.Flags().Changed("dir") { // --dir "$DIR" with DIR unset must not open the default
 			return usagef("--dir names no directory")
 		}
 		a.dir = a.defaultDir()
@@ -43,14 +43,13 @@ func (a *app) fromEnvironment(cmd *cobra.Command) error {
 	return err
 }
 
-// env returns a variable of the environment; "" when it is not set.
+// env returns an environment variable; "" when it is not set.
 func (a *app) env(name string) string {
 	value, _ := a.process.LookupEnv(name)
 	return value
 }
 
-// defaultDir is the data directory of the platform; "" when the environment does not say where it
-// is.
+// defaultDir is the data directory of the platform; "" when the environment does not determine it.
 func (a *app) defaultDir() string {
 	var base string
 	switch runtime.GOOS {

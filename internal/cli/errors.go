@@ -25,13 +25,13 @@ import (
 
 // The exit codes of ledgerd.
 const (
-	ExitDone         = 0  // everything was done
-	ExitError        = 1  // it was not done
+	ExitDone         = 0  // the verb has done everything
+	ExitError        = 1  // the verb has not done its work
 	ExitUsage        = 2  // the arguments are wrong
-	ExitPartly       = 3  // something was left out, with a warning for each, or an error came behind what was done
+	ExitPartly       = 3  // parts left out, each with a warning, or an error after finished work
 	ExitNoRepository = 10 // the directory holds no repository
 	ExitLocked       = 11 // another process holds the repository
-	ExitWrongKey     = 12 // the cloud's key is another one
+	ExitWrongKey     = 12 // the key does not fit the cloud
 	ExitCorrupt      = 20 // damage was found
 
 	ExitInterrupted = 130 // the verb was interrupted
@@ -60,12 +60,12 @@ func ExitCode(err error) int {
 	return ExitError
 }
 
-// partlyError is the error of a verb that had done something before.
+// partlyError is the error of a verb that has done part of its work.
 type partlyError struct{ error }
 
 func (e *partlyError) Unwrap() error { return e.error }
 
-// partly marks the error of a verb that has done something before, as done says.
+// partly marks err as the error of a verb that has done part of its work, if done is true.
 func partly(err error, done bool) error {
 	if err == nil || !done {
 		return err
@@ -73,17 +73,17 @@ func partly(err error, done bool) error {
 	return &partlyError{err}
 }
 
-// errOutput says that a verb has done its work, and its result could not be printed.
+// errOutput reports that a verb has done its work but could not print the result.
 var errOutput = errors.New("the verb is done, and its output could not be written")
 
-// usageError reports wrong arguments of the verb.
+// usageError reports wrong arguments of a verb.
 type usageError struct{ error }
 
 func (e *usageError) Unwrap() error { return e.error }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// asUsage makes a usage error of what is wrong with an argument; nil stays nil.
+// asUsage makes a usage error of an error about an argument; nil stays nil.
 func asUsage(what string, err error) error {
 	if err == nil {
 		return nil
@@ -91,7 +91,7 @@ func asUsage(what string, err error) error {
 	return usagef("%s%w", what, err)
 }
 
-// usage makes a usage error of what cobra found before any verb began.
+// usage makes a usage error of an error that cobra found before the verb began.
 func (a *app) usage(root *cobra.Command, err error) error {
 	if is[*usageError](err) {
 		return err
@@ -111,9 +111,9 @@ func (a *app) usage(root *cobra.Command, err error) error {
 	return &usageError{flagError(err)}
 }
 
-// unknownVerb says which verbs there are that are called about so.
+// unknownVerb adds the verbs with a similar name to an error about an unknown verb.
 func (a *app) unknownVerb(of *cobra.Command, args []string, err error) error {
-	first, _, _ := strings.Cut(err.Error(), "\n") // what follows are the suggestions of cobra
+	first, _, _ := strings.Cut(err.Error(), "\n") // cobra's suggestions follow
 	err = usagef("%s", first)
 	if i := slices.IndexFunc(args, func(arg string) bool { return strings.Contains(first, strconv.Quote(arg)) }); i >= 0 {
 		if now := movedHint(of, args[i]); now != "" {
@@ -134,8 +134,7 @@ func (a *app) unknownVerb(of *cobra.Command, args []string, err error) error {
 	return err
 }
 
-// classed is an error whose text says everything, and that matches a sentinel of package ledger for
-// programs.
+// classed is an error with a complete text of its own, which matches a sentinel of package ledger.
 type classed struct {
 	text     string
 	sentinel error
@@ -148,12 +147,12 @@ func classedf(sentinel error, format string, args ...any) error {
 	return &classed{fmt.Sprintf(format, args...), sentinel}
 }
 
-// found is the error of a verb that has found damage.
+// found returns the error of a verb that has found damage.
 func found(n int, noun string) error {
 	return fmt.Errorf("%s found: %w", countText(n, noun), ledger.ErrCorrupt)
 }
 
-// hintError is an error with a hint that is better than the general one.
+// hintError is an error with a hint that replaces the general one.
 type hintError struct {
 	err  error
 	hint string
@@ -172,7 +171,7 @@ func is[T error](err error) bool {
 	return ok
 }
 
-// hintFor gives an error that matches a sentinel a hint that is better than the general one.
+// hintFor adds a hint to an error that matches a sentinel. The hint replaces the general one.
 func hintFor(err, sentinel error, format string, args ...any) error {
 	if !errors.Is(err, sentinel) {
 		return err
@@ -180,10 +179,10 @@ func hintFor(err, sentinel error, format string, args ...any) error {
 	return withHint(err, format, args...)
 }
 
-// roomHint is what to try where the disk is full.
+// roomHint is the hint for a full disk.
 const roomHint = "make room on the disk; nothing that was committed is lost"
 
-// hintOf says what to try.
+// hintOf returns the hint that tells the user what to try.
 func (a *app) hintOf(err error) string {
 	if e, ok := errors.AsType[*hintError](err); ok {
 		return e.hint
@@ -250,7 +249,7 @@ func (a *app) hintOf(err error) string {
 	return ""
 }
 
-// usageHint names the help of the verb.
+// usageHint returns the command that prints the verb's help.
 func (a *app) usageHint() string {
 	if a.verb == nil {
 		return ""
@@ -258,7 +257,7 @@ func (a *app) usageHint() string {
 	return a.process.Program + strings.TrimPrefix(a.verb.CommandPath(), programName) + " --help"
 }
 
-// lockedHint says what helps where another process holds the repository.
+// lockedHint is the hint for a repository that another process holds.
 func lockedHint(err error) string {
 	if e, ok := errors.AsType[*ledger.LockedError](err); ok && e.PID != 0 {
 		return fmt.Sprintf("wait for it with --lock-timeout 30s; process %d holds it, and other verbs go through it when it is a serve", e.PID)
@@ -266,7 +265,7 @@ func lockedHint(err error) string {
 	return "wait for it with --lock-timeout 30s"
 }
 
-// deletedHint says what helps where another device has deleted a page for all.
+// deletedHint is the hint for a page that another device has deleted for all devices.
 func (a *app) deletedHint(err error) string {
 	name := ""
 	if e, ok := errors.AsType[*ledger.PageError](err); ok {
@@ -281,7 +280,7 @@ func (a *app) deletedHint(err error) string {
 	return helps + "; a page of another name can keep what it has"
 }
 
-// absentHint names the file that an error misses; "" when it names none as such.
+// absentHint names the file that does not exist; "" when the error names none.
 func absentHint(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return choose(e.Op == "mkdir",
@@ -291,7 +290,7 @@ func absentHint(err error) string {
 	return ""
 }
 
-// notDirectoryHint names the file that stands where a directory is wanted.
+// notDirectoryHint names the file that stands in the place of a directory.
 func (a *app) notDirectoryHint(err error) string {
 	e, ok := errors.AsType[*fs.PathError](err)
 	switch {
@@ -303,8 +302,8 @@ func (a *app) notDirectoryHint(err error) string {
 	return shellQuote(e.Path) + " is a file, or lies below one: name another path"
 }
 
-// permissionHint names the file that an error is about; "" when it names none as such: then its
-// text says more.
+// permissionHint names the file without permission. It is "" when the error has no file as such;
+// then the error's text says more.
 func (a *app) permissionHint(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		if in, err := inside(e.Path, a.dir); a.dir != "" && err == nil && in {
@@ -322,24 +321,24 @@ func (a *app) permissionHint(err error) string {
 	return ""
 }
 
-// interruptedHint says what an interrupted verb leaves.
+// interruptedHint describes the state after an interrupted verb.
 func (a *app) interruptedHint() string {
 	committing := []string{"put", "rm", "import", "add", "lock", "tag", "restore", "merge", "undo"}
 	added := a.verb == nil || !slices.Contains(committing, a.verb.Name())
 	return choose(added, "what was done stays done; run it again", "no version was added; run it again")
 }
 
-// printError prints what was wrong and what to try.
+// printError prints an error and its hint.
 func (a *app) printError(err error) {
 	hint := a.hintOf(err)
-	message := strings.Join(uniq(strings.Split(err.Error(), "\n")), "; ") // of several errors that were joined
+	message := strings.Join(uniq(strings.Split(err.Error(), "\n")), "; ") // of joined errors
 	if errors.Is(err, context.Canceled) {
 		message = "interrupted: " + message
 	}
 	a.complain(object{"error", message, "kind", kindName(err), "hint?", hint, "exit", ExitCode(err)}, message, hint)
 }
 
-// complain prints on the standard error j with --json, else the text with what to try.
+// complain prints to the standard error: j with --json, else the text and the hint.
 func (a *app) complain(j object, text, hint string) {
 	if line, err := marshal(j); a.json && err == nil {
 		fmt.Fprintf(a.process.Stderr, "%s\n", line)
@@ -351,7 +350,7 @@ func (a *app) complain(j object, text, hint string) {
 	}
 }
 
-// uniq leaves out what stood before.
+// uniq removes empty lines and repeated ones.
 func uniq(lines []string) []string {
 	seen := map[string]bool{"": true}
 	return slices.DeleteFunc(lines, func(line string) bool {
@@ -361,7 +360,7 @@ func uniq(lines []string) []string {
 	})
 }
 
-// kindNames are the kinds of errors as --json prints them.
+// kindNames are the kinds of errors, as --json prints them.
 var kindNames = map[ledger.Kind]string{
 	ledger.KindInvalid: "invalid", ledger.KindNotFound: "notFound", ledger.KindConflict: "conflict", ledger.KindUnavailable: "unavailable",
 	ledger.KindNoSpace: "noSpace", ledger.KindCorrupt: "corrupt", ledger.KindClosed: "closed", ledger.KindUnsupported: "unsupported",
@@ -375,26 +374,26 @@ func kindName(err error) string {
 	return cmp.Or(kindNames[ledger.KindOf(err)], "internal")
 }
 
-// warn prints a warning about something that was left out; the exit code becomes ExitPartly.
+// warn prints a warning about an omission, and makes the exit code ExitPartly.
 func (a *app) warn(err error) {
 	a.warnings++
 	a.printWarning(err.Error(), a.hintOf(err))
 }
 
-// printWarning prints a warning, and what to try.
+// printWarning prints a warning and its hint.
 func (a *app) printWarning(text, hint string) {
 	a.complain(object{"warning", text, "hint?", hint}, "warning: "+text, hint)
 }
 
-// told prints a line with its time for a verb that runs on, as in a log.
+// told prints a line with a timestamp, as in a log, for a verb that keeps running.
 func (a *app) told(at time.Time, text, hint string) {
 	stamp := timeText(at.Truncate(time.Second))
 	a.complain(object{"warning", text, "time?", stamp, "hint?", hint},
 		stamp+" "+text+choose(hint != "", "; try: "+hint, ""), "")
 }
 
-// marshal encodes v on one line: without the escapes that are for web pages, and with those for
-// what acts on a terminal.
+// marshal encodes v on one line. It does not escape for HTML, but escapes control characters of
+// terminals.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -405,7 +404,7 @@ func marshal(v any) ([]byte, error) {
 	return filetree.EscapeJSON(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
 }
 
-// command returns a command line that works in the present repository.
+// command returns a command line that works on the current repository.
 func (a *app) command(words ...string) string {
 	if a.dir != "" {
 		words = append([]string{"--dir", a.dir}, words...)
@@ -413,13 +412,13 @@ func (a *app) command(words ...string) string {
 	return strings.TrimRight(a.process.Program+" "+shellWords(words), " ")
 }
 
-// shellWords returns words as one types them.
+// shellWords returns words as a user types them in a shell.
 func shellWords(words []string) string { return strings.Join(objects(words, shellQuote), " ") }
 
-// plainWord is a word that a shell takes as it stands.
+// plainWord matches a word that needs no quotes in a shell.
 var plainWord = regexp.MustCompile(`^[a-zA-Z0-9/._+:=@%~,-]+$`)
 
-// shellQuote quotes a word for a POSIX shell where that is needed.
+// shellQuote quotes a word for a POSIX shell, if necessary.
 func shellQuote(word string) string {
 	if plainWord.MatchString(word) {
 		return word

@@ -45,13 +45,13 @@ func (a *app) evict(ctx context.Context, f evictFlags) error {
 	})
 }
 
-// evicted prints what Evict has done, and what stays.
+// evicted prints the evicted pages and the pages that stay.
 func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) error {
 	for i := range r.Evicted {
 		a.evictLine(&r.Evicted[i], o)
 	}
 	refused := is[*ledger.EvictError](err)
-	if refused { // what is away already is as it was wanted
+	if refused { // a page that is away already is not refused
 		r.Kept = slices.DeleteFunc(r.Kept, func(e admin.EvictResult) bool {
 			if e.Bar == admin.EvictAway {
 				a.evictLine(&e, o)
@@ -103,10 +103,10 @@ func (a *app) evictLine(e *admin.EvictResult, o admin.EvictOptions) {
 	}, "%s: %s\n", name, verb)
 }
 
-// barText is why a page cannot be evicted, in a word; "" when it can.
+// barText is the reason, in a word, why a page cannot be evicted; "" when it can.
 func barText(bar admin.EvictBar) string { return choose(bar != admin.EvictFree, bar.String(), "") }
 
-// stays says why a page stays that was to be evicted or deleted, and what helps.
+// stays returns an error about a page that cannot be evicted or deleted, with a hint.
 func (a *app) stays(page ledger.PageRef, name string, bar admin.EvictBar, reason string) error {
 	name = nameOf(page.Ledger, name, page.ID)
 	err := classedf(ledger.ErrConflict, "page %s stays: %s", name, reason)

@@ -70,8 +70,8 @@ func (a *app) exportPage(ctx context.Context, f exportFlags) error {
 	})
 }
 
-// hasPrefix returns an error when no key begins with a prefix that was given: it is a mistake, and
-// nothing is made of it.
+// hasPrefix returns an error if no key begins with a given prefix. Such a prefix is a mistake, and
+// the verb writes nothing then.
 func (a *app) hasPrefix(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot, prefix []byte) error {
 	if len(prefix) == 0 {
 		return nil
@@ -109,7 +109,7 @@ func (a *app) exported(page *ledger.Page, path string, r filetree.ExportResult, 
 	switch {
 	case dry:
 		a.print(j, "would export %s%s\n", what, choose(r.Replaced > 0, ", and replace "+countText(r.Replaced, "file"), ""))
-	case path != "-": // else the output is the page
+	case path != "-": // with "-" the output is the page itself
 		a.result(j, "exported %s\n", what)
 	}
 }

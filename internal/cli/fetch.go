@@ -28,7 +28,7 @@ func (a *app) fetch(ctx context.Context, f fetchFlags) error {
 	})
 }
 
-// fetchValues fetches what is missing of the values below a prefix, and shows how far it is.
+// fetchValues fetches the missing values below a prefix, and shows the progress.
 func (a *app) fetchValues(ctx context.Context, snap *ledger.Snapshot, prefix []byte) (ledger.PrefetchResult, error) {
 	p := a.startProgress(ctx, "fetching", "values")
 	defer p.finish()

@@ -35,8 +35,8 @@ func (a *app) gc(ctx context.Context, f gcFlags) error {
 	})
 }
 
-// collect collects the pages of o, and compacts them when it was asked to. A page that cannot be
-// collected does not keep the others from being compacted: on a full disk they give the room.
+// collect collects the garbage of the pages of o, and then compacts them if compact is set. A page
+// that cannot be collected does not prevent compaction: on a full disk, compaction frees room.
 func (a *app) collect(ctx context.Context, repo *ledger.Repository, o admin.CollectOptions, compact bool) error {
 	p := a.startProgress(ctx, "collecting", "pages")
 	o.Progress = func(c admin.PageCollection) {
@@ -69,7 +69,7 @@ func (a *app) collected(c admin.PageCollection, dry bool) {
 	}, "%s: %s\n", printable(name), what)
 }
 
-// compact compacts the pages of o. It reports whether any space came back.
+// compact compacts the pages of o. freed reports whether that released any space.
 func (a *app) compact(ctx context.Context, repo *ledger.Repository, o admin.CompactOptions) (freed bool, err error) {
 	p := a.startProgress(ctx, "compacting", "pages")
 	o.Progress = func(c admin.PageCompaction, done, total int64) {
@@ -83,7 +83,7 @@ func (a *app) compact(ctx context.Context, repo *ledger.Repository, o admin.Comp
 	return slices.ContainsFunc(pages, func(c admin.PageCompaction) bool { return c.Freed > 0 }), err
 }
 
-// compacted prints what Compact has done.
+// compacted prints the results of Compact.
 func (a *app) compacted(pages []admin.PageCompaction, dry bool) {
 	came, anew := choose(dry, "would come back", "came back"), choose(dry, "to be written anew", "written anew")
 	total := int64(0)

@@ -14,7 +14,7 @@ import (
 	"github.com/ledgerd/ledger/filetree"
 )
 
-// maxRangeJSON bounds a range of a value that get --json holds in memory.
+// maxRangeJSON bounds, in bytes, a range of a value that get --json holds in memory.
 const maxRangeJSON = 64 << 20
 
 type getFlags struct {
@@ -45,7 +45,7 @@ func (a *app) get(ctx context.Context, f getFlags) error {
 	})
 }
 
-// noKey explains an error about a key.
+// noKey adds the key to an error. For an absent key, a hint names the command that lists keys.
 func (a *app) noKey(page *ledger.Page, key []byte, at string, err error) error {
 	if !errors.Is(err, ledger.ErrNotFound) {
 		return fmt.Errorf("read key %s: %w", a.shortKey(key), err)
@@ -76,7 +76,7 @@ func (a *app) getEntry(ctx context.Context, entry ledger.Entry, f getFlags) erro
 	return writeFile(a.path(f.Output), func(w io.Writer) error { return copyRange(ctx, w, entry, f.Offset, length) })
 }
 
-// getJSON prints the entry with its value, which streams when it is printed wholly.
+// getJSON prints the entry with its value. A whole value is streamed.
 func (a *app) getJSON(ctx context.Context, entry ledger.Entry, offset, length int64) error {
 	a.printf(`{"key":%s,"size":%d,"priority":%q,"value":`, filetree.AppendJSONBytes(nil, entry.Key), entry.Size, entry.Priority)
 	if length == entry.Size {
@@ -103,7 +103,7 @@ func copyRange(ctx context.Context, w io.Writer, entry ledger.Entry, offset, len
 	if err != nil {
 		return err
 	}
-	defer value.Close() // only read: nothing is lost when it fails
+	defer value.Close() // opened for reading: an error loses nothing
 	if length == entry.Size {
 		_, err = value.WriteTo(w)
 		return err
@@ -112,7 +112,7 @@ func copyRange(ctx context.Context, w io.Writer, entry ledger.Entry, offset, len
 	return err
 }
 
-// writeFile replaces the file at path in one step by what fn writes. A device or pipe is written
+// writeFile atomically replaces the file at path by the output of fn. A device or pipe is written
 // directly.
 func writeFile(path string, fn func(io.Writer) error) (err error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
@@ -137,7 +137,7 @@ func writeFile(path string, fn func(io.Writer) error) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// keepMode gives f the mode of the file that it replaces, or that of a new one.
+// keepMode gives f the mode of the file that it replaces, or 0644 for a new file.
 func keepMode(f *os.File, path string) error {
 	mode := os.FileMode(0o644)
 	if info, err := os.Stat(path); err == nil {

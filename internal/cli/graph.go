@@ -2,33 +2,31 @@ package cli
 
 import "strings"
 
-// graph draws a history beside the lines that describe its commits. Commits come as commit.Walk
-// gives them: each before its parents. A column is a line that goes down to a commit which was not
-// drawn yet; no two columns go to the same one.
+// graph draws a history beside the text of its commits. Commits arrive in the order of commit.Walk:
+// each before its parents. A column is a line down to a commit that is not drawn yet. No two
+// columns lead to the same commit.
 //
-//   - a commit
-//     |    a line that goes on; / and \ one that moves by a column
-//
-// Where two lines cross, the one that moves goes straight on: of |/| the middle stroke comes from
-// the / at its upper right.
+// An asterisk is a commit, | a line that goes on; / and \ are lines that move by one column. A
+// moving line crosses others diagonally: in |/| the middle stroke continues the / at its upper
+// right.
 type graph[ID comparable] struct {
 	columns []ID
-	ended   int // the column of the commit before, plus one, when it has no parent
+	ended   int // column of the previous commit plus one if that has no parent, else 0
 }
 
-// rows are the drawing of one commit: that of the commit itself, then the moves of lines below it.
-// Further lines of text stand beside rest.
+// rows is the drawing of one commit: the commit, then lines below it that move. rest is the drawing
+// beside further lines of text.
 type rows struct {
-	// gap tells that the commit stands below one that is not its child: a line without it must come
-	// between. The line is above.
+	// gap reports that the commit stands directly below a commit that is not its child. The line
+	// above then has to separate them.
 	gap   bool
 	above string
 	drawn []string
 	rest  string
-	width int // of the widest
+	width int // of the widest row
 }
 
-// next draws a commit with those of its parents that are shown.
+// next draws a commit. parents are those of its parents that are shown.
 func (g *graph[ID]) next(id ID, parents []ID) rows {
 	r := rows{above: string(g.lines())}
 	k := g.find(id)
@@ -52,7 +50,7 @@ func (g *graph[ID]) next(id ID, parents []ID) rows {
 	return r
 }
 
-// descend leads the lines of the commit in column k to its parents.
+// descend connects the commit in column k to its parents.
 func (g *graph[ID]) descend(r *rows, k int, parents []ID) {
 	first := parents[0]
 	for _, p := range parents[1:] {
@@ -75,7 +73,7 @@ func (g *graph[ID]) descend(r *rows, k int, parents []ID) {
 	}
 }
 
-// branch begins a line to p in a new column behind k.
+// branch begins a line to p in a new column to the right of k.
 func (g *graph[ID]) branch(r *rows, k int, p ID) {
 	line := blank(2*len(g.columns) + 1)
 	for i := range g.columns {
@@ -92,7 +90,7 @@ func (g *graph[ID]) branch(r *rows, k int, p ID) {
 	g.columns[k+1] = p
 }
 
-// reach leads a line from column k to column t, whose lines both go on.
+// reach draws a line from column k to column t. Both columns continue.
 func (g *graph[ID]) reach(r *rows, k, t int) {
 	for i := k; i < t; i++ {
 		line := g.lines()
@@ -106,7 +104,7 @@ func (g *graph[ID]) reach(r *rows, k, t int) {
 	}
 }
 
-// join leads the line of column from to column to, on its left, and closes the gap.
+// join ends column from in column to, on its left, and closes the gap.
 func (g *graph[ID]) join(r *rows, to, from int) {
 	line := g.lines()
 	for i := from; i < len(g.columns); i++ {
@@ -143,7 +141,7 @@ func (g *graph[ID]) find(id ID) int {
 	return -1
 }
 
-// lines is a row in which every line goes straight on.
+// lines returns a row in which every column continues straight down.
 func (g *graph[ID]) lines() []byte {
 	line := blank(max(2*len(g.columns)-1, 0))
 	for i := range g.columns {
@@ -159,7 +157,7 @@ func (r *rows) add(line []byte) {
 
 func blank(n int) []byte { return []byte(strings.Repeat(" ", n)) }
 
-// beside returns the drawing with text at its right, one or more lines.
+// beside returns the drawing with one or more lines of text at its right.
 func (r rows) beside(text []string) []string {
 	var out []string
 	for i := range max(len(text), len(r.drawn)) {

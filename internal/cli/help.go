@@ -8,17 +8,17 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// helpText says of each verb, below a heading with its usage line: its group and what it does in a
-// line, an explanation, and examples. A verb stands below its group of verbs with one # more. What
-// has no group is a topic.
+// helpText has a section for each verb: a heading with the usage line, a line with the group and a
+// summary, an explanation, and examples. A verb within a group of verbs has one # more than the
+// group. A section without a group is a topic.
 //
 //go:embed help.txt
 var helpText string
 
-// runFunc is what a verb does.
+// runFunc runs a verb.
 type runFunc func(ctx context.Context, args []string) error
 
-// define makes the command at a path, such as "catalog add", of what helpText says. It does run,
+// define makes the command at a path, such as "catalog add", from helpText. The command calls run,
 // which is nil for a topic.
 func (a *app) define(path string, run runFunc) *cobra.Command {
 	text, name, heading, head := "\n"+strings.ReplaceAll(helpText, "\r\n", "\n"), "", "\n#", ""
@@ -41,7 +41,7 @@ func (a *app) define(path string, run runFunc) *cobra.Command {
 	return cmd
 }
 
-// group makes a command that only holds others.
+// group makes a command that only holds other commands.
 func (a *app) group(path string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := a.define(path, nil)
 	cmd.Args, cmd.RunE = cobra.NoArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -49,10 +49,10 @@ func (a *app) group(path string, verbs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// topics are what help explains beside the verbs.
+// topics are the subjects that help explains besides the verbs.
 var topics = []string{"names", "revisions", "merging", "json", "environment", "exit"}
 
-// helpCommand is help for verbs and topics; an unknown one is a usage error.
+// helpCommand prints help for verbs and topics; an unknown one is a usage error.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND | TOPIC]",
@@ -76,7 +76,7 @@ func helpCommand() *cobra.Command {
 	}
 }
 
-// moved says of names of verbs and flags that were once what there is in their place.
+// moved maps former names of verbs and flags to descriptions of their replacements.
 var moved = map[string]string{
 	"pages":                "ls lists pages, ls LEDGER/ those of one ledger, and -l shows ids and sizes",
 	"stat":                 "inspect LEDGER/PAGE describes a page, inspect LEDGER/PAGE key KEY a key",
@@ -100,7 +100,7 @@ var moved = map[string]string{
 	"undo --parent":        "--to says to which parent of a merge",
 }
 
-// movedHint is what moved says of a verb, or of a flag of one; "" when it is no old name.
+// movedHint is the entry of moved for a verb, or for a flag of a command; "" for no former name.
 func movedHint(cmd *cobra.Command, name string) string {
 	return moved[strings.TrimPrefix(cmd.CommandPath()+" ", programName+" ")+name]
 }

@@ -32,10 +32,10 @@ type importFlags struct {
 	NoDelete bool   `flag:"no-delete" usage:"add and change files, remove none"`
 	Lazy     bool   `flag:"lazy" usage:"other devices fetch long values on first use, not with the commit"`
 	Message  string `flag:"message,m" usage:"message of the commit (default: import and the name of PATH)"`
-	empty    bool   // PATH is a directory without anything in it
+	empty    bool   // PATH is a directory with nothing to import
 }
 
-// formatFor settles the format of a PATH.
+// formatFor determines the format of a PATH.
 func formatFor(format, path string) (string, error) {
 	switch {
 	case format == formatTree && path == "-":
@@ -94,7 +94,7 @@ func (a *app) importPath(ctx context.Context, f importFlags) error {
 		Message: f.Message, Checksum: f.Checksum, Lazy: f.Lazy, Mirror: f.Mirror, NoDelete: f.NoDelete, DryRun: f.Dry, Warn: func(w filetree.Warning) { a.warn(w) },
 	}
 	run := func(page *ledger.Page) (filetree.Result, error) {
-		if f.empty { // whether it may empty a page that has files is for the import to say
+		if f.empty { // the import decides whether it may empty a page with files
 			err := a.snapshot(ctx, page, "", func(snap *ledger.Snapshot) error {
 				return needKey(ctx, snap, filetree.AttributesKey(nil), nothingIn(path))
 			})
@@ -128,7 +128,7 @@ func (a *app) importPath(ctx context.Context, f importFlags) error {
 	})
 }
 
-// isEmpty reports whether path is a directory without anything to import.
+// isEmpty reports whether path is a directory with nothing to import.
 func (a *app) isEmpty(path string, info fs.FileInfo) (bool, error) {
 	if !info.IsDir() {
 		return false, nil
@@ -139,7 +139,7 @@ func (a *app) isEmpty(path string, info fs.FileInfo) (bool, error) {
 	}
 	own := a.ownDirectory()
 	isOwn := func(e fs.DirEntry) bool {
-		at, err := e.Info() // what is wrong with it the import says
+		at, err := e.Info() // the import reports the error
 		return err == nil && len(own) > 0 && os.SameFile(at, own[0])
 	}
 	return len(slices.DeleteFunc(entries, isOwn)) == 0, nil
@@ -149,7 +149,7 @@ func nothingIn(path string) error {
 	return withHint(classedf(ledger.ErrNotFound, "import %s: there is nothing to import in it", quoted(path)), "see whether its disk is mounted")
 }
 
-// needKey returns the error none when no key begins with a prefix.
+// needKey returns the error none if no key begins with prefix.
 func needKey(ctx context.Context, snap *ledger.Snapshot, prefix []byte, none error) error {
 	for _, err := range snap.Scan(ctx, ledger.ScanOptions{Prefix: prefix, Limit: 1}) {
 		return err
@@ -157,7 +157,7 @@ func needKey(ctx context.Context, snap *ledger.Snapshot, prefix []byte, none err
 	return none
 }
 
-// ownDirectory is what an import leaves out: the repository.
+// ownDirectory is the directory that an import leaves out: the repository.
 func (a *app) ownDirectory() []fs.FileInfo {
 	if info, err := os.Stat(a.dir); err == nil {
 		return []fs.FileInfo{info}
@@ -165,8 +165,8 @@ func (a *app) ownDirectory() []fs.FileInfo {
 	return nil
 }
 
-// importDry says what an import would do. A page that is not there, maybe nor its repository, is as
-// an empty one.
+// importDry reports the effect of an import without making it. A page or repository that does not
+// exist counts as empty.
 func (a *app) importDry(ctx context.Context, name pageName, run func(*ledger.Page) (filetree.Result, error)) error {
 	foresee := func(page *ledger.Page) error {
 		r, err := run(page)
@@ -223,7 +223,7 @@ func (a *app) runImport(ctx context.Context, page *ledger.Page, path, format str
 	if err != nil {
 		return filetree.Result{}, fmt.Errorf("import: %w", err)
 	}
-	defer f.Close() // only read: nothing is lost when it fails
+	defer f.Close() // opened for reading: an error loses nothing
 	if info, err := f.Stat(); err == nil {
 		p.update(func(c *counters) { c.totalBytes = info.Size() })
 	}
@@ -251,7 +251,7 @@ func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result
 	switch in, err := inside(a.path(out), path); {
 	case format == formatLines:
 		out = "page.jsonl"
-	case err == nil && in: // the next import would have it, too
+	case err == nil && in: // else the next import would include the export
 		out = filepath.Join(path, "..", "out")
 	}
 	rows := [][2]string{

@@ -15,12 +15,13 @@ import (
 	"github.com/ledgerd/ledger/ordered/pages"
 )
 
-// sourceArg is a directory of a browser, or a page that has one.
+// sourceArg is a directory of a browser, or a page with the content of one.
 type sourceArg struct {
 	Source string `arg:""`
 }
 
-// withProfile calls fn with the directory or page that text names: what is a directory is one.
+// withProfile calls fn with the directory or page that text names. text is a directory if that
+// exists or if text ends in .leveldb.
 func (a *app) withProfile(ctx context.Context, text string, o *profile.Options, fn func(*profile.Profile) error) error {
 	if info, err := os.Stat(a.path(text)); err == nil && info.IsDir() || strings.HasSuffix(text, ".leveldb") {
 		defer a.limitHeap(readHeap)()
@@ -49,7 +50,7 @@ func (a *app) openProfile(ctx context.Context, path string, o *profile.Options, 
 	return errors.Join(fn(p), p.Close())
 }
 
-// damagedProfile says what to do about a damaged directory.
+// damagedProfile adds a hint to the error of a damaged directory.
 func (a *app) damagedProfile(err error, path string) error {
 	return hintFor(err, ledger.ErrCorrupt, "%s lists what is damaged; a browser may repair what it keeps, or clear it",
 		a.command("indexeddb", "check", path))
@@ -59,7 +60,7 @@ func (a *app) indexeddbLs(ctx context.Context, f sourceArg) error {
 	return a.withProfile(ctx, f.Source, nil, a.listProfile)
 }
 
-// keyPathJSON is a key path as scripts have it: null, a string or an array.
+// keyPathJSON is a key path in the form of the IndexedDB API: null, a string or an array.
 func keyPathJSON(p indexeddb.KeyPath) any {
 	switch p.Type {
 	case indexeddb.StringKeyPath:
@@ -73,7 +74,7 @@ func keyPathJSON(p indexeddb.KeyPath) any {
 func (a *app) listProfile(p *profile.Profile) error {
 	for _, d := range p.Schema().Databases {
 		if d.Version == 0 {
-			continue // it was never opened with success, and a browser does not show it
+			continue // never opened successfully, so browsers do not show it
 		}
 		stores := objects(d.Stores, func(s *indexeddb.Store) object {
 			return object{
@@ -113,7 +114,7 @@ func keyPathText(path any) string {
 	return ""
 }
 
-// profileObject is what check and import say with --json in the end.
+// profileObject is the totals of a profile, as --json prints them.
 func profileObject(r profile.Result) object {
 	return object{
 		"databases", r.Databases, "stores", r.Stores, "indexes", r.Indexes, "records", r.Records, "indexRows", r.IndexRows, "blobs", r.Blobs,
@@ -170,7 +171,7 @@ func resultText(r profile.Result) string {
 		countText(r.IndexRows, "index row"), countText(r.Blobs, "blob"), sizeText(r.Bytes))
 }
 
-// followRecords takes the progress of a profile.
+// followRecords takes over the progress of a profile.
 func (p *progress) followRecords(now profile.Progress) {
 	p.update(func(c *counters) { c.files, c.totalFiles, c.bytes = now.Records, now.Total, now.Bytes })
 }
@@ -183,13 +184,13 @@ type profileFlags struct {
 	Message string `flag:"message,m" usage:"message of the commit (default: import and the name of PATH)"`
 }
 
-// An import reads what it has and writes nodes that it does not read again: a small cache does.
-// With that, the heap in use is some 80 MB from about a million records on. readHeap and importHeap
-// are what the process may take before it collects its garbage more often.
+// An import does not read again the nodes that it writes, so a small cache suffices. With that, the
+// heap in use is about 80 MB from about a million records on. readHeap and importHeap are memory
+// limits in bytes; above them the process collects its garbage more often.
 const importCache, readHeap, importHeap = 8 << 20, 48 << 20, 96 << 20
 
-// limitHeap has garbage collected more often from so many bytes on, until restore is called. A
-// process that serves others keeps its own limit.
+// limitHeap sets the memory limit of the Go runtime, in bytes, until restore is called. A serve
+// keeps its own limit.
 func (a *app) limitHeap(limit int64) (restore func()) {
 	if a.process.served != nil {
 		return func() {}

@@ -24,7 +24,7 @@ func (a *app) init(ctx context.Context, args []string) error {
 	return nil
 }
 
-// createRepository creates the repository unless there is one.
+// createRepository creates the repository unless it exists.
 func (a *app) createRepository(ctx context.Context) (created bool, err error) {
 	if has, err := a.hasRepository(); has || err != nil {
 		return false, err
@@ -36,7 +36,7 @@ func (a *app) createRepository(ctx context.Context) (created bool, err error) {
 	return true, repo.Close()
 }
 
-// createForImport is createRepository for imports, which tell of it.
+// createForImport is createRepository for imports, and reports a new repository to the user.
 func (a *app) createForImport(ctx context.Context) (created bool, err error) {
 	if created, err = a.createRepository(ctx); created {
 		a.tell("created a repository in %s", quoted(a.dir))
@@ -44,11 +44,11 @@ func (a *app) createForImport(ctx context.Context) (created bool, err error) {
 	return created, err
 }
 
-// hasRepository reports whether there is something of a repository in the directory. A directory
-// that is not there, or empty, or in which a process has died before it had made the repository,
-// has none. Other files are an error: they are somebody else's.
+// hasRepository reports whether the directory holds a repository. An absent or empty directory
+// holds none, nor does one in which a process died before its repository was complete. Other files
+// are an error, since they belong to something else.
 func (a *app) hasRepository() (bool, error) {
-	if a.process.served != nil || a.dir == "" { // what needs a directory asks for it
+	if a.process.served != nil || a.dir == "" { // open reports a missing directory
 		return a.process.served != nil, nil
 	}
 	entries, err := os.ReadDir(a.dir)
@@ -81,8 +81,7 @@ func holdsRepository(dir string, entries []fs.DirEntry) bool {
 	return false
 }
 
-// inAnother returns an error when the directory lies in another repository, whose files are its
-// own.
+// inAnother returns an error if the directory lies inside another repository, which owns its files.
 func (a *app) inAnother() error {
 	at, err := absolute(a.dir)
 	if err != nil {
@@ -90,7 +89,7 @@ func (a *app) inAnother() error {
 	}
 	for parent := filepath.Dir(at); parent != at; at, parent = parent, filepath.Dir(parent) {
 		entries, err := os.ReadDir(parent)
-		if err == nil && holdsRepository(parent, entries) { // a directory that cannot be read is none of this user's
+		if err == nil && holdsRepository(parent, entries) { // an unreadable directory is not this user's
 			return withHint(classedf(ledger.ErrConflict, "create a repository in %s: it lies in the repository %s", quoted(a.dir), quoted(parent)), "name a directory outside it with --dir or LEDGER_DIR")
 		}
 	}

@@ -21,7 +21,7 @@ type inspectFlags struct {
 	Limit int      `flag:"limit,n" usage:"show no more than this many rows or commits (default: all rows, 20 commits)"`
 }
 
-// views are what inspect shows.
+// views are the views of inspect.
 var views = []string{"key", "rows", "commits", "tree", "pieces", "refs"}
 
 func familiesText() string { return strings.Join(admin.RowFamilies(), ", ") }
@@ -132,12 +132,12 @@ func (a *app) inspectRows(ctx context.Context, page *ledger.Page, family string,
 	return nil
 }
 
-// commitSums are what inspect commits tells of a commit.
+// commitSums are the figures of a commit in inspect commits.
 type commitSums struct {
 	added, removed, updated, valueBytes, nodes, nodeBytes, newNodes, newBytes int64
 }
 
-// defaultCommits is how many commits are inspected unless told otherwise: each tree is read wholly.
+// defaultCommits is the default number of commits to inspect, since each tree is read completely.
 const defaultCommits = 20
 
 func (a *app) inspectCommits(ctx context.Context, page *ledger.Page, limit int) error {
@@ -235,7 +235,7 @@ func (a *app) inspectTree(ctx context.Context, page *ledger.Page, id ledger.Comm
 	return nil
 }
 
-// pieceColumns are those of the pieces of a value.
+// pieceColumns are the columns of a value's pieces.
 var pieceColumns = table{{"piece", 0}, {"kind", -5}, {"size", 10}, {"share", 0}}
 
 func (a *app) inspectValue(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot, key []byte, at string) error {
@@ -254,13 +254,13 @@ func (a *app) inspectValue(ctx context.Context, page *ledger.Page, snap *ledger.
 	return nil
 }
 
-// storedSums are the values of one kind of storage.
+// storedSums are the sums over the values with one kind of storage.
 type storedSums struct {
 	stored                string
 	values, bytes, pieces int64
 }
 
-// inspectPieces sums up how the values of a commit are stored.
+// inspectPieces prints sums of the values of a commit by their kind of storage.
 func (a *app) inspectPieces(ctx context.Context, snap *ledger.Snapshot) error {
 	sums := []storedSums{{stored: "inline"}, {stored: "one piece"}, {stored: "several pieces"}}
 	for entry, err := range snap.Scan(ctx, ledger.ScanOptions{KeysOnly: true}) {
@@ -290,13 +290,13 @@ func (a *app) inspectPieces(ctx context.Context, snap *ledger.Snapshot) error {
 	return nil
 }
 
-// refSums are destinations that have about as many references, and these.
+// refSums are a number of destinations, and the number of their references.
 type refSums struct{ destinations, references int64 }
 
-// refCounts are the destinations of one kind with 1, 2 to 3, 4 to 7, ... references.
+// refCounts are sums over one kind of destinations, by their references: 1, 2 to 3, 4 to 7, ...
 type refCounts [64]refSums
 
-// inspectRefs sums up the reference rows.
+// inspectRefs prints sums of the reference rows.
 func (a *app) inspectRefs(ctx context.Context, page *ledger.Page) error {
 	counts := map[string]*refCounts{"object/eager": {}, "object/lazy": {}, "commit": {}}
 	at, of := "", map[string]int64{}
@@ -329,7 +329,7 @@ func (a *app) inspectRefs(ctx context.Context, page *ledger.Page) error {
 	return nil
 }
 
-// splitReference takes refcounts/{destination}/{kind}/{source} apart.
+// splitReference splits refcounts/{destination}/{kind}/{source}.
 func splitReference(row string) (destination, kind string) {
 	row = strings.TrimPrefix(row, "refcounts/")
 	destination, rest, _ := strings.Cut(row, "/")

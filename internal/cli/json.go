@@ -15,15 +15,14 @@ import (
 	"github.com/ledgerd/ledger/filetree"
 )
 
-// jsonBytes are bytes as --json prints them: a string when they are UTF-8, {"base64":"..."}
-// otherwise.
+// jsonBytes are bytes as --json prints them: a string if they are UTF-8, else {"base64":"..."}.
 type jsonBytes []byte
 
 // MarshalJSON implements json.Marshaler.
 func (b jsonBytes) MarshalJSON() ([]byte, error) { return filetree.AppendJSONBytes(nil, b), nil }
 
-// object is one JSON object: names and values by turns, in their order. A member whose name ends in
-// a question mark is left out when its value is zero or empty.
+// object is a JSON object: names and values alternate, in the order of output. A member whose name
+// ends in a question mark is omitted if its value is zero or empty.
 type object []any
 
 // MarshalJSON implements json.Marshaler.
@@ -52,7 +51,7 @@ func isNone(v reflect.Value) bool {
 	return !v.IsValid() || v.IsZero() || (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0
 }
 
-// member is a value as JSON has it: errors and ids are their texts, and no time is none.
+// member returns the value to encode: errors and ids become text, and the zero time becomes "".
 func member(value any) any {
 	switch v := value.(type) {
 	case time.Time:
@@ -69,7 +68,7 @@ func member(value any) any {
 	return value
 }
 
-// objects makes an array of what fn makes of each of all.
+// objects applies fn to each element.
 func objects[T, U any](all []T, fn func(T) U) []U {
 	array := make([]U, len(all))
 	for i, one := range all {
@@ -78,7 +77,7 @@ func objects[T, U any](all []T, fn func(T) U) []U {
 	return array
 }
 
-// when returns members of an object where a condition holds.
+// when returns the members if holds is true, else nil.
 func when(holds bool, members ...any) object { return choose(holds, object(members), nil) }
 
 // mapped is objects for a function that may fail.
@@ -93,7 +92,7 @@ func mapped[T, U any](all []T, fn func(T) (U, error)) ([]U, error) {
 	return array, nil
 }
 
-// each calls do with each of a sequence, up to its error.
+// each calls do with each element of a sequence, up to the sequence's error.
 func each[T any](all iter.Seq2[T, error], do func(T)) error {
 	for one, err := range all {
 		if err != nil {
@@ -104,7 +103,7 @@ func each[T any](all iter.Seq2[T, error], do func(T)) error {
 	return nil
 }
 
-// emit prints v as one line of JSON. An error is kept by the output, as that of printf.
+// emit prints v as one line of JSON. The output keeps an error, as with printf.
 func (a *app) emit(v any) {
 	line, err := marshal(v)
 	a.out.broken = errors.Join(a.out.broken, err)
@@ -120,12 +119,12 @@ func (a *app) print(j any, format string, args ...any) {
 	}
 }
 
-// result prints what a verb has done: j with --json, else the text, which --quiet leaves out.
+// result prints the result of a verb: j with --json, else the text, unless --quiet is set.
 func (a *app) result(j any, format string, args ...any) {
 	a.outcome(false, j, format, args...)
 }
 
-// outcome is result for a verb that may have been asked with --dry-run, whose only result is that.
+// outcome is result for a verb with --dry-run. A dry run prints even with --quiet.
 func (a *app) outcome(dry bool, j any, format string, args ...any) {
 	if dry || a.json || !a.quiet {
 		a.print(j, format, args...)
@@ -140,7 +139,7 @@ func commitObject(c ledger.Commit, s admin.Sender, n names) object {
 	}
 }
 
-// entryObject is an entry, with the attributes of an imported file, as --json prints it.
+// entryObject is an entry as --json prints it, with the attributes of an imported file.
 func entryObject(item filetree.Item) object {
 	e := item.Entry
 	o := append(object{"key", jsonBytes(e.Key)}, sideObject(&e)...)
@@ -153,7 +152,7 @@ func entryObject(item filetree.Item) object {
 	return o
 }
 
-// sideObject is what a key has; nil for no entry.
+// sideObject is an entry without its key; nil for no entry.
 func sideObject(e *ledger.Entry) object {
 	if e == nil {
 		return nil
@@ -166,16 +165,16 @@ func doneObject(page *ledger.Page, commit ledger.CommitID, changed bool, merged 
 	return append(object{"page", pageText(page), "commit", commit.String(), "changed", changed}, merged...)
 }
 
-// timeText is a time as it is printed: RFC 3339 in UTC with as many digits as it has.
+// timeText formats a time: RFC 3339 in UTC, with fractional digits as needed.
 func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// committed prints the result of a verb that changes a page. more has what --json
-// tells besides.
+// committed prints the result of a verb that changes a page. more has additional members for
+// --json.
 func (a *app) committed(page *ledger.Page, before, after ledger.CommitID, what string, more object) {
 	a.result(doneObject(page, after, before != after, more), "%s\n", doneText(after, before != after, what))
 }
 
-// doneText says what a verb has done to a page.
+// doneText describes the change of a page by a verb.
 func doneText(commit ledger.CommitID, changed bool, what string) string {
 	return choose(changed, "commit "+commit.Short()+": "+what, "nothing has changed since commit "+commit.Short())
 }

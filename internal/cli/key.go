@@ -64,10 +64,10 @@ func (a *app) printKey(path, done string, pass []byte) error {
 	return nil
 }
 
-// shortID is how much of the id of a slot is printed, and enough to name it.
+// shortID is the number of characters of a slot's id that are printed, and that suffice to name it.
 const shortID = 8
 
-// printKeyring prints the keyring of a cloud, with the members of more.
+// printKeyring prints the keyring of a cloud. more has additional members for --json.
 func (a *app) printKeyring(k keys.Keyring, more ...any) {
 	slots := objects(k.Slots, func(s keys.Slot) object { return object{"id", s.ID, "kind", s.Kind, "label?", s.Label, "own?", s.Own} })
 	j := object{"bucket", k.BucketID, "changes", k.Changes, "dataKeys", k.DataKeys, "slots", slots}
@@ -79,12 +79,12 @@ func (a *app) printKeyring(k keys.Keyring, more ...any) {
 	}
 }
 
-// passphraseFlag names the passphrase with which the cloud is open.
+// passphraseFlag names a file with the passphrase that opens the cloud.
 type passphraseFlag struct {
 	PassphraseFile string `flag:"passphrase-file" usage:"file with the passphrase of the cloud or its key file, one line (or set LEDGER_PASSPHRASE)"`
 }
 
-// ofKeyFile returns the passphrase of a key file, nil when it is under none.
+// ofKeyFile returns the passphrase of a key file, nil if the file needs none.
 func (f *passphraseFlag) ofKeyFile(ctx context.Context, a *app, path string) ([]byte, error) {
 	if !keys.NeedsPassphrase(path) {
 		return nil, nil
@@ -96,8 +96,8 @@ func (f *passphraseFlag) ofKeyFile(ctx context.Context, a *app, path string) ([]
 	return pass, err
 }
 
-// ofCloud makes the passphrase known that the repository's cloud or its key file needs: from the
-// file, the environment, or the terminal.
+// ofCloud sets a.pass to the passphrase of the repository's cloud or key file. The passphrase is
+// from the file, the environment, or the terminal.
 func (f *passphraseFlag) ofCloud(ctx context.Context, a *app) error {
 	pass, err := a.passphrase(f.PassphraseFile)
 	if err != nil || len(pass) > 0 || a.process.served != nil || !a.asks() {
@@ -106,7 +106,7 @@ func (f *passphraseFlag) ofCloud(ctx context.Context, a *app) error {
 	}
 	info, err := a.cloud(ctx)
 	if errors.Is(err, ledger.ErrNoCloud) {
-		return nil // the verb says so, where it matters
+		return nil // the verb reports it if it needs the cloud
 	}
 	if err == nil && (info.Passphrase || info.KeyFile != "" && keys.NeedsPassphrase(info.KeyFile)) {
 		a.pass, err = a.askSecret(ctx, "passphrase of the cloud")
@@ -114,22 +114,22 @@ func (f *passphraseFlag) ofCloud(ctx context.Context, a *app) error {
 	return err
 }
 
-// newPassphrase names a passphrase that is to be.
+// newPassphrase names a file with a new passphrase.
 type newPassphrase struct {
 	NewPassphraseFile string `flag:"new-passphrase-file" usage:"file with the new passphrase, one line (default: it is asked for)"`
 }
 
-// strongPassphrase is how many characters a passphrase has without a warning.
+// strongPassphrase is the least number of characters of a passphrase that causes no warning.
 const strongPassphrase = 12
 
-// cautionWeak warns of a new passphrase that is short.
+// cautionWeak warns of a short new passphrase.
 func (a *app) cautionWeak(pass []byte) {
 	if n := utf8.RuneCount(pass); n > 0 && n < strongPassphrase {
 		a.printWarning(fmt.Sprintf("the passphrase has %s: who can read the bucket may find it by trying", countText(n, "character")), "take four or more words at random, or a key file: key init")
 	}
 }
 
-// get returns the passphrase, which is asked for twice.
+// get returns the passphrase of the file. Without a file it asks the user for the passphrase twice.
 func (p *newPassphrase) get(ctx context.Context, a *app) (pass []byte, err error) {
 	defer func() { a.cautionWeak(pass) }()
 	if p.NewPassphraseFile != "" {
@@ -149,7 +149,7 @@ func (p *newPassphrase) get(ctx context.Context, a *app) (pass []byte, err error
 	return first, err
 }
 
-// getIf is get where a file is named or a passphrase is wanted.
+// getIf is get if a file is named or wanted is true; else it returns nil.
 func (p *newPassphrase) getIf(ctx context.Context, a *app, wanted bool) ([]byte, error) {
 	if !wanted && p.NewPassphraseFile == "" {
 		return nil, nil
@@ -157,7 +157,7 @@ func (p *newPassphrase) getIf(ctx context.Context, a *app, wanted bool) ([]byte,
 	return p.get(ctx, a)
 }
 
-// askSecret asks on the terminal for a line, which is not shown where it is one.
+// askSecret asks for a line of the standard input. A terminal does not show the line.
 func (a *app) askSecret(ctx context.Context, what string) ([]byte, error) {
 	fmt.Fprintf(a.process.Stderr, "ledgerd: %s: ", what)
 	var line string
@@ -251,7 +251,7 @@ func (a *app) keyAdd(ctx context.Context, f keyAddFlags) error {
 	})
 }
 
-// keyAddition returns what is to be added.
+// keyAddition returns the change that adds a slot.
 func (a *app) keyAddition(ctx context.Context, f keyAddFlags) (c keys.ChangeOptions, err error) {
 	c.Label = f.Label
 	switch what, alone := f.What[0], len(f.What) == 1; {
@@ -281,7 +281,7 @@ func (a *app) printAddition(c keys.ChangeOptions, info keys.Keyring) {
 	a.tell("the words are kept nowhere: write them down; %s opens the cloud with them", "key recover")
 }
 
-// keyRotate draws a new data key, without the slots that are named, and says what that means.
+// keyRotate makes a new data key, removes the named slots, and explains the effect.
 func (a *app) keyRotate(ctx context.Context, f keyRotateFlags) error {
 	return a.keyring(ctx, f.passphraseFlag, func(repo *ledger.Repository) error {
 		c := keys.ChangeOptions{NewDataKey: true, Without: f.Without}
@@ -299,7 +299,7 @@ func (a *app) keyRotate(ctx context.Context, f keyRotateFlags) error {
 	})
 }
 
-// keyRotateFlags are those of key rotate, and of key rm, which names slots.
+// keyRotateFlags are the flags of key rotate and of key rm, which names slots.
 type keyRotateFlags struct {
 	Without []string `arg:"..."`
 	passphraseFlag
@@ -339,7 +339,7 @@ func (a *app) keyRecover(ctx context.Context, f keyRecoverFlags) error {
 	return nil
 }
 
-// recoveryWords returns the words of a file, or asks for them.
+// recoveryWords returns the words in a file. Without a file it asks the user for them.
 func (a *app) recoveryWords(ctx context.Context, file string) (string, error) {
 	if file == "" {
 		if !a.asks() {

@@ -49,7 +49,7 @@ func (a *app) log(ctx context.Context, f logFlags) error {
 				return fmt.Errorf("read history: %w", err)
 			}
 			if c.IsFirst() || f.Limit > 0 && p.count == f.Limit {
-				break // the first commit comes last
+				break // the first commit is the last in the log
 			}
 			if err := p.print(ctx, c); err != nil {
 				return err
@@ -59,7 +59,7 @@ func (a *app) log(ctx context.Context, f logFlags) error {
 	})
 }
 
-// logPrinter prints a history, each commit as it comes.
+// logPrinter prints a history, one commit at a time.
 type logPrinter struct {
 	app    *app
 	page   *ledger.Page
@@ -67,7 +67,7 @@ type logPrinter struct {
 	flags  logFlags
 	graph  *graph[ledger.CommitID] // nil without --graph
 	count  int
-	beside string // what stands at the left of the empty line before the next commit
+	beside string // drawing at the left of the empty line before the next commit
 }
 
 func (a *app) newLogPrinter(page *ledger.Page, n names, f logFlags) *logPrinter {
@@ -113,7 +113,7 @@ func (p *logPrinter) print(ctx context.Context, c ledger.Commit) error {
 	return errors.Join(p.conflicts(ctx, c, indent), p.diff(ctx, c))
 }
 
-// diff prints below a commit what it changed.
+// diff prints the changes of a commit below it.
 func (p *logPrinter) diff(ctx context.Context, c ledger.Commit) error {
 	if !p.flags.Diff && !p.flags.Stat {
 		return nil
@@ -126,7 +126,8 @@ func (p *logPrinter) diff(ctx context.Context, c ledger.Commit) error {
 	return p.app.printDiff(filetree.Diff(ctx, p.page, parent, c.ID, nil), p.flags.Stat)
 }
 
-// shownParents returns the parents of a commit that log lists: the implied first commit is none.
+// shownParents returns the parents of a commit that log lists; the implied first commit is not
+// listed.
 func shownParents(c ledger.Commit) []ledger.CommitID {
 	if c.Generation <= 1 {
 		return nil
@@ -138,7 +139,7 @@ func (p *logPrinter) line(beside, text string) {
 	p.app.printf("%s\n", strings.TrimRight(beside+text, " "))
 }
 
-// decoration is what a commit is called, as it stands behind its id.
+// decoration is the names of a commit, in the form that follows its id.
 func decoration(id ledger.CommitID, n names) string {
 	called := n.of(id)
 	return choose(len(called) > 0, " ("+strings.Join(called, ", ")+")", "")
@@ -149,7 +150,7 @@ func onelineText(c ledger.Commit, n names) string {
 	return strings.TrimRight(c.ID.Short()+decoration(c.ID, n)+c.Time.UTC().Format(" 2006-01-02 15:04:05 ")+title(c), " ")
 }
 
-// title is the first line of the message, and merge for a merge that has none.
+// title is the first line of the message; "merge" for a merge without a message.
 func title(c ledger.Commit) string {
 	first, _, _ := strings.Cut(c.Message, "\n")
 	return cmp.Or(printable(first), choose(len(c.Parents) > 1, "merge", ""))
@@ -182,7 +183,7 @@ func commitText(c ledger.Commit, s admin.Sender, n names) []string {
 	return text
 }
 
-// conflicts prints below a merge what it has decided.
+// conflicts prints the decisions of a merge below it.
 func (p *logPrinter) conflicts(ctx context.Context, c ledger.Commit, indent string) error {
 	if !p.flags.Conflicts || len(c.Parents) < 2 {
 		return nil

@@ -58,7 +58,7 @@ func (a *app) lsPages(ctx context.Context, f lsFlags) error {
 	})
 }
 
-// closedText is when a page was last closed, for people.
+// closedText formats the time when a page was last closed, for people.
 func closedText(p ledger.PageInfo) string {
 	return choose(p.State == ledger.PageEvicted, "in the cloud only", clockText(p.LastClosed))
 }
@@ -86,7 +86,7 @@ func (a *app) ls(ctx context.Context, f lsFlags) error {
 		return err
 	}
 	if a.changed("start") && f.Reverse {
-		f.bound = append(f.Start.bytes, 0) // the first key that does not come
+		f.bound = append(f.Start.bytes, 0) // the range ends before this key
 		f.Start = prefix{}
 	}
 	return a.pageAt(ctx, name, reads, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
@@ -102,7 +102,7 @@ func (a *app) ls(ctx context.Context, f lsFlags) error {
 	})
 }
 
-// items lists what ls prints.
+// items lists the entries that ls prints.
 func (a *app) items(ctx context.Context, snap *ledger.Snapshot, f lsFlags) iter.Seq2[filetree.Item, error] {
 	if !f.Raw {
 		return filetree.List(ctx, snap, filetree.ListOptions{
@@ -121,10 +121,10 @@ func (a *app) items(ctx context.Context, snap *ledger.Snapshot, f lsFlags) iter.
 	}
 }
 
-// maxTarget is the length of the longest link target that ls shows.
+// maxTarget is the length in bytes of the longest link target that ls shows.
 const maxTarget = 4096
 
-// itemColumns are those of ls -l.
+// itemColumns are the columns of ls -l.
 var itemColumns = table{{"mode", -10}, {"size", 11}, {"modified", 19}, {"key", 0}}
 
 func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
@@ -157,7 +157,7 @@ func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
 	return nil
 }
 
-// names are what commits of a page are called.
+// names are the names of the commits of a page.
 type names struct {
 	all    []ledger.Commit // the heads, the newest last
 	newest ledger.CommitID

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// layerRules are the rules by which every page merges: those of record layers that have a namespace
-// of their own.
+// layerRules are the merge rules of all pages: those of the record layers with a namespace of their
+// own.
 func layerRules() *ledger.MergeRules {
 	return &ledger.MergeRules{Namespaces: []ledger.NamespaceRule{catalog.Rule(), indexeddbpages.MergeRule()}}
 }
@@ -27,12 +27,12 @@ type mergeRule struct {
 	strategy func(prefix []byte) ledger.Strategy
 }
 
-// always is a rule that is the same for all prefixes.
+// always makes a strategy that is the same for all prefixes.
 func always(strategy func() ledger.Strategy) func([]byte) ledger.Strategy {
 	return func([]byte) ledger.Strategy { return strategy() }
 }
 
-// mergeRules are the rules that the command line offers. Those of an app are set in Go.
+// mergeRules are the rules that the command line offers. An app sets its own rules in Go.
 var mergeRules = []mergeRule{
 	{"last-one-wins", always(rules.LastOneWins)},
 	{"newer", func([]byte) ledger.Strategy { return side(ledger.Resolution{Take: ledger.TakeRight, Rule: "newer"}) }},
@@ -43,8 +43,8 @@ var mergeRules = []mergeRule{
 	{"permazen", func(prefix []byte) ledger.Strategy { return pages.MergeRule(prefix).Strategy }},
 }
 
-// side takes every conflict from one side. Right is always the newer of the two commits that are
-// merged.
+// side resolves every conflict to one side. The right side is always the newer of the two merged
+// commits.
 func side(r ledger.Resolution) ledger.Strategy {
 	return ledger.Automatic(func(context.Context, *ledger.MergeConflict) (ledger.Resolution, error) { return r, nil })
 }
@@ -65,7 +65,7 @@ func (a *app) merge(ctx context.Context, f mergeRuleFlags) error {
 	})
 }
 
-// parseRules reads the values of --rule.
+// parseRules parses the values of --rule.
 func (a *app) parseRules(texts []string) (*ledger.MergeRules, error) {
 	rules := layerRules()
 	seen := map[string]bool{}
@@ -109,7 +109,7 @@ func completeRules(_ *cobra.Command, _ []string, toComplete string) ([]string, c
 func (a *app) mergeHeads(ctx context.Context, page *ledger.Page) error {
 	results, err := page.Merge(ctx)
 	if err != nil {
-		return err // it says what was being done
+		return err // the error names the operation
 	}
 	for _, r := range results {
 		if err := a.printMerge(ctx, page, r); err != nil {
@@ -127,7 +127,7 @@ func (a *app) mergeHeads(ctx context.Context, page *ledger.Page) error {
 	return nil
 }
 
-// howTexts say how a merge came to its content.
+// howTexts describe how a merge found its content.
 var howTexts = map[string]string{
 	"three-way": "key by key",
 	"equal":     "both had the same content",
@@ -145,11 +145,11 @@ func (a *app) printMerge(ctx context.Context, page *ledger.Page, r ledger.MergeR
 	return a.printConflicts(ctx, page, r.Commit.ID, "    ")
 }
 
-// printConflicts prints what a merge has decided, a line for each key.
+// printConflicts prints the decisions of a merge, one line for each key.
 func (a *app) printConflicts(ctx context.Context, page *ledger.Page, merge ledger.CommitID, indent string) error {
 	for d, err := range page.Conflicts(ctx, merge, nil) {
 		if err != nil {
-			return err // it says what was being done
+			return err // the error names the operation
 		}
 		if a.json {
 			j, err := conflictObject(ctx, merge, d)
@@ -168,7 +168,7 @@ func (a *app) printConflicts(ctx context.Context, page *ledger.Page, merge ledge
 	return nil
 }
 
-// conflictObject is a key that a merge has decided, as --json prints it.
+// conflictObject is the decision about a key, as --json prints it.
 func conflictObject(ctx context.Context, merge ledger.CommitID, d ledger.Decision) (object, error) {
 	values, err := mapped([]*ledger.Entry{d.Left, d.Right, d.Result},
 		func(e *ledger.Entry) (object, error) { return valueObject(ctx, e) })
@@ -182,7 +182,7 @@ func conflictObject(ctx context.Context, merge ledger.CommitID, d ledger.Decisio
 	}, nil
 }
 
-// decisionText says in one line what was decided about a key.
+// decisionText describes the decision about a key in one line.
 func (a *app) decisionText(ctx context.Context, d ledger.Decision) (string, error) {
 	values, err := mapped([]*ledger.Entry{d.Left, d.Right, d.Result},
 		func(e *ledger.Entry) (string, error) { return valueText(ctx, e) })

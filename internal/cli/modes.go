@@ -7,8 +7,8 @@ import (
 	"runtime"
 )
 
-// looseMode returns the mode of a file or directory to which others than its owner have any right,
-// 0 for another one.
+// looseMode returns the mode of a file or directory on which users other than the owner have
+// rights; 0 if they have none.
 func looseMode(path string) fs.FileMode {
 	info, err := os.Stat(path)
 	if runtime.GOOS == "windows" || err != nil || !info.IsDir() && !info.Mode().IsRegular() || info.Mode().Perm()&0o077 == 0 {
@@ -17,9 +17,9 @@ func looseMode(path string) fs.FileMode {
 	return info.Mode().Perm()
 }
 
-// cautionModes warns, once in a run, when others than its owner may read or write a file or
-// directory that is meant to be private. had is the mode of a directory before it was opened, which
-// takes their rights away. What cannot be looked at is told by the error of its use.
+// cautionModes warns, once for each path in a run, when other users may read or write a file or
+// directory that is meant to be private. had is the mode of a directory before it was opened;
+// opening removes the rights of others. If path cannot be examined, its use reports the error.
 func (a *app) cautionModes(what, path string, had fs.FileMode) {
 	mode := looseMode(path)
 	if mode == 0 && had == 0 || a.cautioned[path] {

@@ -13,16 +13,16 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// pageName is a page as it is named on the command line: LEDGER, or LEDGER/PAGE.
+// pageName is a page in the form of the command line: LEDGER, or LEDGER/PAGE.
 type pageName struct {
-	text   string // as it was written
+	text   string // as the user wrote it
 	ledger string
-	page   string         // the human name; "" for the root page and when id is set
-	id     *ledger.PageID // when PAGE was 32 hexadecimal digits
+	page   string         // name of the page; "" for the root page and when id is set
+	id     *ledger.PageID // set when PAGE is 32 hexadecimal digits
 }
 
-// parsePageName reads LEDGER or LEDGER/PAGE: the first slash divides, then %XX in either part
-// stands for a byte.
+// parsePageName parses LEDGER or LEDGER/PAGE. It splits at the first slash, and then replaces each
+// %XX by its byte.
 func parsePageName(text string) (pageName, error) {
 	n := pageName{text: text}
 	first, second, hasPage := strings.Cut(text, "/")
@@ -71,14 +71,14 @@ func (n *pageName) read(_ *app, text string) (err error) {
 	return err
 }
 
-// pageArg is that of verbs that are about one page.
+// pageArg is the argument of verbs on one page.
 type pageArg struct {
 	Page pageName `arg:""`
 }
 
 func (p pageArg) page() pageName { return p.Page }
 
-// pageRefs are the pages that a verb was given. It is remembered how the user has called them.
+// pageRefs are the pages among the arguments. read records in app.named how the user wrote them.
 type pageRefs []ledger.PageRef
 
 func (p *pageRefs) read(a *app, text string) error {
@@ -87,14 +87,14 @@ func (p *pageRefs) read(a *app, text string) error {
 	return err
 }
 
-// pageSet is a page, all pages of a ledger, or all pages of the repository, without an argument.
+// pageSet is a page, all pages of a ledger or, without an argument, all pages of the repository.
 type pageSet struct {
-	some   bool // not all of the repository
-	ledger bool // all of the ledger of name
+	some   bool // an argument restricts the set
+	ledger bool // all pages of name's ledger
 	name   pageName
 }
 
-// read reads LEDGER/PAGE, LEDGER for the root page, or LEDGER/ for all pages of a ledger.
+// read parses LEDGER/PAGE, LEDGER for the root page, or LEDGER/ for all pages of a ledger.
 func (s *pageSet) read(a *app, text string) (err error) {
 	s.some = true
 	text, s.ledger = strings.CutSuffix(text, "/")
@@ -115,7 +115,7 @@ func (s *pageSet) has(page ledger.PageRef) bool {
 	return !s.some || s.ledger && page.Ledger == s.name.ledger || !s.ledger && page == s.name.ref()
 }
 
-// none is the error of verbs that list pages when the set has none.
+// none returns the error of a verb that lists pages when the set is empty.
 func (a *app) none(s *pageSet) error {
 	if s.ledger {
 		return withHint(classedf(ledger.ErrNotFound, "ledger %q has no pages in this repository", s.name.ledger), "%s", a.command("ls"))
@@ -123,7 +123,7 @@ func (a *app) none(s *pageSet) error {
 	return a.noPage(s.name)
 }
 
-// unescape replaces %XX by the byte with that number.
+// unescape replaces each %XX by its byte.
 func unescape(s string) (string, error) {
 	text, err := url.PathUnescape(s)
 	if err != nil {
@@ -132,12 +132,12 @@ func unescape(s string) (string, error) {
 	return text, nil
 }
 
-// nameOf returns the name by which the command line reaches a page.
+// nameOf returns the name of a page on the command line.
 func nameOf(ledgerName, page string, id ledger.PageID) string {
 	return base.PageName(ledgerName, page, id)
 }
 
-// key reads a key of the command line: as it stands, or as hexadecimal digits with --hex.
+// key parses a key of the command line: literal text, or hexadecimal digits with --hex.
 func (a *app) key(text string) ([]byte, error) {
 	key := []byte(text)
 	if a.hex {
@@ -149,7 +149,7 @@ func (a *app) key(text string) ([]byte, error) {
 	return key, wrong(admin.ValidateKey(key))
 }
 
-// prefix is an argument or flag that is what keys begin with, or a whole key.
+// prefix is an argument or flag with a prefix of keys, or with a whole key.
 type prefix struct {
 	text  string
 	bytes []byte
@@ -161,8 +161,8 @@ func (p *prefix) read(a *app, text string) (err error) {
 	return err
 }
 
-// oneKey is an argument that is one key. The empty key is refused, which is mostly a variable of a
-// script that is not set; --hex has it.
+// oneKey is an argument with one key. The empty key is an error without --hex, because an empty
+// argument is mostly an unset variable of a script.
 type oneKey []byte
 
 func (k *oneKey) read(a *app, text string) (err error) {
@@ -173,7 +173,7 @@ func (k *oneKey) read(a *app, text string) (err error) {
 	return err
 }
 
-// someKeys are arguments of which each is one key.
+// someKeys are arguments with one key each.
 type someKeys []oneKey
 
 func (s *someKeys) read(a *app, text string) error {
@@ -183,16 +183,16 @@ func (s *someKeys) read(a *app, text string) error {
 	return err
 }
 
-// keyText returns a key as it is printed: as it stands when it is printable, else quoted as in Go;
-// or as hexadecimal digits with --hex.
+// keyText formats a key: as it is if it is printable, else quoted as in Go; as hexadecimal digits
+// with --hex.
 func (a *app) keyText(key []byte) string {
 	return choose(a.hex, hex.EncodeToString(key), quoted(string(key)))
 }
 
-// maxKeyText is how many characters of a key an error shows.
+// maxKeyText is the number of characters of a key that a message shows.
 const maxKeyText = 80
 
-// shortKey is keyText for errors and messages, where a long key would hide what is said.
+// shortKey is keyText, cut to maxKeyText characters, for errors and messages.
 func (a *app) shortKey(key []byte) string {
 	s := a.keyText(key)
 	if utf8.RuneCountInString(s) <= maxKeyText {
@@ -201,8 +201,8 @@ func (a *app) shortKey(key []byte) string {
 	return string([]rune(s)[:maxKeyText]) + "..."
 }
 
-// quoted returns s as it stands when every character is printable and it cannot be taken for
-// something else, and quoted otherwise.
+// quoted returns s unchanged if every character is printable and s is not ambiguous in a message.
+// Otherwise it returns s quoted as in Go.
 func quoted(s string) string {
 	if s == "" || s[0] == '"' || s[0] == ' ' || s[len(s)-1] == ' ' || !isPrintable(s) {
 		return strconv.Quote(s)
@@ -214,7 +214,7 @@ func isPrintable(s string) bool {
 	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0
 }
 
-// printable returns s with everything that is not printable escaped, line breaks too.
+// printable returns s with all unprintable characters escaped, including line breaks.
 func printable(s string) string {
 	if isPrintable(s) {
 		return s

@@ -61,7 +61,7 @@ func (a *app) jsck(ctx context.Context, page *ledger.Page, f permazenFlags) erro
 		return withHint(bare(err), "--prefix says what the keys of the database begin with")
 	}
 	if err != nil {
-		return err // it says what was being done
+		return err // the error names the operation
 	}
 	return a.jsckDone(pageText(page), commit, result, f)
 }

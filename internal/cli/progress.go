@@ -12,17 +12,17 @@ import (
 	"golang.org/x/term"
 )
 
-// progressEvery is how often the line on the terminal is drawn anew.
+// progressEvery is the interval at which the progress line is redrawn.
 const progressEvery = 200 * time.Millisecond
 
-// counters are how far a long verb is; a total of 0 is not known.
+// counters are the progress of a long verb; a total of 0 is unknown.
 type counters struct {
 	files, totalFiles int64
 	bytes, totalBytes int64
 	what              string
 }
 
-// progress shows one line on a terminal while a verb runs. The nil progress shows nothing.
+// progress shows one line on a terminal while a verb runs. A nil progress shows nothing.
 type progress struct {
 	w      io.Writer
 	clock  clock.Clock
@@ -38,8 +38,7 @@ type progress struct {
 	drawn bool     // only used by the drawing goroutine, and after it has ended
 }
 
-// startProgress begins to show progress, when the standard error is a terminal and nobody has asked
-// for silence.
+// startProgress begins to show progress if the standard error is a terminal and no flag forbids it.
 func (a *app) startProgress(ctx context.Context, verb, noun string) *progress {
 	f, ok := isTerminal(a.process.Stderr, term.IsTerminal)
 	if !ok || a.quiet || a.json || a.noProgress {
@@ -55,7 +54,7 @@ func (a *app) startProgress(ctx context.Context, verb, noun string) *progress {
 	return newProgress(ctx, f, a.process.Clock, width, verb, noun)
 }
 
-// newProgress starts the goroutine that draws; it ends with finish or with ctx.
+// newProgress starts the drawing goroutine, which ends at finish or when ctx ends.
 func newProgress(ctx context.Context, w io.Writer, c clock.Clock, width func() int, verb, noun string) *progress {
 	ctx, stop := context.WithCancel(ctx)
 	p := &progress{w: w, clock: c, width: width, verb: verb, noun: noun, start: c.Now(), stop: stop}
@@ -67,7 +66,7 @@ func newProgress(ctx context.Context, w io.Writer, c clock.Clock, width func() i
 	return p
 }
 
-// pause waits for d, or less when ctx ends, whose error it returns then.
+// pause waits for d. If ctx ends first, pause returns the error of ctx.
 func pause(ctx context.Context, c clock.Clock, d time.Duration) error {
 	due, release := c.After(d)
 	defer release()
@@ -79,8 +78,8 @@ func pause(ctx context.Context, c clock.Clock, d time.Duration) error {
 	}
 }
 
-// poll has look change the counters again and again while a verb runs. The function returned ends
-// it and waits.
+// poll lets look update the counters at the given interval while a verb runs. stop ends the polling
+// and waits for it.
 func (p *progress) poll(ctx context.Context, every time.Duration, look func(context.Context, *counters)) (stop func()) {
 	return p.measure(ctx, func(ctx context.Context, _ func(files, bytes int64)) error {
 		for pause(ctx, p.clock, every) == nil {
@@ -125,8 +124,8 @@ func (p *progress) draw() {
 	p.drawn = true
 }
 
-// progressLine is what is shown: numbers, rate, time left, and what is at hand, cut to width
-// columns.
+// progressLine returns the progress line, cut to width columns: numbers, rate, time left and the
+// current item.
 func progressLine(verb, noun string, c counters, elapsed time.Duration, width int) string {
 	files := fmt.Sprint(c.files) + choose(c.totalFiles > 0, fmt.Sprintf("/%d", c.totalFiles), "") + " " + noun
 	size := sizeText(c.bytes) + choose(c.totalBytes > 0, " of "+sizeText(c.totalBytes), "")
@@ -142,7 +141,7 @@ func progressLine(verb, noun string, c counters, elapsed time.Duration, width in
 	return string(runes)
 }
 
-// timeLeft estimates from the share that is done: of bytes, or of files where that is less.
+// timeLeft extrapolates from the share of bytes or of files that is done, whichever is less.
 func timeLeft(c counters, elapsed time.Duration) (time.Duration, bool) {
 	if elapsed < 2*time.Second {
 		return 0, false
@@ -160,12 +159,13 @@ func timeLeft(c counters, elapsed time.Duration) (time.Duration, bool) {
 	return time.Duration(float64(elapsed) * (1 - done) / done), true
 }
 
-// follow takes the progress of filetree.
+// follow takes over the progress of filetree.
 func (p *progress) follow(now filetree.Progress) {
 	p.update(func(c *counters) { c.files, c.bytes, c.what = now.Files, now.Bytes, now.Path })
 }
 
-// measure finds the totals beside the work. The function returned ends it and waits.
+// measure determines the totals concurrently with the work. stop ends the counting and waits for
+// it.
 func (p *progress) measure(ctx context.Context, count func(ctx context.Context, add func(files, bytes int64)) error) (stop func()) {
 	if p == nil {
 		return func() {}
@@ -175,7 +175,7 @@ func (p *progress) measure(ctx context.Context, count func(ctx context.Context, 
 	counting.Go(func() {
 		var files, bytes int64
 		err := count(ctx, func(f, b int64) { files, bytes = files+f, bytes+b })
-		if err == nil { // else the time left is not shown; the work itself tells what is wrong
+		if err == nil { // else no time left is shown; the work reports the error
 			p.update(func(c *counters) { c.totalFiles, c.totalBytes = files, bytes })
 		}
 	})

@@ -30,7 +30,7 @@ func (a *app) put(ctx context.Context, f putFlags) error {
 	if err != nil {
 		return err
 	}
-	defer value.Close() // only read: nothing is lost when it fails
+	defer value.Close() // opened for reading: an error loses nothing
 	return a.page(ctx, f.Page, creates, func(page *ledger.Page) error {
 		before, after, err := a.write(ctx, page, f.Parent, f.Message, func(tx *ledger.Tx) error {
 			return a.putIn(ctx, tx, value, f)
@@ -42,7 +42,7 @@ func (a *app) put(ctx context.Context, f putFlags) error {
 	})
 }
 
-// valueSource opens what put stores.
+// valueSource opens the value that put stores.
 func (a *app) valueSource(ctx context.Context, f putFlags) (io.ReadCloser, error) {
 	switch given := len(f.Value) == 1; {
 	case given && f.File != "":
@@ -69,7 +69,7 @@ func (a *app) valueSource(ctx context.Context, f putFlags) (io.ReadCloser, error
 	return file, nil
 }
 
-// putIn puts the value when the condition holds, and tells the attributes of an imported file.
+// putIn puts the value if the condition holds, and updates the attributes of an imported file.
 func (a *app) putIn(ctx context.Context, tx *ledger.Tx, value io.Reader, f putFlags) error {
 	key := f.Key
 	old, err := tx.Stat(ctx, key)
@@ -95,7 +95,7 @@ func (a *app) putIn(ctx context.Context, tx *ledger.Tx, value io.Reader, f putFl
 	return filetree.Touch(ctx, tx, key, a.process.Clock.Now())
 }
 
-// condition reports ledger.ErrConflict when the entry is not as the flags want it.
+// condition returns ledger.ErrConflict if the entry does not satisfy the flags.
 func (a *app) condition(ctx context.Context, old ledger.Entry, absent bool, f putFlags) error {
 	hasEqual := a.changed("if-equal")
 	switch {
@@ -106,7 +106,7 @@ func (a *app) condition(ctx context.Context, old ledger.Entry, absent bool, f pu
 	case !hasEqual:
 		return nil
 	}
-	if old.Size == int64(len(f.IfEqual)) { // so that no long value is read
+	if old.Size == int64(len(f.IfEqual)) { // avoids reading a long value
 		value, err := old.Value(ctx)
 		if err != nil {
 			return err

@@ -27,7 +27,7 @@ func (a *app) restore(ctx context.Context, page *ledger.Page, f restoreFlags) er
 	if err != nil {
 		return err
 	}
-	if target.IsFirst() { // every page has it, and nothing in it
+	if target.IsFirst() { // the implied first commit, which is empty
 		return withHint(classedf(ledger.ErrNotFound, "restore %s: the page had no commit then", quoted(revision)),
 			"%s lists the commits; rm --all empties a page", a.command("log", pageText(page)))
 	}
@@ -50,7 +50,7 @@ func (a *app) restore(ctx context.Context, page *ledger.Page, f restoreFlags) er
 	return a.finish(ctx, page, f.mergeFlags, before, after, "restored "+quoted(revision))
 }
 
-// restoreDry says what restore would do to the keys of the head.
+// restoreDry prints the effect of restore on the keys of the head.
 func (a *app) restoreDry(ctx context.Context, page *ledger.Page, head, id ledger.CommitID, prefix []byte, revision string) error {
 	n := map[filetree.Kind]int{}
 	if err := each(filetree.Diff(ctx, page, head, id, prefix), func(c filetree.Change) { n[c.Kind()]++ }); err != nil {

@@ -53,7 +53,7 @@ func (a *app) rmNow(ctx context.Context, f rmFlags) error {
 	})
 }
 
-// rmDry says how many keys rm would remove.
+// rmDry prints how many keys rm would remove.
 func (a *app) rmDry(ctx context.Context, f rmFlags) error {
 	return a.pageAt(ctx, f.Page, reads, f.Parent, func(page *ledger.Page, snap *ledger.Snapshot) error {
 		n, err := a.countRemoved(ctx, page, snap, f)
@@ -65,7 +65,7 @@ func (a *app) rmDry(ctx context.Context, f rmFlags) error {
 	})
 }
 
-// countRemoved counts the keys that rm would remove: those that are named, or those with a prefix.
+// countRemoved counts the keys that rm would remove: the named keys, or those with a prefix.
 func (a *app) countRemoved(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot,
 	f rmFlags) (n int, err error) {
 	for _, key := range f.Keys {

@@ -36,7 +36,7 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVar(&a.noProgress, "no-progress", false, "show no progress on a terminal")
 	flags.BoolVar(&a.hex, "hex", false, "keys and prefixes are hexadecimal digits, as arguments and in the output")
 	flags.StringVar(&a.device, "device", "", "name of this device, recorded in commits")
-	root.Flags().Bool("version", false, "print the version of ledgerd") // no -v, which others mean otherwise
+	root.Flags().Bool("version", false, "print the version of ledgerd") // no -v: elsewhere it means verbose
 	flags.DurationVar(&a.lockTimeout, "lock-timeout", defaultLockTimeout, "how long to wait while another process holds the repository")
 	root.SetFlagErrorFunc(a.unknownFlag)
 	root.SetHelpCommand(helpCommand())
@@ -56,8 +56,8 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// verbs are those of ledgerd. What they do stands below the name of the verb, and what is said of
-// them in help.txt.
+// verbs are the verbs of ledgerd. Each is implemented in the function of its name; help.txt
+// describes it.
 func (a *app) verbs() []*cobra.Command {
 	format := a.completingFlag("format", cobra.FixedCompletions([]string{formatTree, formatLines},
 		cobra.ShellCompDirectiveNoFileComp))
@@ -133,23 +133,23 @@ func (a *app) verbs() []*cobra.Command {
 	}
 }
 
-// otherWords are what verbs are called in other tools.
+// otherWords are the names of verbs in other tools.
 var otherWords = map[string]string{
 	"put": "set add commit store write", "get": "cat read", "ls": "list keys", "rm": "remove del unset", "log": "history commits",
 	"sync": "push pull", "import": "save snapshot", "export": "checkout extract dump", "undo": "revert", "cloud": "remote", "check": "fsck verify",
 }
 
-// defaultLockTimeout is long enough for a verb that runs for a moment, such as the looks of watch,
-// and short enough for a person to wait.
+// defaultLockTimeout is long enough for a short verb of another process, such as a look of watch,
+// and short enough for a user to wait.
 const defaultLockTimeout = 3 * time.Second
 
-// verbGroups are those of the verbs, in the order of --help.
+// verbGroups are the groups of verbs, in the order of --help.
 var verbGroups = []cobra.Group{
 	{ID: "keys", Title: "Keys and values:"}, {ID: "files", Title: "Files:"}, {ID: "history", Title: "History:"},
 	{ID: "cloud", Title: "Devices and the cloud:"}, {ID: "care", Title: "Repository:"},
 }
 
-// run makes a verb of fn.
+// run makes a cobra function of fn. A serve that has the repository open runs the verb instead.
 func (a *app) run(fn runFunc) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.started = true
@@ -167,16 +167,16 @@ func version() string {
 	return "(devel)"
 }
 
-// A verb that waits for the repository looks whether who holds it answers now: often at first, and
-// then less.
+// While another process holds the repository, open tries the lock and that process's socket again.
+// It waits socketSoon at first, and doubles the pause up to socketEvery.
 const (
 	socketSoon  = 50 * time.Millisecond
 	socketEvery = 500 * time.Millisecond
 )
 
-// open opens the repository. While another process holds it, it looks for that one's socket too, as
-// long as it may wait: a serve that has just begun holds the repository before it answers. It
-// returns a *forwarded when that has run the verb.
+// open opens the repository. While another process holds it, open waits up to --lock-timeout, and
+// tries that process's socket meanwhile: a starting serve holds the lock before it answers. If a
+// serve has run the verb, the error is a *forwarded.
 func (a *app) open(ctx context.Context, o ledger.Options) (*ledger.Repository, error) {
 	if a.dir == "" {
 		return nil, a.noDirectory()
@@ -194,7 +194,7 @@ func (a *app) open(ctx context.Context, o ledger.Options) (*ledger.Repository, e
 			}
 			return repo, err
 		}
-		if a.started { // else it is about completions, which were forwarded
+		if a.started { // completions were forwarded before
 			if err := a.forward(ctx); err != nil {
 				return nil, err
 			}
@@ -204,7 +204,7 @@ func (a *app) open(ctx context.Context, o ledger.Options) (*ledger.Repository, e
 			if a.lockTimeout > 0 {
 				locked.Waited = waited
 			}
-			return nil, locked // not err: its text has the last of several waits
+			return nil, locked // not err: its text has only the last pause
 		}
 	}
 }
@@ -214,24 +214,24 @@ func (a *app) noDirectory() error {
 		"name one with --dir or LEDGER_DIR")
 }
 
-// complete adds to the options of a verb what all verbs have.
+// complete adds to the options of a verb those that all verbs share.
 func (a *app) complete(o *ledger.Options) {
 	o.LockTimeout, o.Device, o.Now = a.lockTimeout, a.device, a.process.Clock.Now
-	alone := o.Sync.OpenPages == 0 // not serve, which merges and syncs as it goes
-	o.Merge.Manual = alone         // verbs merge when they are done, and say so
+	alone := o.Sync.OpenPages == 0 // not serve, which merges and syncs in the background
+	o.Merge.Manual = alone         // verbs merge at their end, and report it
 	o.Merge.Rules = func(string, ledger.PageID) *ledger.MergeRules { return layerRules() }
 	o.Buckets, o.Sync.Manual, o.Sync.Merge = a.process.Buckets, alone, true
 	if o.Sync.Passphrase = a.pass; len(a.pass) == 0 {
-		o.Sync.Passphrase, _ = a.passphrase("") // the environment has it or not
+		o.Sync.Passphrase, _ = a.passphrase("") // from the environment alone, which cannot fail
 	}
 }
 
-// read calls fn with the repository, open for reading only.
+// read calls fn with the repository, opened read-only.
 func (a *app) read(ctx context.Context, fn func(*ledger.Repository) error) error {
 	return a.with(ctx, ledger.Options{ReadOnly: true}, fn)
 }
 
-// change calls fn with the repository, which must be there, open for writing.
+// change calls fn with the repository, opened for writing. The repository must exist.
 func (a *app) change(ctx context.Context, fn func(*ledger.Repository) error) error {
 	return a.with(ctx, ledger.Options{MustExist: true}, fn)
 }
@@ -249,8 +249,8 @@ func (a *app) with(ctx context.Context, o ledger.Options, fn func(*ledger.Reposi
 	return errors.Join(err, repo.Close())
 }
 
-// absentPage says of a page that a verb was given and that is not there what the user has called
-// it.
+// absentPage replaces an error by errNoPage if a page among the arguments does not exist. The new
+// error has the name that the user gave.
 func (a *app) absentPage(ctx context.Context, repo *ledger.Repository, err error) error {
 	if !errors.Is(err, ledger.ErrNotFound) || errors.Is(err, ledger.ErrNoCloud) {
 		return err
@@ -267,7 +267,7 @@ func (a *app) absentPage(ctx context.Context, repo *ledger.Repository, err error
 	return err
 }
 
-// errNoPage says that a page is not there that a verb was given.
+// errNoPage reports that a page among the arguments does not exist.
 var errNoPage = base.WithClass(errors.New("no such page"), ledger.ErrNotFound)
 
 func (a *app) noPage(name pageName) error {
@@ -275,17 +275,17 @@ func (a *app) noPage(name pageName) error {
 	return withHint(classedf(errNoPage, "page %s does not exist in %s%s", quoted(name.text), quoted(a.dir), where), "%s", a.command("ls"))
 }
 
-// access says what a verb does with its page.
+// access is the way in which a verb uses its page.
 type access int
 
 const (
-	reads   access = iota // nothing is created, and nothing written but what has to be fetched
-	fetches               // likewise, for a verb that reads values: what it fetches is kept
+	reads   access = iota // creates nothing, and writes only what it must fetch
+	fetches               // as reads, for verbs that read values: keeps what it fetches
 	changes               // the page must exist
 	creates               // the page is created when it is absent
 )
 
-// page calls fn with the page of a name and closes it.
+// page calls fn with the named page and closes the page.
 func (a *app) page(ctx context.Context, name pageName, how access, fn func(*ledger.Page) error) error {
 	do := func(repo *ledger.Repository) error { return a.pageIn(ctx, repo, name, how, fn) }
 	if how == changes || how == creates {
@@ -294,8 +294,8 @@ func (a *app) page(ctx context.Context, name pageName, how access, fn func(*ledg
 	return a.fetching(ctx, how, do)
 }
 
-// pageIn calls fn with a page of an open repository and closes it. When fn fails, a page that was
-// made for it, and into which nothing was put, goes again.
+// pageIn calls fn with a page of an open repository and closes the page. If pageIn created the page
+// and fn fails, pageIn removes the page, unless something was written to it.
 func (a *app) pageIn(ctx context.Context, repo *ledger.Repository, name pageName, how access, fn func(*ledger.Page) error) error {
 	page, has, err := a.openPage(ctx, repo, name, how)
 	if err != nil {
@@ -305,23 +305,21 @@ func (a *app) pageIn(ctx context.Context, repo *ledger.Repository, name pageName
 	if err == nil || has {
 		return err
 	}
-	// The verb may have been interrupted, and a bucket that does not answer is no reason to keep
-	// anybody waiting.
+	// ctx may have ended, and the removal must not wait for a bucket that does not answer.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
 	_, dropErr := admin.Evict(ctx, repo, &admin.EvictOptions{Pages: []ledger.PageRef{name.ref()}, Blank: true})
-	if errors.Is(dropErr, ledger.ErrConflict) || errors.Is(dropErr, ledger.ErrNotFound) { // somebody has put something there
+	if errors.Is(dropErr, ledger.ErrConflict) || errors.Is(dropErr, ledger.ErrNotFound) { // it has content now, or is gone
 		return err
 	}
 	return errors.Join(err, dropErr)
 }
 
-// dropTimeout bounds how long a verb that has failed removes the page that was made for it.
+// dropTimeout bounds the removal of a page that a failed verb created.
 const dropTimeout = 5 * time.Second
 
-// fetching calls do for a verb that reads. A repository that is open for reading fetches nothing:
-// where a verb needs what is only in the cloud, the repository is opened for writing, so that what
-// comes stays.
+// fetching calls do for a verb that reads. A read-only repository fetches nothing. So if the verb
+// needs data from the cloud, fetching opens the repository for writing, which stores that data.
 func (a *app) fetching(ctx context.Context, how access, do func(*ledger.Repository) error) error {
 	cloud := false
 	err := a.read(ctx, func(repo *ledger.Repository) error {
@@ -336,18 +334,18 @@ func (a *app) fetching(ctx context.Context, how access, do func(*ledger.Reposito
 	}
 	err = a.change(ctx, do)
 	if how == fetches && unwritable(err) && a.out.discard() {
-		return a.read(ctx, do) // a repository of somebody else, or on a disk that is for reading only: what is here can be read
+		return a.read(ctx, do) // this user or disk cannot write: read what this device stores
 	}
 	return err
 }
 
-// unwritable reports whether err says that the repository may not be written.
+// unwritable reports whether err means that the repository cannot be written.
 func unwritable(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
 }
 
-// openPage opens a page, which has to be there unless the verb creates it. It reports whether it
-// was.
+// openPage opens a page. A page that does not exist is an error unless how is creates. has reports
+// whether the page existed before.
 func (a *app) openPage(ctx context.Context, repo *ledger.Repository, name pageName,
 	how access) (page *ledger.Page, has bool, err error) {
 	l, err := repo.Ledger(name.ledger)
@@ -364,7 +362,7 @@ func (a *app) openPage(ctx context.Context, repo *ledger.Repository, name pageNa
 	default:
 		page, err = l.PageByID(ctx, name.pageID())
 	}
-	return page, has, err // it names the page
+	return page, has, err // the error names the page
 }
 
 // snapshot calls fn with the page as of revision; "" means HEAD.
@@ -380,7 +378,7 @@ func (a *app) snapshot(ctx context.Context, page *ledger.Page, revision string, 
 	return errors.Join(fn(snap), snap.Close())
 }
 
-// pageAt calls fn with the page of a name, and with it as of revision; "" means HEAD.
+// pageAt calls fn with the named page, and with its snapshot at revision; "" means HEAD.
 func (a *app) pageAt(ctx context.Context, name pageName, how access, revision string,
 	fn func(*ledger.Page, *ledger.Snapshot) error) error {
 	return a.page(ctx, name, how, func(page *ledger.Page) error {
@@ -388,7 +386,7 @@ func (a *app) pageAt(ctx context.Context, name pageName, how access, revision st
 	})
 }
 
-// commitAt is resolve, and the zero id, which is HEAD, for the revision "".
+// commitAt resolves revision. For "" it returns the zero id, which means HEAD.
 func (a *app) commitAt(ctx context.Context, page *ledger.Page, revision string) (id ledger.CommitID, err error) {
 	if revision == "" {
 		return id, nil
@@ -396,7 +394,7 @@ func (a *app) commitAt(ctx context.Context, page *ledger.Page, revision string) 
 	return a.resolve(ctx, page, revision)
 }
 
-// resolve finds the commit that a revision names.
+// resolve returns the commit that a revision names.
 func (a *app) resolve(ctx context.Context, page *ledger.Page, revision string) (ledger.CommitID, error) {
 	hint := a.command("log", pageText(page)) + " lists the commits; " + a.process.Program + " help revisions tells how they are named"
 	if err := admin.ValidateRevision(revision); err != nil {
@@ -417,7 +415,7 @@ func pageText(page *ledger.Page) string {
 	return nameOf(page.Ledger().Name(), page.Name(), page.ID())
 }
 
-// absolute returns path as seen from the root, with links resolved as far as it exists.
+// absolute returns path as an absolute path. Symbolic links are resolved as far as the path exists.
 func absolute(path string) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {

@@ -18,11 +18,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// servedPages is how many pages serve has held open to sync them.
+// servedPages is the number of pages that serve keeps open for sync.
 const servedPages = 1024
 
-// runsHere reports whether a verb never runs in the process of serve: it is about another place
-// than the repository, or about serve itself.
+// runsHere reports whether a verb never runs in the process of serve. Such a verb works on
+// something other than the repository, or on serve itself.
 func runsHere(cmd *cobra.Command) bool {
 	for c := cmd; c != nil; c = c.Parent() {
 		switch c.Name() {
@@ -49,7 +49,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	if err := f.ofCloud(ctx, a); err != nil {
 		return err
 	}
-	o := ledger.Options{MustExist: true} // as sync: a directory that was mistyped must not be taken for one without pages
+	o := ledger.Options{MustExist: true} // as sync: a mistyped directory must not pass for an empty repository
 	o.Sync.MinPoll, o.Sync.MaxPoll, o.Sync.OpenPages = f.MinPoll, f.MaxPoll, servedPages
 	o.Collection.Off = f.NoGC
 	f.bound(&o)
@@ -61,8 +61,8 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	return errors.Join(a.serveRepository(ctx, repo), repo.Close())
 }
 
-// errServeStops is the cause with which the context of a verb ends when the serve stops that runs
-// it.
+// errServeStops is the cancellation cause of a verb's context when the serve that runs the verb
+// stops.
 var errServeStops = errors.New("serve has stopped")
 
 func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) error {
@@ -70,7 +70,7 @@ func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) erro
 	if err != nil {
 		return err
 	}
-	serving, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // stop gives it its cause
+	serving, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // so that stop sets the cause
 	unhook := context.AfterFunc(ctx, func() { stop(errServeStops) })
 	defer unhook()
 	var wg sync.WaitGroup
@@ -88,20 +88,19 @@ func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) erro
 	})
 	stop(errServeStops)
 	wg.Wait()
-	a.warnings = 0 // that there was trouble in the meantime is not how it ended
+	a.warnings = 0 // trouble in the meantime does not set the exit code
 	if cause := context.Cause(serving); !errors.Is(cause, errServeStops) {
 		err = errors.Join(err, cause)
 	}
 	return err
 }
 
-// report tells of the syncing that fails, until ctx ends, and ends serve where nothing can be
-// synced.
+// report prints failures of sync until ctx ends. It stops serve if nothing can be synced.
 func (a *app) report(ctx context.Context, repo *ledger.Repository, stop func(error)) {
 	log := newServeLog(a)
 	for {
 		c, ok := repo.Cloud()
-		if ok && c.Err != nil { // the bucket was not even asked: nothing here will change by waiting
+		if ok && c.Err != nil { // no request was made: waiting changes nothing
 			stop(fmt.Errorf("nothing can be synced: %w", c.Err))
 			return
 		}
@@ -112,20 +111,20 @@ func (a *app) report(ctx context.Context, repo *ledger.Repository, stop func(err
 	}
 }
 
-// forwarded ends a verb that another process has run.
+// forwarded is the error that ends a verb which another process has run.
 type forwarded struct{ code int }
 
 func (f *forwarded) Error() string { return fmt.Sprintf("exit code %d", f.code) }
 
-// forward has the process that serves the repository run the command. It returns nil when there is
-// none, a *forwarded when that was done, or why it could not be.
+// forward lets the process that serves the repository run the command. It returns nil if no process
+// serves the repository, a *forwarded if the command has run, else the error.
 func (a *app) forward(ctx context.Context) error {
 	if a.process.served != nil || a.dir == "" || runsHere(a.verb) {
 		return nil
 	}
 	dir, err := os.Getwd()
 	if err != nil {
-		return nil // as without a server: paths cannot be told
+		return nil // run here: without it the server cannot resolve relative paths
 	}
 	args := a.process.Args
 	if len(a.again) > 0 {
@@ -146,7 +145,7 @@ func (a *app) forward(ctx context.Context) error {
 	return nil
 }
 
-// environment returns the variables that commands look at.
+// environment returns the variables that commands read.
 func (a *app) environment() map[string]string {
 	env := map[string]string{}
 	names := []string{passphraseVariable, "HOME", "XDG_DATA_HOME", "LocalAppData"}
@@ -158,8 +157,8 @@ func (a *app) environment() map[string]string {
 	return env
 }
 
-// path returns where a path that the user has given lies: in his directory, when another process
-// runs the verb.
+// path resolves a path of the user. When another process runs the verb, the base is the directory
+// in which the user started the verb.
 func (a *app) path(p string) string {
 	if a.process.workDir == "" || p == "" || p == "-" || filepath.IsAbs(p) {
 		return p
@@ -167,42 +166,42 @@ func (a *app) path(p string) string {
 	return filepath.Join(a.process.workDir, p)
 }
 
-// reportEvery is how often serve looks whether syncing fails.
+// reportEvery is the interval at which serve looks for failures of sync.
 const reportEvery = 10 * time.Second
 
-// A failure that lasts is told again after remindFirst, and then after twice as long each time, up
-// to remindLast.
+// A lasting failure is reported again after remindFirst. The interval then doubles each time, up to
+// remindLast.
 const (
 	remindFirst = time.Minute
 	remindLast  = 4 * time.Hour
 )
 
-// maxNamed is how many pages one line names that fail for one reason.
+// maxNamed bounds the page names in one line about pages that fail for the same reason.
 const maxNamed = 3
 
-// serveLog tells what serve has to say of syncing, a line each, with the time. Its methods may be
+// serveLog prints what serve reports of sync, one line with a timestamp each. Its methods may be
 // called concurrently.
 type serveLog struct {
 	app *app
 
 	mu      sync.Mutex
-	failing map[string]*failure // guarded by mu; by the name of the page, otherPages for the list of pages
+	failing map[string]*failure // guarded by mu; by page name, or otherPages for the list of pages
 }
 
-// otherPages stands for a page where looking for the pages of other devices fails. No page has that
+// otherPages stands for a page when listing the pages of other devices fails. No page has that
 // name.
 const otherPages = ""
 
 // failure is a page that cannot be synced.
 type failure struct {
-	since, next time.Time     // when it was told first, and when it is told again
-	pause       time.Duration // the one before next
+	since, next time.Time     // times of the first report and of the next one
+	pause       time.Duration // interval that ends at next
 }
 
 func newServeLog(a *app) *serveLog { return &serveLog{app: a, failing: map[string]*failure{}} }
 
-// look tells which pages have begun to fail, which fail still when that is due, and which are
-// synced again. listErr is why the pages of other devices could not be looked for.
+// look reports the pages that have begun to fail, those that still fail and are due, and those that
+// sync again. listErr is the error of listing the pages of other devices.
 func (l *serveLog) look(states []ledger.SyncState, listErr error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,7 +224,7 @@ func (l *serveLog) look(states []ledger.SyncState, listErr error) {
 	for name := range l.failing {
 		if errs[name] == nil {
 			delete(l.failing, name)
-			if here[name] { // else it was evicted or deleted
+			if here[name] { // else the page was evicted or deleted
 				again = append(again, name)
 			}
 		}
@@ -236,10 +235,10 @@ func (l *serveLog) look(states []ledger.SyncState, listErr error) {
 	}
 }
 
-// tellFailing tells those failures that are due. Pages that fail with the same advice share a line.
-// mu is held.
+// tellFailing reports the failures that are due. Pages whose failures have the same hint share a
+// line. The caller holds mu.
 func (l *serveLog) tellFailing(now time.Time, errs map[string]error) {
-	due := map[string][]string{} // by advice
+	due := map[string][]string{} // by hint
 	since := map[string]time.Time{}
 	for name, err := range errs {
 		f := l.failing[name]
@@ -269,10 +268,10 @@ func (l *serveLog) tellFailing(now time.Time, errs map[string]error) {
 	}
 }
 
-// namesText names pages that have one thing in common.
+// namesText names the pages of one line.
 func namesText(names []string) string {
 	if len(names) > 1 && names[0] == otherPages {
-		names = names[1:] // what fails for them fails for the list
+		names = names[1:] // the list fails for the same reason
 	}
 	switch rest := len(names) - maxNamed; {
 	case names[0] == otherPages:

@@ -31,7 +31,7 @@ func (a *app) status(ctx context.Context, f statusFlags) error {
 	})
 }
 
-// garbageObject is what was collected of a page since it was opened; nil for nothing.
+// garbageObject is the garbage collected from a page since it was opened; nil for nothing.
 func garbageObject(g admin.GarbageState) object {
 	return when(!g.Last.IsZero(), "due", g.Due, "last", g.Last, "pieces", g.Pieces, "nodes", g.Nodes, "bytes", g.Bytes,
 		"error?", g.Err)
@@ -54,7 +54,7 @@ func (a *app) statusOf(ctx context.Context, repo *ledger.Repository, set *pageSe
 	switch {
 	case set.some && len(s.Pages) == 0:
 		return a.none(set)
-	case set.some: // the repository was not asked for
+	case set.some: // the user asked for pages only
 	case a.json:
 		a.emit(object{
 			"dir", a.dir, "id", s.ID, "format", s.FormatVersion, "pages", len(s.Pages), "size", s.SizeBytes, "heads", s.Heads, "unsynced", s.Unsynced,
@@ -101,7 +101,7 @@ func (a *app) pageStatus(p admin.PageStatus, cloud bool) {
 	a.printRecovery(p.Torn, p.IndexRebuilt)
 }
 
-// kindsMembers are what takes space, as status --space --json prints it.
+// kindsMembers are the kinds of occupied space, as status --space --json prints them.
 func kindsMembers(k admin.SpaceKinds, garbage int64) object {
 	return object{"values", k.Values, "nodes", k.Nodes, "commits", k.Commits, "rest", k.Rest, "index", k.Index, "other", k.Other, "garbage", garbage}
 }
@@ -144,7 +144,7 @@ func (a *app) usageJSON(u *admin.RepositoryUsage, pages []admin.PageUsage) {
 	for i := range pages {
 		p := &pages[i]
 		page := pageObject(p.PageInfo)
-		away := len(page) - 2 // stands beside the size that the page had
+		away := len(page) - 2 // index of inCloudOnly?, to print next to sizeBefore?
 		a.emit(append(slices.Concat(page[:away], kindsMembers(p.Kinds, p.Garbage), object{"open?", p.State == ledger.PageOpen}, page[away:]), "sizeBefore?", p.EvictedBytes,
 			"unsynced", p.Unsynced, "evictable", p.Bar == admin.EvictFree, "bar?", barText(p.Bar), "reason?", p.Reason,
 			"error?", p.Err))
@@ -164,7 +164,7 @@ func (a *app) usageTable(pages []admin.PageUsage) {
 	}
 }
 
-// evictText says in a few words whether a page could be evicted.
+// evictText says briefly whether a page can be evicted.
 func evictText(p *admin.PageUsage) string {
 	switch {
 	case p.State == ledger.PageEvicted:
@@ -189,11 +189,11 @@ func (a *app) usageSums(u *admin.RepositoryUsage) {
 	a.printIf(u.FreeBytes >= 0, "%-10s  %10s\n", "disk free", sizeText(u.FreeBytes))
 }
 
-// plainWidth is how wide bars are drawn where there is no terminal.
+// plainWidth is the width of the bars, in columns, without a terminal.
 const plainWidth = 80
 
-// drawBars draws the pages as bars that fill the width of the terminal; in ASCII when the output is
-// none.
+// drawBars draws the pages as bars over the width of the terminal. Without a terminal the bars are
+// ASCII.
 func (a *app) drawBars(pages []admin.PageUsage) {
 	width, full, part := plainWidth, "#", "-"
 	if f, ok := isTerminal(a.process.Stdout, term.IsTerminal); ok {
@@ -208,14 +208,14 @@ func (a *app) drawBars(pages []admin.PageUsage) {
 }
 
 const (
-	// minBar is the shortest space for bars; names are cut for it.
+	// minBar is the least width of the bars; longer names are cut for it.
 	minBar = 10
-	// sizeColumn is what the size takes, with the spaces around it.
+	// sizeColumn is the width of the size, with the spaces around it.
 	sizeColumn = 12
 )
 
-// barLines draws pages as bars, the largest first, in lines of at most width columns. A page that
-// is in the cloud only is drawn, as what it took, with part.
+// barLines draws pages as bars, the largest first, in lines of at most width columns. The bar of a
+// page that is away has the size before eviction, and consists of part in place of full.
 func barLines(pages []admin.PageUsage, width int, full, part string) []string {
 	type bar struct {
 		name  string
@@ -248,7 +248,7 @@ func barLines(pages []admin.PageUsage, width int, full, part string) []string {
 	return lines
 }
 
-// fit cuts a name to n characters, 4 or more.
+// fit cuts a name to n characters; n is at least 4.
 func fit(name string, n int) string {
 	if utf8.RuneCountInString(name) <= n {
 		return name
@@ -256,15 +256,15 @@ func fit(name string, n int) string {
 	return string([]rune(name)[:n-3]) + "..."
 }
 
-// Prices in US dollars of Google Cloud Storage, standard class, one region, for the estimate of
-// status: what requests and downloads cost, not storing.
+// Prices of Google Cloud Storage in US dollars, standard class, one region, for the estimate of
+// status. They cover requests and downloads, not storage.
 const (
 	priceClassA  = 0.005 / 1000  // a put or list
 	priceClassB  = 0.0004 / 1000 // a get
 	priceDownGiB = 0.12          // of egress to the Internet, first TiB of a month
 )
 
-// costOf estimates what the figures cost, in US dollars.
+// costOf estimates the cost of the requests and downloads, in US dollars.
 func costOf(c *admin.CloudStatus) float64 {
 	return float64(c.A)*priceClassA + float64(c.B)*priceClassB + float64(c.Down)/(1<<30)*priceDownGiB
 }
@@ -279,7 +279,7 @@ func cloudStatusObject(c *admin.CloudStatus) object {
 		"entries", c.Entries, "applied", c.Applied, "checkpoints", c.Checkpoints, "costEstimateDollars", costOf(c))
 }
 
-// agoText is a time with how long ago it was, for people; "never" for none.
+// agoText formats a time and its distance from now, for people; "never" for none.
 func (a *app) agoText(t time.Time) string {
 	if t.IsZero() {
 		return "never"
@@ -301,7 +301,7 @@ func (a *app) cloudStatus(c *admin.CloudStatus) {
 	a.printf("last sync   %s\n", a.agoText(c.LastSuccess))
 	a.printIf(!c.OldestUnsynced.IsZero(), "oldest unsynced %s\n", a.agoText(c.OldestUnsynced))
 	if c.Since.IsZero() {
-		return // what is remembered of it is damaged
+		return // the recorded figures are damaged
 	}
 	a.printf("requests    %d of class A (put, list), %d of class B (get), %d free, %d repeated, since %s\n",
 		c.A, c.B, c.Free, c.Retries, c.Since.UTC().Format("2006-01-02"))
@@ -309,16 +309,17 @@ func (a *app) cloudStatus(c *admin.CloudStatus) {
 	a.printf("cost        about $%.6f at the prices of Google Cloud Storage, without storing\n", costOf(c))
 }
 
-// syncProgressObject is how far one direction is, in status --json; nil when nothing is on its way.
+// syncProgressObject is the progress of one direction of sync, in status --json; nil when nothing
+// is in flight.
 func syncProgressObject(a cloudsync.Activity, p cloudsync.Progress) object {
 	return when(a == ledger.SyncInProgress, "values", p.Values, "totalValues", p.TotalValues, "bytes", p.Bytes,
 		"totalBytes", p.TotalBytes)
 }
 
-// syncErr is why a page is not in step, nil when nothing is wrong.
+// syncErr is the error that keeps a page from being in sync, nil for none.
 func syncErr(s ledger.SyncState) error { return cmp.Or(s.UploadErr, s.DownloadErr) }
 
-// syncStateObject is the state of sync of a page in status --json.
+// syncStateObject is the sync state of a page, in status --json.
 func syncStateObject(s ledger.SyncState) object {
 	return object{
 		"upload", s.Upload, "download", s.Download, "position", s.Position, "oldestUnsynced?", s.OldestUnsynced, "lastSuccess?", s.LastSuccess,
@@ -327,13 +328,13 @@ func syncStateObject(s ledger.SyncState) object {
 	}
 }
 
-// syncProgress prints how far one direction is, if it is under way.
+// syncProgress prints the progress of one direction of sync, if it is in progress.
 func (a *app) syncProgress(where string, activity cloudsync.Activity, p cloudsync.Progress) {
 	a.printIf(activity == ledger.SyncInProgress, "  %-9s %d of %s, %s of %s\n",
 		where, p.Values, countText(int(p.TotalValues), "value"), sizeText(p.Bytes), sizeText(p.TotalBytes))
 }
 
-// syncState prints the state of sync of a page.
+// syncState prints the sync state of a page.
 func (a *app) syncState(s ledger.SyncState) {
 	a.printf("  sync      upload %s, download %s, entry %d, last %s\n", s.Upload, s.Download, s.Position, a.agoText(s.LastSuccess))
 	a.syncProgress("up", s.Upload, s.Up)

@@ -26,7 +26,7 @@ func (a *app) sync(ctx context.Context, f syncFlags) error {
 	f.limit(&o)
 	return a.with(ctx, o, func(repo *ledger.Repository) error {
 		p := a.startProgress(ctx, "syncing", "values")
-		before := admin.Metrics(repo) // of a serve that runs the verb, since it began
+		before := admin.Metrics(repo) // in a serve, earlier syncs count too
 		stop := p.followSync(ctx, repo)
 		do := repo.Sync
 		if f.Reupload {
@@ -41,17 +41,17 @@ func (a *app) sync(ctx context.Context, f syncFlags) error {
 	})
 }
 
-// followSync shows how far sync is. The function returned ends it and waits.
+// followSync shows the progress of sync. stop ends the display and waits for it.
 func (p *progress) followSync(ctx context.Context, repo *ledger.Repository) (stop func()) {
 	total := syncTotal{}
 	return p.poll(ctx, progressEvery, func(_ context.Context, c *counters) { *c = total.add(repo.SyncStates()) })
 }
 
-// syncTotal is how far the pages are that were synced since it was made, also those that are closed
-// again.
+// syncTotal is the latest progress of every page that was synced since the map was made, including
+// pages that were closed since.
 type syncTotal map[ledger.PageRef][2]cloudsync.Progress
 
-// add takes note of the present states, and returns the sum of both directions of all pages.
+// add records the present states, and returns the sum of both directions over all pages.
 func (t syncTotal) add(states []ledger.SyncState) (c counters) {
 	for _, s := range states {
 		t[ledger.PageRef{Ledger: s.Ledger, ID: s.Page}] = [2]cloudsync.Progress{s.Up, s.Down}
@@ -68,7 +68,7 @@ func (t syncTotal) add(states []ledger.SyncState) (c counters) {
 	return c
 }
 
-// synced prints what was synced. err is that of all pages.
+// synced prints the results of a sync. err is the error for all pages.
 func (a *app) synced(repo *ledger.Repository, before admin.SyncMetrics, pages []ledger.PageSync, err error) error {
 	failed := 0
 	for _, p := range pages {
@@ -113,19 +113,19 @@ func (a *app) syncedPage(p ledger.PageSync) {
 	}
 }
 
-// spaceFlags bound what pages take on this disk.
+// spaceFlags bound the disk space of pages.
 type spaceFlags struct {
 	Quota  size `flag:"quota" usage:"what the pages may take, a size such as 20G (default: no bound)"`
 	Free   size `flag:"keep-free" usage:"what stays free on the disk, a size such as 5G (default: no bound)"`
 	Values size `flag:"keep-values" usage:"how much stays of the values that the cloud has, a size such as 10G (default: all)"`
 }
 
-// bound puts the bounds into o.
+// bound copies the bounds to o.
 func (f *spaceFlags) bound(o *ledger.Options) {
 	o.Quota, o.FreeSpaceFloor, o.ValueBytes = int64(f.Quota), int64(f.Free), int64(f.Values)
 }
 
-// keep has the bounds kept that the repository was opened with, before a verb ends.
+// keep enforces the bounds, with which the repository was opened, before a verb ends.
 func (f *spaceFlags) keep(ctx context.Context, repo *ledger.Repository) error {
 	if *f == (spaceFlags{}) {
 		return nil
@@ -133,13 +133,13 @@ func (f *spaceFlags) keep(ctx context.Context, repo *ledger.Repository) error {
 	return partly(admin.KeepSpace(ctx, repo), true)
 }
 
-// paceFlags bound how fast sync is.
+// paceFlags bound the rates of sync.
 type paceFlags struct {
 	Up   rate `flag:"upload-limit" usage:"what goes up in a second at most, a size such as 512K (default: no limit)"`
 	Down rate `flag:"download-limit" usage:"what comes down in a second at most, a size such as 2M (default: no limit)"`
 }
 
-// limit puts the bounds into o.
+// limit copies the bounds to o.
 func (f *paceFlags) limit(o *ledger.Options) {
 	o.Sync.Limits.UploadBytesPerSecond, o.Sync.Limits.DownloadBytesPerSecond = int64(f.Up), int64(f.Down)
 }

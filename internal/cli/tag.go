@@ -90,7 +90,7 @@ func (a *app) deleteTag(ctx context.Context, page *ledger.Page, f tagFlags) erro
 	return err
 }
 
-// findTag returns the commit that has a name, if one has.
+// findTag returns the commit of a tag, if the tag exists.
 func findTag(ctx context.Context, page *ledger.Page, name string) (id ledger.CommitID, has bool, err error) {
 	tags, err := page.Tags(ctx)
 	for _, t := range tags {

@@ -12,23 +12,22 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// printf prints to the standard output. An error is kept by the output and comes back from its
-// Flush.
+// printf prints to the standard output, which keeps an error until Flush.
 func (a *app) printf(format string, args ...any) {
 	fmt.Fprintf(a.out, format, args...)
 }
 
-// printIf is printf where a condition holds.
+// printIf is printf if holds is true.
 func (a *app) printIf(holds bool, format string, args ...any) {
 	if holds {
 		a.printf(format, args...)
 	}
 }
 
-// summary prints for people what a verb comes to that has printed its results.
+// summary prints, for people, a summary of results that were printed.
 func (a *app) summary(format string, args ...any) { a.printIf(!a.json && !a.quiet, format, args...) }
 
-// choose returns yes where a condition holds, and no otherwise.
+// choose returns yes if holds is true, else no.
 func choose[T any](holds bool, yes, no T) T {
 	if holds {
 		return yes
@@ -41,7 +40,7 @@ func joined(between string, texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), between)
 }
 
-// counted is how many of several conditions hold.
+// counted returns how many of the conditions hold.
 func counted(all ...bool) (n int) {
 	for _, holds := range all {
 		n += choose(holds, 1, 0)
@@ -49,7 +48,7 @@ func counted(all ...bool) (n int) {
 	return n
 }
 
-// errText is an error as it is printed; "" for none.
+// errText formats an error for output; "" for none.
 func errText(err error) string {
 	if err == nil {
 		return ""
@@ -57,7 +56,7 @@ func errText(err error) string {
 	return printable(err.Error())
 }
 
-// sizeText is a number of bytes for people: at most four digits and a binary unit.
+// sizeText formats a number of bytes for people: at most four digits and a binary unit.
 func sizeText(n int64) string {
 	if n < 1024 && n > -1024 {
 		return strconv.FormatInt(n, 10) + " B"
@@ -69,7 +68,7 @@ func sizeText(n int64) string {
 	return strconv.FormatFloat(v, 'f', 1, 64) + " " + units[0]
 }
 
-// countText is a number with its noun in the plural unless the number is 1: commits, keys, entries.
+// countText formats a number with its noun, in the plural unless the number is 1: commits, entries.
 func countText[N int | int64 | uint64](n N, noun string) string {
 	if n == 1 {
 		return fmt.Sprintf("%d %s", n, noun)
@@ -80,26 +79,26 @@ func countText[N int | int64 | uint64](n N, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// shareText is part of whole in per cent.
+// shareText formats part as a percentage of whole.
 func shareText(part, whole int64) string {
 	return choose(whole == 0, "-", strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64)+"%")
 }
 
-// clockText is a time for people, to the second in UTC; "-" for none.
+// clockText formats a time for people, to the second in UTC; "-" for none.
 func clockText(t time.Time) string {
 	return choose(t.IsZero(), "-", t.UTC().Format("2006-01-02 15:04:05"))
 }
 
-// durationText is a duration for people, such as "1:05" or "2:00:10".
+// durationText formats a duration for people, such as "1:05" or "2:00:10".
 func durationText(d time.Duration) string {
 	s := int64(d.Round(time.Second) / time.Second)
 	return choose(s >= 3600, fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60), fmt.Sprintf("%d:%02d", s/60, s%60))
 }
 
-// table is the columns of lines that are printed as they come.
+// table is the columns of a table that is printed line by line.
 type table []column
 
-// column has its heading, and its width as fmt takes it: below 0 the text begins at the left.
+// column is a heading and a width as in fmt: a negative width aligns the text to the left.
 type column struct {
 	head  string
 	width int
@@ -124,7 +123,7 @@ func (t table) line(cells ...any) string {
 	return strings.Join(texts, "  ")
 }
 
-// widest is the width of a column of texts that begin at the left.
+// widest returns the width of a left-aligned column for the texts.
 func widest(texts ...string) int {
 	width := 0
 	for _, text := range texts {
@@ -133,11 +132,11 @@ func widest(texts ...string) int {
 	return -width
 }
 
-// maxValueText is how many bytes of a value a line shows.
+// maxValueText is the number of bytes of a value that a line shows.
 const maxValueText = 64
 
-// valueText is what a key has, for people: a short value quoted, of a longer one size and object or
-// beginning; nil is no entry.
+// valueText formats an entry for people. It quotes an inline value, cut to maxValueText bytes. Of
+// another value it has the size and the object. A nil entry has no value.
 func valueText(ctx context.Context, e *ledger.Entry) (string, error) {
 	switch {
 	case e == nil:
@@ -153,8 +152,8 @@ func valueText(ctx context.Context, e *ledger.Entry) (string, error) {
 	return strconv.Quote(string(shown)) + choose(long, "... ("+sizeText(e.Size)+")", ""), nil
 }
 
-// valueObject is what a key has, as --json prints it: with the value itself when it is short. It is
-// nil for no entry.
+// valueObject is an entry as --json prints it, with the value itself if it is inline; nil for no
+// entry.
 func valueObject(ctx context.Context, e *ledger.Entry) (object, error) {
 	if e == nil || !e.Inline {
 		return sideObject(e), nil

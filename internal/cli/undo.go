@@ -44,7 +44,7 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, f undoFlags) error {
 	}
 	result, err := page.Undo(ctx, id, o)
 	if err != nil {
-		return err // it says what was being done
+		return err // the error names the operation
 	}
 	if f.Dry {
 		a.print(append(doneObject(page, result.Commit, false, nil), "keys", result.Changed, "kept", result.Kept, "dryRun", true),

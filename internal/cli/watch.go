@@ -13,11 +13,11 @@ import (
 	"github.com/ledgerd/ledger/filetree"
 )
 
-// busyPause is how long watch leaves a repository alone in which a writer is busy for longer than
+// busyPause is the pause of watch after another process has held the repository for longer than
 // --lock-timeout.
 const busyPause = 200 * time.Millisecond
 
-// fromNone is the --from of watch that means the empty page.
+// fromNone is the value of --from that means the empty page.
 const fromNone = "none"
 
 type watchFlags struct {
@@ -27,32 +27,31 @@ type watchFlags struct {
 	Limit  int    `flag:"limit,n" usage:"end after this many notifications (default: never)"`
 }
 
-// What a look at a page may bring at most, so that memory does not follow the length of a
-// notification.
+// Bounds of one look at a page, so that the memory does not grow with the length of a notification.
 const (
 	maxPending     = 1 << 20 // bytes of output
 	maxPartEntries = ledger.DefaultWatchEntries
 	maxPartBytes   = ledger.DefaultWatchBytes
 )
 
-// watcher is a watch between its looks at the page. What a look finds is printed when the
-// repository is closed again: whoever reads it may be slow, and may want to write to the page.
+// watcher is the state of a watch between its looks at the page. Findings are printed after the
+// repository is closed: the reader of the output may be slow, and may write to the page.
 type watcher struct {
 	app    *app
 	name   pageName
 	prefix []byte
 	limit  int
-	count  int // of notifications that were told wholly
+	count  int // of notifications found completely
 
-	begin   string // the revision to start from; "" is HEAD, and becomes fromNone when the page is not there
-	absent  bool   // it was told that the page is not there
+	begin   string // revision to start from; "" is HEAD, or fromNone once the page was found absent
+	absent  bool   // the user was informed that the page does not exist
 	started bool
-	from    ledger.CommitID // once started: behind which the next notification begins
+	from    ledger.CommitID // once started: the next notification begins after it
 
-	to      *ledger.Commit // of the notification that is being told, nil when there is none
-	told    int            // how many changes of it were told
-	next    []byte         // with --json: the key with which it goes on
-	pending bytes.Buffer   // what was found and is not printed yet
+	to      *ledger.Commit // end of the notification in progress, nil for none
+	told    int            // its changes found so far
+	next    []byte         // with --json: the key of its next change
+	pending bytes.Buffer   // output to print
 }
 
 func (a *app) watch(ctx context.Context, f watchFlags) error {
@@ -64,10 +63,10 @@ func (a *app) watch(ctx context.Context, f watchFlags) error {
 	case errors.Is(context.Cause(ctx), errServeStops):
 		return w.cutOff()
 	}
-	return nil // an interrupt is how a watch ends
+	return nil // an interrupt is the normal end
 }
 
-// cutOff is the error of a watch that ends with the serve that runs it.
+// cutOff returns the error of a watch that ends because its serve stops.
 func (w *watcher) cutOff() error {
 	words := []string{"watch", w.name.text}
 	if w.started {
@@ -76,8 +75,8 @@ func (w *watcher) cutOff() error {
 	return withHint(fmt.Errorf("watch page %s: %w", w.name.text, errServeStops), "%s goes on", w.app.command(words...))
 }
 
-// watch looks at the page whenever another process has written to the repository. Where this
-// process serves the repository, the library says when there is something new.
+// watch looks at the page whenever another process has written to the repository. In a serve, the
+// library reports changes.
 func (w *watcher) watch(ctx context.Context) (err error) {
 	var writers *fsnotify.Watcher
 	defer func() {
@@ -97,7 +96,7 @@ func (w *watcher) watch(ctx context.Context) (err error) {
 			err = pause(ctx, w.app.process.Clock, busyPause)
 		case w.app.process.served != nil:
 			err = w.awaitNews(ctx, w.app.process.served)
-		case writers == nil: // and what came before it began is found by one more look
+		case writers == nil: // one more look finds what was written before the watch began
 			writers, err = watchWriters(w.app.dir)
 		default:
 			err = awaitWriter(ctx, writers)
@@ -108,8 +107,9 @@ func (w *watcher) watch(ctx context.Context) (err error) {
 	}
 }
 
-// watchWriters watches the directory of a repository: a process that opens it for writing makes a
-// file there, and removes it before it gives up the lock (docs/format/repository.md).
+// watchWriters watches the directory of a repository. A process that opens the repository for
+// writing makes a file there, and removes it before it releases the lock
+// (docs/format/repository.md).
 func watchWriters(dir string) (*fsnotify.Watcher, error) {
 	w, err := fsnotify.NewWatcher()
 	if err == nil {
@@ -140,8 +140,8 @@ func awaitWriter(ctx context.Context, w *fsnotify.Watcher) error {
 	}
 }
 
-// awaitNews waits until the page is there, and then until it has something new behind what was
-// told, below the prefix. It takes note of how far there is nothing.
+// awaitNews waits until the page exists, and then for a change below the prefix after w.from. It
+// advances w.from past commits without such a change.
 func (w *watcher) awaitNews(ctx context.Context, repo *ledger.Repository) error {
 	if !w.started {
 		for change, err := range repo.WatchPages(ctx) {
@@ -161,7 +161,7 @@ func (w *watcher) awaitNews(ctx context.Context, repo *ledger.Repository) error 
 	})
 }
 
-// waiting says that the page is not there.
+// waiting reports, once, that the page does not exist.
 func (w *watcher) waiting() {
 	if !w.absent {
 		w.app.tell("waiting for page %s", w.name.text)
@@ -169,7 +169,7 @@ func (w *watcher) waiting() {
 	w.absent, w.begin = true, cmp.Or(w.begin, fromNone)
 }
 
-// print prints what was found.
+// print prints the pending output.
 func (w *watcher) print() error {
 	if _, err := w.pending.WriteTo(w.app.out); err != nil {
 		return err
@@ -177,8 +177,8 @@ func (w *watcher) print() error {
 	return w.app.out.Flush()
 }
 
-// again returns the flags with which a serve that has begun in the meantime goes on, behind what
-// was told. A notification of which only a part was told it tells anew.
+// again returns the flags with which a newly started serve continues the watch. A notification that
+// was found in part begins again.
 func (w *watcher) again() []string {
 	var flags []string
 	switch {
@@ -193,7 +193,7 @@ func (w *watcher) again() []string {
 	return flags
 }
 
-// look opens the page for a moment and finds what is new. It reports whether there is more.
+// look opens the page for a moment and finds changes. more reports whether there are more.
 func (w *watcher) look(ctx context.Context) (more bool, err error) {
 	w.app.again = w.again()
 	err = w.app.read(ctx, func(repo *ledger.Repository) error {
@@ -212,7 +212,7 @@ func (w *watcher) look(ctx context.Context) (more bool, err error) {
 	return more, err
 }
 
-// start settles where the watch begins.
+// start determines the commit at which the watch begins.
 func (w *watcher) start(ctx context.Context, page *ledger.Page) error {
 	if w.started {
 		return nil
@@ -225,8 +225,7 @@ func (w *watcher) start(ctx context.Context, page *ledger.Page) error {
 	return err
 }
 
-// news finds what the page has behind the last commit that was told. It reports whether there is
-// more.
+// news finds the changes of the page after w.from. more reports whether there are more.
 func (w *watcher) news(ctx context.Context, page *ledger.Page) (more bool, err error) {
 	tell := choose(w.app.json, w.tellJSON, w.tellText)
 	for !w.enough() {
@@ -254,7 +253,7 @@ func (w *watcher) news(ctx context.Context, page *ledger.Page) (more bool, err e
 	return false, nil
 }
 
-// descendant returns the newest head that is from or descends from it.
+// descendant returns the newest head that is from or a descendant of it.
 func descendant(ctx context.Context, page *ledger.Page, from ledger.CommitID) (ledger.Commit, error) {
 	heads, err := page.Heads(ctx)
 	if err != nil {
@@ -264,7 +263,7 @@ func descendant(ctx context.Context, page *ledger.Page, from ledger.CommitID) (l
 	if err != nil {
 		return ledger.Commit{}, fmt.Errorf("read the commit to go on from: %w", err)
 	}
-	if start.IsFirst() { // all descend from it, also where the commits between were pruned
+	if start.IsFirst() { // all heads descend from it, even if the commits between were pruned
 		return heads[len(heads)-1], nil
 	}
 	for i := len(heads) - 1; i >= 0; i-- {
@@ -276,17 +275,18 @@ func descendant(ctx context.Context, page *ledger.Page, from ledger.CommitID) (l
 				return heads[i], nil
 			}
 			if c.Generation < start.Generation {
-				break // as have all that follow
+				break // the commits that follow have no higher generation
 			}
 		}
 	}
 	return ledger.Commit{}, classedf(ledger.ErrNotFound, "no head descends from commit %s", from.Short())
 }
 
-// enough reports whether everything was printed that was asked for.
+// enough reports whether the watch has reached its limit.
 func (w *watcher) enough() bool { return w.limit > 0 && w.count >= w.limit }
 
-// tellText tells the keys that differ, as diff does. It reports whether those were all.
+// tellText adds the keys that differ to the output, as diff does. whole reports whether these are
+// all.
 func (w *watcher) tellText(ctx context.Context, page *ledger.Page) (whole bool, err error) {
 	skip := w.told
 	for c, err := range filetree.Diff(ctx, page, w.from, w.to.ID, w.prefix) {
@@ -308,8 +308,8 @@ func (w *watcher) tellText(ctx context.Context, page *ledger.Page) (whole bool, 
 	return true, nil
 }
 
-// tellJSON tells one part of what differs, as a ledger.Notification has it. It reports whether it
-// was the last one.
+// tellJSON adds one part of the differences to the output, in the form of ledger.Notification.
+// whole reports whether the part is the last one.
 func (w *watcher) tellJSON(ctx context.Context, page *ledger.Page) (whole bool, err error) {
 	changes, size := []object{}, 0
 	whole = true

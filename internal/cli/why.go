@@ -78,7 +78,7 @@ func (a *app) printStep(ctx context.Context, page *ledger.Page, s ledger.Step) e
 	return nil
 }
 
-// signedText is writerText with the device that put the commit into the log of the cloud.
+// signedText is writerText and the device that put the commit into the log of the cloud.
 func signedText(ctx context.Context, page *ledger.Page, c ledger.Commit) (string, error) {
 	s, err := senderOf(ctx, page, c.ID)
 	text := writerText(c)
@@ -88,7 +88,8 @@ func signedText(ctx context.Context, page *ledger.Page, c ledger.Commit) (string
 	return text, err
 }
 
-// senderOf returns who put a commit into the log of the cloud; nobody for one that was given up.
+// senderOf returns the device that put a commit into the log of the cloud. The result is zero for a
+// commit that is not in the log or was given up.
 func senderOf(ctx context.Context, page *ledger.Page, id ledger.CommitID) (admin.Sender, error) {
 	s, err := admin.SenderOf(ctx, page, id)
 	if errors.Is(err, ledger.ErrNotFound) || errors.Is(err, ledger.ErrGone) {

@@ -9,12 +9,12 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 )
 
-// mergeFlags say what becomes of several heads when a verb is done.
+// mergeFlags select whether a verb merges several heads at its end.
 type mergeFlags struct {
 	NoMerge bool `flag:"no-merge" usage:"leave several heads as they are"`
 }
 
-// writeFlags say besides on what a verb builds its commit.
+// writeFlags add the revision on which a verb builds its commit.
 type writeFlags struct {
 	mergeFlags
 	Parent string `flag:"parent" usage:"revision to build the commit on (default HEAD)"`
@@ -23,8 +23,8 @@ type writeFlags struct {
 const writeHelp = `When the page then has several heads, they are merged, which is told on the standard error;
 --no-merge leaves them. See: ledgerd help merging`
 
-// write makes a commit of what fn changes, with a message, on the newest head or on the revision
-// parent, if it is not empty.
+// write commits the changes of change, with a message. The commit's parent is the newest head or,
+// if parent is not empty, that revision.
 func (a *app) write(ctx context.Context, page *ledger.Page, parent, message string,
 	change func(*ledger.Tx) error) (before, after ledger.CommitID, err error) {
 	fn := func(tx *ledger.Tx) error {
@@ -59,8 +59,8 @@ func (a *app) write(ctx context.Context, page *ledger.Page, parent, message stri
 	return before, after, err
 }
 
-// mergeAfter merges the heads of a page behind a verb, and says what that decided. The verb has
-// done its work: what goes wrong here is a warning, but for damage.
+// mergeAfter merges the heads of a page after a verb, and reports the decisions. The verb has done
+// its work, so an error of the merge is only a warning, unless it is damage.
 func (a *app) mergeAfter(ctx context.Context, page *ledger.Page, f mergeFlags) (object, error) {
 	heads, err := page.Heads(ctx)
 	if err != nil || len(heads) == 1 {
@@ -93,7 +93,7 @@ func (a *app) mergeAfter(ctx context.Context, page *ledger.Page, f mergeFlags) (
 	return object{"merge", last, "conflicts?", conflicts}, nil
 }
 
-// mergedText says in one line what merges have decided.
+// mergedText describes the decisions of merges in one line.
 func (a *app) mergedText(ctx context.Context, page *ledger.Page, results []ledger.MergeResult, conflicts int) (string, error) {
 	switch conflicts {
 	case 0:
@@ -102,7 +102,7 @@ func (a *app) mergedText(ctx context.Context, page *ledger.Page, results []ledge
 		for _, r := range results {
 			for d, err := range page.Conflicts(ctx, r.Commit.ID, nil) {
 				if err != nil {
-					return "", err // it says what was being done
+					return "", err // the error names the operation
 				}
 				return a.decisionText(ctx, d)
 			}
@@ -111,15 +111,14 @@ func (a *app) mergedText(ctx context.Context, page *ledger.Page, results []ledge
 	return fmt.Sprintf("%s decided, %s shows them", countText(conflicts, "conflict"), a.command("log", pageText(page), "--conflicts")), nil
 }
 
-// tell prints a line for people on the standard error.
+// tell prints a line for people to the standard error.
 func (a *app) tell(format string, args ...any) {
 	if !a.json && !a.quiet {
 		fmt.Fprintf(a.process.Stderr, "ledgerd: %s\n", printable(fmt.Sprintf(format, args...)))
 	}
 }
 
-// finish merges what a verb has left to be merged and prints the result of the verb, with the
-// members of more.
+// finish merges the remaining heads and prints the result of the verb. more has additional members.
 func (a *app) finish(ctx context.Context, page *ledger.Page, f mergeFlags, before, after ledger.CommitID, what string, more ...any) error {
 	merged, err := a.mergeAfter(ctx, page, f)
 	if err != nil {
