@@ -53,7 +53,7 @@ func (a *app) completing(cmd *cobra.Command, fn func(context.Context, *ledger.Re
 		return
 	}
 	a.lockTimeout = 0
-	_ = a.read(ctx, func(repo *ledger.Repository) error { return fn(ctx, repo) }) // see above
+	_ = a.read(ctx, func(repo *ledger.Repository) error { return fn(ctx, repo) }) // an error gives no completions
 }
 
 // completeArguments completes arguments according to the words of a usage line: pages, and the

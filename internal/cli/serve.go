@@ -100,7 +100,7 @@ func (a *app) report(ctx context.Context, repo *ledger.Repository, stop func(err
 	log := newServeLog(a)
 	for {
 		c, ok := repo.Cloud()
-		if ok && c.Err != nil { // no request was made: waiting changes nothing
+		if ok && c.Err != nil { // not connected to the cloud: waiting does not help
 			stop(fmt.Errorf("nothing can be synced: %w", c.Err))
 			return
 		}

@@ -125,7 +125,7 @@ func (f *spaceFlags) bound(o *ledger.Options) {
 	o.Quota, o.FreeSpaceFloor, o.ValueBytes = int64(f.Quota), int64(f.Free), int64(f.Values)
 }
 
-// keep enforces the bounds, with which the repository was opened, before a verb ends.
+// keep enforces the bounds of the open repository before a verb ends.
 func (f *spaceFlags) keep(ctx context.Context, repo *ledger.Repository) error {
 	if *f == (spaceFlags{}) {
 		return nil
