@@ -17,6 +17,7 @@
 //	index 3            external objects of a record
 //	index 4            content of one external object; a uint after the primary key is its
 //	                   ordinal
+//	index 5            on pages only: the number that a record got in a merge (KindMoved)
 //	index >= 30        index row: index key, primary key; no value
 //
 // A page omits three families of Chromium. Exists entries and the versions in index rows repeat the
