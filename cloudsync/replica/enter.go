@@ -78,8 +78,7 @@ func (p *Page) enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position)
 			return err
 		}
 	}
-	_, err = p.folding(ctx)
-	return err
+	return nil
 }
 
 // read reads the checkpoint, the initial state of the epoch.
@@ -457,6 +456,16 @@ func (e *entering) setNear(ctx context.Context) (err error) {
 		} else if down := n.Near.And(here).Without(kept); len(down) > 0 {
 			e.near[n.ID] = e.st.Kept[i].Near.Union(down)
 		}
+	}
+	// The one head descends from what was given up (see view.top). That is durable with the epoch:
+	// a crash may follow, and then a merge of the app with that head.
+	if top := e.logHeads(); len(top) == 1 && len(e.j.Folds) > 0 {
+		i, _ := e.st.Kept.Index(top[0])
+		near := e.near[top[0]].Union(e.st.Kept[i].Near)
+		for _, f := range e.j.Folds {
+			near = near.Union(f.Bases.Without(e.j.View.Set()))
+		}
+		e.near[top[0]] = near
 	}
 	e.near, _, err = e.rejoin(ctx, e.near, func(id commit.ID) bool {
 		return kept.Has(short(id)) && !here.Has(short(id))

@@ -206,5 +206,19 @@ func TestKnownLong(t *testing.T) {
 			{Kind: sim.Compact},
 			{Kind: sim.Prune, Base: 3},
 		}}},
+		{"what was given up is below the head also when the power fails right after the epoch is entered", sim.History{Seed: 73008047, Gossip: true, Cold: true, Cloud: &sim.Cloud{Plain: true}, Devices: []sim.Device{{Name: "a"}, {Name: "b"}, {Name: "c"}}, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 1, Changes: set("l00", "480", 0)},
+			{Kind: sim.Edit, Device: 2, Changes: []sim.Change{{Op: sim.Insert, Key: "s+02", Text: "j"}}},
+			{Kind: sim.Sync, Device: 1, Base: 22},
+			{Kind: sim.Retain, Base: 1},
+			{Kind: sim.Sync, Device: 2, Base: 26},
+			{Kind: sim.Edit, Device: 1, Changes: []sim.Change{{Op: sim.Insert, Key: "s+02", Text: "i"}}},
+			{Kind: sim.Edit, Changes: set("l00", "672", 0)},
+			{Kind: sim.Checkpoint, Base: 20},
+			{Kind: sim.SyncCrash, After: 1759315136498921, Device: 1, At: 2},
+			{Kind: sim.Edit, Device: 2, Changes: set("r04", "704", 0)},
+			{Kind: sim.Merge, Device: 1},
+			{Kind: sim.Edit, Device: 1, Changes: []sim.Change{{Op: sim.Remove, Key: "l00"}}},
+		}}},
 	})
 }
