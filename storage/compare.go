@@ -161,26 +161,46 @@ func (c *checker) compareObject(k, wantRow []byte, have, want index.Tx) error {
 // compareGarbage compares a piece that page.db does not hold with the log: records of garbage stay
 // until their segment is retired, although the record that made the piece garbage is gone.
 func (c *checker) compareGarbage(d object.Digest, have, want index.Tx) error {
-	w, _, err := readObjectRow(want, &d)
+	needed, err := needed(d, have, want, map[object.Digest]bool{})
 	if err != nil {
 		return err
 	}
-	// A treeless commit may lack its tree, but not the explanation of its merge.
-	wanted := slices.ContainsFunc(commitSources(want, w.number), func(id []byte) bool {
-		explanation, err := parseConflictRow(id, have.Bucket(bucketConflicts).Get(id))
-		return !hasKey(have.Bucket(bucketTreeless), id) || err == nil && explanation == d
-	})
-	for _, typ := range []byte{refEager, refLazy} {
-		sources, err := objectSources(want, w.number, typ)
-		if err != nil {
-			return err
-		}
-		wanted = wanted || slices.ContainsFunc(sources, func(s object.Digest) bool { return holds(have, &s) })
-	}
-	if wanted {
+	if needed {
 		return c.problemRow(bucketObjects, d.String(), "the row is missing")
 	}
 	return nil
+}
+
+// needed reports whether a commit with a tree needs a piece, by the references of the log from what
+// page.db holds. A treeless commit may lack any part of its tree, but not the explanation of its
+// merge.
+func needed(d object.Digest, have, want index.Tx, seen map[object.Digest]bool) (bool, error) {
+	seen[d] = true
+	w, _, err := readObjectRow(want, &d)
+	if err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(commitSources(want, w.number), func(id []byte) bool {
+		explanation, err := parseConflictRow(id, have.Bucket(bucketConflicts).Get(id))
+		return !hasKey(have.Bucket(bucketTreeless), id) || err == nil && explanation == d
+	}) {
+		return true, nil
+	}
+	for _, typ := range []byte{refEager, refLazy} {
+		sources, err := objectSources(want, w.number, typ)
+		if err != nil {
+			return false, err
+		}
+		for _, s := range sources {
+			if seen[s] || !holds(have, &s) {
+				continue
+			}
+			if yes, err := needed(s, have, want, seen); yes || err != nil {
+				return yes, err
+			}
+		}
+	}
+	return false, nil
 }
 
 func holds(tx index.Tx, d *object.Digest) bool {

@@ -220,5 +220,22 @@ func TestKnownLong(t *testing.T) {
 			{Kind: sim.Merge, Device: 1},
 			{Kind: sim.Edit, Device: 1, Changes: []sim.Change{{Op: sim.Remove, Key: "l00"}}},
 		}}},
+		{"what is left of the tree of a commit that came back as history is no garbage", sim.History{Seed: 74010594, Gossip: true, Sweep: true, Cloud: &sim.Cloud{Plain: true}, Devices: one, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("z03", "1", 2869)},
+			{Kind: sim.Begin, Changes: set("z03", "2", 92160)},
+			{Kind: sim.Edit, Changes: set("l00", "1", 3000)},
+			{Kind: sim.Edit, Changes: set("z03", "0", 92160)},
+			{Kind: sim.Edit, Changes: set("z01", "1", 3000)},
+			{Kind: sim.Sync, Base: 23},
+			{Kind: sim.End},
+			{Kind: sim.Sync, Base: 20},
+			{Kind: sim.Compact},
+			{Kind: sim.Edit, Changes: set("z03", "1", 0)},
+			{Kind: sim.Prune, Base: 3},
+			{Kind: sim.Sweep, Base: 2},
+			{Kind: sim.Sync, Base: 9},
+			{Kind: sim.Compact},
+			{Kind: sim.SweepCrash, Heads: 1, At: 19},
+		}}},
 	})
 }

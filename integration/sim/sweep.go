@@ -490,6 +490,7 @@ func (d *device) readHeld(ctx context.Context, n *node, nowhere bool) error {
 type reach struct {
 	d     *device
 	all   map[object.Digest]bool // the reached pieces
+	left  map[object.Digest]bool // what remains of trees that are not here
 	blind bool                   // a node or piece that may refer to others is not here
 	any   bool                   // pieces may be missing everywhere
 	// unplaced has pieces that are in the bucket at a place that the page has not recorded.

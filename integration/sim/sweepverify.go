@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
@@ -123,7 +124,7 @@ func (w *World) epochs() int {
 
 // verifySwept returns the pieces that it could not find: see readUnplaced.
 func (d *device) verifySwept(ctx context.Context) (unplaced []object.Digest, err error) {
-	r := reach{d: d, all: map[object.Digest]bool{}}
+	r := reach{d: d, all: map[object.Digest]bool{}, left: map[object.Digest]bool{}}
 	for _, n := range d.received {
 		if gone, err := d.mayLack(ctx, n); gone {
 			continue
@@ -158,7 +159,7 @@ func (d *device) verifySwept(ctx context.Context) (unplaced []object.Digest, err
 		}
 	}
 	for p, value := range rows {
-		if !r.all[p] && !strings.Contains(value, "as a base") {
+		if !r.all[p] && !r.left[p] && !strings.Contains(value, "as a base") {
 			return nil, fmt.Errorf("S12: device %d has garbage: piece %s: %s", d.index, p, value)
 		}
 	}
@@ -184,7 +185,7 @@ func (r *reach) commit(ctx context.Context, n *node) error {
 		return fmt.Errorf("S12: device %d: %w", d.index, err)
 	case !held:
 		r.blind, r.all[n.c.Root] = true, true // its root has a row, since the commit refers to it
-		return nil
+		return r.remains(ctx, n.c.Root)
 	}
 	was := r.any
 	defer func() { r.any = was }()
@@ -193,6 +194,34 @@ func (r *reach) commit(ctx context.Context, n *node) error {
 		return err
 	}
 	return r.tree(ctx, n.c.Root)
+}
+
+// remains traverses what is left of a tree that is not here: the log may still have nodes of a
+// commit that came back as history, and an index that is rebuilt from the log holds them.
+func (r *reach) remains(ctx context.Context, d object.Digest) error {
+	if r.left[d] || d == btree.EmptyRoot {
+		return nil
+	}
+	r.left[d] = true
+	st, err := r.d.s.PieceState(d)
+	if err != nil || !st.Held {
+		return err
+	}
+	n, err := r.d.s.Node(ctx, d)
+	if err != nil {
+		return nil // a part of it is not here
+	}
+	for i := range n.Len() {
+		if e := n.Entry(i); !e.Inline {
+			r.left[e.Digest] = true
+		}
+	}
+	for i := range n.NumChildren() {
+		if err := r.remains(ctx, n.Child(i).Digest); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func digestOfRow(key string) (d object.Digest, err error) {
