@@ -14,7 +14,7 @@ import (
 type CloudCheckOptions struct {
 	// Pages are the pages; nil means all on this device, an empty list that is not nil none.
 	Pages []ledger.PageRef
-	// Repair uploads again what is damaged or missing in the bucket, as far as this device has it,
+	// Repair uploads damaged and missing objects of the bucket again, if this device has the data,
 	// and deletes damaged packs.
 	Repair bool
 	// Progress, if not nil, is called with the number of objects read for all pages, and their

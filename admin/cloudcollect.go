@@ -15,7 +15,7 @@ type CloudCollectOptions struct {
 	DryRun bool
 }
 
-// CloudCollectReport counts what was given up and deleted in the bucket for one page.
+// CloudCollectReport counts the commits given up and the objects deleted in the bucket for a page.
 type CloudCollectReport struct {
 	ledger.PageRef
 	// Name is the page's human name, "" when there is none.

@@ -30,7 +30,7 @@ const (
 
 // CheckOptions configure Check.
 type CheckOptions struct {
-	// Repair uploads again what is damaged or missing, as far as this device has it.
+	// Repair uploads damaged and missing objects again, if this device has the data.
 	Repair bool
 	// Progress, if not nil, is called with the totals read so far, one call at a time. It must not
 	// block.
@@ -196,7 +196,7 @@ func (c *checkRun) object(ctx context.Context, o checked) error {
 	return nil
 }
 
-// isDamage reports whether err means that an object differs from what was written.
+// isDamage reports whether err means that an object has other bytes than its writer put there.
 func isDamage(err error) bool {
 	return errors.Is(err, base.ErrCorrupt) || errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, base.ErrNetwork)
 }

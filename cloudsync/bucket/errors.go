@@ -52,7 +52,7 @@ const (
 	// ClassExists says that the name is taken.
 	ClassExists
 	// ClassBusy says that there were too many requests at once, or that others work on the same
-	// name. A put that finds a name busy looks what is there.
+	// name. A put of a busy name reads the object there.
 	ClassBusy
 	// ClassRetryable says that the store or the way to it has trouble, and that the request changed
 	// nothing.

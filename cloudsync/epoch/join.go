@@ -40,9 +40,8 @@ func Join(l Local, s State) Joined {
 	rest := ids.Without(kept)
 	j := Joined{Memory: l.Memory.Union(s.Gone)}
 	j.Send = j.Memory.Without(s.Gone)
-	s.Gone = s.Gone.Union(l.Memory.Without(kept))
-	j.GivenUp = rest.And(s.Gone)
-	unsynced := rest.Without(s.Gone)
+	j.GivenUp = rest.And(j.Memory)
+	unsynced := rest.Without(j.Memory)
 	history := l.View.With(s.Kept...)
 	for _, n := range history.Reduce(kept.Union(unsynced)) {
 		if unsynced.Has(n.ID) {
@@ -63,8 +62,8 @@ func Join(l Local, s State) Joined {
 // j.Send stops being a head for every device.
 func folds(history Graph, j *Joined, s State) (all []Fold) {
 	heads := s.Heads().Without(j.Send)
-	below := s.Gone.Without(j.Send).Union(s.Kept.Set())
-	for _, u := range history.Heads().And(j.Unsynced.Set()).Without(j.Send) {
+	below := s.Gone.Union(s.Kept.Set())
+	for _, u := range history.Heads().And(j.Unsynced.Set()) {
 		from := history.Ancestors(u)
 		if len(heads) == 0 || heads.Within(from) {
 			continue

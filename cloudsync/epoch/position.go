@@ -85,7 +85,7 @@ const (
 	Apply
 )
 
-// Read judges what was found at the number after the position.
+// Read judges the entry found at the number after the position.
 func (p Position) Read(r Reading) ReadVerdict {
 	switch {
 	case !r.Found && r.Later:
