@@ -109,11 +109,19 @@ func (p *Page) treeless(ctx context.Context, ids []commit.ID) (out []*commit.Com
 	return out, nil
 }
 
-// eachCommit calls fn with the commit records of the checkpoint and of the entries of the epoch.
+// eachCommit calls fn with the records of kept commits of the checkpoint, and with those of the
+// entries of the epoch. A run may also have records of commits that were given up since: the bucket
+// may have deleted what these need.
 func (b *builder) eachCommit(ctx context.Context, fn func(*wire.Commit) error) error {
 	s := b.p.state
 	if s.Header != nil {
-		err := b.p.runs.Each(ctx, s.Header, wire.Commits, func(r wire.Record) error { return fn(r.(*wire.Commit)) })
+		err := b.p.runs.Each(ctx, s.Header, wire.Commits, func(r wire.Record) error {
+			c := r.(*wire.Commit)
+			if s.wasGivenUp(short(c.Commit.ID)) {
+				return nil
+			}
+			return fn(c)
+		})
 		if err != nil {
 			return badObject("", err)
 		}

@@ -322,6 +322,13 @@ func (d *device) drop(ctx context.Context, mask uint64) error {
 	return err
 }
 
+// gaveUpLongAgo reports whether a device may commit a value that it does not hold, after the bucket
+// has deleted the value with given-up versions. A device does not hold what it has dropped, or a lazy
+// value that it has never read. docs/sync.md: its version was given up more than 30 days before.
+func (w *World) gaveUpLongAgo(lazy bool) bool {
+	return w.retained && (w.dropped || lazy) && w.now.Load() > int64(30*24*time.Hour)
+}
+
 // givesUp records that the bucket may have the only copy of something.
 func (w *World) givesUp() {
 	w.dropped = true
@@ -655,7 +662,7 @@ type valueSource struct {
 // Piece implements split.Source.
 func (v valueSource) Piece(ctx context.Context, id object.Digest) ([]byte, error) {
 	b, err := v.Source.Piece(ctx, id)
-	if w := v.d.w; errors.Is(err, base.ErrGone) && (w.lossy() || (w.dropped || w.forsook) && w.retained) {
+	if w := v.d.w; errors.Is(err, base.ErrGone) && (w.lossy() || w.retained && (w.dropped || w.forsook) || w.gaveUpLongAgo(true)) {
 		w.forgetful = true
 	}
 	return b, err

@@ -198,7 +198,7 @@ func (d *device) readAll(ctx context.Context, head *node) error {
 		entries++
 		e := c.Entry()
 		got, err := d.readValue(ctx, &e)
-		if d.w.cloud.lossy && (errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNeedsFetch)) {
+		if (d.w.cloud.lossy || d.w.gaveUpLongAgo(e.Priority == object.Lazy)) && (errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNeedsFetch)) {
 			d.w.cloud.stats.Missing++
 			continue
 		}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync"
@@ -493,6 +492,7 @@ type reach struct {
 	left  map[object.Digest]bool // what remains of trees that are not here
 	blind bool                   // a node or piece that may refer to others is not here
 	any   bool                   // pieces may be missing everywhere
+	lazy  bool                   // the present value is lazy
 	// unplaced has pieces that are in the bucket at a place that the page has not recorded.
 	unplaced []object.Digest
 	entry    func(e *fb.Entry) error
@@ -514,6 +514,7 @@ func (r *reach) tree(ctx context.Context, root object.Digest) error {
 	for i := range n.Len() {
 		e := n.Entry(i)
 		if !e.Inline {
+			r.lazy = e.Priority == object.Lazy
 			if err := r.value(ctx, e.Digest); err != nil {
 				return fmt.Errorf("value of %s: %w", e.Key, err)
 			}
@@ -564,10 +565,10 @@ func (r *reach) value(ctx context.Context, d object.Digest) error {
 
 // absent is called for a piece that is neither stored nor recorded as being in the bucket. The
 // bucket may have it when the page lacks some places: see readUnplaced. The piece may also be lost.
-// A device may drop a value, and commit it after others have given up the versions that had it. Or
-// a device may forget its bucket before it has read the value.
+// A device that does not hold a value may commit it long after others have given up the versions
+// that had it: see gaveUpLongAgo. Or a device may forget its bucket before it has read the value.
 func (r *reach) absent(ctx context.Context, d object.Digest) error {
-	if w := r.d.w; w.retained && (w.forsook || w.dropped && w.now.Load() > int64(30*24*time.Hour)) {
+	if w := r.d.w; w.retained && w.forsook || w.gaveUpLongAgo(r.lazy) {
 		return nil
 	}
 	adopted, err := r.d.s.Metadata(ctx, storage.MetadataAdopted)
