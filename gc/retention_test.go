@@ -86,9 +86,9 @@ func TestRules(t *testing.T) {
 			p.All = append(ids(append(chain, island)...), commit.First().ID)
 			p.Keep = ids(chain[0])
 		}), gc.Policy{Commits: 4}, ids(chain[1], island)},
-		"the same in time":                        {with(func(p *gc.Page) { p.All = ids(island) }), gc.Policy{Age: time.Hour}, nil},
-		"what is above the base of unsynced ones": {with(func(p *gc.Page) { p.Heads, p.Unsynced = chain[5:], ids(side) }), gc.Policy{Commits: 1}, ids(chain[1], chain[0])},
-		"unsynced and parents":                    {with(func(p *gc.Page) { p.Unsynced = ids(chain[3], chain[5]) }), gc.Policy{Commits: 1}, ids(chain[1], chain[0])},
+		"the same in time":            {with(func(p *gc.Page) { p.All = ids(island) }), gc.Policy{Age: time.Hour}, nil},
+		"a head below another":        {with(func(p *gc.Page) { p.Heads, p.Keep = []*commit.Commit{chain[5], chain[2]}, ids(side) }), gc.Policy{Commits: 1}, ids(chain[1], chain[0])},
+		"a head on what was given up": {with(func(p *gc.Page) { p.History, p.Heads = withPruned{g, chain[2].ID}, []*commit.Commit{chain[5], side} }), gc.Policy{Commits: 1}, nil},
 	} {
 		if got := prune(t, c.page, c.policy, 60); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %d commits go, want %d", name, len(got), len(c.want))

@@ -205,7 +205,12 @@ func (d *device) unwanted(ctx context.Context, keep int) ([]commit.ID, error) {
 			return nil, err
 		}
 	}
-	page := gc.Page{History: d.w.graph, Unsynced: unsynced}
+	page := gc.Page{History: d.w.graph, Keep: unsynced}
+	for _, id := range unsynced { // their differences from their parents are still to be sent
+		for _, p := range d.w.graph.byID[id].c.Parents {
+			page.Heads = append(page.Heads, d.w.graph.byID[p].c)
+		}
+	}
 	if d.w.cloud != nil { // tags of other devices
 		for _, ids := range d.w.cloud.tags {
 			page.Keep = slices.AppendSeq(page.Keep, maps.Keys(ids))
