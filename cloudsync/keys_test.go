@@ -88,12 +88,10 @@ func testRotation(t *testing.T, entries int) {
 func TestShutOut(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
-	lost, err := seal.NewMasterKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lost := seal.NewMasterKey(nil)
 	a.changeKeys(seal.Change{AddSlots: []seal.NewSlot{{Master: lost, Label: "phone"}}})
 	first := w.ring
+	var err error
 	if w.ring, _, err = cloudsync.Connect(t.Context(), w.b, lost, false, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -166,10 +164,7 @@ func TestKeyringChangesMeet(t *testing.T) {
 	}
 	errs := make(chan error)
 	for _, p := range devices {
-		master, err := seal.NewMasterKey(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		master := seal.NewMasterKey(nil)
 		go func() {
 			errs <- p.d.s.ChangeKeys(t.Context(), func(*seal.Keyring) (seal.Change, error) {
 				return seal.Change{NewDataKey: true, AddSlots: []seal.NewSlot{{Master: master, Label: "added"}}}, nil

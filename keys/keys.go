@@ -150,11 +150,7 @@ func (c *ChangeOptions) change() (seal.Change, error) {
 		out.AddSlots = append(out.AddSlots, seal.NewSlot{Master: m, Label: c.Label})
 	}
 	if len(c.AddPassphrase) > 0 {
-		kdf, err := seal.NewKDF(nil)
-		if err != nil {
-			return out, err
-		}
-		m, err := kdf.Derive(secret.New(c.AddPassphrase))
+		m, err := seal.NewKDF(nil).Derive(secret.New(c.AddPassphrase))
 		if err != nil {
 			return out, err
 		}
@@ -176,11 +172,7 @@ func (c *ChangeOptions) change() (seal.Change, error) {
 // key in the file; it must then be set as Cloud.KeyFilePassphrase or SyncOptions.Passphrase. nil
 // seals nothing. Errors: fs.ErrExist, those of the file system.
 func CreateFile(path string, passphrase []byte) error {
-	m, err := seal.NewMasterKey(nil)
-	if err != nil {
-		return fmt.Errorf("make key: %w", err)
-	}
-	return seal.CreateKeyFile(path, m, secret.New(passphrase))
+	return seal.CreateKeyFile(path, seal.NewMasterKey(nil), secret.New(passphrase))
 }
 
 // FileID returns 16 hexadecimal digits that identify the key in a key file and reveal nothing else.
@@ -198,11 +190,7 @@ func FileID(path string, shared bool, passphrase []byte) (string, error) {
 // to the keyring, they give access to the cloud. The user should write them down, and not keep them
 // on a device.
 func NewRecoveryWords() (string, error) {
-	m, err := seal.NewRecoveryWords(nil)
-	if err != nil {
-		return "", fmt.Errorf("make recovery words: %w", err)
-	}
-	words, err := m.RecoveryWords()
+	words, err := seal.NewRecoveryWords(nil).RecoveryWords()
 	return string(words.Expose()), err
 }
 

@@ -207,10 +207,7 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 	s := &sealed{order: p.order}
 	size := seal.ObjectBytes(seal.Padme(int64(p.stored + tableRoom + pieceTableBytes*p.pieces)))
 	object := bytes.NewBuffer(slices.Grow(c.object[:0], int(size)))
-	rnd, err := c.o.Sealer.Random()
-	if err != nil {
-		return nil, err
-	}
+	rnd := c.o.Sealer.Random()
 	w, err := c.o.Sealer.NewWriter(object, c.o.Names.PackLabel(c.o.Epoch), false)
 	if err != nil {
 		return nil, err

@@ -117,10 +117,7 @@ func BenchmarkStream(b *testing.B) {
 }
 
 func BenchmarkDerive(b *testing.B) {
-	kdf, err := seal.NewKDF(nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	kdf := seal.NewKDF(nil)
 	for b.Loop() {
 		if _, err := kdf.Derive(secret.FromString("correct horse battery staple")); err != nil {
 			b.Fatal(err)

@@ -93,8 +93,8 @@ func (c *Chain) Derive(passphrase secret.Bytes) (MasterKey, error) {
 			if err != nil {
 				return MasterKey{}, err
 			}
-			if ok, err := m.opens(r.BucketID, s); ok || err != nil {
-				return m, err
+			if m.opens(r.BucketID, s) {
+				return m, nil
 			}
 		}
 	}
@@ -129,9 +129,7 @@ func (c *Chain) Open(master MasterKey) (*Keyring, error) {
 		for from = len(c.rings) - 1; from > 0 && c.rings[from-1].has(id); {
 			from--
 		}
-		if keys, err = master.keysOf(newest.BucketID, id); err != nil {
-			return nil, err
-		}
+		keys = master.keysOf(newest.BucketID, id)
 	}
 	k, err := c.rings[from].open(keys)
 	if err != nil {
@@ -154,13 +152,11 @@ func (c *Chain) Open(master MasterKey) (*Keyring, error) {
 func (c *Chain) slotOf(master MasterKey) (ID, error) {
 	newest := c.Newest()
 	for i, r := range slices.Backward(c.rings) {
-		at, err := r.slotOf(master)
-		switch {
-		case err != nil:
-			return ID{}, err
-		case at < 0:
+		at := r.slotOf(master)
+		if at < 0 {
 			continue
-		case i < len(c.rings)-1:
+		}
+		if i < len(c.rings)-1 {
 			return ID{}, fmt.Errorf("open keyring of bucket %s: slot %s opens ring %d, and the newest is %d: %w", newest.BucketID, r.slots[at].id, r.Number, newest.Number, ErrShutOut)
 		}
 		return r.slots[at].id, nil

@@ -31,11 +31,9 @@ func TestChain(t *testing.T) {
 		seed := uint64(1000)
 		source := func() *randomSource { seed++; return &randomSource{seed: seed} }
 		draw := func() seal.MasterKey {
-			m, err := seal.NewMasterKey(source())
-			check(t, err)
+			m := seal.NewMasterKey(source())
 			if rapid.Bool().Draw(t, "words") {
-				m, err = seal.NewRecoveryWords(source())
-				check(t, err)
+				m = seal.NewRecoveryWords(source())
 			}
 			return m
 		}
@@ -192,10 +190,7 @@ func TestRecoveryWords(t *testing.T) {
 		last string
 		one  string
 	}{{0, "art", "abandon"}, {0x7f, "title", "legal"}, {0x80, "bless", "letter"}, {0xff, "vote", "zoo"}} {
-		m, err := seal.NewRecoveryWords(bytes.NewReader(bytes.Repeat([]byte{c.key}, 32)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := seal.NewRecoveryWords(bytes.NewReader(bytes.Repeat([]byte{c.key}, 32)))
 		words, err := m.RecoveryWords()
 		if err != nil {
 			t.Fatal(err)
@@ -209,10 +204,7 @@ func TestRecoveryWords(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	m, err := seal.NewRecoveryWords(seeded(95))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := seal.NewRecoveryWords(seeded(95))
 	words, err := m.RecoveryWords()
 	if err != nil {
 		t.Fatal(err)

@@ -29,16 +29,12 @@ const (
 
 // coder holds the zstd coders. They are made at the first use, start no goroutine and are safe for
 // concurrent use.
-var coder = sync.OnceValues(func() (*codec, error) {
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(encodeWindow), zstd.WithEncoderCRC(false))
-	if err != nil {
-		return nil, fmt.Errorf("make zstd encoder: %w", err)
+var coder = sync.OnceValue(func() *codec {
+	return &codec{
+		must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(encodeWindow), zstd.WithEncoderCRC(false))),
+		must(zstd.NewReader(nil, zstd.WithDecoderMaxMemory(MaxObjectBytes), zstd.WithDecoderMaxWindow(decodeWindow),
+			zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderConcurrency(0))),
 	}
-	d, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(MaxObjectBytes), zstd.WithDecoderMaxWindow(decodeWindow), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderConcurrency(0))
-	if err != nil {
-		return nil, fmt.Errorf("make zstd decoder: %w", err)
-	}
-	return &codec{e, d}, nil
 })
 
 type codec struct {
@@ -50,13 +46,12 @@ type codec struct {
 // returns dst with the same content, possibly with more capacity.
 func appendCompressed(dst, plain []byte) (content []byte, shorter bool) {
 	start := len(dst)
-	c, err := coder()
-	if err != nil || len(plain) < minCompress {
+	if len(plain) < minCompress {
 		return dst, false
 	}
 	dst = append(dst, flagZstd)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(plain)))
-	if dst = c.enc.EncodeAll(plain, dst); len(dst)-start < 1+len(plain) {
+	if dst = coder().enc.EncodeAll(plain, dst); len(dst)-start < 1+len(plain) {
 		return dst, true
 	}
 	return dst[:start], false
@@ -142,11 +137,7 @@ func decompress(content []byte, limit int) ([]byte, error) {
 	if int64(len(content)) >= 1+declared {
 		return nil, fmt.Errorf("compression of %d bytes to %d, which is not shorter", declared, len(content))
 	}
-	c, err := coder()
-	if err != nil {
-		return nil, err
-	}
-	plain, err := c.dec.DecodeAll(content[zstdHead:], make([]byte, 0, declared))
+	plain, err := coder().dec.DecodeAll(content[zstdHead:], make([]byte, 0, declared))
 	if err != nil {
 		return nil, fmt.Errorf("decompress: %w", err)
 	}

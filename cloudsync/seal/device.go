@@ -24,14 +24,7 @@ const SignatureBytes = ed25519.PublicKeySize + ed25519.SignatureSize
 type DeviceKey struct{ seed secret.Bytes }
 
 // NewDeviceKey draws a key from random; nil means the system's source.
-func NewDeviceKey(random io.Reader) (DeviceKey, error) {
-	b, err := draw(random, ed25519.SeedSize)
-	if err != nil {
-		return DeviceKey{}, fmt.Errorf("draw key of device: %w", err)
-	}
-	defer clear(b)
-	return DeviceKey{secret.New(b)}, nil
-}
+func NewDeviceKey(random io.Reader) DeviceKey { return DeviceKey{drawKey(random)} }
 
 // ParseDeviceKey returns the key of which Bytes gave b: 32 bytes, which are copied. Errors:
 // base.ErrInvalid.
@@ -66,25 +59,15 @@ func (s *Sealer) SignAs(key DeviceKey) {
 }
 
 // Sign returns the public key of the device, and its signature over the bucket's id and message.
-// Without SignAs it draws a key of its own. Errors are those of the source of randomness.
-func (s *Sealer) Sign(message []byte) ([SignatureBytes]byte, error) {
+// Without SignAs it draws a key of its own.
+func (s *Sealer) Sign(message []byte) [SignatureBytes]byte {
 	if s.signer.Load() == nil {
-		key, err := s.drawDeviceKey()
-		if err != nil {
-			return [SignatureBytes]byte{}, err
-		}
-		private := key.private()
+		private := ed25519.NewKeyFromSeed(s.draw(ed25519.SeedSize))
 		s.signer.CompareAndSwap(nil, &private)
 	}
 	private := *s.signer.Load()
 	public := private.Public().(ed25519.PublicKey)
-	return [SignatureBytes]byte(append(bytes.Clone(public), ed25519.Sign(private, s.Keyring().signedBytes(message))...)), nil
-}
-
-func (s *Sealer) drawDeviceKey() (DeviceKey, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return NewDeviceKey(s.random)
+	return [SignatureBytes]byte(append(bytes.Clone(public), ed25519.Sign(private, s.Keyring().signedBytes(message))...))
 }
 
 // Verify returns the device that has signed a message of the bucket. Errors: ErrBadSignature.

@@ -31,11 +31,7 @@ var hostile = Label{Role: "entry", Name: "hostile"}
 // sealRaw seals content that appendContent would not give.
 func sealRaw(t testing.TB, s *Sealer, content []byte) []byte {
 	t.Helper()
-	drawn, err := s.drawID()
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := s.Keyring().newObject(hostile, shapeSingle, drawn)
+	o, err := s.Keyring().newObject(hostile, shapeSingle, ID(s.draw(IDBytes)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,10 +56,7 @@ func SealKeyFile(m MasterKey, passphrase secret.Bytes, random io.Reader) (secret
 	if _, err := FormatKeyFile(m); err != nil {
 		return secret.Bytes{}, err
 	}
-	kdf, err := NewKDF(random)
-	if err != nil {
-		return secret.Bytes{}, err
-	}
+	kdf := NewKDF(random)
 	aead, err := keyFileAEAD(kdf, passphrase)
 	if err != nil {
 		return secret.Bytes{}, err
@@ -75,7 +72,7 @@ func keyFileAEAD(kdf KDF, passphrase secret.Bytes) (cipher.AEAD, error) {
 	if err != nil {
 		return nil, err
 	}
-	return deriveAEAD(m.key.Expose(), nil, []byte(labelFile))
+	return deriveAEAD(m.key.Expose(), nil, []byte(labelFile)), nil
 }
 
 // ParseKeyFile returns the key in the text of a key file. passphrase is used only for a file under

@@ -42,18 +42,10 @@ type Keyring struct {
 // unless algorithm is Plain, the first data key. Found makes the first ring of them. random is the
 // source; nil means the system's.
 func NewKeyring(algorithm Algorithm, random io.Reader) (*Keyring, error) {
-	n := 0
-	switch algorithm {
-	case Plain:
-	case AES256GCM:
-		n = 1
-	default:
+	if algorithm > AES256GCM {
 		return nil, fmt.Errorf("make keyring with %s: %w", algorithm, base.ErrInvalid)
 	}
-	b, err := draw(random, IDBytes+(2+n)*keyBytes)
-	if err != nil {
-		return nil, fmt.Errorf("draw keyring: %w", err)
-	}
+	b := draw(random, IDBytes+(2+int(algorithm))*keyBytes) // only sealed buckets have a data key
 	defer clear(b)
 	k := &Keyring{algorithm: algorithm, bucket: ID(b[:IDBytes])}
 	k.setKeys(b[IDBytes:])

@@ -21,14 +21,7 @@ type MasterKey struct {
 }
 
 // NewMasterKey draws a master key from random; nil means the system's source.
-func NewMasterKey(random io.Reader) (MasterKey, error) {
-	b, err := draw(random, keyBytes)
-	if err != nil {
-		return MasterKey{}, fmt.Errorf("draw master key: %w", err)
-	}
-	defer clear(b)
-	return MasterKey{key: secret.New(b)}, nil
-}
+func NewMasterKey(random io.Reader) MasterKey { return MasterKey{key: drawKey(random)} }
 
 // Kind returns the kind of a slot with this key.
 func (m MasterKey) Kind() SlotKind {
@@ -82,12 +75,8 @@ type KDF struct {
 }
 
 // NewKDF returns the recommended parameters with a salt from random; nil means the system's source.
-func NewKDF(random io.Reader) (KDF, error) {
-	b, err := draw(random, IDBytes)
-	if err != nil {
-		return KDF{}, fmt.Errorf("draw salt: %w", err)
-	}
-	return KDF{MemoryKiB: DefaultMemoryKiB, Passes: DefaultPasses, Lanes: DefaultLanes, Salt: ID(b)}, nil
+func NewKDF(random io.Reader) KDF {
+	return KDF{MemoryKiB: DefaultMemoryKiB, Passes: DefaultPasses, Lanes: DefaultLanes, Salt: ID(draw(random, IDBytes))}
 }
 
 // check describes a parameter that is out of bounds, or returns "".
@@ -140,14 +129,22 @@ func parseKDF(b []byte) KDF {
 	}
 }
 
-// draw returns n bytes of random, or of the system's source for nil.
-func draw(random io.Reader, n int) ([]byte, error) {
+// draw returns n bytes of random, or of the system's source for nil. It panics if a source fails,
+// as crypto/rand does: nothing can be sealed without one.
+func draw(random io.Reader, n int) []byte {
 	if random == nil {
 		random = rand.Reader
 	}
 	b := make([]byte, n)
 	if _, err := io.ReadFull(random, b); err != nil {
-		return nil, err
+		panic(fmt.Sprintf("draw random bytes: %v", err))
 	}
-	return b, nil
+	return b
+}
+
+// drawKey draws a key.
+func drawKey(random io.Reader) secret.Bytes {
+	b := draw(random, keyBytes)
+	defer clear(b)
+	return secret.New(b)
 }

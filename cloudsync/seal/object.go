@@ -141,11 +141,7 @@ func (k *Keyring) object(l Label, h header) (*object, error) {
 		return nil, l.corrupt(fmt.Sprintf("a key index below %d", len(k.data)), fmt.Sprint(h.keyIndex), ErrUnknownKey)
 	}
 	info := appendParts(append([]byte(labelObject), h.bytes()[:8]...), l.Role, l.Name)
-	aead, err := deriveAEAD(k.data[h.keyIndex].Expose(), h.id[:], info)
-	if err != nil {
-		return nil, fmt.Errorf("derive key of %s %s: %w", l.Role, printable(l.Name), err)
-	}
-	o.aead = aead
+	o.aead = deriveAEAD(k.data[h.keyIndex].Expose(), h.id[:], info)
 	return o, nil
 }
 
@@ -213,21 +209,23 @@ func appendParts[T string | []byte](b []byte, parts ...T) []byte {
 }
 
 // derive returns n bytes that HKDF-SHA-256 makes of key, salt and info.
-func derive(key, salt, info []byte, n int) ([]byte, error) {
-	return hkdf.Key(sha256.New, key, salt, string(info), n)
+func derive(key, salt, info []byte, n int) []byte {
+	return must(hkdf.Key(sha256.New, key, salt, string(info), n))
 }
 
-func deriveAEAD(key, salt, info []byte) (cipher.AEAD, error) {
-	sub, err := derive(key, salt, info, keyBytes)
-	if err != nil {
-		return nil, err
-	}
+func deriveAEAD(key, salt, info []byte) cipher.AEAD {
+	sub := derive(key, salt, info, keyBytes)
 	defer clear(sub)
-	block, err := aes.NewCipher(sub)
+	return must(cipher.NewGCM(must(aes.NewCipher(sub))))
+}
+
+// must returns the result of a function that fails only for bad lengths or options, which are
+// constants here.
+func must[T any](v T, err error) T {
 	if err != nil {
-		return nil, err
+		panic(err)
 	}
-	return cipher.NewGCM(block)
+	return v
 }
 
 // plainAEAD takes the place of a cipher in a bucket without a key: the content stays as it is, and

@@ -13,7 +13,6 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/secret"
 )
 
 // Layout of a ring; the table is in doc.go.
@@ -139,13 +138,8 @@ func (r *Ring) sealedAt() int { return ringHeadBytes + len(r.slots)*slotBytes + 
 func (r *Ring) signed() []byte { return r.raw[:len(r.raw)-sumBytes-ed25519.SignatureSize] }
 
 // slotOf returns the index of the slot that master opens, -1 if there is none.
-func (r *Ring) slotOf(master MasterKey) (int, error) {
-	for i := range r.slots {
-		if ok, err := master.opens(r.BucketID, &r.slots[i]); ok || err != nil {
-			return i, err
-		}
-	}
-	return -1, nil
+func (r *Ring) slotOf(master MasterKey) int {
+	return slices.IndexFunc(r.slots, func(s slot) bool { return master.opens(r.BucketID, &s) })
 }
 
 // open returns the content of the ring, given the keys of one of its slots; nil opens plaintext.
@@ -159,9 +153,7 @@ func (r *Ring) open(keys *slotKeys) (*Keyring, error) {
 			return nil, corruptRing("", fmt.Sprintf("the key that is wrapped for slot %s differs from what was wrapped", keys.id))
 		}
 		defer clear(ringKey)
-		if aead, err = ringAEAD(ringKey, r.BucketID); err != nil {
-			return nil, err
-		}
+		aead = ringAEAD(ringKey, r.BucketID)
 	}
 	at, end := r.sealedAt(), len(r.raw)-signatureBytes-sumBytes
 	content, err := aead.Open(nil, nonce(kindRing, 0), r.raw[at:end], r.raw[:at])
@@ -206,10 +198,7 @@ func (k *Keyring) Found(first NewSlot, random io.Reader) ([]byte, *Keyring, erro
 		if err != nil {
 			return nil, nil, err
 		}
-		if next.self, err = first.Master.keysOf(k.bucket, s.id); err != nil {
-			return nil, nil, err
-		}
-		next.slots = []slot{s}
+		next.self, next.slots = first.Master.keysOf(k.bucket, s.id), []slot{s}
 	}
 	raw, err := next.write(next.self, random)
 	if err != nil {
@@ -271,12 +260,7 @@ func (k *Keyring) next(c Change, random io.Reader) ([]byte, *Keyring, error) {
 		next.slots = append(next.slots, s)
 	}
 	if (c.NewDataKey || len(c.RemoveSlots) > 0) && !plain {
-		b, err := draw(random, keyBytes)
-		if err != nil {
-			return nil, nil, fmt.Errorf("draw data key: %w", err)
-		}
-		next.data = append(slices.Clip(k.data), secret.New(b))
-		clear(b)
+		next.data = append(slices.Clip(k.data), drawKey(random))
 	}
 	if len(next.slots) > MaxSlots || len(next.data) > MaxDataKeys || next.number >= MaxRings {
 		return nil, nil, fmt.Errorf("%d slots, %d data keys, limits %d and %d: %w",
@@ -300,15 +284,9 @@ func (k *Keyring) write(signer *slotKeys, random io.Reader) ([]byte, error) {
 	if k.algorithm == Plain {
 		b = append(b, make([]byte, keyBytes)...)
 	} else {
-		drawn, err := k.drawKeys(b, random)
-		if err != nil {
-			return nil, fmt.Errorf("draw key of keyring: %w", err)
-		}
+		drawn := k.drawKeys(b, random)
 		defer clear(drawn)
-		ephemeral, err := ecdh.X25519().NewPrivateKey(drawn[keyBytes:])
-		if err != nil {
-			return nil, err
-		}
+		ephemeral := must(ecdh.X25519().NewPrivateKey(drawn[keyBytes:]))
 		b = append(b, ephemeral.PublicKey().Bytes()...)
 		for i := range k.slots {
 			wrapped, err := k.slots[i].wrapFor(ephemeral, b[:ringHeadBytes], drawn[:keyBytes])
@@ -317,9 +295,7 @@ func (k *Keyring) write(signer *slotKeys, random io.Reader) ([]byte, error) {
 			}
 			b = append(append(b, k.slots[i].fixed[:]...), wrapped...)
 		}
-		if aead, err = ringAEAD(drawn[:keyBytes], k.bucket); err != nil {
-			return nil, err
-		}
+		aead = ringAEAD(drawn[:keyBytes], k.bucket)
 	}
 	content := k.content()
 	defer clear(content)
@@ -342,12 +318,8 @@ func (k *Keyring) write(signer *slotKeys, random io.Reader) ([]byte, error) {
 
 // drawKeys draws the key of a ring and the key that wraps it. The head and the sealed content go
 // into them, so that a source of randomness that repeats itself gives no key twice.
-func (k *Keyring) drawKeys(head []byte, random io.Reader) ([]byte, error) {
-	drawn, err := draw(random, 2*keyBytes)
-	if err != nil {
-		return nil, err
-	}
-	content := k.content()
+func (k *Keyring) drawKeys(head []byte, random io.Reader) []byte {
+	drawn, content := draw(random, 2*keyBytes), k.content()
 	all := append(drawn, content...)
 	defer func() { clear(drawn); clear(content); clear(all) }()
 	return derive(all, head, []byte(labelDraw), 2*keyBytes)
@@ -396,10 +368,7 @@ func (k *Keyring) parseContent(b []byte) (problem string) {
 	for i := range k.slots {
 		s := &k.slots[i]
 		s.sign = bytes.Clone(take(keyBytes))
-		var err error
-		if s.box, err = ecdh.X25519().NewPublicKey(take(keyBytes)); err != nil {
-			return "a key that is none"
-		}
+		s.box = must(ecdh.X25519().NewPublicKey(take(keyBytes)))
 		s.label = text()
 	}
 	if problem == "" && len(b) > 0 {
@@ -409,10 +378,6 @@ func (k *Keyring) parseContent(b []byte) (problem string) {
 }
 
 // ringAEAD returns the cipher for the content of a ring.
-func ringAEAD(ringKey []byte, bucket ID) (cipher.AEAD, error) {
-	aead, err := deriveAEAD(ringKey, bucket[:], []byte(labelWrap))
-	if err != nil {
-		return nil, fmt.Errorf("derive key of keyring: %w", err)
-	}
-	return aead, nil
+func ringAEAD(ringKey []byte, bucket ID) cipher.AEAD {
+	return deriveAEAD(ringKey, bucket[:], []byte(labelWrap))
 }

@@ -3,7 +3,6 @@ package seal
 import (
 	"crypto/ed25519"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -116,9 +115,6 @@ type Sealer struct {
 // means the system's. Two objects with the same id, role and name would share a key and nonces. So
 // the content goes into the id too, in case the source repeats itself.
 func NewSealer(ring *Keyring, random io.Reader) *Sealer {
-	if random == nil {
-		random = rand.Reader
-	}
 	s := &Sealer{random: random}
 	s.ring.Store(ring)
 	return s
@@ -133,31 +129,22 @@ func (s *Sealer) Use(ring *Keyring) { s.ring.Store(ring) }
 
 // Random returns a generator of unpredictable numbers, for choices that the bucket's owner must not
 // foresee. The caller owns it.
-func (s *Sealer) Random() (*mathrand.Rand, error) {
-	var seed [32]byte
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, err := io.ReadFull(s.random, seed[:]); err != nil {
-		return nil, fmt.Errorf("draw seed: %w", err)
-	}
-	return mathrand.New(mathrand.NewChaCha8(seed)), nil
+func (s *Sealer) Random() *mathrand.Rand {
+	return mathrand.New(mathrand.NewChaCha8([32]byte(s.draw(32))))
 }
 
-// drawID returns the random part of the id of an object.
-func (s *Sealer) drawID() (drawn ID, err error) {
+// draw returns n random bytes.
+func (s *Sealer) draw(n int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, err := io.ReadFull(s.random, drawn[:]); err != nil {
-		return ID{}, fmt.Errorf("draw id of sealed object: %w", err)
-	}
-	return drawn, nil
+	return draw(s.random, n)
 }
 
 // hedgedID returns the id of an object with some content. It reveals nothing about the content
 // without the keyring.
-func (k *Keyring) hedgedID(drawn ID, content ...[]byte) ID {
+func (k *Keyring) hedgedID(drawn []byte, content ...[]byte) ID {
 	mac := hmac.New(sha256.New, k.names.Expose())
-	mac.Write(append([]byte(labelID), drawn[:]...))
+	mac.Write(append([]byte(labelID), drawn...))
 	for _, c := range content {
 		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(c))))
 		mac.Write(c)
@@ -187,17 +174,13 @@ func MaxSealed(limit int) int { return max(leastQuarter, limit+Overhead+(limit+O
 
 // Seal returns plain as a single object with the label l, and its Ref. plain has at most
 // MaxObjectBytes and is not retained. Sealing the same plaintext again gives other bytes. Errors:
-// base.ErrInvalid, base.ErrTooLarge, those of the source of randomness.
+// base.ErrInvalid, base.ErrTooLarge.
 func (s *Sealer) Seal(l Label, plain []byte, f Form) ([]byte, Ref, error) {
 	if len(plain) > MaxObjectBytes {
 		return nil, Ref{}, fmt.Errorf("seal %s of %d bytes, limit %d: %w", l.Role, len(plain), MaxObjectBytes, base.ErrTooLarge)
 	}
-	drawn, err := s.drawID()
-	if err != nil {
-		return nil, Ref{}, err
-	}
 	ring := s.ring.Load()
-	o, err := ring.newObject(l, shapeSingle, ring.hedgedID(drawn, plain))
+	o, err := ring.newObject(l, shapeSingle, ring.hedgedID(s.draw(IDBytes), plain))
 	if err != nil {
 		return nil, Ref{}, err
 	}

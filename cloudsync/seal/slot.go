@@ -101,44 +101,32 @@ type slotKeys struct {
 }
 
 // keysOf derives the keys of the slot id of a bucket.
-func (m MasterKey) keysOf(bucket, id ID) (*slotKeys, error) {
-	salt := append(bytes.Clone(bucket[:]), id[:]...)
-	k := &slotKeys{id: id}
-	for _, d := range []struct {
-		label string
-		to    *secret.Bytes
-	}{{labelSign, &k.sign}, {labelBox, &k.box}} {
-		b, err := derive(m.key.Expose(), salt, []byte(d.label), keyBytes)
-		if err != nil {
-			return nil, fmt.Errorf("derive key of slot %s: %w", id, err)
-		}
-		*d.to = secret.New(b)
-		clear(b)
+func (m MasterKey) keysOf(bucket, id ID) *slotKeys {
+	key := func(label string) secret.Bytes {
+		b := m.derive(bucket, id, label, keyBytes)
+		defer clear(b)
+		return secret.New(b)
 	}
-	return k, nil
+	return &slotKeys{id: id, sign: key(labelSign), box: key(labelBox)}
+}
+
+func (m MasterKey) derive(bucket, id ID, label string, n int) []byte {
+	return derive(m.key.Expose(), append(bytes.Clone(bucket[:]), id[:]...), []byte(label), n)
 }
 
 // check returns the bytes that distinguish a wrong master key from a damaged keyring, and reveal
 // nothing else about the key.
-func (m MasterKey) check(bucket, id ID) ([]byte, error) {
-	salt := append(bytes.Clone(bucket[:]), id[:]...)
-	b, err := derive(m.key.Expose(), salt, []byte(labelCheck), checkBytes)
-	if err != nil {
-		return nil, fmt.Errorf("derive key check: %w", err)
-	}
-	return b, nil
-}
+func (m MasterKey) check(bucket, id ID) []byte { return m.derive(bucket, id, labelCheck, checkBytes) }
 
 // opens reports whether m is the secret of the slot.
-func (m MasterKey) opens(bucket ID, s *slot) (bool, error) {
-	check, err := m.check(bucket, s.id)
-	return err == nil && hmac.Equal(check, s.fixed[slotCheckAt:]), err
+func (m MasterKey) opens(bucket ID, s *slot) bool {
+	return hmac.Equal(m.check(bucket, s.id), s.fixed[slotCheckAt:])
 }
 
 func (k *slotKeys) signer() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(k.sign.Expose()) }
 
-func (k *slotKeys) unboxer() (*ecdh.PrivateKey, error) {
-	return ecdh.X25519().NewPrivateKey(k.box.Expose())
+func (k *slotKeys) unboxer() *ecdh.PrivateKey {
+	return must(ecdh.X25519().NewPrivateKey(k.box.Expose()))
 }
 
 // NewSlot is a slot to be added to a keyring.
@@ -157,28 +145,12 @@ func (n NewSlot) make(bucket ID, random io.Reader) (slot, error) {
 	if err := CheckLabel(n.Label); err != nil {
 		return slot{}, fmt.Errorf("add slot: %w", err)
 	}
-	b, err := draw(random, IDBytes)
-	if err != nil {
-		return slot{}, fmt.Errorf("draw id of slot: %w", err)
-	}
-	s := slot{id: ID(b), kind: n.Master.Kind(), label: n.Label}
-	keys, err := n.Master.keysOf(bucket, s.id)
-	if err != nil {
-		return slot{}, err
-	}
-	s.sign = keys.signer().Public().(ed25519.PublicKey)
-	private, err := keys.unboxer()
-	if err != nil {
-		return slot{}, fmt.Errorf("derive key of slot: %w", err)
-	}
-	s.box = private.PublicKey()
-	check, err := n.Master.check(bucket, s.id)
-	if err != nil {
-		return slot{}, err
-	}
+	s := slot{id: ID(draw(random, IDBytes)), kind: n.Master.Kind(), label: n.Label}
+	keys := n.Master.keysOf(bucket, s.id)
+	s.sign, s.box = keys.signer().Public().(ed25519.PublicKey), keys.unboxer().PublicKey()
 	fixed := append([]byte{byte(s.kind), 0, 0, 0}, s.id[:]...)
 	fixed = n.Master.kdf.appendBytes(fixed)
-	s.fixed = [slotFixedBytes]byte(append(fixed, check...))
+	s.fixed = [slotFixedBytes]byte(append(fixed, n.Master.check(bucket, s.id)...))
 	return s, nil
 }
 
@@ -207,44 +179,27 @@ func (s *slot) wrapFor(ephemeral *ecdh.PrivateKey, head, ringKey []byte) ([]byte
 	if err != nil {
 		return nil, fmt.Errorf("wrap key for slot %s: %w", s.id, err)
 	}
-	return s.crypt(shared, head, func(aead cipher.AEAD) ([]byte, error) {
-		return aead.Seal(nil, nonce(kindSlot, 0), ringKey, s.fixed[:]), nil
-	})
+	return s.wrapping(shared, head, s.box).Seal(nil, nonce(kindSlot, 0), ringKey, s.fixed[:]), nil
 }
 
 // unwrap is the opposite of wrapFor, with the keys of the slot.
 func (s *slot) unwrap(keys *slotKeys, head, wrapped []byte) ([]byte, error) {
-	private, err := keys.unboxer()
+	private := keys.unboxer()
+	shared, err := private.ECDH(must(ecdh.X25519().NewPublicKey(head[ringEphemeralAt:ringHeadBytes])))
 	if err != nil {
 		return nil, err
 	}
-	ephemeral, err := ecdh.X25519().NewPublicKey(head[ringEphemeralAt:ringHeadBytes])
-	if err != nil {
-		return nil, err
-	}
-	shared, err := private.ECDH(ephemeral)
-	if err != nil {
-		return nil, err
-	}
-	own := *s
-	own.box = private.PublicKey()
-	return own.crypt(shared, head, func(aead cipher.AEAD) ([]byte, error) {
-		return aead.Open(nil, nonce(kindSlot, 0), wrapped, s.fixed[:])
-	})
+	return s.wrapping(shared, head, private.PublicKey()).Open(nil, nonce(kindSlot, 0), wrapped, s.fixed[:])
 }
 
-// crypt derives the wrapping key from a shared secret and its context.
-func (s *slot) crypt(shared, head []byte, do func(cipher.AEAD) ([]byte, error)) ([]byte, error) {
+// wrapping derives the wrapping key from a shared secret, which it clears, and its context: the
+// head of the ring and the public key of the slot.
+func (s *slot) wrapping(shared, head []byte, box *ecdh.PublicKey) cipher.AEAD {
 	defer clear(shared)
 	info := append([]byte(labelSlot), head[ringNumberAt:ringNumberAt+8]...)
 	info = append(info, head[ringEphemeralAt:ringHeadBytes]...)
-	info = append(info, s.box.Bytes()...)
-	salt := append(bytes.Clone(head[ringBucketAt:ringBucketAt+IDBytes]), s.id[:]...)
-	aead, err := deriveAEAD(shared, salt, info)
-	if err != nil {
-		return nil, fmt.Errorf("derive wrapping key of slot %s: %w", s.id, err)
-	}
-	return do(aead)
+	info = append(info, box.Bytes()...)
+	return deriveAEAD(shared, append(bytes.Clone(head[ringBucketAt:ringBucketAt+IDBytes]), s.id[:]...), info)
 }
 
 // appendText appends a label after its length in two bytes.

@@ -28,10 +28,8 @@ var english = strings.Fields(englishText)
 const wordBits = 11
 
 // NewRecoveryWords draws a master key that is written as words; nil means the system's source.
-func NewRecoveryWords(random io.Reader) (MasterKey, error) {
-	m, err := NewMasterKey(random)
-	m.words = true
-	return m, err
+func NewRecoveryWords(random io.Reader) MasterKey {
+	return MasterKey{key: drawKey(random), words: true}
 }
 
 // RecoveryWords returns the key as 24 words separated by blanks, by BIP-39: the key and the first 8

@@ -16,7 +16,7 @@ type Writer struct {
 	w        io.Writer
 	ring     *Keyring
 	label    Label
-	drawn    ID                                    // for the object's id
+	drawn    []byte                                // for the object's id
 	below    interface{ AvailableBuffer() []byte } // w, or nil
 	o        *object                               // nil until the first frame is sealed
 	compress bool
@@ -40,11 +40,7 @@ func (s *Sealer) NewWriter(w io.Writer, l Label, compress bool) (*Writer, error)
 	if err := l.check(); err != nil {
 		return nil, err
 	}
-	drawn, err := s.drawID()
-	if err != nil {
-		return nil, err
-	}
-	sw := &Writer{w: w, ring: s.ring.Load(), label: l, drawn: drawn, compress: compress, frame: make([]byte, 0, FrameBytes)}
+	sw := &Writer{w: w, ring: s.ring.Load(), label: l, drawn: s.draw(IDBytes), compress: compress, frame: make([]byte, 0, FrameBytes)}
 	sw.below, _ = w.(interface{ AvailableBuffer() []byte })
 	return sw, nil
 }

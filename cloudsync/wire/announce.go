@@ -51,7 +51,7 @@ func AnnouncementName(k *seal.Keyring, ledger string, page [16]byte) string {
 func AnnouncementLabel(name string) seal.Label { return seal.Label{Role: RolePage, Name: name} }
 
 // SealAnnouncement returns the object for the name AnnouncementName. Errors: base.ErrInvalid,
-// base.ErrTooLarge, those of the source of randomness.
+// base.ErrTooLarge.
 func SealAnnouncement(s *seal.Sealer, a Announcement) ([]byte, error) {
 	if err := a.check(); err != nil {
 		return nil, fmt.Errorf("encode %s: %w", announcementWhere, err)

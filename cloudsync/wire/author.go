@@ -27,9 +27,9 @@ func entryPlace(e epoch.ID, number uint64) []byte {
 }
 
 // sign appends the author to the plaintext for a place.
-func sign(s *seal.Sealer, what string, n Names, place, plain []byte) ([]byte, error) {
-	signature, err := s.Sign(authored(what, n, place, plain))
-	return append(plain, signature[:]...), err
+func sign(s *seal.Sealer, what string, n Names, place, plain []byte) []byte {
+	signature := s.Sign(authored(what, n, place, plain))
+	return append(plain, signature[:]...)
 }
 
 // verify cuts the author off opened plaintext, and proves that the device has signed it. The

@@ -111,8 +111,7 @@ func padBody(bytes int) int {
 
 // SealBody seals a stream of kind Body under a new random id. parts lists the parts that are
 // compressed, each by itself, so that no length reveals anything about two commits together: see
-// Writer.Parts. Errors: base.ErrInvalid, base.ErrTooLarge beyond MaxBodyBytes; those of the source
-// of randomness.
+// Writer.Parts. Errors: base.ErrInvalid, base.ErrTooLarge beyond MaxBodyBytes.
 func SealBody(s *seal.Sealer, n Names, e, id epoch.ID, stream []byte, parts []seal.Part) (*SealedBody, error) {
 	if err := notZero("id of a body", id); err != nil {
 		return nil, invalid(entryWhere, err)
@@ -139,18 +138,14 @@ func ClosingBody(sealed []byte) *SealedBody {
 	return &SealedBody{kind: entryClosing, sealed: sealed, hash: sha256.Sum256(sealed)}
 }
 
-// SealEntry returns the object of the entry with a body, and its hash. Errors: base.ErrInvalid;
-// those of the source of randomness.
+// SealEntry returns the object of the entry with a body, and its hash. Errors: base.ErrInvalid.
 func SealEntry(s *seal.Sealer, n Names, e epoch.ID, number uint64, previous epoch.Hash, body *SealedBody) ([]byte, epoch.Hash, error) {
 	if number == 0 || number > MaxNumber || previous == (epoch.Hash{}) || (body.kind == entryClosing) != (body.id == epoch.ID{}) {
 		return nil, epoch.Hash{}, invalid(entryWhere, fmt.Errorf("number %d, previous hash %x, id %s", number, previous[:4], body.id))
 	}
 	c := encode(entryWhere)
 	(&Head{Previous: previous, kind: body.kind, id: body.id, sum: body.hash}).code(c)
-	plain, err := sign(s, entryWhere, n, entryPlace(e, number), c.b)
-	if err != nil {
-		return nil, epoch.Hash{}, fmt.Errorf("seal log entry %d: %w", number, err)
-	}
+	plain := sign(s, entryWhere, n, entryPlace(e, number), c.b)
 	head, _, err := s.Seal(n.HeadLabel(e, number), plain, seal.Form{})
 	if err != nil {
 		return nil, epoch.Hash{}, fmt.Errorf("seal log entry %d: %w", number, err)

@@ -94,17 +94,13 @@ func ParseEpoch(b []byte) (*epoch.Proposal, error) {
 	return x, nil
 }
 
-// SealEpoch returns the object of an epoch, and sets x.Hash to its hash. Errors: as EncodeEpoch;
-// those of the source of randomness.
+// SealEpoch returns the object of an epoch, and sets x.Hash to its hash. Errors: as EncodeEpoch.
 func SealEpoch(s *seal.Sealer, n Names, x *epoch.Proposal) ([]byte, error) {
 	plain, err := EncodeEpoch(x)
 	if err != nil {
 		return nil, err
 	}
-	if plain, err = sign(s, epochWhere, n, nil, plain); err != nil {
-		return nil, fmt.Errorf("seal %s: %w", epochWhere, err)
-	}
-	sealed, _, err := s.Seal(n.EpochLabel(), plain, seal.Form{Pad: seal.Quarters})
+	sealed, _, err := s.Seal(n.EpochLabel(), sign(s, epochWhere, n, nil, plain), seal.Form{Pad: seal.Quarters})
 	if err != nil {
 		return nil, fmt.Errorf("seal %s: %w", epochWhere, err)
 	}

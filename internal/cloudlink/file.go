@@ -216,10 +216,6 @@ func (l *Link) settleDevice(f *file) error {
 	if f.tie == tie {
 		return nil
 	}
-	key, err := seal.NewDeviceKey(nil)
-	if err != nil {
-		return err
-	}
-	f.key, f.tie = key, tie
+	f.key, f.tie = seal.NewDeviceKey(nil), tie
 	return l.writeFile(f)
 }

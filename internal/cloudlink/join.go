@@ -167,11 +167,7 @@ func masterKey(f *file, pass secret.Bytes, chain *seal.Chain) (seal.MasterKey, e
 			return seal.MasterKey{}, fmt.Errorf("the key of the cloud comes from a passphrase, and none is given: %w", base.ErrWrongKey)
 		}
 		if chain == nil {
-			kdf, err := seal.NewKDF(nil)
-			if err != nil {
-				return seal.MasterKey{}, err
-			}
-			return kdf.Derive(pass)
+			return seal.NewKDF(nil).Derive(pass)
 		}
 		m, err := chain.Derive(pass)
 		return m, keyError(err)
@@ -219,10 +215,7 @@ func (f *file) addKey(ctx context.Context, b bucket.Bucket, with seal.MasterKey,
 	if err != nil {
 		return nil, keyError(err)
 	}
-	m, err := seal.NewMasterKey(nil)
-	if err != nil {
-		return nil, err
-	}
+	m := seal.NewMasterKey(nil)
 	if err := seal.CreateKeyFile(f.keyFile, m, pass); err != nil {
 		return nil, err
 	}

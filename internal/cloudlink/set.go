@@ -91,10 +91,7 @@ func (l *Link) takeFile(f *file, pass secret.Bytes, ring *seal.Keyring) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	old, _ := l.get()
-	var err error
-	if f.key, err = seal.NewDeviceKey(nil); err != nil { // one key per bucket: two buckets cannot tell that they share a device
-		return err
-	}
+	f.key = seal.NewDeviceKey(nil) // one key per bucket: two buckets cannot tell that they share a device
 	if old != nil {
 		f.paused, f.rules = old.paused, old.rules
 		if there, err := old.ring(); err == nil && there.BucketID == ring.BucketID() {
