@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/cloudlink"
 )
 
@@ -16,8 +15,8 @@ func (s *pageStore) cloudPage() *cloudlink.Page {
 		Collect: func(ctx context.Context) error { return s.collector.All(ctx, nil) },
 	}
 	if o := &s.repo.o; !o.Merge.Manual || o.Sync.Merge {
-		p.Merge = func(ctx context.Context, _ []commit.ID) error {
-			_, err := s.merger.Merge(ctx) // merges only the heads that the store names
+		p.Merge = func(ctx context.Context) error {
+			_, err := s.merger.Merge(ctx)
 			return err
 		}
 	}

@@ -187,8 +187,21 @@ func (p *page) reopen() {
 
 // merge merges the heads as the root package does, without rules. Trees that it needs and that are
 // not here are built.
-func (p *page) merge(ctx context.Context, only []commit.ID) error {
-	err := p.mergeOnce(ctx, only)
+// merge merges as PageOptions.Merge does.
+func (p *page) merge(ctx context.Context) error {
+	for before := 0; ; {
+		err := p.mergeFirst(ctx)
+		n := len(p.store.Heads())
+		if err != nil || n == 1 || n == before {
+			return err
+		}
+		before = n
+	}
+}
+
+// mergeFirst merges the heads that are merged before all others, or all.
+func (p *page) mergeFirst(ctx context.Context) error {
+	err := p.mergeOnce(ctx)
 	for range 3 {
 		if !errors.Is(err, base.ErrNeedsFetch) {
 			break
@@ -201,7 +214,7 @@ func (p *page) merge(ctx context.Context, only []commit.ID) error {
 				return err
 			}
 		}
-		err = p.mergeOnce(ctx, only)
+		err = p.mergeOnce(ctx)
 	}
 	return err
 }
@@ -213,7 +226,7 @@ func headIDs(s *storage.Store) (ids []commit.ID) {
 	return ids
 }
 
-func (p *page) mergeOnce(ctx context.Context, only []commit.ID) error {
+func (p *page) mergeOnce(ctx context.Context) error {
 	unlock, err := p.store.Lock(ctx)
 	if err != nil {
 		return err
@@ -223,9 +236,9 @@ func (p *page) mergeOnce(ctx context.Context, only []commit.ID) error {
 	if err != nil {
 		return err
 	}
-	heads := p.store.ChainedHeads()
-	if only != nil {
-		heads = slices.DeleteFunc(heads, func(h *commit.Commit) bool { return !slices.Contains(only, h.ID) })
+	heads, err := cloud.First(ctx, p.store, p.store.ChainedHeads())
+	if err != nil {
+		return err
 	}
 	j := p.store.NewJournal()
 	defer j.Rollback()

@@ -34,7 +34,7 @@ func testDevicesSyncByThemselves(t *testing.T) {
 	w.eventually("one head on both", 100*time.Millisecond, func() bool {
 		for _, p := range []*page{a, b} {
 			if len(p.store.Heads()) > 1 {
-				if err := p.merge(t.Context(), nil); err != nil {
+				if err := p.merge(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -291,7 +291,7 @@ func TestMergeThatFailsDoesNotStopUpload(t *testing.T) {
 	a, b := steady(t, w)
 	mine := errors.New("resolver is out")
 	a.Page.Close()
-	a.Page = a.d.s.OpenPage(cloudsync.PageOptions{Store: a.store, Ledger: "notes", Merge: func(context.Context, []commit.ID) error { return mine }})
+	a.Page = a.d.s.OpenPage(cloudsync.PageOptions{Store: a.store, Ledger: "notes", Merge: func(context.Context) error { return mine }})
 	a.commit(edit{"a": text("1")})
 	b.commit(edit{"b": text("2")})
 	sync(t, b)

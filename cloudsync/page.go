@@ -26,10 +26,10 @@ type PageOptions struct {
 	Store *storage.Store
 	// Ledger and Name are its names; Name may be empty.
 	Ledger, Name string
-	// Merge merges heads into one: those in only, or all if only is nil. Sync and Reupload call it,
-	// and it may block; the background goes on meanwhile. nil: heads are not merged. A caller that
-	// also merges on its own first asks replica.StandingOf which heads are merged alone.
-	Merge func(ctx context.Context, only []commit.ID) error
+	// Merge merges all heads into one, but first those alone that Standing.First returns. Sync and
+	// Reupload call it, and it may block; the background goes on meanwhile. nil: heads are not
+	// merged.
+	Merge func(ctx context.Context) error
 	// Plain, if not nil, reports whether the values of a key must go up without compression. A
 	// commit that changes such a key is not compressed, nor are objects with all keys of the page.
 	// It must return soon.

@@ -43,38 +43,26 @@ func (p *Page) rest(wait time.Duration) bool {
 func (p *Page) follow() {
 	changed := p.store.SyncChanged()
 	for {
-		select {
-		case <-changed:
-		case <-p.ctx.Done():
-			return
-		}
-		changed = p.store.SyncChanged() // before the round that may see the change
-		p.change(func() {
-			p.wantUpload = true
-			if p.up.activity == Idle {
-				p.up.activity = Pending
-			}
-		})
-		p.wake(false)
-		if !p.taken() {
-			return
-		}
-	}
-}
-
-// taken waits until one more change would make a difference, and reports whether the page goes on.
-func (p *Page) taken() bool {
-	for {
+		next := changed
 		p.mu.Lock()
-		known, moved := p.wantUpload && p.up.activity != Idle, p.moved
-		p.mu.Unlock()
-		if !known {
-			return true
+		if p.wantUpload && p.up.activity != Idle {
+			next = nil // one more change would make no difference
 		}
+		moved := p.moved
+		p.mu.Unlock()
 		select {
+		case <-next:
+			changed = p.store.SyncChanged() // before the round that may see the change
+			p.change(func() {
+				p.wantUpload = true
+				if p.up.activity == Idle {
+					p.up.activity = Pending
+				}
+			})
+			p.wake(false)
 		case <-moved:
 		case <-p.ctx.Done():
-			return false
+			return
 		}
 	}
 }

@@ -25,7 +25,6 @@ type session struct {
 	tip       time.Time    // when the log last had no entry left to apply; zero: unknown
 	arrived   bool         // heads have arrived since Arrived was called
 	came      int64        // entries applied since the last count
-	sending   bool         // an entry is being appended
 	announced bool         // the bucket has the page's announcement
 	slack     float64      // of this device: how much later than others it cuts
 	content   uint64       // the content of the page in bytes when last measured
@@ -176,9 +175,6 @@ func (i incoming) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Positi
 // note calls take, which applies the given number of entries.
 func (i incoming) note(take func() error, entries int64) error {
 	p := i.p
-	if !p.ses.sending {
-		p.begins(&p.down)
-	}
 	before := map[commit.ID]bool{}
 	for _, h := range p.store.Heads() {
 		before[h.ID] = true

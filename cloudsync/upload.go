@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/wire"
-	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -54,35 +52,12 @@ func (p *Page) barrier(ctx, held context.Context) error {
 // several reports whether there are several heads and a Merge for them.
 func (p *Page) several() bool { return p.o.Merge != nil && len(p.store.Heads()) > 1 }
 
-// merge merges the heads, first those of the epoch's folds.
+// merge merges the heads, if there are several and a Merge for them.
 func (p *Page) merge(ctx context.Context) error {
-	var before []commit.ID
-	for p.several() {
-		held, err := p.lock(ctx)
-		if err != nil {
-			return err
-		}
-		first, err := p.rep.Load().Folding(held)
-		p.unlock()
-		if err != nil {
-			return err
-		}
-		if first == nil {
-			return p.o.Merge(ctx, nil)
-		}
-		var only []commit.ID
-		for _, h := range first {
-			only = append(only, h.ID)
-		}
-		if slices.Equal(only, before) {
-			return nil // they cannot be merged now
-		}
-		if err := p.o.Merge(ctx, only); err != nil {
-			return err
-		}
-		before = only
+	if !p.several() {
+		return nil
 	}
-	return nil
+	return p.o.Merge(ctx)
 }
 
 // reach downloads new entries, unless there is something to send: the append then proves that there
@@ -226,8 +201,6 @@ func (p *Page) append(ctx context.Context, body *wire.SealedBody) (landed bool, 
 	if err := p.announce(ctx); err != nil {
 		return false, err
 	}
-	p.ses.sending = true
-	defer func() { p.ses.sending = false }()
 	in := p.ses.log.Position().Epoch
 	err = p.withLog(ctx, func() error {
 		if p.ses.log.Position().Epoch != in {

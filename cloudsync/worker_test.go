@@ -11,7 +11,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/mem"
-	"github.com/ledgerd/ledger/commit"
 )
 
 // TestTroubleOfAnIdlePageEnds has an idle page meet trouble when it proves the bucket: both
@@ -84,13 +83,13 @@ func testBackgroundRestsWhileAMergeIsAwaited(t *testing.T) {
 	}
 	w.o.Manual = false
 	b.d.connect()
-	b.Page = b.d.s.OpenPage(cloudsync.PageOptions{Store: b.store, Ledger: "notes", Merge: func(context.Context, []commit.ID) error { return errors.New("the resolver is out") }})
+	b.Page = b.d.s.OpenPage(cloudsync.PageOptions{Store: b.store, Ledger: "notes", Merge: func(context.Context) error { return errors.New("the resolver is out") }})
 	w.eventually("two heads", 0, func() bool { return len(b.store.Heads()) == 2 }, b.d)
 	w.rest(b.d)
 	if st := b.State(); st.Unsynced == 0 || st.Upload != cloudsync.Pending {
 		t.Errorf("state %+v", st)
 	}
-	if err := b.merge(t.Context(), nil); err != nil { // somebody can
+	if err := b.merge(t.Context()); err != nil { // somebody can
 		t.Fatal(err)
 	}
 	w.eventually("the upload", 0, func() bool { return b.State().Unsynced == 0 }, b.d)

@@ -290,7 +290,7 @@ func (p *page) mergeBeside() {
 	p.merge, p.merging = false, true
 	p.mu.Unlock()
 	p.run.d.w.work.Go(func() {
-		err := p.mergeAll(context.WithValue(context.Background(), caller{}, p), nil)
+		err := p.mergeAll(context.WithValue(context.Background(), caller{}, p))
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.merging = false; err != nil && !errors.Is(err, base.ErrClosed) {
@@ -299,9 +299,21 @@ func (p *page) mergeBeside() {
 	})
 }
 
-// mergeAll merges the heads of only, or all where that is nil.
-func (p *page) mergeAll(ctx context.Context, only []commit.ID) error {
-	err := p.mergeOnce(ctx, only)
+// mergeAll merges as cloudsync.PageOptions.Merge does.
+func (p *page) mergeAll(ctx context.Context) error {
+	for before := 0; ; {
+		err := p.mergeFirst(ctx)
+		n := len(p.store.Heads())
+		if err != nil || n == 1 || n == before {
+			return err
+		}
+		before = n
+	}
+}
+
+// mergeFirst merges the heads that are merged before all others, or all.
+func (p *page) mergeFirst(ctx context.Context) error {
+	err := p.mergeOnce(ctx)
 	for range 3 {
 		if !errors.Is(err, base.ErrNeedsFetch) {
 			break
@@ -318,12 +330,12 @@ func (p *page) mergeAll(ctx context.Context, only []commit.ID) error {
 				return err
 			}
 		}
-		err = p.mergeOnce(ctx, only)
+		err = p.mergeOnce(ctx)
 	}
 	return err
 }
 
-func (p *page) mergeOnce(ctx context.Context, only []commit.ID) error {
+func (p *page) mergeOnce(ctx context.Context) error {
 	unlock, err := p.store.Lock(ctx)
 	if err != nil {
 		return err
@@ -333,9 +345,9 @@ func (p *page) mergeOnce(ctx context.Context, only []commit.ID) error {
 	if err != nil {
 		return err
 	}
-	heads := p.store.ChainedHeads()
-	if only != nil {
-		heads = slices.DeleteFunc(heads, func(h *commit.Commit) bool { return !slices.Contains(only, h.ID) })
+	heads, err := cloud.First(ctx, p.store, p.store.ChainedHeads())
+	if err != nil {
+		return err
 	}
 	j := p.store.NewJournal()
 	defer j.Rollback()

@@ -176,7 +176,7 @@ func (d *device) join() {
 	l.syncer = cloudsync.New(cloudsync.Options{
 		Bucket: l.wire, Keyring: l.ring, Key: l.key, Clock: passing{d.w, d}, Random: seeded(d.w.h.Seed, uint64(d.index)<<40|l.opened), Manual: true,
 	})
-	l.page = l.syncer.OpenPage(cloudsync.PageOptions{Store: d.s, Ledger: "ledger", Name: "page", Merge: d.mergeThese})
+	l.page = l.syncer.OpenPage(cloudsync.PageOptions{Store: d.s, Ledger: "ledger", Name: "page", Merge: d.mergeAll})
 	l.session, l.looked, l.proved = d.w.cloud.epoch, false, time.Time{}
 }
 
@@ -191,20 +191,22 @@ func (d *device) leave() error {
 	return err
 }
 
-// mergeThese merges the heads in only, or all heads, during a sync.
-func (d *device) mergeThese(ctx context.Context, only []commit.ID) error {
-	if err := d.learn(ctx); err != nil {
-		return err
+// mergeAll merges the heads during a sync.
+func (d *device) mergeAll(ctx context.Context) error {
+	for before := 0; ; {
+		if err := d.learn(ctx); err != nil {
+			return err
+		}
+		n := len(d.heads)
+		if n < 2 || n == before {
+			return nil
+		}
+		d.w.trace("device %d merges %s", d.index, nodeIDs(d.heads))
+		if err := d.merge(ctx, d.heads); err != nil {
+			return err
+		}
+		before = n
 	}
-	heads := d.heads
-	if only != nil {
-		heads = slices.DeleteFunc(slices.Clone(heads), func(n *node) bool { return !slices.Contains(only, n.c.ID) })
-	}
-	if len(heads) < 2 {
-		return nil
-	}
-	d.w.trace("device %d merges %s", d.index, nodeIDs(heads))
-	return d.merge(ctx, heads)
 }
 
 // learn records the commits that the device received from the bucket. The heads of the store must

@@ -23,7 +23,7 @@ type PageOptions struct {
 	Arrived func()
 	InUse   func() []commit.ID
 	Collect func(context.Context) error
-	Merge   func(context.Context, []commit.ID) error
+	Merge   func(context.Context) error
 }
 
 // Page is the cloud state of an open page. It is safe for concurrent use.
