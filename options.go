@@ -17,7 +17,7 @@ import (
 const (
 	// DefaultCacheBytes is the size of the node cache of a repository.
 	DefaultCacheBytes = 64 << 20
-	// DefaultJournalBytes is the memory of a transaction before it spills to disk.
+	// DefaultJournalBytes is the memory of a transaction before its changes go to the log.
 	DefaultJournalBytes = 16 << 20
 )
 
@@ -41,9 +41,9 @@ type Options struct {
 	// CacheBytes is the size of the cache of tree nodes that all pages share; 0 means
 	// DefaultCacheBytes.
 	CacheBytes int64
-	// JournalBytes is the memory that the changes of one transaction may take before they spill
-	// into a temporary file; 0 means DefaultJournalBytes. Long values do not count, since they are
-	// streamed.
+	// JournalBytes is the memory that the changes of one transaction may take before they go to the
+	// page's log, as nodes of its tree; 0 means DefaultJournalBytes. Nodes that later changes of
+	// the transaction replace are garbage. Long values do not count, since they are streamed.
 	JournalBytes int64
 	// SegmentBytes is the size at which a segment file is full; 0 means 64 MiB.
 	SegmentBytes int64

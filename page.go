@@ -54,8 +54,8 @@ func (p *Page) Close() error {
 
 func (p *Page) close() (session.Leaks, error) {
 	p.once.Do(func() {
-		p.leaked, p.closeErr = p.in.Close()
-		p.closeErr = errors.Join(p.closeErr, p.shared.drop(p))
+		p.leaked = p.in.Close()
+		p.closeErr = p.shared.drop(p)
 	})
 	return p.leaked, p.closeErr
 }

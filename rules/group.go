@@ -17,7 +17,8 @@ import (
 // every group, in bytewise order of the groups' names, and at last Finish, all on one goroutine.
 // Several pages may be merged at once. The result must depend on the arguments alone, and not on
 // which side is left, so that all devices get the same result. The context is as for a
-// ledger.Resolver. A strategy that fails or panics makes the merge fail.
+// ledger.Resolver. A strategy that fails or panics makes the merge fail. A merge holds the changed
+// keys of the namespace in memory.
 type GroupStrategy interface {
 	// Name is recorded as the rule of Group.Take's decisions: 1 to 128 bytes of UTF-8.
 	Name() string
@@ -132,7 +133,7 @@ func (g *Group) TakeThose(ctx context.Context, s Side, want func(key []byte) boo
 }
 
 // Newest returns the side, SideLeft or SideRight, with the last write to a changed key of the
-// group, by the rule of LastOneWins. It holds the keys of the group in memory. Errors: as Take.
+// group, by the rule of LastOneWins. Errors: as Take.
 func (g *Group) Newest(ctx context.Context) (Side, error) { return g.in.Newest(ctx) }
 
 // Newest returns the side, SideLeft or SideRight, with the last write to one of keys, by the rule

@@ -175,9 +175,8 @@ func (s *Store) Recovery() Recovery {
 // Page returns the id of the page.
 func (s *Store) Page() [16]byte { return s.o.Page }
 
-// TempDir returns the directory for transaction data that does not fit in memory. It lies on the
-// machine's file system, belongs to this page and is emptied by Open. For a page in memory it is
-// "".
+// TempDir returns the directory for temporary files. It lies on the machine's file system, belongs
+// to this page and is emptied by Open. For a page in memory it is "".
 func (s *Store) TempDir() string {
 	if s.o.MemoryIndex != nil {
 		return ""

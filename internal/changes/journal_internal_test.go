@@ -3,38 +3,29 @@ package changes
 import (
 	"fmt"
 	"testing"
+
+	"github.com/ledgerd/ledger/btree"
+	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
 // TestJournalOfOneKey overwrites one key again and again. What was replaced counts as memory that
-// is taken, so that the journal spills and forgets it, and the last value stands.
+// is taken, so that a transaction moves it to its tree and forgets it. The last value stands.
 func TestJournalOfOneKey(t *testing.T) {
 	var j Journal
-	j.Init(4<<10, "")
 	value := func(i int) string { return fmt.Sprintf("%0200d", i) }
 	for i := range 1000 {
-		if err := j.Put([]byte("key"), []byte(value(i))); err != nil {
-			t.Fatal(err)
+		j.Set(&btree.Change{Entry: fb.Entry{Key: []byte("key"), Value: []byte(value(i)), Inline: true}})
+		if least := int64(203 * (i + 1)); j.Bytes() < least {
+			t.Fatalf("%d bytes after %d changes, want %d or more", j.Bytes(), i+1, least)
 		}
-		if most := j.limit + changeOverhead + maxRowHead + 203; j.bytes > most {
-			t.Fatalf("%d bytes in memory, limit %d", j.bytes, j.limit)
-		}
-		if c, ok, err := j.Get([]byte("key")); err != nil || !ok || string(c.Entry.Value) != value(i) {
-			t.Fatalf("got %q, %v, %v, want %q", c.Entry.Value, ok, err, value(i))
+		if c, ok := j.Get([]byte("key")); !ok || string(c.Entry.Value) != value(i) {
+			t.Fatalf("got %q, %v, want %q", c.Entry.Value, ok, value(i))
 		}
 	}
-	if j.run == nil {
-		t.Error("the journal has never spilled")
+	if cs := j.Batch(nil, nil, true, 2); len(cs) != 1 || string(cs[0].Entry.Value) != value(999) || j.Count() != 1 {
+		t.Fatalf("%d changes, counted %d", len(cs), j.Count())
 	}
-	n := 0
-	for c, err := range j.All() {
-		if n++; err != nil || string(c.Entry.Value) != value(999) {
-			t.Fatalf("got %q, %v", c.Entry.Value, err)
-		}
-	}
-	if n != 1 {
-		t.Errorf("%d changes, want 1", n)
-	}
-	if err := j.Clear(); err != nil {
-		t.Error(err)
+	if j.Clear(); !j.Empty() || j.Bytes() != 0 || j.Count() != 0 || j.Version() != 1001 {
+		t.Errorf("not empty after Clear, or the same version")
 	}
 }

@@ -92,7 +92,7 @@ func (m *Driver) Close() {
 	m.mu.Unlock()
 	m.stop()
 	m.wg.Wait()
-	_, _ = m.page.Close() // it has no open transactions or snapshots
+	m.page.Close() // it has no open transactions or snapshots
 }
 
 // Want requests a background merge when there are several heads. remote means that they are from

@@ -75,8 +75,7 @@ func newWorld(t *testing.T, automatic bool) *world {
 	})
 	w.page = session.New(env)
 	t.Cleanup(func() {
-		_, err := w.page.Close()
-		check(t, err)
+		w.page.Close()
 		w.driver.Close()
 		check(t, w.store.Close())
 	})

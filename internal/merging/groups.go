@@ -3,16 +3,15 @@ package merging
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync/atomic"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/changes"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/internal/session"
 	"github.com/ledgerd/ledger/merge"
@@ -91,12 +90,6 @@ func (m *Merge) Report(ctx context.Context, key []byte, rule string, side Side) 
 	return nil
 }
 
-// The sizes of the batches in which the rows of a group are read.
-const (
-	minBatch = 8
-	maxBatch = 512
-)
-
 var errOver = fmt.Errorf("use a group of a merge that has gone on: %w", base.ErrTxDone)
 
 // Group is a set of changed keys that a GroupStrategy merges together.
@@ -104,8 +97,8 @@ type Group struct {
 	// Name is the result of GroupStrategy.Group.
 	Name []byte
 
-	owner  *groupMerge
-	prefix []byte // of the group's rows in owner.changed
+	owner *groupMerge
+	keys  []changedKey
 }
 
 // groupOwner merges a namespace by a GroupStrategy.
@@ -120,10 +113,16 @@ type groupMerge struct {
 	*groupOwner
 	*Merge
 	name    string
-	changed changes.Journal // a row for each changed key, see groupRow
+	changed []changedKey // by group, then key
 	over    atomic.Bool
 	origins *origins
 	ended   []func()
+}
+
+// changedKey is a key that a side has changed.
+type changedKey struct {
+	group, key  []byte
+	baseUnknown bool // the bases differ
 }
 
 // Own implements merge.Owner.
@@ -135,7 +134,7 @@ func (o *groupOwner) Own(ctx context.Context, p *merge.Pair, prefix []byte) iter
 			yield(btree.Change{}, &merge.Error{Left: p.Left.ID, Right: p.Right.ID, Err: err})
 			return
 		}
-		for c, err := range g.Result.Changes() {
+		for c, err := range g.Result.Changes(ctx) {
 			if !yield(c, err) || err != nil {
 				return
 			}
@@ -151,14 +150,13 @@ func (o *groupOwner) begin(p *merge.Pair, prefix []byte) *groupMerge {
 	if len(p.Bases) == 1 {
 		base = p.Bases[0]
 	}
-	page, env := o.run.m.page, o.run.m.env.Session
+	page := o.run.m.page
 	var ends [3]func()
 	g.Base, ends[0] = page.Version(base, p.Base, o.run.baseValues(p))
 	g.Left, ends[1] = page.Version(p.Left, p.LeftTree, o.run.sink)
 	g.Right, ends[2] = page.Version(p.Right, p.RightTree, o.run.sink)
-	g.Result = page.Draft(p.Left, p.LeftTree.Root, o.run.sink, &g.within)
-	g.changed.Init(env.JournalBytes, env.Store.TempDir())
-	g.ended = append(ends[:], g.Result.Forget, func() { env.Warn(g.changed.Clear()) })
+	g.Result = page.Draft(p.Left, o.run.sink, &g.within)
+	g.ended = append(ends[:], g.Result.Freeze)
 	return g
 }
 
@@ -178,10 +176,14 @@ func (g *groupMerge) merge(ctx context.Context) error {
 	if err := g.collect(ctx); err != nil {
 		return fmt.Errorf("collect the changes of group strategy %s: %w", g.name, err)
 	}
-	for group, err := range g.groups() {
-		if err == nil {
-			err = ctx.Err()
+	for rest := g.changed; len(rest) > 0; {
+		group := &Group{Name: rest[0].group, owner: g}
+		n := slices.IndexFunc(rest, func(k changedKey) bool { return !bytes.Equal(k.group, group.Name) })
+		if n < 0 {
+			n = len(rest)
 		}
+		group.keys, rest = rest[:n], rest[n:]
+		err := ctx.Err()
 		if err == nil {
 			err = g.call(func() error { return g.strategy.MergeGroup(ctx, g.Merge, group) })
 		}
@@ -214,116 +216,23 @@ func (g *groupMerge) collect(ctx context.Context) error {
 		if len(name) > limits.MaxKeyBytes {
 			return fmt.Errorf("name of a group has %d bytes, at most %d are allowed: %w", len(name), limits.MaxKeyBytes, base.ErrTooLarge)
 		}
-		var known []byte
-		if c.BaseUnknown {
-			known = baseUnknown
-		}
-		if err := g.changed.Put(append(groupRow(name), c.Key...), known); err != nil {
-			return err
-		}
-		if err := g.Result.Record(c.Key, &c.Base, c.HasBase); err != nil {
+		g.changed = append(g.changed, changedKey{bytes.Clone(name), bytes.Clone(c.Key), c.BaseUnknown})
+		if err := g.Result.Record(ctx, c.Key, &c.Base, c.HasBase); err != nil {
 			return err
 		}
 	}
+	slices.SortStableFunc(g.changed, func(a, b changedKey) int { return bytes.Compare(a.group, b.group) })
 	return nil
-}
-
-// baseUnknown is the row value of a key on which the bases differ.
-var baseUnknown = []byte{1}
-
-// A row of the changed keys is the name of the group, with 0x00 escaped as 0x00 0xff, then 0x00
-// 0x01, and the key. So rows are sorted by name, then key. They never outlive a merge.
-
-// groupRow returns the prefix of the rows of a group.
-func groupRow(name []byte) []byte {
-	row := make([]byte, 0, len(name)+2+limits.MaxKeyBytes/16)
-	for _, b := range name {
-		row = append(row, b)
-		if b == 0 {
-			row = append(row, 0xff)
-		}
-	}
-	return append(row, 0, 1)
-}
-
-var errBadRow = errors.New("a row of a group has no end")
-
-// parseGroupRow returns the name of a row's group, and the offset of the key.
-func parseGroupRow(row []byte) (name []byte, key int, err error) {
-	name = make([]byte, 0, len(row))
-	for i := 0; i < len(row); i++ {
-		switch {
-		case row[i] != 0:
-			name = append(name, row[i])
-		case i+1 < len(row) && row[i+1] == 0xff:
-			name = append(name, 0)
-			i++
-		default:
-			return name, min(i+2, len(row)), nil
-		}
-	}
-	return nil, 0, errBadRow
-}
-
-// groups yields the groups in order of their names.
-func (g *groupMerge) groups() iter.Seq2[*Group, error] {
-	return func(yield func(*Group, error) bool) {
-		for from := []byte(nil); ; {
-			rows, err := g.changed.Batch(nil, from, false, 1)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if len(rows) == 0 {
-				return
-			}
-			row := rows[0].Entry.Key
-			name, n, err := parseGroupRow(row)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if !yield(&Group{Name: name, owner: g, prefix: bytes.Clone(row[:n])}, nil) {
-				return
-			}
-			from = session.PrefixEnd(row[:n]) // the prefix ends with 0x01
-		}
-	}
-}
-
-// rows yields the changed keys of the group, and for each whether the bases differ.
-func (g *Group) rows() iter.Seq2[btree.Change, error] {
-	return func(yield func(btree.Change, error) bool) {
-		from := g.prefix
-		for n := minBatch; ; n = min(2*n, maxBatch) {
-			rows, err := g.owner.changed.Batch(nil, from, false, n)
-			if err != nil {
-				yield(btree.Change{}, err)
-				return
-			}
-			for _, r := range rows {
-				if !bytes.HasPrefix(r.Entry.Key, g.prefix) || !yield(r, nil) {
-					return
-				}
-			}
-			if len(rows) < n {
-				return
-			}
-			from = changes.After(rows[len(rows)-1].Entry.Key)
-		}
-	}
 }
 
 // changes yields the changed keys of the group with their entries.
 func (g *Group) changes(ctx context.Context) iter.Seq2[merge.Conflict, error] {
 	return func(yield func(merge.Conflict, error) bool) {
 		p := g.owner.Pair
-		for r, err := range g.rows() {
-			c := merge.Conflict{BaseUnknown: len(r.Entry.Value) > 0}
-			if err == nil {
-				c.Key = r.Entry.Key[len(g.prefix):]
-				c.Base, c.HasBase, err = p.Base.Get(ctx, c.Key)
-			}
+		for _, k := range g.keys {
+			c := merge.Conflict{Key: k.key, BaseUnknown: k.baseUnknown}
+			var err error
+			c.Base, c.HasBase, err = p.Base.Get(ctx, c.Key)
 			if err == nil {
 				c.Left, c.HasLeft, err = p.LeftTree.Get(ctx, c.Key)
 			}
@@ -396,7 +305,7 @@ func (g *Group) TakeThose(ctx context.Context, s Side, want func(key []byte) boo
 			e   *fb.Entry
 			has bool
 		}{{&c.Base, c.HasBase}, {&c.Left, c.HasLeft}, {&c.Right, c.HasRight}}
-		if err := g.owner.Result.Record(c.Key, sides[s].e, sides[s].has); err != nil {
+		if err := g.owner.Result.Record(ctx, c.Key, sides[s].e, sides[s].has); err != nil {
 			return fmt.Errorf("take a side of a group: %w", err)
 		}
 		lost := false
@@ -423,17 +332,14 @@ func sameEntry(a *fb.Entry, hasA bool, b *fb.Entry, hasB bool) bool {
 }
 
 // Newest returns the side, SideLeft or SideRight, with the last write to a changed key of the
-// group, by the rule of LastOneWins. It holds the keys of the group in memory. Errors: as Take.
+// group, by the rule of LastOneWins. Errors: as Take.
 func (g *Group) Newest(ctx context.Context) (Side, error) {
 	if err := g.owner.usable(); err != nil {
 		return SideBase, err
 	}
-	var keys [][]byte
-	for r, err := range g.rows() {
-		if err != nil {
-			return SideBase, fmt.Errorf("read the changes of a group: %w", err)
-		}
-		keys = append(keys, bytes.Clone(r.Entry.Key[len(g.prefix):]))
+	keys := make([][]byte, 0, len(g.keys))
+	for _, k := range g.keys {
+		keys = append(keys, k.key)
 	}
 	return newestSide(ctx, g.owner.Pair, keys)
 }

@@ -34,17 +34,17 @@ func (p *Page) Update(ctx context.Context, fn func(*Tx) error) (commit.ID, error
 	returned := false
 	defer func() {
 		if !returned { // fn panicked, or ended its goroutine
-			_ = t.abandon() // the panic matters more
+			t.abandon()
 			unlock()
 		}
 	}()
 	err = fn(t)
 	returned = true
 	if err != nil {
-		unlockErr := t.abandon()
+		t.abandon()
 		unlock()
-		if werr := p.waitDurable(t.base); werr != nil || unlockErr != nil {
-			return commit.ID{}, errors.Join(err, werr, unlockErr)
+		if werr := p.waitDurable(t.base); werr != nil {
+			return commit.ID{}, errors.Join(err, werr)
 		}
 		return commit.ID{}, err
 	}
@@ -96,13 +96,11 @@ func (p *Page) lockHead(ctx context.Context) (head *commit.Commit, j *storage.Jo
 }
 
 // abandon ends a transaction of Update, unless Close of the page already has.
-func (t *Tx) abandon() error {
-	if err := t.enter(); err != nil {
-		return nil
+func (t *Tx) abandon() {
+	if t.enter() == nil {
+		t.end()
+		t.leave()
 	}
-	defer t.leave()
-	_, err := t.end()
-	return err
 }
 
 // waitDurable waits until a head that a caller has read is durable or has failed.
@@ -131,12 +129,11 @@ func (t *Tx) finish(ctx context.Context, unlock func(), hand func(context.Contex
 		return commit.ID{}, err
 	}
 	defer t.leave()
-	started, changes := t.page.env.now(), t.journal.Count()
+	started, changes := t.page.env.now(), t.moved+t.journal.Count()
 	call := t.page.gate.Call(ctx)
 	defer call.Release()
 	c, pending, err := hand(call)
-	_, endErr := t.end()
-	t.page.env.Warn(endErr)
+	t.end()
 	unlock()
 	switch {
 	case err != nil:
@@ -264,7 +261,7 @@ func (p *Page) Begin(ctx context.Context, on commit.ID, failOnConflict bool) (*T
 		}
 	}
 	t := p.newTx(base, j, release)
-	t.nodes = &completedNodes{p.env.Store, p, base}
+	t.nodes = &completedNodes{t.sink, p, base}
 	if failOnConflict {
 		t.strict()
 	}

@@ -52,10 +52,7 @@ func (c *txCursor) step(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	for {
-		change, has, err := c.head()
-		if err != nil {
-			return false, err
-		}
+		change, has := c.head()
 		onTree := c.tree.Valid()
 		order := 0
 		switch {
@@ -118,30 +115,24 @@ func (c *txCursor) refresh(ctx context.Context) (err error) {
 	}
 	if c.batch == 0 || c.version != c.t.journal.Version() {
 		c.batch = minCursorBatch
-		return c.read()
+		c.read()
 	}
 	return nil
 }
 
-// head returns the first change that has not been passed.
-func (c *txCursor) head() (btree.Change, bool, error) {
+// head returns the first change that has not been passed, and whether there is one.
+func (c *txCursor) head() (btree.Change, bool) {
 	if c.passed == len(c.changes) && c.more {
 		c.batch = min(2*c.batch, maxCursorBatch)
-		if err := c.read(); err != nil { // all passed changes are before at
-			return btree.Change{}, false, err
-		}
+		c.read() // all passed changes are before at
 	}
 	if c.passed == len(c.changes) {
-		return btree.Change{}, false, nil
+		return btree.Change{}, false
 	}
-	return c.changes[c.passed], true, nil
+	return c.changes[c.passed], true
 }
 
-func (c *txCursor) read() error {
-	changes, err := c.t.journal.Batch(c.changes, c.at, c.reverse, c.batch)
-	if err != nil {
-		return err
-	}
-	c.changes, c.passed, c.more, c.version = changes, 0, len(changes) == c.batch, c.t.journal.Version()
-	return nil
+func (c *txCursor) read() {
+	c.changes = c.t.journal.Batch(c.changes, c.at, c.reverse, c.batch)
+	c.passed, c.more, c.version = 0, len(c.changes) == c.batch, c.t.journal.Version()
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 )
 
@@ -39,29 +38,43 @@ func (n *Namespace) Check(key []byte) error {
 	return fmt.Errorf("the key is outside of the namespace that is merged: %w", base.ErrInvalid)
 }
 
-// Draft returns a transaction on a tree that writes keys of a namespace. Its changes are not
-// committed: see Tx.Changes. The caller must end it with Tx.Forget.
-func (p *Page) Draft(base *commit.Commit, root object.Digest, sink *Sink, within *Namespace) *Tx {
-	t := &Tx{page: p, base: base, managed: true, release: func() {}, root: root, sink: sink, nodes: sink, within: within}
-	t.journal.Init(p.env.JournalBytes, p.env.Store.TempDir())
-	return t
+// Draft returns a transaction on a commit that writes keys of a namespace. Its changes are not
+// committed: see Tx.Changes. The caller must end it with Tx.Freeze.
+func (p *Page) Draft(base *commit.Commit, sink *Sink, within *Namespace) *Tx {
+	return &Tx{page: p, base: base, managed: true, release: func() {}, root: base.Root, sink: sink, nodes: sink, within: within}
 }
 
-// Record gives key an entry, or none. Errors: those of the file system.
-func (t *Tx) Record(key []byte, e *fb.Entry, has bool) error { return t.journal.SetTo(key, e, has) }
+// Record gives key an entry, or none. Errors: those of the sink, base.ErrCorrupt, those of ctx.
+func (t *Tx) Record(ctx context.Context, key []byte, e *fb.Entry, has bool) error {
+	return t.setTo(ctx, key, e, has)
+}
 
 // Changes returns the changes in ascending order. The transaction must not change meanwhile.
-// Errors, as the last element: base.ErrCorrupt, those of the file system.
-func (t *Tx) Changes() iter.Seq2[btree.Change, error] { return t.journal.All() }
+// Errors, as the last element: as Record.
+func (t *Tx) Changes(ctx context.Context) iter.Seq2[btree.Change, error] {
+	if t.root == t.base.Root {
+		return t.journal.All()
+	}
+	return func(yield func(btree.Change, error) bool) {
+		before, after := t.tree(), t.tree()
+		before.Root = t.base.Root
+		var err error
+		if after.Root, err = t.apply(ctx); err != nil {
+			yield(btree.Change{}, err)
+			return
+		}
+		for d, err := range btree.Diff(ctx, before, after, nil) {
+			c := btree.Change{Delete: !d.HasRight, Entry: d.Right}
+			c.Entry.Key = d.Key
+			if !yield(c, err) || err != nil {
+				return
+			}
+		}
+	}
+}
 
 // Freeze makes a draft unusable for its users; its changes stay.
 func (t *Tx) Freeze() { t.over.Store(true) }
-
-// Forget ends a draft.
-func (t *Tx) Forget() {
-	t.Freeze()
-	t.page.env.Warn(t.journal.Clear())
-}
 
 // Version returns a snapshot of a tree, whose values are read from values. It pins nothing and is
 // valid until end is called.

@@ -34,7 +34,7 @@ type Env struct {
 	Table func() *split.Table
 	// Device is recorded in commits.
 	Device string
-	// JournalBytes is the memory for a transaction's changes before they spill to a file.
+	// JournalBytes is the memory for a transaction's changes before they go to its tree.
 	JournalBytes int64
 	// ReadOnly refuses transactions.
 	ReadOnly bool
@@ -62,13 +62,6 @@ func (e *Env) now() time.Time {
 		return time.Time{}
 	}
 	return e.Clock.Now()
-}
-
-// Warn logs an error that does not affect the call.
-func (e *Env) Warn(err error) {
-	if err != nil {
-		e.Logger.Warn("a temporary file stays until the page is opened again", "error", err)
-	}
 }
 
 // Page is one session on an open page. It follows its own branch; see branch.go.
@@ -115,28 +108,24 @@ func (l Leaks) Err() error {
 }
 
 // Close ends the session and its waiting calls, waits for all running calls, and ends open
-// transactions and snapshots. It returns those, and the errors of ending them. It is called once.
-func (p *Page) Close() (Leaks, error) {
+// transactions and snapshots, which it counts. It is called once.
+func (p *Page) Close() (l Leaks) {
 	p.gate.Close()
 	txs := p.Transactions()
 	p.mu.Lock()
 	snapshots := slices.Collect(maps.Keys(p.snapshots))
 	p.mu.Unlock()
-	var l Leaks
-	var errs []error
 	for _, t := range txs {
-		open, err := t.end()
-		if open && !t.managed {
+		if t.end() && !t.managed {
 			l.Transactions++
 		}
-		errs = append(errs, err)
 	}
 	for _, s := range snapshots {
 		if s.end() && !s.managed {
 			l.Snapshots++
 		}
 	}
-	return l, errors.Join(errs...)
+	return l
 }
 
 var errPageClosed = fmt.Errorf("page: %w", base.ErrClosed)

@@ -48,18 +48,18 @@ func (t *Tx) enterPut(ctx context.Context, key []byte, p object.Priority) error 
 // put is Put for a caller that has entered.
 func (t *Tx) put(ctx context.Context, key, value []byte, p object.Priority) error {
 	if len(value) <= btree.InlineLimit {
-		return t.journal.Put(key, value)
+		return t.change(ctx, &btree.Change{Entry: fb.Entry{Key: key, Value: value, Inline: true}})
 	}
 	e, err := btree.PutValue(ctx, t.sink, t.page.env.Table(), value, p)
-	return t.set(key, e, err)
+	return t.set(ctx, key, e, err)
 }
 
 // set records the entry of a stored value, unless storing it failed.
-func (t *Tx) set(key []byte, e fb.Entry, err error) error {
+func (t *Tx) set(ctx context.Context, key []byte, e fb.Entry, err error) error {
 	if err != nil {
 		return fmt.Errorf("put: %w", err)
 	}
-	return t.journal.SetTo(key, &e, true)
+	return t.setTo(ctx, key, &e, true)
 }
 
 // PutReader stores the bytes of r until io.EOF under key. size is their number, or -1 when unknown;
@@ -80,7 +80,7 @@ func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64,
 	call := t.page.gate.Call(ctx)
 	defer call.Release()
 	e, err := btree.PutReader(call, t.sink, t.page.env.Table(), NewSizedReader(r, size), p)
-	return call.Explain(t.set(key, e, err))
+	return call.Explain(t.set(call, key, e, err))
 }
 
 // SizedReader fails if r does not have the declared length; -1 allows any length.
@@ -203,12 +203,12 @@ func (t *Tx) Delete(ctx context.Context, key []byte) error {
 		return err
 	}
 	defer t.leave()
-	return t.delete(key)
+	return t.delete(ctx, key)
 }
 
 // delete records a deletion.
-func (t *Tx) delete(key []byte) error {
-	return t.journal.Set(&btree.Change{Delete: true, Entry: fb.Entry{Key: key}})
+func (t *Tx) delete(ctx context.Context, key []byte) error {
+	return t.change(ctx, &btree.Change{Delete: true, Entry: fb.Entry{Key: key}})
 }
 
 // deleteBatch is how many keys DeleteRange collects before it deletes them.
@@ -243,7 +243,7 @@ func (t *Tx) deleteRange(ctx context.Context, from, to []byte) error {
 		if err := it.Err(); err != nil {
 			return fmt.Errorf("delete range: %w", err)
 		}
-		if err := t.deleteAll(keys); err != nil {
+		if err := t.deleteAll(ctx, keys); err != nil {
 			return fmt.Errorf("delete range: %w", err)
 		}
 		if len(keys) < deleteBatch {
@@ -253,7 +253,7 @@ func (t *Tx) deleteRange(ctx context.Context, from, to []byte) error {
 	}
 }
 
-func (t *Tx) deleteAll(keys [][]byte) error {
+func (t *Tx) deleteAll(ctx context.Context, keys [][]byte) error {
 	if err := t.enter(); err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func (t *Tx) deleteAll(keys [][]byte) error {
 		if !t.within.Holds(k) {
 			continue
 		}
-		if err := t.delete(k); err != nil {
+		if err := t.delete(ctx, k); err != nil {
 			return err
 		}
 	}
@@ -285,8 +285,8 @@ func (t *Tx) Clear(ctx context.Context) error {
 	}
 	// The sink stays: its pieces go to the log with the commit and are collected later. A new sink
 	// could not detect that a disk failure has rolled the base back meanwhile.
-	t.page.env.Warn(t.journal.Clear())
-	t.root = btree.EmptyRoot
+	t.journal.Clear()
+	t.root, t.moved = btree.EmptyRoot, 0
 	return nil
 }
 

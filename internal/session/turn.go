@@ -105,7 +105,7 @@ func (p *Page) beginInTurn(ctx context.Context, hold time.Duration) (*Tx, error)
 		return nil, call.Explain(fmt.Errorf("begin transaction: %w", err))
 	}
 	t := p.newTx(head, j, p.env.Store.Pin(head.ID))
-	t.nodes = &completedNodes{p.env.Store, p, head}
+	t.nodes = &completedNodes{t.sink, p, head}
 	t.turn = holdTurn(p.env.Clock, hold, unlock)
 	return t, nil
 }

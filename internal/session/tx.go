@@ -20,7 +20,7 @@ import (
 
 // Tx is a transaction: a base commit and changes on it. Its own reads see the changes; other
 // readers see all of them at once after Commit. It is for one goroutine at a time. Changes beyond
-// Env.JournalBytes, and long values at once, go to disk, so that a transaction may be of any size.
+// Env.JournalBytes, and long values at once, go to the log, so that a transaction may be of any size.
 //
 // After Commit, Rollback or the end of an Update closure all methods fail with ErrTxDone, and with
 // ErrClosed after Close of the page.
@@ -34,8 +34,9 @@ type Tx struct {
 	release        func()    // unpins the base
 	message        string
 
-	root    object.Digest // of the tree below the changes: the base's, or EmptyRoot after Clear
+	root    object.Digest // of the tree below the changes in the journal: the base's at first
 	journal changes.Journal
+	moved   int // how many changes have gone from the journal to the tree
 	sink    *Sink
 	nodes   btree.Source // of the tree
 	within  *Namespace   // of a Draft: the writable keys; nil for others
@@ -111,8 +112,8 @@ func (k *Sink) Rollback() {
 // newTx makes a transaction on base. j was made before base was looked up: if the disk fails in
 // between, the commit fails too and does not rely on lost data. The caller has entered the page.
 func (p *Page) newTx(base *commit.Commit, j *storage.Journal, release func()) *Tx {
-	t := &Tx{page: p, base: base, root: base.Root, release: release, sink: &Sink{j: j}, nodes: p.env.Store}
-	t.journal.Init(p.env.JournalBytes, p.env.Store.TempDir())
+	t := &Tx{page: p, base: base, root: base.Root, release: release, sink: NewSink(j)}
+	t.nodes = t.sink
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.txs[t] = struct{}{}
@@ -142,11 +143,7 @@ func (t *Tx) tree() btree.Tree {
 
 // find returns the entry of key as the transaction sees it.
 func (t *Tx) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {
-	c, ok, err := t.journal.Get(key)
-	if err != nil {
-		return fb.Entry{}, false, err
-	}
-	if ok {
+	if c, ok := t.journal.Get(key); ok {
 		return c.Entry, !c.Delete, nil
 	}
 	e, ok, err := t.tree().Get(ctx, key)
@@ -156,20 +153,42 @@ func (t *Tx) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 	return e, ok, err
 }
 
+// change records a change, which it copies. Changes that take too much memory go to the tree first;
+// its new nodes are in the sink, as those of the commit will be. Errors: those of apply.
+func (t *Tx) change(ctx context.Context, c *btree.Change) error {
+	if t.journal.Bytes() >= t.page.env.JournalBytes {
+		root, err := t.apply(ctx)
+		if err != nil {
+			return err
+		}
+		t.root, t.moved = root, t.moved+t.journal.Count()
+		t.journal.Clear()
+	}
+	t.journal.Set(c)
+	return nil
+}
+
+// setTo records a change that gives a key an entry, or none.
+func (t *Tx) setTo(ctx context.Context, key []byte, e *fb.Entry, has bool) error {
+	c := btree.Change{Delete: !has, Entry: *e}
+	c.Entry.Key = key
+	return t.change(ctx, &c)
+}
+
 // end discards everything, and reports whether the transaction was open. The caller has entered the
 // page, or has closed its gate.
-func (t *Tx) end() (bool, error) {
+func (t *Tx) end() bool {
 	if t.over.Swap(true) {
-		return false, nil
+		return false
 	}
 	t.page.mu.Lock()
 	delete(t.page.txs, t)
 	t.page.mu.Unlock()
 	t.sink.Rollback()
-	err := t.journal.Clear()
+	t.journal.Clear()
 	t.release()
 	t.turn.drop()
-	return true, err
+	return true
 }
 
 // Base returns the commit on which the transaction builds.
@@ -259,9 +278,9 @@ func (t *Tx) Rollback() error {
 		return err
 	}
 	defer t.leave()
-	_, err = t.end()
+	t.end()
 	if t.turn != nil { // its reads may not have been durable
-		err = errors.Join(err, t.page.waitDurable(t.base))
+		return t.page.waitDurable(t.base)
 	}
-	return err
+	return nil
 }

@@ -169,7 +169,7 @@ func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, r *UndoResult) 
 			r.Kept++
 			continue
 		}
-		if err := t.record(u.Change); err != nil {
+		if err := t.record(ctx, u.Change); err != nil {
 			return err
 		}
 		r.Changed++
@@ -178,10 +178,10 @@ func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, r *UndoResult) 
 }
 
 // record adds a change whose slices are borrowed.
-func (t *Tx) record(c btree.Change) error {
+func (t *Tx) record(ctx context.Context, c btree.Change) error {
 	if err := t.enter(); err != nil {
 		return err
 	}
 	defer t.leave()
-	return t.journal.Set(&c)
+	return t.change(ctx, &c)
 }
