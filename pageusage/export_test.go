@@ -12,7 +12,7 @@ func (d *DB) List() (all []string, err error) {
 		return nil, err
 	}
 	err = d.db.View(func(tx index.Tx) error {
-		if len(tx.Buckets()) == 0 {
+		if tx.Bucket(formatBucket) == nil {
 			return nil
 		}
 		return scan(tx, func(p Page, r row) {

@@ -121,7 +121,7 @@ func New(db index.DB, o Options) (*DB, error) {
 	d := &DB{db: db, readOnly: o.ReadOnly, pending: map[Page]row{}}
 	fresh := false
 	err := db.View(func(tx index.Tx) error {
-		if fresh = len(tx.Buckets()) == 0; fresh {
+		if fresh = tx.Bucket(formatBucket) == nil && tx.Bucket(pagesBucket) == nil; fresh {
 			return nil
 		}
 		return scan(tx, func(p Page, r row) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 
 	"github.com/ledgerd/ledger/commit"
@@ -169,12 +170,12 @@ func hasRows(db index.DB) (has bool, err error) {
 func readState(db index.DB) (*state, error) {
 	var st *state
 	err := db.View(func(tx index.Tx) error {
-		if len(tx.Buckets()) == 0 {
-			return nil
-		}
 		b := tx.Bucket(bucketState)
 		if b == nil {
-			return badRow(bucketState, "", "the bucket is missing")
+			if slices.ContainsFunc(allBuckets, func(name string) bool { return tx.Bucket(name) != nil }) {
+				return badRow(bucketState, "", "the bucket is missing")
+			}
+			return nil
 		}
 		v := b.Get(stateKey)
 		if v == nil {

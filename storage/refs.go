@@ -309,25 +309,27 @@ func putSources(b index.Bucket, prefix []byte, sources []uint64) error {
 	return nil
 }
 
-// sourceChunk returns the sources of the row for source: the last row that does not begin after
-// source, or else the first. next is where the following row begins (0: there is none).
+// sourceChunk returns the sources of the row for source, the last row that does not begin after
+// source; nil when there is none. next is where the following row begins (0: there is none).
 func sourceChunk(b index.Bucket, prefix []byte, source uint64) (chunk []uint64, next uint64, err error) {
-	c := b.Cursor()
-	own := func(k []byte) bool { return len(k) == len(prefix)+numberSize && bytes.HasPrefix(k, prefix) }
-	if k, _ := c.Seek(appendNumber(bytes.Clone(prefix), source+1)); own(k) {
-		next = readNumber(k[len(prefix):])
+	first, row := uint64(0), []byte(nil)
+	for k, v := range rowsWith(b, prefix) {
+		if len(k) != len(prefix)+numberSize {
+			return nil, 0, badRow(bucketRefs, hex.EncodeToString(k), "bad key")
+		}
+		n := readNumber(k[len(prefix):])
+		if n > source {
+			next = n
+			break
+		}
+		first, row = n, v
 	}
-	k, v := c.Prev()
-	if !own(k) {
+	if row == nil {
 		return nil, next, nil
 	}
-	first := readNumber(k[len(prefix):])
-	if first > source {
-		return nil, next, nil
-	}
-	chunk, ok := parseSources(nil, first, v)
+	chunk, ok := parseSources(nil, first, row)
 	if !ok {
-		return nil, 0, badRow(bucketRefs, fmt.Sprintf("%x", k), "bad sources")
+		return nil, 0, badRow(bucketRefs, hex.EncodeToString(appendNumber(bytes.Clone(prefix), first)), "bad sources")
 	}
 	return chunk, next, nil
 }

@@ -63,7 +63,8 @@ func (s *Store) shrinkIndex(ctx context.Context, dry bool) (before, after int64,
 	if err := f.Shrink(ctx); err != nil {
 		return 0, 0, fmt.Errorf("give free pages of page.db back: %w", err)
 	}
-	return total, f.SizeBytes(), nil
+	_, after, err = f.FreeBytes()
+	return total, after, err
 }
 
 // minShrinkBytes is the length below which page.db is not rebuilt.

@@ -2,19 +2,25 @@ package index
 
 import "bytes"
 
-// mover is a position in sorted rows. move is called only when the last call returned a row and
+// mover is a position in sorted rows. next is called only when the last call returned a row and
 // nothing was changed since; it may lose the position when it returns nil.
 type mover interface {
-	last() (k, v []byte)
-	move(back bool) (k, v []byte)
+	next() (k, v []byte)
 	seek(k []byte) (key, v []byte)
+}
+
+// backMover is a mover of a View. prev is called as next is.
+type backMover interface {
+	mover
+	last() (k, v []byte)
+	prev() (k, v []byte)
 }
 
 // cursor applies the same rules to every mover (I5): it keeps its key, and seeks it again when the
 // rows have changed or the mover has passed an end.
 type cursor struct {
 	m       mover
-	changes *uint64 // counts the changes of the bucket; nil when there are none
+	changes *uint64 // counts the changes of the bucket in an Update; nil in a View
 	seen    uint64  // value of changes when m was last moved
 	placed  bool    // m is at the key at
 	at      []byte  // nil: no position
@@ -31,13 +37,7 @@ func (c *cursor) set(k, v []byte) ([]byte, []byte) {
 	return k, v
 }
 
-func (c *cursor) fresh() bool {
-	return c.placed && (c.changes == nil || c.seen == *c.changes)
-}
-
 func (c *cursor) First() (k, v []byte) { return c.set(c.m.seek(nil)) }
-
-func (c *cursor) Last() (k, v []byte) { return c.set(c.m.last()) }
 
 func (c *cursor) Seek(k []byte) (key, v []byte) {
 	key, v = c.set(c.m.seek(k))
@@ -47,22 +47,35 @@ func (c *cursor) Seek(k []byte) (key, v []byte) {
 	return key, v
 }
 
-func (c *cursor) Next() (k, v []byte) { return c.move(false) }
-
-func (c *cursor) Prev() (k, v []byte) { return c.move(true) }
-
-func (c *cursor) move(back bool) (k, v []byte) {
+func (c *cursor) Next() (k, v []byte) {
 	if c.at == nil {
 		return nil, nil
 	}
-	if c.fresh() {
-		return c.set(c.m.move(back))
+	if c.placed && (c.changes == nil || c.seen == *c.changes) {
+		return c.set(c.m.next())
 	}
-	switch k, v = c.m.seek(c.at); {
-	case back && k == nil:
-		k, v = c.m.last()
-	case back || k != nil && bytes.Equal(k, c.at):
-		k, v = c.m.move(back)
+	if k, v = c.m.seek(c.at); k != nil && bytes.Equal(k, c.at) {
+		k, v = c.m.next()
 	}
 	return c.set(k, v)
+}
+
+func (c *cursor) Last() (k, v []byte) {
+	if c.changes != nil {
+		return nil, nil
+	}
+	return c.set(c.m.(backMover).last())
+}
+
+func (c *cursor) Prev() (k, v []byte) {
+	if c.at == nil || c.changes != nil {
+		return nil, nil
+	}
+	m := c.m.(backMover)
+	if !c.placed {
+		if k, _ = m.seek(c.at); k == nil {
+			return c.set(m.last())
+		}
+	}
+	return c.set(m.prev())
 }

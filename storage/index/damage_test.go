@@ -54,8 +54,12 @@ func use(path string) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	scan := func(tx index.Tx) error {
-		for _, name := range tx.Buckets() {
-			c := tx.Bucket(name).Cursor()
+		for _, name := range names {
+			b := tx.Bucket(name)
+			if b == nil {
+				continue
+			}
+			c := b.Cursor()
 			sum := 0
 			for k, v := c.First(); k != nil; k, v = c.Next() {
 				sum += len(k) + len(v) + bytes.Count(v, []byte{'v'}) // touch them

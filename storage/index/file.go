@@ -80,7 +80,6 @@ func (f *File) open(o Options) (err error) {
 		ReadOnly:     o.ReadOnly,
 		NoSync:       o.NoSync,
 		NoGrowSync:   o.NoSync,
-		NoStatistics: true,
 		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
 			file, err := os.OpenFile(name, flag, mode)
 			f.file = file
@@ -224,20 +223,6 @@ func (f *File) end(err *error, b *bbolt.Tx) {
 	}
 	f.stuck.Store(true)
 	*err = errors.Join(*err, fmt.Errorf("end transaction: %w", end))
-}
-
-// SizeBytes returns the size of the file on disk, free pages included; 0 after Close.
-func (f *File) SizeBytes() int64 {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	if f.closed {
-		return 0
-	}
-	info, err := f.file.Stat()
-	if err != nil {
-		return 0
-	}
-	return info.Size()
 }
 
 // Close waits for running transactions and closes the file.

@@ -37,8 +37,6 @@ type Tx interface {
 	// CreateBucket returns the bucket with that name and makes it when there is none. Errors:
 	// base.ErrReadOnly in a View, base.ErrInvalid for an empty name, base.ErrTooLarge.
 	CreateBucket(name string) (Bucket, error)
-	// Buckets returns the names of all buckets, sorted.
-	Buckets() []string
 }
 
 // Bucket is a set of rows sorted by key, bytewise. Slices that it returns are read-only and valid
@@ -61,8 +59,8 @@ type Bucket interface {
 
 // Cursor walks the rows of a bucket. Every method returns a nil key when there is no such row. The
 // position of the cursor is the key returned or sought last; a move that finds nothing keeps it.
-// Rows may be put and deleted between moves: Next always returns the first key after the position,
-// Prev the last before.
+// Rows may be put and deleted between moves: Next always returns the first key after the position.
+// The cursors of an Update do not go back: Last and Prev find nothing there.
 type Cursor interface {
 	// First moves to the first row.
 	First() (k, v []byte)

@@ -3,7 +3,6 @@ package index
 import (
 	"bytes"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -127,13 +126,6 @@ func (tx *memTx) CreateBucket(name string) (Bucket, error) {
 	return tx.Bucket(name), nil
 }
 
-func (tx *memTx) Buckets() []string {
-	if tx.done {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(tx.state.buckets))
-}
-
 type memBucket struct {
 	tx      *memTx
 	name    string
@@ -194,7 +186,11 @@ func (b *memBucket) Delete(k []byte) error {
 }
 
 func (b *memBucket) Cursor() Cursor {
-	return &cursor{m: &memMover{b: b}, changes: &b.changes}
+	c := &cursor{m: &memMover{b: b}}
+	if b.tx.writable {
+		c.changes = &b.changes
+	}
+	return c
 }
 
 func (b *memBucket) SetFillPercent(float64) {}
@@ -223,11 +219,8 @@ func (m *memMover) reset() bool {
 
 func (m *memMover) last() (k, v []byte) { return m.row(m.reset() && m.it.Last()) }
 
-func (m *memMover) move(back bool) (k, v []byte) {
-	if back {
-		return m.row(!m.b.tx.done && m.it.Prev())
-	}
-	return m.row(!m.b.tx.done && m.it.Next())
-}
+func (m *memMover) next() (k, v []byte) { return m.row(!m.b.tx.done && m.it.Next()) }
+
+func (m *memMover) prev() (k, v []byte) { return m.row(!m.b.tx.done && m.it.Prev()) }
 
 func (m *memMover) seek(k []byte) (key, v []byte) { return m.row(m.reset() && m.it.Seek(row{k: k})) }

@@ -71,6 +71,9 @@ func (im *image) verified(id uint64, lo, hi []byte, buckets bool) (page, error) 
 	if err := p.Verify(b); err != nil {
 		return nil, err
 	}
+	if lo != nil && p.Count() == 0 {
+		return nil, p.Damage("rows", "none")
+	}
 	if buckets && p.Leaf() {
 		for i := range p.Count() {
 			if err := boltpage.VerifyHeader(p, i, b); err != nil {
@@ -306,27 +309,4 @@ func (t *tree) verifyAround(k []byte) (lo, hi []byte, err error) {
 		}
 	}
 	return lo, hi, nil
-}
-
-// verifyEnd verifies the last leaf and the leaf before it.
-func (t *tree) verifyEnd() error {
-	s := stack{t: t}
-	if _, err := s.last(); err != nil {
-		return err
-	}
-	_, err := s.sibling(true)
-	return err
-}
-
-// verifyAll verifies every page of the tree.
-func (t *tree) verifyAll() error {
-	s := stack{t: t}
-	if _, err := s.seek(nil); err != nil {
-		return err
-	}
-	for {
-		if ok, err := s.sibling(false); err != nil || !ok {
-			return err
-		}
-	}
 }

@@ -12,41 +12,25 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/boltpage"
 )
 
 // shrinkSuffix is appended to the name of the file that Shrink makes.
 const shrinkSuffix = ".new"
 
 // FreeBytes returns how many bytes of the file are free pages or follow the last page, and its
-// length. It waits for a running Update. Errors: base.ErrClosed, *base.CorruptError, those of the
-// file system.
+// length. Errors: base.ErrClosed, *base.CorruptError, those of the file system.
 func (f *File) FreeBytes() (free, total int64, err error) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	f.write.Lock()
-	defer f.write.Unlock()
-	if err := f.usable(); err != nil {
-		return 0, 0, err
-	}
-	info, err := f.file.Stat()
-	if err != nil {
-		return 0, 0, fmt.Errorf("look for free pages: %w", err)
-	}
-	m, err := boltpage.ReadMeta(f.file, info.Size())
-	if err != nil {
-		return 0, 0, f.opening(err)
-	}
-	p := make(page, boltpage.HeaderBytes+8)
-	if _, err := f.file.ReadAt(p, int64(m.Free)*int64(m.PageBytes)); err != nil {
-		return 0, 0, fmt.Errorf("look for free pages: %w", err)
-	}
-	n := uint64(p.Count())
-	if n == 0xffff {
-		n = boltpage.Order.Uint64(p[boltpage.HeaderBytes:])
-	}
-	n = min(n, m.Pages)
-	return info.Size() - int64(m.Pages-n)*int64(m.PageBytes), info.Size(), nil
+	err = f.View(func(tx Tx) error {
+		info, err := f.file.Stat()
+		if err != nil {
+			return fmt.Errorf("look for free pages: %w", err)
+		}
+		st := f.bolt.Stats()
+		used := tx.(*viewTx).bolt.Size() - int64(st.FreePageN+st.PendingPageN)*int64(f.bolt.Info().PageSize)
+		free, total = info.Size()-used, info.Size()
+		return nil
+	})
+	return free, total, err
 }
 
 // Shrink writes the rows to a new file and replaces the old file by it, which gives free pages back

@@ -94,7 +94,7 @@ func TestShrink(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if n := f.SizeBytes(); n > total/4 || count(f) != 100 {
+	if _, n, err := f.FreeBytes(); err != nil || n > total/4 || count(f) != 100 {
 		t.Fatalf("%d bytes after %d, %d rows", n, total, count(f))
 	}
 	fill(200, 300, false)

@@ -77,25 +77,12 @@ func (tx *updateTx) CreateBucket(name string) (_ Bucket, err error) {
 	return tx.bucket(name), nil
 }
 
-func (tx *updateTx) Buckets() (names []string) {
-	if !tx.live() {
-		return nil
-	}
-	defer tx.contain()
-	_ = tx.bolt.ForEach(func(name []byte, _ *bbolt.Bucket) error { // no error: this reads memory and verified pages
-		names = append(names, string(name))
-		return nil
-	})
-	return names
-}
-
 type updateBucket struct {
 	tx      *updateTx
 	bolt    *bbolt.Bucket
 	base    *tree // the bucket when the transaction began; nil when nothing of it needs verification
 	lo, hi  []byte
 	known   bool // the leaf for keys from lo to hi, and its neighbours, are verified
-	deleted bool
 	changes uint64
 }
 
@@ -110,31 +97,6 @@ func (b *updateBucket) ensure(k []byte) bool {
 		return false
 	}
 	b.lo, b.hi, b.known = lo, hi, true
-	return true
-}
-
-// ensureEnd verifies the last leaf and the one before.
-func (b *updateBucket) ensureEnd() bool {
-	if b.base == nil {
-		return true
-	}
-	if err := b.base.verifyEnd(); err != nil {
-		_ = b.tx.fail(err)
-		return false
-	}
-	return true
-}
-
-// ensureAll verifies the whole bucket.
-func (b *updateBucket) ensureAll() bool {
-	if b.base == nil {
-		return true
-	}
-	if err := b.base.verifyAll(); err != nil {
-		_ = b.tx.fail(err)
-		return false
-	}
-	b.base = nil
 	return true
 }
 
@@ -179,7 +141,6 @@ func (b *updateBucket) Delete(k []byte) (err error) {
 		return nil
 	}
 	b.changes++
-	b.deleted = true
 	return b.bolt.Delete(k)
 }
 
@@ -206,26 +167,11 @@ func (b *updateBucket) SetFillPercent(p float64) {
 	}
 }
 
-// updateMover is a bbolt cursor.
+// updateMover is a bbolt cursor. It may pass leaves that deletions have emptied. The next row then
+// lies in a leaf beside the last of them, which was verified before the deletions.
 type updateMover struct {
-	b  *updateBucket
-	c  *bbolt.Cursor
-	at []byte // the row of the last move
-}
-
-// ready verifies what a move to k may read. After deletions bbolt may walk over any number of empty
-// leaves, so then everything is verified, once.
-func (m *updateMover) ready(k []byte) bool {
-	if !m.b.tx.live() {
-		return false
-	}
-	if m.c == nil {
-		m.c = m.b.bolt.Cursor()
-	}
-	if m.b.deleted {
-		return m.b.ensureAll()
-	}
-	return m.b.ensure(k)
+	b *updateBucket
+	c *bbolt.Cursor
 }
 
 // landed verifies the surroundings of the row that bbolt has moved to, for the next move.
@@ -233,48 +179,24 @@ func (m *updateMover) landed(k, v []byte) ([]byte, []byte) {
 	if k == nil || !m.b.ensure(k) {
 		return nil, nil
 	}
-	m.at = k
 	return k, v
 }
 
-func (m *updateMover) last() (k, v []byte) {
-	defer m.b.tx.contain()
-	if !m.ready(nil) || !m.b.ensureEnd() {
-		return nil, nil
-	}
-	if k, v = m.c.First(); k != nil { // when all leaves are empty bbolt's Last would not return
-		k, v = m.c.Last()
-	}
-	return m.landed(k, v)
-}
-
-// move searches further back when bbolt finds nothing, because bbolt's Prev stops at an empty leaf.
-func (m *updateMover) move(back bool) (k, v []byte) {
+func (m *updateMover) next() (k, v []byte) {
 	defer m.b.tx.contain()
 	if !m.b.tx.live() {
 		return nil, nil
 	}
-	if !back {
-		return m.landed(m.c.Next())
-	}
-	k, v = m.c.Prev()
-	if k != nil || !m.b.deleted {
-		return m.landed(k, v)
-	}
-	if k, _ = m.c.First(); k == nil || bytes.Compare(k, m.at) >= 0 {
-		return nil, nil
-	}
-	for m.c.Seek(m.at); ; {
-		if k, v = m.c.Prev(); k != nil { // ends, because the first row is before m.at
-			return m.landed(k, v)
-		}
-	}
+	return m.landed(m.c.Next())
 }
 
 func (m *updateMover) seek(k []byte) (key, v []byte) {
 	defer m.b.tx.contain()
-	if !m.ready(k) {
+	if !m.b.tx.live() || !m.b.ensure(k) {
 		return nil, nil
+	}
+	if m.c == nil {
+		m.c = m.b.bolt.Cursor()
 	}
 	return m.landed(m.c.Seek(k))
 }

@@ -51,25 +51,6 @@ func (tx *txState) check(doing string) error {
 	return nil
 }
 
-func (tx *viewTx) Buckets() (names []string) {
-	if !tx.live() {
-		return nil
-	}
-	defer tx.contain()
-	s := stack{t: &tx.root}
-	for ok, err := s.seek(nil); ; ok, err = s.move(false) {
-		if err != nil {
-			_ = tx.fail(err)
-			return nil
-		}
-		if !ok {
-			return names
-		}
-		k, _ := s.row()
-		names = append(names, string(k))
-	}
-}
-
 // viewTx reads the mapping itself, which is faster than bbolt. Every page is verified before its
 // use.
 type viewTx struct {
@@ -163,6 +144,10 @@ func (m *viewMover) last() (k, v []byte) {
 	defer m.b.tx.contain()
 	return m.row(m.s.last())
 }
+
+func (m *viewMover) next() (k, v []byte) { return m.move(false) }
+
+func (m *viewMover) prev() (k, v []byte) { return m.move(true) }
 
 func (m *viewMover) move(back bool) (k, v []byte) {
 	if !m.b.tx.live() {
