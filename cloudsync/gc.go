@@ -155,7 +155,8 @@ func (p *Page) retain(ctx context.Context, r Retention) error {
 // It syncs the page first. Ages are by the bucket's clock. Errors: as Sync.
 func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, error) {
 	err := p.withTurn(ctx, "read the log", func(ctx context.Context) (err error) {
-		if p.ses.looked = false; o.DryRun { // the sweep uses the epochs that exist now
+		p.ses.lookAt = time.Time{} // the sweep uses the epochs that exist now
+		if o.DryRun {
 			_, err = p.download(ctx)
 		}
 		return err

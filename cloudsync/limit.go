@@ -64,20 +64,15 @@ func (l *limiter) give(n float64) {
 	l.tokens = min(l.burst, l.tokens+n)
 }
 
-// gate is a Bucket that enforces Limits and learns the bucket's clock from answers. It stands below
-// a Retry, so that every try is limited, and above a Meter, which counts requests really sent.
+// gate is a Bucket that enforces Limits. It stands below a Retry, so that every try is limited, and
+// above a Meter, which counts requests really sent.
 type gate struct {
 	bucket.Layer
-	clock              clock.Clock
 	requests, up, down *limiter
-
-	mu     sync.Mutex
-	known  bool          // guarded by mu
-	offset time.Duration // the bucket's clock minus the device's; guarded by mu
 }
 
 func newGate(b bucket.Bucket, c clock.Clock, l Limits) *gate {
-	g := &gate{clock: c,
+	g := &gate{
 		requests: newLimiter(c, l.RequestsPerSecond, max(1, l.RequestsPerSecond)),
 		up:       newLimiter(c, float64(l.UploadBytesPerSecond), float64(l.UploadBytesPerSecond)),
 		down:     newLimiter(c, float64(l.DownloadBytesPerSecond), float64(l.DownloadBytesPerSecond)),
@@ -92,49 +87,21 @@ func newGate(b bucket.Bucket, c clock.Clock, l Limits) *gate {
 	return g
 }
 
-// learn records the current time of the bucket's clock.
-func (g *gate) learn(t time.Time) {
-	if t.IsZero() {
-		return
-	}
-	offset := t.Sub(g.clock.Now())
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.known, g.offset = true, offset
-}
-
-// now returns the time of the bucket's clock, or of the device's while that is unknown.
-func (g *gate) now() time.Time {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.clock.Now().Add(g.offset)
-}
-
 // PutIfAbsent implements bucket.Bucket.
 func (g *gate) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
 	if g.up != nil {
 		content = &limitedReader{ctx: ctx, l: g.up, r: content}
 	}
-	var created time.Time
-	err := g.Layer.PutIfAbsent(bucket.WithCreated(ctx, &created), name, size, content)
-	if err == nil && !created.IsZero() {
-		g.learn(created)
-		bucket.ReportCreated(ctx, created)
-	}
-	return err
+	return g.Layer.PutIfAbsent(ctx, name, size, content)
 }
 
 // Get implements bucket.Bucket.
 func (g *gate) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
 	o, err := g.Layer.Get(ctx, name, off, n)
-	if err != nil {
-		return o, err
-	}
-	g.learn(o.ServerTime)
-	if g.down != nil {
+	if err == nil && g.down != nil {
 		o.Body = &limitedBody{limitedReader{ctx: ctx, l: g.down, r: o.Body}, o.Body}
 	}
-	return o, nil
+	return o, err
 }
 
 // limitedReader reads at a limited rate.

@@ -382,7 +382,7 @@ func (p *Page) gone(ctx context.Context, d object.Digest) error {
 		return fmt.Errorf("look up piece %s again: %w", d.Short(), base.ErrGone)
 	}
 	return p.withTurnWithin(ctx, goneWait, "look up piece "+d.Short()+" again", func(ctx context.Context) error {
-		p.ses.looked = false // the epoch may be past
+		p.ses.lookAt = time.Time{} // the epoch may be past
 		if _, err := p.download(ctx); err != nil {
 			return err
 		}
@@ -415,7 +415,7 @@ func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 		if !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) && !isDamage(err) {
 			return err
 		}
-		p.ses.looked = false // the data may have moved in a newer epoch, or be deleted with a past one
+		p.ses.lookAt = time.Time{} // the data may have moved in a newer epoch, or be deleted with a past one
 		if _, err := p.download(ctx); err != nil {
 			return err
 		}

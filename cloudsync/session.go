@@ -21,7 +21,7 @@ import (
 // turn.
 type session struct {
 	log       *pagelog.Log // nil: the store's records were not read yet
-	looked    bool         // the epochs were listed
+	lookAt    time.Time    // when the epochs are listed next; zero: they were not listed
 	tip       time.Time    // when the log last had no entry left to apply; zero: unknown
 	arrived   bool         // heads have arrived since Arrived was called
 	came      int64        // entries applied since the last count
@@ -248,7 +248,7 @@ func (p *Page) renew(ctx context.Context, anyway bool) error {
 	}
 	err := p.s.withNewerKeys(ctx, func() error { return p.ses.log.Renew(ctx, anyway) })
 	if err == nil {
-		p.ses.looked = true
+		p.looked()
 		err = p.announce(ctx)
 	}
 	return err
@@ -315,13 +315,12 @@ func (p *Page) catchUp(ctx context.Context) (came bool, err error) {
 		}
 	}
 	err = p.withLog(ctx, func() error {
-		at := p.ses.log.Position()
-		if age := p.s.gate.now().Sub(time.Unix(0, int64(at.Looked))); at.Joined() && (!p.ses.looked || age >= day) {
+		if p.isDue(p.ses.lookAt) {
 			if err := p.ses.log.Look(ctx); err != nil {
 				return err
 			}
+			p.looked()
 		}
-		p.ses.looked = true
 		more, err := p.ses.log.CatchUp(ctx)
 		came = came || more
 		return err
@@ -331,7 +330,7 @@ func (p *Page) catchUp(ctx context.Context) (came bool, err error) {
 
 // nothing reports whether the bucket lacks the page.
 func (p *Page) nothing(ctx context.Context) (bool, error) {
-	if p.ses.looked { // one get is enough while waiting for the page to appear
+	if !p.ses.lookAt.IsZero() { // one get is enough while waiting for the page to appear
 		o, err := p.b.Get(ctx, p.names.Epoch(0), 0, 0)
 		if err == nil {
 			err = o.Body.Close()
@@ -344,8 +343,19 @@ func (p *Page) nothing(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look for the page in the bucket: %w", err)
 	}
-	p.ses.looked = len(infos) == 0
+	if len(infos) == 0 {
+		p.looked()
+	}
 	return len(infos) == 0, nil
+}
+
+// looked records that the epochs were listed now.
+func (p *Page) looked() { p.ses.lookAt = p.s.o.Clock.Now().Add(day) }
+
+// isDue reports whether what was put off until at is due: not later than in a day.
+func (p *Page) isDue(at time.Time) bool {
+	wait := at.Sub(p.s.o.Clock.Now())
+	return wait <= 0 || wait > day // else the clock was set back
 }
 
 // join enters the newest epoch, or founds the first, if the page is in none.
@@ -362,8 +372,7 @@ func (p *Page) join(ctx context.Context) error {
 
 // audit proves, when due, that the log of the epoch lacks no entry, and repairs the log.
 func (p *Page) audit(ctx context.Context) error {
-	now := p.s.o.Clock.Now()
-	if wait := p.ses.auditAt.Sub(now); !p.ses.log.Position().Joined() || wait > 0 && wait <= day { // else the clock was set back
+	if !p.ses.log.Position().Joined() || !p.isDue(p.ses.auditAt) {
 		return nil
 	}
 	var holes []uint64
@@ -374,7 +383,7 @@ func (p *Page) audit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("audit the log: %w", err)
 	}
-	p.ses.auditAt = p.nextAudit(now)
+	p.ses.auditAt = p.nextAudit()
 	if len(holes) > 0 { // packs may be missing too
 		p.s.o.Logger.Warn("entries of the log are missing, and are replaced by a checkpoint", "ledger", p.o.Ledger, "page", p.pageID(),
 			"first", p.names.Entry(p.ses.log.Position().Epoch, holes[0]), "entries", len(holes))
@@ -385,10 +394,9 @@ func (p *Page) audit(ctx context.Context) error {
 
 // nextAudit returns when the next audit is due: in a day, or some hours earlier, so that audits and
 // lists of the epochs stay hours apart.
-func (p *Page) nextAudit(now time.Time) time.Time {
-	next := now.Add(day)
-	looked := time.Unix(0, int64(p.ses.log.Position().Looked))
-	if apart := next.Sub(looked) % day; apart < day/12 || apart > day*11/12 {
+func (p *Page) nextAudit() time.Time {
+	next := p.s.o.Clock.Now().Add(day)
+	if apart := next.Sub(p.ses.lookAt) % day; apart < day/12 || apart > day*11/12 {
 		next = next.Add(-day / 6)
 	}
 	return next

@@ -92,7 +92,6 @@ type Limits struct {
 type Syncer struct {
 	o      Options
 	meter  *bucket.Meter
-	gate   *gate
 	b      bucket.Bucket // with retries; ends with Close
 	sealer *seal.Sealer
 	ctx    context.Context // ends with Close
@@ -124,9 +123,8 @@ func New(o Options) *Syncer {
 	if o.Stall > 0 {
 		b = bucket.NewPatient(b, o.Clock, o.Stall)
 	}
-	s.gate = newGate(b, o.Clock, o.Limits)
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	retry := bucket.NewRetry(s.gate, bucket.RetryOptions{Clock: o.Clock, Jitter: s.random, OnRetry: func(error, time.Duration) { s.retries.Add(1) }})
+	retry := bucket.NewRetry(newGate(b, o.Clock, o.Limits), bucket.RetryOptions{Clock: o.Clock, Jitter: s.random, OnRetry: func(error, time.Duration) { s.retries.Add(1) }})
 	s.b = newScoped(retry, s.ctx)
 	return s
 }
