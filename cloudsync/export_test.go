@@ -12,9 +12,6 @@ import (
 // is given up. Errors: those of the store and of ctx.
 func RetentionOf(ctx context.Context, store *storage.Store) (Retention, error) {
 	st, err := replica.StandingOf(ctx, store)
-	if err == nil && st.Retention == (Retention{}) {
-		st.Retention, err = carriedOf(ctx, store)
-	}
 	if err != nil {
 		return Retention{}, fmt.Errorf("read the retention: %w", err)
 	}

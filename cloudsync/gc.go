@@ -2,7 +2,6 @@ package cloudsync
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -80,43 +79,17 @@ func DevicesOf(ctx context.Context, store *storage.Store) (map[seal.ID]KnownDevi
 	return replica.DevicesOf(ctx, store)
 }
 
-// metadataCarried is the type of the row with the retention of the page's former bucket, until the
-// present bucket has it: number 8, nanoseconds 8.
-const metadataCarried = "carried"
-
-// carriedOf returns the retention of the former bucket that this bucket is to get, zero for none.
-func carriedOf(ctx context.Context, store *storage.Store) (r Retention, err error) {
-	b, err := store.Metadata(ctx, metadataCarried)
-	if err != nil || len(b) != 16 {
-		return r, err
-	}
-	r = Retention{Last: binary.BigEndian.Uint64(b), Within: time.Duration(binary.BigEndian.Uint64(b[8:]))}
-	return r, nil
-}
-
-// keepCarried saves the retention of the former bucket, before the page enters this one.
-func (p *Page) keepCarried(ctx context.Context) error {
-	st, err := replica.StandingOf(ctx, p.store)
-	if err != nil || st.At.Joined() || st.Retention == (Retention{}) {
-		return err
-	}
-	row := binary.BigEndian.AppendUint64(nil, st.Retention.Last)
-	row = binary.BigEndian.AppendUint64(row, uint64(st.Retention.Within))
-	return p.keep(ctx, storage.Metadata{Type: metadataCarried, Value: row})
-}
-
-// carry sets the retention of the former bucket if the present one is still empty.
+// carry puts the retention of the page's former bucket into a log that is still empty.
 func (p *Page) carry(ctx context.Context) error {
-	r, err := carriedOf(ctx, p.store)
-	if err != nil || r == (Retention{}) {
-		return err
+	rep := p.rep.Load()
+	if !rep.State().Carried() || p.isBare() {
+		return nil
 	}
-	if p.ses.log.Position().Number == 0 && !p.isBare() {
-		if err := p.retain(ctx, r); err != nil {
-			return err
-		}
+	body, err := rep.Retain(ctx, rep.State().Retention)
+	if err == nil {
+		_, err = p.append(ctx, body)
 	}
-	return p.keep(ctx, storage.Metadata{Type: metadataCarried})
+	return err
 }
 
 // SetRetention writes the bucket's retention into the page's log, for all devices. It takes effect
@@ -134,7 +107,7 @@ func (p *Page) retain(ctx context.Context, r Retention) error {
 		return err
 	}
 	for range maxOvertaken {
-		if p.rep.Load().State().Retention == r {
+		if st := p.rep.Load().State(); st.Retention == r && !st.Carried() {
 			return nil
 		}
 		body, err := p.rep.Load().Retain(ctx, r)

@@ -54,7 +54,7 @@ func (p *Page) load(ctx context.Context) error {
 	o := p.replicaOptions()
 	rep, err := replica.Open(ctx, o)
 	if err == nil && !rep.Position().Joined() {
-		if err = errors.Join(p.mistrust(ctx), p.keepCarried(ctx)); err == nil {
+		if err = p.mistrust(ctx); err == nil {
 			rep, err = replica.Open(ctx, o)
 		}
 	}

@@ -72,6 +72,9 @@ func (p *Page) take(ctx context.Context, e *pagelog.Entry, adopts bool, finish f
 		near: map[epoch.Commit]epoch.Set{}, placed: map[epoch.Commit]Placed{}, bare: map[commit.ID]bool{},
 		below: map[commit.ID]bool{}, explained: map[commit.ID]bool{},
 	}
+	if p.state.Carried() {
+		b.next.Retention = wire.Retention{}
+	}
 	r, closer, err := pagelog.OpenBody(ctx, p.o.Bucket, p.o.Sealer, p.o.Names, &e.Entry)
 	if err != nil {
 		return badObject("", err)

@@ -376,7 +376,7 @@ func (e *entering) settle(ctx context.Context) error {
 	n.Left = nil
 	n.Head = nil
 	n.Tombstone = nil
-	if n.Retention = (wire.Retention{}); e.h != nil {
+	if e.h != nil { // else see State.Carried
 		n.Retention = e.h.Retention
 	}
 	n.Bucket = e.p.o.Sealer.Keyring().BucketID()

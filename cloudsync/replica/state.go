@@ -31,7 +31,7 @@ type State struct {
 	Manifest []wire.Pack
 	// Announced are the packs that entries of the epoch have announced, by entry number.
 	Announced map[uint64][]wire.Pack
-	// Retention is that of the log, including its entries.
+	// Retention is that of the log, including its entries, unless Carried.
 	Retention wire.Retention
 	// Near are the nearest ancestors here of commits with a given-up parent, synced or not. The
 	// ancestors may be commits of GiveUp.
@@ -115,6 +115,12 @@ const maxRowBytes = 1 << 20
 func (s *State) Next() *State {
 	n := *s
 	return &n
+}
+
+// Carried reports whether Retention is that of the page's former bucket, as long as the log has
+// neither a checkpoint nor an entry.
+func (s *State) Carried() bool {
+	return s.Header == nil && s.Entries == 0 && s.Retention != wire.Retention{}
 }
 
 func (s *State) setHeader(h *checkpoint.Header) {
@@ -348,9 +354,11 @@ func readRow(ctx context.Context, store *storage.Store, row string) (all []byte,
 // loadState reads the rows of a store.
 func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*State, error) {
 	s := &State{standing: standing{Bucket: bucket}}
-	// What was given up stays recorded for good, for any bucket.
-	if _, err := readPart(ctx, store, rowNear, &s.Near); err != nil {
-		return nil, err
+	// What was given up stays recorded for good, for any bucket, as does the retention.
+	for row, part := range map[string]any{rowNear: &s.Near, rowRetention: &s.Retention} {
+		if _, err := readPart(ctx, store, row, part); err != nil {
+			return nil, err
+		}
 	}
 	for i := 0; ; i++ {
 		var g epoch.Set
