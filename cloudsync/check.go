@@ -69,33 +69,27 @@ type DamagedObject struct {
 // that it fetches the readable pieces of damaged packs and deletes these packs, so that the new
 // epoch does not name them and all devices send what they have of them.
 //
-// Errors: those of Sync. Damage is not an error.
+// Errors: those of Sync, with what was found before. Damage is not an error.
 func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
-	ctx, leave, err := p.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
 	c := &checkRun{p: p, o: o, report: &CheckReport{}, named: map[string]checked{}}
-	if err := c.run(ctx); err != nil {
-		return nil, p.outward(err)
-	}
-	r := c.report
-	if !o.Repair || len(r.Damaged) == 0 {
-		return r, nil
-	}
-	err = p.reupload(ctx, c.drop)
-	if err == nil {
-		err = c.dropEpoch(ctx)
-	}
-	if err == nil {
-		err = p.store.MissingPieces(ctx, func(object.Digest) error { r.Missing++; return nil })
-	}
-	if err != nil {
-		return r, p.outward(fmt.Errorf("upload anew what is damaged: %w", err))
-	}
-	r.Repaired = true
-	return r, nil
+	err := p.call(ctx, "", func(ctx context.Context) error {
+		if err := c.run(ctx); err != nil || !o.Repair || len(c.report.Damaged) == 0 {
+			return err
+		}
+		err := p.reupload(ctx, c.drop)
+		if err == nil {
+			err = c.dropEpoch(ctx)
+		}
+		if err == nil {
+			err = p.store.MissingPieces(ctx, func(object.Digest) error { c.report.Missing++; return nil })
+		}
+		if err != nil {
+			return fmt.Errorf("upload anew what is damaged: %w", err)
+		}
+		c.report.Repaired = true
+		return nil
+	})
+	return c.report, err
 }
 
 // checkRun is a run of Check.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -205,25 +206,25 @@ func (p *Page) Close() error {
 	return nil
 }
 
-// enter begins a call. Its context ends with the page, and Close waits for leave.
-func (p *Page) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
+// call runs fn as a call of the page: its context ends with the page, and Close waits for it. what,
+// if not empty, begins errors.
+func (p *Page) call(ctx context.Context, what string, fn func(ctx context.Context) error) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.closing {
-		return nil, nil, errClosed
+		p.mu.Unlock()
+		return errClosed
 	}
 	p.calls.Add(1)
+	p.mu.Unlock()
+	defer p.calls.Done()
 	ctx, release := joined(ctx, p.ctx)
-	return ctx, func() {
-		release()
-		p.calls.Done()
-	}, nil
-}
-
-// outward returns err as callers get it.
-func (p *Page) outward(err error) error {
-	if err != nil && p.ctx.Err() != nil {
+	defer release()
+	err := fn(ctx)
+	switch {
+	case err != nil && p.ctx.Err() != nil:
 		return errClosed
+	case err != nil && what != "":
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return err
 }
@@ -269,33 +270,27 @@ func (p *Page) unlock() { <-p.turn }
 // the table, with base.ErrCorrupt naming a bad object, with the error of Merge once all else is
 // done, with base.ErrClosed, or with the error of ctx.
 func (p *Page) Sync(ctx context.Context) error {
-	ctx, leave, err := p.enter(ctx)
-	if err != nil {
+	return p.call(ctx, "sync", func(ctx context.Context) error {
+		seen := p.begun.Load()
+		select {
+		case p.leader <- struct{}{}:
+			defer func() { <-p.leader }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if p.ended.number > seen {
+			return p.ended.err
+		}
+		number := p.begun.Add(1)
+		held, err := p.lock(ctx)
+		if err == nil {
+			err = p.barrier(ctx, held)
+		}
+		if err == nil || ctx.Err() == nil { // else the caller's context ended it
+			p.ended = barrier{number, err}
+		}
 		return err
-	}
-	defer leave()
-	seen := p.begun.Load()
-	select {
-	case p.leader <- struct{}{}:
-		defer func() { <-p.leader }()
-	case <-ctx.Done():
-		return p.outward(fmt.Errorf("sync: %w", context.Cause(ctx)))
-	}
-	if p.ended.number > seen {
-		return p.outward(p.ended.err)
-	}
-	number := p.begun.Add(1)
-	held, err := p.lock(ctx)
-	if err == nil {
-		err = p.barrier(ctx, held)
-	}
-	if err != nil {
-		err = fmt.Errorf("sync: %w", err)
-	}
-	if err == nil || ctx.Err() == nil { // else the caller's context ended it
-		p.ended = barrier{number, err}
-	}
-	return p.outward(err)
+	})
 }
 
 // WaitSynced returns when a commit is in the bucket. WaitSynced only waits: the background or a
@@ -303,72 +298,55 @@ func (p *Page) Sync(ctx context.Context) error {
 // base.ErrNotFound when the page has no such commit; the error of an attempt that failed since the
 // call; base.ErrClosed; that of ctx.
 func (p *Page) WaitSynced(ctx context.Context, id commit.ID) error {
-	ctx, leave, err := p.enter(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	c, err := p.store.Commit(ctx, id)
-	if err == nil {
-		err = p.store.WaitDurable(c) // a commit counts as unsynced only once it is durable
-	}
-	if err != nil {
-		return p.outward(fmt.Errorf("wait for commit %s: %w", id.Short(), err))
-	}
-	p.mu.Lock()
-	before := p.failures
-	p.mu.Unlock()
-	p.wake(true)
-	for {
+	return p.call(ctx, "wait for commit "+id.Short(), func(ctx context.Context) error {
+		c, err := p.store.Commit(ctx, id)
+		if err == nil {
+			err = p.store.WaitDurable(c) // a commit counts as unsynced only once it is durable
+		}
+		if err != nil {
+			return err
+		}
 		p.mu.Lock()
-		moved, failures, failure := p.moved, p.failures, p.failure
+		before := p.failures
 		p.mu.Unlock()
-		if synced, err := p.isSynced(ctx, id); synced || err != nil {
-			return p.outward(err)
+		p.wake(true)
+		for {
+			p.mu.Lock()
+			moved, failures, failure := p.moved, p.failures, p.failure
+			p.mu.Unlock()
+			unsynced, err := p.store.Unsynced(ctx)
+			if err != nil || !slices.Contains(unsynced, id) {
+				return err
+			}
+			if failures != before {
+				return failure
+			}
+			select {
+			case <-moved:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
 		}
-		if failures != before {
-			return p.outward(fmt.Errorf("wait for commit %s: %w", id.Short(), failure))
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return p.outward(fmt.Errorf("wait for commit %s: %w", id.Short(), context.Cause(ctx)))
-		}
-	}
-}
-
-func (p *Page) isSynced(ctx context.Context, id commit.ID) (bool, error) {
-	unsynced, err := p.store.Unsynced(ctx)
-	if err != nil {
-		return false, fmt.Errorf("wait for commit %s: %w", id.Short(), err)
-	}
-	for _, u := range unsynced {
-		if u == id {
-			return false, nil
-		}
-	}
-	return true, nil
+	})
 }
 
 // Fetch brings the given pieces here, with as few requests as it can, and returns how many bytes of
 // content it fetched. It skips pieces that are here or that no device has sent. If a piece is not
 // at its place, it catches up with the log and tries the new place once. Errors: base.ErrNetwork,
 // base.ErrGone, base.ErrCorrupt, base.ErrClosed, those of the bucket and of ctx.
-func (p *Page) Fetch(ctx context.Context, pieces []object.Digest) (int64, error) {
-	ctx, leave, err := p.enter(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer leave()
-	n, err := p.fetcher.FetchAll(ctx, pieces)
-	if !errors.Is(err, base.ErrGone) {
-		return n, p.outward(err)
-	}
-	if err := p.gone(ctx, pieces[0]); err != nil { // a piece is gone only if the log has no other place for it
-		return n, p.outward(fmt.Errorf("catch up with the log: %w", err))
-	}
-	more, err := p.fetcher.FetchAll(ctx, pieces)
-	return n + more, p.outward(err)
+func (p *Page) Fetch(ctx context.Context, pieces []object.Digest) (n int64, err error) {
+	err = p.call(ctx, "", func(ctx context.Context) (err error) {
+		if n, err = p.fetcher.FetchAll(ctx, pieces); !errors.Is(err, base.ErrGone) {
+			return err
+		}
+		if err := p.gone(ctx, pieces[0]); err != nil { // a piece is gone only if the log has no other place for it
+			return fmt.Errorf("catch up with the log: %w", err)
+		}
+		more, err := p.fetcher.FetchAll(ctx, pieces)
+		n += more
+		return err
+	})
+	return n, err
 }
 
 // goneWait bounds how long a reader waits for the turn. The page may itself be waiting for the
@@ -433,19 +411,15 @@ func (p *Page) withTurn(ctx context.Context, what string, fn func(ctx context.Co
 
 // withTurnWithin is withTurn with a limit on the wait for the turn; 0: for ever.
 func (p *Page) withTurnWithin(ctx context.Context, most time.Duration, what string, fn func(ctx context.Context) error) error {
-	ctx, leave, err := p.enter(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	if ctx, err = p.lockWithin(ctx, most); err == nil {
-		defer p.unlock()
-		if err = p.begin(ctx); err == nil {
-			err = fn(ctx)
+	return p.call(ctx, what, func(ctx context.Context) error {
+		ctx, err := p.lockWithin(ctx, most)
+		if err != nil {
+			return err
 		}
-	}
-	if err != nil {
-		err = fmt.Errorf("%s: %w", what, err)
-	}
-	return p.outward(err)
+		defer p.unlock()
+		if err := p.begin(ctx); err != nil {
+			return err
+		}
+		return fn(ctx)
+	})
 }

@@ -3,7 +3,6 @@ package cloudsync
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/replica"
@@ -19,19 +18,13 @@ import (
 // may have them and send them at their next sync; until then, reading such a piece gives
 // base.ErrGone. After an error, Reupload may be called again. Errors: as Sync.
 func (p *Page) Reupload(ctx context.Context) (missing int, err error) {
-	ctx, leave, err := p.enter(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer leave()
-	err = p.reupload(ctx, func(ctx context.Context) error { return nil })
-	if err == nil {
-		err = p.store.MissingPieces(ctx, func(object.Digest) error { missing++; return nil })
-	}
-	if err != nil {
-		err = fmt.Errorf("upload anew: %w", err)
-	}
-	return missing, p.outward(err)
+	err = p.call(ctx, "upload anew", func(ctx context.Context) error {
+		if err := p.reupload(ctx, func(context.Context) error { return nil }); err != nil {
+			return err
+		}
+		return p.store.MissingPieces(ctx, func(object.Digest) error { missing++; return nil })
+	})
+	return missing, err
 }
 
 // reupload is Reupload. It calls drop with the turn, before the renewal.
