@@ -58,6 +58,7 @@ type bodyStep struct {
 	last             *wire.Commit // for the explanation after it
 	lastNew          bool
 	own              bool // the entry has commits that were unsynced here
+	mixed            bool // it has commits that the log had, or that are given up
 }
 
 // take reads a body into a step, and calls finish.
@@ -181,6 +182,8 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 			delete(b.unsynced, c.ID)
 			b.b.Synced = append(b.b.Synced, c.ID)
 			b.own = true
+		} else {
+			b.mixed = true
 		}
 		if wanting, err := b.wanting(ctx, r); err != nil || !wanting {
 			return err
@@ -408,6 +411,9 @@ func (b *bodyStep) finish(ctx context.Context, next epoch.Position) error {
 		n.sees(b.e.Device, b.name, b.e.Created)
 	}
 	err := b.submit(ctx)
+	if err == nil {
+		b.p.heads.follow(b)
+	}
 	if errors.Is(err, base.ErrInvalid) { // storage refuses a commit that no honest bucket has
 		return &fault{err: err}
 	}
@@ -512,6 +518,7 @@ func (b *bodyStep) giveUpGone(ctx context.Context) error {
 	if len(gone) == 0 && !slices.ContainsFunc(n.GiveUp, func(id commit.ID) bool { return b.short[short(id)] != nil }) {
 		return nil
 	}
+	b.mixed = true
 	var ids []commit.ID
 	for _, short := range gone {
 		id, ok, err := b.p.find(ctx, short)

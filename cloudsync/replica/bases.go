@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -14,80 +16,38 @@ import (
 // maxBases bounds the number of heads from which a difference is tried.
 const maxBases = 8
 
-// logHeads finds the heads of the log. For commits of tips outside the log it takes their nearest
-// ancestors in the log, and drops ancestors of others. It reads no further down.
-func (p *Page) logHeads(ctx context.Context, tips []*commit.Commit, outside func(commit.ID) bool) ([]*commit.Commit, error) {
-	tops, err := p.passing(ctx, tips, outside)
-	if err != nil {
-		return nil, fmt.Errorf("look for the heads of the log: %w", err)
-	}
-	if len(tops) < 2 {
-		return tops, nil
-	}
-	var heads []*commit.Commit
-	for _, c := range tops {
-		covered := false
-		for _, other := range tops {
-			if covered || c.ID == other.ID {
-				continue
-			}
-			var err error
-			covered, err = commit.IsAncestor(ctx, p.o.Store, c, other)
-			if errors.Is(err, base.ErrGone) { // the commits between were given up, since no head needs them
-				covered, err = c.Generation < other.Generation, nil
-			}
-			if err != nil {
-				return nil, fmt.Errorf("look for the heads of the log: %w", err)
-			}
-		}
-		if !covered {
-			heads = append(heads, c)
-		}
-	}
-	slices.SortFunc(heads, commit.Compare)
-	return heads, nil
+// logHeads are the heads of the log at the position, as far as known says so.
+type logHeads struct {
+	known bool
+	heads epoch.Set
 }
 
-// passing returns cs, with each commit that outside reports replaced by its nearest ancestors that
-// are not outside. It leaves out the first commit.
-func (p *Page) passing(ctx context.Context, cs []*commit.Commit, outside func(commit.ID) bool) (out []*commit.Commit, err error) {
-	seen := map[commit.ID]bool{}
-	for queue := cs; len(queue) > 0; {
-		c := queue[0]
-		queue = queue[1:]
-		if c.IsFirst() || seen[c.ID] {
-			continue
-		}
-		seen[c.ID] = true
-		if !outside(c.ID) {
-			out = append(out, c)
-			continue
-		}
-		near, err := p.nearest(ctx, c)
+// follow takes the heads over an entry. They have to be found anew if the entry does more than add
+// commits to the log.
+func (h *logHeads) follow(b *bodyStep) {
+	if h.known = h.known && !b.mixed && len(b.near)+len(b.b.Inner) == 0; !h.known {
+		return
+	}
+	for id := range b.short {
+		h.heads = h.heads.Union(epoch.Set{id})
+	}
+	for _, c := range b.short {
+		h.heads = h.heads.Without(parentsOf(c))
+	}
+}
+
+// headsOfLog returns the heads of the log, in the order of commit.Compare.
+func (p *Page) headsOfLog(ctx context.Context) ([]*commit.Commit, error) {
+	if !p.heads.known {
+		g, unsynced, err := p.graph(ctx)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("look for the heads of the log: %w", err)
 		}
-		queue = append(queue, near...)
+		p.heads = logHeads{true, p.logState(g, unsynced, wire.Retention{}).Heads()}
 	}
-	return out, nil
-}
-
-// nearest returns the nearest ancestors of a commit that are here, without the first commit.
-func (p *Page) nearest(ctx context.Context, c *commit.Commit) (out []*commit.Commit, err error) {
-	if near, ok := p.state.Near[short(c.ID)]; ok {
-		return p.load(ctx, near)
-	}
-	for _, id := range c.Parents {
-		a, err := p.o.Store.Commit(ctx, id)
-		switch {
-		case isPruned(err):
-		case err != nil:
-			return nil, fmt.Errorf("read commit %s: %w", id.Short(), err)
-		case !a.IsFirst():
-			out = append(out, a)
-		}
-	}
-	return out, nil
+	heads, err := p.load(ctx, p.heads.heads)
+	slices.SortFunc(heads, commit.Compare)
+	return heads, err
 }
 
 // isPruned reports whether a commit was not found because it was given up.
@@ -95,16 +55,12 @@ func isPruned(err error) bool {
 	return errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrGone)
 }
 
-// bases are the commits from whose trees the differences of a body may lead.
+// bases are the commits from whose trees the differences of a body may lead: heads of the log, and
+// commits that the body has with their trees.
 type bases struct {
-	p *Page
-	// outside reports commits that are not in the log. body are those of them that the body has
-	// with their trees.
-	outside func(commit.ID) bool
-	body    map[commit.ID]bool
-	tips    []*commit.Commit // from which heads are found
-	asked   bool
-	heads   []*commit.Commit
+	p     *Page
+	heads []*commit.Commit
+	body  map[commit.ID]bool
 }
 
 // of returns the trees from which the difference of c can lead: those of its parents that are in
@@ -113,10 +69,8 @@ type bases struct {
 func (b *bases) of(ctx context.Context, c *commit.Commit) (found []candidate, err error) {
 	empty := candidate{tree: b.p.tree(btree.EmptyRoot)}
 	for _, id := range c.Parents {
-		if ok, err := b.allowed(ctx, id); err != nil || !ok {
-			if err != nil {
-				return nil, err
-			}
+		isHead := slices.ContainsFunc(b.heads, func(h *commit.Commit) bool { return h.ID == id })
+		if !isHead && !b.body[id] && id != commit.First().ID {
 			continue
 		}
 		parent, err := b.p.o.Store.Commit(ctx, id)
@@ -132,35 +86,12 @@ func (b *bases) of(ctx context.Context, c *commit.Commit) (found []candidate, er
 	if len(found) > 0 {
 		return found, nil
 	}
-	if err := b.ask(ctx); err != nil {
-		return nil, err
-	}
 	for _, h := range b.heads[max(0, len(b.heads)-maxBases):] {
 		if found, err = b.p.addHeld(ctx, found, h); err != nil {
 			return nil, err
 		}
 	}
 	return append(found, empty), nil
-}
-
-// allowed reports whether a parent is in the body or a head of the log.
-func (b *bases) allowed(ctx context.Context, id commit.ID) (bool, error) {
-	if b.body[id] || id == commit.First().ID {
-		return true, nil
-	}
-	if err := b.ask(ctx); err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(b.heads, func(h *commit.Commit) bool { return h.ID == id }), nil
-}
-
-// ask finds the heads of the log.
-func (b *bases) ask(ctx context.Context) (err error) {
-	if !b.asked {
-		b.heads, err = b.p.logHeads(ctx, b.tips, b.outside)
-		b.asked = err == nil
-	}
-	return err
 }
 
 // addHeld appends the tree of a commit if the tree is here and not empty.

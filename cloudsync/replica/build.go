@@ -334,7 +334,7 @@ func (r *rescuer) fetch(ctx context.Context) error {
 	return r.p.Salvage(ctx, want)
 }
 
-// Salvage fetches pieces as far as they are readable at their places: block by block if not all are
+// Salvage fetches pieces as far as they are readable at their places: one by one if not all are
 // readable. Errors are those of the bucket and of the disk; lost pieces are no error.
 func (p *Page) Salvage(ctx context.Context, ds []object.Digest) error {
 	fetch := func(ds []object.Digest) (whole bool, err error) {
@@ -347,24 +347,8 @@ func (p *Page) Salvage(ctx context.Context, ds []object.Digest) error {
 	if whole, err := fetch(ds); whole || err != nil {
 		return err
 	}
-	type block struct {
-		pack   epoch.ID
-		number uint32
-		entry  uint64
-	}
-	blocks := map[block][]object.Digest{}
 	for _, d := range ds {
-		st, err := p.o.Store.PieceState(d)
-		if err != nil {
-			return fmt.Errorf("look for piece %s: %w", d.Short(), err)
-		}
-		if st.Synced && !st.Held {
-			b := block{st.Place.Pack, st.Place.Block, st.Place.Entry}
-			blocks[b] = append(blocks[b], d)
-		}
-	}
-	for _, some := range blocks {
-		if _, err := fetch(some); err != nil {
+		if _, err := fetch([]object.Digest{d}); err != nil {
 			return err
 		}
 	}

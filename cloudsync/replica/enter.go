@@ -386,6 +386,7 @@ func (e *entering) settle(ctx context.Context) error {
 		e.b.Metadata = append(e.b.Metadata, storage.Metadata{Type: storage.MetadataPlaced})
 	}
 	err = e.submit(ctx)
+	e.p.heads.known = false
 	if errors.Is(err, base.ErrInvalid) {
 		return &fault{err: err}
 	}

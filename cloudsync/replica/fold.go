@@ -66,33 +66,11 @@ func (p *Page) view(ctx context.Context) (*view, error) {
 	return v, nil
 }
 
-// stands reports whether unsynced commits stand on given-up ones.
-func (p *Page) stands(ctx context.Context) (bool, error) {
-	if len(p.state.GiveUp) == 0 {
-		return false, nil
-	}
-	unsynced, err := p.o.Store.Unsynced(ctx)
-	if err != nil {
-		return false, fmt.Errorf("list what is unsynced: %w", err)
-	}
-	giveUp := setOf(p.state.GiveUp)
-	for _, id := range unsynced {
-		c, err := p.o.Store.Commit(ctx, id)
-		if err != nil {
-			return false, fmt.Errorf("read commit %s: %w", id.Short(), err)
-		}
-		if len(p.state.node(c).Near.Union(parentsOf(c)).And(giveUp)) > 0 {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
 // folding returns the view while there are folds, else nil. The edges of its top are then durable,
 // since commits built on top stand on given-up ones too.
 func (p *Page) folding(ctx context.Context) (*view, error) {
-	if stands, err := p.stands(ctx); err != nil || !stands {
-		return nil, err
+	if len(p.state.GiveUp) == 0 {
+		return nil, nil
 	}
 	v, err := p.view(ctx)
 	if err != nil || v.on == nil {
@@ -146,9 +124,6 @@ func (p *Page) Folding(ctx context.Context) ([]*commit.Commit, error) {
 // Prune removes the commits of State.GiveUp that nothing needs from storage, and returns their
 // number. It removes none while unsynced heads stand on them and are not merged with the log.
 func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
-	if len(p.state.GiveUp) == 0 {
-		return 0, nil
-	}
 	if v, err := p.folding(ctx); err != nil || v != nil {
 		return 0, err
 	}

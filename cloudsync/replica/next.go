@@ -79,7 +79,7 @@ func (p *Page) Next(ctx context.Context, announce Append) (*wire.SealedBody, err
 	g.progress = p.expect(m.deltas)
 	err = g.deltas(m.deltas)
 	if err == nil && m.isEmpty() {
-		err = p.resend(ctx, g, m.from.outside)
+		err = p.resend(ctx, g, m.outside)
 	}
 	if err != nil {
 		return nil, err
@@ -176,6 +176,7 @@ type maker struct {
 	commits []*commit.Commit // unsynced, parents before children
 	tags    []storage.TagChange
 	from    bases
+	outside func(commit.ID) bool // reports commits that are not in the log
 	// near are the nearest ancestors of commits that have a given-up parent.
 	near     map[epoch.Commit]epoch.Set
 	deltas   []*delta
@@ -196,7 +197,6 @@ func (p *Page) newMaker(ctx context.Context) (*maker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list changes of tags: %w", err)
 	}
-	tips := p.o.Store.Heads() // before the unsynced ones: later commits stand above
 	ids, err := p.o.Store.Unsynced(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list unsynced commits: %w", err)
@@ -213,7 +213,12 @@ func (p *Page) newMaker(ctx context.Context) (*maker, error) {
 		unsynced[id] = true
 		m.commits = append(m.commits, c)
 	}
-	m.from = bases{p: p, body: map[commit.ID]bool{}, tips: tips, outside: func(id commit.ID) bool { return unsynced[id] || aside[id] }}
+	m.outside = func(id commit.ID) bool { return unsynced[id] || aside[id] }
+	heads, err := p.headsOfLog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m.from = bases{p: p, heads: heads, body: map[commit.ID]bool{}}
 	sent := func(id commit.ID) (bool, error) { // whether a commit is in the log once the body is
 		_, err := p.o.Store.Commit(ctx, id)
 		if isPruned(err) {
@@ -464,7 +469,7 @@ func (p *Page) resendNeeded(ctx context.Context, g *gatherer, outside func(commi
 		if ok {
 			ds = append(ds, &delta{from: d.from, to: p.tree(root), tally: d.tally})
 		}
-		near, err := p.nearest(ctx, c)
+		near, err := p.load(ctx, p.state.node(c).Near)
 		if err == nil {
 			near = slices.DeleteFunc(near, func(n *commit.Commit) bool { return outside(n.ID) })
 			d.from, err = p.from(ctx, near)

@@ -51,6 +51,7 @@ type Page struct {
 	// erase is what the next cut erases: see SetErase.
 	erase Erase
 	out   outgoing
+	heads logHeads
 	// orphans are commits of State.Near.
 	orphans map[epoch.Commit]*commit.Commit
 }
