@@ -37,8 +37,8 @@ func (p Policy) Check() error {
 type Page struct {
 	// History finds durable commits.
 	History commit.Getter
-	// Heads are the heads of the page. If there are several, all commits stay down to the newest one
-	// through which every way from a head leads: merging needs nothing below it.
+	// Heads are the heads of the page. If there are several, all commits stay down to the newest
+	// one through which every way from a head leads: merging needs nothing below it.
 	Heads []*commit.Commit
 	// All are all commits of the page, in any order. It includes commits that no head reaches any
 	// more, since a commit between was pruned; they are given up like others.

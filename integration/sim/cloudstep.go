@@ -323,8 +323,9 @@ func (d *device) drop(ctx context.Context, mask uint64) error {
 }
 
 // gaveUpLongAgo reports whether a device may commit a value that it does not hold, after the bucket
-// has deleted the value with given-up versions. A device does not hold what it has dropped, or a lazy
-// value that it has never read. docs/sync.md: its version was given up more than 30 days before.
+// has deleted the value with given-up versions. A device does not hold what it has dropped, or a
+// lazy value that it has never read. docs/sync.md: its version was given up more than 30 days
+// before.
 func (w *World) gaveUpLongAgo(lazy bool) bool {
 	return w.retained && (w.dropped || lazy) && w.now.Load() > int64(30*24*time.Hour)
 }
