@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -121,13 +122,13 @@ func (f *Fetcher) fetchSpan(ctx context.Context, s *span, came *atomic.Int64) (e
 	defer func() { err = src.wrap(err) }()
 	buf := wholePool.Get().(*[]byte)
 	defer wholePool.Put(buf) // storing does not retain content
-	frames, err := f.openFrames(ctx, src, s.pack, s.blocks[0].place.KeyIndex, s.off, s.size, buf)
+	stream, _, err := f.openPart(ctx, src, s.pack, s.blocks[0].place.KeyIndex, s.off, s.size, buf)
 	if err != nil {
 		return err
 	}
 	b := batch{f: f, came: came}
 	for i := range s.blocks {
-		if err := f.openWanted(src, &s.blocks[i], frames, &b); err != nil {
+		if err := f.openWanted(src, &s.blocks[i], stream, &b); err != nil {
 			return err
 		}
 		if b.bytes >= storeBytes || len(b.pieces) >= storePieces {
@@ -139,28 +140,31 @@ func (f *Fetcher) fetchSpan(ctx context.Context, s *span, came *atomic.Int64) (e
 	return b.store(ctx)
 }
 
-// openFrames reads the frames of a pack that hold n bytes of its stream from off on, with one
-// request, into buf.
-func (f *Fetcher) openFrames(ctx context.Context, src *source, pack epoch.ID, keyIndex uint32, off, n int64, buf *[]byte) (*seal.Frames, error) {
+// openPart opens the blocks of a pack that fill n bytes of its stream from off on, with one request,
+// into buf. It also returns the length of the pack.
+func (f *Fetcher) openPart(ctx context.Context, src *source, pack epoch.ID, keyIndex uint32, off, n int64, buf *[]byte) (*seal.Stream, int64, error) {
 	if off < 0 || n < 1 || n > maxSpanBytes || off > wire.MaxPackBytes {
-		return nil, src.corrupt("a block", fmt.Sprintf("a place of %d bytes at %d", n, off))
+		return nil, 0, src.corrupt("a block", fmt.Sprintf("a place of %d bytes at %d", n, off))
 	}
 	first, at, length := seal.Cover(off, n)
 	sealed, size, err := src.readSome(ctx, at, length, wire.MaxPackBytes, *buf)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	*buf = sealed
-	return f.o.Sealer.OpenFrames(src.label, seal.Ref{ID: seal.ID(pack), KeyIndex: keyIndex}, size, first, sealed)
+	ref := seal.Ref{ID: seal.ID(pack), KeyIndex: keyIndex}
+	stream, err := f.o.Sealer.NewPart(bytes.NewReader(sealed), size, src.label, ref, first, off, n)
+	return stream, size, err
 }
 
 // openWanted opens a block and adds its wanted pieces to a batch. The store of the batch verifies
 // the digests of many pieces at once (I1, I2).
-func (f *Fetcher) openWanted(src *source, w *wantedBlock, frames *seal.Frames, b *batch) error {
-	plain, err := openBlock(src.label, frames, w.block())
+func (f *Fetcher) openWanted(src *source, w *wantedBlock, stream *seal.Stream, b *batch) error {
+	plain, err := blockAt(src, stream, w.block())
 	if err != nil {
 		return err
 	}
+	plain = bytes.Clone(plain)
 	for i := range w.pieces {
 		p := &w.pieces[i]
 		end := uint64(p.Place.At) + uint64(p.Place.Bytes)

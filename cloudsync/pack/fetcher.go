@@ -279,16 +279,16 @@ func (f *Fetcher) cost(p storage.CloudPlace) int64 {
 func (f *Fetcher) readPackBlock(ctx context.Context, p storage.CloudPlace) (blockContent, error) {
 	src := f.packSource(p.Pack)
 	var buf []byte
-	frames, err := f.openFrames(ctx, src, p.Pack, p.KeyIndex, p.Offset, int64(p.StoredBytes), &buf)
+	stream, size, err := f.openPart(ctx, src, p.Pack, p.KeyIndex, p.Offset, int64(p.StoredBytes), &buf)
 	if err != nil {
 		return nil, err
 	}
 	b := seal.Block{Offset: p.Offset, StoredBytes: int(p.StoredBytes)}
-	plain, err := openBlock(src.label, frames, b)
+	plain, err := blockAt(src, stream, b)
 	if err != nil {
 		return nil, err
 	}
-	c, err := f.contents(ctx, src, p.Pack, frames.ObjectBytes())
+	c, err := f.contents(ctx, src, p.Pack, size)
 	if err != nil {
 		return nil, err
 	}
@@ -296,7 +296,7 @@ func (f *Fetcher) readPackBlock(ctx context.Context, p storage.CloudPlace) (bloc
 		return nil, src.corrupt(fmt.Sprintf("block %d of %d bytes at %d", p.Block, p.StoredBytes, p.Offset), "a table with others")
 	}
 	pieces := c.in(p.Block)
-	if err := verify(src, opened{plain, pieces}); err != nil {
+	if err := verify(src, plain, pieces); err != nil {
 		return nil, err
 	}
 	got := make(blockContent, len(pieces))

@@ -99,14 +99,6 @@ func (s *source) open(ctx context.Context, off, n, limit int64) (io.ReadCloser, 
 	return o.Body, o.Size, nil
 }
 
-// checkEnd verifies that an object of size bytes has n bytes from off on.
-func (s *source) checkEnd(off, n, size int64) error {
-	if n > size-off {
-		return s.corrupt(fmt.Sprintf("at least %d bytes", off+n), fmt.Sprint(size))
-	}
-	return nil
-}
-
 // fill reads b from a body. A body that ends early was cut in transit.
 func (s *source) fill(ctx context.Context, body io.Reader, b []byte) error {
 	_, err := io.ReadFull(body, b)
@@ -121,17 +113,8 @@ func (s *source) broken(ctx context.Context, err error) error {
 	return bucket.NewError(ctx, bucket.OpGet, s.name, false, err)
 }
 
-// read returns n bytes from off on, in buf if that is large enough, and the length of the object.
-func (s *source) read(ctx context.Context, off, n, limit int64, buf []byte) (content []byte, size int64, err error) {
-	content, size, err = s.readSome(ctx, off, n, limit, buf)
-	if err == nil {
-		err = s.checkEnd(off, n, size)
-	}
-	return content, size, err
-}
-
-// readSome is read, except that a negative n means all up to the end, and that it returns less if
-// the object ends earlier.
+// readSome returns n bytes from off on, in buf if that is large enough, and the length of the object.
+// A negative n means all up to the end. It returns less if the object ends earlier.
 func (s *source) readSome(ctx context.Context, off, n, limit int64, buf []byte) (content []byte, size int64, err error) {
 	body, size, err := s.open(ctx, off, n, limit)
 	if err != nil {
@@ -176,13 +159,8 @@ func newTail(ctx context.Context, s *source, size int64, lists bool) *tail {
 	return t
 }
 
-// ReadAt implements io.ReaderAt. It reads a range apart from the end by itself, such as the head,
-// which is examined if the end is damaged.
+// ReadAt implements io.ReaderAt.
 func (t *tail) ReadAt(p []byte, off int64) (int, error) {
-	if off+int64(len(p)) < t.at {
-		b, _, err := t.s.read(t.ctx, off, int64(len(p)), t.size, nil)
-		return copy(p, b), err
-	}
 	for off < t.at {
 		from := int64(0)
 		if rest := t.stream - t.guess; rest > 0 {
@@ -192,7 +170,7 @@ func (t *tail) ReadAt(p []byte, off int64) (int, error) {
 		if from >= t.at {
 			continue
 		}
-		b, size, err := t.s.read(t.ctx, from, t.at-from, t.size, nil)
+		b, size, err := t.s.readSome(t.ctx, from, t.at-from, t.size, nil)
 		if err != nil {
 			return 0, err
 		}

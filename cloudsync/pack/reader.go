@@ -3,6 +3,7 @@ package pack
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sort"
@@ -12,6 +13,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -106,8 +108,8 @@ func (r *Reader) openTable(ctx context.Context, s *seal.Sealer) error {
 }
 
 // Lists returns the verified index pieces of LAZY values, which follow all other pieces of a pack.
-// It holds them, at most 4 MiB. It leaves a damaged one out: fetching that piece reports the
-// damage. Most were read with the table; a value that begins in an earlier pack may take another
+// It holds them, at most 4 MiB. It leaves out a damaged one and those after it: fetching such a
+// piece reports the damage. Most were read with the table; a value that begins in an earlier pack may take another
 // request, within the context of Open. Errors are those of the bucket.
 func (r *Reader) Lists() (map[object.Digest][]byte, error) {
 	n := len(r.c.blocks)
@@ -124,19 +126,26 @@ func (r *Reader) Lists() (map[object.Digest][]byte, error) {
 		return nil, nil
 	}
 	first, last := r.c.blocks[from], r.c.blocks[n-1]
-	f, err := r.r.Frames(first.Offset, last.Offset+int64(last.StoredBytes)-first.Offset)
+	stream, err := r.r.Part(first.Offset, last.Offset+int64(last.StoredBytes)-first.Offset)
 	if err != nil {
 		return nil, r.src.wrap(err)
 	}
 	lists := map[object.Digest][]byte{}
 	for i := from; i < n; i++ {
-		plain, err := openBlock(r.src.label, f, r.c.blocks[i])
-		o := opened{plain, r.c.in(uint32(i))}
-		if err != nil || verify(r.src, o) != nil {
-			continue
+		pieces := r.c.in(uint32(i))
+		plain, err := blockAt(r.src, stream, r.c.blocks[i])
+		if err == nil {
+			err = verify(r.src, plain, pieces)
 		}
-		for _, p := range o.pieces {
-			lists[p.Digest] = o.plain[p.At : p.At+p.Bytes : p.At+p.Bytes]
+		if errors.Is(err, base.ErrCorrupt) {
+			break
+		}
+		if err != nil {
+			return nil, r.src.wrap(err)
+		}
+		plain = bytes.Clone(plain)
+		for _, p := range pieces {
+			lists[p.Digest] = plain[p.At : p.At+p.Bytes : p.At+p.Bytes]
 		}
 	}
 	return lists, nil
@@ -203,108 +212,65 @@ func (r *Reader) Places() []storage.PlacedPiece {
 // order. A later piece may still turn out to be damaged. content is borrowed until fn returns. Each
 // can be called once. Errors are those of Open and of fn.
 func (r *Reader) Each(ctx context.Context, fn func(p storage.PlacedPiece, content []byte) error) error {
-	f, err := r.r.Whole(*r.whole)
+	stream, err := r.r.Whole(bytes.NewReader(*r.whole))
 	if err != nil {
 		return r.src.wrap(err)
 	}
-	g := &giver{src: r.src, places: r.Places(), fn: fn}
+	places := r.Places()
 	for i := range uint32(len(r.c.blocks)) {
 		if err := ctx.Err(); err != nil {
 			return r.src.wrap(context.Cause(ctx))
 		}
-		plain, err := openBlock(r.src.label, f, r.c.blocks[i])
+		pieces := r.c.in(i)
+		plain, err := blockAt(r.src, stream, r.c.blocks[i])
+		if err == nil {
+			err = verify(r.src, plain, pieces)
+		}
 		if err != nil {
 			return r.src.wrap(err)
 		}
-		if err := g.add(opened{plain, r.c.in(i)}); err != nil {
-			return err
-		}
-	}
-	if err := r.proveRest(f); err != nil {
-		return r.src.wrap(err)
-	}
-	return g.flush() // fn gets borrowed content
-}
-
-// proveRest verifies the part of the whole pack after the blocks.
-func (r *Reader) proveRest(f *seal.Frames) error {
-	for {
-		err := f.Next()
-		if err == io.EOF {
-			return r.r.ProvePadding(f.Plain())
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// openBlock opens a block in f.
-func openBlock(l seal.Label, f *seal.Frames, b seal.Block) ([]byte, error) {
-	end := b.Offset + int64(b.StoredBytes)
-	if err := f.OpenTo(end); err != nil {
-		return nil, err
-	}
-	return seal.OpenBlock(l, f.Plain()[b.Offset-f.Offset():end-f.Offset()])
-}
-
-// blocksTogether is how many blocks are verified at once: one has too few pieces for a processor to
-// hash as many in parallel as it can.
-const blocksTogether = 8
-
-// opened is an opened block with the pieces listed for it.
-type opened struct {
-	plain  []byte
-	pieces []wire.PackPiece
-}
-
-// giver verifies the pieces of blocks, several at a time, and passes them to fn.
-type giver struct {
-	src    *source
-	places []storage.PlacedPiece // of pieces not passed yet
-	fn     func(p storage.PlacedPiece, content []byte) error
-	blocks []opened // not verified yet
-}
-
-func (g *giver) add(o opened) error {
-	if g.blocks = append(g.blocks, o); len(g.blocks) < blocksTogether {
-		return nil
-	}
-	return g.flush()
-}
-
-// flush passes the pieces of all added blocks to fn.
-func (g *giver) flush() error {
-	if err := verify(g.src, g.blocks...); err != nil {
-		return err
-	}
-	for _, f := range g.blocks {
-		for k, p := range f.pieces {
-			if err := g.fn(g.places[k], f.plain[p.At:p.At+p.Bytes:p.At+p.Bytes]); err != nil {
+		for k, p := range pieces {
+			if err := fn(places[k], plain[p.At:p.At+p.Bytes:p.At+p.Bytes]); err != nil {
 				return err
 			}
 		}
-		g.places = g.places[len(f.pieces):]
+		places = places[len(pieces):]
 	}
-	g.blocks = g.blocks[:0]
+	if _, err := stream.Next(); err != io.EOF { // the rest is as it was sealed
+		return r.src.wrap(err)
+	}
 	return nil
 }
 
-// verify verifies that the pieces of blocks fill them and have their digests (I1).
-func verify(src *source, blocks ...opened) error {
-	for _, f := range blocks {
-		for i := range f.pieces {
-			p := &f.pieces[i]
-			if uint64(p.At)+uint64(p.Bytes) > uint64(len(f.plain)) {
-				return src.corrupt(fmt.Sprintf("a block of %d bytes", p.At+p.Bytes), fmt.Sprint(len(f.plain)))
-			}
-			if object.Sum(p.Digest.Kind(), f.plain[p.At:p.At+p.Bytes]) != p.Digest {
-				return src.corrupt("piece "+p.Digest.String(), "other content")
-			}
+// blockAt returns the plaintext of a block, valid until the stream is read on. It skips blocks
+// before that one.
+func blockAt(src *source, stream *seal.Stream, b seal.Block) (plain []byte, err error) {
+	for err == nil && stream.Offset() < b.Offset {
+		_, err = stream.Next()
+	}
+	at := stream.Offset()
+	if err == nil {
+		plain, err = stream.Next()
+	}
+	if err == io.EOF || err == nil && (at != b.Offset || stream.Offset() != at+int64(b.StoredBytes)) {
+		err = src.corrupt(fmt.Sprintf("a block of %d bytes at %d", b.StoredBytes, b.Offset), fmt.Sprintf("one of %d at %d", stream.Offset()-at, at))
+	}
+	return plain, err
+}
+
+// verify verifies that the pieces of a block fill it and have their digests (I1).
+func verify(src *source, plain []byte, pieces []wire.PackPiece) error {
+	for i := range pieces {
+		p := &pieces[i]
+		if uint64(p.At)+uint64(p.Bytes) > uint64(len(plain)) {
+			return src.corrupt(fmt.Sprintf("a block of %d bytes", p.At+p.Bytes), fmt.Sprint(len(plain)))
 		}
-		if last := f.pieces[len(f.pieces)-1]; int(last.At+last.Bytes) != len(f.plain) {
-			return src.corrupt(fmt.Sprintf("a block of %d bytes", last.At+last.Bytes), fmt.Sprint(len(f.plain)))
+		if object.Sum(p.Digest.Kind(), plain[p.At:p.At+p.Bytes]) != p.Digest {
+			return src.corrupt("piece "+p.Digest.String(), "other content")
 		}
+	}
+	if last := pieces[len(pieces)-1]; int(last.At+last.Bytes) != len(plain) {
+		return src.corrupt(fmt.Sprintf("a block of %d bytes", last.At+last.Bytes), fmt.Sprint(len(plain)))
 	}
 	return nil
 }

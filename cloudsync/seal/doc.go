@@ -138,8 +138,8 @@
 //	I5: errors, logs and formatted values carry role, name, lengths and numbers; never plaintext
 //	    or keys.
 //
-// Keyring, Sealer, Reader, Ring, Chain and MasterKey may be used concurrently; a Writer, Stream,
-// Frames or Compressor by one goroutine at a time. The package starts no goroutine. Of the module
+// Keyring, Sealer, Reader, Ring, Chain and MasterKey may be used concurrently; a Writer, Stream
+// or Compressor by one goroutine at a time. The package starts no goroutine. Of the module
 // it imports internal/base and internal/secret. It must not import packages of buckets, pages or
 // storage. docs/format/sealed.md has the layouts for readers. The package may change with any
 // release.

@@ -2,7 +2,6 @@ package seal_test
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -66,34 +65,18 @@ func readAll(s *seal.Sealer, l seal.Label, sealed []byte) (plain []byte, err err
 	return byRanges, nil
 }
 
-// readFrames reads an object as a whole, block by block.
+// readFrames reads an object as a whole, after its table.
 func readFrames(s *seal.Sealer, l seal.Label, sealed []byte) (plain, table []byte, err error) {
 	r, err := s.NewReader(bytes.NewReader(sealed), int64(len(sealed)), l)
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := r.Whole(bytes.Clone(sealed))
-	for err == nil {
-		err = f.Next()
-	}
-	if err != io.EOF {
+	st, err := r.Whole(iotest.HalfReader(bytes.NewReader(sealed)))
+	if err != nil {
 		return nil, nil, err
 	}
-	if err := r.ProvePadding(f.Plain()); err != nil {
-		return nil, nil, err
-	}
-	for b := f.Plain()[:r.BlockBytes()]; len(b) > 0; {
-		if len(b) < 4 || uint64(len(b)) < 4+uint64(binary.BigEndian.Uint32(b)) {
-			return nil, nil, fmt.Errorf("%s: blocks do not fill: %w", l.Role, base.ErrCorrupt)
-		}
-		n := 4 + binary.BigEndian.Uint32(b)
-		p, err := seal.OpenBlock(l, bytes.Clone(b[:n]))
-		if err != nil {
-			return nil, nil, err
-		}
-		plain, b = append(plain, p...), b[n:]
-	}
-	return plain, r.Table(), nil
+	plain, err = io.ReadAll(st)
+	return plain, r.Table(), err
 }
 
 func readStream(s *seal.Sealer, l seal.Label, sealed []byte) (plain []byte, err error) {
@@ -179,42 +162,54 @@ func TestPartsAreReadAlone(t *testing.T) {
 	})
 }
 
-// Any part of the stream is read with one range.
+// Blocks are read with the range of their frames alone.
 func TestRangesAreReadAlone(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a seal.Algorithm) {
 		s := newSealer(t, a, 33)
 		parts := [][]byte{noise(1, 100_000), noise(2, 10), noise(3, 200_000), noise(4, framePlain)}
-		var stream []byte
-		var c seal.Compressor
+		ends := []int64{0}
 		for _, p := range parts {
-			stream = c.AppendBlock(stream, p, false)
+			ends = append(ends, ends[len(ends)-1]+int64(len(p)+seal.BlockOverhead))
 		}
 		sealed := framed(t, s, pack, []byte("table"), parts...)
 		ref, _, err := seal.Inspect(pack, sealed)
 		if err != nil {
 			t.Fatal(err)
 		}
+		r, err := s.NewReader(bytes.NewReader(sealed), int64(len(sealed)), pack)
+		if err != nil {
+			t.Fatal(err)
+		}
 		rapid.Check(t, func(rt *rapid.T) {
-			off := rapid.IntRange(0, len(stream)-1).Draw(rt, "offset")
-			n := rapid.IntRange(1, len(stream)-off).Draw(rt, "length")
-			first, at, length := seal.Cover(int64(off), int64(n))
-			got := bytes.Clone(sealed[at:min(at+length, int64(len(sealed)))])
-			f, err := s.OpenFrames(pack, ref, int64(len(sealed)), first, got)
-			if err == nil {
-				err = f.OpenTo(int64(off + n))
+			i := rapid.IntRange(0, len(parts)-1).Draw(rt, "first")
+			j := rapid.IntRange(i+1, len(parts)).Draw(rt, "behind the last")
+			off, n := ends[i], ends[j]-ends[i]
+			first, at, length := seal.Cover(off, n)
+			read := func(first int64) ([]byte, error) {
+				got := bytes.NewReader(sealed[at:min(at+length, int64(len(sealed)))])
+				st, err := s.NewPart(got, int64(len(sealed)), pack, ref, first, off, n)
+				if err != nil {
+					return nil, err
+				}
+				return io.ReadAll(st)
 			}
-			if err != nil || !bytes.Equal(f.Plain()[int64(off)-f.Offset():][:n], stream[off:off+n]) {
+			want := bytes.Join(parts[i:j], nil)
+			if got, err := read(first); err != nil || !bytes.Equal(got, want) {
 				rt.Fatalf("%d bytes at %d: %v", n, off, err)
 			}
-			if length > int64(n)+2*seal.FrameBytes+16*(int64(n)/framePlain) {
+			st, err := r.Part(off, n)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			if got, err := io.ReadAll(st); err != nil || !bytes.Equal(got, want) || st.Offset() != off+n {
+				rt.Fatalf("%d bytes at %d of a reader: %v", n, off, err)
+			}
+			if length > n+2*seal.FrameBytes+16*(n/framePlain) {
 				rt.Fatalf("%d bytes are read for %d", length, n)
 			}
 			for _, wrong := range []int64{first + 1, first - 1} {
-				f, err := s.OpenFrames(pack, ref, int64(len(sealed)), max(0, wrong), bytes.Clone(sealed[at:min(at+length, int64(len(sealed)))]))
-				if err == nil && max(0, wrong) != first {
-					err = f.OpenTo(f.Offset() + 1)
-					mustRefuse(t, "frame under another number", pack, err)
-				}
+				_, err := read(wrong)
+				mustRefuse(t, "frame under another number", pack, err)
 			}
 		})
 	})
