@@ -49,11 +49,7 @@ func (w *historyWorld) device(mergeOnSync bool) *Repository {
 
 func (w *historyWorld) page(r *Repository) *Page {
 	w.t.Helper()
-	l, err := r.Ledger("l")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	p, err := l.Page(w.t.Context(), "p")
+	p, err := r.Page(w.t.Context(), "l", "p")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -197,11 +193,7 @@ func TestCloudThatCannotBeRemembered(t *testing.T) {
 	if _, err := r.SetCloud(ctx, &Cloud{URL: "mem:x", Plaintext: true}); err != nil {
 		t.Fatal(err)
 	}
-	l, err := r.Ledger("l")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := l.Page(ctx, "p")
+	p, err := r.Page(ctx, "l", "p")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,9 +28,7 @@ func TestCollectTellsWhatItHasDone(t *testing.T) {
 			r, err := openFiles(ctx, fs, Options{Collection: CollectionOptions{Off: true}})
 			check(t, err)
 			defer r.Close()
-			l, err := r.Ledger("app")
-			check(t, err)
-			p, err := l.Page(ctx, "page")
+			p, err := r.Page(ctx, "app", "page")
 			check(t, err)
 			for i := range 5 {
 				_, err := p.Update(ctx, func(tx *Tx) error { return tx.Put(ctx, []byte("k"), []byte(fmt.Sprint(i))) })

@@ -60,9 +60,7 @@ func (w *collectWorld) round() {
 
 func (w *collectWorld) page(name string) *Page {
 	w.t.Helper()
-	l, err := w.r.Ledger("l")
-	check(w.t, err)
-	p, err := l.Page(w.t.Context(), name)
+	p, err := w.r.Page(w.t.Context(), "l", name)
 	check(w.t, err)
 	return p
 }
@@ -118,7 +116,7 @@ func TestGarbageGoesByItself(t *testing.T) {
 	sum := int64(0)
 	for len(w.events) > 0 {
 		e := <-w.events
-		if sum += e.Bytes; e.Page != p.ID() || e.Changes == 0 {
+		if sum += e.Bytes; e.Page != p.Ref().ID || e.Changes == 0 {
 			t.Errorf("event %+v", e)
 		}
 	}
@@ -235,12 +233,8 @@ func TestCollectingBesideAll(t *testing.T) {
 	long := bytes.Repeat([]byte("0123456789abcdef"), 6<<20/16)
 	write := func(n int) error {
 		ctx := t.Context()
-		l, err := r.Ledger("l")
-		if err != nil {
-			return err
-		}
 		for i := range rounds {
-			p, err := l.Page(ctx, "p")
+			p, err := r.Page(ctx, "l", "p")
 			if err != nil {
 				return err
 			}
@@ -273,9 +267,7 @@ func TestCollectingBesideAll(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	l, err := r.Ledger("l")
-	check(t, err)
-	p, err := l.Page(t.Context(), "p")
+	p, err := r.Page(t.Context(), "l", "p")
 	check(t, err)
 	check(t, p.View(t.Context(), func(s *Snapshot) error {
 		for n := range writers {

@@ -57,7 +57,7 @@ func TestCompactGivesSpaceBack(t *testing.T) {
 	}
 	told := false
 	got, err := admin.Compact(ctx, r, &admin.CompactOptions{
-		Pages:    []ledger.PageRef{{Ledger: "notes", ID: p.ID()}},
+		Pages:    []ledger.PageRef{{Ledger: "notes", ID: p.Ref().ID}},
 		Progress: func(c admin.PageCompaction, done, total int64) { told = done <= total && c.Name == "inbox" },
 	})
 	must(t, err)

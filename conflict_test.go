@@ -46,7 +46,7 @@ func TestBeginMakesSiblings(t *testing.T) {
 	_, err = a.Commit(t.Context())
 	wantErr(t, err, ledger.ErrTxDone)
 	must(t, a.Rollback())
-	checkClean(t, p.Ledger().Repository())
+	checkClean(t, p.Repository())
 }
 
 func TestFailOnConflict(t *testing.T) {
@@ -183,5 +183,5 @@ func TestRollback(t *testing.T) {
 	if len(heads) != 1 || heads[0].ID != base {
 		t.Errorf("heads %+v", heads)
 	}
-	checkClean(t, p.Ledger().Repository())
+	checkClean(t, p.Repository())
 }

@@ -63,11 +63,7 @@ func (w *crashWorld) recovered(mem *vfstest.Mem) (err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for at, want := range w.acked {
-		l, err := r.Ledger(at[0])
-		if err != nil {
-			return err
-		}
-		p, err := l.Page(ctx, at[1])
+		p, err := r.Page(ctx, at[0], at[1])
 		if err != nil {
 			return err
 		}
@@ -89,7 +85,7 @@ func (w *crashWorld) recovered(mem *vfstest.Mem) (err error) {
 }
 
 func (w *crashWorld) put(p *Page, key, value string) {
-	at := [3]string{p.Ledger().Name(), p.Name(), key}
+	at := [3]string{p.Ref().Ledger, p.Name(), key}
 	w.mu.Lock()
 	w.trying = at
 	w.mu.Unlock()
@@ -115,11 +111,7 @@ func TestCrashOfRepository(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, at := range [][2]string{{"one", "a"}, {"one", "b"}, {"two", "a"}, {fmt.Sprint("new ", round), "a"}} {
-			l, err := r.Ledger(at[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, err := l.Page(t.Context(), at[1])
+			p, err := r.Page(t.Context(), at[0], at[1])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -157,11 +149,7 @@ func (w *crashWorld) write(fs vfs.FS, round int) (err error) {
 		}
 	}()
 	for _, at := range [][2]string{{"one", "a"}, {"one", "b"}, {"two", "a"}} {
-		l, err := r.Ledger(at[0])
-		if err != nil {
-			return err
-		}
-		p, err := l.Page(ctx, at[1])
+		p, err := r.Page(ctx, at[0], at[1])
 		if err != nil {
 			return err
 		}

@@ -32,12 +32,8 @@ func TestDeletePage(t *testing.T) {
 	}
 	syncAll(t, r)
 	away := evictedPages(t, r)
-	l, err := r.Ledger("l")
-	must(t, err)
-	has, err := l.HasPage(ctx, at.ID)
-	must(t, err)
-	if names := namesHere(t, r); len(names)+len(away) != 0 || has {
-		t.Errorf("%v here, %v away, %t", names, away, has)
+	if names := namesHere(t, r); len(names)+len(away) != 0 || isListed(t, r, at) {
+		t.Errorf("%v here, %v away", names, away)
 	}
 	_, err = r.DeletePage(ctx, at, nil)
 	wantErr(t, err, ledger.ErrNotFound)
@@ -91,8 +87,8 @@ func TestDeleteWithoutACloud(t *testing.T) {
 	if len(all) != 2 || !all[0].Discarded || all[0].InCloud || len(namesHere(t, r)) != 0 {
 		t.Errorf("%+v", all)
 	}
-	if l, err := r.Ledgers(t.Context()); err != nil || len(l) != 0 {
-		t.Errorf("ledgers %v, %v", l, err)
+	if all, err := r.Pages(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("pages %v, %v", all, err)
 	}
 	wantContent(t, page(t, r, "l", "a"), map[string]string{})
 }
@@ -100,11 +96,11 @@ func TestDeleteWithoutACloud(t *testing.T) {
 // isListed reports whether a page is here or evicted.
 func isListed(t testing.TB, r *ledger.Repository, at ledger.PageRef) bool {
 	t.Helper()
-	l, err := r.Ledger(at.Ledger)
-	must(t, err)
-	has, err := l.HasPage(t.Context(), at.ID)
-	must(t, err)
-	return has
+	_, err := r.PageInfo(t.Context(), at)
+	if err != nil {
+		wantErr(t, err, ledger.ErrNotFound)
+	}
+	return err == nil
 }
 
 // TestDeletedPageStaysDeleted: also when it was written and deleted again before the bucket was
@@ -246,7 +242,7 @@ func TestPagesThatLeaveMeanwhile(t *testing.T) {
 			for _, v := range []string{string(pseudo(1, 300_000)), string(pseudo(2, 300_000))} {
 				put(t, p, "k", v)
 			}
-			refs[p.ID()] = true
+			refs[p.Ref().ID] = true
 			closeIt(t, p)
 		}
 		if name == "compact" {

@@ -18,11 +18,7 @@ import (
 
 // openPageOf opens a page by the ledger and name that evictWorld.devices has given it.
 func openPageOf(ctx context.Context, r *Repository, i int) (*Page, error) {
-	l, err := r.Ledger(fmt.Sprint("l", i%2))
-	if err != nil {
-		return nil, err
-	}
-	return l.Page(ctx, fmt.Sprint("p", i))
+	return r.Page(ctx, fmt.Sprint("l", i%2), fmt.Sprint("p", i))
 }
 
 // devices returns a repository with n synced pages in two ledgers, closed.
@@ -35,7 +31,7 @@ func (w *evictWorld) devices(fs vfs.FS, n int) (*Repository, []PageRef) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		refs[i] = PageRef{fmt.Sprint("l", i%2), p.ID()}
+		refs[i] = PageRef{fmt.Sprint("l", i%2), p.Ref().ID}
 		_, err = p.Update(w.t.Context(), func(tx *Tx) error { return tx.Put(w.t.Context(), []byte("k"), []byte("v")) })
 		if err = errors.Join(err, p.Sync(w.t.Context()), p.Close()); err != nil {
 			w.t.Fatal(err)

@@ -1,8 +1,8 @@
 // Package ledger is an embeddable, versioned, content-addressed page store.
 //
-// A [Repository] is one directory. It holds ledgers, usually one per app, and a [Ledger] holds
-// pages. A [Page] is an ordered map from keys to values of any size, with transactions, snapshots
-// and its whole history:
+// A [Repository] is one directory. It holds ledgers, usually one per app, and a ledger holds pages.
+// A [Page] is an ordered map from keys to values of any size, with transactions, snapshots and its
+// whole history:
 //
 //	cloud := &ledger.Cloud{URL: url, KeyFile: key}
 //	repo, err := ledger.Open(ctx, dir, &ledger.Options{Cloud: cloud})
@@ -78,12 +78,12 @@
 //
 // # Concurrency
 //
-// Repository, Ledger, Page and Snapshot are safe for concurrent use; a Tx, an Iter and a Value are
-// for one goroutine at a time. Every call that can wait takes a context and obeys it, but finishes
-// the write of a batch once that has begun. Close of a repository or page waits for running calls,
-// but not for closures and loops of the caller: their next call fails with [ErrClosed]. Close
-// cancels the context of code of the app that a merge runs, such as a Resolver, and waits for that
-// code. No goroutine remains after Close.
+// Repository, Page and Snapshot are safe for concurrent use; a Tx, an Iter and a Value are for one
+// goroutine at a time. Every call that can wait takes a context and obeys it, but finishes the
+// write of a batch once that has begun. Close of a repository or page waits for running calls, but
+// not for closures and loops of the caller: their next call fails with [ErrClosed]. Close cancels
+// the context of code of the app that a merge runs, such as a Resolver, and waits for that code. No
+// goroutine remains after Close.
 //
 // # Errors
 //

@@ -55,11 +55,7 @@ func openInbox(t *testing.T, fs vfs.FS) (*Repository, *Page) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := r.Ledger("notes")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := l.Page(t.Context(), "inbox")
+	p, err := r.Page(t.Context(), "notes", "inbox")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +112,7 @@ func TestCrashOfErase(t *testing.T) {
 	if has(t, mem, "", secret) == "" {
 		t.Fatal("the test looks in the wrong place")
 	}
-	ref = PageRef{Ledger: "notes", ID: p.ID()}
+	ref = PageRef{Ledger: "notes", ID: p.Ref().ID}
 	armed = true
 	if _, err := admin.Erase(ctx, r, ref, []byte("password")); err != nil {
 		t.Fatal(err)
@@ -155,7 +151,7 @@ func TestErasedBytesAreGone(t *testing.T) {
 		some()
 		put("password", "none")
 		some()
-		if _, err := admin.Erase(ctx, r, PageRef{Ledger: "notes", ID: p.ID()}, []byte("password")); err != nil {
+		if _, err := admin.Erase(ctx, r, PageRef{Ledger: "notes", ID: p.Ref().ID}, []byte("password")); err != nil {
 			t.Fatal(err)
 		}
 		if f := has(t, mem, "", secret); f != "" {
@@ -180,11 +176,7 @@ func TestEraseBesideATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	l, err := r.Ledger("notes")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := l.RootPage(ctx)
+	p, err := r.OpenPage(ctx, PageRef{Ledger: "notes"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +198,7 @@ func TestEraseBesideATransaction(t *testing.T) {
 	if err := tx.Put(ctx, []byte("other"), bytes.Repeat([]byte("0123456789"), 100_000)); err != nil {
 		t.Fatal(err)
 	}
-	ref := PageRef{Ledger: "notes", ID: p.ID()}
+	ref := PageRef{Ledger: "notes", ID: p.Ref().ID}
 	_, err = admin.Erase(ctx, r, ref, []byte("password"))
 	if has(t, mem, "", mark) != "" && !errors.Is(err, ErrConflict) {
 		t.Errorf("the value is still there, and: %v", err)

@@ -30,7 +30,7 @@ func holds(t *testing.T, dir, text string) (found string) {
 	return found
 }
 
-func pageRef(p *ledger.Page) ledger.PageRef { return ledger.PageRef{Ledger: "notes", ID: p.ID()} }
+func pageRef(p *ledger.Page) ledger.PageRef { return ledger.PageRef{Ledger: "notes", ID: p.Ref().ID} }
 
 // TestEraseFromHistory erases a short and a long value: no file has them any more.
 func TestEraseFromHistory(t *testing.T) {

@@ -106,7 +106,7 @@ func (w *evictWorld) device(fs vfs.FS) (*Repository, PageRef) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return r, PageRef{"l", p.ID()}
+	return r, PageRef{"l", p.Ref().ID}
 }
 
 func (w *evictWorld) page(r *Repository) *Page {
@@ -119,11 +119,7 @@ func (w *evictWorld) page(r *Repository) *Page {
 }
 
 func openIt(ctx context.Context, r *Repository) (*Page, error) {
-	l, err := r.Ledger("l")
-	if err != nil {
-		return nil, err
-	}
-	return l.Page(ctx, "p")
+	return r.Page(ctx, "l", "p")
 }
 
 // whole reports that the page has what it must have.
@@ -347,7 +343,7 @@ func TestCrashOfEviction(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		infos, err := fs.ReadDir(filepath.Dir(r.disk.PageDir(pageKey{Ledger: "l", ID: p.ID()})))
+		infos, err := fs.ReadDir(filepath.Dir(r.disk.PageDir(pageKey{Ledger: "l", ID: p.Ref().ID})))
 		if err == nil && len(infos) != 1 {
 			err = fmt.Errorf("left over: %+v", infos)
 		}

@@ -19,7 +19,7 @@ import (
 )
 
 func ref(p *ledger.Page) ledger.PageRef {
-	return ledger.PageRef{Ledger: p.Ledger().Name(), ID: p.ID()}
+	return p.Ref()
 }
 
 // evictable makes a page with content, synced and closed.
@@ -94,12 +94,10 @@ func TestEvictAndComeBack(t *testing.T) {
 	if names := namesHere(t, r); len(names) != 0 {
 		t.Errorf("sync brought %v back", names)
 	}
-	l, err := r.Ledger("notes")
-	must(t, err)
-	if has, err := l.HasPage(t.Context(), at.ID); err != nil || !has {
-		t.Errorf("the page is not known: %t, %v", has, err)
+	if info, err := r.PageInfo(t.Context(), at); err != nil || info.State != ledger.PageEvicted {
+		t.Errorf("the page is not known: %+v, %v", info, err)
 	}
-	p, err := l.PageByID(t.Context(), at.ID)
+	p, err := r.OpenPage(t.Context(), at)
 	must(t, err)
 	if p.Name() != "inbox" {
 		t.Errorf("it came back as %q", p.Name())
@@ -281,16 +279,14 @@ func TestEvictedNeedsTheCloud(t *testing.T) {
 	at := evictable(t, r, "l", "p", "k", "v")
 	_, err := admin.Evict(ctx, r, &admin.EvictOptions{Pages: []ledger.PageRef{at}})
 	must(t, err)
-	l, err := r.Ledger("l")
-	must(t, err)
 	w.offline(true)
-	_, err = l.Page(ctx, "p")
+	_, err = r.Page(ctx, "l", "p")
 	wantErr(t, err, ledger.ErrNeedsFetch)
 	wantErr(t, err, ledger.ErrNetwork)
 	w.offline(false)
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err = l.Page(canceled, "p")
+	_, err = r.Page(canceled, "l", "p")
 	wantErr(t, err, context.Canceled)
 
 	// Another cloud is set only after the page has come back.
@@ -303,7 +299,7 @@ func TestEvictedNeedsTheCloud(t *testing.T) {
 	w.bucket = mem
 	w.offline(false)
 	must(t, r.UnsetCloud(ctx))
-	_, err = l.Page(ctx, "p")
+	_, err = r.Page(ctx, "l", "p")
 	wantErr(t, err, ledger.ErrNeedsFetch)
 	wantErr(t, err, ledger.ErrNoCloud)
 	_, err = r.SetCloud(ctx, w.cloud())
@@ -322,8 +318,6 @@ func TestEvictedFromARolledBackBucket(t *testing.T) {
 	at := evictable(t, r, "l", "p", "k", "v")
 	_, err := admin.Evict(t.Context(), r, &admin.EvictOptions{Pages: []ledger.PageRef{at}})
 	must(t, err)
-	l, err := r.Ledger("l")
-	must(t, err)
 	var logs []string
 	infos, err := w.bucket.List(t.Context(), "", "", 1000)
 	must(t, err)
@@ -333,7 +327,7 @@ func TestEvictedFromARolledBackBucket(t *testing.T) {
 			must(t, w.bucket.Delete(t.Context(), i.Name))
 		}
 	}
-	_, err = l.Page(t.Context(), "p")
+	_, err = r.Page(t.Context(), "l", "p")
 	wantErr(t, err, ledger.ErrCloudRolledBack)
 	if names := namesHere(t, r); len(names) != 0 || len(logs) == 0 {
 		t.Errorf("%v are here", names)

@@ -106,7 +106,7 @@ func Example_evict() {
 	check(err)
 	check(page.Put(ctx, []byte("k"), []byte("still there")))
 	check(page.Sync(ctx))
-	ref := ledger.PageRef{Ledger: "notes", ID: page.ID()}
+	ref := ledger.PageRef{Ledger: "notes", ID: page.Ref().ID}
 	check(page.Close())
 
 	_, err = admin.Evict(ctx, repo, &admin.EvictOptions{Pages: []ledger.PageRef{ref}})

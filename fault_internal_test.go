@@ -34,11 +34,7 @@ func failSync(t *testing.T, after int64) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	l, err := r.Ledger("app")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := l.Page(ctx, "page")
+	p, err := r.Page(ctx, "app", "page")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +65,7 @@ func failSync(t *testing.T, after int64) {
 	}
 	_ = p.Close() // the page cannot fold any more
 	armed.Store(false)
-	p, err = l.Page(ctx, "page")
+	p, err = r.Page(ctx, "app", "page")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -149,7 +149,7 @@ func TestGroupsKeepAnIndexRight(t *testing.T) {
 		if diff := cmp.Diff([]string{"idx/b/r right records", "rec/r right records"}, said); diff != "" {
 			t.Errorf("decisions (-want +got):\n%s", diff)
 		}
-		checkClean(t, p.Ledger().Repository())
+		checkClean(t, p.Repository())
 	}
 	if diff := cmp.Diff([]string{"gone", "left", "lr", "r", "right"}, strategy.groups); diff != "" || strategy.finished != 1 {
 		t.Errorf("groups (-want +got), %d times finished:\n%s", strategy.finished, diff)
@@ -165,9 +165,7 @@ func TestLawsOfGroups(t *testing.T) {
 		r, err := ledger.Open(t.Context(), "", &o)
 		must(t, err)
 		defer closeIt(t, r)
-		l, err := r.Ledger("app")
-		must(t, err)
-		p, err := l.Page(t.Context(), "page")
+		p, err := r.Page(t.Context(), "app", "page")
 		must(t, err)
 		edit := func(name string) map[string]string {
 			return rapid.MapOfN(rapid.SampledFrom([]string{"1", "2", "3", "4", "5", "6"}), rapid.SampledFrom([]string{"", "a", "b", "c"}), 0, 4).Draw(rt, name)
@@ -347,7 +345,7 @@ func TestWhatAGroupStrategySees(t *testing.T) {
 	for _, err := range keptGroup.Changes(t.Context()) {
 		wantErr(t, err, ledger.ErrTxDone)
 	}
-	checkClean(t, p.Ledger().Repository())
+	checkClean(t, p.Repository())
 }
 
 // cutting gives keys to a strategy without their prefix.
@@ -393,7 +391,7 @@ func TestGroupStrategiesThatFail(t *testing.T) {
 			p.SetMergeRules(nil)
 			_, err = p.Merge(t.Context())
 			must(t, err)
-			checkClean(t, p.Ledger().Repository())
+			checkClean(t, p.Repository())
 		})
 	}
 }

@@ -40,11 +40,7 @@ func closeIt(t testing.TB, c io.Closer) {
 
 func page(t testing.TB, r *ledger.Repository, ledgerName, name string) *ledger.Page {
 	t.Helper()
-	l, err := r.Ledger(ledgerName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := l.Page(t.Context(), name)
+	p, err := r.Page(t.Context(), ledgerName, name)
 	if err != nil {
 		t.Fatal(err)
 	}

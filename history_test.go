@@ -124,7 +124,7 @@ func TestTimestampsAndTheClock(t *testing.T) {
 	p := memoryPage(t, ledger.Options{Now: c.Now})
 	ahead := func() time.Duration {
 		t.Helper()
-		st, err := admin.Status(t.Context(), p.Ledger().Repository())
+		st, err := admin.Status(t.Context(), p.Repository())
 		must(t, err)
 		return st.Pages[0].Ahead
 	}
@@ -210,7 +210,7 @@ func TestRestore(t *testing.T) {
 	wantErr(t, err, ledger.ErrInvalid)
 	_, err = p.Restore(t.Context(), ledger.CommitID{7}, nil)
 	wantErr(t, err, ledger.ErrNotFound)
-	checkClean(t, p.Ledger().Repository())
+	checkClean(t, p.Repository())
 }
 
 func TestSnapshotPrefix(t *testing.T) {

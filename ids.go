@@ -38,7 +38,7 @@ type PageID [16]byte
 func (id PageID) String() string { return hex.EncodeToString(id[:]) }
 
 // PageRef names a page of a repository: PageRef{"notes", DerivePageID("notes", "inbox")} for a page
-// opened by name, and PageRef{p.Ledger().Name(), p.ID()} for an open page.
+// opened by name, and p.Ref() for an open page.
 type PageRef struct {
 	Ledger string
 	ID     PageID

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -41,8 +42,8 @@ func (s PageState) String() string {
 // PageInfo describes a page in this repository. It is read without opening the page.
 type PageInfo struct {
 	PageRef
-	// Name is the human name from which the id was derived; "" for the root page, for pages made by
-	// NewPage, and for pages that were never opened by name.
+	// Name is the human name from which the id was derived; "" for a page that was never opened by
+	// name.
 	Name string
 	// State says where the page is.
 	State PageState
@@ -77,36 +78,17 @@ func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
 		return nil, fmt.Errorf("list evicted pages: %w", err)
 	}
 	for _, p := range away {
-		info := PageInfo{PageRef: PageRef{p.Page.Ledger, p.Page.ID}, Name: p.Name, State: PageEvicted, EvictedBytes: p.SizeBytes}
-		if p.Kind != layout.Evicted || here[info.PageRef] { // evicted after the listing
+		if p.Kind != layout.Evicted || here[refOf(p.Page)] { // evicted after the listing
 			continue
 		}
-		if p.Since > 0 {
-			info.EvictedAt = time.Unix(0, p.Since).UTC()
-		}
-		if info.Name == "" {
-			if info.Name, _, err = r.usage.Page(p.Page); err != nil {
-				return nil, err
-			}
+		info, err := r.pageInfo(p.Page, p.Absence)
+		if err != nil {
+			return nil, err
 		}
 		infos = append(infos, info)
 	}
 	slices.SortFunc(infos, func(a, b PageInfo) int { return a.key().Compare(b.key()) })
 	return infos, nil
-}
-
-// Ledgers returns the names of all ledgers with pages, evicted ones included, sorted. Errors:
-// ErrClosed, ErrCorrupt.
-func (r *Repository) Ledgers(ctx context.Context) ([]string, error) {
-	pages, err := r.Pages(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, p := range pages {
-		names = append(names, p.Ledger)
-	}
-	return slices.Compact(names), nil
 }
 
 // pagesHere returns the pages that have a directory, sorted. The caller has entered.
@@ -120,19 +102,51 @@ func (r *Repository) pagesHere(ctx context.Context) ([]PageInfo, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("list pages: %w", err)
 		}
-		info := PageInfo{PageRef: PageRef{k.Ledger, k.ID}}
-		if r.pages.UseOf(k) > presence.ForSync {
-			info.State = PageOpen
-		}
-		if info.Name, info.LastClosed, err = r.usage.Page(k); err != nil {
-			return nil, err
-		}
-		if info.SizeBytes, err = r.disk.PageSize(k); err != nil {
+		info, err := r.pageInfo(k, nil)
+		if err != nil {
 			return nil, fmt.Errorf("list pages: %w", err)
 		}
 		infos = append(infos, info)
 	}
 	return infos, nil
+}
+
+// PageInfo describes one page, which it does not open. Errors: ErrNotFound, ErrClosed, ErrCorrupt,
+// those of the file system.
+func (r *Repository) PageInfo(_ context.Context, page PageRef) (PageInfo, error) {
+	if err := r.enter(); err != nil {
+		return PageInfo{}, err
+	}
+	defer r.gate.Leave()
+	where, absence, err := r.pages.Where(page.key())
+	if err == nil && where == presence.Absent {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return PageInfo{}, fmt.Errorf("page %s: %w", r.usage.Text(page.key()), err)
+	}
+	return r.pageInfo(page.key(), absence)
+}
+
+// pageInfo describes a page that is away, with its record, or here, with nil.
+func (r *Repository) pageInfo(k pageKey, away *layout.Absence) (info PageInfo, err error) {
+	info.PageRef = refOf(k)
+	if info.Name, info.LastClosed, err = r.usage.Page(k); err != nil {
+		return info, err
+	}
+	if away != nil {
+		info.Name, info.State, info.EvictedBytes = cmp.Or(away.Name, info.Name), PageEvicted, away.SizeBytes
+		info.LastClosed = time.Time{}
+		if away.Since > 0 {
+			info.EvictedAt = time.Unix(0, away.Since).UTC()
+		}
+		return info, nil
+	}
+	if r.pages.UseOf(k) > presence.ForSync {
+		info.State = PageOpen
+	}
+	info.SizeBytes, err = r.disk.PageSize(k)
+	return info, err
 }
 
 // PageChange is a page that is new or was deleted on this device.

@@ -74,9 +74,7 @@ func onHand(t *testing.T, o Options) (*Page, *handClock) {
 	r, err := openHand(t.Context(), c, o)
 	check(t, err)
 	t.Cleanup(func() { check(t, r.Close()) })
-	l, err := r.Ledger("app")
-	check(t, err)
-	p, err := l.Page(t.Context(), "page")
+	p, err := r.Page(t.Context(), "app", "page")
 	check(t, err)
 	return p, c
 }
@@ -197,9 +195,7 @@ func TestMergeOnAFailingDisk(t *testing.T) {
 	r, err := openFiles(t.Context(), fs, Options{Merge: MergeOptions{Manual: true}})
 	check(t, err)
 	defer func() { check(t, r.Close()) }()
-	l, err := r.Ledger("app")
-	check(t, err)
-	p, err := l.Page(t.Context(), "page")
+	p, err := r.Page(t.Context(), "app", "page")
 	check(t, err)
 	base := putOn(t, p, CommitID{}, "k", "0")
 	putOn(t, p, base, "k", "1")
@@ -217,7 +213,7 @@ func TestMergeOnAFailingDisk(t *testing.T) {
 	}
 	_ = p.Close() // the page cannot fold any more
 	armed.Store(false)
-	p, err = l.Page(t.Context(), "page")
+	p, err = r.Page(t.Context(), "app", "page")
 	check(t, err)
 	if _, err := p.Merge(t.Context()); err != nil {
 		t.Error(err)
@@ -342,7 +338,7 @@ func TestGroupsOverAVirtualBase(t *testing.T) {
 		}
 		return err
 	}))
-	check(t, admin.Check(t.Context(), p.ledger.repo))
+	check(t, admin.Check(t.Context(), p.Repository()))
 }
 
 // virtualBase is a GroupStrategy that looks at the base and copies a value from it.

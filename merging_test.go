@@ -91,7 +91,7 @@ func TestMerge(t *testing.T) {
 	for d, err := range p.Conflicts(t.Context(), head.ID, []byte("x")) {
 		t.Errorf("a decision with another prefix: %+v, %v", d, err)
 	}
-	checkClean(t, p.Ledger().Repository())
+	checkClean(t, p.Repository())
 }
 
 func TestManyHeadsComeTogetherAtOnce(t *testing.T) {
@@ -216,7 +216,7 @@ func TestTheSameHeadsMergeToTheSameCommit(t *testing.T) {
 	}
 }
 
-func TestRulesOfPageLedgerAndOptions(t *testing.T) {
+func TestRulesOfPageAndOptions(t *testing.T) {
 	take := func(name string) *ledger.MergeRules {
 		return &ledger.MergeRules{Default: ledger.Automatic(ledger.Resolver(func(context.Context, *ledger.MergeConflict) (ledger.Resolution, error) {
 			return ledger.Resolution{Take: ledger.TakeNew, Value: []byte(name), Rule: name}, nil
@@ -242,15 +242,11 @@ func TestRulesOfPageLedgerAndOptions(t *testing.T) {
 		}
 	}
 	check("options")
-	p.Ledger().SetMergeRules(take("ledger"))
-	check("ledger")
 	p.SetMergeRules(take("page"))
 	check("page")
 	p.SetMergeRules(&ledger.MergeRules{})
 	check("b")
 	p.SetMergeRules(nil)
-	check("ledger")
-	p.Ledger().SetMergeRules(nil)
 	check("options")
 }
 

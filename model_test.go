@@ -343,10 +343,7 @@ func TestLargeTransactionSpills(t *testing.T) {
 	wantContent(t, p, want)
 
 	// The same content in one piece has the same root.
-	other := memoryPage(t, ledger.Options{})
-	l, err := other.Ledger().Repository().Ledger("app")
-	must(t, err)
-	other, err = l.PageByID(t.Context(), p.ID())
+	other, err := memoryPage(t, ledger.Options{}).Repository().OpenPage(t.Context(), ledger.PageRef{Ledger: "app", ID: p.Ref().ID})
 	must(t, err)
 	update(t, other, func(tx *ledger.Tx) error {
 		for k, v := range want {

@@ -6,17 +6,43 @@ import (
 	"fmt"
 
 	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/internal/session"
 )
 
+// Page opens the page with a human name in a ledger, and creates it when it is absent. A ledger is
+// a namespace of pages; it exists once it has a page. Both names have 1 to 1024 bytes of any value.
+// The id of the page is DerivePageID(ledger, name). The caller must close each Page. Errors:
+// ErrInvalid, ErrTooLarge, ErrNotFound (read-only), ErrClosed, ErrCorrupt, ErrUnsupported,
+// ErrNoSpace, those of ctx.
+func (r *Repository) Page(ctx context.Context, ledger, name string) (*Page, error) {
+	if err := session.ValidateName("page", name); err != nil {
+		return nil, err
+	}
+	return r.openForUse(ctx, pageKey{Ledger: ledger, ID: DerivePageID(ledger, name)}, name)
+}
+
+// OpenPage opens a page by its id, and creates it when it is absent: one that Pages lists, the root
+// page of a ledger, which has the zero id, or a page without a name, which begins with a random id.
+// The caller must close each Page. Errors: as Page.
+func (r *Repository) OpenPage(ctx context.Context, page PageRef) (*Page, error) {
+	return r.openForUse(ctx, page.key(), "")
+}
+
+func (r *Repository) openForUse(ctx context.Context, key pageKey, name string) (*Page, error) {
+	if err := session.ValidateName("ledger", key.Ledger); err != nil {
+		return nil, err
+	}
+	return r.openHandle(ctx, key, name, presence.ForUse)
+}
+
 // openHandle returns a new handle of a page, and starts the background work for its kind.
-func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name string, kind presence.Kind) (*Page, error) {
+func (r *Repository) openHandle(ctx context.Context, key pageKey, name string, kind presence.Kind) (*Page, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
 	defer r.gate.Leave()
 	call := r.gate.Call(ctx)
 	defer call.Release()
-	key := pageKey{Ledger: l.name, ID: id}
 	p, err := r.pages.Open(call, key, name, kind)
 	if err != nil {
 		return nil, call.Explain(fmt.Errorf("open page %s: %w", key.Text(name), err))
@@ -39,5 +65,5 @@ func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name 
 // DeletePage and the quota close this one; the caller must close it, too. Errors: ErrNotFound (also
 // for an evicted page), those of opening a page.
 func (r *Repository) keepPage(ctx context.Context, page PageRef) (*Page, error) {
-	return r.openHandle(ctx, &Ledger{repo: r, name: page.Ledger}, page.ID, "", presence.ForSync)
+	return r.openHandle(ctx, page.key(), "", presence.ForSync)
 }

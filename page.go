@@ -21,7 +21,6 @@ import (
 // branches are merged or Refresh is called. A new handle begins at the newest head. In doc
 // comments, "the handle's head" means this head.
 type Page struct {
-	ledger *Ledger
 	shared *pageStore
 	store  *storage.Store // of shared
 	in     *session.Page
@@ -32,14 +31,14 @@ type Page struct {
 	closeErr error
 }
 
-// ID returns the page's id.
-func (p *Page) ID() PageID { return p.shared.key.ID }
+// Ref returns the ledger and the id of the page.
+func (p *Page) Ref() PageRef { return refOf(p.shared.key) }
 
 // Name returns the human name of the page, "" when none is recorded.
 func (p *Page) Name() string { return p.shared.name }
 
-// Ledger returns the ledger of the page.
-func (p *Page) Ledger() *Ledger { return p.ledger }
+// Repository returns the repository of the page.
+func (p *Page) Repository() *Repository { return p.shared.repo }
 
 // Close releases the handle. It rolls its open transactions back, closes its snapshots, and reports
 // their number in the error. It waits for running calls, is idempotent, and closes the store with

@@ -38,7 +38,7 @@ type openPages = presence.Pages[*pageStore, *Page]
 
 // newHandle returns a handle of an open page.
 func (s *pageStore) newHandle(kind presence.Kind) *Page {
-	return &Page{ledger: &Ledger{repo: s.repo, name: s.key.Ledger}, shared: s, store: s.store, in: session.New(s.env), kind: kind}
+	return &Page{shared: s, store: s.store, in: session.New(s.env), kind: kind}
 }
 
 // noteUse records in the page usage whether the app has the page open. Handles of the repository's

@@ -11,7 +11,6 @@ import (
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/merging"
 	"github.com/ledgerd/ledger/internal/reclaim"
-	"github.com/ledgerd/ledger/internal/session"
 	"github.com/ledgerd/ledger/pageusage"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
@@ -68,17 +67,4 @@ func (r *Repository) enter() error {
 		return fmt.Errorf("repository: %w", ErrClosed)
 	}
 	return nil
-}
-
-// Ledger returns the ledger of the given name. It reads and writes nothing: a ledger exists once it
-// has a page. name is 1 to 1024 bytes of any value. Errors: ErrInvalid, ErrTooLarge, ErrClosed.
-func (r *Repository) Ledger(name string) (*Ledger, error) {
-	if err := r.enter(); err != nil {
-		return nil, err
-	}
-	defer r.gate.Leave()
-	if err := session.ValidateName("ledger", name); err != nil {
-		return nil, err
-	}
-	return &Ledger{repo: r, name: name}, nil
 }

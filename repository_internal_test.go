@@ -28,12 +28,8 @@ func TestLedgerIsListedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := r.Ledger("l")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i := range 20 {
-		p, err := l.Page(t.Context(), fmt.Sprint(i%10))
+		p, err := r.Page(t.Context(), "l", fmt.Sprint(i%10))
 		if err == nil {
 			err = p.Close()
 		}
@@ -48,7 +44,7 @@ func TestLedgerIsListedOnce(t *testing.T) {
 	if err := fs.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	p, err := l.Page(t.Context(), "other")
+	p, err := r.Page(t.Context(), "l", "other")
 	if err == nil {
 		err = p.Close()
 	}

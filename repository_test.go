@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,11 +50,7 @@ func TestReopenKeepsEverything(t *testing.T) {
 func TestLayoutOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir, nil)
-	l, err := r.Ledger("Notes")
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := l.RootPage(t.Context())
+	root, err := r.OpenPage(t.Context(), ledger.PageRef{Ledger: "Notes"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,27 +71,23 @@ func TestNamesOfAnyBytes(t *testing.T) {
 	for i, name := range names {
 		p := page(t, r, name, name)
 		put(t, p, "name", name)
-		if p.Name() != name || p.Ledger().Name() != name {
+		if p.Name() != name || p.Ref().Ledger != name {
 			t.Errorf("name %d differs", i)
 		}
 		closeIt(t, p)
 	}
 	check := func(r *ledger.Repository) {
 		t.Helper()
-		ledgers, err := r.Ledgers(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := map[string]bool{}
-		for _, n := range names {
-			want[n] = true
-		}
-		if diff := cmp.Diff(sortedKeys(want), ledgers); diff != "" {
-			t.Errorf("ledgers (-want +got):\n%s", diff)
-		}
 		pages, err := r.Pages(t.Context())
 		if err != nil {
 			t.Fatal(err)
+		}
+		var ledgers []string
+		for _, p := range pages {
+			ledgers = append(ledgers, p.Ledger)
+		}
+		if diff := cmp.Diff(slices.Sorted(slices.Values(names)), ledgers); diff != "" {
+			t.Errorf("ledgers (-want +got):\n%s", diff)
 		}
 		for _, p := range pages {
 			if p.Name != p.Ledger || p.ID != ledger.DerivePageID(p.Ledger, p.Name) || p.SizeBytes == 0 || p.State != ledger.PageClosed || p.LastClosed.IsZero() {
@@ -359,14 +352,10 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 	wantErr(t, p.Tag(t.Context(), "x", c), ledger.ErrReadOnly)
 	_, err = p.Restore(t.Context(), c, nil)
 	wantErr(t, err, ledger.ErrReadOnly)
-	l, err := r.Ledger("app")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = l.Page(t.Context(), "absent")
+	_, err = r.Page(t.Context(), "app", "absent")
 	wantErr(t, err, ledger.ErrNotFound)
-	_, err = l.NewPage(t.Context())
-	wantErr(t, err, ledger.ErrReadOnly)
+	_, err = r.OpenPage(t.Context(), ledger.PageRef{Ledger: "app", ID: ledger.PageID{1}})
+	wantErr(t, err, ledger.ErrNotFound)
 	_, err = admin.Check(t.Context(), r, &admin.CheckOptions{Repair: true})
 	wantErr(t, err, ledger.ErrReadOnly)
 	checkClean(t, r)
@@ -398,28 +387,24 @@ func TestInMemoryIsGoneAtClose(t *testing.T) {
 
 func TestPagesOfALedger(t *testing.T) {
 	r := open(t, "", &ledger.Options{InMemory: true})
-	l, err := r.Ledger("app")
+	root, err := r.OpenPage(t.Context(), ledger.PageRef{Ledger: "app"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := l.RootPage(t.Context())
+	a, err := r.OpenPage(t.Context(), ledger.PageRef{Ledger: "app", ID: ledger.PageID{9}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := l.NewPage(t.Context())
+	b, err := r.Page(t.Context(), "app", "b")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := l.Page(t.Context(), "b")
+	again, err := r.OpenPage(t.Context(), ledger.PageRef{Ledger: "app", ID: b.Ref().ID})
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := l.PageByID(t.Context(), b.ID())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again.Name() != "b" || root.ID() != (ledger.PageID{}) || a.ID() == (ledger.PageID{}) || a.Name() != "" {
-		t.Errorf("%q %s %s", again.Name(), root.ID(), a.ID())
+	if again.Name() != "b" || root.Ref().ID != (ledger.PageID{}) || a.Ref().ID != (ledger.PageID{9}) || a.Name() != "" {
+		t.Errorf("%q %s %s", again.Name(), root.Ref().ID, a.Ref().ID)
 	}
 	put(t, b, "k", "v")
 	closeIt(t, b)
@@ -427,16 +412,18 @@ func TestPagesOfALedger(t *testing.T) {
 	_, err = b.Snapshot(t.Context())
 	wantErr(t, err, ledger.ErrClosed)
 	wantContent(t, root, map[string]string{})
-	for id, want := range map[ledger.PageID]bool{{}: true, a.ID(): true, {1}: false} {
-		if got, err := l.HasPage(t.Context(), id); err != nil || got != want {
-			t.Errorf("has page %s: %t, %v", id, got, err)
+	for id, want := range map[ledger.PageID]bool{{}: true, a.Ref().ID: true, {1}: false} {
+		at := ledger.PageRef{Ledger: "app", ID: id}
+		info, err := r.PageInfo(t.Context(), at)
+		if got := err == nil; got != want || got && info.PageRef != at || !got && !errors.Is(err, ledger.ErrNotFound) {
+			t.Errorf("page %s: %+v, %v", id, info, err)
 		}
 	}
 	for _, name := range []string{"", strings.Repeat("x", 1025)} {
-		if _, err := l.Page(t.Context(), name); err == nil {
+		if _, err := r.Page(t.Context(), "app", name); err == nil {
 			t.Errorf("name of %d bytes was accepted", len(name))
 		}
-		if _, err := r.Ledger(name); err == nil {
+		if _, err := r.Page(t.Context(), name, "page"); err == nil {
 			t.Errorf("ledger name of %d bytes was accepted", len(name))
 		}
 	}

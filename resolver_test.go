@@ -110,7 +110,7 @@ func TestResolutions(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("decisions (-want +got):\n%s", diff)
 	}
-	checkClean(t, p.Ledger().Repository())
+	checkClean(t, p.Repository())
 }
 
 // Defect 16 of the original: what is taken from a side comes with its priority.
@@ -254,7 +254,7 @@ func TestResolversThatFail(t *testing.T) {
 			_, err = p.Merge(t.Context())
 			must(t, err)
 			wantContent(t, p, map[string]string{"k": "2"})
-			checkClean(t, p.Ledger().Repository())
+			checkClean(t, p.Repository())
 		})
 	}
 	if !closing.closed {
@@ -400,7 +400,7 @@ func TestMergeIsCancelledAnywhere(t *testing.T) {
 	_, err := p.Merge(t.Context())
 	must(t, err)
 	oneHead(t, p)
-	checkClean(t, p.Ledger().Repository())
+	checkClean(t, p.Repository())
 }
 
 // Close waits for a resolver that runs, and nothing is merged.

@@ -14,9 +14,9 @@ type MergeOptions struct {
 	// as well, call Sync again after Page.Merge, or set SyncOptions.Merge. Otherwise devices that
 	// upload their merges only after others have merged again may never reach one head.
 	Manual bool
-	// Rules returns the rules of a page without rules from Page.SetMergeRules or
-	// Ledger.SetMergeRules; nil means that the last one wins for every key. It is called before
-	// each merge, on the merging goroutine, and must return soon. Rules may be nil.
+	// Rules returns the rules of a page without rules from Page.SetMergeRules; nil means that the
+	// last one wins for every key. It is called before each merge, on the merging goroutine, and
+	// must return soon. Rules may be nil.
 	Rules func(ledger string, page PageID) *MergeRules
 }
 
@@ -70,24 +70,12 @@ func (n *NamespaceRule) engine() merging.Namespace {
 	return merging.Namespace{Prefix: bytes.Clone(n.Prefix), Strategy: merging.Strategy(n.Strategy)}
 }
 
-// SetMergeRules sets the rules of all pages of the ledger in this Repository without rules of their
-// own; nil restores those of Options. They are kept in memory only. A running merge with the old
-// rules is cancelled and restarted, and a failed merge is retried at once. SetMergeRules does not
-// wait for these merges.
-func (l *Ledger) SetMergeRules(r *MergeRules) {
-	l.repo.rules.SetLedger(l.name, r.engine())
-	for _, s := range l.repo.pages.Stores(false) {
-		if s.key.Ledger == l.name {
-			s.merger.RulesChanged()
-		}
-	}
-}
-
 // SetMergeRules sets the rules of the page in this Repository, for all its handles, also later
-// ones; nil restores those of the ledger. It removes the rules of AddMergeRule: call it before
-// records.Open. See Ledger.SetMergeRules.
+// ones; nil restores those of Options. They are kept in memory only. It removes the rules of
+// AddMergeRule: call it before records.Open. A running merge with the old rules is cancelled and
+// restarted, and a failed merge is retried at once. SetMergeRules does not wait for these merges.
 func (p *Page) SetMergeRules(r *MergeRules) {
-	p.ledger.repo.rules.SetPage(p.shared.key, r.engine())
+	p.shared.repo.rules.SetPage(p.shared.key, r.engine())
 	p.shared.merger.RulesChanged()
 }
 
@@ -95,7 +83,7 @@ func (p *Page) SetMergeRules(r *MergeRules) {
 // same prefix. Record layers, such as package records, use it for their rows. Otherwise it works
 // like SetMergeRules, which removes added rules.
 func (p *Page) AddMergeRule(n NamespaceRule) {
-	p.ledger.repo.rules.Add(p.shared.key, n.engine())
+	p.shared.repo.rules.Add(p.shared.key, n.engine())
 	p.shared.merger.RulesChanged()
 }
 

@@ -123,7 +123,7 @@ func (r *Repository) Sync(ctx context.Context, only ...PageRef) (done []PageSync
 
 // SyncState returns the state of sync of the page; without a cloud only the page's name is set.
 func (p *Page) SyncState() SyncState {
-	return p.shared.cloud.State(p.ledger.repo.gate.Life())
+	return p.shared.cloud.State(p.shared.repo.gate.Life())
 }
 
 // syncOpened syncs a page, which it opens for that.
@@ -162,7 +162,7 @@ func (r *Repository) syncPage(ctx context.Context, w *cloudlink.Work, kind prese
 	if w.Created {
 		kind = presence.ForUse
 	}
-	p, err := r.openHandle(ctx, &Ledger{repo: r, name: w.Page.Ledger}, w.Page.ID, w.Name, kind)
+	p, err := r.openHandle(ctx, w.Page, w.Name, kind)
 	if errors.Is(err, ErrNotFound) && !w.Created {
 		if where, _, _ := r.pages.Where(w.Page); where == presence.Away {
 			return nil // evicted since the pages were listed, so the bucket has all of it

@@ -52,7 +52,7 @@ func TestTxSeesItsOwnChanges(t *testing.T) {
 			if got := pageContent(t, p); len(got) != 4 || got["b"] != "two" {
 				t.Errorf("content %v", sortedKeys(got))
 			}
-			checkClean(t, p.Ledger().Repository())
+			checkClean(t, p.Repository())
 		})
 	}
 }
@@ -187,7 +187,7 @@ func TestClearForgetsEarlierChanges(t *testing.T) {
 		if heads[0].Root != c.Root || !c.IsFirst() {
 			t.Error("a cleared page has another root than an empty one")
 		}
-		checkClean(t, p.Ledger().Repository())
+		checkClean(t, p.Repository())
 	}
 }
 
@@ -310,7 +310,7 @@ func TestPutReader(t *testing.T) {
 			})
 		}
 	}
-	checkClean(t, p.Ledger().Repository())
+	checkClean(t, p.Repository())
 }
 
 type nothing struct{}

@@ -55,7 +55,7 @@ func TestUndo(t *testing.T) {
 	if head, err := p.Commit(t.Context(), back.Commit); err != nil || head.Message != "I was wrong" {
 		t.Errorf("message %q, %v", head.Message, err)
 	}
-	checkClean(t, p.Ledger().Repository())
+	checkClean(t, p.Repository())
 }
 
 // TestUndoKeepsWhatWasWrittenAgain: also with the value that the commit gave it.
@@ -242,5 +242,5 @@ func TestUndoAmongWriters(t *testing.T) {
 	if got := pageContent(t, p); len(got) != 40 {
 		t.Errorf("%d keys are left, want 40", len(got))
 	}
-	checkClean(t, p.Ledger().Repository())
+	checkClean(t, p.Repository())
 }

@@ -33,7 +33,7 @@ func (r *Repository) call(ctx context.Context, what string, fn func(context.Cont
 
 // visit calls fn with a handle of a page on this device, which does not count as use.
 func (r *Repository) visit(ctx context.Context, k pageKey, fn func(context.Context, *Page) error) error {
-	p, err := r.openHandle(ctx, &Ledger{repo: r, name: k.Ledger}, k.ID, "", presence.ForLook)
+	p, err := r.openHandle(ctx, k, "", presence.ForLook)
 	if err != nil {
 		return err
 	}

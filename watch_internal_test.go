@@ -30,12 +30,8 @@ func TestWatchYieldsTheErrorOfADiff(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	l, err := r.Ledger("app")
-	if err != nil {
-		t.Fatal(err)
-	}
 	open := func() *Page {
-		p, err := l.Page(ctx, "page")
+		p, err := r.Page(ctx, "app", "page")
 		if err != nil {
 			t.Fatal(err)
 		}

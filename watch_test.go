@@ -603,7 +603,7 @@ func TestWatchersAndWriters(t *testing.T) {
 		return nil
 	}
 	for w := range writers {
-		q := page(t, p.Ledger().Repository(), "app", "page")
+		q := page(t, p.Repository(), "app", "page")
 		wg.Go(func() {
 			for i := range commits {
 				var err error
@@ -672,7 +672,7 @@ func TestWatchEnds(t *testing.T) {
 	} {
 		t.Run(c.name+" while it waits", func(t *testing.T) {
 			p := memoryPage(t, ledger.Options{})
-			page(t, p.Ledger().Repository(), "app", "page") // the store stays open
+			page(t, p.Repository(), "app", "page") // the store stays open
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ended, told := make(chan error), make(chan struct{})
@@ -693,7 +693,7 @@ func TestWatchEnds(t *testing.T) {
 		})
 		t.Run(c.name+" in the loop", func(t *testing.T) {
 			p := memoryPage(t, ledger.Options{})
-			other := page(t, p.Ledger().Repository(), "app", "page") // the store stays open
+			other := page(t, p.Repository(), "app", "page") // the store stays open
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			seq := p.Watch(ctx, &ledger.WatchOptions{PageEntries: 1})
@@ -760,7 +760,7 @@ func TestWatchRefuses(t *testing.T) {
 // TestWatchWithTwoHandles: a handle that is closed ends its own watches only.
 func TestWatchWithTwoHandles(t *testing.T) {
 	p := memoryPage(t, ledger.Options{})
-	q := page(t, p.Ledger().Repository(), "app", "page")
+	q := page(t, p.Repository(), "app", "page")
 	f, g := newFollower(t, p, ledger.WatchOptions{}, nil), newFollower(t, q, ledger.WatchOptions{}, nil)
 	defer f.stop()
 	defer g.stop()

@@ -197,9 +197,7 @@ func (c *cloud) clone(b *testing.B) *device {
 	if len(pages) != 1 {
 		b.Fatalf("%d pages were cloned", len(pages))
 	}
-	l, err := repo.Ledger(benchLedger)
-	must(b, err)
-	page, err := l.Page(b.Context(), benchPage)
+	page, err := repo.Page(b.Context(), benchLedger, benchPage)
 	must(b, err)
 	d.repo, d.page, d.at = repo, page, pages[0].State.Position
 	return d
@@ -209,9 +207,8 @@ func (c *cloud) clone(b *testing.B) *device {
 func (d *device) reopen() {
 	d.b.Helper()
 	must(d.b, d.page.Close())
-	l, err := d.repo.Ledger(benchLedger)
-	must(d.b, err)
-	d.page, err = l.Page(d.b.Context(), benchPage)
+	var err error
+	d.page, err = d.repo.Page(d.b.Context(), benchLedger, benchPage)
 	must(d.b, err)
 }
 

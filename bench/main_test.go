@@ -73,9 +73,7 @@ func openPage(b *testing.B, dir string, o ledger.Options) (*ledger.Repository, *
 	}
 	repo, err := ledger.Open(b.Context(), dir, &o)
 	must(b, err)
-	l, err := repo.Ledger(benchLedger)
-	must(b, err)
-	page, err := l.Page(b.Context(), benchPage)
+	page, err := repo.Page(b.Context(), benchLedger, benchPage)
 	must(b, err)
 	return repo, page
 }

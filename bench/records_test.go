@@ -27,12 +27,8 @@ func BenchmarkRecords(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer repo.Close()
-	l, err := repo.Ledger("bench")
-	if err != nil {
-		b.Fatal(err)
-	}
 	open := func(name string) *ledger.Page {
-		p, err := l.Page(ctx, name)
+		p, err := repo.Page(ctx, "bench", name)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -50,11 +50,7 @@ func newPage(t testing.TB) *ledger.Page {
 
 func pageOf(t testing.TB, repo *ledger.Repository, name string) *ledger.Page {
 	t.Helper()
-	l, err := repo.Ledger(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := l.RootPage(t.Context())
+	page, err := repo.OpenPage(t.Context(), ledger.PageRef{Ledger: name})
 	if err != nil {
 		t.Fatal(err)
 	}

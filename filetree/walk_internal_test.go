@@ -21,11 +21,7 @@ func TestUnreadableDirectoryIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer repo.Close()
-	l, err := repo.Ledger("tree")
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := l.RootPage(ctx)
+	page, err := repo.OpenPage(ctx, ledger.PageRef{Ledger: "tree"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,11 +73,7 @@ func checkAgain(ctx context.Context, dir string, o *ledger.Options) (*admin.Chec
 // Page opens a page of a repository and closes it when the test ends.
 func Page(t testing.TB, r *ledger.Repository, ledgerName, name string) *ledger.Page {
 	t.Helper()
-	l, err := r.Ledger(ledgerName)
-	if err != nil {
-		t.Fatalf("open ledger %q: %v", ledgerName, err)
-	}
-	p, err := l.Page(t.Context(), name)
+	p, err := r.Page(t.Context(), ledgerName, name)
 	if err != nil {
 		t.Fatalf("open page %q: %v", name, err)
 	}

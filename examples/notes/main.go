@@ -59,11 +59,7 @@ func open(ctx context.Context, dir string, in io.Reader, out io.Writer) (a *app,
 			a.close()
 		}
 	}()
-	l, err := a.repo.Ledger("notes")
-	if err != nil {
-		return nil, err
-	}
-	if a.page, err = l.Page(ctx, "all"); err != nil {
+	if a.page, err = a.repo.Page(ctx, "notes", "all"); err != nil {
 		return nil, err
 	}
 	a.notes, err = records.Open(ctx, a.page, "notes", &records.Options[Note]{Indexes: []records.Index[Note]{

@@ -74,9 +74,7 @@ func newDevices(t tb, key string, n int, first func(*device)) []*device {
 			_, err = r.Sync(t.Context())
 			need(t, err)
 		}
-		l, err := r.Ledger("app")
-		need(t, err)
-		p, err := l.Page(t.Context(), "db")
+		p, err := r.Page(t.Context(), "app", "db")
 		need(t, err)
 		p.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{pages.MergeRule()}})
 		d := &device{t, r, p, pages.Rows(p, ledger.Eager), log}

@@ -38,9 +38,7 @@ func newPage(t *testing.T) *ledger.Page {
 	r, err := ledger.Open(t.Context(), "", &ledger.Options{InMemory: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, r.Close()) })
-	l, err := r.Ledger("app")
-	must(t, err)
-	p, err := l.Page(t.Context(), "db")
+	p, err := r.Page(t.Context(), "app", "db")
 	must(t, err)
 	return p
 }

@@ -84,11 +84,7 @@ func build(t *testing.T) *golden {
 
 // fill makes a page.
 func (g *golden) fill(ctx context.Context, repo *ledger.Repository, at place, rng *rand.Rand) error {
-	l, err := repo.Ledger(at.ledger)
-	if err != nil {
-		return err
-	}
-	p, err := l.Page(ctx, at.page)
+	p, err := repo.Page(ctx, at.ledger, at.page)
 	if err != nil {
 		return err
 	}
@@ -230,11 +226,7 @@ func (g *golden) read(ctx context.Context, dir string) (err error) {
 }
 
 func (g *golden) readPage(ctx context.Context, repo *ledger.Repository, at place) (err error) {
-	l, err := repo.Ledger(at.ledger)
-	if err != nil {
-		return err
-	}
-	p, err := l.Page(ctx, at.page)
+	p, err := repo.Page(ctx, at.ledger, at.page)
 	if err != nil {
 		return err
 	}

@@ -261,11 +261,7 @@ func (a *attack) content(t testing.TB, what string, r *ledger.Repository, whole 
 }
 
 func (a *attack) page(ctx context.Context, r *ledger.Repository, info ledger.PageInfo, k string, all map[string][]ledger.CommitID, whole bool) error {
-	l, err := r.Ledger(info.Ledger)
-	if err != nil {
-		return err
-	}
-	p, err := l.PageByID(ctx, info.ID)
+	p, err := r.OpenPage(ctx, info.PageRef)
 	if err != nil {
 		return err
 	}

@@ -272,11 +272,7 @@ func withAll(t testing.TB, s *scene, r *ledger.Repository) map[string]map[ledger
 
 func openPage(t testing.TB, r *ledger.Repository, l, name string) *ledger.Page {
 	t.Helper()
-	ns, err := r.Ledger(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := ns.Page(context.Background(), name)
+	p, err := r.Page(context.Background(), l, name)
 	if err != nil {
 		t.Fatal(err)
 	}

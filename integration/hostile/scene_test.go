@@ -165,9 +165,7 @@ func (g *stage) sync(rs ...*ledger.Repository) {
 
 func (g *stage) page(r *ledger.Repository, l, name string) *ledger.Page {
 	g.t.Helper()
-	ns, err := r.Ledger(l)
-	g.must(err)
-	p, err := ns.Page(context.Background(), name)
+	p, err := r.Page(context.Background(), l, name)
 	g.must(err)
 	return p
 }

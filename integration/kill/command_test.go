@@ -200,9 +200,7 @@ func (w *world) look(device string) map[string]state {
 	w.must(err)
 	all := map[string]state{}
 	for _, info := range infos {
-		l, err := r.Ledger(info.Ledger)
-		w.must(err)
-		p, err := l.PageByID(ctx, info.ID)
+		p, err := r.OpenPage(ctx, info.PageRef)
 		w.must(err)
 		s := state{values: map[string][32]byte{}}
 		heads, err := p.Heads(ctx)

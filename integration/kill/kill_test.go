@@ -47,12 +47,8 @@ func write(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	l, err := repo.Ledger("kill")
-	if err != nil {
-		return err
-	}
 	for round := 0; ; round++ {
-		p, err := l.Page(ctx, "page")
+		p, err := repo.Page(ctx, "kill", "page")
 		if err != nil {
 			return err
 		}
@@ -196,11 +192,7 @@ func look(t *testing.T, dir string, acked []int, check bool) {
 			t.Error(err)
 		}
 	}()
-	l, err := repo.Ledger("kill")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := l.Page(ctx, "page")
+	p, err := repo.Page(ctx, "kill", "page")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,9 +37,7 @@ func (w *world) inside(device string, fn func(ctx context.Context, r *ledger.Rep
 func (w *world) overwrite(r *ledger.Repository, page string, commits int) {
 	w.t.Helper()
 	ctx := context.Background()
-	l, err := r.Ledger(page)
-	w.must(err)
-	p, err := l.RootPage(ctx)
+	p, err := r.OpenPage(ctx, ledger.PageRef{Ledger: page})
 	w.must(err)
 	if w.acked[page] == nil {
 		w.acked[page] = map[string][32]byte{}
@@ -178,9 +176,7 @@ func TestKillEvict(t *testing.T) {
 				}
 			}
 			for page := range w.acked { // what is away comes back
-				l, err := r.Ledger(page)
-				w.must(err)
-				p, err := l.RootPage(ctx)
+				p, err := r.OpenPage(ctx, ledger.PageRef{Ledger: page})
 				w.must(err)
 				w.must(p.Close())
 			}

@@ -28,11 +28,7 @@ func openRoot(t *testing.T, o *ledger.Options) (*ledger.Repository, *ledger.Page
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := repo.Ledger("large")
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := l.RootPage(t.Context())
+	page, err := repo.OpenPage(t.Context(), ledger.PageRef{Ledger: "large"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,9 +82,7 @@ func recordsOf(content []byte) (lengths []int) {
 func (w *world) store(r *ledger.Repository, page int, prefix string, value []byte) {
 	w.t.Helper()
 	ctx := context.Background()
-	l, err := r.Ledger("ledger")
-	w.must(err)
-	p, err := l.Page(ctx, fmt.Sprintf("page %05d", page))
+	p, err := r.Page(ctx, "ledger", fmt.Sprintf("page %05d", page))
 	w.must(err)
 	_, err = p.Update(ctx, func(tx *ledger.Tx) error {
 		return tx.PutReader(ctx, []byte(prefix+"file"), bytes.NewReader(value), -1, w.priority)
@@ -186,9 +184,7 @@ func TestCommitsAreCompressedByThemselves(t *testing.T) {
 		}
 		for _, size := range []int{200, 3000} { // values with their keys, and of pieces
 			for _, copies := range []int{1, 8} {
-				l, err := r.Ledger("ledger")
-				w.must(err)
-				p, err := l.Page(ctx, fmt.Sprintf("%d %d %d", n, size, copies))
+				p, err := r.Page(ctx, "ledger", fmt.Sprintf("%d %d %d", n, size, copies))
 				w.must(err)
 				what := fmt.Sprint(size, copies, w.sights(func() {
 					for i, text := range [][]byte{secret, guess} {

@@ -151,9 +151,7 @@ func (w *world) open(name string) *ledger.Repository {
 
 func (w *world) page(r *ledger.Repository) *ledger.Page {
 	w.t.Helper()
-	l, err := r.Ledger(w.name("ledger"))
-	w.must(err)
-	p, err := l.Page(context.Background(), w.name("page"))
+	p, err := r.Page(context.Background(), w.name("ledger"), w.name("page"))
 	w.must(err)
 	return p
 }
@@ -211,9 +209,7 @@ func (w *world) put(r *ledger.Repository, n int) {
 // replace writes a page whose log becomes longer than what it holds, so that there is a checkpoint.
 func (w *world) replace(r *ledger.Repository) {
 	w.t.Helper()
-	l, err := r.Ledger(w.name("ledger"))
-	w.must(err)
-	p, err := l.Page(w.t.Context(), w.name("page")+" 2")
+	p, err := r.Page(w.t.Context(), w.name("ledger"), w.name("page")+" 2")
 	w.must(err)
 	for i := range 7 {
 		value := make([]byte, 60<<10)

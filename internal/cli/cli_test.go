@@ -59,11 +59,7 @@ func hostilePage(t *testing.T) (dir, name string) {
 		t.Fatal(err)
 	}
 	defer repo.Close()
-	l, err := repo.Ledger("ledger\x1b[31m\n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := l.Page(t.Context(), "page\a/x")
+	page, err := repo.Page(t.Context(), "ledger\x1b[31m\n", "page\a/x")
 	if err != nil {
 		t.Fatal(err)
 	}

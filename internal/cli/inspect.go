@@ -103,13 +103,13 @@ func (a *app) statPage(ctx context.Context, page *ledger.Page) error {
 	heads, newest := n.all, n.all[len(n.all)-1]
 	if a.json {
 		a.emit(object{
-			"page", pageText(page), "ledger", jsonBytes(page.Ledger().Name()), "name?", jsonBytes(page.Name()), "id", page.ID(),
+			"page", pageText(page), "ledger", jsonBytes(page.Ref().Ledger), "name?", jsonBytes(page.Name()), "id", page.Ref().ID,
 			"heads", objects(heads, func(c ledger.Commit) string { return c.ID.String() }), "newest", commitObject(newest, admin.Sender{}, n),
 			"segments", stats.Segments, "segmentBytes", stats.SegmentBytes, "indexBytes", stats.IndexBytes,
 		})
 		return nil
 	}
-	a.printf("page        %s\nid          %s\nnewest      %s (%s, generation %d)\n", pageText(page), page.ID(), newest.ID, timeText(newest.Time), newest.Generation)
+	a.printf("page        %s\nid          %s\nnewest      %s (%s, generation %d)\n", pageText(page), page.Ref().ID, newest.ID, timeText(newest.Time), newest.Generation)
 	a.printf("heads       %d\ntags        %d\n", len(heads), n.count)
 	a.printf("log         %s in %s\nindex       %s\n", sizeText(stats.SegmentBytes), countText(stats.Segments, "segment"), sizeText(stats.IndexBytes))
 	return nil

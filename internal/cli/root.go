@@ -256,11 +256,7 @@ func (a *app) absentPage(ctx context.Context, repo *ledger.Repository, err error
 		return err
 	}
 	for _, name := range a.named {
-		l, ledgerErr := repo.Ledger(name.ledger)
-		if ledgerErr != nil {
-			return errors.Join(err, ledgerErr)
-		}
-		if has, hasErr := l.HasPage(ctx, name.pageID()); hasErr == nil && !has {
+		if _, err := repo.PageInfo(ctx, name.ref()); errors.Is(err, ledger.ErrNotFound) {
 			return a.noPage(name)
 		}
 	}
@@ -348,19 +344,17 @@ func unwritable(err error) bool {
 // whether the page existed before.
 func (a *app) openPage(ctx context.Context, repo *ledger.Repository, name pageName,
 	how access) (page *ledger.Page, has bool, err error) {
-	l, err := repo.Ledger(name.ledger)
-	if err != nil {
-		return nil, false, err
-	}
-	switch has, err = l.HasPage(ctx, name.pageID()); {
-	case err != nil:
+	_, err = repo.PageInfo(ctx, name.ref())
+	has = !errors.Is(err, ledger.ErrNotFound)
+	switch {
+	case err != nil && has:
 		return nil, false, fmt.Errorf("look for page %s: %w", quoted(name.text), err)
 	case !has && how != creates:
 		return nil, false, a.noPage(name)
 	case name.page != "":
-		page, err = l.Page(ctx, name.page)
+		page, err = repo.Page(ctx, name.ledger, name.page)
 	default:
-		page, err = l.PageByID(ctx, name.pageID())
+		page, err = repo.OpenPage(ctx, name.ref())
 	}
 	return page, has, err // the error names the page
 }
@@ -412,7 +406,7 @@ func (a *app) resolve(ctx context.Context, page *ledger.Page, revision string) (
 
 // pageText is the name of an open page on the command line.
 func pageText(page *ledger.Page) string {
-	return nameOf(page.Ledger().Name(), page.Name(), page.ID())
+	return nameOf(page.Ref().Ledger, page.Name(), page.Ref().ID)
 }
 
 // absolute returns path as an absolute path. Symbolic links are resolved as far as the path exists.

@@ -151,11 +151,7 @@ func TestImportBehindAKilledOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := r.Ledger("p")
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := l.RootPage(t.Context())
+	page, err := r.OpenPage(t.Context(), ledger.PageRef{Ledger: "p"})
 	if err != nil {
 		t.Fatal(err)
 	}

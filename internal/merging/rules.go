@@ -173,32 +173,20 @@ type Book struct {
 	// Other returns the rules of a page without rules of its own; nil means LastOneWins.
 	Other func(page layout.Page) *Rules
 
-	adding  sync.Mutex // held while rules are read, changed and set
-	mu      sync.Mutex
-	ledgers map[string]*Rules      // guarded by mu
-	pages   map[layout.Page]*Rules // guarded by mu
-}
-
-// SetLedger sets the rules of the ledger's pages without rules of their own; nil removes them.
-func (b *Book) SetLedger(ledger string, r *Rules) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	setOrDelete(&b.ledgers, ledger, r)
+	adding sync.Mutex // held while rules are read, changed and set
+	mu     sync.Mutex
+	pages  map[layout.Page]*Rules // guarded by mu
 }
 
 // SetPage sets the rules of a page; nil removes them.
 func (b *Book) SetPage(page layout.Page, r *Rules) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	setOrDelete(&b.pages, page, r)
-}
-
-func setOrDelete[K comparable](m *map[K]*Rules, key K, r *Rules) {
-	if *m == nil {
-		*m = map[K]*Rules{}
+	if b.pages == nil {
+		b.pages = map[layout.Page]*Rules{}
 	}
-	if (*m)[key] = r; r == nil {
-		delete(*m, key)
+	if b.pages[page] = r; r == nil {
+		delete(b.pages, page)
 	}
 }
 
@@ -219,9 +207,6 @@ func (b *Book) Add(page layout.Page, n Namespace) {
 func (b *Book) Of(page layout.Page) *Rules {
 	b.mu.Lock()
 	rules := b.pages[page]
-	if rules == nil {
-		rules = b.ledgers[page.Ledger]
-	}
 	b.mu.Unlock()
 	if rules == nil && b.Other != nil {
 		rules = b.Other(page)

@@ -62,13 +62,11 @@ func newDevices(t *testing.T, n int, key string) []device {
 		must(t, err)
 		_, err = r.SetCloud(t.Context(), &ledger.Cloud{URL: "mem:x", KeyFile: key})
 		must(t, err)
-		l, err := r.Ledger("things")
-		must(t, err)
 		if i > 0 {
 			_, err = r.Sync(t.Context())
 			must(t, err)
 		}
-		p, err := l.Page(t.Context(), "catalogue")
+		p, err := r.Page(t.Context(), "things", "catalogue")
 		must(t, err)
 		all = append(all, device{r, p})
 		if i == 0 {

@@ -71,13 +71,11 @@ func devices(t tb, key string, n int, documents ...string) []*device {
 		must(t, err)
 		_, err = r.SetCloud(t.Context(), &ledger.Cloud{URL: "mem:x", KeyFile: key})
 		must(t, err)
-		l, err := r.Ledger("app")
-		must(t, err)
 		if i > 0 {
 			_, err = r.Sync(t.Context())
 			must(t, err)
 		}
-		p, err := l.Page(t.Context(), "objects")
+		p, err := r.Page(t.Context(), "app", "objects")
 		must(t, err)
 		p.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{pages.MergeRule(prefix)}})
 		d := &device{repo: r, page: p}

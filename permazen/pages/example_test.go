@@ -161,9 +161,7 @@ func open(ctx context.Context, cloud *ledger.Cloud, db *permazen.DB) (*exampleDe
 	check(err)
 	_, err = repo.Sync(ctx)
 	check(err)
-	app, err := repo.Ledger("app")
-	check(err)
-	page, err := app.Page(ctx, "objects")
+	page, err := repo.Page(ctx, "app", "objects")
 	check(err)
 	return &exampleDevice{pages.Open(page, prefix, db), page}, func() { check(repo.Close()) }
 }
