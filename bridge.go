@@ -14,8 +14,11 @@ import (
 
 // Connect gives the packages beside this one, such as admin, access to the engines of a repository.
 var _ = bridge.Connect(bridge.Root{
-	Repository: func(r any) *bridge.Repository { return r.(*Repository).bridge() },
-	Page:       func(p any) *bridge.Page { return p.(*Page).bridge() },
+	Repository:  func(r any) *bridge.Repository { return r.(*Repository).bridge() },
+	Page:        func(p any) *bridge.Page { return p.(*Page).bridge() },
+	Snapshot:    func(s any) *session.Snapshot { return s.(*Snapshot).in },
+	NewSnapshot: func(s *session.Snapshot) any { return newSnapshot(s) },
+	NewTx:       func(t *session.Tx) any { return newTx(t) },
 	Conflicts: func(p *merge.Pair) func(*merging.Conflict) any {
 		k := newConflictMaker(p)
 		return func(c *merging.Conflict) any { return k.conflict(c) }

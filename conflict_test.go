@@ -39,7 +39,7 @@ func TestBeginMakesSiblings(t *testing.T) {
 	wantContent(t, p, map[string]string{"k": "b"})
 	at, err := p.At(t.Context(), idA)
 	must(t, err)
-	if got := content(t, at, ledger.ScanOptions{}); got["k"] != "a" {
+	if got := content(t, at.Reader, ledger.ScanOptions{}); got["k"] != "a" {
 		t.Errorf("at a: %v", got)
 	}
 	must(t, at.Close())

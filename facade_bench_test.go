@@ -75,7 +75,7 @@ func BenchmarkFacade(b *testing.B) {
 		for it.Next(ctx) {
 			n += len(it.Key())
 		}
-		return it.Close()
+		return it.Err()
 	})
 	run("scan", func() error {
 		for _, err := range snapshot.Scan(ctx, ledger.ScanOptions{Limit: 1000}) {

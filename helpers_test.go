@@ -99,7 +99,7 @@ func pageContent(t testing.TB, p *ledger.Page) map[string]string {
 	t.Helper()
 	var m map[string]string
 	err := p.View(t.Context(), func(s *ledger.Snapshot) error {
-		m = content(t, s, ledger.ScanOptions{})
+		m = content(t, s.Reader, ledger.ScanOptions{})
 		return nil
 	})
 	if err != nil {

@@ -219,7 +219,7 @@ func TestSnapshotPrefix(t *testing.T) {
 	s, err := p.Snapshot(t.Context())
 	must(t, err)
 	ab := s.Prefix([]byte("a")).Prefix([]byte("ab"))
-	if diff := cmp.Diff([]string{"ab", "abc"}, keysIn(t, ab.Prefix([]byte("a")), ledger.ScanOptions{})); diff != "" {
+	if diff := cmp.Diff([]string{"ab", "abc"}, keysIn(t, ab.Prefix([]byte("a")).Reader, ledger.ScanOptions{})); diff != "" {
 		t.Error(diff)
 	}
 	_, err = ab.Get(t.Context(), []byte("a"))
@@ -231,7 +231,7 @@ func TestSnapshotPrefix(t *testing.T) {
 		}
 	}
 	none := ab.Prefix([]byte("b"))
-	if got := keysIn(t, none, ledger.ScanOptions{}); len(got) != 0 {
+	if got := keysIn(t, none.Reader, ledger.ScanOptions{}); len(got) != 0 {
 		t.Errorf("prefixes that exclude each other: %v", got)
 	}
 	_, err = none.Get(t.Context(), []byte("b"))

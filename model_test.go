@@ -90,10 +90,10 @@ func (m *modelMachine) change(rt *rapid.T, tx *ledger.Tx, model map[string]strin
 				model[k] = "if"
 			}
 		case "scan":
-			m.compareScan(rt, tx, model)
+			m.compareScan(rt, tx.Reader, model)
 		}
 	}
-	if diff := cmp.Diff(model, content(m.t, tx, ledger.ScanOptions{})); diff != "" {
+	if diff := cmp.Diff(model, content(m.t, tx.Reader, ledger.ScanOptions{})); diff != "" {
 		rt.Fatalf("transaction (-model +got):\n%s", diff)
 	}
 }
@@ -171,7 +171,7 @@ func (m *modelMachine) actions() map[string]func(*rapid.T) {
 		"scan": func(rt *rapid.T) {
 			i := which(rt)
 			must(m.t, m.pages[i].View(m.t.Context(), func(s *ledger.Snapshot) error {
-				m.compareScan(rt, s, m.models[i])
+				m.compareScan(rt, s.Reader, m.models[i])
 				return nil
 			}))
 		},
@@ -184,7 +184,7 @@ func (m *modelMachine) actions() map[string]func(*rapid.T) {
 			id := rapid.SampledFrom(ids).Draw(rt, "commit")
 			s, err := m.pages[i].At(m.t.Context(), id)
 			must(m.t, err)
-			if diff := cmp.Diff(m.history[i][id], content(m.t, s, ledger.ScanOptions{})); diff != "" {
+			if diff := cmp.Diff(m.history[i][id], content(m.t, s.Reader, ledger.ScanOptions{})); diff != "" {
 				rt.Fatalf("old commit (-model +got):\n%s", diff)
 			}
 			must(m.t, s.Close())
@@ -266,7 +266,7 @@ func (m *modelMachine) restore(rt *rapid.T, i int, id ledger.CommitID) {
 
 func (m *modelMachine) closeFrozen(rt *rapid.T) {
 	for _, f := range m.frozen {
-		if diff := cmp.Diff(f.want, content(m.t, f.s, ledger.ScanOptions{})); diff != "" {
+		if diff := cmp.Diff(f.want, content(m.t, f.s.Reader, ledger.ScanOptions{})); diff != "" {
 			rt.Fatalf("snapshot has changed (-want +got):\n%s", diff)
 		}
 		must(m.t, f.s.Close())
@@ -320,12 +320,12 @@ func TestLargeTransactionSpills(t *testing.T) {
 			want[string(key(i))] = "again"
 		}
 		spilled = pageFiles(t, pageDir(t, dir)) > before
-		if !slices.Equal(keysIn(t, tx, ledger.ScanOptions{}), sortedKeys(want)) {
+		if !slices.Equal(keysIn(t, tx.Reader, ledger.ScanOptions{}), sortedKeys(want)) {
 			t.Error("scan within the transaction differs")
 		}
-		down := keysIn(t, tx, ledger.ScanOptions{Reverse: true, Start: key(100), End: key(9000)})
+		down := keysIn(t, tx.Reader, ledger.ScanOptions{Reverse: true, Start: key(100), End: key(9000)})
 		slices.Reverse(down)
-		if !slices.Equal(down, keysIn(t, tx, ledger.ScanOptions{Start: key(100), End: key(9000)})) {
+		if !slices.Equal(down, keysIn(t, tx.Reader, ledger.ScanOptions{Start: key(100), End: key(9000)})) {
 			t.Error("reverse scan within the transaction differs")
 		}
 		v, err := tx.Get(t.Context(), key(1))

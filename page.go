@@ -65,7 +65,7 @@ func (p *Page) View(ctx context.Context, fn func(*Snapshot) error) error {
 	if fn == nil {
 		return fmt.Errorf("view: there is no function: %w", ErrInvalid)
 	}
-	return p.in.View(ctx, func(s *session.Snapshot) error { return fn((*Snapshot)(s)) })
+	return p.in.View(ctx, func(s *session.Snapshot) error { return fn(newSnapshot(s)) })
 }
 
 // Snapshot returns the page as of the handle's head. It must be closed. Errors: ErrClosed,
@@ -77,7 +77,10 @@ func (p *Page) Snapshot(ctx context.Context) (*Snapshot, error) { return p.At(ct
 // ErrNetwork, ErrClosed, ErrCorrupt.
 func (p *Page) At(ctx context.Context, id CommitID) (*Snapshot, error) {
 	s, err := p.in.At(ctx, id)
-	return (*Snapshot)(s), err
+	if err != nil {
+		return nil, err
+	}
+	return newSnapshot(s), nil
 }
 
 // Update calls fn with a transaction on the handle's head and commits it when fn returns nil. The
@@ -94,7 +97,7 @@ func (p *Page) Update(ctx context.Context, fn func(*Tx) error) (CommitID, error)
 	if fn == nil {
 		return CommitID{}, fmt.Errorf("update: there is no function: %w", ErrInvalid)
 	}
-	return p.in.Update(ctx, func(t *session.Tx) error { return fn((*Tx)(t)) })
+	return p.in.Update(ctx, func(t *session.Tx) error { return fn(newTx(t)) })
 }
 
 // TxOptions say how a transaction begins. Nil and the zero value mean: on the handle's head, and
@@ -117,7 +120,10 @@ type TxOptions struct {
 func (p *Page) Begin(ctx context.Context, o *TxOptions) (*Tx, error) {
 	how := given(o)
 	t, err := p.in.Begin(ctx, how.Base, how.FailOnConflict)
-	return (*Tx)(t), err
+	if err != nil {
+		return nil, err
+	}
+	return newTx(t), nil
 }
 
 // given returns options that may be nil.

@@ -32,6 +32,6 @@ func (s *Snapshot) Prefetch(ctx context.Context, prefix []byte, progress func(Pr
 	if progress != nil {
 		told = func(r session.PrefetchResult) { progress(PrefetchResult(r)) }
 	}
-	r, err := s.in().Prefetch(ctx, prefix, told)
+	r, err := s.in.Prefetch(ctx, prefix, told)
 	return PrefetchResult(r), err
 }

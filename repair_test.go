@@ -341,7 +341,7 @@ func TestRepairOffline(t *testing.T) {
 func readKeys(t *testing.T, p *ledger.Page) {
 	t.Helper()
 	must(t, p.View(t.Context(), func(sn *ledger.Snapshot) error {
-		keysIn(t, sn, ledger.ScanOptions{})
+		keysIn(t, sn.Reader, ledger.ScanOptions{})
 		return nil
 	}))
 }

@@ -273,7 +273,7 @@ func TestValuesOfAConflictEndWithIt(t *testing.T) {
 	}
 	p, _ := diverged(t, ledger.Options{}, put(1), put(2), put(3))
 	var kept *ledger.Entry
-	var open *ledger.Value
+	var open ledger.Value
 	p.SetMergeRules(resolveBy(func(c *ledger.MergeConflict) (ledger.Resolution, error) {
 		for i, e := range []*ledger.Entry{c.Base, c.Left, c.Right} {
 			v, err := e.Value(t.Context())

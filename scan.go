@@ -26,7 +26,6 @@ type ScanOptions struct {
 // Iter walks over entries with borrowed memory. It is for one goroutine at a time:
 //
 //	it := snapshot.Iter(ledger.ScanOptions{})
-//	defer it.Close()
 //	for it.Next(ctx) {
 //		value, err := it.Value(ctx)
 //		if err != nil {
@@ -42,9 +41,9 @@ func (it *Iter) in() *session.Iter { return (*session.Iter)(it) }
 // Next moves to the next entry, at first to the first one. It returns false at the end and on an
 // error; see Err. It checks ctx, and whether the source is still open, between tree nodes, not at
 // each entry.
-func (it *Iter) Next(ctx context.Context) bool { return (*session.Iter)(it).Next(ctx) }
+func (it *Iter) Next(ctx context.Context) bool { return it.in().Next(ctx) }
 
-// Key returns the entry's key, borrowed until the next call of Next or Close.
+// Key returns the entry's key, borrowed until the next call of Next.
 func (it *Iter) Key() []byte { return it.in().Key() }
 
 // Value reads the entry's value into memory, whatever its length. It belongs to the caller;
@@ -52,7 +51,7 @@ func (it *Iter) Key() []byte { return it.in().Key() }
 // Next and after the last.
 func (it *Iter) Value(ctx context.Context) ([]byte, error) { return it.in().Value(ctx) }
 
-// InlineValue returns the entry's value, borrowed until the next call of Next or Close, when it is
+// InlineValue returns the entry's value, borrowed until the next call of Next, when it is
 // inline: at most 256 bytes, stored in the tree entry itself. For any other value ok is false, and
 // Value reads it.
 func (it *Iter) InlineValue() (value []byte, ok bool) { return it.in().InlineValue() }
@@ -60,27 +59,15 @@ func (it *Iter) InlineValue() (value []byte, ok bool) { return it.in().InlineVal
 // Size returns the length of the entry's value in bytes.
 func (it *Iter) Size() int64 { return it.in().Size() }
 
-// Entry returns the entry as a copy that belongs to the caller.
-func (it *Iter) Entry() Entry {
-	e := it.in().Current()
-	return newEntry(it.in().Origin(), &e, !it.in().KeysOnly())
-}
-
 // Err returns the error that ended the walk, nil at a regular end.
 func (it *Iter) Err() error { return it.in().Err() }
-
-// Close ends the walk. It is idempotent and always returns nil.
-func (it *Iter) Close() error {
-	it.in().Close()
-	return nil
-}
 
 // all returns the remaining entries as a sequence.
 func (it *Iter) all(ctx context.Context) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		defer it.in().Close()
 		for it.Next(ctx) {
-			if !yield(it.Entry(), nil) {
+			e := it.in().Current()
+			if !yield(newEntry(it.in().Origin(), &e, !it.in().KeysOnly()), nil) {
 				return
 			}
 		}

@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 	"io"
-	"iter"
 
 	"github.com/ledgerd/ledger/internal/session"
 )
@@ -15,55 +14,27 @@ import (
 //
 // After Commit, Rollback or the end of an Update closure all methods fail with ErrTxDone, and with
 // ErrClosed after Close of the page.
-type Tx session.Tx
+type Tx struct {
+	Reader
+	in *session.Tx
+}
 
-func (t *Tx) in() *session.Tx { return (*session.Tx)(t) }
+func newTx(in *session.Tx) *Tx { return &Tx{Reader{in}, in} }
 
 // Base returns the commit on which the transaction builds.
-func (t *Tx) Base() Commit { return newCommit(t.in().Base()) }
-
-// Get returns the value of key as the transaction sees it. See Snapshot.Get.
-func (t *Tx) Get(ctx context.Context, key []byte) ([]byte, error) { return t.in().Get(ctx, key) }
-
-// Stat returns the entry of key as the transaction sees it. See Snapshot.Stat.
-func (t *Tx) Stat(ctx context.Context, key []byte) (Entry, error) {
-	e, err := t.in().Lookup(ctx, key)
-	if err != nil {
-		return Entry{}, err
-	}
-	return newEntry(t.in().Origin(), &e, true), nil
-}
-
-// Open returns a reader of the current value of key; later changes do not affect it. It is valid
-// until the transaction ends. See Snapshot.Open.
-func (t *Tx) Open(ctx context.Context, key []byte) (*Value, error) {
-	v, err := t.in().Open(ctx, key)
-	return (*Value)(v), err
-}
-
-// Scan returns the entries that o selects as the transaction sees them. The loop body may change
-// the transaction: the scan sees changes at keys that it has not reached. See Snapshot.Scan.
-func (t *Tx) Scan(ctx context.Context, o ScanOptions) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) { t.Iter(o).all(ctx)(yield) }
-}
-
-// Iter returns an iterator as Scan does. See Snapshot.Iter.
-func (t *Tx) Iter(o ScanOptions) *Iter { return (*Iter)(t.in().Iter(session.ScanOptions(o))) }
-
-// Seek returns the first key at or after key as the transaction sees it. See Snapshot.Seek.
-func (t *Tx) Seek(ctx context.Context, key []byte) ([]byte, error) { return t.in().Seek(ctx, key) }
+func (t *Tx) Base() Commit { return newCommit(t.in.Base()) }
 
 // Put stores value under key with priority Eager. key is 0 to 4096 bytes. Neither is retained.
 // Errors: ErrTooLarge, ErrTxDone, ErrClosed, ErrNoSpace, those of ctx; the transaction is then
 // unchanged.
 func (t *Tx) Put(ctx context.Context, key, value []byte) error {
-	return t.in().Put(ctx, key, value, Eager)
+	return t.in.Put(ctx, key, value, Eager)
 }
 
 // PutPriority is Put with a priority. A value short enough to be inline is always Eager. Errors: as
 // Put, and ErrInvalid.
 func (t *Tx) PutPriority(ctx context.Context, key, value []byte, p Priority) error {
-	return t.in().Put(ctx, key, value, p)
+	return t.in.Put(ctx, key, value, p)
 }
 
 // PutReader stores the bytes of r until io.EOF under key. size is their number, or -1 when unknown;
@@ -71,7 +42,7 @@ func (t *Tx) PutPriority(ctx context.Context, key, value []byte, p Priority) err
 // also because r failed, the transaction is unchanged. ctx does not interrupt a blocking Read of r.
 // Errors: as PutPriority, and those of r.
 func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64, p Priority) error {
-	return t.in().PutReader(ctx, key, r, size, p)
+	return t.in.PutReader(ctx, key, r, size, p)
 }
 
 // Condition is the requirement of PutIf on the present entry; see IfAbsent, IfPresent and IfEqual.
@@ -91,33 +62,33 @@ func IfEqual(value []byte) Condition { return session.IfEqual(value) }
 // PutIf is Put when the entry that the transaction sees meets the condition, and fails with
 // ErrConflict otherwise. Errors: as Put, ErrConflict, and those of reading the present value.
 func (t *Tx) PutIf(ctx context.Context, key, value []byte, c Condition) error {
-	return t.in().PutIf(ctx, key, value, c)
+	return t.in.PutIf(ctx, key, value, c)
 }
 
 // Delete removes key. It is no error when key has no entry. Errors: as Put.
-func (t *Tx) Delete(ctx context.Context, key []byte) error { return t.in().Delete(ctx, key) }
+func (t *Tx) Delete(ctx context.Context, key []byte) error { return t.in.Delete(ctx, key) }
 
 // DeleteRange removes all keys k with from <= k < to; nil means no limit on that side. Its cost
 // follows the number of removed keys; with both limits nil it is that of Clear. In a merge it
 // removes only keys of the namespace. Errors: as Put, ErrCorrupt. When it fails, the transaction
 // may lack some of the keys.
 func (t *Tx) DeleteRange(ctx context.Context, from, to []byte) error {
-	return t.in().DeleteRange(ctx, from, to)
+	return t.in.DeleteRange(ctx, from, to)
 }
 
 // Clear removes all keys at once and discards the changes made so far; its cost does not depend on
 // their number. In a merge it removes the keys of the namespace, one by one. Errors: ErrTxDone,
 // ErrClosed, those of ctx.
-func (t *Tx) Clear(ctx context.Context) error { return t.in().Clear(ctx) }
+func (t *Tx) Clear(ctx context.Context) error { return t.in.Clear(ctx) }
 
 // SetMessage gives the commit a message of at most 16 KiB of UTF-8. A message alone makes no
 // commit. Errors: ErrTooLarge, ErrInvalid, ErrTxDone, ErrClosed.
-func (t *Tx) SetMessage(message string) error { return t.in().SetMessage(message) }
+func (t *Tx) SetMessage(message string) error { return t.in.SetMessage(message) }
 
 // Rollback ends the transaction and discards its changes. After Commit or Rollback it does nothing
 // and returns nil, so that it can be deferred. Within Update it fails with ErrInvalid: return an
 // error instead.
-func (t *Tx) Rollback() error { return t.in().Rollback() }
+func (t *Tx) Rollback() error { return t.in.Rollback() }
 
 // Commit ends the transaction and makes its changes durable. It returns the id of the new commit,
 // or of the base when nothing has changed. It is for transactions from Begin; within Update it
@@ -125,4 +96,4 @@ func (t *Tx) Rollback() error { return t.in().Rollback() }
 // disk error (ErrReadOnly until the page is reopened) leaves open whether the whole commit is
 // stored or nothing. Errors: ErrConflict (with FailOnConflict), ErrTxDone, ErrClosed, ErrReadOnly,
 // ErrNoSpace, ErrCorrupt, those of ctx.
-func (t *Tx) Commit(ctx context.Context) (CommitID, error) { return t.in().Commit(ctx) }
+func (t *Tx) Commit(ctx context.Context) (CommitID, error) { return t.in.Commit(ctx) }

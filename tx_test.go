@@ -28,13 +28,13 @@ func TestTxSeesItsOwnChanges(t *testing.T) {
 				must(t, tx.Delete(ctx, []byte("c")))
 				must(t, tx.Delete(ctx, []byte("absent")))
 				want := map[string]string{"a": "1", "b": "two", "bb": long, "d": "4"}
-				if diff := cmp.Diff(want, content(t, tx, ledger.ScanOptions{})); diff != "" {
+				if diff := cmp.Diff(want, content(t, tx.Reader, ledger.ScanOptions{})); diff != "" {
 					t.Errorf("content (-want +got):\n%s", diff)
 				}
-				if diff := cmp.Diff([]string{"d", "bb", "b", "a"}, keysIn(t, tx, ledger.ScanOptions{Reverse: true})); diff != "" {
+				if diff := cmp.Diff([]string{"d", "bb", "b", "a"}, keysIn(t, tx.Reader, ledger.ScanOptions{Reverse: true})); diff != "" {
 					t.Errorf("reverse (-want +got):\n%s", diff)
 				}
-				if diff := cmp.Diff([]string{"bb", "b"}, keysIn(t, tx, ledger.ScanOptions{Prefix: []byte("b"), Reverse: true})); diff != "" {
+				if diff := cmp.Diff([]string{"bb", "b"}, keysIn(t, tx.Reader, ledger.ScanOptions{Prefix: []byte("b"), Reverse: true})); diff != "" {
 					t.Errorf("prefix (-want +got):\n%s", diff)
 				}
 				_, err := tx.Get(ctx, []byte("c"))
@@ -171,7 +171,7 @@ func TestClearForgetsEarlierChanges(t *testing.T) {
 		update(t, p, func(tx *ledger.Tx) error {
 			must(t, tx.Put(t.Context(), []byte("c"), pseudo(1, 10_000)))
 			must(t, tx.Clear(t.Context()))
-			if got := keysIn(t, tx, ledger.ScanOptions{}); len(got) != 0 {
+			if got := keysIn(t, tx.Reader, ledger.ScanOptions{}); len(got) != 0 {
 				t.Errorf("after clear: %v", got)
 			}
 			return tx.Put(t.Context(), []byte("d"), []byte("4"))

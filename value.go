@@ -57,12 +57,12 @@ func (e Entry) Value(ctx context.Context) ([]byte, error) {
 }
 
 // Open returns a reader of the value. ctx governs all its reads. Errors: as Value.
-func (e Entry) Open(ctx context.Context) (*Value, error) {
+func (e Entry) Open(ctx context.Context) (Value, error) {
 	f, err := e.load(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return (*Value)(session.OpenValue(ctx, e.from, &f)), nil
+	return session.OpenValue(ctx, e.from, &f), nil
 }
 
 // load returns e as stored in the tree.
@@ -86,32 +86,12 @@ func (e Entry) load(ctx context.Context) (fb.Entry, error) {
 // while its snapshot or transaction is open, after a Diff its page: later reads fail with ErrClosed
 // or ErrTxDone. A piece that is only in the cloud is fetched. Reads fail with ErrNeedsFetch when
 // there is no cloud or the repository is read-only, with ErrNetwork when the cloud is unreachable,
-// and with ErrCorrupt when a piece is damaged.
-type Value session.Value
-
-var (
-	_ io.ReadSeekCloser = (*Value)(nil)
-	_ io.ReaderAt       = (*Value)(nil)
-	_ io.WriterTo       = (*Value)(nil)
-)
-
-func (v *Value) in() *session.Value { return (*session.Value)(v) }
-
-// Size returns the length of the value in bytes.
-func (v *Value) Size() int64 { return v.in().Size() }
-
-// Read implements io.Reader.
-func (v *Value) Read(b []byte) (int, error) { return v.in().Read(b) }
-
-// ReadAt implements io.ReaderAt. It reads only the pieces that overlap the range. Errors:
-// ErrInvalid for a negative offset, and those of the type.
-func (v *Value) ReadAt(b []byte, off int64) (int, error) { return v.in().ReadAt(b, off) }
-
-// Seek implements io.Seeker. A position after the end is allowed. Errors: ErrInvalid.
-func (v *Value) Seek(offset int64, whence int) (int64, error) { return v.in().Seek(offset, whence) }
-
-// WriteTo implements io.WriterTo: it writes the rest of the value, piece by piece.
-func (v *Value) WriteTo(w io.Writer) (int64, error) { return v.in().WriteTo(w) }
-
-// Close releases the value. It is idempotent and always returns nil.
-func (v *Value) Close() error { return v.in().Close() }
+// and with ErrCorrupt when a piece is damaged; ReadAt and Seek fail with ErrInvalid for a negative
+// offset. Close always returns nil.
+type Value interface {
+	io.ReadSeekCloser
+	io.ReaderAt // reads only the pieces that overlap the range
+	io.WriterTo // writes the rest of the value, piece by piece
+	// Size returns the length of the value in bytes.
+	Size() int64
+}

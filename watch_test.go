@@ -162,7 +162,7 @@ func contentAt(t testing.TB, p *ledger.Page, id ledger.CommitID) map[string]stri
 	s, err := p.At(t.Context(), id)
 	must(t, err)
 	defer closeIt(t, s)
-	return content(t, s, ledger.ScanOptions{})
+	return content(t, s.Reader, ledger.ScanOptions{})
 }
 
 func firstCommit(t testing.TB, p *ledger.Page) ledger.CommitID {

@@ -246,7 +246,7 @@ type PieceInfo struct {
 // ctx.
 func Pieces(ctx context.Context, snapshot *ledger.Snapshot, key []byte) iter.Seq2[PieceInfo, error] {
 	return func(yield func(PieceInfo, error) bool) {
-		s := (*session.Snapshot)(snapshot)
+		s := bridge.OfSnapshot(snapshot)
 		e, err := s.Lookup(ctx, key)
 		if err == nil && !e.Inline {
 			err = split.Walk(ctx, session.PiecesOf(s.Origin()), e.Digest, func(d object.Digest, size uint64, _ bool) error {

@@ -155,7 +155,6 @@ func warm(b *testing.B, page *ledger.Page) {
 	b.Helper()
 	must(b, page.View(b.Context(), func(s *ledger.Snapshot) error {
 		it := s.Iter(ledger.ScanOptions{})
-		defer it.Close()
 		for it.Next(b.Context()) {
 		}
 		return it.Err()

@@ -50,7 +50,7 @@ func browserDirectory(b *testing.B, n int) string {
 	snapshot, err := page.Snapshot(ctx)
 	must(b, err)
 	defer func() { must(b, snapshot.Close()) }()
-	done, err := profile.Export(ctx, pages.Reader(snapshot), tempDir(b), nil)
+	done, err := profile.Export(ctx, pages.Reader(snapshot.Reader), tempDir(b), nil)
 	must(b, err)
 	return done.Path
 }

@@ -89,7 +89,7 @@ func BenchmarkIndexedDB(b *testing.B) {
 		must(b, err)
 		rows[i], _ = indexeddb.PageKey(nil, indexeddb.Row{Kind: indexeddb.KindRecord, Database: 1, Store: 1, Primary: k})
 	}
-	r := pages.Reader(snapshot)
+	r := pages.Reader(snapshot.Reader)
 	order := make([]int, 20_000)
 	get := func(fn func(i int)) func() time.Duration {
 		return func() time.Duration {

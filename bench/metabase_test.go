@@ -117,7 +117,7 @@ func BenchmarkCatalogSearch(b *testing.B) {
 		})
 		must(b, err)
 		must(b, page.View(b.Context(), func(s *ledger.Snapshot) error {
-			v, err := catalog.Read(b.Context(), s, 100)
+			v, err := catalog.Read(b.Context(), s.Reader, 100)
 			must(b, err)
 			run(b, v)
 			return nil

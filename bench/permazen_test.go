@@ -173,7 +173,7 @@ func readPeople(b *testing.B, objects *pages.DB, page *ledger.Page, people *perm
 	must(b, page.View(ctx, func(s *ledger.Snapshot) error {
 		tx, err := objects.At(ctx, s)
 		must(b, err)
-		rows := pages.Reader(s, nil)
+		rows := pages.Reader(s.Reader, nil)
 		p.run(5, func() time.Duration {
 			order := draw()
 			return settled(func() {
@@ -212,7 +212,7 @@ func queryPeople(b *testing.B, objects *pages.DB, page *ledger.Page) {
 	must(b, page.View(ctx, func(s *ledger.Snapshot) error {
 		tx, err := objects.At(ctx, s)
 		must(b, err)
-		rows := pages.Reader(s, nil)
+		rows := pages.Reader(s.Reader, nil)
 		x, err := tx.Index("Person", "age")
 		must(b, err)
 		age := tx.Schema().Named("Person").Field("age")
@@ -256,7 +256,7 @@ func checkPeople(b *testing.B, page *ledger.Page, through func(ordered.Reader) o
 	must(b, page.View(ctx, func(s *ledger.Snapshot) error {
 		d = settled(func() {
 			var err error
-			result, err = jsck.Check(ctx, through(pages.Reader(s, nil)), nil)
+			result, err = jsck.Check(ctx, through(pages.Reader(s.Reader, nil)), nil)
 			must(b, err)
 		})
 		return nil

@@ -117,7 +117,6 @@ func BenchmarkScan(b *testing.B) {
 func scanSnapshot(b *testing.B, s *ledger.Snapshot) (n int) {
 	ctx := context.Background()
 	it := s.Iter(ledger.ScanOptions{})
-	defer it.Close()
 	for it.Next(ctx) {
 		k := it.Key()
 		v, _ := it.InlineValue()

@@ -361,7 +361,7 @@ func (im *importer) count(ctx context.Context, known bool, keys ...[]byte) error
 	equal := im.options.Checksum && len(keys) > 0
 	for i := 0; equal && i < len(keys); i++ {
 		var err error
-		if equal, err = sameEntry(ctx, im.base, im.tx, keys[i]); err != nil {
+		if equal, err = sameEntry(ctx, im.base.Reader, im.tx.Reader, keys[i]); err != nil {
 			return err
 		}
 	}

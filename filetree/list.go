@@ -151,7 +151,7 @@ func Stat(ctx context.Context, snap *ledger.Snapshot, path []byte) (Item, error)
 // has none.
 func (i *Item) addAttributes(ctx context.Context, snap *ledger.Snapshot) error {
 	var err error
-	i.Attributes, i.Problem, err = attributesIn(ctx, snap, i.Entry.Key)
+	i.Attributes, i.Problem, err = attributesIn(ctx, snap.Reader, i.Entry.Key)
 	if i.Attributes != nil && i.Attributes.foreign(i.Entry) {
 		i.Attributes = nil
 	}
@@ -161,7 +161,7 @@ func (i *Item) addAttributes(ctx context.Context, snap *ledger.Snapshot) error {
 // Touch marks the attributes of path, when it has any, as those of a file written at now. An import
 // then sees a difference, and an export makes a file. The mode of a file stays.
 func Touch(ctx context.Context, tx *ledger.Tx, path []byte, now time.Time) error {
-	a, problem, err := attributesIn(ctx, tx, path)
+	a, problem, err := attributesIn(ctx, tx.Reader, path)
 	if err != nil || a == nil && problem == nil {
 		return err
 	}

@@ -133,7 +133,7 @@ func (s source) other(path string) string {
 // reading a file. It returns the source of the page. Other mistakes are detected at the end, when
 // little has been read for them.
 func (im *importer) guard(ctx context.Context, root *os.Root, path string) (source, error) {
-	from, err := sourceOf(ctx, im.base)
+	from, err := sourceOf(ctx, im.base.Reader)
 	if err != nil || im.options.Mirror || im.options.NoDelete || from.other(path) == "" {
 		return from, err
 	}
@@ -183,7 +183,7 @@ func (im *importer) setSource(ctx context.Context, from source, now string) erro
 // addedFile records that a single file was added, so that the page no longer has one source
 // directory.
 func (im *importer) addedFile(ctx context.Context) error {
-	from, err := sourceOf(ctx, im.base)
+	from, err := sourceOf(ctx, im.base.Reader)
 	if err != nil || im.result.Added == 0 {
 		return err
 	}

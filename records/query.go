@@ -138,7 +138,6 @@ func (v *View[T]) query(ctx context.Context, q Query, yield func(Record[T], erro
 	base := v.c.indexRows(q.Index)
 	from, to := q.bounds(base, escaped, []byte{0, 1})
 	it := v.r.Iter(ledger.ScanOptions{Start: from, End: to, Reverse: q.Reverse, Limit: q.Limit, KeysOnly: true})
-	defer it.Close()
 	for it.Next(ctx) {
 		key, id, err := cutText(it.Key()[len(base):])
 		if err != nil {

@@ -42,7 +42,7 @@ func of(ctx context.Context, m *rules.Merge) (*merging.Merge, error) {
 		return run, nil
 	}
 	run, err := merging.New(ctx, merging.Versions{
-		Base: Reader(m.Base), Left: Reader(m.Left), Right: Reader(m.Right), Result: pages.Writer(m.Result, ledger.Eager),
+		Base: Reader(m.Base.Reader), Left: Reader(m.Left.Reader), Right: Reader(m.Right.Reader), Result: pages.Writer(m.Result, ledger.Eager),
 		Newest: func(ctx context.Context, keys [][]byte) (merging.Side, error) {
 			side, err := m.Newest(ctx, keys)
 			if side == rules.SideLeft {

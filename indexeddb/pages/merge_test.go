@@ -170,7 +170,7 @@ func (d *device) clean() (out profile.Result) {
 	d.Helper()
 	ctx := context.WithoutCancel(d.Context())
 	need(d, d.page.View(ctx, func(s *ledger.Snapshot) error {
-		p, err := profile.OpenPage(ctx, pages.Reader(s), nil)
+		p, err := profile.OpenPage(ctx, pages.Reader(s.Reader), nil)
 		if err == nil {
 			out, err = p.Check(ctx)
 		}

@@ -37,7 +37,7 @@ func (r *rows) View(ctx context.Context) (ordered.Reader, func() error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return pages.Reader(s), s.Close, nil
+	return pages.Reader(s.Reader), s.Close, nil
 }
 
 // Begin implements idb.Rows.

@@ -136,8 +136,8 @@ func TestPage(t *testing.T) {
 	put(t, db, 5, 12)
 	now, err := page.Snapshot(ctx)
 	must(t, err)
-	check(t, rows, now, 12)
-	check(t, idb.Snapshot(pages.Reader(old)), old, 5)
+	check(t, rows, now.Reader, 12)
+	check(t, idb.Snapshot(pages.Reader(old.Reader)), old.Reader, 5)
 	if old.Commit().ID != now.Commit().Parents[0] {
 		t.Error("a transaction is not one commit")
 	}
@@ -233,7 +233,7 @@ func TestBrowserAndBack(t *testing.T) {
 	dir := t.TempDir()
 	exported := false
 	must(t, page.View(ctx, func(s *ledger.Snapshot) error {
-		done, err := profile.Export(ctx, pages.Reader(s), dir, nil)
+		done, err := profile.Export(ctx, pages.Reader(s.Reader), dir, nil)
 		exported = err == nil
 		if want := filepath.Join(dir, "https_app.example_0.indexeddb.leveldb"); done.Path != want || done.Records != 21 || done.Blobs != 21 {
 			t.Errorf("%+v", done)
@@ -271,7 +271,7 @@ func TestBrowserAndBack(t *testing.T) {
 	must(t, tx.Commit(ctx))
 	put(t, db, 20, 25)
 	must(t, second.View(ctx, func(s *ledger.Snapshot) error {
-		check(t, again, s, 25)
+		check(t, again, s.Reader, 25)
 		return nil
 	}))
 }
@@ -317,7 +317,7 @@ func TestChromium(t *testing.T) {
 		t.Errorf("%d records", records)
 	}
 	must(t, page.View(ctx, func(s *ledger.Snapshot) error {
-		p, err := profile.OpenPage(ctx, pages.Reader(s), nil)
+		p, err := profile.OpenPage(ctx, pages.Reader(s.Reader), nil)
 		must(t, err)
 		_, err = p.Check(ctx)
 		return errors.Join(err, p.Close())

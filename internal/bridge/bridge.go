@@ -87,11 +87,15 @@ func (p *Page) WithSync(ctx context.Context, what string, fn func(context.Contex
 
 // Root has the functions of the root package.
 type Root struct {
-	// Repository and Page take a *ledger.Repository and a *ledger.Page. Conflicts returns a
-	// function that converts a conflict in the merge of a pair to a ledger.MergeConflict.
-	Repository func(any) *Repository
-	Page       func(any) *Page
-	Conflicts  func(*merge.Pair) func(*merging.Conflict) any
+	// Repository, Page and Snapshot take a *ledger.Repository, a *ledger.Page and a
+	// *ledger.Snapshot; NewSnapshot and NewTx make a *ledger.Snapshot and a *ledger.Tx. Conflicts
+	// returns a function that converts a conflict in the merge of a pair to a ledger.MergeConflict.
+	Repository  func(any) *Repository
+	Page        func(any) *Page
+	Snapshot    func(any) *session.Snapshot
+	NewSnapshot func(*session.Snapshot) any
+	NewTx       func(*session.Tx) any
+	Conflicts   func(*merge.Pair) func(*merging.Conflict) any
 }
 
 var root Root
@@ -107,6 +111,15 @@ func Of(r any) *Repository { return root.Repository(r) }
 
 // OfPage returns the engines of a *ledger.Page.
 func OfPage(p any) *Page { return root.Page(p) }
+
+// OfSnapshot returns the engine's part of a *ledger.Snapshot.
+func OfSnapshot(s any) *session.Snapshot { return root.Snapshot(s) }
+
+// NewSnapshot returns the *ledger.Snapshot of s.
+func NewSnapshot(s *session.Snapshot) any { return root.NewSnapshot(s) }
+
+// NewTx returns the *ledger.Tx of t.
+func NewTx(t *session.Tx) any { return root.NewTx(t) }
 
 // Conflicts returns a function that converts a conflict in the merge of p to a
 // ledger.MergeConflict.

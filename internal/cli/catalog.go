@@ -64,7 +64,7 @@ func (a *app) changeCatalog(ctx context.Context, f catalogWrite, how access,
 // readCatalog calls fn with a catalogue.
 func (a *app) readCatalog(ctx context.Context, f catalogRead, fn func(*metabase.View) error) error {
 	return a.pageAt(ctx, f.Page, fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
-		v, err := catalog.Read(ctx, snap, f.Epoch)
+		v, err := catalog.Read(ctx, snap.Reader, f.Epoch)
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func (a *app) withProfile(ctx context.Context, text string, o *profile.Options, 
 		return err
 	}
 	return a.pageAt(ctx, name, fetches, "", func(page *ledger.Page, snap *ledger.Snapshot) error {
-		p, err := profile.OpenPage(ctx, pages.Reader(snap), o)
+		p, err := profile.OpenPage(ctx, pages.Reader(snap.Reader), o)
 		if err != nil {
 			return fmt.Errorf("page %s: %w", quoted(text), err)
 		}
@@ -241,7 +241,7 @@ type profileExportFlags struct {
 func (a *app) indexeddbExport(ctx context.Context, f profileExportFlags) error {
 	return a.pageAt(ctx, f.Page, fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
 		p := a.startProgress(ctx, "exporting", "records")
-		done, err := profile.Export(ctx, pages.Reader(snap), a.path(f.Dir), &profile.Options{Progress: p.followRecords})
+		done, err := profile.Export(ctx, pages.Reader(snap.Reader), a.path(f.Dir), &profile.Options{Progress: p.followRecords})
 		p.finish()
 		if err != nil {
 			return hintFor(err, fs.ErrExist, "remove it, or name another directory")

@@ -53,7 +53,7 @@ func (a *app) jsck(ctx context.Context, page *ledger.Page, f permazenFlags) erro
 		err, commit = updateErr, after.String()
 	} else {
 		err = page.View(ctx, func(s *ledger.Snapshot) error {
-			result, err = jsck.Check(ctx, pages.Reader(s, prefix), o)
+			result, err = jsck.Check(ctx, pages.Reader(s.Reader, prefix), o)
 			return err
 		})
 	}

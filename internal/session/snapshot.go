@@ -21,6 +21,16 @@ type Snapshot struct {
 	nothing bool // disjoint prefixes
 }
 
+// Reader has the reads of a Snapshot and a Tx, which see one version of a page. See their methods.
+type Reader interface {
+	Get(ctx context.Context, key []byte) ([]byte, error)
+	Open(ctx context.Context, key []byte) (*Value, error)
+	Lookup(ctx context.Context, key []byte) (fb.Entry, error)
+	Seek(ctx context.Context, key []byte) ([]byte, error)
+	Iter(o ScanOptions) *Iter
+	Origin() Origin
+}
+
 // state is shared by a snapshot and its views by prefix.
 type state struct {
 	page    *Page
@@ -36,12 +46,17 @@ type state struct {
 // newSnapshot makes a snapshot of a commit that is pinned until release is called. The caller has
 // entered the page.
 func (p *Page) newSnapshot(c *commit.Commit, release func(), managed bool) *Snapshot {
-	s := &state{page: p, commit: c, nodes: completedNodes{p.env.Store, p, c}, values: p.env.Store, release: release, managed: managed}
+	both := &struct { // one allocation
+		state
+		Snapshot
+	}{state: state{page: p, commit: c, nodes: completedNodes{p.env.Store, p, c}, values: p.env.Store, release: release, managed: managed}}
+	s := &both.state
 	s.tree = btree.Tree{Page: p.env.Store.Page(), Source: &s.nodes, Root: c.Root}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.snapshots[s] = struct{}{}
-	return &Snapshot{state: s}
+	both.Snapshot.state = s
+	return &both.Snapshot
 }
 
 func (s *state) enter() error {

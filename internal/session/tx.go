@@ -112,8 +112,12 @@ func (k *Sink) Rollback() {
 // newTx makes a transaction on base. j was made before base was looked up: if the disk fails in
 // between, the commit fails too and does not rely on lost data. The caller has entered the page.
 func (p *Page) newTx(base *commit.Commit, j *storage.Journal, release func()) *Tx {
-	t := &Tx{page: p, base: base, root: base.Root, release: release, sink: NewSink(j)}
-	t.nodes = t.sink
+	both := &struct { // one allocation
+		Tx
+		Sink
+	}{Tx: Tx{page: p, base: base, root: base.Root, release: release}, Sink: Sink{j: j}}
+	t := &both.Tx
+	t.sink, t.nodes = &both.Sink, &both.Sink
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.txs[t] = struct{}{}

@@ -13,18 +13,14 @@ func Reader(r ledger.Reader) ordered.Reader { return reader{r} }
 
 // Writer returns tx as an ordered.Writer, for one goroutine at a time. Values are stored with
 // priority p; short, inline values always with ledger.Eager. Keys have at most 4096 bytes.
-func Writer(tx *ledger.Tx, p ledger.Priority) ordered.Writer { return writer{reader{tx}, tx, p} }
+func Writer(tx *ledger.Tx, p ledger.Priority) ordered.Writer { return writer{reader{tx.Reader}, tx, p} }
 
 type reader struct{ from ledger.Reader }
 
 func (r reader) Get(ctx context.Context, key []byte) ([]byte, error) { return r.from.Get(ctx, key) }
 
 func (r reader) Open(ctx context.Context, key []byte) (ordered.Value, error) {
-	v, err := r.from.Open(ctx, key)
-	if err != nil {
-		return nil, err // not a typed nil
-	}
-	return v, nil
+	return r.from.Open(ctx, key)
 }
 
 func (r reader) Seek(ctx context.Context, key []byte) ([]byte, error) { return r.from.Seek(ctx, key) }
@@ -42,6 +38,9 @@ func (it iterator) Value(ctx context.Context) ([]byte, error) {
 	}
 	return it.Iter.Value(ctx)
 }
+
+// Close does nothing: an iterator of a page holds nothing.
+func (iterator) Close() error { return nil }
 
 type writer struct {
 	reader

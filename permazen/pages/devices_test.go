@@ -146,7 +146,7 @@ func cleanHere(t tb, d *device) {
 	t.Helper()
 	must(t, d.page.View(context.WithoutCancel(t.Context()), func(s *ledger.Snapshot) error {
 		var issues []string
-		_, err := jsck.Check(context.WithoutCancel(t.Context()), pages.Reader(s, prefix), &jsck.Options{Report: func(i jsck.Issue) error {
+		_, err := jsck.Check(context.WithoutCancel(t.Context()), pages.Reader(s.Reader, prefix), &jsck.Options{Report: func(i jsck.Issue) error {
 			issues = append(issues, i.String())
 			return nil
 		}})

@@ -102,7 +102,7 @@ func (s strategy) of(ctx context.Context, m *rules.Merge) (*running, error) {
 	run := &running{leftNewer: map[encoding.ObjID]bool{}}
 	var err error
 	run.merge, err = merging.New(ctx, merging.Versions{
-		Base: Reader(m.Base, s.prefix), Left: Reader(m.Left, s.prefix), Right: Reader(m.Right, s.prefix),
+		Base: Reader(m.Base.Reader, s.prefix), Left: Reader(m.Left.Reader, s.prefix), Right: Reader(m.Right.Reader, s.prefix),
 		Result:    Writer(m.Result, s.prefix),
 		LeftNewer: func(id encoding.ObjID) bool { return run.leftNewer[id] },
 		Report: func(ctx context.Context, key []byte, left bool) error {

@@ -61,7 +61,7 @@ func (d *DB) View(ctx context.Context, f func(*permazen.Tx) error) error {
 // At returns a transaction that reads a snapshot and is valid until the snapshot is closed. Errors:
 // those of permazen.DB.View.
 func (d *DB) At(ctx context.Context, s *ledger.Snapshot) (*permazen.Tx, error) {
-	t, err := d.db.View(ctx, Reader(s, d.prefix))
+	t, err := d.db.View(ctx, Reader(s.Reader, d.prefix))
 	if err != nil {
 		return nil, fmt.Errorf("read commit %s: %w", s.Commit().ID.Short(), err)
 	}

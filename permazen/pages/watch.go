@@ -102,7 +102,7 @@ func (w *watcher) open(ctx context.Context, id ledger.CommitID) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := layout.Load(ctx, Reader(s, w.db.prefix))
+	t, err := layout.Load(ctx, Reader(s.Reader, w.db.prefix))
 	if errors.Is(err, layout.ErrUninitialized) {
 		t, err = layout.New(nil, map[string]uint32{})
 	}
@@ -144,7 +144,7 @@ func (w *watcher) typeOf(ctx context.Context, s *side, id encoding.ObjID) (*layo
 	if s.id == id {
 		return s.typ, nil
 	}
-	t, err := s.tables.ReadMeta(ctx, Reader(s.snapshot, w.db.prefix), id)
+	t, err := s.tables.ReadMeta(ctx, Reader(s.snapshot.Reader, w.db.prefix), id)
 	if err != nil {
 		return nil, err
 	}
