@@ -9,7 +9,6 @@ import (
 )
 
 // manual says that nothing merges by itself.
-var manual = ledger.MergeOptions{Manual: true}
 
 // sibling commits a pair on a base with an explicit transaction.
 func sibling(t testing.TB, p *ledger.Page, base ledger.CommitID, pairs ...string) ledger.CommitID {
@@ -37,7 +36,7 @@ func wantHead(t testing.TB, p *ledger.Page, want ledger.CommitID) {
 }
 
 func TestHandlesFollowTheirBranches(t *testing.T) {
-	r := open(t, "", &ledger.Options{InMemory: true, Merge: manual})
+	r := open(t, "", &ledger.Options{InMemory: true, ManualMerge: true})
 	p, q := page(t, r, "app", "page"), page(t, r, "app", "page")
 	base := put(t, p, "k", "base")
 	wantHead(t, q, base) // one head: everybody sees it
@@ -103,7 +102,7 @@ func TestHandlesFollowTheirBranches(t *testing.T) {
 }
 
 func TestACommitOnAnOlderBaseMovesTheHandle(t *testing.T) {
-	p := memoryPage(t, ledger.Options{Merge: manual})
+	p := memoryPage(t, ledger.Options{ManualMerge: true})
 	base := put(t, p, "k", "base")
 	for i := range 5 {
 		put(t, p, "k", strconv.Itoa(i))
@@ -119,7 +118,7 @@ func TestACommitOnAnOlderBaseMovesTheHandle(t *testing.T) {
 }
 
 func TestUpdatesOfOneHandleStayOnItsBranch(t *testing.T) {
-	r := open(t, t.TempDir(), &ledger.Options{Merge: manual})
+	r := open(t, t.TempDir(), &ledger.Options{ManualMerge: true})
 	p, q := page(t, r, "app", "page"), page(t, r, "app", "page")
 	base := put(t, p, "k", "base")
 	sibling(t, p, base, "p", "")

@@ -36,7 +36,7 @@ type SyncOptions struct {
 	// Manual turns background sync off: only Sync, Prefetch, and reads of values that this device
 	// does not store use the network.
 	Manual bool
-	// Merge makes Sync merge the heads that it downloads, even with Options.Merge.Manual.
+	// Merge makes Sync merge the heads that it downloads, even with Options.ManualMerge.
 	Merge bool
 }
 

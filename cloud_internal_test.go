@@ -31,7 +31,7 @@ type historyWorld struct {
 func (w *historyWorld) device(mergeOnSync bool) *Repository {
 	w.t.Helper()
 	o := &Options{InMemory: true}
-	o.Merge.Manual = true
+	o.ManualMerge = true
 	o.Sync = SyncOptions{Manual: true, Merge: mergeOnSync}
 	o.Buckets = map[string]bucket.Opener{
 		"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return w.bucket, nil },

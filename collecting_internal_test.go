@@ -40,7 +40,7 @@ func newCollectWorld(t *testing.T, o Options) *collectWorld {
 	t.Helper()
 	w := &collectWorld{t: t, handClock: &handClock{clock.System, make(chan handTimer, 100)}, events: make(chan Event, 10000)}
 	o.Observe = w.Observe
-	o.Merge.Manual, o.Sync.Manual = true, true
+	o.ManualMerge, o.Sync.Manual = true, true
 	o.Collection.Time = time.Hour // of the machine: the steps are counted here
 	r, err := openHand(t.Context(), w.handClock, o)
 	check(t, err)
@@ -226,7 +226,7 @@ func TestCollectionIsOff(t *testing.T) {
 // follow each other at once: what was committed is there.
 func TestCollectingBesideAll(t *testing.T) {
 	o := &Options{InMemory: true, Collection: CollectionOptions{Interval: 1, Time: time.Hour}}
-	o.Merge.Manual = true
+	o.ManualMerge = true
 	r, err := Open(t.Context(), "", o)
 	check(t, err)
 	const writers, rounds = 3, 12
@@ -370,7 +370,7 @@ func TestCollectWhileSomethingRuns(t *testing.T) {
 		return tx.PutReader(ctx, []byte(key), bytes.NewReader(content(n)), -1, Eager)
 	}
 	page := func(t *testing.T, o *Options) (*Repository, *Page) {
-		o.InMemory, o.Merge.Manual = true, true
+		o.InMemory, o.ManualMerge = true, true
 		r, err := Open(ctx, "", o)
 		check(t, err)
 		t.Cleanup(func() { check(t, r.Close()) })
@@ -411,7 +411,7 @@ func TestCollectWhileSomethingRuns(t *testing.T) {
 			return Resolution{Take: TakeLeft}, collectNow(ctx, r)
 		})
 		o := &Options{}
-		o.Merge.Rules = func(string, PageID) *MergeRules { return &MergeRules{Default: Automatic(inner)} }
+		o.MergeRules = func(string, PageID) []MergeRule { return []MergeRule{{Strategy: Automatic(inner)}} }
 		var p *Page
 		r, p = page(t, o)
 		base, err := p.Update(ctx, func(tx *Tx) error { return putLong(tx, "k", 1) })

@@ -12,7 +12,7 @@ import (
 )
 
 func TestBeginMakesSiblings(t *testing.T) {
-	p := memoryPage(t, ledger.Options{Device: "here", Merge: manual})
+	p := memoryPage(t, ledger.Options{Device: "here", ManualMerge: true})
 	base := put(t, p, "k", "base")
 	a, err := p.Begin(t.Context(), nil)
 	must(t, err)
@@ -50,7 +50,7 @@ func TestBeginMakesSiblings(t *testing.T) {
 }
 
 func TestFailOnConflict(t *testing.T) {
-	p := memoryPage(t, ledger.Options{Merge: manual})
+	p := memoryPage(t, ledger.Options{ManualMerge: true})
 	base := put(t, p, "k", "base")
 	strict := &ledger.TxOptions{FailOnConflict: true}
 	begin := func(o *ledger.TxOptions, v string) *ledger.Tx {
@@ -89,7 +89,7 @@ func TestFailOnConflict(t *testing.T) {
 // it is not refused again.
 func TestRefusedTransactionGetsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := memoryPage(t, ledger.Options{Merge: manual})
+		p := memoryPage(t, ledger.Options{ManualMerge: true})
 		put(t, p, "k", "base")
 		again := refuse(t, p)
 		must(t, again.Put(t.Context(), []byte("mine"), []byte("1")))
@@ -126,7 +126,7 @@ func TestRefusedTransactionGetsItsTurn(t *testing.T) {
 // on after a while, and it is refused then.
 func TestForgottenTransactionHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := memoryPage(t, ledger.Options{Merge: manual})
+		p := memoryPage(t, ledger.Options{ManualMerge: true})
 		put(t, p, "k", "base")
 		forgotten := refuse(t, p)
 		put(t, p, "k", "meanwhile")

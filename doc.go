@@ -41,14 +41,14 @@
 // that is, or descends from, the last commit that the handle saw. [Page.Refresh] moves the handle
 // to the newest head of the page.
 //
-// By default, several heads are merged in the background while a handle is open; see
-// [MergeOptions]. [Page.WaitForMerge] waits for that, and [Page.Merge] merges at once. A change
-// that only one side made is kept. When both sides changed a key to different content, a [Strategy]
-// decides. [MergeRules] choose it for a ledger, a page or the keys with a prefix: the last one
-// wins, a [Resolver] of the app, or one of package rules, for values such as counters, and for a
-// namespace whose keys belong together. [Page.Conflicts] lists the decisions and their rules.
-// Devices that merge the same heads by the same rules make the same commit, provided that the rules
-// depend on their arguments alone.
+// By default, several heads are merged in the background while a handle is open.
+// [Page.WaitForMerge] waits for that, and [Page.Merge] merges at once. A change that only one side
+// made is kept. When both sides changed a key to different content, a [Strategy] decides. A
+// [MergeRule] chooses it for the keys with a prefix: the last one wins, a [Resolver] of the app, or
+// one of package rules, for values such as counters, and for a namespace whose keys belong
+// together. [Options].MergeRules gives the rules of each page. [Page.Conflicts] lists the decisions
+// and their rules. Devices that merge the same heads by the same rules make the same commit,
+// provided that the rules depend on their arguments alone.
 //
 // # Devices and the cloud
 //

@@ -59,7 +59,7 @@ func (w *evictWorld) open(fs vfs.FS) (*Repository, error) {
 		return nil
 	})
 	o := Options{CacheBytes: 1 << 20, Sync: SyncOptions{Manual: true}}
-	o.Merge.Manual = true
+	o.ManualMerge = true
 	o.Buckets = map[string]bucket.Opener{
 		"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return w.bucket, nil },
 	}

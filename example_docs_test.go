@@ -58,21 +58,19 @@ func ExampleKindOf() {
 }
 
 // Rules say what becomes of keys that both sides have changed.
-func ExampleMergeRules() {
+func ExampleMergeRule() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "ledger-example-")
 	check(err)
 	defer os.RemoveAll(dir)
 
-	merges := &ledger.MergeRules{
-		Namespaces: []ledger.NamespaceRule{
-			{Prefix: []byte("count/"), Strategy: rules.Counter()},
-			{Prefix: []byte("tags/"), Strategy: rules.SetUnion()},
-		},
+	merges := []ledger.MergeRule{
+		{Prefix: []byte("count/"), Strategy: rules.Counter()},
+		{Prefix: []byte("tags/"), Strategy: rules.SetUnion()},
 	}
-	repo, err := ledger.Open(ctx, dir, &ledger.Options{Merge: ledger.MergeOptions{
-		Rules: func(name string, page ledger.PageID) *ledger.MergeRules { return merges },
-	}})
+	repo, err := ledger.Open(ctx, dir, &ledger.Options{
+		MergeRules: func(ledgerName string, page ledger.PageID) []ledger.MergeRule { return merges },
+	})
 	check(err)
 	defer repo.Close()
 	page, err := repo.Page(ctx, "notes", "inbox")
@@ -132,7 +130,7 @@ func ExampleResolver() {
 		}
 		return ledger.Resolution{Take: ledger.TakeRight, Rule: "longest"}, nil
 	})
-	page.SetMergeRules(&ledger.MergeRules{Default: ledger.Automatic(longest)})
+	page.SetMergeRules(ledger.MergeRule{Strategy: ledger.Automatic(longest)})
 
 	fmt.Println(apart(ctx, page, "body", "a long text", "short"))
 	// Output: a long text
@@ -160,7 +158,7 @@ func Example_groupStrategy() {
 	ctx := context.Background()
 	page, done := examplePage(ctx)
 	defer done()
-	page.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{{Prefix: []byte("person/"), Strategy: rules.Grouped(people{})}}})
+	page.SetMergeRules(ledger.MergeRule{Prefix: []byte("person/"), Strategy: rules.Grouped(people{})})
 	fmt.Println(apart(ctx, page, "person/7", "Ann, Rome", "Ann, Oslo"))
 	// Output: Ann, Oslo
 }

@@ -167,9 +167,7 @@ func ExamplePage_WaitForMerge() {
 	ctx := context.Background()
 	page, closeAll := examplePage(ctx)
 	defer closeAll()
-	page.SetMergeRules(&ledger.MergeRules{
-		Namespaces: []ledger.NamespaceRule{{Prefix: []byte("visits"), Strategy: rules.Counter()}},
-	})
+	page.SetMergeRules(ledger.MergeRule{Prefix: []byte("visits"), Strategy: rules.Counter()})
 	base, err := page.Update(ctx, func(tx *ledger.Tx) error { return tx.Put(ctx, []byte("visits"), []byte("10")) })
 	if err != nil {
 		log.Fatal(err)

@@ -11,7 +11,7 @@ import (
 // benchPage returns a page in memory with n short values.
 func benchPage(b *testing.B, n int) *ledger.Page {
 	b.Helper()
-	repo, err := ledger.Open(b.Context(), "", &ledger.Options{InMemory: true, Merge: ledger.MergeOptions{Manual: true}, Collection: ledger.CollectionOptions{Off: true}})
+	repo, err := ledger.Open(b.Context(), "", &ledger.Options{InMemory: true, ManualMerge: true, Collection: ledger.CollectionOptions{Off: true}})
 	if err != nil {
 		b.Fatal(err)
 	}

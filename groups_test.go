@@ -122,10 +122,10 @@ func TestGroupsKeepAnIndexRight(t *testing.T) {
 		}
 	}
 	strategy := &records{}
-	for _, choice := range []*ledger.MergeRules{nil, {Default: rules.Grouped(strategy)}} {
+	for _, choice := range [][]ledger.MergeRule{nil, {{Strategy: rules.Grouped(strategy)}}} {
 		p, _ := diverged(t, ledger.Options{}, set("r", "a", "stays", "s", "gone", "g", "lr", "x"),
 			set("r", "b", "left", "l", "lr", "y"), set("r", "c", "right", "r", "gone", ""))
-		p.SetMergeRules(choice)
+		p.SetMergeRules(choice...)
 		results, err := p.Merge(t.Context())
 		must(t, err)
 		got := pageContent(t, p)
@@ -161,7 +161,7 @@ func TestGroupsKeepAnIndexRight(t *testing.T) {
 // that no other edit of its record competes with. A journal of 1 byte spills everything.
 func TestLawsOfGroups(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		o := ledger.Options{InMemory: true, Merge: manual, JournalBytes: rapid.SampledFrom([]int64{0, 1}).Draw(rt, "journal")}
+		o := ledger.Options{InMemory: true, ManualMerge: true, JournalBytes: rapid.SampledFrom([]int64{0, 1}).Draw(rt, "journal")}
 		r, err := ledger.Open(t.Context(), "", &o)
 		must(t, err)
 		defer closeIt(t, r)
@@ -191,7 +191,7 @@ func TestLawsOfGroups(t *testing.T) {
 			_, err = tx.Commit(t.Context())
 			must(t, err)
 		}
-		p.SetMergeRules(&ledger.MergeRules{Default: rules.Grouped(&records{})})
+		p.SetMergeRules(ledger.MergeRule{Strategy: rules.Grouped(&records{})})
 		_, err = p.Merge(t.Context())
 		must(t, err)
 		got := pageContent(t, p)
@@ -309,9 +309,8 @@ func TestWhatAGroupStrategySees(t *testing.T) {
 		seesAndMay(t, m, ids, long)
 		return m.Result.DeleteRange(ctx, []byte("n/x0"), nil)
 	}
-	p.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{
-		{Prefix: []byte("n/"), Strategy: rules.Grouped(cutting{s, []byte("n/")})}, {Prefix: []byte("n/x/"), Strategy: rules.LastOneWins()},
-	}})
+	p.SetMergeRules(ledger.MergeRule{Prefix: []byte("n/"), Strategy: rules.Grouped(cutting{s, []byte("n/")})},
+		ledger.MergeRule{Prefix: []byte("n/x/"), Strategy: rules.LastOneWins()})
 	results, err := p.Merge(t.Context())
 	must(t, err)
 	want := []string{
@@ -360,11 +359,11 @@ func (c cutting) Group(key []byte) []byte {
 
 func TestClearInAMerge(t *testing.T) {
 	p, _ := diverged(t, ledger.Options{}, pairs(t, "a", "0", "n/1", "0", "n/2", "0", "z", "0"), pairs(t, "n/1", "1"), pairs(t, "n/1", "2", "a", "2"))
-	p.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{{Prefix: []byte("n/"), Strategy: rules.Grouped(strategyFunc{
+	p.SetMergeRules(ledger.MergeRule{Prefix: []byte("n/"), Strategy: rules.Grouped(strategyFunc{
 		group: func(ctx context.Context, m *rules.Merge, _ *rules.Group) error {
 			return errors.Join(m.Result.Clear(ctx), m.Result.Put(ctx, []byte("n/only"), []byte("1")))
 		},
-	})}}})
+	})})
 	_, err := p.Merge(t.Context())
 	must(t, err)
 	wantContent(t, p, map[string]string{"a": "2", "n/only": "1", "z": "0"})
@@ -382,13 +381,13 @@ func TestGroupStrategiesThatFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, _ := diverged(t, ledger.Options{JournalBytes: 1}, pairs(t, "a/1", "0", "b", "0"), pairs(t, "a/1", "1", "b", "1"), pairs(t, "a/1", "2"))
-			p.SetMergeRules(&ledger.MergeRules{Default: rules.Grouped(s)})
+			p.SetMergeRules(ledger.MergeRule{Strategy: rules.Grouped(s)})
 			_, err := p.Merge(t.Context())
 			var merr *ledger.MergeError
 			if !errors.As(err, &merr) || !strings.Contains(err.Error(), mine.Error()) {
 				t.Errorf("got %v", err)
 			}
-			p.SetMergeRules(nil)
+			p.SetMergeRules()
 			_, err = p.Merge(t.Context())
 			must(t, err)
 			checkClean(t, p.Repository())

@@ -125,7 +125,7 @@ var errMine = errors.New("my own error")
 // is always answered.
 func TestFailedMergesBackOff(t *testing.T) {
 	var r counted
-	p, c := onHand(t, Options{Merge: MergeOptions{Rules: func(string, PageID) *MergeRules { return &MergeRules{Default: Automatic(r.Resolve)} }}})
+	p, c := onHand(t, Options{MergeRules: func(string, PageID) []MergeRule { return []MergeRule{{Strategy: Automatic(r.Resolve)}} }})
 	base := putOn(t, p, CommitID{}, "k", "0")
 	putOn(t, p, base, "k", "1")
 	putOn(t, p, base, "k", "2")
@@ -154,7 +154,7 @@ func TestFailedMergesBackOff(t *testing.T) {
 	if _, err := p.Merge(t.Context()); !errors.Is(err, errMine) {
 		t.Errorf("got %v", err)
 	}
-	p.SetMergeRules(&MergeRules{Default: Automatic(r.Resolve)}) // and new rules
+	p.SetMergeRules(MergeRule{Strategy: Automatic(r.Resolve)}) // and new rules
 	timer = <-c.timers
 	select {
 	case timer = <-c.timers:
@@ -166,7 +166,7 @@ func TestFailedMergesBackOff(t *testing.T) {
 	check(t, p.WaitForMerge(t.Context()))
 
 	// After a success the delay begins anew.
-	p.SetMergeRules(&MergeRules{Default: Automatic((&counted{}).Resolve)})
+	p.SetMergeRules(MergeRule{Strategy: Automatic((&counted{}).Resolve)})
 	base = putOn(t, p, CommitID{}, "k", "3")
 	putOn(t, p, base, "k", "4")
 	putOn(t, p, base, "k", "5")
@@ -192,7 +192,7 @@ func TestMergeOnAFailingDisk(t *testing.T) {
 		}
 		return nil
 	})
-	r, err := openFiles(t.Context(), fs, Options{Merge: MergeOptions{Manual: true}})
+	r, err := openFiles(t.Context(), fs, Options{ManualMerge: true})
 	check(t, err)
 	defer func() { check(t, r.Close()) }()
 	p, err := r.Page(t.Context(), "app", "page")
@@ -225,13 +225,13 @@ func TestMergeOnAFailingDisk(t *testing.T) {
 
 func TestWaitForMergeObeysItsContext(t *testing.T) {
 	asked := make(chan struct{}, 1)
-	p, _ := onHand(t, Options{Merge: MergeOptions{Rules: func(string, PageID) *MergeRules {
-		return &MergeRules{Default: Automatic(Resolver(func(ctx context.Context, _ *MergeConflict) (Resolution, error) {
+	p, _ := onHand(t, Options{MergeRules: func(string, PageID) []MergeRule {
+		return []MergeRule{{Strategy: Automatic(Resolver(func(ctx context.Context, _ *MergeConflict) (Resolution, error) {
 			asked <- struct{}{}
 			<-ctx.Done()
 			return Resolution{}, ctx.Err()
-		}))}
-	}}})
+		}))}}
+	}})
 	base := putOn(t, p, CommitID{}, "k", "0")
 	putOn(t, p, base, "k", "1")
 	putOn(t, p, base, "k", "2")
@@ -278,7 +278,7 @@ func rootOf(t *testing.T, p *Page, id CommitID) object.Digest {
 func TestResolverEndsItsGoroutine(t *testing.T) {
 	p, _ := onHand(t, Options{})
 	for i := range 300 {
-		p.SetMergeRules(&MergeRules{Default: Automatic(Resolver(func(context.Context, *MergeConflict) (Resolution, error) {
+		p.SetMergeRules(MergeRule{Strategy: Automatic(Resolver(func(context.Context, *MergeConflict) (Resolution, error) {
 			runtime.Goexit()
 			return Resolution{}, nil
 		}))})
@@ -288,7 +288,7 @@ func TestResolverEndsItsGoroutine(t *testing.T) {
 		if err := p.WaitForMerge(t.Context()); err == nil || !strings.Contains(err.Error(), "ended the goroutine") {
 			t.Fatalf("got %v", err)
 		}
-		p.SetMergeRules(nil)
+		p.SetMergeRules()
 		if i%2 == 0 {
 			check(t, p.WaitForMerge(t.Context()))
 		}
@@ -311,7 +311,7 @@ func sortedIDs(a, b CommitID) []CommitID {
 // In a criss-cross history the base is made of several. A rule on values is asked for it, and what
 // it made can be read by a group strategy and goes nowhere else.
 func TestGroupsOverAVirtualBase(t *testing.T) {
-	p, _ := onHand(t, Options{Merge: MergeOptions{Manual: true}})
+	p, _ := onHand(t, Options{ManualMerge: true})
 	long := func(s string) string { return strings.Repeat(s, 3000) }
 	base := putOn(t, p, CommitID{}, "rule", long("0"))
 	a, b := putOn(t, p, base, "rule", long("a")), putOn(t, p, base, "rule", long("b"))
@@ -320,12 +320,9 @@ func TestGroupsOverAVirtualBase(t *testing.T) {
 	x = putOn(t, p, x, "g/k", "x")
 	y = putOn(t, p, y, "g/k", "y")
 	asked := 0
-	p.SetMergeRules(&MergeRules{
-		Default: Strategy{Kind: merging.ByValue, Name: "joined", Value: func(_, left, right []byte) ([]byte, bool) {
-			return append(append([]byte("joined "), left...), right...), true
-		}},
-		Namespaces: []NamespaceRule{{Prefix: []byte("g/"), Strategy: Strategy{Kind: merging.Grouped, Group: virtualBase{t, &asked, long}}}},
-	})
+	p.SetMergeRules(MergeRule{Strategy: Strategy{Kind: merging.ByValue, Name: "joined", Value: func(_, left, right []byte) ([]byte, bool) {
+		return append(append([]byte("joined "), left...), right...), true
+	}}}, MergeRule{Prefix: []byte("g/"), Strategy: Strategy{Kind: merging.Grouped, Group: virtualBase{t, &asked, long}}})
 	results, err := p.Merge(t.Context())
 	check(t, err)
 	if asked != 1 || len(results) != 1 || !cmp.Equal(results[0].Commit.Parents, sortedIDs(x, y)) {

@@ -28,7 +28,7 @@ type MergeResult struct {
 type MergeError = merge.Error
 
 // Merge merges all durable heads of the page into one and waits until that is durable. It is meant
-// for Options.Merge.Manual; otherwise heads are merged in the background. Heads that appear while a
+// for Options.ManualMerge; otherwise heads are merged in the background. Heads that appear while a
 // resolver runs are merged next. Merge returns the merges in order, nil when there was one head;
 // with an error, the merges made before it. Merges of one page run one after another; ctx bounds
 // the wait and is passed to resolvers. An Update closure, a Resolver or a rules.GroupStrategy of
@@ -52,7 +52,7 @@ func (p *Page) Merge(ctx context.Context) (results []MergeResult, err error) {
 
 // WaitForMerge waits until the page has one durable head. A merge that failed before is retried at
 // once, and the error of an attempt during the call is returned. Without background merges
-// (Options.Merge.Manual, or read-only) it fails at once with ErrConflict when there are several
+// (Options.ManualMerge, or read-only) it fails at once with ErrConflict when there are several
 // heads. The restrictions on callers of Merge apply. Errors: *MergeError, ErrConflict, ErrClosed,
 // ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
 func (p *Page) WaitForMerge(ctx context.Context) error { return p.in.Call(ctx, p.shared.merger.Wait) }

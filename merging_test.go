@@ -46,7 +46,7 @@ func valueOf(t testing.TB, e *ledger.Entry) string {
 }
 
 func TestMerge(t *testing.T) {
-	p := memoryPage(t, ledger.Options{Merge: manual})
+	p := memoryPage(t, ledger.Options{ManualMerge: true})
 	if results, err := p.Merge(t.Context()); err != nil || results != nil {
 		t.Errorf("merge of one head: %v, %v", results, err)
 	}
@@ -96,7 +96,7 @@ func TestMerge(t *testing.T) {
 
 func TestManyHeadsComeTogetherAtOnce(t *testing.T) {
 	var events recorder
-	r := open(t, t.TempDir(), &ledger.Options{Merge: manual, Observe: events.Observe})
+	r := open(t, t.TempDir(), &ledger.Options{ManualMerge: true, Observe: events.Observe})
 	p := page(t, r, "app", "page")
 	base := put(t, p, "k", "base")
 	want := map[string]string{"k": "6"}
@@ -159,7 +159,7 @@ func TestHeadsComeTogetherInTheBackground(t *testing.T) {
 
 func TestAPageOpenedWithSeveralHeadsMerges(t *testing.T) {
 	dir := t.TempDir()
-	r := open(t, dir, &ledger.Options{Merge: manual})
+	r := open(t, dir, &ledger.Options{ManualMerge: true})
 	p := page(t, r, "app", "page")
 	base := put(t, p, "k", "base")
 	sibling(t, p, base, "a", "1")
@@ -171,7 +171,7 @@ func TestAPageOpenedWithSeveralHeadsMerges(t *testing.T) {
 	wantErr(t, p.WaitForMerge(t.Context()), ledger.ErrConflict)
 	_, err := p.Merge(t.Context())
 	wantErr(t, err, ledger.ErrReadOnly)
-	p.SetMergeRules(nil) // starts nothing
+	p.SetMergeRules() // starts nothing
 	closeIt(t, ro)
 
 	merged := make(merges, 10)
@@ -191,18 +191,18 @@ func TestAPageOpenedWithSeveralHeadsMerges(t *testing.T) {
 
 func TestTheSameHeadsMergeToTheSameCommit(t *testing.T) {
 	dir, copied := t.TempDir(), t.TempDir()
-	r := open(t, dir, &ledger.Options{Merge: manual, Device: "one"})
+	r := open(t, dir, &ledger.Options{ManualMerge: true, Device: "one"})
 	p := page(t, r, "app", "page")
 	base := put(t, p, "k", "base", "n", "1")
 	for i := range 3 {
 		sibling(t, p, base, "k", fmt.Sprint(i), "n", fmt.Sprint(10*i), fmt.Sprint(i), strings.Repeat("x", 5000))
 	}
 	must(t, admin.Backup(t.Context(), r, copied))
-	other := open(t, copied, &ledger.Options{Merge: manual, Device: "two"})
+	other := open(t, copied, &ledger.Options{ManualMerge: true, Device: "two"})
 	q := page(t, other, "app", "page")
-	rules := &ledger.MergeRules{Namespaces: []ledger.NamespaceRule{{Prefix: []byte("n"), Strategy: rules.Counter()}}}
-	p.SetMergeRules(rules)
-	q.SetMergeRules(rules)
+	rules := []ledger.MergeRule{{Prefix: []byte("n"), Strategy: rules.Counter()}}
+	p.SetMergeRules(rules...)
+	q.SetMergeRules(rules...)
 	a, err := p.Merge(t.Context())
 	must(t, err)
 	b, err := q.Merge(t.Context())
@@ -217,17 +217,17 @@ func TestTheSameHeadsMergeToTheSameCommit(t *testing.T) {
 }
 
 func TestRulesOfPageAndOptions(t *testing.T) {
-	take := func(name string) *ledger.MergeRules {
-		return &ledger.MergeRules{Default: ledger.Automatic(ledger.Resolver(func(context.Context, *ledger.MergeConflict) (ledger.Resolution, error) {
+	take := func(name string) []ledger.MergeRule {
+		return []ledger.MergeRule{{Strategy: ledger.Automatic(ledger.Resolver(func(context.Context, *ledger.MergeConflict) (ledger.Resolution, error) {
 			return ledger.Resolution{Take: ledger.TakeNew, Value: []byte(name), Rule: name}, nil
-		}))}
+		}))}}
 	}
-	o := ledger.Options{Merge: ledger.MergeOptions{Manual: true, Rules: func(l string, id ledger.PageID) *ledger.MergeRules {
+	o := ledger.Options{ManualMerge: true, MergeRules: func(l string, id ledger.PageID) []ledger.MergeRule {
 		if l != "app" || id != ledger.DerivePageID("app", "page") {
 			t.Errorf("asked for page %s of %q", id, l)
 		}
 		return take("options")
-	}}}
+	}}
 	p := memoryPage(t, o)
 	check := func(want string) {
 		t.Helper()
@@ -242,11 +242,11 @@ func TestRulesOfPageAndOptions(t *testing.T) {
 		}
 	}
 	check("options")
-	p.SetMergeRules(take("page"))
+	p.SetMergeRules(take("page")...)
 	check("page")
-	p.SetMergeRules(&ledger.MergeRules{})
+	p.SetMergeRules(ledger.MergeRule{})
 	check("b")
-	p.SetMergeRules(nil)
+	p.SetMergeRules()
 	check("options")
 }
 
@@ -293,7 +293,7 @@ func TestUpdatesWhileMerging(t *testing.T) {
 }
 
 func TestMergeObeysItsContextAndClose(t *testing.T) {
-	r := open(t, t.TempDir(), &ledger.Options{Merge: manual})
+	r := open(t, t.TempDir(), &ledger.Options{ManualMerge: true})
 	p := page(t, r, "app", "page")
 	base := put(t, p, "k", "base")
 	sibling(t, p, base, "k", "a")
@@ -304,12 +304,12 @@ func TestMergeObeysItsContextAndClose(t *testing.T) {
 	wantErr(t, err, context.Canceled)
 
 	began := make(chan struct{})
-	blocking := &ledger.MergeRules{Default: ledger.Custom(ledger.Resolver(func(ctx context.Context, _ *ledger.MergeConflict) (ledger.Resolution, error) {
+	blocking := []ledger.MergeRule{{Strategy: ledger.Custom(ledger.Resolver(func(ctx context.Context, _ *ledger.MergeConflict) (ledger.Resolution, error) {
 		began <- struct{}{}
 		<-ctx.Done()
 		return ledger.Resolution{}, ctx.Err()
-	}))}
-	p.SetMergeRules(blocking)
+	}))}}
+	p.SetMergeRules(blocking...)
 	results := make(chan error, 2)
 	ctx, cancel = context.WithCancel(t.Context())
 	go func() { _, err := p.Merge(ctx); results <- err }()

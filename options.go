@@ -56,8 +56,15 @@ type Options struct {
 	// runs on the goroutine of the call concerned or of background work, possibly on several at
 	// once. It must return soon, and must not call the repository.
 	Observe func(Event)
-	// Merge says how heads are merged. The zero value merges in the background: the last one wins.
-	Merge MergeOptions
+	// MergeRules returns the rules by which the heads of a page are merged; nil means that the last
+	// one wins for every key. It is called before each merge, on the merging goroutine, and must
+	// return soon. Page.SetMergeRules adds to its rules.
+	MergeRules func(ledger string, page PageID) []MergeRule
+	// ManualMerge leaves several heads as they are until Page.Merge is called. Otherwise they are
+	// merged in the background. With SyncOptions.Manual as well, call Sync again after Page.Merge,
+	// or set SyncOptions.Merge. Otherwise devices that upload their merges only after others have
+	// merged again may never reach one head.
+	ManualMerge bool
 	// Upload returns the keys of a page whose object lengths in the cloud must reveal less. Nil
 	// compresses everything and uploads nothing twice. It is called whenever a page begins to sync,
 	// and must return soon. Objects already in the bucket stay as they are. Each device applies its

@@ -60,8 +60,8 @@ func (s *pageStore) near(ctx context.Context, id commit.ID) ([]commit.ID, bool, 
 func (s *pageStore) mergingEnv() merging.Env {
 	r := s.repo
 	env := merging.Env{
-		Session: s.env, Automatic: !r.o.Merge.Manual && !r.o.ReadOnly, Jitter: r.jitter,
-		Rules: func() *merging.Rules { return r.rules.Of(s.key) },
+		Session: s.env, Automatic: !r.o.ManualMerge && !r.o.ReadOnly, Jitter: r.jitter,
+		Rules: func() merging.Rules { return r.rules.Of(s.key) },
 		Fetch: func(ctx context.Context, id commit.ID) error {
 			synced, err := s.cloud.Synced(ctx)
 			if err != nil {

@@ -14,7 +14,7 @@ func (s *pageStore) cloudPage() *cloudlink.Page {
 		Page: s.key, Name: s.name, Store: s.store, Arrived: func() { s.merger.Want(true) }, InUse: s.positions,
 		Collect: func(ctx context.Context) error { return s.collector.All(ctx, nil) },
 	}
-	if o := &s.repo.o; !o.Merge.Manual || o.Sync.Merge {
+	if o := &s.repo.o; !o.ManualMerge || o.Sync.Merge {
 		p.Merge = func(ctx context.Context) error {
 			_, err := s.merger.Merge(ctx)
 			return err
@@ -40,7 +40,7 @@ func (s *pageStore) withSync(ctx context.Context, what string, fn func(context.C
 }
 
 // Sync returns when the bucket has everything committed to the page before the call, and the page
-// has everything that was in the bucket before the call, merged unless Options.Merge.Manual is set
+// has everything that was in the bucket before the call, merged unless Options.ManualMerge is set
 // (see SyncOptions.Merge). It works in pause too.
 //
 // Errors: ErrNoCloud, ErrWrongKey, ErrNetwork (the bucket cannot be reached after some tries),

@@ -504,7 +504,7 @@ func unpack(t *testing.T, r io.Reader, dir string) {
 }
 
 func TestStatus(t *testing.T) {
-	r := open(t, t.TempDir(), &ledger.Options{Merge: manual})
+	r := open(t, t.TempDir(), &ledger.Options{ManualMerge: true})
 	p := page(t, r, "app", "page")
 	put(t, p, "a", "1")
 	base := put(t, p, "b", "2")

@@ -20,15 +20,15 @@ import (
 )
 
 // resolveBy are rules by which a function decides every conflict.
-func resolveBy(f func(c *ledger.MergeConflict) (ledger.Resolution, error)) *ledger.MergeRules {
-	return &ledger.MergeRules{Default: ledger.Automatic(ledger.Resolver(
+func resolveBy(f func(c *ledger.MergeConflict) (ledger.Resolution, error)) ledger.MergeRule {
+	return ledger.MergeRule{Strategy: ledger.Automatic(ledger.Resolver(
 		func(_ context.Context, c *ledger.MergeConflict) (ledger.Resolution, error) { return f(c) }))}
 }
 
 // diverged returns a page with two heads: left and right, and their base.
 func diverged(t *testing.T, o ledger.Options, base, left, right func(*ledger.Tx) error) (p *ledger.Page, ids [3]ledger.CommitID) {
 	t.Helper()
-	o.Merge.Manual = true
+	o.ManualMerge = true
 	p = memoryPage(t, o)
 	ids[0] = update(t, p, base)
 	for i, change := range []func(*ledger.Tx) error{left, right} {
@@ -146,7 +146,7 @@ func TestCustomIsAskedAboutAllChanges(t *testing.T) {
 	p, _ := diverged(t, ledger.Options{}, pairs(t, "both", "0", "left", "0", "none", "0", "right", "0", "same", "0"),
 		pairs(t, "both", "1", "left", "1", "same", "1"), pairs(t, "both", "2", "right", "-", "same", "1"))
 	var seen []string
-	p.SetMergeRules(&ledger.MergeRules{Default: ledger.Custom(ledger.Resolver(
+	p.SetMergeRules(ledger.MergeRule{Strategy: ledger.Custom(ledger.Resolver(
 		func(_ context.Context, c *ledger.MergeConflict) (ledger.Resolution, error) {
 			seen = append(seen, string(c.Key)+" "+valueOf(t, c.Left)+" "+valueOf(t, c.Right))
 			return ledger.Resolution{Take: ledger.TakeNew, Value: c.Key}, nil
@@ -163,13 +163,12 @@ func TestNamespacesChooseTheStrategy(t *testing.T) {
 	p, _ := diverged(t, ledger.Options{}, pairs(t, "c/n", "10", "m/n", "10", "s/n", "a\nb\n", "x", "10"),
 		pairs(t, "c/n", "15", "m/n", "30", "s/n", "a\nb\nc\n", "x", "1", "c/odd/n", "1"),
 		pairs(t, "c/n", "7", "m/n", "20", "s/n", "b\nd\n", "x", "2", "c/odd/n", "2"))
-	p.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{
-		{Prefix: []byte("c/"), Strategy: rules.LastOneWins()}, {Prefix: []byte("c/"), Strategy: rules.Counter()}, // the last one counts
-		{Prefix: []byte("m/"), Strategy: rules.Maximum()}, {Prefix: []byte("s/"), Strategy: rules.SetUnion()},
-		{Prefix: []byte("c/odd/"), Strategy: rules.ByValue("first", func(_, left, right []byte) ([]byte, bool) {
+	p.SetMergeRules(
+		ledger.MergeRule{Prefix: []byte("c/"), Strategy: rules.LastOneWins()}, ledger.MergeRule{Prefix: []byte("c/"), Strategy: rules.Counter()},
+		ledger.MergeRule{Prefix: []byte("m/"), Strategy: rules.Maximum()}, ledger.MergeRule{Prefix: []byte("s/"), Strategy: rules.SetUnion()},
+		ledger.MergeRule{Prefix: []byte("c/odd/"), Strategy: rules.ByValue("first", func(_, left, right []byte) ([]byte, bool) {
 			return bytes.Join([][]byte{left, right}, nil), true
-		})},
-	}})
+		})})
 	results, err := p.Merge(t.Context())
 	must(t, err)
 	wantContent(t, p, map[string]string{"c/n": "12", "m/n": "30", "s/n": "b\nc\nd\n", "x": "2", "c/odd/n": "12"})
@@ -201,7 +200,7 @@ func (c *closingReader) Close() error {
 func TestResolversThatFail(t *testing.T) {
 	mine := errors.New("my own error")
 	auto := func(f func(c *ledger.MergeConflict) (ledger.Resolution, error)) ledger.Strategy {
-		return resolveBy(f).Default
+		return resolveBy(f).Strategy
 	}
 	give := func(r ledger.Resolution) ledger.Strategy {
 		return auto(func(*ledger.MergeConflict) (ledger.Resolution, error) { return r, nil })
@@ -235,7 +234,7 @@ func TestResolversThatFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var events recorder
 			p, ids := diverged(t, ledger.Options{Observe: events.Observe}, pairs(t, "k", "0"), pairs(t, "k", "1"), pairs(t, "k", "2"))
-			p.SetMergeRules(&ledger.MergeRules{Default: c.s})
+			p.SetMergeRules(ledger.MergeRule{Strategy: c.s})
 			results, err := p.Merge(t.Context())
 			var merr *ledger.MergeError
 			if !errors.As(err, &merr) || merr.Left != ids[1] || merr.Right != ids[2] || results != nil {
@@ -250,7 +249,7 @@ func TestResolversThatFail(t *testing.T) {
 			if heads, err := p.Heads(t.Context()); err != nil || len(heads) != 2 || events.count(ledger.EventMergeFailed) != 1 {
 				t.Errorf("heads %+v, %v", heads, err)
 			}
-			p.SetMergeRules(nil)
+			p.SetMergeRules()
 			_, err = p.Merge(t.Context())
 			must(t, err)
 			wantContent(t, p, map[string]string{"k": "2"})
@@ -303,10 +302,10 @@ func TestValuesOfAConflictEndWithIt(t *testing.T) {
 
 func TestRulesReplacedWhileAResolverRuns(t *testing.T) {
 	for _, manual := range []bool{true, false} {
-		p := memoryPage(t, ledger.Options{Merge: ledger.MergeOptions{Manual: manual}})
+		p := memoryPage(t, ledger.Options{ManualMerge: manual})
 		base := put(t, p, "k", "0")
 		asked := make(chan context.Context)
-		p.SetMergeRules(&ledger.MergeRules{Default: ledger.Automatic(ledger.Resolver(
+		p.SetMergeRules(ledger.MergeRule{Strategy: ledger.Automatic(ledger.Resolver(
 			func(ctx context.Context, _ *ledger.MergeConflict) (ledger.Resolution, error) {
 				asked <- ctx
 				<-ctx.Done()
@@ -396,7 +395,7 @@ func TestMergeIsCancelledAnywhere(t *testing.T) {
 			t.Fatalf("%d heads, %v", len(heads), err)
 		}
 	}
-	p.SetMergeRules(nil)
+	p.SetMergeRules()
 	_, err := p.Merge(t.Context())
 	must(t, err)
 	oneHead(t, p)
@@ -410,7 +409,7 @@ func TestCloseInTheMiddleOfAMerge(t *testing.T) {
 	p := page(t, r, "app", "page")
 	asked := make(chan struct{})
 	var returned atomic.Bool
-	p.SetMergeRules(&ledger.MergeRules{Default: ledger.Automatic(ledger.Resolver(
+	p.SetMergeRules(ledger.MergeRule{Strategy: ledger.Automatic(ledger.Resolver(
 		func(ctx context.Context, c *ledger.MergeConflict) (ledger.Resolution, error) {
 			close(asked)
 			<-ctx.Done()
@@ -429,7 +428,7 @@ func TestCloseInTheMiddleOfAMerge(t *testing.T) {
 	if !returned.Load() {
 		t.Error("Close did not wait for the resolver")
 	}
-	r = open(t, dir, &ledger.Options{Merge: manual})
+	r = open(t, dir, &ledger.Options{ManualMerge: true})
 	if heads, err := page(t, r, "app", "page").Heads(t.Context()); err != nil || len(heads) != 2 {
 		t.Errorf("%d heads, %v", len(heads), err)
 	}
@@ -494,7 +493,7 @@ func TestResolversWithLongValues(t *testing.T) {
 	if tier.Nightly() {
 		size, most = 1<<30, 64<<20
 	}
-	r := open(t, t.TempDir(), &ledger.Options{Merge: manual})
+	r := open(t, t.TempDir(), &ledger.Options{ManualMerge: true})
 	p := page(t, r, "app", "page")
 	base := put(t, p, "k", "0")
 	sibling(t, p, base, "k", "1")

@@ -7,33 +7,13 @@ import (
 	"github.com/ledgerd/ledger/internal/merging"
 )
 
-// MergeOptions say how the heads of pages are merged. The zero value merges them in the background;
-// the last one wins.
-type MergeOptions struct {
-	// Manual leaves several heads as they are until Page.Merge is called. With SyncOptions.Manual
-	// as well, call Sync again after Page.Merge, or set SyncOptions.Merge. Otherwise devices that
-	// upload their merges only after others have merged again may never reach one head.
-	Manual bool
-	// Rules returns the rules of a page without rules from Page.SetMergeRules; nil means that the
-	// last one wins for every key. It is called before each merge, on the merging goroutine, and
-	// must return soon. Rules may be nil.
-	Rules func(ledger string, page PageID) *MergeRules
-}
-
-// MergeRules select the strategy for each key when branches of a page are merged. A change that
-// only one side made, deletions included, is kept. A key that both sides changed to different
-// content is in conflict: the strategy with the longest prefix of the key decides. All devices need
-// the same rules to get the same result; with different rules they still stop merging in the end.
-type MergeRules struct {
-	// Default is for the keys without a matching prefix in Namespaces. In the zero Strategy the
-	// last one wins.
-	Default Strategy
-	// Namespaces are in any order; of rules with equal prefixes the last one counts.
-	Namespaces []NamespaceRule
-}
-
-// NamespaceRule gives the keys that begin with Prefix a strategy.
-type NamespaceRule struct {
+// MergeRule gives the keys that begin with Prefix a strategy; the empty prefix is that of all keys.
+// When branches of a page are merged, a change that only one side made is kept, deletions included.
+// A key that both sides changed to different content is in conflict: the rule with the longest
+// prefix of the key decides, and without one the last one wins. Rules are in any order; of rules
+// with equal prefixes the last one counts. All devices need the same rules to get the same result;
+// with different rules they still stop merging in the end.
+type MergeRule struct {
 	Prefix   []byte
 	Strategy Strategy
 }
@@ -53,44 +33,29 @@ func Automatic(r Resolver) Strategy { return asking(merging.Automatic, r) }
 // whole, without calling r.
 func Custom(r Resolver) Strategy { return asking(merging.Custom, r) }
 
-// engine returns a copy of the rules for the merging engine, which shares nothing with r. r may be
-// nil.
-func (r *MergeRules) engine() *merging.Rules {
-	if r == nil {
-		return nil
-	}
-	out := &merging.Rules{Default: merging.Strategy(r.Default)}
-	for _, n := range r.Namespaces {
-		out.Namespaces = append(out.Namespaces, n.engine())
+// engineRules returns a copy of rules for the merging engine.
+func engineRules(rules []MergeRule) (out merging.Rules) {
+	for _, m := range rules {
+		out = append(out, merging.Rule{Prefix: bytes.Clone(m.Prefix), Strategy: merging.Strategy(m.Strategy)})
 	}
 	return out
 }
 
-func (n *NamespaceRule) engine() merging.Namespace {
-	return merging.Namespace{Prefix: bytes.Clone(n.Prefix), Strategy: merging.Strategy(n.Strategy)}
-}
-
-// SetMergeRules sets the rules of the page in this Repository, for all its handles, also later
-// ones; nil restores those of Options. They are kept in memory only. It removes the rules of
-// AddMergeRule: call it before records.Open. A running merge with the old rules is cancelled and
-// restarted, and a failed merge is retried at once. SetMergeRules does not wait for these merges.
-func (p *Page) SetMergeRules(r *MergeRules) {
-	p.shared.repo.rules.SetPage(p.shared.key, r.engine())
+// SetMergeRules adds rules to those that Options.MergeRules gives for the page, in this Repository
+// and for all handles of the page, also later ones. A rule replaces one with the same prefix.
+// Without arguments it removes all rules that were added, also those of record layers, such as
+// package records. Rules are kept in memory only. A running merge with the old rules is cancelled
+// and restarted, and a failed merge is retried at once. SetMergeRules does not wait for these
+// merges.
+func (p *Page) SetMergeRules(rules ...MergeRule) {
+	p.shared.repo.rules.Add(p.shared.key, engineRules(rules)...)
 	p.shared.merger.RulesChanged()
 }
 
-// AddMergeRule adds a rule to those of the page in this Repository; it replaces a rule with the
-// same prefix. Record layers, such as package records, use it for their rows. Otherwise it works
-// like SetMergeRules, which removes added rules.
-func (p *Page) AddMergeRule(n NamespaceRule) {
-	p.shared.repo.rules.Add(p.shared.key, n.engine())
-	p.shared.merger.RulesChanged()
-}
-
-// otherRules returns the rules of Options for a page without rules of its own.
-func (o *Options) otherRules(page layout.Page) *merging.Rules {
-	if o.Merge.Rules == nil {
+// otherRules returns the rules of Options for a page.
+func (o *Options) otherRules(page layout.Page) merging.Rules {
+	if o.MergeRules == nil {
 		return nil
 	}
-	return o.Merge.Rules(page.Ledger, page.ID).engine()
+	return engineRules(o.MergeRules(page.Ledger, page.ID))
 }

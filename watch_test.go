@@ -191,7 +191,7 @@ type watchMachine struct {
 
 func newWatchMachine(t testing.TB) *watchMachine {
 	m := &watchMachine{t: t, dir: t.TempDir(), contents: map[ledger.CommitID]map[string]string{}}
-	m.o.Merge.Manual = true
+	m.o.ManualMerge = true
 	m.ancestors = map[ledger.CommitID]map[ledger.CommitID]bool{}
 	m.open()
 	m.add(firstCommit(t, m.page))
@@ -512,7 +512,7 @@ func TestWatchOfWhatDoesNotChange(t *testing.T) {
 
 func TestWatchFollowsItsBranch(t *testing.T) {
 	o := ledger.Options{}
-	o.Merge.Manual = true
+	o.ManualMerge = true
 	p := memoryPage(t, o)
 	base := put(t, p, "k", "0")
 	sibling := func(k string) ledger.CommitID {

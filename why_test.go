@@ -13,7 +13,7 @@ import (
 func manualPage(t testing.TB) *ledger.Page {
 	t.Helper()
 	var o ledger.Options
-	o.Merge.Manual = true
+	o.ManualMerge = true
 	return memoryPage(t, o)
 }
 

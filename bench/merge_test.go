@@ -12,7 +12,7 @@ import (
 // which the making of the heads does twice and a third transaction once more. conflicts is the same
 // where both heads have changed the same 1000 keys, so that the last one wins a thousand times.
 func BenchmarkMerge(b *testing.B) {
-	repo, page := openPage(b, copied(b, millionPage(b)), ledger.Options{Merge: ledger.MergeOptions{Manual: true}})
+	repo, page := openPage(b, copied(b, millionPage(b)), ledger.Options{ManualMerge: true})
 	warm(b, page)
 	const changes = 1000
 	rng := generator(9)

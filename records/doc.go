@@ -47,12 +47,11 @@
 // record and the other changed it, the side that wrote last wins. Page.Conflicts lists the lost
 // changes under the rule "records".
 //
-// The rule is kept in memory only: open the collections of a page before its heads are merged, and
-// after Page.SetMergeRules, which removes the rule. A program without the collections, such as
-// ledgerd, merges row by row: of a record that both sides changed, it takes the one written last,
-// whatever its tags say. Index rows may then miss records, or have old keys. When both sides had
-// changed records, the collection detects this. It then answers queries by reading all records,
-// until Open, Put or Delete rebuilds all index rows.
+// The rule is kept in memory only: open the collections of a page before its heads are merged. A
+// program without the collections, such as ledgerd, merges row by row: of a record that both sides
+// changed, it takes the one written last, whatever its tags say. Index rows may then miss records,
+// or have old keys. When both sides had changed records, the collection detects this. It then
+// answers queries by reading all records, until Open, Put or Delete rebuilds all index rows.
 //
 // Index rows are derived: a merge makes them from the merged records, not from the rows of both
 // sides. All devices must declare the same indexes and tags for one collection; for changes see

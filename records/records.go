@@ -111,7 +111,7 @@ func Open[T any](ctx context.Context, page *ledger.Page, name string, o *Options
 	for _, x := range c.o.Indexes {
 		c.behind = append(c.behind, c.indexRows(x.Name))
 	}
-	page.AddMergeRule(ledger.NamespaceRule{Prefix: c.prefix, Strategy: rules.Grouped(&strategy[T]{c})})
+	page.SetMergeRules(ledger.MergeRule{Prefix: c.prefix, Strategy: rules.Grouped(&strategy[T]{c})})
 	if err := c.prepare(ctx); err != nil {
 		return nil, fmt.Errorf("open collection %q: %w", name, err)
 	}

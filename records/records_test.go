@@ -335,7 +335,7 @@ func devices(t *testing.T, n int) []*device {
 	buckets := map[string]bucket.Opener{"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return shared, nil }}
 	var all []*device
 	for i := range n {
-		r := ledgertest.OpenWith(t, ledger.Options{InMemory: true, Device: fmt.Sprint("device ", i), Merge: ledger.MergeOptions{Manual: true},
+		r := ledgertest.OpenWith(t, ledger.Options{InMemory: true, Device: fmt.Sprint("device ", i), ManualMerge: true,
 			Buckets: buckets, Sync: ledger.SyncOptions{Manual: true}})
 		_, err := r.SetCloud(t.Context(), &ledger.Cloud{URL: "mem:x", KeyFile: key})
 		must(t, err)
@@ -515,7 +515,7 @@ func TestLawsOfMerging(t *testing.T) {
 func TestMergesWithoutTheRule(t *testing.T) {
 	// Two titles of one record: the merge without the rule keeps the index rows of both.
 	all := devices(t, 3)
-	all[2].page.SetMergeRules(nil)
+	all[2].page.SetMergeRules()
 	must(t, all[0].c.Put(t.Context(), "a", &note{Title: "x"}))
 	for _, d := range all {
 		d.sync(t)
@@ -534,7 +534,7 @@ func TestMergesWithoutTheRule(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		all := devices(t, 3)
 		plain := all[2]
-		plain.page.SetMergeRules(nil)
+		plain.page.SetMergeRules()
 		fail := func(format string, args ...any) { rt.Fatalf(format, args...) }
 		for range rapid.IntRange(1, 6).Draw(rt, "rounds") {
 			for _, d := range all[:2] {

@@ -18,8 +18,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func merged(t *testing.T, s ledger.Strategy, base, left, right []byte) []byte {
 	t.Helper()
 	ctx, key := t.Context(), []byte("k/1")
-	page := ledgertest.Page(t, ledgertest.OpenWith(t, ledger.Options{InMemory: true, Merge: ledger.MergeOptions{Manual: true}}), "app", "main")
-	page.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{{Prefix: []byte("k/"), Strategy: s}}})
+	page := ledgertest.Page(t, ledgertest.OpenWith(t, ledger.Options{InMemory: true, ManualMerge: true}), "app", "main")
+	page.SetMergeRules(ledger.MergeRule{Prefix: []byte("k/"), Strategy: s})
 	put := func(value []byte) func(*ledger.Tx) error {
 		return func(tx *ledger.Tx) error {
 			if err := tx.Put(ctx, []byte("other"), value); err != nil || value == nil {

@@ -16,8 +16,8 @@ import (
 // describes. It is valid for any number of pages, also without such rows. Every handle of a page
 // must have the rule, see ledger.MergeRules: without it a merge works key by key, and index rows no
 // longer match the records.
-func MergeRule() ledger.NamespaceRule {
-	return ledger.NamespaceRule{Prefix: indexeddb.PagePrefix(), Strategy: rules.Grouped(strategy{})}
+func MergeRule() ledger.MergeRule {
+	return ledger.MergeRule{Prefix: indexeddb.PagePrefix(), Strategy: rules.Grouped(strategy{})}
 }
 
 // strategy is a rules.GroupStrategy.

@@ -64,7 +64,7 @@ func newDevices(t tb, key string, n int, first func(*device)) []*device {
 	var all []*device
 	for i := range n {
 		r, err := ledger.Open(t.Context(), "", &ledger.Options{
-			InMemory: true, Merge: ledger.MergeOptions{Manual: true},
+			InMemory: true, ManualMerge: true,
 			Buckets: map[string]bucket.Opener{"mem": open}, Sync: ledger.SyncOptions{Manual: true},
 		})
 		need(t, err)
@@ -76,7 +76,7 @@ func newDevices(t tb, key string, n int, first func(*device)) []*device {
 		}
 		p, err := r.Page(t.Context(), "app", "db")
 		need(t, err)
-		p.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{pages.MergeRule()}})
+		p.SetMergeRules(pages.MergeRule())
 		d := &device{t, r, p, pages.Rows(p, ledger.Eager), log}
 		all = append(all, d)
 		if i == 0 {

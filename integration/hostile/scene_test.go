@@ -55,7 +55,7 @@ const (
 func options(o *owner) *ledger.Options {
 	open := func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return o, nil }
 	return &ledger.Options{
-		InMemory: true, Logger: slog.New(slog.NewTextHandler(o, nil)), Merge: ledger.MergeOptions{Manual: true},
+		InMemory: true, Logger: slog.New(slog.NewTextHandler(o, nil)), ManualMerge: true,
 		Buckets: map[string]bucket.Opener{"mem": open}, Sync: ledger.SyncOptions{Manual: true},
 	}
 }

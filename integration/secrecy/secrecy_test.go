@@ -137,7 +137,7 @@ func named(cs []canary, what string) canary {
 func (w *world) options() *ledger.Options {
 	return &ledger.Options{
 		Device: w.name("device"), Logger: slog.New(slog.NewTextHandler(&w.out, &slog.HandlerOptions{Level: slog.LevelDebug - 4, AddSource: true})), Observe: w.out.Observe,
-		Merge: ledger.MergeOptions{Manual: true}, JournalBytes: 64 << 10, Upload: w.upload,
+		ManualMerge: true, JournalBytes: 64 << 10, Upload: w.upload,
 		Sync: ledger.SyncOptions{Manual: true, Merge: true, Passphrase: w.cloud.Passphrase},
 	}
 }

@@ -54,7 +54,7 @@ var hostile = []string{"\x1b[31mred", "bell\a", "line\nbreak", "carriage\rreturn
 func hostilePage(t *testing.T) (dir, name string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "repo")
-	repo, err := ledger.Open(t.Context(), dir, &ledger.Options{Device: "device\x1b[0m\n", Merge: ledger.MergeOptions{Manual: true}})
+	repo, err := ledger.Open(t.Context(), dir, &ledger.Options{Device: "device\x1b[0m\n", ManualMerge: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func hostileMerge(t *testing.T, page *ledger.Page) {
 			t.Fatal(err)
 		}
 	}
-	page.SetMergeRules(&ledger.MergeRules{Default: ledger.Automatic(ledger.Resolver(func(context.Context, *ledger.MergeConflict) (ledger.Resolution, error) {
+	page.SetMergeRules(ledger.MergeRule{Strategy: ledger.Automatic(ledger.Resolver(func(context.Context, *ledger.MergeConflict) (ledger.Resolution, error) {
 		return ledger.Resolution{Take: ledger.TakeLeft, Rule: "rule\x1b[0m\n"}, nil
 	}))})
 	if merges, err := page.Merge(t.Context()); err != nil || len(merges) != 1 || merges[0].Conflicts != len(hostile) {

@@ -17,8 +17,8 @@ import (
 
 // layerRules are the merge rules of all pages: those of the record layers with a namespace of their
 // own.
-func layerRules() *ledger.MergeRules {
-	return &ledger.MergeRules{Namespaces: []ledger.NamespaceRule{catalog.Rule(), indexeddbpages.MergeRule()}}
+func layerRules() []ledger.MergeRule {
+	return []ledger.MergeRule{catalog.Rule(), indexeddbpages.MergeRule()}
 }
 
 // mergeRule is a rule of merge --rule.
@@ -60,14 +60,14 @@ func (a *app) merge(ctx context.Context, f mergeRuleFlags) error {
 		return err
 	}
 	return a.page(ctx, f.Page, changes, func(page *ledger.Page) error {
-		page.SetMergeRules(chosen)
+		page.SetMergeRules() // an earlier merge in the same process may have set some
+		page.SetMergeRules(chosen...)
 		return a.mergeHeads(ctx, page)
 	})
 }
 
 // parseRules parses the values of --rule.
-func (a *app) parseRules(texts []string) (*ledger.MergeRules, error) {
-	rules := layerRules()
+func (a *app) parseRules(texts []string) (rules []ledger.MergeRule, err error) {
 	seen := map[string]bool{}
 	for _, text := range texts {
 		i := strings.LastIndexByte(text, '=')
@@ -82,11 +82,8 @@ func (a *app) parseRules(texts []string) (*ledger.MergeRules, error) {
 		if seen[string(prefix)] {
 			return nil, usagef("--rule is given twice for the prefix %q", text[:max(i, 0)])
 		}
-		if seen[string(prefix)] = true; len(prefix) == 0 {
-			rules.Default = strategy
-			continue
-		}
-		rules.Namespaces = append(rules.Namespaces, ledger.NamespaceRule{Prefix: prefix, Strategy: strategy})
+		seen[string(prefix)] = true
+		rules = append(rules, ledger.MergeRule{Prefix: prefix, Strategy: strategy})
 	}
 	return rules, nil
 }

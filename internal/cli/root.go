@@ -218,8 +218,8 @@ func (a *app) noDirectory() error {
 func (a *app) complete(o *ledger.Options) {
 	o.LockTimeout, o.Device, o.Now = a.lockTimeout, a.device, a.process.Clock.Now
 	alone := o.Sync.OpenPages == 0 // not serve, which merges and syncs in the background
-	o.Merge.Manual = alone         // verbs merge at their end, and report it
-	o.Merge.Rules = func(string, ledger.PageID) *ledger.MergeRules { return layerRules() }
+	o.ManualMerge = alone          // verbs merge at their end, and report it
+	o.MergeRules = func(string, ledger.PageID) []ledger.MergeRule { return layerRules() }
 	o.Buckets, o.Sync.Manual, o.Sync.Merge = a.process.Buckets, alone, true
 	if o.Sync.Passphrase = a.pass; len(a.pass) == 0 {
 		o.Sync.Passphrase, _ = a.passphrase("") // from the environment alone, which cannot fail

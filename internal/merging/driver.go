@@ -31,8 +31,8 @@ type Env struct {
 	Automatic bool
 	// Jitter returns random bits, which keep devices from merging in step.
 	Jitter func() uint64
-	// Rules returns the rules of the page, which may be nil. It may run code of the app.
-	Rules func() *Rules
+	// Rules returns the rules of the page. It may run code of the app.
+	Rules func() Rules
 	// Fetch makes the tree of a commit readable on this device. It may be called while sync waits
 	// for the merge.
 	Fetch func(ctx context.Context, id commit.ID) error

@@ -13,17 +13,12 @@ import (
 	"github.com/ledgerd/ledger/merge"
 )
 
-// Rules select the strategy for each key: that of its longest prefix. Nil and the zero Rules mean
-// LastOneWins for all keys.
-type Rules struct {
-	// Default is for the keys without a matching prefix in Namespaces.
-	Default Strategy
-	// Namespaces are in any order; of rules with equal prefixes the last one counts.
-	Namespaces []Namespace
-}
+// Rules select the strategy for each key: that of its longest prefix, and LastOneWins without a
+// match. They are in any order; of rules with equal prefixes the last one counts.
+type Rules []Rule
 
-// Namespace gives the keys that begin with Prefix a strategy.
-type Namespace struct {
+// Rule gives the keys that begin with Prefix a strategy.
+type Rule struct {
 	Prefix   []byte
 	Strategy Strategy
 }
@@ -60,15 +55,10 @@ const (
 // wait.
 func (s *Strategy) quick() bool { return s.Kind == LastOneWins || s.Kind == BuiltIn }
 
-// namespaces returns one rule for each prefix, that of Default first.
-func (r *Rules) namespaces() []Namespace {
-	all := []Namespace{{}}
-	if r == nil {
-		return all
-	}
-	all[0].Strategy = r.Default
-	for _, n := range r.Namespaces {
-		at := slices.IndexFunc(all, func(o Namespace) bool { return bytes.Equal(o.Prefix, n.Prefix) })
+// distinct returns one rule for each prefix.
+func (r Rules) distinct() (all Rules) {
+	for _, n := range r {
+		at := slices.IndexFunc(all, func(o Rule) bool { return bytes.Equal(o.Prefix, n.Prefix) })
 		if at < 0 {
 			all = append(all, n)
 			continue
@@ -79,14 +69,14 @@ func (r *Rules) namespaces() []Namespace {
 }
 
 // quick reports whether no rule runs code of the app.
-func (r *Rules) quick() bool {
-	return !slices.ContainsFunc(r.namespaces(), func(n Namespace) bool { return !n.Strategy.quick() })
+func (r Rules) quick() bool {
+	return !slices.ContainsFunc(r.distinct(), func(n Rule) bool { return !n.Strategy.quick() })
 }
 
 // compile returns the rules for one run. Errors match ErrInvalid.
-func (rules *Rules) compile(r *run) (merge.Rules, error) {
+func (rules Rules) compile(r *run) (merge.Rules, error) {
 	var out merge.Rules
-	all := rules.namespaces()
+	all := append(Rules{{}}, rules...).distinct()
 	for _, n := range all {
 		rule, err := n.compile(r, all)
 		if err != nil {
@@ -98,7 +88,7 @@ func (rules *Rules) compile(r *run) (merge.Rules, error) {
 	return out, nil
 }
 
-func (n *Namespace) compile(r *run, all []Namespace) (merge.Rule, error) {
+func (n *Rule) compile(r *run, all Rules) (merge.Rule, error) {
 	s := &n.Strategy
 	switch s.Kind {
 	case Automatic, Custom:
@@ -170,46 +160,32 @@ func (r *run) protect(what string, call func() error) (err error) {
 
 // Book has the rules of the pages of a repository. It is safe for concurrent use.
 type Book struct {
-	// Other returns the rules of a page without rules of its own; nil means LastOneWins.
-	Other func(page layout.Page) *Rules
+	// Other returns the rules of a page to which those of Add are added.
+	Other func(page layout.Page) Rules
 
-	adding sync.Mutex // held while rules are read, changed and set
-	mu     sync.Mutex
-	pages  map[layout.Page]*Rules // guarded by mu
+	mu    sync.Mutex
+	pages map[layout.Page]Rules // guarded by mu
 }
 
-// SetPage sets the rules of a page; nil removes them.
-func (b *Book) SetPage(page layout.Page, r *Rules) {
+// Add adds rules to those of a page, and replaces rules with the same prefixes. Without rules it
+// removes all that were added. The caller must not change the rules afterwards.
+func (b *Book) Add(page layout.Page, rules ...Rule) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.pages == nil {
-		b.pages = map[layout.Page]*Rules{}
-	}
-	if b.pages[page] = r; r == nil {
+	switch {
+	case len(rules) == 0:
 		delete(b.pages, page)
+	case b.pages == nil:
+		b.pages = map[layout.Page]Rules{page: rules}
+	default:
+		b.pages[page] = append(slices.Clip(b.pages[page]), rules...).distinct()
 	}
 }
 
-// Add adds a rule to those of a page, and replaces one with the same prefix. The caller must not
-// change n afterwards.
-func (b *Book) Add(page layout.Page, n Namespace) {
-	b.adding.Lock()
-	defer b.adding.Unlock()
-	var all Rules
-	if old := b.Of(page); old != nil {
-		all.Default, all.Namespaces = old.Default, slices.Clone(old.Namespaces)
-	}
-	all.Namespaces = append(all.Namespaces, n)
-	b.SetPage(page, &Rules{Default: all.Default, Namespaces: all.namespaces()[1:]})
-}
-
-// Of returns the rules of a page, which are immutable; nil means LastOneWins for all.
-func (b *Book) Of(page layout.Page) *Rules {
+// Of returns the rules of a page, which are immutable.
+func (b *Book) Of(page layout.Page) Rules {
 	b.mu.Lock()
-	rules := b.pages[page]
+	added := b.pages[page]
 	b.mu.Unlock()
-	if rules == nil && b.Other != nil {
-		rules = b.Other(page)
-	}
-	return rules
+	return append(slices.Clip(b.Other(page)), added...)
 }

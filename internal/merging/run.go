@@ -52,7 +52,7 @@ func (m *Driver) Wait(ctx context.Context) error {
 // run is one attempt to merge the heads of a page.
 type run struct {
 	m       *Driver
-	rules   *Rules
+	rules   Rules
 	version uint64 // of the rules
 	sink    *session.Sink
 	heads   []*commit.Commit
@@ -125,7 +125,7 @@ func (m *Driver) once(ctx context.Context) ([]merge.Merged, error) {
 	defer done()
 	r := &run{m: m, version: version}
 	defer r.rollback()
-	if err := r.protect("Options.Merge.Rules", func() error {
+	if err := r.protect("Options.MergeRules", func() error {
 		r.rules = m.env.Rules()
 		return nil
 	}); err != nil {

@@ -24,8 +24,8 @@ func Write(ctx context.Context, tx *ledger.Tx, epoch uint64) (*metabase.Tx, erro
 }
 
 // Rule returns the merge rule of a catalogue. A page without a catalogue may have the rule too.
-func Rule() ledger.NamespaceRule {
-	return ledger.NamespaceRule{Prefix: metabase.RowsPrefix(), Strategy: rules.Grouped(strategy{})}
+func Rule() ledger.MergeRule {
+	return ledger.MergeRule{Prefix: metabase.RowsPrefix(), Strategy: rules.Grouped(strategy{})}
 }
 
 // strategy merges objects, marks and locks as sets, and derives the other rows.

@@ -51,12 +51,12 @@ func newDevices(t *testing.T, n int, key string) []device {
 	t.Helper()
 	shared := mem.New(mem.Options{})
 	open := func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return shared, nil }
-	rules := &ledger.MergeRules{Namespaces: []ledger.NamespaceRule{catalog.Rule()}}
+	rules := []ledger.MergeRule{catalog.Rule()}
 	var all []device
 	for i := range n {
 		r, err := ledger.Open(t.Context(), "", &ledger.Options{
 			InMemory: true, Device: fmt.Sprint("device ", i),
-			Merge:   ledger.MergeOptions{Manual: true, Rules: func(string, ledger.PageID) *ledger.MergeRules { return rules }},
+			ManualMerge: true, MergeRules: func(string, ledger.PageID) []ledger.MergeRule { return rules },
 			Buckets: map[string]bucket.Opener{"mem": open}, Sync: ledger.SyncOptions{Manual: true},
 		})
 		must(t, err)

@@ -65,7 +65,7 @@ func devices(t tb, key string, n int, documents ...string) []*device {
 	open := func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return b, nil }
 	var all []*device
 	for i := range n {
-		o := &ledger.Options{InMemory: true, Merge: ledger.MergeOptions{Manual: true}}
+		o := &ledger.Options{InMemory: true, ManualMerge: true}
 		o.Buckets, o.Sync = map[string]bucket.Opener{"mem": open}, ledger.SyncOptions{Manual: true}
 		r, err := ledger.Open(t.Context(), "", o)
 		must(t, err)
@@ -77,7 +77,7 @@ func devices(t tb, key string, n int, documents ...string) []*device {
 		}
 		p, err := r.Page(t.Context(), "app", "objects")
 		must(t, err)
-		p.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{pages.MergeRule(prefix)}})
+		p.SetMergeRules(pages.MergeRule(prefix))
 		d := &device{repo: r, page: p}
 		for _, document := range documents {
 			m, err := schema.Parse([]byte(document))

@@ -37,7 +37,7 @@ func ExampleOpen() {
 	db, err := permazen.New(model, nil)
 	check(err)
 
-	page.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{pages.MergeRule([]byte("people/"))}})
+	page.SetMergeRules(pages.MergeRule([]byte("people/")))
 	objects := pages.Open(page, []byte("people/"), db)
 	_, err = objects.Update(ctx, func(tx *permazen.Tx) error {
 		_, err := people.Create(ctx, tx, &Person{Name: "Ann", Age: 41})

@@ -151,10 +151,10 @@ func (d *exampleDevice) Sync(ctx context.Context) error { return d.page.Sync(ctx
 
 func open(ctx context.Context, cloud *ledger.Cloud, db *permazen.DB) (*exampleDevice, func()) {
 	prefix := []byte("people/")
-	rules := &ledger.MergeRules{Namespaces: []ledger.NamespaceRule{pages.MergeRule(prefix)}}
+	rules := []ledger.MergeRule{pages.MergeRule(prefix)}
 	repo, err := ledger.Open(ctx, "", &ledger.Options{
 		InMemory: true, Sync: ledger.SyncOptions{Manual: true},
-		Merge: ledger.MergeOptions{Manual: true, Rules: func(string, ledger.PageID) *ledger.MergeRules { return rules }},
+		ManualMerge: true, MergeRules: func(string, ledger.PageID) []ledger.MergeRule { return rules },
 	})
 	check(err)
 	_, err = repo.SetCloud(ctx, cloud)

@@ -17,9 +17,9 @@ const Rule = "permazen"
 
 // MergeRule returns the rule for databases whose keys begin with prefix; see permazen/merging. Rows
 // of the app merge key by key, and the last write wins. One rule serves any number of pages.
-func MergeRule(prefix []byte) ledger.NamespaceRule {
+func MergeRule(prefix []byte) ledger.MergeRule {
 	prefix = bytes.Clone(prefix)
-	return ledger.NamespaceRule{Prefix: prefix, Strategy: rules.Grouped(strategy{prefix})}
+	return ledger.MergeRule{Prefix: prefix, Strategy: rules.Grouped(strategy{prefix})}
 }
 
 // strategy is a rules.GroupStrategy. The group of a row is the object to which it may belong. The

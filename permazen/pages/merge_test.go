@@ -31,9 +31,9 @@ func branches(t *testing.T, page *ledger.Page, edits ...func(tx *ledger.Tx) erro
 // wrong make a merge fail until they are repaired.
 func TestConflicts(t *testing.T) {
 	ctx := t.Context()
-	repo := ledgertest.OpenWith(t, ledger.Options{Merge: ledger.MergeOptions{Manual: true}})
+	repo := ledgertest.OpenWith(t, ledger.Options{ManualMerge: true})
 	page := ledgertest.Page(t, repo, "app", "objects")
-	page.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{pages.MergeRule(prefix)}})
+	page.SetMergeRules(pages.MergeRule(prefix))
 	var models permazen.Models
 	people, err := permazen.Define[oldPerson](&models, "Person")
 	must(t, err)
