@@ -14,9 +14,8 @@ import (
 var (
 	// ErrNotFound reports that a key, page, ledger, commit or tag does not exist.
 	ErrNotFound = base.ErrNotFound
-	// ErrConflict reports an unmet condition: a PutIf whose entry differs, a commit on a base that
-	// is no longer a head, or an obstacle that the doc comment of the call names, such as an
-	// *EvictError or ErrCloudReplaced.
+	// ErrConflict reports an unmet condition: a commit on a base that is no longer a head, or an
+	// obstacle that the doc comment of the call names, such as an *EvictError or ErrCloudReplaced.
 	ErrConflict = base.ErrConflict
 	// ErrLocked reports that another opener holds the repository; see LockedError.
 	ErrLocked = base.ErrLocked

@@ -361,7 +361,7 @@ func TestClearInAMerge(t *testing.T) {
 	p, _ := diverged(t, ledger.Options{}, pairs(t, "a", "0", "n/1", "0", "n/2", "0", "z", "0"), pairs(t, "n/1", "1"), pairs(t, "n/1", "2", "a", "2"))
 	p.SetMergeRules(ledger.MergeRule{Prefix: []byte("n/"), Strategy: rules.Grouped(strategyFunc{
 		group: func(ctx context.Context, m *rules.Merge, _ *rules.Group) error {
-			return errors.Join(m.Result.Clear(ctx), m.Result.Put(ctx, []byte("n/only"), []byte("1")))
+			return errors.Join(m.Result.DeleteRange(ctx, nil, nil), m.Result.Put(ctx, []byte("n/only"), []byte("1")))
 		},
 	})})
 	_, err := p.Merge(t.Context())

@@ -78,15 +78,16 @@ func (m *modelMachine) change(rt *rapid.T, tx *ledger.Tx, model map[string]strin
 			must(m.t, tx.DeleteRange(ctx, []byte(k), []byte(to)))
 			maps.DeleteFunc(model, func(x, _ string) bool { return k <= x && x < to })
 		case "clear":
-			must(m.t, tx.Clear(ctx))
+			must(m.t, tx.DeleteRange(ctx, nil, nil))
 			clear(model)
 		case "putif":
 			_, has := model[k]
-			err := tx.PutIf(ctx, []byte(k), []byte("if"), ledger.IfAbsent())
-			if has != (err != nil) {
-				rt.Fatalf("put if absent of %q: %v", k, err)
+			_, err := tx.Stat(ctx, []byte(k))
+			if has != (err == nil) {
+				rt.Fatalf("look at %q before a put: %v", k, err)
 			}
 			if !has {
+				must(m.t, tx.Put(ctx, []byte(k), []byte("if")))
 				model[k] = "if"
 			}
 		case "scan":

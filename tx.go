@@ -45,41 +45,17 @@ func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64,
 	return t.in.PutReader(ctx, key, r, size, p)
 }
 
-// Condition is the requirement of PutIf on the present entry; see IfAbsent, IfPresent and IfEqual.
-// The zero Condition is always met.
-type Condition = session.Condition
-
-// IfAbsent requires that the key has no entry.
-func IfAbsent() Condition { return session.IfAbsent() }
-
-// IfPresent requires that the key has an entry.
-func IfPresent() Condition { return session.IfPresent() }
-
-// IfEqual requires that the key has an entry of exactly this value, which must not be changed
-// before PutIf returns.
-func IfEqual(value []byte) Condition { return session.IfEqual(value) }
-
-// PutIf is Put when the entry that the transaction sees meets the condition, and fails with
-// ErrConflict otherwise. Errors: as Put, ErrConflict, and those of reading the present value.
-func (t *Tx) PutIf(ctx context.Context, key, value []byte, c Condition) error {
-	return t.in.PutIf(ctx, key, value, c)
-}
-
 // Delete removes key. It is no error when key has no entry. Errors: as Put.
 func (t *Tx) Delete(ctx context.Context, key []byte) error { return t.in.Delete(ctx, key) }
 
 // DeleteRange removes all keys k with from <= k < to; nil means no limit on that side. Its cost
-// follows the number of removed keys; with both limits nil it is that of Clear. In a merge it
-// removes only keys of the namespace. Errors: as Put, ErrCorrupt. When it fails, the transaction
-// may lack some of the keys.
+// follows the number of removed keys. With both limits nil it removes all keys at once and discards
+// the changes made so far, at a cost that does not depend on their number. In a merge it removes
+// only keys of the namespace, one by one. Errors: as Put, ErrCorrupt. When it fails, the
+// transaction may lack some of the keys.
 func (t *Tx) DeleteRange(ctx context.Context, from, to []byte) error {
 	return t.in.DeleteRange(ctx, from, to)
 }
-
-// Clear removes all keys at once and discards the changes made so far; its cost does not depend on
-// their number. In a merge it removes the keys of the namespace, one by one. Errors: ErrTxDone,
-// ErrClosed, those of ctx.
-func (t *Tx) Clear(ctx context.Context) error { return t.in.Clear(ctx) }
 
 // SetMessage gives the commit a message of at most 16 KiB of UTF-8. A message alone makes no
 // commit. Errors: ErrTooLarge, ErrInvalid, ErrTxDone, ErrClosed.

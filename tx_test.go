@@ -150,7 +150,7 @@ func TestNoChangeNoCommit(t *testing.T) {
 	}
 	got := update(t, p, func(tx *ledger.Tx) error {
 		must(t, tx.SetMessage("nothing"))
-		must(t, tx.Clear(t.Context()))
+		must(t, tx.DeleteRange(t.Context(), nil, nil))
 		must(t, tx.Put(t.Context(), []byte("long"), []byte(long)))
 		return tx.Put(t.Context(), []byte("a"), []byte("1"))
 	})
@@ -170,14 +170,14 @@ func TestClearForgetsEarlierChanges(t *testing.T) {
 		put(t, p, "a", "1", "b", "2")
 		update(t, p, func(tx *ledger.Tx) error {
 			must(t, tx.Put(t.Context(), []byte("c"), pseudo(1, 10_000)))
-			must(t, tx.Clear(t.Context()))
+			must(t, tx.DeleteRange(t.Context(), nil, nil))
 			if got := keysIn(t, tx.Reader, ledger.ScanOptions{}); len(got) != 0 {
 				t.Errorf("after clear: %v", got)
 			}
 			return tx.Put(t.Context(), []byte("d"), []byte("4"))
 		})
 		wantContent(t, p, map[string]string{"d": "4"})
-		update(t, p, func(tx *ledger.Tx) error { return tx.Clear(t.Context()) })
+		update(t, p, func(tx *ledger.Tx) error { return tx.DeleteRange(t.Context(), nil, nil) })
 		heads, err := p.Heads(t.Context())
 		must(t, err)
 		first, err := p.Resolve(t.Context(), "HEAD~3")
@@ -215,48 +215,6 @@ func TestDeleteRange(t *testing.T) {
 		}
 		update(t, p, func(tx *ledger.Tx) error { return tx.DeleteRange(t.Context(), nil, nil) })
 		wantContent(t, p, map[string]string{})
-	}
-}
-
-func TestPutIf(t *testing.T) {
-	p := memoryPage(t, ledger.Options{})
-	long := pseudo(5, 100_000)
-	put(t, p, "short", "1", "long", string(long))
-	other := bytes.Clone(long)
-	other[len(other)-1]++
-	for _, c := range []struct {
-		name string
-		key  string
-		cond ledger.Condition
-		want error
-	}{
-		{"absent", "new", ledger.IfAbsent(), nil},
-		{"absent but there", "short", ledger.IfAbsent(), ledger.ErrConflict},
-		{"present", "short", ledger.IfPresent(), nil},
-		{"present but absent", "new", ledger.IfPresent(), ledger.ErrConflict},
-		{"equal", "short", ledger.IfEqual([]byte("1")), nil},
-		{"equal but other", "short", ledger.IfEqual([]byte("2")), ledger.ErrConflict},
-		{"equal but longer", "short", ledger.IfEqual([]byte("11")), ledger.ErrConflict},
-		{"equal but absent", "new", ledger.IfEqual(nil), ledger.ErrConflict},
-		{"equal long", "long", ledger.IfEqual(long), nil},
-		{"equal long but other", "long", ledger.IfEqual(other), ledger.ErrConflict},
-		{"equal to the transaction's own", "own", ledger.IfEqual(other), nil},
-		{"nothing asked", "new", ledger.Condition{}, nil},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			tx, err := p.Begin(t.Context(), nil)
-			must(t, err)
-			defer tx.Rollback()
-			must(t, tx.Put(t.Context(), []byte("own"), other))
-			err = tx.PutIf(t.Context(), []byte(c.key), []byte("put"), c.cond)
-			if !errors.Is(err, c.want) {
-				t.Fatalf("got %v, want %v", err, c.want)
-			}
-			v, err := tx.Get(t.Context(), []byte(c.key))
-			if wasPut := err == nil && string(v) == "put"; wasPut != (c.want == nil) {
-				t.Errorf("put: %t", wasPut)
-			}
-		})
 	}
 }
 
@@ -393,7 +351,6 @@ func TestLimits(t *testing.T) {
 			tx.Put(ctx, bytes.Repeat([]byte("k"), 4097), nil),
 			tx.Delete(ctx, bytes.Repeat([]byte("k"), 4097)),
 			tx.PutReader(ctx, bytes.Repeat([]byte("k"), 4097), strings.NewReader(""), -1, ledger.Eager),
-			tx.PutIf(ctx, bytes.Repeat([]byte("k"), 4097), nil, ledger.IfAbsent()),
 			tx.SetMessage(strings.Repeat("m", 16<<10+1)),
 		} {
 			wantErr(t, err, ledger.ErrTooLarge)

@@ -188,7 +188,7 @@ func Remove(ctx context.Context, tx *ledger.Tx, path []byte) (bool, error) {
 // prefix deletes everything.
 func RemovePrefix(ctx context.Context, tx *ledger.Tx, prefix []byte) error {
 	if len(prefix) == 0 {
-		return tx.Clear(ctx)
+		return tx.DeleteRange(ctx, nil, nil)
 	}
 	if err := tx.DeleteRange(ctx, prefix, base.PrefixEnd(prefix)); err != nil {
 		return err

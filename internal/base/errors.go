@@ -13,8 +13,8 @@ import (
 var (
 	// ErrNotFound reports that a key, page, ledger, commit, tag or piece does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrConflict reports an unmet condition on the present state: a PutIf whose entry differs, or
-	// a commit on a base that is no longer the head.
+	// ErrConflict reports an unmet condition on the present state, such as a commit on a base that
+	// is no longer the head.
 	ErrConflict = errors.New("conflict")
 	// ErrLocked reports that another process holds the repository; see LockedError.
 	ErrLocked = errors.New("locked by another process")

@@ -3,7 +3,6 @@ package session
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -112,89 +111,6 @@ func (s *SizedReader) Read(b []byte) (int, error) {
 		return n, fmt.Errorf("reader ends after %d of the declared %d bytes: %w", s.want-s.left, s.want, base.ErrInvalid)
 	}
 	return n, err
-}
-
-// Condition is the requirement of PutIf on the present entry; see IfAbsent, IfPresent and IfEqual.
-// The zero Condition is always met.
-type Condition struct {
-	kind  conditionKind
-	value []byte
-}
-
-type conditionKind uint8
-
-const (
-	ifAbsent conditionKind = iota + 1
-	ifPresent
-	ifEqual
-)
-
-// IfAbsent requires that the key has no entry.
-func IfAbsent() Condition { return Condition{kind: ifAbsent} }
-
-// IfPresent requires that the key has an entry.
-func IfPresent() Condition { return Condition{kind: ifPresent} }
-
-// IfEqual requires that the key has an entry of exactly this value, which must not be changed
-// before PutIf returns.
-func IfEqual(value []byte) Condition { return Condition{kind: ifEqual, value: value} }
-
-// PutIf is Put when the entry that the transaction sees meets the condition, and fails with
-// ErrConflict otherwise. Errors: as Put, ErrConflict, and those of reading the present value.
-func (t *Tx) PutIf(ctx context.Context, key, value []byte, c Condition) error {
-	if err := t.enterPut(ctx, key, object.Eager); err != nil {
-		return err
-	}
-	defer t.leave()
-	e, ok, err := t.find(ctx, key)
-	if err != nil {
-		return fmt.Errorf("put if: %w", err)
-	}
-	switch {
-	case c.kind == ifAbsent && ok:
-		return fmt.Errorf("put if absent: the key has an entry: %w", base.ErrConflict)
-	case (c.kind == ifPresent || c.kind == ifEqual) && !ok:
-		return fmt.Errorf("put if present: the key has no entry: %w", base.ErrConflict)
-	case c.kind == ifEqual:
-		equal, err := t.holds(ctx, &e, c.value)
-		if err != nil {
-			return fmt.Errorf("put if equal: %w", err)
-		}
-		if !equal {
-			return fmt.Errorf("put if equal: the entry has another value: %w", base.ErrConflict)
-		}
-	}
-	return t.put(ctx, key, value, object.Eager)
-}
-
-// holds reports whether an entry has a value, without reading the entry's value into memory.
-func (t *Tx) holds(ctx context.Context, e *fb.Entry, value []byte) (bool, error) {
-	if e.Size != uint64(len(value)) {
-		return false, nil
-	}
-	if e.Inline {
-		return bytes.Equal(e.Value, value), nil
-	}
-	rest := &comparer{rest: value}
-	_, err := OpenValue(ctx, t, e).WriteTo(rest)
-	if errors.Is(err, errDiffers) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// comparer is a writer that accepts only the bytes of rest.
-type comparer struct{ rest []byte }
-
-var errDiffers = errors.New("another value")
-
-// Write implements io.Writer.
-func (c *comparer) Write(b []byte) (int, error) {
-	if !bytes.HasPrefix(c.rest, b) {
-		return 0, errDiffers
-	}
-	c.rest = c.rest[len(b):]
-	return len(b), nil
 }
 
 // Delete removes key. It is no error when key has no entry. Errors: as Put.

@@ -31,7 +31,7 @@ func TestStoresAgree(t *testing.T) {
 }
 
 func agree(ctx context.Context, rt *rapid.T, tx *ledger.Tx) error {
-	if err := tx.Clear(ctx); err != nil {
+	if err := tx.DeleteRange(ctx, nil, nil); err != nil {
 		return err
 	}
 	stores := []ordered.Writer{pages.Writer(tx, ledger.Eager), ordered.NewMemory()}
