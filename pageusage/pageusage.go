@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -52,16 +51,16 @@ type DB struct {
 	db       index.DB
 	readOnly bool
 
-	turn sync.Mutex // held while rows are written; before mu
-
-	mu      sync.Mutex
-	pending map[Page]row // rows that are not written yet; guarded by mu
-	closed  bool         // guarded by mu
+	mu      sync.Mutex    // held while rows are written
+	rows    map[Page]row  // guarded by mu
+	pending map[Page]bool // the pages whose rows are not written yet; guarded by mu
+	closed  bool          // guarded by mu
 }
 
 // Open opens the database in dir, {repository}/page_usage_db, and makes both when they do not
-// exist; "" means one in memory. It reads every row. A damaged database is set aside (U4). It waits
-// for the file's lock at most as long as index.OpenFile does.
+// exist; "" means one in memory. It reads every row and keeps
+// it in memory. A damaged database is set aside (U4). It waits for the file's lock at most as long
+// as index.OpenFile does.
 //
 // Errors: base.ErrInvalid without Options.Now; base.ErrLocked; *base.FormatError for a database of
 // a newer program, which is left alone; those of Options.Exist and of the file system.
@@ -118,7 +117,7 @@ func open(dir string, o Options) (*DB, error) {
 // New makes a DB on rows that the caller has opened; Close closes db. Errors: *base.CorruptError,
 // *base.FormatError, those of Options.Exist and of db; after an error db is not closed.
 func New(db index.DB, o Options) (*DB, error) {
-	d := &DB{db: db, readOnly: o.ReadOnly, pending: map[Page]row{}}
+	d := &DB{db: db, readOnly: o.ReadOnly, rows: map[Page]row{}, pending: map[Page]bool{}}
 	fresh := false
 	err := db.View(func(tx index.Tx) error {
 		if fresh = tx.Bucket(formatBucket) == nil && tx.Bucket(pagesBucket) == nil; fresh {
@@ -126,9 +125,9 @@ func New(db index.DB, o Options) (*DB, error) {
 		}
 		return scan(tx, func(p Page, r row) {
 			if r.closed == 0 && !o.ReadOnly { // U3
-				r.closed = stamp(o.Now)
-				d.pending[p] = r
+				r.closed, d.pending[p] = stamp(o.Now), true
 			}
+			d.rows[p] = r
 		})
 	})
 	if err != nil || !fresh || o.ReadOnly {
@@ -140,10 +139,10 @@ func New(db index.DB, o Options) (*DB, error) {
 			return nil, err
 		}
 		for _, p := range pages {
-			d.pending[p] = row{closed: stamp(o.Now)}
+			d.rows[p], d.pending[p] = row{closed: stamp(o.Now)}, true
 		}
 	}
-	return d, d.write("begin page usage", func(tx index.Tx) error {
+	return d, d.writeLocked("begin page usage", func(tx index.Tx) error {
 		b, err := tx.CreateBucket(formatBucket)
 		if err != nil {
 			return err
@@ -152,34 +151,21 @@ func New(db index.DB, o Options) (*DB, error) {
 	})
 }
 
-// get returns the row of p, pending or written.
+// get returns the row of p.
 func (d *DB) get(p Page) (row, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.getLocked(p)
-}
-
-func (d *DB) getLocked(p Page) (r row, err error) {
 	if d.closed {
 		return blank, errClosed("read page usage")
 	}
-	if r, ok := d.pending[p]; ok {
-		return r, nil
+	return d.rowLocked(p), nil
+}
+
+func (d *DB) rowLocked(p Page) row {
+	if r, ok := d.rows[p]; ok {
+		return r
 	}
-	r = blank
-	err = d.db.View(func(tx index.Tx) error {
-		k := rowKey(p)
-		if b := tx.Bucket(pagesBucket); b != nil {
-			if v := b.Get(k); v != nil {
-				_, r, err = decode(k, v)
-			}
-		}
-		return err
-	})
-	if err != nil {
-		return blank, fmt.Errorf("read page usage: %w", err)
-	}
-	return r, nil
+	return blank
 }
 
 // change changes the row of p: durably, or in memory until enough changes are pending (U1). It
@@ -188,64 +174,40 @@ func (d *DB) change(doing string, p Page, durable bool, fn func(*row)) error {
 	if err := check("ledger", p.Ledger); err != nil {
 		return err
 	}
-	if durable {
-		d.turn.Lock()
-		defer d.turn.Unlock()
-	}
-	old, r, full, err := d.note(p, fn)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	old := d.rowLocked(p)
+	r := old
+	fn(&r)
 	switch {
-	case err != nil:
-		return err
+	case d.closed:
+		return errClosed(doing)
 	case durable && d.readOnly:
 		return fmt.Errorf("%s: %w", doing, base.ErrReadOnly)
 	case old == r || d.readOnly:
 		return nil
-	case durable:
-		err := d.write(doing, nil)
-		if err != nil {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			if d.pending[p] == r {
-				d.pending[p] = old
-			}
-		}
-		return err
-	case full:
-		return d.Flush()
 	}
-	return nil
+	d.rows[p], d.pending[p] = r, true
+	if !durable && len(d.pending) < maxPending {
+		return nil
+	}
+	err := d.writeLocked(doing, nil)
+	if err != nil && durable {
+		d.rows[p] = old
+	}
+	return err
 }
 
-// note makes a change in memory. full reports that the pending changes should be written.
-func (d *DB) note(p Page, fn func(*row)) (old, r row, full bool, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if old, err = d.getLocked(p); err != nil {
-		return old, old, false, err
-	}
-	r = old
-	if fn(&r); r != old && !d.readOnly {
-		d.pending[p] = r
-	}
-	return old, r, len(d.pending) >= maxPending, nil
-}
-
-// write writes the pending rows, and calls fn, which may be nil, in the same transaction. The
-// caller has the turn, or exclusive use of the DB.
-func (d *DB) write(doing string, fn func(index.Tx) error) error {
-	d.mu.Lock()
-	closed, rows := d.closed, maps.Clone(d.pending)
-	d.mu.Unlock()
-	if closed {
-		return errClosed(doing)
-	}
-	if len(rows) == 0 && fn == nil {
+// writeLocked writes the pending rows, and calls fn, which may be nil, in the same transaction.
+func (d *DB) writeLocked(doing string, fn func(index.Tx) error) error {
+	if len(d.pending) == 0 && fn == nil {
 		return nil
 	}
 	err := d.db.Update(func(tx index.Tx) error {
 		b, err := tx.CreateBucket(pagesBucket)
-		for p, r := range rows {
+		for p := range d.pending {
 			k := rowKey(p)
+			r := d.rowLocked(p)
 			switch {
 			case err != nil:
 			case r == blank:
@@ -262,9 +224,7 @@ func (d *DB) write(doing string, fn func(index.Tx) error) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	maps.DeleteFunc(d.pending, func(p Page, r row) bool { return rows[p] == r })
+	clear(d.pending)
 	return nil
 }
 
@@ -311,15 +271,14 @@ func (d *DB) Forget(p Page) error {
 	return d.change("forget page usage", p, true, func(r *row) { *r = blank })
 }
 
-// Size returns the last size that NoteSize recorded for p, or 0. Errors: base.ErrClosed,
-// *base.CorruptError.
+// Size returns the last size that NoteSize recorded for p, or 0. Errors: base.ErrClosed.
 func (d *DB) Size(p Page) (int64, error) {
 	r, err := d.get(p)
 	return r.sizeBytes, err
 }
 
 // Page returns the name of p and when it was last closed: "" and the zero time where nothing is
-// recorded, the zero time also while p is open. Errors: base.ErrClosed, *base.CorruptError.
+// recorded, the zero time also while p is open. Errors: base.ErrClosed.
 func (d *DB) Page(p Page) (name string, closed time.Time, err error) {
 	r, err := d.get(p)
 	if r.closed != 0 && r.closed != never {
@@ -337,23 +296,24 @@ func (d *DB) Text(p Page) string {
 // Flush makes all marks durable. Errors: base.ErrClosed, base.ErrNoSpace, base.ErrReadOnly after a
 // sync has failed, *base.CorruptError; the marks then stay in memory.
 func (d *DB) Flush() error {
-	d.turn.Lock()
-	defer d.turn.Unlock()
-	return d.write("write page usage", nil)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return errClosed("write page usage")
+	}
+	return d.writeLocked("write page usage", nil)
 }
 
 // Close writes the pending rows and closes the database. It is idempotent. Errors: those of Flush;
 // the database is closed all the same.
 func (d *DB) Close() error {
-	flushed := d.Flush()
 	d.mu.Lock()
-	closed := d.closed
-	d.closed = true
-	d.mu.Unlock()
-	if closed {
+	defer d.mu.Unlock()
+	if d.closed {
 		return nil
 	}
-	if err := errors.Join(flushed, d.db.Close()); err != nil {
+	d.closed = true
+	if err := errors.Join(d.writeLocked("write page usage", nil), d.db.Close()); err != nil {
 		return fmt.Errorf("close page usage: %w", err)
 	}
 	return nil
