@@ -71,8 +71,10 @@ func (p *Page) entry(e *fb.Entry, has bool) *Entry {
 
 // RestoreOptions say what Restore restores.
 type RestoreOptions struct {
-	// Prefix limits it to the keys that begin with it; others stay as they are.
+	// Prefix limits it to the keys that begin with it, or with a prefix of Also; others stay as they
+	// are.
 	Prefix []byte
+	Also   [][]byte
 	// Message is recorded in the new commit; "" means "restore" and the short id of the commit.
 	Message string
 }
@@ -83,7 +85,7 @@ type RestoreOptions struct {
 // (the zero id), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
 func (p *Page) Restore(ctx context.Context, id CommitID, o *RestoreOptions) (CommitID, error) {
 	how := given(o)
-	return p.in.Restore(ctx, id, how.Prefix, how.Message)
+	return p.in.Restore(ctx, id, append([][]byte{how.Prefix}, how.Also...), how.Message)
 }
 
 // UndoOptions say how Undo works. Nil and the zero value are useful for all commits but merges.

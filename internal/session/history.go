@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
@@ -152,12 +153,12 @@ func diffTrees(ctx context.Context, left, right btree.Tree, prefix, start []byte
 	}
 }
 
-// Restore makes a new commit on the handle's head that resets the keys that begin with prefix to an
-// old commit. It returns the id of the new commit, or of the head when nothing differs. The message
-// "" means "restore" and the short id. Like Update it waits for the page's write turn, and survives
-// a crash when it returns nil. Errors: ErrNotFound, ErrInvalid (the zero id), ErrClosed,
-// ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
-func (p *Page) Restore(ctx context.Context, id commit.ID, prefix []byte, message string) (commit.ID, error) {
+// Restore makes a new commit on the handle's head that resets the keys that begin with one of
+// prefixes to an old commit. It returns the id of the new commit, or of the head when nothing
+// differs. The message "" means "restore" and the short id. Like Update it waits for the page's
+// write turn, and survives a crash when it returns nil. Errors: ErrNotFound, ErrInvalid (the zero
+// id), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
+func (p *Page) Restore(ctx context.Context, id commit.ID, prefixes [][]byte, message string) (commit.ID, error) {
 	if id.IsZero() {
 		return commit.ID{}, fmt.Errorf("restore: no commit is named: %w", base.ErrInvalid)
 	}
@@ -173,13 +174,18 @@ func (p *Page) Restore(ctx context.Context, id commit.ID, prefix []byte, message
 	if err := p.EnsureTree(ctx, target); err != nil {
 		return commit.ID{}, fmt.Errorf("restore: %w", err)
 	}
-	prefix = bytes.Clone(prefix)
 	return p.Update(ctx, func(t *Tx) error {
-		if t.message = message; len(prefix) == 0 {
+		t.message = message
+		if slices.ContainsFunc(prefixes, func(p []byte) bool { return len(p) == 0 }) {
 			t.root = target.Root
 			return nil
 		}
-		return t.restore(ctx, target, prefix)
+		for _, prefix := range prefixes {
+			if err := t.restore(ctx, target, prefix); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
