@@ -42,21 +42,8 @@ var errPaused = errors.New("sync is paused")
 
 // needsUser reports whether only the user can help and waiting cannot.
 func needsUser(err error) bool {
-	switch {
-	case err == nil:
-		return false
-	case bucket.ClassOf(err).NeedsUser():
-		return true
-	}
-	if wrongBucket(err) {
-		return true
-	}
-	for _, target := range []error{ErrDeleted, base.ErrUnsupported, ErrShutOut} {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
+	return err != nil && (bucket.ClassOf(err).NeedsUser() || wrongBucket(err) || errors.Is(err, ErrDeleted) ||
+		errors.Is(err, base.ErrUnsupported) || errors.Is(err, ErrShutOut))
 }
 
 // wrongBucket reports whether the bucket differs from the one that the device has seen.

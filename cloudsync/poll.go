@@ -168,7 +168,8 @@ func (p *Page) round(ctx context.Context, a agenda) error {
 			return err
 		}
 	}
-	if p.takeUpload() {
+	if a.send {
+		p.change(func() { p.wantUpload = false })
 		if _, err := p.upload(ctx); err != nil {
 			p.mu.Lock()
 			p.wantUpload = true
@@ -179,18 +180,6 @@ func (p *Page) round(ctx context.Context, a agenda) error {
 	p.succeeded(ctx)
 	p.upkeep(ctx)
 	return nil
-}
-
-// takeUpload reports whether an upload is wanted and may begin now. If so, it clears the wish.
-func (p *Page) takeUpload() bool {
-	now := p.s.o.Clock.Now()
-	p.mu.Lock()
-	due := p.wantUpload && p.until(p.up.notBefore, now) <= 0
-	p.mu.Unlock()
-	if due {
-		p.change(func() { p.wantUpload = false })
-	}
-	return due
 }
 
 // schedule sets the time of the next look: soon after an event, later and later without one.

@@ -86,10 +86,7 @@ func (p *Page) mistrust(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look for what is not synced: %w", err)
 	}
-	known := false
-	for _, h := range p.store.Heads() {
-		known = known || !h.IsFirst() && !slices.Contains(unsynced, h.ID)
-	}
+	known := slices.ContainsFunc(p.store.Heads(), func(h *commit.Commit) bool { return !h.IsFirst() && !slices.Contains(unsynced, h.ID) })
 	if !known {
 		placed, err := p.store.PlacedIn(ctx, func(storage.CloudPlace) bool { return true })
 		if err != nil {
@@ -408,14 +405,13 @@ func (p *Page) complete(ctx context.Context) error {
 	if p.ses.completed || !p.ses.log.Position().Joined() {
 		return nil
 	}
+	var heads []commit.ID
 	for _, h := range p.store.Heads() {
-		held, err := p.store.TreeHeld(ctx, h)
-		if err == nil && !held {
-			err = p.s.withNewerKeys(ctx, func() error { return p.rep.Load().BuildTrees(ctx, []commit.ID{h.ID}) })
-		}
-		if err != nil && !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrCorrupt) {
-			return fmt.Errorf("complete the tree of head %s: %w", h.ID.Short(), err)
-		}
+		heads = append(heads, h.ID)
+	}
+	err := p.s.withNewerKeys(ctx, func() error { return p.rep.Load().BuildTrees(ctx, heads) })
+	if err != nil && !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrCorrupt) {
+		return fmt.Errorf("complete the trees of the heads: %w", err)
 	}
 	p.ses.completed = true
 	return nil
@@ -470,11 +466,7 @@ func (p *Page) tellArrived() {
 	p.ses.arrived = false
 }
 
-// keep makes rows of metadata durable.
-func (p *Page) keep(ctx context.Context, rows ...storage.Metadata) error {
-	return keepRows(ctx, p.store, rows...)
-}
-
+// keepRows makes rows of metadata durable.
 func keepRows(ctx context.Context, store *storage.Store, rows ...storage.Metadata) error {
 	pending, err := store.SubmitSync(ctx, nil, &storage.SyncBatch{Metadata: rows})
 	if err == nil {

@@ -244,7 +244,7 @@ func (p *Page) announce(ctx context.Context) error {
 		return fmt.Errorf("announce the page: %w", err)
 	}
 	id := ring.BucketID()
-	if err := p.keep(ctx, storage.Metadata{Type: metadataAnnounced, Value: id[:]}); err != nil {
+	if err := keepRows(ctx, p.store, storage.Metadata{Type: metadataAnnounced, Value: id[:]}); err != nil {
 		return err
 	}
 	p.ses.announced = true

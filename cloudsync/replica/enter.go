@@ -393,20 +393,15 @@ func (e *entering) settle(ctx context.Context) error {
 	return err
 }
 
+// setMissing records the pieces that the checkpoint lists as missing and that have no place.
 func (e *entering) setMissing() error {
 	missing := map[object.Digest]bool{}
-	unplaced := map[object.Digest]bool{}
-	for _, d := range e.b.Unplaced {
-		if e.missing[d] {
-			unplaced[d] = true
-		}
-	}
 	for d := range e.missing {
-		st, err := e.look(d)
+		st, err := e.p.o.Store.PieceState(d)
 		if err != nil {
-			return err
+			return fmt.Errorf("look for piece %s: %w", d, err)
 		}
-		if !st.placed || unplaced[d] {
+		if _, ok := e.mine[d]; !ok && !(st.Synced && e.stays(st.Place)) {
 			missing[d] = true
 		}
 	}

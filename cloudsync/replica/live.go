@@ -244,7 +244,7 @@ func (e *proposing) pieces(ctx context.Context) error {
 		if left[id] {
 			e.drop(w)
 		} else if announced[id] || w.Since != packs[id].Since {
-			e.fresh = append(e.fresh, w)
+			e.fresh[w.ID] = w
 		}
 	}
 	placed, err := e.p.o.Store.PlacedIn(ctx, func(at storage.CloudPlace) bool {
@@ -376,6 +376,8 @@ func (e *proposing) move(ctx context.Context, placed []storage.PlacedPiece, pack
 		}
 	}
 	moved, err := up.Finish()
-	e.fresh = append(e.fresh, moved...)
+	for _, w := range moved {
+		e.fresh[w.ID] = w
+	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -21,7 +22,7 @@ import (
 // Propose implements pagelog.Page. A cut that gives nothing up costs only what is new since the
 // last one. Errors match base.ErrConflict if x is a cut and a change of a tag is unsynced.
 func (p *Page) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked) error {
-	e := &proposing{p: p, x: x, old: &checkpoint.Header{}, h: &checkpoint.Header{}, used: map[epoch.ID]bool{}}
+	e := &proposing{p: p, x: x, old: &checkpoint.Header{}, h: &checkpoint.Header{}, used: map[epoch.ID]bool{}, fresh: map[epoch.ID]wire.Pack{}}
 	if h := p.state.Header; h != nil {
 		e.old = h
 	}
@@ -65,7 +66,7 @@ type proposing struct {
 	// used are the objects with differences that the checkpoint names.
 	used map[epoch.ID]bool
 	// fresh are the records of packs that are new or have changed.
-	fresh []wire.Pack
+	fresh map[epoch.ID]wire.Pack
 	// lost are pieces that are not held and whose places the bucket has lost.
 	lost []object.Digest
 	// diffs is the object for short differences, nil if there is none yet.
@@ -421,7 +422,7 @@ func (e *proposing) name(at *wire.Place) {
 	if e.used[at.Pack] = true; e.p.isNamed(at.Pack) {
 		return
 	}
-	e.fresh = append(e.fresh, wire.Pack{Epoch: at.Epoch, ID: at.Pack, Bytes: min(at.Stored, wire.MaxPackBytes)})
+	e.fresh[at.Pack] = wire.Pack{Epoch: at.Epoch, ID: at.Pack, Bytes: min(at.Stored, wire.MaxPackBytes)}
 }
 
 // isNamed reports whether the manifest has an object.
@@ -436,13 +437,7 @@ func (e *proposing) gone(ctx context.Context) error {
 	if e.shown != nil {
 		given = given.Union(e.p.state.memory().Without(e.p.state.Send))
 	}
-	fresh := func(yield func(wire.Record, error) bool) {
-		for some := range slices.Chunk(given, wire.MaxGone) {
-			if !yield(&wire.Gone{Commits: some}, nil) {
-				return
-			}
-		}
-	}
+	fresh := recordsOf(slices.Chunk(given, wire.MaxGone), func(some epoch.Set) wire.Record { return &wire.Gone{Commits: some} })
 	_, err := e.p.runs.Add(ctx, e.x.ID, e.h, wire.GivenUp, fresh, false, nil)
 	return err
 }
@@ -469,16 +464,9 @@ func (e *proposing) missing(ctx context.Context) error {
 	if err != nil || slices.Equal(all, before) {
 		return err
 	}
-	_, err = e.p.runs.Add(ctx, e.x.ID, e.h, wire.NotStored, func(yield func(wire.Record, error) bool) {
-		for _, d := range all {
-			if !yield(&wire.Missing{Piece: d}, nil) {
-				return
-			}
-		}
-	}, true, func(r wire.Record) bool {
-		_, ok := slices.BinarySearchFunc(all, r.(*wire.Missing).Piece, object.Digest.Compare)
-		return ok
-	})
+	e.h.Runs = slices.DeleteFunc(e.h.Runs, func(r wire.Run) bool { return r.Kind == wire.NotStored })
+	fresh := recordsOf(slices.Values(all), func(d object.Digest) wire.Record { return &wire.Missing{Piece: d} })
+	_, err = e.p.runs.Add(ctx, e.x.ID, e.h, wire.NotStored, fresh, false, nil)
 	return err
 }
 
@@ -487,7 +475,7 @@ func (e *proposing) packs(ctx context.Context) error {
 	if e.shown != nil {
 		for _, w := range e.p.state.Manifest {
 			if w.Dropped != (epoch.ID{}) || e.there(w.ID) {
-				e.fresh = append(e.fresh, w)
+				e.fresh[w.ID] = w
 			}
 		}
 	}
@@ -499,27 +487,26 @@ func (e *proposing) packs(ctx context.Context) error {
 		}
 	}
 	e.dropParts()
-	// Of two records of a pack the later one counts.
-	slices.SortStableFunc(e.fresh, func(a, b wire.Pack) int { return wire.Compare(&a, &b) })
-	fresh := func(yield func(wire.Record, error) bool) {
-		for i := range e.fresh {
-			w := &e.fresh[i]
-			if i+1 < len(e.fresh) && wire.Compare(w, &e.fresh[i+1]) == 0 {
-				continue
-			}
-			if !yield(w, nil) {
+	fresh := slices.SortedFunc(maps.Values(e.fresh), func(a, b wire.Pack) int { return wire.Compare(&a, &b) })
+	_, err := e.p.runs.Add(ctx, e.x.ID, e.h, wire.Packs, recordsOf(slices.Values(fresh), func(w wire.Pack) wire.Record { return &w }), false, nil)
+	return err
+}
+
+// recordsOf yields a record for each element.
+func recordsOf[T any](of iter.Seq[T], record func(T) wire.Record) iter.Seq2[wire.Record, error] {
+	return func(yield func(wire.Record, error) bool) {
+		for x := range of {
+			if !yield(record(x), nil) {
 				return
 			}
 		}
 	}
-	_, err := e.p.runs.Add(ctx, e.x.ID, e.h, wire.Packs, fresh, false, nil)
-	return err
 }
 
 // drop records in the manifest that an object is no longer named.
 func (e *proposing) drop(w wire.Pack) {
 	w.Since, w.Dropped = 0, e.x.ID
-	e.fresh = append(e.fresh, w)
+	e.fresh[w.ID] = w
 }
 
 // dropParts drops the runs and snapshots of past epochs that the new header no longer names.
