@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/ledgerd/ledger/cloudsync/seal"
-	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
 )
 
@@ -27,18 +26,6 @@ const (
 	announcementWhere    = "announcement of a page"
 )
 
-func (a *Announcement) check() error {
-	switch {
-	case a.Ledger == "":
-		return fmt.Errorf("name of the ledger is empty: %w", base.ErrInvalid)
-	case len(a.Ledger) > limits.MaxLedgerNameBytes:
-		return fmt.Errorf("name of the ledger has %d bytes, at most %d: %w", len(a.Ledger), limits.MaxLedgerNameBytes, base.ErrTooLarge)
-	case len(a.Name) > limits.MaxLedgerNameBytes:
-		return fmt.Errorf("name of the page has %d bytes, at most %d: %w", len(a.Name), limits.MaxLedgerNameBytes, base.ErrTooLarge)
-	}
-	return nil
-}
-
 // RolePage is the role of announcements, which is part of the format.
 const RolePage = "page"
 
@@ -50,14 +37,12 @@ func AnnouncementName(k *seal.Keyring, ledger string, page [16]byte) string {
 // AnnouncementLabel returns the label of the announcement of the given name.
 func AnnouncementLabel(name string) seal.Label { return seal.Label{Role: RolePage, Name: name} }
 
-// SealAnnouncement returns the object for the name AnnouncementName. Errors: base.ErrInvalid,
-// base.ErrTooLarge.
+// SealAnnouncement returns the object for the name AnnouncementName. Errors: base.ErrInvalid.
 func SealAnnouncement(s *seal.Sealer, a Announcement) ([]byte, error) {
-	if err := a.check(); err != nil {
-		return nil, fmt.Errorf("encode %s: %w", announcementWhere, err)
-	}
 	c := encode(announcementWhere)
-	a.code(c)
+	if a.code(c); c.err != nil {
+		return nil, c.err
+	}
 	l := AnnouncementLabel(AnnouncementName(s.Keyring(), a.Ledger, a.Page))
 	stored, _, err := s.Seal(l, c.b, seal.Form{Pad: seal.Quarters})
 	if err != nil {
@@ -102,8 +87,8 @@ func (a *Announcement) open(s *seal.Sealer, l seal.Label, stored []byte) error {
 func (a *Announcement) code(c *coder) {
 	ledger, name := []byte(a.Ledger), []byte(a.Name)
 	c.fixed(a.Page[:])
-	c.sized(&ledger, "name of the ledger", 1, limits.MaxLedgerNameBytes)
-	if c.sized(&name, "name of the page", 0, limits.MaxLedgerNameBytes); c.reading {
+	c.sized(&ledger, "length of the name of the ledger", 1, limits.MaxLedgerNameBytes)
+	if c.sized(&name, "length of the name of the page", 0, limits.MaxLedgerNameBytes); c.reading {
 		a.Ledger, a.Name = string(ledger), string(name)
 	}
 }

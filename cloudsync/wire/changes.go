@@ -3,13 +3,11 @@ package wire
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 
-	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
 )
@@ -50,54 +48,58 @@ const (
 
 const changesWhere = "diff"
 
-// check returns an error for bad values of c.
-func (c *Change) check() error {
-	switch {
-	case len(c.Key) > limits.MaxKeyBytes:
-		return fmt.Errorf("key of %d bytes, at most %d: %w", len(c.Key), limits.MaxKeyBytes, base.ErrTooLarge)
-	case len(c.Inline) > MaxInlineBytes:
-		return fmt.Errorf("inline value of %d bytes, at most %d: %w", len(c.Inline), MaxInlineBytes, base.ErrTooLarge)
-	case c.Removed && (len(c.Inline) > 0 || !c.Object.IsZero() || c.Size != 0 || c.Priority != object.Eager):
-		return errors.New("a removed key has a value")
-	case c.Removed:
-		return nil
-	case c.Object.IsZero() && (c.Priority != object.Eager || c.Size != 0 && c.Size != uint64(len(c.Inline))):
-		return fmt.Errorf("inline value of %d bytes has size %d, priority %d", len(c.Inline), c.Size, c.Priority)
-	case c.Object.IsZero():
-		return nil
-	case len(c.Inline) > 0:
-		return errors.New("a value is both inline and an object")
-	case !isValue(c.Object):
-		return fmt.Errorf("value %s is no chunk and no index", c.Object.Short())
-	case c.Size == 0 || c.Size > math.MaxInt64 || c.Priority > object.Lazy:
-		return fmt.Errorf("object of %d bytes, priority %d", c.Size, c.Priority)
-	}
-	return nil
-}
-
-// AppendChange appends the encoding of c to b. The caller ensures that keys ascend. Errors:
-// base.ErrInvalid, base.ErrTooLarge.
-func AppendChange(b []byte, c *Change) ([]byte, error) {
-	if err := c.check(); err != nil {
-		return b, invalid("change", err)
-	}
+// code codes a change. Slices that are read borrow the input.
+func (x *Change) code(c *coder) {
 	kind := uint64(changeInline)
 	switch {
-	case c.Removed:
+	case x.Removed:
 		kind = changeRemoved
-	case !c.Object.IsZero():
-		kind = changeEager + uint64(c.Priority)
+	case !x.Object.IsZero():
+		kind = changeEager + uint64(x.Priority)
 	}
-	b = binary.AppendUvarint(b, uint64(len(c.Key))<<2|kind)
-	b = append(b, c.Key...)
-	switch kind {
+	v := uint64(len(x.Key))<<2 | kind
+	if c.number(&v, "length of a key", 0, limits.MaxKeyBytes<<2|3); c.reading {
+		*x = Change{Key: c.bytes(v >> 2), Removed: v&3 == changeRemoved}
+	} else {
+		c.b = append(c.b, x.Key...)
+	}
+	switch v & 3 {
 	case changeInline:
-		b = appendSized(b, c.Inline)
+		if c.sized(&x.Inline, "length of an inline value", 0, MaxInlineBytes); c.reading {
+			x.Size = uint64(len(x.Inline))
+		}
 	case changeEager, changeLazy:
-		b = append(b, c.Object[:]...)
-		b = binary.AppendUvarint(b, c.Size)
+		if c.reading {
+			x.Priority = object.Priority(v&3 - changeEager)
+		}
+		c.digest(&x.Object)
+		c.number(&x.Size, "size of a value", 1, math.MaxInt64)
+		if !isValue(x.Object) {
+			c.failf("value %s is no chunk and no index", x.Object.Short())
+		}
 	}
-	return b, nil
+}
+
+// fits reports whether the fields belong to one kind of change.
+func (x *Change) fits() bool {
+	switch {
+	case x.Removed:
+		return len(x.Inline) == 0 && x.Object.IsZero() && x.Size == 0 && x.Priority == object.Eager
+	case x.Object.IsZero():
+		return x.Priority == object.Eager && (x.Size == 0 || x.Size == uint64(len(x.Inline)))
+	}
+	return len(x.Inline) == 0 && x.Priority <= object.Lazy
+}
+
+// AppendChange appends the encoding of x to b. The caller ensures that keys ascend. Errors:
+// base.ErrInvalid.
+func AppendChange(b []byte, x *Change) ([]byte, error) {
+	if !x.fits() {
+		return b, invalid("change", errors.New("its fields are of several kinds"))
+	}
+	c := &coder{where: "change", b: b}
+	x.code(c)
+	return c.b, c.err
 }
 
 // ChangeWriter writes the changes of a diff, keys strictly ascending, to w. It buffers only one
@@ -115,8 +117,7 @@ type ChangeWriter struct {
 func NewChangeWriter(w io.Writer) *ChangeWriter { return &ChangeWriter{w: w} }
 
 // Write adds a change, and retains nothing of it. Errors: base.ErrInvalid, also for a key that is
-// not greater than the one before; base.ErrTooLarge; those of the underlying writer. They are
-// sticky.
+// not greater than the one before; those of the underlying writer. They are sticky.
 func (w *ChangeWriter) Write(c *Change) error {
 	if w.err != nil {
 		return w.err
@@ -193,39 +194,12 @@ func (r *ChangeReader) next() error {
 	case len(b) == 0:
 		return io.EOF
 	}
-	n, err := parseChange(b, &r.c)
-	if err == nil && r.begun && bytes.Compare(r.last, r.c.Key) >= 0 {
-		err = errors.New("keys do not ascend")
-	}
-	if err != nil {
-		return corrupt(changesWhere, err)
+	c := &coder{where: changesWhere, b: b, reading: true}
+	r.c.code(c)
+	if c.refuse(r.begun && bytes.Compare(r.last, r.c.Key) >= 0, "keys do not ascend"); c.err != nil {
+		return c.err
 	}
 	r.begun, r.last = true, append(r.last[:0], r.c.Key...)
-	_, err = r.b.Discard(n) // the bytes stay until more are read
+	_, err = r.b.Discard(len(b) - len(c.b)) // the bytes stay until more are read
 	return err
-}
-
-// parseChange reads the first change of b into c, and returns its length. c borrows b.
-func parseChange(b []byte, c *Change) (int, error) {
-	d := &coder{where: changesWhere, b: b, reading: true}
-	v := d.uvarint("length of a key", 0, limits.MaxKeyBytes<<2|3)
-	*c = Change{Key: d.bytes(v >> 2)}
-	switch v & 3 {
-	case changeRemoved:
-		c.Removed = true
-	case changeInline:
-		d.sized(&c.Inline, "an inline value", 0, MaxInlineBytes)
-		c.Size = uint64(len(c.Inline))
-	case changeEager, changeLazy:
-		c.Priority = object.Priority(v&3 - changeEager)
-		d.digest(&c.Object)
-		d.number(&c.Size, "size of a value", 1, math.MaxInt64)
-		if d.err == nil && !isValue(c.Object) {
-			d.failf("value %s is no chunk and no index", c.Object.Short())
-		}
-	}
-	if d.err != nil {
-		return 0, errors.Unwrap(d.err)
-	}
-	return len(b) - len(d.b), nil
 }

@@ -36,9 +36,9 @@ func invalid(what string, err error) error {
 	return fmt.Errorf("encode %s: %v: %w", what, err, base.ErrInvalid)
 }
 
-// coder writes fields one after the other, or reads them from the front of b: one description
-// serves both. Writing does not change the fields, which others may read concurrently. The first
-// error of reading stays, and zero values follow it. Slices that are read borrow b.
+// coder writes fields one after the other, or reads them from the front of b: one description, with
+// the bounds of the fields, serves both. Writing does not change the fields, which others may read
+// concurrently. The first error stays, and zero values follow it. Slices that are read borrow b.
 type coder struct {
 	where   string
 	b       []byte // the bytes written, or left to read
@@ -61,16 +61,25 @@ func decode(where string, b []byte) *coder {
 }
 
 func (c *coder) failf(format string, args ...any) {
-	if c.reading && c.err == nil {
-		c.err = corrupt(c.where, fmt.Errorf(format, args...))
+	switch err := fmt.Errorf(format, args...); {
+	case c.err != nil:
+	case c.reading:
+		c.err = corrupt(c.where, err)
+	default:
+		c.err = invalid(c.where, err)
+	}
+}
+
+// refuse fails if bad is true.
+func (c *coder) refuse(bad bool, format string, args ...any) {
+	if bad {
+		c.failf(format, args...)
 	}
 }
 
 // end returns the first error, or one if bytes are left.
 func (c *coder) end() error {
-	if len(c.b) > 0 {
-		c.failf("%d bytes behind the end", len(c.b))
-	}
+	c.refuse(len(c.b) > 0, "%d bytes behind the end", len(c.b))
 	return c.err
 }
 
@@ -136,11 +145,21 @@ func (c *coder) rest(b *[]byte) {
 
 // number codes a number from least to most in its shortest form.
 func (c *coder) number(v *uint64, what string, least, most uint64) {
-	if !c.reading {
-		c.b = binary.AppendUvarint(c.b, *v)
+	if c.reading {
+		*v = c.uvarint(what, least, most)
 		return
 	}
-	*v = c.uvarint(what, least, most)
+	c.within(what, *v, least, most)
+	c.b = binary.AppendUvarint(c.b, *v)
+}
+
+// within fails unless v is from least to most.
+func (c *coder) within(what string, v, least, most uint64) bool {
+	ok := v >= least && v <= most
+	if !ok {
+		c.failf("%s is %d, not %d to %d", what, v, least, most)
+	}
+	return ok
 }
 
 // number is coder.number for a field of another type.
@@ -161,8 +180,7 @@ func (c *coder) uvarint(what string, least, most uint64) uint64 {
 		c.failf("%s is no number in its shortest form", what)
 		return 0
 	}
-	if v < least || v > most {
-		c.failf("%s is %d, not %d to %d", what, v, least, most)
+	if !c.within(what, v, least, most) {
 		return 0
 	}
 	c.b = c.b[n:]
@@ -182,11 +200,21 @@ func (c *coder) count(what string, least uint64, each int) int {
 
 // sized codes a length from least to most, and as many bytes.
 func (c *coder) sized(b *[]byte, what string, least, most uint64) {
-	if !c.reading {
-		c.b = appendSized(c.b, *b)
+	n := uint64(len(*b))
+	if c.number(&n, what, least, most); c.reading {
+		*b = c.bytes(n)
 		return
 	}
-	*b = c.bytes(c.uvarint("length of "+what, least, most))
+	c.b = append(c.b, *b...)
+}
+
+// ids codes ids, none of which is zero.
+func (c *coder) ids(all ...*epoch.ID) {
+	for _, id := range all {
+		if c.fixed(id[:]); *id == (epoch.ID{}) {
+			c.failf("id of an epoch or object is zero")
+		}
+	}
 }
 
 func (c *coder) commitID(id *commit.ID) {
@@ -201,10 +229,13 @@ func (c *coder) digest(g *object.Digest) {
 	}
 }
 
-// commits codes a set of at least so many commits.
-func (c *coder) commits(set *epoch.Set, least uint64) {
+// commits codes a set of least to most commits.
+func (c *coder) commits(set *epoch.Set, least, most uint64) {
 	n := uint64(len(*set))
-	if c.number(&n, "number of commits", least, uint64(len(c.b)/8)); c.reading && n > 0 {
+	if c.reading {
+		most = min(most, uint64(len(c.b)/8))
+	}
+	if c.number(&n, "number of commits", least, most); c.reading && n > 0 {
 		*set = make(epoch.Set, n)
 	}
 	for i, id := range *set {

@@ -113,8 +113,8 @@ func padBody(bytes int) int {
 // compressed, each by itself, so that no length reveals anything about two commits together: see
 // Writer.Parts. Errors: base.ErrInvalid, base.ErrTooLarge beyond MaxBodyBytes.
 func SealBody(s *seal.Sealer, n Names, e, id epoch.ID, stream []byte, parts []seal.Part) (*SealedBody, error) {
-	if err := notZero("id of a body", id); err != nil {
-		return nil, invalid(entryWhere, err)
+	if id == (epoch.ID{}) {
+		return nil, invalid(entryWhere, errors.New("id of a body is zero"))
 	}
 	if len(stream) > MaxBodyBytes {
 		return nil, fmt.Errorf("seal body of %d bytes, at most %d: %w", len(stream), MaxBodyBytes, base.ErrTooLarge)

@@ -3,8 +3,6 @@ package wire
 import (
 	"bytes"
 	"cmp"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -13,7 +11,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
-	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
 )
@@ -39,9 +36,7 @@ const (
 type Record interface {
 	// tag returns the type of the record.
 	tag() byte
-	// check returns an error for bad fields.
-	check() error
-	// code writes its fields, or reads them. Slices may borrow the input.
+	// code writes its fields, or reads them, and refuses bad ones. Slices may borrow the input.
 	code(c *coder)
 	// compare compares its key with that of a record of the same type.
 	compare(Record) int
@@ -93,7 +88,6 @@ type Size struct{ Values, Bytes uint64 }
 
 func (*Size) tag() byte          { return tagSize }
 func (*Size) compare(Record) int { return 0 }
-func (r *Size) check() error     { return errors.Join(display(r.Values), display(r.Bytes)) }
 
 func (r *Size) code(c *coder) {
 	c.number(&r.Values, "number of values", 0, maxDisplay)
@@ -102,13 +96,6 @@ func (r *Size) code(c *coder) {
 
 // maxDisplay bounds figures that are only for display, so that sums of them do not overflow.
 const maxDisplay = 1 << 50
-
-func display(n uint64) error {
-	if n > maxDisplay {
-		return fmt.Errorf("a figure of %d", n)
-	}
-	return nil
-}
 
 // Base begins a checkpoint: it names the entry for which the checkpoint stands. Hash is that of the
 // entry, zero if the checkpoint stands for nothing.
@@ -120,16 +107,10 @@ type Base struct {
 func (*Base) tag() byte          { return tagBase }
 func (*Base) compare(Record) int { return 0 }
 
-func (r *Base) check() error {
-	if r.Number > MaxNumber || r.Hash == (epoch.Hash{}) && r.Number > 0 {
-		return fmt.Errorf("checkpoint of entry %d with hash %x", r.Number, r.Hash[:4])
-	}
-	return nil
-}
-
 func (r *Base) code(c *coder) {
 	c.number(&r.Number, "number of an entry", 0, MaxNumber)
 	c.fixed(r.Hash[:])
+	c.refuse(r.Hash == (epoch.Hash{}) && r.Number > 0, "checkpoint of entry %d without a hash", r.Number)
 }
 
 // RunKind is the type of the records of a run.
@@ -162,28 +143,15 @@ func (r *Run) compare(o Record) int {
 	return cmp.Or(cmp.Compare(r.Kind, p.Kind), cmp.Compare(p.Age, r.Age))
 }
 
-func (r *Run) check() error {
-	switch r.Kind {
-	case Commits, Packs, GivenUp, NotStored:
-	default:
-		return fmt.Errorf("run of kind %d", r.Kind)
-	}
-	if r.Bytes == 0 || r.Bytes > math.MaxInt64 || r.Records == 0 || r.Records > r.Bytes {
-		return fmt.Errorf("run of %d records in %d bytes", r.Records, r.Bytes)
-	}
-	if r.Hash == (epoch.Hash{}) {
-		return errors.New("run without a hash")
-	}
-	return errors.Join(notZero("epoch of a run", r.Epoch), notZero("id of a run", r.ID))
-}
-
 func (r *Run) code(c *coder) {
 	c.byte((*byte)(&r.Kind))
+	c.refuse(!slices.Contains([]RunKind{Commits, Packs, GivenUp, NotStored}, r.Kind), "run of kind %d", r.Kind)
 	number(c, &r.Age, "age of a run", 0, math.MaxUint32)
-	c.fixed(r.Epoch[:], r.ID[:])
+	c.ids(&r.Epoch, &r.ID)
 	c.number(&r.Bytes, "length of a run", 1, math.MaxInt64)
-	c.number(&r.Records, "number of records", 1, math.MaxInt64)
+	c.number(&r.Records, "number of records", 1, r.Bytes)
 	c.fixed(r.Hash[:])
+	c.refuse(r.Hash == (epoch.Hash{}), "run without a hash")
 }
 
 // Place is the place of a difference: Stored bytes from Offset in the stream of a pack, which give
@@ -193,22 +161,15 @@ type Place struct {
 	Offset, Stored, Bytes uint64
 }
 
-func (p *Place) check() error {
-	if p.Stored == 0 || p.Bytes == 0 || p.Offset > math.MaxInt64-p.Stored || p.Stored > math.MaxInt64 || p.Bytes > math.MaxInt64 {
-		return fmt.Errorf("%d bytes from %d on, of which %d come", p.Stored, p.Offset, p.Bytes)
-	}
-	return errors.Join(notZero("epoch of a pack", p.Epoch), notZero("id of a pack", p.Pack))
-}
-
 func (p *Place) code(c *coder) {
-	c.fixed(p.Epoch[:], p.Pack[:])
+	c.ids(&p.Epoch, &p.Pack)
 	p.within(c)
 }
 
 // within codes the place within the pack.
 func (p *Place) within(c *coder) {
 	c.number(&p.Offset, "offset in a pack", 0, math.MaxInt64)
-	c.number(&p.Stored, "length in a pack", 1, math.MaxInt64)
+	c.number(&p.Stored, "length in a pack", 1, math.MaxInt64-p.Offset)
 	c.number(&p.Bytes, "length of a difference", 1, math.MaxInt64)
 }
 
@@ -219,24 +180,13 @@ type Diff struct {
 	Place  *Place
 }
 
-func (f *Diff) check() error {
-	switch {
-	case f.Place != nil && len(f.Inline) > 0:
-		return errors.New("a difference stands in two places")
-	case f.Place != nil:
-		return f.Place.check()
-	case len(f.Inline) > MaxInlineDiff:
-		return fmt.Errorf("difference of %d bytes, at most %d: %w", len(f.Inline), MaxInlineDiff, base.ErrTooLarge)
-	}
-	return nil
-}
-
 // code codes a difference; the record says whether it has a place.
 func (f *Diff) code(c *coder, placed bool) {
 	if !placed {
-		c.sized(&f.Inline, "a difference", 0, MaxInlineDiff)
+		c.sized(&f.Inline, "length of a difference", 0, MaxInlineDiff)
 		return
 	}
+	c.refuse(len(f.Inline) > 0, "a difference stands in two places")
 	if c.reading {
 		f.Place = new(Place)
 	}
@@ -256,20 +206,12 @@ type Snapshot struct {
 func (*Snapshot) tag() byte              { return tagSnapshot }
 func (r *Snapshot) compare(o Record) int { return cmp.Compare(r.Order, o.(*Snapshot).Order) }
 
-func (r *Snapshot) check() error {
-	switch {
-	case r.From == r.To:
-		return errors.New("a snapshot leads from a tree to itself")
-	case !isNode(r.To) || !r.From.IsZero() && !isNode(r.From):
-		return errors.New("a snapshot leads to what is no tree")
-	}
-	return errors.Join(r.Diff.check(), display(r.Values), display(r.Whole))
-}
-
 func (r *Snapshot) code(c *coder) {
 	number(c, &r.Order, "order of a snapshot", 0, math.MaxUint32)
 	c.digest(&r.From)
 	c.digest(&r.To)
+	c.refuse(r.From == r.To, "a snapshot leads from a tree to itself")
+	c.refuse(!isNode(r.To) || !r.From.IsZero() && !isNode(r.From), "a snapshot leads to what is no tree")
 	r.Diff.code(c)
 	c.number(&r.Values, "number of values", 0, maxDisplay)
 	c.number(&r.Whole, "length of a page", 0, maxDisplay)
@@ -285,14 +227,7 @@ func (r *Gone) compare(o Record) int {
 	return cmp.Compare(r.Commits[0], p[len(p)-1])
 }
 
-func (r *Gone) check() error {
-	if len(r.Commits) == 0 || len(r.Commits) > MaxGone {
-		return fmt.Errorf("%d commits are given up, not 1 to %d", len(r.Commits), MaxGone)
-	}
-	return checkCommits(r.Commits)
-}
-
-func (r *Gone) code(c *coder) { c.commits(&r.Commits, 1) }
+func (r *Gone) code(c *coder) { c.commits(&r.Commits, 1, MaxGone) }
 
 // Pack announces a pack in a body, and names one in a run.
 type Pack struct {
@@ -326,20 +261,8 @@ func (r *Pack) compare(o Record) int {
 	return cmp.Or(bytes.Compare(r.Epoch[:], p.Epoch[:]), bytes.Compare(r.ID[:], p.ID[:]))
 }
 
-func (r *Pack) check() error {
-	switch {
-	case r.Bytes == 0 || r.Bytes > MaxPackBytes || r.Pieces > MaxPackPieces:
-		return fmt.Errorf("pack of %d bytes and %d pieces", r.Bytes, r.Pieces)
-	case r.Since < 0:
-		return errors.New("a pack was announced before 1970")
-	case r.Dropped != (epoch.ID{}) && r.Since != 0:
-		return errors.New("a pack that is not named any more is needed")
-	}
-	return errors.Join(notZero("epoch of a pack", r.Epoch), notZero("id of a pack", r.ID))
-}
-
 func (r *Pack) code(c *coder) {
-	c.fixed(r.Epoch[:], r.ID[:])
+	c.ids(&r.Epoch, &r.ID)
 	c.number(&r.Bytes, "length of a pack", 1, MaxPackBytes)
 	number(c, &r.Pieces, "number of pieces", 0, MaxPackPieces)
 	flags := bit(r.Eager, packEager) | bit(r.Since != 0, packSince) | bit(r.Dropped != epoch.ID{}, packDropped)
@@ -351,9 +274,8 @@ func (r *Pack) code(c *coder) {
 		number(c, &r.Since, "when a pack was announced", 1, math.MaxInt64)
 	}
 	if flags&packDropped != 0 {
-		if c.fixed(r.Dropped[:]); r.Dropped == (epoch.ID{}) {
-			c.failf("a pack is not named any more by no epoch")
-		}
+		c.ids(&r.Dropped)
+		c.refuse(r.Since != 0, "a pack that is not named any more is needed")
 	}
 }
 
@@ -369,13 +291,6 @@ type Piece struct {
 func (*Piece) tag() byte              { return tagPiece }
 func (r *Piece) compare(o Record) int { return r.Digest.Compare(o.(*Piece).Digest) }
 
-func (r *Piece) check() error {
-	if len(r.Content) == 0 || len(r.Content) > limits.MaxPieceBytes || !isValue(r.Digest) {
-		return fmt.Errorf("piece %s of %d bytes", r.Digest.Short(), len(r.Content))
-	}
-	return nil
-}
-
 func (r *Piece) code(c *coder) {
 	kind := byte(r.Digest.Kind())
 	c.byte(&kind)
@@ -383,6 +298,7 @@ func (r *Piece) code(c *coder) {
 	if c.reading && c.err == nil && isValue(object.Digest{kind, 1}) {
 		r.Digest = object.Sum(object.Kind(kind), r.Content)
 	}
+	c.refuse(len(r.Content) == 0 || len(r.Content) > limits.MaxPieceBytes || !isValue(r.Digest), "piece of %d bytes, kind %d", len(r.Content), kind)
 }
 
 // Missing is a piece that a commit needs and that no device has sent.
@@ -390,13 +306,10 @@ type Missing struct{ Piece object.Digest }
 
 func (*Missing) tag() byte              { return tagMissing }
 func (r *Missing) compare(o Record) int { return r.Piece.Compare(o.(*Missing).Piece) }
-func (r *Missing) code(c *coder)        { c.digest(&r.Piece) }
 
-func (r *Missing) check() error {
-	if !isValue(r.Piece) {
-		return fmt.Errorf("missing piece %s is none of a value", r.Piece.Short())
-	}
-	return nil
+func (r *Missing) code(c *coder) {
+	c.digest(&r.Piece)
+	c.refuse(!isValue(r.Piece), "missing piece is none of a value")
 }
 
 // Commit is a commit with the difference that leads to its tree.
@@ -441,24 +354,11 @@ func (r *Commit) compare(o Record) int {
 	return cmp.Or(cmp.Compare(a.Generation, b.Generation), a.ID.Compare(b.ID))
 }
 
-func (r *Commit) check() error {
-	switch {
-	case r.Commit == nil || r.Commit.IsFirst():
-		return errors.New("the first commit of a page is implied")
-	case r.Base == r.Commit.ID:
-		return errors.New("a difference leads from a commit to itself")
-	case r.Treeless && (!r.Base.IsZero() || r.Diff.Place != nil || len(r.Diff.Inline) > 0):
-		return errors.New("a commit without a tree has a difference")
-	case len(r.Near) > MaxNear:
-		return fmt.Errorf("%d nearest ancestors, at most %d: %w", len(r.Near), MaxNear, base.ErrTooLarge)
-	}
-	if err := checkCommits(r.Near); err != nil {
-		return err
-	}
-	return r.Diff.check()
-}
-
 func (r *Commit) code(c *coder) {
+	if !c.reading && (r.Commit == nil || r.Commit.IsFirst()) {
+		c.failf("the first commit of a page is implied")
+		return
+	}
 	before := c.before
 	if before == nil {
 		before = &Commit{Commit: commit.First()}
@@ -471,16 +371,19 @@ func (r *Commit) code(c *coder) {
 	r.codeCommit(c, before.Commit, flags&commitFollows != 0)
 	r.codeBase(c, flags&baseBits)
 	if flags&commitNear != 0 {
-		if c.commits(&r.Near, 0); c.reading && r.Near == nil {
+		if c.commits(&r.Near, 0, MaxNear); c.reading && r.Near == nil {
 			r.Near = epoch.Set{}
 		}
 	}
 	if flags&commitSender != 0 {
 		c.fixed(r.Sender[:])
-	} else {
+	} else if c.reading {
 		r.Sender = before.Sender
 	}
-	if r.Treeless = flags&commitTreeless != 0; flags&commitBeside == 0 {
+	if c.reading {
+		r.Treeless = flags&commitTreeless != 0
+	}
+	if flags&commitBeside == 0 {
 		r.Diff.code(c, flags&commitPlaced != 0)
 	} else if beside := before.Diff.Place; beside == nil {
 		c.failf("a difference is beside none")
@@ -490,7 +393,15 @@ func (r *Commit) code(c *coder) {
 		}
 		r.Diff.Place.within(c)
 	}
-	if c.err == nil && flags != r.flags(before) {
+	switch {
+	case c.err != nil:
+	case r.Base == r.Commit.ID:
+		c.failf("a difference leads from a commit to itself")
+	case r.Treeless && (!r.Base.IsZero() || r.Diff.Place != nil || len(r.Diff.Inline) > 0):
+		c.failf("a commit without a tree has a difference")
+	case r.Diff.Place != nil && len(r.Diff.Inline) > 0:
+		c.failf("a difference stands in two places")
+	case flags != r.flags(before):
 		c.failf("flags %#02x of a commit, not %#02x", flags, r.flags(before))
 	}
 }
@@ -516,8 +427,8 @@ func (r *Commit) codeCommit(c *coder, before *commit.Commit, follows bool) {
 			c.commitID(&m.Parents[i])
 		}
 	}
-	c.sized(&device, "name of a device", 0, limits.MaxDeviceBytes)
-	if c.sized(&message, "message", 0, limits.MaxMessageBytes); !c.reading || c.err != nil {
+	c.sized(&device, "length of the name of a device", 0, limits.MaxDeviceBytes)
+	if c.sized(&message, "length of a message", 0, limits.MaxMessageBytes); !c.reading || c.err != nil {
 		return
 	}
 	m.Device, m.Message = string(device), string(message)
@@ -569,18 +480,12 @@ type Explanation struct {
 func (*Explanation) tag() byte          { return tagExplanation }
 func (*Explanation) compare(Record) int { return 0 }
 
-func (r *Explanation) check() error {
-	if !isNode(r.Root) || r.Root == commit.First().Root || r.Diff.Place == nil && len(r.Diff.Inline) == 0 {
-		return errors.New("an explanation is empty, or no tree")
-	}
-	return r.Diff.check()
-}
-
 func (r *Explanation) code(c *coder) {
 	placed := bit(r.Diff.Place != nil, 1)
 	c.flags(&placed, 1)
 	c.digest(&r.Root)
 	r.Diff.code(c, placed != 0)
+	c.refuse(!isNode(r.Root) || r.Root == commit.First().Root || r.Diff.Place == nil && len(r.Diff.Inline) == 0, "an explanation is empty, or no tree")
 }
 
 // Tag names a commit. Commit is zero for a removed name, which a checkpoint does not have.
@@ -592,19 +497,14 @@ type Tag struct {
 func (*Tag) tag() byte              { return tagTag }
 func (r *Tag) compare(o Record) int { return cmp.Compare(r.Name, o.(*Tag).Name) }
 
-func (r *Tag) check() error {
-	if r.Name == "" || len(r.Name) > limits.MaxTagBytes || !utf8.ValidString(r.Name) {
-		return fmt.Errorf("name of a tag of %d bytes is no UTF-8 of 1 to %d", len(r.Name), limits.MaxTagBytes)
-	}
-	return nil
-}
-
 func (r *Tag) code(c *coder) {
 	c.fixed(r.Commit[:])
 	name := []byte(r.Name)
 	if c.rest(&name); c.reading {
 		r.Name = string(name)
 	}
+	c.refuse(r.Name == "" || len(r.Name) > limits.MaxTagBytes || !utf8.ValidString(r.Name),
+		"name of a tag of %d bytes is no UTF-8 of 1 to %d", len(r.Name), limits.MaxTagBytes)
 }
 
 // Retention says which history a cut keeps. The zero value keeps all.
@@ -617,23 +517,9 @@ type Retention struct {
 func (*Retention) tag() byte          { return tagRetention }
 func (*Retention) compare(Record) int { return 0 }
 
-func (r *Retention) check() error {
-	if r.Within < 0 || r.Last > math.MaxInt64 {
-		return fmt.Errorf("retention of %d commits, %s", r.Last, r.Within)
-	}
-	return nil
-}
-
 func (r *Retention) code(c *coder) {
 	c.number(&r.Last, "number of commits to keep", 0, math.MaxInt64)
 	number(c, &r.Within, "age of commits to keep", 0, math.MaxInt64)
-}
-
-func notZero(what string, id epoch.ID) error {
-	if id == (epoch.ID{}) {
-		return fmt.Errorf("%s is zero", what)
-	}
-	return nil
 }
 
 func isNode(d object.Digest) bool  { return d.Valid() && !d.IsZero() && d.Kind().IsNode() }

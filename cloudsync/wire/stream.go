@@ -43,9 +43,6 @@ func (o *order) next(r Record) error {
 	if !slices.Contains(o.s.tags, t) {
 		return fmt.Errorf("a record of type %d does not belong there", t)
 	}
-	if err := r.check(); err != nil {
-		return err
-	}
 	if err := o.follows(r, t); err != nil {
 		return err
 	}
@@ -120,11 +117,14 @@ func (w *Writer) writePart(r Record, compress bool) error {
 }
 
 func (w *Writer) write(r Record) error {
-	fields := &coder{before: w.order.commit}
+	fields := &coder{where: "record", before: w.order.commit}
+	if r.code(fields); fields.err != nil {
+		return fields.err
+	}
 	if err := w.order.next(r); err != nil {
 		return invalid("record", err)
 	}
-	if r.code(fields); len(fields.b) > MaxRecordBytes {
+	if len(fields.b) > MaxRecordBytes {
 		return fmt.Errorf("record of %d bytes, at most %d: %w", len(fields.b), MaxRecordBytes, base.ErrTooLarge)
 	}
 	w.buf = w.buf[:0]
