@@ -134,17 +134,7 @@ func TestCheckpointOfLongHistory(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
 	a.commit(edit{"k": text("v")})
-	message := strings.Repeat("m", limits.MaxMessageBytes)
-	for range storage.MaxSyncBytes/len(message) + 1 {
-		h := a.store.NewestHead()
-		c, err := commit.New(commit.Params{Now: w.clock.Now(), Root: h.Root, Parents: []*commit.Commit{h}, Message: message})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if p, err := a.store.Submit(t.Context(), a.store.NewJournal(), c); err != nil || p.Wait() != nil {
-			t.Fatal(err)
-		}
-	}
+	a.talk(storage.MaxSyncBytes)
 	sync(t, a)
 	if err := a.Checkpoint(t.Context()); err != nil {
 		t.Fatal(err)
@@ -162,6 +152,49 @@ func TestCheckpointOfLongHistory(t *testing.T) {
 	if uint64(n) != head.Generation+1 {
 		t.Errorf("%d commits, up to generation %d", n, head.Generation)
 	}
+}
+
+// talk makes commits that take that many bytes, with long messages.
+func (p *page) talk(bytes int) {
+	message := strings.Repeat("m", limits.MaxMessageBytes)
+	for range bytes/len(message) + 1 {
+		h := p.store.NewestHead()
+		p.submit(commit.Params{Root: h.Root, Parents: []*commit.Commit{h}, Message: message})
+	}
+}
+
+func (p *page) submit(o commit.Params) {
+	t := p.d.w.t
+	o.Now = p.d.w.clock.Now()
+	c, err := commit.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pending, err := p.store.Submit(t.Context(), p.store.NewJournal(), c); err != nil || pending.Wait() != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMergeInALongEntry sends a merge with a conflict in one entry with so much history above it
+// that a device takes the history ahead: the merge is no head there.
+func TestMergeInALongEntry(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	base := a.commit(edit{"k": text("base")})
+	mine := a.commit(edit{"k": text("mine")})
+	a.commit(edit{"k": text("theirs")})
+	a.submit(commit.Params{Root: mine.Root, Parents: []*commit.Commit{base}, Message: "beside"})
+	if err := a.merge(t.Context()); err != nil || len(a.store.Heads()) != 1 {
+		t.Fatalf("%d heads, %v", len(a.store.Heads()), err)
+	}
+	if _, ok, err := a.store.Explanation(t.Context(), a.store.NewestHead().ID); err != nil || !ok {
+		t.Fatalf("the merge has no explanation: %v", err)
+	}
+	a.talk(9 << 20)
+	sync(t, a)
+	b := w.device()
+	sync(t, b)
+	sameHeads(t, a, b)
 }
 
 // TestBadCheckpointIsRepaired damages what a checkpoint has: a new device says which object it is,

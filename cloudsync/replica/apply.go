@@ -230,6 +230,7 @@ func (b *bodyStep) ahead(ctx context.Context) error {
 	b.size = 0
 	for _, r := range b.b.Commits {
 		if !b.below[r.Commit.ID] || b.explained[r.Commit.ID] {
+			r.Inner = r.Inner || b.below[r.Commit.ID] // the commit above may be received ahead
 			left, b.size = append(left, r), b.size+len(r.Commit.Encode())+64
 			continue
 		}

@@ -80,7 +80,7 @@ func (e *entering) eachReceived(ctx context.Context, fn func(*wire.Commit) error
 		}
 		return nil
 	}
-	return e.p.runs.Each(ctx, e.h, wire.Commits, func(r wire.Record) error {
+	err := e.p.runs.Each(ctx, e.h, wire.Commits, func(r wire.Record) error {
 		c := r.(*wire.Commit)
 		id := short(c.Commit.ID)
 		if _, here := e.view.Index(id); here || e.st.Gone.Has(id) {
@@ -88,12 +88,13 @@ func (e *entering) eachReceived(ctx context.Context, fn func(*wire.Commit) error
 		}
 		return fn(c)
 	})
+	return badObject("", err)
 }
 
 // commits puts the commits of the checkpoint that are not here into the step: heads with their
 // trees, others as history. If there are many, they become durable ahead of the step.
 func (e *entering) commits(ctx context.Context) error {
-	heads, parents := e.logHeads(), map[epoch.Commit]bool{}
+	heads, parents, here := e.logHeads(), map[epoch.Commit]bool{}, e.p.headsHere()
 	ahead := &storage.SyncBatch{}
 	size := 0
 	flush := func() error {
@@ -116,6 +117,11 @@ func (e *entering) commits(ctx context.Context) error {
 		switch {
 		case heads.Has(id):
 		case e.many:
+			for _, p := range c.Parents {
+				if here[short(p)] != nil {
+					e.b.Inner = append(e.b.Inner, p)
+				}
+			}
 			ahead.Commits = append(ahead.Commits, storage.ReceivedCommit{Commit: c, Treeless: true, Shallow: true, Ahead: true})
 			if size += len(c.Encode()) + 96; size > maxReceived {
 				return flush()
