@@ -24,7 +24,7 @@ func (s *Syncer) logOf(names wire.Names) *pagelog.Log {
 // ErrBucketRolledBack and ErrBucketReplaced.
 func (s *Syncer) DeleteEverywhere(ctx context.Context, ledger string, page [16]byte) error {
 	log := s.logOf(wire.NamesOf(s.o.Keyring, ledger, page))
-	err := s.checkKeys(ctx, proofAnew, true)
+	err := s.checkKeys(ctx, proofAnew)
 	if err == nil {
 		err = s.withNewerKeys(ctx, func() error { return log.Delete(ctx) })
 	}

@@ -24,15 +24,14 @@ const (
 // ErrBucketWiped, ErrBucketReplaced, ErrBucketRolledBack, ErrBucketDamaged, ErrShutOut,
 // base.ErrClosed, those of KeepKeys and of the bucket.
 func (s *Syncer) CheckKeys(ctx context.Context) error {
-	return s.outward(s.checkKeys(ctx, proofAnew, true))
+	return s.outward(s.checkKeys(ctx, proofAnew))
 }
 
 // Keyring returns the newest known keyring.
 func (s *Syncer) Keyring() *seal.Keyring { return s.sealer.Keyring() }
 
-// checkKeys is CheckKeys, unless the last check is younger than most (I2). The first check, and one
-// with whole, also proves the known ring.
-func (s *Syncer) checkKeys(ctx context.Context, most time.Duration, whole bool) error {
+// checkKeys is CheckKeys, unless the last check is younger than most (I2).
+func (s *Syncer) checkKeys(ctx context.Context, most time.Duration) error {
 	release, err := s.turnOfKeys(ctx)
 	if err != nil {
 		return err
@@ -42,9 +41,8 @@ func (s *Syncer) checkKeys(ctx context.Context, most time.Duration, whole bool) 
 	if age := now.Sub(s.keysSeen); !s.keysSeen.IsZero() && age >= 0 && age < most {
 		return nil
 	}
-	whole = whole || s.keysSeen.IsZero()
 	s.keysSeen = time.Time{}
-	if err := s.takeKeys(ctx, whole); err != nil {
+	if err := s.takeKeys(ctx); err != nil {
 		return fmt.Errorf("verify the bucket: %w", err)
 	}
 	s.keysSeen = now
@@ -61,14 +59,11 @@ func (s *Syncer) turnOfKeys(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// takeKeys takes over the rings after the newest known one. With whole it first proves that the
-// known ring is there, so that the bucket is the known one. Otherwise it asks only for the next
-// ring: entries already read prove the known one. The caller has the turn.
-func (s *Syncer) takeKeys(ctx context.Context, whole bool) error {
-	if whole {
-		if err := s.proveKeys(ctx); err != nil {
-			return err
-		}
+// takeKeys proves that the newest known ring is there, so that the bucket is the known one. Then it
+// takes over the rings after it. The caller has the turn.
+func (s *Syncer) takeKeys(ctx context.Context) error {
+	if err := s.proveKeys(ctx); err != nil {
+		return err
 	}
 	for {
 		known := s.Keyring()
@@ -150,8 +145,8 @@ func (s *Syncer) ChangeKeys(ctx context.Context, change func(*seal.Keyring) (sea
 }
 
 func (s *Syncer) changeKeys(ctx context.Context, change func(*seal.Keyring) (seal.Change, error)) error {
-	for tries := range maxKeyTries {
-		if err := s.takeKeys(ctx, tries == 0); err != nil {
+	for range maxKeyTries {
+		if err := s.takeKeys(ctx); err != nil {
 			return fmt.Errorf("verify the bucket: %w", err)
 		}
 		known := s.Keyring()
@@ -182,7 +177,7 @@ func (s *Syncer) withNewerKeys(ctx context.Context, do func() error) error {
 	if !errors.Is(err, seal.ErrUnknownKey) {
 		return err
 	}
-	if found := s.checkKeys(ctx, proofAnew, false); found != nil {
+	if found := s.checkKeys(ctx, proofAnew); found != nil {
 		return found
 	}
 	if s.Keyring() == before {

@@ -99,7 +99,7 @@ func (g *gate) PutIfAbsent(ctx context.Context, name string, size int64, content
 func (g *gate) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
 	o, err := g.Layer.Get(ctx, name, off, n)
 	if err == nil && g.down != nil {
-		o.Body = &limitedBody{limitedReader{ctx: ctx, l: g.down, r: o.Body}, o.Body}
+		o.Body = &body{&limitedReader{ctx: ctx, l: g.down, r: o.Body}, o.Body.Close}
 	}
 	return o, err
 }
@@ -121,12 +121,13 @@ func (r *limitedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-type limitedBody struct {
-	limitedReader
-	body io.Closer
+// body is what a Get returns.
+type body struct {
+	io.Reader
+	close func() error
 }
 
-func (b *limitedBody) Close() error { return b.body.Close() }
+func (b *body) Close() error { return b.close() }
 
 // scoped is a Bucket whose calls also end when a scope ends: that of the Syncer or of a page. So
 // Close waits for no request.
@@ -151,7 +152,11 @@ func (s *scoped) Get(ctx context.Context, name string, off, n int64) (bucket.Obj
 		release()
 		return o, err
 	}
-	o.Body = &releasingBody{o.Body, release}
+	closes := o.Body.Close
+	o.Body = &body{o.Body, func() error {
+		defer release()
+		return closes()
+	}}
 	return o, nil
 }
 
@@ -164,14 +169,4 @@ func joined(ctx, scope context.Context) (both context.Context, release func()) {
 		stop()
 		cancel(nil)
 	}
-}
-
-type releasingBody struct {
-	io.ReadCloser
-	release func()
-}
-
-func (b *releasingBody) Close() error {
-	defer b.release()
-	return b.ReadCloser.Close()
 }

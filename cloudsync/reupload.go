@@ -43,7 +43,7 @@ func (p *Page) reupload(ctx context.Context, drop func(ctx context.Context) erro
 // startOver renews the log. A page that was synced with another bucket, or that is bare, first
 // forgets its bucket, except for the retention (see State.Carried).
 func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) error) error {
-	if err := p.s.checkKeys(ctx, proofAnew, true); err != nil { // before the page forgets anything (I2)
+	if err := p.s.checkKeys(ctx, proofAnew); err != nil { // before the page forgets anything (I2)
 		return err
 	}
 	st, err := replica.StandingOf(ctx, p.store)

@@ -140,7 +140,7 @@ func (p *Page) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	return p.s.checkKeys(ctx, proofForReading, true)
+	return p.s.checkKeys(ctx, proofForReading)
 }
 
 // ready is begin for a round: it reports a failure in both directions.
@@ -240,7 +240,7 @@ func (p *Page) withLog(ctx context.Context, do func() error) error {
 // renew repairs the bucket, or enters the epoch of another device that has repaired it. anyway is
 // that of pagelog.Log.Renew.
 func (p *Page) renew(ctx context.Context, anyway bool) error {
-	if err := p.s.checkKeys(ctx, proofAnew, true); err != nil {
+	if err := p.s.checkKeys(ctx, proofAnew); err != nil {
 		return err
 	}
 	err := p.s.withNewerKeys(ctx, func() error { return p.ses.log.Renew(ctx, anyway) })
@@ -263,7 +263,7 @@ func (p *Page) explain(ctx context.Context, err error) error {
 	if !errors.Is(err, pagelog.ErrWiped) && !errors.Is(err, pagelog.ErrRolledBack) {
 		return err
 	}
-	if found := p.s.checkKeys(ctx, proofAnew, true); found != nil {
+	if found := p.s.checkKeys(ctx, proofAnew); found != nil {
 		return found
 	}
 	return fmt.Errorf("%w: %w", err, ErrBucketRolledBack)

@@ -118,7 +118,7 @@ func (p *Page) measure(ctx context.Context, d object.Digest) (bytes uint64, err 
 
 // cut begins an epoch that gives up the commits that retention and an erasure name.
 func (p *Page) cut(ctx context.Context) error {
-	if err := p.s.checkKeys(ctx, proofForWriting, true); err != nil {
+	if err := p.s.checkKeys(ctx, proofForWriting); err != nil {
 		return err
 	}
 	if err := p.withLog(ctx, func() error { return p.ses.log.Cut(ctx) }); err != nil {

@@ -195,7 +195,7 @@ func (p *Page) send(ctx context.Context) (sent int, err error) {
 // append puts an entry into the log. It reports false if other devices were faster; then the body
 // has to be made again.
 func (p *Page) append(ctx context.Context, body *wire.SealedBody) (landed bool, err error) {
-	if err := p.s.checkKeys(ctx, proofForWriting, true); err != nil {
+	if err := p.s.checkKeys(ctx, proofForWriting); err != nil {
 		return false, err
 	}
 	if err := p.announce(ctx); err != nil {
