@@ -205,7 +205,7 @@ func TestTransactionLargerThanMemory(t *testing.T) {
 	if n := count(); n != keys {
 		t.Fatalf("%d keys, want %d", n, keys)
 	}
-	wantHeap(t, stop(), 2*heapLimit) // a fold of many small nodes, and the temporary index of the transaction
+	wantHeap(t, stop(), 2*heapLimit) // a fold of many small nodes
 }
 
 func wantHeap(t *testing.T, got, limit uint64) {
