@@ -82,7 +82,7 @@ func TestHandlesFollowTheirBranches(t *testing.T) {
 	if parent != base {
 		t.Errorf("HEAD~2 is %s, want %s", parent.Short(), base.Short())
 	}
-	restored, err := p.Restore(t.Context(), base, nil)
+	restored, err := p.Restore(t.Context(), base, "")
 	must(t, err)
 	if c, err = p.Commit(t.Context(), restored); err != nil || c.Parents[0] != a2 {
 		t.Errorf("restored on %v, %v", c.Parents, err)

@@ -30,8 +30,8 @@ type SyncOptions struct {
 	// 64. They sync as soon as something happens, the others every MaxPoll. A held page takes two
 	// file descriptors.
 	OpenPages int
-	// Paused begins in pause until ResumeSync. This pause is not stored, unlike that of
-	// Repository.PauseSync.
+	// Paused begins in pause. This pause is not stored, unlike that of Repository.PauseSync, which
+	// also ends it.
 	Paused bool
 	// Manual turns background sync off: only Sync, Prefetch, and reads of values that this device
 	// does not store use the network.
@@ -89,7 +89,7 @@ type CloudInfo struct {
 	// Device is the id of this device, 32 hexadecimal digits, derived from the device's signing
 	// key. A copied directory has another id.
 	Device string
-	// Paused reports that PauseSync has stopped background sync until ResumeSync.
+	// Paused reports that PauseSync has stopped background sync.
 	Paused bool
 	// Founded reports that the bucket had no keys when this process set the cloud, and that the
 	// process made them: the bucket was empty, or the URL is not the intended one.
@@ -124,12 +124,19 @@ func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 // changed and the error matches ErrNeedsFetch. Of key and credentials only the paths are stored.
 // After a crash the repository has the old or the new cloud, and SetCloud can be called again.
 //
+// With nil, SetCloud forgets the cloud. It deletes nothing on the device or in the bucket. Pages
+// keep their sync state, so that setting the same cloud again continues; until then content that
+// was not fetched cannot be read.
+//
 // Errors: ErrInvalid, ErrWrongKey, ErrUnsupported (scheme or bucket), ErrNeedsFetch, ErrNetwork,
 // ErrReadOnly, ErrClosed, those of the file system and of ctx.
 func (r *Repository) SetCloud(ctx context.Context, o *Cloud) (CloudInfo, error) {
-	c := cloudlink.Cloud(*o)
-	err := r.inCloudTurn(ctx, "set cloud", func(ctx context.Context) error { return r.cloud.Set(ctx, &c) })
-	if err != nil {
+	what, set := "unset cloud", r.cloud.Unset
+	if o != nil {
+		c := cloudlink.Cloud(*o)
+		what, set = "set cloud", func(ctx context.Context) error { return r.cloud.Set(ctx, &c) }
+	}
+	if err := r.inCloudTurn(ctx, what, set); err != nil {
 		return CloudInfo{}, err
 	}
 	info, _ := r.Cloud()
@@ -156,14 +163,6 @@ func (r *Repository) takeSecret(s secret.Bytes) error {
 	r.identity.Store(&next)
 	r.table.Store(split.NewTable(next.Secret[:]))
 	return nil
-}
-
-// UnsetCloud forgets the cloud. It deletes nothing on the device or in the bucket. Pages keep their
-// sync state, so that setting the same cloud again continues; until then content that was not
-// fetched cannot be read. Without a cloud it does nothing. Errors: ErrReadOnly, ErrClosed, those of
-// the file system and of ctx.
-func (r *Repository) UnsetCloud(ctx context.Context) error {
-	return r.inCloudTurn(ctx, "unset cloud", r.cloud.Unset)
 }
 
 // openers returns the openers of buckets; o may be nil.

@@ -133,11 +133,13 @@ func TestOlderTreesAreFetched(t *testing.T) {
 		t.Error(err)
 	}
 	n = fresh()
-	if _, err := n.Restore(t.Context(), ids[1], nil); err != nil {
+	if _, err := n.Restore(t.Context(), ids[1], ""); err != nil {
 		t.Error(err)
 	}
-	if err := fresh().FetchHistory(t.Context(), ids[3]); err != nil {
+	if old, err := fresh().At(t.Context(), ids[3]); err != nil {
 		t.Error(err)
+	} else {
+		check(t, old.Close())
 	}
 	testMergeWithHistory(w, fresh(), late)
 }
@@ -207,10 +209,10 @@ func TestCloudThatCannotBeRemembered(t *testing.T) {
 	if states := r.SyncStates(); len(states) != 1 {
 		t.Errorf("%d pages are synced in the background", len(states))
 	}
-	if err := r.UnsetCloud(ctx); err != nil { // which writes nothing
+	if _, err := r.SetCloud(ctx, nil); err != nil { // which writes nothing
 		t.Fatal(err)
 	}
-	if _, ok := r.Cloud(); ok || p.SyncState().Position != 0 {
+	if _, ok := r.Cloud(); ok || p.shared.cloud.State(ctx).Position != 0 {
 		t.Error("there is a cloud")
 	}
 }

@@ -119,7 +119,7 @@ func TestDevicesMeet(t *testing.T) {
 	if diff := cmp.Diff(ha, hb); diff != "" || len(ha) != 1 {
 		t.Errorf("heads differ (-a +b):\n%s", diff)
 	}
-	if s := pa.SyncState(); s.Unsynced != 0 || s.Position == 0 || s.Upload != ledger.SyncIdle {
+	if s := syncState(pa); s.Unsynced != 0 || s.Position == 0 || s.Upload != ledger.SyncIdle {
 		t.Errorf("state %+v", s)
 	}
 	checkClean(t, a)
@@ -153,11 +153,11 @@ func TestDevicesMeetInTheBackground(t *testing.T) {
 			break
 		}
 	}
-	must(t, a.PauseSync(ctx))
+	must(t, a.PauseSync(ctx, true))
 	if info, _ := a.Cloud(); !info.Paused || !slices.ContainsFunc(a.SyncStates(), func(s ledger.SyncState) bool { return s.Paused }) {
 		t.Errorf("no pause: %+v %+v", info, a.SyncStates())
 	}
-	must(t, a.ResumeSync(ctx))
+	must(t, a.PauseSync(ctx, false))
 	closeIt(t, a)
 	for _, err := range a.WatchSync(ctx) {
 		wantErr(t, err, ledger.ErrClosed)
@@ -211,7 +211,10 @@ func TestLazyValues(t *testing.T) {
 	if n := admin.Metrics(b).Down - down; n > 1<<20 {
 		t.Errorf("%d bytes came down for a range of 1000", n)
 	}
-	r, err := p.Prefetch(t.Context(), []byte("o"))
+	s, err := p.Snapshot(t.Context())
+	must(t, err)
+	r, err := s.Prefetch(t.Context(), []byte("o"), nil)
+	must(t, s.Close())
 	if err != nil || r.Values != 1 || r.Bytes == 0 {
 		t.Fatalf("prefetch: %+v, %v", r, err)
 	}
@@ -467,7 +470,7 @@ func TestReadOnlyAsksNobody(t *testing.T) {
 	wantErr(t, err, ledger.ErrNeedsFetch)
 	_, err = r.Sync(t.Context())
 	wantErr(t, err, ledger.ErrReadOnly)
-	wantErr(t, r.UnsetCloud(t.Context()), ledger.ErrReadOnly)
+	wantErr(t, errorOf(r.SetCloud(t.Context(), nil)), ledger.ErrReadOnly)
 }
 
 // TestCloneReturnsOneOrTheOther: an error, or an open repository, whose first sync may have failed.

@@ -49,7 +49,7 @@ func TestLeavingABucketThatHangs(t *testing.T) {
 	w := newCloudWorld(t)
 	for name, leave := range map[string]func(ctx context.Context, r *ledger.Repository) error{
 		"close": func(_ context.Context, r *ledger.Repository) error { return r.Close() },
-		"unset": func(ctx context.Context, r *ledger.Repository) error { return r.UnsetCloud(ctx) },
+		"unset": func(ctx context.Context, r *ledger.Repository) error { return errorOf(r.SetCloud(ctx, nil)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -92,14 +92,14 @@ func TestSyncWhileTheCloudChanges(t *testing.T) {
 	begin("one")
 	_, err := r.SetCloud(t.Context(), w.cloud())
 	must(t, err)
-	if err := <-done; err != nil || p.SyncState().Unsynced != 0 {
-		t.Errorf("sync while the cloud was set anew: %v, %+v", err, p.SyncState())
+	if err := <-done; err != nil || syncState(p).Unsynced != 0 {
+		t.Errorf("sync while the cloud was set anew: %v, %+v", err, syncState(p))
 	}
-	must(t, r.UnsetCloud(t.Context()))
+	must(t, errorOf(r.SetCloud(t.Context(), nil)))
 	_, err = r.SetCloud(t.Context(), w.cloud())
 	must(t, err)
 	begin("two")
-	must(t, r.UnsetCloud(t.Context()))
+	must(t, errorOf(r.SetCloud(t.Context(), nil)))
 	err = <-done
 	wantErr(t, err, ledger.ErrNoCloud)
 	if errors.Is(err, ledger.ErrClosed) {

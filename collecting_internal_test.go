@@ -216,7 +216,7 @@ func TestCollectionIsOff(t *testing.T) {
 		t.Error("somebody waits for a round")
 	}
 	for _, o := range []CollectionOptions{{Interval: -1}, {Time: -1}, {Bytes: -1}} {
-		if err := (&Options{Collection: o}).Validate(); !errors.Is(err, ErrInvalid) {
+		if err := (&Options{Collection: o}).validate(); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}

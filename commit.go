@@ -17,7 +17,8 @@ type Commit struct {
 	// merge commit has the timestamp of its later parent. With wrong clocks it may be less than a
 	// parent's; Generation never is.
 	Timestamp int64
-	// Generation is the longest path to the first commit, which has 0.
+	// Generation is the longest path to the first commit, which has 0: it is implied in every page,
+	// empty, and without parents.
 	Generation uint64
 	// Root is the digest of the tree's root node, 66 hexadecimal digits. Equal content has the same
 	// root.
@@ -27,9 +28,6 @@ type Commit struct {
 	// Device and Message are as recorded by the committer, often "".
 	Device, Message string
 }
-
-// IsFirst reports whether c is the implied first commit of every page: empty, without parents.
-func (c Commit) IsFirst() bool { return c.Generation == 0 }
 
 func newCommit(c *commit.Commit) Commit {
 	out := Commit{

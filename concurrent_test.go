@@ -140,7 +140,7 @@ func TestCloseCountsWhatWasLeftOpen(t *testing.T) {
 	_, heads := p.Heads(t.Context())
 	_, tags := p.Tags(t.Context())
 	_, resolve := p.Resolve(t.Context(), "HEAD")
-	_, restore := p.Restore(t.Context(), ledger.CommitID{1}, nil)
+	_, restore := p.Restore(t.Context(), ledger.CommitID{1}, "")
 	it.Next(t.Context())
 	var diff, rows, log error
 	for _, diff = range p.Diff(t.Context(), ledger.CommitID{}, ledger.CommitID{}, nil) {

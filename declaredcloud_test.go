@@ -32,7 +32,7 @@ func TestDeclaredCloud(t *testing.T) {
 	if info, _ := a.Cloud(); info.Err == nil {
 		t.Error("the cloud does not say why it could not be reached")
 	}
-	if s := pa.SyncState(); s.Upload != ledger.SyncFailing || s.UploadErr == nil {
+	if s := syncState(pa); s.Upload != ledger.SyncFailing || s.UploadErr == nil {
 		t.Errorf("the page's state is %+v", s)
 	}
 	w.offline(false)

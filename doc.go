@@ -62,10 +62,10 @@
 // requested.
 //
 // Values of priority [Lazy] are downloaded when they are read, and older versions of a page on
-// request; such reads can fail with [ErrNetwork]. [Page.Prefetch] downloads values before they are
-// needed. Buckets in directories (dir:PATH) are built in. gcs.Opener of package cloudsync/gcs and
-// s3.Opener of package cloudsync/s3 go into [Options].Buckets; a program without them does not link
-// those packages.
+// request; such reads can fail with [ErrNetwork]. [Snapshot.Prefetch] downloads values before they
+// are needed. Buckets in directories (dir:PATH) are built in. gcs.Opener of package cloudsync/gcs
+// and s3.Opener of package cloudsync/s3 go into [Options].Buckets; a program without them does not
+// link those packages.
 //
 // When a bucket was emptied, rolled back or replaced, sync stops with [ErrCloudRolledBack] or
 // [ErrCloudReplaced] and changes nothing on this device. Reupload of package admin repairs the

@@ -143,7 +143,7 @@ func TestEvictRefuses(t *testing.T) {
 	if admin.EvictUnsynced.Discardable() != true || admin.EvictOpen.Discardable() {
 		t.Error("discardable")
 	}
-	must(t, r.UnsetCloud(ctx))
+	must(t, errorOf(r.SetCloud(ctx, nil)))
 	report, err = evict(admin.EvictOptions{}, ref(p))
 	wantKept(t, err, report, admin.EvictNoCloud)
 	_, err = r.SetCloud(ctx, w.cloud())
@@ -298,7 +298,7 @@ func TestEvictedNeedsTheCloud(t *testing.T) {
 	wantErr(t, err, ledger.ErrNeedsFetch)
 	w.bucket = mem
 	w.offline(false)
-	must(t, r.UnsetCloud(ctx))
+	must(t, errorOf(r.SetCloud(ctx, nil)))
 	_, err = r.Page(ctx, "l", "p")
 	wantErr(t, err, ledger.ErrNeedsFetch)
 	wantErr(t, err, ledger.ErrNoCloud)
@@ -388,7 +388,7 @@ func TestEvictValues(t *testing.T) {
 		t.Errorf("without a network: %v", err)
 	}
 	w.offline(false)
-	must(t, r.UnsetCloud(t.Context()))
+	must(t, errorOf(r.SetCloud(t.Context(), nil)))
 	report, err = admin.Evict(t.Context(), r, &o)
 	wantKept(t, err, report, admin.EvictNoCloud)
 }

@@ -33,7 +33,7 @@ func Example_sync() {
 	_, err = repo.Sync(ctx)
 	check(err)
 
-	fmt.Printf("%s, %d commits to send\n", value, page.SyncState().Unsynced)
+	fmt.Printf("%s, %d commits to send\n", value, repo.SyncStates()[0].Unsynced)
 	// Output: hello, 0 commits to send
 }
 

@@ -165,7 +165,7 @@ func Example_groupStrategy() {
 
 // A watch goes on where the one before it has ended, also after a restart: the app keeps what
 // Resume returns.
-func ExampleNotification_Resume() {
+func ExampleNotification() {
 	ctx := context.Background()
 	page, done := examplePage(ctx)
 	defer done()
@@ -181,7 +181,7 @@ func ExampleNotification_Resume() {
 			for _, c := range n.Changes {
 				apply(c.Key, c.Old, c.New) // New is nil when the key was removed
 			}
-			last = n.Resume()
+			last = n.Resume
 			if n.Commit.ID == head {
 				break
 			}

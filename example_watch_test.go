@@ -31,7 +31,7 @@ func ExamplePage_Watch() {
 			v, err := c.New.Value(ctx)
 			fmt.Printf("%s is %s now %v\n", c.Key, v, err)
 		}
-		// Keep n.Resume() where the changes are kept: a later Watch From it goes on there.
+		// Keep n.Resume where the changes are kept: a later Watch From it goes on there.
 		break
 	}
 	// Output:

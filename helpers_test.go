@@ -147,6 +147,16 @@ func checkClean(t testing.TB, r *ledger.Repository) {
 	}
 }
 
+// idOf returns the id of a repository.
+func idOf(t testing.TB, r *ledger.Repository) string {
+	t.Helper()
+	st, err := admin.Status(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.ID
+}
+
 // tree returns every file below dir with its content.
 func tree(t testing.TB, dir string) map[string]string {
 	t.Helper()

@@ -69,23 +69,14 @@ func (p *Page) entry(e *fb.Entry, has bool) *Entry {
 	return &out
 }
 
-// RestoreOptions say what Restore restores.
-type RestoreOptions struct {
-	// Prefix limits it to the keys that begin with it, or with a prefix of Also; others stay as they
-	// are.
-	Prefix []byte
-	Also   [][]byte
-	// Message is recorded in the new commit; "" means "restore" and the short id of the commit.
-	Message string
-}
-
-// Restore makes a new commit on the handle's head with the content of an old one. It returns the id
-// of the new commit, or of the head when nothing differs. o may be nil. Like Update it waits for
-// the page's write turn, and survives a crash when it returns nil. Errors: ErrNotFound, ErrInvalid
-// (the zero id), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
-func (p *Page) Restore(ctx context.Context, id CommitID, o *RestoreOptions) (CommitID, error) {
-	how := given(o)
-	return p.in.Restore(ctx, id, append([][]byte{how.Prefix}, how.Also...), how.Message)
+// Restore makes a new commit on the handle's head with the content of an old one: all of it, or
+// only that of the keys that begin with one of prefixes. message is recorded in the new commit; ""
+// means "restore" and the short id of the old one. Restore returns the id of the new commit, or of
+// the head when nothing differs. Like Update it waits for the page's write turn, and survives a
+// crash when it returns nil. Errors: ErrNotFound, ErrInvalid (the zero id), ErrTooLarge (message),
+// ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
+func (p *Page) Restore(ctx context.Context, id CommitID, message string, prefixes ...[]byte) (CommitID, error) {
+	return p.in.Restore(ctx, id, prefixes, message)
 }
 
 // UndoOptions say how Undo works. Nil and the zero value are useful for all commits but merges.

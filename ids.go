@@ -46,6 +46,9 @@ type PageRef struct {
 
 func (p PageRef) key() pageKey { return pageKey{Ledger: p.Ledger, ID: p.ID} }
 
+// refOf is the public name of a page.
+func refOf(k pageKey) PageRef { return PageRef{k.Ledger, k.ID} }
+
 // ParsePageID reads the 32 hexadecimal digits of a page id. Errors: ErrInvalid.
 func ParsePageID(s string) (PageID, error) {
 	var id PageID

@@ -14,30 +14,19 @@ import (
 )
 
 // PageState says where a page is. New versions may add values.
-type PageState uint8
+type PageState string
 
 // The states of a page.
 const (
 	// PageClosed: the page is on this device, and no app has it open.
-	PageClosed PageState = iota
+	PageClosed PageState = "closed"
 	// PageOpen: the page is on this device, and open in this process.
-	PageOpen
+	PageOpen PageState = "open"
 	// PageEvicted: the page is in the cloud only. Opening it downloads it again.
-	PageEvicted
+	PageEvicted PageState = "evicted"
+	// PageDeleted: the page was deleted on this device. Only WatchPages has this state.
+	PageDeleted PageState = "deleted"
 )
-
-// String returns a word for s, such as "closed".
-func (s PageState) String() string {
-	switch s {
-	case PageClosed:
-		return "closed"
-	case PageOpen:
-		return "open"
-	case PageEvicted:
-		return "evicted"
-	}
-	return fmt.Sprintf("state %d", uint8(s))
-}
 
 // PageInfo describes a page in this repository. It is read without opening the page.
 type PageInfo struct {
@@ -142,27 +131,20 @@ func (r *Repository) pageInfo(k pageKey, away *layout.Absence) (info PageInfo, e
 		}
 		return info, nil
 	}
-	if r.pages.UseOf(k) > presence.ForSync {
+	if info.State = PageClosed; r.pages.UseOf(k) > presence.ForSync {
 		info.State = PageOpen
 	}
 	info.SizeBytes, err = r.disk.PageSize(k)
 	return info, err
 }
 
-// PageChange is a page that is new or was deleted on this device.
-type PageChange struct {
-	PageInfo
-	// Deleted reports that the page was deleted; PageInfo then has its last state.
-	Deleted bool
-}
-
 // WatchPages yields all pages of this repository, and then each page that is created, here or by
-// another device, or deleted here. Eviction and return of a page yield nothing, nor does a page
-// that is created and deleted while the loop body runs. The loop pulls; between iterations only the
-// list of pages is held. The sequence ends with an error, as the last element: ErrClosed,
-// ErrCorrupt, those of ctx and of the file system.
-func (r *Repository) WatchPages(ctx context.Context) iter.Seq2[PageChange, error] {
-	return func(yield func(PageChange, error) bool) {
+// another device, or deleted here: then with the state PageDeleted. Eviction and return of a page
+// yield nothing, nor does a page that is created and deleted while the loop body runs. The loop
+// pulls; between iterations only the list of pages is held. The sequence ends with an error, as the
+// last element: ErrClosed, ErrCorrupt, those of ctx and of the file system.
+func (r *Repository) WatchPages(ctx context.Context) iter.Seq2[PageInfo, error] {
+	return func(yield func(PageInfo, error) bool) {
 		told := map[PageRef]PageInfo{}
 		for {
 			r.mu.Lock()
@@ -184,14 +166,14 @@ func (r *Repository) WatchPages(ctx context.Context) iter.Seq2[PageChange, error
 					err = fmt.Errorf("repository: %w", ErrClosed)
 				}
 			}
-			yield(PageChange{}, fmt.Errorf("watch pages: %w", err))
+			yield(PageInfo{}, fmt.Errorf("watch pages: %w", err))
 			return
 		}
 	}
 }
 
 // pageChanges returns how the pages differ from those in told, and updates told.
-func (r *Repository) pageChanges(ctx context.Context, told map[PageRef]PageInfo) (changes []PageChange, err error) {
+func (r *Repository) pageChanges(ctx context.Context, told map[PageRef]PageInfo) (changes []PageInfo, err error) {
 	infos, err := r.Pages(ctx)
 	if err != nil {
 		return nil, err
@@ -200,13 +182,14 @@ func (r *Repository) pageChanges(ctx context.Context, told map[PageRef]PageInfo)
 	for _, p := range infos {
 		delete(gone, p.PageRef)
 		if _, ok := told[p.PageRef]; !ok {
-			changes = append(changes, PageChange{PageInfo: p})
+			changes = append(changes, p)
 		}
 		told[p.PageRef] = p
 	}
 	for ref, p := range gone {
 		delete(told, ref)
-		changes = append(changes, PageChange{PageInfo: p, Deleted: true})
+		p.State = PageDeleted
+		changes = append(changes, p)
 	}
 	return changes, nil
 }

@@ -39,7 +39,7 @@ func TestWatchPages(t *testing.T) {
 			break
 		}
 		must(t, err)
-		told[fmt.Sprint(c.Name, " ", c.Deleted)] = true
+		told[fmt.Sprint(c.Name, " ", c.State == ledger.PageDeleted)] = true
 		if n := len(told); n == 2 || n == 3 {
 			steps[n-1]()
 		} else if n == len(want) {

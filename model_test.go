@@ -253,7 +253,7 @@ func (m *modelMachine) compareDiff(rt *rapid.T, i int, id ledger.CommitID) {
 
 func (m *modelMachine) restore(rt *rapid.T, i int, id ledger.CommitID) {
 	prefix := rapid.SampledFrom([]string{"", "a", "b", "\xff"}).Draw(rt, "prefix")
-	_, err := m.pages[i].Restore(m.t.Context(), id, &ledger.RestoreOptions{Prefix: []byte(prefix)})
+	_, err := m.pages[i].Restore(m.t.Context(), id, "", []byte(prefix))
 	must(m.t, err)
 	model := maps.Clone(m.models[i])
 	maps.DeleteFunc(model, func(k, _ string) bool { return strings.HasPrefix(k, prefix) })

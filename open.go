@@ -71,7 +71,7 @@ func machineOf(o *Options) machine {
 // that of the stored cloud), ErrCorrupt, ErrInvalid, ErrTooLarge, those of ctx and of the file
 // system.
 func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
-	if err := o.Validate(); err != nil {
+	if err := o.validate(); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {

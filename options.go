@@ -7,10 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"time"
-	"unicode/utf8"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/internal/session"
 )
 
 // Defaults of Options.
@@ -155,8 +154,8 @@ func (o CollectionOptions) withDefaults() CollectionOptions {
 	return o
 }
 
-// Validate reports options that cannot be right. Errors: ErrInvalid, ErrTooLarge.
-func (o *Options) Validate() error {
+// validate reports options that cannot be right. Errors: ErrInvalid, ErrTooLarge.
+func (o *Options) validate() error {
 	if o == nil {
 		return nil
 	}
@@ -172,11 +171,8 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("check options: %s is %d, want 0 or more: %w", f.name, f.value, ErrInvalid)
 		}
 	}
-	if len(o.Device) > limits.MaxDeviceBytes {
-		return fmt.Errorf("check options: Device has %d bytes, at most %d are allowed: %w", len(o.Device), limits.MaxDeviceBytes, ErrTooLarge)
-	}
-	if !utf8.ValidString(o.Device) {
-		return fmt.Errorf("check options: Device is not UTF-8: %w", ErrInvalid)
+	if err := session.ValidateDevice(o.Device); err != nil {
+		return err
 	}
 	if o.Sync.MinPoll < 0 || o.Sync.MaxPoll < 0 || o.Sync.Limits.UploadBytesPerSecond < 0 || o.Sync.Limits.DownloadBytesPerSecond < 0 || o.Sync.Limits.RequestsPerSecond < 0 {
 		return fmt.Errorf("check options: a pause or limit of Sync is negative: %w", ErrInvalid)
@@ -191,50 +187,27 @@ func (o *Options) Validate() error {
 }
 
 // EventKind says what an Event reports. New versions may add kinds.
-type EventKind uint8
+type EventKind string
 
 const (
 	// EventCommit reports a commit that is durable.
-	EventCommit EventKind = iota + 1
+	EventCommit EventKind = "commit"
 	// EventCommitFailed reports a commit that the disk refused; Err says why.
-	EventCommitFailed
+	EventCommitFailed EventKind = "commitFailed"
 	// EventCorruption reports bytes that differ from what was written; Err matches ErrCorrupt.
-	EventCorruption
+	EventCorruption EventKind = "corruption"
 	// EventPageOpened reports that the store of a page was opened.
-	EventPageOpened
+	EventPageOpened EventKind = "pageOpened"
 	// EventPageClosed reports that the store of a page was closed.
-	EventPageClosed
+	EventPageClosed EventKind = "pageClosed"
 	// EventMerge reports a merge commit that is durable.
-	EventMerge
+	EventMerge EventKind = "merge"
 	// EventMergeFailed reports heads that could not be merged; Err says why. The merge is retried
 	// later.
-	EventMergeFailed
+	EventMergeFailed EventKind = "mergeFailed"
 	// EventCollect reports garbage that was deleted: Changes counts its pieces and nodes.
-	EventCollect
+	EventCollect EventKind = "collect"
 )
-
-// String returns a short name, such as "commit".
-func (k EventKind) String() string {
-	switch k {
-	case EventCommit:
-		return "commit"
-	case EventCommitFailed:
-		return "commitFailed"
-	case EventCorruption:
-		return "corruption"
-	case EventPageOpened:
-		return "pageOpened"
-	case EventPageClosed:
-		return "pageClosed"
-	case EventMerge:
-		return "merge"
-	case EventMergeFailed:
-		return "mergeFailed"
-	case EventCollect:
-		return "collect"
-	}
-	return fmt.Sprintf("event %d", uint8(k))
-}
 
 // Event is one thing that happened to a page.
 type Event struct {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/ledgerd/ledger/internal/presence"
@@ -73,8 +71,9 @@ func (p *Page) View(ctx context.Context, fn func(*Snapshot) error) error {
 func (p *Page) Snapshot(ctx context.Context) (*Snapshot, error) { return p.At(ctx, CommitID{}) }
 
 // At returns the page as of a commit; the zero id means the handle's head. It must be closed. With
-// a cloud it may fetch the commit's tree; see FetchHistory. Errors: ErrNotFound, ErrNeedsFetch,
-// ErrNetwork, ErrClosed, ErrCorrupt.
+// a cloud it may fetch the commit's tree: a device that began with a checkpoint has the commits
+// before it without their trees. Errors: ErrNotFound, ErrNeedsFetch (there is no cloud, or the
+// repository is open for reading), ErrGone, ErrNetwork, ErrClosed, ErrCorrupt, those of Sync.
 func (p *Page) At(ctx context.Context, id CommitID) (*Snapshot, error) {
 	s, err := p.in.At(ctx, id)
 	if err != nil {
@@ -159,17 +158,12 @@ func (p *Page) Commit(ctx context.Context, id CommitID) (Commit, error) {
 	return newCommit(c), nil
 }
 
-// Tag is a name for a commit. Retention keeps a tagged commit.
-type Tag struct {
-	Name   string
-	Commit CommitID
-}
-
-// Tag gives a commit a name, or moves an existing name to it. name is 1 to 256 bytes of UTF-8
-// without '~', control characters and spaces. It must not look like another revision: "HEAD",
-// "none", 4 to 64 hexadecimal digits, a time. Older or downloaded tags with such names stay and can
-// be deleted. The zero id means the handle's head. When Tag returns nil, the tag survives a crash.
-// Errors: ErrNotFound (no such commit), ErrInvalid, ErrTooLarge, ErrClosed, ErrReadOnly.
+// Tag gives a commit a name, or moves an existing name to it. Retention keeps a tagged commit. name
+// is 1 to 256 bytes of UTF-8 without '~', control characters and spaces. It must not look like
+// another revision: "HEAD", "none", 4 to 64 hexadecimal digits, a time. Older or downloaded tags
+// with such names stay and can be deleted. The zero id means the handle's head. When Tag returns
+// nil, the tag survives a crash. Errors: ErrNotFound (no such commit), ErrInvalid, ErrTooLarge,
+// ErrClosed, ErrReadOnly.
 func (p *Page) Tag(ctx context.Context, name string, id CommitID) error {
 	return p.in.Tag(ctx, name, id)
 }
@@ -177,15 +171,5 @@ func (p *Page) Tag(ctx context.Context, name string, id CommitID) error {
 // DeleteTag deletes a tag. Errors: ErrNotFound, ErrClosed, ErrReadOnly.
 func (p *Page) DeleteTag(ctx context.Context, name string) error { return p.in.DeleteTag(ctx, name) }
 
-// Tags returns all tags sorted by name. Errors: ErrClosed, ErrCorrupt.
-func (p *Page) Tags(ctx context.Context) ([]Tag, error) {
-	m, err := p.in.Tags(ctx)
-	if err != nil {
-		return nil, err
-	}
-	tags := make([]Tag, 0, len(m))
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		tags = append(tags, Tag{Name: name, Commit: m[name]})
-	}
-	return tags, nil
-}
+// Tags returns the commits of all tags by their names. Errors: ErrClosed, ErrCorrupt.
+func (p *Page) Tags(ctx context.Context) (map[string]CommitID, error) { return p.in.Tags(ctx) }

@@ -61,12 +61,3 @@ func (p *Page) WaitSynced(ctx context.Context, id CommitID) error {
 		return s.WaitSynced(ctx, id)
 	})
 }
-
-// FetchHistory makes the content of an older commit readable on this device, and returns at once
-// when it already is. A device that began with a checkpoint has the commits before it without their
-// trees; reading such a commit fetches its tree when the network is up. Errors: ErrNotFound (no
-// such commit), ErrNeedsFetch (there is no cloud, or the repository is open for reading), ErrGone,
-// ErrNetwork, those of Sync.
-func (p *Page) FetchHistory(ctx context.Context, id CommitID) error {
-	return p.in.FetchHistory(ctx, id)
-}

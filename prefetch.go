@@ -14,19 +14,10 @@ type PrefetchResult struct {
 	Pieces, Bytes int64
 }
 
-// Prefetch downloads all values below a prefix, as of the handle's head, so that reading them needs
-// no network. Adjacent pieces in the bucket take one request. After an error the downloaded values
-// stay. Errors: those of Page.Sync, ErrGone.
-func (p *Page) Prefetch(ctx context.Context, prefix []byte) (result PrefetchResult, err error) {
-	err = p.View(ctx, func(s *Snapshot) error {
-		result, err = s.Prefetch(ctx, prefix, nil)
-		return err
-	})
-	return result, err
-}
-
-// Prefetch is Page.Prefetch for the values of a snapshot. progress, when not nil, is called with
-// the result so far; it must not block.
+// Prefetch downloads all values below a prefix, so that reading them needs no network. Adjacent
+// pieces in the bucket take one request. After an error the downloaded values stay. progress, when
+// not nil, is called with the result so far; it must not block. Errors: those of Page.Sync,
+// ErrGone.
 func (s *Snapshot) Prefetch(ctx context.Context, prefix []byte, progress func(PrefetchResult)) (PrefetchResult, error) {
 	var told func(session.PrefetchResult)
 	if progress != nil {

@@ -51,16 +51,6 @@ type Repository struct {
 	listed chan struct{} // guarded by mu; closed when a page is made or deleted
 }
 
-// Dir returns the directory that was given to Open; "" for a repository in memory.
-func (r *Repository) Dir() string { return r.dir }
-
-// ID returns the repository's random id, set at its creation, as 32 hexadecimal digits. A backup
-// has the same id.
-func (r *Repository) ID() string { return r.identity.Load().String() }
-
-// ReadOnly reports whether the repository was opened for reading only.
-func (r *Repository) ReadOnly() bool { return r.o.ReadOnly }
-
 // enter begins a call; when it succeeds, the caller must call r.gate.leave.
 func (r *Repository) enter() error {
 	if !r.gate.Enter() {

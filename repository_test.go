@@ -23,7 +23,7 @@ import (
 func TestReopenKeepsEverything(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir, nil)
-	id := r.ID()
+	id := idOf(t, r)
 	p := page(t, r, "app", "page")
 	long := string(pseudo(1, 300_000))
 	c := put(t, p, "a", "1", "long", long, "", "empty key", "empty value", "")
@@ -34,8 +34,8 @@ func TestReopenKeepsEverything(t *testing.T) {
 	closeIt(t, r)
 
 	r = open(t, dir, &ledger.Options{MustExist: true})
-	if r.ID() != id {
-		t.Errorf("id %s, want %s", r.ID(), id)
+	if idOf(t, r) != id {
+		t.Errorf("id %s, want %s", idOf(t, r), id)
 	}
 	p = page(t, r, "app", "page")
 	wantContent(t, p, map[string]string{"a": "1", "long": long, "": "empty key", "empty value": ""})
@@ -350,7 +350,7 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 	_, err = p.Begin(t.Context(), nil)
 	wantErr(t, err, ledger.ErrReadOnly)
 	wantErr(t, p.Tag(t.Context(), "x", c), ledger.ErrReadOnly)
-	_, err = p.Restore(t.Context(), c, nil)
+	_, err = p.Restore(t.Context(), c, "")
 	wantErr(t, err, ledger.ErrReadOnly)
 	_, err = r.Page(t.Context(), "app", "absent")
 	wantErr(t, err, ledger.ErrNotFound)
@@ -375,8 +375,8 @@ func TestInMemoryIsGoneAtClose(t *testing.T) {
 	closeIt(t, p)
 	p = page(t, r, "app", "page")
 	wantContent(t, p, map[string]string{"k": "v"})
-	if r.Dir() != "" {
-		t.Errorf("directory %q", r.Dir())
+	if st, err := admin.Status(t.Context(), r); err != nil || st.Dir != "" {
+		t.Errorf("directory %q, %v", st.Dir, err)
 	}
 	checkClean(t, r)
 	closeIt(t, r)
@@ -452,14 +452,14 @@ func TestBackup(t *testing.T) {
 	}
 	unpacked := t.TempDir()
 	unpack(t, &b, unpacked)
-	id := r.ID()
+	id := idOf(t, r)
 	put(t, page(t, r, "app", "page"), "later", "x")
 	closeIt(t, r)
 
 	for _, dir := range []string{target, unpacked} {
 		c := open(t, dir, &ledger.Options{MustExist: true})
-		if c.ID() != id {
-			t.Errorf("id %s, want %s", c.ID(), id)
+		if idOf(t, c) != id {
+			t.Errorf("id %s, want %s", idOf(t, c), id)
 		}
 		for name, m := range want {
 			wantContent(t, page(t, c, name, "page"), m)
@@ -525,7 +525,7 @@ func TestStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st.FormatVersion != 1 || len(st.Pages) != 2 || st.Heads != 3 || st.Unsynced != 4 || st.SizeBytes == 0 || st.ID != r.ID() {
+	if st.FormatVersion != 1 || len(st.Pages) != 2 || st.Heads != 3 || st.Unsynced != 4 || st.SizeBytes == 0 || st.ID != idOf(t, r) {
 		t.Errorf("status %+v", st)
 	}
 	for _, ps := range st.Pages {

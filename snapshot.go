@@ -65,11 +65,6 @@ func newSnapshot(in *session.Snapshot) *Snapshot { return &Snapshot{Reader{in}, 
 // Commit returns the commit that the snapshot shows.
 func (s *Snapshot) Commit() Commit { return newCommit(s.in.Commit()) }
 
-// Prefix returns a view of s limited to the keys that begin with prefix, and to the limit of s;
-// with disjoint limits it is empty. prefix is copied. Keys are not stripped; a key outside the
-// limit is not found. Closing either snapshot closes both.
-func (s *Snapshot) Prefix(prefix []byte) *Snapshot { return newSnapshot(s.in.Prefix(prefix)) }
-
 // Close releases the commit. It is idempotent and always returns nil. Later reads fail with
 // ErrClosed.
 func (s *Snapshot) Close() error {

@@ -73,15 +73,10 @@ func (r *Repository) WatchSync(ctx context.Context) iter.Seq2[[]SyncState, error
 	}
 }
 
-// PauseSync stops background sync until ResumeSync, also in later runs. Sync, Prefetch and fetching
-// reads still work, and work in progress is finished. Errors: ErrNoCloud, ErrReadOnly, ErrClosed,
-// those of the file system and of ctx.
-func (r *Repository) PauseSync(ctx context.Context) error { return r.setPaused(ctx, true) }
-
-// ResumeSync ends a pause. Errors: as PauseSync.
-func (r *Repository) ResumeSync(ctx context.Context) error { return r.setPaused(ctx, false) }
-
-func (r *Repository) setPaused(ctx context.Context, paused bool) error {
+// PauseSync stops background sync, also in later runs, or ends such a pause. Sync, Prefetch and
+// fetching reads still work, and work in progress is finished. Errors: ErrNoCloud, ErrReadOnly,
+// ErrClosed, those of the file system and of ctx.
+func (r *Repository) PauseSync(ctx context.Context, paused bool) error {
 	return r.inCloudTurn(ctx, "pause or resume sync", func(context.Context) error { return r.cloud.SetPaused(paused) })
 }
 
@@ -119,11 +114,6 @@ func (r *Repository) Sync(ctx context.Context, only ...PageRef) (done []PageSync
 		done = append(done, PageSync{PageRef: refOf(w.Page), Name: w.Name, Created: w.Created, State: w.State, Err: w.Err})
 	}
 	return done, err
-}
-
-// SyncState returns the state of sync of the page; without a cloud only the page's name is set.
-func (p *Page) SyncState() SyncState {
-	return p.shared.cloud.State(p.shared.repo.gate.Life())
 }
 
 // syncOpened syncs a page, which it opens for that.

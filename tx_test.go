@@ -184,7 +184,7 @@ func TestClearForgetsEarlierChanges(t *testing.T) {
 		must(t, err)
 		c, err := p.Commit(t.Context(), first)
 		must(t, err)
-		if heads[0].Root != c.Root || !c.IsFirst() {
+		if heads[0].Root != c.Root || c.Generation != 0 {
 			t.Error("a cleared page has another root than an empty one")
 		}
 		checkClean(t, p.Repository())

@@ -39,6 +39,3 @@ func (r *Repository) visit(ctx context.Context, k pageKey, fn func(context.Conte
 	}
 	return errors.Join(p.in.Call(ctx, func(ctx context.Context) error { return fn(ctx, p) }), p.Close())
 }
-
-// refOf is the public name of a page.
-func refOf(k pageKey) PageRef { return PageRef{k.Ledger, k.ID} }

@@ -76,16 +76,10 @@ type Notification struct {
 	Changes []Change
 	// First and Last mark the first and the last part of a notification. A single part is both.
 	First, Last bool
-}
-
-// Resume returns the commit from which a new Watch continues after this notification. After the
-// last part it is Commit. After any other part it is Base: the new watch repeats all changes since
-// Base, up to the then newest commit, so the caller must discard the incomplete parts.
-func (n *Notification) Resume() CommitID {
-	if n.Last {
-		return n.Commit.ID
-	}
-	return n.Base
+	// Resume is the commit from which a new Watch continues after this notification: after the last
+	// part Commit, after any other part Base. Then the new watch repeats all changes since Base, up
+	// to the then newest commit, so the caller must discard the incomplete parts.
+	Resume CommitID
 }
 
 // Watch reports the changes of the page as they become durable. Each notification leads from one
@@ -111,5 +105,9 @@ func (p *Page) Watch(ctx context.Context, o *WatchOptions) iter.Seq2[Notificatio
 }
 
 func newNotification(p session.Part[Change]) Notification {
-	return Notification{Commit: newCommit(p.Commit), Base: p.Base.ID, Changes: p.Changes, First: p.First, Last: p.Last}
+	n := Notification{Commit: newCommit(p.Commit), Base: p.Base.ID, Changes: p.Changes, First: p.First, Last: p.Last, Resume: p.Base.ID}
+	if n.Last {
+		n.Resume = n.Commit.ID
+	}
+	return n
 }

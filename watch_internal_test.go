@@ -94,7 +94,7 @@ func TestWatchYieldsTheErrorOfADiff(t *testing.T) {
 				t.Fatal(err)
 			}
 			changes += len(n.Changes)
-			if n.Resume() == head {
+			if n.Resume == head {
 				break
 			}
 		}

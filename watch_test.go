@@ -90,13 +90,13 @@ func (f *follower) add(n ledger.Notification) {
 	}
 	f.parts = append(f.parts, n)
 	if !n.Last {
-		if n.Resume() != n.Base {
-			f.t.Fatalf("a part that is not the last resumes at %s, want its base", n.Resume().Short())
+		if n.Resume != n.Base {
+			f.t.Fatalf("a part that is not the last resumes at %s, want its base", n.Resume.Short())
 		}
 		return
 	}
 	f.finish()
-	f.o.From = n.Resume()
+	f.o.From = n.Resume
 }
 
 // finish makes the changes of all parts.

@@ -99,7 +99,7 @@ func TestKeepsNewest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !c.IsFirst() {
+		if c.Generation != 0 {
 			n++
 		}
 	}

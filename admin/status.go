@@ -91,7 +91,7 @@ func Status(ctx context.Context, repo *ledger.Repository) (RepositoryStatus, err
 		return RepositoryStatus{}, fmt.Errorf("status: %w", err)
 	}
 	r := of(repo)
-	st := RepositoryStatus{Dir: repo.Dir(), ID: repo.ID(), FormatVersion: layout.FormatVersion, ReadOnly: repo.ReadOnly(), Cloud: cloudStatus(repo)}
+	st := RepositoryStatus{Dir: r.Dir, ID: r.Identity.String(), FormatVersion: layout.FormatVersion, ReadOnly: r.ReadOnly, Cloud: cloudStatus(repo)}
 	for _, info := range infos {
 		ps := PageStatus{PageInfo: info}
 		ps.Err = r.Visit(ctx, keyOf(info.PageRef), func(ctx context.Context, p *bridge.Page) error { return ps.fill(ctx, r.Clock.Now(), p) })

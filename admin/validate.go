@@ -13,6 +13,10 @@ func ValidateKey(key []byte) error { return session.ValidateKey(key) }
 // ErrInvalid, ErrTooLarge.
 func ValidateMessage(message string) error { return session.ValidateMessage(message) }
 
+// ValidateDevice verifies Options.Device, which has up to 256 bytes of UTF-8. Errors: ErrInvalid,
+// ErrTooLarge.
+func ValidateDevice(name string) error { return session.ValidateDevice(name) }
+
 // ValidateTag verifies the name of a tag; see Page.Tag. Errors: ErrInvalid, ErrTooLarge.
 func ValidateTag(name string) error { return session.ValidateTag(name) }
 

@@ -14,5 +14,5 @@ import (
 // after an error the page is unchanged. Errors: those of ledger.Page.Restore.
 func Restore(ctx context.Context, page *ledger.Page, id ledger.CommitID, prefix []byte, message string) (ledger.CommitID, error) {
 	message = cmp.Or(message, fmt.Sprintf("restore %q from %s", prefix, id.Short()))
-	return page.Restore(ctx, id, &ledger.RestoreOptions{Prefix: prefix, Also: [][]byte{AttributesKey(prefix)}, Message: message})
+	return page.Restore(ctx, id, message, prefix, AttributesKey(prefix))
 }

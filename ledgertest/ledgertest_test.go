@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/admin"
 	"github.com/ledgerd/ledger/ledgertest"
 )
 
@@ -71,10 +72,14 @@ func TestDamageIsReported(t *testing.T) {
 	f := &fake{TB: t}
 	r := ledgertest.Open(f)
 	put(t, ledgertest.Page(f, r, "app", "page"))
+	st, err := admin.Status(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	segments, err := filepath.Glob(filepath.Join(r.Dir(), "1", "ledgers", "*", "*", "*.seg"))
+	segments, err := filepath.Glob(filepath.Join(st.Dir, "1", "ledgers", "*", "*", "*.seg"))
 	if err != nil || len(segments) == 0 {
 		t.Fatal(segments, err)
 	}

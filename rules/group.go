@@ -7,7 +7,6 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/internal/bridge"
 	"github.com/ledgerd/ledger/internal/merging"
-	"github.com/ledgerd/ledger/internal/session"
 )
 
 // GroupStrategy merges a namespace as a whole, for keys that belong together, such as a record and
@@ -89,15 +88,15 @@ func (g groupStrategy) Finish(ctx context.Context, m *merging.Merge) error {
 func mergeOf(m *merging.Merge) *Merge {
 	if m.State == nil {
 		m.State = &Merge{
-			Prefix: m.Prefix, Base: snapshotOf(m.Base), Left: snapshotOf(m.Left), Right: snapshotOf(m.Right),
-			Result: bridge.NewTx(m.Result).(*ledger.Tx), in: m, conflict: bridge.Conflicts(m.Pair),
+			Prefix: m.Prefix,
+			Base:   bridge.NewSnapshot(m.Base).(*ledger.Snapshot),
+			Left:   bridge.NewSnapshot(m.Left).(*ledger.Snapshot),
+			Right:  bridge.NewSnapshot(m.Right).(*ledger.Snapshot),
+			Result: bridge.NewTx(m.Result).(*ledger.Tx),
+			in:     m, conflict: bridge.Conflicts(m.Pair),
 		}
 	}
 	return m.State.(*Merge)
-}
-
-func snapshotOf(s *session.Snapshot) *ledger.Snapshot {
-	return bridge.NewSnapshot(s).(*ledger.Snapshot)
 }
 
 // Group is a set of changed keys that a GroupStrategy merges together.

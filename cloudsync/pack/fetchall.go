@@ -140,8 +140,8 @@ func (f *Fetcher) fetchSpan(ctx context.Context, s *span, came *atomic.Int64) (e
 	return b.store(ctx)
 }
 
-// openPart opens the blocks of a pack that fill n bytes of its stream from off on, with one request,
-// into buf. It also returns the length of the pack.
+// openPart opens the blocks of a pack that fill n bytes of its stream from off on, with one
+// request, into buf. It also returns the length of the pack.
 func (f *Fetcher) openPart(ctx context.Context, src *source, pack epoch.ID, keyIndex uint32, off, n int64, buf *[]byte) (*seal.Stream, int64, error) {
 	if off < 0 || n < 1 || n > maxSpanBytes || off > wire.MaxPackBytes {
 		return nil, 0, src.corrupt("a block", fmt.Sprintf("a place of %d bytes at %d", n, off))

@@ -113,8 +113,8 @@ func (s *source) broken(ctx context.Context, err error) error {
 	return bucket.NewError(ctx, bucket.OpGet, s.name, false, err)
 }
 
-// readSome returns n bytes from off on, in buf if that is large enough, and the length of the object.
-// A negative n means all up to the end. It returns less if the object ends earlier.
+// readSome returns n bytes from off on, in buf if that is large enough, and the length of the
+// object. A negative n means all up to the end. It returns less if the object ends earlier.
 func (s *source) readSome(ctx context.Context, off, n, limit int64, buf []byte) (content []byte, size int64, err error) {
 	body, size, err := s.open(ctx, off, n, limit)
 	if err != nil {

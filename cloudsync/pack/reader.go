@@ -109,8 +109,8 @@ func (r *Reader) openTable(ctx context.Context, s *seal.Sealer) error {
 
 // Lists returns the verified index pieces of LAZY values, which follow all other pieces of a pack.
 // It holds them, at most 4 MiB. It leaves out a damaged one and those after it: fetching such a
-// piece reports the damage. Most were read with the table; a value that begins in an earlier pack may take another
-// request, within the context of Open. Errors are those of the bucket.
+// piece reports the damage. Most were read with the table; a value that begins in an earlier pack
+// may take another request, within the context of Open. Errors are those of the bucket.
 func (r *Reader) Lists() (map[object.Digest][]byte, error) {
 	n := len(r.c.blocks)
 	from, held := n, 0

@@ -107,8 +107,8 @@ type Reader struct {
 }
 
 // NewReader opens the framed object l, of size bytes, and proves its footer and table. It reads
-// from r the last bytes of the object, then the frames of the footer, then those of the table, frame
-// by frame. It holds the table, at most MaxTableBytes.
+// from r the last bytes of the object, then the frames of the footer, then those of the table,
+// frame by frame. It holds the table, at most MaxTableBytes.
 //
 // Errors: those of Open; those of r, with the range; io.ErrUnexpectedEOF for an answer that is
 // shorter than size promises.

@@ -276,7 +276,11 @@ func (w *world) run() {
 		w.age(w.bucket, 31*24*time.Hour)
 	}
 	p := w.page(b)
-	if _, err := p.Prefetch(ctx, nil); err != nil {
+	err = p.View(ctx, func(s *ledger.Snapshot) error {
+		_, err := s.Prefetch(ctx, nil, nil)
+		return err
+	})
+	if err != nil {
 		w.t.Error(err)
 	}
 	w.must(p.Close())

@@ -28,10 +28,11 @@ type Repository struct {
 	Clock    clock.Clock
 	Log      *slog.Logger
 	Identity *layout.Identity
-	// InMemory reports that pages have no files, and Mended what the opening of the repository
-	// repaired; nil for nothing.
-	InMemory bool
-	Mended   *checkup.Problem
+	// Dir is "" for a repository in memory, whose pages have no files.
+	Dir      string
+	ReadOnly bool
+	// Mended is what the opening of the repository repaired; nil for nothing.
+	Mended *checkup.Problem
 
 	Cloud *cloudlink.Link
 	Space *reclaim.Host

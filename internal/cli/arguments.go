@@ -31,7 +31,7 @@ var flagRules = map[string]func(string) error{
 	"limit":        notBelowZero("limit"),
 	"offset":       notBelowZero("offset"),
 	"lock-timeout": notBelowZero("lock-timeout"),
-	"device":       func(name string) error { return (&ledger.Options{Device: name}).Validate() },
+	"device":       admin.ValidateDevice,
 }
 
 func notBelowZero(flag string) func(string) error {

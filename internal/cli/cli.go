@@ -115,15 +115,16 @@ type app struct {
 	device      string
 	lockTimeout time.Duration
 
-	pass      []byte          // passphrase of the cloud, if a flag named it
-	answers   *bufio.Reader   // buffers the standard input from the first question on
-	started   bool            // a verb has begun: errors are no longer about usage
-	verb      *cobra.Command  // the command of the command line
-	completed bool            // another process has printed the shell completions
-	named     []pageName      // the pages among the arguments
-	again     []string        // flags that forward appends to continue this verb
-	warnings  int             // number of omissions reported; above 0 the exit code is ExitPartly
-	cautioned map[string]bool // the paths that cautionModes has warned about
+	pass       []byte          // passphrase of the cloud, if a flag named it
+	answers    *bufio.Reader   // buffers the standard input from the first question on
+	unwritable bool            // nothing can be written: the verb reads what this device stores
+	started    bool            // a verb has begun: errors are no longer about usage
+	verb       *cobra.Command  // the command of the command line
+	completed  bool            // another process has printed the shell completions
+	named      []pageName      // the pages among the arguments
+	again      []string        // flags that forward appends to continue this verb
+	warnings   int             // number of omissions reported; above 0 the exit code is ExitPartly
+	cautioned  map[string]bool // the paths that cautionModes has warned about
 }
 
 // output is the buffered standard output. It keeps the first error, so callers may check errors at

@@ -237,11 +237,11 @@ func (a *app) printCloudGC(r admin.CloudCollectReport, dry bool) {
 }
 
 func cloudPause(ctx context.Context, repo *ledger.Repository, _ struct{}) error {
-	return repo.PauseSync(ctx)
+	return repo.PauseSync(ctx, true)
 }
 
 func cloudResume(ctx context.Context, repo *ledger.Repository, _ struct{}) error {
-	return repo.ResumeSync(ctx)
+	return repo.PauseSync(ctx, false)
 }
 
 func (a *app) cloudUnset(ctx context.Context, repo *ledger.Repository, f dryRun) error {
@@ -250,7 +250,7 @@ func (a *app) cloudUnset(ctx context.Context, repo *ledger.Repository, f dryRun)
 		return ledger.ErrNoCloud
 	}
 	if !f.Dry {
-		if err := repo.UnsetCloud(ctx); err != nil {
+		if _, err := repo.SetCloud(ctx, nil); err != nil {
 			return err
 		}
 	}

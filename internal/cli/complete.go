@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -122,7 +123,7 @@ func (a *app) revisions(cmd *cobra.Command, page, toComplete string) []string {
 		if err != nil {
 			return err
 		}
-		found = append(found, objects(tags, func(t ledger.Tag) string { return t.Name })...)
+		found = append(found, slices.Sorted(maps.Keys(tags))...)
 		n := 0
 		for c, err := range page.Log(ctx) {
 			if n++; err != nil || n > 20 {

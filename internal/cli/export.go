@@ -48,7 +48,7 @@ func (a *app) exportPage(ctx context.Context, f exportFlags) error {
 		if err := a.hasPrefix(ctx, page, snap, o.Prefix); err != nil {
 			return err
 		}
-		if _, ok := page.Repository().Cloud(); ok && !f.Dry && !page.Repository().ReadOnly() {
+		if _, ok := page.Repository().Cloud(); ok && !f.Dry && !a.unwritable {
 			if _, err := a.fetchValues(ctx, snap, o.Prefix); err != nil {
 				return err
 			}

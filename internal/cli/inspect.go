@@ -150,7 +150,7 @@ func (a *app) inspectCommits(ctx context.Context, page *ledger.Page, limit int) 
 		if err != nil {
 			return fmt.Errorf("read history: %w", err)
 		}
-		if c.IsFirst() || limit == 0 {
+		if c.Generation == 0 || limit == 0 {
 			return nil
 		}
 		limit--

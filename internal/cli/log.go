@@ -48,7 +48,7 @@ func (a *app) log(ctx context.Context, f logFlags) error {
 			if err != nil {
 				return fmt.Errorf("read history: %w", err)
 			}
-			if c.IsFirst() || f.Limit > 0 && p.count == f.Limit {
+			if c.Generation == 0 || f.Limit > 0 && p.count == f.Limit {
 				break // the first commit is the last in the log
 			}
 			if err := p.print(ctx, c); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -180,8 +181,8 @@ func namesOf(ctx context.Context, page *ledger.Page) (names, error) {
 	if err != nil {
 		return n, fmt.Errorf("read tags: %w", err)
 	}
-	for _, t := range tags {
-		n.tags[t.Commit] = append(n.tags[t.Commit], t.Name)
+	for _, name := range slices.Sorted(maps.Keys(tags)) {
+		n.tags[tags[name]] = append(n.tags[tags[name]], name)
 	}
 	n.count = len(tags)
 	return n, nil

@@ -27,7 +27,7 @@ func (a *app) restore(ctx context.Context, page *ledger.Page, f restoreFlags) er
 	if err != nil {
 		return err
 	}
-	if target.IsFirst() { // the implied first commit, which is empty
+	if target.Generation == 0 { // the implied first commit, which is empty
 		return withHint(classedf(ledger.ErrNotFound, "restore %s: the page had no commit then", quoted(revision)),
 			"%s lists the commits; rm --all empties a page", a.command("log", pageText(page)))
 	}
@@ -40,7 +40,7 @@ func (a *app) restore(ctx context.Context, page *ledger.Page, f restoreFlags) er
 	}
 	var after ledger.CommitID
 	if len(prefix) == 0 {
-		after, err = page.Restore(ctx, id, &ledger.RestoreOptions{Message: f.Message})
+		after, err = page.Restore(ctx, id, f.Message)
 	} else {
 		after, err = filetree.Restore(ctx, page, id, prefix, f.Message)
 	}

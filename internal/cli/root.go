@@ -330,7 +330,8 @@ func (a *app) fetching(ctx context.Context, how access, do func(*ledger.Reposito
 	}
 	err = a.change(ctx, do)
 	if how == fetches && unwritable(err) && a.out.discard() {
-		return a.read(ctx, do) // this user or disk cannot write: read what this device stores
+		a.unwritable = true // this user or disk cannot write: read what this device stores
+		return a.read(ctx, do)
 	}
 	return err
 }

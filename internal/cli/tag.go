@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
@@ -37,8 +39,8 @@ func (a *app) listTags(ctx context.Context, page *ledger.Page) error {
 	if err != nil {
 		return fmt.Errorf("read tags: %w", err)
 	}
-	for _, t := range tags {
-		a.printTag(t.Name, t.Commit)
+	for _, name := range slices.Sorted(maps.Keys(tags)) {
+		a.printTag(name, tags[name])
 	}
 	return nil
 }
@@ -93,10 +95,6 @@ func (a *app) deleteTag(ctx context.Context, page *ledger.Page, f tagFlags) erro
 // findTag returns the commit of a tag, if the tag exists.
 func findTag(ctx context.Context, page *ledger.Page, name string) (id ledger.CommitID, has bool, err error) {
 	tags, err := page.Tags(ctx)
-	for _, t := range tags {
-		if t.Name == name {
-			return t.Commit, true, nil
-		}
-	}
-	return id, false, err
+	id, has = tags[name]
+	return id, has, err
 }

@@ -36,7 +36,7 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, f undoFlags) error {
 			c.Parents[1].Short()),
 			"name the parent to go back to: %s; or undo one of the commits that it has merged", a.command("undo", pageText(page), revision, "--to", c.Parents[0].Short()))
 	}
-	if c.IsFirst() {
+	if c.Generation == 0 {
 		return usagef("undo %s: commit %s is the first one, which has changed nothing", quoted(revision), id.Short())
 	}
 	if f.To != "" && !slices.Contains(c.Parents, o.Parent) {

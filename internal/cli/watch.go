@@ -145,7 +145,7 @@ func awaitWriter(ctx context.Context, w *fsnotify.Watcher) error {
 func (w *watcher) awaitNews(ctx context.Context, repo *ledger.Repository) error {
 	if !w.started {
 		for change, err := range repo.WatchPages(ctx) {
-			if err != nil || !change.Deleted && change.PageRef == w.name.ref() {
+			if err != nil || change.State != ledger.PageDeleted && change.PageRef == w.name.ref() {
 				return err
 			}
 		}
@@ -263,7 +263,7 @@ func descendant(ctx context.Context, page *ledger.Page, from ledger.CommitID) (l
 	if err != nil {
 		return ledger.Commit{}, fmt.Errorf("read the commit to go on from: %w", err)
 	}
-	if start.IsFirst() { // all heads descend from it, even if the commits between were pruned
+	if start.Generation == 0 { // all heads descend from it, even if the commits between were pruned
 		return heads[len(heads)-1], nil
 	}
 	for i := len(heads) - 1; i >= 0; i-- {

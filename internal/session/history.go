@@ -154,10 +154,10 @@ func diffTrees(ctx context.Context, left, right btree.Tree, prefix, start []byte
 }
 
 // Restore makes a new commit on the handle's head that resets the keys that begin with one of
-// prefixes to an old commit. It returns the id of the new commit, or of the head when nothing
-// differs. The message "" means "restore" and the short id. Like Update it waits for the page's
-// write turn, and survives a crash when it returns nil. Errors: ErrNotFound, ErrInvalid (the zero
-// id), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
+// prefixes, without prefixes all keys, to an old commit. It returns the id of the new commit, or of
+// the head when nothing differs. The message "" means "restore" and the short id. Like Update it
+// waits for the page's write turn, and survives a crash when it returns nil. Errors: ErrNotFound,
+// ErrInvalid (the zero id), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
 func (p *Page) Restore(ctx context.Context, id commit.ID, prefixes [][]byte, message string) (commit.ID, error) {
 	if id.IsZero() {
 		return commit.ID{}, fmt.Errorf("restore: no commit is named: %w", base.ErrInvalid)
@@ -176,7 +176,7 @@ func (p *Page) Restore(ctx context.Context, id commit.ID, prefixes [][]byte, mes
 	}
 	return p.Update(ctx, func(t *Tx) error {
 		t.message = message
-		if slices.ContainsFunc(prefixes, func(p []byte) bool { return len(p) == 0 }) {
+		if len(prefixes) == 0 || slices.ContainsFunc(prefixes, func(p []byte) bool { return len(p) == 0 }) {
 			t.root = target.Root
 			return nil
 		}

@@ -290,16 +290,6 @@ func (p *Page) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error)
 	return c, p.env.Store.WaitDurable(c)
 }
 
-// FetchHistory makes the tree of a commit readable on this device. Errors: base.ErrNotFound, those
-// of Env.Fetch.
-func (p *Page) FetchHistory(ctx context.Context, id commit.ID) error {
-	c, err := p.Commit(ctx, id)
-	if err != nil {
-		return fmt.Errorf("fetch history: %w", err)
-	}
-	return p.EnsureTree(ctx, c)
-}
-
 // EnsureTree makes the tree of a commit readable, whether the caller has entered or not.
 func (p *Page) EnsureTree(ctx context.Context, c *commit.Commit) error {
 	if !p.env.HasCloud() {

@@ -118,9 +118,8 @@ func (it *Iter) endRun() {
 	}
 }
 
-// open makes it, which is zero, an iterator over the entries that o selects among the keys that
-// begin with prefix.
-func (it *Iter) open(from Origin, src entryCursor, o ScanOptions, prefix []byte) {
+// open makes it, which is zero, an iterator over the entries that o selects.
+func (it *Iter) open(from Origin, src entryCursor, o ScanOptions) {
 	it.from, it.src, it.reverse, it.keysOnly, it.limit = from, src, o.Reverse, o.KeysOnly, o.Limit
 	if o.Limit < 0 {
 		it.fail(fmt.Errorf("scan with a limit of %d entries: %w", o.Limit, base.ErrInvalid))
@@ -131,13 +130,11 @@ func (it *Iter) open(from Origin, src entryCursor, o ScanOptions, prefix []byte)
 		it.step = -1
 	}
 	lo, hi := o.Start, o.End
-	for _, p := range [][]byte{o.Prefix, prefix} {
-		if bytes.Compare(p, lo) > 0 {
-			lo = p
-		}
-		if end := PrefixEnd(p); end != nil && (hi == nil || bytes.Compare(end, hi) < 0) {
-			hi = end
-		}
+	if bytes.Compare(o.Prefix, lo) > 0 {
+		lo = o.Prefix
+	}
+	if end := PrefixEnd(o.Prefix); end != nil && (hi == nil || bytes.Compare(end, hi) < 0) {
+		hi = end
 	}
 	it.lo, it.hi = bytes.Clone(lo), bytes.Clone(hi)
 	if c, ok := src.(*treeCursor); ok {

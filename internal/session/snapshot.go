@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -15,11 +14,7 @@ import (
 
 // Snapshot is an immutable version of a page. Its commit is not pruned before Close. It is safe for
 // concurrent use.
-type Snapshot struct {
-	*state
-	prefix  []byte
-	nothing bool // disjoint prefixes
-}
+type Snapshot struct{ *state }
 
 // Reader has the reads of a Snapshot and a Tx, which see one version of a page. See their methods.
 type Reader interface {
@@ -31,7 +26,7 @@ type Reader interface {
 	Origin() Origin
 }
 
-// state is shared by a snapshot and its views by prefix.
+// state is the origin of the entries of a snapshot.
 type state struct {
 	page    *Page
 	commit  *commit.Commit
@@ -93,21 +88,6 @@ func (s *Snapshot) Commit() *commit.Commit { return s.commit }
 // Origin returns the origin of the snapshot's entries.
 func (s *Snapshot) Origin() Origin { return s.state }
 
-// Prefix returns a view of s limited to the keys that begin with prefix, and to the limit of s;
-// with disjoint limits it is empty. prefix is copied. Keys are not stripped; a key outside the
-// limit is not found. Closing either snapshot closes both.
-func (s *Snapshot) Prefix(prefix []byte) *Snapshot {
-	limited := &Snapshot{state: s.state, prefix: bytes.Clone(prefix), nothing: s.nothing}
-	switch {
-	case bytes.HasPrefix(prefix, s.prefix):
-	case bytes.HasPrefix(s.prefix, prefix):
-		limited.prefix = s.prefix
-	default:
-		limited.nothing = true
-	}
-	return limited
-}
-
 // Close releases the commit. It is idempotent. Later reads fail with base.ErrClosed.
 func (s *Snapshot) Close() {
 	s.page.mu.Lock()
@@ -161,18 +141,12 @@ func (s *Snapshot) Seek(ctx context.Context, key []byte) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("seek: %w", err)
 	}
-	if s.nothing {
-		return nil, errNoEntry
-	}
-	if bytes.Compare(key, s.prefix) < 0 {
-		key = s.prefix
-	}
 	found, err := s.tree.Seek(ctx, key)
 	if err != nil {
 		s.page.note(err)
 		return nil, fmt.Errorf("seek: %w", err)
 	}
-	if found == nil || !bytes.HasPrefix(found, s.prefix) {
+	if found == nil {
 		return nil, errNoEntry
 	}
 	return ownedBytes(found), nil
@@ -186,9 +160,6 @@ func (s *Snapshot) locate(ctx context.Context, key []byte) (*fb.Node, int, error
 	defer s.leave()
 	if err := ctx.Err(); err != nil {
 		return nil, 0, fmt.Errorf("get: %w", err)
-	}
-	if s.nothing || !bytes.HasPrefix(key, s.prefix) {
-		return nil, 0, errNoEntry
 	}
 	n, i, err := s.tree.Find(ctx, key)
 	if err != nil {
@@ -207,14 +178,10 @@ var errNoEntry = fmt.Errorf("get: no such key: %w", base.ErrNotFound)
 // Iter returns an iterator over the entries that o selects, without an allocation per entry. The
 // caller must close it.
 func (s *Snapshot) Iter(o ScanOptions) *Iter {
-	t := s.tree
-	if s.nothing {
-		t.Root = btree.EmptyRoot
-	}
 	walk := &struct {
 		Iter
 		cursor treeCursor
-	}{cursor: treeCursor{*t.Cursor(), o.Reverse}} // one allocation: often used for one entry
-	walk.open(s.state, &walk.cursor, o, s.prefix)
+	}{cursor: treeCursor{*s.tree.Cursor(), o.Reverse}} // one allocation: often used for one entry
+	walk.open(s.state, &walk.cursor, o)
 	return &walk.Iter
 }

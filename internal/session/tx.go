@@ -20,7 +20,8 @@ import (
 
 // Tx is a transaction: a base commit and changes on it. Its own reads see the changes; other
 // readers see all of them at once after Commit. It is for one goroutine at a time. Changes beyond
-// Env.JournalBytes, and long values at once, go to the log, so that a transaction may be of any size.
+// Env.JournalBytes, and long values at once, go to the log, so that a transaction may be of any
+// size.
 //
 // After Commit, Rollback or the end of an Update closure all methods fail with ErrTxDone, and with
 // ErrClosed after Close of the page.
@@ -242,7 +243,7 @@ func (t *Tx) Lookup(ctx context.Context, key []byte) (fb.Entry, error) {
 // Iter returns an iterator as Scan does. See Snapshot.Iter.
 func (t *Tx) Iter(o ScanOptions) *Iter {
 	it := new(Iter)
-	it.open(t, newTxCursor(t, o.Reverse), o, nil)
+	it.open(t, newTxCursor(t, o.Reverse), o)
 	return it
 }
 

@@ -31,6 +31,18 @@ func ValidateMessage(message string) error {
 	return nil
 }
 
+// ValidateDevice verifies Options.Device, which has up to 256 bytes of UTF-8. Errors: ErrInvalid,
+// ErrTooLarge.
+func ValidateDevice(name string) error {
+	if len(name) > limits.MaxDeviceBytes {
+		return fmt.Errorf("check options: Device has %d bytes, at most %d are allowed: %w", len(name), limits.MaxDeviceBytes, base.ErrTooLarge)
+	}
+	if !utf8.ValidString(name) {
+		return fmt.Errorf("check options: Device is not UTF-8: %w", base.ErrInvalid)
+	}
+	return nil
+}
+
 // ValidateTag verifies the name of a tag; see Page.Tag. Errors: ErrInvalid, ErrTooLarge.
 func ValidateTag(name string) error {
 	switch {
