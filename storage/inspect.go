@@ -65,13 +65,11 @@ func (s *Store) readyRows(ctx context.Context) error {
 	}
 	s.foldTurn.lock()
 	defer s.foldTurn.release()
-	if !s.indexWritable() {
-		s.indexMu.Lock()
-		err := s.rebuild(ctx, s.recovery.IndexRebuilt, s.state.position.Number)
-		s.indexMu.Unlock()
-		if err != nil {
-			return err
-		}
+	s.indexMu.Lock()
+	err := s.rebuild(ctx, s.recovery.IndexRebuilt, s.state.position.Number)
+	s.indexMu.Unlock()
+	if err != nil {
+		return err
 	}
 	return s.foldAll(ctx)
 }

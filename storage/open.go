@@ -98,16 +98,9 @@ func (s *Store) open(ctx context.Context) error {
 	return nil
 }
 
-// openCompacted builds the index of a log that has retired segments.
-func (s *Store) openCompacted(ctx context.Context) error {
-	s.indexMu.Lock()
-	defer s.indexMu.Unlock()
-	return s.rebuild(ctx, s.recovery.IndexRebuilt, s.log.Complete())
-}
-
 // openIndex opens page.db, or begins an empty one, and returns the position that it reflects: nil
-// for an empty one. With an error that matches errOldIndex it returns the position of an index of
-// an older version.
+// for one that is empty, or whose first fold or rebuild did not end. With an error that matches
+// errOldIndex it returns the position of an index of an older version.
 func (s *Store) openIndex() (*segment.Position, error) {
 	db, err := s.openIndexFile(index.Options{ReadOnly: s.o.ReadOnly})
 	if err == nil {
@@ -122,12 +115,8 @@ func (s *Store) openIndex() (*segment.Position, error) {
 			return &st.position, err
 		}
 		if err == nil && st != nil {
-			s.state = *st
-			if st.position.Number == 0 { // begun; an unfinished first fold may have left rows that point to segments compacted since
-				if ahead, err := hasRows(db); err != nil || !ahead {
-					return nil, err
-				}
-				return nil, s.beginIndex("the first fold of page.db did not end")
+			if s.state = *st; st.position.Number == 0 {
+				return nil, nil
 			}
 			return &st.position, nil
 		}
@@ -153,16 +142,6 @@ func (s *Store) openIndexFile(o index.Options) (index.DB, error) {
 		return nil, err
 	}
 	return index.OpenFile(path, o)
-}
-
-// hasRows reports whether a fold has begun to write rows.
-func hasRows(db index.DB) (has bool, err error) {
-	err = db.View(func(tx index.Tx) error {
-		k, _ := tx.Bucket(bucketNumbers).Cursor().First()
-		has = k != nil
-		return nil
-	})
-	return has, err
 }
 
 // readState returns nil for an index into which nothing has been folded yet. With an error that
@@ -238,11 +217,11 @@ func initIndex(db index.DB, page [16]byte) (state, error) {
 
 func (s *Store) emptyIndex() (index.DB, error) {
 	switch {
+	case s.o.ReadOnly:
+		return index.NewMemory(), nil
 	case s.o.MemoryIndex != nil:
 		s.o.MemoryIndex.Clear()
 		return s.o.MemoryIndex, nil
-	case s.o.ReadOnly:
-		return index.NewMemory(), nil
 	}
 	path := filepath.Join(s.o.Dir, indexName)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -251,36 +230,34 @@ func (s *Store) emptyIndex() (index.DB, error) {
 	return index.OpenFile(path, index.Options{})
 }
 
-// errReplayFold marks that replay of the log could not fold into the rows of the index.
-var errReplayFold = errors.New("fold while replaying")
-
 // openLog opens the segments and takes the batches that the index does not reflect into the
-// overlay. For an empty log it does not report that the index was rebuilt. old says why the rows
-// are unusable while from is still valid.
+// overlay. From nil it builds the index; for an empty log it does not report that. old says why the
+// rows are unusable while from is still valid.
 func (s *Store) openLog(ctx context.Context, from *segment.Position, old error) (err error) {
-	batches := 0
 	if err = old; err == nil {
-		batches, err = s.replayLog(ctx, from)
+		err = s.replayLog(ctx, from)
 	}
 	// When only the index says that invalid bytes were durable, it is right: it was written after
-	// they were durable. When damaged rows prevent folding, the log may still be intact.
-	if old != nil || errors.Is(err, segment.ErrIndexMismatch) && !errors.Is(err, base.ErrCorrupt) || from != nil && errors.Is(err, errReplayFold) {
+	// they were durable.
+	if old != nil || errors.Is(err, segment.ErrIndexMismatch) && !errors.Is(err, base.ErrCorrupt) {
 		if lost := s.lostBatches(ctx, from); lost != nil {
 			return lost // says of the log what err says of the index
 		}
-		s.over = newOverlay(&s.mu)
 		if err := s.beginIndex(err.Error()); err != nil {
 			return err
 		}
-		batches, err = s.replayLog(ctx, nil)
+		from, err = nil, s.replayLog(ctx, nil)
 	}
-	if err != nil {
+	switch {
+	case err != nil || from != nil:
 		return err
-	}
-	if batches == 0 && from == nil {
+	case s.log.Complete() == 0:
 		s.recovery.IndexRebuilt = ""
+		return nil
 	}
-	return nil
+	s.indexMu.Lock()
+	defer s.indexMu.Unlock()
+	return s.rebuild(ctx, s.recovery.IndexRebuilt, s.log.Complete())
 }
 
 // lostBatches returns an error when the log ends before the position of the index. The index is
@@ -308,47 +285,25 @@ func (s *Store) lostBatches(ctx context.Context, from *segment.Position) error {
 	}
 }
 
-func (s *Store) replayLog(ctx context.Context, from *segment.Position) (batches int, err error) {
-	o := s.o.segmentOptions()
-	o.Opened = func(l *segment.Log) { s.log = l }
-	log, rec, err := segment.Open(ctx, o, from, func(info segment.BatchInfo, records []segment.Record) error {
-		batches++
-		if from == nil && s.log.Compacted() {
-			return nil // see openCompacted
-		}
-		ops, err := parseRecords(records, info)
-		if err != nil {
+// replayLog opens the segments, and takes the batches after a position into the overlay.
+func (s *Store) replayLog(ctx context.Context, from *segment.Position) error {
+	var replay func(info segment.BatchInfo, records []segment.Record) error
+	if from != nil {
+		replay = func(info segment.BatchInfo, records []segment.Record) error {
+			ops, err := parseRecords(records, info)
+			if err == nil {
+				s.over.add(ops, info)
+			}
 			return err
 		}
-		s.over.add(ops, info)
-		if rows, _ := s.over.pending(); rows < s.o.FoldRows || !s.indexWritable() {
-			return nil
-		}
-		if _, err = s.foldSome(ctx, info.Number); errors.Is(err, base.ErrCorrupt) {
-			err = fmt.Errorf("%w: %w", errReplayFold, err)
-		}
-		return err
-	})
+	}
+	log, rec, err := segment.Open(ctx, s.o.segmentOptions(), from, replay)
 	if err != nil {
-		s.log = nil
-		return batches, err
+		return err
 	}
 	s.log = log
 	s.recovery.Torn, s.recovery.RewrittenBatches = rec.Torn, rec.Rewritten
-	if from == nil && log.Compacted() {
-		return batches, s.openCompacted(ctx)
-	}
-	return batches, nil
-}
-
-// indexWritable reports whether rows may be written. A page open for reading can write rows if its
-// index is in memory.
-func (s *Store) indexWritable() bool {
-	if !s.o.ReadOnly {
-		return true
-	}
-	_, inMemory := s.index.(*index.Memory)
-	return inMemory && s.o.MemoryIndex == nil
+	return nil
 }
 
 // parseRecords reads the records of a batch whose content is needed no more.

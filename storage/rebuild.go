@@ -41,7 +41,7 @@ func (s *Store) reindex(reason string) bool {
 func (s *Store) reindexInTurn(ctx context.Context, reason string) bool {
 	s.indexMu.Lock()
 	defer s.indexMu.Unlock()
-	if s.rebuilt || s.index == nil || s.o.MemoryIndex != nil && s.o.ReadOnly {
+	if s.rebuilt || s.index == nil {
 		return false
 	}
 	s.rebuilt = true
@@ -124,11 +124,12 @@ type rebuilder struct {
 	db    index.DB
 	st    *state
 	parts [][]op
-	// reflected is the position of the flushed batches.
-	reflected segment.Position
-	rows      int
-	touches   int
-	pieces    map[object.Digest]*op // stored by parts
+	// position is that of all batches, reflected of the flushed ones. The state row has position
+	// only at the end: an unfinished index is of no use.
+	position, reflected segment.Position
+	rows                int
+	touches             int
+	pieces              map[object.Digest]*op // stored by parts
 
 	// surveyed says that survey has found all nodes of the log; other nodes are gone.
 	surveyed bool
@@ -168,7 +169,7 @@ func (b *rebuilder) add(ctx context.Context, ops []op, info segment.BatchInfo) e
 			return err
 		}
 	}
-	b.st.position.Add(info)
+	b.position.Add(info)
 	b.parts = append(b.parts, ops)
 	b.rows += len(ops)
 	for i := range ops {
@@ -188,7 +189,7 @@ func (b *rebuilder) flush(ctx context.Context) error {
 	if err := b.s.foldInto(ctx, b.db, b, b.st, &b.reflected, b.parts); err != nil {
 		return err
 	}
-	b.parts, b.rows, b.touches, b.reflected = nil, 0, 0, b.st.position.Clone()
+	b.parts, b.rows, b.touches, b.reflected = nil, 0, 0, b.position.Clone()
 	clear(b.pieces)
 	return nil
 }
@@ -200,7 +201,11 @@ func (b *rebuilder) end(ctx context.Context) error {
 			return err
 		}
 	}
-	return b.flush(ctx)
+	if err := b.flush(ctx); err != nil {
+		return err
+	}
+	b.st.position = b.position.Clone()
+	return writeState(b.db, b.st)
 }
 
 // contentOnly returns the records that store pieces and nodes, of a batch before a checkpoint.

@@ -37,8 +37,6 @@ type Options struct {
 	// SegmentBytes is the length at which a stream continues in a new segment; 0 is
 	// DefaultSegmentBytes. A segment is longer by at most one batch.
 	SegmentBytes int64
-	// Opened, if not nil, receives the log before the first call of replay, which may read from it.
-	Opened func(*Log)
 }
 
 func (o Options) withDefaults() Options {

@@ -104,9 +104,6 @@ func (op *opener) open(ctx context.Context, replay func(BatchInfo, []Record) err
 		}
 	}
 	l := op.log()
-	if op.o.Opened != nil {
-		op.o.Opened(l)
-	}
 	if err := op.replay(ctx, l, replay); err != nil {
 		return nil, err
 	}
