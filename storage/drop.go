@@ -2,8 +2,8 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -27,60 +27,36 @@ type DropOptions struct {
 	Spare func(context.Context) (func(*CloudPlace) bool, error)
 }
 
+// errEnough ends a walk early.
+var errEnough = errors.New("enough")
+
 // DropCold drops chunks of values that the bucket has, until Bytes of content will be free after
-// compaction, and returns how many bytes. Pieces in the oldest segments go first, whether written
-// there or moved there by compaction. It calls DropPieces, and ends with its errors; earlier drops
-// stay. It reads the rows of all pieces that the bucket has, twice, in transactions of some
-// thousands; its memory is proportional to the number of segments.
+// compaction, and returns how many bytes. The pieces that the page has had for the longest time go
+// first. It calls DropPieces, and ends with its errors; earlier drops stay. It reads the rows of
+// pieces that the bucket has in transactions of some hundreds.
 func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err error) {
 	since := uint64(0)
 	if o.NotReadFor > 0 {
 		since = minuteOf(s.o.Clock.Now().Add(-o.NotReadFor))
 	}
-	of := map[uint32]int64{} // bytes by segment
-	total := int64(0)
-	err = s.eachCold(ctx, since, o.Spare, func(some []coldPiece) error {
-		for _, c := range some {
-			of[c.at.Segment] += pieceBytes(c.at)
-			total += pieceBytes(c.at)
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, fmt.Errorf("look for cold values: %w", err)
-	}
-	want := o.Bytes
-	if want <= 0 || want > total {
-		want = total
-	}
-	if o.DryRun || want == 0 {
-		return want, nil
-	}
-	last, sum := uint32(0), int64(0)
-	for _, id := range slices.Sorted(maps.Keys(of)) {
-		if last, sum = id, sum+of[id]; sum >= want {
-			break
-		}
-	}
-	left := of[last] - (sum - want) // the amount to drop from the last of these segments
 	err = s.eachCold(ctx, since, o.Spare, func(some []coldPiece) error {
 		var drop []object.Digest
+		bytes := int64(0)
 		for _, c := range some {
-			switch {
-			case c.at.Segment > last:
-				continue
-			case c.at.Segment == last && left <= 0:
-				continue
-			case c.at.Segment == last:
-				left -= pieceBytes(c.at)
+			if o.Bytes <= 0 || free+bytes < o.Bytes {
+				drop, bytes = append(drop, c.digest), bytes+c.bytes
 			}
-			drop = append(drop, c.Digest)
 		}
-		n, err := s.DropPieces(ctx, drop)
-		free += n
+		var err error
+		if !o.DryRun {
+			bytes, err = s.DropPieces(ctx, drop)
+		}
+		if free += bytes; err == nil && o.Bytes > 0 && free >= o.Bytes {
+			err = errEnough
+		}
 		return err
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errEnough) {
 		return free, fmt.Errorf("drop cold values: %w", err)
 	}
 	return free, nil
@@ -89,10 +65,11 @@ func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err er
 // pieceBytes returns the length of the content of a held piece.
 func pieceBytes(p segment.Place) int64 { return int64(p.Length) - object.DigestSize - 1 }
 
-// coldPiece is a chunk that may be dropped, and the place of its record.
+// coldPiece is a chunk that may be dropped, its place in the bucket, and the length of its content.
 type coldPiece struct {
-	PlacedPiece
-	at segment.Place
+	digest object.Digest
+	place  CloudPlace
+	bytes  int64
 }
 
 // eachCold calls fn with chunks, some at a time. They are held, the bucket has them at a place that
@@ -109,7 +86,7 @@ func (s *Store) eachCold(ctx context.Context, since uint64, spare func(context.C
 		}
 		row, ok, err := readObjectRow(tx, &p.Digest)
 		if err == nil && ok && row.held {
-			some = append(some, coldPiece{p, row.place})
+			some = append(some, coldPiece{p.Digest, p.Place, pieceBytes(row.place)})
 		}
 		return err
 	}, func() error {
@@ -118,7 +95,7 @@ func (s *Store) eachCold(ctx context.Context, since uint64, spare func(context.C
 			if err != nil {
 				return err
 			}
-			some = slices.DeleteFunc(some, func(c coldPiece) bool { return spared(&c.Place) })
+			some = slices.DeleteFunc(some, func(c coldPiece) bool { return spared(&c.place) })
 		}
 		err := fn(some)
 		some = some[:0]
