@@ -1,7 +1,6 @@
 package pack
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
@@ -10,11 +9,10 @@ import (
 // cachedPieces bounds the cached tables, except the newest one: 48 bytes for each piece.
 const cachedPieces = 64 << 10
 
-// tableCache caches the tables of recently used packs.
+// tableCache caches the tables of packs that were read lately. When it is full, it begins anew.
 type tableCache struct {
 	mu     sync.Mutex
-	order  []epoch.ID // least recently used first; guarded by mu
-	tables map[epoch.ID]*contents
+	tables map[epoch.ID]*contents // guarded by mu, as pieces
 	pieces int
 }
 
@@ -22,31 +20,17 @@ type tableCache struct {
 func (t *tableCache) get(id epoch.ID) *contents {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.tables[id]
-	if c != nil {
-		i := slices.Index(t.order, id)
-		t.order = append(slices.Delete(t.order, i, i+1), id)
-	}
-	return c
+	return t.tables[id]
 }
 
 // add caches a table.
 func (t *tableCache) add(id epoch.ID, c *contents) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.tables == nil {
-		t.tables = make(map[epoch.ID]*contents)
+	if t.pieces += c.weight(); t.tables == nil || t.pieces > cachedPieces {
+		t.tables, t.pieces = make(map[epoch.ID]*contents), c.weight()
 	}
-	if t.tables[id] != nil {
-		return
-	}
-	t.tables[id], t.order, t.pieces = c, append(t.order, id), t.pieces+c.weight()
-	for t.pieces > cachedPieces && len(t.order) > 1 {
-		old := t.order[0]
-		t.pieces -= t.tables[old].weight()
-		t.order = slices.Delete(t.order, 0, 1)
-		delete(t.tables, old)
-	}
+	t.tables[id] = c
 }
 
 // weight returns the number of pieces that a table counts as: a block takes half as much as a

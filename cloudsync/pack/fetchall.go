@@ -27,8 +27,8 @@ const (
 
 // FetchAll fetches many pieces with as few requests as it can: neighbouring blocks in one range of
 // up to 4 MiB, several ranges at a time. It stores the pieces and returns how many bytes of content
-// it fetched, also after an error: what was fetched is stored. It skips pieces that are held, and
-// stores only the requested pieces of a block. It never calls Gone.
+// it fetched, also after an error: what was fetched is stored. It skips pieces that are held. It
+// stores only the requested pieces of a block, and all of an entry. It never calls Gone.
 //
 // The first error ends it. Errors are as for Fetch, with two differences: storing can fail with
 // base.ErrReadOnly and base.ErrNoSpace, and a piece without a place, or whose place the bucket
@@ -86,28 +86,20 @@ func (f *Fetcher) lookUp(pieces []object.Digest) (inPacks []storage.PlacedPiece,
 	return inPacks, inEntries, nil
 }
 
-// fetchEntry fetches a log entry, and stores the wanted pieces of it.
+// fetchEntry fetches the wanted pieces of a log entry, and stores them with its others.
 func (f *Fetcher) fetchEntry(ctx context.Context, number uint64, wanted []object.Digest, came *atomic.Int64) error {
-	src := f.entrySource(number)
-	place := storage.CloudPlace{Entry: number}
-	release, err := f.memory.take(ctx, f.cost(place))
+	got, err := f.fetchBlock(ctx, storage.CloudPlace{Entry: number})
 	if err != nil {
 		return err
 	}
-	defer release()
-	got, err := f.readEntry(ctx, place)
-	if err != nil {
-		return src.wrap(err)
-	}
-	b := batch{f: f, came: came}
 	for _, d := range wanted {
 		content, ok := got[d]
 		if !ok {
-			return src.corrupt("piece "+d.String(), "others")
+			return f.entrySource(number).corrupt("piece "+d.String(), "others")
 		}
-		b.pieces, b.bytes = append(b.pieces, storage.FetchedPiece{Digest: d, Content: content}), b.bytes+int64(len(content))
+		came.Add(int64(len(content)))
 	}
-	return b.store(ctx)
+	return nil
 }
 
 // fetchSpan fetches the wanted pieces of a span, block by block, and stores them in bounded

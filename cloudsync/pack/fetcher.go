@@ -201,7 +201,8 @@ func (f *Fetcher) fetchAt(ctx context.Context, d object.Digest, place storage.Cl
 			}
 			return f.fetchBlock(ctx, place)
 		})
-		if err != nil {
+		unstored := errors.Is(err, base.ErrReadOnly) || errors.Is(err, base.ErrNoSpace)
+		if err != nil && (got == nil || !unstored) {
 			return nil, err
 		}
 		if content, ok := got[d]; ok {
@@ -234,7 +235,7 @@ func (f *Fetcher) packSource(id epoch.ID) *source {
 }
 
 // fetchBlock reads and verifies all pieces of the block or log entry of a place, and stores those
-// that the page lacks.
+// that the page lacks. It returns them although it could not store them.
 func (f *Fetcher) fetchBlock(ctx context.Context, place storage.CloudPlace) (blockContent, error) {
 	read := f.readPackBlock
 	if place.Entry != 0 {
@@ -259,11 +260,7 @@ func (f *Fetcher) fetchBlock(ctx context.Context, place storage.CloudPlace) (blo
 			lacking = append(lacking, storage.FetchedPiece{Digest: d, Content: content})
 		}
 	}
-	err = f.store(ctx, lacking)
-	if errors.Is(err, base.ErrReadOnly) || errors.Is(err, base.ErrNoSpace) {
-		return got, nil
-	}
-	return got, err
+	return got, f.store(ctx, lacking)
 }
 
 // cost returns the memory that reading a place takes. An entry may be long and is not read by

@@ -129,17 +129,15 @@ func TestBudget(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Caches forget what was not used for long, and keep within their bounds.
+// The cache has the newest table, and keeps within its bound.
 func TestCaches(t *testing.T) {
 	var tables tableCache
 	big := &contents{pieces: make([]wire.PackPiece, cachedPieces/3)}
 	for i := range byte(4) {
-		tables.get(epoch.ID{1}) // stays
 		tables.add(epoch.ID{i + 1}, big)
-		tables.add(epoch.ID{i + 1}, big)
-	}
-	if tables.get(epoch.ID{1}) == nil || tables.get(epoch.ID{2}) != nil || tables.get(epoch.ID{4}) == nil || tables.pieces > cachedPieces || len(tables.order) != len(tables.tables) {
-		t.Errorf("%d tables of %d pieces", len(tables.tables), tables.pieces)
+		if tables.get(epoch.ID{i + 1}) == nil || i == 1 && tables.get(epoch.ID{1}) == nil || tables.pieces > cachedPieces {
+			t.Errorf("%d tables of %d pieces", len(tables.tables), tables.pieces)
+		}
 	}
 	tables.add(epoch.ID{9}, &contents{pieces: make([]wire.PackPiece, 2*cachedPieces)})
 	if len(tables.tables) != 1 || tables.get(epoch.ID{9}) == nil {

@@ -2,6 +2,7 @@ package pack
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,22 +56,22 @@ type Reader struct {
 // wholePool has buffers for whole packs.
 var wholePool = sync.Pool{New: func() any { return new([]byte) }}
 
-// Open reads the table of a pack, and with LAZY values about as much as Lists returns. It makes
-// mostly one request, two or three for a pack of short pieces, and one more if ref.Bytes is 0, an
-// unknown length. The pieces are verified only when they are read. The caller closes the Reader.
+// Open reads the table of a pack of ref.Bytes, and with LAZY values about as much as Lists returns.
+// It makes mostly one request, and two or three for a pack of short pieces. The pieces are verified only when they are read. The caller closes the Reader.
 //
 // Errors: *base.CorruptError naming the pack for an object that does not match ref,
 // base.ErrNotFound, base.ErrNetwork, and others of the bucket; *base.FormatError.
 func Open(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n wire.Names, ref wire.Pack) (*Reader, error) {
 	r := &Reader{src: packSource(b, n, ref.Epoch, ref.ID), ref: ref}
-	if err := r.openTable(ctx, s); err != nil {
+	var err error
+	if r.c, err = r.contents(s, newTail(ctx, r.src, int64(ref.Bytes), !ref.Eager)); err != nil {
 		return nil, r.src.wrap(err)
 	}
 	return r, nil
 }
 
-// OpenWhole is Open for reading all of a pack, with one request. It holds the object, at most
-// wire.MaxPackBytes.
+// OpenWhole is Open for reading all of a pack, with one request. ref.Bytes may be 0, an unknown
+// length. It holds the object, at most wire.MaxPackBytes.
 func OpenWhole(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n wire.Names, ref wire.Pack) (*Reader, error) {
 	r := &Reader{src: packSource(b, n, ref.Epoch, ref.ID), ref: ref, whole: wholePool.Get().(*[]byte)}
 	if err := r.openWhole(ctx, s); err != nil {
@@ -86,25 +87,6 @@ func (r *Reader) Close() {
 		wholePool.Put(r.whole)
 		r.whole = nil
 	}
-}
-
-func (r *Reader) openTable(ctx context.Context, s *seal.Sealer) error {
-	if err := r.checkRef(); err != nil {
-		return err
-	}
-	if r.ref.Bytes == 0 {
-		body, size, err := r.src.open(ctx, 0, 0, wire.MaxPackBytes)
-		if err != nil {
-			return err
-		}
-		if err := body.Close(); err != nil {
-			return err
-		}
-		r.ref.Bytes = uint64(size)
-	}
-	c, err := r.contents(s, newTail(ctx, r.src, int64(r.ref.Bytes), !r.ref.Eager))
-	r.c = c
-	return err
 }
 
 // Lists returns the verified index pieces of LAZY values, which follow all other pieces of a pack.
@@ -152,13 +134,7 @@ func (r *Reader) Lists() (map[object.Digest][]byte, error) {
 }
 
 func (r *Reader) openWhole(ctx context.Context, s *seal.Sealer) error {
-	if err := r.checkRef(); err != nil {
-		return err
-	}
-	limit := int64(wire.MaxPackBytes)
-	if r.ref.Bytes > 0 {
-		limit = int64(r.ref.Bytes)
-	}
+	limit := cmp.Or(int64(r.ref.Bytes), wire.MaxPackBytes)
 	sealed, size, err := r.src.readSome(ctx, 0, -1, limit, *r.whole)
 	if err != nil {
 		return err
@@ -170,14 +146,6 @@ func (r *Reader) openWhole(ctx context.Context, s *seal.Sealer) error {
 	r.ref.Bytes = uint64(size)
 	r.c, err = r.contents(s, bytes.NewReader(sealed))
 	return err
-}
-
-// checkRef verifies that a pack can have its announced length.
-func (r *Reader) checkRef() error {
-	if r.ref.Bytes > wire.MaxPackBytes {
-		return r.src.corrupt(fmt.Sprintf("at most %d bytes", wire.MaxPackBytes), fmt.Sprintf("an announcement of %d", r.ref.Bytes))
-	}
-	return nil
 }
 
 // contents opens and checks the table.
