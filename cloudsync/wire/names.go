@@ -79,48 +79,32 @@ type Name struct {
 	Number uint64
 }
 
+// kinds are the kinds of objects, by the directory of the page in which they are.
+var kinds = map[string]Kind{epochsDir: KindEpoch, logDir: KindEntry, packsDir: KindPack, checkpointsDir: KindCheckpoint}
+
 // Parse parses a name. ok is false for a name that no device gives to an object of the page.
 func (n Names) Parse(name string) (out Name, ok bool) {
-	rest, ok := strings.CutPrefix(name, n.Dir)
-	if !ok {
-		return Name{}, false
-	}
-	if number, ok := strings.CutPrefix(rest, epochsDir); ok {
-		out.Kind = KindEpoch
-		out.Number, ok = parseDigits(number)
-		return out.valid(ok)
-	}
-	for dir, kind := range map[string]Kind{logDir: KindEntry, packsDir: KindPack, checkpointsDir: KindCheckpoint} {
-		if within, ok := strings.CutPrefix(rest, dir); ok {
-			return parseWithin(kind, within)
+	parts := strings.Split(strings.TrimPrefix(name, n.Dir+"/"), "/")
+	last := parts[len(parts)-1]
+	out.Kind = kinds["/"+parts[0]+"/"]
+	switch {
+	case out.Kind == 0 || !strings.HasPrefix(name, n.Dir+"/"):
+	case out.Kind == KindEpoch && len(parts) == 2:
+		out.Number, ok = parseDigits(last)
+	case out.Kind != KindEpoch && len(parts) == 3:
+		if out.Epoch, ok = parseID(parts[1]); !ok {
+			break
+		}
+		if out.Kind == KindEntry {
+			out.Number, ok = parseDigits(last)
+		} else {
+			out.ID, ok = parseID(last)
 		}
 	}
-	return Name{}, false
-}
-
-// parseWithin parses "{E}/{number or id}".
-func parseWithin(kind Kind, s string) (out Name, ok bool) {
-	dir, last, ok := strings.Cut(s, "/")
 	if !ok {
 		return Name{}, false
 	}
-	out.Kind = kind
-	if out.Epoch, ok = parseID(dir); !ok {
-		return Name{}, false
-	}
-	if kind == KindEntry {
-		out.Number, ok = parseDigits(last)
-	} else {
-		out.ID, ok = parseID(last)
-	}
-	return out.valid(ok)
-}
-
-func (n Name) valid(ok bool) (Name, bool) {
-	if !ok {
-		return Name{}, false
-	}
-	return n, true
+	return out, true
 }
 
 // Roles of sealed objects. They are part of the format.
