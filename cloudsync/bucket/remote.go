@@ -30,9 +30,13 @@ func ParsePrefix(path string) (Prefix, error) {
 	return Prefix(path + "/"), nil
 }
 
-// Check refuses a name that is too long with the prefix, and all calls after the Bucket was closed.
-// The error is an *Error.
-func (p Prefix) Check(op Op, name string, closed bool) error {
+// Check returns err, the result of checking the arguments of a call. If that is nil, it refuses a
+// name that is too long with the prefix, and all calls after the Bucket was closed. The error is an
+// *Error.
+func (p Prefix) Check(op Op, name string, closed bool, err error) error {
+	if err != nil {
+		return err
+	}
 	if n := len(p) + len(name); n > MaxNameBytes && op != OpList {
 		return &Error{Op: op, Name: name, Class: ClassInvalid, Err: fmt.Errorf("%w: name has %d bytes with the prefix, limit %d", base.ErrInvalid, n, MaxNameBytes)}
 	}

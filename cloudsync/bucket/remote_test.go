@@ -25,13 +25,13 @@ func TestPrefix(t *testing.T) {
 		}
 	}
 	long := strings.Repeat("n", bucket.MaxNameBytes-1)
-	if err := bucket.Prefix("a/").Check(bucket.OpGet, long, false); bucket.ClassOf(err) != bucket.ClassInvalid {
+	if err := bucket.Prefix("a/").Check(bucket.OpGet, long, false, nil); bucket.ClassOf(err) != bucket.ClassInvalid {
 		t.Errorf("too long: %v", err)
 	}
-	if err := bucket.Prefix("").Check(bucket.OpGet, long, false); err != nil {
+	if err := bucket.Prefix("").Check(bucket.OpGet, long, false, nil); err != nil {
 		t.Error(err)
 	}
-	if err := bucket.Prefix("").Check(bucket.OpList, "", true); !errors.Is(err, base.ErrClosed) {
+	if err := bucket.Prefix("").Check(bucket.OpList, "", true, nil); !errors.Is(err, base.ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
 }

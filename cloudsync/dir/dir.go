@@ -297,7 +297,7 @@ func (b *session) write(ctx context.Context, size int64, content io.Reader) (tem
 }
 
 func (b *session) fill(ctx context.Context, f file, size int64, content io.Reader) (modified time.Time, err error) {
-	exact := &ctxReader{ctx, bucket.ReadExact(content, size)}
+	exact := bucket.NewUpload(ctx, content, size)
 	if size >= partBytes {
 		part := parts.Get().(*[]byte)
 		defer parts.Put(part)
@@ -539,17 +539,4 @@ func (y *body) Close() error {
 		return bucket.NewError(y.ctx, bucket.OpGet, y.name, false, err)
 	}
 	return nil
-}
-
-// ctxReader ends with ctx.
-type ctxReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c *ctxReader) Read(p []byte) (int, error) {
-	if err := context.Cause(c.ctx); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }

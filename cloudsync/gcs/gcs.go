@@ -113,10 +113,7 @@ func (b *Bucket) String() string { return b.url }
 
 // PutIfAbsent implements bucket.Bucket.
 func (b *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
-	if err := bucket.CheckPut(ctx, name, size); err != nil {
-		return err
-	}
-	if err := b.prefix.Check(bucket.OpPut, name, b.transport.closed.Load()); err != nil {
+	if err := b.prefix.Check(bucket.OpPut, name, b.transport.closed.Load(), bucket.CheckPut(ctx, name, size)); err != nil {
 		return err
 	}
 	crc := crc32.New(castagnoli)
@@ -152,10 +149,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Get implements bucket.Bucket.
 func (b *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
-	if err := bucket.CheckGet(ctx, name, off); err != nil {
-		return bucket.Object{}, err
-	}
-	if err := b.prefix.Check(bucket.OpGet, name, b.transport.closed.Load()); err != nil {
+	if err := b.prefix.Check(bucket.OpGet, name, b.transport.closed.Load(), bucket.CheckGet(ctx, name, off)); err != nil {
 		return bucket.Object{}, err
 	}
 	if n < 0 {
@@ -187,10 +181,7 @@ func (b *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Obj
 
 // List implements bucket.Bucket.
 func (b *Bucket) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
-	if err := bucket.CheckList(ctx, after, prefix, limit); err != nil {
-		return nil, err
-	}
-	if err := b.prefix.Check(bucket.OpList, prefix, b.transport.closed.Load()); err != nil {
+	if err := b.prefix.Check(bucket.OpList, prefix, b.transport.closed.Load(), bucket.CheckList(ctx, after, prefix, limit)); err != nil {
 		return nil, err
 	}
 	q := &storage.Query{Prefix: b.prefix.Key(prefix), Projection: storage.ProjectionNoACL}
@@ -220,10 +211,7 @@ func (b *Bucket) List(ctx context.Context, after, prefix string, limit int) ([]b
 
 // Delete implements bucket.Bucket.
 func (b *Bucket) Delete(ctx context.Context, name string) error {
-	if err := bucket.CheckDelete(ctx, name); err != nil {
-		return err
-	}
-	if err := b.prefix.Check(bucket.OpDelete, name, b.transport.closed.Load()); err != nil {
+	if err := b.prefix.Check(bucket.OpDelete, name, b.transport.closed.Load(), bucket.CheckDelete(ctx, name)); err != nil {
 		return err
 	}
 	err := b.handle.Object(b.prefix.Key(name)).Delete(ctx)

@@ -90,10 +90,7 @@ func (b *Bucket) String() string { return b.url }
 
 // PutIfAbsent implements bucket.Bucket.
 func (b *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
-	if err := bucket.CheckPut(ctx, name, size); err != nil {
-		return err
-	}
-	if err := b.prefix.Check(bucket.OpPut, name, b.closed.Load()); err != nil {
+	if err := b.prefix.Check(bucket.OpPut, name, b.closed.Load(), bucket.CheckPut(ctx, name, size)); err != nil {
 		return err
 	}
 	src := bucket.NewUpload(ctx, content, size)
@@ -119,10 +116,7 @@ func (b *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, conte
 
 // Get implements bucket.Bucket.
 func (b *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
-	if err := bucket.CheckGet(ctx, name, off); err != nil {
-		return bucket.Object{}, err
-	}
-	if err := b.prefix.Check(bucket.OpGet, name, b.closed.Load()); err != nil {
+	if err := b.prefix.Check(bucket.OpGet, name, b.closed.Load(), bucket.CheckGet(ctx, name, off)); err != nil {
 		return bucket.Object{}, err
 	}
 	if n == 0 {
@@ -190,10 +184,7 @@ func parseRange(s string) (start, size int64) {
 
 // List implements bucket.Bucket.
 func (b *Bucket) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
-	if err := bucket.CheckList(ctx, after, prefix, limit); err != nil {
-		return nil, err
-	}
-	if err := b.prefix.Check(bucket.OpList, prefix, b.closed.Load()); err != nil {
+	if err := b.prefix.Check(bucket.OpList, prefix, b.closed.Load(), bucket.CheckList(ctx, after, prefix, limit)); err != nil {
 		return nil, err
 	}
 	o := minio.ListObjectsOptions{Prefix: b.prefix.Key(prefix), Recursive: true, MaxKeys: limit}
@@ -228,10 +219,7 @@ func (b *Bucket) List(ctx context.Context, after, prefix string, limit int) ([]b
 
 // Delete implements bucket.Bucket.
 func (b *Bucket) Delete(ctx context.Context, name string) error {
-	if err := bucket.CheckDelete(ctx, name); err != nil {
-		return err
-	}
-	if err := b.prefix.Check(bucket.OpDelete, name, b.closed.Load()); err != nil {
+	if err := b.prefix.Check(bucket.OpDelete, name, b.closed.Load(), bucket.CheckDelete(ctx, name)); err != nil {
 		return err
 	}
 	err := b.core.RemoveObject(ctx, b.name, b.prefix.Key(name), minio.RemoveObjectOptions{})
