@@ -208,10 +208,7 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 	size := seal.ObjectBytes(seal.Padme(int64(p.stored + tableRoom + pieceTableBytes*p.pieces)))
 	object := bytes.NewBuffer(slices.Grow(c.object[:0], int(size)))
 	rnd := c.o.Sealer.Random()
-	w, err := c.o.Sealer.NewWriter(object, c.o.Names.PackLabel(c.o.Epoch), false)
-	if err != nil {
-		return nil, err
-	}
+	w := c.o.Sealer.NewWriter(object, c.o.Names.PackLabel(c.o.Epoch), false)
 	var all []gathered
 	at := 0
 	put := func(blocks []gathered) {

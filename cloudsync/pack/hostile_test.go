@@ -17,10 +17,7 @@ import (
 func (w *world) forge(n wire.Names, blocks [][]piece, table []byte) (wire.Pack, []storage.PlacedPiece) {
 	w.t.Helper()
 	var b bytes.Buffer
-	sw, err := w.sealer.NewWriter(&b, n.PackLabel(inEpoch), false)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	sw := w.sealer.NewWriter(&b, n.PackLabel(inEpoch), false)
 	var places []storage.PlacedPiece
 	for i, block := range blocks {
 		stored := storedBlock(block)

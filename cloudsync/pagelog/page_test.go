@@ -208,9 +208,8 @@ func (d *device) seal(ctx context.Context, stream []byte) (*wire.SealedBody, err
 // upload returns the hash of the object.
 func (d *device) upload(ctx context.Context, name string, l seal.Label, stream []byte) (epoch.Hash, error) {
 	var b bytes.Buffer
-	w, err := d.w.sealer.NewWriter(&b, l, true)
-	must(err)
-	_, err = w.Write(stream)
+	w := d.w.sealer.NewWriter(&b, l, true)
+	_, err := w.Write(stream)
 	must(err)
 	must(w.Close())
 	return sha256.Sum256(b.Bytes()), d.w.retry.PutIfAbsent(ctx, name, int64(b.Len()), &b)

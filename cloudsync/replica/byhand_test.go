@@ -192,8 +192,7 @@ func (d *member) record(h history, reduced epoch.Graph, keep epoch.Set, c *commi
 // object stores a framed object, and returns the length of its stream.
 func (d *member) object(ctx context.Context, name string, l seal.Label, content []byte) (stored uint64, hash epoch.Hash, err error) {
 	var b bytes.Buffer
-	w, err := d.sealer.NewWriter(&b, l, true)
-	d.must(err)
+	w := d.sealer.NewWriter(&b, l, true)
 	_, err = w.Write(content)
 	d.must(err)
 	d.must(w.Close())

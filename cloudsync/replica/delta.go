@@ -173,11 +173,8 @@ func (p *Page) shortest(ctx context.Context, ks []candidate, to btree.Tree) (d *
 
 // uploadDiff makes a difference an object of its own in the packs of an epoch, and sets its place.
 // compress says that the difference belongs to one commit, so that it may be compressed.
-func (p *Page) uploadDiff(ctx context.Context, e epoch.ID, d *delta, compress bool) error {
-	w, err := p.newDiffWriter(e, compress && p.o.Plain == nil)
-	if err != nil {
-		return err
-	}
+func (p *Page) uploadDiff(ctx context.Context, e epoch.ID, d *delta, compress bool) (err error) {
+	w := p.newDiffWriter(e, compress && p.o.Plain == nil)
 	defer w.close()
 	if _, d.tally, err = p.encodeDiff(ctx, d.from, d.to, w); err != nil {
 		return err
@@ -196,14 +193,10 @@ type diffWriter struct {
 	w     *seal.Writer
 }
 
-func (p *Page) newDiffWriter(e epoch.ID, compress bool) (*diffWriter, error) {
+func (p *Page) newDiffWriter(e epoch.ID, compress bool) *diffWriter {
 	w := &diffWriter{p: p, place: wire.Place{Epoch: e, Pack: p.o.NewID()}, out: spool.New(p.o.Store.TempDir(), "upload-*", spillBytes)}
-	var err error
-	if w.w, err = p.o.Sealer.NewWriter(w.out, p.o.Names.DiffLabel(e, w.place.Pack), compress); err != nil {
-		w.close()
-		return nil, fmt.Errorf("seal a difference: %w", err)
-	}
-	return w, nil
+	w.w = p.o.Sealer.NewWriter(w.out, p.o.Names.DiffLabel(e, w.place.Pack), compress)
+	return w
 }
 
 // Write implements io.Writer.

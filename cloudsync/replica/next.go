@@ -157,10 +157,8 @@ func (p *Page) putLong(ctx context.Context, e, id epoch.ID, r io.Reader) (*wire.
 	out := spool.New(p.o.Store.TempDir(), "upload-*", spillBytes)
 	defer out.Close()
 	sum := sha256.New()
-	w, err := p.o.Sealer.NewWriter(io.MultiWriter(out, sum), p.o.Names.LongBodyLabel(e, id), false)
-	if err == nil {
-		_, err = io.Copy(w, r)
-	}
+	w := p.o.Sealer.NewWriter(io.MultiWriter(out, sum), p.o.Names.LongBodyLabel(e, id), false)
+	_, err := io.Copy(w, r)
 	if err == nil {
 		err = w.Close()
 	}

@@ -365,9 +365,7 @@ func (e *proposing) share(ctx context.Context, d *delta) (at *wire.Place, err er
 		}
 	}
 	if e.diffs == nil {
-		if e.diffs, err = e.p.newDiffWriter(e.x.ID, false); err != nil {
-			return nil, err
-		}
+		e.diffs = e.p.newDiffWriter(e.x.ID, false)
 	}
 	begun := e.diffs.place
 	if _, err = e.diffs.Write(d.kept); err != nil {

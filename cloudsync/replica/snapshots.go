@@ -111,10 +111,7 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 	if len(chain) > 0 {
 		s.From = from
 	}
-	w, err := e.p.newDiffWriter(e.x.ID, false)
-	if err != nil {
-		return nil, err
-	}
+	w := e.p.newDiffWriter(e.x.ID, false)
 	defer w.close()
 	switch {
 	case rest == len(chain):

@@ -77,10 +77,8 @@ func BenchmarkWriter(b *testing.B) {
 			b.SetBytes(total)
 			b.ReportAllocs()
 			for b.Loop() {
-				w, err := s.NewWriter(io.Discard, pack, true)
-				if err == nil {
-					_, err = w.Write(plain)
-				}
+				w := s.NewWriter(io.Discard, pack, true)
+				_, err := w.Write(plain)
 				if err == nil {
 					err = w.Close()
 				}

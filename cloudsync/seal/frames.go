@@ -113,9 +113,6 @@ type Reader struct {
 // Errors: those of Open; those of r, with the range; io.ErrUnexpectedEOF for an answer that is
 // shorter than size promises.
 func (s *Sealer) NewReader(r io.ReaderAt, size int64, l Label) (*Reader, error) {
-	if err := l.check(); err != nil {
-		return nil, err
-	}
 	plain := StreamBytes(size)
 	if plain == 0 {
 		return nil, l.corrupt("the length of a framed object", fmt.Sprint(size), nil)

@@ -28,10 +28,7 @@ const framePlain = seal.FrameBytes - 16
 func framed(t testing.TB, s *seal.Sealer, l seal.Label, table []byte, parts ...[]byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w, err := s.NewWriter(&out, l, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := s.NewWriter(&out, l, false)
 	var c seal.Compressor
 	for _, p := range parts {
 		if err := w.AddBlocks(c.AppendBlock(nil, p, true)); err != nil {
@@ -221,10 +218,7 @@ func TestLengthsAreThoseOfThePaddedStream(t *testing.T) {
 	for _, n := range []int{0, 1, framePlain - 50, framePlain - 49, framePlain - 25, framePlain - 24, framePlain, 4*framePlain - 25, seal.MaxBlockBytes - 1, seal.MaxBlockBytes, seal.MaxBlockBytes + 1, 3*seal.MaxBlockBytes + 5} {
 		plain := noise(22, n)
 		var out bytes.Buffer
-		w, err := s.NewWriter(&out, pack, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := s.NewWriter(&out, pack, true)
 		for p := plain; len(p) > 0; p = p[min(len(p), 70_001):] {
 			if _, err := w.Write(p[:min(len(p), 70_001)]); err != nil {
 				t.Fatal(err)
@@ -352,10 +346,7 @@ func TestFramesAreBoundToTheirPlace(t *testing.T) {
 func TestAnObjectWithoutItsEndIsNone(t *testing.T) {
 	s := newSealer(t, seal.AES256GCM, 27)
 	var out bytes.Buffer
-	w, err := s.NewWriter(&out, pack, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := s.NewWriter(&out, pack, false)
 	for range 3 {
 		if _, err := w.Write(noise(1, seal.MaxBlockBytes)); err != nil {
 			t.Fatal(err)
@@ -425,20 +416,14 @@ func TestErrorsOfTheWriterBelowStick(t *testing.T) {
 	whole := framed(t, s, pack, nil, []byte("onetwo"))
 	for n := range whole {
 		f := failing(n)
-		w, err := s.NewWriter(&f, pack, true)
-		if err == nil {
-			_, _ = w.Write([]byte("one"))
-			_, _ = w.Write([]byte("two"))
-			err = w.Close()
-		}
-		if !errors.Is(err, errBroken) {
+		w := s.NewWriter(&f, pack, true)
+		_, _ = w.Write([]byte("one"))
+		_, _ = w.Write([]byte("two"))
+		if err := w.Close(); !errors.Is(err, errBroken) {
 			t.Fatalf("failing after %d bytes: %v", n, err)
 		}
 	}
-	w, err := s.NewWriter(io.Discard, pack, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := s.NewWriter(io.Discard, pack, true)
 	if err := w.SetTable(make([]byte, seal.MaxTableBytes+1)); !errors.Is(err, base.ErrTooLarge) {
 		t.Error(err)
 	}

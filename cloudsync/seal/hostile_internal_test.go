@@ -31,10 +31,7 @@ var hostile = Label{Role: "entry", Name: "hostile"}
 // sealRaw seals content that appendContent would not give.
 func sealRaw(t testing.TB, s *Sealer, content []byte) []byte {
 	t.Helper()
-	o, err := s.Keyring().newObject(hostile, shapeSingle, ID(s.draw(IDBytes)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := s.Keyring().newObject(hostile, shapeSingle, ID(s.draw(IDBytes)))
 	b := append(append(bytes.Clone(o.header()), content...), padMark, 0, 0)
 	return o.sealContent(b, headerBytes)
 }
@@ -156,10 +153,7 @@ func TestABombAllocatesLittle(t *testing.T) {
 func sealStream(t testing.TB, s *Sealer, stream []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w, err := s.NewWriter(&out, hostile, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := s.NewWriter(&out, hostile, false)
 	w.add(stream)
 	w.endFrame(kindLast)
 	w.write(w.o.header())

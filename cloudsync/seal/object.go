@@ -71,9 +71,6 @@ func (h header) bytes() []byte {
 }
 
 func parseHeader(l Label, b []byte) (h header, err error) {
-	if err := l.check(); err != nil {
-		return h, err
-	}
 	if len(b) < headerBytes {
 		return h, l.corrupt(fmt.Sprintf("a header of %d bytes", headerBytes), fmt.Sprint(len(b)), nil)
 	}
@@ -103,12 +100,9 @@ type object struct {
 	ad    []byte // header, role, name: bound to every record
 }
 
-// newObject derives the key of a new object.
-func (k *Keyring) newObject(l Label, shape byte, id ID) (*object, error) {
-	if err := l.check(); err != nil {
-		return nil, err
-	}
-	return k.object(l, header{algorithm: k.algorithm, shape: shape, keyIndex: k.newest(), id: id})
+// newObject derives the key of a new object. The newest data key is always there.
+func (k *Keyring) newObject(l Label, shape byte, id ID) *object {
+	return must(k.object(l, header{algorithm: k.algorithm, shape: shape, keyIndex: k.newest(), id: id}))
 }
 
 // openObject derives the key of the object whose header is at the start of b.

@@ -22,9 +22,6 @@ const (
 	MaxObjectBytes = 64 << 20
 	// MaxTableBytes is the greatest length of the caller's table in a framed object.
 	MaxTableBytes = 4 << 20
-	// MaxRoleBytes and MaxNameBytes bound the parts of a Label.
-	MaxRoleBytes = 32
-	MaxNameBytes = 1024
 	// Overhead is by how many bytes a single object exceeds its plaintext, without padding and
 	// unless compression makes it shorter.
 	Overhead = headerBytes + 2 + tagBytes
@@ -65,26 +62,10 @@ func (a Algorithm) String() string {
 // Label identifies an object. It is bound to the object and not stored in it: the opener of an
 // object states its label. It appears in errors, so it must not be secret.
 type Label struct {
-	// Role is the kind of the object, 1 to 32 bytes of [a-z0-9-].
+	// Role is the kind of the object.
 	Role string
-	// Name distinguishes objects of one role; 0 to 1024 bytes of any value. Usually it consists of
-	// names from Keyring.Name.
+	// Name distinguishes objects of one role. Usually it consists of names from Keyring.Name.
 	Name string
-}
-
-func (l Label) check() error {
-	if len(l.Role) < 1 || len(l.Role) > MaxRoleBytes {
-		return fmt.Errorf("role of a sealed object has %d bytes, not 1 to %d: %w", len(l.Role), MaxRoleBytes, base.ErrInvalid)
-	}
-	for _, c := range []byte(l.Role) {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
-			return fmt.Errorf("role of a sealed object is %q, not of [a-z0-9-]: %w", l.Role, base.ErrInvalid)
-		}
-	}
-	if len(l.Name) > MaxNameBytes {
-		return fmt.Errorf("name of a sealed object has %d bytes, limit %d: %w", len(l.Name), MaxNameBytes, base.ErrTooLarge)
-	}
-	return nil
 }
 
 // corrupt returns the error for bytes of the object l that differ from what was sealed.
@@ -174,16 +155,13 @@ func MaxSealed(limit int) int { return max(leastQuarter, limit+Overhead+(limit+O
 
 // Seal returns plain as a single object with the label l, and its Ref. plain has at most
 // MaxObjectBytes and is not retained. Sealing the same plaintext again gives other bytes. Errors:
-// base.ErrInvalid, base.ErrTooLarge.
+// base.ErrTooLarge.
 func (s *Sealer) Seal(l Label, plain []byte, f Form) ([]byte, Ref, error) {
 	if len(plain) > MaxObjectBytes {
 		return nil, Ref{}, fmt.Errorf("seal %s of %d bytes, limit %d: %w", l.Role, len(plain), MaxObjectBytes, base.ErrTooLarge)
 	}
 	ring := s.ring.Load()
-	o, err := ring.newObject(l, shapeSingle, ring.hedgedID(s.draw(IDBytes), plain))
-	if err != nil {
-		return nil, Ref{}, err
-	}
+	o := ring.newObject(l, shapeSingle, ring.hedgedID(s.draw(IDBytes), plain))
 	out := make([]byte, 0, len(plain)+len(plain)>>14+2*Overhead) // with room for failed compression
 	out = append(out, o.header()...)
 	return o.sealSingle(out, plain, f), o.ref(), nil
@@ -194,7 +172,7 @@ func (s *Sealer) Seal(l Label, plain []byte, f Form) ([]byte, Ref, error) {
 //
 // Errors: *base.CorruptError for bytes that Seal did not give for l with these keys, also for a
 // plaintext object in a sealed bucket and for a plaintext beyond limit; it wraps ErrUnknownKey if
-// the key index is beyond the keyring. base.ErrInvalid.
+// the key index is beyond the keyring.
 func (s *Sealer) Open(l Label, sealed []byte, limit int) ([]byte, Ref, error) {
 	o, err := s.openObject(l, sealed, shapeSingle)
 	if err != nil {

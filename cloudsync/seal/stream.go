@@ -45,9 +45,6 @@ func newStream(r io.Reader, o *object, size int64) *Stream {
 // that names it, so that a holder of the keys cannot replace the object. It is retained; nil if
 // there is none. Errors: as NewReader.
 func (s *Sealer) NewStream(r io.Reader, size int64, l Label, named *Sum) (*Stream, error) {
-	if err := l.check(); err != nil {
-		return nil, err
-	}
 	var sum hash.Hash
 	if named != nil {
 		sum = sha256.New()
@@ -74,9 +71,6 @@ func (s *Sealer) NewStream(r io.Reader, size int64, l Label, named *Sum) (*Strea
 // the object: see Cover. So a part whose place is known costs one range request. Errors: as
 // NewReader.
 func (s *Sealer) NewPart(r io.Reader, size int64, l Label, ref Ref, first, off, n int64) (*Stream, error) {
-	if err := l.check(); err != nil {
-		return nil, err
-	}
 	ring := s.ring.Load()
 	o, err := ring.object(l, header{algorithm: ring.algorithm, shape: shapeFramed, keyIndex: ref.KeyIndex, id: ref.ID})
 	if err != nil {

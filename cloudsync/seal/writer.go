@@ -36,20 +36,16 @@ type Writer struct {
 // randomness that repeats itself gives different objects different ids. compress says whether Write
 // tries to compress. An error of w is returned by the next call of the Writer and all later ones.
 // If w has an AvailableBuffer, as a bytes.Buffer has, frames are sealed in that.
-func (s *Sealer) NewWriter(w io.Writer, l Label, compress bool) (*Writer, error) {
-	if err := l.check(); err != nil {
-		return nil, err
-	}
+func (s *Sealer) NewWriter(w io.Writer, l Label, compress bool) *Writer {
 	sw := &Writer{w: w, ring: s.ring.Load(), label: l, drawn: s.draw(IDBytes), compress: compress, frame: make([]byte, 0, FrameBytes)}
 	sw.below, _ = w.(interface{ AvailableBuffer() []byte })
-	return sw, nil
+	return sw
 }
 
 // begin writes the header with the id, which follows from the first frame.
 func (w *Writer) begin(first []byte) {
-	if w.o, w.err = w.ring.newObject(w.label, shapeFramed, w.ring.hedgedID(w.drawn, w.table, first)); w.err == nil {
-		w.write(w.o.header())
-	}
+	w.o = w.ring.newObject(w.label, shapeFramed, w.ring.hedgedID(w.drawn, w.table, first))
+	w.write(w.o.header())
 }
 
 // Ref returns the object's id and key index, after Close.

@@ -55,9 +55,6 @@ func SealAnnouncement(s *seal.Sealer, a Announcement) ([]byte, error) {
 // Errors, with the name of the object: *base.CorruptError, *base.FormatError.
 func OpenAnnouncement(s *seal.Sealer, name string, stored []byte) (Announcement, error) {
 	l := AnnouncementLabel(name)
-	if len(name) > seal.MaxNameBytes { // perhaps from a listing: seal would call it an invalid argument
-		return Announcement{}, corrupt(announcementWhere, fmt.Errorf("its name has %d bytes", len(name)))
-	}
 	var a Announcement
 	if err := a.open(s, l, stored); err != nil {
 		return Announcement{}, fmt.Errorf("open %s: %w", l.Name, err)

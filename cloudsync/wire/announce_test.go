@@ -34,7 +34,7 @@ func TestAnnouncement(t *testing.T) {
 			_, err = wire.OpenAnnouncement(s, other, sealAs(t, s, wire.AnnouncementLabel(other), plain))
 			mustRefuse(t, "other page", other, err)
 			_, err = wire.OpenAnnouncement(s, strings.Repeat("x", 5000), stored)
-			mustRefuse(t, "long name", "announcement", err)
+			mustRefuse(t, "long name", strings.Repeat("x", 5000), err)
 		}
 		for _, a := range []wire.Announcement{{}, {Ledger: long + "x"}, {Ledger: "l", Name: long + "x"}} {
 			if _, err := wire.SealAnnouncement(s, a); !errors.Is(err, base.ErrInvalid) && !errors.Is(err, base.ErrTooLarge) {

@@ -46,10 +46,8 @@ func (g target) plain(t testing.TB, l seal.Label) []byte {
 func (g target) sealedAs(t testing.TB, l seal.Label, plain []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w, err := seal.NewSealer(g.s.ring, nil).NewWriter(&out, l, true)
-	if err == nil {
-		_, err = w.Write(plain)
-	}
+	w := seal.NewSealer(g.s.ring, nil).NewWriter(&out, l, true)
+	_, err := w.Write(plain)
 	if err == nil {
 		err = w.Close()
 	}
