@@ -57,7 +57,8 @@ type Reader struct {
 var wholePool = sync.Pool{New: func() any { return new([]byte) }}
 
 // Open reads the table of a pack of ref.Bytes, and with LAZY values about as much as Lists returns.
-// It makes mostly one request, and two or three for a pack of short pieces. The pieces are verified only when they are read. The caller closes the Reader.
+// It makes mostly one request, and two or three for a pack of short pieces. The pieces are verified
+// only when they are read. The caller closes the Reader.
 //
 // Errors: *base.CorruptError naming the pack for an object that does not match ref,
 // base.ErrNotFound, base.ErrNetwork, and others of the bucket; *base.FormatError.

@@ -247,19 +247,20 @@ func (d *device) first(ctx context.Context, heads []*node) (now []*node, err err
 	return now, nil
 }
 
-// lacksBases reports whether a common ancestor of heads may be pruned because the bucket was lost.
-// A commit can be pruned while no device has some descendant of it: the descendant was in a lost
-// bucket, or on a replaced disk.
+// lacksBases reports whether a merge of heads may lack a common version because the bucket was
+// lost. A commit can be pruned while no device has some descendant of it: the descendant was in a
+// lost bucket, or on a replaced disk.
 func (d *device) lacksBases(heads []*node) bool {
-	if d.w.cloud == nil {
-		return false
-	}
-	gone := func(n *node) bool {
-		return d.w.cloud.epoch > 0 && d.pruned.has(n.index)
-	}
-	for i, a := range heads {
-		for _, b := range heads[:i] {
-			if slices.ContainsFunc(d.w.graph.bases(a.above.and(b.above)), gone) {
+	return d.w.cloud != nil && d.w.cloud.epoch > 0 && d.lacks(heads, d.pruned)
+}
+
+// lacks reports whether pruned has a base of two of the commits, or whether any device has pruned a
+// base of their bases: this device may have kept it for its first merge alone.
+func (d *device) lacks(of []*node, pruned set) bool {
+	for i, a := range of {
+		for _, b := range of[:i] {
+			bases := d.w.graph.bases(a.above.and(b.above))
+			if slices.ContainsFunc(bases, func(n *node) bool { return pruned.has(n.index) }) || d.lacks(bases, d.w.pruned) {
 				return true
 			}
 		}
