@@ -41,7 +41,9 @@ func (it *Iter) in() *session.Iter { return (*session.Iter)(it) }
 // Next moves to the next entry, at first to the first one. It returns false at the end and on an
 // error; see Err. It checks ctx, and whether the source is still open, between tree nodes, not at
 // each entry.
-func (it *Iter) Next(ctx context.Context) bool { return it.in().Next(ctx) }
+func (it *Iter) Next(ctx context.Context) bool {
+	return (*session.Iter)(it).Next(ctx) // with in, it would be too long to be inlined
+}
 
 // Key returns the entry's key, borrowed until the next call of Next.
 func (it *Iter) Key() []byte { return it.in().Key() }
