@@ -24,8 +24,9 @@ import (
 func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 	wanted, err := p.treeless(ctx, ids)
 	if len(wanted) > 0 {
-		b := &builder{p: p, bases: map[epoch.Commit]epoch.Commit{}, needed: map[epoch.Commit]bool{}, starts: map[epoch.Commit]*commit.Commit{}}
-		err = b.build(ctx, wanted)
+		if err = p.newBuilder(false).build(ctx, wanted); errors.Is(err, base.ErrCorrupt) {
+			err = p.newBuilder(true).build(ctx, wanted)
+		}
 	}
 	if err != nil {
 		return blame(p.o.Names.Checkpoints(p.state.At.Epoch), fmt.Errorf("build %d trees: %w", len(ids), err))
@@ -36,6 +37,9 @@ func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 // builder builds trees in passes over the commits of the log.
 type builder struct {
 	p *Page
+	// kept leaves out records of commits that were given up after their run was written: the bucket
+	// may have deleted what these need.
+	kept bool
 	// bases are the commits from whose trees the differences lead, 0 for the empty tree.
 	bases map[epoch.Commit]epoch.Commit
 	// needed are the commits whose differences are applied. starts are the commits whose trees a
@@ -46,6 +50,12 @@ type builder struct {
 	later []*wire.Commit
 	s     *step // has data that is not submitted
 	built map[epoch.Commit]object.Digest
+}
+
+func (p *Page) newBuilder(kept bool) *builder {
+	return &builder{
+		p: p, kept: kept, bases: map[epoch.Commit]epoch.Commit{}, needed: map[epoch.Commit]bool{}, starts: map[epoch.Commit]*commit.Commit{},
+	}
 }
 
 // builtTogether is how many trees are submitted together.
@@ -109,15 +119,13 @@ func (p *Page) treeless(ctx context.Context, ids []commit.ID) (out []*commit.Com
 	return out, nil
 }
 
-// eachCommit calls fn with the records of kept commits of the checkpoint, and with those of the
-// entries of the epoch. A run may also have records of commits that were given up since: the bucket
-// may have deleted what these need.
+// eachCommit calls fn with the commit records of the checkpoint and of the entries of the epoch.
 func (b *builder) eachCommit(ctx context.Context, fn func(*wire.Commit) error) error {
 	s := b.p.state
 	if s.Header != nil {
 		err := b.p.runs.Each(ctx, s.Header, wire.Commits, func(r wire.Record) error {
 			c := r.(*wire.Commit)
-			if s.wasGivenUp(short(c.Commit.ID)) {
+			if b.kept && s.wasGivenUp(short(c.Commit.ID)) {
 				return nil
 			}
 			return fn(c)

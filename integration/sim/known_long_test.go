@@ -289,5 +289,23 @@ func TestKnownLong(t *testing.T) {
 			{Kind: sim.Checkpoint, Device: 2, Base: 15},
 			{Kind: sim.Sync, Base: 10},
 		}}},
+		{"a tree that was given up is still in the bucket", sim.History{Seed: 85000407, Gossip: true, Cloud: &sim.Cloud{Plain: true}, Devices: []sim.Device{{Name: "a"}, {Name: "b"}, {Name: "d"}, {Name: "f"}}, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("l21", "0", 872090)},
+			{Kind: sim.Retain, Base: 2},
+			{Kind: sim.Edit, Changes: set("l21", "2", 0)},
+			{Kind: sim.Sync, Base: 10},
+			{Kind: sim.Edit, Device: 3, Changes: set("l22", "1", 0)},
+			{Kind: sim.Collect, Device: 3, Base: 2},
+			{Kind: sim.Retain, Base: 3},
+			{Kind: sim.Edit, Device: 2, Changes: set("l18", "0", 1002992)},
+			{Kind: sim.Checkpoint, Device: 2, Base: 3},
+			{Kind: sim.Edit, After: 440767123530860, Device: 2, Changes: set("l02", "2", 0)},
+			{Kind: sim.Edit, Changes: set("l02", "2", 573525)},
+			{Kind: sim.Network, After: 777377688390585, Device: 1, Base: 1},
+			{Kind: sim.Edit, After: 345308309177275, Changes: set("l02", "0", 0)},
+			{Kind: sim.Sync, After: 290652238746847, Device: 2, Base: 27},
+			{Kind: sim.Collect, After: 823912992798055, Device: 3, Base: 28},
+			{Kind: sim.Checkpoint, Base: 5},
+		}}},
 	})
 }
