@@ -234,7 +234,8 @@ func (m *model) request(t *rapid.T, s *idb.ObjectStore) {
 }
 
 // compare wants the same of both, read in all ways. Keys that are so long that they are shortened
-// in rows stand in another order, so that there only the same records are wanted.
+// in rows stand in another order, so that there only the same records are wanted. Of those with one
+// key a unique direction may then give another.
 func (m *model) compare(t *rapid.T, s *idb.ObjectStore) {
 	ctx := t.Context()
 	rg, d := modelRange(t), idb.Direction(rapid.IntRange(0, 3).Draw(t, "direction"))
@@ -259,6 +260,13 @@ func (m *model) compare(t *rapid.T, s *idb.ObjectStore) {
 		}
 		if len(records) != len(got) {
 			t.Fatalf("%q: %d records, %d keys", name, len(records), len(got))
+		}
+		if d == idb.NextUnique || d == idb.PrevUnique { // which record is the first depends on the order
+			for _, ts := range [][]string{texts, got} {
+				for i, text := range ts {
+					ts[i] = text[:min(len(text), 1900)]
+				}
+			}
 		}
 		slices.Sort(texts)
 		slices.Sort(got)
