@@ -14,9 +14,9 @@ import (
 // Clone then continues. Options.Cloud is ignored. With the wrong key, or without a bucket, Clone
 // makes nothing. The repository must be closed.
 //
-// Errors: ErrNotFound (the bucket is not one of Ledger's), ErrWrongKey, ErrCloudReplaced (the
-// bucket does not have the id Cloud.BucketID), ErrConflict (dir holds another repository), those of
-// Open and of reading the bucket's keyring.
+// Errors: ErrInvalid (c is nil), ErrNotFound (the bucket is not one of Ledger's), ErrWrongKey,
+// ErrCloudReplaced (the bucket does not have the id Cloud.BucketID), ErrConflict (dir holds another
+// repository), those of Open and of reading the bucket's keyring.
 func Clone(ctx context.Context, dir string, o *Options, c *Cloud) (*Repository, error) {
 	r, err := openClone(ctx, dir, o, c)
 	if err != nil {
@@ -27,6 +27,9 @@ func Clone(ctx context.Context, dir string, o *Options, c *Cloud) (*Repository, 
 
 // openClone opens the repository of a clone with its cloud set.
 func openClone(ctx context.Context, dir string, o *Options, c *Cloud) (*Repository, error) {
+	if c == nil {
+		return nil, fmt.Errorf("there is no cloud: %w", ErrInvalid)
+	}
 	open := o.withDefaults()
 	open.Cloud = nil // c replaces it
 	// Prove the key before making anything.

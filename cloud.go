@@ -124,9 +124,10 @@ func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 // changed and the error matches ErrNeedsFetch. Of key and credentials only the paths are stored.
 // After a crash the repository has the old or the new cloud, and SetCloud can be called again.
 //
-// With nil, SetCloud forgets the cloud. It deletes nothing on the device or in the bucket. Pages
-// keep their sync state, so that setting the same cloud again continues; until then content that
-// was not fetched cannot be read.
+// With nil, SetCloud forgets the cloud, if there is one, and returns the zero CloudInfo. It makes
+// no request, and deletes nothing on the device or in the bucket. Pages keep their sync state, so
+// that setting the same cloud again continues; until then content that was not fetched cannot be
+// read. Options.Cloud sets a cloud again at the next Open.
 //
 // Errors: ErrInvalid, ErrWrongKey, ErrUnsupported (scheme or bucket), ErrNeedsFetch, ErrNetwork,
 // ErrReadOnly, ErrClosed, those of the file system and of ctx.

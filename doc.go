@@ -12,7 +12,9 @@
 //	err = page.Put(ctx, []byte("greeting"), []byte("hello"))
 //	value, err := page.Get(ctx, []byte("greeting"))
 //
-// Without a cloud, pass nil for the options. Each [Page.Put] is one transaction. Group related
+// Without a cloud, pass nil for the options. [Repository.Pages] lists the pages of all ledgers, and
+// [Repository.OpenPage] opens one of these, or the page that a ledger has under no name: its root
+// page, which is PageRef{Ledger: "notes"}. Each [Page.Put] is one transaction. Group related
 // changes in one [Page.Update], and related reads in one [Page.View].
 //
 // # What is promised

@@ -163,8 +163,8 @@ func Example_groupStrategy() {
 	// Output: Ann, Oslo
 }
 
-// A watch goes on where the one before it has ended, also after a restart: the app keeps what
-// Resume returns.
+// A watch goes on where the one before it has ended, also after a restart: the app keeps
+// Resume of the last notification.
 func ExampleNotification() {
 	ctx := context.Background()
 	page, done := examplePage(ctx)

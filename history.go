@@ -72,9 +72,10 @@ func (p *Page) entry(e *fb.Entry, has bool) *Entry {
 // Restore makes a new commit on the handle's head with the content of an old one: all of it, or
 // only that of the keys that begin with one of prefixes. message is recorded in the new commit; ""
 // means "restore" and the short id of the old one. Restore returns the id of the new commit, or of
-// the head when nothing differs. Like Update it waits for the page's write turn, and survives a
-// crash when it returns nil. Errors: ErrNotFound, ErrInvalid (the zero id), ErrTooLarge (message),
-// ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
+// the head when nothing differs. An empty prefix means all keys; keys with none of the prefixes
+// stay as they are. With a cloud it may fetch the tree of the old commit, as At does. Like Update
+// it waits for the page's write turn, and survives a crash when it returns nil. Errors: those of
+// At; ErrInvalid (the zero id), ErrTooLarge (message), ErrReadOnly, ErrNoSpace.
 func (p *Page) Restore(ctx context.Context, id CommitID, message string, prefixes ...[]byte) (CommitID, error) {
 	return p.in.Restore(ctx, id, prefixes, message)
 }

@@ -100,8 +100,9 @@ func (r *Repository) pagesHere(ctx context.Context) ([]PageInfo, error) {
 	return infos, nil
 }
 
-// PageInfo describes one page, which it does not open. Errors: ErrNotFound, ErrClosed, ErrCorrupt,
-// those of the file system.
+// PageInfo describes one page of this device, also an evicted one. It does not open the page, and
+// does not wait. Errors: ErrNotFound, also for a page that only the bucket has; ErrClosed,
+// ErrCorrupt, those of the file system.
 func (r *Repository) PageInfo(_ context.Context, page PageRef) (PageInfo, error) {
 	if err := r.enter(); err != nil {
 		return PageInfo{}, err
@@ -139,10 +140,11 @@ func (r *Repository) pageInfo(k pageKey, away *layout.Absence) (info PageInfo, e
 }
 
 // WatchPages yields all pages of this repository, and then each page that is created, here or by
-// another device, or deleted here: then with the state PageDeleted. Eviction and return of a page
-// yield nothing, nor does a page that is created and deleted while the loop body runs. The loop
-// pulls; between iterations only the list of pages is held. The sequence ends with an error, as the
-// last element: ErrClosed, ErrCorrupt, those of ctx and of the file system.
+// another device, or deleted here: then with the state PageDeleted, and otherwise as last listed.
+// Eviction and return of a page yield nothing, nor does a page that is created and deleted while
+// the loop body runs. The loop pulls; between iterations only the list of pages is held. The
+// sequence ends with an error, as the last element: ErrClosed, ErrCorrupt, those of ctx and of the
+// file system.
 func (r *Repository) WatchPages(ctx context.Context) iter.Seq2[PageInfo, error] {
 	return func(yield func(PageInfo, error) bool) {
 		told := map[PageRef]PageInfo{}

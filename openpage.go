@@ -22,8 +22,9 @@ func (r *Repository) Page(ctx context.Context, ledger, name string) (*Page, erro
 }
 
 // OpenPage opens a page by its id, and creates it when it is absent: one that Pages lists, the root
-// page of a ledger, which has the zero id, or a page without a name, which begins with a random id.
-// The caller must close each Page. Errors: as Page.
+// page of a ledger, which has the zero id, or a new page without a name, for which the caller draws
+// a random PageID. A wrong id makes a new page: ask PageInfo first. The caller must close each
+// Page. Errors: as Page.
 func (r *Repository) OpenPage(ctx context.Context, page PageRef) (*Page, error) {
 	return r.openForUse(ctx, page.key(), "")
 }

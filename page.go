@@ -84,8 +84,8 @@ func (p *Page) At(ctx context.Context, id CommitID) (*Snapshot, error) {
 
 // Update calls fn with a transaction on the handle's head and commits it when fn returns nil. The
 // closures of one page run one after another, so that each sees the commits of those before it. fn
-// must not call Update, Put, Delete, Commit, Merge or WaitForMerge of the same page, which would
-// wait for fn itself: fn uses the transaction instead.
+// must not call Update, Put, Delete, Restore, Undo, Merge or WaitForMerge of the same page, nor
+// Commit of another transaction on it: they would wait for fn itself.
 //
 // Update returns the id of the new commit, or of the head when fn changed nothing. When it returns
 // a nil error, the commit survives a crash. When fn fails, nothing changes and Update returns fn's
@@ -113,9 +113,10 @@ type TxOptions struct {
 	FailOnConflict bool
 }
 
-// Begin starts a transaction on a fixed base; other commits are not blocked. The caller must end it
-// with Commit or Rollback. o may be nil. Errors: ErrClosed, ErrReadOnly, ErrNotFound (no such
-// base), ErrCorrupt.
+// Begin starts a transaction on a fixed base. Other commits are not blocked, except as
+// TxOptions.FailOnConflict says. With TxOptions.Base it may fetch the tree of that commit, as At
+// does. The caller must end it with Commit or Rollback. o may be nil. Errors: those of At;
+// ErrReadOnly.
 func (p *Page) Begin(ctx context.Context, o *TxOptions) (*Tx, error) {
 	how := given(o)
 	t, err := p.in.Begin(ctx, how.Base, how.FailOnConflict)
@@ -168,8 +169,10 @@ func (p *Page) Tag(ctx context.Context, name string, id CommitID) error {
 	return p.in.Tag(ctx, name, id)
 }
 
-// DeleteTag deletes a tag. Errors: ErrNotFound, ErrClosed, ErrReadOnly.
+// DeleteTag deletes a tag. When it returns nil, the deletion survives a crash. Errors: ErrNotFound,
+// ErrInvalid (name), ErrClosed, ErrReadOnly.
 func (p *Page) DeleteTag(ctx context.Context, name string) error { return p.in.DeleteTag(ctx, name) }
 
-// Tags returns the commits of all tags by their names. Errors: ErrClosed, ErrCorrupt.
+// Tags returns the commits of all tags by their names. The map belongs to the caller. Errors:
+// ErrClosed, ErrCorrupt.
 func (p *Page) Tags(ctx context.Context) (map[string]CommitID, error) { return p.in.Tags(ctx) }

@@ -14,10 +14,10 @@ type PrefetchResult struct {
 	Pieces, Bytes int64
 }
 
-// Prefetch downloads all values below a prefix, so that reading them needs no network. Adjacent
-// pieces in the bucket take one request. After an error the downloaded values stay. progress, when
-// not nil, is called with the result so far; it must not block. Errors: those of Page.Sync,
-// ErrGone.
+// Prefetch downloads all values whose keys have a prefix, and returns when they are here; an empty
+// prefix means all. Reading them then needs no network. Adjacent pieces in the bucket take one
+// request. After an error the downloaded values stay. progress, when not nil, is called with the
+// result so far; it must not block. Errors: those of Page.Sync, ErrGone, ErrClosed.
 func (s *Snapshot) Prefetch(ctx context.Context, prefix []byte, progress func(PrefetchResult)) (PrefetchResult, error) {
 	var told func(session.PrefetchResult)
 	if progress != nil {

@@ -42,7 +42,8 @@ func engineRules(rules []MergeRule) (out merging.Rules) {
 }
 
 // SetMergeRules adds rules to those that Options.MergeRules gives for the page, in this Repository
-// and for all handles of the page, also later ones. A rule replaces one with the same prefix.
+// and for all handles of the page, also later ones. A rule replaces one with the same prefix, also
+// one of Options. It copies prefixes.
 // Without arguments it removes all rules that were added, also those of record layers, such as
 // package records. Rules are kept in memory only. A running merge with the old rules is cancelled
 // and restarted, and a failed merge is retried at once. SetMergeRules does not wait for these

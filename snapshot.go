@@ -8,7 +8,9 @@ import (
 )
 
 // Reader has the ordered reads of one version of a page. Snapshot and Tx have one: that of a Tx
-// reads its own changes, too. A function that reads from either takes a Reader, by value.
+// reads its own changes, too. A function that reads from either takes a Reader, by value. It is
+// valid, and safe for concurrent use, as the Snapshot or Tx from which it comes. The zero Reader
+// cannot be used.
 type Reader struct{ in session.Reader }
 
 // Get returns the value of key, which belongs to the caller. It reads the whole value into memory;
@@ -17,8 +19,8 @@ type Reader struct{ in session.Reader }
 // ErrCorrupt, those of ctx.
 func (r Reader) Get(ctx context.Context, key []byte) ([]byte, error) { return r.in.Get(ctx, key) }
 
-// Stat returns the entry of key without reading its value. Errors: ErrNotFound, ErrClosed,
-// ErrTxDone, ErrCorrupt, those of ctx.
+// Stat returns the entry of key without reading its value, which may be in the cloud. Errors:
+// ErrNotFound, ErrClosed, ErrTxDone, ErrCorrupt, those of ctx.
 func (r Reader) Stat(ctx context.Context, key []byte) (Entry, error) {
 	e, err := r.in.Lookup(ctx, key)
 	if err != nil {
@@ -39,7 +41,7 @@ func (r Reader) Open(ctx context.Context, key []byte) (Value, error) {
 }
 
 // Seek returns the first key at or after key; it belongs to the caller. It costs as much as a Get,
-// and less than an Iter. Errors: as Get; ErrNotFound when no key follows.
+// and less than an Iter. Errors: as Stat; ErrNotFound when no key follows.
 func (r Reader) Seek(ctx context.Context, key []byte) ([]byte, error) { return r.in.Seek(ctx, key) }
 
 // Scan returns the entries that o selects, in order of their keys. Keys and inline values belong to
@@ -50,7 +52,8 @@ func (r Reader) Scan(ctx context.Context, o ScanOptions) iter.Seq2[Entry, error]
 	return func(yield func(Entry, error) bool) { r.Iter(o).all(ctx)(yield) }
 }
 
-// Iter returns an iterator over the entries that o selects, without an allocation per entry.
+// Iter returns an iterator over the entries that o selects, without an allocation per entry. It
+// needs no Close. Iter.Err returns the errors of Scan.
 func (r Reader) Iter(o ScanOptions) *Iter { return (*Iter)(r.in.Iter(session.ScanOptions(o))) }
 
 // Snapshot is an immutable version of a page. Its commit is not pruned before Close. It is safe for

@@ -73,9 +73,10 @@ func (r *Repository) WatchSync(ctx context.Context) iter.Seq2[[]SyncState, error
 	}
 }
 
-// PauseSync stops background sync, also in later runs, or ends such a pause. Sync, Prefetch and
-// fetching reads still work, and work in progress is finished. Errors: ErrNoCloud, ErrReadOnly,
-// ErrClosed, those of the file system and of ctx.
+// PauseSync stops background sync with true, also in later runs of the program, and resumes it with
+// false. A second call with the same value changes nothing. Sync, Prefetch and fetching reads still
+// work, and work in progress is finished. Errors: ErrNoCloud, also before the cloud of
+// Options.Cloud was first reached; ErrReadOnly, ErrClosed, those of the file system and of ctx.
 func (r *Repository) PauseSync(ctx context.Context, paused bool) error {
 	return r.inCloudTurn(ctx, "pause or resume sync", func(context.Context) error { return r.cloud.SetPaused(paused) })
 }

@@ -13,9 +13,9 @@ import (
 )
 
 // MergeRule returns the rule that merges rows of IndexedDB on a page as package indexeddb/merging
-// describes. It is valid for any number of pages, also without such rows. Every handle of a page
-// must have the rule, see ledger.MergeRules: without it a merge works key by key, and index rows no
-// longer match the records.
+// describes. It is valid for any number of pages, also without such rows. A page must have the
+// rule, from ledger.Options.MergeRules or by ledger.Page.SetMergeRules: without it a merge works
+// key by key, and index rows no longer match the records.
 func MergeRule() ledger.MergeRule {
 	return ledger.MergeRule{Prefix: indexeddb.PagePrefix(), Strategy: rules.Grouped(strategy{})}
 }

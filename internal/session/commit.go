@@ -18,8 +18,8 @@ import (
 
 // Update calls fn with a transaction on the handle's head and commits it when fn returns nil. The
 // closures of one page run one after another, so that each sees the commits of those before it. fn
-// must not call Update, Commit, Merge or WaitForMerge of the same page, which would wait for fn
-// itself.
+// must not call Update, Put, Delete, Restore, Undo, Merge or WaitForMerge of the same page, nor
+// Commit of another transaction on it: they would wait for fn itself.
 //
 // Update returns the id of the new commit, or of the head when fn changed nothing. When it returns
 // a nil error, the commit survives a crash. When fn fails, nothing changes and Update returns fn's

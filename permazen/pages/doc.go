@@ -3,8 +3,9 @@
 //
 // A database is all rows of a page whose keys have a prefix, which may be empty. Keys of a page
 // have at most 4096 bytes. Index rows have values in their keys, so ledger.ErrTooLarge refuses
-// longer indexed values. Every handle of the page must have MergeRules for the prefix. Without them
-// a merge goes key by key, and index rows no longer match the objects.
+// longer indexed values. The page must have the rule of MergeRule for the prefix, from
+// ledger.Options.MergeRules or by ledger.Page.SetMergeRules. Without it a merge goes key by key,
+// and index rows no longer match the objects.
 //
 // It imports the root package, ordered, ordered/pages, permazen and
 // permazen/{encoding,layout,merging}. It may change with any release.
