@@ -69,7 +69,7 @@ type DamagedObject struct {
 // that it fetches the readable pieces of damaged packs and deletes these packs, so that the new
 // epoch does not name them and all devices send what they have of them.
 //
-// Errors: those of Sync, with what was found before. Damage is not an error.
+// Errors: those of Sync; the report then has the findings so far. Damage is not an error.
 func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
 	c := &checkRun{p: p, o: o, report: &CheckReport{}, named: map[string]checked{}}
 	err := p.call(ctx, "", func(ctx context.Context) error {

@@ -185,9 +185,7 @@ func (p *page) reopen() {
 	p.d.page(p.ledger)
 }
 
-// merge merges the heads as the root package does, without rules. Trees that it needs and that are
-// not here are built.
-// merge merges as PageOptions.Merge does.
+// merge merges as PageOptions.Merge does, without rules. It builds missing trees that it needs.
 func (p *page) merge(ctx context.Context) error {
 	for before := 0; ; {
 		err := p.mergeFirst(ctx)

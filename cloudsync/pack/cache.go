@@ -9,7 +9,7 @@ import (
 // cachedPieces bounds the cached tables, except the newest one: 48 bytes for each piece.
 const cachedPieces = 64 << 10
 
-// tableCache caches the tables of packs that were read lately. When it is full, it begins anew.
+// tableCache caches the tables of packs that were read lately. A full cache is emptied.
 type tableCache struct {
 	mu     sync.Mutex
 	tables map[epoch.ID]*contents // guarded by mu, as pieces

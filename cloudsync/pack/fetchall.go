@@ -27,7 +27,7 @@ const (
 
 // FetchAll fetches many pieces with as few requests as it can: neighbouring blocks in one range of
 // up to 4 MiB, several ranges at a time. It stores the pieces and returns how many bytes of content
-// it fetched, also after an error: what was fetched is stored. It skips pieces that are held. It
+// it fetched, also after an error: fetched pieces stay. It skips pieces that are held. It
 // stores only the requested pieces of a block, and all of an entry. It never calls Gone.
 //
 // The first error ends it. Errors are as for Fetch, with two differences: storing can fail with

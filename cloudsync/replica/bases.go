@@ -22,7 +22,7 @@ type logHeads struct {
 	heads epoch.Set
 }
 
-// follow takes the heads over an entry. They have to be found anew if the entry does more than add
+// follow takes the heads over an entry. They must be searched for if the entry does more than add
 // commits to the log.
 func (h *logHeads) follow(b *bodyStep) {
 	if h.known = h.known && !b.mixed && len(b.near)+len(b.b.Inner) == 0; !h.known {

@@ -453,7 +453,7 @@ func (e *entering) setNear(ctx context.Context) (err error) {
 			e.near[n.ID] = e.st.Kept[i].Near.Union(down)
 		}
 	}
-	// The one head descends from what was given up (see view.top). That is durable with the epoch:
+	// The one head descends from given-up commits (see view.top). That is durable with the epoch:
 	// a crash may follow, and then a merge of the app with that head.
 	if top := e.logHeads(); len(top) == 1 && len(e.j.Folds) > 0 {
 		i, _ := e.st.Kept.Index(top[0])

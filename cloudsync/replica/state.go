@@ -354,7 +354,7 @@ func readRow(ctx context.Context, store *storage.Store, row string) (all []byte,
 // loadState reads the rows of a store.
 func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*State, error) {
 	s := &State{standing: standing{Bucket: bucket}}
-	// What was given up stays recorded for good, for any bucket, as does the retention.
+	// Given-up commits stay recorded for good, for any bucket, as does the retention.
 	for row, part := range map[string]any{rowNear: &s.Near, rowRetention: &s.Retention} {
 		if _, err := readPart(ctx, store, row, part); err != nil {
 			return nil, err
