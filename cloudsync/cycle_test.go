@@ -2,6 +2,7 @@ package cloudsync_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"strings"
@@ -156,8 +157,8 @@ func TestCheckpointOfLongHistory(t *testing.T) {
 
 // talk makes commits that take that many bytes, with long messages.
 func (p *page) talk(bytes int) {
-	message := strings.Repeat("m", limits.MaxMessageBytes)
-	for range bytes/len(message) + 1 {
+	for i := range bytes/limits.MaxMessageBytes + 1 {
+		message := fmt.Sprintf("%x", noise(uint64(i), limits.MaxMessageBytes/2))
 		h := p.store.NewestHead()
 		p.submit(commit.Params{Root: h.Root, Parents: []*commit.Commit{h}, Message: message})
 	}
@@ -195,6 +196,69 @@ func TestMergeInALongEntry(t *testing.T) {
 	b := w.device()
 	sync(t, b)
 	sameHeads(t, a, b)
+}
+
+// longHistory returns a device with a long history, one that took it from a checkpoint, ahead of
+// its head, and one that has its first commit. The bucket is then in the state with that commit.
+func longHistory(t *testing.T, w *world) (a, b, c *page) {
+	a, c = w.device(), w.device()
+	a.commit(edit{"k": text("v")})
+	sync(t, a, c)
+	old := w.b.State()
+	a.talk(9 << 20)
+	a.commit(edit{"k": text("w")})
+	sync(t, a)
+	if err := a.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b = w.device()
+	sync(t, b)
+	w.b.Rollback(old)
+	return a, b, c
+}
+
+// TestHistoryComesAgainWithItsTrees sends commits to a device that has them as a history without
+// trees: those with descendants are no heads.
+func TestHistoryComesAgainWithItsTrees(t *testing.T) {
+	w := newWorld(t)
+	a, b, _ := longHistory(t, w)
+	reupload(t, b, a)
+	sync(t, a, b)
+	sameHeads(t, a, b)
+}
+
+// TestLongEntryIsReadAgain interrupts a device within an entry whose history it takes ahead. When
+// it reads the entry again, the commit below that history is no head.
+func TestLongEntryIsReadAgain(t *testing.T) {
+	w := newWorld(t)
+	_, b, c := longHistory(t, w)
+	reupload(t, b)
+	w.b.SetBefore(func(_ bucket.Op, name string) error {
+		if strings.Contains(name, "/packs/") { // the entry's body
+			w.b.SetFaults(mem.Faults{CutBody: 1})
+		}
+		return nil
+	})
+	if err := c.Sync(t.Context()); !errors.Is(err, base.ErrNetwork) {
+		t.Fatal(err)
+	}
+	w.b.SetBefore(nil)
+	w.b.SetFaults(mem.Faults{})
+	sync(t, b, c)
+	sameHeads(t, b, c)
+}
+
+// TestLongEntryIsDamaged damages the end of such an entry, so that the device begins the log again.
+func TestLongEntryIsDamaged(t *testing.T) {
+	w := newWorld(t)
+	_, b, c := longHistory(t, w)
+	reupload(t, b)
+	name := w.packs()[0] // the entry's body
+	content, _ := w.b.Content(name)
+	content[len(content)-1] ^= 1
+	w.b.Replace(name, content)
+	sync(t, c, b, c)
+	sameHeads(t, b, c)
 }
 
 // TestBadCheckpointIsRepaired damages what a checkpoint has: a new device says which object it is,

@@ -51,14 +51,15 @@ type bodyStep struct {
 	placed  map[epoch.Commit]Placed
 	bare    map[commit.ID]bool // treeless commits without a child in the body
 	// below are commits on which others of the entry stand. explained are those whose explanation
-	// was received. size is the length of the batch's commits.
-	below, explained map[commit.ID]bool
-	size             int
-	name             string       // of the device
-	last             *wire.Commit // for the explanation after it
-	lastNew          bool
-	own              bool // the entry has commits that were unsynced here
-	mixed            bool // it has commits that the log had, or that are given up
+	// was received. again are commits that were here, and get their trees. size is the length of
+	// the batch's commits.
+	below, explained, again map[commit.ID]bool
+	size                    int
+	name                    string       // of the device
+	last                    *wire.Commit // for the explanation after it
+	lastNew                 bool
+	own                     bool // the entry has commits that were unsynced here
+	mixed                   bool // it has commits that the log had, or that are given up
 }
 
 // take reads a body into a step, and calls finish.
@@ -71,7 +72,7 @@ func (p *Page) take(ctx context.Context, e *pagelog.Entry, adopts bool, finish f
 	b := &bodyStep{
 		step: s, e: e, adopts: adopts, short: map[epoch.Commit]*commit.Commit{},
 		near: map[epoch.Commit]epoch.Set{}, placed: map[epoch.Commit]Placed{}, bare: map[commit.ID]bool{},
-		below: map[commit.ID]bool{}, explained: map[commit.ID]bool{},
+		below: map[commit.ID]bool{}, explained: map[commit.ID]bool{}, again: map[commit.ID]bool{},
 	}
 	if p.state.Carried() {
 		b.next.Retention = wire.Retention{}
@@ -188,6 +189,7 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 		if wanting, err := b.wanting(ctx, r); err != nil || !wanting {
 			return err
 		}
+		b.again[c.ID] = true
 	}
 	if r.Treeless {
 		b.bare[c.ID] = true
@@ -225,7 +227,6 @@ func (b *bodyStep) wanting(ctx context.Context, r *wire.Commit) (bool, error) {
 // ahead makes commits on which others stand durable as history, so that the remaining ones fit into
 // a batch.
 func (b *bodyStep) ahead(ctx context.Context) error {
-	heads := b.p.headsHere()
 	batch, left := &storage.SyncBatch{}, b.b.Commits[:0:0]
 	b.size = 0
 	for _, r := range b.b.Commits {
@@ -233,11 +234,6 @@ func (b *bodyStep) ahead(ctx context.Context) error {
 			r.Inner = r.Inner || b.below[r.Commit.ID] // the commit above may be received ahead
 			left, b.size = append(left, r), b.size+len(r.Commit.Encode())+64
 			continue
-		}
-		for _, parent := range r.Commit.Parents {
-			if heads[short(parent)] != nil {
-				b.b.Inner = append(b.b.Inner, parent)
-			}
 		}
 		batch.Commits = append(batch.Commits, storage.ReceivedCommit{Commit: r.Commit, Treeless: true, Shallow: true, Ahead: true})
 	}
@@ -463,8 +459,9 @@ func (b *bodyStep) lacks() error {
 	return nil
 }
 
-// covered makes two kinds of commits count as no heads: those on which a commit of the entry with a
-// given-up parent stands, and those of the entry on which a commit stands that was here already.
+// covered makes three kinds of commits count as no heads: those on which a commit of the entry with
+// a given-up parent stands, those of the entry on which a commit stands that was here already, and
+// parents of commits stored ahead of the batch, also of an earlier one that was never completed.
 func (b *bodyStep) covered(ctx context.Context) error {
 	fresh := map[commit.ID]bool{}
 	for _, c := range b.short {
@@ -481,7 +478,20 @@ func (b *bodyStep) covered(ctx context.Context) error {
 		b.next.Near = near
 		b.next.From = nil // restored commits may stand below the heads of the checkpoint
 	}
+	if err := b.coverAgain(ctx); err != nil {
+		return err
+	}
 	heads := b.p.headsHere()
+	for _, r := range b.b.Commits { // storage sees to their parents
+		delete(fresh, r.Commit.ID)
+	}
+	for _, c := range b.short {
+		for _, parent := range c.Parents {
+			if fresh[c.ID] && heads[short(parent)] != nil {
+				b.b.Inner = append(b.b.Inner, parent)
+			}
+		}
+	}
 	for _, near := range b.near {
 		for _, id := range near {
 			if c := b.short[id]; c != nil {
@@ -492,6 +502,22 @@ func (b *bodyStep) covered(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// coverAgain makes commits that were here as history count as no heads if others here stand on
+// them.
+func (b *bodyStep) coverAgain(ctx context.Context) error {
+	if len(b.again) == 0 {
+		return nil
+	}
+	return b.p.eachCommit(ctx, func(c *commit.Commit) error {
+		for _, parent := range c.Parents {
+			if b.again[parent] && !b.giveUp[c.ID] {
+				b.b.Inner = append(b.b.Inner, parent)
+			}
+		}
+		return nil
+	})
 }
 
 // headsHere returns the heads of the page, durable and chained ones, by their short names.
