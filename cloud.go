@@ -18,7 +18,7 @@ type SyncOptions struct {
 	// Passphrase opens the cloud, or its key file, when the cloud was set with a passphrase. It is
 	// copied.
 	Passphrase []byte
-	// Limits bound bandwidth and requests.
+	// Limits bound the bytes and the requests of a second; a limit of 0 is none.
 	Limits cloudsync.Limits
 	// MinPoll and MaxPoll bound the pause between two checks for changes by other devices; 0 means
 	// 2 seconds and 5 minutes.

@@ -70,7 +70,9 @@ var (
 	ErrDeleted = cloudsync.ErrDeleted
 )
 
-// CorruptError names the damaged bytes. It matches ErrCorrupt.
+// CorruptError names the damaged bytes. It matches ErrCorrupt. Its fields are Where (a file with an
+// offset, or a row family), Key (of the row or object, or ""; never a user's key), Want and Got
+// (what was expected and found, or ""), and Err, the cause or nil.
 type CorruptError = base.CorruptError
 
 // PageError names the page of an error, for a call on several pages. It matches what Err matches.
@@ -91,10 +93,13 @@ func (e *PageError) Error() string {
 // Unwrap returns Err.
 func (e *PageError) Unwrap() error { return e.Err }
 
-// LockedError names the holder of a repository. It matches ErrLocked.
+// LockedError names the holder of a repository. It matches ErrLocked. Its fields are Path (the lock
+// file), PID (the process id of the holder, 0 if unknown) and Waited, the time spent waiting.
 type LockedError = base.LockedError
 
-// FormatError names a format version that is not supported. It matches ErrUnsupported.
+// FormatError names a format version that is not supported. It matches ErrUnsupported. Its fields
+// are What (such as "repository" or "segment"), Found (its version) and Supported, the newest
+// version that this program supports.
 type FormatError = base.FormatError
 
 // Kind says what a caller can do about an error.

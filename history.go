@@ -42,7 +42,7 @@ type Change struct {
 type DiffOptions struct {
 	// Prefix limits the keys to those that begin with it.
 	Prefix []byte
-	// Start is the first key of interest.
+	// Start is the lower limit of the keys, inclusive; nil means none.
 	Start []byte
 }
 

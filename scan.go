@@ -12,7 +12,7 @@ type ScanOptions struct {
 	// Prefix limits the keys to those that begin with it.
 	Prefix []byte
 	// Start is the lower limit of the keys, inclusive, and End the upper limit, exclusive; nil
-	// means no limit. Both keep this meaning with Reverse.
+	// means no limit. Both keep this meaning with Reverse, and select among the keys with Prefix.
 	Start, End []byte
 	// Reverse gives the entries in descending order.
 	Reverse bool
@@ -45,7 +45,8 @@ func (it *Iter) Next(ctx context.Context) bool {
 	return (*session.Iter)(it).Next(ctx) // with in, it would be too long to be inlined
 }
 
-// Key returns the entry's key, borrowed until the next call of Next.
+// Key returns the entry's key, borrowed until the next call of Next; nil where there is no entry:
+// before the first call of Next, and after one that returned false.
 func (it *Iter) Key() []byte { return it.in().Key() }
 
 // Value reads the entry's value into memory, whatever its length. It belongs to the caller;
@@ -53,12 +54,12 @@ func (it *Iter) Key() []byte { return it.in().Key() }
 // Next and after the last.
 func (it *Iter) Value(ctx context.Context) ([]byte, error) { return it.in().Value(ctx) }
 
-// InlineValue returns the entry's value, borrowed until the next call of Next, when it is
-// inline: at most 256 bytes, stored in the tree entry itself. For any other value ok is false, and
-// Value reads it.
+// InlineValue returns the entry's value, borrowed until the next call of Next, when it is inline:
+// at most 256 bytes, stored in the tree entry itself. For any other value, and where there is no
+// entry, ok is false. Value reads values of any length.
 func (it *Iter) InlineValue() (value []byte, ok bool) { return it.in().InlineValue() }
 
-// Size returns the length of the entry's value in bytes.
+// Size returns the length of the entry's value in bytes; 0 where there is no entry.
 func (it *Iter) Size() int64 { return it.in().Size() }
 
 // Err returns the error that ended the walk, nil at a regular end.
