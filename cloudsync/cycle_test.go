@@ -2,7 +2,6 @@ package cloudsync_test
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"strings"
@@ -157,8 +156,8 @@ func TestCheckpointOfLongHistory(t *testing.T) {
 
 // talk makes commits that take that many bytes, with long messages.
 func (p *page) talk(bytes int) {
-	for i := range bytes/limits.MaxMessageBytes + 1 {
-		message := fmt.Sprintf("%x", noise(uint64(i), limits.MaxMessageBytes/2))
+	message := strings.Repeat("m", limits.MaxMessageBytes)
+	for range bytes/len(message) + 1 {
 		h := p.store.NewestHead()
 		p.submit(commit.Params{Root: h.Root, Parents: []*commit.Commit{h}, Message: message})
 	}
@@ -245,19 +244,6 @@ func TestLongEntryIsReadAgain(t *testing.T) {
 	w.b.SetBefore(nil)
 	w.b.SetFaults(mem.Faults{})
 	sync(t, b, c)
-	sameHeads(t, b, c)
-}
-
-// TestLongEntryIsDamaged damages the end of such an entry, so that the device begins the log again.
-func TestLongEntryIsDamaged(t *testing.T) {
-	w := newWorld(t)
-	_, b, c := longHistory(t, w)
-	reupload(t, b)
-	name := w.packs()[0] // the entry's body
-	content, _ := w.b.Content(name)
-	content[len(content)-1] ^= 1
-	w.b.Replace(name, content)
-	sync(t, c, b, c)
 	sameHeads(t, b, c)
 }
 
