@@ -20,7 +20,7 @@ type writeFlags struct {
 	Parent string `flag:"parent" usage:"revision to build the commit on (default HEAD)"`
 }
 
-const writeHelp = `When the page then has several heads, they are merged, which is told on the standard error;
+const writeHelp = `If the page then has several heads, the verb merges them and says so on the standard error;
 --no-merge leaves them. See: ledgerd help merging`
 
 // write commits the changes of change, with a message. The commit's parent is the newest head or,
