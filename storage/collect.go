@@ -41,16 +41,10 @@ func (o CollectOptions) withDefaults() CollectOptions {
 type CollectStats struct {
 	// Cycles counts finished walks over all pieces.
 	Cycles int
-	// Pieces and Nodes count deletions: pieces of values, with those that had only a place in the
-	// bucket, and nodes. Bytes is the size of their records in the segments, which compaction
-	// frees.
+	// Pieces and Nodes count deletions: pieces of values, and nodes. Bytes is the size of their
+	// records in the segments, which compaction frees.
 	Pieces, Nodes int
 	Bytes         int64
-	// Dropped counts chunks that the bucket has and that no known reference needs: they were
-	// dropped, since they are not proven to be garbage. DroppedBytes is about their size in the
-	// segments.
-	Dropped      int
-	DroppedBytes int64
 	// Aborted counts pieces that looked like garbage and proved to be wanted shortly before their
 	// deletion.
 	Aborted int
@@ -63,13 +57,11 @@ type CollectStats struct {
 // with their sums (see sumBlock). A record in the log deletes a piece, and the fold of the record
 // removes the references that the piece holds. So whole trees are deleted from the root down.
 //
-// A piece that was in a commit, local or synced, is deleted only when no unknown reference can
-// exist. During a whole cycle and since, every commit must have its tree (trees that another commit
-// brought count), and no live index piece may be unheld. Since the beginning of the previous cycle,
-// sync must have received nothing, and no older journal may be open. Otherwise pieces that only
-// this device has stay: a piece may be part of an unheld index piece, and have lost its place in
-// the bucket. Meanwhile chunks that the bucket has are dropped, but keep their place. With
-// MetadataPlaced only pieces that the bucket has wait in this way.
+// A commit whose tree is not here, or an index piece that is not held, may refer to a piece without
+// a row that says so. Therefore a piece that the bucket has keeps its place there, and can be
+// fetched again, until the bucket gives it up. In a page that syncs, a piece that only this device
+// has is deleted only with MetadataPlaced, and not while a journal is open that began before the
+// cycle.
 //
 // A Collector belongs to one goroutine; a page has at most one in use. It needs no close.
 type Collector struct {
@@ -77,26 +69,15 @@ type Collector struct {
 	o     CollectOptions
 	stats CollectStats
 
-	cursor  uint64          // number at which the walk continues
-	pending []candidate     // found, sorted by digest
-	idle    []object.Digest // chunks to drop when the fold turn is released
-	again   bool            // something before the cursor was skipped: another cycle will find it
-	indexes uint64          // the index to which the numbers belong
+	cursor  uint64      // number at which the walk continues
+	pending []candidate // found, sorted by digest
+	again   bool        // something before the cursor was skipped: another cycle will find it
+	indexes uint64      // the index to which the numbers belong
 
-	blind     bool  // this cycle has seen a live index piece that is not held
-	quiet     quiet // since the beginning of this cycle
-	lastQuiet quiet // since the beginning of the previous cycle; zero when there was none
-	lastBlind bool  // blind at the end of the previous cycle
-	started   bool  // a cycle is in progress
-	settled   bool  // see Settled
-	before    int   // number of deletions when the cycle began
-}
-
-// quiet is a moment, against which later changes are found.
-type quiet struct {
-	known   bool
-	syncs   uint64
-	journal uint64
+	journal uint64 // greatest journal number when the cycle began
+	started bool   // a cycle is in progress
+	settled bool   // see Settled
+	before  int    // number of deletions when the cycle began
 }
 
 // candidate is a piece that looks like garbage, with its row at the last look-up.
@@ -141,49 +122,19 @@ func (c *Collector) Step(ctx context.Context) (more bool, err error) {
 }
 
 func (c *Collector) stepAndFold(ctx context.Context) (more bool, err error) {
-	if err := c.s.Fold(ctx); err != nil {
-		return false, err
-	}
-	if !c.started {
-		err = c.mendTrees(ctx)
-	}
-	if err == nil {
-		more, err = c.stepInTurn(ctx)
-	}
-	if err == nil {
-		err = c.dropIdle(ctx)
-	}
-	return more || err != nil, err
-}
-
-// dropIdle drops possible garbage of the walk that the bucket has.
-func (c *Collector) dropIdle(ctx context.Context) error {
-	idle := c.idle
-	c.idle = nil
-	if len(idle) == 0 {
-		return nil
-	}
-	n, err := c.s.DropPieces(ctx, idle)
-	c.stats.DroppedBytes += n
-	if err != nil {
-		return err
-	}
-	c.stats.Dropped += len(idle)
-	return nil
-}
-
-// stepInTurn waits for the fold turn and does a step.
-func (c *Collector) stepInTurn(ctx context.Context) (more bool, err error) {
 	s := c.s
+	if err := s.Fold(ctx); err != nil {
+		return true, err
+	}
 	if err := s.foldTurn.take(ctx); err != nil {
-		return false, err
+		return true, err
 	}
 	defer s.foldTurn.release()
 	if made := s.indexes.Load(); made != c.indexes { // the numbers have changed
 		*c = Collector{s: s, o: c.o, stats: c.stats, indexes: made}
 	}
 	if more, err = c.step(ctx); err != nil {
-		c.idle, c.again = nil, true
+		c.again = true
 		if !errors.Is(err, base.ErrNoSpace) { // else they are examined once more
 			c.pending = nil
 		}
@@ -217,7 +168,7 @@ func (c *Collector) step(ctx context.Context) (more bool, err error) {
 	}
 	c.stats.Cycles++
 	c.started = false
-	c.settled = c.deleted() == c.before && len(c.idle) == 0 && !c.again && c.lastQuiet.known && (c.blind || !c.lastBlind)
+	c.settled = c.deleted() == c.before && !c.again
 	again := c.again
 	c.again = false
 	return again, nil
@@ -226,16 +177,15 @@ func (c *Collector) step(ctx context.Context) (more bool, err error) {
 // begin begins a cycle.
 func (c *Collector) begin() {
 	s := c.s
-	c.lastQuiet, c.lastBlind = c.quiet, c.blind
 	s.mu.Lock()
-	c.quiet = quiet{true, s.syncs, s.nextJourn}
+	c.journal = s.nextJourn
 	s.mu.Unlock()
-	c.started, c.settled, c.blind, c.cursor, c.before = true, false, false, 0, c.deleted()
+	c.started, c.settled, c.cursor, c.before = true, false, 0, c.deleted()
 	s.freed = s.freed[:0]
 }
 
 func (c *Collector) deleted() int {
-	return c.stats.Pieces + c.stats.Nodes + c.stats.Journals + c.stats.Dropped
+	return c.stats.Pieces + c.stats.Nodes + c.stats.Journals
 }
 
 // takeFreed adds destinations freed by deletions to the candidates, if the walk has passed them.
@@ -345,7 +295,7 @@ func (c *Collector) walk(ctx context.Context) (ended bool, err error) {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		cursor, found, stray, idle, blind := uint64(0), []candidate(nil), []uint64(nil), []object.Digest(nil), false
+		cursor, found, stray := uint64(0), []candidate(nil), []uint64(nil)
 		err := s.viewOnce(func(tx index.Tx) error {
 			if _, err := w.ofRows(tx); err != nil {
 				return err
@@ -355,14 +305,14 @@ func (c *Collector) walk(ctx context.Context) (ended bool, err error) {
 			if cursor, err = k.walk(c.cursor, s.state.next); err != nil {
 				return err
 			}
-			found, stray, idle, blind = k.garbage, k.strays, k.idle, k.blind
+			found, stray = k.garbage, k.strays
 			return nil
 		})
 		if err != nil {
 			return false, err
 		}
-		c.cursor, c.blind = cursor, c.blind || blind
-		c.pending, strays, c.idle = append(c.pending, found...), append(strays, stray...), append(c.idle, idle...)
+		c.cursor = cursor
+		c.pending, strays = append(c.pending, found...), append(strays, stray...)
 		if cursor >= s.state.next {
 			ended = true
 			break
@@ -465,12 +415,7 @@ func (c *Collector) delete(ctx context.Context) (err error) {
 		c.stats.Aborted += asked - len(some)
 	}
 	some = c.doom(some)
-	batches, err := c.batches(some, known)
-	for _, ops := range batches {
-		if err = s.appendAloneOps(func() []op { return ops }); err != nil {
-			break
-		}
-	}
+	err = s.appendAloneOps(func() []op { return deletions(some, known) })
 	c.undoom()
 	release()
 	if err != nil {
@@ -542,35 +487,17 @@ func (c *Collector) undoom() {
 	c.s.wants.doomed = nil
 }
 
-// batches returns the batches that delete some. If places are deleted too, a batch with a metadata
-// row precedes them: a later commit of another device may need such a piece again, and relies on
-// its place.
-func (c *Collector) batches(some []candidate, known map[object.Digest][]target) (batches [][]op, err error) {
-	loses := false
-	err = c.s.viewOnce(func(tx index.Tx) error {
-		if tx.Bucket(bucketMetadata).Get([]byte(MetadataAdopted)) != nil {
-			return nil
-		}
-		loses = slices.ContainsFunc(some, func(g candidate) bool {
-			return !g.digest.Kind().IsNode() && hasKey(tx.Bucket(bucketCloud), appendNumber(nil, g.number))
-		})
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if loses {
-		batches = append(batches, []op{{kind: recMetadata, sync: &syncOp{meta: Metadata{MetadataAdopted, []byte{1}}}}})
-	}
+// deletions returns the records that delete some. known is what these refer to.
+func deletions(some []candidate, known map[object.Digest][]target) []op {
 	digests := make([]object.Digest, len(some))
 	for i := range some {
 		digests[i] = some[i].digest
 	}
-	if ops := digestOps(nil, recDeleted, digests); len(ops) > 0 {
+	ops := digestOps(nil, recDeleted, digests)
+	if len(ops) > 0 {
 		ops[0].sync.known = known
-		batches = append(batches, ops)
 	}
-	return batches, nil
+	return ops
 }
 
 func (c *Collector) count(some []candidate) {

@@ -274,9 +274,9 @@ func TestCollectBesideJournals(t *testing.T) {
 	}
 }
 
-// TestCollectTreelessWhole brings a commit without its tree, which another commit has: what that
-// commit needs is known, and so all garbage goes, also what the bucket has.
-func TestCollectTreelessWhole(t *testing.T) {
+// TestCollectBesideTreeless brings a commit without its tree: the content of garbage goes all the
+// same, and its place stays.
+func TestCollectBesideTreeless(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.withSync()
 	w.open()
@@ -290,14 +290,15 @@ func TestCollectTreelessWhole(t *testing.T) {
 	}
 	bare, err := commit.New(commit.Params{Now: time.Unix(9, 0), Root: first.Root, Parents: []*commit.Commit{first}})
 	w.must(err)
+	place := entryPlace(1)
 	w.sync(nil, storage.SyncBatch{
 		Commits:  []storage.ReceivedCommit{{Commit: bare, Treeless: true}},
-		Places:   []storage.PlacedPiece{{Digest: d, Place: entryPlace(1)}},
+		Places:   []storage.PlacedPiece{{Digest: d, Place: place}},
 		Metadata: []storage.Metadata{{Type: "position", Value: []byte("here")}},
 	})
 	w.pruneAll()
 	cycles(t, w.s.NewCollector(storage.CollectOptions{}), 4)
-	wantState(t, w.s, d, false, nil)
+	wantState(t, w.s, d, false, &place)
 	w.must(checkClean(w.s))
 	w.close()
 }

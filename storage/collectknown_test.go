@@ -90,22 +90,28 @@ func TestUnplacedBehindUnheldIndex(t *testing.T) {
 	wantState(t, w.s, chunk, true, nil)
 	w.commit(edit{"b": nil})
 	w.pruneAll()
+	w.allPlaced()
 	c = w.s.NewCollector(storage.CollectOptions{})
 	for n := 0; !c.Settled(); n++ {
 		if cycles(t, c, 1); n > 6 {
 			t.Fatal("the collector does not come to rest")
 		}
 	}
+	place := entryPlace(1)
 	wantState(t, w.s, chunk, false, nil)
-	wantState(t, w.s, v.root, false, nil)
+	wantState(t, w.s, v.root, false, &place)
 	w.must(checkClean(w.s))
 	w.close()
 }
 
-// TestUnknownGarbageIsDropped: while something is not known, chunks that the bucket has and to
-// which nothing refers are dropped, and their place stays: they can be read, and are deleted when
-// all is known. What only this device has stays.
-func TestUnknownGarbageIsDropped(t *testing.T) {
+// allPlaced records that all that commits need is in the bucket.
+func (w *world) allPlaced() {
+	w.sync(nil, storage.SyncBatch{Metadata: []storage.Metadata{{Type: storage.MetadataPlaced, Value: []byte{1}}}})
+}
+
+// TestGarbageKeepsItsPlace: of garbage that the bucket has the place stays, so that it can be read.
+// What only this device has stays until all that commits need is in the bucket.
+func TestGarbageKeepsItsPlace(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{Cache: storage.NewNodeCache(1)})
 	w.open()
 	bucket := &cloud{pieces: map[object.Digest][]byte{}}
@@ -119,7 +125,7 @@ func TestUnknownGarbageIsDropped(t *testing.T) {
 	w.receiveEntry(w.newLazyValue(long), len(long))
 	w.commit(edit{"s": nil, "l": nil})
 	w.pruneAll()
-	settle := func() storage.CollectStats {
+	settle := func() {
 		t.Helper()
 		c := w.s.NewCollector(storage.CollectOptions{})
 		for n := 0; !c.Settled(); n++ {
@@ -127,21 +133,24 @@ func TestUnknownGarbageIsDropped(t *testing.T) {
 				t.Fatal("the collector does not come to rest")
 			}
 		}
-		return c.Stats()
 	}
-	if st := settle(); st.Dropped != 1 {
-		t.Errorf("%+v", st)
-	}
+	settle()
 	wantState(t, w.s, s, false, &place)
 	wantState(t, w.s, l, true, nil)
 	if got, err := w.s.Piece(t.Context(), s); err != nil || !bytes.Equal(got, synced) {
-		t.Errorf("what was dropped: %d bytes, %v", len(got), err)
+		t.Errorf("what was deleted: %d bytes, %v", len(got), err)
 	}
-	w.commit(edit{"b": nil})
-	w.pruneAll()
+	w.allPlaced()
 	settle()
-	wantState(t, w.s, s, false, nil)
+	wantState(t, w.s, s, false, &place)
 	wantState(t, w.s, l, false, nil)
+	w.sync(nil, storage.SyncBatch{Unplaced: []object.Digest{s}})
+	settle()
+	rows, _, err := storage.ObjectRows(w.ix)
+	w.must(err)
+	if _, ok := rows[s]; ok {
+		t.Error("garbage that the bucket has given up has a row")
+	}
 	w.must(checkClean(w.s))
 	w.close()
 }

@@ -289,7 +289,7 @@ func (g *garden) share() {
 	if len(ds) == 0 {
 		return
 	}
-	var b storage.SyncBatch
+	b := storage.SyncBatch{Metadata: []storage.Metadata{{Type: storage.MetadataPlaced, Value: []byte{1}}}}
 	for _, d := range ds {
 		content, err := g.s.Piece(ctx, d)
 		g.check(err)
@@ -460,7 +460,9 @@ func TestCollectModel(t *testing.T) {
 			dead += len(bases)
 			deleted += g.deleted
 			for d, held := range rows {
-				if !want[d] && !bases[d] {
+				st, err := g.s.PieceState(d)
+				g.check(err)
+				if !want[d] && !bases[d] && (held || !st.Synced) {
 					rt.Fatalf("garbage %s has a row, held: %v", d, held)
 				}
 			}

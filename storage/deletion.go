@@ -53,8 +53,9 @@ func wanted(tx index.Tx, number uint64, journals []uint64) bool {
 }
 
 // foldDeleted removes pieces to which nothing refers from the index, with the references that they
-// hold. Other pieces stay: a deletion record applies to garbage only. Nodes whose bytes differences
-// need stay as bases. Its transactions are of bounded size.
+// hold. Other pieces stay: a deletion record applies to garbage only. A piece that the bucket has
+// keeps its place. Nodes whose bytes differences need stay as bases. Its transactions are of bounded
+// size.
 func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, st *state, parts [][]op) error {
 	var gone []doomed
 	known := map[object.Digest][]target{}
@@ -254,15 +255,14 @@ func (d *deletion) remove(tx index.Tx, g *doomed) error {
 }
 
 func (d *deletion) removeRows(tx index.Tx, g *doomed) error {
+	if isPlaced(tx, &g.digest, g.row.number) {
+		return tx.Bucket(bucketObjects).Put(g.digest[:], (&objectRow{number: g.row.number}).append(nil))
+	}
 	k := appendNumber(nil, g.row.number)
 	if err := tx.Bucket(bucketObjects).Delete(g.digest[:]); err != nil {
 		return err
 	}
-	buckets := []string{bucketNumbers}
-	if !g.digest.Kind().IsNode() {
-		buckets = []string{bucketNumbers, bucketLocal, bucketSynced, bucketCloud}
-	}
-	for _, b := range buckets {
+	for _, b := range []string{bucketNumbers, bucketLocal} {
 		if err := tx.Bucket(b).Delete(k); err != nil {
 			return err
 		}

@@ -46,8 +46,8 @@ func (s *Store) LocalPieces(ctx context.Context, fn func(object.Digest) error) e
 // ForgetCloud prepares the page for another bucket. With one record of the log it makes everything
 // local and unsynced again, and removes all metadata of sync except MetadataRetention and types
 // that begin with MetadataGivenUp. Pieces that are not held lose their place. Treeless commits stay
-// treeless and become unsynced too. With keep it is refused with base.ErrNeedsFetch while a synced
-// piece is not held. It returns when the record is durable; the rows follow with the next fold.
+// treeless and become unsynced too. With keep it is refused with base.ErrNeedsFetch while
+// OnlyInCloud returns a piece. It returns when the record is durable; the rows follow with the next fold.
 // Other errors match base.ErrClosed or base.ErrReadOnly, or are those of the disk or of ctx.
 func (s *Store) ForgetCloud(ctx context.Context, keep bool) error {
 	for {
@@ -60,7 +60,7 @@ func (s *Store) ForgetCloud(ctx context.Context, keep bool) error {
 					_ = s.await(g) // its submitters get the error
 				}
 			}
-			err = s.allHeld(ctx)
+			err = s.allHere(ctx)
 		}
 		if err != nil {
 			return fmt.Errorf("forget the bucket: %w", err)
@@ -69,6 +69,15 @@ func (s *Store) ForgetCloud(ctx context.Context, keep bool) error {
 			return err
 		}
 	}
+}
+
+// allHere returns an error that matches base.ErrNeedsFetch when pieces are in the bucket only.
+func (s *Store) allHere(ctx context.Context) error {
+	only, err := s.OnlyInCloud(ctx)
+	if err == nil && len(only) > 0 {
+		err = fmt.Errorf("piece %s is in the bucket only: %w", only[0].Short(), base.ErrNeedsFetch)
+	}
+	return err
 }
 
 // tryForget writes the record, in a batch of its own. It reports false when a submission of sync
@@ -92,19 +101,23 @@ func (s *Store) tryForget(ctx context.Context, keep bool, syncs uint64) (done bo
 	return done, err
 }
 
-// allHeld returns an error that matches base.ErrNeedsFetch when a synced piece is not held.
-func (s *Store) allHeld(ctx context.Context) error {
-	return s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, v []byte) error {
-		p, err := readCloudRowAt(tx, k, v)
+// OnlyInCloud returns, in any order, the pieces that the bucket has and the page does not hold.
+// Those to which nothing refers do not count, unless a commit is treeless, whose references are
+// unknown. It folds first, and reads all cloud rows. Errors match base.ErrCorrupt or base.ErrClosed,
+// or are those of the disk or of ctx.
+func (s *Store) OnlyInCloud(ctx context.Context) (only []object.Digest, err error) {
+	err = s.eachPiece(ctx, bucketCloud, func(tx index.Tx, k, _ []byte) (object.Digest, bool, error) {
+		d, err := keyDigest(tx, bucketCloud, k)
 		if err != nil {
-			return err
+			return d, false, err
 		}
-		row, _, err := readObjectRow(tx, &p.Digest)
-		if err == nil && !row.held {
-			err = fmt.Errorf("piece %s is in the bucket only: %w", p.Digest.Short(), base.ErrNeedsFetch)
-		}
-		return err
-	}, nil)
+		row, _, err := readObjectRow(tx, &d)
+		return d, !row.held && (!hasTrees(tx) || referred(tx, row.number)), err
+	}, func(d object.Digest) error {
+		only = append(only, d)
+		return nil
+	})
+	return only, err
 }
 
 // foldForgotten executes a record that forgets the bucket, in transactions of bounded size. It is

@@ -67,10 +67,7 @@ func (g *garbageCount) walk(tx index.Tx, from uint64) (next uint64, err error) {
 		return 0, err
 	}
 	g.end = st.next
-	k := &judge{
-		tx: tx, refs: tx.Bucket(bucketRefs).Cursor(), numbers: tx.Bucket(bucketNumbers).Cursor(), w: &w,
-		local: true, placed: true, blind: true,
-	}
+	k := newJudge(tx, &w, true)
 	if next, err = k.walk(from, g.end); err != nil {
 		return 0, err
 	}

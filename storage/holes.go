@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
@@ -77,55 +77,42 @@ func (s *Store) nodesHeld(ctx context.Context, d object.Digest, seen map[object.
 }
 
 // Holes returns the commits whose trees lack a part, as repair has found (see Salvage). A commit
-// whose tree has become whole again gets its normal status, unless the page is open for reading. It
-// folds first. Errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
-func (s *Store) Holes(ctx context.Context) ([]commit.ID, error) {
-	err := s.readyRows(ctx)
-	var holes []commit.ID
-	if err == nil {
-		holes, err = s.mendTrees(ctx, true)
+// whose tree has become whole again, since another commit has brought the nodes, gets its normal
+// status, unless the page is open for reading. It folds first. Errors match base.ErrCorrupt or
+// base.ErrClosed, or are those of the disk or of ctx.
+func (s *Store) Holes(ctx context.Context) (holes []commit.ID, err error) {
+	var ids, whole []commit.ID
+	err = s.eachRow(ctx, bucketTreeless, func(_ index.Tx, k, v []byte) error {
+		if len(k) != commit.IDSize {
+			return badRow(bucketTreeless, hex.EncodeToString(k), "bad key")
+		}
+		if !bytes.Equal(v, aheadRow) { // which only its descendants can change
+			ids = append(ids, commit.ID(k))
+		}
+		return nil
+	}, nil)
+	slices.SortFunc(ids, commit.ID.Compare)
+	for _, id := range slices.Compact(ids) {
+		absent, mended := false, false
+		if err == nil {
+			absent, mended, err = s.mendedTree(ctx, id)
+		}
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("look for incomplete trees: %w", err)
+		case mended:
+			whole = append(whole, id)
+		case !absent:
+			holes = append(holes, id)
+		}
+	}
+	if err == nil && len(whole) > 0 && s.foldable() {
+		err = s.submitOps(ctx, statusOps(nil, statusTree, whole), true)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look for incomplete trees: %w", err)
 	}
 	return holes, nil
-}
-
-// mendTrees gives treeless commits whose trees are whole their normal status. Only here is it
-// noticed that another commit has brought the nodes of a treeless one. It examines all treeless
-// commits, or those up to the first whose tree is not whole, and returns the ones with holes.
-func (s *Store) mendTrees(ctx context.Context, all bool) (holes []commit.ID, err error) {
-	var whole []commit.ID
-	for last, more := []byte{}, true; more && err == nil; {
-		ahead := false
-		err = s.view(func(tx index.Tx) error {
-			k, v := tx.Bucket(bucketTreeless).Cursor().Seek(append(last, 0))
-			last, ahead = bytes.Clone(k), bytes.Equal(v, aheadRow)
-			return nil
-		})
-		if err != nil || last == nil {
-			break
-		}
-		if len(last) != commit.IDSize {
-			return nil, badRow(bucketTreeless, hex.EncodeToString(last), "bad key")
-		}
-		if ahead { // stays ahead: only its descendants can change that
-			more = all
-			continue
-		}
-		absent, mended := false, false
-		absent, mended, err = s.mendedTree(ctx, commit.ID(last))
-		switch more = all || mended; {
-		case mended:
-			whole = append(whole, commit.ID(last))
-		case !absent && err == nil:
-			holes = append(holes, commit.ID(last))
-		}
-	}
-	if len(whole) > 0 && s.foldable() {
-		err = errors.Join(err, s.submitOps(ctx, statusOps(nil, statusTree, whole), true))
-	}
-	return holes, err
 }
 
 // mendedTree reports whether the tree of a treeless commit, or its root, is absent, and whether the

@@ -16,8 +16,8 @@ import (
 const MetadataLacks = "lacks"
 
 // MetadataAdopted is the type of the metadata row that exists, with the value 1, while the bucket's
-// log may record places of pieces that the page lacks: the page began with a checkpoint, or has
-// given up pieces with their places.
+// log may record places of pieces that the page lacks: the page began with a checkpoint, for
+// example.
 const MetadataAdopted = "adopted"
 
 // MetadataPlaced is the type of the metadata row that says that all pieces which commits of the log

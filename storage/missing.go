@@ -89,7 +89,12 @@ func (s *Store) MissingPieces(ctx context.Context, fn func(object.Digest) error)
 
 // isMissingRow reports whether the row of a piece marks it as missing.
 func isMissingRow(tx index.Tx, d *object.Digest, row *objectRow) bool {
-	return !d.Kind().IsNode() && !row.held && !hasKey(tx.Bucket(bucketCloud), appendNumber(nil, row.number)) && referred(tx, row.number)
+	return !d.Kind().IsNode() && !row.held && !isPlaced(tx, d, row.number) && referred(tx, row.number)
+}
+
+// isPlaced reports whether the bucket has a piece.
+func isPlaced(tx index.Tx, d *object.Digest, number uint64) bool {
+	return !d.Kind().IsNode() && hasKey(tx.Bucket(bucketCloud), appendNumber(nil, number))
 }
 
 // isMissingPiece reports whether an error is about an absent piece.

@@ -363,30 +363,6 @@ func objectSources(tx index.Tx, dest uint64, typ byte) ([]object.Digest, error) 
 	return out, nil
 }
 
-// valueSources returns the index pieces that refer to a piece, and false when there are other
-// references or too many.
-func valueSources(tx index.Tx, dest uint64) (above []uint64, ok bool, err error) {
-	for k, v := range rowsWith(tx.Bucket(bucketRefs), appendNumber(nil, dest)) {
-		r, err := parseRefRow(k, v)
-		if err != nil || r.typ == refCommit {
-			return nil, false, err
-		}
-		if above = append(above, r.sources...); len(above) > maxAncestry {
-			return nil, false, nil
-		}
-		for _, n := range r.sources {
-			d, known := numberDigest(tx, n)
-			if !known {
-				return nil, false, badRow(bucketRefs, hex.EncodeToString(k), "a source that no number stands for")
-			}
-			if d.Kind().IsNode() {
-				return nil, false, nil
-			}
-		}
-	}
-	return above, true, nil
-}
-
 // refPrefix is the start of the key of the reference rows of one destination and type.
 func refPrefix(dest uint64, typ byte) []byte { return append(appendNumber(nil, dest), typ) }
 

@@ -74,8 +74,8 @@ func (st *pieceState) apply(events []pieceEvent, behind uint64) {
 			st.unplace()
 		case recDropped:
 			st.drop()
-		case recDeleted:
-			*st = pieceState{}
+		case recDeleted: // the place stays
+			st.held, st.at, st.local = false, located{}, false
 		}
 	}
 }

@@ -492,12 +492,11 @@ func (d *device) readHeld(ctx context.Context, n *node, nowhere bool) error {
 
 // reach traverses and reads the pieces that the device stores.
 type reach struct {
-	d     *device
-	all   map[object.Digest]bool // the reached pieces
-	left  map[object.Digest]bool // what remains of trees that are not here
-	blind bool                   // a node or piece that may refer to others is not here
-	any   bool                   // pieces may be missing everywhere
-	lazy  bool                   // the present value is lazy
+	d    *device
+	all  map[object.Digest]bool // the reached pieces
+	left map[object.Digest]bool // what remains of trees that are not here
+	any  bool                   // pieces may be missing everywhere
+	lazy bool                   // the present value is lazy
 	// unplaced has pieces that are in the bucket at a place that the page has not recorded.
 	unplaced []object.Digest
 	entry    func(e *fb.Entry) error
@@ -549,7 +548,6 @@ func (r *reach) value(ctx context.Context, d object.Digest) error {
 		return err
 	}
 	if !st.Held {
-		r.blind = r.blind || d.Kind() != object.Chunk
 		if !st.Synced && !r.any && !r.d.w.lossy() {
 			return r.absent(ctx, d)
 		}

@@ -32,7 +32,7 @@ func (w *World) verifySwept(ctx context.Context) error {
 			return err
 		}
 		c := d.s.NewCollector(storage.CollectOptions{})
-		for cycles := 2 + 2*min(w.epochs(), 1); c.Stats().Cycles < cycles; {
+		for c.Stats().Cycles < 2 {
 			if _, err := c.Step(ctx); err != nil {
 				return fmt.Errorf("S12: device %d: %w", d.index, err)
 			}
@@ -113,15 +113,6 @@ func (d *device) readOld(ctx context.Context) error {
 // entries that contained them may be deleted.
 func (d *device) outlived(n *node) bool { return d.w.retained && d.w.pruned.has(n.index) }
 
-// epochs is 1 with a bucket: data that the bucket may have is collected after two cycles in which
-// the device received nothing from the bucket.
-func (w *World) epochs() int {
-	if w.cloud != nil {
-		return 1
-	}
-	return 0
-}
-
 // verifySwept returns the pieces that it could not find: see readUnplaced.
 func (d *device) verifySwept(ctx context.Context) (unplaced []object.Digest, err error) {
 	r := reach{d: d, all: map[object.Digest]bool{}, left: map[object.Digest]bool{}}
@@ -146,20 +137,13 @@ func (d *device) verifySwept(ctx context.Context) (unplaced []object.Digest, err
 		}
 		rows[p] = row.Value
 	}
-	if r.blind { // data from the bucket may belong to missing nodes or pieces
-		r.any = true
-		for p := range rows {
-			if st, err := d.s.PieceState(p); err != nil {
-				return nil, err
-			} else if st.Synced {
-				if err := r.value(ctx, p); err != nil {
-					return nil, err
-				}
-			}
-		}
-	}
 	for p, value := range rows {
-		if !r.all[p] && !r.left[p] && !strings.Contains(value, "as a base") {
+		st, err := d.s.PieceState(p)
+		if err != nil {
+			return nil, err
+		}
+		known := r.all[p] || r.left[p] || st.Synced && !st.Held // the place of garbage stays
+		if !known && !strings.Contains(value, "as a base") {
 			return nil, fmt.Errorf("S12: device %d has garbage: piece %s: %s", d.index, p, value)
 		}
 	}
@@ -184,7 +168,7 @@ func (r *reach) commit(ctx context.Context, n *node) error {
 	case err != nil:
 		return fmt.Errorf("S12: device %d: %w", d.index, err)
 	case !held:
-		r.blind, r.all[n.c.Root] = true, true // its root has a row, since the commit refers to it
+		r.all[n.c.Root] = true // its root has a row, since the commit refers to it
 		return r.remains(ctx, n.c.Root)
 	}
 	was := r.any

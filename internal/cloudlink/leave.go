@@ -10,7 +10,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -70,7 +69,7 @@ func (s *Page) fetchEverything(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pieces, err := s.onlyInCloud(ctx)
+	pieces, err := s.Store.OnlyInCloud(ctx)
 	if err != nil || len(trees)+len(pieces) == 0 {
 		return err
 	}
@@ -85,7 +84,7 @@ func (s *Page) fetchEverything(ctx context.Context) error {
 		} else if err != nil {
 			return fmt.Errorf("fetch the trees of %d commits: %w", len(trees), err)
 		}
-		if pieces, err = s.onlyInCloud(ctx); err != nil { // the fetched trees have the places of their values
+		if pieces, err = s.Store.OnlyInCloud(ctx); err != nil { // the fetched trees have the places of their values
 			return err
 		}
 	}
@@ -127,22 +126,4 @@ func (s *Page) treeless(ctx context.Context) (ids []commit.ID, err error) {
 		}
 	}
 	return ids, nil
-}
-
-// onlyInCloud returns the pieces that only the cloud has.
-func (s *Page) onlyInCloud(ctx context.Context) (pieces []object.Digest, err error) {
-	placed, err := s.Store.PlacedIn(ctx, func(storage.CloudPlace) bool { return true })
-	if err != nil {
-		return nil, err
-	}
-	for _, piece := range placed {
-		st, err := s.Store.PieceState(piece.Digest)
-		if err != nil {
-			return nil, err
-		}
-		if !st.Held {
-			pieces = append(pieces, piece.Digest)
-		}
-	}
-	return pieces, nil
 }

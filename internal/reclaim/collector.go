@@ -199,7 +199,6 @@ func (c *Collector) step() (more bool, bytes int64) {
 	_, err := c.run.Step(c.ctx)
 	st := c.run.Stats()
 	bytes = st.Bytes - was.Bytes
-	c.Dropped(st.DroppedBytes - was.DroppedBytes)
 	c.add(st.Pieces-was.Pieces, st.Nodes-was.Nodes, bytes)
 	switch {
 	case c.ctx.Err() != nil:
