@@ -586,7 +586,7 @@ func (c *checker) absent(d *object.Digest, known bool) error {
 func (c *checker) noteSync(ops []op) {
 	for i := range ops {
 		switch ops[i].kind {
-		case recPlaces, recUnplaced, recMetadata, recForgotten:
+		case recPlaces, recUnplaced, recMetadata:
 			c.report.synced = true
 		case recRows:
 			c.report.synced = c.report.synced || ops[i].ofSync

@@ -248,6 +248,8 @@ func (y *syncOp) code(c *coder, kind byte) {
 	case recComplete:
 		c.number(&y.checkpoint.upTo, math.MaxUint64)
 		c.number(&y.checkpoint.first, math.MaxUint64)
+	default:
+		c.refuse(true)
 	}
 }
 

@@ -25,18 +25,22 @@ const (
 // maxPrunedChildren bounds the remaining children named by one record of pruned commits.
 const maxPrunedChildren = 1 << 14
 
-// standsAlone reports whether records of a kind share their batch with no other kind.
-func standsAlone(kind byte) bool {
-	return kind == recForgotten || kind == recDeleted
-}
-
-// checkAlone refuses a batch with records that must not share a batch.
+// checkAlone refuses a batch with deletions and other records.
 func checkAlone(records []segment.Record) error {
 	for i := range records {
-		k := records[i].Kind
-		if standsAlone(k) && (k == recForgotten && len(records) > 1 || records[0].Kind != k) || standsAlone(records[0].Kind) && records[0].Kind != k {
-			return &base.CorruptError{Where: placeString(records[i].Place), Got: "a record that must stand alone in its batch"}
+		if (records[i].Kind == recDeleted) != (records[0].Kind == recDeleted) {
+			return &base.CorruptError{Where: placeString(records[i].Place), Got: "a record that must not share its batch with a deletion"}
 		}
 	}
 	return nil
+}
+
+// deletes reports whether batches have deletions, and so nothing else.
+func deletes(parts [][]op) bool {
+	for _, ops := range parts {
+		if len(ops) > 0 {
+			return ops[0].kind == recDeleted
+		}
+	}
+	return false
 }

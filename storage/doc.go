@@ -32,7 +32,7 @@
 //	I9  What a held piece refers to is held or can be fetched, except for what Salvage has found
 //	    to be gone. Collection deletes only what nothing refers to (see Collector).
 //
-// Lock order: a page's write turn (Lock), the fold turn, Store.appendTurn, Store.indexMu, Store.mu,
+// Lock order: Store.drops, a page's write turn (Lock), the fold turn, Store.appendTurn, Store.indexMu, Store.mu,
 // then the locks of the log, the index and the cache. The turns and indexMu are held across I/O; mu
 // is not. Appends to bulk segments need no turn: mu guards the account of them (see holdAppends).
 //

@@ -109,6 +109,8 @@ func (s *Store) eachCold(ctx context.Context, since uint64, spare func(context.C
 // returns about how many bytes of content will be free after compaction, also with an error. Errors
 // match base.ErrClosed or base.ErrReadOnly, or are those of the disk or of ctx.
 func (s *Store) DropPieces(ctx context.Context, pieces []object.Digest) (free int64, err error) {
+	s.drops.Lock()
+	defer s.drops.Unlock()
 	given := map[object.Digest]bool{}
 	for len(pieces) > 0 {
 		var batch []object.Digest
@@ -132,7 +134,7 @@ func (s *Store) DropPieces(ctx context.Context, pieces []object.Digest) (free in
 		if len(batch) == 0 {
 			break
 		}
-		if err := s.submitOps(ctx, digestOps(nil, recDropped, batch), false); err != nil {
+		if err := s.submitOps(ctx, digestOps(nil, recDropped, batch), submission{late: true}); err != nil {
 			return free, fmt.Errorf("drop pieces: %w", err)
 		}
 		free += bytes

@@ -161,10 +161,7 @@ func (s *Store) foldSome(ctx context.Context, limit uint64) (more bool, err erro
 func (s *Store) foldInto(
 	ctx context.Context, db index.DB, from locator, st *state, reflected *segment.Position, parts [][]op,
 ) error {
-	switch aloneKind(parts) {
-	case recForgotten:
-		return s.foldForgotten(ctx, db, st)
-	case recDeleted:
+	if deletes(parts) {
 		return s.foldDeleted(ctx, db, from, st, parts)
 	}
 	p := newPlan(s, from, db, st.next, reflected)

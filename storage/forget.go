@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -43,32 +45,30 @@ func (s *Store) LocalPieces(ctx context.Context, fn func(object.Digest) error) e
 	}, fn)
 }
 
-// ForgetCloud prepares the page for another bucket. With one record of the log it makes everything
-// local and unsynced again, and removes all metadata of sync except MetadataRetention and types
-// that begin with MetadataGivenUp. Pieces that are not held lose their place. Treeless commits stay
-// treeless and become unsynced too. With keep it is refused with base.ErrNeedsFetch while
-// OnlyInCloud returns a piece. It returns when the record is durable; the rows follow with the next fold.
-// Other errors match base.ErrClosed or base.ErrReadOnly, or are those of the disk or of ctx.
-func (s *Store) ForgetCloud(ctx context.Context, keep bool) error {
-	for {
-		s.mu.Lock()
-		syncs, err, groups := s.syncs, s.writableLocked(), []*group{s.appending, s.group}
-		s.mu.Unlock()
-		if err == nil && keep {
-			for _, g := range groups {
-				if g != nil {
-					_ = s.await(g) // its submitters get the error
-				}
-			}
-			err = s.allHere(ctx)
-		}
-		if err != nil {
-			return fmt.Errorf("forget the bucket: %w", err)
-		}
-		if done, err := s.tryForget(ctx, keep, syncs); done {
-			return err
-		}
+// ForgetCloud prepares the page for another bucket. It makes everything local and unsynced again,
+// and then removes all metadata of sync except MetadataRetention and types that begin with
+// MetadataGivenUp. Pieces that are not held lose their place. Treeless commits stay treeless and
+// become unsynced too. With keep it is refused with base.ErrNeedsFetch while OnlyInCloud returns a
+// piece. It writes batches of some hundred pieces or commits, and returns when they are durable.
+// After an error or a crash some are written, but not the removal of metadata: call it again. Sync
+// must not run meanwhile. Other errors match base.ErrClosed or base.ErrReadOnly, or are those of the
+// disk or of ctx.
+func (s *Store) ForgetCloud(ctx context.Context, keep bool) (err error) {
+	s.drops.Lock() // a piece that is dropped meanwhile would be lost
+	defer s.drops.Unlock()
+	if err = s.writable(); err == nil && keep {
+		err = s.allHere(ctx)
 	}
+	if err == nil {
+		err = s.unplaceAll(ctx)
+	}
+	if err == nil {
+		err = s.unsyncAll(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("forget the bucket: %w", err)
+	}
+	return nil
 }
 
 // allHere returns an error that matches base.ErrNeedsFetch when pieces are in the bucket only.
@@ -80,25 +80,57 @@ func (s *Store) allHere(ctx context.Context) error {
 	return err
 }
 
-// tryForget writes the record, in a batch of its own. It reports false when a submission of sync
-// since syncs may have made a piece unheld: the caller must then look again.
-func (s *Store) tryForget(ctx context.Context, keep bool, syncs uint64) (done bool, err error) {
-	if err := s.waitRoom(ctx); err != nil {
-		return true, err
-	}
-	if err := s.appendTurn.take(ctx); err != nil {
-		return true, fmt.Errorf("forget the bucket: %w", err)
-	}
-	defer s.appendTurn.release()
-	s.appendGroup() // earlier submissions count as before
-	done = true
-	err = s.appendAloneOps(func() []op {
-		if done = !keep || s.syncs == syncs; !done {
-			return nil
-		}
-		return []op{{kind: recForgotten, sync: &syncOp{}}}
+// unplaceAll removes the places of all pieces.
+func (s *Store) unplaceAll(ctx context.Context) error {
+	var some []object.Digest
+	return s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, _ []byte) error {
+		d, err := keyDigest(tx, bucketCloud, k)
+		some = append(some, d)
+		return err
+	}, func() error {
+		ops := digestOps(nil, recUnplaced, some)
+		some = nil
+		return s.submitOps(ctx, ops, submission{})
 	})
-	return done, err
+}
+
+// unsyncAll makes all commits and tags unsynced, and removes the metadata of sync last.
+func (s *Store) unsyncAll(ctx context.Context) error {
+	var ids []commit.ID
+	err := s.eachRow(ctx, bucketCommits, func(tx index.Tx, k, _ []byte) error {
+		if len(k) != commit.IDSize {
+			return badRow(bucketCommits, hex.EncodeToString(k), "bad key")
+		}
+		if !hasKey(tx.Bucket(bucketUnsynced), k) {
+			ids = append(ids, commit.ID(k))
+		}
+		return nil
+	}, func() error {
+		ops := statusOps(nil, statusUnsynced, ids)
+		ids = nil
+		return s.submitOps(ctx, ops, submission{})
+	})
+	if err != nil {
+		return err
+	}
+	tags, err := s.Tags(ctx)
+	if err != nil {
+		return err
+	}
+	var last []op
+	for _, name := range slices.Sorted(maps.Keys(tags)) {
+		last = append(last, op{kind: recTag, tag: &TagChange{Name: name, Commit: tags[name]}})
+	}
+	err = s.eachRow(ctx, bucketMetadata, func(_ index.Tx, k, _ []byte) error {
+		if !staysForgotten(string(k)) {
+			last = append(last, op{kind: recMetadata, sync: &syncOp{meta: Metadata{Type: string(k)}}})
+		}
+		return nil
+	}, nil)
+	if err != nil {
+		return err
+	}
+	return s.submitOps(ctx, last, submission{news: true})
 }
 
 // OnlyInCloud returns, in any order, the pieces that the bucket has and the page does not hold.
@@ -118,68 +150,4 @@ func (s *Store) OnlyInCloud(ctx context.Context) (only []object.Digest, err erro
 		return nil
 	})
 	return only, err
-}
-
-// foldForgotten executes a record that forgets the bucket, in transactions of bounded size. It is
-// idempotent: after a crash a repeated fold ends in the same state.
-func (s *Store) foldForgotten(ctx context.Context, db index.DB, st *state) error {
-	for _, sweep := range []struct {
-		family string
-		forget func(tx index.Tx, r *row) error
-	}{{bucketCloud, forgetPiece}, {bucketCommits, forgetCommit}, {bucketTags, forgetTag}, {bucketMetadata, forgetMetadata}} {
-		from := []byte{}
-		err := writeInParts(ctx, db, func(tx index.Tx) (more bool, err error) {
-			rows, next := someRows(tx.Bucket(sweep.family), from, max(1, s.foldTxRows/pieceWeight))
-			for i := range rows {
-				if err := sweep.forget(tx, &rows[i]); err != nil {
-					return false, err
-				}
-			}
-			from = next
-			return from != nil, nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return writeState(db, st)
-}
-
-// forgetPiece removes the place of a piece: a held piece becomes local again.
-func forgetPiece(tx index.Tx, r *row) error {
-	d, err := keyDigest(tx, bucketCloud, r.key)
-	if err != nil {
-		return err
-	}
-	held, _, err := readObjectRow(tx, &d)
-	if err != nil {
-		return err
-	}
-	for _, bucket := range []string{bucketCloud, bucketSynced} {
-		if err := tx.Bucket(bucket).Delete(r.key); err != nil {
-			return err
-		}
-	}
-	if !held.held {
-		return nil
-	}
-	return tx.Bucket(bucketLocal).Put(r.key, nil)
-}
-
-func forgetCommit(tx index.Tx, r *row) error {
-	if len(r.key) != commit.IDSize {
-		return badRow(bucketCommits, hex.EncodeToString(r.key), "bad key")
-	}
-	return writeStatusOf(tx, commit.ID(r.key), &op{kind: recForgotten})
-}
-
-func forgetTag(tx index.Tx, r *row) error {
-	return writeTag(tx, &op{kind: recForgotten, tag: &TagChange{Name: string(r.key)}})
-}
-
-func forgetMetadata(tx index.Tx, r *row) error {
-	if staysForgotten(string(r.key)) {
-		return nil
-	}
-	return tx.Bucket(bucketMetadata).Delete(r.key)
 }

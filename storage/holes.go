@@ -107,7 +107,7 @@ func (s *Store) Holes(ctx context.Context) (holes []commit.ID, err error) {
 		}
 	}
 	if err == nil && len(whole) > 0 && s.foldable() {
-		err = s.submitOps(ctx, statusOps(nil, statusTree, whole), true)
+		err = s.submitOps(ctx, statusOps(nil, statusTree, whole), submission{})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look for incomplete trees: %w", err)

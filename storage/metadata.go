@@ -51,9 +51,7 @@ type Metadata struct {
 // Metadata returns the value of a row of sync_metadata, durable or submitted, nil when there is
 // none. The caller owns the slice. Errors match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Metadata(_ context.Context, typ string) (value []byte, err error) {
-	wanted := func(o *op) bool {
-		return o.kind == recForgotten && !staysForgotten(typ) || o.kind == recMetadata && o.sync.meta.Type == typ
-	}
+	wanted := func(o *op) bool { return o.kind == recMetadata && o.sync.meta.Type == typ }
 	err = s.viewPending(true, wanted, func(tx index.Tx, pending []pendingOp) error {
 		value = nil
 		found := len(pending) > 0

@@ -21,7 +21,6 @@ type overlay struct {
 	explain map[commit.ID]*op            // guarded by mu; explanations of merges, durable and chained ones
 	pruned  map[commit.ID]*op            // guarded by mu; records that prune commits
 	touched map[object.Digest][]touch    // guarded by mu; in the order of the log, see touch
-	forgot  []*op                        // guarded by mu; of kind recForgotten, durable, in order
 	batches []*pendingBatch              // guarded by mu; durable ones in order of their numbers
 	rows    int                          // guarded by mu; weights of the records in batches
 	bytes   int64                        // guarded by mu; bytes of small records pending in batches
@@ -37,7 +36,7 @@ type pendingBatch struct {
 	bytes int64
 	// touches counts the pieces that sync records of the batch name, with repetitions.
 	touches int
-	alone   bool // see standsAlone
+	alone   bool // of deletions, which share their batch with nothing else
 	// syncs are the records that sync reads repeatedly: commits, tags, metadata, and changes of
 	// their status. Most records of a batch are nodes.
 	syncs []*op
@@ -250,7 +249,7 @@ func (ov *overlay) addLocked(parts [][]op, info segment.BatchInfo) {
 		for i := range ops {
 			b.rows += ops[i].weight()
 			b.touches += ops[i].touches()
-			b.alone = b.alone || standsAlone(ops[i].kind)
+			b.alone = b.alone || ops[i].kind == recDeleted
 			if forSync(ops[i].kind) {
 				b.syncs = append(b.syncs, &ops[i])
 			}
@@ -273,7 +272,7 @@ func (ov *overlay) addLocked(parts [][]op, info segment.BatchInfo) {
 }
 
 // upTo returns the batches with numbers up to n, with at most about maxRows rows and maxTouches
-// touches. A batch whose kind of record stands alone is returned alone.
+// touches. A batch of deletions is returned alone.
 func (ov *overlay) upTo(n uint64, maxRows, maxTouches int) []*pendingBatch {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
@@ -352,7 +351,7 @@ func (ov *overlay) each(fn func(o *op)) (folds uint64) {
 // forSync reports whether records of a kind are kept in pendingBatch.syncs.
 func forSync(kind byte) bool {
 	switch kind {
-	case recCommit, recTag, recTagReceived, recTagSynced, recStatus, recMetadata, recForgotten, recPruned:
+	case recCommit, recTag, recTagReceived, recTagSynced, recStatus, recMetadata, recPruned:
 		return true
 	}
 	return false

@@ -214,8 +214,8 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 			p.abandon(j)
 		}
 		return nil
-	case recForgotten, recRows:
-		return nil // see foldForgotten, and restoring
+	case recRows:
+		return nil // see restoring
 	case recTag, recTagReceived, recTagSynced, recMetadata, recStatus, recPruned, recComplete, recCommit, recExplain:
 		step := plannedStep{o: o}
 		var err error

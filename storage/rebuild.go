@@ -163,7 +163,7 @@ func (b *rebuilder) add(ctx context.Context, ops []op, info segment.BatchInfo) e
 			ops = contentOnly(ops)
 		}
 	}
-	alone := aloneKind([][]op{ops}) != 0
+	alone := deletes([][]op{ops})
 	if alone && len(b.parts) > 0 {
 		if err := b.flush(ctx); err != nil {
 			return err

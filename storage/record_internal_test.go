@@ -63,7 +63,6 @@ func sampleRecords(t testing.TB) []segment.Record {
 		{kind: recMetadata, sync: &syncOp{meta: Metadata{"position", []byte("value")}}},
 		{kind: recMetadata, sync: &syncOp{meta: Metadata{"empty", []byte{}}}},
 		{kind: recMetadata, sync: &syncOp{meta: Metadata{Type: "gone"}}},
-		{kind: recForgotten, sync: &syncOp{}},
 		{kind: recDeleted, sync: &syncOp{digests: []object.Digest{leaf, node}}},
 		{kind: recPruned, sync: &syncOp{ids: []commit.ID{merge}}},
 		{kind: recPruned, sync: &syncOp{ids: []commit.ID{merge, {1}}, children: []commit.ID{{2}}}},
@@ -148,7 +147,7 @@ func FuzzParseRecord(f *testing.F) {
 	for _, r := range sampleRecords(f) {
 		f.Add(r.Kind, r.Payload)
 	}
-	f.Add(byte(recForgotten+1), []byte("a kind of a newer format"))
+	f.Add(byte(recCopied+1), []byte("a kind of a newer format"))
 	f.Fuzz(func(t *testing.T, kind byte, payload []byte) {
 		o, err := parseRecord(segment.Record{Kind: kind, Payload: payload})
 		if err != nil {
@@ -243,7 +242,7 @@ func TestSyncRecordsAreStrict(t *testing.T) {
 		"short type":         {Kind: recMetadata, Payload: []byte{1, 2, 'a'}},
 		"removed with value": {Kind: recMetadata, Payload: []byte{0, 1, 'a', 'b'}},
 		"long value":         {Kind: recMetadata, Payload: append([]byte{1, 1, 'a'}, make([]byte, maxMetadataBytes+1)...)},
-		"forgotten and more": {Kind: recForgotten, Payload: []byte{0}},
+		"no such kind":       {Kind: 17, Payload: nil},
 		"unknown origin":     {Kind: recCommit, Payload: []byte{4}},
 		"no rows":            {Kind: recRows, Payload: []byte{1}},
 		"unknown family":     {Kind: recRows, Payload: []byte{byte(len(checkpointFamilies)), 0, 0}},

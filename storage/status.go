@@ -49,15 +49,14 @@ func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
 			}
 			unsynced[commit.ID(k)] = true
 		}
-		of, err := statusesIn(tx, pending)
-		for id, st := range of {
+		for id, st := range statusesIn(tx, pending) {
 			if st.unsynced {
 				unsynced[id] = true
 			} else {
 				delete(unsynced, id)
 			}
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -111,8 +110,6 @@ func (st commitStatus) after(o *op) commitStatus {
 		return commitStatus{}
 	case o.kind == recCommit && st.ahead && o.origin != originAhead: // counts as new
 		st.treeless, st.ahead = o.origin == originTreeless, false
-	case o.kind == recForgotten:
-		st.unsynced = true
 	case o.kind != recStatus:
 	case o.sync.status == statusSynced:
 		st.unsynced = false
@@ -159,48 +156,32 @@ func (s *Store) statuses(ids []commit.ID) (of map[commit.ID]commitStatus, err er
 }
 
 // statusesIn returns the statuses of all commits that pending records name.
-func statusesIn(tx index.Tx, pending []pendingOp) (map[commit.ID]commitStatus, error) {
+func statusesIn(tx index.Tx, pending []pendingOp) map[commit.ID]commitStatus {
 	of := map[commit.ID]commitStatus{}
 	for _, o := range pending {
-		switch o.kind {
-		case recCommit:
-			of[o.commit.ID] = statusIn(tx, o.commit.ID)
-		case recForgotten:
-			for k := range rowsOf(tx, bucketCommits) {
-				if len(k) != len(commit.ID{}) {
-					return nil, badRow(bucketCommits, hex.EncodeToString(k), "bad key")
-				}
-				of[commit.ID(k)] = statusIn(tx, commit.ID(k))
-			}
-		default:
-			for _, id := range o.sync.ids {
-				of[id] = statusIn(tx, id)
-			}
+		for _, id := range o.named() {
+			of[id] = statusIn(tx, id)
 		}
 	}
 	for _, o := range pending {
 		applyStatus(o.op, of)
 	}
-	return of, nil
+	return of
+}
+
+// named returns the commits that a record of ofCommits is about.
+func (o *op) named() []commit.ID {
+	if o.kind == recCommit {
+		return []commit.ID{o.commit.ID}
+	}
+	return o.sync.ids
 }
 
 // applyStatus applies a record to the statuses of some commits.
 func applyStatus(o *op, of map[commit.ID]commitStatus) {
-	change := func(id commit.ID) {
+	for _, id := range o.named() {
 		if st, ok := of[id]; ok {
 			of[id] = st.after(o)
-		}
-	}
-	switch o.kind {
-	case recCommit:
-		change(o.commit.ID)
-	case recForgotten:
-		for id := range of {
-			change(id)
-		}
-	default:
-		for _, id := range o.sync.ids {
-			change(id)
 		}
 	}
 }

@@ -103,7 +103,7 @@ type Store struct {
 	lifetime
 	heads []*commit.Commit       // guarded by mu; durable heads, sorted
 	whole map[object.Digest]bool // guarded by mu; roots of trees that were found whole, see TreeWhole
-	syncs uint64                 // guarded by mu; counts submissions that change which pieces are held or placed
+	drops sync.Mutex             // held while pieces are dropped, or the bucket is forgotten
 
 	lastUnsynced unsyncedCommits // guarded by mu
 

@@ -128,6 +128,8 @@ type submission struct {
 	add func(g *group, ops []op) []op
 	// late says that readers see the records when they are durable, not before.
 	late bool
+	// news says that the records are something to upload.
+	news bool
 }
 
 // viewed identifies the state in which a caller has looked at records that are not durable yet. The
@@ -174,7 +176,7 @@ func (s *Store) submit(u submission) (*Pending, error) {
 		g.journals = append(g.journals, j)
 	}
 	ops = u.add(g, ops)
-	g.parts = append(g.parts, ops)
+	g.parts, g.news = append(g.parts, ops), g.news || u.news
 	if !u.late {
 		s.over.showLocked(ops)
 	}
@@ -532,7 +534,6 @@ func (s *Store) appendAloneOps(build func() []op) error {
 		g.header.add(g.batch, &ops[i], nil)
 	}
 	g.parts = [][]op{ops} // the very records that readers see, so that a failure can hide them
-	g.news = ops[0].kind == recForgotten
 	s.appending = g
 	s.mu.Unlock()
 	s.appendTaken(g)

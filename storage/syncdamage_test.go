@@ -244,15 +244,6 @@ func TestStrangeSyncRecords(t *testing.T) {
 	}
 }
 
-// TestForgottenStandsAlone refuses a batch that forgets the bucket and does something else.
-func TestForgottenStandsAlone(t *testing.T) {
-	p := newSyncedPage(t)
-	appendRecords(p.world, [][]byte{{17}, {16, 1, 1, 't', 'v'}})
-	if _, err := storage.Open(t.Context(), p.o); !errors.Is(err, base.ErrCorrupt) {
-		t.Errorf("got %v, want ErrCorrupt", err)
-	}
-}
-
 // TestPlacesAreCompact keeps the rows of places small: there may be millions.
 func TestPlacesAreCompact(t *testing.T) {
 	p := newSyncedPage(t)

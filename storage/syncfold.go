@@ -206,16 +206,3 @@ func (t *touchedPiece) write(tx index.Tx) error {
 	}
 	return nil
 }
-
-// aloneKind returns the kind of the records in a batch if that kind stands alone, else 0.
-func aloneKind(parts [][]op) byte {
-	for _, ops := range parts {
-		if len(ops) > 0 && standsAlone(ops[0].kind) {
-			return ops[0].kind
-		}
-		if len(ops) > 0 {
-			return 0
-		}
-	}
-	return 0
-}

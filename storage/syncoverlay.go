@@ -50,10 +50,6 @@ func (o *op) touchedBy(fn func(i int, d *object.Digest)) {
 // showSyncLocked makes a sync record visible. A record that has become durable is shown again, at
 // its place.
 func (ov *overlay) showSyncLocked(o *op) {
-	if o.kind == recForgotten && !slices.Contains(ov.forgot, o) {
-		ov.forgot = append(ov.forgot, o)
-		slices.SortFunc(ov.forgot, func(a, b *op) int { return cmp.Compare(a.number, b.number) })
-	}
 	if o.kind == recPruned {
 		ov.showPrunedLocked(o)
 	}
@@ -81,9 +77,6 @@ func (ov *overlay) untouchedLocked(d *object.Digest, t touch) []touch {
 }
 
 func (ov *overlay) hideSyncLocked(o *op) {
-	if o.kind == recForgotten {
-		ov.forgot = slices.DeleteFunc(ov.forgot, func(f *op) bool { return f == o })
-	}
 	if o.kind == recPruned {
 		for _, id := range o.sync.ids {
 			if ov.pruned[id] == o {
@@ -144,9 +137,6 @@ func (ov *overlay) eventsLocked(d *object.Digest) (out []pieceEvent) {
 		if o.digest == *d {
 			add(o).stored = o.located()
 		}
-	}
-	for _, o := range ov.forgot {
-		add(o)
 	}
 	for _, t := range ov.touched[*d] {
 		e := add(t.o)

@@ -24,8 +24,6 @@ import (
 //	tagReceived  as tag: from another device; ignored if this device has an unsynced change of it
 //	tagSynced    as tag: this change of a tag is in the bucket
 //	metadata     1 (0: the row is removed), length of the type (1 byte), type, value
-//	forgotten    empty: pieces and commits are in no bucket any more. It stands alone in its
-//	             batch.
 const (
 	recPlaces      = 10
 	recUnplaced    = 11
@@ -34,7 +32,6 @@ const (
 	recTagReceived = 14
 	recTagSynced   = 15
 	recMetadata    = 16
-	recForgotten   = 17
 )
 
 // The statuses that a record of kind status gives to commits.

@@ -70,7 +70,7 @@ func (st *pieceState) apply(events []pieceEvent, behind uint64) {
 			st.store(e.stored, false)
 		case recPlaces:
 			st.put(e.place)
-		case recUnplaced, recForgotten:
+		case recUnplaced:
 			st.unplace()
 		case recDropped:
 			st.drop()
@@ -188,10 +188,10 @@ func (s *Store) pendingSync(submitted bool, wanted func(*op) bool) (out []pendin
 // The selections of records for pendingSync.
 var (
 	ofCommits = func(o *op) bool {
-		return o.kind == recCommit || o.kind == recStatus || o.kind == recForgotten || o.kind == recPruned
+		return o.kind == recCommit || o.kind == recStatus || o.kind == recPruned
 	}
 	ofTags = func(o *op) bool {
-		return o.kind == recTag || o.kind == recTagReceived || o.kind == recTagSynced || o.kind == recForgotten
+		return o.kind == recTag || o.kind == recTagReceived || o.kind == recTagSynced
 	}
 )
 

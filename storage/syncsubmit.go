@@ -69,7 +69,6 @@ func (s *Store) SubmitSync(ctx context.Context, j *Journal, b *SyncBatch) (*Pend
 				ops = g.add(ops, j.explanationsOf(commitsOf(fresh)))
 			}
 			g.news = g.news || len(b.Unsynced) > 0 || len(b.Unplaced) > 0
-			s.syncs++
 			return g.add(ops, b.ops(unplaced, places, known))
 		},
 	})
@@ -212,26 +211,23 @@ func (s *Store) submitAhead(ctx context.Context, b *SyncBatch) ([]object.Digest,
 		c := unplaced[:min(len(unplaced), s.maxTouches)]
 		p := places[:min(len(places), s.maxTouches-len(c))]
 		unplaced, places = unplaced[len(c):], places[len(p):]
-		if err := s.submitOps(ctx, placeOps(digestOps(nil, recUnplaced, slices.Clone(c)), slices.Clone(p)), true); err != nil {
+		if err := s.submitOps(ctx, placeOps(digestOps(nil, recUnplaced, slices.Clone(c)), slices.Clone(p)), submission{}); err != nil {
 			return nil, nil, err
 		}
 	}
 	return unplaced, places, nil
 }
 
-// submitOps writes records of sync and returns when they are durable. With show, readers see them
-// before that.
-func (s *Store) submitOps(ctx context.Context, ops []op, show bool) error {
+// submitOps submits u with records that have no content, and returns when they are durable.
+func (s *Store) submitOps(ctx context.Context, ops []op, u submission) error {
+	if len(ops) == 0 {
+		return nil
+	}
 	if err := s.ready(ctx, nil, nil); err != nil {
 		return err
 	}
-	p, err := s.submit(submission{
-		add: func(g *group, _ []op) []op {
-			s.syncs++
-			return g.add(nil, ops)
-		},
-		late: !show,
-	})
+	u.add = func(g *group, _ []op) []op { return g.add(nil, ops) }
+	p, err := s.submit(u)
 	if err != nil {
 		return err
 	}

@@ -57,21 +57,9 @@ func checkTagName(name string) error {
 // submitTag writes a change of a tag, unless a group has failed since epoch, which may have held
 // the commit.
 func (s *Store) submitTag(ctx context.Context, t *TagChange, epoch uint64) error {
-	if err := s.ready(ctx, nil, nil); err != nil {
-		return err
-	}
-	p, err := s.submit(submission{
-		check: func() error { return s.epochLocked(epoch) },
-		add: func(g *group, ops []op) []op {
-			g.news = true
-			return g.add(ops, []op{{kind: recTag, tag: t}})
-		},
-		late: true,
+	return s.submitOps(ctx, []op{{kind: recTag, tag: t}}, submission{
+		check: func() error { return s.epochLocked(epoch) }, late: true, news: true,
 	})
-	if err != nil {
-		return err
-	}
-	return p.Wait()
 }
 
 // Tags returns all durable tags of the page. The caller owns the map. Errors match base.ErrCorrupt
@@ -148,10 +136,6 @@ func (ts *tagState) apply(o *op) {
 	case recTagSynced:
 		if n := ts.news[o.tag.Name]; n != nil && *n == *o.tag {
 			delete(ts.news, o.tag.Name)
-		}
-	case recForgotten:
-		for name, id := range ts.tags {
-			ts.news[name] = &TagChange{Name: name, Commit: id}
 		}
 	}
 }
