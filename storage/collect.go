@@ -290,12 +290,11 @@ func (c *Collector) abandon(ctx context.Context) error {
 func (c *Collector) walk(ctx context.Context) (ended bool, err error) {
 	s := c.s
 	w := s.wantedNow()
-	var strays []uint64
 	for left := c.o.Numbers; left > 0 && len(c.pending) < c.o.Candidates; left -= walkBlocks * sumBlock {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		cursor, found, stray := uint64(0), []candidate(nil), []uint64(nil)
+		cursor, found := uint64(0), []candidate(nil)
 		err := s.viewOnce(func(tx index.Tx) error {
 			if _, err := w.ofRows(tx); err != nil {
 				return err
@@ -305,39 +304,20 @@ func (c *Collector) walk(ctx context.Context) (ended bool, err error) {
 			if cursor, err = k.walk(c.cursor, s.state.next); err != nil {
 				return err
 			}
-			found, stray = k.garbage, k.strays
+			found = k.garbage
 			return nil
 		})
 		if err != nil {
 			return false, err
 		}
-		c.cursor = cursor
-		c.pending, strays = append(c.pending, found...), append(strays, stray...)
+		c.cursor, c.pending = cursor, append(c.pending, found...)
 		if cursor >= s.state.next {
 			ended = true
 			break
 		}
 	}
-	if err := c.dropStrays(strays); err != nil {
-		return false, err
-	}
 	slices.SortFunc(c.pending, func(a, b candidate) int { return a.digest.Compare(b.digest) })
 	return ended, nil
-}
-
-// dropStrays removes meaningless numbers, which an unfinished fold has given.
-func (c *Collector) dropStrays(strays []uint64) error {
-	if len(strays) == 0 {
-		return nil
-	}
-	steps := make([]step, len(strays))
-	for i, n := range strays {
-		steps[i] = step{weight: 1, run: func(tx index.Tx) error { return tx.Bucket(bucketNumbers).Delete(appendNumber(nil, n)) }}
-	}
-	c.s.indexMu.RLock()
-	db := c.s.index
-	c.s.indexMu.RUnlock()
-	return runSteps(db, steps)
 }
 
 // lookAgain examines candidates again. It returns those that are garbage, sorted by digest.

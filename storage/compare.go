@@ -12,18 +12,12 @@ import (
 
 // compareRows compares page.db with an index that was folded from scratch. Numbers may differ
 // between the two after an interrupted fold, so rows are compared by the digests of the numbers.
-// ahead says that an interrupted fold may have written pieces, references and statuses of later
-// batches: then all rows from the log must be there, but there may be more.
-func (c *checker) compareRows(ahead bool) error {
-	c.ahead = ahead
+func (c *checker) compareRows() error {
 	return c.s.viewOnce(func(have index.Tx) error {
 		return c.fresh.View(func(want index.Tx) error {
 			for _, name := range []string{
 				bucketCommits, bucketHeads, bucketMerges, bucketConflicts, bucketTreeless, bucketShallow, bucketTags, bucketUnsynced, bucketNewTags, bucketMetadata,
 			} {
-				if ahead && (name == bucketUnsynced || name == bucketNewTags || name == bucketMetadata) {
-					continue // the bucket may be half forgotten
-				}
 				if err := c.compareRaw(name, have.Bucket(name), want.Bucket(name)); err != nil {
 					return err
 				}
@@ -38,9 +32,6 @@ func (c *checker) compareRows(ahead bool) error {
 				return err
 			}
 			for _, name := range []string{bucketTransient, bucketLocal, bucketSynced, bucketCloud} {
-				if ahead {
-					break // a transient piece may be local already
-				}
 				if err := c.compareStatus(name, have, want); err != nil {
 					return err
 				}
@@ -92,7 +83,7 @@ func (c *checker) compareRaw(family string, have, want index.Bucket) error {
 func (c *checker) compareObjects(have, want index.Tx) error {
 	hb, wb := have.Bucket(bucketObjects), want.Bucket(bucketObjects)
 	for k := range rowsWith(hb, nil) {
-		if wb.Get(k) == nil && !c.ahead && !c.saysNothing(have, k) {
+		if wb.Get(k) == nil && !c.saysNothing(have, k) {
 			if err := c.problemRow(bucketObjects, hex.EncodeToString(k), "a row that the log does not give"); err != nil {
 				return err
 			}
@@ -138,9 +129,6 @@ func (c *checker) compareObject(k, wantRow []byte, have, want index.Tx) error {
 	hd, ok := numberDigest(have, h.number)
 	if !ok || hd != d {
 		return c.problemRow(bucketNumbers, d.String(), "a number that stands for another piece")
-	}
-	if c.ahead && h.held && !w.held {
-		return c.compareRefs(d, have, want, h.number, w.number)
 	}
 	if c.compacted {
 		return c.compareCompacted(d, &h, &w, have, want)
@@ -250,10 +238,8 @@ func (c *checker) compareCompacted(d object.Digest, h, w *objectRow, have, want 
 
 // checkState finds unexpected rows beside the state.
 func (c *checker) checkState(have index.Tx) error {
-	for k, v := range rowsOf(have, bucketState) {
-		c.report.Rows++
-		known := bytes.Equal(k, stateKey) || len(v) == 0 && bytes.Equal(k, straysKey)
-		if known {
+	for k := range rowsOf(have, bucketState) {
+		if c.report.Rows++; bytes.Equal(k, stateKey) {
 			continue
 		}
 		if err := c.problemRow(bucketState, string(k), "a row that nothing has put there"); err != nil {
@@ -263,31 +249,21 @@ func (c *checker) checkState(have index.Tx) error {
 	return nil
 }
 
-// checkNumbers finds numbers that were never given, and those that stand for nothing although no
-// fold was interrupted. compareObjects has checked the numbers of pieces.
+// checkNumbers finds numbers that were never given. compareObjects has checked the numbers of
+// pieces.
 func (c *checker) checkNumbers(have index.Tx) error {
 	st, err := parseState(have.Bucket(bucketState).Get(stateKey))
 	if err != nil {
 		return c.problem(err)
 	}
-	strays := c.ahead || hasKey(have.Bucket(bucketState), straysKey)
 	for k, v := range rowsOf(have, bucketNumbers) {
 		c.report.Rows++
 		what := ""
-		d, ok := digestOf(v)
-		switch {
+		switch _, ok := digestOf(v); {
 		case len(k) != numberSize || !ok:
 			what = "no number of a piece"
 		case readNumber(k) >= st.next:
 			what = "a number that was not given"
-		case !strays:
-			row, held, err := readObjectRow(have, &d)
-			if err != nil {
-				return c.problem(err)
-			}
-			if !held || row.number != readNumber(k) {
-				what = "a number of a piece that has another"
-			}
 		}
 		if what == "" {
 			continue
@@ -303,12 +279,6 @@ func (c *checker) checkNumbers(have index.Tx) error {
 func (c *checker) compareRefs(d object.Digest, have, want index.Tx, hn, wn uint64) error {
 	family := bucketRefs + "/" + d.String() + "/"
 	hids, wids := commitSources(have, hn), commitSources(want, wn)
-	if c.ahead {
-		hids = slices.DeleteFunc(hids, func(id []byte) bool {
-			_, given := slices.BinarySearchFunc(wids, id, bytes.Compare)
-			return !given
-		})
-	}
 	if !slices.EqualFunc(hids, wids, bytes.Equal) {
 		if err := c.problemRow(family+"commit", "", "references that are not what the commits give"); err != nil {
 			return err
@@ -325,12 +295,6 @@ func (c *checker) compareRefs(d object.Digest, have, want index.Tx, hn, wn uint6
 		ws, err := objectSources(want, wn, typ)
 		if err != nil {
 			return c.problem(err)
-		}
-		if c.ahead {
-			hs = slices.DeleteFunc(hs, func(d object.Digest) bool {
-				_, given := slices.BinarySearchFunc(ws, d, object.Digest.Compare)
-				return !given
-			})
 		}
 		if c.compacted {
 			ws = slices.DeleteFunc(ws, func(s object.Digest) bool {
@@ -431,7 +395,7 @@ func (c *checker) checkSums(have index.Tx) error {
 }
 
 // checkDestinations finds references to destinations without a row of objects. compareRefs has
-// checked the others. With ahead, rows of objects may still be missing.
+// checked the others.
 func (c *checker) checkDestinations(have index.Tx) error {
 	var last []byte // the beginning of the key before: the destination and the type
 	for k := range rowsOf(have, bucketRefs) {
@@ -447,7 +411,7 @@ func (c *checker) checkDestinations(have index.Tx) error {
 		}
 		d, ok := numberDigest(have, readNumber(k))
 		row, _, err := readObjectRow(have, &d)
-		if !c.ahead && (!ok || err != nil || row.number != readNumber(k)) {
+		if !ok || err != nil || row.number != readNumber(k) {
 			if err := c.problemRow(bucketRefs, hex.EncodeToString(k), "references of other destinations than the log gives"); err != nil {
 				return err
 			}

@@ -54,8 +54,8 @@ func wanted(tx index.Tx, number uint64, journals []uint64) bool {
 
 // foldDeleted removes pieces to which nothing refers from the index, with the references that they
 // hold. Other pieces stay: a deletion record applies to garbage only. A piece that the bucket has
-// keeps its place. Nodes whose bytes differences need stay as bases. Its transactions are of bounded
-// size.
+// keeps its place. Nodes whose bytes differences need stay as bases. Its transactions are of
+// bounded size.
 func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, st *state, parts [][]op) error {
 	var gone []doomed
 	known := map[object.Digest][]target{}

@@ -208,39 +208,22 @@ func (p *plan) write(ctx context.Context, st *state) error {
 		if err := p.writeTouched(tx); err != nil {
 			return err
 		}
-		if w.clean {
-			if err := tx.Bucket(bucketState).Delete(straysKey); err != nil {
-				return err
-			}
-		}
 		return tx.Bucket(bucketState).Put(stateKey, st.encode())
 	})
 }
 
-// straysKey is a row of bucket state beside the state itself, with an empty value. It exists while
-// a fold of several transactions is unfinished, and forever when such a fold never finishes: there
-// may then be numbers that stand for nothing.
-var straysKey = []byte("strays")
-
 // reserveNumbers records that numbers below next have been given, so that a fold repeated after a
-// crash gives none of them to another digest (I6). first reports that no earlier fold was left
-// unfinished.
-func reserveNumbers(db index.DB, next uint64) (first bool, err error) {
-	err = writeIndex(db, func(tx index.Tx) error {
+// crash gives none of them to another digest (I6). Some may then stand for nothing, for ever.
+func reserveNumbers(db index.DB, next uint64) error {
+	return writeIndex(db, func(tx index.Tx) error {
 		b := tx.Bucket(bucketState)
 		st, err := parseState(bytes.Clone(b.Get(stateKey)))
 		if err != nil {
 			return err
 		}
-		if first = !hasKey(b, straysKey); first {
-			if err := b.Put(straysKey, []byte{}); err != nil {
-				return err
-			}
-		}
 		st.next = max(st.next, next)
 		return b.Put(stateKey, st.encode())
 	})
-	return first, err
 }
 
 // planWriter runs steps, each of which writes about one row, in as few transactions as bounded
@@ -253,7 +236,6 @@ type planWriter struct {
 	weight int   // of steps
 	most   int   // weight of the steps of one transaction
 	ahead  bool  // a transaction was written
-	clean  bool  // no earlier fold was left unfinished
 	err    error // of a transaction; then nothing more is written
 }
 
@@ -282,7 +264,7 @@ func (w *planWriter) flush() {
 		return
 	}
 	if !w.ahead {
-		w.clean, w.err = reserveNumbers(w.db, w.next)
+		w.err = reserveNumbers(w.db, w.next)
 	}
 	if w.err == nil {
 		w.err = runSteps(w.db, w.steps)

@@ -51,8 +51,8 @@ func (s *Store) LocalPieces(ctx context.Context, fn func(object.Digest) error) e
 // become unsynced too. With keep it is refused with base.ErrNeedsFetch while OnlyInCloud returns a
 // piece. It writes batches of some hundred pieces or commits, and returns when they are durable.
 // After an error or a crash some are written, but not the removal of metadata: call it again. Sync
-// must not run meanwhile. Other errors match base.ErrClosed or base.ErrReadOnly, or are those of the
-// disk or of ctx.
+// must not run meanwhile. Other errors match base.ErrClosed or base.ErrReadOnly, or are those of
+// the disk or of ctx.
 func (s *Store) ForgetCloud(ctx context.Context, keep bool) (err error) {
 	s.drops.Lock() // a piece that is dropped meanwhile would be lost
 	defer s.drops.Unlock()
@@ -135,8 +135,8 @@ func (s *Store) unsyncAll(ctx context.Context) error {
 
 // OnlyInCloud returns, in any order, the pieces that the bucket has and the page does not hold.
 // Those to which nothing refers do not count, unless a commit is treeless, whose references are
-// unknown. It folds first, and reads all cloud rows. Errors match base.ErrCorrupt or base.ErrClosed,
-// or are those of the disk or of ctx.
+// unknown. It folds first, and reads all cloud rows. Errors match base.ErrCorrupt or
+// base.ErrClosed, or are those of the disk or of ctx.
 func (s *Store) OnlyInCloud(ctx context.Context) (only []object.Digest, err error) {
 	err = s.eachPiece(ctx, bucketCloud, func(tx index.Tx, k, _ []byte) (object.Digest, bool, error) {
 		d, err := keyDigest(tx, bucketCloud, k)

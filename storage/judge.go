@@ -15,7 +15,6 @@ type judge struct {
 	w       *wantedNow
 	local   bool // local pieces may be deleted: all references to them are known
 	garbage []candidate
-	strays  []uint64
 }
 
 func newJudge(tx index.Tx, w *wantedNow, local bool) *judge {
@@ -116,10 +115,7 @@ func (k *judge) number(b *block, number, at uint64, v []byte) error {
 		return err
 	}
 	switch {
-	case !ok || row.number != number:
-		if !b.base[at] {
-			k.strays = append(k.strays, number)
-		}
+	case !ok || row.number != number: // an unfinished fold has given the number
 		return nil
 	case row.dead && b.base[at], row.held && inSpans(k.w.spans, row.place):
 		return nil

@@ -26,7 +26,6 @@ import (
 //	bucket            key                                    value
 //	state             "state"                                version, page id, position, next
 //	                                                         number, ... (see state)
-//	state             "strays"                               empty, see straysKey
 //	objects           digest 33                              number; when held: place, kind,
 //	                                                         base's number, delta depth
 //	numbers           number                                 digest 33
