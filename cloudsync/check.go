@@ -216,7 +216,7 @@ func (c *checkRun) single(name string, limit int64, open func(ctx context.Contex
 	}}
 }
 
-// framed returns a check of a framed object, which is read to its end.
+// framed returns a check of an object, which is read to its end.
 func (c *checkRun) framed(name string, label seal.Label, sum *seal.Sum) checked {
 	return checked{name, func(ctx context.Context) (n int64, err error) {
 		o, err := c.p.b.Get(ctx, name, 0, -1)

@@ -33,10 +33,6 @@ var (
 	ErrDeleted = pagelog.ErrDeleted
 )
 
-// ForkError proves that the bucket has shown two logs: see pagelog.ForkError. It is logged where
-// the log is repaired, and comes with ErrBucketDamaged where the log cannot be repaired.
-type ForkError = pagelog.ForkError
-
 // errPaused ends a round of the background when sync is paused.
 var errPaused = errors.New("sync is paused")
 

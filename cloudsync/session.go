@@ -71,7 +71,7 @@ func (p *Page) load(ctx context.Context) error {
 	id := p.s.o.Keyring.BucketID()
 	p.ses.announced = string(announced) == string(id[:])
 	p.ses.log = pagelog.New(pagelog.Options{
-		Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Page: incoming{rep, p}, NewID: p.s.newID, Tombstone: rep.Tombstone(), Head: rep.Head(),
+		Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Page: incoming{rep, p}, NewID: p.s.newID, Tombstone: rep.Tombstone(), KeyIndex: rep.State().KeyIndex,
 	}, rep.Position())
 	p.rep.Store(rep)
 	p.positioned()

@@ -14,7 +14,6 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
@@ -205,11 +204,7 @@ func (p *page) badEntry() (name string) {
 			t.Fatal(err)
 		}
 	}
-	body, err := wire.SealBody(sealer, names, st.At.Epoch, epoch.ID{7}, stream.Bytes(), out.Parts())
-	if err != nil {
-		t.Fatal(err)
-	}
-	stored, _, err := wire.SealEntry(sealer, names, st.At.Epoch, st.At.Number+1, st.At.Hash, body)
+	stored, _, err := wire.SealEntry(sealer, names, st.At.Epoch, st.At.Number+1, st.At.Hash, wire.InlineBody(stream.Bytes(), out.Parts()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -168,7 +168,7 @@ func (p *Page) send(ctx context.Context) (sent int, err error) {
 		if folding, err := p.folding(ctx); err != nil || folding {
 			return sent, err
 		}
-		body, err := p.rep.Load().Next(ctx, func(ctx context.Context, announced *wire.SealedBody) (bool, error) {
+		body, err := p.rep.Load().Next(ctx, func(ctx context.Context, announced *wire.EntryBody) (bool, error) {
 			p.begins(&p.up)
 			landed, err := p.append(ctx, announced)
 			if landed {
@@ -194,7 +194,7 @@ func (p *Page) send(ctx context.Context) (sent int, err error) {
 
 // append puts an entry into the log. It reports false if other devices were faster; then the body
 // has to be made again.
-func (p *Page) append(ctx context.Context, body *wire.SealedBody) (landed bool, err error) {
+func (p *Page) append(ctx context.Context, body *wire.EntryBody) (landed bool, err error) {
 	if err := p.s.checkKeys(ctx, proofForWriting); err != nil {
 		return false, err
 	}

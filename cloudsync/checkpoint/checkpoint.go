@@ -360,7 +360,7 @@ func (s *Store) put(ctx context.Context, name string, l seal.Label, kind wire.St
 	out := spool.New(s.o.Dir, "checkpoint-*", spoolBytes)
 	defer out.Close()
 	sum := sha256.New()
-	sealed := s.o.Sealer.NewWriter(io.MultiWriter(out, sum), l, false)
+	sealed := s.o.Sealer.NewWriter(io.MultiWriter(out, sum), l, false, nil)
 	some, err := fill(wire.NewWriter(sealed, kind))
 	if err != nil || !some {
 		return stored{}, err

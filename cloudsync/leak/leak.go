@@ -121,18 +121,15 @@ func cut(name string) (dir string, parsed wire.Name) {
 // padded reports whether an object can have its length. An object of no page is an announcement, or
 // of the keyring, whose length is known.
 func padded(name string, kind wire.Kind, size int64) bool {
-	single := func(n int64) bool { return seal.Quarters(int(n)) == int(n) }
+	quarters := seal.Quarters(int(size)) == int(size)
 	switch kind {
 	case wire.KindPack, wire.KindCheckpoint:
 		plain := seal.StreamBytes(size)
 		return plain > 0 && seal.Padme(plain) == plain
-	case wire.KindEntry: // the whole; only a head, with a body that is an object; a head and an epoch
-		behind := size - wire.HeadBytes
-		return single(size) || behind == 0 || behind > 0 && single(behind)
-	case wire.KindEpoch:
-		return single(size)
+	case wire.KindEntry, wire.KindEpoch:
+		return quarters
 	}
-	return !strings.HasPrefix(name, "pages/") || single(size)
+	return !strings.HasPrefix(name, "pages/") || quarters
 }
 
 // sight is a page during Look.

@@ -16,7 +16,7 @@ import (
 
 // gathering is a pack whose blocks are being made. Runs of blocks of about wire.StretchBytes stay
 // together. Their order is drawn when the pack is full, so that a position reveals nothing about
-// the content. Blocks with index pieces of LAZY values follow the runs.
+// the content. Blocks with index pieces of LAZY values precede the runs.
 type gathering struct {
 	sort   int
 	order  int
@@ -207,26 +207,25 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 	s := &sealed{order: p.order}
 	size := seal.ObjectBytes(seal.Padme(int64(p.stored + tableRoom + pieceTableBytes*p.pieces)))
 	object := bytes.NewBuffer(slices.Grow(c.object[:0], int(size)))
-	rnd := c.o.Sealer.Random()
-	w := c.o.Sealer.NewWriter(object, c.o.Names.PackLabel(c.o.Epoch), false)
 	var all []gathered
-	at := 0
 	put := func(blocks []gathered) {
 		for _, g := range blocks {
 			for _, piece := range g.pieces {
 				piece.Block = uint32(len(s.blocks))
 				s.pieces = append(s.pieces, piece)
 			}
-			s.blocks = append(s.blocks, seal.Block{Offset: int64(at), StoredBytes: len(g.stored)})
-			all, at = append(all, g), at+len(g.stored)
+			s.blocks = append(s.blocks, seal.Block{StoredBytes: len(g.stored)})
+			all = append(all, g)
 		}
 	}
-	for _, i := range rnd.Perm(len(p.runs)) {
+	put(p.lists)
+	for _, i := range c.o.Sealer.Random().Perm(len(p.runs)) {
 		put(p.runs[i].blocks)
 	}
-	put(p.lists)
 	t := wire.PackTable{Blocks: s.blocks, Pieces: s.pieces}
-	if err := w.SetTable(t.Encode()); err != nil { // first, so that the id depends on all of it
+	table := t.Encode()
+	w := c.o.Sealer.NewWriter(object, c.o.Names.PackLabel(c.o.Epoch), false, table)
+	if _, err := w.Write(table); err != nil {
 		return nil, err
 	}
 	for _, g := range all {

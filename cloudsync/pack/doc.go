@@ -1,12 +1,12 @@
 // Package pack moves pieces of values to and from a bucket in packs: sealed objects of 16 MiB that
-// hold pieces in blocks of about 128 KiB, with a table of contents at the end.
+// hold pieces in blocks of about 128 KiB, with a table of contents at the beginning.
 //
 // Uploader fills packs and uploads them, Reader reads one pack, and Fetcher fetches single pieces
 // on demand.
 //
 // # What a pack shows
 //
-// Packs are framed objects: a stream of blocks, sealed in frames of one length, and padded. A pack
+// Packs are objects: a stream of blocks, sealed in frames of one length, and padded. A pack
 // is filled up to wire.PackBytes, so that all packs of an upload but the last one of each sort have
 // one length. Runs of blocks of about wire.StretchBytes are in random order in a pack: the offset
 // of a read reveals nothing about the order of a value. One block is compressed together; its

@@ -313,10 +313,10 @@ func (f *Fetcher) contents(ctx context.Context, src *source, id epoch.ID, size i
 			return c, nil
 		}
 		r := &Reader{src: src, ref: wire.Pack{ID: id, Bytes: uint64(size)}}
-		c, err := r.contents(f.o.Sealer, newTail(ctx, src, size, false))
+		err := r.begin(f.o.Sealer, newFront(ctx, src, size, false))
 		if err == nil {
-			f.known.add(id, c)
+			f.known.add(id, r.c)
 		}
-		return c, err
+		return r.c, err
 	})
 }

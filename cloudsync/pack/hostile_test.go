@@ -17,7 +17,10 @@ import (
 func (w *world) forge(n wire.Names, blocks [][]piece, table []byte) (wire.Pack, []storage.PlacedPiece) {
 	w.t.Helper()
 	var b bytes.Buffer
-	sw := w.sealer.NewWriter(&b, n.PackLabel(inEpoch), false)
+	sw := w.sealer.NewWriter(&b, n.PackLabel(inEpoch), false, table)
+	if _, err := sw.Write(table); err != nil {
+		w.t.Fatal(err)
+	}
 	var places []storage.PlacedPiece
 	for i, block := range blocks {
 		stored := storedBlock(block)
@@ -35,7 +38,6 @@ func (w *world) forge(n wire.Names, blocks [][]piece, table []byte) (wire.Pack, 
 			place.At += place.Bytes
 		}
 	}
-	_ = sw.SetTable(table)
 	if err := sw.Close(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -133,7 +135,7 @@ func TestHostile(t *testing.T) {
 		})},
 		"cut":           {make: edited(func(_ *world, _ *made, b []byte) []byte { return b[:len(b)-1] })},
 		"empty":         {make: edited(func(*world, *made, []byte) []byte { return nil })},
-		"flipped table": {make: edited(func(_ *world, _ *made, b []byte) []byte { b[len(b)-60] ^= 1; return b })},
+		"flipped table": {make: edited(func(_ *world, _ *made, b []byte) []byte { b[60] ^= 1; return b })},
 		"flipped byte": {make: edited(func(_ *world, m *made, b []byte) []byte {
 			b[24+m.places[2].Place.Offset+30] ^= 1
 			return b

@@ -62,7 +62,7 @@ func listsOf(w *world, ref wire.Pack) map[object.Digest][]byte {
 	return lists
 }
 
-// TestListsOfAValue has what lists the chunks of LAZY values stand together behind all else of a
+// TestListsOfAValue has what lists the chunks of LAZY values stand together before all else of a
 // pack, so that the request for the table brings it; EAGER ones stand where they were added.
 func TestListsOfAValue(t *testing.T) {
 	for _, isEager := range []bool{false, true} {
@@ -89,13 +89,13 @@ func TestListsOfAValue(t *testing.T) {
 		if err != nil || !equalPieces(ps, got) {
 			t.Fatalf("%d pieces, %v", len(got), err)
 		}
-		behind, blocks := 0, map[uint32]bool{}
-		for i := len(got) - 1; i >= 0 && got[i].d.Kind().IsIndex(); i-- {
-			behind += len(got[i].content)
+		first, blocks := 0, map[uint32]bool{}
+		for i := 0; got[i].d.Kind().IsIndex(); i++ {
+			first += len(got[i].content)
 			blocks[places[i].Place.Block] = true
 		}
-		if !isEager && (behind != lists || len(blocks) != 1) || isEager && behind == lists {
-			t.Errorf("eager %v: %d bytes of %d stand at the end, in %d blocks", isEager, behind, lists, len(blocks))
+		if !isEager && (first != lists || len(blocks) != 1) || isEager && first == lists {
+			t.Errorf("eager %v: %d bytes of %d stand at the beginning, in %d blocks", isEager, first, lists, len(blocks))
 		}
 		before := w.b.Counts().B
 		came := listsOf(w, refs[0])
@@ -110,7 +110,7 @@ func TestListsOfAValue(t *testing.T) {
 		}
 		stored, _ := w.mem.Content(w.names.Pack(refs[0].Epoch, refs[0].ID))
 		damaged := bytes.Clone(stored)
-		_, at, _ := seal.Cover(places[len(places)-1].Place.Offset+200, 1)
+		_, at, _ := seal.Cover(places[0].Place.Offset+int64(places[0].Place.StoredBytes)-1, 1)
 		damaged[at] ^= 1
 		w.mem.Replace(w.names.Pack(refs[0].Epoch, refs[0].ID), damaged)
 		if came := listsOf(w, refs[0]); len(came) > 0 {
@@ -131,7 +131,7 @@ func (a *asked) Get(ctx context.Context, name string, off, n int64) (bucket.Obje
 }
 
 // TestTablesAreReadByLengthsAlone reads the tables of packs of one length with 500 to 9000 pieces:
-// each range that is asked for begins where one of the others does.
+// the ranges that are asked for are those of the others.
 func TestTablesAreReadByLengthsAlone(t *testing.T) {
 	most := map[bool][][2]int64{}
 	for _, size := range []int{63 << 10, 16 << 10, 4 << 10, 1 << 10} {
@@ -175,8 +175,9 @@ func TestTablesAreReadByLengthsAlone(t *testing.T) {
 	}
 }
 
-// TestDamagedEndCostsOneRequest: what lies before the damaged end of a pack says nothing.
-func TestDamagedEndCostsOneRequest(t *testing.T) {
+// TestDamagedBeginningCostsOneRequest: what lies behind the damaged beginning of a pack says
+// nothing.
+func TestDamagedBeginningCostsOneRequest(t *testing.T) {
 	w := newWorld(t, seal.AES256GCM)
 	u := pack.NewUploader(t.Context(), w.options(new(uploaded)))
 	defer u.Close()
@@ -192,7 +193,7 @@ func TestDamagedEndCostsOneRequest(t *testing.T) {
 	name := w.names.Pack(refs[0].Epoch, refs[0].ID)
 	content, _ := w.mem.Content(name)
 	content = bytes.Clone(content)
-	content[len(content)-22] ^= 1
+	content[22] ^= 1
 	w.mem.Replace(name, content)
 	a := &asked{Bucket: w.b}
 	if _, err := pack.Open(t.Context(), a, w.sealer, w.names, refs[0]); !pack.Damaged(err) {

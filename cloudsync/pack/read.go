@@ -131,57 +131,51 @@ func (s *source) readSome(ctx context.Context, off, n, limit int64, buf []byte) 
 	return buf, size, s.fill(ctx, body, buf)
 }
 
-// The length of a pack alone determines how its end is read, so that the ranges reveal nothing
-// about its content to the bucket's owner. The first read fetches a part of the stream that
-// contains most tables or, with lists, most index pieces of LAZY values and all padding after them.
-// Each further read fetches tailGrowth times as much.
+// The length of a pack alone determines how its beginning is read, so that the ranges reveal
+// nothing about its content to the bucket's owner. The first range has a part of the stream that
+// contains most tables or, with lists, most index pieces of LAZY values too. Each further range
+// ends frontGrowth times as far.
 const (
 	tableShare, listShare = 128, 64
-	tailGrowth            = 4
+	frontGrowth           = 4
 )
 
-// tail is an io.ReaderAt over an object of a known size, which reads it from its end.
-type tail struct {
-	ctx    context.Context // of the one call that makes the tail
-	s      *source
-	size   int64
-	stream int64
-	guess  int64 // how much of the stream the next read completes
-	at     int64 // offset of bytes in the object
-	bytes  []byte
+// front reads an object of a known size from its beginning.
+type front struct {
+	ctx  context.Context // of the one call that makes the front
+	s    *source
+	size int64
+	next int64  // how much of the stream there is after the next range
+	at   int64  // what was read of the object
+	rest []byte // of the last range
 }
 
-func newTail(ctx context.Context, s *source, size int64, lists bool) *tail {
-	t := &tail{ctx: ctx, s: s, size: size, stream: seal.StreamBytes(size), at: size}
-	if t.guess = tableRoom + t.stream/tableShare; lists {
-		t.guess = tableRoom + t.stream/listShare + seal.MaxPadding(t.stream-1)
+func newFront(ctx context.Context, s *source, size int64, lists bool) *front {
+	share := int64(tableShare)
+	if lists {
+		share = listShare
 	}
-	return t
+	return &front{ctx: ctx, s: s, size: size, next: tableRoom + seal.StreamBytes(size)/share}
 }
 
-// ReadAt implements io.ReaderAt.
-func (t *tail) ReadAt(p []byte, off int64) (int, error) {
-	for off < t.at {
-		from := int64(0)
-		if rest := t.stream - t.guess; rest > 0 {
-			_, from, _ = seal.Cover(rest, 1)
+// Read implements io.Reader.
+func (f *front) Read(p []byte) (int, error) {
+	if len(f.rest) == 0 {
+		_, at, length := seal.Cover(0, f.next)
+		end := min(at+length, f.size)
+		if f.at >= end {
+			return 0, io.EOF
 		}
-		t.guess *= tailGrowth
-		if from >= t.at {
-			continue
+		b, size, err := f.s.readSome(f.ctx, f.at, end-f.at, f.size, nil)
+		if err == nil && size != f.size {
+			err = f.s.corrupt(fmt.Sprintf("%d bytes", f.size), fmt.Sprint(size))
 		}
-		b, size, err := t.s.readSome(t.ctx, from, t.at-from, t.size, nil)
 		if err != nil {
 			return 0, err
 		}
-		if size != t.size {
-			return 0, t.s.corrupt(fmt.Sprintf("%d bytes", t.size), fmt.Sprint(size))
-		}
-		t.at, t.bytes = from, append(b, t.bytes...)
+		f.rest, f.at, f.next = b, end, f.next*frontGrowth
 	}
-	n := copy(p, t.bytes[min(off-t.at, int64(len(t.bytes))):])
-	if n < len(p) {
-		return n, io.EOF
-	}
+	n := copy(p, f.rest)
+	f.rest = f.rest[n:]
 	return n, nil
 }

@@ -21,7 +21,7 @@ import (
 
 const (
 	// A table takes at most pieceTableBytes for a piece, blockTableBytes for a block, and tableRoom
-	// for the rest, including the footer.
+	// for the rest.
 	pieceTableBytes, blockTableBytes, tableRoom = 36, 6, 64
 )
 
@@ -46,11 +46,11 @@ func packSource(b bucket.Bucket, n wire.Names, e, id epoch.ID) *source {
 
 // Reader reads one pack. It may not be used concurrently.
 type Reader struct {
-	src   *source
-	ref   wire.Pack
-	r     *seal.Reader
-	c     *contents
-	whole *[]byte // the stored object, which returns to wholePool; nil if only the table was read
+	src    *source
+	ref    wire.Pack
+	stream *seal.Stream
+	c      *contents
+	whole  *[]byte // the stored object, which returns to wholePool; nil if only the table was read
 }
 
 // wholePool has buffers for whole packs.
@@ -64,8 +64,7 @@ var wholePool = sync.Pool{New: func() any { return new([]byte) }}
 // base.ErrNotFound, base.ErrNetwork, and others of the bucket; *base.FormatError.
 func Open(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n wire.Names, ref wire.Pack) (*Reader, error) {
 	r := &Reader{src: packSource(b, n, ref.Epoch, ref.ID), ref: ref}
-	var err error
-	if r.c, err = r.contents(s, newTail(ctx, r.src, int64(ref.Bytes), !ref.Eager)); err != nil {
+	if err := r.begin(s, newFront(ctx, r.src, int64(ref.Bytes), !ref.Eager)); err != nil {
 		return nil, r.src.wrap(err)
 	}
 	return r, nil
@@ -90,36 +89,20 @@ func (r *Reader) Close() {
 	}
 }
 
-// Lists returns the verified index pieces of LAZY values, which follow all other pieces of a pack.
-// It holds them, at most 4 MiB. It leaves out a damaged one and those after it: fetching such a
-// piece reports the damage. Most were read with the table; a value that begins in an earlier pack
-// may take another request, within the context of Open. Errors are those of the bucket.
+// Lists returns the verified index pieces of LAZY values, which precede all other pieces of a pack.
+// It holds them, at most 4 MiB, and can be called once. It leaves out a damaged one and those after
+// it: fetching such a piece reports the damage. Most were read with the table; others take another
+// request, within the context of Open. Errors are those of the bucket.
 func (r *Reader) Lists() (map[object.Digest][]byte, error) {
-	n := len(r.c.blocks)
-	from, held := n, 0
-	for !r.ref.Eager && from > 0 {
-		ps := r.c.in(uint32(from - 1))
-		last := &ps[len(ps)-1]
-		if held += int(last.At + last.Bytes); held > maxSpanBytes || !ps[0].Digest.Kind().IsIndex() {
+	lists := map[object.Digest][]byte{}
+	held := 0
+	for i := range uint32(len(r.c.blocks)) {
+		pieces := r.c.in(i)
+		last := &pieces[len(pieces)-1]
+		if held += int(last.At + last.Bytes); r.ref.Eager || held > maxSpanBytes || !pieces[0].Digest.Kind().IsIndex() {
 			break
 		}
-		from--
-	}
-	if from == n {
-		return nil, nil
-	}
-	first, last := r.c.blocks[from], r.c.blocks[n-1]
-	stream, err := r.r.Part(first.Offset, last.Offset+int64(last.StoredBytes)-first.Offset)
-	if err != nil {
-		return nil, r.src.wrap(err)
-	}
-	lists := map[object.Digest][]byte{}
-	for i := from; i < n; i++ {
-		pieces := r.c.in(uint32(i))
-		plain, err := blockAt(r.src, stream, r.c.blocks[i])
-		if err == nil {
-			err = verify(r.src, plain, pieces)
-		}
+		plain, err := r.block(i)
 		if errors.Is(err, base.ErrCorrupt) {
 			break
 		}
@@ -145,28 +128,28 @@ func (r *Reader) openWhole(ctx context.Context, s *seal.Sealer) error {
 		return r.src.corrupt(fmt.Sprintf("%d bytes", r.ref.Bytes), fmt.Sprint(size))
 	}
 	r.ref.Bytes = uint64(size)
-	r.c, err = r.contents(s, bytes.NewReader(sealed))
-	return err
+	return r.begin(s, bytes.NewReader(sealed))
 }
 
-// contents opens and checks the table.
-func (r *Reader) contents(s *seal.Sealer, at io.ReaderAt) (*contents, error) {
-	var err error
-	if r.r, err = s.NewReader(at, int64(r.ref.Bytes), r.src.label); err != nil {
-		return nil, err
+// begin opens the object, and reads and checks the table.
+func (r *Reader) begin(s *seal.Sealer, sealed io.Reader) (err error) {
+	if r.stream, err = s.NewStream(sealed, int64(r.ref.Bytes), r.src.label, nil); err != nil {
+		return err
 	}
-	if epoch.ID(r.r.Ref().ID) != r.ref.ID {
-		return nil, r.src.corrupt("", "pack "+r.r.Ref().ID.String()+" under this name")
+	ref := r.stream.Ref()
+	if epoch.ID(ref.ID) != r.ref.ID {
+		return r.src.corrupt("", "pack "+ref.ID.String()+" under this name")
 	}
-	t, err := wire.ParsePackTable(r.r.Table(), r.r.BlockBytes())
+	t, err := wire.ReadPackTable(r.stream)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if r.ref.Pieces != 0 && uint64(len(t.Pieces)) != uint64(r.ref.Pieces) {
-		return nil, r.src.corrupt(fmt.Sprintf("%d pieces", r.ref.Pieces), fmt.Sprint(len(t.Pieces)))
+		return r.src.corrupt(fmt.Sprintf("%d pieces", r.ref.Pieces), fmt.Sprint(len(t.Pieces)))
 	}
 	r.ref.Pieces = uint32(len(t.Pieces))
-	return &contents{keyIndex: r.r.Ref().KeyIndex, blocks: t.Blocks, pieces: t.Pieces}, nil
+	r.c = &contents{keyIndex: ref.KeyIndex, blocks: t.Blocks, pieces: t.Pieces}
+	return nil
 }
 
 // Ref returns the reference of the pack, with its length and number of pieces.
@@ -181,20 +164,13 @@ func (r *Reader) Places() []storage.PlacedPiece {
 // order. A later piece may still turn out to be damaged. content is borrowed until fn returns. Each
 // can be called once. Errors are those of Open and of fn.
 func (r *Reader) Each(ctx context.Context, fn func(p storage.PlacedPiece, content []byte) error) error {
-	stream, err := r.r.Whole(bytes.NewReader(*r.whole))
-	if err != nil {
-		return r.src.wrap(err)
-	}
 	places := r.Places()
 	for i := range uint32(len(r.c.blocks)) {
 		if err := ctx.Err(); err != nil {
 			return r.src.wrap(context.Cause(ctx))
 		}
 		pieces := r.c.in(i)
-		plain, err := blockAt(r.src, stream, r.c.blocks[i])
-		if err == nil {
-			err = verify(r.src, plain, pieces)
-		}
+		plain, err := r.block(i)
 		if err != nil {
 			return r.src.wrap(err)
 		}
@@ -205,10 +181,23 @@ func (r *Reader) Each(ctx context.Context, fn func(p storage.PlacedPiece, conten
 		}
 		places = places[len(pieces):]
 	}
-	if _, err := stream.Next(); err != io.EOF { // the rest is as it was sealed
+	_, err := r.stream.Next()
+	if err == nil {
+		err = r.src.corrupt("", "a block that its table does not have")
+	}
+	if err != io.EOF { // the rest is as it was sealed
 		return r.src.wrap(err)
 	}
 	return nil
+}
+
+// block returns the verified plaintext of the next block, valid until the one after it is read.
+func (r *Reader) block(i uint32) ([]byte, error) {
+	plain, err := blockAt(r.src, r.stream, r.c.blocks[i])
+	if err == nil {
+		err = verify(r.src, plain, r.c.in(i))
+	}
+	return plain, err
 }
 
 // blockAt returns the plaintext of a block, valid until the stream is read on. It skips blocks

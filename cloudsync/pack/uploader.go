@@ -75,7 +75,7 @@ const (
 )
 
 // fillings are the blocks that are filled at once: one of each sort, and one of index pieces of
-// LAZY values. Blocks of index pieces follow all others of a pack, next to its table. So the
+// LAZY values. Blocks of index pieces precede all others of a pack, next to its table. So the
 // request for the table brings what a reader needs before it can ask for a range. In packs of their
 // own, their length would show how many pieces there are.
 const (

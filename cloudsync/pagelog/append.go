@@ -11,7 +11,7 @@ import (
 // first: it has applied their entry or entered their epoch, and the caller makes the body again
 // from the new state. The caller has uploaded the objects that the body names. Errors: as Look;
 // ErrDeleted.
-func (l *Log) Append(ctx context.Context, body *wire.SealedBody) (landed bool, err error) {
+func (l *Log) Append(ctx context.Context, body *wire.EntryBody) (landed bool, err error) {
 	if l.at.Deleted {
 		return false, ErrDeleted
 	}

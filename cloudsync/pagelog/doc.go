@@ -23,8 +23,7 @@
 // A *DamageError says that the bucket has lost or changed an object of the page. The device gives
 // no local data up for it. A renewal (Renew) repairs the bucket from the device's data. ErrWiped
 // and ErrRolledBack report a bucket that has no epoch, or not the epoch of the device. It may be
-// the wrong bucket, so the user decides first. A *ForkError within a *DamageError proves that the
-// bucket has shown two logs.
+// the wrong bucket, so the user decides first.
 //
 // Of the module the package imports bucket, epoch, seal and wire of cloudsync, and internal/base. A
 // Log starts goroutines only within a call. The package may change with any release.

@@ -249,7 +249,7 @@ func (l *Log) join(ctx context.Context, x *Epoch, looked epoch.Time) error {
 	if l.at = next; next.Deleted {
 		l.o.Tombstone = x.Sealed
 	}
-	l.took(nil, l.keyOf(x.Sealed))
+	l.key = l.keyOf(x.Sealed)
 	l.forget()
 	return nil
 }

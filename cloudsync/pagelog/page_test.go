@@ -196,10 +196,10 @@ func (d *device) sync(ctx context.Context) error {
 }
 
 // seal seals a body, and some as objects of their own.
-func (d *device) seal(ctx context.Context, stream []byte) (*wire.SealedBody, error) {
+func (d *device) seal(ctx context.Context, stream []byte) (*wire.EntryBody, error) {
 	e, id := d.log.Position().Epoch, d.w.id()
 	if d.w.random.IntN(4) > 0 {
-		return wire.SealBody(d.w.sealer, d.w.names, e, id, stream, []seal.Part{{To: len(stream), Compress: true}})
+		return wire.InlineBody(stream, []seal.Part{{To: len(stream), Compress: true}}), nil
 	}
 	hash, err := d.upload(ctx, d.w.names.Pack(e, id), d.w.names.LongBodyLabel(e, id), stream)
 	return wire.LongBody(id, hash), err
@@ -208,7 +208,7 @@ func (d *device) seal(ctx context.Context, stream []byte) (*wire.SealedBody, err
 // upload returns the hash of the object.
 func (d *device) upload(ctx context.Context, name string, l seal.Label, stream []byte) (epoch.Hash, error) {
 	var b bytes.Buffer
-	w := d.w.sealer.NewWriter(&b, l, true)
+	w := d.w.sealer.NewWriter(&b, l, true, nil)
 	_, err := w.Write(stream)
 	must(err)
 	must(w.Close())

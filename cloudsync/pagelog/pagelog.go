@@ -101,9 +101,9 @@ type Options struct {
 	NewID func() epoch.ID
 	// Tombstone is the object of the epoch that deleted the page, if the position says so.
 	Tombstone []byte
-	// Head is that of the entry at the position, as wire.Head.Bytes, nil if none was applied in the
-	// epoch.
-	Head []byte
+	// KeyIndex is the index of the data key of the entry at the position, 0 if none was applied in
+	// the epoch.
+	KeyIndex uint32
 }
 
 // Log is the log of a page. Its calls run one at a time.
@@ -111,7 +111,7 @@ type Log struct {
 	o  Options
 	at epoch.Position
 	// key is the index of the data key of the entry at the position, or of the epoch; 0 while
-	// unknown: see took.
+	// unknown: see tooOld.
 	key uint32
 	// ahead are entries that were read ahead.
 	ahead map[uint64]fetched
@@ -127,11 +127,7 @@ type Log struct {
 
 // New returns the Log of a page that is at a position. It makes no request.
 func New(o Options, at epoch.Position) *Log {
-	l := &Log{o: o, at: at, ahead: map[uint64]fetched{}, window: 1}
-	if ref, err := wire.InspectHead(o.Names, at.Epoch, at.Number, o.Head); err == nil {
-		l.key = ref.KeyIndex
-	}
-	return l
+	return &Log{o: o, at: at, key: o.KeyIndex, ahead: map[uint64]fetched{}, window: 1}
 }
 
 // Position returns the position of the page.
@@ -171,7 +167,10 @@ func (e *DamageError) Unwrap() error { return e.Err }
 // Is reports whether target is base.ErrCorrupt.
 func (e *DamageError) Is(target error) bool { return target == base.ErrCorrupt }
 
-var errMissing = errors.New("it is missing")
+var (
+	errMissing = errors.New("it is missing")
+	errOther   = errors.New("it is another entry than the one that was there")
+)
 
 // timeOf returns a time of the bucket's clock, 0 for none.
 func timeOf(t time.Time) epoch.Time {

@@ -102,7 +102,7 @@ func (l *Log) apply(ctx context.Context, e *Entry) error {
 	}
 	delete(l.ahead, e.Number)
 	l.at = next
-	l.took(e.Head.Bytes, e.HeadKey)
+	l.key = e.KeyIndex
 	return nil
 }
 
@@ -164,7 +164,7 @@ func (l *Log) open(n uint64, f fetched) (*Entry, error) {
 	}
 	e, err := wire.OpenEntry(l.o.Sealer, l.o.Names, l.at.Epoch, n, f.stored)
 	if err == nil && n > l.at.Number {
-		err = l.tooOld(e.HeadKey)
+		err = l.tooOld(e.KeyIndex)
 	}
 	if err != nil {
 		return nil, err

@@ -2,9 +2,9 @@ package pagelog
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 
@@ -61,20 +61,14 @@ func (l *Log) Audit(ctx context.Context, from uint64) (holes []uint64, err error
 // prove proves that the entry at the position is the applied one, if it exists.
 func (l *Log) prove(ctx context.Context) error {
 	name := l.o.Names.Entry(l.at.Epoch, l.at.Number)
-	o, err := l.o.Bucket.Get(ctx, name, 0, wire.HeadBytes)
-	if errors.Is(err, base.ErrNotFound) {
-		return nil // the entry is among the holes
-	}
-	if err != nil {
-		return fmt.Errorf("read log entry %d: %w", l.at.Number, err)
-	}
-	defer o.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(o.Body, wire.HeadBytes))
-	if err != nil {
-		return fmt.Errorf("read log entry %d: %w", l.at.Number, err)
-	}
-	if hash, ok := wire.EntryHash(b); !ok || hash != l.at.Hash {
-		return &DamageError{name, l.forked(b)}
+	f := l.fetch(ctx, name, wire.MaxEntryBytes)
+	switch {
+	case f.missing: // the entry is among the holes
+		return nil
+	case f.err != nil && !errors.Is(f.err, base.ErrCorrupt):
+		return fmt.Errorf("read log entry %d: %w", l.at.Number, f.err)
+	case f.err != nil || sha256.Sum256(f.stored) != l.at.Hash:
+		return &DamageError{name, errOther}
 	}
 	return nil
 }

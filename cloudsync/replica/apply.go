@@ -403,7 +403,7 @@ func (b *bodyStep) finish(ctx context.Context, next epoch.Position) error {
 	n.Entries++
 	n.Bytes += uint64(b.e.Stored) + b.stored
 	n.EntryTime = b.e.Created
-	n.Head = b.e.Head.Bytes
+	n.KeyIndex = b.e.KeyIndex
 	if len(b.short) > 0 {
 		n.sees(b.e.Device, b.name, b.e.Created)
 	}

@@ -64,7 +64,7 @@ func (d *member) local(ctx context.Context) (held, lost []object.Digest, err err
 }
 
 // bodyByHand writes the next body, nil for none.
-func (d *member) bodyByHand(ctx context.Context) (*wire.SealedBody, error) {
+func (d *member) bodyByHand(ctx context.Context) (*wire.EntryBody, error) {
 	h, s := d.history(), d.page.State()
 	held, lost, err := d.local(ctx)
 	if err != nil {
@@ -127,7 +127,7 @@ func (d *member) bodyByHand(ctx context.Context) (*wire.SealedBody, error) {
 		_, hash, err := d.object(ctx, d.names.Pack(e, id), d.names.LongBodyLabel(e, id), b.Bytes())
 		return wire.LongBody(id, hash), err
 	}
-	return wire.SealBody(d.sealer, d.names, e, d.fleet.id(), b.Bytes(), w.Parts())
+	return wire.InlineBody(b.Bytes(), w.Parts()), nil
 }
 
 // commits writes some commits of a history of which keep stay.
@@ -189,10 +189,10 @@ func (d *member) record(h history, reduced epoch.Graph, keep epoch.Set, c *commi
 	return r
 }
 
-// object stores a framed object, and returns the length of its stream.
+// object stores an object, and returns the length of its stream.
 func (d *member) object(ctx context.Context, name string, l seal.Label, content []byte) (stored uint64, hash epoch.Hash, err error) {
 	var b bytes.Buffer
-	w := d.sealer.NewWriter(&b, l, true)
+	w := d.sealer.NewWriter(&b, l, true, nil)
 	_, err = w.Write(content)
 	d.must(err)
 	d.must(w.Close())

@@ -195,7 +195,7 @@ type diffWriter struct {
 
 func (p *Page) newDiffWriter(e epoch.ID, compress bool) *diffWriter {
 	w := &diffWriter{p: p, place: wire.Place{Epoch: e, Pack: p.o.NewID()}, out: spool.New(p.o.Store.TempDir(), "upload-*", spillBytes)}
-	w.w = p.o.Sealer.NewWriter(w.out, p.o.Names.DiffLabel(e, w.place.Pack), compress)
+	w.w = p.o.Sealer.NewWriter(w.out, p.o.Names.DiffLabel(e, w.place.Pack), compress, nil)
 	return w
 }
 

@@ -374,13 +374,12 @@ func (e *entering) settle(ctx context.Context) error {
 	n.Placed = nil
 	n.From = e.st.Heads()
 	n.Left = nil
-	n.Head = nil
 	n.Tombstone = nil
 	if e.h != nil { // else see State.Carried
 		n.Retention = e.h.Retention
 	}
 	n.Bucket = e.p.o.Sealer.Keyring().BucketID()
-	n.At, n.Entries, n.Bytes, n.EntryTime = e.to, 0, 0, e.x.Created
+	n.At, n.Entries, n.Bytes, n.EntryTime, n.KeyIndex = e.to, 0, 0, e.x.Created, 0
 	e.b.Metadata = append(e.b.Metadata, storage.Metadata{Type: storage.MetadataLacks, Value: []byte{1}})
 	if e.x.Kind == epoch.Renewal { // see resend
 		e.b.Metadata = append(e.b.Metadata, storage.Metadata{Type: storage.MetadataPlaced})

@@ -337,7 +337,7 @@ func (g *gatherer) announcePending() error {
 			g.mu.Unlock()
 			return nil
 		}
-		body, err := p.seal(g.ctx, 0, p.writePacks)
+		body, err := p.body(g.ctx, 0, p.writePacks)
 		if err != nil {
 			return err
 		}

@@ -304,7 +304,7 @@ func (d *member) sync(ctx context.Context) error {
 }
 
 // body makes the next body, nil for none.
-func (d *member) body(ctx context.Context) (*wire.SealedBody, error) {
+func (d *member) body(ctx context.Context) (*wire.EntryBody, error) {
 	if d.byHand {
 		return d.bodyByHand(ctx)
 	}

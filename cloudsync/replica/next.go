@@ -34,7 +34,7 @@ type outgoing struct {
 
 // Append puts a body into the log of the page, and reports whether it landed; see
 // pagelog.Log.Append.
-type Append func(context.Context, *wire.SealedBody) (landed bool, err error)
+type Append func(context.Context, *wire.EntryBody) (landed bool, err error)
 
 // Next returns the next body: all unsynced commits with their pieces, which are first uploaded to
 // packs if they have more than 128 KiB; changes of tags; commits that another lineage gave up. If
@@ -46,7 +46,7 @@ type Append func(context.Context, *wire.SealedBody) (landed bool, err error)
 // again. It holds 300 bytes for each unsynced commit, and little else: the rest streams through
 // memory or a temporary file. Errors match base.ErrNeedsFetch if the tree of an unsynced head is
 // not here, or are those of the bucket, the store and ctx.
-func (p *Page) Next(ctx context.Context, announce Append) (*wire.SealedBody, error) {
+func (p *Page) Next(ctx context.Context, announce Append) (*wire.EntryBody, error) {
 	if !p.state.At.Joined() || p.state.At.Deleted {
 		return nil, nil
 	}
@@ -95,12 +95,12 @@ func (p *Page) Next(ctx context.Context, announce Append) (*wire.SealedBody, err
 	}
 	m.inline, m.missing = g.inline, slices.SortedFunc(maps.Keys(g.missing), object.Digest.Compare)
 	values, _ := brings(m.deltas)
-	return p.seal(ctx, values, func(w *wire.Writer) error { return m.write(ctx, w) })
+	return p.body(ctx, values, func(w *wire.Writer) error { return m.write(ctx, w) })
 }
 
 // Retain returns a body that only sets a retention.
-func (p *Page) Retain(ctx context.Context, r wire.Retention) (*wire.SealedBody, error) {
-	return p.seal(ctx, 0, func(w *wire.Writer) error { return w.Write(&r) })
+func (p *Page) Retain(ctx context.Context, r wire.Retention) (*wire.EntryBody, error) {
+	return p.body(ctx, 0, func(w *wire.Writer) error { return w.Write(&r) })
 }
 
 func (p *Page) writePacks(w *wire.Writer) error {
@@ -114,9 +114,9 @@ func (p *Page) writePacks(w *wire.Writer) error {
 	return nil
 }
 
-// seal seals the body that write writes, for its entry or as an object of its own. values is how
+// body returns the body that write writes, for its entry or as an object of its own. values is how
 // many keys get a value.
-func (p *Page) seal(ctx context.Context, values int64, write func(*wire.Writer) error) (*wire.SealedBody, error) {
+func (p *Page) body(ctx context.Context, values int64, write func(*wire.Writer) error) (*wire.EntryBody, error) {
 	s := spool.New(p.o.Store.TempDir(), "body-*", spillBytes)
 	defer s.Close()
 	w := wire.NewWriter(s, wire.Body)
@@ -137,27 +137,20 @@ func (p *Page) seal(ctx context.Context, values int64, write func(*wire.Writer) 
 	if err != nil {
 		return nil, err
 	}
-	e, id := p.state.At.Epoch, p.o.NewID()
 	if s.Size() > wire.MaxBodyBytes {
-		return p.putLong(ctx, e, id, r)
+		return p.putLong(ctx, r)
 	}
 	stream, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
-	}
-	body, err := wire.SealBody(p.o.Sealer, p.o.Names, e, id, stream, w.Parts())
-	if err != nil {
-		return nil, fmt.Errorf("make a log entry: %w", err)
-	}
-	return body, nil
+	return wire.InlineBody(stream, w.Parts()), err
 }
 
 // putLong uploads a body as an object of its own. It is not compressed, since it has many commits.
-func (p *Page) putLong(ctx context.Context, e, id epoch.ID, r io.Reader) (*wire.SealedBody, error) {
+func (p *Page) putLong(ctx context.Context, r io.Reader) (*wire.EntryBody, error) {
+	e, id := p.state.At.Epoch, p.o.NewID()
 	out := spool.New(p.o.Store.TempDir(), "upload-*", spillBytes)
 	defer out.Close()
 	sum := sha256.New()
-	w := p.o.Sealer.NewWriter(io.MultiWriter(out, sum), p.o.Names.LongBodyLabel(e, id), false)
+	w := p.o.Sealer.NewWriter(io.MultiWriter(out, sum), p.o.Names.LongBodyLabel(e, id), false, nil)
 	_, err := io.Copy(w, r)
 	if err == nil {
 		err = w.Close()

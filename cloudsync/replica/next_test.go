@@ -117,7 +117,7 @@ func TestPacksAreAnnouncedAhead(t *testing.T) {
 		a.commit(edit{fmt.Sprint(i): text(noise(uint64(i), 16<<20))})
 	}
 	announced, stopped := 0, errors.New("stopped")
-	_, err := a.page.Next(t.Context(), func(ctx context.Context, body *wire.SealedBody) (bool, error) {
+	_, err := a.page.Next(t.Context(), func(ctx context.Context, body *wire.EntryBody) (bool, error) {
 		if announced++; announced > 1 {
 			return false, stopped
 		}
@@ -141,7 +141,7 @@ func TestPacksAreAnnouncedAhead(t *testing.T) {
 	for i := range 20 {
 		a.commit(edit{fmt.Sprint("again ", i): text(noise(uint64(i), 16<<20))})
 	}
-	_, err = a.page.Next(t.Context(), func(context.Context, *wire.SealedBody) (bool, error) { return false, stopped })
+	_, err = a.page.Next(t.Context(), func(context.Context, *wire.EntryBody) (bool, error) { return false, stopped })
 	if !errors.Is(err, stopped) {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestPacksOfAPastEpoch(t *testing.T) {
 		a.commit(edit{fmt.Sprint(i): text(noise(uint64(i), 16<<20))})
 	}
 	cut := false
-	body, err := a.page.Next(t.Context(), func(ctx context.Context, body *wire.SealedBody) (bool, error) {
+	body, err := a.page.Next(t.Context(), func(ctx context.Context, body *wire.EntryBody) (bool, error) {
 		if !cut {
 			cut = true
 			b.cut()

@@ -94,9 +94,6 @@ func (p *Page) Position() epoch.Position { return p.state.At }
 // Tombstone returns the object of the epoch that deleted the page, nil where it was not deleted.
 func (p *Page) Tombstone() []byte { return p.state.Tombstone }
 
-// Head returns the head of the entry at the position, nil if none was applied in the epoch.
-func (p *Page) Head() []byte { return p.state.Head }
-
 // State returns the state of the log. It belongs to the page; the caller must not change it.
 func (p *Page) State() *State { return p.state }
 

@@ -24,7 +24,7 @@ func fullState() *State {
 	return &State{
 		standing: standing{
 			At:     epoch.Position{K: 2, Epoch: epoch.ID{1}, Number: 5, Hash: epoch.Hash{3}, Looked: 1 << 60, Renewed: epoch.ID{2}, Deleted: true},
-			Bucket: seal.ID{4}, Entries: 3, Bytes: 1 << 40, EntryTime: 7,
+			Bucket: seal.ID{4}, Entries: 3, Bytes: 1 << 40, EntryTime: 7, KeyIndex: 2,
 		},
 		Header: &checkpoint.Header{
 			Base: wire.Base{Number: 7, Hash: epoch.Hash{1}}, Retention: wire.Retention{Last: 3, Within: 4},
@@ -35,7 +35,7 @@ func fullState() *State {
 		Near: map[epoch.Commit]epoch.Set{1: {2, 3}, 1 << 63: nil}, Send: epoch.Set{1, 1 << 60}, GiveUp: []commit.ID{{1}, {2}},
 		Placed:  map[epoch.Commit]Placed{4: {Base: commit.ID{1}, Diff: wire.Place{Offset: 7}}},
 		Pending: Pending{Packs: packs, Sent: []epoch.ID{{8}}}, Missing: map[object.Digest]bool{{1}: true, {2}: true},
-		From: epoch.Set{5}, Left: epoch.Set{6}, Head: []byte("head"), Tombstone: []byte("tombstone"),
+		From: epoch.Set{5}, Left: epoch.Set{6}, Tombstone: []byte("tombstone"),
 		Devices: map[seal.ID]Known{{1}: {Name: "phone", Last: 9}},
 	}
 }

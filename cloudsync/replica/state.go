@@ -52,8 +52,6 @@ type State struct {
 	From, Left epoch.Set
 	// Missing are pieces that the log lists as missing, and that are not here.
 	Missing map[object.Digest]bool
-	// Head is that of the entry at the position, nil if none was applied in the epoch.
-	Head []byte
 	// Devices are those that have put commits into the log.
 	Devices map[seal.ID]Known
 	// Tombstone is the object of the epoch that deleted the page.
@@ -72,6 +70,8 @@ type standing struct {
 	Entries, Bytes uint64
 	// EntryTime is when the last applied entry was created.
 	EntryTime epoch.Time
+	// KeyIndex is the index of the data key of that entry, 0 if none was applied in the epoch.
+	KeyIndex uint32
 }
 
 // Placed is the place of the difference that leads from the tree of Base to that of a commit.
@@ -105,7 +105,6 @@ const (
 	rowFrom      = "from"
 	rowLeft      = "left"
 	rowTombstone = "tombstone"
-	rowHead      = "head"
 )
 
 // maxRowBytes is the greatest part of a value in one row.
@@ -287,7 +286,7 @@ func (s *State) parts() map[string]any {
 	return map[string]any{
 		rowPosition: &s.standing, rowHeader: &s.Header, rowManifest: &s.Manifest, rowRetention: &s.Retention, rowNear: &s.Near, rowSend: &s.Send,
 		rowGiveUp: &s.GiveUp, rowPlaced: &s.Placed, rowPending: &s.Pending, rowMissing: &s.Missing, rowFrom: &s.From,
-		rowLeft: &s.Left, rowHead: &s.Head, rowDevices: &s.Devices, rowTombstone: &s.Tombstone,
+		rowLeft: &s.Left, rowDevices: &s.Devices, rowTombstone: &s.Tombstone,
 	}
 }
 
@@ -309,7 +308,7 @@ func (s *State) rows(other *State) map[string]reflect.Value {
 }
 
 // rowVersion is the version of all rows, in their first byte.
-const rowVersion = 3
+const rowVersion = 4
 
 // encode returns the value of a row, nil for an empty part.
 func encode(part reflect.Value) []byte {

@@ -77,7 +77,7 @@ func BenchmarkWriter(b *testing.B) {
 			b.SetBytes(total)
 			b.ReportAllocs()
 			for b.Loop() {
-				w := s.NewWriter(io.Discard, pack, true)
+				w := s.NewWriter(io.Discard, pack, true, nil)
 				_, err := w.Write(plain)
 				if err == nil {
 					err = w.Close()
@@ -93,7 +93,7 @@ func BenchmarkWriter(b *testing.B) {
 func BenchmarkStream(b *testing.B) {
 	s := newSealer(b, seal.AES256GCM, 1)
 	for what, plain := range inputs(b, 16<<20) {
-		sealed := framed(b, s, pack, nil, slices.Collect(slices.Chunk(plain, seal.MaxBlockBytes))...)
+		sealed := framed(b, s, pack, slices.Collect(slices.Chunk(plain, seal.MaxBlockBytes))...)
 		b.Run(what, func(b *testing.B) {
 			b.SetBytes(int64(len(plain)))
 			b.ReportAllocs()

@@ -9,11 +9,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// The flags of a content, in its first byte. Others are reserved.
-const (
-	flagZstd  = 1
-	flagParts = 2 // of a single object: contents with other flags follow, each after its length (uvarint)
-)
+// flagZstd is a flag of a content, in its first byte. Others are reserved.
+const flagZstd = 1
 
 // zstdHead is how many bytes precede compressed content: flags and the length of the plaintext.
 const zstdHead = 5
@@ -55,57 +52,6 @@ func appendCompressed(dst, plain []byte) (content []byte, shorter bool) {
 		return dst, true
 	}
 	return dst[:start], false
-}
-
-// appendWhole appends the content of a single object.
-func appendWhole(dst, plain []byte, parts []Part) []byte {
-	start := len(dst)
-	dst = append(dst, flagParts)
-	var scratch []byte
-	from, waiting := 0, 0 // bytes from waiting on are uncompressed and not written yet
-	uncompressed := func(to int) {
-		if to > waiting {
-			dst = binary.AppendUvarint(dst, uint64(1+to-waiting))
-			dst = append(append(dst, 0), plain[waiting:to]...)
-		}
-	}
-	for _, p := range parts {
-		if p.Compress {
-			var shorter bool
-			if scratch, shorter = appendCompressed(scratch[:0], plain[from:p.To]); shorter {
-				uncompressed(from)
-				dst = append(binary.AppendUvarint(dst, uint64(len(scratch))), scratch...)
-				waiting = p.To
-			}
-		}
-		from = p.To
-	}
-	uncompressed(len(plain))
-	if len(dst)-start > len(plain) {
-		dst = append(append(dst[:start], 0), plain...)
-	}
-	return dst
-}
-
-// decodeWhole is the inverse of appendWhole. It refuses a plaintext beyond limit before it
-// allocates memory.
-func decodeWhole(content []byte, limit int) ([]byte, error) {
-	if len(content) == 0 || content[0] != flagParts {
-		return decodeContent(content, limit)
-	}
-	plain, rest := []byte{}, content[1:]
-	for len(rest) > 0 {
-		n, k := binary.Uvarint(rest)
-		if k <= 0 || n > uint64(len(rest)-k) {
-			return nil, errors.New("a part without end")
-		}
-		p, err := decodeContent(rest[k:k+int(n)], limit-len(plain))
-		if err != nil {
-			return nil, err
-		}
-		plain, rest = append(plain, p...), rest[k+int(n):]
-	}
-	return plain, nil
 }
 
 // decodeContent returns the plaintext of a content, which the caller then owns. It refuses a

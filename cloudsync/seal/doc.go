@@ -7,9 +7,8 @@
 // the hash of the ring before, is sealed with a key of its own, and has that key wrapped for every
 // slot. A slot is opened with a master key: 32 bytes from a key file, from a passphrase, or written
 // as recovery words. A Sealer seals with the newest data key and opens with all of them. Each
-// object has a random id, from which its own key is derived. A single object is opened whole. A
-// framed object is a stream cut into frames of 16 KiB, which is opened by range or from front to
-// end.
+// object has a random id, from which its own key is derived. It is a stream cut into frames of 16
+// KiB, which is opened by range or from front to end.
 //
 // In a bucket without a master key everything has the same layout with algorithm 0: content is
 // readable, and a hash takes the place of the tag, against accidents. A Sealer opens only objects
@@ -21,13 +20,12 @@
 //
 //   - of objects their number, names, lengths, and when and from where each was written, read and
 //     deleted;
-//   - of a header the format version, the algorithm, the shape (single or framed), the index of the
-//     data key, and a random id;
+//   - of a header the format version, the algorithm, the index of the data key, and a random id;
 //   - of the keyring the bucket's id, when it changed, how many slots it has and of which kind, the
 //     parameters of argon2id, sixteen bytes of each slot by which a guessed passphrase can be tried
 //     (the rest allows that too), and by its length about how many data keys there are.
 //
-// Lengths are padded: those of framed objects by Padme, those of single ones as the caller says.
+// Lengths are padded: by Padme, or as the caller of Seal says.
 // They are lengths after compression, where the caller allows it. A party that can place text of
 // its own beside a secret in one block can learn of the secret from the lengths.
 //
@@ -43,13 +41,13 @@
 //
 // # Layouts
 //
-// docs/format/sealed.md has the layouts of objects. Objects of version 1 had frames of any length,
-// with their lengths in clear, and are refused. Numbers are big-endian. part(x) is the length of x
-// in four bytes, then x. Bytes that are not listed are zero and reserved; other values are refused.
+// docs/format/sealed.md has the layouts of objects. Numbers are big-endian. part(x) is the length
+// of x in four bytes, then x. Bytes that are not listed are zero and reserved; other values are
+// refused.
 //
 // A ring:
 //
-//	 0   1  format version: 2
+//	 0   1  format version: 3
 //	 1   1  algorithm
 //	 2   2  number of slots: 1 to 64, in plaintext 0
 //	 4  16  bucket id, random
@@ -115,15 +113,15 @@
 // The Sealer makes an id of 16 bytes at the moment of sealing, so every key is new. Therefore the
 // nonce can be a counter, and no retry can seal two contents with one key and nonce. The id is the
 // beginning of the HMAC-SHA-256, with the key for names, of "ledger seal 1 id", 16 random bytes,
-// and the content: a single object's plaintext, or a framed one's first frame, and its table if
-// that is known before. A source of randomness may repeat itself, as when a snapshot of a virtual
-// machine is started twice. Then two contents get one key only if they are framed and equal that
-// far. For the same reason the two keys of a ring are HKDF-SHA-256 of 64 random bytes and its
-// content, with its head as salt and info "ledger seal 1 draw". Among 2^40 objects two share an id
-// with a probability of 2^-49, and they would have to share role and name too. A name of 20 bytes
-// keeps paths short: among 2^40 names two are equal with a probability of 2^-81, and a search for a
-// pair needs the key and 2^80 tries. The key check distinguishes a wrong key from damage, and binds
-// a slot to one master key, which GCM alone does not. The key of a ring is wrapped with X25519: the
+// and content: the first frame, and what else is known before, for Seal the whole plaintext. A
+// source of randomness may repeat itself, as when a snapshot of a virtual machine is started twice.
+// Then two contents get one key only if they are equal that far. For the same reason the two keys
+// of a ring are HKDF-SHA-256 of 64 random bytes and its content, with its head as salt and info
+// "ledger seal 1 draw". Among 2^40 objects two share an id with a probability of 2^-49, and they
+// would have to share role and name too. A name of 20 bytes keeps paths short: among 2^40 names two
+// are equal with a probability of 2^-81, and a search for a pair needs the key and 2^80 tries. The
+// key check distinguishes a wrong key from damage, and binds a slot to one master key, which GCM
+// alone does not. The key of a ring is wrapped with X25519: the
 // writer of the next ring has only the secret of its own slot, and a party that was shut out must
 // not have a secret that opens the other slots.
 //
@@ -138,8 +136,8 @@
 //	I5: errors, logs and formatted values carry role, name, lengths and numbers; never plaintext
 //	    or keys.
 //
-// Keyring, Sealer, Reader, Ring, Chain and MasterKey may be used concurrently; a Writer, Stream
-// or Compressor by one goroutine at a time. The package starts no goroutine. Of the module
+// Keyring, Sealer, Ring, Chain and MasterKey may be used concurrently; a Writer, Stream or
+// Compressor by one goroutine at a time. The package starts no goroutine. Of the module
 // it imports internal/base and internal/secret. It must not import packages of buckets, pages or
 // storage. docs/format/sealed.md has the layouts for readers. The package may change with any
 // release.

@@ -18,25 +18,22 @@ import (
 
 var pack = seal.Label{Role: "pack", Name: "fedcba9876543210"}
 
-// headerBytes is the length of an object's head, and of its trailer.
+// headerBytes is the length of an object's head.
 const headerBytes = 24
 
 // framePlain is the plaintext of a full frame.
 const framePlain = seal.FrameBytes - 16
 
-// framed seals parts, each as a block of its own, and table.
-func framed(t testing.TB, s *seal.Sealer, l seal.Label, table []byte, parts ...[]byte) []byte {
+// framed seals parts, each as a block of its own.
+func framed(t testing.TB, s *seal.Sealer, l seal.Label, parts ...[]byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w := s.NewWriter(&out, l, false)
+	w := s.NewWriter(&out, l, false, nil)
 	var c seal.Compressor
 	for _, p := range parts {
 		if err := w.AddBlocks(c.AppendBlock(nil, p, true)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := w.SetTable(table); err != nil {
-		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
@@ -45,35 +42,6 @@ func framed(t testing.TB, s *seal.Sealer, l seal.Label, table []byte, parts ...[
 		t.Fatalf("size %d, written %d", w.Size(), out.Len())
 	}
 	return out.Bytes()
-}
-
-// readAll reads an object without a table by ranges, and by stream, and fails if they differ.
-func readAll(s *seal.Sealer, l seal.Label, sealed []byte) (plain []byte, err error) {
-	byRanges, _, err1 := readFrames(s, l, sealed)
-	byStream, err2 := readStream(s, l, sealed)
-	switch {
-	case (err1 == nil) != (err2 == nil):
-		return nil, fmt.Errorf("ranges say %w, the stream %w", err1, err2)
-	case err1 != nil:
-		return nil, err1
-	case !bytes.Equal(byRanges, byStream):
-		return nil, errors.New("ranges and stream differ")
-	}
-	return byRanges, nil
-}
-
-// readFrames reads an object as a whole, after its table.
-func readFrames(s *seal.Sealer, l seal.Label, sealed []byte) (plain, table []byte, err error) {
-	r, err := s.NewReader(bytes.NewReader(sealed), int64(len(sealed)), l)
-	if err != nil {
-		return nil, nil, err
-	}
-	st, err := r.Whole(iotest.HalfReader(bytes.NewReader(sealed)))
-	if err != nil {
-		return nil, nil, err
-	}
-	plain, err = io.ReadAll(st)
-	return plain, r.Table(), err
 }
 
 func readStream(s *seal.Sealer, l seal.Label, sealed []byte) (plain []byte, err error) {
@@ -94,18 +62,9 @@ func TestFramesRoundTrip(t *testing.T) {
 		s := newSealer(t, a, 20)
 		rapid.Check(t, func(rt *rapid.T) {
 			parts := blockParts(rt)
-			sealed := framed(t, s, pack, nil, parts...)
-			if plain, err := readAll(s, pack, sealed); err != nil || !bytes.Equal(plain, bytes.Join(parts, nil)) {
+			sealed := framed(t, s, pack, parts...)
+			if plain, err := readStream(s, pack, sealed); err != nil || !bytes.Equal(plain, bytes.Join(parts, nil)) {
 				rt.Fatalf("read %d bytes: %v", len(plain), err)
-			}
-			table := contents(70_000).Draw(rt, "table")
-			sealed = framed(t, s, pack, table, parts...)
-			plain, gotTable, err := readFrames(s, pack, sealed)
-			if err != nil || !bytes.Equal(plain, bytes.Join(parts, nil)) || !bytes.Equal(gotTable, table) {
-				rt.Fatalf("read %d bytes: %v", len(plain), err)
-			}
-			if _, err := readStream(s, pack, sealed); len(table) > 0 && !errors.Is(err, base.ErrCorrupt) {
-				rt.Fatalf("a table in a stream: %v", err)
 			}
 		})
 	})
@@ -120,7 +79,7 @@ func TestPartsAreReadAlone(t *testing.T) {
 		for _, p := range parts {
 			ends = append(ends, ends[len(ends)-1]+int64(len(p)+seal.BlockOverhead))
 		}
-		sealed := framed(t, s, pack, nil, parts...)
+		sealed := framed(t, s, pack, parts...)
 		ref, _, err := seal.Inspect(pack, sealed)
 		if err != nil {
 			t.Fatal(err)
@@ -168,12 +127,8 @@ func TestRangesAreReadAlone(t *testing.T) {
 		for _, p := range parts {
 			ends = append(ends, ends[len(ends)-1]+int64(len(p)+seal.BlockOverhead))
 		}
-		sealed := framed(t, s, pack, []byte("table"), parts...)
+		sealed := framed(t, s, pack, parts...)
 		ref, _, err := seal.Inspect(pack, sealed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := s.NewReader(bytes.NewReader(sealed), int64(len(sealed)), pack)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,13 +149,6 @@ func TestRangesAreReadAlone(t *testing.T) {
 			if got, err := read(first); err != nil || !bytes.Equal(got, want) {
 				rt.Fatalf("%d bytes at %d: %v", n, off, err)
 			}
-			st, err := r.Part(off, n)
-			if err != nil {
-				rt.Fatal(err)
-			}
-			if got, err := io.ReadAll(st); err != nil || !bytes.Equal(got, want) || st.Offset() != off+n {
-				rt.Fatalf("%d bytes at %d of a reader: %v", n, off, err)
-			}
 			if length > n+2*seal.FrameBytes+16*(n/framePlain) {
 				rt.Fatalf("%d bytes are read for %d", length, n)
 			}
@@ -215,10 +163,10 @@ func TestRangesAreReadAlone(t *testing.T) {
 // Lengths say nothing but the padded length of the whole.
 func TestLengthsAreThoseOfThePaddedStream(t *testing.T) {
 	s := newSealer(t, seal.AES256GCM, 21)
-	for _, n := range []int{0, 1, framePlain - 50, framePlain - 49, framePlain - 25, framePlain - 24, framePlain, 4*framePlain - 25, seal.MaxBlockBytes - 1, seal.MaxBlockBytes, seal.MaxBlockBytes + 1, 3*seal.MaxBlockBytes + 5} {
+	for _, n := range []int{0, 1, framePlain - 34, framePlain - 33, framePlain - 10, framePlain - 9, framePlain, 4*framePlain - 9, seal.MaxBlockBytes - 1, seal.MaxBlockBytes, seal.MaxBlockBytes + 1, 3*seal.MaxBlockBytes + 5} {
 		plain := noise(22, n)
 		var out bytes.Buffer
-		w := s.NewWriter(&out, pack, true)
+		w := s.NewWriter(&out, pack, true, nil)
 		for p := plain; len(p) > 0; p = p[min(len(p), 70_001):] {
 			if _, err := w.Write(p[:min(len(p), 70_001)]); err != nil {
 				t.Fatal(err)
@@ -227,12 +175,12 @@ func TestLengthsAreThoseOfThePaddedStream(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		got, err := readAll(s, pack, out.Bytes())
+		got, err := readStream(s, pack, out.Bytes())
 		if err != nil || !bytes.Equal(got, plain) {
 			t.Errorf("%d bytes: read %d, %v", n, len(got), err)
 		}
 		blocks := (n + seal.MaxBlockBytes - 1) / seal.MaxBlockBytes
-		want := seal.ObjectBytes(seal.Padme(int64(n + blocks*seal.BlockOverhead + 4 + 16)))
+		want := seal.ObjectBytes(seal.Padme(int64(n + blocks*seal.BlockOverhead + 4)))
 		if int64(out.Len()) != want || seal.ObjectBytes(seal.StreamBytes(want)) != want {
 			t.Errorf("%d bytes are sealed in %d, want %d", n, out.Len(), want)
 		}
@@ -265,29 +213,14 @@ func TestPadding(t *testing.T) {
 	}
 }
 
-func TestALongTableIsRead(t *testing.T) {
-	s := newSealer(t, seal.AES256GCM, 23)
-	table := noise(24, seal.MaxTableBytes)
-	sealed := framed(t, s, pack, table, []byte("a"), []byte("b"))
-	if plain, got, err := readFrames(s, pack, sealed); err != nil || string(plain) != "ab" || !bytes.Equal(got, table) {
-		t.Errorf("%q, %d bytes of table, %v", plain, len(got), err)
-	}
-}
-
 func TestEachChangeOfAFramedObjectIsSeen(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a seal.Algorithm) {
 		s := newSealer(t, a, 25)
-		for _, table := range []string{"", "the table"} {
-			sealed := framed(t, s, pack, []byte(table), []byte("first"), bytes.Repeat([]byte("second "), 20), []byte("third"))
-			changes(sealed, func(what string, changed []byte) {
-				_, _, err := readFrames(s, pack, changed)
-				mustRefuse(t, what+" by frames", pack, err)
-				if table == "" {
-					_, err = readStream(s, pack, changed)
-					mustRefuse(t, what+" by stream", pack, err)
-				}
-			})
-		}
+		sealed := framed(t, s, pack, []byte("first"), bytes.Repeat([]byte("second "), 20), []byte("third"))
+		changes(sealed, func(what string, changed []byte) {
+			_, err := readStream(s, pack, changed)
+			mustRefuse(t, what, pack, err)
+		})
 	})
 }
 
@@ -297,18 +230,15 @@ func TestFramesAreBoundToTheirPlace(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a seal.Algorithm) {
 		s := newSealer(t, a, 26)
 		const n = 4 * framePlain // padded to whole frames: all four are full
-		plain := noise(34, n-4-5-16)
-		sealed, other := framed(t, s, pack, nil, plain), framed(t, s, pack, nil, noise(35, len(plain)))
+		plain := noise(34, n-4-5)
+		sealed, other := framed(t, s, pack, plain), framed(t, s, pack, noise(35, len(plain)))
 		frame := func(b []byte, i int) []byte { return b[headerBytes+i*seal.FrameBytes:][:seal.FrameBytes] }
 		try := func(what string, b []byte) {
 			t.Helper()
-			_, _, err := readFrames(s, pack, b)
-			mustRefuse(t, what+" by frames", pack, err)
-			_, err = readStream(s, pack, b)
-			mustRefuse(t, what+" by stream", pack, err)
+			_, err := readStream(s, pack, b)
+			mustRefuse(t, what, pack, err)
 		}
-		frames := (len(sealed) - 2*headerBytes) / seal.FrameBytes
-		end := headerBytes + frames*seal.FrameBytes
+		frames := (len(sealed) - headerBytes) / seal.FrameBytes
 		for i := range frames {
 			for j := range frames {
 				if i != j {
@@ -325,16 +255,11 @@ func TestFramesAreBoundToTheirPlace(t *testing.T) {
 			at := headerBytes + i*seal.FrameBytes
 			try(fmt.Sprintf("without frame %d", i), slices.Concat(sealed[:at], sealed[at+seal.FrameBytes:]))
 			try(fmt.Sprintf("frame %d twice", i), slices.Concat(sealed[:at], frame(sealed, i), sealed[at:]))
-			try(fmt.Sprintf("up to frame %d, and the trailer", i), slices.Concat(sealed[:at], sealed[len(sealed)-headerBytes:]))
 			try(fmt.Sprintf("up to frame %d", i), sealed[:at])
 		}
-		try("end of another object", slices.Concat(sealed[:end], other[end:]))
 		try("frames of another object", slices.Concat(sealed[:headerBytes], other[headerBytes:]))
-		_, _, err := s.Open(pack, sealed, 1000)
-		mustRefuse(t, "framed as single", pack, err)
-		try("single as framed", mustSeal(t, s, pack, noise(1, 200)))
 		l := seal.Label{Role: "diff", Name: pack.Name}
-		_, _, err = readFrames(s, l, sealed)
+		_, err := readStream(s, l, sealed)
 		mustRefuse(t, "another role", l, err)
 		l = seal.Label{Role: pack.Role, Name: "fedcba9876543211"}
 		_, err = readStream(s, l, sealed)
@@ -346,15 +271,13 @@ func TestFramesAreBoundToTheirPlace(t *testing.T) {
 func TestAnObjectWithoutItsEndIsNone(t *testing.T) {
 	s := newSealer(t, seal.AES256GCM, 27)
 	var out bytes.Buffer
-	w := s.NewWriter(&out, pack, false)
+	w := s.NewWriter(&out, pack, false, nil)
 	for range 3 {
 		if _, err := w.Write(noise(1, seal.MaxBlockBytes)); err != nil {
 			t.Fatal(err)
 		}
 		_, err := readStream(s, pack, out.Bytes())
-		mustRefuse(t, "by stream", pack, err)
-		_, _, err = readFrames(s, pack, out.Bytes())
-		mustRefuse(t, "by frames", pack, err)
+		mustRefuse(t, "without its end", pack, err)
 	}
 }
 
@@ -362,16 +285,12 @@ func TestAnObjectWithoutItsEndIsNone(t *testing.T) {
 // its rings. One whose first byte anybody has set is none that a newer program has written.
 func TestObjectsOfOtherVersionsAreRefused(t *testing.T) {
 	s := newSealer(t, seal.AES256GCM, 36)
-	for what, b := range map[string][]byte{"single": mustSeal(t, s, pack, []byte("x")), "framed": framed(t, s, pack, nil, []byte("x"))} {
-		for _, version := range []byte{0, 1, 3, 255} {
-			b[0], b[len(b)-headerBytes] = version, version
-			_, _, err := s.Open(pack, b, 10)
-			if what == "framed" {
-				_, err = readAll(s, pack, b)
-			}
-			if !errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrUnsupported) || !strings.Contains(err.Error(), fmt.Sprintf("want format version 2, got %d", version)) {
-				t.Errorf("%s: %v", what, err)
-			}
+	b := framed(t, s, pack, []byte("x"))
+	for _, version := range []byte{0, 1, 2, 255} {
+		b[0] = version
+		_, err := readStream(s, pack, b)
+		if !errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrUnsupported) || !strings.Contains(err.Error(), fmt.Sprintf("want format version 3, got %d", version)) {
+			t.Error(err)
 		}
 	}
 }
@@ -380,7 +299,7 @@ var errBroken = errors.New("connection reset")
 
 func TestErrorsOfTheReaderBelowAreNoCorruption(t *testing.T) {
 	s := newSealer(t, seal.AES256GCM, 28)
-	sealed := framed(t, s, pack, nil, []byte("one"), []byte("two"))
+	sealed := framed(t, s, pack, []byte("one"), []byte("two"))
 	for _, broken := range []error{errBroken, io.ErrUnexpectedEOF} {
 		for n := range sealed {
 			r := io.MultiReader(bytes.NewReader(sealed[:n]), iotest.ErrReader(broken))
@@ -392,9 +311,6 @@ func TestErrorsOfTheReaderBelowAreNoCorruption(t *testing.T) {
 				t.Fatalf("broken after %d bytes: %v", n, err)
 			}
 		}
-	}
-	if _, err := s.NewReader(bytes.NewReader(sealed), int64(len(sealed))+10, pack); !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("shorter than its size: %v", err)
 	}
 }
 
@@ -413,20 +329,17 @@ func (f *failing) Write(p []byte) (int, error) {
 
 func TestErrorsOfTheWriterBelowStick(t *testing.T) {
 	s := newSealer(t, seal.AES256GCM, 29)
-	whole := framed(t, s, pack, nil, []byte("onetwo"))
+	whole := framed(t, s, pack, []byte("onetwo"))
 	for n := range whole {
 		f := failing(n)
-		w := s.NewWriter(&f, pack, true)
+		w := s.NewWriter(&f, pack, true, nil)
 		_, _ = w.Write([]byte("one"))
 		_, _ = w.Write([]byte("two"))
 		if err := w.Close(); !errors.Is(err, errBroken) {
 			t.Fatalf("failing after %d bytes: %v", n, err)
 		}
 	}
-	w := s.NewWriter(io.Discard, pack, true)
-	if err := w.SetTable(make([]byte, seal.MaxTableBytes+1)); !errors.Is(err, base.ErrTooLarge) {
-		t.Error(err)
-	}
+	w := s.NewWriter(io.Discard, pack, true, nil)
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
@@ -435,8 +348,5 @@ func TestErrorsOfTheWriterBelowStick(t *testing.T) {
 	}
 	if err := w.Close(); !errors.Is(err, base.ErrClosed) {
 		t.Errorf("close after close: %v", err)
-	}
-	if r, err := s.NewReader(bytes.NewReader(nil), 0, pack); r != nil || !errors.Is(err, base.ErrCorrupt) {
-		t.Error(err)
 	}
 }

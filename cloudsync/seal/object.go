@@ -15,25 +15,18 @@ import (
 const (
 	// formatVersion is that of keyrings and key files, objectVersion that of sealed objects.
 	formatVersion = 1
-	objectVersion = 2
+	objectVersion = 3
 	headerBytes   = 24
 	nonceBytes    = 12
 	tagBytes      = 16
 	keyBytes      = 32
 )
 
-// The shapes of objects.
-const (
-	shapeSingle = 1
-	shapeFramed = 2
-)
-
-// The kinds of sealed contents: the first byte of the nonce. They are append-only. 3 was used for
-// tables in version 1.
+// The kinds of sealed contents: the first byte of the nonce. They are append-only. 3 and 4 were
+// used in former versions.
 const (
 	kindFrame   = 1 // a frame that others follow
 	kindLast    = 2 // the last frame
-	kindSingle  = 4 // the whole of a single object
 	kindRing    = 5 // the content of a ring
 	kindSlot    = 6 // the key of a ring, wrapped for a slot
 	kindKeyFile = 7 // the key in a key file under a passphrase
@@ -41,7 +34,7 @@ const (
 
 // These labels separate the derivations from one key. Each has the version of its format.
 const (
-	labelObject = "ledger seal 2 object"
+	labelObject = "ledger seal 3 object"
 	labelPlain  = "ledger seal 1 plain"
 	labelName   = "ledger seal 1 name"
 	labelID     = "ledger seal 1 id"
@@ -59,13 +52,12 @@ const (
 // header is the head of an object; docs/format/sealed.md has the layout.
 type header struct {
 	algorithm Algorithm
-	shape     byte
 	keyIndex  uint32
 	id        ID
 }
 
 func (h header) bytes() []byte {
-	b := []byte{objectVersion, byte(h.algorithm), h.shape, 0}
+	b := []byte{objectVersion, byte(h.algorithm), 0, 0}
 	b = binary.BigEndian.AppendUint32(b, h.keyIndex)
 	return append(b, h.id[:]...)
 }
@@ -77,12 +69,9 @@ func parseHeader(l Label, b []byte) (h header, err error) {
 	if b[0] != objectVersion { // not "newer", as rings say: any party that writes into the bucket could cause that message
 		return h, l.corrupt(fmt.Sprintf("format version %d", objectVersion), fmt.Sprint(b[0]), nil)
 	}
-	h = header{algorithm: Algorithm(b[1]), shape: b[2], keyIndex: binary.BigEndian.Uint32(b[4:]), id: ID(b[8:headerBytes])}
-	if h.algorithm > AES256GCM {
-		return h, l.corrupt("a known algorithm", h.algorithm.String(), nil)
-	}
-	if h.shape != shapeSingle && h.shape != shapeFramed || b[3] != 0 {
-		return h, l.corrupt("a known shape", fmt.Sprintf("%d, %d", b[2], b[3]), nil)
+	h = header{algorithm: Algorithm(b[1]), keyIndex: binary.BigEndian.Uint32(b[4:]), id: ID(b[8:headerBytes])}
+	if h.algorithm > AES256GCM || b[2] != 0 || b[3] != 0 {
+		return h, l.corrupt("a known algorithm", fmt.Sprintf("%s, %d %d", h.algorithm, b[2], b[3]), nil)
 	}
 	if h.algorithm == Plain && h.keyIndex != 0 {
 		return h, l.corrupt("key index 0 in plaintext", fmt.Sprint(h.keyIndex), nil)
@@ -101,20 +90,8 @@ type object struct {
 }
 
 // newObject derives the key of a new object. The newest data key is always there.
-func (k *Keyring) newObject(l Label, shape byte, id ID) *object {
-	return must(k.object(l, header{algorithm: k.algorithm, shape: shape, keyIndex: k.newest(), id: id}))
-}
-
-// openObject derives the key of the object whose header is at the start of b.
-func (s *Sealer) openObject(l Label, b []byte, shape byte) (*object, error) {
-	h, err := parseHeader(l, b)
-	if err != nil {
-		return nil, err
-	}
-	if h.shape != shape {
-		return nil, l.corrupt(fmt.Sprintf("shape %d", shape), fmt.Sprint(h.shape), nil)
-	}
-	return s.ring.Load().object(l, h)
+func (k *Keyring) newObject(l Label, id ID) *object {
+	return must(k.object(l, header{algorithm: k.algorithm, keyIndex: k.newest(), id: id}))
 }
 
 // object derives the key of an object.
@@ -142,48 +119,6 @@ func (k *Keyring) object(l Label, h header) (*object, error) {
 func (o *object) header() []byte { return o.ad[:headerBytes] }
 
 func (o *object) ref() Ref { return Ref{ID: o.id, KeyIndex: o.index} }
-
-// padMark ends the content of a single object; zeros may follow.
-const padMark = 0x80
-
-// sealSingle appends the record of a single object to dst, which holds the head.
-func (o *object) sealSingle(dst, plain []byte, f Form) []byte {
-	start := len(dst)
-	dst = append(appendWhole(dst, plain, f.Parts), padMark)
-	if f.Pad != nil {
-		sealed := len(dst) + tagBytes
-		dst = append(dst, make([]byte, max(0, f.Pad(sealed)-sealed), max(0, f.Pad(sealed)-sealed)+tagBytes)...)
-	}
-	return o.sealContent(dst, start)
-}
-
-// sealContent seals dst from start on, in place, as the record of a single object.
-func (o *object) sealContent(dst []byte, start int) []byte {
-	return o.aead.Seal(dst[:start], nonce(kindSingle, 0), dst[start:], o.ad)
-}
-
-// openSingle returns the plaintext, of at most limit bytes, of the record of a single object.
-func (o *object) openSingle(sealed []byte, limit int) ([]byte, error) {
-	if len(sealed) < 1+1+tagBytes {
-		return nil, o.label.corrupt("a sealed record", fmt.Sprintf("%d bytes", len(sealed)), nil)
-	}
-	if limit < 0 || len(sealed) > MaxSealed(limit)-headerBytes {
-		return nil, o.label.corrupt(fmt.Sprintf("at most %d bytes", limit), fmt.Sprintf("%d sealed bytes", len(sealed)), nil)
-	}
-	content, err := o.aead.Open(nil, nonce(kindSingle, 0), sealed, o.ad)
-	if err != nil {
-		return nil, o.label.corrupt("", "content, role, name or key differ from what was sealed", nil)
-	}
-	content = bytes.TrimRight(content, "\x00")
-	if len(content) < 2 || content[len(content)-1] != padMark {
-		return nil, o.label.corrupt("", "padding without a mark", nil)
-	}
-	plain, err := decodeWhole(content[:len(content)-1], limit)
-	if err != nil {
-		return nil, o.label.corrupt("", "content", err)
-	}
-	return plain, nil
-}
 
 func nonce(kind byte, number uint64) []byte {
 	var n [nonceBytes]byte

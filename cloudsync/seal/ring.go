@@ -17,8 +17,7 @@ import (
 
 // Layout of a ring; the table is in doc.go.
 const (
-	ringVersion     = 2 // that of the whole bucket
-	oldRingVersion  = 1
+	ringVersion     = 3 // that of the whole bucket
 	ringBucketAt    = 4
 	ringNumberAt    = ringBucketAt + IDBytes
 	ringPreviousAt  = ringNumberAt + 8
@@ -82,7 +81,7 @@ func ParseRing(b []byte) (*Ring, error) {
 	if b[0] > ringVersion {
 		return nil, fmt.Errorf("open keyring: %w", &base.FormatError{What: "keyring", Found: uint64(b[0]), Supported: ringVersion})
 	}
-	if b[0] == oldRingVersion {
+	if b[0] != 0 && b[0] < ringVersion {
 		return nil, fmt.Errorf("open keyring: %w", ErrOldFormat)
 	}
 	if b[0] != ringVersion || b[1] > byte(AES256GCM) {

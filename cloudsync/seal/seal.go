@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	mathrand "math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -17,14 +19,11 @@ import (
 
 // Limits and sizes. They are part of the format.
 const (
-	// MaxObjectBytes is the greatest plaintext of a single object. Data that may be longer is a
-	// framed object.
+	// MaxObjectBytes is the greatest plaintext for Seal. Longer data is streamed by a Writer.
 	MaxObjectBytes = 64 << 20
-	// MaxTableBytes is the greatest length of the caller's table in a framed object.
-	MaxTableBytes = 4 << 20
-	// Overhead is by how many bytes a single object exceeds its plaintext, without padding and
-	// unless compression makes it shorter.
-	Overhead = headerBytes + 2 + tagBytes
+	// Overhead is by how many bytes an object in one part of up to 16 000 bytes exceeds its
+	// plaintext, without padding and unless compression makes it shorter.
+	Overhead = headerBytes + BlockOverhead + blockHead + tagBytes
 	// IDBytes is the length of an ID.
 	IDBytes = 16
 )
@@ -133,14 +132,14 @@ func (k *Keyring) hedgedID(drawn []byte, content ...[]byte) ID {
 	return ID(mac.Sum(nil)[:IDBytes])
 }
 
-// Form determines how much the length of a single object reveals about its plaintext.
+// Form determines how much the length of an object reveals about its plaintext.
 type Form struct {
 	// Parts are consecutive stretches of the plaintext, each compressed by itself, if at all. The
 	// rest after the last one is not compressed. A length after compression shows how well the
 	// content compresses.
 	Parts []Part
-	// Pad returns the padded length of an object of so many bytes: at most a quarter more, or
-	// leastQuarter. nil: no padding.
+	// Pad returns the padded length of an object of so many bytes: Quarters, perhaps of an object
+	// together with bytes that precede it. nil: no padding.
 	Pad func(bytes int) int
 }
 
@@ -150,36 +149,67 @@ type Part struct {
 	Compress bool
 }
 
-// MaxSealed returns the greatest length of a single object whose plaintext has at most limit bytes.
-func MaxSealed(limit int) int { return max(leastQuarter, limit+Overhead+(limit+Overhead)/4) }
+// MaxSealed returns the greatest length of an object whose plaintext has at most limit bytes, in
+// parts of 100 bytes or more.
+func MaxSealed(limit int) int {
+	return max(leastQuarter, Quarters(Overhead+limit+limit/8))
+}
 
-// Seal returns plain as a single object with the label l, and its Ref. plain has at most
-// MaxObjectBytes and is not retained. Sealing the same plaintext again gives other bytes. Errors:
+// Seal returns plain as an object with the label l, and its Ref. plain has at most MaxObjectBytes
+// and is not retained. Sealing the same plaintext again gives other bytes. Errors:
 // base.ErrTooLarge.
 func (s *Sealer) Seal(l Label, plain []byte, f Form) ([]byte, Ref, error) {
 	if len(plain) > MaxObjectBytes {
 		return nil, Ref{}, fmt.Errorf("seal %s of %d bytes, limit %d: %w", l.Role, len(plain), MaxObjectBytes, base.ErrTooLarge)
 	}
-	ring := s.ring.Load()
-	o := ring.newObject(l, shapeSingle, ring.hedgedID(s.draw(IDBytes), plain))
-	out := make([]byte, 0, len(plain)+len(plain)>>14+2*Overhead) // with room for failed compression
-	out = append(out, o.header()...)
-	return o.sealSingle(out, plain, f), o.ref(), nil
+	out := bytes.NewBuffer(make([]byte, 0, len(plain)+len(plain)/8+leastQuarter))
+	w := s.NewWriter(out, l, false, plain)
+	w.pad = func(stream int64) int64 {
+		if f.Pad == nil {
+			return stream
+		}
+		return StreamBytes(int64(f.Pad(int(ObjectBytes(stream)))))
+	}
+	from := 0
+	for _, p := range append(slices.Clip(f.Parts), Part{To: len(plain)}) {
+		w.compress = p.Compress
+		_, _ = w.Write(plain[from:p.To]) // a bytes.Buffer does not fail
+		w.endHeld()
+		from = p.To
+	}
+	err := w.Close()
+	return out.Bytes(), w.Ref(), err
 }
 
-// Open returns the plaintext of the single object l, and its Ref. The plaintext has at most limit
-// bytes, and no more is allocated for it. sealed is neither changed nor retained.
+// Open returns the plaintext of the object l, and its Ref. The plaintext has at most limit bytes,
+// and little more is allocated for it. sealed is neither changed nor retained.
 //
-// Errors: *base.CorruptError for bytes that Seal did not give for l with these keys, also for a
+// Errors: *base.CorruptError for bytes that no Writer gave for l with these keys, also for a
 // plaintext object in a sealed bucket and for a plaintext beyond limit; it wraps ErrUnknownKey if
 // the key index is beyond the keyring.
 func (s *Sealer) Open(l Label, sealed []byte, limit int) ([]byte, Ref, error) {
-	o, err := s.openObject(l, sealed, shapeSingle)
+	if limit = min(limit, MaxObjectBytes); limit < 0 || len(sealed) > MaxSealed(limit) {
+		return nil, Ref{}, l.corrupt(fmt.Sprintf("at most %d bytes", limit), fmt.Sprintf("%d sealed bytes", len(sealed)), nil)
+	}
+	st, err := s.NewStream(bytes.NewReader(sealed), int64(len(sealed)), l, nil)
 	if err != nil {
 		return nil, Ref{}, err
 	}
-	plain, err := o.openSingle(sealed[headerBytes:], min(limit, MaxObjectBytes))
-	return plain, o.ref(), err
+	plain := make([]byte, 0, min(len(sealed), limit))
+	for {
+		b, err := st.Next()
+		if err == nil && len(b) > limit-len(plain) {
+			err = l.corrupt(fmt.Sprintf("at most %d bytes", limit), "more", nil)
+		}
+		switch err {
+		case nil:
+			plain = append(plain, b...)
+		case io.EOF:
+			return plain, st.Ref(), nil
+		default:
+			return nil, st.Ref(), err
+		}
+	}
 }
 
 // Ref is the part of an object's header that is needed to open a frame of the object alone.

@@ -14,7 +14,7 @@ import (
 // Sum is the SHA-256 of all bytes of an object.
 type Sum = [sha256.Size]byte
 
-// Stream reads blocks of a framed object from front to back: those of a whole object, or of a part
+// Stream reads blocks of an object from front to back: those of a whole object, or of a part
 // of an object. It takes the memory of a block and some frames. It must not be used concurrently.
 //
 // Each block is proved before it is returned. Only io.EOF proves that a whole object has no more
@@ -27,7 +27,6 @@ type Stream struct {
 	skip   int64        // bytes of the stream to skip before the first block
 	left   int64        // bytes of the stream after them that are not opened yet
 	whole  bool         // the blocks are all of the object's
-	table  int64        // length of the table of a whole object
 	open   bytes.Buffer // of the stream, opened and not consumed yet
 	at     int64        // offset of open in the stream
 	rest   []byte       // of the present block, for Read
@@ -37,13 +36,14 @@ type Stream struct {
 }
 
 func newStream(r io.Reader, o *object, size int64) *Stream {
-	return &Stream{r: bufio.NewReaderSize(r, FrameBytes+headerBytes), o: o, plain: StreamBytes(size)}
+	return &Stream{r: bufio.NewReaderSize(r, FrameBytes), o: o, plain: StreamBytes(size)}
 }
 
-// NewStream reads the header of the framed object l, of size bytes, from r, and returns a Stream of
-// all its blocks. The object has no table. named is the hash of the object according to the object
-// that names it, so that a holder of the keys cannot replace the object. It is retained; nil if
-// there is none. Errors: as NewReader.
+// NewStream reads the header of the object l, of size bytes, from r, and returns a Stream of
+// all its blocks. named is the hash of the object according to the object that names it, so that a
+// holder of the keys cannot replace the object. It is retained; nil if there is none.
+//
+// Errors: those of Open; those of r, with the label.
 func (s *Sealer) NewStream(r io.Reader, size int64, l Label, named *Sum) (*Stream, error) {
 	var sum hash.Hash
 	if named != nil {
@@ -56,11 +56,15 @@ func (s *Sealer) NewStream(r io.Reader, size int64, l Label, named *Sum) (*Strea
 	if err != nil {
 		return nil, err
 	}
-	if st.o, err = s.openObject(l, head, shapeFramed); err != nil {
+	h, err := parseHeader(l, head)
+	if err == nil {
+		st.o, err = s.ring.Load().object(l, h)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if st.plain == 0 {
-		return nil, l.corrupt("the length of a framed object", fmt.Sprint(size), nil)
+		return nil, l.corrupt("the length of an object", fmt.Sprint(size), nil)
 	}
 	_, err = st.r.Discard(headerBytes)
 	return st, err
@@ -69,31 +73,30 @@ func (s *Sealer) NewStream(r io.Reader, size int64, l Label, named *Sum) (*Strea
 // NewPart returns a Stream of the blocks that fill n bytes, from off on, of the stream of an
 // object. l and ref identify the object, which has size bytes. r begins with frame number first of
 // the object: see Cover. So a part whose place is known costs one range request. Errors: as
-// NewReader.
+// NewStream.
 func (s *Sealer) NewPart(r io.Reader, size int64, l Label, ref Ref, first, off, n int64) (*Stream, error) {
 	ring := s.ring.Load()
-	o, err := ring.object(l, header{algorithm: ring.algorithm, shape: shapeFramed, keyIndex: ref.KeyIndex, id: ref.ID})
+	o, err := ring.object(l, header{algorithm: ring.algorithm, keyIndex: ref.KeyIndex, id: ref.ID})
 	if err != nil {
 		return nil, err
 	}
-	return o.part(r, size, first, off, n)
-}
-
-func (o *object) part(r io.Reader, size, first, off, n int64) (*Stream, error) {
 	st := newStream(r, o, size)
 	st.number, st.skip, st.left, st.at = first, off-first*framePlain, n, off
 	if off < 0 || n < 0 || st.skip < 0 || n > st.plain || off > st.plain-n {
-		return nil, o.label.corrupt(fmt.Sprintf("a stream with %d bytes from %d on", n, off), fmt.Sprint(st.plain), nil)
+		return nil, l.corrupt(fmt.Sprintf("a stream with %d bytes from %d on", n, off), fmt.Sprint(st.plain), nil)
 	}
 	return st, nil
 }
+
+// Ref returns the object's id and key index.
+func (s *Stream) Ref() Ref { return s.o.ref() }
 
 // Offset returns the offset in the stream of the next block.
 func (s *Stream) Offset() int64 { return s.at }
 
 // Next returns the plaintext of the next block, valid until the next call. After the last block of
 // a whole object it reads the rest, and returns io.EOF if that is as it was sealed. Errors: as
-// NewReader; they are sticky.
+// NewStream; they are sticky.
 func (s *Stream) Next() ([]byte, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -146,23 +149,18 @@ func (s *Stream) take(n int) ([]byte, error) {
 	return s.open.Next(n), nil
 }
 
-// more opens a frame, and proves the trailer after the last one of a whole object.
+// more opens a frame.
 func (s *Stream) more() error {
-	kind, n, behind := byte(kindFrame), FrameBytes, 0
+	kind, n := byte(kindFrame), FrameBytes
 	if s.number == (s.plain-1)/framePlain {
-		if kind, n = kindLast, int(s.plain-s.number*framePlain)+tagBytes; s.whole {
-			behind = headerBytes
-		}
+		kind, n = kindLast, int(s.plain-s.number*framePlain)+tagBytes
 	}
-	b, err := s.peek(n + behind)
+	b, err := s.peek(n)
 	if err != nil {
 		return err
 	}
-	if behind > 0 && string(b[n:]) != string(s.o.header()) {
-		return s.o.label.corrupt("", "trailer differs", nil)
-	}
 	s.open.Grow(n)
-	plain, err := s.o.aead.Open(s.open.AvailableBuffer(), nonce(kind, uint64(s.number)), b[:n], s.o.ad)
+	plain, err := s.o.aead.Open(s.open.AvailableBuffer(), nonce(kind, uint64(s.number)), b, s.o.ad)
 	if err != nil {
 		return s.o.label.corrupt("", fmt.Sprintf("frame %d: content, role, name or key differ from what was sealed", s.number), nil)
 	}
@@ -193,31 +191,14 @@ func (s *Stream) peek(n int) ([]byte, error) {
 
 // finish proves the bytes after the blocks, and returns io.EOF.
 func (s *Stream) finish() error {
-	padding := s.at
-	table := s.plain - footerBytes - s.table
-	for s.at < s.plain-footerBytes {
-		n := min(framePlain, s.plain-footerBytes-s.at)
-		if s.at < table {
-			n = min(n, table-s.at)
-		}
-		b, err := s.take(int(n))
+	for s.at < s.plain {
+		b, err := s.take(int(min(framePlain, s.plain-s.at)))
 		if err != nil {
 			return err
 		}
-		if s.at <= table && !isZero(b) {
+		if !isZero(b) {
 			return s.o.label.corrupt("", "padding that is not zero", nil)
 		}
-	}
-	b, err := s.take(footerBytes)
-	if err != nil {
-		return err
-	}
-	f, err := s.o.parseFooter(b, s.plain)
-	if err != nil {
-		return err
-	}
-	if f.padding != padding || f.table != table {
-		return s.o.label.corrupt("", "footer that differs from what is before it", nil)
 	}
 	if s.named == nil { // with a hash, all was read up to the end
 		return io.EOF

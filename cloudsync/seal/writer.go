@@ -7,16 +7,16 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Writer makes a framed object from the plaintext written to it. It holds about two MiB. It must
+// Writer makes an object from the plaintext written to it. It holds about two MiB. It must
 // not be used concurrently.
 //
-// The output is no object until Close has returned nil: it lacks the last frame's mark and the
-// footer.
+// The output is no object until Close has returned nil: it lacks the last frame.
 type Writer struct {
 	w        io.Writer
 	ring     *Keyring
 	label    Label
 	drawn    []byte                                // for the object's id
+	known    []byte                                // likewise
 	below    interface{ AvailableBuffer() []byte } // w, or nil
 	o        *object                               // nil until the first frame is sealed
 	compress bool
@@ -25,26 +25,27 @@ type Writer struct {
 	block    []byte // memory of blocks
 	frame    []byte // plaintext of the frame in progress; with room for its tag
 	number   uint64
-	plain    int64 // length of the stream
-	at       int64 // length of the object
-	table    []byte
-	err      error // sticky
+	pad      func(stream int64) int64 // returns the padded length
+	plain    int64                    // length of the stream
+	at       int64                    // length of the object
+	err      error                    // sticky
 }
 
-// NewWriter returns a Writer to w of an object with the label l. The object's id comes from random
-// bytes, the first frame, and the table if that is set before the first Write. So a source of
-// randomness that repeats itself gives different objects different ids. compress says whether Write
-// tries to compress. An error of w is returned by the next call of the Writer and all later ones.
-// If w has an AvailableBuffer, as a bytes.Buffer has, frames are sealed in that.
-func (s *Sealer) NewWriter(w io.Writer, l Label, compress bool) *Writer {
-	sw := &Writer{w: w, ring: s.ring.Load(), label: l, drawn: s.draw(IDBytes), compress: compress, frame: make([]byte, 0, FrameBytes)}
+// NewWriter returns a Writer to w of an object with the label l. compress says whether Write tries
+// to compress. The object's id comes from random bytes, the first frame, and known: more of the
+// content, or nil. So a source of randomness that repeats itself gives different objects different
+// ids. known is retained until the first frame is sealed. An error of w is returned by the next
+// call of the Writer and all later ones. If w has an AvailableBuffer, as a bytes.Buffer has, frames
+// are sealed in that.
+func (s *Sealer) NewWriter(w io.Writer, l Label, compress bool, known []byte) *Writer {
+	sw := &Writer{w: w, ring: s.ring.Load(), label: l, drawn: s.draw(IDBytes), known: known, compress: compress, pad: Padme, frame: make([]byte, 0, FrameBytes)}
 	sw.below, _ = w.(interface{ AvailableBuffer() []byte })
 	return sw
 }
 
 // begin writes the header with the id, which follows from the first frame.
 func (w *Writer) begin(first []byte) {
-	w.o = w.ring.newObject(w.label, shapeFramed, w.ring.hedgedID(w.drawn, w.table, first))
+	w.o = w.ring.newObject(w.label, w.ring.hedgedID(w.drawn, w.known, first))
 	w.write(w.o.header())
 }
 
@@ -91,36 +92,18 @@ func (w *Writer) AddBlocks(blocks []byte) error {
 	return w.err
 }
 
-// SetTable sets the table that Reader.Table returns: at most MaxTableBytes, sealed at the end.
-// table is not copied, and must not be changed before Close has returned.
-func (w *Writer) SetTable(table []byte) error {
-	if len(table) > MaxTableBytes {
-		return errTooLong(w.label, "table", len(table), MaxTableBytes)
-	}
-	w.table = table
-	return w.err
-}
-
 // Close writes the rest after the blocks, with the padding that Padme requires. It does not close
 // the underlying writer. A second Close returns base.ErrClosed. An abandoned object needs no Close.
 func (w *Writer) Close() error {
 	w.endHeld()
 	if w.err == nil {
-		end := w.plain + blockHead
-		all := Padme(end + int64(len(w.table)) + footerBytes)
-		foot := footer{padding: end, table: all - footerBytes - int64(len(w.table))}
-		for zeros := foot.table - w.plain; zeros > 0 && w.err == nil; {
-			n := min(zeros, int64(len(noBytes)))
-			w.add(noBytes[:n])
-			zeros -= n
+		for all := w.pad(w.plain + blockHead); w.plain < all && w.err == nil; {
+			w.add(noBytes[:min(all-w.plain, int64(len(noBytes)))])
 		}
-		w.add(w.table)
-		w.add(foot.append(nil))
 		w.endFrame(kindLast)
-		w.write(w.o.header())
 	}
 	err := w.err
-	w.held, w.block, w.frame, w.table = nil, nil, nil, nil
+	w.held, w.block, w.frame = nil, nil, nil
 	if w.err == nil {
 		w.err = fmt.Errorf("write sealed object: %w", base.ErrClosed)
 	}

@@ -8,8 +8,8 @@
 //	keys/...                      a ring of the keyring: its name alone, see package seal
 //	pages/...                     the announcement of a page
 //	{dir}/epochs/{k}              an epoch: EncodeEpoch
-//	{dir}/log/{E}/{n}             an entry: a head, and the stream of a body or the sealed epoch
-//	                              that a closing entry proposes
+//	{dir}/log/{E}/{n}             an entry: the stream of a body, or the sealed epoch that a
+//	                              closing entry proposes
 //	{dir}/packs/{E}/{id}          a pack: pieces of values, differences of trees, or the stream of
 //	                              a body that is too long for its entry
 //	{dir}/checkpoints/{E}/{id}    the stream of a checkpoint, or one of its runs

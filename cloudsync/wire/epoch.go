@@ -10,9 +10,9 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// MaxEpochBytes bounds the plaintext of an epoch, and so the commits that one epoch erases to 2
+// MaxEpochBytes bounds the plaintext of an epoch, and so the commits that one epoch erases to 1
 // million.
-const MaxEpochBytes = 16 << 20
+const MaxEpochBytes = 8 << 20
 
 const epochWhere = "epoch"
 

@@ -110,7 +110,7 @@ func (n Names) Parse(name string) (out Name, ok bool) {
 // Roles of sealed objects. They are part of the format.
 const (
 	roleEpoch      = "epoch"
-	roleHead       = "head"
+	roleEntry      = "entry"
 	roleBody       = "body"
 	roleCheckpoint = "checkpoint"
 	roleRun        = "run"
@@ -121,15 +121,9 @@ const (
 // EpochLabel returns the label of an epoch. It has no number: the device that helps sets it.
 func (n Names) EpochLabel() seal.Label { return seal.Label{Role: roleEpoch, Name: n.Dir} }
 
-// HeadLabel returns the label of the head of an entry.
-func (n Names) HeadLabel(e epoch.ID, number uint64) seal.Label {
-	return seal.Label{Role: roleHead, Name: n.Entry(e, number)}
-}
-
-// BodyLabel returns the label of the body of an entry. It has no number, so that a body that was
-// too late for one goes to the next.
-func (n Names) BodyLabel(e, entry epoch.ID) seal.Label {
-	return seal.Label{Role: roleBody, Name: n.Log(e) + entry.String()}
+// EntryLabel returns the label of an entry.
+func (n Names) EntryLabel(e epoch.ID, number uint64) seal.Label {
+	return seal.Label{Role: roleEntry, Name: n.Entry(e, number)}
 }
 
 // LongBodyLabel returns the label of a body that is an object of its own.

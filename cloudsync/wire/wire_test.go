@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -470,11 +469,8 @@ func TestEntries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, err := SealBody(s, n, e, id, stream, []seal.Part{{To: len(stream), Compress: true}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for kind, b := range map[string]*SealedBody{"body": body, "long": LongBody(id, long), "closing": ClosingBody(sealed)} {
+		body := InlineBody(stream, []seal.Part{{To: len(stream), Compress: true}})
+		for kind, b := range map[string]*EntryBody{"body": body, "long": LongBody(id, long), "closing": ClosingBody(sealed)} {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				stored, hash, err := SealEntry(s, n, e, 7, previous, b)
 				if err != nil {
@@ -486,7 +482,7 @@ func TestEntries(t *testing.T) {
 				}
 				switch kind {
 				case "body":
-					if !bytes.Equal(got.Body, stream) || got.KeyIndex != body.KeyIndex || got.Closing != nil {
+					if !bytes.Equal(got.Body, stream) || got.Closing != nil {
 						t.Errorf("%+v", got)
 					}
 				case "long":
@@ -555,7 +551,7 @@ func TestAuthors(t *testing.T) {
 		}
 
 		// A member moves what another one has written, or says that it is his own.
-		head, _, err := s.Open(n.HeadLabel(e, 7), entry[lengthBytes:], headBytes)
+		whole, _, err := s.Open(n.EntryLabel(e, 7), entry, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -569,19 +565,18 @@ func TestAuthors(t *testing.T) {
 		}
 		opens := func(what string, n Names, e epoch.ID, number uint64, plain []byte, want error) {
 			t.Helper()
-			sealed := seals(n.HeadLabel(e, number), plain)
-			_, err := OpenEntry(s, n, e, number, append(binary.BigEndian.AppendUint32(nil, uint32(len(sealed))), sealed...))
+			_, err := OpenEntry(s, n, e, number, seals(n.EntryLabel(e, number), plain))
 			if !errors.Is(err, want) || want != nil && !errors.Is(err, base.ErrCorrupt) {
 				t.Errorf("%s: %s: %v", a, what, err)
 			}
 		}
-		opens("sealed again", n, e, 7, head, nil)
-		opens("another number", n, e, 8, head, seal.ErrBadSignature)
-		opens("another epoch", n, epoch.ID{9}, 7, head, seal.ErrBadSignature)
-		opens("another page", Names{n.Dir + "x"}, e, 7, head, seal.ErrBadSignature)
-		unsigned := append(bytes.Clone(head[:len(head)-64]), make([]byte, 64)...)
+		opens("sealed again", n, e, 7, whole, nil)
+		opens("another number", n, e, 8, whole, seal.ErrBadSignature)
+		opens("another epoch", n, epoch.ID{9}, 7, whole, seal.ErrBadSignature)
+		opens("another page", Names{n.Dir + "x"}, e, 7, whole, seal.ErrBadSignature)
+		unsigned := append(bytes.Clone(whole[:len(whole)-64]), make([]byte, 64)...)
 		opens("unsigned", n, e, 7, unsigned, seal.ErrBadSignature)
-		own := bytes.Clone(head)
+		own := bytes.Clone(whole)
 		signature := seal.NewSealer(k, nil).Sign(nil)
 		copy(own[len(own)-authorBytes:], signature[:32])
 		opens("another device", n, e, 7, own, seal.ErrBadSignature)

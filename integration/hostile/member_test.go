@@ -46,7 +46,7 @@ func (g target) plain(t testing.TB, l seal.Label) []byte {
 func (g target) sealedAs(t testing.TB, l seal.Label, plain []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w := seal.NewSealer(g.s.ring, nil).NewWriter(&out, l, true)
+	w := seal.NewSealer(g.s.ring, nil).NewWriter(&out, l, true, nil)
 	_, err := w.Write(plain)
 	if err == nil {
 		err = w.Close()

@@ -120,8 +120,8 @@ var bodies = map[string]func(ctx context.Context, o bucket.Object, name string, 
 		}
 		return swapBody(o, io.NopCloser(bytes.NewReader(append(b[len(b)/2:], b[:len(b)/2]...)))), nil
 	},
-	onlyRanges: func(_ context.Context, o bucket.Object, _ string, off, _ int64) (bucket.Object, error) {
-		if off > 0 {
+	onlyRanges: func(_ context.Context, o bucket.Object, _ string, off, n int64) (bucket.Object, error) {
+		if off > 0 || n > 0 {
 			return swapBody(o, endless{}), nil
 		}
 		return o, nil

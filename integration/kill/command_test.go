@@ -319,9 +319,9 @@ func (w *world) packs(bucketDir, ledgerName string, page ledger.PageID) (announc
 			continue
 		}
 		announced++
-		r, err := sealer.NewReader(bytes.NewReader(content), int64(len(content)), names.PackLabel(name.Epoch))
+		r, err := sealer.NewStream(bytes.NewReader(content), int64(len(content)), names.PackLabel(name.Epoch), nil)
 		w.must(err)
-		table, err := wire.ParsePackTable(r.Table(), r.BlockBytes())
+		table, err := wire.ReadPackTable(r)
 		w.must(err)
 		for _, p := range table.Pieces {
 			if other, twice := where[p.Digest.String()]; twice && !p.Digest.Kind().IsIndex() {
