@@ -106,8 +106,8 @@ type UndoResult struct {
 // is the same. Undoing the new commit reverses the undo.
 //
 // c is the head or an ancestor of it. o may be nil. Like Update, Undo waits for the page's write
-// turn, and its result survives a crash when the error is nil. Of each commit between c and the
-// head it reads the changes near the keys; trees that are not on this device are fetched. Errors:
+// turn, and its result survives a crash when the error is nil. It reads each key in the commits
+// between c and the head; trees that are not on this device are fetched. Errors:
 // ErrInvalid (the zero id, the first commit, no ancestor of the head, a merge without Parent: the
 // error names its parents), ErrNotFound, ErrGone (its parent, or the history above it, was given
 // up), ErrNeedsFetch (a tree is not on this device, and there is no cloud), ErrTooLarge (message),

@@ -31,12 +31,12 @@ type UndoResult struct {
 // c is the head or an ancestor of it. against is the parent with which c is compared: zero, except
 // for a merge, whose changes against one parent are those of the other side. The message "" means
 // "undo" and the short id of c. With dry no commit is made. Like Update, Undo waits for the page's
-// write turn, and its result survives a crash when the error is nil. Of each commit between c and
-// the head it reads the changes near the keys; trees that are not on this device are fetched.
-// Errors: ErrInvalid (the zero id, the first commit, no ancestor of the head, a merge without
-// Parent: the error names its parents), ErrNotFound, ErrGone (its parent, or the history above it,
-// was given up), ErrNeedsFetch (a tree is not on this device, and there is no cloud), ErrTooLarge
-// (message), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of Sync and of ctx.
+// write turn, and its result survives a crash when the error is nil. It reads each key in the
+// commits between c and the head; trees that are not on this device are fetched. Errors: ErrInvalid
+// (the zero id, the first commit, no ancestor of the head, a merge without Parent: the error names
+// its parents), ErrNotFound, ErrGone (its parent, or the history above it, was given up),
+// ErrNeedsFetch (a tree is not on this device, and there is no cloud), ErrTooLarge (message),
+// ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of Sync and of ctx.
 func (p *Page) Undo(ctx context.Context, c, against commit.ID, message string, dry bool) (UndoResult, error) {
 	if c.IsZero() {
 		return UndoResult{}, fmt.Errorf("undo: no commit is named: %w", base.ErrInvalid)
@@ -55,59 +55,44 @@ func (p *Page) Undo(ctx context.Context, c, against commit.ID, message string, d
 		return UndoResult{}, fmt.Errorf("undo: %w", err)
 	}
 	defer releaseParent()
-	var fetched commit.ID // the head for which all trees were fetched
-	for {
-		var r UndoResult
-		var head commit.ID
-		r.Commit, err = p.Update(ctx, func(t *Tx) error {
-			t.message, head = message, t.base.ID
-			r = UndoResult{} // of an earlier run whose result was dropped
-			if err := t.undo(ctx, target, parent, &r); err != nil {
-				return fmt.Errorf("undo: %w", err)
+	head, releaseHead, err := p.Pin(ctx, commit.ID{})
+	if err != nil {
+		return UndoResult{}, fmt.Errorf("undo: %w", err)
+	}
+	defer releaseHead()
+	if dry || p.env.HasCloud() { // an Update must not fetch, so that missing trees are fetched before
+		for _, c := range []*commit.Commit{head, target, parent} { // the walk fetches the others
+			if err := p.EnsureTree(ctx, c); err != nil {
+				return UndoResult{}, fmt.Errorf("undo: %w", err)
 			}
-			if dry {
-				return errDryRun
-			}
-			return nil
-		})
-		if errors.Is(err, errDryRun) {
-			r.Commit, err = head, nil
 		}
-		if err == nil {
-			return r, nil
-		}
-		// An Update must not fetch.
-		if !errors.Is(err, base.ErrNeedsFetch) || head == fetched {
-			return UndoResult{}, err
-		}
-		fetched = head
-		if err := p.fetchForUndo(ctx, target, parent); err != nil {
+		r, err := p.undo(ctx, p.mergeView(), head, target, parent, func(context.Context, btree.Change) error { return nil })
+		if err != nil {
 			return UndoResult{}, fmt.Errorf("undo: %w", err)
 		}
+		if r.Commit = head.ID; dry {
+			return r, nil
+		}
 	}
-}
-
-// errDryRun rolls a dry run back.
-var errDryRun = errors.New("dry run")
-
-// fetchForUndo fetches all trees that are needed to undo c on the handle's head.
-func (p *Page) fetchForUndo(ctx context.Context, c, parent *commit.Commit) error {
-	head, release, err := p.Pin(ctx, commit.ID{})
+	var r UndoResult
+	id, err := p.Update(ctx, func(t *Tx) error {
+		view := p.mergeView()
+		view.Commits = getter(p.chained) // the Update becomes durable only together with these commits
+		view.Tree = func(c *commit.Commit) btree.Tree {
+			return btree.Tree{Page: view.Page, Source: view.Nodes, Root: c.Root}
+		}
+		t.message = message
+		var err error
+		if r, err = p.undo(ctx, view, t.base, target, parent, t.record); err != nil {
+			return fmt.Errorf("undo: %w", err)
+		}
+		return nil
+	})
 	if err != nil {
-		return err
+		return UndoResult{}, err
 	}
-	defer release()
-	for _, known := range []*commit.Commit{head, c, parent} { // the walk fetches the others
-		if err := p.EnsureTree(ctx, known); err != nil {
-			return err
-		}
-	}
-	for _, err := range merge.Undo(ctx, p.mergeView(), head, c, parent) {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	r.Commit = id
+	return r, nil
 }
 
 // undoParent returns the pinned parent with which c is compared. named is the caller's choice.
@@ -143,38 +128,31 @@ func parentList(c *commit.Commit) string {
 	return strings.Join(ids, ", ")
 }
 
-// undo records the changes that remove the effect of c, and counts them in r.
-func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, r *UndoResult) error {
-	commits := getter(t.page.chained) // the Update becomes durable only together with these commits
-	below, err := commit.IsAncestor(ctx, commits, c, t.base)
-	if errors.Is(err, base.ErrGone) {
-		return fmt.Errorf("the history between commit %s and the head %s was given up, so that nobody knows whether one is built on the other: %w", c.ID.Short(), t.base.ID.Short(), base.ErrGone)
+// undo passes the changes that remove the effect of c from head to record, and counts them.
+func (p *Page) undo(ctx context.Context, v *merge.View, head, c, parent *commit.Commit, record func(context.Context, btree.Change) error) (r UndoResult, err error) {
+	below, err := commit.IsAncestor(ctx, v.Commits, c, head)
+	switch {
+	case errors.Is(err, base.ErrGone):
+		return r, fmt.Errorf("the history between commit %s and the head %s was given up, so that nobody knows whether one is built on the other: %w", c.ID.Short(), head.ID.Short(), base.ErrGone)
+	case err != nil:
+		return r, err
+	case !below:
+		return r, fmt.Errorf("commit %s is no ancestor of the head %s: %w", c.ID.Short(), head.ID.Short(), base.ErrInvalid)
 	}
-	if err != nil {
-		return err
-	}
-	if !below {
-		return fmt.Errorf("commit %s is no ancestor of the head %s: %w", c.ID.Short(), t.base.ID.Short(), base.ErrInvalid)
-	}
-	view := t.page.mergeView()
-	view.Commits = commits
-	view.Tree = func(c *commit.Commit) btree.Tree { // an Update must not fetch
-		return btree.Tree{Page: view.Page, Source: view.Nodes, Root: c.Root}
-	}
-	for u, err := range merge.Undo(ctx, view, t.base, c, parent) {
+	for u, err := range merge.Undo(ctx, v, head, c, parent) {
 		if err != nil {
-			return err
+			return r, err
 		}
 		if u.Kept {
 			r.Kept++
 			continue
 		}
-		if err := t.record(ctx, u.Change); err != nil {
-			return err
+		if err := record(ctx, u.Change); err != nil {
+			return r, err
 		}
 		r.Changed++
 	}
-	return nil
+	return r, nil
 }
 
 // record adds a change whose slices are borrowed.
