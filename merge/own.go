@@ -1,84 +1,52 @@
 package merge
 
 import (
+	"bytes"
 	"context"
 	"fmt"
-	"iter"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// ownerRun is a running owner. Its changes are pulled, since ranges of rules with longer prefixes
-// may lie between.
-type ownerRun struct {
-	next func() (btree.Change, error, bool)
-	stop func()
-	head btree.Change
-	held bool // head was pulled and is not used yet
-}
-
-// own yields the changes of a range's owner in it.
+// own yields the changes of a range's owner in it. The owner runs at its first range; its changes
+// wait in memory, since ranges of rules with longer prefixes may lie between.
 func (j *joiner) own(ctx context.Context, r *keyRange, yield take) bool {
-	run, ok := j.owners[r.rule]
-	if !ok {
-		run = j.startOwner(ctx, r.rule)
-	}
-	for {
-		more, err := j.pull(run, r.rule)
-		if err == nil && more && j.rules.ranges[j.rules.find(run.head.Entry.Key)].rule != r.rule {
-			err = fmt.Errorf("change key %s, for which another rule counts: %w", keyText(run.head.Entry.Key), base.ErrInvalid)
-		}
-		if err == nil && more && r.behind(run.head.Entry.Key) {
-			return true // it belongs to a later range
-		}
-		if err == nil && more && !run.head.Delete {
-			err = j.p.adopt(ctx, &run.head.Entry)
-		}
-		if err != nil {
+	changes, ran := j.owners[r.rule]
+	if !ran {
+		var err error
+		if changes, err = j.runOwner(ctx, r.rule); err != nil {
 			yield(btree.Change{}, fmt.Errorf("merge the keys with prefix %s: %w", keyText(j.rules.rules[r.rule].Prefix), err))
 			return false
 		}
-		if !more {
-			return true
-		}
-		run.held = false
-		if !yield(run.head, nil) {
+	}
+	for len(changes) > 0 && !r.behind(changes[0].Entry.Key) {
+		if !yield(changes[0], nil) {
 			return false
 		}
+		changes = changes[1:]
 	}
+	j.owners[r.rule] = changes
+	return true
 }
 
-func (j *joiner) startOwner(ctx context.Context, rule int) *ownerRun {
+// runOwner returns copies of all changes of a rule's owner.
+func (j *joiner) runOwner(ctx context.Context, rule int) (changes []btree.Change, err error) {
 	j.p.owner = rule
 	defer func() { j.p.owner = noOwner }()
 	r := &j.rules.rules[rule]
-	run := &ownerRun{}
-	run.next, run.stop = iter.Pull2(r.Owner.Own(ctx, j.p, r.Prefix))
-	j.owners[rule] = run
-	return run
-}
-
-// pull ensures that the head of run is the next change, and reports whether there is one.
-func (j *joiner) pull(run *ownerRun, rule int) (bool, error) {
-	if run.held {
-		return true, nil
+	for c, err := range r.Owner.Own(ctx, j.p, r.Prefix) {
+		if err == nil && j.rules.ranges[j.rules.find(c.Entry.Key)].rule != rule {
+			err = fmt.Errorf("change key %s, for which another rule counts: %w", keyText(c.Entry.Key), base.ErrInvalid)
+		}
+		if err == nil && !c.Delete {
+			err = j.p.adopt(ctx, &c.Entry)
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.Entry.Key, c.Entry.Value = bytes.Clone(c.Entry.Key), bytes.Clone(c.Entry.Value)
+		changes = append(changes, c)
 	}
-	j.p.owner = rule
-	defer func() { j.p.owner = noOwner }()
-	c, err, ok := run.next()
-	if !ok || err != nil {
-		return false, err
-	}
-	run.head, run.held = c, true
-	return true, nil
-}
-
-// stopOwners stops the owners that have not finished.
-func (j *joiner) stopOwners() {
-	for rule, run := range j.owners {
-		j.p.owner = rule
-		run.stop()
-	}
-	j.p.owner = noOwner
+	return changes, nil
 }

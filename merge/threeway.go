@@ -53,8 +53,8 @@ type joiner struct {
 	p      *Pair
 	rules  *ruleSet
 	window window
-	owners map[int]*ownerRun
-	at     Conflict // the key that is being judged
+	owners map[int][]btree.Change // by rule; what its owner has made for later ranges
+	at     Conflict               // the key that is being judged
 
 	unknown keySet
 	// base, set for a virtual base, collects the keys about which the sides disagree.
@@ -64,7 +64,7 @@ type joiner struct {
 func newJoiner(p *Pair, rules *ruleSet) *joiner {
 	return &joiner{
 		p: p, rules: rules, unknown: newKeySet(p.Unknown),
-		window: window{asked: make([][]Conflict, len(rules.rules))}, owners: map[int]*ownerRun{},
+		window: window{asked: make([][]Conflict, len(rules.rules))}, owners: map[int][]btree.Change{},
 	}
 }
 
@@ -73,7 +73,6 @@ type take func(btree.Change, error) bool
 
 func (j *joiner) changes(ctx context.Context) iter.Seq2[btree.Change, error] {
 	return func(yield func(btree.Change, error) bool) {
-		defer j.stopOwners()
 		ranges := j.rules.ranges
 		for len(ranges) > 0 {
 			n := 0
