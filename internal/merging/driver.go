@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -61,14 +60,13 @@ type Driver struct {
 	comity  time.Duration           // guarded by mu; the last pause before merging others' merges
 	version uint64                  // guarded by mu; counts the changes of rules
 	cancel  context.CancelCauseFunc // guarded by mu; of the run, nil when there is none
-	waiters map[chan error]struct{} // guarded by mu; they receive the outcome of the next attempt
 	lost    map[commit.ID]struct{}  // guarded by mu; commits whose trees are lost everywhere
 }
 
 // New returns the driver of a page.
 func New(env Env) *Driver {
 	m := &Driver{
-		env: env, page: session.New(env.Session), turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), waiters: map[chan error]struct{}{},
+		env: env, page: session.New(env.Session), turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 	}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	return m
@@ -143,22 +141,6 @@ func (m *Driver) poke() {
 	}
 }
 
-// request requests an attempt at once. It returns a channel for the outcome, and a function that
-// stops waiting for it.
-func (m *Driver) request() (outcome <-chan error, forget func()) {
-	c := make(chan error, 1)
-	m.mu.Lock()
-	m.waiters[c] = struct{}{}
-	m.startLocked()
-	m.mu.Unlock()
-	m.poke()
-	return c, func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		delete(m.waiters, c)
-	}
-}
-
 // RulesChanged cancels a run with the old rules and starts one with the new rules.
 func (m *Driver) RulesChanged() {
 	m.mu.Lock()
@@ -209,12 +191,11 @@ func (m *Driver) check(version uint64) error {
 // run merges while there are several heads.
 func (m *Driver) run() {
 	left := false
-	var waiters map[chan error]struct{}
-	var version uint64 // of the rules, at the last attempt
 	defer func() {
 		if !left { // by runtime.Goexit in code of the app
-			tell(waiters, errors.New("code of the app has ended the goroutine that merges"))
-			m.ended(version)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.running = false
 		}
 	}()
 	var delay time.Duration
@@ -226,10 +207,11 @@ func (m *Driver) run() {
 		if d := m.hesitation(); d > 0 {
 			m.pause(m.spread(d), changed)
 		}
-		waiters, version = m.takeWaiters()
+		select { // this attempt serves earlier wake-ups
+		case <-m.wake:
+		default:
+		}
 		_, err := m.Merge(m.ctx)
-		tell(waiters, err)
-		waiters = nil
 		if err == nil {
 			delay = 0
 			continue
@@ -246,45 +228,9 @@ func (m *Driver) run() {
 // finish reports whether the goroutine should end, and records that.
 func (m *Driver) finish() bool {
 	m.mu.Lock()
-	if m.ctx.Err() == nil && len(m.store().Heads()) > 1 {
-		m.mu.Unlock()
-		return false
-	}
-	m.running = false
-	m.mu.Unlock()
-	waiters, _ := m.takeWaiters()
-	tell(waiters, m.ctx.Err())
-	return true
-}
-
-// ended records that the goroutine has ended within an attempt with rules of a version. It starts
-// another one for later requests and for other rules.
-func (m *Driver) ended(version uint64) {
-	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.running = false
-	if len(m.waiters) > 0 || m.version != version {
-		m.startLocked()
-	}
-}
-
-// takeWaiters returns the waiters for the next attempt, and the version of the rules.
-func (m *Driver) takeWaiters() (waiters map[chan error]struct{}, version uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	w := m.waiters
-	m.waiters = map[chan error]struct{}{}
-	select { // their wake-up is served by this attempt
-	case <-m.wake:
-	default:
-	}
-	return w, m.version
-}
-
-func tell(waiters map[chan error]struct{}, err error) {
-	for c := range waiters {
-		c <- err // has room
-	}
+	m.running = m.ctx.Err() == nil && len(m.store().Heads()) > 1
+	return !m.running
 }
 
 // hesitation returns the pause before a merge. It grows while all heads are merges and some are

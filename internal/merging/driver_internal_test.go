@@ -198,6 +198,7 @@ func TestMergesOfOthersAreMergedLater(t *testing.T) {
 		}
 		timer.fire <- time.Time{}
 		check(t, w.driver.Wait(t.Context()))
+		w.driver.wg.Wait() // the goroutine has found one head
 		heads := w.store.Heads()
 		greater := sorted(x, y)[1] // the merges have equal timestamps
 		if len(heads) != 1 || !slices.Equal(sorted(x, y), heads[0].Parents) || heads[0].Root != w.commit(greater).Root {

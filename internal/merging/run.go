@@ -19,34 +19,21 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Wait waits until the page has one durable head. A merge that failed before is retried at once,
-// and the error of an attempt during the call is returned. Errors: *merge.Error, base.ErrConflict
-// (several heads and no background merges), base.ErrReadOnly, base.ErrNoSpace, base.ErrCorrupt,
-// those of ctx.
+// Wait merges the durable heads, as Merge does, and waits until the page has one. Errors:
+// *merge.Error, base.ErrConflict (several heads and no background merges), base.ErrReadOnly,
+// base.ErrNoSpace, base.ErrCorrupt, those of ctx.
 func (m *Driver) Wait(ctx context.Context) error {
-	for {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("wait for merge: %w", err)
-		}
-		changed := m.store().HeadsChanged()
-		heads := len(m.store().Heads())
-		if heads == 1 {
-			return nil
-		}
+	err := ctx.Err()
+	if heads := len(m.store().Heads()); err == nil && heads > 1 {
 		if !m.env.Automatic {
 			return fmt.Errorf("wait for merge: the page has %d heads, and nothing merges them by itself: %w", heads, base.ErrConflict)
 		}
-		outcome, forget := m.request()
-		select {
-		case err := <-outcome:
-			if err != nil {
-				return fmt.Errorf("wait for merge: %w", err)
-			}
-		case <-changed:
-		case <-ctx.Done():
-		}
-		forget()
+		_, err = m.Merge(ctx)
 	}
+	if err != nil {
+		return fmt.Errorf("wait for merge: %w", err)
+	}
+	return nil
 }
 
 // run is one attempt to merge the heads of a page.
