@@ -16,8 +16,8 @@ type MergeResult struct {
 	// id).
 	Commit, Left, Right Commit
 	// How is the kind of merge: "three-way" (key by key), "equal" (both sides had the same
-	// content), "subset" (only one side had commits that are no merges), "rest" (neither had: the
-	// greater head was taken whole), or "known" (the page already had this merge).
+	// content), "subset" (only one side had commits that are no merges), or "rest" (neither had:
+	// the greater head was taken whole).
 	How string
 	// Conflicts counts the decisions that Page.Conflicts yields for Commit.
 	Conflicts int
@@ -59,8 +59,6 @@ func (p *Page) WaitForMerge(ctx context.Context) error { return p.in.Call(ctx, p
 
 func howText(h merge.How) string {
 	switch h {
-	case merge.Known:
-		return "known"
 	case merge.Equal:
 		return "equal"
 	case merge.Subset:

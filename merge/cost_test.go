@@ -115,7 +115,7 @@ func TestCancelAtEveryRead(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			s := &stopping{newMemory(p.page, p.memory), at, cancel}
 			env := p.env()
-			env.Sink, env.Tree, env.Nodes, env.Pieces, env.Known = s, p.trees(s), s, s, nil
+			env.Sink, env.Tree, env.Nodes, env.Pieces = s, p.trees(s), s, s
 			_, err := merge.Heads(ctx, env, merge.Rules{Rules: []merge.Rule{{Prefix: []byte("key 0000"), All: true, Decider: &asked{}}}}, hs)
 			cancel()
 			if s.at > 0 {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -79,34 +78,6 @@ func TestHowOfMerges(t *testing.T) {
 			if len(m) != 1 || m[0].How != c.how || m[0].Commit.Root != c.root.Root {
 				t.Errorf("%s: how %d, root %s, want %d, %s", c.name, m[0].How, m[0].Commit.Root, c.how, c.root.Root)
 			}
-		}
-	}
-	least := slices.MinFunc([]*commit.Commit{m1, m2}, func(a, b *commit.Commit) int { return a.ID.Compare(b.ID) })
-	if m := heads(t, p, merge.Rules{}, l, r); m[0].How != merge.Known || m[0].Commit != least {
-		t.Errorf("known: how %d, commit %s, want %s", m[0].How, m[0].Commit.ID, least.ID)
-	}
-}
-
-func TestKnownMerges(t *testing.T) {
-	p := newTestPage()
-	b := p.commit(t, 1, edit{"k": "base"})
-	l, r := p.commit(t, 2, edit{"k": "left"}, b), p.commit(t, 3, edit{"k": "right"}, b)
-	errKnown := errors.New("no idea")
-	for name, c := range map[string]struct {
-		found []*commit.Commit
-		err   error
-		want  error
-	}{
-		"fails":         {nil, errKnown, errKnown},
-		"other parents": {[]*commit.Commit{l}, nil, base.ErrInvalid},
-		"not found":     {nil, base.ErrNotFound, nil},
-		"none":          {nil, nil, nil},
-	} {
-		env := p.env()
-		env.Known = func(context.Context, commit.ID, commit.ID) ([]*commit.Commit, error) { return c.found, c.err }
-		m, err := merge.Heads(t.Context(), env, merge.Rules{}, []*commit.Commit{l, r})
-		if !errors.Is(err, c.want) || err == nil && m[0].How != merge.ThreeWay {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
 }

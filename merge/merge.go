@@ -51,8 +51,6 @@ type Env struct {
 	Scratch func() (s Sink, end func())
 	// Table cuts new values into pieces.
 	Table *split.Table
-	// Known returns the commits of the page that merge exactly a and b. Nil: none is known.
-	Known func(ctx context.Context, a, b commit.ID) ([]*commit.Commit, error)
 }
 
 // How is the way in which a merge got its content.
@@ -60,10 +58,8 @@ type How uint8
 
 // The ways of merging. Values are only ever added.
 const (
-	// Known: the page has the merge already.
-	Known How = iota + 1
 	// Equal: both sides have the same content.
-	Equal
+	Equal How = iota + 1
 	// Subset: one side has no non-merge commit of its own; the other is taken whole.
 	Subset
 	// Rest: neither side has one; the greater is taken whole (I5).
@@ -79,7 +75,7 @@ type Merged struct {
 	Commit, Left, Right *commit.Commit
 	How                 How
 	// Conflicts counts the decisions in Explanation, the root of a tree, see Decision. It is zero
-	// when there are none, and for Known, whose explanation the page has.
+	// when there are none.
 	Conflicts   int
 	Explanation object.Digest
 }
@@ -221,9 +217,6 @@ func (s *pass) merge(ctx context.Context, a, b *commit.Commit) (Merged, error) {
 		a, b = b, a
 	}
 	m := Merged{Left: a, Right: b}
-	if err := s.known(ctx, &m); err != nil || m.Commit != nil {
-		return m, err
-	}
 	root, err := s.root(ctx, &m)
 	if err != nil {
 		return Merged{}, err
@@ -233,31 +226,6 @@ func (s *pass) merge(ctx context.Context, a, b *commit.Commit) (Merged, error) {
 	}
 	s.made.commits[m.Commit.ID] = m.Commit
 	return m, nil
-}
-
-// known takes a merge that the page has: of several the one with the least id, the same on every
-// device that has them.
-func (s *pass) known(ctx context.Context, m *Merged) error {
-	if s.env.Known == nil {
-		return nil
-	}
-	found, err := s.env.Known(ctx, m.Left.ID, m.Right.ID)
-	if errors.Is(err, base.ErrNotFound) {
-		return nil // the page has no merge of a commit that only this pass has
-	}
-	if err != nil {
-		return fmt.Errorf("look for a merge that is there: %w", err)
-	}
-	if len(found) == 0 {
-		return nil
-	}
-	least := slices.MinFunc(found, func(a, b *commit.Commit) int { return a.ID.Compare(b.ID) })
-	if len(least.Parents) != 2 || !slices.Contains(least.Parents, m.Left.ID) || !slices.Contains(least.Parents, m.Right.ID) {
-		return fmt.Errorf("commit %s is given as a merge of other parents: %w", least.ID, base.ErrInvalid)
-	}
-	m.Commit, m.How = least, Known
-	s.made.commits[least.ID] = least
-	return nil
 }
 
 // root makes the content of a merge and returns its root.

@@ -21,7 +21,7 @@ import (
 func (p *testPage) sealed() (*merge.Env, *memory) {
 	env := p.env()
 	sink := newMemory(p.page, p.memory)
-	env.Sink, env.Tree, env.Nodes, env.Pieces, env.Known = sink, p.trees(sink), sink, sink, nil
+	env.Sink, env.Tree, env.Nodes, env.Pieces = sink, p.trees(sink), sink, sink
 	return env, sink
 }
 

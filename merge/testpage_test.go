@@ -175,7 +175,7 @@ func (p *testPage) view() *merge.View {
 // env returns the page as a place for merges, which put straight into the page.
 func (p *testPage) env() *merge.Env {
 	return &merge.Env{
-		View: *p.view(), Sink: p.memory, Table: split.DefaultTable(), Known: p.known,
+		View: *p.view(), Sink: p.memory, Table: split.DefaultTable(),
 		Scratch: func() (merge.Sink, func()) {
 			p.scratches++
 			m := newMemory(p.page, p.memory)
@@ -185,17 +185,6 @@ func (p *testPage) env() *merge.Env {
 			}
 		},
 	}
-}
-
-// known returns the merges of exactly a and b.
-func (p *testPage) known(_ context.Context, a, b commit.ID) ([]*commit.Commit, error) {
-	var found []*commit.Commit
-	for _, c := range p.commits {
-		if len(c.Parents) == 2 && slices.Contains(c.Parents, a) && slices.Contains(c.Parents, b) {
-			found = append(found, c)
-		}
-	}
-	return found, nil
 }
 
 // store keeps the merges that merge.Heads returned, and their explanations.

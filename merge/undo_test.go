@@ -299,8 +299,8 @@ func TestUndoReadsWhatChanged(t *testing.T) {
 	p.resetCounts()
 	p.content(t, head.Root)
 	whole := 2 * p.nodeReads
-	// Each key is looked up in each commit and in its parent, by about log16(n) = 4 nodes, and a few
-	// times beside.
+	// Each key is looked up in each commit and in its parent, by about log16(n) = 4 nodes, and a
+	// few times beside.
 	if limit := changes * (2*above + 6) * 4 * 3 / 2; reads-whole > limit {
 		t.Errorf("%d nodes read for %d keys and %d commits, want at most %d", reads-whole, changes, above, limit)
 	}

@@ -148,7 +148,7 @@ func TestBasesThatAreNotHeld(t *testing.T) {
 		}
 		f := &fetching{testPage: p}
 		env := p.env()
-		env.Tree, env.Known = p.trees(f), nil
+		env.Tree = p.trees(f)
 		got, err := merge.Heads(t.Context(), env, merge.Rules{}, []*commit.Commit{l, r})
 		if err != nil {
 			t.Errorf("bases with %q: %v", bases, err)

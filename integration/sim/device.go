@@ -294,7 +294,7 @@ func (d *device) mergeOnce(ctx context.Context, heads []*node) error {
 			Page: d.w.page, Commits: cloud.Over(d.s, d.s), Lost: d.isLost, Nodes: j, Pieces: valueSource{j, d}, Explanation: d.s.Explanation,
 			Tree: func(c *commit.Commit) btree.Tree { return d.mergeTree(j, c) },
 		},
-		Sink: j, Table: d.table, Known: d.known,
+		Sink: j, Table: d.table,
 		Scratch: func() (merge.Sink, func()) {
 			s := d.s.NewJournal()
 			scratches++
@@ -340,22 +340,6 @@ func (d *device) mergeOnce(ctx context.Context, heads []*node) error {
 		}
 	}
 	return nil
-}
-
-func (d *device) known(ctx context.Context, a, b commit.ID) ([]*commit.Commit, error) {
-	ids, err := d.s.Merges(ctx, a, b)
-	if err != nil {
-		return nil, err
-	}
-	var out []*commit.Commit
-	for _, id := range ids {
-		c, err := d.s.Commit(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, c)
-	}
-	return out, nil
 }
 
 // madeMerge compares a merge with the merge of the model.

@@ -130,7 +130,6 @@ var howTexts = map[string]string{
 	"equal":     "both had the same content",
 	"subset":    "one side had no changes of its own",
 	"rest":      "neither side had changes of its own, the newer was taken",
-	"known":     "merged before",
 }
 
 func (a *app) printMerge(ctx context.Context, page *ledger.Page, r ledger.MergeResult) error {

@@ -190,7 +190,6 @@ func (r *run) env() *merge.Env {
 			return k, k.Rollback
 		},
 		Table: r.m.env.Session.Table(),
-		Known: r.m.mergesOf,
 	}
 }
 
@@ -215,23 +214,6 @@ func (f fetchingNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, err
 		return nil, fmt.Errorf("fetch the tree of commit %s: %w", f.id.Short(), err)
 	}
 	return f.run.sink.Node(ctx, d)
-}
-
-// mergesOf returns the commits that merge exactly a and b.
-func (m *Driver) mergesOf(ctx context.Context, a, b commit.ID) ([]*commit.Commit, error) {
-	ids, err := m.store().Merges(ctx, a, b)
-	if err != nil {
-		return nil, err
-	}
-	cs := make([]*commit.Commit, 0, len(ids))
-	for _, id := range ids {
-		c, err := m.store().Known(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		cs = append(cs, c)
-	}
-	return cs, nil
 }
 
 // submit submits the merges to the disk. It returns nil when no work is left.
