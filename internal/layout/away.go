@@ -140,26 +140,6 @@ func (d Dir) WriteAbsence(p Page, a *Absence) error {
 	return nil
 }
 
-// CreateAbsence writes the file {page}.away, not durably, in place of an existing one. The caller
-// syncs and closes the file. Beside the page's directory the file has no meaning, so that it needs
-// no temporary name.
-func (d Dir) CreateAbsence(p Page, a *Absence) (vfs.File, error) {
-	err := d.RemoveAbsence(p)
-	var f vfs.File
-	if err == nil {
-		f, err = d.FS.Create(d.AwayFile(p))
-	}
-	if err == nil {
-		if _, err = f.WriteAt(a.Encode(), 0); err != nil {
-			err = errors.Join(err, f.Close())
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("write why page %s is not here: %w", p.Text(""), err)
-	}
-	return f, nil
-}
-
 // RemoveAbsence removes the file {page}.away, not durably.
 func (d Dir) RemoveAbsence(p Page) error {
 	if err := d.FS.RemoveAll(d.AwayFile(p)); err != nil {

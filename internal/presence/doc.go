@@ -19,7 +19,6 @@
 //	    it has no meaning and is removed when the repository is opened.
 //	A2  To leave, the file {page}.away is written first, durably; then the directory is renamed to
 //	    {page}.gone-{n}, durably; only then is anything in it removed.
-//	    Pages that leave at the same time do each step together, to share syncs.
 //	A3  To come, a page is made and filled as {page}.coming, and renamed once it is complete.
 //	A4  Directories with these two names are removed when the repository is opened.
 //

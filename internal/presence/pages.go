@@ -12,7 +12,6 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/layout"
-	"github.com/ledgerd/ledger/internal/vfs"
 )
 
 // Kind is the purpose of a handle. A greater kind is a stronger use of the page.
@@ -60,11 +59,8 @@ type Pages[S any, H comparable] struct {
 	dir  layout.Dir // of host
 	gone atomic.Uint64
 
-	leaving sync.Mutex // held while a group leaves; taken before mu
-
-	mu        sync.Mutex
-	places    map[layout.Page]*place[S, H] // guarded by mu; of pages not at rest
-	gathering *group[S, H]                 // guarded by mu; the pages that leave next, or nil
+	mu     sync.Mutex
+	places map[layout.Page]*place[S, H] // guarded by mu; of pages not at rest
 }
 
 // place is the state of a page that is not at rest. Its fields are guarded by Pages.mu; the
@@ -77,8 +73,7 @@ type place[S any, H comparable] struct {
 	absence *layout.Absence
 	fill    Fill
 	name    string
-	gone    string   // {page}.gone-n
-	record  vfs.File // {page}.away, until it is synced
+	gone    string // {page}.gone-n
 	shared  S
 	handles map[H]Kind
 	opener  Kind
@@ -379,12 +374,7 @@ func (p *Pages[S, H]) advance(ctx context.Context, at *place[S, H], st step, e e
 	for {
 		p.turn(at, st.next)
 		p.mu.Unlock()
-		var err error
-		if e == leave {
-			err = p.together(ctx, st, at)
-		} else {
-			err = p.do(ctx, st, at)[0]
-		}
+		err := p.do(ctx, st, at)
 		p.mu.Lock()
 		came := done
 		if err != nil {

@@ -44,9 +44,7 @@ const (
 	start                    // open its store
 	stop                     // close its store
 	rewrite                  // replace {page}.away, durably
-	record                   // write {page}.away
-	syncRecord               // make its content durable
-	nameRecord               // make its name durable
+	record                   // write {page}.away, durably, of a page that is here
 	dropRecord               // remove {page}.away
 	setAside                 // rename the page's directory to {page}.gone-n
 	takeBack                 // undo that
@@ -116,8 +114,8 @@ var table = [...]map[event]step{
 		use: queued, look: queued, fetch: queued, take: queued, forget: queued,
 		last:    to(Leaving, stop), // of a page whose handles gave way
 		release: to(Here),
-		leave:   to(Leaving, record, syncRecord, nameRecord, setAside, syncNames, vanish, erase), // A2
-		done:    to(Away), failed: to(Here),                                                      // or by the files: see atRest
+		leave:   to(Leaving, record, setAside, syncNames, vanish, erase), // A2
+		done:    to(Away), failed: to(Here),                              // or by the files: see atRest
 	},
 }
 
@@ -128,7 +126,7 @@ func next(s State, e event) step { return table[s][e] }
 // to A4 they are harmless, and after a failed syncNames the result of a power cut is unknown.
 var undo = map[State]map[effect]effect{
 	Coming:  {adopt: discard},
-	Leaving: {record: dropRecord, syncRecord: dropRecord, nameRecord: dropRecord, setAside: dropRecord, syncNames: takeBack},
+	Leaving: {record: dropRecord, setAside: dropRecord, syncNames: takeBack},
 }
 
 // OnDisk reports whether the page is here, at rest or not.

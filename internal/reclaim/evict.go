@@ -192,7 +192,7 @@ func (e *evictor) keep(c *Evicted, why Departed) {
 	e.report.Kept = append(e.report.Kept, *c)
 }
 
-// evictTogether is how many pages leave together, to share syncs.
+// evictTogether is how many pages leave side by side: the file system joins their syncs.
 const evictTogether = 64
 
 // evict evicts pages in order, several at a time, unless barred. An error ends it.
