@@ -147,7 +147,7 @@ func Check(ctx context.Context, repo *ledger.Repository, o *CheckOptions) (*Chec
 // checkOf returns the options for checking a page.
 func (r engines) checkOf(k base.Page, o *CheckOptions, at CheckProgress) checkup.Options {
 	return checkup.Options{
-		Repair: o.Repair, Cloud: r.Cloud.Has(), InMemory: r.Dir == "", Log: r.Log.With("ledger", k.Ledger, "page", at.Page.String()),
+		Repair: o.Repair, Cloud: r.Cloud.Has(), Log: r.Log.With("ledger", k.Ledger, "page", at.Page.String()),
 		Disk: r.Disk, Page: k, Usage: r.Usage,
 		Store: func() storage.Options { return r.Store(k) },
 		Visit: func(ctx context.Context, fn func(context.Context, *checkup.Page) error) error {

@@ -26,6 +26,11 @@ type indexing struct {
 	indexes atomic.Uint64 // counts indexes begun: the numbers of one mean nothing in another
 }
 
+// RebuildIndex rebuilds the index from the log, unless that was done since the page was opened, or
+// the log is damaged. It reports whether it did so. It blocks while the log is read, and holds up
+// all readers.
+func (s *Store) RebuildIndex(reason string) bool { return s.reindex(reason) }
+
 // reindex rebuilds a damaged index from the log, at most once while the page is open. It reports
 // whether this call or a concurrent one did so.
 func (s *Store) reindex(reason string) bool {

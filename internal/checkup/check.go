@@ -23,13 +23,12 @@ import (
 
 // Options configure a check. All fields are required.
 type Options struct {
-	// Repair requests repairs. Cloud reports that there is a cloud, InMemory that the page has no
-	// files.
-	Repair, Cloud, InMemory bool
-	Log                     *slog.Logger
-	Disk                    layout.Dir
-	Page                    base.Page
-	Usage                   *pageusage.DB
+	// Repair requests repairs. Cloud reports that there is a cloud.
+	Repair, Cloud bool
+	Log           *slog.Logger
+	Disk          layout.Dir
+	Page          base.Page
+	Usage         *pageusage.DB
 	// Store returns the options for opening the store.
 	Store func() storage.Options
 	// Visit opens the page and calls fn with it. Alone calls fn with exclusive access to the closed

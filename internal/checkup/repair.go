@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync"
@@ -14,12 +12,6 @@ import (
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
-
-// indexFile is the name of a page's index in its directory.
-const indexFile = "page.db"
-
-// oldIndexSuffix is appended to the name of an index while a new one is made.
-const oldIndexSuffix = ".old"
 
 // salvage repairs the log of a page, or with dry reports what a repair would do.
 func (c *check) salvage(ctx context.Context, dry bool) (found *storage.SalvageReport, err error) {
@@ -227,46 +219,17 @@ func (c *check) settle(ctx context.Context, before []Problem, losses []loss) err
 	return nil
 }
 
-// rebuildIndex rebuilds page.db from the log. The old file stays until the new one is complete. It
-// returns false when the page is in use.
+// rebuildIndex rebuilds page.db from the log. It returns false when that was done before, since the
+// page was opened.
 func (c *check) rebuildIndex(ctx context.Context) (done bool, err error) {
-	if c.o.InMemory {
-		return false, nil
-	}
-	disk := c.o.Disk.FS
-	path := filepath.Join(c.o.Disk.PageDir(c.o.Page), indexFile)
-	done, err = c.alone(ctx, func() error {
-		err := ifThere(disk.Rename(path, path+oldIndexSuffix))
-		if err != nil {
-			return err
-		}
-		store, err := storage.Open(ctx, c.o.Store())
-		if err == nil {
-			err = store.Close()
-		}
-		if err != nil { // the old index records what was durable
-			return errors.Join(err, ifThere(disk.Rename(path+oldIndexSuffix, path)))
-		}
-		if err := ifThere(disk.Remove(path + oldIndexSuffix)); err != nil {
-			return err
-		}
-		return disk.SyncDir(filepath.Dir(path))
+	err = c.o.Visit(ctx, func(_ context.Context, p *Page) error {
+		done = p.Store.RebuildIndex("a check has found differences")
+		return nil
 	})
 	if isDamage(err) {
-		return done, nil // the next check reports it
-	}
-	if err != nil {
-		err = fmt.Errorf("repair: %w", err)
+		return true, nil // the next check reports it
 	}
 	return done, err
-}
-
-// ifThere drops an error for a missing file.
-func ifThere(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }
 
 // fetchedAtOnce bounds the pieces requested by one call, and maxOldTrees the trees of older
