@@ -3,6 +3,7 @@ package replica
 import (
 	"bytes"
 	"context"
+	"encoding/gob"
 	"fmt"
 	"maps"
 	"reflect"
@@ -308,18 +309,19 @@ func (s *State) rows(other *State) map[string]reflect.Value {
 }
 
 // rowVersion is the version of all rows, in their first byte.
-const rowVersion = 4
+const rowVersion = 5
 
 // encode returns the value of a row, nil for an empty part.
 func encode(part reflect.Value) []byte {
-	if !part.IsValid() {
+	empty := !part.IsValid() || part.IsZero()
+	if k := part.Kind(); empty || (k == reflect.Map || k == reflect.Slice) && part.Len() == 0 {
 		return nil
 	}
-	b := encodeValue(part)
-	if len(bytes.Trim(b, "\x00")) == 0 {
-		return nil
+	b := bytes.NewBuffer([]byte{rowVersion})
+	if err := gob.NewEncoder(b).EncodeValue(part); err != nil {
+		panic(err) // State has a type that is not encoded
 	}
-	return append([]byte{rowVersion}, b...)
+	return b.Bytes()
 }
 
 // readPart reads a row into a part of the State. It reports false if there is none.
@@ -331,7 +333,7 @@ func readPart(ctx context.Context, store *storage.Store, row string, part any) (
 	if b[0] != rowVersion {
 		return false, badRow(row, fmt.Errorf("version %d", b[0]))
 	}
-	if err := parseValue(b[1:], reflect.ValueOf(part).Elem()); err != nil {
+	if err := gob.NewDecoder(bytes.NewReader(b[1:])).Decode(part); err != nil {
 		return false, badRow(row, err)
 	}
 	return true, nil
