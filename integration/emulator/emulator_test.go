@@ -219,7 +219,7 @@ func TestTwoDevices(t *testing.T) {
 		w.want(w.run("key", "init", key), `^made key [0-9a-f]{16} in `)
 		w.on("a", "import", "src", source)
 		w.on("a", "cloud", "set", w.url, "--key-file", key)
-		w.want(w.on("a", "sync"), `^1 page in step`)
+		w.want(w.on("a", "sync"), `^1 page in sync`)
 		w.want(w.on("b", "clone", w.url, "--key-file", key), `^src: new here`)
 		w.on("b", "export", "src", w.path("out"))
 		if out, err := exec.Command("diff", "-r", source, w.path("out")).CombinedOutput(); err != nil {

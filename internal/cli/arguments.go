@@ -349,7 +349,7 @@ func parseSize(text string) (int64, error) {
 	unit := strings.TrimSpace(upper[len(number):])
 	power := strings.Index("BKMGT", strings.TrimSuffix(cmp.Or(unit, "B"), "IB"))
 	if power < 0 || len(unit) > 1 && len(unit) != len("KIB") {
-		return 0, errors.New("the unit is none of K, M, G, T")
+		return 0, errors.New("unknown unit, want K, M, G or T")
 	}
 	factor := float64(int64(1) << (10 * power))
 	n, err := strconv.ParseFloat(number, 64)

@@ -21,7 +21,7 @@ func (a *app) backup(ctx context.Context, args []string) error {
 	}
 	if to == "-" {
 		if _, ok := isTerminal(a.process.Stdout, term.IsTerminal); ok {
-			return usagef("a tar stream is not for a terminal: redirect the output or name a directory")
+			return usagef("a tar stream cannot go to a terminal: redirect the output, or name a directory")
 		}
 		return a.read(ctx, func(repo *ledger.Repository) error {
 			p := a.startProgress(ctx, "writing backup", "pages")
@@ -43,7 +43,7 @@ func (a *app) backup(ctx context.Context, args []string) error {
 		p.finish()
 		if errors.Is(err, ledger.ErrInvalid) {
 			return withHint(bare(err),
-				"name another directory, or remove what a backup has left there that did not come to its end")
+				"name another directory, or remove the remains of an incomplete backup")
 		}
 		if err != nil {
 			return err

@@ -20,7 +20,7 @@ import (
 
 // epochFlag is the flag of all verbs of catalogues.
 type epochFlag struct {
-	Epoch uint64 `flag:"epoch" usage:"present epoch, in which objects are available or have expired"`
+	Epoch uint64 `flag:"epoch" usage:"present epoch, which decides whether objects have expired"`
 }
 
 // catalogWrite has the flags of verbs that change a catalogue.
@@ -111,9 +111,9 @@ type catalogAddFlags struct {
 	catalogWrite
 	containerFlag
 	File       []string `arg:"..."`
-	Attributes []string `flag:"attr" usage:"attribute, \x60KEY=VALUE\x60; may be repeated"`
-	Owner      string   `flag:"owner" usage:"owner in base58 (default: nobody in particular)"`
-	Expires    uint64   `flag:"expires" usage:"last epoch in which the object is available (default: it stays)"`
+	Attributes []string `flag:"attr" usage:"attribute \x60KEY=VALUE\x60; may be repeated"`
+	Owner      string   `flag:"owner" usage:"owner in base58 (default: the zero owner)"`
+	Expires    uint64   `flag:"expires" usage:"last epoch in which the object is available (default: no limit)"`
 }
 
 func (a *app) catalogAdd(ctx context.Context, f catalogAddFlags) error {
@@ -209,8 +209,8 @@ func objectIDs(all []metabase.Address) []metabase.ID {
 
 type catalogLockFlags struct {
 	catalogObjects
-	Free    bool   `flag:"release" usage:"free what the locks ID lock"`
-	Expires uint64 `flag:"expires" usage:"last epoch of the lock (default: until it is freed)"`
+	Free    bool   `flag:"release" usage:"release the locks ID"`
+	Expires uint64 `flag:"expires" usage:"last epoch of the lock (default: until it is released)"`
 }
 
 func (a *app) catalogLock(ctx context.Context, f catalogLockFlags) error {
@@ -267,7 +267,7 @@ func freeObjects(ctx context.Context, t *metabase.Tx, locks []metabase.Address) 
 	if err == nil {
 		_, err = t.Delete(ctx, locks...)
 	}
-	return "freed " + countText(len(freed), "object"), err
+	return "released " + countText(len(freed), "object"), err
 }
 
 // graveEpochs is the default number of epochs for which a grave is kept.
@@ -276,12 +276,12 @@ const graveEpochs = 5
 type catalogRmFlags struct {
 	catalogObjects
 	Expires uint64 `flag:"keep-until" usage:"last epoch of the graves (default: five from now)"`
-	Collect bool   `flag:"collect" usage:"delete what was removed or has expired"`
+	Collect bool   `flag:"collect" usage:"delete removed and expired objects"`
 }
 
 func (a *app) catalogRm(ctx context.Context, f catalogRmFlags) error {
 	if f.Collect != (len(f.IDs) == 0) {
-		return usagef("name the objects, or --collect without any")
+		return usagef("name objects, or give --collect alone")
 	}
 	if !a.changed("keep-until") {
 		f.Expires = f.Epoch + graveEpochs
@@ -336,9 +336,9 @@ type catalogFindFlags struct {
 	catalogRead
 	containerFlag
 	Filters    []string  `arg:"..."`
-	Attributes commaList `flag:"attributes" usage:"attributes to print, beginning with that of the first filter"`
-	Limit      int       `flag:"limit,n" usage:"print no more than this many, up to 1000 (default: all)"`
-	Cursor     string    `flag:"cursor" usage:"go on behind the page that gave this cursor"`
+	Attributes commaList `flag:"attributes" usage:"attributes to print, first that of the first filter"`
+	Limit      int       `flag:"limit,n" usage:"print at most this many, up to 1000 (default: all)"`
+	Cursor     string    `flag:"cursor" usage:"continue from this cursor"`
 }
 
 func (a *app) catalogFind(ctx context.Context, f catalogFindFlags) error {
@@ -382,7 +382,7 @@ func parseFilter(text string) (metabase.Filter, error) {
 	if strings.HasPrefix(text, "$Object:") {
 		return metabase.Filter{Key: text, Op: metabase.Flag}, nil
 	}
-	return metabase.Filter{}, usagef("%s is no filter, such as KEY=VALUE", quoted(text))
+	return metabase.Filter{}, usagef("%s is not a filter, such as KEY=VALUE", quoted(text))
 }
 
 func (a *app) find(ctx context.Context, v *metabase.View, q metabase.Query, all bool) error {
@@ -410,7 +410,7 @@ func (a *app) find(ctx context.Context, v *metabase.View, q metabase.Query, all 
 			a.emit(object{"cursor", cursor})
 			return nil
 		default:
-			a.tell("there is more: --cursor %s", cursor)
+			a.tell("more objects follow: --cursor %s", cursor)
 			return nil
 		}
 	}
@@ -420,7 +420,7 @@ type catalogLsFlags struct {
 	catalogRead
 	Containers bool `flag:"containers" usage:"list containers"`
 	Graves     bool `flag:"graves" usage:"list graves"`
-	Garbage    bool `flag:"garbage" usage:"list what can be deleted"`
+	Garbage    bool `flag:"garbage" usage:"list objects that can be deleted"`
 }
 
 func (a *app) catalogLs(ctx context.Context, f catalogLsFlags) error {
@@ -442,7 +442,7 @@ func (a *app) lsObjects(ctx context.Context, v *metabase.View, page string) erro
 		listed, next, err := v.ListWithCursor(ctx, metabase.MaxCount, cursor)
 		if errors.Is(err, metabase.ErrEndOfListing) {
 			if cursor == "" {
-				a.tell("page %s has no catalogue, or nothing in it; %s lists its keys", page, a.command("ls", page))
+				a.tell("page %s has no catalogue, or an empty one; %s lists its keys", page, a.command("ls", page))
 			}
 			return nil
 		}
@@ -507,12 +507,12 @@ func (a *app) lsGarbage(ctx context.Context, v *metabase.View) error {
 type catalogCheckFlags struct {
 	catalogRead
 	mergeFlags
-	Repair bool `flag:"repair" usage:"make the rows that follow from objects what they should be"`
+	Repair bool `flag:"repair" usage:"correct the rows that follow from objects"`
 }
 
 func (a *app) catalogCheck(ctx context.Context, f catalogCheckFlags) error {
 	if f.Repair && f.At != "" {
-		return usagef("--repair is about what is there now, not --at a commit")
+		return usagef("--repair changes the newest commit, so it excludes --at")
 	}
 	if f.Repair {
 		write := catalogWrite{f.pageArg, f.epochFlag, f.mergeFlags}
@@ -542,7 +542,7 @@ func (a *app) checkCatalog(ctx context.Context, v *metabase.View) error {
 	}
 	counters, err := v.Counters(ctx)
 	if err == nil {
-		a.summary("all rows of %s fit together\n", countText(counters.Physical, "object"))
+		a.summary("all rows of %s are consistent\n", countText(counters.Physical, "object"))
 	}
 	return err
 }
@@ -581,7 +581,7 @@ type catalogExportFlags struct {
 func (a *app) catalogExport(ctx context.Context, f catalogExportFlags) error {
 	path := a.path(f.File)
 	if _, err := os.Lstat(path); err == nil {
-		return withHint(classedf(ledger.ErrInvalid, "export to %s: a file is there and is not overwritten", quoted(f.File)),
+		return withHint(classedf(ledger.ErrInvalid, "export to %s: the file exists and is not overwritten", quoted(f.File)),
 			"name another file")
 	}
 	return a.readCatalog(ctx, f.catalogRead, func(v *metabase.View) error { return exportCatalog(ctx, v, path) })

@@ -105,7 +105,7 @@ func TestErrorsEndWithTheirCause(t *testing.T) {
 			t.Errorf("%q: said %q, want %q", args, errs, want)
 		}
 	}
-	if errs := fails(t, 1, "--dir", repo, "tag", "p", "v1"); !regexp.MustCompile(`^ledgerd: tag v1: commit [0-9a-f]{12} has this name\n   try: --move`).MatchString(errs) {
+	if errs := fails(t, 1, "--dir", repo, "tag", "p", "v1"); !regexp.MustCompile(`^ledgerd: tag v1: commit [0-9a-f]{12} has this name already\n   try: --move`).MatchString(errs) {
 		t.Errorf("said %q", errs)
 	}
 	if errs := fails(t, 2, "--dir", repo, "init", "x"); !strings.Contains(errs, "the number of arguments is wrong, want: ledgerd init\n") {

@@ -24,7 +24,7 @@ func tornText(t admin.TornTail) string {
 
 type checkFlags struct {
 	Pages  pageSet `arg:""`
-	Repair bool    `flag:"repair" usage:"mend what is damaged, with what the cloud has"`
+	Repair bool    `flag:"repair" usage:"repair damage, also with data from the cloud"`
 }
 
 func (a *app) check(ctx context.Context, f checkFlags) error {
@@ -68,7 +68,7 @@ func (a *app) checkPages(ctx context.Context, repo *ledger.Repository, o admin.C
 func (a *app) repairHint(o admin.CheckOptions, report *admin.CheckReport) string {
 	for _, q := range report.Repository {
 		if !q.Repaired {
-			return a.command("cloud", "set", "URL", "--key-file", "FILE") + ", with the cloud that it had"
+			return a.command("cloud", "set", "URL", "--key-file", "FILE") + ", with its former cloud"
 		}
 	}
 	for _, p := range report.Pages {
@@ -79,7 +79,7 @@ func (a *app) repairHint(o admin.CheckOptions, report *admin.CheckReport) string
 			return a.command("check", "--repair") + ", when the cloud can be reached"
 		}
 	}
-	return choose(o.Repair, "what is gone is in a backup or nowhere",
+	return choose(o.Repair, "only a backup can have what is gone",
 		a.command("check", "--repair")+", after a backup of the directory")
 }
 
@@ -113,7 +113,7 @@ func (a *app) printReport(r admin.PageReport) {
 	}
 	a.printIf(r.More, "  problem   and more\n")
 	a.printIf(r.MissingPieces > 0,
-		"  gone      %s of values, of which neither this device nor the cloud has the content\n",
+		"  gone      %s of values, which neither this device nor the cloud has\n",
 		countText(r.MissingPieces, "piece"))
 	a.printIf(len(r.Holes) > 0, "  gone      a part of the tree of %s; the cloud may have it\n",
 		countText(len(r.Holes), "version"))
@@ -122,8 +122,8 @@ func (a *app) printReport(r admin.PageReport) {
 		a.printIf(s.FromOlder > 0, ", %d of them as they were in commit %s", s.FromOlder, s.Older.Short())
 		a.printf("\n")
 	}
-	a.printIf(r.CloudErr != nil, "  cloud     could not be asked: %s\n", errText(r.CloudErr))
-	a.printIf(r.InUse, "  in use    so that it was left as it is\n")
+	a.printIf(r.CloudErr != nil, "  cloud     could not be reached: %s\n", errText(r.CloudErr))
+	a.printIf(r.InUse, "  in use    not repaired\n")
 }
 
 // verifiedText describes what a check without problems has verified.
@@ -132,6 +132,6 @@ func verifiedText(report *admin.CheckReport) string {
 	for _, page := range report.Pages {
 		away += page.AwayPieces
 	}
-	here := "everything that is here verified; " + countText(away, "piece") + " of values in the cloud only"
+	here := "all local data verified; " + countText(away, "piece") + " of values in the cloud only"
 	return choose(away > 0, here, "everything verified")
 }

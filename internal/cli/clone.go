@@ -41,9 +41,9 @@ func (a *app) clone(ctx context.Context, f cloneFlags) error {
 
 // cloneHint adds a hint to the errors that a wrong bucket causes.
 func (a *app) cloneHint(err error) error {
-	err = hintFor(err, ledger.ErrCloudReplaced, "take the URL and the id that %s key show prints on another device; "+
-		"it may be another bucket of the same key", a.process.Program)
-	return hintFor(err, ledger.ErrNotFound, "take the URL that %s key show prints on a device that has synced, "+
-		"and mount its disk; an empty bucket begins with %s, %s and %s",
+	err = hintFor(err, ledger.ErrCloudReplaced, "use the URL and the id that %s key show prints on another device; "+
+		"this may be another bucket with the same key", a.process.Program)
+	return hintFor(err, ledger.ErrNotFound, "use the URL that %s key show prints on a device that has synced, "+
+		"and mount its disk; to start with an empty bucket: %s, %s and %s",
 		a.process.Program, a.command("init"), a.command("cloud", "set", "URL"), a.command("sync"))
 }

@@ -24,14 +24,14 @@ type cloudFlags struct {
 	KeyFile        string `flag:"key-file" usage:"file with the master key (default: $LEDGER_KEY_FILE; see: ledgerd key init)"`
 	PassphraseFile string `flag:"passphrase-file" usage:"file with the passphrase, one line (or set LEDGER_PASSPHRASE)"`
 	Ask            bool   `flag:"passphrase" usage:"ask for the passphrase on the terminal"`
-	BucketID       string `flag:"bucket-id" usage:"id that the bucket must have, as key show prints it on another device"`
-	Plaintext      bool   `flag:"plaintext" usage:"do not seal: who can read the bucket can read everything"`
-	Shared         bool   `flag:"shared-key-file" usage:"allow that others can read the key file"`
+	BucketID       string `flag:"bucket-id" usage:"id that the bucket must have, from key show on another device"`
+	Plaintext      bool   `flag:"plaintext" usage:"do not encrypt: everybody who can read the bucket can read all data"`
+	Shared         bool   `flag:"shared-key-file" usage:"allow a key file that other users can read"`
 }
 
 // credentialsFlag is the flag of verbs with a bucket as an argument.
 type credentialsFlag struct {
-	Credentials string `flag:"credentials-file" usage:"file with credentials for the bucket (default: those of the environment)"`
+	Credentials string `flag:"credentials-file" usage:"file with credentials for the bucket (default: from the environment)"`
 }
 
 // options returns the cloud that the flags describe.
@@ -60,8 +60,8 @@ func (f *cloudFlags) options(ctx context.Context, a *app) (*ledger.Cloud, error)
 	case err != nil:
 		return o, err
 	case ways == 0:
-		return o, withHint(usagef("a cloud is sealed with a key: name one with --key-file or --passphrase-file, "+
-			"or say --plaintext if everybody who can read the bucket may read everything"),
+		return o, withHint(usagef("a cloud needs a key: name one with --key-file or --passphrase-file, "+
+			"or give --plaintext if everybody who can read the bucket may read all data"),
 			"%s key init FILE makes a key", a.process.Program)
 	case ways > 1:
 		return o, usagef("want exactly one of --key-file, --passphrase-file and --plaintext")
@@ -77,7 +77,7 @@ func (u *bucketURL) read(a *app, text string) error {
 	scheme, rest, _ := strings.Cut(text, ":")
 	schemes := append(slices.Sorted(maps.Keys(a.process.Buckets)), "dir")
 	if rest == "" || !slices.Contains(schemes, scheme) {
-		return usagef("%s is no URL of a bucket, want one that begins with %s:", quoted(text), strings.Join(schemes, ": or "))
+		return usagef("%s is not the URL of a bucket, want one that begins with %s:", quoted(text), strings.Join(schemes, ": or "))
 	}
 	u.text, u.url = text, text
 	if scheme == "dir" {
@@ -123,17 +123,17 @@ func (a *app) cloudSet(ctx context.Context, f cloudFlags) error {
 			return err
 		}
 		if before.BucketID != "" && before.BucketID != info.BucketID && info.KeyFile != "" && before.KeyFile == info.KeyFile {
-			a.printWarning(fmt.Sprintf("%s is the key of bucket %s too: one can be shown to a new device in the place of the other", info.KeyFile, before.BucketID),
+			a.printWarning(fmt.Sprintf("%s is also the key of bucket %s: its owner could show one bucket to a new device in place of the other", info.KeyFile, before.BucketID),
 				"make a key for each bucket, or give new devices --bucket-id "+info.BucketID)
 		}
 		a.printCloud(info)
 		if info.Founded {
 			a.cautionWeak(o.Passphrase)
-			a.tell("a new bucket: nothing was in it. When other devices share one already, its URL is another")
+			a.tell("this is a new, empty bucket. If other devices share a bucket already, its URL is another one")
 		} else if info.BucketID != before.BucketID {
-			a.tell("joined bucket %s, which was there", info.BucketID)
+			a.tell("joined the existing bucket %s", info.BucketID)
 		}
-		a.tell("now: %s", a.command("sync"))
+		a.tell("next: %s", a.command("sync"))
 		return nil
 	})
 }
@@ -177,14 +177,14 @@ func (a *app) printCloud(c ledger.CloudInfo) {
 	}
 	a.printf("cloud       %s\nbucket      %s\nsealing     %s\ndevice      %s\n", printable(c.URL), c.BucketID, sealingText(c), c.Device)
 	a.printIf(c.CredentialsFile != "", "credentials %s\n", quoted(c.CredentialsFile))
-	a.printIf(c.Paused, "paused      nothing is synced in the background; %s\n", a.command("cloud", "resume"))
+	a.printIf(c.Paused, "paused      no sync in the background; %s resumes it\n", a.command("cloud", "resume"))
 }
 
 // sealingText describes the protection of a cloud.
 func sealingText(c ledger.CloudInfo) string {
 	switch {
 	case c.Plaintext:
-		return "none: the bucket is plaintext, who can read it can read everything"
+		return "none: the bucket is plaintext, everybody who can read it can read all data"
 	case c.Passphrase:
 		return c.Algorithm + ", key from a passphrase"
 	}

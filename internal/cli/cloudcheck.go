@@ -12,7 +12,7 @@ import (
 
 type cloudCheckFlags struct {
 	Pages  pageRefs `arg:"..."`
-	Repair bool     `flag:"repair" usage:"upload anew what is damaged"`
+	Repair bool     `flag:"repair" usage:"repair damage with the data of this device"`
 }
 
 func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, f cloudCheckFlags) error {
@@ -42,10 +42,10 @@ func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, f cloudCh
 	if left > 0 {
 		err := fmt.Errorf("%s in the bucket %s damaged or missing: %w", countText(left, "object"),
 			choose(left == 1, "is", "are"), ledger.ErrCorrupt)
-		return withHint(err, "on a device that has what was in them: %s", a.command("cloud", "check", "--repair"))
+		return withHint(err, "on a device with their content: %s", a.command("cloud", "check", "--repair"))
 	}
 	if newer > 0 {
-		return fmt.Errorf("%s in the bucket say that a newer program has written them: %w", countText(newer, "object"), ledger.ErrUnsupported)
+		return fmt.Errorf("%s in the bucket written by a newer program: %w", countText(newer, "object"), ledger.ErrUnsupported)
 	}
 	what := choose(repaired, "the rest was", "everything")
 	a.summary("%s, %s: %s verified\n", countText(count, "object"), sizeText(bytes), what)
@@ -62,7 +62,7 @@ func (a *app) printCloudCheck(r admin.CloudCheckReport) {
 		})
 		return
 	}
-	done := choose(r.Repaired, "uploaded anew: ", "")
+	done := choose(r.Repaired, "uploaded again: ", "")
 	for _, d := range r.Damaged {
 		a.printf("%s: %s%s: %s\n", name, done, printable(d.Name), errText(d.Err))
 	}
@@ -70,5 +70,5 @@ func (a *app) printCloudCheck(r admin.CloudCheckReport) {
 		a.printf("%s: %s: %s\n", name, printable(d.Name), errText(d.Err))
 	}
 	a.printIf(r.More > 0, "%s: %s%s more\n", name, done, countText(r.More, "object"))
-	a.printIf(r.Missing > 0, "%s: %s missing, which no device has sent yet\n", name, countText(r.Missing, "piece"))
+	a.printIf(r.Missing > 0, "%s: %s missing: not sent by any device yet\n", name, countText(r.Missing, "piece"))
 }

@@ -11,7 +11,7 @@ import (
 
 type cloudLeakFlags struct {
 	URL         bucketURL `arg:""`
-	Credentials string    `flag:"credentials-file" usage:"file with credentials for the bucket at URL (default: those of the environment)"`
+	Credentials string    `flag:"credentials-file" usage:"file with credentials for the bucket at URL (default: from the environment)"`
 }
 
 func (a *app) cloudLeak(ctx context.Context, f cloudLeakFlags) error {
@@ -56,16 +56,16 @@ func (a *app) printLeak(l *admin.CloudLeak) error {
 		}
 	}
 	a.printf(`
-Of equality he can tell that objects in one directory belong to one page. When a device writes a
-value that its page has already, little is uploaded, which he sees as well, unless deduplication is
-off for its key (ledgerd cloud dedup). Which objects hold equal content he cannot tell, nor names,
-keys, values, or where in an object something begins.
+The owner can tell that objects in one directory belong to one page. If a device writes a value that
+its page has already, little is uploaded. The owner can see that too, unless deduplication is off
+for the key (ledgerd cloud dedup). The owner cannot tell which objects hold equal content. The owner
+cannot read names, keys or values, or see where in an object something begins.
 `)
 	if n := len(l.Odd) + l.MoreOdd; n > 0 {
 		for _, name := range l.Odd {
 			a.printf("not padded: %s\n", name)
 		}
-		return errors.New("the lengths of " + countText(n, "object") + " say more than they should: another program has written them, or their end is missing")
+		return errors.New(countText(n, "object") + " with unpadded lengths: another program has written them, or their end is missing")
 	}
 	return nil
 }

@@ -23,13 +23,13 @@ var compressionSwitch = uploadSwitch{
 
 var dedupSwitch = uploadSwitch{
 	of:  func(u *ledger.UploadRule) *bool { return &u.DedupOff },
-	all: "all values go up whole", some: "values of keys that begin with %s go up whole",
+	all: "all values are uploaded whole", some: "values of keys that begin with %s are uploaded whole",
 }
 
 type ruleFlags struct {
 	Pages pageRefs `arg:"..."`
-	Off   []string `flag:"off" usage:"switch it off for keys that begin with this; '' is all keys"`
-	On    []string `flag:"on" usage:"switch it on for them again"`
+	Off   []string `flag:"off" usage:"switch it off for keys that begin with this; '' means all keys"`
+	On    []string `flag:"on" usage:"switch it on again for these keys"`
 }
 
 func (a *app) cloudRule(c uploadSwitch) func(context.Context, ruleFlags) error {
@@ -39,7 +39,7 @@ func (a *app) cloudRule(c uploadSwitch) func(context.Context, ruleFlags) error {
 			return a.read(ctx, func(repo *ledger.Repository) error { return a.printRules(ctx, repo, c, pages) })
 		}
 		if len(pages) == 0 {
-			return usagef("--off and --on are for the keys of a page: name it")
+			return usagef("--off and --on need a page: name it")
 		}
 		return a.change(ctx, func(repo *ledger.Repository) error {
 			all := admin.UploadRules(repo)

@@ -42,13 +42,13 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 // dryRun is the flag of a verb that can report its work without doing it. Such a verb has one
 // function for both: it determines the work, and then prints or does it.
 type dryRun struct {
-	Dry bool `flag:"dry-run" usage:"only say what would be done"`
+	Dry bool `flag:"dry-run" usage:"only print what would be done"`
 }
 
 // consent has the flags of a destructive verb.
 type consent struct {
 	dryRun
-	Yes bool `flag:"yes,y" usage:"do it without asking"`
+	Yes bool `flag:"yes,y" usage:"do not ask"`
 }
 
 // destroy runs a destructive verb. do(true) prints the work of the verb and changes nothing;
@@ -64,7 +64,7 @@ func (a *app) destroy(ctx context.Context, c consent, danger string, do func(dry
 	case c.Yes || danger == "":
 		return do(false)
 	case a.json || !a.asks(): // a question would not be JSON
-		return usagef("%s: say --yes, or --dry-run to see what it is", danger)
+		return usagef("%s: give --yes, or --dry-run to see the effect", danger)
 	}
 	if err := a.ask(ctx, danger, func() error { return do(true) }); err != nil {
 		return err

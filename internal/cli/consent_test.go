@@ -19,7 +19,7 @@ var destructive = map[string]struct {
 	"delete":           {[]string{"delete", "notes", "--discard-unsynced"}, "notes: would be deleted, "},
 	"rm all":           {[]string{"rm", "notes", "--all"}, "notes: 2 keys would be removed; "},
 	"gc":               {[]string{"gc", "--keep-last", "1"}, "notes: 2 commits would be given up"},
-	"evict discarding": {[]string{"evict", "notes", "--discard-unsynced"}, "notes: would be evicted, with what only this device had"},
+	"evict discarding": {[]string{"evict", "notes", "--discard-unsynced"}, "notes: would be evicted, with data that only this device had"},
 	"erase":            {[]string{"delete", "notes", "--from-history", "a"}, "notes: 1 commit would be given up"},
 }
 

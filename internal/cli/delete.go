@@ -11,20 +11,20 @@ import (
 type deleteFlags struct {
 	consent
 	Pages      pageSet `arg:""`
-	History    prefix  `flag:"from-history" usage:"erase from the page's history what this key had before"`
-	Everywhere bool    `flag:"everywhere" usage:"delete it for all devices that share the bucket"`
-	Discard    bool    `flag:"discard-unsynced" usage:"delete also what only this device has"`
+	History    prefix  `flag:"from-history" usage:"erase the past values of this key"`
+	Everywhere bool    `flag:"everywhere" usage:"delete for all devices that share the bucket"`
+	Discard    bool    `flag:"discard-unsynced" usage:"delete even data that only this device has"`
 }
 
 func (a *app) delete(ctx context.Context, f deleteFlags) error {
 	ref, whole := f.Pages.name.ref(), f.Pages.ledger
 	if f.History.text != "" {
 		if whole || f.Everywhere || f.Discard {
-			return usagef("--from-history wants one page, and no other flag than --yes and --dry-run")
+			return usagef("--from-history takes one page, and no other flags than --yes and --dry-run")
 		}
 		return a.erase(ctx, ref, f)
 	}
-	return a.destroy(ctx, f.consent, "what is deleted cannot be brought back", func(dry bool) error {
+	return a.destroy(ctx, f.consent, "a deletion cannot be undone", func(dry bool) error {
 		o := ledger.DeleteOptions{DiscardUnsynced: f.Discard, Everywhere: f.Everywhere, DryRun: dry}
 		return a.change(ctx, func(repo *ledger.Repository) error { return a.deletePages(ctx, repo, ref, whole, o) })
 	})
@@ -51,7 +51,7 @@ func (a *app) deletePages(ctx context.Context, repo *ledger.Repository, ref ledg
 }
 
 func (a *app) erase(ctx context.Context, page ledger.PageRef, f deleteFlags) error {
-	return a.destroy(ctx, f.consent, "what is erased from history cannot be brought back", func(dry bool) error {
+	return a.destroy(ctx, f.consent, "erased values cannot be restored", func(dry bool) error {
 		return a.change(ctx, func(repo *ledger.Repository) error {
 			e, err := admin.Erase(ctx, repo, page, f.History.bytes, &admin.EraseOptions{DryRun: dry})
 			if err != nil {
@@ -75,9 +75,9 @@ func (a *app) deleted(p *ledger.DeletedPage, dry bool) {
 	name := nameOf(p.Ledger, p.Name, p.ID)
 	done, freed := choose(dry, "would be deleted", "deleted"), choose(dry, "would be freed", "freed")
 	still := choose(dry, "would keep", "still has")
-	rest := choose(p.Discarded, ", with what only this device had", "") +
+	rest := choose(p.Discarded, ", with data that only this device had", "") +
 		choose(p.Everywhere, "; for all devices, and from the bucket with cloud gc in 30 days", "") +
-		choose(p.InCloud, "; the cloud "+still+" what it had", "")
+		choose(p.InCloud, "; the cloud "+still+" its copy", "")
 	a.outcome(dry, object{
 		"page", name, "bytes", p.Bytes, "inCloud", p.InCloud, "everywhere?", p.Everywhere, "discarded?", p.Discarded, "dryRun?", dry,
 	}, "%s: %s, %s %s%s\n", name, done, sizeText(p.Bytes), freed, rest)

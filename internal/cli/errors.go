@@ -180,7 +180,7 @@ func hintFor(err, sentinel error, format string, args ...any) error {
 }
 
 // roomHint is the hint for a full disk.
-const roomHint = "make room on the disk; nothing that was committed is lost"
+const roomHint = "make room on the disk; no commit is lost"
 
 // hintOf returns the hint that tells the user what to try.
 func (a *app) hintOf(err error) string {
@@ -199,46 +199,45 @@ func (a *app) hintOf(err error) string {
 		{is[*usageError](err), a.usageHint()},
 		{is[*ledger.LockedError](err), lockedHint(err)},
 		{is[*bucket.UnfitError](err), "name a bucket of another store; " + a.command("cloud", "probe", "URL") +
-			" proves one without setting it"},
-		{ofBucket && errors.Is(err, ledger.ErrNoSpace), "make room in the bucket, or have its quota raised; " +
-			"nothing is lost, and sync goes on then"},
+			" tests one without setting it"},
+		{ofBucket && errors.Is(err, ledger.ErrNoSpace), "make room in the bucket, or raise its quota; " +
+			"nothing is lost, and sync then continues"},
 		{ofBucket && errors.Is(err, fs.ErrPermission),
-			"see to the rights in the bucket, of the directory or of the credentials; " +
-				"nothing is lost, and sync goes on then"},
+			"check the rights in the bucket, of the directory or of the credentials; " +
+				"nothing is lost, and sync then continues"},
 		{ofBucket && errors.Is(err, ledger.ErrNetwork) && errors.Is(err, fs.ErrNotExist),
-			"if the bucket lies on a disk that is not mounted, mount it; nothing is lost, and sync goes on then"},
-		{is[*filetree.RemovalError](err), "if that is meant: --mirror; to add and change files only: --no-delete. " +
-			"What an import removes stays in the history"},
-		{damaged("key file"), "the key file is damaged, or is none: put the copy of the key in its place " +
-			"that you have kept, or name it with " + setCloud},
-		{damaged("file repository"), a.command("check", "--repair") + " makes it anew, and loses nothing that is stored"},
+			"if the bucket is on a disk that is not mounted, mount it; nothing is lost, and sync then continues"},
+		{is[*filetree.RemovalError](err), "if this is intended: --mirror; to only add and change files: --no-delete. " +
+			"Removed files stay in the history"},
+		{damaged("key file"), "the key file is damaged, or is not a key file: replace it by your copy of the key, " +
+			"or name the copy with " + setCloud},
+		{damaged("file repository"), a.command("check", "--repair") + " makes it again; no stored data is lost"},
 		{errors.Is(err, ledger.ErrNoRepository), "create one with " + a.process.Program +
 			" init, or name another directory with --dir or LEDGER_DIR"},
-		{errors.Is(err, ledger.ErrShutOut), "set the cloud with another key file or passphrase that opens it: " + setCloud +
-			"; nothing here is lost"},
+		{errors.Is(err, ledger.ErrShutOut), "set the cloud with a key file or passphrase that still opens it: " + setCloud +
+			"; no local data is lost"},
 		{errors.Is(err, ledger.ErrKeyFilePassphrase), "give the passphrase of the key file in " + passphraseVariable +
 			" or with --passphrase-file"},
 		{errors.Is(err, ledger.ErrWrongKey), "give the key of that bucket with --key-file or in " + passphraseVariable +
-			"; cloud set changes which key file is remembered"},
+			"; cloud set stores the path of another key file"},
 		{errors.Is(err, ledger.ErrDeleted), a.deletedHint(err)},
-		{errors.Is(err, ledger.ErrCloudRolledBack), "if the bucket lies on a disk that is not mounted, mount it; " +
-			"if it was emptied or restored on purpose: " + reupload + "; nothing here is lost"},
-		{errors.Is(err, ledger.ErrCloudReplaced), "if the bucket lies on a disk that is not mounted, mount it; " +
-			"if it was replaced on purpose: " + reupload + "; nothing here is lost"},
-		{errors.Is(err, ledger.ErrCloudDamaged), "restore what is named; or, on a device that has what was in it, " +
-			reupload +
-			", or " + a.command("cloud", "check", "--repair") + " where that does not help"},
+		{errors.Is(err, ledger.ErrCloudRolledBack), "if the bucket is on a disk that is not mounted, mount it; " +
+			"if it was emptied or restored on purpose: " + reupload + "; no local data is lost"},
+		{errors.Is(err, ledger.ErrCloudReplaced), "if the bucket is on a disk that is not mounted, mount it; " +
+			"if it was replaced on purpose: " + reupload + "; no local data is lost"},
+		{errors.Is(err, ledger.ErrCloudDamaged), "restore the named object; or, on a device with its content: " + reupload +
+			", or " + a.command("cloud", "check", "--repair") + " if that does not help"},
 		{errors.Is(err, ledger.ErrNoCloud), setCloud},
 		{errors.Is(err, ledger.ErrCorrupt), a.command("check")},
 		{errors.Is(err, ledger.ErrNoSpace) || errors.Is(err, syscall.ENOSPC), roomHint},
 		{errors.Is(err, ledger.ErrNetwork),
-			"connect and run it again; nothing is lost, and what is here can be read and changed meanwhile"},
+			"connect and run it again; nothing is lost, and local data can be read and changed meanwhile"},
 		{errors.Is(err, ledger.ErrNeedsFetch), "the value is in the cloud only; connect and read it again"},
 		{errors.Is(err, fs.ErrPermission), a.permissionHint(err)},
-		{errors.Is(err, syscall.EROFS), "the disk is read-only: what is on it can be read; to write, mount it otherwise"},
+		{errors.Is(err, syscall.EROFS), "the disk is read-only: verbs that read work; to write, mount it for writing"},
 		{errors.Is(err, syscall.ENOTDIR), a.notDirectoryHint(err)},
 		{errors.Is(err, errServeStops), "run it again"},
-		{errors.Is(err, errOutput), "nothing has to be done again; see what takes the output"},
+		{errors.Is(err, errOutput), "the work is done; check where the output goes"},
 		{errors.Is(err, context.Canceled), a.interruptedHint()},
 		{errors.Is(err, fs.ErrNotExist), absentHint(err)},
 	} {
@@ -260,9 +259,9 @@ func (a *app) usageHint() string {
 // lockedHint is the hint for a repository that another process holds.
 func lockedHint(err error) string {
 	if e, ok := errors.AsType[*ledger.LockedError](err); ok && e.PID != 0 {
-		return fmt.Sprintf("wait for it with --lock-timeout 30s; process %d holds it, and other verbs go through it when it is a serve", e.PID)
+		return fmt.Sprintf("wait with --lock-timeout 30s; process %d holds the repository, and runs other verbs if it is serve", e.PID)
 	}
-	return "wait for it with --lock-timeout 30s"
+	return "wait with --lock-timeout 30s"
 }
 
 // deletedHint is the hint for a page that another device has deleted for all devices.
@@ -273,19 +272,19 @@ func (a *app) deletedHint(err error) string {
 	} else if len(a.named) == 1 {
 		name = a.named[0].text
 	}
-	helps := "delete the page here, too, with --discard-unsynced"
+	helps := "delete the page here too with --discard-unsynced"
 	if name != "" {
-		helps = a.command("delete", name, "--discard-unsynced") + " deletes it here, too"
+		helps = a.command("delete", name, "--discard-unsynced") + " deletes it here too"
 	}
-	return helps + "; a page of another name can keep what it has"
+	return helps + "; to keep the data, copy it to a page with another name"
 }
 
 // absentHint names the file that does not exist; "" when the error names none.
 func absentHint(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return choose(e.Op == "mkdir",
-			shellQuote(filepath.Dir(e.Path))+" is not there, or nothing can be made in it: name another directory",
-			"see that "+shellQuote(e.Path)+" is there, or name another file")
+			shellQuote(filepath.Dir(e.Path))+" does not exist, or cannot be written: name another directory",
+			"check that "+shellQuote(e.Path)+" exists, or name another file")
 	}
 	return ""
 }
@@ -299,7 +298,7 @@ func (a *app) notDirectoryHint(err error) string {
 	case e.Path == a.dir:
 		return "it is a file: name the directory of a repository with --dir or LEDGER_DIR"
 	}
-	return shellQuote(e.Path) + " is a file, or lies below one: name another path"
+	return shellQuote(e.Path) + " is a file, or is below one: name another path"
 }
 
 // permissionHint names the file without permission. It is "" when the error has no file as such;
@@ -310,7 +309,7 @@ func (a *app) permissionHint(err error) string {
 			if e.Op == "mkdir" {
 				return "check who may write in " + shellQuote(filepath.Dir(e.Path))
 			}
-			return fmt.Sprintf("this user may not %s the directory of the repository: run it as its owner, whom ls -ld %s tells",
+			return fmt.Sprintf("this user may not %s the directory of the repository: run it as its owner (see ls -ld %s)",
 				choose(e.Path == a.dir, "read", "write in"), shellQuote(a.dir))
 		}
 		return "check who may read and write " + shellQuote(e.Path)
@@ -325,7 +324,7 @@ func (a *app) permissionHint(err error) string {
 func (a *app) interruptedHint() string {
 	committing := []string{"put", "rm", "import", "add", "lock", "tag", "restore", "merge", "undo"}
 	added := a.verb == nil || !slices.Contains(committing, a.verb.Name())
-	return choose(added, "what was done stays done; run it again", "no version was added; run it again")
+	return choose(added, "finished work is kept; run it again", "no commit was made; run it again")
 }
 
 // printError prints an error and its hint.

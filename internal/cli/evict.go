@@ -13,10 +13,10 @@ import (
 type evictFlags struct {
 	consent
 	Pages     pageRefs `arg:"..."`
-	Free      size     `flag:"free" usage:"evict until this size is free that was not, such as 500M or 2G"`
-	OlderThan age      `flag:"older-than" usage:"evict what was closed longer ago than this time, such as 12h, 30d or 8w"`
-	Discard   bool     `flag:"discard-unsynced" usage:"lose what only this device has, of the pages that are named"`
-	Keep      size     `flag:"keep-values" usage:"with --values: how much of them stays, a size such as 500M or 2G"`
+	Free      size     `flag:"free" usage:"evict pages until this size is freed, such as 500M or 2G"`
+	OlderThan age      `flag:"older-than" usage:"evict pages that were closed longer ago than this time, such as 12h, 30d or 8w"`
+	Discard   bool     `flag:"discard-unsynced" usage:"evict named pages even if data is lost that only this device has"`
+	Keep      size     `flag:"keep-values" usage:"with --values, keep values up to this size, such as 500M or 2G"`
 	Values    bool     `flag:"values" usage:"drop values that the cloud has, and keep the pages"`
 }
 
@@ -31,11 +31,11 @@ func (a *app) evict(ctx context.Context, f evictFlags) error {
 	case len(f.Pages) == 0 && f.Discard:
 		return usagef("--discard-unsynced is for pages that are named")
 	case len(f.Pages) == 0 && o.FreeBytes == 0 && o.OlderThan == 0 && !f.Values:
-		return usagef("say what to evict: pages, --free SIZE or --older-than D")
+		return usagef("name pages, or give --free SIZE, --older-than D or --values")
 	case f.Values && f.Discard:
 		return usagef("--values drops only what the cloud has")
 	}
-	danger := choose(f.Discard, "what only this device has cannot be brought back", "")
+	danger := choose(f.Discard, "data that only this device has cannot be restored", "")
 	return a.destroy(ctx, f.consent, danger, func(dry bool) error {
 		o.DryRun = dry
 		return a.change(ctx, func(repo *ledger.Repository) error {
@@ -77,14 +77,14 @@ func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) erro
 			a.warn(stays(&r.Kept[i]))
 		}
 	}
-	what := choose(o.DryRun, "would be freed", choose(o.Values, "dropped, which gc --compact gives back", "freed"))
+	what := choose(o.DryRun, "would be freed", choose(o.Values, "dropped; gc --compact frees the space", "freed"))
 	a.printIf(!a.json && (!a.quiet || o.DryRun), "%s of %s %s\n", sizeText(r.FreedBytes),
 		countText(len(r.Evicted), "page"), what)
 	if refused && len(r.Evicted) == 0 {
 		return classedf(ledger.ErrConflict, "%s stay", countText(len(r.Kept), "page"))
 	}
 	if o.FreeBytes > r.FreedBytes {
-		a.warn(fmt.Errorf("%s were asked for: %s stay that the cloud does not have, or that are open (%s tells)",
+		a.warn(fmt.Errorf("less than %s can be freed: %s stay, because they are open or not in the cloud (see %s)",
 			sizeText(o.FreeBytes), countText(len(r.Kept), "page"), a.command("status", "--space")))
 	}
 	return nil
@@ -96,7 +96,7 @@ func (a *app) evictLine(e *admin.EvictResult, o admin.EvictOptions) {
 	if o.Values {
 		verb = choose(o.DryRun, "values would be dropped", "values dropped")
 	}
-	away, lost := e.Bar == admin.EvictAway, choose(e.Discarded, ", with what only this device had", "")
+	away, lost := e.Bar == admin.EvictAway, choose(e.Discarded, ", with data that only this device had", "")
 	verb = choose(away, e.Reason+lost, verb+lost+", "+sizeText(e.Bytes))
 	a.outcome(o.DryRun, object{
 		"page", name, "evicted", bar == "", "bytes", e.Bytes, "bar?", bar, "reason?", e.Reason, "discarded?", e.Discarded, "dryRun?", o.DryRun,
@@ -121,5 +121,5 @@ func (a *app) stays(page ledger.PageRef, name string, bar admin.EvictBar, reason
 	case admin.EvictNoCloud:
 		hint = a.command("cloud", "set", "URL", "--key-file", "FILE")
 	}
-	return withHint(err, "%s%s", hint, choose(lose, ", or lose it with --discard-unsynced", ""))
+	return withHint(err, "%s%s", hint, choose(lose, ", or discard unsynced data with --discard-unsynced", ""))
 }

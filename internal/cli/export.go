@@ -19,8 +19,8 @@ type exportFlags struct {
 	dryRun
 	At        string `flag:"at" usage:"revision to export (default HEAD)"`
 	Format    string `flag:"format" usage:"tree or jsonl (default: by PATH)"`
-	Preserve  bool   `flag:"preserve" usage:"modes as they were, with setuid, setgid and sticky, whatever the umask is"`
-	Overwrite bool   `flag:"overwrite" usage:"replace files in a directory that is not empty, or the file of JSON lines"`
+	Preserve  bool   `flag:"preserve" usage:"restore exact modes, with setuid, setgid and sticky, without the umask"`
+	Overwrite bool   `flag:"overwrite" usage:"replace files in a directory that is not empty, or the JSON lines file"`
 }
 
 func (a *app) exportPage(ctx context.Context, f exportFlags) error {

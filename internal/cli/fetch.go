@@ -10,7 +10,7 @@ type fetchFlags struct {
 	pageArg
 	Prefix prefix `arg:""`
 	passphraseFlag
-	At string `flag:"at" usage:"revision (default HEAD)"`
+	At string `flag:"at" usage:"revision to fetch (default HEAD)"`
 }
 
 func (a *app) fetch(ctx context.Context, f fetchFlags) error {
@@ -23,7 +23,7 @@ func (a *app) fetch(ctx context.Context, f fetchFlags) error {
 			return err
 		}
 		a.result(object{"page", pageText(page), "values", r.Values, "pieces", r.Pieces, "bytes", r.Bytes},
-			"%s looked at, %s fetched\n", countText(r.Values, "long value"), sizeText(r.Bytes))
+			"%s checked, %s fetched\n", countText(r.Values, "long value"), sizeText(r.Bytes))
 		return nil
 	})
 }

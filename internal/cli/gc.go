@@ -14,9 +14,9 @@ import (
 type gcFlags struct {
 	consent
 	Pages      pageRefs `arg:"..."`
-	KeepLast   int      `flag:"keep-last" usage:"keep the newest so many commits of each page"`
-	KeepWithin age      `flag:"keep-within" usage:"keep the commits of this time, such as 12h, 30d, 8w or 1y"`
-	Compact    bool     `flag:"compact" usage:"give the space of what was deleted back to the system"`
+	KeepLast   int      `flag:"keep-last" usage:"keep the newest \x60N\x60 commits of each page"`
+	KeepWithin age      `flag:"keep-within" usage:"keep commits younger than this time, such as 12h, 30d, 8w or 1y"`
+	Compact    bool     `flag:"compact" usage:"free the space of deleted data"`
 }
 
 func (a *app) gc(ctx context.Context, f gcFlags) error {
@@ -27,7 +27,7 @@ func (a *app) gc(ctx context.Context, f gcFlags) error {
 	danger := ""
 	if f.KeepLast > 0 || f.KeepWithin > 0 {
 		o.Retention = &admin.Retention{Commits: f.KeepLast, Age: time.Duration(f.KeepWithin)}
-		danger = "history that is given up cannot be brought back"
+		danger = "given-up history cannot be restored"
 	}
 	return a.destroy(ctx, f.consent, danger, func(dry bool) error {
 		o.DryRun = dry
@@ -85,20 +85,20 @@ func (a *app) compact(ctx context.Context, repo *ledger.Repository, o admin.Comp
 
 // compacted prints the results of Compact.
 func (a *app) compacted(pages []admin.PageCompaction, dry bool) {
-	came, anew := choose(dry, "would come back", "came back"), choose(dry, "to be written anew", "written anew")
+	freed, rewritten := choose(dry, "would be freed", "freed"), choose(dry, "to rewrite", "rewritten")
 	total := int64(0)
 	for _, c := range pages {
 		name := nameOf(c.Ledger, c.Name, c.ID)
 		total += c.Freed
-		text := "nothing to give back, " + sizeText(c.After)
+		text := "nothing to free, " + sizeText(c.After)
 		if c.Freed != 0 {
-			text = fmt.Sprintf("%s %s, %s before, %s after, %s %s", sizeText(c.Freed), came,
-				sizeText(c.Before), sizeText(c.After), countText(c.Segments, "segment"), anew)
+			text = fmt.Sprintf("%s %s, %s before, %s after, %s %s", sizeText(c.Freed), freed,
+				sizeText(c.Before), sizeText(c.After), countText(c.Segments, "segment"), rewritten)
 		}
 		a.result(object{"page", name, "bytesBefore", c.Before, "bytesAfter", c.After, "freedBytes", c.Freed, "segments", c.Segments, "dryRun?", dry},
 			"%s: %s\n", printable(name), text)
 	}
 	if len(pages) != 1 {
-		a.summary("%s of %s %s\n", sizeText(total), countText(len(pages), "page"), came)
+		a.summary("%s of %s %s\n", sizeText(total), countText(len(pages), "page"), freed)
 	}
 }

@@ -21,8 +21,8 @@ type getFlags struct {
 	pageArg
 	Key    oneKey `arg:""`
 	At     string `flag:"at" usage:"revision to read (default HEAD)"`
-	Offset int64  `flag:"offset" usage:"first byte of the value to print"`
-	Length int64  `flag:"length" usage:"number of bytes to print (default: up to the end)"`
+	Offset int64  `flag:"offset" usage:"first byte to print"`
+	Length int64  `flag:"length" usage:"number of bytes to print (default: to the end)"`
 	Output string `flag:"output,o" usage:"write the value to this file"`
 }
 
@@ -56,14 +56,14 @@ func (a *app) noKey(page *ledger.Page, key []byte, at string, err error) error {
 	}
 	hint := a.command(words...)
 	if raw, err := strconv.Unquote(string(key)); err == nil && key[0] == '"' {
-		hint = fmt.Sprintf("a key that ls quotes is given as hexadecimal digits: --hex %x", raw)
+		hint = fmt.Sprintf("give a key that ls prints in quotes as hexadecimal digits: --hex %x", raw)
 	}
 	return withHint(classedf(ledger.ErrNotFound, "page %s has no key %s%s", pageText(page), a.shortKey(key), where), "%s", hint)
 }
 
 func (a *app) getEntry(ctx context.Context, entry ledger.Entry, f getFlags) error {
 	if f.Offset > entry.Size {
-		return classedf(ledger.ErrInvalid, "offset %d is behind the end of the value, which has %s", f.Offset, countText(entry.Size, "byte"))
+		return classedf(ledger.ErrInvalid, "offset %d is beyond the end of the value, which has %s", f.Offset, countText(entry.Size, "byte"))
 	}
 	length := entry.Size - f.Offset
 	length = choose(f.Length >= 0, min(length, f.Length), length)

@@ -27,11 +27,11 @@ type importFlags struct {
 	mergeFlags
 	dryRun
 	Format   string `flag:"format" usage:"tree (files and directories) or jsonl (default: by PATH)"`
-	Checksum bool   `flag:"checksum" usage:"read all files, also those that look unchanged"`
-	Mirror   bool   `flag:"mirror" usage:"remove what is not in PATH, however much, and whatever was imported before"`
-	NoDelete bool   `flag:"no-delete" usage:"add and change files, remove none"`
-	Lazy     bool   `flag:"lazy" usage:"other devices fetch long values on first use, not with the commit"`
-	Message  string `flag:"message,m" usage:"message of the commit (default: import and the name of PATH)"`
+	Checksum bool   `flag:"checksum" usage:"read all files, even if they look unchanged"`
+	Mirror   bool   `flag:"mirror" usage:"make the page equal to PATH, whatever that removes"`
+	NoDelete bool   `flag:"no-delete" usage:"do not remove files"`
+	Lazy     bool   `flag:"lazy" usage:"let other devices fetch long values on first use"`
+	Message  string `flag:"message,m" usage:"commit message (default: import and the name of PATH)"`
 	empty    bool   // PATH is a directory with nothing to import
 }
 
@@ -45,7 +45,7 @@ func formatFor(format, path string) (string, error) {
 	case format != "":
 		return "", usagef("unknown --format %q, want tree or jsonl", format)
 	case path == "-":
-		return "", usagef("PATH is -: say --format jsonl")
+		return "", usagef("PATH is -: give --format jsonl")
 	}
 	info, err := os.Stat(path)
 	lines := strings.HasSuffix(path, ".jsonl") && (err != nil || !info.IsDir())
@@ -59,10 +59,10 @@ func (a *app) importPath(ctx context.Context, f importFlags) error {
 		return err
 	}
 	if f.Mirror && format == formatLines {
-		return usagef("--mirror is about directories: JSON lines are added to what the page has")
+		return usagef("--mirror is for directories: JSON lines are added to the page")
 	}
 	if f.Dry && format == formatLines {
-		return usagef("--dry-run is about files and directories: JSON lines are known when they are read")
+		return usagef("--dry-run is for files and directories, not for JSON lines")
 	}
 	if path != "-" {
 		info, err := os.Stat(path)
@@ -73,8 +73,8 @@ func (a *app) importPath(ctx context.Context, f importFlags) error {
 			return usagef("import %s: it is neither a directory nor a file", quoted(path))
 		}
 		if root, err := absolute(path); err == nil && root == filepath.Dir(root) && !f.Mirror {
-			err := usagef("import %s: it is the whole file system, with what the system only shows as files", quoted(path))
-			return withHint(err, "name the directories that are meant; --mirror imports it all the same")
+			err := usagef("import %s: it is the whole file system, with its virtual files", quoted(path))
+			return withHint(err, "name the directories that you want; --mirror imports it all the same")
 		}
 		if f.empty, err = a.isEmpty(path, info); err != nil {
 			return err
@@ -146,7 +146,7 @@ func (a *app) isEmpty(path string, info fs.FileInfo) (bool, error) {
 }
 
 func nothingIn(path string) error {
-	return withHint(classedf(ledger.ErrNotFound, "import %s: there is nothing to import in it", quoted(path)), "see whether its disk is mounted")
+	return withHint(classedf(ledger.ErrNotFound, "import %s: there is nothing to import in it", quoted(path)), "check whether its disk is mounted")
 }
 
 // needKey returns the error none if no key begins with prefix.
@@ -255,10 +255,10 @@ func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result
 		out = filepath.Join(path, "..", "out")
 	}
 	rows := [][2]string{
-		{a.command("ls", name, "-l"), "what the page has"},
+		{a.command("ls", name, "-l"), "the keys of the page"},
 		{a.command("log", name), "its history"},
 		{a.command("export", name, out), "write it to " + out},
-		{a.command("import", name, path), "import again: one commit of what has changed"},
+		{a.command("import", name, path), "import again: one commit of the changes"},
 	}
 	fmt.Fprintln(a.process.Stderr, "\nTry next:")
 	width := widest(objects(rows, func(row [2]string) string { return row[0] })...)

@@ -52,7 +52,7 @@ func (a *app) openProfile(ctx context.Context, path string, o *profile.Options, 
 
 // damagedProfile adds a hint to the error of a damaged directory.
 func (a *app) damagedProfile(err error, path string) error {
-	return hintFor(err, ledger.ErrCorrupt, "%s lists what is damaged; a browser may repair what it keeps, or clear it",
+	return hintFor(err, ledger.ErrCorrupt, "%s lists the damage; the browser may repair its data, or clear it",
 		a.command("indexeddb", "check", path))
 }
 
@@ -153,15 +153,15 @@ func (a *app) indexeddbCheck(ctx context.Context, f sourceArg) error {
 		a.emit(append(profileObject(result), "opaque", result.Opaque, "leftOut", result.LeftOut, "problems", problems))
 	}
 	if problems > 0 {
-		return withHint(found(problems, "problem"), "a browser may repair what it keeps, or clear it; a backup has it whole")
+		return withHint(found(problems, "problem"), "the browser may repair its data, or clear it; a backup may have it whole")
 	}
 	if a.json || a.quiet {
 		return nil
 	}
 	a.printf("%s verified\n", resultText(result))
-	a.printIf(result.StaleIndexRows > 0, "%s that count no longer\n", countText(result.StaleIndexRows, "index row"))
-	a.printIf(result.LeftOut > 0, "%s that unique indexes leave out\n", countText(result.LeftOut, "index row"))
-	a.printIf(result.Opaque > 0, "%s of an unknown or great value, which was not compared with the indexes\n",
+	a.printIf(result.StaleIndexRows > 0, "%s\n", countText(result.StaleIndexRows, "stale index row"))
+	a.printIf(result.LeftOut > 0, "%s left out of unique indexes\n", countText(result.LeftOut, "index row"))
+	a.printIf(result.Opaque > 0, "%s with an unknown or long value, not compared with the indexes\n",
 		countText(result.Opaque, "record"))
 	return nil
 }
@@ -180,8 +180,8 @@ type profileFlags struct {
 	pageArg
 	Path string `arg:""`
 	writeFlags
-	Lazy    bool   `flag:"lazy" usage:"other devices fetch long values on first use, not with the commit"`
-	Message string `flag:"message,m" usage:"message of the commit (default: import and the name of PATH)"`
+	Lazy    bool   `flag:"lazy" usage:"let other devices fetch long values on first use"`
+	Message string `flag:"message,m" usage:"commit message (default: import and the name of PATH)"`
 }
 
 // An import does not read again the nodes that it writes, so a small cache suffices. With that, the

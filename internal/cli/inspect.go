@@ -17,8 +17,8 @@ type inspectFlags struct {
 	pageArg
 	View  string   `arg:""`
 	Of    []string `arg:"..."` // a key, or a family of rows
-	At    string   `flag:"at" usage:"revision to look at (default HEAD); for key, tree and pieces"`
-	Limit int      `flag:"limit,n" usage:"show no more than this many rows or commits (default: all rows, 20 commits)"`
+	At    string   `flag:"at" usage:"revision for key, tree and pieces (default HEAD)"`
+	Limit int      `flag:"limit,n" usage:"show at most this many rows or commits (default: all rows, 20 commits)"`
 }
 
 // views are the views of inspect.
@@ -220,7 +220,7 @@ func (a *app) inspectTree(ctx context.Context, page *ledger.Page, id ledger.Comm
 		return nil
 	}
 	a.printf("root        %s\nentries     %d in %s, depth %d\n", t.Root, t.Entries, countText(t.Nodes, "node"), t.Depth)
-	a.printf("nodes       %s, of it keys %s, inline values %s\n", sizeText(t.NodeBytes), shareText(t.KeyBytes, t.NodeBytes), shareText(t.InlineBytes, t.NodeBytes))
+	a.printf("nodes       %s, of which keys %s, inline values %s\n", sizeText(t.NodeBytes), shareText(t.KeyBytes, t.NodeBytes), shareText(t.InlineBytes, t.NodeBytes))
 	a.printf("values      %d inline with %s, %d in pieces with %s, %d lazy\n", t.InlineEntries, sizeText(t.InlineBytes), t.Entries-t.InlineEntries, sizeText(t.ValueBytes), t.LazyEntries)
 	if len(t.Levels) == 0 {
 		return nil

@@ -21,7 +21,7 @@ import (
 type keyInitFlags struct {
 	Path string `arg:""`
 	newPassphrase
-	Protect bool `flag:"protect" usage:"seal the key with a passphrase that is asked for"`
+	Protect bool `flag:"protect" usage:"encrypt the key with a passphrase, which the verb asks for"`
 }
 
 func (a *app) keyInit(ctx context.Context, f keyInitFlags) error {
@@ -31,7 +31,7 @@ func (a *app) keyInit(ctx context.Context, f keyInitFlags) error {
 	}
 	path := a.path(f.Path)
 	if err := keys.CreateFile(path, pass); err != nil {
-		return hintFor(err, fs.ErrExist, "a key is never overwritten: name another file, or use the one that is there")
+		return hintFor(err, fs.ErrExist, "an existing key is never overwritten: name another file, or use that key")
 	}
 	return a.printKey(path, "made ", pass)
 }
@@ -57,8 +57,8 @@ func (a *app) printKey(path, done string, pass []byte) error {
 	id, err := keys.FileID(path, true, pass)
 	if err != nil {
 		return hintFor(fmt.Errorf("read key: %w", err), ledger.ErrCorrupt,
-			"the key file is damaged, or is none: name one that ledgerd key init has made, "+
-				"or the copy of the key that you have kept")
+			"the key file is damaged, or is not a key file: name a file of ledgerd key init, "+
+				"or your copy of it")
 	}
 	a.result(object{"path", path, "id", id}, "%skey %s in %s\n", done, id, quoted(path))
 	return nil
@@ -81,7 +81,7 @@ func (a *app) printKeyring(k keys.Keyring, more ...any) {
 
 // passphraseFlag names a file with the passphrase that opens the cloud.
 type passphraseFlag struct {
-	PassphraseFile string `flag:"passphrase-file" usage:"file with the passphrase of the cloud or its key file, one line (or set LEDGER_PASSPHRASE)"`
+	PassphraseFile string `flag:"passphrase-file" usage:"file with the passphrase of the cloud or key file, one line (or set LEDGER_PASSPHRASE)"`
 }
 
 // ofKeyFile returns the passphrase of a key file, nil if the file needs none.
@@ -116,7 +116,7 @@ func (f *passphraseFlag) ofCloud(ctx context.Context, a *app) error {
 
 // newPassphrase names a file with a new passphrase.
 type newPassphrase struct {
-	NewPassphraseFile string `flag:"new-passphrase-file" usage:"file with the new passphrase, one line (default: it is asked for)"`
+	NewPassphraseFile string `flag:"new-passphrase-file" usage:"file with the new passphrase, one line (default: ask)"`
 }
 
 // strongPassphrase is the least number of characters of a passphrase that causes no warning.
@@ -125,7 +125,7 @@ const strongPassphrase = 12
 // cautionWeak warns of a short new passphrase.
 func (a *app) cautionWeak(pass []byte) {
 	if n := utf8.RuneCount(pass); n > 0 && n < strongPassphrase {
-		a.printWarning(fmt.Sprintf("the passphrase has %s: who can read the bucket may find it by trying", countText(n, "character")), "take four or more words at random, or a key file: key init")
+		a.printWarning(fmt.Sprintf("the passphrase has only %s: anybody who can read the bucket may guess it", countText(n, "character")), "use four or more random words, or a key file: key init")
 	}
 }
 
@@ -173,7 +173,7 @@ func (a *app) askSecret(ctx context.Context, what string) ([]byte, error) {
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil, fmt.Errorf("read %s: %w", what, err)
 	case line == "":
-		return nil, classedf(ledger.ErrInvalid, "read %s: nothing was given", what)
+		return nil, classedf(ledger.ErrInvalid, "read %s: nothing was entered", what)
 	}
 	return []byte(line), nil
 }
@@ -230,7 +230,7 @@ type keyAddFlags struct {
 	What []string `arg:"..."`
 	passphraseFlag
 	newPassphrase
-	Label string `flag:"label" usage:"what it is called in lists"`
+	Label string `flag:"label" usage:"name in lists"`
 }
 
 // keyKinds are the first arguments of key add.
@@ -278,7 +278,7 @@ func (a *app) printAddition(c keys.ChangeOptions, info keys.Keyring) {
 	for line := range slices.Chunk(strings.Fields(c.AddWords), 6) {
 		a.printf("%s\n", strings.Join(line, " "))
 	}
-	a.tell("the words are kept nowhere: write them down; %s opens the cloud with them", "key recover")
+	a.tell("the words are stored nowhere: write them down; %s opens the cloud with them", "key recover")
 }
 
 // keyRotate makes a new data key, removes the named slots, and explains the effect.
@@ -290,10 +290,10 @@ func (a *app) keyRotate(ctx context.Context, f keyRotateFlags) error {
 			return hintFor(err, ledger.ErrNotFound, "%s lists the slots", a.command("key", "ls"))
 		}
 		a.printKeyring(info)
-		a.tell("what is written from now on has a new key; what is there is not uploaded again. Other devices follow when they look next: within an hour, before they write")
+		a.tell("new data has a new key; existing data is not uploaded again. Other devices use the new key within an hour, before they write")
 		if len(c.Without) > 0 {
-			a.tell("who has nothing but what was removed still reads: what that device holds, and of what was written before now all that the bucket gives it; " +
-				"it sees the names of objects, too, and who writes when. Take its credentials for the bucket away. What it must not read at all needs another bucket: cloud set")
+			a.tell("a device with only a removed slot can still read its local data, and older objects if the bucket serves them. " +
+				"It can tell which page is written when. Revoke its credentials for the bucket. If it must not read even that, use a new bucket: cloud set")
 		}
 		return nil
 	})
@@ -310,10 +310,10 @@ type keyRecoverFlags struct {
 	Path string    `arg:""`
 	newPassphrase
 	credentialsFlag
-	WordsFile string `flag:"words-file" usage:"file with the words (default: they are asked for)"`
-	Label     string `flag:"label" usage:"what the key file is called in lists"`
+	WordsFile string `flag:"words-file" usage:"file with the words (default: ask)"`
+	Label     string `flag:"label" usage:"name of the key file in lists"`
 	BucketID  string `flag:"bucket-id" usage:"id that the bucket must have"`
-	Protect   bool   `flag:"protect" usage:"seal the key in the file with a passphrase that is asked for"`
+	Protect   bool   `flag:"protect" usage:"encrypt the key in the file with a passphrase, which the verb asks for"`
 }
 
 func (a *app) keyRecover(ctx context.Context, f keyRecoverFlags) error {
@@ -329,12 +329,12 @@ func (a *app) keyRecover(ctx context.Context, f keyRecoverFlags) error {
 	info, err := keys.Recover(ctx, &c, words, f.Label, &ledger.Options{Buckets: a.process.Buckets})
 	if err != nil {
 		err = hintFor(err, ledger.ErrWrongKey,
-			"the words are those of another cloud: give those that were printed for this one")
+			"the words are for another cloud: give those that were printed for this one")
 		return hintFor(err, ledger.ErrShutOut,
-			"these words were removed: take others, or a key file or passphrase that opens the cloud")
+			"these words were removed: use other words, or a key file or passphrase that opens the cloud")
 	}
 	a.printKeyring(info)
-	a.tell("now: %s clone %s --key-file %s, or cloud set in a repository", a.process.Program, shellQuote(f.URL.text),
+	a.tell("next: %s clone %s --key-file %s, or cloud set in a repository", a.process.Program, shellQuote(f.URL.text),
 		shellQuote(f.Path))
 	return nil
 }

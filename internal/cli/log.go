@@ -14,15 +14,15 @@ import (
 
 type logFlags struct {
 	pageArg
-	Limit     int    `flag:"limit,n" usage:"list no more than this many (default: all)"`
+	Limit     int    `flag:"limit,n" usage:"list at most this many (default: all)"`
 	At        string `flag:"at" usage:"revision to start from (default HEAD)"`
 	Heads     bool   `flag:"heads" usage:"start from every head"`
-	Graph     bool   `flag:"graph" usage:"draw the lines between commits; starts from every head"`
-	Conflicts bool   `flag:"conflicts" usage:"show what merges have decided"`
-	Diff      bool   `flag:"diff" usage:"show what each commit changed"`
-	Stat      bool   `flag:"stat" usage:"show what each commit changed, with sizes and a summary"`
-	Oneline   bool   `flag:"oneline" usage:"print a line for each commit"`
-	IDs       bool   `flag:"ids" usage:"print the ids alone"`
+	Graph     bool   `flag:"graph" usage:"draw lines between commits, from every head"`
+	Conflicts bool   `flag:"conflicts" usage:"show the decisions of merges"`
+	Diff      bool   `flag:"diff" usage:"show the changes of each commit"`
+	Stat      bool   `flag:"stat" usage:"show the changes of each commit, with sizes and a summary"`
+	Oneline   bool   `flag:"oneline" usage:"print one line for each commit"`
+	IDs       bool   `flag:"ids" usage:"print only ids"`
 }
 
 func (a *app) log(ctx context.Context, f logFlags) error {
@@ -158,7 +158,7 @@ func title(c ledger.Commit) string {
 
 // senderText names the device that put a commit into the log of the cloud.
 func senderText(s admin.Sender) string {
-	return s.Device[:shortID] + choose(s.Verified, "", ", as a checkpoint says")
+	return s.Device[:shortID] + choose(s.Verified, "", ", according to a checkpoint")
 }
 
 // commitText describes a commit in full.

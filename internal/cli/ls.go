@@ -15,12 +15,12 @@ import (
 type lsFlags struct {
 	Pages    []string `arg:"..."` // a page and a prefix, or a ledger
 	At       string   `flag:"at" usage:"revision to read (default HEAD)"`
-	Start    prefix   `flag:"start" usage:"first key to list; with --reverse too, going down from it"`
-	Long     bool     `flag:"long,l" usage:"show mode, size, time and target; of a page id, size and time"`
-	Raw      bool     `flag:"raw" usage:"list every entry, attributes by themselves"`
-	Reverse  bool     `flag:"reverse" usage:"from the last key to the first"`
-	KeysOnly bool     `flag:"keys-only" usage:"with --json print the keys alone"`
-	Limit    int      `flag:"limit,n" usage:"list no more than this many (default: all)"`
+	Start    prefix   `flag:"start" usage:"key to start from, also with --reverse"`
+	Long     bool     `flag:"long,l" usage:"show mode, size, time and target; for pages, id, size and time"`
+	Raw      bool     `flag:"raw" usage:"list every entry, including attributes"`
+	Reverse  bool     `flag:"reverse" usage:"list in reverse order"`
+	KeysOnly bool     `flag:"keys-only" usage:"with --json, print only keys"`
+	Limit    int      `flag:"limit,n" usage:"list at most this many (default: all)"`
 
 	prefix, bound []byte
 }
@@ -29,7 +29,7 @@ type lsFlags struct {
 func (a *app) lsPages(ctx context.Context, f lsFlags) error {
 	for _, name := range []string{"at", "start", "raw", "reverse", "keys-only", "limit"} {
 		if a.changed(name) {
-			return usagef("--%s is for the keys of a page: name one", name)
+			return usagef("--%s needs a page: name one", name)
 		}
 	}
 	var set pageSet

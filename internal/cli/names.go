@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"net/url"
@@ -192,9 +193,9 @@ func (a *app) keyText(key []byte) string {
 // maxKeyText is the number of characters of a key that a message shows.
 const maxKeyText = 80
 
-// shortKey is keyText, cut to maxKeyText characters, for errors and messages.
+// shortKey is keyText for errors and messages: cut to maxKeyText characters, and never empty.
 func (a *app) shortKey(key []byte) string {
-	s := a.keyText(key)
+	s := cmp.Or(a.keyText(key), `""`) // no digits stand for the empty key
 	if utf8.RuneCountInString(s) <= maxKeyText {
 		return s
 	}

@@ -14,9 +14,9 @@ import (
 
 type permazenFlags struct {
 	pageArg
-	Prefix        prefix `flag:"prefix" usage:"what the keys of the database begin with"`
-	Repair        bool   `flag:"repair" usage:"repair what is wrong, in one commit"`
-	RemoveSchemas bool   `flag:"remove-schemas" usage:"with --repair: remove schemas that no object has"`
+	Prefix        prefix `flag:"prefix" usage:"prefix of the database's keys"`
+	Repair        bool   `flag:"repair" usage:"repair all problems in one commit"`
+	RemoveSchemas bool   `flag:"remove-schemas" usage:"with --repair, remove schemas that no object has"`
 }
 
 func (a *app) permazenCheck(ctx context.Context, f permazenFlags) error {
@@ -58,7 +58,7 @@ func (a *app) jsck(ctx context.Context, page *ledger.Page, f permazenFlags) erro
 		})
 	}
 	if errors.Is(err, ledger.ErrNotFound) {
-		return withHint(bare(err), "--prefix says what the keys of the database begin with")
+		return withHint(bare(err), "give the prefix of the database's keys with --prefix")
 	}
 	if err != nil {
 		return err // the error names the operation
@@ -77,8 +77,8 @@ func (a *app) jsckDone(page, commit string, r jsck.Result, f permazenFlags) erro
 		}
 		return nil
 	case r.Stopped:
-		return withHint(fmt.Errorf("%s found, by which it is not certain what the schemas are: %w", countText(int(r.Issues), "problem"), ledger.ErrCorrupt),
-			"nothing was changed; an older commit may have what is missing: %s", a.command("log", page))
+		return withHint(fmt.Errorf("%s found, and the schemas are uncertain: %w", countText(int(r.Issues), "problem"), ledger.ErrCorrupt),
+			"nothing was changed; an older commit may have the missing rows: %s", a.command("log", page))
 	case r.Issues > 0:
 		return withHint(found(int(r.Issues), "problem"), "%s repairs them", a.command("permazen", "check", page, "--repair"))
 	}

@@ -12,7 +12,7 @@ func TestPermissionHints(t *testing.T) {
 	dir := t.TempDir()
 	a := &app{dir: dir}
 	for path, want := range map[string]string{
-		dir:                            "may not read the directory of the repository: run it as its owner, whom ls -ld " + dir + " tells",
+		dir:                            "may not read the directory of the repository: run it as its owner (see ls -ld " + dir + ")",
 		filepath.Join(dir, "lock.pid"): "may not write in the directory of the repository: run it as its owner",
 		filepath.Dir(dir) + "/key":     "check who may read and write " + filepath.Dir(dir) + "/key",
 	} {

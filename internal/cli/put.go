@@ -17,12 +17,12 @@ type putFlags struct {
 	Key   oneKey   `arg:""`
 	Value []string `arg:"..."`
 	writeFlags
-	File      string `flag:"file,f" usage:"take the value from this file, or from the standard input when it is -"`
-	Lazy      bool   `flag:"lazy" usage:"other devices fetch the value on first use, not with the commit"`
-	IfAbsent  bool   `flag:"if-absent" usage:"only when the key has no entry"`
-	IfPresent bool   `flag:"if-present" usage:"only when the key has an entry"`
-	IfEqual   string `flag:"if-equal" usage:"only when the key has exactly this value"`
-	Message   string `flag:"message,m" usage:"message of the commit"`
+	File      string `flag:"file,f" usage:"read the value from this file, or from the standard input if -"`
+	Lazy      bool   `flag:"lazy" usage:"let other devices fetch the value on first use"`
+	IfAbsent  bool   `flag:"if-absent" usage:"only if the key has no entry"`
+	IfPresent bool   `flag:"if-present" usage:"only if the key has an entry"`
+	IfEqual   string `flag:"if-equal" usage:"only if the key has exactly this value"`
+	Message   string `flag:"message,m" usage:"commit message"`
 }
 
 func (a *app) put(ctx context.Context, f putFlags) error {

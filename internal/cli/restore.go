@@ -14,7 +14,7 @@ type restoreFlags struct {
 	dryRun
 	Revision string `arg:""`
 	Prefix   prefix `arg:""`
-	Message  string `flag:"message,m" usage:"message of the commit (default: restore and the short id)"`
+	Message  string `flag:"message,m" usage:"commit message (default: restore and the short id)"`
 }
 
 func (a *app) restore(ctx context.Context, page *ledger.Page, f restoreFlags) error {
@@ -57,7 +57,7 @@ func (a *app) restoreDry(ctx context.Context, page *ledger.Page, head, id ledger
 		return fmt.Errorf("restore %s: %w", quoted(revision), err)
 	}
 	a.print(object{"page", pageText(page), "added", n[filetree.Added], "changed", n[filetree.Changed], "removed", n[filetree.Removed], "dryRun", true},
-		"%s: %s would be added, %d changed, %d removed to be as at %s\n",
+		"%s: %s would be added, %d changed, %d removed to restore %s\n",
 		pageText(page), countText(n[filetree.Added], "key"), n[filetree.Changed], n[filetree.Removed], quoted(revision))
 	return nil
 }

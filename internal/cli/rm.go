@@ -16,18 +16,18 @@ type rmFlags struct {
 	consent
 	Prefix    prefix `flag:"prefix" usage:"remove all keys that begin with this"`
 	All       bool   `flag:"all" usage:"remove all keys of the page"`
-	Force     bool   `flag:"force" usage:"pass over keys that have no entry"`
-	Message   string `flag:"message,m" usage:"message of the commit"`
+	Force     bool   `flag:"force" usage:"ignore keys that have no entry"`
+	Message   string `flag:"message,m" usage:"commit message"`
 	hasPrefix bool
 }
 
 func (a *app) rm(ctx context.Context, f rmFlags) error {
 	f.hasPrefix = a.changed("prefix")
 	if counted(len(f.Keys) > 0, f.hasPrefix, f.All) != 1 {
-		return usagef("want either keys, --prefix or --all")
+		return usagef("want one of keys, --prefix and --all")
 	}
 	if f.hasPrefix && f.Prefix.text == "" {
-		return usagef("an empty prefix would remove everything: use --all if that is meant")
+		return usagef("an empty prefix would remove everything: if that is intended, use --all")
 	}
 	danger := choose(f.All, "the page will be empty", "")
 	return a.destroy(ctx, f.consent, danger, func(dry bool) error {
@@ -60,7 +60,7 @@ func (a *app) rmDry(ctx context.Context, f rmFlags) error {
 		if err != nil {
 			return err
 		}
-		a.print(object{"page", pageText(page), "keys", n, "dryRun", true}, "%s: %s would be removed; the history keeps what is removed\n", pageText(page), countText(n, "key"))
+		a.print(object{"page", pageText(page), "keys", n, "dryRun", true}, "%s: %s would be removed; removed keys stay in the history\n", pageText(page), countText(n, "key"))
 		return nil
 	})
 }
@@ -115,5 +115,5 @@ func (a *app) rmKeys(ctx context.Context, page *ledger.Page, tx *ledger.Tx, f rm
 
 func (a *app) rmAbsent(page *ledger.Page, key []byte) error {
 	return withHint(classedf(ledger.ErrNotFound, "remove %s: page %s has no such key, nothing was removed", a.shortKey(key), pageText(page)),
-		"--force passes over keys that are not there")
+		"--force ignores keys that do not exist")
 }

@@ -37,9 +37,9 @@ type serveFlags struct {
 	passphraseFlag
 	spaceFlags
 	paceFlags
-	MinPoll time.Duration `flag:"min-poll" usage:"look for changes of others at most this often (default 2s)"`
-	MaxPoll time.Duration `flag:"max-poll" usage:"look for changes of others at least this often, also when nothing happens (default 5m)"`
-	NoGC    bool          `flag:"no-gc" usage:"leave garbage to gc"`
+	MinPoll time.Duration `flag:"min-poll" usage:"shortest interval between polls of the cloud (default 2s)"`
+	MaxPoll time.Duration `flag:"max-poll" usage:"longest interval between polls of the cloud (default 5m)"`
+	NoGC    bool          `flag:"no-gc" usage:"do not collect garbage"`
 }
 
 func (a *app) serve(ctx context.Context, f serveFlags) error {
@@ -76,7 +76,7 @@ func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) erro
 	var wg sync.WaitGroup
 	wg.Go(func() { a.report(serving, repo, stop) })
 	if _, ok := repo.Cloud(); !ok {
-		a.tell("no cloud is set: it serves the verbs of this machine only")
+		a.tell("no cloud is set: serve only runs the verbs of this machine")
 	}
 	a.tell("serving %s until an interrupt", a.dir)
 	err = s.Serve(serving, func(ctx context.Context, r daemon.Request, stdin io.Reader, stdout, stderr io.Writer) int {

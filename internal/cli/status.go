@@ -18,8 +18,8 @@ import (
 
 type statusFlags struct {
 	Pages pageSet `arg:""`
-	Space bool    `flag:"space" usage:"show what takes space, page by page"`
-	Bars  bool    `flag:"bars" usage:"draw what takes space as bars"`
+	Space bool    `flag:"space" usage:"show what takes space in each page"`
+	Bars  bool    `flag:"bars" usage:"draw the sizes of pages as bars"`
 }
 
 func (a *app) status(ctx context.Context, f statusFlags) error {
@@ -306,7 +306,7 @@ func (a *app) cloudStatus(c *admin.CloudStatus) {
 	a.printf("requests    %d of class A (put, list), %d of class B (get), %d free, %d repeated, since %s\n",
 		c.A, c.B, c.Free, c.Retries, c.Since.UTC().Format("2006-01-02"))
 	a.printf("bytes       %s up, %s down\n", sizeText(c.Up), sizeText(c.Down))
-	a.printf("cost        about $%.6f at the prices of Google Cloud Storage, without storing\n", costOf(c))
+	a.printf("cost        about $%.6f at the prices of Google Cloud Storage, without storage\n", costOf(c))
 }
 
 // syncProgressObject is the progress of one direction of sync, in status --json; nil when nothing

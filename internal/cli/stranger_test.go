@@ -123,7 +123,7 @@ func TestServeWithoutCloudSaysSo(t *testing.T) {
 	if code := cli.Main(ctx, p); code != 0 {
 		t.Fatalf("exit code %d: %s", code, &errs)
 	}
-	if !strings.Contains(errs.String(), "no cloud is set: it serves the verbs of this machine only") {
+	if !strings.Contains(errs.String(), "no cloud is set: serve only runs the verbs of this machine") {
 		t.Errorf("serve says %q", &errs)
 	}
 }

@@ -85,7 +85,7 @@ func (a *app) synced(repo *ledger.Repository, before admin.SyncMetrics, pages []
 			"pages", len(pages), "failed", failed, "upBytes", up, "downBytes", down, "classA", classA, "classB", classB, "retries", m.Retries - before.Retries,
 		})
 	case !a.quiet && failed < len(pages) || err == nil && !a.quiet:
-		a.printf("%s in step: %s up, %s down, %s\n", countText(len(pages)-failed, "page"), sizeText(up), sizeText(down), countText(classA+classB, "request"))
+		a.printf("%s in sync: %s up, %s down, %s\n", countText(len(pages)-failed, "page"), sizeText(up), sizeText(down), countText(classA+classB, "request"))
 	}
 	if err == nil || failed == 0 || failed == len(pages) || isCloudError(err) || errors.Is(err, ledger.ErrCorrupt) || errors.Is(err, context.Canceled) {
 		return err
@@ -107,7 +107,7 @@ func (a *app) syncedPage(p ledger.PageSync) {
 		})
 	case p.Err != nil || a.quiet:
 	case p.Missing > 0:
-		a.printf("%s: %s missing, which no device has sent yet\n", name, countText(p.Missing, "piece"))
+		a.printf("%s: %s missing: not sent by any device yet\n", name, countText(p.Missing, "piece"))
 	case p.Created:
 		a.printf("%s: new here\n", name)
 	}
@@ -115,9 +115,9 @@ func (a *app) syncedPage(p ledger.PageSync) {
 
 // spaceFlags bound the disk space of pages.
 type spaceFlags struct {
-	Quota  size `flag:"quota" usage:"what the pages may take, a size such as 20G (default: no bound)"`
-	Free   size `flag:"keep-free" usage:"what stays free on the disk, a size such as 5G (default: no bound)"`
-	Values size `flag:"keep-values" usage:"how much stays of the values that the cloud has, a size such as 10G (default: all)"`
+	Quota  size `flag:"quota" usage:"maximum size of the pages, such as 20G (default: no limit)"`
+	Free   size `flag:"keep-free" usage:"minimum size of free disk space, such as 5G (default: no limit)"`
+	Values size `flag:"keep-values" usage:"maximum size of local values that the cloud has, such as 10G (default: no limit)"`
 }
 
 // bound copies the bounds to o.
@@ -135,8 +135,8 @@ func (f *spaceFlags) keep(ctx context.Context, repo *ledger.Repository) error {
 
 // paceFlags bound the rates of sync.
 type paceFlags struct {
-	Up   rate `flag:"upload-limit" usage:"what goes up in a second at most, a size such as 512K (default: no limit)"`
-	Down rate `flag:"download-limit" usage:"what comes down in a second at most, a size such as 2M (default: no limit)"`
+	Up   rate `flag:"upload-limit" usage:"maximum upload in a second, a size such as 512K (default: no limit)"`
+	Down rate `flag:"download-limit" usage:"maximum download in a second, a size such as 2M (default: no limit)"`
 }
 
 // limit copies the bounds to o.

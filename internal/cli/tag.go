@@ -15,15 +15,15 @@ type tagFlags struct {
 	pageArg
 	dryRun
 	Names  []string `arg:"..."` // the tag, and its revision
-	Delete string   `flag:"delete,d" usage:"take this name away"`
-	Move   bool     `flag:"move" usage:"move a name that another commit has"`
+	Delete string   `flag:"delete,d" usage:"delete this tag"`
+	Move   bool     `flag:"move" usage:"move a tag from another commit"`
 }
 
 func (a *app) tag(ctx context.Context, f tagFlags) error {
 	removing, setting := a.changed("delete"), len(f.Names) > 0
 	switch {
 	case removing && setting:
-		return usagef("-d takes the name by itself")
+		return usagef("-d takes one name and no other arguments")
 	case setting && admin.ValidateTag(f.Names[0]) != nil:
 		return wrong(admin.ValidateTag(f.Names[0]))
 	case removing:
@@ -60,8 +60,8 @@ func (a *app) setTag(ctx context.Context, page *ledger.Page, f tagFlags) error {
 	case err != nil:
 		return err
 	case has && old != id && !f.Move:
-		return withHint(classedf(ledger.ErrConflict, "tag %s: commit %s has this name", quoted(name), old.Short()),
-			"--move moves it")
+		return withHint(classedf(ledger.ErrConflict, "tag %s: commit %s has this name already", quoted(name), old.Short()),
+			"--move moves the name")
 	case f.Dry:
 		a.print(object{"tag", name, "commit", id, "dryRun", true}, "tag %s would be given to commit %s\n", quoted(name), id.Short())
 		return nil
@@ -87,7 +87,7 @@ func (a *app) deleteTag(ctx context.Context, page *ledger.Page, f tagFlags) erro
 			"%s", a.command("tag", pageText(page)))
 	case err == nil && (f.Dry || a.json):
 		a.print(object{"tag", name, "commit", id, "deleted", true, "dryRun?", f.Dry},
-			"tag %s would be taken away from commit %s\n", quoted(name), id.Short())
+			"tag %s would be removed from commit %s\n", quoted(name), id.Short())
 	}
 	return err
 }

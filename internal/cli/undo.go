@@ -13,8 +13,8 @@ type undoFlags struct {
 	Commit string `arg:""`
 	mergeFlags
 	dryRun
-	To      string `flag:"to" usage:"of a merge, the parent to go back to"`
-	Message string `flag:"message,m" usage:"message of the commit (default: undo and the short id)"`
+	To      string `flag:"to" usage:"for a merge, the parent to go back to"`
+	Message string `flag:"message,m" usage:"commit message (default: undo and the short id)"`
 }
 
 func (a *app) undo(ctx context.Context, page *ledger.Page, f undoFlags) error {
@@ -34,13 +34,13 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, f undoFlags) error {
 	if len(c.Parents) > 1 && f.To == "" {
 		return withHint(usagef("undo %s: it is a merge of %s and %s", quoted(revision), c.Parents[0].Short(),
 			c.Parents[1].Short()),
-			"name the parent to go back to: %s; or undo one of the commits that it has merged", a.command("undo", pageText(page), revision, "--to", c.Parents[0].Short()))
+			"name the parent to go back to: %s; or undo one of the merged commits", a.command("undo", pageText(page), revision, "--to", c.Parents[0].Short()))
 	}
 	if c.Generation == 0 {
-		return usagef("undo %s: commit %s is the first one, which has changed nothing", quoted(revision), id.Short())
+		return usagef("undo %s: commit %s is the first one, which changed nothing", quoted(revision), id.Short())
 	}
 	if f.To != "" && !slices.Contains(c.Parents, o.Parent) {
-		return usagef("undo %s: %s is no parent of it", quoted(revision), quoted(f.To))
+		return usagef("undo %s: %s is not one of its parents", quoted(revision), quoted(f.To))
 	}
 	result, err := page.Undo(ctx, id, o)
 	if err != nil {

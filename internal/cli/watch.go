@@ -23,8 +23,8 @@ const fromNone = "none"
 type watchFlags struct {
 	pageArg
 	Prefix prefix `flag:"prefix" usage:"only keys that begin with this"`
-	From   string `flag:"from" usage:"revision to begin behind, or none (default: HEAD)"`
-	Limit  int    `flag:"limit,n" usage:"end after this many notifications (default: never)"`
+	From   string `flag:"from" usage:"revision to start after, or none (default HEAD)"`
+	Limit  int    `flag:"limit,n" usage:"stop after this many notifications (default: never)"`
 }
 
 // Bounds of one look at a page, so that the memory does not grow with the length of a notification.
@@ -72,7 +72,7 @@ func (w *watcher) cutOff() error {
 	if w.started {
 		words = append(words, "--from", w.from.String())
 	}
-	return withHint(fmt.Errorf("watch page %s: %w", w.name.text, errServeStops), "%s goes on", w.app.command(words...))
+	return withHint(fmt.Errorf("watch page %s: %w", w.name.text, errServeStops), "%s continues", w.app.command(words...))
 }
 
 // watch looks at the page whenever another process has written to the repository. In a serve, the

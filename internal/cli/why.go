@@ -33,13 +33,13 @@ func (a *app) why(ctx context.Context, page *ledger.Page, f whyFlags) error {
 	}
 	if last != nil {
 		if len(last.Lost) > 0 && len(last.Commit.Parents) == 1 && !a.hex && isPrintable(string(key)) {
-			a.tell("how it was before: %s", a.command("why", pageText(page), string(key), "--at", last.Commit.ID.Short()+"~1"))
+			a.tell("earlier history: %s", a.command("why", pageText(page), string(key), "--at", last.Commit.ID.Short()+"~1"))
 		}
 		return nil
 	}
 	err = a.noKey(page, key, at, ledger.ErrNotFound)
 	if hint, ok := errors.AsType[*hintError](err); ok {
-		return withHint(fmt.Errorf("%w, and there is no trace that it ever had", hint.err), "%s", hint.hint)
+		return withHint(fmt.Errorf("%w, and its history has none either", hint.err), "%s", hint.hint)
 	}
 	return err
 }
@@ -51,7 +51,7 @@ func (a *app) printStep(ctx context.Context, page *ledger.Page, s ledger.Step) e
 	}
 	was := "was"
 	if s.Pruned {
-		value += "; this is the oldest that is known, older history was given up"
+		value += "; older history was given up"
 	} else if len(s.Commit.Parents) > 1 {
 		was = "lost"
 		value += choose(s.Rule != "", ", by "+printable(s.Rule), ", changed on this side only")

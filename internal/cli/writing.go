@@ -11,13 +11,13 @@ import (
 
 // mergeFlags select whether a verb merges several heads at its end.
 type mergeFlags struct {
-	NoMerge bool `flag:"no-merge" usage:"leave several heads as they are"`
+	NoMerge bool `flag:"no-merge" usage:"do not merge several heads"`
 }
 
 // writeFlags add the revision on which a verb builds its commit.
 type writeFlags struct {
 	mergeFlags
-	Parent string `flag:"parent" usage:"revision to build the commit on (default HEAD)"`
+	Parent string `flag:"parent" usage:"parent of the commit (default HEAD)"`
 }
 
 const writeHelp = `If the page then has several heads, the verb merges them and says so on the standard error;
@@ -36,7 +36,7 @@ func (a *app) write(ctx context.Context, page *ledger.Page, parent, message stri
 	}
 	defer func() {
 		if _, ok := errors.AsType[*bucket.Error](err); !ok && errors.Is(err, ledger.ErrNoSpace) {
-			err = withHint(err, "make room on the disk; nothing that was committed is lost. What is left of a write of more than 400 MB goes with %s",
+			err = withHint(err, roomHint+". %s frees what is left of a write of more than 400 MB",
 				a.command("gc", "--compact"))
 		}
 	}()
@@ -67,7 +67,7 @@ func (a *app) mergeAfter(ctx context.Context, page *ledger.Page, f mergeFlags) (
 		return nil, err
 	}
 	if f.NoMerge {
-		a.tell("page %s has %d heads; %s brings them together", pageText(page), len(heads), a.command("merge", pageText(page)))
+		a.tell("page %s has %d heads; %s merges them", pageText(page), len(heads), a.command("merge", pageText(page)))
 		return nil, nil
 	}
 	results, err := page.Merge(ctx)
@@ -75,7 +75,7 @@ func (a *app) mergeAfter(ctx context.Context, page *ledger.Page, f mergeFlags) (
 		return nil, fmt.Errorf("merge %d heads: %w", len(heads), err)
 	}
 	if err != nil {
-		a.warn(fmt.Errorf("the commit was made, and its page has %d heads still: %w", len(heads), err))
+		a.warn(fmt.Errorf("the commit was made, but the page still has %d heads: %w", len(heads), err))
 		return nil, nil
 	}
 	if len(results) == 0 {
@@ -108,7 +108,7 @@ func (a *app) mergedText(ctx context.Context, page *ledger.Page, results []ledge
 			}
 		}
 	}
-	return fmt.Sprintf("%s decided, %s shows them", countText(conflicts, "conflict"), a.command("log", pageText(page), "--conflicts")), nil
+	return fmt.Sprintf("%s decided; %s shows them", countText(conflicts, "conflict"), a.command("log", pageText(page), "--conflicts")), nil
 }
 
 // tell prints a line for people to the standard error.
