@@ -173,9 +173,6 @@ func merged(sources []sequence, each func(wire.Record) error) error {
 		r := head[first]
 		for i := range head {
 			for head[i] != nil && wire.Compare(head[i], r) == 0 {
-				if g, ok := r.(*wire.Gone); ok && i != first {
-					r = &wire.Gone{Commits: g.Commits.Union(head[i].(*wire.Gone).Commits)}
-				}
 				if err := advance(i); err != nil {
 					return err
 				}
@@ -188,8 +185,8 @@ func merged(sources []sequence, each func(wire.Record) error) error {
 }
 
 // Each calls fn, which may keep the records, with the records of the runs of a kind: ordered by
-// key, each key once, as the newest run has it. Records of type Gone may overlap; see Gone. A
-// record of a commit counts only if no run lists the commit as given up. A missing or bad run is a
+// key, each key once, as the newest run has it. A record of a commit counts only if no run lists
+// the commit as given up. A missing or bad run is a
 // *base.CorruptError with its name; fn may have received some of its records. Other errors are
 // those of fn, of the bucket, and *base.FormatError.
 func (s *Store) Each(ctx context.Context, h *Header, kind wire.RunKind, fn func(wire.Record) error) error {
@@ -208,10 +205,10 @@ func (s *Store) sources(ctx context.Context, runs []wire.Run) (out []sequence) {
 // Gone returns the commits that the checkpoint lists as given up, 8 bytes each. Errors: as Each.
 func (s *Store) Gone(ctx context.Context, h *Header) (all epoch.Set, err error) {
 	err = s.Each(ctx, h, wire.GivenUp, func(r wire.Record) error {
-		all = append(all, r.(*wire.Gone).Commits...)
+		all = append(all, r.(*wire.Gone).Commit)
 		return nil
 	})
-	return epoch.SetOf(all...), err
+	return all, err
 }
 
 // Add writes a run of the records fresh, ordered by key, into the directory of epoch e, and adds it
@@ -268,52 +265,17 @@ func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKin
 func (s *Store) write(ctx context.Context, e epoch.ID, kind wire.RunKind, sources []sequence, stays func(wire.Record) bool) (wire.Run, error) {
 	run := wire.Run{Kind: kind, Epoch: e, ID: s.o.NewID()}
 	object, err := s.put(ctx, s.o.Names.Checkpoint(e, run.ID), s.o.Names.RunLabel(e, run.ID), wire.RunOf(kind), func(w *wire.Writer) (bool, error) {
-		out := func(r wire.Record) error {
+		err := merged(sources, func(r wire.Record) error {
 			if stays != nil && !stays(r) {
 				return nil
 			}
 			run.Records++
 			return w.Write(r)
-		}
-		if kind == wire.GivenUp {
-			out = blocks(out)
-		}
-		err := merged(sources, out)
-		if err == nil && kind == wire.GivenUp {
-			err = out(nil)
-		}
+		})
 		return run.Records > 0, err
 	})
 	run.Bytes, run.Hash = object.bytes, object.hash
 	return run, err
-}
-
-// blocks returns a function that passes on its input as records of the greatest length, which do
-// not overlap; nil ends the input.
-func blocks(out func(wire.Record) error) func(wire.Record) error {
-	var held epoch.Set
-	emit := func(least int) error {
-		for len(held) > least {
-			n := min(len(held)-least, wire.MaxGone)
-			if err := out(&wire.Gone{Commits: held[:n]}); err != nil {
-				return err
-			}
-			held = held[n:]
-		}
-		return nil
-	}
-	return func(r wire.Record) error {
-		if r == nil {
-			return emit(0)
-		}
-		held = held.Union(r.(*wire.Gone).Commits)
-		// Later commits are greater than the first commit of r.
-		i, _ := slices.BinarySearch(held, r.(*wire.Gone).Commits[0])
-		if i < wire.MaxGone {
-			return nil
-		}
-		return emit(len(held) - i/wire.MaxGone*wire.MaxGone)
-	}
 }
 
 // Put writes a header as the checkpoint of x, and sets Checkpoint and CheckpointHash of x. Errors:

@@ -139,8 +139,8 @@ func (d *device) body() []byte {
 	var b bytes.Buffer
 	w := wire.NewWriter(&b, wire.Body)
 	must(w.Write(&wire.Size{}))
-	if len(d.send) > 0 {
-		must(w.Write(&wire.Gone{Commits: d.send}))
+	for _, c := range d.send {
+		must(w.Write(&wire.Gone{Commit: c}))
 	}
 	writeCommits(w, d.w, d.unsynced)
 	if d.retain != nil {
@@ -257,7 +257,7 @@ func (d *device) read(ctx context.Context, e *pagelog.Entry) (b epochtest.Body, 
 	err = eachRecord(r, func(rec wire.Record) {
 		switch rec := rec.(type) {
 		case *wire.Gone:
-			b.Gone = b.Gone.Union(rec.Commits)
+			b.Gone = b.Gone.Union(epoch.Set{rec.Commit})
 		case *wire.Commit:
 			b.Commits = append(b.Commits, d.node(rec))
 		case *wire.Retention:
@@ -334,7 +334,7 @@ func (d *device) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Positio
 				case *wire.Commit:
 					s.Kept = s.Kept.With(d.node(rec))
 				case *wire.Gone:
-					s.Gone = s.Gone.Union(rec.Commits)
+					s.Gone = s.Gone.Union(epoch.Set{rec.Commit})
 				}
 			})
 		}
@@ -406,8 +406,8 @@ func (d *device) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Look
 		return err
 	}
 	if err := run(wire.GivenUp, func(w *wire.Writer) {
-		if len(next.Gone) > 0 {
-			must(w.Write(&wire.Gone{Commits: next.Gone}))
+		for _, c := range next.Gone {
+			must(w.Write(&wire.Gone{Commit: c}))
 		}
 	}); err != nil {
 		return err

@@ -97,7 +97,7 @@ func (b *bodyStep) record(ctx context.Context, r wire.Record, at storage.CloudPl
 	case *wire.Size:
 		b.p.o.Down.Expect(int64(r.Values), int64(r.Bytes))
 	case *wire.Gone:
-		b.gone = b.gone.Union(r.Commits)
+		b.gone = append(b.gone, r.Commit) // the stream has them in order
 	case *wire.Pack:
 		return b.pack(ctx, r)
 	case *wire.Piece:

@@ -98,8 +98,8 @@ func (d *member) bodyByHand(ctx context.Context) (*wire.EntryBody, error) {
 	var b bytes.Buffer
 	w := wire.NewWriter(&b, wire.Body)
 	d.must(w.Write(&wire.Size{}))
-	for some := range slices.Chunk(s.Send, wire.MaxGone) {
-		d.must(w.Write(&wire.Gone{Commits: some}))
+	for _, c := range s.Send {
+		d.must(w.Write(&wire.Gone{Commit: c}))
 	}
 	for i := range packs {
 		d.must(w.Write(&packs[i]))
@@ -272,8 +272,8 @@ func (c *proposal) gone() error {
 		return err
 	}
 	var rs []*wire.Gone
-	for some := range slices.Chunk(c.next.Gone.Without(before), wire.MaxGone) {
-		rs = append(rs, &wire.Gone{Commits: some})
+	for _, g := range c.next.Gone.Without(before) {
+		rs = append(rs, &wire.Gone{Commit: g})
 	}
 	return c.add(wire.GivenUp, all(rs), nil)
 }

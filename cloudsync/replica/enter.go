@@ -124,7 +124,7 @@ func (e *entering) readGone(ctx context.Context) error {
 	h, _ := e.runs(wire.GivenUp)
 	gone, err := e.p.runs.Gone(ctx, h)
 	if e.st.Gone = gone; e.caughtUp {
-		e.st.Gone = e.st.Gone.Union(e.p.state.memory().Without(e.p.state.Send))
+		e.st.Gone = e.st.Gone.Union(e.p.state.Gone.Without(e.p.state.Send))
 	}
 	return err
 }
@@ -270,7 +270,7 @@ func (e *entering) readMissing(ctx context.Context) error {
 
 // join decides the fate of the page's commits.
 func (e *entering) join(context.Context) error {
-	e.j = epoch.Join(epoch.Local{View: e.view, Memory: e.p.state.memory()}, e.st)
+	e.j = epoch.Join(epoch.Local{View: e.view, Memory: e.p.state.Gone}, e.st)
 	return nil
 }
 

@@ -37,7 +37,7 @@ func (p *Page) view(ctx context.Context) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	giveUp, memory := setOf(p.state.GiveUp), p.state.memory()
+	giveUp, memory := setOf(p.state.GiveUp), p.state.Gone
 	v := &view{graph: g.Reduce(g.Set().Without(giveUp))}
 	st := p.logState(g, unsynced, wire.Retention{})
 	st.Gone = memory.Without(p.state.Send)

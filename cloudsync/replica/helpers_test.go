@@ -385,10 +385,7 @@ func (d *member) logState() epoch.State {
 	h, s := d.history(), d.page.State()
 	not := h.unsynced.Union(h.giveUp)
 	st := epoch.State{Retention: epoch.Retention{Last: int(s.Retention.Last), Within: s.Retention.Within}}
-	for _, g := range s.Gone {
-		st.Gone = st.Gone.Union(g)
-	}
-	st.Gone = st.Gone.Without(s.Send)
+	st.Gone = s.Gone.Without(s.Send)
 	for _, n := range h.graph {
 		if !not.Has(n.ID) {
 			n.Near = n.Near.Without(not)

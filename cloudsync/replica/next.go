@@ -493,8 +493,8 @@ func (p *Page) resendAll(ctx context.Context, g *gatherer, local []object.Digest
 
 // write writes the body.
 func (m *maker) write(ctx context.Context, w *wire.Writer) error {
-	for send := range slices.Chunk(m.p.state.Send, wire.MaxGone) {
-		if err := w.Write(&wire.Gone{Commits: send}); err != nil {
+	for _, c := range m.p.state.Send {
+		if err := w.Write(&wire.Gone{Commit: c}); err != nil {
 			return err
 		}
 	}

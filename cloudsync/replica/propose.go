@@ -433,9 +433,9 @@ func (p *Page) isNamed(id epoch.ID) bool {
 func (e *proposing) gone(ctx context.Context) error {
 	given := e.given
 	if e.shown != nil {
-		given = given.Union(e.p.state.memory().Without(e.p.state.Send))
+		given = given.Union(e.p.state.Gone.Without(e.p.state.Send))
 	}
-	fresh := recordsOf(slices.Chunk(given, wire.MaxGone), func(some epoch.Set) wire.Record { return &wire.Gone{Commits: some} })
+	fresh := recordsOf(slices.Values(given), func(c epoch.Commit) wire.Record { return &wire.Gone{Commit: c} })
 	_, err := e.p.runs.Add(ctx, e.x.ID, e.h, wire.GivenUp, fresh, false, nil)
 	return err
 }

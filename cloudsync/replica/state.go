@@ -37,9 +37,8 @@ type State struct {
 	// Near are the nearest ancestors here of commits with a given-up parent, synced or not. The
 	// ancestors may be commits of GiveUp.
 	Near map[epoch.Commit]epoch.Set
-	// Gone are all commits that the page ever learned were given up, in parts of descending length:
-	// see addGone.
-	Gone []epoch.Set
+	// Gone are all commits that the page ever learned were given up.
+	Gone epoch.Set
 	// Send are the commits of Gone that the log does not list. They go up with the next body.
 	Send epoch.Set
 	// GiveUp are given-up commits that storage still has. None is a head.
@@ -97,7 +96,7 @@ const (
 	rowAnnounced = "announced" // with /{number of the entry, 16 hex digits}
 	rowRetention = "retention"
 	rowNear      = storage.MetadataGivenUp + "-near"
-	rowGone      = storage.MetadataGivenUp // with /{number of the part}
+	rowGone      = storage.MetadataGivenUp
 	rowSend      = "send"
 	rowGiveUp    = "giveup"
 	rowPlaced    = "placed"
@@ -172,40 +171,15 @@ func cloned[K comparable, V any](m map[K]V) map[K]V {
 	return maps.Clone(m)
 }
 
-// addGone adds given-up commits. Parts are merged as the runs of a checkpoint are, so that little
-// is rewritten.
+// addGone adds given-up commits.
 func (s *State) addGone(g epoch.Set) {
-	for _, part := range s.Gone {
-		g = g.Without(part)
+	if !g.Within(s.Gone) {
+		s.Gone = s.Gone.Union(g)
 	}
-	if len(g) == 0 {
-		return
-	}
-	var lengths []uint64
-	for _, part := range slices.Backward(s.Gone) {
-		lengths = append(lengths, uint64(len(part)))
-	}
-	n := len(s.Gone) - wire.MergeRuns(lengths, uint64(len(g)))
-	for _, part := range s.Gone[n:] {
-		g = g.Union(part)
-	}
-	s.Gone = append(slices.Clone(s.Gone[:n]), g)
-}
-
-func goneRow(i int) string { return fmt.Sprintf("%s/%d", rowGone, i) }
-
-// memory returns all of Gone.
-func (s *State) memory() (all epoch.Set) {
-	for _, part := range s.Gone {
-		all = all.Union(part)
-	}
-	return all
 }
 
 // wasGivenUp reports whether Gone has a commit.
-func (s *State) wasGivenUp(c epoch.Commit) bool {
-	return slices.ContainsFunc(s.Gone, func(part epoch.Set) bool { return part.Has(c) })
-}
+func (s *State) wasGivenUp(c epoch.Commit) bool { return s.Gone.Has(c) }
 
 // pack returns the record of a pack in the manifest, the entries or the pending packs.
 func (s *State) pack(id epoch.ID) (wire.Pack, bool) {
@@ -282,10 +256,10 @@ func partRow(row string, i int) string {
 	return fmt.Sprintf("%s/part%d", row, i)
 }
 
-// parts returns the parts of a State that are rows, except Announced and Gone.
+// parts returns the parts of a State that are rows, except Announced.
 func (s *State) parts() map[string]any {
 	return map[string]any{
-		rowPosition: &s.standing, rowHeader: &s.Header, rowManifest: &s.Manifest, rowRetention: &s.Retention, rowNear: &s.Near, rowSend: &s.Send,
+		rowPosition: &s.standing, rowHeader: &s.Header, rowManifest: &s.Manifest, rowRetention: &s.Retention, rowNear: &s.Near, rowGone: &s.Gone, rowSend: &s.Send,
 		rowGiveUp: &s.GiveUp, rowPlaced: &s.Placed, rowPending: &s.Pending, rowMissing: &s.Missing, rowFrom: &s.From,
 		rowLeft: &s.Left, rowDevices: &s.Devices, rowTombstone: &s.Tombstone,
 	}
@@ -301,9 +275,6 @@ func (s *State) rows(other *State) map[string]reflect.Value {
 		for n, packs := range s.Announced {
 			rows[announcedRow(n)] = reflect.ValueOf(packs)
 		}
-	}
-	for i, part := range s.Gone {
-		rows[goneRow(i)] = reflect.ValueOf(part)
 	}
 	return rows
 }
@@ -356,21 +327,10 @@ func readRow(ctx context.Context, store *storage.Store, row string) (all []byte,
 func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*State, error) {
 	s := &State{standing: standing{Bucket: bucket}}
 	// Given-up commits stay recorded for good, for any bucket, as does the retention.
-	for row, part := range map[string]any{rowNear: &s.Near, rowRetention: &s.Retention} {
+	for row, part := range map[string]any{rowNear: &s.Near, rowGone: &s.Gone, rowRetention: &s.Retention} {
 		if _, err := readPart(ctx, store, row, part); err != nil {
 			return nil, err
 		}
-	}
-	for i := 0; ; i++ {
-		var g epoch.Set
-		ok, err := readPart(ctx, store, goneRow(i), &g)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			break
-		}
-		s.Gone = append(s.Gone, g)
 	}
 	if ok, err := readPart(ctx, store, rowPosition, &s.standing); err != nil || !ok {
 		return s, err

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"math"
 	"slices"
 	"time"
@@ -21,8 +22,6 @@ const (
 	MaxRecordBytes = 2 << 20
 	// MaxInlineDiff bounds a difference that is inline in its record.
 	MaxInlineDiff = 1 << 20
-	// MaxGone bounds the commits of one Gone.
-	MaxGone = 4096
 	// MaxNear bounds the nearest ancestors of a Commit.
 	MaxNear = 4096
 	// MaxPackBytes bounds a pack as stored.
@@ -42,13 +41,8 @@ type Record interface {
 	compare(Record) int
 }
 
-// Compare compares the keys of two records of one type. The key of a Gone is its first commit.
-func Compare(a, b Record) int {
-	if g, ok := a.(*Gone); ok {
-		return cmp.Compare(g.Commits[0], b.(*Gone).Commits[0])
-	}
-	return a.compare(b)
-}
+// Compare compares the keys of two records of one type.
+func Compare(a, b Record) int { return a.compare(b) }
 
 // The types of records, in the order in which they stand in a stream.
 const (
@@ -217,17 +211,19 @@ func (r *Snapshot) code(c *coder) {
 	c.number(&r.Whole, "length of a page", 0, maxDisplay)
 }
 
-// Gone are given-up commits. Each Gone of a stream begins after the last commit of the one before.
-type Gone struct{ Commits epoch.Set }
+// Gone is a given-up commit.
+type Gone struct{ Commit epoch.Commit }
 
-func (*Gone) tag() byte { return tagGone }
+func (*Gone) tag() byte              { return tagGone }
+func (r *Gone) compare(o Record) int { return cmp.Compare(r.Commit, o.(*Gone).Commit) }
 
-func (r *Gone) compare(o Record) int {
-	p := o.(*Gone).Commits
-	return cmp.Compare(r.Commits[0], p[len(p)-1])
+func (r *Gone) code(c *coder) {
+	b := binary.BigEndian.AppendUint64(nil, uint64(r.Commit))
+	if c.fixed(b); c.reading {
+		r.Commit = epoch.Commit(binary.BigEndian.Uint64(b))
+	}
+	c.refuse(r.Commit == 0, "a given-up commit is zero")
 }
-
-func (r *Gone) code(c *coder) { c.commits(&r.Commits, 1, MaxGone) }
 
 // Pack announces a pack in a body, and names one in a run.
 type Pack struct {
