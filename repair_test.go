@@ -142,6 +142,9 @@ func TestRepairRows(t *testing.T) {
 			empty := false
 			must(t, db.Update(func(tx index.Tx) error {
 				b := tx.Bucket(family)
+				if empty = b == nil; empty { // its rows are printed from others
+					return nil
+				}
 				c := b.Cursor()
 				k, v := c.First()
 				for range s.rng.IntN(3) {

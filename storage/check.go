@@ -59,7 +59,7 @@ func (r *CheckReport) Clean() bool { return len(r.Problems) == 0 }
 
 // Check verifies everything: each batch, record and digest of the log; each row of page.db against
 // the rows of an index that is folded from the log again; each commit, its tree, the explanation of
-// a merge, and the values in these trees, with their statuses and references. If page.db cannot be
+// a merge, and the values in these trees, with their references. If page.db cannot be
 // brought up to date, as in a page open for reading, its rows are not compared. Check folds first,
 // and needs space for a second index in the system's directory for temporary files, or in memory
 // for a page whose index is there. Problems are in the report; an error is returned when the check
@@ -454,8 +454,7 @@ func (c *checker) visit(d *object.Digest) (known bool, err error) {
 // 2^64 bytes.
 const maxIndexDepth = 64
 
-// piece verifies that a piece of a value and those below it exist, that their sizes add up, and
-// that their status is that of a piece in a commit.
+// piece verifies that a piece of a value and those below it exist, and that their sizes add up.
 func (c *checker) piece(d *object.Digest, size uint64, depth int) error {
 	bad := func(what string) error {
 		return &base.CorruptError{Where: "object", Key: d.String(), Got: what}
@@ -481,14 +480,10 @@ func (c *checker) piece(d *object.Digest, size uint64, depth int) error {
 		return c.absent(d, known)
 	}
 	if !d.Kind().IsIndex() {
-		content, err := c.contentSize(&l)
-		if err == nil && content != size {
-			err = bad(fmt.Sprintf("a piece of %d bytes where %d are listed", content, size))
+		if l.kind != recPiece || uint64(pieceBytes(l.place)) != size {
+			return bad(fmt.Sprintf("a piece of %d bytes where %d are listed", pieceBytes(l.place), size))
 		}
-		if err != nil || known {
-			return err
-		}
-		return c.status(d)
+		return nil
 	}
 	content, err := c.s.content(d, &l)
 	if err != nil {
@@ -510,37 +505,7 @@ func (c *checker) piece(d *object.Digest, size uint64, depth int) error {
 			return err
 		}
 	}
-	return c.status(d)
-}
-
-// contentSize returns the length of the content of a piece record, after its header.
-func (c *checker) contentSize(l *located) (uint64, error) {
-	head, err := c.s.log.Read(segment.Place{Segment: l.place.Segment, Offset: l.place.Offset, Length: min(l.place.Length, 10)}, nil)
-	if err != nil {
-		return 0, err
-	}
-	_, n := uvarint(head)
-	if n <= 0 || l.kind != recPiece {
-		return 0, &base.CorruptError{Where: placeString(l.place), Got: "no piece of a value"}
-	}
-	return uint64(l.place.Length) - uint64(n) - object.DigestSize, nil
-}
-
-// status verifies that a piece which a commit reaches is local or synced. In a page that lacks
-// pieces or places it may be neither: an uncommitted transaction has put the piece while it was
-// missing.
-func (c *checker) status(d *object.Digest) error {
-	row, ok, err := readObjectRow(c.tx, d)
-	if err != nil || !ok {
-		return err
-	}
-	k := appendNumber(nil, row.number)
-	may := c.tx.Bucket(bucketMetadata)
-	if hasKey(c.tx.Bucket(bucketLocal), k) || hasKey(c.tx.Bucket(bucketSynced), k) ||
-		hasKey(may, []byte(MetadataLacks)) || hasKey(may, []byte(MetadataAdopted)) {
-		return nil
-	}
-	return badRow(bucketLocal, d.String(), "a piece that a commit reaches is neither local nor synced")
+	return nil
 }
 
 // placed reports whether the bucket has a piece.

@@ -22,7 +22,7 @@ import (
 //	          key uvarint, key, length of the value uvarint, value. A piece number at the end of a
 //	          key is written as its digest.
 //	complete  number uvarint: the checkpoint is as of this batch; number of its first batch
-//	          uvarint; greatest journal uvarint. The checkpoint ends with this record.
+//	          uvarint. The checkpoint ends with this record.
 const (
 	recRows     = 21
 	recComplete = 22
@@ -32,7 +32,7 @@ const (
 // rows derive from these and from pieces and nodes.
 var checkpointFamilies = []string{
 	bucketCommits, bucketHeads, bucketMerges, bucketConflicts, bucketUnsynced, bucketTreeless, bucketShallow, bucketTags, bucketNewTags, bucketMetadata,
-	bucketTransient, bucketLocal, bucketCloud,
+	bucketCloud,
 }
 
 // The approximate lengths of a record of rows, and of a batch of such records.
@@ -42,9 +42,7 @@ const (
 )
 
 // endsWithNumber reports whether the keys of a family end with a piece number.
-func endsWithNumber(family string) bool {
-	return family == bucketTransient || family == bucketLocal || family == bucketCloud
-}
+func endsWithNumber(family string) bool { return family == bucketCloud }
 
 // checkpoint locates a checkpoint in the log: its batches have numbers from first to last, and it
 // is as of the batch upTo. All are 0 when there is none.
@@ -84,7 +82,7 @@ func checkpointSize(tx index.Tx) (bytes int64, err error) {
 
 // writeCheckpoint writes a checkpoint of the rows of an index that reflects all batches up to a
 // number. add appends a batch of records and returns its number.
-func writeCheckpoint(tx index.Tx, upTo, journal uint64, add func(b *segment.Batch, ops []op) (uint64, error)) error {
+func writeCheckpoint(tx index.Tx, upTo uint64, add func(b *segment.Batch, ops []op) (uint64, error)) error {
 	first := uint64(0)
 	b, rows, family := segment.NewBatch(), []byte(nil), -1
 	flush := func(most int) error {
@@ -119,7 +117,7 @@ func writeCheckpoint(tx index.Tx, upTo, journal uint64, add func(b *segment.Batc
 	if err != nil {
 		return err
 	}
-	o := op{kind: recComplete, journal: journal, sync: &syncOp{checkpoint: checkpoint{upTo: upTo, first: first}}}
+	o := op{kind: recComplete, sync: &syncOp{checkpoint: checkpoint{upTo: upTo, first: first}}}
 	b.Add(o.kind, o.appendHeader(nil), nil)
 	_, err = add(b, []op{o})
 	return err
@@ -168,6 +166,9 @@ func (r restoring) put(family string, k, v []byte) error {
 		if family == bucketCloud {
 			p, err := parseCloudRow(&d, v)
 			if err != nil {
+				return err
+			}
+			if err := r.tx.Bucket(bucketLocal).Delete(k); err != nil {
 				return err
 			}
 			if err := r.tx.Bucket(bucketSynced).Put(k, binary.AppendUvarint(nil, uint64(p.KeyIndex))); err != nil {

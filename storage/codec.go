@@ -125,10 +125,8 @@ func list[T any](c *coder, l *[]T, least, most int, item func(*T)) {
 // tables beside the kinds describe them. Reading copies.
 func (o *op) code(c *coder) {
 	switch o.kind {
-	case recPiece, recUse:
-		c.number(&o.journal, maxJournal)
+	case recPiece:
 		c.digest(&o.digest)
-		c.refuse(o.kind == recUse && o.digest.Kind().IsNode())
 	case recNode, recDelta, recSplitNode:
 		c.digest(&o.digest)
 		c.refuse(!o.digest.Kind().IsNode() || o.digest.Kind().IsIndex() != (o.kind == recSplitNode))
@@ -142,8 +140,6 @@ func (o *op) code(c *coder) {
 		}
 	case recCommit:
 		c.byte(&o.origin, originLocal, originAhead)
-	case recJournal:
-		c.number(&o.journal, maxJournal)
 	case recTag, recTagReceived, recTagSynced:
 		if c.reading {
 			o.tag = &TagChange{}
@@ -162,9 +158,6 @@ func (o *op) code(c *coder) {
 			o.sync = &syncOp{}
 		}
 		o.sync.code(c, o.kind)
-		if o.kind == recComplete {
-			c.number(&o.journal, maxJournal)
-		}
 	}
 }
 
@@ -221,13 +214,6 @@ func (y *syncOp) code(c *coder, kind byte) {
 			id(&y.ids[i])
 		}
 		list(c, &y.children, 0, maxPrunedChildren, id)
-	case recAbandoned:
-		last := uint64(0)
-		list(c, &y.journals, 1, maxRecordEntries, func(j *uint64) {
-			c.number(j, maxJournal)
-			c.refuse(*j <= last)
-			last = *j
-		})
 	case recMetadata:
 		m := &y.meta
 		there, n := m.Value != nil, byte(len(m.Type))
@@ -300,7 +286,6 @@ func parseRecord(r segment.Record) (op, error) {
 	if r.Kind == recCopied {
 		c.byte(&o.copied, copiedHeld, copiedBase)
 		c.byte(&o.kind, recPiece, recSplitNode)
-		c.refuse(o.kind == recUse)
 		o.place = copiedPlace(r.Place)
 	}
 	if !c.bad {
@@ -334,13 +319,7 @@ func (o *op) parseContent(c *coder) (err error) {
 	default:
 		c.refuse(len(c.p) > 0)
 	}
-	node := o.digest.Kind().IsNode()
-	switch o.copied {
-	case copiedLocal:
-		c.refuse(node)
-	case copiedBase:
-		c.refuse(!node || o.kind == recSplitNode)
-	}
+	c.refuse(o.copied == copiedBase && (!o.digest.Kind().IsNode() || o.kind == recSplitNode))
 	return err
 }
 

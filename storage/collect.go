@@ -48,8 +48,6 @@ type CollectStats struct {
 	// Aborted counts pieces that looked like garbage and proved to be wanted shortly before their
 	// deletion.
 	Aborted int
-	// Journals counts journals whose transient pieces were given up.
-	Journals int
 }
 
 // Collector deletes pieces and nodes to which nothing refers: no commit, no piece, no journal. It
@@ -147,9 +145,6 @@ func (c *Collector) step(ctx context.Context) (more bool, err error) {
 	if !c.started {
 		c.begin()
 	}
-	if err := c.abandon(ctx); err != nil {
-		return false, err
-	}
 	ended := false
 	if len(c.pending) == 0 {
 		if ended, err = c.walk(ctx); err != nil {
@@ -185,7 +180,7 @@ func (c *Collector) begin() {
 }
 
 func (c *Collector) deleted() int {
-	return c.stats.Pieces + c.stats.Nodes + c.stats.Journals
+	return c.stats.Pieces + c.stats.Nodes
 }
 
 // takeFreed adds destinations freed by deletions to the candidates, if the walk has passed them.
@@ -211,18 +206,15 @@ func (c *Collector) takeFreed() {
 
 // wantedNow holds the needs of journals that are open or in flight to the disk.
 type wantedNow struct {
-	live     map[uint64]bool // ids of journals
-	oldest   uint64          // the smallest of them
-	spans    []logSpan
-	journals []uint64 // journals with transient rows
+	oldest uint64 // the smallest id of them
+	spans  []logSpan
 }
 
 func (s *Store) wantedNow() wantedNow {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := wantedNow{live: map[uint64]bool{}, oldest: 1<<64 - 1}
+	w := wantedNow{oldest: 1<<64 - 1}
 	note := func(j *Journal) {
-		w.live[j.id] = true
 		w.oldest = min(w.oldest, j.id)
 		w.spans = append(w.spans, j.spans...)
 	}
@@ -239,52 +231,6 @@ func (s *Store) wantedNow() wantedNow {
 	return w
 }
 
-// ofRows finds the journals with transient rows, and returns the stale ones.
-func (w *wantedNow) ofRows(tx index.Tx) (stale []uint64, err error) {
-	all, err := transientJournals(tx)
-	w.journals = w.journals[:0]
-	for _, j := range all {
-		w.journals = append(w.journals, j) // all: the fold of a deletion does not know which journals live
-		if !w.live[j] {
-			stale = append(stale, j)
-		}
-	}
-	return stale, err
-}
-
-// abandon gives up the transient pieces of journals that were rolled back, or that a crash has
-// ended.
-func (c *Collector) abandon(ctx context.Context) error {
-	var stale []uint64
-	find := func() error {
-		w := c.s.wantedNow()
-		return c.s.viewOnce(func(tx index.Tx) (err error) {
-			stale, err = w.ofRows(tx)
-			return err
-		})
-	}
-	if err := find(); err != nil || len(stale) == 0 {
-		return err
-	}
-	release, err := c.s.holdAppends(ctx)
-	if err != nil {
-		return err
-	}
-	if err = find(); err == nil && len(stale) > 0 { // now the rows reflect everything durable
-		var ops []op
-		for some := range slices.Chunk(stale, maxRecordEntries) {
-			ops = append(ops, op{kind: recAbandoned, sync: &syncOp{journals: some}})
-		}
-		err = c.s.appendAloneOps(func() []op { return ops })
-	}
-	release()
-	if err != nil {
-		return err
-	}
-	c.stats.Journals += len(stale)
-	return c.s.foldAll(ctx)
-}
-
 // walk examines some numbers and records apparent garbage. It reports whether it has reached the
 // end.
 func (c *Collector) walk(ctx context.Context) (ended bool, err error) {
@@ -296,9 +242,6 @@ func (c *Collector) walk(ctx context.Context) (ended bool, err error) {
 		}
 		cursor, found := uint64(0), []candidate(nil)
 		err := s.viewOnce(func(tx index.Tx) error {
-			if _, err := w.ofRows(tx); err != nil {
-				return err
-			}
 			k := c.judge(tx, &w)
 			var err error
 			if cursor, err = k.walk(c.cursor, s.state.next); err != nil {
@@ -328,9 +271,6 @@ func (c *Collector) lookAgain(w *wantedNow, of []candidate) (garbage []candidate
 	}
 	slices.Sort(numbers)
 	err = c.s.viewOnce(func(tx index.Tx) error {
-		if _, err := w.ofRows(tx); err != nil {
-			return err
-		}
 		k := c.judge(tx, w)
 		for rest := numbers; len(rest) > 0; {
 			n := 1

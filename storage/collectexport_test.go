@@ -26,15 +26,3 @@ func ObjectRows(db index.DB) (rows map[object.Digest]bool, dead map[object.Diges
 	})
 	return rows, dead, err
 }
-
-// TransientRows counts the rows of transient pieces.
-func TransientRows(db index.DB) (n int) {
-	_ = db.View(func(tx index.Tx) error {
-		c := tx.Bucket(bucketTransient).Cursor()
-		for k, _ := c.First(); k != nil; k, _ = c.Next() {
-			n++
-		}
-		return nil
-	})
-	return n
-}

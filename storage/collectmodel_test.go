@@ -466,8 +466,8 @@ func TestCollectModel(t *testing.T) {
 					rt.Fatalf("garbage %s has a row, held: %v", d, held)
 				}
 			}
-			if n := storage.TransientRows(g.ix); n > 0 {
-				rt.Fatalf("%d transient rows", n)
+			if rows := rowKeys(t, g.s, "transient/objects"); len(rows) > 0 {
+				rt.Fatalf("%d transient rows", len(rows))
 			}
 			g.reopen()
 			g.look()

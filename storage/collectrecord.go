@@ -14,12 +14,9 @@ import (
 //	pruned     count uvarint, so many commit ids 32 that are gone from here on, at most
 //	           maxRecordEntries; then the ids of commits that stay and have one of them as parent,
 //	           at most maxPrunedChildren
-//	abandoned  journal uvarints, ascending, 1 to maxRecordEntries: they will never be committed,
-//	           and lose their transient pieces
 const (
-	recDeleted   = 18
-	recPruned    = 19
-	recAbandoned = 20
+	recDeleted = 18
+	recPruned  = 19
 )
 
 // maxPrunedChildren bounds the remaining children named by one record of pruned commits.

@@ -507,18 +507,9 @@ func (u *use) judge(tx index.Tx, segment uint32, free map[uint64]bool) error {
 			var to objectRow
 			to, _, err = readObjectRow(tx, o.base)
 			u.whole = to.dead
-		} else if !o.digest.Kind().IsNode() && hasStatus(tx, row.number) {
-			u.for_ = copiedLocal
 		}
 	}
 	return err
-}
-
-// hasStatus reports whether a piece is local or synced: a journal that stores or uses it was
-// committed, or it was fetched.
-func hasStatus(tx index.Tx, number uint64) bool {
-	key := appendNumber(nil, number)
-	return hasKey(tx.Bucket(bucketLocal), key) || hasKey(tx.Bucket(bucketCloud), key)
 }
 
 // frees reports whether all differences to a base are in one segment: the base can then go once
@@ -632,7 +623,7 @@ func (c *compaction) append(b *segment.Batch, ops []op) (number uint64, err erro
 func (c *compaction) checkpoint(ctx context.Context) error {
 	s := c.s
 	err := s.viewOnce(func(tx index.Tx) error {
-		return writeCheckpoint(tx, s.state.position.Number, s.state.journal, c.append)
+		return writeCheckpoint(tx, s.state.position.Number, c.append)
 	})
 	if err != nil {
 		return fmt.Errorf("write a checkpoint: %w", err)

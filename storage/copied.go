@@ -17,9 +17,8 @@ const recCopied = 23
 
 // The purposes of copies.
 const (
-	copiedHeld  = 1 // the piece is held
-	copiedLocal = 2 // as before; the piece becomes local if it has no place and was not held
-	copiedBase  = 3 // a deleted node whose bytes differences need
+	copiedHeld = 1 // the piece is held
+	copiedBase = 2 // a deleted node whose bytes differences need
 )
 
 // copiedHeader is the length of what precedes the payload of a copied record.
@@ -38,7 +37,6 @@ func (p *plan) addCopied(o *op, n uint64) {
 	switch {
 	case o.kind == recSplitNode:
 	case t != nil:
-		t.local = t.local || !t.held && !t.placed && o.copied == copiedLocal
 		t.number, t.stored = n, o
 		t.held, t.at = true, o.located()
 	default:
@@ -94,7 +92,7 @@ func (p *plan) holdCopy(tx index.Tx, c *plannedObject) error {
 		return nil // a node that cannot be built
 	}
 	row := objectRow{number: c.number, held: true, kind: o.kind, place: o.place}
-	if err := tx.Bucket(bucketObjects).Put(c.digest[:], row.append(nil)); err != nil || o.copied != copiedLocal || o.quiet {
+	if err := tx.Bucket(bucketObjects).Put(c.digest[:], row.append(nil)); err != nil {
 		return err
 	}
 	return putLocal(tx, c.number)

@@ -3,8 +3,6 @@ package storage
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,41 +13,12 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// transientJournals returns the journals that have transient pieces.
-func transientJournals(tx index.Tx) ([]uint64, error) {
-	var out []uint64
-	c := tx.Bucket(bucketTransient).Cursor()
-	k, _ := c.First()
-	for k != nil {
-		if len(k) != 8+numberSize {
-			return nil, badRow(bucketTransient, hex.EncodeToString(k), "bad key")
-		}
-		j := binary.BigEndian.Uint64(k)
-		out = append(out, j)
-		if j == 1<<64-1 {
-			break
-		}
-		k, _ = c.Seek(binary.BigEndian.AppendUint64(nil, j+1))
-	}
-	return out, nil
-}
-
 // doomed is a piece that is being removed from the index.
 type doomed struct {
 	digest  object.Digest
 	row     objectRow
 	targets []target
 	keep    bool // its bytes stay: a later record that stores it may be skipped
-}
-
-// wanted reports whether the rows contain a use of a piece: a reference, or an uncommitted journal.
-func wanted(tx index.Tx, number uint64, journals []uint64) bool {
-	for _, j := range journals {
-		if hasKey(tx.Bucket(bucketTransient), transientKey(j, number)) {
-			return true
-		}
-	}
-	return referred(tx, number)
 }
 
 // foldDeleted removes pieces to which nothing refers from the index, with the references that they
@@ -62,10 +31,6 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, st *
 	b, anew := from.(*rebuilder)
 	err := db.View(func(tx index.Tx) error {
 		gone = gone[:0]
-		journals, err := transientJournals(tx)
-		if err != nil {
-			return err
-		}
 		for _, ops := range parts {
 			for i := range ops {
 				for _, d := range ops[i].sync.digests {
@@ -73,7 +38,7 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, st *
 					if err != nil {
 						return err
 					}
-					if ok && !wanted(tx, row.number, journals) {
+					if ok && !referred(tx, row.number) {
 						gone = append(gone, doomed{digest: d, row: row, keep: anew && b.surveyed && d.Kind().IsNode()})
 					}
 				}

@@ -63,7 +63,7 @@ func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err er
 }
 
 // pieceBytes returns the length of the content of a held piece.
-func pieceBytes(p segment.Place) int64 { return int64(p.Length) - object.DigestSize - 1 }
+func pieceBytes(p segment.Place) int64 { return int64(p.Length) - object.DigestSize }
 
 // coldPiece is a chunk that may be dropped, its place in the bucket, and the length of its content.
 type coldPiece struct {

@@ -83,12 +83,14 @@ func SetIndexVersion(db index.DB, version byte) error {
 			return err
 		}
 		v[0] = version
-		n := len(v) - 4
 		if version < 6 { // these had no checkpoint, which is three zeros before the position
-			at := n - len(st.position.Encode()) - 3
+			at := len(v) - 4 - len(st.position.Encode()) - 3
 			v = slices.Delete(v, at, at+3)
-			n -= 3
 		}
+		if at := len(numberBytes(st.next)) + 17; version < 7 { // these had the greatest journal
+			v = slices.Insert(v, at, 0)
+		}
+		n := len(v) - 4
 		return b.Put(stateKey, binary.BigEndian.AppendUint32(v[:n], crc32.Checksum(v[:n], crcTable)))
 	})
 }
@@ -162,15 +164,17 @@ func (r countedCursor) Next() (k, v []byte) {
 	return r.Cursor.Next()
 }
 
+func numberBytes(n uint64) []byte { return binary.AppendUvarint(nil, n) }
+
 // ChangeState changes numbers in the state row, with a right checksum.
-func ChangeState(db index.DB, change func(next, journal, heads *uint64)) error {
+func ChangeState(db index.DB, change func(next, heads *uint64)) error {
 	return db.Update(func(tx index.Tx) error {
 		b := tx.Bucket(bucketState)
 		st, err := parseState(bytes.Clone(b.Get(stateKey)))
 		if err != nil {
 			return err
 		}
-		change(&st.next, &st.journal, &st.nHeads)
+		change(&st.next, &st.nHeads)
 		return b.Put(stateKey, st.encode())
 	})
 }

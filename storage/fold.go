@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -168,7 +167,6 @@ func (s *Store) foldInto(
 	if err := p.add(ctx, parts); err != nil {
 		return err
 	}
-	st.journal = max(st.journal, p.journal)
 	err := p.write(ctx, st)
 	if _, anew := from.(*rebuilder); err == nil && !anew {
 		s.noteFreed(p.freed)
@@ -195,9 +193,6 @@ func (p *plan) write(ctx context.Context, st *state) error {
 	w.addStatuses(p)
 	if w.err != nil {
 		return w.err
-	}
-	if err := p.settle(ctx); err != nil {
-		return err
 	}
 	return w.finish(func(tx index.Tx) error {
 		for i := range p.history {
@@ -286,23 +281,6 @@ var spreadFamilies = []string{bucketCommits, bucketUnsynced, bucketObjects, buck
 
 // writeIndex runs one step in a transaction.
 func writeIndex(db index.DB, run func(index.Tx) error) error { return runSteps(db, []step{{run, 1}}) }
-
-// writeInParts calls fn in successive transactions until fn reports that there is no more.
-func writeInParts(ctx context.Context, db index.DB, fn func(tx index.Tx) (more bool, err error)) error {
-	for more := true; more; {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("fold: %w", err)
-		}
-		err := writeIndex(db, func(tx index.Tx) (err error) {
-			more, err = fn(tx)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // writeState writes the state row.
 func writeState(db index.DB, st *state) error {
@@ -408,18 +386,6 @@ func (w *planWriter) addRefs(p *plan, firstNew uint64) {
 }
 
 func (w *planWriter) addStatuses(p *plan) {
-	journals := make([]uint64, 0, len(p.transient))
-	for j := range p.transient {
-		journals = append(journals, j)
-	}
-	slices.Sort(journals)
-	for _, j := range journals {
-		for _, n := range p.transient[j] {
-			w.add(func(tx index.Tx) error {
-				return tx.Bucket(bucketTransient).Put(transientKey(j, n), nil)
-			})
-		}
-	}
 	slices.Sort(p.local)
 	for _, n := range slices.Compact(p.local) {
 		w.add(func(tx index.Tx) error { return putLocal(tx, n) })
@@ -432,61 +398,6 @@ func putLocal(tx index.Tx, number uint64) error {
 		return nil
 	}
 	return tx.Bucket(bucketLocal).Put(k, nil)
-}
-
-// settle makes transient pieces of committed journals local, and forgets those of abandoned
-// journals, where earlier folds recorded the pieces. It works in transactions of bounded size.
-func (p *plan) settle(ctx context.Context) error {
-	var noted []uint64
-	committed := map[uint64]bool{}
-	err := p.db.View(func(tx index.Tx) error {
-		c := tx.Bucket(bucketTransient).Cursor()
-		for i, j := range slices.Concat(p.abandoned, p.settled) {
-			if hasPrefix(c, binary.BigEndian.AppendUint64(nil, j)) {
-				noted, committed[j] = append(noted, j), i >= len(p.abandoned)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for _, j := range noted {
-		err := writeInParts(ctx, p.db, func(tx index.Tx) (bool, error) { return p.settleJournal(tx, j, committed[j], p.s.foldTxRows) })
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// settleJournal forgets up to most transient pieces of a journal and reports whether more are left.
-// Pieces of a committed journal become local, but those that sync touches stay until writeTouched.
-func (p *plan) settleJournal(tx index.Tx, journal uint64, committed bool, most int) (more bool, err error) {
-	b, prefix := tx.Bucket(bucketTransient), binary.BigEndian.AppendUint64(nil, journal)
-	var keys [][]byte
-	for k := range rowsWith(b, prefix) {
-		if len(k) != len(prefix)+numberSize {
-			return false, badRow(bucketTransient, fmt.Sprintf("%x", k), "bad key")
-		}
-		if committed && p.skip[readNumber(k[len(prefix):])] {
-			continue
-		}
-		if keys = append(keys, bytes.Clone(k)); len(keys) == most {
-			break
-		}
-	}
-	for _, k := range keys {
-		if committed {
-			if err := putLocal(tx, readNumber(k[len(prefix):])); err != nil {
-				return false, err
-			}
-		}
-		if err := b.Delete(k); err != nil {
-			return false, err
-		}
-	}
-	return len(keys) == most, nil
 }
 
 type row struct {

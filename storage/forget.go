@@ -31,8 +31,9 @@ func (s *Store) PlacedIn(ctx context.Context, in func(CloudPlace) bool) ([]Place
 	return out, nil
 }
 
-// LocalPieces calls fn for each local piece: it is held, belongs to a commit, and is not in the
-// bucket. It folds first. fn may call the page; its error ends LocalPieces and is returned. Other
+// LocalPieces calls fn for each local piece of a value: it is held, it is not in the bucket, and
+// something refers to it. Without MetadataPlaced, a commit whose tree is not here may refer to any
+// piece. It folds first. fn may call the page; its error ends LocalPieces and is returned. Other
 // errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
 func (s *Store) LocalPieces(ctx context.Context, fn func(object.Digest) error) error {
 	return s.eachPiece(ctx, bucketLocal, func(tx index.Tx, k, _ []byte) (object.Digest, bool, error) {
@@ -41,7 +42,8 @@ func (s *Store) LocalPieces(ctx context.Context, fn func(object.Digest) error) e
 			return d, false, err
 		}
 		row, _, err := readObjectRow(tx, &d)
-		return d, row.held, err
+		all := !hasTrees(tx) && !hasKey(tx.Bucket(bucketMetadata), []byte(MetadataPlaced))
+		return d, row.held && (all || referred(tx, row.number)), err
 	}, fn)
 }
 

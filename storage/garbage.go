@@ -17,9 +17,9 @@ type garbageCount struct {
 	end  uint64 // of the numbers that were given
 }
 
-// Garbage counts the held pieces and nodes that no commit and no open journal reaches, and their
-// size in the segments: a Collector will delete them. It folds first, and reads all rows of
-// references, in transactions of some thousands, once for each level of garbage. It may count
+// Garbage counts the held pieces and nodes that no commit reaches and no open journal has stored,
+// and their size in the segments: a Collector will delete them. It folds first, and reads all rows
+// of references, in transactions of some thousands, once for each level of garbage. It may count
 // pieces that are deleted meanwhile. Errors match base.ErrCorrupt or base.ErrClosed, or are those
 // of the disk or of ctx.
 func (s *Store) Garbage(ctx context.Context) (SpaceCount, error) {
@@ -58,10 +58,6 @@ func (g *garbageCount) pass(ctx context.Context, fn func(tx index.Tx, from uint6
 // walk examines some numbers for pieces without references. It returns the next number.
 func (g *garbageCount) walk(tx index.Tx, from uint64) (next uint64, err error) {
 	w := g.s.wantedNow()
-	if _, err := w.ofRows(tx); err != nil {
-		return 0, err
-	}
-	w.journals = slices.DeleteFunc(w.journals, func(j uint64) bool { return !w.live[j] })
 	st, err := parseState(tx.Bucket(bucketState).Get(stateKey))
 	if err != nil {
 		return 0, err

@@ -83,7 +83,7 @@ func (s *Store) familyRows(ctx context.Context, family string, yield func(Row, e
 			err = s.view(func(tx index.Tx) error {
 				var some []row
 				rows = nil
-				some, from = someRows(tx.Bucket(family), from, rowsChunk)
+				some, from = someRows(tx.Bucket(storedFamily(family)), from, rowsChunk)
 				for _, r := range some {
 					if err := printRow(tx, family, r.key, r.value, &rows); err != nil {
 						return err
@@ -103,6 +103,15 @@ func (s *Store) familyRows(ctx context.Context, family string, yield func(Row, e
 		}
 	}
 	return true
+}
+
+// storedFamily returns the family whose rows are printed as another: local pieces to which nothing
+// refers are printed as transient.
+func storedFamily(family string) string {
+	if family == bucketTransient {
+		return bucketLocal
+	}
+	return family
 }
 
 // printRow appends the printed rows of one row of page.db.
@@ -168,16 +177,15 @@ func printRow(tx index.Tx, family string, k, v []byte, rows *[]Row) error {
 		}
 		add(root.String(), hex.EncodeToString(k))
 	case bucketTransient, bucketLocal, bucketSynced:
-		if len(k) < numberSize {
-			return bad()
-		}
-		d, err := digest(k[len(k)-numberSize:])
+		d, err := keyDigest(tx, family, k)
 		if err != nil {
 			return err
 		}
 		id := object.Identifier{Digest: d}
 		if family == bucketSynced {
 			id.KeyIndex, _ = uvarint(v)
+		} else if referred(tx, readNumber(k)) != (family == bucketLocal) {
+			return nil
 		}
 		add("", id.String())
 	case bucketRefs:

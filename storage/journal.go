@@ -32,7 +32,7 @@ type journaling struct {
 }
 
 // Journal collects the new pieces of one transaction. A small journal stays in memory and goes to
-// the log with its commit; a larger one streams to a segment of its own as transient pieces. A
+// the log with its commit; a larger one streams to a segment of its own. A
 // journal belongs to one goroutine. It ends with Store.Submit or Rollback. It is a btree.Sink, and
 // a btree.Source and split.Source for the pieces of itself and of the page.
 type Journal struct {
@@ -44,7 +44,6 @@ type Journal struct {
 	spare *journalPart  // an empty part that reuses the memory of an appended one
 	wait  chan struct{} // closed when busy has been appended
 	err   error         // of the last append; valid once wait is closed
-	used  bool          // a record in the log names the journal, or will
 	over  bool
 	out   *segment.Stream // released when the journal is over
 
@@ -105,9 +104,6 @@ func (j *Journal) add(o op, content []byte) {
 	if o.stored() {
 		p.mine[o.digest] = len(p.ops) - 1
 	}
-	if o.kind == recPiece || o.kind == recUse {
-		j.used = true
-	}
 }
 
 // content returns the content of record i of the part, after its header.
@@ -124,7 +120,7 @@ func (j *Journal) find(d *object.Digest) (op, bool) {
 		if i, ok := p.mine[*d]; ok {
 			// Without the place, which may be written meanwhile.
 			o := &p.ops[i]
-			return op{kind: o.kind, depth: o.depth, bare: o.bare, digest: o.digest, journal: o.journal, base: o.base, content: p.content(i)}, true
+			return op{kind: o.kind, depth: o.depth, bare: o.bare, digest: o.digest, base: o.base, content: p.content(i)}, true
 		}
 	}
 	return op{}, false
@@ -148,9 +144,7 @@ func (j *Journal) PutPiece(ctx context.Context, d object.Digest, content []byte)
 		return err
 	}
 	if !held {
-		j.add(op{kind: recPiece, journal: j.id, digest: d}, content)
-	} else if !d.Kind().IsNode() {
-		j.add(op{kind: recUse, journal: j.id, digest: d}, nil)
+		j.add(op{kind: recPiece, digest: d}, content)
 	}
 	return j.flushIfFull(ctx)
 }
@@ -409,7 +403,7 @@ func (j *Journal) flushIfFull(ctx context.Context) error {
 	return j.startFlush(ctx)
 }
 
-// Flush writes the part in memory to the log as transient pieces and waits until they are durable.
+// Flush writes the part in memory to the log, and waits until it is durable.
 // Errors are those of the disk; the journal is of no use after one.
 func (j *Journal) Flush(ctx context.Context) error {
 	if j.part != nil && len(j.part.ops) > 0 {
@@ -490,7 +484,6 @@ func (s *Store) appendPart(j *Journal, p *journalPart) error {
 	}
 	s.over.settleLocked([][]op{p.ops}, done)
 	j.spans = addSpan(j.spans, logSpan{done.Segment, done.Start, done.End})
-	j.relies.used(p.ops)
 	s.counters.bulkBatches.Add(1)
 	s.wantFoldLocked()
 	return nil
@@ -519,7 +512,7 @@ func (j *Journal) prepare(ctx context.Context, cs []*commit.Commit) error {
 func (j *Journal) moveLocked(g *group, more int) []op {
 	var ops []op
 	if p := j.part; p != nil {
-		ops = make([]op, len(p.ops), len(p.ops)+1+more)
+		ops = make([]op, len(p.ops), len(p.ops)+more)
 		first := g.batch.Len() == 0
 		if first {
 			g.batch = p.batch
@@ -531,11 +524,6 @@ func (j *Journal) moveLocked(g *group, more int) []op {
 			ops[i] = p.ops[i]
 			ops[i].content = p.content(i)
 		}
-	}
-	if j.used {
-		o := op{kind: recJournal, journal: j.id}
-		j.header.add(g.batch, &o, nil)
-		ops = append(ops, o)
 	}
 	j.endLocked()
 	return ops
@@ -549,7 +537,7 @@ func (j *Journal) endLocked() {
 	}
 }
 
-// Rollback gives the journal up. Its pieces in the log are transient and are collected later.
+// Rollback gives the journal up. Its pieces in the log are garbage.
 // Pieces of a journal that could not be written are cut off the log where nothing else can rely on
 // them (see takeBack). Rollback does nothing after Submit or a second time.
 func (j *Journal) Rollback() {
@@ -559,7 +547,7 @@ func (j *Journal) Rollback() {
 	// An error of the append no longer matters: nothing will rely on it, and the page records when
 	// it cannot be written.
 	_ = j.finishFlush()
-	if j.used {
+	if len(j.spans) > 0 {
 		j.s.counters.wastes.Add(1)
 	}
 	if j.err != nil && j.s.appendTurn.try() {

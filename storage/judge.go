@@ -121,21 +121,11 @@ func (k *judge) number(b *block, number, at uint64, v []byte) error {
 		return nil
 	case !d.Kind().IsNode() && !k.local && hasKey(k.tx.Bucket(bucketLocal), appendNumber(nil, number)):
 		return nil
-	case !row.held && isPlaced(k.tx, &d, number), k.inJournal(number):
+	case !row.held && isPlaced(k.tx, &d, number):
 		return nil
 	}
 	k.garbage = append(k.garbage, candidate{d, number, row})
 	return nil
-}
-
-// inJournal reports whether a piece belongs to an uncommitted journal.
-func (k *judge) inJournal(number uint64) bool {
-	for _, j := range k.w.journals {
-		if hasKey(k.tx.Bucket(bucketTransient), transientKey(j, number)) {
-			return true
-		}
-	}
-	return false
 }
 
 // hasTrees reports whether all commits have their trees.

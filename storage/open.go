@@ -91,10 +91,8 @@ func (s *Store) open(ctx context.Context) error {
 				heads = withoutCommits(heads, o.sync.ids)
 			}
 		}
-		s.nextJourn = max(s.nextJourn, o.journal)
 	})
 	s.heads, s.chained = heads, heads
-	s.nextJourn = max(s.nextJourn, s.state.journal)
 	return nil
 }
 

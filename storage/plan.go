@@ -26,25 +26,19 @@ type plan struct {
 	// rows may be missing.
 	reflected *segment.Position
 
-	order     []object.Digest // numbered by this plan, in order; the first has number next-len(order)
-	objects   []plannedObject
-	copies    []plannedObject
-	freed     []uint64 // bases that copies no longer need
-	refs      []plannedRef
-	transient map[uint64][]uint64 // journal -> numbers
-	local     []uint64
-	abandoned []uint64      // journals that were given up
-	settled   []uint64      // journals whose pieces become local
-	history   []plannedStep // the effects of records on commits, tags and metadata, in order
-	journal   uint64        // greatest journal number seen
+	order   []object.Digest // numbered by this plan, in order; the first has number next-len(order)
+	objects []plannedObject
+	copies  []plannedObject
+	freed   []uint64 // bases that copies no longer need
+	refs    []plannedRef
+	local   []uint64      // pieces of values that are local unless they have a place
+	history []plannedStep // the effects of records on commits, tags and metadata, in order
 
 	// nodes are the nodes read last. Most nodes are differences to a node of an earlier commit in
 	// the plan; the store's cache holds the newest nodes, which later commits have made.
 	nodes *NodeCache
 
-	touched   map[object.Digest]*touchedPiece // the pieces of values that sync touches, nil when there are none
-	touchedIn map[uint64][]*touchedPiece      // those that a journal has stored or used in this plan
-	skip      map[uint64]bool                 // numbers of records that the index has
+	touched map[object.Digest]*touchedPiece // the pieces of values that sync touches, nil when there are none
 }
 
 // plannedObject is a digest that gets a row, with the record that stores the piece, or nil for a
@@ -66,7 +60,7 @@ type plannedStep struct {
 func newPlan(s *Store, from locator, db index.DB, next uint64, reflected *segment.Position) *plan {
 	return &plan{
 		s: s, from: from, db: db, numbers: map[object.Digest]uint64{}, next: next, reflected: reflected,
-		transient: map[uint64][]uint64{}, nodes: NewNodeCache(planCacheBytes),
+		nodes: NewNodeCache(planCacheBytes),
 	}
 }
 
@@ -197,23 +191,9 @@ func (p *plan) addChunk(chunk []mention) error {
 
 func (p *plan) addRecord(tx index.Tx, m *mention) error {
 	o := m.o
-	p.journal = max(p.journal, o.journal)
 	switch o.kind {
-	case recJournal:
-		if err := p.commitTouched(tx, o.journal); err != nil {
-			return err
-		}
-		p.local = append(p.local, p.transient[o.journal]...)
-		delete(p.transient, o.journal)
-		p.settled = append(p.settled, o.journal)
-		return nil
 	case recPlaces, recUnplaced, recDropped:
 		return p.addTouches(tx, o)
-	case recAbandoned:
-		for _, j := range o.sync.journals {
-			p.abandon(j)
-		}
-		return nil
 	case recRows:
 		return nil // see restoring
 	case recTag, recTagReceived, recTagSynced, recMetadata, recStatus, recPruned, recComplete, recCommit, recExplain:
@@ -231,24 +211,18 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 	if err != nil {
 		return err
 	}
-	if o.copied != 0 {
+	switch t := p.touched[o.digest]; {
+	case o.copied != 0:
 		p.addCopied(o, n)
-	} else if t := p.touched[o.digest]; t != nil {
-		p.addToTouched(t, o, n)
-	} else if o.quiet {
-		// the checkpoint decides
-	} else if (o.kind == recPiece || o.kind == recUse) && o.journal != 0 && !o.digest.Kind().IsNode() {
-		p.transient[o.journal] = append(p.transient[o.journal], n)
-	} else if o.kind == recUse && o.journal == 0 && !o.digest.Kind().IsNode() {
-		p.local = append(p.local, n)
-	}
-	if m.absent {
-		return nil
-	}
-	if o.stored() && o.copied == 0 && p.touched[o.digest] == nil {
+	case t != nil:
+		t.storeRecord(o, n)
+	case o.stored() && !m.absent:
 		if err := p.addObject(tx, o, n); err != nil {
 			return err
 		}
+	}
+	if m.absent {
+		return nil
 	}
 	for i := range m.targets {
 		t := &m.targets[i]
@@ -259,16 +233,6 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 		p.refs = append(p.refs, newRef(refKey{dest, t.typ}, n))
 	}
 	return nil
-}
-
-// abandon forgets the pieces that a journal has stored or used.
-func (p *plan) abandon(journal uint64) {
-	for _, t := range p.touchedIn[journal] {
-		t.journals = slices.DeleteFunc(t.journals, func(j uint64) bool { return j == journal })
-	}
-	delete(p.touchedIn, journal)
-	delete(p.transient, journal)
-	p.abandoned = append(p.abandoned, journal)
 }
 
 // addObject records the place of a piece, unless the index has it. Of several records in this plan
@@ -288,6 +252,9 @@ func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
 		}
 	}
 	p.objects = append(p.objects, planned)
+	if !o.digest.Kind().IsNode() {
+		p.local = append(p.local, n)
+	}
 	return nil
 }
 

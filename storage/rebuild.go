@@ -215,9 +215,8 @@ func (b *rebuilder) end(ctx context.Context) error {
 
 // contentOnly returns the records that store pieces and nodes, of a batch before a checkpoint.
 func contentOnly(ops []op) (out []op) {
-	for i := range ops {
-		if o := ops[i]; o.stored() || o.kind == recSplitNode {
-			o.quiet = true
+	for _, o := range ops {
+		if o.stored() || o.kind == recSplitNode {
 			out = append(out, o)
 		}
 	}
@@ -343,7 +342,6 @@ func (b *rebuilder) settleWaiting() error {
 func (b *rebuilder) useCheckpoint(end *op) {
 	c := end.sync.checkpoint
 	b.baseUpTo = c.upTo
-	b.st.journal = max(b.st.journal, end.journal)
 	b.baseRows = func(put func(string, []byte, []byte) error) error {
 		for _, r := range b.rowsAt {
 			if r.number < c.first || r.number > end.number {

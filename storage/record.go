@@ -14,15 +14,12 @@ import (
 // append-only.
 //
 //	kind       payload
-//	piece      journal uvarint (0: none), digest 33, content
-//	use        journal uvarint (0: ones that were committed), digest 33: the journal relies on a
-//	           piece that is stored already
+//	piece      digest 33, content
 //	node       digest 33, content: a tree node of one piece, written whole
 //	delta      digest 33, digest of base 33, depth 1, script: a tree node as difference
 //	           (btree.AppendDelta)
 //	splitNode  digest 33: the root piece of a tree node that is stored as several pieces
 //	commit     origin 1 (see the origins), FlatBuffers commit
-//	journal    journal uvarint: its pieces are local from here on
 //	tag        1, commit id 32, name; or 0, name: the tag is gone
 //	explain    merge commit id 32, digest 33 of the root node of the tree of the merge's
 //	           decisions
@@ -31,12 +28,10 @@ import (
 // compaction in copied.go and checkpoint.go.
 const (
 	recPiece     = 1
-	recUse       = 2
 	recNode      = 3
 	recDelta     = 4
 	recSplitNode = 5
 	recCommit    = 6
-	recJournal   = 7
 	recTag       = 8
 	recExplain   = 9
 )
@@ -59,24 +54,22 @@ const maxReadDepth = 4 * maxDeltaDepth
 
 // op is one record of the log as the index and the overlay need it.
 type op struct {
-	kind    byte
-	depth   uint8         // of a delta
-	origin  byte          // of a commit
-	bare    bool          // of a node: it refers to nothing
-	copied  byte          // of a record that was copied forward: the purpose of the copy, else 0
-	ofSync  bool          // of rows of a checkpoint: sync has written them
-	quiet   bool          // a later checkpoint voids what the record says of a piece's status
-	digest  object.Digest // of the piece; of an explanation the root
-	ord     uint32        // index of the record in its batch
-	number  uint64        // of its batch; 0 while the batch is not durable
-	journal uint64
-	base    *object.Digest // of a delta
-	place   segment.Place
-	commit  *commit.Commit
-	tag     *TagChange
-	merge   *commit.ID // that is explained
-	sync    *syncOp    // of the kinds of sync and of deleting
-	next    *op        // in the chain of the overlay, which guards it
+	kind   byte
+	depth  uint8          // of a delta
+	origin byte           // of a commit
+	bare   bool           // of a node: it refers to nothing
+	copied byte           // of a record that was copied forward: the purpose of the copy, else 0
+	ofSync bool           // of rows of a checkpoint: sync has written them
+	digest object.Digest  // of the piece; of an explanation the root
+	ord    uint32         // index of the record in its batch
+	number uint64         // of its batch; 0 while the batch is not durable
+	base   *object.Digest // of a delta
+	place  segment.Place
+	commit *commit.Commit
+	tag    *TagChange
+	merge  *commit.ID // that is explained
+	sync   *syncOp    // of the kinds of sync and of deleting
+	next   *op        // in the chain of the overlay, which guards it
 	// content is the content of the record while its batch is not durable: the content of a piece
 	// or whole node, or the script of a delta.
 	content []byte
@@ -106,7 +99,7 @@ func (o *op) weight() int {
 	switch {
 	case (o.kind == recNode || o.kind == recDelta) && !o.bare:
 		return nodeWeight
-	case o.kind == recPiece || o.kind == recUse:
+	case o.kind == recPiece:
 		return pieceWeight
 	case o.kind == recCommit && o.origin >= originTreeless:
 		return historyWeight

@@ -32,13 +32,11 @@ func sampleRecords(t testing.TB) []segment.Record {
 	}
 	merge := c.ID
 	ops := []op{
-		{kind: recPiece, journal: 300, digest: leaf, content: []byte("piece")},
-		{kind: recUse, journal: 1, digest: leaf},
+		{kind: recPiece, digest: leaf, content: []byte("piece")},
 		{kind: recNode, digest: node, content: []byte("node")},
 		{kind: recDelta, digest: node, base: &node, depth: 2, content: []byte("script")},
 		{kind: recSplitNode, digest: split},
 		{kind: recCommit, content: c.Encode()},
-		{kind: recJournal, journal: 7},
 		{kind: recTag, tag: &TagChange{Name: "name", Commit: merge}},
 		{kind: recTag, tag: &TagChange{Name: "gone", Removed: true}},
 		{kind: recExplain, merge: &merge, digest: node},
@@ -66,14 +64,11 @@ func sampleRecords(t testing.TB) []segment.Record {
 		{kind: recDeleted, sync: &syncOp{digests: []object.Digest{leaf, node}}},
 		{kind: recPruned, sync: &syncOp{ids: []commit.ID{merge}}},
 		{kind: recPruned, sync: &syncOp{ids: []commit.ID{merge, {1}}, children: []commit.ID{{2}}}},
-		{kind: recAbandoned, sync: &syncOp{journals: []uint64{1, 300}}},
 		{kind: recStatus, sync: &syncOp{status: statusInner, ids: []commit.ID{merge, {}}}},
-		{kind: recUse, digest: index},
 		{kind: recRows, content: append([]byte{7, 1, 't', 3}, "row"...)},
-		{kind: recRows, content: append([]byte{11, object.DigestSize}, append(leaf[:], 0)...)},
-		{kind: recComplete, journal: 300, sync: &syncOp{checkpoint: checkpoint{upTo: 1000, first: 1001}}},
-		{kind: recPiece, copied: copiedHeld, journal: 7, digest: leaf, content: []byte("leaf")},
-		{kind: recPiece, copied: copiedLocal, digest: leaf, content: []byte("leaf")},
+		{kind: recRows, content: append([]byte{10, object.DigestSize}, append(leaf[:], 0)...)},
+		{kind: recComplete, sync: &syncOp{checkpoint: checkpoint{upTo: 1000, first: 1001}}},
+		{kind: recPiece, copied: copiedHeld, digest: leaf, content: []byte("leaf")},
 		{kind: recDelta, copied: copiedBase, digest: node, base: &node, depth: 3, content: []byte("script")},
 		{kind: recSplitNode, copied: copiedHeld, digest: split},
 	}
@@ -249,15 +244,14 @@ func TestSyncRecordsAreStrict(t *testing.T) {
 		"half a row":         {Kind: recRows, Payload: []byte{1, 1, 'a'}},
 		"long row":           {Kind: recRows, Payload: []byte{1, 1, 'a', 2, 'b'}},
 		"row of no piece":    {Kind: recRows, Payload: []byte{11, 1, 'a', 0}},
-		"end of nothing":     {Kind: recComplete, Payload: []byte{1, 2}},
+		"end of nothing":     {Kind: recComplete, Payload: []byte{1}},
 		"end and more":       {Kind: recComplete, Payload: []byte{1, 2, 3, 4}},
 		"copy of nothing":    {Kind: recCopied, Payload: []byte{1}},
 		"copy for nothing":   {Kind: recCopied, Payload: append([]byte{0, recNode}, node[:]...)},
-		"copy of a use":      {Kind: recCopied, Payload: append([]byte{1, recUse, 0}, leaf[:]...)},
+		"copy of a use":      {Kind: recCopied, Payload: append([]byte{1, 2}, leaf[:]...)},
 		"copy of a copy":     {Kind: recCopied, Payload: append([]byte{1, recCopied, 1, recNode}, node[:]...)},
-		"piece as a base":    {Kind: recCopied, Payload: append([]byte{copiedBase, recPiece, 0}, leaf[:]...)},
-		"unknown purpose":    {Kind: recCopied, Payload: append([]byte{copiedBase + 1, recPiece, 0}, leaf[:]...)},
-		"local node":         {Kind: recCopied, Payload: append([]byte{copiedLocal, recNode}, node[:]...)},
+		"piece as a base":    {Kind: recCopied, Payload: append([]byte{copiedBase, recPiece}, leaf[:]...)},
+		"unknown purpose":    {Kind: recCopied, Payload: append([]byte{copiedBase + 1, recPiece}, leaf[:]...)},
 	} {
 		if _, err := parseRecord(r); !errors.Is(err, base.ErrCorrupt) {
 			t.Errorf("%s: got %v, want ErrCorrupt", name, err)

@@ -16,56 +16,31 @@ type wants struct {
 	made   atomic.Uint64              // counts deletions
 }
 
-// maxRelied is the number of nodes that a journal records. A journal that relies on more relies on
-// all.
+// maxRelied is the number of pieces and nodes that a journal records. A journal that relies on more
+// relies on all.
 const maxRelied = 1 << 15
 
-// reliance is the set of pieces that a journal relies on, guarded by Store.mu. A piece of a value
-// is in it until the record that uses it is in the log.
+// reliance is the set of pieces and nodes that a journal relies on, guarded by Store.mu.
 type reliance struct {
 	pieces map[object.Digest]struct{}
-	nodes  map[object.Digest]struct{}
-	all    bool // nodes
+	all    bool
 }
 
 func (r *reliance) add(d *object.Digest) {
-	if !d.Kind().IsNode() {
-		if r.pieces == nil {
-			r.pieces = map[object.Digest]struct{}{}
-		}
-		r.pieces[*d] = struct{}{}
-		return
-	}
 	if r.all {
 		return
 	}
-	if r.nodes == nil {
-		r.nodes = map[object.Digest]struct{}{}
+	if r.pieces == nil {
+		r.pieces = map[object.Digest]struct{}{}
 	}
-	if r.nodes[*d] = struct{}{}; len(r.nodes) > maxRelied {
-		r.nodes, r.all = nil, true
+	if r.pieces[*d] = struct{}{}; len(r.pieces) > maxRelied {
+		r.pieces, r.all = nil, true
 	}
 }
 
 func (r *reliance) has(d *object.Digest) bool {
-	m := r.pieces
-	if d.Kind().IsNode() {
-		if r.all {
-			return true
-		}
-		m = r.nodes
-	}
-	_, ok := m[*d]
-	return ok
-}
-
-// used removes pieces whose use records in the log now state.
-func (r *reliance) used(ops []op) {
-	for i := range ops {
-		if ops[i].kind == recUse {
-			delete(r.pieces, ops[i].digest)
-		}
-	}
+	_, ok := r.pieces[*d]
+	return ok || r.all
 }
 
 // want records that the journal relies on a piece, and reports false for one that is being deleted.

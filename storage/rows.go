@@ -45,7 +45,6 @@ import (
 //	unsynced/commits  commit id 32                           generation, 8 bytes big-endian
 //	treeless/commits  commit id 32                           empty
 //	shallow/commits   pruned parent 32, commit id 32         empty
-//	transient/objects journal 8 big-endian, number           empty
 //	local/objects     number                                 empty
 //	synced/objects    number                                 key index (uvarint)
 //	tags              name                                   commit id 32, CRC-32C of name and id
@@ -78,14 +77,14 @@ const (
 
 var allBuckets = []string{
 	bucketState, bucketObjects, bucketNumbers, bucketCommits, bucketHeads, bucketMerges, bucketConflicts, bucketRefs, bucketRefSums, bucketUnsynced,
-	bucketTreeless, bucketShallow, bucketTransient, bucketLocal, bucketSynced, bucketTags, bucketNewTags, bucketMetadata, bucketCloud,
+	bucketTreeless, bucketShallow, bucketLocal, bucketSynced, bucketTags, bucketNewTags, bucketMetadata, bucketCloud,
 }
 
 // indexVersion is the version of the rows of page.db. Rows of an older version are rebuilt from the
 // log: version 1 had no bucket conflicts, version 2 no state of sync, version 3 no sums of
 // references, no references to bases and no state of deletion, version 4 had lost bases that no
-// record had deleted, version 5 no checkpoint.
-const indexVersion = 6
+// record had deleted, version 5 no checkpoint, version 6 the journals of pieces.
+const indexVersion = 7
 
 // errOldIndex marks an index with rows of an older version.
 var errOldIndex = errors.New("rows of an older version")
@@ -96,10 +95,6 @@ const numberSize = 6
 
 // maxNumber is the greatest number of a piece: the number after it can still be written.
 const maxNumber = 1<<(8*numberSize) - 2
-
-// maxJournal is the greatest journal number in rows and records: later numbers are above it and
-// below 2^64.
-const maxJournal = 1 << 62
 
 // The types of reference rows.
 const (
@@ -205,11 +200,10 @@ func parseObjectRow(v []byte) (r objectRow, ok bool) {
 
 // state is the row that records what the index reflects (I3).
 type state struct {
-	page    [16]byte
-	next    uint64 // next piece number
-	journal uint64 // greatest journal number seen
-	heads   [32]byte
-	nHeads  uint64
+	page   [16]byte
+	next   uint64 // next piece number
+	heads  [32]byte
+	nHeads uint64
 	// checkpoint is the last one in the log.
 	checkpoint checkpoint
 	position   segment.Position
@@ -236,10 +230,13 @@ func (st *state) code(c *coder, version uint64) {
 	c.fixed(st.page[:])
 	c.number(&st.next, maxNumber+1)
 	c.refuse(st.next == 0)
-	c.number(&st.journal, maxJournal)
+	if version < 7 {
+		journal := uint64(0)
+		c.number(&journal, math.MaxUint64)
+	}
 	c.fixed(st.heads[:])
 	c.number(&st.nHeads, math.MaxUint64)
-	if version == indexVersion {
+	if version > 5 {
 		c.number(&st.checkpoint.upTo, math.MaxUint64)
 		c.number(&st.checkpoint.first, math.MaxUint64)
 		c.number(&st.checkpoint.last, math.MaxUint64)
@@ -324,10 +321,6 @@ func mergeKey(a, b, m commit.ID) []byte {
 	k := append([]byte(nil), a[:]...)
 	k = append(k, b[:]...)
 	return append(k, m[:]...)
-}
-
-func transientKey(journal, number uint64) []byte {
-	return appendNumber(binary.BigEndian.AppendUint64(nil, journal), number)
 }
 
 // maxSources is the greatest number of sources in one reference row.

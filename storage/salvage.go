@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -210,7 +209,6 @@ func (v *salvage) foldInto(ctx context.Context, db index.DB, useOld bool) error 
 	}
 	if useOld {
 		b.baseUpTo = v.old.st.position.Number
-		st.journal = v.old.st.journal
 		b.baseRows = func(put func(string, []byte, []byte) error) error {
 			return v.old.rows(func(family string, k, v2 []byte) error {
 				v.report.Restored++
@@ -274,27 +272,7 @@ func (v *salvage) mark(ctx context.Context, b *rebuilder) error {
 			return err
 		}
 	}
-	if err := b.flush(ctx); err != nil {
-		return err
-	}
-	// An unheld piece has no status but its place.
-	return writeIndex(b.db, func(tx index.Tx) error {
-		for _, family := range []string{bucketLocal, bucketTransient} {
-			for k := range rowsOf(tx, family) {
-				d, err := keyDigest(tx, family, k[len(k)-numberSize:])
-				if err != nil {
-					return err
-				}
-				if holds(tx, &d) {
-					continue
-				}
-				if err := tx.Bucket(family).Delete(bytes.Clone(k)); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	})
+	return b.flush(ctx)
 }
 
 // write copies the rest of damaged segments, writes a checkpoint, and retires the segments.
@@ -339,7 +317,7 @@ func (v *salvage) write(ctx context.Context, rebuilt *rebuilder) error {
 		if err != nil {
 			return err
 		}
-		return writeCheckpoint(tx, last, rebuilt.st.journal, add)
+		return writeCheckpoint(tx, last, add)
 	})
 	if err == nil {
 		err = v.log.End()
@@ -511,8 +489,6 @@ func (k *keeping) keep(ctx context.Context, o *op, explained bool) (bool, error)
 	case recSplitNode:
 		_, err := k.v.s.loadSplitNode(ctx, o.digest, k)
 		return err == nil, passDamage(err)
-	case recUse, recJournal:
-		return true, nil // at worst, garbage stays
 	case recCommit:
 		if k.covered {
 			return false, nil

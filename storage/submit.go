@@ -461,7 +461,7 @@ func (s *Store) tellFailed(groups []*group) {
 	for _, g := range groups {
 		journals = append(journals, g.journals...)
 	}
-	if slices.ContainsFunc(journals, func(j *Journal) bool { return j.used }) {
+	if slices.ContainsFunc(journals, func(j *Journal) bool { return len(j.spans) > 0 }) {
 		s.counters.wastes.Add(1)
 	}
 	s.takeBack(journals...)

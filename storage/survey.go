@@ -21,7 +21,6 @@ type surveyor struct {
 	tx         index.Tx
 	known, bad bitset // numbers of nodes and pieces examined, and of nodes with holes below
 	commit     commit.ID
-	uses       []op
 	lacks      bool
 	broken     map[commit.ID]bool // commits given up, since they will be received again
 	heads      int                // number of heads afterwards
@@ -38,7 +37,6 @@ func (v *salvage) survey(ctx context.Context, b *rebuilder) error {
 	if err != nil {
 		return err
 	}
-	v.final = append(v.final, y.uses...)
 	if y.lacks {
 		v.final = append(v.final, op{kind: recMetadata, sync: &syncOp{meta: Metadata{MetadataLacks, []byte{1}}}})
 	}
@@ -247,17 +245,12 @@ func (y *surveyor) piece(d *object.Digest, key []byte, depth int) error {
 	if err != nil || !ok || depth > maxIndexDepth || y.known.set(row.number) {
 		return err
 	}
-	k := appendNumber(nil, row.number)
-	placed := hasKey(y.tx.Bucket(bucketCloud), k)
-	if !row.held {
+	if placed := isPlaced(y.tx, d, row.number); !row.held {
 		y.lacks = y.lacks || !placed
 		if y.v.old == nil && !placed || y.v.old.had(d) {
 			y.lose(d, key, placed)
 		}
 		return nil
-	}
-	if !placed && !hasKey(y.tx.Bucket(bucketLocal), k) {
-		y.uses = append(y.uses, op{kind: recUse, digest: *d})
 	}
 	if !d.Kind().IsIndex() {
 		return nil

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"maps"
@@ -23,10 +22,9 @@ type touchedPiece struct {
 	digest    object.Digest
 	number    uint64 // 0 until it is mentioned, if the index does not have it
 	row       objectRow
-	stored    *op      // the record that counts, nil when the row does
-	journals  []uint64 // uncommitted journals that have stored or used it in this plan
-	committed []uint64 // journals whose transient rows are removed
-	was       pieceState
+	stored    *op // the record that counts, nil when the row does
+	wasPlaced bool
+	wasLocal  bool // it has a row of local pieces
 }
 
 // noteTouched finds the pieces that sync records name, and their state in the index.
@@ -34,18 +32,14 @@ func (p *plan) noteTouched(parts [][]op) error {
 	for _, ops := range parts {
 		for i := range ops {
 			o := &ops[i]
-			switch {
-			case o.sync != nil:
+			if o.sync != nil {
 				o.touchedBy(func(_ int, d *object.Digest) { p.touch(d) })
-			case o.touches() > 0:
-				p.touch(&o.digest)
 			}
 		}
 	}
 	if p.touched == nil {
 		return nil
 	}
-	p.skip, p.touchedIn = map[uint64]bool{}, map[uint64][]*touchedPiece{}
 	all := slices.Collect(maps.Values(p.touched))
 	slices.SortFunc(all, func(a, b *touchedPiece) int { return a.digest.Compare(b.digest) }) // in the order of the rows, so that successive look-ups share pages
 	return p.db.View(func(tx index.Tx) error {
@@ -56,10 +50,9 @@ func (p *plan) noteTouched(parts [][]op) error {
 				return err
 			}
 			if t.number = t.row.number; t.number != 0 {
-				t.local = hasKey(tx.Bucket(bucketLocal), appendNumber(nil, t.number))
-				p.skip[t.number] = true
+				t.wasLocal = hasKey(tx.Bucket(bucketLocal), appendNumber(nil, t.number))
 			}
-			t.was = t.pieceState
+			t.wasPlaced = t.placed
 		}
 		return nil
 	})
@@ -97,48 +90,12 @@ func (p *plan) addTouches(tx index.Tx, o *op) (err error) {
 	return err
 }
 
-// addToTouched applies a record that stores or uses a piece which sync touches as well.
-func (p *plan) addToTouched(t *touchedPiece, o *op, number uint64) {
-	t.number = number
-	if o.kind == recPiece {
-		if !t.held {
-			t.stored = o
-		}
-		t.store(o.located(), o.journal == 0)
+// storeRecord applies a record that stores the piece.
+func (t *touchedPiece) storeRecord(o *op, number uint64) {
+	if t.number = number; !t.held {
+		t.stored = o
 	}
-	if o.kind == recUse && o.journal == 0 {
-		t.commit()
-	}
-	if o.journal != 0 && !slices.Contains(t.journals, o.journal) {
-		t.journals = append(t.journals, o.journal)
-		p.touchedIn[o.journal] = append(p.touchedIn[o.journal], t)
-	}
-}
-
-// commitTouched applies the commit of a journal to the pieces that sync touches.
-func (p *plan) commitTouched(tx index.Tx, journal uint64) error {
-	if p.touched == nil {
-		return nil
-	}
-	b := tx.Bucket(bucketTransient)
-	prefix := binary.BigEndian.AppendUint64(nil, journal)
-	k, _ := b.Cursor().Seek(prefix)
-	noted := bytes.HasPrefix(k, prefix)
-	for _, t := range p.touchedIn[journal] {
-		t.journals = slices.DeleteFunc(t.journals, func(j uint64) bool { return j == journal })
-		t.commit()
-	}
-	delete(p.touchedIn, journal)
-	if !noted {
-		return nil
-	}
-	for _, t := range p.touched {
-		if t.number != 0 && hasKey(b, transientKey(journal, t.number)) && !slices.Contains(t.committed, journal) {
-			t.committed = append(t.committed, journal)
-			t.commit()
-		}
-	}
-	return nil
+	t.store(o.located())
 }
 
 // writeTouched writes all rows of the pieces that sync touches.
@@ -173,7 +130,7 @@ func (t *touchedPiece) write(tx index.Tx) error {
 		was, set bool
 		value    []byte
 	}{
-		{bucketCloud, t.was.placed, t.placed, nil}, {bucketSynced, t.was.placed, t.placed, nil}, {bucketLocal, t.was.local, t.local, nil},
+		{bucketCloud, t.wasPlaced, t.placed, nil}, {bucketSynced, t.wasPlaced, t.placed, nil}, {bucketLocal, t.wasLocal, t.held && !t.placed, nil},
 	}
 	if t.placed {
 		puts[0].value = cloudRow(&t.digest, &t.place)
@@ -191,16 +148,6 @@ func (t *touchedPiece) write(tx index.Tx) error {
 			err = b.Delete(k)
 		}
 		if err != nil {
-			return err
-		}
-	}
-	for _, j := range t.committed {
-		if err := tx.Bucket(bucketTransient).Delete(transientKey(j, t.number)); err != nil {
-			return err
-		}
-	}
-	for _, j := range t.journals {
-		if err := tx.Bucket(bucketTransient).Put(transientKey(j, t.number), nil); err != nil {
 			return err
 		}
 	}

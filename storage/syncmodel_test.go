@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/ledgerd/ledger/commit"
@@ -17,9 +18,8 @@ import (
 
 // modelPiece is what a page knows of a piece of a value.
 type modelPiece struct {
-	held, local, placed bool
-	place               storage.CloudPlace
-	journals            uint8 // a bit for each open one that has stored or used it
+	held, placed bool
+	place        storage.CloudPlace
 }
 
 // modelCommit is what a page knows of a commit beside what it says.
@@ -190,23 +190,13 @@ func (m *syncModel) know(pieces []object.Digest, commits []commit.ID) {
 	}
 }
 
-func (p modelPiece) put(journal int) modelPiece {
+func (p modelPiece) put() modelPiece {
 	p.held = true
-	if journal >= 0 {
-		p.journals |= 1 << journal
-	}
-	return p
-}
-
-func (p modelPiece) commit() modelPiece {
-	p.local = p.local || !p.placed
 	return p
 }
 
 func (p modelPiece) unplace() modelPiece {
-	if p.placed {
-		p.placed, p.place, p.local = false, storage.CloudPlace{}, p.held
-	}
+	p.placed, p.place = false, storage.CloudPlace{}
 	return p
 }
 
@@ -320,15 +310,26 @@ func (w *world) verifyLocal(s *storage.Store) error {
 	for _, p := range all {
 		placed[p.Digest] = p.Place
 	}
+	referred, treeless := map[string]bool{}, false
+	for row, err := range s.Rows(context.Background(), "refcounts") {
+		if err != nil {
+			return err
+		}
+		referred[strings.Split(row.Key, "/")[1]] = true
+	}
+	for _, err := range s.Rows(context.Background(), "treeless/commits") {
+		treeless = err == nil // what these need is not known
+	}
 	m := w.model
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for d := range m.pieces {
 		place, ok := placed[d]
-		got := modelPiece{local: local[d], placed: ok, place: place}
-		err := m.pieces.want(d, got, func(p modelPiece) bool { return (p.local && p.held) == got.local && p.placed == ok && p.place == place })
+		err := m.pieces.want(d, modelPiece{placed: ok, place: place}, func(p modelPiece) bool {
+			return (p.held && !p.placed && (treeless || referred[d.String()])) == local[d] && p.placed == ok && p.place == place
+		})
 		if err != nil {
-			return fmt.Errorf("row of local piece %w", err)
+			return fmt.Errorf("local (%v) piece %w", local[d], err)
 		}
 	}
 	return nil

@@ -68,20 +68,16 @@ type syncOp struct {
 	meta    Metadata
 
 	children   []commit.ID                // of pruned commits
-	journals   []uint64                   // abandoned journals
 	checkpoint checkpoint                 // a complete checkpoint; last is not in the record
 	known      map[object.Digest][]target // what deleted pieces refer to, if the collector has read them
 }
 
-// touches returns the number of pieces whose state o changes.
+// touches returns the number of pieces that o names.
 func (o *op) touches() int {
-	if o.sync != nil {
-		return len(o.sync.places) + len(o.sync.digests)
+	if o.sync == nil {
+		return 0
 	}
-	if o.kind == recPiece && o.journal == 0 && o.copied == 0 && !o.quiet && !o.digest.Kind().IsNode() {
-		return 1
-	}
-	return 0
+	return len(o.sync.places) + len(o.sync.digests)
 }
 
 // sameContainer reports whether two places fit in one record.

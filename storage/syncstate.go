@@ -19,42 +19,25 @@ type pieceState struct {
 	at     located // valid when held
 	placed bool
 	place  CloudPlace // valid when placed
-	local  bool       // never together with placed
 }
 
-// store applies a record that stores the piece: the first such record since the last drop counts. A
-// record without a journal is a fetched piece; if the piece has no place any more, it becomes
-// local.
-func (st *pieceState) store(at located, fetched bool) {
+// store applies a record that stores the piece: the first such record since the last drop counts.
+func (st *pieceState) store(at located) {
 	if !st.held {
 		st.held, st.at = true, at
 	}
-	if fetched && !st.placed {
-		st.local = true
-	}
 }
 
-func (st *pieceState) put(p CloudPlace) { st.placed, st.place, st.local = true, p, false }
+func (st *pieceState) put(p CloudPlace) { st.placed, st.place = true, p }
 
-// unplace removes the place: a held piece becomes local again.
-func (st *pieceState) unplace() {
-	if st.placed {
-		st.placed, st.place, st.local = false, CloudPlace{}, st.held
-	}
-}
+// unplace removes the place: a held piece is local again.
+func (st *pieceState) unplace() { st.placed, st.place = false, CloudPlace{} }
 
 // drop gives the content up if the bucket has it (I8). At this point the order of records is fixed,
 // and nothing can intervene.
 func (st *pieceState) drop() {
 	if st.placed {
 		st.held, st.at = false, located{}
-	}
-}
-
-// commit applies the commit of a journal that has stored or used the piece.
-func (st *pieceState) commit() {
-	if !st.placed {
-		st.local = true
 	}
 }
 
@@ -67,7 +50,7 @@ func (st *pieceState) apply(events []pieceEvent, behind uint64) {
 		}
 		switch e.kind {
 		case recPiece, recNode, recDelta:
-			st.store(e.stored, false)
+			st.store(e.stored)
 		case recPlaces:
 			st.put(e.place)
 		case recUnplaced:
@@ -75,7 +58,7 @@ func (st *pieceState) apply(events []pieceEvent, behind uint64) {
 		case recDropped:
 			st.drop()
 		case recDeleted: // the place stays
-			st.held, st.at, st.local = false, located{}, false
+			st.held, st.at = false, located{}
 		}
 	}
 }

@@ -78,10 +78,10 @@ func (w *world) localCommit(rng *rand.Rand) error {
 		v, _ := m.value(w, rng)
 		e[fmt.Sprint("sync ", rng.IntN(30))] = v
 	}
-	j, bit := w.s.NewJournal(), -1
+	j := w.s.NewJournal()
 	if i := rng.IntN(len(m.open)); m.open[i] != nil && rng.IntN(2) == 0 {
 		j.Rollback()
-		j, bit = m.open[i].j, i
+		j = m.open[i].j
 		for _, d := range m.open[i].pieces {
 			e[fmt.Sprint("sync ", rng.IntN(30))] = m.contents[d]
 		}
@@ -93,11 +93,7 @@ func (w *world) localCommit(rng *rand.Rand) error {
 	}
 	ch := change{piece: func(d object.Digest, p modelPiece) modelPiece {
 		if used[d] {
-			p = p.put(bit).commit()
-		}
-		if bit >= 0 && p.journals&(1<<bit) != 0 {
-			p.journals &^= 1 << bit
-			p = p.commit()
+			p = p.put()
 		}
 		return p
 	}}
@@ -118,10 +114,7 @@ func (w *world) journalStep(rng *rand.Rand) error {
 	if m.open[i] != nil && rng.IntN(4) == 0 {
 		m.open[i].j.Rollback()
 		m.open[i] = nil
-		return m.step(change{piece: func(_ object.Digest, p modelPiece) modelPiece {
-			p.journals &^= 1 << i
-			return p
-		}}, func() error { return nil })
+		return nil
 	}
 	if m.open[i] == nil {
 		m.open[i] = &openJournal{j: w.s.NewJournal()}
@@ -137,7 +130,7 @@ func (w *world) journalStep(rng *rand.Rand) error {
 	is := in(ds)
 	return m.step(change{piece: func(d object.Digest, p modelPiece) modelPiece {
 		if is(d) {
-			p = p.put(i)
+			p = p.put()
 		}
 		return p
 	}}, func() error {
@@ -159,10 +152,6 @@ func (w *world) endJournals() {
 			m.open[i] = nil
 		}
 	}
-	_ = m.step(change{piece: func(_ object.Digest, p modelPiece) modelPiece {
-		p.journals = 0
-		return p
-	}}, func() error { return nil })
 }
 
 // receiveStep takes commits from the bucket, with values that are here and values that are not,
@@ -220,10 +209,10 @@ func (w *world) receiveStep(rng *rand.Rand) error {
 	ch := change{
 		piece: func(d object.Digest, p modelPiece) modelPiece {
 			if held[d] {
-				p = p.put(-1)
+				p = p.put()
 			}
 			if at, ok := places[d]; ok {
-				p.placed, p.place, p.local = true, at, false
+				p.placed, p.place = true, at
 			}
 			return p
 		},
@@ -334,7 +323,7 @@ func (w *world) placeStep(rng *rand.Rand) error {
 			p = p.unplace()
 		}
 		if at, ok := places[d]; ok {
-			p.placed, p.place, p.local = true, at, false
+			p.placed, p.place = true, at
 		}
 		return p
 	}}, func() error { return w.submitSync(nil, &b) })

@@ -22,8 +22,8 @@ import (
 // SweepResult counts commits given up and garbage collected on devices.
 type SweepResult struct {
 	// Steps counts steps of collectors, Deleted the pieces and nodes that they deleted, Aborted
-	// those found to be in use, and Abandoned journals.
-	Steps, Deleted, Aborted, Abandoned int
+	// those found to be in use.
+	Steps, Deleted, Aborted int
 	// Pruned counts commits, once on each device that pruned them. Snapshots counts those read to
 	// the end.
 	Pruned, Snapshots int
@@ -35,7 +35,6 @@ func (r *SweepResult) add(o SweepResult) {
 	r.Steps += o.Steps
 	r.Deleted += o.Deleted
 	r.Aborted += o.Aborted
-	r.Abandoned += o.Abandoned
 	r.Pruned += o.Pruned
 	r.Snapshots += o.Snapshots
 	r.Rewritten += o.Rewritten
@@ -98,7 +97,6 @@ func (d *device) sweepLocked(ctx context.Context) error {
 	r.Steps++
 	r.Deleted += is.Pieces + is.Nodes - was.Pieces - was.Nodes
 	r.Aborted += is.Aborted - was.Aborted
-	r.Abandoned += is.Journals - was.Journals
 	d.shop.counted = is
 	return nil
 }

@@ -18,7 +18,7 @@
 // digits, and ".seg"; ids start at 1 and are never used again.
 //
 //	header      0   4  "LSEG"
-//	            4   4  format version: 1
+//	            4   4  format version: 2
 //	            8  16  page id
 //	           24   4  segment id
 //	           28   4  CRC-32C of bytes 0 to 27; these 32 bytes are the same in every version

@@ -11,7 +11,7 @@ import (
 )
 
 // formatVersion is the version of the header.
-const formatVersion = 1
+const formatVersion = 2
 
 // encodeHeader returns the header of a segment.
 func encodeHeader(page [16]byte, segment uint32) []byte {
@@ -35,16 +35,16 @@ func readHeader(r io.ReaderAt, page [16]byte, segment uint32) (whole bool, err e
 }
 
 // checkHeader reports false when b is no complete header, and returns an error for a complete
-// header of another page, segment or a newer version.
+// header of another page, segment or version.
 func checkHeader(b []byte, page [16]byte, segment uint32) (whole bool, err error) {
 	if len(b) < headerBytes || string(b[:4]) != segmentMagic ||
 		crc32.Checksum(b[:headerBytes-crcBytes], castagnoli) != binary.BigEndian.Uint32(b[headerBytes-crcBytes:]) {
 		return false, nil
 	}
-	if version := binary.BigEndian.Uint32(b[4:]); version > formatVersion {
-		return true, &base.FormatError{What: "segment", Found: uint64(version), Supported: formatVersion}
-	} else if version == 0 {
+	if version := binary.BigEndian.Uint32(b[4:]); version == 0 {
 		return true, corrupt(segment, 4, "format version 0")
+	} else if version != formatVersion {
+		return true, &base.FormatError{What: "segment", Found: uint64(version), Supported: formatVersion}
 	}
 	if [16]byte(b[8:24]) != page {
 		return true, corrupt(segment, 8, fmt.Sprintf("the header of a segment of page %x", b[8:24]))
