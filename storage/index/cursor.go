@@ -9,13 +9,6 @@ type mover interface {
 	seek(k []byte) (key, v []byte)
 }
 
-// backMover is a mover of a View. prev is called as next is.
-type backMover interface {
-	mover
-	last() (k, v []byte)
-	prev() (k, v []byte)
-}
-
 // cursor applies the same rules to every mover (I5): it keeps its key, and seeks it again when the
 // rows have changed or the mover has passed an end.
 type cursor struct {
@@ -58,24 +51,4 @@ func (c *cursor) Next() (k, v []byte) {
 		k, v = c.m.next()
 	}
 	return c.set(k, v)
-}
-
-func (c *cursor) Last() (k, v []byte) {
-	if c.changes != nil {
-		return nil, nil
-	}
-	return c.set(c.m.(backMover).last())
-}
-
-func (c *cursor) Prev() (k, v []byte) {
-	if c.at == nil || c.changes != nil {
-		return nil, nil
-	}
-	m := c.m.(backMover)
-	if !c.placed {
-		if k, _ = m.seek(c.at); k == nil {
-			return c.set(m.last())
-		}
-	}
-	return c.set(m.prev())
 }

@@ -64,9 +64,6 @@ func use(path string) (err error) {
 			for k, v := c.First(); k != nil; k, v = c.Next() {
 				sum += len(k) + len(v) + bytes.Count(v, []byte{'v'}) // touch them
 			}
-			for k, v := c.Last(); k != nil; k, v = c.Prev() {
-				sum -= len(k) + len(v)
-			}
 		}
 		return nil
 	}

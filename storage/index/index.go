@@ -60,16 +60,11 @@ type Bucket interface {
 // Cursor walks the rows of a bucket. Every method returns a nil key when there is no such row. The
 // position of the cursor is the key returned or sought last; a move that finds nothing keeps it.
 // Rows may be put and deleted between moves: Next always returns the first key after the position.
-// The cursors of an Update do not go back: Last and Prev find nothing there.
 type Cursor interface {
 	// First moves to the first row.
 	First() (k, v []byte)
-	// Last moves to the last row.
-	Last() (k, v []byte)
 	// Next moves to the first row after the position. Without a position it finds nothing.
 	Next() (k, v []byte)
-	// Prev moves to the last row before the position. Without a position it finds nothing.
-	Prev() (k, v []byte)
 	// Seek moves to the first row whose key is at least k. k is not retained.
 	Seek(k []byte) (key, v []byte)
 }

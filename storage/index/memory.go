@@ -217,10 +217,6 @@ func (m *memMover) reset() bool {
 	return true
 }
 
-func (m *memMover) last() (k, v []byte) { return m.row(m.reset() && m.it.Last()) }
-
 func (m *memMover) next() (k, v []byte) { return m.row(!m.b.tx.done && m.it.Next()) }
-
-func (m *memMover) prev() (k, v []byte) { return m.row(!m.b.tx.done && m.it.Prev()) }
 
 func (m *memMover) seek(k []byte) (key, v []byte) { return m.row(m.reset() && m.it.Seek(row{k: k})) }

@@ -239,13 +239,13 @@ func (s *stack) sibling(back bool) (bool, error) {
 	return false, nil
 }
 
-// settle skips empty leaves until the top is at a row; false when there is none that way.
-func (s *stack) settle(back bool) (bool, error) {
+// settle skips empty leaves until the top is at a row; false when there is none.
+func (s *stack) settle() (bool, error) {
 	for {
-		if l := s.top(); l.i >= 0 && l.i < l.p.Count() {
+		if l := s.top(); l.i < l.p.Count() {
 			return true, nil
 		}
-		if ok, err := s.sibling(back); err != nil || !ok {
+		if ok, err := s.sibling(false); err != nil || !ok {
 			return false, err
 		}
 	}
@@ -256,17 +256,6 @@ func (s *stack) row() (k, v []byte) {
 	return l.p.LeafKey(l.i), l.p.Value(l.i)
 }
 
-// last goes to the last row; false when there is none.
-func (s *stack) last() (bool, error) {
-	if err := s.reset(); err != nil {
-		return false, err
-	}
-	if err := s.edge(true); err != nil {
-		return false, err
-	}
-	return s.settle(true)
-}
-
 // seek goes to the first row whose key is at least k; false when there is none.
 func (s *stack) seek(k []byte) (bool, error) {
 	if err := s.descend(k); err != nil {
@@ -274,13 +263,13 @@ func (s *stack) seek(k []byte) (bool, error) {
 	}
 	l := s.top()
 	l.i, _ = l.p.Search(k)
-	return s.settle(false)
+	return s.settle()
 }
 
-// move goes to the next or previous row; false when there is none.
-func (s *stack) move(back bool) (bool, error) {
-	s.top().i += step(back)
-	return s.settle(back)
+// next goes to the next row; false when there is none.
+func (s *stack) next() (bool, error) {
+	s.top().i++
+	return s.settle()
 }
 
 func step(back bool) int {

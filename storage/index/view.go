@@ -137,24 +137,12 @@ func (m *viewMover) row(ok bool, err error) (k, v []byte) {
 	return m.s.row()
 }
 
-func (m *viewMover) last() (k, v []byte) {
+func (m *viewMover) next() (k, v []byte) {
 	if !m.b.tx.live() {
 		return nil, nil
 	}
 	defer m.b.tx.contain()
-	return m.row(m.s.last())
-}
-
-func (m *viewMover) next() (k, v []byte) { return m.move(false) }
-
-func (m *viewMover) prev() (k, v []byte) { return m.move(true) }
-
-func (m *viewMover) move(back bool) (k, v []byte) {
-	if !m.b.tx.live() {
-		return nil, nil
-	}
-	defer m.b.tx.contain()
-	return m.row(m.s.move(back))
+	return m.row(m.s.next())
 }
 
 func (m *viewMover) seek(k []byte) (key, v []byte) {
