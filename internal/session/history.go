@@ -25,11 +25,7 @@ func (s enteredNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, erro
 		return nil, err
 	}
 	defer s.p.leave()
-	n, err := s.p.env.Store.Node(ctx, d)
-	if err != nil {
-		s.p.note(err)
-	}
-	return n, err
+	return s.p.env.Store.Node(ctx, d)
 }
 
 // completedNodes reads the nodes of one commit's tree. When a read finds a part missing, it fetches

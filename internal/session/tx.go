@@ -37,7 +37,6 @@ type Tx struct {
 
 	root    object.Digest // of the tree below the changes in the journal: the base's at first
 	journal changes.Journal
-	moved   int // how many changes have gone from the journal to the tree
 	sink    *Sink
 	nodes   btree.Source // of the tree
 	within  *Namespace   // of a Draft: the writable keys; nil for others
@@ -151,11 +150,7 @@ func (t *Tx) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 	if c, ok := t.journal.Get(key); ok {
 		return c.Entry, !c.Delete, nil
 	}
-	e, ok, err := t.tree().Get(ctx, key)
-	if err != nil {
-		t.page.note(err)
-	}
-	return e, ok, err
+	return t.tree().Get(ctx, key)
 }
 
 // change records a change, which it copies. Changes that take too much memory go to the tree first;
@@ -166,7 +161,7 @@ func (t *Tx) change(ctx context.Context, c *btree.Change) error {
 		if err != nil {
 			return err
 		}
-		t.root, t.moved = root, t.moved+t.journal.Count()
+		t.root = root
 		t.journal.Clear()
 	}
 	t.journal.Set(c)
@@ -259,7 +254,6 @@ func (t *Tx) Seek(ctx context.Context, key []byte) ([]byte, error) {
 	c := txCursor{t: t}
 	found, err := c.start(ctx, key)
 	if err != nil {
-		t.page.note(err)
 		return nil, fmt.Errorf("seek: %w", err)
 	}
 	if !found {

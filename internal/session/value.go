@@ -3,7 +3,6 @@ package session
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -143,11 +142,7 @@ func (p Pieces) call(ctx context.Context, fn func(context.Context, split.Source)
 	defer p.from.leave()
 	call := p.from.session().gate.Call(ctx)
 	defer call.Release()
-	err := fn(call, p.from.pieces())
-	if err != nil && errors.Is(err, base.ErrCorrupt) {
-		p.from.session().note(err)
-	}
-	return call.Explain(err)
+	return call.Explain(fn(call, p.from.pieces()))
 }
 
 // Size returns the length of the value in bytes.
