@@ -36,7 +36,7 @@ func (j *joiner) runOwner(ctx context.Context, rule int) (changes []btree.Change
 	defer func() { j.p.owner = noOwner }()
 	r := &j.rules.rules[rule]
 	for c, err := range r.Owner.Own(ctx, j.p, r.Prefix) {
-		if err == nil && j.rules.ranges[j.rules.find(c.Entry.Key)].rule != rule {
+		if err == nil && !j.p.owns(c.Entry.Key) {
 			err = fmt.Errorf("change key %s, for which another rule counts: %w", keyText(c.Entry.Key), base.ErrInvalid)
 		}
 		if err == nil && !c.Delete {

@@ -50,49 +50,19 @@ const noOwner = -1
 // outcome: also when only one side has, or both to the same content. An Owner does not see the keys
 // of a rule with a longer prefix. The last pair holds the error, if there is one.
 func (p *Pair) Changes(ctx context.Context, prefix []byte) iter.Seq2[Conflict, error] {
-	ranges := p.visible(prefix)
 	return func(yield func(Conflict, error) bool) {
-		for i := range ranges {
-			for c, err := range p.changesIn(ctx, &ranges[i]) {
-				if !yield(c, err) || err != nil {
-					return
-				}
-			}
-		}
-	}
-}
-
-// visible returns the visible ranges of the keys with a prefix: for an Owner its own ranges, else
-// all.
-func (p *Pair) visible(prefix []byte) []keyRange {
-	all := keyRange{lo: prefix, hi: base.PrefixEnd(prefix)}
-	if p.rules == nil || p.owner == noOwner {
-		return []keyRange{all}
-	}
-	var ranges []keyRange
-	for i := p.rules.find(prefix); i < len(p.rules.ranges); i++ {
-		r := &p.rules.ranges[i]
-		part, ok := r.intersect(&all)
-		if !ok {
-			break
-		}
-		if r.rule == p.owner {
-			ranges = append(ranges, part)
-		}
-	}
-	return ranges
-}
-
-func (p *Pair) changesIn(ctx context.Context, r *keyRange) iter.Seq2[Conflict, error] {
-	return func(yield func(Conflict, error) bool) {
+		end := base.PrefixEnd(prefix)
 		unknown := newKeySet(p.Unknown)
-		for e, err := range btree.Diff3(ctx, p.Base, p.LeftTree, p.RightTree, r.lo) {
+		for e, err := range btree.Diff3(ctx, p.Base, p.LeftTree, p.RightTree, prefix) {
 			if err != nil {
 				yield(Conflict{}, fmt.Errorf("compare the trees of commits %s and %s with their base: %w", p.Left.ID, p.Right.ID, err))
 				return
 			}
-			if r.behind(e.Key) {
+			if end != nil && bytes.Compare(e.Key, end) >= 0 {
 				return
+			}
+			if p.owner != noOwner && !p.owns(e.Key) {
+				continue
 			}
 			c := conflictOf(&e)
 			if c.BaseUnknown, err = unknown.has(ctx, e.Key); err != nil {
@@ -104,6 +74,12 @@ func (p *Pair) changesIn(ctx context.Context, r *keyRange) iter.Seq2[Conflict, e
 			}
 		}
 	}
+}
+
+// owns reports whether the rule of the running owner counts for a key. In a Pair outside of a
+// merge it counts for all.
+func (p *Pair) owns(key []byte) bool {
+	return p.rules == nil || p.rules.ranges[p.rules.find(key)].rule == p.owner
 }
 
 func conflictOf(e *btree.Diff3Entry) Conflict {
@@ -155,7 +131,7 @@ func (p *Pair) Report(ctx context.Context, c *Conflict) error {
 	if p.record == nil || p.rules == nil || p.owner == noOwner {
 		return fmt.Errorf("report a decision while no owner runs: %w", base.ErrInvalid)
 	}
-	if p.rules.ranges[p.rules.find(c.Key)].rule != p.owner {
+	if !p.owns(c.Key) {
 		return fmt.Errorf("report a decision about key %s, for which another rule counts: %w", keyText(c.Key), base.ErrInvalid)
 	}
 	if c.Outcome == Undecided || c.Outcome > TakeNone {

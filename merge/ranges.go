@@ -108,19 +108,6 @@ func (s *ruleSet) owned(r *keyRange) bool { return s.rules[r.rule].Owner != nil 
 // behind reports whether a key lies above the range.
 func (r *keyRange) behind(key []byte) bool { return r.hi != nil && bytes.Compare(key, r.hi) >= 0 }
 
-// intersect returns the intersection of two ranges, with the rule of r, and whether it is not
-// empty.
-func (r *keyRange) intersect(o *keyRange) (keyRange, bool) {
-	x := keyRange{lo: r.lo, hi: r.hi, rule: r.rule}
-	if bytes.Compare(o.lo, x.lo) > 0 {
-		x.lo = o.lo
-	}
-	if x.hi == nil || o.hi != nil && bytes.Compare(o.hi, x.hi) < 0 {
-		x.hi = o.hi
-	}
-	return x, x.hi == nil || bytes.Compare(x.lo, x.hi) < 0
-}
-
 // keyText shows a key in an error: hexadecimal, at most 32 bytes.
 func keyText(key []byte) string {
 	const shown = 32

@@ -96,7 +96,10 @@ func (p *Pair) findWriters(ctx context.Context, keys *[2][]wanted) (found [2][]w
 		if err == nil && side >= 0 {
 			var hits []int
 			if hits, err = p.own(ctx, c, parents, open[side]); len(hits) > 0 {
-				open[side] = without(open[side], hits, func(k *wanted) { found[side][k.at] = written{c, c} })
+				for _, h := range hits {
+					found[side][open[side][h].at] = written{c, c}
+				}
+				open[side] = slices.DeleteFunc(open[side], func(k wanted) bool { return found[side][k.at].writer != nil })
 			}
 		}
 		if err != nil {
@@ -148,21 +151,6 @@ func (p *Pair) newerIn(ctx context.Context, w *sidesWalk, keys *[2][]wanted, fou
 		}
 	}
 	return nil
-}
-
-// without calls found for the elements of keys at the indexes hits, which ascend, and returns the
-// others.
-func without(keys []wanted, hits []int, found func(k *wanted)) []wanted {
-	kept, n := keys[:hits[0]], 0
-	for i := hits[0]; i < len(keys); i++ {
-		if n < len(hits) && hits[n] == i {
-			found(&keys[i])
-			n++
-			continue
-		}
-		kept = append(kept, keys[i])
-	}
-	return kept
 }
 
 // step returns the next commit of a walk, which must not be at its end, the trees of its parents,
