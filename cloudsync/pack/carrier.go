@@ -39,7 +39,8 @@ type gathered struct {
 	memory *room            // that contains stored; nil if stored is a copy
 }
 
-// room returns how many bytes of a pack are left for blocks.
+// room returns how many bytes of a pack are left for blocks. A full pack lacks less than a block
+// and 36 bytes for each of its pieces: padding gives all full packs one length.
 func (p *gathering) room() int {
 	blocks := len(p.lists)
 	for i := range p.runs {
@@ -71,43 +72,12 @@ func (u *Uploader) gather(open **gathering, b block) {
 	if *open == nil {
 		*open = u.begin(b.sort)
 	}
-	p := *open
-	if u.add(p, b) {
+	if u.add(*open, b) {
 		return
 	}
-	if head := p.fitting(b); len(head.pieces) > 0 { // head fills the pack
-		u.add(p, head)
-		b = b.behind(head)
-	}
-	u.send(p)
+	u.send(*open)
 	*open = u.begin(b.sort)
 	u.add(*open, b)
-}
-
-// fits reports whether a block of stored bytes fits into the room of a pack.
-func (p *gathering) fits(stored, room, pieces int) bool {
-	return stored+blockTableBytes+pieceTableBytes*pieces <= room && p.pieces+pieces <= recentPieces
-}
-
-// fitting returns the first pieces of a block that fit into a pack even uncompressed, but never all
-// of them. The memory stays with the block.
-func (p *gathering) fitting(b block) block {
-	n, room := 0, p.room()
-	for n+1 < len(b.pieces) && p.fits(int(b.pieces[n].At+b.pieces[n].Bytes)+seal.BlockOverhead, room, n+1) {
-		n++
-	}
-	b.pieces, b.room, b.memory = b.pieces[:n], b.room[:seal.BlockOverhead+int(b.pieces[n].At)], nil
-	return b
-}
-
-// behind returns the part of a block after head. It uses the end of head as its room.
-func (b block) behind(head block) block {
-	n := len(head.plain())
-	b.room, b.pieces = b.room[n:], b.pieces[len(head.pieces):]
-	for i := range b.pieces {
-		b.pieces[i].At -= uint32(n)
-	}
-	return b
 }
 
 // begin begins a pack.
@@ -124,16 +94,17 @@ func (u *Uploader) add(p *gathering, b block) bool {
 	if u.shorter, shorter = u.compressor.AppendShorter(u.shorter[:0], b.plain(), b.compress); shorter {
 		stored = u.shorter
 	}
-	if p.pieces > 0 && !p.fits(len(stored), left, len(b.pieces)) {
+	fits := len(stored)+blockTableBytes+pieceTableBytes*len(b.pieces) <= left && p.pieces+len(b.pieces) <= recentPieces
+	if p.pieces > 0 && !fits {
 		return false
 	}
 	if !shorter {
 		seal.HeadBlock(stored)
 	}
 	g := gathered{stored: stored, pieces: b.pieces, memory: b.memory}
-	if shorter || b.memory == nil || len(stored) < len(b.memory)/2 {
+	if shorter || len(stored) < len(b.memory)/2 {
 		g.stored, g.memory = bytes.Clone(stored), nil
-		free(b.memory)
+		rooms.Put(b.memory)
 	}
 	p.stored += len(stored)
 	p.pieces += len(b.pieces)
@@ -148,13 +119,6 @@ func (u *Uploader) add(p *gathering, b block) bool {
 	r.plain += len(b.plain())
 	r.blocks = append(r.blocks, g)
 	return true
-}
-
-// free releases the memory of a block, if any.
-func free(memory *room) {
-	if memory != nil {
-		rooms.Put(memory)
-	}
 }
 
 // send sends a pack to the carriers.
@@ -232,7 +196,9 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 		if err := w.AddBlocks(g.stored); err != nil {
 			return nil, err
 		}
-		free(g.memory)
+		if g.memory != nil {
+			rooms.Put(g.memory)
+		}
 	}
 	if err := w.Close(); err != nil {
 		return nil, err

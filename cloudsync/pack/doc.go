@@ -6,11 +6,12 @@
 //
 // # What a pack shows
 //
-// Packs are objects: a stream of blocks, sealed in frames of one length, and padded. A pack
-// is filled up to wire.PackBytes, so that all packs of an upload but the last one of each sort have
-// one length. Runs of blocks of about wire.StretchBytes are in random order in a pack: the offset
-// of a read reveals nothing about the order of a value. One block is compressed together; its
-// pieces are in the order in which they were added.
+// Packs are objects: a stream of blocks, sealed in frames of one length, and padded. A pack is
+// filled until the next block would exceed wire.PackBytes, and padded to that, so that all packs of
+// an upload but the last one of each sort have one length. Runs of blocks of about
+// wire.StretchBytes are in random order in a pack: the offset of a read reveals nothing about the
+// order of a value. One block is compressed together; its pieces are in the order in which they
+// were added.
 //
 // # The id of a pack
 //

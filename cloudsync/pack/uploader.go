@@ -88,7 +88,7 @@ type block struct {
 	sort     int
 	list     bool   // has index pieces of LAZY values
 	room     []byte // seal.BlockOverhead bytes of room, and the plaintext
-	memory   *room  // that contains room; nil if the block does not own it
+	memory   *room  // that contains room
 	pieces   []wire.PackPiece
 	compress bool
 }

@@ -69,9 +69,8 @@ type gatherer struct {
 	up      *pack.Uploader
 
 	mu      sync.Mutex
-	pending int                        // guarded by mu; packs that wait for an entry
-	flight  map[object.Digest]struct{} // guarded by mu; added to up, and the page has no place for them
-	indexes []storage.PlacedPiece      // guarded by mu; index pieces in the bucket, for which flush waits
+	pending int                   // guarded by mu; packs that wait for an entry
+	indexes []storage.PlacedPiece // guarded by mu; index pieces in the bucket, for which flush waits
 }
 
 type inlinePiece struct {
@@ -86,7 +85,6 @@ func (p *Page) newGatherer(ctx context.Context, announce Append) *gatherer {
 	return &gatherer{
 		p: p, ctx: ctx, append: announce, pending: len(p.state.Pending.Packs), queued: map[object.Digest]bool{}, looked: map[object.Digest]bool{},
 		missing: map[object.Digest]struct{}{}, inlined: map[object.Digest]struct{}{},
-		flight: map[object.Digest]struct{}{},
 	}
 }
 
@@ -170,7 +168,7 @@ func (g *gatherer) visit(_ context.Context, d object.Digest) (bool, error) {
 // enqueue queues a piece. Queued pieces are looked up and read together: one index piece lists too
 // few for a disk and several processors.
 func (g *gatherer) enqueue(d object.Digest) error {
-	if g.taken(d) {
+	if _, ok := g.inlined[d]; ok {
 		return nil
 	}
 	if again, ok := g.queued[d]; ok {
@@ -203,17 +201,6 @@ func (g *gatherer) takeQueued() error {
 	g.queue = g.queue[:0]
 	clear(g.queued)
 	return err
-}
-
-// taken reports whether a piece is inline or in flight.
-func (g *gatherer) taken(d object.Digest) bool {
-	if _, ok := g.inlined[d]; ok {
-		return true
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	_, flies := g.flight[d]
-	return flies
 }
 
 // take takes a piece. content is borrowed.
@@ -272,9 +259,6 @@ func (g *gatherer) upload(q inlinePiece) error {
 			Names: p.o.Names, Epoch: p.state.At.Epoch,
 		})
 	}
-	g.mu.Lock()
-	g.flight[q.digest] = struct{}{}
-	g.mu.Unlock()
 	if q.apart {
 		if err := g.up.Cut(); err != nil {
 			return err
@@ -300,7 +284,6 @@ func (g *gatherer) flush() error {
 		return fmt.Errorf("record what was uploaded: %w", err)
 	}
 	g.indexes = nil
-	clear(g.flight)
 	return nil
 }
 
@@ -382,7 +365,6 @@ func (g *gatherer) uploaded(ctx context.Context, w wire.Pack, pieces []storage.P
 	g.pending++
 	g.indexes = append(g.indexes, indexes...)
 	for i := range places {
-		delete(g.flight, places[i].Digest)
 		g.progress.Advance(0, int64(places[i].Place.Bytes))
 	}
 	return nil
