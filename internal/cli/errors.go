@@ -307,15 +307,15 @@ func (a *app) permissionHint(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		if in, err := inside(e.Path, a.dir); a.dir != "" && err == nil && in {
 			if e.Op == "mkdir" {
-				return "check who may write in " + shellQuote(filepath.Dir(e.Path))
+				return "check the permissions of " + shellQuote(filepath.Dir(e.Path))
 			}
 			return fmt.Sprintf("this user may not %s the directory of the repository: run it as its owner (see ls -ld %s)",
 				choose(e.Path == a.dir, "read", "write in"), shellQuote(a.dir))
 		}
-		return "check who may read and write " + shellQuote(e.Path)
+		return "check the permissions of " + shellQuote(e.Path)
 	}
 	if e, ok := errors.AsType[*os.LinkError](err); ok {
-		return "check who may read and write " + shellQuote(e.New)
+		return "check the permissions of " + shellQuote(e.New)
 	}
 	return ""
 }

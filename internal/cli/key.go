@@ -142,7 +142,7 @@ func (p *newPassphrase) get(ctx context.Context, a *app) (pass []byte, err error
 	if err != nil {
 		return nil, err
 	}
-	again, err := a.askSecret(ctx, "the same again")
+	again, err := a.askSecret(ctx, "new passphrase again")
 	if err == nil && string(first) != string(again) {
 		err = classedf(ledger.ErrInvalid, "the two passphrases differ, so nothing was done")
 	}

@@ -33,7 +33,7 @@ func (a *app) cautionModes(what, path string, had fs.FileMode) {
 	text := fmt.Sprintf("%s %s is not private: others may %s it (mode %04o)", what, quoted(path), rights, mode)
 	hint := choose(had != 0, "chmod 700 ", "chmod 600 ") + shellQuote(path)
 	if mode == 0 {
-		text = fmt.Sprintf("%s %s was not private: others might %s it (mode %04o); they may no longer", what, quoted(path),
+		text = fmt.Sprintf("%s %s was not private: others could %s it (mode %04o); it is private now", what, quoted(path),
 			rights, had)
 		hint = ""
 	}

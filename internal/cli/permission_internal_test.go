@@ -14,7 +14,7 @@ func TestPermissionHints(t *testing.T) {
 	for path, want := range map[string]string{
 		dir:                            "may not read the directory of the repository: run it as its owner (see ls -ld " + dir + ")",
 		filepath.Join(dir, "lock.pid"): "may not write in the directory of the repository: run it as its owner",
-		filepath.Dir(dir) + "/key":     "check who may read and write " + filepath.Dir(dir) + "/key",
+		filepath.Dir(dir) + "/key":     "check the permissions of " + filepath.Dir(dir) + "/key",
 	} {
 		if hint := a.hintOf(&fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}); !strings.Contains(hint, want) {
 			t.Errorf("of %s: %q, want %q", path, hint, want)

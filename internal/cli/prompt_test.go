@@ -40,7 +40,7 @@ func TestSecretsAreAskedFor(t *testing.T) {
 		}
 		return stdout.String()
 	}
-	both := []string{"new passphrase", "the same again"}
+	both := []string{"new passphrase", "new passphrase again"}
 	ask(1, "one\nother\n", both, "key", "init", at("key"), "--protect")
 	ask(1, "\n", both[:1], "key", "init", at("key"), "--protect")
 	if _, err := os.Stat(at("key")); err == nil {

@@ -41,7 +41,7 @@ func (a *app) garbage(g admin.GarbageState) {
 	if g.Last.IsZero() {
 		return
 	}
-	a.printf("  garbage   looked for at %s; %s deleted since the page was opened\n", timeText(g.Last), sizeText(g.Bytes))
+	a.printf("  garbage   last collection %s; %s deleted since the page was opened\n", timeText(g.Last), sizeText(g.Bytes))
 	a.printIf(g.Err != nil, "            not collected: %s\n", errText(g.Err))
 }
 
@@ -91,7 +91,7 @@ func (a *app) pageStatus(p admin.PageStatus, cloud bool) {
 		return
 	}
 	a.printf("  newest    %s, %s, generation %d\n", p.Newest.ID.Short(), timeText(p.Newest.Time), p.Newest.Generation)
-	a.printIf(p.Heads > 1, "  heads     %d, waiting to be merged\n", p.Heads)
+	a.printIf(p.Heads > 1, "  heads     %d, not merged yet\n", p.Heads)
 	a.printf("  unsynced  %s\n", countText(p.Unsynced, "commit"))
 	if cloud {
 		a.syncState(p.Sync)
