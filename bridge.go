@@ -44,7 +44,7 @@ func (r *Repository) bridge() *bridge.Repository {
 func (p *Page) bridge() *bridge.Page {
 	s := p.shared
 	return &bridge.Page{
-		Key: s.key, Name: s.name, Handle: p, Store: s.store, Session: p.in, Cloud: s.cloud, Collector: s.collector,
+		Key: s.key, Name: s.name, Handle: p, Store: s.store, Session: p.in, Cloud: s.cloud, Collector: s.collector, Note: s.note,
 		Positions: s.positions, Transactions: s.transactions,
 		Handles: func() (all []*session.Page) {
 			for _, h := range s.repo.pages.Handles(s.key) {

@@ -278,3 +278,21 @@ func TestInspect(t *testing.T) {
 		wantErr(t, err, ledger.ErrNotFound)
 	}
 }
+
+func TestObserver(t *testing.T) {
+	var events recorder
+	r := open(t, t.TempDir(), &ledger.Options{Observe: events.Observe})
+	p := page(t, r, "app", "page")
+	put(t, p, "a", "1", "b", "2")
+	put(t, p, "a", "1")
+	closeIt(t, r)
+	for kind, want := range map[ledger.EventKind]int{ledger.EventPageOpened: 1, ledger.EventCommit: 1, ledger.EventPageClosed: 1} {
+		if got := events.count(kind); got != want {
+			t.Errorf("%d events %s, want %d", got, kind, want)
+		}
+	}
+	e := events.events[1]
+	if e.Changes != 2 || e.Syncs == 0 || e.WrittenBytes == 0 || e.Ledger != "app" || e.Commit.IsZero() {
+		t.Errorf("%+v", e)
+	}
+}

@@ -88,7 +88,7 @@ type Decision struct {
 
 // Conflicts yields the decisions of a merge commit about the keys that begin with prefix, in order
 // of keys; nothing for a merge without conflicts. id is a commit with two parents, for example from
-// Log or a MergeResult. Decisions are stored per repository: a merge made elsewhere
+// Log, a MergeResult or an EventMerge. Decisions are stored per repository: a merge made elsewhere
 // may have none here. Errors, as the last element: ErrNotFound, ErrInvalid (the commit is no
 // merge), ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Conflicts(ctx context.Context, id CommitID, prefix []byte) iter.Seq2[Decision, error] {

@@ -95,7 +95,8 @@ func TestMerge(t *testing.T) {
 }
 
 func TestManyHeadsComeTogetherAtOnce(t *testing.T) {
-	r := open(t, t.TempDir(), &ledger.Options{ManualMerge: true})
+	var events recorder
+	r := open(t, t.TempDir(), &ledger.Options{ManualMerge: true, Observe: events.Observe})
 	p := page(t, r, "app", "page")
 	base := put(t, p, "k", "base")
 	want := map[string]string{"k": "6"}
@@ -110,8 +111,8 @@ func TestManyHeadsComeTogetherAtOnce(t *testing.T) {
 	must(t, err)
 	after, err := admin.Stats(p)
 	must(t, err)
-	if len(results) != 6 || after.Batches-before.Batches != 1 {
-		t.Errorf("%d merges in %d batches", len(results), after.Batches-before.Batches)
+	if len(results) != 6 || after.Batches-before.Batches != 1 || events.count(ledger.EventMerge) != 6 {
+		t.Errorf("%d merges in %d batches, %d events", len(results), after.Batches-before.Batches, events.count(ledger.EventMerge))
 	}
 	if head := oneHead(t, p); head.ID != results[5].Commit.ID {
 		t.Errorf("head %+v", head)
@@ -120,20 +121,18 @@ func TestManyHeadsComeTogetherAtOnce(t *testing.T) {
 	checkClean(t, r)
 }
 
-// awaitMerge returns the merge commit that comes after a commit.
-func awaitMerge(t *testing.T, p *ledger.Page, after ledger.CommitID) ledger.Commit {
-	t.Helper()
-	for n, err := range p.Watch(t.Context(), &ledger.WatchOptions{From: after}) {
-		must(t, err)
-		if len(n.Commit.Parents) == 2 {
-			return n.Commit
-		}
+// merges is an observer that tells of merges.
+type merges chan ledger.Event
+
+func (m merges) Observe(e ledger.Event) {
+	if e.Kind == ledger.EventMerge {
+		m <- e
 	}
-	panic("a watch ends with an error")
 }
 
 func TestHeadsComeTogetherInTheBackground(t *testing.T) {
-	r := open(t, t.TempDir(), nil)
+	merged := make(merges, 10)
+	r := open(t, t.TempDir(), &ledger.Options{Observe: merged.Observe})
 	p, q := page(t, r, "app", "page"), page(t, r, "app", "page")
 	base := put(t, p, "k", "base")
 	begin := func(p *ledger.Page, k string) *ledger.Tx {
@@ -147,7 +146,7 @@ func TestHeadsComeTogetherInTheBackground(t *testing.T) {
 	must(t, err)
 	_, err = b.Commit(t.Context())
 	must(t, err)
-	awaitMerge(t, p, base) // without being asked for
+	<-merged // without being asked for
 	must(t, p.WaitForMerge(t.Context()))
 	for _, h := range []*ledger.Page{p, q} {
 		wantContent(t, h, map[string]string{"k": "base", "a": "x", "b": "x"})
@@ -175,15 +174,16 @@ func TestAPageOpenedWithSeveralHeadsMerges(t *testing.T) {
 	p.SetMergeRules() // starts nothing
 	closeIt(t, ro)
 
-	r = open(t, dir, nil)
+	merged := make(merges, 10)
+	r = open(t, dir, &ledger.Options{Observe: merged.Observe})
 	st, err := admin.Status(t.Context(), r)
 	must(t, err)
 	if st.Heads != 2 {
 		t.Errorf("status merges: %d heads", st.Heads)
 	}
 	p = page(t, r, "app", "page")
-	if merged := awaitMerge(t, p, base); merged.ID != oneHead(t, p).ID {
-		t.Errorf("commit %+v", merged)
+	if e := <-merged; e.Changes != 0 || e.Commit != oneHead(t, p).ID {
+		t.Errorf("event %+v", e)
 	}
 	wantContent(t, p, map[string]string{"k": "base", "a": "1", "b": "2"})
 	closeIt(t, r)

@@ -51,6 +51,10 @@ type Options struct {
 	// Logger receives events that no call returns, such as a torn tail that was set aside. Nil
 	// discards them.
 	Logger *slog.Logger
+	// Observe, when not nil, is called for commits, corruption and other events, for metrics. It
+	// runs on the goroutine of the call concerned or of background work, possibly on several at
+	// once. It must return soon, and must not call the repository.
+	Observe func(Event)
 	// MergeRules returns the rules by which the heads of a page are merged; nil means that the last
 	// one wins for every key. It is called before each merge, on the merging goroutine, and must
 	// return soon. Page.SetMergeRules adds to its rules.
@@ -180,4 +184,51 @@ func (o *Options) validate() error {
 		return fmt.Errorf("check options: Mend and ReadOnly exclude each other: %w", ErrInvalid)
 	}
 	return nil
+}
+
+// EventKind says what an Event reports. New versions may add kinds.
+type EventKind string
+
+const (
+	// EventCommit reports a commit that is durable.
+	EventCommit EventKind = "commit"
+	// EventCommitFailed reports a commit that the disk refused; Err says why.
+	EventCommitFailed EventKind = "commitFailed"
+	// EventCorruption reports bytes that differ from what was written; Err matches ErrCorrupt.
+	EventCorruption EventKind = "corruption"
+	// EventPageOpened reports that the store of a page was opened.
+	EventPageOpened EventKind = "pageOpened"
+	// EventPageClosed reports that the store of a page was closed.
+	EventPageClosed EventKind = "pageClosed"
+	// EventMerge reports a merge commit that is durable.
+	EventMerge EventKind = "merge"
+	// EventMergeFailed reports heads that could not be merged; Err says why. The merge is retried
+	// later.
+	EventMergeFailed EventKind = "mergeFailed"
+	// EventCollect reports garbage that was deleted: Changes counts its pieces and nodes.
+	EventCollect EventKind = "collect"
+)
+
+// Event is one thing that happened to a page.
+type Event struct {
+	Kind EventKind
+	// Ledger and Page name the page.
+	Ledger string
+	Page   PageID
+	// Commit is the new commit of an EventCommit or EventMerge.
+	Commit CommitID
+	// Changes is the number of keys that the transaction of an EventCommit wrote or deleted, of
+	// conflicts that an EventMerge decided, or of pieces and nodes that an EventCollect deleted.
+	Changes int
+	// Bytes is the size of the pieces and nodes of an EventCollect in the segments until
+	// compaction.
+	Bytes int64
+	// Duration is how long a commit took from the end of the closure, or the call of Commit, to
+	// durability; for an EventMerge from the beginning of the merge of all heads.
+	Duration time.Duration
+	// Syncs and WrittenBytes are the totals of the page since it was opened; set for commits and
+	// closing.
+	Syncs, WrittenBytes uint64
+	// Err is the cause of an EventCommitFailed, EventMergeFailed or EventCorruption.
+	Err error
 }

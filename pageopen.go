@@ -18,11 +18,15 @@ func (r *Repository) openStore(ctx context.Context, key pageKey, name string) (*
 	s := &pageStore{repo: r, key: key, name: name, useTurn: make(chan struct{}, 1)}
 	var err error
 	if s.store, err = storage.Open(ctx, r.storageOptions(key)); err != nil {
+		s.note(err)
 		return nil, err
 	}
 	s.env = s.sessionEnv()
 	s.merger = merging.New(s.mergingEnv())
-	s.collector = reclaim.NewCollector(reclaim.Page{Key: key, Store: s.store, Clock: r.clock, Log: s.log()})
+	s.collector = reclaim.NewCollector(reclaim.Page{
+		Key: key, Store: s.store, Clock: r.clock, Log: s.log(), Damaged: s.note,
+		Collected: func(n int, bytes int64) { s.observe(Event{Kind: EventCollect, Changes: n, Bytes: bytes}) },
+	})
 	if s.name == "" {
 		if s.name, _, err = r.usage.Page(key); err != nil {
 			r.o.Logger.Warn("the name of a page cannot be read", "page", PageID(key.ID).String(), "error", err)
@@ -31,6 +35,7 @@ func (r *Repository) openStore(ctx context.Context, key pageKey, name string) (*
 	s.logRecovery()
 	s.cloud = s.cloudPage()
 	s.cloud.Begin(ctx)
+	s.observe(Event{Kind: EventPageOpened})
 	return s, nil
 }
 
@@ -108,11 +113,13 @@ func (s *pageStore) close(p *Page) error {
 	err := s.cloud.End()
 	s.merger.Close()
 	s.collector.Close()
+	st := s.store.Stats()
 	blank := s.store.Blank()
 	err = errors.Join(err, s.store.Close(), s.noteSize(blank))
 	if p.kind == presence.ForUse {
 		err = errors.Join(err, s.noteUse())
 	}
+	s.observe(Event{Kind: EventPageClosed, Syncs: st.Syncs, WrittenBytes: st.BytesWritten})
 	return err
 }
 

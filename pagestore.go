@@ -112,3 +112,18 @@ func (s *pageStore) transactions() map[*session.Tx]bool {
 func (s *pageStore) log() *slog.Logger {
 	return s.repo.o.Logger.With("ledger", s.key.Ledger, "page", PageID(s.key.ID).String())
 }
+
+// observe adds the page to e and passes e to the observer.
+func (s *pageStore) observe(e Event) {
+	if observe := s.repo.o.Observe; observe != nil {
+		e.Ledger, e.Page = s.key.Ledger, s.key.ID
+		observe(e)
+	}
+}
+
+// note reports an error that matches ErrCorrupt to the observer.
+func (s *pageStore) note(err error) {
+	if s.repo.o.Observe != nil && errors.Is(err, ErrCorrupt) {
+		s.observe(Event{Kind: EventCorruption, Err: err})
+	}
+}

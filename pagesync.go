@@ -32,6 +32,7 @@ func (p *Page) withSync(ctx context.Context, what string, fn func(context.Contex
 // withSync is Page.withSync for a caller that has entered and whose context ends with its handle.
 func (s *pageStore) withSync(ctx context.Context, what string, fn func(context.Context, *cloudsync.Page) error) error {
 	err := s.cloud.Do(ctx, fn)
+	s.note(err)
 	if err != nil && what != "" {
 		return fmt.Errorf("%s: %w", what, err)
 	}

@@ -553,7 +553,8 @@ func TestCheckTellsWhatTheLogHasLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r = open(t, dir, nil)
+	var events recorder
+	r = open(t, dir, &ledger.Options{Observe: events.Observe})
 	report, err := admin.Check(t.Context(), r, &admin.CheckOptions{Repair: true})
 	if err != nil {
 		t.Fatal(err)
@@ -573,6 +574,9 @@ func TestCheckTellsWhatTheLogHasLost(t *testing.T) {
 		return err
 	})
 	wantErr(t, err, ledger.ErrGone)
+	if events.count(ledger.EventCorruption) == 0 {
+		t.Error("the observer was not told")
+	}
 	closeIt(t, r)
 	for name := range tree(t, pageDir(t, dir)) {
 		if err := os.Remove(name); err != nil {

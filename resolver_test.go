@@ -232,7 +232,8 @@ func TestResolversThatFail(t *testing.T) {
 		"rule panics":    {rules.ByValue("p", func(_, _, _ []byte) ([]byte, bool) { panic("rule's own words") }), nil, "rule's own words"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, ids := diverged(t, ledger.Options{}, pairs(t, "k", "0"), pairs(t, "k", "1"), pairs(t, "k", "2"))
+			var events recorder
+			p, ids := diverged(t, ledger.Options{Observe: events.Observe}, pairs(t, "k", "0"), pairs(t, "k", "1"), pairs(t, "k", "2"))
 			p.SetMergeRules(ledger.MergeRule{Strategy: c.s})
 			results, err := p.Merge(t.Context())
 			var merr *ledger.MergeError
@@ -245,7 +246,7 @@ func TestResolversThatFail(t *testing.T) {
 			if !strings.Contains(err.Error(), c.text) {
 				t.Errorf("error %v does not say %q", err, c.text)
 			}
-			if heads, err := p.Heads(t.Context()); err != nil || len(heads) != 2 {
+			if heads, err := p.Heads(t.Context()); err != nil || len(heads) != 2 || events.count(ledger.EventMergeFailed) != 1 {
 				t.Errorf("heads %+v, %v", heads, err)
 			}
 			p.SetMergeRules()

@@ -51,7 +51,9 @@ func backupSource(repo *ledger.Repository) backup.Source {
 		},
 		Copy: func(ctx context.Context, k base.Page, create backup.Create) (bool, error) {
 			err := r.Visit(ctx, k, func(ctx context.Context, p *bridge.Page) error {
-				return p.Store.CopyTo(ctx, create)
+				err := p.Store.CopyTo(ctx, create)
+				p.Note(err)
+				return err
 			})
 			return !r.hasLeft(k, err), err
 		},

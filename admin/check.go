@@ -165,7 +165,7 @@ func (r engines) checkOf(k base.Page, o *CheckOptions, at CheckProgress) checkup
 // checked returns the page as the check uses it.
 func checked(p *bridge.Page) *checkup.Page {
 	return &checkup.Page{
-		Store: p.Store, Complete: p.Session.EnsureTree, Tree: p.Session.Tree, Commit: p.Session.Replace,
+		Store: p.Store, Damaged: p.Note, Complete: p.Session.EnsureTree, Tree: p.Session.Tree, Commit: p.Session.Replace,
 		Sync: func(ctx context.Context) error { return p.WithSync(ctx, "", syncPage) },
 		Fetch: func(ctx context.Context, ds []object.Digest) error {
 			return p.WithSync(ctx, "fetch damaged pieces", func(ctx context.Context, s *cloudsync.Page) error {

@@ -82,6 +82,7 @@ func SenderOf(ctx context.Context, page *ledger.Page, id ledger.CommitID) (out S
 	if _, err = p.Session.Commit(ctx, id); err == nil {
 		err = p.Session.Call(ctx, func(ctx context.Context) error {
 			s, err = cloudsync.SenderOf(ctx, p.Store, id)
+			p.Note(err)
 			return err
 		})
 	}

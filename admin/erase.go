@@ -67,6 +67,7 @@ func (r engines) erase(ctx context.Context, p *bridge.Page, key []byte, o EraseO
 	}
 	ids, values, err := reclaim.Holders(ctx, p.Store, p.Session.Tree, key)
 	if err != nil {
+		p.Note(err)
 		return err
 	}
 	begun, err := cloudsync.Erasing(ctx, p.Store) // an interrupted erasure

@@ -42,6 +42,7 @@ func Rows(ctx context.Context, page *ledger.Page, family string) iter.Seq2[Row, 
 				err = p.Session.Enter()
 			}
 			if err != nil {
+				p.Note(err)
 				yield(Row{}, fmt.Errorf("read rows: %w", err))
 				return
 			}

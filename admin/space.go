@@ -106,7 +106,9 @@ func Usage(ctx context.Context, repo *ledger.Repository) (RepositoryUsage, error
 func (r engines) pageUsage(ctx context.Context, info ledger.PageInfo) PageUsage {
 	u := PageUsage{PageInfo: info}
 	err := r.Visit(ctx, keyOf(info.PageRef), func(ctx context.Context, p *bridge.Page) error {
-		return u.fill(ctx, r, p.Store)
+		err := u.fill(ctx, r, p.Store)
+		p.Note(err)
+		return err
 	})
 	if err != nil {
 		u.Err, u.Bar, u.Reason = err, EvictDamaged, fmt.Sprintf("it cannot be read: %v", err)

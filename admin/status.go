@@ -124,6 +124,7 @@ func (ps *PageStatus) fill(ctx context.Context, now time.Time, p *bridge.Page) e
 	ps.Torn, ps.IndexRebuilt = rec.Torn, rec.IndexRebuilt
 	unsynced, err := p.Store.Unsynced(ctx)
 	if err != nil {
+		p.Note(err)
 		return fmt.Errorf("count unsynced commits: %w", err)
 	}
 	ps.Unsynced = len(unsynced)

@@ -69,6 +69,9 @@ func (o *transcript) say(values ...any) {
 	}
 }
 
+// Observe is for ledger.Options.
+func (o *transcript) Observe(e ledger.Event) { fmt.Fprintf(o, "%+v\n", e) }
+
 func newWorld(t testing.TB, way string, seed uint64) *world {
 	w := &world{t: t, way: way, dir: t.TempDir()}
 	rng := rand.New(rand.NewPCG(seed, 20))
@@ -133,7 +136,7 @@ func named(cs []canary, what string) canary {
 
 func (w *world) options() *ledger.Options {
 	return &ledger.Options{
-		Device: w.name("device"), Logger: slog.New(slog.NewTextHandler(&w.out, &slog.HandlerOptions{Level: slog.LevelDebug - 4, AddSource: true})),
+		Device: w.name("device"), Logger: slog.New(slog.NewTextHandler(&w.out, &slog.HandlerOptions{Level: slog.LevelDebug - 4, AddSource: true})), Observe: w.out.Observe,
 		ManualMerge: true, JournalBytes: 64 << 10, Upload: w.upload,
 		Sync: ledger.SyncOptions{Manual: true, Merge: true, Passphrase: w.cloud.Passphrase},
 	}

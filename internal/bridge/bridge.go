@@ -66,6 +66,8 @@ type Page struct {
 	Session   *session.Page
 	Cloud     *cloudlink.Page
 	Collector *reclaim.Collector
+	// Note is called with errors, to report those of damage.
+	Note func(error)
 	// Positions returns the commits of the page's handles, Handles all handles, and Transactions
 	// their open transactions.
 	Positions    func() []commit.ID
@@ -77,6 +79,7 @@ type Page struct {
 // stays as it is. fn's context ends when the page closes.
 func (p *Page) WithSync(ctx context.Context, what string, fn func(context.Context, *cloudsync.Page) error) error {
 	err := p.Session.Call(ctx, func(ctx context.Context) error { return p.Cloud.Do(ctx, fn) })
+	p.Note(err)
 	if err != nil && what != "" {
 		return fmt.Errorf("%s: %w", what, err)
 	}

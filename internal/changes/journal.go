@@ -44,6 +44,7 @@ type Journal struct {
 	arena   []byte // the last rows, with spare room
 	bytes   int64
 	version uint64
+	count   int
 }
 
 // Set records a copy of a change, in place of one of the same key.
@@ -55,8 +56,10 @@ func (j *Journal) Set(c *btree.Change) {
 	at := len(j.arena)
 	j.arena = appendRow(append(j.arena, c.Entry.Key...), c)
 	row := j.arena[at:len(j.arena):len(j.arena)]
-	key := unsafe.String(unsafe.SliceData(row), n) // this part of the arena is never changed again
-	j.rows.Load(key, row)                          // like Set, but quick for the greatest key
+	key := unsafe.String(unsafe.SliceData(row), n)       // this part of the arena is never changed again
+	if _, replaced := j.rows.Load(key, row); !replaced { // like Set, but quick for the greatest key
+		j.count++
+	}
 	j.bytes += int64(changeOverhead + len(row))
 	j.version++
 }
@@ -110,6 +113,9 @@ func (j *Journal) Bytes() int64 { return j.bytes }
 
 // Empty reports whether there is no change.
 func (j *Journal) Empty() bool { return j.rows.Len() == 0 }
+
+// Count returns the number of changes.
+func (j *Journal) Count() int { return j.count }
 
 // Version returns a number that grows with each change.
 func (j *Journal) Version() uint64 { return j.version }

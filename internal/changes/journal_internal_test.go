@@ -22,10 +22,10 @@ func TestJournalOfOneKey(t *testing.T) {
 			t.Fatalf("got %q, %v, want %q", c.Entry.Value, ok, value(i))
 		}
 	}
-	if cs := j.Batch(nil, nil, true, 2); len(cs) != 1 || string(cs[0].Entry.Value) != value(999) {
-		t.Fatalf("%d changes", len(cs))
+	if cs := j.Batch(nil, nil, true, 2); len(cs) != 1 || string(cs[0].Entry.Value) != value(999) || j.Count() != 1 {
+		t.Fatalf("%d changes, counted %d", len(cs), j.Count())
 	}
-	if j.Clear(); !j.Empty() || j.Bytes() != 0 || j.Version() != 1001 {
+	if j.Clear(); !j.Empty() || j.Bytes() != 0 || j.Count() != 0 || j.Version() != 1001 {
 		t.Errorf("not empty after Clear, or the same version")
 	}
 }

@@ -42,6 +42,8 @@ type Options struct {
 // Page is an open page.
 type Page struct {
 	Store *storage.Store
+	// Damaged is called for each damage.
+	Damaged func(error)
 	// Sync syncs the page, and Fetch fetches pieces. Complete makes the tree of a commit readable.
 	// Tree returns that tree, whose missing parts are fetched on reads.
 	Sync     func(context.Context) error
@@ -190,6 +192,7 @@ func (c *check) look(ctx context.Context, p *Page, report *Report) error {
 	}
 	report.Check, report.More = *found, found.More
 	for _, e := range found.Problems {
+		p.Damaged(e)
 		report.Problems = append(report.Problems, newProblem(e))
 	}
 	if err := c.vanished(report, p.Store); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/session"
+	"github.com/ledgerd/ledger/merge"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -21,7 +22,7 @@ const (
 	maxBackoff = time.Hour
 )
 
-// Env is a Driver's environment in the repository. All fields are set.
+// Env is a Driver's environment in the repository. All fields but Merged and Failed are set.
 type Env struct {
 	// Session is the environment of the page's sessions.
 	Session *session.Env
@@ -34,6 +35,10 @@ type Env struct {
 	// Fetch makes the tree of a commit readable on this device. It may be called while sync waits
 	// for the merge.
 	Fetch func(ctx context.Context, id commit.ID) error
+	// Merged is called for each durable merge, with the duration of all of them, and Failed for
+	// heads that could not be merged. Both may be nil.
+	Merged func(m merge.Merged, took time.Duration)
+	Failed func(err error)
 }
 
 // Driver merges the heads of an open page: in the background while there are several, and on

@@ -67,7 +67,7 @@ func newWorld(t *testing.T, automatic bool) *world {
 	table := split.NewTable(make([]byte, 32))
 	env := &session.Env{
 		Store: w.store, Clock: w.clock, Logger: slog.New(slog.DiscardHandler), JournalBytes: 1 << 20, Table: func() *split.Table { return table },
-		WantMerge: func() { w.driver.Want(false) }, HasCloud: func() bool { return false },
+		Note: func(error) {}, WantMerge: func() { w.driver.Want(false) }, HasCloud: func() bool { return false },
 	}
 	w.driver = New(Env{
 		Session: env, Automatic: automatic, Jitter: func() uint64 { return 0 }, Rules: func() Rules { return w.rules },

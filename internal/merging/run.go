@@ -77,14 +77,31 @@ func (m *Driver) Merge(ctx context.Context) ([]merge.Merged, error) {
 	defer func() { <-m.turn }()
 	var all []merge.Merged
 	for {
+		started := m.env.Session.Clock.Now()
 		results, err := m.once(ctx)
 		if errors.Is(err, errAgain) && ctx.Err() == nil {
 			continue
 		}
-		if err != nil || len(results) == 0 {
+		if err != nil {
+			if ctx.Err() == nil {
+				if m.env.Failed != nil {
+					m.env.Failed(err)
+				}
+				m.env.Session.Note(err)
+			}
 			return all, err
 		}
+		if len(results) == 0 {
+			return all, nil
+		}
 		all = append(all, results...)
+		if m.env.Merged == nil {
+			continue
+		}
+		took := m.env.Session.Clock.Now().Sub(started)
+		for _, merged := range results {
+			m.env.Merged(merged, took)
+		}
 	}
 }
 

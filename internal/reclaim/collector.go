@@ -50,12 +50,16 @@ type Garbage struct {
 	Err error
 }
 
-// Page is a Collector's access to an open page.
+// Page is a Collector's access to an open page. Its functions may be called on any goroutine.
 type Page struct {
 	Key   base.Page
 	Store *storage.Store
 	Clock clock.Clock
 	Log   *slog.Logger
+	// Collected is called after each step that deleted something.
+	Collected func(pieces int, bytes int64)
+	// Damaged is called with errors, to report those of damage.
+	Damaged func(error)
 }
 
 // Collector collects the garbage of an open page: in the background, by the rounds of a Background,
@@ -132,12 +136,16 @@ func (c *Collector) ended(begun collectMark, err error) {
 
 // add records what steps have deleted.
 func (c *Collector) add(pieces, nodes int, bytes int64) {
+	if pieces+nodes == 0 {
+		return
+	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.state.Pieces += pieces
 	c.state.Nodes += nodes
 	c.state.Bytes += bytes
 	c.dead += bytes
+	c.mu.Unlock()
+	c.page.Collected(pieces+nodes, bytes)
 }
 
 // take waits for the turn.
@@ -235,6 +243,7 @@ func (c *Collector) compact() (written int64) {
 	switch {
 	case c.ctx.Err() != nil:
 	case err != nil:
+		c.page.Damaged(err)
 		c.page.Log.Warn("a page cannot be compacted", "error", err)
 	case r.Replaced > 0:
 		c.page.Log.Info("a page was compacted", "segments", r.Replaced, "freed", r.Freed+r.IndexBefore-r.IndexAfter)
@@ -263,7 +272,9 @@ func (c *Collector) compactWith(ctx context.Context, o storage.CompactOptions) (
 		return storage.CompactReport{}, err
 	}
 	defer func() { <-c.turn }()
-	return c.page.Store.Compact(ctx, o)
+	r, err := c.page.Store.Compact(ctx, o)
+	c.page.Damaged(err)
+	return r, err
 }
 
 // Dropped records dropped values, which leave dead bytes in the segments.
@@ -281,6 +292,7 @@ func (c *Collector) failed(err error) {
 	if told || errors.Is(err, base.ErrClosed) {
 		return
 	}
+	c.page.Damaged(err)
 	c.page.Log.Warn("garbage cannot be collected", "error", err)
 }
 

@@ -36,15 +36,15 @@ func TestDamageIsToldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	damaged := error(&base.CorruptError{Where: "test"})
-	c := NewCollector(Page{Store: store, Clock: clock.System, Log: logger})
+	damaged, told := error(&base.CorruptError{Where: "test"}), 0
+	c := NewCollector(Page{Store: store, Clock: clock.System, Log: logger, Damaged: func(error) { told++ }, Collected: func(int, int64) {}})
 	defer c.Close()
 	for range 3 {
 		c.failed(damaged)
 		c.ended(c.mark(), damaged)
 	}
-	if g := c.Garbage(); !errors.Is(g.Err, base.ErrCorrupt) || g.Due || strings.Count(log.String(), "collected") != 1 {
-		t.Errorf("%+v:\n%s", g, log.String())
+	if g := c.Garbage(); !errors.Is(g.Err, base.ErrCorrupt) || g.Due || told != 1 || strings.Count(log.String(), "collected") != 1 {
+		t.Errorf("%+v, told %d times:\n%s", g, told, log.String())
 	}
 	if err := c.All(ctx, nil); err != nil {
 		t.Error(err)

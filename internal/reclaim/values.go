@@ -85,7 +85,12 @@ func (e *evictor) dropValues(ctx context.Context, pages []*Evicted, want int64) 
 
 // withValues calls fn with a page whose values may be dropped.
 func (e *evictor) withValues(ctx context.Context, c *Evicted, fn func(context.Context, *Collector) error) error {
-	if err := e.host.Visit(ctx, c.Page, fn); err != nil {
+	err := e.host.Visit(ctx, c.Page, func(ctx context.Context, open *Collector) error {
+		err := fn(ctx, open)
+		open.page.Damaged(err)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("drop values of page %s: %w", e.host.Usage.Text(c.Page), err)
 	}
 	return nil

@@ -27,7 +27,11 @@ func (p *Page) Commits() commit.Getter { return getter(p.stored) }
 
 // stored returns a commit, which need not be durable. The caller has entered.
 func (p *Page) stored(ctx context.Context, id commit.ID) (*commit.Commit, error) {
-	return p.env.Store.Known(ctx, id)
+	c, err := p.env.Store.Known(ctx, id)
+	if err != nil {
+		p.note(err)
+	}
+	return c, err
 }
 
 // chained is stored for a caller that does not stay entered, so that Close waits for one call only.

@@ -31,7 +31,7 @@ func TestSessionsDoNotGoBack(t *testing.T) {
 	check(t, err)
 	env := &Env{
 		Store: store, Clock: clock.System, Logger: slog.New(slog.DiscardHandler), JournalBytes: 1 << 20,
-		WantMerge: func() {}, HasCloud: func() bool { return false },
+		Note: func(error) {}, WantMerge: func() {}, HasCloud: func() bool { return false },
 	}
 	p, q := New(env), New(env)
 	defer func() {

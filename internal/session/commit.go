@@ -129,6 +129,7 @@ func (t *Tx) finish(ctx context.Context, unlock func(), hand func(context.Contex
 		return commit.ID{}, err
 	}
 	defer t.leave()
+	started, changes := t.page.env.now(), t.moved+t.journal.Count()
 	call := t.page.gate.Call(ctx)
 	defer call.Release()
 	c, pending, err := hand(call)
@@ -138,7 +139,7 @@ func (t *Tx) finish(ctx context.Context, unlock func(), hand func(context.Contex
 	case err != nil:
 		return commit.ID{}, call.Explain(fmt.Errorf("commit: %w", err))
 	case c != nil:
-		return t.page.settle(c, pending)
+		return t.page.settle(c, pending, changes, started)
 	case t.managed || t.turn != nil:
 		return t.page.seen(t.base)
 	}
@@ -159,6 +160,7 @@ func (t *Tx) apply(ctx context.Context) (object.Digest, error) {
 	tree := btree.Tree{Page: t.page.env.Store.Page(), Source: nodes, Root: t.root}
 	root, err := tree.Apply(ctx, t.sink.j, t.journal.All())
 	if err != nil {
+		t.page.note(err)
 		return root, fmt.Errorf("apply changes: %w", err)
 	}
 	return root, nil
@@ -208,8 +210,12 @@ func (p *Page) Replace(ctx context.Context, head *commit.Commit, message string,
 }
 
 // settle waits until a commit is durable, and moves the handle to it.
-func (p *Page) settle(c *commit.Commit, pending *storage.Pending) (commit.ID, error) {
-	if err := pending.Wait(); err != nil {
+func (p *Page) settle(c *commit.Commit, pending *storage.Pending, changes int, started time.Time) (commit.ID, error) {
+	err := pending.Wait()
+	if p.env.Committed != nil {
+		p.env.Committed(c, changes, p.env.Clock.Now().Sub(started), err)
+	}
+	if err != nil {
 		return commit.ID{}, fmt.Errorf("commit: %w", err)
 	}
 	p.advance(c)

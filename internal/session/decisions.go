@@ -74,7 +74,11 @@ func (p *Page) explanation(ctx context.Context, id commit.ID) (root object.Diges
 		return root, false, err
 	}
 	defer p.leave()
-	return p.env.Store.Explanation(ctx, id)
+	root, ok, err = p.env.Store.Explanation(ctx, id)
+	if err != nil {
+		p.note(err)
+	}
+	return root, ok, err
 }
 
 // mergeView returns the page for package merge. The caller need not stay entered.

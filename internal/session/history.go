@@ -25,7 +25,11 @@ func (s enteredNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, erro
 		return nil, err
 	}
 	defer s.p.leave()
-	return s.p.env.Store.Node(ctx, d)
+	n, err := s.p.env.Store.Node(ctx, d)
+	if err != nil {
+		s.p.note(err)
+	}
+	return n, err
 }
 
 // completedNodes reads the nodes of one commit's tree. When a read finds a part missing, it fetches

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
@@ -20,8 +21,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Env is shared by the sessions on one page. All fields are set. The functions are called on the
-// goroutine of a call, possibly on several at once.
+// Env is shared by the sessions on one page. All fields but Committed are set. The functions are
+// called on the goroutine of a call, possibly on several at once.
 type Env struct {
 	// Store is the open store of the page. It stays open until the last session is closed.
 	Store *storage.Store
@@ -37,6 +38,11 @@ type Env struct {
 	JournalBytes int64
 	// ReadOnly refuses transactions.
 	ReadOnly bool
+	// Committed is called for each commit that is durable, or has failed with err, with its number
+	// of changes and its duration. It may be nil.
+	Committed func(c *commit.Commit, changes int, took time.Duration, err error)
+	// Note is called with errors, to report those that match base.ErrCorrupt.
+	Note func(err error)
 	// WantMerge requests a background merge when there are several heads.
 	WantMerge func()
 	// HasCloud reports whether a missing tree can be fetched.
@@ -48,6 +54,14 @@ type Env struct {
 	// Near returns the nearest kept ancestors of a commit whose parents were given up, and whether
 	// they are known.
 	Near func(ctx context.Context, id commit.ID) ([]commit.ID, bool, error)
+}
+
+// now returns the time if Committed needs it.
+func (e *Env) now() time.Time {
+	if e.Committed == nil {
+		return time.Time{}
+	}
+	return e.Clock.Now()
 }
 
 // Page is one session on an open page. It follows its own branch; see branch.go.
@@ -152,6 +166,7 @@ func (p *Page) enter() error {
 func (p *Page) leave()               { p.gate.Leave() }
 func (p *Page) session() *Page       { return p }
 func (p *Page) pieces() split.Source { return p.env.Store }
+func (p *Page) note(err error)       { p.env.Note(err) }
 
 // find makes a Page the origin of the entries of a Diff, which have their inline values.
 func (p *Page) find(context.Context, []byte) (fb.Entry, bool, error) { return fb.Entry{}, false, nil }
@@ -180,6 +195,7 @@ func (p *Page) pin(ctx context.Context, id commit.ID) (c *commit.Commit, release
 		}
 		if err != nil {
 			release()
+			p.note(err)
 			return nil, nil, err
 		}
 		return c, release, nil
@@ -268,6 +284,7 @@ func (p *Page) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error)
 	defer p.leave()
 	c, err := p.env.Store.Commit(ctx, id)
 	if err != nil {
+		p.note(err)
 		return nil, err
 	}
 	return c, p.env.Store.WaitDurable(c)

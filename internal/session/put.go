@@ -202,7 +202,7 @@ func (t *Tx) Clear(ctx context.Context) error {
 	// The sink stays: its pieces go to the log with the commit and are collected later. A new sink
 	// could not detect that a disk failure has rolled the base back meanwhile.
 	t.journal.Clear()
-	t.root = btree.EmptyRoot
+	t.root, t.moved = btree.EmptyRoot, 0
 	return nil
 }
 

@@ -93,6 +93,7 @@ func (p *Page) resolveName(ctx context.Context, name string) (*commit.Commit, er
 	}
 	tags, err := p.env.Store.Tags(ctx)
 	if err != nil {
+		p.note(err)
 		return nil, fmt.Errorf("revision %q: %w", name, err)
 	}
 	if id, ok := tags[name]; ok {
@@ -132,6 +133,7 @@ func (p *Page) resolvePrefix(ctx context.Context, digits string) (*commit.Commit
 	}
 	ids, err := p.env.Store.FindCommits(ctx, prefix, half, maxCandidates+1)
 	if err != nil {
+		p.note(err)
 		return nil, fmt.Errorf("revision %q: %w", digits, err)
 	}
 	switch len(ids) {

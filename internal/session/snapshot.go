@@ -66,7 +66,11 @@ func (s *state) session() *Page       { return s.page }
 func (s *state) pieces() split.Source { return s.values }
 
 func (s *state) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {
-	return s.tree.Get(ctx, key)
+	e, ok, err := s.tree.Get(ctx, key)
+	if err != nil {
+		s.page.note(err)
+	}
+	return e, ok, err
 }
 
 // end releases the commit and reports whether this call did so.
@@ -139,6 +143,7 @@ func (s *Snapshot) Seek(ctx context.Context, key []byte) ([]byte, error) {
 	}
 	found, err := s.tree.Seek(ctx, key)
 	if err != nil {
+		s.page.note(err)
 		return nil, fmt.Errorf("seek: %w", err)
 	}
 	if found == nil {
@@ -158,6 +163,7 @@ func (s *Snapshot) locate(ctx context.Context, key []byte) (*fb.Node, int, error
 	}
 	n, i, err := s.tree.Find(ctx, key)
 	if err != nil {
+		s.page.note(err)
 		return nil, 0, fmt.Errorf("get: %w", err)
 	}
 	if n == nil {

@@ -43,6 +43,7 @@ func (p *Page) Tags(ctx context.Context) (map[string]commit.ID, error) {
 	defer p.leave()
 	tags, err := p.env.Store.Tags(ctx)
 	if err != nil {
+		p.note(err)
 		return nil, fmt.Errorf("read tags: %w", err)
 	}
 	return tags, nil

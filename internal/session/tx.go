@@ -37,6 +37,7 @@ type Tx struct {
 
 	root    object.Digest // of the tree below the changes in the journal: the base's at first
 	journal changes.Journal
+	moved   int // how many changes have gone from the journal to the tree
 	sink    *Sink
 	nodes   btree.Source // of the tree
 	within  *Namespace   // of a Draft: the writable keys; nil for others
@@ -150,7 +151,11 @@ func (t *Tx) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 	if c, ok := t.journal.Get(key); ok {
 		return c.Entry, !c.Delete, nil
 	}
-	return t.tree().Get(ctx, key)
+	e, ok, err := t.tree().Get(ctx, key)
+	if err != nil {
+		t.page.note(err)
+	}
+	return e, ok, err
 }
 
 // change records a change, which it copies. Changes that take too much memory go to the tree first;
@@ -161,7 +166,7 @@ func (t *Tx) change(ctx context.Context, c *btree.Change) error {
 		if err != nil {
 			return err
 		}
-		t.root = root
+		t.root, t.moved = root, t.moved+t.journal.Count()
 		t.journal.Clear()
 	}
 	t.journal.Set(c)
@@ -254,6 +259,7 @@ func (t *Tx) Seek(ctx context.Context, key []byte) ([]byte, error) {
 	c := txCursor{t: t}
 	found, err := c.start(ctx, key)
 	if err != nil {
+		t.page.note(err)
 		return nil, fmt.Errorf("seek: %w", err)
 	}
 	if !found {

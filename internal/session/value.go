@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -142,7 +143,11 @@ func (p Pieces) call(ctx context.Context, fn func(context.Context, split.Source)
 	defer p.from.leave()
 	call := p.from.session().gate.Call(ctx)
 	defer call.Release()
-	return call.Explain(fn(call, p.from.pieces()))
+	err := fn(call, p.from.pieces())
+	if err != nil && errors.Is(err, base.ErrCorrupt) {
+		p.from.session().note(err)
+	}
+	return call.Explain(err)
 }
 
 // Size returns the length of the value in bytes.

@@ -128,6 +128,7 @@ func (p *Page) lookAbove(ctx context.Context, c *commit.Commit) (next *commit.Co
 			}
 			unpin()
 			if !errors.Is(err, base.ErrNotFound) {
+				p.note(err)
 				return err
 			}
 		}
