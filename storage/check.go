@@ -50,8 +50,6 @@ type CheckReport struct {
 	Holes []commit.ID
 	// Recovery is what Open had to repair.
 	Recovery Recovery
-
-	synced bool // the log has records of sync
 }
 
 // Clean reports whether there are no problems.
@@ -217,45 +215,7 @@ func (c *checker) batch(info segment.BatchInfo, records []segment.Record) error 
 	if err != nil {
 		return err
 	}
-	c.noteSync(ops)
-	for i := range ops {
-		if o := &ops[i]; o.kind == recExplain {
-			if err := c.problem(c.explains(o, ops)); err != nil {
-				return err
-			}
-		}
-	}
 	return c.build.add(c.ctx, ops, info)
-}
-
-// explains verifies that an explanation is about a merge in its own batch, whose records are ops,
-// or in an earlier one.
-func (c *checker) explains(o *op, ops []op) error {
-	find := func(ops []op) *commit.Commit {
-		for i := range ops {
-			if ops[i].kind == recCommit && ops[i].commit.ID == *o.merge {
-				return ops[i].commit
-			}
-		}
-		return nil
-	}
-	cm := find(ops)
-	for i := 0; cm == nil && i < len(c.build.parts); i++ {
-		cm = find(c.build.parts[i])
-	}
-	if cm == nil {
-		err := c.fresh.View(func(tx index.Tx) (err error) {
-			cm, err = lookUpCommit(tx, *o.merge)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("explanation at %s: %w", placeString(o.place), err)
-		}
-	}
-	if len(cm.Parents) != 2 {
-		return &base.CorruptError{Where: placeString(o.place), Key: o.merge.String(), Got: "an explanation of a commit that is no merge"}
-	}
-	return nil
 }
 
 // history verifies the commits, and the trees and values that they reach.
@@ -294,7 +254,7 @@ func (c *checker) history() error {
 	return nil
 }
 
-// explanations verifies the trees of decisions.
+// explanations verifies that explanations are about merges, and the trees of decisions.
 func (c *checker) explanations() error {
 	for k, v := range rowsOf(c.tx, bucketConflicts) {
 		if err := c.ctx.Err(); err != nil {
@@ -306,7 +266,11 @@ func (c *checker) explanations() error {
 		}
 		c.report.Explanations++
 		id := commit.ID(k)
-		if _, err = lookUpCommit(c.tx, id); err == nil {
+		cm, err := lookUpCommit(c.tx, id)
+		if err == nil && len(cm.Parents) != 2 {
+			err = &base.CorruptError{Where: "commit", Key: id.String(), Got: "an explanation of a commit that is no merge"}
+		}
+		if err == nil {
 			err = c.tree(root)
 		}
 		if err != nil {
@@ -538,7 +502,8 @@ var _ split.Source = pieceSource{}
 // absent records a piece that is not in the log, unless it was counted for another value. In a page
 // that was never synced that is damage.
 func (c *checker) absent(d *object.Digest, known bool) error {
-	if !c.report.synced {
+	place, _ := c.tx.Bucket(bucketCloud).Cursor().First()
+	if meta, _ := c.tx.Bucket(bucketMetadata).Cursor().First(); meta == nil && place == nil {
 		return &base.CorruptError{Where: "object", Key: d.String(), Got: gotMissing}
 	}
 	if known {
@@ -548,16 +513,4 @@ func (c *checker) absent(d *object.Digest, known bool) error {
 		c.report.MissingPieces = append(c.report.MissingPieces, *d)
 	}
 	return nil
-}
-
-// noteSync records whether the log has records of sync.
-func (c *checker) noteSync(ops []op) {
-	for i := range ops {
-		switch ops[i].kind {
-		case recPlaces, recUnplaced, recMetadata:
-			c.report.synced = true
-		case recRows:
-			c.report.synced = c.report.synced || ops[i].ofSync
-		}
-	}
 }

@@ -312,10 +312,7 @@ func (o *op) parseContent(c *coder) (err error) {
 	case recRows:
 		o.content = c.p
 		ok, _ := eachRowOf(c.p, nil)
-		if c.refuse(!ok); ok {
-			family := checkpointFamilies[c.p[0]]
-			o.ofSync = family == bucketMetadata || family == bucketCloud
-		}
+		c.refuse(!ok)
 	default:
 		c.refuse(len(c.p) > 0)
 	}

@@ -154,7 +154,7 @@ func TestCheckFindsWrongExplanations(t *testing.T) {
 		says  string
 	}{
 		"of no commit": {
-			func(tx, tx) commit.ID { return commit.ID{1} }, func(m, _ tx) object.Digest { return m.explain }, 2, "the commit is missing",
+			func(tx, tx) commit.ID { return commit.ID{1} }, func(m, _ tx) object.Digest { return m.explain }, 1, "the commit is missing",
 		},
 		"of no merge": {
 			func(m, _ tx) commit.ID { return m.c.Parents[0] }, func(m, _ tx) object.Digest { return m.explain }, 1, "no merge",

@@ -59,7 +59,6 @@ type op struct {
 	origin byte           // of a commit
 	bare   bool           // of a node: it refers to nothing
 	copied byte           // of a record that was copied forward: the purpose of the copy, else 0
-	ofSync bool           // of rows of a checkpoint: sync has written them
 	digest object.Digest  // of the piece; of an explanation the root
 	ord    uint32         // index of the record in its batch
 	number uint64         // of its batch; 0 while the batch is not durable
