@@ -367,7 +367,7 @@ func (c *checker) checkSums(have index.Tx) error {
 		if n = next; n == end {
 			return nil
 		}
-		if _, err := readBlock(have, cur, n); err != nil {
+		if _, err := readBlock(have, cur, n, nil); err != nil {
 			if err := c.problem(err); err != nil {
 				return err
 			}

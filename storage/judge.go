@@ -13,7 +13,8 @@ type judge struct {
 	refs    index.Cursor
 	numbers index.Cursor
 	w       *wantedNow
-	local   bool // local pieces may be deleted: all references to them are known
+	local   bool   // local pieces may be deleted: all references to them are known
+	gone    bitset // sources whose references do not count
 	garbage []candidate
 }
 
@@ -70,7 +71,7 @@ func badNumber(key []byte) error { return badRow(bucketNumbers, hex.EncodeToStri
 
 // block examines the numbers of a block, or only the given ones, which ascend.
 func (k *judge) block(n uint64, only []uint64) error {
-	b, err := readBlock(k.tx, k.refs, n)
+	b, err := readBlock(k.tx, k.refs, n, k.gone)
 	if err != nil {
 		return err
 	}

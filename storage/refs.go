@@ -150,8 +150,9 @@ type block struct {
 	base     [sumBlock]bool // a stored difference needs the destination
 }
 
-// readBlock reads the references of a block and compares them with their sum.
-func readBlock(tx index.Tx, c index.Cursor, n uint64) (out block, err error) {
+// readBlock reads the references of a block and compares them with their sum. Sources in gone do not
+// count.
+func readBlock(tx index.Tx, c index.Cursor, n uint64, gone bitset) (out block, err error) {
 	first := n * sumBlock
 	sum := uint64(0)
 	for k, v := c.Seek(appendNumber(nil, first)); k != nil; k, v = c.Next() {
@@ -165,7 +166,7 @@ func readBlock(tx index.Tx, c index.Cursor, n uint64) (out block, err error) {
 		sum += r.hash()
 		if r.typ == refBase {
 			out.base[r.dest-first] = true
-		} else {
+		} else if r.typ == refCommit || slices.ContainsFunc(r.sources, func(s uint64) bool { return !gone.has(s) }) {
 			out.referred[r.dest-first] = true
 		}
 	}
