@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -25,26 +26,34 @@ var RowFamilies = []string{
 	bucketMetadata, bucketTags, bucketNewTags, bucketCloud, bucketTreeless, bucketShallow,
 }
 
-// rowsChunk is the number of rows read in one transaction: none is open while the caller works.
-const rowsChunk = 256
-
 // Rows returns the printed rows of a family, or of all families when family is "", one by one. It
 // spells out what page.db keeps in fewer rows, or derives from others. The statuses of tree nodes
 // follow from those of their commits. It folds first, so that the rows are those of all durable
-// commits. Errors match base.ErrNotFound for an unknown family, or are those of reading page.db.
+// commits. If page.db is rebuilt meanwhile, some rows may come twice. Errors match base.ErrNotFound
+// for an unknown family, or are those of reading page.db.
 func (s *Store) Rows(ctx context.Context, family string) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
-		if err := s.readyRows(ctx); err != nil {
-			yield(Row{}, err)
-			return
-		}
-		known := false
+		known, stopped, errStop := false, false, errors.New("no more rows are wanted")
 		for _, f := range RowFamilies {
 			if family != "" && f != family {
 				continue
 			}
 			known = true
-			if !s.familyRows(ctx, f, yield) {
+			var rows []Row
+			give := func() error {
+				for _, r := range rows {
+					if stopped = stopped || !yield(r, nil); stopped {
+						return errStop
+					}
+				}
+				rows = rows[:0]
+				return nil
+			}
+			err := s.eachRow(ctx, storedFamily(f), func(tx index.Tx, k, v []byte) error { return printRow(tx, f, k, v, &rows) }, give)
+			if _ = give(); err != nil && !stopped {
+				yield(Row{}, err)
+			}
+			if err != nil || stopped {
 				return
 			}
 		}
@@ -72,37 +81,6 @@ func (s *Store) readyRows(ctx context.Context) error {
 		return err
 	}
 	return s.foldAll(ctx)
-}
-
-// familyRows yields the rows of one family and reports whether to go on.
-func (s *Store) familyRows(ctx context.Context, family string, yield func(Row, error) bool) bool {
-	for from := []byte{}; from != nil; {
-		var rows []Row
-		err := ctx.Err()
-		if err == nil {
-			err = s.view(func(tx index.Tx) error {
-				var some []row
-				rows = nil
-				some, from = someRows(tx.Bucket(storedFamily(family)), from, rowsChunk)
-				for _, r := range some {
-					if err := printRow(tx, family, r.key, r.value, &rows); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		}
-		for _, r := range rows {
-			if !yield(r, nil) {
-				return false
-			}
-		}
-		if err != nil {
-			yield(Row{}, err)
-			return false
-		}
-	}
-	return true
 }
 
 // storedFamily returns the family whose rows are printed as another: local pieces to which nothing
