@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ledgerd/ledger/object"
@@ -39,16 +38,32 @@ func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err er
 	if o.NotReadFor > 0 {
 		since = minuteOf(s.o.Clock.Now().Add(-o.NotReadFor))
 	}
-	err = s.eachCold(ctx, since, o.Spare, func(some []coldPiece) error {
+	var some []coldPiece
+	err = s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, v []byte) error {
+		p, err := readCloudRowAt(tx, k, v)
+		if err != nil || p.Digest.Kind() != object.Chunk || since > 0 && s.o.Recency.readSince(&p.Digest, since) {
+			return err
+		}
+		row, ok, err := readObjectRow(tx, &p.Digest)
+		if err == nil && ok && row.held {
+			some = append(some, coldPiece{p.Digest, p.Place, pieceBytes(row.place)})
+		}
+		return err
+	}, func() (err error) {
+		spared := func(*CloudPlace) bool { return false }
+		if o.Spare != nil && len(some) > 0 {
+			if spared, err = o.Spare(ctx); err != nil {
+				return err
+			}
+		}
 		var drop []object.Digest
 		bytes := int64(0)
 		for _, c := range some {
-			if o.Bytes <= 0 || free+bytes < o.Bytes {
+			if !spared(&c.place) && (o.Bytes <= 0 || free+bytes < o.Bytes) {
 				drop, bytes = append(drop, c.digest), bytes+c.bytes
 			}
 		}
-		var err error
-		if !o.DryRun {
+		if some = nil; !o.DryRun {
 			bytes, err = s.DropPieces(ctx, drop)
 		}
 		if free += bytes; err == nil && o.Bytes > 0 && free >= o.Bytes {
@@ -70,37 +85,6 @@ type coldPiece struct {
 	digest object.Digest
 	place  CloudPlace
 	bytes  int64
-}
-
-// eachCold calls fn with chunks, some at a time. They are held, the bucket has them at a place that
-// spare does not select, and, unless since is 0, no read at that minute or later is recorded.
-func (s *Store) eachCold(ctx context.Context, since uint64, spare func(context.Context) (func(*CloudPlace) bool, error), fn func([]coldPiece) error) error {
-	var some []coldPiece
-	return s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, v []byte) error {
-		p, err := readCloudRowAt(tx, k, v)
-		if err != nil {
-			return err
-		}
-		if p.Digest.Kind() != object.Chunk || since > 0 && s.o.Recency.readSince(&p.Digest, since) {
-			return nil
-		}
-		row, ok, err := readObjectRow(tx, &p.Digest)
-		if err == nil && ok && row.held {
-			some = append(some, coldPiece{p.Digest, p.Place, pieceBytes(row.place)})
-		}
-		return err
-	}, func() error {
-		if spare != nil && len(some) > 0 {
-			spared, err := spare(ctx)
-			if err != nil {
-				return err
-			}
-			some = slices.DeleteFunc(some, func(c coldPiece) bool { return spared(&c.place) })
-		}
-		err := fn(some)
-		some = some[:0]
-		return err
-	})
 }
 
 // DropPieces removes the content of synced pieces from the page; it can be fetched again. Index
