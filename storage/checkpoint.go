@@ -164,14 +164,10 @@ func (r restoring) put(family string, k, v []byte) error {
 		}
 		k = appendNumber(k[:at], number)
 		if family == bucketCloud {
-			p, err := parseCloudRow(&d, v)
-			if err != nil {
+			if _, err := parseCloudRow(&d, v); err != nil {
 				return err
 			}
 			if err := r.tx.Bucket(bucketLocal).Delete(k); err != nil {
-				return err
-			}
-			if err := r.tx.Bucket(bucketSynced).Put(k, binary.AppendUvarint(nil, uint64(p.KeyIndex))); err != nil {
 				return err
 			}
 		}

@@ -17,7 +17,7 @@ func (c *checker) compareRows() error {
 		return c.fresh.View(func(want index.Tx) error {
 			for _, family := range []string{
 				bucketCommits, bucketHeads, bucketMerges, bucketConflicts, bucketTreeless, bucketShallow, bucketTags, bucketUnsynced, bucketNewTags, bucketMetadata,
-				bucketLocal, bucketSynced, bucketCloud,
+				bucketLocal, bucketCloud,
 			} {
 				if err := c.compareFamily(family, have, want); err != nil {
 					return err
@@ -92,7 +92,7 @@ func (c *checker) compareFamily(family string, have, want index.Tx) error {
 
 // isNumbered reports whether the keys of a family are numbers of pieces.
 func isNumbered(family string) bool {
-	return family == bucketLocal || family == bucketSynced || family == bucketCloud
+	return family == bucketLocal || family == bucketCloud
 }
 
 // translate returns the key in another index of a row whose key is the number of a piece, and the

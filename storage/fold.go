@@ -394,7 +394,7 @@ func (w *planWriter) addStatuses(p *plan) {
 
 func putLocal(tx index.Tx, number uint64) error {
 	k := appendNumber(nil, number)
-	if tx.Bucket(bucketSynced).Get(k) != nil {
+	if tx.Bucket(bucketCloud).Get(k) != nil {
 		return nil
 	}
 	return tx.Bucket(bucketLocal).Put(k, nil)

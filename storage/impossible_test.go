@@ -90,8 +90,6 @@ func hugeNumbers(t *testing.T, p *syncedPage) []impossible {
 	add("generation 2^64 - 1", "unsynced/commits", "unsynced/commits", k, bytes.Repeat([]byte{0xff}, 8))
 	k, _ = rowOf(t, p.ix, "heads", 0)
 	add("timestamp 2^64 - 1", "heads", "heads", k, bytes.Repeat([]byte{0xff}, 8))
-	k, _ = rowOf(t, p.ix, "synced/objects", 0)
-	add("key 2^64 - 1", "synced/objects", "synced/objects", k, numbers(math.MaxUint64))
 	k, _ = rowOf(t, p.ix, "cloud", 0)
 	place := append(append([]byte{0}, bytes.Repeat([]byte{7}, 16)...), numbers(math.MaxUint32, math.MaxUint32, math.MaxInt64, math.MaxUint32, math.MaxUint32, 1<<16)...)
 	_, digest := numberRow(t, p.ix, k)

@@ -84,10 +84,13 @@ func (s *Store) readyRows(ctx context.Context) error {
 }
 
 // storedFamily returns the family whose rows are printed as another: local pieces to which nothing
-// refers are printed as transient.
+// refers are printed as transient, and those with a place as synced.
 func storedFamily(family string) string {
-	if family == bucketTransient {
+	switch family {
+	case bucketTransient:
 		return bucketLocal
+	case bucketSynced:
+		return bucketCloud
 	}
 	return family
 }
@@ -161,7 +164,11 @@ func printRow(tx index.Tx, family string, k, v []byte, rows *[]Row) error {
 		}
 		id := object.Identifier{Digest: d}
 		if family == bucketSynced {
-			id.KeyIndex, _ = uvarint(v)
+			p, err := parseCloudRow(&d, v)
+			if err != nil {
+				return err
+			}
+			id.KeyIndex = uint64(p.KeyIndex)
 		} else if referred(tx, readNumber(k)) != (family == bucketLocal) {
 			return nil
 		}

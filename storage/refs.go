@@ -150,8 +150,8 @@ type block struct {
 	base     [sumBlock]bool // a stored difference needs the destination
 }
 
-// readBlock reads the references of a block and compares them with their sum. Sources in gone do not
-// count.
+// readBlock reads the references of a block and compares them with their sum. Sources in gone do
+// not count.
 func readBlock(tx index.Tx, c index.Cursor, n uint64, gone bitset) (out block, err error) {
 	first := n * sumBlock
 	sum := uint64(0)

@@ -77,14 +77,15 @@ const (
 
 var allBuckets = []string{
 	bucketState, bucketObjects, bucketNumbers, bucketCommits, bucketHeads, bucketMerges, bucketConflicts, bucketRefs, bucketRefSums, bucketUnsynced,
-	bucketTreeless, bucketShallow, bucketLocal, bucketSynced, bucketTags, bucketNewTags, bucketMetadata, bucketCloud,
+	bucketTreeless, bucketShallow, bucketLocal, bucketTags, bucketNewTags, bucketMetadata, bucketCloud,
 }
 
 // indexVersion is the version of the rows of page.db. Rows of an older version are rebuilt from the
 // log: version 1 had no bucket conflicts, version 2 no state of sync, version 3 no sums of
 // references, no references to bases and no state of deletion, version 4 had lost bases that no
-// record had deleted, version 5 no checkpoint, version 6 the journals of pieces.
-const indexVersion = 7
+// record had deleted, version 5 no checkpoint, version 6 the journals of pieces, version
+// 7 the keys of pieces in rows of their own.
+const indexVersion = 8
 
 // errOldIndex marks an index with rows of an older version.
 var errOldIndex = errors.New("rows of an older version")

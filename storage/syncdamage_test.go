@@ -149,7 +149,7 @@ func TestCheckFindsWrongSyncRows(t *testing.T) {
 	p := newSyncedPage(t)
 	p.open()
 	for _, family := range []string{
-		"cloud", "synced/objects", "local/objects", "sync_metadata", "unsynced/tags", "unsynced/commits", "treeless/commits",
+		"cloud", "local/objects", "sync_metadata", "unsynced/tags", "unsynced/commits", "treeless/commits",
 	} {
 		k, v := rowOf(t, p.ix, family, 0)
 		another := bytes.Clone(k)

@@ -2,7 +2,6 @@ package storage
 
 import (
 	"cmp"
-	"encoding/binary"
 	"maps"
 	"slices"
 
@@ -19,12 +18,10 @@ const maxTouches = 1024
 // touchedPiece is a piece of a value that a sync record in the plan names.
 type touchedPiece struct {
 	pieceState
-	digest    object.Digest
-	number    uint64 // 0 until it is mentioned, if the index does not have it
-	row       objectRow
-	stored    *op // the record that counts, nil when the row does
-	wasPlaced bool
-	wasLocal  bool // it has a row of local pieces
+	digest object.Digest
+	number uint64 // 0 until it is mentioned, if the index does not have it
+	row    objectRow
+	stored *op // the record that counts, nil when the row does
 }
 
 // noteTouched finds the pieces that sync records name, and their state in the index.
@@ -49,10 +46,7 @@ func (p *plan) noteTouched(parts [][]op) error {
 			if err != nil {
 				return err
 			}
-			if t.number = t.row.number; t.number != 0 {
-				t.wasLocal = hasKey(tx.Bucket(bucketLocal), appendNumber(nil, t.number))
-			}
-			t.wasPlaced = t.placed
+			t.number = t.row.number
 		}
 		return nil
 	})
@@ -124,32 +118,20 @@ func (t *touchedPiece) write(tx index.Tx) error {
 			return err
 		}
 	}
-	k := appendNumber(nil, t.number)
-	puts := []struct {
-		bucket   string
-		was, set bool
-		value    []byte
-	}{
-		{bucketCloud, t.wasPlaced, t.placed, nil}, {bucketSynced, t.wasPlaced, t.placed, nil}, {bucketLocal, t.wasLocal, t.held && !t.placed, nil},
+	k, local := appendNumber(nil, t.number), tx.Bucket(bucketLocal)
+	var err error
+	switch here := t.held && !t.placed; {
+	case !here:
+		err = local.Delete(k)
+	case !hasKey(local, k):
+		err = local.Put(k, nil)
 	}
+	if err != nil {
+		return err
+	}
+	var place []byte
 	if t.placed {
-		puts[0].value = cloudRow(&t.digest, &t.place)
-		puts[1].value = binary.AppendUvarint(nil, uint64(t.place.KeyIndex))
+		place = cloudRow(&t.digest, &t.place)
 	}
-	for _, r := range puts {
-		b := tx.Bucket(r.bucket)
-		var err error
-		switch { // noteTouched has found these already
-		case r.set && !r.was:
-			err = b.Put(k, r.value)
-		case r.set:
-			err = setRow(b, k, true, r.value)
-		case r.was:
-			err = b.Delete(k)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return setRow(tx.Bucket(bucketCloud), k, t.placed, place)
 }
