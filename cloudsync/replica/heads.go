@@ -218,14 +218,12 @@ func (p *Page) snapshot(ctx context.Context, s *step, h *checkpoint.Header, root
 // they lead.
 func (p *Page) snapshotWay(ctx context.Context, h *checkpoint.Header, root object.Digest) (from object.Digest, way []wire.Diff, err error) {
 	by := map[object.Digest]wire.Snapshot{}
-	var all []wire.Snapshot
 	if h != nil {
-		all = h.Snapshots
+		for _, n := range h.Snapshots {
+			by[n.To] = n
+		}
 	}
-	for _, n := range all {
-		by[n.To] = n
-	}
-	held, err := p.heldRoots(ctx, all)
+	held, err := p.heldRoots(ctx, by)
 	if err != nil {
 		return from, nil, err
 	}
@@ -235,8 +233,12 @@ func (p *Page) snapshotWay(ctx context.Context, h *checkpoint.Header, root objec
 			return from, nil, bad("no snapshot leads to the tree %s", root)
 		}
 		way = append(way, wire.Diff{Place: &n.Diff})
+		if n.From.IsZero() {
+			from = btree.EmptyRoot
+			break
+		}
 		if at = n.From; held[at] {
-			from = treeOf(at)
+			from = at
 			break
 		}
 	}
@@ -244,15 +246,11 @@ func (p *Page) snapshotWay(ctx context.Context, h *checkpoint.Header, root objec
 	return from, way, nil
 }
 
-// heldRoots returns the roots to which snapshots lead whose trees are here, and zero for the empty
-// tree.
-func (p *Page) heldRoots(ctx context.Context, of []wire.Snapshot) (map[object.Digest]bool, error) {
+// heldRoots returns the roots of snapshots whose trees are here.
+func (p *Page) heldRoots(ctx context.Context, of map[object.Digest]wire.Snapshot) (map[object.Digest]bool, error) {
 	held := map[object.Digest]bool{}
-	for _, n := range of {
-		held[n.To] = false
-	}
 	err := p.eachCommit(ctx, func(c *commit.Commit) (err error) {
-		if is, ok := held[c.Root]; ok && !is {
+		if _, ok := of[c.Root]; ok && !held[c.Root] {
 			held[c.Root], err = p.o.Store.TreeHeld(ctx, c)
 		}
 		return err
@@ -260,6 +258,5 @@ func (p *Page) heldRoots(ctx context.Context, of []wire.Snapshot) (map[object.Di
 	if err != nil {
 		return nil, fmt.Errorf("look which trees are here: %w", err)
 	}
-	held[object.Digest{}] = true
 	return held, nil
 }

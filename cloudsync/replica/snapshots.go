@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/spool"
 	"github.com/ledgerd/ledger/object"
 )
 
@@ -70,29 +72,29 @@ func mainChain(all []wire.Snapshot) (chain []wire.Snapshot) {
 	return chain
 }
 
-// maxSnapshots is how many snapshots a chain may have where they cannot be merged.
-const maxSnapshots = 32
-
-// extend makes a chain lead to a tree. The new snapshot may replace some of the last ones, if the
-// tree from which they lead is here.
+// extend makes a chain lead to a tree. The new snapshot may absorb some of the last ones.
 func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object.Digest) ([]wire.Snapshot, error) {
 	if i := slices.IndexFunc(chain, func(s wire.Snapshot) bool { return s.To == to }); i >= 0 {
 		return chain[:i+1], nil
 	}
-	held, err := e.p.heldRoots(ctx, chain)
-	if err != nil {
-		return nil, err
-	}
-	from := func(n int) object.Digest { // behind n snapshots of the chain
-		if n == 0 {
-			return object.Digest{}
+	from := btree.EmptyRoot
+	if len(chain) > 0 {
+		from = chain[len(chain)-1].To
+		ok, err := e.holds(ctx, from)
+		if err != nil {
+			return nil, err
 		}
-		return chain[n-1].To
+		if !ok {
+			chain, from = nil, btree.EmptyRoot
+		}
 	}
-	if !held[from(len(chain))] {
-		chain = nil
+	fresh := spool.New(e.p.o.Store.TempDir(), "diff-*", spillBytes)
+	defer fresh.Close()
+	out := bufio.NewWriter(fresh)
+	bytes, t, err := e.p.encodeDiff(ctx, e.p.tree(from), e.p.tree(to), out)
+	if err == nil {
+		err = out.Flush()
 	}
-	bytes, t, err := e.p.encodeDiff(ctx, e.p.tree(treeOf(from(len(chain)))), e.p.tree(to), io.Discard)
 	if err != nil {
 		return nil, err
 	}
@@ -101,28 +103,38 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 		whole = max(0, int64(chain[len(chain)-1].Whole)+t.grown)
 	}
 	rest := kept(chain, bytes, uint64(whole))
-	if !held[from(rest)] {
-		if rest = len(chain); rest >= maxSnapshots {
-			rest = 0
-		}
+	r, err := fresh.Reader()
+	if err != nil {
+		return nil, err
 	}
-	d := &delta{from: e.p.tree(treeOf(from(rest))), to: e.p.tree(to)}
-	if err := e.p.uploadDiff(ctx, e.x.ID, d, false); err != nil {
+	s := wire.Snapshot{To: to}
+	if len(chain) > 0 {
+		s.From = from
+	}
+	w := e.p.newDiffWriter(e.x.ID, false)
+	defer w.close()
+	switch {
+	case rest == len(chain):
+		_, err = io.Copy(w, r)
+	case rest == 0: // a snapshot from the empty tree needs no removals
+		s.From = object.Digest{}
+		_, t, err = e.p.encodeDiff(ctx, e.p.tree(btree.EmptyRoot), e.p.tree(to), w)
+	default:
+		s.From = chain[rest].From
+		t.puts, err = e.compose(ctx, chain[rest:], wire.NewChangeReader(r, int64(bytes)), w)
+	}
+	if err != nil {
+		return nil, err
+	}
+	place, err := w.finish(ctx)
+	if err != nil {
 		return nil, err
 	}
 	if rest == 0 {
-		whole = int64(d.bytes)
+		whole = int64(place.Bytes)
 	}
-	s := wire.Snapshot{From: from(rest), To: to, Diff: *d.place, Values: uint64(d.tally.puts), Whole: uint64(whole)}
+	s.Diff, s.Values, s.Whole = *place, uint64(t.puts), uint64(whole)
 	return append(slices.Clip(chain[:rest]), s), nil
-}
-
-// treeOf returns the root of a tree that a snapshot names.
-func treeOf(root object.Digest) object.Digest {
-	if root.IsZero() {
-		return btree.EmptyRoot
-	}
-	return root
 }
 
 // kept returns how many snapshots of a chain stay when one of fresh bytes follows them; whole is
@@ -139,4 +151,50 @@ func kept(chain []wire.Snapshot, fresh, whole uint64) int {
 		return 0
 	}
 	return len(chain) - wire.MergeRuns(lengths, fresh)
+}
+
+// holds reports whether the tree of the last snapshot is here: it is the tree of a head of the
+// checkpoint.
+func (e *proposing) holds(ctx context.Context, root object.Digest) (bool, error) {
+	cs, err := e.p.load(ctx, e.p.state.From)
+	if err != nil {
+		return false, err
+	}
+	for _, c := range cs {
+		if c.Root != root {
+			continue
+		}
+		if held, err := e.p.o.Store.TreeHeld(ctx, c); err != nil || held {
+			return held, err
+		}
+	}
+	return false, nil
+}
+
+// compose writes snapshots and the changes of last as one. It returns how many keys get a value.
+func (e *proposing) compose(ctx context.Context, chain []wire.Snapshot, last *wire.ChangeReader, w io.Writer) (puts int64, err error) {
+	ds := make([]wire.Diff, len(chain))
+	for i := range chain {
+		ds[i].Place = &chain[i].Diff
+	}
+	readers, err := e.p.openDiffs(ctx, ds)
+	defer closeDiffs(readers)
+	if err != nil {
+		return 0, err
+	}
+	readers = append(readers, &diffReader{ChangeReader: last})
+	cw := wire.NewChangeWriter(w)
+	for c, err := range composed(readers, nil) {
+		if err != nil {
+			return 0, err
+		}
+		x := changeOf(c.Entry.Key, c.Delete, &c.Entry)
+		if err := cw.Write(&x); err != nil {
+			return 0, err
+		}
+		if !c.Delete {
+			puts++
+		}
+	}
+	return puts, nil
 }
