@@ -46,7 +46,6 @@ import (
 //	treeless/commits  commit id 32                           empty
 //	shallow/commits   pruned parent 32, commit id 32         empty
 //	local/objects     number                                 empty
-//	synced/objects    number                                 key index (uvarint)
 //	tags              name                                   commit id 32, CRC-32C of name and id
 //	unsynced/tags     name                                   1, commit id 32, or 0; CRC-32C of
 //	                                                         name and the bytes before

@@ -55,6 +55,7 @@ type Driver struct {
 
 	mu      sync.Mutex
 	running bool                    // guarded by mu; the goroutine runs
+	wanted  bool                    // guarded by mu; it was requested again since its last attempt began
 	closed  bool                    // guarded by mu
 	remote  bool                    // guarded by mu; heads of other devices arrived since the last merge
 	comity  time.Duration           // guarded by mu; the last pause before merging others' merges
@@ -106,7 +107,7 @@ func (m *Driver) Want(remote bool) {
 }
 
 func (m *Driver) startLocked() {
-	if m.running || m.closed {
+	if m.wanted = true; m.running || m.closed {
 		return
 	}
 	m.running = true
@@ -195,7 +196,9 @@ func (m *Driver) run() {
 		if !left { // by runtime.Goexit in code of the app
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			m.running = false
+			if m.running = false; m.wanted {
+				m.startLocked()
+			}
 		}
 	}()
 	var delay time.Duration
@@ -229,6 +232,7 @@ func (m *Driver) run() {
 func (m *Driver) finish() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.wanted = false
 	m.running = m.ctx.Err() == nil && len(m.store().Heads()) > 1
 	return !m.running
 }
