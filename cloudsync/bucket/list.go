@@ -63,19 +63,31 @@ func Each(ctx context.Context, b Bucket, after, prefix string, fn func(Info) boo
 // Read returns the content of an object of at most limit bytes, and the Object, whose Body is
 // closed. Errors: *base.CorruptError for a longer one; as Bucket.Get.
 func Read(ctx context.Context, b Bucket, name string, limit int64) ([]byte, Object, error) {
-	o, err := b.Get(ctx, name, 0, -1)
+	return ReadRange(ctx, b, name, 0, -1, limit, nil)
+}
+
+// ReadRange is Read for n bytes from off on, or fewer if the object ends earlier; a negative n
+// means all up to the end. The content is in buf if that is large enough.
+func ReadRange(ctx context.Context, b Bucket, name string, off, n, limit int64, buf []byte) ([]byte, Object, error) {
+	o, err := b.Get(ctx, name, off, n)
 	if err != nil {
 		return nil, o, err
 	}
 	defer o.Body.Close()
-	if o.Size < 0 || o.Size > limit {
-		return nil, o, &base.CorruptError{Where: "bucket", Key: name, Want: fmt.Sprintf("at most %d bytes", limit), Got: fmt.Sprint(o.Size)}
+	if o.Size < off || o.Size > limit {
+		return nil, o, &base.CorruptError{Where: "bucket", Key: name, Want: fmt.Sprintf("%d to %d bytes", off, limit), Got: fmt.Sprint(o.Size)}
 	}
-	content := make([]byte, o.Size)
-	if _, err := io.ReadFull(o.Body, content); err != nil {
-		return nil, o, fmt.Errorf("read %s: %w", name, err)
+	if n < 0 || n > o.Size-off {
+		n = o.Size - off
 	}
-	return content, o, nil
+	if int64(cap(buf)) < n {
+		buf = make([]byte, n)
+	}
+	buf = buf[:n]
+	if _, err := io.ReadFull(o.Body, buf); err != nil { // also a body that ends early: it was cut in transit
+		return nil, o, NewError(ctx, OpGet, name, false, err)
+	}
+	return buf, o, nil
 }
 
 // InParallel calls fn with 0 to n-1, at most most calls at a time, and waits for all. It returns

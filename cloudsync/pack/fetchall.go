@@ -106,7 +106,7 @@ func (f *Fetcher) fetchEntry(ctx context.Context, number uint64, wanted []object
 // batches.
 func (f *Fetcher) fetchSpan(ctx context.Context, s *span, came *atomic.Int64) (err error) {
 	src := f.packSource(s.pack)
-	release, err := f.memory.take(ctx, s.size+min(s.bytes, storeBytes)+2*seal.FrameBytes)
+	release, err := f.take(ctx, s.size+min(s.bytes, storeBytes)+2*seal.FrameBytes)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (f *Fetcher) openPart(ctx context.Context, src *source, pack epoch.ID, keyI
 		return nil, 0, src.corrupt("a block", fmt.Sprintf("a place of %d bytes at %d", n, off))
 	}
 	first, at, length := seal.Cover(off, n)
-	sealed, size, err := src.readSome(ctx, at, length, wire.MaxPackBytes, *buf)
+	sealed, size, err := src.read(ctx, at, length, wire.MaxPackBytes, *buf)
 	if err != nil {
 		return nil, 0, err
 	}

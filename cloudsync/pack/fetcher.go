@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -37,8 +39,8 @@ var _ Store = (*storage.Store)(nil)
 // Pieces in log entries are read from the entries. It is safe for concurrent use.
 type Fetcher struct {
 	o      FetchOptions
-	wg     sync.WaitGroup // calls, and flights
-	memory budget
+	wg     sync.WaitGroup      // calls, and flights
+	memory *semaphore.Weighted // bytes; readers that need more wait, in order
 	blocks flights[blockKey, blockContent]
 	caught flights[blockKey, struct{}]
 	tables flights[epoch.ID, *contents]
@@ -89,7 +91,7 @@ func NewFetcher(o FetchOptions) *Fetcher {
 	if o.MemoryBytes <= 0 {
 		o.MemoryBytes = defaultMemoryBytes
 	}
-	f := &Fetcher{o: o, memory: newBudget(o.MemoryBytes)}
+	f := &Fetcher{o: o, memory: semaphore.NewWeighted(o.MemoryBytes)}
 	f.blocks.wg, f.caught.wg, f.tables.wg = &f.wg, &f.wg, &f.wg
 	return f
 }
@@ -241,7 +243,7 @@ func (f *Fetcher) fetchBlock(ctx context.Context, place storage.CloudPlace) (blo
 	if place.Entry != 0 {
 		read = f.readEntry
 	}
-	release, err := f.memory.take(ctx, f.cost(place))
+	release, err := f.take(ctx, f.cost(place))
 	if err != nil {
 		return nil, err
 	}
@@ -261,6 +263,16 @@ func (f *Fetcher) fetchBlock(ctx context.Context, place storage.CloudPlace) (blo
 		}
 	}
 	return got, f.store(ctx, lacking)
+}
+
+// take waits for n bytes of memory, or for all if n is more, and returns the function that releases
+// them. The error is that of ctx.
+func (f *Fetcher) take(ctx context.Context, n int64) (release func(), err error) {
+	n = min(n, f.o.MemoryBytes)
+	if err := f.memory.Acquire(ctx, n); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	return func() { f.memory.Release(n) }, nil
 }
 
 // cost returns the memory that reading a place takes. An entry may be long and is not read by

@@ -78,9 +78,9 @@ func TestPlanSpans(t *testing.T) {
 // The budget is never exceeded, nobody waits for ever, and who leaves takes nothing along.
 func TestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBudget(100)
+		b := NewFetcher(FetchOptions{MemoryBytes: 100})
 		all, err := b.take(t.Context(), 1000) // all there is
-		if err != nil || b.free.TryAcquire(1) {
+		if err != nil || b.memory.TryAcquire(1) {
 			t.Fatal("more than all there is", err)
 		}
 		all()
@@ -121,7 +121,7 @@ func TestBudget(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if !b.free.TryAcquire(100) {
+		if !b.memory.TryAcquire(100) {
 			t.Error("some was not given back")
 		}
 	})

@@ -81,54 +81,13 @@ func (s *source) located(err error) error {
 	return fmt.Errorf("%s: %w", s.name, err)
 }
 
-// open opens n bytes of the object from off on, or fewer if it ends earlier; a negative n means all
-// up to the end. It also returns the length of the object, which is at most limit. The caller
-// closes the body.
-func (s *source) open(ctx context.Context, off, n, limit int64) (io.ReadCloser, int64, error) {
-	o, err := s.b.Get(ctx, s.name, off, n)
+// read is bucket.ReadRange for the object. It also returns the length of the object.
+func (s *source) read(ctx context.Context, off, n, limit int64, buf []byte) (content []byte, size int64, err error) {
+	content, o, err := bucket.ReadRange(ctx, s.b, s.name, off, n, limit, buf)
 	if errors.Is(err, bucket.ErrRange) {
-		return nil, 0, s.corrupt(fmt.Sprintf("more than %d bytes", off), "fewer")
+		err = s.corrupt(fmt.Sprintf("more than %d bytes", off), "fewer")
 	}
-	if err != nil {
-		return nil, 0, err
-	}
-	if o.Size < off || o.Size > limit {
-		err = s.corrupt(fmt.Sprintf("%d to %d bytes", off, limit), fmt.Sprint(o.Size))
-		return nil, 0, errors.Join(err, o.Body.Close())
-	}
-	return o.Body, o.Size, nil
-}
-
-// fill reads b from a body. A body that ends early was cut in transit.
-func (s *source) fill(ctx context.Context, body io.Reader, b []byte) error {
-	_, err := io.ReadFull(body, b)
-	return s.broken(ctx, err)
-}
-
-// broken returns the error of a body that ended with err before all was read, or nil for nil.
-func (s *source) broken(ctx context.Context, err error) error {
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	return bucket.NewError(ctx, bucket.OpGet, s.name, false, err)
-}
-
-// readSome returns n bytes from off on, in buf if that is large enough, and the length of the
-// object. A negative n means all up to the end. It returns less if the object ends earlier.
-func (s *source) readSome(ctx context.Context, off, n, limit int64, buf []byte) (content []byte, size int64, err error) {
-	body, size, err := s.open(ctx, off, n, limit)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer func() { err = errors.Join(err, body.Close()) }()
-	if n < 0 || n > size-off {
-		n = size - off
-	}
-	if int64(cap(buf)) < n {
-		buf = make([]byte, n)
-	}
-	buf = buf[:n]
-	return buf, size, s.fill(ctx, body, buf)
+	return content, o.Size, err
 }
 
 // The length of a pack alone determines how its beginning is read, so that the ranges reveal
@@ -166,7 +125,7 @@ func (f *front) Read(p []byte) (int, error) {
 		if f.at >= end {
 			return 0, io.EOF
 		}
-		b, size, err := f.s.readSome(f.ctx, f.at, end-f.at, f.size, nil)
+		b, size, err := f.s.read(f.ctx, f.at, end-f.at, f.size, nil)
 		if err == nil && size != f.size {
 			err = f.s.corrupt(fmt.Sprintf("%d bytes", f.size), fmt.Sprint(size))
 		}

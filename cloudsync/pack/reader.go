@@ -119,7 +119,7 @@ func (r *Reader) Lists() (map[object.Digest][]byte, error) {
 
 func (r *Reader) openWhole(ctx context.Context, s *seal.Sealer) error {
 	limit := cmp.Or(int64(r.ref.Bytes), wire.MaxPackBytes)
-	sealed, size, err := r.src.readSome(ctx, 0, -1, limit, *r.whole)
+	sealed, size, err := r.src.read(ctx, 0, -1, limit, *r.whole)
 	if err != nil {
 		return err
 	}
