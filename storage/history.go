@@ -124,40 +124,6 @@ func (s *Store) FindCommits(_ context.Context, prefix []byte, half bool, limit i
 	return ids[:min(len(ids), limit)], nil
 }
 
-// Merges returns the ids of the merge commits whose parents are exactly a and b, in any order,
-// durable or submitted, as for Commit. They are sorted, and the caller owns the slice. Errors match
-// base.ErrCorrupt or base.ErrClosed.
-func (s *Store) Merges(_ context.Context, a, b commit.ID) ([]commit.ID, error) {
-	if a.Compare(b) > 0 {
-		a, b = b, a
-	}
-	pending := s.over.mergesOf(a, b) // read before the rows: a fold may move them there meanwhile
-	var ids []commit.ID
-	prefix := mergeKey(a, b, commit.ID{})[:2*len(a)]
-	err := s.view(func(tx index.Tx) error {
-		ids = nil
-		for k := range rowsWith(tx.Bucket(bucketMerges), prefix) {
-			if len(k) != len(prefix)+len(commit.ID{}) {
-				return badRow(bucketMerges, hex.EncodeToString(k), "bad key")
-			}
-			if id := commit.ID(k[len(prefix):]); !s.over.isPruned(id) {
-				ids = append(ids, id)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range pending {
-		if !s.over.isPruned(id) {
-			ids = append(ids, id)
-		}
-	}
-	slices.SortFunc(ids, commit.ID.Compare)
-	return slices.Compact(ids), nil
-}
-
 // Explanation returns the root of the tree of decisions that explains a merge commit, durable or
 // submitted, and whether it has one. Errors match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Explanation(_ context.Context, merge commit.ID) (root object.Digest, ok bool, err error) {

@@ -115,18 +115,6 @@ func (ov *overlay) commitOrParent(id commit.ID) (c *commit.Commit, isParent bool
 	return ov.commits[id], ov.parents[id] > 0
 }
 
-// mergesOf returns the merges of two commits.
-func (ov *overlay) mergesOf(a, b commit.ID) (ids []commit.ID) {
-	ov.mu.RLock()
-	defer ov.mu.RUnlock()
-	for id, c := range ov.commits {
-		if slices.Equal(c.Parents, []commit.ID{a, b}) {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
 // explanation returns the root of the explanation of a merge.
 func (ov *overlay) explanation(merge commit.ID) (object.Digest, bool) {
 	ov.mu.RLock()
