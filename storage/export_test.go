@@ -2,12 +2,14 @@ package storage
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
 	"slices"
 	"sync/atomic"
 
+	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
 )
 
@@ -181,3 +183,26 @@ func ChangeState(db index.DB, change func(next, heads *uint64)) error {
 
 // Families are the names of all families of rows.
 var Families = allBuckets
+
+// staleLocator finds the first piece as a difference to one that the page does not have.
+type staleLocator struct {
+	*Store
+	asked bool
+}
+
+func (l *staleLocator) locate(d *object.Digest, dead bool) (located, bool, error) {
+	if l.asked {
+		return l.Store.locate(d, dead)
+	}
+	l.asked = true
+	base := *d
+	base[len(base)-1] ^= 1
+	return located{kind: recDelta, base: base, content: []byte{0}}, true, nil
+}
+
+// LoadMoved loads a node whose place changes during the read: from a difference to a base that goes
+// to the present one.
+func LoadMoved(ctx context.Context, s *Store, d object.Digest) error {
+	_, _, err := s.loadLocated(ctx, d, &staleLocator{Store: s}, 0, nil)
+	return err
+}

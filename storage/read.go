@@ -247,6 +247,10 @@ func (s *Store) search(d *object.Digest) (l located, place *CloudPlace, err erro
 // errVanished marks a piece that was given up during the read.
 var errVanished = errors.New("given up since it was found")
 
+func vanished(d *object.Digest) error {
+	return &base.CorruptError{Where: "object", Key: d.String(), Got: gotMissing, Err: errVanished}
+}
+
 // content returns the stored content of a piece, after the header of its record, verified unless it
 // is a difference. A piece that compaction has moved since the look-up is looked up again, and l is
 // updated.
@@ -261,7 +265,7 @@ func (s *Store) content(d *object.Digest, l *located) ([]byte, error) {
 			return nil, err
 		}
 		if !ok {
-			return nil, &base.CorruptError{Where: "object", Key: d.String(), Got: "the piece is missing", Err: errVanished}
+			return nil, vanished(d)
 		}
 		*l = again
 	}
@@ -381,12 +385,14 @@ func (s *Store) loadLocated(ctx context.Context, d object.Digest, from locator, 
 		n, err = s.loadSplitNode(ctx, d, from)
 		return n, l, err
 	}
-	ok := false
+	ok := true
 	if depth > 0 {
 		l, ok, err = from.locate(&d, true)
+	} else {
+		l, err = s.find(&d, from)
 	}
 	if !ok && err == nil {
-		l, err = s.find(&d, from)
+		err = vanished(&d)
 	}
 	if err != nil {
 		return nil, l, err
@@ -400,6 +406,17 @@ func (s *Store) loadLocated(ctx context.Context, d object.Digest, from locator, 
 			return nil, l, &base.CorruptError{Where: placeString(l.place), Key: d.String(), Got: "too many differences in a row"}
 		}
 		b, err := s.loadNodeBeside(ctx, l.base, from, depth+1, beside)
+		if errors.Is(err, errVanished) {
+			// Meanwhile compaction may have stored the node whole and deleted the base.
+			now, ok, again := from.locate(&d, depth > 0)
+			if again == nil && ok && now.kind == recDelta && now.base == l.base {
+				_, again = s.find(&l.base, from)
+			}
+			if again == nil {
+				return s.loadLocated(ctx, d, from, depth, beside)
+			}
+			err = again
+		}
 		if err != nil {
 			return nil, l, fmt.Errorf("read base of node %s: %w", d.Short(), err)
 		}
