@@ -72,7 +72,7 @@ var (
 
 // CorruptError names the damaged bytes. It matches ErrCorrupt. Its fields are Where (a file with an
 // offset, or a row family), Key (of the row or object, or ""; never a user's key), Want and Got
-// (what was expected and found, or ""), and Err, the cause or nil.
+// (the expected and the found value, or ""), and Err, the cause or nil.
 type CorruptError = base.CorruptError
 
 // PageError names the page of an error, for a call on several pages. It matches what Err matches.

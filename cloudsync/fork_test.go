@@ -12,8 +12,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/wire"
 )
 
-// TestForkIsRepaired has the bucket lose an entry and take another one of the number: the device
-// that has applied the first notices it, also when it began anew since, and the log is repaired.
+// TestForkIsRepaired has the bucket lose an entry and take another one with its number. The device
+// that has applied the first one notices it after it was opened again, and the log is repaired.
 func TestForkIsRepaired(t *testing.T) {
 	for _, next := range []bool{false, true} { // whether an entry stands behind the other one
 		w := newWorld(t)

@@ -13,7 +13,7 @@ import (
 // pieces that are deleted meanwhile. Errors match base.ErrCorrupt or base.ErrClosed, or are those
 // of the disk or of ctx.
 func (s *Store) Garbage(ctx context.Context) (sum SpaceCount, err error) {
-	var gone bitset // numbers of what was counted
+	var gone bitset // numbers of the counted pieces
 	err = s.readyRows(ctx)
 	for before := -1; err == nil && before < sum.Count; {
 		before = sum.Count

@@ -105,7 +105,7 @@ type front struct {
 	s    *source
 	size int64
 	next int64  // how much of the stream there is after the next range
-	at   int64  // what was read of the object
+	at   int64  // bytes read of the object
 	rest []byte // of the last range
 }
 

@@ -15,8 +15,8 @@ func known(err error) bool {
 	return errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrUnsupported) || errors.Is(err, seal.ErrWrongKey) || errors.Is(err, seal.ErrPlaintext)
 }
 
-// FuzzOpenEnvelope opens what a bucket gives, at once, as a stream and as a part of one. Sealed,
-// only what was sealed opens; in plaintext, whatever the hash allows.
+// FuzzOpenEnvelope opens bytes of a bucket at once, as a stream and as a part of one. With sealing,
+// only sealed objects open; in plaintext, all bytes with a right hash.
 func FuzzOpenEnvelope(f *testing.F) {
 	sealers := []*seal.Sealer{newSealer(f, seal.AES256GCM, 200), newSealer(f, seal.Plain, 200)}
 	for _, s := range sealers {
