@@ -3,6 +3,8 @@ package ledger_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -95,6 +97,37 @@ func TestOnlyOpenPagesSync(t *testing.T) {
 	infos, err := b.Pages(t.Context())
 	if must(t, err); len(infos) != 1 {
 		t.Errorf("there are %d pages", len(infos))
+	}
+}
+
+// TestLateKeyFile opens a repository while its key file is missing, before and after it has joined
+// the bucket: the states say so. Once the file is there, the open pages sync by themselves.
+func TestLateKeyFile(t *testing.T) {
+	for _, joined := range []bool{false, true} {
+		for _, onlyOpen := range []bool{false, true} {
+			t.Run(fmt.Sprintf("joined %t, only open %t", joined, onlyOpen), func(t *testing.T) {
+				w := newCloudWorld(t)
+				dir := filepath.Join(t.TempDir(), "a")
+				if joined {
+					r := open(t, dir, w.declared())
+					syncAll(t, r)
+					closeIt(t, r)
+				}
+				away := w.key + ".away"
+				must(t, os.Rename(w.key, away))
+				o := w.background()
+				o.InMemory, o.Sync.OnlyOpen = false, onlyOpen
+				r := open(t, dir, o)
+				put(t, page(t, r, "notes", "inbox"), "k", "v")
+				until(t, r, func(states []ledger.SyncState) bool {
+					return len(states) == 1 && errors.Is(states[0].UploadErr, os.ErrNotExist)
+				})
+				must(t, os.Rename(away, w.key))
+				until(t, r, func(states []ledger.SyncState) bool {
+					return states[0].Position > 0 && states[0].Unsynced == 0 && states[0].UploadErr == nil
+				})
+			})
+		}
 	}
 }
 

@@ -286,10 +286,14 @@ func (k *Keeper) rest(ctx context.Context, pause time.Duration, seen connection)
 	}
 }
 
-// round connects, holds the most recently used pages, and syncs the closed pages; with list also
-// pages that only the bucket has. The error is that of connecting or listing.
+// round connects, begins to sync the open pages, holds the most recently used ones, and syncs the
+// closed pages; with list also pages that only the bucket has. The error is that of connecting or
+// listing.
 func (k *Keeper) round(ctx context.Context, list bool) error {
 	conn, err := k.link.Connect(ctx)
+	if err == nil {
+		err = k.link.beginAll(ctx)
+	}
 	if err != nil {
 		return err
 	}

@@ -42,8 +42,8 @@ func (l *Link) Page(o PageOptions) *Page {
 	return &Page{PageOptions: o, link: l, turn: make(chan struct{}, 1)}
 }
 
-// Begin starts to sync a page whose store was just opened. Without a connection, the first read of
-// missing data connects and starts the sync.
+// Begin starts to sync a page whose store was just opened. Without a connection, the next round of
+// a Keeper or the first read of missing data connects and starts the sync.
 func (s *Page) Begin(ctx context.Context) {
 	f, conn := s.link.get()
 	switch {
@@ -51,7 +51,7 @@ func (s *Page) Begin(ctx context.Context) {
 	case conn == nil:
 		s.Store.SetFetcher(lateFetcher{s})
 	default:
-		if _, err := s.attach(ctx, conn, false); err != nil {
+		if _, err := s.attach(ctx, conn, false); err != nil && !errors.Is(err, base.ErrClosed) {
 			s.link.o.Logger.Warn("a page cannot be synced", "ledger", s.Page.Ledger, "page", hexOf(s.Page.ID), "error", err)
 		}
 	}

@@ -218,3 +218,18 @@ func (l *Link) attachAll(ctx context.Context, anyhow bool) error {
 	}
 	return nil
 }
+
+// beginAll begins to sync the open pages that were opened without a connection. It does not hold
+// the cloud's turn while pages are being opened.
+func (l *Link) beginAll(ctx context.Context) error {
+	pages := l.o.Open()
+	release, err := l.Take(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	for _, s := range pages {
+		s.Begin(ctx)
+	}
+	return nil
+}
