@@ -36,7 +36,7 @@ func drawNode(rt *rapid.T) *fb.Node {
 	if len(es) == 0 {
 		level, cs = 0, nil
 	}
-	n, err := fb.BuildNode(level, es, cs)
+	n, err := buildNode(level, es, cs)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func testNode(t testing.TB, change func(i int, e *fb.Entry, c *fb.Child) (dropEn
 			es = append(es, e)
 		}
 	}
-	n, err := fb.BuildNode(1, es, cs)
+	n, err := buildNode(1, es, cs)
 	if err != nil {
 		t.Fatal(err)
 	}

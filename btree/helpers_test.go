@@ -283,3 +283,12 @@ func key(n uint64) string {
 func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 42)) }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.SortedFunc(maps.Keys(m), cmp.Compare) }
+
+// buildNode returns a new node.
+func buildNode(level int, entries []fb.Entry, children []fb.Child) (*fb.Node, error) {
+	n := new(fb.Node)
+	if err := n.Rebuild(level, entries, children); err != nil {
+		return nil, err
+	}
+	return n, nil
+}

@@ -140,7 +140,7 @@ func TestBadNodes(t *testing.T) {
 		return es
 	}
 	encode := func(level int, es []fb.Entry, cs ...fb.Child) *fb.Node {
-		n, err := fb.BuildNode(level, es, cs)
+		n, err := buildNode(level, es, cs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,7 +212,7 @@ func TestVerifyNode(t *testing.T) {
 		"long inline":  {0, inline(k, string(make([]byte, btree.InlineLimit+1))), false},
 		"short object": {0, short, false},
 	} {
-		n, err := fb.BuildNode(c.level, []fb.Entry{c.e}, nil)
+		n, err := buildNode(c.level, []fb.Entry{c.e}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

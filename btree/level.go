@@ -31,13 +31,8 @@ const (
 // node is never stored.
 var EmptyRoot = object.Sum(object.NodeBit, fb.EmptyNode())
 
-// Level returns the level of key in a page, 0 to MaxLevel: the number of leading zero groups of
-// FanoutBits bits in the SipHash-2-4 of the key under the page id.
-func Level(page [16]byte, key []byte) int {
-	return leveler(page).level(key)
-}
-
-// levelHash holds the two halves of the page id, as SipHash takes its key.
+// levelHash finds the levels of keys in a page, 0 to MaxLevel: the number of leading zero groups of
+// FanoutBits bits in the SipHash-2-4 of a key under the page id, of which it has the two halves.
 type levelHash struct{ k0, k1 uint64 }
 
 func leveler(page [16]byte) levelHash {

@@ -169,7 +169,7 @@ func TestOuterGapElsewhere(t *testing.T) {
 			}
 		}
 		// Another root, with an entry above the first key of the grandchild.
-		lie, err := fb.BuildNode(top.Level(), []fb.Entry{inline(string(first)+"\x00", "v")}, []fb.Child{{Gap: 1, Level: c.Level, Digest: c.Digest}})
+		lie, err := buildNode(top.Level(), []fb.Entry{inline(string(first)+"\x00", "v")}, []fb.Child{{Gap: 1, Level: c.Level, Digest: c.Digest}})
 		if err != nil {
 			t.Fatal(err)
 		}

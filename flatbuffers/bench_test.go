@@ -86,7 +86,7 @@ func BenchmarkSearchNode(b *testing.B) {
 	for _, prefixed := range []bool{false, true} {
 		for _, n := range []int{16, 32, 256} {
 			entries := benchEntries(n, prefixed)
-			node, err := fb.BuildNode(0, entries, nil)
+			node, err := buildNode(0, entries, nil)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -113,7 +113,7 @@ func BenchmarkSearchNode(b *testing.B) {
 }
 
 func BenchmarkNodeAccess(b *testing.B) {
-	node, err := fb.BuildNode(1, benchEntries(16, false), benchChildren(16))
+	node, err := buildNode(1, benchEntries(16, false), benchChildren(16))
 	if err != nil {
 		b.Fatal(err)
 	}

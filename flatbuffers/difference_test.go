@@ -32,7 +32,7 @@ func drawItems(t *rapid.T) (entries []fb.Entry, children []fb.Child) {
 func TestNextDifference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		entries, children := drawItems(t)
-		a, err := fb.BuildNode(1, entries, children)
+		a, err := buildNode(1, entries, children)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestNextDifference(t *testing.T) {
 				differ[2*children[i].Gap] = true
 			}
 		}
-		b, err := fb.BuildNode(1, entries, children)
+		b, err := buildNode(1, entries, children)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestNextDifference(t *testing.T) {
 		}
 		last.Key = bytes.Clone(last.Key)
 		last.Key[len(last.Key)-1]++
-		c, err := fb.BuildNode(1, entries, children)
+		c, err := buildNode(1, entries, children)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 
 func kept(t *testing.T, level int, key string, children ...fb.Child) *fb.Node {
 	t.Helper()
-	n, err := fb.BuildNode(level, []fb.Entry{{Key: []byte(key), Inline: true}}, children)
+	n, err := buildNode(level, []fb.Entry{{Key: []byte(key), Inline: true}}, children)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestLinks(t *testing.T) {
 	b.Link(1, child) // it is kept no more
 	want(b, nil)
 
-	loose, err := fb.BuildNode(1, []fb.Entry{{Key: []byte("a"), Inline: true}}, []fb.Child{gap})
+	loose, err := buildNode(1, []fb.Entry{{Key: []byte("a"), Inline: true}}, []fb.Child{gap})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,18 +37,9 @@ func EncodeNode(level int, entries []Entry, children []Child) ([]byte, error) {
 	return writeNode(nil, level, entries, children, s), nil
 }
 
-// BuildNode is EncodeNode that returns the view of the new bytes, without verifying them again.
-func BuildNode(level int, entries []Entry, children []Child) (*Node, error) {
-	nd := new(Node)
-	if err := nd.Rebuild(level, entries, children); err != nil {
-		return nil, err
-	}
-	return nd, nil
-}
-
-// Rebuild sets nd to the result of BuildNode, in the memory of its former node, if any. The former
-// node must be unused, and entries and children must not lie in it. No cache may keep nd. On an
-// error nd is unchanged.
+// Rebuild sets nd to the view of the bytes that EncodeNode returns, without verifying them, in the
+// memory of its former node, if any. The former node must be unused, and entries and children must
+// not lie in it. No cache may keep nd. On an error nd is unchanged. Errors: those of EncodeNode.
 func (nd *Node) Rebuild(level int, entries []Entry, children []Child) error {
 	s, err := measureNode(level, entries, children)
 	if err != nil {

@@ -116,17 +116,17 @@ func TestNodeRoundTrip(t *testing.T) {
 			if !bytes.Equal(n.Bytes(), b) {
 				t.Fatal("Bytes differs from what was parsed")
 			}
-			built, err := fb.BuildNode(c.Level, c.Entries, c.Children)
+			built, err := buildNode(c.Level, c.Entries, c.Children)
 			if err != nil {
 				t.Fatal(err)
 			}
 			checkNode(t, built, c)
 			if !bytes.Equal(built.Bytes(), b) {
-				t.Fatal("BuildNode makes other bytes than EncodeNode")
+				t.Fatal("Rebuild makes other bytes than EncodeNode")
 			}
 			// Into memory that holds something else.
 			value := bytes.Repeat([]byte{0xff}, len(b))
-			dirty, err := fb.BuildNode(0, []fb.Entry{{Key: []byte("\xff"), Inline: true, Value: value, Size: uint64(len(value))}}, nil)
+			dirty, err := buildNode(0, []fb.Entry{{Key: []byte("\xff"), Inline: true, Value: value, Size: uint64(len(value))}}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -275,8 +275,8 @@ func TestEncodeNodeRefuses(t *testing.T) {
 			if _, err := fb.EncodeNode(c.Level, c.Entries, c.Children); !errors.Is(err, c.want) {
 				t.Errorf("EncodeNode: %v, want %v", err, c.want)
 			}
-			if _, err := fb.BuildNode(c.Level, c.Entries, c.Children); !errors.Is(err, c.want) {
-				t.Errorf("BuildNode: %v, want %v", err, c.want)
+			if _, err := buildNode(c.Level, c.Entries, c.Children); !errors.Is(err, c.want) {
+				t.Errorf("Rebuild: %v, want %v", err, c.want)
 			}
 		})
 	}
@@ -297,4 +297,13 @@ func TestNodeHead(t *testing.T) {
 			}
 		}
 	}
+}
+
+// buildNode returns a new node.
+func buildNode(level int, entries []fb.Entry, children []fb.Child) (*fb.Node, error) {
+	n := new(fb.Node)
+	if err := n.Rebuild(level, entries, children); err != nil {
+		return nil, err
+	}
+	return n, nil
 }

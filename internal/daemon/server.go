@@ -114,12 +114,6 @@ func Listen(dir string) (*Server, error) {
 	return &Server{path: path, listener: sameUser{l}}, nil
 }
 
-// Path returns the path of the socket.
-func (s *Server) Path() string { return s.path }
-
-// Close removes the socket of a server that does not serve.
-func (s *Server) Close() error { return s.listener.Close() }
-
 // sameUser accepts only connections of the user of this process.
 type sameUser struct{ *net.UnixListener }
 
