@@ -216,11 +216,11 @@ func TestTwoDevices(t *testing.T) {
 	worlds(t, func(t *testing.T, w *world) {
 		source, words := w.source()
 		key := w.path("key")
-		w.want(w.run("key", "init", key), `^made key [0-9a-f]{16} in `)
+		w.want(w.run("key", "init", key), `: made, id [0-9a-f]{16}$`)
 		w.on("a", "import", "src", source)
 		w.on("a", "cloud", "set", w.url, "--key-file", key)
-		w.want(w.on("a", "sync"), `^1 page in sync`)
-		w.want(w.on("b", "clone", w.url, "--key-file", key), `^src: new here`)
+		w.want(w.on("a", "sync"), `^in sync: 1 page, `)
+		w.want(w.on("b", "clone", w.url, "--key-file", key), `^src: created$`)
 		w.on("b", "export", "src", w.path("out"))
 		if out, err := exec.Command("diff", "-r", source, w.path("out")).CombinedOutput(); err != nil {
 			t.Fatalf("diff: %v: %s", err, out)
@@ -245,7 +245,7 @@ func TestTwoDevices(t *testing.T) {
 			w.want(w.on(d, "get", "src", "two"), `^B$`)
 			w.want(w.on(d, "check"), `.`)
 		}
-		w.want(w.on("b", "status"), `^last sync   20\d\d-`, `^requests    [1-9]\d* of class A`, `^cost        about \$0\.0`, `upload idle, download idle, entry [2-9]`)
+		w.want(w.on("b", "status"), `^  last success +20\d\d-`, `^  class A +[1-9]`, `^  cost estimate dollars +0\.0`, `^  upload +idle$`, `^  position +[2-9]`)
 		w.figures()
 		w.unreadable(words)
 		w.want(w.run("cloud", "probe", w.url), `.`)

@@ -48,11 +48,11 @@ func (a *app) backup(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		size, _, err := directorySize(os.DirFS(to))
+		bytes, _, err := directorySize(os.DirFS(to))
 		if err != nil {
 			return fmt.Errorf("look at backup: %w", err)
 		}
-		a.result(object{"dir", to, "size", size}, "backed up %s to %s\n", sizeText(size), quoted(to))
+		a.outcome(false, "backed up", object{"dir", to, "size", size(bytes)})
 		return nil
 	})
 }

@@ -392,14 +392,13 @@ func (a *app) find(ctx context.Context, v *metabase.View, q metabase.Query, all 
 			return err
 		}
 		for _, o := range found {
-			line, attributes := o.ID.String(), map[string]string{}
+			attributes := map[string]string{}
 			for i, attr := range q.Attributes {
 				if value := o.Attributes[i]; value != "" {
 					attributes[attr] = value
-					line += " " + quoted(attr+"="+value)
 				}
 			}
-			a.print(object{"id", o.ID, "attributes?", attributes}, "%s\n", line)
+			a.show(object{"id", o.ID, "attributes?", attributes})
 		}
 		switch {
 		case cursor == "":
@@ -472,35 +471,32 @@ func (a *app) lsObject(ctx context.Context, v *metabase.View, l metabase.Listed)
 		return err
 	}
 	attributes := map[string]string{}
-	line := fmt.Sprintf("%s %s %s%s", l.Address, o.Type, sizeText(int64(o.PayloadBytes)), choose(locked, " locked", ""))
 	for _, at := range o.Attributes {
 		attributes[at.Key] = at.Value
-		line += " " + quoted(at.Key+"="+at.Value)
 	}
-	a.print(object{
-		"id", o.ID, "container", o.Container, "type", o.Type, "size", o.PayloadBytes, "attributes?", attributes, "locked?", locked,
-	}, "%s\n", line)
+	a.show(object{
+		"id", o.ID, "container", o.Container, "type", o.Type, "size", size(o.PayloadBytes), "attributes?", attributes, "locked", locked,
+	})
 	return nil
 }
 
 func (a *app) lsContainers(ctx context.Context, v *metabase.View) error {
 	all, err := v.Containers(ctx)
 	for _, c := range all {
-		a.print(object{"id", c.ID, "size", c.Size}, "%s %s\n", c.ID, sizeText(int64(c.Size)))
+		a.show(object{"id", c.ID, "size", size(c.Size)})
 	}
 	return err
 }
 
 func (a *app) lsGraves(ctx context.Context, v *metabase.View) error {
 	return each(v.Graveyard(ctx, nil), func(g metabase.Grave) {
-		a.print(object{"object", g.Object, "tombstone", g.Tombstone, "expiration", g.Expiration},
-			"%s by %s until epoch %d\n", g.Object, g.Tombstone, g.Expiration)
+		a.show(object{"object", g.Object, "tombstone", g.Tombstone, "expiration", g.Expiration})
 	})
 }
 
 func (a *app) lsGarbage(ctx context.Context, v *metabase.View) error {
 	return each(v.Garbage(ctx, nil), func(o metabase.Address) {
-		a.print(object{"id", o.Object, "container", o.Container}, "%s\n", o)
+		a.show(object{"id", o.Object, "container", o.Container})
 	})
 }
 
@@ -531,8 +527,7 @@ func (a *app) checkCatalog(ctx context.Context, v *metabase.View) error {
 	n := 0
 	err := each(v.Verify(ctx), func(i metabase.Issue) {
 		n++
-		a.print(object{"bucket", i.Bucket, "key", i.Key, "problem", i.Problem, "derived?", i.Derived}, "%s\n",
-			printable(i.String()))
+		a.show(object{"bucket", i.Bucket, "key", i.Key, "problem", plain(i.Problem), "derived", i.Derived})
 	})
 	if err != nil {
 		return err

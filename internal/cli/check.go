@@ -9,14 +9,6 @@ import (
 	"github.com/ledgerd/ledger/admin"
 )
 
-// printRecovery prints what opening a page has repaired.
-func (a *app) printRecovery(torn []admin.TornTail, rebuilt string) {
-	for _, t := range torn {
-		a.printf("  torn      %s\n", printable(tornText(t)))
-	}
-	a.printIf(rebuilt != "", "  index     rebuilt from the log: %s\n", printable(rebuilt))
-}
-
 func tornText(t admin.TornTail) string {
 	return fmt.Sprintf("segment %d from byte %d: %s of an unfinished batch set aside%s",
 		t.Segment, t.Offset, sizeText(int64(t.Bytes)), choose(t.SavedAs != "", " as "+t.SavedAs, ""))
@@ -51,7 +43,7 @@ func (a *app) checkPages(ctx context.Context, repo *ledger.Repository, o admin.C
 		return hintFor(fmt.Errorf("check: %w", err), ledger.ErrNotFound, "%s", a.command("ls"))
 	}
 	for _, q := range report.Repository {
-		a.print(problemObject(q), "problem     %s\n", printable(q.String()))
+		a.show(problemObject(q))
 	}
 	var bytes int64
 	for _, page := range report.Pages {
@@ -85,45 +77,26 @@ func (a *app) repairHint(o admin.CheckOptions, report *admin.CheckReport) string
 
 // problemObject is a problem as check --json prints it.
 func problemObject(p admin.Problem) object {
-	return object{"where", p.Where, "key?", p.Key, "message", p.Message, "fetchable?", p.Fetchable, "repaired", p.Repaired}
+	return object{
+		"where", p.Where, "key?", plain(p.Key), "message", plain(p.Message), "fetchable", p.Fetchable, "repaired", p.Repaired,
+	}
 }
 
 func (a *app) printReport(r admin.PageReport) {
-	name := nameOf(r.Ledger, r.Name, r.ID)
-	if a.json {
-		a.emit(object{
-			"page", name, "id", r.ID, "ok", !slices.ContainsFunc(r.Problems, func(p admin.Problem) bool { return !p.Repaired }),
-			"commits", r.Commits, "nodes", r.Nodes, "pieces", r.Pieces, "rows", r.Rows, "bytes", r.Bytes, "torn?", objects(r.Torn, tornText),
-			"indexRebuilt?", r.IndexRebuilt, "problems", objects(r.Problems, problemObject), "missing?", r.MissingPieces,
-			"holes?", objects(r.Holes, ledger.CommitID.String), "inUse?", r.InUse,
-			"rescued?", objects(r.Rescued, func(s admin.Rescue) object {
-				return object{"head", s.Head, "commit", s.Commit, "older", s.Older, "entries", s.Entries, "fromOlder", s.FromOlder}
-			}), "cloudError?", r.CloudErr,
-		})
+	if a.quiet && !a.json && len(r.Problems) == 0 {
 		return
 	}
-	if a.quiet && len(r.Problems) == 0 {
-		return
-	}
-	a.printf("%s: %s, %s, %s, %s, %s\n", name, countText(r.Commits, "commit"), countText(r.Nodes, "node"),
-		countText(r.Pieces, "piece"), countText(r.Rows, "row"), sizeText(r.Bytes))
-	a.printRecovery(r.Torn, r.IndexRebuilt)
-	for _, p := range r.Problems {
-		a.printf("  problem   %s\n", printable(p.String()))
-	}
-	a.printIf(r.More, "  problem   and more\n")
-	a.printIf(r.MissingPieces > 0,
-		"  gone      %s of values, which neither this device nor the cloud has\n",
-		countText(r.MissingPieces, "piece"))
-	a.printIf(len(r.Holes) > 0, "  gone      a part of the tree of %s; the cloud may have it\n",
-		countText(len(r.Holes), "version"))
-	for _, s := range r.Rescued {
-		a.printf("  rescued   commit %s has what is left of commit %s: %s", s.Commit.Short(), s.Head.Short(), countText(s.Entries, "entry"))
-		a.printIf(s.FromOlder > 0, ", %d of them as they were in commit %s", s.FromOlder, s.Older.Short())
-		a.printf("\n")
-	}
-	a.printIf(r.CloudErr != nil, "  cloud     could not be reached: %s\n", errText(r.CloudErr))
-	a.printIf(r.InUse, "  in use    not repaired\n")
+	a.show(object{
+		"page", nameOf(r.Ledger, r.Name, r.ID), "id!", r.ID,
+		"ok!", !slices.ContainsFunc(r.Problems, func(p admin.Problem) bool { return !p.Repaired }),
+		"commits", r.Commits, "nodes", r.Nodes, "pieces", r.Pieces, "rows", r.Rows, "bytes", size(r.Bytes),
+		"torn?", objects(r.Torn, tornText), "indexRebuilt?", r.IndexRebuilt, "moreProblems", r.More, "lostPieces", r.MissingPieces,
+		"lostTrees?", objects(r.Holes, ledger.CommitID.String), "inUse", r.InUse, "cloudError?", r.CloudErr,
+		"problems", objects(r.Problems, problemObject),
+		"rescued?", objects(r.Rescued, func(s admin.Rescue) object {
+			return object{"commit", s.Commit, "head", s.Head, "older", s.Older, "entries", s.Entries, "fromOlder", s.FromOlder}
+		}),
+	})
 }
 
 // verifiedText describes what a check without problems has verified.

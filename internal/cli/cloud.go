@@ -126,7 +126,7 @@ func (a *app) cloudSet(ctx context.Context, f cloudFlags) error {
 			a.printWarning(fmt.Sprintf("%s is also the key of bucket %s: its owner could show one bucket to a new device in place of the other", info.KeyFile, before.BucketID),
 				"make a key for each bucket, or give new devices --bucket-id "+info.BucketID)
 		}
-		a.printCloud(info)
+		a.block("", cloudObject(info))
 		if info.Founded {
 			a.cautionWeak(o.Passphrase)
 			a.tell("this is a new, empty bucket. If other devices share a bucket already, its URL is another one")
@@ -141,7 +141,7 @@ func (a *app) cloudSet(ctx context.Context, f cloudFlags) error {
 func (a *app) cloudShow(ctx context.Context, _ []string) error {
 	info, err := a.cloud(ctx)
 	if err == nil {
-		a.printCloud(info)
+		a.block("", cloudObject(info))
 	}
 	return err
 }
@@ -158,26 +158,13 @@ func (a *app) cloud(ctx context.Context) (info ledger.CloudInfo, err error) {
 	return info, err
 }
 
-// cloudObject is a cloud as --json prints it.
+// cloudObject is a cloud as verbs print it.
 func cloudObject(c ledger.CloudInfo) object {
 	return object{
-		"url", c.URL, "bucket", c.BucketID, "algorithm", c.Algorithm, "plaintext", c.Plaintext, "keyFile?", c.KeyFile, "passphrase?", c.Passphrase,
-		"credentialsFile?", c.CredentialsFile, "device", c.Device, "paused", c.Paused, "error?", c.Err,
+		"url", c.URL, "bucket", c.BucketID, "sealing~", sealingText(c), "algorithm!", c.Algorithm, "plaintext!", c.Plaintext,
+		"keyFile!?", c.KeyFile, "passphrase!", c.Passphrase, "credentialsFile?", c.CredentialsFile, "device", c.Device, "paused", c.Paused,
+		"error?", c.Err,
 	}
-}
-
-func (a *app) printCloud(c ledger.CloudInfo) {
-	switch {
-	case a.json:
-		a.emit(cloudObject(c))
-		return
-	case c.BucketID == "" && c.Err != nil:
-		a.printf("cloud       unknown: %s\n", errText(c.Err))
-		return
-	}
-	a.printf("cloud       %s\nbucket      %s\nsealing     %s\ndevice      %s\n", printable(c.URL), c.BucketID, sealingText(c), c.Device)
-	a.printIf(c.CredentialsFile != "", "credentials %s\n", quoted(c.CredentialsFile))
-	a.printIf(c.Paused, "paused      no sync in the background; %s resumes it\n", a.command("cloud", "resume"))
 }
 
 // sealingText describes the protection of a cloud.
@@ -199,23 +186,14 @@ type cloudProbeFlags struct {
 func (a *app) cloudProbe(ctx context.Context, f cloudProbeFlags) error {
 	points, err := admin.ProbeCloud(ctx, f.URL.url, f.Credentials, &ledger.Options{Buckets: a.process.Buckets})
 	for _, p := range points {
-		a.printPoint(p)
+		if a.json || !a.quiet || p.Err != nil {
+			a.show(object{"promise", p.Name, "ok", p.Err == nil, "error?", p.Err})
+		}
 	}
 	if err == nil {
 		a.summary("the bucket is fit\n")
 	}
 	return err
-}
-
-func (a *app) printPoint(p admin.ProbePoint) {
-	switch {
-	case a.json:
-		a.emit(object{"promise", p.Name, "ok", p.Err == nil, "error?", p.Err})
-	case p.Err != nil:
-		a.printf("BROKEN  %s: %s\n", p.Name, errText(p.Err))
-	case !a.quiet:
-		a.printf("kept    %s\n", p.Name)
-	}
 }
 
 func (a *app) cloudGC(ctx context.Context, repo *ledger.Repository, f dryRun) error {
@@ -227,13 +205,10 @@ func (a *app) cloudGC(ctx context.Context, repo *ledger.Repository, f dryRun) er
 }
 
 func (a *app) printCloudGC(r admin.CloudCollectReport, dry bool) {
-	given, deleted := choose(dry, "to give up", "given up"), choose(dry, "would delete", "deleted")
-	name := nameOf(r.Ledger, r.Name, r.ID)
-	a.result(object{
-		"page", name, "givenUpCommits", r.Commits, "cut", r.Cut, "deletedObjects", r.DeletedObjects, "deletedBytes", r.DeletedBytes,
-		"waitingObjects", r.WaitingObjects, "waitingBytes", r.WaitingBytes,
-	}, "%s: %s %s; %s %s (%s), %s (%s) wait\n", name, countText(r.Commits, "commit"), given, deleted, countText(r.DeletedObjects, "object"),
-		sizeText(r.DeletedBytes), countText(r.WaitingObjects, "object"), sizeText(r.WaitingBytes))
+	a.outcome(dry, "collected", object{
+		"page", nameOf(r.Ledger, r.Name, r.ID), "givenUpCommits", r.Commits, "cut", r.Cut, "deletedObjects", r.DeletedObjects,
+		"deletedBytes", size(r.DeletedBytes), "waitingObjects", r.WaitingObjects, "waitingBytes", size(r.WaitingBytes),
+	})
 }
 
 func cloudPause(ctx context.Context, repo *ledger.Repository, _ struct{}) error {
@@ -254,8 +229,7 @@ func (a *app) cloudUnset(ctx context.Context, repo *ledger.Repository, f dryRun)
 			return err
 		}
 	}
-	a.outcome(f.Dry, append(cloudObject(info), "dryRun?", f.Dry), "%s the cloud %s\n",
-		choose(f.Dry, "would leave", "left"), printable(info.URL))
+	a.outcome(f.Dry, "left", object{"url", info.URL, "bucket", info.BucketID})
 	return nil
 }
 

@@ -53,22 +53,13 @@ func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, f cloudCh
 }
 
 func (a *app) printCloudCheck(r admin.CloudCheckReport) {
-	name := nameOf(r.Ledger, r.Name, r.ID)
-	if a.json {
-		found := func(d cloudsync.DamagedObject) object { return object{"object", d.Name, "message", d.Err} }
-		a.emit(object{
-			"page", name, "objects", r.Objects, "bytes", r.Bytes, "damaged", objects(r.Damaged, found), "more?", r.More, "newer?", objects(r.Newer, found),
-			"repaired", r.Repaired, "missing?", r.Missing, "error?", r.Err,
+	found := func(d cloudsync.DamagedObject) object {
+		return object{"object", d.Name, "message", plain(errText(d.Err))}
+	}
+	if a.json || !a.quiet || len(r.Damaged)+len(r.Newer) > 0 {
+		a.show(object{
+			"page", nameOf(r.Ledger, r.Name, r.ID), "objects", r.Objects, "bytes", size(r.Bytes), "damaged", objects(r.Damaged, found),
+			"moreDamaged", r.More, "newer", objects(r.Newer, found), "repaired", r.Repaired, "missingPieces", r.Missing, "error?", r.Err,
 		})
-		return
 	}
-	done := choose(r.Repaired, "uploaded again: ", "")
-	for _, d := range r.Damaged {
-		a.printf("%s: %s%s: %s\n", name, done, printable(d.Name), errText(d.Err))
-	}
-	for _, d := range r.Newer {
-		a.printf("%s: %s: %s\n", name, printable(d.Name), errText(d.Err))
-	}
-	a.printIf(r.More > 0, "%s: %s%s more\n", name, done, countText(r.More, "object"))
-	a.printIf(r.Missing > 0, "%s: %s missing: not sent by any device yet\n", name, countText(r.Missing, "piece"))
 }

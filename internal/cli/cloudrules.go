@@ -85,8 +85,7 @@ func (a *app) printRules(ctx context.Context, repo *ledger.Repository, c uploadS
 		if i := slices.IndexFunc(infos, func(p ledger.PageInfo) bool { return p.PageRef == u.Page }); i >= 0 {
 			name = nameOf(u.Page.Ledger, infos[i].Name, u.Page.ID)
 		}
-		text := choose(len(u.Prefix) == 0, c.all, fmt.Sprintf(c.some, quoted(string(u.Prefix))))
-		a.print(object{"page", name, "prefix", string(u.Prefix)}, "%s: %s\n", printable(name), text)
+		a.show(object{"page", name, "text~", plain(choose(len(u.Prefix) == 0, c.all, fmt.Sprintf(c.some, quoted(string(u.Prefix))))), "prefix!", string(u.Prefix)})
 	}
 	return nil
 }

@@ -16,11 +16,11 @@ var destructive = map[string]struct {
 	args  []string
 	state string
 }{
-	"delete":           {[]string{"delete", "notes", "--discard-unsynced"}, "notes: would be deleted, "},
-	"rm all":           {[]string{"rm", "notes", "--all"}, "notes: 2 keys would be removed; "},
-	"gc":               {[]string{"gc", "--keep-last", "1"}, "notes: 2 commits would be given up"},
-	"evict discarding": {[]string{"evict", "notes", "--discard-unsynced"}, "notes: would be evicted, with data that only this device had"},
-	"erase":            {[]string{"delete", "notes", "--from-history", "a"}, "notes: 1 commit would be given up"},
+	"delete":           {[]string{"delete", "notes", "--discard-unsynced"}, "notes: to be deleted, "},
+	"rm all":           {[]string{"rm", "notes", "--all"}, "notes: to be removed, 2 keys\n"},
+	"gc":               {[]string{"gc", "--keep-last", "1"}, "notes: to be collected, 2 given up commits\n"},
+	"evict discarding": {[]string{"evict", "notes", "--discard-unsynced"}, "discards unsynced data\n"},
+	"erase":            {[]string{"delete", "notes", "--from-history", "a"}, "notes: to be erased, 1 given up commit\n"},
 }
 
 // TestDestructiveVerbsAsk runs each destructive verb beside nothing and through serve: with no, yes

@@ -64,21 +64,23 @@ func (a *app) erase(ctx context.Context, page ledger.PageRef, f deleteFlags) err
 }
 
 func (a *app) erased(e *admin.Erasure, dry bool) {
-	commits := countText(e.Commits, "commit")
-	text := choose(dry, commits+" would be given up", commits+" given up, "+sizeText(max(e.Bytes, 0))+" freed") +
-		choose(e.InBucket, "; from the bucket with cloud gc in 30 days", "")
-	name := nameOf(e.Ledger, e.Name, e.ID)
-	a.outcome(dry, object{"page", name, "prunedCommits", e.Commits, "bytes", e.Bytes, "inBucket", e.InBucket, "dryRun?", dry}, "%s: %s\n", name, text)
+	a.outcome(dry, "erased", object{
+		"page", nameOf(e.Ledger, e.Name, e.ID), "givenUpCommits", e.Commits, "freedBytes", size(max(e.Bytes, 0)), "inBucket", e.InBucket,
+	})
+	a.leaves(e.InBucket)
 }
 
 func (a *app) deleted(p *ledger.DeletedPage, dry bool) {
-	name := nameOf(p.Ledger, p.Name, p.ID)
-	done, freed := choose(dry, "would be deleted", "deleted"), choose(dry, "would be freed", "freed")
-	still := choose(dry, "would keep", "still has")
-	rest := choose(p.Discarded, ", with data that only this device had", "") +
-		choose(p.Everywhere, "; for all devices, and from the bucket with cloud gc in 30 days", "") +
-		choose(p.InCloud, "; the cloud "+still+" its copy", "")
-	a.outcome(dry, object{
-		"page", name, "bytes", p.Bytes, "inCloud", p.InCloud, "everywhere?", p.Everywhere, "discarded?", p.Discarded, "dryRun?", dry,
-	}, "%s: %s, %s %s%s\n", name, done, sizeText(p.Bytes), freed, rest)
+	a.outcome(dry, "deleted", object{
+		"page", nameOf(p.Ledger, p.Name, p.ID), "bytes", size(p.Bytes), "inCloud", p.InCloud, "everywhere", p.Everywhere,
+		"discardsUnsyncedData", p.Discarded,
+	})
+	a.leaves(p.Everywhere)
+}
+
+// leaves says when data leaves the bucket that is deleted for all devices.
+func (a *app) leaves(bucket bool) {
+	if bucket {
+		a.tell("the data leaves the bucket with cloud gc in 30 days")
+	}
 }

@@ -46,18 +46,18 @@ func TestDryRunsDoNothing(t *testing.T) {
 		args       []string
 		says, does string
 	}{
-		"import mirror": {[]string{"import", "src", "B", "--mirror"}, "src: 1 path would be added, 1 changed, 2 removed, 1 is unchanged\n", ": 1 added, 1 changed, 2 removed, 1 unchanged"},
-		"import":        {[]string{"import", "new", "A"}, "new: 4 paths would be added, 0 changed, 0 removed, 0 are unchanged\n", ": 4 added, 0 changed, 0 removed, 0 unchanged"},
-		"import file":   {[]string{"import", "src", "B/four"}, "src: 1 path would be added, 0 changed, 0 removed, 0 are unchanged\n", ": 1 added, 0 changed, 0 removed, 0 unchanged"},
-		"restore":       {[]string{"restore", "notes", "v1"}, "notes: 1 key would be added, 1 changed, 1 removed to restore v1\n", "restored v1"},
-		"restore some":  {[]string{"restore", "notes", "v1", "a"}, "notes: 0 keys would be added, 1 changed, 0 removed to restore v1\n", "restored v1"},
-		"undo":          {[]string{"undo", "notes", "v2"}, "notes: 1 key would be changed, 0 kept that were changed since\n", "1 key changed"},
-		"tag delete":    {[]string{"tag", "notes", "-d", "v1"}, "tag v1 would be removed from commit ", ""},
-		"tag move":      {[]string{"tag", "notes", "v1", "--move"}, "tag v1 would be given to commit ", " v1\n"},
-		"cloud unset":   {[]string{"cloud", "unset"}, "would leave the cloud dir:", "left the cloud dir:"},
-		"export":        {[]string{"export", "src", "out"}, "would export 4 entries, 12 B to ", "exported 4 entries, 12 B to "},
-		"export over":   {[]string{"export", "src", "B", "--overwrite"}, "would export 4 entries, 12 B to B, and replace 3 files\n", "exported 4 entries, 12 B to B\n"},
-		"export lines":  {[]string{"export", "notes", "B/four", "--format", "jsonl", "--overwrite"}, "would export 2 entries, 2 B to B/four, and replace 1 file\n", "exported 2 entries, "},
+		"import mirror": {[]string{"import", "src", "B", "--mirror"}, "src: to be imported, 1 added, 1 updated, 2 removed, 1 unchanged, ", ": 1 added, 1 updated, 2 removed, 1 unchanged, "},
+		"import":        {[]string{"import", "new", "A"}, "new: to be imported, 4 added, ", ": 4 added, "},
+		"import file":   {[]string{"import", "src", "B/four"}, "src: to be imported, 1 added, ", ": 1 added, "},
+		"restore":       {[]string{"restore", "notes", "v1"}, "notes: to be restored, 1 added, 1 changed, 1 removed\n", "restored v1"},
+		"restore some":  {[]string{"restore", "notes", "v1", "a"}, "notes: to be restored, 1 changed\n", "restored v1"},
+		"undo":          {[]string{"undo", "notes", "v2"}, "notes: to be undone, commit ", ", 1 key\n"},
+		"tag delete":    {[]string{"tag", "notes", "-d", "v1"}, "v1: to be deleted, commit ", "v1: deleted, commit "},
+		"tag move":      {[]string{"tag", "notes", "v1", "--move"}, "v1: to be set, commit ", " v1\n"},
+		"cloud unset":   {[]string{"cloud", "unset"}, "dir:bucket: to be left, ", "dir:bucket: left, "},
+		"export":        {[]string{"export", "src", "out"}, "src: to be exported, path out, 4 files, 12 B\n", "src: exported, path out, 4 files, 12 B\n"},
+		"export over":   {[]string{"export", "src", "B", "--overwrite"}, "src: to be exported, path B, 4 files, 12 B, 3 replaced\n", "src: exported, path B, 4 files, 12 B, 3 replaced\n"},
+		"export lines":  {[]string{"export", "notes", "B/four", "--format", "jsonl", "--overwrite"}, "notes: to be exported, path B/four, 2 files, 2 B, 1 replaced\n", "notes: exported, path B/four, 2 files, "},
 	} {
 		for _, served := range []bool{false, true} {
 			t.Run(name+map[bool]string{true: " through serve"}[served], func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestDryImportMakesNoRepository(t *testing.T) {
 		t.Fatal(err)
 	}
 	repo := filepath.Join(dir, "r")
-	if out, want := do(t, 0, "", "--dir", repo, "import", "p", filepath.Join(dir, "f"), "--dry-run"), "p: 1 path would be added, 0 changed, 0 removed, 0 are unchanged\n"; out != want {
+	if out, want := do(t, 0, "", "--dir", repo, "import", "p", filepath.Join(dir, "f"), "--dry-run"), "p: to be imported, 1 added\n"; out != want {
 		t.Errorf("said %q, want %q", out, want)
 	}
 	if _, err := os.Stat(repo); err == nil {

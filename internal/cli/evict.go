@@ -91,16 +91,12 @@ func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) erro
 }
 
 func (a *app) evictLine(e *admin.EvictResult, o admin.EvictOptions) {
-	name, bar := nameOf(e.Ledger, e.Name, e.ID), barText(e.Bar)
-	verb := choose(o.DryRun, "would be evicted", "evicted")
-	if o.Values {
-		verb = choose(o.DryRun, "values would be dropped", "values dropped")
-	}
-	away, lost := e.Bar == admin.EvictAway, choose(e.Discarded, ", with data that only this device had", "")
-	verb = choose(away, e.Reason+lost, verb+lost+", "+sizeText(e.Bytes))
-	a.outcome(o.DryRun, object{
-		"page", name, "evicted", bar == "", "bytes", e.Bytes, "bar?", bar, "reason?", e.Reason, "discarded?", e.Discarded, "dryRun?", o.DryRun,
-	}, "%s: %s\n", name, verb)
+	bar := barText(e.Bar)
+	evicted := bar == "" && !o.Values
+	a.outcome(o.DryRun, choose(o.Values, "stripped of values", choose(bar == "", "evicted", "")), object{
+		"page", nameOf(e.Ledger, e.Name, e.ID), "evicted!", evicted, "bytes", size(e.Bytes), "bar!?", bar, "reason?", plain(e.Reason),
+		"discardsUnsyncedData", e.Discarded,
+	})
 }
 
 // barText is the reason, in a word, why a page cannot be evicted; "" when it can.

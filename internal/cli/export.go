@@ -104,12 +104,10 @@ func (a *app) runExport(ctx context.Context, snap *ledger.Snapshot, path, format
 }
 
 func (a *app) exported(page *ledger.Page, path string, r filetree.ExportResult, dry bool) {
-	j := object{"page", pageText(page), "path", path, "files", r.Files, "bytes", r.Bytes, "warnings", r.Warnings, "replaced?", r.Replaced, "dryRun?", dry}
-	what := countText(r.Files, "entry") + ", " + sizeText(r.Bytes) + " to " + quoted(path)
-	switch {
-	case dry:
-		a.print(j, "would export %s%s\n", what, choose(r.Replaced > 0, ", and replace "+countText(r.Replaced, "file"), ""))
-	case path != "-": // with "-" the output is the page itself
-		a.result(j, "exported %s\n", what)
+	if path != "-" || dry { // otherwise the output is the page itself
+		a.outcome(dry, "exported", object{
+			"page", pageText(page), "path", path, "files", r.Files, "bytes", size(r.Bytes), "warnings", r.Warnings,
+			"replaced", r.Replaced,
+		})
 	}
 }

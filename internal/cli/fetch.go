@@ -22,8 +22,7 @@ func (a *app) fetch(ctx context.Context, f fetchFlags) error {
 		if err != nil {
 			return err
 		}
-		a.result(object{"page", pageText(page), "values", r.Values, "pieces", r.Pieces, "bytes", r.Bytes},
-			"%s checked, %s fetched\n", countText(r.Values, "long value"), sizeText(r.Bytes))
+		a.outcome(false, "fetched", object{"page", pageText(page), "longValues", r.Values, "pieces", r.Pieces, "bytes", size(r.Bytes)})
 		return nil
 	})
 }

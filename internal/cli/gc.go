@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -56,17 +55,10 @@ func (a *app) collect(ctx context.Context, repo *ledger.Repository, o admin.Coll
 }
 
 func (a *app) collected(c admin.PageCollection, dry bool) {
-	name := nameOf(c.Ledger, c.Name, c.ID)
-	pruned := countText(c.Pruned, "commit") + choose(dry, " would be given up", " given up")
-	rules := choose(dry, "the rules would become the bucket's setting", "the rules are the bucket's setting now")
-	deleted := fmt.Sprintf("%s and %s deleted, %s to be compacted", countText(c.Pieces, "piece"),
-		countText(c.Nodes, "node"), sizeText(c.Bytes))
-	what := joined(", ", choose(dry || c.Pruned > 0 || c.InBucket, pruned, ""), choose(c.InBucket, rules, ""),
-		choose(dry, "", deleted))
-	a.outcome(dry, object{
-		"page", name, "prunedCommits", c.Pruned, "deletedPieces", c.Pieces, "deletedNodes", c.Nodes, "deletedBytes", c.Bytes,
-		"retentionInBucket?", c.InBucket, "dryRun?", dry,
-	}, "%s: %s\n", printable(name), what)
+	a.outcome(dry, "collected", object{
+		"page", nameOf(c.Ledger, c.Name, c.ID), "givenUpCommits", c.Pruned, "deletedPieces", c.Pieces, "deletedNodes", c.Nodes,
+		"deletedBytes", size(c.Bytes), "retentionInBucket", c.InBucket,
+	})
 }
 
 // compact compacts the pages of o. freed reports whether that released any space.
@@ -85,20 +77,15 @@ func (a *app) compact(ctx context.Context, repo *ledger.Repository, o admin.Comp
 
 // compacted prints the results of Compact.
 func (a *app) compacted(pages []admin.PageCompaction, dry bool) {
-	freed, rewritten := choose(dry, "would be freed", "freed"), choose(dry, "to rewrite", "rewritten")
 	total := int64(0)
 	for _, c := range pages {
-		name := nameOf(c.Ledger, c.Name, c.ID)
 		total += c.Freed
-		text := "nothing to free, " + sizeText(c.After)
-		if c.Freed != 0 {
-			text = fmt.Sprintf("%s %s, %s before, %s after, %s %s", sizeText(c.Freed), freed,
-				sizeText(c.Before), sizeText(c.After), countText(c.Segments, "segment"), rewritten)
-		}
-		a.result(object{"page", name, "bytesBefore", c.Before, "bytesAfter", c.After, "freedBytes", c.Freed, "segments", c.Segments, "dryRun?", dry},
-			"%s: %s\n", printable(name), text)
+		a.outcome(dry, "compacted", object{
+			"page", nameOf(c.Ledger, c.Name, c.ID), "bytesBefore", size(c.Before), "bytesAfter", size(c.After), "freedBytes", size(c.Freed),
+			"segments", c.Segments,
+		})
 	}
 	if len(pages) != 1 {
-		a.summary("%s of %s %s\n", sizeText(total), countText(len(pages), "page"), freed)
+		a.summary("%s of %s %s\n", sizeText(total), countText(len(pages), "page"), choose(dry, "would be freed", "freed"))
 	}
 }

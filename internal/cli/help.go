@@ -93,6 +93,7 @@ var moved = map[string]string{
 	"log --all":            "--heads starts from every head",
 	"log --format":         "--ids prints ids, --oneline a line for each commit, --json objects",
 	"log --from":           "--at starts from a revision",
+	"status --bars":        "--space has bars",
 	"sync --pause":         "cloud pause",
 	"sync --resume":        "cloud resume",
 	"tag --force":          "--move moves a name",

@@ -173,9 +173,7 @@ func (a *app) importDry(ctx context.Context, name pageName, run func(*ledger.Pag
 		if err != nil {
 			return err
 		}
-		are := choose(r.Unchanged == 1, "is", "are")
-		a.print(object{"page", pageText(page), "added", r.Added, "changed", r.Changed, "removed", r.Removed, "unchanged", r.Unchanged, "dryRun", true},
-			"%s: %s would be added, %d changed, %d removed, %d %s unchanged\n", pageText(page), countText(r.Added, "path"), r.Changed, r.Removed, r.Unchanged, are)
+		a.outcome(true, "imported", append(object{"page", pageText(page)}, importedObject(r)...))
 		return nil
 	}
 	has, err := a.hasRepository()
@@ -234,13 +232,15 @@ func (a *app) runImport(ctx context.Context, page *ledger.Page, path, format str
 	return result, nil
 }
 
+func importedObject(r filetree.Result) object {
+	return object{
+		"added", r.Added, "updated", r.Changed, "removed", r.Removed, "unchanged", r.Unchanged, "bytes", size(r.Bytes), "warnings", r.Warnings,
+	}
+}
+
 func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result, merged object, created bool) error {
 	name := pageText(page)
-	what := fmt.Sprintf("%d added, %d changed, %d removed, %d unchanged, %s read", r.Added, r.Changed, r.Removed,
-		r.Unchanged, sizeText(r.Bytes))
-	text := doneText(r.Commit, r.Committed, what) + choose(r.Committed, "", fmt.Sprintf(" (%d unchanged)", r.Unchanged))
-	a.result(append(doneObject(page, r.Commit, r.Committed, merged), "added", r.Added, "updated", r.Changed, "removed", r.Removed, "unchanged", r.Unchanged,
-		"bytes", r.Bytes, "warnings", r.Warnings, "repositoryCreated?", created), "%s\n", text)
+	a.committed(page, r.Commit, r.Committed, "", merged, append(importedObject(r), "repositoryCreated", created))
 	if a.json || a.quiet {
 		return nil
 	}

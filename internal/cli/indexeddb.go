@@ -79,46 +79,21 @@ func (a *app) listProfile(p *profile.Profile) error {
 		stores := objects(d.Stores, func(s *indexeddb.Store) object {
 			return object{
 				"name", s.Name, "keyPath", keyPathJSON(s.KeyPath), "autoIncrement", s.AutoIncrement, "records", p.Records(d.ID, s.ID),
-				"indexes", objects(s.Indexes, indexObject),
+				"indexes", objects(s.Indexes, func(x *indexeddb.Index) object {
+					return object{"name", x.Name, "keyPath", keyPathJSON(x.KeyPath), "unique", x.Unique, "multiEntry", x.MultiEntry}
+				}),
 			}
 		})
-		a.print(object{"database", d.Name, "origin", d.Origin, "version", d.Version, "stores", stores},
-			"%s  version %d  of %s\n", quoted(d.Name), d.Version, printable(d.Origin))
-		if a.json {
-			continue
-		}
-		for _, s := range d.Stores {
-			records := countText(p.Records(d.ID, s.ID), "record")
-			a.printf("  %s  %s%s%s\n", quoted(s.Name), records, keyPathText(keyPathJSON(s.KeyPath)),
-				choose(s.AutoIncrement, "  key generator", ""))
-			for _, x := range s.Indexes {
-				a.printf("    index %s%s%s%s\n", quoted(x.Name), keyPathText(keyPathJSON(x.KeyPath)),
-					choose(x.Unique, "  unique", ""), choose(x.MultiEntry, "  multi-entry", ""))
-			}
-		}
+		a.show(object{"database", d.Name, "origin", d.Origin, "version", d.Version, "stores", stores})
 	}
 	return nil
-}
-
-func indexObject(x *indexeddb.Index) object {
-	return object{"name", x.Name, "keyPath", keyPathJSON(x.KeyPath), "unique", x.Unique, "multiEntry", x.MultiEntry}
-}
-
-func keyPathText(path any) string {
-	switch path := path.(type) {
-	case string:
-		return "  key path " + quoted(path)
-	case []string:
-		return "  key path " + quoted("["+strings.Join(path, ", ")+"]")
-	}
-	return ""
 }
 
 // profileObject is the totals of a profile, as --json prints them.
 func profileObject(r profile.Result) object {
 	return object{
 		"databases", r.Databases, "stores", r.Stores, "indexes", r.Indexes, "records", r.Records, "indexRows", r.IndexRows, "blobs", r.Blobs,
-		"bytes", r.Bytes, "staleIndexRows", r.StaleIndexRows,
+		"bytes", size(r.Bytes), "staleIndexRows", r.StaleIndexRows,
 	}
 }
 
@@ -127,18 +102,17 @@ func (a *app) indexeddbCheck(ctx context.Context, f sourceArg) error {
 	p := a.startProgress(ctx, "checking", "records")
 	o := &profile.Options{Progress: p.followRecords, Damage: func(err error) error {
 		problems++
-		a.print(object{"problem", err}, "problem     %s\n", errText(err))
+		a.show(object{"problem", err})
 		return nil
 	}}
 	o.LeftOut = func(row indexeddb.Row, holder indexeddb.Key) {
-		by, why := "", "no record has its key there"
+		by := ""
 		if !holder.IsZero() {
 			by = holder.String()
-			why = "record " + printable(by) + " has its key"
 		}
-		key, record := row.Key.String(), row.Primary.String()
-		a.print(object{"database", row.Database, "store", row.Store, "index", row.Index, "key", key, "leftOut", record, "holder?", by},
-			"left out    record %s of the unique index %d/%d/%d: %s, %s\n", printable(record), row.Database, row.Store, row.Index, why, printable(key))
+		a.show(object{
+			"leftOut", row.Primary.String(), "database", row.Database, "store", row.Store, "index", row.Index, "key", row.Key.String(), "holder?", by,
+		})
 	}
 	var result profile.Result
 	err := a.withProfile(ctx, f.Source, o, func(source *profile.Profile) (err error) {
@@ -149,26 +123,12 @@ func (a *app) indexeddbCheck(ctx context.Context, f sourceArg) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
-		a.emit(append(profileObject(result), "opaque", result.Opaque, "leftOut", result.LeftOut, "problems", problems))
-	}
+	a.outcome(false, choose(problems == 0, "verified", ""), append(append(object{"source", f.Source}, profileObject(result)...),
+		"opaqueRecords", result.Opaque, "leftOutRows", result.LeftOut, "problems", problems))
 	if problems > 0 {
 		return withHint(found(problems, "problem"), "the browser may repair its data, or clear it; a backup may have it whole")
 	}
-	if a.json || a.quiet {
-		return nil
-	}
-	a.printf("%s verified\n", resultText(result))
-	a.printIf(result.StaleIndexRows > 0, "%s\n", countText(result.StaleIndexRows, "stale index row"))
-	a.printIf(result.LeftOut > 0, "%s left out of unique indexes\n", countText(result.LeftOut, "index row"))
-	a.printIf(result.Opaque > 0, "%s with an unknown or long value, not compared with the indexes\n",
-		countText(result.Opaque, "record"))
 	return nil
-}
-
-func resultText(r profile.Result) string {
-	return fmt.Sprintf("%s, %s, %s, %s, %s", countText(r.Databases, "database"), countText(r.Records, "record"),
-		countText(r.IndexRows, "index row"), countText(r.Blobs, "blob"), sizeText(r.Bytes))
 }
 
 // followRecords takes over the progress of a profile.
@@ -224,7 +184,7 @@ func (a *app) indexeddbImport(ctx context.Context, f profileFlags) error {
 			if err != nil {
 				return err
 			}
-			return a.finish(ctx, page, f.mergeFlags, before, after, resultText(result), append(profileObject(result), "created?", created)...)
+			return a.finish(ctx, page, f.mergeFlags, before, after, "", append(profileObject(result), "repositoryCreated", created)...)
 		}
 		return a.with(ctx, ledger.Options{MustExist: true, CacheBytes: importCache}, func(repo *ledger.Repository) error {
 			return a.pageIn(ctx, repo, f.Page, creates, put)
@@ -246,8 +206,7 @@ func (a *app) indexeddbExport(ctx context.Context, f profileExportFlags) error {
 		if err != nil {
 			return hintFor(err, fs.ErrExist, "remove it, or name another directory")
 		}
-		a.result(append(object{"page", pageText(page), "path", done.Path}, profileObject(done.Result)...),
-			"exported %s to %s\n", resultText(done.Result), quoted(done.Path))
+		a.outcome(false, "exported", append(object{"page", pageText(page), "path", done.Path}, profileObject(done.Result)...))
 		return nil
 	})
 }

@@ -77,17 +77,7 @@ func (a *app) statKey(ctx context.Context, page *ledger.Page, snap *ledger.Snaps
 	if item.Problem != nil {
 		a.warn(fmt.Errorf("attributes of %s: %w", a.shortKey(key), item.Problem))
 	}
-	if a.json {
-		a.emit(entryObject(item))
-		return nil
-	}
-	e := item.Entry
-	a.printf("key       %s\nsize      %s\npriority  %s\n", a.keyText(e.Key), sizeText(e.Size), e.Priority)
-	a.printf("object    %s\n", choose(e.Inline, "inline in the tree", e.Object))
-	if at := item.Attributes; at != nil {
-		a.printf("type      %s\nmode      %s\n", at.Type, at)
-		a.printIf(at.Type != filetree.Directory, "modified  %s\n", timeText(at.ModTime))
-	}
+	a.block("", entryObject(item))
 	return nil
 }
 
@@ -101,17 +91,12 @@ func (a *app) statPage(ctx context.Context, page *ledger.Page) error {
 		return err
 	}
 	heads, newest := n.all, n.all[len(n.all)-1]
-	if a.json {
-		a.emit(object{
-			"page", pageText(page), "ledger", jsonBytes(page.Ref().Ledger), "name?", jsonBytes(page.Name()), "id", page.Ref().ID,
-			"heads", objects(heads, func(c ledger.Commit) string { return c.ID.String() }), "newest", commitObject(newest, admin.Sender{}, n),
-			"segments", stats.Segments, "segmentBytes", stats.SegmentBytes, "indexBytes", stats.IndexBytes,
-		})
-		return nil
-	}
-	a.printf("page        %s\nid          %s\nnewest      %s (%s, generation %d)\n", pageText(page), page.Ref().ID, newest.ID, timeText(newest.Time), newest.Generation)
-	a.printf("heads       %d\ntags        %d\n", len(heads), n.count)
-	a.printf("log         %s in %s\nindex       %s\n", sizeText(stats.SegmentBytes), countText(stats.Segments, "segment"), sizeText(stats.IndexBytes))
+	a.block("", object{
+		"page", pageText(page), "ledger!", jsonBytes(page.Ref().Ledger), "name!?", jsonBytes(page.Name()), "id", page.Ref().ID,
+		"heads", objects(heads, func(c ledger.Commit) string { return c.ID.String() }), "newest", commitObject(newest, admin.Sender{}, n),
+		"segments", stats.Segments, "segmentBytes", size(stats.SegmentBytes), "indexBytes", size(stats.IndexBytes),
+	})
+	a.printIf(!a.json, "\n")
 	return nil
 }
 
@@ -144,26 +129,26 @@ func (a *app) inspectCommits(ctx context.Context, page *ledger.Page, limit int) 
 	if limit == 0 {
 		limit = defaultCommits
 	}
-	columns := table{{"commit", -12}, {"gen", 6}, {"time", -19}, {"changes", 8}, {"values", 10}, {"nodes", 7}, {"node bytes", 10}, {"new", 7}, {"shared", 0}}
-	a.heads(columns)
+	var rows []object
 	for c, err := range page.Log(ctx) {
 		if err != nil {
 			return fmt.Errorf("read history: %w", err)
 		}
 		if c.Generation == 0 || limit == 0 {
-			return nil
+			break
 		}
 		limit--
 		s, err := commitStats(ctx, page, c)
 		if err != nil {
 			return fmt.Errorf("inspect commit %s: %w", c.ID.Short(), err)
 		}
-		shared := s.nodeBytes - s.newBytes
-		a.row(columns, object{
-			"commit", c.ID, "generation", c.Generation, "time", c.Time, "added", s.added, "removed", s.removed, "updated", s.updated, "valueBytes", s.valueBytes,
-			"nodes", s.nodes, "nodeBytes", s.nodeBytes, "newNodes", s.newNodes, "newNodeBytes", s.newBytes, "sharedNodeBytes", shared,
-		}, c.ID.Short(), c.Generation, clockText(c.Time), s.added+s.removed+s.updated, sizeText(s.valueBytes), s.nodes, sizeText(s.nodeBytes), s.newNodes, shareText(shared, s.nodeBytes))
+		rows = append(rows, object{
+			"commit", c.ID, "generation", c.Generation, "time", c.Time, "added", s.added, "removed", s.removed, "updated", s.updated,
+			"valueBytes", size(s.valueBytes), "nodes", s.nodes, "nodeBytes", size(s.nodeBytes), "newNodes", s.newNodes,
+			"newNodeBytes", size(s.newBytes), "sharedNodeBytes!", s.nodeBytes - s.newBytes,
+		})
 	}
+	a.table(rows)
 	return nil
 }
 
@@ -209,34 +194,17 @@ func (a *app) inspectTree(ctx context.Context, page *ledger.Page, id ledger.Comm
 	if err != nil {
 		return fmt.Errorf("read tree: %w", err)
 	}
-	if a.json {
-		a.emit(object{
-			"root", t.Root, "depth", t.Depth, "nodes", t.Nodes, "nodeBytes", t.NodeBytes, "entries", t.Entries, "keyBytes", t.KeyBytes,
-			"inlineEntries", t.InlineEntries, "inlineBytes", t.InlineBytes, "valueBytes", t.ValueBytes, "lazyEntries", t.LazyEntries,
-			"levels", objects(t.Levels, func(l admin.LevelStats) object {
-				return object{"level", l.Level, "nodes", l.Nodes, "entries", l.Entries, "children", l.Children, "bytes", l.Bytes, "maxBytes", l.MaxBytes}
-			}),
-		})
-		return nil
-	}
-	a.printf("root        %s\nentries     %d in %s, depth %d\n", t.Root, t.Entries, countText(t.Nodes, "node"), t.Depth)
-	a.printf("nodes       %s, of which keys %s, inline values %s\n", sizeText(t.NodeBytes), shareText(t.KeyBytes, t.NodeBytes), shareText(t.InlineBytes, t.NodeBytes))
-	a.printf("values      %d inline with %s, %d in pieces with %s, %d lazy\n", t.InlineEntries, sizeText(t.InlineBytes), t.Entries-t.InlineEntries, sizeText(t.ValueBytes), t.LazyEntries)
-	if len(t.Levels) == 0 {
-		return nil
-	}
-	a.printf("\n")
-	columns := table{{"level", 5}, {"nodes", 8}, {"entries", 10}, {"children", 10}, {"bytes", 10}, {"share", 7}, {"mean", 10}, {"largest", 10}}
-	a.heads(columns)
-	for _, l := range t.Levels {
-		a.row(columns, nil, l.Level, l.Nodes, l.Entries, l.Children, sizeText(l.Bytes),
-			shareText(l.Bytes, t.NodeBytes), sizeText(l.Bytes/max(l.Nodes, 1)), sizeText(l.MaxBytes))
-	}
+	a.block("", object{
+		"root", t.Root, "depth", t.Depth, "nodes", t.Nodes, "nodeBytes", size(t.NodeBytes), "entries", t.Entries, "keyBytes", size(t.KeyBytes),
+		"inlineEntries", t.InlineEntries, "inlineBytes", size(t.InlineBytes), "valueBytes", size(t.ValueBytes), "lazyEntries", t.LazyEntries,
+		"levels", objects(t.Levels, func(l admin.LevelStats) object {
+			return object{
+				"level", l.Level, "nodes", l.Nodes, "entries", l.Entries, "children", l.Children, "bytes", size(l.Bytes), "maxBytes", size(l.MaxBytes),
+			}
+		}),
+	})
 	return nil
 }
-
-// pieceColumns are the columns of a value's pieces.
-var pieceColumns = table{{"piece", 0}, {"kind", -5}, {"size", 10}, {"share", 0}}
 
 func (a *app) inspectValue(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot, key []byte, at string) error {
 	entry, err := snap.Stat(ctx, key)
@@ -244,10 +212,11 @@ func (a *app) inspectValue(ctx context.Context, page *ledger.Page, snap *ledger.
 		return a.noKey(page, key, at, err)
 	}
 	a.printIf(entry.Inline && !a.json, "inline in the tree, %s\n", sizeText(entry.Size))
+	var rows []object
 	err = each(admin.Pieces(ctx, snap, key), func(p admin.PieceInfo) {
-		a.row(pieceColumns, object{"piece", p.Digest, "kind", p.Kind, "size", p.Size},
-			p.Digest, p.Kind, sizeText(p.Size), shareText(p.Size, entry.Size))
+		rows = append(rows, object{"piece", p.Digest, "kind", p.Kind, "size", size(p.Size)})
 	})
+	a.table(rows)
 	if err != nil {
 		return fmt.Errorf("read pieces of %s: %w", a.shortKey(key), err)
 	}
@@ -276,17 +245,9 @@ func (a *app) inspectPieces(ctx context.Context, snap *ledger.Snapshot) error {
 		s.bytes += entry.Size
 		s.pieces += pieces
 	}
-	var all storedSums
-	for _, s := range sums {
-		all.values, all.bytes, all.pieces = all.values+s.values, all.bytes+s.bytes, all.pieces+s.pieces
-	}
-	columns := table{{"stored as", -14}, {"values", 9}, {"share", 7}, {"bytes", 10}, {"share", 7}, {"pieces", 9}, {"mean piece", 10}}
-	a.heads(columns)
-	for _, s := range sums {
-		mean := choose(s.pieces > 0, sizeText(s.bytes/max(s.pieces, 1)), "-")
-		a.row(columns, object{"stored", s.stored, "values", s.values, "bytes", s.bytes, "pieces", s.pieces},
-			s.stored, s.values, shareText(s.values, all.values), sizeText(s.bytes), shareText(s.bytes, all.bytes), s.pieces, mean)
-	}
+	a.table(objects(sums, func(s storedSums) object {
+		return object{"stored", s.stored, "values", s.values, "bytes", size(s.bytes), "pieces", s.pieces}
+	}))
 	return nil
 }
 
@@ -321,11 +282,16 @@ func (a *app) inspectRefs(ctx context.Context, page *ledger.Page) error {
 		of[kind]++
 	}
 	flush()
-	columns := table{{"kind", -12}, {"references", 13}, {"destinations", 12}, {"share", 7}, {"in all", 10}}
-	a.heads(columns)
+	var rows []object
 	for _, kind := range []string{"object/eager", "object/lazy", "commit"} {
-		a.printRefs(columns, kind, counts[kind])
+		for i, c := range counts[kind] {
+			if c.destinations > 0 {
+				least := int64(1) << i
+				rows = append(rows, object{"kind", kind, "least", least, "most", 2*least - 1, "destinations", c.destinations, "references", c.references})
+			}
+		}
 	}
+	a.table(rows)
 	return nil
 }
 
@@ -337,23 +303,6 @@ func splitReference(row string) (destination, kind string) {
 		rest = rest[:i]
 	}
 	return destination, rest
-}
-
-func (a *app) printRefs(columns table, kind string, counts *refCounts) {
-	var all int64
-	for _, c := range counts {
-		all += c.destinations
-	}
-	for i, c := range counts {
-		if c.destinations == 0 {
-			continue
-		}
-		least, most := int64(1)<<i, int64(1)<<(i+1)-1
-		span := choose(most > least, fmt.Sprintf("%d to %d", least, most), fmt.Sprint(least))
-		a.row(columns, object{
-			"kind", kind, "least", least, "most", most, "destinations", c.destinations, "references", c.references},
-			kind, span, c.destinations, shareText(c.destinations, all), c.references)
-	}
 }
 
 // completeViews completes the arguments of inspect.

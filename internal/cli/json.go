@@ -1,13 +1,8 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"iter"
-	"reflect"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ledgerd/ledger"
@@ -20,53 +15,6 @@ type jsonBytes []byte
 
 // MarshalJSON implements json.Marshaler.
 func (b jsonBytes) MarshalJSON() ([]byte, error) { return filetree.AppendJSONBytes(nil, b), nil }
-
-// object is a JSON object: names and values alternate, in the order of output. A member whose name
-// ends in a question mark is omitted if its value is zero or empty.
-type object []any
-
-// MarshalJSON implements json.Marshaler.
-func (o object) MarshalJSON() ([]byte, error) {
-	b := []byte("{")
-	for i := 0; i < len(o); i += 2 {
-		name, optional := strings.CutSuffix(o[i].(string), "?")
-		value := member(o[i+1])
-		if optional && isNone(reflect.ValueOf(value)) {
-			continue
-		}
-		text, err := marshal(value)
-		if err != nil {
-			return nil, err
-		}
-		if len(b) > 1 {
-			b = append(b, ',')
-		}
-		b = append(append(strconv.AppendQuote(b, name), ':'), text...)
-	}
-	return append(b, '}'), nil
-}
-
-// isNone reports whether a value is zero or empty.
-func isNone(v reflect.Value) bool {
-	return !v.IsValid() || v.IsZero() || (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0
-}
-
-// member returns the value to encode: errors and ids become text, and the zero time becomes "".
-func member(value any) any {
-	switch v := value.(type) {
-	case time.Time:
-		return choose(v.IsZero(), "", timeText(v))
-	case ledger.CommitID:
-		return choose(v.IsZero(), "", v.String())
-	case json.Marshaler:
-		return v
-	case error:
-		return v.Error()
-	case fmt.Stringer:
-		return v.String()
-	}
-	return value
-}
 
 // objects applies fn to each element.
 func objects[T, U any](all []T, fn func(T) U) []U {
@@ -119,14 +67,9 @@ func (a *app) print(j any, format string, args ...any) {
 	}
 }
 
-// result prints the result of a verb: j with --json, else the text, unless --quiet is set.
+// result is print for the result of a verb, which --quiet omits.
 func (a *app) result(j any, format string, args ...any) {
-	a.outcome(false, j, format, args...)
-}
-
-// outcome is result for a verb with --dry-run. A dry run prints even with --quiet.
-func (a *app) outcome(dry bool, j any, format string, args ...any) {
-	if dry || a.json || !a.quiet {
+	if a.json || !a.quiet {
 		a.print(j, format, args...)
 	}
 }
@@ -134,7 +77,7 @@ func (a *app) outcome(dry bool, j any, format string, args ...any) {
 // commitObject is a commit as --json prints it.
 func commitObject(c ledger.Commit, s admin.Sender, n names) object {
 	return object{
-		"commit", c.ID, "time", c.Time, "timestamp", c.Timestamp, "generation", c.Generation, "root", c.Root, "parents", objects(c.Parents, ledger.CommitID.String),
+		"commit", c.ID, "time", c.Time, "timestamp!", c.Timestamp, "generation", c.Generation, "root!", c.Root, "parents!", objects(c.Parents, ledger.CommitID.String),
 		"device?", c.Device, "sender?", s.Device, "senderVerified?", s.Verified, "message?", c.Message, "head?", n.heads[c.ID], "tags?", n.tags[c.ID],
 	}
 }
@@ -157,24 +100,20 @@ func sideObject(e *ledger.Entry) object {
 	if e == nil {
 		return nil
 	}
-	return object{"size", e.Size, "priority", e.Priority, "inline", e.Inline, "object?", e.Object}
+	return object{"size", size(e.Size), "priority", e.Priority, "inline", e.Inline, "object?", e.Object}
 }
 
 // doneObject is the result of a verb that changes a page.
 func doneObject(page *ledger.Page, commit ledger.CommitID, changed bool, merged object) object {
-	return append(object{"page", pageText(page), "commit", commit.String(), "changed", changed}, merged...)
+	return append(object{"page", pageText(page), "commit", commit, "changed", changed}, merged...)
 }
 
 // timeText formats a time: RFC 3339 in UTC, with fractional digits as needed.
 func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// committed prints the result of a verb that changes a page. more has additional members for
-// --json.
-func (a *app) committed(page *ledger.Page, before, after ledger.CommitID, what string, more object) {
-	a.result(doneObject(page, after, before != after, more), "%s\n", doneText(after, before != after, what))
-}
-
-// doneText describes the change of a page by a verb.
-func doneText(commit ledger.CommitID, changed bool, what string) string {
-	return choose(changed, "commit "+commit.Short()+": "+what, "nothing has changed since commit "+commit.Short())
+// committed prints the result of a verb that changes a page: what it has done, and more members.
+func (a *app) committed(page *ledger.Page, commit ledger.CommitID, changed bool, what string, merged, more object) {
+	text := choose(changed, "commit "+commit.Short(), "nothing has changed since commit "+commit.Short())
+	a.result(doneObject(page, commit, changed, append(merged, more...)), "%s\n",
+		joined(": ", text, joined(", ", choose(changed, what, ""), more.phrases())))
 }

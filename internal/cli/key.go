@@ -33,7 +33,7 @@ func (a *app) keyInit(ctx context.Context, f keyInitFlags) error {
 	if err := keys.CreateFile(path, pass); err != nil {
 		return hintFor(err, fs.ErrExist, "an existing key is never overwritten: name another file, or use that key")
 	}
-	return a.printKey(path, "made ", pass)
+	return a.printKey(path, "made", pass)
 }
 
 type keyShowFlags struct {
@@ -60,22 +60,18 @@ func (a *app) printKey(path, done string, pass []byte) error {
 			"the key file is damaged, or is not a key file: name a file of ledgerd key init, "+
 				"or your copy of it")
 	}
-	a.result(object{"path", path, "id", id}, "%skey %s in %s\n", done, id, quoted(path))
+	a.outcome(false, done, object{"path", path, "id", id})
 	return nil
 }
 
-// shortID is the number of characters of a slot's id that are printed, and that suffice to name it.
+// shortID is the number of characters of a device's id in texts.
 const shortID = 8
 
 // printKeyring prints the keyring of a cloud. more has additional members for --json.
 func (a *app) printKeyring(k keys.Keyring, more ...any) {
-	slots := objects(k.Slots, func(s keys.Slot) object { return object{"id", s.ID, "kind", s.Kind, "label?", s.Label, "own?", s.Own} })
-	j := object{"bucket", k.BucketID, "changes", k.Changes, "dataKeys", k.DataKeys, "slots", slots}
-	a.result(append(j, more...), "bucket   %s, %s, changed %s\n", k.BucketID, countText(k.DataKeys, "data key"),
-		countText(k.Changes, "time"))
-	for _, s := range k.Slots {
-		own := choose(s.Own, " (used here)", "")
-		a.summary("slot     %s  %-14s  %s%s\n", s.ID[:shortID], s.Kind, printable(s.Label), own)
+	if !a.quiet || a.json {
+		slots := objects(k.Slots, func(s keys.Slot) object { return object{"id", s.ID, "kind", s.Kind, "label?", s.Label, "own", s.Own} })
+		a.block("", append(object{"bucket", k.BucketID, "changes", k.Changes, "dataKeys", k.DataKeys, "slots", slots}, more...))
 	}
 }
 
@@ -192,7 +188,7 @@ func (a *app) keyPair(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.printCloud(info); a.json {
+	if a.block("", cloudObject(info)); a.json {
 		return nil
 	}
 	words := []string{"clone", info.URL, "--bucket-id", info.BucketID}
@@ -216,12 +212,8 @@ func (a *app) keyList(ctx context.Context, f passphraseFlag) error {
 		}
 		devices, bad := admin.Devices(ctx, repo)
 		a.printKeyring(info, "devices?", objects(devices, func(d admin.DeviceInfo) object {
-			return object{"id", d.ID, "name?", d.Name, "last", d.Last, "own?", d.Own}
+			return object{"id", d.ID, "name?", d.Name, "last", d.Last, "own", d.Own}
 		}))
-		for _, d := range devices {
-			own := choose(d.Own, " (this one)", "")
-			a.summary("device   %s  %s  %s%s\n", d.ID[:shortID], timeText(d.Last), printable(d.Name), own)
-		}
 		return bad
 	})
 }
@@ -272,7 +264,7 @@ func (a *app) keyAddition(ctx context.Context, f keyAddFlags) (c keys.ChangeOpti
 
 func (a *app) printAddition(c keys.ChangeOptions, info keys.Keyring) {
 	if a.json || c.AddWords == "" {
-		a.printKeyring(info, "words?", c.AddWords)
+		a.printKeyring(info, "words!?", c.AddWords)
 		return
 	}
 	for line := range slices.Chunk(strings.Fields(c.AddWords), 6) {

@@ -47,28 +47,22 @@ func (a *app) lsPages(ctx context.Context, f lsFlags) error {
 		if len(pages) == 0 && set.some {
 			return a.none(&set)
 		}
-		names := objects(pages, func(p ledger.PageInfo) string { return nameOf(p.Ledger, p.Name, p.ID) })
-		columns := table{{"page", 0}}
-		if f.Long {
-			columns = table{{"page", widest(names...)}, {"id", 0}, {"size", 10}, {"last closed", 0}}
+		if a.json || f.Long {
+			a.table(objects(pages, pageObject))
+			return nil
 		}
-		for i, p := range pages {
-			a.row(columns, pageObject(p), names[i], p.ID, sizeText(p.SizeBytes), closedText(p))
+		for _, p := range pages {
+			a.printf("%s\n", nameOf(p.Ledger, p.Name, p.ID))
 		}
 		return nil
 	})
 }
 
-// closedText formats the time when a page was last closed, for people.
-func closedText(p ledger.PageInfo) string {
-	return choose(p.State == ledger.PageEvicted, "in the cloud only", clockText(p.LastClosed))
-}
-
-// pageObject is a page as ls --json prints it.
+// pageObject is a page in lists.
 func pageObject(p ledger.PageInfo) object {
 	return object{
-		"page", nameOf(p.Ledger, p.Name, p.ID), "ledger", jsonBytes(p.Ledger), "name?", jsonBytes(p.Name), "id", p.ID, "size", p.SizeBytes,
-		"lastClosed?", p.LastClosed, "inCloudOnly?", p.State == ledger.PageEvicted,
+		"page", nameOf(p.Ledger, p.Name, p.ID), "ledger!", jsonBytes(p.Ledger), "name!?", jsonBytes(p.Name), "id", p.ID, "size", size(p.SizeBytes),
+		"lastClosed?", p.LastClosed, "inCloudOnly", p.State == ledger.PageEvicted,
 	}
 }
 
@@ -125,9 +119,6 @@ func (a *app) items(ctx context.Context, snap *ledger.Snapshot, f lsFlags) iter.
 // maxTarget is the length in bytes of the longest link target that ls shows.
 const maxTarget = 4096
 
-// itemColumns are the columns of ls -l.
-var itemColumns = table{{"mode", -10}, {"size", 11}, {"modified", 19}, {"key", 0}}
-
 func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
 	if a.json && f.KeysOnly {
 		a.emit(object{"key", jsonBytes(item.Entry.Key)})
@@ -152,9 +143,9 @@ func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
 	if at := item.Attributes; at != nil {
 		mode, time = at.String(), choose(at.Type != filetree.Directory, clockText(at.ModTime), "-")
 	}
-	size := sizeText(item.Entry.Size) + choose(item.Entry.Priority == ledger.Lazy, "z", "")
+	bytes := sizeText(item.Entry.Size) + choose(item.Entry.Priority == ledger.Lazy, "z", "")
 	key := a.keyText(item.Entry.Key) + choose(target != nil, " -> "+quoted(string(target)), "")
-	a.row(itemColumns, nil, mode, size, time, key)
+	a.printf("%-10s  %11s  %19s  %s\n", mode, bytes, time, key)
 	return nil
 }
 

@@ -67,9 +67,9 @@ func (a *app) jsck(ctx context.Context, page *ledger.Page, f permazenFlags) erro
 }
 
 func (a *app) jsckDone(page, commit string, r jsck.Result, f permazenFlags) error {
-	a.print(object{
-		"page", page, "commit?", commit, "rows", r.Rows, "objects", r.Objects, "issues", r.Issues, "lasting", r.Lasting, "schemasRemoved", r.SchemasRemoved,
-	}, "%s in %s\n", countText(int(r.Objects), "object"), countText(int(r.Rows), "row"))
+	a.show(object{
+		"page", page, "commit!?", commit, "rows", r.Rows, "objects", r.Objects, "issues", r.Issues, "lasting", r.Lasting, "schemasRemoved", r.SchemasRemoved,
+	})
 	switch {
 	case f.Repair && r.Lasting == 0:
 		if r.Issues > 0 {

@@ -56,8 +56,6 @@ func (a *app) restoreDry(ctx context.Context, page *ledger.Page, head, id ledger
 	if err := each(filetree.Diff(ctx, page, head, id, prefix), func(c filetree.Change) { n[c.Kind()]++ }); err != nil {
 		return fmt.Errorf("restore %s: %w", quoted(revision), err)
 	}
-	a.print(object{"page", pageText(page), "added", n[filetree.Added], "changed", n[filetree.Changed], "removed", n[filetree.Removed], "dryRun", true},
-		"%s: %s would be added, %d changed, %d removed to restore %s\n",
-		pageText(page), countText(n[filetree.Added], "key"), n[filetree.Changed], n[filetree.Removed], quoted(revision))
+	a.outcome(true, "restored", object{"page", pageText(page), "added", n[filetree.Added], "changed", n[filetree.Changed], "removed", n[filetree.Removed]})
 	return nil
 }

@@ -60,7 +60,7 @@ func (a *app) rmDry(ctx context.Context, f rmFlags) error {
 		if err != nil {
 			return err
 		}
-		a.print(object{"page", pageText(page), "keys", n, "dryRun", true}, "%s: %s would be removed; removed keys stay in the history\n", pageText(page), countText(n, "key"))
+		a.outcome(true, "removed", object{"page", pageText(page), "keys", n})
 		return nil
 	})
 }

@@ -79,13 +79,11 @@ func (a *app) synced(repo *ledger.Repository, before admin.SyncMetrics, pages []
 	}
 	m := admin.Metrics(repo)
 	up, down, classA, classB := m.Up-before.Up, m.Down-before.Down, m.A-before.A, m.B-before.B
-	switch {
-	case a.json:
-		a.emit(object{
-			"pages", len(pages), "failed", failed, "upBytes", up, "downBytes", down, "classA", classA, "classB", classB, "retries", m.Retries - before.Retries,
+	if a.json || !a.quiet && (failed < len(pages) || err == nil) {
+		a.show(object{
+			"inSync~", plain("in sync"), "pages", len(pages), "failed", failed, "upBytes", size(up), "downBytes", size(down), "classA!", classA,
+			"classB!", classB, "requests~", classA + classB, "retries", m.Retries - before.Retries,
 		})
-	case !a.quiet && failed < len(pages) || err == nil && !a.quiet:
-		a.printf("%s in sync: %s up, %s down, %s\n", countText(len(pages)-failed, "page"), sizeText(up), sizeText(down), countText(classA+classB, "request"))
 	}
 	if err == nil || failed == 0 || failed == len(pages) || isCloudError(err) || errors.Is(err, ledger.ErrCorrupt) || errors.Is(err, context.Canceled) {
 		return err
@@ -99,17 +97,11 @@ func (a *app) synced(repo *ledger.Repository, before admin.SyncMetrics, pages []
 }
 
 func (a *app) syncedPage(p ledger.PageSync) {
-	name := nameOf(p.Ledger, p.Name, p.ID)
-	switch {
-	case a.json:
-		a.emit(object{
-			"page", name, "id", p.ID, "created", p.Created, "position", p.State.Position, "unsynced", p.State.Unsynced, "missing?", p.Missing, "error?", p.Err,
+	if a.json || !a.quiet && p.Err == nil && (p.Missing > 0 || p.Created) {
+		a.show(object{
+			"page", nameOf(p.Ledger, p.Name, p.ID), "id!", p.ID, "created", p.Created, "position!", p.State.Position, "unsynced!", p.State.Unsynced,
+			"missingPieces", p.Missing, "error?", p.Err,
 		})
-	case p.Err != nil || a.quiet:
-	case p.Missing > 0:
-		a.printf("%s: %s missing: not sent by any device yet\n", name, countText(p.Missing, "piece"))
-	case p.Created:
-		a.printf("%s: new here\n", name)
 	}
 }
 

@@ -63,7 +63,7 @@ func (a *app) setTag(ctx context.Context, page *ledger.Page, f tagFlags) error {
 		return withHint(classedf(ledger.ErrConflict, "tag %s: commit %s has this name already", quoted(name), old.Short()),
 			"--move moves the name")
 	case f.Dry:
-		a.print(object{"tag", name, "commit", id, "dryRun", true}, "tag %s would be given to commit %s\n", quoted(name), id.Short())
+		a.outcome(true, "set", object{"tag", name, "commit", id})
 		return nil
 	}
 	if err := page.Tag(ctx, name, id); err != nil {
@@ -85,9 +85,8 @@ func (a *app) deleteTag(ctx context.Context, page *ledger.Page, f tagFlags) erro
 	case err == nil && !has || errors.Is(err, ledger.ErrNotFound):
 		return withHint(classedf(ledger.ErrNotFound, "page %s has no tag %s", pageText(page), quoted(name)),
 			"%s", a.command("tag", pageText(page)))
-	case err == nil && (f.Dry || a.json):
-		a.print(object{"tag", name, "commit", id, "deleted", true, "dryRun?", f.Dry},
-			"tag %s would be removed from commit %s\n", quoted(name), id.Short())
+	case err == nil:
+		a.outcome(f.Dry, "deleted", object{"tag", name, "commit", id, "deleted!", true})
 	}
 	return err
 }

@@ -79,11 +79,6 @@ func countText[N int | int64 | uint64](n N, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// shareText formats part as a percentage of whole.
-func shareText(part, whole int64) string {
-	return choose(whole == 0, "-", strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64)+"%")
-}
-
 // clockText formats a time for people, to the second in UTC; "-" for none.
 func clockText(t time.Time) string {
 	return choose(t.IsZero(), "-", t.UTC().Format("2006-01-02 15:04:05"))
@@ -93,34 +88,6 @@ func clockText(t time.Time) string {
 func durationText(d time.Duration) string {
 	s := int64(d.Round(time.Second) / time.Second)
 	return choose(s >= 3600, fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60), fmt.Sprintf("%d:%02d", s/60, s%60))
-}
-
-// table is the columns of a table that is printed line by line.
-type table []column
-
-// column is a heading and a width as in fmt: a negative width aligns the text to the left.
-type column struct {
-	head  string
-	width int
-}
-
-// heads prints the headings.
-func (a *app) heads(t table) {
-	a.printIf(!a.json, "%s\n", t.line(objects(t, func(c column) any { return c.head })...))
-}
-
-// row prints j with --json, else a line of the table.
-func (a *app) row(t table, j object, cells ...any) {
-	a.print(j, "%s\n", t.line(cells...))
-}
-
-// line puts a cell into each column.
-func (t table) line(cells ...any) string {
-	texts := make([]string, len(t))
-	for i, c := range t {
-		texts[i] = fmt.Sprintf("%*v", c.width, cells[i])
-	}
-	return strings.Join(texts, "  ")
 }
 
 // widest returns the width of a left-aligned column for the texts.

@@ -47,22 +47,17 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, f undoFlags) error {
 		return err // the error names the operation
 	}
 	if f.Dry {
-		a.print(append(doneObject(page, result.Commit, false, nil), "keys", result.Changed, "kept", result.Kept, "dryRun", true),
-			"%s: %s would be changed, %d kept that were changed since\n", pageText(page), countText(result.Changed, "key"), result.Kept)
+		a.outcome(true, "undone", append(doneObject(page, result.Commit, false, nil), undone(result)...))
 		return nil
 	}
 	merged, err := a.mergeAfter(ctx, page, f.mergeFlags)
 	if err != nil {
 		return err
 	}
-	a.undone(page, c, result, merged)
+	a.committed(page, result.Commit, result.Changed > 0, "undid "+c.ID.Short(), merged, undone(result))
 	return nil
 }
 
-func (a *app) undone(page *ledger.Page, c ledger.Commit, r ledger.UndoResult, merged object) {
-	kept := fmt.Sprintf(", %s kept that %s changed since", countText(r.Kept, "key"), choose(r.Kept > 1, "were", "was"))
-	text := doneText(r.Commit, r.Changed > 0, fmt.Sprintf("undid %s, %s changed", c.ID.Short(),
-		countText(r.Changed, "key")))
-	a.result(append(doneObject(page, r.Commit, r.Changed > 0, merged), "keys", r.Changed, "kept", r.Kept), "%s%s\n", text,
-		choose(r.Kept > 0, kept, ""))
-}
+// undone are the numbers of keys that an undo has changed, and that stay because they were changed
+// since.
+func undone(r ledger.UndoResult) object { return object{"keys", r.Changed, "kept", r.Kept} }

@@ -124,6 +124,6 @@ func (a *app) finish(ctx context.Context, page *ledger.Page, f mergeFlags, befor
 	if err != nil {
 		return err
 	}
-	a.committed(page, before, after, what, append(merged, more...))
+	a.committed(page, after, before != after, what, merged, more)
 	return nil
 }
