@@ -121,8 +121,8 @@ func list[T any](c *coder, l *[]T, least, most int, item func(*T)) {
 	c.refuse(len(*l) < least)
 }
 
-// code writes or reads the fields before the content of a record, for each kind but recCopied. The
-// tables beside the kinds describe them. Reading copies.
+// code writes or reads the fields before the content of a record. The tables beside the kinds
+// describe them. Reading copies.
 func (o *op) code(c *coder) {
 	switch o.kind {
 	case recPiece:
@@ -268,9 +268,6 @@ func (p *CloudPlace) codeSpot(c *coder) {
 // appendHeader appends the fields before the content of a record.
 func (o *op) appendHeader(b []byte) []byte {
 	c := coder{p: b}
-	if o.copied != 0 {
-		c.p = append(c.p, o.copied, o.kind)
-	}
 	o.code(&c)
 	return c.p
 }
@@ -278,19 +275,12 @@ func (o *op) appendHeader(b []byte) []byte {
 // parseRecord reads a record strictly. The content of the result borrows r.Payload. Errors are
 // *base.CorruptError, or match base.ErrUnsupported for a kind of a newer format.
 func parseRecord(r segment.Record) (op, error) {
-	if r.Kind == 0 || r.Kind > recCopied {
+	if r.Kind == 0 || r.Kind > recComplete {
 		return op{}, fmt.Errorf("read record of kind %d at %s: %w", r.Kind, placeString(r.Place), base.ErrUnsupported)
 	}
 	o := op{kind: r.Kind, place: r.Place}
 	c := coder{p: r.Payload, reading: true}
-	if r.Kind == recCopied {
-		c.byte(&o.copied, copiedHeld, copiedBase)
-		c.byte(&o.kind, recPiece, recSplitNode)
-		o.place = copiedPlace(r.Place)
-	}
-	if !c.bad {
-		o.code(&c)
-	}
+	o.code(&c)
 	var err error
 	if !c.bad {
 		err = o.parseContent(&c)
@@ -316,7 +306,6 @@ func (o *op) parseContent(c *coder) (err error) {
 	default:
 		c.refuse(len(c.p) > 0)
 	}
-	c.refuse(o.copied == copiedBase && (!o.digest.Kind().IsNode() || o.kind == recSplitNode))
 	return err
 }
 

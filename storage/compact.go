@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
 	"github.com/ledgerd/ledger/storage/segment"
 )
@@ -65,13 +66,10 @@ const (
 	// segments are merged.
 	smallShare = 8
 	maxSmall   = 8
-	// baseShare is the part of the page from which on bases decide the order.
-	baseShare = 50
 	// maxRounds bounds how often segments are chosen again, because the last round has made
-	// garbage: bases of differences that were then written whole.
+	// garbage: differences elsewhere that were then written whole.
 	maxRounds = 4
-	// maxPurgeRounds is far more than needed: each round writes the dependents of bases whole, and
-	// deletes bases that nothing needs any more.
+	// maxPurgeRounds is far more than needed.
 	maxPurgeRounds = 100
 )
 
@@ -132,15 +130,13 @@ type compaction struct {
 	o    CompactOptions
 	r    *CompactReport
 	todo []segmentCandidate
-	// newestFirst is the order of this round.
-	newestFirst bool
-	spare       bool            // the disk is full: no checkpoint is written
-	baseBytes   int64           // of dead nodes kept as bases
-	wholeBytes  int64           // average size of a node that is stored whole
-	last        uint32          // the last segment at the beginning of a purge
-	fresh       bool            // a checkpoint is to be written before any copy
-	stream      *segment.Stream // for the copies of this round
-	number      uint64          // of the last batch appended to stream
+
+	spare      bool            // the disk is full: no checkpoint is written
+	wholeBytes int64           // average size of a node that is stored whole
+	last       uint32          // the last segment at the beginning of a purge
+	fresh      bool            // a checkpoint is to be written before any copy
+	stream     *segment.Stream // for the copies of this round
+	number     uint64          // of the last batch appended to stream
 }
 
 // segmentCandidate is a segment that may be worth retiring.
@@ -178,7 +174,7 @@ func (c *compaction) run(ctx context.Context) (err error) {
 	}
 	for round := range rounds {
 		written := c.r.Written
-		if err := c.round(ctx, round); err != nil {
+		if err := c.round(ctx, round == 0); err != nil {
 			return err
 		}
 		if c.o.DryRun || c.r.Written == written {
@@ -193,7 +189,7 @@ func (c *compaction) run(ctx context.Context) (err error) {
 }
 
 // round chooses segments and retires them.
-func (c *compaction) round(ctx context.Context, round int) error {
+func (c *compaction) round(ctx context.Context, first bool) error {
 	defer func() {
 		if c.stream != nil {
 			c.stream.Release()
@@ -201,10 +197,10 @@ func (c *compaction) round(ctx context.Context, round int) error {
 		}
 	}()
 	c.r.Left = 0
-	if err := c.find(ctx, round); err != nil {
+	if err := c.find(ctx); err != nil {
 		return err
 	}
-	if err := c.choose(ctx, round); err != nil {
+	if err := c.choose(ctx, first); err != nil {
 		return err
 	}
 	for len(c.todo) > 0 {
@@ -223,7 +219,7 @@ func (s *Store) diskBytes() int64 {
 
 // find chooses segments by the bytes that rows point to. Reading them finds the rest of their live
 // content.
-func (c *compaction) find(ctx context.Context, round int) error {
+func (c *compaction) find(ctx context.Context) error {
 	live, err := c.liveBytes(ctx)
 	if err != nil {
 		return err
@@ -245,12 +241,6 @@ func (c *compaction) find(ctx context.Context, round int) error {
 	if small <= maxSmall {
 		c.todo = slices.DeleteFunc(c.todo, func(k segmentCandidate) bool { return k.small })
 	}
-	// With many bases, the first round goes from the newest: a base can go once its dependents,
-	// which are newer, are written whole.
-	c.newestFirst = round == 0 && c.baseBytes > c.r.Before/baseShare
-	if c.newestFirst {
-		slices.Reverse(c.todo)
-	}
 	return nil
 }
 
@@ -263,12 +253,11 @@ func (c *compaction) worth(k *segmentCandidate) bool {
 }
 
 // liveBytes returns, for each segment, the bytes of the records of held pieces. Bases that are not
-// held are left out: some of them can go.
+// held are left out: they go with their segment.
 func (c *compaction) liveBytes(ctx context.Context) (map[uint32]int64, error) {
 	live := map[uint32]int64{}
 	nodes, bytes := int64(0), int64(0)
 	defer func() { c.wholeBytes = bytes / max(1, nodes) }()
-	c.baseBytes = 0
 	err := c.s.eachRow(ctx, bucketObjects, func(_ index.Tx, k, v []byte) error {
 		row, ok := parseObjectRow(v)
 		if !ok {
@@ -277,9 +266,6 @@ func (c *compaction) liveBytes(ctx context.Context) (map[uint32]int64, error) {
 		if row.kind == recNode && (row.held || row.dead) {
 			nodes++
 			bytes += int64(row.place.Length)
-		}
-		if row.dead {
-			c.baseBytes += int64(row.place.Length)
 		}
 		if row.held {
 			live[row.place.Segment] += int64(row.place.Length)
@@ -291,13 +277,13 @@ func (c *compaction) liveBytes(ctx context.Context) (map[uint32]int64, error) {
 
 // choose examines the segments, decides whether another checkpoint is worth its length, and keeps
 // the segments worth retiring.
-func (c *compaction) choose(ctx context.Context, round int) error {
+func (c *compaction) choose(ctx context.Context, first bool) error {
 	s := c.s
 	done, all := int64(0), int64(0)
 	for _, t := range c.todo {
 		all += t.bytes
 	}
-	gain, garbage := int64(0), round == 0
+	gain, garbage := int64(0), first
 	for i := range c.todo {
 		t := &c.todo[i]
 		if err := c.examineInTurn(ctx, t); err != nil {
@@ -328,7 +314,7 @@ func (c *compaction) choose(ctx context.Context, round int) error {
 	}
 	var worth []segmentCandidate
 	for _, t := range c.todo {
-		if t.metadata > 0 && (!c.fresh || c.o.Purge && round > 0 && t.dead == 0 && !t.whole) {
+		if t.metadata > 0 && (!c.fresh || c.o.Purge && !first && t.dead == 0 && !t.whole) {
 			continue
 		}
 		if t.dead += t.metadata; t.small || c.worth(&t) {
@@ -450,15 +436,22 @@ func (s *Store) covered(id uint32) bool {
 
 // use is the decision about a record.
 type use struct {
-	o        op
-	for_     byte // purpose of its copy; 0: it is dead
-	whole    bool // a difference that is to be written whole
-	free     bool // a base that can go when the differences in its segment are whole
-	metadata bool // it counts until there is another checkpoint
+	o          op
+	live       bool
+	metadata   bool        // it counts until there is another checkpoint
+	whole      bool        // a live difference to a deleted node: it is to be written whole
+	dead       []uint64    // deleted nodes that it needs or is, and those that need it
+	dependents []dependent // the live differences to it, which are to be written whole
+}
+
+// dependent is a live node that is stored as a difference.
+type dependent struct {
+	digest  object.Digest
+	segment uint32
 }
 
 // judge decides about the records of a batch.
-func (s *Store) judge(info segment.BatchInfo, recs []segment.Record, free map[uint64]bool) (out []use, err error) {
+func (s *Store) judge(info segment.BatchInfo, recs []segment.Record) (out []use, err error) {
 	out = make([]use, len(recs))
 	for i, r := range recs {
 		if out[i].o, err = parseRecord(r); err != nil {
@@ -471,7 +464,7 @@ func (s *Store) judge(info segment.BatchInfo, recs []segment.Record, free map[ui
 			var err error
 			switch cp := &s.state.checkpoint; u.o.kind {
 			case recPiece, recNode, recDelta, recSplitNode:
-				err = u.judge(tx, info.Segment, free)
+				err = u.judge(tx)
 			case recRows, recComplete:
 				u.metadata = cp.first <= info.Number && info.Number <= cp.last
 			default:
@@ -486,7 +479,7 @@ func (s *Store) judge(info segment.BatchInfo, recs []segment.Record, free map[ui
 	return out, err
 }
 
-func (u *use) judge(tx index.Tx, segment uint32, free map[uint64]bool) error {
+func (u *use) judge(tx index.Tx) error {
 	o := &u.o
 	row, ok, err := readObjectRow(tx, &o.digest)
 	if err != nil || !ok {
@@ -495,49 +488,41 @@ func (u *use) judge(tx index.Tx, segment uint32, free map[uint64]bool) error {
 	here := row.place == o.place && row.kind == o.kind
 	switch {
 	case o.kind == recSplitNode:
-		if row.held {
-			u.for_ = copiedHeld
-		}
+		u.live = row.held
 	case row.dead && here:
-		u.for_ = copiedBase
-		u.free, err = frees(tx, row.number, segment, free)
+		return u.addDependents(tx, row.number)
 	case row.held && here:
-		u.for_ = copiedHeld
-		if o.kind == recDelta {
+		if u.live = true; o.kind == recDelta {
 			var to objectRow
 			to, _, err = readObjectRow(tx, o.base)
-			u.whole = to.dead
+			if u.whole = to.dead; u.whole {
+				u.dead = append(u.dead, to.number)
+			}
 		}
 	}
 	return err
 }
 
-// frees reports whether all differences to a base are in one segment: the base can then go once
-// they are written whole. known caches results.
-func frees(tx index.Tx, base uint64, segment uint32, known map[uint64]bool) (bool, error) {
-	if free, ok := known[base]; ok {
-		return free, nil
+// addDependents finds the live differences to a deleted node, and to deleted nodes that are
+// differences to it.
+func (u *use) addDependents(tx index.Tx, base uint64) error {
+	if slices.Contains(u.dead, base) { // a circle in damaged rows
+		return nil
 	}
-	known[base] = false // ends a circle in damaged rows
+	u.dead = append(u.dead, base)
 	sources, err := objectSources(tx, base, refBase)
-	if err != nil || len(sources) == 0 {
-		return false, err
-	}
-	for i := range sources {
-		row, _, err := readObjectRow(tx, &sources[i])
-		if err != nil {
-			return false, err
+	for i := 0; err == nil && i < len(sources); i++ {
+		var row objectRow
+		if row, _, err = readObjectRow(tx, &sources[i]); err != nil {
+			return err
 		}
-		free := row.place.Segment == segment && (row.held || row.dead)
-		if free && row.dead {
-			free, err = frees(tx, row.number, segment, known)
-		}
-		if err != nil || !free {
-			return false, err
+		if row.held {
+			u.dependents = append(u.dependents, dependent{sources[i], row.place.Segment})
+		} else if row.dead {
+			err = u.addDependents(tx, row.number)
 		}
 	}
-	known[base] = true
-	return true, nil
+	return err
 }
 
 func (c *compaction) examineInTurn(ctx context.Context, t *segmentCandidate) error {
@@ -556,27 +541,32 @@ func (c *compaction) examineInTurn(ctx context.Context, t *segmentCandidate) err
 func (c *compaction) examine(ctx context.Context, t *segmentCandidate) (parts []segment.End, err error) {
 	t.dead, t.metadata, t.grows, t.whole = 0, 0, 0, false
 	parts = append(parts, segment.End{Segment: t.id})
-	live, free := int64(0), map[uint64]bool{} // live is that of the last part
+	live := int64(0) // that of the last part
 	err = c.s.log.Scan(ctx, t.id, 0, func(info segment.BatchInfo, recs []segment.Record) error {
-		uses, err := c.s.judge(info, recs, free)
+		uses, err := c.s.judge(info, recs)
 		if err != nil {
 			return err
 		}
 		copied := int64(0)
 		for i := range uses {
 			u, n := &uses[i], int64(len(recs[i].Payload))
-			if u.for_ != 0 {
-				copied += n
+			for _, d := range u.dependents {
+				if d.segment != t.id { // else it is counted itself
+					t.grows += c.wholeBytes
+					copied += c.wholeBytes
+				}
 			}
 			switch {
 			case u.metadata:
 				t.metadata += n
-			case u.for_ == 0 || u.free:
+			case !u.live:
 				t.dead += n
 			case u.whole:
 				t.whole = true
 				t.grows += max(0, c.wholeBytes-n)
-				copied += c.wholeBytes
+				copied += max(n, c.wholeBytes)
+			default:
+				copied += n
 			}
 		}
 		if live += copied; live > c.o.MaxBytes && live > copied {

@@ -167,11 +167,7 @@ func (s *Store) foldInto(
 	if err := p.add(ctx, parts); err != nil {
 		return err
 	}
-	err := p.write(ctx, st)
-	if _, anew := from.(*rebuilder); err == nil && !anew {
-		s.noteFreed(p.freed)
-	}
-	return err
+	return p.write(ctx, st)
 }
 
 // noteFreed records numbers for the collector.
@@ -188,7 +184,6 @@ func (p *plan) write(ctx context.Context, st *state) error {
 	w := &planWriter{ctx: ctx, db: p.db, most: p.s.foldTxRows, next: p.next}
 	w.addNumbers(p, firstNew)
 	w.addObjects(p, firstNew)
-	w.addCopies(p)
 	w.addRefs(p, firstNew)
 	w.addStatuses(p)
 	if w.err != nil {
@@ -320,7 +315,7 @@ func (w *planWriter) addNumbers(p *plan, first uint64) {
 // order of their digests.
 func (w *planWriter) addObjects(p *plan, firstNew uint64) {
 	all := p.objects
-	for i := range p.order { // after the stored ones, which take precedence
+	for i := range p.order {
 		all = append(all, plannedObject{digest: &p.order[i], number: firstNew + uint64(i)})
 	}
 	order := make([]uint32, len(all)) // in all, whose elements are larger and slower to sort
@@ -330,25 +325,26 @@ func (w *planWriter) addObjects(p *plan, firstNew uint64) {
 	slices.SortFunc(order, func(a, b uint32) int {
 		return cmp.Or(all[a].digest.Compare(*all[b].digest), cmp.Compare(a, b))
 	})
-	var last *object.Digest
-	for _, i := range order {
-		o := &all[i]
-		if last == nil || *last != *o.digest {
-			w.addObject(p, o)
-			p.addBase(o)
+	var same []*plannedObject
+	for i, n := range order {
+		same = append(same, &all[n])
+		if i+1 == len(order) || *all[order[i+1]].digest != *all[n].digest {
+			w.addObject(p, same[0], rowOf(same))
+			same = same[:0]
 		}
-		last = o.digest
 	}
 }
 
-func (w *planWriter) addObject(p *plan, o *plannedObject) {
+// addObject writes the row of an object, and notes that a difference needs its base.
+func (w *planWriter) addObject(p *plan, o *plannedObject, row objectRow) {
+	if row.held && row.kind == recDelta {
+		p.refs = append(p.refs, newRef(refKey{row.base, refBase}, row.number))
+	}
 	w.addWeight(pieceWeight, func(tx index.Tx) error {
-		row := o.row()
-		if old := o.old; old != nil && old.kind == recDelta && row.kind != recDelta {
+		if old := o.old; old != nil && old.kind == recDelta && (row.kind != recDelta || row.base != old.base) {
 			if err := dropBaseRef(tx, old.base, old.number); err != nil {
 				return err
 			}
-			p.freed = append(p.freed, old.base)
 		}
 		return tx.Bucket(bucketObjects).Put(o.digest[:], row.append(nil))
 	})
@@ -397,7 +393,7 @@ func putLocal(tx index.Tx, number uint64) error {
 	if tx.Bucket(bucketCloud).Get(k) != nil {
 		return nil
 	}
-	return tx.Bucket(bucketLocal).Put(k, nil)
+	return setRow(tx.Bucket(bucketLocal), k, true, nil)
 }
 
 type row struct {

@@ -28,8 +28,6 @@ type plan struct {
 
 	order   []object.Digest // numbered by this plan, in order; the first has number next-len(order)
 	objects []plannedObject
-	copies  []plannedObject
-	freed   []uint64 // bases that copies no longer need
 	refs    []plannedRef
 	local   []uint64      // pieces of values that are local unless they have a place
 	history []plannedStep // the effects of records on commits, tags and metadata, in order
@@ -48,7 +46,7 @@ type plannedObject struct {
 	stored *op
 	number uint64
 	base   uint64
-	old    *objectRow // of a node that was a base only and is held again; nil for others
+	old    *objectRow // of a piece or node that the page has already, else nil
 }
 
 // plannedStep is a record that apply executes, with the number of the root that it names.
@@ -116,7 +114,7 @@ func (p *plan) add(ctx context.Context, parts [][]op) error {
 // targets returns the pieces that the piece stored by o refers to.
 func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 	switch {
-	case o.bare, o.copied == copiedBase, o.copied != 0 && !p.surveyed():
+	case o.bare:
 		return nil, nil
 	case o.kind == recNode || o.kind == recDelta || o.kind == recSplitNode:
 		n, err := p.s.loadNodeBeside(ctx, o.digest, p.from, 0, p.nodes)
@@ -137,12 +135,6 @@ func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 		return out, nil
 	}
 	return nil, nil
-}
-
-// surveyed reports whether the plan rebuilds the index of a log that has retired segments.
-func (p *plan) surveyed() bool {
-	b, ok := p.from.(*rebuilder)
-	return ok && b.surveyed
 }
 
 // childTargets returns the pieces that an index piece lists.
@@ -212,8 +204,6 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 		return err
 	}
 	switch t := p.touched[o.digest]; {
-	case o.copied != 0:
-		p.addCopied(o, n)
 	case t != nil:
 		t.storeRecord(o, n)
 	case o.stored() && !m.absent:
@@ -235,20 +225,27 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 	return nil
 }
 
-// addObject records the place of a piece, unless the index has it. Of several records in this plan
-// the first counts.
+// addObject plans the row of a piece or node that a record stores.
 func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
+	planned := plannedObject{digest: &o.digest, stored: o, number: n}
 	row, ok, err := readObjectRow(tx, &o.digest)
-	if err != nil || ok && row.held && reflects(p.reflected, row.place) {
+	if err == nil && o.kind == recDelta {
+		planned.base, err = p.number(tx, o.base)
+	}
+	if err != nil {
 		return err
 	}
-	planned := plannedObject{digest: &o.digest, stored: o, number: n}
-	if ok && row.dead {
+	if ok && (row.held || row.dead) {
 		old := row
-		planned.old = &old
-	} else if o.kind == recDelta {
-		if planned.base, err = p.number(tx, o.base); err != nil {
-			return err
+		if planned.old = &old; old.kind == recDelta && !reflects(p.reflected, old.place) {
+			// An unfinished fold has written the row. The base may have another number now.
+			d, known := numberDigest(tx, old.base)
+			if !known {
+				return badRow(bucketNumbers, fmt.Sprint(old.base), "no digest")
+			}
+			if old.base, err = p.number(tx, &d); err != nil {
+				return err
+			}
 		}
 	}
 	p.objects = append(p.objects, planned)
@@ -258,25 +255,33 @@ func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
 	return nil
 }
 
-// addBase notes that a stored difference needs its base.
-func (p *plan) addBase(o *plannedObject) {
-	if o.stored != nil && o.stored.kind == recDelta && o.old == nil {
-		p.refs = append(p.refs, newRef(refKey{o.base, refBase}, o.number))
+// rowOf returns the row of a digest after the records that mention or store it, in the order of the
+// log.
+func rowOf(planned []*plannedObject) objectRow {
+	row := objectRow{number: planned[0].number}
+	if old := planned[0].old; old != nil {
+		row = *old
 	}
+	for _, o := range planned {
+		if o.stored != nil {
+			row = row.after(o.stored, o.base)
+		}
+	}
+	return row
 }
 
-// row returns the row of a planned object. A base that is stored whole again moves to its new
-// place: its old record may mark it as a base only, and must not become the only record left of it.
-// A base that is stored as a difference keeps its old place, as its new base may be a difference to
-// it.
-func (po *plannedObject) row() objectRow {
-	r := objectRow{number: po.number}
-	if o := po.stored; po.old != nil && o.kind != recNode {
-		r = *po.old
-		r.held, r.dead = true, false
-	} else if o != nil {
-		r.held, r.kind, r.place, r.depth, r.base = true, o.kind, o.place, o.depth, po.base
+// after returns the row after a record that stores the piece or node. The last record counts. But a
+// difference counts only if it is the first record, or its base is the one that the row has: the
+// base may be a difference to this node. A part of a larger node does not replace a node.
+func (r objectRow) after(o *op, base uint64) objectRow {
+	sameBase := o.kind == recDelta && r.kind == recDelta && r.base == base
+	switch {
+	case !r.held && !r.dead, o.kind == recNode, o.kind == recPiece && r.kind == recPiece:
+		return objectRow{number: r.number, held: true, kind: o.kind, place: o.place, depth: o.depth, base: base}
+	case sameBase:
+		r.place = o.place
 	}
+	r.held, r.dead = true, false
 	return r
 }
 

@@ -25,7 +25,7 @@ import (
 //	           decisions
 //
 // The kinds of sync are in syncrecord.go, those of deleting in collectrecord.go, those of
-// compaction in copied.go and checkpoint.go.
+// checkpoints in checkpoint.go.
 const (
 	recPiece     = 1
 	recNode      = 3
@@ -57,8 +57,7 @@ type op struct {
 	kind   byte
 	depth  uint8          // of a delta
 	origin byte           // of a commit
-	bare   bool           // of a node: it refers to nothing
-	copied byte           // of a record that was copied forward: the purpose of the copy, else 0
+	bare   bool           // of a node: it refers to nothing, or the index has its references
 	digest object.Digest  // of the piece; of an explanation the root
 	ord    uint32         // index of the record in its batch
 	number uint64         // of its batch; 0 while the batch is not durable
@@ -76,7 +75,7 @@ type op struct {
 
 // stored reports whether o puts a piece into the log.
 func (o *op) stored() bool {
-	return (o.kind == recPiece || o.kind == recNode || o.kind == recDelta) && o.copied != copiedBase
+	return o.kind == recPiece || o.kind == recNode || o.kind == recDelta
 }
 
 // pieceWeight is the weight of a piece of a value when the store decides whether to fold. Its row

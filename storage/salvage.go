@@ -12,6 +12,7 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
@@ -286,33 +287,27 @@ func (v *salvage) write(ctx context.Context, rebuilt *rebuilder) error {
 		done, err := stream.Append(b)
 		return done.Number, err
 	}
+	y := newCopying(func(d object.Digest) (*fb.Node, error) { return v.s.loadNode(ctx, d, rebuilt, 0) },
+		func(b *segment.Batch, _ []op) error {
+			_, err := add(b, nil)
+			return err
+		})
 	err := rebuilt.db.View(func(tx index.Tx) error {
-		b := segment.NewBatch()
-		err := v.log.Each(ctx, func(p segment.Part) error {
+		err := v.log.Each(ctx, func(p segment.Part) (err error) {
 			if !p.Leaves {
 				return nil
 			}
 			recs := p.Records
 			if p.Damaged {
-				var err error
-				if recs, err = v.load(v.kept[p.Info.Number]); err != nil {
-					return err
-				}
+				recs, err = v.load(v.kept[p.Info.Number])
 			}
-			for _, r := range recs {
-				if err := v.copy(tx, rebuilt, b, r); err != nil {
-					return err
-				}
+			for i := 0; err == nil && i < len(recs); i++ {
+				err = v.copy(tx, rebuilt, y, recs[i])
 			}
-			if b.Bytes() < copyBytes {
-				return nil
-			}
-			_, err := add(b, nil)
-			b.Reset()
 			return err
 		})
-		if err == nil && b.Len() > 0 {
-			_, err = add(b, nil)
+		if err == nil {
+			err = y.flush()
 		}
 		if err != nil {
 			return err
@@ -328,8 +323,8 @@ func (v *salvage) write(ctx context.Context, rebuilt *rebuilder) error {
 	return v.removeOldIndex()
 }
 
-// copy copies a record that the index points to.
-func (v *salvage) copy(tx index.Tx, rebuilt *rebuilder, b *segment.Batch, r segment.Record) error {
+// copy copies what the index needs of a record.
+func (v *salvage) copy(tx index.Tx, rebuilt *rebuilder, y *copying, r segment.Record) error {
 	u := use{}
 	var err error
 	if u.o, err = parseRecord(r); err != nil {
@@ -344,17 +339,10 @@ func (v *salvage) copy(tx index.Tx, rebuilt *rebuilder, b *segment.Batch, r segm
 	default:
 		return nil
 	}
-	if err := u.judge(tx, r.Place.Segment, map[uint64]bool{}); err != nil || u.for_ == 0 {
+	if err := u.judge(tx); err != nil {
 		return err
 	}
-	if u.for_ == copiedBase {
-		row, _, err := readObjectRow(tx, &u.o.digest)
-		if err != nil || !neededAsBase(tx, row.number) && u.o.kind != recPiece {
-			return err
-		}
-	}
-	addCopy(b, &u.o, u.for_)
-	return nil
+	return y.record(&u)
 }
 
 // ops returns the records of a batch, or the remaining ones of a damaged batch.

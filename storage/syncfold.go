@@ -86,9 +86,7 @@ func (p *plan) addTouches(tx index.Tx, o *op) (err error) {
 
 // storeRecord applies a record that stores the piece.
 func (t *touchedPiece) storeRecord(o *op, number uint64) {
-	if t.number = number; !t.held {
-		t.stored = o
-	}
+	t.number, t.stored = number, o
 	t.store(o.located())
 }
 

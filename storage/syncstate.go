@@ -21,9 +21,9 @@ type pieceState struct {
 	place  CloudPlace // valid when placed
 }
 
-// store applies a record that stores the piece: the first such record since the last drop counts.
+// store applies a record that stores the piece or node: the last one counts, as objectRow.after says.
 func (st *pieceState) store(at located) {
-	if !st.held {
+	if !st.held || at.kind != recDelta { // with the same base, both places are right
 		st.held, st.at = true, at
 	}
 }
