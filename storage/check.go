@@ -474,7 +474,7 @@ func (c *checker) piece(d *object.Digest, size uint64, depth int) error {
 
 // placed reports whether the bucket has a piece.
 func (c *checker) placed(d *object.Digest) bool {
-	st, _, err := readPieceState(c.tx, d, nil)
+	st, err := readPieceState(c.tx, d)
 	return err == nil && st.placed
 }
 

@@ -64,7 +64,7 @@ func (w *world) receiveEntry(v lazyValue, size int) *commit.Commit {
 
 // TestUnplacedBehindUnheldIndex: a chunk that has lost its place in the bucket, so that this device
 // may be the only one that has it, stays while an index piece that is not held may list it, though
-// no row refers to it (I8).
+// no row refers to it.
 func TestUnplacedBehindUnheldIndex(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{Cache: storage.NewNodeCache(1)})
 	w.open()

@@ -24,12 +24,9 @@
 //	I5  When an append fails, every commit that was chained on it fails, and heads go back to the
 //	    last durable ones.
 //	I6  A page-local number, once given to a digest, is never given to another.
-//	I7  The effect of a sync record on a piece depends on the records before it. All rows of the
-//	    pieces that such records name are therefore written in the transaction of I4, so that a
-//	    repeated fold finds the same state as the first one.
-//	I8  A piece that has no place in the bucket is never dropped. The position of the drop
-//	    record in the log decides whether it has one.
-//	I9  What a held piece refers to is held or can be fetched, except for what Salvage has found
+//	I7  A piece that has no place in the bucket is never dropped: between the look for the place and
+//	    the drop's submission no record that removes places is submitted (Store.drops).
+//	I8  What a held piece refers to is held or can be fetched, except for what Salvage has found
 //	    to be gone. Collection deletes only what nothing refers to (see Collector).
 //
 // Lock order: Store.drops, a page's write turn (Lock), the fold turn, Store.appendTurn,

@@ -89,17 +89,18 @@ type coldPiece struct {
 
 // DropPieces removes the content of synced pieces from the page; it can be fetched again. Index
 // pieces stay, since they list the pieces of a value. Pieces that are not synced, or not held, are
-// skipped, also if they become so before the drop is durable. It writes batches of 1024 pieces and
+// skipped. It writes batches of 1024 pieces and
 // returns about how many bytes of content will be free after compaction, also with an error. Errors
 // match base.ErrClosed or base.ErrReadOnly, or are those of the disk or of ctx.
 func (s *Store) DropPieces(ctx context.Context, pieces []object.Digest) (free int64, err error) {
-	s.drops.Lock()
+	s.drops.Lock() // until the drop is submitted, no place goes (I7)
 	defer s.drops.Unlock()
 	given := map[object.Digest]bool{}
 	for len(pieces) > 0 {
 		var batch []object.Digest
 		var bytes int64
-		for len(pieces) > 0 && len(batch) < s.maxTouches {
+		epoch := s.epochNow() // the places may be submitted only
+		for len(pieces) > 0 && len(batch) < maxRecordEntries {
 			d := pieces[0]
 			pieces = pieces[1:]
 			if d.Kind() != object.Chunk || given[d] {
@@ -118,7 +119,7 @@ func (s *Store) DropPieces(ctx context.Context, pieces []object.Digest) (free in
 		if len(batch) == 0 {
 			break
 		}
-		if err := s.submitOps(ctx, digestOps(nil, recDropped, batch), submission{late: true}); err != nil {
+		if err := s.submitOps(ctx, digestOps(nil, recDropped, batch), submission{late: true, check: func() error { return s.epochLocked(epoch) }}); err != nil {
 			return free, fmt.Errorf("drop pieces: %w", err)
 		}
 		free += bytes

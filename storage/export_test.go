@@ -20,13 +20,6 @@ func SetFoldTxRows(s *Store, n int) {
 	s.foldTurn.release()
 }
 
-// SetMaxTouches makes batches and folds of sync that small. It is called before anything of sync.
-func SetMaxTouches(s *Store, n int) {
-	s.foldTurn.lock()
-	s.maxTouches = n
-	s.foldTurn.release()
-}
-
 // HookIndex calls before ahead of every transaction that changes the index, which fails with the
 // error that before returns, and after behind each that was done. Either may be nil.
 func HookIndex(s *Store, before func() error, after func()) {

@@ -26,16 +26,12 @@ type folding struct {
 	tried      segment.Position // guarded by foldTurn; target of the last fold: the index may hold rows of it
 	freed      []uint64         // guarded by foldTurn; destinations that deletions freed, for the collector
 	foldTxRows int              // guarded by foldTurn; rows of one transaction
-	maxTouches int              // pieces that sync may touch in one batch and one fold; see maxTouches
 	foldWanted chan struct{}
 	unfolded   error // guarded by mu; why the last background fold had no room, else nil
 }
 
 func newFolding() folding {
-	return folding{
-		foldTurn: newToken(), foldTxRows: foldTxRows, maxTouches: maxTouches,
-		foldWanted: make(chan struct{}, 1),
-	}
+	return folding{foldTurn: newToken(), foldTxRows: foldTxRows, foldWanted: make(chan struct{}, 1)}
 }
 
 // Fold brings the index up to date with what is durable. It waits for the disk. Errors match
@@ -124,7 +120,7 @@ func (s *Store) foldLimit() uint64 {
 // foldSome folds pending batches with numbers up to limit, at most about FoldRows rows, and reports
 // whether more are pending. The caller holds the fold turn.
 func (s *Store) foldSome(ctx context.Context, limit uint64) (more bool, err error) {
-	batches := s.over.upTo(limit, s.o.FoldRows, s.maxTouches)
+	batches := s.over.upTo(limit, s.o.FoldRows)
 	if len(batches) == 0 {
 		return false, nil
 	}
@@ -184,6 +180,7 @@ func (p *plan) write(ctx context.Context, st *state) error {
 	w := &planWriter{ctx: ctx, db: p.db, most: p.s.foldTxRows, next: p.next}
 	w.addNumbers(p, firstNew)
 	w.addObjects(p, firstNew)
+	w.addPlaces(p)
 	w.addRefs(p, firstNew)
 	w.addStatuses(p)
 	if w.err != nil {
@@ -194,9 +191,6 @@ func (p *plan) write(ctx context.Context, st *state) error {
 			if err := p.history[i].apply(tx, st); err != nil {
 				return err
 			}
-		}
-		if err := p.writeTouched(tx); err != nil {
-			return err
 		}
 		return tx.Bucket(bucketState).Put(stateKey, st.encode())
 	})
@@ -335,8 +329,12 @@ func (w *planWriter) addObjects(p *plan, firstNew uint64) {
 	}
 }
 
-// addObject writes the row of an object, and notes that a difference needs its base.
+// addObject writes the row of an object, and notes that a difference needs its base, or that the
+// status of a piece may change.
 func (w *planWriter) addObject(p *plan, o *plannedObject, row objectRow) {
+	if o.stored != nil && !o.digest.Kind().IsNode() {
+		p.statuses = append(p.statuses, plannedStatus{o.number, row.held})
+	}
 	if row.held && row.kind == recDelta {
 		p.refs = append(p.refs, newRef(refKey{row.base, refBase}, row.number))
 	}
@@ -381,19 +379,35 @@ func (w *planWriter) addRefs(p *plan, firstNew uint64) {
 	}
 }
 
-func (w *planWriter) addStatuses(p *plan) {
-	slices.Sort(p.local)
-	for _, n := range slices.Compact(p.local) {
-		w.add(func(tx index.Tx) error { return putLocal(tx, n) })
+// addPlaces writes the places of pieces. The last record about a piece counts.
+func (w *planWriter) addPlaces(p *plan) {
+	slices.SortStableFunc(p.places, func(a, b plannedPlace) int { return cmp.Compare(a.number, b.number) })
+	for i, l := range p.places {
+		if i+1 < len(p.places) && p.places[i+1].number == l.number {
+			continue
+		}
+		w.addWeight(pieceWeight, func(tx index.Tx) error {
+			var row []byte
+			if l.place != nil {
+				row = cloudRow(l.digest, l.place)
+			}
+			return setRow(tx.Bucket(bucketCloud), appendNumber(nil, l.number), l.place != nil, row)
+		})
 	}
 }
 
-func putLocal(tx index.Tx, number uint64) error {
-	k := appendNumber(nil, number)
-	if tx.Bucket(bucketCloud).Get(k) != nil {
-		return nil
+// addStatuses writes which pieces are local, once their objects and places are written.
+func (w *planWriter) addStatuses(p *plan) {
+	slices.SortStableFunc(p.statuses, func(a, b plannedStatus) int { return cmp.Compare(a.number, b.number) })
+	for i, t := range p.statuses {
+		if i+1 < len(p.statuses) && p.statuses[i+1].number == t.number {
+			continue
+		}
+		w.add(func(tx index.Tx) error {
+			k := appendNumber(nil, t.number)
+			return setRow(tx.Bucket(bucketLocal), k, t.held && !hasKey(tx.Bucket(bucketCloud), k), nil)
+		})
 	}
-	return setRow(tx.Bucket(bucketLocal), k, true, nil)
 }
 
 type row struct {

@@ -34,9 +34,7 @@ type pendingBatch struct {
 	parts [][]op // the overlay's maps point to records, so that these slices never grow
 	rows  int
 	bytes int64
-	// touches counts the pieces that sync records of the batch name, with repetitions.
-	touches int
-	alone   bool // of deletions, which share their batch with nothing else
+	alone bool // of deletions, which share their batch with nothing else
 	// syncs are the records that sync reads repeatedly: commits, tags, metadata, and changes of
 	// their status. Most records of a batch are nodes.
 	syncs []*op
@@ -236,7 +234,6 @@ func (ov *overlay) addLocked(parts [][]op, info segment.BatchInfo) {
 	for _, ops := range parts {
 		for i := range ops {
 			b.rows += ops[i].weight()
-			b.touches += ops[i].touches()
 			b.alone = b.alone || ops[i].kind == recDeleted
 			if forSync(ops[i].kind) {
 				b.syncs = append(b.syncs, &ops[i])
@@ -259,16 +256,16 @@ func (ov *overlay) addLocked(parts [][]op, info segment.BatchInfo) {
 	ov.bytes += b.bytes
 }
 
-// upTo returns the batches with numbers up to n, with at most about maxRows rows and maxTouches
-// touches. A batch of deletions is returned alone.
-func (ov *overlay) upTo(n uint64, maxRows, maxTouches int) []*pendingBatch {
+// upTo returns the batches with numbers up to n, with at most about maxRows rows. A batch of
+// deletions is returned alone.
+func (ov *overlay) upTo(n uint64, maxRows int) []*pendingBatch {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
-	rows, touches, i := 0, 0, 0
+	rows, i := 0, 0
 	for i < len(ov.batches) {
 		b := ov.batches[i]
-		rows, touches = rows+b.rows, touches+b.touches
-		if b.info.Number > n || i > 0 && (rows > maxRows || touches > maxTouches || b.alone || ov.batches[i-1].alone) {
+		rows += b.rows
+		if b.info.Number > n || i > 0 && (rows > maxRows || b.alone || ov.batches[i-1].alone) {
 			break
 		}
 		i++
@@ -322,7 +319,7 @@ func (ov *overlay) pending() (rows int, bytes int64) {
 	return ov.rows, ov.bytes
 }
 
-// each calls fn with every pending record in the order of the log. folds is for foldedSince.
+// each calls fn with every pending record in the order of the log. folds is that of foldsNow.
 func (ov *overlay) each(fn func(o *op)) (folds uint64) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
@@ -346,13 +343,20 @@ func forSync(kind byte) bool {
 }
 
 // eachSyncLocked calls fn with every pending record that forSync is for, in the order of the log.
-// folds is for foldedSince.
+// folds is that of foldsNow.
 func (ov *overlay) eachSyncLocked(fn func(o *op)) (folds uint64) {
 	for _, b := range ov.batches {
 		for _, o := range b.syncs {
 			fn(o)
 		}
 	}
+	return ov.folds
+}
+
+// foldsNow returns how often drop has been called.
+func (ov *overlay) foldsNow() uint64 {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
 	return ov.folds
 }
 

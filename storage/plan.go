@@ -26,27 +26,39 @@ type plan struct {
 	// rows may be missing.
 	reflected *segment.Position
 
-	order   []object.Digest // numbered by this plan, in order; the first has number next-len(order)
-	objects []plannedObject
-	refs    []plannedRef
-	local   []uint64      // pieces of values that are local unless they have a place
-	history []plannedStep // the effects of records on commits, tags and metadata, in order
+	order    []object.Digest // numbered by this plan, in order; the first has number next-len(order)
+	objects  []plannedObject
+	refs     []plannedRef
+	places   []plannedPlace
+	statuses []plannedStatus
+	history  []plannedStep // the effects of records on commits, tags and metadata, in order
 
 	// nodes are the nodes read last. Most nodes are differences to a node of an earlier commit in
 	// the plan; the store's cache holds the newest nodes, which later commits have made.
 	nodes *NodeCache
-
-	touched map[object.Digest]*touchedPiece // the pieces of values that sync touches, nil when there are none
 }
 
-// plannedObject is a digest that gets a row, with the record that stores the piece, or nil for a
-// digest that was only mentioned.
+// plannedObject is a digest that gets a row, with the record that stores or drops the piece, or nil
+// for a digest that was only mentioned.
 type plannedObject struct {
 	digest *object.Digest
 	stored *op
 	number uint64
 	base   uint64
 	old    *objectRow // of a piece or node that the page has already, else nil
+}
+
+// plannedPlace is a piece that gets a place in the bucket, or loses it: place is nil.
+type plannedPlace struct {
+	digest *object.Digest
+	number uint64
+	place  *CloudPlace
+}
+
+// plannedStatus is a piece of a value that is local if it is held and has no place.
+type plannedStatus struct {
+	number uint64
+	held   bool
 }
 
 // plannedStep is a record that apply executes, with the number of the root that it names.
@@ -82,9 +94,6 @@ type target struct {
 
 // add takes the records of some batches, in the order of the log.
 func (p *plan) add(ctx context.Context, parts [][]op) error {
-	if err := p.noteTouched(parts); err != nil {
-		return err
-	}
 	chunk := make([]mention, 0, planChunk)
 	for _, ops := range parts {
 		for i := range ops {
@@ -184,8 +193,26 @@ func (p *plan) addChunk(chunk []mention) error {
 func (p *plan) addRecord(tx index.Tx, m *mention) error {
 	o := m.o
 	switch o.kind {
-	case recPlaces, recUnplaced, recDropped:
-		return p.addTouches(tx, o)
+	case recPlaces:
+		for i := range o.sync.places {
+			if err := p.addPlace(tx, &o.sync.places[i].Digest, &o.sync.places[i].Place); err != nil {
+				return err
+			}
+		}
+		return nil
+	case recUnplaced, recDropped:
+		for i := range o.sync.digests {
+			var err error
+			if d := &o.sync.digests[i]; o.kind == recUnplaced {
+				err = p.addPlace(tx, d, nil)
+			} else {
+				err = p.addObject(tx, o, d)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	case recRows:
 		return nil // see restoring
 	case recTag, recTagReceived, recTagSynced, recMetadata, recStatus, recPruned, recComplete, recCommit, recExplain:
@@ -203,16 +230,13 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 	if err != nil {
 		return err
 	}
-	switch t := p.touched[o.digest]; {
-	case t != nil:
-		t.storeRecord(o, n)
-	case o.stored() && !m.absent:
-		if err := p.addObject(tx, o, n); err != nil {
-			return err
-		}
-	}
 	if m.absent {
 		return nil
+	}
+	if o.stored() {
+		if err := p.addObject(tx, o, &o.digest); err != nil {
+			return err
+		}
 	}
 	for i := range m.targets {
 		t := &m.targets[i]
@@ -225,10 +249,26 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 	return nil
 }
 
-// addObject plans the row of a piece or node that a record stores.
-func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
-	planned := plannedObject{digest: &o.digest, stored: o, number: n}
-	row, ok, err := readObjectRow(tx, &o.digest)
+// addPlace plans the place of a piece; nil: it has none.
+func (p *plan) addPlace(tx index.Tx, d *object.Digest, place *CloudPlace) error {
+	n, err := p.number(tx, d)
+	if err != nil {
+		return err
+	}
+	row, _, err := readObjectRow(tx, d)
+	p.places = append(p.places, plannedPlace{d, n, place})
+	p.statuses = append(p.statuses, plannedStatus{n, row.held}) // until addObjects knows better
+	return err
+}
+
+// addObject plans the row of a piece or node that a record stores or drops.
+func (p *plan) addObject(tx index.Tx, o *op, d *object.Digest) error {
+	n, err := p.number(tx, d)
+	if err != nil {
+		return err
+	}
+	planned := plannedObject{digest: d, stored: o, number: n}
+	row, ok, err := readObjectRow(tx, d)
 	if err == nil && o.kind == recDelta {
 		planned.base, err = p.number(tx, o.base)
 	}
@@ -249,9 +289,6 @@ func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
 		}
 	}
 	p.objects = append(p.objects, planned)
-	if !o.digest.Kind().IsNode() {
-		p.local = append(p.local, n)
-	}
 	return nil
 }
 
@@ -270,10 +307,13 @@ func rowOf(planned []*plannedObject) objectRow {
 	return row
 }
 
-// after returns the row after a record that stores the piece or node. The last record counts. But a
+// after returns the row after a record that stores or drops the piece or node. The last record counts. But a
 // difference counts only if it is the first record, or its base is the one that the row has: the
 // base may be a difference to this node. A part of a larger node does not replace a node.
 func (r objectRow) after(o *op, base uint64) objectRow {
+	if o.kind == recDropped {
+		return objectRow{number: r.number}
+	}
 	sameBase := o.kind == recDelta && r.kind == recDelta && r.base == base
 	switch {
 	case !r.held && !r.dead, o.kind == recNode, o.kind == recPiece && r.kind == recPiece:

@@ -133,7 +133,6 @@ type rebuilder struct {
 	// only at the end: an unfinished index is of no use.
 	position, reflected segment.Position
 	rows                int
-	touches             int
 	pieces              map[object.Digest]*op // stored by parts
 
 	// surveyed says that survey has found all nodes of the log; other nodes are gone.
@@ -179,12 +178,11 @@ func (b *rebuilder) add(ctx context.Context, ops []op, info segment.BatchInfo) e
 	b.rows += len(ops)
 	for i := range ops {
 		o := &ops[i]
-		b.touches += o.touches()
 		if o.stored() && b.pieces[o.digest] == nil {
 			b.pieces[o.digest] = o
 		}
 	}
-	if b.rows < b.s.o.FoldRows && b.touches < b.s.maxTouches && !alone {
+	if b.rows < b.s.o.FoldRows && !alone {
 		return nil
 	}
 	return b.flush(ctx)
@@ -194,7 +192,7 @@ func (b *rebuilder) flush(ctx context.Context) error {
 	if err := b.s.foldInto(ctx, b.db, b, b.st, &b.reflected, b.parts); err != nil {
 		return err
 	}
-	b.parts, b.rows, b.touches, b.reflected = nil, 0, 0, b.position.Clone()
+	b.parts, b.rows, b.reflected = nil, 0, b.position.Clone()
 	clear(b.pieces)
 	return nil
 }

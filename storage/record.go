@@ -106,7 +106,7 @@ func (o *op) weight() int {
 	case o.kind == recPruned:
 		return historyWeight * len(o.sync.ids)
 	case o.sync != nil:
-		return 1 + pieceWeight*o.touches() + len(o.sync.ids)
+		return 1 + pieceWeight*(len(o.sync.places)+len(o.sync.digests)) + len(o.sync.ids)
 	}
 	return 1
 }

@@ -201,7 +201,7 @@ func (v *salvage) foldInto(ctx context.Context, db index.DB, useOld bool) error 
 			if p.Damaged == skip && skip {
 				return nil
 			}
-			ops, err := v.ops(ctx, b, p)
+			ops, err := v.ops(p)
 			if err != nil || p.Damaged && len(ops) == 0 {
 				return err
 			}
@@ -346,15 +346,17 @@ func (v *salvage) copy(tx index.Tx, rebuilt *rebuilder, y *copying, r segment.Re
 }
 
 // ops returns the records of a batch, or the remaining ones of a damaged batch.
-func (v *salvage) ops(ctx context.Context, b *rebuilder, p segment.Part) ([]op, error) {
-	if !p.Damaged {
-		return parseRecords(p.Records, p.Info)
+func (v *salvage) ops(p segment.Part) ([]op, error) {
+	recs := p.Records
+	if p.Damaged {
+		var err error
+		if recs, err = v.load(v.kept[p.Info.Number]); err != nil {
+			return nil, err
+		}
 	}
-	full, err := v.load(v.kept[p.Info.Number])
-	if err != nil {
-		return nil, err
-	}
-	return parseRecords(full, p.Info)
+	// A record of the place may be lost: the content stays.
+	recs = slices.DeleteFunc(slices.Clone(recs), func(r segment.Record) bool { return r.Kind == recDropped })
+	return parseRecords(recs, p.Info)
 }
 
 // keepOf finds the remaining records of a damaged batch.

@@ -59,7 +59,7 @@ type TagChange struct {
 
 // Bounds of one sync call. MaxSyncBytes bounds the written size of the commits, tags and metadata
 // of a SyncBatch, and the content of fetched pieces; MaxSyncPieces bounds the count of these
-// pieces.
+// pieces, and of the places in one batch of the log.
 const (
 	MaxSyncBytes  = 32 << 20
 	MaxSyncPieces = 8192

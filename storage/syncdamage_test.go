@@ -213,7 +213,6 @@ func TestStrangeSyncRecords(t *testing.T) {
 	}{
 		{11, stranger[:]},
 		{12, stranger[:]},
-		{12, p.local[:]}, // has no place: it stays
 		{13, append([]byte{1}, id[:]...)},
 		{13, append([]byte{2}, id[:]...)},
 		{13, append([]byte{3}, id[:]...)},

@@ -133,7 +133,6 @@ func (w *world) withSync() *syncModel {
 func (w *world) connect(s *storage.Store) {
 	if w.cloud != nil {
 		s.SetFetcher(w.cloud)
-		storage.SetMaxTouches(s, 7)
 	}
 }
 

@@ -95,22 +95,15 @@ func (ov *overlay) hideSyncLocked(o *op) {
 
 // pieceEvent is the effect of a pending record on a piece.
 type pieceEvent struct {
-	number uint64 // of its batch, math.MaxUint64 when it is not durable
+	number uint64 // see op.order
 	ord    uint32
 	kind   byte
 	place  CloudPlace // of recPlaces
 	stored located    // of recPiece
 }
 
-// foldedSince reports whether pending records have been folded into the rows since folds was taken.
-func (ov *overlay) foldedSince(folds uint64) bool {
-	ov.mu.RLock()
-	defer ov.mu.RUnlock()
-	return ov.folds != folds
-}
-
-// events returns the effects of pending records on pieces of values, by index in ds: nothing for
-// most. folds is for foldedSince.
+// events returns the effects of pending records on pieces, by index in ds: nothing for most. folds
+// counts calls of drop.
 func (ov *overlay) events(ds []object.Digest) (of map[int][]pieceEvent, folds uint64) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()

@@ -18,7 +18,7 @@ import (
 //	             container is 0 and the id of a pack (16), or 1 and the number of an entry
 //	             (uvarint).
 //	unplaced     digests 33 of pieces whose place is gone
-//	dropped      digests 33 of pieces whose content is given up, if they have a place
+//	dropped      digests 33 of pieces whose content is given up: they have a place
 //	status       1: synced, 2: unsynced, 3: the tree is held now, 4: a part of it is not, 5: the
 //	             explanation of the merge is gone, 6: no heads; then ids 32 of commits
 //	tagReceived  as tag: from another device; ignored if this device has an unsynced change of it
@@ -70,14 +70,6 @@ type syncOp struct {
 	children   []commit.ID                // of pruned commits
 	checkpoint checkpoint                 // a complete checkpoint; last is not in the record
 	known      map[object.Digest][]target // what deleted pieces refer to, if the collector has read them
-}
-
-// touches returns the number of pieces that o names.
-func (o *op) touches() int {
-	if o.sync == nil {
-		return 0
-	}
-	return len(o.sync.places) + len(o.sync.digests)
 }
 
 // sameContainer reports whether two places fit in one record.

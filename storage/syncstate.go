@@ -12,8 +12,7 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// pieceState is the state of a piece of a value. Each record of the log changes it to the next
-// state (see step).
+// pieceState is the state of a piece.
 type pieceState struct {
 	held   bool
 	at     located // valid when held
@@ -21,7 +20,8 @@ type pieceState struct {
 	place  CloudPlace // valid when placed
 }
 
-// store applies a record that stores the piece or node: the last one counts, as objectRow.after says.
+// store applies a record that stores the piece or node: the last one counts, as for
+// objectRow.after.
 func (st *pieceState) store(at located) {
 	if !st.held || at.kind != recDelta { // with the same base, both places are right
 		st.held, st.at = true, at
@@ -33,52 +33,40 @@ func (st *pieceState) put(p CloudPlace) { st.placed, st.place = true, p }
 // unplace removes the place: a held piece is local again.
 func (st *pieceState) unplace() { st.placed, st.place = false, CloudPlace{} }
 
-// drop gives the content up if the bucket has it (I8). At this point the order of records is fixed,
-// and nothing can intervene.
-func (st *pieceState) drop() {
-	if st.placed {
-		st.held, st.at = false, located{}
-	}
-}
+// give gives the content up; the place stays.
+func (st *pieceState) give() { st.held, st.at = false, located{} }
 
-// apply applies the pending records after the batch with number behind.
-func (st *pieceState) apply(events []pieceEvent, behind uint64) {
+// apply applies pending records. Each sets what it is about, whatever the state before, so that
+// they may be applied to rows that reflect some of them.
+func (st *pieceState) apply(events []pieceEvent) {
 	for i := range events {
-		e := &events[i]
-		if e.number <= behind {
-			continue
-		}
-		switch e.kind {
+		switch e := &events[i]; e.kind {
 		case recPiece, recNode, recDelta:
 			st.store(e.stored)
 		case recPlaces:
 			st.put(e.place)
 		case recUnplaced:
 			st.unplace()
-		case recDropped:
-			st.drop()
-		case recDeleted: // the place stays
-			st.held, st.at = false, located{}
+		case recDropped, recDeleted:
+			st.give()
 		}
 	}
 }
 
-// readPieceState returns the state of a piece in the rows, whose number is 0 when it has no row.
-// Object rows may be ahead of the position of the index, since a fold writes them first; reflected,
-// if not nil, decides which rows count.
-func readPieceState(tx index.Tx, d *object.Digest, reflected func(*objectRow) bool) (st pieceState, row objectRow, err error) {
+// readPieceState returns the state of a piece in the rows.
+func readPieceState(tx index.Tx, d *object.Digest) (st pieceState, err error) {
 	row, ok, err := readObjectRow(tx, d)
 	if err != nil || !ok {
-		return st, row, err
+		return st, err
 	}
-	if row.held && (reflected == nil || reflected(&row)) {
+	if row.held {
 		if st.at, err = locatedRow(tx, &row); err != nil {
-			return st, row, err
+			return st, err
 		}
 		st.held = true
 	}
 	st.place, st.placed, err = readCloudRow(tx, d, row.number)
-	return st, row, err
+	return st, err
 }
 
 // stateOf is statesOf for one piece.
@@ -91,30 +79,21 @@ func (s *Store) stateOf(d *object.Digest) (pieceState, error) {
 // submitted drops do not count.
 func (s *Store) statesOf(ds []object.Digest) ([]pieceState, error) {
 	states := make([]pieceState, len(ds))
-	for {
-		events, folds := s.over.events(ds) // read before the rows: a fold may move them there meanwhile
+	for folds := s.over.foldsNow(); ; {
 		err := s.view(func(tx index.Tx) (err error) {
-			var is state
-			if len(events) > 0 {
-				if is, err = parseState(tx.Bucket(bucketState).Get(stateKey)); err != nil {
-					return err
-				}
+			for i := 0; err == nil && i < len(ds); i++ {
+				states[i], err = readPieceState(tx, &ds[i])
 			}
-			for i := range ds {
-				var reflected func(*objectRow) bool
-				if events[i] != nil {
-					reflected = func(row *objectRow) bool { return reflects(&is.position, row.place) }
-				}
-				if states[i], _, err = readPieceState(tx, &ds[i], reflected); err != nil {
-					return err
-				}
-				states[i].apply(events[i], is.position.Number)
-			}
-			return nil
+			return err
 		})
-		if err != nil || !s.over.foldedSince(folds) {
+		events, now := s.over.events(ds)
+		if err != nil || now == folds { // else a fold has moved records to the rows
+			for i := range events {
+				states[i].apply(events[i])
+			}
 			return states, err
 		}
+		folds = now
 	}
 }
 
@@ -140,7 +119,7 @@ type pendingOp struct {
 
 // pendingSync returns the pending records about commits, tags and metadata for which wanted is
 // true, in the order of the log. With submitted, the records that are not durable yet follow. folds
-// is for foldedSince.
+// is that of foldsNow.
 func (s *Store) pendingSync(submitted bool, wanted func(*op) bool) (out []pendingOp, folds uint64) {
 	pick := func(o *op) {
 		if wanted(o) {
@@ -198,7 +177,7 @@ func (s *Store) viewPending(submitted bool, wanted func(*op) bool, fn func(tx in
 			return fn(tx, pending[i:])
 		})
 		// Records that were not durable may be in the rows by now.
-		if err != nil || !submitted || !s.over.foldedSince(folds) {
+		if err != nil || !submitted || s.over.foldsNow() == folds {
 			return err
 		}
 	}

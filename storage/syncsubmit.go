@@ -17,8 +17,8 @@ import (
 // used afterwards. Places for pieces of j apply after j. The changes of pieces and metadata are
 // visible from then on; commits and tags are visible when they are durable, as with Submit.
 //
-// The last batch has j, commits, tags, metadata and up to 1024 of Unplaced and Places. More of
-// those precede it in batches of 1024, each durable before the next: so a crash, or an error, may
+// The last batch has j, commits, tags, metadata and up to 8192 of Unplaced and Places. More of
+// those precede it in batches of 8192, each durable before the next: so a crash, or an error, may
 // leave some of them without the rest. That is harmless: a place says where the bucket has a piece,
 // even if the page has no commit with it. Still before them are the pieces of j beyond 1 MiB, as
 // with Submit.
@@ -29,6 +29,10 @@ import (
 func (s *Store) SubmitSync(ctx context.Context, j *Journal, b *SyncBatch) (*Pending, error) {
 	release := s.pinTagged(b)
 	defer release()
+	if len(b.Unplaced) > 0 {
+		s.drops.Lock()
+		defer s.drops.Unlock()
+	}
 	if err := s.checkSync(ctx, b); err != nil {
 		return nil, fmt.Errorf("submit step of sync: %w", err)
 	}
@@ -207,9 +211,9 @@ func (b *SyncBatch) onlyUnplaced() []object.Digest {
 // submitAhead writes the unplaced pieces and places that exceed one batch, and returns the rest.
 func (s *Store) submitAhead(ctx context.Context, b *SyncBatch) ([]object.Digest, []PlacedPiece, error) {
 	unplaced, places := b.onlyUnplaced(), b.Places
-	for len(unplaced)+len(places) > s.maxTouches {
-		c := unplaced[:min(len(unplaced), s.maxTouches)]
-		p := places[:min(len(places), s.maxTouches-len(c))]
+	for len(unplaced)+len(places) > MaxSyncPieces {
+		c := unplaced[:min(len(unplaced), MaxSyncPieces)]
+		p := places[:min(len(places), MaxSyncPieces-len(c))]
 		unplaced, places = unplaced[len(c):], places[len(p):]
 		if err := s.submitOps(ctx, placeOps(digestOps(nil, recUnplaced, slices.Clone(c)), slices.Clone(p)), submission{}); err != nil {
 			return nil, nil, err
