@@ -127,12 +127,13 @@ func (s *Store) FindCommits(_ context.Context, prefix []byte, half bool, limit i
 // Explanation returns the root of the tree of decisions that explains a merge commit, durable or
 // submitted, and whether it has one. Errors match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Explanation(_ context.Context, merge commit.ID) (root object.Digest, ok bool, err error) {
-	pending, isPending := s.over.explanation(merge) // read before the row: a fold may move it there meanwhile
-	err = s.view(func(tx index.Tx) (err error) {
-		root, ok = pending, isPending
+	wanted := func(o *op) bool { return o.kind == recExplain && *o.merge == merge }
+	err = s.viewPending(true, wanted, func(tx index.Tx, pending []pendingOp) (err error) {
+		root, ok = object.Digest{}, true
 		if v := tx.Bucket(bucketConflicts).Get(merge[:]); v != nil { // the first counts
 			root, err = parseConflictRow(merge[:], v)
-			ok = err == nil
+		} else if ok = len(pending) > 0; ok {
+			root = pending[0].digest
 		}
 		return err
 	})

@@ -18,7 +18,6 @@ type overlay struct {
 	pieces  map[uint64]*op               // guarded by mu; records that store pieces, by pieceKey
 	commits map[commit.ID]*commit.Commit // guarded by mu; durable and chained ones
 	parents map[commit.ID]int            // guarded by mu; counts commits from other devices with that parent
-	explain map[commit.ID]*op            // guarded by mu; explanations of merges, durable and chained ones
 	pruned  map[commit.ID]*op            // guarded by mu; records that prune commits
 	touched map[object.Digest][]touch    // guarded by mu; in the order of the log, see touch
 	batches []*pendingBatch              // guarded by mu; durable ones in order of their numbers
@@ -35,15 +34,15 @@ type pendingBatch struct {
 	rows  int
 	bytes int64
 	alone bool // of deletions, which share their batch with nothing else
-	// syncs are the records that sync reads repeatedly: commits, tags, metadata, and changes of
-	// their status. Most records of a batch are nodes.
+	// syncs are the records that sync reads repeatedly: commits with their explanations, tags,
+	// metadata, and changes of their status. Most records of a batch are nodes.
 	syncs []*op
 }
 
 func newOverlay(mu *sync.RWMutex) *overlay {
 	return &overlay{
 		mu: mu, pieces: map[uint64]*op{}, commits: map[commit.ID]*commit.Commit{},
-		parents: map[commit.ID]int{}, explain: map[commit.ID]*op{},
+		parents: map[commit.ID]int{},
 		touched: map[object.Digest][]touch{}, pruned: map[commit.ID]*op{},
 	}
 }
@@ -113,17 +112,7 @@ func (ov *overlay) commitOrParent(id commit.ID) (c *commit.Commit, isParent bool
 	return ov.commits[id], ov.parents[id] > 0
 }
 
-// explanation returns the root of the explanation of a merge.
-func (ov *overlay) explanation(merge commit.ID) (object.Digest, bool) {
-	ov.mu.RLock()
-	defer ov.mu.RUnlock()
-	if o := ov.explain[merge]; o != nil {
-		return o.digest, true
-	}
-	return object.Digest{}, false
-}
-
-// showLocked makes the pieces, commits and explanations of ops visible.
+// showLocked makes the pieces and commits of ops visible.
 func (ov *overlay) showLocked(ops []op) {
 	for i := range ops {
 		switch o := &ops[i]; {
@@ -137,10 +126,6 @@ func (ov *overlay) showLocked(ops []op) {
 				for _, p := range o.foreignParents() {
 					ov.parents[p]++
 				}
-			}
-		case o.kind == recExplain:
-			if ov.explain[*o.merge] == nil {
-				ov.explain[*o.merge] = o
 			}
 		case o.sync != nil:
 			ov.showSyncLocked(o)
@@ -197,10 +182,6 @@ func (ov *overlay) hideLocked(ops []op) {
 						delete(ov.parents, p)
 					}
 				}
-			}
-		case o.kind == recExplain:
-			if ov.explain[*o.merge] == o {
-				delete(ov.explain, *o.merge)
 			}
 		case o.sync != nil:
 			ov.hideSyncLocked(o)
@@ -336,7 +317,7 @@ func (ov *overlay) each(fn func(o *op)) (folds uint64) {
 // forSync reports whether records of a kind are kept in pendingBatch.syncs.
 func forSync(kind byte) bool {
 	switch kind {
-	case recCommit, recTag, recTagReceived, recTagSynced, recStatus, recMetadata, recPruned:
+	case recCommit, recExplain, recTag, recTagReceived, recTagSynced, recStatus, recMetadata, recPruned:
 		return true
 	}
 	return false
