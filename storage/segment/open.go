@@ -46,10 +46,17 @@ type opener struct {
 	found retirement        // the retirements of all scanned batches
 	rec   Recovery
 
-	short  []End      // ends in from that files do not reach
-	gone   retirement // as in from, and after the scan as in the log
-	left   []uint32   // files of retired segments
-	longer []End      // ends at which files with a retired part are to be cut
+	short []End      // ends in from that files do not reach
+	gone  retirement // as in from, and after the scan as in the log
+	left  []End      // where files with a retired part are to be cut; 0: they are to be removed
+
+	salvages bool              // damage is recorded, see Salvage
+	verify   func(Record) bool // see OpenSalvage
+	numbers  []uint64          // of valid batches, in a salvage
+}
+
+func newOpener(o Options) *opener {
+	return &opener{o: o, files: newHandles(o.FS, o.Dir, o.Page), scans: map[uint32]*scanned{}, named: map[uint32]uint64{}}
 }
 
 // Open opens the log in o.Dir. from is the position that an index reflects, nil for none. replay,
@@ -66,13 +73,7 @@ type opener struct {
 // *base.FormatError for a segment of a newer format; those of replay, of ctx and of the file
 // system.
 func Open(ctx context.Context, o Options, from *Position, replay func(BatchInfo, []Record) error) (*Log, *Recovery, error) {
-	o = o.withDefaults()
-	op := &opener{
-		o:     o,
-		files: newHandles(o.FS, o.Dir, o.Page),
-		scans: map[uint32]*scanned{},
-		named: map[uint32]uint64{},
-	}
+	op := newOpener(o.withDefaults())
 	if from != nil {
 		op.from = from.Clone()
 	}
@@ -163,12 +164,12 @@ func (op *opener) checkFrom() error {
 func (op *opener) dropRetired() {
 	for _, id := range op.ids() {
 		if op.gone.retired.has(id) {
-			op.left = append(op.left, id)
+			op.left = append(op.left, End{Segment: id})
 			delete(op.sizes, id)
 			delete(op.scans, id)
 			delete(op.named, id)
 		} else if offset := op.gone.end(id, op.sizes[id]); op.sizes[id] > offset {
-			op.longer = append(op.longer, End{id, offset})
+			op.left = append(op.left, End{id, offset})
 			op.sizes[id] = offset
 		}
 	}
@@ -211,6 +212,14 @@ func (op *opener) cut(id uint32, offset uint64) {
 		if sc.end >= offset {
 			sc.end, sc.last = offset, BatchInfo{}
 		}
+		sc.invalid = slices.DeleteFunc(sc.invalid, func(g region) bool { return g.start >= offset })
+		for i := range sc.invalid {
+			sc.invalid[i].end = min(sc.invalid[i].end, offset)
+		}
+		sc.batches = slices.DeleteFunc(sc.batches, func(e extent) bool { return e.from >= offset })
+		for i := range sc.batches {
+			sc.batches[i].to = min(sc.batches[i].to, offset)
+		}
 	}
 }
 
@@ -249,14 +258,14 @@ func (op *opener) checkLast() error {
 func (op *opener) scanAll(ctx context.Context) error {
 	for _, id := range op.ids() {
 		from := op.from.end(id)
-		sc := &scanned{id: id, size: op.sizes[id], from: from, end: from, proved: from}
+		sc := &scanned{id: id, size: op.sizes[id], from: from, end: from}
+		op.name(End{id, from})
 		if from == 0 || sc.size > from { // else it is short, or nothing follows
 			if err := op.scan(ctx, sc); err != nil {
 				return err
 			}
 		}
 		op.scans[id] = sc
-		op.named[id] = max(op.named[id], sc.proved)
 	}
 	return op.applyRetirement(op.found)
 }

@@ -32,14 +32,15 @@ func (op *opener) recover() error {
 	if err := op.syncUnsynced(); err != nil {
 		return err
 	}
-	for _, e := range op.longer {
-		if err := cutFile(op.o.FS, filepath.Join(op.o.Dir, FileName(e.Segment)), e.Offset); err != nil {
-			return fmt.Errorf("cut what is retired off segment %s: %w", FileName(e.Segment), err)
+	for _, e := range op.left {
+		name, err := filepath.Join(op.o.Dir, FileName(e.Segment)), error(nil)
+		if e.Offset > 0 {
+			err = cutFile(op.o.FS, name, e.Offset)
+		} else {
+			err = op.o.FS.Remove(name)
 		}
-	}
-	for _, id := range op.left {
-		if err := op.o.FS.Remove(filepath.Join(op.o.Dir, FileName(id))); err != nil {
-			return fmt.Errorf("remove retired segment %s: %w", FileName(id), err)
+		if err != nil {
+			return fmt.Errorf("remove what is retired of segment %s: %w", FileName(e.Segment), err)
 		}
 	}
 	return nil

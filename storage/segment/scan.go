@@ -9,6 +9,8 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+
+	"github.com/ledgerd/ledger/internal/base"
 )
 
 // scanWindow is how much of a segment a scan reads at once.
@@ -117,73 +119,136 @@ type scanned struct {
 	id   uint32
 	size uint64    // of the file
 	from uint64    // where the scan began; the bytes before it are synced
-	end  uint64    // of the last valid batch, of the header, or 0
-	last BatchInfo // the last valid batch after from; its number is 0 when there is none
-	// proved is the offset of the last frame; the segment itself proves that all before it was
-	// synced (I2).
-	proved uint64
+	end  uint64    // of the last valid batch before any invalid bytes, of the header, or 0
+	last BatchInfo // the batch that ends there; its number is 0 when there is none after from
+	// number is that of the last frame.
+	number  uint64
+	batches []extent // valid batches after from
+	invalid []region // the other bytes after from
 }
 
-// scan reads a segment from sc.from on, which is 0 or follows a batch or the header, up to the
-// first invalid byte. Errors are those of reading, of a header of something else, and of ctx;
-// invalid bytes are no error.
+// region is a part of a segment that is no valid batch.
+type region struct {
+	start, end uint64
+	f          frame // of the batch, valid, if framed
+	framed     bool
+	prev, next uint64 // numbers of the frames around it, 0 for none
+	number     uint64
+	got        string
+}
+
+// scan reads a segment from sc.from on, which is 0 or follows a batch or the header. It records the
+// ends that frames and batches name. Errors are those of reading, of a header of something else,
+// and of ctx. Invalid bytes are no error, unless they cannot be a torn tail. In a salvage, neither
+// these nor another header are.
 func (op *opener) scan(ctx context.Context, sc *scanned) (err error) {
 	file, err := op.o.FS.OpenRead(filepath.Join(op.o.Dir, FileName(sc.id)))
 	if err != nil {
 		return fmt.Errorf("open segment: %w", err)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
+	after := op.from.Number
+	x := &scan{window: window{r: file, size: sc.size}, page: op.o.Page, id: sc.id, next: sc.from, last: after}
 	if sc.from == 0 {
 		whole, err := readHeader(io.NewSectionReader(file, 0, int64(sc.size)), op.o.Page, sc.id)
-		if err != nil {
+		if err != nil && !(op.salvages && errors.Is(err, base.ErrCorrupt)) {
 			return err
 		}
-		if whole {
+		if x.next = headerBytes; whole && err == nil {
 			sc.end = headerBytes
+		} else if err := op.noHeader(ctx, x, sc); err != nil {
+			return err
 		}
 	}
-	after := op.from.Number
-	x := &scan{window: window{r: file, size: sc.size}, page: op.o.Page, id: sc.id, next: sc.end, last: after}
-	for sc.end > 0 {
+	for x.next < sc.size {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		prev := x.last
+		g := region{start: x.next, prev: x.last}
 		f, damage, err := x.step()
 		if err != nil {
 			return err
 		}
-		if f.number != 0 {
-			sc.proved = sc.end // I2
-		}
+		framed := f.number > g.prev
 		switch {
 		case f.number != 0 && f.number <= after:
 			return fmt.Errorf("segment %s at offset %d holds batch %d, index reflects %d: %w",
-				FileName(sc.id), sc.end, f.number, after, ErrIndexMismatch)
-		case damage != nil && f.number != 0 && (f.number <= prev || x.batch.whole):
+				FileName(sc.id), g.start, f.number, after, ErrIndexMismatch)
+		case damage != nil && !op.salvages && f.number != 0 && (!framed || x.batch.whole):
 			return damage
+		case framed:
+			g.f, g.framed, g.number = f, true, f.number
+			op.name(End{sc.id, g.start}) // I2
+			if n := len(sc.invalid); n > 0 && sc.invalid[n-1].end == g.start {
+				sc.invalid[n-1].next = f.number
+			}
+			g.end = min(g.start+f.size(), sc.size)
+		default:
+			if g.end, err = x.findFrame(ctx, g.start+1); err != nil {
+				return err
+			}
 		}
-		if damage != nil {
-			break
+		if damage == nil {
+			damage = op.verified(&x.batch)
 		}
-		sc.last, sc.end = x.batch.info, x.next
-		for _, e := range x.batch.ends {
-			op.named[e.Segment] = max(op.named[e.Segment], e.Offset)
+		if x.next = g.end; damage == nil {
+			op.keep(sc, &x.batch)
+			continue
 		}
-		if x.batch.info.reflect != 0 {
-			op.found = op.found.with(x.batch.info.retirement)
+		if g.got = "no frame of a batch"; framed {
+			g.got = gotOf(damage)
 		}
+		sc.invalid = append(sc.invalid, g)
 	}
-	if sc.end == sc.size {
-		return nil
-	}
-	// A frame after invalid bytes proves that everything before it was synced once (I2).
-	x.last = max(after, sc.last.Number)
-	at, err := x.findFrame(ctx, sc.end+1)
-	if at < sc.size {
-		sc.proved = at
-	}
+	sc.number = x.last
+	return nil
+}
+
+// noHeader records a segment without a header, and goes to the first frame.
+func (op *opener) noHeader(ctx context.Context, x *scan, sc *scanned) (err error) {
+	x.next, err = x.findFrame(ctx, 1)
+	sc.invalid = []region{{end: x.next, got: "no header of a segment"}}
 	return err
+}
+
+// keep records a valid batch.
+func (op *opener) keep(sc *scanned, b *batch) {
+	for _, e := range b.ends {
+		op.name(e)
+	}
+	if b.info.reflect != 0 {
+		op.found = op.found.with(b.info.retirement)
+	}
+	if len(sc.invalid) == 0 {
+		sc.last, sc.end = b.info, b.info.End
+	}
+	if n := len(sc.batches); n > 0 && sc.batches[n-1].to == b.info.Start {
+		sc.batches[n-1].to = b.info.End
+	} else {
+		sc.batches = append(sc.batches, extent{sc.id, b.info.Start, b.info.End})
+	}
+	if op.salvages {
+		op.numbers = append(op.numbers, b.info.Number)
+	}
+}
+
+func (op *opener) name(e End) { op.named[e.Segment] = max(op.named[e.Segment], e.Offset) }
+
+// verified returns an error for a batch with a record that fails verify.
+func (op *opener) verified(b *batch) error {
+	for _, rec := range b.recs {
+		if op.verify != nil && !op.verify(rec) {
+			return corrupt(rec.Place.Segment, rec.Place.Offset, fmt.Sprintf("batch %d with a record that is not what it says, at offset %d", b.info.Number, rec.Place.Offset))
+		}
+	}
+	return nil
+}
+
+func gotOf(err error) string {
+	if c, ok := errors.AsType[*base.CorruptError](err); ok {
+		return c.Got
+	}
+	return err.Error()
 }
 
 func corruptOrder(id uint32, start, number, last uint64) error {
