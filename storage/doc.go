@@ -24,8 +24,8 @@
 //	I5  When an append fails, every commit that was chained on it fails, and heads go back to the
 //	    last durable ones.
 //	I6  A page-local number, once given to a digest, is never given to another.
-//	I7  A piece that has no place in the bucket is never dropped: between the look for the place and
-//	    the drop's submission no record that removes places is submitted (Store.drops).
+//	I7  A piece that has no place in the bucket is never dropped: no record that removes places is
+//	    submitted between the look for the place and the submission of the drop (Store.drops).
 //	I8  What a held piece refers to is held or can be fetched, except for what Salvage has found
 //	    to be gone. Collection deletes only what nothing refers to (see Collector).
 //

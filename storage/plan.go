@@ -307,9 +307,10 @@ func rowOf(planned []*plannedObject) objectRow {
 	return row
 }
 
-// after returns the row after a record that stores or drops the piece or node. The last record counts. But a
-// difference counts only if it is the first record, or its base is the one that the row has: the
-// base may be a difference to this node. A part of a larger node does not replace a node.
+// after returns the row after a record that stores or drops the piece or node. The last record
+// counts. But a difference counts only if it is the first record, or its base is the one that the
+// row has: the base may be a difference to this node. A part of a larger node does not replace a
+// node.
 func (r objectRow) after(o *op, base uint64) objectRow {
 	if o.kind == recDropped {
 		return objectRow{number: r.number}
