@@ -44,7 +44,6 @@ type Journal struct {
 	arena   []byte // the last rows, with spare room
 	bytes   int64
 	version uint64
-	count   int
 }
 
 // Set records a copy of a change, in place of one of the same key.
@@ -56,10 +55,8 @@ func (j *Journal) Set(c *btree.Change) {
 	at := len(j.arena)
 	j.arena = appendRow(append(j.arena, c.Entry.Key...), c)
 	row := j.arena[at:len(j.arena):len(j.arena)]
-	key := unsafe.String(unsafe.SliceData(row), n)       // this part of the arena is never changed again
-	if _, replaced := j.rows.Load(key, row); !replaced { // like Set, but quick for the greatest key
-		j.count++
-	}
+	key := unsafe.String(unsafe.SliceData(row), n) // this part of the arena is never changed again
+	j.rows.Load(key, row)                          // like Set, but quick for the greatest key
 	j.bytes += int64(changeOverhead + len(row))
 	j.version++
 }
@@ -108,6 +105,15 @@ func (j *Journal) Get(key []byte) (c btree.Change, ok bool) {
 	return c, ok
 }
 
+// Seek returns the first change whose key is not below key, borrowed, and whether there is one.
+func (j *Journal) Seek(key []byte) (c btree.Change, ok bool) {
+	j.rows.Ascend(string(key), func(key string, row []byte) bool {
+		c, ok = change(len(key), row), true
+		return false
+	})
+	return c, ok
+}
+
 // Bytes returns the approximate memory of the changes, replaced ones included.
 func (j *Journal) Bytes() int64 { return j.bytes }
 
@@ -115,7 +121,7 @@ func (j *Journal) Bytes() int64 { return j.bytes }
 func (j *Journal) Empty() bool { return j.rows.Len() == 0 }
 
 // Count returns the number of changes.
-func (j *Journal) Count() int { return j.count }
+func (j *Journal) Count() int { return j.rows.Len() }
 
 // Version returns a number that grows with each change.
 func (j *Journal) Version() uint64 { return j.version }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -256,16 +257,23 @@ func (t *Tx) Seek(ctx context.Context, key []byte) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("seek: %w", err)
 	}
-	c := txCursor{t: t}
-	found, err := c.start(ctx, key)
-	if err != nil {
-		t.page.note(err)
-		return nil, fmt.Errorf("seek: %w", err)
+	for {
+		found, err := t.tree().Seek(ctx, key)
+		if err != nil {
+			t.page.note(err)
+			return nil, fmt.Errorf("seek: %w", err)
+		}
+		c, changed := t.journal.Seek(key)
+		switch {
+		case found != nil && (!changed || bytes.Compare(found, c.Entry.Key) < 0):
+			return ownedBytes(found), nil
+		case !changed:
+			return nil, errNoEntry
+		case !c.Delete:
+			return ownedBytes(c.Entry.Key), nil
+		}
+		key = append(bytes.Clone(c.Entry.Key), 0)
 	}
-	if !found {
-		return nil, errNoEntry
-	}
-	return ownedBytes(c.current.Key), nil
 }
 
 // Rollback ends the transaction and discards its changes. After Commit or Rollback it does nothing
