@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math"
+	"reflect"
 	"time"
 )
 
@@ -76,7 +76,7 @@ func appendPart(b []byte, part any) []byte {
 	case time.Time:
 		return binary.BigEndian.AppendUint64(append(b, partTime), uint64(v.UnixNano())^1<<63)
 	}
-	panic(fmt.Sprintf("records: a part of a key has the type %T", part))
+	panic("records: a part of a key has the type " + reflect.TypeOf(part).String()) // Sprintf would move all parts to the heap
 }
 
 // appendText appends text with each 0x00 escaped as 0x00 0xff, and the end mark 0x00 0x01.

@@ -196,14 +196,16 @@ func (c *Collection[T]) indexed(id string, v *T) (rows [][]byte, err error) {
 		return nil, nil
 	}
 	rows = make([][]byte, 0, len(c.o.Indexes))
+	b := make([]byte, 0, 64*len(c.o.Indexes)) // most rows fit
 	for i := range c.o.Indexes {
 		x := &c.o.Indexes[i]
 		for _, k := range x.Keys(v) {
 			if err := checkKey(k); err != nil || len(k) > MaxIndexKeyBytes {
 				return nil, fmt.Errorf("key of %d bytes of index %q is not one of Key, of at most %d: %w", len(k), x.Name, MaxIndexKeyBytes, ledger.ErrInvalid)
 			}
-			row := make([]byte, 0, len(c.behind[i])+len(k)+len(id)+8)
-			rows = append(rows, append(appendText(append(row, c.behind[i]...), k), id...))
+			at := len(b)
+			b = append(appendText(append(b, c.behind[i]...), k), id...)
+			rows = append(rows, b[at:len(b):len(b)])
 		}
 	}
 	slices.SortFunc(rows, bytes.Compare)
@@ -402,7 +404,7 @@ func (t *Tx[T]) checkUnique(ctx context.Context, id string, rows [][]byte) error
 					continue
 				}
 				key := row[:len(row)-len(id)]
-				for _, from := range [][]byte{key, append(row, 0)} { // before and after the record's own row
+				for from := key; ; {
 					found, err := t.tx.Seek(ctx, from)
 					if errors.Is(err, ledger.ErrNotFound) {
 						break
@@ -417,6 +419,7 @@ func (t *Tx[T]) checkUnique(ctx context.Context, id string, rows [][]byte) error
 					if string(other) != id {
 						return fmt.Errorf("index %q, record %q: %w", x.Name, other, ErrUnique)
 					}
+					from = append(found, 0) // after the record's own row
 				}
 			}
 		}
