@@ -36,7 +36,7 @@ func (s *mapStore) PutNode(_ context.Context, n btree.NewNode) error {
 	s.count++
 	s.bytes += len(n.Content)
 	if s.keep {
-		s.nodes[n.Digest] = n.View.Clone()
+		s.nodes[n.Digest] = keep(n)
 	}
 	if s.measure {
 		if n.Base.IsZero() {

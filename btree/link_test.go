@@ -35,7 +35,7 @@ func (k *keeper) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
 		return nil, err
 	}
 	kept := &fb.Node{}
-	n.KeepIn(kept, make([]uint64, n.Len()))
+	n.KeepIn(kept, n.Bytes(), make([]uint64, 0, n.Len()))
 	k.kept[d] = kept
 	return kept, nil
 }

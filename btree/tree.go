@@ -22,8 +22,8 @@ type Source interface {
 
 // Sink receives the nodes that Apply and Build make.
 type Sink interface {
-	// PutNode receives a new node. n.Content and n.View are valid only during the call; a clone of
-	// n.View may be kept.
+	// PutNode receives a new node. n.Content and n.View are valid only during the call; see
+	// fb.Node.KeepIn.
 	PutNode(ctx context.Context, n NewNode) error
 	// PutPiece receives a piece of a value, or of a node that is longer than limits.MaxPieceBytes,
 	// before PutNode of that node. content is valid only during the call. The sink may have the

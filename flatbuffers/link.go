@@ -6,15 +6,11 @@ import "sync/atomic"
 var unlinked atomic.Pointer[Node]
 
 // KeepIn copies the view into kept, a Node that is not shared yet, for a cache: only such a node
-// can be linked to, until Release. words is memory of Len() words close to kept, which kept takes
-// over, or nil.
-func (nd *Node) KeepIn(kept *Node, words []uint64) {
-	if words == nil {
-		words = nd.words
-	} else {
-		copy(words, nd.words)
-	}
-	kept.words, kept.common, kept.prefix, kept.places = words, nd.common, nd.prefix, nd.places
+// can be linked to, until Release. content is Bytes() or a copy, and words is memory close to kept
+// with room for Len() words, or nil. kept takes both over, and shares nothing else with the view.
+func (nd *Node) KeepIn(kept *Node, content []byte, words []uint64) {
+	kept.words, kept.common, kept.prefix, kept.places = append(words, nd.words...), nd.common, nd.prefix, nd.places
+	kept.buf = content
 	if nd.children > 0 {
 		kept.links = make([]atomic.Pointer[Node], nd.n+1)
 	}

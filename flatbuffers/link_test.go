@@ -15,7 +15,7 @@ func kept(t *testing.T, level int, key string, children ...fb.Child) *fb.Node {
 		t.Fatal(err)
 	}
 	k := &fb.Node{}
-	n.KeepIn(k, nil)
+	n.KeepIn(k, n.Bytes(), nil)
 	return k
 }
 

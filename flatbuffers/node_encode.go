@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"slices"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
@@ -49,13 +48,6 @@ func (nd *Node) Rebuild(level int, entries []Entry, children []Child) error {
 	nd.places, nd.prefix, nd.common = viewPlaces(b, level, s), 0, [3]uint64{}
 	nd.setPrefix()
 	return nil
-}
-
-// Clone returns a view of a copy of the bytes, for a caller that keeps a node while nd is rebuilt.
-func (nd *Node) Clone() *Node {
-	c := &Node{words: slices.Clone(nd.words), common: nd.common, prefix: nd.prefix, places: nd.places}
-	c.buf = bytes.Clone(nd.buf)
-	return c
 }
 
 func uvarintLen(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }

@@ -76,24 +76,24 @@ type withWords[W any] struct {
 	words W
 }
 
-// newCachedNode returns an empty node and memory for n words.
+// newCachedNode returns an empty node and room for n words.
 func newCachedNode(n int) (*cachedNode, []uint64) {
 	switch {
 	case n <= 8:
 		e := &cachedNode8{}
-		return &e.cachedNode, e.words[:n:n]
+		return &e.cachedNode, e.words[:0:n]
 	case n <= 16:
 		e := &cachedNode16{}
-		return &e.cachedNode, e.words[:n:n]
+		return &e.cachedNode, e.words[:0:n]
 	case n <= 24:
 		e := &cachedNode24{}
-		return &e.cachedNode, e.words[:n:n]
+		return &e.cachedNode, e.words[:0:n]
 	case n <= 32:
 		e := &cachedNode32{}
-		return &e.cachedNode, e.words[:n:n]
+		return &e.cachedNode, e.words[:0:n]
 	case n <= 40:
 		e := &cachedNode40{}
-		return &e.cachedNode, e.words[:n:n]
+		return &e.cachedNode, e.words[:0:n]
 	}
 	return &cachedNode{}, nil
 }
@@ -175,13 +175,14 @@ func (e *cachedNode) isHeld(made uint64) bool {
 	return v&0xff != 0 && v>>8 == made
 }
 
-// add caches a node and returns the cached one, or n where it is not cached. made is for setDepth.
-// depth is that of its record in the log, or unknownDepth.
-func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, made uint64, depth int32) *fb.Node {
+// add caches a node and returns the cached one, or n where it is not cached. content, the bytes of
+// the node, belongs to the cache from then on. made is for setDepth. depth is that of its record in
+// the log, or unknownDepth.
+func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, content []byte, made uint64, depth int32) *fb.Node {
 	slot := slotOf(s, d)
 	e, words := newCachedNode(n.Len())
 	e.owner, e.digest = s, *d
-	n.KeepIn(&e.node, words)
+	n.KeepIn(&e.node, content, words)
 	e.setDepth(made, depth)
 	sh := &c.shards[slot%cacheShards]
 	size := e.size()

@@ -43,7 +43,7 @@ func TestCacheKeepsWhatComesLast(t *testing.T) {
 	}
 	for i := range rounds {
 		d, n := cacheNode(t, i)
-		c.add(s, &d, n, 0, unknownDepth)
+		c.add(s, &d, n, n.Bytes(), 0, unknownDepth)
 		if i < room && i%2 > 0 { // half of the first are used once
 			use(i)
 		}

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,7 @@ type Journal struct {
 	out   *segment.Stream // released when the journal is over
 
 	header headerRoom
+	script []byte // of the last difference
 
 	explained []op // of kind recExplain
 
@@ -180,7 +182,7 @@ func (j *Journal) PutNode(ctx context.Context, n btree.NewNode) error {
 // replace nothing: they would only evict nodes in use.
 func (j *Journal) cache(n *btree.NewNode) {
 	if j.out == nil || n.View.Level() > 0 || !n.Base.IsZero() {
-		j.s.cache.add(j.s, &n.Digest, n.View.Clone(), 0, unknownDepth)
+		j.s.cache.add(j.s, &n.Digest, n.View, bytes.Clone(n.Content), 0, unknownDepth)
 	}
 }
 
@@ -230,15 +232,18 @@ func (j *Journal) dropHeld(ctx context.Context) error {
 	if err != nil || len(held) == 0 && len(dead) == 0 {
 		return err
 	}
-	j.part = nil
+	old := *p
+	p.batch, p.ops, p.spans = segment.NewBatch(), p.ops[:0], p.spans[:0] // in the memory of old, which is ahead
+	p.batch.Grow(old.batch.Bytes())
+	clear(p.mine)
 	depths := map[object.Digest]uint8{} // of nodes that are not stored as deep as the journal assumed
-	for i := range p.ops {
-		o := p.ops[i]
+	for i := range old.ops {
+		o := old.ops[i]
 		if depth, ok := held[i]; ok {
 			depths[o.digest] = depth
 			continue
 		}
-		content := p.content(i)
+		content := old.content(i)
 		if dead[i] {
 			depths[o.digest] = 0
 		}
@@ -299,11 +304,11 @@ func (j *Journal) difference(ctx context.Context, n *btree.NewNode) ([]byte, uin
 	if err != nil {
 		return nil, 0, err
 	}
-	script := btree.AppendDelta(nil, b, n.View)
-	if len(script)+object.DigestSize+1 >= len(n.Content) {
+	j.script = btree.AppendDelta(j.script[:0], b, n.View)
+	if len(j.script)+object.DigestSize+1 >= len(n.Content) {
 		return nil, 0, nil
 	}
-	return script, depth + 1, nil
+	return j.script, depth + 1, nil
 }
 
 // depthOf returns how many differences lie between a stored node and one that is stored whole.
@@ -427,7 +432,7 @@ func (j *Journal) startFlush(ctx context.Context) error {
 	if err := j.dropHeld(ctx); err != nil {
 		return err
 	}
-	if j.part == nil {
+	if len(j.part.ops) == 0 {
 		return nil
 	}
 	j.s.mu.Lock()

@@ -346,7 +346,7 @@ func (s *Store) readNode(ctx context.Context, d object.Digest, from locator) (*f
 	if !d.Kind().IsIndex() && l.content == nil {
 		depth = int32(l.depth)
 	}
-	return s.cache.add(s, &d, n, made, depth), nil
+	return s.cache.add(s, &d, n, n.Bytes(), made, depth), nil
 }
 
 // loadNode reads and verifies a node without caching it. from locates the pieces.
@@ -375,7 +375,7 @@ func (s *Store) loadNodeBeside(ctx context.Context, d object.Digest, from locato
 	if l.kind == recDelta {
 		beside.remove(s, &l.base) // the next node is hardly a difference to the same base
 	}
-	return beside.add(s, &d, n, 0, unknownDepth), nil
+	return beside.add(s, &d, n, n.Bytes(), 0, unknownDepth), nil
 }
 
 // loadLocated is loadNodeBeside for a node that must not be read from a cache; its bases may be. It
