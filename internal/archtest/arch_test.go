@@ -105,7 +105,7 @@ var rules = []rule{
 	{"records", []string{"", "rules"}, nil, "typed collections, through the API that apps have"},
 	{"examples/notes", []string{"", "records"}, nil, "what an app looks like"},
 	{"filetree", []string{"", "internal/base", "internal/clock"}, []string{"golang.org/x/sys/unix"}, "directory trees as pages, through the API that apps have"},
-	{"internal/cli", []string{"", "admin", "keys", "rules", "internal/daemon", "filetree", "metabase", "metabase/catalog", "permazen/jsck", "permazen/pages", "indexeddb", "indexeddb/pages", "indexeddb/profile", "ordered/pages", "cloudsync", "cloudsync/bucket", "internal/base", "internal/clock"}, []string{"github.com/fsnotify/fsnotify", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}, "the commands: parse, call, print"},
+	{"internal/cli", []string{"", "admin", "keys", "rules", "internal/daemon", "filetree", "metabase", "metabase/catalog", "permazen/jsck", "permazen/pages", "indexeddb", "indexeddb/pages", "indexeddb/profile", "ordered/pages", "cloudsync", "cloudsync/bucket", "internal/base", "internal/clock", "internal/spool"}, []string{"github.com/fsnotify/fsnotify", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}, "the commands: parse, call, print"},
 	{"cmd/ledgerd", []string{"internal/cli", "cloudsync/bucket", "cloudsync/gcs", "cloudsync/s3"}, nil, "main, which says what buckets there are, and nothing else"},
 }
 

@@ -75,11 +75,7 @@ func (a *app) destroy(ctx context.Context, c consent, danger string, do func(dry
 // ask calls state, prints its output to the standard error, and asks the user. It returns nil for
 // yes.
 func (a *app) ask(ctx context.Context, danger string, state func() error) error {
-	out := a.out
-	a.out = newOutput(a.process.Stderr)
-	err := errors.Join(state(), a.out.Flush())
-	a.out = out
-	if err != nil {
+	if err := a.printTo(a.process.Stderr, state); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.process.Stderr, "ledgerd: %s. Go on? [y/N] ", danger)
@@ -92,6 +88,15 @@ func (a *app) ask(ctx context.Context, danger string, state func() error) error 
 		return nil
 	}
 	return errors.New("the answer was not yes, so nothing was done")
+}
+
+// printTo calls fn, and writes to w what fn prints.
+func (a *app) printTo(w io.Writer, fn func() error) error {
+	out := a.out
+	a.out = newOutput(w)
+	err := errors.Join(fn(), a.out.broken, a.out.Flush())
+	a.out = out
+	return err
 }
 
 // answer reads a line of the standard input.

@@ -26,16 +26,19 @@ func (a *app) diff(ctx context.Context, page *ledger.Page, f diffFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.printDiff(filetree.Diff(ctx, page, from, to, f.Prefix.bytes), f.Stat)
+	return a.printDiff(ctx, filetree.Diff(ctx, page, from, to, f.Prefix.bytes), f.Stat, func() {})
 }
 
-// printDiff prints changes one at a time.
-func (a *app) printDiff(changes iter.Seq2[filetree.Change, error], stat bool) error {
+// printDiff prints changes one at a time. It calls begin before the first one.
+func (a *app) printDiff(ctx context.Context, changes iter.Seq2[filetree.Change, error], stat bool, begin func()) error {
 	counts := map[filetree.Kind]int{}
 	var oldBytes, newBytes int64
 	for c, err := range changes {
 		if err != nil {
 			return fmt.Errorf("compare commits: %w", err)
+		}
+		if len(counts) == 0 {
+			begin()
 		}
 		kind := c.Kind()
 		counts[kind]++
@@ -51,9 +54,13 @@ func (a *app) printDiff(changes iter.Seq2[filetree.Change, error], stat bool) er
 		}
 		switch {
 		case a.json:
+			values, err := mapped([]*ledger.Entry{before, after}, func(e *ledger.Entry) (object, error) { return valueObject(ctx, e) })
+			if err != nil {
+				return err
+			}
 			a.emit(object{
 				"change", kind, "key", jsonBytes(c.Path), "content", c.Content != nil, "attributes", c.Attributes != nil,
-				"old?", sideObject(before), "new?", sideObject(after),
+				"old?", values[0], "new?", values[1],
 			})
 		case stat:
 			a.printf("%c %s  %s\n", kind, a.keyText(c.Path), changeText(before, after))

@@ -123,7 +123,7 @@ func (p *logPrinter) diff(ctx context.Context, c ledger.Commit) error {
 		return fmt.Errorf("find parent of %s: %w", c.ID.Short(), err)
 	}
 	p.app.printIf(!p.app.json && !p.flags.Oneline, "\n")
-	return p.app.printDiff(filetree.Diff(ctx, p.page, parent, c.ID, nil), p.flags.Stat)
+	return p.app.printDiff(ctx, filetree.Diff(ctx, p.page, parent, c.ID, nil), p.flags.Stat, func() {})
 }
 
 // shownParents returns the parents of a commit that log lists; the implied first commit is not

@@ -1,16 +1,18 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
+	"github.com/ledgerd/ledger/internal/spool"
 )
 
 // busyPause is the pause of watch after another process has held the repository for longer than
@@ -27,12 +29,9 @@ type watchFlags struct {
 	Limit  int    `flag:"limit,n" usage:"stop after this many notifications (default: never)"`
 }
 
-// Bounds of one look at a page, so that the memory does not grow with the length of a notification.
-const (
-	maxPending     = 1 << 20 // bytes of output
-	maxPartEntries = ledger.DefaultWatchEntries
-	maxPartBytes   = ledger.DefaultWatchBytes
-)
+// maxPending is the number of bytes of one notification that are kept in memory. A longer one waits
+// in a temporary file until it is printed.
+const maxPending = 1 << 20
 
 // watcher is the state of a watch between its looks at the page. Findings are printed after the
 // repository is closed: the reader of the output may be slow, and may write to the page.
@@ -41,17 +40,12 @@ type watcher struct {
 	name   pageName
 	prefix []byte
 	limit  int
-	count  int // of notifications found completely
+	count  int // of notifications
 
 	begin   string // revision to start from; "" is HEAD, or fromNone once the page was found absent
 	absent  bool   // the user was informed that the page does not exist
 	started bool
 	from    ledger.CommitID // once started: the next notification begins after it
-
-	to      *ledger.Commit // end of the notification in progress, nil for none
-	told    int            // its changes found so far
-	next    []byte         // with --json: the key of its next change
-	pending bytes.Buffer   // output to print
 }
 
 func (a *app) watch(ctx context.Context, f watchFlags) error {
@@ -85,13 +79,12 @@ func (w *watcher) watch(ctx context.Context) (err error) {
 		}
 	}()
 	for {
-		more, err := w.look(ctx)
+		err := w.look(ctx)
 		busy := errors.Is(err, ledger.ErrLocked)
-		if err = errors.Join(choose(busy, nil, err), w.print()); err != nil || w.enough() {
+		if err != nil && !busy || w.limit > 0 && w.count >= w.limit {
 			return err
 		}
 		switch {
-		case more:
 		case busy:
 			err = pause(ctx, w.app.process.Clock, busyPause)
 		case w.app.process.served != nil:
@@ -169,14 +162,6 @@ func (w *watcher) waiting() {
 	w.absent, w.begin = true, cmp.Or(w.begin, fromNone)
 }
 
-// print prints the pending output.
-func (w *watcher) print() error {
-	if _, err := w.pending.WriteTo(w.app.out); err != nil {
-		return err
-	}
-	return w.app.out.Flush()
-}
-
 // again returns the flags with which a newly started serve continues the watch. A notification that
 // was found in part begins again.
 func (w *watcher) again() []string {
@@ -193,23 +178,29 @@ func (w *watcher) again() []string {
 	return flags
 }
 
-// look opens the page for a moment and finds changes. more reports whether there are more.
-func (w *watcher) look(ctx context.Context) (more bool, err error) {
+// look opens the page for a moment, finds its changes, and then prints them.
+func (w *watcher) look(ctx context.Context) (err error) {
 	w.app.again = w.again()
-	err = w.app.read(ctx, func(repo *ledger.Repository) error {
-		err := w.app.pageIn(ctx, repo, w.name, reads, func(page *ledger.Page) (err error) {
-			if err = w.start(ctx, page); err == nil {
-				more, err = w.news(ctx, page)
+	found := spool.New(os.TempDir(), "ledgerd-watch-*", maxPending)
+	defer func() { err = errors.Join(err, found.Close()) }()
+	err = w.app.printTo(found, func() error {
+		return w.app.read(ctx, func(repo *ledger.Repository) error {
+			err := w.app.pageIn(ctx, repo, w.name, reads, func(page *ledger.Page) error { return w.news(ctx, page) })
+			if errors.Is(err, errNoPage) && !w.started {
+				w.waiting()
+				return nil
 			}
 			return err
 		})
-		if errors.Is(err, errNoPage) && !w.started {
-			w.waiting()
-			return nil
-		}
-		return err
 	})
-	return more, err
+	if err != nil {
+		return err
+	}
+	r, err := found.Reader()
+	if err == nil {
+		_, err = io.Copy(w.app.out, r)
+	}
+	return errors.Join(err, w.app.out.Flush())
 }
 
 // start determines the commit at which the watch begins.
@@ -225,32 +216,31 @@ func (w *watcher) start(ctx context.Context, page *ledger.Page) error {
 	return err
 }
 
-// news finds the changes of the page after w.from. more reports whether there are more.
-func (w *watcher) news(ctx context.Context, page *ledger.Page) (more bool, err error) {
-	tell := choose(w.app.json, w.tellJSON, w.tellText)
-	for !w.enough() {
-		if w.to == nil {
-			head, err := descendant(ctx, page, w.from)
-			if err != nil || head.ID == w.from {
-				return false, err
-			}
-			w.to, w.told, w.next = &head, 0, nil
-		}
-		whole, err := tell(ctx, page)
-		if err != nil {
-			return false, err
-		}
-		if whole {
-			if w.told > 0 {
-				w.count++
-			}
-			w.from, w.to = w.to.ID, nil
-		}
-		if w.pending.Len() >= maxPending {
-			return true, nil
-		}
+// news finds the changes of the page after w.from.
+func (w *watcher) news(ctx context.Context, page *ledger.Page) error {
+	if err := w.start(ctx, page); err != nil {
+		return err
 	}
-	return false, nil
+	head, err := descendant(ctx, page, w.from)
+	if err != nil || head.ID == w.from {
+		return err
+	}
+	begun := false
+	err = w.app.printDiff(ctx, filetree.Diff(ctx, page, w.from, head.ID, w.prefix), false, func() {
+		begun = true
+		w.app.printIf(!w.app.json, "commit %s\n", writerText(head))
+	})
+	if err != nil {
+		return err
+	}
+	if begun {
+		w.count++
+	}
+	if begun && w.app.json {
+		w.app.emit(object{"commit", head.ID, "base", w.from, "time", head.Time, "device?", head.Device, "message?", head.Message})
+	}
+	w.from = head.ID
+	return nil
 }
 
 // descendant returns the newest head that is from or a descendant of it.
@@ -280,74 +270,4 @@ func descendant(ctx context.Context, page *ledger.Page, from ledger.CommitID) (l
 		}
 	}
 	return ledger.Commit{}, classedf(ledger.ErrNotFound, "no head descends from commit %s", from.Short())
-}
-
-// enough reports whether the watch has reached its limit.
-func (w *watcher) enough() bool { return w.limit > 0 && w.count >= w.limit }
-
-// tellText adds the keys that differ to the output, as diff does. whole reports whether these are
-// all.
-func (w *watcher) tellText(ctx context.Context, page *ledger.Page) (whole bool, err error) {
-	skip := w.told
-	for c, err := range filetree.Diff(ctx, page, w.from, w.to.ID, w.prefix) {
-		if err != nil {
-			return false, fmt.Errorf("compare commits: %w", err)
-		}
-		if skip--; skip >= 0 {
-			continue
-		}
-		if w.pending.Len() >= maxPending {
-			return false, nil
-		}
-		if w.told == 0 {
-			fmt.Fprintf(&w.pending, "commit %s\n", writerText(*w.to))
-		}
-		fmt.Fprintf(&w.pending, "%c %s\n", c.Kind(), w.app.keyText(c.Path))
-		w.told++
-	}
-	return true, nil
-}
-
-// tellJSON adds one part of the differences to the output, in the form of ledger.Notification.
-// whole reports whether the part is the last one.
-func (w *watcher) tellJSON(ctx context.Context, page *ledger.Page) (whole bool, err error) {
-	changes, size := []object{}, 0
-	whole = true
-	for c, err := range page.Diff(ctx, w.from, w.to.ID, &ledger.DiffOptions{Prefix: w.prefix, Start: w.next}) {
-		if err != nil {
-			return false, fmt.Errorf("compare commits: %w", err)
-		}
-		if len(changes) == maxPartEntries || size >= maxPartBytes {
-			whole, w.next = false, c.Key
-			break
-		}
-		change := object{"key", jsonBytes(c.Key), "op", filetree.Change{Content: &c}.Kind()}
-		size += len(c.Key)
-		if c.New != nil {
-			change = append(change, "size", c.New.Size)
-			if c.New.Inline {
-				value, err := c.New.Value(ctx)
-				if err != nil {
-					return false, fmt.Errorf("read value: %w", err)
-				}
-				change = append(change, "value", jsonBytes(value))
-				size += len(value)
-			}
-		}
-		changes = append(changes, change)
-	}
-	if len(changes) == 0 {
-		return true, nil
-	}
-	line, err := marshal(object{
-		"commit", w.to.ID, "base", w.from.String(), "time", w.to.Time, "device?", w.to.Device, "message?", w.to.Message,
-		"part", partOf(w.told == 0, whole), "changes", changes,
-	})
-	w.told += len(changes)
-	w.pending.Write(append(line, '\n'))
-	return whole, err
-}
-
-func partOf(first, last bool) string {
-	return choose(first, choose(last, "whole", "first"), choose(last, "last", "middle"))
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/ledgerd/ledger/internal/cli"
 )
 
-// notification is a line of watch --json.
-type notification struct {
-	Commit, Base, Part string
-	Changes            []struct{ Key, Op, Value string }
+// notified is a line of watch --json: a change, or the commit that ends a notification.
+type notified struct {
+	Commit, Base, Change, Key string
+	New                       struct{ Value string }
 }
 
 // lines hands on whole lines.
@@ -141,19 +141,25 @@ func watchOnce(t *testing.T, dir, last string, page map[string]string, stop <-ch
 	defer stopping.Wait()
 	defer interrupt()
 	var errs bytes.Buffer
+	var changes []notified
 	code := cli.Main(ctx, cli.Process{
 		Args: []string{"watch", "p", "--json", "--from", last}, Stdin: strings.NewReader(""), Stderr: &errs,
 		Stdout: &lines{line: func(line []byte) {
 			interrupt()
-			var n notification
+			var n notified
 			if err := json.Unmarshal(line, &n); err != nil {
 				t.Errorf("line %q: %v", line, err)
 			}
-			if n.Base != last && last != "none" || n.Part != "whole" {
-				t.Errorf("commit %s is told against %s, behind %s", n.Commit, n.Base, last)
+			if n.Commit == "" {
+				changes = append(changes, n)
+				return
+			}
+			if n.Base != last && last != "none" || len(changes) == 0 {
+				t.Errorf("commit %s has %d changes since %s, after %s", n.Commit, len(changes), n.Base, last)
 			}
 			last = n.Commit
-			replay(t, page, n)
+			replay(t, page, changes)
+			changes = nil
 		}},
 		LookupEnv: environment(dir),
 	})
@@ -164,17 +170,17 @@ func watchOnce(t *testing.T, dir, last string, page map[string]string, stop <-ch
 }
 
 // replay changes the page as a notification says.
-func replay(t *testing.T, page map[string]string, n notification) {
+func replay(t *testing.T, page map[string]string, changes []notified) {
 	t.Helper()
-	for _, c := range n.Changes {
+	for _, c := range changes {
 		old, has := page[c.Key]
 		switch {
-		case c.Op == "added" && !has, c.Op == "changed" && has && old != c.Value:
-			page[c.Key] = c.Value
-		case c.Op == "removed" && has:
+		case c.Change == "added" && !has, c.Change == "changed" && has && old != c.New.Value:
+			page[c.Key] = c.New.Value
+		case c.Change == "removed" && has:
 			delete(page, c.Key)
 		default:
-			t.Errorf("commit %s: key %s is %s, and was %q, %v", n.Commit, c.Key, c.Op, old, has)
+			t.Errorf("key %s is %s, and was %q, %v", c.Key, c.Change, old, has)
 		}
 	}
 }
