@@ -151,7 +151,7 @@ func TestCloseCountsWhatWasLeftOpen(t *testing.T) {
 	}
 	for i, err := range []error{
 		pages, status, check, open, get, txGet, commit, up, heads, tags, resolve, restore, it.Err(), diff, rows, log,
-		tx.Put(t.Context(), nil, nil), admin.Backup(t.Context(), r, t.TempDir()), admin.BackupTo(t.Context(), r, io.Discard),
+		tx.Put(t.Context(), nil, nil), admin.Backup(t.Context(), r, t.TempDir(), nil), admin.BackupTo(t.Context(), r, io.Discard, nil),
 		p.Tag(t.Context(), "x", ledger.CommitID{}), p.View(t.Context(), func(*ledger.Snapshot) error { return nil }),
 	} {
 		if !errors.Is(err, ledger.ErrClosed) {

@@ -228,7 +228,7 @@ func TestPagesThatLeaveMeanwhile(t *testing.T) {
 			return err
 		},
 		"backup": func(r *ledger.Repository, first func()) error {
-			return admin.BackupTo(ctx, r, writerFunc(func() { first() }))
+			return admin.BackupTo(ctx, r, writerFunc(func() { first() }), nil)
 		},
 		"compact": func(r *ledger.Repository, first func()) error {
 			_, err := admin.Compact(ctx, r, &admin.CompactOptions{Progress: func(admin.PageCompaction, int64, int64) { first() }})

@@ -197,7 +197,7 @@ func TestTheSameHeadsMergeToTheSameCommit(t *testing.T) {
 	for i := range 3 {
 		sibling(t, p, base, "k", fmt.Sprint(i), "n", fmt.Sprint(10*i), fmt.Sprint(i), strings.Repeat("x", 5000))
 	}
-	must(t, admin.Backup(t.Context(), r, copied))
+	must(t, admin.Backup(t.Context(), r, copied, nil))
 	other := open(t, copied, &ledger.Options{ManualMerge: true, Device: "two"})
 	q := page(t, other, "app", "page")
 	rules := []ledger.MergeRule{{Prefix: []byte("n"), Strategy: rules.Counter()}}

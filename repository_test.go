@@ -229,7 +229,7 @@ func TestInterruptedBackupIsNoRepository(t *testing.T) {
 	p := page(t, r, "app", "page")
 	put(t, p, "k", string(pseudo(1, 300_000)))
 	dir := filepath.Join(t.TempDir(), "b")
-	must(t, admin.Backup(t.Context(), r, dir))
+	must(t, admin.Backup(t.Context(), r, dir, nil))
 	if _, err := os.Stat(filepath.Join(dir, "1", "incomplete")); err == nil {
 		t.Error("a whole backup is marked as one that is not")
 	}
@@ -242,7 +242,7 @@ func TestInterruptedBackupIsNoRepository(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	dir = filepath.Join(t.TempDir(), "c")
-	if err := admin.Backup(ctx, r, dir); err == nil {
+	if err := admin.Backup(ctx, r, dir, nil); err == nil {
 		t.Fatal("a backup came to its end although its context had ended")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "1", "incomplete")); err != nil {
@@ -442,12 +442,12 @@ func TestBackup(t *testing.T) {
 	put(t, page(t, r, "app", "other"), "k", "v")
 
 	target := filepath.Join(t.TempDir(), "copy")
-	if err := admin.Backup(t.Context(), r, target); err != nil {
+	if err := admin.Backup(t.Context(), r, target, nil); err != nil {
 		t.Fatal(err)
 	}
-	wantErr(t, admin.Backup(t.Context(), r, target), ledger.ErrInvalid)
+	wantErr(t, admin.Backup(t.Context(), r, target, nil), ledger.ErrInvalid)
 	var b bytes.Buffer
-	if err := admin.BackupTo(t.Context(), r, &b); err != nil {
+	if err := admin.BackupTo(t.Context(), r, &b, nil); err != nil {
 		t.Fatal(err)
 	}
 	unpacked := t.TempDir()

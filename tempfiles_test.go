@@ -33,7 +33,7 @@ func TestTemporaryFilesHaveNoNames(t *testing.T) {
 		t.Fatalf("%d looks, %v", looks, err)
 	}
 	looks = 0
-	if err := admin.BackupTo(t.Context(), r, writerFunc(look)); err != nil || looks == 0 {
+	if err := admin.BackupTo(t.Context(), r, writerFunc(look), nil); err != nil || looks == 0 {
 		t.Fatalf("%d looks, %v", looks, err)
 	}
 	closeIt(t, r)

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,17 +12,23 @@ import (
 	"github.com/ledgerd/ledger/internal/bridge"
 )
 
+// BackupOptions are the options of Backup and BackupTo; nil means the zero value.
+type BackupOptions struct {
+	// Progress is called with the length of each file before it is written, if it is not nil.
+	Progress func(bytes int64)
+}
+
 // Backup writes a consistent copy of the repository into the directory dir, while it is in use. dir
 // must be absent or empty. Open can open the copy, which has the same id and no cloud. To restore,
 // open the copy and set its cloud again; it is then a new device of that cloud. Each page is copied
 // as of one moment. When Backup returns nil the copy is durable; after an error dir holds no
 // repository that can be opened. Errors: ErrInvalid, ErrNoSpace, ErrCorrupt, ErrClosed, those of
 // ctx and of the file system.
-func Backup(ctx context.Context, repo *ledger.Repository, dir string) error {
+func Backup(ctx context.Context, repo *ledger.Repository, dir string, o *BackupOptions) error {
 	if dir == "" {
 		return fmt.Errorf("back up: the directory has no name: %w", ledger.ErrInvalid)
 	}
-	err := backup.ToDir(ctx, dir, backupSource(repo))
+	err := backup.ToDir(ctx, dir, backupSource(repo, o))
 	if err != nil {
 		return fmt.Errorf("back up to %s: %w", dir, err)
 	}
@@ -30,17 +37,22 @@ func Backup(ctx context.Context, repo *ledger.Repository, dir string) error {
 
 // BackupTo writes the same copy as Backup to w as a tar stream. Unpacked into an empty directory,
 // it is a repository that Open can open. Errors: as Backup, and those of w.
-func BackupTo(ctx context.Context, repo *ledger.Repository, w io.Writer) error {
-	err := backup.ToTar(ctx, w, backupSource(repo))
+func BackupTo(ctx context.Context, repo *ledger.Repository, w io.Writer, o *BackupOptions) error {
+	err := backup.ToTar(ctx, w, backupSource(repo, o))
 	if err != nil {
 		return fmt.Errorf("back up: %w", err)
 	}
 	return nil
 }
 
-func backupSource(repo *ledger.Repository) backup.Source {
+func backupSource(repo *ledger.Repository, o *BackupOptions) backup.Source {
 	r := of(repo)
+	progress := cmp.Or(o, &BackupOptions{}).Progress
+	if progress == nil {
+		progress = func(int64) {}
+	}
 	return backup.Source{
+		Progress: progress,
 		Identity: r.Identity.Encode(), Now: r.Clock.Now(), Away: r.Gone,
 		Pages: func(ctx context.Context) (all []backup.Page, err error) {
 			infos, err := herePages(ctx, repo)

@@ -32,6 +32,8 @@ type Source struct {
 	// Copy copies the files of a page as of one moment. It returns false for a page that has left
 	// since the listing.
 	Copy func(ctx context.Context, page base.Page, create Create) (here bool, err error)
+	// Progress is called with the length of each file of a page before it is written.
+	Progress func(bytes int64)
 }
 
 // Page is a page of a Source.
@@ -94,6 +96,7 @@ func (s *Source) copyTo(ctx context.Context, t target) error {
 		}
 		dir = path.Join(dir, layout.PageDirName(p.ID))
 		here, err := s.Copy(ctx, p.Page, func(name string, size int64) (io.WriteCloser, error) {
+			s.Progress(size)
 			return t.create(path.Join(dir, name), size)
 		})
 		if err != nil && here {

@@ -26,6 +26,7 @@ var errCut = errors.New("cut")
 // source has two pages, of which one has left, and fails when cut says so.
 func source(cut bool) backup.Source {
 	return backup.Source{
+		Progress: func(int64) {},
 		Identity: []byte("identity"), Now: time.Unix(9, 0),
 		Pages: func(context.Context) ([]backup.Page, error) {
 			return []backup.Page{{Page: base.Page{Ledger: "l", ID: [16]byte{1}}, Name: "one"}, {Page: base.Page{Ledger: "l", ID: [16]byte{2}}}}, nil

@@ -34,8 +34,9 @@ type progress struct {
 	drawer sync.WaitGroup
 
 	mu    sync.Mutex
-	state counters // guarded by mu
-	drawn bool     // only used by the drawing goroutine, and after it has ended
+	state counters        // guarded by mu
+	looks func(*counters) // guarded by mu; nil for none
+	drawn bool            // only used by the drawing goroutine, and after it has ended
 }
 
 // startProgress begins to show progress if the standard error is a terminal and no flag forbids it.
@@ -78,19 +79,9 @@ func pause(ctx context.Context, c clock.Clock, d time.Duration) error {
 	}
 }
 
-// poll lets look update the counters at the given interval while a verb runs. stop ends the polling
-// and waits for it.
-func (p *progress) poll(ctx context.Context, every time.Duration, look func(context.Context, *counters)) (stop func()) {
-	return p.measure(ctx, func(ctx context.Context, _ func(files, bytes int64)) error {
-		for pause(ctx, p.clock, every) == nil {
-			p.mu.Lock()
-			now := p.state
-			p.mu.Unlock()
-			look(ctx, &now)
-			p.update(func(c *counters) { *c = now })
-		}
-		return ctx.Err()
-	})
+// look lets fn change the counters whenever the line is drawn.
+func (p *progress) look(fn func(*counters)) {
+	p.update(func(*counters) { p.looks = fn })
 }
 
 // update changes the counters.
@@ -117,8 +108,11 @@ func (p *progress) finish() {
 
 func (p *progress) draw() {
 	p.mu.Lock()
-	state := p.state
+	state, looks := p.state, p.looks
 	p.mu.Unlock()
+	if looks != nil {
+		looks(&state)
+	}
 	line := progressLine(p.verb, p.noun, state, p.clock.Now().Sub(p.start), p.width()-1)
 	fmt.Fprint(p.w, "\r"+line+"\x1b[K")
 	p.drawn = true

@@ -27,7 +27,8 @@ func (a *app) sync(ctx context.Context, f syncFlags) error {
 	return a.with(ctx, o, func(repo *ledger.Repository) error {
 		p := a.startProgress(ctx, "syncing", "values")
 		before := admin.Metrics(repo) // in a serve, earlier syncs count too
-		stop := p.followSync(ctx, repo)
+		total := syncTotal{}
+		p.look(func(c *counters) { *c = total.add(repo.SyncStates()) })
 		do := repo.Sync
 		if f.Reupload {
 			do = func(ctx context.Context, only ...ledger.PageRef) ([]ledger.PageSync, error) {
@@ -35,16 +36,9 @@ func (a *app) sync(ctx context.Context, f syncFlags) error {
 			}
 		}
 		pages, err := do(ctx, f.Pages...)
-		stop()
 		p.finish()
 		return errors.Join(a.synced(repo, before, pages, err), f.keep(ctx, repo))
 	})
-}
-
-// followSync shows the progress of sync. stop ends the display and waits for it.
-func (p *progress) followSync(ctx context.Context, repo *ledger.Repository) (stop func()) {
-	total := syncTotal{}
-	return p.poll(ctx, progressEvery, func(_ context.Context, c *counters) { *c = total.add(repo.SyncStates()) })
 }
 
 // syncTotal is the latest progress of every page that was synced since the map was made, including
