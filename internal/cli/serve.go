@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +98,7 @@ func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) erro
 
 // report prints failures of sync until ctx ends. It stops serve if nothing can be synced.
 func (a *app) report(ctx context.Context, repo *ledger.Repository, stop func(error)) {
-	log := newServeLog(a)
+	log := &serveLog{app: a, since: map[string]time.Time{}}
 	for {
 		c, ok := repo.Cloud()
 		if ok && c.Err != nil { // not connected to the cloud: waiting does not help
@@ -169,102 +170,72 @@ func (a *app) path(p string) string {
 // reportEvery is the interval at which serve looks for failures of sync.
 const reportEvery = 10 * time.Second
 
-// A lasting failure is reported again after remindFirst. The interval then doubles each time, up to
-// remindLast.
-const (
-	remindFirst = time.Minute
-	remindLast  = 4 * time.Hour
-)
+// remindEvery is the interval at which lasting failures are reported again.
+const remindEvery = time.Hour
 
 // maxNamed bounds the page names in one line about pages that fail for the same reason.
 const maxNamed = 3
 
-// serveLog prints what serve reports of sync, one line with a timestamp each. Its methods may be
-// called concurrently.
+// serveLog prints what serve reports of sync, one line with a timestamp each.
 type serveLog struct {
-	app *app
-
-	mu      sync.Mutex
-	failing map[string]*failure // guarded by mu; by page name, or otherPages for the list of pages
+	app   *app
+	since map[string]time.Time // begin of the failures, by page name, or otherPages for the list of pages
+	next  time.Time            // of the next report of all failures
 }
 
 // otherPages stands for a page when listing the pages of other devices fails. No page has that
 // name.
 const otherPages = ""
 
-// failure is a page that cannot be synced.
-type failure struct {
-	since, next time.Time     // times of the first report and of the next one
-	pause       time.Duration // interval that ends at next
-}
-
-func newServeLog(a *app) *serveLog { return &serveLog{app: a, failing: map[string]*failure{}} }
-
-// look reports the pages that have begun to fail, those that still fail and are due, and those that
-// sync again. listErr is the error of listing the pages of other devices.
+// look reports the pages that have begun to fail, and those that sync again. Every remindEvery it
+// reports all that fail. listErr is the error of listing the pages of other devices.
 func (l *serveLog) look(states []ledger.SyncState, listErr error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	errs := map[string]error{}
+	errs, here := map[string]error{}, map[string]bool{otherPages: true}
 	if listErr != nil {
 		errs[otherPages] = listErr
 	}
-	here := map[string]bool{otherPages: true}
-	for i := range states {
-		s := &states[i]
+	for _, s := range states {
 		name := nameOf(s.Ledger, s.Name, s.Page)
 		here[name] = true
-		if err := syncErr(*s); err != nil {
+		if err := syncErr(s); err != nil {
 			errs[name] = err
 		}
 	}
 	now := l.app.process.Clock.Now()
-	l.tellFailing(now, errs)
 	var again []string
-	for name := range l.failing {
+	for name := range l.since {
 		if errs[name] == nil {
-			delete(l.failing, name)
+			delete(l.since, name)
 			if here[name] { // else the page was evicted or deleted
 				again = append(again, name)
 			}
 		}
 	}
-	if len(again) > 0 {
-		slices.Sort(again)
-		l.app.told(now, "sync of "+namesText(again)+" works again", "")
-	}
-}
-
-// tellFailing reports the failures that are due. Pages whose failures have the same hint share a
-// line. The caller holds mu.
-func (l *serveLog) tellFailing(now time.Time, errs map[string]error) {
-	due := map[string][]string{} // by hint
-	since := map[string]time.Time{}
+	remind := !now.Before(l.next)
+	due := map[string][]string{} // by hint: pages whose failures have the same hint share a line
 	for name, err := range errs {
-		f := l.failing[name]
-		switch {
-		case f == nil:
-			f = &failure{since: now, pause: remindFirst}
-			l.failing[name] = f
-		case now.Before(f.next):
-			continue
-		default:
-			f.pause = min(2*f.pause, remindLast)
+		if l.since[name].IsZero() || remind {
+			hint := l.app.hintOf(err)
+			due[hint] = append(due[hint], name)
 		}
-		f.next = now.Add(f.pause)
-		hint := l.app.hintOf(err)
-		due[hint] = append(due[hint], name)
-		if at := since[hint]; at.IsZero() || f.since.Before(at) {
-			since[hint] = f.since
-		}
+	}
+	if remind {
+		l.next = now.Add(remindEvery)
 	}
 	for hint, names := range due {
 		slices.Sort(names)
 		text := fmt.Sprintf("sync of %s fails", namesText(names))
-		if at := since[hint]; at.Before(now) {
+		if at := l.since[names[0]]; !at.IsZero() {
 			text += " since " + timeText(at.Truncate(time.Second))
 		}
 		l.app.told(now, text+": "+errs[names[0]].Error(), hint)
+		for _, name := range names {
+			l.since[name] = cmp.Or(l.since[name], now)
+		}
+	}
+	if len(again) > 0 {
+		slices.Sort(again)
+		l.app.told(now, "sync of "+namesText(again)+" works again", "")
 	}
 }
 

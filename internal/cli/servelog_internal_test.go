@@ -24,7 +24,7 @@ func (c *setClock) After(time.Duration) (<-chan time.Time, func()) {
 func TestServeTellsOfFailures(t *testing.T) {
 	var out bytes.Buffer
 	c := &setClock{now: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}
-	l := newServeLog(&app{process: Process{Stderr: &out, Clock: c, Program: "ledgerd"}})
+	l := &serveLog{app: &app{process: Process{Stderr: &out, Clock: c, Program: "ledgerd"}}, since: map[string]time.Time{}}
 	away := fmt.Errorf("the disk is away: %w", ledger.ErrNetwork)
 	state := func(name string, err error) ledger.SyncState {
 		return ledger.SyncState{Ledger: "notes", Name: name, Page: ledger.DerivePageID("notes", name), DownloadErr: err}
@@ -44,17 +44,17 @@ func TestServeTellsOfFailures(t *testing.T) {
 	if !strings.Contains(out.String(), "; try: connect and run it again") {
 		t.Errorf("it says nothing of what to do: %q", &out)
 	}
-	at(59*time.Second, "", state("a", away), state("b", away))
-	at(time.Second, "fails since 2026-01-02T03:04:06Z: ", state("a", away), state("b", away))
-	at(119*time.Second, "", state("a", away), state("b", away))
-	at(time.Second, "fails since", state("a", away), state("b", away))
+	at(59*time.Minute, "", state("a", away), state("b", away))
+	at(time.Minute, "sync of pages notes/a, notes/b fails since 2026-01-02T03:04:06Z: ", state("a", away), state("b", away))
+	at(59*time.Minute, "", state("a", away), state("b", away))
+	at(time.Minute, "fails since", state("a", away), state("b", away))
 	at(time.Second, "sync of page notes/a works again", state("a", nil), state("b", away))
 	at(time.Second, "", state("a", nil)) // b was evicted
 	at(time.Second, "sync of page notes/b fails: ", state("a", nil), state("b", away))
 	for range 20 {
-		at(remindLast, "fails since", state("b", away))
+		at(remindEvery, "fails since", state("b", away))
 	}
-	at(remindLast-time.Second, "", state("b", away))
+	at(remindEvery-time.Second, "", state("b", away))
 
 	at(time.Second, "works again", state("b", nil))
 	listErr = away
