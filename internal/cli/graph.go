@@ -1,6 +1,9 @@
 package cli
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // graph draws a history beside the text of its commits. Commits arrive in the order of commit.Walk:
 // each before its parents. A column is a line down to a commit that is not drawn yet. No two
@@ -85,9 +88,7 @@ func (g *graph[ID]) branch(r *rows, k int, p ID) {
 		}
 	}
 	r.add(line)
-	g.columns = append(g.columns, p)
-	copy(g.columns[k+2:], g.columns[k+1:])
-	g.columns[k+1] = p
+	g.columns = slices.Insert(g.columns, k+1, p)
 }
 
 // reach draws a line from column k to column t. Both columns continue.
@@ -111,7 +112,7 @@ func (g *graph[ID]) join(r *rows, to, from int) {
 		line[2*i-1], line[2*i] = '/', ' '
 	}
 	r.add(line)
-	g.columns = append(g.columns[:from], g.columns[from+1:]...)
+	g.columns = slices.Delete(g.columns, from, from+1)
 	for i := from - 1; i > to; i-- {
 		line := g.lines()
 		line[2*i-1] = '/'
@@ -129,17 +130,10 @@ func (g *graph[ID]) drop(r *rows, k int) {
 	if k+1 < len(g.columns) {
 		r.add(line)
 	}
-	g.columns = append(g.columns[:k], g.columns[k+1:]...)
+	g.columns = slices.Delete(g.columns, k, k+1)
 }
 
-func (g *graph[ID]) find(id ID) int {
-	for i, c := range g.columns {
-		if c == id {
-			return i
-		}
-	}
-	return -1
-}
+func (g *graph[ID]) find(id ID) int { return slices.Index(g.columns, id) }
 
 // lines returns a row in which every column continues straight down.
 func (g *graph[ID]) lines() []byte {
