@@ -46,43 +46,36 @@ const (
 	newLazy
 )
 
-// nodeItem is a child or an entry of a node.
-type nodeItem struct {
-	isChild bool
-	child   fb.Child
-	entry   fb.Entry
-}
-
 // itemReader iterates over the items of a node in key order.
 type itemReader struct {
-	n        *fb.Node
-	i, child int // how many entries and children have been read
-	item     nodeItem
-	ok       bool
+	n           *fb.Node
+	i, children int  // how many entries and children have been read
+	isChild, ok bool // of the item that was read last
 }
 
 func (r *itemReader) next() {
-	if r.child < r.n.NumChildren() {
-		if c := r.n.Child(r.child); c.Gap == r.i {
-			r.item.isChild, r.item.child, r.ok = true, c, true
-			r.child++
-			return
-		}
-	}
-	if r.ok = r.i < r.n.Len(); r.ok {
-		r.item.isChild, r.item.entry = false, r.n.Entry(r.i)
+	r.isChild = r.children < r.n.NumChildren() && r.n.Child(r.children).Gap == r.i
+	if r.isChild {
+		r.children++
+	} else {
 		r.i++
 	}
+	r.ok = r.i <= r.n.Len()
 }
 
-func (a *nodeItem) equal(b *nodeItem) bool {
-	if a.isChild != b.isChild {
-		return false
+// child returns the item, which is a child.
+func (r *itemReader) child() fb.Child { return r.n.Child(r.children - 1) }
+
+// entry returns the item, which is an entry.
+func (r *itemReader) entry() fb.Entry { return r.n.Entry(r.i - 1) }
+
+// equal reports whether two readers are at equal items.
+func (r *itemReader) equal(o *itemReader) bool {
+	if r.isChild && o.isChild {
+		a, b := r.child(), o.child()
+		return a.Level == b.Level && a.Digest == b.Digest
 	}
-	if a.isChild {
-		return a.child.Level == b.child.Level && a.child.Digest == b.child.Digest
-	}
-	return bytes.Equal(a.entry.Key, b.entry.Key) && EqualValues(&a.entry, &b.entry)
+	return r.isChild == o.isChild && r.n.EqualEntries(r.i-1, o.n, o.i-1)
 }
 
 // AppendDelta appends to dst a delta with which ApplyDelta makes result from base. It retains
@@ -98,7 +91,7 @@ func AppendDelta(dst []byte, base, result *fb.Node) []byte {
 	n.next()
 	for o.ok || n.ok {
 		switch {
-		case o.ok && n.ok && o.item.equal(&n.item):
+		case o.ok && n.ok && o.equal(&n):
 			w.count(opKeep)
 			o.next()
 			n.next()
@@ -106,7 +99,7 @@ func AppendDelta(dst []byte, base, result *fb.Node) []byte {
 			w.count(opDrop)
 			o.next()
 		default:
-			w.insert(&n.item)
+			w.insert(&n)
 			n.next()
 		}
 	}
@@ -128,32 +121,32 @@ func (w *scriptWriter) sameShape(old, result *fb.Node) bool {
 			return true
 		}
 		w.count(opDrop)
-		it := nodeItem{isChild: item&1 == 0}
-		if it.isChild {
-			it.child, _ = result.ChildAt(item / 2)
+		if item&1 == 0 {
+			c, _ := result.ChildAt(item / 2)
+			w.child(&c)
 		} else {
-			it.entry = result.Entry(item / 2)
+			e := result.Entry(item / 2)
+			w.entry(&e)
 		}
-		w.insert(&it)
 	}
 }
 
 // dropFirst decides, for an item of the base and a different one of the result, whether the former
 // is dropped first or the latter is added first.
 func dropFirst(o, n *itemReader) bool {
-	if !o.item.isChild && !n.item.isChild {
-		return bytes.Compare(o.item.entry.Key, n.item.entry.Key) <= 0
+	if !o.isChild && !n.isChild {
+		return bytes.Compare(o.n.Key(o.i-1), n.n.Key(n.i-1)) <= 0
 	}
-	if o.item.isChild && !n.item.isChild {
+	if o.isChild && !n.isChild {
 		// The child of the base may stay after a new entry.
 		ahead := *n
 		ahead.next()
-		return !ahead.ok || !o.item.equal(&ahead.item)
+		return !ahead.ok || !o.equal(&ahead)
 	}
 	// The child of the result is new, or follows a dropped entry of the base.
 	ahead := *o
 	ahead.next()
-	return o.item.isChild || ahead.ok && n.item.equal(&ahead.item)
+	return o.isChild || ahead.ok && n.equal(&ahead)
 }
 
 // scriptWriter writes operations; it merges equal adjacent ones.
@@ -186,14 +179,25 @@ func (w *scriptWriter) bytes(v []byte) {
 	w.b = append(binary.AppendUvarint(w.b, uint64(len(v))), v...)
 }
 
-func (w *scriptWriter) insert(it *nodeItem) {
-	w.flush()
-	if it.isChild {
-		w.op(opChild, uint64(it.child.Level))
-		w.b = append(w.b, it.child.Digest[:]...)
-		return
+// insert writes the item of a reader.
+func (w *scriptWriter) insert(r *itemReader) {
+	if r.isChild {
+		c := r.child()
+		w.child(&c)
+	} else {
+		e := r.entry()
+		w.entry(&e)
 	}
-	e := &it.entry
+}
+
+func (w *scriptWriter) child(c *fb.Child) {
+	w.flush()
+	w.op(opChild, uint64(c.Level))
+	w.b = append(w.b, c.Digest[:]...)
+}
+
+func (w *scriptWriter) entry(e *fb.Entry) {
+	w.flush()
 	switch {
 	case e.Inline:
 		w.op(opEntry, newInline)
@@ -285,10 +289,10 @@ func (s *scriptReader) pass(n uint64, keep bool) error {
 			continue
 		}
 		var err error
-		if s.old.item.isChild {
-			err = s.addChild(s.old.item.child)
+		if s.old.isChild {
+			err = s.addChild(s.old.child())
 		} else {
-			err = s.addEntry(s.old.item.entry)
+			err = s.addEntry(s.old.entry())
 		}
 		if err != nil {
 			return err

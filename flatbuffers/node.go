@@ -497,6 +497,11 @@ func (nd *Node) Entry(i int) Entry {
 	return e
 }
 
+// EqualEntries reports whether entry i is equal to entry k of another node.
+func (nd *Node) EqualEntries(i int, other *Node, k int) bool {
+	return nd.flag(i) == other.flag(k) && bytes.Equal(nd.Key(i), other.Key(k)) && bytes.Equal(nd.rawValue(i), other.rawValue(k))
+}
+
 // NumChildren returns the number of children.
 func (nd *Node) NumChildren() int { return int(nd.children) }
 
