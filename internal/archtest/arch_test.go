@@ -64,7 +64,7 @@ var rules = []rule{
 	{"cloudsync/pack", []string{"internal/base", "internal/limits", "object", "storage", "cloudsync/bucket", "cloudsync/seal", "cloudsync/epoch", "cloudsync/wire"}, []string{"golang.org/x/sync/semaphore"}, "pieces of values on their way to a bucket and back"},
 	{"cloudsync/leak", []string{"cloudsync/bucket", "cloudsync/seal", "cloudsync/wire"}, nil, "what a bucket's owner can tell, without a key"},
 	{"cloudsync", []string{"internal/base", "internal/clock", "object", "commit", "storage", "cloudsync/bucket", "cloudsync/seal", "cloudsync/epoch", "cloudsync/wire", "cloudsync/pack", "cloudsync/pagelog", "cloudsync/replica", "cloudsync/progress"}, nil, "the worker that keeps pages in step with a bucket"},
-	{"internal/changes", []string{"object", "btree"}, []string{"github.com/tidwall/btree"}, "what a transaction changes, wherever it is applied"},
+	{"internal/changes", []string{"internal/limits", "object", "btree"}, []string{"github.com/tidwall/btree"}, "what a transaction changes, wherever it is applied"},
 	{"internal/layout", []string{"internal/base", "internal/clock", "internal/limits", "internal/vfs"}, []string{"github.com/gofrs/flock"}, "where a repository keeps its files, and the formats of the small ones"},
 	{"internal/presence", []string{"internal/base", "internal/layout", "internal/vfs"}, nil, "where a page is and who has it, whatever is in it"},
 	{"internal/reclaim", []string{"internal/base", "internal/clock", "internal/layout", "internal/presence", "object", "btree", "commit", "gc", "storage", "pageusage", "cloudsync"}, nil, "how space comes back, whoever has pages open"},

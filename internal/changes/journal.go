@@ -8,14 +8,15 @@ import (
 	mapbtree "github.com/tidwall/btree"
 
 	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
 )
 
 // changeOverhead is the approximate memory of a change beside its key and value.
 const changeOverhead = 80
 
-// journalArena is the greatest size of one allocation for rows of changes.
-const journalArena = 64 << 10
+// blockBytes is the greatest size of a block of rows.
+const blockBytes = 64 << 10
 
 // A row is the key, as in the map, a tag byte and its data:
 //
@@ -34,31 +35,48 @@ const (
 	maxRowHead = 1 + object.DigestSize + binary.MaxVarintLen64
 )
 
+// place is where a row is: the number of its block, where it begins there, and its length.
+type place struct {
+	block    uint32
+	at, size uint16
+}
+
+const _ = uint16(limits.MaxKeyBytes + maxRowHead + btree.InlineLimit) // the greatest length of a row
+
 // Journal holds changes as rows in memory, sorted by key. The zero Journal is empty. It belongs to
 // one goroutine.
 //
 // Millions of rows may be in memory. They are packed into large blocks without pointers, since a
-// heap object for each would dominate the cost of recording it.
+// heap object for each would dominate the cost of recording it. So would moving slices of them
+// within the map.
 type Journal struct {
-	rows    mapbtree.Map[string, []byte]
-	arena   []byte // the last rows, with spare room
+	rows    mapbtree.Map[string, place]
+	blocks  [][]byte // of rows; the last one has spare room
 	bytes   int64
 	version uint64
 }
 
-// Set records a copy of a change, in place of one of the same key.
+// Set records a copy of a change, in place of one of the same key. Key and value are as a tree
+// takes them.
 func (j *Journal) Set(c *btree.Change) {
-	n := len(c.Entry.Key)
-	if room := n + maxRowHead + len(c.Entry.Value); cap(j.arena)-len(j.arena) < room {
-		j.arena = make([]byte, 0, max(room, min(journalArena, int(j.bytes/2))))
+	last, n := len(j.blocks)-1, len(c.Entry.Key)
+	if room := n + maxRowHead + len(c.Entry.Value); last < 0 || cap(j.blocks[last])-len(j.blocks[last]) < room {
+		j.blocks = append(j.blocks, make([]byte, 0, max(room, min(blockBytes, int(j.bytes/2)))))
+		last++
 	}
-	at := len(j.arena)
-	j.arena = appendRow(append(j.arena, c.Entry.Key...), c)
-	row := j.arena[at:len(j.arena):len(j.arena)]
-	key := unsafe.String(unsafe.SliceData(row), n) // this part of the arena is never changed again
-	j.rows.Load(key, row)                          // like Set, but quick for the greatest key
-	j.bytes += int64(changeOverhead + len(row))
+	b := j.blocks[last]
+	at := len(b)
+	b = appendRow(append(b, c.Entry.Key...), c)
+	j.blocks[last] = b
+	key := unsafe.String(&b[at], n)                                        // this part of the block is never changed again
+	j.rows.Load(key, place{uint32(last), uint16(at), uint16(len(b) - at)}) // like Set, but quick for the greatest key
+	j.bytes += int64(changeOverhead + len(b) - at)
 	j.version++
+}
+
+// change returns a change with a key of n bytes, borrowed.
+func (j *Journal) change(n int, p place) btree.Change {
+	return change(n, j.blocks[p.block][p.at:][:p.size:p.size])
 }
 
 // appendRow appends the rest of the row of a change to its key.
@@ -98,17 +116,17 @@ func change(n int, row []byte) (c btree.Change) {
 
 // Get returns the change of key, borrowed, and whether there is one.
 func (j *Journal) Get(key []byte) (c btree.Change, ok bool) {
-	row, ok := j.rows.Get(string(key))
+	p, ok := j.rows.Get(string(key))
 	if ok {
-		c = change(len(key), row)
+		c = j.change(len(key), p)
 	}
 	return c, ok
 }
 
 // Seek returns the first change whose key is not below key, borrowed, and whether there is one.
 func (j *Journal) Seek(key []byte) (c btree.Change, ok bool) {
-	j.rows.Ascend(string(key), func(key string, row []byte) bool {
-		c, ok = change(len(key), row), true
+	j.rows.Ascend(string(key), func(key string, p place) bool {
+		c, ok = j.change(len(key), p), true
 		return false
 	})
 	return c, ok
@@ -134,9 +152,9 @@ func (j *Journal) Clear() { *j = Journal{version: j.version + 1} }
 // Entries are shared with the journal.
 func (j *Journal) Batch(dst []btree.Change, at []byte, reverse bool, n int) []btree.Change {
 	dst = dst[:0]
-	visit := func(key string, row []byte) bool {
+	visit := func(key string, p place) bool {
 		if !reverse || at == nil || key != string(at) {
-			dst = append(dst, change(len(key), row))
+			dst = append(dst, j.change(len(key), p))
 		}
 		return len(dst) < n
 	}
@@ -155,6 +173,6 @@ func (j *Journal) Batch(dst []btree.Change, at []byte, reverse bool, n int) []bt
 // meanwhile. The errors are nil.
 func (j *Journal) All() iter.Seq2[btree.Change, error] {
 	return func(yield func(btree.Change, error) bool) {
-		j.rows.Scan(func(key string, row []byte) bool { return yield(change(len(key), row), nil) })
+		j.rows.Scan(func(key string, p place) bool { return yield(j.change(len(key), p), nil) })
 	}
 }
