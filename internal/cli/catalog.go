@@ -57,7 +57,7 @@ func (a *app) changeCatalog(ctx context.Context, f catalogWrite, how access,
 		if err != nil {
 			return err
 		}
-		return a.finish(ctx, page, f.mergeFlags, before, after, done)
+		return a.finish(ctx, page, f.mergeFlags, after, before != after, done)
 	})
 }
 

@@ -233,13 +233,12 @@ func (a *app) hintOf(err error) string {
 		{errors.Is(err, ledger.ErrNetwork),
 			"connect and run it again; nothing is lost, and local data can be read and changed meanwhile"},
 		{errors.Is(err, ledger.ErrNeedsFetch), "the value is in the cloud only; connect and read it again"},
-		{errors.Is(err, fs.ErrPermission), a.permissionHint(err)},
 		{errors.Is(err, syscall.EROFS), "the disk is read-only: verbs that read work; to write, mount it for writing"},
-		{errors.Is(err, syscall.ENOTDIR), a.notDirectoryHint(err)},
+		{errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR), a.fileHint(err)},
 		{errors.Is(err, errServeStops), "run it again"},
 		{errors.Is(err, errOutput), "the work is done; check where the output goes"},
 		{errors.Is(err, context.Canceled), a.interruptedHint()},
-		{errors.Is(err, fs.ErrNotExist), absentHint(err)},
+		{errors.Is(err, fs.ErrNotExist), a.fileHint(err)},
 	} {
 		if h.holds {
 			return h.hint
@@ -279,45 +278,35 @@ func (a *app) deletedHint(err error) string {
 	return helps + "; to keep the data, copy it to a page with another name"
 }
 
-// absentHint names the file that does not exist; "" when the error names none.
-func absentHint(err error) string {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return choose(e.Op == "mkdir",
-			shellQuote(filepath.Dir(e.Path))+" does not exist, or cannot be written: name another directory",
-			"check that "+shellQuote(e.Path)+" exists, or name another file")
-	}
-	return ""
-}
-
-// notDirectoryHint names the file that stands in the place of a directory.
-func (a *app) notDirectoryHint(err error) string {
-	e, ok := errors.AsType[*fs.PathError](err)
-	switch {
-	case !ok:
-		return ""
-	case e.Path == a.dir:
-		return "it is a file: name the directory of a repository with --dir or LEDGER_DIR"
-	}
-	return shellQuote(e.Path) + " is a file, or is below one: name another path"
-}
-
-// permissionHint names the file without permission. It is "" when the error has no file as such;
+// fileHint says what to do about the file of an error. It is "" when the error has no file as such;
 // then the error's text says more.
-func (a *app) permissionHint(err error) string {
+func (a *app) fileHint(err error) string {
+	path, op := "", ""
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		if in, err := inside(e.Path, a.dir); a.dir != "" && err == nil && in {
-			if e.Op == "mkdir" {
-				return "check the permissions of " + shellQuote(filepath.Dir(e.Path))
-			}
-			return fmt.Sprintf("this user may not %s the directory of the repository: run it as its owner (see ls -ld %s)",
-				choose(e.Path == a.dir, "read", "write in"), shellQuote(a.dir))
-		}
-		return "check the permissions of " + shellQuote(e.Path)
+		path, op = e.Path, e.Op
+	} else if e, ok := errors.AsType[*os.LinkError](err); ok {
+		path = e.New
 	}
-	if e, ok := errors.AsType[*os.LinkError](err); ok {
-		return "check the permissions of " + shellQuote(e.New)
+	in, inErr := inside(path, a.dir)
+	file, parent := shellQuote(path), shellQuote(filepath.Dir(path))
+	switch own := a.dir != "" && inErr == nil && in; {
+	case path == "":
+		return ""
+	case errors.Is(err, syscall.ENOTDIR) && path == a.dir:
+		return "it is a file: name the directory of a repository with --dir or LEDGER_DIR"
+	case errors.Is(err, syscall.ENOTDIR):
+		return file + " is a file, or is below one: name another path"
+	case errors.Is(err, fs.ErrNotExist) && op == "mkdir":
+		return parent + " does not exist, or cannot be written: name another directory"
+	case errors.Is(err, fs.ErrNotExist):
+		return "check that " + file + " exists, or name another file"
+	case own && op == "mkdir":
+		return "check the permissions of " + parent
+	case own:
+		return fmt.Sprintf("this user may not %s the directory of the repository: run it as its owner (see ls -ld %s)",
+			choose(path == a.dir, "read", "write in"), shellQuote(a.dir))
 	}
-	return ""
+	return "check the permissions of " + file
 }
 
 // interruptedHint describes the state after an interrupted verb.

@@ -116,15 +116,13 @@ func (a *app) importPath(ctx context.Context, f importFlags) error {
 		return err
 	}
 	return a.page(ctx, f.Page, creates, func(page *ledger.Page) error {
-		result, err := run(page)
+		r, err := run(page)
 		if err != nil {
 			return err
 		}
-		merged, err := a.mergeAfter(ctx, page, f.mergeFlags)
-		if err != nil {
-			return err
-		}
-		return a.imported(page, f.Path, format, result, merged, created)
+		err = a.finish(ctx, page, f.mergeFlags, r.Commit, r.Committed, "", append(importedObject(r), "repositoryCreated", created)...)
+		a.tell("next: %s, or %s", a.command("log", pageText(page)), a.command("export", pageText(page), "DIR"))
+		return err
 	})
 }
 
@@ -236,34 +234,4 @@ func importedObject(r filetree.Result) object {
 	return object{
 		"added", r.Added, "updated", r.Changed, "removed", r.Removed, "unchanged", r.Unchanged, "bytes", size(r.Bytes), "warnings", r.Warnings,
 	}
-}
-
-func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result, merged object, created bool) error {
-	name := pageText(page)
-	a.committed(page, r.Commit, r.Committed, "", merged, append(importedObject(r), "repositoryCreated", created))
-	if a.json || a.quiet {
-		return nil
-	}
-	if err := a.out.Flush(); err != nil {
-		return err
-	}
-	out := "out"
-	switch in, err := inside(a.path(out), path); {
-	case format == formatLines:
-		out = "page.jsonl"
-	case err == nil && in: // else the next import would include the export
-		out = filepath.Join(path, "..", "out")
-	}
-	rows := [][2]string{
-		{a.command("ls", name, "-l"), "the keys of the page"},
-		{a.command("log", name), "its history"},
-		{a.command("export", name, out), "write it to " + out},
-		{a.command("import", name, path), "import again: one commit of the changes"},
-	}
-	fmt.Fprintln(a.process.Stderr, "\nTry next:")
-	width := widest(objects(rows, func(row [2]string) string { return row[0] })...)
-	for _, row := range rows {
-		fmt.Fprintf(a.process.Stderr, "  %*s   %s\n", width, printable(row[0]), row[1])
-	}
-	return nil
 }

@@ -184,7 +184,7 @@ func (a *app) indexeddbImport(ctx context.Context, f profileFlags) error {
 			if err != nil {
 				return err
 			}
-			return a.finish(ctx, page, f.mergeFlags, before, after, "", append(profileObject(result), "repositoryCreated", created)...)
+			return a.finish(ctx, page, f.mergeFlags, after, before != after, "", append(profileObject(result), "repositoryCreated", created)...)
 		}
 		return a.with(ctx, ledger.Options{MustExist: true, CacheBytes: importCache}, func(repo *ledger.Repository) error {
 			return a.pageIn(ctx, repo, f.Page, creates, put)

@@ -110,10 +110,3 @@ func doneObject(page *ledger.Page, commit ledger.CommitID, changed bool, merged 
 
 // timeText formats a time: RFC 3339 in UTC, with fractional digits as needed.
 func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
-
-// committed prints the result of a verb that changes a page: what it has done, and more members.
-func (a *app) committed(page *ledger.Page, commit ledger.CommitID, changed bool, what string, merged, more object) {
-	text := choose(changed, "commit "+commit.Short(), "nothing has changed since commit "+commit.Short())
-	a.result(doneObject(page, commit, changed, append(merged, more...)), "%s\n",
-		joined(": ", text, joined(", ", choose(changed, what, ""), more.phrases())))
-}

@@ -38,7 +38,7 @@ func (a *app) put(ctx context.Context, f putFlags) error {
 		if err != nil {
 			return fmt.Errorf("put %s: %w", a.shortKey(f.Key), err)
 		}
-		return a.finish(ctx, page, f.mergeFlags, before, after, "put "+a.shortKey(f.Key))
+		return a.finish(ctx, page, f.mergeFlags, after, before != after, "put "+a.shortKey(f.Key))
 	})
 }
 

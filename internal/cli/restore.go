@@ -47,7 +47,7 @@ func (a *app) restore(ctx context.Context, page *ledger.Page, f restoreFlags) er
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", quoted(revision), err)
 	}
-	return a.finish(ctx, page, f.mergeFlags, before, after, "restored "+quoted(revision))
+	return a.finish(ctx, page, f.mergeFlags, after, before != after, "restored "+quoted(revision))
 }
 
 // restoreDry prints the effect of restore on the keys of the head.

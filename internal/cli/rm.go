@@ -49,7 +49,7 @@ func (a *app) rmNow(ctx context.Context, f rmFlags) error {
 		if err != nil {
 			return err
 		}
-		return a.finish(ctx, page, f.mergeFlags, before, after, "removed "+a.rmText(f))
+		return a.finish(ctx, page, f.mergeFlags, after, before != after, "removed "+a.rmText(f))
 	})
 }
 

@@ -50,12 +50,7 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, f undoFlags) error {
 		a.outcome(true, "undone", append(doneObject(page, result.Commit, false, nil), undone(result)...))
 		return nil
 	}
-	merged, err := a.mergeAfter(ctx, page, f.mergeFlags)
-	if err != nil {
-		return err
-	}
-	a.committed(page, result.Commit, result.Changed > 0, "undid "+c.ID.Short(), merged, undone(result))
-	return nil
+	return a.finish(ctx, page, f.mergeFlags, result.Commit, result.Changed > 0, "undid "+c.ID.Short(), undone(result)...)
 }
 
 // undone are the numbers of keys that an undo has changed, and that stay because they were changed

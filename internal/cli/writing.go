@@ -118,12 +118,15 @@ func (a *app) tell(format string, args ...any) {
 	}
 }
 
-// finish merges the remaining heads and prints the result of the verb. more has additional members.
-func (a *app) finish(ctx context.Context, page *ledger.Page, f mergeFlags, before, after ledger.CommitID, what string, more ...any) error {
+// finish merges the remaining heads and prints the result of a verb that changes a page: what it has
+// done, and more members.
+func (a *app) finish(ctx context.Context, page *ledger.Page, f mergeFlags, commit ledger.CommitID, changed bool, what string, more ...any) error {
 	merged, err := a.mergeAfter(ctx, page, f)
 	if err != nil {
 		return err
 	}
-	a.committed(page, after, before != after, what, merged, more)
+	text := choose(changed, "commit "+commit.Short(), "nothing has changed since commit "+commit.Short())
+	a.result(doneObject(page, commit, changed, append(merged, more...)), "%s\n",
+		joined(": ", text, joined(", ", choose(changed, what, ""), object(more).phrases())))
 	return nil
 }
