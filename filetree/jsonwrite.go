@@ -54,7 +54,7 @@ func (e *exporter) line(ctx context.Context, out *bufio.Writer, entry ledger.Ent
 		out.WriteString(`,"priority":"lazy"`)
 	}
 	out.WriteString(`,"value":`)
-	if err := WriteJSONValue(ctx, out, entry); err != nil {
+	if err := lineValue(ctx, out, entry); err != nil {
 		return err
 	}
 	e.result.Bytes += entry.Size
@@ -63,9 +63,7 @@ func (e *exporter) line(ctx context.Context, out *bufio.Writer, entry ledger.Ent
 	return err
 }
 
-// WriteJSONValue writes the value of entry as a JSON string, or as {"base64":"..."} when it is not
-// UTF-8. The value is streamed. Errors: those of out and of ledger.Entry.
-func WriteJSONValue(ctx context.Context, out *bufio.Writer, entry ledger.Entry) error {
+func lineValue(ctx context.Context, out *bufio.Writer, entry ledger.Entry) error {
 	if entry.Size <= smallBytes {
 		value, err := entry.Value(ctx)
 		if err != nil {
@@ -79,6 +77,12 @@ func WriteJSONValue(ctx context.Context, out *bufio.Writer, entry ledger.Entry) 
 		return err
 	}
 	defer value.Close() // read-only: its error does not matter
+	return WriteJSONValue(out, value)
+}
+
+// WriteJSONValue writes a value as a JSON string, or as {"base64":"..."} when it is not UTF-8. The
+// value is streamed, and read twice. Errors: those of out and of value.
+func WriteJSONValue(out *bufio.Writer, value io.ReadSeeker) error {
 	text, err := isText(value)
 	if err != nil {
 		return err
@@ -96,7 +100,7 @@ func WriteJSONValue(ctx context.Context, out *bufio.Writer, entry ledger.Entry) 
 	}
 	out.WriteString(`{"base64":"`)
 	enc := base64.NewEncoder(base64.StdEncoding, out)
-	if _, err := value.WriteTo(enc); err != nil {
+	if _, err := io.Copy(enc, value); err != nil {
 		return err
 	}
 	if err := enc.Close(); err != nil {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,9 +12,6 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
 )
-
-// maxRangeJSON bounds, in bytes, a range of a value that get --json holds in memory.
-const maxRangeJSON = 64 << 20
 
 type getFlags struct {
 	pageArg
@@ -67,48 +63,29 @@ func (a *app) getEntry(ctx context.Context, entry ledger.Entry, f getFlags) erro
 	}
 	length := entry.Size - f.Offset
 	length = choose(f.Length >= 0, min(length, f.Length), length)
-	if a.json {
-		return a.getJSON(ctx, entry, f.Offset, length)
-	}
-	if f.Output == "" {
-		return copyRange(ctx, a.out, entry, f.Offset, length)
-	}
-	return writeFile(a.path(f.Output), func(w io.Writer) error { return copyRange(ctx, w, entry, f.Offset, length) })
-}
-
-// getJSON prints the entry with its value. A whole value is streamed.
-func (a *app) getJSON(ctx context.Context, entry ledger.Entry, offset, length int64) error {
-	a.printf(`{"key":%s,"size":%d,"priority":%q,"value":`, filetree.AppendJSONBytes(nil, entry.Key), entry.Size, entry.Priority)
-	if length == entry.Size {
-		if err := filetree.WriteJSONValue(ctx, a.out.Writer, entry); err != nil {
-			return err
-		}
-	} else {
-		if length > maxRangeJSON {
-			return classedf(ledger.ErrTooLarge, "range of %s is too long for --json, at most %s", sizeText(length), sizeText(maxRangeJSON))
-		}
-		var b bytes.Buffer
-		if err := copyRange(ctx, &b, entry, offset, length); err != nil {
-			return err
-		}
-		a.out.Write(filetree.AppendJSONBytes(nil, b.Bytes()))
-	}
-	_, err := a.out.WriteString("}\n")
-	return err
-}
-
-// copyRange writes length bytes of the value from offset to w.
-func copyRange(ctx context.Context, w io.Writer, entry ledger.Entry, offset, length int64) error {
 	value, err := entry.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer value.Close() // opened for reading: an error loses nothing
-	if length == entry.Size {
-		_, err = value.WriteTo(w)
+	section := io.NewSectionReader(value, f.Offset, length)
+	write := func(w io.Writer) error {
+		if length == entry.Size {
+			_, err := value.WriteTo(w)
+			return err
+		}
+		_, err := io.Copy(w, section)
 		return err
 	}
-	_, err = io.Copy(w, io.NewSectionReader(value, offset, length))
+	switch {
+	case f.Output != "":
+		return writeFile(a.path(f.Output), write)
+	case !a.json:
+		return write(a.out)
+	}
+	a.printf(`{"key":%s,"size":%d,"priority":%q,"value":`, filetree.AppendJSONBytes(nil, entry.Key), entry.Size, entry.Priority)
+	err = filetree.WriteJSONValue(a.out.Writer, section)
+	a.printf("}\n")
 	return err
 }
 
