@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -45,49 +46,31 @@ func (a *app) evict(ctx context.Context, f evictFlags) error {
 	})
 }
 
-// evicted prints the evicted pages and the pages that stay.
+// evicted prints the evicted pages, those that were away already, and the sum. The error is about
+// the named pages that stay.
 func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) error {
-	for i := range r.Evicted {
-		a.evictLine(&r.Evicted[i], o)
+	named := is[*ledger.EvictError](err)
+	if named {
+		err = nil
 	}
-	refused := is[*ledger.EvictError](err)
-	if refused { // a page that is away already is not refused
-		r.Kept = slices.DeleteFunc(r.Kept, func(e admin.EvictResult) bool {
-			if e.Bar == admin.EvictAway {
-				a.evictLine(&e, o)
-			}
-			return e.Bar == admin.EvictAway
-		})
-		if refused = len(r.Kept) > 0; !refused {
-			err = nil
+	for _, e := range slices.Concat(r.Evicted, r.Kept) {
+		stays := named && e.Bar != admin.EvictFree && e.Bar != admin.EvictAway
+		if stays {
+			err = errors.Join(err, a.stays(e.PageRef, e.Name, e.Bar, e.Reason))
+		}
+		if a.json || !stays && (named || e.Bar == admin.EvictFree) {
+			a.evictLine(&e, o)
 		}
 	}
-	stays := func(e *admin.EvictResult) error { return a.stays(e.PageRef, e.Name, e.Bar, e.Reason) }
-	switch {
-	case err != nil && !refused:
-		return err
-	case refused && len(r.Evicted) == 0 && len(r.Kept) == 1:
-		return stays(&r.Kept[0])
+	if o.DryRun || err == nil {
+		a.summary("%s of %s %s\n", sizeText(r.FreedBytes), countText(len(r.Evicted), "page"),
+			choose(o.DryRun, "would be freed", choose(o.Values, "dropped; gc --compact frees the space", "freed")))
 	}
-	for i := range r.Kept {
-		switch {
-		case a.json:
-			a.evictLine(&r.Kept[i], o)
-		case refused:
-			a.warn(stays(&r.Kept[i]))
-		}
-	}
-	what := choose(o.DryRun, "would be freed", choose(o.Values, "dropped; gc --compact frees the space", "freed"))
-	a.printIf(!a.json && (!a.quiet || o.DryRun), "%s of %s %s\n", sizeText(r.FreedBytes),
-		countText(len(r.Evicted), "page"), what)
-	if refused && len(r.Evicted) == 0 {
-		return classedf(ledger.ErrConflict, "%s stay", countText(len(r.Kept), "page"))
-	}
-	if o.FreeBytes > r.FreedBytes {
+	if err == nil && o.FreeBytes > r.FreedBytes {
 		a.warn(fmt.Errorf("less than %s can be freed: %s stay, because they are open or not in the cloud (see %s)",
 			sizeText(o.FreeBytes), countText(len(r.Kept), "page"), a.command("status", "--space")))
 	}
-	return nil
+	return partly(err, len(r.Evicted) > 0)
 }
 
 func (a *app) evictLine(e *admin.EvictResult, o admin.EvictOptions) {
