@@ -118,8 +118,8 @@ func (a *app) tell(format string, args ...any) {
 	}
 }
 
-// finish merges the remaining heads and prints the result of a verb that changes a page: what it has
-// done, and more members.
+// finish merges the remaining heads and prints the result of a verb that changes a page: what it
+// has done, and more members.
 func (a *app) finish(ctx context.Context, page *ledger.Page, f mergeFlags, commit ledger.CommitID, changed bool, what string, more ...any) error {
 	merged, err := a.mergeAfter(ctx, page, f)
 	if err != nil {
