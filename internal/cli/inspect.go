@@ -3,7 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
-	"math/bits"
+	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -251,58 +252,38 @@ func (a *app) inspectPieces(ctx context.Context, snap *ledger.Snapshot) error {
 	return nil
 }
 
-// refSums are a number of destinations, and the number of their references.
-type refSums struct{ destinations, references int64 }
+// refSums are sums over the references to one kind of destinations.
+type refSums struct {
+	destinations, references int64
+	most                     int64 // references to one destination
+}
 
-// refCounts are sums over one kind of destinations, by their references: 1, 2 to 3, 4 to 7, ...
-type refCounts [64]refSums
-
-// inspectRefs prints sums of the reference rows.
+// inspectRefs prints sums of the reference rows refcounts/{destination}/{kind}/{source}, which come
+// in this order.
 func (a *app) inspectRefs(ctx context.Context, page *ledger.Page) error {
-	counts := map[string]*refCounts{"object/eager": {}, "object/lazy": {}, "commit": {}}
-	at, of := "", map[string]int64{}
-	flush := func() {
-		for kind, n := range of {
-			if c := counts[kind]; c != nil {
-				sums := &c[bits.Len64(uint64(n))-1]
-				sums.destinations, sums.references = sums.destinations+1, sums.references+n
-			}
-		}
-		clear(of)
-	}
+	kinds := map[string]*refSums{}
+	last, n := "", int64(0)
 	for row, err := range admin.Rows(ctx, page, "refcounts") {
 		if err != nil {
 			return fmt.Errorf("read references: %w", err)
 		}
-		destination, kind := splitReference(row.Key)
-		if destination != at {
-			flush()
-			at = destination
+		destination := path.Dir(row.Key) // and the kind
+		if n++; destination != last {
+			last, n = destination, 1
 		}
-		of[kind]++
-	}
-	flush()
-	var rows []object
-	for _, kind := range []string{"object/eager", "object/lazy", "commit"} {
-		for i, c := range counts[kind] {
-			if c.destinations > 0 {
-				least := int64(1) << i
-				rows = append(rows, object{"kind", kind, "least", least, "most", 2*least - 1, "destinations", c.destinations, "references", c.references})
-			}
+		_, kind, _ := strings.Cut(strings.TrimPrefix(destination, "refcounts/"), "/")
+		if kinds[kind] == nil {
+			kinds[kind] = &refSums{}
 		}
+		s := kinds[kind]
+		s.destinations += choose[int64](n == 1, 1, 0)
+		s.references, s.most = s.references+1, max(s.most, n)
 	}
-	a.table(rows)
+	a.table(objects(slices.Sorted(maps.Keys(kinds)), func(kind string) object {
+		s := kinds[kind]
+		return object{"kind", kind, "destinations", s.destinations, "references", s.references, "most", s.most}
+	}))
 	return nil
-}
-
-// splitReference splits refcounts/{destination}/{kind}/{source}.
-func splitReference(row string) (destination, kind string) {
-	row = strings.TrimPrefix(row, "refcounts/")
-	destination, rest, _ := strings.Cut(row, "/")
-	if i := strings.LastIndexByte(rest, '/'); i >= 0 {
-		rest = rest[:i]
-	}
-	return destination, rest
 }
 
 // completeViews completes the arguments of inspect.
