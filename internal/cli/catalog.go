@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -337,12 +336,10 @@ type catalogFindFlags struct {
 	containerFlag
 	Filters    []string  `arg:"..."`
 	Attributes commaList `flag:"attributes" usage:"attributes to print, first that of the first filter"`
-	Limit      int       `flag:"limit,n" usage:"print at most this many, up to 1000 (default: all)"`
-	Cursor     string    `flag:"cursor" usage:"continue from this cursor"`
 }
 
 func (a *app) catalogFind(ctx context.Context, f catalogFindFlags) error {
-	q := metabase.Query{Attributes: f.Attributes, Cursor: f.Cursor, Count: cmp.Or(f.Limit, metabase.MaxCount)}
+	q := metabase.Query{Attributes: f.Attributes, Count: metabase.MaxCount}
 	var err error
 	if q.Filters, err = mapped(f.Filters, parseFilter); err != nil {
 		return err
@@ -351,8 +348,8 @@ func (a *app) catalogFind(ctx context.Context, f catalogFindFlags) error {
 		if q.Container, err = f.containerOf(ctx, v); err != nil {
 			return err
 		}
-		err = a.find(ctx, v, q, f.Limit == 0)
-		if is[*metabase.QueryError](err) || errors.Is(err, metabase.ErrInvalidCursor) {
+		err = a.find(ctx, v, q)
+		if is[*metabase.QueryError](err) {
 			return wrong(err) // the query is wrong, not the stored data
 		}
 		return err
@@ -385,7 +382,7 @@ func parseFilter(text string) (metabase.Filter, error) {
 	return metabase.Filter{}, usagef("%s is not a filter, such as KEY=VALUE", quoted(text))
 }
 
-func (a *app) find(ctx context.Context, v *metabase.View, q metabase.Query, all bool) error {
+func (a *app) find(ctx context.Context, v *metabase.View, q metabase.Query) error {
 	for {
 		found, cursor, err := v.Search(ctx, q)
 		if err != nil {
@@ -400,40 +397,14 @@ func (a *app) find(ctx context.Context, v *metabase.View, q metabase.Query, all 
 			}
 			a.show(object{"id", o.ID, "attributes?", attributes})
 		}
-		switch {
-		case cursor == "":
-			return nil
-		case all:
-			q.Cursor = cursor
-		case a.json:
-			a.emit(object{"cursor", cursor})
-			return nil
-		default:
-			a.tell("more objects follow: --cursor %s", cursor)
+		if q.Cursor = cursor; cursor == "" {
 			return nil
 		}
 	}
 }
 
-type catalogLsFlags struct {
-	catalogRead
-	Containers bool `flag:"containers" usage:"list containers"`
-	Graves     bool `flag:"graves" usage:"list graves"`
-	Garbage    bool `flag:"garbage" usage:"list objects that can be deleted"`
-}
-
-func (a *app) catalogLs(ctx context.Context, f catalogLsFlags) error {
-	return a.readCatalog(ctx, f.catalogRead, func(v *metabase.View) error {
-		switch {
-		case f.Containers:
-			return a.lsContainers(ctx, v)
-		case f.Graves:
-			return a.lsGraves(ctx, v)
-		case f.Garbage:
-			return a.lsGarbage(ctx, v)
-		}
-		return a.lsObjects(ctx, v, f.Page.text)
-	})
+func (a *app) catalogLs(ctx context.Context, f catalogRead) error {
+	return a.readCatalog(ctx, f, func(v *metabase.View) error { return a.lsObjects(ctx, v, f.Page.text) })
 }
 
 func (a *app) lsObjects(ctx context.Context, v *metabase.View, page string) error {
@@ -478,26 +449,6 @@ func (a *app) lsObject(ctx context.Context, v *metabase.View, l metabase.Listed)
 		"id", o.ID, "container", o.Container, "type", o.Type, "size", size(o.PayloadBytes), "attributes?", attributes, "locked", locked,
 	})
 	return nil
-}
-
-func (a *app) lsContainers(ctx context.Context, v *metabase.View) error {
-	all, err := v.Containers(ctx)
-	for _, c := range all {
-		a.show(object{"id", c.ID, "size", size(c.Size)})
-	}
-	return err
-}
-
-func (a *app) lsGraves(ctx context.Context, v *metabase.View) error {
-	return each(v.Graveyard(ctx, nil), func(g metabase.Grave) {
-		a.show(object{"object", g.Object, "tombstone", g.Tombstone, "expiration", g.Expiration})
-	})
-}
-
-func (a *app) lsGarbage(ctx context.Context, v *metabase.View) error {
-	return each(v.Garbage(ctx, nil), func(o metabase.Address) {
-		a.show(object{"id", o.Object, "container", o.Container})
-	})
 }
 
 type catalogCheckFlags struct {

@@ -124,7 +124,7 @@ func reading(t *testing.T, page string) [][]string {
 		{"ls", page}, {"ls", page, "-l"}, {"ls", page, "--raw"}, {"ls", page, "--raw", "--reverse"}, {"ls", page, "--hex"},
 		{"inspect", page}, {"inspect", page, "key", hostile[0]}, {"inspect", page, "key", "link" + hostile[0]},
 		{"log", page}, {"log", page, "--oneline"}, {"log", page, "--graph", "--conflicts"}, {"log", page, "--conflicts"}, {"why", page, hostile[0]}, {"log", page, "--diff"}, {"log", page, "--at", "HEAD~1", "--stat"},
-		{"diff", page, "HEAD~3"}, {"diff", page, "HEAD~3", "--stat"}, {"tag", page}, {"ls"}, {"status"}, {"check"},
+		{"diff", page, "HEAD~3"}, {"diff", page, "HEAD~3", "--json"}, {"tag", page}, {"ls"}, {"status"}, {"check"},
 		{"inspect", page}, {"inspect", page, "rows"}, {"inspect", page, "commits"}, {"inspect", page, "tree"},
 		{"inspect", page, "pieces"}, {"inspect", page, "pieces", hostile[8]}, {"inspect", page, "refs"},
 		{"export", page, filepath.Join(t.TempDir(), "out")},
@@ -167,7 +167,7 @@ func TestJSONIsJSON(t *testing.T) {
 			[]string{"put", page, s, "new"}, []string{"rm", page, s}, []string{"restore", page, "HEAD~1"})
 	}
 	all = append(all, []string{"nonsense"}, []string{"ls"}, []string{"tag", page, "v1"}, []string{"backup", filepath.Join(t.TempDir(), "copy")},
-		[]string{"import", page, t.TempDir()}, []string{"ls", page, "--keys-only"}, []string{"export", page, "-", "--format", "jsonl"})
+		[]string{"import", page, t.TempDir()}, []string{"ls", page, "--raw"}, []string{"export", page, "-", "--format", "jsonl"})
 	for _, args := range all {
 		out, errs, _ := run(t, dir, "", append([]string{"--json"}, args...)...)
 		for _, text := range []string{out, errs} {

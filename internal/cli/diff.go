@@ -13,7 +13,6 @@ type diffFlags struct {
 	pageArg
 	From   string `arg:""`
 	To     string `arg:""`
-	Stat   bool   `flag:"stat" usage:"show sizes and a summary"`
 	Prefix prefix `flag:"prefix" usage:"only keys that begin with this"`
 }
 
@@ -26,63 +25,36 @@ func (a *app) diff(ctx context.Context, page *ledger.Page, f diffFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.printDiff(ctx, filetree.Diff(ctx, page, from, to, f.Prefix.bytes), f.Stat, func() {})
+	return a.printDiff(ctx, filetree.Diff(ctx, page, from, to, f.Prefix.bytes), func() {})
 }
 
 // printDiff prints changes one at a time. It calls begin before the first one.
-func (a *app) printDiff(ctx context.Context, changes iter.Seq2[filetree.Change, error], stat bool, begin func()) error {
-	counts := map[filetree.Kind]int{}
-	var oldBytes, newBytes int64
+func (a *app) printDiff(ctx context.Context, changes iter.Seq2[filetree.Change, error], begin func()) error {
+	begun := false
 	for c, err := range changes {
 		if err != nil {
 			return fmt.Errorf("compare commits: %w", err)
 		}
-		if len(counts) == 0 {
+		if !begun {
 			begin()
+			begun = true
 		}
-		kind := c.Kind()
-		counts[kind]++
-		var before, after *ledger.Entry
+		if !a.json {
+			a.printf("%c %s\n", c.Kind(), a.keyText(c.Path))
+			continue
+		}
+		content := &ledger.Change{}
 		if c.Content != nil {
-			before, after = c.Content.Old, c.Content.New
+			content = c.Content
 		}
-		if before != nil {
-			oldBytes += before.Size
+		values, err := mapped([]*ledger.Entry{content.Old, content.New}, func(e *ledger.Entry) (object, error) { return valueObject(ctx, e) })
+		if err != nil {
+			return err
 		}
-		if after != nil {
-			newBytes += after.Size
-		}
-		switch {
-		case a.json:
-			values, err := mapped([]*ledger.Entry{before, after}, func(e *ledger.Entry) (object, error) { return valueObject(ctx, e) })
-			if err != nil {
-				return err
-			}
-			a.emit(object{
-				"change", kind, "key", jsonBytes(c.Path), "content", c.Content != nil, "attributes", c.Attributes != nil,
-				"old?", values[0], "new?", values[1],
-			})
-		case stat:
-			a.printf("%c %s  %s\n", kind, a.keyText(c.Path), changeText(before, after))
-		default:
-			a.printf("%c %s\n", kind, a.keyText(c.Path))
-		}
-	}
-	if stat && !a.json {
-		a.printf("%d added, %d removed, %d changed: %s became %s\n",
-			counts[filetree.Added], counts[filetree.Removed], counts[filetree.Changed], sizeText(oldBytes), sizeText(newBytes))
+		a.emit(object{
+			"change", c.Kind(), "key", jsonBytes(c.Path), "content", c.Content != nil, "attributes", c.Attributes != nil,
+			"old?", values[0], "new?", values[1],
+		})
 	}
 	return nil
-}
-
-func changeText(before, after *ledger.Entry) string {
-	switch {
-	case before == nil && after == nil:
-		return "attributes"
-	case before == nil:
-		return sizeText(after.Size)
-	case after == nil:
-		return sizeText(before.Size)
-	}
-	return sizeText(before.Size) + " -> " + sizeText(after.Size)
 }

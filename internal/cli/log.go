@@ -20,7 +20,6 @@ type logFlags struct {
 	Graph     bool   `flag:"graph" usage:"draw lines between commits, from every head"`
 	Conflicts bool   `flag:"conflicts" usage:"show the decisions of merges"`
 	Diff      bool   `flag:"diff" usage:"show the changes of each commit"`
-	Stat      bool   `flag:"stat" usage:"show the changes of each commit, with sizes and a summary"`
 	Oneline   bool   `flag:"oneline" usage:"print one line for each commit"`
 	IDs       bool   `flag:"ids" usage:"print only ids"`
 }
@@ -115,7 +114,7 @@ func (p *logPrinter) print(ctx context.Context, c ledger.Commit) error {
 
 // diff prints the changes of a commit below it.
 func (p *logPrinter) diff(ctx context.Context, c ledger.Commit) error {
-	if !p.flags.Diff && !p.flags.Stat {
+	if !p.flags.Diff {
 		return nil
 	}
 	parent, err := p.page.Resolve(ctx, c.ID.String()+"~1")
@@ -123,7 +122,7 @@ func (p *logPrinter) diff(ctx context.Context, c ledger.Commit) error {
 		return fmt.Errorf("find parent of %s: %w", c.ID.Short(), err)
 	}
 	p.app.printIf(!p.app.json && !p.flags.Oneline, "\n")
-	return p.app.printDiff(ctx, filetree.Diff(ctx, p.page, parent, c.ID, nil), p.flags.Stat, func() {})
+	return p.app.printDiff(ctx, filetree.Diff(ctx, p.page, parent, c.ID, nil), func() {})
 }
 
 // shownParents returns the parents of a commit that log lists; the implied first commit is not

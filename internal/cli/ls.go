@@ -13,21 +13,19 @@ import (
 )
 
 type lsFlags struct {
-	Pages    []string `arg:"..."` // a page and a prefix, or a ledger
-	At       string   `flag:"at" usage:"revision to read (default HEAD)"`
-	Start    prefix   `flag:"start" usage:"key to start from, also with --reverse"`
-	Long     bool     `flag:"long,l" usage:"show mode, size, time and target; for pages, id, size and time"`
-	Raw      bool     `flag:"raw" usage:"list every entry, including attributes"`
-	Reverse  bool     `flag:"reverse" usage:"list in reverse order"`
-	KeysOnly bool     `flag:"keys-only" usage:"with --json, print only keys"`
-	Limit    int      `flag:"limit,n" usage:"list at most this many (default: all)"`
+	Pages   []string `arg:"..."` // a page and a prefix, or a ledger
+	At      string   `flag:"at" usage:"revision to read (default HEAD)"`
+	Long    bool     `flag:"long,l" usage:"show mode, size, time and target; for pages, id, size and time"`
+	Raw     bool     `flag:"raw" usage:"list every entry, including attributes"`
+	Reverse bool     `flag:"reverse" usage:"list in reverse order"`
+	Limit   int      `flag:"limit,n" usage:"list at most this many (default: all)"`
 
-	prefix, bound []byte
+	prefix []byte
 }
 
 // lsPages lists the pages of the repository or of a ledger.
 func (a *app) lsPages(ctx context.Context, f lsFlags) error {
-	for _, name := range []string{"at", "start", "raw", "reverse", "keys-only", "limit"} {
+	for _, name := range []string{"at", "raw", "reverse", "limit"} {
 		if a.changed(name) {
 			return usagef("--%s needs a page: name one", name)
 		}
@@ -70,19 +68,12 @@ func (a *app) ls(ctx context.Context, f lsFlags) error {
 	if len(f.Pages) == 0 || len(f.Pages) == 1 && strings.HasSuffix(f.Pages[0], "/") {
 		return a.lsPages(ctx, f)
 	}
-	if f.KeysOnly && f.Long {
-		return usagef("--keys-only and --long exclude each other")
-	}
 	name, err := parsePageName(f.Pages[0])
 	if err != nil {
 		return err
 	}
 	if f.prefix, err = a.key(append(f.Pages, "")[1]); err != nil {
 		return err
-	}
-	if a.changed("start") && f.Reverse {
-		f.bound = append(f.Start.bytes, 0) // the range ends before this key
-		f.Start = prefix{}
 	}
 	return a.pageAt(ctx, name, reads, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
 		for item, err := range a.items(ctx, snap, f) {
@@ -101,13 +92,11 @@ func (a *app) ls(ctx context.Context, f lsFlags) error {
 func (a *app) items(ctx context.Context, snap *ledger.Snapshot, f lsFlags) iter.Seq2[filetree.Item, error] {
 	if !f.Raw {
 		return filetree.List(ctx, snap, filetree.ListOptions{
-			Prefix: f.prefix, Start: f.Start.bytes, End: f.bound, Reverse: f.Reverse, Limit: f.Limit,
-			KeysOnly: !f.Long && (!a.json || f.KeysOnly),
+			Prefix: f.prefix, Reverse: f.Reverse, Limit: f.Limit, KeysOnly: !f.Long && !a.json,
 		})
 	}
 	return func(yield func(filetree.Item, error) bool) {
-		o := ledger.ScanOptions{Prefix: f.prefix, Start: f.Start.bytes, End: f.bound, Reverse: f.Reverse, Limit: f.Limit,
-			KeysOnly: true}
+		o := ledger.ScanOptions{Prefix: f.prefix, Reverse: f.Reverse, Limit: f.Limit, KeysOnly: true}
 		for entry, err := range snap.Scan(ctx, o) {
 			if !yield(filetree.Item{Entry: entry}, err) {
 				return
@@ -120,10 +109,6 @@ func (a *app) items(ctx context.Context, snap *ledger.Snapshot, f lsFlags) iter.
 const maxTarget = 4096
 
 func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
-	if a.json && f.KeysOnly {
-		a.emit(object{"key", jsonBytes(item.Entry.Key)})
-		return nil
-	}
 	var target []byte
 	if isLink := item.Attributes != nil && item.Attributes.Type == filetree.Link; isLink && (a.json || f.Long) && item.Entry.Size <= maxTarget {
 		var err error

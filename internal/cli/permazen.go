@@ -14,15 +14,11 @@ import (
 
 type permazenFlags struct {
 	pageArg
-	Prefix        prefix `flag:"prefix" usage:"prefix of the database's keys"`
-	Repair        bool   `flag:"repair" usage:"repair all problems in one commit"`
-	RemoveSchemas bool   `flag:"remove-schemas" usage:"with --repair, remove schemas that no object has"`
+	Prefix prefix `flag:"prefix" usage:"prefix of the database's keys"`
+	Repair bool   `flag:"repair" usage:"repair all problems in one commit"`
 }
 
 func (a *app) permazenCheck(ctx context.Context, f permazenFlags) error {
-	if f.RemoveSchemas && !f.Repair {
-		return usagef("--remove-schemas needs --repair")
-	}
 	how := choose(f.Repair, changes, fetches)
 	return a.page(ctx, f.Page, how, func(page *ledger.Page) error { return a.jsck(ctx, page, f) })
 }
@@ -38,7 +34,7 @@ func issueObject(i jsck.Issue) object {
 
 func (a *app) jsck(ctx context.Context, page *ledger.Page, f permazenFlags) error {
 	prefix := f.Prefix.bytes
-	o := &jsck.Options{RemoveSchemas: f.RemoveSchemas, Report: func(i jsck.Issue) error {
+	o := &jsck.Options{Report: func(i jsck.Issue) error {
 		a.print(issueObject(i), "%s\n", i)
 		return nil
 	}}
@@ -68,7 +64,7 @@ func (a *app) jsck(ctx context.Context, page *ledger.Page, f permazenFlags) erro
 
 func (a *app) jsckDone(page, commit string, r jsck.Result, f permazenFlags) error {
 	a.show(object{
-		"page", page, "commit!?", commit, "rows", r.Rows, "objects", r.Objects, "issues", r.Issues, "lasting", r.Lasting, "schemasRemoved", r.SchemasRemoved,
+		"page", page, "commit!?", commit, "rows", r.Rows, "objects", r.Objects, "issues", r.Issues, "lasting", r.Lasting,
 	})
 	switch {
 	case f.Repair && r.Lasting == 0:

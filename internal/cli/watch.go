@@ -226,7 +226,7 @@ func (w *watcher) news(ctx context.Context, page *ledger.Page) error {
 		return err
 	}
 	begun := false
-	err = w.app.printDiff(ctx, filetree.Diff(ctx, page, w.from, head.ID, w.prefix), false, func() {
+	err = w.app.printDiff(ctx, filetree.Diff(ctx, page, w.from, head.ID, w.prefix), func() {
 		begun = true
 		w.app.printIf(!w.app.json, "commit %s\n", writerText(head))
 	})

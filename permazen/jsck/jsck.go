@@ -69,8 +69,6 @@ func (i Issue) String() string {
 type Options struct {
 	// Report is called with each issue before its repair. Its error ends the check.
 	Report func(Issue) error
-	// RemoveSchemas makes Repair remove schemas that no object has, unless an issue is lasting.
-	RemoveSchemas bool
 }
 
 // Result is the outcome of a check.
@@ -79,8 +77,6 @@ type Result struct {
 	Rows, Objects int64
 	// Issues counts all reported issues, Lasting those that are not repaired.
 	Issues, Lasting int64
-	// SchemasRemoved counts the schemas that were removed because no object has them.
-	SchemasRemoved int
 	// Stopped reports that objects were not checked because the schemas are uncertain.
 	Stopped bool
 }
@@ -105,9 +101,6 @@ func run(ctx context.Context, c *checker, o *Options) (Result, error) {
 	err := c.tablesPart(ctx)
 	if err == nil && !c.result.Stopped {
 		err = c.rowsPart(ctx)
-	}
-	if err == nil && c.o.RemoveSchemas && c.w != nil && c.result.Lasting == 0 {
-		err = c.removeSchemas(ctx)
 	}
 	if err != nil {
 		return c.result, fmt.Errorf("check a database: %w", err)
@@ -191,20 +184,3 @@ func invalidValue(key, value, to []byte, text string) Issue {
 
 // clone returns a copy that is never nil.
 func clone(b []byte) []byte { return append([]byte{}, b...) }
-
-func (c *checker) removeSchemas(ctx context.Context) error {
-	unused := map[uint32]bool{}
-	for index := range c.tables.Schemas {
-		used, err := c.tables.HasObjects(ctx, c.r, index)
-		if err != nil {
-			return err
-		}
-		unused[index] = !used
-	}
-	tables, err := c.tables.Without(func(s *layout.Schema) bool { return unused[s.Index] })
-	if err != nil {
-		return err
-	}
-	c.result.SchemasRemoved = len(c.tables.Schemas) - len(tables.Schemas)
-	return tables.Write(ctx, c.w, c.tables)
-}
