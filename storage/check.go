@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,7 +57,8 @@ type CheckReport struct {
 func (r *CheckReport) Clean() bool { return len(r.Problems) == 0 }
 
 // Check verifies everything: each batch, record and digest of the log; each row of page.db against
-// the rows of an index that is folded from the log again; each commit, its tree, the explanation of
+// the rows of an index that is folded from the log again, except those that are only about garbage;
+// each commit, its tree, the explanation of
 // a merge, and the values in these trees, with their references. If page.db cannot be
 // brought up to date, as in a page open for reading, its rows are not compared. Check folds first,
 // and needs space for a second index in the system's directory for temporary files, or in memory
@@ -104,17 +106,16 @@ func (s *Store) scratchIndex() (db index.DB, remove func(), err error) {
 }
 
 type checker struct {
-	s         *Store
-	o         CheckOptions
-	ctx       context.Context
-	report    *CheckReport
-	fresh     index.DB // folded from scratch
-	tx        index.Tx // of fresh, once it has all of the log
-	build     *rebuilder
-	folded    bool             // page.db has all that was durable at the beginning: no unfinished fold
-	compacted bool             // segments were retired: the log may give garbage that page.db does not have
-	heads     []*commit.Commit // durable when the check began
-	known     bitset           // numbers of verified nodes and pieces of values
+	s      *Store
+	o      CheckOptions
+	ctx    context.Context
+	report *CheckReport
+	fresh  index.DB // folded from scratch
+	tx     index.Tx // of fresh, once it has all of the log
+	build  *rebuilder
+	folded bool             // page.db has all that was durable at the beginning: no unfinished fold
+	heads  []*commit.Commit // durable when the check began
+	known  bitset           // numbers of verified nodes and pieces of values
 }
 
 // problem records err when it is about corrupt data, and returns it otherwise.
@@ -144,7 +145,6 @@ func (c *checker) run() error {
 	s.foldTurn.lock() // no fold runs while rows are compared
 	defer s.foldTurn.release()
 	reflected := s.state.position.Number
-	c.compacted = s.log.Compacted()
 	compared := false
 	compare := func() error {
 		compared = true
@@ -153,16 +153,25 @@ func (c *checker) run() error {
 		}
 		return c.compareRows()
 	}
-	if c.compacted {
-		if err := c.build.survey(c.ctx, s.eachBatch(c.ctx, reflected)); err != nil {
-			return c.problem(err)
-		}
+	// Batches that are appended from now on do not count: their nodes are not surveyed.
+	ends := map[uint32]uint64{}
+	err = c.build.survey(c.ctx, reflected, func(fn func(segment.BatchInfo, []op) error) error {
+		return s.eachBatch(c.ctx, math.MaxUint64)(func(info segment.BatchInfo, ops []op) error {
+			ends[info.Segment] = info.End
+			return fn(info, ops)
+		})
+	})
+	if err != nil {
+		return c.problem(err)
 	}
 	for _, g := range s.log.Segments() {
 		c.report.Bytes += int64(g.SyncedEnd)
 	}
 	var done int64
 	err = s.log.Verify(c.ctx, func(info segment.BatchInfo, records []segment.Record) error {
+		if info.End > ends[info.Segment] {
+			return nil
+		}
 		if info.Number > reflected && !compared {
 			// After an unfinished fold page.db may have some rows of later batches.
 			if compared = !c.folded; !compared {

@@ -46,7 +46,8 @@ func (c *checker) problemRow(family, key, what string) error {
 }
 
 // compareFamily compares the rows of a family. Those whose keys are numbers of pieces are compared
-// by the digests. Where segments were retired, the log may give rows for pieces that are not held.
+// by the digests. Where compaction has retired segments, the log may give rows for pieces that are
+// not held.
 func (c *checker) compareFamily(family string, have, want index.Tx) error {
 	for k, v := range rowsOf(have, family) {
 		c.report.Rows++
@@ -75,7 +76,7 @@ func (c *checker) compareFamily(family string, have, want index.Tx) error {
 		key, name := k, hex.EncodeToString(k)
 		if isNumbered(family) {
 			key, name, _ = translate(k, want, have)
-			if d, ok := numberDigest(want, readNumber(k)); ok && c.compacted && !holds(have, &d) {
+			if d, ok := numberDigest(want, readNumber(k)); ok && !holds(have, &d) {
 				continue
 			}
 		}
@@ -132,7 +133,7 @@ func (c *checker) compareObjects(have, want index.Tx) error {
 // referred to. Compaction removes records that mentioned such pieces.
 func (c *checker) saysNothing(tx index.Tx, k []byte) bool {
 	d, ok := digestOf(k)
-	if !ok || !c.compacted {
+	if !ok {
 		return false
 	}
 	row, _, err := readObjectRow(tx, &d)
@@ -145,11 +146,8 @@ func (c *checker) compareObject(k, wantRow []byte, have, want index.Tx) error {
 		return c.problemRow(bucketObjects, hex.EncodeToString(k), "no digest")
 	}
 	haveRow := have.Bucket(bucketObjects).Get(k)
-	if haveRow == nil && c.compacted {
-		return c.compareGarbage(d, have, want)
-	}
 	if haveRow == nil {
-		return c.problemRow(bucketObjects, d.String(), "the row is missing")
+		return c.compareGarbage(d, have, want)
 	}
 	h, hok := parseObjectRow(haveRow)
 	w, wok := parseObjectRow(wantRow)
@@ -160,20 +158,7 @@ func (c *checker) compareObject(k, wantRow []byte, have, want index.Tx) error {
 	if !ok || hd != d {
 		return c.problemRow(bucketNumbers, d.String(), "a number that stands for another piece")
 	}
-	if c.compacted {
-		return c.compareCompacted(d, &h, &w, have, want)
-	}
-	if h.held != w.held || h.dead != w.dead || h.kind != w.kind || h.place != w.place || h.depth != w.depth {
-		return c.problemRow(bucketObjects, d.String(), "a place that is not what the log gives")
-	}
-	if h.kind == recDelta {
-		hb, hok := numberDigest(have, h.base)
-		wb, wok := numberDigest(want, w.base)
-		if !hok || !wok || hb != wb {
-			return c.problemRow(bucketObjects, d.String(), "a base that is not what the log gives")
-		}
-	}
-	return c.compareRefs(d, have, want, h.number, w.number)
+	return c.comparePlace(d, &h, &w, have, want)
 }
 
 // compareGarbage compares a piece that page.db does not hold with the log: records of garbage stay
@@ -226,9 +211,9 @@ func holds(tx index.Tx, d *object.Digest) bool {
 	return err == nil && row.held
 }
 
-// compareCompacted compares a piece in a log that has retired segments. Of several records of a
-// piece any may count, and a dropped or deleted piece may be there again.
-func (c *checker) compareCompacted(d object.Digest, h, w *objectRow, have, want index.Tx) error {
+// comparePlace compares a piece that has a row. Of several records of a piece any may count, and a
+// dropped or deleted piece may be there again: compaction may have removed the others.
+func (c *checker) comparePlace(d object.Digest, h, w *objectRow, have, want index.Tx) error {
 	stored := h.held || h.dead
 	switch {
 	case h.held && !w.held, h.dead && !w.held && !w.dead:
@@ -238,9 +223,11 @@ func (c *checker) compareCompacted(d object.Digest, h, w *objectRow, have, want 
 			return err
 		}
 	case stored && (h.place != w.place || h.kind != w.kind):
-		l, err := locatedRow(have, h)
-		if err == nil {
-			_, err = c.s.stored(&d, &l)
+		var err error
+		if h.kind == recDelta {
+			_, _, err = c.s.loadLocated(c.ctx, d, rowLocator{have}, 1, nil)
+		} else {
+			_, err = c.s.stored(&d, &located{kind: h.kind, place: h.place})
 		}
 		if err != nil {
 			if err := c.problemRow(bucketObjects, d.String(), "a place that is not what the log gives"); err != nil {
@@ -264,6 +251,13 @@ func (c *checker) compareCompacted(d object.Digest, h, w *objectRow, have, want 
 		}
 	}
 	return c.compareRefs(d, have, want, h.number, w.number)
+}
+
+// rowLocator finds pieces by the rows of a transaction.
+type rowLocator struct{ tx index.Tx }
+
+func (r rowLocator) locate(d *object.Digest, dead bool) (located, bool, error) {
+	return locateIn(r.tx, d, dead)
 }
 
 // checkState finds unexpected rows beside the state.
@@ -314,10 +308,7 @@ func (c *checker) compareRefs(d object.Digest, have, want index.Tx, hn, wn uint6
 			return err
 		}
 	}
-	for _, typ := range []byte{refBase, refEager, refLazy} {
-		if typ == refBase && c.compacted {
-			continue // see compareCompacted
-		}
+	for _, typ := range []byte{refEager, refLazy} { // comparePlace sees to bases
 		hs, err := objectSources(have, hn, typ)
 		if err != nil {
 			return c.problem(err)
@@ -326,12 +317,10 @@ func (c *checker) compareRefs(d object.Digest, have, want index.Tx, hn, wn uint6
 		if err != nil {
 			return c.problem(err)
 		}
-		if c.compacted {
-			ws = slices.DeleteFunc(ws, func(s object.Digest) bool {
-				_, given := slices.BinarySearchFunc(hs, s, object.Digest.Compare)
-				return !given && !holds(have, &s)
-			})
-		}
+		ws = slices.DeleteFunc(ws, func(s object.Digest) bool {
+			_, given := slices.BinarySearchFunc(hs, s, object.Digest.Compare)
+			return !given && !holds(have, &s)
+		})
 		if !slices.Equal(hs, ws) {
 			if err := c.problemRow(family+"object", "", "references that are not what the objects give"); err != nil {
 				return err

@@ -54,6 +54,39 @@ func TestConcurrentWriters(t *testing.T) {
 	wantClean(t, s)
 }
 
+// TestCheckWhileWriting checks a page that is written: what the check has not seen at its beginning
+// is no damage.
+func TestCheckWhileWriting(t *testing.T) {
+	s := open(t, options(t))
+	write := func(i int) error {
+		_, p, err := submit(t.Context(), s, edit{fmt.Sprintf("key %d", i%300): fmt.Appendf(nil, "value %d", i)})
+		if err == nil {
+			err = p.Wait()
+		}
+		return err
+	}
+	for i := range 100 {
+		if err := write(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := 0; i < 400 && !stop.Load(); i++ {
+			if err := write(i); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 4 {
+		wantClean(t, s)
+	}
+	stop.Store(true)
+	wg.Wait()
+}
+
 // slowSync is a sync that takes as long as it is told to.
 type slowSync struct{ reached, release chan struct{} }
 

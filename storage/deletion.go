@@ -28,7 +28,7 @@ type doomed struct {
 func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, st *state, parts [][]op) error {
 	var gone []doomed
 	known := map[object.Digest][]target{}
-	b, anew := from.(*rebuilder)
+	_, anew := from.(*rebuilder)
 	err := db.View(func(tx index.Tx) error {
 		gone = gone[:0]
 		for _, ops := range parts {
@@ -39,7 +39,7 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, st *
 						return err
 					}
 					if ok && !referred(tx, row.number) {
-						gone = append(gone, doomed{digest: d, row: row, keep: anew && b.surveyed && d.Kind().IsNode()})
+						gone = append(gone, doomed{digest: d, row: row, keep: anew && d.Kind().IsNode()})
 					}
 				}
 				for d, t := range ops[i].sync.known {
@@ -127,10 +127,8 @@ func (s *Store) pieceTargets(ctx context.Context, d object.Digest, from locator)
 	}
 	// A missing part was garbage and compacted away, or was damaged: the node was then never
 	// folded.
-	if s.log.Compacted() {
-		if lacks, err := s.partMissing(&d, from, 0); err != nil || lacks {
-			return out, err
-		}
+	if lacks, err := s.partMissing(&d, from, 0); err != nil || lacks {
+		return out, err
 	}
 	n, err := s.wholeNode(ctx, d, from)
 	if err == nil && n != nil {

@@ -92,10 +92,7 @@ func (s *Store) rebuild(ctx context.Context, reason string, upTo uint64) (err er
 	st := s.state.clone()
 	b := newRebuilder(s, s.index, &st)
 	each := s.eachBatch(ctx, upTo)
-	if s.log.Compacted() {
-		err = b.survey(ctx, each)
-	}
-	if err == nil {
+	if err = b.survey(ctx, upTo, each); err == nil {
 		err = each(func(info segment.BatchInfo, ops []op) error { return b.add(ctx, ops, info) })
 	}
 	if err == nil {
@@ -135,16 +132,16 @@ type rebuilder struct {
 	rows                int
 	pieces              map[object.Digest]*op // stored by parts
 
-	// surveyed says that survey has found all nodes of the log; other nodes are gone.
-	surveyed bool
-	waiting  []nodeRecord // differences whose bases have not been found
-	useless  []uint32     // segments with other records of nodes that cannot be built
+	waiting []nodeRecord // differences whose bases have not been found
+	useless []uint32     // segments with other records of nodes that cannot be built
 	// baseRows yields the rows from which the index begins; nil for none or once they are in the
 	// index. The records of batches up to baseUpTo count for pieces and nodes only.
 	baseRows func(put func(family string, k, v []byte) error) error
 	baseUpTo uint64
 	rowsAt   []numberedPlace // of rows of checkpoints
-	complete *op             // the end of the last checkpoint
+	complete *op             // the end of the last checkpoint up to surveyUpTo
+
+	surveyUpTo uint64
 }
 
 // numberedPlace is the place of a record and the number of its batch.
@@ -272,11 +269,12 @@ type nodeRecord struct {
 	place        segment.Place
 }
 
-// survey finds all nodes of a log that has retired segments, and the last checkpoint. Copies are in
-// the log after the records that rely on them. So nodes first get rows as bases to which nothing
-// else refers, whole nodes before differences.
-func (b *rebuilder) survey(ctx context.Context, each func(func(segment.BatchInfo, []op) error) error) error {
-	b.surveyed = true
+// survey finds all nodes of the log, and the last checkpoint; other nodes are gone. Copies that
+// compaction has made are in the log after the records that rely on them. So nodes first get rows
+// as bases to which nothing else refers, whole nodes before differences. A checkpoint in a batch
+// above a number does not count.
+func (b *rebuilder) survey(ctx context.Context, upTo uint64, each func(func(segment.BatchInfo, []op) error) error) error {
+	b.surveyUpTo = upTo
 	var some []nodeRecord
 	err := each(func(info segment.BatchInfo, ops []op) error {
 		some = append(some, b.nodesOf(info, ops)...)
@@ -306,7 +304,7 @@ func (b *rebuilder) nodesOf(info segment.BatchInfo, ops []op) (nodes []nodeRecor
 		switch o := &ops[i]; {
 		case o.kind == recRows:
 			b.rowsAt = append(b.rowsAt, numberedPlace{info.Number, o.place})
-		case o.kind == recComplete && (b.complete == nil || b.complete.number < o.number):
+		case o.kind == recComplete && o.number <= b.surveyUpTo && (b.complete == nil || b.complete.number < o.number):
 			b.complete = o
 		case (o.kind == recPiece || o.kind == recNode || o.kind == recDelta) && o.digest.Kind().IsNode():
 			r := nodeRecord{digest: o.digest, kind: o.kind, place: o.place}
@@ -420,7 +418,7 @@ func (b *rebuilder) noteNode(tx index.Tx, r *nodeRecord) (done bool, err error) 
 // lacks reports whether a record stores a node that cannot be built because something it needs is
 // gone.
 func (b *rebuilder) lacks(o *op) (bool, error) {
-	if !b.surveyed || !o.digest.Kind().IsNode() || o.kind != recPiece && o.kind != recNode && o.kind != recDelta && o.kind != recSplitNode {
+	if !o.digest.Kind().IsNode() || o.kind != recPiece && o.kind != recNode && o.kind != recDelta && o.kind != recSplitNode {
 		return false, nil
 	}
 	if o.kind == recSplitNode {
@@ -437,7 +435,7 @@ func (b *rebuilder) lacks(o *op) (bool, error) {
 // locate finds pieces that parts store or that the index has. Nodes are where survey has found
 // them, held or not.
 func (b *rebuilder) locate(d *object.Digest, dead bool) (l located, ok bool, err error) {
-	if b.surveyed && d.Kind().IsNode() {
+	if d.Kind().IsNode() {
 		dead = true
 	} else if o := b.pieces[*d]; o != nil {
 		return o.located(), true, nil

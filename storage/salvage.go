@@ -218,7 +218,7 @@ func (v *salvage) foldInto(ctx context.Context, db index.DB, useOld bool) error 
 		}
 	}
 	// Records of damaged batches that only other records can verify are examined after those.
-	if err := b.survey(ctx, func(fn func(segment.BatchInfo, []op) error) error { return each(true, fn) }); err != nil {
+	if err := b.survey(ctx, v.log.Last(), func(fn func(segment.BatchInfo, []op) error) error { return each(true, fn) }); err != nil {
 		return err
 	}
 	if err := v.log.Each(ctx, func(p segment.Part) error { return v.keepOf(ctx, b, p) }); err != nil {

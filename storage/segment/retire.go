@@ -186,14 +186,6 @@ func (l *Log) endCopy() {
 	}
 }
 
-// Compacted reports whether segments were retired: dead records in other segments may then rely on
-// records that are gone.
-func (l *Log) Compacted() bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return !l.gone.none()
-}
-
 // FinishIdle finishes the segments with batches that no stream uses: they are not appended to any
 // more.
 func (l *Log) FinishIdle() {
