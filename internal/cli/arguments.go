@@ -175,7 +175,13 @@ func verb[F any](a *app, path string, f F, do func(context.Context, F) error,
 	more ...func(*cobra.Command)) *cobra.Command {
 	fields := reflect.ValueOf(&f).Elem()
 	cmd := a.define(path, func(ctx context.Context, args []string) error {
-		if _, err := a.readArguments(fields, args); err != nil {
+		_, err := a.readArguments(fields, args)
+		if opens, ok := any(&f).(interface {
+			open(context.Context, *app) error
+		}); ok && err == nil {
+			err = opens.open(ctx, a)
+		}
+		if err != nil {
 			return err
 		}
 		return do(ctx, f)

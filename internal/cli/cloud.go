@@ -43,7 +43,7 @@ func (f *cloudFlags) options(ctx context.Context, a *app) (*ledger.Cloud, error)
 		URL: f.URL.url, KeyFile: a.path(f.KeyFile), SharedKeyFile: f.Shared, Plaintext: f.Plaintext,
 		CredentialsFile: a.path(f.Credentials), BucketID: f.BucketID,
 	}
-	switch pass, err := (&passphraseFlag{f.PassphraseFile}).ofKeyFile(ctx, a, o.KeyFile); {
+	switch pass, err := a.keyFilePassphrase(ctx, f.PassphraseFile, o.KeyFile); {
 	case err != nil:
 		return o, err
 	case len(pass) > 0:

@@ -14,9 +14,6 @@ type fetchFlags struct {
 }
 
 func (a *app) fetch(ctx context.Context, f fetchFlags) error {
-	if err := f.ofCloud(ctx, a); err != nil {
-		return err
-	}
 	return a.pageAt(ctx, f.Page, changes, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
 		r, err := a.fetchValues(ctx, snap, f.Prefix.bytes)
 		if err != nil {

@@ -37,8 +37,8 @@ func (a *app) keyInit(ctx context.Context, f keyInitFlags) error {
 }
 
 type keyShowFlags struct {
-	Path []string `arg:"..."`
-	passphraseFlag
+	Path           []string `arg:"..."`
+	PassphraseFile string   `flag:"passphrase-file" usage:"file with the passphrase of the key file, one line (or set LEDGER_PASSPHRASE)"`
 }
 
 func (a *app) keyShow(ctx context.Context, f keyShowFlags) error {
@@ -46,7 +46,7 @@ func (a *app) keyShow(ctx context.Context, f keyShowFlags) error {
 		return a.keyPair(ctx)
 	}
 	path := a.path(f.Path[0])
-	pass, err := f.ofKeyFile(ctx, a, path)
+	pass, err := a.keyFilePassphrase(ctx, f.PassphraseFile, path)
 	if err != nil {
 		return err
 	}
@@ -75,26 +75,27 @@ func (a *app) printKeyring(k keys.Keyring, more ...any) {
 	}
 }
 
-// passphraseFlag names a file with the passphrase that opens the cloud.
+// passphraseFlag names a file with the passphrase that opens the cloud. Function verb calls open
+// before a verb with this flag runs.
 type passphraseFlag struct {
 	PassphraseFile string `flag:"passphrase-file" usage:"file with the passphrase of the cloud or key file, one line (or set LEDGER_PASSPHRASE)"`
 }
 
-// ofKeyFile returns the passphrase of a key file, nil if the file needs none.
-func (f *passphraseFlag) ofKeyFile(ctx context.Context, a *app, path string) ([]byte, error) {
+// keyFilePassphrase returns the passphrase of the key file at path, nil if that needs none.
+func (a *app) keyFilePassphrase(ctx context.Context, file, path string) ([]byte, error) {
 	if !keys.NeedsPassphrase(path) {
 		return nil, nil
 	}
-	pass, err := a.passphrase(f.PassphraseFile)
+	pass, err := a.passphrase(file)
 	if err == nil && len(pass) == 0 && a.asks() {
 		pass, err = a.askSecret(ctx, "passphrase of "+path)
 	}
 	return pass, err
 }
 
-// ofCloud sets a.pass to the passphrase of the repository's cloud or key file. The passphrase is
+// open sets a.pass to the passphrase of the repository's cloud or key file. The passphrase is
 // from the file, the environment, or the terminal.
-func (f *passphraseFlag) ofCloud(ctx context.Context, a *app) error {
+func (f *passphraseFlag) open(ctx context.Context, a *app) error {
 	pass, err := a.passphrase(f.PassphraseFile)
 	if err != nil || len(pass) > 0 || a.process.served != nil || !a.asks() {
 		a.pass = pass
@@ -174,14 +175,6 @@ func (a *app) askSecret(ctx context.Context, what string) ([]byte, error) {
 	return []byte(line), nil
 }
 
-// keyring runs a verb on the keyring of the repository's cloud.
-func (a *app) keyring(ctx context.Context, f passphraseFlag, fn func(*ledger.Repository) error) error {
-	if err := f.ofCloud(ctx, a); err != nil {
-		return err
-	}
-	return a.change(ctx, fn)
-}
-
 // keyPair prints the key file of the cloud, and how another device joins.
 func (a *app) keyPair(ctx context.Context) error {
 	info, err := a.cloud(ctx)
@@ -204,18 +197,16 @@ func (a *app) keyPair(ctx context.Context) error {
 	return nil
 }
 
-func (a *app) keyList(ctx context.Context, f passphraseFlag) error {
-	return a.keyring(ctx, f, func(repo *ledger.Repository) error {
-		info, err := keys.Read(ctx, repo)
-		if err != nil {
-			return err
-		}
-		devices, bad := admin.Devices(ctx, repo)
-		a.printKeyring(info, "devices?", objects(devices, func(d admin.DeviceInfo) object {
-			return object{"id", d.ID, "name?", d.Name, "last", d.Last, "own", d.Own}
-		}))
-		return bad
-	})
+func (a *app) keyList(ctx context.Context, repo *ledger.Repository, _ passphraseFlag) error {
+	info, err := keys.Read(ctx, repo)
+	if err != nil {
+		return err
+	}
+	devices, bad := admin.Devices(ctx, repo)
+	a.printKeyring(info, "devices?", objects(devices, func(d admin.DeviceInfo) object {
+		return object{"id", d.ID, "name?", d.Name, "last", d.Last, "own", d.Own}
+	}))
+	return bad
 }
 
 type keyAddFlags struct {
@@ -233,7 +224,7 @@ func (a *app) keyAdd(ctx context.Context, f keyAddFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.keyring(ctx, f.passphraseFlag, func(repo *ledger.Repository) error {
+	return a.change(ctx, func(repo *ledger.Repository) error {
 		info, err := keys.Change(ctx, repo, &c)
 		if err != nil {
 			return err
@@ -274,21 +265,19 @@ func (a *app) printAddition(c keys.ChangeOptions, info keys.Keyring) {
 }
 
 // keyRotate makes a new data key, removes the named slots, and explains the effect.
-func (a *app) keyRotate(ctx context.Context, f keyRotateFlags) error {
-	return a.keyring(ctx, f.passphraseFlag, func(repo *ledger.Repository) error {
-		c := keys.ChangeOptions{NewDataKey: true, Without: f.Without}
-		info, err := keys.Change(ctx, repo, &c)
-		if err != nil {
-			return hintFor(err, ledger.ErrNotFound, "%s lists the slots", a.command("key", "ls"))
-		}
-		a.printKeyring(info)
-		a.tell("new data has a new key; existing data is not uploaded again. Other devices use the new key within an hour, before they write")
-		if len(c.Without) > 0 {
-			a.tell("a device with only a removed slot can still read its local data, and older objects if the bucket serves them. " +
-				"It can tell which page is written when. Revoke its credentials for the bucket. If it must not read even that, use a new bucket: cloud set")
-		}
-		return nil
-	})
+func (a *app) keyRotate(ctx context.Context, repo *ledger.Repository, f keyRotateFlags) error {
+	c := keys.ChangeOptions{NewDataKey: true, Without: f.Without}
+	info, err := keys.Change(ctx, repo, &c)
+	if err != nil {
+		return hintFor(err, ledger.ErrNotFound, "%s lists the slots", a.command("key", "ls"))
+	}
+	a.printKeyring(info)
+	a.tell("new data has a new key; existing data is not uploaded again. Other devices use the new key within an hour, before they write")
+	if len(c.Without) > 0 {
+		a.tell("a device with only a removed slot can still read its local data, and older objects if the bucket serves them. " +
+			"It can tell which page is written when. Revoke its credentials for the bucket. If it must not read even that, use a new bucket: cloud set")
+	}
+	return nil
 }
 
 // keyRotateFlags are the flags of key rotate and of key rm, which names slots.

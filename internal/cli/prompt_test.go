@@ -57,7 +57,7 @@ func TestSecretsAreAskedFor(t *testing.T) {
 	cloud := []string{"passphrase of the cloud"}
 	ask(0, "of-the-file\n", cloud, "--dir", at("a"), "sync")
 	do(t, 12, "of-the-file\n", "--dir", at("a"), "sync") // which is no terminal
-	ask(0, "of-the-phone\nof-the-phone\nof-the-file\n", append(both, cloud...), "--dir", at("a"), "key", "add", "passphrase", "--label", "phone")
+	ask(0, "of-the-file\nof-the-phone\nof-the-phone\n", append(cloud, both...), "--dir", at("a"), "key", "add", "passphrase", "--label", "phone")
 	ask(0, "of-the-phone\n", []string{"passphrase"}, "--dir", at("b"), "clone", "dir:"+at("bucket"), "--passphrase")
 	ask(0, "of-the-phone\n", cloud, "--dir", at("b"), "sync")
 	lines := ask(0, "of-the-file\n", cloud, "--dir", at("a"), "key", "add", "words")

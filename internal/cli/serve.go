@@ -47,9 +47,6 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	if f.MinPoll < 0 || f.MaxPoll < 0 {
 		return usagef("--min-poll and --max-poll want 0 or more")
 	}
-	if err := f.ofCloud(ctx, a); err != nil {
-		return err
-	}
 	o := ledger.Options{MustExist: true} // as sync: a mistyped directory must not pass for an empty repository
 	o.Sync.MinPoll, o.Sync.MaxPoll, o.Sync.OpenPages = f.MinPoll, f.MaxPoll, servedPages
 	o.Collection.Off = f.NoGC

@@ -18,9 +18,6 @@ type syncFlags struct {
 }
 
 func (a *app) sync(ctx context.Context, f syncFlags) error {
-	if err := f.ofCloud(ctx, a); err != nil {
-		return err
-	}
 	o := ledger.Options{MustExist: true}
 	f.bound(&o)
 	f.limit(&o)
