@@ -533,21 +533,16 @@ func (a *app) catalogExport(ctx context.Context, f catalogExportFlags) error {
 	return a.readCatalog(ctx, f.catalogRead, func(v *metabase.View) error { return exportCatalog(ctx, v, path) })
 }
 
-// exportCatalog writes a temporary file next to path and, when it is complete, renames it to path.
+// exportCatalog writes a catalogue to a file, which replaces the one at path when it is complete.
 func exportCatalog(ctx context.Context, v *metabase.View, path string) error {
-	dir, err := os.MkdirTemp(filepath.Dir(path), filepath.Base(path)+".part-*")
+	err := writeFile(path, func(f *os.File) error {
+		file, err := metabase.OpenFile(ctx, f.Name(), metabase.FileOptions{Epoch: v.Epoch})
+		if err == nil {
+			err = errors.Join(file.Import(ctx, v), file.Close())
+		}
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("export: %w", err)
-	}
-	part := filepath.Join(dir, filepath.Base(path))
-	file, err := metabase.OpenFile(ctx, part, metabase.FileOptions{Epoch: v.Epoch})
-	if err == nil {
-		err = errors.Join(file.Import(ctx, v), file.Close())
-	}
-	if err == nil {
-		err = os.Rename(part, path)
-	}
-	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
 	return nil

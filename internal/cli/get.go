@@ -79,7 +79,7 @@ func (a *app) getEntry(ctx context.Context, entry ledger.Entry, f getFlags) erro
 	}
 	switch {
 	case f.Output != "":
-		return writeFile(a.path(f.Output), write)
+		return writeFile(a.path(f.Output), func(file *os.File) error { return write(file) })
 	case !a.json:
 		return write(a.out)
 	}
@@ -91,7 +91,7 @@ func (a *app) getEntry(ctx context.Context, entry ledger.Entry, f getFlags) erro
 
 // writeFile atomically replaces the file at path by the output of fn. A device or pipe is written
 // directly.
-func writeFile(path string, fn func(io.Writer) error) (err error) {
+func writeFile(path string, fn func(*os.File) error) (err error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
