@@ -123,7 +123,7 @@ func reading(t *testing.T, page string) [][]string {
 	return [][]string{
 		{"ls", page}, {"ls", page, "-l"}, {"ls", page, "--raw"}, {"ls", page, "--raw", "--reverse"}, {"ls", page, "--hex"},
 		{"inspect", page}, {"inspect", page, "key", hostile[0]}, {"inspect", page, "key", "link" + hostile[0]},
-		{"log", page}, {"log", page, "--oneline"}, {"log", page, "--graph", "--conflicts"}, {"log", page, "--conflicts"}, {"why", page, hostile[0]}, {"log", page, "--diff"}, {"log", page, "--at", "HEAD~1", "--stat"},
+		{"log", page}, {"log", page, "--oneline"}, {"log", page, "--graph", "--conflicts"}, {"log", page, "--conflicts"}, {"why", page, hostile[0]}, {"log", page, "--diff"}, {"log", page, "--at", "HEAD~1", "--diff"},
 		{"diff", page, "HEAD~3"}, {"diff", page, "HEAD~3", "--json"}, {"tag", page}, {"ls"}, {"status"}, {"check"},
 		{"inspect", page}, {"inspect", page, "rows"}, {"inspect", page, "commits"}, {"inspect", page, "tree"},
 		{"inspect", page, "pieces"}, {"inspect", page, "pieces", hostile[8]}, {"inspect", page, "refs"},
