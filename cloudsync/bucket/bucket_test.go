@@ -189,5 +189,5 @@ func TestMeterCounts(t *testing.T) {
 }
 
 func TestMeterIsABucket(t *testing.T) {
-	buckettest.RunWith(t, func(*testing.T) bucket.Bucket { return bucket.NewMeter(newMem()) }, buckettest.Options{HoldsContent: true, LargeBytes: 2 << 20})
+	buckettest.Run(t, func(*testing.T) bucket.Bucket { return bucket.NewMeter(newMem()) }, buckettest.Options{HoldsContent: true, LargeBytes: 2 << 20})
 }

@@ -290,7 +290,7 @@ func TestRetriedBodyIsClosedOnce(t *testing.T) {
 }
 
 func TestRetryIsABucket(t *testing.T) {
-	buckettest.RunWith(t, func(*testing.T) bucket.Bucket { return bucket.NewRetry(newMem(), bucket.RetryOptions{}) },
+	buckettest.Run(t, func(*testing.T) bucket.Bucket { return bucket.NewRetry(newMem(), bucket.RetryOptions{}) },
 		buckettest.Options{HoldsContent: true, LargeBytes: 2 << 20})
 }
 

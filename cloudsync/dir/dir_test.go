@@ -69,13 +69,13 @@ func read(b bucket.Bucket, name string) (string, error) {
 func levels() int { return tier.Of(128, 0, 0) }
 
 func TestConformance(t *testing.T) {
-	buckettest.RunWith(t, func(t *testing.T) bucket.Bucket { return open(t, t.TempDir(), dir.Options{}) }, buckettest.Options{MemoryBytes: 8 << 20, Levels: levels()})
+	buckettest.Run(t, func(t *testing.T) bucket.Bucket { return open(t, t.TempDir(), dir.Options{}) }, buckettest.Options{MemoryBytes: 8 << 20, Levels: levels()})
 }
 
 // TestConformanceWithoutLinks makes puts by claims. Those who race may find the name busy.
 func TestConformanceWithoutLinks(t *testing.T) {
 	t.Parallel()
-	buckettest.RunWith(t, func(t *testing.T) bucket.Bucket { return openAs(t, t.TempDir(), true) },
+	buckettest.Run(t, func(t *testing.T) bucket.Bucket { return openAs(t, t.TempDir(), true) },
 		buckettest.Options{MemoryBytes: 8 << 20, LargeBytes: 16 << 20, Levels: levels()})
 }
 

@@ -69,7 +69,7 @@ func read(b bucket.Bucket, name string, off, n int64) (string, error) {
 func TestConformance(t *testing.T) {
 	s, host := fake(t)
 	n := 0
-	buckettest.RunWith(t, func(t *testing.T) bucket.Bucket {
+	buckettest.Run(t, func(t *testing.T) bucket.Bucket {
 		n++
 		name := fmt.Sprintf("bucket-%d", n)
 		s.CreateBucketWithOpts(fakestorage.CreateBucketOpts{Name: name})

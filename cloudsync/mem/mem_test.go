@@ -26,7 +26,7 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
-	buckettest.RunWith(t, func(*testing.T) bucket.Bucket { return mem.New(mem.Options{Clock: mem.NewClock(start)}) },
+	buckettest.Run(t, func(*testing.T) bucket.Bucket { return mem.New(mem.Options{Clock: mem.NewClock(start)}) },
 		buckettest.Options{HoldsContent: true, LargeBytes: 16 << 20})
 }
 
@@ -34,7 +34,7 @@ func TestConformance(t *testing.T) {
 // without ambiguity, is an honest bucket.
 func TestConformanceThroughFaults(t *testing.T) {
 	seed := uint64(0)
-	buckettest.RunWith(t, func(*testing.T) bucket.Bucket {
+	buckettest.Run(t, func(*testing.T) bucket.Bucket {
 		seed++
 		clk := mem.NewAutoClock(start)
 		b := mem.New(mem.Options{Clock: clk, Seed: seed, Faults: mem.Faults{CutBody: 0.1, SlowBody: 0.05}})

@@ -147,7 +147,7 @@ func open(t *testing.T, url string) *s3.Bucket {
 func TestConformance(t *testing.T) {
 	endpoint, client := gateway(t)
 	n := 0
-	buckettest.RunWith(t, func(t *testing.T) bucket.Bucket {
+	buckettest.Run(t, func(t *testing.T) bucket.Bucket {
 		n++
 		name := fmt.Sprintf("bucket-%d", n)
 		if err := client.MakeBucket(t.Context(), name, minio.MakeBucketOptions{}); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Options are the options of RunWith. The zero value is that of Run.
+// Options are the options of Run. The zero value is useful.
 type Options struct {
 	// HoldsContent says that the bucket keeps objects in the memory of this process, so that memory
 	// use proves nothing.
@@ -36,10 +36,7 @@ type Options struct {
 
 // Run checks that the buckets that open returns keep every promise of bucket.Bucket. open is called
 // once for each check and returns a bucket without objects; it may use t.Cleanup.
-func Run(t *testing.T, open func(t *testing.T) bucket.Bucket) { RunWith(t, open, Options{}) }
-
-// RunWith is Run with options.
-func RunWith(t *testing.T, open func(t *testing.T) bucket.Bucket, o Options) {
+func Run(t *testing.T, open func(t *testing.T) bucket.Bucket, o Options) {
 	if o.LargeBytes == 0 {
 		o.LargeBytes = 64 << 20
 	}
