@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -271,5 +272,45 @@ func TestHandlesOpenedAtOnceShareTheStore(t *testing.T) {
 	wg.Wait()
 	if got := pageContent(t, page(t, r, "app", "page")); len(got) != 16 {
 		t.Errorf("%d keys", len(got))
+	}
+}
+
+// TestReadWhileCommitting reads a value of a transaction on another goroutine until the transaction
+// has ended.
+func TestReadWhileCommitting(t *testing.T) {
+	p := memoryPage(t, ledger.Options{})
+	for i := range 20 {
+		tx, err := p.Begin(t.Context(), nil)
+		must(t, err)
+		want := bytes.Repeat([]byte{byte(i), 1, 2, 3}, 60_000)
+		must(t, tx.Put(t.Context(), []byte("k"), want))
+		v, err := tx.Open(t.Context(), []byte("k"))
+		must(t, err)
+		begun, done := make(chan struct{}), make(chan error, 1)
+		go func() {
+			b := make([]byte, 1000)
+			for n := 0; ; n++ {
+				if n == 1 {
+					close(begun)
+				}
+				off := n * 977 % 200_000
+				if _, err := v.ReadAt(b, int64(off)); err != nil {
+					done <- err
+					return
+				}
+				if !bytes.Equal(b, want[off:off+len(b)]) {
+					done <- fmt.Errorf("other bytes at %d", off)
+					return
+				}
+			}
+		}()
+		<-begun
+		if i%2 == 0 {
+			_, err = tx.Commit(t.Context())
+			must(t, err)
+		} else {
+			must(t, tx.Rollback())
+		}
+		wantErr(t, <-done, ledger.ErrTxDone)
 	}
 }

@@ -334,8 +334,13 @@ func (j *Journal) depthOf(d *object.Digest) (uint8, bool, error) {
 	return l.depth, ok, err
 }
 
-// Piece returns a piece that the journal or the page holds, as Store.Piece does.
+// Piece returns a piece that the journal or the page holds, as Store.Piece does. Once the journal
+// is over, Piece fails with base.ErrTxDone, as Near and Node do: its pieces may be on the way to
+// the log.
 func (j *Journal) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
+	if err := j.usable(); err != nil {
+		return nil, err
+	}
 	if o, ok := j.find(&d); ok && o.kind == recPiece {
 		return append([]byte(nil), o.content...), nil
 	}
@@ -344,6 +349,9 @@ func (j *Journal) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
 
 // Near implements split.Far.
 func (j *Journal) Near(ctx context.Context, d object.Digest) ([]byte, error) {
+	if err := j.usable(); err != nil {
+		return nil, err
+	}
 	if o, ok := j.find(&d); ok && o.kind == recPiece {
 		return append([]byte(nil), o.content...), nil
 	}
@@ -355,6 +363,9 @@ func (j *Journal) Bring(ctx context.Context, ds []object.Digest) error { return 
 
 // Node returns a tree node that the journal or the page holds, as Store.Node does.
 func (j *Journal) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	if err := j.usable(); err != nil {
+		return nil, err
+	}
 	if n := j.s.cached(&d, j); n != nil {
 		return n, nil
 	}

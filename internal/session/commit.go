@@ -53,7 +53,7 @@ func (p *Page) Update(ctx context.Context, fn func(*Tx) error) (commit.ID, error
 		if err != nil {
 			return nil, nil, err
 		}
-		return p.submit(ctx, t.sink.j, root, t.base, t.message)
+		return p.submit(ctx, t.sink, root, t.base, t.message)
 	})
 }
 
@@ -166,9 +166,9 @@ func (t *Tx) apply(ctx context.Context) (object.Digest, error) {
 	return root, nil
 }
 
-// submit makes a commit with the given root and submits it with the pieces of j, which may be nil.
-// When the parent has the same root, it makes no commit. The caller holds the page's write turn.
-func (p *Page) submit(ctx context.Context, j *storage.Journal, root object.Digest, parent *commit.Commit, message string) (*commit.Commit, *storage.Pending, error) {
+// submit makes a commit with the given root and submits it with the pieces of sink. When the parent
+// has the same root, it makes no commit. The caller holds the page's write turn.
+func (p *Page) submit(ctx context.Context, sink *Sink, root object.Digest, parent *commit.Commit, message string) (*commit.Commit, *storage.Pending, error) {
 	if root == parent.Root {
 		return nil, nil, nil
 	}
@@ -181,7 +181,11 @@ func (p *Page) submit(ctx context.Context, j *storage.Journal, root object.Diges
 	if err != nil {
 		return nil, nil, err
 	}
-	pending, err := p.env.Store.Submit(ctx, j, c)
+	var pending *storage.Pending
+	err = sink.Use(func(j *storage.Journal) (err error) { // values of the transaction may be read meanwhile
+		pending, err = p.env.Store.Submit(ctx, j, c)
+		return err
+	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -196,13 +200,13 @@ func (p *Page) Replace(ctx context.Context, head *commit.Commit, message string,
 		return nil, err
 	}
 	defer unlock()
-	j := p.env.Store.NewJournal()
-	defer j.Rollback()
-	root, err := btree.Build(ctx, p.env.Store.Page(), NewSink(j), entries)
+	sink := NewSink(p.env.Store.NewJournal())
+	defer sink.Rollback()
+	root, err := btree.Build(ctx, p.env.Store.Page(), sink, entries)
 	if err != nil {
 		return nil, err
 	}
-	next, pending, err := p.submit(ctx, j, root, head, message)
+	next, pending, err := p.submit(ctx, sink, root, head, message)
 	if err == nil && pending != nil {
 		err = pending.Wait()
 	}
@@ -309,7 +313,7 @@ func (t *Tx) commit(ctx context.Context) (*commit.Commit, *storage.Pending, erro
 		t.page.refused.add(took)
 		return nil, nil, fmt.Errorf("another commit was made on %s meanwhile: %w", t.base.ID.Short(), base.ErrConflict)
 	}
-	return t.page.submit(ctx, t.sink.j, root, t.base, t.message)
+	return t.page.submit(ctx, t.sink, root, t.base, t.message)
 }
 
 // ran returns how long a transaction with failOnConflict has run.
