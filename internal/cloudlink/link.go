@@ -56,11 +56,10 @@ type Options struct {
 
 // Link is a repository's link to its cloud. It is safe for concurrent use.
 type Link struct {
-	o      Options
-	turn   chan struct{} // holds one token: serializes connecting, setting, forgetting and reuploading
-	saving chan struct{} // holds one token: serializes writes of the record
+	o    Options
+	turn chan struct{} // holds one token: serializes connecting, setting, forgetting and reuploading
 
-	writing sync.Mutex // held while the file is replaced, and mu while the field is
+	writing sync.Mutex // held while the file or the record is written, and mu while their fields are
 
 	mu     sync.Mutex
 	file   *file          // guarded by mu; nil without a cloud; immutable, only replaced
@@ -83,7 +82,7 @@ type failure struct {
 // New returns a link without a cloud; see Open. pass is the passphrase of the stored cloud. want,
 // when not nil, is the cloud that the repository should join. Errors: those for an invalid want.
 func New(o Options, pass secret.Bytes, want *Cloud) (*Link, error) {
-	l := &Link{o: o, pass: pass, turn: make(chan struct{}, 1), saving: make(chan struct{}, 1), record: &syncRecord{}, watch: make(chan struct{})}
+	l := &Link{o: o, pass: pass, turn: make(chan struct{}, 1), record: &syncRecord{}, watch: make(chan struct{})}
 	if want == nil {
 		return l, nil
 	}

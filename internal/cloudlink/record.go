@@ -60,8 +60,8 @@ func (l *Link) remember(conn *Conn) {
 	if l.o.ReadOnly {
 		return
 	}
-	l.saving <- struct{}{}
-	defer func() { <-l.saving }()
+	l.writing.Lock()
+	defer l.writing.Unlock()
 	var states []cloudsync.PageState
 	var now cloudsync.Metrics
 	if conn != nil {

@@ -60,12 +60,7 @@ func (p *Page) Undo(ctx context.Context, c, against commit.ID, message string, d
 		return UndoResult{}, fmt.Errorf("undo: %w", err)
 	}
 	defer releaseHead()
-	if dry || p.env.HasCloud() { // an Update must not fetch, so that missing trees are fetched before
-		for _, c := range []*commit.Commit{head, target, parent} { // the walk fetches the others
-			if err := p.EnsureTree(ctx, c); err != nil {
-				return UndoResult{}, fmt.Errorf("undo: %w", err)
-			}
-		}
+	if dry || p.env.HasCloud() { // an Update must not fetch, so that a walk fetches missing trees before
 		r, err := p.undo(ctx, p.mergeView(), head, target, parent, func(context.Context, btree.Change) error { return nil })
 		if err != nil {
 			return UndoResult{}, fmt.Errorf("undo: %w", err)

@@ -27,9 +27,6 @@ func (p *Page) Why(ctx context.Context, at commit.ID, key []byte) iter.Seq2[merg
 			return err
 		}
 		defer release()
-		if err := p.EnsureTree(ctx, head); err != nil {
-			return err
-		}
 		return forward(merge.Why(ctx, p.mergeView(), head, key), yield)
 	})
 }
