@@ -120,24 +120,12 @@ func (d *differ) skipEqual() {
 			if okA != okB || a.Digest != b.Digest {
 				return
 			}
-		} else if i >= p.node.Len() || j >= q.node.Len() || !sameEntry(p.node, i, q.node, j) {
+		} else if i >= p.node.Len() || j >= q.node.Len() || !p.node.EqualEntries(i, q.node, j) {
 			return
 		}
 		p.next++
 		q.next++
 	}
-}
-
-// sameEntry reports whether two entries are equal.
-func sameEntry(n *fb.Node, i int, m *fb.Node, j int) bool {
-	if !bytes.Equal(n.Key(i), m.Key(j)) {
-		return false
-	}
-	if n.Inline(i) && m.Inline(j) {
-		return bytes.Equal(n.Value(i), m.Value(j))
-	}
-	a, b := n.Entry(i), m.Entry(j)
-	return EqualValues(&a, &b)
 }
 
 // faceEntries handles two entries, and returns a difference if there is one.
