@@ -199,7 +199,7 @@ func (c *Cursor) child(ctx context.Context, p *step) (*fb.Node, error) {
 	if err != nil {
 		c.leave(nowhere)
 	} else if n != nil && c.node != nil { // the cursor moves on from an entry: the whole node will be read
-		c.touched |= n.Touch()
+		c.touched |= n.Touch(p.node.Linked(p.gap + 1))
 	}
 	return n, err
 }

@@ -691,8 +691,12 @@ func mismatch(a, b []byte) int {
 
 // Touch reads a byte of each cache line of the node and returns their combination, so that the
 // compiler keeps the reads. The processor then loads all lines of a node that is about to be read
-// at once instead of one after another.
-func (nd *Node) Touch() (all byte) {
+// at once instead of one after another. next is the node that is read after it, or nil: the
+// processor loads where its parts are meanwhile.
+func (nd *Node) Touch(next *Node) (all byte) {
+	if next != nil {
+		all = byte(next.prefix) | next.level
+	}
 	for i := 0; i < len(nd.buf); i += cacheLine {
 		all |= nd.buf[i]
 	}
