@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -231,14 +230,4 @@ func (a *app) cloudUnset(ctx context.Context, repo *ledger.Repository, f dryRun)
 	}
 	a.outcome(f.Dry, "left", object{"url", info.URL, "bucket", info.BucketID})
 	return nil
-}
-
-// isCloudError reports whether err concerns the bucket and not a single page.
-func isCloudError(err error) bool {
-	for _, e := range []error{ledger.ErrNetwork, ledger.ErrWrongKey, ledger.ErrCloudReplaced, ledger.ErrCloudRolledBack, ledger.ErrNoCloud} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
 }

@@ -59,7 +59,7 @@ func (t syncTotal) add(states []ledger.SyncState) (c counters) {
 	return c
 }
 
-// synced prints the results of a sync. err is the error for all pages.
+// synced prints the results of a sync. err joins the errors of the pages.
 func (a *app) synced(repo *ledger.Repository, before admin.SyncMetrics, pages []ledger.PageSync, err error) error {
 	failed := 0
 	for _, p := range pages {
@@ -76,15 +76,7 @@ func (a *app) synced(repo *ledger.Repository, before admin.SyncMetrics, pages []
 			"classB!", classB, "requests~", classA + classB, "retries", m.Retries - before.Retries,
 		})
 	}
-	if err == nil || failed == 0 || failed == len(pages) || isCloudError(err) || errors.Is(err, ledger.ErrCorrupt) || errors.Is(err, context.Canceled) {
-		return err
-	}
-	for _, p := range pages {
-		if p.Err != nil {
-			a.warn(&ledger.PageError{Page: p.PageRef, Name: p.Name, Err: p.Err})
-		}
-	}
-	return nil
+	return partly(err, 0 < failed && failed < len(pages) && !errors.Is(err, context.Canceled))
 }
 
 func (a *app) syncedPage(p ledger.PageSync) {
