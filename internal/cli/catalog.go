@@ -258,7 +258,7 @@ func (a *app) lockObjects(ctx context.Context, t *metabase.Tx, all []metabase.Ad
 		err = t.Lock(ctx, lock, ids...)
 	}
 	a.printID(lock, err)
-	return "locked " + countText(len(ids), "object"), err
+	return "locked " + countText(len(ids), "objects"), err
 }
 
 func freeObjects(ctx context.Context, t *metabase.Tx, locks []metabase.Address) (string, error) {
@@ -266,7 +266,7 @@ func freeObjects(ctx context.Context, t *metabase.Tx, locks []metabase.Address) 
 	if err == nil {
 		_, err = t.Delete(ctx, locks...)
 	}
-	return "released " + countText(len(freed), "object"), err
+	return "released " + countText(len(freed), "objects"), err
 }
 
 // graveEpochs is the default number of epochs for which a grave is kept.
@@ -304,7 +304,7 @@ func (a *app) removeObjects(ctx context.Context, t *metabase.Tx, all []metabase.
 	if err == nil {
 		_, err = t.Inhume(ctx, tombstone, f.Expires, all...)
 	}
-	return "removed " + countText(len(all), "object"), err
+	return "removed " + countText(len(all), "objects"), err
 }
 
 // collectBatch is the number of objects found between two deletions.
@@ -328,7 +328,7 @@ func collectGarbage(ctx context.Context, t *metabase.Tx, epoch uint64) (string, 
 	if err == nil {
 		graves, err = t.DropExpiredGraves(ctx, epoch)
 	}
-	return fmt.Sprintf("deleted %s and %s", countText(total, "object"), countText(graves, "grave")), err
+	return fmt.Sprintf("deleted %s and %s", countText(total, "objects"), countText(graves, "graves")), err
 }
 
 type catalogFindFlags struct {
@@ -465,7 +465,7 @@ func (a *app) catalogCheck(ctx context.Context, f catalogCheckFlags) error {
 		write := catalogWrite{f.pageArg, f.epochFlag, f.mergeFlags}
 		err := a.changeCatalog(ctx, write, changes, func(t *metabase.Tx) (string, error) {
 			n, err := t.Repair(ctx)
-			return "repaired " + countText(n, "row"), err
+			return "repaired " + countText(n, "rows"), err
 		})
 		if err != nil {
 			return err
@@ -484,11 +484,11 @@ func (a *app) checkCatalog(ctx context.Context, v *metabase.View) error {
 		return err
 	}
 	if n > 0 {
-		return fmt.Errorf("the catalogue has %s: %w", countText(n, "wrong row"), ledger.ErrCorrupt)
+		return fmt.Errorf("the catalogue has %s: %w", countText(n, "wrong rows"), ledger.ErrCorrupt)
 	}
 	counters, err := v.Counters(ctx)
 	if err == nil {
-		a.summary("all rows of %s are consistent\n", countText(counters.Physical, "object"))
+		a.summary("all rows of %s are consistent\n", countText(counters.Physical, "objects"))
 	}
 	return err
 }
@@ -513,7 +513,7 @@ func (a *app) catalogImport(ctx context.Context, f catalogImportFlags) error {
 			return err
 		}
 		return a.changeCatalog(ctx, f.catalogWrite, creates, func(t *metabase.Tx) (string, error) {
-			return fmt.Sprintf("imported %s of version %d", countText(counters.Physical, "object"), v.Version()), t.Import(ctx, v)
+			return fmt.Sprintf("imported %s of version %d", countText(counters.Physical, "objects"), v.Version()), t.Import(ctx, v)
 		})
 	})
 	return errors.Join(err, file.Close())

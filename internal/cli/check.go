@@ -51,9 +51,9 @@ func (a *app) checkPages(ctx context.Context, repo *ledger.Repository, o admin.C
 		a.printReport(page)
 	}
 	if n := report.Remaining(); n > 0 {
-		return withHint(found(n, "problem"), "%s", a.repairHint(o, report))
+		return withHint(found(n, "problems"), "%s", a.repairHint(o, report))
 	}
-	a.summary("%s, %s: %s\n", countText(len(report.Pages), "page"), sizeText(bytes), verifiedText(report))
+	a.summary("%s, %s: %s\n", countText(len(report.Pages), "pages"), sizeText(bytes), verifiedText(report))
 	return nil
 }
 
@@ -105,6 +105,6 @@ func verifiedText(report *admin.CheckReport) string {
 	for _, page := range report.Pages {
 		away += page.AwayPieces
 	}
-	here := "all local data verified; " + countText(away, "piece") + " of values in the cloud only"
+	here := "all local data verified; " + countText(away, "pieces") + " of values in the cloud only"
 	return choose(away > 0, here, "everything verified")
 }

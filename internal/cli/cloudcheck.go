@@ -40,15 +40,15 @@ func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, f cloudCh
 		return err
 	}
 	if left > 0 {
-		err := fmt.Errorf("%s in the bucket %s damaged or missing: %w", countText(left, "object"),
+		err := fmt.Errorf("%s in the bucket %s damaged or missing: %w", countText(left, "objects"),
 			choose(left == 1, "is", "are"), ledger.ErrCorrupt)
 		return withHint(err, "on a device with their content: %s", a.command("cloud", "check", "--repair"))
 	}
 	if newer > 0 {
-		return fmt.Errorf("%s in the bucket written by a newer program: %w", countText(newer, "object"), ledger.ErrUnsupported)
+		return fmt.Errorf("%s in the bucket written by a newer program: %w", countText(newer, "objects"), ledger.ErrUnsupported)
 	}
 	what := choose(repaired, "the rest was", "everything")
-	a.summary("%s, %s: %s verified\n", countText(count, "object"), sizeText(bytes), what)
+	a.summary("%s, %s: %s verified\n", countText(count, "objects"), sizeText(bytes), what)
 	return nil
 }
 

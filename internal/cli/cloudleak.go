@@ -42,7 +42,7 @@ func (a *app) printLeak(l *admin.CloudLeak) error {
 		"pages", append([]object{}, pages...),
 	})
 	if n := len(l.Odd) + l.MoreOdd; n > 0 {
-		return errors.New(countText(n, "object") + " with unpadded lengths: another program has written them, or their end is missing")
+		return errors.New(countText(n, "objects") + " with unpadded lengths: another program has written them, or their end is missing")
 	}
 	return nil
 }

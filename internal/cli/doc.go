@@ -12,6 +12,8 @@
 //	    remaining heads follow as commits of their own, and the verb reports them.
 //	C3  No content of a page reaches a terminal unescaped, except the value that get prints.
 //	C4  With --json every line of the standard output is one JSON object.
+//	C5  Lines, blocks and tables for people follow from the members of the same objects (object).
+//	    Only histories, decisions of merges, contents and lists of names have texts of their own.
 //
 // internal/archtest lists the permitted imports. Main may be called concurrently if each call has
 // its own streams. The package may change with any release.

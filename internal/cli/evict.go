@@ -63,12 +63,12 @@ func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) erro
 		}
 	}
 	if o.DryRun || err == nil {
-		a.summary("%s of %s %s\n", sizeText(r.FreedBytes), countText(len(r.Evicted), "page"),
+		a.summary("%s of %s %s\n", sizeText(r.FreedBytes), countText(len(r.Evicted), "pages"),
 			choose(o.DryRun, "would be freed", choose(o.Values, "dropped; gc --compact frees the space", "freed")))
 	}
 	if err == nil && o.FreeBytes > r.FreedBytes {
 		a.warn(fmt.Errorf("less than %s can be freed: %s stay, because they are open or not in the cloud (see %s)",
-			sizeText(o.FreeBytes), countText(len(r.Kept), "page"), a.command("status", "--space")))
+			sizeText(o.FreeBytes), countText(len(r.Kept), "pages"), a.command("status", "--space")))
 	}
 	return partly(err, len(r.Evicted) > 0)
 }

@@ -86,6 +86,6 @@ func (a *app) compacted(pages []admin.PageCompaction, dry bool) {
 		})
 	}
 	if len(pages) != 1 {
-		a.summary("%s of %s %s\n", sizeText(total), countText(len(pages), "page"), choose(dry, "would be freed", "freed"))
+		a.summary("%s of %s %s\n", sizeText(total), countText(len(pages), "pages"), choose(dry, "would be freed", "freed"))
 	}
 }

@@ -59,7 +59,7 @@ func (a *app) noKey(page *ledger.Page, key []byte, at string, err error) error {
 
 func (a *app) getEntry(ctx context.Context, entry ledger.Entry, f getFlags) error {
 	if f.Offset > entry.Size {
-		return classedf(ledger.ErrInvalid, "offset %d is beyond the end of the value, which has %s", f.Offset, countText(entry.Size, "byte"))
+		return classedf(ledger.ErrInvalid, "offset %d is beyond the end of the value, which has %s", f.Offset, countText(entry.Size, "bytes"))
 	}
 	length := entry.Size - f.Offset
 	length = choose(f.Length >= 0, min(length, f.Length), length)

@@ -126,7 +126,7 @@ func (a *app) indexeddbCheck(ctx context.Context, f sourceArg) error {
 	a.outcome(false, choose(problems == 0, "verified", ""), append(append(object{"source", f.Source}, profileObject(result)...),
 		"opaqueRecords", result.Opaque, "leftOutRows", result.LeftOut, "problems", problems))
 	if problems > 0 {
-		return withHint(found(problems, "problem"), "the browser may repair its data, or clear it; a backup may have it whole")
+		return withHint(found(problems, "problems"), "the browser may repair its data, or clear it; a backup may have it whole")
 	}
 	return nil
 }

@@ -122,7 +122,7 @@ const strongPassphrase = 12
 // cautionWeak warns of a short new passphrase.
 func (a *app) cautionWeak(pass []byte) {
 	if n := utf8.RuneCount(pass); n > 0 && n < strongPassphrase {
-		a.printWarning(fmt.Sprintf("the passphrase has only %s: anybody who can read the bucket may guess it", countText(n, "character")), "use four or more random words, or a key file: key init")
+		a.printWarning(fmt.Sprintf("the passphrase has only %s: anybody who can read the bucket may guess it", countText(n, "characters")), "use four or more random words, or a key file: key init")
 	}
 }
 

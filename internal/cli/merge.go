@@ -134,7 +134,7 @@ var howTexts = map[string]string{
 
 func (a *app) printMerge(ctx context.Context, page *ledger.Page, r ledger.MergeResult) error {
 	a.result(object{"page", pageText(page), "commit", r.Commit.ID, "left", r.Left.ID, "right", r.Right.ID, "how", r.How, "conflicts", r.Conflicts},
-		"commit %s: merged %s and %s, %s: %s\n", r.Commit.ID.Short(), r.Left.ID.Short(), r.Right.ID.Short(), cmp.Or(howTexts[r.How], r.How), countText(r.Conflicts, "conflict"))
+		"commit %s: merged %s and %s, %s: %s\n", r.Commit.ID.Short(), r.Left.ID.Short(), r.Right.ID.Short(), cmp.Or(howTexts[r.How], r.How), countText(r.Conflicts, "conflicts"))
 	if r.Conflicts == 0 || a.quiet && !a.json {
 		return nil
 	}

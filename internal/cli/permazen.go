@@ -69,14 +69,14 @@ func (a *app) jsckDone(page, commit string, r jsck.Result, f permazenFlags) erro
 	switch {
 	case f.Repair && r.Lasting == 0:
 		if r.Issues > 0 {
-			a.tell("repaired %s", countText(int(r.Issues), "problem"))
+			a.tell("repaired %s", countText(int(r.Issues), "problems"))
 		}
 		return nil
 	case r.Stopped:
-		return withHint(fmt.Errorf("%s found, and the schemas are uncertain: %w", countText(int(r.Issues), "problem"), ledger.ErrCorrupt),
+		return withHint(fmt.Errorf("%s found, and the schemas are uncertain: %w", countText(int(r.Issues), "problems"), ledger.ErrCorrupt),
 			"nothing was changed; an older commit may have the missing rows: %s", a.command("log", page))
 	case r.Issues > 0:
-		return withHint(found(int(r.Issues), "problem"), "%s repairs them", a.command("permazen", "check", page, "--repair"))
+		return withHint(found(int(r.Issues), "problems"), "%s repairs them", a.command("permazen", "check", page, "--repair"))
 	}
 	return nil
 }

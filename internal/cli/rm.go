@@ -97,7 +97,7 @@ func (a *app) rmText(f rmFlags) string {
 	case len(f.Keys) == 1:
 		return a.shortKey(f.Keys[0])
 	}
-	return countText(len(f.Keys), "key")
+	return countText(len(f.Keys), "keys")
 }
 
 func (a *app) rmKeys(ctx context.Context, page *ledger.Page, tx *ledger.Tx, f rmFlags) error {

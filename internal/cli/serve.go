@@ -247,7 +247,7 @@ func namesText(names []string) string {
 	case len(names) == 1:
 		return "page " + names[0]
 	case rest > 0:
-		return fmt.Sprintf("%s (%s and %d more)", countText(len(names), "page"), strings.Join(names[:maxNamed], ", "), rest)
+		return fmt.Sprintf("%s (%s and %d more)", countText(len(names), "pages"), strings.Join(names[:maxNamed], ", "), rest)
 	}
 	return "pages " + strings.Join(names, ", ")
 }

@@ -68,16 +68,16 @@ func sizeText(n int64) string {
 	return strconv.FormatFloat(v, 'f', 1, 64) + " " + units[0]
 }
 
-// countText formats a number with its noun, in the plural unless the number is 1: commits, entries.
-func countText[N int | int64 | uint64](n N, noun string) string {
-	if n == 1 {
-		return fmt.Sprintf("%d %s", n, noun)
-	}
-	if stem, ok := strings.CutSuffix(noun, "y"); ok && !strings.ContainsAny(stem[len(stem)-1:], "aeiou") {
-		return fmt.Sprintf("%d %sies", n, stem)
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+// countText formats a number with its noun, which is in the plural.
+func countText[N int | int64 | uint64](n N, nouns string) string {
+	return fmt.Sprint(n) + " " + choose(n == 1, singular(nouns), nouns)
 }
+
+// plurals replaces the ending of a plural.
+var plurals = strings.NewReplacer("ies\n", "y", "xes\n", "x", "s\n", "")
+
+// singular returns the singular of words in the plural, and other words as they are.
+func singular(words string) string { return strings.TrimSuffix(plurals.Replace(words+"\n"), "\n") }
 
 // clockText formats a time for people, to the second in UTC; "-" for none.
 func clockText(t time.Time) string {

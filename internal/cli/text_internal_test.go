@@ -43,7 +43,7 @@ func TestTexts(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{sizeText(0), "0 B"}, {sizeText(1023), "1023 B"}, {sizeText(1024), "1.0 KiB"}, {sizeText(1024*1024 - 1), "1.0 MiB"},
 		{sizeText(1 << 40), "1.0 TiB"}, {sizeText(1<<63 - 1), "8.0 EiB"}, {sizeText(-2048), "-2.0 KiB"},
-		{countText(1, "key"), "1 key"}, {countText(2, "key"), "2 keys"}, {countText(2, "commit"), "2 commits"}, {countText(0, "entry"), "0 entries"},
+		{countText(1, "keys"), "1 key"}, {countText(2, "keys"), "2 keys"}, {countText(2, "commits"), "2 commits"}, {countText(0, "entries"), "0 entries"},
 		{durationText(65 * time.Second), "1:05"}, {durationText(2*time.Hour + 10*time.Second), "2:00:10"},
 		{quoted("plain"), "plain"}, {quoted("two words"), "two words"}, {quoted(""), `""`}, {quoted(" x"), `" x"`}, {quoted("a\nb"), `"a\nb"`},
 		{printable("a\x1bb\"c"), `a\x1bb"c`},

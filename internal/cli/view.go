@@ -88,6 +88,9 @@ func encoded(value any) any {
 // capitalized matches the words in a name after the first one.
 var capitalized = regexp.MustCompile(`[A-Z][a-z]*`)
 
+// counts matches the words of a number that stand after it: 3 commits, 2 added, 1 missing.
+var counts = regexp.MustCompile(`(s|ed|ing)$`)
+
 // words returns the words of a name: deletedBytes is "deleted bytes", and classA "class A".
 func (m member) words() string {
 	return capitalized.ReplaceAllStringFunc(m.name, func(word string) string {
@@ -148,15 +151,8 @@ func (m member) phrase() string {
 	case plain:
 		return text
 	}
-	one, plural := strings.CutSuffix(words, "s")
-	switch {
-	case plural && text == "1" && m.isNumber():
-		if stem, ok := strings.CutSuffix(one, "ie"); ok {
-			one = stem + "y"
-		}
-		return "1 " + strings.Replace(one, "indexe", "index", 1)
-	case m.isNumber() && (plural || strings.HasSuffix(words, "ed") || strings.HasSuffix(words, "ing")):
-		return text + " " + words
+	if m.isNumber() && counts.MatchString(words) {
+		return text + " " + choose(text == "1", singular(words), words)
 	}
 	return words + " " + text
 }

@@ -108,7 +108,7 @@ func (a *app) mergedText(ctx context.Context, page *ledger.Page, results []ledge
 			}
 		}
 	}
-	return fmt.Sprintf("%s decided; %s shows them", countText(conflicts, "conflict"), a.command("log", pageText(page), "--conflicts")), nil
+	return fmt.Sprintf("%s decided; %s shows them", countText(conflicts, "conflicts"), a.command("log", pageText(page), "--conflicts")), nil
 }
 
 // tell prints a line for people to the standard error.
