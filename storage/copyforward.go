@@ -30,7 +30,7 @@ func newCopying(load func(object.Digest) (*fb.Node, error), add func(*segment.Ba
 	return &copying{load: load, append: add, b: segment.NewBatch(), once: map[object.Digest]bool{}}
 }
 
-// record copies what is needed of a record. The record's payload is valid during the call.
+// record copies the needed part of a record. The record's payload is valid during the call.
 func (y *copying) record(u *use) error {
 	o := &u.o
 	y.dead = append(y.dead, u.dead...)
@@ -150,8 +150,8 @@ func (c *compaction) retire(ctx context.Context, inputs []segment.End) (done boo
 	return true, s.foldAll(context.WithoutCancel(ctx)) // short, and the space that it frees is the purpose of the call
 }
 
-// verify ensures that no row of a held piece points into what is to be retired. It adds the
-// segments with bases that could not be deleted to stays.
+// verify ensures that no row of a held piece points into the inputs. It adds the segments with
+// bases that could not be deleted to stays.
 func (y *copying) verify(s *Store, inputs []segment.End, stays map[uint32]bool) error {
 	return s.viewOnce(func(tx index.Tx) error {
 		for i := range y.moved {

@@ -323,7 +323,7 @@ func (v *salvage) write(ctx context.Context, rebuilt *rebuilder) error {
 	return v.removeOldIndex()
 }
 
-// copy copies what the index needs of a record.
+// copy copies the part of a record that the index needs.
 func (v *salvage) copy(tx index.Tx, rebuilt *rebuilder, y *copying, r segment.Record) error {
 	u := use{}
 	var err error
