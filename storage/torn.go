@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/storage/index"
 )
 
@@ -48,8 +51,8 @@ func (s *Store) shrinkIndex(ctx context.Context, dry bool) (before, after int64,
 	}
 	defer s.foldTurn.release()
 	s.indexMu.RLock()
-	defer s.indexMu.RUnlock()
 	f, ok := s.index.(*index.File)
+	s.indexMu.RUnlock()
 	if !ok {
 		return 0, 0, nil
 	}
@@ -60,11 +63,35 @@ func (s *Store) shrinkIndex(ctx context.Context, dry bool) (before, after int64,
 	if dry {
 		return total, total - free, nil
 	}
-	if err := f.Shrink(ctx); err != nil {
+	if after, err = s.replaceIndex(ctx, f); err != nil {
 		return 0, 0, fmt.Errorf("give free pages of page.db back: %w", err)
 	}
-	_, after, err = f.FreeBytes()
-	return total, after, err
+	return total, after, nil
+}
+
+// replaceIndex replaces page.db by a copy without free pages, and returns its length. Readers wait
+// while the files are exchanged. A crash, or an error, leaves either file. The caller holds the
+// fold turn.
+func (s *Store) replaceIndex(ctx context.Context, old *index.File) (int64, error) {
+	path := filepath.Join(s.o.Dir, indexName)
+	if err := old.CopyTo(ctx, path+".new"); err != nil {
+		return 0, err
+	}
+	s.indexMu.Lock()
+	defer s.indexMu.Unlock()
+	if s.index != old { // the page was closed
+		return 0, errors.Join(base.ErrClosed, os.Remove(path+".new"))
+	}
+	err := errors.Join(old.Close(), os.Rename(path+".new", path), vfs.OS.SyncDir(s.o.Dir))
+	f, openErr := index.OpenFile(path, index.Options{})
+	if openErr != nil {
+		err = errors.Join(err, openErr)
+		s.index = brokenIndex{fmt.Errorf("page.db that could not be replaced: %w", err)}
+		return 0, err
+	}
+	s.index = f
+	_, after, openErr := f.FreeBytes()
+	return after, errors.Join(err, openErr)
 }
 
 // minShrinkBytes is the length below which page.db is not rebuilt.

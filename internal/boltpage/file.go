@@ -39,33 +39,26 @@ func ReadMeta(r io.ReaderAt, size int64) (Meta, error) {
 	return m, nil
 }
 
-// CheckFree verifies the list of free pages. It calls add with each of them, and with the pages of
-// the list itself. add reports whether it has not seen the page before: no tree may use it.
-func CheckFree(r io.ReaderAt, m Meta, add func(id uint64) bool) error {
+// CheckFree verifies the list of free pages. It returns these pages, and those of the list itself:
+// no tree may use them.
+func CheckFree(r io.ReaderAt, m Meta) (*Set, error) {
 	head := make([]byte, HeaderBytes)
 	at := int64(m.Free) * int64(m.PageBytes)
 	if _, err := r.ReadAt(head, at); err != nil {
-		return fmt.Errorf("read list of free pages: %w", err)
+		return nil, fmt.Errorf("read list of free pages: %w", err)
 	}
 	p := Page(head)
 	n := uint64(p.Overflow()) + 1
 	if p.ID() != m.Free || n > m.Pages-m.Free || n > 16*m.Pages/uint64(m.PageBytes)+3 {
-		return p.Damage(fmt.Sprintf("list of free pages %d", m.Free), "%d pages", n)
+		return nil, p.Damage(fmt.Sprintf("list of free pages %d", m.Free), "%d pages", n)
 	}
 	p = make(Page, n*uint64(m.PageBytes))
 	if _, err := r.ReadAt(p, at); err != nil {
-		return fmt.Errorf("read list of free pages: %w", err)
+		return nil, fmt.Errorf("read list of free pages: %w", err)
 	}
-	mark := func(id uint64) error {
-		if !add(id) {
-			return p.Damage("each page once", "page %d twice", id)
-		}
-		return nil
-	}
+	free := NewSet(m.Pages)
 	for i := range n {
-		if err := mark(m.Free + i); err != nil {
-			return err
-		}
+		free.Add(m.Free + i)
 	}
-	return p.VerifyFree(m, mark)
+	return free, p.verifyFree(m, free)
 }

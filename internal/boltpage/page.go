@@ -85,8 +85,8 @@ func ParseMeta(b []byte) (Meta, bool) {
 	return m, true
 }
 
-// Page is a page with its overflow pages. Its element accessors may be used after Verify or
-// VerifyFree has accepted it.
+// Page is a page with its overflow pages. Its element accessors may be used after Verify has
+// accepted it.
 type Page []byte
 
 // ID returns the number of the page.
@@ -204,6 +204,11 @@ func (p Page) Verify(b Bounds) error {
 			return err
 		}
 		at = end
+		if isLeaf && p.bucket(i) {
+			if err := p.verifyHeader(i, b); err != nil {
+				return err
+			}
+		}
 		k := p.Key(i)
 		if i > 0 && bytes.Compare(k, prev) <= 0 {
 			return p.Damage("ascending keys", "key %d out of order", i)
@@ -212,6 +217,9 @@ func (p Page) Verify(b Bounds) error {
 			return p.Damage("the first key by which the page above knows it", "another")
 		}
 		prev = k
+	}
+	if n == 0 && b.Lo != nil {
+		return p.Damage("rows", "none")
 	}
 	if n > 0 && b.Hi != nil && bytes.Compare(prev, b.Hi) >= 0 {
 		return p.Damage("keys below the next page's", "key %d beyond", n-1)
@@ -250,8 +258,8 @@ func (p Page) verifyElement(i, at int, isLeaf bool, b Bounds) (end int, err erro
 	return at + key + val, nil
 }
 
-// VerifyFree checks a list of free pages and calls mark for each.
-func (p Page) VerifyFree(m Meta, mark func(id uint64) error) error {
+// verifyFree checks a list of free pages and adds them to free, which has those of the list.
+func (p Page) verifyFree(m Meta, free *Set) error {
 	if p.Flags() != freeFlag {
 		return p.Damage("a list of free pages", "flags %#x", p.Flags())
 	}
@@ -274,8 +282,8 @@ func (p Page) VerifyFree(m Meta, mark func(id uint64) error) error {
 			return p.Damage("ascending ids of free pages", "%d", id)
 		}
 		prev = id
-		if err := mark(id); err != nil {
-			return err
+		if !free.Add(id) {
+			return p.Damage("each page once", "page %d twice", id)
 		}
 	}
 	return nil
@@ -286,26 +294,32 @@ func (p Page) Damage(want, got string, args ...any) error {
 	return &base.CorruptError{Key: fmt.Sprintf("page %d", p.ID()), Want: want, Got: fmt.Sprintf(got, args...)}
 }
 
-// InlineLeaf returns the leaf inside a bucket header whose page is 0.
-func InlineLeaf(header []byte) Page { return Page(header[bucketBytes:]) }
+// bucket reports whether element i of a leaf is a bucket.
+func (p Page) bucket(i int) bool { return p.u32(i, 0) == bucketFlag }
 
-// VerifyHeader checks a bucket header: it names a page, or holds a leaf.
-func VerifyHeader(p Page, i int, b Bounds) error {
+// Bucket returns the page at which the bucket in element i of a leaf begins. It is 0 for a bucket
+// that consists of the given leaf.
+func (p Page) Bucket(i int) (root uint64, inline Page) {
+	header := p.Value(i)
+	if root = Order.Uint64(header); root == 0 {
+		inline = Page(header[bucketBytes:])
+	}
+	return root, inline
+}
+
+// verifyHeader checks the bucket header in element i of a leaf: it names a page, or holds a leaf.
+func (p Page) verifyHeader(i int, b Bounds) error {
 	v := p.Value(i)
 	if len(v) < bucketBytes {
 		return p.Damage("a bucket header", "%d bytes in element %d", len(v), i)
 	}
-	root := Order.Uint64(v)
+	root, in := p.Bucket(i)
 	switch {
 	case root == 0 && len(v) >= bucketBytes+HeaderBytes:
-		in := InlineLeaf(v)
 		if in.ID() != 0 || in.Overflow() != 0 {
 			return p.Damage("a leaf in the bucket header", "page %d in element %d", in.ID(), i)
 		}
-		if err := in.Verify(Bounds{Inline: true}); err != nil {
-			return err
-		}
-		return nil
+		return in.Verify(Bounds{Inline: true})
 	case root >= 2 && root < b.Pages && len(v) == bucketBytes:
 		return nil
 	}

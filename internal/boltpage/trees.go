@@ -3,6 +3,7 @@ package boltpage
 import (
 	"bytes"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -10,101 +11,204 @@ import (
 // maxNesting bounds the nesting of buckets.
 const maxNesting = 4
 
-// trees verifies all trees of a file.
-type trees struct {
-	data []byte // the file, up to its last page
-	meta Meta
-	seen []uint64 // a bit for each page in use
+// Set is a set of pages of a file. Pages beyond the bound with which it was made are not recorded:
+// they always count as members, and as just added. It is safe for concurrent use.
+type Set struct {
+	pages uint64
+	words []atomic.Uint64
+}
+
+// NewSet returns an empty set of pages with ids below a bound.
+func NewSet(pages uint64) *Set {
+	return &Set{pages: pages, words: make([]atomic.Uint64, (pages+63)/64)}
+}
+
+// Has reports whether id is a member.
+func (s *Set) Has(id uint64) bool {
+	return id >= s.pages || s.words[id/64].Load()&(1<<(id%64)) != 0
+}
+
+// Add adds id, and reports whether it was not a member before.
+func (s *Set) Add(id uint64) bool {
+	bit := uint64(1) << (id % 64)
+	return id >= s.pages || s.words[id/64].Or(bit)&bit == 0
+}
+
+// Image is a file in memory: the bytes up to its last page.
+type Image struct {
+	Data  []byte
+	Size  int // of one page
+	Pages uint64
+	// Verified has the pages that need no more verification.
+	Verified *Set
+	// Nested allows buckets in buckets.
+	Nested bool
+}
+
+// page returns a page after a check of its header only.
+func (im *Image) page(id uint64) (Page, error) {
+	if id < 2 || id >= im.Pages {
+		return nil, &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: fmt.Sprintf("less than %d pages", im.Pages)}
+	}
+	p := Page(im.Data[id*uint64(im.Size):])
+	n := uint64(p.Overflow()) + 1
+	if p.ID() != id || n > im.Pages-id {
+		return nil, &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: "its own id and length", Got: fmt.Sprintf("page %d of %d", p.ID(), n)}
+	}
+	return p[: n*uint64(im.Size) : n*uint64(im.Size)], nil
+}
+
+// ahead reads a page ahead that is needed soon.
+func (im *Image) ahead(id uint64) {
+	if id >= 2 && id < im.Pages {
+		willNeed(im.Data[id*uint64(im.Size) : (id+1)*uint64(im.Size)])
+	}
+}
+
+// Page returns a page of a tree, whose content has been verified, now or before. lo and hi are its
+// bounds. root says that the tree is the one that holds the buckets.
+func (im *Image) Page(id uint64, lo, hi []byte, root bool) (Page, error) {
+	p, err := im.page(id)
+	if err != nil || im.Verified.Has(id) {
+		return p, err
+	}
+	b := Bounds{Lo: lo, Hi: hi, Buckets: root, Mixed: im.Nested && !root, Pages: im.Pages, Size: im.Size}
+	if err := p.Verify(b); err != nil {
+		return nil, err
+	}
+	im.Verified.Add(id)
+	return p, nil
+}
+
+// TooDeep returns the error for a page below more levels than a tree can have.
+func TooDeep(id uint64) error {
+	return &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: fmt.Sprintf("at most %d levels and %d buckets in each other", MaxDepth, maxNesting)}
 }
 
 // Verify verifies the whole file in data, nested buckets included: every page is valid, no page is
 // used twice, and all are within the file. Then bbolt neither crashes on the file nor loops for
-// ever. It needs one bit of memory per page. Errors: *base.CorruptError without the name of the
+// ever. It needs two bits of memory per page. Errors: *base.CorruptError without the name of the
 // file.
 func Verify(data []byte) error {
 	m, err := ReadMeta(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
 		return err
 	}
-	t := &trees{data: data[:m.Pages*uint64(m.PageBytes)], meta: m, seen: make([]uint64, m.Pages/64+1)}
-	if err := CheckFree(bytes.NewReader(t.data), m, t.add); err != nil {
-		return err
-	}
-	return t.visit(m.Root, nil, nil, 0, 0)
-}
-
-// add marks a page and reports whether it was not marked before.
-func (t *trees) add(id uint64) bool {
-	word, bit := &t.seen[id/64], uint64(1)<<(id%64)
-	if *word&bit != 0 {
-		return false
-	}
-	*word |= bit
-	return true
-}
-
-// page returns a page with its overflow pages, and marks all of them.
-func (t *trees) page(id uint64) (Page, error) {
-	size := uint64(t.meta.PageBytes)
-	wrong := func(want, got string) (Page, error) {
-		return nil, &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: want, Got: got}
-	}
-	if id < 2 || id >= t.meta.Pages {
-		return wrong(fmt.Sprintf("less than %d pages", t.meta.Pages), "")
-	}
-	p := Page(t.data[id*size:])
-	n := uint64(p.Overflow()) + 1
-	if p.ID() != id || n > t.meta.Pages-id {
-		return wrong("its own id and length", fmt.Sprintf("page %d of %d", p.ID(), n))
-	}
-	for i := range n {
-		if !t.add(id + i) {
-			return wrong("one place that refers to it", "another")
-		}
-	}
-	return p[: n*size : n*size], nil
-}
-
-// visit verifies a page and all below it.
-func (t *trees) visit(id uint64, lo, hi []byte, nesting, depth int) error {
-	if depth > MaxDepth || nesting > maxNesting {
-		return &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: fmt.Sprintf("at most %d levels and %d buckets in each other", MaxDepth, maxNesting)}
-	}
-	p, err := t.page(id)
+	claimed, err := CheckFree(bytes.NewReader(data), m)
 	if err != nil {
 		return err
 	}
-	b := Bounds{Lo: lo, Hi: hi, Buckets: nesting == 0, Mixed: nesting > 0, Pages: t.meta.Pages, Size: t.meta.PageBytes}
-	if err := p.Verify(b); err != nil {
+	im := &Image{Data: data[:m.Pages*uint64(m.PageBytes)], Size: m.PageBytes, Pages: m.Pages, Verified: NewSet(m.Pages), Nested: true}
+	return im.Walk(m.Root, claimed, true)
+}
+
+// Walk verifies the tree of buckets, which begins at page root, and all trees below it. It adds
+// their pages to claimed, which has the free pages. A page that is there already is damage. Without
+// leaves it does not read the leaves of buckets: they are to be verified at their first use.
+func (im *Image) Walk(root uint64, claimed *Set, leaves bool) error {
+	w := &walker{im: im, claimed: claimed, leaves: leaves}
+	return w.tree(root, 0)
+}
+
+// walker traverses the trees of a file.
+type walker struct {
+	im      *Image
+	claimed *Set // pages that something refers to
+	leaves  bool // also those of buckets
+}
+
+func (w *walker) claim(id uint64) error {
+	if !w.claimed.Add(id) {
+		return &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: "one place that refers to it"}
+	}
+	return nil
+}
+
+// tree verifies a tree in so many buckets.
+func (w *walker) tree(root uint64, nesting int) error {
+	levels := -1 // all
+	if nesting > 0 && !w.leaves {
+		var err error
+		if levels, err = w.height(root); err != nil {
+			return err
+		}
+	}
+	return w.visit(root, nil, nil, nesting, levels, 0)
+}
+
+// height counts the levels from a page to its leaves by their headers. Every leaf of a tree is at
+// the same level.
+func (w *walker) height(id uint64) (n int, err error) {
+	for {
+		p, err := w.im.page(id)
+		if err != nil || p.Leaf() {
+			return n, err
+		}
+		if n++; n > MaxDepth || p.Count() == 0 || p.Flags() != BranchFlag {
+			return 0, p.Damage(fmt.Sprintf("at most %d levels of branches", MaxDepth), "flags %#x", p.Flags())
+		}
+		id = p.Child(0)
+	}
+}
+
+// visit verifies a page, and those below it down to so many levels.
+func (w *walker) visit(id uint64, lo, hi []byte, nesting, levels, depth int) error {
+	if err := w.claim(id); err != nil || levels == 0 {
 		return err
 	}
-	for i := range p.Count() {
-		if p.Leaf() {
-			err = t.element(p, i, b, nesting)
-		} else {
-			next := hi
-			if i+1 < p.Count() {
-				next = p.BranchKey(i + 1)
-			}
-			err = t.visit(p.Child(i), p.BranchKey(i), next, nesting, depth+1)
+	if depth > MaxDepth || nesting > maxNesting {
+		return TooDeep(id)
+	}
+	p, err := w.im.Page(id, lo, hi, nesting == 0)
+	if err != nil {
+		return err
+	}
+	for i := range uint64(p.Overflow()) {
+		if err := w.claim(id + 1 + i); err != nil {
+			return err
 		}
-		if err != nil {
+	}
+	if p.Leaf() {
+		return w.buckets(p, nesting)
+	}
+	for i := range p.Count() {
+		if levels != 1 {
+			w.im.ahead(p.Child(i))
+		}
+	}
+	for i := range p.Count() {
+		next := hi
+		if i+1 < p.Count() {
+			next = p.BranchKey(i + 1)
+		}
+		if err := w.visit(p.Child(i), p.BranchKey(i), next, nesting, levels-1, depth+1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// element visits the bucket that an element of a leaf may be.
-func (t *trees) element(p Page, i int, b Bounds, nesting int) error {
-	if p.u32(i, 0) != bucketFlag {
-		return nil
+// buckets verifies the buckets whose headers are in a leaf.
+func (w *walker) buckets(p Page, nesting int) error {
+	var roots []uint64
+	for i := range p.Count() {
+		if !p.bucket(i) {
+			continue
+		}
+		if root, _ := p.Bucket(i); root != 0 {
+			roots = append(roots, root)
+			w.im.ahead(root)
+		}
 	}
-	if err := VerifyHeader(p, i, b); err != nil {
-		return err
+	for _, root := range roots { // height reads their first children
+		if p, err := w.im.page(root); err == nil && p.Flags() == BranchFlag && p.Count() > 0 {
+			w.im.ahead(p.Child(0))
+		}
 	}
-	if root := Order.Uint64(p.Value(i)); root != 0 {
-		return t.visit(root, nil, nil, nesting+1, 0)
+	for _, root := range roots {
+		if err := w.tree(root, nesting+1); err != nil {
+			return err
+		}
 	}
 	return nil
 }

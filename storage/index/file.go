@@ -17,6 +17,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/boltpage"
 )
 
 // lockWait is how long OpenFile waits for another process to release the file.
@@ -28,7 +29,7 @@ type File struct {
 	path     string
 	readOnly bool
 	noSync   bool
-	seen     *seen
+	verified *boltpage.Set // pages of the file that were verified since it was opened
 
 	// damage is the first damage found: every later call returns it (I1).
 	damage atomic.Pointer[base.CorruptError]
@@ -53,13 +54,14 @@ type File struct {
 // system.
 func OpenFile(path string, o Options) (*File, error) {
 	f := &File{path: path, readOnly: o.ReadOnly, noSync: o.NoSync}
-	if err := f.precheck(); err != nil {
+	free, err := f.precheck()
+	if err != nil {
 		return nil, err
 	}
 	if err := f.open(o); err != nil {
 		return nil, err
 	}
-	if err := f.walk(); err != nil {
+	if err := f.walk(free); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -98,106 +100,74 @@ func (f *File) open(o Options) (err error) {
 	return fmt.Errorf("open index %s: %w", f.path, spaceError(err))
 }
 
-// View runs fn on the last committed state; see DB. It reads rows directly from the mapping,
-// without bbolt.
-func (f *File) View(fn func(Tx) error) (err error) {
+// View runs fn on the last committed state; see DB.
+func (f *File) View(fn func(Tx) error) error { return f.run(fn, false) }
+
+// Update runs fn and commits when it returns nil; see DB.
+func (f *File) Update(fn func(Tx) error) error { return f.run(fn, true) }
+
+func (f *File) run(fn func(Tx) error, writable bool) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	tx, err := f.beginView()
+	if writable {
+		f.write.Lock()
+		defer f.write.Unlock()
+	}
+	tx, err := f.begin(writable)
 	if err != nil {
 		return err
 	}
 	defer f.end(&err, tx.bolt)
 	defer f.caught(&err, &tx.im)
 	defer func() { tx.done = true }()
-	return tx.outcome(fn(tx))
+	if err := tx.outcome(fn(tx)); err != nil || !writable {
+		return err
+	}
+	return f.commit(tx)
 }
 
-func (f *File) beginView() (_ *viewTx, err error) {
-	if err := f.usable(); err != nil {
+func (f *File) begin(writable bool) (_ *fileTx, err error) {
+	if err := f.usable(writable); err != nil {
 		return nil, err
 	}
 	defer f.guard(&err)()
-	b, err := f.bolt.Begin(false)
+	b, err := f.bolt.Begin(writable)
 	if err != nil {
-		return nil, fmt.Errorf("begin view: %w", err)
+		return nil, fmt.Errorf("begin transaction of index: %w", err)
 	}
-	im := f.image(b)
-	tx := &viewTx{txState: txState{f: f, bolt: b, im: im}}
+	tx := &fileTx{f: f, bolt: b, im: f.image(b), writable: writable}
 	tx.root = tree{im: &tx.im, root: uint64(b.Cursor().Bucket().Root()), buckets: true}
 	return tx, nil
 }
 
 // image is the part of the mapping that b sees. It is valid while b is open, because bbolt remaps
 // the file only without readers, and in an Update only at the commit.
-func (f *File) image(b *bbolt.Tx) image {
+func (f *File) image(b *bbolt.Tx) boltpage.Image {
 	info := f.bolt.Info()
 	size := b.Size()
 	// The address is outside of Go's heap; this form of conversion expresses that.
 	addr := info.Data
 	data := unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), size)
-	return image{data: data, size: info.PageSize, pages: uint64(size) / uint64(info.PageSize), seen: f.seen}
+	return boltpage.Image{Data: data, Size: info.PageSize, Pages: uint64(size) / uint64(info.PageSize), Verified: f.verified}
 }
 
-func (f *File) usable() error {
-	if f.closed {
+func (f *File) usable(writable bool) error {
+	damage, cause := f.damage.Load(), f.failed.Load()
+	switch {
+	case f.closed:
 		return fmt.Errorf("use index: %w", base.ErrClosed)
-	}
-	if d := f.damage.Load(); d != nil {
-		return d
-	}
-	return nil
-}
-
-func (f *File) writable(doing string) error {
-	if err := f.usable(); err != nil {
-		return err
-	}
-	if f.readOnly {
-		return fmt.Errorf("%s: %w", doing, base.ErrReadOnly)
-	}
-	if cause := f.failed.Load(); cause != nil {
-		return fmt.Errorf("%s: %w after: %w", doing, base.ErrReadOnly, *cause)
+	case damage != nil:
+		return damage
+	case writable && f.readOnly:
+		return fmt.Errorf("update index: %w", base.ErrReadOnly)
+	case writable && cause != nil:
+		return fmt.Errorf("update index: %w after: %w", base.ErrReadOnly, *cause)
 	}
 	return nil
 }
 
-// Update runs fn and commits when it returns nil; see DB.
-func (f *File) Update(fn func(Tx) error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	f.write.Lock()
-	defer f.write.Unlock()
-	tx, err := f.beginUpdate()
-	if err != nil {
-		return err
-	}
-	defer f.end(&err, tx.bolt)
-	defer f.caught(&err, &tx.im)
-	defer func() { tx.done = true }()
-	if err := tx.outcome(fn(tx)); err != nil {
-		return err
-	}
-	return f.commit(tx)
-}
-
-func (f *File) beginUpdate() (_ *updateTx, err error) {
-	if err := f.writable("update index"); err != nil {
-		return nil, err
-	}
-	defer f.guard(&err)()
-	b, err := f.bolt.Begin(true)
-	if err != nil {
-		return nil, fmt.Errorf("begin update: %w", err)
-	}
-	tx := &updateTx{txState: txState{f: f, bolt: b, im: f.image(b)}, open: map[string]*updateBucket{}}
-	tx.root = tree{im: &tx.im, root: uint64(b.Cursor().Bucket().Root()), buckets: true}
-	return tx, nil
-}
-
-func (f *File) commit(tx *updateTx) (err error) {
+func (f *File) commit(tx *fileTx) (err error) {
 	tx.done = true
 	defer f.guard(&err)()
 	if err := tx.bolt.Commit(); err != nil {
@@ -275,7 +245,7 @@ func (f *File) guard(err *error) func() {
 
 // caught is deferred around the caller's function: a page fault in the mapping (the file was cut or
 // cannot be read) is damage; every other panic is the caller's and continues (I3).
-func (f *File) caught(err *error, im *image) {
+func (f *File) caught(err *error, im *boltpage.Image) {
 	r := recover()
 	if r == nil {
 		return
@@ -284,8 +254,8 @@ func (f *File) caught(err *error, im *image) {
 		runtime.Error
 		Addr() uintptr
 	})
-	start := uintptr(unsafe.Pointer(unsafe.SliceData(im.data)))
-	if !ok || fault.Addr()-start >= uintptr(len(im.data)) {
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(im.Data)))
+	if !ok || fault.Addr()-start >= uintptr(len(im.Data)) {
 		panic(r)
 	}
 	*err = f.damaged(fmt.Errorf("read pages: %v", r))

@@ -1,108 +1,25 @@
 package index
 
-import (
-	"fmt"
-	"sync/atomic"
-
-	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/boltpage"
-)
-
-// page is a page of a file; see boltpage.
-type page = boltpage.Page
-
-// seen records which pages of the file have been verified since it was opened. Pages that this
-// process has added are beyond its range and need no verification. A page that this process has
-// written in the place of a free one is verified once more, which is harmless.
-type seen struct {
-	pages uint64
-	words []atomic.Uint64
-}
-
-func newSeen(pages uint64) *seen {
-	return &seen{pages: pages, words: make([]atomic.Uint64, (pages+63)/64)}
-}
-
-func (s *seen) has(id uint64) bool {
-	return id >= s.pages || s.words[id/64].Load()&(1<<(id%64)) != 0
-}
-
-// add marks id and reports whether it was not marked before.
-func (s *seen) add(id uint64) bool {
-	bit := uint64(1) << (id % 64)
-	return id >= s.pages || s.words[id/64].Or(bit)&bit == 0
-}
-
-// image is the file as one transaction sees it: the bytes of bbolt's mapping up to the last page.
-type image struct {
-	data  []byte
-	size  int // of one page
-	pages uint64
-	seen  *seen
-}
-
-// prefetch reads a page ahead that is needed soon.
-func (im *image) prefetch(id uint64) {
-	if id >= 2 && id < im.pages {
-		prefetch(im.data[id*uint64(im.size) : (id+1)*uint64(im.size)])
-	}
-}
-
-// page returns a page after a check of its header only.
-func (im *image) page(id uint64) (page, error) {
-	if id < 2 || id >= im.pages {
-		return nil, &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: fmt.Sprintf("less than %d pages", im.pages)}
-	}
-	p := page(im.data[id*uint64(im.size):])
-	n := uint64(p.Overflow()) + 1
-	if p.ID() != id || n > im.pages-id {
-		return nil, &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: "its own id and length", Got: fmt.Sprintf("page %d of %d", p.ID(), n)}
-	}
-	return p[:n*uint64(im.size)], nil
-}
-
-// verified returns a page whose content has been verified, now or before.
-func (im *image) verified(id uint64, lo, hi []byte, buckets bool) (page, error) {
-	p, err := im.page(id)
-	if err != nil || im.seen.has(id) {
-		return p, err
-	}
-	b := boltpage.Bounds{Lo: lo, Hi: hi, Buckets: buckets, Pages: im.pages, Size: im.size}
-	if err := p.Verify(b); err != nil {
-		return nil, err
-	}
-	if lo != nil && p.Count() == 0 {
-		return nil, p.Damage("rows", "none")
-	}
-	if buckets && p.Leaf() {
-		for i := range p.Count() {
-			if err := boltpage.VerifyHeader(p, i, b); err != nil {
-				return nil, err
-			}
-		}
-	}
-	im.seen.add(id)
-	return p, nil
-}
+import "github.com/ledgerd/ledger/internal/boltpage"
 
 // tree is one bucket of an image, or the root tree. root is 0 when the whole bucket is the leaf
 // inline.
 type tree struct {
-	im      *image
+	im      *boltpage.Image
 	root    uint64
-	inline  page
+	inline  boltpage.Page
 	buckets bool
 }
 
 // find returns the leaf for k and the position of k in it.
-func (t *tree) find(k []byte) (p page, i int, found bool, err error) {
+func (t *tree) find(k []byte) (p boltpage.Page, i int, found bool, err error) {
 	p = t.inline
 	id, lo, hi := t.root, []byte(nil), []byte(nil)
 	for depth := 0; id != 0; depth++ {
 		if depth > boltpage.MaxDepth {
-			return nil, 0, false, tooDeep(id)
+			return nil, 0, false, boltpage.TooDeep(id)
 		}
-		if p, err = t.im.verified(id, lo, hi, t.buckets); err != nil {
+		if p, err = t.im.Page(id, lo, hi, t.buckets); err != nil {
 			return nil, 0, false, err
 		}
 		if p.Leaf() {
@@ -118,32 +35,20 @@ func (t *tree) find(k []byte) (p page, i int, found bool, err error) {
 	return p, i, found, nil
 }
 
-func tooDeep(id uint64) error {
-	return &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: fmt.Sprintf("at most %d levels", boltpage.MaxDepth)}
-}
-
 // bucket finds the bucket called name in the root tree, nil when there is none.
 func (t *tree) bucket(name []byte) (*tree, error) {
 	p, i, found, err := t.find(name)
 	if err != nil || !found {
 		return nil, err
 	}
-	return t.child(p, i), nil
-}
-
-// child opens the bucket whose header is element i of a leaf of the root tree.
-func (t *tree) child(p page, i int) *tree {
-	v := p.Value(i)
-	c := &tree{im: t.im, root: boltpage.Order.Uint64(v)}
-	if c.root == 0 {
-		c.inline = boltpage.InlineLeaf(v)
-	}
-	return c
+	c := &tree{im: t.im}
+	c.root, c.inline = p.Bucket(i)
+	return c, nil
 }
 
 // level is one page on the path from the root to a row.
 type level struct {
-	p      page
+	p      boltpage.Page
 	i      int
 	lo, hi []byte // the key range of the page
 }
@@ -171,9 +76,9 @@ func (s *stack) reset() error {
 
 func (s *stack) push(id uint64, lo, hi []byte) error {
 	if len(s.levels) >= boltpage.MaxDepth {
-		return tooDeep(id)
+		return boltpage.TooDeep(id)
 	}
-	p, err := s.t.im.verified(id, lo, hi, s.t.buckets)
+	p, err := s.t.im.Page(id, lo, hi, s.t.buckets)
 	if err != nil {
 		return err
 	}
