@@ -1,21 +1,23 @@
 package segment
 
 import (
-	"container/list"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// maxHandles bounds the segment files kept open without readers.
+// maxHandles bounds the segment files kept open for reading.
 const maxHandles = 64
 
-// handles keeps segment files open for reading; the least recently used are closed first.
+// handles keeps segment files open for reading. A file may be closed while it is read: the reader
+// then gets it again.
 type handles struct {
 	fs   vfs.FS
 	dir  string
@@ -23,55 +25,59 @@ type handles struct {
 	// anyHeader accepts files with any header.
 	anyHeader bool
 
-	mu     sync.Mutex
-	byID   map[uint32]*handle // guarded by mu
-	recent *list.List         // of *handle, most recent first; guarded by mu
-	gone   map[uint32]bool    // retired: not kept open; guarded by mu
-	closed bool               // guarded by mu
-}
-
-// handle is one open file. It is closed when it is dropped and has no user.
-type handle struct {
-	f       vfs.File
-	id      uint32
-	elem    *list.Element
-	refs    int          // guarded by handles.mu
-	dropped bool         // guarded by handles.mu
-	retired func() error // guarded by handles.mu; called once when the last user is gone, nil: nothing
+	mu   sync.Mutex
+	byID map[uint32]vfs.File // guarded by mu; nil when closed
 }
 
 func newHandles(fsys vfs.FS, dir string, page [16]byte) *handles {
-	return &handles{fs: fsys, dir: dir, page: page, byID: map[uint32]*handle{}, recent: list.New()}
+	return &handles{fs: fsys, dir: dir, page: page, byID: map[uint32]vfs.File{}}
 }
 
-// get returns the open file of a segment, whose header has been checked. The caller must call put.
-func (c *handles) get(id uint32) (*handle, error) {
-	if h, err := c.lookUp(id); h != nil || err != nil {
-		return h, err
+// readSegment appends n bytes of a segment to dst. A file that is too short is damage.
+func readSegment(files *handles, dst []byte, segment uint32, off uint64, n int) ([]byte, error) {
+	length := len(dst)
+	dst = slices.Grow(dst, n)[:length+n]
+	for {
+		f, err := files.get(segment)
+		if err != nil {
+			return dst[:length], err
+		}
+		got, err := f.ReadAt(dst[length:], int64(off))
+		switch {
+		case got == n:
+			return dst, nil
+		case errors.Is(err, fs.ErrClosed): // for another file, or for good
+		case err == nil || errors.Is(err, io.EOF):
+			return dst, corrupt(segment, off+uint64(got), "the end of the file")
+		default:
+			return dst, fmt.Errorf("read segment %s at offset %d: %w", FileName(segment), off, err)
+		}
 	}
-	f, err := c.open(id)
-	if err != nil {
+}
+
+// get returns the open file of a segment, whose header has been checked.
+func (c *handles) get(id uint32) (vfs.File, error) {
+	f, err := c.lookUp(id)
+	if f != nil || err != nil {
+		return f, err
+	}
+	if f, err = c.open(id); err != nil {
 		return nil, err
 	}
-	h, unused, err := c.insert(id, f)
-	for _, u := range unused {
-		err = errors.Join(err, u.Close())
+	f, unused, err := c.insert(id, f)
+	if unused != nil {
+		err = errors.Join(err, unused.Close())
 	}
-	return h, err
+	return f, err
 }
 
-func (c *handles) lookUp(id uint32) (*handle, error) {
+func (c *handles) lookUp(id uint32) (vfs.File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.byID == nil {
 		return nil, fmt.Errorf("open segment %s: %w", FileName(id), base.ErrClosed)
 	}
-	h := c.byID[id]
-	if h != nil {
-		h.refs++
-		c.recent.MoveToFront(h.elem)
-	}
-	return h, nil
+	return c.byID[id], nil
 }
 
 func (c *handles) open(id uint32) (vfs.File, error) {
@@ -85,15 +91,7 @@ func (c *handles) open(id uint32) (vfs.File, error) {
 	if c.anyHeader {
 		return f, nil
 	}
-	b := make([]byte, headerBytes)
-	n, err := f.ReadAt(b, 0)
-	if n == headerBytes {
-		err = nil
-	}
-	whole := false
-	if err == nil {
-		whole, err = checkHeader(b, c.page, id)
-	}
+	whole, err := readHeader(f, c.page, id)
 	if err == nil && !whole {
 		err = corrupt(id, 0, "no header of a segment")
 	}
@@ -103,96 +101,46 @@ func (c *handles) open(id uint32) (vfs.File, error) {
 	return f, nil
 }
 
-// insert adds f, unless a concurrent call has added one, and returns the files to close.
-func (c *handles) insert(id uint32, f vfs.File) (h *handle, unused []vfs.File, err error) {
+// insert adds f, unless a concurrent call has added one, and returns a file to close.
+func (c *handles) insert(id uint32, f vfs.File) (kept, unused vfs.File, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		return nil, []vfs.File{f}, fmt.Errorf("open segment %s: %w", FileName(id), base.ErrClosed)
+	if c.byID == nil {
+		return nil, f, fmt.Errorf("open segment %s: %w", FileName(id), base.ErrClosed)
 	}
-	if h = c.byID[id]; h != nil {
-		h.refs++
-		return h, []vfs.File{f}, nil
+	if other := c.byID[id]; other != nil {
+		return other, f, nil
 	}
-	h = &handle{f: f, id: id, refs: 1}
-	if c.gone[id] {
-		h.dropped = true
-		return h, nil, nil
+	if len(c.byID) == maxHandles {
+		for any, other := range c.byID {
+			unused = other
+			delete(c.byID, any)
+			break
+		}
 	}
-	h.elem = c.recent.PushFront(h)
-	c.byID[id] = h
-	if c.recent.Len() > maxHandles {
-		unused = c.dropLocked(c.recent.Back().Value.(*handle), unused)
-	}
-	return h, unused, nil
+	c.byID[id] = f
+	return f, unused, nil
 }
 
-// dropLocked forgets h, and appends its file to unused when it has no user.
-func (c *handles) dropLocked(h *handle, unused []vfs.File) []vfs.File {
-	c.recent.Remove(h.elem)
-	delete(c.byID, h.id)
-	h.dropped = true
-	if h.refs == 0 {
-		unused = append(unused, h.f)
-	}
-	return unused
-}
-
-// put releases a handle of get.
-func (c *handles) put(h *handle) error {
+// drop closes the file of a segment, which is about to be removed.
+func (c *handles) drop(id uint32) error {
 	c.mu.Lock()
-	h.refs--
-	last, retired := h.dropped && h.refs == 0, h.retired
+	f := c.byID[id]
+	delete(c.byID, id)
 	c.mu.Unlock()
-	if !last {
+	if f == nil {
 		return nil
 	}
-	err := h.f.Close()
-	if retired != nil {
-		err = errors.Join(err, retired())
-	}
-	return err
+	return f.Close()
 }
 
-// retire forgets a segment, and calls fn once it has no reader: at once, or by the last reader. A
-// later get opens the file for its caller only.
-func (c *handles) retire(id uint32, fn func() error) error {
+// close closes all files.
+func (c *handles) close() (err error) {
 	c.mu.Lock()
-	if c.gone == nil {
-		c.gone = map[uint32]bool{}
-	}
-	c.gone[id] = true
-	var unused []vfs.File
-	h := c.byID[id]
-	if h != nil {
-		unused = c.dropLocked(h, nil)
-	}
-	wait := h != nil && len(unused) == 0
-	if wait {
-		h.retired = fn
-	}
+	files := c.byID
+	c.byID = nil
 	c.mu.Unlock()
-	if wait {
-		return nil
-	}
-	var err error
-	for _, f := range unused {
-		err = errors.Join(err, f.Close())
-	}
-	return errors.Join(err, fn())
-}
-
-// close closes all files, those in use when they are released.
-func (c *handles) close() error {
-	c.mu.Lock()
-	c.closed = true
-	var unused []vfs.File
-	for c.recent.Len() > 0 {
-		unused = c.dropLocked(c.recent.Front().Value.(*handle), unused)
-	}
-	c.mu.Unlock()
-	var err error
-	for _, f := range unused {
+	for _, f := range files {
 		err = errors.Join(err, f.Close())
 	}
 	return err

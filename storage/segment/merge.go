@@ -3,10 +3,7 @@ package segment
 import (
 	"container/heap"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"slices"
 )
 
 // extent is a part of a segment that consists of whole batches.
@@ -136,24 +133,4 @@ func (m *merger) advance() {
 	} else {
 		heap.Fix(&m.heap, 0)
 	}
-}
-
-// readSegment appends n bytes of a segment to dst. A file that is too short is damage.
-func readSegment(files *handles, dst []byte, segment uint32, off uint64, n int) ([]byte, error) {
-	h, err := files.get(segment)
-	if err != nil {
-		return dst, err
-	}
-	length := len(dst)
-	dst = slices.Grow(dst, n)[:length+n]
-	got, err := h.f.ReadAt(dst[length:], int64(off))
-	switch {
-	case got == n:
-		err = nil
-	case err == nil || errors.Is(err, io.EOF):
-		err = corrupt(segment, off+uint64(got), "the end of the file")
-	default:
-		err = fmt.Errorf("read segment %s at offset %d: %w", FileName(segment), off, err)
-	}
-	return dst, errors.Join(err, files.put(h))
 }

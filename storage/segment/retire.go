@@ -91,8 +91,8 @@ func (r *retirement) end(id uint32, end uint64) uint64 {
 }
 
 // Retire gives segments up from the given offsets on, at which batches begin; an offset of 0 means
-// the whole segment. The retired parts are no longer in the log. Their files are cut, or removed
-// once no reader uses them. Retire returns the durable batch that records this. The caller must
+// the whole segment. The retired parts are no longer in the log. Their files are cut or removed.
+// Retire returns the durable batch that records this. The caller must
 // first have copied the live content, and have an index that durably reflects all batches up to
 // reflect, the copies among them: an index that reflects less is rebuilt (ErrIndexMismatch).
 //
@@ -147,18 +147,9 @@ func (l *Log) retire(from []End, r retirement) (BatchInfo, error) {
 	return info, nil
 }
 
-// dispose cuts a file, or removes it once it has no reader, or leaves that to the last copy. Errors
-// of closing are ignored, since the file was only read, and the next Open disposes of remaining
-// files.
+// dispose cuts a file, or removes it, or leaves that to the last copy. Errors are ignored: the next
+// Open disposes of remaining files. So it does on systems that remove no file that is being read.
 func (l *Log) dispose(e End) {
-	if e.Offset > headerBytes {
-		l.remove(e)
-		return
-	}
-	_ = l.files.retire(e.Segment, func() error { l.remove(e); return nil })
-}
-
-func (l *Log) remove(e End) {
 	l.mu.Lock()
 	keep := l.copies > 0
 	if keep {
@@ -167,10 +158,11 @@ func (l *Log) remove(e End) {
 	l.mu.Unlock()
 	switch {
 	case keep:
-	case e.Offset <= headerBytes:
-		_ = l.o.FS.Remove(l.path(e.Segment))
-	default:
+	case e.Offset > headerBytes:
 		_ = cutFile(l.o.FS, l.path(e.Segment), e.Offset)
+	default:
+		_ = l.files.drop(e.Segment)
+		_ = l.o.FS.Remove(l.path(e.Segment))
 	}
 }
 

@@ -311,7 +311,7 @@ func (s *Salvage) End() error {
 	}
 	for _, e := range s.op.left {
 		if !r.retired.has(e.Segment) || e.Offset == 0 {
-			s.l.remove(e)
+			s.l.dispose(e)
 		}
 	}
 	return nil
