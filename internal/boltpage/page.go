@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
+	"sort"
 
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -147,33 +148,13 @@ func (p Page) Key(i int) []byte {
 
 // Search returns the first element of a leaf whose key is at least k.
 func (p Page) Search(k []byte) (i int, found bool) {
-	lo, hi := 0, p.Count()
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		switch c := bytes.Compare(p.LeafKey(mid), k); {
-		case c < 0:
-			lo = mid + 1
-		case c > 0:
-			hi = mid
-		default:
-			return mid, true
-		}
-	}
-	return lo, false
+	return sort.Find(p.Count(), func(i int) int { return bytes.Compare(k, p.LeafKey(i)) })
 }
 
 // ChildFor returns the element of a branch whose child holds k.
 func (p Page) ChildFor(k []byte) int {
-	lo, hi := 0, p.Count()
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		if bytes.Compare(p.BranchKey(mid), k) <= 0 {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return max(lo-1, 0)
+	above := sort.Search(p.Count(), func(i int) bool { return bytes.Compare(p.BranchKey(i), k) > 0 })
+	return max(above-1, 0)
 }
 
 // Bounds are the requirements on a page by the page that refers to it.
