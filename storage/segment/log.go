@@ -102,7 +102,8 @@ func (l *Log) NewStream() *Stream { return &Stream{l: l} }
 
 // Read appends the payload at p to dst and returns it; dst itself after an error. It checks only
 // the bounds of the content: the payload's digest verifies it. Errors: ErrRetired when the segment,
-// or its end, was retired, so that the index has another place by now, or none; *base.CorruptError for an invalid place or a file that is too short, base.ErrClosed, and those of
+// or its end, was retired, so that the index has another place by now, or none;
+// *base.CorruptError for an invalid place or a file that is too short, base.ErrClosed, and those of
 // the file system.
 func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
 	l.mu.RLock()
