@@ -1,6 +1,8 @@
 package split
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -36,15 +38,12 @@ const (
 	parallelBytes = 128 << 10
 )
 
-// maxEmptyReads is the accepted number of successive reads without bytes or an error.
-const maxEmptyReads = 100
-
 // splitter cuts one object. Splitters are reused.
 type splitter struct {
 	table *Table
 	shape *shape
 	tree  builder
-	buf   []byte
+	in    *bufio.Reader // nil before the first reader
 	size  uint64
 	cuts  []chunk
 }
@@ -75,6 +74,9 @@ func newSplitter(t *Table, s *shape, kind object.Kind, emit Emit) (*splitter, er
 func (p *splitter) release() {
 	p.table, p.tree.emit = nil, nil
 	clear(p.cuts)
+	if p.in != nil {
+		p.in.Reset(nil)
+	}
 	splitters.Put(p)
 }
 
@@ -95,20 +97,44 @@ func splitReader(ctx context.Context, t *Table, s *shape, kind object.Kind, r io
 		return object.Digest{}, 0, err
 	}
 	defer p.release()
-	if p.buf == nil {
-		p.buf = make([]byte, bufferBytes)
+	if p.in == nil {
+		p.in = bufio.NewReaderSize(nil, bufferBytes)
 	}
-	held := 0
+	p.in.Reset(source{ctx, r})
+	return p.run(ctx, p.in.Peek, func(n int) { _, _ = p.in.Discard(n) }) // n bytes are there
+}
+
+// source is the input of a splitter. It ends with its context.
+type source struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+// Read implements io.Reader.
+func (s source) Read(b []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := s.r.Read(b)
+	if n < 0 || n > len(b) {
+		return 0, fmt.Errorf("reader says that it read %d bytes into %d: %w", n, len(b), base.ErrInvalid)
+	}
+	return n, err
+}
+
+// run cuts the object whose next n bytes peek returns, or fewer bytes with io.EOF at its end. skip
+// skips bytes that peek has returned.
+func (p *splitter) run(ctx context.Context, peek func(n int) ([]byte, error), skip func(n int)) (root object.Digest, size uint64, err error) {
 	for last := false; !last; {
-		held, last, err = p.fill(ctx, r, held)
+		b, err := peek(bufferBytes)
+		if last = err == io.EOF; err != nil && !last {
+			return object.Digest{}, 0, fmt.Errorf("read object at byte %d: %w", p.size+uint64(len(b)), err)
+		}
+		used, err := p.consume(ctx, b, last)
 		if err != nil {
 			return object.Digest{}, 0, err
 		}
-		used, err := p.consume(ctx, p.buf[:held], last)
-		if err != nil {
-			return object.Digest{}, 0, err
-		}
-		held = copy(p.buf, p.buf[used:held])
+		skip(used)
 	}
 	return p.finish(ctx)
 }
@@ -120,50 +146,14 @@ func SplitBytes(ctx context.Context, t *Table, kind object.Kind, b []byte, emit 
 		return object.Digest{}, err
 	}
 	defer p.release()
-	for last := false; !last; {
-		if err := ctx.Err(); err != nil {
-			return object.Digest{}, fmt.Errorf("split object at byte %d: %w", p.size, err)
+	peek := func(n int) ([]byte, error) {
+		if len(b) <= n {
+			return b, cmp.Or(ctx.Err(), io.EOF)
 		}
-		part := b
-		if last = len(b) <= bufferBytes; !last {
-			part = b[:bufferBytes]
-		}
-		used, err := p.consume(ctx, part, last)
-		if err != nil {
-			return object.Digest{}, err
-		}
-		b = b[used:]
+		return b[:n], ctx.Err()
 	}
-	root, _, err = p.finish(ctx)
+	root, _, err = p.run(ctx, peek, func(n int) { b = b[n:] })
 	return root, err
-}
-
-// fill reads into the buffer after its held bytes until it is full or r has ended.
-func (p *splitter) fill(ctx context.Context, r io.Reader, held int) (n int, last bool, err error) {
-	empty := 0
-	for held < len(p.buf) {
-		if err := ctx.Err(); err != nil {
-			return held, false, fmt.Errorf("read object at byte %d: %w", p.size+uint64(held), err)
-		}
-		n, err := r.Read(p.buf[held:])
-		if n < 0 || n > len(p.buf)-held {
-			return held, false, fmt.Errorf("read object: reader says that it read %d bytes into %d: %w", n, len(p.buf)-held, base.ErrInvalid)
-		}
-		held += n
-		if err == io.EOF {
-			return held, true, nil
-		}
-		if empty++; n > 0 {
-			empty = 0
-		}
-		if err == nil && empty == maxEmptyReads {
-			err = io.ErrNoProgress
-		}
-		if err != nil {
-			return held, false, fmt.Errorf("read object at byte %d: %w", p.size+uint64(held), err)
-		}
-	}
-	return held, false, nil
 }
 
 // consume cuts off the chunks of b, the last one only when last says that b ends the object: the
