@@ -3,9 +3,9 @@ package segment
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -112,14 +112,10 @@ func (s *Salvage) Damage() []Damage { return slices.Clone(s.damage) }
 
 // Last returns the greatest number of a batch that exists or existed.
 func (s *Salvage) Last() uint64 {
-	n := s.known
 	if all := s.op.numbers; len(all) > 0 {
-		n = max(n, all[len(all)-1])
+		return max(s.known, all[len(all)-1])
 	}
-	for _, d := range s.damage {
-		n = max(n, d.Number)
-	}
-	return n
+	return s.known
 }
 
 // judge separates damage from torn tails, and damaged segments from others.
@@ -156,58 +152,47 @@ func (s *Salvage) judge() {
 			s.bad[id] = &scanned{id: id, invalid: []region{{end: end, got: "no file"}}}
 		}
 	}
-	slices.Sort(s.op.numbers)
 }
 
 // assign gives each damaged batch a unique number between those around it: its own, if that can be
 // found.
 func (s *Salvage) assign() {
-	used := map[uint64]bool{}
-	for _, id := range s.badIDs() {
-		r := s.bad[id]
+	for _, r := range s.bad {
 		for i := range r.invalid {
 			if n := r.invalid[i].number; n != 0 {
-				used[n] = true
+				s.op.numbers = append(s.op.numbers, n)
 			}
 		}
 	}
+	slices.Sort(s.op.numbers)
 	for _, id := range s.badIDs() {
 		r := s.bad[id]
 		for i := range r.invalid {
 			g := &r.invalid[i]
 			if g.number == 0 && r.size > 0 {
-				g.number = s.free(g.prev, g.next, used)
-				used[g.number] = true
+				g.number = s.take(g.prev, g.next)
 			}
 			s.damage = append(s.damage, Damage{Segment: id, Start: g.start, End: g.end, Number: g.number, Got: g.got})
 		}
 	}
 }
 
-// free returns the smallest unused number above prev, and below next if that is not 0; 0 when there
-// is none.
-func (s *Salvage) free(prev, next uint64, used map[uint64]bool) uint64 {
-	all := s.op.numbers
-	i, _ := slices.BinarySearch(all, prev+1)
-	for n := prev + 1; next == 0 || n < next; n++ {
-		for i < len(all) && all[i] < n {
-			i++
-		}
-		if (i == len(all) || all[i] != n) && !used[n] {
-			return n
-		}
+// take takes the smallest unused number above prev, and below next if that is not 0. It returns 0
+// when there is none.
+func (s *Salvage) take(prev, next uint64) uint64 {
+	n := prev + 1
+	i, _ := slices.BinarySearch(s.op.numbers, n)
+	for ; i < len(s.op.numbers) && s.op.numbers[i] <= n; i++ {
+		n = s.op.numbers[i] + 1
 	}
-	return 0
+	if next != 0 && n >= next {
+		return 0
+	}
+	s.op.numbers = slices.Insert(s.op.numbers, i, n)
+	return n
 }
 
-func (s *Salvage) badIDs() []uint32 {
-	out := make([]uint32, 0, len(s.bad))
-	for id := range s.bad {
-		out = append(out, id)
-	}
-	slices.Sort(out)
-	return out
-}
+func (s *Salvage) badIDs() []uint32 { return slices.Sorted(maps.Keys(s.bad)) }
 
 // Each calls fn with every batch in the order of their numbers, and with the rests of damaged ones
 // in their places. The argument is valid during the call. Errors: those of fn, of ctx and of
@@ -268,16 +253,7 @@ func (s *Salvage) carve(p *Part) (recs []Record, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for pos := 0; pos+1 < len(b); {
-		length, n := binary.Uvarint(b[pos+1:])
-		begin := pos + 1 + n
-		if n <= 0 || n > 1 && b[begin-1] == 0 || length > uint64(len(b)-begin) {
-			break
-		}
-		stop := begin + int(length)
-		recs = append(recs, Record{Kind: b[pos], Payload: b[begin:stop:stop], Place: Place{Segment: r.id, Offset: start + uint64(begin), Length: uint32(length)}})
-		pos = stop
-	}
+	recs, _ = parseRecords(nil, b, math.MaxInt, r.id, start) // up to the first that cannot be separated
 	return recs, nil
 }
 
