@@ -35,54 +35,35 @@ const checkEvery = 256
 // base.ErrInvalid for keys out of order and entries that no tree can hold; base.ErrTooLarge for
 // keys or nodes beyond their limits; *base.CorruptError; that of ctx.
 func (t Tree) Apply(ctx context.Context, sink Sink, changes iter.Seq2[Change, error]) (object.Digest, error) {
-	a := appliers.Get().(*applier)
-	defer a.release()
-	a.root = subtree{digest: t.Root, level: anyLevel}
-	a.b.src, a.b.sink, a.b.hash = t.Source, sink, leveler(t.Page)
+	w := t.Writer(sink)
+	defer w.release()
 	for c, err := range changes {
 		if err == nil {
-			err = a.order.check(ctx, c.Entry.Key)
-		}
-		if err == nil {
-			err = a.change(ctx, &c)
+			err = w.Change(ctx, &c)
 		}
 		if err != nil {
 			return object.Digest{}, err
 		}
 	}
-	if a.order.count == 0 {
-		return t.Root, nil
-	}
-	for a.depth > 0 {
-		if err := a.leave(ctx); err != nil {
-			return object.Digest{}, err
-		}
-	}
-	return a.b.finish(ctx)
+	return w.Finish(ctx)
 }
 
 // Build makes a tree of a page from entries in strictly ascending order of keys and returns its
 // root. sink receives all its nodes. It is Apply on the empty tree, without a Source.
 func Build(ctx context.Context, page [16]byte, sink Sink, entries iter.Seq2[fb.Entry, error]) (object.Digest, error) {
-	a := appliers.Get().(*applier)
-	defer a.release()
-	b, o := &a.b, &a.order
-	b.sink, b.hash = sink, leveler(page)
+	w := Tree{Page: page, Root: EmptyRoot}.Writer(sink)
+	defer w.release()
+	var c Change
 	for e, err := range entries {
 		if err == nil {
-			err = o.check(ctx, e.Key)
-		}
-		if err == nil {
-			err = checkEntry(&e)
-		}
-		if err == nil {
-			err = b.addChange(ctx, b.hash.level(e.Key), &e, nil)
+			c.Entry = e
+			err = w.Change(ctx, &c)
 		}
 		if err != nil {
 			return object.Digest{}, err
 		}
 	}
-	return b.finish(ctx)
+	return w.Finish(ctx)
 }
 
 // keyOrder verifies that keys ascend strictly, and checks the context periodically.
@@ -105,42 +86,61 @@ func (o *keyOrder) check(ctx context.Context, key []byte) error {
 	return nil
 }
 
-// applier walks down the old tree to each change, and passes everything between to the builder:
-// whole subtrees where possible.
-type applier struct {
+// Writer makes a new tree of one change after the other, as Apply does of a sequence. It belongs to
+// one caller. After an error it is of no use.
+//
+// It walks down the old tree to each change, and passes everything between to the builder: whole
+// subtrees where possible.
+type Writer struct {
 	b     builder
 	order keyOrder
-	root  subtree
-	// The path to the position of the next change. Levels decrease strictly along it.
-	path  [MaxLevel + 1]place
-	depth int
+	at    walker // at the position of the next change
 }
 
-// appliers keeps the buffers of open nodes: most of the allocations of a small Apply.
-var appliers = sync.Pool{New: func() any { return new(applier) }}
+// writers keeps the buffers of open nodes: most of the allocations of a small Apply.
+var writers = sync.Pool{New: func() any { return new(Writer) }}
+
+// Writer returns a Writer on t. sink is as for Apply.
+func (t Tree) Writer(sink Sink) *Writer {
+	w := writers.Get().(*Writer)
+	w.at.src, w.at.root, w.at.atTop = t.Source, subtree{digest: t.Root, level: anyLevel}, t.Root != EmptyRoot
+	w.b.src, w.b.sink, w.b.hash = t.Source, sink, leveler(t.Page)
+	return w
+}
 
 // release forgets everything but the buffers.
-func (a *applier) release() {
-	a.b.release()
-	a.order = keyOrder{last: a.order.last[:0]}
-	a.root, a.depth = subtree{}, 0
-	clear(a.path[:])
-	appliers.Put(a)
+func (w *Writer) release() {
+	w.b.release()
+	w.order = keyOrder{last: w.order.last[:0]}
+	w.at = walker{}
+	writers.Put(w)
 }
 
-// place is an old node that is being copied: its items before next have been passed on or left out.
-type place struct {
-	span
-	next int
+// Finish returns the root of the new tree. Errors: as for Apply.
+func (w *Writer) Finish(ctx context.Context) (object.Digest, error) {
+	if w.order.count == 0 {
+		return w.at.root.digest, nil
+	}
+	for w.at.depth > 0 {
+		if err := w.leave(ctx); err != nil {
+			return object.Digest{}, err
+		}
+	}
+	return w.b.finish(ctx)
 }
 
-func (a *applier) change(ctx context.Context, c *Change) error {
+// Change makes the next change, whose key is above those before. c is not retained. Errors: as for
+// Apply.
+func (w *Writer) Change(ctx context.Context, c *Change) error {
+	if err := w.order.check(ctx, c.Entry.Key); err != nil {
+		return err
+	}
 	if !c.Delete {
 		if err := checkEntry(&c.Entry); err != nil {
 			return fmt.Errorf("change tree: %w", err)
 		}
 	}
-	found, err := a.seek(ctx, c.Entry.Key)
+	found, err := w.seek(ctx, c.Entry.Key)
 	if err != nil {
 		return err
 	}
@@ -148,9 +148,9 @@ func (a *applier) change(ctx context.Context, c *Change) error {
 		if c.Delete {
 			return nil
 		}
-		return a.b.addChange(ctx, a.b.hash.level(c.Entry.Key), &c.Entry, nil)
+		return w.b.addChange(ctx, w.b.hash.level(c.Entry.Key), &c.Entry, nil)
 	}
-	p := &a.path[a.depth-1]
+	p := &w.at.path[w.at.depth-1]
 	if c.Delete {
 		p.next++
 		return nil
@@ -159,21 +159,21 @@ func (a *applier) change(ctx context.Context, c *Change) error {
 		return nil
 	}
 	p.next++
-	return a.b.addChange(ctx, p.node.Level(), &c.Entry, &p.span)
+	return w.b.addChange(ctx, p.node.Level(), &c.Entry, &p.span)
 }
 
 // seek passes on everything before key. If the old tree has an entry with that key, it is the next
 // item of the last place of the path.
-func (a *applier) seek(ctx context.Context, key []byte) (found bool, err error) {
-	if a.order.count == 1 && a.root.digest != EmptyRoot {
-		if err := a.enter(ctx, &a.root); err != nil {
+func (w *Writer) seek(ctx context.Context, key []byte) (found bool, err error) {
+	if w.at.atTop {
+		if err := w.at.open(ctx, &w.at.root); err != nil {
 			return false, err
 		}
 	}
-	for a.depth > 0 {
-		p := &a.path[a.depth-1]
+	for w.at.depth > 0 {
+		p := &w.at.path[w.at.depth-1]
 		if p.hi != nil && bytes.Compare(key, p.hi) >= 0 {
-			if err := a.leave(ctx); err != nil {
+			if err := w.leave(ctx); err != nil {
 				return false, err
 			}
 			continue
@@ -183,44 +183,34 @@ func (a *applier) seek(ctx context.Context, key []byte) (found bool, err error) 
 		if found {
 			to++
 		}
-		if err := a.handOver(ctx, p, to); err != nil || found {
+		if err := w.handOver(ctx, p, to); err != nil || found {
 			return found, err
 		}
 		if p.next > to {
 			return false, nil // the gap was passed
 		}
-		p.next++
 		c, ok := p.child(i)
 		if !ok {
+			p.next++
 			return false, nil
 		}
-		if err := a.enter(ctx, &c); err != nil {
+		if err := w.at.open(ctx, &c); err != nil {
 			return false, err
 		}
 	}
 	return false, nil
 }
 
-func (a *applier) handOver(ctx context.Context, p *place, to int) error {
-	err := a.b.addItems(ctx, &p.span, p.next, to)
+func (w *Writer) handOver(ctx context.Context, p *place, to int) error {
+	err := w.b.addItems(ctx, &p.span, p.next, to)
 	p.next = max(p.next, to)
 	return err
 }
 
-func (a *applier) enter(ctx context.Context, s *subtree) error {
-	old, err := s.open(ctx, a.b.src)
-	if err != nil {
-		return err
-	}
-	a.path[a.depth] = place{span: old}
-	a.depth++
-	return nil
-}
-
 // leave passes on the rest of the last node of the path and goes up.
-func (a *applier) leave(ctx context.Context) error {
-	p := &a.path[a.depth-1]
-	err := a.handOver(ctx, p, 2*p.node.Len()+1)
-	a.depth--
+func (w *Writer) leave(ctx context.Context) error {
+	p := &w.at.path[w.at.depth-1]
+	err := w.handOver(ctx, p, 2*p.node.Len()+1)
+	w.at.depth--
 	return err
 }

@@ -15,9 +15,15 @@ type walker struct {
 	src   Source
 	from  []byte // lower entries are left out
 	root  subtree
-	atTop bool // the root is the head
-	path  [MaxLevel + 1]place
+	atTop bool                // the root is the head
+	path  [MaxLevel + 1]place // levels decrease strictly along it
 	depth int
+}
+
+// place is an opened node of which the items before next have been handled.
+type place struct {
+	span
+	next int
 }
 
 // headKind is the kind of a walker's next item.

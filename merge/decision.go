@@ -73,6 +73,16 @@ func DecodeDecision(key, b []byte) (Decision, error) {
 	return d, nil
 }
 
+// decision returns the encoded decision about a decided conflict.
+func (c *Conflict) decision() ([]byte, error) {
+	d := Decision{Key: c.Key, Outcome: c.Outcome, Rule: c.Rule, LeftWriter: c.LeftWriter, RightWriter: c.RightWriter}
+	value, err := d.Encode()
+	if err != nil {
+		return nil, fmt.Errorf("record the decision about key %s: %w", keyText(c.Key), err)
+	}
+	return value, nil
+}
+
 func corruptDecision(format string, args ...any) error {
 	return &base.CorruptError{Where: decisionWhere, Got: fmt.Sprintf(format, args...)}
 }

@@ -35,12 +35,13 @@ type Pair struct {
 	clockBack bool
 	// scratch has the content of virtual bases only; nil when there is none.
 	scratch Sink
-	// rules and record are nil in a merge for a virtual base.
-	rules  *ruleSet
-	record *recorder
+	// rules is nil in a merge for a virtual base.
+	rules *ruleSet
 	// owner is the index of the rule whose owner runs, or noOwner. Zero, in a Pair outside a merge,
 	// is as good as noOwner, as rules is nil.
 	owner int
+	// reports are the decisions of the running owner, encoded, by key; nil when none runs.
+	reports map[string][]byte
 }
 
 // noOwner in Pair.owner says that no owner runs.
@@ -125,10 +126,13 @@ func (s *keySet) has(ctx context.Context, key []byte) (bool, error) {
 }
 
 // Report records a decision of an Owner, which must be running. c must have a Key that the owner's
-// rule covers, an Outcome and a Rule. A later report of a key replaces an earlier one. Errors:
-// base.ErrInvalid, and those of storing nodes.
+// rule covers, an Outcome and a Rule. A later report of a key replaces an earlier one. Reports are
+// held in memory, as the owner's changes are. Errors: base.ErrInvalid, that of ctx.
 func (p *Pair) Report(ctx context.Context, c *Conflict) error {
-	if p.record == nil || p.rules == nil || p.owner == noOwner {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("report a decision: %w", err)
+	}
+	if p.reports == nil {
 		return fmt.Errorf("report a decision while no owner runs: %w", base.ErrInvalid)
 	}
 	if !p.owns(c.Key) {
@@ -137,7 +141,12 @@ func (p *Pair) Report(ctx context.Context, c *Conflict) error {
 	if c.Outcome == Undecided || c.Outcome > TakeNone {
 		return fmt.Errorf("report a decision about key %s with outcome %d: %w", keyText(c.Key), c.Outcome, base.ErrInvalid)
 	}
-	return p.record.record(ctx, c)
+	value, err := c.decision()
+	if err != nil {
+		return err
+	}
+	p.reports[string(c.Key)] = value
+	return nil
 }
 
 // Open returns a reader of the value of an entry. The caller owns it. ctx governs its reads; errors

@@ -25,7 +25,7 @@ func (s *pass) threeWay(ctx context.Context, m *Merged, r *Relation) (object.Dig
 	p := &Pair{
 		Left: m.Left, Right: m.Right, Bases: r.Bases,
 		Base: b.tree, Unknown: b.unknown, LeftTree: s.env.Tree(m.Left), RightTree: s.env.Tree(m.Right),
-		env: s.env, clockBack: r.ClockBack, rules: s.rules, record: newRecorder(s), owner: noOwner,
+		env: s.env, clockBack: r.ClockBack, rules: s.rules, owner: noOwner,
 	}
 	if len(r.Bases) > 1 {
 		p.scratch = s.scratch()
@@ -38,13 +38,16 @@ func (s *pass) threeWay(ctx context.Context, m *Merged, r *Relation) (object.Dig
 			return m.Left.Root, nil
 		}
 	}
-	j := newJoiner(p, s.rules)
+	j := newJoiner(p, s.rules, btree.Tree{Page: s.env.Page, Root: btree.EmptyRoot})
 	root, err := p.LeftTree.Apply(ctx, s.env.Sink, j.changes(ctx))
-	if err != nil {
-		return object.Digest{}, err
+	if err != nil || j.noted == 0 {
+		return root, err
 	}
-	m.Explanation, m.Conflicts, err = p.record.finish(ctx)
-	return root, err
+	m.Conflicts = j.noted
+	if m.Explanation, err = j.notes.Finish(ctx); err != nil {
+		return object.Digest{}, fmt.Errorf("record decisions: %w", err)
+	}
+	return root, nil
 }
 
 // joiner makes, in order of keys, the changes that turn the left tree of a pair into the merged
@@ -53,19 +56,34 @@ type joiner struct {
 	p      *Pair
 	rules  *ruleSet
 	window window
-	owners map[int][]btree.Change // by rule; what its owner has made for later ranges
-	at     Conflict               // the key that is being judged
+	owners map[int]*owned // by rule; what its owner has made for later ranges
+	at     Conflict       // the key that is being judged
+	// notes makes the tree of the decisions, or, for a virtual base, of the unknown keys. noted
+	// counts what was added.
+	notes *btree.Writer
+	noted int
 
 	unknown keySet
-	// base, set for a virtual base, collects the keys about which the sides disagree.
+	// base is set for a virtual base.
 	base *baseJoin
 }
 
-func newJoiner(p *Pair, rules *ruleSet) *joiner {
+// newJoiner returns a joiner whose notes are added to a tree.
+func newJoiner(p *Pair, rules *ruleSet, notes btree.Tree) *joiner {
 	return &joiner{
-		p: p, rules: rules, unknown: newKeySet(p.Unknown),
-		window: window{asked: make([][]Conflict, len(rules.rules))}, owners: map[int][]btree.Change{},
+		p: p, rules: rules, unknown: newKeySet(p.Unknown), notes: notes.Writer(p.env.Sink),
+		window: window{asked: make([][]Conflict, len(rules.rules))}, owners: map[int]*owned{},
 	}
+}
+
+// note adds a key with a short value to the notes. Keys ascend.
+func (j *joiner) note(ctx context.Context, key, value []byte) error {
+	j.noted++
+	e := fb.Entry{Key: key, Inline: true, Value: value, Size: uint64(len(value))}
+	if err := j.notes.Change(ctx, &btree.Change{Entry: e}); err != nil {
+		return fmt.Errorf("note what is decided about key %s: %w", keyText(key), err)
+	}
+	return nil
 }
 
 // take is the yield function of changes.
@@ -119,22 +137,33 @@ func (j *joiner) stream(ctx context.Context, ranges []keyRange, yield take) bool
 		if err != nil {
 			return fail(err)
 		}
-		if it.asked {
+		switch {
+		case it.asked:
 			j.window.ask(&it, c)
-		} else if it.changes {
-			if j.window.questions == 0 {
-				if !yield(it.change, nil) {
-					return false
-				}
-				continue
-			}
+		case !it.changes && !it.lost:
+		case j.window.questions > 0:
 			j.window.keep(&it)
+		default:
+			if !j.pass(ctx, &it, yield) {
+				return false
+			}
 		}
 		if j.window.full() && !j.flush(ctx, yield) {
 			return false
 		}
 	}
 	return j.flush(ctx, yield)
+}
+
+// pass yields the change of an item, and notes its key if it is unknown.
+func (j *joiner) pass(ctx context.Context, it *item, yield take) bool {
+	if it.lost {
+		if err := j.note(ctx, it.key, nil); err != nil {
+			yield(btree.Change{}, err)
+			return false
+		}
+	}
+	return !it.changes || yield(it.change, nil)
 }
 
 // judge finds the outcome of a key without a rule, and whether to ask a rule about it.
@@ -152,8 +181,8 @@ func (j *joiner) judge(ctx context.Context, e *btree.Diff3Entry, rule int) (item
 			return item{}, nil, err
 		}
 		if lost {
-			it.change, it.changes = c.toward(TakeNone)
-			return it, c, j.base.lose(ctx, e.Key)
+			it.lose(c)
+			return it, c, nil
 		}
 	}
 	if it.plain, err = j.plain(ctx, c); err != nil {
@@ -166,8 +195,8 @@ func (j *joiner) judge(ctx context.Context, e *btree.Diff3Entry, rule int) (item
 		it.asked = it.plain == Undecided || j.rules.rules[rule].All
 	case it.plain == Undecided:
 		if it.asked = forBases(j.rules.rules[rule].Decider) != nil; !it.asked {
-			it.change, it.changes = c.toward(TakeNone)
-			return it, c, j.base.lose(ctx, e.Key)
+			it.lose(c)
+			return it, c, nil
 		}
 	}
 	if !it.asked {
@@ -321,11 +350,9 @@ func (j *joiner) flush(ctx context.Context, yield take) bool {
 	for i := 0; err == nil && i < len(w.items); i++ {
 		it := &w.items[i]
 		if it.asked {
-			if err = j.answer(ctx, it, &w.asked[it.rule][it.at]); err != nil {
-				break
-			}
+			err = j.answer(ctx, it, &w.asked[it.rule][it.at])
 		}
-		if it.changes && !yield(it.change, nil) {
+		if err == nil && !j.pass(ctx, it, yield) {
 			return false
 		}
 	}
@@ -357,8 +384,8 @@ func (j *joiner) answer(ctx context.Context, it *item, c *Conflict) error {
 	case !bytes.Equal(c.Key, it.key):
 		return fmt.Errorf("decide conflict of key %s: the decider has put another in its place: %w", keyText(it.key), base.ErrInvalid)
 	case c.Outcome == Undecided && j.base != nil:
-		it.change, it.changes = c.toward(TakeNone)
-		return j.base.lose(ctx, it.key)
+		it.lose(c)
+		return nil
 	case c.Outcome == Undecided:
 		return fmt.Errorf("decide conflict of key %s: the decider has left it undecided: %w", keyText(it.key), base.ErrInvalid)
 	case c.Outcome > TakeNone:
@@ -379,5 +406,9 @@ func (j *joiner) answer(ctx context.Context, it *item, c *Conflict) error {
 			return nil
 		}
 	}
-	return j.p.record.record(ctx, c)
+	value, err := c.decision()
+	if err != nil {
+		return err
+	}
+	return j.note(ctx, it.key, value)
 }

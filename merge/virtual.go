@@ -60,12 +60,13 @@ func (v *virtuals) join(ctx context.Context, all version, c *commit.Commit, dept
 	if err := ctx.Err(); err != nil {
 		return version{}, err
 	}
-	p, join, err := v.pair(ctx, all, v.version(c), depth)
+	p, blind, err := v.pair(ctx, all, v.version(c), depth)
 	if err != nil {
 		return version{}, err
 	}
-	j := newJoiner(p, v.pass.rules)
-	j.base = join
+	unknown := btree.Tree{Page: p.env.Page, Source: p.env.Sink, Root: all.unknown.Root}
+	j := newJoiner(p, v.pass.rules, unknown)
+	j.base = &baseJoin{known: newKeySet(unknown), blind: blind}
 	root, err := p.LeftTree.Apply(ctx, p.env.Sink, j.changes(ctx))
 	if err != nil {
 		return version{}, err
@@ -74,8 +75,9 @@ func (v *virtuals) join(ctx context.Context, all version, c *commit.Commit, dept
 	if root != p.LeftTree.Root { // else it may be a tree that is not here, and only LeftTree can get it
 		joined.tree = btree.Tree{Page: p.env.Page, Source: p.env.Sink, Root: root}
 	}
-	if joined.unknown, err = join.finish(ctx); err != nil {
-		return version{}, err
+	joined.unknown = unknown
+	if joined.unknown.Root, err = j.notes.Finish(ctx); err != nil {
+		return version{}, fmt.Errorf("note unknown keys of a base: %w", err)
 	}
 	if joined.commit, err = commit.NewMerge(root, p.Left, p.Right); err != nil {
 		return version{}, err
@@ -85,36 +87,31 @@ func (v *virtuals) join(ctx context.Context, all version, c *commit.Commit, dept
 	return joined, nil
 }
 
-// pair readies the merge of two versions, at most one of which has unknown keys.
-func (v *virtuals) pair(ctx context.Context, a, b version, depth int) (*Pair, *baseJoin, error) {
+// pair readies the merge of two versions. blind says that there is no base, so that every key that
+// differs is unknown.
+func (v *virtuals) pair(ctx context.Context, a, b version, depth int) (p *Pair, blind bool, err error) {
 	if commit.Compare(a.commit, b.commit) > 0 {
 		a, b = b, a
 	}
 	env := *v.pass.env
 	place := v.pass.scratch()
 	env.Sink, env.Pieces = place, place
-	p := &Pair{Left: a.commit, Right: b.commit, LeftTree: a.tree, RightTree: b.tree, env: &env, owner: noOwner}
-	join := &baseJoin{batch: batch{page: env.Page, scratch: v.pass.scratch, root: a.unknown.Root}}
-	if join.root == btree.EmptyRoot {
-		join.root = b.unknown.Root
-	}
-	join.known = newKeySet(join.tree())
+	p = &Pair{Left: a.commit, Right: b.commit, LeftTree: a.tree, RightTree: b.tree, env: &env, owner: noOwner}
 	if depth >= maxVirtualDepth || v.left == 0 {
-		join.blind = true
 		p.Base = p.LeftTree
-		return p, join, nil
+		return p, true, nil
 	}
 	v.left--
 	r, err := relate(ctx, env.Commits, env.Lost, a.commit, b.commit)
 	if err != nil {
-		return nil, nil, err
+		return nil, false, err
 	}
 	below, err := v.of(ctx, r.Bases, depth+1)
 	if err != nil {
-		return nil, nil, err
+		return nil, false, err
 	}
 	p.clockBack, p.Bases, p.Base, p.Unknown = r.ClockBack, r.Bases, below.tree, below.unknown
-	return p, join, nil
+	return p, false, nil
 }
 
 // baseDecider is a decider that may be asked about bases, since its outcomes follow from values
@@ -133,9 +130,8 @@ func forBases(d Decider) baseDecider {
 	return b
 }
 
-// baseJoin collects the unknown keys of a virtual base.
+// baseJoin finds the unknown keys of a virtual base.
 type baseJoin struct {
-	batch        // the unknown keys so far
 	known keySet // the keys unknown before
 	blind bool   // every key that differs is unknown
 }
@@ -146,20 +142,4 @@ func (b *baseJoin) lost(ctx context.Context, key []byte) (bool, error) {
 		return true, nil
 	}
 	return b.known.has(ctx, key)
-}
-
-// lose makes a key unknown.
-func (b *baseJoin) lose(ctx context.Context, key []byte) error {
-	if err := b.add(ctx, key, nil); err != nil {
-		return fmt.Errorf("note unknown keys of a base: %w", err)
-	}
-	return nil
-}
-
-// finish returns the tree of unknown keys.
-func (b *baseJoin) finish(ctx context.Context) (btree.Tree, error) {
-	if err := b.spill(ctx); err != nil {
-		return btree.Tree{}, fmt.Errorf("note unknown keys of a base: %w", err)
-	}
-	return b.tree(), nil
 }

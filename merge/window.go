@@ -17,11 +17,18 @@ type item struct {
 	key     []byte
 	change  btree.Change
 	changes bool // change is one
+	lost    bool // the key becomes unknown in a virtual base
 	// asked says that the item is asked.at of its rule. plain is the outcome without a rule.
 	asked bool
 	plain Outcome
 	rule  int
 	at    int
+}
+
+// lose makes the key unknown: a virtual base does not have it.
+func (it *item) lose(c *Conflict) {
+	it.lost = true
+	it.change, it.changes = c.toward(TakeNone)
 }
 
 // window holds keys in order while questions wait for their answers, so that a rule is asked about
