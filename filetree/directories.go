@@ -61,6 +61,14 @@ func (e *exporter) directoryMode(ctx context.Context, path string) (mode *fs.Fil
 	return &a.Mode, nil, nil
 }
 
+// isWritable reports whether its owner may write in a directory.
+func isWritable(info fs.FileInfo) bool { return info.Mode().Perm()&ownerAll == ownerAll }
+
+// makeWritable gives the owner of a directory the right to write in it, until it is settled.
+func makeWritable(parent *os.Root, name string, info fs.FileInfo) error {
+	return parent.Chmod(name, info.Mode()&keptMode|ownerAll)
+}
+
 // createMode returns the mode for making a directory, before settle. The system applies the umask.
 func createMode(mode *fs.FileMode) fs.FileMode {
 	if mode == nil {
@@ -92,11 +100,11 @@ func (e *exporter) enter(ctx context.Context, path string) (*os.Root, error) {
 		if err != nil {
 			return nil, pageError{err}
 		}
-		if problem != nil && !e.settling {
+		if problem != nil {
 			e.warn(below.path, problem)
 		}
 		below.mode = mode
-		if below.root, err = enterDirectory(e.levels[i].root, names[i], createMode(mode)); err != nil {
+		if below.root, err = enterDirectory(e.levels[i].root, names[i], mode); err != nil {
 			return nil, err
 		}
 		e.levels = append(e.levels, below)
@@ -104,9 +112,11 @@ func (e *exporter) enter(ctx context.Context, path string) (*os.Root, error) {
 	return e.levels[len(e.levels)-1].root, nil
 }
 
-// enterDirectory opens a directory, and makes it where it is absent. It does not follow links.
-func enterDirectory(parent *os.Root, name string, mode fs.FileMode) (*os.Root, error) {
-	err := parent.Mkdir(name, mode)
+// enterDirectory opens a directory with a mode from the page, nil when there is none, and makes it
+// where it is absent. A directory of the page that was entered before, as an empty one, becomes
+// writable again. It does not follow links.
+func enterDirectory(parent *os.Root, name string, mode *fs.FileMode) (*os.Root, error) {
+	err := parent.Mkdir(name, createMode(mode))
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make directory: %w", cause(err))
 	}
@@ -116,6 +126,11 @@ func enterDirectory(parent *os.Root, name string, mode fs.FileMode) (*os.Root, e
 	}
 	if !info.IsDir() {
 		return nil, fmt.Errorf("%q is no directory: %w", name, errInTheWay)
+	}
+	if mode != nil && !isWritable(info) {
+		if err := makeWritable(parent, name, info); err != nil {
+			return nil, fmt.Errorf("open directory: %w", cause(err))
+		}
 	}
 	sub, err := parent.OpenRoot(name)
 	if err != nil {
@@ -133,7 +148,7 @@ func enterDirectory(parent *os.Root, name string, mode fs.FileMode) (*os.Root, e
 func (e *exporter) leave(n int) {
 	for i := len(e.levels) - 1; i >= n; i-- {
 		l := e.levels[i]
-		if e.settling && l.mode != nil {
+		if l.mode != nil {
 			if err := l.settle(e.options.Preserve); err != nil {
 				e.warn(l.path, fmt.Errorf("set mode of directory: %w", cause(err)))
 			}

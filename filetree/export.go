@@ -68,7 +68,6 @@ type exporter struct {
 	options  ExportOptions
 	snap     *ledger.Snapshot
 	levels   []level // the open directories on the present path: the target, then each below the one before
-	settling bool    // directories get their modes when they are left
 	result   ExportResult
 	progress Progress
 	buffer   []byte
@@ -94,16 +93,10 @@ func Export(ctx context.Context, snap *ledger.Snapshot, target string, o *Export
 	if err := e.openTarget(ctx, target); err != nil {
 		return e.result, err
 	}
-	defer e.leave(0)
-	if err := e.prepare(ctx, e.levels[0].root); err != nil {
-		return e.result, err
+	err := e.prepare(ctx, e.levels[0].root)
+	if err == nil {
+		err = e.each(ctx, e.item)
 	}
-	if err := e.each(ctx, e.file); err != nil {
-		return e.result, err
-	}
-	e.leave(1)
-	e.settling = true
-	err := e.each(ctx, e.linkOrDirectory)
 	e.leave(0) // which may warn
 	return e.result, err
 }
@@ -183,12 +176,12 @@ func (e *exporter) standing(ctx context.Context, root *os.Root, path string) (st
 			return "", err
 		case !info.IsDir():
 			return name, nil
-		case e.options.DryRun || info.Mode().Perm()&ownerAll == ownerAll:
+		case e.options.DryRun || isWritable(info):
 			continue
 		}
 		mode, _, err := e.directoryMode(ctx, path[:i])
 		if err == nil && mode != nil {
-			err = root.Chmod(name, info.Mode()&keptMode|ownerAll)
+			err = makeWritable(root, name, info)
 		}
 		if err != nil {
 			return "", err
@@ -218,9 +211,9 @@ func typeOf(item Item) Type {
 	return item.Attributes.Type
 }
 
-// file is the first pass: files, and the directories that hold them. Links are made later, so that
-// no path leads through one.
-func (e *exporter) file(ctx context.Context, item Item, path string) error {
+// item makes a file, a link or an empty directory, and the directories that hold it. No path leads
+// through a link: enter does not follow it.
+func (e *exporter) item(ctx context.Context, item Item, path string) error {
 	if err := checkPath(item.Entry.Key); err != nil {
 		e.warn(path, err)
 		return nil
@@ -228,15 +221,22 @@ func (e *exporter) file(ctx context.Context, item Item, path string) error {
 	if item.Problem != nil {
 		e.warn(path, fmt.Errorf("written without attributes: %w", item.Problem))
 	}
-	if typeOf(item) != File {
-		return nil
-	}
+	kind := typeOf(item)
 	parent, name := splitPath(path)
-	dir, err := e.enter(ctx, parent)
-	if err != nil {
-		return e.failed(path, err)
+	if kind == Directory {
+		parent = path
 	}
-	return e.write(ctx, dir, item, path, name)
+	dir, err := e.enter(ctx, parent)
+	switch {
+	case err != nil:
+		return e.failed(path, err)
+	case kind == File:
+		return e.write(ctx, dir, item, path, name)
+	case kind == Link:
+		return e.link(ctx, dir, item, path, name)
+	}
+	e.done(path)
+	return nil
 }
 
 // pageError is an error of the page, not of the file system. It ends the export.
@@ -321,31 +321,6 @@ func (e *exporter) finish(dir *os.Root, f *os.File, name string, a *Attributes) 
 		return nil
 	}
 	return setTime(dir, name, a.ModTime)
-}
-
-// linkOrDirectory is the second pass: links and empty directories. It also visits the directories
-// of files, which get their modes now that they are complete.
-func (e *exporter) linkOrDirectory(ctx context.Context, item Item, path string) error {
-	if checkPath(item.Entry.Key) != nil {
-		return nil
-	}
-	kind := typeOf(item)
-	parent, name := splitPath(path)
-	if kind == Directory {
-		parent = path
-	}
-	dir, err := e.enter(ctx, parent)
-	_, fatal := errors.AsType[pageError](err)
-	switch {
-	case kind == File && !fatal: // the first pass has reported it
-	case err != nil:
-		return e.failed(path, err)
-	case kind == Directory:
-		e.done(path)
-	default:
-		return e.link(ctx, dir, item, path, name)
-	}
-	return nil
 }
 
 func (e *exporter) link(ctx context.Context, dir *os.Root, item Item, path, name string) error {
