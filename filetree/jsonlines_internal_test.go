@@ -91,12 +91,12 @@ func TestAppendJSONBytesIsJSON(t *testing.T) {
 	})
 }
 
-// Long values are written in parts; no part may cut a rune or an escape.
-func TestEachTextCutsBetweenRunes(t *testing.T) {
+// Long values are written by characters.
+func TestLongText(t *testing.T) {
 	for _, s := range []string{strings.Repeat("aé日😀\u2028", 20000), strings.Repeat("x", smallBytes-1) + "日", strings.Repeat("x", smallBytes-2) + "\u2029"} {
 		var got []byte
-		err := eachText(iotest.HalfReader(strings.NewReader(s)), func(b []byte) error {
-			got = appendEscaped(got, b)
+		err := eachRune(iotest.HalfReader(strings.NewReader(s)), func(r rune) error {
+			got = appendEscaped(got, r)
 			return nil
 		})
 		if err != nil {

@@ -92,8 +92,8 @@ func WriteJSONValue(out *bufio.Writer, value io.ReadSeeker) error {
 	}
 	if text {
 		out.WriteByte('"')
-		err = eachText(value, func(b []byte) error {
-			_, err := out.Write(appendEscaped(nil, b))
+		err = eachRune(value, func(r rune) error {
+			_, err := out.Write(appendEscaped(out.AvailableBuffer(), r))
 			return err
 		})
 		return errors.Join(err, out.WriteByte('"'))
@@ -118,31 +118,25 @@ func AppendJSONBytes(dst, b []byte) []byte {
 		return append(dst, `"}`...)
 	}
 	dst = append(dst, '"')
-	dst = appendEscaped(dst, b)
+	for _, r := range string(b) {
+		dst = appendEscaped(dst, r)
+	}
 	return append(dst, '"')
 }
 
-// appendEscaped appends UTF-8 escaped for the inside of a JSON string.
-func appendEscaped(dst, b []byte) []byte {
-	for len(b) > 0 {
-		c := b[0]
-		switch c {
-		case '"', '\\':
-			dst, b = append(dst, '\\', c), b[1:]
-			continue
-		case '\n':
-			dst, b = append(dst, `\n`...), b[1:]
-			continue
-		case '\r':
-			dst, b = append(dst, `\r`...), b[1:]
-			continue
-		case '\t':
-			dst, b = append(dst, `\t`...), b[1:]
-			continue
-		}
-		dst, b = appendVisible(dst, b)
+// appendEscaped appends a character for the inside of a JSON string.
+func appendEscaped(dst []byte, r rune) []byte {
+	switch r {
+	case '"', '\\':
+		return append(dst, '\\', byte(r))
+	case '\n':
+		return append(dst, `\n`...)
+	case '\r':
+		return append(dst, `\r`...)
+	case '\t':
+		return append(dst, `\t`...)
 	}
-	return dst
+	return appendVisible(dst, r)
 }
 
 // EscapeJSON returns equivalent JSON without characters that affect a terminal: it writes control
@@ -153,8 +147,8 @@ func EscapeJSON(line []byte) []byte {
 		return line
 	}
 	out := make([]byte, 0, len(line)+16)
-	for len(line) > 0 {
-		out, line = appendVisible(out, line)
+	for _, r := range string(line) {
+		out = appendVisible(out, r)
 	}
 	return out
 }
@@ -164,25 +158,20 @@ func acts(r rune) bool {
 	return r < 0x20 || r >= 0x7f && (unicode.In(r, unicode.Cc, unicode.Cf) || r == '\u2028' || r == '\u2029')
 }
 
-// appendVisible moves the first character of b, which is not empty, to dst, and escapes it when it
-// affects a terminal.
-func appendVisible(dst, b []byte) (to, rest []byte) {
-	if b[0] >= 0x20 && b[0] < 0x7f {
-		return append(dst, b[0]), b[1:]
-	}
-	r, size := utf8.DecodeRune(b)
+// appendVisible appends a character, escaped when it affects a terminal.
+func appendVisible(dst []byte, r rune) []byte {
 	if !acts(r) {
-		return append(dst, b[:size]...), b[size:]
+		return utf8.AppendRune(dst, r)
 	}
 	for _, unit := range utf16.AppendRune(nil, r) {
 		dst = fmt.Appendf(dst, `\u%04x`, unit)
 	}
-	return dst, b[size:]
+	return dst
 }
 
 // isText reports whether all bytes of r are valid UTF-8.
 func isText(r io.Reader) (bool, error) {
-	err := eachText(r, func([]byte) error { return nil })
+	err := eachRune(r, func(rune) error { return nil })
 	if errors.Is(err, errNotText) {
 		return false, nil
 	}
@@ -191,44 +180,21 @@ func isText(r io.Reader) (bool, error) {
 
 var errNotText = errors.New("not UTF-8")
 
-// eachText calls fn with the bytes of r, in parts that end at the ends of runes. It fails with
-// errNotText for other than UTF-8.
-func eachText(r io.Reader, fn func([]byte) error) error {
-	buf := make([]byte, smallBytes)
-	kept := 0
+// eachRune calls fn with the characters of r. It fails with errNotText for other than UTF-8.
+func eachRune(r io.Reader, fn func(rune) error) error {
+	in := bufio.NewReaderSize(r, smallBytes)
 	for {
-		n, readErr := r.Read(buf[kept:])
-		n += kept
-		whole := n
-		if readErr == nil {
-			whole = wholeRunes(buf[:n])
+		c, size, err := in.ReadRune()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err == nil && c == utf8.RuneError && size == 1:
+			err = errNotText
+		case err == nil:
+			err = fn(c)
 		}
-		if !utf8.Valid(buf[:whole]) {
-			return errNotText
-		}
-		if err := fn(buf[:whole]); err != nil {
+		if err != nil {
 			return err
 		}
-		kept = copy(buf, buf[whole:n])
-		if errors.Is(readErr, io.EOF) {
-			return nil
-		}
-		if readErr != nil {
-			return readErr
-		}
 	}
-}
-
-// wholeRunes returns the length of b without an incomplete rune at its end.
-func wholeRunes(b []byte) int {
-	for i := 1; i <= min(utf8.UTFMax-1, len(b)); i++ {
-		c := b[len(b)-i]
-		if utf8.RuneStart(c) {
-			if !utf8.FullRune(b[len(b)-i:]) {
-				return len(b) - i
-			}
-			break
-		}
-	}
-	return len(b)
 }
