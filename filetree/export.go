@@ -68,9 +68,22 @@ type exporter struct {
 	options  ExportOptions
 	snap     *ledger.Snapshot
 	levels   []level // the open directories on the present path: the target, then each below the one before
-	result   ExportResult
-	progress Progress
+	replaced int64
 	buffer   []byte
+	reporter
+}
+
+func newExporter(snap *ledger.Snapshot, o *ExportOptions) *exporter {
+	e := &exporter{snap: snap, buffer: make([]byte, 128<<10)}
+	if o != nil {
+		e.options = *o
+	}
+	e.onWarning, e.onProgress = e.options.Warn, e.options.Progress
+	return e
+}
+
+func (e *exporter) result() ExportResult {
+	return ExportResult{Files: e.now.Files, Bytes: e.now.Bytes, Replaced: e.replaced, Warnings: e.warnings}
 }
 
 // Export writes the entries of a snapshot as a tree of files below target (F3). It creates target,
@@ -83,22 +96,20 @@ type exporter struct {
 // is left incomplete. Errors: ErrNotEmpty, those of the file system about target itself, and of
 // ledger.Snapshot, such as ledger.ErrCorrupt for a damaged value.
 func Export(ctx context.Context, snap *ledger.Snapshot, target string, o *ExportOptions) (ExportResult, error) {
-	e := &exporter{snap: snap, buffer: make([]byte, 128<<10)}
-	if o != nil {
-		e.options = *o
-	}
+	e := newExporter(snap, o)
 	if e.options.DryRun {
-		return e.result, e.foresee(ctx, target)
+		err := e.foresee(ctx, target)
+		return e.result(), err
 	}
 	if err := e.openTarget(ctx, target); err != nil {
-		return e.result, err
+		return e.result(), err
 	}
 	err := e.prepare(ctx, e.levels[0].root)
 	if err == nil {
 		err = e.each(ctx, e.item)
 	}
 	e.leave(0) // which may warn
-	return e.result, err
+	return e.result(), err
 }
 
 // foresee counts what Export would do.
@@ -121,7 +132,7 @@ func (e *exporter) foresee(ctx context.Context, target string) error {
 			e.warn(path, err)
 			return nil
 		}
-		e.result.Bytes += item.Entry.Size
+		e.passed(item.Entry.Size)
 		e.done(path)
 		return nil
 	})
@@ -147,7 +158,7 @@ func (e *exporter) prepare(ctx context.Context, root *os.Root) error {
 		}
 		name, err := e.standing(ctx, root, path)
 		if err == nil && name != "" && name != last { // one file may block several entries
-			e.result.Replaced, last = e.result.Replaced+1, name
+			e.replaced, last = e.replaced+1, name
 			if !e.options.DryRun {
 				err = root.Remove(name)
 			}
@@ -295,9 +306,7 @@ func (e *exporter) copy(ctx context.Context, f *os.File, item Item) error {
 		if _, err := f.Write(e.buffer[:n]); err != nil {
 			return fmt.Errorf("write file: %w", cause(err))
 		}
-		e.result.Bytes += int64(n)
-		e.progress.Bytes += int64(n)
-		e.report()
+		e.passed(int64(n))
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -340,8 +349,7 @@ func (e *exporter) link(ctx context.Context, dir *os.Root, item Item, path, name
 	if err := setLinkTime(dir, name, item.Attributes.ModTime); err != nil {
 		return e.failed(path, fmt.Errorf("set time of link: %w", cause(err)))
 	}
-	e.result.Bytes += int64(len(target))
-	e.progress.Bytes += int64(len(target))
+	e.passed(int64(len(target)))
 	e.done(path)
 	return nil
 }
@@ -353,26 +361,6 @@ func inTheWay(err error) error {
 		return fmt.Errorf("%w: %w", errInTheWay, err)
 	}
 	return err
-}
-
-func (e *exporter) warn(path string, err error) {
-	e.result.Warnings++
-	if e.options.Warn != nil {
-		e.options.Warn(Warning{Path: path, Err: err})
-	}
-}
-
-func (e *exporter) done(path string) {
-	e.result.Files++
-	e.progress.Files++
-	e.progress.Path = path
-	e.report()
-}
-
-func (e *exporter) report() {
-	if e.options.Progress != nil {
-		e.options.Progress(e.progress)
-	}
 }
 
 // checkPath reports why key is not a path of a file below a directory.

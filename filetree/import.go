@@ -16,29 +16,6 @@ import (
 // maxKeyBytes is the greatest length of a key of a page.
 const maxKeyBytes = 4096
 
-// Warning reports one path that was left out, and why. Everything else is done.
-type Warning struct {
-	// Path is relative to the tree, slash separated.
-	Path string
-	Err  error
-}
-
-// Error returns the path, quoted when it has to be, and the reason.
-func (w Warning) Error() string { return fmt.Sprintf("%q: %v", w.Path, w.Err) }
-
-// Unwrap returns the reason.
-func (w Warning) Unwrap() error { return w.Err }
-
-// Progress is the progress of a long call.
-type Progress struct {
-	// Files is the number of files, links and empty directories processed, or of lines.
-	Files int64
-	// Bytes is the number of bytes read or written.
-	Bytes int64
-	// Path is the present path.
-	Path string
-}
-
 // ImportOptions configure an import. The zero value and a nil pointer are useful.
 type ImportOptions struct {
 	// Message is recorded in the commit.
@@ -78,13 +55,13 @@ type Result struct {
 
 // importer applies actions in a transaction.
 type importer struct {
-	options  ImportOptions
-	page     *ledger.Page
-	base     *ledger.Snapshot
-	tx       *ledger.Tx
-	tally    tally
-	result   Result
-	progress Progress
+	options ImportOptions
+	page    *ledger.Page
+	base    *ledger.Snapshot
+	tx      *ledger.Tx
+	tally   tally
+	result  Result
+	reporter
 }
 
 // Import makes the paths with attributes in page equal to the tree at dir, in one transaction (F1,
@@ -125,6 +102,7 @@ func transact(ctx context.Context, page *ledger.Page, o *ImportOptions, fn func(
 	if o != nil {
 		im.options = *o
 	}
+	im.onWarning, im.onProgress = im.options.Warn, im.options.Progress
 	var head ledger.CommitID
 	if !im.options.DryRun {
 		tx, err := page.Begin(ctx, &ledger.TxOptions{FailOnConflict: true})
@@ -143,6 +121,7 @@ func transact(ctx context.Context, page *ledger.Page, o *ImportOptions, fn func(
 	if err := fn(im); err != nil {
 		return Result{}, err
 	}
+	im.result.Bytes, im.result.Warnings = im.now.Bytes, im.warnings
 	if im.options.DryRun {
 		return im.result, nil
 	}
@@ -255,7 +234,7 @@ func (im *importer) single(ctx context.Context, name string, info fs.FileInfo) e
 // apply applies one action; with DryRun it only counts.
 func (im *importer) apply(ctx context.Context, a *action) error {
 	im.tally.add(a)
-	im.progress.Path = a.path
+	im.now.Path = a.path
 	switch {
 	case a.kept:
 		return nil
@@ -277,7 +256,7 @@ func (im *importer) apply(ctx context.Context, a *action) error {
 			return nil
 		}
 	}
-	im.doneFile()
+	im.done(a.path)
 	return nil
 }
 
@@ -329,10 +308,10 @@ func (im *importer) put(ctx context.Context, a *action) (bool, error) {
 	}
 	switch {
 	case im.options.DryRun:
-		im.addBytes(a.size)
+		im.passed(a.size)
 		return true, im.count(ctx, a.known)
 	case a.file != nil:
-		r := &fileReader{file: a.file, info: a.info, read: im.addBytes}
+		r := &fileReader{file: a.file, info: a.info, read: im.passed}
 		if err := im.tx.PutReader(ctx, key, r, -1, priority); err != nil {
 			if r.err == nil || ctx.Err() != nil {
 				return false, err
@@ -344,7 +323,7 @@ func (im *importer) put(ctx context.Context, a *action) (bool, error) {
 		if err := im.tx.PutPriority(ctx, key, *a.content, priority); err != nil {
 			return false, err
 		}
-		im.addBytes(int64(len(*a.content)))
+		im.passed(int64(len(*a.content)))
 	}
 	if err := im.tx.Put(ctx, AttributesKey(key), a.attributes.Encode()); err != nil {
 		return false, err
@@ -371,31 +350,6 @@ func (im *importer) count(ctx context.Context, known bool, keys ...[]byte) error
 		im.result.Changed++
 	}
 	return nil
-}
-
-// doneFile reports that a file, or a line, has been processed.
-func (im *importer) doneFile() {
-	im.progress.Files++
-	im.report()
-}
-
-func (im *importer) warn(path string, err error) {
-	im.result.Warnings++
-	if im.options.Warn != nil {
-		im.options.Warn(Warning{Path: path, Err: err})
-	}
-}
-
-func (im *importer) addBytes(n int64) {
-	im.result.Bytes += n
-	im.progress.Bytes += n
-	im.report()
-}
-
-func (im *importer) report() {
-	if im.options.Progress != nil {
-		im.options.Progress(im.progress)
-	}
 }
 
 // fileReader reads a long file, and fails at the end if the file changed meanwhile, so that nothing

@@ -61,9 +61,8 @@ func (im *importer) line(ctx context.Context, l *lineReader) error {
 	if err := im.tx.PutPriority(ctx, l.key, l.value, priority); err != nil {
 		return err
 	}
-	im.addBytes(int64(len(l.value)))
-	im.progress.Path = string(l.key)
-	im.doneFile()
+	im.passed(int64(len(l.value)))
+	im.done(string(l.key))
 	return im.count(ctx, known, l.key)
 }
 

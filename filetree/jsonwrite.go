@@ -25,29 +25,24 @@ import (
 // streamed, whatever their size, and read twice. With DryRun, entries are only counted, and w may
 // be nil. Overwrite and Warn are not used. Errors: those of w and of ledger.Snapshot.
 func ExportJSONLines(ctx context.Context, snap *ledger.Snapshot, w io.Writer, o *ExportOptions) (ExportResult, error) {
-	e := &exporter{snap: snap}
-	if o != nil {
-		e.options = *o
-	}
+	e := newExporter(snap, o)
 	out := bufio.NewWriterSize(w, 64<<10)
 	for entry, err := range snap.Scan(ctx, ledger.ScanOptions{Prefix: e.options.Prefix}) {
 		if err != nil {
-			return e.result, err
+			return e.result(), err
 		}
-		if e.options.DryRun {
-			e.result.Bytes += entry.Size
-		} else if err := e.line(ctx, out, entry); err != nil {
-			return e.result, fmt.Errorf("export %q: %w", entry.Key, err)
+		if !e.options.DryRun {
+			if err := writeLine(ctx, out, entry); err != nil {
+				return e.result(), fmt.Errorf("export %q: %w", entry.Key, err)
+			}
 		}
+		e.passed(entry.Size)
 		e.done(string(entry.Key))
 	}
-	if e.options.DryRun {
-		return e.result, nil
-	}
-	return e.result, out.Flush()
+	return e.result(), out.Flush()
 }
 
-func (e *exporter) line(ctx context.Context, out *bufio.Writer, entry ledger.Entry) error {
+func writeLine(ctx context.Context, out *bufio.Writer, entry ledger.Entry) error {
 	out.WriteString(`{"key":`)
 	out.Write(AppendJSONBytes(nil, entry.Key))
 	if entry.Priority == ledger.Lazy {
@@ -57,8 +52,6 @@ func (e *exporter) line(ctx context.Context, out *bufio.Writer, entry ledger.Ent
 	if err := lineValue(ctx, out, entry); err != nil {
 		return err
 	}
-	e.result.Bytes += entry.Size
-	e.progress.Bytes += entry.Size
 	_, err := out.WriteString("}\n") // bufio keeps the first error of all writes
 	return err
 }
