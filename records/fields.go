@@ -9,11 +9,6 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// fields is the merge function for the values of a type.
-type fields struct {
-	merge merger
-}
-
 // merger merges a value that both sides may have changed. base is the zero reflect.Value when the
 // common ancestors have different versions of the record. leftNewer reports which side wrote the
 // record last. lost reports that a change of one side was dropped.
@@ -21,16 +16,8 @@ type merger func(base, left, right reflect.Value, leftNewer bool) (merged reflec
 
 var timeType = reflect.TypeFor[time.Time]()
 
-// fieldsOf reads the struct tags of T. Errors match ledger.ErrInvalid.
-func fieldsOf[T any]() (*fields, error) {
-	m, err := mergerOf(reflect.TypeFor[T](), "", nil)
-	if err != nil {
-		return nil, err
-	}
-	return &fields{m}, nil
-}
-
-// mergerOf returns the merger of a type with a tag. within lists the enclosing structs.
+// mergerOf returns the merger of a type with a tag, which reads the tags of structs. within lists
+// the enclosing structs. Errors match ledger.ErrInvalid.
 func mergerOf(t reflect.Type, tag string, within []reflect.Type) (merger, error) {
 	ordered := t == timeType || t.Kind() == reflect.String || t.Kind() >= reflect.Int && t.Kind() <= reflect.Float64
 	switch {

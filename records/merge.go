@@ -74,7 +74,7 @@ type version[T any] struct {
 	value *T     // nil: absent or unreadable
 }
 
-func (s *strategy[T]) version(ctx context.Context, r reader, id string) (v version[T], err error) {
+func (s *strategy[T]) version(ctx context.Context, r ledger.Reader, id string) (v version[T], err error) {
 	v.row, err = r.Get(ctx, s.c.PageKey(id))
 	if errors.Is(err, ledger.ErrNotFound) {
 		return v, nil
@@ -92,7 +92,7 @@ func (s *strategy[T]) version(ctx context.Context, r reader, id string) (v versi
 // of all rows of the record that a side has changed; the other rows are equal on all sides.
 func (s *strategy[T]) record(ctx context.Context, m *rules.Merge, g *rules.Group, id string) error {
 	var of [3]version[T]
-	for i, r := range []reader{m.Base, m.Left, m.Right} {
+	for i, r := range []ledger.Reader{m.Base.Reader, m.Left.Reader, m.Right.Reader} {
 		var err error
 		if of[i], err = s.version(ctx, r, id); err != nil {
 			return err
@@ -121,7 +121,7 @@ func (s *strategy[T]) record(ctx context.Context, m *rules.Merge, g *rules.Group
 	if err != nil {
 		return err
 	}
-	return s.index(ctx, m, g, id, result.value)
+	return s.index(ctx, m, g, id, of[0].value, result.value)
 }
 
 // merged returns the merged record, with a nil row when it is deleted, and whether a change of one
@@ -155,7 +155,7 @@ func (s *strategy[T]) merged(ctx context.Context, g *rules.Group, id string, bas
 	case known:
 		from = reflect.ValueOf(new(T)).Elem()
 	}
-	v, lost := mergeOne(s.c.fields.merge, from, reflect.ValueOf(left.value).Elem(), reflect.ValueOf(right.value).Elem(), side == rules.SideLeft)
+	v, lost := mergeOne(s.c.merge, from, reflect.ValueOf(left.value).Elem(), reflect.ValueOf(right.value).Elem(), side == rules.SideLeft)
 	result.value = new(T)
 	reflect.ValueOf(result.value).Elem().Set(v)
 	result.row, err = s.c.encode(result.value)
@@ -178,9 +178,10 @@ func (s *strategy[T]) baseKnown(ctx context.Context, g *rules.Group, id string) 
 
 func equal(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
 
-// index makes the index rows of a record match the merged value. It removes the changed rows of the
-// group, which have the base version now, and unchanged rows of the base that no longer apply.
-func (s *strategy[T]) index(ctx context.Context, m *rules.Merge, g *rules.Group, id string, value *T) error {
+// index makes the index rows of a record match the merged value; base is its value in the base. It
+// removes the changed rows of the group, which have the base version now, and unchanged rows of the
+// base that no longer apply.
+func (s *strategy[T]) index(ctx context.Context, m *rules.Merge, g *rules.Group, id string, base, value *T) error {
 	now, err := s.c.indexed(id, value)
 	if err != nil {
 		return err
@@ -194,11 +195,7 @@ func (s *strategy[T]) index(ctx context.Context, m *rules.Merge, g *rules.Group,
 			there = append(there, c.Key)
 		}
 	}
-	base, err := s.version(ctx, m.Base, id)
-	if err != nil {
-		return err
-	}
-	if rows, err := s.c.indexed(id, base.value); err == nil {
+	if rows, err := s.c.indexed(id, base); err == nil {
 		there = append(there, rows...)
 	}
 	for _, row := range there { // all go, except those of the merged record
@@ -218,7 +215,7 @@ func (s *strategy[T]) Finish(ctx context.Context, m *rules.Merge) error {
 	var seed []string // equal on all devices, and unique to this merge
 	own, indexed := true, len(s.c.o.Indexes) > 0
 	for _, side := range []*ledger.Snapshot{m.Left, m.Right} {
-		found, err := s.c.readMarks(ctx, side)
+		found, err := s.c.readMarks(ctx, side.Reader)
 		if err != nil {
 			return err
 		}
@@ -227,7 +224,7 @@ func (s *strategy[T]) Finish(ctx context.Context, m *rules.Merge) error {
 	}
 	slices.Sort(seed)
 	nonce := sha256.Sum256([]byte(strings.Join(seed, " ")))
-	now, err := s.c.readMarks(ctx, m.Result)
+	now, err := s.c.readMarks(ctx, m.Result.Reader)
 	switch {
 	case err != nil || own && now.own || !own && !indexed:
 	case own:

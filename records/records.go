@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -84,7 +84,7 @@ type Collection[T any] struct {
 	name   string
 	prefix []byte // of all rows
 	o      Options[T]
-	fields *fields
+	merge  merger // of the fields of a value
 	own    []byte // the value of the mark
 	// behind are the row prefixes of the indexes.
 	behind [][]byte
@@ -133,7 +133,7 @@ func (c *Collection[T]) check() (err error) {
 		}
 		seen[x.Name] = true
 	}
-	c.fields, err = fieldsOf[T]()
+	c.merge, err = mergerOf(reflect.TypeFor[T](), "", nil)
 	return err
 }
 
@@ -146,13 +146,6 @@ func checkName(name string) error {
 
 // Name returns the name of the collection.
 func (c *Collection[T]) Name() string { return c.name }
-
-// reader is the common interface of snapshots and transactions.
-type reader interface {
-	Get(ctx context.Context, key []byte) ([]byte, error)
-	Scan(ctx context.Context, o ledger.ScanOptions) iter.Seq2[ledger.Entry, error]
-	Iter(o ledger.ScanOptions) *ledger.Iter
-}
 
 // The kinds of rows, after the prefix.
 const (
@@ -249,7 +242,7 @@ func (c *Collection[T]) decode(row []byte) (*T, error) {
 }
 
 // get returns the value of a record, or ledger.ErrNotFound.
-func (c *Collection[T]) get(ctx context.Context, r reader, id string) (v *T, err error) {
+func (c *Collection[T]) get(ctx context.Context, r ledger.Reader, id string) (v *T, err error) {
 	var row []byte
 	if err = checkID(id); err == nil {
 		row, err = r.Get(ctx, c.PageKey(id))
@@ -271,7 +264,7 @@ func (c *Collection[T]) explain(what, id string, err error) error {
 // ledger.ErrInvalid for an invalid id; ErrNewer; those of the codec and of Page.View.
 func (c *Collection[T]) Get(ctx context.Context, id string) (v *T, err error) {
 	err = c.page.View(ctx, func(s *ledger.Snapshot) (err error) {
-		v, err = c.get(ctx, s, id)
+		v, err = c.get(ctx, s.Reader, id)
 		return err
 	})
 	return v, err
@@ -294,13 +287,13 @@ func (c *Collection[T]) Delete(ctx context.Context, id string) error {
 
 // At returns the collection in a snapshot of its page.
 func (c *Collection[T]) At(s *ledger.Snapshot) *View[T] {
-	return &View[T]{c: c, r: s, snap: s}
+	return &View[T]{c: c, r: s.Reader, snap: s}
 }
 
 // View is one state of a collection. The snapshot or transaction limits concurrent use.
 type View[T any] struct {
 	c    *Collection[T]
-	r    reader
+	r    ledger.Reader
 	snap *ledger.Snapshot // nil in a transaction
 	tx   *ledger.Tx       // nil in a snapshot
 }
@@ -318,7 +311,7 @@ func (v *View[T]) Get(ctx context.Context, id string) (*T, error) { return v.c.g
 
 // In returns the collection within a transaction of its page.
 func (c *Collection[T]) In(tx *ledger.Tx) *Tx[T] {
-	return &Tx[T]{View[T]{c: c, r: tx, tx: tx}}
+	return &Tx[T]{View[T]{c: c, r: tx.Reader, tx: tx}}
 }
 
 // freshness is a commit, or a transaction with its own mark, in which the index rows match the
@@ -427,24 +420,18 @@ func (t *Tx[T]) checkUnique(ctx context.Context, id string, rows [][]byte) error
 	return nil
 }
 
-// writer receives index rows.
-type writer interface {
-	Put(ctx context.Context, key, value []byte) error
-	Delete(ctx context.Context, key []byte) error
-}
-
 // moveRows changes the index rows of a record from old to now. Both lists are sorted.
-func (c *Collection[T]) moveRows(ctx context.Context, w writer, old, now [][]byte) error {
+func (c *Collection[T]) moveRows(ctx context.Context, tx *ledger.Tx, old, now [][]byte) error {
 	for _, row := range old {
 		if !contains(now, row) {
-			if err := w.Delete(ctx, row); err != nil {
+			if err := tx.Delete(ctx, row); err != nil {
 				return err
 			}
 		}
 	}
 	for _, row := range now {
 		if !contains(old, row) {
-			if err := w.Put(ctx, row, nil); err != nil {
+			if err := tx.Put(ctx, row, nil); err != nil {
 				return err
 			}
 		}

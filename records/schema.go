@@ -52,7 +52,7 @@ type marks struct {
 	own bool
 }
 
-func (c *Collection[T]) readMarks(ctx context.Context, r reader) (m marks, err error) {
+func (c *Collection[T]) readMarks(ctx context.Context, r ledger.Reader) (m marks, err error) {
 	for e, err := range r.Scan(ctx, ledger.ScanOptions{Prefix: c.row(rowMark, nil)}) {
 		var row []byte
 		if err == nil {
@@ -70,13 +70,13 @@ func (c *Collection[T]) readMarks(ctx context.Context, r reader) (m marks, err e
 }
 
 // setMark replaces the marks in old by one mark.
-func (c *Collection[T]) setMark(ctx context.Context, w writer, old marks, nonce []byte) error {
+func (c *Collection[T]) setMark(ctx context.Context, tx *ledger.Tx, old marks, nonce []byte) error {
 	for _, row := range old.rows {
-		if err := w.Delete(ctx, row); err != nil {
+		if err := tx.Delete(ctx, row); err != nil {
 			return fmt.Errorf("remove a mark: %w", err)
 		}
 	}
-	if err := w.Put(ctx, c.row(rowMark, nonce), c.own); err != nil {
+	if err := tx.Put(ctx, c.row(rowMark, nonce), c.own); err != nil {
 		return fmt.Errorf("write the mark: %w", err)
 	}
 	return nil
@@ -93,7 +93,7 @@ func newNonce() []byte {
 func (c *Collection[T]) prepare(ctx context.Context) error {
 	var found marks
 	err := c.page.View(ctx, func(s *ledger.Snapshot) (err error) {
-		found, err = c.readMarks(ctx, s)
+		found, err = c.readMarks(ctx, s.Reader)
 		return err
 	})
 	if err == nil && found.version > c.o.Version {
@@ -129,7 +129,7 @@ func (t *Tx[T]) mark(ctx context.Context) error {
 	if f := t.c.fresh.Load(); f != nil && f.tx.Value() == t.tx {
 		return nil
 	}
-	found, err := t.c.readMarks(ctx, t.tx)
+	found, err := t.c.readMarks(ctx, t.tx.Reader)
 	switch {
 	case err != nil:
 	case !found.own:
@@ -143,17 +143,10 @@ func (t *Tx[T]) mark(ctx context.Context) error {
 	return err
 }
 
-// rows is the reader and writer of reindex.
-type rows interface {
-	reader
-	writer
-	DeleteRange(ctx context.Context, from, to []byte) error
-}
-
 // reindex rebuilds all index rows, with a new mark. Unreadable records get none. The mark of an
 // empty collection has no nonce, so that all devices begin with the same mark.
-func (c *Collection[T]) reindex(ctx context.Context, tx rows, nonce []byte) error {
-	old, err := c.readMarks(ctx, tx)
+func (c *Collection[T]) reindex(ctx context.Context, tx *ledger.Tx, nonce []byte) error {
+	old, err := c.readMarks(ctx, tx.Reader)
 	if err != nil {
 		return err
 	}
