@@ -12,7 +12,7 @@
 //	I2: a change of one side stands, deletions too; rules decide only about keys that both sides
 //	    changed to different content.
 //	I3: nodes that a side shares with the base are not read for it; memory depends neither on the
-//	    number of changes nor on that of conflicts.
+//	    number of changes nor on that of conflicts, except for what owners make and report.
 //	I4: a virtual base leaves nothing behind: no commit, and no node that a commit reaches.
 //	I5: when neither side has a non-merge commit of its own, no rule is asked: so devices with
 //	    different rules stop merging each other's merges.

@@ -18,7 +18,7 @@ import (
 // Several pages may be merged at once. The result must depend on the arguments alone, and not on
 // which side is left, so that all devices get the same result. The context is as for a
 // ledger.Resolver. A strategy that fails or panics makes the merge fail. A merge holds the changed
-// keys of the namespace in memory.
+// keys of the namespace, and the reports about them, in memory.
 type GroupStrategy interface {
 	// Name is recorded as the rule of Group.Take's decisions: 1 to 128 bytes of UTF-8.
 	Name() string
