@@ -177,7 +177,7 @@ func (c *cloud) name() *ledger.Cloud {
 // device returns a device in memory.
 func (c *cloud) device(b *testing.B) *device {
 	b.Helper()
-	d := &device{b: b, t: &tally{Meter: bucket.NewMeter(c.bucket)}}
+	d := &device{b: b, t: &tally{Meter: bucket.NewMeter(c.bucket, bucket.MeterOptions{})}}
 	d.repo, d.page = openPage(b, "", c.options(d.t, true))
 	_, err := d.repo.SetCloud(b.Context(), c.name())
 	must(b, err)
@@ -187,7 +187,7 @@ func (c *cloud) device(b *testing.B) *device {
 // clone makes a device on the disk of what the bucket has. Its page is open.
 func (c *cloud) clone(b *testing.B) *device {
 	b.Helper()
-	d := &device{b: b, t: &tally{Meter: bucket.NewMeter(c.bucket)}}
+	d := &device{b: b, t: &tally{Meter: bucket.NewMeter(c.bucket, bucket.MeterOptions{})}}
 	o := c.options(d.t, false)
 	o.CacheBytes = ledger.DefaultCacheBytes
 	repo, err := ledger.Clone(b.Context(), filepath.Join(tempDir(b), "clone"), &o, c.name())

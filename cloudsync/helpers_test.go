@@ -142,7 +142,7 @@ func (w *world) newDevice() *device {
 
 // connect makes a Syncer with the present keyring.
 func (d *device) connect() {
-	d.m = bucket.NewMeter(d.w.b)
+	d.m = bucket.NewMeter(d.w.b, bucket.MeterOptions{})
 	o := d.w.o
 	o.Bucket, o.Keyring, o.Key = d.m, d.w.ring, d.key
 	d.s = cloudsync.New(o)

@@ -80,12 +80,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Limits bound the rates of sync; 0 means no bound. Bytes are those of bodies, while they stream.
-// Up to one second's worth may be saved up.
-type Limits struct {
-	UploadBytesPerSecond, DownloadBytesPerSecond int64
-	RequestsPerSecond                            float64
-}
+// Limits bound the rates of sync.
+type Limits = bucket.Limits
 
 // Syncer syncs the open pages of a repository with one bucket. Its methods are safe for concurrent
 // use.
@@ -118,13 +114,9 @@ func New(o Options) *Syncer {
 	if !o.Key.IsZero() {
 		s.sealer.SignAs(o.Key)
 	}
-	s.meter = bucket.NewMeter(o.Bucket)
-	var b bucket.Bucket = s.meter
-	if o.Stall > 0 {
-		b = bucket.NewPatient(b, o.Clock, o.Stall)
-	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	retry := bucket.NewRetry(newGate(b, o.Clock, o.Limits), bucket.RetryOptions{Clock: o.Clock, Jitter: s.random, OnRetry: func(error, time.Duration) { s.retries.Add(1) }})
+	s.meter = bucket.NewMeter(o.Bucket, bucket.MeterOptions{Clock: o.Clock, Limits: o.Limits, Stall: o.Stall})
+	retry := bucket.NewRetry(s.meter, bucket.RetryOptions{Clock: o.Clock, Jitter: s.random, OnRetry: func(error, time.Duration) { s.retries.Add(1) }})
 	s.b = newScoped(retry, s.ctx)
 	return s
 }

@@ -163,7 +163,7 @@ func TestNewError(t *testing.T) {
 
 func TestMeterCounts(t *testing.T) {
 	b := newMem()
-	m := bucket.NewMeter(b)
+	m := bucket.NewMeter(b, bucket.MeterOptions{})
 	errs := []error{put(m, "a", "12345"), put(m, "b", "123")}
 	if err := put(m, "a", "1234567"); !errors.Is(err, bucket.ErrExists) {
 		t.Error(err)
@@ -189,5 +189,5 @@ func TestMeterCounts(t *testing.T) {
 }
 
 func TestMeterIsABucket(t *testing.T) {
-	buckettest.Run(t, func(*testing.T) bucket.Bucket { return bucket.NewMeter(newMem()) }, buckettest.Options{HoldsContent: true, LargeBytes: 2 << 20})
+	buckettest.Run(t, func(*testing.T) bucket.Bucket { return bucket.NewMeter(newMem(), bucket.MeterOptions{}) }, buckettest.Options{HoldsContent: true, LargeBytes: 2 << 20})
 }

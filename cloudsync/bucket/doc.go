@@ -1,7 +1,6 @@
 // Package bucket defines the object store that Ledger needs: four calls on a flat namespace of
 // immutable objects, and proofs that a store keeps its promises. The stores are packages mem, dir,
-// gcs and s3 beside it. Meter, Retry and Patient wrap any of them, and Probe tests one with real
-// requests.
+// gcs and s3 beside it. Meter and Retry wrap any of them, and Probe tests one with real requests.
 //
 // # Why put-if-absent only
 //
@@ -37,7 +36,7 @@
 // The package imports internal/base and internal/clock of the module, and must not import any
 // store, or a client of one. Every Bucket is safe for concurrent use. Errors of a Bucket are *Error
 // (or wrap one), whose Class says what may be done. StatusClass is the table from HTTP, and
-// RetryTable the one from classes to retries. Only Probe, Patient and InParallel start goroutines,
+// RetryTable the one from classes to retries. Only Probe, Meter and InParallel start goroutines,
 // and each waits for its own. Times are those of the bucket's clock, never of the device.
 //
 // The package may change with any release.

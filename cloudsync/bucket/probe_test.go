@@ -15,7 +15,7 @@ import (
 
 func TestProbeAcceptsTheHonest(t *testing.T) {
 	b := newMem()
-	m := bucket.NewMeter(b)
+	m := bucket.NewMeter(b, bucket.MeterOptions{})
 	report, err := bucket.Probe(t.Context(), m, "")
 	if err != nil || report.Err() != nil || len(report.Points) < 30 {
 		t.Fatalf("%v, %v, %d points", err, report.Err(), len(report.Points))

@@ -219,7 +219,7 @@ func TestRetryGoesOnWithinABody(t *testing.T) {
 		clk := mem.NewAutoClock(start)
 		b := mem.New(mem.Options{Clock: clk, Seed: seed, Faults: mem.Faults{CutBody: 0.7, Unavailable: 0.2}})
 		b.Replace("a", []byte(content))
-		m := bucket.NewMeter(b)
+		m := bucket.NewMeter(b, bucket.MeterOptions{})
 		r := bucket.NewRetry(m, bucket.RetryOptions{Clock: clk})
 		got, err := read(r, "a", 3, 40_000)
 		switch {

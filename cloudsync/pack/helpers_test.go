@@ -53,7 +53,7 @@ func newWorld(t testing.TB, algorithm seal.Algorithm) *world {
 		t.Fatal(err)
 	}
 	m := mem.New(mem.Options{})
-	return &world{t: t, mem: m, b: bucket.NewMeter(m), sealer: seal.NewSealer(ring, nil), names: wire.Names{Dir: "l/p"}}
+	return &world{t: t, mem: m, b: bucket.NewMeter(m, bucket.MeterOptions{}), sealer: seal.NewSealer(ring, nil), names: wire.Names{Dir: "l/p"}}
 }
 
 // piece is a piece with its content.

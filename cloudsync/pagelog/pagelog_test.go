@@ -223,7 +223,7 @@ func TestDamagedBuckets(t *testing.T) { run(t, tier.Of(60, 200, 5000), 60, true)
 func TestRequests(t *testing.T) {
 	ctx := context.Background()
 	w := newWorld(1, 2)
-	meter := bucket.NewMeter(w.bucket)
+	meter := bucket.NewMeter(w.bucket, bucket.MeterOptions{})
 	w.retry = meter
 	for _, d := range w.devices {
 		d.open()

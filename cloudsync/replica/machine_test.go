@@ -78,7 +78,7 @@ func newWorld(t testing.TB) *world {
 		names: wire.NamesOf(ring, "test", testPage), models: map[commit.ID]map[string]val{commit.First().ID: {}},
 	}
 	w.b = mem.New(mem.Options{Clock: w.clock})
-	w.m = bucket.NewMeter(w.b)
+	w.m = bucket.NewMeter(w.b, bucket.MeterOptions{})
 	return w
 }
 

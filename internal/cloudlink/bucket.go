@@ -12,7 +12,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/dir"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/clock"
 )
 
 // Openers returns the openers that the app has linked, and that of dir.
@@ -20,14 +19,6 @@ func Openers(linked map[string]bucket.Opener) bucket.Openers {
 	all := bucket.Openers{"dir": openDir}
 	maps.Copy(all, linked)
 	return all
-}
-
-// patient returns b with the bound stall on requests without progress.
-func patient(b bucket.Bucket, c clock.Clock, stall time.Duration) bucket.Bucket {
-	if stall <= 0 {
-		return b
-	}
-	return bucket.NewPatient(b, c, stall)
 }
 
 // errNoAnswer ends the opening of a bucket that takes too long.
@@ -56,7 +47,7 @@ func WithBucket(ctx context.Context, openers bucket.Openers, url string, o bucke
 		return err
 	}
 	defer bucket.Close(b) // it was only read: an error loses nothing
-	return fn(patient(b, clock.System, bucket.DefaultStall))
+	return fn(bucket.NewMeter(b, bucket.MeterOptions{Stall: bucket.DefaultStall}))
 }
 
 // openDir opens a bucket in a directory.

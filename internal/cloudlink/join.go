@@ -93,7 +93,7 @@ func (j *joining) join(ctx context.Context, create bool) (*seal.Keyring, error) 
 		return nil, err
 	}
 	defer bucket.Close(b) // it was only read: an error loses nothing
-	j.bare = patient(b, j.clock, j.stall)
+	j.bare = bucket.NewMeter(b, bucket.MeterOptions{Clock: j.clock, Stall: j.stall})
 	j.b = bucket.NewRetry(j.bare, bucket.RetryOptions{Clock: j.clock})
 	ring, err := j.existing(ctx)
 	if errors.Is(err, base.ErrNotFound) && create && j.file.pin == "" {

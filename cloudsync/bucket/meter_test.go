@@ -104,7 +104,7 @@ func TestStalledConnections(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := &dead{Bucket: inner, calls: k.calls, bodies: k.bodies, entered: make(chan struct{}, 9)}
-			var b bucket.Bucket = bucket.NewPatient(d, clk, time.Minute)
+			var b bucket.Bucket = bucket.NewMeter(d, bucket.MeterOptions{Clock: clk, Stall: time.Minute})
 			if retried {
 				b = bucket.NewRetry(b, bucket.RetryOptions{Clock: mem.NewAutoClock(start)})
 			}
@@ -158,7 +158,7 @@ func readIt(ctx context.Context, b bucket.Bucket, want []byte) error {
 // what he reads.
 func TestPatienceIsWithTheStore(t *testing.T) {
 	clk := mem.NewClock(start)
-	b := bucket.NewPatient(mem.New(mem.Options{Clock: mem.NewAutoClock(start)}), clk, time.Minute)
+	b := bucket.NewMeter(mem.New(mem.Options{Clock: mem.NewAutoClock(start)}), bucket.MeterOptions{Clock: clk, Stall: time.Minute})
 	slow := func() {
 		for range 5 { // each look of the watcher is followed by a new timer
 			for clk.Timers() == 0 {
