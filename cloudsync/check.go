@@ -134,11 +134,11 @@ func (c *checkRun) run(ctx context.Context) error {
 // So these are checked even if the objects that name them are unreadable.
 func (c *checkRun) begin(ctx context.Context) error {
 	p := c.p
-	held, err := p.lock(ctx)
+	held, err := p.lock(ctx, 0)
 	if err != nil {
 		return err
 	}
-	defer p.unlock()
+	defer p.turn.give()
 	if err := p.begin(held); err != nil {
 		return err
 	}

@@ -32,11 +32,10 @@ func (s *Syncer) Keyring() *seal.Keyring { return s.sealer.Keyring() }
 
 // checkKeys is CheckKeys, unless the last check is younger than most (I2).
 func (s *Syncer) checkKeys(ctx context.Context, most time.Duration) error {
-	release, err := s.turnOfKeys(ctx)
-	if err != nil {
+	if err := s.keysTurn.take(ctx); err != nil {
 		return err
 	}
-	defer release()
+	defer s.keysTurn.give()
 	now := s.o.Clock.Now()
 	if age := now.Sub(s.keysSeen); !s.keysSeen.IsZero() && age >= 0 && age < most {
 		return nil
@@ -47,16 +46,6 @@ func (s *Syncer) checkKeys(ctx context.Context, most time.Duration) error {
 	}
 	s.keysSeen = now
 	return nil
-}
-
-// turnOfKeys waits for the turn.
-func (s *Syncer) turnOfKeys(ctx context.Context) (release func(), err error) {
-	select {
-	case s.keysTurn <- struct{}{}:
-		return func() { <-s.keysTurn }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }
 
 // takeKeys proves that the newest known ring is there, so that the bucket is the known one. Then it
@@ -136,11 +125,10 @@ const maxKeyTries = 16
 // keyring at the same time. Errors: as CheckKeys, those of change and of seal.Keyring.Next,
 // bucket.ErrExists if others were faster again and again.
 func (s *Syncer) ChangeKeys(ctx context.Context, change func(*seal.Keyring) (seal.Change, error)) error {
-	release, err := s.turnOfKeys(ctx)
-	if err != nil {
+	if err := s.keysTurn.take(ctx); err != nil {
 		return err
 	}
-	defer release()
+	defer s.keysTurn.give()
 	return s.outward(s.changeKeys(ctx, change))
 }
 

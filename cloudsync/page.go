@@ -62,8 +62,8 @@ type Page struct {
 	closed chan struct{}  // closed when Close is done
 	calls  sync.WaitGroup // of the background and of calls; Add only under mu while not closing
 	poke   chan struct{}  // wakes the background
-	turn   chan struct{}  // I1: held while syncing
-	leader chan struct{}  // held by the call of Sync that does the work
+	turn   turn           // I1: held while syncing
+	leader turn           // held by the call of Sync that does the work
 	ended  barrier        // the last barrier that its caller's context did not end; guarded by leader
 	begun  atomic.Uint64  // the number of barriers begun
 	ses    session        // guarded by turn
@@ -71,9 +71,8 @@ type Page struct {
 	// rep is the page as its log sees it, nil until the first call has read the store's records.
 	rep atomic.Pointer[replica.Page]
 	// stored is the page as the store records it, for reads of values before that first call.
-	stored atomic.Pointer[replica.Page]
-	// fetcher serves readers; quiet serves callers that hold the turn.
-	fetcher, quiet *pack.Fetcher
+	stored  atomic.Pointer[replica.Page]
+	fetcher *pack.Fetcher
 
 	mu          sync.Mutex
 	closing     bool // guarded by mu, as all below
@@ -83,10 +82,8 @@ type Page struct {
 	lastSuccess time.Time
 	failures    uint64                  // of both directions, since the page was opened
 	failure     error                   // the last of them
-	moved       chan struct{}           // closed at the next change
 	stopRound   context.CancelCauseFunc // ends the round of the background, nil when there is none
 	wantUpload  bool                    // there may be something to send
-	wantUpkeep  bool                    // a barrier has left upkeep to the background
 	nextPoll    time.Time
 	interval    time.Duration
 }
@@ -101,7 +98,7 @@ type barrier struct {
 // Syncer the returned page is closed.
 func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p := &Page{s: s, o: o, store: o.Store, names: wire.NamesOf(s.o.Keyring, o.Ledger, o.Store.Page()),
-		closed: make(chan struct{}), poke: make(chan struct{}, 1), turn: make(chan struct{}, 1), leader: make(chan struct{}, 1), moved: make(chan struct{}),
+		closed: make(chan struct{}), poke: make(chan struct{}, 1), turn: newTurn(), leader: newTurn(),
 		wantUpload: true, interval: s.o.MinPoll}
 	p.up.progress = progress.New(func() { p.begins(&p.up) }, s.notify)
 	p.down.progress = progress.New(func() { p.begins(&p.down) }, s.notify)
@@ -109,10 +106,7 @@ func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p.ctx, p.cancel = context.WithCancelCause(s.ctx)
 	p.b = newScoped(s.b, p.ctx)
 	p.connect()
-	f := pack.FetchOptions{Bucket: p.b, Sealer: s.sealer, Names: p.names, Epoch: places{p}.epoch, Store: p.store, Entries: places{p}.entry}
-	p.quiet = pack.NewFetcher(f)
-	f.Gone = p.gone
-	p.fetcher = pack.NewFetcher(f)
+	p.fetcher = pack.NewFetcher(pack.FetchOptions{Bucket: p.b, Sealer: s.sealer, Names: p.names, Epoch: places{p}.epoch, Store: p.store, Entries: places{p}.entry, Gone: p.gone})
 	p.store.SetFetcher(p.fetcher)
 	s.mu.Lock()
 	closed := s.closed
@@ -137,7 +131,6 @@ func (p *Page) start() {
 	defer p.mu.Unlock()
 	if !p.closing {
 		p.calls.Go(p.run)
-		p.calls.Go(p.follow)
 	}
 }
 
@@ -197,7 +190,6 @@ func (p *Page) Close() error {
 	p.calls.Wait()
 	p.store.SetFetcher(nil)
 	p.fetcher.Close()
-	p.quiet.Close()
 	p.s.mu.Lock()
 	delete(p.s.pages, p)
 	p.s.mu.Unlock()
@@ -232,36 +224,22 @@ func (p *Page) call(ctx context.Context, what string, fn func(ctx context.Contex
 // holder is the context key whose value is the page whose turn the caller has.
 type holder struct{}
 
-// lock waits for the page's turn. The returned context says that the caller has the turn.
-func (p *Page) lock(ctx context.Context) (context.Context, error) { return p.lockWithin(ctx, 0) }
+// errBusy ends a wait for the page's turn.
+var errBusy = fmt.Errorf("wait for the page's sync: %w", base.ErrNetwork)
 
-// lockWithin is lock with a time limit; 0: for ever.
-func (p *Page) lockWithin(ctx context.Context, most time.Duration) (context.Context, error) {
-	select {
-	case p.turn <- struct{}{}:
-	default:
-		var timeout <-chan time.Time
-		if most > 0 {
-			var release func()
-			timeout, release = p.s.o.Clock.After(most)
-			defer release()
-		}
-		select {
-		case p.turn <- struct{}{}:
-		case <-timeout:
-			return nil, fmt.Errorf("wait for the page's sync: %w", base.ErrNetwork)
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
+// lock waits for the page's turn, at most for a time; 0: for ever. The returned context says that
+// the caller has the turn.
+func (p *Page) lock(ctx context.Context, most time.Duration) (context.Context, error) {
+	waiting, stop := context.WithCancel(ctx)
+	if most > 0 {
+		waiting, stop = context.WithTimeoutCause(ctx, most, errBusy)
 	}
-	if ctx.Err() != nil {
-		<-p.turn
-		return nil, context.Cause(ctx)
+	defer stop()
+	if err := p.turn.take(waiting); err != nil {
+		return nil, err
 	}
 	return context.WithValue(ctx, holder{}, p), nil
 }
-
-func (p *Page) unlock() { <-p.turn }
 
 // Sync returns when everything committed before the call is in the bucket, and everything that was
 // in the bucket before the call is here, merged if there is a Merge. It works in a pause too.
@@ -272,17 +250,15 @@ func (p *Page) unlock() { <-p.turn }
 func (p *Page) Sync(ctx context.Context) error {
 	return p.call(ctx, "sync", func(ctx context.Context) error {
 		seen := p.begun.Load()
-		select {
-		case p.leader <- struct{}{}:
-			defer func() { <-p.leader }()
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := p.leader.take(ctx); err != nil {
+			return err
 		}
+		defer p.leader.give()
 		if p.ended.number > seen {
 			return p.ended.err
 		}
 		number := p.begun.Add(1)
-		held, err := p.lock(ctx)
+		held, err := p.lock(ctx, 0)
 		if err == nil {
 			err = p.barrier(ctx, held)
 		}
@@ -311,8 +287,9 @@ func (p *Page) WaitSynced(ctx context.Context, id commit.ID) error {
 		p.mu.Unlock()
 		p.wake(true)
 		for {
+			changed := p.s.Changed()
 			p.mu.Lock()
-			moved, failures, failure := p.moved, p.failures, p.failure
+			failures, failure := p.failures, p.failure
 			p.mu.Unlock()
 			unsynced, err := p.store.Unsynced(ctx)
 			if err != nil || !slices.Contains(unsynced, id) {
@@ -322,7 +299,7 @@ func (p *Page) WaitSynced(ctx context.Context, id commit.ID) error {
 				return failure
 			}
 			select {
-			case <-moved:
+			case <-changed:
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
@@ -412,11 +389,11 @@ func (p *Page) withTurn(ctx context.Context, what string, fn func(ctx context.Co
 // withTurnWithin is withTurn with a limit on the wait for the turn; 0: for ever.
 func (p *Page) withTurnWithin(ctx context.Context, most time.Duration, what string, fn func(ctx context.Context) error) error {
 	return p.call(ctx, what, func(ctx context.Context) error {
-		ctx, err := p.lockWithin(ctx, most)
+		ctx, err := p.lock(ctx, most)
 		if err != nil {
 			return err
 		}
-		defer p.unlock()
+		defer p.turn.give()
 		if err := p.begin(ctx); err != nil {
 			return err
 		}

@@ -11,46 +11,30 @@ import (
 // forever says that nothing is due.
 const forever = time.Duration(-1)
 
-// run is the background of a page: it runs a round whenever one is due.
+// run is the background of a page: it runs a round whenever one is due. It notifies the watchers
+// when there is something to send.
 func (p *Page) run() {
+	changed := p.store.SyncChanged()
 	for p.ctx.Err() == nil {
 		wait, alive := p.step()
-		if !alive || !p.rest(wait) {
+		if !alive {
 			return
 		}
-	}
-}
-
-// rest waits until something is due, and reports whether the page goes on.
-func (p *Page) rest(wait time.Duration) bool {
-	var due <-chan time.Time
-	if wait != forever {
-		var release func()
-		due, release = p.s.o.Clock.After(wait)
-		defer release()
-	}
-	select {
-	case <-p.ctx.Done():
-		return false
-	case <-p.poke:
-	case <-due:
-	}
-	return true
-}
-
-// follow notifies the background and the watchers that there is something to send, also during a
-// round.
-func (p *Page) follow() {
-	changed := p.store.SyncChanged()
-	for {
-		next := changed
 		p.mu.Lock()
+		next := changed
 		if p.wantUpload && p.up.activity != Idle {
 			next = nil // one more change would make no difference
 		}
-		moved := p.moved
 		p.mu.Unlock()
+		var due <-chan time.Time
+		release := func() {}
+		if wait != forever {
+			due, release = p.s.o.Clock.After(wait)
+		}
 		select {
+		case <-p.ctx.Done():
+		case <-p.poke:
+		case <-due:
 		case <-next:
 			changed = p.store.SyncChanged() // before the round that may see the change
 			p.change(func() {
@@ -59,11 +43,8 @@ func (p *Page) follow() {
 					p.up.activity = Pending
 				}
 			})
-			p.wake(false)
-		case <-moved:
-		case <-p.ctx.Done():
-			return
 		}
+		release()
 	}
 }
 
@@ -94,29 +75,24 @@ func (p *Page) interrupt() {
 	}
 }
 
-// agenda is the work due in the background.
-type agenda struct {
-	poll, send, upkeep bool
-}
-
-// due returns the work due now, and the time until other work is due.
-func (p *Page) due(now time.Time) (agenda, time.Duration) {
+// due reports whether it is time to look and to send, and how long the background waits if it is
+// time for neither.
+func (p *Page) due() (poll, send bool, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	poll := max(p.until(p.nextPoll, now), p.until(p.down.notBefore, now))
-	send := p.until(p.up.notBefore, now)
-	a := agenda{poll: poll == 0, upkeep: p.wantUpkeep}
+	wait = max(p.until(p.nextPoll), p.until(p.down.notBefore))
+	poll = wait == 0
 	if p.wantUpload && p.down.err == nil {
-		a.send = send == 0
-		return a, min(poll, send)
+		toSend := p.until(p.up.notBefore)
+		send, wait = toSend == 0, min(wait, toSend)
 	}
-	return a, poll
+	return poll, send, wait
 }
 
 // until returns the time until t. A t further away than any pause is due now: the clock was set
 // back.
-func (p *Page) until(t, now time.Time) time.Duration {
-	if d := t.Sub(now); d > 0 && d <= max(userPause, 2*p.s.o.MaxPoll) {
+func (p *Page) until(t time.Time) time.Duration {
+	if d := t.Sub(p.s.o.Clock.Now()); d > 0 && d <= max(day, 2*p.s.o.MaxPoll) {
 		return d
 	}
 	return 0
@@ -128,8 +104,8 @@ func (p *Page) step() (wait time.Duration, alive bool) {
 	if p.s.Paused() {
 		return forever, true
 	}
-	a, wait := p.due(p.s.o.Clock.Now())
-	if a == (agenda{}) {
+	poll, send, wait := p.due()
+	if !poll && !send {
 		return wait, true
 	}
 	ctx, stop := context.WithCancelCause(p.ctx)
@@ -140,7 +116,7 @@ func (p *Page) step() (wait time.Duration, alive bool) {
 	if p.s.Paused() { // paused since the check above, before there was a round to stop
 		return forever, true
 	}
-	err := p.round(ctx, a)
+	err := p.round(ctx, poll, send)
 	p.mu.Lock()
 	p.stopRound = nil
 	p.mu.Unlock()
@@ -153,22 +129,22 @@ func (p *Page) step() (wait time.Duration, alive bool) {
 	return 0, true
 }
 
-// round does the work of an agenda.
-func (p *Page) round(ctx context.Context, a agenda) error {
-	ctx, err := p.lock(ctx)
+// round looks for new entries and sends, as far as that is due, and then does the upkeep.
+func (p *Page) round(ctx context.Context, poll, send bool) error {
+	ctx, err := p.lock(ctx, 0)
 	if err != nil {
 		return err
 	}
-	defer p.unlock()
+	defer p.turn.give()
 	if err := p.ready(ctx); err != nil {
 		return err
 	}
-	if !p.fresh() || a.poll && !a.send {
+	if !p.fresh() || poll && !send {
 		if _, err := p.download(ctx); err != nil {
 			return err
 		}
 	}
-	if a.send {
+	if send {
 		p.change(func() { p.wantUpload = false })
 		if _, err := p.upload(ctx); err != nil {
 			p.mu.Lock()

@@ -29,12 +29,12 @@ func (p *Page) Reupload(ctx context.Context) (missing int, err error) {
 
 // reupload is Reupload. It calls drop with the turn, before the renewal.
 func (p *Page) reupload(ctx context.Context, drop func(ctx context.Context) error) error {
-	held, err := p.lock(ctx)
+	held, err := p.lock(ctx, 0)
 	if err != nil {
 		return err
 	}
 	if err := p.startOver(held, drop); err != nil {
-		p.unlock()
+		p.turn.give()
 		return err
 	}
 	return p.barrier(ctx, held)
@@ -65,7 +65,6 @@ func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) err
 	if _, err := p.catchUp(ctx); p.isBare() || err != nil && !mended(err) {
 		return err // the renewal would lose entries that were not read
 	}
-	p.ses.announced = false // the announcement may be gone
 	return p.explain(ctx, p.renew(ctx, true))
 }
 

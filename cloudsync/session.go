@@ -20,15 +20,13 @@ import (
 // session is the state of a page's log since the page was opened. It belongs to the holder of the
 // turn.
 type session struct {
-	log       *pagelog.Log // nil: the store's records were not read yet
-	lookAt    time.Time    // when the epochs are listed next; zero: they were not listed
-	tip       time.Time    // when the log last had no entry left to apply; zero: unknown
-	arrived   bool         // heads have arrived since Arrived was called
-	came      int64        // entries applied since the last count
-	announced bool         // the bucket has the page's announcement
-	slack     float64      // of this device: how much later than others it cuts
-	content   uint64       // the content of the page in bytes when last measured
-	retryAt   time.Time    // when a failed cut is retried
+	log     *pagelog.Log // nil: the store's records were not read yet
+	lookAt  time.Time    // when the epochs are listed next; zero: they were not listed
+	tip     time.Time    // when the log last had no entry left to apply; zero: unknown
+	arrived bool         // heads have arrived since Arrived was called
+	slack   float64      // of this device: how much later than others it cuts
+	content uint64       // the content of the page in bytes when last measured
+	retryAt time.Time    // when a failed cut is retried
 
 	auditAt  time.Time // when the next audit is due; zero: now
 	appended bool      // this session has appended
@@ -36,15 +34,11 @@ type session struct {
 	completed bool // the heads have trees, as far as the bucket has the data
 }
 
-// metadataAnnounced is the type of the metadata row with the id of the bucket that has the page's
-// announcement.
-const metadataAnnounced = "announced"
-
 const day = 24 * time.Hour
 
 func (p *Page) replicaOptions() replica.Options {
 	return replica.Options{
-		Store: p.store, Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Fetcher: p.quiet, NewID: p.s.newID,
+		Store: p.store, Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Fetcher: p.fetcher, NewID: p.s.newID,
 		Plain: p.o.Plain, Again: p.o.Again, InUse: p.o.InUse, Up: p.up.progress, Down: p.down.progress,
 	}
 }
@@ -64,12 +58,6 @@ func (p *Page) load(ctx context.Context) error {
 	if id := p.s.o.Keyring.BucketID(); rep.Position().Joined() && rep.State().Bucket != id {
 		return fmt.Errorf("the page was synced with bucket %s, and this is %s: %w", rep.State().Bucket, id, ErrBucketReplaced)
 	}
-	announced, err := p.store.Metadata(ctx, metadataAnnounced)
-	if err != nil {
-		return fmt.Errorf("read whether the page is announced: %w", err)
-	}
-	id := p.s.o.Keyring.BucketID()
-	p.ses.announced = string(announced) == string(id[:])
 	p.ses.log = pagelog.New(pagelog.Options{
 		Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Page: incoming{rep, p}, NewID: p.s.newID, Tombstone: rep.Tombstone(), KeyIndex: rep.State().KeyIndex,
 	}, rep.Position())
@@ -179,7 +167,7 @@ func (i incoming) note(take func() error, entries int64) error {
 	if err := take(); err != nil {
 		return err
 	}
-	p.ses.came += entries
+	p.s.applied.Add(entries)
 	for _, h := range p.store.Heads() {
 		p.ses.arrived = p.ses.arrived || !before[h.ID]
 	}
@@ -293,8 +281,6 @@ func (p *Page) download(ctx context.Context) (bool, error) {
 		p.ses.tip = p.s.o.Clock.Now()
 		p.schedule(came)
 	}
-	p.s.applied.Add(p.ses.came)
-	p.ses.came = 0
 	p.ends(ctx, &p.down, err)
 	if wrongBucket(err) {
 		p.ends(ctx, &p.up, err)
@@ -312,7 +298,7 @@ func (p *Page) catchUp(ctx context.Context) (came bool, err error) {
 		}
 	}
 	err = p.withLog(ctx, func() error {
-		if p.isDue(p.ses.lookAt) {
+		if p.until(p.ses.lookAt) == 0 {
 			if err := p.ses.log.Look(ctx); err != nil {
 				return err
 			}
@@ -349,12 +335,6 @@ func (p *Page) nothing(ctx context.Context) (bool, error) {
 // looked records that the epochs were listed now.
 func (p *Page) looked() { p.ses.lookAt = p.s.o.Clock.Now().Add(day) }
 
-// isDue reports whether what was put off until at is due: not later than in a day.
-func (p *Page) isDue(at time.Time) bool {
-	wait := at.Sub(p.s.o.Clock.Now())
-	return wait <= 0 || wait > day // else the clock was set back
-}
-
 // join enters the newest epoch, or founds the first, if the page is in none.
 func (p *Page) join(ctx context.Context) error {
 	if p.ses.log.Position().Joined() {
@@ -369,7 +349,7 @@ func (p *Page) join(ctx context.Context) error {
 
 // audit proves, when due, that the log of the epoch lacks no entry, and repairs the log.
 func (p *Page) audit(ctx context.Context) error {
-	if !p.ses.log.Position().Joined() || !p.isDue(p.ses.auditAt) {
+	if !p.ses.log.Position().Joined() || p.until(p.ses.auditAt) > 0 {
 		return nil
 	}
 	var holes []uint64

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -95,8 +94,8 @@ type Syncer struct {
 
 	retries, entries, applied, checkpoints atomic.Int64
 
-	keysTurn chan struct{} // held while the caller looks for rings or puts one
-	keysSeen time.Time     // when the newest ring was last verified to be the known one; guarded by keysTurn
+	keysTurn turn      // held while the caller looks for rings or puts one
+	keysSeen time.Time // when the newest ring was last verified to be the known one; guarded by keysTurn
 
 	mu        sync.Mutex
 	paused    bool                         // guarded by mu
@@ -110,7 +109,7 @@ type Syncer struct {
 func New(o Options) *Syncer {
 	o = o.withDefaults()
 	s := &Syncer{o: o, sealer: seal.NewSealer(o.Keyring, o.Random), paused: o.Paused, pages: map[*Page]bool{}, changed: make(chan struct{}),
-		keysTurn: make(chan struct{}, 1), announced: map[string]wire.Announcement{}}
+		keysTurn: newTurn(), announced: map[string]wire.Announcement{}}
 	if !o.Key.IsZero() {
 		s.sealer.SignAs(o.Key)
 	}
@@ -223,32 +222,32 @@ func (s *Syncer) Announced(ctx context.Context) ([]wire.Announcement, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list pages: %w", s.outward(err))
 	}
-	read := make([]wire.Announcement, len(infos))
-	errs := make([]error, len(infos))
+	read, bad := make([]*wire.Announcement, len(infos)), make([]error, len(infos))
 	err = bucket.InParallel(ctx, announcementReaders, len(infos), func(ctx context.Context, i int) error {
-		read[i], errs[i] = s.announcement(ctx, infos[i].Name)
-		if errs[i] == nil || errors.Is(errs[i], base.ErrNotFound) || errors.Is(errs[i], base.ErrCorrupt) || errors.Is(errs[i], base.ErrUnsupported) {
-			return nil
+		a, err := s.announcement(ctx, infos[i].Name)
+		switch {
+		case err == nil:
+			read[i] = &a
+		case errors.Is(err, base.ErrNotFound): // deleted since
+		case errors.Is(err, base.ErrCorrupt), errors.Is(err, base.ErrUnsupported):
+			bad[i] = damagedIf(fmt.Errorf("read announcement %s: %w", infos[i].Name, err))
+		default:
+			return fmt.Errorf("read announcement %s: %w", infos[i].Name, err)
 		}
-		return fmt.Errorf("read announcement %s: %w", infos[i].Name, errs[i])
+		return nil
 	})
 	if err != nil {
 		return nil, s.outward(err)
 	}
-	found := map[base.Page]wire.Announcement{}
-	var bad []error
-	for i, err := range errs {
-		switch {
-		case err == nil:
-			found[base.Page{Ledger: read[i].Ledger, ID: read[i].Page}] = read[i]
-		case !errors.Is(err, base.ErrNotFound): // else deleted since
-			bad = append(bad, damagedIf(fmt.Errorf("read announcement %s: %w", infos[i].Name, err)))
+	var all []wire.Announcement
+	for _, a := range read {
+		if a != nil {
+			all = append(all, *a)
 		}
 	}
-	var all []wire.Announcement
-	for _, page := range slices.SortedFunc(maps.Keys(found), base.Page.Compare) {
-		all = append(all, found[page])
-	}
+	slices.SortFunc(all, func(a, b wire.Announcement) int {
+		return base.Page{Ledger: a.Ledger, ID: a.Page}.Compare(base.Page{Ledger: b.Ledger, ID: b.Page})
+	})
 	return all, errors.Join(bad...)
 }
 

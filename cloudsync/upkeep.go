@@ -26,10 +26,7 @@ const (
 // were needed. A failure hurts only other devices and is retried later, so the error is only
 // logged.
 func (p *Page) upkeep(ctx context.Context) {
-	p.mu.Lock()
-	p.wantUpkeep = false
-	p.mu.Unlock()
-	if !p.ses.appended || p.until(p.ses.retryAt, p.s.o.Clock.Now()) > 0 {
+	if !p.ses.appended || p.until(p.ses.retryAt) > 0 {
 		return // only a device that appends cuts: a device that only reads stays cheap
 	}
 	if st := p.rep.Load().State(); p.several() && st.Entries < 2*cutEntries {

@@ -11,7 +11,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/storage"
 )
 
 const (
@@ -25,7 +24,7 @@ const (
 // barrier does not hold the turn while heads are merged.
 func (p *Page) barrier(ctx, held context.Context) error {
 	proved, err := p.reach(held)
-	p.unlock()
+	p.turn.give()
 	var mergeErr error
 	for range maxMerges {
 		if err != nil {
@@ -34,11 +33,11 @@ func (p *Page) barrier(ctx, held context.Context) error {
 		if mergeErr = p.merge(ctx); mergeErr != nil {
 			mergeErr = fmt.Errorf("merge heads: %w", mergeErr)
 		}
-		if held, err = p.lock(ctx); err != nil {
+		if held, err = p.lock(ctx, 0); err != nil {
 			return err
 		}
 		err = p.push(held, proved)
-		p.unlock()
+		p.turn.give()
 		if proved = true; mergeErr != nil || !p.several() {
 			break
 		}
@@ -99,11 +98,7 @@ func (p *Page) push(ctx context.Context, proved bool) error {
 		}
 		return err
 	}
-	p.mu.Lock()
-	p.wantUpkeep = true
-	p.mu.Unlock()
-	p.wake(false)
-	return nil
+	return nil // the upkeep is part of the next round of the background
 }
 
 // succeeded records the time when everything is up and down.
@@ -128,20 +123,13 @@ func (p *Page) upload(ctx context.Context) (sent int, err error) {
 	if err != nil {
 		p.ses.tip = time.Time{}
 	}
-	p.s.applied.Add(p.ses.came)
-	p.ses.came = 0
 	p.mu.Lock()
 	down := p.down.activity == InProgress // other devices were first, and their entries were applied
 	p.mu.Unlock()
-	switch {
-	case wrongBucket(err), down && err == nil:
+	if wrongBucket(err) {
 		p.ends(ctx, &p.down, err)
-	case down: // the failure may not be of the download: a look will show
-		p.change(func() {
-			if p.nextPoll, p.down.activity = (time.Time{}), Pending; p.down.err != nil {
-				p.down.activity = p.down.failing()
-			}
-		})
+	} else if down { // another failure may not be of the download: the next look will show
+		p.ends(ctx, &p.down, nil)
 	}
 	p.ends(ctx, &p.up, err)
 	p.tellArrived()
@@ -198,8 +186,10 @@ func (p *Page) append(ctx context.Context, body *wire.EntryBody) (landed bool, e
 	if err := p.s.checkKeys(ctx, proofForWriting); err != nil {
 		return false, err
 	}
-	if err := p.announce(ctx); err != nil {
-		return false, err
+	if p.ses.log.Position().Number == 0 { // who appended the first entry has announced the page
+		if err := p.announce(ctx); err != nil {
+			return false, err
+		}
 	}
 	in := p.ses.log.Position().Epoch
 	err = p.withLog(ctx, func() error {
@@ -214,7 +204,7 @@ func (p *Page) append(ctx context.Context, body *wire.EntryBody) (landed bool, e
 		return false, err
 	}
 	p.s.entries.Add(1)
-	p.ses.came--
+	p.s.applied.Add(-1) // it counts those of other devices
 	p.ses.tip = now
 	if !p.ses.appended { // the entry may stand after an older state of the bucket
 		p.ses.appended = true
@@ -229,24 +219,16 @@ func (p *Page) append(ctx context.Context, body *wire.EntryBody) (landed bool, e
 // auditSoon is how long after its first entry a session audits the log.
 const auditSoon = time.Hour
 
-// announce puts the page's announcement once, before this device's first entry of the page.
+// announce puts the page's announcement, before the first entry of the log. A renewal puts it again:
+// the bucket may have lost it.
 func (p *Page) announce(ctx context.Context) error {
-	if p.ses.announced {
-		return nil
-	}
-	ring := p.s.o.Keyring
 	sealed, err := wire.SealAnnouncement(p.s.sealer, wire.Announcement{Ledger: p.o.Ledger, Name: p.o.Name, Page: p.store.Page()})
 	if err != nil {
 		return fmt.Errorf("announce the page: %w", err)
 	}
-	name := wire.AnnouncementName(ring, p.o.Ledger, p.store.Page())
+	name := wire.AnnouncementName(p.s.o.Keyring, p.o.Ledger, p.store.Page())
 	if err := p.b.PutIfAbsent(ctx, name, int64(len(sealed)), bytes.NewReader(sealed)); err != nil && !errors.Is(err, bucket.ErrExists) {
 		return fmt.Errorf("announce the page: %w", err)
 	}
-	id := ring.BucketID()
-	if err := keepRows(ctx, p.store, storage.Metadata{Type: metadataAnnounced, Value: id[:]}); err != nil {
-		return err
-	}
-	p.ses.announced = true
 	return nil
 }

@@ -626,7 +626,7 @@ func (d *device) restart(ctx context.Context, disk *vfstest.Mem, rows *index.Mem
 
 // forget removes rows of metadata.
 func (d *device) forget(ctx context.Context, mask uint64) error {
-	rows := []string{cloudsync.MetadataPosition, "announced"}
+	rows := []string{cloudsync.MetadataPosition}
 	var b storage.SyncBatch
 	for i, row := range rows {
 		if mask == 0 || mask>>i&1 == 1 {
