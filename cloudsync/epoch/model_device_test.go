@@ -32,8 +32,8 @@ type rules struct {
 
 func honest() *rules {
 	return &rules{
-		look: epoch.Position.Look, read: epoch.Position.Read, put: epoch.Position.Put, help: epoch.Position.Help,
-		join: epoch.Join, keep: epoch.State.Keep, renew: epoch.State.Renewal, may: (*epoch.Deletion).May,
+		look: epoch.Position.Look, read: epoch.Position.Read, put: epoch.Position.Put, help: help,
+		join: epoch.Join, keep: epoch.State.Keep, renew: renewal, may: (*epoch.Deletion).May,
 	}
 }
 

@@ -41,7 +41,7 @@ func (w *world) step(r *rules, d *device, how outcome) bool {
 
 // write uploads a checkpoint with what its manifest needs, and makes the proposal.
 func (w *world) write(r *rules, d *device) {
-	x := epoch.Proposal{Parent: d.at.Epoch, Kind: epoch.Deleted, Renewed: d.at.Renewed, Base: d.at.Number, BaseHash: d.at.Hash}
+	x := *d.at.Propose(epoch.ID{}, epoch.Deleted)
 	if d.kind != epoch.Deleted {
 		var next epoch.State
 		dir := w.newID()
@@ -107,7 +107,27 @@ func (w *world) propose(r *rules, d *device, dir epoch.ID) (epoch.Proposal, epoc
 		seen, _ := w.seen(r, d)
 		return r.renew(d.log, dir, d.at, seen, erase, manifest)
 	}
-	return d.log.Cut(dir, d.at, keep, erase, manifest)
+	x := d.at.Propose(dir, epoch.Cut)
+	x.Erased = erase
+	return *x, d.log.Reduced(keep, manifest, dir)
+}
+
+// renewal returns the proposal of the renewal id, and the state in its checkpoint.
+func renewal(s epoch.State, id epoch.ID, p epoch.Position, seen epoch.Looked, erased epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
+	x := p.Propose(id, epoch.Renewal)
+	x.Erased, x.Behind = erased, seen.Behind()
+	return *x, s.Renewal(erased, packs, id)
+}
+
+// enterNewest is the verdict of help where another epoch can be joined.
+const enterNewest epoch.TurnVerdict = 100
+
+// help judges a proposal. joinable reports whether the newest epoch can be joined.
+func help(p epoch.Position, x *epoch.Proposal, l epoch.Looked, joinable bool) (epoch.TurnVerdict, uint64) {
+	if p.Look(l) == epoch.Enter && joinable {
+		return enterNewest, 0
+	}
+	return p.Help(x, l)
 }
 
 // close puts the closing entry: a renewal behind all that there is.
@@ -135,7 +155,7 @@ func (w *world) confirm(r *rules, d *device) bool {
 	switch verdict {
 	case epoch.PutEpoch:
 		d.phase, d.number = putting, number
-	case epoch.EnterNewest:
+	case enterNewest:
 		w.join(r, d, newest.k, newest.x, l.At)
 	default:
 		d.reset()

@@ -53,7 +53,7 @@ func mutants() []mutant {
 		}, "crash"},
 		{"a renewal takes the number behind the greatest in the bucket", func(r *rules) {
 			r.help = func(p epoch.Position, x *epoch.Proposal, l epoch.Looked, joinable bool) (epoch.TurnVerdict, uint64) {
-				v, n := p.Help(x, l, joinable)
+				v, n := help(p, x, l, joinable)
 				if v == epoch.PutEpoch && x.Kind == epoch.Renewal {
 					n = p.K + 1
 				}
@@ -65,7 +65,7 @@ func mutants() []mutant {
 				if x.Kind == epoch.Cut {
 					return epoch.PutEpoch, l.Behind()
 				}
-				return p.Help(x, l, false)
+				return help(p, x, l, false)
 			}
 		}, "disk: lost beside a hole"},
 		{"a commit that the epoch does not list is sent", func(r *rules) {
@@ -112,14 +112,14 @@ func mutants() []mutant {
 		{"a renewal honours erasures of all lineages", flagged(func(r *rules) *bool { return &r.noErased }), "erase, rolled back in the midst"},
 		{"a renewal lists all that was given up before", func(r *rules) {
 			r.renew = func(s epoch.State, id epoch.ID, p epoch.Position, l epoch.Looked, erased epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
-				x, next := s.Renewal(id, p, l, erased, packs)
+				x, next := renewal(s, id, p, l, erased, packs)
 				next.Gone = erased
 				return x, next
 			}
 		}, "behind two cuts, lost epochs"},
 		{"a renewal asks again what was erased when there is another epoch", func(r *rules) {
 			r.renew = func(s epoch.State, id epoch.ID, p epoch.Position, l epoch.Looked, erased epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
-				x, next := s.Renewal(id, p, l, erased, packs)
+				x, next := renewal(s, id, p, l, erased, packs)
 				x.Behind = 1000
 				return x, next
 			}

@@ -1,26 +1,20 @@
 package epoch
 
-// Cut returns the proposal of the epoch id and the state of its checkpoint. The epoch gives up all
-// commits outside keep. The caller has applied the log up to p, and sets Checkpoint and Hash of the
-// proposal. packs are those of the manifest. No lineage may restore the commits in erase.
-func (s State) Cut(id ID, p Position, keep, erase Set, packs []ID) (Proposal, State) {
-	next := s.Reduced(keep, packs, id)
-	return Proposal{
-		ID: id, Parent: p.Epoch, Kind: Cut, Renewed: p.Renewed, Base: p.Number, BaseHash: p.Hash,
-		Erased: erase,
-	}, next
+// Propose returns an epoch of a device at p. The caller sets the checkpoint, and Erased and Behind.
+func (p Position) Propose(id ID, kind Kind) *Proposal {
+	x := &Proposal{ID: id, Parent: p.Epoch, Kind: kind, Renewed: p.Renewed, Base: p.Number, BaseHash: p.Hash}
+	if kind == Renewal {
+		x.Renewed = id
+	}
+	return x
 }
 
-// Renewal returns the proposal of the epoch id, which repairs the bucket. It keeps all of s but the
-// commits that any lineage erased: erased, according to the objects in epochs/ that seen shows. See
-// Cut.
-func (s State) Renewal(id ID, p Position, seen Looked, erased Set, packs []ID) (Proposal, State) {
-	next := s.Reduced(s.Kept.Set().Without(erased), packs, id)
+// Renewal returns the state in the checkpoint of the renewal by. It keeps all of s but the commits
+// that any lineage erased, as the objects in epochs/ say. See Reduced.
+func (s State) Renewal(erased Set, packs []ID, by ID) State {
+	next := s.Reduced(s.Kept.Set().Without(erased), packs, by)
 	next.Gone = next.Gone.Union(erased)
-	return Proposal{
-		ID: id, Parent: p.Epoch, Kind: Renewal, Renewed: id, Base: p.Number, BaseHash: p.Hash,
-		Erased: erased, Behind: seen.Behind(),
-	}, next
+	return next
 }
 
 // TurnVerdict says what a device does with a proposal after a look.
@@ -31,22 +25,19 @@ const (
 	// PutEpoch: the device puts the proposal at the number returned with the verdict. After any
 	// answer it looks, and enters the newest epoch.
 	PutEpoch TurnVerdict = iota + 1
-	// EnterNewest: another epoch exists already. The device enters it; the proposal is void.
-	EnterNewest
 	// Renew: the proposal is of no use. It does not repair the newest epoch, which cannot be
 	// joined, or it lacks what that epoch erased. The device begins a renewal.
 	Renew
 )
 
-// Help judges a proposal after a look: one from a closing entry, or the device's own. joinable
-// reports whether the newest epoch could be joined, if it is not the device's own. A renewal takes
-// the number after the greatest in the bucket, since lower numbers may be lost.
-func (p Position) Help(x *Proposal, l Looked, joinable bool) (TurnVerdict, uint64) {
-	switch v := p.Look(l); {
-	case v == Current:
+// Help judges a proposal after a look: one from a closing entry, or the device's own. If the newest
+// epoch is not the device's own, it cannot be joined: else the device enters it, and the proposal is
+// void. A renewal takes the number after the greatest in the bucket, since lower numbers may be
+// lost.
+func (p Position) Help(x *Proposal, l Looked) (TurnVerdict, uint64) {
+	switch {
+	case p.Look(l) == Current:
 		return PutEpoch, p.K + 1
-	case v == Enter && joinable:
-		return EnterNewest, 0
 	case x.Kind == Cut, x.Kind == Renewal && l.Behind() > x.Behind:
 		return Renew, 0
 	}

@@ -382,10 +382,10 @@ func (d *device) fold(j *epoch.Joined) {
 func (d *device) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked) error {
 	var next epoch.State
 	if x.Kind == epoch.Renewal {
-		_, next = d.state.Renewal(x.ID, d.at, seen, x.Erased, nil)
+		next = d.state.Renewal(x.Erased, nil, x.ID)
 	} else {
 		keep := d.state.Keep(epoch.Time(d.w.clock.Now().UnixNano()), d.erase.Without(d.state.Heads()))
-		_, next = d.state.Cut(x.ID, d.at, keep, d.erase.Without(d.state.Heads()), nil)
+		next = d.state.Reduced(keep, nil, x.ID)
 		x.Erased = d.erase.Without(d.state.Heads())
 	}
 	n := d.w.names

@@ -29,7 +29,7 @@ func (l *Log) turn(ctx context.Context, kind epoch.Kind) error {
 		if _, err := l.CatchUp(ctx); err != nil {
 			return err
 		}
-		x := l.proposal(kind)
+		x := l.at.Propose(l.o.NewID(), kind)
 		sealed, err := l.propose(ctx, x, epoch.Looked{})
 		if err != nil {
 			return err
@@ -49,15 +49,6 @@ func (l *Log) turn(ctx context.Context, kind epoch.Kind) error {
 		}
 	}
 	return ErrContended
-}
-
-// proposal returns an epoch without its checkpoint.
-func (l *Log) proposal(kind epoch.Kind) *epoch.Proposal {
-	x := &epoch.Proposal{ID: l.o.NewID(), Kind: kind, Parent: l.at.Epoch, Renewed: l.at.Renewed, Base: l.at.Number, BaseHash: l.at.Hash}
-	if kind == epoch.Renewal {
-		x.Renewed = x.ID
-	}
-	return x
 }
 
 // propose makes the page write the checkpoint of an epoch, and returns the object of the epoch.
@@ -103,7 +94,7 @@ func (l *Log) renewal(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	x := l.proposal(epoch.Renewal)
+	x := l.at.Propose(l.o.NewID(), epoch.Renewal)
 	x.Behind = seen.Behind()
 	if x.Erased, err = l.erased(ctx); err != nil {
 		return false, err
@@ -181,7 +172,7 @@ func (l *Log) help(ctx context.Context, x *epoch.Proposal, sealed []byte) error 
 			return err
 		}
 	}
-	switch verdict, k := l.at.Help(x, seen, false); verdict {
+	switch verdict, k := l.at.Help(x, seen); verdict {
 	case epoch.PutEpoch:
 		if _, _, err := l.put(ctx, l.o.Names.Epoch(k), sealed); err != nil {
 			return err

@@ -212,10 +212,10 @@ func (p byHand) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looke
 	}
 	var next epoch.State
 	if x.Kind == epoch.Renewal {
-		_, next = st.Renewal(x.ID, s.At, seen, x.Erased, nil)
+		next = st.Renewal(x.Erased, nil, x.ID)
 	} else {
 		keep := st.Keep(s.EntryTime, d.erase.Without(st.Heads()))
-		_, next = st.Cut(x.ID, s.At, keep, d.erase.Without(st.Heads()), nil)
+		next = st.Reduced(keep, nil, x.ID)
 		x.Erased = d.erase.Without(st.Heads())
 	}
 	c := &proposal{d: d, ctx: ctx, x: x, s: s, h: &checkpoint.Header{}, next: next, runs: checkpoint.New(checkpoint.Options{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, NewID: d.fleet.id})}

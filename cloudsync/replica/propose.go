@@ -88,11 +88,11 @@ func (e *proposing) begin(ctx context.Context, seen epoch.Looked) error {
 		e.h.Runs, e.h.Snapshots = slices.Clone(e.old.Runs), slices.Clone(e.old.Snapshots)
 	}
 	e.erase = !renews && len(p.erase.Commits)+len(p.erase.Values) > 0
-	return e.keep(ctx, seen)
+	return e.keep(ctx)
 }
 
 // keep decides which commits the epoch keeps.
-func (e *proposing) keep(ctx context.Context, seen epoch.Looked) error {
+func (e *proposing) keep(ctx context.Context) error {
 	p := e.p
 	g, unsynced, err := p.graph(ctx)
 	if err != nil {
@@ -107,10 +107,10 @@ func (e *proposing) keep(ctx context.Context, seen epoch.Looked) error {
 		// The page may lack the tree of a commit to be given up. The entry that gives it up brings
 		// its descendants. Until then other devices send the commit again.
 		st.Kept = st.Kept.Reduce(st.Kept.Set().Without(p.state.Send))
-		_, next = st.Renewal(e.x.ID, p.state.At, seen, e.x.Erased, nil)
+		next = st.Renewal(e.x.Erased, nil, e.x.ID)
 	} else {
 		erase := setOf(p.erase.Commits).Without(st.Heads())
-		_, next = st.Cut(e.x.ID, p.state.At, st.Keep(p.state.EntryTime, erase), erase, nil)
+		next = st.Reduced(st.Keep(p.state.EntryTime, erase), nil, e.x.ID)
 		e.x.Erased = erase
 	}
 	e.kept, e.given = next.Kept, next.Gone.Union(p.state.Left)
