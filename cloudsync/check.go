@@ -78,7 +78,7 @@ func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) 
 		}
 		err := p.reupload(ctx, c.drop)
 		if err == nil {
-			err = c.dropEpoch(ctx)
+			err = c.dropPast(ctx)
 		}
 		if err == nil {
 			err = p.store.MissingPieces(ctx, func(object.Digest) error { c.report.Missing++; return nil })
@@ -365,42 +365,41 @@ func (c *checkRun) body(ctx context.Context, e *wire.Entry) error {
 }
 
 // drop fetches the readable pieces of damaged packs and deletes these packs, so that a renewal does
-// not name them. It also deletes other damaged objects that are of no use.
+// not name them.
 func (c *checkRun) drop(ctx context.Context) error {
 	if c.p.isBare() {
 		return nil
 	}
 	packs := map[epoch.ID]bool{}
-	useless := slices.DeleteFunc(slices.Clone(c.bad), func(name string) bool {
-		switch at, _ := c.p.names.Parse(name); at.Kind {
-		case wire.KindPack:
+	for _, name := range c.bad {
+		if at, _ := c.p.names.Parse(name); at.Kind == wire.KindPack {
 			packs[at.ID] = true
-		case wire.KindEpoch:
-			return at.Number >= c.at.K
-		case wire.KindEntry, wire.KindCheckpoint:
-			return true
 		}
-		return false
-	})
+	}
 	if err := c.salvage(ctx, packs); err != nil {
 		return err
 	}
-	return c.delete(ctx, useless...)
+	return c.delete(ctx, func(at wire.Name) bool { return at.Kind == wire.KindPack })
 }
 
-// dropEpoch deletes the page's damaged epoch once it is past. Until then the damaged epoch shows
-// that the bucket is damaged; a missing one would show that it was rolled back.
-func (c *checkRun) dropEpoch(ctx context.Context) error {
-	own := c.p.names.Epoch(c.at.K)
-	if !slices.Contains(c.bad, own) || c.p.rep.Load().Position().K <= c.at.K {
+// dropPast deletes the damaged objects of the page's epoch, and of those before, once they are past.
+// Until then a damaged epoch shows that the bucket is damaged; a missing one would show that it was
+// rolled back.
+func (c *checkRun) dropPast(ctx context.Context) error {
+	now := c.p.rep.Load().Position().K
+	if now <= c.at.K {
 		return nil
 	}
-	return c.delete(ctx, own)
+	return c.delete(ctx, func(at wire.Name) bool { return at.Kind != wire.KindEpoch || at.Number < now })
 }
 
-func (c *checkRun) delete(ctx context.Context, names ...string) error {
-	for _, name := range names {
-		if err := c.p.b.Delete(ctx, name); err != nil && !errors.Is(err, base.ErrNotFound) {
+// delete deletes the damaged objects of the page that are useless.
+func (c *checkRun) delete(ctx context.Context, useless func(wire.Name) bool) error {
+	for _, name := range c.bad {
+		if at, ok := c.p.names.Parse(name); !ok || !useless(at) {
+			continue
+		}
+		if err := c.p.b.Delete(ctx, name); err != nil {
 			return fmt.Errorf("delete damaged object %s: %w", name, err)
 		}
 	}

@@ -23,7 +23,7 @@ func (p *Page) Erase(ctx context.Context, commits []commit.ID, values []object.D
 	if err := p.Sync(ctx); err != nil {
 		return nil, err
 	}
-	err := p.withTurn(ctx, "erase from history", func(ctx context.Context) error {
+	err := p.withTurn(ctx, 0, "erase from history", func(ctx context.Context) error {
 		if err := BeginErasing(ctx, p.store); err != nil {
 			return err
 		}

@@ -98,7 +98,7 @@ func (p *Page) SetRetention(ctx context.Context, r Retention) error {
 	if err := p.Sync(ctx); err != nil {
 		return err
 	}
-	return p.withTurn(ctx, "set retention", func(ctx context.Context) error { return p.retain(ctx, r) })
+	return p.withTurn(ctx, 0, "set retention", func(ctx context.Context) error { return p.retain(ctx, r) })
 }
 
 // retain appends the retention to the log.
@@ -127,7 +127,7 @@ func (p *Page) retain(ctx context.Context, r Retention) error {
 // for all devices, it deletes everything but the epochs, and refuses a retention with ErrDeleted.
 // It syncs the page first. Ages are by the bucket's clock. Errors: as Sync.
 func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, error) {
-	err := p.withTurn(ctx, "read the log", func(ctx context.Context) (err error) {
+	err := p.withTurn(ctx, 0, "read the log", func(ctx context.Context) (err error) {
 		p.ses.lookAt = time.Time{} // the sweep uses the epochs that exist now
 		if o.DryRun {
 			_, err = p.download(ctx)
@@ -141,16 +141,16 @@ func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, erro
 	default:
 		err = p.Sync(ctx)
 	}
-	deleted := errors.Is(err, ErrDeleted) && o.Retention == nil
-	if err != nil && !deleted {
+	if errors.Is(err, ErrDeleted) && o.Retention == nil {
+		return p.s.SweepDeleted(ctx, p.o.Ledger, p.store.Page(), o)
+	}
+	if err != nil {
 		return nil, err
 	}
 	report := &GCReport{}
-	err = p.withTurn(ctx, "collect garbage", func(ctx context.Context) error {
-		if !deleted {
-			if err := p.giveUp(ctx, o, report); err != nil {
-				return err
-			}
+	err = p.withTurn(ctx, 0, "collect garbage", func(ctx context.Context) error {
+		if err := p.giveUp(ctx, o, report); err != nil {
+			return err
 		}
 		return p.sweep(ctx, o.DryRun, report)
 	})

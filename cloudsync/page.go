@@ -59,7 +59,6 @@ type Page struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
-	closed chan struct{}  // closed when Close is done
 	calls  sync.WaitGroup // of the background and of calls; Add only under mu while not closing
 	poke   chan struct{}  // wakes the background
 	turn   turn           // I1: held while syncing
@@ -74,16 +73,17 @@ type Page struct {
 	stored  atomic.Pointer[replica.Page]
 	fetcher *pack.Fetcher
 
+	closed sync.Once // does the work of Close
+
 	mu          sync.Mutex
 	closing     bool // guarded by mu, as all below
 	up, down    direction
 	position    uint64
 	serverTime  time.Time
 	lastSuccess time.Time
-	failures    uint64                  // of both directions, since the page was opened
-	failure     error                   // the last of them
-	stopRound   context.CancelCauseFunc // ends the round of the background, nil when there is none
-	wantUpload  bool                    // there may be something to send
+	failures    uint64 // of both directions, since the page was opened
+	failure     error  // the last of them
+	wantUpload  bool   // there may be something to send
 	nextPoll    time.Time
 	interval    time.Duration
 }
@@ -98,7 +98,7 @@ type barrier struct {
 // Syncer the returned page is closed.
 func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p := &Page{s: s, o: o, store: o.Store, names: wire.NamesOf(s.o.Keyring, o.Ledger, o.Store.Page()),
-		closed: make(chan struct{}), poke: make(chan struct{}, 1), turn: newTurn(), leader: newTurn(),
+		poke: make(chan struct{}, 1), turn: newTurn(), leader: newTurn(),
 		wantUpload: true, interval: s.o.MinPoll}
 	p.up.progress = progress.New(func() { p.begins(&p.up) }, s.notify)
 	p.down.progress = progress.New(func() { p.begins(&p.down) }, s.notify)
@@ -108,30 +108,18 @@ func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p.connect()
 	p.fetcher = pack.NewFetcher(pack.FetchOptions{Bucket: p.b, Sealer: s.sealer, Names: p.names, Epoch: places{p}.epoch, Store: p.store, Entries: places{p}.entry, Gone: p.gone})
 	p.store.SetFetcher(p.fetcher)
+	if !s.o.Manual {
+		p.calls.Go(p.run)
+	}
 	s.mu.Lock()
 	closed := s.closed
-	if !closed {
-		s.pages[p] = true
-	}
+	s.pages[p] = true
 	s.mu.Unlock()
 	if closed {
 		_ = p.Close()
-		return p
-	}
-	if !s.o.Manual {
-		p.start()
 	}
 	s.notify()
 	return p
-}
-
-// start starts the background, unless the page is already closed.
-func (p *Page) start() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.closing {
-		p.calls.Go(p.run)
-	}
 }
 
 // connect begins a session with the log. The caller has the turn, or is the only user of the page.
@@ -178,23 +166,19 @@ func (n places) entry(ctx context.Context, number uint64) (map[object.Digest][]b
 // Close ends the sync of the page and waits; the store stays open. Calls in flight end with
 // base.ErrClosed. It is idempotent.
 func (p *Page) Close() error {
-	p.mu.Lock()
-	first := !p.closing
-	p.closing = true
-	p.mu.Unlock()
-	if !first {
-		<-p.closed
-		return nil
-	}
-	p.cancel(errClosed)
-	p.calls.Wait()
-	p.store.SetFetcher(nil)
-	p.fetcher.Close()
-	p.s.mu.Lock()
-	delete(p.s.pages, p)
-	p.s.mu.Unlock()
-	close(p.closed)
-	p.s.notify()
+	p.closed.Do(func() {
+		p.mu.Lock()
+		p.closing = true
+		p.mu.Unlock()
+		p.cancel(errClosed)
+		p.calls.Wait()
+		p.store.SetFetcher(nil)
+		p.fetcher.Close()
+		p.s.mu.Lock()
+		delete(p.s.pages, p)
+		p.s.mu.Unlock()
+		p.s.notify()
+	})
 	return nil
 }
 
@@ -336,7 +320,7 @@ func (p *Page) gone(ctx context.Context, d object.Digest) error {
 	if ctx.Value(holder{}) == p {
 		return fmt.Errorf("look up piece %s again: %w", d.Short(), base.ErrGone)
 	}
-	return p.withTurnWithin(ctx, goneWait, "look up piece "+d.Short()+" again", func(ctx context.Context) error {
+	return p.withTurn(ctx, goneWait, "look up piece "+d.Short()+" again", func(ctx context.Context) error {
 		p.ses.lookAt = time.Time{} // the epoch may be past
 		if _, err := p.download(ctx); err != nil {
 			return err
@@ -354,17 +338,16 @@ func (p *Page) findPlace(ctx context.Context, d object.Digest) error {
 	return p.rep.Load().FindPlaces(ctx)
 }
 
-// BuildTree makes the tree of a treeless commit from the bucket's data. The page does not sync
-// meanwhile. Errors: base.ErrNotFound; base.ErrGone when the commit was given up; those of the
-// bucket and of ctx.
+// BuildTree is BuildTrees for one commit.
 func (p *Page) BuildTree(ctx context.Context, id commit.ID) error {
 	return p.BuildTrees(ctx, []commit.ID{id})
 }
 
-// BuildTrees makes the trees of several commits, as BuildTree does. Errors: those of BuildTree; if
-// one commit is gone, the trees of all others have been built.
+// BuildTrees makes the trees of treeless commits from the bucket's data. The page does not sync
+// meanwhile. Errors: base.ErrNotFound; base.ErrGone when a commit was given up: the trees of all
+// others have been built; those of the bucket and of ctx.
 func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
-	return p.withTurn(ctx, fmt.Sprintf("build %d trees", len(ids)), func(ctx context.Context) error {
+	return p.withTurn(ctx, 0, fmt.Sprintf("build %d trees", len(ids)), func(ctx context.Context) error {
 		at := p.ses.log.Position()
 		err := p.s.withNewerKeys(ctx, func() error { return p.rep.Load().BuildTrees(ctx, ids) })
 		if !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) && !isDamage(err) {
@@ -381,13 +364,9 @@ func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 	})
 }
 
-// withTurn calls fn for an API call, with the turn and a verified keyring.
-func (p *Page) withTurn(ctx context.Context, what string, fn func(ctx context.Context) error) error {
-	return p.withTurnWithin(ctx, 0, what, fn)
-}
-
-// withTurnWithin is withTurn with a limit on the wait for the turn; 0: for ever.
-func (p *Page) withTurnWithin(ctx context.Context, most time.Duration, what string, fn func(ctx context.Context) error) error {
+// withTurn calls fn for an API call, with the turn and a verified keyring. It waits for the turn at
+// most for a time; 0: for ever.
+func (p *Page) withTurn(ctx context.Context, most time.Duration, what string, fn func(ctx context.Context) error) error {
 	return p.call(ctx, what, func(ctx context.Context) error {
 		ctx, err := p.lock(ctx, most)
 		if err != nil {

@@ -66,15 +66,6 @@ func (p *Page) wake(again bool) {
 	}
 }
 
-// interrupt ends the background round in progress.
-func (p *Page) interrupt() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stopRound != nil {
-		p.stopRound(errPaused)
-	}
-}
-
 // due reports whether it is time to look and to send, and how long the background waits if it is
 // time for neither.
 func (p *Page) due() (poll, send bool, wait time.Duration) {
@@ -101,25 +92,17 @@ func (p *Page) until(t time.Time) time.Duration {
 // step does the work due and returns the time until other work is due. alive is false when the
 // store is closed.
 func (p *Page) step() (wait time.Duration, alive bool) {
-	if p.s.Paused() {
+	running := p.s.unpaused()
+	if running.Err() != nil {
 		return forever, true
 	}
 	poll, send, wait := p.due()
 	if !poll && !send {
 		return wait, true
 	}
-	ctx, stop := context.WithCancelCause(p.ctx)
-	defer stop(nil)
-	p.mu.Lock()
-	p.stopRound = stop
-	p.mu.Unlock()
-	if p.s.Paused() { // paused since the check above, before there was a round to stop
-		return forever, true
-	}
+	ctx, release := joined(p.ctx, running)
+	defer release()
 	err := p.round(ctx, poll, send)
-	p.mu.Lock()
-	p.stopRound = nil
-	p.mu.Unlock()
 	if err != nil && ctx.Err() == nil {
 		p.s.o.Logger.Warn("sync of a page has failed", "ledger", p.o.Ledger, "page", p.pageID(), "error", err)
 		if errors.Is(err, base.ErrClosed) {
@@ -147,9 +130,6 @@ func (p *Page) round(ctx context.Context, poll, send bool) error {
 	if send {
 		p.change(func() { p.wantUpload = false })
 		if _, err := p.upload(ctx); err != nil {
-			p.mu.Lock()
-			p.wantUpload = true
-			p.mu.Unlock()
 			return err
 		}
 	}

@@ -79,29 +79,24 @@ const maxOldest = 1000
 // State returns the state of the page. It reads the unsynced commits from the store.
 func (p *Page) State() PageState {
 	st := PageState{Ledger: p.o.Ledger, Name: p.o.Name, Page: p.store.Page(), Paused: p.s.Paused()}
-	if unsynced, err := p.store.Unsynced(p.s.ctx); err == nil { // else the store is closed or damaged: its readers get the error
-		st.SetUnsynced(p.s.ctx, p.store, unsynced)
-	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	st.Upload, st.UploadErr = p.up.activity, p.up.err
 	st.Download, st.DownloadErr = p.down.activity, p.down.err
 	st.Up, st.Down = p.up.progress.State(), p.down.progress.State()
 	st.LastSuccess, st.Position, st.ServerTime = p.lastSuccess, p.position, p.serverTime
-	st.awaitUpload()
-	return st
-}
-
-func (st *PageState) awaitUpload() {
-	if st.Upload == Idle && st.Unsynced > 0 {
-		st.Upload = Pending
+	p.mu.Unlock()
+	if unsynced, err := p.store.Unsynced(p.s.ctx); err == nil { // else the store is closed or damaged: its readers get the error
+		st.SetUnsynced(p.s.ctx, p.store, unsynced)
 	}
+	return st
 }
 
 // SetUnsynced sets the fields that follow from the commits of a store that are not in the bucket.
 func (st *PageState) SetUnsynced(ctx context.Context, store *storage.Store, ids []commit.ID) {
 	st.Unsynced = len(ids)
-	st.awaitUpload()
+	if st.Upload == Idle && len(ids) > 0 {
+		st.Upload = Pending
+	}
 	for _, id := range ids[:min(len(ids), maxOldest)] {
 		c, err := store.Commit(ctx, id)
 		if err != nil {
@@ -168,37 +163,28 @@ func (p *Page) begins(d *direction) {
 // ends records the result of the work on a direction. Work that ctx ended has neither failed nor
 // succeeded.
 func (p *Page) ends(ctx context.Context, d *direction, err error) {
-	if err != nil && ctx.Err() != nil {
-		p.change(func() {
-			if d.activity = Pending; d.err != nil {
-				d.activity = d.failing()
-			}
-			if d == &p.up {
-				p.wantUpload = true // only trying shows whether there is anything to send
-			}
-		})
-		return
-	}
 	now := p.s.o.Clock.Now()
 	p.change(func() {
-		if err == nil {
-			*d = direction{progress: d.progress}
-			return
-		}
-		p.failures++
-		p.failure = err
-		d.err = err
-		d.failures++
-		d.activity = d.failing()
-		if d == &p.up {
+		if err != nil && d == &p.up {
 			p.wantUpload = true // only trying shows that the cause is gone, also when there is nothing to send
 		}
-		d.notBefore = now.Add(p.s.backoff(d.activity, d.failures))
+		switch {
+		case err == nil:
+			*d = direction{progress: d.progress}
+		case ctx.Err() != nil && d.err == nil:
+			d.activity = Pending
+		case ctx.Err() != nil:
+			d.activity = ActivityOf(d.err)
+		default:
+			p.failures++
+			p.failure = err
+			d.err = err
+			d.failures++
+			d.activity = ActivityOf(err)
+			d.notBefore = now.Add(p.s.backoff(d.activity, d.failures))
+		}
 	})
 }
-
-// failing returns the activity for the error.
-func (d *direction) failing() Activity { return ActivityOf(d.err) }
 
 // ActivityOf returns the activity after the failure err: NeedsUser if waiting does not help, else
 // Failing.

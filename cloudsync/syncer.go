@@ -3,7 +3,6 @@ package cloudsync
 import (
 	"context"
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -38,8 +37,7 @@ type Options struct {
 	Clock clock.Clock
 	// Logger receives events of the background; nil: nothing is logged.
 	Logger *slog.Logger
-	// Random is the source of ids and of jitter; nil: the system's. It need not be safe for
-	// concurrent use.
+	// Random is the source of ids and of jitter; nil: the system's. It is safe for concurrent use.
 	Random io.Reader
 	// Limits bound the rates of requests and bytes.
 	Limits Limits
@@ -68,7 +66,6 @@ func (o Options) withDefaults() Options {
 	if o.Random == nil {
 		o.Random = rand.Reader
 	}
-	o.Random = &lockedReader{r: o.Random}
 	if o.MinPoll <= 0 {
 		o.MinPoll = 2 * time.Second
 	}
@@ -98,7 +95,8 @@ type Syncer struct {
 	keysSeen time.Time // when the newest ring was last verified to be the known one; guarded by keysTurn
 
 	mu        sync.Mutex
-	paused    bool                         // guarded by mu
+	running   context.Context              // ends with a pause; guarded by mu
+	pause     context.CancelCauseFunc      // guarded by mu
 	closed    bool                         // guarded by mu
 	pages     map[*Page]bool               // guarded by mu
 	changed   chan struct{}                // guarded by mu
@@ -108,12 +106,16 @@ type Syncer struct {
 // New returns a Syncer. It makes no request.
 func New(o Options) *Syncer {
 	o = o.withDefaults()
-	s := &Syncer{o: o, sealer: seal.NewSealer(o.Keyring, o.Random), paused: o.Paused, pages: map[*Page]bool{}, changed: make(chan struct{}),
+	s := &Syncer{o: o, sealer: seal.NewSealer(o.Keyring, o.Random), pages: map[*Page]bool{}, changed: make(chan struct{}),
 		keysTurn: newTurn(), announced: map[string]wire.Announcement{}}
 	if !o.Key.IsZero() {
 		s.sealer.SignAs(o.Key)
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.running, s.pause = context.WithCancelCause(context.Background())
+	if o.Paused {
+		s.pause(errPaused)
+	}
 	s.meter = bucket.NewMeter(o.Bucket, bucket.MeterOptions{Clock: o.Clock, Limits: o.Limits, Stall: o.Stall})
 	retry := bucket.NewRetry(s.meter, bucket.RetryOptions{Clock: o.Clock, Jitter: s.random, OnRetry: func(error, time.Duration) { s.retries.Add(1) }})
 	s.b = newScoped(retry, s.ctx)
@@ -152,39 +154,38 @@ func (s *Syncer) openPages() []*Page {
 
 // Pause stops the work in the background and lets none begin until Resume. Sync works in a pause
 // too.
-func (s *Syncer) Pause() { s.setPaused(true) }
+func (s *Syncer) Pause() {
+	s.mu.Lock()
+	s.pause(errPaused)
+	s.mu.Unlock()
+	s.notify()
+}
 
 // Resume ends a pause and retries at once after failures.
-func (s *Syncer) Resume() { s.setPaused(false) }
-
-func (s *Syncer) setPaused(paused bool) {
+func (s *Syncer) Resume() {
 	s.mu.Lock()
-	s.paused = paused
+	if s.running.Err() != nil {
+		s.running, s.pause = context.WithCancelCause(context.Background())
+	}
 	s.mu.Unlock()
 	for _, p := range s.openPages() {
-		if paused {
-			p.interrupt()
-		}
-		p.wake(!paused)
+		p.wake(true)
 	}
 	s.notify()
 }
 
 // Paused reports whether background sync is paused.
-func (s *Syncer) Paused() bool {
+func (s *Syncer) Paused() bool { return s.unpaused().Err() != nil }
+
+// unpaused returns a context that ends with the next pause.
+func (s *Syncer) unpaused() context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.paused
+	return s.running
 }
 
 // random returns a number from 0 up to, but not including, 1.
-func (s *Syncer) random() float64 {
-	var b [8]byte
-	if _, err := io.ReadFull(s.o.Random, b[:]); err != nil {
-		return 0.5 // this is for jitter only: other users of randomness can report the error
-	}
-	return float64(binary.LittleEndian.Uint64(b[:])>>11) / (1 << 53)
-}
+func (s *Syncer) random() float64 { return bucket.Jitter(s.o.Random) }
 
 // newID returns a new random id.
 func (s *Syncer) newID() (id epoch.ID) {
@@ -192,17 +193,6 @@ func (s *Syncer) newID() (id epoch.ID) {
 		rand.Read(id[:]) // the system's source does not fail
 	}
 	return id
-}
-
-type lockedReader struct {
-	mu sync.Mutex
-	r  io.Reader // guarded by mu
-}
-
-func (l *lockedReader) Read(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.r.Read(p)
 }
 
 const (

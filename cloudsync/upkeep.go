@@ -131,7 +131,7 @@ func (p *Page) Checkpoint(ctx context.Context) error {
 	if err := p.Sync(ctx); err != nil {
 		return err
 	}
-	return p.withTurn(ctx, "write a checkpoint", func(ctx context.Context) error {
+	return p.withTurn(ctx, 0, "write a checkpoint", func(ctx context.Context) error {
 		if p.rep.Load().State().Entries == 0 && p.ses.log.Position().Number == 0 {
 			return nil
 		}

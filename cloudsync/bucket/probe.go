@@ -92,7 +92,9 @@ func Probe(ctx context.Context, b Bucket, prefix string) (report *ProbeReport, e
 	if err := CheckName(dir + "/list/0123456789"); err != nil {
 		return &ProbeReport{}, fmt.Errorf("probe %s: %w", b, err)
 	}
-	p := &prober{ctx: ctx, b: b, dir: dir}
+	p := &prober{b: b, dir: dir}
+	p.ctx, p.stop = context.WithCancel(ctx)
+	defer p.stop()
 	defer func() {
 		if cleanErr := p.clean(); cleanErr != nil {
 			err = errors.Join(err, fmt.Errorf("remove what probe of %s has stored: %w", b, cleanErr))
@@ -107,12 +109,13 @@ func Probe(ctx context.Context, b Bucket, prefix string) (report *ProbeReport, e
 }
 
 type prober struct {
-	ctx    context.Context // that of Probe, which outlives the prober
+	ctx    context.Context // of the requests; ends with the first one that could not be made
+	stop   context.CancelFunc
 	b      Bucket
 	dir    string
 	report ProbeReport
 	names  []string // of objects that may exist
-	err    error    // of the first request that could not be made: then there are no further requests or points
+	err    error    // of the first request that could not be made: then there are no further points
 }
 
 // name returns the full name, and records it for clean.
@@ -134,8 +137,8 @@ func (p *prober) clean() error {
 	return errors.Join(errs...)
 }
 
-// stop reports whether err only says that the bucket could not be asked.
-func (p *prober) stop(err error) bool {
+// unasked reports whether err only says that the bucket could not be asked.
+func (p *prober) unasked(err error) bool {
 	switch ClassOf(err) {
 	case ClassBusy, ClassRetryable, ClassAmbiguous, ClassDenied, ClassQuota, ClassCanceled:
 		return err != nil
@@ -144,17 +147,11 @@ func (p *prober) stop(err error) bool {
 }
 
 func (p *prober) put(name string, content []byte) error {
-	if p.err != nil {
-		return p.err
-	}
 	return p.b.PutIfAbsent(p.ctx, name, int64(len(content)), bytes.NewReader(content))
 }
 
 // read returns the bytes of a range. It reads at most one byte more than the object can have.
 func (p *prober) read(name string, off, n int64) ([]byte, Object, error) {
-	if p.err != nil {
-		return nil, Object{}, p.err
-	}
 	o, err := p.b.Get(p.ctx, name, off, n)
 	if err != nil {
 		return nil, o, err
@@ -179,9 +176,6 @@ func (p *prober) holds(name string, content []byte) error {
 
 // list adds a point: a list of the objects of lists must have the names want.
 func (p *prober) list(point, after, prefix string, limit int, want []string) {
-	if p.err != nil {
-		return
-	}
 	infos, err := p.b.List(p.ctx, after, p.dir+"/list/"+prefix, limit)
 	if err == nil {
 		err = p.sameList(infos, want)
@@ -191,9 +185,7 @@ func (p *prober) list(point, after, prefix string, limit int, want []string) {
 
 // delete adds a point: a delete must succeed.
 func (p *prober) delete(point, name string) {
-	if p.err == nil {
-		p.ok(point, p.b.Delete(p.ctx, name))
-	}
+	p.ok(point, p.b.Delete(p.ctx, name))
 }
 
 // is adds a point: err must match want.
@@ -211,8 +203,9 @@ func (p *prober) is(point string, err, want error) {
 func (p *prober) ok(point string, err error) {
 	switch {
 	case p.err != nil:
-	case err != nil && p.stop(err):
+	case err != nil && p.unasked(err):
 		p.err = fmt.Errorf("%s: %w", point, err)
+		p.stop()
 	default:
 		p.report.Points = append(p.report.Points, ProbePoint{point, err})
 	}

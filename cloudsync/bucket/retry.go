@@ -75,14 +75,18 @@ func (o RetryOptions) withDefaults() RetryOptions {
 		o.Clock = clock.System
 	}
 	if o.Jitter == nil {
-		o.Jitter = systemJitter
+		o.Jitter = func() float64 { return Jitter(rand.Reader) }
 	}
 	return o
 }
 
-func systemJitter() float64 {
+// Jitter returns a number from 0 up to, but not including, 1 from a source of randomness, and the
+// mean where that fails.
+func Jitter(random io.Reader) float64 {
 	var b [8]byte
-	rand.Read(b[:])
+	if _, err := io.ReadFull(random, b[:]); err != nil {
+		return 0.5
+	}
 	return float64(binary.LittleEndian.Uint64(b[:])>>11) / (1 << 53)
 }
 
@@ -213,27 +217,21 @@ func (b *retryBody) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	for {
-		n, err := b.readOnce(p)
-		if n > 0 {
+		n, err := b.body.Read(p[:min(int64(len(p)), b.left)])
+		b.off, b.left = b.off+int64(n), b.left-int64(n)
+		switch {
+		case n > 0:
 			b.tries = 0
 			return n, nil
-		}
-		if err == nil {
+		case err == io.EOF:
+			err = io.ErrUnexpectedEOF
+		case err == nil:
 			continue
 		}
 		if b.err = b.recover(err); b.err != nil {
 			return 0, b.err
 		}
 	}
-}
-
-func (b *retryBody) readOnce(p []byte) (int, error) {
-	n, err := b.body.Read(p[:min(int64(len(p)), b.left)])
-	b.off, b.left = b.off+int64(n), b.left-int64(n)
-	if n == 0 && err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	return n, err
 }
 
 // recover waits after err and opens the rest of the range, or returns the final error of the body.

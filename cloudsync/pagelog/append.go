@@ -31,9 +31,6 @@ func (l *Log) Append(ctx context.Context, body *wire.EntryBody) (landed bool, er
 			if err != nil {
 				return false, err
 			}
-			if own.Closing != nil {
-				return true, nil
-			}
 			return true, l.apply(ctx, own)
 		}
 		more, applied, err := l.step(ctx)

@@ -168,17 +168,6 @@ func (l *Log) enter(ctx context.Context, k uint64, looked epoch.Time) error {
 	if err == nil {
 		err = l.join(ctx, x, looked)
 	}
-	var bad *DamageError
-	if !errors.As(err, &bad) {
-		return err
-	}
-	again, seenErr := l.seen(ctx)
-	if seenErr != nil {
-		return seenErr
-	}
-	if again.Newest != k {
-		return nil // a newer one exists, which the next look enters
-	}
 	return err
 }
 

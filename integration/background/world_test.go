@@ -116,7 +116,8 @@ func (w *world) noise(n int) string {
 }
 
 type stream struct {
-	r     *rand.ChaCha8
+	mu    sync.Mutex
+	r     *rand.ChaCha8 // guarded by mu
 	pause [8]byte
 }
 
@@ -125,6 +126,8 @@ func (s *stream) Read(p []byte) (int, error) {
 	if len(p) == len(s.pause) {
 		return copy(p, s.pause[:]), nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.r.Read(p)
 }
 

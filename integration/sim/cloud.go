@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
@@ -116,7 +117,8 @@ func seeded(seed, part uint64) io.Reader {
 }
 
 type stream struct {
-	r     *rand.ChaCha8
+	mu    sync.Mutex
+	r     *rand.ChaCha8 // guarded by mu
 	pause [8]byte
 }
 
@@ -125,6 +127,8 @@ func (s *stream) Read(p []byte) (int, error) {
 	if len(p) == len(s.pause) {
 		return copy(p, s.pause[:]), nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.r.Read(p)
 }
 
