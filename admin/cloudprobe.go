@@ -38,11 +38,8 @@ type ProbePoint = bucket.ProbePoint
 // nil. It needs no repository and no key. It returns the tested points; the error is a
 // *bucket.UnfitError when the bucket is unfit.
 func ProbeCloud(ctx context.Context, url, credentialsFile string, o *ledger.Options) (points []ProbePoint, err error) {
-	err = withBucket(ctx, o, url, credentialsFile, func(b bucket.Bucket) error {
-		report, err := bucket.Probe(ctx, b, "")
-		if points = report.Points; err == nil {
-			err = report.Err()
-		}
+	err = withBucket(ctx, o, url, credentialsFile, func(b bucket.Bucket) (err error) {
+		points, err = bucket.Probe(ctx, b, "")
 		return err
 	})
 	if err != nil {

@@ -61,7 +61,5 @@ func (s *Syncer) sweepDeleted(ctx context.Context, names wire.Names, o GCOptions
 		return nil, err
 	}
 	swept, err := log.Sweep(ctx, nil, nil, o.DryRun)
-	report := &GCReport{}
-	report.add(swept)
-	return report, err
+	return &GCReport{Swept: swept}, err
 }

@@ -34,12 +34,8 @@ type GCReport struct {
 	Commits int
 	// Cut reports that the log was cut, so that its earlier objects are deleted after the grace.
 	Cut bool
-	// DeletedObjects were past for longer than the grace; DeletedBytes is their length.
-	DeletedObjects int
-	DeletedBytes   int64
-	// WaitingObjects are past and not deleted yet; WaitingBytes is their length.
-	WaitingObjects int
-	WaitingBytes   int64
+	// Swept are the objects of past epochs.
+	pagelog.Swept
 }
 
 // Standing is what a store records of its bucket, for readers without a Page.
@@ -200,13 +196,8 @@ func (p *Page) sweep(ctx context.Context, dry bool, report *GCReport) error {
 	}
 	rep := p.rep.Load()
 	swept, err := p.ses.log.Sweep(ctx, rep.Named(), rep.Dropped(), dry)
-	report.add(swept)
+	report.Swept = swept
 	return p.explain(ctx, err)
-}
-
-func (r *GCReport) add(s pagelog.Swept) {
-	r.DeletedObjects, r.DeletedBytes = r.DeletedObjects+s.Objects, r.DeletedBytes+s.Bytes
-	r.WaitingObjects, r.WaitingBytes = r.WaitingObjects+s.Waiting, r.WaitingBytes+s.WaitingBytes
 }
 
 // nobody is a page whose log alone is read: it stores nothing.

@@ -34,25 +34,6 @@ type ProbePoint struct {
 	Err error
 }
 
-// ProbeReport is the result of Probe.
-type ProbeReport struct {
-	// Points are all checks, in order.
-	Points []ProbePoint
-}
-
-// Failed returns the points that the bucket failed.
-func (r *ProbeReport) Failed() []ProbePoint {
-	return slices.DeleteFunc(slices.Clone(r.Points), func(p ProbePoint) bool { return p.Err == nil })
-}
-
-// Err returns nil if the bucket passed all checks, and else an *UnfitError.
-func (r *ProbeReport) Err() error {
-	if failed := r.Failed(); len(failed) > 0 {
-		return &UnfitError{Points: failed}
-	}
-	return nil
-}
-
 // UnfitError reports a bucket that does not do what Ledger needs. It matches base.ErrUnsupported,
 // and nothing that its points match: these say how the bucket broke a promise, which is no trouble
 // of the page or the network.
@@ -79,10 +60,9 @@ func (e *UnfitError) Is(target error) bool { return target == base.ErrUnsupporte
 // after its delete. Probe works with new names below prefix, which is empty or a legal name, and
 // removes them at the end.
 //
-// The report names each point. The error is that of a request that could not be made, or nil. A
-// bucket that breaks its promises gives a report with failed points, and no error. After an error,
-// the report holds the points before it.
-func Probe(ctx context.Context, b Bucket, prefix string) (report *ProbeReport, err error) {
+// Probe returns all points that it has checked, in order. The error is an *UnfitError for a bucket
+// that has failed some of them, and else that of a request that could not be made.
+func Probe(ctx context.Context, b Bucket, prefix string) (points []ProbePoint, err error) {
 	var id [10]byte
 	rand.Read(id[:])
 	dir := "probe-" + hex.EncodeToString(id[:])
@@ -90,7 +70,7 @@ func Probe(ctx context.Context, b Bucket, prefix string) (report *ProbeReport, e
 		dir = prefix + "/" + dir
 	}
 	if err := CheckName(dir + "/list/0123456789"); err != nil {
-		return &ProbeReport{}, fmt.Errorf("probe %s: %w", b, err)
+		return nil, fmt.Errorf("probe %s: %w", b, err)
 	}
 	p := &prober{b: b, dir: dir}
 	p.ctx, p.stop = context.WithCancel(ctx)
@@ -102,10 +82,14 @@ func Probe(ctx context.Context, b Bucket, prefix string) (report *ProbeReport, e
 	}()
 	for _, look := range []func(){p.basics, p.race, p.ranges, p.lists, p.deletes} {
 		if look(); p.err != nil {
-			return &p.report, fmt.Errorf("probe %s: %w", b, p.err)
+			return p.points, fmt.Errorf("probe %s: %w", b, p.err)
 		}
 	}
-	return &p.report, nil
+	failed := slices.DeleteFunc(slices.Clone(p.points), func(p ProbePoint) bool { return p.Err == nil })
+	if len(failed) > 0 {
+		return p.points, &UnfitError{failed}
+	}
+	return p.points, nil
 }
 
 type prober struct {
@@ -113,7 +97,7 @@ type prober struct {
 	stop   context.CancelFunc
 	b      Bucket
 	dir    string
-	report ProbeReport
+	points []ProbePoint
 	names  []string // of objects that may exist
 	err    error    // of the first request that could not be made: then there are no further points
 }
@@ -207,7 +191,7 @@ func (p *prober) ok(point string, err error) {
 		p.err = fmt.Errorf("%s: %w", point, err)
 		p.stop()
 	default:
-		p.report.Points = append(p.report.Points, ProbePoint{point, err})
+		p.points = append(p.points, ProbePoint{point, err})
 	}
 }
 

@@ -3,6 +3,7 @@ package bucket_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,9 +17,9 @@ import (
 func TestProbeAcceptsTheHonest(t *testing.T) {
 	b := newMem()
 	m := bucket.NewMeter(b, bucket.MeterOptions{})
-	report, err := bucket.Probe(t.Context(), m, "")
-	if err != nil || report.Err() != nil || len(report.Points) < 30 {
-		t.Fatalf("%v, %v, %d points", err, report.Err(), len(report.Points))
+	points, err := bucket.Probe(t.Context(), m, "")
+	if err != nil || len(points) < 30 {
+		t.Fatalf("%v, %d points", err, len(points))
 	}
 	if left := b.Names(); len(left) != 0 {
 		t.Errorf("left %q", left)
@@ -32,16 +33,18 @@ func TestProbeCatchesLiars(t *testing.T) {
 	for _, l := range buckettest.Liars() {
 		t.Run(l.Name, func(t *testing.T) {
 			b := newMem()
-			report, err := bucket.Probe(t.Context(), l.Wrap(b), "p")
-			if err != nil {
-				t.Fatal(err)
+			points, err := bucket.Probe(t.Context(), l.Wrap(b), "p")
+			if err == nil {
+				t.Fatalf("believed, at %d points", len(points))
 			}
-			if len(report.Failed()) == 0 {
-				t.Fatalf("believed, at %d points", len(report.Points))
+			failed := 0
+			for _, p := range points {
+				if p.Err != nil {
+					failed++
+				}
 			}
-			err = report.Err()
 			unfit, ok := errors.AsType[*bucket.UnfitError](err)
-			if !ok || len(unfit.Points) != len(report.Failed()) || !errors.Is(err, base.ErrUnsupported) || strings.ContainsRune(err.Error(), '\n') {
+			if !ok || failed == 0 || len(unfit.Points) != failed || !errors.Is(err, base.ErrUnsupported) || strings.ContainsRune(err.Error(), '\n') {
 				t.Error(err)
 			}
 			for _, target := range []error{base.ErrCorrupt, base.ErrNotFound, base.ErrConflict, base.ErrNetwork, base.ErrInvalid} {
@@ -63,9 +66,8 @@ func TestProbeStandsTrouble(t *testing.T) {
 		clk := mem.NewAutoClock(start)
 		b := mem.New(mem.Options{Clock: clk, Seed: seed, Faults: mem.Faults{SlowBody: 0.2, CutBody: 0.02, WriteInterval: 1}})
 		b.SetBefore(everyFifthGet())
-		report, err := bucket.Probe(t.Context(), bucket.NewRetry(b, bucket.RetryOptions{Clock: clk}), "p")
-		if err != nil || report.Err() != nil {
-			t.Fatalf("seed %d: %v, %v", seed, err, report.Err())
+		if _, err := bucket.Probe(t.Context(), bucket.NewRetry(b, bucket.RetryOptions{Clock: clk}), "p"); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
 		}
 	}
 }
@@ -102,10 +104,10 @@ func TestProbeTellsTroubleFromLies(t *testing.T) {
 				}
 				return cause
 			})
-			report, err := bucket.Probe(ctx, b, "p")
+			points, err := bucket.Probe(ctx, b, "p")
 			cancel()
-			if failed := report.Failed(); len(failed) != 0 {
-				t.Fatalf("%v at request %d: called a liar: %v", cause, at, report.Err())
+			if slices.ContainsFunc(points, func(p bucket.ProbePoint) bool { return p.Err != nil }) {
+				t.Fatalf("%v at request %d: called a liar: %v", cause, at, points)
 			}
 			if left := b.Names(); len(left) != 0 {
 				t.Fatalf("%v at request %d: left %q", cause, at, left)

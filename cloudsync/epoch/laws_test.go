@@ -124,7 +124,7 @@ func drawState(rt *rapid.T) epoch.State {
 	for _, c := range drawSet(rt, s.Kept, "tagged") {
 		s = epochtest.Apply(s, &epochtest.Body{Tags: []epoch.Tag{{Name: string(rune('a' + c)), Commit: c}}})
 	}
-	s.Retention.Last = rapid.IntRange(0, 4).Draw(rt, "last")
+	s.Retention.Last = rapid.Uint64Range(0, 4).Draw(rt, "last")
 	s.Retention.Within = time.Duration(rapid.IntRange(0, 8).Draw(rt, "within"))
 	return s
 }
@@ -150,7 +150,7 @@ func TestWhatACutKeeps(t *testing.T) {
 		if s.Retention == (epoch.Retention{}) && !alive.Within(keep) {
 			rt.Fatalf("kept %v without a retention", keep)
 		}
-		if len(keep.And(alive)) < min(s.Retention.Last-len(erase), len(alive)) {
+		if len(keep.And(alive)) < min(int(s.Retention.Last)-len(erase), len(alive)) {
 			rt.Fatalf("kept %v, though the last %d stay", keep, s.Retention.Last)
 		}
 		next := s.Reduced(keep, nil, epoch.ID{1})

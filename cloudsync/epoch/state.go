@@ -9,7 +9,7 @@ import (
 // Retention says which history a cut keeps. The zero value keeps all.
 type Retention struct {
 	// Last is how many of the newest commits are kept; 0: no rule.
-	Last int
+	Last uint64
 	// Within keeps commits whose timestamps are at most this much older than the newest head's; 0:
 	// no rule.
 	Within time.Duration
@@ -64,7 +64,7 @@ func (s State) Keep(at Time, erase Set) Set {
 		}
 	}
 	for i, n := range newest {
-		if i < s.Retention.Last || s.Retention.Within > 0 && stamp(n, at) >= now-int64(s.Retention.Within) {
+		if uint64(i) < s.Retention.Last || s.Retention.Within > 0 && stamp(n, at) >= now-int64(s.Retention.Within) {
 			keep = keep.Union(Set{n.ID})
 		}
 	}

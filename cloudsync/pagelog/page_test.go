@@ -261,7 +261,7 @@ func (d *device) read(ctx context.Context, e *pagelog.Entry) (b epochtest.Body, 
 		case *wire.Commit:
 			b.Commits = append(b.Commits, d.node(rec))
 		case *wire.Retention:
-			b.Retention = &epoch.Retention{Last: int(rec.Last), Within: rec.Within}
+			b.Retention = (*epoch.Retention)(rec)
 		}
 	})
 	return b, err
@@ -321,7 +321,7 @@ func (d *device) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Positio
 			case *wire.Run:
 				runs = append(runs, *rec)
 			case *wire.Retention:
-				s.Retention = epoch.Retention{Last: int(rec.Last), Within: rec.Within}
+				s.Retention = epoch.Retention(*rec)
 			}
 		})
 		for _, run := range runs {
@@ -415,7 +415,7 @@ func (d *device) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Look
 	if err := run(wire.Commits, func(w *wire.Writer) { writeCommits(w, d.w, next.Kept) }); err != nil {
 		return err
 	}
-	must(w.Write(&wire.Retention{Last: uint64(next.Retention.Last), Within: next.Retention.Within}))
+	must(w.Write((*wire.Retention)(&next.Retention)))
 	x.Checkpoint = d.w.id()
 	var err error
 	x.CheckpointHash, err = d.upload(ctx, n.Checkpoint(x.ID, x.Checkpoint), n.CheckpointLabel(x.ID, x.Checkpoint), b.Bytes())

@@ -311,15 +311,15 @@ func TestSweep(t *testing.T) {
 	}
 	must(d.log.Look(ctx))
 	s, err := d.log.Sweep(ctx, d.named, nil, true)
-	if err != nil || s.Objects == 0 || s.Waiting == 0 {
+	if err != nil || s.DeletedObjects == 0 || s.WaitingObjects == 0 {
 		t.Fatalf("%+v %v", s, err)
 	}
 	names := w.bucket.Names()
 	again, err := d.log.Sweep(ctx, d.named, nil, false)
-	if err != nil || again != s || len(w.bucket.Names()) != len(names)-s.Objects {
+	if err != nil || again != s || len(w.bucket.Names()) != len(names)-s.DeletedObjects {
 		t.Fatalf("%+v, then %+v, %d objects of %d are left: %v", s, again, len(w.bucket.Names()), len(names), err)
 	}
-	if more, err := d.log.Sweep(ctx, d.named, nil, false); err != nil || more.Objects != 0 || more.Waiting != s.Waiting {
+	if more, err := d.log.Sweep(ctx, d.named, nil, false); err != nil || more.DeletedObjects != 0 || more.WaitingObjects != s.WaitingObjects {
 		t.Fatalf("%+v %v", more, err)
 	}
 	d.open()

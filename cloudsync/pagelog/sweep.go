@@ -73,10 +73,14 @@ func (l *Log) prove(ctx context.Context) error {
 	return nil
 }
 
-// Swept counts the objects that a sweep has deleted, and those that still wait.
+// Swept counts the objects of past epochs that a sweep has found.
 type Swept struct {
-	Objects, Waiting    int
-	Bytes, WaitingBytes int64
+	// DeletedObjects were past for longer than the grace; DeletedBytes is their length.
+	DeletedObjects int
+	DeletedBytes   int64
+	// WaitingObjects are past and not deleted yet; WaitingBytes is their length.
+	WaitingObjects int
+	WaitingBytes   int64
 }
 
 // Sweep deletes objects of past epochs that the present epoch does not name, epoch.Grace after the
@@ -131,7 +135,7 @@ func (s *sweeper) object(ctx context.Context, info bucket.Info, o epoch.Object) 
 	case !s.d.May(o, math.MaxInt64):
 		return nil
 	case !s.d.May(o, s.l.at.Looked):
-		s.swept.Waiting++
+		s.swept.WaitingObjects++
 		s.swept.WaitingBytes += info.Size
 		return nil
 	case !s.dry:
@@ -139,8 +143,8 @@ func (s *sweeper) object(ctx context.Context, info bucket.Info, o epoch.Object) 
 			return fmt.Errorf("delete %s: %w", info.Name, err)
 		}
 	}
-	s.swept.Objects++
-	s.swept.Bytes += info.Size
+	s.swept.DeletedObjects++
+	s.swept.DeletedBytes += info.Size
 	return nil
 }
 

@@ -102,7 +102,7 @@ func (e *entering) read(ctx context.Context) (err error) {
 			return badObject(name, err)
 		}
 	}
-	e.st.Retention = retentionOf(e.h.Retention)
+	e.st.Retention = epoch.Retention(e.h.Retention)
 	return nil
 }
 

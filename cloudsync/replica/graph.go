@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"math"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/wire"
@@ -90,11 +89,7 @@ func (p *Page) eachCommit(ctx context.Context, fn func(*commit.Commit) error) er
 // logState returns the commits of the log with a retention: those of a graph that are neither
 // unsynced nor given up.
 func (p *Page) logState(g epoch.Graph, unsynced epoch.Set, r wire.Retention) epoch.State {
-	return epoch.State{Kept: g.Reduce(g.Set().Without(unsynced.Union(setOf(p.state.GiveUp)))), Retention: retentionOf(r)}
-}
-
-func retentionOf(r wire.Retention) epoch.Retention {
-	return epoch.Retention{Last: int(min(r.Last, math.MaxInt32)), Within: r.Within}
+	return epoch.State{Kept: g.Reduce(g.Set().Without(unsynced.Union(setOf(p.state.GiveUp)))), Retention: epoch.Retention(r)}
 }
 
 func setOf(ids []commit.ID) epoch.Set {

@@ -384,7 +384,7 @@ func (d *member) history() (h history) {
 func (d *member) logState() epoch.State {
 	h, s := d.history(), d.page.State()
 	not := h.unsynced.Union(h.giveUp)
-	st := epoch.State{Retention: epoch.Retention{Last: int(s.Retention.Last), Within: s.Retention.Within}}
+	st := epoch.State{Retention: epoch.Retention{Last: s.Retention.Last, Within: s.Retention.Within}}
 	st.Gone = s.Gone.Without(s.Send)
 	for _, n := range h.graph {
 		if !not.Has(n.ID) {

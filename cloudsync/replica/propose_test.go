@@ -200,7 +200,7 @@ func TestACutThatGivesUpHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := a.log.Sweep(t.Context(), named, dropped, false)
-	if err != nil || s.Objects == 0 {
+	if err != nil || s.DeletedObjects == 0 {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	c := w.device()

@@ -162,10 +162,7 @@ func (m *memory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestProbeRefusesUnconditionalStores(t *testing.T) {
 	m := &memory{objects: map[string]string{}}
 	b, _ := scripted(t, m.ServeHTTP)
-	report, err := bucket.Probe(t.Context(), b, "p")
-	if err == nil {
-		err = report.Err()
-	}
+	_, err := bucket.Probe(t.Context(), b, "p")
 	if _, ok := errors.AsType[*bucket.UnfitError](err); !ok {
 		t.Errorf("%v", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
-	"time"
 	"unicode/utf8"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
@@ -504,11 +503,7 @@ func (r *Tag) code(c *coder) {
 }
 
 // Retention says which history a cut keeps. The zero value keeps all.
-type Retention struct {
-	// Last is how many of the newest commits are kept. Within is the greatest age of a kept one.
-	Last   uint64
-	Within time.Duration
-}
+type Retention epoch.Retention
 
 func (*Retention) tag() byte          { return tagRetention }
 func (*Retention) compare(Record) int { return 0 }

@@ -149,11 +149,11 @@ func (j *joining) first(ctx context.Context) (*seal.Keyring, error) {
 }
 
 func (j *joining) probe(ctx context.Context) error {
-	report, err := bucket.Probe(ctx, j.bare, "")
-	if err != nil {
+	_, err := bucket.Probe(ctx, j.bare, "")
+	if _, unfit := errors.AsType[*bucket.UnfitError](err); err != nil && !unfit {
 		return fmt.Errorf("prove the bucket: %w", err)
 	}
-	return report.Err()
+	return err
 }
 
 // masterKey returns the key of a slot of the chain, or a key for the slot of a new keyring when
