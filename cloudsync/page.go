@@ -81,9 +81,10 @@ type Page struct {
 	position    uint64
 	serverTime  time.Time
 	lastSuccess time.Time
-	failures    uint64 // of both directions, since the page was opened
-	failure     error  // the last of them
-	wantUpload  bool   // there may be something to send
+	failures    uint64        // of both directions, since the page was opened
+	moved       chan struct{} // closed at the next change
+	failure     error         // the last of them
+	wantUpload  bool          // there may be something to send
 	nextPoll    time.Time
 	interval    time.Duration
 }
@@ -98,7 +99,7 @@ type barrier struct {
 // Syncer the returned page is closed.
 func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p := &Page{s: s, o: o, store: o.Store, names: wire.NamesOf(s.o.Keyring, o.Ledger, o.Store.Page()),
-		poke: make(chan struct{}, 1), turn: newTurn(), leader: newTurn(),
+		poke: make(chan struct{}, 1), turn: newTurn(), leader: newTurn(), moved: make(chan struct{}),
 		wantUpload: true, interval: s.o.MinPoll}
 	p.up.progress = progress.New(func() { p.begins(&p.up) }, s.notify)
 	p.down.progress = progress.New(func() { p.begins(&p.down) }, s.notify)
@@ -110,6 +111,7 @@ func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p.store.SetFetcher(p.fetcher)
 	if !s.o.Manual {
 		p.calls.Go(p.run)
+		p.calls.Go(p.follow)
 	}
 	s.mu.Lock()
 	closed := s.closed
@@ -271,9 +273,8 @@ func (p *Page) WaitSynced(ctx context.Context, id commit.ID) error {
 		p.mu.Unlock()
 		p.wake(true)
 		for {
-			changed := p.s.Changed()
 			p.mu.Lock()
-			failures, failure := p.failures, p.failure
+			moved, failures, failure := p.moved, p.failures, p.failure
 			p.mu.Unlock()
 			unsynced, err := p.store.Unsynced(ctx)
 			if err != nil || !slices.Contains(unsynced, id) {
@@ -283,7 +284,7 @@ func (p *Page) WaitSynced(ctx context.Context, id commit.ID) error {
 				return failure
 			}
 			select {
-			case <-changed:
+			case <-moved:
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}

@@ -11,21 +11,13 @@ import (
 // forever says that nothing is due.
 const forever = time.Duration(-1)
 
-// run is the background of a page: it runs a round whenever one is due. It notifies the watchers
-// when there is something to send.
+// run is the background of a page: it runs a round whenever one is due.
 func (p *Page) run() {
-	changed := p.store.SyncChanged()
 	for p.ctx.Err() == nil {
 		wait, alive := p.step()
 		if !alive {
 			return
 		}
-		p.mu.Lock()
-		next := changed
-		if p.wantUpload && p.up.activity != Idle {
-			next = nil // one more change would make no difference
-		}
-		p.mu.Unlock()
 		var due <-chan time.Time
 		release := func() {}
 		if wait != forever {
@@ -35,6 +27,24 @@ func (p *Page) run() {
 		case <-p.ctx.Done():
 		case <-p.poke:
 		case <-due:
+		}
+		release()
+	}
+}
+
+// follow notifies the background and the watchers that there is something to send, also during a
+// round.
+func (p *Page) follow() {
+	changed := p.store.SyncChanged()
+	for {
+		next := changed
+		p.mu.Lock()
+		if p.wantUpload && p.up.activity != Idle {
+			next = nil // one more change would make no difference
+		}
+		moved := p.moved
+		p.mu.Unlock()
+		select {
 		case <-next:
 			changed = p.store.SyncChanged() // before the round that may see the change
 			p.change(func() {
@@ -43,8 +53,11 @@ func (p *Page) run() {
 					p.up.activity = Pending
 				}
 			})
+			p.wake(false)
+		case <-moved:
+		case <-p.ctx.Done():
+			return
 		}
-		release()
 	}
 }
 

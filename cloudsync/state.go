@@ -136,14 +136,15 @@ func (s *Syncer) notify() {
 	s.changed = make(chan struct{})
 }
 
-// change changes fields that p.mu guards. It wakes the watchers if the visible state has changed,
-// or an attempt has failed.
+// change changes fields that p.mu guards. It wakes the waiters for commits, and the watchers if the
+// visible state has changed.
 func (p *Page) change(fn func()) {
 	p.mu.Lock()
-	up, down, position, failures := p.up, p.down, p.position, p.failures
+	up, down, position := p.up, p.down, p.position
 	fn()
-	seen := up.activity != p.up.activity || up.err != p.up.err || down.activity != p.down.activity || down.err != p.down.err ||
-		position != p.position || failures != p.failures
+	seen := up.activity != p.up.activity || up.err != p.up.err || down.activity != p.down.activity || down.err != p.down.err || position != p.position
+	close(p.moved)
+	p.moved = make(chan struct{})
 	p.mu.Unlock()
 	if seen {
 		p.s.notify()
