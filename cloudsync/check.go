@@ -382,9 +382,9 @@ func (c *checkRun) drop(ctx context.Context) error {
 	return c.delete(ctx, func(at wire.Name) bool { return at.Kind == wire.KindPack })
 }
 
-// dropPast deletes the damaged objects of the page's epoch, and of those before, once they are past.
-// Until then a damaged epoch shows that the bucket is damaged; a missing one would show that it was
-// rolled back.
+// dropPast deletes the damaged objects of the page's epoch, and of those before, once they are
+// past. Until then a damaged epoch shows that the bucket is damaged; a missing one would show that
+// it was rolled back.
 func (c *checkRun) dropPast(ctx context.Context) error {
 	now := c.p.rep.Load().Position().K
 	if now <= c.at.K {

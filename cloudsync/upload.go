@@ -219,8 +219,8 @@ func (p *Page) append(ctx context.Context, body *wire.EntryBody) (landed bool, e
 // auditSoon is how long after its first entry a session audits the log.
 const auditSoon = time.Hour
 
-// announce puts the page's announcement, before the first entry of the log. A renewal puts it again:
-// the bucket may have lost it.
+// announce puts the page's announcement, before the first entry of the log. A renewal puts it
+// again: the bucket may have lost it.
 func (p *Page) announce(ctx context.Context) error {
 	sealed, err := wire.SealAnnouncement(p.s.sealer, wire.Announcement{Ledger: p.o.Ledger, Name: p.o.Name, Page: p.store.Page()})
 	if err != nil {

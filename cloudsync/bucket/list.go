@@ -20,9 +20,9 @@ const (
 )
 
 // Each calls fn with the objects of b whose names begin with prefix and are greater than after, in
-// order, until fn returns false. It advances and ends, whatever a store answers. Errors: those of b;
-// one that matches base.ErrCorrupt, after the objects before, for a name that does not follow the
-// one before or lacks prefix, and beyond MaxListed.
+// order, until fn returns false. It advances and ends, whatever a store answers. Errors: those of
+// b; one that matches base.ErrCorrupt, after the objects before, for a name that does not follow
+// the one before or lacks prefix, and beyond MaxListed.
 func Each(ctx context.Context, b Bucket, after, prefix string, fn func(Info) bool) error {
 	for listed := 0; ; {
 		infos, err := b.List(ctx, after, prefix, MaxList)

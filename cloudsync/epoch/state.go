@@ -88,8 +88,8 @@ func (s State) newestFirst(of Set, at Time) []Node {
 	return out
 }
 
-// Reduced returns the state in the checkpoint of the epoch by, which follows the last entry applied.
-// It keeps the commits in keep and gives up all others. packs are those of its manifest.
+// Reduced returns the state in the checkpoint of the epoch by, which follows the last entry
+// applied. It keeps the commits in keep and gives up all others. packs are those of its manifest.
 func (s State) Reduced(keep Set, packs []ID, by ID) State {
 	for _, p := range s.Packs {
 		if !slices.Contains(packs, p) {

@@ -31,8 +31,8 @@ const (
 )
 
 // Help judges a proposal after a look: one from a closing entry, or the device's own. If the newest
-// epoch is not the device's own, it cannot be joined: else the device enters it, and the proposal is
-// void. A renewal takes the number after the greatest in the bucket, since lower numbers may be
+// epoch is not the device's own, it cannot be joined: else the device enters it, and the proposal
+// is void. A renewal takes the number after the greatest in the bucket, since lower numbers may be
 // lost.
 func (p Position) Help(x *Proposal, l Looked) (TurnVerdict, uint64) {
 	switch {
