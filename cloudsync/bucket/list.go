@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"path"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -13,31 +12,44 @@ import (
 )
 
 const (
-	// MaxListed bounds what Each lists of one directory, in which each object counts infoBytes and
-	// its name: some 150 000 packs, which have 2 TiB.
+	// MaxListed bounds one listing, in which each object counts infoBytes and its name: some 150
+	// 000 packs, which have 2 TiB.
 	MaxListed = 32 << 20
 	infoBytes = 128
 )
 
+// Walk proves that a listing advances and ends, whatever a store answers.
+type Walk struct {
+	// Prefix is the prefix of all names, and After what each must exceed. Next moves After, and the
+	// caller may too.
+	Prefix, After string
+	bytes         int
+}
+
+// Next takes the next object. The error matches base.ErrCorrupt for a name that does not follow
+// After or lacks Prefix, and beyond MaxListed.
+func (w *Walk) Next(info Info) error {
+	w.bytes += infoBytes + len(info.Name)
+	if info.Name <= w.After || !strings.HasPrefix(info.Name, w.Prefix) || w.bytes > MaxListed {
+		return &base.CorruptError{Where: "list", Key: w.Prefix, Want: fmt.Sprintf("names in order, at most %d bytes of them", MaxListed), Got: info.Name}
+	}
+	w.After = info.Name
+	return nil
+}
+
 // Each calls fn with the objects of b whose names begin with prefix and are greater than after, in
-// order, until fn returns false. It advances and ends, whatever a store answers. Errors: those of
-// b; one that matches base.ErrCorrupt, after the objects before, for a name that does not follow
-// the one before or lacks prefix, and beyond MaxListed.
+// order, until fn returns false. Errors: as Walk.Next, after the objects before; those of b.
 func Each(ctx context.Context, b Bucket, after, prefix string, fn func(Info) bool) error {
-	for listed := 0; ; {
-		infos, err := b.List(ctx, after, prefix, MaxList)
+	w := Walk{Prefix: prefix, After: after}
+	for {
+		infos, err := b.List(ctx, w.After, prefix, MaxList)
 		if err != nil {
 			return err
 		}
 		for _, info := range infos {
-			if path.Dir(info.Name) != path.Dir(after) {
-				listed = 0
+			if err := w.Next(info); err != nil {
+				return err
 			}
-			listed += infoBytes + len(info.Name)
-			if info.Name <= after || !strings.HasPrefix(info.Name, prefix) || listed > MaxListed {
-				return &base.CorruptError{Where: "list", Key: prefix, Want: fmt.Sprintf("names in order, at most %d bytes of them", MaxListed), Got: info.Name}
-			}
-			after = info.Name
 			if !fn(info) {
 				return nil
 			}

@@ -62,31 +62,37 @@ func Look(ctx context.Context, b bucket.Bucket) (*Report, error) {
 	r := &Report{}
 	pages := map[string]*sight{}
 	ledgers := map[string]bool{}
-	err := bucket.Each(ctx, b, "", "", func(info bucket.Info) bool {
-		r.Objects, r.Bytes = r.Objects+1, r.Bytes+info.Size
-		dir, name := cut(info.Name)
-		if !padded(info.Name, name.Kind, info.Size) {
-			if len(r.Odd) < maxOdd {
-				r.Odd = append(r.Odd, info.Name)
-			} else {
-				r.MoreOdd++
+	for after := ""; ; {
+		infos, err := b.List(ctx, after, "", bucket.MaxList)
+		if err != nil {
+			return nil, fmt.Errorf("list the bucket: %w", err)
+		}
+		for _, info := range infos {
+			r.Objects, r.Bytes = r.Objects+1, r.Bytes+info.Size
+			dir, name := cut(info.Name)
+			if !padded(info.Name, name.Kind, info.Size) {
+				if len(r.Odd) < maxOdd {
+					r.Odd = append(r.Odd, info.Name)
+				} else {
+					r.MoreOdd++
+				}
 			}
+			if dir == "" {
+				continue
+			}
+			ledger, _, _ := strings.Cut(dir, "/")
+			ledgers[ledger] = true
+			s := pages[dir]
+			if s == nil {
+				s = &sight{Page: Page{Name: dir}, lengths: map[int64]bool{}, days: map[time.Time]bool{}}
+				pages[dir] = s
+			}
+			s.add(&info, name)
 		}
-		if dir == "" {
-			return true
+		if len(infos) < bucket.MaxList {
+			break
 		}
-		ledger, _, _ := strings.Cut(dir, "/")
-		ledgers[ledger] = true
-		s := pages[dir]
-		if s == nil {
-			s = &sight{Page: Page{Name: dir}, lengths: map[int64]bool{}, days: map[time.Time]bool{}}
-			pages[dir] = s
-		}
-		s.add(&info, name)
-		return true
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list the bucket: %w", err)
+		after = infos[len(infos)-1].Name
 	}
 	r.Ledgers = len(ledgers)
 	for _, s := range pages {

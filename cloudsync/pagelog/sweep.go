@@ -87,25 +87,53 @@ type Swept struct {
 // first epoch began that does not name them. named are the packs, runs and checkpoints of past
 // epochs that the present one names. dropped are those that an earlier epoch was the first not to
 // name. With dry it deletes nothing. The time is that of the last look, which the caller has just
-// made. Sweep costs a list for each thousand objects of the page.
+// made. With nothing to delete, Sweep costs a list for each thousand objects outside the present
+// epoch.
 func (l *Log) Sweep(ctx context.Context, named []epoch.ID, dropped []epoch.Drop, dry bool) (Swept, error) {
 	s := &sweeper{l: l, d: epoch.Deletion{Named: named, Dropped: dropped}, named: map[epoch.ID]bool{}, dry: dry}
 	for _, id := range named {
 		s.named[id] = true
 	}
-	var failed error
-	err := bucket.Each(ctx, l.o.Bucket, "", l.o.Names.Dir+"/", func(info bucket.Info) bool {
-		name, ok := l.o.Names.Parse(info.Name)
-		if ok && name.Kind != wire.KindEpoch && (name.Epoch != l.at.Epoch || l.at.Deleted) {
-			failed = s.object(ctx, info, epoch.Object{Dir: name.Epoch, ID: name.ID})
+	n := l.o.Names
+	of := map[wire.Kind]func(epoch.ID) string{wire.KindCheckpoint: n.Checkpoints, wire.KindEntry: n.Log, wire.KindPack: n.Packs}
+	w := bucket.Walk{Prefix: n.Dir + "/"}
+	dir, skip := "", ""
+	for {
+		infos, err := l.o.Bucket.List(ctx, max(w.After, skip), w.Prefix, bucket.MaxList)
+		if err != nil {
+			return s.swept, fmt.Errorf("list what the bucket has of the page: %w", err)
 		}
-		return failed == nil
-	})
-	if err != nil {
-		return s.swept, fmt.Errorf("list what the bucket has of the page: %w", err)
+		for _, info := range infos {
+			if err := w.Next(info); err != nil {
+				return s.swept, fmt.Errorf("list what the bucket has of the page: %w", err)
+			}
+			name, ok := n.Parse(info.Name)
+			if !ok || info.Name < skip {
+				continue
+			}
+			prefix := n.Epochs()
+			if in := of[name.Kind]; in != nil {
+				prefix = in(name.Epoch)
+			}
+			if name.Kind == wire.KindEpoch || name.Epoch == l.at.Epoch && !l.at.Deleted {
+				skip = behind(prefix)
+				continue
+			}
+			if prefix != dir { // a walk is bounded, and each directory may have as many objects
+				dir, w = prefix, bucket.Walk{Prefix: w.Prefix, After: w.After}
+			}
+			if err := s.object(ctx, info, epoch.Object{Dir: name.Epoch, ID: name.ID}); err != nil {
+				return s.swept, err
+			}
+		}
+		if len(infos) < bucket.MaxList {
+			return s.swept, nil
+		}
 	}
-	return s.swept, failed
 }
+
+// behind returns the least name after all names that begin with prefix, which ends with a slash.
+func behind(prefix string) string { return prefix[:len(prefix)-1] + "0" }
 
 // sweeper sweeps.
 type sweeper struct {
