@@ -33,7 +33,7 @@ type RepositoryStatus struct {
 type CloudStatus struct {
 	ledger.CloudInfo
 	// SyncMetrics are sums over all runs since Since, the time when the cloud was set; the last
-	// minute of a killed process may be missing. LastSuccess is the time of the last successful
+	// minutes of a killed process may be missing. LastSuccess is the time of the last successful
 	// Sync of all pages, and OldestUnsynced is over all pages.
 	SyncMetrics
 	Since time.Time

@@ -39,7 +39,7 @@ var errPaused = errors.New("sync is paused")
 // needsUser reports whether only the user can help and waiting cannot.
 func needsUser(err error) bool {
 	return err != nil && (bucket.ClassOf(err).NeedsUser() || wrongBucket(err) || errors.Is(err, ErrDeleted) ||
-		errors.Is(err, base.ErrUnsupported) || errors.Is(err, ErrShutOut))
+		errors.Is(err, base.ErrUnsupported) || errors.Is(err, base.ErrWrongKey))
 }
 
 // wrongBucket reports whether the bucket differs from the one that the device has seen.

@@ -297,6 +297,7 @@ func (k *Keeper) round(ctx context.Context, list bool) error {
 	if err != nil {
 		return err
 	}
+	k.link.Remember() // a killed process loses only the figures since the last round
 	if k.o.OnlyOpen || conn.Syncer.Paused() {
 		return nil
 	}

@@ -62,15 +62,14 @@ type Link struct {
 	writing sync.Mutex // held while the file or the record is written, and mu while their fields are
 
 	mu     sync.Mutex
-	file   *file          // guarded by mu; nil without a cloud; immutable, only replaced
-	wanted *file          // guarded by mu; the cloud of the options, nil once the repository is its device
-	conn   *Conn          // guarded by mu; nil while not connected
-	record *syncRecord    // guarded by mu; stored from one run to the next
-	err    error          // guarded by mu; why the last attempt to connect failed
-	failed failure        // guarded by mu; of the last sync that reached no page
-	pass   secret.Bytes   // guarded by mu; the passphrase, if the key is derived from one
-	watch  chan struct{}  // guarded by mu; closed at the next change of file, conn or err
-	saver  sync.WaitGroup // the goroutine that saves the record
+	file   *file         // guarded by mu; nil without a cloud; immutable, only replaced
+	wanted *file         // guarded by mu; the cloud of the options, nil once the repository is its device
+	conn   *Conn         // guarded by mu; nil while not connected
+	record *syncRecord   // guarded by mu; stored from one run to the next
+	err    error         // guarded by mu; why the last attempt to connect failed
+	failed failure       // guarded by mu; of the last sync that reached no page
+	pass   secret.Bytes  // guarded by mu; the passphrase, if the key is derived from one
+	watch  chan struct{} // guarded by mu; closed at the next change of file, conn or err
 }
 
 // failure is the time and cause of a failure; zero: none.
@@ -280,9 +279,6 @@ func (l *Link) connectInTurn(ctx context.Context) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cloud %s: %w", f.url, err)
 	}
-	if !l.o.Manual {
-		l.startSaving(conn)
-	}
 	return conn, nil
 }
 
@@ -357,8 +353,7 @@ func (l *Link) disconnect() error {
 	for _, s := range l.o.Open() {
 		errs = append(errs, s.end(false))
 	}
-	l.remember(conn)
+	l.Remember()
 	l.set(func(l *Link) { l.conn = nil })
-	l.saver.Wait()
 	return errors.Join(append(errs, conn.bucket.Close())...)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -186,24 +187,21 @@ const changesOfCloud = 3
 // when the cloud was changed or removed meanwhile. Errors: those of Connect,
 // cloudsync.ErrBucketReplaced, those of fn.
 func (s *Page) Do(ctx context.Context, fn func(context.Context, *cloudsync.Page) error) error {
-	try := func() error {
+	for n := 0; ; n++ {
 		synced, err := s.Synced(ctx)
+		if err == nil {
+			err = fn(ctx, synced)
+		}
+		if n == changesOfCloud || !errors.Is(err, base.ErrClosed) || ctx.Err() != nil {
+			return err
+		}
+		// The page is still open; its syncing ended because the cloud is being changed.
+		release, err := s.link.Take(ctx)
 		if err != nil {
 			return err
 		}
-		return fn(ctx, synced)
-	}
-	err := try()
-	for n := 0; n < changesOfCloud && errors.Is(err, base.ErrClosed) && ctx.Err() == nil; n++ {
-		// The page is still open; its syncing ended because the cloud is being changed.
-		release, turnErr := s.link.Take(ctx)
-		if turnErr != nil {
-			return turnErr
-		}
 		release()
-		err = try()
 	}
-	return err
 }
 
 // Reupload uploads the page to the present bucket, whatever its former bucket. It returns the
@@ -267,13 +265,12 @@ func (s *Page) Remembered(ctx context.Context, unsynced []commit.ID) (cloudsync.
 	}
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
-	if rec := s.link.record.find(s.Page.Ledger, s.Page.ID); rec != nil {
-		if rec.Success.After(out.LastSuccess) {
-			out.LastSuccess = rec.Success
-		}
-		if rec.Err != "" && out.UploadErr == nil && out.DownloadErr == nil {
-			out.Upload, out.UploadErr = cloudsync.Failing, errors.New(rec.Err)
-		}
+	rec := s.link.record.page(s.Page)
+	if rec.Success.After(out.LastSuccess) {
+		out.LastSuccess = rec.Success
+	}
+	if rec.Err != "" && out.UploadErr == nil && out.DownloadErr == nil {
+		out.Upload, out.UploadErr = cloudsync.Failing, errors.New(rec.Err)
 	}
 	return out, nil
 }
@@ -285,14 +282,21 @@ func (l *Link) explain(s *cloudsync.PageState) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	err, activity := l.err, cloudsync.NeedsUser // an invalid key or file
-	if err != nil && l.wanted != nil {
-		activity = cloudsync.ActivityOf(err) // also a missing network
-	}
-	if err == nil && l.failed.err != nil && s.LastSuccess.Before(l.failed.at) {
-		err, activity = l.failed.err, cloudsync.ActivityOf(l.failed.err)
+	err := l.err
+	if err == nil && s.LastSuccess.Before(l.failed.at) {
+		err = l.failed.err
 	}
 	if err != nil {
+		activity := activityOf(err)
 		s.Upload, s.Download, s.UploadErr, s.DownloadErr = activity, activity, err, err
 	}
+}
+
+// activityOf is cloudsync.ActivityOf for an error that stops the sync of all pages. Without an
+// answer of the bucket it is about the key or the file `cloud`: only the user can help.
+func activityOf(err error) cloudsync.Activity {
+	if _, asked := errors.AsType[*bucket.Error](err); asked || errors.Is(err, base.ErrNetwork) {
+		return cloudsync.ActivityOf(err)
+	}
+	return cloudsync.NeedsUser
 }

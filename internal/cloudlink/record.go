@@ -2,6 +2,7 @@ package cloudlink
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
@@ -12,28 +13,23 @@ import (
 // syncRecord is the content of the file `cloud-state`, as JSON: figures of earlier runs for Status.
 // Nothing depends on it; an unreadable record is replaced by a new one.
 type syncRecord struct {
-	Version int               `json:"version"`
-	Bucket  string            `json:"bucket"` // id; figures of another bucket are dropped
-	Since   time.Time         `json:"since"`
-	Totals  cloudsync.Metrics `json:"totals"`  // counts only, over all runs
-	Success time.Time         `json:"success"` // of a Sync of all pages
-	Pages   []pageRecord      `json:"pages"`
-
-	index map[base.Page]int // of Pages; made on demand
+	Version int                    `json:"version"`
+	Bucket  string                 `json:"bucket"` // id; figures of another bucket are dropped
+	Since   time.Time              `json:"since"`
+	Totals  cloudsync.Metrics      `json:"totals"`  // counts only, over all runs
+	Success time.Time              `json:"success"` // of a Sync of all pages
+	Pages   map[string]*pageRecord `json:"pages"`   // see page
 }
 
 // pageRecord is the stored record of a page.
 type pageRecord struct {
-	Ledger  []byte    `json:"ledger"`
-	Page    []byte    `json:"page"`
 	Success time.Time `json:"success"`
 	Err     string    `json:"error,omitempty"` // of the last attempt, "" when that succeeded
 }
 
 const (
-	recordVersion   = 1
-	maxRecordBytes  = 64 << 20
-	saveRecordEvery = time.Minute
+	recordVersion  = 2
+	maxRecordBytes = 64 << 20
 )
 
 // readRecord returns the record of a bucket, a new one when there is none.
@@ -52,16 +48,13 @@ func (l *Link) readRecord(bucket string) *syncRecord {
 
 // Remember adds the counts since the last call to the stored figures. Errors are only logged, since
 // the figures are not essential.
-func (l *Link) Remember() { l.remember(l.Connected()) }
-
-// remember adds the counts since the last call to the record and writes it. conn is nil when there
-// is none. Errors are only logged, since the figures are not essential.
-func (l *Link) remember(conn *Conn) {
+func (l *Link) Remember() {
 	if l.o.ReadOnly {
 		return
 	}
 	l.writing.Lock()
 	defer l.writing.Unlock()
+	conn := l.Connected()
 	var states []cloudsync.PageState
 	var now cloudsync.Metrics
 	if conn != nil {
@@ -101,7 +94,7 @@ func addCounts(t, now, saved *cloudsync.Metrics) {
 
 // note copies the state of a page.
 func (rec *syncRecord) note(s *cloudsync.PageState) {
-	p := rec.page(s.Ledger, s.Page)
+	p := rec.page(base.Page{Ledger: s.Ledger, ID: s.Page})
 	if s.LastSuccess.After(p.Success) {
 		p.Success = s.LastSuccess.UTC()
 	}
@@ -113,59 +106,26 @@ func (rec *syncRecord) note(s *cloudsync.PageState) {
 	}
 }
 
-// page returns the record of a page, and makes it when there is none.
-func (rec *syncRecord) page(ledger string, id [16]byte) *pageRecord {
-	if p := rec.find(ledger, id); p != nil {
-		return p
-	}
-	rec.index[base.Page{Ledger: ledger, ID: id}] = len(rec.Pages)
-	rec.Pages = append(rec.Pages, pageRecord{Ledger: []byte(ledger), Page: id[:]})
-	return &rec.Pages[len(rec.Pages)-1]
-}
-
-// find returns the record of a page, nil when there is none.
-func (rec *syncRecord) find(ledger string, id [16]byte) *pageRecord {
-	if rec.index == nil {
-		rec.index = make(map[base.Page]int, len(rec.Pages))
-		for i, p := range rec.Pages {
-			if len(p.Page) == len(id) {
-				rec.index[base.Page{Ledger: string(p.Ledger), ID: [16]byte(p.Page)}] = i
-			}
+// page returns the record of a page, and makes it when there is none. Its name in the file has the
+// id and the ledger as hexadecimal digits.
+func (rec *syncRecord) page(k base.Page) *pageRecord {
+	name := fmt.Sprintf("%x/%x", k.ID, k.Ledger)
+	p := rec.Pages[name]
+	if p == nil {
+		p = &pageRecord{}
+		if rec.Pages == nil {
+			rec.Pages = map[string]*pageRecord{}
 		}
+		rec.Pages[name] = p
 	}
-	if i, ok := rec.index[base.Page{Ledger: ledger, ID: id}]; ok {
-		return &rec.Pages[i]
-	}
-	return nil
-}
-
-// startSaving starts a goroutine that periodically writes the record, so that a killed process
-// leaves one. It ends with the connection.
-func (l *Link) startSaving(conn *Conn) {
-	l.saver.Go(func() {
-		for {
-			l.mu.Lock()
-			current, changed := l.conn == conn, l.watch
-			l.mu.Unlock()
-			if !current {
-				return
-			}
-			tick, release := l.o.Clock.After(saveRecordEvery)
-			select {
-			case <-tick:
-				l.remember(conn)
-			case <-changed:
-			}
-			release()
-		}
-	})
+	return p
 }
 
 // Figures returns the counts of all runs since the cloud was set, that time, and the time of the
 // last successful sync of all pages.
 func (l *Link) Figures() (total cloudsync.Metrics, since, success time.Time) {
-	if conn := l.Connected(); conn != nil {
-		l.remember(conn)
+	if l.Connected() != nil {
+		l.Remember()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -71,7 +71,7 @@ func (l *Link) noteFailure(ctx context.Context, conn *Conn, err error) {
 	}
 	l.mu.Lock()
 	for _, k := range keys {
-		l.record.page(k.Ledger, k.ID).Err = err.Error()
+		l.record.page(k).Err = err.Error()
 	}
 	l.mu.Unlock()
 	l.Remember()
@@ -111,31 +111,33 @@ func (l *Link) OfBucket(err error) error {
 // pagesToSync returns the pages of a Sync. bad reports damaged announcements in the bucket, which
 // do not stop other pages.
 func (l *Link) pagesToSync(ctx context.Context, conn *Conn, only []base.Page) (work []Work, bad, err error) {
+	all := map[base.Page]Work{}
+	found := func(k base.Page) bool { _, ok := all[k]; return ok }
+	add := func(w Work) {
+		if !found(w.Page) && (len(only) == 0 || slices.Contains(only, w.Page)) {
+			all[w.Page] = w
+		}
+	}
 	here, err := l.o.Disk.Pages()
 	if err != nil {
 		return nil, nil, err
 	}
-	all := map[base.Page]*Work{}
 	for _, k := range here {
-		all[k] = &Work{Page: k}
+		add(Work{Page: k})
 	}
 	away, err := l.o.Gone(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	isAway := map[base.Page]bool{}
-	for _, p := range away { // they are synced only by name
+	isAway := map[base.Page]bool{} // these are synced only by name
+	for _, p := range away {
 		isAway[p.Page] = true
-		if slices.Contains(only, p.Page) && p.Kind == layout.Evicted {
-			all[p.Page] = &Work{Page: p.Page, Name: p.Name, Created: true}
+		if len(only) > 0 && p.Kind == layout.Evicted {
+			add(Work{Page: p.Page, Name: p.Name, Created: true})
 		}
 	}
-	wanted := func(k base.Page) bool { return len(only) == 0 || slices.Contains(only, k) }
-	lookUp := len(only) == 0
-	for _, k := range only {
-		lookUp = lookUp || all[k] == nil
-	}
-	if lookUp {
+	missing := func(k base.Page) bool { return !found(k) }
+	if len(only) == 0 || slices.ContainsFunc(only, missing) {
 		announced, err := conn.Syncer.Announced(ctx)
 		if err != nil {
 			bad = fmt.Errorf("list the pages of the bucket: %w", err)
@@ -144,22 +146,16 @@ func (l *Link) pagesToSync(ctx context.Context, conn *Conn, only []base.Page) (w
 			return nil, nil, bad
 		}
 		for _, a := range announced {
-			k := base.Page{Ledger: a.Ledger, ID: a.Page}
-			named := slices.Contains(only, k)
-			if all[k] == nil && (named || !isAway[k]) {
-				all[k] = &Work{Page: k, Name: a.Name, Created: true}
+			if k := (base.Page{Ledger: a.Ledger, ID: a.Page}); len(only) > 0 || !isAway[k] {
+				add(Work{Page: k, Name: a.Name, Created: true})
 			}
 		}
 	}
-	for _, k := range only {
-		if all[k] == nil {
-			return nil, nil, fmt.Errorf("page %s is neither here nor in the bucket: %w", l.text(k), base.ErrNotFound)
-		}
+	if i := slices.IndexFunc(only, missing); i >= 0 {
+		return nil, nil, fmt.Errorf("page %s is neither here nor in the bucket: %w", l.text(only[i]), base.ErrNotFound)
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(all), base.Page.Compare) {
-		if wanted(k) {
-			work = append(work, *all[k])
-		}
+		work = append(work, all[k])
 	}
 	return work, bad, nil
 }
