@@ -53,15 +53,12 @@ type Driver struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	mu      sync.Mutex
-	running bool                    // guarded by mu; the goroutine runs
-	wanted  bool                    // guarded by mu; it was requested again since its last attempt began
-	closed  bool                    // guarded by mu
-	remote  bool                    // guarded by mu; heads of other devices arrived since the last merge
-	comity  time.Duration           // guarded by mu; the last pause before merging others' merges
-	version uint64                  // guarded by mu; counts the changes of rules
-	cancel  context.CancelCauseFunc // guarded by mu; of the run, nil when there is none
-	lost    map[commit.ID]struct{}  // guarded by mu; commits whose trees are lost everywhere
+	begin sync.Once // starts the goroutine, or prevents that
+	lost  sync.Map  // commits whose trees are lost everywhere, as keys
+
+	mu     sync.Mutex
+	remote bool                    // guarded by mu; heads of other devices arrived since the last merge
+	cancel context.CancelCauseFunc // guarded by mu; of the run, nil when there is none
 }
 
 // New returns the driver of a page.
@@ -86,10 +83,8 @@ func (m *Driver) store() *storage.Store { return m.env.Session.Store }
 // Close ends the goroutine and waits for it, and for a running resolver. No call may use the driver
 // afterwards.
 func (m *Driver) Close() {
-	m.mu.Lock()
-	m.closed = true
-	m.mu.Unlock()
 	m.stop()
+	m.begin.Do(func() {})
 	m.wg.Wait()
 	m.page.Close() // it has no open transactions or snapshots
 }
@@ -101,37 +96,9 @@ func (m *Driver) Want(remote bool) {
 		return
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.remote = m.remote || remote
-	m.startLocked()
-}
-
-func (m *Driver) startLocked() {
-	if m.wanted = true; m.running || m.closed {
-		return
-	}
-	m.running = true
-	m.wg.Go(m.run)
-}
-
-// lose records that the tree of a commit is lost everywhere, and reports whether that is new.
-func (m *Driver) lose(id commit.ID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.lost == nil {
-		m.lost = map[commit.ID]struct{}{}
-	}
-	n := len(m.lost)
-	m.lost[id] = struct{}{}
-	return len(m.lost) > n
-}
-
-// isLost reports whether lose was called for a commit.
-func (m *Driver) isLost(id commit.ID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, ok := m.lost[id]
-	return ok
+	m.mu.Unlock()
+	m.begin.Do(func() { m.wg.Go(m.run) })
 }
 
 // poke makes the goroutine retry at once.
@@ -145,7 +112,6 @@ func (m *Driver) poke() {
 // RulesChanged cancels a run with the old rules and starts one with the new rules.
 func (m *Driver) RulesChanged() {
 	m.mu.Lock()
-	m.version++
 	if m.cancel != nil {
 		m.cancel(errRulesChanged)
 	}
@@ -164,14 +130,13 @@ type runContext struct {
 // Err implements context.Context.
 func (c *runContext) Err() error { return cmp.Or(c.call.Err(), c.Context.Err()) }
 
-// beginRun returns the context of a run, which ends when the rules change, and their version. done
-// must be called.
-func (m *Driver) beginRun(ctx context.Context) (run context.Context, version uint64, done func()) {
+// beginRun returns the context of a run, which ends when the rules change. done must be called.
+func (m *Driver) beginRun(ctx context.Context) (run context.Context, done func()) {
 	run, cancel := context.WithCancelCause(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cancel = cancel
-	return &runContext{run, ctx}, m.version, func() {
+	return &runContext{run, ctx}, func() {
 		m.mu.Lock()
 		m.cancel = nil
 		m.mu.Unlock()
@@ -179,36 +144,26 @@ func (m *Driver) beginRun(ctx context.Context) (run context.Context, version uin
 	}
 }
 
-// check fails when the rules are no longer of the given version.
-func (m *Driver) check(version uint64) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.version != version {
-		return errRulesChanged
-	}
-	return nil
-}
-
-// run merges while there are several heads.
+// run merges whenever there are several heads, until the driver is closed.
 func (m *Driver) run() {
-	left := false
 	defer func() {
-		if !left { // by runtime.Goexit in code of the app
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			if m.running = false; m.wanted {
-				m.startLocked()
-			}
+		if m.ctx.Err() == nil { // it was ended by runtime.Goexit in code of the app
+			changed := m.store().HeadsChanged()
+			m.wg.Go(func() {
+				m.pause(nil, changed)
+				m.run()
+			})
 		}
 	}()
-	var delay time.Duration
-	for {
+	var delay, comity time.Duration
+	for m.ctx.Err() == nil {
 		changed := m.store().HeadsChanged() // taken before the heads are read
-		if left = m.finish(); left {
-			return
+		if len(m.store().Heads()) == 1 {
+			m.pause(nil, changed)
+			continue
 		}
-		if d := m.hesitation(); d > 0 {
-			m.pause(m.spread(d), changed)
+		if comity = m.hesitation(comity); comity > 0 {
+			m.pauseFor(comity, changed)
 		}
 		select { // this attempt serves earlier wake-ups
 		case <-m.wake:
@@ -220,50 +175,39 @@ func (m *Driver) run() {
 			continue
 		}
 		if m.ctx.Err() != nil {
-			continue
+			return
 		}
 		delay = nextBackoff(delay)
 		m.env.Session.Logger.Warn("the heads of a page could not be merged", "error", err, "nextAttempt", delay)
-		m.pause(m.spread(delay), changed)
+		m.pauseFor(delay, changed)
 	}
 }
 
-// finish reports whether the goroutine should end, and records that.
-func (m *Driver) finish() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.wanted = false
-	m.running = m.ctx.Err() == nil && len(m.store().Heads()) > 1
-	return !m.running
-}
-
-// hesitation returns the pause before a merge. It grows while all heads are merges and some are
-// from other devices: devices with different rules may be merging each other's merges, and should
-// wait for each other. For other merges it is 0.
-func (m *Driver) hesitation() time.Duration {
+// hesitation returns the pause before a merge, after that before the last merge. It grows while all
+// heads are merges and some are from other devices: devices with different rules may be merging
+// each other's merges, and should wait for each other. For other merges it is 0.
+func (m *Driver) hesitation(last time.Duration) time.Duration {
 	merges := !slices.ContainsFunc(m.store().Heads(), func(h *commit.Commit) bool { return len(h.Parents) < 2 })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !merges || !m.remote {
-		m.comity = 0
 		return 0
 	}
 	m.remote = false
-	m.comity = nextBackoff(m.comity)
-	return m.comity
+	return nextBackoff(last)
 }
 
 func nextBackoff(d time.Duration) time.Duration { return min(max(minBackoff, 2*d), maxBackoff) }
 
-// spread returns a time between half of d and d, so that devices do not keep step.
-func (m *Driver) spread(d time.Duration) time.Duration {
-	return d/2 + time.Duration(m.env.Jitter()%uint64(d/2+1))
+// pauseFor waits for a time between half of d and d, so that devices do not keep step, or as pause.
+func (m *Driver) pauseFor(d time.Duration, changed <-chan struct{}) {
+	timer, release := m.env.Session.Clock.After(d/2 + time.Duration(m.env.Jitter()%uint64(d/2+1)))
+	defer release()
+	m.pause(timer, changed)
 }
 
-// pause waits for d, a token in wake, the end of the merger, or for changed to be closed.
-func (m *Driver) pause(d time.Duration, changed <-chan struct{}) {
-	timer, release := m.env.Session.Clock.After(d)
-	defer release()
+// pause waits for timer, a token in wake, the end of the driver, or for changed to be closed.
+func (m *Driver) pause(timer <-chan time.Time, changed <-chan struct{}) {
 	select {
 	case <-timer:
 	case <-m.wake:

@@ -3,7 +3,6 @@ package merging
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
@@ -167,9 +166,11 @@ func TestMergesThatCameTooLate(t *testing.T) {
 		t.Errorf("nothing is left to be done: got %v, %v", pending, err)
 	}
 	r, _, _ = w.computed(nil)
+	run, done := w.driver.beginRun(t.Context())
+	defer done()
 	w.driver.RulesChanged()
-	if _, err := r.submit(t.Context()); !errors.Is(err, errRulesChanged) {
-		t.Errorf("got %v", err)
+	if _, err := r.submit(run); !errors.Is(err, context.Canceled) || !errors.Is(context.Cause(run), errRulesChanged) {
+		t.Errorf("got %v, caused by %v", err, context.Cause(run))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -186,28 +187,30 @@ func TestMergesThatCameTooLate(t *testing.T) {
 func TestMergesOfOthersAreMergedLater(t *testing.T) {
 	w := newWorld(t, true)
 	on := w.put(commit.ID{}, "k", "0")
-	for round := range 3 {
-		w.driver.env.Automatic = false // as if the commits came all at once
-		a, b := w.put(on, "k", fmt.Sprint(round, "a")), w.put(on, "k", fmt.Sprint(round, "b"))
-		x, y := w.merge(a, b), w.merge(b, a)
-		w.driver.env.Automatic = true
-		w.driver.Want(true)
-		timer := <-w.clock.timers
-		if want := minBackoff / 2 << round; timer.d != want {
-			t.Errorf("round %d: merged after %s, want %s", round, timer.d, want)
+	w.driver.env.Automatic = false // as if the commits came all at once
+	a, b := w.put(on, "k", "a"), w.put(on, "k", "b")
+	x, y := w.merge(a, b), w.merge(b, a)
+	for last, want := range map[time.Duration]time.Duration{0: minBackoff, minBackoff: 2 * minBackoff, maxBackoff: maxBackoff} {
+		w.driver.remote = true
+		if d := w.driver.hesitation(last); d != want {
+			t.Errorf("merged after %s, want %s", d, want)
 		}
-		timer.fire <- time.Time{}
-		check(t, w.driver.Wait(t.Context()))
-		w.driver.wg.Wait() // the goroutine has found one head
-		heads := w.store.Heads()
-		greater := sorted(x, y)[1] // the merges have equal timestamps
-		if len(heads) != 1 || !slices.Equal(sorted(x, y), heads[0].Parents) || heads[0].Root != w.commit(greater).Root {
-			t.Fatalf("heads %+v", heads)
-		}
-		on = heads[0].ID
 	}
-	w.put(on, "k", "own")
-	if w.driver.hesitation() != 0 || w.driver.comity != 0 {
+	w.driver.env.Automatic = true
+	w.driver.Want(true)
+	timer := <-w.clock.timers
+	if want := minBackoff / 2; timer.d != want {
+		t.Errorf("merged after %s, want %s", timer.d, want)
+	}
+	timer.fire <- time.Time{}
+	check(t, w.driver.Wait(t.Context()))
+	heads := w.store.Heads()
+	greater := sorted(x, y)[1] // the merges have equal timestamps
+	if len(heads) != 1 || !slices.Equal(sorted(x, y), heads[0].Parents) || heads[0].Root != w.commit(greater).Root {
+		t.Fatalf("heads %+v", heads)
+	}
+	w.put(heads[0].ID, "k", "own")
+	if w.driver.hesitation(minBackoff) != 0 {
 		t.Error("a usual commit waits")
 	}
 }

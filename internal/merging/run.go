@@ -40,7 +40,6 @@ func (m *Driver) Wait(ctx context.Context) error {
 type run struct {
 	m       *Driver
 	rules   Rules
-	version uint64 // of the rules
 	sink    *session.Sink
 	heads   []*commit.Commit
 	cloud   *cloudsync.Standing // as of the heads or later
@@ -108,9 +107,9 @@ func (m *Driver) Merge(ctx context.Context) ([]merge.Merged, error) {
 // once merges the durable heads with the page's present rules. It returns no results when there is
 // one head.
 func (m *Driver) once(ctx context.Context) ([]merge.Merged, error) {
-	ctx, version, done := m.beginRun(ctx)
+	ctx, done := m.beginRun(ctx)
 	defer done()
-	r := &run{m: m, version: version}
+	r := &run{m: m}
 	defer r.rollback()
 	if err := r.protect("Options.MergeRules", func() error {
 		r.rules = m.env.Rules()
@@ -176,9 +175,13 @@ func (r *run) compute(ctx context.Context) error {
 // env returns the page for package merge.
 func (r *run) env() *merge.Env {
 	store := r.m.store()
+	lost := func(id commit.ID) bool {
+		_, ok := r.m.lost.Load(id)
+		return ok
+	}
 	return &merge.Env{
 		View: merge.View{
-			Page: store.Page(), Commits: r.cloud.Over(r.m.page.Commits(), store), Lost: r.m.isLost,
+			Page: store.Page(), Commits: r.cloud.Over(r.m.page.Commits(), store), Lost: lost,
 			Nodes: r.sink, Pieces: r.sink, Explanation: store.Explanation,
 			Tree: func(c *commit.Commit) btree.Tree {
 				return btree.Tree{Page: store.Page(), Source: fetchingNodes{r, c.ID}, Root: c.Root}
@@ -207,8 +210,10 @@ func (f fetchingNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, err
 		return n, err
 	}
 	err = f.run.m.env.Fetch(ctx, f.id)
-	if errors.Is(err, base.ErrGone) && f.run.m.lose(f.id) {
-		return nil, fmt.Errorf("fetch the tree of commit %s: %w: %w", f.id.Short(), errAgain, err)
+	if errors.Is(err, base.ErrGone) {
+		if _, known := f.run.m.lost.LoadOrStore(f.id, true); !known {
+			return nil, fmt.Errorf("fetch the tree of commit %s: %w: %w", f.id.Short(), errAgain, err)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("fetch the tree of commit %s: %w", f.id.Short(), err)
@@ -253,7 +258,7 @@ func (r *run) submit(ctx context.Context) (pending *storage.Pending, err error) 
 			}
 			cs = append(cs, m.Commit)
 		}
-		if err := cmp.Or(ctx.Err(), r.m.check(r.version)); err != nil {
+		if err := ctx.Err(); err != nil { // also when the rules have changed
 			return err
 		}
 		pending, err = store.Submit(ctx, j, cs...)
