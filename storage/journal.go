@@ -128,6 +128,11 @@ func (j *Journal) find(d *object.Digest) (op, bool) {
 	return op{}, false
 }
 
+// HasPieces reports whether the journal holds pieces of values that it has not passed to the log.
+func (j *Journal) HasPieces() bool {
+	return j.part != nil && slices.ContainsFunc(j.part.ops, func(o op) bool { return o.kind == recPiece && !o.digest.Kind().IsNode() })
+}
+
 // PutPiece adds a piece of a value, or of a tree node that is stored as several pieces. A piece
 // that the page holds already is not stored again. content is not retained. The call may wait for
 // the disk when more than about 8 MiB are unwritten.

@@ -135,6 +135,9 @@ func (t *Tx) finish(ctx context.Context, unlock func(), hand func(context.Contex
 	c, pending, err := hand(call)
 	t.end()
 	unlock()
+	if err == nil && c == nil && pending != nil {
+		err = pending.Wait()
+	}
 	switch {
 	case err != nil:
 		return commit.ID{}, call.Explain(fmt.Errorf("commit: %w", err))
@@ -167,10 +170,11 @@ func (t *Tx) apply(ctx context.Context) (object.Digest, error) {
 }
 
 // submit makes a commit with the given root and submits it with the pieces of sink. When the parent
-// has the same root, it makes no commit. The caller holds the page's write turn.
+// has the same root, it makes no commit, and supplies missing pieces. The caller holds the page's
+// write turn.
 func (p *Page) submit(ctx context.Context, sink *Sink, root object.Digest, parent *commit.Commit, message string) (*commit.Commit, *storage.Pending, error) {
 	if root == parent.Root {
-		return nil, nil, nil
+		return p.supply(ctx, sink)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -190,6 +194,18 @@ func (p *Page) submit(ctx context.Context, sink *Sink, root object.Digest, paren
 		return nil, nil, err
 	}
 	return c, pending, nil
+}
+
+// supply submits the pieces of values in sink without a commit, if there are any. A tree with these
+// values is in the page already, so the page has lost the pieces, or only the cloud has them.
+func (p *Page) supply(ctx context.Context, sink *Sink) (_ *commit.Commit, pending *storage.Pending, err error) {
+	err = sink.Use(func(j *storage.Journal) (err error) {
+		if j.HasPieces() {
+			pending, err = p.env.Store.Submit(ctx, j)
+		}
+		return err
+	})
+	return nil, pending, err
 }
 
 // Replace makes a durable commit on head from entries, sorted by key; nil when head has the same
@@ -296,8 +312,11 @@ func (t *Tx) Commit(ctx context.Context) (commit.ID, error) {
 // commit applies the changes before it takes the write turn, since the base is fixed.
 func (t *Tx) commit(ctx context.Context) (*commit.Commit, *storage.Pending, error) {
 	root, err := t.apply(ctx)
-	if err != nil || root == t.base.Root {
+	if err != nil {
 		return nil, nil, err
+	}
+	if root == t.base.Root {
+		return t.page.supply(ctx, t.sink)
 	}
 	took := t.ran()
 	if t.turn.claim() {
