@@ -47,8 +47,16 @@
 // record and the other changed it, the side that wrote last wins. Page.Conflicts lists the lost
 // changes under the rule "records".
 //
-// The rule is kept in memory only: open the collections of a page before its heads are merged. A
-// program without the collections, such as ledgerd, merges row by row: of a record that both sides
+// The rule of Open is kept in memory only, and heads may be merged before Open is called: by
+// background sync, and by the opening of the page. So give the rule to the repository as well:
+//
+//	o := &records.Options[Note]{...}
+//	rule, err := records.MergeRule("notes", o)
+//	repo, err := ledger.Open(ctx, dir, &ledger.Options{
+//		MergeRules: func(string, ledger.PageID) []ledger.MergeRule { return []ledger.MergeRule{rule} },
+//	})
+//
+// A program without the rule, such as ledgerd, merges row by row: of a record that both sides
 // changed, it takes the one written last, whatever its tags say. Index rows may then miss records,
 // or have old keys. When both sides had changed records, the collection detects this. It then
 // answers queries by reading all records, until Open, Put or Delete rebuilds all index rows.
@@ -59,9 +67,10 @@
 //
 // # Unique indexes
 //
-// A Put that would give two records the same key of a unique index fails with ErrUnique. Two
-// devices may still do so independently. Both records then stay: Get and Query by the index return
-// both, by ascending id, and Duplicates lists them until the app has changed one.
+// A Put that would give a record a key of a unique index that another record has fails with
+// ErrUnique. Two devices may still do so independently. Both records then stay: Query by the index
+// returns both, by ascending id, and Duplicates lists them until the app has given one another key.
+// A Put that keeps the shared key succeeds.
 //
 // # Rows
 //

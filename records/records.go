@@ -92,12 +92,39 @@ type Collection[T any] struct {
 }
 
 // Open returns the collection with a name of 1 to MaxNameBytes of UTF-8 without 0x00, and gives the
-// page a merge rule. When the declared indexes have changed, or a program without the rule has
-// merged, it rebuilds index rows in one transaction that reads all records; otherwise it writes
-// nothing. o may be nil. Errors: ledger.ErrInvalid for invalid names or tags, or tags that do not
-// fit T; ErrNewer when the collection has a newer Version; those of Page.Update.
+// page its merge rule. Heads may be merged before that: see MergeRule. When the declared indexes
+// have changed, or a program without the rule has merged, it rebuilds index rows in one transaction
+// that reads all records; otherwise it writes nothing. o may be nil. Errors: ledger.ErrInvalid for
+// invalid names or tags, or tags that do not fit T; ErrNewer when the collection has a newer
+// Version; those of Page.Update.
 func Open[T any](ctx context.Context, page *ledger.Page, name string, o *Options[T]) (*Collection[T], error) {
-	c := &Collection[T]{page: page, name: name, prefix: append([]byte(name), 0)}
+	c, err := newCollection(name, o)
+	if err == nil {
+		c.page = page
+		page.SetMergeRules(c.rule())
+		err = c.prepare(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open collection %q: %w", name, err)
+	}
+	return c, nil
+}
+
+// MergeRule returns the merge rule of the collection that Open returns for the same name and o. An
+// app returns it from ledger.Options.MergeRules for each page with the collection. So the rule
+// holds from the opening of the repository on: background sync may merge a page before the app
+// opens it, and opening a page begins to merge its heads. Errors: as Open, for name and o.
+func MergeRule[T any](name string, o *Options[T]) (ledger.MergeRule, error) {
+	c, err := newCollection(name, o)
+	if err != nil {
+		return ledger.MergeRule{}, fmt.Errorf("merge rule of collection %q: %w", name, err)
+	}
+	return c.rule(), nil
+}
+
+// newCollection returns a collection without a page.
+func newCollection[T any](name string, o *Options[T]) (*Collection[T], error) {
+	c := &Collection[T]{name: name, prefix: append([]byte(name), 0)}
 	if o != nil {
 		c.o = *o
 	}
@@ -105,17 +132,17 @@ func Open[T any](ctx context.Context, page *ledger.Page, name string, o *Options
 		c.o.Codec = JSON[T]{}
 	}
 	if err := c.check(); err != nil {
-		return nil, fmt.Errorf("open collection %q: %w", name, err)
+		return nil, err
 	}
 	c.own = c.schema().row()
 	for _, x := range c.o.Indexes {
 		c.behind = append(c.behind, c.indexRows(x.Name))
 	}
-	page.SetMergeRules(ledger.MergeRule{Prefix: c.prefix, Strategy: rules.Grouped(&strategy[T]{c})})
-	if err := c.prepare(ctx); err != nil {
-		return nil, fmt.Errorf("open collection %q: %w", name, err)
-	}
 	return c, nil
+}
+
+func (c *Collection[T]) rule() ledger.MergeRule {
+	return ledger.MergeRule{Prefix: c.prefix, Strategy: rules.Grouped(&strategy[T]{c})}
 }
 
 // check verifies names and the type.
@@ -358,7 +385,7 @@ func (t *Tx[T]) put(ctx context.Context, id string, v *T) error {
 	if err := t.mark(ctx); err != nil {
 		return err
 	}
-	if err := t.checkUnique(ctx, id, now); err != nil {
+	if err := t.checkUnique(ctx, id, old, now); err != nil {
 		return err
 	}
 	if err := t.c.moveRows(ctx, t.tx, old, now); err != nil {
@@ -388,31 +415,25 @@ func (t *Tx[T]) present(ctx context.Context, id string, key []byte) (row []byte,
 	return row, indexed, err
 }
 
-// checkUnique verifies that no other record has one of the keys of rows in a unique index.
-func (t *Tx[T]) checkUnique(ctx context.Context, id string, rows [][]byte) error {
+// checkUnique verifies that no other record has one of the keys that rows add to old in a unique
+// index. A key that a merge has given to two records is no reason to refuse other changes of them.
+func (t *Tx[T]) checkUnique(ctx context.Context, id string, old, rows [][]byte) error {
 	for i := range t.c.o.Indexes {
 		if x := &t.c.o.Indexes[i]; x.Unique {
 			for _, row := range rows {
-				if !bytes.HasPrefix(row, t.c.behind[i]) {
+				if !bytes.HasPrefix(row, t.c.behind[i]) || contains(old, row) {
 					continue
 				}
 				key := row[:len(row)-len(id)]
-				for from := key; ; {
-					found, err := t.tx.Seek(ctx, from)
-					if errors.Is(err, ledger.ErrNotFound) {
-						break
-					}
-					if err != nil {
-						return err
-					}
-					other, same := bytes.CutPrefix(found, key)
-					if !same {
-						break
-					}
-					if string(other) != id {
-						return fmt.Errorf("index %q, record %q: %w", x.Name, other, ErrUnique)
-					}
-					from = append(found, 0) // after the record's own row
+				found, err := t.tx.Seek(ctx, key)
+				if errors.Is(err, ledger.ErrNotFound) {
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				if other, same := bytes.CutPrefix(found, key); same {
+					return fmt.Errorf("index %q, record %q: %w", x.Name, other, ErrUnique)
 				}
 			}
 		}

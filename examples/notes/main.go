@@ -49,9 +49,27 @@ type app struct {
 	in    io.Reader
 }
 
+// collection is how notes are found: by time, and by tag and time.
+var collection = &records.Options[Note]{Indexes: []records.Index[Note]{
+	{Name: "changed", Keys: func(n *Note) [][]byte { return [][]byte{records.Key(n.Changed)} }},
+	{Name: "tag", Keys: func(n *Note) (keys [][]byte) {
+		for _, t := range n.Tags {
+			keys = append(keys, records.Key(t, n.Changed))
+		}
+		return keys
+	}},
+}}
+
 func open(ctx context.Context, dir string, in io.Reader, out io.Writer) (a *app, err error) {
 	a = &app{in: in, out: out}
-	if a.repo, err = ledger.Open(ctx, dir, nil); err != nil {
+	rule, err := records.MergeRule("notes", collection)
+	if err != nil {
+		return nil, err
+	}
+	a.repo, err = ledger.Open(ctx, dir, &ledger.Options{
+		MergeRules: func(string, ledger.PageID) []ledger.MergeRule { return []ledger.MergeRule{rule} },
+	})
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -62,15 +80,7 @@ func open(ctx context.Context, dir string, in io.Reader, out io.Writer) (a *app,
 	if a.page, err = a.repo.Page(ctx, "notes", "all"); err != nil {
 		return nil, err
 	}
-	a.notes, err = records.Open(ctx, a.page, "notes", &records.Options[Note]{Indexes: []records.Index[Note]{
-		{Name: "changed", Keys: func(n *Note) [][]byte { return [][]byte{records.Key(n.Changed)} }},
-		{Name: "tag", Keys: func(n *Note) (keys [][]byte) {
-			for _, t := range n.Tags {
-				keys = append(keys, records.Key(t, n.Changed))
-			}
-			return keys
-		}},
-	}})
+	a.notes, err = records.Open(ctx, a.page, "notes", collection)
 	return a, err
 }
 
