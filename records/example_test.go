@@ -17,17 +17,23 @@ type Song struct {
 // Values of a Go type on a page, found by an index.
 func Example() {
 	ctx := context.Background()
-	repo, err := ledger.Open(ctx, "", &ledger.Options{InMemory: true})
+	options := &records.Options[Song]{
+		Indexes: []records.Index[Song]{
+			{Name: "rank", Keys: func(n *Song) [][]byte { return [][]byte{records.Key(n.Rank)} }},
+		},
+	}
+	rule, err := records.MergeRule("songs", options) // heads may be merged before records.Open
+	check(err)
+	repo, err := ledger.Open(ctx, "", &ledger.Options{
+		InMemory:   true,
+		MergeRules: func(string, ledger.PageID) []ledger.MergeRule { return []ledger.MergeRule{rule} },
+	})
 	check(err)
 	defer repo.Close()
 	page, err := repo.Page(ctx, "example", "songs")
 	check(err)
 
-	songs, err := records.Open(ctx, page, "songs", &records.Options[Song]{
-		Indexes: []records.Index[Song]{
-			{Name: "rank", Keys: func(n *Song) [][]byte { return [][]byte{records.Key(n.Rank)} }},
-		},
-	})
+	songs, err := records.Open(ctx, page, "songs", options)
 	check(err)
 	check(songs.Put(ctx, "n1", &Song{Title: "hello", Rank: 2}))
 	check(songs.Put(ctx, "n2", &Song{Title: "again", Rank: 1}))
