@@ -53,7 +53,9 @@
 //	o := &records.Options[Note]{...}
 //	rule, err := records.MergeRule("notes", o)
 //	repo, err := ledger.Open(ctx, dir, &ledger.Options{
-//		MergeRules: func(string, ledger.PageID) []ledger.MergeRule { return []ledger.MergeRule{rule} },
+//		MergeRules: func(string, ledger.PageID) []ledger.MergeRule {
+//			return []ledger.MergeRule{rule}
+//		},
 //	})
 //
 // A program without the rule, such as ledgerd, merges row by row: of a record that both sides

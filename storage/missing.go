@@ -17,7 +17,7 @@ import (
 
 // notSent returns the error for reading a missing piece.
 func notSent(d *object.Digest) error {
-	return fmt.Errorf("read piece %s, which is not here and which nobody has sent to the bucket: %w", d.Short(), base.ErrGone)
+	return fmt.Errorf("read piece %s, which no device has sent to the bucket: %w", d.Short(), base.ErrGone)
 }
 
 // isMissing reports whether a piece is missing in a page that is marked as lacking pieces or

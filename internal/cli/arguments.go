@@ -85,6 +85,7 @@ func (a *app) unknownFlag(cmd *cobra.Command, err error) error {
 		if now := movedHint(cmd, name); now != "" {
 			return withHint(wrong, "%s", now)
 		}
+		return withHint(wrong, "%s; an argument that begins with - stands behind --", a.usageHint())
 	}
 	return wrong
 }

@@ -225,8 +225,8 @@ func (a *app) hintOf(err error) string {
 			"if it was emptied or restored on purpose: " + reupload + "; no local data is lost"},
 		{errors.Is(err, ledger.ErrCloudReplaced), "if the bucket is on a disk that is not mounted, mount it; " +
 			"if it was replaced on purpose: " + reupload + "; no local data is lost"},
-		{errors.Is(err, ledger.ErrCloudDamaged), "restore the named object; or, on a device with its content: " + reupload +
-			", or " + a.command("cloud", "check", "--repair") + " if that does not help"},
+		{errors.Is(err, ledger.ErrCloudDamaged), "restore the named object; or, on a device with its content: " + a.process.Program +
+			" sync --reupload, or " + a.process.Program + " cloud check --repair if that does not help"},
 		{errors.Is(err, ledger.ErrNoCloud), setCloud},
 		{errors.Is(err, ledger.ErrCorrupt), a.command("check")},
 		{errors.Is(err, ledger.ErrNoSpace) || errors.Is(err, syscall.ENOSPC), roomHint},
@@ -302,11 +302,19 @@ func (a *app) fileHint(err error) string {
 		return "check that " + file + " exists, or name another file"
 	case own && op == "mkdir":
 		return "check the permissions of " + parent
+	case own && isFile(path):
+		return "check the permissions of " + file
 	case own:
 		return fmt.Sprintf("this user may not %s the directory of the repository: run it as its owner (see ls -ld %s)",
 			choose(path == a.dir, "read", "write in"), shellQuote(a.dir))
 	}
 	return "check the permissions of " + file
+}
+
+// isFile reports whether there is something other than a directory at path.
+func isFile(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && !info.IsDir()
 }
 
 // interruptedHint describes the state after an interrupted verb.
