@@ -3,13 +3,36 @@ package ledger_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
+	"github.com/ledgerd/ledger/filetree"
 )
+
+// exportsAllBut writes the files of a page with a lost value: another file is there.
+func exportsAllBut(t *testing.T, p *ledger.Page, lost, other string) {
+	t.Helper()
+	var left []filetree.Warning
+	o := &filetree.ExportOptions{Warn: func(w filetree.Warning) { left = append(left, w) }}
+	to := t.TempDir()
+	err := p.View(t.Context(), func(s *ledger.Snapshot) error {
+		_, err := filetree.Export(t.Context(), s, to, o)
+		return err
+	})
+	if err != nil || len(left) != 1 || left[0].Path != lost || !errors.Is(left[0], ledger.ErrGone) {
+		t.Errorf("export: %v, %v", left, err)
+	}
+	if _, err := os.Stat(filepath.Join(to, other)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(to, lost)); err == nil {
+		t.Error("there is a part of the lost value")
+	}
+}
 
 // TestPutRestoresALostValue damages a value, repairs the page, and puts the same value under the
 // same key: the tree stays as it is, and the value can be read again, on all devices.
@@ -52,9 +75,11 @@ func TestPutRestoresALostValue(t *testing.T) {
 			_, err = admin.Check(t.Context(), r, &admin.CheckOptions{Repair: true})
 			must(t, err)
 			p := page(t, r, "app", "page")
-			if _, err := p.Get(t.Context(), key); err == nil {
-				t.Fatal("the value is not damaged")
+			if _, err := p.Get(t.Context(), key); !errors.Is(err, ledger.ErrGone) {
+				t.Fatalf("the lost value: %v", err)
 			}
+			must(t, p.Put(t.Context(), []byte("other"), []byte("short")))
+			exportsAllBut(t, p, "film", "other")
 			must(t, again(t.Context(), p))
 			closeIt(t, r)
 			r = open(t, dir, o)

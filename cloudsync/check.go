@@ -51,7 +51,7 @@ type CheckReport struct {
 	// Repaired reports that a new epoch replaces the damaged objects.
 	Repaired bool
 	// Missing counts the pieces of values that are neither here nor in the bucket; other devices
-	// may have them. It is counted only after a repair.
+	// may have them, and send them when they sync.
 	Missing int
 }
 
@@ -73,21 +73,20 @@ type DamagedObject struct {
 func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
 	c := &checkRun{p: p, o: o, report: &CheckReport{}, named: map[string]checked{}}
 	err := p.call(ctx, "", func(ctx context.Context) error {
-		if err := c.run(ctx); err != nil || !o.Repair || len(c.report.Damaged) == 0 {
+		if err := c.run(ctx); err != nil {
 			return err
 		}
-		err := p.reupload(ctx, c.drop)
-		if err == nil {
-			err = c.dropPast(ctx)
+		if o.Repair && len(c.report.Damaged) > 0 {
+			err := p.reupload(ctx, c.drop)
+			if err == nil {
+				err = c.dropPast(ctx)
+			}
+			if err != nil {
+				return fmt.Errorf("upload again what is damaged: %w", err)
+			}
+			c.report.Repaired = true
 		}
-		if err == nil {
-			err = p.store.MissingPieces(ctx, func(object.Digest) error { c.report.Missing++; return nil })
-		}
-		if err != nil {
-			return fmt.Errorf("upload anew what is damaged: %w", err)
-		}
-		c.report.Repaired = true
-		return nil
+		return p.store.MissingPieces(ctx, func(object.Digest) error { c.report.Missing++; return nil })
 	})
 	return c.report, err
 }

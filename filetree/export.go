@@ -92,9 +92,10 @@ func (e *exporter) result() ExportResult {
 // existing directory gets no additional rights; the mode of an existing target stays.
 //
 // Export changes nothing outside target. It leaves out, with a Warning, a key that is no relative
-// path, or whose place another entry occupies (F4, F5). When ctx ends, written files stay, but none
-// is left incomplete. Errors: ErrNotEmpty, those of the file system about target itself, and of
-// ledger.Snapshot, such as ledger.ErrCorrupt for a damaged value.
+// path, or whose place another entry occupies (F4, F5), and a value that is lost (ledger.ErrGone).
+// When ctx ends, written files stay, but none is left incomplete. Errors: ErrNotEmpty, those of the
+// file system about target itself, and of ledger.Snapshot, such as ledger.ErrCorrupt for a damaged
+// value.
 func Export(ctx context.Context, snap *ledger.Snapshot, target string, o *ExportOptions) (ExportResult, error) {
 	e := newExporter(snap, o)
 	if e.options.DryRun {
@@ -257,9 +258,10 @@ type pageError struct{ error }
 func (e pageError) Unwrap() error { return e.error }
 
 // failed reports that a path is left out. It returns the error when it is the page's, the disk is
-// full, or ctx has ended.
+// full, or ctx has ended. A value that no device has any more is left out.
 func (e *exporter) failed(path string, err error) error {
-	if _, fatal := errors.AsType[pageError](err); fatal || errors.Is(err, syscall.ENOSPC) {
+	_, fatal := errors.AsType[pageError](err)
+	if fatal && !errors.Is(err, ledger.ErrGone) || errors.Is(err, syscall.ENOSPC) {
 		return fmt.Errorf("export %q: %w", path, err)
 	}
 	e.warn(path, err)

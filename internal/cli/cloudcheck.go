@@ -23,11 +23,11 @@ func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, f cloudCh
 	}
 	reports, err := admin.CheckCloud(ctx, repo, &o)
 	p.finish()
-	count, bytes, left, newer, repaired := 0, int64(0), 0, 0, false
+	count, bytes, left, newer, missing, repaired := 0, int64(0), 0, 0, 0, false
 	for _, r := range reports {
 		a.printCloudCheck(r)
 		count, bytes, newer = count+r.Objects, bytes+r.Bytes, newer+len(r.Newer)
-		repaired = repaired || r.Repaired
+		missing, repaired = missing+r.Missing, repaired || r.Repaired
 		if !r.Repaired {
 			left += len(r.Damaged) + r.More
 		}
@@ -49,6 +49,9 @@ func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, f cloudCh
 	}
 	what := choose(repaired, "the rest was", "everything")
 	a.summary("%s, %s: %s verified\n", countText(count, "objects"), sizeText(bytes), what)
+	if missing > 0 {
+		a.tell("%s of values are neither here nor in the bucket; a device that has them sends them at its next sync", countText(missing, "pieces"))
+	}
 	return nil
 }
 

@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
@@ -65,6 +67,9 @@ func (l *Link) SetPaused(paused bool) error {
 }
 
 func (l *Link) setFile(ctx context.Context, f *file, pass secret.Bytes) error {
+	if err := l.checkPlace(f.url); err != nil {
+		return err
+	}
 	ring, err := l.join(ctx, f, pass)
 	if err != nil {
 		return err
@@ -73,6 +78,22 @@ func (l *Link) setFile(ctx context.Context, f *file, pass secret.Bytes) error {
 		return err
 	}
 	return l.adopt(ctx, f, pass, ring, false)
+}
+
+// checkPlace refuses a bucket in the directory of the repository.
+func (l *Link) checkPlace(url string) error {
+	path, ok := strings.CutPrefix(url, "dir:")
+	if !ok || l.o.Dir == "" {
+		return nil
+	}
+	own, err := filepath.Abs(l.o.Dir)
+	if err != nil {
+		return err
+	}
+	if rel, err := filepath.Rel(own, path); err == nil && filepath.IsLocal(rel) {
+		return fmt.Errorf("the bucket %s would be in the directory of the repository: %w", url, base.ErrInvalid)
+	}
+	return nil
 }
 
 // adopt makes f the cloud of the repository. anyhow: see attach. The caller holds the cloud's turn.
