@@ -370,12 +370,16 @@ var crashScripts = []crashScript{
 		w.reopen()
 		for i := range 4 {
 			w.commit(many(i*3, 8))
+			before := batchBytes(w.s)
 			room = 2 + 2*i
 			fixed := rand.New(rand.NewPCG(1, uint64(i))) // the same pieces, and so as many writes, with every seed
 			if _, err := w.tryCommit(nil, edit{"a": noise(fixed, 150<<10)}, 1); !errors.Is(err, base.ErrNoSpace) {
 				w.t.Errorf("commit on a full disk: %v, want ErrNoSpace", err)
 			}
 			room = 1 << 30
+			if after := batchBytes(w.s); after != before {
+				w.t.Errorf("batches of %d bytes before a commit that failed, %d after", before, after)
+			}
 		}
 		w.commitFlushed(edit{"a": noise(w.rng, 20<<10)}, 1)
 	}},

@@ -22,9 +22,10 @@ const foldTxRows = 4096
 // folding is the state of the index against the log.
 type folding struct {
 	foldTurn   token
-	state      state    // guarded by foldTurn
-	freed      []uint64 // guarded by foldTurn; destinations that deletions freed, for the collector
-	foldTxRows int      // guarded by foldTurn; rows of one transaction
+	state      state            // guarded by foldTurn
+	tried      segment.Position // guarded by foldTurn; target of the last fold: the index may hold rows of it
+	freed      []uint64         // guarded by foldTurn; destinations that deletions freed, for the collector
+	foldTxRows int              // guarded by foldTurn; rows of one transaction
 	foldWanted chan struct{}
 	unfolded   error // guarded by mu; why the last background fold had no room, else nil
 }
@@ -129,6 +130,7 @@ func (s *Store) foldSome(ctx context.Context, limit uint64) (more bool, err erro
 		parts = append(parts, b.parts...)
 		st.position.Add(b.info)
 	}
+	s.tried = st.position.Clone()
 	s.indexMu.RLock()
 	db := s.index
 	s.indexMu.RUnlock()

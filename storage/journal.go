@@ -558,8 +558,9 @@ func (j *Journal) endLocked() {
 	}
 }
 
-// Rollback gives the journal up. Its pieces in the log are garbage. Rollback does nothing after
-// Submit or a second time.
+// Rollback gives the journal up. Its pieces in the log are garbage.
+// Pieces of a journal that could not be written are cut off the log where nothing else can rely on
+// them (see takeBack). Rollback does nothing after Submit or a second time.
 func (j *Journal) Rollback() {
 	if j.over {
 		return
@@ -569,6 +570,10 @@ func (j *Journal) Rollback() {
 	_ = j.finishFlush()
 	if len(j.spans) > 0 {
 		j.s.counters.wastes.Add(1)
+	}
+	if j.err != nil && j.s.appendTurn.try() {
+		j.s.takeBack(j)
+		j.s.appendTurn.release()
 	}
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()

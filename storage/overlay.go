@@ -279,6 +279,21 @@ func (ov *overlay) drop(n int) {
 	}
 }
 
+// takeBackLocked forgets the batches of a segment from start on.
+func (ov *overlay) takeBackLocked(segment uint32, start uint64) {
+	ov.batches = slices.DeleteFunc(ov.batches, func(b *pendingBatch) bool {
+		if b.info.Segment != segment || b.info.Start < start {
+			return false
+		}
+		for _, ops := range b.parts {
+			ov.hideLocked(ops)
+		}
+		ov.rows -= b.rows
+		ov.bytes -= b.bytes
+		return true
+	})
+}
+
 func (ov *overlay) pending() (rows int, bytes int64) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()

@@ -365,8 +365,9 @@ func (s *Store) appendTaken(g *group) {
 	s.mu.Lock()
 	if err := s.poisoned; err != nil {
 		s.appending = nil
-		s.failLocked(g, err)
+		failed := s.failLocked(g, err)
 		s.mu.Unlock()
+		s.tellFailed(failed)
 		return
 	}
 	a := s.beginAppendLocked()
@@ -375,14 +376,17 @@ func (s *Store) appendTaken(g *group) {
 	done, err := s.log.Main().Append(g.batch)
 
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer s.endAppendLocked(a)
 	s.appending = nil
 	if err != nil {
 		s.noteFailureLocked(err)
-		s.failLocked(g, fmt.Errorf("append to the page's log: %w", err))
+		failed := s.failLocked(g, fmt.Errorf("append to the page's log: %w", err))
+		s.endAppendLocked(a)
+		s.mu.Unlock()
+		s.tellFailed(failed)
 		return
 	}
+	defer s.mu.Unlock()
+	defer s.endAppendLocked(a)
 	s.over.settleLocked(g.parts, done)
 	for _, c := range g.commits {
 		s.heads = withCommit(s.heads, c)
@@ -425,11 +429,12 @@ func (s *Store) endAppendLocked(a *appender) {
 }
 
 // failLocked fails g and everything that is chained on it: the group collected meanwhile, and every
-// journal that is open now (I5).
-func (s *Store) failLocked(g *group, err error) {
+// journal that is open now (I5). It returns the groups for tellFailed, which must follow without
+// mu.
+func (s *Store) failLocked(g *group, err error) (failed []*group) {
 	s.epoch++
 	s.failure = err
-	failed := []*group{g}
+	failed = []*group{g}
 	if s.group != nil {
 		failed = append(failed, s.group)
 		s.group = nil
@@ -443,13 +448,24 @@ func (s *Store) failLocked(g *group, err error) {
 				delete(s.unsettled, c.ID)
 			}
 		}
-		if slices.ContainsFunc(g.journals, func(j *Journal) bool { return len(j.spans) > 0 }) {
-			s.counters.wastes.Add(1)
-		}
 		g.err = err
 	}
 	s.chained = append(s.chained[:0:0], s.heads...)
-	for _, g := range failed {
+	return failed
+}
+
+// tellFailed notifies the waiters of failed groups, once the log holds nothing of them. The caller
+// holds the append turn.
+func (s *Store) tellFailed(groups []*group) {
+	var journals []*Journal
+	for _, g := range groups {
+		journals = append(journals, g.journals...)
+	}
+	if slices.ContainsFunc(journals, func(j *Journal) bool { return len(j.spans) > 0 }) {
+		s.counters.wastes.Add(1)
+	}
+	s.takeBack(journals...)
+	for _, g := range groups {
 		close(g.done)
 	}
 }
@@ -482,10 +498,7 @@ func (s *Store) holdAppends(ctx context.Context) (release func(), err error) {
 	}
 	s.mu.Unlock()
 	release = func() {
-		s.mu.Lock()
-		s.held = false
-		s.appended.Broadcast()
-		s.mu.Unlock()
+		s.letAppends()
 		s.appendTurn.release()
 	}
 	if err := s.foldAll(ctx); err != nil {
@@ -493,6 +506,14 @@ func (s *Store) holdAppends(ctx context.Context) (release func(), err error) {
 		return nil, err
 	}
 	return release, nil
+}
+
+// letAppends lets blocked appends continue.
+func (s *Store) letAppends() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = false
+	s.appended.Broadcast()
 }
 
 // appendAloneOps writes the records that build returns under mu as a batch of their own, if there

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -162,11 +161,7 @@ func (j *joining) probe(ctx context.Context) error {
 func masterKey(f *file, pass secret.Bytes, chain *seal.Chain) (seal.MasterKey, error) {
 	switch f.source {
 	case keyInFile:
-		m, err := seal.ReadKeyFile(f.keyFile, f.shared, pass)
-		if errors.Is(err, fs.ErrNotExist) {
-			err = base.WithClass(err, base.ErrWrongKey)
-		}
-		return m, err
+		return seal.ReadKeyFile(f.keyFile, f.shared, pass)
 	case keyPassphrase:
 		if pass.IsZero() {
 			return seal.MasterKey{}, fmt.Errorf("the key of the cloud comes from a passphrase, and none is given: %w", base.ErrWrongKey)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"sync"
 	"time"
@@ -289,6 +290,9 @@ func (l *Link) open(f *file) (*Conn, error) {
 		return nil, err
 	}
 	master, err := masterKey(f, l.passphrase(), chain)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = base.WithClass(err, base.ErrWrongKey)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,8 @@ type history struct {
 	pos    *segment.Position // of an index that was written
 	failed bool              // an append or an open has failed
 	count  int
+	taken  int // batches that were taken back
+	cuts   int // greatest count of segments off which they were cut at once
 }
 
 func newHistory(t testing.TB, o segment.Options, seed uint64) *history {
@@ -58,17 +60,32 @@ func (h *history) run(opens, appends int, tolerate error) {
 
 func (h *history) session(l *segment.Log, appends int, tolerate error) {
 	streams := []*segment.Stream{l.Main(), l.NewStream(), l.NewStream()}
+	mine := map[*segment.Stream][]segment.Appended{}
 	for range appends {
-		switch k := h.r.IntN(20); k {
-		case 0:
+		switch k := h.r.IntN(20); {
+		case k == 0:
 			streams[1].Release()
 			streams[1] = l.NewStream()
-		case 1:
+		case k == 1:
 			if p, err := l.PositionOf(l.Complete()); err == nil {
 				h.pos = &p
 			}
+		case k < 6:
+			n := 1 + k%2
+			for range h.r.IntN(2) * 3 { // else what one stream has appended is seldom behind all that others know
+				if a, ok := h.append(streams[n], tolerate); ok {
+					mine[streams[n]] = append(mine[streams[n]], a)
+				}
+			}
+			if !h.takeBack(l, streams[n], mine[streams[n]], tolerate) {
+				return
+			}
+			mine[streams[n]] = nil
 		default:
-			h.append(streams[h.r.IntN(len(streams))], tolerate)
+			s := streams[h.r.IntN(len(streams))]
+			if a, ok := h.append(s, tolerate); ok {
+				mine[s] = append(mine[s], a)
+			}
 		}
 	}
 }
@@ -94,6 +111,54 @@ func (h *history) append(s *segment.Stream, tolerate error) (segment.Appended, b
 	h.acked[a.Number] = recs
 	delete(h.tried, attempt)
 	return a, true
+}
+
+// reflected returns where what the position reflects of a segment ends.
+func (h *history) reflected(id uint32) uint64 {
+	if h.pos != nil {
+		for _, e := range h.pos.Ends {
+			if e.Segment == id {
+				return e.Offset
+			}
+		}
+	}
+	return 0
+}
+
+// takeBack takes some of the batches back that a stream has appended. They may be there after a
+// crash, and none that is not among them goes. It returns false when the disk failed.
+func (h *history) takeBack(l *segment.Log, s *segment.Stream, mine []segment.Appended, tolerate error) bool {
+	if len(mine) == 0 {
+		return true
+	}
+	var starts []segment.End
+	for _, a := range mine[h.r.IntN(len(mine)):] {
+		if n := len(starts); n == 0 || starts[n-1].Segment != a.Segment {
+			starts = append(starts, segment.End{Segment: a.Segment, Offset: max(a.Start, h.reflected(a.Segment))})
+		}
+	}
+	cut := s.Forget(starts)
+	segments := map[uint32]bool{}
+	for _, c := range cut {
+		i := slices.IndexFunc(mine, func(a segment.Appended) bool { return a.Segment == c.Segment && a.Start == c.Offset })
+		if i < 0 {
+			h.t.Fatalf("a batch at %+v was taken back, of %+v", c, mine)
+		}
+		recs := h.acked[mine[i].Number]
+		delete(h.acked, mine[i].Number)
+		h.tried[recs[0].Payload[:8]] = recs
+		segments[c.Segment] = true
+	}
+	h.taken += len(cut)
+	h.cuts = max(h.cuts, len(segments))
+	if err := l.Cut(cut); err != nil {
+		if tolerate == nil || !errors.Is(err, tolerate) {
+			h.t.Fatal(err)
+		}
+		h.failed = true
+		return false
+	}
+	return true
 }
 
 // check opens what a crash has left, as often as asked, and compares it with the history. It
@@ -163,7 +228,7 @@ func factor() int {
 // TestCrashEverywhere cuts the power after every operation of a history that changes something,
 // four times, and again inside a tenth of the recoveries (design section 11, promise 1).
 func TestCrashEverywhere(t *testing.T) {
-	recoveries := 0
+	recoveries, taken, cuts := 0, 0, 0
 	for seed := range uint64(3 * factor()) {
 		m := vfstest.NewMem()
 		o := options(nil)
@@ -181,8 +246,9 @@ func TestCrashEverywhere(t *testing.T) {
 			}
 		})
 		h.run(3, 14, nil)
+		taken, cuts = taken+h.taken, max(cuts, h.cuts)
 	}
-	t.Logf("%d recoveries", recoveries)
+	t.Logf("%d recoveries, %d batches taken back, from at most %d segments at once", recoveries, taken, cuts)
 }
 
 // crashRecovery cuts the power after every operation of a recovery.

@@ -64,6 +64,10 @@
 //	    index that reflects less than the batch requires is refused. The batch names the ends of
 //	    all other segments. Nothing is appended to a cut segment.
 //
+//	I8: durable batches are taken back only from the ends of segments, and only when no durable
+//	    batch that stays and no Position names an end after their beginning (see Forget). A power
+//	    cut may restore them, but none without those whose ends it names.
+//
 // # Concurrency
 //
 // A Log is safe for concurrent use. A Stream and a Batch have one user at a time. There are no

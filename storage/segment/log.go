@@ -74,11 +74,14 @@ type Log struct {
 // segment is the state of one segment.
 type segment struct {
 	id     uint32
-	size   uint64 // of the file
-	synced uint64 // end of what is durable
-	named  uint64 // largest end that a durable batch or a Position has named
-	open   bool   // it may be appended to
-	used   bool   // by a stream
+	size   uint64  // of the file
+	synced uint64  // end of what is durable
+	named  uint64  // largest end that a durable batch or a Position has named
+	writer *Stream // the last stream that has appended a batch since the log was opened
+	cited  uint64  // largest end that a batch of another stream than writer has named since the log was opened
+	cut    bool    // batches were taken back off its end
+	open   bool    // it may be appended to
+	used   bool    // by a stream
 }
 
 // SegmentInfo describes a segment: its id, the length of its file and the end of what is durable,
@@ -101,8 +104,8 @@ func (l *Log) Main() *Stream { return l.main }
 func (l *Log) NewStream() *Stream { return &Stream{l: l} }
 
 // Read appends the payload at p to dst and returns it; dst itself after an error. It checks only
-// the bounds of the content: the payload's digest verifies it. Errors: ErrRetired when the segment,
-// or its end, was retired, so that the index has another place by now, or none;
+// the bounds of the content: the payload's digest verifies it. Errors: ErrRetired when the segment
+// was retired or the batch was taken back, so that the index has another place by now, or none;
 // *base.CorruptError for an invalid place or a file that is too short, base.ErrClosed, and those of
 // the file system.
 func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
@@ -136,10 +139,11 @@ func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
 	return out, nil
 }
 
-// goneLocked reports whether a place is no longer valid: its segment, or its end, was retired.
+// goneLocked reports whether a place is no longer valid: its segment was retired, or its batch was
+// taken back.
 func (l *Log) goneLocked(p Place) bool {
-	end := p.Offset + uint64(p.Length)
-	return l.gone.retired.has(p.Segment) || l.gone.end(p.Segment, end) < end
+	seg := l.segs[p.Segment]
+	return l.gone.retired.has(p.Segment) || seg != nil && seg.cut && p.Offset+uint64(p.Length) > seg.synced
 }
 
 // Complete returns the greatest N such that each batch with a number up to N is durable, or has

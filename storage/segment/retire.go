@@ -136,7 +136,7 @@ func (l *Log) retire(from []End, r retirement) (BatchInfo, error) {
 			l.listLocked(s)
 			delete(l.segs, e.Segment)
 		} else if s != nil {
-			s.synced, s.size, s.named = e.Offset, e.Offset, e.Offset
+			s.synced, s.size, s.named, s.cut = e.Offset, e.Offset, e.Offset, true
 			l.listLocked(s)
 		}
 	}

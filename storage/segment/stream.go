@@ -19,6 +19,7 @@ type Stream struct {
 	seg  *segment
 	file vfs.File
 	ends []End
+	made []End // where its batches begin, for Forget; guarded by Log.mu, and empty for the main stream
 }
 
 // Appended locates a batch. Places are those of its records, by index; the caller owns them.
@@ -264,12 +265,22 @@ func (s *Stream) publish(info BatchInfo) {
 	l.written.Add(info.End - info.Start)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.seg.synced, s.seg.size = info.End, info.End
+	s.seg.synced, s.seg.size, s.seg.writer = info.End, info.End, s
 	for _, e := range s.ends {
-		if seg := l.segs[e.Segment]; seg != nil && seg.named < e.Offset {
+		seg := l.segs[e.Segment]
+		if seg == nil {
+			continue
+		}
+		if seg.writer != s {
+			seg.cited = max(seg.cited, e.Offset)
+		}
+		if seg.named < e.Offset {
 			seg.named = e.Offset
 			l.listLocked(seg)
 		}
+	}
+	if s != l.main {
+		s.made = append(s.made, End{info.Segment, info.Start})
 	}
 	l.numbers.finish(info.Number)
 }
