@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,8 +10,8 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// TestMissingKeyIsAWrongKey reopens a repository whose key file is gone.
-func TestMissingKeyIsAWrongKey(t *testing.T) {
+// TestMissingKeyNeedsTheUser reopens a repository whose key file is gone.
+func TestMissingKeyNeedsTheUser(t *testing.T) {
 	w, dir := newCloudWorld(t), t.TempDir()
 	o := w.options()
 	o.InMemory = false
@@ -23,8 +24,8 @@ func TestMissingKeyIsAWrongKey(t *testing.T) {
 	must(t, os.Remove(w.key))
 	r = open(t, dir, o)
 	_, err = r.Sync(t.Context())
-	if !errors.Is(err, ledger.ErrWrongKey) || ledger.KindOf(err) != ledger.KindPermission {
-		t.Errorf("%v, kind %v", err, ledger.KindOf(err))
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
 	}
 	for _, s := range r.SyncStates() {
 		if s.Upload != ledger.SyncNeedsUser {

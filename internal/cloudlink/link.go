@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"sync"
 	"time"
@@ -290,9 +289,6 @@ func (l *Link) open(f *file) (*Conn, error) {
 		return nil, err
 	}
 	master, err := masterKey(f, l.passphrase(), chain)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = base.WithClass(err, base.ErrWrongKey)
-	}
 	if err != nil {
 		return nil, err
 	}
