@@ -364,7 +364,8 @@ func (c *checkRun) body(ctx context.Context, e *wire.Entry) error {
 }
 
 // drop fetches the readable pieces of damaged packs and deletes these packs, so that a renewal does
-// not name them.
+// not name them. It deletes a damaged announcement, since the renewal puts another only where there
+// is none.
 func (c *checkRun) drop(ctx context.Context) error {
 	if c.p.isBare() {
 		return nil
@@ -377,6 +378,11 @@ func (c *checkRun) drop(ctx context.Context) error {
 	}
 	if err := c.salvage(ctx, packs); err != nil {
 		return err
+	}
+	if name := wire.AnnouncementName(c.p.s.o.Keyring, c.p.o.Ledger, c.p.store.Page()); slices.Contains(c.bad, name) {
+		if err := c.p.b.Delete(ctx, name); err != nil {
+			return fmt.Errorf("delete the damaged announcement: %w", err)
+		}
 	}
 	return c.delete(ctx, func(at wire.Name) bool { return at.Kind == wire.KindPack })
 }
