@@ -11,8 +11,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// owned is what an owner has made and what is not passed on yet. It is in memory, since ranges of
-// rules with longer prefixes may lie between.
+// owned holds the changes and reports of an owner that are not passed on yet. They are in memory,
+// since ranges of rules with longer prefixes may lie between.
 type owned struct {
 	changes  []btree.Change
 	reports  map[string][]byte // encoded decisions by key

@@ -59,7 +59,7 @@ type joiner struct {
 	owners map[int]*owned // by rule; what its owner has made for later ranges
 	at     Conflict       // the key that is being judged
 	// notes makes the tree of the decisions, or, for a virtual base, of the unknown keys. noted
-	// counts what was added.
+	// counts the added entries.
 	notes *btree.Writer
 	noted int
 

@@ -18,8 +18,8 @@ type Limits struct {
 // sliceBytes is how much of a body passes a limiter at once.
 const sliceBytes = 32 << 10
 
-// limiter lets portions pass at a rate. A portion greater than what is saved up leaves a debt, and
-// its taker waits until it is paid, so that the mean rate holds for portions of any size.
+// limiter is a token bucket. A portion that needs more tokens than there are leaves a debt. Its
+// taker waits until the debt is paid, so that the mean rate holds for portions of any size.
 type limiter struct {
 	clock clock.Clock
 	rate  float64 // a second

@@ -202,7 +202,7 @@ func (w *wait) explain(err error) error {
 type givenContent struct {
 	w    *wait
 	r    io.Reader
-	left int64 // what is read beyond the content's length is not sent
+	left int64 // further bytes are not sent
 }
 
 // Read implements io.Reader.
