@@ -32,7 +32,7 @@ func (a *app) get(ctx context.Context, f getFlags) error {
 	return a.pageAt(ctx, f.Page, fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
 		entry, err := snap.Stat(ctx, f.Key)
 		if err != nil {
-			return a.noKey(page, f.Key, f.At, err)
+			return a.noKey(ctx, page, f.Key, f.At, err)
 		}
 		if err := a.getEntry(ctx, entry, f); err != nil {
 			return fmt.Errorf("get %s: %w", a.shortKey(f.Key), err)
@@ -41,8 +41,9 @@ func (a *app) get(ctx context.Context, f getFlags) error {
 	})
 }
 
-// noKey adds the key to an error. For an absent key, a hint names the command that lists keys.
-func (a *app) noKey(page *ledger.Page, key []byte, at string, err error) error {
+// noKey adds the key to an error. For an absent key, a hint names the command that lists keys, or
+// the one that downloads the page.
+func (a *app) noKey(ctx context.Context, page *ledger.Page, key []byte, at string, err error) error {
 	if !errors.Is(err, ledger.ErrNotFound) {
 		return fmt.Errorf("read key %s: %w", a.shortKey(key), err)
 	}
@@ -51,6 +52,9 @@ func (a *app) noKey(page *ledger.Page, key []byte, at string, err error) error {
 		where, words = " at "+quoted(at), append(words, "--at", at)
 	}
 	hint := a.command(words...)
+	if awaitsSync(ctx, page) {
+		where, hint = ": the page has no commit yet", a.command("sync", pageText(page))
+	}
 	if raw, err := strconv.Unquote(string(key)); err == nil && key[0] == '"' {
 		hint = fmt.Sprintf("give a key that ls prints in quotes as hexadecimal digits: --hex %x", raw)
 	}

@@ -73,7 +73,7 @@ func (a *app) inspect(ctx context.Context, f inspectFlags) error {
 func (a *app) statKey(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot, key []byte, at string) error {
 	item, err := filetree.Stat(ctx, snap, key)
 	if err != nil {
-		return a.noKey(page, key, at, err)
+		return a.noKey(ctx, page, key, at, err)
 	}
 	if item.Problem != nil {
 		a.warn(fmt.Errorf("attributes of %s: %w", a.shortKey(key), item.Problem))
@@ -210,7 +210,7 @@ func (a *app) inspectTree(ctx context.Context, page *ledger.Page, id ledger.Comm
 func (a *app) inspectValue(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot, key []byte, at string) error {
 	entry, err := snap.Stat(ctx, key)
 	if err != nil {
-		return a.noKey(page, key, at, err)
+		return a.noKey(ctx, page, key, at, err)
 	}
 	a.printIf(entry.Inline && !a.json, "inline in the tree, %s\n", sizeText(entry.Size))
 	var rows []object

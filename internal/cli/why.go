@@ -37,7 +37,7 @@ func (a *app) why(ctx context.Context, page *ledger.Page, f whyFlags) error {
 		}
 		return nil
 	}
-	err = a.noKey(page, key, at, ledger.ErrNotFound)
+	err = a.noKey(ctx, page, key, at, ledger.ErrNotFound)
 	if hint, ok := errors.AsType[*hintError](err); ok {
 		return withHint(fmt.Errorf("%w, and its history has none either", hint.err), "%s", hint.hint)
 	}

@@ -269,8 +269,13 @@ func (s *Page) Remembered(ctx context.Context, unsynced []commit.ID) (cloudsync.
 	if rec.Success.After(out.LastSuccess) {
 		out.LastSuccess = rec.Success
 	}
-	if rec.Err != "" && out.UploadErr == nil && out.DownloadErr == nil {
-		out.Upload, out.UploadErr = cloudsync.Failing, errors.New(rec.Err)
+	if out.UploadErr == nil && out.DownloadErr == nil {
+		if rec.UpErr != "" {
+			out.Upload, out.UploadErr = cloudsync.Failing, errors.New(rec.UpErr)
+		}
+		if rec.DownErr != "" {
+			out.Download, out.DownloadErr = cloudsync.Failing, errors.New(rec.DownErr)
+		}
 	}
 	return out, nil
 }

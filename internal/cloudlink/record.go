@@ -24,11 +24,13 @@ type syncRecord struct {
 // pageRecord is the stored record of a page.
 type pageRecord struct {
 	Success time.Time `json:"success"`
-	Err     string    `json:"error,omitempty"` // of the last attempt, "" when that succeeded
+	// UpErr and DownErr say why the last upload and download failed, "" when they succeeded.
+	UpErr   string `json:"upError,omitempty"`
+	DownErr string `json:"downError,omitempty"`
 }
 
 const (
-	recordVersion  = 2
+	recordVersion  = 3
 	maxRecordBytes = 64 << 20
 )
 
@@ -98,11 +100,12 @@ func (rec *syncRecord) note(s *cloudsync.PageState) {
 	if s.LastSuccess.After(p.Success) {
 		p.Success = s.LastSuccess.UTC()
 	}
-	p.Err = ""
-	for _, err := range []error{s.UploadErr, s.DownloadErr} {
-		if err != nil {
-			p.Err = err.Error()
-		}
+	p.UpErr, p.DownErr = "", ""
+	if s.UploadErr != nil {
+		p.UpErr = s.UploadErr.Error()
+	}
+	if s.DownloadErr != nil {
+		p.DownErr = s.DownloadErr.Error()
 	}
 }
 

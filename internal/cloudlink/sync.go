@@ -71,7 +71,8 @@ func (l *Link) noteFailure(ctx context.Context, conn *Conn, err error) {
 	}
 	l.mu.Lock()
 	for _, k := range keys {
-		l.record.page(k).Err = err.Error()
+		p := l.record.page(k)
+		p.UpErr, p.DownErr = err.Error(), err.Error()
 	}
 	l.mu.Unlock()
 	l.Remember()
