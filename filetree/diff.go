@@ -136,7 +136,7 @@ func diffAll(ctx context.Context, page *ledger.Page, from, to ledger.CommitID, p
 func contentDiff(ctx context.Context, page *ledger.Page, from, to ledger.CommitID, prefix []byte) iter.Seq2[ledger.Change, error] {
 	return func(yield func(ledger.Change, error) bool) {
 		end := []byte(attributesPrefix)
-		for _, start := range [][]byte{nil, maxStart(prefix, []byte(attributesEnd))} {
+		for _, start := range [][]byte{nil, []byte(attributesEnd)} {
 			for c, err := range page.Diff(ctx, from, to, &ledger.DiffOptions{Prefix: prefix, Start: start}) {
 				if err == nil && end != nil && bytes.Compare(c.Key, end) >= 0 {
 					break

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -70,11 +71,6 @@ func TestImportExcludes(t *testing.T) {
 	importTree(t, page, dir, filetree.ImportOptions{Exclude: []fs.FileInfo{info}})
 	if got := keys(t, page); !cmp.Equal(got, []string{"a", "d/repo/x"}) {
 		t.Errorf("page has %q", got)
-	}
-	var files int64
-	must(t, filetree.MeasureTree(t.Context(), dir, &filetree.ImportOptions{Exclude: []fs.FileInfo{info}}, func(f, _ int64) { files += f }))
-	if files != 2 {
-		t.Errorf("measured %d files, want 2", files)
 	}
 }
 
@@ -272,42 +268,37 @@ func TestTouchAndRemove(t *testing.T) {
 	}))
 }
 
-// List gives every entry that holds no attributes, in order, whatever the bounds.
-func TestListBounds(t *testing.T) {
+// List gives every entry that holds no attributes, in order, whatever the prefix.
+func TestListPrefixes(t *testing.T) {
 	page := newPage(t)
 	put(t, page, map[string]string{"": "", "\x00": "", "\x00attr": "", "\x00attr\x00a": "", "\x00attr\x01": "", "\x00b": "", "a": "", "b": ""})
 	all := []string{"", "\x00", "\x00attr", "\x00attr\x01", "\x00b", "a", "b"}
 	snap, err := page.Snapshot(t.Context())
 	must(t, err)
 	defer snap.Close()
-	bounds := append([]string{"\x00attr\x00", "\x00attr\x00a", "\x00attr\x00b", "zz"}, all...)
-	for _, start := range bounds {
-		for _, end := range bounds {
-			for _, reverse := range []bool{false, true} {
-				for _, limit := range []int{0, 1, 3} {
-					want := []string{}
-					for _, k := range all {
-						if k >= start && k < end {
-							want = append(want, k)
-						}
+	for _, prefix := range append([]string{"\x00attr\x00", "\x00attr\x00a", "\x00attr\x00b", "zz"}, all...) {
+		for _, reverse := range []bool{false, true} {
+			for _, limit := range []int{0, 1, 3} {
+				want := []string{}
+				for _, k := range all {
+					if strings.HasPrefix(k, prefix) {
+						want = append(want, k)
 					}
-					if reverse {
-						for i, j := 0, len(want)-1; i < j; i, j = i+1, j-1 {
-							want[i], want[j] = want[j], want[i]
-						}
-					}
-					if limit > 0 && len(want) > limit {
-						want = want[:limit]
-					}
-					got := []string{}
-					o := filetree.ListOptions{Start: []byte(start), End: []byte(end), Reverse: reverse, Limit: limit}
-					for item, err := range filetree.List(t.Context(), snap, o) {
-						must(t, err)
-						got = append(got, string(item.Entry.Key))
-					}
-					if !cmp.Equal(want, got) {
-						t.Errorf("from %q to %q, reverse %v, limit %d: %q, want %q", start, end, reverse, limit, got, want)
-					}
+				}
+				if reverse {
+					slices.Reverse(want)
+				}
+				if limit > 0 && len(want) > limit {
+					want = want[:limit]
+				}
+				got := []string{}
+				o := filetree.ListOptions{Prefix: []byte(prefix), Reverse: reverse, Limit: limit}
+				for item, err := range filetree.List(t.Context(), snap, o) {
+					must(t, err)
+					got = append(got, string(item.Entry.Key))
+				}
+				if !cmp.Equal(want, got) {
+					t.Errorf("prefix %q, reverse %v, limit %d: %q, want %q", prefix, reverse, limit, got, want)
 				}
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/ledgerd/ledger"
@@ -27,9 +28,6 @@ type Item struct {
 type ListOptions struct {
 	// Prefix selects the keys that begin with it.
 	Prefix []byte
-	// Start is the lower limit of keys, inclusive, and End the upper limit, exclusive, in both
-	// directions; nil means no limit.
-	Start, End []byte
 	// Reverse lists from the last key to the first.
 	Reverse bool
 	// Limit is the greatest number of items; 0 means no limit.
@@ -65,35 +63,17 @@ func List(ctx context.Context, snap *ledger.Snapshot, o ListOptions) iter.Seq2[I
 	}
 }
 
-// withoutAttributes returns the scans for the range of o without attributes entries, in order.
+// withoutAttributes returns the scans for o without attributes entries, in order.
 func withoutAttributes(o ListOptions) []ledger.ScanOptions {
-	before := ledger.ScanOptions{Prefix: o.Prefix, Start: o.Start, End: minEnd(o.End, []byte(attributesPrefix)), Reverse: o.Reverse, KeysOnly: o.KeysOnly}
-	after := ledger.ScanOptions{Prefix: o.Prefix, Start: maxStart(o.Start, []byte(attributesEnd)), End: o.End, Reverse: o.Reverse, KeysOnly: o.KeysOnly}
-	parts := []ledger.ScanOptions{before, after}
+	parts := make([]ledger.ScanOptions, 2)
+	for i := range parts {
+		parts[i] = ledger.ScanOptions{Prefix: o.Prefix, Reverse: o.Reverse, KeysOnly: o.KeysOnly}
+	}
+	parts[0].End, parts[1].Start = []byte(attributesPrefix), []byte(attributesEnd)
 	if o.Reverse {
-		parts[0], parts[1] = after, before
+		slices.Reverse(parts)
 	}
-	kept := parts[:0]
-	for _, p := range parts {
-		if p.End == nil || bytes.Compare(p.Start, p.End) < 0 {
-			kept = append(kept, p)
-		}
-	}
-	return kept
-}
-
-func minEnd(a, b []byte) []byte {
-	if a != nil && bytes.Compare(a, b) < 0 {
-		return a
-	}
-	return b
-}
-
-func maxStart(a, b []byte) []byte {
-	if bytes.Compare(a, b) > 0 {
-		return a
-	}
-	return b
+	return parts
 }
 
 // attributesIn returns the attributes of an entry, nil when there are none, and why they cannot be

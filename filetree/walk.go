@@ -292,30 +292,11 @@ func (w *walker) file(ctx context.Context, dir *os.Root, name string, a action, 
 	if w.dry {
 		return w.send(a)
 	}
-	err = a.read(dir, name)
-	if errors.Is(err, errChanged) {
-		a.release()
-		err = a.readAgain(dir, name)
-	}
-	if err != nil {
+	if err := a.read(dir, name); err != nil {
 		a.release()
 		return w.send(action{path: a.path, known: a.known, warning: err})
 	}
 	return w.send(a)
-}
-
-// readAgain reads the present state of a file that has just changed.
-func (a *action) readAgain(dir *os.Root, name string) error {
-	info, err := dir.Lstat(name)
-	if err != nil {
-		return fmt.Errorf("look at file: %w", cause(err))
-	}
-	attributes, ok := attributesOf(info)
-	if !ok || attributes.Type != a.attributes.Type {
-		return errChanged
-	}
-	a.attributes, a.size, a.info = attributes, info.Size(), info
-	return a.read(dir, name)
 }
 
 // read fills in the content, or the open file when it is long.

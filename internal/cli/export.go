@@ -54,8 +54,10 @@ func (a *app) exportPage(ctx context.Context, f exportFlags) error {
 		}
 		p := a.startProgress(ctx, "exporting", "files")
 		o.Progress = p.follow
-		stop := p.measure(ctx, func(ctx context.Context, add func(files, bytes int64)) error {
-			return filetree.MeasurePage(ctx, snap, o, add)
+		stop := p.measure(ctx, func(ctx context.Context) (files, bytes int64, err error) {
+			list := filetree.List(ctx, snap, filetree.ListOptions{Prefix: o.Prefix, KeysOnly: true})
+			err = each(list, func(i filetree.Item) { files, bytes = files+1, bytes+i.Entry.Size })
+			return files, bytes, err
 		})
 		result, err := a.runExport(ctx, snap, path, format, o)
 		stop()

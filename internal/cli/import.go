@@ -206,8 +206,11 @@ func (a *app) runImport(ctx context.Context, page *ledger.Page, path, format str
 		return filetree.Import(ctx, page, path, o)
 	}
 	if format == formatTree {
-		stop := p.measure(ctx, func(ctx context.Context, add func(files, bytes int64)) error {
-			return filetree.MeasureTree(ctx, path, o, add)
+		stop := p.measure(ctx, func(ctx context.Context) (files, bytes int64, err error) {
+			r, err := filetree.Import(ctx, page, path, &filetree.ImportOptions{
+				Checksum: o.Checksum, Mirror: o.Mirror, NoDelete: o.NoDelete, Exclude: o.Exclude, DryRun: true,
+			})
+			return r.Added + r.Changed + r.Unchanged, r.Bytes, err
 		})
 		defer stop()
 		return filetree.Import(ctx, page, path, o)

@@ -160,15 +160,14 @@ func (p *progress) follow(now filetree.Progress) {
 
 // measure determines the totals concurrently with the work. stop ends the counting and waits for
 // it.
-func (p *progress) measure(ctx context.Context, count func(ctx context.Context, add func(files, bytes int64)) error) (stop func()) {
+func (p *progress) measure(ctx context.Context, count func(context.Context) (files, bytes int64, err error)) (stop func()) {
 	if p == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var counting sync.WaitGroup
 	counting.Go(func() {
-		var files, bytes int64
-		err := count(ctx, func(f, b int64) { files, bytes = files+f, bytes+b })
+		files, bytes, err := count(ctx)
 		if err == nil { // else no time left is shown; the work reports the error
 			p.update(func(c *counters) { c.totalFiles, c.totalBytes = files, bytes })
 		}

@@ -95,7 +95,7 @@ func TestNoProgress(t *testing.T) {
 	a := &app{process: Process{Stderr: &bytes.Buffer{}, Clock: clock.System}}
 	p := a.startProgress(t.Context(), "testing", "files")
 	p.update(func(*counters) { t.Error("counted") })
-	p.measure(t.Context(), func(context.Context, func(int64, int64)) error { t.Error("measured"); return nil })()
+	p.measure(t.Context(), func(context.Context) (int64, int64, error) { t.Error("measured"); return 0, 0, nil })()
 	p.finish()
 	if p != nil {
 		t.Error("there is progress")
