@@ -313,9 +313,9 @@ func TestGroupsOverAVirtualBase(t *testing.T) {
 	x = putOn(t, p, x, "g/k", "x")
 	y = putOn(t, p, y, "g/k", "y")
 	asked := 0
-	p.SetMergeRules(MergeRule{Strategy: Strategy{Kind: merging.ByValue, Name: "joined", Value: func(_, left, right []byte) ([]byte, bool) {
+	p.SetMergeRules(MergeRule{Strategy: Strategy{Name: "joined", Value: func(_, left, right []byte) ([]byte, bool) {
 		return append(append([]byte("joined "), left...), right...), true
-	}}}, MergeRule{Prefix: []byte("g/"), Strategy: Strategy{Kind: merging.Grouped, Group: virtualBase{t, &asked, long}}})
+	}}}, MergeRule{Prefix: []byte("g/"), Strategy: Strategy{Group: virtualBase{t, &asked, long}}})
 	results, err := p.Merge(t.Context())
 	check(t, err)
 	if asked != 1 || len(results) != 1 || !cmp.Equal(results[0].Commit.Parents, sortedIDs(x, y)) {

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"fmt"
 	"io"
 
 	fb "github.com/ledgerd/ledger/flatbuffers"
@@ -68,12 +69,13 @@ const (
 	TakeNew = merge.TakeNew
 )
 
-// asking returns a strategy that calls r. With a nil r, merges fail.
-func asking(kind merging.Kind, r Resolver) Strategy {
+// asking returns a strategy that calls r: for all changed keys, or for conflicts. With a nil r,
+// merges fail.
+func asking(r Resolver, all bool) Strategy {
 	if r == nil {
-		return Strategy{Kind: kind}
+		return Strategy{Wrong: fmt.Errorf("no resolver: %w", ErrInvalid)}
 	}
-	return Strategy{Kind: kind, Resolver: func(ctx context.Context, c *merging.Conflict) (merging.Resolution, error) {
+	return Strategy{All: all, Resolver: func(ctx context.Context, c *merging.Conflict) (merging.Resolution, error) {
 		conflict := newConflictMaker(c.Pair).conflict(c)
 		out, err := r(ctx, &conflict)
 		return merging.Resolution(out), err

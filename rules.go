@@ -26,12 +26,12 @@ type MergeRule struct {
 type Strategy merging.Strategy
 
 // Automatic calls r for conflicts only.
-func Automatic(r Resolver) Strategy { return asking(merging.Automatic, r) }
+func Automatic(r Resolver) Strategy { return asking(r, false) }
 
 // Custom calls r for every key that a side has changed, even when only one side did, or both to the
 // same content. If all commits of one side since the base are merges, the other side is taken
 // whole, without calling r.
-func Custom(r Resolver) Strategy { return asking(merging.Custom, r) }
+func Custom(r Resolver) Strategy { return asking(r, true) }
 
 // engineRules returns a copy of rules for the merging engine.
 func engineRules(rules []MergeRule) (out merging.Rules) {

@@ -1,8 +1,9 @@
 package rules
 
 import (
+	"fmt"
+
 	"github.com/ledgerd/ledger"
-	"github.com/ledgerd/ledger/internal/merging"
 	"github.com/ledgerd/ledger/merge"
 )
 
@@ -16,28 +17,33 @@ func LastOneWins() ledger.Strategy { return ledger.Strategy{} }
 // MiB or when the base value is unknown. rule must depend on its arguments alone, and neither
 // change nor retain them.
 func ByValue(name string, rule func(base, left, right []byte) (value []byte, ok bool)) ledger.Strategy {
-	return ledger.Strategy{Kind: merging.ByValue, Name: name, Value: rule}
+	if rule == nil {
+		return ledger.Strategy{Wrong: fmt.Errorf("no function: %w", ledger.ErrInvalid)}
+	}
+	return ledger.Strategy{Name: name, Value: rule}
 }
 
 // Counter is for decimal integers of up to 1000 digits: it adds the changes of both sides, even if
 // they are equal. Absence is 0. When a value is no integer, the last one wins.
-func Counter() ledger.Strategy { return builtIn(merge.ByValueEqual("counter", merge.Counter, nil)) }
+func Counter() ledger.Strategy {
+	return ledger.Strategy{Decider: merge.ByValueEqual("counter", merge.Counter, nil)}
+}
 
 // Maximum takes the greater decimal integer, or the bytewise greater value when one is no integer.
-func Maximum() ledger.Strategy { return builtIn(merge.ByValueNoBase("maximum", merge.Maximum, nil)) }
+func Maximum() ledger.Strategy {
+	return ledger.Strategy{Decider: merge.ByValueNoBase("maximum", merge.Maximum, nil)}
+}
 
 // SetUnion is for sets of lines: it applies the additions and removals of both sides. The result is
 // sorted, and each line ends with a line feed.
-func SetUnion() ledger.Strategy { return builtIn(merge.ByValue("set union", merge.SetUnion, nil)) }
-
-func builtIn(d merge.Decider) ledger.Strategy {
-	return ledger.Strategy{Kind: merging.BuiltIn, Decider: d}
+func SetUnion() ledger.Strategy {
+	return ledger.Strategy{Decider: merge.ByValue("set union", merge.SetUnion, nil)}
 }
 
 // Grouped merges a namespace as a whole by g.
 func Grouped(g GroupStrategy) ledger.Strategy {
 	if g == nil {
-		return ledger.Strategy{Kind: merging.Grouped}
+		return ledger.Strategy{Wrong: fmt.Errorf("no group strategy: %w", ledger.ErrInvalid)}
 	}
-	return ledger.Strategy{Kind: merging.Grouped, Group: groupStrategy{g}}
+	return ledger.Strategy{Group: groupStrategy{g}}
 }

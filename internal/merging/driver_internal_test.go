@@ -137,8 +137,8 @@ func sorted(ids ...commit.ID) []commit.ID {
 // A merge that finds the page changed is made anew while nobody can commit, so that it catches up
 // with a busy page; but not with code of the app, for which the writers would have to wait.
 func TestMergesCatchUp(t *testing.T) {
-	app := Rules{{Strategy: Strategy{Kind: ByValue, Name: "mine", Value: func(_, _, right []byte) ([]byte, bool) { return right, true }}}}
-	builtIn := Rules{{Strategy: Strategy{Kind: BuiltIn, Decider: merge.ByValueEqual("counter", merge.Counter, nil)}}}
+	app := Rules{{Strategy: Strategy{Name: "mine", Value: func(_, _, right []byte) ([]byte, bool) { return right, true }}}}
+	builtIn := Rules{{Strategy: Strategy{Decider: merge.ByValueEqual("counter", merge.Counter, nil)}}}
 	for i, rules := range []Rules{nil, builtIn, app} {
 		want := 1 + i/2 // two heads for the app's code
 		w := newWorld(t, false)

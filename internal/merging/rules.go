@@ -23,37 +23,20 @@ type Rule struct {
 	Strategy Strategy
 }
 
-// Strategy decides about conflicts. The zero Strategy is LastOneWins.
+// Strategy decides about conflicts, by one of its fields. In the zero Strategy the last one wins.
 type Strategy struct {
-	Kind     Kind
-	Name     string          // of ByValue
-	Value    merge.ValueRule // of ByValue
-	Decider  merge.Decider   // of BuiltIn
-	Resolver Resolver        // of Automatic and Custom
-	Group    GroupStrategy   // of Grouped
+	Resolver Resolver
+	All      bool // the Resolver is asked about every key that a side has changed
+	Value    merge.ValueRule
+	Name     string        // of Value
+	Decider  merge.Decider // a rule of package merge
+	Group    GroupStrategy
+	Wrong    error // why the strategy cannot decide
 }
-
-// Kind is how a Strategy decides.
-type Kind uint8
-
-// The kinds of strategies.
-const (
-	// LastOneWins takes the side that wrote the key last.
-	LastOneWins Kind = iota
-	// Automatic calls the resolver for conflicts, and Custom for every key that a side has changed.
-	Automatic
-	Custom
-	// ByValue applies a function of the app to three values.
-	ByValue
-	// BuiltIn applies a rule of package merge.
-	BuiltIn
-	// Grouped merges a namespace as a whole by code of the app.
-	Grouped
-)
 
 // quick reports whether s runs no code of the app, so that it may run while the page's writers
 // wait.
-func (s *Strategy) quick() bool { return s.Kind == LastOneWins || s.Kind == BuiltIn }
+func (s *Strategy) quick() bool { return s.Resolver == nil && s.Value == nil && s.Group == nil }
 
 // distinct returns one rule for each prefix.
 func (r Rules) distinct() (all Rules) {
@@ -89,27 +72,16 @@ func (rules Rules) compile(r *run) (merge.Rules, error) {
 }
 
 func (n *Rule) compile(r *run, all Rules) (merge.Rule, error) {
-	s := &n.Strategy
-	switch s.Kind {
-	case Automatic, Custom:
-		if s.Resolver == nil {
-			return merge.Rule{}, fmt.Errorf("no resolver: %w", base.ErrInvalid)
-		}
-		return merge.Rule{Decider: &resolverDecider{run: r, resolver: s.Resolver}, All: s.Kind == Custom}, nil
-	case ByValue:
-		if s.Value == nil {
-			return merge.Rule{}, fmt.Errorf("no function: %w", base.ErrInvalid)
-		}
-		if err := checkRuleName(s.Name); err != nil {
-			return merge.Rule{}, err
-		}
-		return merge.Rule{Decider: merge.ByValue(s.Name, r.guard(s.Name, s.Value), merge.LastOneWins())}, nil
-	case BuiltIn:
+	switch s := &n.Strategy; {
+	case s.Wrong != nil:
+		return merge.Rule{}, s.Wrong
+	case s.Resolver != nil:
+		return merge.Rule{Decider: &resolverDecider{run: r, resolver: s.Resolver}, All: s.All}, nil
+	case s.Value != nil:
+		return merge.Rule{Decider: merge.ByValue(s.Name, r.guard(s.Name, s.Value), merge.LastOneWins())}, checkRuleName(s.Name)
+	case s.Decider != nil:
 		return merge.Rule{Decider: s.Decider}, nil
-	case Grouped:
-		if s.Group == nil {
-			return merge.Rule{}, fmt.Errorf("no group strategy: %w", base.ErrInvalid)
-		}
+	case s.Group != nil:
 		o := &groupOwner{run: r, strategy: s.Group}
 		for _, other := range all {
 			if len(other.Prefix) > len(n.Prefix) && bytes.HasPrefix(other.Prefix, n.Prefix) {
