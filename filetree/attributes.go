@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
@@ -17,7 +16,7 @@ type Type uint8
 const (
 	File      Type = 1 // the entry's value is the content
 	Link      Type = 2 // the entry's value is the target of a symbolic link
-	Directory Type = 3 // the value is empty, as was the directory; a directory with files has attributes and no entry
+	Directory Type = 3 // the value is empty, as was the directory; a directory with files has attributes and no value
 )
 
 // String returns "file", "link" or "directory".
@@ -166,10 +165,6 @@ func (a Attributes) String() string {
 	}
 	return string(text)
 }
-
-// foreign reports whether entry was not made by the import of these attributes: a value was put at
-// the path of a directory.
-func (a Attributes) foreign(entry ledger.Entry) bool { return a.Type == Directory && entry.Size > 0 }
 
 // attributesOf returns the attributes of the file that info describes, and whether its type is
 // supported.

@@ -58,15 +58,11 @@ func (c Change) Kind() Kind {
 func Diff(ctx context.Context, page *ledger.Page, from, to ledger.CommitID, prefix []byte) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		for c, err := range diffAll(ctx, page, from, to, prefix) {
-			hidden := false
-			if err == nil {
-				hidden, err = c.isHidden(ctx)
-			}
 			if err != nil {
 				yield(Change{}, err)
 				return
 			}
-			if !hidden && !yield(c, nil) {
+			if !c.isHidden() && !yield(c, nil) {
 				return
 			}
 		}
@@ -75,19 +71,12 @@ func Diff(ctx context.Context, page *ledger.Page, from, to ledger.CommitID, pref
 
 // isHidden reports whether c belongs to no path, or to a directory that is not empty and was added
 // or removed.
-func (c *Change) isHidden(ctx context.Context) (bool, error) {
-	if c.Content == nil && string(c.Attributes.Key) == sourceKey {
-		return true, nil
+func (c *Change) isHidden() bool {
+	if c.Content != nil {
+		return false
 	}
-	if c.Content != nil || c.Attributes.Old != nil && c.Attributes.New != nil {
-		return false, nil
-	}
-	side := c.Attributes.New
-	if side == nil {
-		side = c.Attributes.Old
-	}
-	a, _, err := attributesOfEntry(ctx, *side) // damaged attributes are listed
-	return a != nil && a.Type == Directory, err
+	one := c.Attributes.Old == nil || c.Attributes.New == nil
+	return string(c.Attributes.Key) == sourceKey || one && (len(c.Path) == 0 || c.Path[len(c.Path)-1] == '/')
 }
 
 // diffAll is Diff with all directories. It pairs changes of attributes with changes of contents;

@@ -51,6 +51,9 @@ func (e *exporter) openTarget(ctx context.Context, target string) error {
 // directoryMode returns the mode of a directory in the page, nil when it has none, and why the
 // stored mode is invalid.
 func (e *exporter) directoryMode(ctx context.Context, path string) (mode *fs.FileMode, problem, err error) {
+	if path != "" {
+		path += "/"
+	}
 	a, problem, err := attributesUnder(ctx, e.snap.Reader, []byte(path))
 	if err != nil || a == nil || a.Type != Directory {
 		if problem != nil {

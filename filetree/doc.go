@@ -4,9 +4,10 @@
 // A file of a tree is two entries of the page. Its path (relative, slash separated) holds the
 // content, and the key 0x00 "attr" 0x00 path holds its attributes: type, mode and modification
 // time. No path begins with 0x00, so the two sets of keys are disjoint. The content of a symbolic
-// link is its target. A directory has attributes, and an empty entry when it is empty; the path of
-// the imported directory is "". [List] and [Diff] combine both entries of a file, and list a
-// directory that is not empty by its files.
+// link is its target. The path of a directory ends in a slash, so that it stands before the paths
+// below it; that of the imported directory is "". A directory has attributes, and an empty entry
+// when it is empty. [List] and [Diff] combine both entries of a file, and list a directory that is
+// not empty by its files.
 //
 // The key 0x00 "attr" 0x00 0x00 "source" holds the path, on its device, of the last imported
 // directory, and nothing when the files are from several places. It is synced with the page, sealed

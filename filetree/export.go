@@ -129,7 +129,7 @@ func (e *exporter) foresee(ctx context.Context, target string) error {
 		return err
 	}
 	return e.each(ctx, func(_ context.Context, item Item, path string) error {
-		if err := checkPath(item.Entry.Key); err != nil {
+		if err := checkPath(item); err != nil {
 			e.warn(path, err)
 			return nil
 		}
@@ -154,10 +154,10 @@ func (e *exporter) prepare(ctx context.Context, root *os.Root) error {
 	}
 	last := ""
 	return e.each(ctx, func(ctx context.Context, item Item, path string) error {
-		if checkPath(item.Entry.Key) != nil {
+		if checkPath(item) != nil {
 			return nil // reported later
 		}
-		name, err := e.standing(ctx, root, path)
+		name, err := e.standing(ctx, root, strings.TrimSuffix(path, "/"))
 		if err == nil && name != "" && name != last { // one file may block several entries
 			e.replaced, last = e.replaced+1, name
 			if !e.options.DryRun {
@@ -226,7 +226,7 @@ func typeOf(item Item) Type {
 // item makes a file, a link or an empty directory, and the directories that hold it. No path leads
 // through a link: enter does not follow it.
 func (e *exporter) item(ctx context.Context, item Item, path string) error {
-	if err := checkPath(item.Entry.Key); err != nil {
+	if err := checkPath(item); err != nil {
 		e.warn(path, err)
 		return nil
 	}
@@ -235,9 +235,6 @@ func (e *exporter) item(ctx context.Context, item Item, path string) error {
 	}
 	kind := typeOf(item)
 	parent, name := splitPath(path)
-	if kind == Directory {
-		parent = path
-	}
 	dir, err := e.enter(ctx, parent)
 	switch {
 	case err != nil:
@@ -365,10 +362,13 @@ func inTheWay(err error) error {
 	return err
 }
 
-// checkPath reports why key is not a path of a file below a directory.
-func checkPath(key []byte) error {
+// checkPath reports why the key of an item is not the path of a file, or of an empty directory.
+func checkPath(item Item) error {
 	problem := ""
-	path := string(key)
+	path := string(item.Entry.Key)
+	if typeOf(item) == Directory && item.Entry.Size == 0 {
+		path = strings.TrimSuffix(path, "/")
+	}
 	switch {
 	case path == "":
 		problem = "is empty"

@@ -278,12 +278,10 @@ func (im *importer) remove(ctx context.Context, a *action) error {
 	return im.tx.Delete(ctx, AttributesKey([]byte(a.path)))
 }
 
-// parent stores the attributes of a directory that is not empty. It counts as changed when its mode
-// has changed, or when it was empty or a file, whose entry is removed.
+// parent stores the attributes of a directory that is not empty. It counts as removed when it was
+// empty, and as changed when its mode has changed.
 func (im *importer) parent(ctx context.Context, a *action) error {
 	switch {
-	case a.wasFile && im.options.NoDelete:
-		return nil
 	case a.known:
 		im.result.Removed++
 	case a.changed:

@@ -127,14 +127,9 @@ func Stat(ctx context.Context, snap *ledger.Snapshot, path []byte) (Item, error)
 	return item, err
 }
 
-// addAttributes reads the attributes of an entry. A value that was put at the path of a directory
-// has none.
-func (i *Item) addAttributes(ctx context.Context, snap *ledger.Snapshot) error {
-	var err error
+// addAttributes reads the attributes of an entry.
+func (i *Item) addAttributes(ctx context.Context, snap *ledger.Snapshot) (err error) {
 	i.Attributes, i.Problem, err = attributesIn(ctx, snap.Reader, i.Entry.Key)
-	if i.Attributes != nil && i.Attributes.foreign(i.Entry) {
-		i.Attributes = nil
-	}
 	return err
 }
 

@@ -69,7 +69,7 @@ func (t *tally) add(a *action) {
 	}
 	switch {
 	case a.kept, a.warning != nil:
-	case a.remove && a.known, a.wasFile:
+	case a.remove && a.known:
 		if t.removed++; len(t.paths) < maxRemovalPaths {
 			t.paths = append(t.paths, a.path)
 		}

@@ -222,8 +222,21 @@ func TestImportExportRoundTrip(t *testing.T) {
 	})
 }
 
+// keyed returns a tree with the paths that its files have in a page.
+func keyed(tree map[string]file) map[string]file {
+	all := map[string]file{}
+	for path, f := range tree {
+		if f.Mode.IsDir() {
+			path += "/"
+		}
+		all[path] = f
+	}
+	return all
+}
+
 // difference is what diff must print.
 func difference(a, b map[string]file) []string {
+	a, b = keyed(a), keyed(b)
 	lines := []string{}
 	for path := range b {
 		if _, ok := a[path]; !ok {
@@ -289,7 +302,7 @@ func TestExportStaysInside(t *testing.T) {
 		"link to file":     {"l": "../outside/file", "\x00attr\x00l": link},
 		"bad links":        {"l": "", "\x00attr\x00l": link, "m": "a\x00b", "\x00attr\x00m": link, "n": strings.Repeat("n", 5000), "\x00attr\x00n": link},
 		"file and dir":     {"a": "x", "a/b": "x", "a/b/c": "x"},
-		"directory key":    {"d": "", "\x00attr\x00d": directory, "d/e": "x"},
+		"directory key":    {"d/": "", "\x00attr\x00d/": directory, "d/e": "x", "f/": "x", "\x00attr\x00f/": directory},
 		"bad attributes":   {"a": "x", "\x00attr\x00a": "nonsense", "b": "x", "\x00attr\x00b": strings.Repeat("x", 9999)},
 		"only attributes":  {"\x00attr\x00a": link, "\x00attr\x00../b": link},
 	} {

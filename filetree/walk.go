@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"iter"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -41,7 +40,6 @@ type action struct {
 	remove     bool  // the path is no longer in the tree
 	parent     bool  // a directory that is not empty: it has attributes alone
 	changed    bool  // of a parent: its attributes in the page differ
-	wasFile    bool  // of a parent: the page has a file or link at the path
 	unchanged  bool  // nothing to do
 	kept       bool  // nothing done: the path or a directory above it could not be read
 	warning    error // why nothing was done
@@ -73,8 +71,7 @@ type walker struct {
 	next    func() (ledger.Entry, error, bool) // the page's attributes, in order
 	pending *known
 	done    bool
-	aside   map[string]*known // of directories that are being walked
-	kept    map[string]bool   // unreadable paths: they and everything below stay unchanged
+	kept    map[string]bool // unreadable paths: they and everything below stay unchanged
 }
 
 // known is a path with attributes in the page.
@@ -89,22 +86,15 @@ type known struct {
 func (w *walker) run(ctx context.Context, root *os.Root) error {
 	next, stop := iter.Pull2(w.base.Scan(ctx, ledger.ScanOptions{Prefix: []byte(attributesPrefix)}))
 	defer stop()
-	w.next, w.kept, w.aside = next, map[string]bool{}, map[string]*known{}
+	w.next, w.kept = next, map[string]bool{}
 	if err := w.root(ctx, root); err != nil {
 		return err
 	}
 	if _, err := w.directory(ctx, root, ""); err != nil {
 		return err
 	}
-	if _, err := w.advance(ctx, "", true); err != nil {
-		return err
-	}
-	for _, path := range slices.Sorted(maps.Keys(w.aside)) { // of excluded directories
-		if err := w.remove(ctx, w.aside[path]); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := w.advance(ctx, "", true)
+	return err
 }
 
 // root handles the imported directory itself.
@@ -121,8 +111,8 @@ func (w *walker) root(ctx context.Context, root *os.Root) error {
 	return w.parent(ctx, "", attributes, old)
 }
 
-// content returns the length of the page's entry of a path, and whether the entry belongs to the
-// attributes in old: a directory that was not empty has no entry.
+// content returns the length of the page's entry of a path, and whether there is one: a directory
+// that was not empty has none.
 func (w *walker) content(ctx context.Context, old *known) (size int64, has bool, err error) {
 	if old == nil || old.path == "" {
 		return 0, false, nil
@@ -131,7 +121,7 @@ func (w *walker) content(ctx context.Context, old *known) (size int64, has bool,
 	if errors.Is(err, ledger.ErrNotFound) {
 		return 0, false, nil
 	}
-	return entry.Size, err == nil && !old.attributes.foreign(entry), err
+	return entry.Size, err == nil, err
 }
 
 // remove sends a removal unless the path could not be read.
@@ -150,8 +140,7 @@ func (w *walker) parent(ctx context.Context, path string, attributes Attributes,
 	if err != nil || !has && old != nil && old.valid && old.attributes.Equal(attributes) {
 		return err
 	}
-	wasFile := has && old.attributes.Type != Directory
-	return w.send(action{path: path, attributes: attributes, known: has, parent: true, changed: old != nil && !has, wasFile: wasFile})
+	return w.send(action{path: path, attributes: attributes, known: has, parent: true, changed: old != nil && !has})
 }
 
 // directory walks one directory and returns how many of its entries belong to the tree.
@@ -162,61 +151,31 @@ func (w *walker) directory(ctx context.Context, dir *os.Root, prefix string) (in
 		if prefix == "" {
 			return 0, err
 		}
-		return 1, w.keep(strings.TrimSuffix(prefix, "/"), err)
+		return 1, w.keep(prefix, err)
 	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(pathOf(a), pathOf(b)) })
 	count := 0
-	for _, s := range stepsOf(entries) {
+	for _, e := range entries {
 		if err := ctx.Err(); err != nil {
 			return count, err
 		}
-		path := prefix + s.entry.Name()
-		if s.probe {
-			err = w.probe(ctx, path)
-		} else {
-			var belongs bool
-			belongs, err = w.entry(ctx, dir, path, s.entry)
-			if belongs {
-				count++
-			}
-		}
+		belongs, err := w.entry(ctx, dir, prefix+pathOf(e), e)
 		if err != nil {
 			return count, err
+		}
+		if belongs {
+			count++
 		}
 	}
 	return count, nil
 }
 
-// step is a visit of a directory's entry.
-type step struct {
-	order string
-	entry fs.DirEntry
-	probe bool
-}
-
-// stepsOf returns the visits in the order of paths. A directory is visited twice: its content sorts
-// by its name and a slash, but its own path, if it is empty, by its name. Other names may be
-// between.
-func stepsOf(entries []fs.DirEntry) []step {
-	steps := make([]step, 0, len(entries)+8)
-	for _, e := range entries {
-		if !e.IsDir() {
-			steps = append(steps, step{e.Name(), e, false})
-			continue
-		}
-		steps = append(steps, step{e.Name(), e, true}, step{e.Name() + "/", e, false})
+// pathOf returns the path of a directory's entry in that directory.
+func pathOf(e fs.DirEntry) string {
+	if e.IsDir() {
+		return e.Name() + "/"
 	}
-	slices.SortFunc(steps, func(a, b step) int { return strings.Compare(a.order, b.order) })
-	return steps
-}
-
-// probe sets aside the page's state of a directory's own path until it is clear whether the
-// directory is empty.
-func (w *walker) probe(ctx context.Context, path string) error {
-	old, err := w.advance(ctx, path, false)
-	if old != nil {
-		w.aside[path] = old
-	}
-	return err
+	return e.Name()
 }
 
 // readDirectory returns the entries of dir, unsorted.
@@ -258,8 +217,10 @@ func (w *walker) entry(ctx context.Context, dir *os.Root, path string, e fs.DirE
 }
 
 func (w *walker) subdirectory(ctx context.Context, dir *os.Root, path, name string, attributes Attributes, info fs.FileInfo) error {
-	old := w.aside[path]
-	delete(w.aside, path)
+	old, err := w.advance(ctx, path, false)
+	if err != nil {
+		return err
+	}
 	sub, err := dir.OpenRoot(name)
 	if err != nil {
 		return w.keep(path, fmt.Errorf("open directory: %w", cause(err)))
@@ -268,7 +229,7 @@ func (w *walker) subdirectory(ctx context.Context, dir *os.Root, path, name stri
 	if now, err := sub.Stat("."); err != nil || !os.SameFile(info, now) {
 		return w.keep(path, errChanged)
 	}
-	n, err := w.directory(ctx, sub, path+"/")
+	n, err := w.directory(ctx, sub, path)
 	switch {
 	case err != nil:
 		return err
@@ -405,6 +366,7 @@ func (w *walker) warn(path string, err error) error {
 
 // keep reports a path that could not be read. The page's entries of it and below it stay.
 func (w *walker) keep(path string, err error) error {
+	path = strings.TrimSuffix(path, "/")
 	w.kept[path] = true
 	return w.warn(path, err)
 }
