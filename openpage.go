@@ -10,12 +10,12 @@ import (
 )
 
 // Page opens the page with a human name in a ledger, and creates it when it is absent. A ledger is
-// a namespace of pages; it exists once it has a page. Both names have 1 to 1024 bytes of any value.
-// The id of the page is DerivePageID(ledger, name). The caller must close each Page. Errors:
-// ErrInvalid, ErrTooLarge, ErrNotFound (read-only), ErrClosed, ErrCorrupt, ErrUnsupported,
-// ErrNoSpace, those of ctx.
+// a namespace of pages; it exists once it has a page. Its name has 1 to 150 bytes of any value, and
+// that of a page 1 to 1024. The id of the page is DerivePageID(ledger, name). The caller must close
+// each Page. Errors: ErrInvalid, ErrTooLarge, ErrNotFound (read-only), ErrClosed, ErrCorrupt,
+// ErrUnsupported, ErrNoSpace, those of ctx.
 func (r *Repository) Page(ctx context.Context, ledger, name string) (*Page, error) {
-	if err := session.ValidateName("page", name); err != nil {
+	if err := session.ValidatePageName(name); err != nil {
 		return nil, err
 	}
 	return r.openForUse(ctx, pageKey{Ledger: ledger, ID: DerivePageID(ledger, name)}, name)
@@ -30,7 +30,7 @@ func (r *Repository) OpenPage(ctx context.Context, page PageRef) (*Page, error) 
 }
 
 func (r *Repository) openForUse(ctx context.Context, key pageKey, name string) (*Page, error) {
-	if err := session.ValidateName("ledger", key.Ledger); err != nil {
+	if err := session.ValidateLedgerName(key.Ledger); err != nil {
 		return nil, err
 	}
 	return r.openHandle(ctx, key, name, presence.ForUse)

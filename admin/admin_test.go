@@ -112,7 +112,8 @@ func TestKeepsNewest(t *testing.T) {
 func TestValidate(t *testing.T) {
 	for name, c := range map[string]struct{ err, want error }{
 		"key":      {admin.ValidateKey(make([]byte, 4097)), ledger.ErrTooLarge},
-		"name":     {admin.ValidateName(""), ledger.ErrInvalid},
+		"name":     {admin.ValidatePageName(""), ledger.ErrInvalid},
+		"long":     {admin.ValidateLedgerName(strings.Repeat("l", 151)), ledger.ErrTooLarge},
 		"message":  {admin.ValidateMessage("\xff"), ledger.ErrInvalid},
 		"tag":      {admin.ValidateTag("HEAD"), ledger.ErrInvalid},
 		"revision": {admin.ValidateRevision("x~y"), ledger.ErrInvalid},

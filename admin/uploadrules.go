@@ -36,7 +36,7 @@ func SetUploadRules(ctx context.Context, repo *ledger.Repository, all []PageUplo
 	return r.CloudTurn(ctx, "set rules of uploads", func(ctx context.Context) error {
 		var rules []cloudlink.Rule
 		for _, u := range all {
-			if err := ValidateName(u.Page.Ledger); err != nil {
+			if err := ValidateLedgerName(u.Page.Ledger); err != nil {
 				return err
 			}
 			rules = append(rules, cloudlink.Rule{

@@ -2,9 +2,13 @@ package admin
 
 import "github.com/ledgerd/ledger/internal/session"
 
-// ValidateName verifies the name of a ledger or a page, which has 1 to 1024 bytes. Errors:
-// ErrInvalid, ErrTooLarge.
-func ValidateName(name string) error { return session.ValidateName("ledger or page", name) }
+// ValidateLedgerName verifies the name of a ledger, which has 1 to 150 bytes. Errors: ErrInvalid,
+// ErrTooLarge.
+func ValidateLedgerName(name string) error { return session.ValidateLedgerName(name) }
+
+// ValidatePageName verifies the name of a page, which has 1 to 1024 bytes. Errors: ErrInvalid,
+// ErrTooLarge.
+func ValidatePageName(name string) error { return session.ValidatePageName(name) }
 
 // ValidateKey verifies a key of a page, which has up to 4096 bytes. Errors: ErrTooLarge.
 func ValidateKey(key []byte) error { return session.ValidateKey(key) }

@@ -19,7 +19,7 @@
 //	4       8      time of the last close, ns since 1970; 0 while the page is open, all ones when
 //	               the time is unknown
 //	12      8      the size of the page on disk when it was last closed; a hint
-//	20      n      page name, at most limits.MaxLedgerNameBytes; empty when there is none
+//	20      n      page name, at most limits.MaxPageNameBytes; empty when there is none
 //
 // Invariants:
 //

@@ -171,7 +171,7 @@ func (d *DB) rowLocked(p Page) row {
 // change changes the row of p: durably, or in memory until enough changes are pending (U1). It
 // costs no write when nothing changes. A failed durable change has no effect.
 func (d *DB) change(doing string, p Page, durable bool, fn func(*row)) error {
-	if err := check("ledger", p.Ledger); err != nil {
+	if err := check("ledger", p.Ledger, limits.MaxLedgerNameBytes); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -249,11 +249,11 @@ func (d *DB) NoteSize(p Page, sizeBytes int64) error {
 	return d.change("note size", p, false, func(r *row) { r.sizeBytes = sizeBytes })
 }
 
-// SetPageName records the human name of p, which is 1 to limits.MaxLedgerNameBytes bytes long. It
+// SetPageName records the human name of p, which is 1 to limits.MaxPageNameBytes bytes long. It
 // is durable when it returns nil, and costs no write when p has that name already. Errors:
 // base.ErrInvalid, base.ErrTooLarge, base.ErrReadOnly, those of Flush.
 func (d *DB) SetPageName(p Page, name string) error {
-	if err := check("page", name); err != nil {
+	if err := check("page", name, limits.MaxPageNameBytes); err != nil {
 		return err
 	}
 	return d.change("set name", p, true, func(r *row) { r.name = name })
@@ -321,12 +321,12 @@ func (d *DB) Close() error {
 
 func errClosed(doing string) error { return fmt.Errorf("%s: %w", doing, base.ErrClosed) }
 
-// check verifies the name of what, a ledger or page.
-func check(what, name string) error {
+// check verifies the name of what, a ledger or page, which has at most so many bytes.
+func check(what, name string, most int) error {
 	switch n := len(name); {
 	case n == 0:
 		return fmt.Errorf("check %s name: empty: %w", what, base.ErrInvalid)
-	case n > limits.MaxLedgerNameBytes:
+	case n > most:
 		return fmt.Errorf("check %s name: %d bytes: %w", what, n, base.ErrTooLarge)
 	}
 	return nil

@@ -226,7 +226,7 @@ func TestNames(t *testing.T) {
 	if name, _, err := d.Page(page("a", 2)); err != nil || name != "" {
 		t.Errorf("a forgotten page's name: %q %v", name, err)
 	}
-	long := strings.Repeat("x", limits.MaxLedgerNameBytes+1)
+	long := strings.Repeat("x", limits.MaxPageNameBytes+1)
 	for what, c := range map[string]struct{ got, want error }{
 		"empty ledger":    {d.MarkOpened(page("", 1)), base.ErrInvalid},
 		"long ledger":     {d.MarkClosed(page(long, 1), at(1)), base.ErrTooLarge},

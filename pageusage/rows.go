@@ -78,7 +78,7 @@ func decode(k, v []byte) (p Page, r row, err error) {
 	}
 	p.Ledger = string(k[:n])
 	copy(p.ID[:], k[n:])
-	if len(v) < rowBytes || len(v) > rowBytes+limits.MaxLedgerNameBytes {
+	if len(v) < rowBytes || len(v) > rowBytes+limits.MaxPageNameBytes {
 		return p, blank, damaged(k, "a row of another length")
 	}
 	r = row{closed: binary.BigEndian.Uint64(v[4:]), sizeBytes: int64(binary.BigEndian.Uint64(v[12:])), name: string(v[rowBytes:])}

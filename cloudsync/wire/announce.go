@@ -10,7 +10,7 @@ import (
 // Announcement is the object by which other devices learn of a page.
 type Announcement struct {
 	Ledger string // 1 to limits.MaxLedgerNameBytes
-	Name   string // human name of the page, may be empty, at most limits.MaxLedgerNameBytes
+	Name   string // human name of the page, may be empty, at most limits.MaxPageNameBytes
 	Page   [16]byte
 }
 
@@ -22,7 +22,7 @@ type Announcement struct {
 //	17             length (uvarint, 1 to 1024) and name of the ledger, length (uvarint, at most
 //	               1024) and name of the page
 const (
-	maxAnnouncementBytes = 1 + 16 + 2*(2+limits.MaxLedgerNameBytes)
+	maxAnnouncementBytes = 1 + 16 + 2 + limits.MaxLedgerNameBytes + 2 + limits.MaxPageNameBytes
 	announcementWhere    = "announcement of a page"
 )
 
@@ -85,7 +85,7 @@ func (a *Announcement) code(c *coder) {
 	ledger, name := []byte(a.Ledger), []byte(a.Name)
 	c.fixed(a.Page[:])
 	c.sized(&ledger, "length of the name of the ledger", 1, limits.MaxLedgerNameBytes)
-	if c.sized(&name, "length of the name of the page", 0, limits.MaxLedgerNameBytes); c.reading {
+	if c.sized(&name, "length of the name of the page", 0, limits.MaxPageNameBytes); c.reading {
 		a.Ledger, a.Name = string(ledger), string(name)
 	}
 }

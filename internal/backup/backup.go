@@ -88,13 +88,8 @@ func (s *Source) copyTo(ctx context.Context, t target) error {
 	if err != nil {
 		return err
 	}
-	named := map[string]bool{} // ledgers whose name is written
 	for _, p := range pages {
-		dir, err := ledgerDir(t, p.Ledger, named)
-		if err != nil {
-			return err
-		}
-		dir = path.Join(dir, layout.PageDirName(p.ID))
+		dir := inLedger(p.Ledger, layout.PageDirName(p.ID))
 		here, err := s.Copy(ctx, p.Page, func(name string, size int64) (io.WriteCloser, error) {
 			s.Progress(size)
 			return t.create(path.Join(dir, name), size)
@@ -110,11 +105,7 @@ func (s *Source) copyTo(ctx context.Context, t target) error {
 		return err
 	}
 	for _, p := range away {
-		dir, err := ledgerDir(t, p.Page.Ledger, named)
-		if err == nil {
-			err = writeTo(t, path.Join(dir, layout.AwayName(p.Page.ID)), p.Encode())
-		}
-		if err != nil {
+		if err := writeTo(t, inLedger(p.Page.Ledger, layout.AwayName(p.Page.ID)), p.Encode()); err != nil {
 			return err
 		}
 	}
@@ -131,14 +122,9 @@ func (s *Source) copyTo(ctx context.Context, t target) error {
 	return t.finish()
 }
 
-// ledgerDir returns the directory of a ledger, and writes the file with its name if necessary.
-func ledgerDir(t target, ledger string, named map[string]bool) (string, error) {
-	dir := path.Join(top, layout.LedgersName, layout.LedgerDirName(ledger))
-	if named[ledger] || layout.SpelledOut(ledger) {
-		return dir, nil
-	}
-	named[ledger] = true
-	return dir, writeTo(t, path.Join(dir, layout.LedgerName), []byte(ledger))
+// inLedger returns the path of an entry in the directory of a ledger.
+func inLedger(ledger, name string) string {
+	return path.Join(top, layout.LedgersName, layout.LedgerDirName(ledger), name)
 }
 
 // copyUsage writes a page_usage_db with all pages closed.

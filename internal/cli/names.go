@@ -34,7 +34,7 @@ func parsePageName(text string) (pageName, error) {
 	if n.ledger == "" {
 		return n, usagef("read page %q: the name of the ledger is empty, want LEDGER or LEDGER/PAGE", text)
 	}
-	if err := admin.ValidateName(n.ledger); err != nil {
+	if err := admin.ValidateLedgerName(n.ledger); err != nil {
 		return n, wrong(err)
 	}
 	if !hasPage {
@@ -50,7 +50,7 @@ func parsePageName(text string) (pageName, error) {
 	if n.page, err = unescape(second); err != nil {
 		return n, usagef("read page %q: %w", text, err)
 	}
-	return n, wrong(admin.ValidateName(n.page))
+	return n, wrong(admin.ValidatePageName(n.page))
 }
 
 // pageID returns the id of the page.

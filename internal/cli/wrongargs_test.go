@@ -23,7 +23,7 @@ func TestWrongArgumentsAreUsageErrors(t *testing.T) {
 	before := runs(t, dir, "", "log", "p") + runs(t, dir, "", "tag", "p")
 	for _, args := range [][]string{
 		{"put", "p", long, "v"}, {"get", "p", long}, {"rm", "p", long}, {"why", "p", long}, {"delete", "p", "--from-history", long, "--yes"},
-		{"put", strings.Repeat("l", 1025), "k", "v"}, {"put", "l/" + strings.Repeat("p", 1025), "k", "v"},
+		{"put", strings.Repeat("l", 151), "k", "v"}, {"put", "l/" + strings.Repeat("p", 1025), "k", "v"},
 		{"put", "p", "k", "w", "-m", message}, {"put", "p", "k", "w", "-m", "\xff"}, {"rm", "p", "--all", "--yes", "-m", "\xff"},
 		{"import", "p", top, "-m", "\xff"}, {"restore", "p", "HEAD~1", "-m", message}, {"undo", "p", "HEAD~1", "-m", message},
 		{"tag", "p", "a b"}, {"tag", "p", "~"}, {"tag", "p", "HEAD"}, {"tag", "p", ""}, {"tag", "p", strings.Repeat("t", 257)}, {"tag", "p", "\xff"},

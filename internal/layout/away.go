@@ -58,7 +58,7 @@ const (
 	absenceMagic   = "ledgaway"
 	absenceVersion = 1
 	absenceFixed   = 55
-	maxAbsence     = absenceFixed + limits.MaxLedgerNameBytes + 4
+	maxAbsence     = absenceFixed + limits.MaxPageNameBytes + 4
 )
 
 // Encode returns the content of the file.
@@ -152,7 +152,7 @@ func (d Dir) RemoveAbsence(p Page) error {
 // directories of pages that have left or are incomplete, and files {page}.away beside the directory
 // of the page. No page may be open.
 func (d Dir) RemoveLeftovers() error {
-	err := d.eachLedger(func(dir, _ string, _ bool) error { return d.clearLedger(dir) })
+	err := d.eachLedger(func(dir, _ string) error { return d.clearLedger(dir) })
 	if err != nil {
 		return fmt.Errorf("clear leftovers: %w", err)
 	}

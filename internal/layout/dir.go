@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
@@ -25,10 +24,6 @@ const (
 	UsageName      = "page_usage_db"
 	IncompleteName = "incomplete" // in an incomplete backup
 )
-
-// LedgerName is the file with a ledger's name, in a directory with a hashed name. The hash proves
-// it.
-const LedgerName = "name"
 
 // Dir is the directory of a repository. Copies are the same Dir.
 type Dir struct {
@@ -69,8 +64,7 @@ func (d Dir) CheckVersions() error {
 	return nil
 }
 
-// MakeLedger makes the directory of a ledger, with a file for the name when the directory's name is
-// a hash. It is durable when MakeLedger returns nil.
+// MakeLedger makes the directory of a ledger. It is durable when MakeLedger returns nil.
 func (d Dir) MakeLedger(ledger string) error {
 	dir := d.LedgerDir(ledger)
 	infos, err := d.FS.ReadDir(dir)
@@ -82,18 +76,9 @@ func (d Dir) MakeLedger(ledger string) error {
 	}
 	// An empty directory may be left by a process that died before it synced the name.
 	if len(infos) == 0 {
-		if err := d.FS.SyncDir(d.ledgers()); err != nil {
-			return err
-		}
+		return d.FS.SyncDir(d.ledgers())
 	}
-	if SpelledOut(ledger) {
-		return nil
-	}
-	path := filepath.Join(dir, LedgerName)
-	if b, err := vfs.ReadFile(d.FS, path, limits.MaxLedgerNameBytes); err == nil && string(b) == ledger {
-		return nil
-	}
-	return d.Replace(path, []byte(ledger))
+	return nil
 }
 
 // HasLedger reports whether the directory of a ledger exists.
@@ -114,18 +99,6 @@ func (d Dir) has(path string) (bool, error) {
 		return false, err
 	}
 	return err == nil, nil
-}
-
-// readLedgerName reads the name of a ledger with a hashed directory.
-func (d Dir) readLedgerName(dir string) (string, error) {
-	b, err := vfs.ReadFile(d.FS, filepath.Join(dir, LedgerName), limits.MaxLedgerNameBytes)
-	if err == nil && LedgerDirName(string(b)) == filepath.Base(dir) {
-		return string(b), nil
-	}
-	return "", &base.CorruptError{
-		Where: "file " + LedgerName, Key: filepath.Base(dir),
-		Got: "not the name of its ledger; open the ledger by name to mend it", Err: err,
-	}
 }
 
 // Pages returns the pages that have a directory, sorted. Errors: *base.CorruptError, those of the
@@ -151,26 +124,14 @@ func (d Dir) AwayPages() ([]Page, error) {
 
 // pages returns the pages whose ids parse finds in the directories of ledgers, sorted.
 func (d Dir) pages(parse func(vfs.Info) ([16]byte, bool)) (pages []Page, err error) {
-	err = d.eachLedger(func(dir, name string, plain bool) error {
+	err = d.eachLedger(func(dir, ledger string) error {
 		infos, err := d.FS.ReadDir(dir)
-		if err != nil {
-			return err
-		}
-		first := true
 		for _, i := range infos {
-			id, ok := parse(i)
-			if !ok {
-				continue
+			if id, ok := parse(i); ok {
+				pages = append(pages, Page{Ledger: ledger, ID: id})
 			}
-			if first && !plain {
-				if name, err = d.readLedgerName(dir); err != nil {
-					return err
-				}
-			}
-			first = false
-			pages = append(pages, Page{Ledger: name, ID: id})
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list pages: %w", err)
@@ -179,8 +140,8 @@ func (d Dir) pages(parse func(vfs.Info) ([16]byte, bool)) (pages []Page, err err
 	return pages, nil
 }
 
-// eachLedger calls fn with the directories of ledgers, and the names of those that are plain.
-func (d Dir) eachLedger(fn func(dir, name string, plain bool) error) error {
+// eachLedger calls fn with the directories of ledgers, and their names.
+func (d Dir) eachLedger(fn func(dir, ledger string) error) error {
 	ledgers, err := d.FS.ReadDir(d.ledgers())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -189,11 +150,11 @@ func (d Dir) eachLedger(fn func(dir, name string, plain bool) error) error {
 		return err
 	}
 	for _, l := range ledgers {
-		name, plain, ok := parseLedgerDirName(l.Name)
+		ledger, ok := parseLedgerDirName(l.Name)
 		if !ok || !l.Dir {
 			continue
 		}
-		if err := fn(filepath.Join(d.ledgers(), l.Name), name, plain); err != nil {
+		if err := fn(filepath.Join(d.ledgers(), l.Name), ledger); err != nil {
 			return err
 		}
 	}

@@ -7,7 +7,6 @@
 //	page_usage_db/        when pages were used
 //	cloud, cloud-state    settings of the cloud, figures of sync
 //	ledgers/{ledger}/     the pages of a ledger
-//	  name                its name, where the directory's name is a hash; see LedgerName
 //	  {page}/             the files of a page
 //	  {page}.away         why a page is not here, see Absence
 //

@@ -19,8 +19,11 @@ const (
 	MaxMessageBytes = 16 << 10
 	// MaxDeviceBytes bounds the device name of a commit.
 	MaxDeviceBytes = 256
-	// MaxLedgerNameBytes bounds the name of a ledger and of a page.
-	MaxLedgerNameBytes = 1024
+	// MaxLedgerNameBytes bounds the name of a ledger. The name of its directory has 240 characters
+	// then, which every file system allows.
+	MaxLedgerNameBytes = 150
+	// MaxPageNameBytes bounds the human name of a page.
+	MaxPageNameBytes = 1024
 	// MaxTagBytes bounds the name of a tag.
 	MaxTagBytes = 256
 )

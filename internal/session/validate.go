@@ -80,14 +80,22 @@ func ValidateRevision(revision string) error {
 	return err
 }
 
-// ValidateName verifies the name of what, a ledger or page, which has 1 to 1024 bytes. Errors:
-// ErrInvalid, ErrTooLarge.
-func ValidateName(what, name string) error {
+// ValidateLedgerName verifies the name of a ledger, which has 1 to 150 bytes. Errors: ErrInvalid,
+// ErrTooLarge.
+func ValidateLedgerName(name string) error {
+	return validateName("ledger", name, limits.MaxLedgerNameBytes)
+}
+
+// ValidatePageName verifies the name of a page, which has 1 to 1024 bytes. Errors: ErrInvalid,
+// ErrTooLarge.
+func ValidatePageName(name string) error { return validateName("page", name, limits.MaxPageNameBytes) }
+
+func validateName(what, name string, most int) error {
 	if name == "" {
 		return fmt.Errorf("the name of a %s is empty: %w", what, base.ErrInvalid)
 	}
-	if len(name) > limits.MaxLedgerNameBytes {
-		return fmt.Errorf("the name of a %s has %d bytes, at most %d are allowed: %w", what, len(name), limits.MaxLedgerNameBytes, base.ErrTooLarge)
+	if len(name) > most {
+		return fmt.Errorf("the name of a %s has %d bytes, at most %d are allowed: %w", what, len(name), most, base.ErrTooLarge)
 	}
 	return nil
 }
