@@ -85,7 +85,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 func openOn(ctx context.Context, m machine, dir string, o Options) (*Repository, error) {
 	r := &Repository{
 		machine: m, o: o, gate: gate.New(),
-		indexes: map[pageKey]*index.Memory{}, ledgerDirs: map[string]bool{}, listed: make(chan struct{}),
+		indexes: map[pageKey]*index.Memory{}, listed: make(chan struct{}),
 	}
 	r.rules.Other = r.o.otherRules
 	var err error

@@ -39,25 +39,23 @@ func (r *Repository) openStore(ctx context.Context, key pageKey, name string) (*
 	return s, nil
 }
 
-// enroll records the names of a page, and makes the directory of its ledger.
+// enroll records the name of a page.
 func (r *Repository) enroll(key pageKey, name string) error {
-	if r.o.ReadOnly {
+	if r.o.ReadOnly || name == "" {
 		return nil
 	}
-	if name != "" {
-		if err := r.usage.SetPageName(key, name); err != nil {
-			return err
-		}
-	}
-	return r.makeLedgerDir(key.Ledger)
+	return r.usage.SetPageName(key, name)
 }
 
-// createPage makes an empty page.
+// createPage makes an empty page, and the directory of its ledger.
 func (r *Repository) createPage(ctx context.Context, key pageKey) error {
 	if r.o.ReadOnly {
 		return ErrNotFound
 	}
 	defer r.pagesChanged() // the page has its name now
+	if err := r.disk.MakeLedger(key.Ledger); err != nil {
+		return err
+	}
 	return storage.Create(ctx, r.storageOptions(key))
 }
 
@@ -74,26 +72,6 @@ func (r *Repository) pageLeft(key pageKey, a *layout.Absence) {
 	if err := forget(key); err != nil {
 		r.o.Logger.Warn("the usage of a page that is away stays listed", "ledger", key.Ledger, "page", PageID(key.ID).String(), "error", err)
 	}
-}
-
-// makeLedgerDir makes the directory of a ledger. It does so once in the life of r, since a ledger
-// may have many pages.
-func (r *Repository) makeLedgerDir(ledger string) error {
-	r.mu.Lock()
-	made := r.ledgerDirs[ledger]
-	r.mu.Unlock()
-	if made {
-		if there, err := r.disk.HasLedger(ledger); err != nil || there {
-			return err
-		}
-	}
-	if err := r.disk.MakeLedger(ledger); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	r.ledgerDirs[ledger] = true
-	r.mu.Unlock()
-	return nil
 }
 
 // logRecovery logs what Open repaired, which no call returns.

@@ -44,9 +44,8 @@ type Repository struct {
 	once     sync.Once
 	closeErr error
 
-	mu         sync.Mutex
-	ledgerDirs map[string]bool           // guarded by mu; ledgers whose directory this process has made or found, durably
-	indexes    map[pageKey]*index.Memory // guarded by mu; of the pages of a repository in memory
+	mu      sync.Mutex
+	indexes map[pageKey]*index.Memory // guarded by mu; of the pages of a repository in memory
 
 	listed chan struct{} // guarded by mu; closed when a page is made or deleted
 }

@@ -66,23 +66,11 @@ func (d Dir) CheckVersions() error {
 
 // MakeLedger makes the directory of a ledger. It is durable when MakeLedger returns nil.
 func (d Dir) MakeLedger(ledger string) error {
-	dir := d.LedgerDir(ledger)
-	infos, err := d.FS.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = d.FS.MkdirAll(dir)
-	}
-	if err != nil {
+	if err := d.FS.MkdirAll(d.LedgerDir(ledger)); err != nil {
 		return err
 	}
-	// An empty directory may be left by a process that died before it synced the name.
-	if len(infos) == 0 {
-		return d.FS.SyncDir(d.ledgers())
-	}
-	return nil
+	return d.FS.SyncDir(d.ledgers()) // also for a process that died before it synced the name
 }
-
-// HasLedger reports whether the directory of a ledger exists.
-func (d Dir) HasLedger(ledger string) (bool, error) { return d.has(d.LedgerDir(ledger)) }
 
 // HasPage reports whether the directory of a page exists.
 func (d Dir) HasPage(p Page) (bool, error) {

@@ -39,7 +39,7 @@ type effect uint8
 const (
 	fill       effect = iota // make and fill {page}.coming
 	adopt                    // rename it to the page's directory
-	enroll                   // record the names of the page, and make the directory of its ledger
+	enroll                   // record the name of the page
 	create                   // make the page, empty
 	start                    // open its store
 	stop                     // close its store
