@@ -56,7 +56,6 @@ type Result struct {
 // importer applies actions in a transaction.
 type importer struct {
 	options ImportOptions
-	page    *ledger.Page
 	base    *ledger.Snapshot
 	tx      *ledger.Tx
 	tally   tally
@@ -98,7 +97,7 @@ func Import(ctx context.Context, page *ledger.Page, dir string, o *ImportOptions
 
 // transact runs fn in a transaction on the newest head and commits it. With DryRun there is none.
 func transact(ctx context.Context, page *ledger.Page, o *ImportOptions, fn func(*importer) error) (Result, error) {
-	im := &importer{page: page}
+	im := &importer{}
 	if o != nil {
 		im.options = *o
 	}

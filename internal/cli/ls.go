@@ -140,7 +140,6 @@ type names struct {
 	newest ledger.CommitID
 	heads  map[ledger.CommitID]bool
 	tags   map[ledger.CommitID][]string
-	count  int
 }
 
 func namesOf(ctx context.Context, page *ledger.Page) (names, error) {
@@ -160,7 +159,6 @@ func namesOf(ctx context.Context, page *ledger.Page) (names, error) {
 	for _, name := range slices.Sorted(maps.Keys(tags)) {
 		n.tags[tags[name]] = append(n.tags[tags[name]], name)
 	}
-	n.count = len(tags)
 	return n, nil
 }
 
