@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/presence"
@@ -101,41 +102,26 @@ func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOpt
 	if err != nil {
 		return err
 	}
-	if d.Name, _, err = r.usage.Page(k); err != nil {
-		return err
+	if where == presence.Away || where == presence.Coming {
+		return r.deleteAway(ctx, d, absence, o)
 	}
-	switch {
-	case where == presence.Away || where == presence.Coming:
-		return r.deleteAway(ctx, k, absence, d, o)
-	case where == presence.Absent:
-		return fmt.Errorf("page %s: %w", r.usage.Text(d.PageRef.key()), ErrNotFound)
+	report, err := r.reclaimer().Evict(ctx, reclaim.EvictOptions{
+		Pages: []pageKey{k}, Delete: true, DryRun: o.DryRun, DiscardUnsynced: o.DiscardUnsynced,
+	})
+	for _, e := range slices.Concat(report.Evicted, report.Kept) {
+		d.Name, d.Bytes, d.Discarded, d.InCloud = e.Name, e.Bytes, e.Discarded, e.InCloud
+		if e.Bar != reclaim.Free {
+			err = &EvictError{d.PageRef, e.Name, e.Bar, e.Reason}
+		}
 	}
-	if d.Bytes, err = r.disk.PageSize(k); err != nil {
-		return fmt.Errorf("measure page %s: %w", r.usage.Text(d.PageRef.key()), err)
-	}
-	dep := reclaim.Departure{Kind: layout.Deleted, SizeBytes: d.Bytes, Name: d.Name, Discard: o.DiscardUnsynced, Dry: o.DryRun}
-	if r.cloud.Has() && !o.DiscardUnsynced && !o.DryRun {
-		dep.Unproved = r.cloud.Prove(ctx)
-	}
-	res, err := r.reclaimer().Depart(ctx, k, dep)
-	if err != nil {
-		return fmt.Errorf("page %s: %w", r.usage.Text(d.PageRef.key()), err)
-	}
-	if res.Bar != reclaim.Free {
-		return &EvictError{d.PageRef, d.Name, res.Bar, res.Reason}
-	}
-	d.Discarded, d.InCloud = res.Discarded, res.InCloud
-	return nil
+	return err
 }
 
 // deleteAway removes an evicted page from the list of pages.
-func (r *Repository) deleteAway(ctx context.Context, k pageKey, a *layout.Absence, d *DeletedPage, o DeleteOptions) error {
-	d.InCloud = true
-	if d.Name == "" {
-		d.Name = a.Name
+func (r *Repository) deleteAway(ctx context.Context, d *DeletedPage, a *layout.Absence, o DeleteOptions) error {
+	info, err := r.pageInfo(d.key(), a)
+	if d.Name, d.InCloud = info.Name, true; err != nil || o.DryRun {
+		return err
 	}
-	if o.DryRun {
-		return nil
-	}
-	return r.pages.Forget(ctx, k)
+	return r.pages.Forget(ctx, d.key())
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
@@ -14,17 +13,6 @@ import (
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
-
-// Departure is how a page leaves.
-type Departure struct {
-	Kind      layout.AbsenceKind
-	SizeBytes int64
-	Name      string
-	Unproved  error // why the bucket could not be reached
-	Dry       bool
-	Discard   bool // also data that only this device has
-	Blank     bool // also a page that was never written
-}
 
 // Departed is the result of a departure.
 type Departed struct {
@@ -40,25 +28,25 @@ func unproved(err error) Departed {
 	return Departed{Bar: Unproved, Reason: "the bucket cannot be asked: " + err.Error()}
 }
 
-// Depart removes the local copy of a page, unless barred. A caller that opens the page during the
+// leave removes the local copy of a page, unless barred. A caller that opens the page during the
 // examination gets it, and the page stays; a later caller waits until it is gone. A page that is
 // only held for sync is closed for this, unless it is clear before that it stays.
-func (h *Host) Depart(ctx context.Context, k base.Page, d Departure) (out Departed, err error) {
-	if h.UseOf(k) == presence.ForSync {
-		out, err = h.lookAtOpen(ctx, k, d)
-		if err != nil || out.Bar != Free || d.Dry {
+func (e *evictor) leave(ctx context.Context, c *Evicted) (out Departed, err error) {
+	if e.host.UseOf(c.Page) == presence.ForSync {
+		out, err = e.lookAtOpen(ctx, c.Page)
+		if err != nil || out.Bar != Free || e.o.DryRun {
 			return out, err
 		}
 	}
-	err = h.Alone(ctx, k, func(leave presence.Leave) error {
-		st, err := h.standing(ctx, k)
+	err = e.host.Alone(ctx, c.Page, func(leave presence.Leave) error {
+		st, err := e.host.standing(ctx, c.Page)
 		if err != nil {
 			return err
 		}
-		if out = d.judge(st); out.Bar != Free || d.Dry {
+		if out = e.judge(st); out.Bar != Free || e.o.DryRun {
 			return ctx.Err()
 		}
-		return leave(ctx, d.absence(st, h.Clock.Now()))
+		return leave(ctx, e.absence(c, st))
 	})
 	switch {
 	case errors.Is(err, presence.ErrInUse):
@@ -70,10 +58,10 @@ func (h *Host) Depart(ctx context.Context, k base.Page, d Departure) (out Depart
 }
 
 // lookAtOpen examines whether an open page may leave.
-func (h *Host) lookAtOpen(ctx context.Context, k base.Page, d Departure) (Departed, error) {
+func (e *evictor) lookAtOpen(ctx context.Context, k base.Page) (Departed, error) {
 	st := &Standing{}
-	err := h.Visit(ctx, k, func(ctx context.Context, c *Collector) (err error) {
-		st, err = h.Look(ctx, c.page.Store)
+	err := e.host.Visit(ctx, k, func(ctx context.Context, c *Collector) (err error) {
+		st, err = e.host.Look(ctx, c.page.Store)
 		return err
 	})
 	switch {
@@ -84,32 +72,36 @@ func (h *Host) lookAtOpen(ctx context.Context, k base.Page, d Departure) (Depart
 	case err != nil:
 		st.damaged(err)
 	}
-	return d.judge(st), nil
+	return e.judge(st), nil
 }
 
 // absence returns the record to keep of a page that leaves. An evicted page without a copy
 // elsewhere leaves none. A deleted page always leaves one: a bucket may have an older page of this
 // id, or get one from another device, which must not be downloaded.
-func (d *Departure) absence(st *Standing, now time.Time) *layout.Absence {
-	if st.At.At.Number == 0 && d.Kind != layout.Deleted {
+func (e *evictor) absence(c *Evicted, st *Standing) *layout.Absence {
+	a := &layout.Absence{
+		Kind: layout.Evicted, Bucket: [16]byte(st.At.Bucket), Number: st.At.At.Number, Since: max(e.host.Clock.Now().UnixNano(), 0),
+		SizeBytes: c.Bytes, Name: c.Name,
+	}
+	switch {
+	case e.o.Delete:
+		a.Kind = layout.Deleted
+	case a.Number == 0:
 		return nil
 	}
-	return &layout.Absence{
-		Kind: d.Kind, Bucket: [16]byte(st.At.Bucket), Number: st.At.At.Number, Since: max(now.UnixNano(), 0),
-		SizeBytes: d.SizeBytes, Name: d.Name,
-	}
+	return a
 }
 
 // judge decides about a page by its standing.
-func (d *Departure) judge(st *Standing) Departed {
+func (e *evictor) judge(st *Standing) Departed {
 	done := st.Departed
-	if done.Bar == Blank && (d.Blank || d.Discard || d.Kind == layout.Deleted) {
+	if done.Bar == Blank && (e.o.Blank || e.o.DiscardUnsynced || e.o.Delete) {
 		done = Departed{}
 	}
-	if done.Bar == Free && !st.blank && d.Unproved != nil {
-		done = unproved(d.Unproved)
+	if done.Bar == Free && !st.blank && e.unproved != nil {
+		done = unproved(e.unproved)
 	}
-	if d.Discard && done.Bar.Discardable() || d.Discard && d.Kind == layout.Deleted && done.Bar == Damaged {
+	if e.o.DiscardUnsynced && (done.Bar.Discardable() || e.o.Delete && done.Bar == Damaged) {
 		done = Departed{Discarded: true}
 	}
 	done.InCloud = st.At.At.Number > 0

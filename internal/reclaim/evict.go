@@ -73,7 +73,7 @@ type Host struct {
 	Store func(base.Page) storage.Options
 }
 
-// EvictOptions are the options of admin.Evict.
+// EvictOptions are the options of admin.Evict, and of deletions.
 type EvictOptions struct {
 	Pages                          []base.Page
 	FreeBytes                      int64
@@ -82,6 +82,7 @@ type EvictOptions struct {
 	KeepBytes                      int64
 	DryRun, DiscardUnsynced, Blank bool
 	OpenOnly                       bool // only open pages; for values
+	Delete                         bool // the pages are deleted on this device
 }
 
 // Evicted is the result for one page; see admin.EvictResult.
@@ -123,7 +124,7 @@ func (e *evictor) run(ctx context.Context) error {
 	if e.o.Values {
 		return e.runValues(ctx, candidates)
 	}
-	if _, ok, _ := e.host.Bucket(); ok && !e.o.DryRun {
+	if _, ok, _ := e.host.Bucket(); ok && !e.o.DryRun && !(e.o.Delete && e.o.DiscardUnsynced) {
 		e.unproved = e.host.Prove(ctx)
 	}
 	return e.evict(ctx, candidates)
@@ -244,11 +245,7 @@ func (e *evictor) measure(candidates []Evicted) ([]Evicted, error) {
 }
 
 func (e *evictor) depart(ctx context.Context, c *Evicted) (err error) {
-	c.Departed, err = e.host.Depart(ctx, c.Page, Departure{
-		Kind: layout.Evicted, SizeBytes: c.Bytes, Name: c.Name, Unproved: e.unproved,
-		Dry: e.o.DryRun, Discard: e.o.DiscardUnsynced, Blank: e.o.Blank,
-	})
-	if err != nil {
+	if c.Departed, err = e.leave(ctx, c); err != nil {
 		err = fmt.Errorf("page %s: %w", c.Page.Text(c.Name), err)
 	}
 	return err
