@@ -58,7 +58,7 @@ func TestCompactGivesSpaceBack(t *testing.T) {
 	told := false
 	got, err := admin.Compact(ctx, r, &admin.CompactOptions{
 		Pages:    []ledger.PageRef{{Ledger: "notes", ID: p.Ref().ID}},
-		Progress: func(c admin.PageCompaction, done, total int64) { told = done <= total && c.Name == "inbox" },
+		Progress: func(p ledger.Progress) { told = p.Bytes <= p.TotalBytes && p.Now == "notes/inbox" },
 	})
 	must(t, err)
 	after := pageFiles(t, dir)

@@ -220,18 +220,18 @@ func TestPagesThatLeaveMeanwhile(t *testing.T) {
 	ctx := t.Context()
 	for name, all := range map[string]func(r *ledger.Repository, first func()) error{
 		"check": func(r *ledger.Repository, first func()) error {
-			_, err := admin.Check(ctx, r, &admin.CheckOptions{Progress: func(admin.CheckProgress) { first() }})
+			_, err := admin.Check(ctx, r, &admin.CheckOptions{Progress: func(ledger.Progress) { first() }})
 			return err
 		},
 		"collect": func(r *ledger.Repository, first func()) error {
-			_, err := admin.Collect(ctx, r, &admin.CollectOptions{Progress: func(admin.PageCollection) { first() }})
+			_, err := admin.Collect(ctx, r, &admin.CollectOptions{Progress: func(ledger.Progress) { first() }})
 			return err
 		},
 		"backup": func(r *ledger.Repository, first func()) error {
 			return admin.BackupTo(ctx, r, writerFunc(func() { first() }), nil)
 		},
 		"compact": func(r *ledger.Repository, first func()) error {
-			_, err := admin.Compact(ctx, r, &admin.CompactOptions{Progress: func(admin.PageCompaction, int64, int64) { first() }})
+			_, err := admin.Compact(ctx, r, &admin.CompactOptions{Progress: func(ledger.Progress) { first() }})
 			return err
 		},
 	} {

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
 )
 
@@ -28,7 +29,7 @@ func TestTemporaryFilesHaveNoNames(t *testing.T) {
 			t.Errorf("%v is there, %v", entries, err)
 		}
 	}
-	_, err := admin.Check(t.Context(), r, &admin.CheckOptions{Progress: func(admin.CheckProgress) { look() }})
+	_, err := admin.Check(t.Context(), r, &admin.CheckOptions{Progress: func(ledger.Progress) { look() }})
 	if err != nil || looks == 0 {
 		t.Fatalf("%d looks, %v", looks, err)
 	}

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,8 +13,8 @@ import (
 
 // BackupOptions are the options of Backup and BackupTo; nil means the zero value.
 type BackupOptions struct {
-	// Progress is called with the length of each file before it is written, if it is not nil.
-	Progress func(bytes int64)
+	// Progress, when not nil, is called for each file of a page before it is written.
+	Progress func(ledger.Progress)
 }
 
 // Backup writes a consistent copy of the repository into the directory dir, while it is in use. dir
@@ -46,17 +45,19 @@ func BackupTo(ctx context.Context, repo *ledger.Repository, w io.Writer, o *Back
 }
 
 func backupSource(repo *ledger.Repository, o *BackupOptions) backup.Source {
-	r := of(repo)
-	progress := cmp.Or(o, &BackupOptions{}).Progress
-	if progress == nil {
-		progress = func(int64) {}
-	}
+	r, how := of(repo), given(o)
+	var at ledger.Progress
 	return backup.Source{
-		Progress: progress,
+		Progress: func(bytes int64) {
+			if at.Done, at.Bytes = at.Done+1, at.Bytes+bytes; how.Progress != nil {
+				how.Progress(at)
+			}
+		},
 		Identity: r.Identity.Encode(), Now: r.Clock.Now(), Away: r.Gone,
 		Pages: func(ctx context.Context) (all []backup.Page, err error) {
 			infos, err := herePages(ctx, repo)
 			for _, info := range infos {
+				at.TotalBytes += info.SizeBytes
 				all = append(all, backup.Page{Page: keyOf(info.PageRef), Name: info.Name, LastClosed: info.LastClosed})
 			}
 			return all, err

@@ -26,20 +26,9 @@ type CheckOptions struct {
 	// damaged log, and fetches the rest from the cloud if possible. It never drops intact data. A
 	// page that only background sync has open is closed for that.
 	Repair bool
-	// Progress, when not nil, is called from time to time on the calling goroutine.
-	Progress func(CheckProgress)
-}
-
-// CheckProgress is the progress of a check.
-type CheckProgress struct {
-	// Ledger and Page name the present page: number Index of Pages, counted from 0.
-	Ledger       string
-	Page         ledger.PageID
-	Index, Pages int
-	// Step is the present work, such as "segments".
-	Step string
-	// Done and Total are bytes of segments; Total is 0 when unknown.
-	Done, Total int64
+	// Progress, when not nil, is called from time to time on the calling goroutine, with the number
+	// of pages and the bytes of the present page's segments.
+	Progress func(ledger.Progress)
 }
 
 // CheckReport is the result of Check.
@@ -130,8 +119,8 @@ func Check(ctx context.Context, repo *ledger.Repository, o *CheckOptions) (*Chec
 		report.Repository = append(report.Repository, checkup.ProblemOfFile(cloudlink.FileName, info.Err))
 	}
 	for i, info := range infos {
-		at := CheckProgress{Ledger: info.Ledger, Page: info.ID, Index: i, Pages: len(infos), Step: "segments"}
 		k := keyOf(info.PageRef)
+		at := ledger.Progress{Done: int64(i), Total: int64(len(infos)), Now: k.Text(info.Name)}
 		found, err := checkup.Run(ctx, r.checkOf(k, &how, at))
 		if err != nil {
 			if how.Page == nil && r.hasLeft(k, err) {
@@ -145,9 +134,9 @@ func Check(ctx context.Context, repo *ledger.Repository, o *CheckOptions) (*Chec
 }
 
 // checkOf returns the options for checking a page.
-func (r engines) checkOf(k base.Page, o *CheckOptions, at CheckProgress) checkup.Options {
+func (r engines) checkOf(k base.Page, o *CheckOptions, at ledger.Progress) checkup.Options {
 	return checkup.Options{
-		Repair: o.Repair, Cloud: r.Cloud.Has(), Log: r.Log.With("ledger", k.Ledger, "page", at.Page.String()),
+		Repair: o.Repair, Cloud: r.Cloud.Has(), Log: r.Log.With("ledger", k.Ledger, "page", ledger.PageID(k.ID).String()),
 		Disk: r.Disk, Page: k, Usage: r.Usage,
 		Store: func() storage.Options { return r.Store(k) },
 		Visit: func(ctx context.Context, fn func(context.Context, *checkup.Page) error) error {
@@ -155,7 +144,7 @@ func (r engines) checkOf(k base.Page, o *CheckOptions, at CheckProgress) checkup
 		},
 		Alone: func(ctx context.Context, fn func() error) (bool, error) { return r.Alone(ctx, k, fn) },
 		Progress: func(done, total int64) {
-			if at.Done, at.Total = done, total; o.Progress != nil {
+			if at.Bytes, at.TotalBytes = done, total; o.Progress != nil {
 				o.Progress(at)
 			}
 		},

@@ -19,7 +19,7 @@ type CloudCheckOptions struct {
 	Repair bool
 	// Progress, if not nil, is called with the number of objects read for all pages, and their
 	// bytes. It must not block.
-	Progress func(objects int, bytes int64)
+	Progress func(ledger.Progress)
 }
 
 // CloudCheckReport describes the bucket's content for one page, and its damage.
@@ -58,11 +58,12 @@ func CheckCloud(ctx context.Context, repo *ledger.Repository, o *CloudCheckOptio
 	if err != nil {
 		return nil, err
 	}
-	var objects int
-	var bytes int64
+	var at ledger.Progress
 	one := cloudsync.CheckOptions{Repair: how.Repair}
 	if how.Progress != nil {
-		one.Progress = func(n int, size int64) { how.Progress(objects+n, bytes+size) }
+		one.Progress = func(n int, size int64) {
+			how.Progress(ledger.Progress{Done: at.Done + int64(n), Bytes: at.Bytes + size})
+		}
 	}
 	err = r.visitAll(ctx, how.Pages, func(ctx context.Context, p *bridge.Page) error {
 		report := CloudCheckReport{PageRef: refOf(p.Key), Name: p.Name}
@@ -73,7 +74,7 @@ func CheckCloud(ctx context.Context, repo *ledger.Repository, o *CloudCheckOptio
 			}
 			return err
 		})
-		objects, bytes = objects+report.Objects, bytes+report.Bytes
+		at.Done, at.Bytes = at.Done+int64(report.Objects), at.Bytes+report.Bytes
 		all = append(all, report)
 		return report.Err
 	})

@@ -28,9 +28,9 @@ type CollectOptions struct {
 	Retention *Retention
 	// DryRun only counts the commits that would be given up.
 	DryRun bool
-	// Progress, when not nil, is called from time to time on the calling goroutine, with the page's
-	// result so far.
-	Progress func(PageCollection)
+	// Progress, when not nil, is called from time to time on the calling goroutine, with the
+	// present page and the bytes collected from it.
+	Progress func(ledger.Progress)
 }
 
 // PageCollection is the result of Collect for one page.
@@ -98,7 +98,7 @@ func (c *collection) page(ctx context.Context, p *bridge.Page, done *PageCollect
 	return p.Collector.All(ctx, func(st storage.CollectStats) {
 		done.Pieces, done.Nodes, done.Bytes = st.Pieces, st.Nodes, st.Bytes
 		if c.o.Progress != nil {
-			c.o.Progress(*done)
+			c.o.Progress(ledger.Progress{Bytes: done.Bytes, Now: p.Key.Text(p.Name)})
 		}
 	})
 }

@@ -14,8 +14,8 @@ type CompactOptions struct {
 	// DryRun only measures what would be freed.
 	DryRun bool
 	// Progress, when not nil, is called from time to time on the calling goroutine with the present
-	// page, and the done and total bytes of its files.
-	Progress func(c PageCompaction, done, total int64)
+	// page, and the bytes of its files.
+	Progress func(ledger.Progress)
 }
 
 // PageCompaction is the result of compaction for a page. Sizes are in bytes.
@@ -49,7 +49,9 @@ func Compact(ctx context.Context, repo *ledger.Repository, o *CompactOptions) (a
 			c := PageCompaction{PageRef: refOf(p.Key), Name: p.Name}
 			var progress func(done, total int64)
 			if how.Progress != nil {
-				progress = func(done, total int64) { how.Progress(c, done, total) }
+				progress = func(done, total int64) {
+					how.Progress(ledger.Progress{Bytes: done, TotalBytes: total, Now: p.Key.Text(p.Name)})
+				}
 			}
 			done, err := p.Collector.Compact(ctx, how.DryRun, progress)
 			c.Before, c.After, c.Segments = done.Before, done.After, done.Replaced

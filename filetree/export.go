@@ -47,8 +47,9 @@ type ExportOptions struct {
 	DryRun bool
 	// Warn is called for each path that is left out. Nil ignores them; ExportResult counts them.
 	Warn func(Warning)
-	// Progress is called often, on the goroutine of the caller. It may be nil.
-	Progress func(Progress)
+	// Progress is called often, on the goroutine of the caller, with the numbers of files or lines.
+	// It may be nil.
+	Progress func(ledger.Progress)
 }
 
 // ExportResult is the result of an export.
@@ -83,7 +84,7 @@ func newExporter(snap *ledger.Snapshot, o *ExportOptions) *exporter {
 }
 
 func (e *exporter) result() ExportResult {
-	return ExportResult{Files: e.now.Files, Bytes: e.now.Bytes, Replaced: e.replaced, Warnings: e.warnings}
+	return ExportResult{Files: e.now.Done, Bytes: e.now.Bytes, Replaced: e.replaced, Warnings: e.warnings}
 }
 
 // Export writes the entries of a snapshot as a tree of files below target (F3). It creates target,

@@ -35,8 +35,9 @@ type ImportOptions struct {
 	Exclude []fs.FileInfo
 	// Warn is called for each path that is left out. Nil ignores them; Result counts them.
 	Warn func(Warning)
-	// Progress is called often, on the goroutine of the caller. It may be nil.
-	Progress func(Progress)
+	// Progress is called often, on the goroutine of the caller, with the numbers of files or lines.
+	// It may be nil.
+	Progress func(ledger.Progress)
 }
 
 // Result is the result of an import.
@@ -233,7 +234,7 @@ func (im *importer) single(ctx context.Context, name string, info fs.FileInfo) e
 // apply applies one action; with DryRun it only counts.
 func (im *importer) apply(ctx context.Context, a *action) error {
 	im.tally.add(a)
-	im.now.Path = a.path
+	im.now.Now = a.path
 	switch {
 	case a.kept:
 		return nil

@@ -101,8 +101,8 @@ func testChangingFile(t *testing.T, change func(*testing.T, *os.File)) {
 	must(t, os.WriteFile(name, bytes.Repeat([]byte("new!"), 500_000), 0o600))
 	must(t, os.WriteFile(filepath.Join(dir, "z"), []byte("22"), 0o600))
 	changed := false
-	r, warned := importTree(t, page, dir, filetree.ImportOptions{Progress: func(p filetree.Progress) {
-		if p.Path == "long" && !changed {
+	r, warned := importTree(t, page, dir, filetree.ImportOptions{Progress: func(p ledger.Progress) {
+		if p.Now == "long" && !changed {
 			changed = true
 			f, err := os.OpenFile(name, os.O_RDWR, 0)
 			must(t, err)

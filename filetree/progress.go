@@ -1,6 +1,10 @@
 package filetree
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/ledgerd/ledger"
+)
 
 // Warning reports one path that was left out, and why. Everything else is done.
 type Warning struct {
@@ -15,22 +19,12 @@ func (w Warning) Error() string { return fmt.Sprintf("%q: %v", w.Path, w.Err) }
 // Unwrap returns the reason.
 func (w Warning) Unwrap() error { return w.Err }
 
-// Progress is the progress of a long call.
-type Progress struct {
-	// Files is the number of files, links and empty directories processed, or of lines.
-	Files int64
-	// Bytes is the number of bytes read or written.
-	Bytes int64
-	// Path is the present path.
-	Path string
-}
-
 // reporter tells the warnings and the progress of a long call, and counts them.
 type reporter struct {
-	onWarning  func(Warning)  // nil ignores them
-	onProgress func(Progress) // nil ignores it
+	onWarning  func(Warning)         // nil ignores them
+	onProgress func(ledger.Progress) // nil ignores it
 	warnings   int64
-	now        Progress
+	now        ledger.Progress
 }
 
 func (r *reporter) warn(path string, err error) {
@@ -48,8 +42,8 @@ func (r *reporter) passed(n int64) {
 
 // done reports that a file, or a line, has been processed.
 func (r *reporter) done(path string) {
-	r.now.Files++
-	r.now.Path = path
+	r.now.Done++
+	r.now.Now = path
 	r.report()
 }
 

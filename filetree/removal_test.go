@@ -34,7 +34,7 @@ func refused(t *testing.T, page *ledger.Page, path string) *filetree.RemovalErro
 	before, err := page.Resolve(t.Context(), "HEAD")
 	must(t, err)
 	read := int64(0)
-	r, err := filetree.Import(t.Context(), page, path, &filetree.ImportOptions{Progress: func(p filetree.Progress) { read = p.Bytes }})
+	r, err := filetree.Import(t.Context(), page, path, &filetree.ImportOptions{Progress: func(p ledger.Progress) { read = p.Bytes }})
 	removal, ok := errors.AsType[*filetree.RemovalError](err)
 	if !ok || !errors.Is(err, ledger.ErrConflict) {
 		t.Fatalf("import gives %+v, %v; want a *RemovalError", r, err)

@@ -389,8 +389,8 @@ func TestCanceled(t *testing.T) {
 	must(t, err)
 	for _, at := range []int64{0, 1, 30} {
 		ctx, cancel := context.WithCancel(t.Context())
-		_, err := filetree.Import(ctx, page, dir, &filetree.ImportOptions{Progress: func(p filetree.Progress) {
-			if p.Files >= at {
+		_, err := filetree.Import(ctx, page, dir, &filetree.ImportOptions{Progress: func(p ledger.Progress) {
+			if p.Done >= at {
 				cancel()
 			}
 		}})
@@ -409,7 +409,7 @@ func TestCanceled(t *testing.T) {
 	defer snap.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	out := filepath.Join(t.TempDir(), "out")
-	_, err = filetree.Export(ctx, snap, out, &filetree.ExportOptions{Progress: func(p filetree.Progress) {
+	_, err = filetree.Export(ctx, snap, out, &filetree.ExportOptions{Progress: func(p ledger.Progress) {
 		if p.Bytes >= 1_000_000 {
 			cancel()
 		}

@@ -26,28 +26,21 @@ func (a *app) backup(ctx context.Context, args []string) error {
 	return a.read(ctx, func(repo *ledger.Repository) error {
 		p := a.startProgress(ctx, "writing backup", "files")
 		defer p.finish()
-		pages, err := repo.Pages(ctx)
-		if err != nil {
-			return err
-		}
-		var done counters
-		for _, page := range pages {
-			done.totalBytes += page.SizeBytes
-		}
-		o := &admin.BackupOptions{Progress: func(bytes int64) {
-			done.files, done.bytes = done.files+1, done.bytes+bytes
-			p.update(func(c *counters) { *c = done })
+		var done ledger.Progress
+		o := &admin.BackupOptions{Progress: func(now ledger.Progress) {
+			done = now
+			p.follow(now)
 		}}
 		if to == "-" {
 			return admin.BackupTo(ctx, repo, a.out, o)
 		}
-		err = admin.Backup(ctx, repo, to, o)
+		err := admin.Backup(ctx, repo, to, o)
 		if errors.Is(err, ledger.ErrInvalid) {
 			return withHint(bare(err), "name another directory, or remove the remains of an incomplete backup")
 		}
 		if err == nil {
 			p.finish()
-			a.outcome(false, "backed up", object{"dir", to, "size", size(done.bytes)})
+			a.outcome(false, "backed up", object{"dir", to, "size", size(done.Bytes)})
 		}
 		return err
 	})

@@ -31,12 +31,7 @@ func (a *app) check(ctx context.Context, f checkFlags) error {
 
 func (a *app) checkPages(ctx context.Context, repo *ledger.Repository, o admin.CheckOptions) error {
 	p := a.startProgress(ctx, "checking", "pages")
-	o.Progress = func(now admin.CheckProgress) {
-		p.update(func(c *counters) {
-			c.files, c.totalFiles, c.bytes, c.totalBytes = int64(now.Index), int64(now.Pages), now.Done, now.Total
-			c.what = nameOf(now.Ledger, "", now.Page) + " " + now.Step
-		})
-	}
+	o.Progress = p.follow
 	report, err := admin.Check(ctx, repo, &o)
 	p.finish()
 	if err != nil {

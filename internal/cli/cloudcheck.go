@@ -16,11 +16,8 @@ type cloudCheckFlags struct {
 }
 
 func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, f cloudCheckFlags) error {
-	o := admin.CloudCheckOptions{Pages: f.Pages, Repair: f.Repair}
 	p := a.startProgress(ctx, "checking", "objects")
-	o.Progress = func(objects int, bytes int64) {
-		p.update(func(c *counters) { c.files, c.bytes = int64(objects), bytes })
-	}
+	o := admin.CloudCheckOptions{Pages: f.Pages, Repair: f.Repair, Progress: p.follow}
 	reports, err := admin.CheckCloud(ctx, repo, &o)
 	p.finish()
 	count, bytes, left, newer, missing, repaired := 0, int64(0), 0, 0, 0, false

@@ -38,9 +38,7 @@ func (a *app) gc(ctx context.Context, f gcFlags) error {
 // that cannot be collected does not prevent compaction: on a full disk, compaction frees room.
 func (a *app) collect(ctx context.Context, repo *ledger.Repository, o admin.CollectOptions, compact bool) error {
 	p := a.startProgress(ctx, "collecting", "pages")
-	o.Progress = func(c admin.PageCollection) {
-		p.update(func(n *counters) { n.bytes, n.what = c.Bytes, nameOf(c.Ledger, c.Name, c.ID) })
-	}
+	o.Progress = p.follow
 	pages, err := admin.Collect(ctx, repo, &o)
 	p.finish()
 	for _, c := range pages {
@@ -64,9 +62,7 @@ func (a *app) collected(c admin.PageCollection, dry bool) {
 // compact compacts the pages of o. freed reports whether that released any space.
 func (a *app) compact(ctx context.Context, repo *ledger.Repository, o admin.CompactOptions) (freed bool, err error) {
 	p := a.startProgress(ctx, "compacting", "pages")
-	o.Progress = func(c admin.PageCompaction, done, total int64) {
-		p.update(func(n *counters) { n.bytes, n.totalBytes, n.what = done, total, nameOf(c.Ledger, c.Name, c.ID) })
-	}
+	o.Progress = p.follow
 	pages, err := admin.Compact(ctx, repo, &o)
 	p.finish()
 	if err == nil || len(pages) > 0 {

@@ -1,13 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"sync"
 	"time"
 
-	"github.com/ledgerd/ledger/filetree"
+	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/internal/clock"
 	"golang.org/x/term"
 )
@@ -153,9 +154,11 @@ func timeLeft(c counters, elapsed time.Duration) (time.Duration, bool) {
 	return time.Duration(float64(elapsed) * (1 - done) / done), true
 }
 
-// follow takes over the progress of filetree.
-func (p *progress) follow(now filetree.Progress) {
-	p.update(func(c *counters) { c.files, c.bytes, c.what = now.Files, now.Bytes, now.Path })
+// follow takes over the progress of a call of the library. Totals that the call does not know stay.
+func (p *progress) follow(now ledger.Progress) {
+	p.update(func(c *counters) {
+		*c = counters{now.Done, cmp.Or(now.Total, c.totalFiles), now.Bytes, cmp.Or(now.TotalBytes, c.totalBytes), now.Now}
+	})
 }
 
 // measure determines the totals concurrently with the work. stop ends the counting and waits for
