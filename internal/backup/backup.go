@@ -190,31 +190,17 @@ func (t dirTarget) create(name string, size int64) (io.WriteCloser, error) {
 	if err := f.Preallocate(size); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &diskFile{f: f}, nil
+	return &diskFile{io.NewOffsetWriter(f, 0), f}, nil
 }
 
 // diskFile writes a file sequentially and syncs it at its end.
 type diskFile struct {
-	f   vfs.File
-	off int64
-	err error
-}
-
-// Write implements io.Writer.
-func (b *diskFile) Write(p []byte) (int, error) {
-	n, err := b.f.WriteAt(p, b.off)
-	b.off += int64(n)
-	b.err = errors.Join(b.err, err)
-	return n, err
+	*io.OffsetWriter
+	f vfs.File
 }
 
 // Close implements io.Closer.
-func (b *diskFile) Close() error {
-	if b.err != nil {
-		return b.f.Close()
-	}
-	return errors.Join(b.f.Sync(), b.f.Close())
-}
+func (b *diskFile) Close() error { return errors.Join(b.f.Sync(), b.f.Close()) }
 
 func (t dirTarget) path(name string) string {
 	return filepath.Join(string(t), filepath.FromSlash(name))
