@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,15 +32,10 @@ type DeviceInfo struct {
 // sorted by id. It makes no request. Unreadable pages are left out, and reported by an error beside
 // the list. Other errors: ErrClosed, those of ctx.
 func Devices(ctx context.Context, repo *ledger.Repository) ([]DeviceInfo, error) {
-	pages, err := herePages(ctx, repo)
-	if err != nil {
-		return nil, fmt.Errorf("list devices: %w", err)
-	}
+	r, known := of(repo), map[string]DeviceInfo{}
 	cloud, _ := repo.Cloud()
-	known := map[string]DeviceInfo{}
-	var bad []error
-	for _, info := range pages {
-		err := bridge.Of(repo).Visit(ctx, keyOf(info.PageRef), func(ctx context.Context, p *bridge.Page) error {
+	err := r.Call(ctx, "list devices", func(ctx context.Context) error {
+		return r.visitAll(ctx, nil, func(ctx context.Context, p *bridge.Page) error {
 			devices, err := cloudsync.DevicesOf(ctx, p.Store)
 			for id, k := range devices {
 				d := DeviceInfo{ID: id.String(), Name: k.Name, Last: time.Unix(0, int64(k.Last)).UTC(), Own: id.String() == cloud.Device}
@@ -52,14 +46,8 @@ func Devices(ctx context.Context, repo *ledger.Repository) ([]DeviceInfo, error)
 			}
 			return err
 		})
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("list devices: %w", context.Cause(ctx))
-		}
-		if err != nil && !errors.Is(err, ledger.ErrNotFound) {
-			bad = append(bad, fmt.Errorf("list devices: %w", err))
-		}
-	}
-	return slices.SortedFunc(maps.Values(known), func(a, b DeviceInfo) int { return strings.Compare(a.ID, b.ID) }), errors.Join(bad...)
+	})
+	return slices.SortedFunc(maps.Values(known), func(a, b DeviceInfo) int { return strings.Compare(a.ID, b.ID) }), err
 }
 
 // Sender is the device that uploaded a commit to the log in the bucket.
