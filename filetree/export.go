@@ -329,7 +329,10 @@ func (e *exporter) finish(dir *os.Root, f *os.File, name string, a *Attributes) 
 	if a == nil {
 		return nil
 	}
-	return setTime(dir, name, a.ModTime)
+	if err := setTime(dir, name, a.ModTime); err != nil {
+		return fmt.Errorf("set time: %w", cause(err))
+	}
+	return nil
 }
 
 func (e *exporter) link(ctx context.Context, dir *os.Root, item Item, path, name string) error {
@@ -346,7 +349,7 @@ func (e *exporter) link(ctx context.Context, dir *os.Root, item Item, path, name
 	if err := dir.Symlink(string(target), name); err != nil {
 		return e.failed(path, inTheWay(fmt.Errorf("make link: %w", cause(err))))
 	}
-	if err := setLinkTime(dir, name, item.Attributes.ModTime); err != nil {
+	if err := setTime(dir, name, item.Attributes.ModTime); err != nil {
 		return e.failed(path, fmt.Errorf("set time of link: %w", cause(err)))
 	}
 	e.passed(int64(len(target)))
