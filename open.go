@@ -152,7 +152,7 @@ func (r *Repository) open(ctx context.Context) error {
 				return err
 			}
 		}
-		l, err := layout.TakeLock(ctx, r.dir, r.o.ReadOnly, r.o.LockTimeout, r.clock)
+		l, err := layout.TakeLock(ctx, r.dir, r.o.ReadOnly, r.o.LockTimeout)
 		if err != nil {
 			return err
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/clock"
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
@@ -37,42 +36,32 @@ type Lock struct {
 
 // TakeLock takes the lock of the repository in dir, a directory of the machine. It waits until
 // timeout or the end of ctx. Errors: *base.LockedError, those of ctx and of the file system.
-func TakeLock(ctx context.Context, dir string, shared bool, timeout time.Duration, c clock.Clock) (*Lock, error) {
-	path := filepath.Join(dir, lockName)
-	f := flock.New(path)
-	try := f.TryLock
+func TakeLock(ctx context.Context, dir string, shared bool, timeout time.Duration) (*Lock, error) {
+	f := flock.New(filepath.Join(dir, lockName))
+	try, retry := f.TryLock, f.TryLockContext
 	if shared {
-		try = f.TryRLock
+		try, retry = f.TryRLock, f.TryRLockContext
 	}
-	started := c.Now()
-	for {
-		ok, err := try()
-		switch {
-		case ok:
-			return newLock(f, dir, shared)
-		case err != nil && shared && unwritable(err):
-			// Without write access for anyone, no writer can hold the lock.
-			return &Lock{}, nil
-		case err != nil:
-			return nil, fmt.Errorf("lock repository: %w", errors.Join(err, f.Close()))
-		}
-		waited := c.Now().Sub(started)
-		if waited >= timeout {
-			e := &base.LockedError{Path: path, PID: holder(dir)}
-			if timeout > 0 {
-				e.Waited = waited
-			}
-			return nil, errors.Join(e, f.Close())
-		}
-		again, release := c.After(min(lockPoll, timeout-waited))
-		select {
-		case <-again:
-		case <-ctx.Done():
-			release()
-			return nil, errors.Join(fmt.Errorf("wait for the lock of the repository: %w", ctx.Err()), f.Close())
-		}
-		release()
+	ok, err := try()
+	if !ok && err == nil && timeout > 0 {
+		limited, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		ok, err = retry(limited, lockPoll)
 	}
+	switch {
+	case ok:
+		return newLock(f, dir, shared)
+	case err != nil && shared && unwritable(err):
+		// Without write access for anyone, no writer can hold the lock.
+		return &Lock{}, nil
+	case err != nil && ctx.Err() != nil:
+		err = fmt.Errorf("wait for the lock of the repository: %w", ctx.Err())
+	case err != nil && !errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("lock repository: %w", err)
+	default:
+		err = &base.LockedError{Path: f.Path(), PID: holder(dir), Waited: timeout}
+	}
+	return nil, errors.Join(err, f.Close())
 }
 
 func newLock(f *flock.Flock, dir string, shared bool) (*Lock, error) {
