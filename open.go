@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
@@ -14,7 +15,6 @@ import (
 	"github.com/ledgerd/ledger/internal/cloudlink"
 	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/layout"
-	"github.com/ledgerd/ledger/internal/merging"
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/secret"
 	"github.com/ledgerd/ledger/internal/session"
@@ -47,7 +47,7 @@ type machine struct {
 
 // machineOf returns the machine that options ask for.
 func machineOf(o *Options) machine {
-	m := machine{fs: vfs.OS, clock: clock.System, stall: bucket.DefaultStall, jitter: merging.RandomBits}
+	m := machine{fs: vfs.OS, clock: clock.System, stall: bucket.DefaultStall, jitter: rand.Uint64}
 	if o.InMemory {
 		m.fs = vfs.NewMem()
 	}

@@ -100,10 +100,7 @@ type Options struct {
 
 // withDefaults returns o with every zero field that has a default replaced by it. o may be nil.
 func (o *Options) withDefaults() Options {
-	var c Options
-	if o != nil {
-		c = *o
-	}
+	c := given(o)
 	c.Sync.Passphrase = bytes.Clone(c.Sync.Passphrase)
 	if c.CacheBytes == 0 {
 		c.CacheBytes = DefaultCacheBytes

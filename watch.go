@@ -37,10 +37,7 @@ type WatchOptions struct {
 // withDefaults returns a copy of o with every zero field that has a default replaced by it. o may
 // be nil.
 func (o *WatchOptions) withDefaults() WatchOptions {
-	var c WatchOptions
-	if o != nil {
-		c = *o
-	}
+	c := given(o)
 	c.Prefix = bytes.Clone(c.Prefix)
 	if c.PageEntries == 0 {
 		c.PageEntries = DefaultWatchEntries

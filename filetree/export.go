@@ -143,7 +143,7 @@ func (e *exporter) foresee(ctx context.Context, target string) error {
 // prepare checks that target is empty, or removes files and links in the way. With DryRun it only
 // counts them.
 func (e *exporter) prepare(ctx context.Context, root *os.Root) error {
-	entries, err := readDirectory(root)
+	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return fmt.Errorf("read directory: %w", err)
 	}

@@ -145,7 +145,7 @@ func (w *walker) parent(ctx context.Context, path string, attributes Attributes,
 
 // directory walks one directory and returns how many of its entries belong to the tree.
 func (w *walker) directory(ctx context.Context, dir *os.Root, prefix string) (int, error) {
-	entries, err := readDirectory(dir)
+	entries, err := fs.ReadDir(dir.FS(), ".")
 	if err != nil {
 		err = fmt.Errorf("read directory: %w", cause(err))
 		if prefix == "" {
@@ -176,16 +176,6 @@ func pathOf(e fs.DirEntry) string {
 		return e.Name() + "/"
 	}
 	return e.Name()
-}
-
-// readDirectory returns the entries of dir, unsorted.
-func readDirectory(dir *os.Root) ([]fs.DirEntry, error) {
-	f, err := dir.Open(".")
-	if err != nil {
-		return nil, err
-	}
-	entries, err := f.ReadDir(-1)
-	return entries, errors.Join(err, f.Close())
 }
 
 // entry handles one name of a directory. It reports whether the name belongs to the tree, so that

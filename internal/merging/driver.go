@@ -3,8 +3,6 @@ package merging
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"slices"
 	"sync"
 	"time"
@@ -68,14 +66,6 @@ func New(env Env) *Driver {
 	}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	return m
-}
-
-// RandomBits is the Env.Jitter of devices.
-func RandomBits() uint64 {
-	var b [8]byte
-	// crypto/rand never fails: it ends the process when the system has no randomness.
-	_, _ = rand.Read(b[:])
-	return binary.LittleEndian.Uint64(b[:])
 }
 
 func (m *Driver) store() *storage.Store { return m.env.Session.Store }
