@@ -58,7 +58,7 @@ func (w *evictWorld) wholeOrAway(fs *vfstest.Mem, n int) (away int, err error) {
 			return 0, fmt.Errorf("what is known of %+v is lost", e)
 		}
 	}
-	pages, err := r.pagesHere(ctx)
+	pages, err := r.disk.Pages()
 	if err != nil {
 		return 0, err
 	}

@@ -323,7 +323,7 @@ func TestCrashOfEviction(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		pages, err := r.pagesHere(ctx)
+		pages, err := r.disk.Pages()
 		if err != nil {
 			return err
 		}

@@ -54,45 +54,27 @@ func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
 		return nil, err
 	}
 	defer r.gate.Leave()
-	infos, err := r.pagesHere(ctx)
+	here, err := r.disk.Pages()
 	if err != nil {
 		return nil, err
 	}
-	here := map[PageRef]bool{}
-	for i := range infos {
-		here[infos[i].PageRef] = true
-	}
-	away, err := r.pages.Gone(ctx)
+	gone, err := r.pages.Gone(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list evicted pages: %w", err)
 	}
-	for _, p := range away {
-		if p.Kind != layout.Evicted || here[refOf(p.Page)] { // evicted after the listing
-			continue
+	all := map[pageKey]*layout.Absence{}
+	for _, p := range gone {
+		if p.Kind == layout.Evicted {
+			all[p.Page] = p.Absence
 		}
-		info, err := r.pageInfo(p.Page, p.Absence)
-		if err != nil {
-			return nil, err
-		}
-		infos = append(infos, info)
 	}
-	slices.SortFunc(infos, func(a, b PageInfo) int { return a.key().Compare(b.key()) })
-	return infos, nil
-}
-
-// pagesHere returns the pages that have a directory, sorted. The caller has entered.
-func (r *Repository) pagesHere(ctx context.Context) ([]PageInfo, error) {
-	dirs, err := r.disk.Pages()
-	if err != nil {
-		return nil, err
+	for _, k := range here { // also one that was evicted after the first listing
+		all[k] = nil
 	}
-	infos := make([]PageInfo, 0, len(dirs))
-	for _, k := range dirs {
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("list pages: %w", err)
-		}
-		info, err := r.pageInfo(k, nil)
-		if err != nil {
+	infos := make([]PageInfo, 0, len(all))
+	for _, k := range slices.SortedFunc(maps.Keys(all), pageKey.Compare) {
+		info, err := r.pageInfo(k, all[k])
+		if err = cmp.Or(ctx.Err(), err); err != nil {
 			return nil, fmt.Errorf("list pages: %w", err)
 		}
 		infos = append(infos, info)

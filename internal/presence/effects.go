@@ -3,7 +3,6 @@ package presence
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 )
 
@@ -11,9 +10,6 @@ import (
 func (p *Pages[S, H]) do(ctx context.Context, st step, at *place[S, H]) error {
 	for _, e := range st.effects {
 		err := p.effect(ctx, at, e)
-		if what, ok := doing[e]; err != nil && ok {
-			err = fmt.Errorf("%s: %w", what, err)
-		}
 		if back, ok := undo[st.next][e]; err != nil && ok {
 			err = errors.Join(err, p.effect(ctx, at, back))
 		}
@@ -22,13 +18,6 @@ func (p *Pages[S, H]) do(ctx context.Context, st step, at *place[S, H]) error {
 		}
 	}
 	return nil
-}
-
-// doing describes an effect for errors that do not name it.
-var doing = map[effect]string{
-	setAside:  "rename the directory of the page",
-	syncNames: "make it durable whether the page is here",
-	erase:     "remove what is left of the page",
 }
 
 func (p *Pages[S, H]) effect(ctx context.Context, at *place[S, H], e effect) error {
