@@ -40,14 +40,15 @@ type EvictOptions struct {
 	Blank bool
 }
 
-func (o *EvictOptions) check() error {
+// Check reports options that exclude each other, or select nothing. Errors: ErrInvalid.
+func (o *EvictOptions) Check() error {
 	switch {
 	case o.FreeBytes < 0 || o.OlderThan < 0 || o.KeepBytes < 0:
-		return fmt.Errorf("a size or age below 0: %w", ledger.ErrInvalid)
+		return fmt.Errorf("a size or age is below 0: %w", ledger.ErrInvalid)
 	case len(o.Pages) == 0 && o.FreeBytes == 0 && o.OlderThan == 0 && !o.Values:
-		return fmt.Errorf("want pages, a size to free, or an age: %w", ledger.ErrInvalid)
+		return fmt.Errorf("name pages, or give a size to free or an age, or select values: %w", ledger.ErrInvalid)
 	case len(o.Pages) == 0 && o.DiscardUnsynced:
-		return fmt.Errorf("what is not in the cloud is discarded of pages that are named only: %w", ledger.ErrInvalid)
+		return fmt.Errorf("unsynced data can be discarded only of pages that are named: %w", ledger.ErrInvalid)
 	case o.KeepBytes > 0 && !o.Values:
 		return fmt.Errorf("a size to keep is for values: %w", ledger.ErrInvalid)
 	case o.Values && o.DiscardUnsynced:
@@ -121,7 +122,7 @@ type EvictReport struct {
 // ErrClosed, those of the file system and of ctx.
 func Evict(ctx context.Context, repo *ledger.Repository, o *EvictOptions) (report EvictReport, err error) {
 	how := given(o)
-	if err := how.check(); err != nil {
+	if err := how.Check(); err != nil {
 		return report, fmt.Errorf("evict: %w", err)
 	}
 	r := of(repo)

@@ -252,7 +252,7 @@ type side struct {
 	has   bool
 }
 
-func (s side) same(o side) bool { return sameEntry(s.entry, s.has, o.entry, o.has) }
+func (s side) same(o side) bool { return SameEntry(s.entry, s.has, o.entry, o.has) }
 
 // sides returns the entries of base, left and right.
 func (c *Conflict) sides() [3]side {
@@ -265,7 +265,8 @@ func (c *Conflict) bothChanged() bool {
 	return !c.BaseUnknown && !s[0].same(s[1]) && !s[0].same(s[2])
 }
 
-func sameEntry(a *fb.Entry, hasA bool, b *fb.Entry, hasB bool) bool {
+// SameEntry reports whether two entries of a key, where they exist, are equal.
+func SameEntry(a *fb.Entry, hasA bool, b *fb.Entry, hasB bool) bool {
 	return hasA == hasB && (!hasA || btree.EqualValues(a, b))
 }
 
@@ -328,7 +329,7 @@ func (c *Conflict) result(o Outcome) (e fb.Entry, has bool) {
 // is needed.
 func (c *Conflict) toward(o Outcome) (change btree.Change, changes bool) {
 	e, has := c.result(o)
-	if sameEntry(&c.Left, c.HasLeft, &e, has) {
+	if SameEntry(&c.Left, c.HasLeft, &e, has) {
 		return btree.Change{}, false
 	}
 	e.Key = c.Key
@@ -402,7 +403,7 @@ func (j *joiner) answer(ctx context.Context, it *item, c *Conflict) error {
 	}
 	if it.plain != Undecided { // asked because the rule asks about all keys
 		was, had := c.result(it.plain)
-		if is, has := c.result(c.Outcome); sameEntry(&was, had, &is, has) {
+		if is, has := c.result(c.Outcome); SameEntry(&was, had, &is, has) {
 			return nil
 		}
 	}

@@ -169,7 +169,7 @@ type held struct {
 
 // same reports whether both have the same entry.
 func (h *held) same(o *held) bool {
-	return sameEntry(&h.entry, h.has, &o.entry, o.has)
+	return SameEntry(&h.entry, h.has, &o.entry, o.has)
 }
 
 // origin returns the index of the parent with the same entry as h, of two such parents the greater

@@ -31,7 +31,7 @@ type wanted struct {
 }
 
 // is reports whether e, if has, equals the side's entry of the key.
-func (w *wanted) is(e *fb.Entry, has bool) bool { return w.any || sameEntry(e, has, &w.entry, w.has) }
+func (w *wanted) is(e *fb.Entry, has bool) bool { return w.any || SameEntry(e, has, &w.entry, w.has) }
 
 // Newest returns TakeLeft or TakeRight for the side that wrote one of the keys last, by the rule of
 // LastOneWins. keys ascend.
@@ -293,7 +293,7 @@ func isOwn(ctx context.Context, w *wanted, d *btree.DiffEntry, others []btree.Tr
 func noneHas(ctx context.Context, trees []btree.Tree, key []byte, e *fb.Entry, has bool) (bool, error) {
 	for _, t := range trees {
 		o, hasToo, err := t.Get(ctx, key)
-		if err != nil || sameEntry(e, has, &o, hasToo) {
+		if err != nil || SameEntry(e, has, &o, hasToo) {
 			return false, err
 		}
 	}

@@ -26,15 +26,8 @@ func (a *app) evict(ctx context.Context, f evictFlags) error {
 		Pages: f.Pages, DiscardUnsynced: f.Discard, Values: f.Values,
 		OlderThan: time.Duration(f.OlderThan), FreeBytes: int64(f.Free), KeepBytes: int64(f.Keep),
 	}
-	switch {
-	case o.KeepBytes > 0 && !f.Values:
-		return usagef("--keep-values is for --values")
-	case len(f.Pages) == 0 && f.Discard:
-		return usagef("--discard-unsynced is for pages that are named")
-	case len(f.Pages) == 0 && o.FreeBytes == 0 && o.OlderThan == 0 && !f.Values:
-		return usagef("name pages, or give --free SIZE, --older-than D or --values")
-	case f.Values && f.Discard:
-		return usagef("--values drops only what the cloud has")
+	if err := o.Check(); err != nil {
+		return wrong(err)
 	}
 	danger := choose(f.Discard, "data that only this device has cannot be restored", "")
 	return a.destroy(ctx, f.consent, danger, func(dry bool) error {

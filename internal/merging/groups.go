@@ -310,8 +310,8 @@ func (g *Group) TakeThose(ctx context.Context, s Side, want func(key []byte) boo
 		}
 		lost := false
 		for _, o := range []Side{SideLeft, SideRight} {
-			changed := c.BaseUnknown || !sameEntry(sides[o].e, sides[o].has, &c.Base, c.HasBase)
-			lost = lost || changed && !sameEntry(sides[o].e, sides[o].has, sides[s].e, sides[s].has)
+			changed := c.BaseUnknown || !merge.SameEntry(sides[o].e, sides[o].has, &c.Base, c.HasBase)
+			lost = lost || changed && !merge.SameEntry(sides[o].e, sides[o].has, sides[s].e, sides[s].has)
 		}
 		if !lost {
 			continue
@@ -321,14 +321,6 @@ func (g *Group) TakeThose(ctx context.Context, s Side, want func(key []byte) boo
 		}
 	}
 	return nil
-}
-
-// sameEntry reports whether two entries of a key are equal.
-func sameEntry(a *fb.Entry, hasA bool, b *fb.Entry, hasB bool) bool {
-	if !hasA || !hasB {
-		return hasA == hasB
-	}
-	return btree.EqualValues(a, b)
 }
 
 // Newest returns the side, SideLeft or SideRight, with the last write to a changed key of the
