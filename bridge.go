@@ -28,7 +28,7 @@ var _ = bridge.Connect(bridge.Root{
 func (r *Repository) bridge() *bridge.Repository {
 	return &bridge.Repository{
 		Disk: r.disk, Usage: r.usage, Clock: r.clock, Log: r.o.Logger, Identity: r.identity.Load(), Dir: r.dir, ReadOnly: r.o.ReadOnly, Mended: r.mended,
-		Cloud: r.cloud, Space: r.reclaimer(), Quota: r.quota, Free: r.freeBytes, Gone: r.pages.Gone, Store: r.storageOptions,
+		Cloud: r.cloud, Space: r.space, Quota: r.quota, Gone: r.pages.Gone, Store: r.storageOptions,
 		Call: r.call, Change: r.change, CloudTurn: r.inCloudTurn, Alone: r.alone,
 		Visit: func(ctx context.Context, k pageKey, fn func(context.Context, *bridge.Page) error) error {
 			return r.visit(ctx, k, func(ctx context.Context, p *Page) error { return fn(ctx, p.bridge()) })

@@ -105,7 +105,7 @@ func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOpt
 	if where == presence.Away || where == presence.Coming {
 		return r.deleteAway(ctx, d, absence, o)
 	}
-	report, err := r.reclaimer().Evict(ctx, reclaim.EvictOptions{
+	report, err := r.space.Evict(ctx, reclaim.EvictOptions{
 		Pages: []pageKey{k}, Delete: true, DryRun: o.DryRun, DiscardUnsynced: o.DiscardUnsynced,
 	})
 	for _, e := range slices.Concat(report.Evicted, report.Kept) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/reclaim"
+	"github.com/ledgerd/ledger/internal/vfs"
 )
 
 // EvictError reports a page that could not be removed from this device. Reason is text for users,
@@ -25,13 +26,20 @@ func (e *EvictError) Error() string {
 // Is makes the error match ErrConflict.
 func (e *EvictError) Is(target error) bool { return target == ErrConflict }
 
-// reclaimer returns what package reclaim needs to evict pages of the repository.
-func (r *Repository) reclaimer() *reclaim.Host {
+// newSpace returns what package reclaim needs to free space of the repository, whose usage is open.
+func newSpace(r *Repository) *reclaim.Host {
 	return &reclaim.Host{
-		Disk: r.disk, Usage: r.usage, Clock: r.clock, Log: r.o.Logger, Prove: r.cloud.Prove, Where: r.pages.Where, UseOf: r.pages.UseOf, Alone: r.pages.Take, Store: r.storageOptions,
+		Disk: r.disk, Usage: r.usage, Clock: r.clock, Log: r.o.Logger, Prove: r.cloud.Prove, Where: r.pages.Where, UseOf: r.pages.UseOf,
+		Alone: r.pages.Take, Store: r.storageOptions,
 		Bucket: func() ([16]byte, bool, error) {
 			id, ok, err := r.cloud.Bucket()
 			return id, ok, err
+		},
+		Free: func() (int64, error) {
+			if r.o.InMemory {
+				return 0, reclaim.ErrUnknown
+			}
+			return vfs.FreeBytes(r.dir)
 		},
 		Visit: func(ctx context.Context, k pageKey, fn func(context.Context, *reclaim.Collector) error) error {
 			return r.visit(ctx, k, func(ctx context.Context, p *Page) error { return fn(ctx, p.shared.collector) })

@@ -84,7 +84,7 @@ func TestKeptPageGivesWay(t *testing.T) {
 		t.Error(err)
 	}
 	k = keep(t, r, ref)
-	if _, err := r.evict(ctx, reclaim.EvictOptions{FreeBytes: 1}); err != nil {
+	if _, err := r.space.Evict(ctx, reclaim.EvictOptions{FreeBytes: 1}); err != nil {
 		t.Error(err)
 	}
 	wantGone(t, k, true)

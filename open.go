@@ -16,6 +16,7 @@ import (
 	"github.com/ledgerd/ledger/internal/gate"
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/internal/reclaim"
 	"github.com/ledgerd/ledger/internal/secret"
 	"github.com/ledgerd/ledger/internal/session"
 	"github.com/ledgerd/ledger/internal/vfs"
@@ -97,7 +98,7 @@ func openOn(ctx context.Context, m machine, dir string, o Options) (*Repository,
 		r.dir = dir
 	}
 	r.disk = layout.Dir{FS: r.fs, Path: cmp.Or(r.dir, "/repository")}
-	r.pages, r.quota = newPages(r), newQuota(r)
+	r.pages = newPages(r)
 	if r.cloud, err = newCloud(r); err != nil {
 		return nil, fmt.Errorf("open repository: %w", err)
 	}
@@ -197,6 +198,8 @@ func (r *Repository) open(ctx context.Context) error {
 	if err := r.openUsage(usageDir); err != nil {
 		return err
 	}
+	r.space = newSpace(r)
+	r.quota = reclaim.NewQuota(r.space, reclaim.Limits{Bytes: r.o.Quota, Floor: r.o.FreeSpaceFloor, Values: r.o.ValueBytes})
 	return r.cloud.Open(ctx)
 }
 

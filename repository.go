@@ -37,6 +37,7 @@ type Repository struct {
 	pages    *openPages
 	rules    merging.Book
 
+	space *reclaim.Host // set by open, as quota is
 	quota *reclaim.Quota
 
 	background sync.WaitGroup // the garbage collector and the quota

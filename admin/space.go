@@ -77,7 +77,7 @@ func Usage(ctx context.Context, repo *ledger.Repository) (RepositoryUsage, error
 		return RepositoryUsage{}, fmt.Errorf("usage: %w", err)
 	}
 	u := RepositoryUsage{FreeBytes: -1}
-	if n, err := r.Free(); err == nil {
+	if n, err := r.Space.Free(); err == nil {
 		u.FreeBytes = n
 	}
 	for _, info := range infos {

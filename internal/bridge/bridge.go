@@ -37,9 +37,8 @@ type Repository struct {
 	Cloud *cloudlink.Link
 	Space *reclaim.Host
 	Quota *reclaim.Quota
-	// Free returns the free space on the disk. Gone lists the known pages that are not on this
-	// device. Store returns the options for opening the store of a page.
-	Free  func() (int64, error)
+	// Gone lists the known pages that are not on this device. Store returns the options for opening
+	// the store of a page.
 	Gone  func(context.Context) ([]presence.Gone, error)
 	Store func(base.Page) storage.Options
 

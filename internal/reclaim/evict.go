@@ -62,6 +62,8 @@ type Host struct {
 	// that the bucket is that one.
 	Bucket func() (id [16]byte, ok bool, err error)
 	Prove  func(context.Context) error
+	// Free returns how many bytes are free on the disk. Errors: ErrUnknown, those of the system.
+	Free func() (int64, error)
 	// Where and UseOf return where a page is and its use. Alone calls fn with exclusive access;
 	// leave removes the page. Errors: presence.ErrInUse, base.ErrNotFound (it is not here).
 	Where func(base.Page) (presence.State, *layout.Absence, error)

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"time"
 
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/presence"
 )
 
 // quotaEvery is how often a Quota checks the limits without a poke. quotaAgain is the first pause
@@ -26,41 +25,25 @@ var ErrUnknown = errors.New("the free space is not known")
 // evicts pages until the others are. When no more pages may be evicted, it drops values of open
 // pages.
 type Quota struct {
-	QuotaOptions
+	Limits
+	host *Host
 	wake chan struct{} // holds one token
 	turn chan struct{} // holds one token: two counts at once would free twice as much
 }
 
-// QuotaOptions are the limits of a Quota, and its means. A limit of 0 means none.
-type QuotaOptions struct {
-	// Bytes is the limit for all pages, Floor the space to keep free on the disk, and Values the
-	// limit for values of open pages.
-	Bytes, Floor, Values int64
-	Clock                clock.Clock
-	Log                  *slog.Logger
-	// Free returns how many bytes are free on the disk. Errors: ErrUnknown, those of the system.
-	Free func() (int64, error)
-	// Pages returns the pages on this device. Noted returns the size of a page, which may be the
-	// one recorded when it was closed, and Size measures it.
-	Pages       func() ([]base.Page, error)
-	Noted, Size func(base.Page) (int64, error)
-	// Evict evicts pages until the given bytes have been freed. It returns the freed bytes, the
-	// number of closed pages that cannot be evicted, and the reason of the first.
-	Evict func(ctx context.Context, bytes int64) (freed int64, kept int, reason string, err error)
-	// Drop drops values of open pages until the given bytes have been freed, or only keep bytes of
-	// values are left. It returns the freed bytes.
-	Drop func(ctx context.Context, bytes, keep int64) (freed int64, err error)
-}
+// Limits are the limits of a Quota: Bytes for all pages, Floor for the space to keep free on the
+// disk, and Values for the values of open pages. 0 means none.
+type Limits struct{ Bytes, Floor, Values int64 }
 
 // NewQuota returns a Quota that is not running.
-func NewQuota(o QuotaOptions) *Quota {
-	return &Quota{QuotaOptions: o, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+func NewQuota(h *Host, l Limits) *Quota {
+	return &Quota{Limits: l, host: h, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 }
 
 // Run enforces the limits until ctx ends: now, after each poke, and periodically. It returns at
 // once when there is no limit.
 func (q *Quota) Run(ctx context.Context) {
-	if q.Bytes == 0 && q.Floor == 0 && q.Values == 0 {
+	if q.Limits == (Limits{}) {
 		return
 	}
 	told, again := "", quotaAgain
@@ -68,7 +51,7 @@ func (q *Quota) Run(ctx context.Context) {
 		said, wait := "", quotaEvery
 		if err := q.Keep(ctx); err != nil && ctx.Err() == nil {
 			if said = err.Error(); said != told { // logged once, not every few minutes
-				q.Log.Warn("pages take more space than they may", "error", err)
+				q.host.Log.Warn("pages take more space than they may", "error", err)
 			}
 		}
 		if told = said; told == "" {
@@ -76,7 +59,7 @@ func (q *Quota) Run(ctx context.Context) {
 		} else {
 			wait, again = again, min(2*again, quotaEvery)
 		}
-		tick, release := q.Clock.After(wait)
+		tick, release := q.host.Clock.After(wait)
 		select {
 		case <-tick:
 		case <-q.wake:
@@ -106,7 +89,7 @@ func (q *Quota) Keep(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if q.Values > 0 {
-		if _, err := q.Drop(ctx, 0, q.Values); err != nil {
+		if _, err := q.drop(ctx, 0, q.Values); err != nil {
 			return err
 		}
 	}
@@ -114,25 +97,44 @@ func (q *Quota) Keep(ctx context.Context) error {
 	if err != nil || over <= 0 {
 		return err
 	}
-	freed, kept, reason, err := q.Evict(ctx, over)
+	report, err := q.host.Evict(ctx, EvictOptions{FreeBytes: over})
+	freed, kept := report.FreedBytes, report.Kept
 	if err == nil && freed < over {
 		var dropped int64
-		dropped, err = q.Drop(ctx, over-freed, 0)
+		dropped, err = q.drop(ctx, over-freed, 0)
 		freed += dropped
 	}
 	if err == nil && freed < over {
-		err = fmt.Errorf("pages take %d bytes too many, and the %d that are closed may not go: %w", over-freed, kept, base.ErrNoSpace)
-		if kept > 0 {
-			err = fmt.Errorf("%w: the first one: %s", err, reason)
+		err = fmt.Errorf("pages take %d bytes too many, and the %d that are closed may not go: %w", over-freed, len(kept), base.ErrNoSpace)
+		if len(kept) > 0 {
+			err = fmt.Errorf("%w: the first one: %s", err, kept[0].Reason)
 		}
 	}
 	return err
 }
 
+// drop drops values of open pages until the given bytes have been freed, or only keep bytes of
+// values are left. It compacts the pages, and returns the freed bytes.
+func (q *Quota) drop(ctx context.Context, bytes, keep int64) (freed int64, err error) {
+	report, err := q.host.Evict(ctx, EvictOptions{Values: true, FreeBytes: bytes, KeepBytes: keep, OpenOnly: true})
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for _, e := range report.Evicted {
+		errs = append(errs, q.host.Visit(ctx, e.Page, func(ctx context.Context, c *Collector) error {
+			done, err := c.Compact(ctx, false, nil)
+			freed += max(done.Freed+done.IndexBefore-done.IndexAfter, 0)
+			return err
+		}))
+	}
+	return freed, errors.Join(errs...)
+}
+
 // excess returns how many bytes to free.
 func (q *Quota) excess(ctx context.Context) (over int64, err error) {
 	if q.Floor > 0 {
-		free, err := q.Free()
+		free, err := q.host.Free()
 		if err != nil && !errors.Is(err, ErrUnknown) {
 			return 0, fmt.Errorf("look for free space: %w", err)
 		}
@@ -143,18 +145,28 @@ func (q *Quota) excess(ctx context.Context) (over int64, err error) {
 	if q.Bytes == 0 {
 		return over, nil
 	}
-	pages, err := q.Pages()
+	pages, err := q.host.Disk.Pages()
 	if err != nil {
 		return 0, err
 	}
-	sum, err := sumSizes(ctx, pages, q.Noted)
+	sum, err := sumSizes(ctx, pages, q.noted)
 	if err == nil && sum > q.Bytes { // recorded sizes have no checksum: one damaged size could evict all pages
-		sum, err = sumSizes(ctx, pages, q.Size)
+		sum, err = sumSizes(ctx, pages, q.host.Disk.PageSize)
 	}
 	if err != nil {
 		return 0, err
 	}
 	return max(over, sum-q.Bytes), nil
+}
+
+// noted returns the disk space of a page: the size recorded when it was closed, or the current size.
+func (q *Quota) noted(k base.Page) (int64, error) {
+	if q.host.UseOf(k) == presence.Nobody {
+		if n, err := q.host.Usage.Size(k); err != nil || n > 0 {
+			return n, err
+		}
+	}
+	return q.host.Disk.PageSize(k)
 }
 
 // sumSizes returns the total size of pages, saturated at the greatest int64.

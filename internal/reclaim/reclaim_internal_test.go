@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
@@ -54,51 +54,39 @@ func TestDamageIsToldOnce(t *testing.T) {
 	}
 }
 
-// TestQuota: what pages take beyond the bounds goes, closed pages first, then values.
-func TestQuota(t *testing.T) {
-	for name, c := range map[string]struct {
-		o            QuotaOptions
-		noted, sizes int64 // of each of 3 pages
-		canEvict     int64
-		evict, drop  int64 // what is asked for; -1 not at all
-		keep         int64
-		err          error
-	}{
-		"none":                    {noted: 100, sizes: 100, evict: -1, drop: -1},
-		"kept":                    {o: QuotaOptions{Bytes: 300}, noted: 100, sizes: 100, evict: -1, drop: -1},
-		"exceeded":                {o: QuotaOptions{Bytes: 250}, noted: 100, sizes: 100, canEvict: 100, evict: 50, drop: -1},
-		"noted without measure":   {o: QuotaOptions{Bytes: 300}, noted: math.MaxInt64 / 2, sizes: 100, evict: -1, drop: -1},
-		"values when pages stay":  {o: QuotaOptions{Bytes: 250}, noted: 100, sizes: 100, canEvict: 20, evict: 50, drop: 30},
-		"nothing may go":          {o: QuotaOptions{Bytes: 100}, noted: 100, sizes: 100, evict: 200, drop: 200, err: base.ErrNoSpace},
-		"a disk that is too full": {o: QuotaOptions{Floor: 1040}, canEvict: 40, evict: 40, drop: -1},
-		"values have a bound":     {o: QuotaOptions{Values: 7}, evict: -1, drop: 0, keep: 7},
-	} {
-		t.Run(name, func(t *testing.T) {
-			evicted, dropped, kept := int64(-1), int64(-1), int64(0)
-			o := c.o
-			o.Free = func() (int64, error) { return 1000, nil }
-			o.Pages = func() ([]base.Page, error) { return make([]base.Page, 3), nil }
-			o.Noted = func(base.Page) (int64, error) { return c.noted, nil }
-			o.Size = func(base.Page) (int64, error) { return c.sizes, nil }
-			o.Evict = func(_ context.Context, bytes int64) (int64, int, string, error) {
-				evicted = bytes
-				return c.canEvict, 1, "it is open", nil
-			}
-			o.Drop = func(_ context.Context, bytes, keep int64) (int64, error) {
-				dropped, kept = bytes, keep
-				if c.err != nil {
-					return 0, nil
-				}
-				return bytes, nil
-			}
-			if err := NewQuota(o).Keep(t.Context()); !errors.Is(err, c.err) {
-				t.Errorf("%v, want %v", err, c.err)
-			}
-			if evicted != c.evict || dropped != c.drop || kept != c.keep {
-				t.Errorf("evicted %d, dropped %d, kept %d; want %d, %d, %d", evicted, dropped, kept, c.evict, c.drop, c.keep)
-			}
-		})
+// host returns a repository on a disk with 1000 bytes free.
+func host(fs vfs.FS, c clock.Clock) *Host {
+	return &Host{
+		Disk: layout.Dir{FS: fs, Path: "/repository"}, Clock: c, Log: slog.New(slog.DiscardHandler),
+		Free: func() (int64, error) { return 1000, nil },
 	}
+}
+
+// TestQuotaOfTheDisk: without pages nothing can be freed of a disk that is too full.
+func TestQuotaOfTheDisk(t *testing.T) {
+	for floor, want := range map[int64]error{0: nil, 900: nil, 1040: base.ErrNoSpace} {
+		h := host(vfs.NewMem(), clock.System)
+		if err := NewQuota(h, Limits{Floor: floor}).Keep(t.Context()); !errors.Is(err, want) || want == nil && err != nil {
+			t.Errorf("floor %d: %v, want %v", floor, err, want)
+		}
+		h.Free = func() (int64, error) { return 0, ErrUnknown }
+		if err := NewQuota(h, Limits{Floor: floor}).Keep(t.Context()); err != nil {
+			t.Errorf("floor %d, and it is not known what is free: %v", floor, err)
+		}
+	}
+}
+
+// moody is a file system that lists its directories only the third time.
+type moody struct {
+	vfs.FS
+	looks int
+}
+
+func (m *moody) ReadDir(string) ([]vfs.Info, error) {
+	if m.looks++; m.looks == 3 {
+		return nil, nil
+	}
+	return nil, base.ErrNoSpace
 }
 
 // hasty is a clock whose timers fire at once. It tells how long they would have taken.
@@ -118,14 +106,8 @@ func (h hasty) After(d time.Duration) (<-chan time.Time, func()) {
 // then, and ever more rarely.
 func TestQuotaLooksAgain(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	looks := 0
 	c := hasty{clock.System, make(chan time.Duration)}
-	q := NewQuota(QuotaOptions{Values: 1, Clock: c, Log: slog.New(slog.DiscardHandler), Drop: func(context.Context, int64, int64) (int64, error) {
-		if looks++; looks == 3 { // the page may go
-			return 0, nil
-		}
-		return 0, base.ErrNoSpace
-	}})
+	q := NewQuota(host(&moody{FS: vfs.NewMem()}, c), Limits{Values: 1})
 	done := make(chan struct{})
 	go func() { defer close(done); q.Run(ctx) }()
 	for i, want := range []time.Duration{quotaAgain, 2 * quotaAgain, quotaEvery, quotaAgain} {
