@@ -59,7 +59,7 @@ func (s *pageStore) near(ctx context.Context, id commit.ID) ([]commit.ID, bool, 
 // mergingEnv returns what the merger of the page needs.
 func (s *pageStore) mergingEnv() merging.Env {
 	r := s.repo
-	env := merging.Env{
+	return merging.Env{
 		Session: s.env, Automatic: !r.o.ManualMerge && !r.o.ReadOnly, Jitter: r.jitter,
 		Rules: func() merging.Rules { return r.rules.Of(s.key) },
 		Fetch: func(ctx context.Context, id commit.ID) error {
@@ -69,12 +69,9 @@ func (s *pageStore) mergingEnv() merging.Env {
 			}
 			return synced.BuildTree(ctx, id)
 		},
-	}
-	if r.o.Observe != nil {
-		env.Merged = func(m merge.Merged, took time.Duration) {
+		Merged: func(m merge.Merged, took time.Duration) {
 			s.observe(Event{Kind: EventMerge, Commit: m.Commit.ID, Changes: m.Conflicts, Duration: took})
-		}
-		env.Failed = func(err error) { s.observe(Event{Kind: EventMergeFailed, Err: err}) }
+		},
+		Failed: func(err error) { s.observe(Event{Kind: EventMergeFailed, Err: err}) },
 	}
-	return env
 }

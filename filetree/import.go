@@ -31,8 +31,8 @@ type ImportOptions struct {
 	// DryRun reads no file and changes nothing: the Result says what an import would do, and has
 	// the head. A file that differs only in its modification time counts as changed.
 	DryRun bool
-	// Exclude lists files and directories to leave out of the tree, such as the repository itself.
-	Exclude []fs.FileInfo
+	// Exclude is a directory to leave out of the tree, such as the repository itself; nil for none.
+	Exclude fs.FileInfo
 	// Warn is called for each path that is left out. Nil ignores them; Result counts them.
 	Warn func(Warning)
 	// Progress is called often, on the goroutine of the caller, with the numbers of files or lines.

@@ -63,7 +63,7 @@ func (a *action) release() {
 // same order, and sends the differences.
 type walker struct {
 	base     *ledger.Snapshot
-	exclude  []fs.FileInfo
+	exclude  fs.FileInfo // nil for none
 	checksum bool
 	dry      bool // only counts what would be done, without reading files
 	send     func(action) error
@@ -185,7 +185,7 @@ func (w *walker) entry(ctx context.Context, dir *os.Root, path string, e fs.DirE
 	if err != nil {
 		return true, w.keep(path, fmt.Errorf("look at file: %w", cause(err)))
 	}
-	if slices.ContainsFunc(w.exclude, func(x fs.FileInfo) bool { return os.SameFile(x, info) }) {
+	if w.exclude != nil && os.SameFile(w.exclude, info) {
 		return false, nil
 	}
 	attributes, ok := attributesOf(info)

@@ -102,7 +102,7 @@ func (a *app) importPath(ctx context.Context, f importFlags) error {
 				return filetree.Result{}, err
 			}
 		}
-		o.Exclude = a.ownDirectory()
+		o.Exclude, _ = os.Stat(a.dir) // nil without a repository
 		p := a.startProgress(ctx, choose(f.Dry, "looking", "importing"), "files")
 		defer p.finish()
 		o.Progress = p.follow
@@ -135,10 +135,10 @@ func (a *app) isEmpty(path string, info fs.FileInfo) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("import: %w", err)
 	}
-	own := a.ownDirectory()
+	own, _ := os.Stat(a.dir) // nil without a repository
 	isOwn := func(e fs.DirEntry) bool {
 		at, err := e.Info() // the import reports the error
-		return err == nil && len(own) > 0 && os.SameFile(at, own[0])
+		return err == nil && own != nil && os.SameFile(at, own)
 	}
 	return len(slices.DeleteFunc(entries, isOwn)) == 0, nil
 }
@@ -153,14 +153,6 @@ func needKey(ctx context.Context, snap *ledger.Snapshot, prefix []byte, none err
 		return err
 	}
 	return none
-}
-
-// ownDirectory is the directory that an import leaves out: the repository.
-func (a *app) ownDirectory() []fs.FileInfo {
-	if info, err := os.Stat(a.dir); err == nil {
-		return []fs.FileInfo{info}
-	}
-	return nil
 }
 
 // importDry reports the effect of an import without making it. A page or repository that does not

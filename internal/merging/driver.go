@@ -20,7 +20,7 @@ const (
 	maxBackoff = time.Hour
 )
 
-// Env is a Driver's environment in the repository. All fields but Merged and Failed are set.
+// Env is a Driver's environment in the repository. All fields are set.
 type Env struct {
 	// Session is the environment of the page's sessions.
 	Session *session.Env
@@ -34,7 +34,7 @@ type Env struct {
 	// for the merge.
 	Fetch func(ctx context.Context, id commit.ID) error
 	// Merged is called for each durable merge, with the duration of all of them, and Failed for
-	// heads that could not be merged. Both may be nil.
+	// heads that could not be merged.
 	Merged func(m merge.Merged, took time.Duration)
 	Failed func(err error)
 }

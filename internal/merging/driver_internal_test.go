@@ -70,7 +70,8 @@ func newWorld(t *testing.T, automatic bool) *world {
 	}
 	w.driver = New(Env{
 		Session: env, Automatic: automatic, Jitter: func() uint64 { return 0 }, Rules: func() Rules { return w.rules },
-		Fetch: func(context.Context, commit.ID) error { return base.ErrNoCloud },
+		Fetch:  func(context.Context, commit.ID) error { return base.ErrNoCloud },
+		Merged: func(merge.Merged, time.Duration) {}, Failed: func(error) {},
 	})
 	w.page = session.New(env)
 	t.Cleanup(func() {

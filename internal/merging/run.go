@@ -83,9 +83,7 @@ func (m *Driver) Merge(ctx context.Context) ([]merge.Merged, error) {
 		}
 		if err != nil {
 			if ctx.Err() == nil {
-				if m.env.Failed != nil {
-					m.env.Failed(err)
-				}
+				m.env.Failed(err)
 				m.env.Session.Note(err)
 			}
 			return all, err
@@ -94,9 +92,6 @@ func (m *Driver) Merge(ctx context.Context) ([]merge.Merged, error) {
 			return all, nil
 		}
 		all = append(all, results...)
-		if m.env.Merged == nil {
-			continue
-		}
 		took := m.env.Session.Clock.Now().Sub(started)
 		for _, merged := range results {
 			m.env.Merged(merged, took)
