@@ -89,6 +89,7 @@ func (m *Driver) Merge(ctx context.Context) ([]merge.Merged, error) {
 			return all, err
 		}
 		if len(results) == 0 {
+			m.succeeded()
 			return all, nil
 		}
 		all = append(all, results...)

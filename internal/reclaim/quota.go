@@ -159,7 +159,8 @@ func (q *Quota) excess(ctx context.Context) (over int64, err error) {
 	return max(over, sum-q.Bytes), nil
 }
 
-// noted returns the disk space of a page: the size recorded when it was closed, or the current size.
+// noted returns the disk space of a page: the size recorded when it was closed, or the current
+// size.
 func (q *Quota) noted(k base.Page) (int64, error) {
 	if q.host.UseOf(k) == presence.Nobody {
 		if n, err := q.host.Usage.Size(k); err != nil || n > 0 {
