@@ -305,7 +305,7 @@ func newCloud(r *Repository) (*cloudlink.Link, error) {
 
 func newKeeper(r *Repository) *cloudlink.Keeper {
 	return cloudlink.NewKeeper(r.cloud, cloudlink.KeeperOptions{
-		OnlyOpen: r.o.Sync.OnlyOpen, Pages: r.o.Sync.OpenPages, Sync: r.syncHeld,
+		OnlyOpen: r.o.Sync.OnlyOpen, Pages: r.o.Sync.OpenPages, Sync: r.syncBy(presence.ForSync), // Evict may close the page meanwhile
 		Hold: func(ctx context.Context, k pageKey) (cloudlink.Held, error) {
 			p, err := r.keepPage(ctx, refOf(k))
 			if err != nil {

@@ -109,7 +109,7 @@ func (r *Repository) Sync(ctx context.Context, only ...PageRef) (done []PageSync
 	for _, ref := range only {
 		keys = append(keys, ref.key())
 	}
-	all, err := r.syncPages(ctx, keys, r.syncOpened)
+	all, err := r.syncPages(ctx, keys, r.syncBy(presence.ForLook))
 	for i := range all {
 		w := &all[i]
 		done = append(done, PageSync{PageRef: refOf(w.Page), Name: w.Name, Created: w.Created, State: w.State, Err: w.Err})
@@ -117,20 +117,15 @@ func (r *Repository) Sync(ctx context.Context, only ...PageRef) (done []PageSync
 	return done, err
 }
 
-// syncOpened syncs a page, which it opens for that.
-func (r *Repository) syncOpened(ctx context.Context, w *cloudlink.Work) error {
-	return r.syncPage(ctx, w, presence.ForLook, func(ctx context.Context, p *Page) error { return p.syncOne(ctx, w) })
-}
-
-// syncHeld is syncOpened for background sync: Evict may close the page meanwhile.
-func (r *Repository) syncHeld(ctx context.Context, w *cloudlink.Work) error {
-	return r.syncPage(ctx, w, presence.ForSync, func(ctx context.Context, p *Page) error { return p.syncOne(ctx, w) })
-}
-
-func (p *Page) syncOne(ctx context.Context, w *cloudlink.Work) error {
-	err := p.Sync(ctx)
-	w.State = p.shared.cloud.State(ctx)
-	return err
+// syncBy returns a function that syncs a page, which it opens with a handle of the given kind.
+func (r *Repository) syncBy(kind presence.Kind) func(context.Context, *cloudlink.Work) error {
+	return func(ctx context.Context, w *cloudlink.Work) error {
+		return r.syncPage(ctx, w, kind, func(ctx context.Context, p *Page) error {
+			err := p.Sync(ctx)
+			w.State = p.shared.cloud.State(ctx)
+			return err
+		})
+	}
 }
 
 // syncPages calls fn for pages; see cloudlink.Link.Sync. The error joins those of the pages.

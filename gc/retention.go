@@ -53,50 +53,49 @@ func Prune(ctx context.Context, p Page, policy Policy, now time.Time) ([]commit.
 	if err := policy.Check(); err != nil || policy.KeepsAll() {
 		return nil, err
 	}
-	keep := map[commit.ID]struct{}{}
+	keep := map[commit.ID]bool{}
 	for _, id := range p.Keep {
-		keep[id] = struct{}{}
+		keep[id] = true
 	}
 	oldest := now.Add(-policy.Age)
 	isOld := func(c *commit.Commit) bool { return time.Unix(0, c.Timestamp).Before(oldest) } // oldest may lie outside the range of nanoseconds
 	ofFuture := func(c *commit.Commit) bool { return time.Unix(0, c.Timestamp).After(now.Add(limits.MaxAhead)) }
-	below := map[commit.ID]struct{}{}   // parents of given-up commits that the walk has not reached
-	young := map[commit.ID]struct{}{}   // commits kept for their age that are parents of given-up ones
-	waiting := map[commit.ID]struct{}{} // heads and parents that the walk has not reached; one that was pruned stays
+	below := map[commit.ID]bool{}   // parents of given-up commits that the walk has not reached
+	young := map[commit.ID]bool{}   // commits kept for their age that are parents of given-up ones
+	waiting := map[commit.ID]bool{} // heads and parents that the walk has not reached; one that was pruned stays
 	ids := make([]commit.ID, len(p.Heads))
 	for i, h := range p.Heads {
-		keep[h.ID], waiting[h.ID] = struct{}{}, struct{}{}
+		keep[h.ID], waiting[h.ID] = true, true
 		ids[i] = h.ID
 	}
 	var gone []commit.ID
-	reached := map[commit.ID]struct{}{}
+	reached := map[commit.ID]bool{}
 	n, forked := 0, true // forked until all ways from the heads lead through one commit
 	for c, err := range commit.Walk(ctx, p.History, ids) {
 		if err != nil {
 			return nil, fmt.Errorf("decide what to keep: %w", err)
 		}
 		n++
-		reached[c.ID] = struct{}{}
-		_, kept := keep[c.ID]
-		_, isBelow := below[c.ID]
+		reached[c.ID] = true
+		isBelow := below[c.ID]
 		delete(below, c.ID)
 		delete(waiting, c.ID)
 		wasForked := forked
 		forked = forked && len(waiting) > 0
 		for _, id := range c.Parents {
-			waiting[id] = struct{}{}
+			waiting[id] = true
 		}
 		switch {
-		case kept, wasForked, c.IsFirst():
+		case keep[c.ID], wasForked, c.IsFirst():
 		case policy.Commits > 0 && n <= policy.Commits:
 		case policy.Age > 0 && !isOld(c):
 			if isBelow && !ofFuture(c) {
-				young[c.ID] = struct{}{}
+				young[c.ID] = true
 			}
 		default:
 			gone = append(gone, c.ID)
 			for _, id := range c.Parents {
-				below[id] = struct{}{}
+				below[id] = true
 			}
 		}
 	}
@@ -105,10 +104,7 @@ func Prune(ctx context.Context, p Page, policy Policy, now time.Time) ([]commit.
 		return nil, err
 	}
 	for _, id := range p.All {
-		if _, ok := reached[id]; ok || id == commit.First().ID {
-			continue
-		}
-		if _, ok := keep[id]; ok {
+		if reached[id] || keep[id] || id == commit.First().ID {
 			continue
 		}
 		c, err := p.History.Commit(ctx, id)
@@ -125,18 +121,18 @@ func Prune(ctx context.Context, p Page, policy Policy, now time.Time) ([]commit.
 // keepAbove removes from gone the commits that descend from young ones: they only look older,
 // because their clock was slow, and without them no head reaches the young commits. gone is sorted
 // by descending generation.
-func keepAbove(ctx context.Context, p Page, gone []commit.ID, young map[commit.ID]struct{}) ([]commit.ID, error) {
+func keepAbove(ctx context.Context, p Page, gone []commit.ID, young map[commit.ID]bool) ([]commit.ID, error) {
 	if len(young) == 0 {
 		return gone, nil
 	}
-	isYoung := func(id commit.ID) bool { _, ok := young[id]; return ok }
+	isYoung := func(id commit.ID) bool { return young[id] }
 	for _, id := range slices.Backward(gone) {
 		c, err := p.History.Commit(ctx, id)
 		if err != nil {
 			return nil, fmt.Errorf("decide what to keep: %w", err)
 		}
 		if slices.ContainsFunc(c.Parents, isYoung) {
-			young[id] = struct{}{}
+			young[id] = true
 		}
 	}
 	return slices.DeleteFunc(gone, isYoung), nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/admin"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -150,7 +151,7 @@ func bare(err error) error {
 	for _, sentinel := range []error{ledger.ErrNotFound, ledger.ErrInvalid, ledger.ErrTooLarge} {
 		text = strings.TrimSuffix(text, fmt.Sprintf(": %v", sentinel))
 	}
-	return &classed{text, err}
+	return base.WithClass(errors.New(text), err)
 }
 
 // size is a flag in bytes, and rate one in bytes a second. age is a time with the units of

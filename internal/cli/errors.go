@@ -19,6 +19,7 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/filetree"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/spf13/cobra"
 )
 
@@ -128,17 +129,9 @@ func (a *app) unknownVerb(of *cobra.Command, err error) error {
 	return withHint(err, "%s; %s --help lists all verbs", strings.Join(near, ", or "), a.process.Program)
 }
 
-// classed is an error with a complete text of its own, which matches a sentinel of package ledger.
-type classed struct {
-	text     string
-	sentinel error
-}
-
-func (e *classed) Error() string        { return e.text }
-func (e *classed) Is(target error) bool { return errors.Is(e.sentinel, target) }
-
+// classedf returns an error with a complete text of its own, which matches a sentinel.
 func classedf(sentinel error, format string, args ...any) error {
-	return &classed{fmt.Sprintf(format, args...), sentinel}
+	return base.WithClass(fmt.Errorf(format, args...), sentinel)
 }
 
 // found returns the error of a verb that has found damage.
