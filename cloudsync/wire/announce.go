@@ -19,7 +19,7 @@ type Announcement struct {
 //	offset  bytes  content
 //	0       1      format version: 1
 //	1       16     id of the page; zeros for the root page
-//	17             length (uvarint, 1 to 1024) and name of the ledger, length (uvarint, at most
+//	17             length (uvarint, 1 to 150) and name of the ledger, length (uvarint, at most
 //	               1024) and name of the page
 const (
 	maxAnnouncementBytes = 1 + 16 + 2 + limits.MaxLedgerNameBytes + 2 + limits.MaxPageNameBytes
