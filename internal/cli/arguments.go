@@ -73,11 +73,19 @@ func flagError(err error) error {
 	return err
 }
 
-// unknownFlag makes a usage error of an error about a flag.
+// unknownFlag makes a usage error of an error about a flag. For a former flag, the hint names its
+// replacement.
 func (a *app) unknownFlag(cmd *cobra.Command, err error) error {
 	a.verb = cmd
 	wrong := &usageError{flagError(err)}
-	if is[*pflag.NotExistError](err) {
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		name := "--" + e.GetSpecifiedName()
+		if e.GetSpecifiedShortnames() != "" {
+			name = name[1:]
+		}
+		if now := movedHint(cmd, name); now != "" {
+			return withHint(wrong, "%s", now)
+		}
 		return withHint(wrong, "%s; an argument that begins with - stands behind --", a.usageHint())
 	}
 	return wrong

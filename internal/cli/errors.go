@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -96,14 +97,14 @@ func (a *app) usage(root *cobra.Command, err error) error {
 	if is[*usageError](err) {
 		return err
 	}
-	cmd, _, findErr := root.Find(a.process.Args)
+	cmd, rest, findErr := root.Find(a.process.Args)
 	if findErr != nil || cmd == nil {
 		cmd = root
 	}
 	a.verb = cmd
 	unknown := strings.HasPrefix(err.Error(), "unknown command")
 	if unknown && cmd.HasSubCommands() {
-		return a.unknownVerb(cmd, err)
+		return a.unknownVerb(cmd, rest, err)
 	}
 	if unknown || strings.Contains(err.Error(), "arg(s)") {
 		err = fmt.Errorf("the number of arguments is wrong, want: %s", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
@@ -112,21 +113,26 @@ func (a *app) usage(root *cobra.Command, err error) error {
 }
 
 // unknownVerb adds the verbs with a similar name to an error about an unknown verb.
-func (a *app) unknownVerb(of *cobra.Command, err error) error {
+func (a *app) unknownVerb(of *cobra.Command, args []string, err error) error {
 	first, _, _ := strings.Cut(err.Error(), "\n") // cobra's suggestions follow
-	var word string
-	_, _ = fmt.Sscanf(first, "unknown command %q", &word) // without a word there are no suggestions
-	var near []string
-	for distance := 1; word != "" && len(near) == 0 && distance <= 2; distance++ {
-		of.SuggestionsMinimumDistance = distance
-		near = of.SuggestionsFor(word)
-	}
 	err = usagef("%s", first)
-	if len(near) == 0 {
-		return err
+	if i := slices.IndexFunc(args, func(arg string) bool { return strings.Contains(first, strconv.Quote(arg)) }); i >= 0 {
+		if now := movedHint(of, args[i]); now != "" {
+			return withHint(usagef("there is no verb %s any more", args[i]), "%s", now)
+		}
+		var near []string
+		for distance := 1; len(near) == 0 && distance <= 2; distance++ {
+			of.SuggestionsMinimumDistance = distance
+			near = of.SuggestionsFor(args[i])
+		}
+		for i, name := range near {
+			near[i] = of.CommandPath() + " " + name
+		}
+		if len(near) > 0 {
+			return withHint(err, "%s; %s --help lists all verbs", strings.Join(near, ", or "), a.process.Program)
+		}
 	}
-	near = objects(near, func(name string) string { return of.CommandPath() + " " + name })
-	return withHint(err, "%s; %s --help lists all verbs", strings.Join(near, ", or "), a.process.Program)
+	return err
 }
 
 // classedf returns an error with a complete text of its own, which matches a sentinel.

@@ -75,3 +75,34 @@ func helpCommand() *cobra.Command {
 		},
 	}
 }
+
+// moved maps former names of verbs and flags to descriptions of their replacements.
+var moved = map[string]string{
+	"pages":                "ls lists pages, ls LEDGER/ those of one ledger, and -l shows ids and sizes",
+	"stat":                 "inspect LEDGER/PAGE describes a page, inspect LEDGER/PAGE key KEY a key",
+	"jsck":                 "permazen check checks typed objects, --repair repairs them",
+	"show":                 "log LEDGER/PAGE --at REV -n 1 --diff shows a commit and what it changed",
+	"usage":                "status --space",
+	"prefetch":             "fetch brings a page and its values here",
+	"compact":              "gc --compact",
+	"catalog verify":       "catalog check",
+	"catalog lock --free":  "--release",
+	"evict --keep":         "--keep-values",
+	"key rotate --without": "key rm",
+	"log --all":            "--heads starts from every head",
+	"log --format":         "--ids prints ids, --oneline a line for each commit, --json objects",
+	"log --from":           "--at starts from a revision",
+	"diff --stat":          "--json has sizes",
+	"log --stat":           "--diff lists the changes, with sizes with --json",
+	"status --bars":        "--space has bars",
+	"sync --pause":         "cloud pause",
+	"sync --resume":        "cloud resume",
+	"tag --force":          "--move moves a name",
+	"tag -f":               "--move moves a name",
+	"undo --parent":        "--to says to which parent of a merge",
+}
+
+// movedHint is the entry of moved for a verb, or for a flag of a command; "" for no former name.
+func movedHint(cmd *cobra.Command, name string) string {
+	return moved[strings.TrimPrefix(cmd.CommandPath()+" ", programName+" ")+name]
+}
