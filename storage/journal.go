@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
@@ -33,10 +34,12 @@ type journaling struct {
 }
 
 // Journal collects the new pieces of one transaction. A small journal stays in memory and goes to
-// the log with its commit; a larger one streams to a segment of its own. A
-// journal belongs to one goroutine. It ends with Store.Submit or Rollback. It is a btree.Sink, and
-// a btree.Source and split.Source for the pieces of itself and of the page.
+// the log with its commit; a larger one streams to a segment of its own. It ends
+// with Store.Submit or Rollback. It is a btree.Sink, and a btree.Source and split.Source for the
+// pieces of itself and of the page. It is safe for concurrent use, since values may be read while
+// others are written; calls wait for each other, also while one waits for the disk or the network.
 type Journal struct {
+	turn  sync.Mutex // held by each call; guards what has no other guard
 	s     *Store
 	id    uint64
 	epoch uint64
@@ -130,6 +133,8 @@ func (j *Journal) find(d *object.Digest) (op, bool) {
 
 // HasPieces reports whether the journal holds pieces of values that it has not passed to the log.
 func (j *Journal) HasPieces() bool {
+	j.turn.Lock()
+	defer j.turn.Unlock()
 	return j.part != nil && slices.ContainsFunc(j.part.ops, func(o op) bool { return o.kind == recPiece && !o.digest.Kind().IsNode() })
 }
 
@@ -137,6 +142,8 @@ func (j *Journal) HasPieces() bool {
 // that the page holds already is not stored again. content is not retained. The call may wait for
 // the disk when more than about 8 MiB are unwritten.
 func (j *Journal) PutPiece(ctx context.Context, d object.Digest, content []byte) error {
+	j.turn.Lock()
+	defer j.turn.Unlock()
 	if len(content) > limits.MaxPieceBytes {
 		return fmt.Errorf("put piece %s of %d bytes: %w", d.Short(), len(content), base.ErrTooLarge)
 	}
@@ -158,6 +165,8 @@ func (j *Journal) PutPiece(ctx context.Context, d object.Digest, content []byte)
 
 // PutNode adds a tree node: as a difference to its base where that is shorter, else whole.
 func (j *Journal) PutNode(ctx context.Context, n btree.NewNode) error {
+	j.turn.Lock()
+	defer j.turn.Unlock()
 	if err := j.usable(); err != nil {
 		return err
 	}
@@ -283,7 +292,7 @@ func (j *Journal) deepen(ctx context.Context, o *op, depth uint8, script []byte)
 
 // undelta makes o a whole node and returns its content.
 func (j *Journal) undelta(ctx context.Context, o *op, script []byte) ([]byte, error) {
-	b, err := j.Node(ctx, *o.base)
+	b, err := j.node(ctx, *o.base)
 	if err != nil {
 		return nil, err
 	}
@@ -305,7 +314,7 @@ func (j *Journal) difference(ctx context.Context, n *btree.NewNode) ([]byte, uin
 	if err != nil || !ok || depth >= maxDeltaDepth {
 		return nil, 0, err
 	}
-	b, err := j.Node(ctx, n.Base)
+	b, err := j.node(ctx, n.Base)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -343,34 +352,45 @@ func (j *Journal) depthOf(d *object.Digest) (uint8, bool, error) {
 // is over, Piece fails with base.ErrTxDone, as Near and Node do: its pieces may be on the way to
 // the log.
 func (j *Journal) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
-	if err := j.usable(); err != nil {
-		return nil, err
-	}
-	if o, ok := j.find(&d); ok && o.kind == recPiece {
-		return append([]byte(nil), o.content...), nil
-	}
-	return j.s.Piece(ctx, d)
+	return j.piece(ctx, d, true)
 }
 
 // Near implements split.Far.
 func (j *Journal) Near(ctx context.Context, d object.Digest) ([]byte, error) {
+	return j.piece(ctx, d, false)
+}
+
+func (j *Journal) piece(ctx context.Context, d object.Digest, far bool) ([]byte, error) {
+	j.turn.Lock()
+	defer j.turn.Unlock()
 	if err := j.usable(); err != nil {
 		return nil, err
 	}
 	if o, ok := j.find(&d); ok && o.kind == recPiece {
 		return append([]byte(nil), o.content...), nil
 	}
-	return j.s.Near(ctx, d)
+	return j.s.piece(ctx, d, far)
 }
 
 // Bring implements split.Far.
-func (j *Journal) Bring(ctx context.Context, ds []object.Digest) error { return j.s.Bring(ctx, ds) }
+func (j *Journal) Bring(ctx context.Context, ds []object.Digest) error {
+	j.turn.Lock()
+	defer j.turn.Unlock()
+	return j.s.Bring(ctx, ds)
+}
 
 // Node returns a tree node that the journal or the page holds, as Store.Node does.
 func (j *Journal) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	j.turn.Lock()
+	defer j.turn.Unlock()
 	if err := j.usable(); err != nil {
 		return nil, err
 	}
+	return j.node(ctx, d)
+}
+
+// node is Node for a caller that holds the turn.
+func (j *Journal) node(ctx context.Context, d object.Digest) (*fb.Node, error) {
 	if n := j.s.cached(&d, j); n != nil {
 		return n, nil
 	}
@@ -382,6 +402,8 @@ func (j *Journal) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
 // with the commit, which must be among those passed to Submit with the journal. When the page has
 // the commit already, nothing is added: the first explanation of a commit counts.
 func (j *Journal) Explain(merge commit.ID, root object.Digest) {
+	j.turn.Lock()
+	defer j.turn.Unlock()
 	j.explained = append(j.explained, op{kind: recExplain, merge: &merge, digest: root})
 }
 
@@ -424,9 +446,15 @@ func (j *Journal) flushIfFull(ctx context.Context) error {
 	return j.startFlush(ctx)
 }
 
-// Flush writes the part in memory to the log, and waits until it is durable.
-// Errors are those of the disk; the journal is of no use after one.
+// Flush writes the part in memory to the log, and waits until it is durable. Errors are those of
+// the disk; the journal is of no use after one.
 func (j *Journal) Flush(ctx context.Context) error {
+	j.turn.Lock()
+	defer j.turn.Unlock()
+	return j.flush(ctx)
+}
+
+func (j *Journal) flush(ctx context.Context) error {
 	if j.part != nil && len(j.part.ops) > 0 {
 		if err := j.startFlush(ctx); err != nil {
 			return err
@@ -520,7 +548,7 @@ func (j *Journal) prepare(ctx context.Context, cs []*commit.Commit) error {
 		return err
 	}
 	if j.part != nil && j.part.batch.Bytes() > commitBytes {
-		return j.Flush(ctx)
+		return j.flush(ctx)
 	}
 	if err := j.finishFlush(); err != nil {
 		return err
@@ -562,6 +590,8 @@ func (j *Journal) endLocked() {
 // Pieces of a journal that could not be written are cut off the log where nothing else can rely on
 // them (see takeBack). Rollback does nothing after Submit or a second time.
 func (j *Journal) Rollback() {
+	j.turn.Lock()
+	defer j.turn.Unlock()
 	if j.over {
 		return
 	}

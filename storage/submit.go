@@ -87,6 +87,10 @@ func (p *Pending) Wait() error { return p.s.await(p.g) }
 // commits may rely on what was lost (I5). Submit skips commits that the page has already, and the
 // explanations of j about them. ctx bounds the wait for a fold that lags.
 func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*Pending, error) {
+	if j != nil {
+		j.turn.Lock()
+		defer j.turn.Unlock()
+	}
 	if err := s.ready(ctx, j, cs); err != nil {
 		return nil, err
 	}

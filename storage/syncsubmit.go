@@ -36,6 +36,10 @@ func (s *Store) SubmitSync(ctx context.Context, j *Journal, b *SyncBatch) (*Pend
 	if err := s.checkSync(ctx, b); err != nil {
 		return nil, fmt.Errorf("submit step of sync: %w", err)
 	}
+	if j != nil {
+		j.turn.Lock()
+		defer j.turn.Unlock()
+	}
 	if err := s.ready(ctx, j, b.commits()); err != nil {
 		return nil, err
 	}

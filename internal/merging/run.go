@@ -13,7 +13,6 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/session"
 	"github.com/ledgerd/ledger/merge"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -40,7 +39,7 @@ func (m *Driver) Wait(ctx context.Context) error {
 type run struct {
 	m       *Driver
 	rules   Rules
-	sink    *session.Sink
+	sink    *storage.Journal
 	heads   []*commit.Commit
 	cloud   *cloudsync.Standing // as of the heads or later
 	merged  []merge.Merged
@@ -134,7 +133,7 @@ func (m *Driver) once(ctx context.Context) ([]merge.Merged, error) {
 // fails too and does not rely on lost data.
 func (r *run) begin() {
 	r.rollback()
-	r.sink = session.NewSink(r.m.store().NewJournal())
+	r.sink = r.m.store().NewJournal()
 }
 
 func (r *run) rollback() {
@@ -185,7 +184,7 @@ func (r *run) env() *merge.Env {
 		},
 		Sink: r.sink,
 		Scratch: func() (merge.Sink, func()) {
-			k := session.NewSink(store.NewJournal())
+			k := store.NewJournal()
 			return k, k.Rollback
 		},
 		Table: r.m.env.Session.Table(),
@@ -245,22 +244,18 @@ func (r *run) submit(ctx context.Context) (pending *storage.Pending, err error) 
 			}
 		}
 	}
-	err = r.sink.Use(func(j *storage.Journal) (err error) { // a resolver may have left readers open
-		var cs []*commit.Commit
-		for i := range r.merged {
-			m := &r.merged[i]
-			if m.Conflicts > 0 {
-				j.Explain(m.Commit.ID, m.Explanation)
-			}
-			cs = append(cs, m.Commit)
+	var cs []*commit.Commit
+	for i := range r.merged {
+		m := &r.merged[i]
+		if m.Conflicts > 0 {
+			r.sink.Explain(m.Commit.ID, m.Explanation)
 		}
-		if err := ctx.Err(); err != nil { // also when the rules have changed
-			return err
-		}
-		pending, err = store.Submit(ctx, j, cs...)
-		return err
-	})
-	return pending, err
+		cs = append(cs, m.Commit)
+	}
+	if err := ctx.Err(); err != nil { // also when the rules have changed
+		return nil, err
+	}
+	return store.Submit(ctx, r.sink, cs...)
 }
 
 // moved reports whether the heads differ from the merged ones. The caller holds the write turn.

@@ -154,14 +154,7 @@ func (t *Tx) apply(ctx context.Context) (object.Digest, error) {
 	if t.journal.Empty() {
 		return t.root, nil
 	}
-	t.sink.mu.Lock()
-	defer t.sink.mu.Unlock()
-	var nodes btree.Source = t.sink.j
-	if !t.managed { // a managed transaction holds the write turn, for which sync may wait
-		nodes = &completedNodes{nodes, t.page, t.base}
-	}
-	tree := btree.Tree{Page: t.page.env.Store.Page(), Source: nodes, Root: t.root}
-	root, err := tree.Apply(ctx, t.sink.j, t.journal.All())
+	root, err := t.tree().Apply(ctx, t.sink, t.journal.All())
 	if err != nil {
 		t.page.note(err)
 		return root, fmt.Errorf("apply changes: %w", err)
@@ -172,7 +165,7 @@ func (t *Tx) apply(ctx context.Context) (object.Digest, error) {
 // submit makes a commit with the given root and submits it with the pieces of sink. When the parent
 // has the same root, it makes no commit, and supplies missing pieces. The caller holds the page's
 // write turn.
-func (p *Page) submit(ctx context.Context, sink *Sink, root object.Digest, parent *commit.Commit, message string) (*commit.Commit, *storage.Pending, error) {
+func (p *Page) submit(ctx context.Context, sink *storage.Journal, root object.Digest, parent *commit.Commit, message string) (*commit.Commit, *storage.Pending, error) {
 	if root == parent.Root {
 		return p.supply(ctx, sink)
 	}
@@ -185,11 +178,7 @@ func (p *Page) submit(ctx context.Context, sink *Sink, root object.Digest, paren
 	if err != nil {
 		return nil, nil, err
 	}
-	var pending *storage.Pending
-	err = sink.Use(func(j *storage.Journal) (err error) { // values of the transaction may be read meanwhile
-		pending, err = p.env.Store.Submit(ctx, j, c)
-		return err
-	})
+	pending, err := p.env.Store.Submit(ctx, sink, c)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -198,13 +187,10 @@ func (p *Page) submit(ctx context.Context, sink *Sink, root object.Digest, paren
 
 // supply submits the pieces of values in sink without a commit, if there are any. A tree with these
 // values is in the page already, so the page has lost the pieces, or only the cloud has them.
-func (p *Page) supply(ctx context.Context, sink *Sink) (_ *commit.Commit, pending *storage.Pending, err error) {
-	err = sink.Use(func(j *storage.Journal) (err error) {
-		if j.HasPieces() {
-			pending, err = p.env.Store.Submit(ctx, j)
-		}
-		return err
-	})
+func (p *Page) supply(ctx context.Context, sink *storage.Journal) (_ *commit.Commit, pending *storage.Pending, err error) {
+	if sink.HasPieces() {
+		pending, err = p.env.Store.Submit(ctx, sink)
+	}
 	return nil, pending, err
 }
 
@@ -216,7 +202,7 @@ func (p *Page) Replace(ctx context.Context, head *commit.Commit, message string,
 		return nil, err
 	}
 	defer unlock()
-	sink := NewSink(p.env.Store.NewJournal())
+	sink := p.env.Store.NewJournal()
 	defer sink.Rollback()
 	root, err := btree.Build(ctx, p.env.Store.Page(), sink, entries)
 	if err != nil {

@@ -12,6 +12,6 @@
 //
 // Page and Snapshot are safe for concurrent use. A Tx, an Iter and a Value are for one goroutine at
 // a time, except Value.ReadAt. A call enters the gate of its Page, and Close of the Page waits for
-// it; the waits of a call end when the gate closes. Locks: Page.mu is not held during I/O; the lock
-// of a Sink is, and belongs to one caller.
+// it; the waits of a call end when the gate closes. Locks: Page.mu is not held during I/O; the turn
+// of a storage.Journal is.
 package session

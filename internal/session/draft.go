@@ -13,6 +13,7 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage"
 )
 
 // The following is for merges, which read versions without a commit yet and write a part of one.
@@ -40,7 +41,7 @@ func (n *Namespace) Check(key []byte) error {
 
 // Draft returns a transaction on a commit that writes keys of a namespace. Its changes are not
 // committed: see Tx.Changes. The caller must end it with Tx.Freeze.
-func (p *Page) Draft(base *commit.Commit, sink *Sink, within *Namespace) *Tx {
+func (p *Page) Draft(base *commit.Commit, sink *storage.Journal, within *Namespace) *Tx {
 	return &Tx{page: p, base: base, managed: true, release: func() {}, root: base.Root, sink: sink, nodes: sink, within: within}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,87 +38,16 @@ type Tx struct {
 	root    object.Digest // of the tree below the changes in the journal: the base's at first
 	journal changes.Journal
 	moved   int // how many changes have gone from the journal to the tree
-	sink    *Sink
+	sink    *storage.Journal
 	nodes   btree.Source // of the tree
 	within  *Namespace   // of a Draft: the writable keys; nil for others
 	over    atomic.Bool
 }
 
-// Sink is the storage journal of a transaction or merge, locked because values may be read while
-// others are written. It is safe for concurrent use; its lock is held during I/O.
-type Sink struct {
-	mu sync.Mutex
-	j  *storage.Journal // guarded by mu
-}
-
-// NewSink returns the sink of a journal, which it then owns.
-func NewSink(j *storage.Journal) *Sink { return &Sink{j: j} }
-
-// Use calls fn with exclusive use of the journal.
-func (k *Sink) Use(fn func(*storage.Journal) error) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return fn(k.j)
-}
-
-// PutPiece implements btree.Sink, and receives the pieces of values.
-func (k *Sink) PutPiece(ctx context.Context, d object.Digest, content []byte) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.j.PutPiece(ctx, d, content)
-}
-
-// PutNode implements btree.Sink.
-func (k *Sink) PutNode(ctx context.Context, n btree.NewNode) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.j.PutNode(ctx, n)
-}
-
-// Node implements btree.Source.
-func (k *Sink) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.j.Node(ctx, d)
-}
-
-// Piece implements split.Source.
-func (k *Sink) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.j.Piece(ctx, d)
-}
-
-// Near implements split.Far.
-func (k *Sink) Near(ctx context.Context, d object.Digest) ([]byte, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.j.Near(ctx, d)
-}
-
-// Bring implements split.Far.
-func (k *Sink) Bring(ctx context.Context, ds []object.Digest) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.j.Bring(ctx, ds)
-}
-
-// Rollback discards the content of the journal.
-func (k *Sink) Rollback() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.j.Rollback()
-}
-
 // newTx makes a transaction on base. j was made before base was looked up: if the disk fails in
 // between, the commit fails too and does not rely on lost data. The caller has entered the page.
 func (p *Page) newTx(base *commit.Commit, j *storage.Journal, release func()) *Tx {
-	both := &struct { // one allocation
-		Tx
-		Sink
-	}{Tx: Tx{page: p, base: base, root: base.Root, release: release}, Sink: Sink{j: j}}
-	t := &both.Tx
-	t.sink, t.nodes = &both.Sink, &both.Sink
+	t := &Tx{page: p, base: base, root: base.Root, release: release, sink: j, nodes: j}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.txs[t] = struct{}{}
