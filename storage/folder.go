@@ -61,21 +61,20 @@ func (s *Store) noteFoldFailure(err error) {
 // begins.
 func (s *Store) waitRoom(ctx context.Context) error {
 	for {
-		told := s.noticeOf(&s.folded)
-		rows, bytes := s.over.pending()
-		if rows < s.o.FoldRows+s.o.FoldRows/2 && bytes < s.o.FoldBytes+s.o.FoldBytes/2 {
+		s.mu.Lock()
+		if s.over.rows < s.o.FoldRows+s.o.FoldRows/2 && s.over.bytes < s.o.FoldBytes+s.o.FoldBytes/2 {
+			s.mu.Unlock()
 			return nil
 		}
-		if err := s.writable(); err != nil {
-			return err
-		}
-		s.mu.Lock()
-		full := s.unfolded != nil
+		told, full, err := s.folded.wait(), s.unfolded != nil, s.writableLocked()
 		s.unfolded = nil
 		if !full {
 			s.wantFoldLocked()
 		}
 		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
 		if full {
 			if err := s.Fold(ctx); err != nil {
 				if ctx.Err() == nil {

@@ -82,19 +82,15 @@ func (s *Store) NewJournal() *Journal {
 	return j
 }
 
-func (j *Journal) filling() *journalPart {
+// add appends a record to the part that is being filled.
+func (j *Journal) add(o op, content []byte) {
 	if j.part == nil {
 		j.part, j.spare = j.spare, nil
 	}
 	if j.part == nil {
 		j.part = &journalPart{batch: segment.NewBatch(), mine: map[object.Digest]int{}}
 	}
-	return j.part
-}
-
-// add appends a record to the part that is being filled.
-func (j *Journal) add(o op, content []byte) {
-	p := j.filling()
+	p := j.part
 	header := o.appendHeader(j.header[:0])
 	switch n := p.batch.Bytes(); {
 	case n == 0:
@@ -421,11 +417,13 @@ func (j *Journal) checkExplained(cs []*commit.Commit) error {
 	return nil
 }
 
-// explanationsOf returns the records that explain the given commits.
-func (j *Journal) explanationsOf(cs []*commit.Commit) []op {
-	var out []op
+// explanationsOf returns the records of j, which may be nil, that explain the given commits.
+func (j *Journal) explanationsOf(rs []ReceivedCommit) (out []op) {
+	if j == nil {
+		return nil
+	}
 	for _, o := range j.explained {
-		if slices.ContainsFunc(cs, func(c *commit.Commit) bool { return c.ID == *o.merge }) {
+		if slices.ContainsFunc(rs, func(r ReceivedCommit) bool { return r.Commit.ID == *o.merge }) {
 			out = append(out, o)
 		}
 	}

@@ -111,10 +111,7 @@ func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*
 				ops = append(ops, s.addCommitLocked(g, r.Commit, originLocal))
 				g.news = true
 			}
-			if j == nil {
-				return ops
-			}
-			return g.add(ops, j.explanationsOf(commitsOf(fresh)))
+			return g.add(ops, j.explanationsOf(fresh))
 		},
 	})
 }
@@ -173,7 +170,10 @@ func (s *Store) submit(u submission) (*Pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := s.groupLocked() // also for an empty submission: it is durable after what it was made on
+	if s.group == nil { // also for an empty submission: it is durable after what it was made on
+		s.group = newGroup()
+	}
+	g := s.group
 	var ops []op
 	if j := u.journal; j != nil {
 		ops = j.moveLocked(g, u.room)
@@ -254,13 +254,6 @@ func (s *Store) lockForSubmit(look func() (viewed, error)) (v viewed, err error)
 		}
 		s.mu.Unlock() // a parent may be gone
 	}
-}
-
-func (s *Store) groupLocked() *group {
-	if s.group == nil {
-		s.group = newGroup()
-	}
-	return s.group
 }
 
 // headerRoom is memory for the header of a record, except for lists. A journal or a group owns it,
@@ -367,23 +360,21 @@ func (s *Store) appendGroup() {
 // appendTaken writes a group that is closed to joiners. The caller holds the append turn.
 func (s *Store) appendTaken(g *group) {
 	s.mu.Lock()
-	if err := s.poisoned; err != nil {
-		s.appending = nil
-		failed := s.failLocked(g, err)
-		s.mu.Unlock()
-		s.tellFailed(failed)
-		return
-	}
-	a := s.beginAppendLocked()
+	a, err := s.beginAppendLocked(), s.poisoned
 	s.mu.Unlock()
 
-	done, err := s.log.Main().Append(g.batch)
+	var done segment.Appended
+	if err == nil {
+		if done, err = s.log.Main().Append(g.batch); err != nil {
+			err = fmt.Errorf("append to the page's log: %w", err)
+		}
+	}
 
 	s.mu.Lock()
 	s.appending = nil
 	if err != nil {
 		s.noteFailureLocked(err)
-		failed := s.failLocked(g, fmt.Errorf("append to the page's log: %w", err))
+		failed := s.failLocked(g, err)
 		s.endAppendLocked(a)
 		s.mu.Unlock()
 		s.tellFailed(failed)

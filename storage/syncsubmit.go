@@ -73,9 +73,7 @@ func (s *Store) SubmitSync(ctx context.Context, j *Journal, b *SyncBatch) (*Pend
 				ops = append(ops, s.addCommitLocked(g, r.Commit, r.origin()))
 			}
 			ops = append(ops, s.dropInnerLocked(g, append(innerOf(fresh), b.Inner...))...)
-			if j != nil {
-				ops = g.add(ops, j.explanationsOf(commitsOf(fresh)))
-			}
+			ops = g.add(ops, j.explanationsOf(fresh))
 			g.news = g.news || len(b.Unsynced) > 0 || len(b.Unplaced) > 0
 			return g.add(ops, b.ops(unplaced, places, known))
 		},
@@ -139,15 +137,13 @@ func (s *Store) dropInnerLocked(g *group, ids []commit.ID) (ops []op) {
 	return g.add(nil, statusOps(nil, statusInner, ids))
 }
 
-func commitsOf(rs []ReceivedCommit) []*commit.Commit {
-	out := make([]*commit.Commit, len(rs))
-	for i, r := range rs {
+func (b *SyncBatch) commits() []*commit.Commit {
+	out := make([]*commit.Commit, len(b.Commits))
+	for i, r := range b.Commits {
 		out[i] = r.Commit
 	}
 	return out
 }
-
-func (b *SyncBatch) commits() []*commit.Commit { return commitsOf(b.Commits) }
 
 // checkSync refuses a step that cannot be written.
 func (s *Store) checkSync(ctx context.Context, b *SyncBatch) error {

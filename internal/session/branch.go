@@ -56,19 +56,13 @@ func (p *Page) durable(ctx context.Context, id commit.ID) (*commit.Commit, error
 	return c, p.env.Store.WaitDurable(c)
 }
 
-// follow returns the newest durable head that is from or descends from it. The caller has entered
-// the page. Errors match ErrNotFound when there is no such head, which happens only for a commit
-// that this page does not have.
-func (p *Page) follow(ctx context.Context, from *commit.Commit) (*commit.Commit, error) {
-	heads := p.env.Store.Heads()
+// newestAbove returns the newest of the heads, durable or chained ones, that is from or descends
+// from it. The caller has entered the page. Errors match ErrNotFound when there is no such head,
+// which happens only for a commit that this page does not have.
+func (p *Page) newestAbove(ctx context.Context, from *commit.Commit, heads []*commit.Commit) (*commit.Commit, error) {
 	if len(heads) == 1 {
 		return heads[0], nil
 	}
-	return p.newestAbove(ctx, from, heads)
-}
-
-// newestAbove returns the newest of several heads that is from or descends from it.
-func (p *Page) newestAbove(ctx context.Context, from *commit.Commit, heads []*commit.Commit) (*commit.Commit, error) {
 	for _, h := range heads { // no head descends from another
 		if h.ID == from.ID {
 			return h, nil
@@ -91,7 +85,7 @@ func (p *Page) newestAbove(ctx context.Context, from *commit.Commit, heads []*co
 func (p *Page) head(ctx context.Context) (*commit.Commit, error) {
 	for {
 		from := p.position.Load() // read before the heads, so that one of them is or descends from it
-		c, err := p.follow(ctx, from)
+		c, err := p.newestAbove(ctx, from, p.env.Store.Heads())
 		if err != nil {
 			return nil, err
 		}
@@ -102,16 +96,6 @@ func (p *Page) head(ctx context.Context) (*commit.Commit, error) {
 			return nil, err
 		}
 	}
-}
-
-// chainedHead returns the newest head of the session's branch, including commits in flight. The
-// caller has entered the page and holds its write turn.
-func (p *Page) chainedHead(ctx context.Context) (*commit.Commit, error) {
-	heads := p.env.Store.ChainedHeads()
-	if len(heads) == 1 {
-		return heads[0], nil
-	}
-	return p.newestAbove(ctx, p.position.Load(), heads)
 }
 
 // advance moves the position to a durable commit that this session has made or read, unless the

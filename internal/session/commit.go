@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"time"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
@@ -87,7 +86,7 @@ func (p *Page) lockHead(ctx context.Context) (head *commit.Commit, j *storage.Jo
 	// The journal is made first: if the disk fails in between, the commit fails too and does not
 	// rely on lost data.
 	j = p.env.Store.NewJournal()
-	if head, err = p.chainedHead(ctx); err != nil {
+	if head, err = p.newestAbove(ctx, p.position.Load(), p.env.Store.ChainedHeads()); err != nil {
 		j.Rollback()
 		unlock()
 		return nil, nil, nil, err
@@ -129,22 +128,27 @@ func (t *Tx) finish(ctx context.Context, unlock func(), hand func(context.Contex
 		return commit.ID{}, err
 	}
 	defer t.leave()
-	started, changes := t.page.env.now(), t.moved+t.journal.Count()
-	call := t.page.gate.Call(ctx)
+	p, started, changes := t.page, t.page.env.Clock.Now(), t.moved+t.journal.Count()
+	call := p.gate.Call(ctx)
 	defer call.Release()
 	c, pending, err := hand(call)
 	t.end()
 	unlock()
-	if err == nil && c == nil && pending != nil {
+	if err == nil && pending != nil {
 		err = pending.Wait()
+		if c != nil && p.env.Committed != nil {
+			p.env.Committed(c, changes, p.env.Clock.Now().Sub(started), err)
+		}
 	}
 	switch {
 	case err != nil:
 		return commit.ID{}, call.Explain(fmt.Errorf("commit: %w", err))
 	case c != nil:
-		return t.page.settle(c, pending, changes, started)
+		p.advance(c)
+		p.env.WantMerge()
+		return c.ID, nil
 	case t.managed || t.turn != nil:
-		return t.page.seen(t.base)
+		return p.seen(t.base)
 	}
 	return t.base.ID, nil
 }
@@ -213,20 +217,6 @@ func (p *Page) Replace(ctx context.Context, head *commit.Commit, message string,
 		err = pending.Wait()
 	}
 	return next, err
-}
-
-// settle waits until a commit is durable, and moves the handle to it.
-func (p *Page) settle(c *commit.Commit, pending *storage.Pending, changes int, started time.Time) (commit.ID, error) {
-	err := pending.Wait()
-	if p.env.Committed != nil {
-		p.env.Committed(c, changes, p.env.Clock.Now().Sub(started), err)
-	}
-	if err != nil {
-		return commit.ID{}, fmt.Errorf("commit: %w", err)
-	}
-	p.advance(c)
-	p.env.WantMerge()
-	return c.ID, nil
 }
 
 // Begin starts a transaction on the fixed commit on; the zero id means the handle's head. Other
@@ -304,7 +294,7 @@ func (t *Tx) commit(ctx context.Context) (*commit.Commit, *storage.Pending, erro
 	if root == t.base.Root {
 		return t.page.supply(ctx, t.sink)
 	}
-	took := t.ran()
+	took := t.page.env.Clock.Now().Sub(t.began)
 	if t.turn.claim() {
 		defer t.turn.unlock()
 	} else {
@@ -314,23 +304,10 @@ func (t *Tx) commit(ctx context.Context) (*commit.Commit, *storage.Pending, erro
 		}
 		defer unlock()
 	}
-	if t.failOnConflict && !t.page.isHead(t.base) {
+	isBase := func(h *commit.Commit) bool { return h.ID == t.base.ID }
+	if t.failOnConflict && !slices.ContainsFunc(t.page.env.Store.ChainedHeads(), isBase) {
 		t.page.refused.add(took)
 		return nil, nil, fmt.Errorf("another commit was made on %s meanwhile: %w", t.base.ID.Short(), base.ErrConflict)
 	}
 	return t.page.submit(ctx, t.sink, root, t.base, t.message)
-}
-
-// ran returns how long a transaction with failOnConflict has run.
-func (t *Tx) ran() time.Duration {
-	if !t.failOnConflict {
-		return 0
-	}
-	return t.page.env.Clock.Now().Sub(t.began)
-}
-
-// isHead reports whether c, which is durable, has no child, not even one in flight. The caller
-// holds the write turn.
-func (p *Page) isHead(c *commit.Commit) bool {
-	return slices.ContainsFunc(p.env.Store.ChainedHeads(), func(h *commit.Commit) bool { return h.ID == c.ID })
 }

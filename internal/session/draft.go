@@ -45,11 +45,6 @@ func (p *Page) Draft(base *commit.Commit, sink *storage.Journal, within *Namespa
 	return &Tx{page: p, base: base, managed: true, release: func() {}, root: base.Root, sink: sink, nodes: sink, within: within}
 }
 
-// Record gives key an entry, or none. Errors: those of the sink, base.ErrCorrupt, those of ctx.
-func (t *Tx) Record(ctx context.Context, key []byte, e *fb.Entry, has bool) error {
-	return t.setTo(ctx, key, e, has)
-}
-
 // Changes returns the changes in ascending order. The transaction must not change meanwhile.
 // Errors, as the last element: as Record.
 func (t *Tx) Changes(ctx context.Context) iter.Seq2[btree.Change, error] {

@@ -200,7 +200,7 @@ func (t *Tx) restore(ctx context.Context, target *commit.Commit, prefix []byte) 
 		if err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
-		if err := t.setTo(ctx, d.Key, &d.Right, d.HasRight); err != nil {
+		if err := t.Record(ctx, d.Key, &d.Right, d.HasRight); err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
 	}

@@ -56,14 +56,6 @@ type Env struct {
 	Near func(ctx context.Context, id commit.ID) ([]commit.ID, bool, error)
 }
 
-// now returns the time if Committed needs it.
-func (e *Env) now() time.Time {
-	if e.Committed == nil {
-		return time.Time{}
-	}
-	return e.Clock.Now()
-}
-
 // Page is one session on an open page. It follows its own branch; see branch.go.
 type Page struct {
 	env      *Env

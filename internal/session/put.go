@@ -20,7 +20,14 @@ func (t *Tx) Put(ctx context.Context, key, value []byte, p object.Priority) erro
 		return err
 	}
 	defer t.leave()
-	return t.put(ctx, key, value, p)
+	if len(value) <= btree.InlineLimit {
+		return t.change(ctx, &btree.Change{Entry: fb.Entry{Key: key, Value: value, Inline: true}})
+	}
+	e, err := btree.PutValue(ctx, t.sink, t.page.env.Table(), value, p)
+	if err != nil {
+		return fmt.Errorf("put: %w", err)
+	}
+	return t.Record(ctx, key, &e, true)
 }
 
 // enterPut begins a change that must then leave.
@@ -44,23 +51,6 @@ func (t *Tx) enterPut(ctx context.Context, key []byte, p object.Priority) error 
 	return nil
 }
 
-// put is Put for a caller that has entered.
-func (t *Tx) put(ctx context.Context, key, value []byte, p object.Priority) error {
-	if len(value) <= btree.InlineLimit {
-		return t.change(ctx, &btree.Change{Entry: fb.Entry{Key: key, Value: value, Inline: true}})
-	}
-	e, err := btree.PutValue(ctx, t.sink, t.page.env.Table(), value, p)
-	return t.set(ctx, key, e, err)
-}
-
-// set records the entry of a stored value, unless storing it failed.
-func (t *Tx) set(ctx context.Context, key []byte, e fb.Entry, err error) error {
-	if err != nil {
-		return fmt.Errorf("put: %w", err)
-	}
-	return t.setTo(ctx, key, &e, true)
-}
-
 // PutReader stores the bytes of r until io.EOF under key. size is their number, or -1 when unknown;
 // a different number is ErrInvalid. The value is streamed. r is not closed. When PutReader fails,
 // also because r failed, the transaction is unchanged. ctx does not interrupt a blocking Read of r.
@@ -79,7 +69,10 @@ func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64,
 	call := t.page.gate.Call(ctx)
 	defer call.Release()
 	e, err := btree.PutReader(call, t.sink, t.page.env.Table(), NewSizedReader(r, size), p)
-	return call.Explain(t.set(call, key, e, err))
+	if err != nil {
+		return call.Explain(fmt.Errorf("put: %w", err))
+	}
+	return call.Explain(t.Record(call, key, &e, true))
 }
 
 // SizedReader fails if r does not have the declared length; -1 allows any length.

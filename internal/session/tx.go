@@ -102,8 +102,8 @@ func (t *Tx) change(ctx context.Context, c *btree.Change) error {
 	return nil
 }
 
-// setTo records a change that gives a key an entry, or none.
-func (t *Tx) setTo(ctx context.Context, key []byte, e *fb.Entry, has bool) error {
+// Record gives key an entry, or none. Errors: those of the journal, base.ErrCorrupt, those of ctx.
+func (t *Tx) Record(ctx context.Context, key []byte, e *fb.Entry, has bool) error {
 	c := btree.Change{Delete: !has, Entry: *e}
 	c.Entry.Key = key
 	return t.change(ctx, &c)

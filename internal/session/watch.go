@@ -113,7 +113,7 @@ func (p *Page) lookAbove(ctx context.Context, c *commit.Commit) (next *commit.Co
 				return err
 			}
 			changed = p.env.Store.HeadsChanged() // taken before the heads are read
-			head, err := p.follow(call, c)
+			head, err := p.newestAbove(call, c, p.env.Store.Heads())
 			if err != nil {
 				return fmt.Errorf("follow the branch of commit %s: %w", c.ID.Short(), err)
 			}
