@@ -126,12 +126,17 @@ func (c *checker) problem(err error) error {
 	if !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrNotFound) && !errors.Is(err, base.ErrUnsupported) {
 		return err
 	}
+	c.record(err)
+	return nil
+}
+
+// record records an error about corrupt data.
+func (c *checker) record(err error) {
 	if len(c.report.Problems) >= maxProblems {
 		c.report.More = true
-		return nil
+		return
 	}
 	c.report.Problems = append(c.report.Problems, err)
-	return nil
 }
 
 func (c *checker) run() error {

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"slices"
 
-	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -19,36 +18,25 @@ func (c *checker) compareRows() error {
 				bucketCommits, bucketHeads, bucketMerges, bucketConflicts, bucketTreeless, bucketShallow, bucketTags, bucketUnsynced, bucketNewTags, bucketMetadata,
 				bucketLocal, bucketCloud,
 			} {
-				if err := c.compareFamily(family, have, want); err != nil {
-					return err
-				}
+				c.compareFamily(family, have, want)
 			}
-			if err := c.checkState(have); err != nil {
-				return err
-			}
-			if err := c.compareObjects(have, want); err != nil {
-				return err
-			}
-			if err := c.checkNumbers(have); err != nil {
-				return err
-			}
-			if err := c.checkSums(have); err != nil {
-				return err
-			}
-			return c.checkDestinations(have)
+			c.checkState(have)
+			c.compareObjects(have, want)
+			c.checkNumbers(have)
+			c.checkSums(have)
+			c.checkDestinations(have)
+			return nil
 		})
 	})
 }
 
 // problemRow records that a row differs from the log.
-func (c *checker) problemRow(family, key, what string) error {
-	return c.problem(&base.CorruptError{Where: "page.db row " + family + "/", Key: key, Got: what})
-}
+func (c *checker) problemRow(family, key, what string) { c.record(badRow(family, key, what)) }
 
 // compareFamily compares the rows of a family. Those whose keys are numbers of pieces are compared
 // by the digests. Where compaction has retired segments, the log may give rows for pieces that are
 // not held.
-func (c *checker) compareFamily(family string, have, want index.Tx) error {
+func (c *checker) compareFamily(family string, have, want index.Tx) {
 	for k, v := range rowsOf(have, family) {
 		c.report.Rows++
 		what, key, name := "", k, hex.EncodeToString(k)
@@ -65,11 +53,8 @@ func (c *checker) compareFamily(family string, have, want index.Tx) error {
 		case !bytes.Equal(v, w):
 			what = "a value that is not what the log gives"
 		}
-		if what == "" {
-			continue
-		}
-		if err := c.problemRow(family, name, what); err != nil {
-			return err
+		if what != "" {
+			c.problemRow(family, name, what)
 		}
 	}
 	for k := range rowsOf(want, family) {
@@ -80,15 +65,11 @@ func (c *checker) compareFamily(family string, have, want index.Tx) error {
 				continue
 			}
 		}
-		if have.Bucket(family).Get(key) != nil {
-			continue
-		}
-		c.report.Rows++
-		if err := c.problemRow(family, name, "the row is missing"); err != nil {
-			return err
+		if have.Bucket(family).Get(key) == nil {
+			c.report.Rows++
+			c.problemRow(family, name, "the row is missing")
 		}
 	}
-	return nil
 }
 
 // isNumbered reports whether the keys of a family are numbers of pieces.
@@ -111,22 +92,17 @@ func translate(k []byte, from, to index.Tx) (key []byte, name string, ok bool) {
 }
 
 // compareObjects compares the rows of objects and, for each, the references to it.
-func (c *checker) compareObjects(have, want index.Tx) error {
+func (c *checker) compareObjects(have, want index.Tx) {
 	hb, wb := have.Bucket(bucketObjects), want.Bucket(bucketObjects)
 	for k := range rowsWith(hb, nil) {
 		if wb.Get(k) == nil && !c.saysNothing(have, k) {
-			if err := c.problemRow(bucketObjects, hex.EncodeToString(k), "a row that the log does not give"); err != nil {
-				return err
-			}
+			c.problemRow(bucketObjects, hex.EncodeToString(k), "a row that the log does not give")
 		}
 	}
 	for k, v := range rowsWith(wb, nil) {
 		c.report.Rows++
-		if err := c.compareObject(k, v, have, want); err != nil {
-			return err
-		}
+		c.compareObject(k, v, have, want)
 	}
-	return nil
 }
 
 // saysNothing reports whether a row only gives a number to a piece that is neither held nor
@@ -140,38 +116,41 @@ func (c *checker) saysNothing(tx index.Tx, k []byte) bool {
 	return err == nil && !row.held && !row.dead && !hasPrefix(tx.Bucket(bucketRefs).Cursor(), appendNumber(nil, row.number))
 }
 
-func (c *checker) compareObject(k, wantRow []byte, have, want index.Tx) error {
+func (c *checker) compareObject(k, wantRow []byte, have, want index.Tx) {
 	d, ok := digestOf(k)
 	if !ok {
-		return c.problemRow(bucketObjects, hex.EncodeToString(k), "no digest")
+		c.problemRow(bucketObjects, hex.EncodeToString(k), "no digest")
+		return
 	}
 	haveRow := have.Bucket(bucketObjects).Get(k)
 	if haveRow == nil {
-		return c.compareGarbage(d, have, want)
+		c.compareGarbage(d, have, want)
+		return
 	}
 	h, hok := parseObjectRow(haveRow)
 	w, wok := parseObjectRow(wantRow)
 	if !hok || !wok {
-		return c.problemRow(bucketObjects, d.String(), "bad value")
+		c.problemRow(bucketObjects, d.String(), "bad value")
+		return
 	}
 	hd, ok := numberDigest(have, h.number)
 	if !ok || hd != d {
-		return c.problemRow(bucketNumbers, d.String(), "a number that stands for another piece")
+		c.problemRow(bucketNumbers, d.String(), "a number that stands for another piece")
+		return
 	}
-	return c.comparePlace(d, &h, &w, have, want)
+	c.comparePlace(d, &h, &w, have, want)
 }
 
 // compareGarbage compares a piece that page.db does not hold with the log: records of garbage stay
 // until their segment is retired, although the record that made the piece garbage is gone.
-func (c *checker) compareGarbage(d object.Digest, have, want index.Tx) error {
+func (c *checker) compareGarbage(d object.Digest, have, want index.Tx) {
 	needed, err := needed(d, have, want, map[object.Digest]bool{})
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		c.record(err)
+	case needed:
+		c.problemRow(bucketObjects, d.String(), "the row is missing")
 	}
-	if needed {
-		return c.problemRow(bucketObjects, d.String(), "the row is missing")
-	}
-	return nil
 }
 
 // needed reports whether a commit with a tree needs a piece, by the references of the log from what
@@ -213,15 +192,14 @@ func holds(tx index.Tx, d *object.Digest) bool {
 
 // comparePlace compares a piece that has a row. Of several records of a piece any may count, and a
 // dropped or deleted piece may be there again: compaction may have removed the others.
-func (c *checker) comparePlace(d object.Digest, h, w *objectRow, have, want index.Tx) error {
+func (c *checker) comparePlace(d object.Digest, h, w *objectRow, have, want index.Tx) {
 	stored := h.held || h.dead
 	switch {
 	case h.held && !w.held, h.dead && !w.held && !w.dead:
-		return c.problemRow(bucketObjects, d.String(), "a piece that the log does not give")
+		c.problemRow(bucketObjects, d.String(), "a piece that the log does not give")
+		return
 	case !h.held && w.held && d.Kind().IsNode() && !h.dead:
-		if err := c.compareGarbage(d, have, want); err != nil {
-			return err
-		}
+		c.compareGarbage(d, have, want)
 	case stored && (h.place != w.place || h.kind != w.kind):
 		var err error
 		if h.kind == recDelta {
@@ -230,27 +208,28 @@ func (c *checker) comparePlace(d object.Digest, h, w *objectRow, have, want inde
 			_, err = c.s.stored(&d, &located{kind: h.kind, place: h.place})
 		}
 		if err != nil {
-			if err := c.problemRow(bucketObjects, d.String(), "a place that is not what the log gives"); err != nil {
-				return err
-			}
-			return nil
+			c.problemRow(bucketObjects, d.String(), "a place that is not what the log gives")
+			return
 		}
 	}
 	if stored && h.kind == recDelta {
 		base, ok := numberDigest(have, h.base)
 		if !ok {
-			return c.problemRow(bucketObjects, d.String(), "a base that is not what the log gives")
+			c.problemRow(bucketObjects, d.String(), "a base that is not what the log gives")
+			return
 		}
 		sources, err := objectSources(have, h.base, refBase)
 		if err != nil {
-			return c.problem(err)
+			c.record(err)
+			return
 		}
 		to, _, err := readObjectRow(have, &base)
 		if _, found := slices.BinarySearchFunc(sources, d, object.Digest.Compare); err != nil || !found || !to.held && !to.dead {
-			return c.problemRow(bucketRefs+"/"+base.String()+"/object", "", "references that are not what the objects give")
+			c.problemRow(bucketRefs+"/"+base.String()+"/object", "", "references that are not what the objects give")
+			return
 		}
 	}
-	return c.compareRefs(d, have, want, h.number, w.number)
+	c.compareRefs(d, have, want, h.number, w.number)
 }
 
 // rowLocator finds pieces by the rows of a transaction.
@@ -261,24 +240,21 @@ func (r rowLocator) locate(d *object.Digest, dead bool) (located, bool, error) {
 }
 
 // checkState finds unexpected rows beside the state.
-func (c *checker) checkState(have index.Tx) error {
+func (c *checker) checkState(have index.Tx) {
 	for k := range rowsOf(have, bucketState) {
-		if c.report.Rows++; bytes.Equal(k, stateKey) {
-			continue
-		}
-		if err := c.problemRow(bucketState, string(k), "a row that nothing has put there"); err != nil {
-			return err
+		if c.report.Rows++; !bytes.Equal(k, stateKey) {
+			c.problemRow(bucketState, string(k), "a row that nothing has put there")
 		}
 	}
-	return nil
 }
 
 // checkNumbers finds numbers that were never given. compareObjects has checked the numbers of
 // pieces.
-func (c *checker) checkNumbers(have index.Tx) error {
+func (c *checker) checkNumbers(have index.Tx) {
 	st, err := parseState(have.Bucket(bucketState).Get(stateKey))
 	if err != nil {
-		return c.problem(err)
+		c.record(err)
+		return
 	}
 	for k, v := range rowsOf(have, bucketNumbers) {
 		c.report.Rows++
@@ -289,58 +265,53 @@ func (c *checker) checkNumbers(have index.Tx) error {
 		case readNumber(k) >= st.next:
 			what = "a number that was not given"
 		}
-		if what == "" {
-			continue
-		}
-		if err := c.problemRow(bucketNumbers, hex.EncodeToString(k), what); err != nil {
-			return err
+		if what != "" {
+			c.problemRow(bucketNumbers, hex.EncodeToString(k), what)
 		}
 	}
-	return nil
 }
 
 // compareRefs compares the references to one destination.
-func (c *checker) compareRefs(d object.Digest, have, want index.Tx, hn, wn uint64) error {
+func (c *checker) compareRefs(d object.Digest, have, want index.Tx, hn, wn uint64) {
 	family := bucketRefs + "/" + d.String() + "/"
 	hids, wids := commitSources(have, hn), commitSources(want, wn)
 	if !slices.EqualFunc(hids, wids, bytes.Equal) {
-		if err := c.problemRow(family+"commit", "", "references that are not what the commits give"); err != nil {
-			return err
-		}
+		c.problemRow(family+"commit", "", "references that are not what the commits give")
 	}
 	for _, typ := range []byte{refEager, refLazy} { // comparePlace sees to bases
 		hs, err := objectSources(have, hn, typ)
 		if err != nil {
-			return c.problem(err)
+			c.record(err)
+			return
 		}
 		ws, err := objectSources(want, wn, typ)
 		if err != nil {
-			return c.problem(err)
+			c.record(err)
+			return
 		}
 		ws = slices.DeleteFunc(ws, func(s object.Digest) bool {
 			_, given := slices.BinarySearchFunc(hs, s, object.Digest.Compare)
 			return !given && !holds(have, &s)
 		})
 		if !slices.Equal(hs, ws) {
-			if err := c.problemRow(family+"object", "", "references that are not what the objects give"); err != nil {
-				return err
-			}
+			c.problemRow(family+"object", "", "references that are not what the objects give")
 		}
 	}
-	return nil
 }
 
 // checkSums compares the references of each block with their sum. It goes from one block that has
 // rows to the next: a damaged row may name any block.
-func (c *checker) checkSums(have index.Tx) error {
+func (c *checker) checkSums(have index.Tx) {
 	cur, sums := have.Bucket(bucketRefs).Cursor(), have.Bucket(bucketRefSums).Cursor()
 	const end = (1 << (8 * numberSize)) / sumBlock // of blocks that rows can name
 	if k, _ := cur.First(); k != nil && len(k) < numberSize {
-		return c.problem(badRow(bucketRefs, hex.EncodeToString(k), "bad key"))
+		c.problemRow(bucketRefs, hex.EncodeToString(k), "bad key")
+		return
 	}
 	for k, _ := sums.First(); k != nil; k, _ = sums.Next() {
 		if len(k) != numberSize || readNumber(k) >= end {
-			return c.problem(badRow(bucketRefSums, hex.EncodeToString(k), "bad key"))
+			c.problemRow(bucketRefSums, hex.EncodeToString(k), "bad key")
+			return
 		}
 	}
 	for n := uint64(0); n < end; n++ {
@@ -348,30 +319,29 @@ func (c *checker) checkSums(have index.Tx) error {
 		if k, _ := cur.Seek(appendNumber(nil, n*sumBlock)); len(k) >= numberSize {
 			next = blockOf(readNumber(k))
 		} else if k != nil {
-			return c.problem(badRow(bucketRefs, hex.EncodeToString(k), "bad key"))
+			c.problemRow(bucketRefs, hex.EncodeToString(k), "bad key")
+			return
 		}
 		if k, _ := sums.Seek(appendNumber(nil, n)); k != nil {
 			next = min(next, readNumber(k))
 		}
 		if n = next; n == end {
-			return nil
+			return
 		}
 		if _, err := readBlock(have, cur, n, nil); err != nil {
-			if err := c.problem(err); err != nil {
-				return err
-			}
+			c.record(err)
 		}
 	}
-	return nil
 }
 
 // checkDestinations finds references to destinations without a row of objects. compareRefs has
 // checked the others.
-func (c *checker) checkDestinations(have index.Tx) error {
+func (c *checker) checkDestinations(have index.Tx) {
 	var last []byte // the beginning of the key before: the destination and the type
 	for k := range rowsOf(have, bucketRefs) {
 		if len(k) <= numberSize {
-			return c.problem(badRow(bucketRefs, hex.EncodeToString(k), "bad key"))
+			c.problemRow(bucketRefs, hex.EncodeToString(k), "bad key")
+			return
 		}
 		if k[numberSize] == refCommit || !bytes.Equal(last, k[:numberSize+1]) {
 			c.report.Rows++
@@ -383,10 +353,7 @@ func (c *checker) checkDestinations(have index.Tx) error {
 		d, ok := numberDigest(have, readNumber(k))
 		row, _, err := readObjectRow(have, &d)
 		if !ok || err != nil || row.number != readNumber(k) {
-			if err := c.problemRow(bucketRefs, hex.EncodeToString(k), "references of other destinations than the log gives"); err != nil {
-				return err
-			}
+			c.problemRow(bucketRefs, hex.EncodeToString(k), "references of other destinations than the log gives")
 		}
 	}
-	return nil
 }
