@@ -599,8 +599,9 @@ func (c *compaction) append(b *segment.Batch, ops []op) (number uint64, err erro
 		s.noteFailure(err)
 		return 0, err
 	}
-	setPlaces(ops, done)
-	s.over.add(ops, done.BatchInfo)
+	s.mu.Lock()
+	s.over.settleLocked([][]op{ops}, done)
+	s.mu.Unlock()
 	if c.r.Freed -= int64(done.End - done.Start); done.Start == emptyBytes {
 		c.r.Freed -= emptyBytes
 	}

@@ -192,10 +192,3 @@ func (c *compaction) deleteBases(ctx context.Context, dead []uint64) error {
 	}
 	return nil
 }
-
-// setPlaces assigns records their places.
-func setPlaces(ops []op, done segment.Appended) {
-	for i := range ops {
-		ops[i].place, ops[i].number, ops[i].ord = done.Places[i], done.Number, uint32(i)
-	}
-}

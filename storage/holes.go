@@ -127,8 +127,6 @@ func (s *Store) mendedTree(ctx context.Context, id commit.ID) (absent, whole boo
 			return true, false, err
 		}
 	}
-	if whole, err = s.TreeWhole(ctx, c); err != nil || !whole {
-		return false, false, err
-	}
-	return false, true, nil
+	whole, err = s.TreeWhole(ctx, c)
+	return false, whole, err
 }

@@ -23,12 +23,15 @@ func (o *op) order() (number uint64, ord uint32) {
 	return o.number, o.ord
 }
 
-// after reports whether a record follows another in the log.
-func (o *op) after(other *op) bool {
+// compare compares the positions of two records in the log.
+func (o *op) compare(other *op) int {
 	n, ord := o.order()
 	than, thanOrd := other.order()
-	return cmp.Or(cmp.Compare(n, than), cmp.Compare(ord, thanOrd)) > 0
+	return cmp.Or(cmp.Compare(n, than), cmp.Compare(ord, thanOrd))
 }
+
+// after reports whether a record follows another in the log.
+func (o *op) after(other *op) bool { return o.compare(other) > 0 }
 
 func (t touch) after(u touch) bool {
 	if t.o == u.o {
@@ -51,7 +54,9 @@ func (o *op) touchedBy(fn func(i int, d *object.Digest)) {
 // its place.
 func (ov *overlay) showSyncLocked(o *op) {
 	if o.kind == recPruned {
-		ov.showPrunedLocked(o)
+		for _, id := range o.sync.ids { // hidden until they are received again
+			ov.pruned[id] = o
+		}
 	}
 	o.touchedBy(func(i int, d *object.Digest) {
 		t := touch{o, int32(i)}
@@ -62,13 +67,6 @@ func (ov *overlay) showSyncLocked(o *op) {
 		}
 		ov.touched[*d] = slices.Insert(list, at, t)
 	})
-}
-
-// showPrunedLocked hides commits, until they are received again.
-func (ov *overlay) showPrunedLocked(o *op) {
-	for _, id := range o.sync.ids {
-		ov.pruned[id] = o
-	}
 }
 
 // untouchedLocked returns the touches of a piece without t.
@@ -93,17 +91,14 @@ func (ov *overlay) hideSyncLocked(o *op) {
 	})
 }
 
-// pieceEvent is the effect of a pending record on a piece.
+// pieceEvent is a copy of a pending record about a piece, which is entry i of a sync record.
 type pieceEvent struct {
-	number uint64 // see op.order
-	ord    uint32
-	kind   byte
-	place  CloudPlace // of recPlaces
-	stored located    // of recPiece
+	op
+	i int32
 }
 
-// events returns the effects of pending records on pieces, by index in ds: nothing for most. folds
-// counts calls of drop.
+// events returns the pending records about pieces, by index in ds: nothing for most. folds counts
+// calls of drop.
 func (ov *overlay) events(ds []object.Digest) (of map[int][]pieceEvent, folds uint64) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
@@ -118,27 +113,16 @@ func (ov *overlay) events(ds []object.Digest) (of map[int][]pieceEvent, folds ui
 	return of, ov.folds
 }
 
-// eventsLocked returns the effects of pending records on a piece, in the order of the log.
+// eventsLocked returns the pending records about a piece, in the order of the log.
 func (ov *overlay) eventsLocked(d *object.Digest) (out []pieceEvent) {
-	add := func(o *op) *pieceEvent {
-		e := pieceEvent{kind: o.kind}
-		e.number, e.ord = o.order()
-		out = append(out, e)
-		return &out[len(out)-1]
-	}
 	for o := ov.storedLocked(d); o != nil; o = o.next {
 		if o.digest == *d {
-			add(o).stored = o.located()
+			out = append(out, pieceEvent{op: *o})
 		}
 	}
 	for _, t := range ov.touched[*d] {
-		e := add(t.o)
-		if t.o.kind == recPlaces {
-			e.place = t.o.sync.places[t.i].Place
-		}
+		out = append(out, pieceEvent{*t.o, t.i})
 	}
-	slices.SortStableFunc(out, func(a, b pieceEvent) int {
-		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.ord, b.ord))
-	})
+	slices.SortStableFunc(out, func(a, b pieceEvent) int { return a.compare(&b.op) })
 	return out
 }

@@ -20,35 +20,21 @@ type pieceState struct {
 	place  CloudPlace // valid when placed
 }
 
-// store applies a record that stores the piece or node: the last one counts, as for
-// objectRow.after.
-func (st *pieceState) store(at located) {
-	if !st.held || at.kind != recDelta { // with the same base, both places are right
-		st.held, st.at = true, at
-	}
-}
-
-func (st *pieceState) put(p CloudPlace) { st.placed, st.place = true, p }
-
-// unplace removes the place: a held piece is local again.
-func (st *pieceState) unplace() { st.placed, st.place = false, CloudPlace{} }
-
-// give gives the content up; the place stays.
-func (st *pieceState) give() { st.held, st.at = false, located{} }
-
 // apply applies pending records. Each sets what it is about, whatever the state before, so that
 // they may be applied to rows that reflect some of them.
 func (st *pieceState) apply(events []pieceEvent) {
 	for i := range events {
 		switch e := &events[i]; e.kind {
-		case recPiece, recNode, recDelta:
-			st.store(e.stored)
+		case recPiece, recNode, recDelta: // the last one counts, as for objectRow.after
+			if !st.held || e.kind != recDelta { // with the same base, both places are right
+				st.held, st.at = true, e.located()
+			}
 		case recPlaces:
-			st.put(e.place)
-		case recUnplaced:
-			st.unplace()
-		case recDropped, recDeleted:
-			st.give()
+			st.placed, st.place = true, e.sync.places[e.i].Place
+		case recUnplaced: // a held piece is local again
+			st.placed, st.place = false, CloudPlace{}
+		case recDropped, recDeleted: // the place stays
+			st.held, st.at = false, located{}
 		}
 	}
 }
