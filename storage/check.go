@@ -255,14 +255,10 @@ func (c *checker) history() error {
 	if err := c.explanations(); err != nil {
 		return err
 	}
-	if err := c.tags(); err != nil {
-		return err
-	}
+	c.tags()
 	for _, h := range c.heads {
 		if _, err := lookUpCommit(c.tx, h.ID); err != nil {
-			if err := c.problem(fmt.Errorf("head %s: %w", h.ID, err)); err != nil {
-				return err
-			}
+			c.record(fmt.Errorf("head %s: %w", h.ID, err))
 		}
 	}
 	return nil
@@ -297,19 +293,16 @@ func (c *checker) explanations() error {
 }
 
 // tags verifies that the commits of the tags exist.
-func (c *checker) tags() error {
+func (c *checker) tags() {
 	for k, v := range rowsOf(c.tx, bucketTags) {
 		id, err := parseTagRow(string(k), v)
-		if err != nil {
-			return err
+		if err == nil {
+			_, err = lookUpCommit(c.tx, id)
 		}
-		if _, err := lookUpCommit(c.tx, id); err != nil {
-			if err := c.problem(fmt.Errorf("tag %q: %w", k, err)); err != nil {
-				return err
-			}
+		if err != nil {
+			c.record(fmt.Errorf("tag %q: %w", k, err))
 		}
 	}
-	return nil
 }
 
 // lookUpCommit returns a commit from the fresh index. The page's own index may be damaged: reading

@@ -61,16 +61,13 @@ type Journal struct {
 	relies reliance            // guarded by Store.mu
 }
 
-// journalPart is a batch with its records, and the position of each record's content in the batch.
+// journalPart is a batch of pieces and nodes with its records, in the same order.
 type journalPart struct {
 	batch *segment.Batch
 	grown bool // batch has room for streamBytes
 	ops   []op
-	spans []span
 	mine  map[object.Digest]int // index into ops of the stored pieces
 }
-
-type span struct{ header, record int }
 
 // NewJournal begins a journal. It must end with Submit or Rollback.
 func (s *Store) NewJournal() *Journal {
@@ -91,7 +88,6 @@ func (j *Journal) add(o op, content []byte) {
 		j.part = &journalPart{batch: segment.NewBatch(), mine: map[object.Digest]int{}}
 	}
 	p := j.part
-	header := o.appendHeader(j.header[:0])
 	switch n := p.batch.Bytes(); {
 	case n == 0:
 		p.batch.Grow(smallBytes)
@@ -99,8 +95,7 @@ func (j *Journal) add(o op, content []byte) {
 		p.grown = true // it will reach streamBytes: grow at once, to copy no more
 		p.batch.Grow(streamBytes - n + 2*limits.MaxPieceBytes)
 	}
-	i := p.batch.Add(o.kind, header, content)
-	p.spans = append(p.spans, span{header: len(header), record: i})
+	j.header.add(p.batch, &o, content)
 	p.ops = append(p.ops, o)
 	if o.stored() {
 		p.mine[o.digest] = len(p.ops) - 1
@@ -109,7 +104,11 @@ func (j *Journal) add(o op, content []byte) {
 
 // content returns the content of record i of the part, after its header.
 func (p *journalPart) content(i int) []byte {
-	return p.batch.Payload(p.spans[i].record)[p.spans[i].header:]
+	header := object.DigestSize
+	if p.ops[i].kind == recDelta {
+		header += object.DigestSize + 1
+	}
+	return p.batch.Payload(i)[header:]
 }
 
 // find returns a piece that the journal holds in memory.
@@ -243,7 +242,7 @@ func (j *Journal) dropHeld(ctx context.Context) error {
 		return err
 	}
 	old := *p
-	p.batch, p.ops, p.spans = segment.NewBatch(), p.ops[:0], p.spans[:0] // in the memory of old, which is ahead
+	p.batch, p.ops = segment.NewBatch(), p.ops[:0] // in the memory of old, which is ahead
 	p.batch.Grow(old.batch.Bytes())
 	clear(p.mine)
 	depths := map[object.Digest]uint8{} // of nodes that are not stored as deep as the journal assumed
@@ -503,7 +502,7 @@ func (j *Journal) finishFlush() error {
 	if b := j.busy; b != nil && j.err == nil {
 		b.batch.Reset()
 		clear(b.mine)
-		j.spare = &journalPart{batch: b.batch, grown: b.grown, mine: b.mine, spans: b.spans[:0], ops: make([]op, 0, len(b.ops))}
+		j.spare = &journalPart{batch: b.batch, grown: b.grown, mine: b.mine, ops: make([]op, 0, len(b.ops))}
 	}
 	j.busy, j.wait = nil, nil
 	return j.err
@@ -566,7 +565,7 @@ func (j *Journal) moveLocked(g *group, more int) []op {
 		}
 		for i := range p.ops {
 			if !first {
-				g.batch.Add(p.ops[i].kind, p.batch.Payload(p.spans[i].record))
+				g.batch.Add(p.ops[i].kind, p.batch.Payload(i))
 			}
 			ops[i] = p.ops[i]
 			ops[i].content = p.content(i)
