@@ -1,5 +1,5 @@
-// Package clock is the only place that reads the wall clock. All other code takes a Clock, so that
-// a test controls the time.
+// Package clock is the only place that reads the wall clock, so that a test controls the time. The
+// wait for the lock of a repository is an exception: another process ends it.
 package clock
 
 import "time"
