@@ -51,15 +51,14 @@ type bodyStep struct {
 	placed  map[epoch.Commit]Placed
 	bare    map[commit.ID]bool // treeless commits without a child in the body
 	// below are commits on which others of the entry stand. explained are those whose explanation
-	// was received. again are commits that were here, and get their trees. size is the length of
-	// the batch's commits.
-	below, explained, again map[commit.ID]bool
-	size                    int
-	name                    string       // of the device
-	last                    *wire.Commit // for the explanation after it
-	lastNew                 bool
-	own                     bool // the entry has commits that were unsynced here
-	mixed                   bool // it has commits that the log had, or that are given up
+	// was received. size is the length of the batch's commits.
+	below, explained map[commit.ID]bool
+	size             int
+	name             string       // of the device
+	last             *wire.Commit // for the explanation after it
+	lastNew          bool
+	own              bool // the entry has commits that were unsynced here
+	mixed            bool // it does more than add commits above the heads of the log
 }
 
 // take reads a body into a step, and calls finish.
@@ -72,7 +71,7 @@ func (p *Page) take(ctx context.Context, e *pagelog.Entry, adopts bool, finish f
 	b := &bodyStep{
 		step: s, e: e, adopts: adopts, short: map[epoch.Commit]*commit.Commit{},
 		near: map[epoch.Commit]epoch.Set{}, placed: map[epoch.Commit]Placed{}, bare: map[commit.ID]bool{},
-		below: map[commit.ID]bool{}, explained: map[commit.ID]bool{}, again: map[commit.ID]bool{},
+		below: map[commit.ID]bool{}, explained: map[commit.ID]bool{},
 	}
 	if p.state.Carried() {
 		b.next.Retention = wire.Retention{}
@@ -171,6 +170,7 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 		b.name = cmp.Or(c.Device, b.name)
 	}
 	b.short[id] = c
+	b.mixed = b.mixed || b.p.state.wasGivenUp(id)
 	if r.Near != nil {
 		b.near[id] = r.Near
 	}
@@ -189,7 +189,7 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 		if wanting, err := b.wanting(ctx, r); err != nil || !wanting {
 			return err
 		}
-		b.again[c.ID] = true
+		b.mixed = true
 	}
 	if r.Treeless {
 		b.bare[c.ID] = true
@@ -200,7 +200,7 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 	b.commits[c.ID] = c
 	b.adopted = append(b.adopted, c.ID)
 	b.b.Commits = append(b.b.Commits, storage.ReceivedCommit{
-		Commit: c, Treeless: r.Treeless, Shallow: r.Near != nil, Inner: b.p.state.wasGivenUp(id), Anew: here,
+		Commit: c, Treeless: r.Treeless, Shallow: r.Near != nil, Anew: here,
 	})
 	for _, parent := range c.Parents {
 		b.below[parent] = true
@@ -228,10 +228,9 @@ func (b *bodyStep) wanting(ctx context.Context, r *wire.Commit) (bool, error) {
 // a batch.
 func (b *bodyStep) ahead(ctx context.Context) error {
 	batch, left := &storage.SyncBatch{}, b.b.Commits[:0:0]
-	b.size = 0
+	b.size, b.mixed = 0, true
 	for _, r := range b.b.Commits {
 		if !b.below[r.Commit.ID] || b.explained[r.Commit.ID] {
-			r.Inner = r.Inner || b.below[r.Commit.ID] // the commit above may be received ahead
 			left, b.size = append(left, r), b.size+len(r.Commit.Encode())+64
 			continue
 		}
@@ -459,9 +458,7 @@ func (b *bodyStep) lacks() error {
 	return nil
 }
 
-// covered makes three kinds of commits count as no heads: those on which a commit of the entry with
-// a given-up parent stands, those of the entry on which a commit stands that was here already, and
-// parents of commits stored ahead of the batch, also of an earlier one that was never completed.
+// covered sets the parents of commits that were in the log without them, and finds what is no head.
 func (b *bodyStep) covered(ctx context.Context) error {
 	fresh := map[commit.ID]bool{}
 	for _, c := range b.short {
@@ -478,46 +475,10 @@ func (b *bodyStep) covered(ctx context.Context) error {
 		b.next.Near = near
 		b.next.From = nil // restored commits may stand below the heads of the checkpoint
 	}
-	if err := b.coverAgain(ctx); err != nil {
-		return err
-	}
-	heads := b.p.headsHere()
-	for _, r := range b.b.Commits { // storage sees to their parents
-		delete(fresh, r.Commit.ID)
-	}
-	for _, c := range b.short {
-		for _, parent := range c.Parents {
-			if fresh[c.ID] && heads[short(parent)] != nil {
-				b.b.Inner = append(b.b.Inner, parent)
-			}
-		}
-	}
-	for _, near := range b.near {
-		for _, id := range near {
-			if c := b.short[id]; c != nil {
-				b.b.Inner = append(b.b.Inner, c.ID)
-			} else if c := heads[id]; c != nil {
-				b.b.Inner = append(b.b.Inner, c.ID)
-			}
-		}
-	}
-	return nil
-}
-
-// coverAgain makes commits that were here as history count as no heads if others here stand on
-// them.
-func (b *bodyStep) coverAgain(ctx context.Context) error {
-	if len(b.again) == 0 {
+	if b.mixed = b.mixed || changed || len(b.near) > 0; !b.mixed {
 		return nil
 	}
-	return b.p.eachCommit(ctx, func(c *commit.Commit) error {
-		for _, parent := range c.Parents {
-			if b.again[parent] && !b.giveUp[c.ID] {
-				b.b.Inner = append(b.b.Inner, parent)
-			}
-		}
-		return nil
-	})
+	return b.cover(ctx)
 }
 
 // headsHere returns the heads of the page, durable and chained ones, by their short names.

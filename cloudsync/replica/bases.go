@@ -25,7 +25,7 @@ type logHeads struct {
 // follow takes the heads over an entry. They must be searched for if the entry does more than add
 // commits to the log.
 func (h *logHeads) follow(b *bodyStep) {
-	if h.known = h.known && !b.mixed && len(b.near)+len(b.b.Inner) == 0; !h.known {
+	if h.known = h.known && !b.mixed; !h.known {
 		return
 	}
 	for id := range b.short {

@@ -353,9 +353,11 @@ func (e *entering) settle(ctx context.Context) error {
 		return err
 	}
 	kept := e.st.Kept.Set()
-	if err := e.giveUpGone(ctx, kept); err != nil {
+	gone, err := e.p.load(ctx, e.j.GivenUp)
+	if err != nil {
 		return err
 	}
+	e.giveThemUp(idsOf(gone), func(id commit.ID) bool { return kept.Has(short(id)) })
 	for id := range e.unsynced {
 		if kept.Has(short(id)) {
 			e.b.Synced = append(e.b.Synced, id)
@@ -370,6 +372,9 @@ func (e *entering) settle(ctx context.Context) error {
 	n.addGone(e.j.Memory)
 	n.Send = e.j.Send
 	n.Near = e.near
+	if err := e.cover(ctx); err != nil {
+		return err
+	}
 	n.setHeader(e.h)
 	n.Placed = nil
 	n.From = e.st.Heads()
@@ -405,22 +410,6 @@ func (e *entering) setMissing() error {
 		}
 	}
 	e.step.next.Missing = missing
-	return nil
-}
-
-// giveUpGone gives up the commits that the epoch has given up.
-func (e *entering) giveUpGone(ctx context.Context, kept epoch.Set) error {
-	gone, err := e.p.load(ctx, e.j.GivenUp)
-	if err != nil {
-		return err
-	}
-	e.giveThemUp(idsOf(gone), func(id commit.ID) bool { return kept.Has(short(id)) })
-	logHeads := e.logHeads()
-	for id, c := range e.p.headsHere() {
-		if kept.Has(id) && !logHeads.Has(id) {
-			e.b.Inner = append(e.b.Inner, c.ID)
-		}
-	}
 	return nil
 }
 

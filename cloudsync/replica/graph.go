@@ -1,9 +1,11 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/wire"
@@ -40,24 +42,39 @@ func parentsOf(c *commit.Commit) (parents epoch.Set) {
 // graph returns all commits of the page except the first one, including those of State.GiveUp, and
 // which of them are unsynced.
 func (p *Page) graph(ctx context.Context) (g epoch.Graph, unsynced epoch.Set, err error) {
-	var nodes []epoch.Node
-	parents := map[epoch.Commit]epoch.Set{}
-	err = p.eachCommit(ctx, func(c *commit.Commit) error {
-		n := p.state.node(c)
-		if _, ok := p.state.Near[n.ID]; ok {
-			parents[n.ID] = parentsOf(c)
-		}
-		nodes = append(nodes, n)
-		return nil
-	})
-	if err != nil {
+	if g, err = p.graphOf(ctx, p.state, nil); err != nil {
 		return nil, nil, err
 	}
 	mine, err := p.o.Store.Unsynced(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list what is unsynced: %w", err)
 	}
-	g = epoch.Graph(nil).With(nodes...)
+	return g, setOf(mine), nil
+}
+
+// graphOf returns the graph of the commits of the page, and of received ones, according to a State.
+func (p *Page) graphOf(ctx context.Context, s *State, received []*commit.Commit) (epoch.Graph, error) {
+	var nodes []epoch.Node
+	parents := map[epoch.Commit]epoch.Set{}
+	add := func(c *commit.Commit) {
+		n := s.node(c)
+		if _, ok := s.Near[n.ID]; ok {
+			parents[n.ID] = parentsOf(c)
+		}
+		nodes = append(nodes, n)
+	}
+	for _, c := range received {
+		add(c)
+	}
+	err := p.eachCommit(ctx, func(c *commit.Commit) error {
+		add(c)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(nodes, func(a, b epoch.Node) int { return cmp.Compare(a.ID, b.ID) }) // With is quick then
+	g := epoch.Graph(nil).With(nodes...)
 	// The log may lack a parent that is here: it was given up, or is unsynced. Its children descend
 	// from it all the same.
 	here := g.Set()
@@ -65,7 +82,7 @@ func (p *Page) graph(ctx context.Context) (g epoch.Graph, unsynced epoch.Set, er
 		i, _ := g.Index(id)
 		g[i].Near = g[i].Near.Union(of.And(here))
 	}
-	return g, setOf(mine), nil
+	return g, nil
 }
 
 // eachCommit calls fn with the commits of the page except the first one.

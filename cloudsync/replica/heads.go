@@ -94,7 +94,7 @@ func (e *entering) eachReceived(ctx context.Context, fn func(*wire.Commit) error
 // commits puts the commits of the checkpoint that are not here into the step: heads with their
 // trees, others as history. If there are many, they become durable ahead of the step.
 func (e *entering) commits(ctx context.Context) error {
-	heads, parents, here := e.logHeads(), map[epoch.Commit]bool{}, e.p.headsHere()
+	heads := e.logHeads()
 	ahead := &storage.SyncBatch{}
 	size := 0
 	flush := func() error {
@@ -117,19 +117,11 @@ func (e *entering) commits(ctx context.Context) error {
 		switch {
 		case heads.Has(id):
 		case e.many:
-			for _, p := range c.Parents {
-				if here[short(p)] != nil {
-					e.b.Inner = append(e.b.Inner, p)
-				}
-			}
 			ahead.Commits = append(ahead.Commits, storage.ReceivedCommit{Commit: c, Treeless: true, Shallow: true, Ahead: true})
 			if size += len(c.Encode()) + 96; size > maxReceived {
 				return flush()
 			}
 		default:
-			for _, p := range c.Parents {
-				parents[short(p)] = true
-			}
 			e.b.Commits = append(e.b.Commits, storage.ReceivedCommit{Commit: c, Treeless: true, Shallow: true})
 		}
 		return nil
@@ -145,19 +137,7 @@ func (e *entering) commits(ctx context.Context) error {
 		if e.caughtUp || e.unsynced[c.ID] {
 			continue
 		}
-		for _, p := range c.Parents {
-			parents[short(p)] = true
-		}
 		e.b.Commits = append(e.b.Commits, storage.ReceivedCommit{Commit: c, Shallow: true, Anew: true})
-	}
-	var below epoch.Set // commits on which unsynced ones stand
-	for _, n := range e.j.Unsynced {
-		i, _ := e.view.Index(n.ID)
-		below = below.Union(n.Near).Union(e.view[i].Near)
-	}
-	for i := range e.b.Commits {
-		r, id := &e.b.Commits[i], short(e.b.Commits[i].Commit.ID)
-		r.Inner = below.Has(id) || !heads.Has(id) && !parents[id]
 	}
 	slices.SortStableFunc(e.b.Commits, func(a, b storage.ReceivedCommit) int {
 		return commit.CompareGeneration(a.Commit, b.Commit)

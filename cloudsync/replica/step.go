@@ -122,9 +122,8 @@ func (p *Page) orphan(ctx context.Context, id epoch.Commit) (*commit.Commit, err
 	return cs[0], nil
 }
 
-// rejoin makes fresh commits of the step count as no heads if others, in the log without them until
-// now, stand on them. It returns near with the present parents of the others, and whether it
-// changed.
+// rejoin returns near with the present parents of commits that were in the log without them until
+// now, and whether it changed. fresh reports the commits that the step adds to the log.
 func (s *step) rejoin(ctx context.Context, near map[epoch.Commit]epoch.Set, fresh func(commit.ID) bool) (now map[epoch.Commit]epoch.Set, changed bool, err error) {
 	now = maps.Clone(near)
 	for id := range s.p.state.Near {
@@ -138,7 +137,6 @@ func (s *step) rejoin(ctx context.Context, near map[epoch.Commit]epoch.Set, fres
 		lacks := false
 		for _, parent := range c.Parents {
 			if fresh(parent) {
-				s.b.Inner = append(s.b.Inner, parent)
 				if set, ok := now[id]; ok {
 					now[id], changed = set.Union(epoch.Set{short(parent)}), true
 				}
@@ -157,19 +155,39 @@ func (s *step) rejoin(ctx context.Context, near map[epoch.Commit]epoch.Set, fres
 	return now, changed, nil
 }
 
+// cover makes commits count as no heads that were given up, or on which commits stand that were
+// not. It precedes submit in each step that does more than add commits above those that are here.
+func (s *step) cover(ctx context.Context) error {
+	received := make([]*commit.Commit, len(s.b.Commits))
+	for i := range s.b.Commits {
+		received[i] = s.b.Commits[i].Commit
+	}
+	g, err := s.p.graphOf(ctx, s.next, received)
+	if err != nil {
+		return err
+	}
+	heads := g.Reduce(g.Set().Without(setOf(s.next.GiveUp))).Heads().Without(s.next.Gone)
+	for i := range s.b.Commits {
+		r := &s.b.Commits[i]
+		r.Inner = !heads.Has(short(r.Commit.ID))
+	}
+	for id, c := range s.p.headsHere() {
+		if !heads.Has(id) {
+			s.b.Inner = append(s.b.Inner, c.ID)
+		}
+	}
+	return nil
+}
+
 // giveThemUp gives up commits, except those given up before. back reports the commits of these that
 // are restored.
 func (s *step) giveThemUp(ids []commit.ID, back func(commit.ID) bool) {
-	heads := s.p.headsHere()
 	s.next.GiveUp = slices.DeleteFunc(slices.Clone(s.next.GiveUp), back)
 	for _, id := range ids {
 		if s.giveUp[id] {
 			continue
 		}
 		s.next.GiveUp = append(s.next.GiveUp, id)
-		if s.commits[id] != nil || heads[short(id)] != nil {
-			s.b.Inner = append(s.b.Inner, id)
-		}
 		if s.unsynced[id] {
 			s.b.Synced = append(s.b.Synced, id)
 		}
