@@ -67,10 +67,9 @@ type Page struct {
 	begun  atomic.Uint64  // the number of barriers begun
 	ses    session        // guarded by turn
 
-	// rep is the page as its log sees it, nil until the first call has read the store's records.
-	rep atomic.Pointer[replica.Page]
-	// stored is the page as the store records it, for reads of values before that first call.
-	stored  atomic.Pointer[replica.Page]
+	// rep is the page as its log sees it. Before the first call of the log it is nil, or what a
+	// reader of values has read of the store's records.
+	rep     atomic.Pointer[replica.Page]
 	fetcher *pack.Fetcher
 
 	closed sync.Once // does the work of Close
@@ -127,7 +126,6 @@ func (s *Syncer) OpenPage(o PageOptions) *Page {
 // connect begins a session with the log. The caller has the turn, or is the only user of the page.
 func (p *Page) connect() {
 	p.rep.Store(nil)
-	p.stored.Store(nil)
 	p.ses = session{slack: p.s.random()}
 }
 
@@ -136,16 +134,14 @@ type places struct{ p *Page }
 
 // page returns the page, nil if it was never synced with the bucket.
 func (n places) page() *replica.Page {
-	for _, known := range []*atomic.Pointer[replica.Page]{&n.p.rep, &n.p.stored} {
-		if r := known.Load(); r != nil {
-			return r
-		}
+	if r := n.p.rep.Load(); r != nil {
+		return r
 	}
 	r, err := replica.Open(n.p.ctx, n.p.replicaOptions())
 	if err != nil || !r.Position().Joined() || r.State().Bucket != n.p.s.o.Keyring.BucketID() {
 		return nil // the reader then catches up with the log, which reports the error
 	}
-	n.p.stored.Store(r)
+	n.p.rep.CompareAndSwap(nil, r)
 	return r
 }
 

@@ -382,15 +382,17 @@ func (b *bodyStep) tag(ctx context.Context, t *wire.Tag) error {
 
 // finish makes the step durable, as the effect of an entry.
 func (b *bodyStep) finish(ctx context.Context, next epoch.Position) error {
-	if len(b.bare) > 0 {
-		return bad("%d commits without trees have no children", len(b.bare))
-	}
 	b.next.Near = added(b.next.Near, b.near)
 	if err := b.giveUpGone(ctx); err != nil {
 		return err
 	}
 	if err := b.covered(ctx); err != nil {
 		return err
+	}
+	for _, r := range b.b.Commits {
+		if b.bare[r.Commit.ID] && !r.Inner {
+			return bad("commit %s without a tree has no children", r.Commit.ID)
+		}
 	}
 	n := b.next
 	b.leavePending()
@@ -475,7 +477,7 @@ func (b *bodyStep) covered(ctx context.Context) error {
 		b.next.Near = near
 		b.next.From = nil // restored commits may stand below the heads of the checkpoint
 	}
-	if b.mixed = b.mixed || changed || len(b.near) > 0; !b.mixed {
+	if b.mixed = b.mixed || changed || len(b.near)+len(b.bare) > 0; !b.mixed {
 		return nil
 	}
 	return b.cover(ctx)

@@ -64,13 +64,7 @@ func (p *Page) Next(ctx context.Context, announce Append) (*wire.EntryBody, erro
 		return nil, err
 	}
 	for _, c := range m.commits {
-		err := m.add(ctx, c)
-		if err == nil && m.barren {
-			if err = p.giveUp(ctx, c.ID); err == nil {
-				return p.Next(ctx, announce)
-			}
-		}
-		if err != nil {
+		if err := m.add(ctx, c); err != nil {
 			return nil, fmt.Errorf("commit %s: %w", c.ID.Short(), err)
 		}
 	}
@@ -176,9 +170,6 @@ type maker struct {
 	held     int // bytes of differences
 	inline   []inlinePiece
 	missing  []object.Digest
-	// barren says that the commit added last has no tree on any device, and that only commits of
-	// the log stand on it.
-	barren bool
 }
 
 // newMaker finds what there is to send.
@@ -313,26 +304,13 @@ func (m *maker) hasTree(ctx context.Context, c *commit.Commit) (bool, error) {
 	if err == nil {
 		return true, nil
 	}
-	carried := slices.ContainsFunc(m.commits, func(child *commit.Commit) bool { return slices.Contains(child.Parents, c.ID) })
 	if errors.Is(err, base.ErrGone) {
-		if _, head := m.p.headsHere()[short(c.ID)]; carried || !head {
-			m.barren = !carried
+		if _, head := m.p.headsHere()[short(c.ID)]; !head {
 			return false, nil
 		}
 		err = base.ErrNeedsFetch
 	}
 	return false, fmt.Errorf("look for its tree: %w", err)
-}
-
-// giveUp gives up, for all devices, an unsynced commit that has no tree. Its bucket was lost after
-// the page had dropped the tree: no device can read the commit.
-func (p *Page) giveUp(ctx context.Context, id commit.ID) error {
-	one := epoch.Set{short(id)}
-	n := p.state.Next()
-	n.addGone(one)
-	n.Send = n.Send.Union(one)
-	n.GiveUp = append(slices.Clone(n.GiveUp), id)
-	return p.write(ctx, nil, &storage.SyncBatch{Synced: []commit.ID{id}}, n)
 }
 
 // dropTags drops the unsynced tags of given-up commits: no other device can have these commits.
