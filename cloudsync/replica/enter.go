@@ -14,6 +14,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/spool"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -54,11 +55,9 @@ type entering struct {
 	manifest []wire.Pack
 	index    map[epoch.ID]bool // named packs of the manifest
 	j        epoch.Joined
-	// received are the commits of the checkpoint that are not here, if they fit into a batch; many
-	// says that they do not.
-	received []*wire.Commit
-	bytes    int
-	many     bool
+	// received has the commits of the checkpoint that are not here, parents first.
+	received *spool.Spool
+	w        *wire.Writer                    // to received
 	heads    map[epoch.Commit]*commit.Commit // of the log
 }
 
@@ -69,7 +68,10 @@ func (p *Page) enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position)
 	}
 	defer s.end()
 	at := p.state.At
+	received := spool.New(p.o.Store.TempDir(), "commits-*", spillBytes)
+	defer received.Close()
 	e := &entering{
+		received: received, w: wire.NewWriter(received, wire.RunOf(wire.Commits)),
 		step: s, x: x, to: next, index: map[epoch.ID]bool{}, near: map[epoch.Commit]epoch.Set{}, heads: map[epoch.Commit]*commit.Commit{},
 		caughtUp: at.Joined() && x.Kind == epoch.Cut && at.Epoch == x.Parent && at.Number == x.Base && at.Hash == x.BaseHash,
 	}
@@ -227,14 +229,7 @@ func (e *entering) receive(ctx context.Context, c *wire.Commit) error {
 		}
 		return e.sentBy(ctx, c.Commit.ID, c.Sender, true)
 	}
-	if e.many {
-		return nil
-	}
-	e.received = append(e.received, &wire.Commit{Commit: c.Commit, Sender: c.Sender})
-	if e.bytes += len(c.Commit.Encode()) + 96; e.bytes > maxReceived {
-		e.received, e.many = nil, true
-	}
-	return nil
+	return e.w.Write(&wire.Commit{Commit: c.Commit, Sender: c.Sender})
 }
 
 // readPacks reads the manifest.

@@ -2,7 +2,9 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/ledgerd/ledger/btree"
@@ -47,11 +49,6 @@ func (e *entering) trees(ctx context.Context) error {
 // loadHeads gets the commits that are heads of the log.
 func (e *entering) loadHeads(ctx context.Context) error {
 	heads := e.logHeads()
-	for _, c := range e.received {
-		if id := short(c.Commit.ID); heads.Has(id) {
-			e.heads[id] = c.Commit
-		}
-	}
 	here, err := e.p.load(ctx, heads)
 	if err != nil {
 		return err
@@ -59,10 +56,7 @@ func (e *entering) loadHeads(ctx context.Context) error {
 	for _, c := range here {
 		e.heads[short(c.ID)] = c
 	}
-	if !e.many {
-		return nil
-	}
-	return e.eachReceived(ctx, func(c *wire.Commit) error {
+	return e.eachReceived(func(c *wire.Commit) error {
 		if id := short(c.Commit.ID); heads.Has(id) {
 			e.heads[id] = c.Commit
 		}
@@ -71,67 +65,59 @@ func (e *entering) loadHeads(ctx context.Context) error {
 }
 
 // eachReceived calls fn with the commits of the checkpoint that were not here, parents first.
-func (e *entering) eachReceived(ctx context.Context, fn func(*wire.Commit) error) error {
-	if !e.many {
-		for _, c := range e.received {
-			if err := fn(c); err != nil {
-				return err
-			}
-		}
+func (e *entering) eachReceived(fn func(*wire.Commit) error) error {
+	if e.received.Size() == 0 {
 		return nil
 	}
-	err := e.p.runs.Each(ctx, e.h, wire.Commits, func(r wire.Record) error {
-		c := r.(*wire.Commit)
-		id := short(c.Commit.ID)
-		if _, here := e.view.Index(id); here || e.st.Gone.Has(id) {
+	in, err := e.received.Reader()
+	if err != nil {
+		return err
+	}
+	r := wire.NewReader(in, wire.RunOf(wire.Commits))
+	for {
+		c, err := r.Next()
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		return fn(c)
-	})
-	return badObject("", err)
+		if err == nil {
+			err = fn(c.(*wire.Commit))
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // commits puts the commits of the checkpoint that are not here into the step: heads with their
-// trees, others as history. If there are many, they become durable ahead of the step.
+// trees, others as history. If there are many, most become durable ahead of the step.
 func (e *entering) commits(ctx context.Context) error {
-	heads := e.logHeads()
-	ahead := &storage.SyncBatch{}
-	size := 0
-	flush := func() error {
-		if len(ahead.Commits)+len(ahead.Metadata) == 0 {
-			return nil
-		}
-		err := e.p.submitAlone(ctx, ahead)
-		ahead, size = &storage.SyncBatch{}, 0
-		return err
-	}
-	err := e.eachReceived(ctx, func(r *wire.Commit) error {
-		c, id, to := r.Commit, short(r.Commit.ID), &e.b
-		if e.many {
-			to = ahead
-		}
+	heads, size := e.logHeads(), 0
+	history := &storage.SyncBatch{}
+	err := e.eachReceived(func(r *wire.Commit) error {
+		c := r.Commit
 		if r.Sender != (seal.ID{}) {
-			to.Metadata = append(to.Metadata, sender(c.ID, r.Sender, true))
+			history.Metadata = append(history.Metadata, sender(c.ID, r.Sender, true))
 			e.step.next.sees(r.Sender, c.Device, epoch.Time(c.Timestamp))
 		}
-		switch {
-		case heads.Has(id):
-		case e.many:
-			ahead.Commits = append(ahead.Commits, storage.ReceivedCommit{Commit: c, Treeless: true, Shallow: true, Ahead: true})
-			if size += len(c.Encode()) + 96; size > maxReceived {
-				return flush()
-			}
-		default:
-			e.b.Commits = append(e.b.Commits, storage.ReceivedCommit{Commit: c, Treeless: true, Shallow: true})
+		if heads.Has(short(c.ID)) {
+			return nil
 		}
-		return nil
+		history.Commits = append(history.Commits, storage.ReceivedCommit{Commit: c, Treeless: true, Shallow: true})
+		if size += len(c.Encode()) + 96; size <= maxReceived {
+			return nil
+		}
+		for i := range history.Commits {
+			history.Commits[i].Ahead = true
+		}
+		err := e.p.submitAlone(ctx, history)
+		history, size = &storage.SyncBatch{}, 0
+		return err
 	})
-	if err == nil {
-		err = flush()
-	}
 	if err != nil {
 		return fmt.Errorf("take over the history: %w", err)
 	}
+	e.b.Commits = history.Commits
+	e.b.Metadata = append(e.b.Metadata, history.Metadata...)
 	for _, id := range heads {
 		c := e.heads[id]
 		if e.caughtUp || e.unsynced[c.ID] {
