@@ -59,7 +59,7 @@ func (p *Page) load(ctx context.Context) error {
 		return fmt.Errorf("the page was synced with bucket %s, and this is %s: %w", rep.State().Bucket, id, ErrBucketReplaced)
 	}
 	p.ses.log = pagelog.New(pagelog.Options{
-		Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Page: incoming{rep, p}, NewID: p.s.newID, Tombstone: rep.Tombstone(), KeyIndex: rep.State().KeyIndex,
+		Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Page: incoming{rep, p}, NewID: p.s.newID, KeyIndex: rep.State().KeyIndex,
 	}, rep.Position())
 	p.rep.Store(rep)
 	p.positioned()

@@ -59,8 +59,9 @@ func (w *world) look(r *rules, d *device) (changed, bad bool) {
 		d.at.Looked = l.At
 		return changed, false
 	case epoch.Restore:
-		w.b.putEpoch(epochObject{l.Behind(), d.x, w.now})
-		d.at.K = l.Behind()
+		x := d.at.Propose(w.newID(), epoch.Deleted)
+		x.Hash = hashOf(x.ID, x.Parent, x.BaseHash, x.Checkpoint)
+		w.b.putEpoch(epochObject{l.Behind(), x, w.now})
 		return true, false
 	case epoch.Enter:
 		if _, ok := w.b.checkpointOf(newest.x); ok {
@@ -77,7 +78,7 @@ func (w *world) join(r *rules, d *device, k uint64, x *epoch.Proposal, looked ep
 	d.reset()
 	if x.Kind == epoch.Deleted {
 		w.known = true
-		*d = device{on: true, at: x.At(k, looked), x: x, skew: d.skew}
+		*d = device{on: true, at: x.At(k, looked), skew: d.skew}
 		return
 	}
 	if d.at.Adopts(x) && !r.noAdoption {

@@ -37,7 +37,7 @@ const (
 	// Empty: there is no epoch. A device that has joined one renews; any other device founds.
 	Empty
 	// Restore: the page was deleted for all devices, and the bucket no longer says so. The device
-	// puts the epoch again, after the greatest number.
+	// puts another epoch of this kind, after the greatest number.
 	Restore
 )
 

@@ -235,9 +235,7 @@ func (l *Log) join(ctx context.Context, x *Epoch, looked epoch.Time) error {
 	if err != nil {
 		return fmt.Errorf("enter epoch %d: %w", x.K, err)
 	}
-	if l.at = next; next.Deleted {
-		l.o.Tombstone = x.Sealed
-	}
+	l.at = next
 	l.key = l.keyOf(x.Sealed)
 	l.forget()
 	return nil
@@ -281,21 +279,20 @@ func (l *Log) adopt(ctx context.Context) error {
 
 // found begins the first epoch of the page.
 func (l *Log) found(ctx context.Context) error {
-	x := &epoch.Proposal{ID: l.o.NewID(), Kind: epoch.Found}
+	return l.putEpoch(ctx, 0, &epoch.Proposal{ID: l.o.NewID(), Kind: epoch.Found})
+}
+
+// putEpoch puts an epoch that needs no closing entry, unless its number is taken.
+func (l *Log) putEpoch(ctx context.Context, k uint64, x *epoch.Proposal) error {
 	sealed, err := wire.SealEpoch(l.o.Sealer, l.o.Names, x)
 	if err != nil {
 		return err
 	}
-	_, _, err = l.put(ctx, l.o.Names.Epoch(0), sealed)
+	_, _, err = l.put(ctx, l.o.Names.Epoch(k), sealed)
 	return err
 }
 
-// restore puts the epoch that deleted the page again.
+// restore puts another epoch that deletes the page.
 func (l *Log) restore(ctx context.Context, k uint64) error {
-	if _, _, err := l.put(ctx, l.o.Names.Epoch(k), l.o.Tombstone); err != nil {
-		return err
-	}
-	next := l.at
-	next.K = k
-	return l.keep(ctx, next)
+	return l.putEpoch(ctx, k, l.at.Propose(l.o.NewID(), epoch.Deleted))
 }

@@ -75,21 +75,20 @@ type device struct {
 	name string
 	log  *pagelog.Log
 
-	at        epoch.Position
-	base      uint64 // number with which its epoch began
-	tombstone []byte
-	state     epoch.State
-	unsynced  epoch.Graph
-	memory    epoch.Set
-	send      epoch.Set
-	retain    *wire.Retention
-	erase     epoch.Set
-	named     []epoch.ID
+	at       epoch.Position
+	base     uint64 // number with which its epoch began
+	state    epoch.State
+	unsynced epoch.Graph
+	memory   epoch.Set
+	send     epoch.Set
+	retain   *wire.Retention
+	erase    epoch.Set
+	named    []epoch.ID
 }
 
 // open begins with what is durable, as after a crash.
 func (d *device) open() {
-	d.log = pagelog.New(pagelog.Options{Bucket: d.w.retry, Sealer: d.w.sealer, Names: d.w.names, Page: d, NewID: d.w.id, Tombstone: d.tombstone}, d.at)
+	d.log = pagelog.New(pagelog.Options{Bucket: d.w.retry, Sealer: d.w.sealer, Names: d.w.names, Page: d, NewID: d.w.id}, d.at)
 }
 
 func (d *device) view() epoch.Graph { return d.state.Kept.With(d.unsynced...) }
@@ -308,7 +307,7 @@ func (d *device) Keep(_ context.Context, next epoch.Position) error {
 // Enter implements pagelog.Page.
 func (d *device) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position) error {
 	if x.Kind == epoch.Deleted {
-		d.state, d.unsynced, d.at, d.tombstone = epoch.State{}, nil, next, x.Sealed
+		d.state, d.unsynced, d.at = epoch.State{}, nil, next
 		return nil
 	}
 	var s epoch.State

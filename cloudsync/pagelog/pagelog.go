@@ -99,8 +99,6 @@ type Options struct {
 	Page   Page
 	// NewID returns random ids, never zero.
 	NewID func() epoch.ID
-	// Tombstone is the object of the epoch that deleted the page, if the position says so.
-	Tombstone []byte
 	// KeyIndex is the index of the data key of the entry at the position, 0 if none was applied in
 	// the epoch.
 	KeyIndex uint32

@@ -22,10 +22,7 @@ import (
 // Enter implements pagelog.Page.
 func (p *Page) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position) error {
 	if x.Kind == epoch.Deleted {
-		n := p.state.Next()
-		n.At = next
-		n.Tombstone = x.Sealed
-		return p.write(ctx, nil, &storage.SyncBatch{}, n)
+		return p.Keep(ctx, next)
 	}
 	p.o.Down.Begin(0, 0)
 	err := p.enter(ctx, x, next)
@@ -374,7 +371,6 @@ func (e *entering) settle(ctx context.Context) error {
 	n.Placed = nil
 	n.From = e.st.Heads()
 	n.Left = nil
-	n.Tombstone = nil
 	if e.h != nil { // else see State.Carried
 		n.Retention = e.h.Retention
 	}

@@ -139,7 +139,7 @@ func (d *member) open() {
 	if d.byHand {
 		page = byHand{d.page, d}
 	}
-	d.log = pagelog.New(pagelog.Options{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Page: page, NewID: d.fleet.id, Tombstone: d.page.Tombstone()}, d.page.Position())
+	d.log = pagelog.New(pagelog.Options{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Page: page, NewID: d.fleet.id}, d.page.Position())
 }
 
 func (d *member) close() {

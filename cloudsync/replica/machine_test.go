@@ -144,7 +144,7 @@ func (d *device) open() {
 	d.page.SetFetcher(d.fetcher)
 	d.s.SetFetcher(d.fetcher)
 	d.log = pagelog.New(pagelog.Options{
-		Bucket: d.m, Sealer: d.seal, Names: d.names, Page: d.page, NewID: d.id, Tombstone: d.page.Tombstone(),
+		Bucket: d.m, Sealer: d.seal, Names: d.names, Page: d.page, NewID: d.id,
 	}, d.page.Position())
 }
 

@@ -91,9 +91,6 @@ func (p *Page) SetFetcher(f *pack.Fetcher) { p.o.Fetcher = f }
 // Position returns how far the page has read the log.
 func (p *Page) Position() epoch.Position { return p.state.At }
 
-// Tombstone returns the object of the epoch that deleted the page, nil where it was not deleted.
-func (p *Page) Tombstone() []byte { return p.state.Tombstone }
-
 // State returns the state of the log. It belongs to the page; the caller must not change it.
 func (p *Page) State() *State { return p.state }
 

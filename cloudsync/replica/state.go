@@ -54,8 +54,6 @@ type State struct {
 	Missing map[object.Digest]bool
 	// Devices are those that have put commits into the log.
 	Devices map[seal.ID]Known
-	// Tombstone is the object of the epoch that deleted the page.
-	Tombstone []byte
 
 	index map[epoch.ID]int // of Manifest
 }
@@ -104,7 +102,6 @@ const (
 	rowMissing   = "missing"
 	rowFrom      = "from"
 	rowLeft      = "left"
-	rowTombstone = "tombstone"
 )
 
 // maxRowBytes is the greatest part of a value in one row.
@@ -261,7 +258,7 @@ func (s *State) parts() map[string]any {
 	return map[string]any{
 		rowPosition: &s.standing, rowHeader: &s.Header, rowManifest: &s.Manifest, rowRetention: &s.Retention, rowNear: &s.Near, rowGone: &s.Gone, rowSend: &s.Send,
 		rowGiveUp: &s.GiveUp, rowPlaced: &s.Placed, rowPending: &s.Pending, rowMissing: &s.Missing, rowFrom: &s.From,
-		rowLeft: &s.Left, rowDevices: &s.Devices, rowTombstone: &s.Tombstone,
+		rowLeft: &s.Left, rowDevices: &s.Devices,
 	}
 }
 
