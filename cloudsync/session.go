@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
@@ -314,10 +315,8 @@ func (p *Page) catchUp(ctx context.Context) (came bool, err error) {
 // nothing reports whether the bucket lacks the page.
 func (p *Page) nothing(ctx context.Context) (bool, error) {
 	if !p.ses.lookAt.IsZero() { // one get is enough while waiting for the page to appear
-		o, err := p.b.Get(ctx, p.names.Epoch(0), 0, 0)
-		if err == nil {
-			err = o.Body.Close()
-		} else if errors.Is(err, base.ErrNotFound) {
+		_, err := bucket.SizeOf(ctx, p.b, p.names.Epoch(0))
+		if errors.Is(err, base.ErrNotFound) {
 			return true, nil
 		}
 		return false, err

@@ -150,6 +150,31 @@ func (e *Error) Is(target error) bool {
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// PutNew puts an object under a name that was drawn at random. No other writer has that name: if an
+// object of its length exists after a write that may have landed, it is this one.
+func PutNew(ctx context.Context, b Bucket, name string, size int64, content io.Reader) error {
+	err := b.PutIfAbsent(ctx, name, size, content)
+	if errors.Is(err, ErrExists) && Ambiguous(err) {
+		var there int64
+		if there, err = SizeOf(ctx, b, name); err == nil && there != size {
+			err = &base.CorruptError{Where: "object", Key: name, Want: fmt.Sprintf("the %d bytes uploaded", size), Got: fmt.Sprint(there)}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("upload %s: %w", name, err)
+	}
+	return nil
+}
+
+// SizeOf returns the length of an object. Errors: as Get.
+func SizeOf(ctx context.Context, b Bucket, name string) (int64, error) {
+	o, err := b.Get(ctx, name, 0, 0)
+	if err != nil {
+		return 0, err
+	}
+	return o.Size, o.Body.Close()
+}
+
 // Ambiguous reports whether the write that failed with err may have been carried out. The caller
 // then checks, after an ErrExists, whether the object is its own. It is false for nil.
 func Ambiguous(err error) bool {

@@ -262,84 +262,71 @@ func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKin
 }
 
 // write writes the records of sources that stay as a run. Without such records it writes no object.
-func (s *Store) write(ctx context.Context, e epoch.ID, kind wire.RunKind, sources []sequence, stays func(wire.Record) bool) (wire.Run, error) {
-	run := wire.Run{Kind: kind, Epoch: e, ID: s.o.NewID()}
-	object, err := s.put(ctx, s.o.Names.Checkpoint(e, run.ID), s.o.Names.RunLabel(e, run.ID), wire.RunOf(kind), func(w *wire.Writer) (bool, error) {
-		err := merged(sources, func(r wire.Record) error {
+func (s *Store) write(ctx context.Context, e epoch.ID, kind wire.RunKind, sources []sequence, stays func(wire.Record) bool) (run wire.Run, err error) {
+	run = wire.Run{Kind: kind, Epoch: e, ID: s.o.NewID()}
+	run.Bytes, run.Hash, err = s.PutObject(ctx, s.o.Names.Checkpoint(e, run.ID), s.o.Names.RunLabel(e, run.ID), func(out io.Writer) error {
+		w := wire.NewWriter(out, wire.RunOf(kind))
+		return merged(sources, func(r wire.Record) error {
 			if stays != nil && !stays(r) {
 				return nil
 			}
 			run.Records++
 			return w.Write(r)
 		})
-		return run.Records > 0, err
 	})
-	run.Bytes, run.Hash = object.bytes, object.hash
 	return run, err
 }
 
 // Put writes a header as the checkpoint of x, and sets Checkpoint and CheckpointHash of x. Errors:
 // base.ErrInvalid; those of the bucket and of the disk.
 func (s *Store) Put(ctx context.Context, x *epoch.Proposal, h *Header) error {
+	records := []wire.Record{&h.Base}
+	for i := range h.Runs {
+		records = append(records, &h.Runs[i])
+	}
+	for i := range h.Snapshots {
+		records = append(records, &h.Snapshots[i])
+	}
+	for i := range h.Tags {
+		records = append(records, &h.Tags[i])
+	}
 	id := s.o.NewID()
-	object, err := s.put(ctx, s.o.Names.Checkpoint(x.ID, id), s.o.Names.CheckpointLabel(x.ID, id), wire.Checkpoint, func(w *wire.Writer) (bool, error) {
-		if err := w.Write(&h.Base); err != nil {
-			return false, err
-		}
-		for i := range h.Runs {
-			if err := w.Write(&h.Runs[i]); err != nil {
-				return false, err
+	_, hash, err := s.PutObject(ctx, s.o.Names.Checkpoint(x.ID, id), s.o.Names.CheckpointLabel(x.ID, id), func(out io.Writer) error {
+		w := wire.NewWriter(out, wire.Checkpoint)
+		for _, r := range append(records, &h.Retention) {
+			if err := w.Write(r); err != nil {
+				return err
 			}
 		}
-		for i := range h.Snapshots {
-			if err := w.Write(&h.Snapshots[i]); err != nil {
-				return false, err
-			}
-		}
-		for i := range h.Tags {
-			if err := w.Write(&h.Tags[i]); err != nil {
-				return false, err
-			}
-		}
-		return true, w.Write(&h.Retention)
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("write a checkpoint: %w", err)
 	}
-	x.Checkpoint, x.CheckpointHash = id, object.hash
+	x.Checkpoint, x.CheckpointHash = id, hash
 	return nil
 }
 
-// stored describes an object that was written.
-type stored struct {
-	bytes uint64
-	hash  epoch.Hash
-}
-
-// put seals and stores the output of fill. If fill reports false, it stores nothing and returns
-// zero. The object is not compressed, as it has data of different commits.
-func (s *Store) put(ctx context.Context, name string, l seal.Label, kind wire.Stream, fill func(*wire.Writer) (bool, error)) (stored, error) {
-	out := spool.New(s.o.Dir, "checkpoint-*", spoolBytes)
+// PutObject seals what fill writes, and stores it under a new name. If fill writes nothing, it
+// stores nothing and returns zero. The object is not compressed, as it has data of different
+// commits. Errors: those of fill, of the bucket and of the disk.
+func (s *Store) PutObject(ctx context.Context, name string, l seal.Label, fill func(io.Writer) error) (bytes uint64, hash epoch.Hash, err error) {
+	out := spool.New(s.o.Dir, "upload-*", spoolBytes)
 	defer out.Close()
 	sum := sha256.New()
 	sealed := s.o.Sealer.NewWriter(io.MultiWriter(out, sum), l, false, nil)
-	some, err := fill(wire.NewWriter(sealed, kind))
-	if err != nil || !some {
-		return stored{}, err
+	if err := fill(sealed); err != nil {
+		return 0, hash, err
+	}
+	if at, err := sealed.Flush(); err != nil || at == 0 {
+		return 0, hash, err
 	}
 	if err := sealed.Close(); err != nil {
-		return stored{}, fmt.Errorf("seal %s: %w", name, err)
+		return 0, hash, fmt.Errorf("seal %s: %w", name, err)
 	}
 	r, err := out.Reader()
 	if err != nil {
-		return stored{}, err
+		return 0, hash, err
 	}
-	err = s.o.Bucket.PutIfAbsent(ctx, name, out.Size(), r)
-	if errors.Is(err, bucket.ErrExists) && bucket.Ambiguous(err) {
-		err = nil // no other device has the random name: an earlier try has stored it
-	}
-	if err != nil {
-		return stored{}, fmt.Errorf("upload %s: %w", name, err)
-	}
-	return stored{uint64(out.Size()), epoch.Hash(sum.Sum(nil))}, nil
+	return uint64(out.Size()), epoch.Hash(sum.Sum(nil)), bucket.PutNew(ctx, s.o.Bucket, name, out.Size(), r)
 }

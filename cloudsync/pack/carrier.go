@@ -2,7 +2,6 @@ package pack
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
-	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -211,13 +209,8 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 // upload stores a pack in the bucket and reports it.
 func (c *carrier) upload(p *sealed) error {
 	name := c.o.Names.Pack(c.o.Epoch, p.ref.ID)
-	size := int64(len(c.object))
-	err := c.o.Bucket.PutIfAbsent(c.ctx, name, size, bytes.NewReader(c.object))
-	if errors.Is(err, bucket.ErrExists) && bucket.Ambiguous(err) {
-		err = c.verify(p.ref.ID, size)
-	}
-	if err != nil {
-		return fmt.Errorf("upload pack %s: %w", name, err)
+	if err := bucket.PutNew(c.ctx, c.o.Bucket, name, int64(len(c.object)), bytes.NewReader(c.object)); err != nil {
+		return err
 	}
 	if err := c.tell(p); err != nil {
 		return fmt.Errorf("record pack %s: %w", name, err)
@@ -225,22 +218,6 @@ func (c *carrier) upload(p *sealed) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refs[p.order] = p.ref
-	return nil
-}
-
-// verify checks whether the object under the name of a pack can be the pack. No other device has
-// its random name, so an earlier try has stored it, whole.
-func (c *carrier) verify(id epoch.ID, sizeBytes int64) error {
-	o, err := c.o.Bucket.Get(c.ctx, c.o.Names.Pack(c.o.Epoch, id), 0, 0)
-	if err != nil {
-		return err
-	}
-	if err := o.Body.Close(); err != nil {
-		return err
-	}
-	if o.Size != sizeBytes {
-		return &base.CorruptError{Where: kindPack, Key: id.String(), Want: fmt.Sprintf("the %d bytes uploaded", sizeBytes), Got: fmt.Sprint(o.Size)}
-	}
 	return nil
 }
 

@@ -227,20 +227,11 @@ func (w *diffWriter) finish(ctx context.Context) (*wire.Place, error) {
 	if err := w.w.Close(); err != nil {
 		return nil, fmt.Errorf("seal a difference: %w", err)
 	}
-	return at, w.p.putSpool(ctx, w.p.o.Names.Pack(at.Epoch, at.Pack), w.out)
+	r, err := w.out.Reader()
+	if err != nil {
+		return nil, err
+	}
+	return at, bucket.PutNew(ctx, w.p.o.Bucket, w.p.o.Names.Pack(at.Epoch, at.Pack), w.out.Size(), r)
 }
 
 func (w *diffWriter) close() { w.out.Close() }
-
-// putSpool uploads the content of a spool under a new name.
-func (p *Page) putSpool(ctx context.Context, name string, s *spool.Spool) error {
-	r, err := s.Reader()
-	if err != nil {
-		return err
-	}
-	err = p.o.Bucket.PutIfAbsent(ctx, name, s.Size(), r)
-	if err != nil && !errors.Is(err, bucket.ErrExists) { // no other device draws this name
-		return fmt.Errorf("upload %s: %w", name, err)
-	}
-	return nil
-}

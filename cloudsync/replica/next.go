@@ -3,7 +3,6 @@ package replica
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -141,18 +140,11 @@ func (p *Page) body(ctx context.Context, values int64, write func(*wire.Writer) 
 // putLong uploads a body as an object of its own. It is not compressed, since it has many commits.
 func (p *Page) putLong(ctx context.Context, r io.Reader) (*wire.EntryBody, error) {
 	e, id := p.state.At.Epoch, p.o.NewID()
-	out := spool.New(p.o.Store.TempDir(), "upload-*", spillBytes)
-	defer out.Close()
-	sum := sha256.New()
-	w := p.o.Sealer.NewWriter(io.MultiWriter(out, sum), p.o.Names.LongBodyLabel(e, id), false, nil)
-	_, err := io.Copy(w, r)
-	if err == nil {
-		err = w.Close()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("seal the body of a log entry: %w", err)
-	}
-	return wire.LongBody(id, epoch.Hash(sum.Sum(nil))), p.putSpool(ctx, p.o.Names.Pack(e, id), out)
+	_, hash, err := p.runs.PutObject(ctx, p.o.Names.Pack(e, id), p.o.Names.LongBodyLabel(e, id), func(w io.Writer) error {
+		_, err := io.Copy(w, r)
+		return err
+	})
+	return wire.LongBody(id, hash), err
 }
 
 // maker collects a body.

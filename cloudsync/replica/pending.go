@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
@@ -70,12 +71,12 @@ func Sent(ctx context.Context, store *storage.Store) (func(*storage.CloudPlace) 
 
 // hasPack reports whether the bucket has a pack, with its length.
 func (p *Page) hasPack(ctx context.Context, w wire.Pack) (bool, error) {
-	o, err := p.o.Bucket.Get(ctx, p.o.Names.Pack(w.Epoch, w.ID), 0, 0)
+	size, err := bucket.SizeOf(ctx, p.o.Bucket, p.o.Names.Pack(w.Epoch, w.ID))
 	if errors.Is(err, base.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("look whether what was uploaded is there: %w", err)
 	}
-	return uint64(o.Size) == w.Bytes, o.Body.Close()
+	return uint64(size) == w.Bytes, nil
 }
