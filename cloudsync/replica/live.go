@@ -251,7 +251,9 @@ func (e *proposing) pieces(ctx context.Context) error {
 		if u := l.of[holderOf(&at)]; !l.all && (u == nil || !u.has(&at)) {
 			return false
 		}
-		return at.Entry != 0 || left[at.Pack] || e.shown != nil && !e.shown[at.Pack]
+		// A power failure during Enter may leave places in packs of an epoch that was not entered.
+		_, named := s.pack(at.Pack)
+		return at.Entry != 0 || !named || left[at.Pack] || !e.there(at.Pack)
 	})
 	if err != nil {
 		return fmt.Errorf("look for pieces that have to be moved: %w", err)

@@ -58,7 +58,9 @@ type proposing struct {
 	// ancestors.
 	before epoch.Set
 	given  epoch.Set // commits given up now, or by entries of the epoch
-	erase  bool      // something is erased: the objects that hold it are written again
+	// headless says that a renewal lacks a head of the log that it renews.
+	headless bool
+	erase    bool // something is erased: the objects that hold it are written again
 	// shown are the objects that the bucket has; nil if the bucket was not asked. own says
 	// that the bucket has the log of the page.
 	shown map[epoch.ID]bool
@@ -106,6 +108,7 @@ func (e *proposing) keep(ctx context.Context) error {
 	if e.x.Kind == epoch.Renewal {
 		// The page may lack the tree of a commit to be given up. The entry that gives it up brings
 		// its descendants. Until then other devices send the commit again.
+		e.headless = len(st.Heads().And(p.state.Send)) > 0
 		st.Kept = st.Kept.Reduce(st.Kept.Set().Without(p.state.Send))
 		next = st.Renewal(e.x.Erased, nil, e.x.ID)
 	} else {
@@ -429,10 +432,15 @@ func (p *Page) isNamed(id epoch.ID) bool {
 	return ok
 }
 
-// gone writes the run of given-up commits.
+// gone writes the run of given-up commits. A commit is given up only while a head stands on it. So
+// a renewal that lacks a head of the log gives nothing up: the entry that brings its descendants
+// does, as for State.Send.
 func (e *proposing) gone(ctx context.Context) error {
 	given := e.given
-	if e.shown != nil {
+	switch {
+	case e.headless:
+		given = e.x.Erased
+	case e.shown != nil:
 		given = given.Union(e.p.state.Gone.Without(e.p.state.Send))
 	}
 	fresh := recordsOf(slices.Values(given), func(c epoch.Commit) wire.Record { return &wire.Gone{Commit: c} })
