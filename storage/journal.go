@@ -39,7 +39,7 @@ type journaling struct {
 // pieces of itself and of the page. It is safe for concurrent use, since values may be read while
 // others are written; calls wait for each other, also while one waits for the disk or the network.
 type Journal struct {
-	turn  sync.Mutex // held by each call; guards what has no other guard
+	turn  sync.Mutex // held by each call; guards all fields but heads, spans and relies
 	s     *Store
 	id    uint64
 	epoch uint64

@@ -460,7 +460,8 @@ func (b *bodyStep) lacks() error {
 	return nil
 }
 
-// covered sets the parents of commits that were in the log without them, and finds what is no head.
+// covered gives commits their parents if the log had them without these, and finds the commits that
+// are no heads.
 func (b *bodyStep) covered(ctx context.Context) error {
 	fresh := map[commit.ID]bool{}
 	for _, c := range b.short {

@@ -57,10 +57,8 @@ type proposing struct {
 	// before are the commits of the page that are heads of the present checkpoint, or their
 	// ancestors.
 	before epoch.Set
-	given  epoch.Set // commits given up now, or by entries of the epoch
-	// headless says that a renewal lacks a head of the log that it renews.
-	headless bool
-	erase    bool // something is erased: the objects that hold it are written again
+	given  epoch.Set // commits given up now, or by entries of the epoch; of a renewal, all
+	erase  bool      // something is erased: the objects that hold it are written again
 	// shown are the objects that the bucket has; nil if the bucket was not asked. own says
 	// that the bucket has the log of the page.
 	shown map[epoch.ID]bool
@@ -107,16 +105,21 @@ func (e *proposing) keep(ctx context.Context) error {
 	var next epoch.State
 	if e.x.Kind == epoch.Renewal {
 		// The page may lack the tree of a commit to be given up. The entry that gives it up brings
-		// its descendants. Until then other devices send the commit again.
-		e.headless = len(st.Heads().And(p.state.Send)) > 0
+		// its descendants. Until then other devices send the commit again. A commit is given up
+		// only while a head stands on it. So that entry gives all up if the renewal lacks a head.
+		if len(st.Heads().And(p.state.Send)) == 0 {
+			st.Gone = p.state.Gone.Without(p.state.Send)
+		}
 		st.Kept = st.Kept.Reduce(st.Kept.Set().Without(p.state.Send))
 		next = st.Renewal(e.x.Erased, nil, e.x.ID)
+		e.given = next.Gone
 	} else {
 		erase := setOf(p.erase.Commits).Without(st.Heads())
 		next = st.Reduced(st.Keep(p.state.EntryTime, erase), nil, e.x.ID)
 		e.x.Erased = erase
+		e.given = next.Gone.Union(p.state.Left)
 	}
-	e.kept, e.given = next.Kept, next.Gone.Union(p.state.Left)
+	e.kept = next.Kept
 	e.before = g.Ancestors(p.state.From...)
 	e.whole = e.x.Kind != epoch.Renewal && !e.erase && len(e.given) == 0
 	if e.heads, err = e.p.load(ctx, next.Heads()); err != nil { // as devices that enter the epoch see them
@@ -432,18 +435,9 @@ func (p *Page) isNamed(id epoch.ID) bool {
 	return ok
 }
 
-// gone writes the run of given-up commits. A commit is given up only while a head stands on it. So
-// a renewal that lacks a head of the log gives nothing up: the entry that brings its descendants
-// does, as for State.Send.
+// gone writes the run of given-up commits.
 func (e *proposing) gone(ctx context.Context) error {
-	given := e.given
-	switch {
-	case e.headless:
-		given = e.x.Erased
-	case e.shown != nil:
-		given = given.Union(e.p.state.Gone.Without(e.p.state.Send))
-	}
-	fresh := recordsOf(slices.Values(given), func(c epoch.Commit) wire.Record { return &wire.Gone{Commit: c} })
+	fresh := recordsOf(slices.Values(e.given), func(c epoch.Commit) wire.Record { return &wire.Gone{Commit: c} })
 	_, err := e.p.runs.Add(ctx, e.x.ID, e.h, wire.GivenUp, fresh, false, nil)
 	return err
 }
