@@ -247,13 +247,17 @@ func (e *proposing) pieces(ctx context.Context) error {
 			e.fresh[w.ID] = w
 		}
 	}
+	pending := func(id epoch.ID) bool {
+		return slices.ContainsFunc(s.Pending.Packs, func(w wire.Pack) bool { return w.ID == id })
+	}
 	placed, err := e.p.o.Store.PlacedIn(ctx, func(at storage.CloudPlace) bool {
 		if u := l.of[holderOf(&at)]; !l.all && (u == nil || !u.has(&at)) {
 			return false
 		}
-		// A power failure during Enter may leave places in packs of an epoch that was not entered.
-		_, named := s.pack(at.Pack)
-		return at.Entry != 0 || !named || left[at.Pack] || !e.there(at.Pack)
+		// The bucket may have lost a pack. A power failure during Enter may leave places in packs
+		// of an epoch that was not entered.
+		_, named := packs[at.Pack]
+		return at.Entry != 0 || left[at.Pack] || !named && !pending(at.Pack)
 	})
 	if err != nil {
 		return fmt.Errorf("look for pieces that have to be moved: %w", err)
