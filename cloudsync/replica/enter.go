@@ -432,15 +432,11 @@ func (e *entering) setNear(ctx context.Context) (err error) {
 			e.near[n.ID] = e.st.Kept[i].Near.Union(down)
 		}
 	}
-	// The one head descends from given-up commits (see view.top). That is durable with the epoch:
-	// a crash may follow, and then a merge of the app with that head.
-	if top := e.logHeads(); len(top) == 1 && len(e.j.Folds) > 0 {
+	// The one head descends from all given-up commits (see view.top). That is durable with the
+	// epoch: a transaction of the app may still stand on one, and a merge of the app may follow.
+	if top, gone := e.logHeads(), e.view.Reduce(e.st.Gone).Heads(); len(top) == 1 && len(gone) > 0 {
 		i, _ := e.st.Kept.Index(top[0])
-		near := e.near[top[0]].Union(e.st.Kept[i].Near)
-		for _, f := range e.j.Folds {
-			near = near.Union(f.Bases.Without(e.j.View.Set()))
-		}
-		e.near[top[0]] = near
+		e.near[top[0]] = e.near[top[0]].Union(e.st.Kept[i].Near).Union(gone)
 	}
 	e.near, _, err = e.rejoin(ctx, e.near, func(id commit.ID) bool {
 		return kept.Has(short(id)) && !here.Has(short(id))

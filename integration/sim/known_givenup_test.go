@@ -369,5 +369,21 @@ func TestKnownGivenUp(t *testing.T) {
 			{Kind: sim.Sync, Device: 2, Base: 18},
 			{Kind: sim.Rollback, Device: 1},
 		}}},
+		{"a transaction on what an epoch gives up is merged before the next sync", sim.History{Seed: 77008396, Gossip: true, Cold: true, Sweep: true, Cloud: &sim.Cloud{Plain: true}, Devices: four, Steps: []sim.Step{
+			{Kind: sim.Retain, Base: 2},
+			{Kind: sim.Edit, Device: 3, Changes: []sim.Change{{Op: sim.Erase, Key: "s00", Text: "k"}}},
+			{Kind: sim.Sync, Device: 3, Base: 24},
+			{Kind: sim.Edit, Device: 3, Changes: []sim.Change{{Op: sim.Add, Key: "c01", Text: "1"}}},
+			{Kind: sim.GiveUp, Device: 1, Base: 18},
+			{Kind: sim.Begin, Device: 3, Changes: []sim.Change{{Op: sim.Insert, Key: "s00", Text: "g"}}},
+			{Kind: sim.Edit, Device: 1, Changes: []sim.Change{{Op: sim.Erase, Key: "s15", Text: "g"}}},
+			{Kind: sim.Sync, Device: 3, Base: 7},
+			{Kind: sim.Sibling, Device: 1, Base: 2, Changes: []sim.Change{{Op: sim.Erase, Key: "s03", Text: "d"}}},
+			{Kind: sim.Collect, After: 1157659781027, Device: 1, Base: 23},
+			{Kind: sim.GiveUp, Device: 3, Base: 25},
+			{Kind: sim.End, Device: 3},
+			{Kind: sim.Edit, Device: 2, Changes: []sim.Change{{Op: sim.Insert, Key: "s00", Text: "f"}}},
+			{Kind: sim.Merge, Device: 3},
+		}}},
 	})
 }
