@@ -69,10 +69,10 @@ func (c *Cursor) Key() []byte {
 // inline; nil and false when it is not inline or there is no entry. Key and Value are faster than
 // Entry, which copies the whole entry.
 func (c *Cursor) Value() (value []byte, inline bool) {
-	if c.node == nil || !c.node.Inline(c.i) {
+	if c.node == nil {
 		return nil, false
 	}
-	return c.node.Value(c.i), true
+	return c.node.Value(c.i)
 }
 
 // Run returns the node of the cursor and its entries, from first to last, that Prev and Next reach
@@ -195,6 +195,9 @@ func (c *Cursor) push(n *fb.Node, gap int) *step {
 
 // child returns the node in the gap of the last step of the path, nil if there is none.
 func (c *Cursor) child(ctx context.Context, p *step) (*fb.Node, error) {
+	if p.node.NumChildren() == 0 {
+		return nil, nil
+	}
 	n, err := c.t.below(ctx, p.node, p.gap, c.lo(), c.hi())
 	if err != nil {
 		c.leave(nowhere)

@@ -97,8 +97,9 @@ func (p *Page) measure(ctx context.Context, d object.Digest) (bytes uint64, err 
 		return 0, err
 	}
 	for i := range n.Len() {
-		if bytes += uint64(len(n.Key(i))); n.Inline(i) {
-			bytes += uint64(len(n.Value(i)))
+		bytes += uint64(len(n.Key(i)))
+		if v, inline := n.Value(i); inline {
+			bytes += uint64(len(v))
 		} else if e := n.Entry(i); e.Priority == object.Eager {
 			bytes += e.Size
 		}

@@ -474,12 +474,17 @@ func (nd *Node) flag(i int) byte {
 // Inline reports whether entry i holds its value itself.
 func (nd *Node) Inline(i int) bool { return nd.flag(i)&flagReference == 0 }
 
-// Value returns the value of entry i, borrowed, when it is inline, and nil when it is not.
-func (nd *Node) Value(i int) []byte {
-	if !nd.Inline(i) {
-		return nil
+// Value returns the value of entry i, borrowed, and true, when it is inline.
+func (nd *Node) Value(i int) (value []byte, inline bool) {
+	// The usual case is that of rawValue, without its call: a scan comes here for each entry.
+	if l := uint32(nd.valLen); nd.plain && l != wide && uint(i) < uint(nd.n) {
+		at := nd.vals + uint32(i)*l
+		return nd.buf[at : at+l : at+l], true
 	}
-	return nd.rawValue(i)
+	if !nd.Inline(i) {
+		return nil, false
+	}
+	return nd.rawValue(i), true
 }
 
 // Entry returns entry i; its Key and Value are borrowed.
@@ -689,16 +694,17 @@ func mismatch(a, b []byte) int {
 	return at
 }
 
-// Touch reads a byte of each cache line of the node and returns their combination, so that the
-// compiler keeps the reads. The processor then loads all lines of a node that is about to be read
-// at once instead of one after another. next is the node that is read after it, or nil: the
+// Touch reads a byte of each cache line of the keys and values and returns their combination, so
+// that the compiler keeps the reads. The processor then loads all lines of a node that is about to
+// be read at once instead of one after another. next is the node that is read after it, or nil: the
 // processor loads where its parts are meanwhile.
 func (nd *Node) Touch(next *Node) (all byte) {
 	if next != nil {
 		all = byte(next.prefix) | next.level
 	}
-	for i := 0; i < len(nd.buf); i += cacheLine {
-		all |= nd.buf[i]
+	buf := nd.buf[nd.keys:]
+	for i := 0; i < len(buf); i += cacheLine {
+		all |= buf[i]
 	}
 	return all
 }

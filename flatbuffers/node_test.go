@@ -85,8 +85,8 @@ func checkNode(t interface{ Fatalf(string, ...any) }, n *fb.Node, c nodeCase) {
 		if d := cmp.Diff(e, n.Entry(i), emptyEqual); d != "" {
 			t.Fatalf("entry %d: %s", i, d)
 		}
-		if !bytes.Equal(n.Key(i), e.Key) || n.Inline(i) != e.Inline || !bytes.Equal(n.Value(i), e.Value) {
-			t.Fatalf("entry %d: key %q, inline %v, value %q", i, n.Key(i), n.Inline(i), n.Value(i))
+		if v, inline := n.Value(i); !bytes.Equal(n.Key(i), e.Key) || inline != e.Inline || !bytes.Equal(v, e.Value) {
+			t.Fatalf("entry %d: key %q, inline %v, value %q", i, n.Key(i), inline, v)
 		}
 	}
 	byGap := map[int]fb.Child{}

@@ -48,6 +48,10 @@ func (c *txCursor) start(ctx context.Context, bound []byte) (bool, error) {
 
 // step moves to the first entry after at.
 func (c *txCursor) step(ctx context.Context) (bool, error) {
+	if err := c.t.enter(); err != nil {
+		return false, err
+	}
+	defer c.t.leave()
 	if err := c.refresh(ctx); err != nil {
 		return false, err
 	}

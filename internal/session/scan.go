@@ -40,7 +40,7 @@ type Iter struct {
 	started  bool
 
 	// The run is a sequence of adjacent entries in one tree node, returned without moving src.
-	tree *btree.Cursor // nil when src is not a tree
+	tree *btree.Cursor // of a snapshot, nil in a transaction
 	node *fb.Node      // nil outside of a run
 	i    int           // the present entry of node
 	stop int           // the last entry of the run
@@ -49,7 +49,8 @@ type Iter struct {
 	err  error
 }
 
-// entryCursor walks over the entries of a version of a page, in one direction.
+// entryCursor walks over the entries of a version of a page, in one direction. The caller has not
+// entered, and its moves fail after the end of their origin.
 type entryCursor interface {
 	// start moves to the first entry at or after bound, or in reverse to the last entry before it;
 	// nil is the end from which the direction starts.
@@ -60,7 +61,7 @@ type entryCursor interface {
 	entry() fb.Entry
 }
 
-// treeCursor is the entryCursor of a tree.
+// treeCursor walks over a tree.
 type treeCursor struct {
 	btree.Cursor
 	reverse bool
@@ -83,7 +84,28 @@ func (c *treeCursor) step(ctx context.Context) (bool, error) {
 	return c.Next(ctx)
 }
 
-func (c *treeCursor) entry() fb.Entry { return c.Entry() }
+// snapshotCursor is the entryCursor of a snapshot. Only the reading of a node enters: to enter at
+// each move would make the processor wait for all memory that it reads ahead.
+type snapshotCursor struct {
+	treeCursor
+	of *state
+}
+
+func (c *snapshotCursor) start(ctx context.Context, bound []byte) (bool, error) {
+	if err := c.of.open(); err != nil {
+		return false, err
+	}
+	return c.treeCursor.start(ctx, bound)
+}
+
+func (c *snapshotCursor) step(ctx context.Context) (bool, error) {
+	if err := c.of.open(); err != nil {
+		return false, err
+	}
+	return c.treeCursor.step(ctx)
+}
+
+func (c *snapshotCursor) entry() fb.Entry { return c.Entry() }
 
 // startRun finds the adjacent entries that are also in the range.
 func (it *Iter) startRun() {
@@ -137,9 +159,6 @@ func (it *Iter) open(from Origin, src entryCursor, o ScanOptions) {
 		hi = end
 	}
 	it.lo, it.hi = bytes.Clone(lo), bytes.Clone(hi)
-	if c, ok := src.(*treeCursor); ok {
-		it.tree = &c.Cursor
-	}
 }
 
 // PrefixEnd returns the first key after all keys that begin with p, nil when there is none.
@@ -168,10 +187,6 @@ func (it *Iter) nextRun(ctx context.Context) bool {
 		it.end()
 		return false
 	}
-	if err := it.from.enter(); err != nil {
-		return it.fail(err)
-	}
-	defer it.from.leave()
 	if it.moves++; it.moves%checkEvery == 1 {
 		if err := ctx.Err(); err != nil {
 			return it.fail(fmt.Errorf("scan: %w", err))
@@ -248,11 +263,10 @@ func (it *Iter) Value(ctx context.Context) ([]byte, error) {
 // inline: at most 256 bytes, stored in the tree entry itself. For any other value ok is false, and
 // Value reads it.
 func (it *Iter) InlineValue() (value []byte, ok bool) {
-	if it.node == nil {
-		return it.entry.Value, it.entry.Inline
+	if it.node != nil {
+		return it.node.Value(it.i)
 	}
-	value = it.node.Value(it.i)
-	return value, value != nil
+	return it.entry.Value, it.entry.Inline
 }
 
 // Size returns the length of the entry's value in bytes.

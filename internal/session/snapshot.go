@@ -44,7 +44,7 @@ func (p *Page) newSnapshot(c *commit.Commit, release func(), managed bool) *Snap
 	both := &struct { // one allocation
 		state
 		Snapshot
-	}{state: state{page: p, commit: c, nodes: completedNodes{p.env.Store, p, c}, values: p.env.Store, release: release, managed: managed}}
+	}{state: state{page: p, commit: c, nodes: completedNodes{enteredNodes{p}, p, c}, values: p.env.Store, release: release, managed: managed}}
 	s := &both.state
 	s.tree = btree.Tree{Page: p.env.Store.Page(), Source: &s.nodes, Root: c.Root}
 	p.mu.Lock()
@@ -54,9 +54,17 @@ func (p *Page) newSnapshot(c *commit.Commit, release func(), managed bool) *Snap
 	return &both.Snapshot
 }
 
-func (s *state) enter() error {
+// open fails once the snapshot has ended.
+func (s *state) open() error {
 	if s.over.Load() {
 		return fmt.Errorf("snapshot: %w", base.ErrClosed)
+	}
+	return nil
+}
+
+func (s *state) enter() error {
+	if err := s.open(); err != nil {
+		return err
 	}
 	return s.page.enter()
 }
@@ -66,11 +74,7 @@ func (s *state) session() *Page       { return s.page }
 func (s *state) pieces() split.Source { return s.values }
 
 func (s *state) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {
-	e, ok, err := s.tree.Get(ctx, key)
-	if err != nil {
-		s.page.note(err)
-	}
-	return e, ok, err
+	return s.tree.Get(ctx, key)
 }
 
 // end releases the commit and reports whether this call did so.
@@ -104,8 +108,8 @@ func (s *Snapshot) Get(ctx context.Context, key []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.Inline(i) {
-		return ownedBytes(n.Value(i)), nil
+	if v, inline := n.Value(i); inline {
+		return ownedBytes(v), nil
 	}
 	e := n.Entry(i)
 	return ReadValue(ctx, s.state, &e)
@@ -134,16 +138,14 @@ func (s *Snapshot) Lookup(ctx context.Context, key []byte) (fb.Entry, error) {
 // Seek returns the first key at or after key; it belongs to the caller. It costs as much as a Get,
 // and less than an Iter. Errors: as Get; ErrNotFound when no key follows.
 func (s *Snapshot) Seek(ctx context.Context, key []byte) ([]byte, error) {
-	if err := s.enter(); err != nil {
+	if err := s.open(); err != nil {
 		return nil, err
 	}
-	defer s.leave()
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("seek: %w", err)
 	}
 	found, err := s.tree.Seek(ctx, key)
 	if err != nil {
-		s.page.note(err)
 		return nil, fmt.Errorf("seek: %w", err)
 	}
 	if found == nil {
@@ -154,16 +156,14 @@ func (s *Snapshot) Seek(ctx context.Context, key []byte) ([]byte, error) {
 
 // locate returns the node with the entry of key, and the entry's number there.
 func (s *Snapshot) locate(ctx context.Context, key []byte) (*fb.Node, int, error) {
-	if err := s.enter(); err != nil {
+	if err := s.open(); err != nil {
 		return nil, 0, err
 	}
-	defer s.leave()
 	if err := ctx.Err(); err != nil {
 		return nil, 0, fmt.Errorf("get: %w", err)
 	}
 	n, i, err := s.tree.Find(ctx, key)
 	if err != nil {
-		s.page.note(err)
 		return nil, 0, fmt.Errorf("get: %w", err)
 	}
 	if n == nil {
@@ -180,8 +180,9 @@ var errNoEntry = fmt.Errorf("get: no such key: %w", base.ErrNotFound)
 func (s *Snapshot) Iter(o ScanOptions) *Iter {
 	walk := &struct {
 		Iter
-		cursor treeCursor
-	}{cursor: treeCursor{*s.tree.Cursor(), o.Reverse}} // one allocation: often used for one entry
+		cursor snapshotCursor
+	}{cursor: snapshotCursor{treeCursor{*s.tree.Cursor(), o.Reverse}, s.state}} // one allocation: often used for one entry
+	walk.tree = &walk.cursor.Cursor
 	walk.open(s.state, &walk.cursor, o)
 	return &walk.Iter
 }
