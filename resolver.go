@@ -7,7 +7,6 @@ import (
 
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/merging"
-	"github.com/ledgerd/ledger/internal/session"
 	"github.com/ledgerd/ledger/merge"
 )
 
@@ -100,16 +99,16 @@ func (k *conflictMaker) conflict(c *merging.Conflict) MergeConflict {
 	out := MergeConflict{
 		Key: append([]byte{}, c.Key...), BaseUnknown: c.BaseUnknown, LeftCommit: k.left, RightCommit: k.right, BaseCommits: k.bases,
 	}
-	entry := func(from session.Origin, e *fb.Entry, has bool) *Entry {
+	entry := func(e *fb.Entry, has bool) *Entry {
 		if !has {
 			return nil
 		}
-		n := newEntry(from, e, true)
+		n := newEntry(c.Origin, e, true)
 		n.Key = out.Key // a borrowed entry may have no key
 		return &n
 	}
-	out.Base = entry(c.BaseOrigin, &c.Base, c.HasBase)
-	out.Left = entry(c.SideOrigin, &c.Left, c.HasLeft)
-	out.Right = entry(c.SideOrigin, &c.Right, c.HasRight)
+	out.Base = entry(&c.Base, c.HasBase)
+	out.Left = entry(&c.Left, c.HasLeft)
+	out.Right = entry(&c.Right, c.HasRight)
 	return out
 }

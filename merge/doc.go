@@ -13,7 +13,7 @@
 //	    changed to different content.
 //	I3: nodes that a side shares with the base are not read for it; memory depends neither on the
 //	    number of changes nor on that of conflicts, except for what owners make and report.
-//	I4: a virtual base leaves nothing behind: no commit, and no node that a commit reaches.
+//	I4: a virtual base leaves no commit. What no commit reaches of its tree is garbage.
 //	I5: when neither side has a non-merge commit of its own, no rule is asked: so devices with
 //	    different rules stop merging each other's merges.
 //	I6: no rule is asked about a base, except rules that follow from values alone.

@@ -44,11 +44,8 @@ type Sink interface {
 // merge sees the results of the previous merge in the same pass.
 type Env struct {
 	View
-	// Sink stores what commits will reach.
+	// Sink stores what commits will reach, and the virtual bases on the way.
 	Sink Sink
-	// Scratch begins a store for content that no commit will reach. It also reads the content of
-	// the page. end discards it.
-	Scratch func() (s Sink, end func())
 	// Table cuts new values into pieces.
 	Table *split.Table
 }
@@ -117,7 +114,6 @@ var errAncestor = fmt.Errorf("%w", base.ErrInvalid)
 // inOrder merges heads in their order. at is the index of the head at which it failed.
 func inOrder(ctx context.Context, e *Env, rules *ruleSet, heads []*commit.Commit) (merged []Merged, at int, err error) {
 	s := newPass(e, rules)
-	defer s.end()
 	result, rest := heads[0], slices.Clone(heads[1:])
 	for len(rest) > 0 {
 		i, err := s.nearest(ctx, result, rest)
@@ -156,9 +152,6 @@ type pass struct {
 	env   *Env
 	made  *madeCommits
 	rules *ruleSet
-
-	place    Sink // the scratch store, begun when it is needed
-	endPlace func()
 }
 
 func newPass(e *Env, rules *ruleSet) *pass {
@@ -166,20 +159,6 @@ func newPass(e *Env, rules *ruleSet) *pass {
 	own := *e
 	own.Commits = made
 	return &pass{env: &own, made: made, rules: rules}
-}
-
-// scratch returns the store for content that no commit will reach.
-func (s *pass) scratch() Sink {
-	if s.place == nil {
-		s.place, s.endPlace = s.env.Scratch()
-	}
-	return s.place
-}
-
-func (s *pass) end() {
-	if s.endPlace != nil {
-		s.endPlace()
-	}
 }
 
 // madeCommits is a Getter that also finds commits that are not stored: merges of the same pass, and

@@ -53,11 +53,8 @@ func (j *joiner) runOwner(ctx context.Context, rule int) (*owned, error) {
 	defer func() { j.p.owner, j.p.reports = noOwner, nil }()
 	r := &j.rules.rules[rule]
 	for c, err := range r.Owner.Own(ctx, j.p, r.Prefix) {
-		if err == nil && !j.p.owns(c.Entry.Key) {
+		if err == nil && !j.p.Owns(c.Entry.Key) {
 			err = fmt.Errorf("change key %s, for which another rule counts: %w", keyText(c.Entry.Key), base.ErrInvalid)
-		}
-		if err == nil && !c.Delete {
-			err = j.p.adopt(ctx, &c.Entry)
 		}
 		if err != nil {
 			return nil, err

@@ -3,7 +3,6 @@ package merge
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -23,8 +22,7 @@ type Pair struct {
 	Left, Right *commit.Commit
 	// Base is the tree of the common ancestor. In a criss-cross history, with several Bases, it is
 	// the virtual base, without the keys about which the bases disagree; Unknown then has these
-	// keys, and the Source of Base is a split.Source with the values that only the virtual base
-	// has.
+	// keys.
 	Base, Unknown btree.Tree
 	Bases         []*commit.Commit
 	// LeftTree and RightTree are the trees of the sides.
@@ -33,8 +31,6 @@ type Pair struct {
 	env *Env
 	// clockBack is that of Relation.
 	clockBack bool
-	// scratch has the content of virtual bases only; nil when there is none.
-	scratch Sink
 	// rules is nil in a merge for a virtual base.
 	rules *ruleSet
 	// owner is the index of the rule whose owner runs, or noOwner. Zero, in a Pair outside a merge,
@@ -62,7 +58,7 @@ func (p *Pair) Changes(ctx context.Context, prefix []byte) iter.Seq2[Conflict, e
 			if end != nil && bytes.Compare(e.Key, end) >= 0 {
 				return
 			}
-			if p.owner != noOwner && !p.owns(e.Key) {
+			if p.owner != noOwner && !p.Owns(e.Key) {
 				continue
 			}
 			c := conflictOf(&e)
@@ -77,9 +73,9 @@ func (p *Pair) Changes(ctx context.Context, prefix []byte) iter.Seq2[Conflict, e
 	}
 }
 
-// owns reports whether the rule of the running owner counts for a key. In a Pair outside of a
-// merge it counts for all.
-func (p *Pair) owns(key []byte) bool {
+// Owns reports whether the rule of the running owner counts for a key. In a Pair outside of a merge
+// it counts for all.
+func (p *Pair) Owns(key []byte) bool {
 	return p.rules == nil || p.rules.ranges[p.rules.find(key)].rule == p.owner
 }
 
@@ -135,7 +131,7 @@ func (p *Pair) Report(ctx context.Context, c *Conflict) error {
 	if p.reports == nil {
 		return fmt.Errorf("report a decision while no owner runs: %w", base.ErrInvalid)
 	}
-	if !p.owns(c.Key) {
+	if !p.Owns(c.Key) {
 		return fmt.Errorf("report a decision about key %s, for which another rule counts: %w", keyText(c.Key), base.ErrInvalid)
 	}
 	if c.Outcome == Undecided || c.Outcome > TakeNone {
@@ -155,35 +151,7 @@ func (p *Pair) Open(ctx context.Context, e *fb.Entry) io.ReadSeeker {
 	if e.Inline {
 		return bytes.NewReader(e.Value)
 	}
-	return split.NewReader(ctx, p.pieces(), e.Digest, e.Size)
-}
-
-// pieces returns the source of all values in the trees of the pair.
-func (p *Pair) pieces() split.Source {
-	if p.scratch == nil {
-		return p.env.Pieces
-	}
-	return twoSources{p.env.Pieces, p.scratch}
-}
-
-// twoSources reads from the second source what the first lacks.
-type twoSources struct{ first, second split.Source }
-
-// Piece implements split.Source.
-func (s twoSources) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
-	b, err := s.first.Piece(ctx, d)
-	if missing(err) {
-		if other, second := s.second.Piece(ctx, d); second == nil {
-			return other, nil
-		}
-	}
-	return b, err
-}
-
-// missing reports whether a source lacks a piece. A page store reports an absent piece of a tree as
-// damage.
-func missing(err error) bool {
-	return errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrCorrupt)
+	return split.NewReader(ctx, p.env.Pieces, e.Digest, e.Size)
 }
 
 // Value reads a value of at most limit bytes into memory; it must not be changed. Errors match
@@ -227,23 +195,4 @@ func (p *Pair) store(ctx context.Context, priority object.Priority, put func() (
 		return fb.Entry{}, fmt.Errorf("store a value: %w", err)
 	}
 	return e, nil
-}
-
-// adopt ensures that the sink has the value of an entry made by a decider or an owner: the entry
-// may refer to a value that only a virtual base has.
-func (p *Pair) adopt(ctx context.Context, e *fb.Entry) error {
-	if p.scratch == nil || e.Inline {
-		return nil
-	}
-	if _, err := p.env.Pieces.Piece(ctx, e.Digest); !missing(err) {
-		return nil // it is there, or a later read reports the error
-	}
-	if _, err := p.scratch.Piece(ctx, e.Digest); missing(err) {
-		return nil // it is nowhere: as without a virtual base, a later read reports that
-	}
-	// It was stored during this merge, so that cutting it again gives the same pieces.
-	if _, err := p.StoreReader(ctx, split.NewReader(ctx, p.scratch, e.Digest, e.Size), e.Priority); err != nil {
-		return fmt.Errorf("keep a value of the base: %w", err)
-	}
-	return nil
 }

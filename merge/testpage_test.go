@@ -129,8 +129,6 @@ type testPage struct {
 	// commitReads counts the commits that were asked for; read has which.
 	commitReads int
 	read        map[commit.ID]int
-	// scratches counts the scratch places that were begun and not ended.
-	scratches int
 }
 
 func newTestPage() *testPage {
@@ -174,17 +172,7 @@ func (p *testPage) view() *merge.View {
 
 // env returns the page as a place for merges, which put straight into the page.
 func (p *testPage) env() *merge.Env {
-	return &merge.Env{
-		View: *p.view(), Sink: p.memory, Table: split.DefaultTable(),
-		Scratch: func() (merge.Sink, func()) {
-			p.scratches++
-			m := newMemory(p.page, p.memory)
-			return m, func() {
-				p.scratches--
-				m.nodes, m.pieces, m.parent = nil, nil, nil
-			}
-		},
-	}
+	return &merge.Env{View: *p.view(), Sink: p.memory, Table: split.DefaultTable()}
 }
 
 // store keeps the merges that merge.Heads returned, and their explanations.
@@ -205,9 +193,6 @@ func (p *testPage) merge(t tester, rules merge.Rules, heads ...*commit.Commit) *
 		t.Fatalf("merge heads: %v", err)
 	}
 	p.store(merged...)
-	if p.scratches != 0 {
-		t.Fatalf("%d scratch places were not ended", p.scratches)
-	}
 	if len(merged) == 0 {
 		return heads[0]
 	}

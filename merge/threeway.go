@@ -27,9 +27,6 @@ func (s *pass) threeWay(ctx context.Context, m *Merged, r *Relation) (object.Dig
 		Base: b.tree, Unknown: b.unknown, LeftTree: s.env.Tree(m.Left), RightTree: s.env.Tree(m.Right),
 		env: s.env, clockBack: r.ClockBack, rules: s.rules, owner: noOwner,
 	}
-	if len(r.Bases) > 1 {
-		p.scratch = s.scratch()
-	}
 	if !s.rules.asksAll && b.unknown.Root == btree.EmptyRoot {
 		switch b.tree.Root {
 		case m.Left.Root:
@@ -391,11 +388,6 @@ func (j *joiner) answer(ctx context.Context, it *item, c *Conflict) error {
 		return fmt.Errorf("decide conflict of key %s: the decider has left it undecided: %w", keyText(it.key), base.ErrInvalid)
 	case c.Outcome > TakeNone:
 		return fmt.Errorf("decide conflict of key %s: outcome %d: %w", keyText(it.key), c.Outcome, base.ErrInvalid)
-	}
-	if c.Outcome == TakeNew {
-		if err := j.p.adopt(ctx, &c.New); err != nil {
-			return err
-		}
 	}
 	it.change, it.changes = c.toward(c.Outcome)
 	if j.base != nil {

@@ -93,10 +93,8 @@ func (v *virtuals) pair(ctx context.Context, a, b version, depth int) (p *Pair, 
 	if commit.Compare(a.commit, b.commit) > 0 {
 		a, b = b, a
 	}
-	env := *v.pass.env
-	place := v.pass.scratch()
-	env.Sink, env.Pieces = place, place
-	p = &Pair{Left: a.commit, Right: b.commit, LeftTree: a.tree, RightTree: b.tree, env: &env, owner: noOwner}
+	env := v.pass.env
+	p = &Pair{Left: a.commit, Right: b.commit, LeftTree: a.tree, RightTree: b.tree, env: env, owner: noOwner}
 	if depth >= maxVirtualDepth || v.left == 0 {
 		p.Base = p.LeftTree
 		return p, true, nil

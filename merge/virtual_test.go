@@ -7,7 +7,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/ledgerd/ledger/btree"
@@ -263,28 +262,6 @@ func TestManyUnknownKeys(t *testing.T) {
 		if !c.BaseUnknown || c.HasBase {
 			t.Fatalf("key %s: base unknown %t, has base %t", c.Key, c.BaseUnknown, c.HasBase)
 		}
-	}
-}
-
-// A base that only a rule on values makes, and no result: nothing of it is left.
-func TestBaseLeavesNoValues(t *testing.T) {
-	long := strings.Repeat("long ", 200)
-	join := merge.ByValue("join", func(base, left, right []byte) ([]byte, bool) {
-		if string(base) == "b" {
-			return []byte(long), true
-		}
-		return []byte("short"), true
-	}, &asked{})
-	p := newTestPage()
-	l, r := crissCross(t, p, "b", []string{"x", "y"}, "1", "2")
-	env, sink := p.sealed()
-	merged, err := merge.Heads(t.Context(), env, rulesOf(join), []*commit.Commit{l, r})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.wantOnlyReachable(t, sink, merged)
-	if got := p.content(t, merged[0].Commit.Root)["k"]; got != "short" {
-		t.Errorf("k is %q", got)
 	}
 }
 

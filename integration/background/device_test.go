@@ -357,7 +357,6 @@ func (p *page) mergeOnce(ctx context.Context) error {
 			Tree: func(c *commit.Commit) btree.Tree { return btree.Tree{Page: pageID, Source: j, Root: c.Root} },
 		},
 		Sink: j, Table: split.DefaultTable(),
-		Scratch: func() (merge.Sink, func()) { k := p.store.NewJournal(); return k, k.Rollback },
 	}
 	merged, err := merge.Heads(ctx, env, merge.Rules{}, heads)
 	if err != nil || len(merged) == 0 {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"sync/atomic"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
@@ -42,8 +41,6 @@ type Merge struct {
 	Pair *merge.Pair
 	// State is for the strategy's own use, from one group to the next. It is nil at first.
 	State any
-
-	within session.Namespace
 }
 
 // Side names the source of a group or key.
@@ -61,9 +58,6 @@ const (
 // earlier one. Group.Take makes its own reports. Errors: ErrInvalid, ErrTooLarge, those of ctx.
 func (m *Merge) Report(ctx context.Context, key []byte, rule string, side Side) error {
 	if err := checkRuleName(rule); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	if err := m.within.Check(key); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	c := merge.Conflict{Key: bytes.Clone(key), Rule: rule}
@@ -90,8 +84,6 @@ func (m *Merge) Report(ctx context.Context, key []byte, rule string, side Side) 
 	return nil
 }
 
-var errOver = fmt.Errorf("use a group of a merge that has gone on: %w", base.ErrTxDone)
-
 // Group is a set of changed keys that a GroupStrategy merges together.
 type Group struct {
 	// Name is the result of GroupStrategy.Group.
@@ -105,7 +97,6 @@ type Group struct {
 type groupOwner struct {
 	run      *run
 	strategy GroupStrategy
-	others   [][]byte // longer prefixes with rules of their own
 }
 
 // groupMerge is the merge of one namespace in one merge of two commits.
@@ -114,8 +105,6 @@ type groupMerge struct {
 	*Merge
 	name    string
 	changed []changedKey // by group, then key
-	over    atomic.Bool
-	origins *origins
 	ended   []func()
 }
 
@@ -144,25 +133,23 @@ func (o *groupOwner) Own(ctx context.Context, p *merge.Pair, prefix []byte) iter
 
 // begin makes the snapshots and the result for the strategy.
 func (o *groupOwner) begin(p *merge.Pair, prefix []byte) *groupMerge {
-	g := &groupMerge{groupOwner: o, Merge: &Merge{Prefix: prefix, Pair: p, within: session.Namespace{Prefix: prefix, Others: o.others}}}
-	g.origins = o.run.origins(p, &g.over)
+	g := &groupMerge{groupOwner: o, Merge: &Merge{Prefix: prefix, Pair: p}}
 	base := &commit.Commit{Root: p.Base.Root}
 	if len(p.Bases) == 1 {
 		base = p.Bases[0]
 	}
-	page := o.run.m.page
+	page, sink := o.run.m.page, o.run.sink
 	var ends [3]func()
-	g.Base, ends[0] = page.Version(base, p.Base, o.run.baseValues(p))
-	g.Left, ends[1] = page.Version(p.Left, p.LeftTree, o.run.sink)
-	g.Right, ends[2] = page.Version(p.Right, p.RightTree, o.run.sink)
-	g.Result = page.Draft(p.Left, o.run.sink, &g.within)
+	g.Base, ends[0] = page.Version(base, p.Base, sink)
+	g.Left, ends[1] = page.Version(p.Left, p.LeftTree, sink)
+	g.Right, ends[2] = page.Version(p.Right, p.RightTree, sink)
+	g.Result = page.Draft(p.Left, sink, &session.Namespace{Prefix: prefix, Holds: p.Owns})
 	g.ended = append(ends[:], g.Result.Freeze)
 	return g
 }
 
 // end makes everything unusable that the strategy received.
 func (g *groupMerge) end() {
-	g.over.Store(true)
 	for _, end := range g.ended {
 		end()
 	}
@@ -255,7 +242,7 @@ func (g *Group) changes(ctx context.Context) iter.Seq2[merge.Conflict, error] {
 // those of ctx.
 func (g *Group) Changes(ctx context.Context) iter.Seq2[Conflict, error] {
 	return func(yield func(Conflict, error) bool) {
-		if err := g.owner.usable(); err != nil {
+		if err := session.Usable(g.owner.Result.Origin()); err != nil {
 			yield(Conflict{}, err)
 			return
 		}
@@ -264,18 +251,11 @@ func (g *Group) Changes(ctx context.Context) iter.Seq2[Conflict, error] {
 				yield(Conflict{}, err)
 				return
 			}
-			if !yield(g.owner.origins.conflict(&c), nil) {
+			if !yield(Conflict{Conflict: &c, Pair: g.owner.Pair, Origin: g.owner.Result.Origin()}, nil) {
 				return
 			}
 		}
 	}
-}
-
-func (g *groupMerge) usable() error {
-	if g.over.Load() {
-		return errOver
-	}
-	return nil
 }
 
 // Take gives the changed keys of the group their entries of one side, with their priorities; no
@@ -291,7 +271,7 @@ func (g *Group) TakeThose(ctx context.Context, s Side, want func(key []byte) boo
 	if s > SideRight {
 		return fmt.Errorf("take side %d: %w", s, base.ErrInvalid)
 	}
-	if err := g.owner.usable(); err != nil {
+	if err := session.Usable(g.owner.Result.Origin()); err != nil {
 		return err
 	}
 	for c, err := range g.changes(ctx) {
@@ -326,7 +306,7 @@ func (g *Group) TakeThose(ctx context.Context, s Side, want func(key []byte) boo
 // Newest returns the side, SideLeft or SideRight, with the last write to a changed key of the
 // group, by the rule of LastOneWins. Errors: as Take.
 func (g *Group) Newest(ctx context.Context) (Side, error) {
-	if err := g.owner.usable(); err != nil {
+	if err := session.Usable(g.owner.Result.Origin()); err != nil {
 		return SideBase, err
 	}
 	keys := make([][]byte, 0, len(g.keys))

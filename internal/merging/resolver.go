@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync/atomic"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/session"
 	"github.com/ledgerd/ledger/merge"
 	"github.com/ledgerd/ledger/object"
-	"github.com/ledgerd/ledger/split"
 )
 
 // Resolver decides about one key. It must return soon when ctx ends. When it fails or panics,
@@ -26,8 +24,8 @@ type Conflict struct {
 	*merge.Conflict
 	// Pair are the merged commits.
 	Pair *merge.Pair
-	// BaseOrigin reads the value of the base, and SideOrigin those of both sides.
-	BaseOrigin, SideOrigin session.Origin
+	// Origin reads the values of the entries.
+	Origin session.Origin
 }
 
 // Resolution is the decision about a key. The zero Resolution makes the merge fail.
@@ -41,29 +39,6 @@ type Resolution struct {
 	Priority object.Priority
 	// Rule is recorded as the name of the rule that decided; "" means "resolver".
 	Rule string
-}
-
-// origins make the Conflicts of one merge of two commits.
-type origins struct {
-	pair       *merge.Pair
-	base, side session.Origin
-}
-
-// origins returns the origins for entries that can be read until over is set.
-func (r *run) origins(p *merge.Pair, over *atomic.Bool) *origins {
-	return &origins{pair: p, base: r.m.page.Borrow(r.baseValues(p), over), side: r.m.page.Borrow(r.sink, over)}
-}
-
-// baseValues returns the source of the base's values: a virtual base has its own.
-func (r *run) baseValues(p *merge.Pair) split.Source {
-	if s, ok := p.Base.Source.(split.Source); ok {
-		return s
-	}
-	return r.sink
-}
-
-func (o *origins) conflict(c *merge.Conflict) Conflict {
-	return Conflict{Conflict: c, Pair: o.pair, BaseOrigin: o.base, SideOrigin: o.side}
 }
 
 // resolverDecider decides by a Resolver.
@@ -90,8 +65,8 @@ func (d *resolverDecider) Decide(ctx context.Context, p *merge.Pair, cs []merge.
 }
 
 func (d *resolverDecider) decide(ctx context.Context, p *merge.Pair, c *merge.Conflict) error {
-	var over atomic.Bool
-	conflict := d.run.origins(p, &over).conflict(c)
+	values := d.run.m.page.Draft(p.Left, d.run.sink, nil) // to which nothing is written
+	conflict := Conflict{Conflict: c, Pair: p, Origin: values.Origin()}
 	var r Resolution
 	err := d.run.protect("resolver", func() (err error) {
 		r, err = d.resolver(ctx, &conflict)
@@ -101,7 +76,7 @@ func (d *resolverDecider) decide(ctx context.Context, p *merge.Pair, c *merge.Co
 		// The new value may be read from the values of the conflict.
 		err = d.run.protect("reader of a resolution", func() error { return r.apply(ctx, p, c) })
 	}
-	over.Store(true)
+	values.Freeze()
 	if err != nil {
 		return fmt.Errorf("resolve a conflict: %w", err)
 	}

@@ -59,9 +59,8 @@ func (r Rules) quick() bool {
 // compile returns the rules for one run. Errors match ErrInvalid.
 func (rules Rules) compile(r *run) (merge.Rules, error) {
 	var out merge.Rules
-	all := append(Rules{{}}, rules...).distinct()
-	for _, n := range all {
-		rule, err := n.compile(r, all)
+	for _, n := range append(Rules{{}}, rules...).distinct() {
+		rule, err := n.compile(r)
 		if err != nil {
 			return out, fmt.Errorf("merge rule for the keys that begin with %q: %w", n.Prefix, err)
 		}
@@ -71,7 +70,7 @@ func (rules Rules) compile(r *run) (merge.Rules, error) {
 	return out, nil
 }
 
-func (n *Rule) compile(r *run, all Rules) (merge.Rule, error) {
+func (n *Rule) compile(r *run) (merge.Rule, error) {
 	switch s := &n.Strategy; {
 	case s.Wrong != nil:
 		return merge.Rule{}, s.Wrong
@@ -82,13 +81,7 @@ func (n *Rule) compile(r *run, all Rules) (merge.Rule, error) {
 	case s.Decider != nil:
 		return merge.Rule{Decider: s.Decider}, nil
 	case s.Group != nil:
-		o := &groupOwner{run: r, strategy: s.Group}
-		for _, other := range all {
-			if len(other.Prefix) > len(n.Prefix) && bytes.HasPrefix(other.Prefix, n.Prefix) {
-				o.others = append(o.others, other.Prefix)
-			}
-		}
-		return merge.Rule{Owner: o}, nil
+		return merge.Rule{Owner: &groupOwner{run: r, strategy: s.Group}}, nil
 	}
 	return merge.Rule{Decider: merge.LastOneWins()}, nil
 }

@@ -182,12 +182,7 @@ func (r *run) env() *merge.Env {
 				return btree.Tree{Page: store.Page(), Source: fetchingNodes{r, c.ID}, Root: c.Root}
 			},
 		},
-		Sink: r.sink,
-		Scratch: func() (merge.Sink, func()) {
-			k := store.NewJournal()
-			return k, k.Rollback
-		},
-		Table: r.m.env.Session.Table(),
+		Sink: r.sink, Table: r.m.env.Session.Table(),
 	}
 }
 

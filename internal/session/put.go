@@ -38,13 +38,14 @@ func (t *Tx) enterPut(ctx context.Context, key []byte, p object.Priority) error 
 	if p > object.Lazy {
 		return fmt.Errorf("put: %s: %w", p, base.ErrInvalid)
 	}
-	if err := t.within.Check(key); err != nil {
-		return fmt.Errorf("put: %w", err)
-	}
 	if err := t.enter(); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
+	err := ctx.Err()
+	if err == nil && !t.holds(key) {
+		err = fmt.Errorf("the key is outside of the namespace that is merged: %w", base.ErrInvalid)
+	}
+	if err != nil {
 		t.leave()
 		return fmt.Errorf("put: %w", err)
 	}
@@ -168,7 +169,7 @@ func (t *Tx) deleteAll(ctx context.Context, keys [][]byte) error {
 	}
 	defer t.leave()
 	for _, k := range keys {
-		if !t.within.Holds(k) {
+		if !t.holds(k) {
 			continue
 		}
 		if err := t.delete(ctx, k); err != nil {

@@ -65,7 +65,7 @@ func (t *Tx) enter() error {
 	return nil
 }
 
-var errTxDone = fmt.Errorf("use transaction: %w", base.ErrTxDone)
+var errTxDone = fmt.Errorf("use a transaction or a merge: %w", base.ErrTxDone)
 
 func (t *Tx) leave()               { t.page.leave() }
 func (t *Tx) session() *Page       { return t.page }

@@ -15,8 +15,8 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// Origin is the source of an entry: a snapshot, a transaction, a page, or a merge. It decides
-// whether values may still be read.
+// Origin is the source of an entry: a snapshot, a transaction, or a page. It decides whether values
+// may still be read.
 type Origin interface {
 	// enter begins a call that must then leave, or fails with the reason.
 	enter() error
@@ -37,6 +37,15 @@ func Find(ctx context.Context, from Origin, key []byte) (fb.Entry, bool, error) 
 	}
 	defer from.leave()
 	return from.find(ctx, key)
+}
+
+// Usable returns why entries of an origin can no longer be read, nil when they can.
+func Usable(from Origin) error {
+	if err := from.enter(); err != nil {
+		return err
+	}
+	from.leave()
+	return nil
 }
 
 // ownedBytes returns a copy of b, never nil.
@@ -158,11 +167,7 @@ func (v *Value) usable() error {
 	if v.closed.Load() {
 		return fmt.Errorf("read value: %w", base.ErrClosed)
 	}
-	if err := v.from.enter(); err != nil {
-		return err
-	}
-	v.from.leave()
-	return nil
+	return Usable(v.from)
 }
 
 // Read implements io.Reader.
