@@ -154,8 +154,12 @@ func (p *newPassphrase) getIf(ctx context.Context, a *app, wanted bool) ([]byte,
 	return p.get(ctx, a)
 }
 
-// askSecret asks for a line of the standard input. A terminal does not show the line.
+// askSecret asks for a line of the standard input. A terminal does not show the line. In a serve it
+// returns an error, because the terminal of the other process would show the line.
 func (a *app) askSecret(ctx context.Context, what string) ([]byte, error) {
+	if a.process.served != nil {
+		return nil, usagef("serve runs this verb and cannot ask for the %s: name a file with it", what)
+	}
 	fmt.Fprintf(a.process.Stderr, "ledgerd: %s: ", what)
 	var line string
 	var err error

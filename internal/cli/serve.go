@@ -25,11 +25,11 @@ const servedPages = 1024
 // runsHere reports whether a verb never runs in the process of serve. Such a verb works on
 // something other than the repository, or on serve itself.
 func runsHere(cmd *cobra.Command) bool {
-	for c := cmd; c != nil; c = c.Parent() {
-		switch c.Name() {
-		case "serve", "clone", "key", "probe", "completion":
-			return true
-		}
+	switch strings.TrimPrefix(cmd.CommandPath(), programName+" ") {
+	case "serve", "clone", "key init", "key recover", "cloud probe", "completion":
+		return true
+	case "key show": // of a key file
+		return cmd.Flags().NArg() > 0
 	}
 	return false
 }

@@ -356,3 +356,37 @@ func TestServeCreatesNothing(t *testing.T) {
 		t.Errorf("%v is there, %v", entries, err)
 	}
 }
+
+// TestKeyringThroughServe shows and changes the keyring while serve holds the repository. A secret
+// is not asked for then: the terminal would show it.
+func TestKeyringThroughServe(t *testing.T) {
+	dir, repo, run := forServe(t)
+	run(0, "init")
+	run(0, "key", "init", filepath.Join(dir, "key"))
+	run(0, "key", "init", filepath.Join(dir, "key2"))
+	run(0, "cloud", "set", "dir:"+filepath.Join(dir, "bucket"), "--key-file", filepath.Join(dir, "key"))
+	pass := filepath.Join(dir, "pass")
+	if err := os.WriteFile(pass, []byte("correct horse battery\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	startServe(t, repo)
+	if out := run(0, "key", "show"); !strings.Contains(out, "clone") {
+		t.Errorf("key show prints %q", out)
+	}
+	run(0, "key", "show", filepath.Join(dir, "key"))
+	run(0, "key", "add", "file", filepath.Join(dir, "key2"), "--label", "two")
+	run(0, "key", "add", "passphrase", "--new-passphrase-file", pass, "--label", "three")
+	run(0, "key", "rotate")
+	run(0, "key", "rm", "two")
+	if out := run(0, "key", "ls"); !strings.Contains(out, "three") || strings.Contains(out, "two") {
+		t.Errorf("key ls prints %q", out)
+	}
+	for _, verb := range [][]string{{"key", "add", "passphrase"}, {"cloud", "set", "dir:" + filepath.Join(dir, "bucket"), "--passphrase"}} {
+		var out, errs bytes.Buffer
+		p := process(append([]string{"--dir", repo}, verb...), strings.NewReader("secret\nsecret\n"), &out, &errs)
+		p.Asks = true
+		if code := cli.Main(t.Context(), p); code != cli.ExitUsage || !strings.Contains(errs.String(), "name a file") {
+			t.Errorf("%q: exit code %d, %s", verb, code, &errs)
+		}
+	}
+}
