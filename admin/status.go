@@ -13,14 +13,15 @@ import (
 )
 
 // RepositoryStatus is the state of a repository at one moment. Status briefly opens each page that
-// is not open.
+// is on this device and not open.
 type RepositoryStatus struct {
 	// Dir and ID are the repository's directory and id.
 	Dir, ID string
 	// FormatVersion is the version of the format on disk.
 	FormatVersion uint64
 	ReadOnly      bool
-	// Pages has one element for each page, sorted by ledger, then id.
+	// Pages has one element for each page, sorted by ledger, then id. Of a page in the cloud only
+	// it has the PageInfo.
 	Pages []PageStatus
 	// SizeBytes, Heads and Unsynced are sums over the pages.
 	SizeBytes       int64
@@ -86,7 +87,7 @@ type GarbageState = reclaim.Garbage
 // Status returns the state of the repository and all its pages. Errors: ErrClosed, and those of
 // ctx; errors of a page are in its PageStatus.
 func Status(ctx context.Context, repo *ledger.Repository) (RepositoryStatus, error) {
-	infos, err := herePages(ctx, repo)
+	infos, err := repo.Pages(ctx)
 	if err != nil {
 		return RepositoryStatus{}, fmt.Errorf("status: %w", err)
 	}
@@ -94,6 +95,10 @@ func Status(ctx context.Context, repo *ledger.Repository) (RepositoryStatus, err
 	st := RepositoryStatus{Dir: r.Dir, ID: r.Identity.String(), FormatVersion: layout.FormatVersion, ReadOnly: r.ReadOnly, Cloud: cloudStatus(repo)}
 	for _, info := range infos {
 		ps := PageStatus{PageInfo: info}
+		if info.State == ledger.PageEvicted {
+			st.Pages = append(st.Pages, ps)
+			continue
+		}
 		ps.Err = r.Visit(ctx, keyOf(info.PageRef), func(ctx context.Context, p *bridge.Page) error { return ps.fill(ctx, r.Clock.Now(), p) })
 		if err := ctx.Err(); err != nil {
 			return RepositoryStatus{}, fmt.Errorf("status: %w", err)

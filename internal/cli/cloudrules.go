@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -41,12 +42,20 @@ func (a *app) cloudRule(c uploadSwitch) func(context.Context, ruleFlags) error {
 		if len(pages) == 0 {
 			return usagef("--off and --on need a page: name it")
 		}
+		on, err := mapped(f.On, a.key)
+		if err != nil {
+			return err
+		}
+		off, err := mapped(f.Off, a.key)
+		if err != nil {
+			return err
+		}
 		return a.change(ctx, func(repo *ledger.Repository) error {
 			all := admin.UploadRules(repo)
-			for _, p := range f.On {
+			for _, p := range on {
 				all = switchRule(all, pages[0], p, c.of, false)
 			}
-			for _, p := range f.Off {
+			for _, p := range off {
 				all = switchRule(all, pages[0], p, c.of, true)
 			}
 			if err := admin.SetUploadRules(ctx, repo, all); err != nil {
@@ -58,11 +67,11 @@ func (a *app) cloudRule(c uploadSwitch) func(context.Context, ruleFlags) error {
 }
 
 // switchRule sets a switch for a prefix of a page. It removes a rule that switches nothing off.
-func switchRule(all []admin.PageUploadRule, page ledger.PageRef, prefix string, of func(*ledger.UploadRule) *bool, off bool) []admin.PageUploadRule {
-	i := slices.IndexFunc(all, func(u admin.PageUploadRule) bool { return u.Page == page && string(u.Prefix) == prefix })
+func switchRule(all []admin.PageUploadRule, page ledger.PageRef, prefix []byte, of func(*ledger.UploadRule) *bool, off bool) []admin.PageUploadRule {
+	i := slices.IndexFunc(all, func(u admin.PageUploadRule) bool { return u.Page == page && bytes.Equal(u.Prefix, prefix) })
 	if i < 0 {
 		i = len(all)
-		all = append(all, admin.PageUploadRule{Page: page, UploadRule: ledger.UploadRule{Prefix: []byte(prefix)}})
+		all = append(all, admin.PageUploadRule{Page: page, UploadRule: ledger.UploadRule{Prefix: prefix}})
 	}
 	if *of(&all[i].UploadRule) = off; !all[i].CompressionOff && !all[i].DedupOff {
 		return slices.Delete(all, i, i+1)
@@ -85,7 +94,8 @@ func (a *app) printRules(ctx context.Context, repo *ledger.Repository, c uploadS
 		if i := slices.IndexFunc(infos, func(p ledger.PageInfo) bool { return p.PageRef == u.Page }); i >= 0 {
 			name = nameOf(u.Page.Ledger, infos[i].Name, u.Page.ID)
 		}
-		a.show(object{"page", name, "text~", plain(choose(len(u.Prefix) == 0, c.all, fmt.Sprintf(c.some, quoted(string(u.Prefix))))), "prefix!", string(u.Prefix)})
+		text := choose(len(u.Prefix) == 0, c.all, fmt.Sprintf(c.some, a.keyText(u.Prefix)))
+		a.show(object{"page", name, "text~", plain(text), "prefix!", jsonBytes(u.Prefix)})
 	}
 	return nil
 }

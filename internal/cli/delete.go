@@ -45,9 +45,9 @@ func (a *app) deletePages(ctx context.Context, repo *ledger.Repository, ref ledg
 		a.deleted(&pages[i], o.DryRun)
 	}
 	if e, ok := errors.AsType[*ledger.EvictError](err); ok {
-		return a.stays(e.Page, e.Name, e.Bar, e.Reason)
+		err = a.stays(e.Page, e.Name, e.Bar, e.Reason)
 	}
-	return err
+	return partly(err, len(pages) > 0 && !o.DryRun)
 }
 
 func (a *app) erase(ctx context.Context, page ledger.PageRef, f deleteFlags) error {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -103,7 +104,7 @@ func writeFile(path string, fn func(*os.File) error) (err error) {
 		}
 		return errors.Join(fn(f), f.Close())
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
+	f, err := createBeside(path)
 	if err != nil {
 		return err
 	}
@@ -112,17 +113,27 @@ func writeFile(path string, fn func(*os.File) error) (err error) {
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
-	if err := errors.Join(fn(f), keepMode(f, path), f.Close()); err != nil {
+	if err := errors.Join(fn(f), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), path)
 }
 
-// keepMode gives f the mode of the file that it replaces, or 0644 for a new file.
-func keepMode(f *os.File, path string) error {
-	mode := os.FileMode(0o644)
-	if info, err := os.Stat(path); err == nil {
-		mode = info.Mode().Perm()
+// createBeside creates a file that will replace the one at path, and has its mode. A new file has
+// the mode that the umask leaves.
+func createBeside(path string) (*os.File, error) {
+	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+rand.Text()+".tmp")
+	const flags = os.O_RDWR | os.O_CREATE | os.O_EXCL
+	old, err := os.Stat(path)
+	if err != nil {
+		return os.OpenFile(name, flags, 0o666)
 	}
-	return f.Chmod(mode)
+	f, err := os.OpenFile(name, flags, old.Mode().Perm())
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Chmod(old.Mode().Perm()); err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(name))
+	}
+	return f, nil
 }

@@ -59,7 +59,7 @@ func (a *app) statusOf(ctx context.Context, repo *ledger.Repository, set *pageSe
 }
 
 func (a *app) pageStatus(p admin.PageStatus, cloud bool) {
-	read := p.Err == nil
+	read := p.Err == nil && p.State != ledger.PageEvicted
 	a.printIf(!a.json, "\n")
 	a.block("", slices.Concat(pageObject(p.PageInfo), object{"heads", p.Heads},
 		when(read, "newest", p.Newest.ID, "time", p.Newest.Time),
