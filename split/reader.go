@@ -152,23 +152,36 @@ func (s *stretch) part(c *cursor, at uint64) ([]byte, error) {
 		return part, err
 	}
 	s.brought = at + min(s.end-at, mostBrought)
-	if err := bring(r.ctx, s.far, r.root, at, s.brought); err != nil {
+	if err := Bring(r.ctx, s.far, Part{r.root.digest, r.root.size, at, s.brought}); err != nil {
 		return nil, fmt.Errorf("bring bytes %d to %d: %w", at, s.brought, err)
 	}
 	return c.at(r.ctx, r.src, r.root, at)
 }
 
-// bring brings the pieces of an object that hold bytes from from to to: the index pieces level by
-// level, and then all chunks, some of which upper levels may list.
-func bring(ctx context.Context, src Far, root span, from, to uint64) error {
+// Part is the bytes From to To, exclusive, of the object with the given root piece and size.
+type Part struct {
+	Root           object.Digest
+	Size, From, To uint64
+}
+
+// Bring brings the pieces that hold parts of objects: the index pieces level by level, and then all
+// chunks, some of which upper levels may list. It holds the digests of all of them. Errors: those of
+// the source and of ctx, *base.CorruptError, *base.FormatError.
+func Bring(ctx context.Context, src Far, parts ...Part) error {
 	type placed struct {
 		span
 		start uint64
+		part  *Part
 	}
-	level, chunks := []placed{{root, 0}}, []object.Digest(nil)
+	var level []placed
+	for i := range parts {
+		p := &parts[i]
+		level = append(level, placed{span{p.Root, p.Size, true}, 0, p})
+	}
+	var chunks []object.Digest
 	for depth := 0; len(level) > 0; depth++ {
 		if depth > maxDepth {
-			return tooDeep(root.digest)
+			return tooDeep(level[0].part.Root)
 		}
 		indexes := level[:0]
 		var ds []object.Digest
@@ -188,13 +201,13 @@ func bring(ctx context.Context, src Far, root span, from, to uint64) error {
 			if err != nil {
 				return err
 			}
-			for i, start := 0, p.start; i < x.Len() && start < to; i++ {
+			for i, start := 0, p.start; i < x.Len() && start < p.part.To; i++ {
 				child := childSpan(x, i, p.last)
 				if child.size < MinChunkBytes && !child.last {
 					return corrupt(child.digest, "at least 4 KiB of content", sizeText(child.size))
 				}
-				if start+child.size > from {
-					level = append(level, placed{child, start})
+				if start+child.size > p.part.From {
+					level = append(level, placed{child, start, p.part})
 				}
 				start += child.size
 			}
