@@ -16,16 +16,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// recording is a decider that takes the left side of everything and counts what it was asked.
-type recording struct{ keys *[]string }
-
-func (r recording) Decide(_ context.Context, _ *merge.Pair, cs []merge.Conflict) error {
-	for i := range cs {
-		*r.keys = append(*r.keys, string(cs[i].Key))
-		cs[i].Outcome, cs[i].Rule = merge.TakeLeft, "recording"
-	}
-	return nil
-}
+// byLastOne is the rule by which the last one wins where nobody has written a key.
+const byLastOne = "last one wins, greater head"
 
 // join is a rule that joins the values of the sides; it cannot decide about "no", and "none"
 // removes.
@@ -72,8 +64,8 @@ func TestByValue(t *testing.T) {
 		{name: "removed as left has", base: "x", left: absent, right: "none", outcome: merge.TakeLeft},
 		{name: "removed as right has", base: "x", left: "none", right: absent, outcome: merge.TakeRight},
 		{name: "empty is not absent", base: "x", left: "empty", right: absent, outcome: merge.TakeNew, value: ""},
-		{name: "undecided", base: "x", left: "no", right: "b", outcome: merge.TakeLeft, fallback: true},
-		{name: "unknown base", base: absent, left: "a", right: "b", unknown: true, outcome: merge.TakeLeft, fallback: true},
+		{name: "undecided", base: "x", left: "no", right: "b", outcome: merge.TakeRight, fallback: true},
+		{name: "unknown base", base: absent, left: "a", right: "b", unknown: true, outcome: merge.TakeRight, fallback: true},
 		{name: "eager of lazy and eager", base: "x", left: lazy, right: long, leftPriority: object.Lazy,
 			outcome: merge.TakeNew, value: long + lazy, priority: object.Eager},
 		{name: "lazy of two lazy", base: "x", left: lazy, right: long, leftPriority: object.Lazy, rightPriory: object.Lazy,
@@ -82,9 +74,9 @@ func TestByValue(t *testing.T) {
 			outcome: merge.TakeRight},
 		{name: "eager one of equal values, exchanged", base: "x", left: "win" + lazy, right: "win" + lazy, rightPriory: object.Lazy,
 			outcome: merge.TakeLeft},
-		{name: "long base", base: strings.Repeat("b", merge.MaxRuleValueBytes+1), left: "a", right: "b", outcome: merge.TakeLeft, fallback: true},
+		{name: "long base", base: strings.Repeat("b", merge.MaxRuleValueBytes+1), left: "a", right: "b", outcome: merge.TakeRight, fallback: true},
 		{name: "longest", base: "x", left: strings.Repeat("b", merge.MaxRuleValueBytes), right: "win", outcome: merge.TakeRight},
-		{name: "too long", base: "x", left: strings.Repeat("b", merge.MaxRuleValueBytes+1), right: "win", outcome: merge.TakeLeft, fallback: true},
+		{name: "too long", base: "x", left: strings.Repeat("b", merge.MaxRuleValueBytes+1), right: "win", outcome: merge.TakeRight, fallback: true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -92,8 +84,7 @@ func TestByValue(t *testing.T) {
 			c.Base, c.HasBase = entry(test.base, object.Eager)
 			c.Left, c.HasLeft = entry(test.left, test.leftPriority)
 			c.Right, c.HasRight = entry(test.right, test.rightPriory)
-			var asked []string
-			d := merge.ByValue("join", join, recording{&asked})
+			d := merge.ByValue{Name: "join", Rule: join}
 			cs := []merge.Conflict{c}
 			if err := d.Decide(t.Context(), p.pair(t), cs); err != nil {
 				t.Fatal(err)
@@ -101,10 +92,10 @@ func TestByValue(t *testing.T) {
 			c = cs[0]
 			rule := "join"
 			if test.fallback {
-				rule = "recording"
+				rule = byLastOne
 			}
-			if c.Outcome != test.outcome || c.Rule != rule || test.fallback != (len(asked) == 1) {
-				t.Fatalf("outcome %d by %q, fallback asked about %q", c.Outcome, c.Rule, asked)
+			if c.Outcome != test.outcome || c.Rule != rule {
+				t.Fatalf("outcome %d by %q", c.Outcome, c.Rule)
 			}
 			if c.Outcome == merge.TakeNew && (p.value(t, &c.New) != test.value || c.New.Priority != test.priority) {
 				t.Errorf("value %.10q %s", p.value(t, &c.New), c.New.Priority)
@@ -120,8 +111,8 @@ func (p *testPage) pair(t tester) *merge.Pair {
 	return merge.NewPair(p.env(), a, b, commit.First())
 }
 
-// Keys that are no conflict, which Rule.All brings, do not go to the fallback when the rule cannot
-// decide.
+// Keys that are no conflict, which Rule.All brings, are not for the last one to win when the
+// rule cannot decide.
 func TestByValueWithoutConflict(t *testing.T) {
 	p := newTestPage()
 	no, x := p.entry(t, "", "no", object.Eager), p.entry(t, "", "x", object.Eager)
@@ -130,7 +121,7 @@ func TestByValueWithoutConflict(t *testing.T) {
 		{Key: []byte("right changed"), Base: x, Left: x, Right: no, HasBase: true, HasLeft: true, HasRight: true},
 		{Key: []byte("same"), Left: no, Right: no, HasLeft: true, HasRight: true, BaseUnknown: true},
 	}
-	if err := merge.ByValue("join", join, mustNotAsk{}).Decide(t.Context(), p.pair(t), cs); err != nil {
+	if err := (merge.ByValue{Name: "join", Rule: join}).Decide(t.Context(), p.pair(t), cs); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []merge.Outcome{merge.TakeLeft, merge.TakeRight, merge.TakeLeft} {
@@ -140,7 +131,7 @@ func TestByValueWithoutConflict(t *testing.T) {
 	}
 }
 
-func TestByValueMixesRuleAndFallback(t *testing.T) {
+func TestByValueMixesRuleAndLastOneWins(t *testing.T) {
 	p := newTestPage()
 	var cs []merge.Conflict
 	for i, v := range []string{"a", "no", "b", "no", "c"} {
@@ -148,19 +139,15 @@ func TestByValueMixesRuleAndFallback(t *testing.T) {
 		c.Left, c.Right = p.entry(t, "", v, object.Eager), p.entry(t, "", "z", object.Eager)
 		cs = append(cs, c)
 	}
-	var asked []string
-	if err := merge.ByValue("join", join, recording{&asked}).Decide(t.Context(), p.pair(t), cs); err != nil {
+	if err := (merge.ByValue{Name: "join", Rule: join}).Decide(t.Context(), p.pair(t), cs); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Join(asked, "") != "bd" {
-		t.Errorf("fallback was asked about %q", asked)
-	}
 	for i, c := range cs {
-		want := merge.TakeNew
+		want, rule := merge.TakeNew, "join"
 		if i%2 == 1 {
-			want = merge.TakeLeft
+			want, rule = merge.TakeRight, byLastOne
 		}
-		if c.Outcome != want || string(c.Key) != string(rune('a'+i)) {
+		if c.Outcome != want || c.Rule != rule || string(c.Key) != string(rune('a'+i)) {
 			t.Errorf("key %s: outcome %d", c.Key, c.Outcome)
 		}
 	}
@@ -171,7 +158,7 @@ func TestByValueNoBaseIsAskedAboutUnknownBases(t *testing.T) {
 	c := merge.Conflict{Key: []byte("k"), HasLeft: true, HasRight: true, BaseUnknown: true}
 	c.Left, c.Right = p.entry(t, "", "7", object.Eager), p.entry(t, "", "10", object.Eager)
 	cs := []merge.Conflict{c}
-	if err := merge.ByValueNoBase("maximum", merge.Maximum, nil).Decide(t.Context(), p.pair(t), cs); err != nil {
+	if err := (merge.ByValue{Name: "maximum", Rule: merge.Maximum, NoBase: true}).Decide(t.Context(), p.pair(t), cs); err != nil {
 		t.Fatal(err)
 	}
 	if cs[0].Outcome != merge.TakeRight || cs[0].Rule != "maximum" {
@@ -185,15 +172,14 @@ func TestByValueNeedsItsValues(t *testing.T) {
 	c := merge.Conflict{Key: []byte("k"), HasLeft: true, HasRight: true}
 	c.Left, c.Right = p.entry(t, "", strings.Repeat("7", 400), object.Lazy), p.entry(t, "", "10", object.Eager)
 	p.missing[c.Left.Digest] = true
-	var asked []string
-	err := merge.ByValue("join", join, recording{&asked}).Decide(t.Context(), p.pair(t), []merge.Conflict{c})
-	if !errors.Is(err, base.ErrNeedsFetch) || len(asked) > 0 {
-		t.Fatalf("error %v, fallback asked about %q", err, asked)
+	err := merge.ByValue{Name: "join", Rule: join}.Decide(t.Context(), p.pair(t), []merge.Conflict{c})
+	if !errors.Is(err, base.ErrNeedsFetch) {
+		t.Fatalf("error %v", err)
 	}
 }
 
-// A value that was lost with the bucket is asked of nobody for ever: the fallback decides, and a
-// rule that can do without the base.
+// A value that was lost with the bucket is asked of nobody for ever: the last one wins, or a
+// rule decides that can do without the base.
 func TestByValueWithoutLostValues(t *testing.T) {
 	p := newTestPage()
 	lost := p.entry(t, "", strings.Repeat("5", 400), object.Eager)
@@ -202,22 +188,20 @@ func TestByValueWithoutLostValues(t *testing.T) {
 	for _, test := range []struct {
 		name              string
 		base, left, right fb.Entry
-		rule              func(fallback merge.Decider) merge.Decider
-		want              merge.Outcome
-		fallback          bool
+		rule              merge.ByValue
+		by                string
 	}{
-		{"base", lost, a, b, func(f merge.Decider) merge.Decider { return merge.ByValue("join", join, f) }, merge.TakeLeft, true},
-		{"side", a, lost, b, func(f merge.Decider) merge.Decider { return merge.ByValue("join", join, f) }, merge.TakeLeft, true},
-		{"base, by the sides alone", lost, a, b, func(f merge.Decider) merge.Decider { return merge.ByValueNoBase("maximum", merge.Maximum, f) }, merge.TakeRight, false},
-		{"one side changed", lost, lost, b, func(f merge.Decider) merge.Decider { return merge.ByValue("join", join, f) }, merge.TakeRight, false},
+		{"base", lost, a, b, merge.ByValue{Name: "join", Rule: join}, byLastOne},
+		{"side", a, lost, b, merge.ByValue{Name: "join", Rule: join}, byLastOne},
+		{"base, by the sides alone", lost, a, b, merge.ByValue{Name: "maximum", Rule: merge.Maximum, NoBase: true}, "maximum"},
+		{"one side changed", lost, lost, b, merge.ByValue{Name: "join", Rule: join}, "join"},
 	} {
-		var asked []string
 		cs := []merge.Conflict{{Key: []byte("k"), Base: test.base, Left: test.left, Right: test.right, HasBase: true, HasLeft: true, HasRight: true}}
-		if err := test.rule(recording{&asked}).Decide(t.Context(), p.pair(t), cs); err != nil {
+		if err := test.rule.Decide(t.Context(), p.pair(t), cs); err != nil {
 			t.Fatalf("%s: %v", test.name, err)
 		}
-		if cs[0].Outcome != test.want || len(asked) > 0 != test.fallback {
-			t.Errorf("%s: outcome %d, fallback asked about %q", test.name, cs[0].Outcome, asked)
+		if cs[0].Outcome != merge.TakeRight || cs[0].Rule != test.by {
+			t.Errorf("%s: outcome %d by %q", test.name, cs[0].Outcome, cs[0].Rule)
 		}
 	}
 }
@@ -234,7 +218,7 @@ func TestByValueStopsWithItsContext(t *testing.T) {
 	}
 	c := merge.Conflict{Key: []byte("k"), HasLeft: true}
 	c.Left = p.entry(t, "", "1", object.Eager)
-	err := merge.ByValue("cancel", rule, nil).Decide(ctx, pair, []merge.Conflict{c, c, c})
+	err := merge.ByValue{Name: "cancel", Rule: rule}.Decide(ctx, pair, []merge.Conflict{c, c, c})
 	if !errors.Is(err, context.Canceled) || n != 1 {
 		t.Fatalf("error %v after %d calls", err, n)
 	}
@@ -249,7 +233,7 @@ func TestByValueTellsEmptyFromAbsent(t *testing.T) {
 		left, right = l, r
 		return l, true
 	}
-	if err := merge.ByValue("look", rule, nil).Decide(t.Context(), p.pair(t), []merge.Conflict{c}); err != nil {
+	if err := (merge.ByValue{Name: "look", Rule: rule}).Decide(t.Context(), p.pair(t), []merge.Conflict{c}); err != nil {
 		t.Fatal(err)
 	}
 	if left == nil || right != nil {
@@ -288,7 +272,7 @@ func drawCounters(t *rapid.T, rules merge.Rules, add func(i int) int64) (*histor
 
 // Whatever the history, a counter is the sum of all that was added below, each once.
 func TestCounterInCrissCross(t *testing.T) {
-	rules := merge.Rules{Rules: []merge.Rule{{Decider: merge.ByValueEqual("counter", merge.Counter, mustNotAsk{})}}}
+	rules := merge.Rules{Rules: []merge.Rule{{Decider: merge.ByValue{Name: "counter", Rule: merge.Counter, Equal: true}}}}
 	for name, add := range map[string]func(i int) int64{
 		"different sums": func(i int) int64 { return 1 << i },
 		"equal sums":     func(i int) int64 { return int64(1 + i%2) },

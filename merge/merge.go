@@ -25,10 +25,10 @@ type View struct {
 	Nodes  btree.Source
 	Pieces split.Source
 	// Explanation returns the root of the tree of decisions of a merge commit, and whether there is
-	// one. Nil: no merge has one.
+	// one.
 	Explanation func(ctx context.Context, merge commit.ID) (object.Digest, bool, error)
-	// Lost reports commits whose trees are lost everywhere. They count as pruned, except that
-	// Relate continues below them. Nil: there are none.
+	// Lost reports commits whose trees are lost everywhere. They count as pruned, except that the
+	// search for bases continues below them. Nil: there are none.
 	Lost func(commit.ID) bool
 }
 

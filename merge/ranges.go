@@ -56,10 +56,10 @@ func newRuleSet(rules Rules) (*ruleSet, error) {
 }
 
 // asksEqual reports whether d must be asked about keys that both sides have changed to equal
-// content, like a counter.
+// content.
 func asksEqual(d Decider) bool {
-	b := forBases(d)
-	return b != nil && b.asksEqual()
+	b, _ := d.(ByValue)
+	return b.Equal
 }
 
 // cut makes the ranges. Prefixes are nested or disjoint, and a prefix precedes those nested in it.

@@ -11,7 +11,7 @@ import (
 )
 
 // NearGetter is a commit.Getter that finds the nearest kept ancestors of commits with a parent that
-// was given up. Relate uses these in place of the parents. So all devices find the same bases,
+// was given up. A merge uses these in place of the parents. So all devices find the same bases,
 // whether or not they still have the given-up commits.
 type NearGetter interface {
 	commit.Getter
@@ -35,17 +35,17 @@ type Relation struct {
 	ClockBack bool
 }
 
-// Relate finds the common ancestors of two commits. It reads the commits between them and their
-// bases, and few more. Pruned parents are skipped, with everything below them. When no common
-// history is left, the base is the first commit of the page, whose tree is empty: a key that both
-// have with different values is then in conflict, and a key that only one has stays. Errors: those
-// of the Getter, *base.CorruptError, that of ctx.
+// Relate is relate where no tree is lost.
 func Relate(ctx context.Context, g commit.Getter, left, right *commit.Commit) (Relation, error) {
 	return relate(ctx, g, nil, left, right)
 }
 
-// relate is Relate with commits whose trees are lost: they are no bases, and the search continues
-// below them.
+// relate finds the common ancestors of two commits. It reads the commits between them and their
+// bases, and few more. Pruned parents are skipped, with everything below them. Commits whose trees
+// are lost are no bases, and the search continues below them. When no common history is left, the
+// base is the first commit of the page, whose tree is empty: a key that both have with different
+// values is then in conflict, and a key that only one has stays. Errors: those of the Getter,
+// *base.CorruptError, that of ctx.
 func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, left, right *commit.Commit) (Relation, error) {
 	w := walkSides(g, left, right)
 	var r Relation

@@ -191,7 +191,7 @@ func (j *joiner) judge(ctx context.Context, e *btree.Diff3Entry, rule int) (item
 	case j.base == nil:
 		it.asked = it.plain == Undecided || j.rules.rules[rule].All
 	case it.plain == Undecided:
-		if it.asked = forBases(j.rules.rules[rule].Decider) != nil; !it.asked {
+		if _, it.asked = j.rules.rules[rule].Decider.(ByValue); !it.asked {
 			it.lose(c)
 			return it, c, nil
 		}
@@ -366,7 +366,7 @@ func (j *joiner) decide(ctx context.Context, rule int, cs []Conflict) error {
 	d := j.rules.rules[rule].Decider
 	var err error
 	if j.base != nil {
-		err = forBases(d).decideBases(ctx, j.p, cs)
+		_, err = d.(ByValue).decideAll(ctx, j.p, cs) // no other is asked
 	} else {
 		err = d.Decide(ctx, j.p, cs)
 	}

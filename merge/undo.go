@@ -177,11 +177,7 @@ func (u *undoer) look(ctx context.Context) error {
 // loser returns the value of a key that lost in a merge of parents to the commit's value, and its
 // writer; nil if there is none.
 func (u *undoer) loser(ctx context.Context, merge commit.ID, parents []held, key []byte, done *held) (*held, *commit.Commit, error) {
-	explanation, err := u.view.explanation(ctx, merge)
-	if err != nil {
-		return nil, nil, err
-	}
-	d, _, err := u.view.decision(ctx, explanation, key)
+	d, _, err := u.view.decision(ctx, merge, key)
 	winner, known := leftSide, d.RightWriter
 	if d.Outcome == TakeRight {
 		winner, known = rightSide, d.LeftWriter

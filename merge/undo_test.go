@@ -49,7 +49,7 @@ func (p *testPage) undo(t tester, head, c, parent *commit.Commit) (content map[s
 }
 
 func TestUndo(t *testing.T) {
-	counter := merge.Rules{Rules: []merge.Rule{{Decider: merge.ByValue("counter", merge.Counter, nil)}}}
+	counter := merge.Rules{Rules: []merge.Rule{{Decider: merge.ByValue{Name: "counter", Rule: merge.Counter}}}}
 	tests := map[string]struct {
 		history func(t *testing.T, p *testPage) (head, c, parent *commit.Commit)
 		want    string

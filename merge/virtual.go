@@ -112,22 +112,6 @@ func (v *virtuals) pair(ctx context.Context, a, b version, depth int) (p *Pair, 
 	return p, false, nil
 }
 
-// baseDecider is a decider that may be asked about bases, since its outcomes follow from values
-// alone (I6).
-type baseDecider interface {
-	// decideBases is Decide, but leaves conflicts Undecided that the values do not decide.
-	decideBases(ctx context.Context, p *Pair, cs []Conflict) error
-	// asksEqual reports whether the decider must be asked, also for virtual bases, about keys that
-	// both sides have changed to equal content, like a counter.
-	asksEqual() bool
-}
-
-// forBases returns d as a decider that may be asked about bases, nil if it may not.
-func forBases(d Decider) baseDecider {
-	b, _ := d.(baseDecider)
-	return b
-}
-
 // baseJoin finds the unknown keys of a virtual base.
 type baseJoin struct {
 	known keySet // the keys unknown before

@@ -192,21 +192,12 @@ func TestDeepHistoriesLoseNothing(t *testing.T) {
 // stays readable for whoever takes it.
 func TestByValueInBases(t *testing.T) {
 	long := string(varied(300_000))
-	takeBase := decider(func(_ context.Context, p *merge.Pair, cs []merge.Conflict) error {
-		for i := range cs {
-			cs[i].Outcome, cs[i].Rule, cs[i].New = merge.TakeNew, "as before", cs[i].Base
-			if !cs[i].HasBase {
-				cs[i].Outcome = merge.TakeNone
-			}
-		}
-		return nil
-	})
-	join := func(base, left, right []byte) ([]byte, bool) {
+	join := merge.ByValue{Name: "join", Rule: func(base, left, right []byte) ([]byte, bool) {
 		if string(base) != "b" {
-			return nil, false
+			return base, true
 		}
 		return fmt.Append(nil, long, len(left)+len(right)), true
-	}
+	}}
 	takeBases := owner(func(ctx context.Context, p *merge.Pair, prefix []byte) iter.Seq2[btree.Change, error] {
 		return func(yield func(btree.Change, error) bool) {
 			// What stands under k in the base comes to be under the owner's key.
@@ -218,8 +209,8 @@ func TestByValueInBases(t *testing.T) {
 		}
 	})
 	for name, rules := range map[string]merge.Rules{
-		"k":     rulesOf(merge.ByValue("join", join, takeBase)),
-		"own/k": {Rules: []merge.Rule{{Decider: merge.ByValue("join", join, &asked{})}, {Prefix: []byte("own/"), Owner: takeBases}}},
+		"k":     rulesOf(join),
+		"own/k": {Rules: []merge.Rule{{Decider: join}, {Prefix: []byte("own/"), Owner: takeBases}}},
 	} {
 		p := newTestPage()
 		l, r := crissCross(t, p, "b", []string{"xx", "yyy"}, "1", "2")

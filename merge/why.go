@@ -10,7 +10,6 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/object"
 )
 
 // Step is a commit that has a part in the value of a key.
@@ -112,11 +111,7 @@ func why(ctx context.Context, v *View, c *commit.Commit, key []byte) (*Step, *co
 // explain sets the decision of a merge with the given parents. from is the index of the parent
 // whose value it took, negative for none.
 func (s *Step) explain(ctx context.Context, v *View, parents []held, from int, key []byte) error {
-	explanation, err := v.explanation(ctx, s.Commit.ID)
-	if err != nil {
-		return err
-	}
-	d, explained, err := v.decision(ctx, explanation, key)
+	d, explained, err := v.decision(ctx, s.Commit.ID, key)
 	if err != nil {
 		return err
 	}
@@ -266,33 +261,20 @@ func (v *View) writer(ctx context.Context, h *held, key []byte, known commit.ID)
 	return nil, nil
 }
 
-// explanation returns the root of the tree of decisions of a merge, zero when there is none.
-func (v *View) explanation(ctx context.Context, merge commit.ID) (object.Digest, error) {
-	if v.Explanation == nil {
-		return object.Digest{}, nil
-	}
-	root, ok, err := v.Explanation(ctx, merge)
-	if err != nil {
-		return root, fmt.Errorf("find the explanation of merge %s: %w", merge, err)
-	}
-	if !ok {
-		root = object.Digest{}
-	}
-	return root, nil
-}
-
-// decision returns the decision of an explanation, which may be zero, about a key, and whether it
-// has one.
-func (v *View) decision(ctx context.Context, explanation object.Digest, key []byte) (Decision, bool, error) {
-	if explanation.IsZero() {
-		return Decision{}, false, nil
-	}
-	e, has, err := v.decisions(explanation).Get(ctx, key)
+// decision returns the decision of a merge about a key, and whether it has one.
+func (v *View) decision(ctx context.Context, merge commit.ID, key []byte) (d Decision, has bool, err error) {
+	root, has, err := v.Explanation(ctx, merge)
 	if err != nil || !has {
-		return Decision{}, false, err
+		return d, false, err
 	}
-	d, err := DecodeDecision(e.Key, e.Value)
-	return d, err == nil, err
+	e, has, err := v.decisions(root).Get(ctx, key)
+	if err == nil && has {
+		d, err = DecodeDecision(e.Key, e.Value)
+	}
+	if err != nil {
+		return d, false, fmt.Errorf("read the explanation of merge %s: %w", merge, err)
+	}
+	return d, has, nil
 }
 
 // changedSince reports whether a side of a merge has changed a key: it has not if all bases of the

@@ -108,7 +108,7 @@ func TestWhy(t *testing.T) {
 			c["red"] = p.commit(t, 1, edit{"color": "1"})
 			c["left"] = p.commit(t, 2, edit{"color": "2"}, c["red"])
 			c["right"] = p.commit(t, 3, edit{"color": "4"}, c["red"])
-			rules := merge.Rules{Rules: []merge.Rule{{Decider: merge.ByValue("counter", merge.Counter, nil)}}}
+			rules := merge.Rules{Rules: []merge.Rule{{Decider: merge.ByValue{Name: "counter", Rule: merge.Counter}}}}
 			c["merge"] = p.merge(t, rules, c["left"], c["right"])
 			c["head"] = p.commit(t, 9, edit{"other": "x"}, c["merge"])
 		}, []string{"merge new 5 by counter; 2 of left lost in left; 4 of right lost in right"}},

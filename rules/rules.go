@@ -26,18 +26,18 @@ func ByValue(name string, rule func(base, left, right []byte) (value []byte, ok 
 // Counter is for decimal integers of up to 1000 digits: it adds the changes of both sides, even if
 // they are equal. Absence is 0. When a value is no integer, the last one wins.
 func Counter() ledger.Strategy {
-	return ledger.Strategy{Decider: merge.ByValueEqual("counter", merge.Counter, nil)}
+	return ledger.Strategy{Decider: merge.ByValue{Name: "counter", Rule: merge.Counter, Equal: true}}
 }
 
 // Maximum takes the greater decimal integer, or the bytewise greater value when one is no integer.
 func Maximum() ledger.Strategy {
-	return ledger.Strategy{Decider: merge.ByValueNoBase("maximum", merge.Maximum, nil)}
+	return ledger.Strategy{Decider: merge.ByValue{Name: "maximum", Rule: merge.Maximum, NoBase: true}}
 }
 
 // SetUnion is for sets of lines: it applies the additions and removals of both sides. The result is
 // sorted, and each line ends with a line feed.
 func SetUnion() ledger.Strategy {
-	return ledger.Strategy{Decider: merge.ByValue("set union", merge.SetUnion, nil)}
+	return ledger.Strategy{Decider: merge.ByValue{Name: "set union", Rule: merge.SetUnion}}
 }
 
 // Grouped merges a namespace as a whole by g.

@@ -165,8 +165,8 @@ type Part struct {
 }
 
 // Bring brings the pieces that hold parts of objects: the index pieces level by level, and then all
-// chunks, some of which upper levels may list. It holds the digests of all of them. Errors: those of
-// the source and of ctx, *base.CorruptError, *base.FormatError.
+// chunks, some of which upper levels may list. It holds the digests of all of them. Errors: those
+// of the source and of ctx, *base.CorruptError, *base.FormatError.
 func Bring(ctx context.Context, src Far, parts ...Part) error {
 	type placed struct {
 		span

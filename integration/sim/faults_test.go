@@ -45,7 +45,7 @@ func TestFaultsAreFound(t *testing.T) {
 		{"one device keeps the left side", 1, "l", take(merge.TakeLeft), "S2"},
 		{"all keep the right side", -1, "l", take(merge.TakeRight), "S2"},
 		{"one device removes what is in conflict", 2, "f", take(merge.TakeNone), "S2"},
-		{"counters are merged as maxima", -1, "c", merge.ByValue("m", merge.Maximum, merge.LastOneWins()), "S2"},
+		{"counters are merged as maxima", -1, "c", merge.ByValue{Name: "m", Rule: merge.Maximum}, "S2"},
 		{"the last one wins in sets", 0, "s", merge.LastOneWins(), "S2"},
 		{"a decider is broken", 0, "r", decider(func(context.Context, *merge.Pair, *merge.Conflict) error { return errors.New("broken") }), "broken"},
 		{"a decider panics", 0, "r", decider(func(context.Context, *merge.Pair, *merge.Conflict) error { panic("oops") }), "panic: oops"},

@@ -23,12 +23,11 @@ import (
 //	f  a number: (4a+b)/3, rounded down, 0 removes it; neither associative nor commutative
 //	r  anything; a resolver decides, which takes a side, removes the key or makes a new value
 func (h *History) Rules(device int) merge.Rules {
-	last := merge.LastOneWins()
 	return merge.Rules{Rules: []merge.Rule{
-		{Prefix: []byte("c"), Decider: merge.ByValueEqual("counter", merge.Counter, last)},
-		{Prefix: []byte("m"), Decider: merge.ByValueNoBase("maximum", merge.Maximum, last)},
-		{Prefix: []byte("s"), Decider: merge.ByValue("set", merge.SetUnion, last)},
-		{Prefix: []byte("f"), Decider: merge.ByValue("thirds", thirds, last)},
+		{Prefix: []byte("c"), Decider: merge.ByValue{Name: "counter", Rule: merge.Counter, Equal: true}},
+		{Prefix: []byte("m"), Decider: merge.ByValue{Name: "maximum", Rule: merge.Maximum, NoBase: true}},
+		{Prefix: []byte("s"), Decider: merge.ByValue{Name: "set", Rule: merge.SetUnion}},
+		{Prefix: []byte("f"), Decider: merge.ByValue{Name: "thirds", Rule: thirds}},
 		{Prefix: []byte("r"), Decider: resolver{h.opinion(device)}},
 	}}
 }

@@ -139,7 +139,7 @@ func sorted(ids ...commit.ID) []commit.ID {
 // with a busy page; but not with code of the app, for which the writers would have to wait.
 func TestMergesCatchUp(t *testing.T) {
 	app := Rules{{Strategy: Strategy{Name: "mine", Value: func(_, _, right []byte) ([]byte, bool) { return right, true }}}}
-	builtIn := Rules{{Strategy: Strategy{Decider: merge.ByValueEqual("counter", merge.Counter, nil)}}}
+	builtIn := Rules{{Strategy: Strategy{Decider: merge.ByValue{Name: "counter", Rule: merge.Counter, Equal: true}}}}
 	for i, rules := range []Rules{nil, builtIn, app} {
 		want := 1 + i/2 // two heads for the app's code
 		w := newWorld(t, false)

@@ -77,7 +77,7 @@ func (n *Rule) compile(r *run) (merge.Rule, error) {
 	case s.Resolver != nil:
 		return merge.Rule{Decider: &resolverDecider{run: r, resolver: s.Resolver}, All: s.All}, nil
 	case s.Value != nil:
-		return merge.Rule{Decider: merge.ByValue(s.Name, r.guard(s.Name, s.Value), merge.LastOneWins())}, checkRuleName(s.Name)
+		return merge.Rule{Decider: merge.ByValue{Name: s.Name, Rule: r.guard(s.Name, s.Value)}}, checkRuleName(s.Name)
 	case s.Decider != nil:
 		return merge.Rule{Decider: s.Decider}, nil
 	case s.Group != nil:
