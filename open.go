@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"time"
 
@@ -129,22 +128,13 @@ func (r *Repository) tighten() {
 }
 
 func (r *Repository) open(ctx context.Context) error {
-	if err := r.disk.CheckVersions(); err != nil {
-		return err
+	create := !r.o.ReadOnly && !r.o.MustExist
+	i, err := r.disk.ReadIdentity() // before the lock, which makes the directory
+	if err == nil && i == nil && !create {
+		err = ErrNoRepository
 	}
-	if r.o.ReadOnly || r.o.MustExist {
-		there, err := r.disk.HasIdentity()
-		if err == nil && !there {
-			if err = r.disk.IdentityLost(); err == nil {
-				return ErrNoRepository
-			}
-			if r.o.Mend && errors.Is(err, ErrCorrupt) { // deferred until the lock is held
-				err = nil
-			}
-		}
-		if err != nil {
-			return err
-		}
+	if err != nil && !(r.o.Mend && errors.Is(err, ErrCorrupt)) {
+		return err
 	}
 	usageDir := ""
 	if !r.o.InMemory {
@@ -162,17 +152,8 @@ func (r *Repository) open(ctx context.Context) error {
 			r.tighten()
 		}
 		usageDir = r.disk.File(layout.UsageName)
-		// Another opener may have upgraded the format while this one waited.
-		if err := r.disk.CheckVersions(); err != nil {
-			return err
-		}
 	}
-	i, err := r.disk.ReadIdentity()
-	if errors.Is(err, fs.ErrNotExist) {
-		if lost := r.disk.IdentityLost(); lost != nil {
-			err = lost
-		}
-	}
+	i, err = r.disk.ReadIdentity() // while this opener waited, another one may have changed it
 	switch {
 	case errors.Is(err, ErrCorrupt) && r.o.Mend:
 		mended := checkup.ProblemOfFile(layout.IdentityName, err)
@@ -180,8 +161,10 @@ func (r *Repository) open(ctx context.Context) error {
 		r.mended = &mended
 		i = layout.NewIdentity()
 		err = r.disk.WriteIdentity(i)
-	case errors.Is(err, fs.ErrNotExist) && !r.o.ReadOnly && !r.o.MustExist:
+	case err == nil && i == nil && create:
 		i, err = r.disk.CreateIdentity()
+	case err == nil && i == nil:
+		err = ErrNoRepository
 	case err == nil && !r.o.ReadOnly:
 		err = r.disk.SettleIdentity()
 	}

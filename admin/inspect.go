@@ -30,28 +30,22 @@ func RowFamilies() []string { return slices.Clone(storage.RowFamilies) }
 // ErrNotFound (no such family), ErrClosed, ErrCorrupt.
 func Rows(ctx context.Context, page *ledger.Page, family string) iter.Seq2[Row, error] {
 	p := bridge.OfPage(page)
-	return func(yield func(Row, error) bool) {
-		if err := p.Session.Enter(); err != nil {
-			yield(Row{}, err)
-			return
-		}
-		p.Session.Leave()
+	return session.Sequence("read rows", func(yield func(Row) bool) error {
 		for r, err := range p.Store.Rows(ctx, family) {
-			// The call covers the steps between two rows, not the caller's loop body.
 			if err == nil {
 				err = p.Session.Enter()
 			}
 			if err != nil {
 				p.Note(err)
-				yield(Row{}, fmt.Errorf("read rows: %w", err))
-				return
+				return err
 			}
-			p.Session.Leave()
-			if !yield(r, nil) {
-				return
+			p.Session.Leave() // before the loop body of the caller
+			if !yield(r) {
+				return nil
 			}
 		}
-	}
+		return nil
+	})
 }
 
 // PageStats are counters of an open page, and sizes on disk.
@@ -209,27 +203,23 @@ func (t *treeDescriber) result() TreeStats {
 // ErrCorrupt, those of ctx.
 func Nodes(ctx context.Context, page *ledger.Page, id ledger.CommitID) iter.Seq2[NodeInfo, error] {
 	p := bridge.OfPage(page)
-	return func(yield func(NodeInfo, error) bool) {
+	return session.Sequence("list nodes", func(yield func(NodeInfo) bool) error {
 		c, release, err := p.Session.Pin(ctx, id)
 		if err != nil {
-			yield(NodeInfo{}, fmt.Errorf("list nodes: %w", err))
-			return
+			return err
 		}
 		defer release()
 		if c.Root == btree.EmptyRoot {
-			yield(NodeInfo{Digest: c.Root.String()}, nil)
-			return
+			yield(NodeInfo{Digest: c.Root.String()})
+			return nil
 		}
-		err = btree.Verify(ctx, p.Session.Tree(c), func(n *fb.Node, d object.Digest) (bool, error) {
-			if !yield(newNodeInfo(n, d), nil) {
+		return btree.Verify(ctx, p.Session.Tree(c), func(n *fb.Node, d object.Digest) (bool, error) {
+			if !yield(newNodeInfo(n, d)) {
 				return false, errStopped
 			}
 			return true, nil
 		})
-		if err != nil && !errors.Is(err, errStopped) {
-			yield(NodeInfo{}, fmt.Errorf("list nodes: %w", err))
-		}
-	}
+	})
 }
 
 // PieceInfo describes one piece of a value.
@@ -245,22 +235,20 @@ type PieceInfo struct {
 // value. Errors, as the last element: ErrNotFound, ErrNeedsFetch, ErrClosed, ErrCorrupt, those of
 // ctx.
 func Pieces(ctx context.Context, snapshot *ledger.Snapshot, key []byte) iter.Seq2[PieceInfo, error] {
-	return func(yield func(PieceInfo, error) bool) {
+	return session.Sequence("list pieces", func(yield func(PieceInfo) bool) error {
 		s := bridge.OfSnapshot(snapshot)
 		e, err := s.Lookup(ctx, key)
-		if err == nil && !e.Inline {
-			err = split.Walk(ctx, session.PiecesOf(s.Origin()), e.Digest, func(d object.Digest, size uint64, _ bool) error {
-				if d == e.Digest {
-					size = e.Size
-				}
-				if !yield(PieceInfo{Digest: d.String(), Kind: d.Kind().String(), Size: int64(min(size, math.MaxInt64))}, nil) {
-					return errStopped
-				}
-				return nil
-			})
+		if err != nil || e.Inline {
+			return err
 		}
-		if err != nil && !errors.Is(err, errStopped) {
-			yield(PieceInfo{}, fmt.Errorf("list pieces: %w", err))
-		}
-	}
+		return split.Walk(ctx, session.PiecesOf(s.Origin()), e.Digest, func(d object.Digest, size uint64, _ bool) error {
+			if d == e.Digest {
+				size = e.Size
+			}
+			if !yield(PieceInfo{Digest: d.String(), Kind: d.Kind().String(), Size: int64(min(size, math.MaxInt64))}) {
+				return errStopped
+			}
+			return nil
+		})
+	})
 }

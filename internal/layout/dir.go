@@ -45,9 +45,9 @@ func (d Dir) LedgerDir(ledger string) string {
 // PageDir returns the directory of a page.
 func (d Dir) PageDir(p Page) string { return filepath.Join(d.LedgerDir(p.Ledger), PageDirName(p.ID)) }
 
-// CheckVersions refuses a directory with a newer format than this library supports. Errors:
+// checkVersions refuses a directory with a newer format than this library supports. Errors:
 // *base.FormatError, those of the file system.
-func (d Dir) CheckVersions() error {
+func (d Dir) checkVersions() error {
 	infos, err := d.FS.ReadDir(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -74,17 +74,9 @@ func (d Dir) MakeLedger(ledger string) error {
 
 // HasPage reports whether the directory of a page exists.
 func (d Dir) HasPage(p Page) (bool, error) {
-	here, err := d.has(d.PageDir(p))
-	if err != nil {
-		err = fmt.Errorf("look for page %s: %w", p.Text(""), err)
-	}
-	return here, err
-}
-
-func (d Dir) has(path string) (bool, error) {
-	_, err := d.FS.Stat(path)
+	_, err := d.FS.Stat(d.PageDir(p))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
+		return false, fmt.Errorf("look for page %s: %w", p.Text(""), err)
 	}
 	return err == nil, nil
 }

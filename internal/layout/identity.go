@@ -80,29 +80,28 @@ func ParseIdentity(b []byte) (*Identity, error) {
 	return i, nil
 }
 
-// HasIdentity reports whether the file `repository` exists. Errors: those of the file system.
-func (d Dir) HasIdentity() (bool, error) { return d.has(d.File(IdentityName)) }
-
-// ReadIdentity reads the file `repository`. Errors: fs.ErrNotExist when there is none,
-// *base.CorruptError, *base.FormatError.
+// ReadIdentity reads the file `repository`, nil when there is no repository. Pages without that
+// file are damage: a new secret would cut values differently. Errors: base.ErrNoRepository (an
+// incomplete backup), *base.CorruptError, *base.FormatError, those of the file system.
 func (d Dir) ReadIdentity() (*Identity, error) {
-	b, err := vfs.ReadFile(d.FS, d.File(IdentityName), 1<<16)
-	if errors.Is(err, base.ErrTooLarge) {
-		return nil, &base.CorruptError{Where: "file " + IdentityName, Err: err}
+	if err := d.checkVersions(); err != nil {
+		return nil, err
 	}
-	if err != nil {
+	b, err := vfs.ReadFile(d.FS, d.File(IdentityName), 1<<16)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, d.identityLost()
+	case errors.Is(err, base.ErrTooLarge):
+		return nil, &base.CorruptError{Where: "file " + IdentityName, Err: err}
+	case err != nil:
 		return nil, err
 	}
 	return ParseIdentity(b)
 }
 
 // CreateIdentity makes the version directory and the file `repository`, which appears completely or
-// not at all. If there are pages without that file, it makes nothing: a new secret would cut values
-// differently. Errors: as IdentityLost, those of the file system.
+// not at all. Errors: those of the file system.
 func (d Dir) CreateIdentity() (*Identity, error) {
-	if err := d.IdentityLost(); err != nil {
-		return nil, err
-	}
 	if err := d.FS.MkdirAll(d.ledgers()); err != nil {
 		return nil, err
 	}
@@ -113,10 +112,9 @@ func (d Dir) CreateIdentity() (*Identity, error) {
 	return i, nil
 }
 
-// IdentityLost returns a *base.CorruptError when there are pages, for callers that have found no
-// file `repository`. An incomplete backup was never a repository: for it the error matches
-// base.ErrNoRepository.
-func (d Dir) IdentityLost() error {
+// identityLost returns the error for a directory without the file `repository`, nil when it has no
+// pages either.
+func (d Dir) identityLost() error {
 	if _, err := d.FS.Stat(d.File(IncompleteName)); err == nil {
 		return fmt.Errorf("a backup that did not come to its end: %w", base.ErrNoRepository)
 	}

@@ -26,7 +26,7 @@ type Decision struct {
 // element: base.ErrNotFound, base.ErrInvalid (the commit is no merge), base.ErrClosed,
 // base.ErrCorrupt, those of ctx.
 func (p *Page) Conflicts(ctx context.Context, id commit.ID, prefix []byte) iter.Seq2[Decision, error] {
-	return sequence("read the conflicts of merge "+id.Short(), func(yield func(Decision) bool) error {
+	return Sequence("read the conflicts of merge "+id.Short(), func(yield func(Decision) bool) error {
 		c, release, err := p.Pin(ctx, id)
 		if err != nil {
 			return err

@@ -66,7 +66,7 @@ func (p *Page) Tree(c *commit.Commit) btree.Tree {
 // Without arguments Log starts from all heads. Errors, as the last element: ErrNotFound, ErrClosed,
 // ErrCorrupt, those of ctx.
 func (p *Page) Log(ctx context.Context, from ...commit.ID) iter.Seq2[*commit.Commit, error] {
-	return sequence("read log", func(yield func(*commit.Commit) bool) error {
+	return Sequence("read log", func(yield func(*commit.Commit) bool) error {
 		var ids []commit.ID
 		for _, id := range from {
 			c, release, err := p.Pin(ctx, id)
@@ -89,9 +89,10 @@ func (p *Page) Log(ctx context.Context, from ...commit.ID) iter.Seq2[*commit.Com
 	})
 }
 
-// sequence returns the elements that fn yields; fn stops when yield returns false. An error of fn
-// is the last element, wrapped with the name of the work.
-func sequence[T any](doing string, fn func(yield func(T) bool) error) iter.Seq2[T, error] {
+// Sequence returns the elements that fn yields; fn stops when yield returns false. An error of fn
+// is the last element, wrapped with the name of the work. An error after yield has returned false
+// is dropped.
+func Sequence[T any](doing string, fn func(yield func(T) bool) error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		more := true
 		err := fn(func(t T) bool {
@@ -124,7 +125,7 @@ func forward[T any](seq iter.Seq2[T, error], yield func(T) bool) error {
 // page is closed. Keys that do not begin with prefix, and keys below start, are left out. Errors,
 // as the last element: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Diff(ctx context.Context, from, to commit.ID, prefix, start []byte) iter.Seq2[btree.DiffEntry, error] {
-	return sequence("diff", func(yield func(btree.DiffEntry) bool) error {
+	return Sequence("diff", func(yield func(btree.DiffEntry) bool) error {
 		old, releaseOld, err := p.Pin(ctx, from)
 		if err != nil {
 			return err

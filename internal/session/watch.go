@@ -49,7 +49,7 @@ func Watch[C any](ctx context.Context, p *Page, o WatchOptions, own func(*btree.
 	if o.From.IsZero() {
 		o.From, err = p.watchStart(ctx)
 	}
-	return sequence("watch", func(yield func(Part[C]) bool) error {
+	return Sequence("watch", func(yield func(Part[C]) bool) error {
 		if err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ import (
 // ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Why(ctx context.Context, at commit.ID, key []byte) iter.Seq2[merge.Step, error] {
 	key = bytes.Clone(key)
-	return sequence("explain a key", func(yield func(merge.Step) bool) error {
+	return Sequence("explain a key", func(yield func(merge.Step) bool) error {
 		head, release, err := p.Pin(ctx, at)
 		if err != nil {
 			return err
