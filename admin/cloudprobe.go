@@ -15,9 +15,10 @@ type CloudLeak = leak.Report
 
 // LookAtCloud lists the bucket at a URL, and returns what its owner can learn from the names,
 // lengths and times of its objects. o has the openers of buckets, and may be nil. It needs no
-// repository and no key. It makes one request per thousand objects. Errors: those of the bucket.
+// repository and no key. It makes one request per thousand objects. Errors: ErrNotFound (there is
+// no bucket), those of the bucket.
 func LookAtCloud(ctx context.Context, url, credentialsFile string, o *ledger.Options) (out CloudLeak, err error) {
-	err = withBucket(ctx, o, url, credentialsFile, func(b bucket.Bucket) error {
+	err = withBucket(ctx, o, url, bucket.OpenOptions{CredentialsFile: credentialsFile, MustExist: true}, func(b bucket.Bucket) error {
 		report, err := leak.Look(ctx, b)
 		if err == nil {
 			out = *report
@@ -38,7 +39,7 @@ type ProbePoint = bucket.ProbePoint
 // nil. It needs no repository and no key. It returns the tested points; the error is a
 // *bucket.UnfitError when the bucket is unfit.
 func ProbeCloud(ctx context.Context, url, credentialsFile string, o *ledger.Options) (points []ProbePoint, err error) {
-	err = withBucket(ctx, o, url, credentialsFile, func(b bucket.Bucket) (err error) {
+	err = withBucket(ctx, o, url, bucket.OpenOptions{CredentialsFile: credentialsFile}, func(b bucket.Bucket) (err error) {
 		points, err = bucket.Probe(ctx, b, "")
 		return err
 	})
@@ -48,6 +49,6 @@ func ProbeCloud(ctx context.Context, url, credentialsFile string, o *ledger.Opti
 	return points, err
 }
 
-func withBucket(ctx context.Context, o *ledger.Options, url, credentialsFile string, fn func(bucket.Bucket) error) error {
-	return cloudlink.WithBucket(ctx, cloudlink.Openers(given(o).Buckets), url, bucket.OpenOptions{CredentialsFile: credentialsFile}, fn)
+func withBucket(ctx context.Context, o *ledger.Options, url string, how bucket.OpenOptions, fn func(bucket.Bucket) error) error {
+	return cloudlink.WithBucket(ctx, cloudlink.Openers(given(o).Buckets), url, how, fn)
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -138,8 +139,11 @@ func (a *app) inspectCommits(ctx context.Context, page *ledger.Page, limit int) 
 		if c.Generation == 0 || limit == 0 {
 			break
 		}
-		limit--
 		s, err := commitStats(ctx, page, c)
+		if errors.Is(err, ledger.ErrGone) {
+			continue // what it has changed is unknown
+		}
+		limit--
 		if err != nil {
 			return fmt.Errorf("inspect commit %s: %w", c.ID.Short(), err)
 		}

@@ -117,11 +117,15 @@ func (p *logPrinter) diff(ctx context.Context, c ledger.Commit) error {
 	if !p.flags.Diff {
 		return nil
 	}
+	p.app.printIf(!p.app.json && !p.flags.Oneline, "\n")
 	parent, err := p.page.Resolve(ctx, c.ID.String()+"~1")
+	if errors.Is(err, ledger.ErrGone) {
+		p.app.printIf(!p.app.json, "older history was given up\n")
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("find parent of %s: %w", c.ID.Short(), err)
 	}
-	p.app.printIf(!p.app.json && !p.flags.Oneline, "\n")
 	return p.app.printDiff(ctx, filetree.Diff(ctx, p.page, parent, c.ID, nil), func() {})
 }
 

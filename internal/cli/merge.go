@@ -60,8 +60,8 @@ func (a *app) merge(ctx context.Context, f mergeRuleFlags) error {
 		return err
 	}
 	return a.page(ctx, f.Page, changes, func(page *ledger.Page) error {
-		page.SetMergeRules() // an earlier merge in the same process may have set some
 		page.SetMergeRules(chosen...)
+		defer page.SetMergeRules() // a serve keeps the page, and the rules are for this merge alone
 		return a.mergeHeads(ctx, page)
 	})
 }

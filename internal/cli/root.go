@@ -238,6 +238,9 @@ func (a *app) change(ctx context.Context, fn func(*ledger.Repository) error) err
 // with calls fn with the repository and closes it.
 func (a *app) with(ctx context.Context, o ledger.Options, fn func(*ledger.Repository) error) error {
 	if a.process.served != nil {
+		if a.changed("device") {
+			a.ofServe("name of the device")
+		}
 		return a.absentPage(ctx, a.process.served, fn(a.process.served))
 	}
 	repo, err := a.open(ctx, o)

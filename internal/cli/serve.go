@@ -143,6 +143,11 @@ func (a *app) forward(ctx context.Context) error {
 	return nil
 }
 
+// ofServe warns that serve's own settings count for a verb that runs in it.
+func (a *app) ofServe(what string) {
+	a.printWarning("serve runs this verb with its own "+what, "give them to serve, or run the verb without it")
+}
+
 // environment returns the variables that commands read.
 func (a *app) environment() map[string]string {
 	env := map[string]string{}

@@ -390,3 +390,40 @@ func TestKeyringThroughServe(t *testing.T) {
 		}
 	}
 }
+
+// TestMergeRulesAreForOneMerge merges through serve with a rule. Later merges of the page do not use
+// the rule.
+func TestMergeRulesAreForOneMerge(t *testing.T) {
+	_, repo, run := forServe(t)
+	run(0, "init")
+	run(0, "put", "notes", "k", "base")
+	startServe(t, repo)
+	run(0, "merge", "notes", "--rule", "older")
+	base := strings.TrimSpace(run(0, "log", "notes", "--ids", "-n", "1"))
+	run(0, "put", "notes", "k", "one", "--parent", base)
+	run(0, "put", "notes", "k", "two", "--parent", base)
+	if got := run(0, "get", "notes", "k"); got != "two" {
+		t.Errorf("the merge took %q", got)
+	}
+}
+
+// TestSettingsOfServe runs verbs through serve with settings that serve has itself: they are
+// warned of, and the verbs run.
+func TestSettingsOfServe(t *testing.T) {
+	dir, repo, run := forServe(t)
+	run(0, "init")
+	run(0, "key", "init", filepath.Join(dir, "key"))
+	run(0, "cloud", "set", "dir:"+filepath.Join(dir, "bucket"), "--key-file", filepath.Join(dir, "key"))
+	startServe(t, repo)
+	for what, verb := range map[string][]string{
+		"name of the device":        {"put", "notes", "k", "v", "--device", "phone"},
+		"limits of space and rates": {"sync", "--quota", "1G"},
+		"":                          {"evict", "--values", "--keep-values", "1G"},
+	} {
+		var out, errs bytes.Buffer
+		code := cli.Main(t.Context(), process(append([]string{"--dir", repo}, verb...), nil, &out, &errs))
+		if code != 0 || strings.Contains(errs.String(), "serve runs this verb with its own "+what) != (what != "") {
+			t.Errorf("%q: exit code %d, %q", verb, code, &errs)
+		}
+	}
+}

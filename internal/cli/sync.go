@@ -21,6 +21,9 @@ func (a *app) sync(ctx context.Context, f syncFlags) error {
 	o := ledger.Options{MustExist: true}
 	f.bound(&o)
 	f.limit(&o)
+	if a.process.served != nil && (f.spaceFlags != spaceFlags{} || f.paceFlags != paceFlags{}) {
+		a.ofServe("limits of space and rates")
+	}
 	return a.with(ctx, o, func(repo *ledger.Repository) error {
 		p := a.startProgress(ctx, "syncing", "values")
 		before := admin.Metrics(repo) // in a serve, earlier syncs count too
