@@ -391,8 +391,8 @@ func TestKeyringThroughServe(t *testing.T) {
 	}
 }
 
-// TestMergeRulesAreForOneMerge merges through serve with a rule. Later merges of the page do not use
-// the rule.
+// TestMergeRulesAreForOneMerge merges through serve with a rule. Later merges of the page do not
+// use the rule.
 func TestMergeRulesAreForOneMerge(t *testing.T) {
 	_, repo, run := forServe(t)
 	run(0, "init")
