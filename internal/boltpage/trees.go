@@ -171,10 +171,8 @@ func (w *walker) visit(id uint64, lo, hi []byte, nesting, levels, depth int) err
 	if p.Leaf() {
 		return w.buckets(p, nesting)
 	}
-	for i := range p.Count() {
-		if levels != 1 {
-			w.im.ahead(p.Child(i))
-		}
+	if levels != 1 {
+		w.ahead(p)
 	}
 	for i := range p.Count() {
 		next := hi
@@ -186,6 +184,22 @@ func (w *walker) visit(id uint64, lo, hi []byte, nesting, levels, depth int) err
 		}
 	}
 	return nil
+}
+
+// ahead reads the pages ahead to which a branch refers.
+func (w *walker) ahead(p Page) {
+	for i := range p.Count() {
+		w.im.ahead(p.Child(i))
+	}
+}
+
+// branch returns a page that is a branch, or nil. Only its header has been verified.
+func (w *walker) branch(id uint64) Page {
+	p, err := w.im.page(id)
+	if err != nil || p.Flags() != BranchFlag || p.Count() == 0 || HeaderBytes+elementBytes*p.Count() > len(p) {
+		return nil
+	}
+	return p
 }
 
 // buckets verifies the buckets whose headers are in a leaf.
@@ -200,9 +214,18 @@ func (w *walker) buckets(p Page, nesting int) error {
 			w.im.ahead(root)
 		}
 	}
-	for _, root := range roots { // height reads their first children
-		if p, err := w.im.page(root); err == nil && p.Flags() == BranchFlag && p.Count() > 0 {
+	// The disk reads what is known of all trees at once. height reads first children.
+	for _, root := range roots {
+		if p := w.branch(root); p != nil {
 			w.im.ahead(p.Child(0))
+		}
+	}
+	for _, root := range roots {
+		if p := w.branch(root); p != nil {
+			if first := w.branch(p.Child(0)); first != nil {
+				w.ahead(p)
+				w.im.ahead(first.Child(0))
+			}
 		}
 	}
 	for _, root := range roots {
