@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/tier"
@@ -251,4 +253,56 @@ func TestStoringTwiceTakesNoSpace(t *testing.T) {
 	}
 	wantContent(t, s, s.Heads()[0], map[string][]byte{"a": v, "b": v, "c": v})
 	wantClean(t, s)
+}
+
+// TestCloseWhileCompacting closes a page while a compaction writes copies: each waits for the other
+// where it must, and both return.
+func TestCloseWhileCompacting(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{})
+	var armed atomic.Bool
+	writing, closing := make(chan struct{}), make(chan struct{})
+	w.o.FS = vfstest.NewHooked(w.mem, func(op vfstest.Op) {
+		if op.Kind == vfstest.OpWrite && armed.CompareAndSwap(true, false) {
+			close(writing)
+			<-closing
+		}
+	})
+	w.open()
+	for i := range 5 {
+		w.commit(many(i, 50))
+	}
+	w.must(w.s.Fold(t.Context()))
+	kept := w.s.Heads()[0]
+	w.pruneAll()
+	cycles(t, w.s.NewCollector(storage.CollectOptions{}), 3)
+	armed.Store(true)
+	s, ended := w.s, make(chan error, 2)
+	go func() {
+		_, err := s.Compact(t.Context(), storage.CompactOptions{MinDeadShare: 1e-9})
+		if errors.Is(err, base.ErrClosed) {
+			err = nil
+		}
+		ended <- err
+	}()
+	<-writing
+	go func() { ended <- s.Close() }()
+	for unlock, err := s.Lock(t.Context()); !errors.Is(err, base.ErrClosed); unlock, err = s.Lock(t.Context()) {
+		unlock()
+	}
+	for range 1000 { // until Close waits for the disk or the compaction
+		runtime.Gosched()
+	}
+	close(closing)
+	for range 2 {
+		select {
+		case err := <-ended:
+			w.must(err)
+		case <-time.After(time.Minute):
+			t.Fatal("the two wait for each other")
+		}
+	}
+	w.open()
+	w.must(w.verifyContent(w.s, kept))
+	w.must(checkClean(w.s))
+	w.close()
 }

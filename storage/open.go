@@ -342,7 +342,8 @@ func (s *Store) Close() error {
 	if g != nil {
 		errs = append(errs, s.await(g))
 	}
-	s.appendTurn.lock() // the append in flight has finished, and none follows
+	s.appendTurn.lock() // the append in flight has finished
+	s.appendTurn.release()
 	if s.stop != nil {
 		s.stop()
 	}
