@@ -50,12 +50,12 @@ func (s *Store) Prune(ctx context.Context, ids []commit.ID) (kept []commit.ID, e
 	ids = slices.SortedFunc(maps.Keys(asked), commit.ID.Compare)
 	for len(ids) > 0 {
 		n := min(len(ids), maxRecordEntries)
-		err := s.sparing(ctx, func(bool) error {
-			more, err := s.pruneSome(ctx, ids[:n], asked, seen)
-			kept = append(kept, more...)
+		var skipped []commit.ID
+		err := s.sparing(ctx, func(bool) (err error) {
+			skipped, err = s.pruneSome(ctx, ids[:n], asked, seen)
 			return err
 		})
-		if err != nil {
+		if kept = append(kept, skipped...); err != nil {
 			return kept, fmt.Errorf("prune commits: %w", err)
 		}
 		ids = ids[n:]

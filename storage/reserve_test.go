@@ -4,13 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -86,6 +89,32 @@ func TestReserve(t *testing.T) {
 			w.close()
 		})
 	}
+}
+
+// TestPruneWithoutRoom prunes while a write finds the disk full once: each commit that stays is
+// returned once.
+func TestPruneWithoutRoom(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{})
+	var full atomic.Bool
+	w.o.FS = vfstest.NewFaulty(w.mem, func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpWrite && full.Swap(false) {
+			return base.ErrNoSpace
+		}
+		return nil
+	})
+	w.open()
+	first, second := w.commit(small(1)), w.commit(small(2))
+	w.must(w.s.SetTag(t.Context(), "first", first.ID))
+	w.commit(small(3))
+	full.Store(true)
+	kept, err := w.s.Prune(t.Context(), []commit.ID{first.ID, second.ID})
+	if !errors.Is(err, base.ErrConflict) || !slices.Equal(kept, []commit.ID{first.ID}) || full.Load() {
+		t.Fatalf("kept %v, error %v", kept, err)
+	}
+	if _, err := w.s.Commit(t.Context(), second.ID); !errors.Is(err, base.ErrGone) {
+		t.Fatalf("a pruned commit: %v", err)
+	}
+	w.close()
 }
 
 // quota is a file system with so many bytes left.
