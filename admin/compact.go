@@ -54,8 +54,7 @@ func Compact(ctx context.Context, repo *ledger.Repository, o *CompactOptions) (a
 				}
 			}
 			done, err := p.Collector.Compact(ctx, how.DryRun, progress)
-			c.Before, c.After, c.Segments = done.Before, done.After, done.Replaced
-			c.Freed = done.Freed + done.IndexBefore - done.IndexAfter
+			c.Before, c.After, c.Freed, c.Segments = done.Before, done.After, done.Freed, done.Replaced
 			if err == nil || c.Freed != 0 {
 				all = append(all, c)
 			}

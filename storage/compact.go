@@ -46,17 +46,12 @@ type CompactReport struct {
 	// Before and After are the sizes of the segments and page.db at the beginning and at the end,
 	// including concurrent writes.
 	Before, After int64
-	// Examined counts segments read, Replaced segments rewritten, and Written segments that hold
-	// the live content of those.
-	Examined, Replaced, Written int
-	// Freed is by how much the segments became shorter in total.
+	// Replaced counts segments rewritten, and Written segments that hold the live content of those.
+	Replaced, Written int
+	// Freed is by how much the segments and page.db became shorter in total.
 	Freed int64
-	// IndexBefore and IndexAfter are the sizes of page.db, if it was rebuilt to give free pages
-	// back; else both are 0.
-	IndexBefore, IndexAfter int64
-	// Torn counts the torn tails set aside that were removed: those older than a week, or all with
-	// CompactOptions.Purge.
-	Torn int
+	// IndexWritten is the size of page.db, if it was rebuilt to give free pages back, else 0.
+	IndexWritten int64
 	// Left counts segments that Purge could not rewrite, since an open journal has written to them.
 	Left int
 }
@@ -77,8 +72,9 @@ const (
 const emptyBytes = 32
 
 // Compact frees space that deleted, dropped or replaced records take in segments. It rewrites
-// segments with garbage, a few at a time. If more than half of page.db is free, it briefly takes
-// half of page.db's length in addition. Readers and writers continue; folds wait while a few
+// segments with garbage, a few at a time, and removes torn tails that were set aside more than a
+// week ago. If more than half of page.db is free, it briefly takes half of page.db's length in
+// addition. Readers and writers continue; folds wait while a few
 // segments are rewritten. Segments to which open journals have written stay. A page has at most one
 // call at a time, and one Collector: the caller must serialize the two by a lock.
 //
@@ -154,11 +150,11 @@ func (c *compaction) run(ctx context.Context) (err error) {
 	c.r.Before = max(c.r.Before, c.s.diskBytes())
 	defer func() {
 		if c.r.After = c.s.diskBytes(); c.o.DryRun {
-			c.r.After = c.r.Before - c.r.Freed - (c.r.IndexBefore - c.r.IndexAfter)
+			c.r.After = c.r.Before - c.r.Freed
 		}
 	}()
 	if !c.o.DryRun {
-		if c.r.Torn, err = c.s.removeTorn(ctx, c.o.Purge); err != nil {
+		if err := c.s.removeTorn(ctx, c.o.Purge); err != nil {
 			return err
 		}
 	}
@@ -181,7 +177,7 @@ func (c *compaction) run(ctx context.Context) (err error) {
 			break
 		}
 	}
-	c.r.IndexBefore, c.r.IndexAfter, err = c.s.shrinkIndex(ctx, c.o.DryRun)
+	err = c.shrinkIndex(ctx)
 	if errors.Is(err, base.ErrNoSpace) { // the rebuild needs as much space as it keeps
 		err = nil
 	}
@@ -530,7 +526,6 @@ func (c *compaction) examineInTurn(ctx context.Context, t *segmentCandidate) err
 		return err
 	}
 	defer c.s.foldTurn.release()
-	c.r.Examined++
 	_, err := c.examine(ctx, t)
 	return err
 }

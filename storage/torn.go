@@ -19,54 +19,57 @@ const tornAge = 7 * 24 * time.Hour
 
 // removeTorn removes torn tails that are older than tornAge, or all. It needs a file system that
 // reports the age.
-func (s *Store) removeTorn(ctx context.Context, all bool) (removed int, err error) {
+func (s *Store) removeTorn(ctx context.Context, all bool) error {
 	dir := filepath.Join(s.o.Dir, "torn")
 	infos, err := s.o.FS.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("list torn tails: %w", err)
+		return fmt.Errorf("list torn tails: %w", err)
 	}
 	for _, i := range infos {
 		if err := ctx.Err(); err != nil {
-			return removed, err
+			return err
 		}
 		if i.Dir || !all && (i.Modified.IsZero() || s.o.Clock.Now().Sub(i.Modified) < tornAge) {
 			continue
 		}
 		if err := s.o.FS.Remove(filepath.Join(dir, i.Name)); err != nil {
-			return removed, fmt.Errorf("remove an old torn tail: %w", err)
+			return fmt.Errorf("remove an old torn tail: %w", err)
 		}
-		removed++
 	}
-	return removed, nil
+	return nil
 }
 
 // shrinkIndex rebuilds page.db when more than half of it is free. Readers use the old file until
-// the new one replaces it. With dry it only returns about how long the new file would be.
-func (s *Store) shrinkIndex(ctx context.Context, dry bool) (before, after int64, err error) {
+// the new one replaces it. In a dry run the report estimates what that would free.
+func (c *compaction) shrinkIndex(ctx context.Context) error {
+	s := c.s
 	if err := s.foldTurn.take(ctx); err != nil {
-		return 0, 0, err
+		return err
 	}
 	defer s.foldTurn.release()
 	s.indexMu.RLock()
 	f, ok := s.index.(*index.File)
 	s.indexMu.RUnlock()
 	if !ok {
-		return 0, 0, nil
+		return nil
 	}
 	free, total, err := f.FreeBytes()
 	if err != nil || total < minShrinkBytes || free <= total/2 {
-		return 0, 0, err
+		return err
 	}
-	if dry {
-		return total, total - free, nil
+	if c.o.DryRun {
+		c.r.Freed += free
+		return nil
 	}
-	if after, err = s.replaceIndex(ctx, f); err != nil {
-		return 0, 0, fmt.Errorf("give free pages of page.db back: %w", err)
+	after, err := s.replaceIndex(ctx, f)
+	if err != nil {
+		return fmt.Errorf("give free pages of page.db back: %w", err)
 	}
-	return total, after, nil
+	c.r.Freed, c.r.IndexWritten = c.r.Freed+total-after, c.r.IndexWritten+after
+	return nil
 }
 
 // replaceIndex replaces page.db by a copy without free pages, and returns its length. Readers wait

@@ -463,7 +463,7 @@ func (d *device) compact(ctx context.Context, half bool) error {
 		return fmt.Errorf("S12: device %d: %w", d.index, err)
 	}
 	d.w.swept.Rewritten += r.Replaced
-	d.w.trace("device %d compacts: %d of %d segments", d.index, r.Replaced, r.Examined)
+	d.w.trace("device %d compacts: %d segments", d.index, r.Replaced)
 	return nil
 }
 

@@ -246,9 +246,9 @@ func (c *Collector) compact() (written int64) {
 		c.page.Damaged(err)
 		c.page.Log.Warn("a page cannot be compacted", "error", err)
 	case r.Replaced > 0:
-		c.page.Log.Info("a page was compacted", "segments", r.Replaced, "freed", r.Freed+r.IndexBefore-r.IndexAfter)
+		c.page.Log.Info("a page was compacted", "segments", r.Replaced, "freed", r.Freed)
 	}
-	return int64(st.BytesWritten-was) + r.IndexAfter
+	return int64(st.BytesWritten-was) + r.IndexWritten
 }
 
 // requestedShare is the part of a segment that must be garbage for compaction on request, so that

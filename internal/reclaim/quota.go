@@ -124,7 +124,7 @@ func (q *Quota) drop(ctx context.Context, bytes, keep int64) (freed int64, err e
 	for _, e := range report.Evicted {
 		errs = append(errs, q.host.Visit(ctx, e.Page, func(ctx context.Context, c *Collector) error {
 			done, err := c.Compact(ctx, false, nil)
-			freed += max(done.Freed+done.IndexBefore-done.IndexAfter, 0)
+			freed += max(done.Freed, 0)
 			return err
 		}))
 	}
