@@ -241,7 +241,7 @@ func Pieces(ctx context.Context, snapshot *ledger.Snapshot, key []byte) iter.Seq
 		if err != nil || e.Inline {
 			return err
 		}
-		return split.Walk(ctx, session.PiecesOf(s.Origin()), e.Digest, func(d object.Digest, size uint64, _ bool) error {
+		return split.Walk(ctx, session.PiecesOf(s.Origin()), e.Digest, func(d object.Digest, size uint64) error {
 			if d == e.Digest {
 				size = e.Size
 			}

@@ -49,39 +49,31 @@ func BenchmarkCut(b *testing.B) {
 		name string
 		data []byte
 	}{{"random", randomBytes(1, size, 256)}, {"source", sourceCode(b, size)}} {
-		for _, sh := range shapes {
-			b.Run(in.name+"/"+sh.name, func(b *testing.B) {
-				var ratios []float64
-				var own, theirs float64
-				for b.Loop() {
-					t0 := b.Elapsed()
-					cutAll(&sh.shape, in.data)
-					t1 := b.Elapsed()
-					rollAll(in.data)
-					t2 := b.Elapsed()
-					own, theirs = own+(t1-t0).Seconds(), theirs+(t2-t1).Seconds()
-					ratios = append(ratios, float64(t2-t1)/float64(t1-t0))
-				}
-				slices.Sort(ratios)
-				total := float64(len(in.data)*len(ratios)) / 1e6
-				b.ReportMetric(ratios[len(ratios)/2], "ratio")
-				b.ReportMetric(total/own, "cut-MB/s")
-				b.ReportMetric(total/theirs, "rollinghash-MB/s")
-				b.ReportMetric(0, "ns/op")
-			})
-		}
+		b.Run(in.name, func(b *testing.B) {
+			var ratios []float64
+			var own, theirs float64
+			for b.Loop() {
+				t0 := b.Elapsed()
+				cutAll(in.data)
+				t1 := b.Elapsed()
+				rollAll(in.data)
+				t2 := b.Elapsed()
+				own, theirs = own+(t1-t0).Seconds(), theirs+(t2-t1).Seconds()
+				ratios = append(ratios, float64(t2-t1)/float64(t1-t0))
+			}
+			slices.Sort(ratios)
+			total := float64(len(in.data)*len(ratios)) / 1e6
+			b.ReportMetric(ratios[len(ratios)/2], "ratio")
+			b.ReportMetric(total/own, "cut-MB/s")
+			b.ReportMetric(total/theirs, "rollinghash-MB/s")
+			b.ReportMetric(0, "ns/op")
+		})
 	}
 }
 
-// shapes are the shapes to choose from: the one in use and one with half the target.
-var shapes = []struct {
-	name  string
-	shape shape
-}{{"16KiB", standard}, {"8KiB", shape{8 << 10, 0x7fff << 49, 0x7ff << 53}}}
-
-func cutAll(s *shape, b []byte) (n int) {
+func cutAll(b []byte) (n int) {
 	for ; len(b) > 0; n++ {
-		k, _ := defaultTable.cut(s, b)
+		k, _ := defaultTable.cut(b)
 		b = b[k:]
 	}
 	return n
@@ -163,32 +155,28 @@ func BenchmarkDedup(b *testing.B) {
 	const full = 256 << 20
 	data := sourceCode(b, full)
 	edits := max(1, int(1000*int64(len(data))/full))
-	for _, sh := range shapes {
-		b.Run(sh.name, func(b *testing.B) {
-			for b.Loop() {
-				before, after := make(sizes), make(sizes)
-				n := before.split(b, &sh.shape, bytes.NewReader(data))
-				chunks, index := before.minus(nil)
-				n2 := after.split(b, &sh.shape, edited(data, edits))
-				freshChunks, freshIndex := after.minus(before)
-				perEdit := func(n uint64) float64 { return float64(n) / 1024 / float64(edits) }
-				b.ReportMetric(100*(1-float64(freshChunks)/float64(n2)), "dedup-%")
-				b.ReportMetric(perEdit(freshChunks), "KiB/edit")
-				b.ReportMetric(perEdit(freshChunks+freshIndex), "KiB/edit-with-index")
-				b.ReportMetric(float64(chunks)/float64(before.count(false)), "B/chunk")
-				b.ReportMetric(float64(index)/float64(before.count(true)), "B/index-piece")
-				b.ReportMetric(float64(n)/(1<<20), "MiB")
-				b.ReportMetric(float64(edits), "edits")
-			}
-		})
+	for b.Loop() {
+		before, after := make(sizes), make(sizes)
+		n := before.split(b, bytes.NewReader(data))
+		chunks, index := before.minus(nil)
+		n2 := after.split(b, edited(data, edits))
+		freshChunks, freshIndex := after.minus(before)
+		perEdit := func(n uint64) float64 { return float64(n) / 1024 / float64(edits) }
+		b.ReportMetric(100*(1-float64(freshChunks)/float64(n2)), "dedup-%")
+		b.ReportMetric(perEdit(freshChunks), "KiB/edit")
+		b.ReportMetric(perEdit(freshChunks+freshIndex), "KiB/edit-with-index")
+		b.ReportMetric(float64(chunks)/float64(before.count(false)), "B/chunk")
+		b.ReportMetric(float64(index)/float64(before.count(true)), "B/index-piece")
+		b.ReportMetric(float64(n)/(1<<20), "MiB")
+		b.ReportMetric(float64(edits), "edits")
 	}
 }
 
 // sizes are the lengths of distinct pieces.
 type sizes map[object.Digest]int
 
-func (s sizes) split(b *testing.B, sh *shape, r io.Reader) uint64 {
-	_, n, err := splitReader(b.Context(), defaultTable, sh, object.Chunk, r, func(_ context.Context, p Piece) error {
+func (s sizes) split(b *testing.B, r io.Reader) uint64 {
+	_, n, err := Split(b.Context(), defaultTable, object.Chunk, r, func(_ context.Context, p Piece) error {
 		s[p.Digest] = len(p.Content)
 		return nil
 	})

@@ -81,13 +81,10 @@ func checkObject(t testing.TB, table *split.Table, kind object.Kind, b []byte) {
 	checkOrder(t, s, kind)
 	left := b
 	var walked []object.Digest
-	err = split.Walk(t.Context(), s, root, func(d object.Digest, size uint64, index bool) error {
+	err = split.Walk(t.Context(), s, root, func(d object.Digest, size uint64) error {
 		walked = append(walked, d)
 		c := s.pieces[d]
-		if index != d.Kind().IsIndex() {
-			t.Fatalf("index = %v for %s", index, d)
-		}
-		if index {
+		if d.Kind().IsIndex() {
 			return nil
 		}
 		if uint64(len(c)) != size || !bytes.HasPrefix(left, c) {

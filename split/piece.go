@@ -146,7 +146,7 @@ func Children(d object.Digest, content []byte) ([]object.Digest, error) {
 // bytes of content below the piece. Walk reads the root and the index pieces, but no other chunk.
 // It ends with the first error of fn, which it returns unchanged; others are those of the source,
 // wrapped, of ctx, *base.CorruptError and *base.FormatError.
-func Walk(ctx context.Context, src Source, root object.Digest, fn func(d object.Digest, size uint64, index bool) error) error {
+func Walk(ctx context.Context, src Source, root object.Digest, fn func(d object.Digest, size uint64) error) error {
 	content, err := read(ctx, src, root)
 	if err != nil {
 		return err
@@ -161,19 +161,19 @@ func Walk(ctx context.Context, src Source, root object.Digest, fn func(d object.
 	return walkIndex(ctx, src, x, span{root, x.Size(), true}, 1, fn)
 }
 
-func visitChunk(s span, fn func(d object.Digest, size uint64, index bool) error) error {
+func visitChunk(s span, fn func(d object.Digest, size uint64) error) error {
 	if err := checkChunk(s); err != nil {
 		return err
 	}
-	return fn(s.digest, s.size, false)
+	return fn(s.digest, s.size)
 }
 
 // walkIndex visits the index piece of s, already read, and all below it.
-func walkIndex(ctx context.Context, src Source, x flatbuffers.Index, s span, depth int, fn func(d object.Digest, size uint64, index bool) error) error {
+func walkIndex(ctx context.Context, src Source, x flatbuffers.Index, s span, depth int, fn func(d object.Digest, size uint64) error) error {
 	if depth > maxDepth {
 		return tooDeep(s.digest)
 	}
-	if err := fn(s.digest, s.size, true); err != nil {
+	if err := fn(s.digest, s.size); err != nil {
 		return err
 	}
 	for i := range x.Len() {

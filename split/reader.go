@@ -6,77 +6,57 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"sync"
+	"sync/atomic"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 )
 
-// Reader reads an object from its pieces. It implements io.ReaderAt, io.ReadSeeker, io.WriterTo and
-// io.Closer.
+// Reader reads an object from its pieces. It implements io.ReaderAt, io.ReadSeeker and io.WriterTo.
 //
 // A read needs the pieces that hold the requested bytes, and the index pieces above them. It holds
 // one piece of each level at a time, for an object of any size. From a Far source, a longer read
 // brings its missing pieces at once; a sequential read brings as much more as it has read so far,
 // at most 16 MiB. Every piece is checked against the index piece that lists it: an invalid piece
 // gives a *base.CorruptError that names it. Other errors: those of the source and of the context,
-// wrapped; base.ErrClosed after Close; *base.FormatError.
+// wrapped; *base.FormatError.
 //
-// ReadAt, Size and Close may run concurrently with all methods; Read, Seek and WriteTo share a
-// position and are for one goroutine at a time.
+// ReadAt and Size may run concurrently with all methods; Read, Seek and WriteTo share a position
+// and are for one goroutine at a time.
 type Reader struct {
 	ctx  context.Context // of the object: the io interfaces have no place for one
 	src  Source
 	root span
 	pos  int64
-	run  int64 // bytes that Read has read before pos without a Seek
-
-	mu     sync.Mutex
-	idle   *cursor // guarded by mu; nil while a read uses it
-	closed bool    // guarded by mu
+	run  int64                  // bytes that Read has read before pos without a Seek
+	idle atomic.Pointer[cursor] // nil while a read uses it
 }
 
 var (
 	_ io.ReaderAt   = (*Reader)(nil)
 	_ io.ReadSeeker = (*Reader)(nil)
 	_ io.WriterTo   = (*Reader)(nil)
-	_ io.Closer     = (*Reader)(nil)
 )
 
 // NewReader returns a reader of the object with the given root piece and size in bytes. ctx governs
 // all its reads. NewReader itself reads nothing.
 func NewReader(ctx context.Context, src Source, root object.Digest, size uint64) *Reader {
-	return &Reader{ctx: ctx, src: src, root: span{root, size, true}, idle: new(cursor)}
+	return &Reader{ctx: ctx, src: src, root: span{root, size, true}}
 }
 
 // Size returns the size of the object in bytes, as passed to NewReader.
 func (r *Reader) Size() int64 { return int64(min(r.root.size, math.MaxInt64)) }
 
-// acquire returns a cursor for one read.
+// acquire returns a cursor for one read, which then returns it to idle.
 func (r *Reader) acquire() (*cursor, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return nil, fmt.Errorf("read object %s: %w", r.root.digest, base.ErrClosed)
-	}
 	if r.root.size > math.MaxInt64 {
 		return nil, corrupt(r.root.digest, "at most 2^63-1 bytes of content", sizeText(r.root.size))
 	}
-	c := r.idle
+	c := r.idle.Swap(nil)
 	if c == nil {
 		c = new(cursor)
 	}
-	r.idle = nil
 	return c, nil
-}
-
-// release returns a cursor for reuse by the next read.
-func (r *Reader) release(c *cursor) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.closed {
-		r.idle = c
-	}
 }
 
 // Lengths of reads from a Far source.
@@ -99,7 +79,7 @@ func (r *Reader) readAt(b []byte, offset, ahead int64) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer r.release(c)
+	defer r.idle.Store(c)
 	if offset < 0 {
 		return 0, fmt.Errorf("read object at offset %d: %w", offset, base.ErrInvalid)
 	}
@@ -255,7 +235,7 @@ func (r *Reader) WriteTo(w io.Writer) (n int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer r.release(c)
+	defer r.idle.Store(c)
 	if r.root.size == 0 {
 		_, err := c.at(r.ctx, r.src, r.root, 0) // finds a root that is not the empty chunk
 		return 0, err
@@ -277,13 +257,4 @@ func (r *Reader) WriteTo(w io.Writer) (n int64, err error) {
 		}
 	}
 	return n, nil
-}
-
-// Close makes all further reads fail with base.ErrClosed. Reads in progress continue. It returns
-// nil, also when it is called again.
-func (r *Reader) Close() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed, r.idle = true, nil
-	return nil
 }

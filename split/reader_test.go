@@ -191,19 +191,6 @@ func TestReaderUse(t *testing.T) {
 	if rest, err := io.ReadAll(r); err != nil || !bytes.Equal(rest, b[150_020:]) {
 		t.Errorf("rest: %d bytes, %v", len(rest), err)
 	}
-	for range 2 {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	_, err1 := r.Read(make([]byte, 1))
-	_, err2 := r.ReadAt(make([]byte, 1), 0)
-	_, err3 := r.WriteTo(io.Discard)
-	for _, err := range []error{err1, err2, err3} {
-		if !errors.Is(err, base.ErrClosed) {
-			t.Errorf("after Close: %v", err)
-		}
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	r = split.NewReader(ctx, s, root, uint64(len(b)))
 	cancel()
@@ -320,7 +307,7 @@ func TestHostile(t *testing.T) {
 		"chunk beyond 64 KiB", "root beyond 64 KiB", "node lists values", "value lists nodes", "inner index of a node", "garbage", "garbage below",
 		"index that lists itself", "reserved bit", "format to come", "missing root", "good", "good, 16 levels"} {
 		c := cases[name]
-		err := split.Walk(t.Context(), s, c.root.Digest, func(object.Digest, uint64, bool) error { return nil })
+		err := split.Walk(t.Context(), s, c.root.Digest, func(object.Digest, uint64) error { return nil })
 		checkHostile(t, name+": Walk", err, c.want)
 	}
 	for _, name := range []string{"node lists values", "value lists nodes", "chunk beyond 64 KiB", "garbage", "reserved bit", "format to come"} {
@@ -350,7 +337,7 @@ func TestWalkEnds(t *testing.T) {
 	boom := errors.New("boom")
 	for stop := range 5 {
 		n := 0
-		err := split.Walk(t.Context(), s, root, func(d object.Digest, _ uint64, _ bool) error {
+		err := split.Walk(t.Context(), s, root, func(d object.Digest, _ uint64) error {
 			if n == 0 && d != root {
 				t.Errorf("first piece %s, root %s", d, root)
 			}
@@ -418,7 +405,7 @@ func FuzzIndex(f *testing.F) {
 		s := &store{pieces: map[object.Digest][]byte{a.Digest: s.pieces[a.Digest], b.Digest: s.pieces[b.Digest]}}
 		root := s.put(object.IndexBit, content)
 		_, err1 := split.Children(root, content)
-		err2 := split.Walk(t.Context(), s, root, func(object.Digest, uint64, bool) error { return nil })
+		err2 := split.Walk(t.Context(), s, root, func(object.Digest, uint64) error { return nil })
 		n, err3 := split.NewReader(t.Context(), s, root, size).WriteTo(io.Discard)
 		if err3 == nil && (err1 != nil || err2 != nil || uint64(n) != size) {
 			t.Errorf("read %d of %d bytes; Children: %v, Walk: %v", n, size, err1, err2)
@@ -527,11 +514,11 @@ func TestReadFar(t *testing.T) {
 		}
 		needed := make(map[object.Digest]bool)
 		start := 0
-		must(t, split.Walk(t.Context(), s, root, func(d object.Digest, size uint64, index bool) error {
+		must(t, split.Walk(t.Context(), s, root, func(d object.Digest, size uint64) error {
 			if start < at+len(got) && start+int(size) > at {
 				needed[d] = true
 			}
-			if !index {
+			if !d.Kind().IsIndex() {
 				start += int(size)
 			}
 			return nil

@@ -25,14 +25,6 @@ const (
 	maxLevel  = 8
 )
 
-// shape determines where chunks are cut; it varies only in measurements.
-type shape struct {
-	target     int
-	hard, easy uint64
-}
-
-var standard = shape{TargetChunkBytes, hardMask, easyMask}
-
 // level returns the level of a cut with hash h. It reads other bits than those that decide about
 // the cut.
 func level(h uint64) int {
@@ -43,7 +35,7 @@ func level(h uint64) int {
 // with a chunk and holds MaxChunkBytes, or the rest of the object. When only the end of b ended the
 // chunk and it is shorter than MinChunkBytes, the hash is 0; nothing depends on the hash of an
 // object's last chunk.
-func (t *Table) cut(s *shape, b []byte) (n int, h uint64) {
+func (t *Table) cut(b []byte) (n int, h uint64) {
 	if len(b) < MinChunkBytes {
 		return len(b), 0
 	}
@@ -51,9 +43,9 @@ func (t *Table) cut(s *shape, b []byte) (n int, h uint64) {
 	for _, c := range b[MinChunkBytes-1-window : MinChunkBytes-1] {
 		h = bits.RotateLeft64(h, 1) ^ t.in[c]
 	}
-	n, h, ok := t.scan(b[:min(len(b), s.target)], MinChunkBytes-1, h, s.hard)
+	n, h, ok := t.scan(b[:min(len(b), TargetChunkBytes)], MinChunkBytes-1, h, hardMask)
 	if !ok && n < len(b) {
-		n, h, _ = t.scan(b, n, h, s.easy)
+		n, h, _ = t.scan(b, n, h, easyMask)
 	}
 	return n, h
 }

@@ -84,7 +84,7 @@ func TestReferenceCuts(t *testing.T) {
 		for _, values := range []int{256, 8, 2} {
 			hard, easy, forced := 0, 0, 0
 			for b := randomBytes(2, size, values); len(b) > 0; {
-				n, h := table.cut(&standard, b)
+				n, h := table.cut(b)
 				if wn, wh := refCut(table, b); n != wn || h != wh {
 					t.Fatalf("%s, %d values: %d bytes left: cut = %d, %#x; want %d, %#x", name, values, len(b), n, h, wn, wh)
 				}
@@ -112,10 +112,10 @@ func TestCutSizes(t *testing.T) {
 	start, next := 0, 0
 	for n := 0; n <= 200<<10; n++ {
 		if start == next {
-			k, _ := DefaultTable().cut(&standard, b[start:])
+			k, _ := DefaultTable().cut(b[start:])
 			next = start + k
 		}
-		k, h := DefaultTable().cut(&standard, b[start:n])
+		k, h := DefaultTable().cut(b[start:n])
 		if start+k != min(n, next) {
 			t.Fatalf("size %d: chunk at %d has %d bytes, want %d", n, start, k, min(n, next)-start)
 		}
@@ -229,7 +229,7 @@ func TestCutEdges(t *testing.T) {
 		} {
 			b := make([]byte, 2*MaxChunkBytes)
 			copy(b[c.end-window:], c.window)
-			if n, _ := table.cut(&standard, b); n != c.want {
+			if n, _ := table.cut(b); n != c.want {
 				t.Errorf("%s: window that ends at %d: chunk of %d bytes, want %d", name, c.end, n, c.want)
 			}
 		}
@@ -246,7 +246,7 @@ func TestBufferEdge(t *testing.T) {
 		copy(b[first+32768-window:], easy)
 		var want, got, whole []int
 		for rest := b; len(rest) > 0; {
-			n, _ := defaultTable.cut(&standard, rest)
+			n, _ := defaultTable.cut(rest)
 			want = append(want, n)
 			rest = rest[n:]
 		}

@@ -41,7 +41,6 @@ const (
 // splitter cuts one object. Splitters are reused.
 type splitter struct {
 	table *Table
-	shape *shape
 	tree  builder
 	in    *bufio.Reader // nil before the first reader
 	size  uint64
@@ -57,7 +56,7 @@ type chunk struct {
 
 var splitters = sync.Pool{New: func() any { return new(splitter) }}
 
-func newSplitter(t *Table, s *shape, kind object.Kind, emit Emit) (*splitter, error) {
+func newSplitter(t *Table, kind object.Kind, emit Emit) (*splitter, error) {
 	if kind != object.Chunk && kind != object.NodeBit {
 		return nil, fmt.Errorf("split an object into pieces of kind %s: %w", kind, base.ErrInvalid)
 	}
@@ -65,7 +64,7 @@ func newSplitter(t *Table, s *shape, kind object.Kind, emit Emit) (*splitter, er
 		return nil, fmt.Errorf("split an object without table or emit: %w", base.ErrInvalid)
 	}
 	p := splitters.Get().(*splitter)
-	p.table, p.shape, p.size = t, s, 0
+	p.table, p.size = t, 0
 	p.tree.reset(kind, emit)
 	return p, nil
 }
@@ -88,11 +87,7 @@ func (p *splitter) release() {
 // When it fails, pieces may have been emitted. Errors: base.ErrInvalid for another kind, the error
 // of ctx, r or emit, wrapped; io.ErrNoProgress when r repeatedly returns nothing.
 func Split(ctx context.Context, t *Table, kind object.Kind, r io.Reader, emit Emit) (root object.Digest, size uint64, err error) {
-	return splitReader(ctx, t, &standard, kind, r, emit)
-}
-
-func splitReader(ctx context.Context, t *Table, s *shape, kind object.Kind, r io.Reader, emit Emit) (root object.Digest, size uint64, err error) {
-	p, err := newSplitter(t, s, kind, emit)
+	p, err := newSplitter(t, kind, emit)
 	if err != nil {
 		return object.Digest{}, 0, err
 	}
@@ -141,7 +136,7 @@ func (p *splitter) run(ctx context.Context, peek func(n int) ([]byte, error), sk
 
 // SplitBytes is Split for content in memory, which it does not retain. It checks ctx every MiB.
 func SplitBytes(ctx context.Context, t *Table, kind object.Kind, b []byte, emit Emit) (root object.Digest, err error) {
-	p, err := newSplitter(t, &standard, kind, emit)
+	p, err := newSplitter(t, kind, emit)
 	if err != nil {
 		return object.Digest{}, err
 	}
@@ -162,7 +157,7 @@ func SplitBytes(ctx context.Context, t *Table, kind object.Kind, b []byte, emit 
 func (p *splitter) consume(ctx context.Context, b []byte, last bool) (used int, err error) {
 	p.cuts = p.cuts[:0]
 	for left := len(b); left >= MaxChunkBytes || last && left > 0; left = len(b) - used {
-		n, h := p.table.cut(p.shape, b[used:])
+		n, h := p.table.cut(b[used:])
 		p.cuts = append(p.cuts, chunk{content: b[used : used+n], hash: h})
 		used += n
 	}

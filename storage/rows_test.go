@@ -51,7 +51,7 @@ func identifier(d object.Digest) string { return object.Identifier{Digest: d}.St
 func valuePieces(t testing.TB, src split.Source, root object.Digest) []object.Digest {
 	t.Helper()
 	var all []object.Digest
-	err := split.Walk(t.Context(), src, root, func(d object.Digest, _ uint64, _ bool) error {
+	err := split.Walk(t.Context(), src, root, func(d object.Digest, _ uint64) error {
 		all = append(all, d)
 		return nil
 	})

@@ -588,7 +588,7 @@ func (d *device) needed(ctx context.Context) (map[object.Digest]bool, error) {
 	all := map[object.Digest]bool{}
 	values := func(root object.Digest) error {
 		return d.walkValues(ctx, root, func(e *fb.Entry) error {
-			err := split.Walk(ctx, d.s, e.Digest, func(p object.Digest, _ uint64, _ bool) error { all[p] = true; return nil })
+			err := split.Walk(ctx, d.s, e.Digest, func(p object.Digest, _ uint64) error { all[p] = true; return nil })
 			if errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNeedsFetch) {
 				return nil
 			}

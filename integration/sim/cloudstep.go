@@ -272,7 +272,7 @@ func (d *device) fetch(ctx context.Context, stop int) error {
 		}
 		var pieces []object.Digest
 		for _, r := range roots {
-			err := split.Walk(ctx, d.s, r, func(p object.Digest, _ uint64, _ bool) error { pieces = append(pieces, p); return nil })
+			err := split.Walk(ctx, d.s, r, func(p object.Digest, _ uint64) error { pieces = append(pieces, p); return nil })
 			if err != nil {
 				return err
 			}

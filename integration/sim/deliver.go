@@ -111,7 +111,7 @@ func (d *device) copyCommit(ctx context.Context, from *device, j *storage.Journa
 // copyValue copies the pieces of a value. The pieces listed in an index piece precede it.
 func copyValue(ctx context.Context, from *device, j *storage.Journal, e *fb.Entry) error {
 	var pieces []object.Digest
-	err := split.Walk(ctx, from.s, e.Digest, func(d object.Digest, _ uint64, _ bool) error {
+	err := split.Walk(ctx, from.s, e.Digest, func(d object.Digest, _ uint64) error {
 		pieces = append(pieces, d)
 		return nil
 	})

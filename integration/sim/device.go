@@ -440,9 +440,6 @@ func (d *device) content(ctx context.Context, root object.Digest) (map[string]st
 		if _, err := r.WriteTo(&b); err != nil {
 			return nil, err
 		}
-		if err := r.Close(); err != nil {
-			return nil, err
-		}
 		out[string(e.Key)] = b.String()
 		d.w.knowValue(e.Digest, b.String())
 	}
