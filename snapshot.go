@@ -33,11 +33,11 @@ func (r Reader) Stat(ctx context.Context, key []byte) (Entry, error) {
 // later changes of a transaction do not affect it. Errors: as Stat; the reads return those of
 // fetching.
 func (r Reader) Open(ctx context.Context, key []byte) (Value, error) {
-	v, err := r.in.Open(ctx, key)
+	e, err := r.in.Lookup(ctx, key)
 	if err != nil {
-		return nil, err // not a typed nil
+		return nil, err
 	}
-	return v, nil
+	return session.OpenValue(ctx, r.in.Origin(), &e), nil
 }
 
 // Seek returns the first key at or after key; it belongs to the caller. It costs as much as a Get,

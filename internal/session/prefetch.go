@@ -29,7 +29,6 @@ type PrefetchResult struct {
 func (s *Snapshot) Prefetch(ctx context.Context, prefix []byte, progress func(PrefetchResult)) (PrefetchResult, error) {
 	f := &prefetcher{Pieces: Pieces{s.page}, page: s.page, progress: progress}
 	it := s.Iter(ScanOptions{Prefix: prefix})
-	defer it.Close()
 	err := error(nil)
 	for err == nil && it.Next(ctx) {
 		if e := it.Current(); !e.Inline {

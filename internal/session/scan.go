@@ -240,7 +240,7 @@ func (it *Iter) end() {
 	it.done, it.entry, it.node, it.i, it.stop = true, fb.Entry{}, nil, 0, 0
 }
 
-// Key returns the entry's key, borrowed until the next call of Next or Close.
+// Key returns the entry's key, borrowed until the next call of Next.
 func (it *Iter) Key() []byte {
 	if it.node != nil {
 		return it.node.Key(it.i)
@@ -259,7 +259,7 @@ func (it *Iter) Value(ctx context.Context) ([]byte, error) {
 	return ReadValue(ctx, it.from, &e)
 }
 
-// InlineValue returns the entry's value, borrowed until the next call of Next or Close, when it is
+// InlineValue returns the entry's value, borrowed until the next call of Next, when it is
 // inline: at most 256 bytes, stored in the tree entry itself. For any other value ok is false, and
 // Value reads it.
 func (it *Iter) InlineValue() (value []byte, ok bool) {
@@ -288,6 +288,3 @@ func (it *Iter) KeysOnly() bool { return it.keysOnly }
 
 // Err returns the error that ended the walk, nil at a regular end.
 func (it *Iter) Err() error { return it.err }
-
-// Close ends the walk. It is idempotent.
-func (it *Iter) Close() { it.end() }

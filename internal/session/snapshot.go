@@ -19,7 +19,6 @@ type Snapshot struct{ *state }
 // Reader has the reads of a Snapshot and a Tx, which see one version of a page. See their methods.
 type Reader interface {
 	Get(ctx context.Context, key []byte) ([]byte, error)
-	Open(ctx context.Context, key []byte) (*Value, error)
 	Lookup(ctx context.Context, key []byte) (fb.Entry, error)
 	Seek(ctx context.Context, key []byte) ([]byte, error)
 	Iter(o ScanOptions) *Iter
@@ -101,8 +100,8 @@ func (s *Snapshot) Close() {
 }
 
 // Get returns the value of key, which belongs to the caller. It reads the whole value into memory;
-// see Open for long values. Errors: ErrNotFound, ErrNeedsFetch, ErrTooLarge (it does not fit into
-// memory), ErrClosed, ErrCorrupt, those of ctx.
+// see OpenValue for long values. Errors: ErrNotFound, ErrNeedsFetch, ErrTooLarge (it does not fit
+// into memory), ErrClosed, ErrCorrupt, those of ctx.
 func (s *Snapshot) Get(ctx context.Context, key []byte) ([]byte, error) {
 	n, i, err := s.locate(ctx, key)
 	if err != nil {
@@ -113,16 +112,6 @@ func (s *Snapshot) Get(ctx context.Context, key []byte) ([]byte, error) {
 	}
 	e := n.Entry(i)
 	return ReadValue(ctx, s.state, &e)
-}
-
-// Open returns a reader of the value of key, which streams it. ctx governs all reads of the Value.
-// Errors: as Stat.
-func (s *Snapshot) Open(ctx context.Context, key []byte) (*Value, error) {
-	e, err := s.Lookup(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	return OpenValue(ctx, s.state, &e), nil
 }
 
 // Lookup returns the entry of key, borrowed. Errors: base.ErrNotFound, base.ErrClosed,
@@ -175,8 +164,7 @@ func (s *Snapshot) locate(ctx context.Context, key []byte) (*fb.Node, int, error
 // errNoEntry is allocated once, since failed look-ups are frequent.
 var errNoEntry = fmt.Errorf("get: no such key: %w", base.ErrNotFound)
 
-// Iter returns an iterator over the entries that o selects, without an allocation per entry. The
-// caller must close it.
+// Iter returns an iterator over the entries that o selects, without an allocation per entry.
 func (s *Snapshot) Iter(o ScanOptions) *Iter {
 	walk := &struct {
 		Iter

@@ -140,16 +140,6 @@ func (t *Tx) Get(ctx context.Context, key []byte) ([]byte, error) {
 	return ReadValue(ctx, t, &e)
 }
 
-// Open returns a reader of the current value of key; later changes do not affect it. It is valid
-// until the transaction ends. See Snapshot.Open.
-func (t *Tx) Open(ctx context.Context, key []byte) (*Value, error) {
-	e, err := t.Lookup(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	return OpenValue(ctx, t, &e), nil
-}
-
 // Lookup returns the entry of key as the transaction sees it, borrowed. See Snapshot.Lookup.
 func (t *Tx) Lookup(ctx context.Context, key []byte) (fb.Entry, error) {
 	if err := t.enter(); err != nil {
