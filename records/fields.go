@@ -16,9 +16,9 @@ type merger func(base, left, right reflect.Value, leftNewer bool) (merged reflec
 
 var timeType = reflect.TypeFor[time.Time]()
 
-// mergerOf returns the merger of a type with a tag, which reads the tags of structs. within lists
-// the enclosing structs. Errors match ledger.ErrInvalid.
-func mergerOf(t reflect.Type, tag string, within []reflect.Type) (merger, error) {
+// mergerOf returns the merger of a type with a tag, which reads the tags of structs. Errors match
+// ledger.ErrInvalid.
+func mergerOf(t reflect.Type, tag string) (merger, error) {
 	ordered := t == timeType || t.Kind() == reflect.String || t.Kind() >= reflect.Int && t.Kind() <= reflect.Float64
 	switch {
 	case tag == "counter" && t.Kind() >= reflect.Int && t.Kind() <= reflect.Float64:
@@ -30,7 +30,7 @@ func mergerOf(t reflect.Type, tag string, within []reflect.Type) (merger, error)
 	case tag == "set" && t.Kind() == reflect.Slice && t.Elem().Comparable():
 		return mergeSlice, nil
 	case tag == "" && t.Kind() == reflect.Struct && t != timeType:
-		return structMerger(t, within)
+		return structMerger(t)
 	case tag == "":
 		return mergeLast, nil
 	}
@@ -39,7 +39,7 @@ func mergerOf(t reflect.Type, tag string, within []reflect.Type) (merger, error)
 
 // structMerger merges structs field by field. A struct with unexported fields is merged as one
 // value.
-func structMerger(t reflect.Type, within []reflect.Type) (merger, error) {
+func structMerger(t reflect.Type) (merger, error) {
 	var each []merger
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -50,7 +50,7 @@ func structMerger(t reflect.Type, within []reflect.Type) (merger, error) {
 			}
 			return mergeLast, nil
 		}
-		m, err := mergerOf(f.Type, tag, append(within, t))
+		m, err := mergerOf(f.Type, tag)
 		if err != nil {
 			return nil, fmt.Errorf("field %s: %w", f.Name, err)
 		}

@@ -41,7 +41,7 @@ type Query struct {
 }
 
 // bounds returns the range of the selected rows after base. escape encodes a key for rows, and end
-// is the end mark of a key.
+// is the end mark of a key; nil says that a key is the rest of its row.
 func (q *Query) bounds(base []byte, escape func([]byte) []byte, end []byte) (from, to []byte) {
 	from, to = base, behind(base)
 	set := func(f, t []byte) {
@@ -54,7 +54,11 @@ func (q *Query) bounds(base []byte, escape func([]byte) []byte, end []byte) (fro
 	}
 	row := func(key, end []byte) []byte { return slices.Concat(base, escape(key), end) }
 	if q.Equal != nil {
-		set(row(q.Equal, end), behind(row(q.Equal, end)))
+		after := row(q.Equal, []byte{0})
+		if end != nil {
+			after = behind(row(q.Equal, end))
+		}
+		set(row(q.Equal, end), after)
 	}
 	if q.Prefix != nil {
 		set(row(q.Prefix, nil), behind(row(q.Prefix, nil)))
@@ -125,7 +129,8 @@ func (v *View[T]) query(ctx context.Context, q Query, yield func(Record[T], erro
 	if q.Index == "" {
 		return v.byID(ctx, q, yield)
 	}
-	if !slices.ContainsFunc(v.c.o.Indexes, func(x Index[T]) bool { return x.Name == q.Index }) {
+	i := slices.IndexFunc(v.c.o.Indexes, func(x Index[T]) bool { return x.Name == q.Index })
+	if i < 0 {
 		return fmt.Errorf("index %q is not declared: %w", q.Index, ledger.ErrInvalid)
 	}
 	fresh, err := v.isFresh(ctx)
@@ -133,9 +138,9 @@ func (v *View[T]) query(ctx context.Context, q Query, yield func(Record[T], erro
 		return err
 	}
 	if !fresh {
-		return v.withoutRows(ctx, q, yield)
+		return v.withoutRows(ctx, q, v.c.o.Indexes[i].Keys, yield)
 	}
-	base := v.c.indexRows(q.Index)
+	base := v.c.behind[i]
 	from, to := q.bounds(base, escaped, []byte{0, 1})
 	it := v.r.Iter(ledger.ScanOptions{Start: from, End: to, Reverse: q.Reverse, Limit: q.Limit, KeysOnly: true})
 	for it.Next(ctx) {
@@ -159,9 +164,7 @@ func (v *View[T]) query(ctx context.Context, q Query, yield func(Record[T], erro
 func (v *View[T]) byID(ctx context.Context, q Query, yield func(Record[T], error) bool) error {
 	base := v.c.row(rowRecord, nil)
 	o := ledger.ScanOptions{Reverse: q.Reverse, Limit: q.Limit}
-	if o.Start, o.End = q.bounds(base, func(b []byte) []byte { return b }, nil); q.Equal != nil {
-		o.End = append(bytes.Clone(o.Start), 0)
-	}
+	o.Start, o.End = q.bounds(base, func(b []byte) []byte { return b }, nil)
 	for e, err := range v.r.Scan(ctx, o) {
 		if err != nil {
 			return err
@@ -182,17 +185,16 @@ func (v *View[T]) byID(ctx context.Context, q Query, yield func(Record[T], error
 	return nil
 }
 
-// withoutRows is query by an index whose rows another program has left outdated: it reads all
-// records and sorts the matches.
-func (v *View[T]) withoutRows(ctx context.Context, q Query, yield func(Record[T], error) bool) error {
-	i := slices.IndexFunc(v.c.o.Indexes, func(x Index[T]) bool { return x.Name == q.Index })
+// withoutRows is query by an index, with the keys of a record, whose rows another program has left
+// outdated: it reads all records and sorts the matches.
+func (v *View[T]) withoutRows(ctx context.Context, q Query, keysOf func(*T) [][]byte, yield func(Record[T], error) bool) error {
 	type hit struct {
 		key []byte
 		id  string
 	}
 	var hits []hit
 	err := v.byID(ctx, Query{}, func(r Record[T], _ error) bool {
-		keys := v.c.o.Indexes[i].Keys(r.Value)
+		keys := keysOf(r.Value)
 		slices.SortFunc(keys, bytes.Compare)
 		for _, k := range slices.CompactFunc(keys, bytes.Equal) {
 			if q.holds(k) {

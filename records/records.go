@@ -160,7 +160,7 @@ func (c *Collection[T]) check() (err error) {
 		}
 		seen[x.Name] = true
 	}
-	c.merge, err = mergerOf(reflect.TypeFor[T](), "", nil)
+	c.merge, err = mergerOf(reflect.TypeFor[T](), "")
 	return err
 }
 
