@@ -75,27 +75,19 @@ func (m *Mem) findLocked(op, name string) (n any, d memDir, last string, err err
 	return n, d, last, nil
 }
 
-// addLocked puts n under a name that must be free.
-func (m *Mem) addLocked(op, name string, n any) error {
-	d, last, err := m.parentLocked(op, name)
-	if err != nil {
-		return err
-	}
-	if _, ok := d[last]; ok || last == "" {
-		return pathError(op, name, fs.ErrExist)
-	}
-	d[last] = n
-	return nil
-}
-
 // Create implements FS.
 func (m *Mem) Create(name string) (File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := &memContent{}
-	if err := m.addLocked("create", name, c); err != nil {
+	d, last, err := m.parentLocked("create", name)
+	if err != nil {
 		return nil, err
 	}
+	if _, ok := d[last]; ok || last == "" {
+		return nil, pathError("create", name, fs.ErrExist)
+	}
+	c := &memContent{}
+	d[last] = c
 	return &memFile{m: m, c: c, name: name, writable: true}, nil
 }
 
@@ -190,13 +182,6 @@ func (m *Mem) MkdirAll(dir string) error {
 		}
 	}
 	return nil
-}
-
-// Mkdir implements FS.
-func (m *Mem) Mkdir(dir string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.addLocked("mkdir", dir, memDir{})
 }
 
 // ReadDir implements FS.

@@ -35,7 +35,6 @@ func (osFS) Remove(name string) error     { return os.Remove(name) }
 func (osFS) RemoveAll(name string) error  { return os.RemoveAll(name) }
 func (osFS) Rename(old, new string) error { return noSpace(os.Rename(old, new)) }
 func (osFS) MkdirAll(dir string) error    { return noSpace(os.MkdirAll(dir, dirMode)) }
-func (osFS) Mkdir(dir string) error       { return noSpace(os.Mkdir(dir, dirMode)) }
 
 func (osFS) ReadDir(dir string) ([]Info, error) {
 	entries, err := os.ReadDir(dir)

@@ -28,8 +28,6 @@ type FS interface {
 	Rename(old, new string) error
 	// MkdirAll makes a directory and its parents. It returns nil when dir exists.
 	MkdirAll(dir string) error
-	// Mkdir makes a directory. It fails with fs.ErrExist when the name is taken.
-	Mkdir(dir string) error
 	// ReadDir lists a directory, sorted by name.
 	ReadDir(dir string) ([]Info, error)
 	// Stat describes a file or directory.

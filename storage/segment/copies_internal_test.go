@@ -47,7 +47,7 @@ func TestCopies(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := vfstest.NewMem()
-			if err := m.Mkdir("d"); err != nil {
+			if err := m.MkdirAll("d"); err != nil {
 				t.Fatal(err)
 			}
 			writeSegment(t, m, 1, tc.first...)

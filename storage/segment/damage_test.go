@@ -275,7 +275,7 @@ func TestForeignSegments(t *testing.T) {
 	for _, name := range []string{"0000000A.seg", "1.seg", "00000000.seg", "ffffffff.seg", "00000001.seg.bak", "page.db"} {
 		must(t, vfs.WriteFile(other, "page/"+name, []byte("no segment")))
 	}
-	must(t, other.Mkdir("page/00000007.seg"))
+	must(t, other.MkdirAll("page/00000007.seg"))
 	_, _, got := open(t, options(other), nil)
 	if len(got.numbers) != 5 {
 		t.Fatalf("batches %v", got.numbers)

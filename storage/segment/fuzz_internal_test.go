@@ -107,7 +107,7 @@ func FuzzScanSegment(f *testing.F) {
 			mendChecksums(b)
 		}
 		m := vfstest.NewMem()
-		if err := m.Mkdir("d"); err != nil {
+		if err := m.MkdirAll("d"); err != nil {
 			t.Fatal(err)
 		}
 		if err := vfs.WriteFile(m, "d/00000001.seg", b); err != nil {

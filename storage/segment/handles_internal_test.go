@@ -20,7 +20,7 @@ func TestHandles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(m.Mkdir("d"))
+	must(m.MkdirAll("d"))
 	const files = maxHandles + 10
 	for id := uint32(1); id <= files; id++ {
 		must(vfs.WriteFile(m, "d/"+FileName(id), encodeHeader(fuzzPage, id)))

@@ -128,7 +128,7 @@ func cutFile(fsys vfs.FS, name string, size uint64) error {
 // saveBytes copies a torn tail, or damaged bytes, to a file of its own below dir, durably.
 func saveBytes(fsys vfs.FS, logDir string, f vfs.File, t *Torn) (name string, err error) {
 	dir := filepath.Join(logDir, tornDir)
-	if err := fsys.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := fsys.MkdirAll(dir); err != nil {
 		return "", err
 	}
 	if err := fsys.SyncDir(logDir); err != nil {

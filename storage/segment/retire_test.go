@@ -452,7 +452,7 @@ func newRetirer(t testing.TB, seed uint64) *retirer {
 func TestRetireCrashEverywhere(t *testing.T) {
 	for seed := range uint64(4 * factor()) {
 		m := vfstest.NewMem()
-		must(t, m.Mkdir("page"))
+		must(t, m.MkdirAll("page"))
 		must(t, m.SyncDir("."))
 		h := newRetirer(t, seed)
 		h.o.FS = vfstest.NewHooked(m, func(op vfstest.Op) {
@@ -472,7 +472,7 @@ func TestRetireFaultEverywhere(t *testing.T) {
 		for i, reached := 0, true; reached; i++ {
 			reached = false
 			m := vfstest.NewMem()
-			must(t, m.Mkdir("page"))
+			must(t, m.MkdirAll("page"))
 			must(t, m.SyncDir("."))
 			h := newRetirer(t, seed)
 			h.fails = true

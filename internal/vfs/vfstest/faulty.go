@@ -19,7 +19,7 @@ const (
 	OpOpen          // Open and OpenRead
 	OpRemove        // Remove and RemoveAll
 	OpRename
-	OpMkdir // Mkdir and MkdirAll
+	OpMkdir
 	OpReadDir
 	OpStat // Stat and File.Size
 	OpSyncDir
@@ -152,10 +152,6 @@ func (w *wrapped) Rename(oldName, newName string) error {
 
 func (w *wrapped) MkdirAll(dir string) error {
 	return w.do(OpMkdir, dir, func() error { return w.fs.MkdirAll(dir) })
-}
-
-func (w *wrapped) Mkdir(dir string) error {
-	return w.do(OpMkdir, dir, func() error { return w.fs.Mkdir(dir) })
 }
 
 func (w *wrapped) SyncDir(dir string) error {

@@ -254,21 +254,6 @@ func (m *Mem) MkdirAll(dir string) error {
 	return nil
 }
 
-// Mkdir implements vfs.FS.
-func (m *Mem) Mkdir(dir string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	d, last, err := m.parentLocked("mkdir", dir)
-	if err != nil {
-		return err
-	}
-	if _, ok := d.names[last]; ok || last == "" {
-		return &fs.PathError{Op: "mkdir", Path: dir, Err: fs.ErrExist}
-	}
-	d.apply(nameOp{add: last, n: newDirNode()})
-	return nil
-}
-
 // ReadDir implements vfs.FS.
 func (m *Mem) ReadDir(dir string) ([]vfs.Info, error) {
 	m.mu.Lock()

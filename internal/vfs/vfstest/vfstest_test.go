@@ -134,7 +134,7 @@ func TestTornWrite(t *testing.T) {
 // TestNamesAfterCrash is I2.
 func TestNamesAfterCrash(t *testing.T) {
 	m := vfstest.NewMem()
-	must(t, m.Mkdir("d"))
+	must(t, m.MkdirAll("d"))
 	must(t, m.SyncDir("."))
 	must(t, vfs.WriteFile(m, "d/old", []byte("old")))
 	must(t, m.SyncDir("d"))
