@@ -33,14 +33,11 @@ func (l *Link) fillInTurn(ctx context.Context, k base.Page, dir string, a *layou
 }
 
 func (l *Link) fillBy(ctx context.Context, connect func(context.Context) (*Conn, error), k base.Page, dir string, a *layout.Absence) error {
-	if l.o.ReadOnly {
-		return &awayError{fmt.Errorf("the repository is open for reading: %w", base.ErrReadOnly)}
-	}
 	conn, err := connect(ctx)
-	if err == nil {
-		err = l.o.Disk.FS.RemoveAll(dir)
+	if err != nil {
+		return &awayError{err}
 	}
-	if err == nil {
+	if err = l.o.Disk.FS.RemoveAll(dir); err == nil {
 		err = l.fillFrom(ctx, conn, k, dir, a)
 	}
 	if err != nil {
