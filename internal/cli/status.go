@@ -51,11 +51,17 @@ func (a *app) statusOf(ctx context.Context, repo *ledger.Repository, set *pageSe
 	var bad error
 	for _, p := range s.Pages {
 		a.pageStatus(p, s.Cloud != nil)
-		if p.Err != nil {
-			bad = errors.Join(bad, fmt.Errorf("page %s: %w", nameOf(p.Ledger, p.Name, p.ID), p.Err))
-		}
+		bad = errors.Join(bad, errorOf(p.PageInfo, p.Err))
 	}
 	return bad
+}
+
+// errorOf names the page of an error; nil for none.
+func errorOf(p ledger.PageInfo, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &ledger.PageError{Page: p.PageRef, Name: p.Name, Err: err}
 }
 
 func (a *app) pageStatus(p admin.PageStatus, cloud bool) {
@@ -82,6 +88,7 @@ func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, set *pageSet
 		return err
 	}
 	var rows []object
+	var bad error
 	most := int64(1)
 	for _, p := range u.Pages {
 		if set.has(p.PageRef) {
@@ -99,9 +106,7 @@ func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, set *pageSet
 				"bar~", bar, "open?", p.State == ledger.PageOpen, "sizeBefore?", size(p.EvictedBytes), "unsynced!", p.Unsynced,
 				"evictable", p.Bar == admin.EvictFree, "bar!?", barText(p.Bar), "reason?", p.Reason, "error?", p.Err,
 			}))
-		}
-		if p.Err != nil {
-			a.warn(fmt.Errorf("page %s: %w", nameOf(p.Ledger, p.Name, p.ID), p.Err))
+			bad = errors.Join(bad, errorOf(p.PageInfo, p.Err))
 		}
 	}
 	if set.some && len(rows) == 0 {
@@ -113,7 +118,7 @@ func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, set *pageSet
 		a.printIf(!a.json, "\n")
 	}
 	a.table(rows)
-	return nil
+	return bad
 }
 
 // barWidth is the width of the bar of the largest page in status --space.
