@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/metabase"
@@ -117,11 +118,11 @@ type catalogAddFlags struct {
 
 func (a *app) catalogAdd(ctx context.Context, f catalogAddFlags) error {
 	o := &metabase.Object{CreationEpoch: f.Epoch}
-	seen := map[string]bool{}
+	seen := map[string]bool{metabase.AttributeExpiration: a.changed("expires")}
 	for _, text := range f.Attributes {
 		key, value, ok := strings.Cut(text, "=")
-		if !ok || value == "" || key == "" || seen[key] {
-			return usagef("--attr %s: want KEY=VALUE, each key once", quoted(text))
+		if !ok || value == "" || key == "" || seen[key] || !utf8.ValidString(text) {
+			return usagef("--attr %s: want KEY=VALUE in UTF-8, each key once", quoted(text))
 		}
 		seen[key] = true
 		o.Attributes = append(o.Attributes, metabase.Attribute{Key: key, Value: value})
@@ -502,7 +503,7 @@ func (a *app) catalogImport(ctx context.Context, f catalogImportFlags) error {
 	file, err := metabase.OpenFile(ctx, a.path(f.File),
 		metabase.FileOptions{Mode: metabase.ReadOnly, Epoch: func() uint64 { return f.Epoch }})
 	if err != nil {
-		return err
+		return hintFor(err, ledger.ErrCorrupt, "the file is damaged, or is no metabase: name another copy of it")
 	}
 	err = file.View(ctx, func(v *metabase.View) error {
 		counters, err := v.Counters(ctx)
