@@ -242,10 +242,10 @@ func (p *page) mergeOnce(ctx context.Context) error {
 	defer j.Rollback()
 	env := &merge.Env{
 		View: merge.View{
-			Page: testPage, Commits: cloud.Over(p.store, p.store), Nodes: j, Pieces: j, Explanation: p.store.Explanation,
+			Page: testPage, Commits: cloud.Over(p.store, p.store),
 			Tree: func(c *commit.Commit) btree.Tree { return btree.Tree{Page: testPage, Source: j, Root: c.Root} },
 		},
-		Sink: j, Table: split.DefaultTable(),
+		Sink: j, Pieces: j, Table: split.DefaultTable(),
 	}
 	merged, err := merge.Heads(ctx, env, merge.Rules{}, heads)
 	if err != nil || len(merged) == 0 {

@@ -21,9 +21,8 @@ type View struct {
 	Commits commit.Getter
 	// Tree returns the tree of a commit. Reading an absent part of it may fetch that part.
 	Tree func(c *commit.Commit) btree.Tree
-	// Nodes reads the nodes of explanations, and Pieces the pieces of values.
-	Nodes  btree.Source
-	Pieces split.Source
+	// Nodes reads the nodes of explanations. Heads does not use it, nor Explanation.
+	Nodes btree.Source
 	// Explanation returns the root of the tree of decisions of a merge commit, and whether there is
 	// one.
 	Explanation func(ctx context.Context, merge commit.ID) (object.Digest, bool, error)
@@ -46,6 +45,8 @@ type Env struct {
 	View
 	// Sink stores what commits will reach, and the virtual bases on the way.
 	Sink Sink
+	// Pieces reads the pieces of values.
+	Pieces split.Source
 	// Table cuts new values into pieces.
 	Table *split.Table
 }

@@ -162,7 +162,7 @@ func (p *testPage) resetCounts() {
 // view returns the page as merge reads it.
 func (p *testPage) view() *merge.View {
 	return &merge.View{
-		Page: p.page, Commits: p, Nodes: p, Pieces: p, Tree: p.trees(p),
+		Page: p.page, Commits: p, Nodes: p, Tree: p.trees(p),
 		Explanation: func(_ context.Context, m commit.ID) (object.Digest, bool, error) {
 			root, ok := p.explained[m]
 			return root, ok, nil
@@ -172,7 +172,7 @@ func (p *testPage) view() *merge.View {
 
 // env returns the page as a place for merges, which put straight into the page.
 func (p *testPage) env() *merge.Env {
-	return &merge.Env{View: *p.view(), Sink: p.memory, Table: split.DefaultTable()}
+	return &merge.Env{View: *p.view(), Sink: p.memory, Pieces: p, Table: split.DefaultTable()}
 }
 
 // store keeps the merges that merge.Heads returned, and their explanations.

@@ -353,10 +353,10 @@ func (p *page) mergeOnce(ctx context.Context) error {
 	defer j.Rollback()
 	env := &merge.Env{
 		View: merge.View{
-			Page: pageID, Commits: cloud.Over(p.store, p.store), Nodes: j, Pieces: j, Explanation: p.store.Explanation,
+			Page: pageID, Commits: cloud.Over(p.store, p.store),
 			Tree: func(c *commit.Commit) btree.Tree { return btree.Tree{Page: pageID, Source: j, Root: c.Root} },
 		},
-		Sink: j, Table: split.DefaultTable(),
+		Sink: j, Pieces: j, Table: split.DefaultTable(),
 	}
 	merged, err := merge.Heads(ctx, env, merge.Rules{}, heads)
 	if err != nil || len(merged) == 0 {

@@ -290,10 +290,10 @@ func (d *device) mergeOnce(ctx context.Context, heads []*node) error {
 	}
 	env := merge.Env{
 		View: merge.View{
-			Page: d.w.page, Commits: cloud.Over(d.s, d.s), Lost: d.isLost, Nodes: j, Pieces: valueSource{j, d}, Explanation: d.s.Explanation,
+			Page: d.w.page, Commits: cloud.Over(d.s, d.s), Lost: d.isLost,
 			Tree: func(c *commit.Commit) btree.Tree { return d.mergeTree(j, c) },
 		},
-		Sink: j, Table: d.table,
+		Sink: j, Pieces: valueSource{j, d}, Table: d.table,
 	}
 	merges, err := merge.Heads(ctx, &env, d.rules, commits)
 	if err != nil {
@@ -387,7 +387,7 @@ func (d *device) madeMerge(ctx context.Context, m *merge.Merged) error {
 func (d *device) checkExplanation(ctx context.Context, m *merge.Merged, left, right *node, want merged) error {
 	n := 0
 	if m.Conflicts > 0 {
-		v := &merge.View{Page: d.w.page, Commits: d.s, Nodes: d.s, Pieces: d.s, Explanation: d.s.Explanation}
+		v := &merge.View{Page: d.w.page, Commits: d.s, Nodes: d.s, Explanation: d.s.Explanation}
 		for dec, err := range merge.Decisions(ctx, v, m.Explanation, nil) {
 			if err != nil {
 				return err

@@ -57,7 +57,6 @@ type Driver struct {
 	mu     sync.Mutex
 	remote bool                    // guarded by mu; heads of other devices arrived since the last merge
 	cancel context.CancelCauseFunc // guarded by mu; of the run, nil when there is none
-	delay  time.Duration           // guarded by mu; before the next attempt, 0 after a success
 }
 
 // New returns the driver of a page.
@@ -146,11 +145,11 @@ func (m *Driver) run() {
 			})
 		}
 	}()
-	var comity time.Duration
+	var comity, delay time.Duration // delay is that after the last failure, 0 after a success
 	for m.ctx.Err() == nil {
 		changed := m.store().HeadsChanged() // taken before the heads are read
 		if len(m.store().Heads()) == 1 {
-			m.succeeded()
+			delay = 0
 			m.pause(nil, changed)
 			continue
 		}
@@ -163,25 +162,16 @@ func (m *Driver) run() {
 		}
 		_, err := m.Merge(m.ctx)
 		if err == nil {
+			delay = 0
 			continue
 		}
 		if m.ctx.Err() != nil {
 			return
 		}
-		m.mu.Lock()
-		m.delay = nextBackoff(m.delay)
-		delay := m.delay
-		m.mu.Unlock()
+		delay = nextBackoff(delay)
 		m.env.Session.Logger.Warn("the heads of a page could not be merged", "error", err, "nextAttempt", delay)
 		m.pauseFor(delay, changed)
 	}
-}
-
-// succeeded records that the page has one head, whoever has merged.
-func (m *Driver) succeeded() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.delay = 0
 }
 
 // hesitation returns the pause before a merge, after that before the last merge. It grows while all

@@ -88,7 +88,6 @@ func (m *Driver) Merge(ctx context.Context) ([]merge.Merged, error) {
 			return all, err
 		}
 		if len(results) == 0 {
-			m.succeeded()
 			return all, nil
 		}
 		all = append(all, results...)
@@ -177,12 +176,11 @@ func (r *run) env() *merge.Env {
 	return &merge.Env{
 		View: merge.View{
 			Page: store.Page(), Commits: r.cloud.Over(r.m.page.Commits(), store), Lost: lost,
-			Nodes: r.sink, Pieces: r.sink, Explanation: store.Explanation,
 			Tree: func(c *commit.Commit) btree.Tree {
 				return btree.Tree{Page: store.Page(), Source: fetchingNodes{r, c.ID}, Root: c.Root}
 			},
 		},
-		Sink: r.sink, Table: r.m.env.Session.Table(),
+		Sink: r.sink, Pieces: r.sink, Table: r.m.env.Session.Table(),
 	}
 }
 

@@ -85,7 +85,7 @@ func (p *Page) explanation(ctx context.Context, id commit.ID) (root object.Diges
 func (p *Page) mergeView() *merge.View {
 	return &merge.View{
 		Page: p.env.Store.Page(), Commits: nearCommits{getter(p.durable), p}, Tree: p.Tree,
-		Nodes: enteredNodes{p}, Pieces: Pieces{p}, Explanation: p.explanation,
+		Nodes: enteredNodes{p}, Explanation: p.explanation,
 	}
 }
 
