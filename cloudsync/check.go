@@ -313,7 +313,7 @@ func (c *checkRun) stored(context.Context) (all []checked, err error) {
 func (c *checkRun) note(r wire.Record) {
 	switch r := r.(type) {
 	case *wire.Pack:
-		if r.Dropped == (epoch.ID{}) {
+		if !r.Dropped {
 			c.wants(r.Epoch, r.ID, r.Pieces == 0)
 		}
 	case *wire.Commit:

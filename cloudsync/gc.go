@@ -182,7 +182,7 @@ func (p *Page) spare() bool {
 	st := p.rep.Load().State()
 	old := st.EntryTime.Add(-epoch.Grace) // the time by which a cut decides
 	for _, k := range st.Manifest {
-		if k.Since != 0 && k.Since <= old && k.Dropped == (epoch.ID{}) {
+		if k.Since != 0 && k.Since <= old {
 			return true
 		}
 	}
@@ -195,7 +195,7 @@ func (p *Page) sweep(ctx context.Context, dry bool, report *GCReport) error {
 		return nil
 	}
 	rep := p.rep.Load()
-	swept, err := p.ses.log.Sweep(ctx, rep.Named(), rep.Dropped(), dry)
+	swept, err := p.ses.log.Sweep(ctx, rep.Named(), rep.NamedBy, dry)
 	report.Swept = swept
 	return p.explain(ctx, err)
 }

@@ -213,10 +213,10 @@ func (s *Store) Gone(ctx context.Context, h *Header) (all epoch.Set, err error) 
 
 // Add writes a run of the records fresh, ordered by key, into the directory of epoch e, and adds it
 // to h. It may merge some older runs into it; with whole it merges all. stays selects which of
-// their records and the fresh ones are written; nil: all. Add returns the bytes of the object, 0 if
-// there was nothing to write. After an error h is unchanged, and an object may be left that no
-// checkpoint names. Errors: as Each; those of fresh and of the disk; base.ErrInvalid for records
-// out of order.
+// their records and the fresh ones are written; nil: all. A dropped pack is written as long as an
+// older run may name it. Add returns the bytes of the object, 0 if there was nothing to write.
+// After an error h is unchanged, and an object may be left that no checkpoint names. Errors: as
+// Each; those of fresh and of the disk; base.ErrInvalid for records out of order.
 func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKind, fresh iter.Seq2[wire.Record, error], whole bool, stays func(wire.Record) bool) (int64, error) {
 	first := spool.New(s.o.Dir, "run-*", spoolBytes)
 	defer first.Close()
@@ -249,7 +249,11 @@ func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKin
 	if w.Bytes() > 0 {
 		sources = slices.Insert(sources, 0, recordsOf(wire.NewReader(in, wire.RunOf(kind))))
 	}
-	run, err := s.write(ctx, e, kind, sources, stays)
+	run, err := s.write(ctx, e, kind, sources, func(r wire.Record) bool {
+		p, ok := r.(*wire.Pack)
+		dead := ok && p.Dropped && rest == 0 // no older run names it
+		return !dead && (stays == nil || stays(r))
+	})
 	if err != nil {
 		return 0, fmt.Errorf("write a run: %w", err)
 	}
@@ -267,7 +271,7 @@ func (s *Store) write(ctx context.Context, e epoch.ID, kind wire.RunKind, source
 	run.Bytes, run.Hash, err = s.PutObject(ctx, s.o.Names.Checkpoint(e, run.ID), s.o.Names.RunLabel(e, run.ID), func(out io.Writer) error {
 		w := wire.NewWriter(out, wire.RunOf(kind))
 		return merged(sources, func(r wire.Record) error {
-			if stays != nil && !stays(r) {
+			if !stays(r) {
 				return nil
 			}
 			run.Records++

@@ -10,41 +10,49 @@ type Object struct {
 	ID ID
 }
 
-// Deletion says which objects of past epochs a device may delete: those that its epoch does not
-// name.
-type Deletion struct {
-	// Lineage are the device's own epoch and those from which it descends, the own one first.
-	Lineage []Began
-	Kind    Kind
-	// Named are the packs and the parts of checkpoints in past epochs that the device's epoch
-	// names. Dropped are those that an epoch of the lineage was the first not to name.
-	Named   []ID
-	Dropped []Drop
-}
-
 // Began says when the object of an epoch was created.
 type Began struct {
 	Epoch ID
 	At    Time
 }
 
-// May reports whether o may be deleted at now: Grace after the first epoch of the lineage began
-// that does not need o. A later epoch than the device's names only objects that the device's epoch
+// Settled returns the index of the newest epoch of a lineage that began Grace before now or
+// earlier, and the length of the lineage if there is none. The own epoch is the first of the
+// lineage, and each one descends from the next.
+func Settled(lineage []Began, now Time) int {
+	for i, b := range lineage {
+		if now >= b.At.Add(Grace) {
+			return i
+		}
+	}
+	return len(lineage)
+}
+
+// Deletion says which objects of past epochs a device may delete: those that the settled epoch of
+// its lineage does not need.
+type Deletion struct {
+	Lineage []Began
+	Kind    Kind // of the own epoch
+	Settled int  // as the function returns it
+	// Named are the packs and the parts of checkpoints in past epochs that the settled one names.
+	Named []ID
+}
+
+// Past reports whether o belongs to an epoch before the own one, or to a deleted page. If the own
+// epoch does not name it, it may be deleted at some time.
+func (d *Deletion) Past(o Object) bool { return d.Kind == Deleted || d.index(o) > 0 }
+
+// May reports whether o may be deleted: Grace has passed since the first epoch of the lineage began
+// that does not need it. An epoch after the settled one names only objects that the settled one
 // names, or objects in directories of later epochs. So the answer stays right however late the
 // delete request arrives.
-func (d *Deletion) May(o Object, now Time) bool {
-	own := d.Lineage[0].At
+func (d *Deletion) May(o Object) bool {
 	if d.Kind == Deleted {
-		return now >= own.Add(Grace)
+		return d.Settled == 0
 	}
-	i := slices.IndexFunc(d.Lineage, func(b Began) bool { return b.Epoch == o.Dir })
-	if i < 1 || o.ID != (ID{}) && slices.Contains(d.Named, o.ID) {
-		return false
-	}
-	unneeded := d.Lineage[i-1].At
-	if j := slices.IndexFunc(d.Dropped, func(p Drop) bool { return p.Pack == o.ID }); j >= 0 && o.ID != (ID{}) {
-		k := slices.IndexFunc(d.Lineage, func(b Began) bool { return b.Epoch == d.Dropped[j].By })
-		unneeded = max(unneeded, d.Lineage[max(k, 0)].At) // the device's own one, where the bucket has lost By
-	}
-	return now >= unneeded.Add(Grace)
+	return d.index(o) > d.Settled && (o.ID == ID{} || !slices.Contains(d.Named, o.ID))
+}
+
+func (d *Deletion) index(o Object) int {
+	return slices.IndexFunc(d.Lineage, func(b Began) bool { return b.Epoch == o.Dir })
 }

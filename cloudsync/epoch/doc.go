@@ -58,7 +58,8 @@
 // read that far loses nothing.
 //
 // Delete: an object is deleted a month after the first epoch of the lineage began that does not
-// name it (Deletion.May). So a bucket whose epochs are all young is swept too.
+// name it. So the newest epoch that began a month ago decides (Settled, Deletion.May): what it does
+// not name is deleted, as far as it was written before that epoch.
 //
 // # Invariants
 //
@@ -67,10 +68,12 @@
 //	I3: what the newest epoch's state names exists, unless the bucket lost it.
 //	I4: an entry that counts for its writer is in the log for all, unless the bucket lost it.
 //	I5: a commit and its ancestor are never merged.
-//	I6: equal parents are merged with equal bases, on every device.
+//	I6: equal parents are merged with equal bases, on every device. As long as the bucket loses
+//	    nothing, these are the true ones.
 //	I7: after healing, a piece that a device holds and a kept commit needs has a place.
 //	I8: after healing, all devices are in one epoch, at one position, with one head.
 //	I9: a device that enters the next epoch less than a month late finds what its own one named.
+//	I10: the heads of an epoch descend from all that it gives up, but for what was erased.
 //
 // The tests explore a small model with these functions, step by step in every order, with faults of
 // the network and of the bucket, and check the invariants in every state. Each rule has a mutant

@@ -153,7 +153,7 @@ func TestWhatACutKeeps(t *testing.T) {
 		if len(keep.And(alive)) < min(int(s.Retention.Last)-len(erase), len(alive)) {
 			rt.Fatalf("kept %v, though the last %d stay", keep, s.Retention.Last)
 		}
-		next := s.Reduced(keep, nil, epoch.ID{1})
+		next := s.Reduced(keep, nil)
 		if len(erase) == 0 && !slices.Equal(next.Heads(), s.Heads()) {
 			rt.Fatalf("a cut made the heads %v of %v", next.Heads(), s.Heads())
 		}

@@ -54,7 +54,7 @@ func (w *world) present() epoch.Set {
 	var all epoch.Set
 	for i := range w.devices {
 		if d := &w.devices[i]; d.on {
-			all = all.Union(d.view().Set())
+			all = all.Union(w.view(d).Set())
 		}
 	}
 	all = w.covered(all)
@@ -107,7 +107,7 @@ func (w *world) excuse() {
 }
 
 func equalStates(a, b *epoch.State) bool {
-	return equalGraphs(a.Kept, b.Kept) && slices.Equal(a.Gone, b.Gone) && slices.Equal(a.Packs, b.Packs) && slices.Equal(a.Dropped, b.Dropped) &&
+	return equalGraphs(a.Kept, b.Kept) && slices.Equal(a.Gone, b.Gone) && slices.Equal(a.Packs, b.Packs) &&
 		slices.Equal(a.Tags, b.Tags) && a.Retention == b.Retention
 }
 

@@ -16,8 +16,10 @@ type rules struct {
 	help  func(p epoch.Position, x *epoch.Proposal, l epoch.Looked, joinable bool) (epoch.TurnVerdict, uint64)
 	join  func(l epoch.Local, s epoch.State) epoch.Joined
 	keep  func(s epoch.State, at epoch.Time, erase epoch.Set) epoch.Set
-	renew func(s epoch.State, id epoch.ID, p epoch.Position, seen epoch.Looked, erased epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State)
-	may   func(d *epoch.Deletion, o epoch.Object, now epoch.Time) bool
+	renew func(s epoch.State, id epoch.ID, p epoch.Position, seen epoch.Looked, erased, send epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State)
+	may   func(d *epoch.Deletion, o epoch.Object) bool
+
+	settled func(lineage []epoch.Began, now epoch.Time) int
 
 	keepPending    bool // pending packs survive a join
 	keepPlaces     bool // places outside the manifest survive a join
@@ -28,12 +30,13 @@ type rules struct {
 	noErased       bool // a renewal does not ask what other lineages erased
 	keepLong       bool // an uploaded body survives a join
 	namesAll       bool // a renewal from another lineage names packs of its own
+	ownNames       bool // what the own epoch names decides what is deleted
 }
 
 func honest() *rules {
 	return &rules{
 		look: epoch.Position.Look, read: epoch.Position.Read, put: epoch.Position.Put, help: help,
-		join: epoch.Join, keep: epoch.State.Keep, renew: renewal, may: (*epoch.Deletion).May,
+		join: epoch.Join, keep: epoch.State.Keep, renew: renewal, may: (*epoch.Deletion).May, settled: epoch.Settled,
 	}
 }
 
@@ -85,7 +88,8 @@ func (w *world) join(r *rules, d *device, k uint64, x *epoch.Proposal, looked ep
 		w.adopt(d)
 	}
 	c, _ := w.b.checkpointOf(x)
-	j := r.join(epoch.Local{View: d.view(), Memory: d.memory}, c.state)
+	view := w.view(d)
+	j := r.join(epoch.Local{View: view, Memory: d.memory}, w.linkedTo(c.state, view))
 	d.log, d.unsynced, d.memory, d.send = c.state, j.Unsynced, j.Memory, j.Send
 	d.at, d.manifest = x.At(k, looked), c.state.Packs
 	d.chain = slices.Clone(w.chainOf(x.ID))
@@ -128,7 +132,7 @@ func (w *world) adopt(d *device) {
 			continue
 		}
 		for _, c := range o.entry.body.Commits {
-			have := d.view().Set()
+			have := w.view(d).Set()
 			if have.Has(c.ID) || d.memory.Has(c.ID) || !c.Near.Within(have) {
 				continue
 			}
@@ -143,9 +147,9 @@ func (w *world) fold(d *device, j *epoch.Joined) {
 	if len(j.Folds) == 0 {
 		return
 	}
-	head := d.log.Heads().Without(d.send)
+	head := w.linkedTo(d.log, d.unsynced).Heads().Without(d.send)
 	for len(head) > 1 {
-		head = epoch.SetOf(append(head[2:], w.mergeWith(d, head[0], head[1], epochtest.Bases(d.view(), head[0], head[1])))...)
+		head = epoch.SetOf(append(head[2:], w.mergeWith(d, head[0], head[1], epochtest.Bases(w.view(d), head[0], head[1])))...)
 	}
 	for _, f := range j.Folds {
 		if len(head) == 1 {
@@ -189,29 +193,27 @@ func (w *world) read(r *rules, d *device) (changed, bad bool) {
 		d.phase, d.x = confirming, o.entry.closing
 		return true, false
 	case epoch.Apply:
-		w.apply(d, o.entry)
+		w.apply(r, d, o.entry)
 		return true, false
 	}
 	return false, false
 }
 
 // apply applies an entry of anybody.
-func (w *world) apply(d *device, e *entry) {
+func (w *world) apply(r *rules, d *device, e *entry) {
+	view := w.view(d)
 	d.at = d.at.Applied(e.hash)
 	d.chain = append(slices.Clip(d.chain), e.hash)
 	w.checkInLog(d)
 	d.log = epochtest.Apply(d.log, &e.body)
-	ids := epoch.Graph(e.body.Commits).Set()
-	d.unsynced = slices.DeleteFunc(slices.Clone(d.unsynced), func(n epoch.Node) bool {
-		return ids.Has(n.ID) || e.body.Gone.Has(n.ID)
-	})
-	d.memory = d.memory.Union(e.body.Gone)
-	d.send = d.send.Without(e.body.Gone)
+	j := r.join(epoch.Local{View: view, Memory: d.memory}, w.linkedTo(d.log, view))
+	d.unsynced, d.memory, d.send = j.Unsynced, j.Memory, j.Send
 	d.pending = slices.DeleteFunc(slices.Clone(d.pending), func(id epoch.ID) bool { return slices.Contains(e.body.Packs, id) })
 	d.tags = slices.DeleteFunc(slices.Clone(d.tags), func(t epoch.Tag) bool { return slices.Contains(e.body.Tags, t) })
 	if e.body.Retention != nil {
 		d.retain = nil
 	}
+	w.fold(d, &j)
 }
 
 // body is what the device has to send.
@@ -225,7 +227,7 @@ func (d *device) body(r *rules) epochtest.Body {
 
 // toSend are the pieces that have to be uploaded before an append.
 func (w *world) toSend(d *device) pieces {
-	return w.needs(d.view().Set()) &^ w.placed(d.log.Packs) &^ w.placed(d.pending) & d.held
+	return w.needs(w.view(d).Set()) &^ w.placed(d.log.Packs) &^ w.placed(d.pending) & d.held
 }
 
 // newEntry seals the body of the device for the number behind its position. ok is false when there
@@ -274,7 +276,7 @@ func (w *world) append(r *rules, d *device, who int, how outcome) bool {
 		return false // a read comes next
 	}
 	if how == well && r.put(d.at, true, w.now) {
-		w.apply(d, e)
+		w.apply(r, d, e)
 	}
 	return true
 }
@@ -318,6 +320,9 @@ func (w *world) mergeWith(d *device, a, b epoch.Commit, bases epoch.Set) epoch.C
 		fail("I5: %d and %d are merged, and one is an ancestor of the other", a, b)
 	}
 	parents := epoch.SetOf(a, b)
+	if t := w.trueBases(a, b); !w.faulty && len(w.erased) == 0 && !slices.Equal(t, bases) {
+		fail("I6: %v are merged with bases %v, and not %v", parents, bases, t)
+	}
 	for i := range w.commits {
 		c := &w.commits[i]
 		if !c.merge || !slices.Equal(c.parents, parents) {
@@ -336,10 +341,19 @@ func (w *world) mergeWith(d *device, a, b epoch.Commit, bases epoch.Set) epoch.C
 
 // merge merges the first two heads.
 func (w *world) merge(d *device) bool {
-	h := d.heads()
+	h := w.heads(d)
 	if len(h) < 2 {
 		return false
 	}
-	w.mergeWith(d, h[0], h[1], epochtest.Bases(d.view(), h[0], h[1]))
+	w.mergeWith(d, h[0], h[1], epochtest.Bases(w.view(d), h[0], h[1]))
 	return true
+}
+
+// trueBases are the latest common ancestors of a and b, also given-up ones.
+func (w *world) trueBases(a, b epoch.Commit) epoch.Set {
+	common := w.commits[a-1].ancestors.And(w.commits[b-1].ancestors)
+	for _, c := range slices.Clone(common) {
+		common = common.Without(w.commits[c-1].ancestors)
+	}
+	return common
 }

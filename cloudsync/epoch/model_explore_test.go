@@ -132,10 +132,10 @@ func (s *scenario) idleMoves(r *rules, w *world, i int, on func(string, func(*wo
 }
 
 func (s *scenario) commitMoves(w *world, d *device, on func(string, func(*world, *device) bool)) {
-	if w.left.commits > 0 && len(d.heads()) < 2 {
+	if w.left.commits > 0 && len(w.heads(d)) < 2 {
 		const plain, own, referring = 0, 1, 2
 		for _, kind := range []int{plain, own, referring} {
-			if kind == referring && (!s.places || w.needs(d.view().Set()) == 0) || kind == own && s.places && len(w.commits) > 0 {
+			if kind == referring && (!s.places || w.needs(w.view(d).Set()) == 0) || kind == own && s.places && len(w.commits) > 0 {
 				continue
 			}
 			on(fmt.Sprintf("commits %d, kind %d", len(w.commits)+1, kind), func(w *world, d *device) bool {
@@ -146,9 +146,9 @@ func (s *scenario) commitMoves(w *world, d *device, on func(string, func(*world,
 					need = 1 << len(w.commits)
 					d.held |= need
 				case referring:
-					need = w.needs(d.view().Set())
+					need = w.needs(w.view(d).Set())
 				}
-				w.commit(d, d.heads(), nil, false, need)
+				w.commit(d, w.heads(d), nil, false, need)
 				return true
 			})
 		}

@@ -27,7 +27,7 @@ func start(r *rules, devices, read int, retention epoch.Retention) *world {
 		if n == 0 {
 			need, d.held = 1, 1
 		}
-		w.commit(d, d.heads(), nil, false, need)
+		w.commit(d, w.heads(d), nil, false, need)
 		for w.upload(r, d) {
 		}
 		must(w.append(r, d, 0, well))
@@ -149,7 +149,7 @@ func scenarios() []*scenario {
 			d := &w.devices[0]
 			d.tags = []epoch.Tag{{Name: "tag", Commit: 2}}
 			must(w.append(honest(), d, 0, well))
-			w.commit(d, d.heads(), nil, false, 0)
+			w.commit(d, w.heads(d), nil, false, 0)
 			must(w.append(honest(), d, 0, well))
 			w.left = budget{disks: 1, faults: 1}
 		}, "entry"),
@@ -157,7 +157,7 @@ func scenarios() []*scenario {
 			w.commits[0].secret = true
 			before := w.b.clone()
 			d := &w.devices[0]
-			w.commit(d, d.heads(), nil, false, 0)
+			w.commit(d, w.heads(d), nil, false, 0)
 			must(w.append(honest(), d, 0, well))
 			d.phase, d.kind, d.erase = writing, epoch.Cut, true
 			w.step(honest(), d, well)
@@ -176,6 +176,14 @@ func scenarios() []*scenario {
 		scene("wiped", 2, 2, last, func(w *world) { w.left = budget{commits: 1, cuts: 1, faults: 1} }, "wiped"),
 		scene("wiped, one behind", 3, 2, last, func(w *world) { w.left = budget{commits: 1, cuts: 1, faults: 1} }, "wiped"),
 		scene("rolled back", 2, 2, last, func(w *world) { w.left = budget{commits: 1, cuts: 1, faults: 1} }, "rolled back"),
+		scene("behind a cut that gives two up, lost epochs", 2, 1, last, func(w *world) {
+			w.commit(&w.devices[0], w.heads(&w.devices[0]), nil, false, 0)
+			settle(w, 0)
+			cut(w, 0)
+			sweep(w, 0)
+			w.b.epochs, w.faulty = nil, true
+			w.left = budget{commits: 1, crashes: 1}
+		}),
 		scene("rolled back, a stalled put", 2, 2, last, func(w *world) {
 			w.left = budget{commits: 1, cuts: 1, faults: 1, flights: 1}
 		}, "rolled back"),
@@ -200,7 +208,7 @@ func scenarios() []*scenario {
 		scene("unsynced beside a cut", 3, 3, last, func(w *world) {
 			for i := range 2 {
 				d := &w.devices[i]
-				w.commit(d, d.heads(), nil, false, 0)
+				w.commit(d, w.heads(d), nil, false, 0)
 			}
 			must(w.append(honest(), &w.devices[1], 1, well))
 			w.devices[2] = w.devices[0]
@@ -222,7 +230,7 @@ func scenarios() []*scenario {
 		scene("long bodies beside a cut", 2, 2, last, func(w *world) {
 			w.long = true
 			d := &w.devices[1]
-			w.commit(d, d.heads(), nil, false, 0)
+			w.commit(d, w.heads(d), nil, false, 0)
 			w.upload(honest(), d)
 			cut(w, 0)
 			w.left = budget{jumps: []epoch.Time{31 * day}}
@@ -230,7 +238,7 @@ func scenarios() []*scenario {
 		scene("two heads", 2, 2, last, func(w *world) {
 			for i := range 2 {
 				d := &w.devices[i]
-				w.commit(d, d.heads(), nil, false, 0)
+				w.commit(d, w.heads(d), nil, false, 0)
 			}
 			must(w.append(honest(), &w.devices[0], 0, well))
 			w.read(honest(), &w.devices[1])
@@ -245,7 +253,24 @@ func scenarios() []*scenario {
 			w.left = budget{commits: 2, cuts: 2, crashes: 1, flights: 1, faults: 2, clones: 1, jumps: []epoch.Time{31 * day}}
 		}, all...),
 		twice(),
+		rolledToCut(),
 	}
+}
+
+// rolledToCut is a bucket that went back to the epoch that gave commit 1 up, after the next one had
+// given up commit 2 too.
+func rolledToCut() *scenario {
+	return scene("rolled back to a cut", 3, 2, last, func(w *world) {
+		cut(w, 0)
+		settle(w, 1)
+		back := w.b.clone()
+		d := &w.devices[0]
+		w.commit(d, w.heads(d), nil, false, 0)
+		settle(w, 0)
+		cut(w, 0)
+		w.b, w.faulty = back, true
+		w.left = budget{commits: 1, faults: 1}
+	}, "entry", "pack", "checkpoint")
 }
 
 // twice is a device that is away while two cuts pass within a month, and refers by place to what

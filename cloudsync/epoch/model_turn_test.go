@@ -64,7 +64,7 @@ func (w *world) write(r *rules, d *device) {
 }
 
 func (w *world) propose(r *rules, d *device, dir epoch.ID) (epoch.Proposal, epoch.State) {
-	named := d.log.Packs
+	log, named := w.linkedTo(d.log, nil), d.log.Packs
 	var keep, erase epoch.Set
 	switch {
 	case d.kind == epoch.Renewal:
@@ -91,7 +91,7 @@ func (w *world) propose(r *rules, d *device, dir epoch.ID) (epoch.Proposal, epoc
 		if o := w.b.entryAt(d.at.Epoch, d.at.Number); o != nil {
 			at = o.created
 		}
-		keep = r.keep(d.log, at, erase)
+		keep = r.keep(log, at, erase)
 	}
 	need := w.needs(keep)
 	var manifest []epoch.ID
@@ -105,18 +105,18 @@ func (w *world) propose(r *rules, d *device, dir epoch.ID) (epoch.Proposal, epoc
 	}
 	if d.kind == epoch.Renewal {
 		seen, _ := w.seen(r, d)
-		return r.renew(d.log, dir, d.at, seen, erase, manifest)
+		return r.renew(log, dir, d.at, seen, erase, d.send, manifest)
 	}
 	x := d.at.Propose(dir, epoch.Cut)
 	x.Erased = erase
-	return *x, d.log.Reduced(keep, manifest, dir)
+	return *x, log.Reduced(keep, manifest)
 }
 
 // renewal returns the proposal of the renewal id, and the state in its checkpoint.
-func renewal(s epoch.State, id epoch.ID, p epoch.Position, seen epoch.Looked, erased epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
+func renewal(s epoch.State, id epoch.ID, p epoch.Position, seen epoch.Looked, erased, send epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
 	x := p.Propose(id, epoch.Renewal)
 	x.Erased, x.Behind = erased, seen.Behind()
-	return *x, s.Renewal(erased, packs, id)
+	return *x, s.Renewal(erased, send, packs)
 }
 
 // enterNewest is the verdict of help where another epoch can be joined.
@@ -172,6 +172,11 @@ func (w *world) putEpoch(r *rules, d *device, how outcome) {
 		return
 	}
 	stored := w.b.putEpoch(o)
+	if c, ok := w.b.checkpointOf(x); ok && stored {
+		if bare := c.state.Gone.Without(w.covered(c.state.Heads())).Without(w.erased); len(bare) > 0 {
+			fail("I10: an epoch gives %v up, and no head of it descends from them", bare)
+		}
+	}
 	if stored && x.Kind == epoch.Deleted {
 		w.gone = true
 	}
@@ -182,20 +187,30 @@ func (w *world) putEpoch(r *rules, d *device, how outcome) {
 }
 
 // deletion is what the device knows of what it may delete.
-func (w *world) deletion(d *device) *epoch.Deletion {
+func (w *world) deletion(r *rules, d *device) *epoch.Deletion {
 	own := w.b.epochAt(d.at.K)
 	if own == nil || own.x.ID != d.at.Epoch {
 		return nil
 	}
-	del := &epoch.Deletion{Lineage: []epoch.Began{{Epoch: own.x.ID, At: own.created}}, Kind: own.x.Kind, Named: d.manifest, Dropped: d.log.Dropped}
+	del := &epoch.Deletion{Lineage: []epoch.Began{{Epoch: own.x.ID, At: own.created}}, Kind: own.x.Kind, Named: d.manifest}
+	line := []*epoch.Proposal{own.x}
 	for id := own.x.Parent; id != (epoch.ID{}); {
 		i := slices.IndexFunc(w.b.epochs, func(o epochObject) bool { return o.x.ID == id })
 		if i < 0 {
 			break
 		}
 		del.Lineage = append(del.Lineage, epoch.Began{Epoch: id, At: w.b.epochs[i].created})
+		line = append(line, w.b.epochs[i].x)
 		id = w.b.epochs[i].x.Parent
 	}
+	if del.Settled = r.settled(del.Lineage, w.now); del.Settled == 0 || del.Settled == len(line) || r.ownNames {
+		return del
+	}
+	c, ok := w.b.checkpointOf(line[del.Settled])
+	if !ok {
+		return nil
+	}
+	del.Named = c.state.Packs
 	return del
 }
 
@@ -211,11 +226,11 @@ func (w *world) victims(r *rules, d *device) (all []victim) {
 	if !d.at.Joined() {
 		return nil
 	}
-	del := w.deletion(d)
+	del := w.deletion(r, d)
 	if del == nil {
 		return nil
 	}
-	may := func(o epoch.Object) bool { return r.may(del, o, w.now) }
+	may := func(o epoch.Object) bool { return r.may(del, o) }
 	for i, o := range w.b.entries {
 		first := i == 0 || w.b.entries[i-1].dir != o.dir
 		end := i == len(w.b.entries)-1 || w.b.entries[i+1].dir != o.dir

@@ -294,10 +294,28 @@ func (w *world) covered(s epoch.Set) epoch.Set {
 }
 
 // view are all commits of the device.
-func (d *device) view() epoch.Graph { return d.log.Kept.With(d.unsynced...) }
+func (w *world) view(d *device) epoch.Graph { return w.linked(d.log.Kept.With(d.unsynced...), nil) }
+
+// linked adds to each commit the parents that are in g or in also. A commit that is sent again may
+// come into a log that has its descendants already.
+func (w *world) linked(g, also epoch.Graph) epoch.Graph {
+	here := g.Set().Union(also.Set())
+	for i := range g {
+		g[i].Near = g[i].Near.Union(w.commits[g[i].ID-1].parents.And(here))
+	}
+	return g
+}
+
+// linkedTo returns a state with these parents.
+func (w *world) linkedTo(s epoch.State, also epoch.Graph) epoch.State {
+	s.Kept = w.linked(slices.Clone(s.Kept), also)
+	return s
+}
 
 // heads are those that the device sees.
-func (d *device) heads() epoch.Set { return d.view().Heads().Without(d.log.Gone).Without(d.send) }
+func (w *world) heads(d *device) epoch.Set {
+	return w.view(d).Heads().Without(d.log.Gone).Without(d.send)
+}
 
 // placed returns the pieces that have a place in one of packs, also in one that the bucket has no
 // more.

@@ -111,15 +111,22 @@ func mutants() []mutant {
 		}, "two heads"},
 		{"a renewal honours erasures of all lineages", flagged(func(r *rules) *bool { return &r.noErased }), "erase, rolled back in the midst"},
 		{"a renewal lists all that was given up before", func(r *rules) {
-			r.renew = func(s epoch.State, id epoch.ID, p epoch.Position, l epoch.Looked, erased epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
-				x, next := renewal(s, id, p, l, erased, packs)
+			r.renew = func(s epoch.State, id epoch.ID, p epoch.Position, l epoch.Looked, erased, send epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
+				x, next := renewal(s, id, p, l, erased, send, packs)
 				next.Gone = erased
 				return x, next
 			}
-		}, "behind two cuts, lost epochs"},
+		}, "behind a cut that gives two up, lost epochs"},
+		{"a renewal that lacks a head lists nothing as given up", func(r *rules) {
+			r.renew = func(s epoch.State, id epoch.ID, p epoch.Position, l epoch.Looked, erased, send epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
+				x, next := renewal(s, id, p, l, erased, send, packs)
+				next.Gone = s.Gone.Union(erased)
+				return x, next
+			}
+		}, "rolled back to a cut"},
 		{"a renewal asks again what was erased when there is another epoch", func(r *rules) {
-			r.renew = func(s epoch.State, id epoch.ID, p epoch.Position, l epoch.Looked, erased epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
-				x, next := renewal(s, id, p, l, erased, packs)
+			r.renew = func(s epoch.State, id epoch.ID, p epoch.Position, l epoch.Looked, erased, send epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
+				x, next := renewal(s, id, p, l, erased, send, packs)
 				x.Behind = 1000
 				return x, next
 			}
@@ -139,34 +146,21 @@ func mutants() []mutant {
 			}
 		}, "lost epochs"},
 		{"nothing is deleted for a month", func(r *rules) {
-			r.may = func(d *epoch.Deletion, o epoch.Object, now epoch.Time) bool {
-				c := *d
-				c.Lineage = slices.Clone(c.Lineage)
-				for i := range c.Lineage {
-					c.Lineage[i].At = 0
-				}
-				return c.May(o, now)
-			}
+			r.settled = func([]epoch.Began, epoch.Time) int { return 0 }
 		}, "long bodies beside a cut"},
 		{"what the manifest names is not deleted", func(r *rules) {
-			r.may = func(d *epoch.Deletion, o epoch.Object, now epoch.Time) bool {
+			r.may = func(d *epoch.Deletion, o epoch.Object) bool {
 				c := *d
 				c.Named = nil
-				return c.May(o, now)
+				return c.May(o)
 			}
 		}, "beside a deletion"},
-		{"what a later epoch was the first not to name stays for a month from then on", func(r *rules) {
-			r.may = func(d *epoch.Deletion, o epoch.Object, now epoch.Time) bool {
-				c := *d
-				c.Dropped = nil
-				return c.May(o, now)
-			}
-		}, "refs: two cuts in a month"},
+		{"what a later epoch was the first not to name stays for a month from then on", flagged(func(r *rules) *bool { return &r.ownNames }), "refs: two cuts in a month"},
 		{"only directories of ancestors are deleted from", func(r *rules) {
-			r.may = func(d *epoch.Deletion, o epoch.Object, now epoch.Time) bool {
+			r.may = func(d *epoch.Deletion, o epoch.Object) bool {
 				c := *d
 				c.Lineage = append(slices.Clip(c.Lineage), epoch.Began{Epoch: o.Dir})
-				return c.May(o, now)
+				return c.May(o)
 			}
 		}, "behind a deletion"},
 		{"a deleted page stays deleted", func(r *rules) {

@@ -21,9 +21,6 @@ type Tag struct {
 	Commit Commit
 }
 
-// Drop names a pack and the epoch By that was the first not to name it.
-type Drop struct{ Pack, By ID }
-
 // State is the log state of a page. It follows only from the epoch, its checkpoint and the entries
 // applied, so devices at equal positions have equal states. Its functions do not change it.
 type State struct {
@@ -32,10 +29,7 @@ type State struct {
 	// Gone are all commits that this epoch, its ancestors or log entries list as given up.
 	Gone Set
 	// Packs are the packs in which pieces have places.
-	Packs []ID
-	// Dropped are packs that an epoch of the lineage was the first not to name, as long as they may
-	// still exist.
-	Dropped   []Drop
+	Packs     []ID
 	Tags      []Tag // ascending by name
 	Retention Retention
 }
@@ -88,14 +82,9 @@ func (s State) newestFirst(of Set, at Time) []Node {
 	return out
 }
 
-// Reduced returns the state in the checkpoint of the epoch by, which follows the last entry
-// applied. It keeps the commits in keep and gives up all others. packs are those of its manifest.
-func (s State) Reduced(keep Set, packs []ID, by ID) State {
-	for _, p := range s.Packs {
-		if !slices.Contains(packs, p) {
-			s.Dropped = append(slices.Clip(s.Dropped), Drop{p, by})
-		}
-	}
+// Reduced returns the state in the checkpoint of an epoch that follows the last entry applied. It
+// keeps the commits in keep and gives up all others. packs are those of its manifest.
+func (s State) Reduced(keep Set, packs []ID) State {
 	s.Gone = s.Gone.Union(s.Kept.Set().Without(keep))
 	s.Kept = s.Kept.Reduce(keep)
 	s.Packs = packs

@@ -9,10 +9,17 @@ func (p Position) Propose(id ID, kind Kind) *Proposal {
 	return x
 }
 
-// Renewal returns the state in the checkpoint of the renewal by. It keeps all of s but the commits
-// that any lineage erased, as the objects in epochs/ say. See Reduced.
-func (s State) Renewal(erased Set, packs []ID, by ID) State {
-	next := s.Reduced(s.Kept.Set().Without(erased), packs, by)
+// Renewal returns the state in the checkpoint of a renewal. It keeps all of s but the commits that
+// any lineage erased, as the objects in epochs/ say, and those in send: the device has given them
+// up, and may lack their trees. The next entry of the device gives up send and brings descendants.
+// Until then other devices send these commits again. A commit is given up only while a head stands
+// on it, so that entry gives up all of Gone if the renewal lacks a head. See Reduced.
+func (s State) Renewal(erased, send Set, packs []ID) State {
+	if len(s.Heads().And(send)) > 0 {
+		s.Gone = nil
+	}
+	s.Kept = s.Kept.Reduce(s.Kept.Set().Without(send))
+	next := s.Reduced(s.Kept.Set().Without(erased), packs)
 	next.Gone = next.Gone.Union(erased)
 	return next
 }

@@ -304,45 +304,58 @@ func (d *device) Keep(_ context.Context, next epoch.Position) error {
 	return nil
 }
 
+// load returns the state in the checkpoint of an epoch, and the objects that it names.
+func (d *device) load(ctx context.Context, x *epoch.Proposal) (s epoch.State, named []epoch.ID, err error) {
+	if x.Checkpoint == (epoch.ID{}) {
+		return s, nil, nil
+	}
+	n := d.w.names
+	var runs []wire.Run
+	err = d.download(ctx, n.Checkpoint(x.ID, x.Checkpoint), n.CheckpointLabel(x.ID, x.Checkpoint), x.CheckpointHash, wire.Checkpoint, func(rec wire.Record) {
+		switch rec := rec.(type) {
+		case *wire.Run:
+			runs = append(runs, *rec)
+		case *wire.Retention:
+			s.Retention = epoch.Retention(*rec)
+		}
+	})
+	for _, run := range runs {
+		if err != nil {
+			break
+		}
+		named = append(named, run.ID)
+		err = d.download(ctx, n.Checkpoint(run.Epoch, run.ID), n.RunLabel(run.Epoch, run.ID), run.Hash, wire.RunOf(run.Kind), func(rec wire.Record) {
+			switch rec := rec.(type) {
+			case *wire.Commit:
+				s.Kept = s.Kept.With(d.node(rec))
+			case *wire.Gone:
+				s.Gone = s.Gone.Union(epoch.Set{rec.Commit})
+			}
+		})
+	}
+	if errors.Is(err, base.ErrNotFound) {
+		err = fmt.Errorf("%v: %w", err, base.ErrCorrupt)
+	}
+	return s, named, err
+}
+
+func (d *device) namedBy(ctx context.Context, x *epoch.Proposal) ([]epoch.ID, error) {
+	_, named, err := d.load(ctx, x)
+	return named, err
+}
+
 // Enter implements pagelog.Page.
 func (d *device) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position) error {
 	if x.Kind == epoch.Deleted {
 		d.state, d.unsynced, d.at = epoch.State{}, nil, next
 		return nil
 	}
-	var s epoch.State
-	named := []epoch.ID{}
-	if x.Checkpoint != (epoch.ID{}) {
-		n := d.w.names
-		var runs []wire.Run
-		err := d.download(ctx, n.Checkpoint(x.ID, x.Checkpoint), n.CheckpointLabel(x.ID, x.Checkpoint), x.CheckpointHash, wire.Checkpoint, func(rec wire.Record) {
-			switch rec := rec.(type) {
-			case *wire.Run:
-				runs = append(runs, *rec)
-			case *wire.Retention:
-				s.Retention = epoch.Retention(*rec)
-			}
-		})
-		for _, run := range runs {
-			if err != nil {
-				break
-			}
-			named = append(named, run.ID)
-			err = d.download(ctx, n.Checkpoint(run.Epoch, run.ID), n.RunLabel(run.Epoch, run.ID), run.Hash, wire.RunOf(run.Kind), func(rec wire.Record) {
-				switch rec := rec.(type) {
-				case *wire.Commit:
-					s.Kept = s.Kept.With(d.node(rec))
-				case *wire.Gone:
-					s.Gone = s.Gone.Union(epoch.Set{rec.Commit})
-				}
-			})
-		}
-		if errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrCorrupt) {
-			return fmt.Errorf("%v: %w", err, pagelog.ErrUnjoinable)
-		}
-		if err != nil {
-			return err
-		}
+	s, named, err := d.load(ctx, x.Proposal)
+	if errors.Is(err, base.ErrCorrupt) {
+		return fmt.Errorf("%v: %w", err, pagelog.ErrUnjoinable)
+	}
+	if err != nil {
+		return err
 	}
 	j := epoch.Join(epoch.Local{View: d.view(), Memory: d.memory}, s)
 	d.state, d.unsynced, d.memory, d.send = s, j.Unsynced, j.Memory, j.Send
@@ -381,10 +394,10 @@ func (d *device) fold(j *epoch.Joined) {
 func (d *device) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked) error {
 	var next epoch.State
 	if x.Kind == epoch.Renewal {
-		next = d.state.Renewal(x.Erased, nil, x.ID)
+		next = d.state.Renewal(x.Erased, d.send, nil)
 	} else {
 		keep := d.state.Keep(epoch.Time(d.w.clock.Now().UnixNano()), d.erase.Without(d.state.Heads()))
-		next = d.state.Reduced(keep, nil, x.ID)
+		next = d.state.Reduced(keep, nil)
 		x.Erased = d.erase.Without(d.state.Heads())
 	}
 	n := d.w.names

@@ -143,7 +143,7 @@ func (w *world) history(t *testing.T, steps int, faults bool) {
 				if err = d.log.Look(ctx); err != nil {
 					break
 				}
-				_, err = d.log.Sweep(ctx, d.named, d.state.Dropped, false)
+				_, err = d.log.Sweep(ctx, d.named, d.namedBy, false)
 			}
 		case 17:
 			if faults && w.random.IntN(4) == 0 {
@@ -310,16 +310,16 @@ func TestSweep(t *testing.T) {
 		w.clock.Advance(16 * 24 * time.Hour)
 	}
 	must(d.log.Look(ctx))
-	s, err := d.log.Sweep(ctx, d.named, nil, true)
+	s, err := d.log.Sweep(ctx, d.named, d.namedBy, true)
 	if err != nil || s.DeletedObjects == 0 || s.WaitingObjects == 0 {
 		t.Fatalf("%+v %v", s, err)
 	}
 	names := w.bucket.Names()
-	again, err := d.log.Sweep(ctx, d.named, nil, false)
+	again, err := d.log.Sweep(ctx, d.named, d.namedBy, false)
 	if err != nil || again != s || len(w.bucket.Names()) != len(names)-s.DeletedObjects {
 		t.Fatalf("%+v, then %+v, %d objects of %d are left: %v", s, again, len(w.bucket.Names()), len(names), err)
 	}
-	if more, err := d.log.Sweep(ctx, d.named, nil, false); err != nil || more.DeletedObjects != 0 || more.WaitingObjects != s.WaitingObjects {
+	if more, err := d.log.Sweep(ctx, d.named, d.namedBy, false); err != nil || more.DeletedObjects != 0 || more.WaitingObjects != s.WaitingObjects {
 		t.Fatalf("%+v %v", more, err)
 	}
 	d.open()

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
@@ -85,12 +84,11 @@ type Swept struct {
 
 // Sweep deletes objects of past epochs that the present epoch does not name, epoch.Grace after the
 // first epoch began that does not name them. named are the packs, runs and checkpoints of past
-// epochs that the present one names. dropped are those that an earlier epoch was the first not to
-// name. With dry it deletes nothing. The time is that of the last look, which the caller has just
-// made. With nothing to delete, Sweep costs a list for each thousand objects outside the present
-// epoch.
-func (l *Log) Sweep(ctx context.Context, named []epoch.ID, dropped []epoch.Drop, dry bool) (Swept, error) {
-	s := &sweeper{l: l, d: epoch.Deletion{Named: named, Dropped: dropped}, named: map[epoch.ID]bool{}, dry: dry}
+// epochs that the present one names, and namedBy returns those that an earlier epoch named. With
+// dry it deletes nothing. The time is that of the last look, which the caller has just made. With
+// nothing to delete, Sweep costs a list for each thousand objects outside the present epoch.
+func (l *Log) Sweep(ctx context.Context, named []epoch.ID, namedBy func(context.Context, *epoch.Proposal) ([]epoch.ID, error), dry bool) (Swept, error) {
+	s := &sweeper{l: l, d: epoch.Deletion{Named: named}, namedBy: namedBy, named: map[epoch.ID]bool{}, dry: dry}
 	for _, id := range named {
 		s.named[id] = true
 	}
@@ -137,11 +135,12 @@ func behind(prefix string) string { return prefix[:len(prefix)-1] + "0" }
 
 // sweeper sweeps.
 type sweeper struct {
-	l     *Log
-	d     epoch.Deletion // its lineage is read once there is an object that is not named
-	named map[epoch.ID]bool
-	dry   bool
-	swept Swept
+	l       *Log
+	d       epoch.Deletion // its lineage is read once there is an object that is not named
+	named   map[epoch.ID]bool
+	namedBy func(context.Context, *epoch.Proposal) ([]epoch.ID, error)
+	dry     bool
+	swept   Swept
 }
 
 // object deletes an object of a past epoch, if that is allowed.
@@ -150,19 +149,14 @@ func (s *sweeper) object(ctx context.Context, info bucket.Info, o epoch.Object) 
 		return nil
 	}
 	if s.d.Lineage == nil {
-		own, err := s.l.epoch(ctx, s.l.at.K)
-		if err != nil {
-			return err
-		}
-		s.d.Kind = own.Kind
-		if s.d.Lineage, err = s.l.lineage(ctx, own); err != nil {
+		if err := s.lineage(ctx); err != nil {
 			return err
 		}
 	}
 	switch {
-	case !s.d.May(o, math.MaxInt64):
+	case !s.d.Past(o):
 		return nil
-	case !s.d.May(o, s.l.at.Looked):
+	case !s.d.May(o):
 		s.swept.WaitingObjects++
 		s.swept.WaitingBytes += info.Size
 		return nil
@@ -176,16 +170,35 @@ func (s *sweeper) object(ctx context.Context, info bucket.Info, o epoch.Object) 
 	return nil
 }
 
-// lineage returns x and the epochs from which x descends, as far as the bucket shows them.
-func (l *Log) lineage(ctx context.Context, x *Epoch) ([]epoch.Began, error) {
-	line, parent := []epoch.Began{{Epoch: x.ID, At: x.Created}}, x.Parent
-	err := l.eachEpoch(ctx, func(e *Epoch) bool {
-		if e.ID == parent {
-			line, parent = append(line, epoch.Began{Epoch: e.ID, At: e.Created}), e.Parent
+// lineage reads the epochs from which the own one descends, as far as the bucket shows them, and
+// what the settled one names.
+func (s *sweeper) lineage(ctx context.Context) error {
+	own, err := s.l.epoch(ctx, s.l.at.K)
+	if err != nil {
+		return err
+	}
+	line := []*Epoch{own}
+	err = s.l.eachEpoch(ctx, func(e *Epoch) bool {
+		if e.ID == line[len(line)-1].Parent {
+			line = append(line, e)
 		}
 		return true
 	})
-	return line, err
+	if err != nil {
+		return err
+	}
+	for _, e := range line {
+		s.d.Lineage = append(s.d.Lineage, epoch.Began{Epoch: e.ID, At: e.Created})
+	}
+	s.d.Kind, s.d.Settled = own.Kind, epoch.Settled(s.d.Lineage, s.l.at.Looked)
+	if s.d.Settled == 0 || s.d.Settled == len(line) {
+		return nil
+	}
+	s.d.Named, err = s.namedBy(ctx, line[s.d.Settled].Proposal)
+	if errors.Is(err, base.ErrCorrupt) { // nothing is deleted until a later epoch is old enough
+		s.d.Settled, err = len(line), nil
+	}
+	return err
 }
 
 // eachEpoch reads the epochs of the bucket from the newest down, as long as each returns true. It

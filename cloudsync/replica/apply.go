@@ -125,7 +125,7 @@ func (b *bodyStep) record(ctx context.Context, r wire.Record, at storage.CloudPl
 // pack applies a pack that the entry announces. Its places are already recorded if this device
 // uploaded it.
 func (b *bodyStep) pack(ctx context.Context, w *wire.Pack) error {
-	if w.Epoch != b.e.Epoch || w.Since != 0 || w.Dropped != (epoch.ID{}) {
+	if w.Epoch != b.e.Epoch || w.Since != 0 || w.Dropped {
 		return bad("pack %s is not announced as a new one", w.ID)
 	}
 	if w.Eager { // of lazy ones a new device reads only what it needs

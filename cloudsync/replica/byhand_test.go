@@ -212,10 +212,10 @@ func (p byHand) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looke
 	}
 	var next epoch.State
 	if x.Kind == epoch.Renewal {
-		next = st.Renewal(x.Erased, nil, x.ID)
+		next = st.Renewal(x.Erased, nil, nil)
 	} else {
 		keep := st.Keep(s.EntryTime, d.erase.Without(st.Heads()))
-		next = st.Reduced(keep, nil, x.ID)
+		next = st.Reduced(keep, nil)
 		x.Erased = d.erase.Without(st.Heads())
 	}
 	c := &proposal{d: d, ctx: ctx, x: x, s: s, h: &checkpoint.Header{}, next: next, runs: checkpoint.New(checkpoint.Options{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, NewID: d.fleet.id})}
@@ -321,7 +321,7 @@ func (c *proposal) packs() error {
 	there := map[epoch.ID]bool{}
 	for i := range named {
 		p := &named[i]
-		if there[p.ID] = p.Dropped == (epoch.ID{}); there[p.ID] && c.x.Kind == epoch.Renewal {
+		if there[p.ID] = true; c.x.Kind == epoch.Renewal {
 			there[p.ID] = d.exists(c.ctx, d.names.Pack(p.Epoch, p.ID))
 		}
 	}
@@ -371,8 +371,8 @@ func (c *proposal) packs() error {
 		switch {
 		case there[p.ID] && (fresh[p.ID] || c.x.Kind == epoch.Renewal):
 			rs = append(rs, p)
-		case !there[p.ID] && p.Dropped == (epoch.ID{}):
-			p.Dropped, p.Since = c.x.ID, 0
+		case !there[p.ID]:
+			p.Dropped, p.Since = true, 0
 			rs = append(rs, p)
 		}
 	}

@@ -238,17 +238,18 @@ func (e *entering) readPacks(ctx context.Context) error {
 	err := e.p.runs.Each(ctx, h, wire.Packs, func(r wire.Record) error {
 		w := r.(*wire.Pack)
 		i, ok := slices.BinarySearchFunc(e.manifest, w, func(a wire.Pack, b *wire.Pack) int { return wire.Compare(&a, b) })
-		if ok {
+		switch {
+		case ok && w.Dropped:
+			e.manifest = slices.Delete(e.manifest, i, i+1)
+		case ok:
 			e.manifest[i] = *w
-		} else {
+		case !w.Dropped:
 			e.manifest = slices.Insert(e.manifest, i, *w)
 		}
 		return nil
 	})
 	for i := range e.manifest {
-		if e.manifest[i].Dropped == (epoch.ID{}) {
-			e.index[e.manifest[i].ID] = true
-		}
+		e.index[e.manifest[i].ID] = true
 	}
 	return err
 }
@@ -295,7 +296,7 @@ func (e *entering) places(ctx context.Context) error {
 	e.expect(bare, known)
 	for i := range e.manifest {
 		w := &e.manifest[i]
-		if w.Dropped != (epoch.ID{}) || known(w.ID) {
+		if known(w.ID) {
 			continue
 		}
 		if err := e.pack(ctx, w, w.Eager && bare, false); err != nil {
@@ -314,7 +315,7 @@ func (e *entering) expect(bare bool, known func(epoch.ID) bool) {
 		e.p.o.Down.Expect(int64(s.Values), 0)
 	}
 	for _, w := range e.manifest {
-		if w.Dropped == (epoch.ID{}) && w.Eager && !known(w.ID) {
+		if w.Eager && !known(w.ID) {
 			e.p.o.Down.Expect(0, int64(w.Bytes))
 		}
 	}

@@ -217,7 +217,7 @@ func (e *proposing) pieces(ctx context.Context) error {
 		}
 	}
 	for _, w := range s.Manifest {
-		if w.Pieces > 0 && w.Dropped == (epoch.ID{}) && e.there(w.ID) {
+		if w.Pieces > 0 && e.there(w.ID) {
 			packs[w.ID] = w
 		}
 	}

@@ -104,18 +104,12 @@ func (e *proposing) keep(ctx context.Context) error {
 	}
 	var next epoch.State
 	if e.x.Kind == epoch.Renewal {
-		// The page may lack the tree of a commit to be given up. The entry that gives it up brings
-		// its descendants. Until then other devices send the commit again. A commit is given up
-		// only while a head stands on it. So that entry gives all up if the renewal lacks a head.
-		if len(st.Heads().And(p.state.Send)) == 0 {
-			st.Gone = p.state.Gone.Without(p.state.Send)
-		}
-		st.Kept = st.Kept.Reduce(st.Kept.Set().Without(p.state.Send))
-		next = st.Renewal(e.x.Erased, nil, e.x.ID)
+		st.Gone = p.state.Gone.Without(p.state.Send)
+		next = st.Renewal(e.x.Erased, p.state.Send, nil)
 		e.given = next.Gone
 	} else {
 		erase := setOf(p.erase.Commits).Without(st.Heads())
-		next = st.Reduced(st.Keep(p.state.EntryTime, erase), nil, e.x.ID)
+		next = st.Reduced(st.Keep(p.state.EntryTime, erase), nil)
 		e.x.Erased = erase
 		e.given = next.Gone.Union(p.state.Left)
 	}
@@ -474,19 +468,18 @@ func (e *proposing) missing(ctx context.Context) error {
 func (e *proposing) packs(ctx context.Context) error {
 	if e.shown != nil {
 		for _, w := range e.p.state.Manifest {
-			if w.Dropped != (epoch.ID{}) || e.there(w.ID) {
+			if e.there(w.ID) {
 				e.fresh[w.ID] = w
 			}
 		}
 	}
 	if !e.whole {
 		for _, w := range e.p.state.Manifest {
-			if w.Pieces == 0 && w.Dropped == (epoch.ID{}) && !e.used[w.ID] && e.there(w.ID) {
+			if w.Pieces == 0 && !e.used[w.ID] && e.there(w.ID) {
 				e.drop(w)
 			}
 		}
 	}
-	e.dropParts()
 	fresh := slices.SortedFunc(maps.Values(e.fresh), func(a, b wire.Pack) int { return wire.Compare(&a, &b) })
 	_, err := e.p.runs.Add(ctx, e.x.ID, e.h, wire.Packs, recordsOf(slices.Values(fresh), func(w wire.Pack) wire.Record { return &w }), false, nil)
 	return err
@@ -505,61 +498,51 @@ func recordsOf[T any](of iter.Seq[T], record func(T) wire.Record) iter.Seq2[wire
 
 // drop records in the manifest that an object is no longer named.
 func (e *proposing) drop(w wire.Pack) {
-	w.Since, w.Dropped = 0, e.x.ID
+	w.Since, w.Dropped = 0, true
 	e.fresh[w.ID] = w
 }
 
-// dropParts drops the runs and snapshots of past epochs that the new header no longer names.
-func (e *proposing) dropParts() {
-	named := map[epoch.ID]bool{}
-	for _, r := range e.h.Runs {
-		named[r.ID] = true
-	}
-	for _, s := range e.h.Snapshots {
-		named[s.Diff.Pack] = true
-	}
-	part := func(in, id epoch.ID, bytes uint64) {
-		if !named[id] && in != e.p.state.At.Epoch {
-			e.drop(wire.Pack{Epoch: in, ID: id, Bytes: min(bytes, wire.MaxPackBytes)})
-		}
-	}
-	for _, r := range e.old.Runs {
-		if r.Kind != wire.Packs { // the run of packs is still to be written
-			part(r.Epoch, r.ID, r.Bytes)
-		}
-	}
-	for _, s := range e.old.Snapshots {
-		part(s.Diff.Epoch, s.Diff.Pack, s.Diff.Stored)
-	}
-}
-
-// Named returns the objects of past epochs that the present one names: packs, differences and runs.
+// Named returns the objects of past epochs that the present one names: packs, differences and the
+// parts of checkpoints.
 func (p *Page) Named() (ids []epoch.ID) {
 	for _, w := range p.state.Manifest {
-		if w.Dropped == (epoch.ID{}) {
-			ids = append(ids, w.ID)
-		}
+		ids = append(ids, w.ID)
 	}
-	if h := p.state.Header; h != nil {
-		for _, r := range h.Runs {
-			ids = append(ids, r.ID)
-		}
-		for _, s := range h.Snapshots {
-			ids = append(ids, s.Diff.Pack)
-		}
+	if p.state.Header != nil {
+		ids = append(ids, parts(p.state.Header)...)
 	}
 	return ids
 }
 
-// Dropped returns the objects that an epoch of the lineage was the first not to name, with that
-// epoch.
-func (p *Page) Dropped() (ds []epoch.Drop) {
-	for _, w := range p.state.Manifest {
-		if w.Dropped != (epoch.ID{}) {
-			ds = append(ds, epoch.Drop{Pack: w.ID, By: w.Dropped})
-		}
+// NamedBy returns what Named returned in a past epoch. It reads the epoch's checkpoint. Errors:
+// base.ErrCorrupt (the checkpoint is damaged, or the bucket has lost it), those of the bucket and
+// of ctx.
+func (p *Page) NamedBy(ctx context.Context, x *epoch.Proposal) (ids []epoch.ID, err error) {
+	if x.Checkpoint == (epoch.ID{}) {
+		return nil, nil
 	}
-	return ds
+	h, err := p.runs.Read(ctx, x)
+	if err != nil {
+		return nil, err
+	}
+	err = p.runs.Each(ctx, h, wire.Packs, func(r wire.Record) error {
+		if w := r.(*wire.Pack); !w.Dropped {
+			ids = append(ids, w.ID)
+		}
+		return nil
+	})
+	return append(ids, parts(h)...), err
+}
+
+// parts returns the runs and snapshots of a checkpoint.
+func parts(h *checkpoint.Header) (ids []epoch.ID) {
+	for _, r := range h.Runs {
+		ids = append(ids, r.ID)
+	}
+	for _, s := range h.Snapshots {
+		ids = append(ids, s.Diff.Pack)
+	}
+	return ids
 }
 
 // compareIDs orders ids.

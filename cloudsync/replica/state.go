@@ -180,7 +180,7 @@ func (s *State) wasGivenUp(c epoch.Commit) bool { return s.Gone.Has(c) }
 
 // pack returns the record of a pack in the manifest, the entries or the pending packs.
 func (s *State) pack(id epoch.ID) (wire.Pack, bool) {
-	if i, ok := s.index[id]; ok && s.Manifest[i].Dropped == (epoch.ID{}) {
+	if i, ok := s.index[id]; ok {
 		return s.Manifest[i], true
 	}
 	for _, packs := range s.Announced {
@@ -277,7 +277,7 @@ func (s *State) rows(other *State) map[string]reflect.Value {
 }
 
 // rowVersion is the version of all rows, in their first byte.
-const rowVersion = 5
+const rowVersion = 6
 
 // encode returns the value of a row, nil for an empty part.
 func encode(part reflect.Value) []byte {

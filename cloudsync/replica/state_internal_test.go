@@ -19,7 +19,7 @@ import (
 
 // fullState returns a State that has something in each of its parts.
 func fullState() *State {
-	packs := []wire.Pack{{Epoch: epoch.ID{1}, ID: epoch.ID{2}, Bytes: 1 << 24, Pieces: 900, Eager: true, Since: 5, Dropped: epoch.ID{3}}}
+	packs := []wire.Pack{{Epoch: epoch.ID{1}, ID: epoch.ID{2}, Bytes: 1 << 24, Pieces: 900, Eager: true, Since: 5}}
 	return &State{
 		standing: standing{
 			At:     epoch.Position{K: 2, Epoch: epoch.ID{1}, Number: 5, Hash: epoch.Hash{3}, Looked: 1 << 60, Renewed: epoch.ID{2}, Deleted: true},

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
@@ -119,7 +118,7 @@ func (p *Page) FindPlaces(ctx context.Context) error {
 
 // resolve records the places of all pieces in packs and entries that count.
 func (s *step) resolve(ctx context.Context) error {
-	packs := slices.DeleteFunc(slices.Clone(s.next.Manifest), func(p wire.Pack) bool { return p.Dropped != epoch.ID{} })
+	packs := slices.Clone(s.next.Manifest)
 	for _, some := range s.next.Announced {
 		packs = append(packs, some...)
 	}

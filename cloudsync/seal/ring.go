@@ -17,7 +17,7 @@ import (
 
 // Layout of a ring; the table is in doc.go.
 const (
-	ringVersion     = 3 // that of the whole bucket
+	ringVersion     = 4 // that of the whole bucket
 	ringBucketAt    = 4
 	ringNumberAt    = ringBucketAt + IDBytes
 	ringPreviousAt  = ringNumberAt + 8

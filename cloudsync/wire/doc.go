@@ -38,7 +38,7 @@
 // what changed. Runs of one type are read from the newest to the oldest, and the first record of a
 // key counts. A commit whose nearest ancestors have changed, or a pack that is no longer named, is
 // written again in a newer run. A commit in a run of type Gone is not kept, and a Pack with Dropped
-// is no longer used. MergeRuns decides when runs are merged, like the levels of a log-structured
+// is no longer named. MergeRuns decides when runs are merged, like the levels of a log-structured
 // merge tree (O'Neil et al., 1996). Similarly the tree of the heads is a chain of snapshots, each a
 // difference from the one before, and the first one from the empty tree.
 //

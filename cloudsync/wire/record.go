@@ -229,17 +229,15 @@ type Pack struct {
 	// Epoch is the one in whose directory the pack is.
 	Epoch, ID epoch.ID
 	// Bytes is the length of the object, and Pieces its number of pieces. An object with a
-	// difference has none, and is named only in a run. So are parts of checkpoints that are no
-	// longer named.
+	// difference has none, and is named only in a run.
 	Bytes  uint64
 	Pieces uint32
 	// Eager says that the pack has pieces of EAGER values.
 	Eager bool
 	// Since is, in a run, when a pack that no commit needs was announced; else 0.
 	Since epoch.Time
-	// Dropped is, in a run, the first epoch that no longer names the pack, else zero. Then nothing
-	// of the pack is live.
-	Dropped epoch.ID
+	// Dropped says, in a run, that the pack is no longer named.
+	Dropped bool
 }
 
 // The flags of a Pack.
@@ -260,18 +258,15 @@ func (r *Pack) code(c *coder) {
 	c.ids(&r.Epoch, &r.ID)
 	c.number(&r.Bytes, "length of a pack", 1, MaxPackBytes)
 	number(c, &r.Pieces, "number of pieces", 0, MaxPackPieces)
-	flags := bit(r.Eager, packEager) | bit(r.Since != 0, packSince) | bit(r.Dropped != epoch.ID{}, packDropped)
+	flags := bit(r.Eager, packEager) | bit(r.Since != 0, packSince) | bit(r.Dropped, packDropped)
 	c.flags(&flags, packEager|packSince|packDropped)
 	if c.reading {
-		r.Eager = flags&packEager != 0
+		r.Eager, r.Dropped = flags&packEager != 0, flags&packDropped != 0
 	}
 	if flags&packSince != 0 {
 		number(c, &r.Since, "when a pack was announced", 1, math.MaxInt64)
 	}
-	if flags&packDropped != 0 {
-		c.ids(&r.Dropped)
-		c.refuse(r.Since != 0, "a pack that is not named any more is needed")
-	}
+	c.refuse(r.Dropped && r.Since != 0, "a pack that is not named any more is needed")
 }
 
 // Piece is a piece of a value in a body.

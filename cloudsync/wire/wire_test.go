@@ -110,7 +110,7 @@ func aRecord(t *rapid.T, tag byte) Record {
 		r := &Pack{Epoch: anID(t), ID: anID(t), Bytes: rapid.Uint64Range(1, MaxPackBytes).Draw(t, "bytes"),
 			Pieces: rapid.Uint32Range(0, MaxPackPieces).Draw(t, "pieces"), Eager: rapid.Bool().Draw(t, "eager")}
 		if rapid.Bool().Draw(t, "dropped") {
-			r.Dropped = anID(t)
+			r.Dropped = true
 			return r
 		}
 		if rapid.Bool().Draw(t, "unused") {
@@ -660,7 +660,7 @@ func golden(t testing.TB) map[string][]byte {
 	}{
 		"body": {Body, body}, "checkpoint": {Checkpoint, checkpoint}, "commits": {RunOf(Commits), commits},
 		"packs": {RunOf(Packs), []Record{&Pack{Epoch: epoch.ID{1}, ID: epoch.ID{2}, Bytes: 1000, Since: 5},
-			&Pack{Epoch: epoch.ID{1}, ID: epoch.ID{3}, Bytes: 1000, Dropped: epoch.ID{4}}}},
+			&Pack{Epoch: epoch.ID{1}, ID: epoch.ID{3}, Bytes: 1000, Dropped: true}}},
 		"gone": {RunOf(GivenUp), []Record{&Gone{1}, &Gone{2}, &Gone{3}}},
 	} {
 		if out[name], err = write(s.s, s.r); err != nil {
