@@ -128,7 +128,7 @@ func (s *strategy[T]) record(ctx context.Context, m *rules.Merge, g *rules.Group
 // side is lost.
 func (s *strategy[T]) merged(ctx context.Context, g *rules.Group, id string, base, left, right version[T]) (result version[T], lost bool, err error) {
 	switch {
-	case equal(left.row, right.row) && equal(left.row, base.row), equal(base.row, right.row):
+	case equal(base.row, right.row):
 		return left, false, nil
 	case equal(base.row, left.row):
 		return right, false, nil

@@ -125,27 +125,20 @@ func (t *Tx) delete(ctx context.Context, key []byte) error {
 const deleteBatch = 512
 
 // DeleteRange removes all keys k with from <= k < to; nil means no limit on that side. Its cost
-// follows the number of removed keys; with both limits nil it is that of Clear. In a merge it
-// removes only keys of the namespace. Errors: as Put, ErrCorrupt. When it fails, the transaction
-// may lack some of the keys.
+// follows the number of removed keys; with both limits nil it removes all keys at once and discards
+// the changes made so far, and its cost does not depend on their number. In a merge it removes only
+// keys of the namespace, one by one. Errors: as Put, ErrCorrupt. When it fails, the transaction may
+// lack some of the keys.
 func (t *Tx) DeleteRange(ctx context.Context, from, to []byte) error {
-	if from == nil && to == nil {
-		return t.Clear(ctx)
-	}
-	return t.deleteRange(ctx, from, to)
-}
-
-func (t *Tx) deleteRange(ctx context.Context, from, to []byte) error {
-	if t.within != nil { // skips keys outside the namespace
-		if bytes.Compare(from, t.within.Prefix) < 0 {
-			from = t.within.Prefix
-		}
-		if end := PrefixEnd(t.within.Prefix); end != nil && (to == nil || bytes.Compare(end, to) < 0) {
-			to = end
-		}
+	o := ScanOptions{Start: from, End: to, KeysOnly: true, Limit: deleteBatch}
+	switch {
+	case t.within != nil:
+		o.Prefix = t.within.Prefix
+	case from == nil && to == nil:
+		return t.clear(ctx)
 	}
 	for {
-		it := t.Iter(ScanOptions{Start: from, End: to, KeysOnly: true, Limit: deleteBatch})
+		it := t.Iter(o)
 		var keys [][]byte
 		for it.Next(ctx) {
 			keys = append(keys, bytes.Clone(it.Key()))
@@ -159,7 +152,7 @@ func (t *Tx) deleteRange(ctx context.Context, from, to []byte) error {
 		if len(keys) < deleteBatch {
 			return nil
 		}
-		from = append(bytes.Clone(keys[len(keys)-1]), 0) // the first key after the batch
+		o.Start = append(keys[len(keys)-1], 0) // the first key after the batch
 	}
 }
 
@@ -179,13 +172,8 @@ func (t *Tx) deleteAll(ctx context.Context, keys [][]byte) error {
 	return nil
 }
 
-// Clear removes all keys at once and discards the changes made so far; its cost does not depend on
-// their number. In a merge it removes the keys of the namespace, one by one. Errors: ErrTxDone,
-// ErrClosed, those of ctx.
-func (t *Tx) Clear(ctx context.Context) error {
-	if t.within != nil {
-		return t.deleteRange(ctx, t.within.Prefix, PrefixEnd(t.within.Prefix))
-	}
+// clear removes all keys at once.
+func (t *Tx) clear(ctx context.Context) error {
 	if err := t.enter(); err != nil {
 		return err
 	}

@@ -155,14 +155,11 @@ func (it *Iter) open(from Origin, src entryCursor, o ScanOptions) {
 	if bytes.Compare(o.Prefix, lo) > 0 {
 		lo = o.Prefix
 	}
-	if end := PrefixEnd(o.Prefix); end != nil && (hi == nil || bytes.Compare(end, hi) < 0) {
+	if end := base.PrefixEnd(o.Prefix); end != nil && (hi == nil || bytes.Compare(end, hi) < 0) {
 		hi = end
 	}
 	it.lo, it.hi = bytes.Clone(lo), bytes.Clone(hi)
 }
-
-// PrefixEnd returns the first key after all keys that begin with p, nil when there is none.
-func PrefixEnd(p []byte) []byte { return base.PrefixEnd(p) }
 
 // checkEvery is the number of moves between nodes after which an iterator checks its context.
 const checkEvery = 16
