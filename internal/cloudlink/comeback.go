@@ -24,16 +24,7 @@ func (e *awayError) Is(target error) bool { return target == base.ErrNeedsFetch 
 // Fill makes a page in dir from the bucket's content (A3). Errors: base.ErrNeedsFetch, with the
 // reason why the bucket cannot supply it; cloudsync.ErrBucketRolledBack; those of syncing.
 func (l *Link) Fill(ctx context.Context, k base.Page, dir string, a *layout.Absence) error {
-	return l.fillBy(ctx, l.Connect, k, dir, a)
-}
-
-// fillInTurn is Fill for a caller that holds the cloud's turn.
-func (l *Link) fillInTurn(ctx context.Context, k base.Page, dir string, a *layout.Absence) error {
-	return l.fillBy(ctx, l.connectInTurn, k, dir, a)
-}
-
-func (l *Link) fillBy(ctx context.Context, connect func(context.Context) (*Conn, error), k base.Page, dir string, a *layout.Absence) error {
-	conn, err := connect(ctx)
+	conn, err := l.Connect(ctx)
 	if err != nil {
 		return &awayError{err}
 	}
@@ -97,10 +88,10 @@ func (l *Link) BringBackOthers(ctx context.Context, id seal.ID) error {
 		if p.Kind != layout.Evicted || p.Bucket == id {
 			continue
 		}
-		if _, err := l.connectInTurn(ctx); err != nil { // needed also while another caller fetches the page
+		if _, err := l.connectInTurn(ctx); err != nil { // Fill, by this or another caller, then needs no turn
 			return fmt.Errorf("page %s was evicted: %w", p.Page.Text(p.Name), err)
 		}
-		if err := l.o.Fetch(ctx, p.Page, l.fillInTurn); err != nil {
+		if err := l.o.Fetch(ctx, p.Page, l.Fill); err != nil {
 			return fmt.Errorf("page %s was evicted: %w", p.Page.Text(p.Name), err)
 		}
 	}

@@ -73,7 +73,10 @@ func (s *Page) fetchEverything(ctx context.Context) error {
 	if err != nil || len(trees)+len(pieces) == 0 {
 		return err
 	}
-	synced, err := s.syncedInTurn(ctx)
+	var synced *cloudsync.Page
+	if _, err = s.link.connectInTurn(ctx); err == nil {
+		synced, err = s.synced(ctx, true)
+	}
 	if err != nil {
 		return fmt.Errorf("%d older versions and %d pieces of values are in the former cloud only, which cannot be reached: %w: %w", len(trees), len(pieces), base.ErrNeedsFetch, err)
 	}

@@ -81,20 +81,16 @@ func (f lateFetcher) FetchAll(ctx context.Context, ds []object.Digest) (int64, e
 // Synced returns the syncer of the page; it connects and starts if necessary. Errors: those of
 // connect, cloudsync.ErrBucketReplaced.
 func (s *Page) Synced(ctx context.Context) (*cloudsync.Page, error) {
+	return s.synced(ctx, false)
+}
+
+// synced is Synced; anyhow: see attach.
+func (s *Page) synced(ctx context.Context, anyhow bool) (*cloudsync.Page, error) {
 	conn, err := s.link.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return s.attach(ctx, conn, false)
-}
-
-// syncedInTurn is Synced for a caller that holds the cloud's turn.
-func (s *Page) syncedInTurn(ctx context.Context) (*cloudsync.Page, error) {
-	conn, err := s.link.connectInTurn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return s.attach(ctx, conn, true)
+	return s.attach(ctx, conn, anyhow)
 }
 
 // attach starts to sync the page with the bucket of conn. A page that was synced with another
@@ -207,11 +203,7 @@ func (s *Page) Do(ctx context.Context, fn func(context.Context, *cloudsync.Page)
 // Reupload uploads the page to the present bucket, whatever its former bucket. It returns the
 // number of pieces that are neither on this device nor in the bucket.
 func (s *Page) Reupload(ctx context.Context) (missing int, err error) {
-	conn, err := s.link.Connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	synced, err := s.attach(ctx, conn, true)
+	synced, err := s.synced(ctx, true)
 	if err != nil {
 		return 0, err
 	}
