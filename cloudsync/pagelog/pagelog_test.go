@@ -326,6 +326,31 @@ func TestSweep(t *testing.T) {
 	must(d.sync(ctx))
 }
 
+// TestSweepWithoutTheDecidingCheckpoint: nothing is deleted while the bucket lacks the checkpoint
+// that decides.
+func TestSweepWithoutTheDecidingCheckpoint(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(3, 1)
+	d := w.devices[0]
+	for range 3 {
+		d.commit(d.heads(), nil)
+		must(d.sync(ctx))
+		must(d.log.Cut(ctx))
+		w.clock.Advance(16 * 24 * time.Hour)
+	}
+	must(d.log.Look(ctx))
+	for _, name := range w.bucket.Names() {
+		if n, ok := w.names.Parse(name); ok && n.Kind == wire.KindCheckpoint && n.Epoch != d.at.Epoch {
+			must(w.bucket.Delete(ctx, name))
+		}
+	}
+	names := w.bucket.Names()
+	s, err := d.log.Sweep(ctx, d.named, d.namedBy, false)
+	if err != nil || s.DeletedObjects != 0 || s.WaitingObjects == 0 || len(w.bucket.Names()) != len(names) {
+		t.Fatalf("%+v %v", s, err)
+	}
+}
+
 // TestHostile: each object of the bucket, changed or cut, is an error that names an object, and a
 // renewal mends it.
 func TestHostile(t *testing.T) {
