@@ -143,11 +143,7 @@ func New(db index.DB, o Options) (*DB, error) {
 		}
 	}
 	return d, d.writeLocked("begin page usage", func(tx index.Tx) error {
-		b, err := tx.CreateBucket(formatBucket)
-		if err != nil {
-			return err
-		}
-		return b.Put([]byte(versionKey), []byte{formatVersion})
+		return tx.Bucket(formatBucket).Put([]byte(versionKey), []byte{formatVersion})
 	})
 }
 
@@ -204,20 +200,21 @@ func (d *DB) writeLocked(doing string, fn func(index.Tx) error) error {
 		return nil
 	}
 	err := d.db.Update(func(tx index.Tx) error {
-		b, err := tx.CreateBucket(pagesBucket)
+		b := tx.Bucket(pagesBucket)
 		for p := range d.pending {
 			k := rowKey(p)
-			r := d.rowLocked(p)
-			switch {
-			case err != nil:
-			case r == blank:
+			var err error
+			if r := d.rowLocked(p); r == blank {
 				err = b.Delete(k)
-			default:
+			} else {
 				err = b.Put(k, r.encode(k))
 			}
+			if err != nil {
+				return err
+			}
 		}
-		if err != nil || fn == nil {
-			return err
+		if fn == nil {
+			return nil
 		}
 		return fn(tx)
 	})

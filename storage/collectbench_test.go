@@ -130,11 +130,6 @@ func fillRows(b *testing.B, n int) (index.DB, [][41]byte) {
 	}
 	for batch := range slices.Chunk(slices.Clone(all), 100_000) {
 		if err := db.Update(func(tx index.Tx) error {
-			for _, name := range []string{"objects", "numbers"} {
-				if _, err := tx.CreateBucket(name); err != nil {
-					return err
-				}
-			}
 			return sortedRows(batch, func(bucket string, k []byte, row *[41]byte) error {
 				if v := make([]byte, 12); bucket == "objects" {
 					return tx.Bucket(bucket).Put(k, v)

@@ -65,11 +65,6 @@ func TestFoldHoldsOneTransaction(t *testing.T) {
 	db := index.NewMemory()
 	s := state{next: 1}
 	err := db.Update(func(tx index.Tx) error {
-		for _, name := range append([]string{bucketState}, spreadFamilies...) {
-			if _, err := tx.CreateBucket(name); err != nil {
-				return err
-			}
-		}
 		return tx.Bucket(bucketState).Put(stateKey, s.encode())
 	})
 	if err != nil {

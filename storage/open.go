@@ -202,9 +202,7 @@ func initIndex(db index.DB, page [16]byte) (state, error) {
 	st.addHead(first.ID)
 	return st, db.Update(func(tx index.Tx) error {
 		for _, name := range allBuckets {
-			if _, err := tx.CreateBucket(name); err != nil {
-				return err
-			}
+			tx.Bucket(name) // is made
 		}
 		if err := tx.Bucket(bucketHeads).Put(first.ID[:], headRow(first)); err != nil {
 			return err

@@ -28,11 +28,7 @@ func TestSourcesAgainstModel(t *testing.T) {
 				model[k][s] = true
 			}
 			err := db.Update(func(tx index.Tx) error {
-				b, err := tx.CreateBucket(bucketRefs)
-				if err != nil {
-					return err
-				}
-				_, err = addSources(b, k, sources)
+				_, err := addSources(tx.Bucket(bucketRefs), k, sources)
 				return err
 			})
 			if err != nil {

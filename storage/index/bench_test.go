@@ -16,15 +16,15 @@ func big(b *testing.B) string {
 	k, n := make([]byte, 33), uint64(0)
 	for range 10 {
 		if err := f.Update(func(tx index.Tx) error {
-			bk, err := tx.CreateBucket("objects")
+			bk := tx.Bucket("objects")
 			for range 10_000 {
 				n++
 				binary.BigEndian.PutUint64(k, n*0x9e3779b97f4a7c15)
-				if err == nil {
-					err = bk.Put(append([]byte(nil), k...), make([]byte, 40))
+				if err := bk.Put(append([]byte(nil), k...), make([]byte, 40)); err != nil {
+					return err
 				}
 			}
-			return err
+			return nil
 		}); err != nil {
 			b.Fatal(err)
 		}

@@ -21,11 +21,6 @@ func TestCopyTo(t *testing.T) {
 	fill := func(from, to int, del bool) {
 		err := f.Update(func(tx index.Tx) error {
 			b := tx.Bucket("b")
-			if b == nil {
-				if b, err = tx.CreateBucket("b"); err != nil {
-					return err
-				}
-			}
 			for i := from; i < to; i++ {
 				k := fmt.Appendf(nil, "%08d", i)
 				if del {

@@ -25,13 +25,13 @@ func sample(t *testing.T, path string) []byte {
 		if err := errors.Join(fill(tx, "empty", 0, 0), fill(tx, "inline", 5, 20), fill(tx, "leaf", 20, 100), fill(tx, "branch", 150, 100)); err != nil {
 			return err
 		}
-		b, err := tx.CreateBucket("deep")
+		var err error
+		b, big := tx.Bucket("deep"), tx.Bucket("overflow")
 		for i := range 90 {
 			err = errors.Join(err, b.Put(longKey(i), bytes.Repeat([]byte{byte(i)}, 120)))
 		}
-		big, err2 := tx.CreateBucket("overflow")
 		for i := range 4 {
-			err = errors.Join(err, err2, big.Put(keyOf(i), make([]byte, 9000)))
+			err = errors.Join(err, big.Put(keyOf(i), make([]byte, 9000)))
 		}
 		return err
 	}))

@@ -28,7 +28,6 @@ const lockWait = time.Second
 type File struct {
 	path     string
 	readOnly bool
-	noSync   bool
 	verified *boltpage.Set // pages of the file that were verified since it was opened
 
 	// damage is the first damage found: every later call returns it (I1).
@@ -53,7 +52,7 @@ type File struct {
 // Errors: *base.CorruptError with the file's base name as Where; base.ErrLocked; those of the file
 // system.
 func OpenFile(path string, o Options) (*File, error) {
-	f := &File{path: path, readOnly: o.ReadOnly, noSync: o.NoSync}
+	f := &File{path: path, readOnly: o.ReadOnly}
 	free, err := f.precheck()
 	if err != nil {
 		return nil, err

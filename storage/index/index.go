@@ -8,7 +8,7 @@ import (
 
 // Bounds of one row; they are bbolt's, and apply to memory too.
 const (
-	// MaxKeyBytes is the greatest length of a key or bucket name.
+	// MaxKeyBytes is the greatest length of a key.
 	MaxKeyBytes = 32768
 	// MaxValueBytes is the greatest length of a value.
 	MaxValueBytes = 1 << 30
@@ -31,12 +31,10 @@ type DB interface {
 
 // Tx is a transaction. One goroutine uses it, until the function that received it returns.
 type Tx interface {
-	// Bucket returns the bucket with that name, nil when there is none. After damage it is not nil
-	// but has no rows and refuses changes.
+	// Bucket returns the bucket with that name, which is not empty. When there is none, an Update
+	// makes it, and a View returns nil. After damage it is not nil but has no rows and refuses
+	// changes.
 	Bucket(name string) Bucket
-	// CreateBucket returns the bucket with that name and makes it when there is none. Errors:
-	// base.ErrReadOnly in a View, base.ErrInvalid for an empty name, base.ErrTooLarge.
-	CreateBucket(name string) (Bucket, error)
 }
 
 // Bucket is a set of rows sorted by key, bytewise. Slices that it returns are read-only and valid
@@ -94,16 +92,6 @@ func checkKey(k []byte) error {
 	}
 	if len(k) > MaxKeyBytes {
 		return fmt.Errorf("put row: key of %d bytes: %w", len(k), base.ErrTooLarge)
-	}
-	return nil
-}
-
-func checkName(name string) error {
-	if name == "" {
-		return fmt.Errorf("create bucket: empty name: %w", base.ErrInvalid)
-	}
-	if len(name) > MaxKeyBytes {
-		return fmt.Errorf("create bucket: name of %d bytes: %w", len(name), base.ErrTooLarge)
 	}
 	return nil
 }

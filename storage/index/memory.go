@@ -94,36 +94,22 @@ func (tx *memTx) Bucket(name string) Bucket {
 		return nil
 	}
 	r := tx.state.buckets[name]
-	if r == nil {
-		return nil
-	}
 	if !tx.writable {
+		if r == nil {
+			return nil
+		}
 		return &memBucket{tx: tx, name: name, rows: r}
 	}
 	b := tx.open[name]
 	if b == nil {
 		b = &memBucket{tx: tx, name: name, rows: r}
+		if r == nil {
+			b.rows, b.own = newRows(), true
+			tx.state.buckets[name] = b.rows
+		}
 		tx.open[name] = b
 	}
 	return b
-}
-
-func (tx *memTx) CreateBucket(name string) (Bucket, error) {
-	switch {
-	case tx.done:
-		return nil, errDone("create bucket")
-	case !tx.writable:
-		return nil, errView("create bucket")
-	}
-	if err := checkName(name); err != nil {
-		return nil, err
-	}
-	if tx.state.buckets[name] == nil {
-		r := newRows()
-		tx.state.buckets[name] = r
-		tx.open[name] = &memBucket{tx: tx, name: name, rows: r, own: true}
-	}
-	return tx.Bucket(name), nil
 }
 
 type memBucket struct {

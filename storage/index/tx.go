@@ -71,14 +71,6 @@ func (tx *fileTx) Bucket(name string) (b Bucket) {
 		}
 	}()
 	defer tx.contain()
-	if b := tx.bucket(name); b != nil {
-		return b
-	}
-	return nil
-}
-
-// bucket may return nil, which must not be put into an interface.
-func (tx *fileTx) bucket(name string) *fileBucket {
 	for _, b := range tx.open {
 		if b.name == name {
 			return b
@@ -92,37 +84,18 @@ func (tx *fileTx) bucket(name string) *fileBucket {
 		_ = tx.fail(err)
 		return nil
 	}
-	b := &fileBucket{tx: tx, name: name, tree: t}
-	if tx.writable {
-		b.bolt = tx.bolt.Bucket([]byte(name))
-	}
-	if t == nil && b.bolt == nil {
+	if t == nil && !tx.writable {
 		return nil
 	}
-	tx.open = append(tx.open, b)
-	return b
-}
-
-// CreateBucket implements Tx.
-func (tx *fileTx) CreateBucket(name string) (_ Bucket, err error) {
-	if err := tx.check("create bucket"); err != nil {
-		return nil, err
+	made := &fileBucket{tx: tx, name: name, tree: t}
+	if tx.writable {
+		if made.bolt, err = tx.bolt.CreateBucketIfNotExists([]byte(name)); err != nil {
+			_ = tx.fail(err)
+			return nil
+		}
 	}
-	if err := checkName(name); err != nil {
-		return nil, err
-	}
-	defer func() { err = tx.outcome(err) }()
-	defer tx.contain()
-	if b := tx.bucket(name); b != nil {
-		return b, nil
-	}
-	if tx.failed {
-		return nil, nil // outcome returns the error
-	}
-	if _, err := tx.bolt.CreateBucket([]byte(name)); err != nil {
-		return nil, fmt.Errorf("create bucket %q: %w", name, err)
-	}
-	return tx.bucket(name), nil
+	tx.open = append(tx.open, made)
+	return made
 }
 
 type fileBucket struct {
