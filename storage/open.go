@@ -78,20 +78,15 @@ func (s *Store) open(ctx context.Context) error {
 			return err
 		}
 	}
-	s.over.each(func(o *op) {
-		switch o.kind {
-		case recCommit:
-			if o.origin != originAhead {
-				heads = withCommit(heads, o.commit)
-			}
-		case recPruned:
+	pending, _ := s.pendingSync(false, ofCommits)
+	for _, o := range pending {
+		switch {
+		case o.kind == recCommit && o.origin != originAhead:
+			heads = withCommit(heads, o.commit)
+		case o.kind == recPruned, o.kind == recStatus && o.sync.status == statusInner:
 			heads = withoutCommits(heads, o.sync.ids)
-		case recStatus:
-			if o.sync.status == statusInner {
-				heads = withoutCommits(heads, o.sync.ids)
-			}
 		}
-	})
+	}
 	s.heads, s.chained = heads, heads
 	return nil
 }

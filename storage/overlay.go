@@ -51,14 +51,15 @@ func newOverlay(mu *sync.RWMutex) *overlay {
 // the 100 000 nodes that may be pending.
 func pieceKey(d *object.Digest) uint64 { return binary.LittleEndian.Uint64(d[1:]) }
 
-// storedLocked returns a record that stores a piece, or nil. Records whose digests share a key form
-// a chain, with the durable ones first.
-func (ov *overlay) storedLocked(d *object.Digest) *op {
-	o := ov.pieces[pieceKey(d)]
-	for o != nil && o.digest != *d {
-		o = o.next
+// storedLocked returns the first record in the log that stores a piece, or nil. Records whose
+// digests share a key form a chain in no order; it rarely has more than one.
+func (ov *overlay) storedLocked(d *object.Digest) (first *op) {
+	for o := ov.pieces[pieceKey(d)]; o != nil; o = o.next {
+		if o.digest == *d && (first == nil || !o.after(first)) {
+			first = o
+		}
 	}
-	return o
+	return first
 }
 
 // look returns a record that stores a piece. touched reports that records of sync or of deletion
@@ -77,14 +78,14 @@ func (ov *overlay) look(d *object.Digest) (o op, ok, touched bool) {
 func (ov *overlay) lastPiece(d *object.Digest) (op, bool) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
-	last := ov.storedLocked(d)
-	if last == nil {
-		return op{}, false
-	}
-	for o := last.next; o != nil; o = o.next {
-		if o.digest == *d && o.after(last) {
+	var last *op
+	for o := ov.pieces[pieceKey(d)]; o != nil; o = o.next {
+		if o.digest == *d && (last == nil || o.after(last)) {
 			last = o
 		}
+	}
+	if last == nil {
+		return op{}, false
 	}
 	return *last, true
 }
@@ -133,21 +134,11 @@ func (ov *overlay) showLocked(ops []op) {
 	}
 }
 
-// showPieceLocked puts a record into the chain of its key, and again when the record has become
-// durable. The records of a piece are ordered because drops and deletions between them may decide
-// which one counts.
+// showPieceLocked puts a record into the chain of its key. The record may be there.
 func (ov *overlay) showPieceLocked(o *op) {
 	ov.hidePieceLocked(o)
 	k := pieceKey(&o.digest)
-	last := ov.pieces[k]
-	if last == nil || o.content == nil && last.content != nil {
-		o.next, ov.pieces[k] = last, o
-		return
-	}
-	for last.next != nil && (o.content != nil || last.next.content == nil) {
-		last = last.next
-	}
-	o.next, last.next = last.next, o
+	o.next, ov.pieces[k] = ov.pieces[k], o
 }
 
 func (ov *overlay) hidePieceLocked(o *op) {
@@ -298,20 +289,6 @@ func (ov *overlay) pending() (rows int, bytes int64) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
 	return ov.rows, ov.bytes
-}
-
-// each calls fn with every pending record in the order of the log. folds is that of foldsNow.
-func (ov *overlay) each(fn func(o *op)) (folds uint64) {
-	ov.mu.RLock()
-	defer ov.mu.RUnlock()
-	for _, b := range ov.batches {
-		for _, ops := range b.parts {
-			for i := range ops {
-				fn(&ops[i])
-			}
-		}
-	}
-	return ov.folds
 }
 
 // forSync reports whether records of a kind are kept in pendingBatch.syncs.

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"slices"
 	"sync"
 	"testing"
 
@@ -10,7 +11,7 @@ import (
 )
 
 // TestOverlayFindsPieces shows, settles and hides records of pieces whose digests have one key. The
-// overlay finds a record of each piece that has one, and a durable one if there is such.
+// overlay finds the first and the last record in the log of each piece that has one.
 func TestOverlayFindsPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ov := newOverlay(new(sync.RWMutex))
@@ -22,30 +23,29 @@ func TestOverlayFindsPieces(t *testing.T) {
 				shown = append(shown, &op{digest: d, content: []byte{}})
 				ov.showPieceLocked(shown[len(shown)-1])
 			case shown[i].content != nil:
-				shown[i].content = nil
+				shown[i].content, shown[i].number = nil, rapid.Uint64Range(1, 1000).Draw(t, "number")
 				ov.showPieceLocked(shown[i])
 			default:
 				ov.hidePieceLocked(shown[i])
 				shown = append(shown[:i], shown[i+1:]...)
 			}
 			for b := range byte(4) {
-				d, known, durable, n := object.Digest{32: b}, false, false, 0
+				d := object.Digest{32: b}
+				var of []*op
 				for _, o := range shown {
 					if o.digest == d {
-						known, durable, n = true, durable || o.content == nil, n+1
+						of = append(of, o)
 					}
 				}
-				o := ov.storedLocked(&d)
-				if (o != nil) != known || known && (o.digest != d || (o.content == nil) != durable) {
-					t.Fatalf("piece %d: found %+v, known %v, durable %v", b, o, known, durable)
+				slices.SortStableFunc(of, (*op).compare)
+				first := ov.storedLocked(&d)
+				last, known := ov.lastPiece(&d)
+				if n := len(of); (first != nil) != (n > 0) || known != (n > 0) ||
+					n > 0 && (first.digest != d || first.compare(of[0]) != 0 || last.digest != d || last.compare(of[n-1]) != 0) {
+					t.Fatalf("piece %d: found %+v and %+v, of %d", b, first, last, n)
 				}
-				for ; o != nil; o = o.next {
-					if o.digest == d {
-						n--
-					}
-				}
-				if n != 0 {
-					t.Fatalf("piece %d: %d records more than are found", b, n)
+				if n := len(ov.eventsLocked(&d)); n != len(of) {
+					t.Fatalf("piece %d: %d records, of %d", b, n, len(of))
 				}
 			}
 		}

@@ -115,7 +115,7 @@ func (ov *overlay) events(ds []object.Digest) (of map[int][]pieceEvent, folds ui
 
 // eventsLocked returns the pending records about a piece, in the order of the log.
 func (ov *overlay) eventsLocked(d *object.Digest) (out []pieceEvent) {
-	for o := ov.storedLocked(d); o != nil; o = o.next {
+	for o := ov.pieces[pieceKey(d)]; o != nil; o = o.next {
 		if o.digest == *d {
 			out = append(out, pieceEvent{op: *o})
 		}
