@@ -1,9 +1,10 @@
 package segment
 
 import (
-	"container/heap"
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 )
 
 // extent is a part of a segment that consists of whole batches.
@@ -23,28 +24,9 @@ type cursor struct {
 type merger struct {
 	files *handles
 	page  [16]byte
-	heap  cursors
+	next  []*cursor // by the numbers of their next batches
 	buf   []byte
 	batch batch
-}
-
-// cursors is a heap by number, then segment.
-type cursors []*cursor
-
-func (h cursors) Len() int { return len(h) }
-func (h cursors) Less(i, j int) bool {
-	if h[i].next.number != h[j].next.number {
-		return h[i].next.number < h[j].next.number
-	}
-	return h[i].segment < h[j].segment
-}
-func (h cursors) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *cursors) Push(x any)   { *h = append(*h, x.(*cursor)) }
-func (h *cursors) Pop() any {
-	last := len(*h) - 1
-	x := (*h)[last]
-	*h = (*h)[:last]
-	return x
 }
 
 // eachBatch calls fn for every batch of some extents, in the order of their numbers. The argument
@@ -63,14 +45,14 @@ func eachBatch(ctx context.Context, files *handles, page [16]byte, extents []ext
 		if err := m.setNext(c, b, 0); err != nil {
 			return err
 		}
-		m.heap = append(m.heap, c)
+		m.next = append(m.next, c)
 	}
-	heap.Init(&m.heap)
-	for len(m.heap) > 0 {
+	slices.SortFunc(m.next, compareCursors)
+	for len(m.next) > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		c := m.heap[0]
+		c := m.next[0]
 		number := c.next.number
 		segment, start := c.segment, c.from
 		whole, err := m.load(c)
@@ -81,8 +63,8 @@ func eachBatch(ctx context.Context, files *handles, page [16]byte, extents []ext
 			return err
 		}
 		m.advance()
-		if len(m.heap) > 0 && m.heap[0].next.number == number {
-			return corrupt(m.heap[0].segment, m.heap[0].from, fmt.Sprintf("a batch %d, which is in segment %s, too", number, FileName(segment)))
+		if len(m.next) > 0 && m.next[0].next.number == number {
+			return corrupt(m.next[0].segment, m.next[0].from, fmt.Sprintf("a batch %d, which is in segment %s, too", number, FileName(segment)))
 		}
 		if err := fn(&m.batch); err != nil {
 			return err
@@ -126,11 +108,19 @@ func (m *merger) setNext(c *cursor, b []byte, last uint64) error {
 	return nil
 }
 
-// advance restores the order of the heap after a load.
+// advance restores the order of the cursors after a load. A batch is mostly followed by the next
+// one in its segment.
 func (m *merger) advance() {
-	if c := m.heap[0]; c.from >= c.to {
-		heap.Pop(&m.heap)
-	} else {
-		heap.Fix(&m.heap, 0)
+	c, others := m.next[0], m.next[1:]
+	if c.from >= c.to {
+		m.next = others
+		return
 	}
+	i, _ := slices.BinarySearchFunc(others, c, compareCursors)
+	copy(m.next, others[:i])
+	m.next[i] = c
+}
+
+func compareCursors(a, b *cursor) int {
+	return cmp.Or(cmp.Compare(a.next.number, b.next.number), cmp.Compare(a.segment, b.segment))
 }
