@@ -112,6 +112,9 @@ func (s *Store) pruneSome(ctx context.Context, ids []commit.ID, children map[com
 	if err := s.waitRoom(ctx); err != nil {
 		return nil, err
 	}
+	if _, err := s.readTags(); err != nil { // rebuilds a damaged index, for which the append turn must not wait
+		return nil, err
+	}
 	if err := s.appendTurn.take(ctx); err != nil {
 		return nil, err
 	}

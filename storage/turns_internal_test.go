@@ -1,0 +1,52 @@
+package storage
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// TestPruneWaitsInOrder prunes in a page with a damaged row of a tag, while the fold turn is taken,
+// for which the rebuild of the index waits. The holder of the fold turn gets the append turn.
+func TestPruneWaitsInOrder(t *testing.T) {
+	o := Options{FS: vfstest.NewMem(), Dir: "page", MemoryIndex: index.NewMemory()}
+	if err := Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = o.MemoryIndex.Update(func(tx index.Tx) error { return tx.Bucket(bucketTags).Put([]byte("tag"), []byte("bad")) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.foldTurn.lock()
+	pruned := make(chan error, 1)
+	go func() {
+		_, err := s.pruneSome(t.Context(), []commit.ID{{1}}, nil, &parentsSeen{})
+		pruned <- err
+	}()
+	for i := 0; i < 10000 && len(s.appendTurn) == 0; i++ {
+		runtime.Gosched()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := s.appendTurn.take(ctx); err != nil {
+		t.Error("the two turns wait for each other")
+	} else {
+		s.appendTurn.release()
+	}
+	s.foldTurn.release()
+	if err := <-pruned; err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
