@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -72,6 +73,13 @@ func partly(err error, done bool) error {
 		return err
 	}
 	return &partlyError{err}
+}
+
+// closing closes c and joins the error of the work with it, err, with that of closing. If there is
+// only the latter, the work is done: a commit is durable before its page is closed.
+func closing(err error, c io.Closer) error {
+	closed := c.Close()
+	return errors.Join(err, partly(closed, err == nil))
 }
 
 // errOutput reports that a verb has done its work but could not print the result.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -32,10 +33,20 @@ func TestPartlyIsNotNothing(t *testing.T) {
 			t.Errorf("%v, done %t: exit code %d, want %d", c.err, c.done, got, c.want)
 		}
 	}
+	for want, err := range map[int]error{ExitPartly: nil, ExitError: errors.New("no commit")} {
+		if got := ExitCode(closing(err, unclosable{full})); got != want {
+			t.Errorf("%v, then closing fails: exit code %d, want %d", err, got, want)
+		}
+	}
 	if hint := (&app{}).hintOf(partly(full, true)); hint == "" {
 		t.Error("no hint")
 	}
 }
+
+// unclosable fails to close.
+type unclosable struct{ err error }
+
+func (u unclosable) Close() error { return u.err }
 
 // TestHintOfADirectoryThatIsGone looks into a bucket whose directory has gone away, as that of a
 // disk which is not mounted.

@@ -247,8 +247,7 @@ func (a *app) with(ctx context.Context, o ledger.Options, fn func(*ledger.Reposi
 	if err != nil {
 		return err
 	}
-	err = a.absentPage(ctx, repo, fn(repo))
-	return errors.Join(err, repo.Close())
+	return closing(a.absentPage(ctx, repo, fn(repo)), repo)
 }
 
 // absentPage replaces an error by errNoPage if a page among the arguments does not exist. The new
@@ -299,7 +298,7 @@ func (a *app) pageIn(ctx context.Context, repo *ledger.Repository, name pageName
 	if err != nil {
 		return err
 	}
-	err = errors.Join(fn(page), page.Close())
+	err = closing(fn(page), page)
 	if err == nil || has {
 		return err
 	}
