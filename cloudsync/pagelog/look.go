@@ -262,19 +262,28 @@ func (l *Log) adopt(ctx context.Context) error {
 		return err
 	}
 	for _, n := range numbers {
-		f := l.fetch(ctx, l.o.Names.Entry(e, n), wire.MaxEntryBytes)
-		entry, err := l.open(n, f)
-		if f.missing || l.isBad(err) || err == nil && entry.Closing != nil {
-			continue
-		}
-		if err == nil {
-			err = l.o.Page.Adopt(ctx, entry)
+		err := l.adoptEntry(ctx, n)
+		for more := adoptReads - 1; more > 0 && l.isBad(err); more-- {
+			err = l.adoptEntry(ctx, n)
 		}
 		if err != nil && !l.isBad(err) {
 			return fmt.Errorf("adopt log entry %d: %w", n, err)
 		}
 	}
 	return nil
+}
+
+// adoptReads is how often a bad entry is read before it is given up for all devices: transfers may
+// have changed it.
+const adoptReads = 5
+
+func (l *Log) adoptEntry(ctx context.Context, n uint64) error {
+	f := l.fetch(ctx, l.o.Names.Entry(l.at.Epoch, n), wire.MaxEntryBytes)
+	entry, err := l.open(n, f)
+	if f.missing || err != nil || entry.Closing != nil {
+		return err
+	}
+	return l.o.Page.Adopt(ctx, entry)
 }
 
 // found begins the first epoch of the page.

@@ -394,6 +394,39 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// TestRenewalAfterBadTransfers: a device reads an entry wrongly, twice, and begins a renewal. It
+// keeps what the entry has.
+func TestRenewalAfterBadTransfers(t *testing.T) {
+	ctx := t.Context()
+	w := newWorld(5, 2)
+	a, b := w.devices[0], w.devices[1]
+	for range 3 {
+		a.commit(a.heads(), nil)
+		must(a.sync(ctx))
+	}
+	name := w.names.Entry(a.at.Epoch, 2)
+	good, _ := w.bucket.Content(name)
+	reads := 0
+	w.bucket.SetBefore(func(op bucket.Op, n string) error {
+		if op == bucket.OpGet && n == name {
+			if reads++; reads <= 2 {
+				w.bucket.Replace(name, changed(good))
+			} else {
+				w.bucket.Replace(name, good)
+			}
+		}
+		return nil
+	})
+	if err := b.sync(ctx); !errors.Is(err, base.ErrCorrupt) {
+		t.Fatal(err)
+	}
+	must(b.log.Renew(ctx, false))
+	must(b.sync(ctx))
+	if got := b.view(); len(got) != 3 {
+		t.Errorf("%d commits after %d reads", len(got), reads)
+	}
+}
+
 // TestGarbageAboveTheNewestEpoch puts what is no epoch above the newest one: a device that has
 // nothing gets what the bucket has all the same, also after a cut, and its repair keeps it.
 func TestGarbageAboveTheNewestEpoch(t *testing.T) {
