@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -197,6 +198,13 @@ func (s *Store) Pin(id commit.ID) (release func()) {
 			delete(s.pins, id)
 		}
 	})
+}
+
+// Pins returns the pinned commits, in no order.
+func (s *Store) Pins() []commit.ID {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Collect(maps.Keys(s.pins))
 }
 
 // Lock waits for the page's write turn, in which one caller reads the newest head and submits a

@@ -278,11 +278,11 @@ func (b *builder) step(ctx context.Context, r *wire.Commit) error {
 	return b.submit(ctx)
 }
 
-// rescue secures the data that unsynced commits need. It builds trees of treeless commits, as far
-// as the log leads to them. It fetches pieces that are not held and whose places, as lost reports,
-// no longer count.
-func (p *Page) rescue(ctx context.Context, unsynced epoch.Graph, lost func(storage.CloudPlace) bool) error {
-	cs, err := p.load(ctx, unsynced.Set())
+// rescue secures the data that commits need. It builds trees of treeless commits, as far as the log
+// leads to them. It fetches pieces that are not held and whose places, as lost reports, no longer
+// count.
+func (p *Page) rescue(ctx context.Context, needed epoch.Graph, lost func(storage.CloudPlace) bool) error {
+	cs, err := p.load(ctx, needed.Set())
 	if err != nil {
 		return err
 	}
@@ -292,8 +292,8 @@ func (p *Page) rescue(ctx context.Context, unsynced epoch.Graph, lost func(stora
 	slices.SortFunc(cs, commit.CompareGeneration)
 	r := &rescuer{p: p, lost: lost, seen: map[object.Digest]bool{}}
 	for _, c := range cs {
-		i, _ := unsynced.Index(short(c.ID))
-		near, err := p.load(ctx, unsynced[i].Near) // the log keeps these, or they are unsynced too
+		i, _ := needed.Index(short(c.ID))
+		near, err := p.load(ctx, needed[i].Near) // the log keeps these, or they are needed too
 		if err == nil {
 			_, err = p.values(ctx, c, near, r.piece)
 		}

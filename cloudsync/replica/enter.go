@@ -267,13 +267,25 @@ func (e *entering) join(context.Context) error {
 	return nil
 }
 
-// rescue secures data of unsynced commits that would be lost: trees to which the present checkpoint
-// leads, and pieces that only the bucket has, at places that no longer count.
+// rescue secures data that would be lost of unsynced commits, and of given-up ones that are pinned,
+// since new commits may stand on them: trees to which the present checkpoint leads, and pieces that
+// only the bucket has, at places that no longer count.
 func (e *entering) rescue(ctx context.Context) error {
-	if !e.p.state.At.Joined() || len(e.j.Unsynced) == 0 {
+	if !e.p.state.At.Joined() {
 		return nil
 	}
-	return e.p.rescue(ctx, e.j.Unsynced, func(at storage.CloudPlace) bool { return !e.stays(at) })
+	needed, pinned := e.j.Unsynced, setOf(e.p.o.Store.Pins()).And(e.j.GivenUp)
+	if len(pinned) > 0 {
+		for _, n := range e.view.Reduce(e.view.Set().Without(e.j.GivenUp.Without(pinned))) {
+			if pinned.Has(n.ID) {
+				needed = needed.With(n)
+			}
+		}
+	}
+	if len(needed) == 0 {
+		return nil
+	}
+	return e.p.rescue(ctx, needed, func(at storage.CloudPlace) bool { return !e.stays(at) })
 }
 
 // stays reports whether a place counts in the epoch.

@@ -385,5 +385,20 @@ func TestKnownGivenUp(t *testing.T) {
 			{Kind: sim.Edit, Device: 2, Changes: []sim.Change{{Op: sim.Insert, Key: "s00", Text: "f"}}},
 			{Kind: sim.Merge, Device: 3},
 		}}},
+		{"a commit on a pinned version that an epoch gives up", sim.History{Seed: 80009375, Disagree: true, Sweep: true, Cloud: &sim.Cloud{Plain: true}, Devices: append(two, sim.Device{Name: "c", Skew: 301644386160515084}), Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 2, Changes: set("z01", "2", 0)},
+			{Kind: sim.Sync, Device: 2, Base: 19},
+			{Kind: sim.Edit, Device: 1, Changes: set("z02", "0", 0)},
+			{Kind: sim.Retain, Device: 1, Base: 3},
+			{Kind: sim.Collect, Base: 7},
+			{Kind: sim.Edit, Device: 1, Changes: set("z02", "1", 2915)},
+			{Kind: sim.GiveUp, Device: 1, Base: 19},
+			{Kind: sim.GiveUp, Base: 28},
+			{Kind: sim.Evict, Device: 1},
+			{Kind: sim.Pin},
+			{Kind: sim.Edit, Changes: set("z02", "1", 0)},
+			{Kind: sim.GiveUp, Base: 14},
+			{Kind: sim.Sibling, Base: 1, Changes: set("z14", "1", 0)},
+		}}},
 	})
 }
