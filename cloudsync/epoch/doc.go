@@ -73,7 +73,7 @@
 //	I7: after healing, a piece that a device holds and a kept commit needs has a place.
 //	I8: after healing, all devices are in one epoch, at one position, with one head.
 //	I9: a device that enters the next epoch less than a month late finds what its own one named.
-//	I10: the heads of an epoch descend from all that it gives up, but for what was erased.
+//	I10: each commit that an epoch gives up is an ancestor of one of its heads, or was erased.
 //
 // The tests explore a small model with these functions, step by step in every order, with faults of
 // the network and of the bucket, and check the invariants in every state. Each rule has a mutant

@@ -30,7 +30,7 @@ type rules struct {
 	noErased       bool // a renewal does not ask what other lineages erased
 	keepLong       bool // an uploaded body survives a join
 	namesAll       bool // a renewal from another lineage names packs of its own
-	ownNames       bool // what the own epoch names decides what is deleted
+	ownNames       bool // the names in the own epoch decide on deletion
 }
 
 func honest() *rules {

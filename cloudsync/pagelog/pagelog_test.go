@@ -297,10 +297,8 @@ func TestDeletedPage(t *testing.T) {
 	}
 }
 
-// TestSweep: past epochs are swept a month after what followed them, however young the present one
-// is, and what is not swept is counted.
-func TestSweep(t *testing.T) {
-	ctx := context.Background()
+// threeCuts returns a device that has made three cuts, 16 days apart.
+func threeCuts(ctx context.Context) (*world, *device) {
 	w := newWorld(3, 1)
 	d := w.devices[0]
 	for range 3 {
@@ -310,6 +308,14 @@ func TestSweep(t *testing.T) {
 		w.clock.Advance(16 * 24 * time.Hour)
 	}
 	must(d.log.Look(ctx))
+	return w, d
+}
+
+// TestSweep: past epochs are swept a month after what followed them, however young the present one
+// is, and what is not swept is counted.
+func TestSweep(t *testing.T) {
+	ctx := context.Background()
+	w, d := threeCuts(ctx)
 	s, err := d.log.Sweep(ctx, d.named, d.namedBy, true)
 	if err != nil || s.DeletedObjects == 0 || s.WaitingObjects == 0 {
 		t.Fatalf("%+v %v", s, err)
@@ -330,15 +336,7 @@ func TestSweep(t *testing.T) {
 // that decides.
 func TestSweepWithoutTheDecidingCheckpoint(t *testing.T) {
 	ctx := context.Background()
-	w := newWorld(3, 1)
-	d := w.devices[0]
-	for range 3 {
-		d.commit(d.heads(), nil)
-		must(d.sync(ctx))
-		must(d.log.Cut(ctx))
-		w.clock.Advance(16 * 24 * time.Hour)
-	}
-	must(d.log.Look(ctx))
+	w, d := threeCuts(ctx)
 	for _, name := range w.bucket.Names() {
 		if n, ok := w.names.Parse(name); ok && n.Kind == wire.KindCheckpoint && n.Epoch != d.at.Epoch {
 			must(w.bucket.Delete(ctx, name))

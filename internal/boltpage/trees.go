@@ -214,7 +214,7 @@ func (w *walker) buckets(p Page, nesting int) error {
 			w.im.ahead(root)
 		}
 	}
-	// The disk reads what is known of all trees at once. height reads first children.
+	// The disk reads the known branches of all trees at once. height reads first children.
 	for _, root := range roots {
 		if p := w.branch(root); p != nil {
 			w.im.ahead(p.Child(0))
