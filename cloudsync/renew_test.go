@@ -116,6 +116,40 @@ func (w *world) synced() *page {
 	return p
 }
 
+// TestReuploadWithoutThePage spoils a checkpoint when only a device that is away has the page. A
+// device without it fails there with the object's name, until it is told to begin again.
+func TestReuploadWithoutThePage(t *testing.T) {
+	for name, spoil := range spoilers {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a := w.device()
+			a.commit(edit{"a": text("x"), "long": noise(1, 1_500_000)})
+			sync(t, a)
+			if err := a.Checkpoint(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range w.checkpoints() {
+				spoil(w, n)
+			}
+			b := w.device()
+			if err := b.Sync(t.Context()); !errors.Is(err, cloudsync.ErrBucketDamaged) || !strings.Contains(err.Error(), "/checkpoints/") {
+				t.Fatal(err)
+			}
+			if _, err := b.Reupload(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b.commit(edit{"b": text("y")})
+			sync(t, b)
+			w.clock.Advance(25 * time.Hour)
+			sync(t, a, b)
+			same(t, a, b, w.synced())
+			if len(b.content()) != 3 {
+				t.Errorf("%d keys", len(b.content()))
+			}
+		})
+	}
+}
+
 // TestReuploadSendsWhatOnlyTheHoleHad has a device upload anew that has never read the entry which
 // is missing; who has read it sends again what only that entry had.
 func TestReuploadSendsWhatOnlyTheHoleHad(t *testing.T) {

@@ -16,10 +16,12 @@ import (
 // after ErrBucketWiped or with another bucket id, the device must connect again first. missing is
 // the number of pieces of values that are not here and that no device has sent yet. Other devices
 // may have them and send them at their next sync; until then, reading such a piece gives
-// base.ErrGone. After an error, Reupload may be called again. Errors: as Sync.
+// base.ErrGone. A device without data of the page renews only a log that cannot be read: the page
+// then begins again, and other devices send what they have. After an error, Reupload may be called
+// again. Errors: as Sync.
 func (p *Page) Reupload(ctx context.Context) (missing int, err error) {
 	err = p.call(ctx, "upload anew", func(ctx context.Context) error {
-		if err := p.reupload(ctx, func(context.Context) error { return nil }); err != nil {
+		if err := p.reupload(ctx, nil); err != nil {
 			return err
 		}
 		return p.store.MissingPieces(ctx, func(object.Digest) error { missing++; return nil })
@@ -27,7 +29,7 @@ func (p *Page) Reupload(ctx context.Context) (missing int, err error) {
 	return missing, err
 }
 
-// reupload is Reupload. It calls drop with the turn, before the renewal.
+// reupload is Reupload. It calls drop, which may be nil, with the turn, before the renewal.
 func (p *Page) reupload(ctx context.Context, drop func(ctx context.Context) error) error {
 	held, err := p.lock(ctx, 0)
 	if err != nil {
@@ -59,11 +61,14 @@ func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) err
 	if err := p.ready(ctx); err != nil {
 		return err
 	}
-	if err := drop(ctx); err != nil {
-		return err
+	if drop != nil {
+		if err := drop(ctx); err != nil {
+			return err
+		}
 	}
-	if _, err := p.catchUp(ctx); p.isBare() || err != nil && !mended(err) {
-		return err // the renewal would lose entries that were not read
+	_, err = p.catchUp(ctx)
+	if p.isBare() && (err == nil || drop != nil) || err != nil && !mended(err) {
+		return err // a renewal would add nothing, or lose what was not read
 	}
 	return p.explain(ctx, p.renew(ctx, true))
 }

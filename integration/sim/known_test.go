@@ -740,6 +740,13 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Sync, Device: 2, Base: 9},
 			{Kind: sim.Sync, Device: 1, Base: 6},
 		}}},
+		{"no device has the page, and a part of its checkpoint is lost", sim.History{Seed: 80006435, Gossip: true, Cloud: &sim.Cloud{Plain: true}, Devices: two, Steps: []sim.Step{
+			{Kind: sim.Backup, Device: 1},
+			{Kind: sim.Edit, Changes: set("l02", "312", 1902)},
+			{Kind: sim.Checkpoint, Base: 25},
+			{Kind: sim.Lose, Base: 63},
+			{Kind: sim.Restore},
+		}}},
 	})
 }
 
