@@ -120,10 +120,13 @@ func newFront(ctx context.Context, s *source, size int64, lists bool) *front {
 // Read implements io.Reader.
 func (f *front) Read(p []byte) (int, error) {
 	if len(f.rest) == 0 {
-		_, at, length := seal.Cover(0, f.next)
-		end := min(at+length, f.size)
-		if f.at >= end {
+		if f.at >= f.size {
 			return 0, io.EOF
+		}
+		end := f.at
+		for end == f.at { // ranges are whole frames: a short one may end where the last one did
+			_, at, length := seal.Cover(0, f.next)
+			end, f.next = min(at+length, f.size), f.next*frontGrowth
 		}
 		b, size, err := f.s.read(f.ctx, f.at, end-f.at, f.size, nil)
 		if err == nil && size != f.size {
@@ -132,7 +135,7 @@ func (f *front) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		f.rest, f.at, f.next = b, end, f.next*frontGrowth
+		f.rest, f.at = b, end
 	}
 	n := copy(p, f.rest)
 	f.rest = f.rest[n:]

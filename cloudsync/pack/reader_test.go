@@ -71,3 +71,30 @@ func TestPacksThatAreOthers(t *testing.T) {
 		t.Errorf("a callback that fails: %v", err)
 	}
 }
+
+// TestTableOfManyShortPieces reads packs whose tables are longer than their first frame, though the
+// packs are short.
+func TestTableOfManyShortPieces(t *testing.T) {
+	for _, most := range []int{4, 600, 4000} {
+		w := newWorld(t, seal.AES256GCM)
+		ps := chunks(1, 2000, most)
+		refs, places := w.upload(ps)
+		got := 0
+		for _, ref := range refs {
+			all, err := w.table(ref)
+			if err != nil {
+				t.Fatalf("pieces of up to %d bytes, a pack of %d: %v", most, ref.Bytes, err)
+			}
+			got += len(all)
+		}
+		if got != len(places) {
+			t.Errorf("the tables have %d pieces, want %d", got, len(places))
+		}
+		f := w.fetcher(newPage(places...), nil)
+		last := places[len(places)-1]
+		if content, err := f.Fetch(t.Context(), last.Digest, last.Place); err != nil || !bytes.Equal(content, findPiece(ps, last.Digest).content) {
+			t.Errorf("fetch of the last piece: %d bytes, %v", len(content), err)
+		}
+		f.Close()
+	}
+}
