@@ -1,5 +1,7 @@
 package epoch
 
+import "slices"
+
 // Local is what a device has when it enters an epoch.
 type Local struct {
 	// View are all commits of the device, synced or not, with their nearest ancestors.
@@ -16,6 +18,9 @@ type Joined struct {
 	Unsynced Graph
 	// View has the commits of the log and Unsynced.
 	View Graph
+	// Heads are the heads of the log that count as heads on the device. If there is one, it descends
+	// from all of Below, the latest of the device's commits that the log lists as gone.
+	Heads, Below Set
 	// Folds are merges whose base is among the commits given up. The device first merges the heads
 	// of the log into one, as every device does. Then it merges each of Folds with the result, in
 	// this order. The device does so before it gives anything up.
@@ -49,6 +54,8 @@ func Join(l Local, s State) Joined {
 		}
 	}
 	j.View = s.Kept.With(j.Unsynced...)
+	j.Heads = s.Heads().Without(j.Send)
+	j.Below = l.View.Reduce(s.Gone).Heads()
 	j.Folds = folds(history, &j, s)
 	return j
 }
@@ -61,11 +68,10 @@ func Join(l Local, s State) Joined {
 // that head. The head need not descend from j.Send, which the log does not list. A log head in
 // j.Send stops being a head for every device.
 func folds(history Graph, j *Joined, s State) (all []Fold) {
-	heads := s.Heads().Without(j.Send)
 	below := s.Gone.Union(s.Kept.Set())
 	for _, u := range history.Heads().And(j.Unsynced.Set()) {
 		from := history.Ancestors(u)
-		if len(heads) == 0 || heads.Within(from) {
+		if len(j.Heads) == 0 || j.Heads.Within(from) {
 			continue
 		}
 		bases := history.highest(from.And(below))
@@ -75,4 +81,41 @@ func folds(history Graph, j *Joined, s State) (all []Fold) {
 		}
 	}
 	return all
+}
+
+// Merging is the history in which a device merges.
+type Merging struct {
+	// Graph has the nearest ancestors of each commit. They skip given-up commits, as on all
+	// devices, unless a merge needs one as its base.
+	Graph Graph
+	// On is nil without folds. Else the heads above a commit of On are merged into one before all
+	// other merges: first the heads of the log; then the result with one unsynced head after the
+	// other. No other commit is known to descend from the commits on which that head stands.
+	On Set
+	// Top is the commit that descends from all given-up commits, with the edges that say so. They
+	// are durable before a commit is built on Top. The ID is 0 if Graph lacks these edges.
+	Top Node
+}
+
+// Merging returns the history in which a device with the commits of view merges. stored are those
+// that were given up.
+func (j *Joined) Merging(view Graph, stored Set) Merging {
+	m := Merging{Graph: view.Reduce(view.Set().Without(stored))}
+	if len(j.Folds) == 0 {
+		return m
+	}
+	top := j.Heads[0]
+	if len(j.Heads) > 1 {
+		i := slices.IndexFunc(j.Unsynced, func(n Node) bool { return j.Heads.Within(view.Ancestors(n.ID)) })
+		if i < 0 {
+			m.On = j.Heads
+			return m
+		}
+		top = j.Unsynced[i].ID
+	}
+	m.On = SetOf(top, j.Folds[0].Head)
+	m.Graph = view.With(Node{ID: top, Near: j.Below})
+	i, _ := m.Graph.Index(top)
+	m.Top = m.Graph[i]
+	return m
 }

@@ -417,9 +417,6 @@ func (e *entering) setMissing() error {
 	return nil
 }
 
-// logHeads returns the heads of the log that count as heads here.
-func (e *entering) logHeads() epoch.Set { return e.st.Heads().Without(e.j.Send) }
-
 // sendAgain makes the commits unsynced that the epoch lacks.
 func (e *entering) sendAgain(ctx context.Context) error {
 	cs, err := e.p.load(ctx, e.j.Unsynced.Set())
@@ -445,11 +442,11 @@ func (e *entering) setNear(ctx context.Context) (err error) {
 			e.near[n.ID] = e.st.Kept[i].Near.Union(down)
 		}
 	}
-	// The one head descends from all given-up commits (see view.top). That is durable with the
-	// epoch: a transaction of the app may still stand on one, and a merge of the app may follow.
-	if top, gone := e.logHeads(), e.view.Reduce(e.st.Gone).Heads(); len(top) == 1 && len(gone) > 0 {
+	// That is durable with the epoch: a transaction of the app may still stand on a given-up commit,
+	// and a merge of the app may follow.
+	if top := e.j.Heads; len(top) == 1 && len(e.j.Below) > 0 {
 		i, _ := e.st.Kept.Index(top[0])
-		e.near[top[0]] = e.near[top[0]].Union(e.st.Kept[i].Near).Union(gone)
+		e.near[top[0]] = e.near[top[0]].Union(e.st.Kept[i].Near).Union(e.j.Below)
 	}
 	e.near, _, err = e.rejoin(ctx, e.near, func(id commit.ID) bool {
 		return kept.Has(short(id)) && !here.Has(short(id))

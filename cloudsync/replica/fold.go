@@ -16,85 +16,48 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// view is the history of the page for merging, while storage still has commits that were given up.
-type view struct {
-	// graph has the nearest ancestors of each commit. They skip given-up commits, as on all
-	// devices, unless a merge needs one as its base.
-	graph epoch.Graph
-	// on is set while unsynced commits that stand on given-up ones are not merged with the log. The
-	// heads above a commit of on are merged into one before all other merges: first the heads of
-	// the log; then the result with one unsynced head after the other. No other commit is known to
-	// descend from the commits on which that head stands.
-	on epoch.Set
-	// top is the commit that descends from all given-up commits, with the edges that say so, if
-	// graph has these edges.
-	top epoch.Node
-}
-
-// view returns the view of the page.
-func (p *Page) view(ctx context.Context) (*view, error) {
+// merging returns the history for merges while storage still has commits that were given up.
+func (p *Page) merging(ctx context.Context) (*epoch.Merging, error) {
 	g, unsynced, err := p.graph(ctx)
 	if err != nil {
 		return nil, err
 	}
-	giveUp, memory := setOf(p.state.GiveUp), p.state.Gone
-	v := &view{graph: g.Reduce(g.Set().Without(giveUp))}
 	st := p.logState(g, unsynced, wire.Retention{})
-	st.Gone = memory.Without(p.state.Send)
-	j := epoch.Join(epoch.Local{View: g, Memory: memory}, st)
-	if len(j.Folds) == 0 {
-		return v, nil
-	}
-	heads := st.Heads().Without(p.state.Send)
-	top := slices.IndexFunc(j.Unsynced, func(n epoch.Node) bool { return heads.Within(g.Ancestors(n.ID)) })
-	switch {
-	case len(heads) == 1:
-		v.top.ID = heads[0]
-	case top < 0:
-		v.on = heads
-		return v, nil
-	default:
-		v.top.ID = j.Unsynced[top].ID
-	}
-	for _, f := range j.Folds {
-		v.top.Near = v.top.Near.Union(f.Bases.Without(j.View.Set()))
-	}
-	v.on = epoch.SetOf(v.top.ID, j.Folds[0].Head)
-	v.graph = g.With(v.top)
-	i, _ := v.graph.Index(v.top.ID)
-	v.top = v.graph[i]
-	return v, nil
+	st.Gone = p.state.Gone.Without(p.state.Send)
+	j := epoch.Join(epoch.Local{View: g, Memory: p.state.Gone}, st)
+	m := j.Merging(g, setOf(p.state.GiveUp))
+	return &m, nil
 }
 
-// folding returns the view while there are folds, else nil. The edges of its top are then durable,
-// since commits built on top stand on given-up ones too.
-func (p *Page) folding(ctx context.Context) (*view, error) {
+// folding returns the history for merges while there are folds, else nil. The edges of its top are
+// then durable.
+func (p *Page) folding(ctx context.Context) (*epoch.Merging, error) {
 	if len(p.state.GiveUp) == 0 {
 		return nil, nil
 	}
-	v, err := p.view(ctx)
-	if err != nil || v.on == nil {
+	m, err := p.merging(ctx)
+	if err != nil || m.On == nil {
 		return nil, err
 	}
-	if v.top.ID == 0 || slices.Equal(v.top.Near, p.state.Near[v.top.ID]) {
-		return v, nil
+	if m.Top.ID == 0 || slices.Equal(m.Top.Near, p.state.Near[m.Top.ID]) {
+		return m, nil
 	}
 	n := p.state.Next()
-	n.Near = added(n.Near, map[epoch.Commit]epoch.Set{v.top.ID: v.top.Near})
-	return v, p.write(ctx, nil, &storage.SyncBatch{}, n)
+	n.Near = added(n.Near, map[epoch.Commit]epoch.Set{m.Top.ID: m.Top.Near})
+	return m, p.write(ctx, nil, &storage.SyncBatch{}, n)
 }
 
 // first returns the heads that have to be merged into one before all other merges.
-func (v *view) first(ctx context.Context, store *storage.Store, heads []*commit.Commit) (first []*commit.Commit, err error) {
+func first(ctx context.Context, m *epoch.Merging, store *storage.Store, heads []*commit.Commit) (first []*commit.Commit, err error) {
 	for _, h := range heads {
-		var known []epoch.Commit // commits of the view on which the head stands
+		var known []epoch.Commit // commits of the history on which the head stands
 		for queue := []*commit.Commit{h}; len(queue) > 0; queue = queue[1:] {
 			c := queue[0]
-			if _, ok := v.graph.Index(short(c.ID)); ok {
+			if _, ok := m.Graph.Index(short(c.ID)); ok {
 				known = append(known, short(c.ID))
 				continue
 			}
-			for _, id := range c.Parents { // the head is newer than the view
+			for _, id := range c.Parents { // the head is newer
 				parent, err := store.Commit(ctx, id)
 				if err != nil && !isPruned(err) {
 					return nil, fmt.Errorf("look for what is merged first: %w", err)
@@ -104,7 +67,7 @@ func (v *view) first(ctx context.Context, store *storage.Store, heads []*commit.
 				}
 			}
 		}
-		if len(v.graph.Ancestors(known...).And(v.on)) > 0 {
+		if len(m.Graph.Ancestors(known...).And(m.On)) > 0 {
 			first = append(first, h)
 		}
 	}
@@ -114,17 +77,17 @@ func (v *view) first(ctx context.Context, store *storage.Store, heads []*commit.
 // Folding returns the heads that have to be merged into one, as on all devices, before anything
 // else is merged or sent; nil if there are none. See Standing.First.
 func (p *Page) Folding(ctx context.Context) ([]*commit.Commit, error) {
-	v, err := p.folding(ctx)
-	if err != nil || v == nil {
+	m, err := p.folding(ctx)
+	if err != nil || m == nil {
 		return nil, err
 	}
-	return v.first(ctx, p.o.Store, p.o.Store.Heads())
+	return first(ctx, m, p.o.Store, p.o.Store.Heads())
 }
 
 // Prune removes the commits of State.GiveUp that nothing needs from storage, and returns their
 // number. It removes none while unsynced heads stand on them and are not merged with the log.
 func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
-	if v, err := p.folding(ctx); err != nil || v != nil {
+	if m, err := p.folding(ctx); err != nil || m != nil {
 		return 0, err
 	}
 	used := map[commit.ID]bool{}

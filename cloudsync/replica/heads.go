@@ -22,7 +22,7 @@ func (e *entering) trees(ctx context.Context) error {
 	if err := e.loadHeads(ctx); err != nil {
 		return err
 	}
-	for _, id := range e.logHeads() {
+	for _, id := range e.j.Heads {
 		c := e.heads[id]
 		if c == nil {
 			return bad("head %016x is no commit of the checkpoint", uint64(id))
@@ -48,7 +48,7 @@ func (e *entering) trees(ctx context.Context) error {
 
 // loadHeads gets the commits that are heads of the log.
 func (e *entering) loadHeads(ctx context.Context) error {
-	heads := e.logHeads()
+	heads := e.j.Heads
 	here, err := e.p.load(ctx, heads)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (e *entering) eachReceived(fn func(*wire.Commit) error) error {
 // commits puts the commits of the checkpoint that are not here into the step: heads with their
 // trees, others as history. If there are many, most become durable ahead of the step.
 func (e *entering) commits(ctx context.Context) error {
-	heads, size := e.logHeads(), 0
+	heads, size := e.j.Heads, 0
 	history := &storage.SyncBatch{}
 	err := e.eachReceived(func(r *wire.Commit) error {
 		c := r.Commit

@@ -49,7 +49,7 @@ func (p *Page) Next(ctx context.Context, announce Append) (*wire.EntryBody, erro
 	if !p.state.At.Joined() || p.state.At.Deleted {
 		return nil, nil
 	}
-	if v, err := p.folding(ctx); err != nil || v != nil {
+	if m, err := p.folding(ctx); err != nil || m != nil {
 		return nil, err
 	}
 	if p.out.in != p.state.At.Epoch {

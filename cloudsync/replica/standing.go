@@ -25,7 +25,7 @@ type Standing struct {
 	// this one.
 	Retention wire.Retention
 	near      map[epoch.Commit]epoch.Set
-	view      *view // nil: there are no folds
+	folds     *epoch.Merging // nil: there are none
 }
 
 // StandingOf reads the Standing of a store. Errors: *base.CorruptError for a bad row; those of the
@@ -53,16 +53,16 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 	if p.state, err = loadState(ctx, store, s.Bucket); err != nil {
 		return nil, err
 	}
-	v, err := p.view(ctx)
+	m, err := p.merging(ctx)
 	if err != nil {
 		return nil, err
 	}
 	st.near = map[epoch.Commit]epoch.Set{}
-	for _, n := range v.graph {
+	for _, n := range m.Graph {
 		st.near[n.ID] = n.Near
 	}
-	if v.on != nil {
-		st.view = v
+	if m.On != nil {
+		st.folds = m
 	}
 	return st, nil
 }
@@ -71,10 +71,10 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 // given up commits on which unsynced heads stand. Without folds it returns heads. It keeps no
 // slice. Errors are those of the store.
 func (s *Standing) First(ctx context.Context, store *storage.Store, heads []*commit.Commit) ([]*commit.Commit, error) {
-	if s.view == nil {
+	if s.folds == nil {
 		return heads, nil
 	}
-	return s.view.first(ctx, store, heads)
+	return first(ctx, s.folds, store, heads)
 }
 
 // Near returns the nearest ancestors of a commit with a given-up parent, for finding the base of a
