@@ -48,6 +48,9 @@
 // unsynced. Pending packs and uploaded bodies are dropped and made again. Places outside the
 // manifest are forgotten; a piece that an unsynced commit needs is fetched first.
 //
+// Merge: unsynced commits that stand on given-up ones are merged before anything is sent, since
+// only then their bases are here (Joined.Merging).
+//
 // Renewal: on evidence that the bucket has lost an object, a device begins an epoch that keeps
 // everything it has. Evidence is: no epoch exists; the newest epoch cannot be joined; an entry is
 // missing, cannot be opened or does not fit; a pack that a kept commit needs is gone. A hole below

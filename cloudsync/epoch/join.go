@@ -8,6 +8,9 @@ type Local struct {
 	View Graph
 	// Memory are all commits that the device ever learned were given up.
 	Memory Set
+	// Top are Joined.Heads when the device entered its epoch, none before. Left are commits that
+	// entries have given up since.
+	Top, Left Set
 }
 
 // Joined is the fate of a device's commits in an epoch.
@@ -18,22 +21,19 @@ type Joined struct {
 	Unsynced Graph
 	// View has the commits of the log and Unsynced.
 	View Graph
-	// Heads are the heads of the log that count as heads on the device. If there is one, it descends
-	// from all of Below, the latest of the device's commits that the log lists as gone.
-	Heads, Below Set
-	// Folds are merges whose base is among the commits given up. The device first merges the heads
-	// of the log into one, as every device does. Then it merges each of Folds with the result, in
-	// this order. The device does so before it gives anything up.
-	Folds []Fold
+	// Heads are the heads of the log that count as heads on the device.
+	Heads Set
+	// Fold is an unsynced head whose merge with the log may need a given-up commit as its base; 0:
+	// there is none. See Merging.
+	Fold Commit
 	// Memory replaces that of Local. Send are the commits in Memory that the log does not list.
 	// They go up with Unsynced, so that none of them becomes a head again.
 	Memory, Send Set
-}
 
-// Fold is a merge of an unsynced head of the device with the one head of the log.
-type Fold struct {
-	Head  Commit
-	Bases Set
+	// graph has all commits of the device and of the log. A commit above all of Local.Top descends
+	// from what the epoch gave up. below are the latest of all given-up commits.
+	graph Graph
+	below Set
 }
 
 // Join decides the fate of a device's commits when the device enters an epoch whose checkpoint
@@ -47,40 +47,66 @@ func Join(l Local, s State) Joined {
 	j.Send = j.Memory.Without(s.Gone)
 	j.GivenUp = rest.And(j.Memory)
 	unsynced := rest.Without(j.Memory)
-	history := l.View.With(s.Kept...)
-	for _, n := range history.Reduce(kept.Union(unsynced)) {
+	j.Heads = s.Heads().Without(j.Send)
+	top := l.Top.Without(j.Memory)
+	if len(top) == 0 {
+		top = j.Heads
+	}
+	j.graph = l.View.With(s.Kept...).under(top, l.View.Reduce(s.Gone.Without(l.Left)).Heads())
+	j.below = l.View.Reduce(s.Gone).Heads()
+	for _, n := range j.graph.Reduce(kept.Union(unsynced)) {
 		if unsynced.Has(n.ID) {
 			j.Unsynced = append(j.Unsynced, n)
 		}
 	}
 	j.View = s.Kept.With(j.Unsynced...)
-	j.Heads = s.Heads().Without(j.Send)
-	j.Below = l.View.Reduce(s.Gone).Heads()
-	j.Folds = folds(history, &j, s)
+	j.Fold = j.fold(s)
 	return j
 }
 
-// folds returns the merges for which j.View lacks the base. The checkpoint does not say which of
-// its commits descend from a given-up one. It need not: a device gives a commit up only while it
-// has a head above it. So the one head, into which all others are merged, descends from all gone
-// and all kept commits. If one of these descends from an unsynced commit, as far as the device can
-// tell, that commit needs no merge: it was in the log before a renewal that lacks it, and is in
-// that head. The head need not descend from j.Send, which the log does not list. A log head in
-// j.Send stops being a head for every device.
-func folds(history Graph, j *Joined, s State) (all []Fold) {
+// fold returns Joined.Fold. The checkpoint does not say which of its commits descend from a given-
+// up one. It need not: a device gives a commit up only while it has a head above it. So a commit
+// above all heads of the epoch descends from all gone commits. If a head of the log descends from
+// an unsynced commit, as far as the device can tell, that commit needs no merge: it was in the log
+// before a renewal that lacks it, and is in that head. The heads need not descend from j.Send,
+// which the log does not list. A log head in j.Send stops being a head for every device.
+func (j *Joined) fold(s State) Commit {
+	if len(j.Heads) == 0 {
+		return 0
+	}
 	below := s.Gone.Union(s.Kept.Set())
-	for _, u := range history.Heads().And(j.Unsynced.Set()) {
-		from := history.Ancestors(u)
-		if len(j.Heads) == 0 || j.Heads.Within(from) {
-			continue
-		}
-		bases := history.highest(from.And(below))
-		if !bases.Within(j.View.Set()) {
-			all = append(all, Fold{u, bases})
-			below = below.Union(from)
+	for _, u := range j.graph.Heads().And(j.Unsynced.Set()) {
+		from := j.graph.Ancestors(u)
+		if !j.Heads.Within(from) && !j.graph.highest(from.And(below)).Within(j.View.Set()) {
+			return u
 		}
 	}
-	return all
+	return 0
+}
+
+// under returns the graph with edges to below from the lowest commits above all of top.
+func (g Graph) under(top, below Set) Graph {
+	if len(top) == 0 || len(below) == 0 {
+		return g
+	}
+	g = slices.Clone(g)
+	over := make([]Set, len(g)) // of each commit: those of top that it is or descends from
+	order := g.topDown()
+	slices.Reverse(order)
+	for _, i := range order {
+		lowest := true
+		over[i] = top.And(Set{g[i].ID})
+		for _, p := range g[i].Near {
+			if k, ok := g.Index(p); ok {
+				over[i] = over[i].Union(over[k])
+				lowest = lowest && len(over[k]) < len(top)
+			}
+		}
+		if lowest && len(over[i]) == len(top) {
+			g[i].Near = g[i].Near.Union(below)
+		}
+	}
+	return g
 }
 
 // Merging is the history in which a device merges.
@@ -88,34 +114,32 @@ type Merging struct {
 	// Graph has the nearest ancestors of each commit. They skip given-up commits, as on all
 	// devices, unless a merge needs one as its base.
 	Graph Graph
-	// On is nil without folds. Else the heads above a commit of On are merged into one before all
-	// other merges: first the heads of the log; then the result with one unsynced head after the
-	// other. No other commit is known to descend from the commits on which that head stands.
+	// On is nil without a Fold. Else two merges precede all others. First the heads of the log are
+	// merged into one, also those on which unsynced commits stand: On are these heads, and Top is
+	// 0. Then the result is merged with one unsynced head after the other: with the heads above
+	// the commits of On.
 	On Set
-	// Top is the commit that descends from all given-up commits, with the edges that say so. They
-	// are durable before a commit is built on Top. The ID is 0 if Graph lacks these edges.
-	Top Node
+	// Top is the result. No other commit is known to descend from all given-up ones.
+	Top Commit
 }
 
-// Merging returns the history in which a device with the commits of view merges. stored are those
-// that were given up.
-func (j *Joined) Merging(view Graph, stored Set) Merging {
-	m := Merging{Graph: view.Reduce(view.Set().Without(stored))}
-	if len(j.Folds) == 0 {
+// Merging returns the history in which the device merges. stored are the given-up commits that it
+// stores.
+func (j *Joined) Merging(stored Set) Merging {
+	m := Merging{Graph: j.graph.Reduce(j.graph.Set().Without(stored))}
+	if j.Fold == 0 {
 		return m
 	}
-	top := j.Heads[0]
+	m.Top = j.Heads[0]
 	if len(j.Heads) > 1 {
-		i := slices.IndexFunc(j.Unsynced, func(n Node) bool { return j.Heads.Within(view.Ancestors(n.ID)) })
+		i := slices.IndexFunc(j.Unsynced, func(n Node) bool { return j.Heads.Within(j.graph.Ancestors(n.ID)) })
 		if i < 0 {
-			m.On = j.Heads
+			m.On, m.Top = j.Heads, 0
 			return m
 		}
-		top = j.Unsynced[i].ID
+		m.Top = j.Unsynced[i].ID
 	}
-	m.On = SetOf(top, j.Folds[0].Head)
-	m.Graph = view.With(Node{ID: top, Near: j.Below})
-	i, _ := m.Graph.Index(top)
-	m.Top = m.Graph[i]
+	m.On = SetOf(m.Top, j.Fold)
+	m.Graph = j.graph.With(Node{ID: m.Top, Near: j.below})
 	return m
 }

@@ -176,6 +176,7 @@ func (w *world) heal(r *rules) {
 				continue
 			}
 			d.reset()
+			d.tx = 0
 			for steps := 0; w.drive(r, i); steps++ {
 				if steps > 100 {
 					fail("I8: device %d does not come to rest", i)
@@ -224,7 +225,7 @@ func (w *world) drive(r *rules, i int) bool {
 		d.phase, d.kind = writing, epoch.Cut
 		return run()
 	}
-	if w.merge(d) || w.upload(r, d) {
+	if w.prune(r, d) || w.merge(r, d) || w.upload(r, d) {
 		return true
 	}
 	return w.append(r, d, i, well)

@@ -28,6 +28,7 @@ type rules struct {
 	oldDir         bool // what a new epoch needs is written into the directory of the one before
 	noAdoption     bool // nothing behind a hole is adopted
 	noErased       bool // a renewal does not ask what other lineages erased
+	ownHeads       bool // folds begin with the heads of the device, and not with those of the log
 	keepLong       bool // an uploaded body survives a join
 	namesAll       bool // a renewal from another lineage names packs of its own
 	ownNames       bool // the names in the own epoch decide on deletion
@@ -88,9 +89,9 @@ func (w *world) join(r *rules, d *device, k uint64, x *epoch.Proposal, looked ep
 		w.adopt(d)
 	}
 	c, _ := w.b.checkpointOf(x)
-	view := w.view(d)
-	j := r.join(epoch.Local{View: view, Memory: d.memory}, w.linkedTo(c.state, view))
-	d.log, d.unsynced, d.memory, d.send = c.state, j.Unsynced, j.Memory, j.Send
+	d.top, d.left = nil, nil
+	j := w.settle(r, d, c.state)
+	d.top = j.Heads
 	d.at, d.manifest = x.At(k, looked), c.state.Packs
 	d.chain = slices.Clone(w.chainOf(x.ID))
 	d.tags = slices.DeleteFunc(slices.Clone(d.tags), func(t epoch.Tag) bool { return !j.View.Set().Has(t.Commit) })
@@ -110,7 +111,50 @@ func (w *world) join(r *rules, d *device, k uint64, x *epoch.Proposal, looked ep
 			d.log = epochtest.Apply(d.log, &epochtest.Body{Packs: []epoch.ID{p}})
 		}
 	}
-	w.fold(d, &j)
+}
+
+// settle gives the device the log state s.
+func (w *world) settle(r *rules, d *device, s epoch.State) epoch.Joined {
+	g := w.graph(d)
+	j := r.join(epoch.Local{View: g, Memory: d.memory, Top: d.top, Left: d.left}, w.linkedTo(s, g))
+	d.log, d.unsynced, d.memory, d.send = s, j.Unsynced, j.Memory, j.Send
+	d.old = nil
+	for _, n := range g {
+		if j.GivenUp.Has(n.ID) {
+			d.old = append(d.old, n)
+		}
+	}
+	return j
+}
+
+// merging is the history in which the device merges.
+func (w *world) merging(r *rules, d *device) epoch.Merging {
+	g := w.graph(d)
+	j := r.join(epoch.Local{View: g, Memory: d.memory, Top: d.top, Left: d.left}, w.linkedTo(d.log, g))
+	return j.Merging(d.old.Set())
+}
+
+// prune removes what was given up, except for the commit of a transaction, once no merge needs it.
+func (w *world) prune(r *rules, d *device) bool {
+	gone := d.old.Set().Without(epoch.Set{d.tx})
+	if len(gone) == 0 || w.merging(r, d).On != nil {
+		return false
+	}
+	var old, near, unsynced epoch.Graph
+	g := w.graph(d)
+	for _, n := range g.Reduce(g.Set().Without(gone)) {
+		if _, ok := d.old.Index(n.ID); ok {
+			old = append(old, n)
+		}
+		if _, ok := d.unsynced.Index(n.ID); ok {
+			unsynced = append(unsynced, n)
+		}
+		if len(n.Near.And(d.old.Set())) > 0 {
+			near = append(near, n)
+		}
+	}
+	d.old, d.near, d.unsynced = old, near, unsynced
+	return true
 }
 
 // followed returns when the first epoch behind k began, 0 for none.
@@ -138,22 +182,6 @@ func (w *world) adopt(d *device) {
 			}
 			d.unsynced = d.unsynced.With(c)
 			d.held |= w.needs(epoch.Set{c.ID}) & w.b.in(o.entry.body.Packs)
-		}
-	}
-}
-
-// fold makes the merges that need what is given up.
-func (w *world) fold(d *device, j *epoch.Joined) {
-	if len(j.Folds) == 0 {
-		return
-	}
-	head := w.linkedTo(d.log, d.unsynced).Heads().Without(d.send)
-	for len(head) > 1 {
-		head = epoch.SetOf(append(head[2:], w.mergeWith(d, head[0], head[1], epochtest.Bases(w.view(d), head[0], head[1])))...)
-	}
-	for _, f := range j.Folds {
-		if len(head) == 1 {
-			head = epoch.Set{w.mergeWith(d, head[0], f.Head, f.Bases)}
 		}
 	}
 }
@@ -201,19 +229,16 @@ func (w *world) read(r *rules, d *device) (changed, bad bool) {
 
 // apply applies an entry of anybody.
 func (w *world) apply(r *rules, d *device, e *entry) {
-	view := w.view(d)
 	d.at = d.at.Applied(e.hash)
 	d.chain = append(slices.Clip(d.chain), e.hash)
 	w.checkInLog(d)
-	d.log = epochtest.Apply(d.log, &e.body)
-	j := r.join(epoch.Local{View: view, Memory: d.memory}, w.linkedTo(d.log, view))
-	d.unsynced, d.memory, d.send = j.Unsynced, j.Memory, j.Send
+	d.left = d.left.Union(e.body.Gone)
+	w.settle(r, d, epochtest.Apply(d.log, &e.body))
 	d.pending = slices.DeleteFunc(slices.Clone(d.pending), func(id epoch.ID) bool { return slices.Contains(e.body.Packs, id) })
 	d.tags = slices.DeleteFunc(slices.Clone(d.tags), func(t epoch.Tag) bool { return slices.Contains(e.body.Tags, t) })
 	if e.body.Retention != nil {
 		d.retain = nil
 	}
-	w.fold(d, &j)
 }
 
 // body is what the device has to send.
@@ -234,8 +259,14 @@ func (w *world) toSend(d *device) pieces {
 // is nothing to send, or something to upload before.
 func (w *world) newEntry(r *rules, d *device, who int) (e *entry, ok bool) {
 	b := d.body(r)
-	if b.Empty() || !d.at.Joined() || d.at.Deleted || w.toSend(d) != 0 {
+	if b.Empty() || !d.at.Joined() || d.at.Deleted || w.toSend(d) != 0 || w.merging(r, d).On != nil {
 		return nil, false
+	}
+	b.Commits = slices.Clone(b.Commits)
+	view := w.view(d)
+	for i, c := range b.Commits {
+		at, _ := view.Index(c.ID)
+		b.Commits[i].Near = view[at].Near
 	}
 	e = &entry{previous: d.at.Hash, body: b}
 	e.hash = hashOf(e.previous, who, epoch.Graph(b.Commits).Set(), b.Gone, b.Packs, len(b.Tags), d.at.Number)
@@ -339,13 +370,23 @@ func (w *world) mergeWith(d *device, a, b epoch.Commit, bases epoch.Set) epoch.C
 	return w.commit(d, parents, bases, true, w.needs(parents)).node.ID
 }
 
-// merge merges the first two heads.
-func (w *world) merge(d *device) bool {
-	h := w.heads(d)
+// merge merges two heads. Before that it makes the merges that need what was given up.
+func (w *world) merge(r *rules, d *device) bool {
+	h, m := w.heads(d), w.merging(r, d)
+	switch {
+	case m.On == nil:
+	case m.Top == 0 && !r.ownHeads:
+		for top := m.On[0]; len(m.On) > 1; m.On = m.On[1:] {
+			top = w.mergeWith(d, top, m.On[1], epochtest.Bases(w.view(d), top, m.On[1]))
+		}
+		return true
+	default:
+		h = slices.DeleteFunc(slices.Clone(h), func(c epoch.Commit) bool { return len(m.Graph.Ancestors(c).And(m.On)) == 0 })
+	}
 	if len(h) < 2 {
 		return false
 	}
-	w.mergeWith(d, h[0], h[1], epochtest.Bases(w.view(d), h[0], h[1]))
+	w.mergeWith(d, h[0], h[1], epochtest.Bases(m.Graph, h[0], h[1]))
 	return true
 }
 

@@ -118,7 +118,8 @@ func (s *scenario) idleMoves(r *rules, w *world, i int, on func(string, func(*wo
 		return
 	}
 	on("reads", func(w *world, d *device) bool { changed, _ := w.read(r, d); return changed })
-	on("merges", func(w *world, d *device) bool { return w.merge(d) })
+	on("merges", func(w *world, d *device) bool { return w.merge(r, d) })
+	on("prunes", func(w *world, d *device) bool { return w.prune(r, d) })
 	on("uploads", func(w *world, d *device) bool { return w.upload(r, d) })
 	s.commitMoves(w, d, on)
 	appendMoves(r, w, d, i, on)
@@ -153,6 +154,20 @@ func (s *scenario) commitMoves(w *world, d *device, on func(string, func(*world,
 			})
 		}
 	}
+	if h := w.heads(d); w.left.transactions > 0 && d.tx == 0 && len(h) == 1 {
+		on("begins a transaction", func(w *world, d *device) bool {
+			w.left.transactions--
+			d.tx = h[0]
+			return true
+		})
+	}
+	if d.tx != 0 {
+		on("ends its transaction", func(w *world, d *device) bool {
+			w.commit(d, epoch.Set{d.tx}, nil, false, 0)
+			d.tx = 0
+			return true
+		})
+	}
 	if w.left.tags > 0 && len(d.log.Kept) > 0 {
 		on("tags the first kept commit", func(w *world, d *device) bool {
 			w.left.tags--
@@ -182,7 +197,7 @@ func appendMoves(r *rules, w *world, d *device, i int, on func(string, func(*wor
 }
 
 func (s *scenario) turnBeginnings(r *rules, w *world, d *device, on func(string, func(*world, *device) bool)) {
-	if w.left.cuts > 0 && !w.damaged(d) {
+	if w.left.cuts > 0 && !w.damaged(d) && w.merging(r, d).On == nil {
 		on("begins a cut", func(w *world, d *device) bool {
 			w.left.cuts--
 			d.phase, d.kind = writing, epoch.Cut

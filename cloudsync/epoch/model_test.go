@@ -216,6 +216,41 @@ func scenarios() []*scenario {
 			cut(w, 1)
 			w.left = budget{commits: 1}
 		}),
+		scene("transaction", 2, 2, last, func(w *world) { w.left = budget{commits: 2, cuts: 1, transactions: 1} }),
+		scene("transaction beside two heads", 2, 2, last, func(w *world) {
+			twoHeads(w)
+			w.left = budget{commits: 2, cuts: 2, transactions: 2}
+		}),
+		scene("transaction behind a cut", 2, 2, last, func(w *world) {
+			w.devices[1].tx = w.heads(&w.devices[1])[0]
+			for range 2 {
+				w.commit(&w.devices[0], w.heads(&w.devices[0]), nil, false, 0)
+			}
+			settle(w, 0)
+			cut(w, 0)
+			w.left = budget{commits: 2}
+		}),
+		scene("transaction behind a cut with two heads", 3, 3, last, func(w *world) {
+			a, b, c := &w.devices[0], &w.devices[1], &w.devices[2]
+			b.tx = w.heads(b)[0]
+			for range 2 {
+				w.commit(a, w.heads(a), nil, false, 0)
+			}
+			settle(w, 0, 2)
+			for _, d := range []*device{a, c} {
+				w.commit(d, w.heads(d), nil, false, 0)
+			}
+			must(w.append(honest(), a, 0, well))
+			w.read(honest(), c)
+			must(w.append(honest(), c, 2, well))
+			w.read(honest(), a)
+			a.phase, a.kind = writing, epoch.Cut
+			for a.phase != idle {
+				w.step(honest(), a, well)
+			}
+			c.on = false
+			w.left = budget{commits: 2}
+		}),
 		scene("beside a deletion", 2, 2, epoch.Retention{}, func(w *world) {
 			w.left = budget{commits: 1, cuts: 1, jumps: []epoch.Time{31 * day}}
 		}),
@@ -236,13 +271,7 @@ func scenarios() []*scenario {
 			w.left = budget{jumps: []epoch.Time{31 * day}}
 		}),
 		scene("two heads", 2, 2, last, func(w *world) {
-			for i := range 2 {
-				d := &w.devices[i]
-				w.commit(d, w.heads(d), nil, false, 0)
-			}
-			must(w.append(honest(), &w.devices[0], 0, well))
-			w.read(honest(), &w.devices[1])
-			must(w.append(honest(), &w.devices[1], 1, well))
+			twoHeads(w)
 			w.left = budget{commits: 1, cuts: 1}
 		}),
 		scene("two wipes", 2, 2, last, func(w *world) { w.left = budget{commits: 1, cuts: 1, faults: 2, flights: 1} }, "wiped", "epoch"),
@@ -255,6 +284,17 @@ func scenarios() []*scenario {
 		twice(),
 		rolledToCut(),
 	}
+}
+
+// twoHeads gives the log two heads, of which each device has made one.
+func twoHeads(w *world) {
+	for i := range 2 {
+		d := &w.devices[i]
+		w.commit(d, w.heads(d), nil, false, 0)
+	}
+	must(w.append(honest(), &w.devices[0], 0, well))
+	w.read(honest(), &w.devices[1])
+	must(w.append(honest(), &w.devices[1], 1, well))
 }
 
 // rolledToCut is a bucket that went back to the epoch that gave commit 1 up, after the next one had

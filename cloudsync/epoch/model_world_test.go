@@ -100,7 +100,12 @@ type device struct {
 	longOf   epoch.Hash
 	memory   epoch.Set
 	send     epoch.Set
-	skew     epoch.Time // of its clock, on timestamps only
+	old      epoch.Graph  // commits that were given up and are stored
+	top      epoch.Set    // the heads of the epoch
+	left     epoch.Set    // what its entries have given up
+	near     epoch.Graph  // with their nearest ancestors in old
+	tx       epoch.Commit // on which a transaction of the app stands; 0: there is none
+	skew     epoch.Time   // of its clock, on timestamps only
 
 	// Of a turn, lost with a crash.
 	phase  phase
@@ -124,8 +129,9 @@ type flight struct {
 
 // budget is how often something may still happen.
 type budget struct {
-	commits, cuts, crashes, lost, flights, faults, clones, tags, erasures, deletions, disks int
-	jumps                                                                                   []epoch.Time // each once
+	commits, cuts, crashes, lost, flights, faults, clones, tags, erasures, deletions, disks, transactions int
+
+	jumps []epoch.Time // each once
 }
 
 type world struct {
@@ -293,8 +299,25 @@ func (w *world) covered(s epoch.Set) epoch.Set {
 	return all
 }
 
-// view are all commits of the device.
-func (w *world) view(d *device) epoch.Graph { return w.linked(d.log.Kept.With(d.unsynced...), nil) }
+// graph are all commits of the device, also given-up ones that it stores.
+func (w *world) graph(d *device) epoch.Graph {
+	g := w.linked(d.log.Kept.With(d.unsynced...).With(d.old...), nil)
+	for _, n := range d.near {
+		if i, here := g.Index(n.ID); here {
+			g[i].Near = g[i].Near.Union(n.Near.And(d.old.Set()))
+		}
+	}
+	return g
+}
+
+// view are the commits of the device without given-up ones.
+func (w *world) view(d *device) epoch.Graph {
+	g := w.graph(d)
+	if len(d.old) == 0 {
+		return g
+	}
+	return g.Reduce(g.Set().Without(d.old.Set()))
+}
 
 // linked adds to each commit the parents that are in g or in also. A commit that is sent again may
 // come into a log that has its descendants already.
@@ -400,6 +423,11 @@ func (w *world) key() [16]byte {
 		set(d.send)
 		set(d.log.Gone)
 		graph(d.log.Kept)
+		graph(d.old)
+		graph(d.near)
+		set(d.top)
+		set(d.left)
+		num(uint64(d.tx))
 		ids(d.log.Packs)
 		ids(d.pending)
 		ids([]epoch.ID{d.long, d.victim.Dir, d.victim.ID})
@@ -422,7 +450,7 @@ func (w *world) key() [16]byte {
 	}
 	l := &w.left
 	num(uint64(w.now/hour), uint64(l.commits), uint64(l.cuts), uint64(l.crashes), uint64(l.lost), uint64(l.flights), uint64(l.faults),
-		uint64(l.clones), uint64(l.tags), uint64(l.erasures), uint64(l.deletions), uint64(l.disks), uint64(len(l.jumps)))
+		uint64(l.clones), uint64(l.tags), uint64(l.erasures), uint64(l.deletions), uint64(l.disks), uint64(l.transactions), uint64(len(l.jumps)))
 	f.Write(buf)
 	return [16]byte(f.Sum(nil))
 }

@@ -94,10 +94,17 @@ func mutants() []mutant {
 		{"unsynced commits on what is given up are merged with the true base", func(r *rules) {
 			r.join = func(l epoch.Local, s epoch.State) epoch.Joined {
 				j := epoch.Join(l, s)
-				j.Folds = nil
+				j.Fold = 0
 				return j
 			}
 		}, "unsynced beside a cut"},
+		{"what is above the heads of an epoch descends from all that it gives up", func(r *rules) {
+			r.join = func(l epoch.Local, s epoch.State) epoch.Joined {
+				l.Top = nil
+				return epoch.Join(l, s)
+			}
+		}, "transaction behind a cut"},
+		{"the heads of the log are merged first, also those below unsynced commits", flagged(func(r *rules) *bool { return &r.ownHeads }), "two heads"},
 		{"a cut keeps the bases of merges", func(r *rules) {
 			r.keep = func(s epoch.State, at epoch.Time, erase epoch.Set) epoch.Set { return s.Heads() }
 		}, "erase"},

@@ -96,7 +96,7 @@ func (d *device) view() epoch.Graph { return d.state.Kept.With(d.unsynced...) }
 func (d *device) heads() epoch.Set { return d.view().Heads().Without(d.state.Gone).Without(d.memory) }
 
 // commit makes a commit on some commits, or one that any device makes of them.
-func (d *device) commit(of epoch.Set, bases epoch.Set) {
+func (d *device) commit(of epoch.Set, bases epoch.Set) epoch.Commit {
 	parents := []*commit.Commit{}
 	for _, id := range of {
 		parents = append(parents, d.w.made[id])
@@ -121,6 +121,7 @@ func (d *device) commit(of epoch.Set, bases epoch.Set) {
 	}
 	d.w.made[short(c)] = c
 	d.unsynced = d.unsynced.With(epoch.Node{ID: short(c), Near: of, Generation: c.Generation, Time: c.Timestamp})
+	return short(c)
 }
 
 // merge merges the heads to one.
@@ -357,36 +358,31 @@ func (d *device) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Positio
 	if err != nil {
 		return err
 	}
-	j := epoch.Join(epoch.Local{View: d.view(), Memory: d.memory}, s)
+	l := epoch.Local{View: d.view(), Memory: d.memory}
+	j := epoch.Join(l, s)
 	d.state, d.unsynced, d.memory, d.send = s, j.Unsynced, j.Memory, j.Send
 	d.at, d.base, d.named = next, next.Number, named
-	d.fold(&j)
+	d.fold(l)
 	return nil
 }
 
 // fold makes the merges that need what is given up.
-func (d *device) fold(j *epoch.Joined) {
-	if len(j.Folds) == 0 {
-		return
-	}
+func (d *device) fold(l epoch.Local) {
 	for {
-		h := d.state.Heads().Without(d.send)
-		for _, n := range d.unsynced { // merges of heads that were made here
-			if len(n.Near) > 0 && n.Near.Within(h) {
-				h = h.Without(n.Near).Union(epoch.Set{n.ID})
-			}
+		l.View = l.View.With(d.unsynced...)
+		j := epoch.Join(l, d.state)
+		m := j.Merging(j.GivenUp)
+		if m.On == nil {
+			return
 		}
-		if len(h) > 1 {
-			d.commit(h[:2], epochtest.Bases(d.view(), h[0], h[1]))
-			continue
+		h := m.On
+		if m.Top != 0 {
+			h = m.Graph.Heads().Without(j.Memory)
+			h = slices.DeleteFunc(h, func(c epoch.Commit) bool { return len(m.Graph.Ancestors(c).And(m.On)) == 0 })
 		}
-		for _, f := range j.Folds {
-			if len(h) == 1 {
-				d.commit(epoch.SetOf(h[0], f.Head), f.Bases)
-				h = d.view().Heads().And(epoch.Set{d.unsynced.Heads()[len(d.unsynced.Heads())-1]})
-			}
+		for top := h[0]; len(h) > 1; h = h[1:] {
+			top = d.commit(epoch.SetOf(top, h[1]), epochtest.Bases(m.Graph.With(d.unsynced...), top, h[1]))
 		}
-		return
 	}
 }
 

@@ -47,8 +47,8 @@
 // commits stay until the unsynced heads are merged with the log's: first the heads of the log with
 // each other, then the result with one unsynced head after the other (Folding). The order is not
 // stored, since it follows from the graph: State.Near leads to given-up commits as long as they are
-// here. Only edges are added that say that the log's head descends from them. Outgoing data is
-// reduced to what the log keeps. Nothing goes out before the merges.
+// here, and a commit above all heads of the epoch (State.Top) descends from all of them. Outgoing
+// data is reduced to what the log keeps. Nothing goes out before the merges.
 //
 // Memory is bounded by constants and by 100 bytes for each commit of a checkpoint, except State. Of
 // the module the package imports bucket, checkpoint, epoch, pack, pagelog, progress, seal and wire

@@ -382,7 +382,7 @@ func (e *entering) settle(ctx context.Context) error {
 	}
 	n.setHeader(e.h)
 	n.Placed = nil
-	n.From = e.st.Heads()
+	n.From, n.Top = e.st.Heads(), e.j.Heads
 	n.Left = nil
 	if e.h != nil { // else see State.Carried
 		n.Retention = e.h.Retention
@@ -441,12 +441,6 @@ func (e *entering) setNear(ctx context.Context) (err error) {
 		} else if down := n.Near.And(here).Without(kept); len(down) > 0 {
 			e.near[n.ID] = e.st.Kept[i].Near.Union(down)
 		}
-	}
-	// That is durable with the epoch: a transaction of the app may still stand on a given-up commit,
-	// and a merge of the app may follow.
-	if top := e.j.Heads; len(top) == 1 && len(e.j.Below) > 0 {
-		i, _ := e.st.Kept.Index(top[0])
-		e.near[top[0]] = e.near[top[0]].Union(e.st.Kept[i].Near).Union(e.j.Below)
 	}
 	e.near, _, err = e.rejoin(ctx, e.near, func(id commit.ID) bool {
 		return kept.Has(short(id)) && !here.Has(short(id))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -24,13 +23,12 @@ func (p *Page) merging(ctx context.Context) (*epoch.Merging, error) {
 	}
 	st := p.logState(g, unsynced, wire.Retention{})
 	st.Gone = p.state.Gone.Without(p.state.Send)
-	j := epoch.Join(epoch.Local{View: g, Memory: p.state.Gone}, st)
-	m := j.Merging(g, setOf(p.state.GiveUp))
+	j := epoch.Join(epoch.Local{View: g, Memory: p.state.Gone, Top: p.state.Top, Left: p.state.Left}, st)
+	m := j.Merging(setOf(p.state.GiveUp))
 	return &m, nil
 }
 
-// folding returns the history for merges while there are folds, else nil. The edges of its top are
-// then durable.
+// folding returns the history for merges while there are folds, else nil.
 func (p *Page) folding(ctx context.Context) (*epoch.Merging, error) {
 	if len(p.state.GiveUp) == 0 {
 		return nil, nil
@@ -39,16 +37,16 @@ func (p *Page) folding(ctx context.Context) (*epoch.Merging, error) {
 	if err != nil || m.On == nil {
 		return nil, err
 	}
-	if m.Top.ID == 0 || slices.Equal(m.Top.Near, p.state.Near[m.Top.ID]) {
-		return m, nil
-	}
-	n := p.state.Next()
-	n.Near = added(n.Near, map[epoch.Commit]epoch.Set{m.Top.ID: m.Top.Near})
-	return m, p.write(ctx, nil, &storage.SyncBatch{}, n)
+	return m, nil
 }
 
-// first returns the heads that have to be merged into one before all other merges.
+// first returns the commits that have to be merged into one before all other merges: the heads of
+// the log, also those on which unsynced commits stand, or the heads above m.On.
 func first(ctx context.Context, m *epoch.Merging, store *storage.Store, heads []*commit.Commit) (first []*commit.Commit, err error) {
+	if m.Top == 0 {
+		p := &Page{o: Options{Store: store}}
+		return p.load(ctx, m.On)
+	}
 	for _, h := range heads {
 		var known []epoch.Commit // commits of the history on which the head stands
 		for queue := []*commit.Commit{h}; len(queue) > 0; queue = queue[1:] {
@@ -74,7 +72,7 @@ func first(ctx context.Context, m *epoch.Merging, store *storage.Store, heads []
 	return first, nil
 }
 
-// Folding returns the heads that have to be merged into one, as on all devices, before anything
+// Folding returns the commits that have to be merged into one, as on all devices, before anything
 // else is merged or sent; nil if there are none. See Standing.First.
 func (p *Page) Folding(ctx context.Context) ([]*commit.Commit, error) {
 	m, err := p.folding(ctx)

@@ -77,3 +77,65 @@ func TestFold(t *testing.T) {
 		})
 	}
 }
+
+// TestFoldBeginsWithTheHeadsOfTheLog: a merge that a device has not sent stands on one of two heads
+// of the log and on a commit that a cut gives up. The two heads are merged first: nothing says that
+// the other head stands on that commit too.
+func TestFoldBeginsWithTheHeadsOfTheLog(t *testing.T) {
+	ctx := t.Context()
+	w := newFleet(t, 5, 2)
+	a, b := w.devices[0], w.devices[1]
+	commits := func(d *member, v string) *commit.Commit {
+		return d.commit(puts{d.name: {content: []byte(v)}}, d.store.NewestHead())
+	}
+	appends := func(d *member) {
+		body, err := d.body(ctx)
+		w.must(err)
+		_, err = d.log.Append(ctx, body)
+		w.must(err)
+	}
+	reads := func(d *member) {
+		_, err := d.log.CatchUp(ctx)
+		w.must(err)
+	}
+	a.commit(puts{"a": {content: []byte("1")}})
+	w.must(a.sync(ctx))
+	w.must(b.sync(ctx))
+	a.retain = &wire.Retention{Last: 1}
+	appends(a)
+	reads(b)
+	mine := commits(b, "2")
+	given := commits(a, "3")
+	appends(a)
+	reads(b)
+	appends(b)
+	b.merge(given, mine)
+	theirs := commits(a, "4")
+	reads(a)
+	appends(a)
+	w.must(a.log.Cut(ctx))
+	reads(b)
+
+	first, err := b.page.Folding(ctx)
+	var ids []commit.ID
+	for _, c := range first {
+		ids = append(ids, c.ID)
+	}
+	if err != nil || !slices.Equal(setOf(ids), setOf([]commit.ID{mine.ID, theirs.ID})) {
+		t.Fatalf("%v are merged first, %v", ids, err)
+	}
+	if ok, err := b.fold(ctx); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	st, err := replica.StandingOf(ctx, b.store)
+	w.must(err)
+	h := b.store.Heads()
+	r, err := merge.Relate(ctx, st.Over(b.store, b.store), h[0], h[1])
+	if err != nil || len(h) != 2 || len(r.Bases) != 2 || !slices.ContainsFunc(r.Bases, func(c *commit.Commit) bool { return c.ID == given.ID }) {
+		t.Fatalf("%d heads with bases %v, want %s: %v", len(h), r.Bases, given.ID.Short(), err)
+	}
+	for _, d := range []*member{b, a, b} {
+		w.must(d.sync(ctx))
+	}
+	w.check()
+}

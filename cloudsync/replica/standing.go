@@ -67,9 +67,10 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 	return st, nil
 }
 
-// First returns the heads that are merged into one before all other merges, since an epoch has
-// given up commits on which unsynced heads stand. Without folds it returns heads. It keeps no
-// slice. Errors are those of the store.
+// First returns the commits that are merged into one before all other merges, since an epoch has
+// given up commits on which unsynced heads stand. These may be heads of the log on which unsynced
+// commits stand already. Without folds it returns heads. It keeps no slice. Errors are those of the
+// store.
 func (s *Standing) First(ctx context.Context, store *storage.Store, heads []*commit.Commit) ([]*commit.Commit, error) {
 	if s.folds == nil {
 		return heads, nil
