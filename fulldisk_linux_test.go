@@ -124,6 +124,27 @@ func testFullDisk(t *testing.T, values, size, commits int) {
 		}
 	}
 	check()
+	freeFullDisk(t, dir, r, before)
+	check()
+	must(t, put(0, each, 1000)) // there is room
+	check()
+	must(t, r.Close())
+	r = open(t, dir, nil)
+	p = page(t, r, "notes", "inbox")
+	check()
+	report, err := admin.Check(ctx, r, nil)
+	must(t, err)
+	if !report.OK() {
+		t.Errorf("check: %+v", report)
+	}
+	must(t, r.Close())
+}
+
+// freeFullDisk collects and compacts on a full disk, and expects three tenths of the pages' files
+// back.
+func freeFullDisk(t *testing.T, dir string, r *ledger.Repository, before int64) {
+	t.Helper()
+	ctx := t.Context()
 	collected, err := admin.Collect(ctx, r, &admin.CollectOptions{Retention: &admin.Retention{Commits: 1}})
 	must(t, err)
 	compacted, err := admin.Compact(ctx, r, nil)
@@ -132,13 +153,51 @@ func testFullDisk(t *testing.T, values, size, commits int) {
 	if after := pageFiles(t, dir); after > before*7/10 {
 		t.Errorf("%d bytes before, %d after", before, after)
 	}
-	check()
-	must(t, put(0, each, 1000)) // there is room
-	check()
+}
+
+// TestFullDiskOneBatch collects and compacts a small page, the content of which is one batch of the
+// log, on a disk without a free byte. The index is behind the log, and has no free pages.
+func TestFullDiskOneBatch(t *testing.T) {
+	disk := onSmallDisk(t, 40<<20)
+	if disk == "" {
+		return
+	}
+	ctx, dir := t.Context(), filepath.Join(disk, "repository")
+	r := open(t, dir, nil)
+	p := page(t, r, "notes", "inbox")
+	const values, size = 64, 60 << 10
+	put := func(i, size int) {
+		must(t, p.Put(ctx, fmt.Appendf(nil, "key %d", i), pseudo(uint64(i), size)))
+	}
+	_, err := p.Update(ctx, func(tx *ledger.Tx) (err error) {
+		for i := 0; err == nil && i < values; i++ {
+			err = tx.Put(ctx, fmt.Appendf(nil, "key %d", i), pseudo(uint64(i), size))
+		}
+		return err
+	})
+	must(t, err)
+	for i := 0; i < values; i += 2 {
+		put(i, 10)
+	}
+	must(t, r.Close())
+	fill(t, filepath.Join(disk, "full"))
+	r = open(t, dir, nil)
+	p = page(t, r, "notes", "inbox")
+	for i, err := uint64(0), error(nil); err == nil; i++ { // the last of the room
+		if err = p.Put(ctx, []byte("last"), pseudo(i, 100)); err != nil && !errors.Is(err, ledger.ErrNoSpace) {
+			t.Fatal(err)
+		}
+	}
+	freeFullDisk(t, dir, r, pageFiles(t, dir))
+	put(0, 20)
 	must(t, r.Close())
 	r = open(t, dir, nil)
 	p = page(t, r, "notes", "inbox")
-	check()
+	for i := 1; i < values; i += 2 {
+		if got, err := p.Get(ctx, fmt.Appendf(nil, "key %d", i)); err != nil || !bytes.Equal(got, pseudo(uint64(i), size)) {
+			t.Fatalf("value %d: %d bytes, %v", i, len(got), err)
+		}
+	}
 	report, err := admin.Check(ctx, r, nil)
 	must(t, err)
 	if !report.OK() {

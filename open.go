@@ -97,6 +97,9 @@ func openOn(ctx context.Context, m machine, dir string, o Options) (*Repository,
 		r.dir = dir
 	}
 	r.disk = layout.Dir{FS: r.fs, Path: cmp.Or(r.dir, "/repository")}
+	if !r.o.InMemory {
+		r.reserve = storage.NewReserve(r.fs, r.disk.File(layout.ReserveName))
+	}
 	r.pages = newPages(r)
 	if r.cloud, err = newCloud(r); err != nil {
 		return nil, fmt.Errorf("open repository: %w", err)

@@ -56,7 +56,7 @@ func (s *pageStore) noteUse() error {
 func (r *Repository) storageOptions(key pageKey) storage.Options {
 	o := storage.Options{
 		FS: r.fs, Dir: r.disk.PageDir(key), Page: key.ID, ReadOnly: r.o.ReadOnly, Cache: r.cache, SegmentBytes: r.o.SegmentBytes,
-		Recency: r.recency, Clock: r.clock, Logger: r.o.Logger.With("ledger", key.Ledger, "page", PageID(key.ID).String()),
+		Reserve: r.reserve, Recency: r.recency, Clock: r.clock, Logger: r.o.Logger.With("ledger", key.Ledger, "page", PageID(key.ID).String()),
 	}
 	if r.o.InMemory {
 		r.mu.Lock()

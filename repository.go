@@ -29,6 +29,7 @@ type Repository struct {
 	table    atomic.Pointer[split.Table]
 	cache    *storage.NodeCache
 	recency  *storage.Recency
+	reserve  *storage.Reserve // nil in memory
 	lock     *layout.Lock
 	usage    *pageusage.DB
 	gate     *gate.Gate

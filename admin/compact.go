@@ -35,9 +35,9 @@ type PageCompaction struct {
 // Compact returns the space of deleted data to the system. It rewrites those segments of the pages
 // of which a fifth or more is garbage, a few at a time, and page.db when more than half of it is
 // free. Readers and writers continue. It needs room for the live data of one segment, or half of
-// page.db, before it frees any; on a full disk it uses the page's reserve. A crash loses nothing;
-// the next open of the page removes leftover files. ctx may end it at any time: completed work is
-// kept.
+// page.db, before it frees any; on a full disk it uses the reserve of the repository. A crash loses
+// nothing; the next open of the page removes leftover files. ctx may end it at any time: completed
+// work is kept.
 //
 // A page that cannot be compacted does not stop the others. The result has the compacted pages,
 // also with an error. Errors match ErrClosed, ErrReadOnly, ErrNotFound (a named page is not on this

@@ -109,7 +109,7 @@ func (c *Collector) Step(ctx context.Context) (more bool, err error) {
 	if err := c.s.writable(); err != nil {
 		return false, fmt.Errorf("collect: %w", err)
 	}
-	err = c.s.sparing(ctx, func(bool) (err error) {
+	err = c.s.WithReserve(ctx, func(bool) (err error) {
 		more, err = c.stepAndFold(ctx)
 		return err
 	})

@@ -86,20 +86,8 @@ func (s *Store) Compact(ctx context.Context, o CompactOptions) (r CompactReport,
 		return r, fmt.Errorf("compact: %w", err)
 	}
 	c := &compaction{s: s, o: o.withDefaults(s.segmentBytes()), r: &r}
-	if !o.DryRun {
-		if err := s.foldTurn.take(ctx); err != nil {
-			return r, fmt.Errorf("compact: %w", err)
-		}
-		s.keepReserve()
-		s.foldTurn.release()
-		defer func() { // the reserve becomes shorter now, or is restored
-			s.foldTurn.lock()
-			s.keepReserve()
-			s.foldTurn.release()
-		}()
-	}
-	err = s.sparing(ctx, func(spare bool) error {
-		if !spare {
+	err = s.WithReserve(ctx, func(lent bool) error {
+		if !lent {
 			return c.run(ctx)
 		}
 		// First the segments without metadata: they need no checkpoint.

@@ -64,10 +64,10 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, st *
 		}
 		g.targets = t
 	}
-	d := deletion{}
+	d, most := deletion{}, s.rowsOfTx()
 	for more := true; more; { // after a crash the repeated fold skips what was deleted
 		n, weight := 0, 0
-		for n < len(gone) && (n == 0 || weight < s.foldTxRows) {
+		for n < len(gone) && (n == 0 || weight < most) {
 			weight += 1 + len(gone[n].targets)
 			n++
 		}

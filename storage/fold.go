@@ -177,7 +177,7 @@ func (s *Store) noteFreed(numbers []uint64) {
 func (p *plan) write(ctx context.Context, st *state) error {
 	firstNew := st.next
 	st.next = p.next
-	w := &planWriter{ctx: ctx, db: p.db, most: p.s.foldTxRows, next: p.next}
+	w := &planWriter{ctx: ctx, db: p.db, most: p.s.rowsOfTx(), next: p.next}
 	w.addNumbers(p, firstNew)
 	w.addObjects(p, firstNew)
 	w.addPlaces(p)

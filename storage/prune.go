@@ -40,33 +40,35 @@ func (s *Store) Prune(ctx context.Context, ids []commit.ID) (kept []commit.ID, e
 	}
 	seen := &parentsSeen{map[commit.ID]bool{}}
 	defer s.noteParents(seen)()
+	err = s.WithReserve(ctx, func(bool) (err error) {
+		kept, err = s.pruneAll(ctx, ids, seen)
+		return err
+	})
+	if err == nil && len(kept) > 0 {
+		err = fmt.Errorf("%d commits are heads, tagged or in use: %w", len(kept), base.ErrConflict)
+	}
+	if err != nil {
+		return kept, fmt.Errorf("prune commits: %w", err)
+	}
+	return nil, nil
+}
+
+// pruneAll prunes commits in batches, and returns those that it skipped.
+func (s *Store) pruneAll(ctx context.Context, ids []commit.ID, seen *parentsSeen) (kept []commit.ID, err error) {
 	asked := make(map[commit.ID][]commit.ID, len(ids)) // with their children
 	for _, id := range ids {
 		asked[id] = nil
 	}
 	if err := s.findChildren(ctx, asked); err != nil {
-		return nil, fmt.Errorf("prune commits: %w", err)
+		return nil, err
 	}
-	ids = slices.SortedFunc(maps.Keys(asked), commit.ID.Compare)
-	for len(ids) > 0 {
-		n := min(len(ids), maxRecordEntries)
-		var skipped []commit.ID
-		err := s.sparing(ctx, func(bool) (err error) {
-			skipped, err = s.pruneSome(ctx, ids[:n], asked, seen)
-			return err
-		})
+	for some := range slices.Chunk(slices.SortedFunc(maps.Keys(asked), commit.ID.Compare), maxRecordEntries) {
+		skipped, err := s.pruneSome(ctx, some, asked, seen)
 		if kept = append(kept, skipped...); err != nil {
-			return kept, fmt.Errorf("prune commits: %w", err)
+			return kept, err
 		}
-		ids = ids[n:]
 	}
-	if err := s.sparing(ctx, func(bool) error { return s.Fold(ctx) }); err != nil {
-		return kept, fmt.Errorf("prune commits: %w", err)
-	}
-	if len(kept) > 0 {
-		return kept, fmt.Errorf("prune %d commits that are heads, tagged or in use: %w", len(kept), base.ErrConflict)
-	}
-	return nil, nil
+	return kept, s.Fold(ctx)
 }
 
 // noteParents records the parents of commits that become durable, until end is called.

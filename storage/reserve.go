@@ -4,123 +4,141 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"path/filepath"
-	"sync/atomic"
+	"sync"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// reserve is a file in the page's directory that keeps disk space free. On a full disk it is
-// removed while garbage is collected and compacted: both need some space before they free any. The
-// fold turn guards it.
-type reserve struct {
-	bytes  int64       // of the file
-	known  bool        // bytes is up to date
-	scarce atomic.Bool // since its removal there was no room for the full length
-	lent   int         // number of callers that have removed it
-	txRows int         // Store.foldTxRows before
+// Reserve is a file that keeps disk space free for the pages of a repository. On a full disk it is
+// removed while history is pruned, or garbage is collected and compacted: all need some space
+// before they free any. It is safe for concurrent use.
+type Reserve struct {
+	fs   vfs.FS
+	name string
+
+	mu     sync.Mutex // held during I/O
+	known  bool       // guarded by mu; bytes is up to date
+	bytes  int64      // guarded by mu; of the file
+	lent   int        // guarded by mu; number of callers that use its space
+	scarce bool       // guarded by mu; since its removal there was no room for the full length
 }
 
 const (
-	reserveName = "reserve"
-	// Pages whose segments take largePage or more have a reserve of maxReserve: room for the live
-	// content of the longest batch that a journal streams to the log, and for the index. Smaller
-	// pages have one of 1 / reserveShare of the segments, which suffices without large values.
-	// Below minReserve there is none.
-	largePage    = 32 << 20
-	maxReserve   = streamBytes + 2<<20
-	reserveShare = 8
-	minReserve   = 64 << 10
+	// reserveBytes is room for the live content of the longest batch that a journal streams to the
+	// log, and for the index.
+	reserveBytes = streamBytes + 2<<20
+	// reserveFrom is the length of a page's segments from which on there is a reserve.
+	reserveFrom = 512 << 10
+	// minReserve is the length below which a reserve is of no use.
+	minReserve = 64 << 10
 	// spareBytes is how much Compact copies on a full disk before it frees anything; spareTxRows is
 	// the weight of one transaction of a fold then.
 	spareBytes  = 256 << 10
 	spareTxRows = 128
 )
 
-// sparing calls fn. When the disk is full, it calls fn again without the reserve and with small
-// transactions. If the reserve could not be made at full length, it does so at once: a large
-// transaction that fails leaves the index longer. The caller does not hold the fold turn.
-func (s *Store) sparing(ctx context.Context, fn func(spare bool) error) error {
-	if !s.reserve.scarce.Load() {
+// NewReserve returns the reserve in a file. The file is made when a page needs it.
+func NewReserve(fsys vfs.FS, name string) *Reserve { return &Reserve{fs: fsys, name: name} }
+
+// WithReserve calls fn, which frees space or prepares that. When the disk is full, it removes the
+// reserve and calls fn again, with small transactions of the index. If the reserve could not be
+// made at full length, it does so at once: a large transaction that fails leaves the index longer.
+// fn learns whether the reserve is lent. Errors are those of fn and of ctx.
+func (s *Store) WithReserve(ctx context.Context, fn func(lent bool) error) error {
+	r := s.o.Reserve
+	if !r.isScarce() {
 		if err := fn(false); err == nil || !errors.Is(err, base.ErrNoSpace) {
 			return err
 		}
 	}
-	if err := s.foldTurn.take(ctx); err != nil {
+	if err := s.foldTurn.take(ctx); err != nil { // no large transaction takes the space
 		return err
 	}
-	s.lendReserve()
+	r.lend()
 	s.foldTurn.release()
 	defer func() {
-		s.foldTurn.lock()
-		if s.reserve.lent--; s.reserve.lent == 0 {
-			s.foldTxRows = s.reserve.txRows
-		}
+		r.giveBack()
 		s.keepReserve()
-		s.foldTurn.release()
 	}()
 	return fn(true)
 }
 
-// lendReserve removes the reserve. The caller holds the fold turn.
-func (s *Store) lendReserve() {
-	r := &s.reserve
-	if r.lent++; r.lent > 1 {
-		return
-	}
-	r.bytes, r.known, r.txRows = 0, true, s.foldTxRows
-	r.scarce.Store(true)
-	s.foldTxRows = min(s.foldTxRows, spareTxRows)
-	_ = s.o.FS.Remove(s.reservePath()) // there is none, or it is of no use
-}
-
-func (s *Store) reservePath() string { return filepath.Join(s.o.Dir, reserveName) }
-
-// keepReserve restores the reserve to its full length, or to what the disk allows. A page does
-// without one where that fails, and in memory. The caller holds the fold turn.
+// keepReserve ensures that there is a reserve, if the page is long enough.
 func (s *Store) keepReserve() {
-	if _, memory := s.o.FS.(*vfs.Mem); memory {
-		return
-	}
 	segments := int64(0)
 	for _, g := range s.log.Segments() {
 		segments += int64(g.SyncedEnd)
 	}
-	want := segments / reserveShare
-	if segments >= largePage {
-		want = maxReserve
+	if segments >= reserveFrom {
+		s.o.Reserve.keep()
 	}
-	r := &s.reserve
-	if r.lent > 0 {
+}
+
+// rowsOfTx is the weight that one transaction of a fold writes. The caller holds the fold turn.
+func (s *Store) rowsOfTx() int {
+	if s.o.Reserve.isLent() {
+		return min(s.foldTxRows, spareTxRows)
+	}
+	return s.foldTxRows
+}
+
+func (r *Reserve) isScarce() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.scarce
+}
+
+func (r *Reserve) isLent() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lent > 0
+}
+
+// lend removes the file until giveBack is called as often.
+func (r *Reserve) lend() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lent++; r.lent == 1 && r.name != "" {
+		_ = r.fs.Remove(r.name) // there is none, or it is of no use
+		r.bytes, r.known, r.scarce = 0, true, true
+	}
+}
+
+func (r *Reserve) giveBack() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lent--
+}
+
+// keep restores the file to its full length, or to what the disk allows. There is none where that
+// fails.
+func (r *Reserve) keep() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.name == "" || r.lent > 0 {
 		return
 	}
-	if want < minReserve && r.bytes == 0 {
-		r.scarce.Store(false)
-		return
-	}
-	name := s.reservePath()
 	if !r.known {
 		r.known = true
-		if info, err := s.o.FS.Stat(name); err == nil {
+		if info, err := r.fs.Stat(r.name); err == nil {
 			r.bytes = info.Size
 		}
 	}
-	if r.bytes >= want-want/8 && r.bytes <= 2*want && !r.scarce.Load() {
+	if r.bytes == reserveBytes {
 		return
 	}
-	if err := s.o.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := r.fs.Remove(r.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	full := want
-	for r.bytes = 0; want >= minReserve; want -= want / 8 {
-		err := allocate(s.o.FS, name, want)
+	r.bytes = 0
+	for want := int64(reserveBytes); want >= minReserve; want -= want / 8 {
+		err := allocate(r.fs, r.name, want)
 		if err == nil {
-			r.bytes = want
-			r.scarce.Store(r.scarce.Load() && want < full)
+			r.bytes, r.scarce = want, r.scarce && want < reserveBytes
 			return
 		}
-		_ = s.o.FS.Remove(name)
+		_ = r.fs.Remove(r.name)
 		if !errors.Is(err, base.ErrNoSpace) {
 			return
 		}

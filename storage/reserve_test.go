@@ -54,7 +54,7 @@ func TestReserve(t *testing.T) {
 		t.Run(fmt.Sprint(kib), func(t *testing.T) {
 			w := newWorld(t, 1, storage.Options{SegmentBytes: 64 << 20})
 			q := &quota{FS: w.mem, left: 1 << 40}
-			w.o.FS = q
+			w.o.FS, w.o.Reserve = q, storage.NewReserve(q, "reserve")
 			w.open()
 			whole := func() {
 				for _, c := range w.s.Heads() {

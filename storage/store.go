@@ -41,6 +41,8 @@ type Options struct {
 	FoldBytes int64
 	// MemoryIndex replaces page.db, for repositories in memory and for crash tests.
 	MemoryIndex *index.Memory
+	// Reserve keeps disk space free for collection and compaction; nil: there is none.
+	Reserve *Reserve
 	// Recency records which pieces of values are read; nil: reads are not recorded.
 	Recency *Recency
 	// Clock bounds how long a commit waits for callers that are about to join its batch; nil: the
@@ -56,6 +58,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Cache == nil {
 		o.Cache = NewNodeCache(0)
+	}
+	if o.Reserve == nil {
+		o.Reserve = &Reserve{}
 	}
 	if o.FoldRows <= 0 {
 		o.FoldRows = 131072
@@ -110,7 +115,6 @@ type Store struct {
 
 	indexing
 	folding
-	reserve reserve
 }
 
 // lifetime is the end of the page, by failure or by Close.

@@ -146,7 +146,7 @@ func Prune(ctx context.Context, store *storage.Store, ids []commit.ID) (kept []c
 	}
 	near := nearWithout(g, g.Set().Without(left.Set()), s.Near)
 	rows := splitRow(rowNear, encode(reflect.ValueOf(near)), encode(reflect.ValueOf(s.Near)))
-	return kept, errors.Join(err, submit(ctx, store, nil, &storage.SyncBatch{Metadata: rows}))
+	return kept, errors.Join(err, store.WithReserve(ctx, func(bool) error { return submit(ctx, store, nil, &storage.SyncBatch{Metadata: rows}) }))
 }
 
 // nearWithout returns near, updated with the nearest ancestors of commits of the graph after gone

@@ -22,6 +22,7 @@ const (
 	IdentityName   = "repository"
 	LedgersName    = "ledgers"
 	UsageName      = "page_usage_db"
+	ReserveName    = "reserve"
 	IncompleteName = "incomplete" // in an incomplete backup
 )
 

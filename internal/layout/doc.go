@@ -6,6 +6,7 @@
 //	repository            id and secret, see Identity
 //	page_usage_db/        when pages were used
 //	cloud, cloud-state    settings of the cloud, figures of sync
+//	reserve               room for garbage collection on a full disk
 //	ledgers/{ledger}/     the pages of a ledger
 //	  {page}/             the files of a page
 //	  {page}.away         why a page is not here, see Absence
