@@ -29,10 +29,10 @@
 //	I8  What a held piece refers to is held or can be fetched, except for what Salvage has found
 //	    to be gone. Collection deletes only what nothing refers to (see Collector).
 //
-// Lock order: Store.drops, a page's write turn (Lock), the fold turn, Store.appendTurn, the mutex
-// of the Reserve, Store.indexMu, Store.mu, then the locks of the log, the index and the cache. All
-// up to indexMu are held across I/O; mu is not. Appends to bulk segments need no turn: mu guards
-// the account of them (see holdAppends).
+// Lock order: a page's write turn (Lock), Journal.turn, Store.drops, the fold turn,
+// Store.appendTurn, the mutex of the Reserve, Store.indexMu, Store.mu, then the locks of the log,
+// the index and the cache. All up to indexMu are held across I/O; mu is not. Appends to bulk
+// segments need no turn: mu guards the account of them (see holdAppends).
 //
 // The package imports btree, commit, split, flatbuffers, object, storage/segment, storage/index and
 // internal packages. It does not import gc, merge or cloudsync: these decide, and storage executes.

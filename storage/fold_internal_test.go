@@ -12,6 +12,20 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
+// openMemory opens a page in memory.
+func openMemory(t *testing.T, o Options) *Store {
+	t.Helper()
+	o.FS, o.Dir, o.MemoryIndex = vfstest.NewMem(), "page", index.NewMemory()
+	if err := Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // TestPendingIsBounded lets commits come in ahead of many others: what is pending never goes far
 // beyond where writers wait, by the weights of what is held.
 func TestPendingIsBounded(t *testing.T) {
@@ -21,15 +35,7 @@ func TestPendingIsBounded(t *testing.T) {
 			t.Errorf("a commit of origin %d counts as %d rows, want %d", origin, o.weight(), rows)
 		}
 	}
-	fs := vfstest.NewMem()
-	options := Options{FS: fs, Dir: "page", MemoryIndex: index.NewMemory(), FoldRows: 960}
-	if err := Create(t.Context(), options); err != nil {
-		t.Fatal(err)
-	}
-	s, err := Open(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openMemory(t, Options{FoldRows: 960})
 	parent, most := commit.First(), 0
 	for range 60 {
 		var b SyncBatch
@@ -102,14 +108,7 @@ func TestFoldHoldsOneTransaction(t *testing.T) {
 // TestMissingParentIsDamage loses the row of a commit whose child is pending. The child was made
 // here, so that the commit was not given up: it comes back from the log.
 func TestMissingParentIsDamage(t *testing.T) {
-	options := Options{FS: vfstest.NewMem(), Dir: "page", MemoryIndex: index.NewMemory()}
-	if err := Create(t.Context(), options); err != nil {
-		t.Fatal(err)
-	}
-	s, err := Open(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openMemory(t, Options{})
 	add := func(parent *commit.Commit) *commit.Commit {
 		parents := []*commit.Commit{parent}
 		c, err := commit.New(commit.Params{Now: time.Unix(1000, 0), Root: btree.EmptyRoot, Parents: parents})
@@ -130,7 +129,7 @@ func TestMissingParentIsDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	add(parent)
-	err = s.index.Update(func(tx index.Tx) error { return tx.Bucket(bucketCommits).Delete(parent.ID[:]) })
+	err := s.index.Update(func(tx index.Tx) error { return tx.Bucket(bucketCommits).Delete(parent.ID[:]) })
 	if err != nil {
 		t.Fatal(err)
 	}

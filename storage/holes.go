@@ -28,6 +28,9 @@ func (s *Store) hasTreelessRow(id commit.ID) (treeless bool, err error) {
 	return treeless, err
 }
 
+// maxWhole bounds Store.whole.
+const maxWhole = 1 << 12
+
 // TreeWhole reports whether the page has all nodes of a commit's tree. Unlike TreeHeld it examines
 // each node, unless an earlier call has found the tree whole. Errors match base.ErrCorrupt or
 // base.ErrClosed, or are those of the disk or of ctx.
@@ -44,7 +47,7 @@ func (s *Store) TreeWhole(ctx context.Context, c *commit.Commit) (bool, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.whole == nil {
+	if s.whole == nil || len(s.whole) == maxWhole {
 		s.whole = map[object.Digest]bool{}
 	}
 	s.whole[c.Root] = true

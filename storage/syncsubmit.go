@@ -29,16 +29,16 @@ import (
 func (s *Store) SubmitSync(ctx context.Context, j *Journal, b *SyncBatch) (*Pending, error) {
 	release := s.pinTagged(b)
 	defer release()
+	if j != nil {
+		j.turn.Lock()
+		defer j.turn.Unlock()
+	}
 	if len(b.Unplaced) > 0 {
 		s.drops.Lock()
 		defer s.drops.Unlock()
 	}
 	if err := s.checkSync(ctx, b); err != nil {
 		return nil, fmt.Errorf("submit step of sync: %w", err)
-	}
-	if j != nil {
-		j.turn.Lock()
-		defer j.turn.Unlock()
 	}
 	if err := s.ready(ctx, j, b.commits()); err != nil {
 		return nil, err

@@ -7,22 +7,14 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/commit"
-	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage/index"
 )
 
 // TestPruneWaitsInOrder prunes in a page with a damaged row of a tag, while the fold turn is taken,
 // for which the rebuild of the index waits. The holder of the fold turn gets the append turn.
 func TestPruneWaitsInOrder(t *testing.T) {
-	o := Options{FS: vfstest.NewMem(), Dir: "page", MemoryIndex: index.NewMemory()}
-	if err := Create(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
-	s, err := Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = o.MemoryIndex.Update(func(tx index.Tx) error { return tx.Bucket(bucketTags).Put([]byte("tag"), []byte("bad")) })
+	s := openMemory(t, Options{})
+	err := s.index.Update(func(tx index.Tx) error { return tx.Bucket(bucketTags).Put([]byte("tag"), []byte("bad")) })
 	if err != nil {
 		t.Fatal(err)
 	}
