@@ -71,8 +71,9 @@
 //	I3: what the newest epoch's state names exists, unless the bucket lost it.
 //	I4: an entry that counts for its writer is in the log for all, unless the bucket lost it.
 //	I5: a commit and its ancestor are never merged.
-//	I6: equal parents are merged with equal bases, on every device. As long as the bucket loses
-//	    nothing, these are the true ones.
+//	I6: equal parents are merged with equal bases, on every device, unless the bucket lost an
+//	    epoch that gave history up: then each device merges with the history that it has left.
+//	    As long as the bucket loses nothing, these are the true bases.
 //	I7: after healing, a piece that a device holds and a kept commit needs has a place.
 //	I8: after healing, all devices are in one epoch, at one position, with one head.
 //	I9: a device that enters the next epoch less than a month late finds what its own one named.

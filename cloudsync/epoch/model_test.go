@@ -176,6 +176,12 @@ func scenarios() []*scenario {
 		scene("wiped", 2, 2, last, func(w *world) { w.left = budget{commits: 1, cuts: 1, faults: 1} }, "wiped"),
 		scene("wiped, one behind", 3, 2, last, func(w *world) { w.left = budget{commits: 1, cuts: 1, faults: 1} }, "wiped"),
 		scene("rolled back", 2, 2, last, func(w *world) { w.left = budget{commits: 1, cuts: 1, faults: 1} }, "rolled back"),
+		scene("rolled back behind a cut, one away", 3, 2, last, func(w *world) {
+			w.ownBases = true
+			cut(w, 0)
+			settle(w, 1)
+			w.left = budget{commits: 2, cuts: 1, faults: 2}
+		}, "rolled back", "epoch"),
 		scene("behind a cut that gives two up, lost epochs", 2, 1, last, func(w *world) {
 			w.commit(&w.devices[0], w.heads(&w.devices[0]), nil, false, 0)
 			settle(w, 0)

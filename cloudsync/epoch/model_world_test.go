@@ -146,6 +146,7 @@ type world struct {
 
 	long     bool // all bodies are long
 	lostDisk bool
+	ownBases bool      // the bucket may lose epochs that devices are in: each merges with the history that it has
 	strict   bool      // deletions take nothing that the newest epoch names, also after a fault
 	faulty   bool      // the bucket has lost something
 	gone     bool      // the page was deleted
