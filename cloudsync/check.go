@@ -190,9 +190,7 @@ func (c *checkRun) object(ctx context.Context, o checked) error {
 }
 
 // isDamage reports whether err means that an object has other bytes than its writer put there.
-func isDamage(err error) bool {
-	return errors.Is(err, base.ErrCorrupt) || errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, base.ErrNetwork)
-}
+func isDamage(err error) bool { return errors.Is(err, base.ErrCorrupt) }
 
 // damaged records an object. The caller has mu.
 func (c *checkRun) damaged(name string, err error) {

@@ -96,6 +96,7 @@ type device struct {
 	fs    *vfstest.Mem
 	s     *cloudsync.Syncer
 	m     *bucket.Meter // of what goes to the bucket
+	via   bucket.Bucket // what stands before the bucket from the next connection on; nil: nothing
 	pages map[string]*page
 }
 
@@ -142,7 +143,11 @@ func (w *world) newDevice() *device {
 
 // connect makes a Syncer with the present keyring.
 func (d *device) connect() {
-	d.m = bucket.NewMeter(d.w.b, bucket.MeterOptions{})
+	b := d.via
+	if b == nil {
+		b = d.w.b
+	}
+	d.m = bucket.NewMeter(b, bucket.MeterOptions{})
 	o := d.w.o
 	o.Bucket, o.Keyring, o.Key = d.m, d.w.ring, d.key
 	d.s = cloudsync.New(o)

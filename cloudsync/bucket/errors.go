@@ -257,8 +257,9 @@ func NewStatusError(op Op, name string, status int, err error) *Error {
 }
 
 // NewError returns the *Error for a cause that is not a status: the end of ctx, trouble of the
-// network, a full disk. It returns err itself if that wraps an *Error already, and nil for nil.
-// sent says that a write may have reached the store before err.
+// network, a full disk. It returns err itself if that wraps an *Error already, and nil for nil. sent
+// says that a write may have reached the store before err. For a get the result does not match
+// io.EOF and io.ErrUnexpectedEOF: they are the end of an object, and here a connection has ended.
 func NewError(ctx context.Context, op Op, name string, sent bool, err error) error {
 	if err == nil {
 		return nil
@@ -267,7 +268,11 @@ func NewError(ctx context.Context, op Op, name string, sent bool, err error) err
 		return err
 	}
 	sent = sent && (op == OpPut || op == OpDelete)
-	e := &Error{Op: op, Name: name, Class: causeClass(err), Ambiguous: sent, Err: err}
+	class := causeClass(err)
+	if op == OpGet && isEOF(err) {
+		err = errors.New(err.Error())
+	}
+	e := &Error{Op: op, Name: name, Class: class, Ambiguous: sent, Err: err}
 	if ctx.Err() != nil {
 		e.Class = ClassCanceled
 		if cause := context.Cause(ctx); !errors.Is(err, cause) {
@@ -279,6 +284,8 @@ func NewError(ctx context.Context, op Op, name string, sent bool, err error) err
 	}
 	return e
 }
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
 func causeClass(err error) Class {
 	_, isNet := errors.AsType[interface { // net.Error, without the package
@@ -299,7 +306,7 @@ func causeClass(err error) Class {
 		return ClassQuota
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return ClassDenied
-	case errors.Is(err, base.ErrNetwork), isNet, errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF),
+	case errors.Is(err, base.ErrNetwork), isNet, isEOF(err),
 		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EPIPE),
 		errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, syscall.EIO), errors.Is(err, syscall.ESTALE), errors.Is(err, context.DeadlineExceeded):
 		return ClassRetryable

@@ -150,7 +150,7 @@ type body struct {
 	closed  bool
 }
 
-var errCut = errors.New("connection lost within the body")
+var errCut = fmt.Errorf("connection lost within the body: %w", io.ErrUnexpectedEOF)
 
 // Read implements io.Reader.
 func (y *body) Read(p []byte) (int, error) {
@@ -161,7 +161,7 @@ func (y *body) Read(p []byte) (int, error) {
 	case y.ctx.Err() != nil:
 		return 0, fail(context.Cause(y.ctx))
 	case len(y.content) == 0 && y.cut:
-		return 0, &bucket.Error{Op: bucket.OpGet, Name: y.name, Class: bucket.ClassRetryable, Err: errCut}
+		return 0, fail(errCut)
 	case len(y.content) == 0:
 		return 0, io.EOF
 	case len(p) == 0:
