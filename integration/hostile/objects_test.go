@@ -69,6 +69,7 @@ func (g target) String() string {
 var worth = map[string][]string{
 	"packs": {kindPack}, "diffs": {kindDiff}, "bodies": {kindBody},
 	"checkpoints": {kindEpoch, kindEntry, kindPack, kindCheckpoint, kindRun}, "turn": {kindClosing, kindCheckpoint, kindRun},
+	"rings": {kindRing, kindEntry},
 }
 
 // targets returns the objects to be attacked: of each kind that a scene is for the last ones, or
@@ -176,11 +177,7 @@ func TestWithheld(t *testing.T) {
 func TestNewerVersion(t *testing.T) {
 	for i, g := range targets(t, 1) {
 		c := bytes.Clone(g.s.content[g.name])
-		at := 0
-		if g.kind == kindEntry || g.kind == kindClosing {
-			at = 4 // behind the length of the head
-		}
-		c[at] = 201
+		c[0] = 201
 		a := &attack{s: g.s, state: g.s.with(g.name, c), object: g.name}
 		if _, said := a.strike(t, i%2); t.Failed() {
 			t.Fatalf("%s: %s", g, said)

@@ -88,14 +88,34 @@ func TestSwapped(t *testing.T) {
 func TestReplayed(t *testing.T) {
 	noticed := map[string]int{}
 	n := 0
-	other := makeScene(t, "another bucket", allScenes(t)[0].key, writeEntries)
+	others := map[string]*scene{}
+	for name, write := range map[string]func(*stage, func()){
+		"entries": writeEntries, "packs": writePacks, "diffs": writeDiffs, "bodies": writeBodies, "checkpoints": writeCheckpoints, "turn": writeTurn, "rings": writeRings,
+	} {
+		others[name] = makeScene(t, "another bucket", allScenes(t)[0].key, write)
+	}
+	from := map[string]int{}
 	for _, in := range targets(t, 1) {
-		for _, u := range replays(in, other) {
+		for _, u := range replays(in, others[in.s.name]) {
 			u.strike(t, n, noticed)
+			what, _, _ := strings.Cut(u.from, ": ")
+			from[in.kind+": "+what]++
 			n++
 		}
 	}
 	t.Logf("%d replays, noticed %v", n, noticed)
+	for _, what := range []string{
+		"ring: a neighbour", "ring: an object of another bucket", "announcement: the announcement of another page", "announcement: an object of another bucket",
+		"epoch: an object of another page", "epoch: an object of another bucket", "entry: an object of another epoch", "entry: an object of another bucket",
+		"closing entry: an object of another bucket", "long body: an object of another bucket", "difference: an object of another bucket",
+		"pack: an object of another page", "pack: an object of another epoch", "pack: an object of another bucket",
+		"checkpoint: an object of another page", "checkpoint: an object of another epoch", "checkpoint: an object of another bucket",
+		"run: an object of another page", "run: an object of another epoch", "run: an object of another bucket",
+	} {
+		if from[what] == 0 {
+			t.Errorf("not replayed: %s; %v", what, from)
+		}
+	}
 }
 
 // replays returns what can be replayed in the place of an object.
@@ -109,34 +129,37 @@ func replays(in target, other *scene) (us []substitute) {
 		}
 	}
 	at, ok := in.s.target.Parse(in.name)
+	ring, isRing := wire.ParseRingName(in.s.ring.BucketID(), in.name)
 	for _, n := range in.s.names {
 		dir, own := in.s.target.Dir, strings.HasPrefix(n, in.s.target.Dir+"/")
 		if parts := strings.SplitN(n, "/", 3); !own && len(parts) == 3 {
 			dir = parts[0] + "/" + parts[1]
 		}
 		is, page := wire.Names{Dir: dir}.Parse(n)
+		number, ofKeys := wire.ParseRingName(in.s.ring.BucketID(), n)
 		switch {
+		case isRing && ofKeys && (number+1 == ring || number == ring+1):
+			add("a neighbour", in.s.content[n])
 		case in.kind == kindAnnouncement && in.s.kindOf(n) == kindAnnouncement && n != in.name:
 			add("the announcement of another page", in.s.content[n])
 		case !ok || !page || is.Kind != at.Kind || n == in.name:
 		case !own && is.Number == at.Number && at.Number > 0:
-			once("the same number of another page "+dir, n)
+			once("the same number of another page: "+dir, n)
 		case !own:
-			once("an object of another page "+dir, n)
-		case is.Epoch != at.Epoch && is.Number == at.Number:
-			once("an object of another epoch", n)
+			once("an object of another page: "+dir, n)
 		case is.Number+1 == at.Number || is.Number == at.Number+1:
 			add("a neighbour", in.s.content[n])
 			us[len(us)-1].past = is.Kind == wire.KindEpoch
+		case is.Epoch != at.Epoch && in.s.kindOf(n) == in.kind:
+			once("an object of another epoch", n)
 		case is.ID != at.ID && in.s.kindOf(n) == in.kind:
 			once("another one of the epoch", n)
 		}
 	}
-	for _, n := range other.names {
-		is, page := other.target.Parse(n)
-		if page && ok && is.Kind == at.Kind && is.Number == at.Number {
-			once("an object of another bucket", n)
-			us[len(us)-1].with = other.content[n]
+	for _, n := range other.byKind()[in.kind] {
+		is, _ := other.target.Parse(n)
+		if number, _ := wire.ParseRingName(other.ring.BucketID(), n); is.Number == at.Number && number == ring {
+			add("an object of another bucket", other.content[n])
 			break
 		}
 	}

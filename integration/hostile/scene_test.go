@@ -297,9 +297,10 @@ func allScenes(t testing.TB) []*scene {
 			makeScene(t, "bodies", key, writeBodies),
 			makeScene(t, "checkpoints", key, writeCheckpoints),
 			makeScene(t, "turn", key, writeTurn),
+			makeScene(t, "rings", key, writeRings),
 		}
 	})
-	if len(scenes.all) != 6 {
+	if len(scenes.all) != 7 {
 		t.Fatal("the scenes could not be made")
 	}
 	return scenes.all
@@ -394,13 +395,15 @@ func writeBodies(g *stage, mid func()) {
 
 // writeCheckpoints cuts the log before the middle and after it, and gives history up with both. So
 // checkpoints stand on runs and packs of several epochs, and an old device is an epoch behind, at a
-// commit that the page does not have any more.
+// commit that the page does not have any more. Another page has objects of the same kinds.
 func writeCheckpoints(g *stage, mid func()) {
 	for i := range 12 {
 		g.put(g.a, targetLedger, targetName, "replaced", string(noise(30+uint64(i), 60<<10)), fmt.Sprint("kept ", i), "x")
+		g.put(g.a, targetLedger, "sibling", "replaced", string(noise(60+uint64(i), 10<<10)))
 		switch i {
 		case 0:
 			g.putLazy(g.a, "lazy", noise(29, 1050<<10))
+			g.put(g.a, targetLedger, "sibling", "long", string(noise(28, 1050<<10)))
 			g.tag("one", true)
 		case 4:
 			g.must(g.retain())
@@ -443,6 +446,18 @@ func writeTurn(g *stage, mid func()) {
 		if err := g.retain(); !errors.Is(err, died) {
 			g.t.Fatalf("a cut that cannot end: %v", err)
 		}
+	}
+}
+
+// writeRings changes the keyring after the middle: all that follows is sealed with a new data key.
+func writeRings(g *stage, mid func()) {
+	g.put(g.a, targetLedger, targetName, "key", "value")
+	mid()
+	for i := range 3 {
+		_, err := keys.Change(context.Background(), g.a, &keys.ChangeOptions{NewDataKey: true})
+		g.must(err)
+		g.put(g.a, targetLedger, targetName, "key", fmt.Sprint("value ", i))
+		g.sync(g.a)
 	}
 }
 
@@ -578,7 +593,7 @@ func TestScenes(t *testing.T) {
 		}
 	}
 	t.Log(kinds)
-	for _, k := range []string{kindKeys, kindAnnouncement, kindEpoch, kindEntry, kindClosing, kindBody, kindPack, kindDiff, kindCheckpoint, kindRun} {
+	for _, k := range []string{kindKeys, kindRing, kindAnnouncement, kindEpoch, kindEntry, kindClosing, kindBody, kindPack, kindDiff, kindCheckpoint, kindRun} {
 		if kinds[k] == 0 {
 			t.Errorf("no object of kind %s", k)
 		}
