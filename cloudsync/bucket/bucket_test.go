@@ -76,10 +76,10 @@ func TestStatusTable(t *testing.T) {
 		ambiguous bool
 	}
 	const n = bucket.ClassNotFound
-	trouble := [3]row{{bucket.ClassRetryable, false}, {bucket.ClassAmbiguous, true}, {bucket.ClassAmbiguous, true}}
+	trouble := [3]row{{bucket.ClassRetryable, false}, {bucket.ClassRetryable, true}, {bucket.ClassRetryable, true}}
 	all := func(c bucket.Class) [3]row { return [3]row{{c, false}, {c, false}, {c, false}} }
 	for status, want := range map[int][3]row{ // get, put, delete
-		304: {{n, false}, {bucket.ClassAmbiguous, true}, {n, false}}, 410: {{n, false}, {bucket.ClassAmbiguous, true}, {n, false}},
+		304: {{n, false}, {bucket.ClassRetryable, true}, {n, false}}, 410: {{n, false}, {bucket.ClassRetryable, true}, {n, false}},
 		401: all(bucket.ClassDenied), 403: all(bucket.ClassDenied), 402: all(bucket.ClassQuota), 507: all(bucket.ClassQuota), 404: all(n),
 		408: trouble, 499: trouble, 500: trouble, 502: trouble, 503: trouble, 504: trouble, 599: trouble,
 		409: {{bucket.ClassBusy, false}, {bucket.ClassBusy, true}, {bucket.ClassBusy, true}},
@@ -107,7 +107,7 @@ func TestErrorsMatchTheirSentinels(t *testing.T) {
 	sentinels := []error{base.ErrNotFound, bucket.ErrExists, base.ErrNetwork, fs.ErrPermission, base.ErrNoSpace, base.ErrInvalid, base.ErrCorrupt}
 	for class, want := range map[bucket.Class]error{
 		bucket.ClassOther: nil, bucket.ClassNotFound: base.ErrNotFound, bucket.ClassExists: bucket.ErrExists, bucket.ClassBusy: base.ErrNetwork,
-		bucket.ClassRetryable: base.ErrNetwork, bucket.ClassAmbiguous: base.ErrNetwork, bucket.ClassDenied: fs.ErrPermission,
+		bucket.ClassRetryable: base.ErrNetwork, bucket.ClassDenied: fs.ErrPermission,
 		bucket.ClassQuota: base.ErrNoSpace, bucket.ClassInvalid: base.ErrInvalid, bucket.ClassCorrupt: base.ErrCorrupt, bucket.ClassCanceled: nil,
 	} {
 		err := fmt.Errorf("do: %w", &bucket.Error{Op: bucket.OpGet, Name: "x", Class: class})
@@ -136,7 +136,7 @@ func TestNewError(t *testing.T) {
 		class     bucket.Class
 		ambiguous bool
 	}{
-		{t.Context(), bucket.OpPut, true, syscall.ECONNRESET, bucket.ClassAmbiguous, true},
+		{t.Context(), bucket.OpPut, true, syscall.ECONNRESET, bucket.ClassRetryable, true},
 		{t.Context(), bucket.OpPut, false, syscall.ECONNREFUSED, bucket.ClassRetryable, false},
 		{t.Context(), bucket.OpGet, true, syscall.ECONNRESET, bucket.ClassRetryable, false},
 		{t.Context(), bucket.OpGet, true, io.ErrUnexpectedEOF, bucket.ClassRetryable, false},

@@ -54,11 +54,8 @@ const (
 	// ClassBusy says that there were too many requests at once, or that others work on the same
 	// name. A put of a busy name reads the object there.
 	ClassBusy
-	// ClassRetryable says that the store or the way to it has trouble, and that the request changed
-	// nothing.
+	// ClassRetryable says that the store or the way to it has trouble.
 	ClassRetryable
-	// ClassAmbiguous is ClassRetryable for a write that may have landed.
-	ClassAmbiguous
 	// ClassDenied says that the user must correct credentials or rights.
 	ClassDenied
 	// ClassQuota says that the user must free or buy space.
@@ -76,7 +73,7 @@ var classes = [...]struct {
 	sentinel error
 }{
 	ClassOther: {"other", nil}, ClassNotFound: {"not found", base.ErrNotFound}, ClassExists: {"exists", ErrExists}, ClassBusy: {"busy", base.ErrNetwork},
-	ClassRetryable: {"retryable", base.ErrNetwork}, ClassAmbiguous: {"ambiguous", base.ErrNetwork}, ClassDenied: {"denied", fs.ErrPermission},
+	ClassRetryable: {"retryable", base.ErrNetwork}, ClassDenied: {"denied", fs.ErrPermission},
 	ClassQuota: {"quota", base.ErrNoSpace}, ClassInvalid: {"invalid", base.ErrInvalid}, ClassCorrupt: {"corrupt", base.ErrCorrupt}, ClassCanceled: {"canceled", nil},
 }
 
@@ -92,8 +89,8 @@ func (c Class) String() string {
 func (c Class) NeedsUser() bool { return c == ClassDenied || c == ClassQuota }
 
 // Error is the error of all calls of a Bucket. It matches the sentinel of its class:
-// base.ErrNotFound, ErrExists, base.ErrNetwork (ClassBusy, ClassRetryable, ClassAmbiguous),
-// fs.ErrPermission, base.ErrNoSpace, base.ErrInvalid, base.ErrCorrupt.
+// base.ErrNotFound, ErrExists, base.ErrNetwork (ClassBusy, ClassRetryable), fs.ErrPermission,
+// base.ErrNoSpace, base.ErrInvalid, base.ErrCorrupt.
 type Error struct {
 	// Op is the operation.
 	Op Op
@@ -115,7 +112,7 @@ func (e *Error) Error() string {
 	if e.Err == nil || e.Class == ClassQuota || e.Class == ClassCorrupt { // else the cause says as much
 		fmt.Fprintf(&s, ": %s", e.Class)
 	}
-	if e.Ambiguous && e.Class != ClassAmbiguous {
+	if e.Ambiguous {
 		s.WriteString(", perhaps stored")
 	}
 	if e.Status != 0 {
@@ -179,7 +176,7 @@ func SizeOf(ctx context.Context, b Bucket, name string) (int64, error) {
 // then checks, after an ErrExists, whether the object is its own. It is false for nil.
 func Ambiguous(err error) bool {
 	e, ok := errors.AsType[*Error](err)
-	return ok && (e.Ambiguous || e.Class == ClassAmbiguous)
+	return ok && e.Ambiguous
 }
 
 // ClassOf returns the class of err, ClassOther if it is no *Error.
@@ -193,29 +190,23 @@ func ClassOf(err error) Class {
 // StatusClass is the table from statuses of HTTP to classes. ambiguous says that a write with this
 // answer may have been carried out.
 //
-//	status                  get, list     put                   delete
-//	304, 410                not found     ambiguous             not found
-//	401, 403                denied        denied                denied
-//	402, 413, 507           quota         quota                 quota
-//	404                     not found     not found (bucket)    not found
-//	408, 499                retryable     ambiguous             ambiguous
-//	409, 429                busy          busy, ambiguous       busy, ambiguous
-//	412                     busy          exists                busy
-//	416, other 4xx          invalid       invalid               invalid
-//	501, 505                invalid       invalid               invalid
-//	other 5xx               retryable     ambiguous             ambiguous
-//	any other               corrupt       corrupt, ambiguous    corrupt, ambiguous
+//	status                  get, list     put                     delete
+//	304, 410                not found     retryable, ambiguous    not found
+//	401, 403                denied        denied                  denied
+//	402, 413, 507           quota         quota                   quota
+//	404                     not found     not found (bucket)      not found
+//	408, 499                retryable     retryable, ambiguous    retryable, ambiguous
+//	409, 429                busy          busy, ambiguous         busy, ambiguous
+//	412                     busy          exists                  busy
+//	416, other 4xx          invalid       invalid                 invalid
+//	501, 505                invalid       invalid                 invalid
+//	other 5xx               retryable     retryable, ambiguous    retryable, ambiguous
+//	any other               corrupt       corrupt, ambiguous      corrupt, ambiguous
 //
 // Stores that use 403 for too many requests or for a full quota give a reason, which their package
 // examines first.
 func StatusClass(op Op, status int) (class Class, ambiguous bool) {
 	write := op == OpPut || op == OpDelete
-	trouble := func() (Class, bool) {
-		if write {
-			return ClassAmbiguous, true
-		}
-		return ClassRetryable, false
-	}
 	switch status { // numbers, so that a program without a cloud does not need net/http
 	case 401, 403:
 		return ClassDenied, false
@@ -225,11 +216,11 @@ func StatusClass(op Op, status int) (class Class, ambiguous bool) {
 		return ClassNotFound, false
 	case 304, 410: // 410 ends an upload session, of which the last answer may have been lost
 		if op == OpPut {
-			return trouble()
+			return ClassRetryable, true
 		}
 		return ClassNotFound, false
 	case 408, 499:
-		return trouble()
+		return ClassRetryable, write
 	case 409, 429:
 		return ClassBusy, write
 	case 412:
@@ -244,7 +235,7 @@ func StatusClass(op Op, status int) (class Class, ambiguous bool) {
 	case status >= 400 && status < 500:
 		return ClassInvalid, false
 	case status >= 500 && status < 600:
-		return trouble()
+		return ClassRetryable, write
 	}
 	return ClassCorrupt, write
 }
@@ -278,9 +269,6 @@ func NewError(ctx context.Context, op Op, name string, sent bool, err error) err
 		if cause := context.Cause(ctx); !errors.Is(err, cause) {
 			e.Err = fmt.Errorf("%w: %w", cause, err)
 		}
-	}
-	if e.Class == ClassRetryable && sent {
-		e.Class = ClassAmbiguous
 	}
 	return e
 }

@@ -124,7 +124,7 @@ func (p *prober) clean() error {
 // unasked reports whether err only says that the bucket could not be asked.
 func (p *prober) unasked(err error) bool {
 	switch ClassOf(err) {
-	case ClassBusy, ClassRetryable, ClassAmbiguous, ClassDenied, ClassQuota, ClassCanceled:
+	case ClassBusy, ClassRetryable, ClassDenied, ClassQuota, ClassCanceled:
 		return err != nil
 	}
 	return p.ctx.Err() != nil

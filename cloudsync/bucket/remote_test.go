@@ -86,7 +86,7 @@ func TestBody(t *testing.T) {
 
 func TestClientError(t *testing.T) {
 	for err, want := range map[error]bucket.Class{
-		errors.New("no JSON"): bucket.ClassCorrupt, io.ErrUnexpectedEOF: bucket.ClassAmbiguous, base.ErrInvalid: bucket.ClassInvalid,
+		errors.New("no JSON"): bucket.ClassCorrupt, io.ErrUnexpectedEOF: bucket.ClassRetryable, base.ErrInvalid: bucket.ClassInvalid,
 	} {
 		if got := bucket.NewClientError(t.Context(), bucket.OpPut, "a", err); bucket.ClassOf(got) != want || !bucket.Ambiguous(got) {
 			t.Errorf("%v: %v, want %s", err, got, want)

@@ -29,8 +29,6 @@ type Rule struct {
 //	busy           8        500 ms          30 s     stores allow one write a second for each
 //	                                                 name, and slow down whom they find too fast
 //	retryable      6        200 ms          10 s     most trouble passes within seconds
-//	ambiguous      6        200 ms          10 s     the next try may say exists, and keeps the
-//	                                                 mark
 //	corrupt        2        200 ms          10 s     bytes change on the way, but a store that
 //	                                                 answers nonsense twice will go on
 //
@@ -41,7 +39,7 @@ func RetryTable(c Class) (Rule, bool) {
 	switch c {
 	case ClassBusy:
 		return Rule{8, 500 * time.Millisecond, 30 * time.Second}, true
-	case ClassRetryable, ClassAmbiguous:
+	case ClassRetryable:
 		return Rule{6, 200 * time.Millisecond, 10 * time.Second}, true
 	case ClassCorrupt:
 		return Rule{2, 200 * time.Millisecond, 10 * time.Second}, true

@@ -28,7 +28,6 @@ func TestRetryTable(t *testing.T) {
 	for class, waits := range map[bucket.Class][]time.Duration{
 		bucket.ClassBusy:      ms(500, 1000, 2000, 4000, 8000, 16000, 30000),
 		bucket.ClassRetryable: ms(200, 400, 800, 1600, 3200),
-		bucket.ClassAmbiguous: ms(200, 400, 800, 1600, 3200),
 		bucket.ClassCorrupt:   ms(200),
 		bucket.ClassOther:     nil, bucket.ClassNotFound: nil, bucket.ClassExists: nil, bucket.ClassDenied: nil, bucket.ClassQuota: nil,
 		bucket.ClassInvalid: nil, bucket.ClassCanceled: nil, bucket.Class(99): nil,

@@ -87,7 +87,7 @@ func (b *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, conte
 		return err
 	}
 	if f.lost {
-		return &bucket.Error{Op: bucket.OpPut, Name: name, Class: bucket.ClassAmbiguous, Ambiguous: true, Err: errLost}
+		return &bucket.Error{Op: bucket.OpPut, Name: name, Class: bucket.ClassRetryable, Ambiguous: true, Err: errLost}
 	}
 	bucket.ReportCreated(ctx, created)
 	return nil
@@ -183,7 +183,7 @@ func (b *Bucket) Delete(ctx context.Context, name string) error {
 		delete(b.objects, name)
 	}
 	if f.lost {
-		return &bucket.Error{Op: bucket.OpDelete, Name: name, Class: bucket.ClassAmbiguous, Ambiguous: true, Err: errLost}
+		return &bucket.Error{Op: bucket.OpDelete, Name: name, Class: bucket.ClassRetryable, Ambiguous: true, Err: errLost}
 	}
 	return nil
 }

@@ -66,9 +66,9 @@ func TestEachFault(t *testing.T) {
 	}{
 		{"conflict", mem.Faults{Conflict: 1}, bucket.ClassBusy, bucket.ClassBusy, true, false},
 		{"too many", mem.Faults{TooMany: 1}, bucket.ClassBusy, bucket.ClassBusy, true, false},
-		{"unavailable", mem.Faults{Unavailable: 1}, bucket.ClassAmbiguous, bucket.ClassRetryable, true, false},
+		{"unavailable", mem.Faults{Unavailable: 1}, bucket.ClassRetryable, bucket.ClassRetryable, true, false},
 		{"refused", mem.Faults{Refused: 1}, bucket.ClassExists, bucket.ClassNotFound, false, false},
-		{"lost answer", mem.Faults{LostAnswer: 1}, bucket.ClassAmbiguous, bucket.ClassOther, true, true},
+		{"lost answer", mem.Faults{LostAnswer: 1}, bucket.ClassRetryable, bucket.ClassOther, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := mem.New(mem.Options{Clock: mem.NewClock(start), Faults: c.faults})

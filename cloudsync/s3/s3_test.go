@@ -101,12 +101,12 @@ func TestCodes(t *testing.T) {
 		code   string
 		want   bucket.Class
 	}{
-		{400, "RequestTimeout", bucket.ClassAmbiguous}, {503, "SlowDown", bucket.ClassBusy}, {403, "QuotaExceeded", bucket.ClassQuota},
+		{400, "RequestTimeout", bucket.ClassRetryable}, {503, "SlowDown", bucket.ClassBusy}, {403, "QuotaExceeded", bucket.ClassQuota},
 		{400, "XMinioAdminBucketQuotaExceeded", bucket.ClassQuota}, {404, "NoSuchBucket", bucket.ClassNotFound}, {412, "PreconditionFailed", bucket.ClassExists},
 		{403, "SignatureDoesNotMatch", bucket.ClassDenied}, {409, "ConditionalRequestConflict", bucket.ClassBusy},
 	} {
 		status, code = c.status, c.code
-		if err := put(b, "a", "x"); bucket.ClassOf(err) != c.want {
+		if err := put(b, "a", "x"); bucket.ClassOf(err) != c.want || bucket.Ambiguous(err) != (c.want == bucket.ClassRetryable || c.want == bucket.ClassBusy) {
 			t.Errorf("%d %s: %v, want %s", status, code, err, c.want)
 		}
 	}
@@ -119,7 +119,7 @@ func TestLostAnswers(t *testing.T) {
 	})
 	for op, err := range calls(b) {
 		write := op == bucket.OpPut || op == bucket.OpDelete
-		if want := map[bool]bucket.Class{true: bucket.ClassAmbiguous, false: bucket.ClassRetryable}[write]; bucket.ClassOf(err) != want || bucket.Ambiguous(err) != write {
+		if bucket.ClassOf(err) != bucket.ClassRetryable || bucket.Ambiguous(err) != write {
 			t.Errorf("%s: %v", op, err)
 		}
 	}

@@ -17,7 +17,7 @@ func withAnswer(ctx context.Context, a *answer) context.Context {
 
 // askBytes is the length from which a server is asked before the content is sent, so that refused
 // content is not uploaded. A server that does not support the question and refuses may close the
-// connection during the upload. That is bucket.ClassAmbiguous, and the caller looks.
+// connection during the upload. That is an ambiguous error, and the caller looks.
 const askBytes = 256 << 10
 
 // dated is a transport that records the Date of the answer for calls under withAnswer.

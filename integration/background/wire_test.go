@@ -97,7 +97,7 @@ func (w *world) meet(r *request) (a answer) {
 
 func (w wire) ends(ctx context.Context, op bucket.Op, name string, a answer, err error) error {
 	if err == nil && a.lost {
-		return &bucket.Error{Op: op, Name: name, Class: bucket.ClassAmbiguous, Ambiguous: true, Err: errLost}
+		return &bucket.Error{Op: op, Name: name, Class: bucket.ClassRetryable, Ambiguous: true, Err: errLost}
 	}
 	return err
 }

@@ -209,7 +209,7 @@ func (w *wire) ended(ctx context.Context, op bucket.Op, name string, f *fate, er
 		w.d.cutPower()
 		return bucket.NewError(ctx, op, name, false, errCrash)
 	case err == nil && f.lost:
-		return &bucket.Error{Op: op, Name: name, Class: bucket.ClassAmbiguous, Ambiguous: true, Err: errLost}
+		return &bucket.Error{Op: op, Name: name, Class: bucket.ClassRetryable, Ambiguous: true, Err: errLost}
 	}
 	return err
 }

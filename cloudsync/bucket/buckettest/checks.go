@@ -57,7 +57,7 @@ var putChecks = []check{
 	}},
 	{"refuses an existing name for large content", func(k *kit) {
 		k.put("a", "first")
-		if err := k.tryPut("a", noise(3<<20)); !k.o.Hasty || bucket.ClassOf(err) != bucket.ClassAmbiguous {
+		if err := k.tryPut("a", noise(3<<20)); !k.o.Hasty || bucket.ClassOf(err) != bucket.ClassRetryable || !bucket.Ambiguous(err) {
 			k.wants(err, bucket.ClassExists, bucket.ErrExists)
 		}
 		k.holds("a", "first")
@@ -412,7 +412,9 @@ var concurrentChecks = []check{
 	{"puts and deletes in one folder", func(k *kit) {
 		// Where names are paths, a folder that vanishes while a file appears or vanishes is an
 		// error of the store.
-		folderGone := func(err error) bool { return k.o.Paths && bucket.ClassOf(err) == bucket.ClassAmbiguous }
+		folderGone := func(err error) bool {
+			return k.o.Paths && bucket.ClassOf(err) == bucket.ClassRetryable && bucket.Ambiguous(err)
+		}
 		together(8, func(i int) {
 			for round := range 20 {
 				name := fmt.Sprintf("f/%d/x", round%2)
