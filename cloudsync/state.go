@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/progress"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -201,12 +202,9 @@ const userPause = time.Hour
 
 // backoff returns how long the background waits after the given number of failures.
 func (s *Syncer) backoff(a Activity, failures int) time.Duration {
-	bound := s.o.MinPoll
-	for i := 1; i < failures && bound < s.o.MaxPoll; i++ {
-		bound *= 2
+	rule := bucket.Rule{First: s.o.MinPoll, Most: s.o.MaxPoll}
+	if a == NeedsUser {
+		rule = bucket.Rule{First: userPause, Most: userPause}
 	}
-	if bound = min(bound, s.o.MaxPoll); a == NeedsUser {
-		bound = userPause
-	}
-	return bound/2 + time.Duration(s.random()*float64(bound-bound/2))
+	return rule.Pause(failures, s.random())
 }

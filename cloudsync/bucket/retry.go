@@ -47,7 +47,14 @@ func RetryTable(c Class) (Rule, bool) {
 	return Rule{}, false
 }
 
-// Wait returns the bound of the wait after the given number of tries, from 1 on.
+// Pause returns the wait after the given number of tries, from 1 on: between half of its bound and
+// the bound, as jitter says, from 0 up to 1.
+func (r Rule) Pause(tries int, jitter float64) time.Duration {
+	bound := r.Wait(tries)
+	return bound/2 + time.Duration(jitter*float64(bound-bound/2))
+}
+
+// Wait returns the bound of the wait after the given number of tries.
 func (r Rule) Wait(tries int) time.Duration {
 	d := r.First
 	for i := 1; i < tries && d < r.Most; i++ {
@@ -129,8 +136,7 @@ func (r *Retry) again(ctx context.Context, tries *int, err error) error {
 	if *tries++; !ok || *tries >= rule.Tries || ctx.Err() != nil {
 		return err
 	}
-	bound := rule.Wait(*tries)
-	d := bound/2 + time.Duration(r.o.Jitter()*float64(bound-bound/2))
+	d := rule.Pause(*tries, r.o.Jitter())
 	if r.o.OnRetry != nil {
 		r.o.OnRetry(err, d)
 	}

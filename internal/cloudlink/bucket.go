@@ -98,8 +98,9 @@ func (l *lateBucket) get(ctx context.Context, op bucket.Op, name string) (bucket
 	case <-ctx.Done():
 		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassCanceled, Err: context.Cause(ctx)}
 	}
+	errClosed := &bucket.Error{Op: op, Name: name, Class: bucket.ClassOther, Err: base.ErrClosed}
 	if b, closed = l.opened(); closed {
-		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassOther, Err: base.ErrClosed}
+		return nil, errClosed
 	}
 	if b != nil {
 		return b, nil
@@ -114,6 +115,9 @@ func (l *lateBucket) get(ctx context.Context, op bucket.Op, name string) (bucket
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closed { // while it was opened
+		return nil, errors.Join(errClosed, bucket.Close(b))
+	}
 	l.b = b
 	return b, nil
 }

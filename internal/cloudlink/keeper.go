@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
@@ -227,8 +228,8 @@ func (k *Keeper) rounds(ctx context.Context) {
 		case errors.Is(err, base.ErrNoCloud):
 			pause, failures = 0, 0
 		case err != nil:
-			pause = min(least<<min(failures, 16), most)
 			failures++
+			pause = bucket.Rule{First: least, Most: most}.Wait(failures)
 		default:
 			failures = 0
 			if sinceList += most; list {
