@@ -1,6 +1,9 @@
 package cloudsync_test
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/tier"
@@ -194,4 +198,41 @@ func countAdded(k *seal.Keyring) (n int) {
 		}
 	}
 	return n
+}
+
+// TestRingsAreBounded has a bucket show more rings, each after the one before, than there may be:
+// who opens it reads no more of them.
+func TestRingsAreBounded(t *testing.T) {
+	b := mem.New(mem.Options{})
+	keys, err := seal.NewKeyring(seal.Plain, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring, _, err := keys.Found(seal.NewSlot{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Replace(wire.FirstRing, ring)
+	for n := uint64(1); n < seal.MaxRings+100; n++ {
+		before := sha256.Sum256(ring)
+		ring = bytes.Clone(ring)
+		binary.BigEndian.PutUint64(ring[20:], n)
+		copy(ring[28:], before[:])
+		sum := sha256.Sum256(ring[:len(ring)-len(before)])
+		copy(ring[len(ring)-len(sum):], sum[:])
+		b.Replace(wire.RingName(keys.BucketID(), n), ring)
+	}
+	read := 0
+	b.SetBefore(func(op bucket.Op, _ string) error {
+		if op == bucket.OpGet {
+			read++
+		}
+		return nil
+	})
+	if chain, err := cloudsync.ReadKeys(t.Context(), b); err != nil || len(chain.Rings())*seal.MaxKeyringBytes > 128<<20 {
+		t.Errorf("%d rings are held, %v", len(chain.Rings()), err)
+	}
+	if read > 2048 {
+		t.Errorf("%d rings were read", read)
+	}
 }

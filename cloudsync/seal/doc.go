@@ -41,72 +41,8 @@
 //
 // # Layouts
 //
-// docs/format/sealed.md has the layouts of objects. Numbers are big-endian. part(x) is the length
-// of x in four bytes, then x. Bytes that are not listed are zero and reserved; other values are
-// refused.
-//
-// A ring:
-//
-//	 0   1  format version: 3
-//	 1   1  algorithm
-//	 2   2  number of slots: 1 to 64, in plaintext 0
-//	 4  16  bucket id, random
-//	20   8  number of the ring, from 0
-//	28  32  SHA-256 of the ring before; 0 for ring 0
-//	60  32  X25519 public key, drawn for this ring; 0 in plaintext
-//	92      slots
-//	     4  length of the content
-//	        content, sealed: kind 5, number 0, associated data all before, length included;
-//	        key HKDF-SHA-256, input the ring's key, salt the bucket id, info "ledger seal 1 wrap"
-//	    16  tag
-//	    16  id of the slot that signs; 0 in plaintext
-//	    64  Ed25519 signature by it of "ledger seal 1 ring" and all before; 0 in plaintext
-//	    32  SHA-256 of everything before
-//
-// A slot, of which the first 64 bytes stay the same from ring to ring:
-//
-//	 0   1  kind: 1 key file, 2 passphrase by argon2id, version 1.3, 3 recovery words
-//	 1   3  0
-//	 4  16  id, random
-//	20   4  argon2id: memory in KiB; all four are 0 without a passphrase
-//	24   4  passes
-//	28   4  lanes
-//	32  16  salt
-//	48  16  key check, derived as below, info "ledger seal 1 check"
-//	64  48  the ring's key, 32 random bytes, sealed: kind 6, number 0, associated data the 64
-//	        bytes before; key HKDF-SHA-256, input X25519 of the ring's and the slot's key, salt
-//	        bucket id and slot id, info "ledger seal 1 slot", number of the ring (8), the ring's
-//	        and the slot's public key
-//
-// HKDF-SHA-256 with the salt bucket id, slot id derives from a slot's master key its check, with
-// info "ledger seal 1 box" the private key of X25519, and with "ledger seal 1 sign" the seed of
-// Ed25519. Public keys are only in the sealed content.
-//
-// The content is not compressed and has no flags; text(x) is its length in two bytes, then x,
-// printable UTF-8 of at most 128:
-//
-//	32  key for names
-//	32  chunking secret
-//	 4  number of data keys: 1 to 1024, in plaintext 0; and each, 32
-//	    for each slot: Ed25519 public key (32), X25519 public key (32), text(label)
-//
-// The next ring has the same bucket id, algorithm, keys and slots, except that slots may be removed
-// or added, and data keys added. It counts if a slot of the ring before has signed it; ring 0 is
-// signed by a slot of its own.
-//
-// A device signs with its own Ed25519 key, which is not in the keyring. Its signature of "ledger
-// seal 1 device", the bucket's id and a message follows its public key (32). The device's id is the
-// beginning of the SHA-256 of "ledger seal 1 device" and that key.
-//
-// Recovery words are the 24 English words of BIP-39 for a master key of 32 bytes.
-//
-// A name is the first 20 bytes, as 40 lower-case hexadecimal digits, of the HMAC-SHA-256, with the
-// key for names, of "ledger seal 1 name", part(role), the number of parts (4), and each part as
-// part(x).
-//
-// A key file has three lines that end in a line feed: "ledger master key 1"; the key as 64
-// lower-case hexadecimal digits; the first 4 bytes of the SHA-256 of "ledger seal 1 key file" and
-// the key, as 8 digits. One under a passphrase is in docs/format/sealed.md.
+// docs/format/sealed.md has the layouts of objects, rings, names and key files. Bytes that are not
+// listed there are zero and reserved; other values are refused.
 //
 // # Why
 //
@@ -139,6 +75,5 @@
 // Keyring, Sealer, Ring, Chain and MasterKey may be used concurrently; a Writer, Stream or
 // Compressor by one goroutine at a time. The package starts no goroutine. Of the module
 // it imports internal/base and internal/secret. It must not import packages of buckets, pages or
-// storage. docs/format/sealed.md has the layouts for readers. The package may change with any
-// release.
+// storage. The package may change with any release.
 package seal

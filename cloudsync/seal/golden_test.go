@@ -128,7 +128,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// part and the rest of this file are a second implementation, made from the tables in doc.go with
+// part and the rest of this file are a second implementation, made from docs/format/sealed.md with
 // the standard library.
 func part(b []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)

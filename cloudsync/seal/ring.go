@@ -15,7 +15,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Layout of a ring; the table is in doc.go.
+// Layout of a ring; the table is in docs/format/sealed.md.
 const (
 	ringVersion     = 4 // that of the whole bucket
 	ringBucketAt    = 4
@@ -29,10 +29,10 @@ const (
 	signatureBytes = IDBytes + ed25519.SignatureSize
 	ringTailBytes  = tagBytes + signatureBytes + sumBytes
 
-	// MaxKeyringBytes is the greatest length of a ring.
-	MaxKeyringBytes = 1 << 20
-	// MaxRings is how many rings a chain may have.
-	MaxRings = 1 << 20
+	// MaxKeyringBytes is more than a ring with all slots and data keys has.
+	MaxKeyringBytes = 64 << 10
+	// MaxRings is how many rings a chain may have: twice as many as there may be data keys.
+	MaxRings = 2 * MaxDataKeys
 )
 
 // ringLabel names a ring in errors.
@@ -308,9 +308,6 @@ func (k *Keyring) write(signer *slotKeys, random io.Reader) ([]byte, error) {
 	}
 	sum := sha256.Sum256(b)
 	b = append(b, sum[:]...)
-	if len(b) > MaxKeyringBytes {
-		return nil, fmt.Errorf("keyring of %d bytes, limit %d: %w", len(b), MaxKeyringBytes, base.ErrTooLarge)
-	}
 	k.hash = sha256.Sum256(b)
 	return b, nil
 }

@@ -85,7 +85,7 @@ type slot struct {
 
 func (s *slot) info() SlotInfo { return SlotInfo{ID: s.id, Kind: s.kind, Label: s.label} }
 
-// The layout of the fixed part of a slot; the table is in doc.go.
+// The layout of the fixed part of a slot; the table is in docs/format/sealed.md.
 const (
 	slotKDFAt      = 4 + IDBytes
 	slotCheckAt    = slotKDFAt + kdfBytes

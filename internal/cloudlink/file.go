@@ -84,7 +84,7 @@ const (
 	cloudHead    = 16
 
 	maxCloudText   = 4096
-	maxCloudFile   = 64 << 20
+	maxCloudFile   = 256 << 20 // of the greatest keyring and many rules
 	cloudStateName = "cloud-state"
 )
 
