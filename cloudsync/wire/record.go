@@ -23,6 +23,9 @@ const (
 	MaxInlineDiff = 1 << 20
 	// MaxNear bounds the nearest ancestors of a Commit.
 	MaxNear = 4096
+	// MaxRuns bounds the runs of one kind in a checkpoint, which a reader reads at once. It is more
+	// than MergeRuns leaves: runFanout for each size class.
+	MaxRuns = 256
 	// MaxPackBytes bounds a pack as stored.
 	MaxPackBytes = 64 << 20
 	// MaxPackPieces bounds the pieces of a pack.
@@ -139,7 +142,7 @@ func (r *Run) compare(o Record) int {
 func (r *Run) code(c *coder) {
 	c.byte((*byte)(&r.Kind))
 	c.refuse(!slices.Contains([]RunKind{Commits, Packs, GivenUp, NotStored}, r.Kind), "run of kind %d", r.Kind)
-	number(c, &r.Age, "age of a run", 0, math.MaxUint32)
+	number(c, &r.Age, "age of a run", 0, MaxRuns-1)
 	c.ids(&r.Epoch, &r.ID)
 	c.number(&r.Bytes, "length of a run", 1, math.MaxInt64)
 	c.number(&r.Records, "number of records", 1, r.Bytes)

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -96,7 +97,7 @@ func aRecord(t *rapid.T, tag byte) Record {
 	case tagRun:
 		kind := rapid.SampledFrom([]RunKind{Commits, Packs, GivenUp, NotStored}).Draw(t, "kind")
 		bytes := rapid.Uint64Range(1, 1<<40).Draw(t, "bytes")
-		return &Run{kind, rapid.Uint32().Draw(t, "age"), anID(t), anID(t), bytes, rapid.Uint64Range(1, bytes).Draw(t, "records"), aHash(t)}
+		return &Run{kind, rapid.Uint32Range(0, MaxRuns-1).Draw(t, "age"), anID(t), anID(t), bytes, rapid.Uint64Range(1, bytes).Draw(t, "records"), aHash(t)}
 	case tagSnapshot:
 		r := &Snapshot{Order: rapid.Uint32().Draw(t, "order"), To: object.Sum(object.NodeBit, []byte{1}), Diff: aPlace(t),
 			Values: rapid.Uint64Range(0, maxDisplay).Draw(t, "values"), Whole: rapid.Uint64Range(0, maxDisplay).Draw(t, "whole")}
@@ -631,6 +632,24 @@ func TestMergeRuns(t *testing.T) {
 			t.Fatalf("each byte was written %.1f times", float64(written)/float64(total))
 		}
 	})
+}
+
+// TestRunsAreBounded: a checkpoint has as many runs of a kind as a reader can read at once.
+func TestRunsAreBounded(t *testing.T) {
+	if most := runFanout * (1 + sizeClass(math.MaxUint64)); most > MaxRuns {
+		t.Errorf("merging leaves up to %d runs", most)
+	}
+	last := &Run{Commits, MaxRuns - 1, epoch.ID{1}, epoch.ID{2}, 1000, 20, epoch.Hash{5}}
+	if _, err := write(Checkpoint, []Record{&Base{}, last}); err != nil {
+		t.Error(err)
+	}
+	last.Age++
+	if _, err := write(Checkpoint, []Record{&Base{}, last}); !errors.Is(err, base.ErrInvalid) {
+		t.Errorf("written: %v", err)
+	}
+	if _, err := read(Checkpoint, unchecked([]Record{&Base{}, last})); !errors.Is(err, base.ErrCorrupt) {
+		t.Errorf("read: %v", err)
+	}
 }
 
 // golden are streams with each record once.
