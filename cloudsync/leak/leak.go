@@ -57,7 +57,7 @@ type Page struct {
 const maxOdd = 100
 
 // Look lists a bucket and returns what its owner can learn. It makes a request for each thousand
-// objects. Errors are those of the bucket.
+// objects. Errors are those of the bucket, and of bucket.Walk for one that does not list in order.
 func Look(ctx context.Context, b bucket.Bucket) (*Report, error) {
 	r := &Report{}
 	pages := map[string]*sight{}
@@ -67,7 +67,11 @@ func Look(ctx context.Context, b bucket.Bucket) (*Report, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list the bucket: %w", err)
 		}
+		w := bucket.Walk{After: after} // for each request: the walk as a whole has no bound
 		for _, info := range infos {
+			if err := w.Next(info); err != nil {
+				return nil, fmt.Errorf("list the bucket: %w", err)
+			}
 			r.Objects, r.Bytes = r.Objects+1, r.Bytes+info.Size
 			dir, name := cut(info.Name)
 			if !padded(info.Name, name.Kind, info.Size) {
@@ -92,7 +96,7 @@ func Look(ctx context.Context, b bucket.Bucket) (*Report, error) {
 		if len(infos) < bucket.MaxList {
 			break
 		}
-		after = infos[len(infos)-1].Name
+		after = w.After
 	}
 	r.Ledgers = len(ledgers)
 	for _, s := range pages {

@@ -2,6 +2,8 @@ package leak_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/internal/base"
 )
 
 // listing is a bucket of which only the list is read.
@@ -74,5 +77,32 @@ func TestLook(t *testing.T) {
 	}
 	if p.Days != 106 || !p.First.Equal(start) || !p.Last.Equal(start.Add(2499*time.Hour)) || p.Hours[0] != 105 {
 		t.Errorf("%+v", p)
+	}
+}
+
+// again is a bucket that lists the same names in answer to each request, three times.
+type again struct {
+	bucket.Bucket
+	left *int
+}
+
+var errEnough = errors.New("asked too often")
+
+// List implements bucket.Bucket.
+func (a again) List(_ context.Context, _, _ string, limit int) (some []bucket.Info, _ error) {
+	if *a.left--; *a.left < 0 {
+		return nil, errEnough
+	}
+	for i := range limit {
+		some = append(some, bucket.Info{Name: fmt.Sprintf("pages/%040d", i), Size: 512})
+	}
+	return some, nil
+}
+
+// TestListThatDoesNotAdvance: a bucket cannot keep who looks at it.
+func TestListThatDoesNotAdvance(t *testing.T) {
+	left := 3
+	if _, err := leak.Look(t.Context(), again{mem.New(mem.Options{}), &left}); !errors.Is(err, base.ErrCorrupt) {
+		t.Errorf("%v, and %d requests are left", err, left)
 	}
 }
