@@ -10,7 +10,8 @@ import (
 
 // entrySource returns the source of a log entry, for errors.
 func (f *Fetcher) entrySource(number uint64) *source {
-	return &source{b: f.o.Bucket, kind: kindEntry, short: fmt.Sprint(number)}
+	n := fmt.Sprint(number)
+	return &source{b: f.o.Bucket, kind: kindEntry, short: n, name: n}
 }
 
 // readEntry reads the log entry of a place. The decoder of its pieces computes their digests.

@@ -51,7 +51,7 @@ func (f *Fetcher) FetchAll(ctx context.Context, pieces []object.Digest) (int64, 
 	}
 	for number, wanted := range inEntries {
 		tasks = append(tasks, func(ctx context.Context) error {
-			return f.entrySource(number).located(f.fetchEntry(ctx, number, wanted, &came))
+			return f.fetchEntry(ctx, number, wanted, &came)
 		})
 	}
 	err = bucket.InParallel(ctx, fetchWorkers, len(tasks), func(ctx context.Context, i int) error { return tasks[i](ctx) })

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -397,7 +398,7 @@ func TestFetchFromLog(t *testing.T) {
 		at := storage.CloudPlace{Entry: uint64(i/3 + 1), Block: uint32(i % 3), Bytes: uint32(len(p.content))}
 		places = append(places, storage.PlacedPiece{Digest: p.d, Place: at})
 	}
-	asked, gone := 0, false
+	asked, gone, other := 0, false, false
 	store := newPage(places...)
 	f := pack.NewFetcher(pack.FetchOptions{Bucket: w.b, Sealer: w.sealer, Names: w.names, Epoch: epochOf, Store: store,
 		Entries: func(_ context.Context, number uint64) (map[object.Digest][]byte, error) {
@@ -406,6 +407,9 @@ func TestFetchFromLog(t *testing.T) {
 				return nil, fmt.Errorf("log entry %d: %w", number, base.ErrNotFound)
 			}
 			got := map[object.Digest][]byte{}
+			if other {
+				number++
+			}
 			for _, p := range ps[(number-1)*3:][:3] {
 				got[p.d] = p.content
 			}
@@ -435,5 +439,12 @@ func TestFetchFromLog(t *testing.T) {
 	store.drop(digests(ps)...)
 	if _, err := f.Fetch(t.Context(), ps[0].d, placeOf(places, ps[0].d)); !errors.Is(err, base.ErrGone) {
 		t.Errorf("without the entry: %v", err)
+	}
+	if _, err := f.FetchAll(t.Context(), digests(ps[:1])); !errors.Is(err, base.ErrGone) || !strings.Contains(err.Error(), "log entry 1: ") {
+		t.Errorf("all without the entry: %v", err)
+	}
+	gone, other = false, true
+	if _, err := f.FetchAll(t.Context(), digests(ps[:1])); !pack.Damaged(err) || !strings.HasPrefix(err.Error(), "fetch 1 pieces: corrupt log entry 1: ") {
+		t.Errorf("all of another entry: %v", err)
 	}
 }
