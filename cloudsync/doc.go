@@ -37,7 +37,7 @@
 //	I2: nothing is sent to a bucket whose keyring was not, at most an hour ago, the known one.
 //	I3: the position moves in the same batch as what it stands for.
 //	I4: a page that fails stops no other page.
-//	I5: after Close no goroutine and no request is left.
+//	I5: after Close no goroutine is left, and no request of a page.
 //
 // The package imports pagelog, replica, pack, wire, epoch, seal and bucket below it, and storage,
 // commit and object. It must not import a store of buckets, merge, or the root package: the caller

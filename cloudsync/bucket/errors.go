@@ -248,8 +248,8 @@ func NewStatusError(op Op, name string, status int, err error) *Error {
 }
 
 // NewError returns the *Error for a cause that is not a status: the end of ctx, trouble of the
-// network, a full disk. It returns err itself if that wraps an *Error already, and nil for nil. sent
-// says that a write may have reached the store before err. For a get the result does not match
+// network, a full disk. It returns err itself if that wraps an *Error already, and nil for nil.
+// sent says that a write may have reached the store before err. For a get the result does not match
 // io.EOF and io.ErrUnexpectedEOF: they are the end of an object, and here a connection has ended.
 func NewError(ctx context.Context, op Op, name string, sent bool, err error) error {
 	if err == nil {

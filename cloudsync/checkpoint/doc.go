@@ -3,8 +3,8 @@
 // what changed since the one before (see package wire).
 //
 // A reader sees the runs of one kind as one: ordered by key, each key once, as the newest run has
-// it. A writer adds new or changed records, and some runs are then merged. Memory is a block of each
-// run, of up to 1 MiB; output goes to a temporary file.
+// it. A writer adds new or changed records, and some runs are then merged. Memory is a block of
+// each run, of up to 1 MiB; output goes to a temporary file.
 //
 // Pages are outside the package. Of the module it imports bucket, epoch, seal and wire of
 // cloudsync, internal/base and internal/spool. It starts no goroutine. A Store may be used
