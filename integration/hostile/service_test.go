@@ -161,6 +161,35 @@ func TestLyingBodies(t *testing.T) {
 	}
 }
 
+// TestLyingBodiesBesideThePages lies about the bodies of rings and of an announcement, of which
+// none is read in parts.
+func TestLyingBodiesBesideThePages(t *testing.T) {
+	all := allScenes(t)
+	s := all[len(all)-1]
+	if s.name != "rings" {
+		t.Fatalf("the last scene is %q", s.name)
+	}
+	for _, kind := range []string{kindKeys, kindRing, kindAnnouncement} {
+		object := s.byKind()[kind][0]
+		for name, change := range bodies {
+			if name == onlyRanges || name == behindGood {
+				continue
+			}
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				a := &attack{s: s, state: s.end, object: object, lies: answers(func(name string) bool { return name == object }, change)}
+				peak := heapPeak(t, func() {
+					if found, said := a.strike(t, 0); !found {
+						t.Error(said)
+					}
+				})
+				if peak > maxHeapBytes {
+					t.Errorf("%d MiB of heap", peak>>20)
+				}
+			})
+		}
+	}
+}
+
 // heapPeak returns by how many bytes the heap grows while fn runs, at the most.
 func heapPeak(t testing.TB, fn func()) int64 {
 	t.Helper()
