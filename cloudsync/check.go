@@ -266,7 +266,8 @@ func (c *checkRun) epochs(ctx context.Context) (all []checked, err error) {
 	return all, nil
 }
 
-// ofEpoch returns the checkpoint of the page's epoch, the runs in its header, and the entries.
+// ofEpoch returns the checkpoint of the page's epoch, the runs in its header, and the entries: all
+// up to the position, those that the bucket lists after it, and the one where a hole begins.
 func (c *checkRun) ofEpoch(ctx context.Context) (all []checked, err error) {
 	n, e := c.p.names, c.at.Epoch
 	if x := c.own; x != nil && x.Checkpoint != (epoch.ID{}) {
@@ -277,17 +278,22 @@ func (c *checkRun) ofEpoch(ctx context.Context) (all []checked, err error) {
 			all = append(all, c.framed(n.Checkpoint(r.Epoch, r.ID), n.RunLabel(r.Epoch, r.ID), (*seal.Sum)(&r.Hash)))
 		}
 	}
-	from, last := c.at.Number-c.st.Entries, c.at.Number
+	from := c.at.Number - c.st.Entries
+	numbers := map[uint64]bool{}
+	for number := from + 1; number <= c.at.Number; number++ {
+		numbers[number] = true
+	}
 	err = bucket.Each(ctx, c.p.b, n.Entry(e, from), n.Log(e), func(info bucket.Info) bool {
 		if name, ok := n.Parse(info.Name); ok {
-			last = max(last, name.Number)
+			numbers[name.Number] = true
+			numbers[min(name.Number, c.at.Number+1)] = true
 		}
 		return true
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the log: %w", err)
 	}
-	for number := from + 1; number <= last; number++ {
+	for _, number := range slices.Sorted(maps.Keys(numbers)) {
 		all = append(all, c.single(n.Entry(e, number), wire.MaxEntryBytes, func(ctx context.Context, stored []byte) error {
 			entry, err := wire.OpenEntry(c.p.s.sealer, n, e, number, stored)
 			if err == nil {

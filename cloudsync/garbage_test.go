@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 )
 
 // TestGarbageAboveTheNewestCheckpoint has the bucket's owner put what is no epoch above the one
@@ -74,4 +77,50 @@ func TestGarbageAboveTheNewestCheckpoint(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestGarbageAtTheGreatestNumber has what is no entry stand at the greatest number that an entry
+// may have. A check names it, and where the hole before it begins; devices repair the log, although
+// no entry can close it behind that number.
+func TestGarbageAtTheGreatestNumber(t *testing.T) {
+	w := newWorld(t)
+	a, b := steady(t, w)
+	at, err := cloudsync.StandingOf(t.Context(), a.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, hole := a.names().Entry(at.At.Epoch, wire.MaxNumber), a.names().Entry(at.At.Epoch, at.At.Number+1)
+	w.b.Replace(far, []byte("junk"))
+	report, err := a.Check(t.Context(), cloudsync.CheckOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bad []string
+	for _, o := range report.Damaged {
+		bad = append(bad, o.Name)
+	}
+	if !slices.Equal(bad, []string{hole, far}) {
+		t.Errorf("damaged: %q", bad)
+	}
+	a.reopen() // which audits the log
+	a.commit(edit{"k": text("after")})
+	sync(t, a)
+	b.commit(edit{"b": text("beside")})
+	b.reopen()
+	sync(t, b, a)
+	sameHeads(t, a, b)
+	fresh := w.device()
+	sync(t, fresh)
+	sameHeads(t, a, fresh)
+
+	// Above such an epoch no other can stand: all that helps is to delete it.
+	last := a.names().Epoch(wire.MaxNumber)
+	w.b.Replace(last, []byte("junk"))
+	a.reopen()
+	if err := a.Sync(t.Context()); !errors.Is(err, cloudsync.ErrBucketDamaged) || !strings.Contains(err.Error(), last) {
+		t.Errorf("an epoch at the greatest number: %v", err)
+	}
+	w.remove(last)
+	sync(t, a, b)
+	sameHeads(t, a, b)
 }

@@ -113,14 +113,14 @@ func (l *Log) renewal(ctx context.Context) (bool, error) {
 }
 
 // stop puts a closing entry after the last entry of the epoch's log. It reports whether it was the
-// first there.
+// first there. After the greatest number none can stand, and the epoch counts without it.
 func (l *Log) stop(ctx context.Context, sealed []byte) (bool, error) {
 	if !l.at.Joined() {
 		return true, nil
 	}
 	n, previous, err := l.top(ctx)
-	if err != nil {
-		return false, err
+	if err != nil || n == wire.MaxNumber {
+		return err == nil, err
 	}
 	return l.close(ctx, n+1, previous, sealed)
 }
