@@ -32,14 +32,23 @@ var errEnough = errors.New("enough")
 // DropCold drops chunks of values that the bucket has, until Bytes of content will be free after
 // compaction, and returns how many bytes. The pieces that the page has had for the longest time go
 // first. It calls DropPieces, and ends with its errors; earlier drops stay. It reads the rows of
-// pieces that the bucket has in transactions of some hundreds.
+// pieces that the bucket has in transactions of some hundreds. On a full disk it uses the reserve.
 func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err error) {
+	err = s.WithReserve(ctx, func(bool) error { return s.dropCold(ctx, &o, &free) })
+	if err != nil && !errors.Is(err, errEnough) {
+		return free, fmt.Errorf("drop cold values: %w", err)
+	}
+	return free, nil
+}
+
+// dropCold is DropCold that adds to free, and returns errEnough when that is enough.
+func (s *Store) dropCold(ctx context.Context, o *DropOptions, free *int64) error {
 	since := uint64(0)
 	if o.NotReadFor > 0 {
 		since = minuteOf(s.o.Clock.Now().Add(-o.NotReadFor))
 	}
 	var some []coldPiece
-	err = s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, v []byte) error {
+	return s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, v []byte) error {
 		p, err := readCloudRowAt(tx, k, v)
 		if err != nil || p.Digest.Kind() != object.Chunk || since > 0 && s.o.Recency.readSince(&p.Digest, since) {
 			return err
@@ -59,22 +68,18 @@ func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err er
 		var drop []object.Digest
 		bytes := int64(0)
 		for _, c := range some {
-			if !spared(&c.place) && (o.Bytes <= 0 || free+bytes < o.Bytes) {
+			if !spared(&c.place) && (o.Bytes <= 0 || *free+bytes < o.Bytes) {
 				drop, bytes = append(drop, c.digest), bytes+c.bytes
 			}
 		}
 		if some = nil; !o.DryRun {
 			bytes, err = s.DropPieces(ctx, drop)
 		}
-		if free += bytes; err == nil && o.Bytes > 0 && free >= o.Bytes {
+		if *free += bytes; err == nil && o.Bytes > 0 && *free >= o.Bytes {
 			err = errEnough
 		}
 		return err
 	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return free, fmt.Errorf("drop cold values: %w", err)
-	}
-	return free, nil
 }
 
 // pieceBytes returns the length of the content of a held piece.

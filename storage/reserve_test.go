@@ -14,6 +14,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
+	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -89,6 +90,36 @@ func TestReserve(t *testing.T) {
 			w.close()
 		})
 	}
+}
+
+// TestDropColdWithoutRoom drops values that the bucket has on a full disk. Compaction then gives
+// space back.
+func TestDropColdWithoutRoom(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{})
+	q := &quota{FS: w.mem, left: 1 << 40}
+	w.o.FS, w.o.Reserve = q, storage.NewReserve(q, "reserve")
+	w.open()
+	var b storage.SyncBatch
+	for i := range 200 {
+		v := noise(w.rng, 4000) // one chunk
+		w.commit(edit{fmt.Sprint(i): v})
+		b.Places = append(b.Places, storage.PlacedPiece{Digest: object.Sum(object.Chunk, v), Place: entryPlace(1)})
+	}
+	w.sync(nil, b)
+	w.must(w.s.Fold(t.Context()))
+	before := w.s.Stats().SegmentBytes
+	q.left = 0
+	free, err := w.s.DropCold(t.Context(), storage.DropOptions{})
+	w.must(err)
+	if free != 200*4000 {
+		t.Errorf("%d bytes are free", free)
+	}
+	_, err = w.s.Compact(t.Context(), storage.CompactOptions{})
+	w.must(err)
+	if after := w.s.Stats().SegmentBytes; after > before/2 {
+		t.Errorf("segments of %d bytes before, %d after", before, after)
+	}
+	w.close()
 }
 
 // TestPruneWithoutRoom prunes while a write finds the disk full once: each commit that stays is
