@@ -59,7 +59,11 @@ type entering struct {
 }
 
 func (p *Page) enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position) error {
-	s, err := p.begin(ctx)
+	view, _, err := p.graph(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := p.begin(ctx) // after view: what the app commits meanwhile does not pass for a part of the log
 	if err != nil {
 		return err
 	}
@@ -69,7 +73,7 @@ func (p *Page) enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position)
 	defer received.Close()
 	e := &entering{
 		received: received, w: wire.NewWriter(received, wire.RunOf(wire.Commits)),
-		step: s, x: x, to: next, index: map[epoch.ID]bool{}, near: map[epoch.Commit]epoch.Set{}, heads: map[epoch.Commit]*commit.Commit{},
+		step: s, x: x, to: next, view: view, index: map[epoch.ID]bool{}, near: map[epoch.Commit]epoch.Set{}, heads: map[epoch.Commit]*commit.Commit{},
 		caughtUp: at.Joined() && x.Kind == epoch.Cut && at.Epoch == x.Parent && at.Number == x.Base && at.Hash == x.BaseHash,
 	}
 	for _, read := range []func(context.Context) error{e.read, e.join, e.rescue, e.places, e.trees, e.commits, e.tags, e.settle} {
@@ -82,9 +86,6 @@ func (p *Page) enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position)
 
 // read reads the checkpoint, the initial state of the epoch.
 func (e *entering) read(ctx context.Context) (err error) {
-	if e.view, _, err = e.p.graph(ctx); err != nil {
-		return err
-	}
 	if e.x.Checkpoint == (epoch.ID{}) {
 		e.caughtUp = false
 		return nil

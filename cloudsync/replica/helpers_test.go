@@ -171,6 +171,14 @@ type puts map[string]*value
 // one with e.
 func (d *member) commit(e puts, parents ...*commit.Commit) *commit.Commit {
 	d.t.Helper()
+	c, pending := d.submit(e, parents...)
+	d.must(pending.Wait())
+	return c
+}
+
+// submit is commit without the wait until the commit is durable.
+func (d *member) submit(e puts, parents ...*commit.Commit) (*commit.Commit, *storage.Pending) {
+	d.t.Helper()
 	ctx := context.Background()
 	if len(parents) == 0 {
 		parents = []*commit.Commit{d.store.NewestHead()}
@@ -209,9 +217,8 @@ func (d *member) commit(e puts, parents ...*commit.Commit) *commit.Commit {
 	d.must(err)
 	pending, err := d.store.Submit(ctx, j, c)
 	d.must(err)
-	d.must(pending.Wait())
 	d.made[c.ID] = c
-	return c
+	return c, pending
 }
 
 // merge merges two heads: of keys that differ the greater value stays.

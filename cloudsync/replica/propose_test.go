@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -223,6 +224,35 @@ func TestOfflineCommitsPassACut(t *testing.T) {
 	c := w.device()
 	c.mustSync()
 	wantSame(t, a, b, c)
+}
+
+// TestCommitsDuringACut enters an epoch while a commit of the app is on its way to the disk: it
+// stays a head, and goes up.
+func TestCommitsDuringACut(t *testing.T) {
+	ctx := t.Context()
+	for _, beside := range []bool{false, true} {
+		w := newFleet(t, 3, 2)
+		a, b := w.devices[0], w.devices[1]
+		base := b.commit(puts{"k": {content: []byte("1")}})
+		w.must(b.sync(ctx))
+		w.must(a.sync(ctx))
+		w.must(b.log.Cut(ctx))
+		if beside {
+			a.commit(puts{"beside": {content: []byte("2")}}, base)
+		}
+		c, pending := a.submit(puts{"late": {content: []byte("3")}}, base)
+		_, err := a.log.CatchUp(ctx)
+		w.must(err)
+		w.must(pending.Wait())
+		if heads := a.store.Heads(); !slices.ContainsFunc(heads, func(h *commit.Commit) bool { return h.ID == c.ID }) {
+			t.Errorf("commit %s is no head of %d", c.ID.Short(), len(heads))
+		}
+		w.must(a.sync(ctx))
+		w.must(b.sync(ctx))
+		if got := b.content(b.store.NewestHead())["late"]; got != "3" {
+			t.Errorf("the other device has %q", got)
+		}
+	}
 }
 
 func TestErasing(t *testing.T) {

@@ -172,7 +172,7 @@ func (s *step) cover(ctx context.Context) error {
 		r.Inner = !heads.Has(short(r.Commit.ID))
 	}
 	for id, c := range s.p.headsHere() {
-		if !heads.Has(id) {
+		if _, known := g.Index(id); known && !heads.Has(id) { // a commit made meanwhile stays a head
 			s.b.Inner = append(s.b.Inner, c.ID)
 		}
 	}
