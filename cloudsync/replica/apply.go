@@ -163,7 +163,13 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 	if b.adopts && (!ok || here || b.p.state.wasGivenUp(id)) {
 		return nil
 	}
-	if !here || b.unsynced[c.ID] {
+	mine := false
+	if here {
+		if mine, err = b.isUnsynced(ctx, c.ID); err != nil {
+			return err
+		}
+	}
+	if !here || mine {
 		if err := b.sentBy(ctx, c.ID, b.e.Device, false); err != nil {
 			return err
 		}
@@ -179,7 +185,7 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 		b.stored += r.Diff.Place.Stored
 	}
 	if here {
-		if b.unsynced[c.ID] {
+		if mine {
 			delete(b.unsynced, c.ID)
 			b.b.Synced = append(b.b.Synced, c.ID)
 			b.own = true

@@ -332,3 +332,53 @@ func TestExplanationsFollowTheirMerges(t *testing.T) {
 		}
 	}
 }
+
+// TestMergeThatTwoDevicesMake applies an entry with a merge that the app makes too while the entry
+// is read: the merge is in the log then, and the next entry stands on it.
+func TestMergeThatTwoDevicesMake(t *testing.T) {
+	ctx := t.Context()
+	w := newFleet(t, 4, 2)
+	a, b := w.devices[0], w.devices[1]
+	send := func(d *member) {
+		t.Helper()
+		_, err := d.log.CatchUp(ctx)
+		w.must(err)
+		body, err := d.body(ctx)
+		w.must(err)
+		_, err = d.log.Append(ctx, body)
+		w.must(err)
+	}
+	base := b.commit(puts{"k": {content: []byte("1")}})
+	w.must(b.sync(ctx))
+	w.must(a.sync(ctx))
+	a.commit(puts{"a": {content: []byte("2")}}, base)
+	b.commit(puts{"b": {content: []byte("3")}}, base)
+	send(a)
+	send(b)
+	_, err := a.log.CatchUp(ctx)
+	w.must(err)
+	heads := a.store.Heads()
+	made := b.merge(heads[0], heads[1])
+	b.commit(puts{"long": {content: w.noise(2 << 20)}}, made) // the entry announces a pack
+	send(b)
+	merges := 0
+	w.bucket.SetBefore(func(op bucket.Op, name string) error {
+		if op == bucket.OpGet && strings.Contains(name, "/packs/") && merges == 0 {
+			merges++
+			if c := a.merge(heads[0], heads[1]); c.ID != made.ID {
+				t.Errorf("merged as %s and %s", c.ID.Short(), made.ID.Short())
+			}
+		}
+		return nil
+	})
+	_, err = a.log.CatchUp(ctx)
+	w.must(err)
+	w.bucket.SetBefore(nil)
+	if mine, err := a.store.Unsynced(ctx); merges != 1 || len(mine) > 0 || err != nil {
+		t.Errorf("%d merges meanwhile, unsynced %v, %v", merges, mine, err)
+	}
+	b.commit(puts{"late": {content: []byte("4")}}, made)
+	send(b)
+	_, err = a.log.CatchUp(ctx)
+	w.must(err)
+}
