@@ -24,6 +24,13 @@ func (s *Store) Unsynced(ctx context.Context) ([]commit.ID, error) {
 	return ids, err
 }
 
+// IsUnsynced reports whether the bucket lacks a commit, which need not be durable yet. It is false
+// for a commit that is not here. Errors: as Unsynced.
+func (s *Store) IsUnsynced(_ context.Context, id commit.ID) (bool, error) {
+	of, err := s.statuses([]commit.ID{id})
+	return of[id].unsynced, err
+}
+
 // unsyncedCommits caches the result of Unsynced. Store.mu guards it.
 type unsyncedCommits struct {
 	found       bool
@@ -110,6 +117,8 @@ func (st commitStatus) after(o *op) commitStatus {
 		return commitStatus{}
 	case o.kind == recCommit && st.ahead && o.origin != originAhead: // counts as new
 		st.treeless, st.ahead = o.origin == originTreeless, false
+	case o.kind == recCommit && o.origin != originLocal: // received although the app has made it too
+		st.unsynced = false
 	case o.kind != recStatus:
 	case o.sync.status == statusSynced:
 		st.unsynced = false

@@ -163,10 +163,10 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 	if b.adopts && (!ok || here || b.p.state.wasGivenUp(id)) {
 		return nil
 	}
-	mine := false
-	if here {
-		if mine, err = b.isUnsynced(ctx, c.ID); err != nil {
-			return err
+	mine := b.unsynced[c.ID]
+	if here && !mine { // the app may have merged the same heads since the step began
+		if mine, err = b.p.o.Store.IsUnsynced(ctx, c.ID); err != nil {
+			return fmt.Errorf("look for commit %s: %w", c.ID.Short(), err)
 		}
 	}
 	if !here || mine {

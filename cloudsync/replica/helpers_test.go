@@ -224,6 +224,14 @@ func (d *member) submit(e puts, parents ...*commit.Commit) (*commit.Commit, *sto
 // merge merges two heads: of keys that differ the greater value stays.
 func (d *member) merge(a, b *commit.Commit) *commit.Commit {
 	d.t.Helper()
+	c, pending := d.submitMerge(a, b)
+	d.must(pending.Wait())
+	return c
+}
+
+// submitMerge is merge without the wait until the commit is durable.
+func (d *member) submitMerge(a, b *commit.Commit) (*commit.Commit, *storage.Pending) {
+	d.t.Helper()
 	if commit.Compare(a, b) > 0 {
 		a, b = b, a
 	}
@@ -236,7 +244,7 @@ func (d *member) merge(a, b *commit.Commit) *commit.Commit {
 			e[string(x.Key)] = &value{content: x.Right.Value, entry: x.Right}
 		}
 	}
-	return d.commit(e, a, b)
+	return d.submit(e, a, b)
 }
 
 // read returns the value of an entry.

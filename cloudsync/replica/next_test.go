@@ -336,6 +336,12 @@ func TestExplanationsFollowTheirMerges(t *testing.T) {
 // TestMergeThatTwoDevicesMake applies an entry with a merge that the app makes too while the entry
 // is read: the merge is in the log then, and the next entry stands on it.
 func TestMergeThatTwoDevicesMake(t *testing.T) {
+	for _, durable := range []bool{true, false} {
+		t.Run(fmt.Sprint(durable), func(t *testing.T) { mergeMeanwhile(t, durable) })
+	}
+}
+
+func mergeMeanwhile(t *testing.T, durable bool) {
 	ctx := t.Context()
 	w := newFleet(t, 4, 2)
 	a, b := w.devices[0], w.devices[1]
@@ -361,11 +367,15 @@ func TestMergeThatTwoDevicesMake(t *testing.T) {
 	made := b.merge(heads[0], heads[1])
 	b.commit(puts{"long": {content: w.noise(2 << 20)}}, made) // the entry announces a pack
 	send(b)
-	merges := 0
+	merges, wait := 0, func() error { return nil }
 	w.bucket.SetBefore(func(op bucket.Op, name string) error {
 		if op == bucket.OpGet && strings.Contains(name, "/packs/") && merges == 0 {
 			merges++
-			if c := a.merge(heads[0], heads[1]); c.ID != made.ID {
+			c, pending := a.submitMerge(heads[0], heads[1])
+			if wait = pending.Wait; durable {
+				w.must(wait())
+			}
+			if c.ID != made.ID {
 				t.Errorf("merged as %s and %s", c.ID.Short(), made.ID.Short())
 			}
 		}
@@ -373,6 +383,7 @@ func TestMergeThatTwoDevicesMake(t *testing.T) {
 	})
 	_, err = a.log.CatchUp(ctx)
 	w.must(err)
+	w.must(wait())
 	w.bucket.SetBefore(nil)
 	if mine, err := a.store.Unsynced(ctx); merges != 1 || len(mine) > 0 || err != nil {
 		t.Errorf("%d merges meanwhile, unsynced %v, %v", merges, mine, err)

@@ -210,19 +210,6 @@ func (s *step) find(ctx context.Context, id commit.ID) (c *commit.Commit, here b
 	return c, true, nil
 }
 
-// isUnsynced reports whether a commit that is here is unsynced. The app may have made it since the
-// step began: two devices that merge the same heads make the same commit.
-func (s *step) isUnsynced(ctx context.Context, id commit.ID) (bool, error) {
-	if s.unsynced[id] {
-		return true, nil
-	}
-	ids, err := s.p.o.Store.Unsynced(ctx)
-	if err != nil {
-		return false, fmt.Errorf("list what is unsynced: %w", err)
-	}
-	return slices.Contains(ids, id), nil
-}
-
 // inLog returns a commit of the log or of the batch, nil if there is none.
 func (s *step) inLog(ctx context.Context, id commit.ID) (*commit.Commit, error) {
 	c, here, err := s.find(ctx, id)
