@@ -224,3 +224,26 @@ func TestDeletePageEverywhere(t *testing.T) {
 		t.Error("nothing was deleted")
 	}
 }
+
+// TestConflictsAfterHistoryWasGivenUp lists the decision of a merge whose parents are no longer
+// there: the value that was taken is known, the one that lost is not.
+func TestConflictsAfterHistoryWasGivenUp(t *testing.T) {
+	p := manualPage(t)
+	base := put(t, p, "color", "red")
+	a := putOn(t, p, base, "color", "blue")
+	putOn(t, p, base, "color", "green")
+	merged := mergeAll(t, p)
+	put(t, p, "n", "1")
+	_, err := admin.Collect(t.Context(), p.Repository(), &admin.CollectOptions{Retention: &admin.Retention{Commits: 2}})
+	must(t, err)
+	_, err = p.Commit(t.Context(), a)
+	wantErr(t, err, ledger.ErrGone)
+	all := decisions(t, p, merged)
+	if len(all) != 1 {
+		t.Fatalf("decisions %+v", all)
+	}
+	d := all[0]
+	if !d.Pruned || d.Outcome != "right" || d.LeftWriter != a || d.Left != nil || valueOf(t, d.Right) != "green" || valueOf(t, d.Result) != "green" {
+		t.Errorf("decision %+v", d)
+	}
+}

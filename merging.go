@@ -84,6 +84,9 @@ type Decision struct {
 	// and Result is that of the merge; nil where the key is absent. Their values may be read until
 	// the page is closed.
 	Left, Right, Result *Entry
+	// Pruned reports that a parent of the merge was given up, so that the value that lost is
+	// unknown: only the entry of the taken side and Result are set.
+	Pruned bool
 }
 
 // Conflicts yields the decisions of a merge commit about the keys that begin with prefix, in order
@@ -95,6 +98,7 @@ func (p *Page) Conflicts(ctx context.Context, id CommitID, prefix []byte) iter.S
 	return each(p.in.Conflicts(ctx, id, prefix), func(d session.Decision) Decision {
 		out := Decision{
 			Key: append([]byte{}, d.Key...), Outcome: outcomeText(d.Outcome), Rule: d.Rule, LeftWriter: d.LeftWriter, RightWriter: d.RightWriter,
+			Pruned: d.Pruned,
 		}
 		for to, e := range map[**Entry]*fb.Entry{&out.Left: d.Left, &out.Right: d.Right, &out.Result: d.Result} {
 			if e != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/filetree"
 	indexeddbpages "github.com/ledgerd/ledger/indexeddb/pages"
 	"github.com/ledgerd/ledger/metabase/catalog"
 	"github.com/ledgerd/ledger/permazen/pages"
@@ -174,30 +175,57 @@ func conflictObject(ctx context.Context, merge ledger.CommitID, d ledger.Decisio
 	return object{
 		"merge", merge, "key", jsonBytes(d.Key), "outcome", d.Outcome, "rule", d.Rule,
 		"leftWriter?", d.LeftWriter, "rightWriter?", d.RightWriter,
-		"left?", values[0], "right?", values[1], "result?", values[2],
+		"left?", values[0], "right?", values[1], "result?", values[2], "pruned?", d.Pruned,
 	}, nil
 }
 
 // decisionText describes the decision about a key in one line.
 func (a *app) decisionText(ctx context.Context, d ledger.Decision) (string, error) {
+	key, text := a.shortKey(d.Key), valueText
+	if path, ok := filetree.AttributesPath(d.Key); ok {
+		key, text = "attributes of "+a.shortKey(path), attributesText
+	}
 	values, err := mapped([]*ledger.Entry{d.Left, d.Right, d.Result},
-		func(e *ledger.Entry) (string, error) { return valueText(ctx, e) })
+		func(e *ledger.Entry) (string, error) { return text(ctx, e) })
 	if err != nil {
 		return "", err
 	}
+	for i, e := range []*ledger.Entry{d.Left, d.Right} {
+		if e == nil && d.Pruned {
+			values[i] = "a given up value"
+		}
+	}
 	left, right := values[0]+ofText(d.LeftWriter), values[1]+ofText(d.RightWriter)
-	text := ""
+	what := ""
 	switch d.Outcome {
 	case "left":
-		text = "took " + left + ", dropped " + right
+		what = "took " + left + ", dropped " + right
 	case "right":
-		text = "took " + right + ", dropped " + left
+		what = "took " + right + ", dropped " + left
 	case "deleted":
-		text = "removed, dropped " + left + " and " + right
+		what = "removed, dropped " + left + " and " + right
 	default:
-		text = "made " + values[2] + " from " + left + " and " + right
+		what = "made " + values[2] + " from " + left + " and " + right
 	}
-	return fmt.Sprintf("%s: %s (%s)", a.shortKey(d.Key), text, printable(d.Rule)), nil
+	return fmt.Sprintf("%s: %s (%s)", key, what, printable(d.Rule)), nil
+}
+
+// attributesText formats the attributes of an imported file for people. Those that cannot be read
+// are formatted as any value.
+func attributesText(ctx context.Context, e *ledger.Entry) (string, error) {
+	text, err := valueText(ctx, e)
+	if e == nil || err != nil {
+		return text, err
+	}
+	value, err := e.Value(ctx)
+	if err != nil {
+		return "", fmt.Errorf("read value: %w", err)
+	}
+	attributes, err := filetree.DecodeAttributes(value)
+	if err != nil {
+		return text, nil
+	}
+	return attributes.String() + " " + clockText(attributes.ModTime), nil
 }
 
 // ofText names the commit that wrote a value.

@@ -2,10 +2,10 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 
-	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
@@ -19,6 +19,9 @@ type Decision struct {
 	// Left, Right and Result are the entries of the merge's parents, Left of the lesser one, and of
 	// the merge; nil where the key is absent.
 	Left, Right, Result *fb.Entry
+	// Pruned says that a parent was given up, so that only the entry of the side that the merge took
+	// is known.
+	Pruned bool
 }
 
 // Conflicts yields the decisions of a merge commit about the keys that begin with prefix, in order
@@ -33,18 +36,30 @@ func (p *Page) Conflicts(ctx context.Context, id commit.ID, prefix []byte) iter.
 		}
 		defer release()
 		left, right, err := p.sides(ctx, c)
-		if err != nil {
+		pruned := errors.Is(err, base.ErrGone)
+		if err != nil && !pruned {
 			return err
 		}
 		root, ok, err := p.explanation(ctx, c.ID)
 		if err != nil || !ok {
 			return err
 		}
-		trees := [3]btree.Tree{p.Tree(left), p.Tree(right), p.Tree(c)}
 		for d, err := range merge.Decisions(ctx, p.mergeView(), root, prefix) {
-			out := Decision{Decision: d}
+			out := Decision{Decision: d, Pruned: pruned}
 			if err == nil {
-				err = out.read(ctx, &trees)
+				out.Result, err = p.entryIn(ctx, c, d.Key)
+			}
+			switch {
+			case err != nil:
+			case !pruned:
+				out.Left, err = p.entryIn(ctx, left, d.Key)
+				if err == nil {
+					out.Right, err = p.entryIn(ctx, right, d.Key)
+				}
+			case d.Outcome == merge.TakeLeft:
+				out.Left = out.Result
+			case d.Outcome == merge.TakeRight:
+				out.Right = out.Result
 			}
 			if err != nil || !yield(out) {
 				return err
@@ -54,18 +69,13 @@ func (p *Page) Conflicts(ctx context.Context, id commit.ID, prefix []byte) iter.
 	})
 }
 
-// read finds the entries of the key in the three trees.
-func (d *Decision) read(ctx context.Context, trees *[3]btree.Tree) error {
-	for i, to := range []**fb.Entry{&d.Left, &d.Right, &d.Result} {
-		e, ok, err := trees[i].Get(ctx, d.Key)
-		if err != nil {
-			return err
-		}
-		if ok {
-			*to = &e
-		}
+// entryIn returns the entry of a key in a commit, nil where the key is absent.
+func (p *Page) entryIn(ctx context.Context, c *commit.Commit, key []byte) (*fb.Entry, error) {
+	e, ok, err := p.Tree(c).Get(ctx, key)
+	if err != nil || !ok {
+		return nil, err
 	}
-	return nil
+	return &e, nil
 }
 
 // explanation returns the root of the decisions of a merge. The caller need not have entered.
@@ -105,7 +115,8 @@ func (n nearCommits) Near(ctx context.Context, id commit.ID) ([]commit.ID, bool,
 	return n.p.env.Near(ctx, id)
 }
 
-// sides returns the parents of a merge commit, the lesser first.
+// sides returns the parents of a merge commit, the lesser first. Errors: base.ErrInvalid (the commit
+// is no merge), base.ErrGone (a parent was given up).
 func (p *Page) sides(ctx context.Context, c *commit.Commit) (left, right *commit.Commit, err error) {
 	if len(c.Parents) != 2 {
 		return nil, nil, fmt.Errorf("the commit has %d parents: %w", len(c.Parents), base.ErrInvalid)
