@@ -5,9 +5,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/keys"
 )
 
 // TestMissingKeyNeedsTheUser reopens a repository whose key file is gone.
@@ -43,4 +45,28 @@ func TestBucketInTheRepository(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
+}
+
+// TestWrongKeyFileMakesNoDirectory refuses key files and bucket ids before it makes the directory of
+// a bucket.
+func TestWrongKeyFileMakesNoDirectory(t *testing.T) {
+	r, dir := open(t, t.TempDir(), nil), t.TempDir()
+	no, key, bucket := filepath.Join(dir, "no key"), filepath.Join(dir, "key"), filepath.Join(dir, "bucket")
+	must(t, os.WriteFile(no, []byte("no key"), 0o600))
+	must(t, keys.CreateFile(key, nil))
+	for _, c := range []ledger.Cloud{
+		{KeyFile: no},
+		{KeyFile: filepath.Join(dir, "absent")},
+		{KeyFile: key, BucketID: strings.Repeat("0", 32)},
+	} {
+		c.URL = "dir:" + bucket
+		if _, err := r.SetCloud(t.Context(), &c); err == nil {
+			t.Errorf("%+v was accepted", c)
+		}
+		if _, err := os.Stat(bucket); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%+v: the directory of the bucket: %v", c, err)
+		}
+	}
+	_, err := r.SetCloud(t.Context(), &ledger.Cloud{URL: "dir:" + bucket, KeyFile: key})
+	must(t, err)
 }

@@ -86,9 +86,18 @@ type joining struct {
 }
 
 // join opens the bucket of the file, makes or opens its keyring, and sets the file's fields from
-// it. With create, it tests the bucket and makes a keyring when there is none.
-func (j *joining) join(ctx context.Context, create bool) (*seal.Keyring, error) {
-	b, err := openBucket(ctx, j.openers, j.file.url, bucket.OpenOptions{CredentialsFile: j.file.credentials, MustExist: !create}, j.stall)
+// it. With set, it tests the bucket, and makes a keyring when there is none and no id is given.
+func (j *joining) join(ctx context.Context, set bool) (*seal.Keyring, error) {
+	found := set && j.file.pin == ""
+	b, err := j.open(ctx, true)
+	if errors.Is(err, base.ErrNotFound) && found {
+		if j.file.source == keyInFile { // a missing or wrong key file makes no directory
+			if _, err := masterKey(j.file, j.pass, nil); err != nil {
+				return nil, err
+			}
+		}
+		b, err = j.open(ctx, false)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -96,16 +105,21 @@ func (j *joining) join(ctx context.Context, create bool) (*seal.Keyring, error) 
 	j.bare = bucket.NewMeter(b, bucket.MeterOptions{Clock: j.clock, Stall: j.stall})
 	j.b = bucket.NewRetry(j.bare, bucket.RetryOptions{Clock: j.clock})
 	ring, err := j.existing(ctx)
-	if errors.Is(err, base.ErrNotFound) && create && j.file.pin == "" {
+	if errors.Is(err, base.ErrNotFound) && found {
 		return j.first(ctx)
 	}
-	if err == nil && create {
+	if err == nil && set {
 		err = j.probe(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return ring, nil
+}
+
+// open opens the bucket of the file.
+func (j *joining) open(ctx context.Context, mustExist bool) (bucket.Bucket, error) {
+	return openBucket(ctx, j.openers, j.file.url, bucket.OpenOptions{CredentialsFile: j.file.credentials, MustExist: mustExist}, j.stall)
 }
 
 // existing opens the keyring of the bucket. The error matches base.ErrNotFound when there is none.
