@@ -205,3 +205,29 @@ func TestFullDiskOneBatch(t *testing.T) {
 	}
 	must(t, r.Close())
 }
+
+// TestFullDiskDelete deletes a page on a disk without a free byte: the errors name each file once,
+// and the deletion makes room.
+func TestFullDiskDelete(t *testing.T) {
+	dir := onSmallDisk(t, 8<<20)
+	if dir == "" {
+		return
+	}
+	r := open(t, filepath.Join(dir, "repository"), nil)
+	p := page(t, r, "app", "page")
+	put(t, p, "k", strings.Repeat("x", 1000))
+	must(t, p.Close())
+	other := page(t, r, "app", "other")
+	put(t, other, "k", "1")
+	must(t, other.Close())
+	fill(t, filepath.Join(dir, "rest"))
+	_, err := r.SetCloud(t.Context(), &ledger.Cloud{URL: "dir:" + t.TempDir(), Plaintext: true})
+	if wantErr(t, err, ledger.ErrNoSpace); strings.Count(err.Error(), ".new") != 1 {
+		t.Errorf("the file is named more than once: %v", err)
+	}
+	_, err = r.DeletePage(t.Context(), p.Ref(), &ledger.DeleteOptions{DiscardUnsynced: true})
+	must(t, err)
+	_, err = r.PageInfo(t.Context(), p.Ref())
+	wantErr(t, err, ledger.ErrNotFound)
+	put(t, page(t, r, "app", "other"), "k", "2")
+}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/layout"
 )
 
 // do does the effects of a step. When one fails, do runs its undo effect and skips the rest.
@@ -40,7 +43,7 @@ func (p *Pages[S, H]) effect(ctx context.Context, at *place[S, H], e effect) err
 		return err
 	case record, rewrite:
 		if at.absence != nil {
-			return p.dir.WriteAbsence(page, at.absence)
+			return p.writeAbsence(page, at.absence)
 		}
 		// The page leaves no record, and an older one goes.
 		return errors.Join(p.dir.RemoveAbsence(page), fs.SyncDir(filepath.Dir(dir)))
@@ -60,4 +63,17 @@ func (p *Pages[S, H]) effect(ctx context.Context, at *place[S, H], e effect) err
 		return fs.RemoveAll(at.gone) // A4
 	}
 	return nil
+}
+
+// writeAbsence writes {page}.away. On a full disk the page first gives up its index, which is made
+// again if the page stays: removing a page needs no room.
+func (p *Pages[S, H]) writeAbsence(page layout.Page, a *layout.Absence) error {
+	err := p.dir.WriteAbsence(page, a)
+	if !errors.Is(err, base.ErrNoSpace) {
+		return err
+	}
+	if err := p.dir.FS.RemoveAll(filepath.Join(p.dir.PageDir(page), "page.db")); err != nil {
+		return err
+	}
+	return p.dir.WriteAbsence(page, a)
 }

@@ -80,12 +80,9 @@ func WriteFile(fsys FS, name string, content []byte) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if _, err := f.WriteAt(content, 0); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+		return err // the error names the file
 	}
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", name, err)
-	}
-	return nil
+	return f.Sync()
 }
 
 // ReadFile returns the content of name, or an error that matches base.ErrTooLarge when it is longer
