@@ -231,3 +231,25 @@ func TestFullDiskDelete(t *testing.T) {
 	wantErr(t, err, ledger.ErrNotFound)
 	put(t, page(t, r, "app", "other"), "k", "2")
 }
+
+// fullWriter is full after some writes.
+type fullWriter struct{ left int }
+
+func (w *fullWriter) Write(b []byte) (int, error) {
+	if w.left--; w.left < 0 {
+		return 0, syscall.ENOSPC
+	}
+	return len(b), nil
+}
+
+// TestFullDiskBackupStream writes a backup to a stream that fills up: the error says so once.
+func TestFullDiskBackupStream(t *testing.T) {
+	r := open(t, t.TempDir(), nil)
+	put(t, page(t, r, "app", "page"), "k", string(pseudo(1, 300_000)))
+	for n := range 8 {
+		err := admin.BackupTo(t.Context(), r, &fullWriter{n}, nil)
+		if wantErr(t, err, syscall.ENOSPC); strings.Count(err.Error(), syscall.ENOSPC.Error()) != 1 {
+			t.Errorf("after %d writes the error says more than once: %v", n, err)
+		}
+	}
+}

@@ -90,8 +90,8 @@ func (f *File) start(ctx context.Context, mode Mode) error {
 // openBolt verifies the file and opens it with bbolt.
 func (f *File) openBolt() (err error) {
 	info, err := os.Stat(f.path)
-	if err == nil && info.Size() > 0 {
-		if err := f.checkFile(); err != nil {
+	if err == nil && (info.Size() > 0 || f.mode == ReadOnly) {
+		if err := f.checkFile(info.Size()); err != nil {
 			return err
 		}
 	}

@@ -137,7 +137,7 @@ func (f *Fetcher) Fetch(ctx context.Context, d object.Digest, place storage.Clou
 		content, err = f.fetchMoved(ctx, d, place, err)
 	}
 	if err != nil {
-		return nil, tell(fmt.Errorf("fetch piece %s: %w", d.Short(), err))
+		return nil, tell(err) // storage names the piece
 	}
 	return content, nil
 }

@@ -67,6 +67,9 @@ func (s *source) wrap(err error) error {
 	if c, ok := errors.AsType[*base.CorruptError](err); ok && c.Where == s.kind && c.Key == s.short {
 		return err
 	}
+	if c, ok := err.(*base.CorruptError); ok && c.Key == s.name { // the object, by its name
+		return &base.CorruptError{Where: s.kind, Key: s.short, Want: c.Want, Got: c.Got, Err: c.Err}
+	}
 	if errors.Is(err, base.ErrCorrupt) {
 		return &base.CorruptError{Where: s.kind, Key: s.short, Err: err}
 	}

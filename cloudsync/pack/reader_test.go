@@ -3,6 +3,7 @@ package pack_test
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/ledgerd/ledger/cloudsync/pack"
@@ -56,6 +57,9 @@ func TestPacksThatAreOthers(t *testing.T) {
 	for _, err := range []error{table(), whole(pass)} {
 		if !errors.Is(err, base.ErrCorrupt) {
 			t.Errorf("a pack that was cut: %v", err)
+		}
+		if text := err.Error(); strings.Count(text, "corrupt") != 1 {
+			t.Errorf("it is named more than once: %s", text)
 		}
 	}
 	w.mem.Replace(w.names.Pack(ref.Epoch, ref.ID), stored)

@@ -240,17 +240,30 @@ func (t *tarTarget) create(name string, size int64) (io.WriteCloser, error) {
 	if err := t.w.WriteHeader(h); err != nil {
 		return nil, fmt.Errorf("write tar: %w", err)
 	}
-	return tarFile{t.w}, nil
+	return &tarFile{w: t.w}, nil
 }
 
 // tarFile is the present file of a tar stream.
-type tarFile struct{ w *tar.Writer }
+type tarFile struct {
+	w      *tar.Writer
+	failed bool
+}
 
 // Write implements io.Writer.
-func (f tarFile) Write(b []byte) (int, error) { return f.w.Write(b) }
+func (f *tarFile) Write(b []byte) (int, error) {
+	n, err := f.w.Write(b)
+	f.failed = f.failed || err != nil
+	return n, err
+}
 
-// Close implements io.Closer. It fails when less was written than declared.
-func (f tarFile) Close() error { return f.w.Flush() }
+// Close implements io.Closer. It fails when less was written than declared, unless a Write has
+// failed.
+func (f *tarFile) Close() error {
+	if f.failed {
+		return nil
+	}
+	return f.w.Flush()
+}
 
 func (t *tarTarget) sync() error   { return nil }
 func (t *tarTarget) finish() error { return t.w.Close() }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"os"
@@ -37,6 +38,9 @@ type credentialsFlag struct {
 func (f *cloudFlags) options(ctx context.Context, a *app) (*ledger.Cloud, error) {
 	if !a.changed("key-file") && (f.Plaintext || f.PassphraseFile != "" || f.Ask) {
 		f.KeyFile = "" // the command line overrides the environment
+	}
+	if id, err := hex.DecodeString(f.BucketID); err != nil || f.BucketID != "" && len(id) != 16 {
+		return nil, usagef("--bucket-id is %q, want 32 hexadecimal digits", f.BucketID)
 	}
 	o := &ledger.Cloud{
 		URL: f.URL.url, KeyFile: a.path(f.KeyFile), SharedKeyFile: f.Shared, Plaintext: f.Plaintext,
@@ -160,7 +164,7 @@ func (a *app) cloud(ctx context.Context) (info ledger.CloudInfo, err error) {
 // cloudObject is a cloud as verbs print it.
 func cloudObject(c ledger.CloudInfo) object {
 	return object{
-		"url", c.URL, "bucket", c.BucketID, "sealing~", sealingText(c), "algorithm!", c.Algorithm, "plaintext!", c.Plaintext,
+		"url", c.URL, "bucket", c.BucketID, "sealing~?", sealingText(c), "algorithm!", c.Algorithm, "plaintext!", c.Plaintext,
 		"keyFile!?", c.KeyFile, "passphrase!", c.Passphrase, "credentialsFile?", c.CredentialsFile, "device", c.Device, "paused", c.Paused,
 		"error?", c.Err,
 	}
@@ -169,6 +173,8 @@ func cloudObject(c ledger.CloudInfo) object {
 // sealingText describes the protection of a cloud.
 func sealingText(c ledger.CloudInfo) string {
 	switch {
+	case c.Algorithm == "": // the file with the cloud is damaged
+		return ""
 	case c.Plaintext:
 		return "none: the bucket is plaintext, everybody who can read it can read all data"
 	case c.Passphrase:

@@ -135,5 +135,5 @@ func (e *lostError) Error() string { return e.cause.Error() }
 // users may not access it.
 func absent(err error) bool {
 	return errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EINVAL) ||
-		errors.Is(err, syscall.ENAMETOOLONG)
+		errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, syscall.ELOOP)
 }
