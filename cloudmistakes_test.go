@@ -47,8 +47,8 @@ func TestBucketInTheRepository(t *testing.T) {
 	}
 }
 
-// TestWrongKeyFileMakesNoDirectory refuses key files and bucket ids before it makes the directory of
-// a bucket.
+// TestWrongKeyFileMakesNoDirectory refuses key files and bucket ids before it makes the directory
+// of a bucket.
 func TestWrongKeyFileMakesNoDirectory(t *testing.T) {
 	r, dir := open(t, t.TempDir(), nil), t.TempDir()
 	no, key, bucket := filepath.Join(dir, "no key"), filepath.Join(dir, "key"), filepath.Join(dir, "bucket")

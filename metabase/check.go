@@ -53,8 +53,8 @@ func (f *File) caught(err *error) {
 	*err = f.damaged(fmt.Errorf("read pages: %v", r))
 }
 
-// checkFile verifies the structure of a file of the given size, under a lock that keeps writers out:
-// M5.
+// checkFile verifies the structure of a file of the given size, under a lock that keeps writers
+// out: M5.
 func (f *File) checkFile(size int64) (err error) {
 	if size == 0 { // bbolt would initialize it
 		return f.damaged(errors.New("it is empty"))

@@ -19,8 +19,8 @@ type Decision struct {
 	// Left, Right and Result are the entries of the merge's parents, Left of the lesser one, and of
 	// the merge; nil where the key is absent.
 	Left, Right, Result *fb.Entry
-	// Pruned says that a parent was given up, so that only the entry of the side that the merge took
-	// is known.
+	// Pruned says that a parent was given up, so that only the entry of the side that the merge
+	// took is known.
 	Pruned bool
 }
 
@@ -115,8 +115,8 @@ func (n nearCommits) Near(ctx context.Context, id commit.ID) ([]commit.ID, bool,
 	return n.p.env.Near(ctx, id)
 }
 
-// sides returns the parents of a merge commit, the lesser first. Errors: base.ErrInvalid (the commit
-// is no merge), base.ErrGone (a parent was given up).
+// sides returns the parents of a merge commit, the lesser first. Errors: base.ErrInvalid (the
+// commit is no merge), base.ErrGone (a parent was given up).
 func (p *Page) sides(ctx context.Context, c *commit.Commit) (left, right *commit.Commit, err error) {
 	if len(c.Parents) != 2 {
 		return nil, nil, fmt.Errorf("the commit has %d parents: %w", len(c.Parents), base.ErrInvalid)
