@@ -52,7 +52,7 @@ func Join(l Local, s State) Joined {
 	if len(top) == 0 {
 		top = j.Heads
 	}
-	j.graph = l.View.With(s.Kept...).under(top, l.View.Reduce(s.Gone.Without(l.Left)).Heads())
+	j.graph = l.View.With(s.Kept...).Under(top, l.View.Reduce(s.Gone.Without(l.Left)).Heads())
 	j.below = l.View.Reduce(s.Gone).Heads()
 	for _, n := range j.graph.Reduce(kept.Union(unsynced)) {
 		if unsynced.Has(n.ID) {
@@ -84,8 +84,8 @@ func (j *Joined) fold(s State) Commit {
 	return 0
 }
 
-// under returns the graph with edges to below from the lowest commits above all of top.
-func (g Graph) under(top, below Set) Graph {
+// Under returns the graph with edges to below from the lowest commits above all of top.
+func (g Graph) Under(top, below Set) Graph {
 	if len(top) == 0 || len(below) == 0 {
 		return g
 	}

@@ -89,6 +89,8 @@ func (w *world) join(r *rules, d *device, k uint64, x *epoch.Proposal, looked ep
 		w.adopt(d)
 	}
 	c, _ := w.b.checkpointOf(x)
+	g := w.graph(d)
+	d.near = g.Under(d.top.Without(d.memory), g.Reduce(d.log.Gone.Without(d.left)).Heads())
 	d.top, d.left = nil, nil
 	j := w.settle(r, d, c.state)
 	d.top = j.Heads

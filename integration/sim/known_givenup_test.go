@@ -400,5 +400,21 @@ func TestKnownGivenUp(t *testing.T) {
 			{Kind: sim.GiveUp, Base: 14},
 			{Kind: sim.Sibling, Base: 1, Changes: set("z14", "1", 0)},
 		}}},
+		{"two epochs pass while a merge stands on what the first one gives up", sim.History{Seed: 83004264, Cloud: &sim.Cloud{Plain: true}, Devices: []sim.Device{{Name: "a"}, {Name: "b", Skew: 2}, {Name: "c"}, {Name: "d"}}, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 1, Changes: set("l02", "0", 937372)},
+			{Kind: sim.GiveUp, Device: 1},
+			{Kind: sim.Edit, Device: 3, Changes: set("l03", "0", 0)},
+			{Kind: sim.Sync, Device: 3, Base: 3},
+			{Kind: sim.Checkpoint, Base: 8},
+			{Kind: sim.Edit, Changes: []sim.Change{{Op: sim.Remove, Key: "l03"}}},
+			{Kind: sim.Edit, Device: 1, Changes: set("l02", "2", 0)},
+			{Kind: sim.Sync, Device: 2, Base: 12},
+			{Kind: sim.Edit, Device: 2, Changes: set("z00", "0", 1047)},
+			{Kind: sim.Retain, Device: 3, Base: 2},
+			{Kind: sim.Edit, Device: 3, Changes: set("l03", "2", 0)},
+			{Kind: sim.Sync, After: 2162967337099621, Base: 29},
+			{Kind: sim.Checkpoint, After: 2547222952168418, Device: 1, Base: 27},
+			{Kind: sim.SyncCrash, Device: 2, At: 11},
+		}}},
 	})
 }
