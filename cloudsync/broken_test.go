@@ -56,7 +56,7 @@ func TestConnectionsThatEndAreNoDamage(t *testing.T) {
 		for _, cause := range []error{io.EOF, io.ErrUnexpectedEOF} {
 			for what, p := range map[string]*page{"new": w.device(), "old": old} {
 				if kind == "/packs/" && p == old {
-					continue // it has what is in them
+					continue // it reads no packs: their content is here
 				}
 				p.d.via = breaking{w.b, kind, cause}
 				p.reopen()

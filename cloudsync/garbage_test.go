@@ -79,8 +79,8 @@ func TestGarbageAboveTheNewestCheckpoint(t *testing.T) {
 	}
 }
 
-// TestGarbageAtTheGreatestNumber has what is no entry stand at the greatest number that an entry
-// may have. A check names it, and where the hole before it begins; devices repair the log, although
+// TestGarbageAtTheGreatestNumber puts garbage at the greatest number that an entry may have. A
+// check names it, and where the hole before it begins; devices repair the log, although
 // no entry can close it behind that number.
 func TestGarbageAtTheGreatestNumber(t *testing.T) {
 	w := newWorld(t)

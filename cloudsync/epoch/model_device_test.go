@@ -136,7 +136,7 @@ func (w *world) merging(r *rules, d *device) epoch.Merging {
 	return j.Merging(d.old.Set())
 }
 
-// prune removes what was given up, except for the commit of a transaction, once no merge needs it.
+// prune removes the given-up commits once no merge needs them. The commit of a transaction stays.
 func (w *world) prune(r *rules, d *device) bool {
 	gone := d.old.Set().Without(epoch.Set{d.tx})
 	if len(gone) == 0 || w.merging(r, d).On != nil {
@@ -375,7 +375,7 @@ func (w *world) mergeWith(d *device, a, b epoch.Commit, bases epoch.Set) epoch.C
 	return w.commit(d, parents, bases, true, w.needs(parents)).node.ID
 }
 
-// merge merges two heads. Before that it makes the merges that need what was given up.
+// merge merges two heads. Merges that need given-up commits come first.
 func (w *world) merge(r *rules, d *device) bool {
 	h, m := w.heads(d), w.merging(r, d)
 	switch {

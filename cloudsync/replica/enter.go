@@ -63,8 +63,8 @@ func (p *Page) enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position)
 	if err != nil {
 		return err
 	}
-	// What is above the heads of the epoch that the page leaves still descends from what that epoch
-	// gave up: see setNear.
+	// The page leaves an epoch. Commits above the heads of that epoch still descend from its
+	// given-up commits: setNear records it.
 	gone := p.state.Gone.Without(p.state.Send).Without(p.state.Left)
 	view = view.Under(p.state.Top.Without(p.state.Gone), view.Reduce(gone).Heads())
 	s, err := p.begin(ctx) // after view: what the app commits meanwhile does not pass for a part of the log
