@@ -14,7 +14,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/replica"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -114,12 +113,7 @@ func forget(ctx context.Context, s *storage.Store) error {
 	if err := s.ForgetCloud(ctx, false); err != nil {
 		return fmt.Errorf("forget the bucket: %w", err)
 	}
-	missing := false
-	err := s.MissingPieces(ctx, func(object.Digest) error { missing = true; return nil })
-	if err == nil && missing { // a reader of such a piece has it searched for
-		err = keepRows(ctx, s, storage.Metadata{Type: storage.MetadataLacks, Value: []byte{1}}, storage.Metadata{Type: storage.MetadataAdopted, Value: []byte{1}})
-	}
-	return err
+	return nil
 }
 
 // begin makes sure that the log is loaded and that the bucket has the known keyring.

@@ -49,9 +49,10 @@ func (s *Store) LocalPieces(ctx context.Context, fn func(object.Digest) error) e
 
 // ForgetCloud prepares the page for another bucket. It makes everything local and unsynced again,
 // and then removes all metadata of sync except MetadataRetention and types that begin with
-// MetadataGivenUp. Pieces that are not held lose their place. Treeless commits stay treeless and
-// become unsynced too. With keep it is refused with base.ErrNeedsFetch while OnlyInCloud returns a
-// piece. It writes batches of some hundred pieces or commits, and returns when they are durable.
+// MetadataGivenUp. Pieces that are not held lose their place; while there are such pieces,
+// MetadataLacks and MetadataAdopted are set. Treeless commits stay treeless and become unsynced
+// too. With keep it is refused with base.ErrNeedsFetch while OnlyInCloud returns a piece. It writes
+// batches of some hundred pieces or commits, and returns when they are durable.
 // After an error or a crash some are written, but not the removal of metadata: call it again. Sync
 // must not run meanwhile. Other errors match base.ErrClosed or base.ErrReadOnly, or are those of
 // the disk or of ctx.
@@ -60,6 +61,9 @@ func (s *Store) ForgetCloud(ctx context.Context, keep bool) (err error) {
 	defer s.drops.Unlock()
 	if err = s.writable(); err == nil && keep {
 		err = s.allHere(ctx)
+	}
+	if err == nil { // first: a reader between two batches has the piece searched for
+		err = s.submitOps(ctx, []op{metadataOp(MetadataLacks, []byte{1}), metadataOp(MetadataAdopted, []byte{1})}, submission{})
 	}
 	if err == nil {
 		err = s.unplaceAll(ctx)
@@ -123,9 +127,14 @@ func (s *Store) unsyncAll(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(tags)) {
 		last = append(last, op{kind: recTag, tag: &TagChange{Name: name, Commit: tags[name]}})
 	}
+	lacks := false
+	if err := s.MissingPieces(ctx, func(object.Digest) error { lacks = true; return nil }); err != nil {
+		return err
+	}
 	err = s.eachRow(ctx, bucketMetadata, func(_ index.Tx, k, _ []byte) error {
-		if !staysForgotten(string(k)) {
-			last = append(last, op{kind: recMetadata, sync: &syncOp{meta: Metadata{Type: string(k)}}})
+		typ := string(k)
+		if !staysForgotten(typ) && !(lacks && (typ == MetadataLacks || typ == MetadataAdopted)) {
+			last = append(last, metadataOp(typ, nil))
 		}
 		return nil
 	}, nil)
@@ -152,4 +161,10 @@ func (s *Store) OnlyInCloud(ctx context.Context) (only []object.Digest, err erro
 		return nil
 	})
 	return only, err
+}
+
+// metadataOp returns the operation that writes a row of sync_metadata, or removes it if value is
+// nil.
+func metadataOp(typ string, value []byte) op {
+	return op{kind: recMetadata, sync: &syncOp{meta: Metadata{typ, value}}}
 }

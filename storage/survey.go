@@ -38,7 +38,7 @@ func (v *salvage) survey(ctx context.Context, b *rebuilder) error {
 		return err
 	}
 	if y.lacks {
-		v.final = append(v.final, op{kind: recMetadata, sync: &syncOp{meta: Metadata{MetadataLacks, []byte{1}}}})
+		v.final = append(v.final, metadataOp(MetadataLacks, []byte{1}))
 	}
 	ids := make([]commit.ID, len(v.report.Trees))
 	for i, t := range v.report.Trees {
@@ -92,7 +92,7 @@ func (y *surveyor) run(ctx context.Context) error {
 	if y.v.report.Unknown {
 		for _, typ := range y.v.so.Resync {
 			if y.tx.Bucket(bucketMetadata).Get([]byte(typ)) != nil {
-				y.v.final = append(y.v.final, op{kind: recMetadata, sync: &syncOp{meta: Metadata{Type: typ}}})
+				y.v.final = append(y.v.final, metadataOp(typ, nil))
 			}
 		}
 	}

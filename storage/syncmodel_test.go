@@ -132,8 +132,18 @@ func (w *world) withSync() *syncModel {
 
 func (w *world) connect(s *storage.Store) {
 	if w.cloud != nil {
-		s.SetFetcher(w.cloud)
+		s.SetFetcher(unsearchable{w.cloud})
 	}
+}
+
+// unsearchable is a bucket whose log records no places.
+type unsearchable struct{ *cloud }
+
+func (u unsearchable) Fetch(ctx context.Context, d object.Digest, at storage.CloudPlace) ([]byte, error) {
+	if at == (storage.CloudPlace{}) {
+		return nil, base.ErrGone
+	}
+	return u.cloud.Fetch(ctx, d, at)
 }
 
 // change is what a step does to what is known.

@@ -301,7 +301,7 @@ func (b *SyncBatch) ops(unplaced []object.Digest, places []PlacedPiece, known []
 	ops = statusOps(ops, statusUnsynced, slices.Clone(b.Unsynced))
 	ops = tagOps(tagOps(ops, recTagSynced, b.SyncedTags), recTagReceived, b.Tags)
 	for _, m := range b.Metadata {
-		ops = append(ops, op{kind: recMetadata, sync: &syncOp{meta: Metadata{m.Type, bytes.Clone(m.Value)}}})
+		ops = append(ops, metadataOp(m.Type, bytes.Clone(m.Value)))
 	}
 	return ops
 }

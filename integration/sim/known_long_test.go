@@ -309,3 +309,21 @@ func TestKnownLong(t *testing.T) {
 		}}},
 	})
 }
+
+// TestForgetCrashes crashes while a device forgets the bucket that has a value which it evicted.
+func TestForgetCrashes(t *testing.T) {
+	for at := range 14 {
+		h := sim.History{Seed: 1, Cloud: &sim.Cloud{Plain: true}, Devices: []sim.Device{{Name: "a"}, {Name: "b"}}, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("l05", "1", 652)},
+			{Kind: sim.Sync},
+			{Kind: sim.Sync, Device: 1},
+			{Kind: sim.Forget, Device: 1},
+			{Kind: sim.Drop, Device: 1},
+			{Kind: sim.SyncCrash, Device: 1, At: at},
+			{Kind: sim.Read, Device: 1},
+		}}
+		if _, err := sim.Run(t.Context(), h, sim.Options{Check: true}); err != nil {
+			t.Errorf("crash %d: %v", at, err)
+		}
+	}
+}
